@@ -50,7 +50,7 @@ func (d *dir) member(pid int) bool {
 type RealTimeError struct{ err error }
 
 func (e *RealTimeError) Error() string {
-	return e.err.Error() + ": pccrun was started with a real-time policy, for which a control group has no time"
+	return e.err.Error() + ": pccrun runs with a real-time scheduling policy, which the control group does not allow"
 }
 
 // Unwrap returns what the kernel said.

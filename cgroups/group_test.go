@@ -405,7 +405,7 @@ func TestLeftovers(t *testing.T) {
 	require.Contains(t, removed, busy)
 	other := path.Join(t.TempDir(), prefix+"1-00000000")
 	require.NoError(t, os.Mkdir(other, 0o755))
-	require.ErrorContains(t, Leftover{other}.Remove(), "no control group")
+	require.ErrorContains(t, Leftover{other}.Remove(), "not a control group")
 	require.DirExists(t, other)
 }
 

@@ -43,7 +43,7 @@ func leftoversBelow(root string) ([]Leftover, error) {
 // Remove removes the group, if it still is a leftover.
 func (l Leftover) Remove() error {
 	if !strings.HasPrefix(path.Base(l.Path), prefix) || !isCgroup(l.Path) {
-		return fmt.Errorf("remove %s: it is no control group of a run", l.Path)
+		return fmt.Errorf("remove %s: not a control group of a run", l.Path)
 	}
 	lock, err := abandoned(l.Path)
 	if err != nil {
@@ -64,7 +64,7 @@ func abandoned(dir string) (lock int, err error) {
 	} else if pids := pidsBelow(dir); len(pids) > 0 {
 		err = fmt.Errorf("%s: has processes", dir)
 	} else if unborn(dir, lock) {
-		err = fmt.Errorf("%s: its launcher may be about to lock it", dir)
+		err = fmt.Errorf("%s: its launcher may be starting", dir)
 	}
 	if err != nil {
 		unix.Close(lock)

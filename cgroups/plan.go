@@ -345,14 +345,14 @@ func (p *Plan) fallback(h Host, a *Answer, n int64) {
 	case Memory:
 		p.Supervise = n
 		a.Mechanism = BySupervisor
-		a.Cause = "memory is sampled: a burst may pass the limit before everything is killed; page cache, kernel memory and shared memory that a process hides are not counted"
+		a.Cause = "memory is sampled: a burst may exceed the limit before the sandbox is killed; page cache, kernel memory and hidden shared memory are not counted"
 	case CPUs:
 		p.Affinity = int((n + 999) / 1000)
 		a.Mechanism = ByAffinity
-		a.Cause = "a process that asks for the others gets them"
+		a.Cause = "a process can ask for the other processors"
 		if n%1000 != 0 { // a share would silently become more
 			a.State = Missing
-			a.Cause = fmt.Sprintf("a part of a processor takes a control group: a set of %d would grant more", p.Affinity)
+			a.Cause = fmt.Sprintf("a fraction of a processor needs a control group: %d whole processors would be more", p.Affinity)
 			a.Hint = strings.TrimPrefix(a.Hint+fmt.Sprintf("; or whole processors: --cpus %d", p.Affinity), "; or ")
 		}
 	case Pids:
@@ -361,7 +361,7 @@ func (p *Plan) fallback(h Host, a *Answer, n int64) {
 		if h.NProc {
 			a.State, a.Hint = Kept, ""
 		} else {
-			a.Cause = "this kernel counts all processes of the user"
+			a.Cause = "the limit counts all processes of the user"
 		}
 	}
 }

@@ -69,7 +69,7 @@ pids: kept: cgroup v2
 `},
 		{"systemd without cpu", Host{V2: []Tree{systemd}, Hint: "h"}, some, Options{}, `
 memory: kept: cgroup v2 by systemd
-cpus: missing: processor set: a part of a processor takes a control group: a set of 2 would grant more
+cpus: missing: processor set: a fraction of a processor needs a control group: 2 whole processors would be more
 pids: kept: cgroup v2 by systemd
 systemd at /run/user/1000/bus: a scope
 (scope)/cgroup.subtree_control: +memory +pids
@@ -102,7 +102,7 @@ memory: kept: cgroup v1
 /m/pccrun-*/memory.swappiness: 0
 `},
 		{"v1, cheap", hostV1(), some, Options{Cheap: Memory | Pids}, `
-memory: weak: supervisor over the process tree: memory is sampled: a burst may pass the limit before everything is killed; page cache, kernel memory and shared memory that a process hides are not counted
+memory: weak: supervisor over the process tree: memory is sampled: a burst may exceed the limit before the sandbox is killed; page cache, kernel memory and hidden shared memory are not counted
 cpus: kept: cgroup v1
 pids: kept: RLIMIT_NPROC in the user namespace
 /sys/fs/cgroup/cpu/x/pccrun-*/cpu.cfs_period_us: 100000
@@ -128,18 +128,18 @@ pids: kept: cgroup v2
 cpus: kept: the machine has no more
 `},
 		{"whole processors", Host{Processors: 4}, Limits{CPUs: 2000}, Options{}, `
-cpus: weak: processor set: a process that asks for the others gets them
+cpus: weak: processor set: a process can ask for the other processors
 processors: 2
 `},
 		{"part of a processor", Host{Processors: 4}, Limits{CPUs: 100}, Options{}, `
-cpus: missing: processor set: a part of a processor takes a control group: a set of 1 would grant more
+cpus: missing: processor set: a fraction of a processor needs a control group: 1 whole processors would be more
 processors: 1
 `},
 		{"part of one too many", Host{Processors: 1}, Limits{CPUs: 1500}, Options{}, `
 cpus: kept: the machine has no more
 `},
 		{"nothing, old kernel", Host{Hint: "h"}, Limits{Pids: 7}, Options{}, `
-pids: weak: RLIMIT_NPROC in the user namespace: this kernel counts all processes of the user
+pids: weak: RLIMIT_NPROC in the user namespace: the limit counts all processes of the user
 RLIMIT_NPROC: 7
 `},
 	} {

@@ -236,7 +236,7 @@ func (m machine) hint(own []byte) string {
 	case m.readOnly(cmp.Or(base, m.cgroup+"/memory")), base != "" && exists(base+"/cgroup.events") && !exists(m.run+"/systemd/system"):
 		// A container sees its own group as the top of the hierarchy, which its
 		// processes are in: no command from within divides it.
-		return "control groups are the container's here: start it with limits of its own, docker run or podman run --memory 4g --cpus 2 --pids-limit 512"
+		return "this container cannot make control groups: limit the container itself, e.g. docker run --memory 4g --cpus 2 --pids-limit 512"
 	case m.fstype(m.cgroup+"/memory") == unix.CGROUP_SUPER_MAGIC && m.uid != 0:
 		var dirs []string
 		for _, r := range resources {

@@ -298,15 +298,15 @@ func TestSurveyInContainer(t *testing.T) {
 	f.mount("", unix.CGROUP2_SUPER_MAGIC)
 	f.v2("", "cpu memory pids", "42\n")
 	f.vars["read-only"] = "/cg"
-	require.Contains(t, f.survey(1000).Hint, "limits of its own")
+	require.Contains(t, f.survey(1000).Hint, "limit the container itself")
 	f.vars["read-only"] = ""
-	require.Contains(t, f.survey(1000).Hint, "limits of its own", "its own group is the top")
+	require.Contains(t, f.survey(1000).Hint, "limit the container itself", "its own group is the top")
 	require.NoError(t, os.Remove(f.root+"/cg/cgroup.events"))
 	require.Contains(t, f.survey(1000).Hint, "as root: for c in")
 	f = newFake(t, "1:memory:/\n")
 	f.mount("memory", unix.CGROUP_SUPER_MAGIC)
 	f.vars["read-only"] = "/cg/memory"
-	require.Contains(t, f.survey(1000).Hint, "limits of its own")
+	require.Contains(t, f.survey(1000).Hint, "limit the container itself")
 	f.vars["read-only"] = ""
 	require.Contains(t, f.survey(1000).Hint, "as root: mkdir")
 }

@@ -157,7 +157,7 @@ func readGo(out string) (told, error) {
 		t.urls = append(t.urls, proxy)
 	}
 	if len(t.urls) == 0 {
-		return told{}, errors.New("it fetches each module from where it is kept, GOPROXY=" + lines[0])
+		return told{}, errors.New("it fetches modules directly from their hosts, GOPROXY=" + lines[0])
 	}
 	// NAME, NAME+KEY, or either followed by the URL to use in its place.
 	if db := strings.Fields(lines[1]); len(db) > 1 {
@@ -184,7 +184,7 @@ func askPip(q *question) (told, error) {
 		}
 	}
 	if !t.readPipHelp(help) {
-		return told{}, errors.New("its help does not say its index")
+		return told{}, errors.New("its help does not name its default index")
 	}
 	configured, _, err := q.run(askTimeout, nil, "config", "list")
 	if err != nil {
@@ -193,7 +193,7 @@ func askPip(q *question) (told, error) {
 	t.readPipConfig(configured)
 	report, _, err := q.run(networkTimeout, nil, "install", "--dry-run", "--no-deps", "--ignore-installed", "--no-input", "--retries", "0", "--quiet", "--report", "-", "pip")
 	if err != nil || !t.readPipReport(report) {
-		t.missing = "the index could not be asked where its files are: another host of theirs has to be named with --allow"
+		t.missing = "the index did not answer: allow the host of its files with --allow"
 	}
 	return t, nil
 }
@@ -253,13 +253,13 @@ func askCargo(q *question) (told, error) {
 		const nowhere = "http://127.0.0.1:1"
 		_, all, _ := q.run(askTimeout, []string{"CARGO_HTTP_PROXY=" + nowhere, "CARGO_NET_RETRY=0"}, "info", "cargo")
 		if !t.readCargoFailure(all) {
-			return told{}, errors.New("it does not say its default registry")
+			return told{}, errors.New("it does not name its default registry")
 		}
 	}
 	if !t.addCrates(home) {
 		q.run(networkTimeout, []string{"CARGO_NET_RETRY=0"}, "info", "cargo")
 		if !t.addCrates(home) {
-			t.missing = "the index could not be asked where the crates are: another host of theirs has to be named with --allow"
+			t.missing = "the index did not answer: allow the host of its crates with --allow"
 		}
 	}
 	return t, nil

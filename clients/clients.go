@@ -123,7 +123,7 @@ func (a *Asker) ask(c *client, program string, env []string) (answer, error) {
 		}
 		kept.Watch[path] = stamp(path)
 		if changed(path, started) {
-			kept.Watch[path] = "changed while the client was asked"
+			kept.Watch[path] = "changed while pccrun asked the client"
 		}
 	}
 	for _, text := range got.urls {

@@ -67,7 +67,7 @@ func (p *Plan) warnOfEndpoints(host *Host, set *rules.Set) {
 		case v.AllowWith == "":
 			p.Warnings = append(p.Warnings, text+", which "+v.Rule+" denies")
 		default:
-			p.Warnings = append(p.Warnings, text+", which no rule allows: "+flag+v.AllowWith+" opens it")
+			p.Warnings = append(p.Warnings, text+", not allowed: "+flag+v.AllowWith+" opens it")
 		}
 	}
 }

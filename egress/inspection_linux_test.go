@@ -84,22 +84,22 @@ func TestSecretSources(t *testing.T) {
 		hint                string
 	}{
 		{file: "token"}, {file: "windows"}, {command: "printer " + token}, {command: "where"}, {command: top + "/bin/printer " + token},
-		{file: "lines", want: "does not belong in a header"},
+		{file: "lines", want: "is invalid in a header"},
 		{file: "long", want: "over 8192 bytes"},
 		{file: "none", want: "none: no such file"},
 		{file: "fifo", want: "not a regular file"},
 		{file: "bin", want: "not a regular file"},
 		{file: "work/token", want: "in the workspace"},
 		{file: "link", want: "in the workspace"},
-		{file: "/etc/hostname", want: "the policy shows the file inside", hint: "--hide /etc/hostname"},
+		{file: "/etc/hostname", want: "the policy shows this file inside", hint: "--hide /etc/hostname"},
 		{command: "failing", want: "failing: exit status 3"},
-		{command: "slow", want: "nothing within 200ms"},
+		{command: "slow", want: "no output within 200ms"},
 		{command: "endless", want: "over 8192 bytes"},
 		{command: "printer short", want: "shorter than 12 bytes"},
 		{command: "nosuchprogram", want: "no such program"},
 		{command: "bin/printer x", want: "no such program"}, // relative
-		{command: b.workspace + "/printer", want: "where the command can write"},
-		{command: top + "/lent/printer", want: "where the command can write"}, // a link to a program that is not
+		{command: b.workspace + "/printer", want: "the command can write there"},
+		{command: top + "/lent/printer", want: "the command can write there"}, // a link to a program that is not
 	} {
 		b.request.Allow, b.request.Inject = []string{"a.example"}, []string{"MY_TOKEN=a.example"}
 		b.request.InjectFiles, b.request.InjectRun = nil, nil
@@ -175,11 +175,11 @@ func TestInjectRefusals(t *testing.T) {
 		{[]string{"other.example"}, nil, "a.example", "no rule allows its host a.example", "--allow a.example"},
 		{[]string{"a.example"}, nil, "a.example:8443", "no rule allows its host a.example:8443", "--allow a.example:8443"},
 		{[]string{"a.example:22"}, nil, "a.example", "no rule allows its host a.example", "--allow a.example"},
-		{[]string{".example.org"}, []string{"a.example.org"}, "a.example.org", "its host a.example.org is denied by the rule a.example.org (flag --deny)", "take it away"},
-		{[]string{"a.example"}, []string{"*:443"}, "a.example", "is denied by the rule *:443 (flag --deny)", "take it away"},
-		{nil, []string{"a.example"}, "a.example", "there is no network: its host a.example is denied by the rule a.example (flag --deny)", "take it away"},
+		{[]string{".example.org"}, []string{"a.example.org"}, "a.example.org", "its host a.example.org is denied by the rule a.example.org (flag --deny)", "remove it"},
+		{[]string{"a.example"}, []string{"*:443"}, "a.example", "is denied by the rule *:443 (flag --deny)", "remove it"},
+		{nil, []string{"a.example"}, "a.example", "there is no network: its host a.example is denied by the rule a.example (flag --deny)", "remove it"},
 		{nil, nil, "a.example", "there is no network: no rule allows its host a.example", "--allow a.example"},
-		{[]string{"b.example"}, []string{"*"}, "a.example", "is denied by the rule * (flag --deny)", "take it away"},
+		{[]string{"b.example"}, []string{"*"}, "a.example", "is denied by the rule * (flag --deny)", "remove it"},
 	} {
 		b := newBench(t)
 		b.environ = []string{"MY_TOKEN=" + token}

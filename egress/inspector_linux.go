@@ -125,7 +125,7 @@ func maxInspected() int {
 	return int(min(limit.Max/4, 2048))
 }
 
-var errInspectorGone = errors.New("the process that reads requests is gone")
+var errInspectorGone = errors.New("the inspection process ended")
 
 // take hands a connection over. It is a [netproxy.Config]'s Inspect.
 func (in *inspection) take(h netproxy.Handover) error {

@@ -52,6 +52,7 @@ type Sandbox struct {
 	Hostname string   // what uname(2) says there
 	IPv6     bool     // its loopback has ::1
 	Proxy    uint16   // the port of its loopback where the proxy listens; 0 for 3128
+	Token    string   // what a client of the proxy has to give, where others than the command reach that port; "" else
 	Learn    bool     // there is a network whatever the policy allows: what is tried is to be learned
 	Environ  []string // of the command, before it is told of the way out
 }
@@ -135,11 +136,11 @@ func (p *Plan) goBy(host *Host) (err error) {
 		return err
 	}
 	for _, addr := range p.upstream.Addresses() {
-		p.Warnings = append(p.Warnings, "connections go by the proxy "+addr+", which the environment names")
+		p.Warnings = append(p.Warnings, "connections go through the proxy "+addr+" of the environment")
 	}
 	if proxy("ALL_PROXY") != "" && len(p.upstream.Addresses()) == 0 {
 		p.Warnings = append(p.Warnings,
-			"ALL_PROXY is not followed, connections go out directly: an HTTP proxy in HTTPS_PROXY and HTTP_PROXY is")
+			"ALL_PROXY is ignored and connections are direct: set HTTPS_PROXY and HTTP_PROXY to an HTTP proxy")
 	}
 	return nil
 }
@@ -162,8 +163,8 @@ func (p *Plan) listen() error {
 		if len(p.Listen) > maxListeners {
 			return &profiles.Error{
 				Origin: local.Origin,
-				Cause:  fmt.Sprintf("more than %d ports at the sandbox's own loopback", maxListeners),
-				Hint:   "name the ports that are used, or the port alone, for host.pccrun.internal",
+				Cause:  fmt.Sprintf("more than %d ports of the host's loopback at the loopback inside", maxListeners),
+				Hint:   "name only the ports that are used, or use --local PORT and host.pccrun.internal",
 			}
 		}
 	}
@@ -171,7 +172,11 @@ func (p *Plan) listen() error {
 }
 
 func (p *Plan) proxyURL() string {
-	return "http://127.0.0.1:" + strconv.Itoa(int(p.sandbox.Proxy))
+	at := "127.0.0.1:" + strconv.Itoa(int(p.sandbox.Proxy))
+	if p.sandbox.Token != "" {
+		at = netproxy.TokenUser + ":" + p.sandbox.Token + "@" + at
+	}
+	return "http://" + at
 }
 
 // Uncaptured returns the environment of a command that reaches nothing but by the proxy,

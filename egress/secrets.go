@@ -32,7 +32,7 @@ type valueError struct{ error }
 // A shownError says that a file with a secret would be seen inside.
 type shownError struct{ path string }
 
-func (e *shownError) Error() string { return e.path + ": the policy shows the file inside" }
+func (e *shownError) Error() string { return e.path + ": the policy shows this file inside" }
 
 // value returns what an injection's variable stands for, without the end of its
 // line. Without Secrets what a file or command would have told is made up.
@@ -76,7 +76,7 @@ func readSecret(path string, p *profiles.Policy) ([]byte, error) {
 	}
 	for _, name := range [...]string{path, real} {
 		if inside(p.Workspace, name) {
-			return nil, fmt.Errorf("%s is in the workspace, where the command could choose what is sent", path)
+			return nil, fmt.Errorf("%s is in the workspace, where the command could change it", path)
 		}
 		if p.Decide(name).Access >= profiles.Read {
 			return nil, &shownError{name}
@@ -125,7 +125,7 @@ func (s *Secrets) print(argv []string, p *profiles.Policy, host *Host) ([]byte, 
 	case out.over:
 		return nil, fmt.Errorf("%s: over %d bytes", argv[0], secrets.MaxLength)
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("%s: nothing within %s", argv[0], timeout)
+		return nil, fmt.Errorf("%s: no output within %s", argv[0], timeout)
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", argv[0], err)
 	}
@@ -168,7 +168,7 @@ func secretProgram(name string, p *profiles.Policy, host *Host) (string, error) 
 		}
 		if inside(p.Workspace, path) || inside(p.Workspace, real) ||
 			p.Decide(path).Access == profiles.Write || p.Decide(real).Access == profiles.Write {
-			none = fmt.Errorf("%s is where the command can write", path)
+			none = fmt.Errorf("%s: the command can write there", path)
 			continue
 		}
 		return path, nil

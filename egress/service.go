@@ -49,9 +49,9 @@ func (s *Service) publish(text string, origin profiles.Origin) error {
 	for i, address := range [...]string{"127.0.0.1", "::1"} {
 		l, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(int(at))))
 		if err != nil && i == 0 {
-			hint := "--publish FREE:" + strconv.Itoa(int(inside)) + " takes a port that is free on this machine"
+			hint := "--publish FREE:" + strconv.Itoa(int(inside)) + " uses a free port of this machine"
 			if errors.Is(err, fs.ErrPermission) {
-				hint = "publish a port from 1024 on: those below are root's, which pccrun is not by then " +
+				hint = "publish a port from 1024 on: lower ports need root, and pccrun has dropped root " +
 					"(net.ipv4.ip_unprivileged_port_start)"
 			}
 			return &profiles.Error{Origin: origin, Cause: "publish: " + err.Error(), Hint: hint}
@@ -68,7 +68,7 @@ func (s *Service) publish(text string, origin profiles.Origin) error {
 // nil where no name has one.
 func (s *Service) Begin(names *netproxy.Names) {
 	p := s.plan
-	cfg := netproxy.Config{Rules: p.denied, Hostname: p.sandbox.Hostname, Event: s.decided}
+	cfg := netproxy.Config{Rules: p.denied, Hostname: p.sandbox.Hostname, Token: p.sandbox.Token, Event: s.decided}
 	if p.Rules != nil {
 		cfg.Rules, cfg.Names, cfg.Upstream, cfg.Ask, cfg.Learn = p.Rules, names, p.upstream, p.ask, p.sandbox.Learn
 	}

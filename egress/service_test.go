@@ -97,8 +97,8 @@ func TestPlan(t *testing.T) {
 	require.NotContains(t, p.Environ, "CANARY=1")
 	require.NotEqual(t, p.Environ, p.Uncaptured(p.Environ))
 	require.Equal(t, []string{
-		"connections go by the proxy 192.0.2.1:8080, which the environment names",
-		"OPENAI_BASE_URL names b.example:443, which no rule allows: --allow b.example opens it",
+		"connections go through the proxy 192.0.2.1:8080 of the environment",
+		"OPENAI_BASE_URL names b.example:443, not allowed: --allow b.example opens it",
 	}, p.Warnings)
 	require.False(t, p.Inspects())
 	require.Equal(t, []string{"A=1"}, p.Trusting([]string{"A=1"}))
@@ -113,7 +113,7 @@ func TestPlan(t *testing.T) {
 	p, err = b.plan()
 	require.NoError(t, err)
 	require.Len(t, p.Warnings, 1)
-	require.Contains(t, p.Warnings[0], "ALL_PROXY is not followed")
+	require.Contains(t, p.Warnings[0], "ALL_PROXY is ignored")
 	b.environ = []string{"HTTPS_PROXY=:"}
 	_, err = b.plan()
 	require.Error(t, err)
@@ -213,7 +213,7 @@ func TestPublished(t *testing.T) {
 	_, err = p.Open(func(netproxy.Event) {})
 	var told *profiles.Error
 	require.ErrorAs(t, err, &told, "the port is taken")
-	require.Equal(t, "--publish FREE:"+inside+" takes a port that is free on this machine", told.Hint)
+	require.Equal(t, "--publish FREE:"+inside+" uses a free port of this machine", told.Hint)
 	free.Close()
 	var seen log
 	s, err := p.Open(seen.note)
@@ -267,10 +267,10 @@ func server(t *testing.T) (hostPort, ca string) {
 // TestEndpoints names servers that an agent would be sent to, and cannot reach.
 func TestEndpoints(t *testing.T) {
 	for entry, want := range map[string][]string{
-		"ANTHROPIC_BASE_URL=https://b.example":      {"ANTHROPIC_BASE_URL names b.example:443, which no rule allows: --allow b.example opens it"},
-		"ANTHROPIC_BASE_URL=http://b.example":       {"ANTHROPIC_BASE_URL names b.example:80, which no rule allows: --allow b.example opens it"},
+		"ANTHROPIC_BASE_URL=https://b.example":      {"ANTHROPIC_BASE_URL names b.example:443, not allowed: --allow b.example opens it"},
+		"ANTHROPIC_BASE_URL=http://b.example":       {"ANTHROPIC_BASE_URL names b.example:80, not allowed: --allow b.example opens it"},
 		"ANTHROPIC_BASE_URL=https://denied.example": {"ANTHROPIC_BASE_URL names denied.example:443, which denied.example denies"},
-		"OLLAMA_HOST=0.0.0.0":                       {"OLLAMA_HOST names 127.0.0.1:11434, which no rule allows: --local localhost:11434 opens it"},
+		"OLLAMA_HOST=0.0.0.0":                       {"OLLAMA_HOST names 127.0.0.1:11434, not allowed: --local localhost:11434 opens it"},
 		"ANTHROPIC_BASE_URL=https://a.example":      nil, // the control: it is reached
 		"ANTHROPIC_BASE_URL=a.example":              nil, // no URL
 	} {

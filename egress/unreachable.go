@@ -42,7 +42,7 @@ func noWay(n *profiles.Network, set *rules.Set, host string) (cause, hint string
 		}
 	}
 	return "its host " + host + " is denied by the rule " + rule,
-		"a rule that denies wins: take it away, or inject for a host that is allowed"
+		"a deny rule wins: remove it, or inject for another host"
 }
 
 // unreachable says why what is injected has nowhere to go where there is no

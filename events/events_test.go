@@ -324,7 +324,7 @@ func TestLogDeadReader(t *testing.T) {
 	}
 	l.Emit(Exit{})
 	err := l.Close(100 * time.Millisecond)
-	require.ErrorContains(t, err, "stuck: the reader does not take the last events")
+	require.ErrorContains(t, err, "stuck: the reader stopped before the last events")
 	require.ErrorContains(t, err, "broken: no space left")
 	require.ErrorContains(t, err, "none: gone")
 	require.NotContains(t, err.Error(), "quiet")

@@ -299,7 +299,7 @@ func (l *Log) Close(patience time.Duration) error {
 				errs = append(errs, fmt.Errorf("%s: %d events dropped", q.Name, q.lost))
 			}
 		default:
-			errs = append(errs, fmt.Errorf("%s: the reader does not take the last events", q.Name))
+			errs = append(errs, fmt.Errorf("%s: the reader stopped before the last events", q.Name))
 		}
 	}
 	return errors.Join(errs...)

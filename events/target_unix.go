@@ -115,7 +115,7 @@ func openTarget(value, workspace string) (*os.File, error) {
 	}
 	switch {
 	case value == "-":
-		return nil, errors.New("want FILE or fd:N: standard output is the command's, and a file of that name is ./-")
+		return nil, errors.New("want FILE or fd:N: standard output belongs to the command; for a file named - use ./-")
 	case strings.HasSuffix(value, "/"):
 		return nil, unix.EISDIR
 	}
@@ -128,7 +128,7 @@ func openTarget(value, workspace string) (*os.File, error) {
 	case errors.Is(err, unix.ELOOP):
 		return nil, errors.New("it is a symbolic link; name the file, or use fd:N")
 	case errors.Is(err, unix.ENXIO):
-		return nil, errors.New("it is a FIFO that nobody reads")
+		return nil, errors.New("it is a FIFO without a reader")
 	case err != nil:
 		var path *fs.PathError
 		if errors.As(err, &path) {
@@ -166,7 +166,7 @@ func realDir(dir, workspace string) (string, error) {
 			return "", unix.ELOOP
 		}
 		if next == workspace || strings.HasPrefix(next, strings.TrimSuffix(workspace, "/")+"/") {
-			return "", fmt.Errorf("it leads through the link %s, which a command could have made; name the file itself", Clean(next))
+			return "", fmt.Errorf("it goes through the link %s, which a command could have made; name the file itself", Clean(next))
 		}
 		if strings.HasPrefix(to, "/") {
 			real = "/"

@@ -46,7 +46,7 @@ func TestTargetThroughLinks(t *testing.T) {
 	}
 	for _, name := range []string{"ws/abs", "ws/rel", "ws/sub/up/sub", "around", "outside/../ws/rel"} {
 		_, err := Target(filepath.Join(top, name)+"/e.jsonl", top+"/ws")
-		require.ErrorContains(t, err, "it leads through the link "+top+"/ws/", name)
+		require.ErrorContains(t, err, "it goes through the link "+top+"/ws/", name)
 		s, err := Target(filepath.Join(top, name)+"/e.jsonl", "/elsewhere")
 		require.NoError(t, err, "control: no workspace of ours")
 		w, err := s.Open()
@@ -68,7 +68,7 @@ func TestTargetThroughLinks(t *testing.T) {
 	require.ErrorIs(t, err, unix.EISDIR)
 	t.Chdir(top + "/ws")
 	_, err = Target("rel/e.jsonl", top+"/ws")
-	require.ErrorContains(t, err, "it leads through the link")
+	require.ErrorContains(t, err, "it goes through the link")
 }
 
 // TestSharedPipe: runs that share a pipe do not write into each other's lines, however

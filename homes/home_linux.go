@@ -102,7 +102,7 @@ func Open(stateDir, workspace, profile, name string) (*Home, error) {
 			return nil, fmt.Errorf("open the home of %s: %w", quoted(workspace), err)
 		}
 	}
-	return nil, fmt.Errorf("open the home of %s: it is removed again and again", quoted(workspace))
+	return nil, fmt.Errorf("open the home of %s: it was removed repeatedly by another process", quoted(workspace))
 }
 
 // hold takes the lock: for itself, or else with other runs.
@@ -148,13 +148,13 @@ func (h *Home) begin(dir string, w Workspace, profile, name string) (again bool,
 	case errors.Is(err, fs.ErrNotExist):
 		h.Record = Record{Schema: Schema, Workspace: w, Profile: profile, Name: name, Made: time.Now()}
 	case err != nil || !h.Record.same(w, profile):
-		why := "of a directory that stood there before"
+		why := "for a directory that was replaced"
 		if err != nil {
-			why = "of which nothing is known: " + err.Error()
+			why = "without a record: " + err.Error()
 		} else if h.Record.Schema != Schema {
 			why = "of another version of pccrun"
 		}
-		h.Notes = append(h.Notes, "the home here was one "+why+": a new one begins; pccrun home list shows the old one")
+		h.Notes = append(h.Notes, "the last home was "+why+"; this run starts with a new home; pccrun home list lists the old one")
 		return true, os.Rename(dir, dir+"-"+strconv.FormatInt(time.Now().UnixNano(), 36))
 	}
 	h.Record.Used = time.Now()

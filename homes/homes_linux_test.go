@@ -97,7 +97,7 @@ func TestOpen(t *testing.T) {
 	require.NoError(t, os.Mkdir(p.workspace, 0o755))
 	h = p.open()
 	require.Len(t, h.Notes, 1)
-	require.Contains(t, h.Notes[0], "of a directory that stood there before")
+	require.Contains(t, h.Notes[0], "for a directory that was replaced")
 	require.NoFileExists(t, h.Path+"/kept")
 	p.close(h)
 	list, err := List(p.state)
@@ -108,7 +108,7 @@ func TestOpen(t *testing.T) {
 	record := filepath.Join(p.state, DirName, Key(p.workspace, "built-in x"), recordName)
 	require.NoError(t, os.WriteFile(record, []byte("{"), 0o600))
 	h = p.open()
-	require.Contains(t, h.Notes[0], "of which nothing is known")
+	require.Contains(t, h.Notes[0], "without a record")
 	p.close(h)
 }
 

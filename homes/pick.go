@@ -298,7 +298,7 @@ func picked(s *profiles.Seed, text []byte, workspace string) (object map[string]
 	object = pick(object, patterns(keys, workspace))
 	without(object, patterns(s.Drop, workspace))
 	for _, name := range servers(object, patterns(s.Server, workspace), s.Allow) {
-		notes = append(notes, fmt.Sprintf("server %s of %s is not copied into the home: it has variables, headers or a credential", quoted(name), s.Path))
+		notes = append(notes, fmt.Sprintf("server %s of %s is not copied into the home: it has variables, headers or credentials", quoted(name), s.Path))
 	}
 	return object, notes, nil
 }

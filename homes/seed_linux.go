@@ -169,7 +169,7 @@ func look(p *profiles.Policy, path string, was *stamp) (now stamp, text []byte, 
 	}
 	if real != path {
 		if d := p.Decide(real); d.Access >= profiles.Overlay || d.Access == profiles.Hide && d.Rule.Origin.Source != "default" {
-			return stamp{}, nil, fmt.Sprintf("%s is not copied into the home: it leads to %s, which is %s (%s)", path, quoted(real), d.Access, d.Rule.Origin)
+			return stamp{}, nil, fmt.Sprintf("%s is not copied into the home: it links to %s, which is %s (%s)", path, quoted(real), d.Access, d.Rule.Origin)
 		}
 	}
 	f, err := os.OpenFile(real, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)

@@ -51,10 +51,6 @@ type Plan struct {
 	Unhidden   bool             // a path that a rule hides does not exist: there is nothing to cover
 	Folding    survey.Folding   // where names are reached by other spellings than the rules'
 
-	// GitTrace is where git writes what it does and what of that fails, in a private
-	// directory: see [Sandbox.GitTrace]. "" for nowhere.
-	GitTrace string
-
 	// CoreHandler is what of the host a crash inside would feed, as its
 	// core_pattern names it; "" if nothing.
 	CoreHandler string
@@ -126,7 +122,6 @@ func Build(policy *profiles.Policy, s *survey.Survey, f *Facts, c Command) (*Pla
 		Landlock:    f.Landlock,
 		Readable:    f.Readable,
 		Deadline:    policy.Resources.Deadline(),
-		GitTrace:    s.GitTrace,
 		CoreHandler: f.CoreHandler,
 		OOMScore:    f.OOMScore,
 		Unhidden:    s.Unhidden,
@@ -140,10 +135,6 @@ func Build(policy *profiles.Policy, s *survey.Survey, f *Facts, c Command) (*Pla
 			p.Disk += (int64(len(mounts[i].Text)) + pageSize - 1) &^ (pageSize - 1)
 			p.Inodes += 3 // the link, the directory of the copy, and that
 		}
-	}
-	if p.GitTrace != "" && p.Disk > 0 {
-		p.Disk += GitTraceRoom
-		p.Inodes += 2 // that which is written, and the one before
 	}
 	p.Mounts = append(p.Mounts, f.Texts...)
 	p.Rlimits = rlimits(&policy.Resources, f)

@@ -74,7 +74,7 @@ func (c *compiler) rest(p *Plan, io *Stdio) {
 	slave := c.terminal(io)
 	c.enter(p)
 	c.restrict(p)
-	c.Step("hand descriptors to the launcher")
+	c.Step("pass descriptors to the launcher")
 	user, mnt := c.namespace("user"), c.namespace("mnt")
 	root := lookUp(c.Program, "/", unix.O_DIRECTORY)
 	if p.Segments { // they are of the namespace in which they were opened

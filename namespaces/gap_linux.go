@@ -58,7 +58,7 @@ func (e *ShutError) Unwrap() error { return unix.EACCES }
 
 // Hint says who did what.
 func (e *ShutError) Hint() string {
-	return "a directory on the way was closed during the run (chmod), and what is hidden or protected below it could not be watched any more"
+	return "a parent directory lost its search permission during the run (chmod), and hidden or protected files below it could not be watched"
 }
 
 // covered reports whether a path is a mount point in the view, or nothing.
@@ -108,7 +108,7 @@ func (k *Keeper) prune() error {
 		k.dismiss() // its numbers may soon mean others
 	}
 	if len(k.views) > maxViews {
-		return fmt.Errorf("more than %d directories were replaced outside", maxViews)
+		return fmt.Errorf("the host replaced more than %d directories", maxViews)
 	}
 	return nil
 }
@@ -224,12 +224,12 @@ const settle = 100 * time.Millisecond
 type GripError struct{ Path, Cause string }
 
 func (e *GripError) Error() string {
-	return e.Path + ": it was replaced outside, and before it was covered again " + e.Cause
+	return e.Path + ": the host replaced it, and before it was covered again " + e.Cause
 }
 
 // Hint says what to do instead.
 func (e *GripError) Hint() string {
-	return "nothing outside should replace what is hidden or protected while a command runs"
+	return "replace no hidden or protected file on the host while a command runs"
 }
 
 // loosen judges the grips, and lets go of those that are as they should be.
@@ -239,7 +239,7 @@ func (k *Keeper) loosen() error {
 	for _, g := range k.grips {
 		cause, sure := g.judge()
 		if cause == "" && k.held(&g) {
-			cause = "somebody took hold of it"
+			cause = "a process inside had it open"
 		}
 		if cause == "" {
 			unix.Close(g.fd)
@@ -263,13 +263,13 @@ func (g *grip) judge() (cause string, sure bool) {
 	hidden, was := g.item.with != "", g.was
 	g.was.Mask = 0 // from now on only who has it open can write, and that is seen below
 	if !hidden && was.Mask != 0 && (st.Size != was.Size || st.Mtime != was.Mtime) {
-		return "somebody wrote to it", true
+		return "a process inside wrote to it", true
 	}
 	if st.Nlink > 1 {
-		return "somebody gave it a second name", false
+		return "a process inside linked it", false
 	}
 	if g.held(hidden) {
-		return "somebody opened it, and has it open still", false
+		return "a process inside still has it open", false
 	}
 	return "", true
 }

@@ -37,10 +37,10 @@ func (p *Plan) judgeSocket(fd int) string {
 		return "" // descriptors without rights (O_PATH) say EBADF
 	}
 	if err != nil {
-		return "a socket that does not say what it is: " + err.Error()
+		return "a socket of unknown type: " + err.Error()
 	}
 	if domain != unix.AF_UNIX {
-		return "a socket of the network, which the command could connect to anywhere, past all rules"
+		return "a network socket, which the command could connect to any host"
 	}
 	if p.Landlock >= landlockScope && p.has(profiles.LayerLandlock) {
 		return ""
@@ -49,7 +49,7 @@ func (p *Plan) judgeSocket(fd int) string {
 	listens, err2 := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
 	_, alone := unix.Getpeername(fd)
 	if err != nil || err2 != nil || kind == unix.SOCK_DGRAM || alone != nil && listens == 0 {
-		return "a unix socket that the command could connect to others of the host's: nothing but Landlock of Linux 6.12 keeps it from that"
+		return "a unix socket, which the command could connect to other sockets of the host; only Landlock of Linux 6.12 prevents that"
 	}
 	return ""
 }
@@ -61,5 +61,5 @@ func (e *SocketError) Error() string { return fmt.Sprintf("%s: %s", e.What, e.Wh
 
 // Hint says what to do instead.
 func (e *SocketError) Hint() string {
-	return "a pipe (… | pccrun …); --publish PORT for what listens, --allow HOST for what connects"
+	return "use a pipe (… | pccrun …); --publish PORT for a server inside, --allow HOST for a client"
 }

@@ -72,7 +72,7 @@ func TestHandedNetwork(t *testing.T) {
 		err := b.plan.JudgePassing([]int{int(f.Fd())})
 		var refused *SocketError
 		require.ErrorAs(t, err, &refused)
-		require.ErrorContains(t, err, fmt.Sprintf("--pass-fd %d: a socket of the network", f.Fd()))
+		require.ErrorContains(t, err, fmt.Sprintf("--pass-fd %d: a network socket", f.Fd()))
 		require.NotEmpty(t, refused.Hint())
 	}
 	b.plan.Without = []profiles.Layer{profiles.LayerNetns}
@@ -107,7 +107,7 @@ func TestHandedDatagrams(t *testing.T) {
 		require.False(t, reaches())
 	}
 	b.plan.Without = []profiles.Layer{profiles.LayerLandlock}
-	require.ErrorContains(t, b.plan.JudgePassing(pair[:1]), "a unix socket that the command could connect to others")
+	require.ErrorContains(t, b.plan.JudgePassing(pair[:1]), "a unix socket, which the command could connect to other")
 	require.True(t, reaches(), "control")
 	require.NoError(t, b.plan.JudgePassing(stream[:1]), "one that is connected stays so")
 	alone, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -133,6 +133,6 @@ func TestHandedStandard(t *testing.T) {
 	}()
 	require.NoError(t, unix.Dup3(int(f.Fd()), 0, 0))
 	err = b.plan.JudgeHanded(&Stdio{Fds: [3]int{0, 40, Terminal}})
-	require.ErrorContains(t, err, "standard input: a socket of the network")
+	require.ErrorContains(t, err, "standard input: a network socket")
 	require.NoError(t, b.plan.JudgeHanded(&Stdio{Fds: [3]int{41, 40, Terminal}}), "a pipe stands in its place")
 }

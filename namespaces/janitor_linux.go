@@ -56,7 +56,7 @@ func NewJanitor(chores ...Chore) (*Janitor, error) {
 			keep = append(keep, c.Lock)
 		}
 	}
-	p.Step("close what is the launcher's") // whoever reads from a pipe waits for the last writer
+	p.Step("close the launcher's descriptors") // whoever reads from a pipe waits for the last writer
 	keepOnly(p, keep)
 	p.Step("wait for the end")
 	p.Await()

@@ -234,7 +234,7 @@ func (k *Keeper) watch(d *watched) error {
 type UnwatchedError struct{ Dir string }
 
 func (e *UnwatchedError) Error() string {
-	return "watch " + e.Dir + ", of which a file has a rule: " + unix.EACCES.Error()
+	return "watch " + e.Dir + ", where a file has a rule: " + unix.EACCES.Error()
 }
 
 // Unwrap returns the errno.
@@ -242,7 +242,7 @@ func (e *UnwatchedError) Unwrap() error { return unix.EACCES }
 
 // Hint says what to do instead.
 func (e *UnwatchedError) Hint() string {
-	return "a rule for the directory itself (--hide " + e.Dir + "), which needs no watch"
+	return "a rule for the directory itself (--hide " + e.Dir + "), which needs no watching"
 }
 
 // turn looks once, unless the watch has ended.
@@ -360,7 +360,7 @@ func (s *Sandbox) newHelper(views []view) (*helper, error) {
 	p.Step("join the sandbox's namespaces") // the user namespace first: it gives the right to join the other
 	p.Call(unix.SYS_SETNS, inside.Int(s.user), inside.Int(unix.CLONE_NEWUSER))
 	p.Call(unix.SYS_SETNS, inside.Int(s.mnt), inside.Int(unix.CLONE_NEWNS))
-	p.Step("close what it does not need")
+	p.Step("close unneeded descriptors")
 	needed := []int{pair[1], s.Private}
 	for _, v := range views {
 		needed = append(needed, v.fd)

@@ -172,11 +172,11 @@ func (e *OverlayError) Cause() string {
 	case unix.EPERM, unix.EACCES:
 		return "the kernel does not let a user namespace mount overlayfs"
 	case unix.EINVAL:
-		return "overlayfs does not take the session's directory for the changes, or something is mounted below the path"
+		return "overlayfs does not accept the session's directory as upper directory, or a file system is mounted below the path"
 	case unix.ELOOP:
-		return "the session's directory lies in it"
+		return "the session's directory is in it"
 	case unix.ENOENT:
-		return "the session's directory is not to be found in the sandbox, which has a /dev, /proc and /sys of its own"
+		return "the session's directory is in /dev, /proc or /sys, which the sandbox replaces"
 	case unix.ESTALE:
 		return "it was replaced while the sandbox was set up"
 	}
@@ -187,11 +187,11 @@ func (e *OverlayError) Cause() string {
 func (e *OverlayError) Hint() string {
 	switch e.Errno {
 	case unix.EINVAL, unix.ENOENT:
-		return "set XDG_STATE_HOME to a directory on ext4, xfs or btrfs, or from Linux 6.6 on tmpfs, or use read or private in place of overlay"
+		return "set XDG_STATE_HOME to a directory on ext4, xfs or btrfs, or from Linux 6.6 on tmpfs, or use read or private instead of overlay"
 	case unix.ESTALE:
 		return "run it again"
 	}
-	return "use read or private in place of overlay"
+	return "use read or private instead of overlay"
 }
 
 // overlayError turns the failure of an overlay's step into its own error.

@@ -74,11 +74,11 @@ type PassedError struct {
 }
 
 func (e *PassedError) Error() string {
-	why := "without Landlock rules, which nested leaves off,"
+	why := "without Landlock rules, which nested switches off,"
 	if e.At != "" {
-		why = e.At + " is read-only by a mount, past which"
+		why = e.At + " is read-only only by a mount:"
 	}
-	return fmt.Sprintf("--pass-fd %d: a file that is open for reading only: %s the command could open it again for writing", e.FD, why)
+	return fmt.Sprintf("--pass-fd %d: the file is open for reading only: %s the command could reopen it for writing", e.FD, why)
 }
 
 // Hint says what to do instead.

@@ -81,6 +81,6 @@ func TestPassedPinned(t *testing.T) {
 		}
 		var passed *PassedError
 		require.ErrorAs(t, err, &passed, name)
-		require.ErrorContains(t, err, "is read-only by a mount, past which the command could open it again for writing")
+		require.ErrorContains(t, err, "is read-only only by a mount: the command could reopen it for writing")
 	}
 }

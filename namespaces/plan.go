@@ -119,7 +119,7 @@ func layout(places []Place) ([]Mount, error) {
 	for _, p := range places {
 		if p.Path == "/" {
 			if p.Access != profiles.Read {
-				return nil, fmt.Errorf("filesystem /: %s: only read is possible for the root as a whole", p.Access)
+				return nil, fmt.Errorf("filesystem /: %s: the root directory can only have the access read", p.Access)
 			}
 			continue
 		}
@@ -270,7 +270,7 @@ type StubError struct {
 }
 
 func (e *StubError) Error() string {
-	return fmt.Sprintf("filesystem %s: %s: does not exist, and would stay behind on the host (%s)", e.Path, e.Access, e.Why)
+	return fmt.Sprintf("filesystem %s: %s: does not exist, and an empty one would stay on the host (%s)", e.Path, e.Access, e.Why)
 }
 
 // Hint says what to do instead.

@@ -151,14 +151,14 @@ func (e *ProgramsError) Error() string {
 
 // Hint says how to do without.
 func (e *ProgramsError) Hint() string {
-	return "--allow-missing fs.hide,fs.protect,fs.special leaves what is in it to the mounts alone"
+	return "--allow-missing fs.hide,fs.protect,fs.special protects its files by mounts alone"
 }
 
 // show grants a file, or a directory as far as nothing in it is hidden.
 func (s *shower) show(path string, node Node) error {
 	switch {
 	case len(s.found) == maxReadable:
-		return fmt.Errorf("strict: more than %d names stand beside what is hidden, up to %s: hide or show whole directories", maxReadable, path)
+		return fmt.Errorf("strict: more than %d names in directories with hidden files, up to %s: hide or show whole directories", maxReadable, path)
 	case node == File, node == Directory && !s.hides(path):
 		s.found = append(s.found, Readable{Path: path, Node: node})
 		return nil
@@ -170,7 +170,7 @@ func (s *shower) show(path string, node Node) error {
 		return nil // neither can the command list it
 	}
 	if err != nil {
-		return fmt.Errorf("strict: list what stands beside what is hidden: %w", err)
+		return fmt.Errorf("strict: list directories with hidden files: %w", err)
 	}
 	s.found = append(s.found, Readable{Path: path, Node: Directory, Names: true})
 	for _, e := range entries {

@@ -59,7 +59,7 @@ func explain(err error, step string, errno unix.Errno, read func(string) string)
 		if step != StepClone {
 			verb = " may forbid it"
 		}
-		return refusal("a seccomp filter around pccrun"+verb+", as containers and sandboxes have one", unconfined("", read)+"; inside pccrun, start the outer one with --nested")
+		return refusal("a seccomp filter around pccrun"+verb+", as in containers and sandboxes", unconfined("", read)+"; inside pccrun, start the outer one with --nested")
 	}
 	switch {
 	case errno == unix.ENOSYS && unfit(read) != nil:
@@ -71,7 +71,7 @@ func explain(err error, step string, errno unix.Errno, read func(string) string)
 				return refusal("user.max_"+kind+"_namespaces is 0", sysctl("user.max_"+kind+"_namespaces", "15000"))
 			}
 		}
-		return refusal("as many namespaces as user.max_*_namespaces allow are in use, or they are nested too deeply", "")
+		return refusal("the limit user.max_*_namespaces is reached, or namespaces are nested too deeply", "")
 	case step == StepClone && errno == unix.EINVAL && read("/proc/self/uid_map") == "":
 		return refusal("this kernel has no user namespaces", "boot a kernel with CONFIG_USER_NS")
 	case !denied:
@@ -83,8 +83,8 @@ func explain(err error, step string, errno unix.Errno, read func(string) string)
 	case (step == StepProc || step == StepSys) && covered(read("/proc/self/mountinfo"), step[strings.LastIndexByte(step, '/'):]) != "":
 		// mount_too_revealing in the kernel's fs/namespace.c.
 		root := step[strings.LastIndexByte(step, '/'):]
-		return refusal(covered(read("/proc/self/mountinfo"), root)+" is covered or read-only here, as containers do it, and then the kernel lets nobody mount a new "+root,
-			unconfined("", read)+"; or run pccrun outside of the container")
+		return refusal(covered(read("/proc/self/mountinfo"), root)+" is covered or read-only here, as in containers, so that the kernel refuses to mount a new "+root,
+			unconfined("", read)+"; or run pccrun outside the container")
 	case containerProfile(read("/proc/self/attr/current")):
 		return refusal("the container's AppArmor profile "+read("/proc/self/attr/current")+" forbids it", unconfined("", read))
 	case confined(read("/proc/self/attr/current")):
@@ -94,7 +94,7 @@ func explain(err error, step string, errno unix.Errno, read func(string) string)
 	case filtered(read("/proc/self/status")):
 		return byFilter()
 	case step == StepClone && !hasRoot(read("/proc/self/mountinfo")):
-		return refusal("pccrun was started in a chroot, where the kernel makes no user namespace", "run it outside of the chroot, or enter that with pivot_root, as containers do")
+		return refusal("pccrun runs in a chroot, where the kernel refuses user namespaces", "run it outside the chroot, or enter the chroot with pivot_root")
 	}
 	return err
 }
@@ -106,7 +106,7 @@ func powerless(err error, errno unix.Errno, read func(string) string) error {
 	if errno != unix.EPERM && errno != unix.ENOSYS || mayMount(status) && !filtered(status) {
 		return err
 	}
-	return &Refusal{Step: stepClonesMount, Err: err, Cause: "root has no power over mounts here (CAP_SYS_ADMIN, and no filter that forbids them), as in containers",
+	return &Refusal{Step: stepClonesMount, Err: err, Cause: "root cannot mount here (no CAP_SYS_ADMIN, or a seccomp filter), as in containers",
 		Fix: "run pccrun as a user who is not root: " + unconfined(" --user 1000", read) + "; or --privileged"}
 }
 
@@ -126,9 +126,9 @@ func mayMount(status string) bool {
 func unfit(read func(string) string) *Refusal {
 	switch {
 	case strings.Contains(read("/proc/version"), gVisor):
-		return &Refusal{Cause: "this is gVisor's kernel, which lacks system calls that pccrun needs", Fix: "run pccrun outside of gVisor, around what starts it"}
+		return &Refusal{Cause: "this is gVisor's kernel, which lacks system calls that pccrun needs", Fix: "start pccrun outside gVisor"}
 	case !kernel.Covers(read("/proc/sys/kernel/osrelease"), 5, 12):
-		return &Refusal{Cause: "this kernel is older than Linux 5.12, which pccrun needs (mount_setattr)", Fix: "boot a newer kernel, or run pccrun in a virtual machine that has one"}
+		return &Refusal{Cause: "this kernel is older than Linux 5.12, which pccrun needs (mount_setattr)", Fix: "boot a newer kernel, or run pccrun in a virtual machine with one"}
 	}
 	return nil
 }
@@ -153,7 +153,7 @@ func Unfit(err error) error {
 
 // sysctl says how to change a setting of the kernel.
 func sysctl(name, value string) string {
-	return "as root: sysctl -w " + name + "=" + value + " (pccrun doctor --fix makes it last)"
+	return "as root: sysctl -w " + name + "=" + value + " (pccrun doctor --fix makes it permanent)"
 }
 
 // confined reports whether a label of /proc/self/attr/current is a profile of

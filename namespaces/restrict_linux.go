@@ -107,7 +107,7 @@ func (c *compiler) landlock(p *Plan) {
 			}
 		}
 		for _, r := range p.Readable {
-			c.Step("let Landlock read " + r.Path)
+			c.Step("allow reading by Landlock: " + r.Path)
 			fd := lookUpIfThere(c.Program, r.Path, 0)
 			c.allow(rules, r.Rights(), inside.Result(fd))
 			c.Allow(unix.EBADF) // gone since the survey
@@ -150,7 +150,7 @@ func (c *compiler) filter(p *Plan) {
 		install()
 		return
 	}
-	c.Step("give up all capabilities")
+	c.Step("drop all capabilities")
 	c.DropBounding()
 	if !c.has(profiles.LayerNoNewPrivs) {
 		install() // without no_new_privs it takes CAP_SYS_ADMIN

@@ -47,9 +47,9 @@ func (e *ExecError) Unwrap() error { return e.Errno }
 func (e *ExecError) Hint() string {
 	switch e.Errno {
 	case unix.ENOENT:
-		return "the file is there outside: its #! line names what is not there inside, or no rule shows it (pccrun why exec)"
+		return "the file exists on the host: the program of its #! line does not exist inside, or no rule shows the file (pccrun why exec)"
 	case unix.ENOEXEC:
-		return "it has no #! line and is no program of this machine: name its interpreter, as in pccrun -- sh " + e.Name
+		return "it has no #! line and is no program for this machine: name its interpreter, as in pccrun -- sh " + e.Name
 	}
 	return ""
 }
@@ -246,9 +246,9 @@ func (e *CgroupError) Unwrap() error { return e.err }
 func (e *CgroupError) Hint() string {
 	switch {
 	case errors.Is(e.err, unix.ENOSYS):
-		return "a filter around pccrun refuses clone3: one that lets it through is needed for limits by cgroup v2"
+		return "a seccomp filter around pccrun refuses clone3, which limits by cgroup v2 need: allow clone3"
 	case errors.Is(e.err, unix.EACCES), errors.Is(e.err, unix.EPERM):
-		return "the control group that holds both pccrun's own and the sandbox's must be yours to write (cgroup.procs)"
+		return "you need write permission for cgroup.procs of the common parent of pccrun's and the sandbox's control groups"
 	}
 	return "without --memory, --cpus and --pids no control group is needed"
 }

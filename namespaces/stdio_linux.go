@@ -59,10 +59,10 @@ func JudgePassed(fds []int) error {
 			return fmt.Errorf("--pass-fd %d: %w", fd, err)
 		}
 		if kind := st.Mode & unix.S_IFMT; kind == unix.S_IFDIR || kind == unix.S_IFBLK {
-			return fmt.Errorf("--pass-fd %d: a directory or block device would be open to the command as a whole", fd)
+			return fmt.Errorf("--pass-fd %d: a directory or block device would give the command access to all in it", fd)
 		}
 		if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err == nil {
-			return fmt.Errorf("--pass-fd %d: a terminal would be handed in", fd)
+			return fmt.Errorf("--pass-fd %d: the host's terminal cannot be passed", fd)
 		}
 		if err := judgeAnonymous(fd, &st); err != nil {
 			return fmt.Errorf("--pass-fd %d: %w", fd, err)
@@ -86,12 +86,12 @@ func JudgeStdio(kept bool) (*Stdio, error) {
 		st := &stats[fd]
 		switch st.Mode & unix.S_IFMT {
 		case unix.S_IFDIR:
-			return nil, fmt.Errorf("%s: a directory would be open to the command with all that is below it", stdNames[fd])
+			return nil, fmt.Errorf("%s: a directory would give the command access to all below it", stdNames[fd])
 		case unix.S_IFBLK:
-			return nil, fmt.Errorf("%s: a block device would be open to the command", stdNames[fd])
+			return nil, fmt.Errorf("%s: a block device would give the command access to the whole disk", stdNames[fd])
 		}
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err == nil && flags&unix.O_PATH != 0 {
-			return nil, fmt.Errorf("%s: it is open as a place alone (O_PATH), not to be read or written", stdNames[fd])
+			return nil, fmt.Errorf("%s: opened with O_PATH, so it cannot be read or written", stdNames[fd])
 		}
 		switch st.Mode & unix.S_IFMT {
 		case unix.S_IFCHR:
@@ -154,7 +154,7 @@ func judgeAnonymous(fd int, st *unix.Stat_t) error {
 	case "eventfd", "eventpoll", "timerfd", "signalfd", "inotify", "pidfd":
 		return nil
 	}
-	return fmt.Errorf("%q would open to the command what lies outside", name)
+	return fmt.Errorf("%q would give the command access to files outside", name)
 }
 
 // HandIn gives the command the host's terminal itself, for a run without that

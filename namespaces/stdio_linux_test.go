@@ -136,7 +136,7 @@ func TestJudgeStdio(t *testing.T) {
 	for fd, name := range stdNames {
 		files := [3]*os.File{null, w, w}
 		files[fd] = directory
-		require.Equal(t, judgement{Err: name + ": a directory would be open to the command with all that is below it"}, judge(t, files))
+		require.Equal(t, judgement{Err: name + ": a directory would give the command access to all below it"}, judge(t, files))
 		require.Equal(t, judgement{Err: name + ": bad file descriptor"}, judge(t, [3]*os.File{null, w, w}, strconv.Itoa(fd)))
 	}
 }
@@ -183,7 +183,7 @@ func TestJudgePlace(t *testing.T) {
 	require.NoError(t, err)
 	place := os.NewFile(uintptr(fd), file)
 	defer place.Close()
-	require.Equal(t, judgement{Err: "standard output: it is open as a place alone (O_PATH), not to be read or written"}, judge(t, [3]*os.File{nil, place, nil}))
+	require.Equal(t, judgement{Err: "standard output: opened with O_PATH, so it cannot be read or written"}, judge(t, [3]*os.File{nil, place, nil}))
 	read, err := os.Open(file)
 	require.NoError(t, err)
 	defer read.Close()

@@ -14,7 +14,7 @@ import (
 // ErrWatched says that nobody can be asked: somebody around this sandbox answers
 // system calls already, and the kernel takes one supervisor for a process and
 // all that it starts (seccomp(2), EBUSY); or it has none (EINVAL).
-var ErrWatched = errors.New("system calls have a supervisor already, around this sandbox")
+var ErrWatched = errors.New("another seccomp supervisor already runs around this sandbox")
 
 // Refuses reports whether what the plan puts at a path refuses that it is
 // changed: made, where it is absent, or written, or, where the call says so,

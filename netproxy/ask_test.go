@@ -40,7 +40,7 @@ func TestAsk(t *testing.T) {
 		require.Contains(t, get("ok.example"), "hello ok.example")
 		require.Contains(t, get("session.example"), "hello session.example")
 		require.Contains(t, get("once.example"), "hello once.example")
-		require.Contains(t, get("no.example"), "403 Denied by pccrun, allowed by --allow no.example")
+		require.Contains(t, get("no.example"), "403 Denied by pccrun (to allow: --allow no.example)")
 		require.Contains(t, get("denied.example"), "403")
 		require.Contains(t, get("api.example"), "403", "a rule for requests is not lifted")
 		require.Contains(t, get("private.example"), "guarded", "nor is the guard of an address")

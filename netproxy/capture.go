@@ -20,32 +20,30 @@ const accessDenied = "\x15\x03\x01\x00\x02\x02\x31"
 // name that has the address, or to the address itself. It ends as Serve does.
 func (p *Proxy) ServeCaptured(ctx context.Context, ln net.Listener) error {
 	own := ownPort(ln)
-	return p.serve(ctx, ln, func(ctx context.Context, c net.Conn) func() { return p.serveCaptured(ctx, c, own) })
+	return p.serve(ctx, ln, func(ctx context.Context, c net.Conn) { p.serveCaptured(ctx, c, own) })
 }
 
-func (p *Proxy) serveCaptured(ctx context.Context, conn net.Conn, own uint16) (rest func()) {
+func (p *Proxy) serveCaptured(ctx context.Context, conn net.Conn, own uint16) {
 	local, ok := conn.LocalAddr().(*net.TCPAddr)
 	if !ok {
 		reset(conn)
-		return nil
+		return
 	}
 	to := local.AddrPort()
 	if to.Port() == 53 && !p.mayReach(to) {
 		p.serveQuestionsOverTCP(conn)
-		return nil
+		return
 	}
 	v := p.decideAddr(to.Addr().Unmap(), to.Port())
 	l, ev, err := p.follow(ctx, conn, own, "transparent", p.orAsk(ctx, v))
 	c := newClient(p, ctx, conn, own)
+	defer c.release()
 	if err != nil {
 		c.turnAway(ev.Verdict, err)
-		c.release()
-		return nil
+		return
 	}
-	return func() {
-		defer l.Close()
-		c.tunnel(l, ev)
-	}
+	defer l.Close()
+	c.tunnel(l, ev)
 }
 
 // mayReach says whether the rules allow a connection to an address, or to the
@@ -143,7 +141,7 @@ func (p *Proxy) Refused(protocol string, to netip.AddrPort) {
 		default:
 			v.Host, v.Addr = a.String(), a
 		}
-		v.Action, v.Reason, v.Rule, v.AllowWith, v.Detail = rules.Deny, rules.ByDefault, "", "", "only TCP leaves the sandbox"
+		v.Action, v.Reason, v.Rule, v.AllowWith, v.Detail = rules.Deny, rules.ByDefault, "", "", "only TCP is allowed"
 	}
 	if p.recent.first(protocol + " " + to.String()) {
 		p.cfg.Event(Event{Kind: Denied, Time: time.Now(), Protocol: "transparent", Verdict: v})

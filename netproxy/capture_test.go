@@ -209,8 +209,8 @@ func TestRefused(t *testing.T) {
 		require.Empty(t, e.Verdict.Rule, "no rule denies it")
 		told = append(told, strings.Join([]string{e.Verdict.Host, e.Verdict.AllowWith, e.Verdict.Detail}, "|"))
 	}
-	require.Equal(t, []string{"8.8.8.8|--allow 8.8.8.8|", "8.8.8.8||only TCP leaves the sandbox", "8.8.8.8||only TCP leaves the sandbox",
-		"ok.example||only TCP leaves the sandbox", "198.19.9.9||only TCP leaves the sandbox", "ok.example||only TCP leaves the sandbox", "10.1.1.1||only TCP leaves the sandbox"}, told)
+	require.Equal(t, []string{"8.8.8.8|--allow 8.8.8.8|", "8.8.8.8||only TCP is allowed", "8.8.8.8||only TCP is allowed",
+		"ok.example||only TCP is allowed", "198.19.9.9||only TCP is allowed", "ok.example||only TCP is allowed", "10.1.1.1||only TCP is allowed"}, told)
 }
 
 func TestRecentForgets(t *testing.T) {

@@ -103,7 +103,7 @@ func TestClients(t *testing.T) {
 		{"curl with SOCKS", []string{"curl", "-sS", "--max-time", "20", "--socks5-hostname", "PROXY"}, ""},
 		{"wget", []string{"wget", "-nv", "-t1", "-T20", "-O-", "--ca-certificate=" + ca}, "Denied by pccrun"},
 		{"node", []string{"node", "-e", nodeFetch}, ""},
-		{"python", []string{"python3", "-c", pythonFetch}, "Denied by pccrun, allowed by --allow www.example.com"},
+		{"python", []string{"python3", "-c", pythonFetch}, "Denied by pccrun (to allow: --allow www.example.com)"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := start(t, nil, "example.com")

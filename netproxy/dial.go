@@ -40,7 +40,7 @@ func (p *Proxy) follow(ctx context.Context, c net.Conn, own uint16, protocol str
 			break
 		}
 		ev.Verdict.Action, ev.Verdict.Reason = rules.Deny, rules.ByRule
-		ev.Verdict.Detail = "rules for methods and paths cannot be kept here"
+		ev.Verdict.Detail = "rules for methods and paths cannot be enforced for this protocol"
 	}
 	switch {
 	case err == errDenied:
@@ -62,16 +62,6 @@ func (p *Proxy) closed(ev *Event, up, down int64) {
 	ev.Kind, ev.Duration = Closed, time.Since(ev.Time)
 	ev.Up, ev.Down = ev.Up+up, ev.Down+down
 	p.cfg.Event(*ev)
-}
-
-// closedSoon is closed for the goroutine of a tunnel, whose stack has stayed
-// small: to tell an event would make it grow.
-func (p *Proxy) closedSoon(ev *Event, up, down int64) {
-	p.group.Add(1) // beside the client's own, which is not given back yet
-	p.work(func() {
-		defer p.group.Done()
-		p.closed(ev, up, down)
-	})
 }
 
 // A link is a connection to where a client wanted to go.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
+	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/netproxy/rules"
 )
 
@@ -23,7 +23,7 @@ type fields [][2]string
 func (c *client) deny(r request, v rules.Verdict) {
 	phrase := "Denied by pccrun"
 	if v.AllowWith != "" {
-		phrase += ", allowed by " + v.AllowWith
+		phrase += " (to allow: " + v.AllowWith + ")"
 	}
 	f := fields{{"error", "denied"}, {"host", v.Host}, {"port", strconv.Itoa(int(v.Port))}, {"reason", string(v.Reason)}, {"rule", v.Rule}}
 	if v.Detail != "" {
@@ -40,7 +40,7 @@ func (c *client) refuse(r request, err error) {
 	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
 		return
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		no = &refusal{408, "the head did not come in time"}
+		no = &refusal{408, "the request head did not arrive in time"}
 	case errors.Is(err, errHeadTooLong), errors.Is(err, errLongHeads):
 		no = &refusal{431, err.Error()}
 	default:
@@ -51,6 +51,8 @@ func (c *client) refuse(r request, err error) {
 
 func phrases(status int) string {
 	switch status {
+	case 407:
+		return "Proxy Authentication Required"
 	case 408:
 		return "Request Timeout"
 	case 421:
@@ -77,7 +79,11 @@ func (c *client) answer(r request, status int, phrase string, f fields) {
 	b := []byte("HTTP/1.1 " + strconv.Itoa(status) + " " + phrase +
 		"\r\nContent-Type: " + kind +
 		"\r\nContent-Length: " + strconv.Itoa(len(body)) +
-		"\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n")
+		"\r\nCache-Control: no-store\r\nConnection: close\r\n")
+	if status == errNoToken.status { // what git waits for before it gives one
+		b = append(b, "Proxy-Authenticate: Basic realm=\"pccrun\"\r\n"...)
+	}
+	b = append(b, "\r\n"...)
 	if r.method != "HEAD" {
 		b = append(b, body...)
 	}
@@ -152,34 +158,11 @@ func appendText(b []byte, f fields) []byte {
 	return append(b, '\n')
 }
 
-// appendJSON writes one object. Of a string that is not UTF-8, as a name may be
-// that a client asks for, each byte above ASCII becomes the code point of the
-// same number.
+// appendJSON writes one object, with its fields in order.
 func appendJSON(b []byte, f fields) []byte {
 	for i, kv := range f {
-		if i == 0 {
-			b = append(b, '{')
-		} else {
-			b = append(b, ',')
-		}
-		b = appendJSONString(append(appendJSONString(b, kv[0]), ':'), kv[1])
+		b = append(b, "{,"[min(i, 1)])
+		b = append(append(append(b, events.Marshal(kv[0])...), ':'), events.Marshal(kv[1])...)
 	}
 	return append(b, "}\n"...)
-}
-
-func appendJSONString(b []byte, s string) []byte {
-	const hex = "0123456789abcdef"
-	valid := utf8.ValidString(s)
-	b = append(b, '"')
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c == '"' || c == '\\':
-			b = append(b, '\\', c)
-		case c < ' ' || c == 0x7f || c > 0x7f && !valid:
-			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-		default:
-			b = append(b, c)
-		}
-	}
-	return append(b, '"')
 }

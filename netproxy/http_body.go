@@ -29,7 +29,7 @@ func (f framing) fields(always bool) []field {
 }
 
 var (
-	errFraming = errors.New("body framed in more than one way, or in none that is known")
+	errFraming = errors.New("request body: conflicting or unknown framing")
 	errChunk   = errors.New("malformed chunk")
 )
 

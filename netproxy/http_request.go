@@ -31,22 +31,18 @@ func newClient(p *Proxy, ctx context.Context, conn net.Conn, own uint16) *client
 }
 
 // serveClient speaks SOCKS5 or HTTP, as the first byte says.
-func (p *Proxy) serveClient(ctx context.Context, conn net.Conn, own uint16) (rest func()) {
+func (p *Proxy) serveClient(ctx context.Context, conn net.Conn, own uint16) {
 	c := newClient(p, ctx, conn, own)
-	defer func() {
-		if rest == nil {
-			c.release()
-		}
-	}()
+	defer c.release()
 	conn.SetReadDeadline(time.Now().Add(p.headTimeout))
 	first, err := c.br.Peek(1)
-	if err != nil {
-		return nil
+	switch {
+	case err != nil:
+	case first[0] == socksVersion:
+		c.serveSOCKS()
+	default:
+		c.serveRequest()
 	}
-	if first[0] == socksVersion {
-		return c.serveSOCKS()
-	}
-	return c.serveRequest()
 }
 
 // release gives the buffer back. What it still held is lost.
@@ -77,6 +73,9 @@ type refusal struct {
 }
 
 func (r *refusal) Error() string { return r.detail }
+
+// errNoToken is for who is not of the sandbox, and reaches the proxy.
+var errNoToken = &refusal{407, "want the token of the run that the proxy belongs to"}
 
 func bad(detail string) *refusal { return &refusal{400, detail} }
 
@@ -204,40 +203,39 @@ func splitAuthority(text string, port uint16) (string, uint16, bool) {
 	return host, port, host != "" && rest == "" && port != 0
 }
 
-// serveRequest answers the one request of a connection, and returns what is left to do.
-func (c *client) serveRequest() (rest func()) {
+// serveRequest answers the one request of a connection.
+func (c *client) serveRequest() {
 	h, err := readHead(c.br)
 	if err != nil {
 		c.refuse(request{}, err)
-		return nil
+		return
 	}
 	c.conn.SetReadDeadline(time.Time{})
 	r, err := parseRequest(h)
 	switch {
+	case !c.admits(h):
+		c.refuse(request{head: h}, errNoToken)
 	case err != nil:
 		c.refuse(r, err)
 	case r.method == "CONNECT":
-		return c.serveConnect(r)
+		c.serveConnect(r)
 	default:
 		c.serveForward(r)
 	}
-	return nil
 }
 
 // serveConnect makes a tunnel.
-func (c *client) serveConnect(r request) (rest func()) {
+func (c *client) serveConnect(r request) {
 	l, ev, ok := c.reach(r, "connect", c.decideOrAsk(c.ctx, r.host, r.port))
 	if !ok {
-		return nil
+		return
 	}
-	return func() {
-		defer l.Close()
-		if _, err := io.WriteString(c.conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
-			c.closed(ev, 0, 0)
-			return
-		}
-		c.tunnel(l, ev)
+	defer l.Close()
+	if _, err := io.WriteString(c.conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+		c.closed(ev, 0, 0)
+		return
 	}
+	c.tunnel(l, ev)
 }
 
 // tunnel carries bytes both ways until both ends have closed, beginning with
@@ -258,7 +256,7 @@ func (c *client) tunnel(l *link, ev *Event) {
 		reset(c.conn)
 		reset(l.Conn)
 	}
-	c.closedSoon(ev, up, <-down)
+	c.closed(ev, up, <-down)
 }
 
 // reach does what a verdict says, and tells the client where it cannot.

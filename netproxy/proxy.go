@@ -65,6 +65,10 @@ type Config struct {
 	// another kind of it asks, and is told that there is none.
 	Hostname string
 
+	// Token is what each client has to give first, where the listener is in the reach of others than
+	// the sandbox's programs; "" where it is not.
+	Token string
+
 	// Event hears of each decision, from many goroutines, and must not block.
 	Event func(Event)
 
@@ -133,9 +137,7 @@ type Proxy struct {
 	slots chan struct{}                                                        // one for each client served
 	local func(ctx context.Context, network, address string) (net.Conn, error) // dials the host's loopback
 
-	idle    chan func() // taken by workers that have nothing to do
-	workers atomic.Int32
-	racing  atomic.Int32 // attempts beside a client's first
+	racing atomic.Int32 // attempts beside a client's first
 
 	ctx    context.Context // done when closed
 	cancel context.CancelFunc
@@ -186,7 +188,6 @@ func New(cfg Config) *Proxy {
 		cfg:          cfg,
 		slots:        make(chan struct{}, cfg.MaxConns),
 		local:        local,
-		idle:         make(chan func()),
 		headTimeout:  headTimeout,
 		attemptDelay: attemptDelay,
 		live:         make(map[io.Closer]served),
@@ -198,7 +199,7 @@ func New(cfg Config) *Proxy {
 // listeners may be served at once.
 func (p *Proxy) Serve(ctx context.Context, ln net.Listener) error {
 	own := ownPort(ln)
-	return p.serve(ctx, ln, func(ctx context.Context, c net.Conn) func() { return p.serveClient(ctx, c, own) })
+	return p.serve(ctx, ln, func(ctx context.Context, c net.Conn) { p.serveClient(ctx, c, own) })
 }
 
 // ServeLocal accepts plain connections from ln, which stands at a port of the
@@ -206,11 +207,10 @@ func (p *Proxy) Serve(ctx context.Context, ln net.Listener) error {
 // localhost rule allows it. It ends as Serve does.
 func (p *Proxy) ServeLocal(ctx context.Context, ln net.Listener, port uint16) error {
 	own := ownPort(ln)
-	return p.serve(ctx, ln, func(ctx context.Context, c net.Conn) func() { return p.serveLocal(ctx, c, port, own) })
+	return p.serve(ctx, ln, func(ctx context.Context, c net.Conn) { p.serveLocal(ctx, c, port, own) })
 }
 
-// serve runs handle for each client of ln, in a goroutine and a slot of its
-// own.
+// serve runs handle for each client of ln, in a goroutine and a slot of its own.
 func (p *Proxy) serve(ctx context.Context, ln net.Listener, handle handler) error {
 	if !p.track(ln, nil) {
 		return nil
@@ -245,7 +245,10 @@ func (p *Proxy) serve(ctx context.Context, ln net.Listener, handle handler) erro
 			<-p.slots
 			return nil
 		}
-		p.work(func() { p.serveOne(ctx, c, handle) })
+		go func() {
+			defer p.end(c)
+			handle(ctx, c)
+		}()
 	}
 }
 
@@ -260,54 +263,10 @@ func (p *Proxy) takeSlot() bool {
 	}
 }
 
-// maxIdle bounds the workers that wait for something to do.
-const maxIdle = 8
+// A handler serves a client to its end.
+type handler func(context.Context, net.Conn)
 
-// work runs f in a goroutine, if possible in one that has served before: to dial
-// takes a stack that a new one would have to grow, a twelfth of what a connection
-// costs.
-func (p *Proxy) work(f func()) {
-	select {
-	case p.idle <- f:
-	default:
-		go p.worker(f)
-	}
-}
-
-func (p *Proxy) worker(f func()) {
-	for {
-		f()
-		if p.workers.Add(1) > maxIdle {
-			p.workers.Add(-1)
-			return
-		}
-		select {
-		case f = <-p.idle:
-			p.workers.Add(-1)
-		case <-p.ctx.Done():
-			return
-		}
-	}
-}
-
-// A handler serves a client, and may leave the rest of it, the long part that
-// a tunnel is, to be done in another goroutine: one whose stack has not been
-// grown by dialling and is not held for as long as the tunnel stands.
-type handler func(context.Context, net.Conn) (rest func())
-
-// serveOne runs handle, and gives the slot back when it is done for good.
-func (p *Proxy) serveOne(ctx context.Context, c net.Conn, handle handler) {
-	rest := handle(ctx, c)
-	if rest == nil {
-		p.end(c)
-		return
-	}
-	go func() {
-		rest()
-		p.end(c)
-	}()
-}
-
+// end gives the slot back.
 func (p *Proxy) end(c net.Conn) {
 	p.forget(c)
 	<-p.slots

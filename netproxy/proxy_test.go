@@ -261,7 +261,7 @@ func TestConnectTLS(t *testing.T) {
 	require.Equal(t, 200, status)
 	require.Equal(t, "hello ok.example HTTP/2.0", body)
 	_, err := c.Get("https://no.example/")
-	require.ErrorContains(t, err, "Denied by pccrun, allowed by --allow no.example")
+	require.ErrorContains(t, err, "Denied by pccrun (to allow: --allow no.example)")
 	require.Equal(t, []string{publicAddr + ":443"}, f.dials(), "what is denied is not dialled")
 
 	e := f.waitEvent(Denied)
@@ -333,7 +333,7 @@ func TestDenial(t *testing.T) {
 	require.Equal(t, map[string]string{"error": "denied", "host": "bad.example", "port": "443", "rule": "deny bad.example", "reason": "rule", "allow_with": ""}, got)
 
 	resp = f.ask("GET http://other.example:8080/x HTTP/1.1\r\nHost: other.example:8080\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n\r\n")
-	require.Contains(t, resp, "403 Denied by pccrun, allowed by --allow other.example:8080\r\n")
+	require.Contains(t, resp, "403 Denied by pccrun (to allow: --allow other.example:8080)\r\n")
 	require.Contains(t, resp, "Content-Type: text/plain")
 	require.Contains(t, resp, `pccrun: error="denied" host="other.example" port="8080" reason="default" allow_with="--allow other.example:8080"`)
 	resp = f.ask("GET http://other.example/ HTTP/1.1\r\nHost: other.example\r\nAccept: text/html, text/plain\r\n\r\n")
@@ -342,12 +342,12 @@ func TestDenial(t *testing.T) {
 	require.True(t, strings.HasSuffix(resp, "\r\n\r\n"), resp)
 
 	resp = f.ask("CONNECT ok.example:443 HTTP/1.1\r\n\r\n")
-	require.Contains(t, resp, "allowed by --allow 'private ok.example'")
+	require.Contains(t, resp, "to allow: --allow 'private ok.example'")
 	require.Contains(t, resp, `"detail":"10.0.0.1 is guarded: private"`)
 
 	resp = f.ask("CONNECT api.example:443 HTTP/1.1\r\n\r\n")
 	require.Contains(t, resp, "403 Denied by pccrun\r\n")
-	require.Contains(t, resp, "rules for methods and paths cannot be kept here")
+	require.Contains(t, resp, "rules for methods and paths cannot be enforced for this protocol")
 
 	resp = f.ask("CONNECT nowhere\xff.example:443 HTTP/1.1\r\n\r\n")
 	require.Contains(t, resp, "HTTP/1.1 400 ")

@@ -43,6 +43,9 @@ func AddUncaptured(env []string, proxyURL string) []string {
 	for _, scheme := range [...]string{"http.proxy", "https.proxy", "socksProxy"} {
 		options = append(options, "-D"+scheme+"Host="+u.Hostname(), "-D"+scheme+"Port="+u.Port())
 	}
+	if password, ok := u.User.Password(); ok { // its HTTP client takes none from a property
+		options = append(options, "-Djava.net.socks.username="+u.User.Username(), "-Djava.net.socks.password="+password)
+	}
 	ours := strings.Join(options, " ")
 	out := slices.Clone(env)
 	if i := slices.IndexFunc(out, func(e string) bool { return strings.HasPrefix(e, name) }); i >= 0 {
@@ -90,7 +93,10 @@ func Environ(proxyURL string, noProxy ...string) []string {
 			"CLOUDSDK_PROXY_TYPE=http",
 			"CLOUDSDK_PROXY_ADDRESS="+u.Hostname(),
 			"CLOUDSDK_PROXY_PORT="+u.Port(),
-			"RSYNC_PROXY="+u.Host)
+			"RSYNC_PROXY="+strings.TrimPrefix(u.User.String()+"@"+u.Host, "@"))
+		if password, ok := u.User.Password(); ok {
+			env = append(env, "CLOUDSDK_PROXY_USERNAME="+u.User.Username(), "CLOUDSDK_PROXY_PASSWORD="+password)
+		}
 	}
 	return env
 }

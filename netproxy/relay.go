@@ -10,6 +10,16 @@ import (
 // when both ways are over.
 type tunnel struct{ over atomic.Bool }
 
+// carry carries bytes both ways between a client and where it wanted to go until both
+// ends have closed.
+func carry(c, to net.Conn) (up, down int64) {
+	var t tunnel
+	ended := make(chan int64, 1)
+	go func() { ended <- t.pass(c, to) }()
+	up = t.pass(to, c)
+	return up, <-ended
+}
+
 // pass carries bytes from src to dst until src ends, and returns how many. An
 // end is passed on as one, a failure ends both. The end of the second way is passed
 // on by closing the connections: a call less of each tunnel.

@@ -6,7 +6,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -158,36 +157,6 @@ func TestLastIsLong(t *testing.T) {
 	got, err := io.ReadAll(client)
 	require.NoError(t, err)
 	require.Equal(t, long, got)
-}
-
-// Goroutines serve one connection after the other, and end with the proxy.
-func TestWorkers(t *testing.T) {
-	before := runtime.NumGoroutine()
-	p := New(Config{})
-	ran := make(chan struct{})
-	for range 100 {
-		p.work(func() { ran <- struct{}{} })
-	}
-	for range 100 {
-		<-ran
-	}
-	settle := func(most int) {
-		for range 1000 { // require.Eventually has goroutines of its own
-			if runtime.NumGoroutine() <= most {
-				return
-			}
-			time.Sleep(time.Millisecond)
-		}
-		t.Fatalf("%d goroutines, want at most %d", runtime.NumGoroutine(), most)
-	}
-	settle(before + maxIdle)
-	for range 100 {
-		p.work(func() { ran <- struct{}{} })
-		<-ran
-	}
-	settle(before + maxIdle)
-	p.Close()
-	settle(before)
 }
 
 // TestAsIfDirect has both ends of connections to the host's loopback send as much as they

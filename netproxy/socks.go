@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// SOCKS5 as RFC 1928 has it: CONNECT alone, without authentication. Whoever
-// reaches the listener is in the sandbox.
+// SOCKS5 as RFC 1928 has it: CONNECT alone, without authentication where whoever reaches
+// the listener is in the sandbox, else with the token of [Config.Token].
 const (
 	socksVersion    = 5
 	socksNoAuth     = 0
+	socksPassword   = 2
 	socksNoMethod   = 0xff
 	socksConnect    = 1
 	socksIPv4       = 1
@@ -24,53 +25,59 @@ const (
 	socksRefused    = 5
 	socksBadCommand = 7
 	socksBadAddress = 8
+
+	socksTokenVersion = 1 // of RFC 1929
 )
 
 // serveSOCKS greets, reads one request and makes a tunnel.
-func (c *client) serveSOCKS() (rest func()) {
+func (c *client) serveSOCKS() {
 	var b [256]byte
 	if _, err := io.ReadFull(c.br, b[:2]); err != nil {
-		return nil
+		return
 	}
 	methods := b[:b[1]]
 	if _, err := io.ReadFull(c.br, methods); err != nil {
-		return nil
+		return
 	}
-	method := byte(socksNoMethod)
+	method, wanted := byte(socksNoMethod), byte(socksNoAuth)
+	if c.cfg.Token != "" {
+		wanted = socksPassword
+	}
 	for _, m := range methods {
-		if m == socksNoAuth {
-			method = socksNoAuth
+		if m == wanted {
+			method = wanted
 		}
 	}
 	if _, err := c.conn.Write([]byte{socksVersion, method}); err != nil || method == socksNoMethod {
-		return nil
+		return
+	}
+	if method == socksPassword && !c.admitSOCKS() {
+		return
 	}
 	host, port, code := c.readSOCKSRequest()
 	c.conn.SetReadDeadline(time.Time{})
 	if code != socksOK {
 		c.refuseSOCKS(code)
-		return nil
+		return
 	}
 	l, ev, err := c.connect(c.ctx, c.conn, c.own, "socks5", host, port)
 	switch {
 	case err == errDenied:
 		c.refuseSOCKS(socksDenied)
-		return nil
+		return
 	case errors.Is(err, syscall.ECONNREFUSED):
 		c.refuseSOCKS(socksRefused)
-		return nil
+		return
 	case err != nil:
 		c.refuseSOCKS(socksNoHost)
-		return nil
+		return
 	}
-	return func() {
-		defer l.Close()
-		if !c.answerSOCKS(socksOK) {
-			c.closed(ev, 0, 0)
-			return
-		}
-		c.tunnel(l, ev)
+	defer l.Close()
+	if !c.answerSOCKS(socksOK) {
+		c.closed(ev, 0, 0)
+		return
 	}
+	c.tunnel(l, ev)
 }
 
 // readSOCKSRequest returns where the client wants to go, or a code other than

@@ -63,7 +63,7 @@ func isOwnLink(ip netip.Addr) bool {
 type OwnProxyError struct{ Addr, Port string }
 
 func (e *OwnProxyError) Error() string {
-	return "the proxy " + e.Addr + " of the environment is on this machine itself, where what listens need not be a proxy"
+	return "the proxy " + e.Addr + " of the environment is on this machine, where another program could be listening"
 }
 
 // Hint says how to allow it.

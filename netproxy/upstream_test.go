@@ -223,7 +223,7 @@ func TestUpstreamRestrict(t *testing.T) {
 	c, err := net.Dial("tcp", listener.Addr().String())
 	require.NoError(t, err)
 	defer c.Close()
-	require.ErrorContains(t, u.check(c, "proxy.example:1"), "on this machine itself")
+	require.ErrorContains(t, u.check(c, "proxy.example:1"), "on this machine")
 	require.NoError(t, u.Restrict(func(port string) bool { return port == "1" }))
 	require.NoError(t, u.check(c, "proxy.example:1"), "named")
 	require.NoError(t, (&Upstream{}).check(c, "proxy.example:1"), "control: without the restriction")

@@ -1,6 +1,9 @@
 package profiles
 
 import (
+	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,23 +18,25 @@ import (
 type agentDir struct {
 	name   string
 	remade []string // what the agent makes there at each start, and nobody misses
+	made   []string // what the launcher makes for the time of a run where it does not stand: the directory, and what the work goes to
 }
 
 // agentDirs are those of the built-in profiles.
 var agentDirs = map[string]agentDir{
 	// settings.local.json has the answers to "do not ask again", scheduled_tasks.json and
 	// agent-memory-local what it notes (code.claude.com/docs: settings, sub-agents).
-	"claude": {name: ".claude", remade: []string{"scheduled_tasks.lock"}},
+	"claude": {name: ".claude", remade: []string{"scheduled_tasks.lock"}, made: []string{".claude", ".claude/worktrees"}},
 	// config.toml of a project that is trusted is read, and written by nobody (developers.openai.com/codex/config-basic).
 	"codex": {name: ".codex"},
 	// settings.json of the workspace, by the dialog /settings; plans and what a session shares (geminicli.com/docs: settings).
-	"gemini": {name: ".gemini"},
-	// Each start makes these, and ends where that fails; plans lie beside them (opencode.ai/docs/config, plugins).
+	"gemini": {name: ".gemini", made: []string{".gemini"}},
+	// Each start makes these where the directory stands, and ends where that fails; plans lie beside them (opencode.ai/docs/config, plugins).
 	"opencode": {name: ".opencode", remade: []string{".gitignore", "package.json", "package-lock.json", "bun.lock", "bun.lockb", "node_modules"}},
 }
 
-// unlinked takes out the rules of built-in profiles for a directory in the workspace that is not
-// there, or to which a link leads: whoever wrote the repository would say what they open.
+// unlinked takes out the rules of built-in profiles for a directory in the workspace to which a
+// link leads: whoever wrote the repository would say what they open. So it does with one that is
+// not there, and that no run makes.
 func (b *builder) unlinked(elsewhere bool) {
 	p := b.policy
 	p.Files = slices.DeleteFunc(p.Files, func(r FileRule) bool {
@@ -39,8 +44,44 @@ func (b *builder) unlinked(elsewhere bool) {
 			return false
 		}
 		real, err := filepath.EvalSymlinks(r.Path)
+		for dir := r.Path; errors.Is(err, fs.ErrNotExist) && b.makes(r.Path); { // of what is not there, what is above it
+			dir = filepath.Dir(dir)
+			real, err = filepath.EvalSymlinks(dir)
+			real += r.Path[len(dir):]
+		}
 		return elsewhere || err != nil || real != r.Path
 	})
+}
+
+// makes reports whether a run makes a directory where none stands, and not even a link.
+func (b *builder) makes(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist) && slices.Contains(b.policy.MadeDirs(), path[len(b.policy.Workspace)+1:])
+}
+
+// MadeDirs returns the directories that the launcher makes for the time of a run where they do not
+// stand, below the workspace, so that a layer can lie on them: what the agent notes there
+// works until the run is over. Only who may make them, and write there, has them.
+func (p *Policy) MadeDirs() (names []string) {
+	if d := p.Decide(p.Workspace); d.Access != Write || os.Getuid() == 0 || slices.Contains(p.Without, LayerProtect) {
+		return nil
+	}
+	dirs, _ := p.AgentDirs()
+	for _, name := range EveryMadeDir() {
+		if slices.ContainsFunc(dirs, func(dir string) bool { return within(dir, filepath.Join(p.Workspace, name)) }) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// EveryMadeDir returns those of all agents.
+func EveryMadeDir() (names []string) {
+	for _, d := range agentDirs {
+		names = append(names, d.made...)
+	}
+	slices.Sort(names)
+	return names
 }
 
 // AgentDirs returns the directories of the workspace that the policy's agents take for their own,

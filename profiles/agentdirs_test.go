@@ -1,6 +1,7 @@
 package profiles
 
 import (
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,4 +24,20 @@ func TestAgentDirs(t *testing.T) {
 	}
 	dirs, _ := (&Policy{Workspace: "/ws", Layers: []string{"built-in default", "/home/u/.config/pccrun/claude.jsonc", "claude"}}).AgentDirs()
 	require.Empty(t, dirs)
+}
+
+// Where none stands a run makes one: only who may write there, and only of an agent that keeps
+// notes there itself.
+func TestMadeDirs(t *testing.T) {
+	p := &Policy{Workspace: "/home/u/ws", Layers: []string{"built-in claude"}, Files: []FileRule{{Path: "/home/u/ws", Access: Write}}}
+	if os.Getuid() == 0 {
+		require.Empty(t, p.MadeDirs())
+		return
+	}
+	require.Equal(t, []string{".claude", ".claude/worktrees"}, p.MadeDirs())
+	p.Layers = []string{"built-in codex"}
+	require.Empty(t, p.MadeDirs())
+	p.Layers, p.Files[0].Access = []string{"built-in gemini"}, Overlay
+	require.Empty(t, p.MadeDirs())
+	require.Equal(t, []string{".claude", ".claude/worktrees", ".gemini"}, EveryMadeDir())
 }

@@ -65,7 +65,7 @@ func FileOf(req Request, policy *Policy) (*File, error) {
 			return nil, err
 		}
 	} else if r.dirs.Config == "" {
-		return nil, &Error{Origin: Origin{Key: "profile"}, Cause: "no directory for profiles of your own is known", Hint: "--profile FILE names a file"}
+		return nil, &Error{Origin: Origin{Key: "profile"}, Cause: "no directory for your own profiles is known", Hint: "--profile FILE names a file"}
 	} else if r.configDir == "" {
 		f.New = true
 		return f, nil
@@ -145,7 +145,7 @@ func amend(source, text string, root value, keys []string, edits []Edit) (string
 	list := edits[0].Value == ""
 	if want := kindObject; at.kind != want && !(depth == len(keys) && list && at.kind == kindArray) {
 		o := Origin{Source: source, Line: at.line, Key: strings.Join(keys[:depth], ".")}
-		return "", &Error{Origin: o, Cause: kindNames[at.kind] + ": nothing can be added to it"}
+		return "", &Error{Origin: o, Cause: kindNames[at.kind] + ": cannot be edited"}
 	}
 	if depth < len(keys) {
 		block := entries(edits, strings.Repeat("  ", len(keys)+1))

@@ -51,7 +51,7 @@ func (p *Policy) Remade() []string {
 	}
 	for i := range p.Files {
 		r := &p.Files[i]
-		if rest, in := below(p.Home, r.Path); in && rest != "" && strings.HasPrefix(r.Origin.Source, "built-in ") && r.Origin.Source != "built-in default" {
+		if rest, in := below(p.Home, r.Path); in && rest != "" && !within(p.Workspace, r.Path) && strings.HasPrefix(r.Origin.Source, "built-in ") && r.Origin.Source != "built-in default" {
 			names := strings.SplitN(rest, "/", 4)
 			n := 1
 			switch names[0] {

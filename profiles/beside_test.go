@@ -54,14 +54,14 @@ func TestBeside(t *testing.T) {
 // What programs write to any home, and what a profile of an agent names of its state, is
 // made again; the rest of the home, and what the user's own rules name, is not.
 func TestRemade(t *testing.T) {
-	p := &Policy{Home: "/home/u", Files: []FileRule{
-		{Path: "/home/u", Origin: Origin{Source: "built-in default"}}, {Path: "/home/u/.local/bin", Origin: Origin{Source: "built-in default"}},
+	p := &Policy{Home: "/home/u", Workspace: "/home/u/ws", Files: []FileRule{
+		{Path: "/home/u", Origin: Origin{Source: "built-in default"}}, {Path: "/home/u/ws/.agent/x", Origin: Origin{Source: "built-in agent"}}, {Path: "/home/u/.local/bin", Origin: Origin{Source: "built-in default"}},
 		{Path: "/home/u/.agent/settings/a", Origin: Origin{Source: "built-in agent"}}, {Path: "/home/u/.config/agent/x", Origin: Origin{Source: "built-in agent"}},
 		{Path: "/home/u/.local/share/agent/x/y", Origin: Origin{Source: "built-in agent"}}, {Path: "/home/u/mine", Origin: Origin{Source: "/p.jsonc"}},
 	}}
 	got := p.Remade()
 	require.Subset(t, got, []string{"/home/u/.cache", "/home/u/.bash_history", "/home/u/.agent", "/home/u/.config/agent", "/home/u/.local/share/agent"})
-	for _, path := range []string{"/home/u", "/home/u/mine", "/home/u/.local/bin", "/home/u/.config", "/home/u/go"} {
+	for _, path := range []string{"/home/u", "/home/u/ws", "/home/u/mine", "/home/u/.local/bin", "/home/u/.config", "/home/u/go"} {
 		require.NotContains(t, got, path)
 	}
 	require.True(t, p.Temporary("/tmp"))

@@ -47,7 +47,7 @@ func (b *builder) file(f fileEntry) {
 		b.policy.Files[i].Path = ""
 		delete(b.index, key)
 	case f.remove:
-		b.at(f.Origin, "", "null removes nothing: no rule for that path is inherited")
+		b.at(f.Origin, "", "null has no effect: no rule for that path is inherited")
 	case ok:
 		b.policy.Files[i] = f.FileRule
 	default:
@@ -122,7 +122,7 @@ func (b *builder) apply(l *layer) {
 		case !s.remove:
 			e.Set[s.name] = s.EnvSet
 		case !stood:
-			b.at(s.Origin, "", "null removes nothing: no value is inherited")
+			b.at(s.Origin, "", "null has no effect: no value is inherited")
 		default:
 			delete(e.Set, s.name)
 		}
@@ -228,9 +228,9 @@ func less[T any](b *builder, have *[]T, minus, plus []T, may bool, key func(T) (
 		case slices.ContainsFunc(plus, is):
 			b.at(o, "", "-%s: the same list adds it", text)
 		case i < 0:
-			b.at(o, "pccrun profile show prints what is inherited", "-%s: takes nothing out: no such entry is inherited", text)
+			b.at(o, "pccrun profile show prints what is inherited", "-%s: no such entry is inherited", text)
 		case !may:
-			b.at(o, "pccrun trust, once you have read the file; or take the line out", "-%s: would loosen, and the file is not trusted", text)
+			b.at(o, "read the file and run pccrun trust, or remove the line", "-%s: would allow more, and the file is not trusted", text)
 		default:
 			*have = slices.Delete(slices.Clone(*have), i, i+1) // a built-in list is everybody's
 		}
@@ -363,7 +363,7 @@ func (b *builder) tighten(l *layer) {
 	}
 	b.removeLists(cleared)
 	if ignored != nil {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("%s is not trusted and can only tighten: ignored %s", l.source, strings.Join(slices.Compact(ignored), ", ")))
+		p.Warnings = append(p.Warnings, fmt.Sprintf("%s is not trusted and cannot allow more: ignored %s", l.source, strings.Join(slices.Compact(ignored), ", ")))
 	}
 }
 
@@ -377,7 +377,7 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 	}
 	if i := slices.IndexFunc(p.Files, func(r FileRule) bool { return r.key() == "/" }); i >= 0 && p.Files[i].Access != Read {
 		r := p.Files[i] // said here, since a launch looks first through all that may be written
-		b.at(r.Origin, "name directories in it: --"+r.Access.String()+" DIR", "/: only read is possible for the root as a whole")
+		b.at(r.Origin, "name directories in it: --"+r.Access.String()+" DIR", "/: the root directory can only have the access read")
 	}
 	if p.Decide(p.WorkDir).Access < Read {
 		p.WorkDir = p.Workspace
@@ -407,6 +407,7 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 	for _, name := range req.Without {
 		b.flagWord("--without", name, LayerNames(), func() { p.Without = append(p.Without, Layer(name)) })
 	}
+	b.barred()
 	p.Requirements = requirements(p)
 	return b.err()
 }
@@ -416,7 +417,7 @@ func (b *builder) home(req Request) {
 	p := b.policy
 	switch d := p.Decide(p.Home); {
 	case d.Access != Persist && req.NoLogin:
-		b.at(Origin{Source: "flag", Key: "--no-login"}, "", "~ is %s: nothing is copied into it (%s)", d.Access, d.Rule.Origin)
+		b.at(Origin{Source: "flag", Key: "--no-login"}, "", "~ is %s, so no seeds are copied (%s)", d.Access, d.Rule.Origin)
 	case d.Access != Persist:
 		if req.FreshHome {
 			b.at(Origin{Source: "flag", Key: "--fresh-home"}, "--home persist gives one", "~ is %s and has no seeds (%s)", d.Access, d.Rule.Origin)
@@ -436,8 +437,8 @@ func (b *builder) home(req Request) {
 }
 
 // open lets a file change, and lists it at exit, that a review rule of the user's names by
-// its path and that stands in a directory which is protected as a whole: the rest of that
-// stays as it is. Such a rule for anything else would do nothing.
+// its path and that is protected by its name, or stands in a directory which is protected as a
+// whole: the rest stays as it is. Such a rule for anything else would do nothing.
 func (b *builder) open() {
 	p := b.policy
 	for i := range p.Protect {
@@ -450,7 +451,7 @@ func (b *builder) open() {
 			continue
 		}
 		at := slices.IndexFunc(p.Protect, func(d ProtectRule) bool {
-			return !d.Review && d.Pattern != r.Pattern && d.Matches(p.Workspace, parentOf(path))
+			return !d.Review && d.Pattern != r.Pattern && (d.Matches(p.Workspace, parentOf(path)) || strings.IndexByte(r.Pattern, '/') > 0 && d.Matches(p.Workspace, path))
 		})
 		if at < 0 || p.Protect[at].Pattern == r.Pattern {
 			continue
@@ -458,7 +459,7 @@ func (b *builder) open() {
 		d := &p.Protect[at]
 		info, err := os.Lstat(path)
 		if err != nil || !info.Mode().IsRegular() {
-			b.at(r.Origin, "name a file that is there", "review %s: would do nothing: it lies in what is protected as %s, and is no file that stands there", r.Pattern, d.Pattern)
+			b.at(r.Origin, "name a file that is there", "review %s: has no effect: it is in %s, which is protected, and does not exist", r.Pattern, d.Pattern)
 			continue
 		}
 		if !d.Origin.builtin() {
@@ -467,6 +468,31 @@ func (b *builder) open() {
 		}
 		p.Opened = append(p.Opened, path)
 		b.file(fileEntry{FileRule: FileRule{Path: path, Access: Write, Origin: r.Origin}})
+	}
+}
+
+// barred refuses rules that would let a protected name change, and do nothing: it stays as it is
+// until it is named for review.
+func (b *builder) barred() {
+	p := b.policy
+	if slices.Contains(p.Without, LayerProtect) {
+		return
+	}
+	for i := range p.Files {
+		r := &p.Files[i]
+		if r.Access < Overlay || r.Glob != "" || r.Origin.Source == "default" || r.Origin.builtin() || b.tight[r.Origin.Source] || r.Path == p.Workspace || !within(p.Workspace, r.Path) {
+			continue
+		}
+		if d, is := p.Protected(r.Path); is && !d.Review && !d.Matches(p.Workspace, parentOf(r.Path)) {
+			name, hint := r.Path[len(p.Workspace)+1:], ""
+			if !strings.HasPrefix(d.Pattern, ".git/") || strings.HasPrefix(d.Pattern, ".git/config") {
+				hint = "add --review " + shell.Quote(name) + ": then it may change, and is listed"
+				if info, err := os.Lstat(r.Path); err == nil && info.IsDir() {
+					hint += "; --review " + shell.Quote(name) + "/FILE, or --write " + shell.Quote(name) + "/DIR, opens less"
+				}
+			}
+			b.at(r.Origin, hint, "%s %s: it is protected as %s, and stays as it is", r.Access, name, d.Pattern)
+		}
 	}
 }
 
@@ -553,7 +579,7 @@ func (b *builder) own(dirs state.Dirs) {
 				continue
 			}
 			if within(file, p.Workspace) {
-				b.at(Origin{Source: "default", Key: "pccrun's own files"}, "", "%s lies in %s, where your profiles are: what a run writes there would be the next one's policy", p.Workspace, file)
+				b.at(Origin{Source: "default", Key: "pccrun's own files"}, "", "%s is in %s, where your profiles are: a run could change the policy of the next run", p.Workspace, file)
 				return
 			}
 			if rest, ok := below(p.Workspace, file); ok {

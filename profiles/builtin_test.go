@@ -20,8 +20,39 @@ const (
 	scriptsEnd   = "      // end of scripts.tsv\n"
 )
 
-// withScripts returns the text of the default profile with the entries that scriptsFile has.
-func withScripts(t *testing.T, text string) string {
+// And it lists what moreFile protects, between these.
+const (
+	moreFile  = "builtin/protect-more.jsonc"
+	moreBegin = "      // protect-more.jsonc: its names, which this profile lists and that one protects\n"
+	moreEnd   = "      // end of protect-more.jsonc\n"
+)
+
+// withLists returns the text of the default profile with the entries that scriptsFile and moreFile have.
+func withLists(t *testing.T, text string) string {
+	more, err := os.ReadFile(moreFile)
+	require.NoError(t, err)
+	_, rest, begins := strings.Cut(string(more), "    \"deny\": [\n")
+	names, _, ends := strings.Cut(rest, "    ],\n")
+	require.True(t, begins && ends, moreFile)
+	var list strings.Builder
+	for line := range strings.Lines(names) {
+		if entries, _, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " //"); strings.TrimSpace(entries) != "" {
+			list.WriteString(entries + "\n")
+		}
+	}
+	return between(t, between(t, text, scriptsBegin, scripts(t), scriptsEnd), moreBegin, list.String(), moreEnd)
+}
+
+// between returns a text with other lines between two.
+func between(t *testing.T, text, begin, lines, end string) string {
+	before, rest, begins := strings.Cut(text, begin)
+	_, after, ends := strings.Cut(rest, end)
+	require.True(t, begins && ends, begin)
+	return before + begin + lines + end + after
+}
+
+// scripts returns the entries of scriptsFile as lines of a profile.
+func scripts(t *testing.T) string {
 	data, err := os.ReadFile(scriptsFile)
 	require.NoError(t, err)
 	var b strings.Builder
@@ -41,22 +72,19 @@ func withScripts(t *testing.T, text string) string {
 		}
 		fmt.Fprintf(&b, "// %s\n", columns[1])
 	}
-	before, rest, begins := strings.Cut(text, scriptsBegin)
-	_, after, ends := strings.Cut(rest, scriptsEnd)
-	require.True(t, begins && ends, defaultFile)
-	return before + scriptsBegin + b.String() + scriptsEnd + after
+	return b.String()
 }
 
 var update = flag.Bool("update", false, "write "+defaultFile+" anew")
 
-// The default profile has the entries of scriptsFile.
-func TestScriptsStandInTheDefaultProfile(t *testing.T) {
+// The default profile has the entries of scriptsFile and moreFile.
+func TestListsStandInTheDefaultProfile(t *testing.T) {
 	text, err := os.ReadFile(defaultFile)
 	require.NoError(t, err)
-	if scripts := withScripts(t, string(text)); *update {
-		require.NoError(t, os.WriteFile(defaultFile, []byte(scripts), 0o644))
+	if lists := withLists(t, string(text)); *update {
+		require.NoError(t, os.WriteFile(defaultFile, []byte(lists), 0o644))
 	} else {
-		assert.Equal(t, scripts, string(text), "go generate ./profiles brings scripts.tsv into it")
+		assert.Equal(t, lists, string(text), "go generate ./profiles brings the lists into it")
 	}
 }
 

@@ -138,7 +138,7 @@ func checkGlob(pattern string) string {
 		name, next := nextName(pattern, i)
 		i = next
 		if strings.Contains(name, "**") && name != "**" {
-			return "** stands alone between slashes"
+			return "** must be alone between slashes"
 		}
 		for p := 0; p < len(name); p++ {
 			if name[p] != '[' {

@@ -1,6 +1,7 @@
 package profiles
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -240,10 +241,31 @@ func (r *resolver) importEnviron() (*layer, error) {
 		}
 		im.layer.limits[len(limits)-1] = limitEntry{Limit: Limit{Value: n * int64(time.Second), Origin: o}, given: true}
 	})
+	if r.docker() {
+		each("PARALLEL_CC_DOCKER_MEMORY_LIMIT", func(text string, o Origin) { im.limit("memory", text, o) })
+		each("PARALLEL_CC_DOCKER_CPU_LIMIT", func(text string, o Origin) { im.limit("cpus", text, o) })
+	}
 	for _, name := range slices.Compact(loosened) {
-		im.layer.warnings = append(im.layer.warnings, name+" opens what the profile does not: "+r.req.Host.Getenv(name))
+		im.layer.warnings = append(im.layer.warnings, name+" allows more than the profile: "+r.req.Host.Getenv(name))
 	}
 	return &im.layer, im.err()
+}
+
+// docker reports whether a container engine is asked for, whose limits the founding
+// documents have names for.
+func (r *resolver) docker() bool {
+	return cmp.Or(r.req.Provider, r.req.Host.Getenv("PARALLEL_CC_SANDBOX_PROVIDER")) == "docker"
+}
+
+// limit takes a limit, as a profile writes it.
+func (im *importer) limit(name, text string, o Origin) {
+	i := slices.Index(LimitNames(), name)
+	n, err := parseLimit(i, text, im.memory)
+	if err != nil {
+		im.at(o, "", "%v", err)
+		return
+	}
+	im.layer.limits[i] = limitEntry{Limit: Limit{Value: n, Origin: o}, given: true}
 }
 
 // srt reads the object that holds network, filesystem and the rest.
@@ -265,7 +287,7 @@ func (im *importer) srt(v value, key string, known []string) {
 			}
 		case "excludedCommands":
 			if len(m.value.items) > 0 {
-				im.warn(im.origin(m.line, key), "nothing runs outside the sandbox")
+				im.warn(im.origin(m.line, key), "pccrun runs nothing outside the sandbox")
 			}
 		case "seccomp", "git", "enableWeakerNestedSandbox", "enableWeakerNetworkIsolation", "allowAppleEvents":
 			if m.value.text != "false" {
@@ -295,7 +317,7 @@ func (im *importer) srtNetwork(v value, key string) {
 			})
 		case "mitmProxy", "parentProxy", "httpProxyPort", "socksProxyPort", "filterRequest":
 			// Another proxy may be what keeps secrets in: to go round it would loosen.
-			im.at(o, "take the key away, and name the hosts in network.allowedDomains", "another proxy is not supported")
+			im.at(o, "remove the key, and name the hosts in network.allowedDomains", "another proxy is not supported")
 		case "allowUnixSockets", "allowAllUnixSockets":
 			if m.value.text != "false" && !(m.value.kind == kindArray && len(m.value.items) == 0) {
 				im.warn(o, "name each socket with --socket PATH")
@@ -498,7 +520,7 @@ func (im *importer) credential(v value, key string, file bool) {
 		im.at(o, "", "mode %q: want deny or mask", mode)
 	case file:
 		if mode == "mask" {
-			im.warn(o, "a file is hidden, not masked")
+			im.warn(o, "pccrun hides the file and does not mask it")
 		}
 		im.rule(name, Hide, o)
 	case !isEnvName(name):

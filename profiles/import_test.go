@@ -73,7 +73,7 @@ func TestImportSRT(t *testing.T) {
 	require.True(t, ok && r.Review)
 	require.Equal(t, Origin{Source: file, Line: 11, Key: "filesystem.denyRead"}, p.Decide("/opt/secret").Rule.Origin)
 	warnings := strings.Join(p.Warnings, "\n")
-	for _, key := range []string{`rule "*"`, "allowUnixSockets", "a file is hidden, not masked", "sigv4"} {
+	for _, key := range []string{`rule "*"`, "allowUnixSockets", "pccrun hides the file and does not mask it", "sigv4"} {
 		require.Contains(t, warnings, key)
 	}
 
@@ -108,7 +108,7 @@ func TestImportClaude(t *testing.T) {
 	require.Equal(t, Hide, access(p, w.home+"/.kube/config"))
 	require.Contains(t, hostsOf(p), "corp.example")
 	require.Equal(t, []string{
-		settings + ":4: sandbox.excludedCommands: ignored: nothing runs outside the sandbox",
+		settings + ":4: sandbox.excludedCommands: ignored: pccrun runs nothing outside the sandbox",
 		settings + ":4: sandbox.newKey: ignored: unknown key",
 	}, p.Warnings)
 
@@ -118,7 +118,7 @@ func TestImportClaude(t *testing.T) {
 	require.Equal(t, Read, access(p, "/opt/out"))
 	require.Equal(t, Hide, access(p, w.home+"/.kube/config"))
 	require.NotContains(t, hostsOf(p), "corp.example")
-	require.Contains(t, p.Warnings, settings+" is not trusted and can only tighten: ignored line 6: sandbox.filesystem.allowWrite, line 5: sandbox.network.allowedDomains")
+	require.Contains(t, p.Warnings, settings+" is not trusted and cannot allow more: ignored line 6: sandbox.filesystem.allowWrite, line 5: sandbox.network.allowedDomains")
 
 	// Only for claude and what extends it, as above; and what the command line names is held to its keys.
 	require.NotContains(t, hostsOf(w.policy(nil)), "corp.example")
@@ -161,8 +161,8 @@ func TestImportParallel(t *testing.T) {
 	require.Equal(t, Hide, access(p, "/opt/y"))
 	require.Equal(t, time.Hour, p.Resources.Deadline())
 	require.Equal(t, []string{
-		"PARALLEL_CC_NATIVE_ALLOWED_DOMAINS opens what the profile does not: api.example.com, b.example,",
-		"PARALLEL_CC_NATIVE_ALLOW_WRITE_PATHS opens what the profile does not: ./out,~/cache",
+		"PARALLEL_CC_NATIVE_ALLOWED_DOMAINS allows more than the profile: api.example.com, b.example,",
+		"PARALLEL_CC_NATIVE_ALLOW_WRITE_PATHS allows more than the profile: ./out,~/cache",
 	}, p.Warnings)
 	require.Equal(t, "environment: PARALLEL_CC_NATIVE_DENY_READ_PATHS", p.Decide("/opt/y").Rule.Origin.String())
 
@@ -183,7 +183,7 @@ func TestImportMistakes(t *testing.T) {
 		`{}`:                    ":1: network: missing",
 		`{"network": {}}`:       ":1: filesystem: missing",
 		head + `"foo": 1}`:      ":1: foo: unknown key",
-		head + `"network": {}}`: ":1: network: stands twice, first in line 1",
+		head + `"network": {}}`: ":1: network: duplicate, first in line 1",
 		head + `"allowNestedUserNamespaces": "yes"}`:                                                ":1: allowNestedUserNamespaces: a string: want true or false",
 		head + `"credentials": {"files": [{"path": "~/x", "mode": "no"}]}}`:                         `:1: credentials.files: mode "no": want deny or mask`,
 		head + `"credentials": {"envVars": [{"name": "A B", "mode": "deny"}]}}`:                     `:1: credentials.envVars: name "A B": want the name of a variable`,

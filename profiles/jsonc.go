@@ -154,7 +154,7 @@ func (p *parser) value(depth int) (value, error) {
 		case "":
 			err = p.errorf("%s: want a value", p.here())
 		default:
-			err = p.errorf("%s: want a value; strings stand in double quotes", v.text)
+			err = p.errorf("%s: want a value; put strings in double quotes", v.text)
 		}
 	}
 	v.end = p.pos

@@ -149,7 +149,7 @@ func (d *decoder) object(v value, key string, known []string, each func(member))
 		return
 	}
 	if again, first := duplicate(v.members); again != nil {
-		d.fail(again.line, join(key, again.key), "stands twice, first in line %d", first.line)
+		d.fail(again.line, join(key, again.key), "duplicate, first in line %d", first.line)
 		return
 	}
 	for _, m := range v.members {
@@ -256,7 +256,7 @@ func (d *decoder) top(m member) {
 		d.object(v, m.key, append(protectKeys[:len(protectKeys):len(protectKeys)], "keys"), func(m member) {
 			key := "protect." + m.key
 			if m.key == "keys" {
-				d.at(d.origin(m.line, key), `"seeds": {"~/FILE": {"mode": "follow"}} says what of a file an agent's own home begins with`, "nothing of the host's is sorted by keys any more")
+				d.at(d.origin(m.line, key), `"seeds": {"~/FILE": {"mode": "follow"}} says which part of a file is copied into an agent's home`, "the old key is not supported any more")
 				return
 			}
 			if m.key == "strict" {
@@ -427,7 +427,7 @@ func (d *decoder) injection(v value, key string) {
 	case in.Command != nil && (len(in.Command) == 0 || in.Command[0] == ""):
 		d.fail(v.line, key+".command", "want a program and its arguments")
 	case in.File != "" && in.Command != nil:
-		d.fail(v.line, key, "%s: a value comes from a file or from a command", in.Env)
+		d.fail(v.line, key, "%s: want a file or a command, not both", in.Env)
 	default:
 		d.layer.inject = append(d.layer.inject, in)
 	}

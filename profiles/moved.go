@@ -34,7 +34,7 @@ func (b *builder) moved(h *Host) {
 		}
 		switch {
 		case d.Action == EnvScrubbed:
-			p.Warnings = append(p.Warnings, fmt.Sprintf("%s is not followed, the agent's state is %s: --env %s --write %s follows it", m.variable, from, m.variable, shell.Quote(to)))
+			p.Warnings = append(p.Warnings, fmt.Sprintf("%s is ignored: the agent's state is in %s; to use it: --env %s --write %s", m.variable, from, m.variable, shell.Quote(to)))
 		case strings.HasPrefix(to, "/") && path.Clean(to) != "/":
 			b.protectMoved(from, path.Clean(to))
 		}

@@ -66,7 +66,7 @@ func (s *scope) expand(text, dot string) (full, base string, err error) {
 	case first == "~":
 		base = s.home
 	case strings.HasPrefix(text, "~"):
-		return "", "", hinted{fmt.Errorf("%q: homes of other users are not looked up", text), "write the absolute path"}
+		return "", "", hinted{fmt.Errorf("%q: homes of other users are not supported", text), "write the absolute path"}
 	case strings.HasPrefix(text, "$"):
 		hint := "write ~ for the home and . for the workspace"
 		if s.bare {
@@ -174,7 +174,7 @@ func (s *scope) protectPattern(text string) (string, error) {
 	if strings.HasPrefix(text, "~") || strings.HasPrefix(text, "/") {
 		p, err := s.path(text, s.workspace)
 		if err == nil && isGlob(p) {
-			err = fmt.Errorf("%q: a pattern holds in the workspace only", text)
+			err = fmt.Errorf("%q: patterns work only in the workspace", text)
 		}
 		return p, err
 	}

@@ -43,6 +43,8 @@ type Request struct {
 	Runtime     string // --runtime: of a container engine
 	DockerImage string // --docker-image
 
+	DockerNetwork string // --docker-network
+
 	PassFDs []int
 	Events  string // a path, or fd:N
 	DryRun  bool
@@ -57,6 +59,9 @@ type Request struct {
 	// Draft stands in place of a profile file that is not written yet, to see
 	// what would come of it; nil for none.
 	Draft *Draft
+
+	// Resolved stands in place of all of the policy's words: another machine has read them.
+	Resolved *Policy
 
 	Host Host
 }

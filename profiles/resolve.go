@@ -18,14 +18,14 @@ import (
 //go:embed builtin/*.jsonc
 var builtin embed.FS
 
-//go:generate go test -run TestScriptsStandInTheDefaultProfile -update .
+//go:generate go test -run TestListsStandInTheDefaultProfile -update .
 
 // WorkspaceFile is the name of the workspace's own profile, in its root.
 const WorkspaceFile = ".pccrun.jsonc"
 
 // Builtin returns the names of the built-in profiles.
 func Builtin() []string {
-	return []string{"default", "offline", "build", "strict", "agent", "aider", "claude", "codex", "gemini", "opencode"}
+	return []string{"default", "protect-more", "offline", "build", "strict", "agent", "aider", "claude", "codex", "gemini", "opencode"}
 }
 
 // parseBuiltin returns what a built-in profile's file holds.
@@ -61,6 +61,9 @@ type resolver struct {
 //
 // The error names every mistake: see [Mistakes].
 func Resolve(req Request) (*Policy, error) {
+	if req.Resolved != nil {
+		return req.Resolved, nil
+	}
 	r := &resolver{req: &req, policy: &Policy{}}
 	if err := r.findHome(); err != nil {
 		return nil, err
@@ -173,7 +176,7 @@ func (h *Host) HomeDir() (home, warning string, err error) {
 	if h.Home == "" && (home == "" || path.Clean(home) == "/") && h.UID >= 0 {
 		// A user whom nobody knows, as an image has it that is started with any number. Nothing stands there.
 		home = NoHome + itoa(h.UID)
-		return home, fmt.Sprintf("user %d has no home: ~ is %s, empty and gone at exit", h.UID, home), nil
+		return home, fmt.Sprintf("user %d has no home: ~ is %s, empty and deleted at exit", h.UID, home), nil
 	}
 	if home != "" && home != h.Home && !(strings.HasPrefix(home, "/") && path.Clean(home) != "/" && ownDir(home, h.UID)) {
 		if h.Home == "" {
@@ -209,7 +212,7 @@ func (r *resolver) findWorkspace() error {
 	if r.req.Workspace == "" {
 		origin = Origin{Key: "workspace"}
 		if r.cwd == "" {
-			return &Error{Origin: origin, Cause: "the current directory is gone", Hint: "cd to a directory that exists, or name one: --workspace DIR"}
+			return &Error{Origin: origin, Cause: "the current directory was deleted", Hint: "cd to a directory that exists, or name one: --workspace DIR"}
 		}
 		r.workspace = r.cwd
 		if pwd := r.req.Host.Getenv("PWD"); strings.HasPrefix(pwd, "/") && path.Clean(pwd) != r.cwd && real(pwd) == r.cwd {
@@ -236,10 +239,10 @@ func (r *resolver) findWorkspace() error {
 	}
 	why := r.badWorkspace(r.workspace)
 	if why == "" && r.req.Workspace == "" && isSystem(r.workspace) {
-		why = "a directory of the system is the workspace only where it is named"
+		why = "a system directory can be the workspace only with --workspace"
 	}
 	if why == "" && r.req.Workspace == "" && everybodys(r.workspace, r.req.Host.UID) {
-		why = "everybody may write there: it is the workspace only where it is named"
+		why = "everybody can write there: it can be the workspace only with --workspace"
 	}
 	if why != "" {
 		return &Error{Origin: origin, Cause: r.workspace + ": " + why, Hint: "cd to a project, or name one: --workspace DIR"}
@@ -291,10 +294,10 @@ func (r *resolver) badWorkspace(dir string) string {
 		return why
 	}
 	if slices.Contains(homesAround(""), path.Dir(dir)) {
-		return "a home of the system around this one cannot be the workspace"
+		return "a home of the outer system cannot be the workspace"
 	}
 	if partOfGit(dir) {
-		return "a part of a repository's own directory cannot be the workspace: git executes what stands there"
+		return "a directory inside .git cannot be the workspace: git executes files there"
 	}
 	return ""
 }
@@ -306,12 +309,12 @@ func (r *resolver) badWorkspaceName(dir string) string {
 	}
 	for _, home := range append([]string{r.home, r.req.Host.Home}, r.policy.Homes...) {
 		if home != "" && within(dir, home) {
-			return "a home, or what holds homes, cannot be the workspace"
+			return "a home, or a directory with homes, cannot be the workspace"
 		}
 	}
 	for _, special := range []string{"/proc", "/sys", "/dev"} {
 		if within(special, dir) {
-			return "the kernel's own files cannot be the workspace"
+			return "a kernel file system cannot be the workspace"
 		}
 	}
 	return ""
@@ -334,7 +337,7 @@ func partOfGit(dir string) bool {
 }
 
 // unreadProfiles begins the warning that says why.
-const unreadProfiles = "your profiles are not read: "
+const unreadProfiles = "your profiles are ignored: "
 
 // findConfig finds the directory of the user's own profiles. One that the
 // payload or somebody else could write is not used.
@@ -431,7 +434,7 @@ func (r *resolver) load(name, dir string, from Origin, self string) (*layer, err
 			l, err := r.loadFile(file, from)
 			if err == nil && slices.Contains(Builtin(), name) {
 				// Who wrote it long ago takes "default" for the built-in one.
-				r.policy.Warnings = append(r.policy.Warnings, "profile "+name+": "+file+", in place of the built-in one")
+				r.policy.Warnings = append(r.policy.Warnings, "profile "+name+": "+file+", replaces the built-in one")
 			}
 			if err == nil || !errors.Is(err, fs.ErrNotExist) {
 				return l, err
@@ -603,10 +606,10 @@ func PublishedPorts(text string) (host, inside uint16, err error) {
 func netHint(list, text string) string {
 	switch _, inside, two := strings.Cut(text, ":"); {
 	case list == "publish" && two && strings.Contains(inside, ":"):
-		return "it is published at the host's loopback, and nowhere else: " + inside
+		return "ports are published only at the host's loopback: " + inside
 	case list == "publish" || list == "local":
 		if strings.ContainsAny(text, ", ") {
-			return "name each port by itself"
+			return "name each port separately"
 		}
 		return ""
 	}
@@ -625,7 +628,7 @@ func netHint(list, text string) string {
 		return "git over ssh goes to " + host + ":22"
 	}
 	if strings.ContainsAny(host, ", ") {
-		return "name each host by itself"
+		return "name each host separately"
 	}
 	return ""
 }

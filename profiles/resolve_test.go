@@ -104,7 +104,8 @@ func TestDefault(t *testing.T) {
 	} {
 		require.Equal(t, want, access(p, path), path)
 	}
-	for path, review := range map[string]bool{ // what a host tool would execute, or read as an order
+	more := w.policy(func(r *Request) { r.Profile = "protect-more" })
+	for path, review := range map[string]bool{ // what a host tool would execute, or read as an order, under protect-more
 		".git/hooks/x": false, "sub/.git/config": false, ".hg/hgrc": false, "sub/.hg/hgrc-not-shared": false, "sub/.hg/sharedpath": false, "sub/.git/sl/config": false, ".git/worktrees/w/sl/config-git-repo": false, "x/.sl/config-git-user": false, ".jj/repo/config.toml": false,
 		".devcontainer.json": false, "sub/.pdbrc": false, ".Rprofile": false, "opencode.json": false, ".opencode/plugin/x.js": false, ".pnpmfile.mjs": false, ".nvim.lua": false,
 		"sub/.git/lazygit.yml": false, ".git/modules/m/lazygit.yml": false, ".lazygit.yml": false, "sub/.direnv/flake-profile-1.rc": false, ".vimrc": false, ".helix/languages.toml": false, ".vim/coc-settings.json": false,
@@ -137,8 +138,15 @@ func TestDefault(t *testing.T) {
 		"conductor.json": true, "sub/.superset/config.json": true, ".workmux.yaml": true, ".dmux-hooks/x": true, "build.zig": true, "settings.gradle.kts": true, "sub/build.gradle": true, "build.sbt": true, "project/plugins.sbt": true, "mix.exs": true, "x.cabal": true, "sub/x.csproj": true,
 		"lean-toolchain": true, ".jabbarc": true, ".fvmrc": true, ".fvm/flutter_sdk": true, ".conda/conda-meta/state": true, "env/etc/conda/activate.d/x.sh": true, ".pixi/envs/default/etc/conda/env_vars.d/x.json": true,
 	} {
-		rule, ok := p.Protected(w.dir + "/" + path)
+		rule, ok := more.Protected(w.dir + "/" + path)
 		require.True(t, ok, path)
+		require.Equal(t, review, rule.Review, path)
+		rule, ok = p.Protected(w.dir + "/" + path)
+		require.True(t, ok, path)
+		require.True(t, !review || rule.Review, "default protects no more: %s", path)
+	}
+	for path, review := range map[string]bool{".envrc": false, "sub/.vscode/tasks.json": false, ".git/sl/config": false, "sub/.hg/hgrc": true, "tui.json": true, "Makefile": true} {
+		rule, _ := p.Protected(w.dir + "/" + path)
 		require.Equal(t, review, rule.Review, path)
 	}
 	_, ok := p.Protected(w.dir + "/.hg/store/data/x")
@@ -245,10 +253,10 @@ func TestWorkspace(t *testing.T) {
 	file := w.write("file", "")
 	for cwd, want := range map[string]string{
 		"/":                  "workspace: /: the root of the file system cannot be the workspace",
-		w.home:               "workspace: " + w.home + ": a home, or what holds homes, cannot be the workspace",
-		filepath.Dir(w.home): "workspace: " + filepath.Dir(w.home) + ": a home, or what holds homes, cannot be the workspace",
-		"/proc":              "workspace: /proc: the kernel's own files cannot be the workspace",
-		"":                   "workspace: the current directory is gone",
+		w.home:               "workspace: " + w.home + ": a home, or a directory with homes, cannot be the workspace",
+		filepath.Dir(w.home): "workspace: " + filepath.Dir(w.home) + ": a home, or a directory with homes, cannot be the workspace",
+		"/proc":              "workspace: /proc: a kernel file system cannot be the workspace",
+		"":                   "workspace: the current directory was deleted",
 	} {
 		_, err := w.with(at(cwd))
 		require.EqualError(t, err, want)
@@ -262,16 +270,16 @@ func TestWorkspace(t *testing.T) {
 		file:              "flag --workspace: " + file + ": not a directory",
 		w.dir + "/gone":   "flag --workspace: " + w.dir + "/gone: no such file or directory",
 		"a\nb":            `flag --workspace: "a\nb": control character in a path`,
-		"~u/x":            `flag --workspace: "~u/x": homes of other users are not looked up`,
-		"/dev":            "flag --workspace: /dev: the kernel's own files cannot be the workspace",
-		w.dir + "/../../": "flag --workspace: " + w.home + ": a home, or what holds homes, cannot be the workspace",
+		"~u/x":            `flag --workspace: "~u/x": homes of other users are not supported`,
+		"/dev":            "flag --workspace: /dev: a kernel file system cannot be the workspace",
+		w.dir + "/../../": "flag --workspace: " + w.home + ": a home, or a directory with homes, cannot be the workspace",
 	} {
 		_, err := w.with(func(r *Request) { r.Workspace = dir })
 		require.EqualError(t, err, want)
 	}
 	for _, system := range []string{"/etc", "/usr", "/var/lib", "/usr/lib"} {
 		_, err := w.with(at(system))
-		require.ErrorContains(t, err, "only where it is named", system)
+		require.ErrorContains(t, err, "only with --workspace", system)
 		require.Equal(t, system, w.policy(func(r *Request) { r.Workspace = system }).Workspace)
 	}
 	_, err := w.with(func(r *Request) { r.Host.Cwd, r.Workspace = "", w.dir })
@@ -290,9 +298,9 @@ func TestWorkspace(t *testing.T) {
 	}
 	for _, dir := range []string{"hooks", "hooks/x", "worktrees"} {
 		_, err := w.with(at(bare + "/" + dir))
-		require.ErrorContains(t, err, "workspace: "+bare+"/"+dir+": a part of a repository's own directory")
+		require.ErrorContains(t, err, "workspace: "+bare+"/"+dir+": a directory inside .git")
 		_, err = w.with(func(r *Request) { r.Workspace = bare + "/" + dir })
-		require.ErrorContains(t, err, "a part of a repository's own directory")
+		require.ErrorContains(t, err, "a directory inside .git")
 	}
 	for _, dir := range []string{"", "/tree", "/tree/sub", "/worktrees/tree"} {
 		require.Equal(t, bare+dir, w.policy(func(r *Request) { r.Workspace = bare + dir }).Workspace)
@@ -332,7 +340,7 @@ func TestWorkspaceOfEverybody(t *testing.T) {
 			require.Equal(t, c.dir, p.Workspace)
 			continue
 		}
-		require.ErrorContains(t, err, c.dir+": everybody may write there: it is the workspace only where it is named", "%+v", c)
+		require.ErrorContains(t, err, c.dir+": everybody can write there: it can be the workspace only with --workspace", "%+v", c)
 		p, err = w.with(func(r *Request) { r.Host.Cwd, r.Workspace = c.dir, "." })
 		require.NoError(t, err, "control: it is named")
 		require.Equal(t, c.dir, p.Workspace)
@@ -437,25 +445,25 @@ func TestProfileMistakes(t *testing.T) {
 		`{"strict": 1}`:                                `:1: strict: a number: want true or false`,
 		`{"syscalls": "my"}`:                           `:1: syscalls: "my": want default, or the path of a seccomp profile`,
 		`{"syscalls": []}`:                             `:1: syscalls: a list: want a string`,
-		`{"nested": true, "nested": true}`:             `:1: nested: stands twice, first in line 1`,
+		`{"nested": true, "nested": true}`:             `:1: nested: duplicate, first in line 1`,
 		`{"filesystem": []}`:                           `:1: filesystem: a list: want an object`,
 		`{"filesystem": {"/x": "rw"}}`:                 `:1: filesystem."/x": access "rw": want one of hide, private, persist, read, overlay, write`,
 		`{"filesystem": {"/x": true}}`:                 `:1: filesystem."/x": true or false: want one of hide, private, persist, read, overlay, write`,
 		`{"filesystem": {"x": "read"}}`:                `:1: filesystem.x: "x": want a path that begins with /, ~, . or **/`,
 		`{"filesystem": {"": "read"}}`:                 `:1: filesystem."": empty path`,
 		`{"filesystem": {"$HOME/x": "read"}}`:          `:1: filesystem."$HOME/x": "$HOME/x": variables are not expanded`,
-		`{"filesystem": {"~bob/x": "read"}}`:           `:1: filesystem."~bob/x": "~bob/x": homes of other users are not looked up`,
+		`{"filesystem": {"~bob/x": "read"}}`:           `:1: filesystem."~bob/x": "~bob/x": homes of other users are not supported`,
 		`{"filesystem": {"/a\nb": "read"}}`:            `:1: filesystem."/a\nb": "/a\nb": control character in a path`,
 		`{"filesystem": {"/a\u0000b": "hide"}}`:        `:1: filesystem."/a\x00b": "/a\x00b": control character in a path`,
-		`{"filesystem": {"/a/b**": "hide"}}`:           `:1: filesystem."/a/b**": "/a/b**": ** stands alone between slashes`,
+		`{"filesystem": {"/a/b**": "hide"}}`:           `:1: filesystem."/a/b**": "/a/b**": ** must be alone between slashes`,
 		`{"filesystem": {"/a/[b": "hide"}}`:            `:1: filesystem."/a/[b": "/a/[b": [ without ]`,
-		`{"filesystem": {"/x": "read", "/x": "read"}}`: `:1: filesystem."/x": stands twice, first in line 1`,
+		`{"filesystem": {"/x": "read", "/x": "read"}}`: `:1: filesystem."/x": duplicate, first in line 1`,
 		"{\"filesystem\": {\n\"~/x\": \"read\",\n\"" + w.home + "/x/\": \"write\"}}":                      `:3: filesystem."` + w.home + `/x/": contradicts line 2, which names the same path`,
 		`{"filesystem": {"./a/../b": "read", "./b": null}}`:                                               `:1: filesystem."./b": contradicts line 1, which names the same path`,
 		`{"filesystem": {"/` + strings.Repeat("x", 256) + `": "read"}}`:                                   `:1: filesystem."/` + strings.Repeat("x", 256) + `": name of 256 bytes in a path: want at most 255`,
 		`{"protect": {"deny": [""]}}`:                                                                     `:1: protect.deny: "": want a name, or a path in the workspace`,
 		`{"protect": {"deny": ["../x"]}}`:                                                                 `:1: protect.deny: "../x": want a name, or a path in the workspace`,
-		`{"protect": {"deny": ["~/*.x"]}}`:                                                                `:1: protect.deny: "~/*.x": a pattern holds in the workspace only`,
+		`{"protect": {"deny": ["~/*.x"]}}`:                                                                `:1: protect.deny: "~/*.x": patterns work only in the workspace`,
 		`{"protect": {"deny": ["a["]}}`:                                                                   `:1: protect.deny: "a[": [ without ]`,
 		`{"protect": {"deny": "x"}}`:                                                                      `:1: protect.deny: a string: want a list`,
 		`{"protect": {"deny": [1]}}`:                                                                      `:1: protect.deny: a number: want a string`,
@@ -474,7 +482,7 @@ func TestProfileMistakes(t *testing.T) {
 		`{"network": {"inject": [{"env": "A", "hosts": ["a.example"], "file": ""}]}}`:                     `:1: network.inject.file: empty path`,
 		`{"network": {"inject": [{"env": "A", "hosts": ["a.example"], "command": []}]}}`:                  `:1: network.inject.command: want a program and its arguments`,
 		`{"network": {"inject": [{"env": "A", "hosts": ["a.example"], "command": "x"}]}}`:                 `:1: network.inject.command: a string: want a list`,
-		`{"network": {"inject": [{"env": "A", "hosts": ["a.example"], "file": "/x", "command": ["y"]}]}}`: `:1: network.inject: A: a value comes from a file or from a command`,
+		`{"network": {"inject": [{"env": "A", "hosts": ["a.example"], "file": "/x", "command": ["y"]}]}}`: `:1: network.inject: A: want a file or a command, not both`,
 		`{"network": {"inject": [{"evn": "A"}]}}`:                                                         `:1: network.inject.evn: unknown key`,
 		`{"network": {"inject": [1]}}`:                                                                    `:1: network.inject: a number: want an object`,
 		`{"environment": {"pass": ["A B"]}}`:                                                              `:1: environment.pass: "A B": want a variable's name, or a prefix and *`,
@@ -644,13 +652,13 @@ func TestSubtraction(t *testing.T) {
 	require.True(t, ok, "the built-in list is as it was")
 
 	for text, want := range map[string]string{
-		`{"network": {"allow": ["-z.example"]}}`:                                         `:1: network.allow: -z.example: takes nothing out: no such entry is inherited`,
-		`{"extends": "./base.jsonc", "protect": {"review": ["-mine"]}}`:                  `:1: protect.review: -mine: takes nothing out`,
+		`{"network": {"allow": ["-z.example"]}}`:                                         `:1: network.allow: -z.example: no such entry is inherited`,
+		`{"extends": "./base.jsonc", "protect": {"review": ["-mine"]}}`:                  `:1: protect.review: -mine: no such entry`,
 		`{"extends": "./base.jsonc", "network": {"allow": ["-a.example", "a.example"]}}`: `:1: network.allow: -a.example: the same list adds it`,
 		`{"network": {"allow": ["!a.example"]}}`:                                         `:1: network.allow: "!a.example": nothing begins with !`,
 		`{"protect": {"deny": ["-"]}}`:                                                   `:1: protect.deny: `,
-		`{"filesystem": {"~/z": null}}`:                                                  `:1: filesystem."~/z": null removes nothing`,
-		`{"environment": {"set": {"ZZZ": null}}}`:                                        `:1: environment.set.ZZZ: null removes nothing`,
+		`{"filesystem": {"~/z": null}}`:                                                  `:1: filesystem."~/z": null has no effect`,
+		`{"environment": {"set": {"ZZZ": null}}}`:                                        `:1: environment.set.ZZZ: null has no effect`,
 	} {
 		_, err := w.profile(text)
 		require.ErrorContains(t, err, want, text)
@@ -667,7 +675,7 @@ func TestSubtraction(t *testing.T) {
 		file := w.write(WorkspaceFile, text)
 		_, err := w.with(base)
 		require.ErrorContains(t, err, file+":1: ", text)
-		require.ErrorContains(t, err, "would loosen, and the file is not trusted", text)
+		require.ErrorContains(t, err, "would allow more, and the file is not trusted", text)
 	}
 }
 
@@ -719,7 +727,7 @@ func TestOwnProfiles(t *testing.T) {
 	require.NoError(t, os.Chmod(w.home+"/.config/pccrun", 0o777))
 	p = w.policy(func(r *Request) { r.Command = []string{"claude"} })
 	require.NotEqual(t, "own.example", p.Network.Allow[len(p.Network.Allow)-1].Text)
-	require.Contains(t, p.Warnings[0], "your profiles are not read")
+	require.Contains(t, p.Warnings[0], "your profiles are ignored")
 	w.write("cfg/pccrun/profiles/claude.jsonc", `{"network": {"allow": ["evil.example"]}}`)
 	p = w.policy(func(r *Request) {
 		r.Command = []string{"claude"}
@@ -835,7 +843,7 @@ func TestFlagMistakes(t *testing.T) {
 		`flag --allow-missing: unknown name "res.memry"`:               func(r *Request) { r.AllowMissing = []string{"res.memry"} },
 		`flag --without: unknown name "everything"`:                    func(r *Request) { r.Without = []string{"everything"} },
 		`flag --settings: ` + w.dir + `/gone: no such file`:            func(r *Request) { r.Settings = []string{"gone"} },
-		`network: rule "GET https://a.example/x": means nothing`:       func(r *Request) { r.Allow = []string{"a.example", "GET https://a.example/x"} },
+		`network: rule "GET https://a.example/x": has no effect`:       func(r *Request) { r.Allow = []string{"a.example", "GET https://a.example/x"} },
 	} {
 		_, err := w.with(change)
 		require.ErrorContains(t, err, want)
@@ -918,7 +926,7 @@ func TestWorkspaceFileOnlyTightens(t *testing.T) {
 	// Trusted, the same content loosens; the root as a whole nobody can have.
 	w.trust(text)
 	_, err := w.with(nil)
-	require.EqualError(t, err, file+`:3: filesystem."/": /: only read is possible for the root as a whole`)
+	require.EqualError(t, err, file+`:3: filesystem."/": /: the root directory can only have the access read`)
 	text = strings.Replace(text, `"/": "write"`, `"/opt": "write"`, 1)
 	w.write(WorkspaceFile, text)
 	w.trust(text)
@@ -936,7 +944,7 @@ func TestWorkspaceFileOnlyTightens(t *testing.T) {
 		w.trust(named)
 		_, err := w.with(nil)
 		require.ErrorContains(t, err, "KEY: the ")
-		require.ErrorContains(t, err, "no profile of a workspace names what is read or run outside")
+		require.ErrorContains(t, err, "a workspace profile cannot name files to read or programs to run on the host")
 	}
 	w.write(WorkspaceFile, text)
 	w.trust(text)
@@ -945,6 +953,8 @@ func TestWorkspaceFileOnlyTightens(t *testing.T) {
 		r.Profile = "strict"
 	})
 	require.Equal(t, Hide, access(p, "/mnt"))
+	r, _ = p.Protected(w.dir + "/.hg/hgrc")
+	require.False(t, r.Review, "default only lists it")
 	require.Zero(t, p.Resources.CPUs.Value, "its own null counts")
 	require.Equal(t, int64(4<<30), p.Resources.Disk.Value)
 	// Flags stand above it.

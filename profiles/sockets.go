@@ -28,6 +28,6 @@ func (b *builder) warnOfSockets() {
 		if strings.HasPrefix(s.Path, "/run/user/") || strings.HasPrefix(s.Path, p.Home+"/") {
 			as = "you"
 		}
-		p.Warnings = append(p.Warnings, fmt.Sprintf("the socket %s is shown: what listens there starts for the command, outside of the sandbox and as %s, what it asks for (%s)", s.Path, as, s.Origin))
+		p.Warnings = append(p.Warnings, fmt.Sprintf("the socket %s is shown: its server starts programs for the command, outside the sandbox and as %s (%s)", s.Path, as, s.Origin))
 	}
 }

@@ -25,7 +25,7 @@ func TestWarnOfSockets(t *testing.T) {
 		}
 		require.Len(t, p.Warnings, 1, socket)
 		require.Contains(t, p.Warnings[0], "the socket "+socket+" is shown")
-		require.Contains(t, p.Warnings[0], "as "+as+",")
+		require.Contains(t, p.Warnings[0], "as "+as+" (")
 		require.Contains(t, p.Warnings[0], "--socket")
 	}
 }

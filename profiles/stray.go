@@ -22,10 +22,10 @@ func (r *resolver) asks(dir, usual, what string) bool {
 		return true
 	}
 	if top := repository(real(dir), real(home)); top != "" {
-		r.policy.Warnings = append(r.policy.Warnings, fmt.Sprintf("%s: not read, since it lies in the git repository %s and not in your home", what, top))
+		r.policy.Warnings = append(r.policy.Warnings, fmt.Sprintf("%s: ignored, because it is in the git repository %s and not in your home", what, top))
 		return false
 	}
-	r.policy.Warnings = append(r.policy.Warnings, fmt.Sprintf("%s: read in place of %s, by HOME or XDG_CONFIG_HOME", what, home+usual))
+	r.policy.Warnings = append(r.policy.Warnings, fmt.Sprintf("%s: used instead of %s, because of HOME or XDG_CONFIG_HOME", what, home+usual))
 	return true
 }
 

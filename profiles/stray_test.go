@@ -36,17 +36,17 @@ func TestStrayPolicy(t *testing.T) {
 
 	p := run("XDG_CONFIG_HOME=" + w.dir + "/cfg")
 	require.Less(t, access(p, secret), Read)
-	require.Contains(t, said(p), w.dir+"/cfg/pccrun: not read, since it lies in the git repository "+w.dir)
+	require.Contains(t, said(p), w.dir+"/cfg/pccrun: ignored, because it is in the git repository "+w.dir)
 	p = run("XDG_CONFIG_HOME=" + outer + "/cfg")
 	require.Equal(t, Write, access(p, secret), "control: elsewhere it counts")
-	require.Contains(t, said(p), outer+"/cfg/pccrun: read in place of "+w.home+"/.config/pccrun")
+	require.Contains(t, said(p), outer+"/cfg/pccrun: used instead of "+w.home+"/.config/pccrun")
 
 	p = run("HOME=" + w.dir + "/h")
 	require.Less(t, access(p, secret), Read)
-	require.Contains(t, said(p), "sandbox.json: not read, since it lies in the git repository "+w.dir)
+	require.Contains(t, said(p), "sandbox.json: ignored, because it is in the git repository "+w.dir)
 	p = run("HOME=" + outer + "/h")
 	require.Equal(t, Read, access(p, secret), "control: elsewhere it counts")
-	require.Contains(t, said(p), "/h/.parallel-cc/sandbox.json: read in place of "+w.home+"/.parallel-cc")
+	require.Contains(t, said(p), "/h/.parallel-cc/sandbox.json: used instead of "+w.home+"/.parallel-cc")
 
 	w.write("~/.config/pccrun/profiles/default.jsonc", opens)
 	require.NoError(t, os.Mkdir(w.home+"/.git", 0o755))

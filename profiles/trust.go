@@ -172,7 +172,7 @@ func ReadWorkspaceFile(req Request) (workspace string, content []byte, err error
 // workspace, which could change without losing the trust.
 func (r *resolver) trustedLayers(own *layer) ([]*layer, error) {
 	lean := func(o Origin, file string) error {
-		return &Error{Origin: o, Cause: file + ": lies in the workspace, where it can change unseen", Hint: "move it out of the workspace, or write its rules into " + WorkspaceFile}
+		return &Error{Origin: o, Cause: file + ": is in the workspace, where it can change unnoticed", Hint: "move it out of the workspace, or write its rules into " + WorkspaceFile}
 	}
 	chain, err := r.extend(own, true)
 	if err != nil {
@@ -184,7 +184,7 @@ func (r *resolver) trustedLayers(own *layer) ([]*layer, error) {
 		}
 		for _, in := range l.inject {
 			if within(r.workspace, real(l.source)) && (in.File != "" || in.Command != nil) {
-				return nil, &Error{Origin: in.Origin, Cause: in.Env + ": " + in.Source() + ": no profile of a workspace names what is read or run outside", Hint: "write it into a profile of your own"}
+				return nil, &Error{Origin: in.Origin, Cause: in.Env + ": " + in.Source() + ": a workspace profile cannot name files to read or programs to run on the host", Hint: "write it into a profile of your own"}
 			}
 		}
 		if s := l.syscalls; s != nil && strings.HasPrefix(s.Path, "/") && within(r.workspace, real(s.Path)) {

@@ -21,14 +21,14 @@ var Services = []string{"ssh-agent", "gpg-agent", "docker"}
 
 // displays are what it cannot: each is another user's whole desktop for whoever gets it.
 var displays = map[string]string{
-	"x11":     "every program at an X server reads the keys that are typed into all others, and types into them",
-	"wayland": "its socket hands out the clipboard, and with many compositors the screen and the keyboard",
+	"x11":     "every client of an X server can read and send the keystrokes of all others",
+	"wayland": "its socket gives access to the clipboard, and with many compositors to the screen and keyboard",
 }
 
 // useName checks a word of `use`.
 func (d *decoder) useName(name string, o Origin) {
 	if why, refused := displays[name]; refused {
-		d.at(o, "run what needs a window outside, and let the command write what it shows", "%s: not given: %s", name, why)
+		d.at(o, "run programs with windows outside the sandbox", "%s: not given: %s", name, why)
 		return
 	}
 	if !slices.Contains(Services, name) {
@@ -87,7 +87,7 @@ func isSocket(name string) bool {
 
 func (b *builder) sshAgent(host *Host, o Origin) error {
 	if host.UID == 0 {
-		return hinted{errors.New("it answers root and its own user only, and the command of a run of root's is neither"), "run pccrun as the user whose agent it is"}
+		return hinted{errors.New("it answers only root and its own user, and a command run by root is neither"), "run pccrun as the user whose agent it is"}
 	}
 	name := host.Getenv("SSH_AUTH_SOCK")
 	if !strings.HasPrefix(name, "/") {

@@ -59,7 +59,7 @@ func (e MissingErrors) Hint() string {
 	for i, one := range e {
 		names[i] = string(one.Answer.Guarantee)
 	}
-	leave := "--allow-missing " + strings.Join(names, ",") + " runs although they are missing or weak"
+	leave := "--allow-missing " + strings.Join(names, ",") + " runs although they are not kept"
 	advice, _, _ := strings.Cut(e[0].Answer.Hint, "; --allow-missing ")
 	if advice == "" || slices.ContainsFunc(e, func(one *MissingError) bool { return !strings.HasPrefix(one.Answer.Hint, advice) }) {
 		return leave

@@ -42,7 +42,7 @@ func TestCheck(t *testing.T) {
 		"unanswered":        {required(profiles.FSHide), nil, nil, "guarantee fs.hide: missing: the provider does not answer for it (required by flag --hide)", "--allow-missing fs.hide runs without it"},
 		"nothing is copied": {required(profiles.SyncUp, profiles.SyncDown), nil, nil, "", ""},
 		"two": {two, []profiles.Answer{gone}, nil, "guarantee fs.hide: missing: no mounts (required by flag --hide)\n" +
-			"guarantee priv.none: missing: the provider does not answer for it (required by flag --hide)", "--allow-missing fs.hide,priv.none runs although they are missing or weak"},
+			"guarantee priv.none: missing: the provider does not answer for it (required by flag --hide)", "--allow-missing fs.hide,priv.none runs although they are not kept"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			warnings, err := providers.Check(&c.policy, c.answers)
@@ -66,5 +66,5 @@ func TestOneHintForSeveral(t *testing.T) {
 		{Guarantee: profiles.FSProtect, State: profiles.Missing, Hint: "another disk; --allow-missing fs.protect runs without"},
 	}
 	_, err := providers.Check(&policy, answers)
-	require.Equal(t, "another disk; --allow-missing fs.hide,fs.protect runs although they are missing or weak", err.(interface{ Hint() string }).Hint())
+	require.Equal(t, "another disk; --allow-missing fs.hide,fs.protect runs although they are not kept", err.(interface{ Hint() string }).Hint())
 }

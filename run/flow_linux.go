@@ -34,8 +34,8 @@ func Run(req profiles.Request, program Program) int {
 	if err != nil {
 		return messages.Fail(messages.InWords(err), Hint(err))
 	}
-	if (req.Runtime != "" || req.DockerImage != "") && c.Name != "docker" {
-		return messages.Fail("flags --runtime and --docker-image: the provider is "+c.Name, "--provider docker")
+	if (req.Runtime != "" || req.DockerImage != "" || req.DockerNetwork != "") && c.Name != "docker" {
+		return messages.Fail("flags --runtime, --docker-image and --docker-network: the provider is "+c.Name, "--provider docker")
 	}
 	if c.Name != providers.Native && program.Become != nil {
 		return program.Become()
@@ -164,6 +164,7 @@ func (f *flow) run() (code int, passed error) {
 		}
 		defer f.close()
 	}
+	defer f.removeAgentDirs()
 	if err := f.prepare(); err != nil {
 		return f.refuse(err, f.auto && (!native || isMissing(err)))
 	}
@@ -235,13 +236,13 @@ func (f *flow) unsupported() (text, hint string) {
 	}
 	switch req := f.req; {
 	case len(req.PassFDs) > 0:
-		return "flag --pass-fd: a descriptor of this machine cannot be passed there", "--provider native"
+		return "flag --pass-fd: this provider cannot pass descriptors", "--provider native"
 	case req.Learn:
-		return "learn: what a command tries is only heard on this machine", "--provider native"
+		return "learn: only the native provider reports what a command tries", "--provider native"
 	case req.From != "":
-		return "flag --from: overlays of a snapshot are only made on this machine", "--provider native"
+		return "flag --from: only the native provider starts from a snapshot", "--provider native"
 	case len(req.Without) > 0:
-		return "flag --without: the layers are those of this machine", "--provider native"
+		return "flag --without: only the native provider has layers", "--provider native"
 	}
 	return "", ""
 }
@@ -287,7 +288,7 @@ func (f *flow) resolve() int {
 		for _, dir := range policy.Own {
 			root, err := state.Open(dir, policy.Workspace)
 			if err != nil {
-				return messages.Fail(messages.InWords(err), "XDG_CONFIG_HOME, XDG_STATE_HOME and XDG_CACHE_HOME say where pccrun's own directories are")
+				return messages.Fail(messages.InWords(err), "set XDG_CONFIG_HOME, XDG_STATE_HOME and XDG_CACHE_HOME to other directories")
 			}
 			root.Close()
 		}
@@ -302,13 +303,14 @@ func (f *flow) prepare() error {
 	}
 	switch { // a launch is not slow, or gives up, but where others have to be asked
 	case f.req.DryRun:
-		defer messages.Slow("looking through " + f.policy.Workspace)()
+		defer messages.Slow("scanning " + f.policy.Workspace)()
 	case slices.ContainsFunc(f.policy.Network.Allow, func(r profiles.NetRule) bool { return strings.HasPrefix(r.Text, "@") }):
 		defer messages.Slow("asking package managers for their hosts")()
 	}
 	if err := f.openHome(); err != nil {
 		return err
 	}
+	f.makeAgentDirs()
 	if !f.req.DryRun && f.Name != providers.Native {
 		f.label = strings.ToLower(rand.Text())
 	}
@@ -548,7 +550,7 @@ func (f *flow) follow() (code int, err error) {
 	code = f.status(&result, f.killed)
 	f.survivors(&result)
 	if f.asker != nil && f.asker.failed != nil {
-		messages.Say("flag --ask: the answer is not written: " + f.asker.failed.Error())
+		messages.Say("flag --ask: the answer was not saved: " + f.asker.failed.Error())
 	}
 	f.withheld()
 	f.sayHidden(code, &result)

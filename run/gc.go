@@ -29,7 +29,7 @@ func ClearCrashed(program Program, home sessions.Home, e sessions.Entry) error {
 // the label that its record has.
 func Destroy(program Program, r *sessions.Resource) error {
 	if program.Become != nil {
-		return fmt.Errorf("provider %s: what a killed run left there is not ended: pccrun gc does it", r.Provider)
+		return fmt.Errorf("provider %s: the sandbox of a killed run still exists: pccrun gc removes it", r.Provider)
 	}
 	kind, err := providers.KindOf(r.Provider)
 	if err != nil {

@@ -102,7 +102,7 @@ func (f *flow) meet() error {
 type debtError struct{ err error }
 
 func (e *debtError) Error() string {
-	return "guarantee fs.protect: what stands in the workspace cannot be written down: " + e.err.Error()
+	return "guarantee fs.protect: write the unfinished-run record: " + e.err.Error()
 }
 
 // Unwrap returns the cause.
@@ -110,7 +110,7 @@ func (e *debtError) Unwrap() error { return e.err }
 
 // Hint says what to do.
 func (e *debtError) Hint() string {
-	return "XDG_STATE_HOME=DIR names a directory that can be written; --allow-missing fs.protect runs without"
+	return "XDG_STATE_HOME=DIR names a writable directory; --allow-missing fs.protect runs without the record"
 }
 
 // paid takes the record away of a run that never began, or has been looked after.
@@ -155,7 +155,7 @@ func (f *flow) stash() (*os.Root, error) { return f.session.Want(KeepChanges) }
 func (f *flow) unguarded() {
 	if g := &f.guarded; g.guard == nil && g.debt != nil {
 		g.debt, g.failed = nil, true
-		messages.Say("what the command had done by then is looked after by the next pccrun")
+		messages.Say("the next pccrun checks what the command did")
 	}
 }
 
@@ -163,7 +163,7 @@ func (f *flow) unguarded() {
 func (f *flow) changed(c workspace.Finding) {
 	f.log.Emit(events.Changed{Path: c.Path, Kind: string(c.Kind), What: c.What, Why: c.Why})
 	if c.Protected() {
-		f.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "keep " + c.Path, Rule: "protect " + c.Why, Hint: f.policy.NewFlag(c.Why, c.What == "directory")})
+		f.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "keep " + c.Path, Rule: "" + c.Why, Hint: f.policy.NewFlag(c.Why, c.What == "directory")})
 	}
 	f.log.Start()
 }
@@ -181,7 +181,7 @@ func (f *flow) lookBack() []events.Change {
 	guard.Close()
 	if err != nil {
 		// The record stays: the next pccrun tries again.
-		messages.Say("what the run left could not be looked through: " + messages.InWords(err))
+		messages.Say("post-run check: " + messages.InWords(err))
 		f.log.Emit(events.Warning{Text: messages.InWords(err)})
 		g.debt, g.failed = nil, true
 	}
@@ -204,17 +204,14 @@ func (f *flow) lookBack() []events.Change {
 // unchanged says what is pinned and somebody has tried to change.
 func (f *flow) unchanged(refused []workspace.Refusal) {
 	for i, r := range refused {
-		flags := r.Flags
-		if flags == "" {
-			flags = "--review " + shell.Quote(r.Why)
-		}
+		flags := "--review " + shell.Quote(r.Why)
 		f.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "change " + r.Path, Rule: "protect " + r.Why, Hint: flags})
 		if i < maxSaid && !f.req.Quiet {
-			messages.Say("not changed: " + Within(f.policy.Workspace, r.Path) + ", which is pinned; " + flags + " lets it change")
+			messages.Say(messages.Allow("denied: change "+Within(f.policy.Workspace, r.Path), flags))
 		}
 	}
 	if more := len(refused) - maxSaid; more > 0 && !f.req.Quiet {
-		messages.Say(fmt.Sprintf("and %d more that are pinned: pccrun denials %s", more, f.session.ID()))
+		messages.Say(fmt.Sprintf("denied: change %d more files, see pccrun denials %s", more, f.session.ID()))
 	}
 }
 
@@ -231,50 +228,55 @@ func sayFindings(found []workspace.Finding, p *profiles.Policy, root, session st
 		if said++; said > maxSaid {
 			continue
 		}
-		text := DescribeFinding(c, root)
-		if p != nil && c.Kind == workspace.Stashed && c.Protected() {
-			if flag := p.NewFlag(c.Why, c.What == "directory"); flag != "" {
-				text += ", allowed by " + flag
-			}
+		flag := ""
+		if p != nil && c.Protected() {
+			flag = p.NewFlag(c.Why, c.What == "directory")
 		}
-		messages.Say(text)
+		messages.Say(describe(c, root, flag))
 	}
 	if said > maxSaid {
 		messages.Say(fmt.Sprintf("and %d more", said-maxSaid))
 	}
 	what := " shows them"
 	if slices.ContainsFunc(found, func(c workspace.Finding) bool { return c.Stash != "" && c.Kind != workspace.Review }) {
-		what += ", and puts back what you accept"
+		what += ", and restores what you accept"
 	}
 	messages.Say("pccrun review " + session + what)
 }
 
 // DescribeFinding says what a change is, in one line.
-func DescribeFinding(c workspace.Finding, root string) string {
+func DescribeFinding(c workspace.Finding, root string) string { return describe(c, root, "") }
+
+// describe says it with the flags that would allow it.
+func describe(c workspace.Finding, root, flags string) string {
 	path := Within(root, c.Path)
 	switch c.Kind {
-	case workspace.Stashed:
+	case workspace.Stashed, workspace.Inert:
 		why := c.Why
 		if c.Protected() {
-			why = "protect " + why
-		} else if c.Stash == "" && c.Why != workspace.TooMuch {
-			return "lost: " + path + " (" + c.What + "; " + why + ")"
+			if why = executors[c.Why]; why == "" {
+				why = "protected by " + c.Why
+			}
 		}
-		return "set aside: " + path + " (" + c.What + "; " + why + ")"
-	case workspace.Inert:
-		if c.Stash == "" { // it stays beside its name, or could not be kept
-			return "made inert: " + path + " (" + c.What + "; " + c.Why + ")"
+		if c.Stash == "" { // it has another name in the workspace, or could not be kept
+			why = c.What + "; " + why
 		}
-		return "made inert: " + path + " (" + c.Why + ")"
+		if flags != "" {
+			why += "; to allow: " + flags
+		}
+		if c.Kind == workspace.Stashed && c.Stash == "" && c.Why == workspace.Removed {
+			return "not saved: " + path + " (" + why + ")"
+		}
+		return "quarantined: " + path + " (" + why + ")"
 	case workspace.Address:
 		return "changed: " + path + ": " + c.What + " (" + c.Why + ")"
 	case workspace.Setting:
 		if c.What == "" { // no key of it
-			return "not taken over: " + path + " (" + c.Why + ")"
+			return "not saved: " + path + " (" + c.Why + ")"
 		}
-		return "not taken over: " + path + ": " + c.What + " (" + c.Why + ")"
+		return "not saved: " + path + ": " + c.What + " (" + c.Why + ")"
 	case workspace.Grown:
-		return "grown: " + path + " (" + c.What + "; " + c.Why + ": remove it, or move it away)"
+		return "too large: " + path + " (" + c.What + "; " + c.Why + ": remove it or move it away)"
 	}
 	why := c.Why
 	if what := reviewReasons[why]; what != "" {
@@ -289,10 +291,10 @@ var reviewReasons = map[string]string{
 	"**/.svn/wc.db":         svnReason,
 	"**/.svn/wc.db-journal": svnReason,
 	"**/.svn/wc.db-wal":     svnReason,
-	"**/CVS/Root":           "CVS runs what the repository that it names tells it to, on this machine with :local: or :fork:",
+	"**/CVS/Root":           "with :local: or :fork: CVS runs programs of the repository that it names",
 }
 
-const svnReason = "svn writes, moves and removes files where it says, outside too; a fresh checkout is what helps"
+const svnReason = "svn would change files where it says, also outside; use a fresh checkout"
 
 // Within returns a path as one in the workspace, if it is.
 func Within(root, path string) string {
@@ -312,7 +314,7 @@ func SettleOwed(program Program) {
 	}
 }
 
-const unsettled = "a run that was killed could not be looked after: "
+const unsettled = "post-run check of a killed run: "
 
 // Settle looks after the runs whose launchers were killed, before anything else
 // is done in their workspaces.
@@ -329,9 +331,9 @@ func payDebt(home sessions.Home, program Program, id, text string) error {
 		return err
 	}
 	if slices.ContainsFunc(records, func(r *workspace.Standing) bool { return r.Session != id }) {
-		return errors.New("the record is another run's")
+		return errors.New("the unfinished-run record names another run")
 	}
-	defer messages.Slow("looking after session " + id + ", which was killed")()
+	defer messages.Slow("checking session " + id + ", which was killed")()
 	record := records[0]
 	records = slices.DeleteFunc(records, func(r *workspace.Standing) bool {
 		_, err := os.Lstat(r.Root)
@@ -372,6 +374,7 @@ func payDebt(home sessions.Home, program Program, id, text string) error {
 	if err != nil {
 		return err
 	}
+	removeMade(home, id, record.Root)
 	if len(found) == 0 { // but for what was set aside by one that was killed before it had told
 		if found, err = setAside(home, id); err != nil || len(found) == 0 {
 			return err

@@ -44,7 +44,7 @@ func (f *flow) unpassed() (list []events.Hidden) {
 
 // sayHidden prints it when the command has failed, or with -v.
 func (f *flow) sayHidden(code int, end *providers.Result) {
-	failed := end != nil && end.Signal == 0 && end.Code != 0 && code < 124
+	failed := end != nil && end.Signal == 0 && end.Code != 0 && (code < 124 || code == 128 || code == 255) // as git ends
 	if end == nil || f.local == nil || f.req.Quiet || !failed && !f.req.Verbose {
 		return
 	}
@@ -54,7 +54,7 @@ func (f *flow) sayHidden(code int, end *providers.Result) {
 			messages.Say(fmt.Sprintf("hidden: %d more, see pccrun logs", len(list)-maxSaid))
 			break
 		}
-		messages.Say("hidden: " + h.What + ", allowed by " + h.Hint)
+		messages.Say(messages.Allow("hidden: "+h.What, h.Hint))
 	}
 	if denied, _ := f.log.Denied(); denied == 0 && f.local.Pinned() != "" {
 		messages.Say(f.local.Pinned())

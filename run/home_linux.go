@@ -72,7 +72,7 @@ func (f *flow) gained(h *homes.Home) error {
 	if n := len(more) - most; n > 0 {
 		text += fmt.Sprintf(" and %d more", n)
 	}
-	f.policy.Warnings = append(f.policy.Warnings, "this run may do more than the last here ("+text+"), with what that left in the home: "+strconv.Quote("~/"+program)+"; --fresh-home begins without")
+	f.policy.Warnings = append(f.policy.Warnings, "this run may do more than the last one here ("+text+"), and the home has a program of that run: "+strconv.Quote("~/"+program)+"; --fresh-home starts with a new home")
 	return nil
 }
 
@@ -95,7 +95,7 @@ func (f *flow) furnishHome() error {
 	}
 	if len(f.home.Aside) > 0 && !f.req.Quiet {
 		for _, name := range f.home.Aside[:min(len(f.home.Aside), maxSaid)] {
-			messages.Say("moved out of the home: " + strconv.Quote("~/"+name) + ", which an earlier run has made")
+			messages.Say("moved out of the home: " + strconv.Quote("~/"+name) + " (made by an earlier run)")
 		}
 	}
 	f.home.Aside = nil
@@ -138,11 +138,11 @@ func (f *flow) leaveHome() {
 	for _, name := range made[:min(len(made), most)] {
 		paths = append(paths, strconv.Quote("~/"+name))
 	}
-	text := "in the home of this workspace: " + strings.Join(paths, ", ")
+	text := "saved only in the home of this workspace: " + strings.Join(paths, ", ")
 	if more := len(made) - most; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	w := events.Warning{Text: text, Hint: "pccrun home" + f.homeFlags() + " export " + shell.Quote(made[0]) + " DEST copies it"}
+	w := events.Warning{Text: text, Hint: "pccrun home" + f.homeFlags() + " export " + shell.Quote(made[0]) + " DEST copies it to the host"}
 	f.log.Emit(w)
 	if !f.req.Quiet {
 		messages.Say(w.Text)
@@ -160,13 +160,13 @@ func (f *flow) giveBack() {
 	for _, s := range f.home.Renewed(f.policy) {
 		if renewable = renewable || s.Renew != ""; s.Renew == "" && !f.req.Quiet {
 			if _, err := os.Lstat(s.Path); errors.Is(err, os.ErrNotExist) {
-				messages.Say("a log-in was made in the home of this workspace, and stays there: " + strconv.Quote(s.Path))
+				messages.Say("a new login stays in the home of this workspace: " + strconv.Quote(s.Path))
 			}
 		}
 	}
 	f.home.Close()
 	if renewable && f.uid == 0 {
-		messages.Say("a log-in was renewed inside, and stays there: root has been given up")
+		messages.Say("a renewed login stays in the home of this workspace: root privileges were dropped")
 		return
 	}
 	if !renewable {
@@ -184,7 +184,7 @@ func (f *flow) giveBack() {
 		}
 	}
 	if err != nil {
-		messages.Say("a log-in was renewed inside, and stays there: " + messages.InWords(err))
+		messages.Say("a renewed login stays in the home of this workspace: " + messages.InWords(err))
 	}
 }
 

@@ -216,6 +216,7 @@ func (o observer) Gone() {
 	f.left = f.lookBack()
 	f.leaveHome()
 	f.lost(f.machine)
+	f.removeAgentDirs()
 	if f.upper {
 		_, _ = f.noted() // what goes wrong settleUpper says
 	}

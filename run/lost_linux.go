@@ -14,8 +14,8 @@ import (
 	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
-// lost tells of what was made in the home, or beside the workspace, and is gone, since the
-// directory there was the sandbox's own: the command had no error. The session keeps it.
+// lost prints what was made outside the workspace in directories of the sandbox's own, which
+// end with it: the command had no error. The session keeps it.
 func (f *flow) lost(run providers.Local) {
 	p := f.policy
 	items, err := run.Lost()
@@ -30,17 +30,21 @@ func (f *flow) lost(run providers.Local) {
 		items, err = quarantine.KeepLost(session, items, run.OpenLost)
 	}
 	if err != nil {
-		messages.Say("what is gone could not be kept: " + messages.InWords(err))
+		messages.Say("not saved: " + messages.InWords(err))
 	}
-	var names []string
+	var lines []string
 	fetch, keep := "", ""
 	for i, one := range items {
 		f.log.Emit(events.Changed{Path: one.Path, Kind: "lost", What: "new", Why: LostSize(one)})
 		if i < maxSaid {
-			names = append(names, one.Path+" ("+LostSize(one)+")")
+			where := " is outside the workspace"
+			if strings.HasPrefix(one.Path, p.Workspace+"/") {
+				where = " is in a private directory"
+			}
+			lines = append(lines, "not saved: "+one.Path+" ("+LostSize(one)+")"+where)
 		}
 		if one.Kept != "" && fetch == "" {
-			fetch = "pccrun review --save " + f.session.ID() + " " + shell.Quote(one.Path) + " DEST fetches it"
+			fetch = "pccrun review --save " + f.session.ID() + " " + shell.Quote(one.Path) + " DEST copies it"
 		}
 		// Nothing of the host's is to be given away for a name that the command has chosen,
 		// and nothing that the host would execute.
@@ -50,18 +54,19 @@ func (f *flow) lost(run providers.Local) {
 			if one.Dir {
 				make = "mkdir "
 			}
-			keep = make + shell.Quote(one.Path) + " before the run, and --write " + shell.Quote(one.Path) + ", keep it the next time"
+			keep = make + shell.Quote(one.Path) + " before the run and --write " + shell.Quote(one.Path) + " keeps it the next time"
 		}
 	}
-	w := events.Warning{Text: "gone: " + strings.Join(names, ", ")}
-	if more := len(items) - len(names); more > 0 {
-		w.Text += fmt.Sprintf(" and %d more", more)
+	if more := len(items) - len(lines); more > 0 {
+		lines = append(lines, fmt.Sprintf("not saved: %d more, see pccrun review %s", more, f.session.ID()))
 	}
-	w.Text += ", made where the directory was the sandbox's own"
+	w := events.Warning{Text: strings.Join(lines, "; ")}
 	w.Hint = strings.TrimPrefix(strings.TrimSuffix(fetch+"; "+keep, "; "), "; ")
 	f.log.Emit(w)
 	if !f.req.Quiet {
-		messages.Say(w.Text)
+		for _, line := range lines {
+			messages.Say(line)
+		}
 		if w.Hint != "" {
 			messages.Say("hint: " + w.Hint)
 		}
@@ -85,7 +90,7 @@ func LostSize(l quarantine.Lost) string {
 		text = "more than " + text
 	}
 	if l.Kept == "" {
-		text += ", too large to be kept"
+		text += ", too large to copy back"
 	}
 	return text
 }

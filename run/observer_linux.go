@@ -38,6 +38,9 @@ func (f *flow) abort(err error) {
 func (o observer) Started() {
 	o.running.Store(true)
 	o.forward(false)
+	if o.program.Started != nil {
+		o.program.Started()
+	}
 	o.log.Start()
 }
 

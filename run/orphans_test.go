@@ -82,7 +82,7 @@ func TestOrphans(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, gone, "a program without providers")
 	program.Become = func() int { return 0 }
-	require.ErrorContains(t, Destroy(program, &r), "pccrun gc does it")
+	require.ErrorContains(t, Destroy(program, &r), "pccrun gc removes it")
 }
 
 // What cannot be found, or asked, is an error, and nothing is destroyed.

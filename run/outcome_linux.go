@@ -61,7 +61,7 @@ func FailRun(err error) int {
 }
 
 // pinnedHint is for a launch that had no descriptor left.
-const pinnedHint = "a higher hard limit of open files (ulimit -Hn): a launch holds one for each file that it pins"
+const pinnedHint = "raise the hard limit of open files (ulimit -Hn): a launch opens each file that it protects"
 
 // refused tells the events why the command was not run, and returns the status.
 func (f *flow) refused(code int, err error) int {
@@ -114,14 +114,14 @@ func execStatus(err error) int {
 // status is what pccrun exits with.
 func (f *flow) status(end *providers.Result, killed bool) int {
 	if end.Outlived() {
-		messages.Fail(fmt.Sprintf("out of memory: more than %s was wanted, and the kernel killed %d of the processes", messages.Mebibytes(f.policy.Resources.Memory.Value), end.Kills), "--memory SIZE sets the limit")
+		messages.Fail(fmt.Sprintf("out of memory: the limit is %s, and the kernel killed %d processes", messages.Mebibytes(f.policy.Resources.Memory.Value), end.Kills), "--memory SIZE sets the limit")
 	}
 	switch {
 	case end.OOM && !end.Outlived():
-		messages.Fail(fmt.Sprintf("out of memory: more than %s was used, and the sandbox was ended", messages.Mebibytes(f.policy.Resources.Memory.Value)), "--memory SIZE sets the limit")
+		messages.Fail(fmt.Sprintf("out of memory: the limit is %s, and pccrun ended the sandbox", messages.Mebibytes(f.policy.Resources.Memory.Value)), "--memory SIZE sets the limit")
 		return 128 + int(unix.SIGKILL)
 	case end.DiskFull:
-		messages.Fail("disk full: overlays, private directories and the home took more than --disk allows, and the sandbox was ended", "--disk SIZE sets the limit; what was changed is kept")
+		messages.Fail("disk full: overlays, private directories and the home exceeded --disk, and pccrun ended the sandbox", "--disk SIZE sets the limit; the changes are kept")
 		return 128 + int(unix.SIGKILL)
 	case end.TimedOut:
 		messages.Say("timed out after " + f.policy.Resources.Deadline().String())
@@ -249,21 +249,18 @@ func (f *flow) survivors(end *providers.Result) {
 func sayDenied(distinct []events.DenialCount) {
 	const most = 10
 	distinct = slices.DeleteFunc(distinct, func(d events.DenialCount) bool {
-		return strings.HasPrefix(d.What, "keep ") || strings.HasPrefix(d.What, "change ") // told as set aside, or as not changed
+		return strings.HasPrefix(d.What, "keep ") || strings.HasPrefix(d.What, "change ") // printed with what was quarantined, or by unchanged
 	})
 	for i, d := range distinct {
 		if i == most {
 			messages.Say(fmt.Sprintf("denied: %d more, see pccrun denials", len(distinct)-most))
 			break
 		}
-		text := "denied: " + d.What
+		text := "denied: " + strings.TrimPrefix(d.What, "connect ")
 		if d.Count > 1 {
-			text += fmt.Sprintf(" (%d times)", d.Count)
+			text += fmt.Sprintf(", %d times", d.Count)
 		}
-		if d.Hint != "" {
-			text += ", allowed by " + d.Hint
-		}
-		messages.Say(text)
+		messages.Say(messages.Allow(text, d.Hint))
 	}
 }
 

@@ -69,7 +69,7 @@ func SetAside(f workspace.Finding) bool { return f.Stash != "" && f.Kind != work
 // all of it. It tells of each thing as it is done, and of each that cannot be.
 func (r *Review) Accept(paths []string, cwd string, told func(text string), wrong func(error)) (done []string, err error) {
 	if r.State == sessions.Running {
-		return nil, fmt.Errorf("session %s: %w, and could change what you accept", r.ID, sessions.ErrAlive)
+		return nil, fmt.Errorf("session %s: %w: accept it when it has ended", r.ID, sessions.ErrAlive)
 	}
 	live, err := r.live()
 	if err != nil {
@@ -90,12 +90,12 @@ func (r *Review) Accept(paths []string, cwd string, told func(text string), wron
 		}
 		if f.Kind == workspace.Setting { // each key is one by itself
 			if id := live(f.Path); id != "" {
-				wrong(fmt.Errorf("%s: session %s runs in that workspace: accept it when that has ended", Within(r.Workspace, f.Path), id))
+				wrong(fmt.Errorf("%s: session %s runs in that workspace: accept it when that session has ended", Within(r.Workspace, f.Path), id))
 			} else if err := f.Restore(r.dir); err != nil {
 				wrong(err)
 			} else {
 				done = append(done, strings.TrimSuffix(Within(r.Workspace, f.Path)+": "+f.What, ": "))
-				told("taken over: " + done[len(done)-1])
+				told("saved: " + done[len(done)-1])
 			}
 			continue
 		}
@@ -110,7 +110,7 @@ func (r *Review) Accept(paths []string, cwd string, told func(text string), wron
 		}
 		back[f.Path] = true
 		if id := live(f.Path); id != "" {
-			wrong(fmt.Errorf("%s: session %s runs in that workspace, and would set it aside again: accept it when that has ended", Within(r.Workspace, f.Path), id))
+			wrong(fmt.Errorf("%s: session %s runs in that workspace and would quarantine it again: accept it when that session has ended", Within(r.Workspace, f.Path), id))
 			continue
 		}
 		names := f.Taken(r.dir)
@@ -120,11 +120,11 @@ func (r *Review) Accept(paths []string, cwd string, told func(text string), wron
 		}
 		taken[f.Path] = names
 		done = append(done, Within(r.Workspace, f.Path))
-		told("put back: " + done[len(done)-1])
+		told("restored: " + done[len(done)-1])
 	}
 	for j, ok := range matched {
 		if !ok {
-			wrong(fmt.Errorf("%s: nothing of that path was set aside in session %s", paths[j], r.ID))
+			wrong(fmt.Errorf("%s: session %s quarantined nothing at that path", paths[j], r.ID))
 		}
 	}
 	return done, nil
@@ -193,7 +193,7 @@ func (r *Review) Diff(f workspace.Finding) string {
 	case f.Kind == workspace.Review && strings.HasPrefix(f.What, "in "):
 		return "git show shows it\n"
 	case f.Stash == "":
-		return "what it held before was not kept\n"
+		return "the content before the run was not kept\n"
 	case f.Kind == workspace.Review:
 		now, err := quarantine.ReadNow(f.Path)
 		if err != nil && f.What != "removed" {

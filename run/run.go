@@ -28,6 +28,8 @@ type Program struct {
 
 	// Provider makes a provider, nil for one that is not built. A nil function has none.
 	Provider func(name string, req *profiles.Request, host providers.Host) (providers.Provider, error)
+
+	Started func() // called when the command of a run on this machine runs; may be nil
 }
 
 // The reasons for which the directory of a session is kept.
@@ -38,7 +40,7 @@ const (
 )
 
 // UnsafeHint mends a state directory that is refused, and is said of no other.
-const UnsafeHint = "XDG_STATE_HOME=DIR names another directory, which nobody else can write"
+const UnsafeHint = "XDG_STATE_HOME=DIR names a directory that only you can write"
 
 // ErrNoReview says that there is nothing to show of the workspace that the caller stands in.
 var ErrNoReview = errors.New("no session left anything to review in this workspace")

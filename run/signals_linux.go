@@ -210,7 +210,7 @@ func (f *flow) forward(stops bool) {
 		if over && !held {
 			held = true
 			time.AfterFunc(impatience, func() {
-				messages.Say("the command has ended, and what it left is looked after; a second signal ends that, and what is not kept by then is lost")
+				messages.Say("the command has ended and the post-run check is running; a second signal stops it and loses what it has not saved")
 			})
 			return
 		}

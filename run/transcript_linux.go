@@ -68,6 +68,6 @@ func (t *transcript) tell() {
 		err = e
 	}
 	if t.err = os.ErrClosed; err != nil {
-		messages.Say("the output is not kept whole: " + messages.InWords(err))
+		messages.Say("the output log is incomplete: " + messages.InWords(err))
 	}
 }

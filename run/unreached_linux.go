@@ -88,7 +88,7 @@ func (u *unreached) say() {
 		}
 		text := "not reached: " + host + ", which is allowed: " + t.cause
 		if t.n > 1 {
-			text += fmt.Sprintf(" (%d times)", t.n)
+			text += fmt.Sprintf(", %d times", t.n)
 		}
 		messages.Say(text)
 	}

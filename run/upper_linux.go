@@ -43,7 +43,7 @@ func (f *flow) settleUpper() {
 	}
 	o, err := f.noted()
 	if err != nil {
-		messages.Fail(messages.InWords(err), "what was changed stands as it is: pccrun diff shows it; apply and discard work when that is mended")
+		messages.Fail(messages.InWords(err), "the overlay is unchanged: pccrun diff shows it; apply and discard work when the error is fixed")
 		return
 	}
 	if f.req.Quiet {

@@ -3,23 +3,47 @@ package run
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 
-	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/kernel"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/survey"
 )
+
+// looks are what was surveyed for an answer, by the policy: it is asked more than once.
+var looks = map[*profiles.Policy]*survey.Survey{}
+
+// surveyed surveys this machine as a launch does, or says why none would start.
+func surveyed(p *profiles.Policy, host *profiles.Host) (*survey.Survey, error) {
+	if looks[p] == nil {
+		o := survey.Options{Getenv: host.Getenv, Environ: host.Environ}
+		if dirs, err := state.Find(host.Getenv, p.Home); err == nil {
+			o.IndexDir, o.Own = dirs.Cache, dirs.State
+		}
+		looked, err := survey.Look(p, o)
+		if err != nil {
+			return nil, err
+		}
+		looks[p] = looked
+	}
+	return looks[p], nil
+}
 
 // Surveyed returns what a launch would put at a path, if that is not what the
 // table says: programs of PATH are shown, tracked files that are unchanged are not
 // hidden, a worktree's repository is there; and whether what is changed there is
 // gone at exit. Of a path that does not exist only what it lies in tells more than the table.
-func Surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.Decision, differs, scratch bool) {
+// An error says why a launch would not start.
+func Surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.Decision, differs, scratch bool, err error) {
 	_, missing := os.Lstat(path)
-	looked, err := survey.Look(p, survey.Options{Getenv: host.Getenv, Environ: host.Environ})
+	looked, err := surveyed(p, host)
 	if err != nil {
-		messages.Say("a run would not start: " + messages.InWords(err))
-		return d, false, false
+		return d, false, false, err
+	}
+	if at, access := made(p, path); at != "" {
+		return profiles.Decision{Access: access, Rule: profiles.FileRule{Path: at, Access: access, Origin: profiles.Origin{Source: "this machine", Key: "a directory of the agent's, made for the run"}}}, true, access == profiles.Overlay, nil
 	}
 	deepest := survey.Place{}
 	for _, place := range looked.Places {
@@ -33,10 +57,26 @@ func Surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.
 	rule, named := p.ProtectedAnywhere(path) // else it has another name that is protected, or one leads to it
 	pinned := deepest.Protect && !deepest.Scratch && (named && !rule.Review && deepest.Access == profiles.Read || table.Access <= deepest.Access)
 	if missing != nil && !inShown || deepest.Path == "" || pinned || deepest.Access == table.Access {
-		return d, false, false
+		return d, false, false, nil
 	}
 	at := profiles.FileRule{Path: deepest.Path, Access: deepest.Access, Origin: profiles.Origin{Source: "this machine", Key: deepest.Why}}
-	return profiles.Decision{Access: deepest.Access, Rule: at}, true, deepest.Scratch
+	return profiles.Decision{Access: deepest.Access, Rule: at}, true, deepest.Scratch, nil
+}
+
+// made returns the directory that a run makes around a path, "" for none, and what the command may
+// do there.
+func made(p *profiles.Policy, path string) (at string, access profiles.Access) {
+	for _, name := range p.MadeDirs() {
+		dir := filepath.Join(p.Workspace, name)
+		if _, err := os.Lstat(dir); err == nil || !survey.Below(path, dir) || !kernel.AtLeast(6, 6) {
+			continue
+		}
+		at, access = dir, profiles.Overlay
+		if d := p.Decide(path); d.Rule.Path == dir && d.Access == profiles.Write {
+			return "", 0 // what the work goes to, which the policy says
+		}
+	}
+	return at, access
 }
 
 // ChangedWith returns what a rule has to name for a path to change: of the repository of a
@@ -51,7 +91,7 @@ func ChangedWith(d *profiles.Decision, path string) string {
 // SurveyedEnv returns the value that a launch gives to a variable of which the policy says
 // nothing, and what is there; "" for none.
 func SurveyedEnv(p *profiles.Policy, host *profiles.Host, name string) (value, what string) {
-	looked, err := survey.Look(p, survey.Options{Getenv: host.Getenv, Environ: host.Environ})
+	looked, err := surveyed(p, host)
 	if err != nil {
 		return "", ""
 	}
@@ -80,7 +120,7 @@ func Unrunnable(err error) (what, hint string) {
 		return err.Error(), ""
 	}
 	if errors.Is(e.Err, os.ErrNotExist) {
-		return "nothing that a run would find has this name", e.Hint()
+		return "no program of this name is on the PATH of a run", e.Hint()
 	}
 	return e.Err.Error(), e.Hint()
 }

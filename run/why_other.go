@@ -5,8 +5,8 @@ package run
 import "github.com/pccrun/pccrun/profiles"
 
 // Surveyed knows nothing that the table does not: there is no native launch here.
-func Surveyed(*profiles.Policy, *profiles.Host, string) (d profiles.Decision, differs, scratch bool) {
-	return profiles.Decision{}, false, false
+func Surveyed(*profiles.Policy, *profiles.Host, string) (d profiles.Decision, differs, scratch bool, err error) {
+	return profiles.Decision{}, false, false, nil
 }
 
 // SurveyedEnv knows nothing either.

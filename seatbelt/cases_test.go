@@ -45,8 +45,10 @@ func tables(profile string) []string {
 	switch profile {
 	case "default", "offline":
 		return append(list, "offline")
+	case "protect-more":
+		return append(list, "offline", profile)
 	case "strict":
-		return append(list, "offline", "strict")
+		return append(list, "offline", "protect-more", profile)
 	case "build", "agent":
 		return append(list, "offline", "build")
 	}

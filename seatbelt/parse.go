@@ -183,6 +183,10 @@ func compile(forms []node, params []Param) (*Rules, error) {
 	r := &Rules{}
 	defaults := 0
 	for _, n := range forms[1:] {
+		n, err := unmarked(n)
+		if err != nil {
+			return nil, err
+		}
 		switch {
 		case n.is("deny", "default"):
 			defaults++
@@ -201,6 +205,23 @@ func compile(forms []node, params []Param) (*Rules, error) {
 		return nil, fmt.Errorf("%d rules for default: want one", defaults)
 	}
 	return r, nil
+}
+
+// unmarked returns a rule that denies without what it says of the log: (with message "…"), last.
+func unmarked(n node) (node, error) {
+	if n.head() != "deny" || n.list[len(n.list)-1].head() != "with" {
+		return n, nil
+	}
+	words := n.list[len(n.list)-1].list
+	if len(words) != 3 || words[1].kind != 'a' || words[1].text != "message" || words[2].kind != '"' || !isTag(words[2].text) {
+		return n, n.fail(`with: want (with message "…") of letters, digits and -`)
+	}
+	n.list = n.list[:len(n.list)-1]
+	return n, nil
+}
+
+func isTag(text string) bool {
+	return text != "" && !strings.ContainsFunc(text, func(c rune) bool { return !isWord(c) || c == '*' || c == '_' })
 }
 
 // is reports whether a node is a list of these words.

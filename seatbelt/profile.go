@@ -38,7 +38,7 @@ func Profile(p *profiles.Policy, s Survey) (Document, error) {
 	if err != nil {
 		return Document{}, err
 	}
-	w := &writer{tree: t, names: map[string]string{}, counts: map[string]int{}}
+	w := &writer{tree: t, tag: s.Tag, names: map[string]string{}, counts: map[string]int{}}
 	w.param("HOME", real.Home)
 	w.param("WORKSPACE", real.Workspace)
 	w.param("PRIVATE_HOME", s.Home)
@@ -46,7 +46,11 @@ func Profile(p *profiles.Policy, s Survey) (Document, error) {
 
 	w.line("(version 1)")
 	w.comment("What no rule here allows is denied.")
-	w.line("(deny default)")
+	if w.tag == "" {
+		w.line("(deny default)")
+	} else {
+		w.line("(deny default " + w.message() + ")")
+	}
 	w.processes()
 	w.lookups(hasProxy(p))
 	w.network(p, &s)
@@ -71,6 +75,7 @@ func hasProxy(p *profiles.Policy) bool { return len(p.Network.Allow)+len(p.Netwo
 type writer struct {
 	strings.Builder
 	tree    *tree
+	tag     string // of the survey
 	params  []Param
 	names   map[string]string // by path
 	sockets []string          // those of the host that the policy names
@@ -94,10 +99,17 @@ func remark(text string) string {
 
 // rule writes a rule with its filters, each of which begins on a line of its own.
 func (w *writer) rule(head string, filters ...string) {
-	if len(filters) > 0 {
-		w.line(form(head, filters...))
+	if len(filters) == 0 {
+		return
 	}
+	if w.tag != "" && strings.HasPrefix(head, "deny ") {
+		filters = append(slices.Clip(filters), w.message())
+	}
+	w.line(form(head, filters...))
 }
+
+// message is the part of a rule that marks what it denies in the system's log.
+func (w *writer) message() string { return `(with message "` + w.tag + `")` }
 
 // form puts a list into parentheses.
 func form(head string, parts ...string) string {

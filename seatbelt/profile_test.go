@@ -137,7 +137,7 @@ func TestAgainstTheTable(t *testing.T) {
 // TestProtectedNames tries each pattern of the protect list, in the workspace and in
 // another case.
 func TestProtectedNames(t *testing.T) {
-	p := policy(t, "claude", nil)
+	p := policy(t, "protect-more", nil)
 	rules := rulesOf(t, p, Example(testHome))
 	denied := func(path string) bool {
 		v, err := Evaluate(rules, "file-write-create", Target{Path: path})
@@ -277,6 +277,37 @@ func TestWorkspaceBelowAProtectedName(t *testing.T) {
 		v, err := Evaluate(rules, "file-write-data", Target{Path: p.Workspace + path})
 		require.NoError(t, err)
 		assert.Equal(t, allowed, v.Allowed, path)
+	}
+}
+
+// TestTag marks each denial in the system's log, and changes no answer.
+func TestTag(t *testing.T) {
+	p, s := policy(t, "claude", nil), Example(testHome)
+	plain, err := Profile(p, s)
+	require.NoError(t, err)
+	s.Tag = "pccrun-k2"
+	marked, err := Profile(p, s)
+	require.NoError(t, err)
+	const mark = `(with message "pccrun-k2")`
+	require.Equal(t, strings.Count(plain.Text, "(deny "), strings.Count(marked.Text, mark))
+	require.NotContains(t, plain.Text, "with message")
+	rules, err := Parse(marked.Text, marked.Params)
+	require.NoError(t, err)
+	for _, c := range cases(t, "claude") {
+		v, err := Evaluate(rules, words[c.word], c.target)
+		require.NoError(t, err)
+		require.Equal(t, c.allowed, v.Allowed, c.where)
+	}
+	for _, tag := range []string{`"`, "a b", "a\n", "ä", "*"} {
+		s.Tag = tag
+		_, err := Profile(p, s)
+		require.Error(t, err, tag)
+	}
+	for _, text := range []string{`(with)`, `(with message)`, `(with message x)`, `(with message "")`, `(with no-log)`, `(with message "a" "b")`, `(with message "a") (with message "b")`} {
+		_, err := Parse("(version 1)\n(deny default)\n(deny signal (target self) "+text+")", nil)
+		require.Error(t, err, text)
+		_, err = Parse("(version 1)\n(deny default)\n(allow signal (target self) (with message \"a\"))", nil)
+		require.Error(t, err, "a message of what is allowed")
 	}
 }
 

@@ -19,6 +19,7 @@ type Survey struct {
 	Protect  []string // what the machine adds to protect.deny: what a configuration of git's executes
 	Standing []string // what exists of what patterns hide or protect: no directory above it can be moved
 	Terminal string   // the command's own terminal
+	Tag      string   // what the system's log says with each denial of this run: letters, digits and -; "" for nothing
 
 	// Repositories are the git directories that stand in what the command may write: what it
 	// makes itself is the post-run check's. Where it is nil none was looked for, and in the

@@ -95,7 +95,7 @@ func TestOwedByOthers(t *testing.T) {
 		require.Equal(t, []string{id + " a\n"}, settled(t, h, nil))
 	}
 	_, err := h.Owe(NewID(time.Now()), make([]byte, maxDebt+1))
-	require.ErrorContains(t, err, "would not read it")
+	require.ErrorContains(t, err, "the limit of an unfinished-run record")
 }
 
 // A few files are used again and again; where others hold those, a debt has one

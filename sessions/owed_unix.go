@@ -55,7 +55,7 @@ func (h Home) owed() string { return filepath.Join(filepath.Dir(h.dir), "owed") 
 // in the way of each launch.
 func (h Home) Owe(id string, text []byte) (*Debt, error) {
 	if len(text) > maxDebt-maxTitle {
-		return nil, fmt.Errorf("%d bytes, limit %d: whoever looks after the run would not read it", len(text), maxDebt-maxTitle)
+		return nil, fmt.Errorf("%d bytes: the limit of an unfinished-run record is %d", len(text), maxDebt-maxTitle)
 	}
 	// The directory is judged before a name in it is used: what others can write
 	// to, or a link leads to, would have this process open what they choose.
@@ -342,7 +342,7 @@ func settle(root *os.Root, name, id string, pay func(id, text string) error) (er
 		return nil // paid before we had the lock
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxDebt {
-		return fmt.Errorf("%s: not what a run has written", name)
+		return fmt.Errorf("%s: not a record of a run", name)
 	}
 	if !kept && info.Size() == 0 && time.Since(info.ModTime()) < time.Second {
 		return nil // made this moment, and not held yet

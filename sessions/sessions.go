@@ -213,7 +213,7 @@ var (
 	ErrNoSession = errors.New("no such session")
 	ErrGone      = errors.New("the process has ended")
 	ErrAlive     = errors.New("it still runs")
-	ErrElsewhere = errors.New("it runs in another pid namespace, or on another machine")
+	ErrElsewhere = errors.New("it is in another pid namespace or on another machine")
 )
 
 // Find returns the session that name means: its id, the start of it, the
@@ -235,7 +235,7 @@ func (h Home) Find(name string) (Entry, error) {
 	case len(found) == 0:
 		return Entry{}, fmt.Errorf("%w: %q", ErrNoSession, name)
 	case len(found) > 1 && name != "":
-		return Entry{}, fmt.Errorf("session %q: %d begin with that, %s and %s among them", name, len(found), found[0].ID, found[1].ID)
+		return Entry{}, fmt.Errorf("session %q: matches %d sessions, such as %s and %s", name, len(found), found[0].ID, found[1].ID)
 	}
 	return found[len(found)-1], nil
 }

@@ -410,7 +410,7 @@ func TestHostileContents(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, removed, "what is not understood stays")
 	_, err = h.Find(stamp)
-	require.ErrorContains(t, err, "10 begin with that")
+	require.ErrorContains(t, err, "matches 10 sessions")
 }
 
 func TestGC(t *testing.T) {

@@ -43,7 +43,7 @@ func (f *finder) persistent(home *Home, path, traced []string, mounts []mountpoi
 }
 
 // PathLayer is the Why of a directory of PATH in the home that the run may write.
-const PathLayer = "a directory of PATH: what is installed there is gone at exit"
+const PathLayer = "a directory of PATH: programs installed there are deleted at exit"
 
 // installable lets the command install programs into a directory of PATH in the home that the
 // defaults show: `pip install --user`, `npm install -g`. They are this run's, in a layer over

@@ -18,13 +18,13 @@ func TestRulesOfOwnTrees(t *testing.T) {
 	}{
 		"/dev/null":     {access: profiles.Write},
 		"/dev/sda":      {access: profiles.Read, note: true},
-		"/dev/sdb":      {access: profiles.Write, err: "the sandbox has a /dev of its own"},
+		"/dev/sdb":      {access: profiles.Write, err: "the sandbox replaces /dev"},
 		"/dev/sdc":      {access: profiles.Hide},
 		"/sys":          {access: profiles.Hide},
-		"/proc/1/x":     {access: profiles.Hide, err: "no process of the host's"},
-		"/proc/self/x":  {access: profiles.Hide, err: "another directory for each process"},
+		"/proc/1/x":     {access: profiles.Hide, err: "no processes of the host"},
+		"/proc/self/x":  {access: profiles.Hide, err: "differs for each process"},
 		"/proc/version": {access: profiles.Read},
-		"/run":          {access: profiles.Read, err: "it is always private"},
+		"/run":          {access: profiles.Read, err: "always private"},
 	} {
 		w := newCountry(t, nil)
 		w.policy.Files = append(w.policy.Files, profiles.FileRule{Path: path, Access: c.access, Origin: profiles.Origin{Source: "flag"}})

@@ -13,7 +13,6 @@ import (
 	"github.com/pccrun/pccrun/internal/procfs"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace"
-	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // Look reads from the host what a plan of this policy needs to know.
@@ -21,7 +20,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	s := new(Survey)
 	var err error
 	if tree := KernelTree(policy.Workspace); tree != "" {
-		return nil, fmt.Errorf("workspace %s: the sandbox has a %s of its own", policy.Workspace, tree)
+		return nil, fmt.Errorf("workspace %s: the sandbox replaces %s", policy.Workspace, tree)
 	}
 	if err := keepsSecrets(policy); err != nil {
 		return nil, err
@@ -87,10 +86,6 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	s.Env = slices.Concat(f.caches(needs.Caches, mounts), f.certificates(&o, s.Workspace), f.namedSockets(o.Environ))
 	f.ssh(policy.Uses("ssh-agent"))
 	f.trust()
-	if f.hearsGit(s, &o) {
-		s.GitTrace = GitTraceFile
-		s.Env = append(s.Env, Variable{vcs.TraceVariable + "=" + GitTraceFile, "where git writes what it does, and the launcher reads which pinned files it could not change"})
-	}
 	s.Traces = traces(policy)
 	f.persistent(o.Home, o.pathDirs(), s.Traces, mounts)
 	f.terminfo(o.Getenv)
@@ -99,7 +94,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 		s.Spelled = pwd
 	}
 	if o.Own != "" && policy.Decide(o.Own).Access >= profiles.Read {
-		f.add(o.Own, profiles.Hide, "what pccrun keeps of its runs")
+		f.add(o.Own, profiles.Hide, "pccrun's own state")
 	}
 	if err := f.sockets(); err != nil {
 		return nil, err
@@ -176,8 +171,8 @@ func (f *finder) rule(path string) {
 		return
 	}
 	if d.Access == profiles.Write && d.Rule.Path == path && path != f.policy.Workspace && Below(path, f.policy.Workspace) && strings.HasPrefix(d.Rule.Origin.Source, "built-in ") {
-		if _, end, err := f.hops(path); err != nil || end.Path != path {
-			return // a link that has come since the policy was read says what it opens
+		if _, end, err := f.hops(path); err != nil || end.Path != path || end.Node == Absent {
+			return // a link that has come since the policy was read says what it opens; nothing opens nothing
 		}
 	}
 	f.resolve(path, d.Access, d.Rule.Origin.String(), 0)
@@ -230,6 +225,9 @@ func (f *finder) workspace(found *workspace.Found) {
 	for _, m := range found.Matches {
 		if d := f.decider.Decide(m.Path); d.Rule.Path == m.Path && d.Rule.Glob == "" && m.Target == "" {
 			continue // the user has named it, which beats a pattern
+		}
+		if slices.ContainsFunc(f.policy.Network.Sockets, func(s profiles.PathRule) bool { return s.Path == m.Path && s.At == "" }) {
+			continue // likewise
 		}
 		f.put(placeOf(m.Node, Place{Access: f.atMost(m.Path, m.Rule.Access), Why: m.Rule.Origin.String()}))
 		if m.Target != "" && !f.leads(m) || m.Rule.Access >= profiles.Overlay {
@@ -383,7 +381,7 @@ func (f *finder) patterns(table []profiles.FileRule) {
 type PatternError struct{ Rule profiles.FileRule }
 
 func (e *PatternError) Error() string {
-	return fmt.Sprintf("filesystem %s: a pattern is looked for in the workspace only (%s)", e.Rule.Text(), e.Rule.Origin)
+	return fmt.Sprintf("filesystem %s: patterns work only in the workspace (%s)", e.Rule.Text(), e.Rule.Origin)
 }
 
 // Hint says what to do instead.

@@ -119,7 +119,7 @@ func TestResolve(t *testing.T) {
 		"a grant through a link that the workspace brings": {
 			files: []string{"ws/d -> HOME/home/secret", "home/secret/"}, rules: []string{"read ws", "write ws/d"}, paths: []string{"ws/d"}, err: "leads through the link"},
 		"one to read what the home hides, likewise": {
-			files: []string{"ws/v/d -> HOME/home/secret", "home/secret/"}, rules: []string{"read ws/v", "read ws/v/d"}, paths: []string{"ws/v/d"}, err: "which is the workspace's"},
+			files: []string{"ws/v/d -> HOME/home/secret", "home/secret/"}, rules: []string{"read ws/v", "read ws/v/d"}, paths: []string{"ws/v/d"}, err: "which is in the workspace"},
 		"one that leads where as much is allowed": {
 			files: []string{"ws/v/d -> ../e", "ws/e/"}, rules: []string{"read ws/v", "read ws/v/d"}, paths: []string{"ws/v/d"}, want: []string{"read link ws/v/d -> ../e", "read dir ws/e"}},
 		"the control: the same link elsewhere is the user's": {
@@ -305,7 +305,7 @@ func TestTightenedTables(t *testing.T) {
 	f.patterns(w.policy.Files)
 	var pattern *PatternError
 	require.ErrorAs(t, f.err, &pattern)
-	require.ErrorContains(t, f.err, w.path("elsewhere")+"/*.key: a pattern is looked for in the workspace only")
+	require.ErrorContains(t, f.err, w.path("elsewhere")+"/*.key: patterns work only in the workspace")
 	require.Equal(t, "name the directory itself: "+w.path("elsewhere"), pattern.Hint())
 }
 
@@ -411,8 +411,8 @@ func TestPlantedLinks(t *testing.T) {
 // What a user's rule names and is not there is said to be so.
 func TestAbsent(t *testing.T) {
 	for rule, want := range map[string]string{
-		"hide ws/later": "is not hidden if it appears", "read ws/later": "can be made and written", "hide elsewhere/later": "is not hidden if it appears",
-		"write ws/later": "", "read elsewhere/later": "there is nothing to show", "read home/later": "there is nothing to show", "hide home/later": "", "+hide ws/later": "", "hide ws/there": "",
+		"hide ws/later": "if it appears during the run it is not hidden", "read ws/later": "can create and write", "hide elsewhere/later": "if it appears during the run it is not hidden",
+		"write ws/later": "", "read elsewhere/later": "does not exist and is not shown", "read home/later": "does not exist and is not shown", "hide home/later": "", "+hide ws/later": "", "hide ws/there": "",
 	} {
 		w := newCountry(t, []string{"ws/there", "elsewhere/x"}, rule)
 		f := w.finder()
@@ -455,11 +455,11 @@ func TestLook(t *testing.T) {
 	_, err = look(func(r *profiles.Request) {
 		r.Files = []profiles.FileFlag{{Path: w.path("home/*.key"), Access: profiles.Hide}}
 	})
-	require.ErrorContains(t, err, "a pattern is looked for in the workspace only")
+	require.ErrorContains(t, err, "patterns work only in the workspace")
 	p := *w.policy
 	p.Workspace = "/proc/self"
 	_, err = Look(&p, Options{Getenv: os.Getenv})
-	require.EqualError(t, err, "workspace /proc/self: the sandbox has a /proc of its own")
+	require.EqualError(t, err, "workspace /proc/self: the sandbox replaces /proc")
 }
 
 func TestMountinfo(t *testing.T) {
@@ -592,7 +592,7 @@ func TestResolvePlanted(t *testing.T) {
 		access string
 		err    string
 	}{
-		"somebody's":               {0o1777, 4711, "write", "which uid 4711 has put where everybody may"},
+		"somebody's":               {0o1777, 4711, "write", "which uid 4711 made in a directory that everybody can write"},
 		"somebody's, to be hidden": {0o1777, 4711, "hide", ""},
 		"the caller's":             {0o1777, 0, "write", ""},
 		"in a directory of his":    {0o755, 4711, "write", ""},

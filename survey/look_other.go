@@ -9,7 +9,10 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 )
 
-// Look is not there on this system.
-func Look(*profiles.Policy, Options) (*Survey, error) {
-	return nil, errors.New("a survey needs Linux, this is " + runtime.GOOS)
+// Look reads from the host what a plan of this policy needs to know.
+func Look(policy *profiles.Policy, o Options) (*Survey, error) {
+	if runtime.GOOS != "darwin" {
+		return nil, errors.New("a survey needs Linux or macOS, this is " + runtime.GOOS)
+	}
+	return LayoutOf(policy, o)
 }

@@ -21,11 +21,11 @@ func (f *finder) absent() (hidden bool) {
 		switch {
 		case p.Access == profiles.Hide && around >= profiles.Read:
 			hidden = true
-			f.notes = append(f.notes, p.Path+" does not exist, and is not hidden if it appears during the run ("+p.Why+")")
+			f.notes = append(f.notes, p.Path+" does not exist; if it appears during the run it is not hidden ("+p.Why+")")
 		case p.Access == profiles.Read && around <= profiles.Read && f.decider.Decide(p.Path).Rule.Origin.Source == "flag":
-			f.notes = append(f.notes, p.Path+" does not exist: there is nothing to show ("+p.Why+")")
+			f.notes = append(f.notes, p.Path+" does not exist and is not shown ("+p.Why+")")
 		case p.Access == profiles.Read && around > profiles.Read:
-			f.notes = append(f.notes, p.Path+" does not exist, and can be made and written during the run ("+p.Why+")")
+			f.notes = append(f.notes, p.Path+" does not exist; the command can create and write it ("+p.Why+")")
 		}
 	}
 	return hidden

@@ -83,7 +83,7 @@ func (f *finder) certificate(path, why string) (cause string) {
 	case hidden && end.Node == Directory && !f.lends(end.Path):
 		return "which is a directory with more than certificates"
 	case hidden && end.Node != Directory && !holds(end.Path, isCertificates):
-		return "which does not hold certificates alone"
+		return "which has more than certificates"
 	}
 	for i := range list {
 		if hidden {

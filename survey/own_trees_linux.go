@@ -19,13 +19,13 @@ func (f *finder) owned(path string, access profiles.Access, why string) (done bo
 	case tree == "":
 		return false
 	case access >= profiles.Overlay && !(access == profiles.Write && has):
-		return refuse("the sandbox has a %s of its own, in which nothing of the host's can stand", tree)
+		return refuse("the sandbox replaces %s, and shows nothing of the host's there", tree)
 	case access >= profiles.Read:
 		if d := f.decider.Decide(tree); path != tree && d.Access < profiles.Read {
 			return refuse("%s has the access %s (%s)", tree, d.Access, d.Rule.Origin)
 		}
 		if tree == "/dev" && !inOwnDev(path) {
-			f.notes = append(f.notes, path+" is not in the /dev of the sandbox, which shows no device of the host's ("+why+")")
+			f.notes = append(f.notes, path+" is not shown: the sandbox has no devices of the host ("+why+")")
 		}
 		return true
 	case path == tree || tree == "/sys":
@@ -35,9 +35,9 @@ func (f *finder) owned(path string, access profiles.Access, why string) (done bo
 	}
 	switch name, _, _ := strings.Cut(path[len("/proc/"):], "/"); {
 	case strings.Trim(name, "0123456789") == "":
-		return refuse("/proc has no process of the host's")
+		return refuse("/proc shows no processes of the host")
 	case name == "self", name == "thread-self":
-		return refuse("/proc/%s is another directory for each process", name)
+		return refuse("/proc/%s differs for each process", name)
 	}
 	return false
 }
@@ -47,8 +47,8 @@ func (f *finder) runs() {
 	f.add(RuntimeDir, profiles.Private, "sockets and state of the host's services")
 	if d := f.decider.Decide(RuntimeDir); d.Rule.Path == RuntimeDir && d.Access >= profiles.Read && f.err == nil {
 		f.err = &profiles.Error{
-			Cause: fmt.Sprintf("filesystem %s: %s: it is always private: the sockets of the host's services lie there (%s)", RuntimeDir, d.Access, d.Rule.Origin),
-			Hint:  "name what is wanted of it: --" + d.Access.String() + " " + RuntimeDir + "/NAME",
+			Cause: fmt.Sprintf("filesystem %s: %s: always private, because the sockets of the host's services are there (%s)", RuntimeDir, d.Access, d.Rule.Origin),
+			Hint:  "name the path in it: --" + d.Access.String() + " " + RuntimeDir + "/NAME",
 		}
 	}
 }

@@ -95,7 +95,7 @@ type LedError struct {
 }
 
 func (e *LedError) Error() string {
-	return fmt.Sprintf("protect %s: leads to %s, so that nothing of the workspace could be changed (%s)", e.Rule.Pattern, e.To, e.Rule.Origin)
+	return fmt.Sprintf("protect %s: links to %s, which contains the workspace (%s)", e.Rule.Pattern, e.To, e.Rule.Origin)
 }
 
 // Hint says what to do instead.

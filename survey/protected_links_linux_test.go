@@ -90,7 +90,7 @@ func TestLinkedSettings(t *testing.T) {
 		"the home": {
 			files: []string{"home/.agent/skills -> .."}, not: "home", note: "home, which is not shown"},
 		"the workspace as a whole": {
-			files: []string{"home/.agent/skills -> HOME/ws"}, err: "so that nothing of the workspace could be changed"},
+			files: []string{"home/.agent/skills -> HOME/ws"}, err: "which contains the workspace"},
 		"a loop": {files: []string{"home/.agent/settings -> settings"}, err: "too many levels of symbolic links"},
 		"a directory of links": {
 			files: []string{"home/.agent/skills/a -> ../../dot/a", "home/dot/a/x", "home/.agent/skills/b -> ../../.ssh/id", "home/.ssh/id", "home/.agent/skills/c -> HOME/ws/c", "ws/c/x", "home/.agent/skills/d -> gone", "home/.agent/skills/e -> HOME/ws"},

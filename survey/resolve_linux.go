@@ -33,7 +33,7 @@ func (f *finder) anchor(path string) {
 		node, at = NodeOf(st.Mode), inode{Device(st.Dev), st.Ino}
 	}
 	protect := !slices.Contains(f.roots, path)
-	f.put(Place{Path: path, Node: node, Dev: at.dev, Ino: at.ino, Access: f.around(path), Pin: true, Protect: protect, Why: "holds what must stay where it is"})
+	f.put(Place{Path: path, Node: node, Dev: at.dev, Ino: at.ino, Access: f.around(path), Pin: true, Protect: protect, Why: "contains files that must not be moved"})
 }
 
 // unknown returns the length of the first part of a path that is not known.
@@ -99,7 +99,7 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 		if err := f.refuses(prefix, &st, access, real); err != "" {
 			f.err = &profiles.Error{
 				Cause: fmt.Sprintf("filesystem %s: %s: leads through the link %s, %s (%s)", path, access, prefix, err, why),
-				Hint:  "name where it leads, if that is meant: --" + access.String() + " " + shell.Quote(real),
+				Hint:  "if you mean its target, name it: --" + access.String() + " " + shell.Quote(real),
 			}
 			return
 		}
@@ -115,7 +115,7 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 	// that merely closes a place as a whole.
 	if d := f.decider.Decide(real); (f.tightening || !f.asWhole(&d.Rule)) && d.Access < access {
 		if f.tightening {
-			f.notes = append(f.notes, fmt.Sprintf("%s: leads to %s by the link %s, and opens nothing there, since the file is not trusted: name %[2]s itself, then pccrun trust", why, real, prefix))
+			f.notes = append(f.notes, fmt.Sprintf("%s: goes to %s through the link %s, and is ignored because the file is not trusted: name %[2]s itself, then run pccrun trust", why, real, prefix))
 		}
 		access = d.Access
 	}
@@ -189,9 +189,9 @@ func (f *finder) refuses(link string, st *unix.Stat_t, access profiles.Access, t
 	case (f.shown(dir) >= profiles.Overlay || f.guarded(link)) && !f.sworn(link, st):
 		return "which the command could have made"
 	case Below(link, f.policy.Workspace) && f.decider.Decide(to).Access < access:
-		return "which is the workspace's, to " + to
+		return "which is in the workspace, to " + to
 	case planted(dir, st):
-		return fmt.Sprintf("which uid %d has put where everybody may", st.Uid)
+		return fmt.Sprintf("which uid %d made in a directory that everybody can write", st.Uid)
 	}
 	return ""
 }
@@ -228,5 +228,5 @@ func (e *ClosedError) Error() string {
 
 // Hint says what to do.
 func (e *ClosedError) Hint() string {
-	return "chmod u+rwx " + shell.Quote(e.Dir) + " once you have seen what is in it: an earlier run may have closed it"
+	return "chmod u+rwx " + shell.Quote(e.Dir) + " after you have checked its content: an earlier run may have changed its mode"
 }

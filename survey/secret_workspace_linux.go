@@ -13,12 +13,12 @@ import (
 type SecretError struct{ Workspace, Secret string }
 
 func (e *SecretError) Error() string {
-	return fmt.Sprintf("workspace %s: %s keeps secrets, and what steers other programs", e.Workspace, e.Secret)
+	return fmt.Sprintf("workspace %s: %s keeps secrets and configuration of other programs", e.Workspace, e.Secret)
 }
 
 // Hint says what to do instead.
 func (e *SecretError) Hint() string {
-	return "cd to a project; --read or --write DIR shows a directory beside it"
+	return "cd to a project; --read or --write DIR shows another directory"
 }
 
 // keepsSecrets refuses such a workspace. A repository of its own within is one

@@ -25,7 +25,7 @@ func (f *finder) setIDs() error {
 			return err
 		}
 		for _, file := range found {
-			f.put(Place{Path: file.path, Node: File, Dev: Device(file.dev), Ino: file.ino, Access: f.atMost(file.path, profiles.Read), Pin: true, Protect: true, Why: "a program that gives rights to who runs it"})
+			f.put(Place{Path: file.path, Node: File, Dev: Device(file.dev), Ino: file.ino, Access: f.atMost(file.path, profiles.Read), Pin: true, Protect: true, Why: "a set-user-ID or set-group-ID program"})
 		}
 	}
 	return nil

@@ -14,6 +14,9 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 )
 
+// SocketHidden is the reason of a socket of the host that is shown and cannot be connected to.
+const SocketHidden = "a socket of a running service"
+
 // maxSockets bounds how many sockets are masked one by one: anybody on the host
 // can bind thousands, and each mount is time of every launch.
 const maxSockets = 256
@@ -32,7 +35,7 @@ func (f *finder) sockets() error {
 		case err == unix.ENOENT:
 			f.notes = append(f.notes, s.Path+" does not exist: there is no socket to reach ("+s.Origin.String()+")")
 		case err == nil && st.Mode&unix.S_IFMT != unix.S_IFSOCK:
-			return &profiles.Error{Origin: s.Origin, Cause: s.Path + ": no unix socket", Hint: "--read " + shell.Quote(s.Path) + " shows what is no socket"}
+			return &profiles.Error{Origin: s.Origin, Cause: s.Path + ": no unix socket", Hint: "--read " + shell.Quote(s.Path) + " is not a socket"}
 		}
 		if s.At != "" {
 			f.put(Place{Path: s.At, Source: s.Path, Node: Special, Dev: Device(st.Dev), Ino: st.Ino, Access: profiles.Read, Why: s.Origin.String()})
@@ -59,7 +62,7 @@ func (f *finder) sockets() error {
 		}
 	}
 	for _, path := range crowd(paths, maxSockets, f.keepsOpen) {
-		f.add(path, profiles.Hide, "a socket that somebody listens on")
+		f.add(path, profiles.Hide, SocketHidden)
 		if i, ok := f.seen[path]; ok {
 			f.places[i].Optional = true
 		}
@@ -81,7 +84,7 @@ func (f *finder) service(dir string) bool {
 		slices.ContainsFunc(f.policy.Network.Sockets, func(s profiles.PathRule) bool { return Below(s.Path, dir) }) {
 		return false
 	}
-	f.add(dir, profiles.Hide, "a service listens in it that looks names up")
+	f.add(dir, profiles.Hide, "a service there resolves names")
 	if i, ok := f.seen[dir]; ok {
 		f.places[i].Optional = true
 	}

@@ -25,11 +25,11 @@ type Survey struct {
 
 	Texts []Text // files of the system's that the command gets with the same content, as its own: ssh takes them from its user only
 
-	GitTrace string // a file in which git is to write what it does, for the launcher to read; "" for none
-
 	Spelled string // the current directory as the caller spells it, where links lead there; "" else
 
 	Traces []string // names in the home whose being looked for is told at the end
+
+	Layout *Layout // nil for a provider that mounts
 
 	Workspace *workspace.Found // what stands there
 	Query     workspace.Query  // what it was asked

@@ -176,6 +176,8 @@ func (f *finder) pinned(found *workspace.Found) {
 	for _, path := range found.Anchors {
 		f.anchor(path)
 	}
+	// What is for review by its own path may change.
+	found.Pins = slices.DeleteFunc(found.Pins, func(p workspace.Pin) bool { return slices.Contains(f.policy.Opened, p.Path) })
 	for _, pin := range found.Pins {
 		access := profiles.Read
 		if pin.Why == workspace.Unlisted {

@@ -82,7 +82,7 @@ func (g *Guard) aside(path, why string) (done bool, err error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("set %s aside: %w", beneath.Shorten(path), err)
+		return false, fmt.Errorf("quarantine %s: %w", beneath.Shorten(path), err)
 	}
 	defer unix.Close(dir)
 	c, err := g.stash.Take(dir, name, Finding{Kind: Stashed, Path: path, Why: why})
@@ -90,7 +90,7 @@ func (g *Guard) aside(path, why string) (done bool, err error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("set %s aside: %w", beneath.Shorten(path), err)
+		return false, fmt.Errorf("quarantine %s: %w", beneath.Shorten(path), err)
 	}
 	g.told(c)
 	return true, nil

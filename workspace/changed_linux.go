@@ -37,7 +37,7 @@ func (g *Guard) review() error {
 			continue // nobody changes a link but by another in its place, and this was made shortly before
 		}
 		if k.Pin {
-			f.What += " by the host, or in the moment after it did"
+			f.What += " by the host, or just after a change by the host"
 		}
 		before, kept := g.originals[k.Path]
 		if kept && err == nil {

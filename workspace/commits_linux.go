@@ -28,9 +28,9 @@ import (
 // led to when it began and what they lead to now, and in the index.
 
 const (
-	inCommits = "git writes it where that is checked out, merged or popped"
+	inCommits = "git writes it at checkout, merge or stash pop"
 	inIndex   = "git writes it at `git restore`, `checkout` and `stash`"
-	unread    = "what the run has brought there may hold protected names"
+	unread    = "new commits there may contain protected names"
 )
 
 const (
@@ -225,7 +225,7 @@ func (g *Guard) commits() {
 		}
 		answers = answers[n:]
 		if c.err != nil {
-			g.tell(c.gitDir, "cannot be looked through: "+strings.ReplaceAll(c.err.Error(), "\n", "; "), unread)
+			g.tell(c.gitDir, "cannot be read: "+strings.ReplaceAll(c.err.Error(), "\n", "; "), unread)
 		}
 		c.report()
 	}
@@ -285,7 +285,7 @@ func (c *commits) report() {
 		if n := len(c.found) - len(names); n > 0 {
 			names = append(names, fmt.Sprintf("%d more", n))
 		}
-		c.guard.tell(c.gitDir, "its commits hold "+strings.Join(names, ", "), inCommits)
+		c.guard.tell(c.gitDir, "its commits contain "+strings.Join(names, ", "), inCommits)
 		return
 	}
 	for _, f := range c.found[:min(len(c.found), maxNamed)] {
@@ -457,23 +457,47 @@ func (c *rules) denied(path string, mode uint32) (pattern string) {
 	return pattern
 }
 
-// stages notes that an index which the run has written lists a protected name which the working tree has not so.
-func (g *Guard) stages(gitDir string) func(path string, mode uint32, id []byte) {
+// stages notes that an index which the run has written lists a protected name which the working tree has not so, and
+// which of those git could not write: `git switch` says so, goes on, and exits with 0.
+func (g *Guard) stages(gitDir string) func(gitdir.Staged) {
 	tree := g.treeOf(gitDir)
 	w := g.writtenIn(gitDir)
 	within, above := "", ""
-	return func(path string, mode uint32, id []byte) {
-		if path == "" { // of a split index, which git puts together
+	return func(s gitdir.Staged) {
+		if s.Path == "" { // of a split index, which git puts together
 			w.staged = true
 			return
 		}
-		if dir := path[:strings.LastIndexByte(path, '/')+1]; dir != within { // most lie beside the one before
+		if dir := s.Path[:strings.LastIndexByte(s.Path, '/')+1]; dir != within { // most lie beside the one before
 			within, above = dir, g.rules.protects(tree, strings.TrimSuffix(dir, "/"), unix.S_IFDIR)
 		}
-		if !w.staged && (above != "" || g.rules.denied(tree+"/"+path, mode) != "" || mode&unix.S_IFMT == unix.S_IFDIR) {
-			w.staged = !g.has(tree+"/"+path, mode, hex.EncodeToString(id))
+		rule, full := above, tree+"/"+s.Path
+		if rule == "" {
+			rule = g.rules.denied(full, s.Mode)
+		}
+		if rule == "" && s.Mode&unix.S_IFMT != unix.S_IFDIR || g.has(full, s.Mode, hex.EncodeToString(s.ID)) {
+			return
+		}
+		w.staged = true
+		if !s.Written && rule != "" && len(g.unwritten) < maxNamed && g.pinned(full) {
+			g.unwritten = append(g.unwritten, Refusal{Path: full, Why: rule})
 		}
 	}
+}
+
+// pinned reports whether a path stands by a protected name that stood when the run began.
+func (g *Guard) pinned(path string) bool {
+	var st unix.Stat_t
+	rel, in := beneath.Path(g.standing.Root, path)
+	if !in || g.stat(path, &st) != nil {
+		return false
+	}
+	for ; rel != "." && rel != "/"; rel = filepath.Dir(rel) {
+		if g.stood[rel] {
+			return true
+		}
+	}
+	return false
 }
 
 // formatOf returns by what objects are named in a repository.
@@ -521,7 +545,7 @@ func (h *History) Brought() (found []Finding) {
 	g := h.guard
 	g.told = func(f Finding) { found = append(found, f) }
 	if err := g.read(); err != nil {
-		g.tell(g.standing.Root, "cannot be looked through: "+err.Error(), unread)
+		g.tell(g.standing.Root, "cannot be read: "+err.Error(), unread)
 	}
 	g.eachRepo(func(rel string) {
 		dir := g.abs(rel)

@@ -88,8 +88,8 @@ func TestConfigsWhileTheRunGoesOn(t *testing.T) {
 	require.Equal(t, []string{
 		"address remote.x.url is ./there: it is new",
 		"setting core.fsmonitor: it names a program",
-		"setting remote.y.url: its value is a path that this run was not shown",
-		"review changed by the host, or in the moment after it did: .git/config",
+		"setting remote.y.url: its value is a path that this run did not show",
+		"review changed by the host, or just after a change by the host: .git/config",
 	}, c.settings())
 	for _, want := range []string{"email = x@example.org", "rebase = true"} {
 		require.Contains(t, c.host(), want)

@@ -95,7 +95,7 @@ func (s *view) node(path string) (Node, unix.Stat_t, bool) {
 }
 
 // errUnsteady is for a workspace that changes while it is looked through.
-var errUnsteady = errors.New("it changes while it is looked through")
+var errUnsteady = errors.New("it changes while it is scanned")
 
 // steady reports what has changed since the walk in a way that a second look
 // would tell: a name that was not there when it was asked about, and is there

@@ -143,7 +143,7 @@ func (s *scan) addGitDir(path string) {
 // is trusted if it is a repository of this user that points back.
 func (s *scan) outside(r repo, pointer string) error {
 	refuse := func(why string) error {
-		s.note("%s leads to %s, which %s: it is not shown", pointer, r.gitDir, why)
+		s.note("%s links to %s, which %s, and is not shown", pointer, r.gitDir, why)
 		return nil
 	}
 	for _, dir := range []string{r.gitDir, r.common} {
@@ -266,7 +266,6 @@ func (s *scan) repositories() error {
 	if err != nil {
 		return err
 	}
-	s.surrounded = len(around) > 0
 	if s.q.Home == "" {
 		return nil
 	}
@@ -280,22 +279,11 @@ func (s *scan) repositories() error {
 		filepath.Join(cmp.Or(s.q.XDG, s.q.Home+"/.config"), "git/config"), filepath.Join(s.q.Home, ".gitconfig"),
 	}
 	for _, path := range files {
-		if err := s.traces(path, all); err != nil {
+		if err := s.named(path, all, reading{of: ofUser}); err != nil {
 			return err
 		}
 	}
 	return s.environment(all)
-}
-
-// traces looks at a file of configuration of the user's own, and notes whether git is told
-// there where its trace goes.
-func (s *scan) traces(path string, bases []string) error {
-	traced := false
-	err := s.named(path, bases, reading{of: ofUser, traced: &traced})
-	if traced {
-		s.found.Traced = append(s.found.Traced, path)
-	}
-	return err
 }
 
 // environment pins what the variables of the user's own git name in the workspace: files
@@ -310,7 +298,7 @@ func (s *scan) environment(bases []string) error {
 				if err := s.leadsTo(base, value, rule); err != nil {
 					return err
 				}
-				return s.traces(filepath.Join(base, value), bases)
+				return s.named(filepath.Join(base, value), bases, reading{of: ofUser})
 			})
 		} else {
 			err = s.settings([]vcs.Setting{v.Setting}, "$"+v.Variable, bases, reading{of: ofUser})
@@ -500,7 +488,7 @@ func (s *scan) private(path string) {
 	case err != nil: // the command cannot read it either
 	case s.copies == maxPrivate || s.copied+len(b) > maxPrivateTotal:
 		if !s.crowded {
-			s.note("%s and others: git cannot change them inside; there are more configurations than a run has copies of", path)
+			s.note("%s and others: git cannot change them inside, because there are too many configurations", path)
 		}
 		s.crowded = true
 	default:
@@ -637,9 +625,8 @@ const (
 
 // A reading is how a configuration came to be read.
 type reading struct {
-	of     source
-	depth  int   // of includes
-	traced *bool // whether it sets [vcs.TraceTarget]; nil where nobody asks
+	of    source
+	depth int // of includes
 }
 
 // named pins what a file of configuration makes git run or read from within
@@ -674,9 +661,6 @@ func (s *scan) settings(all []vcs.Setting, path string, bases []string, from rea
 			}
 		}
 		s.signs(c)
-		if from.traced != nil && c.Name() == vcs.TraceTarget {
-			*from.traced = true
-		}
 		rule := profiles.ProtectRule{Pattern: c.Name() + " in " + path}
 		var err error
 		switch c.Use() {

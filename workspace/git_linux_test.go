@@ -236,7 +236,7 @@ func TestScanWorktreeForged(t *testing.T) {
 			f := scanOf(t, Query{Root: root})
 			require.Empty(t, f.Common)
 			require.Len(t, f.Notes, 1)
-			require.Contains(t, f.Notes[0], "it is not shown")
+			require.Contains(t, f.Notes[0], "and is not shown")
 			require.Equal(t, []string{".git"}, pinPaths(t, root, f))
 		})
 	}
@@ -260,7 +260,7 @@ func TestScanWorktreeOwners(t *testing.T) {
 		require.NoError(t, os.Chown(common+"/"+name, 4712, 4712))
 		f := scanOf(t, Query{Root: root})
 		require.Empty(t, f.Common, name)
-		require.Contains(t, f.Notes[0], "which belongs in part to somebody else: it is not shown")
+		require.Contains(t, f.Notes[0], "which belongs in part to somebody else, and is not shown")
 		require.NoError(t, os.Chown(common+"/"+name, 4711, 4711))
 	}
 }
@@ -517,7 +517,7 @@ func TestScanWholeWorkspaceRefused(t *testing.T) {
 	require.ErrorContains(t, err, "core.hookspath in "+root+"/.git/config")
 	git(t, root, "config", "core.hooksPath", "..")
 	_, err = Scan(Query{Root: root})
-	require.ErrorContains(t, err, "nothing could be changed")
+	require.ErrorContains(t, err, "would become read-only")
 }
 
 func TestScanTracked(t *testing.T) {

@@ -17,17 +17,17 @@ func launchDirs() int { return maxDirs / 4 }
 // A crowdError is a tree that a launch does not look through.
 type crowdError struct {
 	root string
-	part string // the flag that takes a part of it
+	part string // the flag that uses a part of it
 	most string // the directory in which most of it lies; absolute
 	dirs int    // that it has, as far as they were seen
 }
 
 func (e *crowdError) Error() string {
-	where := "all over it"
+	where := "in all of it"
 	if e.most != e.root {
 		where = fmt.Sprintf("%d of them or more in %s", e.dirs, beneath.Shorten(e.most))
 	}
-	return fmt.Sprintf("scan %s: so many or so deep directories, %s: %s", e.root, where, ErrTooMuch)
+	return fmt.Sprintf("scan %s: too many or too deep directories, %s: %s", e.root, where, ErrTooMuch)
 }
 
 // Unwrap returns the sentinel.
@@ -36,9 +36,9 @@ func (e *crowdError) Unwrap() error { return ErrTooMuch }
 // Hint says what to do.
 func (e *crowdError) Hint() string {
 	if e.most == e.root {
-		return e.part + " takes a part of it"
+		return e.part + " uses a part of it"
 	}
-	return "remove it, or move it away; " + e.part + " takes a part"
+	return "remove it or move it away; " + e.part + " uses a part"
 }
 
 // part returns the flag that names less than the tree.

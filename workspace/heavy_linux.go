@@ -143,7 +143,7 @@ func (g *Guard) box(rel string) error {
 	defer unix.Close(dir)
 	c, left, err := g.stash.Box(dir, name, Finding{Kind: Stashed, Path: path, Why: TooMuch, What: Dir.String()})
 	if err != nil {
-		return fmt.Errorf("set %s aside: %w", beneath.Shorten(path), err)
+		return fmt.Errorf("quarantine %s: %w", beneath.Shorten(path), err)
 	}
 	g.closed(rel[:len(rel)-len(name)], left)
 	g.told(c)
@@ -169,7 +169,7 @@ func (l *lightener) crate(d *dir) error {
 	path := g.standing.Root + "/" + join(d.rel, quarantine.Prefix+"directories")
 	crate, err := g.stash.NewCrate(from, Finding{Kind: Stashed, Path: path, Why: TooMuch})
 	if err != nil {
-		return fmt.Errorf("set directories of %s aside: %w", beneath.Shorten(d.rel), err)
+		return fmt.Errorf("quarantine directories of %s: %w", beneath.Shorten(d.rel), err)
 	}
 	buf := make([]byte, 64<<10)
 	for {
@@ -188,7 +188,7 @@ func (l *lightener) crate(d *dir) error {
 				continue
 			}
 			if err := quarantine.Move(from, name, crate.FD, name); err != nil && !beneath.Gone(err) {
-				return errors.Join(fmt.Errorf("set %s aside: %w", beneath.Shorten(join(d.rel, name)), err), crate.Close())
+				return errors.Join(fmt.Errorf("quarantine %s: %w", beneath.Shorten(join(d.rel, name)), err), crate.Close())
 			}
 			crate.Count++
 		}

@@ -115,12 +115,12 @@ func TestGuardTellsOfWhatHasGrown(t *testing.T) {
 			var hint interface{ Hint() string }
 			require.ErrorAs(t, refusal, &hint)
 			if c.most == "/" {
-				require.ErrorContains(t, refusal, w.root+": so many or so deep directories, all over it")
-				require.Equal(t, "--workspace DIR takes a part of it", hint.Hint())
+				require.ErrorContains(t, refusal, w.root+": too many or too deep directories, in all of it")
+				require.Equal(t, "--workspace DIR uses a part of it", hint.Hint())
 				w.query.Aside = true
 				_, refusal = Scan(w.query)
 				require.ErrorAs(t, refusal, &hint)
-				require.Equal(t, "--write DIR takes a part of it", hint.Hint())
+				require.Equal(t, "--write DIR uses a part of it", hint.Hint())
 				return
 			}
 			require.ErrorContains(t, refusal, " in "+strconv.Quote(w.root+c.most)+": ")

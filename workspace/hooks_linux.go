@@ -96,13 +96,13 @@ func (i *inerter) leadsToStood(s suspect) bool {
 // commands sets aside the programs of a new working tree that a configuration which stood
 // names relative to it, but for those that are as they stood.
 func (i *inerter) commands(tree string, programs []string) {
-	const why = "git runs it: a configuration that stood names it, relative to the working tree"
+	const why = "git would run it: an existing configuration names it"
 	for _, value := range programs {
 		t, whose, err := i.follow(tree, value)
 		switch {
 		case err != nil:
 			first, _, _ := strings.Cut(filepath.Clean(value), "/")
-			i.aside(filepath.Join(tree, first), "git runs what is there, by more steps than can be followed")
+			i.aside(filepath.Join(tree, first), "git would run it, through too many links")
 		case !t.found || t.end.Kind != File || i.sameProgram(&t, whose):
 		case len(t.links) > 0:
 			i.aside(t.links[0].Path, why)
@@ -146,10 +146,10 @@ func (i *inerter) workingTree(tree string) {
 		switch {
 		case err != nil:
 			first, _, _ := strings.Cut(filepath.Clean(value), "/")
-			i.aside(filepath.Join(tree, first), "git looks for hooks there, by more steps than can be followed")
+			i.aside(filepath.Join(tree, first), "git would find hooks there, through too many links")
 		case !t.found || t.end.Kind != Dir || i.stood[t.end.Path]:
 		case len(t.links) > 0:
-			i.aside(t.links[0].Path, "git finds hooks through it in a working tree that is new")
+			i.aside(t.links[0].Path, "git would find hooks through it in a new working tree")
 		case whose != nil:
 			whose.hooks(t.end.Path, func(name string) bool { return i.same(t.end.Path, name) })
 		}
@@ -182,7 +182,7 @@ func (i *inerter) hooks(path string, spare func(name string) bool) {
 	case !ok:
 		return
 	case n.Kind != Dir:
-		i.aside(path, "git runs what it leads to")
+		i.aside(path, "git would run its target")
 		return
 	}
 	rel, _ := beneath.Path(i.guard.standing.Root, path)

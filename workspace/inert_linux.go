@@ -78,7 +78,7 @@ func (i *inerter) all() error {
 		t, whose, far, err := i.repository(path)
 		switch {
 		case far: // git would go all the way
-			i.aside(path, "it leads to a repository by more steps than can be followed")
+			i.aside(path, "it leads to a repository through too many links")
 		case err != nil: // git refuses it as well
 		case whose == nil:
 			i.aside(path, "it leads to a repository outside the workspace")
@@ -149,7 +149,7 @@ func (i *inerter) ways(stood []suspect) {
 
 // turned sets aside the links that are new on a way out of the workspace.
 func (i *inerter) turned(t *trail) {
-	i.turns(t, "by it a .git leads to a repository outside the workspace")
+	i.turns(t, "a .git leads through it to a repository outside the workspace")
 }
 
 // turns sets aside the links on a way that were not there when the run began.
@@ -240,7 +240,7 @@ func (i *inerter) shared(path string) {
 	case err != nil && g.repos[rel]: // it is the user's
 		return
 	case err != nil: // of any length, git reads it up to the first NUL
-		i.aside(path+"/commondir", "nobody can read where it leads")
+		i.aside(path+"/commondir", "its target cannot be read")
 		return
 	}
 	t, whose, err := i.follow(path, vcs.ParsePathFile(b))
@@ -361,7 +361,7 @@ func (i *inerter) worktrees() {
 				continue
 			}
 			t, _, err := i.follow(path, all[k].Value)
-			i.turns(&t, "git would write through it: a repository has its working tree there")
+			i.turns(&t, "git would write through it: it is the working tree of a repository")
 			if err != nil {
 				i.fail(path+"/config", err)
 			}
@@ -377,7 +377,7 @@ func (i *inerter) config(path string, drop func(*vcs.Setting) bool) {
 		return
 	}
 	if n.Kind != File {
-		i.asideWhole(path, "a configuration that is no file")
+		i.asideWhole(path, "a configuration that is not a regular file")
 		return
 	}
 	dir, name, err := i.guard.parent(path)
@@ -410,7 +410,7 @@ func (i *inerter) config(path string, drop func(*vcs.Setting) bool) {
 		}
 	}
 	// Somebody writes it as fast as we read it.
-	i.asideWhole(path, "a configuration that changes all the time")
+	i.asideWhole(path, "a configuration that kept changing")
 }
 
 // asideWhole sets aside a configuration, of which nobody knows what it says.
@@ -510,7 +510,7 @@ func entriesOf(dir int) ([]string, error) {
 
 func (i *inerter) fail(path string, err error) {
 	if err != nil && !beneath.Gone(err) {
-		i.errs = append(i.errs, fmt.Errorf("make %s inert: %w", beneath.Shorten(path), err))
+		i.errs = append(i.errs, fmt.Errorf("quarantine git files in %s: %w", beneath.Shorten(path), err))
 	}
 }
 

@@ -75,7 +75,7 @@ func (g *Guard) reviewed() {
 			continue
 		}
 		if err != nil {
-			tell(path, "not looked through")
+			tell(path, "not read")
 			continue
 		}
 		unseen := look(dir, name, path, func(at string, st *unix.Stat_t) {
@@ -87,7 +87,7 @@ func (g *Guard) reviewed() {
 		})
 		unix.Close(dir)
 		if unseen != "" {
-			tell(unseen, "not looked through")
+			tell(unseen, "not read")
 		}
 	}
 }

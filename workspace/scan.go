@@ -200,14 +200,6 @@ type Found struct {
 	// that it does not see for gone, and removes what the repository has of it.
 	Worktrees []string
 
-	// Tracked says that a pin stands in a working tree, and so that git may want to change it
-	// and fail.
-	Tracked bool
-
-	// Traced are those files of the user's own configuration that have git write its trace
-	// to a place of theirs ([vcs.TraceTarget]).
-	Traced []string
-
 	Common []Common
 	Notes  []string // what a user should hear: a .git file that points to what does not point back, …
 	Stats  Stats

@@ -219,7 +219,6 @@ type scan struct {
 	own         map[string]bool // those of the user's own
 	placed      map[string]bool // what both lead to
 	astray      map[string]bool // see [Standing.Astray]
-	surrounded  bool            // there is such a repository
 	signed      bool            // git signs what is committed
 	signFormat  string          // and how: gpg.format
 	torn        map[string]bool // configurations that git cannot parse
@@ -487,14 +486,14 @@ func (s *scan) reviewEnd(path string, r profiles.ProtectRule) error {
 	switch end := t.end; {
 	case !inside(s.root, end.Path):
 	case t.found && above:
-		s.note("%s leads to a directory around it: what changes there is not told of", path)
+		s.note("%s links to a parent directory: changes there are not listed", path)
 	case t.found && end.Kind != Dir:
 		if _, seen := s.review[end.Path]; !seen {
 			s.review[end.Path] = Reviewed{Node: end, Why: r.Pattern, Origin: r.Origin}
 		}
 	case s.awaited[end.Path] != "":
 	case len(s.awaited) >= maxAwaited:
-		s.note("%s leads to %s: what changes there is not told of, behind %d others", path, end.Path, maxAwaited)
+		s.note("%s links to %s: changes there are not listed after %d other links", path, end.Path, maxAwaited)
 	default:
 		s.awaited[end.Path] = r.Pattern
 	}
@@ -545,7 +544,7 @@ func (s *scan) leadsTo(base, path string, r profiles.ProtectRule) error {
 		return nil
 	}
 	if t.end.Kind == Dir && len(t.links) > 0 {
-		s.note("%s is read-only, since %s leads there", t.end.Path, t.links[0].Path)
+		s.note("%s is read-only, because %s links to it", t.end.Path, t.links[0].Path)
 	}
 	return s.pin(t.end.Path, r)
 }
@@ -560,7 +559,7 @@ func (s *scan) pinLinks(t trail, r profiles.ProtectRule) {
 }
 
 // errWhole is for a link that would make the whole workspace read-only.
-var errWhole = errors.New("it contains the workspace, in which nothing could be changed any more")
+var errWhole = errors.New("it contains the workspace, which would become read-only")
 
 func (s *scan) note(format string, args ...any) {
 	s.found.Notes = append(s.found.Notes, fmt.Sprintf(format, args...))
@@ -642,7 +641,6 @@ func (s *scan) finish() (*Found, error) {
 	}
 	anchors := map[string]bool{}
 	for _, p := range f.Pins {
-		f.Tracked = f.Tracked || s.inTree(p.Path)
 		top := s.root
 		if !inside(top, p.Path) {
 			top = filepath.Dir(p.Path) // the command cannot write there
@@ -678,20 +676,6 @@ func (s *scan) finish() (*Found, error) {
 	slices.Sort(f.Notes)
 	f.Notes = slices.Compact(f.Notes)
 	return f, nil
-}
-
-// inTree reports whether git may track what is at a path: there is a repository, and it lies
-// in no directory of git's own. What an index says nobody reads for it.
-func (s *scan) inTree(path string) bool {
-	if len(s.gitDirs) == 0 && !s.surrounded || filepath.Base(path) == ".git" {
-		return false
-	}
-	for dir := filepath.Dir(path); dir != "/"; dir = filepath.Dir(dir) {
-		if s.isGitDir[dir] {
-			return false
-		}
-	}
-	return true
 }
 
 // covered reports whether a pinned directory lies above a path.

@@ -190,7 +190,7 @@ func TestScanLinks(t *testing.T) {
 	require.Equal(t, []string{".env.d", ".env.out", "conf/dev"}, matchPaths(t, root, f))
 	require.Equal(t, top+"/outside/file", f.Matches[1].Target)
 	require.Equal(t, "where "+root+"/.env leads", f.Matches[2].Why)
-	require.Equal(t, []string{root + "/skills is read-only, since " + root + "/.claude/skills leads there"}, f.Notes)
+	require.Equal(t, []string{root + "/skills is read-only, because " + root + "/.claude/skills links to it"}, f.Notes)
 }
 
 func TestScanLinkToTheWhole(t *testing.T) {

@@ -19,8 +19,8 @@ import (
 
 // Why a link is set aside.
 const (
-	intoState = "it leads to what programs keep for themselves, where names do not count"
-	tooFar    = "it leads on by more steps than can be followed"
+	intoState = "it leads to a directory of tool data, which is not checked"
+	tooFar    = "it leads through too many links"
 )
 
 // maxShortcuts bounds the names that are looked up for all links of a tree that are

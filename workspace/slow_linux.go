@@ -17,7 +17,7 @@ import (
 // goes on from there. It does not wait for one directory after the other either.
 
 // errSlow ends a scan whose time is over.
-var errSlow = errors.New("its time is over")
+var errSlow = errors.New("timed out")
 
 // over reports whether a moment has come; the zero time never does.
 func over(until time.Time) bool { return !until.IsZero() && time.Now().After(until) }
@@ -51,14 +51,14 @@ var stall func(rel string)
 // A slowError is a scan that was not through in time.
 type slowError struct {
 	root   string
-	part   string // the flag that takes a part of it
+	part   string // the flag that uses a part of it
 	within time.Duration
 	read   int    // directories
 	last   string // one of the last that were to be read, relative
 }
 
 func (e *slowError) Error() string {
-	return fmt.Sprintf("scan %s: %s were not enough; it has read %d directories and come to %s: %s", e.root, e.within, e.read, beneath.Shorten(e.last), ErrTooMuch)
+	return fmt.Sprintf("scan %s: not finished in %s; %d directories read, up to %s: %s", e.root, e.within, e.read, beneath.Shorten(e.last), ErrTooMuch)
 }
 
 // Unwrap returns the sentinel.
@@ -66,7 +66,7 @@ func (e *slowError) Unwrap() error { return ErrTooMuch }
 
 // Hint says what to do.
 func (e *slowError) Hint() string {
-	return "run it again: it goes on from there; pccrun --dry-run -- true reads all of it once, as long as that takes, and later runs wait as long if they must; " + e.part + " takes a part"
+	return "run it again: the scan continues there; pccrun --dry-run -- true scans everything without a time limit; " + e.part + " uses a part"
 }
 
 // slow says of a scan that was not through in time how far it came.

@@ -110,7 +110,7 @@ func (s *scan) tracked(gitDir string, f vcs.Format, want map[string]bool) map[st
 	s.blobsChanged = true
 	ids, err := s.readGitIndex(path, id, f, want)
 	if err != nil {
-		s.note("%s: %v: what it tracks is hidden where a rule says so", path, err)
+		s.note("%s: %v: tracked files are hidden like others", path, err)
 		return nil
 	}
 	for path := range want {
@@ -149,7 +149,7 @@ func (s *scan) readGitIndex(path string, id identity, f vcs.Format, want map[str
 		return nil, err
 	}
 	if identityOf(&st) != id {
-		return nil, fmt.Errorf("changed while it was looked at")
+		return nil, fmt.Errorf("changed while it was read")
 	}
 	return vcs.ReadIndex(beneath.Reader(fd), f, want)
 }

@@ -11,15 +11,15 @@ import (
 
 const allowUsage = `usage: pccrun allow RULE… [--profile NAME|FILE]
 
-Writes rules for hosts into your own profile, for good: what --allow RULE says of
-one run then holds for each. What else stands in the file stays, comments too.
+Adds rules for hosts to your own profile, so that they apply to every run, as
+--allow RULE applies to one. The rest of the file is kept, with its comments.
 
-The file is the one that --profile names by its path, else your own of the
-profile's name, in $XDG_CONFIG_HOME/pccrun/profiles, which may be new and then
+The file is the one that --profile names by its path, else your profile of that
+name in $XDG_CONFIG_HOME/pccrun/profiles. If there is none, it is created and
 extends the built-in one. Without --profile it is the profile default. A file in
-the workspace is never written: a command could change it.
+the workspace is never changed, because a command could change it too.
 
-  --profile NAME|FILE  the profile that gets them
+  --profile NAME|FILE  the profile to change
 
 example: pccrun allow github.com --profile claude
          pccrun allow @npm '*.corp.example'
@@ -34,7 +34,7 @@ func allowVerb(args []string) int {
 		return name == "--profile"
 	})
 	if err == nil && len(list) == 0 {
-		err = &usageError{"allow: no rule", "pccrun allow HOST; pccrun help allow says more"}
+		err = &usageError{"allow: no rule", "pccrun allow HOST; see pccrun help allow"}
 	}
 	if err != nil {
 		return failUsage(err)
@@ -84,7 +84,7 @@ func allowVerb(args []string) int {
 	}
 	for _, e := range edits {
 		if !holdsRule(after, "allow", e.Key) {
-			return fail("allow: "+e.Key+": it would still be refused: "+strings.Join(after.Warnings, "; "), "")
+			return fail("allow: "+e.Key+": still denied: "+strings.Join(after.Warnings, "; "), "")
 		}
 	}
 	req.Draft = nil
@@ -111,7 +111,7 @@ func writeProfile(req *profiles.Request, policy *profiles.Policy, file *profiles
 		return err
 	}
 	if now.Text != file.Text {
-		return &usageError{file.Path + ": has changed meanwhile, and is left as it is", "run it again"}
+		return &usageError{file.Path + ": changed while pccrun edited it, and was not written", "run it again"}
 	}
 	return state.WriteFile(root, path.Base(file.Path), []byte(text), state.Durable)
 }
@@ -119,7 +119,7 @@ func writeProfile(req *profiles.Request, policy *profiles.Policy, file *profiles
 // standsInPlace says what a profile that is new does to the built-in one of its name.
 func standsInPlace(policy *profiles.Policy, file *profiles.File) string {
 	if file.New && slices.Contains(profiles.Builtin(), policy.Profile) {
-		return "; from now on it stands in place of the built-in " + policy.Profile
+		return "; it now replaces the built-in " + policy.Profile
 	}
 	return ""
 }

@@ -11,16 +11,16 @@ import (
 
 const applyUsage = `usage: pccrun apply [flags] [PATH…]
 
-Makes the host's files what they are in a run's overlays, all or, if anything
-fails, none. An apply that was killed half-way through is finished first.
+Writes what a run changed in its overlays to the host: all of it or, if
+anything fails, nothing. An interrupted apply is finished first.
 
-  --force         also where the host has changed since the run saw it
-  --json          say what was done as JSON
-  --session ID    of this session
+  --force         overwrite files that the host has changed since the run
+  --json          print the result as JSON
+  --session ID    use this session
 ` + changesHelp + `
-What a host tool would execute (docs/protect.md) is applied only if it is named;
-else it stays in the overlay, and the exit status is 1. It is 1 for a conflict
-too, and then nothing is applied.
+A protected file, which a host tool would execute (docs/protect.md), is applied
+only if PATH names it; else it stays in the overlay, and the exit status is 1.
+The exit status is also 1 for a conflict, and then nothing is applied.
 `
 
 func applyVerb(args []string) int {
@@ -50,7 +50,7 @@ func applyVerb(args []string) int {
 	if err := c.Begin(thisProgram()); err != nil {
 		return failLocked(err)
 	}
-	done := slow("bringing the changes to the host")
+	done := slow("writing the changes to the host")
 	out, err := c.Upper.Apply(sel)
 	done()
 	var conflict *run.ConflictError
@@ -97,11 +97,11 @@ func applyVerb(args []string) int {
 		fail("not applied: "+change.Path+": protected ("+why+")", "")
 	}
 	if len(withheld) > 0 {
-		say("hint: a host tool would execute it: read it (pccrun diff), then name it: pccrun apply PATH")
+		say("hint: a host tool would execute it: read it with pccrun diff, then run pccrun apply PATH")
 		return failed
 	}
 	if len(sel.Paths) > 0 && len(out.Applied) == 0 {
-		say("nothing was changed there")
+		say("no changes at that path")
 		return failed
 	}
 	return 0
@@ -127,7 +127,7 @@ func applied(c *run.Kept, out *run.Outcome, withheld []string, conflict *run.Con
 
 func failLocked(err error) int {
 	if errors.Is(err, state.ErrLocked) {
-		fail("another pccrun works on it: " + inWords(err))
+		fail("another pccrun is changing it: " + inWords(err))
 		return failed
 	}
 	return failChanges(err)

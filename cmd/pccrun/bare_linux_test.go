@@ -4,9 +4,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/pccrun/pccrun/internal/bare"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/test/bare"
 )
 
 // bareMain is pccrun with a provider for tests in the place of each that is not native.

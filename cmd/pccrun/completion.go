@@ -60,7 +60,7 @@ func flagNames(defs []flagDef) []string {
 
 // escapeFlags are the flags of escape, whose help is not linked into a launcher.
 const escapeFlags = "--list --explain --profile --provider --allow-missing --without --wrap --wrap-ready --only --id --severity --long --layers " +
-	"--json --junit --sarif --tap --markdown --html --report --all --fail-on --baseline --parallel"
+	"--json --junit --sarif --tap --markdown --report --all --fail-on --baseline --parallel"
 
 // verbFlags returns the flags of a verb.
 func verbFlags(v verb) []string {

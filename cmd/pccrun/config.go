@@ -11,9 +11,9 @@ import (
 
 const configUsage = `usage: pccrun config [--json] [FLAGS] [-- COMMAND]
 
-Prints what a run with these flags would go by: which profile and workspace it
-picks and why, the files and variables that make its policy, and pccrun's own
-directories. docs/integration.md lists all that pccrun reads.
+Prints what a run with these flags would use: the profile and the workspace and
+why they were picked, the files and variables that make up the policy, and the
+directories of pccrun. docs/integration.md lists everything that pccrun reads.
 `
 
 func configVerb(args []string) int {

@@ -4,8 +4,8 @@ import "github.com/pccrun/pccrun/events"
 
 const denialsUsage = `usage: pccrun denials [SESSION] [--json]
 
-Lists what a session's command tried and was refused, with what would allow
-it. The command itself finds the same in the file that $PCCRUN_DENIALS names.
+Lists what a session's command was denied, with the flag that would allow it.
+Inside, the command can read the same in the file that $PCCRUN_DENIALS names.
 
   --json    print them as JSON lines: docs/events.md
 ` + sessionHelp
@@ -33,8 +33,5 @@ func denialText(d events.Denial) string {
 	if d.Rule != "" {
 		text += ": " + printable(d.Rule)
 	}
-	if d.Hint != "" {
-		text += ", allowed by " + printable(d.Hint)
-	}
-	return text
+	return allow(text, printable(d.Hint))
 }

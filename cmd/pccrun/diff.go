@@ -22,15 +22,15 @@ import (
 const diffUsage = `usage: pccrun diff [flags] [PATH…]
 
 Shows what a run changed in its overlays and the host does not have yet, as a
-patch that git apply reads. What lies in a .git stands in comments.
+patch for git apply. Changes in a .git directory are shown as comments.
 
   --stat          lines added and removed in each file
   --name-status   A, M, D, R or T (type) and the path
-  --json          everything, as JSON
-  --session ID    of this session
+  --json          print everything as JSON
+  --session ID    use this session
 ` + changesHelp + `
-Where a change is marked "conflict", the host's file is not the one that the
-run saw; "protected": a host tool would execute it, and apply wants its name.
+"conflict" marks a file that the host has changed since the run read it.
+"protected" marks a file that a host tool would execute: apply it by name.
 `
 
 // maxPatch is the size of a file beyond which a patch only says that it differs.
@@ -70,7 +70,7 @@ func diffVerb(args []string) int {
 		return failChanges(err)
 	}
 	defer c.Upper.Close()
-	done := slow("comparing what was changed with the host")
+	done := slow("comparing the changes with the host")
 	sets, err := c.Upper.Changes()
 	done()
 	if err != nil {
@@ -78,7 +78,7 @@ func diffVerb(args []string) int {
 	}
 	d := &differ{Kept: c, out: stdout, shows: isTerminal(os.Stdout), format: format}
 	if c.Upper.Interrupted() {
-		say("an apply was interrupted: pccrun apply finishes it, pccrun discard takes it back")
+		say("an apply was interrupted: pccrun apply finishes it, pccrun discard undoes it")
 	}
 	var lost []string
 	for i, set := range sets {
@@ -98,7 +98,7 @@ func diffVerb(args []string) int {
 		}
 	}
 	if len(words) > 0 && d.paths == 0 {
-		say("nothing was changed there")
+		say("no changes at that path")
 	}
 	switch format {
 	case "json":

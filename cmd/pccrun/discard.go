@@ -9,11 +9,11 @@ import (
 
 const discardUsage = `usage: pccrun discard [flags]
 
-Drops what a run changed in its overlays. An apply that was killed half-way
-through is taken back, so that the host's files are as they were before it.
+Deletes what a run changed in its overlays. An interrupted apply is undone, so
+that the host's files are as they were before it.
 
-  --json          say what was done as JSON
-  --session ID    of this session
+  --json          print the result as JSON
+  --session ID    use this session
 ` + lastRunHelp
 
 func discardVerb(args []string) int {
@@ -30,7 +30,7 @@ func discardVerb(args []string) int {
 		return true
 	})
 	if err == nil && len(words) > 0 {
-		err = &usageError{"unexpected argument " + quote(words[0]), "discard drops everything; apply takes paths"}
+		err = &usageError{"unexpected argument " + quote(words[0]), "discard deletes all changes; apply takes paths"}
 	}
 	if err != nil {
 		return failSession(err)
@@ -54,7 +54,7 @@ func discardVerb(args []string) int {
 	if err := c.Begin(thisProgram()); err != nil {
 		return failLocked(err)
 	}
-	defer slow("removing what was changed")()
+	defer slow("deleting the changes")()
 	if err := c.Upper.TakeBack(); err != nil {
 		return failChanges(err)
 	}

@@ -35,7 +35,7 @@ func doctorVerb(args []string) int {
 	})
 	switch {
 	case err == nil && len(words) > 0:
-		err = &usageError{"unexpected argument " + quote(words[0]), "pccrun help doctor says more"}
+		err = &usageError{"unexpected argument " + quote(words[0]), "see pccrun help doctor"}
 	case err == nil && f.yes && !f.fix:
 		err = &usageError{"flag --yes: goes with --fix", ""}
 	case err == nil && f.fix && f.json:
@@ -49,7 +49,7 @@ func doctorVerb(args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	done := slow("trying what this machine can keep")
+	done := slow("testing which guarantees this machine can keep")
 	report, err := examine(ctx)
 	done()
 	if err != nil {
@@ -100,12 +100,12 @@ func examine(ctx context.Context) (*doctor.Report, error) {
 // mend applies what the user agrees to, and looks again.
 func mend(ctx context.Context, r *doctor.Report, f doctorFlags) *doctor.Report {
 	if len(r.Fixes) == 0 {
-		say("doctor: there is nothing that --fix could do")
+		say("doctor: --fix has nothing to change")
 		return r
 	}
 	interactive := terminal.IsTerminal(0) && terminal.IsTerminal(2)
 	if !f.yes && !interactive {
-		fail("doctor: nothing was changed: there is no terminal to ask on", "--fix --yes changes it without asking")
+		fail("doctor: nothing was changed: no terminal to ask at", "--fix --yes changes it without asking")
 		return r
 	}
 	for i := range r.Fixes {
@@ -172,9 +172,9 @@ func printReport(r *doctor.Report, f doctorFlags) {
 		}
 	}
 	for _, fix := range r.Fixes {
-		kind := "what mends it"
+		kind := "to fix it"
 		if fix.Optional {
-			kind = "what would do more"
+			kind = "to improve it"
 		}
 		printf("\n%s: %s\nas root, or by pccrun doctor --fix:\n\n", kind, printable(fix.Why))
 		for line := range strings.Lines(fix.Script()) {
@@ -207,7 +207,7 @@ func printGuarantees(p *doctor.Provider, f doctorFlags) {
 		if i := slices.IndexFunc(limits, func(l profiles.Answer) bool { return l.Guarantee == a.Guarantee }); i >= 0 {
 			l := limits[i]
 			if l.State != a.State || l.Mechanism != a.Mechanism {
-				printf("  %-28s %s by %s, where a policy asks for the limit\n", "", l.State, printable(l.Mechanism))
+				printf("  %-28s %s by %s, if a policy sets the limit\n", "", l.State, printable(l.Mechanism))
 			}
 			if l.Hint != "" && l.Hint != a.Hint {
 				printf("  %-28s hint: %s\n", "", printable(l.Hint))
@@ -216,7 +216,7 @@ func printGuarantees(p *doctor.Provider, f doctorFlags) {
 		}
 	}
 	for _, a := range limits {
-		printf("  %-19s %-8s %s, where a policy asks for the limit\n", a.Guarantee, a.State, printable(a.Mechanism))
+		printf("  %-19s %-8s %s, if a policy sets the limit\n", a.Guarantee, a.State, printable(a.Mechanism))
 		if a.Hint != "" {
 			printf("  %-28s hint: %s\n", "", printable(a.Hint))
 		}
@@ -247,7 +247,7 @@ func printTrials(p *doctor.Provider, f doctorFlags) {
 		}
 	}
 	if held > 0 && !f.all {
-		printf("  %-19s %-8s each stops what passes without it; --all lists them\n", fmt.Sprintf("%d layers", held), doctor.Holds)
+		printf("  %-19s %-8s tested, all work; --all lists them\n", fmt.Sprintf("%d protections", held), doctor.Holds)
 	}
 }
 

@@ -2,18 +2,18 @@ package main
 
 const doctorUsage = `usage: pccrun doctor [--fix [--yes]] [--json] [--all]
 
-Says what this machine can keep of what pccrun promises, and what would mend
-the rest. What it says of launches it has tried: the default profile, the
-strict one, and each layer beside a launch without it.
+Prints which guarantees this machine can keep, and how to fix the rest. It tests
+them with real launches: of the profiles default and strict, and of each
+protection, with and without it.
 
-  --fix   show what would mend it, and do that if you agree; by sudo, unless
-          you are root
+  --fix   show the commands that fix it, and run them if you agree; with sudo,
+          unless you are root
   --yes   with --fix: do not ask
-  --all   every guarantee and layer, not only those with something to say
-  --json  print what was found as JSON
+  --all   list every guarantee and protection, not only those with a problem
+  --json  print the result as JSON
 
-Of API keys the names of the variables are shown, and nothing else. Without a
-terminal nothing is asked, and nothing changed without --yes.
+Of API keys only the names of the variables are printed. Without a terminal,
+--fix changes nothing unless --yes is given.
 
 Exit status: 0 if a run with the default profile works; 1 if not.
 `

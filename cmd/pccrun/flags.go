@@ -79,42 +79,42 @@ func (e flagError) Error() string { return string(e) }
 // show` take them too.
 func policyFlags() []flagDef {
 	defs := []flagDef{
-		{"--profile", takesValue, "NAME|FILE", "take this profile, not the one for the command's name", once(func(r *profiles.Request) *string { return &r.Profile })},
-		{"--workspace", takesValue, "DIR", "the directory to work in", once(func(r *profiles.Request) *string { return &r.Workspace })},
+		{"--profile", takesValue, "NAME|FILE", "use this profile, not the one for the command's name", once(func(r *profiles.Request) *string { return &r.Profile })},
+		{"--workspace", takesValue, "DIR", "the directory that the command may change", once(func(r *profiles.Request) *string { return &r.Workspace })},
 		{"--settings", takesValue, "FILE", "add the rules of an srt or Claude Code settings file", appends(func(r *profiles.Request) *[]string { return &r.Settings })},
 		{"--hide", takesValue, "PATH", "its content is never readable", access(profiles.Hide)},
-		{"--private", takesValue, "PATH", "empty, writable, gone at exit", access(profiles.Private)},
-		{"--read", takesValue, "PATH", "readable, never changed", access(profiles.Read)},
+		{"--private", takesValue, "PATH", "empty, writable, deleted at exit", access(profiles.Private)},
+		{"--read", takesValue, "PATH", "readable, not writable", access(profiles.Read)},
 		{"--overlay", takesValue, "PATH", "copy-on-write", access(profiles.Overlay)},
-		{"--write", takesValue, "PATH", "the host's own file", access(profiles.Write)},
-		{"--home", takesValue, "persist|private", "what ~ is: there again in the next run here, or gone at exit", once(func(r *profiles.Request) *string { return &r.Home })},
-		{"--no-login", alone, "", "no log-in of the user's is copied into the home", on(func(r *profiles.Request) *bool { return &r.NoLogin })},
-		{"--fresh-home", alone, "", "a home that begins as a persistent one does, and is gone at exit", on(func(r *profiles.Request) *bool { return &r.FreshHome })},
-		{"--protect", takesValue, "PATH", "cannot be changed: a host tool would execute it", appends(func(r *profiles.Request) *[]string { return &r.Protect })},
-		{"--review", takesValue, "PATH", "may change, and is listed at exit", appends(func(r *profiles.Request) *[]string { return &r.Review })},
-		{"--allow", takesValue, "RULE", "a host that may be reached", appends(func(r *profiles.Request) *[]string { return &r.Allow })},
-		{"--deny", takesValue, "RULE", "a host that may not, whatever allows it", appends(func(r *profiles.Request) *[]string { return &r.Deny })},
-		{"--local", takesValue, "PORT", "a port of the host's loopback, at host.pccrun.internal", appends(func(r *profiles.Request) *[]string { return &r.Local })},
-		{"--publish", takesValue, "[HOST:]INSIDE", "a port inside that the host's loopback leads to, from its port HOST", appends(func(r *profiles.Request) *[]string { return &r.Publish })},
-		{"--socket", takesValue, "PATH", "a unix socket of the host", appends(func(r *profiles.Request) *[]string { return &r.Sockets })},
-		{"--use", takesValue, "NAME", "a service of the host with all it needs: ssh-agent, gpg-agent, docker", lists(func(r *profiles.Request) *[]string { return &r.Use })},
-		{"--env", takesValue, "NAME[=VALUE]", "pass the host's variable, or set it", appends(func(r *profiles.Request) *[]string { return &r.Env })},
-		{"--inject", takesValue, "NAME=HOST", "a placeholder inside; the value goes out to HOST only", appends(func(r *profiles.Request) *[]string { return &r.Inject })},
-		{"--inject-file", takesValue, "NAME=PATH", "take its value from a file that is not shown inside", appends(func(r *profiles.Request) *[]string { return &r.InjectFiles })},
-		{"--inject-command", takesValue, "NAME=PROGRAM", "take its value from what a program prints, outside", appends(func(r *profiles.Request) *[]string { return &r.InjectRun })},
+		{"--write", takesValue, "PATH", "writable: the command changes the host's file", access(profiles.Write)},
+		{"--home", takesValue, "persist|private", "keep the home for the next run here, or delete it at exit", once(func(r *profiles.Request) *string { return &r.Home })},
+		{"--no-login", alone, "", "copy none of your logins into the home", on(func(r *profiles.Request) *bool { return &r.NoLogin })},
+		{"--fresh-home", alone, "", "use a new home with the same seeds, deleted at exit", on(func(r *profiles.Request) *bool { return &r.FreshHome })},
+		{"--protect", takesValue, "PATH", "cannot be changed, because a host tool would execute it", appends(func(r *profiles.Request) *[]string { return &r.Protect })},
+		{"--review", takesValue, "PATH", "may be changed, and is listed at exit", appends(func(r *profiles.Request) *[]string { return &r.Review })},
+		{"--allow", takesValue, "RULE", "allow a host", appends(func(r *profiles.Request) *[]string { return &r.Allow })},
+		{"--deny", takesValue, "RULE", "deny a host, even if another rule allows it", appends(func(r *profiles.Request) *[]string { return &r.Deny })},
+		{"--local", takesValue, "PORT", "allow a port of the host's loopback, as host.pccrun.internal", appends(func(r *profiles.Request) *[]string { return &r.Local })},
+		{"--publish", takesValue, "[HOST:]INSIDE", "forward a port of the host's loopback to a port inside", appends(func(r *profiles.Request) *[]string { return &r.Publish })},
+		{"--socket", takesValue, "PATH", "allow a unix socket of the host", appends(func(r *profiles.Request) *[]string { return &r.Sockets })},
+		{"--use", takesValue, "NAME", "allow a service of the host: ssh-agent, gpg-agent, docker", lists(func(r *profiles.Request) *[]string { return &r.Use })},
+		{"--env", takesValue, "NAME[=VALUE]", "pass a variable of the host, or set one", appends(func(r *profiles.Request) *[]string { return &r.Env })},
+		{"--inject", takesValue, "NAME=HOST", "the command gets a placeholder; only HOST gets the value", appends(func(r *profiles.Request) *[]string { return &r.Inject })},
+		{"--inject-file", takesValue, "NAME=PATH", "read its value from a file that stays hidden inside", appends(func(r *profiles.Request) *[]string { return &r.InjectFiles })},
+		{"--inject-command", takesValue, "NAME=PROGRAM", "take its value from the output of a program on the host", appends(func(r *profiles.Request) *[]string { return &r.InjectRun })},
 	}
-	what := [...]string{"memory and swap of all processes together, e.g. 4g or 50%", "processors, e.g. 2 or 0.5", "processes and threads", "open files of a process", "size of the largest file", "private and overlay file systems together", "wall time, e.g. 10m; then TERM, KILL and exit 124"}
+	what := [...]string{"memory and swap of all processes together, e.g. 4g or 50%", "processors, e.g. 2 or 0.5", "processes and threads", "open files of a process", "size of the largest file", "private and overlay file systems together", "wall time, e.g. 10m; then TERM, KILL and exit status 124"}
 	arg := [...]string{"SIZE", "N", "N", "N", "SIZE", "SIZE", "DURATION"}
 	for i, name := range profiles.LimitNames() {
 		defs = append(defs, flagDef{"--" + name, takesValue, arg[i], what[i], once(func(r *profiles.Request) *string { return &r.Limits[i] })})
 	}
 	return append(defs,
-		flagDef{"--syscalls", takesValue, "default|FILE", "the system calls of an OCI seccomp profile", once(func(r *profiles.Request) *string { return &r.Syscalls })},
+		flagDef{"--syscalls", takesValue, "default|FILE", "use an OCI seccomp profile", once(func(r *profiles.Request) *string { return &r.Syscalls })},
 		flagDef{"--nested", alone, "", "allow user namespaces inside: browsers, bwrap", on(func(r *profiles.Request) *bool { return &r.Nested })},
-		flagDef{"--strict", alone, "", "refuse to run where a guarantee is kept only weakly", on(func(r *profiles.Request) *bool { return &r.Strict })},
-		flagDef{"--report", takesValue, "attempts|none", "tell at exit what was tried of files, and refused", once(func(r *profiles.Request) *string { return &r.Report })},
-		flagDef{"--protect-strict", alone, "", "forbid protected names that are new, at a cost", on(func(r *profiles.Request) *bool { return &r.ProtectStrict })},
-		flagDef{"--allow-missing", takesValue, "GUARANTEE", "run although this host cannot keep it; several with commas", lists(func(r *profiles.Request) *[]string { return &r.AllowMissing })},
+		flagDef{"--strict", alone, "", "refuse to run if a guarantee is only weakly kept", on(func(r *profiles.Request) *bool { return &r.Strict })},
+		flagDef{"--report", takesValue, "attempts|none", "list denied file accesses at exit", once(func(r *profiles.Request) *string { return &r.Report })},
+		flagDef{"--protect-strict", alone, "", "forbid creating protected names, at a cost", on(func(r *profiles.Request) *bool { return &r.ProtectStrict })},
+		flagDef{"--allow-missing", takesValue, "GUARANTEE", "run even if this host cannot keep it; several with commas", lists(func(r *profiles.Request) *[]string { return &r.AllowMissing })},
 		flagDef{"--without", takesValue, "LAYER", "switch a layer off, for tests; several with commas", lists(func(r *profiles.Request) *[]string { return &r.Without })},
 	)
 }
@@ -122,18 +122,19 @@ func policyFlags() []flagDef {
 // runFlags are all flags of `pccrun run`.
 func runFlags() []flagDef {
 	return append(policyFlags(),
-		flagDef{"--ask", alone, "", "ask at the terminal before a host is refused", on(func(r *profiles.Request) *bool { return &r.Ask })},
+		flagDef{"--ask", alone, "", "ask at the terminal before a host is denied", on(func(r *profiles.Request) *bool { return &r.Ask })},
 		flagDef{"--provider", takesValue, "NAME", "where to run: native, auto, …", provider},
 		flagDef{"--runtime", takesValue, "NAME", "with --provider docker: runc, or runsc for gVisor", once(func(r *profiles.Request) *string { return &r.Runtime })},
-		flagDef{"--docker-image", takesValue, "NAME", "with --provider docker: an image's programs in place of this machine's", once(func(r *profiles.Request) *string { return &r.DockerImage })},
-		flagDef{"--from", takesValue, "SNAPSHOT", "begin with the changes of a snapshot, in overlays", once(func(r *profiles.Request) *string { return &r.From })},
-		flagDef{"--pass-fd", takesValue, "N", "leave this descriptor open", passFD},
-		flagDef{"--dry-run", alone, "", "print what would be done, and do nothing", on(func(r *profiles.Request) *bool { return &r.DryRun })},
-		flagDef{"--json", alone, "", "with --dry-run: print it as JSON", on(func(r *profiles.Request) *bool { return &r.JSON })},
+		flagDef{"--docker-image", takesValue, "NAME", "with --provider docker: use the programs of this image", once(func(r *profiles.Request) *string { return &r.DockerImage })},
+		flagDef{"--docker-network", takesValue, "none|bridge|host", "with --provider docker: a network without rules (default none)", once(func(r *profiles.Request) *string { return &r.DockerNetwork })},
+		flagDef{"--from", takesValue, "SNAPSHOT", "start from the changes of a snapshot, in overlays", once(func(r *profiles.Request) *string { return &r.From })},
+		flagDef{"--pass-fd", takesValue, "N", "pass this file descriptor", passFD},
+		flagDef{"--dry-run", alone, "", "print the plan, and do nothing", on(func(r *profiles.Request) *bool { return &r.DryRun })},
+		flagDef{"--json", alone, "", "with --dry-run: print the plan as JSON", on(func(r *profiles.Request) *bool { return &r.JSON })},
 		flagDef{"--events", takesValue, "FILE|fd:N", "write events as JSON lines", once(func(r *profiles.Request) *string { return &r.Events })},
-		flagDef{"--log", alone, "", "keep the output in the session", on(func(r *profiles.Request) *bool { return &r.Log })},
-		flagDef{"-v", alone, "", "say more", on(func(r *profiles.Request) *bool { return &r.Verbose })},
-		flagDef{"-q", alone, "", "say errors only", on(func(r *profiles.Request) *bool { return &r.Quiet })},
+		flagDef{"--log", alone, "", "save the output in the session", on(func(r *profiles.Request) *bool { return &r.Log })},
+		flagDef{"-v", alone, "", "print more", on(func(r *profiles.Request) *bool { return &r.Verbose })},
+		flagDef{"-q", alone, "", "print errors only", on(func(r *profiles.Request) *bool { return &r.Quiet })},
 	)
 }
 
@@ -236,7 +237,7 @@ const always = " --unshare-all --unshare-net --unshare-pid --unshare-ipc --unsha
 // suggestFlag returns the hint for a flag that does not exist.
 func suggestFlag(defs []flagDef, name string) string {
 	if strings.Contains(always, " "+name+" ") {
-		return "leave it out: every run is so"
+		return "leave it out: every run does this"
 	}
 	for _, d := range defs {
 		for _, e := range elsewhere {
@@ -282,24 +283,24 @@ func runRequest(args []string) (*profiles.Request, int) {
 	case err != nil:
 		return nil, failUsage(err)
 	case !dashes && slices.Contains(rest, "--") && len(rest) < len(args):
-		return nil, fail("unexpected argument "+quote(rest[0]), "a flag takes one value: repeat it for each, and quote a pattern that the shell should leave alone")
+		return nil, fail("unexpected argument "+quote(rest[0]), "a flag takes one value: repeat the flag for each value, and quote patterns")
 	case !dashes && len(rest) > 0:
 		// What stood before is kept: who copies the hint means it, too.
 		before := ""
 		if len(rest) < len(args) {
 			before = "… "
 		}
-		hint := "-- stands before the command: pccrun " + before + "-- " + rest[0] + " …"
+		hint := "put -- before the command: pccrun " + before + "-- " + rest[0] + " …"
 		if slices.ContainsFunc(verbs(), func(v verb) bool { return v.name == rest[0] }) {
-			hint = "a verb stands first: pccrun " + rest[0] + " …; " + hint
+			hint = "put the verb first: pccrun " + rest[0] + " …; " + hint
 		}
 		return nil, fail("unexpected argument "+quote(rest[0]), hint)
 	case len(rest) == 0:
-		return nil, fail("no command", "-- stands before the command: pccrun -- COMMAND")
+		return nil, fail("no command", "put -- before the command: pccrun -- COMMAND")
 	case rest[0] == "":
 		return nil, fail("empty command name")
 	case req.JSON && !req.DryRun:
-		return nil, fail("flag --json: a run's output is the command's", "--dry-run --json prints the plan, --events FILE the result")
+		return nil, fail("flag --json: standard output belongs to the command", "--dry-run --json prints the plan, --events FILE writes the result")
 	case req.Quiet && req.Verbose:
 		return nil, fail("flags -q and -v contradict each other")
 	}

@@ -78,7 +78,7 @@ func TestFloodAtTerminal(t *testing.T) {
 	s.forget()
 	require.NoError(t, os.WriteFile(p.dir+"/enough", nil, 0o644))
 	s.awaits(`over, status 0`)
-	s.awaits(`set aside: `)
+	s.awaits(`quarantined: `)
 	s.typed("echo end of $?.\n")
 	s.awaits(`end of 0\.`)
 	require.NotRegexp(t, `(?i)stopped`, s.all())
@@ -103,7 +103,7 @@ func TestFloodUnderShell(t *testing.T) {
 	}
 	s.forget()
 	s.typed("exit\n")
-	s.awaits(`set aside: `)
+	s.awaits(`quarantined: `)
 	s.typed("echo end of $?.\n")
 	s.awaits(`end of \d+\.`)
 }

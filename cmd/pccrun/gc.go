@@ -12,18 +12,18 @@ import (
 
 const gcUsage = `usage: pccrun gc [--all] [--dry-run] [--json]
 
-Clears away what nobody needs: sessions whose launcher crashed, with the
-sandbox that it left, cgroups whose launcher is gone, and of the sessions that
-ended and were kept all but the last 100 and those of the last 7 days; homes
-of workspaces that have been gone for 30 days, and those that were used least
-recently beyond 10 GiB in all (pccrun home); sandboxes of this machine that no
-session uses, at clouds whose key is set.
+Removes what is not needed any more:
+  - sessions whose launcher crashed, with their sandboxes and cgroups
+  - ended sessions, but for the last 100 and those of the last 7 days
+  - homes of workspaces that were deleted 30 days ago; then the least recently
+    used homes, until all take at most 10 GiB (see pccrun home)
+  - this machine's sandboxes at clouds whose key is set, if no session uses them
 
-  --all      every session that has ended, and sandboxes with files not fetched
-  --dry-run  say what would go
+  --all      every ended session, and sandboxes whose files were not downloaded
+  --dry-run  print what would be removed
   --json     print the ids as JSON
 
-What other versions of pccrun wrote, and what runs, stays.
+Running sessions, and those of other versions of pccrun, are kept.
 `
 
 func gcVerb(args []string) int {
@@ -43,7 +43,7 @@ func gcVerb(args []string) int {
 		return true
 	})
 	if err == nil && len(words) > 0 {
-		err = &usageError{"unexpected argument " + quote(words[0]), "pccrun help gc says more"}
+		err = &usageError{"unexpected argument " + quote(words[0]), "see pccrun help gc"}
 	}
 	if err != nil {
 		return failSession(err)
@@ -56,7 +56,7 @@ func gcVerb(args []string) int {
 		return become()
 	}
 	o.Crashed = func(e sessions.Entry) error { return run.ClearCrashed(thisProgram(), home, e) }
-	defer slow("clearing away")()
+	defer slow("removing")()
 	var rest error
 	if !o.DryRun {
 		if rest = run.DropRest(home); errors.Is(rest, state.ErrUnsafe) {

@@ -11,22 +11,22 @@ import (
 const usage = `usage: pccrun [FLAGS] -- COMMAND [ARG…]
        pccrun VERB [ARG…]
 
-Runs a command, usually a coding agent, in a sandbox: it sees the files that a
-policy shows it, reaches the hosts that the policy names, and leaves nothing
-behind that runs later. Without flags: the git repository around the current
-directory is writable, homes are hidden, the system is readable, there is no
-network. A profile for the command's name (claude, codex, gemini, aider,
-opencode) adds what that agent needs.
+Runs a command, usually a coding agent, in a sandbox. It sees the files that the
+policy shows, reaches the hosts that the policy allows, and leaves nothing that
+runs later outside. By default the current git repository is writable, homes are
+hidden, the rest of the system is readable, and there is no network. A profile
+of the command's name (claude, codex, gemini, aider, opencode) is used if there
+is one, and adds what that agent needs.
 
 Verbs:
 %s
 Common flags (pccrun help run lists all):
-  --profile NAME|FILE     take this profile
-  --write PATH            show a path, writable (--read, --hide, --private, …)
-  --allow HOST            a host that may be reached, e.g. github.com
-  --env NAME[=VALUE]      pass a variable, or set it
+  --profile NAME|FILE     use this profile
+  --write PATH            let the command change a path (also --read, --hide, …)
+  --allow HOST            allow a host, e.g. github.com
+  --env NAME[=VALUE]      pass a variable of the host, or set one
   --memory 4g --cpus 2 --timeout 10m
-  --dry-run               print what would be done, and do nothing
+  --dry-run               print the plan, and do nothing
 
 Exit status: the command's own; 124 timed out; 125 pccrun refused or failed
 before the command ran; 126 not executable; 127 not found; 128+n signal n.
@@ -41,9 +41,9 @@ Examples:
 const runUsage = `usage: pccrun run [FLAGS] -- COMMAND [ARG…]
        pccrun [FLAGS] -- COMMAND [ARG…]
 
-Flags stand before --, repeat where they name a thing, and are not abbreviated;
---flag VALUE and --flag=VALUE are the same. Relative paths are relative to the
-current directory. Sizes such as 512m and 4g are powers of 1024.
+Put flags before --. Flags that name a path, host or variable can be repeated.
+Flags cannot be abbreviated; --flag VALUE and --flag=VALUE are the same. Relative
+paths are relative to the current directory. Sizes (512m, 4g) use powers of 1024.
 
 `
 

@@ -19,27 +19,26 @@ const homeUsage = `usage: pccrun home list [--json]
        pccrun home diff|size|reset [--workspace DIR] [--profile NAME] [--yes] [--json]
        pccrun home export PATH DEST [--workspace DIR] [--profile NAME] [--json]
 
-Shows and removes the homes that agents and builds have, one for each
-workspace and profile. What is in one, no program of the host executes.
+Lists and removes persistent homes: agents and builds have one for each
+workspace and profile. No program of the host executes what is in them.
 
-  list              all homes: when they were used last, size, workspace, profile
-  diff              which of the files that were copied in are others now, and by
-                    which keys
-  size              what the home here takes on the disk
-  reset             remove the home here: the next run begins with a new one
-  login             take a log-in that was made inside over into your own file: it
-                    is renewed at the provider's, who says whose it is, and you
-                    are asked
-  export PATH DEST  copy a file or directory of the home here (PATH is relative
-                    to ~) to DEST, which must not exist; log-ins, and what is
-                    neither file nor directory, are left out
+  list              all homes: last use, size, workspace, profile
+  diff              the seeds (files copied into the home) that changed, by key
+  size              the disk space of the home of this workspace
+  reset             remove the home; the next run starts with a new one
+  login             copy a login that was made inside to your own home: pccrun
+                    renews it at the service, which confirms the account, and
+                    asks you first
+  export PATH DEST  copy a file or directory of the home (PATH is relative to ~)
+                    to DEST, which must not exist; logins and special files are
+                    left out
 
-  --workspace DIR  the home of another workspace than the one that you stand in
-  --profile NAME   which one, where there are several
-  --yes            reset without a question
-  --json           print it as JSON
+  --workspace DIR  use the home of this workspace (default: the current one)
+  --profile NAME   use the home of this profile, if there are several
+  --yes            reset without asking
+  --json           print the result as JSON
 
-A home that a run uses is not removed. docs/homes.md says what is in one.
+A home in use is not removed. docs/homes.md describes what a home contains.
 `
 
 // A homeRequest is what `pccrun home` is asked for.
@@ -73,11 +72,11 @@ func homeVerb(args []string) int {
 	switch {
 	case err != nil:
 	case len(words) == 0:
-		err = &usageError{"what to do is missing", "one of list, diff, size, reset, login, export"}
+		err = &usageError{"no action", "one of list, diff, size, reset, login, export"}
 	case want[words[0]] == 0:
 		err = &usageError{"unknown word " + quote(words[0]), "one of list, diff, size, reset, login, export"}
 	case len(words) != want[words[0]]:
-		err = &usageError{words[0] + ": wrong number of arguments", "pccrun help home says more"}
+		err = &usageError{words[0] + ": wrong number of arguments", "see pccrun help home"}
 	}
 	if err != nil {
 		return failSession(err)
@@ -86,7 +85,7 @@ func homeVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
-	defer slow("looking through homes")()
+	defer slow("measuring homes")()
 	list, err := homes.List(dirs.State)
 	if err != nil {
 		return failSession(err)
@@ -151,9 +150,9 @@ func homeState(e *homes.Entry) string {
 	case e.InUse:
 		return "in use"
 	case e.Gone:
-		return "its workspace is gone"
+		return "its workspace was deleted"
 	case e.Old:
-		return "of a directory that was replaced"
+		return "its workspace was replaced"
 	}
 	return "kept"
 }
@@ -196,12 +195,12 @@ func withProfile(name string) string {
 // reset removes a home.
 func (r *homeRequest) reset(stateDir string, e *homes.Entry) int {
 	if !r.yes {
-		fail("home reset: what is in the home of "+e.Record.Workspace.Path+", profile "+e.Record.Name+" ("+sizeText(e.Size)+"), would be gone, its log-in too", "--yes removes it")
+		fail("home reset: the home of "+e.Record.Workspace.Path+", profile "+e.Record.Name+" ("+sizeText(e.Size)+"), would be deleted, with its login", "--yes removes it")
 		return failed
 	}
 	err := homes.Remove(stateDir, e.Key)
 	if errors.Is(err, homes.ErrInUse) {
-		fail("home reset: "+err.Error(), "pccrun ps shows what runs")
+		fail("home reset: "+err.Error(), "pccrun ps lists running sessions")
 		return failed
 	}
 	if err != nil {

@@ -41,7 +41,7 @@ func (r *homeRequest) diff(stateDir string, e *homes.Entry) int {
 		printf("%s\n", printable(text))
 	}
 	if len(list) == 0 {
-		say("all that was copied into the home here is as it was")
+		say("no seed of this home has changed")
 	}
 	return 0
 }

@@ -17,15 +17,15 @@ import (
 const killUsage = `usage: pccrun kill SESSION… [--signal NAME] [--wait DURATION] [--force] [--json]
        pccrun kill --all    [--signal NAME] [--wait DURATION] [--force] [--json]
 
-Ends sessions: sends the signal (default TERM) to the launcher, which passes
-it on, ends everything inside and cleans up, and waits until it has. What a
-launcher left that crashed is killed.
+Ends sessions. It sends the signal to the launcher, which forwards it, ends all
+processes inside and cleans up; pccrun kill waits for that. If the launcher has
+crashed, it kills the processes that are left.
 
-  --signal NAME    what to send, default TERM; -s is the same
-  --wait DURATION  wait no longer than this, default 10s
-  --force          then send KILL
-  --all            every session that runs, or that crashed and left a sandbox
-  --json           print what became of each as JSON
+  --signal NAME    the signal to send (default TERM); -s is the same
+  --wait DURATION  how long to wait (default 10s)
+  --force          send KILL after that time
+  --all            every running session, and crashed ones with a sandbox left
+  --json           print the result for each session as JSON
 `
 
 func killVerb(args []string) int {

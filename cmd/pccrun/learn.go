@@ -19,28 +19,27 @@ import (
 
 const learnUsage = `usage: pccrun learn [FLAGS] [--save] [--json] -- COMMAND [ARG…]
 
-Runs a command as pccrun run does, with everything refused that the policy
-refuses, and prints the smallest change to the profile that would have let it
-through, as a diff: patch FILE takes it. Each line says what was tried, by which
-program, how often. FLAGS are those of pccrun run that say what the policy is.
+Runs a command as pccrun run does, under the same policy, and prints the smallest
+change to the profile that would allow what was denied, as a diff for patch. Each
+line has the access that was tried, the program and the count. FLAGS are the
+policy flags of pccrun run.
 
-What would show a secret or a home, open a door out of the sandbox, or let
-something be changed that the host executes is asked about at the terminal;
-without one its line is commented out. Hosts are told with their ports and are
-never looked up. What the command looked for in its environment nobody can see:
-variables that are named in the command or in a program that it executed stand
-as comments.
+pccrun asks at the terminal before it proposes to show a secret or a home, to
+allow a way out of the sandbox, or to allow a change to what the host executes.
+Without a terminal these lines are commented out. Hosts have their ports and are
+not resolved. Reads of environment variables cannot be observed: variables named
+in the command or in a program that it executed are listed as comments.
 
-The file is the one that --profile names by its path, else your own of the
-profile's name, in $XDG_CONFIG_HOME/pccrun/profiles, which may be new.
+The file is the one that --profile names by its path, else your profile of that
+name in $XDG_CONFIG_HOME/pccrun/profiles, which is created if needed.
 
-Standard output is the diff's alone; what the command prints there goes to
-standard error. Exit status: the command's own, as pccrun run has it; 125 also
-if --save could not write.
+Standard output has only the diff; the output of the command goes to standard
+error. The exit status is that of the command, or 125 if pccrun run would exit
+with 125 or --save could not write.
 
   --save    show the change, ask, and write it to the profile
   --json    print the proposals as JSON
-  -q        say errors only, and ask nothing
+  -q        print errors only, and ask nothing
 
 example: pccrun learn -- make test
          pccrun learn --profile claude --save -- claude -p "run the tests"
@@ -56,16 +55,16 @@ func learnRequest(args []string) (*profiles.Request, learnOptions, int) {
 	req := &profiles.Request{}
 	defs := append(policyFlags(), jsonFlag(),
 		flagDef{"--save", alone, "", "ask, and write the profile", func(*profiles.Request, string) error { o.save = true; return nil }},
-		flagDef{"-q", alone, "", "say errors only", on(func(r *profiles.Request) *bool { return &r.Quiet })},
+		flagDef{"-q", alone, "", "print errors only", on(func(r *profiles.Request) *bool { return &r.Quiet })},
 	)
 	rest, dashes, err := parseFlags(defs, req, args)
 	switch {
 	case err != nil:
 		return nil, o, failUsage(err)
 	case !dashes && len(rest) > 0:
-		return nil, o, fail("unexpected argument "+quote(rest[0]), "-- stands before the command: pccrun learn -- "+rest[0]+" …")
+		return nil, o, fail("unexpected argument "+quote(rest[0]), "put -- before the command: pccrun learn -- "+rest[0]+" …")
 	case len(rest) == 0:
-		return nil, o, fail("no command", "-- stands before the command: pccrun learn -- COMMAND")
+		return nil, o, fail("no command", "put -- before the command: pccrun learn -- COMMAND")
 	case rest[0] == "":
 		return nil, o, fail("empty command name")
 	}
@@ -98,7 +97,7 @@ func learnVerb(args []string) int {
 		defer tty.Close()
 	}
 	if o.save && tty == nil {
-		return fail("flag --save: it asks first, and there is no terminal", "without it the diff is printed; patch takes it")
+		return fail("flag --save: no terminal to ask at", "without it, pccrun prints a diff for patch")
 	}
 	policy, err := profiles.Resolve(*req)
 	if err != nil {
@@ -114,7 +113,7 @@ func learnVerb(args []string) int {
 	}
 	switch {
 	case seen.exit == nil:
-		fail("learn: the run was cut off, and has told nothing")
+		fail("learn: the run was interrupted before it reported anything")
 		return code
 	case seen.refused != nil: // it has said so itself
 		causes := strings.Split(seen.refused.Cause, "\n")
@@ -255,13 +254,13 @@ func (l *lesson) check() (again bool, err error) {
 			a.rule = policy.Resources.Limit(n).Origin
 		case proposals.Host:
 			a.yes = holdsRule(policy, r.Keys[1], r.What)
-			a.rule = profiles.Origin{Source: "default", Key: "the rule does not come through"}
+			a.rule = profiles.Origin{Source: "default", Key: "another rule overrides it"}
 		}
 		if err != nil {
 			return false, err
 		}
 		if !a.yes {
-			r.state, r.Never, again = "impossible", "it would still be refused, by "+a.rule.String(), true
+			r.state, r.Never, again = "impossible", "still denied by "+a.rule.String(), true
 		}
 	}
 	return again, nil
@@ -336,7 +335,7 @@ func (l *lesson) explain() {
 		}
 	}
 	if l.lost > 0 {
-		say("learn: " + strconv.FormatInt(l.lost, 10) + " more things were tried than there was room for")
+		say("learn: " + strconv.FormatInt(l.lost, 10) + " more accesses were not recorded")
 	}
 	is := "changes:"
 	if l.file.New {
@@ -367,7 +366,7 @@ func (l *lesson) save(tty *os.File) error {
 		os.Stderr.WriteString(plain(l.diff(), "\n\t"))
 	}
 	if !yes(tty, "write "+l.file.Path+"?") {
-		say("learn: nothing is written")
+		say("learn: nothing was written")
 		return nil
 	}
 	if err := writeProfile(l.req, l.policy, l.file, l.text); err != nil {

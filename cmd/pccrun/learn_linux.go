@@ -121,7 +121,7 @@ func (s *seen) denials(req *profiles.Request, policy *profiles.Policy) (list []p
 		ok := false
 		switch t.Deed {
 		case "limit":
-			d.Deed, d.What, d.Call = proposals.Limit, t.Path, "all that there may be was used"
+			d.Deed, d.What, d.Call = proposals.Limit, t.Path, "the limit was reached"
 			ok = true
 		case "connect":
 			d.Deed, d.What = proposals.Socket, resolveLinks(t.Path)
@@ -154,7 +154,7 @@ func (s *seen) denials(req *profiles.Request, policy *profiles.Policy) (list []p
 		list = append(list, proposals.Denial{Deed: proposals.Limit, What: "memory", Call: "more than " + messages.Mebibytes(s.oom.Limit) + " was used"})
 	}
 	if s.timeout != nil {
-		list = append(list, proposals.Denial{Deed: proposals.Limit, What: "timeout", Call: "the command was not done by then"})
+		list = append(list, proposals.Denial{Deed: proposals.Limit, What: "timeout", Call: "the command was still running"})
 	}
 	return append(list, withheldFrom(req, policy, programs)...)
 }

@@ -332,9 +332,9 @@ func TestLearnAsks(t *testing.T) {
 		require.Contains(t, shown, "filesystem: ~/.ssh/id_rsa: read?", shown)
 		file := p.home + "/.config/pccrun/profiles/default.jsonc"
 		gained := map[string]string{"y": "2 proposed, 0", "n": "1 proposed, 1"}[answer]
-		require.Contains(t, shown, "pccrun: learn: written: "+file+", "+gained+" commented out; from now on it stands in place of the built-in default")
+		require.Contains(t, shown, "pccrun: learn: written: "+file+", "+gained+" commented out; it now replaces the built-in default")
 		out, told, code := p.pccrun("--", "sh", "-c", "cat ~/conf ~/.ssh/id_rsa")
-		require.Contains(t, told, "pccrun: profile default: "+file+", in place of the built-in one\n")
+		require.Contains(t, told, "pccrun: profile default: "+file+", replaces the built-in one\n")
 		if answer == "y" {
 			require.Equal(t, "configuredsecret", out, shown)
 			require.Zero(t, code)

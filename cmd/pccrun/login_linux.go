@@ -23,7 +23,7 @@ func (r *homeRequest) login(stateDir string, e *homes.Entry) int {
 	}
 	tty := openTerminal(false)
 	if tty == nil && !r.renewed {
-		fail("home login: nothing was taken over: there is no terminal to ask on", "")
+		fail("home login: nothing was copied: no terminal to ask at", "")
 		return failed
 	}
 	h, err := homes.OpenAlone(stateDir, e.Key)
@@ -50,7 +50,7 @@ func (r *homeRequest) login(stateDir string, e *homes.Entry) int {
 		short := "~/" + filepath.ToSlash(name)
 		if !r.renewed {
 			l.Ask = func(a homes.Account) bool {
-				return yes(tty, "take the log-in of "+whose(a)+" over to "+short+"?")
+				return yes(tty, "copy the login of "+whose(a)+" to "+short+"?")
 			}
 		}
 		a, err := l.Renew(context.Background())
@@ -58,10 +58,10 @@ func (r *homeRequest) login(stateDir string, e *homes.Entry) int {
 		case errors.Is(err, login.ErrNone), errors.Is(err, login.ErrSame):
 			continue
 		case err == nil:
-			say("the log-in of " + whose(a) + ", renewed inside, is in " + short)
+			say("the renewed login of " + whose(a) + " was copied to " + short)
 		case r.renewed:
-			say("a log-in in the home of this workspace stays there: " + short + ": " + inWords(err))
-			say("hint: pccrun home login --workspace " + shell.Quote(e.Record.Workspace.Path) + " --profile " + shell.Quote(e.Record.Name) + " asks, and takes it over")
+			say("login not copied to the host: " + short + ": " + inWords(err))
+			say("hint: pccrun home login --workspace " + shell.Quote(e.Record.Workspace.Path) + " --profile " + shell.Quote(e.Record.Name) + " asks and copies it")
 		default:
 			fail("home login: "+short+": "+inWords(err), "")
 			code = failed
@@ -69,7 +69,7 @@ func (r *homeRequest) login(stateDir string, e *homes.Entry) int {
 		found = true
 	}
 	if !found && !r.renewed {
-		say("no log-in in the home here is another than outside")
+		say("no login in this home differs from yours")
 	}
 	return code
 }
@@ -81,7 +81,7 @@ func whose(a homes.Account) string {
 		name = a.User
 	}
 	if name == "" {
-		name = "somebody whom the endpoint does not name"
+		name = "an account that the service does not name"
 	}
 	if a.Organisation != "" {
 		name += " (organisation " + a.Organisation + ")"

@@ -27,7 +27,7 @@ func TestLoginAsks(t *testing.T) {
 		p.write(".config/pccrun/profiles/mine.jsonc", fmt.Sprintf(`{"extends": "claude", "seeds": {"~/.claude/.credentials.json": {"mode": "login", "renew": "claude", "endpoint": "http://%s/token"}}}`, listener.Addr()), 0o600)
 		_, told, code := p.pccrun("--profile", "mine", "--home", "persist", "--", "sh", "-c", `mkdir -p ~/.claude; echo '{"claudeAiOauth": {"refreshToken": "run-`+answer+`"}}' > ~/.claude/.credentials.json`)
 		require.Zero(t, code, told)
-		require.Contains(t, told, "stays there: ~/.claude/.credentials.json: it was made inside")
+		require.Contains(t, told, "login not copied to the host: ~/.claude/.credentials.json: it was made inside")
 		require.NoFileExists(t, p.home+"/.claude/.credentials.json")
 		shown := typeAt(t, p.command("home", "login"), "", func(shown string) string {
 			if strings.HasSuffix(shown, "[y/N] ") {
@@ -35,11 +35,11 @@ func TestLoginAsks(t *testing.T) {
 			}
 			return ""
 		})
-		require.Contains(t, shown, "take the log-in of dev@example.com (organisation o) over to ~/.claude/.credentials.json?")
+		require.Contains(t, shown, "copy the login of dev@example.com (organisation o) to ~/.claude/.credentials.json?")
 		text, err := os.ReadFile(p.home + "/.claude/.credentials.json")
 		if answer == "n" {
 			require.ErrorIs(t, err, os.ErrNotExist)
-			require.Contains(t, shown, "not taken over")
+			require.Contains(t, shown, "not saved")
 			continue
 		}
 		require.NoError(t, err, shown)

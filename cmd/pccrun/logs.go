@@ -18,14 +18,14 @@ import (
 
 const logsUsage = `usage: pccrun logs [SESSION] [--follow] [--tail N] [--output] [--save FILE] [--json]
 
-Shows what happened in a session: its events, one a line. Times are in UTC, with
-the date where that is not today's.
+Prints the events of a session, one on a line. Times are in UTC, with the date if
+it is not today's.
 
-  --follow, -f    go on until the session ends
-  --tail N, -n N  begin with the last N lines
-  --output        what the command printed, if the session kept it; on a terminal
-                  without the sequences that a run does not let through either
-  --save FILE     write it to FILE, which must not exist yet
+  --follow, -f    continue until the session ends
+  --tail N, -n N  start with the last N lines
+  --output        the command's output, if the session has it; on a terminal
+                  without the escape sequences that a run filters
+  --save FILE     write it to FILE, which must not exist
   --json          print the events as JSON lines: docs/events.md
 ` + sessionHelp
 
@@ -200,7 +200,7 @@ func outputLines(home sessions.Home, e sessions.Entry, shown bool) (func(func([]
 	defer dir.Close()
 	f, err := state.OpenFile(dir, sessions.LogName)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("session %s: its output was not kept", e.ID)
+		return nil, fmt.Errorf("session %s: its output was not saved", e.ID)
 	}
 	if err != nil {
 		return nil, err
@@ -269,7 +269,7 @@ func describe(r events.Record) string {
 	case events.Hidden:
 		add("", e.What)
 		add("by ", e.Rule)
-		add("allowed by ", e.Hint)
+		add("to allow: ", e.Hint)
 	case events.NetDecision:
 		line += netText(e)
 	case events.NetClosed:

@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build !linux && !darwin
 
 package main
 
@@ -9,3 +9,6 @@ import (
 
 // thisMachine is not built for this system yet.
 func thisMachine(*profiles.Request, providers.Host) (providers.Provider, error) { return nil, nil }
+
+// machineStage is macOS's alone.
+func machineStage([]string) (code int, is bool) { return 0, false }

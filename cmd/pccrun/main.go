@@ -30,29 +30,29 @@ func verbs() []verb {
 	return []verb{
 		{"run", "run a command in a sandbox", runCommand, func() string { return runUsage + flagTable() }},
 		{"profile", "list, show and check profiles; print their schema", profileVerb, func() string { return profileUsage }},
-		{"why", "say what the policy makes of a path, a host or a variable, and which rule", whyVerb, func() string { return whyUsage }},
-		{"learn", "run a command, and print what of its profile would have to change", learnVerb, func() string { return learnUsage }},
-		{"allow", "write rules for hosts into your own profile, for good", allowVerb, func() string { return allowUsage }},
-		{"config", "say what a run would go by: profile, workspace, files, directories", configVerb, func() string { return configUsage }},
+		{"why", "explain whether a path, host or variable is allowed, and by which rule", whyVerb, func() string { return whyUsage }},
+		{"learn", "run a command, and propose changes to its profile", learnVerb, func() string { return learnUsage }},
+		{"allow", "allow hosts in your own profile, for every run", allowVerb, func() string { return allowUsage }},
+		{"config", "print the profile, workspace, files and directories of a run", configVerb, func() string { return configUsage }},
 		{"diff", "show what a run changed in its overlays", diffVerb, func() string { return diffUsage }},
-		{"apply", "bring what a run changed in its overlays to the host", applyVerb, func() string { return applyUsage }},
-		{"discard", "drop what a run changed in its overlays", discardVerb, func() string { return discardUsage }},
-		{"snapshot", "keep what a run changed in its overlays, for others to begin with", snapshotVerb, func() string { return snapshotUsage }},
-		{"sync", "pack what of a directory may leave this machine, and extract what comes back", syncVerb, func() string { return syncUsage }},
+		{"apply", "write what a run changed in its overlays to the host", applyVerb, func() string { return applyUsage }},
+		{"discard", "delete what a run changed in its overlays", discardVerb, func() string { return discardUsage }},
+		{"snapshot", "save what a run changed in its overlays, for other runs to start from", snapshotVerb, func() string { return snapshotUsage }},
+		{"sync", "pack a directory without secrets for another machine, and extract one", syncVerb, func() string { return syncUsage }},
 		{"ps", "list sessions", psVerb, func() string { return psUsage }},
-		{"logs", "show what happened in a session", logsVerb, func() string { return logsUsage }},
-		{"stats", "show what a session uses", statsVerb, func() string { return statsUsage }},
-		{"net", "list what a session wanted to reach", netVerb, func() string { return netUsage }},
-		{"denials", "list what a session was refused", denialsVerb, func() string { return denialsUsage }},
-		{"review", "show what a session left, and put back what was set aside", reviewVerb, func() string { return reviewUsage }},
-		{"trust", "let the workspace's own profile loosen, as it is now", trustVerb, func() string { return trustUsage }},
+		{"logs", "print the events of a session", logsVerb, func() string { return logsUsage }},
+		{"stats", "print the resources that a session uses", statsVerb, func() string { return statsUsage }},
+		{"net", "list the hosts that a session tried to reach", netVerb, func() string { return netUsage }},
+		{"denials", "list what a session was denied", denialsVerb, func() string { return denialsUsage }},
+		{"review", "show what a session left to review, and restore what was quarantined", reviewVerb, func() string { return reviewUsage }},
+		{"trust", "trust the workspace's own profile with its present content", trustVerb, func() string { return trustUsage }},
 		{"kill", "end sessions", killVerb, func() string { return killUsage }},
-		{"home", "show, remove, and copy from the homes of agents and builds", homeVerb, func() string { return homeUsage }},
-		{"gc", "clear away what crashed and old sessions left", gcVerb, func() string { return gcUsage }},
-		{"escape", "try to break out, and say which promises hold", escapeVerb, func() string { return escapeUsage }},
-		{"doctor", "say what this machine can keep, from trials, and what would mend the rest", doctorVerb, func() string { return doctorUsage }},
-		{"spec", "write what a run would do as an OCI bundle, for runc and its like", specVerb, func() string { return specUsage }},
-		{"completion", "print completion for bash, zsh or fish", completionVerb, func() string { return completionUsage }},
+		{"home", "list, remove and export persistent homes", homeVerb, func() string { return homeUsage }},
+		{"gc", "remove what old and crashed sessions left", gcVerb, func() string { return gcUsage }},
+		{"escape", "test the sandbox with escape attempts", escapeVerb, func() string { return escapeUsage }},
+		{"doctor", "test which guarantees this machine can keep, and how to fix the rest", doctorVerb, func() string { return doctorUsage }},
+		{"spec", "write a run as an OCI bundle for runc, or as a macOS sandbox profile", specVerb, func() string { return specUsage }},
+		{"completion", "print a completion script for bash, zsh or fish", completionVerb, func() string { return completionUsage }},
 		{"help", "print this, or the help of a verb", helpVerb, func() string { return "usage: pccrun help [VERB]\n" }},
 		{"version", "print the version", versionVerb, func() string { return "usage: pccrun version\n" }},
 	}
@@ -74,15 +74,21 @@ func Main(args []string) int {
 	if os.Getuid() != os.Geteuid() || os.Getgid() != os.Getegid() {
 		return fail("set-uid and set-gid are refused: remove the bit from the program")
 	}
+	if len(args) == 3 && args[0] == inside.Verb && args[1] == inside.Launch { // elsewhere, for the spool
+		return run.Inside(thisProgram(), args[2])
+	}
 	if len(args) > 0 && args[0] == inside.Verb { // in a container, as its first process
 		return inside.Main(args[1:])
+	}
+	if code, is := machineStage(args); is {
+		return code
 	}
 	if code, is := escapeHidden(args); is {
 		return code
 	}
 	switch {
 	case len(args) == 0, args[0] == "":
-		return fail("no command", "pccrun -- COMMAND runs one; pccrun help says more")
+		return fail("no command", "pccrun -- COMMAND runs one; see pccrun help")
 	case args[0] == "--help" || args[0] == "-h":
 		return helpVerb(nil)
 	case args[0] == "--version":

@@ -14,11 +14,11 @@ import (
 
 const netUsage = `usage: pccrun net [SESSION] [--each] [--denied] [--json]
 
-Lists the hosts that a session's command wanted to reach: how often it was
-let and refused, the bytes sent and received, and what would allow it.
+Lists the hosts that a session's command tried to reach: how often it was
+allowed and denied, the bytes sent and received, and the flag to allow it.
 
   --each    each decision with its time and rule, not the sums
-  --denied  only what was refused
+  --denied  only what was denied
   --json    print the events as JSON lines: docs/events.md
 ` + sessionHelp
 
@@ -116,7 +116,7 @@ func netTable(words []string, denied bool) int {
 	})
 	w := tabwriter.NewWriter(stdout, 0, 8, 2, ' ', 0)
 	row := func(cells ...string) { _, _ = w.Write([]byte(strings.Join(cells, "\t") + "\n")) }
-	row("HOST", "ALLOWED", "FAILED", "DENIED", "SENT", "RECEIVED", "ALLOWED BY")
+	row("HOST", "ALLOWED", "FAILED", "DENIED", "SENT", "RECEIVED", "TO ALLOW")
 	for _, s := range sums {
 		row(printable(s.host), itoa(s.allowed), itoa(s.failed), itoa(s.denied), messages.ByteCount(s.up), messages.ByteCount(s.down), printable(s.hint))
 	}
@@ -183,7 +183,7 @@ func netText(d events.NetDecision) string {
 		text += " (" + itoa(d.Times) + " times)"
 	}
 	if d.Hint != "" {
-		text += ", allowed by " + printable(d.Hint)
+		text += " (to allow: " + printable(d.Hint) + ")"
 	}
 	return text
 }

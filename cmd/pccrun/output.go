@@ -14,6 +14,7 @@ import (
 const refused = messages.Refused
 
 func say(text string)                       { messages.Say(text) }
+func allow(text, flags string) string       { return messages.Allow(text, flags) }
 func fail(text string, hints ...string) int { return messages.Fail(text, hints...) }
 func failWith(err error) int                { return messages.FailWith(err) }
 func inWords(err error) string              { return messages.InWords(err) }

@@ -17,12 +17,12 @@ const profileUsage = `usage: pccrun profile list [--json]
        pccrun profile check [--json] [FILE…]
        pccrun profile schema
 
-list    the built-in profiles and your own, from $XDG_CONFIG_HOME/pccrun/profiles
-show    the policy that a run with these flags would have, each rule with where
-        it was written; FLAGS are those of pccrun run that say what the policy is
-check   read profiles and name every mistake; without FILE, the workspace's own
+list    list the built-in profiles and your own ($XDG_CONFIG_HOME/pccrun/profiles)
+show    print the policy of a run with these flags, each rule with its file and
+        line; FLAGS are the policy flags of pccrun run
+check   print every mistake in profiles; without FILE, in the workspace's
         .pccrun.jsonc
-schema  the JSON Schema of profiles, for editors
+schema  print the JSON Schema of profiles, for editors
 
 example: pccrun profile show strict
          pccrun profile show --json --allow github.com -- claude
@@ -30,7 +30,7 @@ example: pccrun profile show strict
 
 func profileVerb(args []string) int {
 	if len(args) == 0 {
-		return fail("profile: want list, show, check or schema", "pccrun help profile says more")
+		return fail("profile: want list, show, check or schema", "see pccrun help profile")
 	}
 	switch args[0] {
 	case "list":
@@ -108,7 +108,7 @@ func profileList(args []string) int {
 			text = "does not load: " + profiles.Mistakes(l.Err)[0].Error()
 		}
 		if l.InPlace {
-			text += " (" + l.Source + ", in place of the built-in one)"
+			text += " (" + l.Source + ", replaces the built-in one)"
 		}
 		printf("%-10s %s\n", l.Name, printable(text))
 	}
@@ -201,7 +201,7 @@ func profileShow(args []string) int {
 		req.Profile, words = words[0], nil
 	}
 	if len(words) > 0 {
-		return fail("unexpected argument "+quote(words[len(words)-1]), "one profile is shown; -- stands before a command")
+		return fail("unexpected argument "+quote(words[len(words)-1]), "name one profile; put -- before a command")
 	}
 	p, err := profiles.Resolve(*req)
 	if err != nil {

@@ -15,8 +15,14 @@ var newProvider = func(name string, req *profiles.Request, host providers.Host) 
 	case providers.Native:
 		return thisMachine(req, host)
 	case docker.Name:
-		return docker.New(host, docker.Options{Runtime: req.Runtime, Image: req.DockerImage, Ask: req.Ask})
+		o, err := docker.Options{Runtime: req.Runtime, Image: req.DockerImage, Network: req.DockerNetwork, Ask: req.Ask}.Complete(&req.Host)
+		if err != nil {
+			return nil, err
+		}
+		req.DockerImage = o.Image
+		return docker.New(host, o)
 	case e2b.Name:
+		host.Launcher = "/proc/self/exe" // all of pccrun, without itself a second time
 		return e2b.New(host, e2b.Options{}), nil
 	}
 	return nil, nil

@@ -12,13 +12,13 @@ import (
 
 const psUsage = `usage: pccrun ps [--all] [--json]
 
-Lists the sessions that run, and those whose launcher crashed.
+Lists the running sessions, and those whose launcher crashed.
 
-  --all, -a  those too that have ended and left something, and those of other
-             versions of pccrun
+  --all, -a  also ended sessions that were kept, and those of other versions of
+             pccrun
   --json     print them as JSON
 
-The command is what was given to pccrun; secrets of --env are blanked.
+The command line is the one given to pccrun, without the secrets of --env.
 `
 
 func psVerb(args []string) int {
@@ -35,7 +35,7 @@ func psVerb(args []string) int {
 		return true
 	})
 	if err == nil && len(words) > 0 {
-		err = &usageError{"unexpected argument " + quote(words[0]), "pccrun help ps says more"}
+		err = &usageError{"unexpected argument " + quote(words[0]), "see pccrun help ps"}
 	}
 	if err != nil {
 		return failSession(err)

@@ -59,7 +59,7 @@ func reviewVerb(args []string) int {
 func saveLost(args []string) int {
 	words, err := options(reviewUsage, args, func(string, func() string) bool { return false })
 	if err == nil && len(words) != 3 {
-		err = &usageError{"flag --save: want a session, a path of what is gone, and where it is to be copied to", "pccrun review --save SESSION PATH DEST"}
+		err = &usageError{"flag --save: want a session, a path that was not saved, and a destination", "pccrun review --save SESSION PATH DEST"}
 	}
 	var r *review
 	if err == nil {
@@ -117,7 +117,7 @@ func (r *review) print(diffs bool) {
 		printf("nothing to review\n")
 	}
 	for _, one := range r.Lost {
-		printf("gone: %s (%s)\n", printable(one.Path), run.LostSize(one))
+		printf("not saved: %s (%s)\n", printable(one.Path), run.LostSize(one))
 	}
 	for _, f := range r.Found {
 		printf("%s\n", printable(run.DescribeFinding(f, r.Workspace)))
@@ -133,7 +133,7 @@ func (r *review) print(diffs bool) {
 func (r *review) printJSON(diffs bool) {
 	list := []object{}
 	for _, f := range r.Found {
-		o := object{{"kind", string(f.Kind)}, {"path", run.Within(r.Workspace, f.Path)}, {"why", f.Why}, {"what", f.What}, {"set_aside", run.SetAside(f)}}
+		o := object{{"kind", string(f.Kind)}, {"path", run.Within(r.Workspace, f.Path)}, {"why", f.Why}, {"what", f.What}, {"quarantined", run.SetAside(f)}}
 		if diffs {
 			o = append(o, field{"diff", r.Diff(f)})
 		}
@@ -162,7 +162,7 @@ func (r *review) accept(paths []string, asJSON bool) int {
 		return failSession(err)
 	}
 	if len(done) == 0 && status == 0 {
-		say("nothing is set aside")
+		say("nothing is in quarantine")
 	}
 	if asJSON {
 		printJSON(object{{"session", r.ID}, {"workspace", r.Workspace}, {"accepted", append([]string{}, done...)}, {"errors", mistakes()}})

@@ -3,5 +3,5 @@
 package main
 
 func reviewVerb([]string) int {
-	return fail("review: nothing runs natively on this system, and nothing is set aside")
+	return fail("review: the native provider does not run on this system")
 }

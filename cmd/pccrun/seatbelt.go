@@ -131,7 +131,7 @@ func (a *answer) onDarwin(p *profiles.Policy, host *profiles.Host, survey seatbe
 		return a.hostOnDarwin(p, host, survey, rules)
 	case a.question != "connect":
 		return &usageError{"why --platform darwin " + a.question + ": want read, write, exec or connect",
-			"variables and requests are the same on every system: leave --platform out"}
+			"leave --platform out: variables and requests are the same on every system"}
 	}
 	if a.subject, err = expand(a.subject, p, host); err != nil {
 		return err
@@ -183,7 +183,7 @@ func (a *answer) fileOnDarwin(p *profiles.Policy, host *profiles.Host, survey se
 		a.rule, a.ruleText = r.Origin, "protect "+r.Pattern
 	}
 	if d.Access == profiles.Private || d.Access == profiles.Persist {
-		a.what += "; HOME and TMPDIR are directories of pccrun's there"
+		a.what += "; there HOME and TMPDIR are private directories"
 	}
 	return nil
 }
@@ -216,7 +216,7 @@ func (a *answer) hostOnDarwin(p *profiles.Policy, host *profiles.Host, survey se
 			return err
 		}
 		if a.yes = a.yes && v.Allowed; a.yes {
-			a.what = "through the proxy, which decides by name, and no other way; " + lineOf(v)
+			a.what = "only through the proxy, which decides by name; " + lineOf(v)
 		}
 	}
 	return nil

@@ -19,9 +19,9 @@ import (
 // What the verbs about sessions share.
 
 const sessionHelp = `
-SESSION is an id as pccrun ps shows it, the start of one, or the start of the
-eight digits at its end; without it, the newest of the workspace that you stand
-in that pccrun ps --all shows.
+SESSION is an id from pccrun ps, the start of one, or the start of the eight
+digits at its end. The default is the newest session of the current workspace
+that pccrun ps --all lists.
 `
 
 // Why there is nothing to show of the workspace that the caller stands in.
@@ -97,15 +97,15 @@ func sessionHint(err error) string {
 	case errors.Is(err, state.ErrUnsafe):
 		return run.UnsafeHint
 	case errors.Is(err, run.ErrNoneHere), errors.Is(err, run.ErrNoChanges):
-		return "pccrun --overlay . -- COMMAND keeps what it changes apart; pccrun ps --all lists the sessions there are"
+		return "pccrun --overlay . -- COMMAND keeps changes in an overlay; pccrun ps --all lists all sessions"
 	case errors.Is(err, errNotHere):
-		return "a run is kept if it was refused something, left something to look at, or had --log; pccrun ps --all lists those of other workspaces"
+		return "a session is kept if something was denied, is left to review, or --log was given; pccrun ps --all lists all workspaces"
 	case errors.Is(err, run.ErrNoReview):
-		return "pccrun ps --all lists the sessions of other workspaces; pccrun review SESSION shows what one left"
+		return "pccrun ps --all lists sessions of all workspaces; pccrun review SESSION shows one"
 	case errors.Is(err, sessions.ErrNoSession):
 		return "pccrun ps --all lists them"
 	case errors.Is(err, sessions.ErrAlive):
-		return "pccrun kill SESSION ends it, with --force for certain"
+		return "pccrun kill --force SESSION ends it"
 	}
 	return ""
 }

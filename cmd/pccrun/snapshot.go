@@ -15,15 +15,16 @@ import (
 
 const snapshotUsage = `usage: pccrun snapshot [flags] [NAME]
 
-Copies what a run changed in its overlays, under a name. pccrun --from NAME -- …
-begins with it, as often as wanted; the host's files are as they are then.
+Saves what a run changed in its overlays, under a name. Any number of runs can
+start from it with pccrun --from NAME; all other files are the host's at that
+time.
 
   --list          list the snapshots
   --remove NAME   remove one
-  --json          print as JSON
-  --session ID    of this session
+  --json          print the result as JSON
+  --session ID    use this session
 ` + lastRunHelp + `
-NAME is of letters, digits, '.', '-' and '_'; without it, the time.
+NAME has letters, digits, '.', '-' and '_'. The default is the time.
 `
 
 func snapshotVerb(args []string) int {
@@ -44,7 +45,7 @@ func snapshotVerb(args []string) int {
 		return true
 	})
 	if err == nil && (len(words) > 1 || len(words) > 0 && (list || remove != "")) {
-		err = &usageError{"unexpected argument " + quote(words[len(words)-1]), "pccrun help snapshot says more"}
+		err = &usageError{"unexpected argument " + quote(words[len(words)-1]), "see pccrun help snapshot"}
 	}
 	if err != nil {
 		return failSession(err)
@@ -115,7 +116,7 @@ func takeSnapshot(dir, name, session string, asJSON bool) int {
 	if err == nil {
 		var to *os.Root
 		if to, err = root.OpenRoot(temp); err == nil {
-			done := slow("copying what was changed")
+			done := slow("copying the changes")
 			err = errors.Join(c.Upper.Copy(to), to.Close())
 			done()
 		}
@@ -194,7 +195,7 @@ func removeSnapshot(dir, name string, asJSON bool) int {
 	if asJSON {
 		printJSON(object{{"snapshot", name}, {"removed", true}})
 	} else {
-		say("snapshot " + name + " is removed")
+		say("snapshot " + name + " was removed")
 	}
 	return 0
 }

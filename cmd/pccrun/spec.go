@@ -10,29 +10,29 @@ import (
 const specUsage = `usage: pccrun spec [--bundle DIR] [--terminal] [--dry-run] [--json] [FLAGS] -- COMMAND [ARG…]
        pccrun spec --format seatbelt [--home DIR] [--json] [FLAGS] -- COMMAND [ARG…]
 
-Writes what pccrun run would do with these flags as an OCI runtime bundle:
-config.json, an empty rootfs, and the files that stand in for hidden ones. Or
-prints the same policy as a profile for macOS's sandbox-exec, on any system.
+Writes an OCI runtime bundle that does what pccrun run would do with these flags:
+config.json, an empty rootfs, and files that replace hidden ones. Or prints the
+same policy as a profile for macOS's sandbox-exec, on any system.
 
-  --format NAME  oci, or seatbelt (default: oci)
-  --bundle DIR   where; made if it is not there (default: the current directory)
-  --terminal     the command gets a terminal
-  --home DIR     seatbelt: the home of somebody on a Mac that is not here, and
-                 --workspace a directory there (default: DIR/workspace). Neither
-                 is looked at, and no file is read but those that --profile and
-                 --settings name
+  --format NAME  oci or seatbelt (default: oci)
+  --bundle DIR   the directory to write, created if needed (default: the current
+                 one)
+  --terminal     give the command a terminal
+  --home DIR     seatbelt: the home of a user on a Mac; --workspace is then a
+                 directory there (default: DIR/workspace). Both need not exist
+                 here, and only the files of --profile and --settings are read
   --dry-run      print the plan, and write nothing
-  --json         print what was written, or the plan, as JSON
+  --json         print the result, or the plan, as JSON
 
-What the format cannot express is lost. Each loss is named on stderr and in an
-annotation of the file (org.pccrun.loss.NAME). The bundle is a snapshot: it
-names the files of this host as they are now, and the runtime looks them up by
-name. It holds the values of the command's environment. Who writes it should
-be who runs it: as root the command is given an identity that is not root.
+What the format cannot express is left out, and named on stderr and in an
+annotation of the file (org.pccrun.loss.NAME). The bundle lists the files of this
+host as they are now, and the runtime finds them by name. It contains the values
+of the command's environment. Run it as the user who wrote it: as root the
+command gets an identity that is not root.
 
-In a profile for macOS paths are parameters, which stderr lists as sandbox-exec
-takes them; the directories and ports of a run are examples. docs/macos.md says
-what of it has been tried.
+In a profile for macOS the paths are parameters, which stderr lists as arguments
+of sandbox-exec; its directories and ports are examples. docs/macos.md says what
+was tested.
 
 example: pccrun spec --bundle /tmp/b -- make test && runc run --bundle /tmp/b NAME
          pccrun spec --format seatbelt --home /Users/me --workspace /Users/me/src -- claude
@@ -83,13 +83,13 @@ func readSpec(args []string) (req *profiles.Request, o specOptions, err error) {
 	case !dashes || len(rest) == 0 || rest[0] == "":
 		return nil, o, mistake("no command", "pccrun spec [FLAGS] -- COMMAND")
 	case len(req.Without) > 0:
-		return nil, o, mistake("--without switches layers of pccrun's own launch off", "")
+		return nil, o, mistake("--without works only with pccrun run", "")
 	case o.format != "" && o.format != "oci" && o.format != "seatbelt":
 		return nil, o, mistake("format "+quote(o.format)+": want oci or seatbelt", "")
 	case o.format == "seatbelt" && (o.bundle != "" || o.terminal || req.DryRun):
 		return nil, o, mistake("--bundle, --terminal and --dry-run are about bundles: a profile for macOS is printed", "")
 	case o.format != "seatbelt" && o.home != "":
-		return nil, o, mistake("--home DIR goes with --format seatbelt: a bundle is made of this machine's files", "")
+		return nil, o, mistake("--home DIR works only with --format seatbelt", "")
 	}
 	return req, o, nil
 }

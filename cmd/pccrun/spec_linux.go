@@ -82,13 +82,13 @@ func specVerb(args []string) int {
 	}
 	b.spec.Process.Terminal = o.terminal
 	if persist {
-		b.lose("home", "~ is private, and what a home begins with is not in it")
+		b.lose("home", "~ is private and has no seeds")
 	}
 	if n := len(policy.Network.Allow) + len(policy.Network.Local); n > 0 {
 		b.lose("network", "there is no proxy: what "+strconv.Itoa(n)+" rules allow cannot be reached")
 	}
 	if err := b.write(); errors.Is(err, os.ErrExist) {
-		return fail("spec: "+inWords(err), "a bundle is not overwritten: remove it, or name another directory with --bundle")
+		return fail("spec: "+inWords(err), "remove the bundle, or name another directory with --bundle")
 	} else if err != nil {
 		return fail("spec: " + inWords(err))
 	}
@@ -182,13 +182,13 @@ func (b *bundle) identity(p *namespaces.Plan) {
 	user.Umask = &umask
 	if !id.Root {
 		linux.UIDMappings, linux.GIDMappings = []specs.LinuxIDMapping{one(0, id.HostUID)}, []specs.LinuxIDMapping{one(0, id.HostGID)}
-		b.lose("uid", fmt.Sprintf("the command is uid 0 inside, not %d: a rootless runtime can map the caller to nothing else", id.UID))
+		b.lose("uid", fmt.Sprintf("the command is uid 0 inside, not %d: a rootless runtime maps the caller to uid 0", id.UID))
 		return
 	}
 	linux.UIDMappings = []specs.LinuxIDMapping{one(0, id.HostUID+1), one(id.UID, id.HostUID)}
 	linux.GIDMappings = []specs.LinuxIDMapping{one(0, id.HostGID+1), one(id.GID, id.HostGID)}
 	user.UID, user.GID = uint32(id.UID), uint32(id.GID)
-	b.lose("owners", "what root or another user owns is lent by mapped mounts, which runc has from 1.2 on: an older one shows it as nobody's, and it cannot be written")
+	b.lose("owners", "files of other users need idmapped mounts, which runc has since 1.2: with an older one they belong to nobody and cannot be written")
 }
 
 func (b *bundle) mount(target, source, kind string, options ...string) *specs.Mount {
@@ -213,7 +213,7 @@ func (b *bundle) mounts(p *namespaces.Plan) error {
 		case m.OverLink:
 			b.lose("link."+entry, m.Target+": a link that is protected in place can be replaced")
 		case m.Kind == namespaces.Scratch:
-			b.lose("scratch."+entry, m.Target+": what the command puts there is refused, where a run throws it away")
+			b.lose("scratch."+entry, m.Target+": writes there are denied; a run discards them")
 			m.ReadOnly = true
 			if err := b.bind(p, m); err != nil {
 				return err
@@ -227,7 +227,7 @@ func (b *bundle) mounts(p *namespaces.Plan) error {
 		case m.Kind == namespaces.Mask:
 			b.mount(m.Target, b.path("mask"), "bind", "bind", "ro", "nosuid", "nodev")
 		case m.Kind == namespaces.Text && strings.HasPrefix(m.Target, "/proc/"):
-			b.lose("text."+entry, m.Target+": runc mounts nothing in /proc, so it is the host's")
+			b.lose("text."+entry, m.Target+": runc mounts nothing in /proc, so it is the host's file")
 		case m.Kind == namespaces.Text:
 			b.files = append(b.files, bundleFile{name: "text-" + entry, text: m.Text, mode: os.FileMode(m.Mode)})
 			b.mount(m.Target, b.path("text-"+entry), "bind", "bind", "ro", "nosuid", "nodev")
@@ -362,7 +362,7 @@ func (b *bundle) resources(run *native.Planned) {
 		case id.Root || required(l.guarantee):
 			l.set(l.value)
 		default:
-			b.lose(string(l.guarantee), "a limit that only the defaults set is left out: a rootless runtime may have no control group")
+			b.lose(string(l.guarantee), "limits that only the defaults set are left out: a rootless runtime may have no control group")
 		}
 	}
 	if id.Root {
@@ -378,7 +378,7 @@ func (b *bundle) seccomp(p *namespaces.Plan) error {
 	text, losses, err := seccomp.OCI(p.FilterName, runtime.GOARCH)
 	if p.FilterName != seccomp.NameDefault && p.FilterName != seccomp.NameNested {
 		text, err = profiles.ReadFile(p.FilterName)
-		losses = []string{"the filter that pccrun puts below a filter of the user's own is not there"}
+		losses = []string{"the additional filter of pccrun below your own filter is left out"}
 	}
 	if err != nil {
 		return err
@@ -406,26 +406,26 @@ func ociRlimits(list []namespaces.Rlimit) (out []specs.POSIXRlimit) {
 // lost names what no bundle has.
 func (b *bundle) lost(p *namespaces.Plan) {
 	if p.Landlock > 0 {
-		b.lose("landlock", "there is one layer against writing where there are two")
+		b.lose("landlock", "mounts alone prevent writes; Landlock is left out")
 	}
-	b.lose("floor", "there is one filter where there are two")
-	b.lose("keeper", "a file or directory that the host replaces during the run is open to the command again")
-	b.lose(string(profiles.LaunchIntegrity), "files are looked up by name when the runtime starts, and not held against what the plan saw")
-	b.lose("pid1", "the command is pid 1 itself: it must reap its orphans, and a signal that it does not handle is ignored")
-	b.lose("argv0", "the command is called by its path")
-	b.lose("keyring", "the session keyring is the runtime's choice: runc makes one")
+	b.lose("floor", "one of the two filters is left out")
+	b.lose("remount-watcher", "a hidden or protected file that the host replaces during the run is not covered again")
+	b.lose(string(profiles.LaunchIntegrity), "the runtime finds files by name, and does not check that they are those of the plan")
+	b.lose("pid1", "the command is pid 1: it must reap orphans, and signals that it does not handle are ignored")
+	b.lose("argv0", "argument 0 of the command is its path")
+	b.lose("keyring", "the runtime decides about the session keyring: runc makes one")
 	if p.Watch != nil && p.Watch.Deputy {
-		b.lose(string(profiles.FSProtect), "a protected name that does not exist can be made")
+		b.lose(string(profiles.FSProtect), "the command can create protected names")
 	}
-	b.lose("review", "nothing is reviewed, set aside or reported at exit")
+	b.lose("review", "there is no post-run check: nothing is quarantined, restored or reported at exit")
 	if !p.Nested {
-		b.lose("userns-limit", "user namespaces inside are refused by the filter alone")
+		b.lose("userns-limit", "only the filter prevents user namespaces inside")
 	}
 	if p.Disk > 0 {
-		b.lose(string(profiles.ResDisk), "each private directory has the size that they should have together")
+		b.lose(string(profiles.ResDisk), "each private directory may take the whole --disk size")
 	}
 	if p.Deadline > 0 {
-		b.lose(string(profiles.ResTime), "the wall time of "+p.Deadline.String()+" is not kept")
+		b.lose(string(profiles.ResTime), "the time limit of "+p.Deadline.String()+" is left out")
 	}
 	if p.CPUs != nil {
 		b.lose(string(profiles.ResCPU), "the command may run on all processors")
@@ -441,7 +441,7 @@ func (b *bundle) carried() error {
 	}
 	for _, s := range list {
 		if !utf8.ValidString(s) {
-			return fmt.Errorf("spec: %s: not UTF-8: the format cannot carry it", quote(s))
+			return fmt.Errorf("spec: %s: not UTF-8", quote(s))
 		}
 	}
 	return nil
@@ -504,7 +504,7 @@ func (b *bundle) report(asJSON bool) int {
 		return 0
 	}
 	for _, l := range b.losses {
-		say("lost: " + l.name + ": " + l.text)
+		say("left out: " + l.name + ": " + l.text)
 	}
 	printf("%s\n", config)
 	return 0

@@ -10,13 +10,13 @@ import (
 
 const statsUsage = `usage: pccrun stats [SESSION] [--json]
 
-Shows what a session uses now or, if it has ended, what it used in all.
+Prints the resources that a session uses or, if it has ended, has used.
 
-  --json    print it as JSON
+  --json    print them as JSON
 
-Memory, and what is read from and written to storage, are in bytes; the latter
-of the processes that live and their children: io_by says what counted it.
-Memory that several processes share counts for each of them.
+Memory and the data read from and written to storage are in bytes. Storage counts
+the live processes and their children; io_by names the counter. Shared memory
+counts for each process that shares it.
 ` + sessionHelp
 
 func statsVerb(args []string) int {
@@ -36,7 +36,7 @@ func statsVerb(args []string) int {
 	switch e.State {
 	case sessions.Running:
 		if e.Resource != nil {
-			return failSession(errors.New("session " + e.ID + ": provider " + e.Resource.Provider + " tells what it uses when it has ended"))
+			return failSession(errors.New("session " + e.ID + ": provider " + e.Resource.Provider + " reports usage only when the session has ended"))
 		}
 		u, err := e.Usage()
 		if err != nil {
@@ -72,7 +72,7 @@ func exitOf(home sessions.Home, e sessions.Entry) (exit events.Exit, err error) 
 		}
 	})
 	if err == nil && !found {
-		err = errors.New("session " + e.ID + ": it did not come to its end, so nobody counted")
+		err = errors.New("session " + e.ID + ": it was interrupted, so its usage is unknown")
 	}
 	return exit, err
 }

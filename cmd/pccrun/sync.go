@@ -79,7 +79,7 @@ func syncVerb(args []string) int {
 
 // checkSync says what is wrong with a command line.
 func checkSync(words []string, given map[string]bool) error {
-	const more = "pccrun help sync says more"
+	const more = "see pccrun help sync"
 	switch {
 	case len(words) == 0 || words[0] != "pack" && words[0] != "extract":
 		return &usageError{"sync: want pack or extract", more}
@@ -145,7 +145,7 @@ func syncPack(ctx context.Context, dir string, f syncFlags) int {
 		say("secret: " + finding.String())
 	}
 	if len(sent.Findings) > 0 {
-		say("hint: take it out of the file, or name what is no secret: --allow-secret " + sent.Findings[0].Fingerprint)
+		say("hint: remove the secret from the file; if it is no secret: --allow-secret " + sent.Findings[0].Fingerprint)
 		return failed
 	}
 	return 0
@@ -247,7 +247,7 @@ func syncExtract(ctx context.Context, dir string, f syncFlags) int {
 		say("not extracted: " + h.Path + ": protected (" + h.Why + ")")
 	}
 	if len(out.Held) > 0 {
-		say("hint: a host tool would execute it: read it first (tar -xOf FILE), then name it: --accept " + out.Held[0].Path + "; of an archive of your own: --trust")
+		say("hint: a host tool would execute it: read it (tar -xOf FILE), then: --accept " + out.Held[0].Path + "; for an archive that you made: --trust")
 		return failed
 	}
 	return 0

@@ -16,16 +16,15 @@ import (
 const trustUsage = `usage: pccrun trust [--workspace DIR] [--json]
        pccrun trust --list | --revoke [DIR] [--json]
 
-Trusts the workspace's own profile, .pccrun.jsonc in its root, as it is now:
-from here on it may loosen what a run is allowed, not only tighten it. What it
-holds is kept outside the workspace; a file that has changed since is not
-trusted until you say so again. What is trusted is printed, as a diff if
-another content was trusted before: read it.
+Trusts the workspace's own profile, .pccrun.jsonc in its root, with its present
+content. It may then allow more, not only less. Its content is recorded outside
+the workspace, and a changed file is not trusted until you trust it again. pccrun
+prints the file, or the diff to the content that was trusted before: read it.
 
-  --workspace DIR  another workspace than the one that you stand in
-  --list           the workspaces that you trust
-  --revoke [DIR]   trust this one no more
-  --json           print it as JSON
+  --workspace DIR  trust the profile of this workspace (default: the current one)
+  --list           list the workspaces that you trust
+  --revoke [DIR]   do not trust this workspace any more
+  --json           print the result as JSON
 `
 
 func trustVerb(args []string) int {
@@ -103,13 +102,13 @@ func addTrust(trust profiles.Trust, req profiles.Request, asJSON bool) int {
 	text := content
 	switch {
 	case old != nil && bytes.Equal(before, content):
-		printf("%s: trusted as before\n", printable(file))
+		printf("%s: already trusted\n", printable(file))
 		return 0
 	case old != nil:
 		text = diff.Diff("trusted before", before, "trusted now", content)
 		_, text, _ = bytes.Cut(text, []byte("\n"))
 	}
-	printf("%s: trusted, as it is now:\n", printable(file))
+	printf("%s: trusted with this content:\n", printable(file))
 	for line := range bytes.Lines(text) {
 		printf("    %s\n", printableLine(string(bytes.TrimRight(line, "\n"))))
 	}
@@ -129,7 +128,7 @@ func revokeTrust(trust profiles.Trust, req profiles.Request, asJSON bool) int {
 		err = trust.Revoke(workspace)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		fail("trust: "+workspace+" is not trusted", "pccrun trust --list shows what is")
+		fail("trust: "+workspace+" is not trusted", "pccrun trust --list lists trusted workspaces")
 		return failed
 	}
 	if err != nil {

@@ -28,7 +28,7 @@ import (
 // all, so that this process can become it and need not stand between it and
 // signals. It returns only if that fails.
 func runWholeFile(args, env []string, why error) int {
-	hint := "a program must be executable in memory (vm.memfd_noexec, AppArmor), or else in a directory of your own: " + strings.Join(programDirs(), " or ")
+	hint := "allow programs in memory (vm.memfd_noexec, AppArmor), or make a directory executable: " + strings.Join(programDirs(), " or ")
 	root, err := programDir()
 	if err != nil {
 		return fail("execute program: in memory: "+why.Error()+"; in a file: "+err.Error(), hint)

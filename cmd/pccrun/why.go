@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"path/filepath"
 	"strconv"
@@ -20,20 +21,19 @@ const whyUsage = `usage: pccrun why read|write PATH            [FLAGS] [-- COMMA
        pccrun why METHOD URL                 [FLAGS] [-- COMMAND]
        pccrun why env NAME                   [FLAGS] [-- COMMAND]
 
-Says whether a run with these flags could do it, and which rule of which file
-decides: the functions that answer are those that enforce. FLAGS are those of
-pccrun run that say what the policy is. COMMAND picks a profile by its name, and
-is not run.
+Prints whether a run with these flags could do it, and which rule of which file
+decides. The answer comes from the code that enforces the policy. FLAGS are the
+policy flags of pccrun run. COMMAND picks a profile by its name and is not run.
 
-  --session ID  say first what that session did about it, and then what its
-                workspace and profile make of it
+  --session ID  print first what that session recorded about it, then the answer
+                for its workspace and profile
   --platform NAME
-                darwin: answer for read, write, exec and connect from the profile
-                that pccrun spec --format seatbelt prints
-  --home DIR    with it: the home of somebody on a Mac that is not here
-  --json        print it as JSON
+                darwin: answer read, write, exec and connect for the profile that
+                pccrun spec --format seatbelt prints
+  --home DIR    with --platform: the home of a user on a Mac
+  --json        print the answer as JSON
 
-The exit status is 0 for yes, 1 for no, 125 for a mistake.
+The exit status is 0 for yes, 1 for no, 125 for an error.
 
 example: pccrun why read ~/.ssh/id_rsa
          pccrun why connect api.anthropic.com -- claude
@@ -73,15 +73,15 @@ func whyVerb(args []string) int {
 	case err != nil:
 		return failUsage(err)
 	case len(words) != 2:
-		return fail("why: want a question and one thing to ask about", "e.g. pccrun why read ~/.ssh/id_rsa; pccrun help why says more")
+		return fail("why: want a question and one thing to ask about", "e.g. pccrun why read ~/.ssh/id_rsa; see pccrun help why")
 	case words[1] == "":
-		return fail("why "+words[0]+": empty", "pccrun help why says what can be asked about")
+		return fail("why "+words[0]+": empty", "see pccrun help why")
 	case platform != "" && platform != "darwin":
-		return fail("why: platform "+quote(platform)+": want darwin", "of this machine pccrun why says it without --platform")
+		return fail("why: platform "+quote(platform)+": want darwin", "leave --platform out for this machine")
 	case home != "" && platform == "":
 		return fail("why: --home DIR goes with --platform darwin", "HOME says what the home is on this machine")
 	case platform != "" && before != nil:
-		return fail("why: --session is about a run on this machine, --platform about none")
+		return fail("why: flags --session and --platform contradict each other")
 	case platform != "":
 		return whyOnDarwin(args, req, words, home)
 	}
@@ -187,7 +187,9 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 	}
 	if real := resolveLinks(path); real != path && !ownTree(path) { // there links lead elsewhere inside
 		around := p.Decide(filepath.Dir(path))
-		if here, differs, _ := run.Surveyed(p, host, filepath.Dir(path)); differs {
+		if here, differs, _, err := run.Surveyed(p, host, filepath.Dir(path)); err != nil {
+			return err
+		} else if differs {
 			around = here
 		}
 		if around.Access != profiles.Hide { // else the link is hidden, whatever it leads to
@@ -195,7 +197,10 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		}
 	}
 	d := p.Decide(path)
-	here, differs, scratch := run.Surveyed(p, host, path)
+	here, differs, scratch, err := run.Surveyed(p, host, path)
+	if err != nil {
+		return err
+	}
 	if differs {
 		d = here
 	}
@@ -210,28 +215,28 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		a.what, a.hint = "it is hidden", flag+" shows it"
 	case profiles.Private:
 		a.yes = a.question == "write"
-		if a.what = "something empty of the sandbox's own stands there, gone at exit"; !a.yes {
+		if a.what = "a private, empty place of the sandbox, deleted at exit"; !a.yes {
 			if a.hint = flag + " shows the host's"; path == run.RuntimeDir {
-				a.hint = flag + "/NAME shows what is named of the host's"
+				a.hint = flag + "/NAME shows the host's file of that name"
 			}
 		}
 	case profiles.Persist:
 		a.yes = a.question == "write"
-		if a.what = "the home of this workspace, which is there in the next run; the host's is not shown"; !a.yes {
+		if a.what = "the persistent home of this workspace; the host's home is not shown"; !a.yes {
 			a.hint = flag + " shows the host's"
 		}
 	case profiles.Read:
-		if a.yes, a.what = a.question != "write", "the host's own, never changed"; !a.yes {
+		if a.yes, a.what = a.question != "write", "the host's file, read-only"; !a.yes {
 			whole := shell.Quote(run.ChangedWith(&d, path))
-			a.hint = "--write " + whole + " lets it be changed, --overlay " + whole + " a copy of it"
+			a.hint = "--write " + whole + " makes it writable, --overlay " + whole + " a copy of it"
 			if strings.HasPrefix(d.Rule.Origin.Key, "protect: ") {
-				a.what, a.hint = "it is pinned: a protected name leads to it, or is another name of it", ""
+				a.what, a.hint = "it is protected: a protected name is a link to it, or is the same file", ""
 			}
 		}
 	case profiles.Overlay:
 		a.yes, a.what = true, "a copy-on-write layer over the host's"
 		if scratch {
-			a.what = "the host's, with what the run changes on top, gone at exit"
+			a.what = "the host's file; changes of the run are deleted at exit"
 		}
 	case profiles.Write:
 		a.yes, a.what = true, "the host's own"
@@ -240,18 +245,18 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 	if r, ok := p.ProtectedAnywhere(path); ok && a.question == "write" && d.Access >= profiles.Overlay && !scratch {
 		a.rule = r.Origin
 		if r.Review {
-			a.ruleText, a.what = "review "+r.Pattern, "and it is listed at exit, since a tool on the host would execute it"
+			a.ruleText, a.what = "review "+r.Pattern, "and it is listed at exit if it changes, because a host tool would execute it"
 		} else {
-			a.yes, a.ruleText, a.what = false, "protect "+r.Pattern, "it is protected, since a tool on the host would execute it; "+newName(p)
+			a.yes, a.ruleText, a.what = false, "protect "+r.Pattern, "it is protected, because a host tool would execute it; "+newName(p)
 			if strings.HasPrefix(r.Pattern, ".git/") {
-				a.what = "it is protected in each repository that stands at the start; what one runs that is made inside is set aside at the end"
+				a.what = "it is protected in repositories that exist at the start; in a new repository, what git would execute is quarantined at the end"
 			}
 			if r.Pattern == ".git/config" || r.Pattern == ".git/config.worktree" {
-				a.what = "git has a private copy of it in each repository that stands at the start: of what changes there, keys that name no program are taken over"
+				a.what = "in repositories that exist at the start git has a private copy of it, and at the end changed keys that name no program are saved to the host"
 			}
 			if flag := p.ReviewFlag(path, r); flag != "" {
-				if a.hint = flag + " lets it change, and lists it"; !strings.HasPrefix(flag, "--") {
-					a.hint = flag + " let it be made there, and list it"
+				if a.hint = flag + " allows it, and lists it at exit"; !strings.HasPrefix(flag, "--") {
+					a.hint = flag + " allow it, and list it at exit"
 				}
 			}
 		}
@@ -289,13 +294,13 @@ func (a *answer) strict(p *profiles.Policy, path string, access profiles.Access)
 	switch {
 	case !p.Strict || p.Nested || a.question == "write" || access == profiles.Private || access == profiles.Persist || access >= profiles.Overlay:
 	case access == profiles.Read:
-		a.what += "; strict: what appears beside something hidden once the run has started cannot be read"
+		a.what += "; strict: new files in a directory with hidden names cannot be read"
 	case around == profiles.Overlay:
-		a.what += "; strict: by its mount alone, since it lies in an overlay"
+		a.what += "; strict: protected by the mount alone, because it is in an overlay"
 	case around == profiles.Write:
-		a.what += "; strict: by its mount, and by the launcher behind it, who opens the files there in place of the command"
+		a.what += "; strict: protected by the mount, and by the launcher, which opens the files there for the command"
 	default:
-		a.what += "; strict: by its mount, and by Landlock behind it"
+		a.what += "; strict: protected by the mount and by Landlock"
 	}
 }
 
@@ -304,7 +309,7 @@ func newName(p *profiles.Policy) string {
 	if p.ProtectStrict {
 		return "a new file of that name cannot be made"
 	}
-	return "a new file of that name is set aside as it appears"
+	return "a new file of that name is quarantined at once"
 }
 
 // expand reads a path as the flags do.
@@ -314,7 +319,7 @@ func expand(text string, p *profiles.Policy, host *profiles.Host) (string, error
 	}
 	if !filepath.IsAbs(text) {
 		if host.Cwd == "" {
-			return "", &usageError{"why " + quote(text) + ": the current directory is gone", "name an absolute path"}
+			return "", &usageError{"why " + quote(text) + ": the current directory was deleted", "name an absolute path"}
 		}
 		text = host.Cwd + "/" + text
 	}
@@ -344,10 +349,16 @@ func (a *answer) connect(p *profiles.Policy, host *profiles.Host) error {
 		}
 		a.subject, a.what = path, "sockets of the host cannot be reached, unless named"
 		a.rule, a.hint = profiles.Origin{Source: "default", Key: "no rule names it"}, "--socket "+shell.Quote(path)+" names it"
+		real := resolveLinks(path)
+		if real != path {
+			a.leadsTo = real
+		}
 		for _, s := range p.Network.Sockets {
-			if s.Path == path {
-				a.yes, a.rule, a.ruleText, a.what, a.hint = true, s.Origin, "socket "+path, "the host's own", ""
+			to := resolveLinks(s.Path)
+			if path != cmp.Or(s.At, s.Path) && (s.At != "" || path != to && (real != to || p.Decide(filepath.Dir(path)).Access < profiles.Read)) {
+				continue
 			}
+			a.yes, a.rule, a.ruleText, a.what, a.hint = true, s.Origin, "socket "+s.Path, "the host's own", ""
 		}
 		return nil
 	}
@@ -366,12 +377,12 @@ func (a *answer) connect(p *profiles.Policy, host *profiles.Host) error {
 	a.subject = name + ":" + strconv.Itoa(int(port))
 	a.verdict(p, v)
 	if a.yes {
-		a.what = "the name is allowed; an address that it leads to is checked when it is dialled"
+		a.what = "the name is allowed; its address is checked when the command connects"
 		switch {
 		case v.Local:
 			a.what = "the host's loopback"
 		case v.Action == rules.Inspect:
-			a.what = "for the requests that the rules name; they are read on their way"
+			a.what = "only for the requests that the rules allow; the proxy reads them"
 		}
 	}
 	return nil
@@ -401,9 +412,9 @@ func (a *answer) request(p *profiles.Policy, host *profiles.Host) error {
 	}
 	a.verdict(p, set.DecideRequest(name, port, rules.Request{Scheme: scheme, Host: authority + ":" + strconv.Itoa(int(port)), Method: a.question, Path: path}))
 	if a.yes {
-		a.what = "the request is allowed; an address that the host leads to is checked when it is dialled"
+		a.what = "the request is allowed; the address of the host is checked when the command connects"
 		if set.Decide(name, port).Action == rules.Allow {
-			a.what = "the host is allowed, whatever the request: they are not read on their way"
+			a.what = "the host is allowed for every request; the proxy does not read them"
 		}
 	}
 	return nil
@@ -414,7 +425,7 @@ func (a *answer) request(p *profiles.Policy, host *profiles.Host) error {
 func networkRules(p *profiles.Policy, host *profiles.Host) (*rules.Set, error) {
 	if host.Elsewhere {
 		return p.Network.Rules(func(rules.Rule) ([]rules.Rule, error) {
-			return nil, errors.New("a group stands for the hosts of a client that is not here")
+			return nil, errors.New("the group needs a client that is not installed here")
 		})
 	}
 	asker := clients.Asker{Environ: host.Environ, Workspace: p.Workspace, Note: say}
@@ -516,7 +527,7 @@ func (a *answer) env(p *profiles.Policy, host *profiles.Host) {
 	case profiles.EnvSetTo:
 		a.yes, a.what = true, "it is set to "+quote(d.Value)
 	case profiles.EnvInjected:
-		a.yes, a.what = true, "a placeholder; the value, from "+d.Value+", goes out with requests to its hosts only"
+		a.yes, a.what = true, "a placeholder; its value, from "+d.Value+", is sent only with requests to its hosts"
 	default:
 		a.what, a.hint = "it is not passed", "--env "+shell.Quote(a.subject)+" passes it"
 	}

@@ -115,18 +115,18 @@ func changedText(e events.Changed) string {
 	path := printable(e.Path)
 	switch e.Kind {
 	case "stashed":
-		return path + " was set aside (protect " + printable(e.Why) + ")"
+		return path + " was quarantined (protected by " + printable(e.Why) + ")"
 	case "inert":
-		return path + " was made inert (" + printable(e.Why) + ")"
+		return path + " was quarantined (" + printable(e.Why) + ")"
 	}
 	return path + ": " + printable(e.What) + " (" + printable(e.Why) + ")"
 }
 
 func (s *past) print() {
 	if len(s.lines) == 0 {
-		printf("session %s has recorded nothing about it, no refusal and no change\n", s.entry.ID)
+		printf("session %s recorded no denial and no change of it\n", s.entry.ID)
 		printf("  started as: %s\n", commandLine(s.entry.Argv)) // its flags, which decided then, are none of the question's
-		printf("its policy, as far as it is known, says:\n")
+		printf("its policy, as far as it is recorded, says:\n")
 		return
 	}
 	printf("session %s:\n", s.entry.ID)

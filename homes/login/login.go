@@ -49,13 +49,13 @@ type Login struct {
 
 // Why a log-in stays where it is.
 var (
-	ErrSame     = errors.New("it is the log-in that was copied in")
+	ErrSame     = errors.New("the login was not renewed inside")
 	ErrNone     = errors.New("there is no log-in")
 	ErrFirst    = errors.New("it was made inside")
-	ErrOutside  = errors.New("the log-in outside has changed meanwhile")
-	ErrUnknown  = errors.New("whose it is nobody says")
+	ErrOutside  = errors.New("your own login changed during the run")
+	ErrUnknown  = errors.New("the service does not name its account")
 	ErrAnother  = errors.New("it is of another account or organisation")
-	ErrHeld     = errors.New("the agent outside is renewing its own")
+	ErrHeld     = errors.New("the agent on the host is renewing its login")
 	ErrDeclined = errors.New("not taken over")
 )
 
@@ -199,7 +199,7 @@ func (l *Login) exchange(ctx context.Context, t homes.Tokens) (next homes.Tokens
 		next.Refresh = t.Refresh // it goes on
 	}
 	if err != nil || next.Access == "" {
-		return next, a, fmt.Errorf("renew it at %s: an answer that nobody understands", request.URL.Host)
+		return next, a, fmt.Errorf("renew it at %s: unexpected answer", request.URL.Host)
 	}
 	if said.Expires > 0 {
 		next.Expires = time.Now().Add(time.Duration(min(said.Expires, 1<<31)) * time.Second)

@@ -69,6 +69,14 @@ func Fail(text string, hints ...string) int {
 	return Refused
 }
 
+// Allow is a refusal with the flags that would allow it, if there are any.
+func Allow(text, flags string) string {
+	if flags == "" {
+		return text
+	}
+	return text + " (to allow: " + flags + ")"
+}
+
 // Note adds to the mistakes one that is not printed.
 func Note(text, hint string) { Mistakes = append(Mistakes, Mistake{text, hint}) }
 

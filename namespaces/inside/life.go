@@ -63,7 +63,7 @@ func (l life) child() *copied { return (*copied)(unsafe.Pointer(&l[lifeChild])) 
 func withhold(p *Program, l life) (undo func(), err error) {
 	maps, err := procfs.Read("/proc/self/maps")
 	if err != nil {
-		return nil, fmt.Errorf("withhold memory from the copy: %w", err)
+		return nil, fmt.Errorf("withhold memory from the child: %w", err)
 	}
 	ranges, err := withheld(maps, unsafe.Pointer(p.shared), unsafe.Pointer(&l[0]))
 	if err != nil {
@@ -93,7 +93,7 @@ func withheld(maps []byte, shared, life unsafe.Pointer) ([]extent, error) {
 		m, ok := parseMap(bytes.TrimSuffix(line, []byte{'\n'}))
 		switch {
 		case !ok:
-			return nil, fmt.Errorf("withhold memory from the copy: /proc/self/maps: line %q", line)
+			return nil, fmt.Errorf("withhold memory from the child: /proc/self/maps: line %q", line)
 		case m.reserved:
 			continue
 		case !m.writable:
@@ -113,7 +113,7 @@ func withheld(maps []byte, shared, life unsafe.Pointer) ([]extent, error) {
 		open = false
 	}
 	if found == 0 {
-		return nil, fmt.Errorf("withhold memory from the copy: /proc/self/maps is not of this process")
+		return nil, fmt.Errorf("withhold memory from the child: /proc/self/maps is not of this process")
 	}
 	return ranges, nil
 }
@@ -123,7 +123,7 @@ func withheld(maps []byte, shared, life unsafe.Pointer) ([]extent, error) {
 func advise(ranges []extent, advice int) error {
 	for _, r := range ranges {
 		if _, _, err := unix.RawSyscall(unix.SYS_MADVISE, r.from, r.to-r.from, uintptr(advice)); err != 0 && err != unix.ENOMEM {
-			return fmt.Errorf("withhold memory from the copy: madvise %#x-%#x: %w", r.from, r.to, err)
+			return fmt.Errorf("withhold memory from the child: madvise %#x-%#x: %w", r.from, r.to, err)
 		}
 	}
 	return nil

@@ -109,7 +109,7 @@ func TestWithholdFails(t *testing.T) {
 		"an empty map": "", "the map of another process": "1000-2000 rw-p 0 0:0 0\n", "a line that is none": life + table + "1000 rw-p\n", "a blank line": life + "\n",
 	} {
 		_, err := withheld([]byte(maps), at(0x9000), at(0x7000))
-		require.ErrorContains(t, err, "withhold memory from the copy: /proc/self/maps", name)
+		require.ErrorContains(t, err, "withhold memory from the child: /proc/self/maps", name)
 	}
 	ranges, err = withheld([]byte("1000-2000 rw-p 0 0:0 0\n2000-3000 ---p 0 0:0 0\n5000-6000 rw-p 0 0:0 0\n"+life+"8000-8800 ---p 0 0:0 0\n"+table+
 		"a000-b000 rw-p 0 0:0 0\nb000-c000 r-xp 0 8:2 7 /lib/x\nc000-d000 rw-p 0 0:0 0\nd000-e000 ---p 0 8:2 7 /lib/x\ne000-f000 rw-p 0 0:0 0\n"), at(0x9000), at(0x7000))
@@ -132,7 +132,7 @@ func TestStartWithoutMap(t *testing.T) {
 	_, err := c.Start(Options{Control: c.control, Launcher: c.launcher})
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &was))
 	require.ErrorIs(t, err, unix.EMFILE)
-	require.ErrorContains(t, err, "withhold memory from the copy: open /proc/self/maps")
+	require.ErrorContains(t, err, "withhold memory from the child: open /proc/self/maps")
 	c.start(0) // control: the table has no fork in it, and ends
 	require.Equal(t, 125, c.wait().ExitStatus())
 }

@@ -39,7 +39,7 @@ const (
 // bind asks for the packets of our group, each as soon as it was refused.
 func bind() *batch {
 	w := &batch{}
-	w.message("ask for what is refused", unix.NFNL_SUBSYS_ULOG<<8|logConfig, unix.NLM_F_ACK, unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, logGroup)
+	w.message("subscribe to denied packets", unix.NFNL_SUBSYS_ULOG<<8|logConfig, unix.NLM_F_ACK, unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, logGroup)
 	w.attr(cfgCommand, commandBind)
 	w.attr(cfgMode, 0, 0, 0, snapshot, copyPacket, 0) // struct nfulnl_msg_config_mode
 	w.be32(cfgQueue, 1)

@@ -92,7 +92,7 @@ func (p *Plan) Prepare() *Prepared {
 func (q *Prepared) Open(fds []int) (*Net, error) {
 	n := &Net{Rules: q.plan.Rules, fds: fds}
 	if n.Rules != Reported {
-		n.Cause = errors.New("no more was planned")
+		n.Cause = errors.New("more sockets than planned")
 	}
 	if err := q.open(n); err != nil {
 		n.Close()
@@ -146,7 +146,7 @@ func (q *Prepared) open(n *Net) error {
 
 // errNoNetfilter says that the kernel has nothing that could be told of rules for
 // packets, or that a filter around pccrun, such as another pccrun's, refuses it.
-var errNoNetfilter = errors.New("no socket of netfilter's can be opened")
+var errNoNetfilter = errors.New("no netfilter socket can be opened")
 
 // isNetlink reports whether a descriptor is what [Plan.Sockets] asked for, and not
 // what stands in for it.
@@ -219,7 +219,7 @@ func bindTo(fd int, port uint16, options ...option) error {
 		return os.NewSyscallError("getsockopt", err)
 	} else if family == unix.AF_INET6 {
 		at = &unix.SockaddrInet6{Port: int(port)}
-		options = append(options, option{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0, "take both families"})
+		options = append(options, option{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0, "accept IPv4 and IPv6"})
 	}
 	for _, o := range options {
 		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
@@ -232,9 +232,9 @@ func bindTo(fd int, port uint16, options ...option) error {
 	return nil
 }
 
-// transparent lets a socket take what is on its way to any address, and answer
+// transparent lets a socket accept packets to any address, and answer
 // from there.
-var transparent = option{unix.IPPROTO_IP, unix.IP_TRANSPARENT, 1, "take what is on its way to any address"}
+var transparent = option{unix.IPPROTO_IP, unix.IP_TRANSPARENT, 1, "accept packets to any address"}
 
 func (n *Net) listen(fd int, port uint16) error {
 	if err := bindTo(fd, port, transparent); err != nil {
@@ -244,7 +244,7 @@ func (n *Net) listen(fd int, port uint16) error {
 }
 
 func (n *Net) ask(fd int) error {
-	info := option{unix.IPPROTO_IP, unix.IP_PKTINFO, 1, "tell who was asked"}
+	info := option{unix.IPPROTO_IP, unix.IP_PKTINFO, 1, "report the original destination"}
 	if HasIPv6() {
 		info.level, info.name = unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO
 	}

@@ -21,7 +21,7 @@ func (p *Plan) routes() *batch {
 	w := &batch{b: make([]byte, 0, 512), optional: true}
 	header := [16]byte{unix.AF_UNSPEC} // struct ifinfomsg; the index is the machine's int32
 	binary.NativeEndian.PutUint32(header[4:], loopback)
-	w.message("raise the size of packets", unix.RTM_NEWLINK, 0, header[:]...)
+	w.message("raise the MTU", unix.RTM_NEWLINK, 0, header[:]...)
 	for _, kind := range [...]uint16{unix.IFLA_GSO_MAX_SIZE, unix.IFLA_GRO_MAX_SIZE, unix.IFLA_GSO_IPV4_MAX_SIZE, unix.IFLA_GRO_IPV4_MAX_SIZE} {
 		w.ne32(kind, bigTCP)
 	}

@@ -111,17 +111,17 @@ func (p *Plan) ruleset(log bool) []*batch {
 	if len(ports) > 0 {
 		w.rule("own", "refuse the launcher's ports while it is stopped", w.port, match, w.tcp, w.newlyDead, w.reset)
 	}
-	w.rule("own", "leave the loopback alone", w.accept)
-	w.rule("capture", "refuse what is new while the launcher is stopped", w.tcp, w.newlyDead, w.reset)
+	w.rule("own", "accept loopback traffic", w.accept)
+	w.rule("capture", "deny new connections while the launcher is stopped", w.tcp, w.newlyDead, w.reset)
 	w.rule("capture", "capture connections", w.tcp, w.tproxy, w.accept)
-	w.rule("pre", "tell IPv4 apart", w.family(unix.NFPROTO_IPV4), w.field(unix.NFT_PAYLOAD_NETWORK_HEADER, 16, 4), w.vmap("four"))
-	w.rule("pre", "tell IPv6 apart", w.family(unix.NFPROTO_IPV6), w.field(unix.NFT_PAYLOAD_NETWORK_HEADER, 24, 16), w.vmap("six"))
-	w.rule("pre", "capture questions for names", w.port, w.is(0, 53), w.alive, w.tproxy, w.accept)
+	w.rule("pre", "match IPv4", w.family(unix.NFPROTO_IPV4), w.field(unix.NFT_PAYLOAD_NETWORK_HEADER, 16, 4), w.vmap("four"))
+	w.rule("pre", "match IPv6", w.family(unix.NFPROTO_IPV6), w.field(unix.NFT_PAYLOAD_NETWORK_HEADER, 24, 16), w.vmap("six"))
+	w.rule("pre", "capture DNS queries", w.port, w.is(0, 53), w.alive, w.tproxy, w.accept)
 	if log {
-		w.rule("pre", "report what is refused", w.limit, w.log)
+		w.rule("pre", "report denied packets", w.limit, w.log)
 	}
 	w.rule("pre", "refuse TCP", w.tcp, w.reset)
-	w.rule("pre", "refuse the rest", w.unreachable)
+	w.rule("pre", "deny the rest", w.unreachable)
 
 	w.sign()
 	if len(ports) > 1 {

@@ -117,7 +117,7 @@ func (i *Inspector) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	case i.cfg.Alive != nil && !i.cfg.Alive():
 		w.Header().Set("Connection", "close")
-		send(w, answer(r, http.StatusServiceUnavailable, [][2]string{{"error", "stopped"}, {"detail", "pccrun is stopped, and nothing leaves meanwhile"}}))
+		send(w, answer(r, http.StatusServiceUnavailable, [][2]string{{"error", "stopped"}, {"detail", "pccrun is stopped (SIGSTOP), and sends nothing until it continues"}}))
 		return
 	case r.Method == http.MethodConnect:
 		i.refuse(w, r, p, http.StatusMethodNotAllowed, "CONNECT within a connection")
@@ -314,7 +314,7 @@ func (i *Inspector) onResponse(resp *http.Response, ctx *goproxy.ProxyCtx) *http
 	}
 	if p != nil && len(p.back) > 0 && resp.StatusCode == http.StatusPartialContent {
 		resp.Body.Close()
-		ctx.Error = errors.New("the server answered with a part of what it was asked for")
+		ctx.Error = errors.New("the server sent only part of the response")
 		return p.failed(ctx)
 	}
 	resp.Header.Del("Alt-Svc") // no other way to the host is open
@@ -343,7 +343,7 @@ func (i *Inspector) onResponse(resp *http.Response, ctx *goproxy.ProxyCtx) *http
 	case ctx.Req.Method == http.MethodHead:
 	default:
 		resp.Body.Close()
-		ctx.Error = errors.New("the server answered in an encoding that it was not asked for: " + strconv.Quote(encoding))
+		ctx.Error = errors.New("the server used an encoding that was not requested: " + strconv.Quote(encoding))
 		return p.failed(ctx)
 	}
 	resp.Body = &filtered{Reader: reader(resp.Body, p.back), body: resp.Body, response: resp, passage: p}

@@ -105,7 +105,7 @@ func New(rules ...Rule) (*Set, error) {
 		}
 		for c := range s.candidates(r.example(), r.prefix.Addr(), r.ports[0].lo) {
 			if !c.deny && !c.Inspects() {
-				return nil, fmt.Errorf("rule %q: means nothing beside %q, which allows every request", r.text, c.text)
+				return nil, fmt.Errorf("rule %q: has no effect, because %q allows every request", r.text, c.text)
 			}
 		}
 	}
@@ -128,7 +128,7 @@ func (s *Set) add(r Rule) error {
 		s.any = append(s.any, r)
 	case kindGroup:
 		if r.name != "github" {
-			return fmt.Errorf("rule %q: the hosts of this group are not known here; name the host that your client is set up for, e.g. --allow HOST", r.text)
+			return fmt.Errorf("rule %q: the hosts of this group are unknown here; name the host of your client, e.g. --allow HOST", r.text)
 		}
 		for _, name := range githubHosts {
 			m := Rule{text: r.text, deny: r.deny, name: name, ports: []portRange{{443, 443}}}
@@ -321,7 +321,7 @@ func (s *Set) decideLocal(v Verdict) Verdict {
 			v.AllowWith = "--local " + strconv.Itoa(int(v.Port))
 		} else if v.Reason == ByDefault {
 			v.AllowWith = "--local localhost:" + strconv.Itoa(int(v.Port))
-			v.Detail = "the sandbox's own loopback needs no proxy, and the host's needs a rule"
+			v.Detail = "the loopback inside needs no proxy; a port of the host's loopback needs a rule"
 		}
 	}
 	return v
@@ -408,7 +408,7 @@ func (s *Set) DecideAddr(v Verdict, addr netip.Addr, own bool) Verdict {
 		return Verdict{Host: v.Host, Port: v.Port, Addr: addr, Reason: reason, Rule: rule, Detail: detail, AllowWith: with}
 	}
 	if !addr.IsValid() || addr.Zone() != "" || v.Addr.IsValid() && v.Addr != addr {
-		return no(BadAddr, v.Rule, "not the address that was decided on", "")
+		return no(BadAddr, v.Rule, "not the address that was checked", "")
 	}
 	for r := range s.covering(addr, v.Port) {
 		if r.deny && !r.Inspects() {

@@ -9,7 +9,7 @@ import (
 
 var (
 	errLength  = errors.New("not a host name: empty, a label over 63 bytes or a name over 253")
-	errChar    = errors.New("not a host name: a character that does not belong in one")
+	errChar    = errors.New("not a host name: invalid character")
 	errDot     = errors.New("not a host name: a dot that is not ASCII")
 	errIDNA    = errors.New("not a host name: not valid in IDNA")
 	errNumeric = errors.New("not a host name: the last label is a number, which some programs read as an address")

@@ -156,9 +156,9 @@ func widest(path string) string {
 }
 
 var (
-	errPathForm    = errors.New("the path does not begin with / or holds a character that does not belong in one")
-	errPathPercent = errors.New("the path holds a % that begins no escape")
-	errPathSegment = errors.New("the path holds an empty or dot segment, a backslash or a control character, maybe escaped")
+	errPathForm    = errors.New("the path does not begin with / or has an invalid character")
+	errPathPercent = errors.New("the path has a % without two hexadecimal digits")
+	errPathSegment = errors.New("the path has an empty or dot segment, a backslash or a control character (maybe escaped)")
 )
 
 // slash stands for a slash that was escaped: it does not end a segment. Paths
@@ -247,9 +247,9 @@ func parsePathGlob(path string) (string, error) {
 	case path == "":
 		return "", nil
 	case strings.Contains(path, "***"):
-		return "", errors.New("bad path: more than two * together")
+		return "", errors.New("bad path: more than two * in a row")
 	case strings.ContainsAny(path, "?"):
-		return "", errors.New("bad path: ? does not belong in a rule (queries are ignored)")
+		return "", errors.New("bad path: a rule has no ? (queries are ignored)")
 	}
 	canonical, err := canonicalPath(path)
 	if err != nil {

@@ -347,7 +347,7 @@ func (r *Rule) parseHostPorts(target string) error {
 		r.ports = append(r.ports, pr)
 	}
 	if r.kind == kindHost && !r.deny && slices.Contains(r.ports, portRange{0, 65535}) {
-		return errors.New("every port of the host is too much: name the ports")
+		return errors.New("all ports of the host are not allowed at once: name the ports")
 	}
 	return nil
 }
@@ -418,7 +418,7 @@ func (r *Rule) parseHost(host string) error {
 		return errors.New("localhost is the sandbox's own loopback; use host:PORT, or --local PORT, for the host's")
 	case r.deny:
 		if r.private {
-			return errors.New(`"private" means nothing in a deny`)
+			return errors.New(`"private" has no effect in deny`)
 		}
 		if r.kind == kindName {
 			r.kind = kindTree
@@ -431,7 +431,7 @@ func (r *Rule) parseHost(host string) error {
 
 func (r *Rule) noPrivate(what string) error {
 	if r.private {
-		return fmt.Errorf(`"private" means nothing with %s`, what)
+		return fmt.Errorf(`"private" has no effect with %s`, what)
 	}
 	return nil
 }
@@ -465,10 +465,10 @@ func (r *Rule) parsePrefix(text string) error {
 		return nil
 	}
 	if in := Inner(a); in != a && r.prefix.Bits() >= 16 {
-		return fmt.Errorf("%s leads to IPv4: write the address that it leads to, %s", r.prefix, in)
+		return fmt.Errorf("%s stands for an IPv4 address: write %s", r.prefix, in)
 	}
 	if g := guardOf(a); g.never && r.prefix.Bits() >= g.block.Bits() {
-		return fmt.Errorf("%s is %s and cannot be allowed; host:PORT opens a port of the host's loopback", r.prefix, g.class)
+		return fmt.Errorf("%s is %s and cannot be allowed; host:PORT allows a port of the host's loopback", r.prefix, g.class)
 	}
 	return nil
 }

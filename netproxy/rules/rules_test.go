@@ -263,11 +263,11 @@ func TestParseErrors(t *testing.T) {
 		"0.0.0.0:80":                   "this host",
 		"224.0.0.1":                    "multicast",
 		"host":                         "needs a port",
-		"host:*":                       "too much",
-		"private host:22":              `"private" means nothing`,
-		"private 10.0.0.0/8":           `"private" means nothing`,
-		"deny private a.com":           `"private" means nothing`,
-		"deny private *":               `"private" means nothing`,
+		"host:*":                       "all ports of the host",
+		"private host:22":              `"private" has no effect`,
+		"private 10.0.0.0/8":           `"private" has no effect`,
+		"deny private a.com":           `"private" has no effect`,
+		"deny private *":               `"private" has no effect`,
 		"private https://a.com":        "takes a host",
 		"private @npm":                 "a group takes no other words",
 		"@nope":                        "unknown group",
@@ -280,8 +280,8 @@ func TestParseErrors(t *testing.T) {
 		"[fe80::1%25eth0]":             "bad address",
 		"[fe80::1%eth0]":               "bad address",
 		"[::ffff:10.0.0.1]":            "write it as IPv4",
-		"[64:ff9b::a00:1]":             "leads to IPv4",
-		"[2002:7f00:1::]/48":           "leads to IPv4",
+		"[64:ff9b::a00:1]":             "stands for an IPv4 address",
+		"[2002:7f00:1::]/48":           "stands for an IPv4 address",
 		"10.0.0.1/8":                   "bits set below",
 		"10.0.0.0/33":                  "bad prefix length",
 		"10.0.0.0/08":                  "bad prefix length",
@@ -528,7 +528,7 @@ func TestInspection(t *testing.T) {
 			rs = append(rs, r)
 		}
 		_, err := New(rs...)
-		require.ErrorContains(t, err, "means nothing beside", pair)
+		require.ErrorContains(t, err, "has no effect, because", pair)
 	}
 }
 

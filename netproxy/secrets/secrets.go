@@ -37,7 +37,7 @@ func Placeholder(key []byte, what, secret string) (string, error) {
 	}
 	for i := range len(secret) {
 		if secret[i] <= ' ' || secret[i] >= 0x7f {
-			return "", errors.New("holds a character that does not belong in a header")
+			return "", errors.New("has a character that is invalid in a header")
 		}
 	}
 	prefix := secret[:prefixOf(secret)]
@@ -61,7 +61,7 @@ func Placeholder(key []byte, what, secret string) (string, error) {
 		}
 	}
 	if string(out) == secret {
-		return "", errors.New("is its own placeholder")
+		return "", errors.New("equals its placeholder")
 	}
 	return string(out), nil
 }

@@ -201,7 +201,7 @@ func (b *maker) file(w want) Proposal {
 	d := b.policy.Decide(w.What)
 	switch rule := d.Rule; {
 	case slices.ContainsFunc(b.machine.Own, func(dir string) bool { return within(dir, w.What) }):
-		p.Never = "it is pccrun's own"
+		p.Never = "it belongs to pccrun"
 	case rule.Origin.Source == b.machine.File && rule.Path == w.What && rule.Glob == "":
 		// The file's own rule for this path, as it is spelled there.
 		if key, err := strconv.Unquote(strings.TrimPrefix(rule.Origin.Key, "filesystem.")); err == nil {
@@ -215,11 +215,11 @@ func (b *maker) file(w want) Proposal {
 func (b *maker) review(d Denial, rule profiles.ProtectRule) Proposal {
 	p := Proposal{
 		Edit: profiles.Edit{Keys: []string{"protect", "review"}, Key: rule.Pattern}, Deed: Write, What: d.What, Reason: d.reason() + " on " + b.spell(d.What),
-		Ask: "a tool on the host would execute it later",
+		Ask: "a host tool would execute it later",
 	}
 	switch {
 	case rule.Origin.Source == "default":
-		p.Never = "it is pccrun's own: " + rule.Origin.Key
+		p.Never = "it belongs to pccrun: " + rule.Origin.Key
 	case rule.Origin.Source == b.machine.File:
 		p.Never = "your profile protects it, in line " + strconv.Itoa(rule.Origin.Line)
 	}
@@ -239,11 +239,11 @@ func (b *maker) ask(w want) string {
 		}
 		if rest, ok := strings.CutPrefix(w.What, b.policy.Home+"/"); ok {
 			if rest[0] == '.' {
-				return "programs on the host take it for their own"
+				return "programs on the host use it"
 			}
 			first, _, _ := strings.Cut(rest, "/")
 			if r, ok := b.policy.Protected(b.policy.Workspace + "/" + first); ok && !r.Review {
-				return "a tool on the host may execute it later"
+				return "a host tool may execute it later"
 			}
 			for _, dir := range [...]string{"bin", "go/bin"} {
 				if within(dir, rest) || within(rest, dir) {

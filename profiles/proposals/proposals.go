@@ -99,7 +99,7 @@ func Make(p *profiles.Policy, denials []Denial, m Machine) []Proposal {
 		case Variable:
 			list = append(list, Proposal{
 				Edit: profiles.Edit{Keys: []string{"environment", "pass"}, Key: d.What}, Deed: d.Deed, What: d.What, Reason: "named by " + d.Program,
-				Ask: "its value would be seen inside, and whether it was looked for nobody can tell",
+				Ask: "the command would see its value; whether it reads the variable is not recorded",
 			})
 		case Limit:
 			list = append(list, b.limit(d))
@@ -125,7 +125,7 @@ func few(list []Proposal) []Proposal {
 	})
 	for d := Read; d <= Limit; d++ {
 		if more[d] > 0 {
-			list = append(list, Proposal{Deed: d, What: [...]string{"files to read", "files to write", "sockets", "hosts", "variables", "limits"}[d], Never: strconv.Itoa(more[d]) + " more are not told"})
+			list = append(list, Proposal{Deed: d, What: [...]string{"files to read", "files to write", "sockets", "hosts", "variables", "limits"}[d], Never: strconv.Itoa(more[d]) + " more omitted"})
 		}
 	}
 	return list
@@ -153,7 +153,7 @@ func (b *maker) sockets(denials []Denial) (list []Proposal) {
 		name := strings.ToLower(path.Base(d.What))
 		for _, word := range [...]string{"docker", "podman", "containerd", "crio", "buildkit", "libvirt", "lxd", "incus", "snapd", "systemd", "bus", "agent", "keyring", "wayland", "x11", "pulse", "pipewire", "ssh"} {
 			if strings.Contains(name, word) || strings.Contains(strings.ToLower(d.What), "/"+word+"/") {
-				p.Ask = "what listens there does things outside the sandbox for whoever asks"
+				p.Ask = "the service there acts outside the sandbox for any client"
 				break
 			}
 		}
@@ -177,11 +177,11 @@ func (b *maker) hosts(denials []Denial) (list []Proposal) {
 		p := Proposal{Edit: profiles.Edit{Keys: []string{"network", key}, Key: d.What}, Deed: Host, What: d.What, Reason: d.reason()}
 		switch {
 		case d.Denied != "":
-			p.Never = "the rule " + d.Denied + " denies it, and no other can undo that"
+			p.Never = "the rule " + d.Denied + " denies it, and no other rule overrides that"
 		case !profiles.Printable(d.What):
-			p.Never = "its name cannot stand in a profile"
+			p.Never = "its name cannot be written in a profile"
 		case d.Local:
-			p.Ask = "it is a service of this machine, which may trust whoever reaches it"
+			p.Ask = "it is a service of this machine, which may trust every client"
 		case strings.HasPrefix(d.What, "private "):
 			p.Ask = "it is in your own network"
 		case d.Lookup && slices.ContainsFunc(all, func(o Denial) bool {
@@ -232,7 +232,7 @@ func (b *maker) limit(d Denial) Proposal {
 	p.Number = d.What == "pids" || d.What == "files"
 	switch {
 	case have <= 0 || 2*have < have:
-		p.Never = "there is none to widen"
+		p.Never = "there is no limit to raise"
 	case d.What == "memory" && b.machine.Memory > 0 && 2*have > b.machine.Memory:
 		p.Never = "twice " + profiles.LimitText(i, have) + " is more than this machine has"
 	}
@@ -251,7 +251,7 @@ func (b *maker) spell(name string) string {
 func unwritable(name string) string {
 	switch {
 	case !profiles.Printable(name) || strings.ContainsRune(name, '\ufffd'):
-		return "its name cannot stand in a profile"
+		return "its name cannot be written in a profile"
 	case strings.ContainsAny(name, "*?["):
 		return "in a profile its name would be a pattern"
 	}

@@ -30,11 +30,11 @@ var (
 func (b *maker) secret(name string) string {
 	p := b.policy
 	if name == "/" || within(name, p.Home) || within(name, p.Workspace) {
-		return "a home or the workspace is in it"
+		return "it contains a home or the workspace"
 	}
 	for _, dir := range [...]string{".config", ".local", ".local/share", ".local/state", ".cache", ".var"} {
 		if name == p.Home+"/"+dir {
-			return "programs of all kinds keep secrets in it"
+			return "many programs keep secrets in it"
 		}
 	}
 	for _, homes := range p.Homes {

@@ -6,8 +6,12 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 )
 
-// landlockRefer is the first version of Landlock that is used.
-const landlockRefer = 2
+// landlockRefer is the first version of Landlock that is used; landlockScope closes the
+// abstract sockets of others.
+const (
+	landlockRefer = 2
+	landlockScope = 6
+)
 
 // capturedGap is what programs do not get that know of no proxy.
 const capturedGap = "an address that a rule names, a port beyond the first sixteen and UDP are not captured, " +
@@ -50,7 +54,7 @@ func (r *plan) answer() []profiles.Answer {
 			if r.hidesFiles() || r.hidesPatterns() {
 				a = weak(
 					"mount namespace",
-					"a hidden file that the host replaces, or makes during the run, can be read",
+					"a hidden file that the host replaces or creates during the run can be read",
 					"hide its directory",
 				)
 			}
@@ -71,7 +75,7 @@ func (r *plan) answer() []profiles.Answer {
 			}
 		case profiles.FSProtect:
 			a = weak(
-				"pinned read-only mounts, a watch that sets new names aside, a last look",
+				"read-only mounts, quarantine of new names, post-run check",
 				"a protected file that the host replaces during the run can be changed",
 				"",
 			)
@@ -81,40 +85,55 @@ func (r *plan) answer() []profiles.Answer {
 		case profiles.FSOverlay:
 			a = missing(
 				"no overlay of the host's files is made for a container",
-				"--provider native makes them, or --read or --private in place of --overlay",
+				"use --provider native, or --read or --private instead of --overlay",
 			)
-		case profiles.NetAllowlist, profiles.NetAddress, profiles.NetDNS:
-			a = kept("no network")
-			if network {
-				a = kept("no network, a proxy over the container's one stream")
+		case profiles.NetAllowlist, profiles.NetAddress, profiles.NetDNS, profiles.NetTransparent:
+			if !r.ruled() {
+				a = missing(
+					"--docker-network "+r.provider.options.Network+" is a network of the engine, where no rule of pccrun applies",
+					"leave out --docker-network",
+				)
+				break
 			}
-		case profiles.NetTransparent:
-			a = weak(
-				"addresses of the loopback for names, listeners at the ports that rules name",
-				capturedGap,
-				"",
-			)
-			if !network {
-				a = kept("no network")
+			if a = kept("no network"); network && g == profiles.NetTransparent {
+				a = weak(
+					"addresses of the loopback for names, listeners at the ports that rules name",
+					capturedGap,
+					"",
+				)
+			} else if network {
+				a = kept("no network, a proxy over the container's stream")
 			}
 		case profiles.NetInject:
 			a = kept("a process of its own that reads the requests to its hosts")
-			if len(r.policy.Network.Inject) > 0 && !network {
-				a = missing("no host can be reached", "--allow HOST, which the secret goes out to")
+			if len(r.policy.Network.Inject) > 0 && !r.ruled() {
+				a = missing("pccrun cannot read requests in a network of the engine", "leave --docker-network out")
+			} else if len(r.policy.Network.Inject) > 0 && !network {
+				a = missing("no host can be reached", "--allow HOST of the secret")
 			}
 		case profiles.IPCUnix:
 			a = weak(
 				"private directories, covered sockets",
-				"a socket in a shown directory can be reached if the host binds it later, or bound it by a relative name or moved it",
-				"--runtime runsc lets nobody connect to a socket of the host",
+				"a socket in a shown directory can be reached if the host binds it later, moved it, or bound it by a relative path",
+				"--runtime runsc prevents connections to sockets of the host",
 			)
-			if gvisor {
-				a = kept("gVisor lets nobody connect to a socket of the host")
+			switch {
+			case gvisor:
+				a = kept("gVisor prevents connections to sockets of the host")
+			case r.provider.options.Network == hostNetwork && r.facts.Landlock < landlockScope:
+				a = missing("with --docker-network host, abstract sockets of the host can be reached", "leave it out")
 			}
 		case profiles.IPCSysV:
 			a = kept("ipc namespace")
 		case profiles.ProcIsolated:
-			a = kept("pid namespace")
+			a = weak(
+				"pid namespace",
+				"the user namespace is the machine's: processes inside have the user's own uid",
+				"--runtime runsc has another kernel",
+			)
+			if gvisor {
+				a = kept("gVisor's own processes")
+			}
 		case profiles.ProcNoSurvivors:
 			a = kept("pid namespace, which ends with the launcher's connection")
 		case profiles.SysFilter:
@@ -127,7 +146,7 @@ func (r *plan) answer() []profiles.Answer {
 		case profiles.PrivNone:
 			a = kept("no capability, no_new_privs")
 			if r.facts.Crash != "" && !gvisor {
-				a = missing("a crash inside starts the host's handler of core dumps ("+r.facts.Crash+")", "")
+				a = missing("a crash inside starts the host's core dump handler ("+r.facts.Crash+")", "")
 			}
 		case profiles.EnvScrub:
 			a = kept("an environment of its own, sent over a stream; pid 1 not dumpable")
@@ -136,21 +155,28 @@ func (r *plan) answer() []profiles.Answer {
 		case profiles.ResCPU:
 			a = limited(r.facts.CPUs, "control group of the engine", want.CPUs.Value)
 		case profiles.ResPids:
-			a = limited(r.facts.Pids, "control group of the engine", want.Pids.Value)
+			a = limited(r.facts.Pids, "control group of the engine, with room for the threads of pid 1", want.Pids.Value)
 			if gvisor && want.Pids.Value > 0 {
 				a = missing(
-					"the engine counts the threads of gVisor, and not the processes in it",
+					"the engine counts threads of gVisor, not processes inside",
 					"--runtime runc counts them",
 				)
 			}
 		case profiles.ResFiles:
-			a = kept("RLIMIT_NOFILE, RLIMIT_FSIZE")
+			a = weak(
+				"RLIMIT_NOFILE, RLIMIT_FSIZE",
+				"file watches and pending signals are counted with the user's own",
+				"--runtime runsc has another kernel, which counts",
+			)
+			if gvisor {
+				a = kept("RLIMIT_NOFILE, RLIMIT_FSIZE")
+			}
 		case profiles.ResDisk:
 			a = kept("no limit is set")
 			if want.Disk.Value > 0 {
 				a = weak(
 					"the size of each private tmpfs",
-					"each private directory has the size that all should have together",
+					"each private directory may take the whole --disk size",
 					"",
 				)
 			}
@@ -168,20 +194,20 @@ func (r *plan) answer() []profiles.Answer {
 		case profiles.InfoHost:
 			a = weak(
 				"uts namespace, own /proc and /sys",
-				"the table of mounts names the host's directories, /etc/passwd its users",
+				"the mount table names the host's directories, and /etc/passwd its users",
 				"",
 			)
 		case profiles.LaunchIntegrity:
 			a = weak(
 				"inodes compared by pid 1, one failing step ends the launch",
-				"pid 1 has the command's user, without a capability: the command can lower its limits, and so end itself",
+				"pid 1 runs as the command's user, so that the command can end it",
 				"",
 			)
 			if gvisor {
 				a = weak(
 					"mounts compared by pid 1, one failing step ends the launch",
-					"gVisor numbers files anew, so that no inode can be compared: a link that somebody puts in the way at that moment is followed; pid 1 has the command's user, which can end it",
-					"--runtime runc compares them",
+					"gVisor has its own inode numbers: birth times are compared where the file system has them, and a link that appears at that moment is followed; pid 1 runs as the command's user, which can end it",
+					"--runtime runc compares inodes",
 				)
 			}
 		default:

@@ -15,7 +15,17 @@
 // whose files are not this machine's is refused: a file of a random name decides.
 package docker
 
-import "fmt"
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/pccrun/pccrun/profiles"
+)
 
 // Name is what --provider calls it.
 const Name = "docker"
@@ -30,7 +40,32 @@ const (
 type Options struct {
 	Runtime string // "" for runc
 	Image   string // "" for the host's own system
+	Network string // "" for none: nothing but what the rules allow; bridge and host are the engine's own
 	Ask     bool   // the user wants to be asked about hosts, which is not built
+}
+
+// The networks that can be asked for, as engines name them.
+const (
+	noNetwork     = "none"
+	bridgeNetwork = "bridge"
+	hostNetwork   = "host"
+)
+
+// Complete takes what no flag says from the variables PARALLEL_CC_DOCKER_* and the file
+// ~/.parallel-cc/sandbox.json.
+func (o Options) Complete(environ *profiles.Host) (Options, error) {
+	var file struct {
+		Providers struct {
+			Docker struct{ Image, Network string }
+		}
+	}
+	path := filepath.Join(environ.Getenv("HOME"), ".parallel-cc", "sandbox.json")
+	if err := readJSON(path, &file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return o, err
+	}
+	o.Image = cmp.Or(o.Image, environ.Getenv("PARALLEL_CC_DOCKER_IMAGE"), file.Providers.Docker.Image)
+	o.Network = cmp.Or(o.Network, environ.Getenv("PARALLEL_CC_DOCKER_NETWORK"), file.Providers.Docker.Network)
+	return o, nil
 }
 
 // An EngineError says what is wrong with the engine, and what mends it.
@@ -51,3 +86,14 @@ func (e *EngineError) Unwrap() error { return e.Err }
 
 // Hint says what to do.
 func (e *EngineError) Hint() string { return e.Advice }
+
+func readJSON(path string, into any) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return &fs.PathError{Op: "parse", Path: path, Err: err}
+	}
+	return nil
+}

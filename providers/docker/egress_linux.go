@@ -40,6 +40,10 @@ type way struct {
 // leave plans the way out, and puts what belongs to it into the command's environment
 // and into what the engine binds. What it serves is served once pid 1 is ready.
 func (r *running) leave() (err error) {
+	if !r.ruled() {
+		r.inside.Env = inside.Texts(r.environ)
+		return nil
+	}
 	host := egress.Host{
 		Environ:  r.provider.host.Environ,
 		StateDir: r.provider.host.StateDir,
@@ -213,7 +217,7 @@ func (r *running) decided(w *way, event netproxy.Event) {
 	}
 	switch event.Kind {
 	case netproxy.Full:
-		r.observer.Warning(events.Warning{Text: "more connections at once than can be served: those beyond are reset"})
+		r.observer.Warning(events.Warning{Text: "too many connections at once: further ones are reset"})
 		return
 	case netproxy.Closed:
 		r.observer.Closed(closed)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"net"
@@ -12,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -36,10 +36,20 @@ func New(host providers.Host, options Options) (*Provider, error) {
 	if options.Runtime == "" {
 		options.Runtime = Runc
 	}
+	switch options.Network {
+	case "":
+		options.Network = noNetwork
+	case noNetwork, bridgeNetwork, hostNetwork:
+	default:
+		return nil, &EngineError{
+			Text:   "no such network: " + strconv.Quote(options.Network),
+			Advice: "--docker-network is none, bridge or host",
+		}
+	}
 	if options.Ask {
 		return nil, &EngineError{
 			Text:   "flag --ask: not built for containers yet",
-			Advice: "--allow RULE names what may be reached",
+			Advice: "--allow RULE allows a host",
 		}
 	}
 	p := &Provider{host: host, options: options}
@@ -106,7 +116,7 @@ func findEndpoint(host *profiles.Host) (endpoint, error) {
 	if err := readJSON(filepath.Join(dir, "contexts", "meta", id, "meta.json"), &meta); err != nil {
 		return endpoint{}, &EngineError{
 			Text:   "the context " + name + " of the docker client",
-			Advice: "docker context ls shows those that there are",
+			Advice: "docker context ls lists the contexts",
 			Err:    err,
 		}
 	}
@@ -121,17 +131,6 @@ func findEndpoint(host *profiles.Host) (endpoint, error) {
 func contextID(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return hex.EncodeToString(sum[:])
-}
-
-func readJSON(path string, into any) error {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(text, into); err != nil {
-		return &fs.PathError{Op: "parse", Path: path, Err: err}
-	}
-	return nil
 }
 
 func exists(path string) bool {
@@ -151,12 +150,13 @@ type Facts struct {
 	Pids     bool
 	Options  []string // its security options: "name=seccomp,profile=default"
 
-	Crash     string     // what a crash inside would feed, and no limit stops; "" for nothing
-	AsRoot    bool       // pccrun was started as root
-	Landlock  int        // ABI version of this machine's kernel, 0 for none
-	Root      []Entry    // of /
-	Submounts []Submount // file systems that are mounted below it
-	Texts     []string   // files that are covered with texts where they are there
+	Crash     string            // what a crash inside would feed, and no limit stops; "" for nothing
+	AsRoot    bool              // pccrun was started as root
+	Accounts  map[string]string // /etc/passwd and /etc/group, where it was
+	Landlock  int               // ABI version of this machine's kernel, 0 for none
+	Root      []Entry           // of /
+	Submounts []Submount        // file systems that are mounted below it
+	Texts     []string          // files that are covered with texts where they are there
 }
 
 // Entry is a name in the root directory.
@@ -237,6 +237,16 @@ func (f *Facts) look() error {
 		return err
 	}
 	f.Submounts = parseMountinfo(string(text))
+	if f.AsRoot {
+		f.Accounts = map[string]string{}
+		for _, path := range [...]string{"/etc/passwd", "/etc/group"} {
+			text, err := os.ReadFile(path)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			f.Accounts[path] = string(text)
+		}
+	}
 	for _, path := range covered {
 		if exists(path) {
 			f.Texts = append(f.Texts, path)
@@ -272,7 +282,7 @@ func (f *Facts) has(option string) bool {
 func elsewhere(address string, err error) error {
 	return &EngineError{
 		Text: "the engine " + address + " has other files than this machine", Err: err,
-		Advice: "--provider native runs here; an engine elsewhere would need a copy of the workspace, which is not built yet",
+		Advice: "--provider native runs here; an engine on another machine is not supported",
 	}
 }
 
@@ -286,7 +296,7 @@ func (p *Provider) unreached(err error) error {
 			case errors.Is(dial, unix.EACCES):
 				return &EngineError{
 					Text:   "no permission to use " + socket,
-					Advice: "the group that owns the socket is for those who may be root by it: join it (usermod -aG docker USER, then log in anew), or use a rootless engine (DOCKER_HOST)",
+					Advice: "join the socket's group, whose members can become root (usermod -aG docker USER, then log in again), or use a rootless engine (DOCKER_HOST)",
 				}
 			case errors.Is(dial, unix.ENOENT), errors.Is(dial, unix.ECONNREFUSED):
 				return &EngineError{

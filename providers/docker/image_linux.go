@@ -46,7 +46,7 @@ func (p *Provider) image(ctx context.Context, name string, layer []byte) error {
 	case err == nil && found.Config != nil && len(found.Config.Volumes) > 0:
 		return &EngineError{
 			Text:   "the image " + name + " declares volumes, which the engine would make writable",
-			Advice: "an image without VOLUME",
+			Advice: "use an image without VOLUME",
 		}
 	case err == nil:
 		return nil

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -34,6 +35,9 @@ const (
 // oomScore has the kernel end what is inside before the launcher.
 const oomScore = 200
 
+// ownTasks is room for the threads of pid 1, and of what becomes the command.
+const ownTasks = 16
+
 // sentryTasks is room for the threads of gVisor's kernel, which the engine counts
 // with the command's.
 const sentryTasks = 512
@@ -56,13 +60,23 @@ type plan struct {
 	home    string            // of pccrun's own, which is persistent; "" for none
 	homes   []namespaces.Stub // made in it, so that the engine need not
 
-	asRoot   bool            // the launcher is root's
+	asRoot   bool // the launcher is root's
+	roots    bool // and so is the workspace: its files are lent to an identity
+	lent     *namespaces.Plan
 	doors    map[string]bool // sockets and FIFOs of this machine
 	names    map[string]bool // paths at which something is mounted already
+	numbered []numbered      // what gVisor numbers anew
 	unlinked string          // a link that should be pinned and cannot be
 	masked   bool            // a single file is hidden
 	answers  []profiles.Answer
 	warnings []string
+}
+
+// numbered is a mount of [inside.Plan] whose number is this machine's.
+type numbered struct {
+	source   string
+	dev, ino uint64
+	mount    int
 }
 
 // file is what the launcher makes for the engine to bind: a directory, a link or a text.
@@ -96,8 +110,12 @@ func (p *Provider) Plan(
 	if f.AsRoot {
 		// Of an identity that owns nothing no file would be writable: no engine maps owners.
 		r.asRoot = true
-		if r.uid, r.gid, err = owner(policy.Workspace); err != nil {
+		uid, gid, err := owner(policy.Workspace)
+		if err != nil {
 			return nil, err
+		}
+		if r.roots = uid == 0; !r.roots {
+			r.uid, r.gid = uid, gid
 		}
 	}
 	for _, place := range found.Places {
@@ -109,7 +127,7 @@ func (p *Provider) Plan(
 	if policy.Attempts { // nothing is less protected for that
 		r.warnings = append(
 			r.warnings,
-			"what is tried of files and refused is not reported: nobody supervises the system calls of a container",
+			"denied file accesses are not reported: a container has no seccomp supervisor",
 		)
 	}
 	name := command.Label
@@ -134,6 +152,9 @@ func (p *Provider) Plan(
 	}
 	if err := r.mounts(mounts.Mounts); err != nil {
 		return nil, err
+	}
+	if r.roots {
+		r.borrow(mounts)
 	}
 	if err := r.command(found, command); err != nil {
 		return nil, err
@@ -174,10 +195,10 @@ func (r *plan) refuse() error {
 			Text:   "the engine maps users (rootless, or userns-remap), which is not built yet",
 			Advice: "DOCKER_HOST names another engine",
 		}
-	case r.uid == 0:
+	case r.uid == 0, r.roots && (r.runsc() || p.Workspace == "/"):
 		return &EngineError{
-			Text:   "the workspace " + p.Workspace + " is root's, and no command in a container runs as root",
-			Advice: "chown -R USER " + p.Workspace + ", or --provider native, which lends root's files to an identity of its own",
+			Text:   "the workspace " + p.Workspace + " belongs to root, and gVisor cannot map owners",
+			Advice: "--runtime runc lends them to an identity of its own, and so does --provider native; or chown -R USER " + p.Workspace,
 		}
 	case len(p.Without) > 0:
 		return &EngineError{Text: "--without: layers can be switched off with --provider native only"}
@@ -188,8 +209,8 @@ func (r *plan) refuse() error {
 		}
 	case p.ProtectStrict:
 		return &EngineError{
-			Text:   "protect.strict: nobody supervises the system calls of a container",
-			Advice: "without it, what is new under a protected name is set aside",
+			Text:   "protect.strict: a container has no seccomp supervisor",
+			Advice: "without it, new protected names are quarantined",
 		}
 	case len(p.Network.Publish) > 0:
 		return &profiles.Error{
@@ -200,18 +221,21 @@ func (r *plan) refuse() error {
 	case len(p.Network.Sockets) > 0 && r.runsc():
 		return &profiles.Error{
 			Origin: p.Network.Sockets[0].Origin,
-			Cause:  "docker: socket: gVisor lets nobody connect to a socket of the host",
+			Cause:  "docker: socket: gVisor prevents connections to sockets of the host",
 			Hint:   "--runtime runc does",
 		}
 	}
 	return nil
 }
 
+// ruled reports whether rules decide what is reached: the engine's own networks know none.
+func (r *plan) ruled() bool { return r.provider.options.Network == noNetwork }
+
 func (r *plan) runsc() bool { return r.provider.options.Runtime == Runsc }
 
 // container is what every run has.
 func (r *plan) container() error {
-	yes, none := true, "none"
+	no := false
 	r.config = container.Config{
 		Hostname: namespaces.Hostname, User: fmt.Sprintf("%d:%d", r.uid, r.gid), WorkingDir: "/",
 		AttachStdin: true, AttachStdout: true, AttachStderr: true, OpenStdin: true,
@@ -229,8 +253,8 @@ func (r *plan) container() error {
 	}
 	readOnly, masked := (&namespaces.Plan{}).KernelFiles()
 	r.host = container.HostConfig{
-		AutoRemove: true, Runtime: r.provider.options.Runtime, NetworkMode: container.NetworkMode(none),
-		LogConfig: container.LogConfig{Type: none}, ReadonlyRootfs: true, CapDrop: []string{"ALL"},
+		AutoRemove: true, Runtime: r.provider.options.Runtime, NetworkMode: container.NetworkMode(r.provider.options.Network),
+		LogConfig: container.LogConfig{Type: "none"}, ReadonlyRootfs: true, CapDrop: []string{"ALL"},
 		SecurityOpt: []string{
 			"no-new-privileges",
 		}, IpcMode: container.IPCModePrivate, CgroupnsMode: container.CgroupnsModePrivate,
@@ -238,10 +262,11 @@ func (r *plan) container() error {
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		Tmpfs:         map[string]string{}, MaskedPaths: masked, ReadonlyPaths: readOnly,
 	}
-	no := !yes
 	r.host.Init = &no
-	// Of a network namespace of its own: pid 1 is a name server, and listens where names are.
-	r.host.Sysctls = map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"}
+	if r.ruled() {
+		// Of a network namespace of its own: pid 1 is a name server, and listens where names are.
+		r.host.Sysctls = map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"}
+	}
 	return nil
 }
 
@@ -257,6 +282,9 @@ func (r *plan) bind(source, target string, readOnly, tree bool, dev, ino uint64)
 	})
 	m := inside.Mount{Path: target, Dev: dev, Ino: ino, ReadOnly: readOnly}
 	if r.runsc() {
+		if ino != 0 {
+			r.numbered = append(r.numbered, numbered{source, dev, ino, len(r.inside.Mounts)})
+		}
 		m.Dev, m.Ino = 0, 0 // it numbers files anew
 		// Its kernel refuses writes to all of a read-only tree, and its helper may not
 		// take a tree without what is mounted there (mount(2), EINVAL).
@@ -316,7 +344,7 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 			readOnly := m.ReadOnly || m.Kind != namespaces.Bind
 			r.bind(m.Source, m.Target, readOnly, m.Tree && !readOnly, m.Dev, m.Ino)
 		case namespaces.Persist:
-			if r.asRoot {
+			if r.asRoot && !r.roots {
 				return &EngineError{
 					Text:   "the persistent home " + m.Target + " is root's, and the command is not root",
 					Advice: "--home private, or start pccrun as the owner of " + r.policy.Workspace,
@@ -341,17 +369,55 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 		}
 	}
 	if !image {
+		if r.roots {
+			r.accounts()
+		}
 		r.system(list, around)
 	}
 	for _, path := range covered {
 		if !slices.Contains(r.facts.Texts, path) && !image || !ownsText(path) && image ||
-			r.policy.Decide(path).Access != profiles.Read {
+			r.policy.Decide(path).Access != profiles.Read ||
+			!r.ruled() && path == "/etc/resolv.conf" { // the engine's
 			continue
 		}
 		r.own(file{Name: "own" + strings.ReplaceAll(path, "/", "-"), Text: text(path), Mode: 0o444}, path)
 	}
 	r.inside.Writable = append(r.inside.Writable, "/dev", "/proc")
+	if r.runsc() {
+		for _, device := range [...]string{"/dev/fuse", "/dev/net/tun"} { // of its own kernel, and of no use
+			r.bind(filepath.Join(r.dir, "mask"), device, true, false, 0, 0)
+		}
+		r.points()
+	}
 	return nil
+}
+
+// points makes the directories in which gVisor's helper makes what it mounts on: it does
+// not see what is mounted inside alone, and what root makes in a directory of root's the
+// launcher could not remove.
+func (r *plan) points() {
+	made := map[string]bool{}
+	for _, f := range r.files {
+		made[f.Name] = true
+	}
+	for _, target := range slices.Sorted(maps.Keys(r.names)) {
+		source, at := "", "" // of the bind that it lies in
+		for _, m := range r.host.Mounts {
+			if m.Target != target && below(target, m.Target) && len(m.Target) > len(at) {
+				source, at = m.Source, m.Target
+			}
+		}
+		name, own := strings.CutPrefix(source, r.dir+"/")
+		if !own {
+			continue
+		}
+		for _, part := range strings.Split(strings.TrimPrefix(filepath.Dir(target), at), "/") {
+			if name = filepath.Join(name, part); !made[name] {
+				made[name] = true
+				r.files = append(r.files, file{Name: name, Dir: true, Mode: 0o755})
+			}
+		}
+	}
 }
 
 // ownsText reports whether the engine has a file of its own there in any image.
@@ -566,7 +632,7 @@ func (r *plan) limits() {
 		have.NanoCPUs = n * 1_000_000
 	}
 	if n := want.Pids.Value; n > 0 && r.facts.Pids {
-		n++ // pid 1
+		n += ownTasks
 		if r.runsc() {
 			n += sentryTasks
 		}
@@ -592,12 +658,12 @@ func (r *plan) limits() {
 func (r *plan) carried() error {
 	for _, m := range r.host.Mounts {
 		if !utf8.ValidString(m.Source) || !utf8.ValidString(m.Target) {
-			return &EngineError{Text: strconv.Quote(m.Target) + ": not UTF-8: the engine cannot be asked for it"}
+			return &EngineError{Text: strconv.Quote(m.Target) + ": not UTF-8, which the engine requires"}
 		}
 	}
 	for path := range r.host.Tmpfs {
 		if !utf8.ValidString(path) {
-			return &EngineError{Text: strconv.Quote(path) + ": not UTF-8: the engine cannot be asked for it"}
+			return &EngineError{Text: strconv.Quote(path) + ": not UTF-8, which the engine requires"}
 		}
 	}
 	return nil

@@ -146,7 +146,7 @@ func TestPlan(t *testing.T) {
 	assert.Equal(t, "abc", p.config.Labels[providers.LabelKey])
 	assert.EqualValues(t, p.policy.Resources.Memory.Value, p.host.Memory)
 	assert.EqualValues(t, p.policy.Resources.Memory.Value, p.host.MemorySwap)
-	assert.EqualValues(t, p.policy.Resources.Pids.Value+1, *p.host.PidsLimit)
+	assert.EqualValues(t, p.policy.Resources.Pids.Value+ownTasks, *p.host.PidsLimit)
 
 	work := p.mounted(t, "/home/u/w")
 	assert.False(t, work.ReadOnly)

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/egress"
+	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/inside"
@@ -43,6 +44,7 @@ type running struct {
 	id       string
 	session  *yamux.Session
 	oom      atomic.Bool
+	started  atomic.Bool
 	printed  sync.WaitGroup // what the command prints
 	way      *way
 
@@ -60,9 +62,14 @@ func (r *plan) Run(ctx context.Context, io providers.Stdio, o providers.Observer
 	if err := run.leave(); err != nil {
 		return result, err
 	}
-	defer run.egress.Abandon()
+	if run.egress != nil {
+		defer run.egress.Abandon()
+	}
 	defer func() { err = errors.Join(err, os.RemoveAll(r.dir)) }()
 	if err := run.furnish(); err != nil {
+		return result, err
+	}
+	if err := run.births(); err != nil {
 		return result, err
 	}
 	if err := r.provider.image(ctx, r.config.Image, r.layer); err != nil {
@@ -76,6 +83,24 @@ func (r *plan) Run(ctx context.Context, io providers.Stdio, o providers.Observer
 	result, err = run.follow(ctx)
 	result.Wall = time.Since(begun)
 	return result, err
+}
+
+// births notes when each file was made that gVisor shows under another number: what a
+// link leads to that somebody puts in the way was made at another time.
+func (r *running) births() error {
+	for _, n := range r.numbered {
+		var st unix.Statx_t
+		err := unix.Statx(unix.AT_FDCWD, n.source, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BTIME|unix.STATX_INO, &st)
+		switch {
+		case err != nil:
+			return &os.PathError{Op: "statx", Path: n.source, Err: err}
+		case uint64(st.Dev_major)<<32|uint64(st.Dev_minor) != n.dev || st.Ino != n.ino:
+			return &EngineError{Text: n.source + ": another file than the survey saw"}
+		case st.Mask&unix.STATX_BTIME != 0:
+			r.inside.Mounts[n.mount].Birth = st.Btime.Sec*1e9 + int64(st.Btime.Nsec)
+		}
+	}
+	return nil
 }
 
 // furnish makes the files that the engine binds.
@@ -113,7 +138,7 @@ func (r *plan) furnishHome() error {
 		case err == nil && info.Mode().Type() == map[survey.Node]os.FileMode{survey.Directory: os.ModeDir, survey.Link: os.ModeSymlink}[s.Node]:
 		case err == nil:
 			return &EngineError{
-				Text:   "~/" + s.Name + " in the persistent home is in the way of what is shown there: an earlier run has made it",
+				Text:   "~/" + s.Name + " in the persistent home blocks a mount; an earlier run made it",
 				Advice: "pccrun home lists the homes; remove " + filepath.Join(r.home, s.Name),
 			}
 		case !errors.Is(err, os.ErrNotExist):
@@ -176,7 +201,7 @@ func (r *plan) create(ctx context.Context) (string, error) {
 	case strings.Contains(text, "already in use"):
 		return "", &EngineError{
 			Text:   "the name pccrun-" + r.label + " is taken",
-			Advice: "pccrun gc takes away what a run has left",
+			Advice: "pccrun gc removes what a run left",
 			Err:    plain(err),
 		}
 	case client.IsErrConnectionFailed(err):
@@ -301,10 +326,19 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 		return result, err
 	}
 	e := &EngineError{Text: "the container ended before the command did"}
+	defer func() {
+		if r.started.Load() { // and was ended with it: 125 would say that it never ran
+			var text *EngineError
+			if errors.As(err, &text) {
+				r.observer.Warning(events.Warning{Text: text.Error(), Hint: text.Advice})
+			}
+			result, err = providers.Result{Killed: true, Signal: int(unix.SIGKILL)}, nil
+		}
+	}()
 	if line := said.String(); line != "" {
 		e.Err = errors.New(line)
 	} else if _, ping := c.Ping(context.Background(), client.PingOptions{}); ping != nil {
-		e.Text = "the engine went away during the run, and the container with it"
+		e.Text = "the engine stopped during the run, and the container with it"
 	}
 	return result, e
 }
@@ -364,15 +398,20 @@ func (r *running) talk(ctx context.Context) (*inside.Ended, error) {
 		case m.Hello != nil && m.Hello.Version != inside.Version:
 			return nil, fmt.Errorf("BUG: docker: pid 1 speaks version %d", m.Hello.Version)
 		case m.Hello != nil:
+			if err := r.lend(ctx); err != nil {
+				return nil, err
+			}
 			r.say(inside.Message{Plan: &r.inside})
 		case m.Ready != nil:
 			if err := r.judge(m.Ready); err != nil {
 				return nil, err
 			}
-			if r.way, err = r.serve(ctx); err != nil {
-				return nil, err
+			if r.egress != nil {
+				if r.way, err = r.serve(ctx); err != nil {
+					return nil, err
+				}
+				defer r.way.close()
 			}
-			defer r.way.close()
 			expected := 2 // of what the command prints
 			if r.inside.Terminal {
 				expected = 1
@@ -381,6 +420,7 @@ func (r *running) talk(ctx context.Context) (*inside.Ended, error) {
 			go r.streams(ctx, expected)
 			r.say(inside.Message{Go: true})
 		case m.Started:
+			r.started.Store(true)
 			r.observer.Started()
 			go r.forward()
 		case m.Failed != nil:
@@ -401,7 +441,7 @@ func (r *running) say(m inside.Message) {
 // keeps less is a start that came to nothing.
 func (r *running) judge(ready *inside.Ready) error {
 	less := func(what string) error {
-		return &EngineError{Text: "the container keeps less than was planned: " + what}
+		return &EngineError{Text: "the container keeps fewer guarantees than planned: " + what}
 	}
 	gvisor := strings.Contains(strings.ToLower(ready.Kernel), "gvisor")
 	switch {
@@ -428,7 +468,7 @@ func (r *running) failed(f *inside.Failed) error {
 		if image := r.provider.options.Image; image != "" {
 			return &EngineError{
 				Text:   "the image " + image,
-				Advice: "it is looked for in the image, by the PATH that the command gets",
+				Advice: "it is searched in the image, by the PATH of the command",
 				Err:    err,
 			}
 		}
@@ -457,6 +497,9 @@ func (r *running) streams(ctx context.Context, expected int) {
 		if err != nil {
 			r.printed.Add(-expected)
 			return
+		}
+		if r.way == nil && (kind == inside.Connection || kind == inside.Captured || kind == inside.Questions) {
+			kind = 0 // pid 1 was asked for none of them
 		}
 		if kind == inside.Stdout || kind == inside.Stderr || kind == inside.Terminal {
 			expected--

@@ -67,7 +67,7 @@ esac
 echo "pccrun: guarantee fs.hide: missing: none (required by default: x)" >&2
 echo "pccrun: guarantee res.pids: missing: too" >&2
 echo "pccrun: hint: mend that" >&2
-echo "pccrun: hint: --allow-missing fs.hide,res.pids runs although they are missing or weak" >&2
+echo "pccrun: hint: --allow-missing fs.hide,res.pids runs although they are not kept" >&2
 exit 125`)
 	r, err := Examine(context.Background(), Options{Launcher: at, Environ: os.Environ()})
 	require.NoError(t, err)

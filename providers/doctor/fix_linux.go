@@ -53,7 +53,7 @@ func (h *host) settings() []Fix {
 		steps = append(steps, Step{File: "/proc/sys/" + strings.ReplaceAll(name, ".", "/"), Content: value + "\n"})
 	}
 	if h.read("/proc/sys/kernel/unprivileged_userns_clone") == "0" {
-		why = append(why, "kernel.unprivileged_userns_clone is 0: users who are not root make no namespaces")
+		why = append(why, "kernel.unprivileged_userns_clone is 0: only root can make user namespaces")
 		set("kernel.unprivileged_userns_clone", "1")
 	}
 	for _, kind := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
@@ -74,7 +74,7 @@ func (h *host) apparmor() (Fix, bool) {
 	var why string
 	switch label := h.read("/proc/self/attr/current"); {
 	case h.read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1":
-		why = "AppArmor lets only programs that have a profile make user namespaces"
+		why = "AppArmor allows user namespaces only for programs with a profile"
 	case strings.HasSuffix(label, " (enforce)"):
 		why = "the AppArmor profile " + label + " confines pccrun"
 	default:
@@ -85,7 +85,7 @@ func (h *host) apparmor() (Fix, bool) {
 	if !h.guarded(at) {
 		// A profile for a file that the user can replace is one for
 		// whatever the user, or an agent, puts there.
-		f.Why += "; " + at + " can be replaced by others than root, so a copy is installed"
+		f.Why += "; " + at + " can be replaced by other users than root, so the fix installs a copy"
 		f.Steps = append(f.Steps, Step{Run: []string{"install", "-m", "755", at, installed}})
 		f.After = "run " + installed
 		at = installed
@@ -155,7 +155,7 @@ func (h *host) delegation(answers []profiles.Answer) (Fix, bool) {
 		command, _, _ = strings.Cut(command, "; or ")
 		f.Steps = []Step{{Run: []string{"sh", "-c", strings.ReplaceAll(command, "PID-OF-YOUR-SHELL", strconv.Itoa(os.Getppid()))}}}
 	case h.exists("/run/systemd/system") && !h.exists(fmt.Sprintf("/run/user/%d/bus", h.uid)):
-		f.Why += "; the user has no service manager of its own here"
+		f.Why += "; the user has no systemd user manager"
 		if h.look("apt-get") && !h.exists("/usr/lib/systemd/user/dbus.socket") {
 			f.Steps = append(f.Steps, Step{Run: []string{"apt-get", "install", "-y", "dbus-user-session"}})
 		}
@@ -172,7 +172,7 @@ func (h *host) delegation(answers []profiles.Answer) (Fix, bool) {
 }
 
 // ErrNotRoot says that a fix needs root, and that nobody could be asked.
-var ErrNotRoot = errors.New("needs root, and sudo is not there or wants a password")
+var ErrNotRoot = errors.New("needs root, and sudo is missing or asks for a password")
 
 // Apply makes the change, as root or by sudo(8). Asking for a password is up to
 // sudo, and only if there is a terminal.

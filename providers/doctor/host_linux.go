@@ -56,7 +56,7 @@ func (x *examiner) facts(ctx context.Context) []Fact {
 	keys := Fact{Name: "API keys", Value: "none is set"}
 	if names := Keys(x.environ); len(names) > 0 {
 		keys.Value = strings.Join(names, " ")
-		keys.Hint = "--env NAME passes one; without it none is seen inside, but by a profile that names it"
+		keys.Hint = "inside only with --env NAME or a profile that names it"
 	}
 	return append(list, keys)
 }
@@ -91,7 +91,7 @@ func docker(ctx context.Context) Fact {
 	}
 	version, err := ask(ctx, "docker", "version", "--format", "{{.Server.Version}}")
 	if err != nil || version == "" {
-		f.Value, f.Hint = "a client, and no daemon that answers this user", "start the daemon; whoever is in the group docker can be root here"
+		f.Value, f.Hint = "the client exists, but no daemon answers this user", "start the daemon; members of the group docker can become root"
 		return f
 	}
 	f.Value = "daemon " + version
@@ -214,7 +214,7 @@ func thisHost(launcher string) host {
 
 func (h *host) identity() string {
 	if h.uid == 0 {
-		return ", who is given up for one that owns nothing"
+		return "; runs drop root for an identity that owns nothing"
 	}
 	return ""
 }

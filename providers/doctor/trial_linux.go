@@ -141,7 +141,7 @@ func (x *examiner) layer(ctx context.Context, l look, runs bool) Trial {
 	if !runs {
 		t.Verdict = Refused
 		if _, _, ok := refusal(x.launch(ctx, off, "true")); ok {
-			t.Control = "runs without this layer"
+			t.Control = "the test runs without this protection"
 		}
 		return t
 	}
@@ -225,7 +225,7 @@ func (x *examiner) start(ctx context.Context, dir string, args ...string) launch
 	var exit *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
-		l.code, l.errors = 125, fmt.Sprintf("pccrun: the launcher did not come back within %s\n", patience)
+		l.code, l.errors = 125, fmt.Sprintf("pccrun: the launcher did not end within %s\n", patience)
 	case errors.As(err, &exit):
 		l.code = exit.ExitCode()
 	case err != nil:

@@ -77,7 +77,7 @@ func NewService(environ []string, o Options) *Service {
 	case s.key == "":
 		unusable("E2B_API_KEY is not set", "make a key at https://e2b.dev/dashboard?tab=keys, then: export E2B_API_KEY=e2b_…")
 	case get("E2B_VALIDATE_API_KEY") != "false" && !keyShape.MatchString(s.key):
-		unusable("E2B_API_KEY is no key of E2B's: want e2b_ and hexadecimal digits", "https://e2b.dev/dashboard?tab=keys shows it")
+		unusable("E2B_API_KEY: want e2b_ and hexadecimal digits", "https://e2b.dev/dashboard?tab=keys shows it")
 	}
 	for _, base := range []struct{ name, address string }{{"E2B_API_URL", s.control}, {"E2B_SANDBOX_URL", s.sandbox}} {
 		if base.address == "" {
@@ -103,17 +103,17 @@ func advise(e *remote.APIError) string {
 	case e.Status == http.StatusUnauthorized, e.Status == http.StatusForbidden:
 		return "E2B_API_KEY is not accepted: https://e2b.dev/dashboard?tab=keys shows the keys"
 	case e.Status == http.StatusTooManyRequests:
-		return "the account's limit is reached: pccrun gc ends sandboxes that nobody uses"
+		return "the account's limit is reached: pccrun gc removes unused sandboxes"
 	case e.Status == http.StatusPaymentRequired:
-		return "https://e2b.dev/dashboard shows what is owed"
+		return "see the billing page at https://e2b.dev/dashboard"
 	case e.Status == http.StatusServiceUnavailable:
-		return "E2B has no room at the moment: try again in a minute"
+		return "E2B has no capacity at the moment: try again in a minute"
 	case e.Status == http.StatusNotFound && strings.Contains(e.Message, "template"):
 		return "the dashboard lists the templates"
 	case e.Status == http.StatusInsufficientStorage:
-		return "the sandbox's disk is full: .pccrunignore leaves out what need not go"
+		return "the sandbox's disk is full: list files that need no upload in .pccrunignore"
 	case e.Status == http.StatusBadGateway:
-		return "the sandbox is gone: its time was up, or somebody ended it"
+		return "the sandbox does not exist any more: it timed out or was ended"
 	}
 	return ""
 }
@@ -225,7 +225,7 @@ func (s *Service) call(ctx context.Context, c *remote.Call, path string) (http.H
 // Ask asks for nothing that costs.
 func (s *Service) Ask(ctx context.Context) error {
 	var list []answered
-	_, err := s.call(ctx, &remote.Call{What: "ask whether the key is right", Method: http.MethodGet, Out: &list}, "/v2/sandboxes?limit=1")
+	_, err := s.call(ctx, &remote.Call{What: "check the key", Method: http.MethodGet, Out: &list}, "/v2/sandboxes?limit=1")
 	return err
 }
 
@@ -337,3 +337,6 @@ const (
 func (s *Service) Price(box *remote.Sandbox) float64 {
 	return perCPU*box.CPUs + perGiB*float64(box.MemoryMB)/1024
 }
+
+// Daemons is where envd listens.
+func (s *Service) Daemons() []uint16 { return []uint16{envdPort} }

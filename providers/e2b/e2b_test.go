@@ -23,11 +23,11 @@ func TestReady(t *testing.T) {
 	}{
 		"a key":             {[]string{key}, ""},
 		"none":              {nil, "provider e2b: E2B_API_KEY is not set"},
-		"no key of E2B's":   {[]string{"E2B_API_KEY=sk-1234"}, "provider e2b: E2B_API_KEY is no key of E2B's: want e2b_ and hexadecimal digits"},
+		"no key of E2B's":   {[]string{"E2B_API_KEY=sk-1234"}, "provider e2b: E2B_API_KEY: want e2b_ and hexadecimal digits"},
 		"unchecked":         {[]string{"E2B_API_KEY=sk-1234", "E2B_VALIDATE_API_KEY=false"}, ""},
-		"in the clear":      {[]string{key, "E2B_API_URL=http://api.example.com"}, "provider e2b: E2B_API_URL: http://api.example.com is not https: the key would be sent for all to read"},
+		"in the clear":      {[]string{key, "E2B_API_URL=http://api.example.com"}, "provider e2b: E2B_API_URL: http://api.example.com is not https: the key would be sent in clear text"},
 		"to this machine":   {[]string{key, "E2B_API_URL=http://localhost:3000"}, ""},
-		"sandboxes, openly": {[]string{key, "E2B_SANDBOX_URL=http://192.0.2.1"}, "provider e2b: E2B_SANDBOX_URL: http://192.0.2.1 is not https: the key would be sent for all to read"},
+		"sandboxes, openly": {[]string{key, "E2B_SANDBOX_URL=http://192.0.2.1"}, "provider e2b: E2B_SANDBOX_URL: http://192.0.2.1 is not https: the key would be sent in clear text"},
 		"the last one wins": {[]string{"E2B_API_KEY=x", key}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -162,8 +162,8 @@ const (
 // maxMessage bounds one message of a stream: envd reads 32 KiB at a time.
 const maxMessage = 8 << 20
 
-// Exec executes a program, follows what it prints, and connects anew where the connection
-// is lost meanwhile. What was printed in between is lost then: envd keeps none of it.
+// Exec executes a program and follows what it prints. A connection that is lost is not made
+// anew: envd keeps nothing of what was printed in between.
 func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec) (int, error) {
 	at, err := s.access(box)
 	if err != nil {
@@ -183,11 +183,7 @@ func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec)
 	}
 	f := &following{service: s, at: at, as: as, exec: e}
 	defer f.stop()
-	code, ended, err := f.stream(ctx, "Start", start, !e.Again)
-	for n := 0; err != nil && f.pid != 0 && ctx.Err() == nil && lost(err) && n < 5; n++ {
-		time.Sleep(time.Duration(n) * 200 * time.Millisecond)
-		code, ended, err = f.stream(ctx, "Connect", selected{Process: selector{Pid: f.pid}}, false)
-	}
+	code, ended, err := f.stream(ctx, start, !e.Again)
 	switch {
 	case ctx.Err() != nil:
 		return 0, context.Cause(ctx)
@@ -229,7 +225,7 @@ func (f *following) stop() {
 }
 
 // stream makes a call and reads its messages to the end.
-func (f *following) stream(ctx context.Context, method string, in any, once bool) (code int, ended bool, err error) {
+func (f *following) stream(ctx context.Context, in any, once bool) (code int, ended bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	text, err := json.Marshal(in)
@@ -242,7 +238,7 @@ func (f *following) stream(ctx context.Context, method string, in any, once bool
 	h.Set("Content-Type", "application/connect+json")
 	h.Set("Connect-Protocol-Version", "1")
 	h.Set("Keepalive-Ping-Interval", strconv.Itoa(int(ping/time.Second)))
-	call := &remote.Call{What: "execute", Method: http.MethodPost, URL: f.at.base + "/process.Process/" + method, Header: h, Raw: true, Once: once, Size: int64(len(frame)), Body: func() (io.ReadCloser, error) {
+	call := &remote.Call{What: "execute", Method: http.MethodPost, URL: f.at.base + "/process.Process/Start", Header: h, Raw: true, Once: once, Size: int64(len(frame)), Body: func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(frame)), nil
 	}}
 	response, err := f.service.api.Open(ctx, call)
@@ -251,7 +247,7 @@ func (f *following) stream(ctx context.Context, method string, in any, once bool
 	}
 	defer response.Body.Close()
 	if kind := response.Header.Get("Content-Type"); kind != "application/connect+json" {
-		return 0, false, fmt.Errorf("%s: execute: the answer is %q, and no stream: is a proxy in between?", Name, kind)
+		return 0, false, fmt.Errorf("%s: execute: the answer is %q and not a stream: is a proxy in between?", Name, kind)
 	}
 	quiet := time.AfterFunc(silence, func() { cancel(fmt.Errorf("nothing came for %s", silence)) })
 	defer quiet.Stop()

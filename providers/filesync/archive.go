@@ -96,9 +96,9 @@ func (a *archive) read(ctx context.Context, from io.Reader, put func(m *member, 
 		case err == io.EOF:
 			return a.finish(end)
 		case errors.Is(err, tar.ErrHeader) || errors.Is(err, tar.ErrFieldTooLong):
-			return &RefusedError{last, "what follows it is no member of a tar"}
+			return &RefusedError{last, "the next member is not valid tar"}
 		case errors.Is(err, io.ErrUnexpectedEOF):
-			return &RefusedError{last, "the archive is cut off"}
+			return &RefusedError{last, "the archive is truncated"}
 		case err != nil:
 			return err
 		}
@@ -112,7 +112,7 @@ func (a *archive) read(ctx context.Context, from io.Reader, put func(m *member, 
 		}
 		if err := a.add(m, put, r); err != nil {
 			if errors.Is(err, io.ErrUnexpectedEOF) {
-				return &RefusedError{last, "the archive is cut off"}
+				return &RefusedError{last, "the archive is truncated"}
 			}
 			return err
 		}
@@ -122,13 +122,13 @@ func (a *archive) read(ctx context.Context, from io.Reader, put func(m *member, 
 // finish looks at what follows the last member, and at what only all together tells.
 func (a *archive) finish(end *tail) error {
 	if end.ended {
-		return &RefusedError{"", "the archive is cut off"}
+		return &RefusedError{"", "the archive is truncated"}
 	}
 	buf := make([]byte, 32<<10)
 	for padding := 0; ; {
 		n, err := end.Read(buf)
 		if padding += n; len(bytes.Trim(buf[:n], "\x00")) > 0 || padding > maxPadding {
-			return &RefusedError{"", "something follows the end of the archive"}
+			return &RefusedError{"", "data after the end of the archive"}
 		}
 		if err == io.EOF {
 			break
@@ -208,12 +208,12 @@ func (a *archive) judge(h *tar.Header) (*member, error) {
 		name = strings.TrimSuffix(name, "/")
 	case tar.TypeSymlink:
 		if m.kind, m.target = workspace.Link, h.Linkname; m.target == "" {
-			return refuse("a link to nothing")
+			return refuse("an empty link target")
 		}
 	case tar.TypeLink:
 		m.kind = workspace.File
 		if m.hard = plainPath(h.Linkname); m.hard == "" {
-			return refuse("another name of nothing")
+			return refuse("a hard link without a target")
 		}
 	case tar.TypeChar, tar.TypeBlock:
 		return refuse("a device")
@@ -230,7 +230,7 @@ func (a *archive) judge(h *tar.Header) (*member, error) {
 	case h.Mode < 0:
 		return refuse("mode %o", h.Mode)
 	case h.ModTime.Unix() > 1<<33 || h.ModTime.Unix() < -1<<33:
-		return refuse("a time that no file has: %d", h.ModTime.Unix())
+		return refuse("invalid time: %d", h.ModTime.Unix())
 	case h.Size < 0:
 		return refuse("size %d", h.Size)
 	}
@@ -246,10 +246,10 @@ func (a *archive) judge(h *tar.Header) (*member, error) {
 		return refuse("%s", why)
 	}
 	if a.down.Asked != nil && !a.down.Asked[m.path] {
-		return refuse("nobody asked for it")
+		return refuse("it was not requested")
 	}
 	if lastMatch(ownNames, m.path, m.kind == workspace.Dir) != nil || strings.HasPrefix(m.path, stageName) {
-		return refuse("a name that pccrun uses itself")
+		return refuse("a reserved name of pccrun")
 	}
 	if rest, in := inGit(m.path); in {
 		var why string
@@ -259,7 +259,7 @@ func (a *archive) judge(h *tar.Header) (*member, error) {
 	}
 	_, of := inGit(m.hard)
 	if _, in := inGit(m.path); m.hard != "" && (in || of) {
-		return refuse("git makes no second names: who writes to the one changes the other")
+		return refuse("a hard link in a git directory")
 	}
 	return m, nil
 }
@@ -272,7 +272,7 @@ func (a *archive) add(m *member, put func(*member, io.Reader) error, body io.Rea
 	refuse := func(why string) error { return &RefusedError{m.path, why} }
 	if m.path == "." {
 		if a.members["."] != nil {
-			return refuse("it is there twice")
+			return refuse("duplicate name")
 		}
 		a.members["."] = m
 		return put(m, body)
@@ -301,7 +301,7 @@ func (a *archive) add(m *member, put func(*member, io.Reader) error, body io.Rea
 	if m.hard != "" {
 		to := a.members[m.hard]
 		if to == nil || to.kind != workspace.File || to.size < 0 {
-			return refuse("another name of what is no file in the archive before it")
+			return refuse("a hard link to a file that is not earlier in the archive")
 		}
 		if held := a.protected(to); held != "" {
 			why = held
@@ -310,7 +310,7 @@ func (a *archive) add(m *member, put func(*member, io.Reader) error, body io.Rea
 	}
 	if before := a.members[m.path]; before != nil {
 		if !before.implicit || m.kind != workspace.Dir {
-			return refuse("it is there twice")
+			return refuse("duplicate name")
 		}
 		before.implicit, before.mode, before.mtime = false, m.mode, m.mtime
 		return nil
@@ -328,7 +328,7 @@ func (a *archive) add(m *member, put func(*member, io.Reader) error, body io.Rea
 			if errors.Is(err, io.ErrUnexpectedEOF) {
 				return err
 			}
-			return refuse("git itself writes no such file, or it names a program or another place")
+			return refuse("git writes no such file, or it names a program or another directory")
 		}
 		body = bytes.NewReader(text)
 	}
@@ -342,7 +342,7 @@ func (a *archive) enter(m *member) error {
 	}
 	key := foldKey(m.path)
 	if other, taken := a.keys[key]; taken {
-		return &RefusedError{m.path, fmt.Sprintf("other systems take it for %q", other)}
+		return &RefusedError{m.path, fmt.Sprintf("other systems read it as %q", other)}
 	}
 	a.keys[key], a.members[m.path] = m.path, m
 	return nil

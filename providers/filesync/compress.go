@@ -85,7 +85,7 @@ type bounded struct {
 func (b *bounded) Read(p []byte) (int, error) {
 	n, err := b.r.Read(p)
 	if b.out += int64(n); b.out > ratioOf && b.out/maxRatio > b.in.n {
-		return 0, &RefusedError{"", fmt.Sprintf("the stream unfolds to more than %d times its size", maxRatio)}
+		return 0, &RefusedError{"", fmt.Sprintf("the stream expands to more than %d times its size", maxRatio)}
 	}
 	return n, err
 }

@@ -6,7 +6,7 @@ import "errors"
 const stageName = ".pccrun-extract"
 
 // ErrBusy says that another extraction works on the same directory.
-var ErrBusy = errors.New("another extraction works on it")
+var ErrBusy = errors.New("another extraction into it is running")
 
 // An Extracted is what an extraction made.
 type Extracted struct {

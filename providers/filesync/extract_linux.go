@@ -144,7 +144,7 @@ func (x *extraction) lock(base int) error {
 		switch {
 		case err != nil:
 		case int(st.Uid) != os.Geteuid() || st.Mode&0o777 != 0o700:
-			err = fmt.Errorf("%s: it is not pccrun's: remove it", stageName)
+			err = fmt.Errorf("%s: not made by pccrun: remove it", stageName)
 		default:
 			err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
 		}
@@ -440,9 +440,9 @@ func (x *extraction) plan(a *archive) (units []unit, err error) {
 			if now.Mode&unix.S_IFMT == unix.S_IFDIR && m.kind == workspace.Dir {
 				continue
 			}
-			return nil, &RefusedError{rel, "something of that name stands there already"}
+			return nil, &RefusedError{rel, "it exists already"}
 		} else if err != unix.ENOENT {
-			return nil, &RefusedError{rel, "it lies below what stands there: " + err.Error()}
+			return nil, &RefusedError{rel, "it is below an existing " + err.Error()}
 		}
 		if err := x.stat(x.tree, rel, &st); err != nil {
 			return nil, err

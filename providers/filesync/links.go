@@ -13,7 +13,7 @@ const maxExpansions = 40
 // at a path, if it is a link. What is not there counts as a directory: it may become one.
 func linkTrouble(rel, target string, look func(rel string) (target string, isLink bool)) string {
 	if target == "" || len(target) > maxPath || strings.IndexByte(target, 0) >= 0 {
-		return "the link leads nowhere that there can be"
+		return "the link has an impossible target"
 	}
 	var at []string
 	if dir := parentOf(rel); dir != "" {
@@ -22,7 +22,7 @@ func linkTrouble(rel, target string, look func(rel string) (target string, isLin
 	rest := target
 	for expanded := 0; rest != ""; {
 		if rest[0] == '/' {
-			return "the link leads out: " + target
+			return "the link leads outside: " + target
 		}
 		var name string
 		name, rest, _ = strings.Cut(rest, "/")
@@ -32,12 +32,12 @@ func linkTrouble(rel, target string, look func(rel string) (target string, isLin
 			continue
 		case name == "..":
 			if len(at) == 0 {
-				return "the link leads out: " + target
+				return "the link leads outside: " + target
 			}
 			at = at[:len(at)-1]
 			continue
 		case readsAsGit(name):
-			return "the link leads into a repository's own directory: " + target
+			return "the link leads into a .git directory: " + target
 		case len(at) >= 2*maxDepth:
 			return "the link leads too deep: " + target
 		}
@@ -54,7 +54,7 @@ func linkTrouble(rel, target string, look func(rel string) (target string, isLin
 		}
 		at = at[:len(at)-1]
 		if next == "" || next[0] == '/' {
-			return "the link leads out, through another: " + target
+			return "the link leads outside through another link: " + target
 		}
 		if rest != "" {
 			next += "/" + rest

@@ -115,16 +115,16 @@ func (m *Manifest) Judge(set *changes.Set, now map[string]map[string]string) (ke
 			if c.After == nil {
 				continue
 			}
-			why = "what stands there did not go up"
+			why = "the host has a file there that was not uploaded"
 		case c.Before == nil && item != nil:
-			c.Conflict = "removed on the host since it went up"
+			c.Conflict = "removed on the host since the upload"
 		case item != nil:
 			c.Conflict = stood(&item.Entry, c.Before)
 		default:
 			if line := ignored(c.Path, c.After.Kind == workspace.Dir); line != "" {
 				why = "left out by " + line
 			} else if i := slices.IndexFunc(m.Left, func(l Left) bool { return strings.HasPrefix(c.Path, l.Path+"/") }); i >= 0 {
-				why = "it lies in what did not go up: " + m.Left[i].Path
+				why = "it is in a directory that was not uploaded: " + m.Left[i].Path
 			}
 		}
 		if why != "" {
@@ -187,7 +187,7 @@ func (m *Manifest) whole(set changes.Set, held []Held) (changes.Set, []Held) {
 		if c.Before == nil || c.Before.Kind != workspace.Dir || c.After != nil && c.After.Kind == workspace.Dir || !stays[c.Path] {
 			return false
 		}
-		held = append(held, Held{c, "something in it did not go up"})
+		held = append(held, Held{c, "it has files that were not uploaded"})
 		return true
 	})
 	return set, held
@@ -195,7 +195,7 @@ func (m *Manifest) whole(set changes.Set, held []Held) (changes.Set, []Held) {
 
 // stood says how what stands is not what went up, "" if it is.
 func stood(then, now *changes.Entry) string {
-	const changed = "changed on the host since it went up"
+	const changed = "changed on the host since the upload"
 	switch {
 	case then.Kind != now.Kind || then.Mode != now.Mode:
 		return changed

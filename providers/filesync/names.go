@@ -47,9 +47,9 @@ func nameTrouble(name string) string {
 	for _, c := range name {
 		switch {
 		case unicode.IsControl(c), unicode.Is(unicode.Bidi_Control, c), c == 0x2028, c == 0x2029, c == 0xfeff, c >= 0xe0000 && c <= 0xe007f, c == utf8.RuneError:
-			return fmt.Sprintf("a terminal would not show it as it is: U+%04X", c)
+			return fmt.Sprintf("it has a character that terminals do not show: U+%04X", c)
 		case c == '\\' || c == ':':
-			return fmt.Sprintf("Windows takes %q for a part of a path", c)
+			return fmt.Sprintf("Windows reads %q as part of a path", c)
 		}
 	}
 	if end := name[len(name)-1]; end == '.' || end == ' ' {

@@ -49,7 +49,7 @@ func (e *LimitError) Error() string { return e.What }
 
 // Hint says what to do about it.
 func (e *LimitError) Hint() string {
-	hint := "name what need not go in .pccrunignore, or raise --max-size and --max-files"
+	hint := "list files that need no upload in .pccrunignore, or raise --max-size and --max-files"
 	if len(e.Largest) > 0 {
 		hint += "; most is in " + strings.Join(e.Largest, ", ")
 	}
@@ -237,7 +237,7 @@ func (w *walk) name(root *os.Root, dir, name string, ignored bool) error {
 	l.Why, l.notable = w.why(rel, name, info)
 	key := foldKey(rel)
 	if other, taken := w.keys[key]; l.Why == "" && taken {
-		l.Why, l.notable = "other systems take it for "+other, true
+		l.Why, l.notable = "other systems read it as "+other, true
 	}
 	if l.Why == "" {
 		byGit := ignored
@@ -291,13 +291,13 @@ func (w *walk) name(root *os.Root, dir, name string, ignored bool) error {
 	return w.dir(sub, rel, ignored)
 }
 
-var errMoved = errors.New("it was replaced while it was looked at")
+var errMoved = errors.New("it was replaced while it was read")
 
 // why says what keeps a path from going up, whatever git makes of it, and whether that is to be
 // told: it would be missed.
 func (w *walk) why(rel, name string, info fs.FileInfo) (why string, tell bool) {
 	if name == ".git" {
-		return "a repository's own directory", false
+		return "a .git directory", false
 	}
 	if why := excludedAlways(rel, info.IsDir()); why != "" {
 		return why, false

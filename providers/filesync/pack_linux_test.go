@@ -180,10 +180,10 @@ func TestWhatGoes(t *testing.T) {
 	}
 	require.Equal(t, map[string]string{
 		".env": "may hold keys: .env*", "sub/.env.local": "may hold keys: .env*", "id_rsa": "may hold keys: id_rsa", "cert.PEM": "may hold keys: *.pem",
-		".git": "a repository's own directory", "x.log": ".gitignore:1", "build/out": "git ignores the directory", "videos": ".e2bignore:1", "sub/private": "sub/.pccrunignore:1",
-		"CON.txt": "Windows has a device of that name", "a:b": "Windows takes ':' for a part of a path", "README": "the user's ignore file:1",
-		"out": "the link leads out: ../outside", "abs": "the link leads out: /etc/passwd", "gitlink": "the link leads into a repository's own directory: .git/x",
-		"through": "the link leads out: dirl/../../outside", "fifo": "neither a file, a directory nor a link",
+		".git": "a .git directory", "x.log": ".gitignore:1", "build/out": "git ignores the directory", "videos": ".e2bignore:1", "sub/private": "sub/.pccrunignore:1",
+		"CON.txt": "Windows has a device of that name", "a:b": "Windows reads ':' as part of a path", "README": "the user's ignore file:1",
+		"out": "the link leads outside: ../outside", "abs": "the link leads outside: /etc/passwd", "gitlink": "the link leads into a .git directory: .git/x",
+		"through": "the link leads outside: dirl/../../outside", "fifo": "neither a file, a directory nor a link",
 	}, why)
 	// What goes up is extracted.
 	_, err := Extract(t.Context(), filepath.Join(top, "to"), bytes.NewReader(b), Down{})
@@ -364,7 +364,7 @@ func TestJudge(t *testing.T) {
 		}
 	}
 	require.Equal(t, map[string]string{
-		".gitignore": "M .gitignore", "same": "M same", "modified": "M modified", "removed": "D removed", "raced": "M raced: changed on the host since it went up",
+		".gitignore": "M .gitignore", "same": "M same", "modified": "M modified", "removed": "D removed", "raced": "M raced: changed on the host since the upload",
 		"moved2": "R moved2 from moved", "new": "A new", "dir/x": "D dir/x", "whole": "D whole", "whole/x": "D whole/x", "whole2": "A whole2", "whole2/x": "A whole2/x",
 	}, got)
 	why := map[string]string{}
@@ -372,14 +372,14 @@ func TestJudge(t *testing.T) {
 		why[h.Change.Path] = h.Why
 	}
 	require.Equal(t, map[string]string{
-		".env": "what stands there did not go up", "ignored": "what stands there did not go up", "node_modules": "left out by .gitignore:2", "node_modules/x": "left out by .gitignore:2",
-		"later": "left out by .gitignore:1", "dir": "something in it did not go up",
+		".env": "the host has a file there that was not uploaded", "ignored": "the host has a file there that was not uploaded", "node_modules": "left out by .gitignore:2", "node_modules/x": "left out by .gitignore:2",
+		"later": "left out by .gitignore:1", "dir": "it has files that were not uploaded",
 	}, why)
 
 	// What the host took away in between is no new file.
 	m := &Manifest{Items: []Item{{"x", changes.Entry{Kind: workspace.File}}}}
 	kept, _ = m.Judge(&changes.Set{Changes: []changes.Change{{Path: "x", After: &changes.Entry{}}}}, nil)
-	require.Equal(t, "removed on the host since it went up", kept.Changes[0].Conflict)
+	require.Equal(t, "removed on the host since the upload", kept.Changes[0].Conflict)
 	// Nor does a move of what did not go up take it away.
 	kept, held = m.Judge(&changes.Set{Changes: []changes.Change{{Path: "y", From: "secret", Before: &changes.Entry{}, After: &changes.Entry{}}}}, nil)
 	require.Empty(t, held)

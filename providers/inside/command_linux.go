@@ -137,7 +137,7 @@ func (p *place) start() (wait func() *Ended, step string, err error) {
 	if err := json.NewDecoder(told).Decode(&f); err == nil {
 		return nil, f.Step, f.err()
 	} else if !errors.Is(err, io.EOF) {
-		return nil, "hear of the command's start", err
+		return nil, "wait for the command's start", err
 	}
 	told.Close()
 	if d := p.plan.Deadline; d > 0 {

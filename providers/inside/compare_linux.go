@@ -39,6 +39,15 @@ func compare(mounts []Mount) error {
 		if m.Ino != 0 && (m.Dev != dev || m.Ino != st.Ino) {
 			return fmt.Errorf("%s: another file than the survey saw", m.Path)
 		}
+		if m.Birth != 0 {
+			var x unix.Statx_t
+			if err := unix.Statx(unix.AT_FDCWD, m.Path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BTIME, &x); err != nil {
+				return &os.PathError{Op: "statx", Path: m.Path, Err: err}
+			}
+			if x.Btime.Sec*1e9+int64(x.Btime.Nsec) != m.Birth {
+				return fmt.Errorf("%s: another file than the survey saw, made at another time", m.Path)
+			}
+		}
 		switch ro, is := table[m.Path]; {
 		case !is:
 			return fmt.Errorf("%s: nothing is mounted there", m.Path)

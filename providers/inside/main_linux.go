@@ -28,10 +28,16 @@ func Main(args []string) int {
 	switch {
 	case len(args) == 1 && args[0] == Stage:
 		return stage()
+	case len(args) == 2 && args[0] == Attach:
+		return attach(args[1])
+	case len(args) == 2 && args[0] == Serving:
+		return serveElsewhere(args[1])
+	case len(args) > 1 && args[0] == Reach:
+		return reach(args[1:])
 	case len(args) > 0:
 		return complain("inside", errors.New("no arguments are taken"))
 	case os.Getpid() != 1:
-		return complain("inside", errors.New("this is for the first process of a container, which pccrun starts"))
+		return complain("inside", errors.New("pccrun starts this verb as the first process of a container"))
 	}
 	// Handled, they are the default's again in the command: what is ignored would stay so.
 	signal.Notify(

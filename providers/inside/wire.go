@@ -133,6 +133,7 @@ func Texts(list []string) []Text {
 type Mount struct {
 	Path     string
 	Dev, Ino uint64 // 0: not compared
+	Birth    int64  // when the file was made, in nanoseconds; 0: not compared
 	ReadOnly bool
 }
 
@@ -159,6 +160,12 @@ type Message struct {
 	Signal  int     `json:",omitempty"`
 	Size    *[2]int `json:",omitempty"` // columns, rows
 	Ended   *Ended  `json:",omitempty"`
+
+	// Of a place elsewhere.
+	Remote *Remote `json:",omitempty"`
+	Trial  *Trial  `json:",omitempty"`
+	Event  Event   `json:",omitempty"`
+	Done   *Done   `json:",omitempty"`
 }
 
 // Hello is the first message.

@@ -58,14 +58,14 @@ func (r *Planned) answers() []profiles.Answer {
 			case r.Plan.Folding.Dir != "" && (hidesPatterns(p) || !r.Plan.Folding.Covered && r.Plan.HidesFiles()):
 				a = missing(folded(r.Plan.Folding, ".ENV is read where .env is hidden", g))
 			case p.Strict && len(r.Plan.Readable) == 0:
-				a = weak(by, "Landlock, the second layer of strict, is not there: the kernel has none, or nested leaves it off", "a kernel with Landlock (Linux 5.19)")
+				a = weak(by, "strict needs Landlock, which the kernel lacks or nested switches off", "a kernel with Landlock (Linux 5.19)")
 			case p.Strict && !p.Nested && alone == "":
 			case p.Strict && !p.Nested && (r.Plan.HidesFiles() || r.hidesLater()):
-				a = weak(by, "in "+alone+", which may be written, mounts alone hide: a hidden file that the host replaces can be read by a command that waits for it, one that it makes during the run for good", "hide its directory")
+				a = weak(by, "in "+alone+" is writable, so only mounts hide files there: a command that waits can read a hidden file for a moment when the host replaces it, and permanently when the host creates it during the run", "hide its directory")
 			case p.Nested && r.Plan.HidesFiles():
-				a = weak(by, "a hidden file that the host replaces stays open in a mount namespace that the command has made", "hide its directory")
+				a = weak(by, "a hidden file that the host replaces can be read in a mount namespace that the command made", "hide its directory")
 			case r.Plan.HidesFiles() || r.hidesLater():
-				a = weak(by, "a hidden file that the host replaces can be read by a command that waits for it, one that it makes during the run for good", "hide its directory")
+				a = weak(by, "a command that waits can read a hidden file for a moment when the host replaces it, and permanently when the host creates it during the run", "hide its directory")
 			}
 		case profiles.FSReadonly:
 			a = kept("read-only mounts, Landlock")
@@ -76,11 +76,11 @@ func (r *Planned) answers() []profiles.Answer {
 			a = kept("nodev and nosuid mounts, Landlock, seccomp")
 			switch inner := r.Plan.ReadInWritable(); {
 			case p.Nested:
-				a = missing("without Landlock, which nested leaves off, a FIFO in a shown directory outside the workspace can be written", "")
+				a = missing("without Landlock, which nested switches off, FIFOs in shown directories outside the workspace can be written", "")
 			case r.Plan.Landlock == 0:
 				a = weak("nodev and nosuid mounts, seccomp", "a FIFO of the host can be written", "a kernel with Landlock (Linux 5.19)")
 			case inner != "" && !r.Plan.Opens(inner):
-				a = weak("nodev and nosuid mounts, Landlock, seccomp", "a FIFO below "+inner+" can be written: it lies in a directory that is writable", "")
+				a = weak("nodev and nosuid mounts, Landlock, seccomp", "a FIFO below "+inner+" can be written: its directory is writable", "")
 			}
 		case profiles.FSProtect:
 			mechanism := protectMechanism
@@ -92,7 +92,7 @@ func (r *Planned) answers() []profiles.Answer {
 				a = weak(mechanism, gap, "")
 			}
 			if r.Plan.Folding.Dir != "" {
-				a = missing(folded(r.Plan.Folding, "what is written to .VSCODE a tool finds as .vscode", g))
+				a = missing(folded(r.Plan.Folding, "a file written as .VSCODE is found as .vscode", g))
 			}
 		case profiles.FSOverlay:
 			a = kept("overlayfs in the sandbox's user namespace") // the set-up is the trial: see overlayMissing
@@ -114,7 +114,7 @@ func (r *Planned) answers() []profiles.Answer {
 				a = missing(cause, hint)
 			}
 		case profiles.IPCUnix:
-			a = weak("private directories, covered sockets", "a socket in a shown directory can be reached if the host binds it later, or bound it by a relative name or moved it", "")
+			a = weak("private directories, covered sockets", "a socket in a shown directory can be reached if the host binds it later, moved it, or bound it by a relative path", "")
 		case profiles.IPCSysV:
 			a = kept("ipc namespace, session keyring")
 		case profiles.ProcIsolated:
@@ -135,7 +135,7 @@ func (r *Planned) answers() []profiles.Answer {
 		case profiles.PrivNone:
 			a = kept("empty capability sets, no_new_privs")
 			if h := r.Plan.CoreHandler; h != "" {
-				a = missing("a crash inside starts the host's handler of core dumps ("+h+")", coreHint(h))
+				a = missing("a crash inside starts the host's core dump handler ("+h+")", coreHint(h))
 			}
 		case profiles.EnvScrub:
 			a = kept("an environment of its own, pid 1 not dumpable")
@@ -146,9 +146,9 @@ func (r *Planned) answers() []profiles.Answer {
 		case profiles.ResDisk:
 			a = kept("size of the private tmpfs")
 			if slices.ContainsFunc(r.Plan.Mounts, func(m namespaces.Mount) bool { return m.Kind == namespaces.Persist }) {
-				a = weak("size of the private tmpfs, a supervisor that counts the home and the overlays", "what grows there passes the limit for moments, and what the command puts in directories that it closes to itself is not counted", "")
+				a = weak("size of the private tmpfs, a supervisor that counts the home and the overlays", "they can exceed the limit for moments, and files in directories without read permission are not counted", "")
 			} else if len(r.Plan.Overlays()) > 0 {
-				a = weak("size of the private tmpfs, a supervisor that counts the overlays", "an overlay grows beyond the limit for moments, and what the command puts in directories that it closes to itself is not counted", "")
+				a = weak("size of the private tmpfs, a supervisor that counts the overlays", "an overlay can exceed the limit for moments, and files in directories without read permission are not counted", "")
 			}
 		case profiles.ResTime:
 			a = kept("pid 1's clock")
@@ -162,7 +162,7 @@ func (r *Planned) answers() []profiles.Answer {
 				a = missing("nested needs an uncovered /proc", "")
 			}
 		case profiles.InfoHost:
-			a = weak("uts namespace, own /proc and /sys", "the table of mounts names the host's file systems, /etc/passwd its users", "")
+			a = weak("uts namespace, own /proc and /sys", "the mount table names the host's file systems, and /etc/passwd its users", "")
 		case profiles.LaunchIntegrity:
 			a = kept("inodes compared, one failing step ends the launch")
 		default:
@@ -184,14 +184,14 @@ func (r *Planned) answers() []profiles.Answer {
 
 // folded says what does not hold in a directory that folds names, and what to do.
 func folded(f survey.Folding, instance string, g profiles.Guarantee) (cause, hint string) {
-	return f.Dir + " takes names for each other that differ in capitals only, and rules go by their spelling: " + instance,
-		"keep the workspace where capitals count (in WSL below ~, not on /mnt/c); --allow-missing " + string(g) + " runs without"
+	return f.Dir + " ignores upper and lower case in names, and rules do not: " + instance,
+		"move the workspace to a case-sensitive file system (in WSL below ~, not on /mnt/c); --allow-missing " + string(g) + " runs without"
 }
 
 // coreHint says what keeps crashes from a handler.
 func coreHint(handler string) string {
 	if strings.HasPrefix(handler, "|") {
-		return "a hard limit of core dumps that is not 0 (ulimit -Hc 1, in limits.conf or the unit) stops it; --allow-missing " + string(profiles.PrivNone) + " runs without"
+		return "set the hard limit of core dumps to 1 (ulimit -Hc 1, in limits.conf or the unit); --allow-missing " + string(profiles.PrivNone) + " runs without"
 	}
 	return "no limit stops a socket in kernel.core_pattern; --allow-missing " + string(profiles.PrivNone) + " runs without"
 }

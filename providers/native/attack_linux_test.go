@@ -195,7 +195,7 @@ func TestProxyOfTheEnvironment(t *testing.T) {
 	b.request.Local = []string{"18099"}
 	r, err := plan("http_proxy=http://127.0.0.1:18099")
 	require.NoError(t, err)
-	require.Contains(t, strings.Join(r.Warnings, "\n"), "the proxy 127.0.0.1:18099, which the environment names")
+	require.Contains(t, strings.Join(r.Warnings, "\n"), "the proxy 127.0.0.1:18099 of the environment")
 	r, err = plan("HTTPS_PROXY=http://proxy.example:3128")
 	require.NoError(t, err)
 	require.Contains(t, strings.Join(r.Warnings, "\n"), "the proxy proxy.example:3128")

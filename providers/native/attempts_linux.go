@@ -94,7 +94,7 @@ func (s *Started) observe() error {
 }
 
 // errWatched says that the kernel's one supervisor for a process is another's.
-var errWatched = errors.New("system calls have a supervisor already, around this pccrun: none can forbid names, or learn, beside it")
+var errWatched = errors.New("another seccomp supervisor already runs around this pccrun, so protect-strict and learn do not work")
 
 // look tells of a call that the plan refuses.
 func (r *Run) look(c *supervisor.Call) {
@@ -152,11 +152,11 @@ func (r *Planned) ours(path string) bool {
 
 // forbidden says which pattern forbids a name.
 func (r *Planned) forbidden(path, pattern string) Attempt {
-	a := Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "protect: git or a link would lead there"}
+	a := Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "protect: git or a link leads there"}
 	if p, ok := r.Policy.ProtectedAnywhere(path); ok && !p.Review {
 		return r.attempt(path)
 	} else if pattern != "" {
-		a.Rule, a.Hint = "protect "+pattern, "--review "+shell.Quote(pattern)
+		a.Rule, a.Hint = ""+pattern, "--review "+shell.Quote(pattern)
 	}
 	return a
 }
@@ -164,7 +164,7 @@ func (r *Planned) forbidden(path, pattern string) Attempt {
 // attempt says what refuses a path, and what would not: as `pccrun why` does.
 func (r *Planned) attempt(path string) Attempt {
 	if p, ok := r.Policy.ProtectedAnywhere(path); ok && !p.Review {
-		a := Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "protect " + p.Pattern + " (" + p.Origin.String() + ")", Hint: r.Policy.ReviewFlag(path, p)}
+		a := Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "" + p.Pattern + " (" + p.Origin.String() + ")", Hint: r.Policy.ReviewFlag(path, p)}
 		var st unix.Stat_t // a new name that a pattern hides is not covered
 		if a.Hint != "" && r.Policy.Decide(path).Access == profiles.Hide && unix.Lstat(path, &st) == nil {
 			a.Hint += " --write " + shell.Quote(path)
@@ -173,7 +173,7 @@ func (r *Planned) attempt(path string) Attempt {
 	}
 	for _, p := range r.trees[0].Query.Protect[min(len(r.Policy.Protect), len(r.trees[0].Query.Protect)):] { // what links of protected names lead to
 		if p.Matches(r.Policy.Workspace, path) {
-			a := Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "protect " + p.Pattern + ", where a protected name leads (" + p.Origin.String() + ")"}
+			a := Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "" + p.Pattern + ", where a protected name leads (" + p.Origin.String() + ")"}
 			if rest, in := strings.CutPrefix(p.Pattern, r.Policy.Workspace+"/"); in {
 				a.Hint = "--review " + shell.Quote(rest)
 			}
@@ -183,7 +183,7 @@ func (r *Planned) attempt(path string) Attempt {
 	d := r.Policy.Decide(path)
 	rule := d.Access.String() + " " + d.Rule.Text() + " (" + d.Rule.Origin.String() + ")"
 	if d.Access >= profiles.Overlay {
-		return Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "it stands around what is protected"}
+		return Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "it contains protected files"}
 	}
 	return Attempt{Guarantee: profiles.FSReadonly, Path: path, Rule: rule, Hint: "--write " + shell.Quote(path)}
 }

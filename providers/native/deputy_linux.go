@@ -28,9 +28,9 @@ func (r *Planned) forbids(powerless error) (bool, error) {
 	}
 	switch off := r.Policy.Without; {
 	case r.Policy.Nested:
-		return false, &strictError{"with nested, Landlock does not hold the command", "without --nested"}
+		return false, &strictError{"with nested, Landlock does not restrict the command", "without --nested"}
 	case slices.Contains(off, profiles.LayerLandlock), r.Plan.Landlock < 2:
-		return false, &strictError{"it takes Landlock to make sure that no name is made past the launcher", "a kernel with Landlock (Linux 5.19)"}
+		return false, &strictError{"it needs Landlock, so that the launcher creates all names", "a kernel with Landlock (Linux 5.19)"}
 	case powerless != nil:
 		return false, &strictError{powerless.Error(), "start pccrun without them"}
 	}
@@ -186,5 +186,5 @@ func (e *strictError) Hint() string {
 	if e.hint != "" {
 		return e.hint
 	}
-	return "without --protect-strict such names are set aside as they appear"
+	return "without --protect-strict such names are quarantined at once"
 }

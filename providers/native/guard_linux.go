@@ -30,10 +30,10 @@ func (s *Started) Configs(session string) *workspace.Configs {
 }
 
 // protectMechanism says how fs.protect is kept.
-const protectMechanism = "pinned read-only mounts, a watch that sets new names aside, a last look"
+const protectMechanism = "read-only mounts, quarantine of new names, post-run check"
 
 // strictMechanism says how it is kept where names are forbidden.
-const strictMechanism = "pinned read-only mounts, names made by the launcher and withheld by Landlock, a last look"
+const strictMechanism = "read-only mounts, names created by the launcher under Landlock, post-run check"
 
 // pins returns what is pinned in all trees that the command may write.
 func (r *Planned) pins() (pins []workspace.Pin) {
@@ -47,10 +47,10 @@ func (r *Planned) pins() (pins []workspace.Pin) {
 func (r *Planned) protectGap() string {
 	switch {
 	case r.Policy.Nested:
-		return "what the host replaces stays open in a mount namespace that the command has made"
+		return "a file that the host replaces can be changed in a mount namespace that the command made"
 	case r.Plan.Watch != nil && r.Plan.Watch.Opens && r.Plan.Alone() == "":
 	case slices.ContainsFunc(r.pins(), func(p workspace.Pin) bool { return p.Kind != workspace.Dir }):
-		return "a protected file that the host replaces during the run can be changed by a command that waits for it; it is named at exit"
+		return "a command that waits can change a protected file when the host replaces it during the run; it is reported at exit"
 	}
 	return ""
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // maxHidden bounds what is told of that is hidden.
@@ -17,7 +18,7 @@ const maxHidden = 256
 var dropped = [...]struct{ name, prefix string }{{"SSH_AUTH_SOCK", ""}, {"DOCKER_HOST", "unix://"}, {"GPG_AGENT_INFO", ""}}
 
 // Hidden returns what the command will not find although the host has it: what the plan
-// covers in the workspace, and variables that name a socket and are not passed. All of it is
+// covers in the workspace, variables that name a socket and are not passed, and who signs. All of it is
 // known from the plan: nothing is looked at, and nobody has tried it yet.
 func (r *plan) Hidden() (list []events.Hidden) {
 	p := r.Policy
@@ -36,7 +37,7 @@ func (r *plan) Hidden() (list []events.Hidden) {
 		}
 		if d.Access == profiles.Hide {
 			h.Rule = "hide " + d.Rule.Text() + " (" + d.Rule.Origin.String() + ")"
-		} else if m.Kind == namespaces.Mask {
+		} else if m.Why == survey.SocketHidden {
 			h.What, h.Hint = "connect "+m.Target, "--socket "+shell.Quote(m.Target)
 		}
 		list = append(list, h)
@@ -48,6 +49,9 @@ func (r *plan) Hidden() (list []events.Hidden) {
 		if is && strings.HasPrefix(path, "/") && p.DecideEnv(v.name).Action == profiles.EnvScrubbed {
 			list = append(list, events.Hidden{What: "find " + v.name, Rule: "not in environment.pass", Hint: "--env " + v.name + " --socket " + shell.Quote(path)})
 		}
+	}
+	if service := r.signer(); service != "" {
+		list = append(list, events.Hidden{What: "sign a commit", Rule: "no use of " + service, Hint: "--use " + service})
 	}
 	return list
 }

@@ -238,7 +238,7 @@ func TestInjectedWithoutNetwork(t *testing.T) {
 		deny        []string
 		cause, hint string
 	}{
-		{[]string{"a.example"}, "there is no network: its host a.example is denied by the rule a.example (flag --deny)", "take it away"},
+		{[]string{"a.example"}, "there is no network: its host a.example is denied by the rule a.example (flag --deny)", "remove it"},
 		{nil, "there is no network: no rule allows its host a.example", "--allow a.example"},
 	} {
 		b := newBench(t)

@@ -160,7 +160,7 @@ func decide(policy *profiles.Policy, s *providers.Survey, f *facts, o *options, 
 	p.trees = append([]survey.Tree{{Query: looked.Query, Found: looked.Workspace}}, looked.Trees...)
 	p.Warnings = slices.Clone(looked.Notes)
 	if policy.Decide(policy.Workspace).Access == profiles.Overlay {
-		p.Warnings = append(p.Warnings, "the workspace is an overlay: a program inside that watches files is not told what the host changes in them")
+		p.Warnings = append(p.Warnings, "the workspace is an overlay: file watchers inside do not see changes by the host")
 	}
 	p.Warnings = append(p.Warnings, f.way.Warnings...)
 	c := namespaces.Command{Paths: s.Command, Argv: command.Argv, Env: f.way.Environ, Dir: command.Dir, Umask: f.umask}
@@ -250,7 +250,7 @@ func startable(filter []byte) error {
 		nr   uint32
 	}{{"execve", unix.SYS_EXECVE}, {"exit_group", unix.SYS_EXIT_GROUP}} {
 		if a := program.Run(seccomp.Data{Nr: c.nr, Arch: own}); a != seccomp.RetAllow && a != seccomp.RetLog {
-			return fmt.Errorf("%s gets %s: no command could start and end", c.name, a)
+			return fmt.Errorf("%s gets %s: too little for any command", c.name, a)
 		}
 	}
 	return nil
@@ -344,7 +344,6 @@ type Started struct {
 	watch  *cgroups.Supervisor
 	cancel context.CancelFunc
 	seen   *supervisor.Supervisor // nil: nobody asks
-	git    *gitWatch              // nil: git writes nothing for us
 	full   chan int64
 	brim   chan bool  // says, when the run is over, whether its private directories were full; nil if nobody looked
 	broken chan error // why the run had to be ended
@@ -394,15 +393,11 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio) (*Started, er
 		return nil, s.close(err)
 	}
 	s.keep()
-	s.hearGit()
 	if limit := r.Limits.Supervise; limit > 0 {
 		s.watch = &cgroups.Supervisor{Limit: limit, PID: box.Pid, Filesystems: []int{box.Private}, Segments: box.SysV[0], Semaphores: box.SysV[1], Queues: box.SysV[2], Over: func(int64) { box.Kill() }}
 		go s.watch.Run(ctx)
 	}
 	if limit := r.Policy.Resources.Disk.Value; limit > 0 && (r.overlaid != nil || r.homed != nil) {
-		if s.git != nil {
-			limit += namespaces.GitTraceRoom
-		}
 		go s.watchDisk(ctx, limit)
 	}
 	if r.Policy.Resources.Disk.Value > 0 && r.learn {
@@ -502,7 +497,7 @@ func (e *End) count() {
 
 // Wait follows the run to its end and takes away what it needed.
 func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
-	s.Gone = s.heardBefore(s.servedBefore(s.Gone))
+	s.Gone = s.servedBefore(s.Gone)
 	result, err := s.Sandbox.Wait(stopped)
 	s.cancel()
 	if s.seen != nil {

@@ -445,7 +445,7 @@ except OSError as e:
 			var missing *providers.MissingError
 			require.ErrorAs(t, wait().err, &missing)
 			require.Equal(t, profiles.NetTransparent, missing.Answer.Guarantee)
-			require.Equal(t, "--allow-missing net.transparent runs with the proxy alone, for programs that know of one", missing.Hint())
+			require.Equal(t, "--allow-missing net.transparent runs with the proxy only, for programs that honour HTTPS_PROXY", missing.Hint())
 			require.Equal(t, "flag --local", missing.Origin.String())
 			b.request.AllowMissing = []string{string(profiles.NetTransparent)}
 			run, err = b.plan("/usr/bin/python3", "-c", script, port)
@@ -687,7 +687,7 @@ func TestOwnFilter(t *testing.T) {
 			require.NoError(t, err, "the control")
 			continue
 		}
-		require.ErrorContains(t, err, "filter.json: "+call+" gets errno 1: no command could start")
+		require.ErrorContains(t, err, "filter.json: "+call+" gets errno 1: too little for any command")
 	}
 
 	b.request.Syscalls = filepath.Join(b.home, "fifo")

@@ -109,7 +109,7 @@ func (s *Started) serveNetwork(ctx context.Context) {
 }
 
 // byProxyAlone says what a run is that has no other way out.
-const byProxyAlone = "--allow-missing " + string(profiles.NetTransparent) + " runs with the proxy alone, for programs that know of one"
+const byProxyAlone = "--allow-missing " + string(profiles.NetTransparent) + " runs with the proxy only, for programs that honour HTTPS_PROXY"
 
 // weaker says how the network of a sandbox is less than was planned, if it is.
 func (r *Run) weaker(box *namespaces.Sandbox) (a profiles.Answer, is bool) {

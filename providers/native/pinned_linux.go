@@ -41,5 +41,5 @@ func (r *Planned) Pinned() string {
 	if flag == "" || len(names) > 1 {
 		flag = "--review FILE"
 	}
-	return text + ": not to be changed; " + flag + " lets a file change"
+	return text + ": cannot be changed; " + flag + " allows changes"
 }

@@ -76,7 +76,7 @@ func (p *Provider) canAsk() error {
 	case p.stdio.Host < 0, slices.Contains(p.without, string(profiles.LayerTTY)):
 		cause = "flag --ask: there is no terminal to ask at"
 	case p.stdio.Background:
-		cause = "flag --ask: the terminal is not the command's alone: input, output or the foreground is another's"
+		cause = "flag --ask: the command does not have the terminal to itself"
 	default:
 		return nil
 	}
@@ -249,10 +249,7 @@ func (p *plan) Run(ctx context.Context, io providers.Stdio, observer providers.O
 		if err := drain(patience); err != nil {
 			o.Warning(events.Warning{Text: messages.InWords(err)})
 		}
-		s.pinned = s.refusedFiles()
-		if service := s.unsigned(); service != "" {
-			o.Denial(events.Denial{Guarantee: string(profiles.IPCUnix), What: "sign a commit, as your git does", Hint: "--use " + service})
-		}
+		s.pinned = s.changedCopies()
 		o.Gone()
 	}
 	end, err := s.Wait(func(sig unix.Signal) { s.stopped(relay, sig) })
@@ -338,7 +335,7 @@ func (p *plan) start(ctx context.Context, io providers.Stdio, o providers.LocalO
 }
 
 // sharedKeyring is said where the floor alone keeps keys from the command.
-const sharedKeyring = "the session keyring is the user's own, whose keys are all taken; the floor refuses whatever asks for a key"
+const sharedKeyring = "no session keyring could be made: your key quota is used up; system calls for keys are denied"
 
 // beside tells what became of a start beside the answers, and makes the file in which the
 // command reads of refusals: before it can look.
@@ -351,7 +348,7 @@ func (p *plan) beside(s *Started, o providers.LocalObserver) {
 		}
 	}
 	if s.Unreported {
-		o.Warning(events.Warning{Text: "refused writes are not reported: system calls have a supervisor already, around this pccrun"})
+		o.Warning(events.Warning{Text: "denied writes are not reported: another seccomp supervisor already runs around this pccrun"})
 	}
 	if p.Tells() {
 		var err error

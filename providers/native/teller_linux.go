@@ -36,8 +36,8 @@ const (
 
 // What is said of connections that were reset because there were too many.
 const (
-	crowded     = "more connections at once than can be served: those beyond are reset"
-	crowdedHint = "a higher hard limit of open files (ulimit -Hn): half of them can be connections, and no more than 10000"
+	crowded     = "too many connections at once: further ones are reset"
+	crowdedHint = "raise the hard limit of open files (ulimit -Hn): half of it, at most 10000, is used for connections"
 )
 
 func (t *teller) settled(answers []profiles.Answer) { t.o.Settled(answers) }

@@ -106,7 +106,7 @@ func CheckBase(name, base string) error {
 	if ip := net.ParseIP(u.Hostname()); u.Scheme == "http" && (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()) {
 		return nil
 	}
-	return fmt.Errorf("%s: %s is not https: the key would be sent for all to read", name, base)
+	return fmt.Errorf("%s: %s is not https: the key would be sent in clear text", name, base)
 }
 
 // Do makes a call, repeats it where that may help and do no harm, and reads the answer.
@@ -124,7 +124,7 @@ func (a *API) Do(ctx context.Context, c *Call) (http.Header, error) {
 			return err
 		}
 		if kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")); kind != "application/json" {
-			return &permanentError{fmt.Errorf("the answer is %q, and no JSON: is a proxy in between?", response.Header.Get("Content-Type"))}
+			return &permanentError{fmt.Errorf("the answer is %q and not JSON: is a proxy in between?", response.Header.Get("Content-Type"))}
 		}
 		text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 		switch {

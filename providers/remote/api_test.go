@@ -60,7 +60,7 @@ func TestRepetition(t *testing.T) {
 		"asked to wait for too long":   {[]http.HandlerFunc{status(429, "", "Retry-After", "3600"), fine}, false, 1, "cloud: call: 429 Too Many Requests"},
 		"a mistake":                    {[]http.HandlerFunc{status(400, `{"error":"bad","code":7}`), fine}, false, 1, "cloud: call: 400 Bad Request: bad"},
 		"a secret that is sent back":   {[]http.HandlerFunc{status(401, `{"message":"no key hush\u001b[31m"}`)}, false, 1, "cloud: call: 401 Unauthorized: no key …?[31m"},
-		"another's page":               {[]http.HandlerFunc{status(200, "<html>", "Content-Type", "text/html")}, false, 1, `cloud: call: the answer is "text/html", and no JSON: is a proxy in between?`},
+		"another's page":               {[]http.HandlerFunc{status(200, "<html>", "Content-Type", "text/html")}, false, 1, `cloud: call: the answer is "text/html" and not JSON: is a proxy in between?`},
 		"half an answer, then a whole": {[]http.HandlerFunc{status(200, `{"a":`), fine}, false, 2, ""},
 		"a redirect":                   {[]http.HandlerFunc{status(302, "", "Location", "http://127.0.0.1:1/"), fine}, false, 1, "cloud: call: 302 Found"},
 	} {

@@ -22,9 +22,9 @@ func (r *running) bring(ctx context.Context) error {
 		return err
 	}
 	d := differ(r.before, after, &r.sent.Manifest)
-	r.named("stays there, left out by ignore files", d.stays)
-	r.named("stays there, a repository that was made there", d.git)
-	r.named("stays there, neither a file, a directory nor a link", d.odd)
+	r.named("not downloaded: left out by ignore files", d.stays)
+	r.named("not downloaded: a repository that was made there", d.git)
+	r.named("not downloaded: neither a file, a directory nor a link", d.odd)
 	if len(d.ask)+len(d.gone) == 0 {
 		return nil
 	}
@@ -90,12 +90,12 @@ func (r *running) take(ctx context.Context, d *difference, file *os.File) (err e
 			return err
 		}
 		if n := came.Files + came.Dirs + came.Links; n != len(d.ask) {
-			return &filesync.RefusedError{Why: fmt.Sprintf("%d names were asked for, and %d came", len(d.ask), n)}
+			return &filesync.RefusedError{Why: fmt.Sprintf("%d names were requested, and %d arrived", len(d.ask), n)}
 		}
 	}
 	for _, name := range d.gone {
 		if err := changes.Gone(r.session, 0, name); err != nil {
-			return fmt.Errorf("note that %s is gone: %w", name, err)
+			return fmt.Errorf("record that %s was deleted: %w", name, err)
 		}
 	}
 	return r.judge(d)
@@ -118,7 +118,7 @@ func (r *running) judge(d *difference) error {
 	}
 	kept, held := r.sent.Manifest.Judge(sets[0], now)
 	for _, h := range held {
-		r.warn("stays there: %s: %s", h.Change.Path, h.Why)
+		r.warn("not downloaded: %s: %s", h.Change.Path, h.Why)
 	}
 	may := kept.Changes[:0]
 	for _, c := range kept.Changes {
@@ -127,7 +127,7 @@ func (r *running) judge(d *difference) error {
 			why = r.keeps(c.From)
 		}
 		if why != "" {
-			r.warn("stays there: %s: %s", c.Path, why)
+			r.warn("not downloaded: %s: %s", c.Path, why)
 			continue
 		}
 		may = append(may, c)

@@ -24,11 +24,11 @@ func (r *running) look(ctx context.Context) (*listing, error) {
 	defer cancel()
 	text, _, err := r.shell(ctx, true, list, nil, r.copy)
 	if err != nil {
-		return nil, fmt.Errorf("%s: list the copy: %w", r.provider.Name(), err)
+		return nil, fmt.Errorf("%s: list the remote workspace: %w", r.provider.Name(), err)
 	}
 	l, err := parseListing(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: list the copy: %w", r.provider.Name(), err)
+		return nil, fmt.Errorf("%s: list the remote workspace: %w", r.provider.Name(), err)
 	}
 	return l, nil
 }
@@ -39,12 +39,12 @@ func parseListing(text []byte) (*listing, error) {
 	l := &listing{of: map[string]string{}}
 	fields := bytes.Split(text, []byte{0})
 	if len(fields)%3 != 1 || len(fields[len(fields)-1]) != 0 {
-		return nil, fmt.Errorf("the list breaks off")
+		return nil, fmt.Errorf("the list is truncated")
 	}
 	for i := 0; i+2 < len(fields); i += 3 {
 		name := string(fields[i+1])
 		if name == "" || len(fields[i]) < 2 || fields[i][1] != ' ' {
-			return nil, fmt.Errorf("entry %d of the list is not understood", i/3)
+			return nil, fmt.Errorf("entry %d of the list is invalid", i/3)
 		}
 		l.of[name] = string(fields[i]) + "\x00" + string(fields[i+2])
 	}

@@ -50,7 +50,7 @@ func (r *plan) Describe() any {
 	d := &Description{
 		Provider: r.provider.Name(), Create: r.provider.service.Describe(&r.request), Labels: r.request.Labels, Workspace: r.policy.Workspace,
 		Copy: "~/" + r.name, Dir: path.Join("~", r.name, r.dir), Command: r.command.Argv,
-		Upload:  "pccrun sync pack --dry-run " + r.policy.Workspace + " lists the files, of which those stay here that the policy hides",
+		Upload:  "pccrun sync pack --dry-run " + r.policy.Workspace + " lists the files; hidden ones are not uploaded",
 		Answers: r.answers,
 	}
 	for _, v := range r.env {
@@ -70,11 +70,11 @@ func (r *plan) refuse() error {
 	case len(p.Without) > 0:
 		return &providers.UnusableError{Provider: n, Cause: "--without: layers can be switched off with --provider native only"}
 	case len(p.Network.Local) > 0:
-		return refused(p.Network.Local[0].Origin, "local: this machine's ports cannot be reached from there yet")
+		return refused(p.Network.Local[0].Origin, "local: ports of this machine cannot be reached from the sandbox")
 	case len(p.Network.Publish) > 0:
-		return refused(p.Network.Publish[0].Origin, "publish: ports there cannot be reached from this machine yet")
+		return refused(p.Network.Publish[0].Origin, "publish: ports of the sandbox cannot be reached from this machine")
 	case len(p.Network.Sockets) > 0:
-		return refused(p.Network.Sockets[0].Origin, "socket: this machine's sockets cannot be reached from there")
+		return refused(p.Network.Sockets[0].Origin, "socket: sockets of this machine cannot be reached from the sandbox")
 	}
 	for _, rule := range p.Files {
 		if rule.Origin.Source == "flag" && (rule.Access == profiles.Write || rule.Access == profiles.Overlay) && !r.within(rule.Path) {
@@ -141,8 +141,9 @@ func (r *plan) keeps(rel string) string {
 	}
 }
 
-// reachable is said of what the provider's own daemon undoes.
-const reachable = "nothing of pccrun runs there yet, and the command can reach the provider's own daemon, which executes commands"
+// insideThere keeps most of a policy: what it does keep there a trial says, before the command
+// starts, and a run whose trial keeps less than the policy requires is refused then.
+const insideThere = "pccrun itself in the sandbox, tried before the command starts"
 
 // answer says of each guarantee how far this run keeps it: by being a copy at another
 // place, or by what the provider itself keeps.
@@ -164,62 +165,37 @@ func (r *plan) answer() []profiles.Answer {
 // ofCopy says what the engine keeps.
 func (r *plan) ofCopy(g profiles.Guarantee) profiles.Answer {
 	kept := func(mechanism string) profiles.Answer { return profiles.Answer{Mechanism: mechanism} }
-	missing := func(cause string) profiles.Answer {
-		return profiles.Answer{State: profiles.Missing, Cause: cause}
-	}
-	limit := func(l profiles.Limit, cause string) profiles.Answer {
-		if l.Value == 0 {
-			return kept("no limit is set")
-		}
-		return missing(cause)
-	}
 	const elsewhere = "another machine"
-	want := &r.policy.Resources
 	switch g {
 	case profiles.FSHide:
-		return kept("what is hidden is not copied")
+		return kept("hidden files are not copied")
 	case profiles.FSReadonly:
-		return kept("a copy; changes of what is read-only do not come back")
+		return kept("a copy; changes of read-only files are not downloaded")
 	case profiles.FSProtect:
-		return kept("a copy; apply holds protected names back")
+		return kept("a copy; protected names are applied only by name")
 	case profiles.FSOverlay:
-		return kept("a copy; its changes wait for apply")
+		return kept("a copy; pccrun apply writes its changes")
 	case profiles.NetInject:
 		if len(r.policy.Network.Inject) == 0 {
 			return kept("no secret is injected")
 		}
-		return missing("nothing reads the requests of a sandbox yet")
-	case profiles.NetTransparent:
-		return missing("nothing of pccrun carries connections there yet")
+		return profiles.Answer{State: profiles.Weak, Mechanism: insideThere, Cause: "the secret is in the memory of the provider's machine, outside of the command's reach"}
 	case profiles.FSSpecial, profiles.IPCUnix, profiles.IPCSysV, profiles.ProcIsolated, profiles.InfoKernel, profiles.InfoHost:
 		return kept(elsewhere)
 	case profiles.ProcNoSurvivors:
-		return kept("the sandbox is destroyed, and stops by itself where nobody is left to do that")
+		return kept("the sandbox is destroyed, and times out if pccrun is killed")
 	case profiles.EnvScrub:
-		return kept("an environment of its own, sent when the command starts")
-	case profiles.ResMemory:
-		return limit(want.Memory, "the provider's template decides on the memory")
-	case profiles.ResCPU:
-		return limit(want.CPUs, "the provider's template decides on the processors")
-	case profiles.ResPids:
-		return limit(want.Pids, "nobody counts processes there yet")
-	case profiles.ResDisk:
-		return limit(want.Disk, "the provider's template decides on the disk")
-	case profiles.ResFiles:
-		if want.Files.Value == 0 {
-			return limit(want.FileSize, "no limit is set there yet")
-		}
-		return limit(want.Files, "no limit is set there yet")
+		return kept("an environment of its own, sent over the stream")
 	case profiles.ResTime:
-		return kept("this machine's clock, and the sandbox's own end")
+		return kept(insideThere + ", this machine's clock, the sandbox's own end")
 	case profiles.TTYIsolated:
 		return kept("a terminal of its own there")
 	case profiles.TTYOutput:
 		return kept("a filter over what is printed on a terminal")
 	case profiles.SyncUp:
-		return kept("ignore files, names of keys, rules for secrets, the policy's hidden paths")
+		return kept("ignore files, key file names, secret detection, the policy's hidden paths")
 	case profiles.SyncDown:
-		return kept("only what was asked for, judged by member, as a change set")
+		return kept("only requested files, each checked, as a change set")
 	}
-	return missing(reachable)
+	return kept(insideThere)
 }

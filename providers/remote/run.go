@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"slices"
-	"strconv"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/pccrun/pccrun/events"
@@ -27,13 +25,14 @@ type patience struct {
 	create   time.Duration
 	script   time.Duration
 	transfer time.Duration // of an archive
+	line     time.Duration // without any way to the sandbox
 	grace    time.Duration // between TERM and KILL when the time is up
 	after    time.Duration // for all that follows the command's end
 }
 
 var usual = patience{
 	lifetime: 5 * time.Minute, extend: 100 * time.Second, create: 3 * time.Minute, script: 2 * time.Minute,
-	transfer: 20 * time.Minute, grace: 5 * time.Second, after: 30 * time.Minute,
+	transfer: 20 * time.Minute, line: 3 * time.Minute, grace: 5 * time.Second, after: 30 * time.Minute,
 }
 
 // A StayedError says that what the command changed could not be fetched, and where it is.
@@ -47,11 +46,11 @@ type StayedError struct {
 func (e *StayedError) Error() string {
 	switch {
 	case e.Kept != "":
-		return fmt.Sprintf("what came back is not taken: %v", e.Err)
+		return fmt.Sprintf("the download was rejected: %v", e.Err)
 	case e.Parked:
-		return fmt.Sprintf("what the command changed could not be fetched: %v; sandbox %s is paused, and keeps it", e.Err, e.Resource.ID)
+		return fmt.Sprintf("the changes could not be downloaded: %v; sandbox %s is paused and has them", e.Err, e.Resource.ID)
 	}
-	return fmt.Sprintf("what the command changed could not be fetched: %v; sandbox %s may be running still", e.Err, e.Resource.ID)
+	return fmt.Sprintf("the changes could not be downloaded: %v; sandbox %s may still be running", e.Err, e.Resource.ID)
 }
 
 // Unwrap returns the cause.
@@ -62,7 +61,7 @@ func (e *StayedError) Hint() string {
 	if e.Kept != "" {
 		return "the archive is " + e.Kept + ": tar -tzf lists it"
 	}
-	return "the provider's own client opens the sandbox by its name; pccrun gc --all destroys it"
+	return "the provider's client can open the sandbox; pccrun gc --all destroys it"
 }
 
 // Stays says that the session's record is wanted: something of the run's is not lost.
@@ -75,9 +74,11 @@ type running struct {
 	observer providers.Observer
 	session  *os.Root
 	box      *Sandbox
-	home     string // there
-	copy     string // of the workspace, there
-	own      string // the engine's directory, there
+	home     string   // there
+	copy     string   // of the workspace, there
+	own      string   // the engine's directory, there
+	program  string   // pccrun's, there; what it needs is beside it
+	there    []string // variables that speak of the place
 	sent     *filesync.Sent
 	before   *listing
 	started  atomic.Bool
@@ -253,7 +254,7 @@ func Script(ctx context.Context, s Service, box *Sandbox, root bool, env []strin
 		case err != nil:
 			return nil, code, err
 		case printed.over:
-			return nil, code, errors.New("the sandbox prints without end")
+			return nil, code, errors.New("the output of the sandbox is too long")
 		}
 		if text := strings.Join(strings.Fields(events.Clean(said.String())), " "); code != 0 {
 			err = fmt.Errorf("exit status %d: %s", code, text)
@@ -284,12 +285,17 @@ func (r *running) furnish(ctx context.Context, up *upload) error {
 	scripts, cancel := context.WithTimeout(ctx, r.provider.patient.script)
 	defer cancel()
 	own := ".pccrun-" + r.command.Label
-	home, _, err := r.shell(scripts, false, prepare, nil, r.name, own)
+	printed, _, err := r.shell(scripts, false, prepare, nil, r.name, own)
 	if err != nil {
 		return fmt.Errorf("%s: set the sandbox up: %w", n, err)
 	}
-	if r.home = string(home); !path.IsAbs(r.home) || strings.ContainsAny(r.home, "\x00\n") {
-		return fmt.Errorf("%s: set the sandbox up: %q is no home", n, events.Cut(r.home))
+	told := strings.Split(string(printed), "\x00")
+	if len(told) != 4 || !path.IsAbs(told[0]) || path.Clean(told[0]) != told[0] || strings.ContainsAny(told[0], "\n") {
+		return fmt.Errorf("%s: set the sandbox up: %q says of no home", n, events.Cut(string(printed)))
+	}
+	r.home, r.there = told[0], []string{"HOME=" + told[0], "PATH=" + told[1], "USER=" + told[2], "LOGNAME=" + told[2]}
+	if have := map[string]string{"x86_64": "amd64", "aarch64": "arm64"}[told[3]]; have != runtime.GOARCH {
+		return fmt.Errorf("%s: the sandbox has a processor of the kind %s, and this pccrun is for %s", n, events.Cut(told[3]), runtime.GOARCH)
 	}
 	r.copy, r.own = path.Join(r.home, r.name), path.Join(r.home, own)
 	transfer, stop := context.WithTimeout(ctx, r.provider.patient.transfer)
@@ -297,126 +303,9 @@ func (r *running) furnish(ctx context.Context, up *upload) error {
 	if err := r.provider.service.PutTar(transfer, r.box, r.copy, &up.archive); err != nil {
 		return fmt.Errorf("%s: upload: %w", n, err)
 	}
-	if r.before, err = r.look(ctx); err != nil {
+	if err := r.install(transfer); err != nil {
 		return err
 	}
-	_, code, err := Script(ctx, r.provider.service, r.box, false, r.env, check, nil, path.Join(r.copy, r.dir), r.command.Argv[0])
-	advice := "the sandbox has programs of its own, and the workspace at ~/" + r.name
-	switch code {
-	case 127:
-		return &providers.ExecError{Name: r.command.Argv[0], Err: syscall.ENOENT, Advice: advice}
-	case 126:
-		return &providers.ExecError{Name: r.command.Argv[0], Err: syscall.EACCES, Advice: advice}
-	case 74:
-		return fmt.Errorf("%s: %s is not in the copy", n, r.command.Dir)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: look for %s: %w", n, r.command.Argv[0], err)
-	}
-	return nil
-}
-
-// follow executes the command and follows it to its end.
-func (r *running) follow(ctx context.Context) (result providers.Result, err error) {
-	command, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	e := &Exec{
-		Argv: append([]string{shell, "-c", execute, "sh", path.Join(r.copy, r.dir), r.own}, r.command.Argv...),
-		Env:  r.env, Tag: "pccrun-" + r.command.Label, In: r.io.In, Out: r.io.Out, Err: r.io.Err,
-		Lost: func(err error) { r.warn("the command reads the end of its input too soon: %v", err) },
-	}
-	if t := r.io.Terminal; t != nil {
-		e.Terminal, e.Argv[2] = t, interact
-		e.Env = append(slices.DeleteFunc(slices.Clone(e.Env), func(v string) bool { return strings.HasPrefix(v, "TERM=") }), "TERM="+t.Name)
-	}
-	began := make(chan struct{})
-	e.Started = sync.OnceFunc(func() {
-		r.started.Store(true)
-		r.observer.Started()
-		close(began)
-	})
-	type exit struct {
-		code int
-		err  error
-	}
-	gone := make(chan exit, 1)
-	go func() {
-		code, err := r.provider.service.Exec(command, r.box, e)
-		gone <- exit{code, err}
-	}()
-	var signals <-chan int = r.io.Signals
-	done := ctx.Done()
-	var up, late, lost <-chan time.Time
-	if d := r.policy.Resources.Deadline(); d > 0 {
-		up = time.After(d)
-	}
-	send := func(n int) {
-		if err := r.signal(command, n); err != nil {
-			r.warn("signal %d: %v", n, err)
-		}
-	}
-	for {
-		select {
-		case x := <-gone:
-			return r.status(ctx, result, x.code, x.err)
-		case n := <-signals:
-			select {
-			case <-began:
-				send(n)
-			case x := <-gone:
-				return r.status(ctx, result, x.code, x.err)
-			}
-		case <-done:
-			done, up, late, result.Killed = nil, nil, nil, true
-			if !r.started.Load() {
-				return result, context.Cause(ctx)
-			}
-			send(int(syscall.SIGKILL))
-			lost = time.After(r.provider.patient.grace)
-		case <-up:
-			up, result.TimedOut = nil, true
-			if !r.started.Load() {
-				return result, errors.New("the time was up before the command had started")
-			}
-			send(int(syscall.SIGTERM))
-			late = time.After(r.provider.patient.grace)
-		case <-late:
-			late = nil
-			send(int(syscall.SIGKILL))
-			lost = time.After(r.provider.patient.grace)
-		case <-lost:
-			// Something holds the command's pipes that is not of its group. It ends with the sandbox.
-			return result, nil
-		}
-	}
-}
-
-// status takes the command's end in.
-func (r *running) status(ctx context.Context, result providers.Result, code int, err error) (providers.Result, error) {
-	var cut *CutError
-	if errors.As(err, &cut) && r.started.Load() {
-		look, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.provider.patient.script)
-		defer cancel()
-		text, _, e := r.shell(look, false, ended, nil, r.own)
-		if n, bad := strconv.Atoi(strings.TrimSpace(string(text))); e == nil && bad == nil && n >= 0 && n < 256 {
-			r.warn("%v; the command has ended, and a part of what it printed is lost", cut)
-			code, err = n, nil
-		}
-	}
-	if err != nil {
-		return result, fmt.Errorf("%s: run %s: %w", r.provider.Name(), r.command.Argv[0], err)
-	}
-	result.Code = code
-	if n := code - 128; n > 0 && n < 65 {
-		result.Code, result.Signal = 0, n
-	}
-	return result, nil
-}
-
-// signal sends one to the command's process group.
-func (r *running) signal(ctx context.Context, n int) error {
-	ctx, cancel := context.WithTimeout(ctx, r.provider.patient.script)
-	defer cancel()
-	_, _, err := r.shell(ctx, false, signal, nil, r.own, strconv.Itoa(n))
+	r.before, err = r.look(ctx)
 	return err
 }

@@ -41,6 +41,10 @@ type Service interface {
 	// Keeps says what the provider itself keeps of a policy, by mechanisms of its own.
 	Keeps(policy *profiles.Policy) []profiles.Answer
 
+	// Daemons are the ports at which the provider's own listens in a sandbox, who executes
+	// commands for whoever comes: none of them may be in the command's reach.
+	Daemons() []uint16
+
 	// Describe says what Create would ask for, for --dry-run.
 	Describe(r *Request) any
 
@@ -128,7 +132,7 @@ type Archive struct {
 }
 
 // ErrGone says that there is no such sandbox, or none any more.
-var ErrGone = errors.New("the sandbox is gone")
+var ErrGone = errors.New("the sandbox does not exist any more")
 
 // An UnclearError says that a call may have done its work, and may not.
 type UnclearError struct{ Err error }

@@ -76,7 +76,7 @@ func (r *running) pack(ctx context.Context) (_ *upload, err error) {
 		}
 	}
 	for _, f := range r.sent.Findings {
-		r.observer.Warning(events.Warning{Text: "secret, left out: " + f.String(), Hint: "take it out of the file"})
+		r.observer.Warning(events.Warning{Text: "secret, left out: " + f.String(), Hint: "remove it from the file"})
 	}
 	size, err := u.file.Seek(0, io.SeekEnd)
 	u.archive = Archive{Size: size, Sum: hex.EncodeToString(sum.Sum(nil)), Open: func() (io.ReadCloser, error) {
@@ -110,7 +110,7 @@ func PutByFile(ctx context.Context, s Service, files Files, box *Sandbox, dir st
 		case code == 65 && n < 3:
 			continue
 		case code == 65:
-			return errors.New("what arrives is not what was sent")
+			return errors.New("the received data differs from what was sent")
 		}
 		return err
 	}
@@ -142,7 +142,7 @@ func GetByFile(ctx context.Context, s Service, files Files, box *Sandbox, dir st
 			return nil
 		}
 		if n == 3 {
-			return errors.New("what arrives is not what was sent")
+			return errors.New("the received data differs from what was sent")
 		}
 	}
 }

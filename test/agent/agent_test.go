@@ -95,9 +95,9 @@ func TestMainJob(t *testing.T) {
 	for name, want := range map[string]string{
 		"read a key":           "denied: read " + filepath.Join(project.Home, ".ssh"),
 		"plant a hook":         "denied: write " + filepath.Join(project.Workspace, ".git/hooks/post-commit"),
-		"plant configuration":  "not taken over: .git/config: core.sshcommand (it names a program)",
+		"plant configuration":  "not saved: .git/config: core.sshcommand (it names a program)",
 		"read the environment": "withheld from the environment: DEPLOY_TOKEN",
-		"reach a host":         "denied: connect " + Forbidden,
+		"reach a host":         "denied: " + Forbidden,
 		"leave a daemon":       "denied: leave behind the process sleep",
 	} {
 		t.Run("named at exit: "+name, func(t *testing.T) { require.Contains(t, stderr.String(), want) })

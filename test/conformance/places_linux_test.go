@@ -1,7 +1,9 @@
 package conformance_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -13,8 +15,10 @@ import (
 
 	"github.com/pccrun/pccrun/providers"
 	fake "github.com/pccrun/pccrun/test/internal/e2b"
+	"github.com/pccrun/pccrun/test/internal/host"
 
 	"github.com/pccrun/pccrun/providers/e2b"
+	"github.com/pccrun/pccrun/providers/inside"
 )
 
 // places are the providers: the next one is the next row.
@@ -47,7 +51,7 @@ func startE2B(t *testing.T) *served {
 	return &served{
 		environ: s.Environ(), stand: s.Sandboxes, home: s.Home, calls: s.Calls,
 		open: func(environ []string) providers.Provider {
-			return e2b.New(providers.Host{Environ: environ}, e2b.Options{})
+			return e2b.New(providers.Host{Environ: environ, Launcher: host.Program(t), CacheDir: cacheDir}, e2b.Options{})
 		},
 		path:  func(dir string) { s.Path = dir },
 		made:  func() string { text, _ := json.Marshal(s.Made()); return string(text) },
@@ -75,6 +79,7 @@ func e2bFault(kind string) func(r *http.Request) *fake.Fault {
 		create, download := is(r, "POST", "/v2/sandboxes") && r.URL.Path == "/v2/sandboxes", is(r, "GET", "/files")
 		destroy := is(r, "DELETE", "/sandboxes/")
 		start := is(r, "POST", "/process.Process/Start")
+		line := start && carries(r)
 		switch {
 		case kind == slow:
 			return &fake.Fault{Delay: 100 * time.Millisecond}
@@ -90,10 +95,10 @@ func e2bFault(kind string) func(r *http.Request) *fake.Fault {
 			return &fake.Fault{Status: 400, Body: `{"code":400,"message":"quota of sandboxes exceeded for ` + fake.Key + `"}`}
 		case kind == htmlCreate && create:
 			return &fake.Fault{Status: 200, Header: http.Header{"Content-Type": {"text/html"}}, Body: "<html>log in</html>"}
-		case kind == cutExec && (start || is(r, "POST", "/process.Process/Connect")) && r.Header.Get("Authorization") == asUser && count.Add(1) == 4:
-			return &fake.Fault{Cut: 150} // the user's command is the fourth
-		case kind == cutOften && (start && r.Header.Get("Authorization") == asUser && count.Add(1) == 4 || is(r, "POST", "/process.Process/Connect")):
-			return &fake.Fault{Cut: 60}
+		case kind == cutExec && line && count.Add(1) == 1:
+			return &fake.Fault{Cut: 4000}
+		case kind == cutOften && line:
+			return &fake.Fault{Cut: 3000 + 500*int(count.Add(1))}
 		case kind == cutDownload && download && count.Add(1) == 1:
 			return &fake.Fault{Cut: 40}
 		case kind == wrongOnce && download && count.Add(1) == 1:
@@ -107,5 +112,9 @@ func e2bFault(kind string) func(r *http.Request) *fake.Fault {
 	}
 }
 
-// asUser is how E2B's daemon is asked for the user who is not root.
-const asUser = "Basic dXNlcjo="
+// carries reports whether a call executes what carries the line to pccrun in the sandbox.
+func carries(r *http.Request) bool {
+	body, _ := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return bytes.Contains(body, []byte(inside.Attach))
+}

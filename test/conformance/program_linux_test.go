@@ -43,16 +43,10 @@ func TestProgram(t *testing.T) {
 		}
 		return c.ProcessState.ExitCode(), o.String(), e.String()
 	}
-	without := []string{"--provider", "e2b", "--allow-missing", strings.Join(unkept, ",")}
+	without := []string{"--provider", "e2b"}
 	cloud := func(argv ...string) []string {
 		return append(append(append([]string{}, without...), "--"), argv...)
 	}
-
-	code, _, say := run("--provider", "e2b", "--", "true")
-	require.Equal(t, 125, code)
-	require.Contains(t, say, "guarantee net.allowlist: missing")
-	require.Contains(t, say, "hint: --allow-missing net.allowlist,")
-	require.Empty(t, server.Made())
 
 	code, out, say := run(cloud("sh", "-c", "echo out; echo two >> a.txt; echo evil > .mcp.json; exit 3")...)
 	require.Equal(t, 3, code, say)
@@ -79,7 +73,7 @@ func TestProgram(t *testing.T) {
 	code, _, say = run(cloud("touch", "made")...)
 	server.Break(nil)
 	require.Equal(t, 125, code)
-	require.Contains(t, say, "is paused, and keeps it")
+	require.Contains(t, say, "is paused and has them")
 	require.Len(t, server.Sandboxes("paused"), 1)
 	_, _, _ = run("gc")
 	require.Len(t, server.Sandboxes("paused"), 1, "its files were not fetched")

@@ -598,24 +598,28 @@ func hostImage(t *testing.T) string {
 }
 
 // Somebody puts a link in the way after the survey: the engine follows it as root, and
-// pid 1 sees that it is another file. Under gVisor no inode can be compared: the
-// answer says so.
+// pid 1 sees that it is another file, under gVisor by when it was made.
 func TestASwappedDirectoryEndsTheLaunch(t *testing.T) {
-	needEngine(t)
-	k := newTask(t, docker.Runc)
-	k.write(t, "inner/a", "mine")
-	k.request.Files = []profiles.FileFlag{{Path: filepath.Join(k.dir, "inner"), Access: profiles.Read}}
-	secret := t.TempDir()
-	plan, err := k.plan(t, "true")
-	require.NoError(t, err)
-	require.NoError(t, os.Rename(filepath.Join(k.dir, "inner"), filepath.Join(k.dir, "old")))
-	require.NoError(t, os.Symlink(secret, filepath.Join(k.dir, "inner")))
-	_, err = plan.Run(t.Context(), providers.Stdio{}, k.heard)
-	require.ErrorContains(t, err, "another file than the survey saw")
+	eachRuntime(t, func(t *testing.T, runtime string) {
+		k := newTask(t, runtime)
+		k.write(t, "inner/a", "mine")
+		k.request.Files = []profiles.FileFlag{{Path: filepath.Join(k.dir, "inner"), Access: profiles.Read}}
+		secret, inner := t.TempDir(), filepath.Join(k.dir, "inner")
+		plan, err := k.plan(t, "true")
+		require.NoError(t, err)
+		swap := func() {
+			assert.NoError(t, os.Rename(inner, inner+"-old"))
+			assert.NoError(t, os.Symlink(secret, inner))
+		}
+		k.heard.onCreated = func(providers.Resource) { swap() } // nothing is mounted before it is started
+		_, err = plan.Run(t.Context(), providers.Stdio{}, k.heard)
+		require.ErrorContains(t, err, "another file than the survey saw")
 
-	require.NoError(t, os.Remove(filepath.Join(k.dir, "inner")))
-	require.NoError(t, os.Rename(filepath.Join(k.dir, "old"), filepath.Join(k.dir, "inner")))
-	k.run(t, "true") // the control
+		k.heard.onCreated = nil
+		require.NoError(t, os.Remove(inner))
+		require.NoError(t, os.Rename(inner+"-old", inner))
+		k.run(t, "true") // the control
+	})
 }
 
 func TestMemoryRunsOut(t *testing.T) {
@@ -693,8 +697,10 @@ func TestTheEngineGoesAway(t *testing.T) {
 		<-k.heard.started
 		_ = mine.Kill()
 	}()
-	_, err = plan.Run(t.Context(), providers.Stdio{}, k.heard)
-	require.ErrorContains(t, err, "the engine went away")
+	result, err := plan.Run(t.Context(), providers.Stdio{}, k.heard)
+	require.NoError(t, err)
+	assert.True(t, result.Killed)
+	assert.Contains(t, k.heard.warnings[len(k.heard.warnings)-1].Text, "the engine stopped")
 }
 
 // A run that is told to end does so at once.
@@ -723,7 +729,9 @@ func TestARunIsKilled(t *testing.T) {
 			<-k.heard.started
 			assert.NoError(t, k.provider.Destroy(context.Background(), k.heard.created[0]))
 		}()
-		_, err = plan.Run(t.Context(), providers.Stdio{}, k.heard)
-		require.ErrorContains(t, err, "the container ended before the command did")
+		result, err = plan.Run(t.Context(), providers.Stdio{}, k.heard)
+		require.NoError(t, err)
+		assert.True(t, result.Killed)
+		assert.Equal(t, "docker: the container ended before the command did", k.heard.warnings[len(k.heard.warnings)-1].Text)
 	})
 }

@@ -90,7 +90,7 @@ func TestTheSameTask(t *testing.T) {
 		code, out, errs := status(t, c)
 		require.Zero(t, code, errs)
 		assert.Equal(t, "ok\n", out)
-		assert.Contains(t, errs, "set aside: .vscode")
+		assert.Contains(t, errs, "quarantined: .vscode")
 		assert.NoDirExists(t, filepath.Join(k.dir, ".vscode"))
 		assert.NoFileExists(t, filepath.Join(k.dir, ".git/hooks/post-commit"))
 		return k.asUser(t, "git", "show", "--format=%s", "HEAD")
@@ -164,7 +164,7 @@ func TestNoPermissionToUseTheEngine(t *testing.T) {
 	code, _, errs := status(t, pccrun(t, k.dir, "--provider", "docker", "--", "true"))
 	assert.Equal(t, 125, code)
 	assert.Contains(t, errs, "docker: no permission to use "+socket)
-	assert.Contains(t, errs, "may be root by it")
+	assert.Contains(t, errs, "can become root")
 }
 
 // The real value of a secret goes out to its host, and the command has a placeholder.
@@ -230,4 +230,44 @@ func TestASecret(t *testing.T) {
 		require.NotEmpty(t, got, errs)
 		assert.Equal(t, "the-real-one", <-got)
 	})
+}
+
+// Root's own files are an identity's inside, and root's on the disk.
+func TestRootsWorkspace(t *testing.T) {
+	needEngine(t)
+	home := t.TempDir()
+	dir := filepath.Join(home, "src", "w")
+	require.NoError(t, os.MkdirAll(dir+"/.vscode", 0o755))
+	for name, text := range map[string]string{"mine": "mine\n", ".env": "SECRET\n", ".vscode/tasks.json": "{}"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(home, "other"), []byte("OTHER"), 0o644))
+	run := func(flags []string, sh string) (int, string, string) {
+		c := exec.Command(host.Program(t), append(append(append([]string{"--provider", "docker"}, flags...), "--private", "/tmp", "--"), "sh", "-c", sh)...)
+		c.Dir = dir
+		c.Env = []string{"HOME=" + home, "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "DOCKER_HOST=" + world.engine.Host}
+		return status(t, c)
+	}
+	code, out, errs := run([]string{"--home", "persist"}, "id -un; cat mine .env ../../other; echo x >.vscode/tasks.json; echo made >made; cat /etc/shadow; grep Cap /proc/self/status; echo kept >~/kept")
+	assert.Zero(t, code, errs)
+	assert.True(t, strings.HasPrefix(out, "pccrun\nmine\n"), out+errs)
+	assert.NotContains(t, out, "SECRET")
+	assert.NotContains(t, out, "OTHER")
+	assert.NotContains(t, out, "root:")
+	assert.Contains(t, out, "CapPrm:\t0000000000000000")
+	text, err := os.ReadFile(dir + "/.vscode/tasks.json")
+	require.NoError(t, err)
+	assert.Equal(t, "{}", string(text))
+	info, err := os.Stat(dir + "/made")
+	require.NoError(t, err)
+	assert.Zero(t, info.Sys().(*syscall.Stat_t).Uid)
+	_, out, errs = run([]string{"--home", "persist"}, "cat ~/kept")
+	assert.Equal(t, "kept\n", out, errs)
+
+	code, out, errs = run([]string{"--runtime", "runsc"}, "echo ran")
+	assert.Equal(t, 125, code, errs)
+	assert.Empty(t, out)
+	if world.gvisor {
+		assert.Contains(t, errs, "is root's, whose files gVisor cannot lend")
+	}
 }

@@ -178,7 +178,7 @@ func TestCodex(t *testing.T) {
 		out, _ = b.run(b.agentCommand([]string{"--timeout", "8s", "--env", "CODEX_API_KEY=sk-some", "--deny", "api.openai.com"}, program, codex...)...)
 	})
 	require.NotContains(t, out, "The job is done.")
-	require.Contains(t, out, "denied: connect api.openai.com:443", "the user is told")
+	require.Contains(t, out, "denied: api.openai.com:443", "the user is told")
 	require.NotContains(t, asked, "api.openai.com.")
 	require.Empty(t, keys.take())
 }
@@ -209,7 +209,7 @@ func TestCodexLogin(t *testing.T) {
 	// Its own login, in the next run. What the service answers to an account is
 	// not played here: the token that it is asked with is enough.
 	out, _ := b.run(b.agentCommand([]string{"--timeout", "10s"}, program, codex...)...)
-	require.NotContains(t, out, "set aside", "what it makes of its own in each run is no attack")
+	require.NotContains(t, out, "quarantined", "what it makes of its own in each run is no attack")
 	require.Contains(t, keys.take(), "chatgpt.com GET Bearer "+token)
 }
 
@@ -250,6 +250,6 @@ func TestGemini(t *testing.T) {
 		out, _ = b.run(b.agentCommand([]string{"--timeout", "1m", "--env", "GEMINI_API_KEY=AIzaSome", "--env", "GEMINI_CLI_TRUST_WORKSPACE=true", "--deny", "generativelanguage.googleapis.com"}, program, args...)...)
 	})
 	require.NotContains(t, out, "The job is done.")
-	require.Contains(t, out, "denied: connect generativelanguage.googleapis.com:443", "the user is told")
+	require.Contains(t, out, "denied: generativelanguage.googleapis.com:443", "the user is told")
 	require.Empty(t, reached)
 }

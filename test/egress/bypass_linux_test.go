@@ -68,7 +68,7 @@ func TestBypass(t *testing.T) {
 		control string // where the script cannot be its own
 		denied  string // what the user is told
 	}{
-		{name: "address literal", script: curl("http://" + evil4), denied: evil4 + ":80, allowed by --allow " + evil4},
+		{name: "address literal", script: curl("http://" + evil4), denied: evil4 + ":80 (to allow: --allow " + evil4 + ")"},
 		{name: "address of an allowed host", script: curl("http://" + good4), denied: good4 + ":80"},
 		{name: "IPv6 literal", script: curl("http://[" + evil6 + "]"), denied: evil6},
 		{name: "mapped IPv6 literal", script: tcpReach + "::ffff:" + evil4 + " 80", denied: evil4},
@@ -181,7 +181,7 @@ func TestAnotherHost(t *testing.T) {
 			b := newBench(t, "--allow", "chatgpt.com:81")
 			text, _ := b.inside(bare + script)
 			require.NotContains(t, text, "served", request)
-			require.Contains(t, text, "denied: connect chatgpt.com:81", request)
+			require.Contains(t, text, "denied: chatgpt.com:81", request)
 			text, _ = b.inside(bare + strings.ReplaceAll(script, "evil.example", "chatgpt.com"))
 			require.Contains(t, text, "served", request)
 			text, _ = b.outside(script)
@@ -211,7 +211,7 @@ curl -sS -m 5 http://www.good.example/; curl -sS -m 5 http://api.good.example/`
 	require.Contains(t, out, "[('403', 145), ('502', 255)]")
 	require.Equal(t, 2, strings.Count(out, "hello www.good.example from"), "a name that was resolved before is resolved again")
 	require.Contains(t, out, "hello api.good.example from", "and so is one that a rule names")
-	require.Contains(t, out, "denied: connect n255.good.example:443, allowed by --allow n255.good.example")
+	require.Contains(t, out, "denied: n255.good.example:443 (to allow: --allow n255.good.example)")
 	require.Len(t, asked, 257)
 	asked, _ = theWorld.since(func() {
 		b.outside(`python3 -c 'import socket
@@ -284,7 +284,7 @@ func TestNothingAllowed(t *testing.T) {
 // is no host's, at once and for every resolver, and told of with what would allow it.
 // Nobody outside is asked, and nothing listens inside.
 func TestNothingAllowedIsTold(t *testing.T) {
-	const good, evil = "pccrun: denied: resolve ", ", allowed by --allow "
+	const good, evil = "pccrun: denied: resolve ", " (to allow: --allow "
 	for _, c := range []struct {
 		name, script string
 		told         string
@@ -324,7 +324,7 @@ func TestNothingAllowedIsTold(t *testing.T) {
 				t.Skip("needs what it runs")
 			default:
 				require.Contains(t, out, good+c.told)
-				require.Contains(t, out, evil+c.told+"\n")
+				require.Contains(t, out, evil+c.told+")\n")
 			}
 		})
 	}

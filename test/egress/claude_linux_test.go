@@ -43,7 +43,7 @@ func TestClaude(t *testing.T) {
 			asked, reached := theWorld.since(func() { out, _ = b.inside(prefix + "MORE=--dangerously-skip-permissions; " + script) })
 			if host == "elsewhere.example" {
 				require.NotContains(t, out, "The job is done.")
-				require.Contains(t, out, "allowed by --allow elsewhere.example", "the user is told")
+				require.Contains(t, out, "to allow: --allow elsewhere.example", "the user is told")
 				require.Empty(t, asked)
 				require.Empty(t, reached)
 				if prefix == "" {

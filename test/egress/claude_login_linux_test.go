@@ -87,7 +87,7 @@ func TestClaudeLogin(t *testing.T) {
 	page, say, wait := login("--deny", "platform.claude.com")
 	say(code(page))
 	out := wait(syscall.Signal(0))
-	require.Contains(t, out, "denied: connect platform.claude.com:443", "the user is told")
+	require.Contains(t, out, "denied: platform.claude.com:443", "the user is told")
 	require.Empty(t, codes.take())
 	require.NoFileExists(t, filepath.Join(b.home, ".claude", ".credentials.json"))
 
@@ -97,7 +97,7 @@ func TestClaudeLogin(t *testing.T) {
 	require.Contains(t, out, "Login successful")
 	require.Contains(t, out, "profile claude")
 	require.Equal(t, []string{"platform.claude.com authorization_code code-of-the-test"}, codes.take())
-	require.NotContains(t, out, "set aside")
+	require.NotContains(t, out, "quarantined")
 	b.keeps(".claude/.credentials.json")
 
 	for _, prefix := range []string{"", bare} {
@@ -110,7 +110,7 @@ func TestClaudeLogin(t *testing.T) {
 		out, _ = b.run(line([]string{"--timeout", "20s", "--deny", "api.anthropic.com"}, "-p", "go on")...)
 	})
 	require.NotContains(t, out, "The job is done.")
-	require.Contains(t, out, "denied: connect api.anthropic.com:443", "the user is told")
+	require.Contains(t, out, "denied: api.anthropic.com:443", "the user is told")
 	require.Empty(t, tokens.take())
 	require.NotContains(t, strings.Join(reached, " "), agents4)
 }

@@ -150,7 +150,7 @@ java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djavax.net.ssl.trustStore=k.p12 -
 					out, _ = b.inside(prefix + strings.ReplaceAll(c.script, "HOST", "evil.example"))
 				})
 				require.NotContains(t, out, strings.ReplaceAll(c.want, "HOST", "evil.example"))
-				require.Contains(t, out, "allowed by --allow evil.example", "the user is told")
+				require.Contains(t, out, "to allow: --allow evil.example", "the user is told")
 				require.Empty(t, asked, "nobody was asked for its name")
 				require.Empty(t, reached)
 			}

@@ -58,7 +58,7 @@ func TestInspectedClients(t *testing.T) {
 				require.Contains(t, out, "hello /ok/x")
 				require.Contains(t, out, "hello good.example from", "its certificate is the world's own")
 				require.NotContains(t, out, "hello /no")
-				require.Contains(t, out, "denied: request GET https://chatgpt.com/no, allowed by --allow 'GET https://chatgpt.com/no'", "the user is told")
+				require.Contains(t, out, "denied: request GET https://chatgpt.com/no (to allow: --allow 'GET https://chatgpt.com/no')", "the user is told")
 				require.Equal(t, []string{"/ok/x"}, slices.Compact(paths.take()))
 			}
 			out, _ := b.outside("export TRUST=1 REQUESTS_CA_BUNDLE=$CA; " + script)

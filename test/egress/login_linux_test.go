@@ -237,11 +237,11 @@ func TestGeminiLogin(t *testing.T) {
 			asked, said := b.converse(line(), c.questions, ready)
 			require.Len(t, asked, len(c.questions), said)
 			require.Equal(t, []string{"authorization_code code-of-the-test"}, codes.take())
-			require.NotContains(t, said, "set aside")
+			require.NotContains(t, said, "quarantined")
 
 			asked, said = b.converse(line(), c.questions, ready)
 			require.Empty(t, asked, "the second run asks nothing: %s", said)
-			require.NotContains(t, said, "set aside")
+			require.NotContains(t, said, "quarantined")
 			tokens.take()
 			out, _ := b.run(b.agentCommand([]string{"--env", "GEMINI_CLI_TRUST_WORKSPACE=true"}, program, "-m", "gemini-2.5-flash", "-p", "go on")...)
 			require.Contains(t, out, "The job is done.")
@@ -279,7 +279,7 @@ func TestGcloudLogin(t *testing.T) {
 	require.NoError(t, come(page))
 	out := wait(syscall.Signal(0))
 	require.Equal(t, []string{"authorization_code code-of-the-test"}, codes.take(), out)
-	require.NotContains(t, out, "set aside")
+	require.NotContains(t, out, "quarantined")
 
 	out, _ = b.run(line(nil, "print-access-token")...)
 	require.Contains(t, out, "ya29.of-the-test", "the next run is logged in")

@@ -63,6 +63,6 @@ s = socket.create_connection(("good.example", 6379), 10); s.sendall(b"PING\r\n")
 		out, _ := b.run(append([]string{"bash", "-c", `ulimit -n 400; exec "$@"`, "bash"}, b.sandboxed(script+count)...)...)
 		require.Contains(t, out, want)
 		require.Contains(t, out, "then b'+PONG")
-		require.Equal(t, count == "300", strings.Contains(out, "more connections at once than can be served: those beyond are reset ("), out)
+		require.Equal(t, count == "300", strings.Contains(out, "too many connections at once: further ones are reset ("), out)
 	}
 }

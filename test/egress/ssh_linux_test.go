@@ -76,7 +76,7 @@ d=$(mktemp -d); git clone -q ssh://%s@git.good.example%s/files/repo.git $d/clone
 			}
 			require.NotContains(t, out, "content", "port 22 is never implied, and another host is another")
 			if allow == "git.good.example" {
-				require.Contains(t, out, "allowed by --allow "+at22, "the user is told")
+				require.Contains(t, out, "to allow: --allow "+at22, "the user is told")
 			} else {
 				require.Contains(t, out, "denied: resolve git.good.example", "the user is told")
 			}

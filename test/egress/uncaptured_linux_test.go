@@ -79,8 +79,8 @@ func TestUncaptured(t *testing.T) {
 		require.Equal(t, want == 0, strings.Contains(out, "it ran"), out)
 		require.Equal(t, want == 0, strings.Contains(out, "hello good.example"), "the control: it is captured\n%s", out)
 		if want != 0 {
-			require.Equal(t, "pccrun: guarantee net.transparent: missing: let a socket take what is on its way to any address: setsockopt: operation not permitted (required by flag --allow)\n"+
-				"pccrun: hint: --allow-missing net.transparent runs with the proxy alone, for programs that know of one\n", out)
+			require.Equal(t, "pccrun: guarantee net.transparent: missing: let a socket accept packets to any address: setsockopt: operation not permitted (required by flag --allow)\n"+
+				"pccrun: hint: --allow-missing net.transparent runs with the proxy only, for programs that honour HTTPS_PROXY\n", out)
 		}
 	}
 	b.flags = append(b.flags, "--allow-missing", "net.transparent")
@@ -219,7 +219,7 @@ func TestInsideNested(t *testing.T) {
 	const get = bare + "curl -sS -m 20 http://good.example/; curl -sS -m 20 http://www.good.example/"
 	const own = "XDG_STATE_HOME=$(mktemp -d) " // the user's own home is not there
 	out, _ := b.inside(bare + own + program + " --allow good.example --allow www.good.example --allow 198.18.0.0/15 -- bash -c '" + get + "'")
-	require.Contains(t, out, "net.transparent: weak, by routes: no socket of netfilter's can be opened\n")
+	require.Contains(t, out, "net.transparent: weak, by routes: no netfilter socket can be opened\n")
 	require.Contains(t, out, "hello good.example", out)
 	require.NotContains(t, out, "hello www.good.example", "the outer one does not allow it")
 	out, _ = b.inside(bare + own + program + " -- bash -c '" + get + "'")
@@ -232,7 +232,7 @@ func TestNoNetfilter(t *testing.T) {
 	b := newBench(t, "--allow", "good.example")
 	out, code := b.lacking("netfilter", bare+"curl -sS -m 20 http://good.example/; curl -sS -m 20 https://good.example/; curl -sS -m 20 http://evil.example/; curl -sS -m 20 http://"+evil4+"")
 	require.Zero(t, code, out)
-	require.Contains(t, out, "pccrun: guarantee net.transparent: weak, by routes: no socket of netfilter's can be opened\n")
+	require.Contains(t, out, "pccrun: guarantee net.transparent: weak, by routes: no netfilter socket can be opened\n")
 	require.Equal(t, 2, strings.Count(out, "hello good.example"), out)
 	require.NotContains(t, out, "hello evil")
 	require.NotContains(t, out, "hello "+evil4)
@@ -242,5 +242,5 @@ func TestNoNetfilter(t *testing.T) {
 	require.Zero(t, code, "the control: %s", out)
 	out, code = b.lacking("netfilter", "echo it ran")
 	require.Equal(t, 125, code, out)
-	require.Contains(t, out, "pccrun: guarantee net.transparent: only weakly kept, by routes: no socket of netfilter's can be opened (required by flag --allow)\n")
+	require.Contains(t, out, "pccrun: guarantee net.transparent: only weakly kept, by routes: no netfilter socket can be opened (required by flag --allow)\n")
 }

@@ -53,7 +53,7 @@ func TestHostsOwnProxy(t *testing.T) {
 	}
 	for _, prefix := range []string{"", bare} {
 		out, reached := run(prefix + script)
-		require.Contains(t, out, "the proxy chatgpt.com:3128, which the environment names", "the user is told")
+		require.Contains(t, out, "the proxy chatgpt.com:3128 of the environment", "the user is told")
 		require.Contains(t, out, "hello www.good.example from")
 		if prefix == "" {
 			require.Contains(t, out, "the proxy's http://www.good.example/x")
@@ -62,8 +62,8 @@ func TestHostsOwnProxy(t *testing.T) {
 		require.Contains(t, out, "hello api.good.example from", "inspected")
 		require.Contains(t, out, "hello six.good.example from", "NO_PROXY")
 		require.Contains(t, out, "denied: request GET https://api.good.example/no")
-		require.Contains(t, out, "denied: connect rebind.good.example:443, allowed by --allow 'private rebind.good.example'")
-		require.Contains(t, out, "allowed by --allow evil.example")
+		require.Contains(t, out, "denied: rebind.good.example:443 (to allow: --allow 'private rebind.good.example')")
+		require.Contains(t, out, "to allow: --allow evil.example")
 		list := asked.take()
 		require.Contains(t, list, "CONNECT unknown.good.example:443")
 		require.Contains(t, list, "CONNECT api.good.example:443")

@@ -88,7 +88,9 @@ func homeOnDisk(dir string) string { return dir + "-disk" }
 func runCage(dir string) int {
 	j := &job{}
 	err := json.NewDecoder(os.Stdin).Decode(j)
-	if err == nil {
+	if err == nil && j.Shared {
+		err = share(dir)
+	} else if err == nil {
 		err = furnish(dir, j)
 	}
 	if err != nil {
@@ -105,6 +107,12 @@ func runCage(dir string) int {
 // Directories of a cage that are its own and empty; all others are the host's,
 // read-only.
 var ownDirs = []string{"tmp", "home", "root", "opt", "srv", "run", "mnt", "media", "proc", "dev", "sys", "etc", ".cage", "boot"}
+
+// What stands in the files of a cage by which names are looked up.
+const (
+	hostsText    = "127.0.0.1 localhost\n::1 localhost\n"
+	resolverText = "nameserver " + resolverAddress + "\n"
+)
 
 const cageSelf = "/.cage/pccrun"
 
@@ -141,6 +149,39 @@ func furnish(dir string, j *job) error {
 	}
 	if j.Profile != "" {
 		j.Profile = "/.cage/profile.jsonc"
+	}
+	return nil
+}
+
+// share leaves the files of the machine where they are, for an engine that sees no
+// others: the network, the names in it and the processes are the cage's.
+func share(dir string) error {
+	steps := []struct {
+		what string
+		do   func() error
+	}{
+		{"make mounts private", func() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") }},
+		{"mount a directory", func() error { return unix.Mount("cage", dir, "tmpfs", 0, "mode=755") }},
+		{"names", func() error {
+			for name, text := range map[string]string{"hosts": hostsText, "resolv.conf": resolverText} {
+				from := filepath.Join(dir, name)
+				if err := os.WriteFile(from, []byte(text), 0o644); err != nil {
+					return err
+				}
+				if err := unix.Mount(from, "/etc/"+name, "", unix.MS_BIND, ""); err != nil {
+					return fmt.Errorf("/etc/%s: %w", name, err)
+				}
+			}
+			return nil
+		}},
+		{"mount proc", func() error { return unix.Mount("proc", "/proc", "proc", 0, "") }},
+		{"hostname", func() error { return unix.Sethostname([]byte("cage-host")) }},
+		{"loopback", func() error { return linkUp("lo") }},
+	}
+	for _, step := range steps {
+		if err := step.do(); err != nil {
+			return fmt.Errorf("cage: %s: %w", step.what, err)
+		}
 	}
 	return nil
 }
@@ -219,9 +260,9 @@ func makeEtc(dir string, j *job) error {
 		"passwd":      fmt.Sprintf("root:x:0:0:root:/root:/bin/sh\ndev:x:%d:%d::/home/dev:/bin/sh\nnobody:x:65534:65534::/nonexistent:/usr/sbin/nologin\n", j.UID, j.GID),
 		"group":       fmt.Sprintf("root:x:0:\ntty:x:5:\ndev:x:%d:\nnogroup:x:65534:\n", j.GID),
 		"shadow":      "root:*:19000:0:99999:7:::\n",
-		"hosts":       "127.0.0.1 localhost\n::1 localhost\n",
+		"hosts":       hostsText,
 		"hostname":    "cage-host\n",
-		"resolv.conf": "nameserver " + resolverAddress + "\n",
+		"resolv.conf": resolverText,
 		"machine-id":  "0123456789abcdef0123456789abcdef\n",
 		"crontab":     "", "fstab": "",
 	}

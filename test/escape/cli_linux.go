@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
 )
 
 // Usage is the help of the verb.
@@ -30,7 +31,8 @@ inside, where it must fail. It touches only canaries that it made.
 
 What to test:
   --profile NAME|FILE     pccrun with this profile
-  --provider NAME         pccrun with this provider
+  --provider NAME         pccrun with this provider, e.g. docker
+  --runtime NAME          with this runtime of it, e.g. runsc
   --allow-missing NAME    pccrun though a guarantee is missing or weak (repeats)
   --without LAYER         pccrun with a layer switched off (repeats)
   --wrap 'CMD … --'       any other launcher; {workspace} {home} {canary} {shown}
@@ -46,9 +48,9 @@ Which probes:
   --layers                also: which layers stop each probe with all others off
 
 What to say:
-  --json --junit --sarif --tap --markdown --html
+  --json --junit --sarif --tap --markdown
                           on standard output, in place of the table
-  --report FILE           as well, by its ending: .json .xml .sarif .tap .md .html (repeats)
+  --report FILE           as well, by its ending: .json .xml .sarif .tap .md (repeats)
   --all                   the table with every probe
   --fail-on LEVEL         the mildest escape that fails (default low)
   --baseline FILE         accepted findings, each with a reason and a day
@@ -59,7 +61,7 @@ suite failed, or left a claim untested; 3 nothing meaningful ran; 129, 130, 143
 SIGHUP, SIGINT or SIGTERM ended it: all that it made is removed, and the report
 tells what was known by then.
 
-example: pccrun escape --only FS,NET --report escape.html
+example: pccrun escape --only FS,NET --report escape.sarif
          pccrun escape --wrap 'bwrap --ro-bind / / --bind {workspace} {workspace} --'
 `
 
@@ -98,6 +100,7 @@ func named(to *string) func(string) error {
 type options struct {
 	compare           bool
 	profile, provider string
+	runtime           string
 	without, missing  list
 	wrap              lines
 	ready, only, ids  list
@@ -159,6 +162,7 @@ func parse(args []string) (*options, error) {
 	f.Usage = func() {}
 	f.StringVar(&o.profile, "profile", "", "")
 	f.StringVar(&o.provider, "provider", "", "")
+	f.StringVar(&o.runtime, "runtime", "", "")
 	f.Var(&o.without, "without", "")
 	f.Var(&o.missing, "allow-missing", "")
 	f.Var(&o.wrap, "wrap", "")
@@ -209,8 +213,11 @@ func parse(args []string) (*options, error) {
 	}
 	for _, path := range o.reports {
 		if formatOf(path) == nil {
-			return nil, fmt.Errorf("--report %s: want an ending of .json .xml .sarif .tap .md .html", path)
+			return nil, fmt.Errorf("--report %s: want an ending of .json .xml .sarif .tap .md", path)
 		}
+	}
+	if o.layers && o.provider != "" && o.provider != providers.Native {
+		return nil, errors.New("--layers: the layers are those of this machine: leave out --provider")
 	}
 	for _, l := range o.without {
 		if !slices.Contains(Layers, profiles.Layer(l)) {
@@ -267,6 +274,9 @@ func (o *options) targets(self string) ([]*Target, error) {
 	if o.provider != "" {
 		more = append(more, "--provider", o.provider)
 	}
+	if o.runtime != "" {
+		more = append(more, "--runtime", o.runtime)
+	}
 	for _, g := range o.missing {
 		more = append(more, "--allow-missing", g)
 	}
@@ -274,10 +284,18 @@ func (o *options) targets(self string) ([]*Target, error) {
 	for _, l := range o.without {
 		layers = append(layers, profiles.Layer(l))
 	}
+	t := Native(self, more)
+	t.Profile = profile
+	if o.provider != "" {
+		var err error
+		if t, err = t.on(o.provider, o.runtime); err != nil {
+			return nil, err
+		}
+	}
+	t = t.without(layers)
 	native := func() *Target {
-		t := Native(self, more)
-		t.Profile = profile
-		return t.without(layers)
+		copied := *t
+		return &copied
 	}
 	var targets []*Target
 	for _, line := range o.wrap {

@@ -57,10 +57,12 @@ type Probe struct {
 	References []string
 	Explain    string // what is tried and why it matters
 	Key        string // the profile key that governs it
+	Gap        string // the words by which a launcher's weak claim excludes it: see [Result.Gap]
 
 	Needs   []Need // without these it is skipped, by the name of the first that is missing
 	Setting Setting
 	Flags   []string // what pccrun needs on its command line for this probe; {names} as in [Wrap]
+	ByCalls bool     // it stops the launcher at its system calls
 	Long    bool     // runs only when long probes are asked for
 
 	// Payload tries, inside. A probe without one is a record: its needs cannot
@@ -168,6 +170,7 @@ type Result struct {
 	Verdict   Verdict            `json:"verdict"`
 	Target    string             `json:"target"`
 	Claim     string             `json:"claim,omitempty"`
+	Gap       string             `json:"gap,omitempty"`    // what the launcher says of its weak claim, and this is
 	Reason    string             `json:"reason,omitempty"` // why skipped, vacuous or error
 	Inside    Outcome            `json:"inside"`
 	Control   Outcome            `json:"control"`

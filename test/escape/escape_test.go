@@ -441,7 +441,7 @@ func TestListAndExplain(t *testing.T) {
 
 // What cannot be written is an error, for reports before anything has run.
 func TestCannotWrite(t *testing.T) {
-	for _, args := range [][]string{{"--list"}, {"--explain", "FS-001"}, {"--id", "FS-001", "--report", "/nonexistent/x.html"}} {
+	for _, args := range [][]string{{"--list"}, {"--explain", "FS-001"}, {"--id", "FS-001", "--report", "/nonexistent/x.md"}} {
 		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 		require.NoError(t, err)
 		defer full.Close()
@@ -461,7 +461,7 @@ func TestCannotWrite(t *testing.T) {
 func TestCommand(t *testing.T) {
 	needCage(t)
 	home := t.TempDir()
-	page, log := filepath.Join(home, "out.html"), filepath.Join(home, "out.sarif")
+	page, log := filepath.Join(home, "out.md"), filepath.Join(home, "out.sarif")
 	cmd := exec.Command("/proc/self/exe", "__escape", "--wrap", "env --", "--id", "FS-001,KS-040", "--json", "--report", page, "--report", log, "--parallel", "1")
 	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+home)
 	out, err := cmd.Output()

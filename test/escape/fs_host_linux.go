@@ -48,6 +48,7 @@ func hostProbes() []Probe {
 		},
 		{
 			ID: "FS-067", Name: "a hidden file that the host replaces during the run", Guarantee: profiles.FSHide, Severity: High, Needs: []Need{NeedNative},
+			Gap:    "a hidden file that the host replaces",
 			Expect: "covered again before the payload has looked", References: refs("rename(2): mount points"), Key: "filesystem",
 			Explain: "A rename onto a covered file ends the mount that covers it, in every namespace. The payload looks a third of a second later.",
 			Payload: func(in *Inside) Outcome {
@@ -62,6 +63,7 @@ func hostProbes() []Probe {
 		},
 		{
 			ID: "PER-036", Name: "a protected file that the host replaces during the run", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
+			Gap:    "a protected file that the host replaces",
 			Expect: "pinned again before the payload has looked", References: refs("git-config(1)"), Key: "protect.deny",
 			Explain: "git config writes a new file and renames it over the old one, and so ends the mount that pins it.",
 			Payload: func(in *Inside) Outcome {

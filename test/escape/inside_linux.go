@@ -25,6 +25,7 @@ type Spec struct {
 	Nonce     string // echoed with the outcome: the sentinel
 	SecretSum string // SHA-256 of the secret, in hex
 	Caged     bool   // the launcher itself runs in a cage
+	Guarded   bool   // the payload runs on this machine and could harm it: see contained
 	Alone     bool   // one layer protects, in a control
 	Control   bool   // nothing protects: for payloads that would be slow, never for the judgement
 
@@ -40,6 +41,8 @@ type Spec struct {
 	Name     string // of that process's second argument
 	HostName string // of the host, or of the cage
 	Machine  string // machine-id
+
+	CommandLine string // SHA-256 of that of the host's kernel, in hex
 
 	TCP4, TCP6, UDP4, Published int // ports on the host's loopback
 	Abstract, AbstractDgram     string
@@ -257,7 +260,45 @@ func attempt(p *Probe, in *Inside) (o Outcome) {
 	if p == nil || p.Payload == nil {
 		return Broken("no such payload")
 	}
+	if in.Guarded {
+		if err := in.contained(); err != nil {
+			return Escaped("nothing is around the payload, which is not tried: %v", err)
+		}
+	}
 	return p.Payload(in)
+}
+
+// contained says what is missing around a payload that belongs into a cage and is behind
+// an engine that has none: what it tries is refused by the kernel, if not by pccrun, where
+// it is nobody with a power, has processes and mounts of its own, and no network but a
+// loopback.
+func (in *Inside) contained() error {
+	if os.Getuid() == 0 {
+		return errors.New("it is root")
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var caps [2]unix.CapUserData
+	if err := unix.Capget(&header, &caps[0]); err != nil {
+		return err
+	}
+	if caps[0].Permitted|caps[1].Permitted != 0 {
+		return errors.New("it has capabilities")
+	}
+	for _, ns := range [...]string{"pid", "mnt", "net"} {
+		if link, err := os.Readlink("/proc/self/ns/" + ns); err == nil && link == in.Namespaces[ns] {
+			return fmt.Errorf("the %s namespace is the machine's", ns)
+		}
+	}
+	table, err := os.ReadFile("/proc/net/dev")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(table)) {
+		if name, _, is := strings.Cut(line, ":"); is && strings.TrimSpace(name) != "lo" {
+			return errors.New("there is the network interface " + strings.TrimSpace(name))
+		}
+	}
+	return nil
 }
 
 // readReport finds the last outcome that carries the nonce.

@@ -401,6 +401,8 @@ func launchProbes() []Probe {
 				if in.Control {
 					return Tried(unix.Kill(in.HostPID, unix.SIGUSR1), "kill")
 				}
+				report(in.Nonce, Blocked("the first process took this one with it"))
+				time.Sleep(200 * time.Millisecond) // until it has passed that on
 				for s := unix.SIGHUP; s < unix.SIGSYS; s++ {
 					if s != unix.SIGURG && s != unix.SIGCHLD {
 						unix.Kill(1, s)

@@ -26,5 +26,6 @@ const (
 	NeedInspect   Need = "a launcher that inspects TLS"
 	NeedDesktop   Need = "a desktop session"
 	NeedNoEngine  Need = "a launcher that runs in a cage, not an engine outside"
+	NeedOwnSetup  Need = "a launcher whose own system calls set the sandbox up"
 	NeedAMD64     Need = "amd64"
 )

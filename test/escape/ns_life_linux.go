@@ -118,6 +118,7 @@ func lifeProbes() []Probe {
 			Payload: func(in *Inside) Outcome {
 				report(in.Nonce, Blocked("asleep"))
 				if !in.Control {
+					time.Sleep(200 * time.Millisecond) // until it is passed on
 					unix.Kill(os.Getppid(), unix.SIGSTOP)
 					unix.Kill(1, unix.SIGSTOP)
 					unix.Kill(1, unix.SIGTTOU)

@@ -201,6 +201,7 @@ func nsProbes() []Probe {
 		},
 		{
 			ID: "NS-016", Name: "every namespace is the sandbox's own", Guarantee: profiles.ProcIsolated, Severity: Medium,
+			Gap:    "the user namespace is the machine",
 			Expect: "user, mnt, pid, net, ipc, uts and cgroup differ from the host's", References: refs("namespaces(7)", "amicontained"),
 			Explain: "A namespace that is shared is a way to reach, or to watch, the host.",
 			Payload: func(in *Inside) Outcome {

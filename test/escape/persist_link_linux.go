@@ -1,6 +1,8 @@
 package escape
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -21,7 +23,7 @@ func linkProbes() []Probe {
 	return []Probe{
 		{
 			ID: "PER-034", Name: "a link on the way to a protected name", Guarantee: profiles.FSProtect, Severity: High,
-			Expect: "set aside: what it leads to does not matter", References: refs("CVE-2024-32002"), Key: "protect.deny",
+			Expect: "quarantined: what it leads to does not matter", References: refs("CVE-2024-32002"), Key: "protect.deny",
 			Explain: "The files are made where no name is protected; then a link .cargo, .vscode or .git/info leads to them.",
 			Payload: func(in *Inside) Outcome {
 				var all []Outcome
@@ -49,7 +51,9 @@ func linkProbes() []Probe {
 			Payload: func(in *Inside) Outcome {
 				for _, dir := range closedPlaces {
 					os.MkdirAll(in.Path(dir), 0o755)
-					if err := os.WriteFile(in.Path(dir, ".envrc"), []byte("# canary\n"), 0o644); err != nil {
+					if err := os.WriteFile(in.Path(dir, ".envrc"), []byte("# canary\n"), 0o644); errors.Is(err, fs.ErrNotExist) {
+						continue // the directory was set aside meanwhile
+					} else if err != nil {
 						return Broken("%v", err)
 					}
 				}

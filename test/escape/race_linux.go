@@ -15,6 +15,7 @@ func raceProbes() []Probe {
 	return []Probe{
 		{
 			ID: "LCH-008", Name: "swap paths while the launcher starts", Guarantee: profiles.LaunchIntegrity, Severity: Critical,
+			Gap:    "links lead that somebody puts in the way",
 			Expect: "never a file from outside", References: refs("CVE-2021-30465", "CVE-2024-23651", "CVE-2026-42306"), Key: "filesystem",
 			Explain: "A process of the host exchanges a directory of the workspace, plain or protected, with a link to a hidden one, again and again, over forty starts.",
 			Payload: throughRaced,

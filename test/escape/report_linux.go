@@ -122,6 +122,8 @@ func (res *Result) excuse(threshold Severity) string {
 		return "accepted: " + printable(res.Accepted)
 	case res.Claim == profiles.Missing.String():
 		return "known gap: not claimed"
+	case res.Gap != "":
+		return "known gap: " + res.Gap
 	case res.Severity < threshold:
 		return "below --fail-on " + threshold.String()
 	}
@@ -216,7 +218,6 @@ var formats = []struct {
 	{"sarif", ".sarif", writeSARIF},
 	{"tap", ".tap", writeTAP},
 	{"markdown", ".md", writeMarkdown},
-	{"html", ".html", writeHTML},
 }
 
 // writeJSON writes one object a line, one line a probe.

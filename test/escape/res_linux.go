@@ -95,6 +95,7 @@ func resProbes() []Probe {
 		},
 		{
 			ID: "RES-005", Name: "fill private file systems one after another", Guarantee: profiles.ResDisk, Severity: High, Needs: []Need{NeedNative},
+			Gap:   "each private directory has the size",
 			Flags: []string{"--disk", "48m"}, Expect: "the sum is bounded", Errnos: errnos("ENOSPC EDQUOT EFBIG ENOMEM"), Key: "resources.disk",
 			Explain: "40 MiB each into /tmp, /var/tmp, /dev/shm and the private home under a limit of 48 for all.",
 			Payload: func(in *Inside) Outcome {
@@ -182,7 +183,7 @@ func resProbes() []Probe {
 					return Escaped("%d processors to run on", n)
 				}
 				for range 4 { // others may want them too, for a while
-					if share := burn(2, 500*time.Millisecond); share > 1.3 {
+					if share := burn(2, 500*time.Millisecond); share > 1.3 && more(2) > 1.3 {
 						return Escaped("%.2f processors", share)
 					}
 				}
@@ -300,6 +301,7 @@ func resProbes() []Probe {
 		record("RES-014", "a sparse file of a terabyte", profiles.SyncDown, Medium, NeedRemote, "A download counts apparent and real size."),
 		{
 			ID: "RES-015", Name: "use up what the user's account has in common", Guarantee: profiles.ResFiles, Severity: Medium,
+			Gap:    "are counted with the user",
 			Expect: "the host can still make an inotify instance, and a timer", References: refs("inotify(7)", "timer_create(2)"), Key: "",
 			Explain: "inotify instances are counted per user of the host: 128 of them leave editors blind. So are signals that wait, of which each timer takes one.",
 			Payload: func(in *Inside) Outcome {

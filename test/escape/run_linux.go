@@ -117,6 +117,9 @@ func (s *Suite) one(ctx context.Context, p *Probe, t *Target) (r Result) {
 		Schema: Schema, ID: p.ID, Name: p.Name, Guarantee: p.Guarantee, Severity: p.Severity, Target: t.Name,
 		Expect: p.Expect, Refs: p.References, Claim: t.claim(p.Guarantee).State, Reproduce: s.reproduce(p, t),
 	}
+	if c := t.claim(p.Guarantee); p.Gap != "" && c.State == profiles.Weak.String() && strings.Contains(c.Cause, p.Gap) {
+		r.Gap = p.Gap
+	}
 	defer func() {
 		r.Duration = time.Since(began)
 		if ctx.Err() != nil { // what it saw may be the end that it was put to
@@ -183,6 +186,10 @@ func (s *Suite) job(p *Probe, t *Target) *job {
 	j := &job{ID: p.ID, Dir: s.site.dir, Run: s.site.id, Self: s.site.self, Caged: p.Setting&Caged != 0, User: !s.host.root, UID: os.Getuid(), GID: os.Getgid()}
 	if t != nil {
 		j.Argv, j.Launcher, j.Profile, j.Engine = t.Argv, t.Launcher, t.Profile, t.Engine
+		j.Environ, j.Provider = t.Environ, t.Provider
+		if j.Shared = j.Caged && t.Provider != ""; j.Shared {
+			j.Namespaces = ownNamespaces()
+		}
 	}
 	return j
 }

@@ -49,19 +49,23 @@ var slowness = sync.OnceValue(func() float64 {
 
 // A job is one probe to be performed once: as the control or behind a launcher.
 type job struct {
-	ID       string
-	Argv     []string // the launcher with {names} to be filled in; nil: the control
-	Launcher string   // the launcher's own program, bound into a cage
-	Control  bool
-	Alone    profiles.Layer // the control runs with this one layer
-	Caged    bool
-	User     bool   // the launcher in the cage is not root: give it an identity without capabilities
-	UID, GID int    // that identity
-	Dir      string // of the suite
-	Run      string // the id of the site: see there
-	Profile  string // a profile's file, bound into a cage
-	Engine   bool   // see Target
-	Self     string // a copy of this program
+	ID         string
+	Argv       []string // the launcher with {names} to be filled in; nil: the control
+	Launcher   string   // the launcher's own program, bound into a cage
+	Control    bool
+	Alone      profiles.Layer // the control runs with this one layer
+	Caged      bool
+	User       bool   // the launcher in the cage is not root: give it an identity without capabilities
+	UID, GID   int    // that identity
+	Dir        string // of the suite
+	Run        string // the id of the site: see there
+	Profile    string // a profile's file, bound into a cage
+	Engine     bool   // see Target
+	Provider   string
+	Environ    []string
+	Namespaces map[string]string // of the suite's own process, for these
+	Shared     bool              // the cage has the files of this machine, as an engine sees them
+	Self       string            // a copy of this program
 }
 
 // perform builds a world, runs the probe in it, lets the observer look, and
@@ -170,6 +174,9 @@ func (d *Drive) judge(run *Run) Outcome {
 	if !ran && refused(run, d.probe.Guarantee) {
 		return Needing("a host on which " + string(d.probe.Guarantee) + " can be kept: " + tail(run))
 	}
+	if flag := d.refusedFlag(run); !ran && flag != "" {
+		return Needing("a provider that takes " + flag + ": " + tail(run))
+	}
 	if !ran {
 		return Broken("the payload did not run: %s", tail(run))
 	}
@@ -183,6 +190,20 @@ func (d *Drive) judge(run *Run) Outcome {
 // its exit status and by name: a probe's own flags may ask what a host cannot keep.
 func refused(run *Run, g profiles.Guarantee) bool {
 	return !run.Late && run.State != nil && run.State.ExitCode() == 125 && bytes.Contains(run.Output, []byte("pccrun: guarantee "+string(g)+": missing: "))
+}
+
+// refusedFlag is the probe's own flag that a provider refused by name, "" for none.
+func (d *Drive) refusedFlag(run *Run) string {
+	if d.job.Provider == "" || run.Late || run.State == nil || run.State.ExitCode() != 125 {
+		return ""
+	}
+	for _, flag := range d.probe.Flags {
+		word := strings.ReplaceAll(strings.TrimPrefix(flag, "--"), "-", ".")
+		if strings.HasPrefix(flag, "--") && bytes.Contains(run.Output, []byte(d.job.Provider+": "+word)) {
+			return flag
+		}
+	}
+	return ""
 }
 
 func tail(run *Run) string {
@@ -258,7 +279,7 @@ func (d *Drive) launch(argv []string) (*exec.Cmd, *sink, error) {
 	if d.stdin != nil {
 		cmd.Stdin = d.stdin
 	}
-	cmd.Env = append(d.environment(), d.extra...)
+	cmd.Env = append(append(d.environment(), d.job.Environ...), d.extra...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	if d.job.Caged && d.job.User && !d.job.Control {
 		identity(cmd.SysProcAttr, d.job.UID, d.job.GID)

@@ -1,6 +1,7 @@
 package escape
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
 )
 
 // A Target is a launcher to be held against the probes.
@@ -24,6 +26,8 @@ type Target struct {
 	Profile  string   // the path that {profile} stands for, outside of cages
 	Native   bool     // pccrun: flags can be given per probe
 	Engine   bool     // it asks a service that is outside of every cage
+	Provider string   // pccrun's, whose engine sees the files of this machine; "" for this machine itself
+	Environ  []string // by which the launcher finds that engine
 	Claims   []Claim
 
 	plan             []byte // as the launcher prints it
@@ -35,6 +39,32 @@ type Target struct {
 func Native(launcher string, flags []string) *Target {
 	argv := append([]string{"{self}", "run", "--workspace", "{workspace}", "--read", "{shown}", "--hide", "{canary}"}, flags...)
 	return &Target{Name: "pccrun", Argv: append(argv, "{flags}", "--"), Launcher: launcher, Native: true}
+}
+
+// on is pccrun with a provider that mounts the workspace, and with a runtime of it, "" for
+// its own.
+func (t *Target) on(provider, runtime string) (*Target, error) {
+	kind, err := providers.KindOf(provider)
+	switch {
+	case err != nil:
+		return nil, err
+	case provider == providers.Native:
+		return t, nil
+	case kind.Cloud:
+		return nil, fmt.Errorf("--provider %s: the probes need a provider that has the files of this machine", provider)
+	}
+	copied := *t
+	copied.Provider, copied.Name = provider, t.Name+" --provider "+provider
+	if runtime != "" {
+		copied.Name += " --runtime " + runtime
+	}
+	// What the suite puts into these for its payloads is no engine's.
+	config := cmp.Or(os.Getenv("DOCKER_CONFIG"), filepath.Join(os.Getenv("HOME"), ".docker"))
+	copied.Environ = []string{"DOCKER_CONFIG=" + config}
+	for _, name := range [...]string{"DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY"} {
+		copied.Environ = append(copied.Environ, name+"="+os.Getenv(name))
+	}
+	return &copied, nil
 }
 
 // without is the same target with layers switched off.
@@ -220,8 +250,11 @@ func (t *Target) lacks(p *Probe, h *host) Need {
 	if p.Payload == nil && p.Drive == nil {
 		return "a payload"
 	}
-	if p.Setting&Caged != 0 && t.Engine {
+	if p.Setting&Caged != 0 && (t.Engine || t.Provider != "" && p.Drive != nil) {
 		return NeedNoEngine
+	}
+	if t.Provider != "" && p.ByCalls {
+		return NeedOwnSetup
 	}
 	if p.Setting&Proxy != 0 && !t.Native {
 		return NeedProxy

@@ -2,6 +2,7 @@ package escape
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"strconv"
@@ -167,6 +168,9 @@ func ttyProbes() []Probe {
 				for fd := 0; fd < 64; fd++ {
 					var n uint32
 					if _, err := Call(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTN, uintptr(unsafe.Pointer(&n))); err == nil {
+						if link, _ := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd)); link == fmt.Sprintf("/dev/pts/%d", n) {
+							continue // gVisor tells it of the other end too
+						}
 						return Escaped("descriptor %d is the master of pts/%d", fd, n)
 					}
 				}

@@ -66,12 +66,12 @@ func (w *world) build(j *job) (err error) {
 	sum := sha256.Sum256([]byte(w.secret))
 	rand.Read(raw[:8])
 	w.Spec = Spec{
-		Nonce: hex.EncodeToString(raw[:8]), SecretSum: hex.EncodeToString(sum[:]), Caged: j.Caged, Control: j.Control, Alone: j.Alone != "",
-		Launcher: j.Launcher, Namespaces: map[string]string{}, ShmID: -1, MsgID: -1, SemID: -1,
+		Nonce: hex.EncodeToString(raw[:8]), SecretSum: hex.EncodeToString(sum[:]), Caged: j.Caged && !j.Shared, Guarded: j.Shared, Control: j.Control, Alone: j.Alone != "",
+		Launcher: j.Launcher, ShmID: -1, MsgID: -1, SemID: -1,
 	}
 	mark := j.Run + "-" + w.Nonce[:8]
 	w.Tag = "tag-" + mark
-	if j.Caged {
+	if w.Caged {
 		w.Home, w.Canary, w.Shown = "/home/dev", "/srv/canary", "/srv/shown"
 	} else {
 		base := filepath.Join(j.Dir, "w-"+w.Nonce[:8])
@@ -86,7 +86,7 @@ func (w *world) build(j *job) (err error) {
 	if err := os.Mkdir(w.Tmp, 0o700); err != nil {
 		return err
 	}
-	if !j.Caged { // what is in a cage goes with it
+	if !w.Caged { // what is in a cage goes with it
 		w.later(func() { removeTagged(mark) })
 	}
 	if err := w.makeFiles(); err != nil {
@@ -104,14 +104,27 @@ func (w *world) build(j *job) (err error) {
 		return err
 	}
 	w.makeIPC(filepath.Join(j.Dir, "ipc-"+w.Nonce[:8]))
-	for _, ns := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
-		w.Namespaces[ns], _ = os.Readlink("/proc/self/ns/" + ns)
+	if w.Namespaces = j.Namespaces; w.Namespaces == nil {
+		w.Namespaces = ownNamespaces()
 	}
 	w.HostName, _ = os.Hostname()
+	if text, err := os.ReadFile("/proc/cmdline"); err == nil {
+		sum := sha256.Sum256(text)
+		w.CommandLine = hex.EncodeToString(sum[:])
+	}
 	if id, err := os.ReadFile("/etc/machine-id"); err == nil {
 		w.Machine = strings.TrimSpace(string(id))
 	}
 	return nil
+}
+
+// ownNamespaces are those of this process, by their kind.
+func ownNamespaces() map[string]string {
+	list := map[string]string{}
+	for _, ns := range [...]string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
+		list[ns], _ = os.Readlink("/proc/self/ns/" + ns)
+	}
+	return list
 }
 
 func (w *world) later(f func()) { w.cleanup = append(w.cleanup, f) }

@@ -193,6 +193,6 @@ umount -l "$D/mnt"
 	close(over)
 	<-served
 	require.Equal(t, "refused 125\nrefused 125\ncontrol\ncanary\nran\n# changed\n.vscode\n1\nelsewhere fine\n", out, errs)
-	require.Contains(t, errs, "guarantee fs.hide: missing: "+d+"/mnt/ws takes names for each other")
+	require.Contains(t, errs, "guarantee fs.hide: missing: "+d+"/mnt/ws ignores upper and lower case")
 	require.Contains(t, errs, "guarantee fs.protect: missing: ")
 }

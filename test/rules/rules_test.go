@@ -43,10 +43,37 @@ var layers = [][]string{
 	{"providers/filesync"},
 	{"providers"},
 	{"providers/e2b"}, // an adapter uses the engine of all that copy
-	{"run", "internal/bare"},
+	{"run"},
 	{"test/escape"},
 	{"cmd"},
 	{"test"},
+}
+
+// house are the packages that are counted: all that a native run takes, and the command line.
+var house = strings.Fields("cmd run survey egress homes profiles namespaces seccomp cgroups netproxy sessions state events terminal clients internal providers/native providers/doctor")
+
+// TestLines prints how many lines the packages have without their tests, and without those that a
+// program has written.
+func TestLines(t *testing.T) {
+	lines, generated := map[string]int{}, 0
+	eachGoFile(t, func(t *testing.T, name string, file *ast.File, positions *token.FileSet) {
+		i := slices.IndexFunc(house, func(dir string) bool { return within(name, dir) })
+		count := positions.File(file.Pos()).LineCount()
+		switch {
+		case i < 0 || strings.HasSuffix(name, "_test.go"):
+		case ast.IsGenerated(file):
+			generated += count
+		default:
+			lines[house[i]] += count
+		}
+	})
+	sum := 0
+	for _, dir := range house {
+		assert.NotZero(t, lines[dir], dir)
+		t.Logf("%6d %s", lines[dir], dir)
+		sum += lines[dir]
+	}
+	t.Logf("%6d together, and %d that are generated", sum, generated)
 }
 
 // innocent packages know nothing of the policy, though they stand above it.

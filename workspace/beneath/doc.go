@@ -5,4 +5,4 @@ package beneath
 import "errors"
 
 // ErrTooMuch is returned when what stands there is larger than was asked for.
-var ErrTooMuch = errors.New("more than a launch may take")
+var ErrTooMuch = errors.New("over the limit of a launch")

@@ -58,14 +58,14 @@ func (e *ConflictError) Error() string {
 	c := e.Changes[0]
 	text := fmt.Sprintf("%s: %s", filepath.Join(e.Root, c.Path), c.Conflict)
 	if n := len(e.Changes) - 1; n > 0 {
-		text += fmt.Sprintf(", and %d more like that", n)
+		text += fmt.Sprintf(", and %d more", n)
 	}
 	return text
 }
 
 // Hint says what to do about it.
 func (e *ConflictError) Hint() string {
-	return "pccrun diff shows both; apply other paths, or --force takes the overlay's"
+	return "pccrun diff shows both; apply other paths, or use --force to overwrite them"
 }
 
 // A plan is what an apply is about to do to one layer.
@@ -110,7 +110,7 @@ func (u *Upper) plan(layer int, set *Set, sel *Selection, token string, opened [
 	}
 	for i := range set.Changes {
 		if c := &set.Changes[i]; p.take[i] && c.inWay {
-			return nil, nil, fmt.Errorf("apply %s: what was changed lies in a directory, and the host has put a %s in its place", filepath.Join(set.Root, c.Path), c.Before.Kind)
+			return nil, nil, fmt.Errorf("apply %s: the host replaced the directory by a %s", filepath.Join(set.Root, c.Path), c.Before.Kind)
 		}
 	}
 	done := "" // the directory that the last step took as a whole

@@ -407,7 +407,7 @@ func (a *applying) takeBack(because error) error {
 	for i := len(a.journal.Steps) - 1; i >= 0; i-- {
 		s := &a.journal.Steps[i]
 		if err := a.undo(s); err != nil {
-			errs = append(errs, fmt.Errorf("take %s back: %w", a.full(s), err))
+			errs = append(errs, fmt.Errorf("undo %s: %w", a.full(s), err))
 			stuck = stuck || !isLost(err)
 		}
 		passed()
@@ -591,7 +591,7 @@ func (a *applying) do(s *step) error {
 	return nil
 }
 
-var errChanged = errors.New("the host changed it at this moment")
+var errChanged = errors.New("the host changed it during apply")
 
 // undo takes a step back, if it was done.
 func (a *applying) undo(s *step) error {

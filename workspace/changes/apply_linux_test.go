@@ -79,7 +79,7 @@ func TestTakeBackStuck(t *testing.T) {
 	}
 	defer func() { passed = func() {} }()
 	_, err := s.apply()
-	require.ErrorContains(t, err, "take "+filepath.Join(s.host, "gone")+" back")
+	require.ErrorContains(t, err, "undo "+filepath.Join(s.host, "gone"))
 	passed = func() {}
 	require.True(t, s.open().Interrupted())
 	for _, name := range taken {
@@ -497,7 +497,7 @@ func TestApplyLostDirectory(t *testing.T) {
 				old = treeOf(t, s.host)
 				for _, path := range []string{".", "sub", "sub/new"} {
 					_, err := s.apply("--force", path)
-					require.ErrorContains(t, err, "sub: what was changed lies in a directory, and the host has put a ")
+					require.ErrorContains(t, err, "sub: the host replaced the directory by a ")
 				}
 				require.Equal(t, old, treeOf(t, s.host))
 				require.NoError(t, os.Remove(filepath.Join(s.host, "sub")))
@@ -534,7 +534,7 @@ func TestDiscardLostDirectory(t *testing.T) {
 				u := s.open()
 				require.NoError(t, u.Begin())
 				if err := u.TakeBack(); err != nil { // that something is not where it was is told once
-					require.ErrorContains(t, err, "take ", steps)
+					require.ErrorContains(t, err, "undo ", steps)
 					require.NotEqual(t, "stands", name)
 				}
 				require.False(t, u.Interrupted(), steps)

@@ -54,7 +54,7 @@ func TestBrought(t *testing.T) {
 		}
 		c.Conflict = "" // who brings them knows what stood when they went
 		if c.Path == "gone" {
-			c.Conflict = "changed on the host since it went up"
+			c.Conflict = "changed on the host since the upload"
 		}
 		kept = append(kept, c)
 	}

@@ -55,7 +55,7 @@ func beginWith(session, snapshot *os.Root, r *Record) error {
 	for i, l := range old.Layers {
 		at := slices.IndexFunc(r.Layers, func(have Layer) bool { return have == l })
 		if at < 0 {
-			return fmt.Errorf("the snapshot has changes of %s, which is no overlay of this run, or not the directory that it was", l.Path)
+			return fmt.Errorf("the snapshot has changes of %s, which is not an overlay of this run or was replaced", l.Path)
 		}
 		tree, err := snapshot.OpenRoot(path.Join(UpperName, strconv.Itoa(i), treeName))
 		if err != nil {

@@ -33,7 +33,7 @@ func (a *applying) stage(p *applyPlan, s *step, name string) error {
 		return err
 	}
 	if s.New = inode(int(dir.Fd()), base(s.Temp)); s.New == 0 {
-		return errors.New("it went while it was made")
+		return errors.New("it was removed while it was made")
 	}
 	return nil
 }
@@ -47,7 +47,7 @@ func ownerOf(dir *os.File, before *Entry) (owner, error) {
 	}
 	switch {
 	case before != nil && os.Geteuid() != 0 && int(before.Stamp.UID) != os.Geteuid():
-		return owner{}, fmt.Errorf("it belongs to uid %d, and would not after: %w", before.Stamp.UID, unix.EPERM)
+		return owner{}, fmt.Errorf("its owner is uid %d, which cannot be kept: %w", before.Stamp.UID, unix.EPERM)
 	case before != nil:
 		return owner{int(before.Stamp.UID), int(before.Stamp.GID)}, nil
 	case os.Geteuid() == 0:

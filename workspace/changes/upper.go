@@ -453,7 +453,7 @@ func (u *Upper) protect(s *Set) {
 		c := &s.Changes[i]
 		c.Protect, c.Review = u.protected(filepath.Join(s.Root, c.Path))
 		if c.Protect == "" && base(c.Path) == ".git" && c.After != nil && c.After.Kind != workspace.Dir {
-			c.Protect = ".git: it leads to another repository"
+			c.Protect = ".git: it points to another repository"
 		}
 		if c.Protect == "" && c.After != nil && c.After.Kind == workspace.Link {
 			c.Protect = u.way(filepath.Join(s.Root, c.Path))

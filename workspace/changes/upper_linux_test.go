@@ -387,7 +387,7 @@ func TestApplyHalfARepository(t *testing.T) {
 		"shared/objects/x": "x", "shared/refs/y": "y", "half/config": "x", "other/objects/x": "x"})
 	s.run([2]string{"r/objects", "dir"}, [2]string{"r/refs", "dir"}, [2]string{"whole/objects/z", "z"}, [2]string{"shared/config", "[core]"}, [2]string{"shared/objects/z", "z"},
 		[2]string{"half/objects", "dir"}, [2]string{"half/refs", "dir"}, [2]string{"other/config", "x"}).settle()
-	require.Equal(t, []string{"A half/objects" + why, "A half/refs" + why, "A other/config", "A r/objects" + why, "A r/refs" + why, "A shared/config" + why, "A shared/objects/z", "A whole/objects/z (git keeps nothing of that name there)"}, s.diff())
+	require.Equal(t, []string{"A half/objects" + why, "A half/refs" + why, "A other/config", "A r/objects" + why, "A r/refs" + why, "A shared/config" + why, "A shared/objects/z", "A whole/objects/z (git has no file of that name there)"}, s.diff())
 }
 
 // What the table of git directories does not keep is held back, in a repository with a .git and in one without,
@@ -429,8 +429,8 @@ func TestApplyProtected(t *testing.T) {
 	s.run([2]string{"f", "y"}, [2]string{".vscode/tasks.json", "{}"}, [2]string{".vscode/more", "x"}, [2]string{"sub/.envrc", "x"}, [2]string{"Makefile", "all:"},
 		[2]string{"sub/.git", "gitdir: ../evil"}, [2]string{"bare/HEAD", "ref"}, [2]string{"bare/objects", "dir"}, [2]string{"bare/refs", "dir"}).settle()
 	require.Equal(t, []string{
-		"A .vscode (.vscode)", "A .vscode/more (.vscode)", "A .vscode/tasks.json (.vscode)", "A Makefile", "A bare/HEAD (it is no reference as git writes them)",
-		"A bare/objects (a repository: git executes what its configuration names)", "A bare/refs (a repository: git executes what its configuration names)", "M f", "A sub", "A sub/.envrc (.envrc)", "A sub/.git (.git: it leads to another repository)",
+		"A .vscode (.vscode)", "A .vscode/more (.vscode)", "A .vscode/tasks.json (.vscode)", "A Makefile", "A bare/HEAD (not a valid reference)",
+		"A bare/objects (a repository: git executes what its configuration names)", "A bare/refs (a repository: git executes what its configuration names)", "M f", "A sub", "A sub/.envrc (.envrc)", "A sub/.git (.git: it points to another repository)",
 	}, s.diff())
 	out, err := s.apply()
 	require.NoError(t, err)

@@ -65,7 +65,7 @@ func oneOf(words string) check {
 		if slices.Contains(list, strings.ToLower(value)) {
 			return ""
 		}
-		return "its value is none that pccrun knows"
+		return "pccrun does not know this value"
 	}
 }
 
@@ -87,7 +87,7 @@ func (m *merger) judge(c Context) map[key]string {
 		for _, name := range m.copied[k] {
 			url := key{"remote", name, "url"}
 			if _, no := refused[url]; name != "." && no && len(m.host[url]) == 0 {
-				refused[k] = "the remote that it names has no address that is taken over"
+				refused[k] = "its remote has no address that pccrun saves"
 			}
 		}
 	}
@@ -159,15 +159,15 @@ func why(k key, list []string) string {
 	case "include", "includeif":
 		return "it names another configuration"
 	case "filter", "alias", "difftool", "mergetool", "gpg":
-		return "it says what git runs"
+		return "it names programs"
 	case "url":
-		return "it changes where addresses lead"
+		return "it redirects addresses"
 	case "extensions":
 		return "it changes the format of the repository"
 	case "http", "https", "credential", "safe", "protocol":
-		return "it says whom git trusts"
+		return "it changes what git trusts"
 	}
-	return "it is not among the keys that are taken over"
+	return "pccrun does not save this key"
 }
 
 // subsection says what is wrong with the name of a branch, a remote or a submodule.
@@ -187,7 +187,7 @@ func subsection(k key) string {
 		}
 	}
 	if bad {
-		return "its name is none that pccrun takes over"
+		return "pccrun does not save this name"
 	}
 	return ""
 }
@@ -216,7 +216,7 @@ func commentChar(_ *merger, _ *Context, value string) string {
 	if value == "auto" || len(value) == 1 && strings.Trim(value, letters) != "" {
 		return ""
 	}
-	return "its value is none that pccrun knows"
+	return "pccrun does not know this value"
 }
 
 func colour(_ *merger, _ *Context, value string) string {
@@ -284,7 +284,7 @@ func isPattern(ref string) bool {
 // address takes over what is fetched from, or pushed to, by the protocols that start nothing on this machine,
 // and paths that the run was shown.
 func address(_ *merger, c *Context, value string) string {
-	const odd = "its value is no address that pccrun takes over"
+	const odd = "pccrun does not save this kind of address"
 	switch {
 	case value == "":
 		return odd
@@ -335,7 +335,7 @@ func local(c *Context, path string) string {
 		return "its value is a path in a repository"
 	}
 	if c.Shown == nil || !c.Shown(path) {
-		return "its value is a path that this run was not shown"
+		return "its value is a path that this run did not show"
 	}
 	return ""
 }

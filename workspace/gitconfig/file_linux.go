@@ -16,7 +16,7 @@ import (
 // The reasons why nothing is taken over that are not the copy's.
 var (
 	ErrLocked   = errors.New("the host's file is locked (config.lock)")
-	ErrReplaced = errors.New("the host's file is no file any more")
+	ErrReplaced = errors.New("the host's file is not a regular file any more")
 )
 
 // LockText is what stands in a lock of ours: one that is left of a launcher that was killed is known by it.

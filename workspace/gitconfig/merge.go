@@ -42,8 +42,8 @@ type Result struct {
 
 // The errors of a text that is not merged at all.
 var (
-	ErrSyntax  = errors.New("git could not parse it, or not each git in the same way")
-	ErrControl = errors.New("it holds control characters, or is no UTF-8")
+	ErrSyntax  = errors.New("git versions could parse it differently")
+	ErrControl = errors.New("it has control characters, or is not UTF-8")
 	ErrSize    = fmt.Errorf("it is larger than %d KiB", MaxSize>>10)
 )
 
@@ -140,7 +140,7 @@ type merger struct {
 }
 
 // moved is why a key is not taken over that the host has changed as well.
-const moved = "the host has changed it meanwhile"
+const moved = "the host changed it during the run"
 
 func merge(base, copied, host []byte, judge func(*merger) map[key]string) (r Result, err error) {
 	r = Result{Host: host, Base: base}

@@ -45,19 +45,19 @@ type Entry struct {
 
 // Why a name is not kept.
 const (
-	WhyForeign = "git keeps nothing of that name there"
-	WhyLink    = "git follows links in its own directory, and writes where they lead"
-	WhyRef     = "it is no reference as git writes them"
-	WhyIndex   = "git would write outside of the working tree, or into .git, what it lists; git reset makes another"
+	WhyForeign = "git has no file of that name there"
+	WhyLink    = "git would follow this link"
+	WhyRef     = "not a valid reference"
+	WhyIndex   = "git would write its entries outside the working tree or into .git; git reset makes a new index"
 
-	whyLog     = "it is no log of git's"
-	whyGoesOn  = "git executes what it names, or writes there, when that goes on (--continue)"
-	whyMerge   = "the next commit of git ends that"
-	whyLock    = "git waits for whoever holds it; remove it if nobody does"
-	whyObjects = "git takes objects from where it says"
-	whyRemote  = "git takes a remote's address from it"
-	whyHistory = "git shows another history for it"
-	whyReplay  = "git puts what it holds into files in which such a conflict comes again"
+	whyLog     = "not a valid log of git"
+	whyGoesOn  = "git would execute or write what it names at --continue"
+	whyMerge   = "the next commit removes it"
+	whyLock    = "git waits for this lock; remove it if no git is running"
+	whyObjects = "git would read objects from other directories"
+	whyRemote  = "git would read a remote's address from it"
+	whyHistory = "git would show a different history"
+	whyReplay  = "git would write its content into files at a similar conflict"
 )
 
 const (
@@ -128,7 +128,7 @@ var table = []row{
 
 // ofWorktree are the names that a linked worktree's part of a repository has beside those.
 var ofWorktree = []row{
-	shaped("commondir", small, func(b []byte, _ vcs.Format) bool { return string(b) == "../..\n" }, "git takes another repository's configuration for this one's"),
+	shaped("commondir", small, func(b []byte, _ vcs.Format) bool { return string(b) == "../..\n" }, "git would use the configuration of another repository"),
 	ruled("gitdir", Config, ""), kept("locked"),
 }
 
@@ -146,7 +146,7 @@ func Judge(rel string, kind fs.FileMode, worktree bool) *Entry {
 	case kind.Type()&fs.ModeSymlink != 0:
 		return &Entry{Why: WhyLink}
 	case strings.Count(rel, "/") >= maxDeep:
-		return &Entry{Why: "git keeps nothing that lies so deep"}
+		return &Entry{Why: "git has no files so deep"}
 	case kind.IsDir():
 		rel += "/"
 	case !kind.IsRegular():

@@ -34,10 +34,10 @@ const (
 func (c Finding) Protected() bool { return c.Kind == Stashed && c.Why != TooMuch && c.Why != Removed }
 
 // TooMuch is the Why of directories that were set aside unseen.
-const TooMuch = "more than can be looked through"
+const TooMuch = "too many files to check"
 
 // Removed is the Why of a linked worktree that stood, and of which git inside has removed a part.
-const Removed = "git worktree remove could not end: names in it were pinned"
+const Removed = "git worktree remove failed: files in it are protected"
 
 // journalMagic begins the journal of a stash.
 const journalMagic = "pccrun stash 1\n"

@@ -110,7 +110,7 @@ func SaveLost(session *os.Root, list []Lost, path, dest string) (string, error) 
 			continue
 		}
 		if l.Kept == "" {
-			return "", fmt.Errorf("%s: too large: it was not kept", path)
+			return "", fmt.Errorf("%s: too large: the session does not have it", path)
 		}
 		if info, err := os.Stat(dest); err == nil && info.IsDir() {
 			dest = filepath.Join(dest, filepath.Base(path))
@@ -139,5 +139,5 @@ func SaveLost(session *os.Root, list []Lost, path, dest string) (string, error) 
 		}
 		return dest, nil
 	}
-	return "", fmt.Errorf("%s: nothing of that path was lost", path)
+	return "", fmt.Errorf("%s: the session has no unsaved files there", path)
 }

@@ -58,7 +58,7 @@ func TestLost(t *testing.T) {
 	require.Equal(t, out+"/g", dest)
 
 	for path, want := range map[string]string{
-		"/home/u/d/e/f": "file exists", "/home/u/big": "too large", "/home/u": "nothing of that path", "/home/u/d/none": "no such file", "/home/u/d/link/x": "not a directory",
+		"/home/u/d/e/f": "file exists", "/home/u/big": "too large", "/home/u": "no unsaved files there", "/home/u/d/none": "no such file", "/home/u/d/link/x": "not a directory",
 	} {
 		_, err := SaveLost(session, got, path, out+"/g")
 		require.ErrorContains(t, err, want, path)

@@ -173,16 +173,16 @@ func ReadNow(path string) ([]byte, error) {
 }
 
 // ErrInTheWay is returned for a path where something stands that is newer.
-var ErrInTheWay = errors.New("something stands there by now")
+var ErrInTheWay = errors.New("the path exists again")
 
 // Restore puts back what was set aside, where it stood: never through a link,
 // never over what the host has made since.
 func (c Finding) Restore(session *os.Root) error {
 	if c.Kind != Stashed && c.Kind != Inert && c.Kind != Setting || c.Stash == "" {
-		return fmt.Errorf("put %s back: it was not set aside", beneath.Shorten(c.Path))
+		return fmt.Errorf("restore %s: it is not in quarantine", beneath.Shorten(c.Path))
 	}
 	if err := c.restore(session); err != nil {
-		return fmt.Errorf("put %s back: %w", beneath.Shorten(c.Path), err)
+		return fmt.Errorf("restore %s: %w", beneath.Shorten(c.Path), err)
 	}
 	return nil
 }
@@ -196,7 +196,7 @@ func (c Finding) restore(session *os.Root) error {
 	stash := int(f.Fd())
 	// It leaves the stash: where that cannot be written to, it would be in both.
 	if err := unix.Faccessat(stash, ".", unix.W_OK, 0); err != nil {
-		return fmt.Errorf("take it out of the session: %w", err)
+		return fmt.Errorf("remove it from the session: %w", err)
 	}
 	dir, name, err := beneath.ParentOf(c.Path)
 	if err != nil {
@@ -314,7 +314,7 @@ func (c Finding) taken(stash int) (whole []byte, list []vcs.Setting) {
 // those with a name that is among back the later ones hold; the others' join it.
 func (c Finding) Amend(session *os.Root, back map[string]bool) error {
 	if err := c.amend(session, back); err != nil {
-		return fmt.Errorf("put %s back: %w", beneath.Shorten(c.Path), err)
+		return fmt.Errorf("restore %s: %w", beneath.Shorten(c.Path), err)
 	}
 	return nil
 }
@@ -327,7 +327,7 @@ func (c Finding) amend(session *os.Root, back map[string]bool) (err error) {
 	defer f.Close()
 	stash := int(f.Fd())
 	if err := unix.Faccessat(stash, ".", unix.W_OK, 0); err != nil {
-		return fmt.Errorf("take it out of the session: %w", err)
+		return fmt.Errorf("remove it from the session: %w", err)
 	}
 	whole, taken := c.taken(stash)
 	if taken == nil {

@@ -3,7 +3,7 @@ package vcs
 import "strings"
 
 // IntoGit is why a link is quarantined.
-const IntoGit = "it leads into a repository's own directory"
+const IntoGit = "it leads into a .git directory"
 
 // Annexed reports whether a path lies in what git-annex keeps in a repository: what its
 // working tree has of it are links, and it is searched as any directory is.

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/test/internal/machine"
 )
 
 // A process that the daemon of a sandbox started.
@@ -24,6 +26,7 @@ type process struct {
 	command *exec.Cmd
 	config  map[string]any
 	tag     string
+	there   bool // in a machine of its own
 
 	mu     sync.Mutex
 	cond   *sync.Cond
@@ -73,16 +76,27 @@ func (s *Server) daemon(w http.ResponseWriter, r *http.Request) {
 }
 
 // place is where a path of a sandbox is on this machine: never outside of it.
-func (b *box) place(name string) (string, bool) {
+func (s *Server) place(b *box, name string) (string, bool) {
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(b.home, name)
 	}
 	name = filepath.Clean(name)
+	if rest, is := strings.CutPrefix(name, machine.Home+"/"); is && s.machines {
+		name = filepath.Join(b.home, rest)
+	}
 	return name, strings.HasPrefix(name, filepath.Dir(b.home)+"/")
 }
 
+// says is how a sandbox calls a path of this machine.
+func (s *Server) says(b *box, name string) string {
+	if rest, is := strings.CutPrefix(name, b.home); is && s.machines {
+		return machine.Home + rest
+	}
+	return name
+}
+
 func (s *Server) write(w http.ResponseWriter, r *http.Request, b *box) {
-	name, inside := b.place(r.URL.Query().Get("path"))
+	name, inside := s.place(b, r.URL.Query().Get("path"))
 	if !inside {
 		refuse(w, http.StatusForbidden, "outside of the sandbox")
 		return
@@ -116,11 +130,11 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, b *box) {
 		refuse(w, http.StatusInternalServerError, err.Error())
 		return
 	}
-	answer(w, http.StatusOK, []map[string]string{{"name": filepath.Base(name), "type": "file", "path": name}})
+	answer(w, http.StatusOK, []map[string]string{{"name": filepath.Base(name), "type": "file", "path": s.says(b, name)}})
 }
 
 func (s *Server) read(w http.ResponseWriter, r *http.Request, b *box) {
-	name, inside := b.place(r.URL.Query().Get("path"))
+	name, inside := s.place(b, r.URL.Query().Get("path"))
 	f, err := os.Open(name)
 	if !inside || err != nil {
 		refuse(w, http.StatusNotFound, "path '"+name+"' does not exist")
@@ -179,22 +193,35 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request, b *box) {
 	}
 	p := &process{tag: in.Tag, quit: make(chan struct{}), config: map[string]any{"cmd": in.Process.Cmd, "args": in.Process.Args, "envs": in.Process.Envs}}
 	p.cond = sync.NewCond(&p.mu)
-	c := exec.Command(in.Process.Cmd, in.Process.Args...)
-	p.command = c
-	c.Dir = b.home
-	if in.Process.Cwd != "" {
-		c.Dir, _ = b.place(in.Process.Cwd)
+	m, err := s.boot(b)
+	if err != nil {
+		streamError(w, "internal", err.Error())
+		return
 	}
+	dir := b.home
+	if in.Process.Cwd != "" {
+		dir, _ = s.place(b, in.Process.Cwd)
+	}
+	c := exec.Command(in.Process.Cmd, in.Process.Args...)
+	c.Dir, c.SysProcAttr = dir, &syscall.SysProcAttr{Credential: s.credential}
+	if p.there = m != nil; p.there {
+		uid, gid := s.credential.Uid, s.credential.Gid
+		if name, _, _ := r.BasicAuth(); name == "root" {
+			uid, gid = 0, 0
+		}
+		c = m.Command(uid, gid, s.says(b, dir), append([]string{in.Process.Cmd}, in.Process.Args...)...)
+		c.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	p.command = c
 	path := os.Getenv("PATH")
 	if s.Path != "" {
 		path = s.Path + ":" + path
 	}
-	c.Env = []string{"PATH=" + path, "HOME=" + b.home, "USER=user", "LOGNAME=user"}
+	c.Env = []string{"PATH=" + path, "HOME=" + s.says(b, b.home), "USER=user", "LOGNAME=user"}
 	for name, value := range in.Process.Envs {
 		c.Env = append(c.Env, name+"="+value)
 	}
 	c.Env = append(c.Env, "E2B_SANDBOX_ID="+b.id+"-"+b.token)
-	c.SysProcAttr = &syscall.SysProcAttr{Credential: s.credential}
 	var out, said io.ReadCloser
 	var slave *os.File
 	if in.Pty != nil {
@@ -369,7 +396,11 @@ func (p *process) tell(w http.ResponseWriter, r *http.Request, at int, limit <-c
 
 // end signals the process, as envd does: those two end the reading of its output.
 func (p *process) end(sig syscall.Signal) {
-	_ = p.command.Process.Signal(sig)
+	if p.there {
+		machine.Signal(p.command, sig)
+	} else {
+		_ = p.command.Process.Signal(sig)
+	}
 	p.once.Do(func() { close(p.quit) })
 }
 
@@ -412,7 +443,7 @@ func (s *Server) unary(w http.ResponseWriter, r *http.Request, b *box) {
 		answer(w, http.StatusOK, map[string]any{"processes": list})
 		return
 	case "/filesystem.Filesystem/ListDir":
-		dir, inside := b.place(in.Path)
+		dir, inside := s.place(b, in.Path)
 		entries, err := os.ReadDir(dir)
 		if !inside || err != nil {
 			connectError(w, http.StatusNotFound, "not_found", "path not found")
@@ -424,7 +455,7 @@ func (s *Server) unary(w http.ResponseWriter, r *http.Request, b *box) {
 			if e.IsDir() {
 				kind = "FILE_TYPE_DIRECTORY"
 			}
-			list = append(list, map[string]any{"name": e.Name(), "type": kind, "path": filepath.Join(dir, e.Name())})
+			list = append(list, map[string]any{"name": e.Name(), "type": kind, "path": s.says(b, filepath.Join(dir, e.Name()))})
 		}
 		answer(w, http.StatusOK, map[string]any{"entries": list})
 		return

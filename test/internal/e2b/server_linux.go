@@ -1,7 +1,8 @@
 // Package e2b is a small server that behaves as E2B does, for tests: its control plane, and
 // the daemon of each sandbox, behind one address. E2B's own client passes its calls unchanged
-// (the package's test). What a sandbox executes is executed on this machine, in a directory
-// of its own, as a user who is not root.
+// (the package's test). Where the test is root a sandbox is a machine of its own (package
+// machine) with a root and a user; else what it executes is executed on this machine, in a
+// directory of its own.
 //
 // Faults are put in by the test: see [Server.Break].
 package e2b
@@ -13,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -24,6 +26,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/pccrun/pccrun/test/internal/machine"
 )
 
 // Key is the key that the server takes.
@@ -35,9 +39,15 @@ type Server struct {
 	Path  string // a directory that stands first in the PATH of what is executed
 	Pages int    // how many sandboxes a page of a list has; 0 for 100
 
+	// Of sandboxes that are machines:
+	Hosts  map[string]string        // names that they know, and addresses of their own
+	Booted func(m *machine.Machine) // hears of each; nil hears of none
+
 	http       *httptest.Server
 	dir        string
 	credential *syscall.Credential
+	machines   bool
+	local      net.Listener // where the daemons would listen in machines of their own
 
 	mu    sync.Mutex
 	boxes map[string]*box
@@ -59,7 +69,11 @@ type Fault struct {
 	Rewrite func([]byte) []byte
 }
 
-// Start starts a server. What it executes runs as that identity, this process's own if it is nil.
+// daemonPort is where the daemon listens in each sandbox.
+const daemonPort = ":49983"
+
+// Start starts a server. What it executes for the user runs as that identity, this process's
+// own if it is nil.
 func Start(credential *syscall.Credential) (*Server, error) {
 	dir, err := os.MkdirTemp("", "pccrun-e2b-")
 	if err != nil {
@@ -68,7 +82,12 @@ func Start(credential *syscall.Credential) (*Server, error) {
 	if err := os.Chmod(dir, 0o711); err != nil {
 		return nil, err
 	}
-	s := &Server{dir: dir, credential: credential, boxes: map[string]*box{}}
+	s := &Server{dir: dir, credential: credential, boxes: map[string]*box{}, machines: credential != nil}
+	if !s.machines {
+		if s.local, _ = net.Listen("tcp", "127.0.0.1"+daemonPort); s.local != nil { // else another server has it, which does as well
+			go func() { _ = http.Serve(s.local, http.HandlerFunc(health)) }()
+		}
+	}
 	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
 	s.URL = s.http.URL
 	return s, nil
@@ -78,6 +97,9 @@ func Start(credential *syscall.Credential) (*Server, error) {
 func (s *Server) Stop() error {
 	for _, id := range s.Sandboxes("") {
 		s.remove(id)
+	}
+	if s.local != nil {
+		s.local.Close()
 	}
 	s.http.CloseClientConnections()
 	s.http.Close()
@@ -135,6 +157,8 @@ type box struct {
 	ends      time.Time
 	home      string
 	mu        sync.Mutex
+	machine   *machine.Machine // nil while it is paused, and where there are none
+	daemon    net.Listener
 	processes map[uint32]*process
 }
 
@@ -397,9 +421,59 @@ func (s *Server) remove(id string) {
 	_ = os.RemoveAll(filepath.Dir(b.home))
 }
 
-// kill ends all processes of a sandbox, those in sessions of their own too: by a variable that
-// each of them has.
+// health is all that the daemon answers to whoever asks.
+func health(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
+
+// boot starts the sandbox's machine, if it has none that runs.
+func (s *Server) boot(b *box) (*machine.Machine, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !s.machines || b.machine != nil {
+		return b.machine, nil
+	}
+	root := filepath.Join(filepath.Dir(b.home), "root")
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return nil, err
+	}
+	o := machine.Options{Root: root, Home: b.home, Hosts: s.Hosts}
+	if s.Path != "" {
+		o.Shows = []string{s.Path}
+	}
+	m, err := machine.Start(o)
+	if err != nil {
+		return nil, err
+	}
+	if b.daemon, err = m.Listen("0.0.0.0" + daemonPort); err != nil {
+		m.Stop()
+		return nil, err
+	}
+	go func() {
+		_ = http.Serve(b.daemon, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.Header.Set("E2b-Sandbox-Id", b.id)
+			s.daemon(w, r)
+		}))
+	}()
+	b.machine = m
+	if s.Booted != nil {
+		s.Booted(m)
+	}
+	return m, nil
+}
+
+// kill ends all processes of a sandbox, those in sessions of their own too: with its machine, or
+// by a variable that each of them has.
 func (b *box) kill() {
+	b.mu.Lock()
+	m := b.machine
+	b.machine = nil
+	if m != nil {
+		b.daemon.Close()
+	}
+	b.mu.Unlock()
+	if m != nil {
+		m.Stop()
+		return
+	}
 	for range 20 {
 		found := false
 		list, _ := filepath.Glob("/proc/[0-9]*/environ")

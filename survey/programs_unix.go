@@ -1,3 +1,5 @@
+//go:build unix
+
 package survey
 
 import (
@@ -35,11 +37,11 @@ func (e *ErrNotFound) Hint() string {
 	switch {
 	case !errors.Is(e.Err, os.ErrNotExist):
 	case e.Passed != "":
-		return e.Passed + " lies where a run may write, or in the home itself, and is not looked for: name it by its path"
+		return e.Passed + " skipped: this program is in a directory that sandboxed commands can write; give its full path"
 	case sets && !strings.Contains(variable, "/"):
-		return "no shell reads this: --env " + variable + "=VALUE, before --, sets a variable"
+		return "pccrun starts no shell: --env " + variable + "=VALUE, before --, sets a variable"
 	case strings.ContainsAny(e.Name, " \t;|&<>"):
-		return "no shell reads this: give each word for itself, or take pccrun -- sh -c '…'"
+		return "pccrun starts no shell: give each word as an argument, or use pccrun -- sh -c '…'"
 	}
 	return ""
 }

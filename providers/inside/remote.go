@@ -1,0 +1,78 @@
+package inside
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// At a place that a provider made elsewhere the same program is the whole of pccrun: it runs
+// the policy as on any machine (the native provider), beside the provider's own daemon, and
+// decides there on connections, by the policy that came over the stream. So nothing of what
+// the command loads goes by way of the user's line, and nothing that is cut there breaks it.
+//
+//	Attach   what the provider executes, over and over: it carries the line
+//	Serve    started by the first of them, outlives them: the spool, and what the launcher talks to
+//	Launch   a run of the native provider: the trial, then the command
+//	Reach    what the trial executes as the command would be
+const (
+	Attach  = "--attach" // DIR
+	Serving = "--serve"  // DIR
+	Launch  = "--launch"
+	Reach   = "--reach" // ADDRESS…
+)
+
+// What the launcher's descriptors are at a place elsewhere, beside the command's own three.
+const (
+	LaunchFD  = 3 // a [Remote], JSON
+	EventsFD  = 4 // its events
+	SaidFD    = 5 // what it says itself
+	StartedFD = 6 // one byte when the command runs
+)
+
+// Remote is what a place elsewhere is asked to run. It holds secrets: it is printed nowhere.
+type Remote struct {
+	Policy   *profiles.Policy // as it is to be kept there
+	Argv     []Text
+	Dir      string
+	Environ  []Text // what the policy's variables are taken from, and secrets that it injects
+	Stdin    bool
+	Terminal bool
+	Columns  int
+	Rows     int
+
+	Daemons []uint16 // ports of the provider's own, which the command must not reach
+}
+
+// Trial is what a place elsewhere lets pccrun keep.
+type Trial struct {
+	Answers []profiles.Answer `json:",omitempty"`
+	Daemons []string          `json:",omitempty"` // addresses at which a daemon of the provider's answers
+	Reached []string          `json:",omitempty"` // of these, those that answer the command too
+	Refused *Refusal          `json:",omitempty"` // the command would not be started
+	Root    bool              // pccrun is root there, and so another user than the command
+}
+
+// Refusal says why a command is not started at a place elsewhere.
+type Refusal struct {
+	Code      int
+	Guarantee string `json:",omitempty"`
+	Text      string
+	Hint      string `json:",omitempty"`
+}
+
+// Done says how a command at a place elsewhere ended.
+type Done struct {
+	Code, Signal  int
+	TimedOut, OOM bool
+	User, System  time.Duration
+	Memory        int64
+	Processes     int64
+	Read, Written int64
+	IOBy          string
+	Refused       *Refusal `json:",omitempty"` // it did not start
+}
+
+// Event is one of the run's, as package events writes them.
+type Event = json.RawMessage

@@ -1,0 +1,492 @@
+package inside
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/yamux"
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// lineName is the socket at which the spool waits, in a directory that is its own.
+const lineName = "line"
+
+// attach carries a line between what the provider executes and the spool, which it starts if
+// there is none.
+func attach(dir string) int {
+	path := filepath.Join(dir, lineName)
+	c, err := net.Dial("unix", path)
+	if errors.Is(err, unix.ENOENT) {
+		if err = startServing(dir); err == nil {
+			c, err = net.Dial("unix", path)
+		}
+	}
+	if err != nil {
+		return complain("attach", err)
+	}
+	go func() {
+		_, _ = io.Copy(c, os.Stdin)
+		_ = c.(*net.UnixConn).CloseWrite()
+	}()
+	_, _ = io.Copy(os.Stdout, c)
+	return 0
+}
+
+// startServing starts the spool, which outlives this process, and returns when it waits.
+func startServing(dir string) error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	c := exec.Command("/proc/self/exe", Verb, Serving, dir)
+	c.Args[0], c.Dir, c.ExtraFiles = "pccrun", "/", []*os.File{w}
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = c.Start()
+	w.Close()
+	if err != nil {
+		return err
+	}
+	said, err := io.ReadAll(r)
+	if err == nil && string(said) != "ready" {
+		err = errors.New(string(said))
+	}
+	return err
+}
+
+// orphaned is how long the spool waits for a line before it ends the command and itself.
+const orphaned = 30 * time.Minute
+
+// elsewhere is the spool at work.
+type elsewhere struct {
+	place
+	dir     string
+	in      *json.Decoder
+	asked   *Remote
+	child   *os.Process
+	ended   bool
+	printed sync.WaitGroup
+}
+
+// serveElsewhere is the spool.
+func serveElsewhere(dir string) int {
+	ready := os.NewFile(3, "ready")
+	old := unix.Umask(0o077)
+	l, err := net.Listen("unix", filepath.Join(dir, lineName))
+	unix.Umask(old)
+	if err != nil {
+		fmt.Fprint(ready, err)
+		return failed
+	}
+	fmt.Fprint(ready, "ready")
+	ready.Close()
+	conn := NewConn()
+	lines := make(chan struct{}, 1)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_ = conn.Carry(c, nil)
+				select {
+				case lines <- struct{}{}:
+				default:
+				}
+			}()
+		}
+	}()
+	session, err := yamux.Server(conn, Config())
+	if err != nil {
+		return failed
+	}
+	e := &elsewhere{place: place{session: session}, dir: dir}
+	go func() {
+		for alone := time.NewTimer(orphaned); ; alone.Reset(orphaned) {
+			select {
+			case <-lines:
+			case <-session.CloseChan():
+				return
+			case <-alone.C:
+				conn.mu.Lock()
+				carried := conn.carried
+				conn.mu.Unlock()
+				if !carried {
+					e.kill()
+					conn.Close()
+					return
+				}
+			}
+		}
+	}()
+	code := e.run()
+	conn.Flush(time.Minute)
+	_ = os.Remove(filepath.Join(dir, lineName))
+	return code
+}
+
+// run talks to the launcher until all is done.
+func (e *elsewhere) run() int {
+	control, err := e.open(Control)
+	if err != nil {
+		return failed
+	}
+	e.out, e.in = json.NewEncoder(control), json.NewDecoder(control)
+	e.say(Message{Hello: &Hello{Version}})
+	var m Message
+	if err := e.in.Decode(&m); err != nil || m.Remote == nil {
+		return failed
+	}
+	e.asked = m.Remote
+	trial, err := e.trial()
+	if err != nil {
+		e.say(Message{Failed: &Failed{Step: "try what the place lets be kept", Text: err.Error()}})
+		<-e.session.CloseChan()
+		return failed
+	}
+	e.say(Message{Trial: trial})
+	if err := e.in.Decode(&m); err != nil || !m.Go {
+		return failed
+	}
+	if err := e.command(); err != nil {
+		e.say(Message{Failed: &Failed{Step: "start the command", Text: err.Error()}})
+	}
+	<-e.session.CloseChan()
+	e.kill()
+	return 0
+}
+
+func (e *elsewhere) kill() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.child != nil && !e.ended {
+		_ = e.child.Kill()
+	}
+}
+
+// launched is a run of the native provider.
+type launched struct {
+	*exec.Cmd
+	events, said, started *os.File
+	mine                  []*os.File
+}
+
+// launch prepares a run. The request goes over a pipe: no word of it is an argument, and
+// nobody finds it in /proc.
+func (e *elsewhere) launch(asked *Remote) (*launched, error) {
+	l := &launched{Cmd: exec.Command("/proc/self/exe", Verb, Launch, e.dir)}
+	l.Args[0], l.Dir, l.Env = "pccrun", "/", []string{"PATH=" + os.Getenv("PATH")}
+	l.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	pipe := func(theirsReads bool) (mine, theirs *os.File, err error) {
+		r, w, err := os.Pipe()
+		if theirsReads {
+			return w, r, err
+		}
+		return r, w, err
+	}
+	request, theirs, err := pipe(true)
+	if err != nil {
+		return nil, err
+	}
+	l.ExtraFiles = []*os.File{theirs}
+	for _, to := range []**os.File{&l.events, &l.said, &l.started} {
+		var their *os.File
+		if *to, their, err = pipe(false); err != nil {
+			return nil, err
+		}
+		l.ExtraFiles = append(l.ExtraFiles, their)
+		l.mine = append(l.mine, *to)
+	}
+	go func() {
+		_ = json.NewEncoder(request).Encode(asked)
+		request.Close()
+	}()
+	return l, nil
+}
+
+// begin starts it and closes what is its own.
+func (l *launched) begin() error {
+	err := l.Start()
+	for _, f := range l.ExtraFiles {
+		f.Close()
+	}
+	if err != nil {
+		for _, f := range l.mine {
+			f.Close()
+		}
+	}
+	return err
+}
+
+// hear reads the events of a run to their end. each may be nil.
+func (l *launched) hear(each func(line []byte, e events.Event)) (refused *events.Refused, exit *events.Exit) {
+	defer l.events.Close()
+	r := bufio.NewScanner(l.events)
+	r.Buffer(nil, 4<<20)
+	for r.Scan() {
+		record, err := events.Parse(r.Bytes())
+		if err != nil {
+			continue
+		}
+		switch ev := record.Event.(type) {
+		case events.Refused:
+			refused = &ev
+		case events.Exit:
+			exit = &ev
+		}
+		if each != nil {
+			each(r.Bytes(), record.Event)
+		}
+	}
+	return refused, exit
+}
+
+// complaint is what a run said itself, for where its events say nothing.
+func complaint(said io.ReadCloser) string {
+	defer said.Close()
+	text, _ := io.ReadAll(io.LimitReader(said, 4<<10))
+	go func() { _, _ = io.Copy(io.Discard, said) }()
+	return strings.TrimPrefix(strings.Join(strings.Fields(events.Clean(string(text))), " "), "pccrun: ")
+}
+
+// trial runs, as the command will be run, what tries to reach the provider's own daemon.
+func (e *elsewhere) trial() (*Trial, error) {
+	t := &Trial{Root: os.Getuid() == 0}
+	var addresses []string
+	for _, port := range e.asked.Daemons {
+		for _, host := range ownAddresses() {
+			at := net.JoinHostPort(host, strconv.Itoa(int(port)))
+			addresses = append(addresses, at)
+			if answers(at) {
+				t.Daemons = append(t.Daemons, at)
+			}
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	asked := *e.asked
+	asked.Stdin, asked.Terminal = false, false
+	shown := *asked.Policy
+	shown.Files = append(slices.Clip(shown.Files), profiles.FileRule{Path: self, Access: profiles.Read, Origin: profiles.Origin{Source: "trial"}})
+	asked.Policy = &shown
+	asked.Argv = Texts(append([]string{self, Verb, Reach}, append([]string{}, addresses...)...))
+	l, err := e.launch(&asked)
+	if err != nil {
+		return nil, err
+	}
+	out, err := l.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := l.begin(); err != nil {
+		return nil, err
+	}
+	var heard sync.WaitGroup
+	var refused *events.Refused
+	var exit *events.Exit
+	said := ""
+	heard.Go(func() {
+		refused, exit = l.hear(func(_ []byte, ev events.Event) {
+			if plan, is := ev.(events.Plan); is {
+				t.Answers = nil
+				for _, g := range plan.Guarantees {
+					state := profiles.Missing
+					for _, s := range []profiles.State{profiles.Kept, profiles.Weak} {
+						if s.String() == g.State {
+							state = s
+						}
+					}
+					t.Answers = append(t.Answers, profiles.Answer{Guarantee: profiles.Guarantee(g.Name), State: state, Mechanism: g.Mechanism, Cause: g.Cause})
+				}
+			}
+		})
+	})
+	heard.Go(func() { said = complaint(l.said) })
+	heard.Go(func() { l.started.Close() })
+	printed, _ := io.ReadAll(io.LimitReader(out, 64<<10))
+	err = l.Wait()
+	heard.Wait()
+	switch {
+	case refused != nil:
+		t.Refused = &Refusal{Code: failed, Guarantee: refused.Guarantee, Text: refused.Cause, Hint: refused.Hint}
+	case err != nil || exit == nil || exit.Code != 0:
+		if said == "" && err != nil {
+			said = err.Error()
+		}
+		t.Refused = &Refusal{Code: failed, Text: said}
+	}
+	if t.Refused == nil {
+		lines := strings.Fields(string(printed))
+		if len(lines) == 0 || lines[len(lines)-1] != reachedAll {
+			return nil, errors.New("the trial did not come to its end")
+		}
+		t.Reached = lines[:len(lines)-1]
+	}
+	return t, nil
+}
+
+// ownAddresses are where this place's own services can be met.
+func ownAddresses() []string {
+	list := []string{"127.0.0.1", "::1"}
+	all, _ := net.InterfaceAddrs()
+	for _, a := range all {
+		if n, is := a.(*net.IPNet); is && !n.IP.IsLoopback() && !n.IP.IsLinkLocalUnicast() || is && n.IP.To4() != nil && !n.IP.IsLoopback() {
+			list = append(list, n.IP.String())
+		}
+	}
+	return list
+}
+
+// answers reports whether somebody takes a connection.
+func answers(at string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", at)
+	if err != nil {
+		return false
+	}
+	// What captures connections takes them all: somebody has to be there who does not hang up.
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(2 * time.Second))
+	if _, err := io.WriteString(c, "GET /health HTTP/1.0\r\n\r\n"); err != nil {
+		return false
+	}
+	head := make([]byte, 5)
+	_, err = io.ReadFull(c, head)
+	return err == nil && string(head) == "HTTP/"
+}
+
+// reachedAll ends what [Reach] prints.
+const reachedAll = "done"
+
+// reach prints those of the addresses that answer.
+func reach(addresses []string) int {
+	found := make([]bool, len(addresses))
+	var all sync.WaitGroup
+	for i, at := range addresses {
+		all.Go(func() { found[i] = answers(at) })
+	}
+	all.Wait()
+	for i, at := range addresses {
+		if found[i] {
+			fmt.Println(at)
+		}
+	}
+	fmt.Println(reachedAll)
+	return 0
+}
+
+// command runs what was asked for.
+func (e *elsewhere) command() error {
+	asked := *e.asked
+	l, err := e.launch(&asked)
+	if err != nil {
+		return err
+	}
+	if asked.Terminal {
+		if e.master, e.slave, err = openTerminal(asked.Columns, asked.Rows); err != nil {
+			return err
+		}
+	}
+	e.plan = &Plan{Terminal: asked.Terminal, Stdin: asked.Stdin}
+	s, err := e.streams()
+	if err != nil {
+		return err
+	}
+	l.Stdin, l.Stdout, l.Stderr = s.theirs[0], s.theirs[1], s.theirs[2]
+	if asked.Terminal {
+		l.SysProcAttr.Setctty = true
+	}
+	err = l.begin()
+	s.closeTheirs()
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	e.child = l.Process
+	e.mu.Unlock()
+	said := make(chan string, 1)
+	go func() { said <- complaint(l.said) }()
+	go func() {
+		defer l.started.Close()
+		if n, _ := l.started.Read(make([]byte, 1)); n == 1 {
+			e.say(Message{Started: true})
+		}
+	}()
+	go e.obeyElsewhere()
+	refused, exit := l.hear(func(line []byte, ev events.Event) {
+		switch ev.(type) {
+		case events.NetDecision, events.NetClosed, events.Denial, events.Warning, events.Hidden:
+			e.say(Message{Event: slices.Clone(line)})
+		}
+	})
+	err = l.Wait()
+	e.mu.Lock()
+	e.ended = true
+	e.mu.Unlock()
+	s.pumps.Wait()
+	done := &Done{}
+	var status *exec.ExitError
+	if errors.As(err, &status) {
+		w := status.Sys().(syscall.WaitStatus)
+		if done.Code = w.ExitStatus(); w.Signaled() {
+			done.Code, done.Signal = 0, int(w.Signal())
+		}
+	}
+	if exit != nil {
+		done.Code, done.Signal = exit.Code, 0
+		if exit.Signal != "" {
+			done.Signal = int(unix.SignalNum(exit.Signal))
+		}
+		done.TimedOut, done.OOM, done.Memory, done.Processes = exit.TimedOut, exit.OOM, exit.MaxMemory, exit.Processes
+		done.User, done.System = time.Duration(exit.UserMS)*time.Millisecond, time.Duration(exit.SystemMS)*time.Millisecond
+		done.Read, done.Written, done.IOBy = exit.ReadBytes, exit.WriteBytes, exit.IOBy
+	}
+	if refused != nil {
+		done.Refused = &Refusal{Code: done.Code, Guarantee: refused.Guarantee, Text: refused.Cause, Hint: refused.Hint}
+	} else if exit == nil && done.Code == failed {
+		done.Refused = &Refusal{Code: failed, Text: <-said}
+	}
+	e.say(Message{Done: done})
+	return nil
+}
+
+// obeyElsewhere does what the launcher says while the command runs.
+func (e *elsewhere) obeyElsewhere() {
+	for {
+		var m Message
+		if e.in.Decode(&m) != nil {
+			return
+		}
+		switch {
+		case m.Signal != 0:
+			e.mu.Lock()
+			if e.child != nil && !e.ended {
+				_ = e.child.Signal(unix.Signal(m.Signal))
+			}
+			e.mu.Unlock()
+		case m.Size != nil && e.master != nil:
+			resize(e.master, m.Size[0], m.Size[1])
+		}
+	}
+}

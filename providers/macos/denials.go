@@ -1,0 +1,115 @@
+//go:build unix
+
+package macos
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"regexp"
+	"strings"
+
+	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/shell"
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// tagOf is what the system's log says with each denial of a run.
+func tagOf(label string) string { return "pccrun-" + label }
+
+// predicate asks the log for the denials of one run.
+func predicate(tag string) string { return `eventMessage CONTAINS "` + tag + `"` }
+
+// denied is a line of the log: "Sandbox: cat(4242) deny(1) file-read-data /Users/me/.ssh/id_rsa", with
+// the tag on a line of its own behind it.
+var denied = regexp.MustCompile(`(?s)Sandbox: (.+)\((\d+)\) deny\(\d+\) ([a-z0-9*-]+)(?: (.*))?$`)
+
+// readLog turns what `log stream --style ndjson` prints into denials, each told once. Anybody may
+// write to the log: what bears the tag and is no kernel's line is left out.
+func readLog(from io.Reader, tag string, p *profiles.Policy, tell func(events.Denial)) {
+	seen := map[string]bool{}
+	in := bufio.NewScanner(from)
+	in.Buffer(nil, 1<<20)
+	for in.Scan() {
+		var line struct {
+			Message string `json:"eventMessage"`
+			Process int    `json:"processID"` // 0 is the kernel
+			Image   string `json:"processImagePath"`
+		}
+		if !strings.HasPrefix(in.Text(), "{") || json.Unmarshal(in.Bytes(), &line) != nil || line.Process != 0 {
+			continue // of log itself: what it filters by
+		}
+		text, ok := strings.CutSuffix(strings.TrimRight(line.Message, "\n"), tag)
+		m := denied.FindStringSubmatch(strings.TrimSpace(text))
+		if !ok || m == nil {
+			continue
+		}
+		d := denialOf(m[3], m[4], p)
+		if seen[d.What] || len(seen) >= maxDenials {
+			continue
+		}
+		seen[d.What] = true
+		tell(d)
+	}
+}
+
+// maxDenials bounds the denials of a run that are told.
+const maxDenials = 10_000
+
+// denialOf says what an operation of Seatbelt's was, in the words of events.
+func denialOf(operation, target string, p *profiles.Policy) events.Denial {
+	d := events.Denial{Guarantee: string(guaranteeOf(operation)), Rule: "Seatbelt " + operation}
+	verb := operation
+	switch {
+	case strings.HasPrefix(operation, "file-read"), operation == "file-test-existence":
+		verb = "read"
+	case strings.HasPrefix(operation, "file-write"), operation == "file-link", operation == "file-clone":
+		verb = "write"
+	case strings.HasPrefix(operation, "process-exec"):
+		verb = "execute"
+	case operation == "network-outbound":
+		verb = "connect"
+	case operation == "network-bind", operation == "network-inbound":
+		verb = "listen"
+	}
+	d.What = strings.TrimSpace(verb + " " + target)
+	if !strings.HasPrefix(target, "/") {
+		return d
+	}
+	decision := p.Decide(target)
+	switch {
+	case verb == "connect":
+		d.Guarantee, d.Hint = string(profiles.IPCUnix), "--socket "+shell.Quote(target)
+	case verb == "write" && decision.Access == profiles.Write:
+		if r, ok := p.ProtectedAnywhere(target); ok && !r.Review {
+			d.Guarantee, d.Rule = string(profiles.FSProtect), "protect "+r.Pattern+" ("+r.Origin.String()+")"
+			d.Hint = p.NewFlag(r.Pattern, false)
+		}
+	case verb == "read" || verb == "execute":
+		d.Rule, d.Hint = decision.Access.String()+" "+decision.Rule.Text()+" ("+decision.Rule.Origin.String()+")", "--read "+shell.Quote(target)
+	case verb == "write":
+		d.Rule, d.Hint = decision.Access.String()+" "+decision.Rule.Text()+" ("+decision.Rule.Origin.String()+")", "--write "+shell.Quote(target)
+	}
+	return d
+}
+
+// guaranteeOf says which guarantee a denial of Seatbelt's held.
+func guaranteeOf(operation string) profiles.Guarantee {
+	switch {
+	case strings.HasPrefix(operation, "file-write"), operation == "file-link", operation == "file-clone":
+		return profiles.FSReadonly
+	case strings.HasPrefix(operation, "file-"), strings.HasPrefix(operation, "process-exec"):
+		return profiles.FSHide
+	case strings.HasPrefix(operation, "network-"):
+		return profiles.NetAllowlist
+	case strings.HasPrefix(operation, "process-info"), operation == "signal", strings.HasPrefix(operation, "mach-priv"):
+		return profiles.ProcIsolated
+	case strings.HasPrefix(operation, "ipc-"):
+		return profiles.IPCSysV
+	case operation == "forbidden-exec-sugid":
+		return profiles.PrivNone
+	case strings.HasPrefix(operation, "sysctl"):
+		return profiles.InfoKernel
+	}
+	return profiles.SysFilter
+}

@@ -1,0 +1,442 @@
+package macos
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/survey"
+)
+
+// roles are what this program is when it is started for it.
+var roles map[string]func(args []string) int
+
+func init() {
+	roles = map[string]func(args []string) int{"launcher": launcher, "get": get}
+}
+
+// launcher runs a command in a machine that a test has made, to be killed.
+func launcher(args []string) int {
+	m := &machine{root: args[0], system: linux(args[1])}
+	m.system.stage[0], _ = os.Executable()
+	_, err := m.run(context.Background(), func(*profiles.Request) {}, providers.Stdio{Out: os.Stdout, Err: os.Stderr}, new(heard), args[2:]...)
+	fmt.Fprintln(os.Stderr, err)
+	return 0
+}
+
+// get fetches an address as a program does that honours proxy variables.
+func get(args []string) int {
+	answer, err := http.Get(args[0])
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	defer answer.Body.Close()
+	_, _ = io.Copy(os.Stdout, answer.Body)
+	return answer.StatusCode / 100
+}
+
+// A machine is a directory with a home and a workspace.
+type machine struct {
+	root   string
+	system system
+}
+
+func newMachine(t *testing.T, behave ...string) *machine {
+	m := &machine{root: t.TempDir(), system: programs(t, behave...)}
+	for name, text := range map[string]string{
+		"Users/me/.ssh/id_rsa": "secret", "Users/me/.gitconfig": "[user]\n", "Users/me/src/AGENTS.md": "old", "Users/me/src/file": "text", "Users/me/src/.env": "secret",
+	} {
+		path := filepath.Join(m.root, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	return m
+}
+
+func (m *machine) home() string      { return filepath.Join(m.root, "Users/me") }
+func (m *machine) workspace() string { return filepath.Join(m.root, "Users/me/src") }
+func (m *machine) state() string     { return filepath.Join(m.root, "Users/me/.local/state/pccrun") }
+
+// plan plans a run of a command by its path.
+func (m *machine) plan(change func(*profiles.Request), label string, argv ...string) (providers.Plan, error) {
+	host := profiles.Host{Home: m.home(), Cwd: m.workspace(), Environ: []string{"PATH=/usr/bin:/bin", "LANG=C", "SECRET=x"}, Memory: 8 << 30}
+	req := profiles.Request{Workspace: m.workspace(), Host: host, Profile: "default", Files: []profiles.FileFlag{{Path: m.home() + "/.gitconfig", Access: profiles.Read}}, Command: argv}
+	change(&req)
+	policy, err := profiles.Resolve(req)
+	if err != nil {
+		return nil, err
+	}
+	found, err := survey.LayoutOf(policy, survey.Options{Getenv: host.Getenv, Environ: host.Environ, Command: argv[:1]})
+	if err != nil {
+		return nil, err
+	}
+	p := &Provider{host: providers.Host{Environ: host.Environ, StateDir: m.state()}, system: m.system}
+	facts, err := p.Examine(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	s := &providers.Survey{UID: 1, Places: found.Places, Command: argv[:1], Notes: found.Notes, Machine: found}
+	return p.Plan(policy, s, facts, providers.Command{Argv: argv, Env: policy.Environ(host.Environ), Dir: m.workspace(), Label: label})
+}
+
+var labels int
+
+func (m *machine) run(ctx context.Context, change func(*profiles.Request), stdio providers.Stdio, o providers.Observer, argv ...string) (providers.Result, error) {
+	labels++
+	plan, err := m.plan(change, fmt.Sprintf("run%d", labels), argv...)
+	if err != nil {
+		return providers.Result{}, err
+	}
+	return plan.Run(ctx, stdio, o)
+}
+
+// heard is an observer that remembers.
+type heard struct {
+	mu      sync.Mutex
+	created []providers.Resource
+	started chan struct{}
+	denials []events.Denial
+	said    []string
+	changed []events.Changed
+	decided []events.NetDecision
+}
+
+func (h *heard) note(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f()
+}
+func (h *heard) Created(r providers.Resource)                                 { h.note(func() { h.created = append(h.created, r) }) }
+func (h *heard) Decision(d events.NetDecision)                                { h.note(func() { h.decided = append(h.decided, d) }) }
+func (h *heard) Closed(events.NetClosed)                                      {}
+func (h *heard) Denial(d events.Denial)                                       { h.note(func() { h.denials = append(h.denials, d) }) }
+func (h *heard) Change(c events.Changed)                                      { h.note(func() { h.changed = append(h.changed, c) }) }
+func (h *heard) Warning(w events.Warning)                                     { h.note(func() { h.said = append(h.said, w.Text) }) }
+func (h *heard) Ask(context.Context, string, uint16) (p providers.Permission) { return p }
+func (h *heard) Started() {
+	if h.started != nil {
+		close(h.started)
+	}
+}
+
+// shell runs a script of sh's, and returns what it printed.
+func (m *machine) shell(t *testing.T, change func(*profiles.Request), script string) (string, providers.Result, *heard) {
+	t.Helper()
+	var out bytes.Buffer
+	o := new(heard)
+	result, err := m.run(t.Context(), change, providers.Stdio{In: strings.NewReader("typed\n"), Out: &out, Err: &out}, o, "/bin/sh", "-c", script)
+	require.NoError(t, err, out.String())
+	return out.String(), result, o
+}
+
+func same(*profiles.Request) {}
+
+func TestRun(t *testing.T) {
+	m := newMachine(t)
+	out, result, o := m.shell(t, same, `
+		read line; echo "in $line"; echo "at $PWD"; echo "home $HOME $CFFIXED_USER_HOME"; echo "tmp $TMPDIR"; echo "secret $SECRET"
+		cat .ssh/id_rsa ../.ssh/id_rsa "$HOME/.ssh/id_rsa" 2>&1
+		cat "$HOME/.gitconfig"; echo x > ../.gitconfig
+		cat file; echo new > file; echo made > made; echo t > "$TMPDIR/t"; echo h > "$HOME/h"; cat "$TMPDIR/t" "$HOME/h"
+		echo changed > AGENTS.md; ulimit -c; ulimit -n; cat "$PCCRUN_DENIALS"; exit 7`)
+	dir := filepath.Join(m.state(), dirName, "run"+strconv.Itoa(labels))
+	require.Equal(t, 7, result.Code)
+	for _, want := range []string{"in typed\n", "at " + m.workspace(), "home " + dir + "/home " + dir + "/home", "tmp " + dir + "/tmp/", "secret \n", "[user]", "textt\nh\n"} {
+		require.Contains(t, out, want)
+	}
+	require.Contains(t, out, "../.ssh/id_rsa: Permission denied")
+	require.Contains(t, out, "../.gitconfig: Permission denied")
+	require.NotContains(t, out, "secretsecret")
+	text, err := os.ReadFile(m.workspace() + "/file")
+	require.NoError(t, err)
+	require.Equal(t, "new\n", string(text))
+	require.NoDirExists(t, dir, "what the run had is gone")
+	require.Equal(t, []events.Changed{{Path: m.workspace() + "/AGENTS.md", Kind: "review", What: "changed", Why: "AGENTS.md"}}, o.changed)
+	require.Len(t, o.denials, 2, "each once, and none that somebody has forged")
+	require.Equal(t, "read /Users/me/.ssh/id_rsa", o.denials[0].What)
+	require.Equal(t, "mach-lookup com.apple.SecurityServer", o.denials[1].What)
+	require.Len(t, o.created, 2)
+	require.Positive(t, result.Wall)
+}
+
+// Nothing runs where the trial inside finds that the profile is not kept, or sandbox-exec ends.
+func TestNeverWithout(t *testing.T) {
+	for behave, want := range map[string]string{
+		"lax": "macos: trial: the command could read a hidden file", "bad": "macos: sandbox-exec does not take the profile",
+	} {
+		m := newMachine(t, behave)
+		if behave == "bad" { // it is asked before the plan is made
+			bad := m.system.exec
+			m.system.exec = newMachine(t).system.exec
+			plan, err := m.plan(same, "bad", "/bin/sh", "-c", "echo ran > ran")
+			require.NoError(t, err)
+			plan.(*thePlan).provider.system.exec = bad
+			_, err = plan.Run(t.Context(), providers.Stdio{Out: io.Discard, Err: io.Discard}, new(heard))
+			require.EqualError(t, err, want)
+			continue
+		}
+		o := &heard{started: make(chan struct{})}
+		_, err := m.run(t.Context(), same, providers.Stdio{Out: io.Discard, Err: io.Discard}, o, "/bin/sh", "-c", "echo ran > ran")
+		require.EqualError(t, err, want)
+		require.NoFileExists(t, m.workspace()+"/ran")
+		select {
+		case <-o.started:
+			t.Fatal("it has started")
+		default:
+		}
+	}
+	m := newMachine(t, "nested")
+	_, err := m.plan(same, "nested", "/bin/true")
+	var no *providers.UnusableError
+	require.ErrorAs(t, err, &no)
+	require.Contains(t, no.Error(), "in a sandbox already")
+	require.NotEmpty(t, no.Hint())
+	m.system.exec = "/nowhere/sandbox-exec"
+	_, err = m.plan(same, "gone", "/bin/true")
+	require.ErrorAs(t, err, &no)
+}
+
+type thePlan = plan // whose name a variable has
+
+func TestNotExecuted(t *testing.T) {
+	m := newMachine(t)
+	require.NoError(t, os.WriteFile(m.workspace()+"/plain", []byte("echo plain"), 0o644))
+	require.NoError(t, os.WriteFile(m.workspace()+"/script", []byte("echo $0 $1"), 0o755))
+	for path, want := range map[string]error{m.workspace() + "/plain": syscall.EACCES, m.workspace() + "/none": fs.ErrNotExist} {
+		o := &heard{started: make(chan struct{})}
+		_, err := m.run(t.Context(), same, providers.Stdio{Out: io.Discard, Err: io.Discard}, o, path)
+		var no *providers.ExecError
+		require.ErrorAs(t, err, &no)
+		require.ErrorIs(t, err, want)
+	}
+	var out bytes.Buffer
+	result, err := m.run(t.Context(), same, providers.Stdio{Out: &out, Err: &out}, new(heard), m.workspace()+"/script", "x")
+	require.NoError(t, err)
+	require.Zero(t, result.Code)
+	require.Equal(t, m.workspace()+"/script x\n", out.String(), "a script without a first line is the shell's")
+}
+
+func TestNetwork(t *testing.T) {
+	m := newMachine(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "served") }))
+	defer server.Close()
+	at, err := url.Parse(server.URL)
+	require.NoError(t, err)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	allow := func(r *profiles.Request) {
+		r.Local = []string{at.Port()}
+		r.Files = append(r.Files, profiles.FileFlag{Path: self, Access: profiles.Read})
+	}
+	out, _, o := m.shell(t, allow, self+" get http://host.pccrun.internal:"+at.Port()+"; "+self+" get http://evil.example/; sleep 0.3; cat $PCCRUN_DENIALS; echo; "+
+		"unset http_proxy HTTP_PROXY; "+self+" get "+server.URL+"; echo $https_proxy")
+	require.Contains(t, out, "served{", "the control, and the answer to the next")
+	require.Equal(t, 1, strings.Count(out, "served"))
+	require.Contains(t, out, `"what":"connect evil.example:80"`)
+	require.Contains(t, out, "permission denied", "directly")
+	require.Regexp(t, `http://pccrun:[A-Z0-9]{26}@127\.0\.0\.1:\d+`, out)
+	require.Len(t, o.decided, 2)
+
+	out, _, _ = m.shell(t, func(r *profiles.Request) {
+		r.Files = append(r.Files, profiles.FileFlag{Path: self, Access: profiles.Read})
+	}, "echo proxy $http_proxy; "+self+" get "+server.URL)
+	require.Contains(t, out, "proxy\n")
+	require.Contains(t, out, "permission denied")
+}
+
+// Others of the machine reach the proxy's port, and are not served.
+func TestProxyWantsTheToken(t *testing.T) {
+	m := newMachine(t)
+	out, _, _ := m.shell(t, func(r *profiles.Request) { r.Allow = []string{"example.com"} }, `echo "$http_proxy" > via; sleep 0.01; cat via`)
+	require.Contains(t, out, "@127.0.0.1:")
+	in, held := io.Pipe()
+	o := &heard{started: make(chan struct{})}
+	var printed bytes.Buffer
+	done := make(chan error, 1)
+	go func() {
+		_, err := m.run(context.Background(), func(r *profiles.Request) { r.Allow = []string{"example.com"} }, providers.Stdio{In: in, Out: &printed, Err: &printed}, o, "/bin/sh", "-c", "echo $http_proxy > via; read x")
+		done <- err
+	}()
+	<-o.started
+	var via *url.URL
+	require.Eventually(t, func() bool {
+		text, _ := os.ReadFile(m.workspace() + "/via")
+		via, _ = url.Parse(strings.TrimSpace(string(text)))
+		c, err := net.Dial("tcp", via.Host)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	}, 10*time.Second, 10*time.Millisecond)
+	for _, user := range []*url.Userinfo{nil, via.User} {
+		client := http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: via.Host, User: user})}}
+		answer, err := client.Get("http://denied.example/")
+		require.NoError(t, err)
+		answer.Body.Close()
+		require.Equal(t, map[bool]int{true: 407, false: 403}[user == nil], answer.StatusCode)
+	}
+	io.WriteString(held, "\n")
+	require.NoError(t, <-done)
+}
+
+func TestSignalsAndTime(t *testing.T) {
+	m := newMachine(t)
+	signals := make(chan int, 1)
+	var out bytes.Buffer
+	go func() {
+		for _, err := os.Stat(m.workspace() + "/up"); err != nil; _, err = os.Stat(m.workspace() + "/up") {
+			time.Sleep(10 * time.Millisecond)
+		}
+		signals <- 10 // Linux's SIGUSR1, which is 12 on the system that stands in
+	}()
+	result, err := m.run(t.Context(), same, providers.Stdio{Out: &out, Err: &out, Signals: signals}, new(heard), "/bin/sh", "-c", "trap 'echo got; exit 3' USR2; echo > up; while :; do sleep 0.02; done")
+	require.NoError(t, err)
+	require.Equal(t, 3, result.Code, out.String())
+
+	result, err = m.run(t.Context(), same, providers.Stdio{Out: &out, Err: &out}, new(heard), "/bin/sh", "-c", "kill -USR1 $$")
+	require.NoError(t, err)
+	require.Equal(t, 12, result.Signal, "by Linux's number")
+
+	begun := time.Now()
+	result, err = m.run(t.Context(), func(r *profiles.Request) { r.Limits[6] = "300ms" }, providers.Stdio{Out: &out, Err: &out}, new(heard), "/bin/sleep", "60")
+	require.NoError(t, err)
+	require.True(t, result.TimedOut)
+	require.Less(t, time.Since(begun), 20*time.Second)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	result, err = m.run(ctx, same, providers.Stdio{Out: &out, Err: &out}, new(heard), "/bin/sleep", "60")
+	require.NoError(t, err)
+	require.True(t, result.Killed)
+}
+
+// alive reports whether any process has a word in its arguments.
+func alive(t *testing.T, word string) bool {
+	list, err := readProc()
+	require.NoError(t, err)
+	for _, p := range list {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid))
+		if strings.Contains(string(text), word) && p.pid != os.Getpid() {
+			return true
+		}
+	}
+	return false
+}
+
+func TestSurvivors(t *testing.T) {
+	m := newMachine(t)
+	_, result, _ := m.shell(t, same, `setsid sleep 71717 & (env -i setsid sleep 71717 & sleep 0.5); exit 0`)
+	require.Equal(t, []string{"sleep"}, result.Survivors)
+	require.False(t, alive(t, "71717"))
+}
+
+// What ends the launcher ends the command, however that leaves its parents.
+func TestLauncherKilled(t *testing.T) {
+	m := newMachine(t)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(self, "launcher", m.root, filepath.Dir(m.system.exec), "/bin/sh", "-c", "setsid sleep 82828 & echo up; sleep 82828")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	cmd.Stderr = os.Stderr
+	require.NoError(t, cmd.Start())
+	up := make([]byte, 3)
+	_, err = io.ReadFull(out, up)
+	require.NoError(t, err)
+	require.True(t, alive(t, "82828"), "the control")
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	require.Eventually(t, func() bool { return !alive(t, "82828") }, 10*time.Second, 20*time.Millisecond)
+
+	p := &Provider{host: providers.Host{StateDir: m.state()}, system: m.system}
+	found, err := p.Find(t.Context(), "")
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	none, err := p.Find(t.Context(), "other")
+	require.NoError(t, err)
+	require.Empty(t, none)
+	require.NoError(t, p.Destroy(t.Context(), found[0]))
+	require.NoDirExists(t, p.dir(found[0].Labels[providers.LabelKey]))
+	require.NoError(t, p.Destroy(t.Context(), found[0]), "what is gone is gone")
+	for _, label := range []string{"", "../x", "a/b"} {
+		require.Error(t, p.Destroy(t.Context(), resource(label, 1)), label)
+	}
+}
+
+func TestTerminal(t *testing.T) {
+	m := newMachine(t)
+	resized := make(chan struct{})
+	columns := 91
+	var out bytes.Buffer
+	typed, keys := io.Pipe()
+	go io.WriteString(keys, "hello\n")
+	result, err := m.run(t.Context(), same, providers.Stdio{
+		In: typed, Out: &out, Err: &out,
+		Terminal: &providers.Terminal{Name: "xterm", Resized: resized, Size: func() (int, int) { return columns, 31 }},
+	}, new(heard), "/bin/sh", "-c", "stty size; test -t 0 && test -t 1 && test -t 2 && echo tty; read x; echo got $x; kill -INT 0; sleep 5")
+	require.NoError(t, err)
+	require.Equal(t, 2, result.Signal, out.String())
+	for _, want := range []string{"31 91", "tty", "got hello"} {
+		require.Contains(t, out.String(), want)
+	}
+}
+
+func TestLogThatMayNotBeRead(t *testing.T) {
+	m := newMachine(t, "no-log")
+	_, _, o := m.shell(t, same, "sleep 0.2")
+	require.Contains(t, strings.Join(o.said, "\n"), "what the profile denies is not reported: log: Must be admin")
+}
+
+func TestRefusals(t *testing.T) {
+	m := newMachine(t)
+	for want, change := range map[string]func(*profiles.Request){
+		"no copy-on-write": func(r *profiles.Request) {
+			r.Files = append(r.Files, profiles.FileFlag{Path: m.workspace(), Access: profiles.Overlay})
+		},
+		"publish 8080:3000":         func(r *profiles.Request) { r.Publish = []string{"8080:3000"} },
+		"no filter of system calls": func(r *profiles.Request) { r.Syscalls = writeJSON(t) },
+	} {
+		_, err := m.plan(change, "look", "/bin/true")
+		require.ErrorContains(t, err, want)
+		var hint interface{ Hint() string }
+		if !errors.As(err, &hint) {
+			var e *profiles.Error
+			require.ErrorAs(t, err, &e)
+			require.NotEmpty(t, e.Hint, want)
+		}
+	}
+	plan, err := m.plan(same, "", "/bin/true")
+	require.NoError(t, err)
+	_, err = plan.Run(t.Context(), providers.Stdio{}, new(heard))
+	require.ErrorContains(t, err, "only looked at")
+	_, err = m.run(t.Context(), func(r *profiles.Request) { r.Allow = []string{"GET https://api.example.com/v1/*"} }, providers.Stdio{Out: io.Discard, Err: io.Discard}, new(heard), "/bin/true")
+	require.ErrorContains(t, err, "rules for requests need a process")
+}
+
+func writeJSON(t *testing.T) string {
+	path := filepath.Join(t.TempDir(), "seccomp.json")
+	require.NoError(t, os.WriteFile(path, []byte(`{"defaultAction":"SCMP_ACT_ALLOW"}`), 0o600))
+	return path
+}

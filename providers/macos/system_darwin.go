@@ -1,0 +1,88 @@
+package macos
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/providers"
+)
+
+// thisSystem is macOS.
+func thisSystem(providers.Host) system {
+	self, err := os.Executable()
+	if err != nil {
+		self = "pccrun" // which nothing starts: it is no path
+	}
+	return system{
+		exec: "/usr/bin/sandbox-exec", stage: []string{self, Verb}, environ: []string{},
+		log:      []string{"/usr/bin/log", "stream", "--style", "ndjson", "--predicate"},
+		terminal: openTerminal, processes: processes, bears: bears,
+		// signal(3) of both: USR1, USR2, CHLD, CONT, STOP, TSTP, URG, IO, BUS, SYS.
+		signals: [][2]int{{10, 30}, {12, 31}, {17, 20}, {18, 19}, {19, 17}, {20, 18}, {23, 16}, {29, 23}, {7, 10}, {31, 12}},
+	}
+}
+
+func systemVersion() string {
+	version, _ := unix.Sysctl("kern.osproductversion")
+	return version
+}
+
+// openTerminal opens a pseudo-terminal, as posix_openpt(3), grantpt, unlockpt and ptsname do.
+func openTerminal() (master, slave *os.File, err error) {
+	if master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0); err != nil {
+		return nil, nil, err
+	}
+	var name [128]byte
+	for _, request := range [...]uintptr{unix.TIOCPTYGRANT, unix.TIOCPTYUNLK, unix.TIOCPTYGNAME} {
+		if _, _, e := syscall.Syscall(syscall.SYS_IOCTL, master.Fd(), request, uintptr(unsafe.Pointer(&name))); e != 0 {
+			master.Close()
+			return nil, nil, fmt.Errorf("ioctl %#x: %w", request, e)
+		}
+	}
+	path, _, _ := bytes.Cut(name[:], []byte{0})
+	if slave, err = os.OpenFile(string(path), os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0); err != nil {
+		master.Close()
+		return nil, nil, err
+	}
+	return master, slave, nil
+}
+
+// zombie is p_stat of a process that has ended (SZOMB in sys/proc.h).
+const zombie = 5
+
+// processes are those that run.
+func processes() ([]process, error) {
+	all, err := unix.SysctlKinfoProcSlice("kern.proc.all")
+	if err != nil {
+		return nil, fmt.Errorf("sysctl kern.proc.all: %w", err)
+	}
+	list := make([]process, 0, len(all))
+	for i := range all {
+		k := &all[i]
+		if k.Proc.P_stat == zombie {
+			continue
+		}
+		name, _, _ := bytes.Cut(k.Proc.P_comm[:], []byte{0})
+		list = append(list, process{
+			pid: int(k.Proc.P_pid), parent: int(k.Eproc.Ppid), group: int(k.Eproc.Pgid),
+			begun: k.Proc.P_starttime.Nano(), name: string(name),
+		})
+	}
+	return list, nil
+}
+
+// bears reads the environment of a process: kern.procargs2 is the number of arguments, the path,
+// zeros, the arguments and the variables. Of programs of the system's own it says no variables.
+func bears(pid int, variable string) bool {
+	b, err := unix.SysctlRaw("kern.procargs2", pid)
+	if err != nil || len(b) < 4 {
+		return false
+	}
+	return variableIn(b[4:], int(binary.LittleEndian.Uint32(b)), variable)
+}

@@ -1,0 +1,490 @@
+package remote
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/yamux"
+
+	"github.com/pccrun/pccrun/egress"
+	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/providers/inside"
+)
+
+// install has pccrun's own program in the sandbox, before any command was there.
+func (r *running) install(ctx context.Context) error {
+	n := r.provider.Name()
+	program, sum, err := r.packProgram()
+	if err != nil {
+		return fmt.Errorf("%s: pack pccrun itself: %w", n, err)
+	}
+	defer program.file.Close()
+	if err := r.provider.service.PutTar(ctx, r.box, r.own, &program.archive); err != nil {
+		return fmt.Errorf("%s: upload pccrun itself: %w", n, err)
+	}
+	printed, code, err := r.shell(ctx, true, install, nil, r.own, ".pccrun-"+r.command.Label, sum)
+	switch {
+	case code == 76:
+		return fmt.Errorf("%s: pccrun itself cannot be executed there: %w", n, err)
+	case err != nil:
+		return fmt.Errorf("%s: install pccrun itself: %w", n, err)
+	}
+	r.program = string(printed)
+	return nil
+}
+
+// packProgram returns an archive of pccrun's program for Linux, and the program's SHA-256. It
+// is kept in the cache: to compress it takes a second.
+func (r *running) packProgram() (*upload, string, error) {
+	name := r.provider.host.Launcher
+	if name == "" {
+		return nil, "", errors.New("there is no program of pccrun's for Linux")
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, "", err
+	}
+	digest := sha256.Sum256(text)
+	sum := hex.EncodeToString(digest[:])
+	u := &upload{}
+	cached := ""
+	if dir := r.provider.host.CacheDir; dir != "" {
+		cached = filepath.Join(dir, "inside-"+sum+".tar.gz")
+		u.file, _ = os.Open(cached)
+	}
+	if u.file == nil {
+		if u.file, err = r.spool("inside.tar.gz"); err != nil {
+			return nil, "", err
+		}
+		packed, _ := gzip.NewWriterLevel(u.file, gzip.BestSpeed)
+		archive := tar.NewWriter(packed)
+		err = archive.WriteHeader(&tar.Header{Name: "pccrun", Mode: 0o755, Size: int64(len(text)), Typeflag: tar.TypeReg})
+		if err == nil {
+			_, err = archive.Write(text)
+		}
+		if err = errors.Join(err, archive.Close(), packed.Close()); err != nil {
+			u.file.Close()
+			return nil, "", err
+		}
+		keep(u.file, cached)
+	}
+	whole := sha256.New()
+	size, err := io.Copy(whole, io.NewSectionReader(u.file, 0, 1<<40))
+	u.archive = Archive{Size: size, Sum: hex.EncodeToString(whole.Sum(nil)), Open: func() (io.ReadCloser, error) {
+		return io.NopCloser(io.NewSectionReader(u.file, 0, size)), nil
+	}}
+	return u, sum, err
+}
+
+// keep copies a file to the cache, if there is one: where that fails the next run packs again.
+func keep(f *os.File, path string) {
+	if path == "" || os.MkdirAll(filepath.Dir(path), 0o700) != nil {
+		return
+	}
+	to, err := os.CreateTemp(filepath.Dir(path), "inside-")
+	if err != nil {
+		return
+	}
+	_, err = io.Copy(to, io.NewSectionReader(f, 0, 1<<40))
+	if err = errors.Join(err, to.Close()); err == nil {
+		err = os.Rename(to.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(to.Name())
+		return
+	}
+	old, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "inside-*.tar.gz"))
+	for _, name := range old {
+		if info, err := os.Stat(name); err == nil && name != path && time.Since(info.ModTime()) > 30*24*time.Hour {
+			_ = os.Remove(name)
+		}
+	}
+}
+
+// remote is what the place is asked to run.
+func (r *running) remote() (*inside.Remote, error) {
+	dir := path.Join(r.copy, r.dir)
+	env := slices.Concat(r.there, r.env)
+	if t := r.io.Terminal; t != nil {
+		env = append(slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "TERM=") }), "TERM="+t.Name)
+	}
+	secrets, err := new(egress.Secrets).Values(r.policy, &egress.Host{Environ: r.provider.host.Environ, StateDir: r.provider.host.StateDir})
+	if err != nil {
+		return nil, err
+	}
+	m := &inside.Remote{
+		Policy: r.policy.For(&profiles.Elsewhere{Home: r.home, Workspace: r.copy, WorkDir: dir, Environ: env}),
+		Argv:   inside.Texts(r.command.Argv), Dir: dir, Environ: inside.Texts(slices.Concat(env, secrets)), Stdin: r.io.In != nil, Daemons: r.provider.service.Daemons(),
+	}
+	if t := r.io.Terminal; t != nil {
+		m.Terminal = true
+		m.Columns, m.Rows = t.Size()
+	}
+	return m, nil
+}
+
+// A talk is what goes on with pccrun in the sandbox.
+type talk struct {
+	*running
+	conn    *inside.Conn
+	session *yamux.Session
+	printed sync.WaitGroup // what the command prints
+	lost    atomic.Pointer[CutError]
+
+	mu  sync.Mutex
+	out *json.Encoder
+}
+
+// follow has the command run in the sandbox and follows it to its end.
+func (r *running) follow(ctx context.Context) (result providers.Result, err error) {
+	asked, err := r.remote()
+	if err != nil {
+		return result, err
+	}
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	t := &talk{running: r, conn: inside.NewConn()}
+	if t.session, err = yamux.Client(t.conn, inside.Config()); err != nil {
+		return result, err
+	}
+	defer t.session.Close()
+	go t.carry(life)
+	messages := make(chan inside.Message)
+	go t.listen(life, messages)
+	done := ctx.Done()
+	var signals <-chan int
+	var resized <-chan struct{}
+	var late <-chan time.Time
+	killed := false
+	for {
+		select {
+		case m, ok := <-messages:
+			switch {
+			case !ok && killed:
+				return providers.Result{Killed: true, Signal: int(syscall.SIGKILL)}, nil
+			case !ok:
+				if cut := t.lost.Load(); cut != nil {
+					return result, fmt.Errorf("%s: run %s: %w", r.provider.Name(), r.command.Argv[0], cut)
+				}
+				return result, fmt.Errorf("%s: run %s: pccrun in the sandbox is gone", r.provider.Name(), r.command.Argv[0])
+			case m.Hello != nil && m.Hello.Version != inside.Version:
+				return result, fmt.Errorf("BUG: %s: pccrun in the sandbox speaks version %d", r.provider.Name(), m.Hello.Version)
+			case m.Hello != nil:
+				t.say(inside.Message{Remote: asked})
+			case m.Failed != nil:
+				return result, fmt.Errorf("%s: %s: %s", r.provider.Name(), m.Failed.Step, events.Clean(m.Failed.Text))
+			case m.Trial != nil:
+				if err := r.judgeTrial(m.Trial); err != nil {
+					return result, err
+				}
+				t.say(inside.Message{Go: true})
+			case m.Started:
+				r.started.Store(true)
+				r.observer.Started()
+				if signals = r.io.Signals; r.io.Terminal != nil {
+					resized = r.io.Terminal.Resized
+				}
+			case m.Event != nil:
+				r.tell(m.Event)
+			case m.Done != nil:
+				t.printed.Wait() // all of it is here, and with readers who take their time
+				return r.end(m.Done, killed)
+			}
+		case n := <-signals:
+			t.say(inside.Message{Signal: n})
+		case <-resized:
+			columns, rows := r.io.Terminal.Size()
+			t.say(inside.Message{Size: &[2]int{columns, rows}})
+		case <-done:
+			if !r.started.Load() {
+				return result, context.Cause(ctx)
+			}
+			done, killed = nil, true
+			t.say(inside.Message{Signal: int(syscall.SIGKILL)})
+			late = time.After(r.provider.patient.grace)
+		case <-late:
+			return providers.Result{Killed: true, Signal: int(syscall.SIGKILL)}, nil // it ends with the sandbox
+		}
+	}
+}
+
+func (t *talk) say(m inside.Message) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.out != nil {
+		_ = t.out.Encode(m) // a place that is gone ends the session
+	}
+}
+
+// carry keeps a line to the sandbox: one that breaks is followed by another, and nothing is
+// lost between them.
+func (t *talk) carry(ctx context.Context) {
+	var since time.Time // the line was lost
+	for n := 0; ctx.Err() == nil; n++ {
+		err := t.line(ctx, func() { since, n = time.Time{}, 0 })
+		var broken *brokenError
+		if ctx.Err() != nil {
+			break
+		}
+		if since.IsZero() {
+			since = time.Now()
+		}
+		if errors.Is(err, ErrGone) || errors.Is(err, inside.ErrForgotten) || errors.As(err, &broken) || time.Since(since) > t.provider.patient.line {
+			t.lost.Store(&CutError{err})
+			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(min(time.Duration(1<<min(n, 6))*50*time.Millisecond, 3*time.Second)):
+		}
+	}
+	t.conn.Close()
+}
+
+// A brokenError says that pccrun in the sandbox did not do its part.
+type brokenError struct{ text string }
+
+func (e *brokenError) Error() string { return e.text }
+
+// line carries the connection by one program that the provider executes.
+func (t *talk) line(ctx context.Context, met func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	in, toThere := io.Pipe()
+	fromThere, out := io.Pipe()
+	said := limited{most: 4 << 10}
+	answered := false
+	carried := make(chan error, 1)
+	go func() {
+		err := t.conn.Carry(&twoPipes{fromThere, toThere}, func() { answered = true; met() })
+		cancel()
+		carried <- err
+	}()
+	code, err := t.provider.service.Exec(ctx, t.box, &Exec{
+		Argv: []string{path.Join(t.program, "pccrun"), inside.Verb, inside.Attach, path.Join(t.program, "own")},
+		Root: true, In: in, Out: out, Err: &said, Tag: "pccrun-" + t.command.Label, Again: true,
+		Lost: func(error) { cancel() },
+	})
+	in.CloseWithError(io.ErrClosedPipe)
+	out.CloseWithError(io.ErrUnexpectedEOF)
+	end := <-carried
+	switch {
+	case errors.Is(end, inside.ErrForgotten):
+		return end
+	case err == nil && !answered && code != 0:
+		return &brokenError{fmt.Sprintf("exit status %d: %s", code, strings.Join(strings.Fields(events.Clean(said.String())), " "))}
+	case err != nil:
+		return err
+	}
+	return end
+}
+
+// twoPipes are a line.
+type twoPipes struct {
+	io.Reader
+	io.Writer
+}
+
+func (p *twoPipes) Close() error {
+	return errors.Join(p.Reader.(io.Closer).Close(), p.Writer.(io.Closer).Close())
+}
+
+// listen takes the streams that pccrun in the sandbox opens. What they carry is a request
+// for no more than to print, and to hear of it.
+func (t *talk) listen(ctx context.Context, messages chan<- inside.Message) {
+	defer close(messages)
+	control, kind, err := inside.Accept(t.session)
+	if err != nil || kind != inside.Control {
+		return
+	}
+	t.mu.Lock()
+	t.out = json.NewEncoder(control)
+	t.mu.Unlock()
+	expected := 2
+	if t.io.Terminal != nil {
+		expected = 1
+	}
+	t.printed.Add(expected)
+	go func() {
+		for {
+			s, kind, err := inside.Accept(t.session)
+			if err != nil {
+				t.printed.Add(-expected)
+				return
+			}
+			t.join(s, kind, &expected)
+		}
+	}()
+	in := json.NewDecoder(control)
+	for {
+		var m inside.Message
+		if in.Decode(&m) != nil {
+			return
+		}
+		select {
+		case messages <- m:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// join joins a stream with what the command has of it here.
+func (t *talk) join(s *yamux.Stream, kind inside.Kind, expected *int) {
+	feed := func() {
+		if t.io.In != nil {
+			_, _ = io.Copy(s, t.io.In)
+		}
+		if kind == inside.Stdin {
+			_ = s.Close()
+		}
+	}
+	print := func(w io.Writer) {
+		if *expected == 0 {
+			_ = s.Close()
+			return
+		}
+		*expected--
+		go func() {
+			defer t.printed.Done()
+			if w == nil {
+				w = io.Discard
+			}
+			// A reader that is gone is no reason to end the command: it finds out by itself.
+			if _, err := io.Copy(w, s); err != nil {
+				_, _ = io.Copy(io.Discard, s)
+			}
+			_ = s.Close()
+		}()
+	}
+	switch kind {
+	case inside.Stdin:
+		go feed()
+	case inside.Stdout:
+		print(t.io.Out)
+	case inside.Stderr:
+		print(t.io.Err)
+	case inside.Terminal:
+		go feed()
+		print(t.io.Out)
+	default:
+		_ = s.Close()
+	}
+}
+
+// tell passes on what happened there.
+func (r *running) tell(line []byte) {
+	record, err := events.Parse(line)
+	if err != nil {
+		return
+	}
+	switch e := record.Event.(type) {
+	case events.NetDecision:
+		r.observer.Decision(e)
+	case events.NetClosed:
+		r.observer.Closed(e)
+	case events.Warning:
+		r.observer.Warning(e)
+	case events.Denial:
+		if !strings.HasPrefix(e.Guarantee, "net.") { // of a decision, which was told
+			r.observer.Denial(e)
+		}
+	}
+}
+
+// placeError is what pccrun in the sandbox says of a command that it does not start.
+type placeError struct{ text, hint string }
+
+func (e *placeError) Error() string { return e.text }
+
+// Hint says what mends it.
+func (e *placeError) Hint() string { return e.hint }
+
+// refused turns what pccrun in the sandbox says into an error of this side.
+func (r *running) refused(f *inside.Refusal) error {
+	name := r.command.Argv[0]
+	advice := "the command gets the sandbox's programs, and the workspace is at ~/" + r.name
+	switch f.Code {
+	case 127:
+		return &providers.ExecError{Name: name, Err: syscall.ENOENT, Advice: advice}
+	case 126:
+		return &providers.ExecError{Name: name, Err: syscall.EACCES, Advice: advice}
+	}
+	return &placeError{r.provider.Name() + ": in the sandbox: " + events.Clean(f.Text), events.Clean(f.Hint)}
+}
+
+// end is how the command ended.
+func (r *running) end(d *inside.Done, killed bool) (result providers.Result, err error) {
+	if d.Refused != nil {
+		r.started.Store(false) // what it would have changed is nothing
+		return result, r.refused(d.Refused)
+	}
+	result = providers.Result{
+		Code: d.Code, Signal: d.Signal, TimedOut: d.TimedOut, OOM: d.OOM, Killed: killed, User: d.User, System: d.System,
+		Memory: d.Memory, Processes: d.Processes, Read: d.Read, Written: d.Written, IOBy: d.IOBy,
+	}
+	if result.Signal != 0 {
+		result.Code = 0
+	} else if n := d.Code - 128; n > 0 && n < 65 {
+		result.Code, result.Signal = 0, n
+	}
+	return result, nil
+}
+
+// ofDaemon are the guarantees that are nothing where the command reaches who executes
+// commands beside pccrun.
+var ofDaemon = []profiles.Guarantee{
+	profiles.NetAllowlist, profiles.NetAddress, profiles.NetDNS, profiles.SysFilter, profiles.SysNoNewUserns, profiles.PrivNone, profiles.LaunchIntegrity,
+}
+
+// judgeTrial holds what the trial found against the policy. A run whose trial keeps less than
+// the policy requires is refused, before anything of the command was there.
+func (r *running) judgeTrial(t *inside.Trial) error {
+	if t.Refused != nil {
+		return r.refused(t.Refused)
+	}
+	daemon := ""
+	switch {
+	case len(t.Reached) > 0:
+		daemon = "the command can reach the provider's own daemon at " + events.Clean(strings.Join(t.Reached, ", ")) + ", which executes commands"
+	case len(r.provider.service.Daemons()) > 0 && len(t.Daemons) == 0:
+		daemon = "the provider's own daemon was met at none of its ports, so that nobody knows where the command would reach it"
+	}
+	var list []profiles.Answer
+	for _, a := range r.answers {
+		if i := slices.IndexFunc(t.Answers, func(o profiles.Answer) bool { return o.Guarantee == a.Guarantee }); i >= 0 && a.Mechanism == insideThere {
+			a = t.Answers[i]
+			a.Mechanism, a.Cause = events.Clean(a.Mechanism), events.Clean(a.Cause)
+		}
+		switch {
+		case daemon != "" && slices.Contains(ofDaemon, a.Guarantee):
+			a = profiles.Answer{Guarantee: a.Guarantee, State: profiles.Missing, Cause: daemon}
+		case a.Guarantee == profiles.LaunchIntegrity && !t.Root && a.State == profiles.Kept:
+			a.State, a.Cause = profiles.Weak, "pccrun cannot be root there, and has the command's user"
+		}
+		list = append(list, a)
+	}
+	warnings, err := providers.Check(r.policy, list)
+	for _, text := range warnings {
+		r.warn("%s", text)
+	}
+	return err
+}

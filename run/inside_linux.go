@@ -1,0 +1,63 @@
+package run
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/providers/inside"
+)
+
+// Inside runs, at a place that a provider made elsewhere, what the launcher asked for: on
+// the native provider there, by the policy that the launcher resolved. It keeps what a
+// session needs in dir. What it says itself goes to a descriptor of its own: the command's
+// three are the command's alone.
+func Inside(program Program, dir string) int {
+	unix.Umask(0o022)
+	for _, fd := range [...]int{inside.LaunchFD, inside.SaidFD, inside.StartedFD} {
+		unix.CloseOnExec(fd) // the fourth is a caller's, as events have it
+	}
+	os.Stderr = os.NewFile(inside.SaidFD, "said")
+	var asked inside.Remote
+	in := os.NewFile(inside.LaunchFD, "request")
+	err := json.NewDecoder(in).Decode(&asked)
+	in.Close()
+	if err != nil || asked.Policy == nil || len(asked.Argv) == 0 {
+		return 125
+	}
+	host := profiles.ThisHost()
+	req := profiles.Request{Provider: providers.Native, Resolved: asked.Policy, Quiet: true, Events: "fd:" + strconv.Itoa(inside.EventsFD)}
+	for _, text := range asked.Argv {
+		req.Command = append(req.Command, string(text))
+	}
+	// A default goes by this machine's memory, not by that of the user's.
+	if m := &asked.Policy.Resources.Memory; m.Origin.Source == "built-in default" && host.Memory > 0 {
+		m.Value = min(m.Value, host.Memory/4*3)
+	}
+	req.Host = profiles.Host{UID: host.UID, Home: asked.Policy.Home, Cwd: asked.Dir, Memory: host.Memory}
+	for _, text := range asked.Environ {
+		req.Host.Environ = append(req.Host.Environ, string(text))
+	}
+	for _, name := range []string{"STATE", "CACHE", "CONFIG"} {
+		own := filepath.Join(dir, name)
+		// What covers it is mounted by somebody who is not root, and has to find it.
+		if err := os.Mkdir(own, 0o711); err != nil && !errors.Is(err, os.ErrExist) {
+			os.Stderr.WriteString(err.Error() + "\n")
+			return 125
+		}
+		req.Host.Environ = append(req.Host.Environ, "XDG_"+name+"_HOME="+own)
+	}
+	if err := os.Chdir(asked.Dir); err != nil {
+		os.Stderr.WriteString(err.Error() + "\n")
+		return 125
+	}
+	started := os.NewFile(inside.StartedFD, "started")
+	program.Started = func() { _, _ = started.Write([]byte{1}) }
+	return Run(req, program)
+}

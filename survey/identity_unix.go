@@ -1,0 +1,17 @@
+//go:build unix
+
+package survey
+
+import (
+	"io/fs"
+	"syscall"
+)
+
+// identity returns what a file has in common with its other names, and how many it has.
+func identity(info fs.FileInfo) (file any, names uint64) {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil, 0
+	}
+	return [2]uint64{uint64(st.Dev), st.Ino}, uint64(st.Nlink)
+}

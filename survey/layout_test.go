@@ -1,0 +1,175 @@
+//go:build unix
+
+package survey
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// aMac makes the layout of a Mac in a directory: a home, Homebrew's prefix, Xcode's tools and
+// keychains. It returns the home.
+func aMac(t *testing.T) string {
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	home := root + "/Users/me"
+	write := func(name, text string, mode os.FileMode) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(root+"/"+name), 0o755))
+		require.NoError(t, os.WriteFile(root+"/"+name, []byte(text), mode))
+	}
+	link := func(to, name string) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(root+"/"+name), 0o755))
+		require.NoError(t, os.Symlink(to, root+"/"+name))
+	}
+	write("Users/me/.nvm/versions/node/v22/bin/node", "", 0o755)
+	link("../lib/node_modules/claude/cli.js", "Users/me/.nvm/versions/node/v22/bin/claude")
+	write("Users/me/.nvm/versions/node/v22/lib/node_modules/claude/cli.js", "#!/usr/bin/env node\n", 0o755)
+	write("Users/me/homebrew/Cellar/jq/1.7/bin/jq", "", 0o755)
+	link("../Cellar/jq/1.7/bin/jq", "Users/me/homebrew/bin/jq")
+	write("Users/me/homebrew/bin/brew", "", 0o755)
+	write("Users/me/Library/Python/3.13/bin/ruff", "#!"+home+"/Library/Python/3.13/bin/python3\n", 0o755)
+	write("Users/me/Library/Python/3.13/lib/python/x.py", "", 0o644)
+	write("Users/me/Library/Keychains/login.keychain-db", "secret", 0o600)
+	write("Users/me/.ssh/id_rsa", "secret", 0o600)
+	write("Users/me/dotfiles/gitconfig", "[user]\n", 0o644)
+	link("dotfiles/gitconfig", "Users/me/.gitconfig")
+	write("Users/me/ca.pem", "-----BEGIN CERTIFICATE-----\n", 0o644)
+	write("Users/me/key.pem", "-----BEGIN CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\n", 0o644)
+	write("Users/me/src/app/.git/HEAD", "ref: refs/heads/main\n", 0o644)
+	write("Users/me/src/app/.git/config", "", 0o644)
+	write("Users/me/src/app/sub/.env", "secret", 0o600)
+	require.NoError(t, os.Link(root+"/Users/me/src/app/sub/.env", root+"/Users/me/src/app/sub/notes"))
+	write("Users/me/src/app/.vscode/tasks.json", "{}", 0o644)
+	write("Users/me/src/app/AGENTS.md", "", 0o644)
+	write("Users/me/src/app/plain", "", 0o644)
+	return home
+}
+
+func layoutOn(t *testing.T, home, workspace string, environ []string, change func(*profiles.Request)) (*Survey, *profiles.Policy) {
+	environ = append([]string{"PATH=" + strings.Join([]string{home + "/.nvm/versions/node/v22/bin", home + "/homebrew/bin", home + "/Library/Python/3.13/bin", "/usr/bin", "/bin"}, ":")}, environ...)
+	req := profiles.Request{Profile: "claude", Workspace: workspace, Host: profiles.Host{Home: home, Cwd: workspace, Environ: environ, Memory: 8 << 30}, Command: []string{"claude"}}
+	if change != nil {
+		change(&req)
+	}
+	policy, err := profiles.Resolve(req)
+	require.NoError(t, err)
+	host := req.Host
+	found, err := LayoutOf(policy, Options{Getenv: host.Getenv, Environ: environ, Command: []string{home + "/.nvm/versions/node/v22/bin/claude"}})
+	require.NoError(t, err)
+	return found, policy
+}
+
+func accessAt(s *Survey, path string) (a profiles.Access, ok bool) {
+	i := slices.IndexFunc(s.Places, func(p Place) bool { return p.Path == path })
+	if i < 0 {
+		return 0, false
+	}
+	return s.Places[i].Access, true
+}
+
+func TestLayout(t *testing.T) {
+	home := aMac(t)
+	work := home + "/src/app"
+	s, policy := layoutOn(t, home, work, []string{"SSL_CERT_FILE=" + home + "/ca.pem", "GIT_SSL_CAINFO=" + home + "/key.pem"}, nil)
+	for _, path := range []string{
+		home + "/.nvm/versions/node/v22/bin", home + "/.nvm/versions/node/v22/lib/node_modules", home + "/homebrew/bin", home + "/homebrew/Cellar",
+		home + "/Library/Python/3.13/bin", home + "/Library/Python/3.13/lib", home + "/ca.pem",
+	} {
+		shown := slices.ContainsFunc(s.Places, func(p Place) bool {
+			return Below(path, p.Path) && p.Path != home && p.Access >= profiles.Read && p.Path != "/"
+		})
+		require.True(t, shown, path)
+	}
+	for _, path := range []string{home + "/Library/Keychains", home + "/.ssh", home + "/dotfiles", home + "/key.pem"} {
+		shown := slices.ContainsFunc(s.Places, func(p Place) bool { return Below(path, p.Path) && Below(p.Path, home+"/") && p.Access >= profiles.Read })
+		require.False(t, shown, path)
+	}
+	a, ok := accessAt(s, work+"/sub/notes")
+	require.True(t, ok && a == profiles.Hide, "another name of a hidden file")
+	require.Contains(t, s.Layout.Links, Lead{From: home + "/.gitconfig", To: home + "/dotfiles/gitconfig"})
+	for _, path := range []string{work + "/sub/.env", work + "/.vscode", work + "/.git/config"} {
+		require.Contains(t, s.Layout.Standing, path)
+	}
+	require.NotContains(t, s.Layout.Standing, work+"/plain")
+	require.Equal(t, []string{work + "/AGENTS.md"}, []string{s.Layout.Reviewed[0].Path})
+	require.False(t, s.Layout.Crowded)
+	require.Equal(t, []string{"SSL_CERT_FILE=" + home + "/ca.pem"}, []string{s.Env[0].Entry})
+	require.Len(t, s.Env, 1, "a file with a key is not passed")
+	require.Equal(t, profiles.Persist, policy.Decide(home).Access)
+}
+
+// A link that the command could have made carries no grant; one of the user's does.
+func TestLayoutRefusesLinksOfTheCommand(t *testing.T) {
+	home := aMac(t)
+	work := home + "/src/app"
+	require.NoError(t, os.Symlink("/etc", work+"/shown"))
+	req := profiles.Request{Profile: "default", Workspace: work, Host: profiles.Host{Home: home, Cwd: work, Memory: 8 << 30}, Files: []profiles.FileFlag{{Path: work + "/shown", Access: profiles.Read}}}
+	policy, err := profiles.Resolve(req)
+	require.NoError(t, err)
+	_, err = LayoutOf(policy, Options{Getenv: func(string) string { return "" }})
+	require.ErrorContains(t, err, "which the command could have made")
+
+	req.Files = []profiles.FileFlag{{Path: home + "/.gitconfig", Access: profiles.Read}, {Path: "/opt/*/x", Access: profiles.Hide}}
+	policy, err = profiles.Resolve(req)
+	require.NoError(t, err)
+	_, err = LayoutOf(policy, Options{Getenv: func(string) string { return "" }})
+	require.ErrorContains(t, err, "in the workspace only")
+}
+
+// The repository of a linked worktree is shown if it points back, and nothing of it that git executes
+// can be changed.
+func TestLayoutOfAWorktree(t *testing.T) {
+	home := aMac(t)
+	work, main := home+"/src/wt", home+"/src/app/.git"
+	own := main + "/worktrees/wt"
+	for _, dir := range []string{work, own, main + "/objects", main + "/refs"} {
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+	}
+	write := func(path, text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o644)) }
+	write(work+"/.git", "gitdir: "+own+"\n")
+	write(own+"/commondir", "../..\n")
+	s, _ := layoutOn(t, home, work, nil, nil)
+	require.Contains(t, strings.Join(s.Notes, "\n"), "does not point back")
+	_, ok := accessAt(s, own)
+	require.False(t, ok)
+
+	write(own+"/gitdir", work+"/.git\n")
+	s, _ = layoutOn(t, home, work, nil, nil)
+	for path, want := range map[string]profiles.Access{main: profiles.Read, own: profiles.Write, main + "/objects": profiles.Write} {
+		a, ok := accessAt(s, path)
+		require.True(t, ok, path)
+		require.Equal(t, want, a, path)
+	}
+	require.Contains(t, s.Layout.Protect, own+"/commondir")
+
+	module := home + "/src/app/.git/modules/lib"
+	require.NoError(t, os.MkdirAll(module, 0o755))
+	write(module+"/HEAD", "ref: refs/heads/main\n")
+	write(work+"/.git", "gitdir: "+module+"\n")
+	s, _ = layoutOn(t, home, work, nil, nil)
+	_, ok = accessAt(s, module)
+	require.False(t, ok, "its configuration names no working tree")
+	write(module+"/config", "[core]\n\tworktree = ../../../../wt\n")
+	s, _ = layoutOn(t, home, work, nil, nil)
+	a, ok := accessAt(s, module)
+	require.True(t, ok && a == profiles.Write)
+}
+
+// Too much to hold is said.
+func TestLayoutCrowded(t *testing.T) {
+	home := aMac(t)
+	work := home + "/src/app"
+	for i := range maxStanding + 1 {
+		require.NoError(t, os.MkdirAll(work+"/d/"+strings.Repeat("x", i%200+1)+"/"+strings.Repeat("y", i/200+1)+"/.idea", 0o755))
+	}
+	s, _ := layoutOn(t, home, work, nil, nil)
+	require.True(t, s.Layout.Crowded)
+	require.Len(t, s.Layout.Standing, maxStanding)
+}

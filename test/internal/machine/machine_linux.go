@@ -1,0 +1,177 @@
+// Package machine makes places that look like another machine, for tests: this one's system
+// read-only, with a home, users, processes, a network and a /tmp of their own, in which root
+// is root. What runs there is the kernel's own work; no more than the machine is made up.
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Machine is one. It ends with this process.
+type Machine struct {
+	pid  int // of its first process
+	keep io.Closer
+	wait func() error
+}
+
+// Options say what a machine has of its own.
+type Options struct {
+	Root  string            // an empty directory of this machine that becomes its root
+	Home  string            // a directory of this machine, which it has as /home/user
+	Shows []string          // directories of this machine that it has too, read-only
+	Hosts map[string]string // names and their addresses, all of them the machine's own
+}
+
+// Home is where a machine has [Options.Home].
+const Home = "/home/user"
+
+// script makes the machine of a mount namespace: $1 the root, $2 the home, then what is shown.
+const script = `
+set -e
+r=$1 h=$2
+shift 2
+mount --make-rprivate /
+mount --bind / "$r"
+mount -o remount,bind,ro "$r"
+for d in home root tmp run opt var/tmp srv; do mount -t tmpfs -o mode=755 none "$r/$d"; done
+chmod 1777 "$r/tmp" "$r/var/tmp"
+mkdir "$r/home/user"
+mount --bind "$h" "$r/home/user"
+mount -t proc proc "$r/proc"
+mount -t sysfs -o ro sysfs "$r/sys"
+mount -t tmpfs -o mode=755 none "$r/dev"
+for n in null zero full random urandom tty; do : > "$r/dev/$n"; mount --bind "/dev/$n" "$r/dev/$n"; done
+mkdir "$r/dev/pts" "$r/dev/shm"
+mount -t devpts -o newinstance,ptmxmode=666,mode=620 devpts "$r/dev/pts"
+ln -s pts/ptmx "$r/dev/ptmx"
+ln -s /proc/self/fd "$r/dev/fd"
+mount -t tmpfs -o mode=1777 none "$r/dev/shm"
+for d; do
+	case $d in /home/*|/root/*|/tmp/*|/run/*|/opt/*|/var/tmp/*|/srv/*) mkdir -p "$r$d"; mount --bind "$d" "$r$d"; mount -o remount,bind,ro "$r$d" ;; esac
+done
+cat /proc/self/fd/3 > "$r/run/hosts"
+mount --bind "$r/run/hosts" "$r/etc/hosts"
+echo nameserver 127.0.0.1 > "$r/run/resolv.conf"
+[ ! -f "$r/etc/resolv.conf" ] || mount --bind "$r/run/resolv.conf" "$r/etc/resolv.conf"
+hostname machine
+ip link set lo up
+while read -r a n; do case $a in 127.*|::1|'') ;; *) ip addr add "$a/32" dev lo ;; esac; done < "$r/run/hosts"
+mkdir "$r/run/old"
+cd "$r"
+pivot_root . run/old
+umount -l /run/old
+echo ready
+exec 3<&-
+exec cat >/dev/null
+`
+
+// Start starts a machine. Only root can.
+func Start(o Options) (*Machine, error) {
+	var hosts strings.Builder
+	hosts.WriteString("127.0.0.1 localhost machine\n::1 localhost\n")
+	for name, address := range o.Hosts {
+		fmt.Fprintf(&hosts, "%s %s\n", address, name)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		_, _ = io.WriteString(w, hosts.String())
+		w.Close()
+	}()
+	c := exec.Command("unshare", append([]string{"--mount", "--pid", "--ipc", "--uts", "--net", "--fork", "--kill-child", "/bin/sh", "-c", script, "sh", o.Root, o.Home}, o.Shows...)...)
+	c.ExtraFiles = []*os.File{r}
+	var said strings.Builder
+	c.Stderr = &said
+	in, err := c.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	err = c.Start()
+	r.Close()
+	if err != nil {
+		return nil, err
+	}
+	m := &Machine{keep: in, wait: c.Wait}
+	line := make([]byte, 6)
+	if _, err := io.ReadFull(out, line); err != nil || string(line) != "ready\n" {
+		in.Close()
+		err = errors.Join(errors.New("make a machine: "+said.String()), c.Wait())
+		return nil, err
+	}
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", c.Process.Pid, c.Process.Pid))
+	if err == nil {
+		m.pid, err = strconv.Atoi(strings.TrimSpace(string(children)))
+	}
+	if err != nil {
+		in.Close()
+		return nil, errors.Join(err, c.Wait())
+	}
+	return m, nil
+}
+
+// Stop ends it with all that runs in it.
+func (m *Machine) Stop() {
+	m.keep.Close() // its first process reads the end
+	_ = m.wait()
+}
+
+// Command returns what executes a program there, as a user of the machine's.
+func (m *Machine) Command(uid, gid uint32, dir string, argv ...string) *exec.Cmd {
+	args := []string{
+		"-t", strconv.Itoa(m.pid), "-m", "-p", "-i", "-u", "-n", "-r", "--",
+		"setpriv", "--reuid", strconv.Itoa(int(uid)), "--regid", strconv.Itoa(int(gid)), "--clear-groups", "--",
+		"/bin/sh", "-c", `cd "$0" && exec "$@"`, dir,
+	}
+	return exec.Command("nsenter", append(args, argv...)...)
+}
+
+// Signal signals what [Machine.Command] executes: nsenter(1) is its parent.
+func Signal(c *exec.Cmd, sig syscall.Signal) {
+	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", c.Process.Pid, c.Process.Pid))
+	if pid, err := strconv.Atoi(strings.TrimSpace(string(children))); err == nil {
+		_ = syscall.Kill(pid, sig)
+	}
+}
+
+// Listen listens at an address of the machine's own network.
+func (m *Machine) Listen(address string) (l net.Listener, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
+		var ns *os.File
+		if ns, err = os.Open(filepath.Join("/proc", strconv.Itoa(m.pid), "ns/net")); err != nil {
+			return
+		}
+		defer ns.Close()
+		if err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			return
+		}
+		l, err = net.Listen("tcp", address)
+	}()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		err = errors.New("listen: nothing came of it")
+	}
+	return l, err
+}
