@@ -162,7 +162,7 @@ type Timeout struct {
 // set aside at the moment when it was, the rest at the end.
 type Changed struct {
 	Path string `json:"path"`          // absolute
-	Kind string `json:"kind"`          // "review", "stashed", "inert", "program", "keys", "made"
+	Kind string `json:"kind"`          // "review", "stashed", "inert", "keys", "made"
 	What string `json:"what"`          // what has become of it: "new", "changed", what kind of file was set aside
 	Why  string `json:"why,omitempty"` // the pattern, or what would execute it
 }
@@ -208,7 +208,7 @@ type Exit struct {
 // Change is one path of an [Exit].
 type Change struct {
 	Path string `json:"path"` // relative to the workspace
-	Kind string `json:"kind"` // "review", "stashed", "inert", "program", "keys"
+	Kind string `json:"kind"` // "review", "stashed", "inert", "keys"
 }
 
 func (Start) Type() Type       { return TypeStart }

@@ -10,6 +10,7 @@ import (
 	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/changes"
+	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
 // A provider of this machine works with the very files that pccrun has before it, so it and
@@ -86,6 +87,6 @@ type Local interface {
 	Refused() []workspace.Refusal
 	// Lost is what was made in private directories. For Gone. OpenLost opens the directory that
 	// holds one of them, in which it has the name.
-	Lost() ([]workspace.Lost, error)
+	Lost() ([]quarantine.Lost, error)
 	OpenLost(path string) (dir int, name string, err error)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
 // A guarded run has what is set aside of what it leaves.
@@ -219,13 +220,8 @@ const maxTold = 256
 
 // sayFindings says what a run left, a line for each, with the flag that would have let it be.
 func sayFindings(found []workspace.Finding, p *profiles.Policy, root, session string) {
-	programs := 0
 	said := 0
 	for _, c := range found {
-		if c.Kind == workspace.Program {
-			programs++
-			continue
-		}
 		if said++; said > maxSaid {
 			continue
 		}
@@ -237,9 +233,6 @@ func sayFindings(found []workspace.Finding, p *profiles.Policy, root, session st
 	}
 	if said > maxSaid {
 		messages.Say(fmt.Sprintf("and %d more", said-maxSaid))
-	}
-	if programs > 0 {
-		messages.Say(fmt.Sprintf("%d new or changed programs where host tools look for programs", programs))
 	}
 	what := " shows them"
 	if slices.ContainsFunc(found, func(c workspace.Finding) bool { return c.Stash != "" && c.Kind != workspace.Review }) {
@@ -279,8 +272,6 @@ func describe(c workspace.Finding, root, flags string) string {
 			return "not saved: " + path + " (" + c.Why + ")"
 		}
 		return "not saved: " + path + ": " + c.What + " (" + c.Why + ")"
-	case workspace.Program:
-		return "program: " + path + " (" + c.What + ")"
 	case workspace.Grown:
 		return "too large: " + path + " (" + c.What + "; " + c.Why + ": remove it or move it away)"
 	}
@@ -399,5 +390,5 @@ func setAside(home sessions.Home, id string) ([]workspace.Finding, error) {
 		return nil, err
 	}
 	defer dir.Close()
-	return workspace.ReadFindings(dir)
+	return quarantine.ReadFindings(dir)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
 // lost prints what was made outside the workspace in directories of the sandbox's own, which
@@ -27,7 +27,7 @@ func (f *flow) lost(run providers.Local) {
 	}
 	session, err := f.session.Want(KeepLost)
 	if err == nil {
-		items, err = workspace.KeepLost(session, items, run.OpenLost)
+		items, err = quarantine.KeepLost(session, items, run.OpenLost)
 	}
 	if err != nil {
 		messages.Say("not saved: " + messages.InWords(err))
@@ -74,7 +74,7 @@ func (f *flow) lost(run providers.Local) {
 }
 
 // LostSize says how much of a run's is gone at a path.
-func LostSize(l workspace.Lost) string {
+func LostSize(l quarantine.Lost) string {
 	text := messages.ByteCount(l.Size)
 	if l.Size < 1<<10 {
 		text += " bytes"

@@ -14,6 +14,8 @@ import (
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/beneath"
+	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
 // A Review is a session and what is left to be looked at of it.
@@ -22,7 +24,7 @@ type Review struct {
 	home  sessions.Home
 	dir   *os.Root
 	Found []workspace.Finding
-	Lost  []workspace.Lost
+	Lost  []quarantine.Lost
 }
 
 // OpenReview opens the first of some sessions that has left something; the first at all if
@@ -34,8 +36,8 @@ func OpenReview(home sessions.Home, candidates []sessions.Entry, named bool) (*R
 			return nil, err
 		}
 		r := &Review{Entry: e, home: home, dir: dir}
-		if r.Found, err = workspace.ReadFindings(dir); err == nil {
-			r.Lost, err = workspace.ReadLost(dir)
+		if r.Found, err = quarantine.ReadFindings(dir); err == nil {
+			r.Lost, err = quarantine.ReadLost(dir)
 		}
 		if err != nil {
 			dir.Close()
@@ -57,13 +59,13 @@ func (r *Review) SaveLost(path, dest string) (string, error) {
 	if r.State == sessions.Running {
 		return "", fmt.Errorf("session %s: %w", r.ID, sessions.ErrAlive)
 	}
-	return workspace.SaveLost(r.dir, r.Lost, path, dest)
+	return quarantine.SaveLost(r.dir, r.Lost, path, dest)
 }
 
 // SetAside reports whether a finding can be put back.
 func SetAside(f workspace.Finding) bool { return f.Stash != "" && f.Kind != workspace.Review }
 
-// Accept puts back what was set aside at the paths, relative ones from a directory too, or
+// Accept puts back what was set aside at the paths and below them, relative ones from a directory too, or
 // all of it. It tells of each thing as it is done, and of each that cannot be.
 func (r *Review) Accept(paths []string, cwd string, told func(text string), wrong func(error)) (done []string, err error) {
 	if r.State == sessions.Running {
@@ -79,7 +81,7 @@ func (r *Review) Accept(paths []string, cwd string, told func(text string), wron
 		f := r.Found[i]
 		wanted := len(paths) == 0
 		for j, p := range paths {
-			if f.Path == filepath.Clean(p) || f.Path == filepath.Join(r.Workspace, p) || f.Path == filepath.Join(cwd, p) { // a shell ends a directory's name with a slash
+			if within(filepath.Clean(p), f.Path) || within(filepath.Join(r.Workspace, p), f.Path) || within(filepath.Join(cwd, p), f.Path) {
 				wanted, matched[j] = true, true
 			}
 		}
@@ -126,6 +128,12 @@ func (r *Review) Accept(paths []string, cwd string, told func(text string), wron
 		}
 	}
 	return done, nil
+}
+
+// within reports whether a path is another, or lies below it.
+func within(dir, path string) bool {
+	_, in := beneath.Path(dir, path)
+	return in
 }
 
 // live returns what says which run goes on that looks after a path, "" for none.
@@ -175,9 +183,9 @@ func (r *Review) Diff(f workspace.Finding) string {
 	}
 	path := Within(r.Workspace, f.Path)
 	switch {
-	case f.Kind == workspace.Program || f.Kind == workspace.Grown || f.Kind == workspace.Address:
+	case f.Kind == workspace.Grown || f.Kind == workspace.Address:
 	case f.Kind == workspace.Review && f.What == "new":
-		now, err := workspace.ReadNow(f.Path)
+		now, err := quarantine.ReadNow(f.Path)
 		if err != nil {
 			return notShown(err)
 		}
@@ -187,7 +195,7 @@ func (r *Review) Diff(f workspace.Finding) string {
 	case f.Stash == "":
 		return "the content before the run was not kept\n"
 	case f.Kind == workspace.Review:
-		now, err := workspace.ReadNow(f.Path)
+		now, err := quarantine.ReadNow(f.Path)
 		if err != nil && f.What != "removed" {
 			return notShown(err)
 		}

@@ -96,23 +96,6 @@ func (o *Options) xdg() string {
 	return ""
 }
 
-// path returns where the user's shell finds programs, but for what is the distribution's own. An
-// entry that is relative is so to where a shell stands: to the root of the tree, as a rule.
-func (o *Options) path(root string) (list []string) {
-	if o.Getenv == nil {
-		return nil
-	}
-	for _, dir := range filepath.SplitList(o.Getenv("PATH")) {
-		if !filepath.IsAbs(dir) {
-			dir = root + "/" + dir
-		}
-		if dir = filepath.Clean(dir); !distribution(dir) && !slices.Contains(list, dir) {
-			list = append(list, dir)
-		}
-	}
-	return list
-}
-
 // git returns what the environment says to the user's git.
 func (o *Options) git() []vcs.Variable {
 	if o.Getenv == nil {
@@ -127,7 +110,6 @@ func (f *finder) query(t *Tree, within []string, o *Options) {
 	q := &t.Query
 	q.Aside, q.Kept, q.IndexDir, q.Within = true, t.State, o.IndexDir, o.Within
 	q.Protect = f.policy.Beside(t.State)
-	q.Path = o.path(q.Root)
 	if !t.State {
 		q.Home, q.XDG, q.Git = f.policy.Home, o.xdg(), o.git()
 	}

@@ -8,7 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/workspace/beneath"
+	"github.com/pccrun/pccrun/workspace/quarantine"
 )
+
+// A Stash is [quarantine.Stash].
+type Stash = quarantine.Stash
 
 // stands reports whether something has come to be at a path where nothing was:
 // the path itself, or the link that took the place of a directory on the way.
@@ -74,24 +78,20 @@ func (g *Guard) parent(path string) (fd int, name string, err error) {
 // nothing stands there any more is no error.
 func (g *Guard) aside(path, why string) (done bool, err error) {
 	dir, name, err := g.parent(path)
-	if gone(err) {
+	if beneath.Gone(err) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("quarantine %s: %w", shorten(path), err)
+		return false, fmt.Errorf("quarantine %s: %w", beneath.Shorten(path), err)
 	}
 	defer unix.Close(dir)
-	c, err := g.stash.take(dir, name, Finding{Kind: Stashed, Path: path, Why: why})
-	if gone(err) {
+	c, err := g.stash.Take(dir, name, Finding{Kind: Stashed, Path: path, Why: why})
+	if beneath.Gone(err) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("quarantine %s: %w", shorten(path), err)
+		return false, fmt.Errorf("quarantine %s: %w", beneath.Shorten(path), err)
 	}
 	g.told(c)
 	return true, nil
-}
-
-func gone(err error) bool {
-	return err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP
 }

@@ -15,8 +15,8 @@ import (
 
 // names notes a path that a file of the user's own gives. A relative one begins in
 // a repository.
-func (s *scan) names(path string) {
-	if path = s.expand(path); s.mine && filepath.IsAbs(path) && !inside(s.root, filepath.Clean(path)) {
+func (s *scan) names(path string, from reading) {
+	if path = s.expand(path); from.of == ofUser && filepath.IsAbs(path) && !inside(s.root, filepath.Clean(path)) {
 		s.beside[filepath.Clean(path)] = true
 	}
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
-// review tells of files that may change and did, of programs that a tool of the
-// host would run, and of what is pinned and not as it was: the host has changed
+// review tells of files that may change and did, and of what is pinned and not as it was: the host has changed
 // it, or it was changed in the moment before it was covered again.
 func (g *Guard) review() error {
 	for i := range g.standing.Known {
@@ -23,9 +22,9 @@ func (g *Guard) review() error {
 		err := g.stat(k.Path, &st)
 		f := Finding{Kind: Review, Path: k.Path, Why: k.Why, What: "changed"}
 		switch {
-		case gone(err) && k.Pin && gone(g.stat(filepath.Dir(k.Path), &st)):
+		case beneath.Gone(err) && k.Pin && beneath.Gone(g.stat(filepath.Dir(k.Path), &st)):
 			continue // the host, or another run, has removed all of it: nothing is left to be executed
-		case gone(err):
+		case beneath.Gone(err):
 			f.What = "removed"
 		case err == unix.EACCES && !g.inside(k.Path) && (!k.Pin || strings.HasPrefix(k.Why, ".git/config")):
 			continue // in a directory that is named instead: see reviewed; or the command cannot write there
@@ -46,12 +45,9 @@ func (g *Guard) review() error {
 				continue
 			}
 		}
-		g.told(g.stash.note(f, before, kept))
+		g.told(g.stash.Note(f, before, kept))
 	}
-	i := g.inerter()
-	defer i.close()
-	g.fresh(g.tree, i)
-	g.inPath(i)
+	g.fresh(g.tree)
 	g.reviewed()
 	g.commits()
 	return nil
@@ -60,19 +56,13 @@ func (g *Guard) review() error {
 // changed reports whether a file is not what it was. One that changed shortly
 // before the run may have changed again with the same ctime.
 func (g *Guard) changed(k *Known, st *unix.Stat_t) bool {
-	return !k.is(st) || latest(k.Ctime) >= g.begun()
+	return !k.is(st) || changedSince(k.Ctime, g.standing.Start)
 }
 
 // is reports whether a status is the one that was known.
 func (k *Known) is(st *unix.Stat_t) bool {
 	return st.Ino == k.Ino && st.Dev == k.Dev && st.Ctim.Nano() == k.Ctime
 }
-
-// touched reports whether something may have changed since the run began.
-func (g *Guard) touched(st *unix.Stat_t) bool { return latest(st.Ctim.Nano()) >= g.begun() }
-
-// begun is the run's start by the clock that ctimes are taken from.
-func (g *Guard) begun() int64 { return g.standing.Start.Add(-racy).UnixNano() }
 
 // content reads a file that is not too large to be shown.
 func (g *Guard) content(path string) ([]byte, error) {
@@ -128,14 +118,8 @@ func (g *Guard) remember() {
 	}
 }
 
-// subversion reports whether a directory looks like a repository of Subversion's, whose
-// hooks a commit from a working copy runs that names it by a file: address.
-func (d *dir) subversion() bool {
-	return d.holds("hooks") && d.holds("db") && d.holds("conf") && d.holds("locks")
-}
-
-// fresh tells of files for review that are new, and of new programs.
-func (g *Guard) fresh(d *dir, i *inerter) {
+// fresh tells of files for review that are new.
+func (g *Guard) fresh(d *dir) {
 	if d.gone || d.state == hidden || d.state == protected {
 		return
 	}
@@ -147,22 +131,13 @@ func (g *Guard) fresh(d *dir, i *inerter) {
 			g.added(path, g.rules.protect[h.arg].Pattern)
 		case h.class == classInside && d.state == reviewed:
 			g.added(path, g.rules.protect[d.why].Pattern)
-		case h.class == classNames:
-			g.names(d, i)
 		}
 	}
-	if holdsPrograms(d.rel) {
-		g.programs(d)
-	}
-	g.programLinks(d, i)
 	for _, k := range d.kids {
-		if k.name() == "hooks" && d.subversion() {
-			g.programs(k)
-		}
 		if k.name() == "hooks" && (d.git || d.name() == ".git") && !g.repos[d.rel] {
 			continue // a new repository's, which are set aside
 		}
-		g.fresh(k, i)
+		g.fresh(k)
 	}
 }
 
@@ -172,7 +147,7 @@ func (g *Guard) added(path, why string) {
 		return
 	}
 	var st unix.Stat_t
-	if !gone(g.stat(path, &st)) { // or it was set aside for another reason
-		g.told(g.stash.note(Finding{Kind: Review, Path: path, Why: why, What: "new"}, nil, false))
+	if !beneath.Gone(g.stat(path, &st)) { // or it was set aside for another reason
+		g.told(g.stash.Note(Finding{Kind: Review, Path: path, Why: why, What: "new"}, nil, false))
 	}
 }

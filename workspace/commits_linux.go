@@ -76,7 +76,7 @@ func (g *Guard) eachTip(gitDir string, stood bool, stop <-chan struct{}, yield f
 	read := func(dir int, at, name string) {
 		var st unix.Stat_t
 		if beneath.Stat(dir, at, &st) == nil && g.touched(&st) != stood {
-			if b, err := readOwn(dir, at, maxPacked); err == nil {
+			if b, err := beneath.ReadOwn(dir, at, maxPacked); err == nil {
 				yield(name, b)
 			}
 		}
@@ -161,7 +161,7 @@ func (g *Guard) inGit(gitDir, name string) ([]byte, error) {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	return readOwn(fd, name, vcs.MaxGitIndex)
+	return beneath.ReadOwn(fd, name, vcs.MaxGitIndex)
 }
 
 // from returns where a path leads that is said in a directory.
@@ -234,7 +234,7 @@ func (g *Guard) commits() {
 func (g *Guard) tell(path, what, why string) {
 	f := Finding{Kind: Review, Path: path, What: what, Why: why}
 	if g.stash != nil {
-		f = g.stash.note(f, nil, false)
+		f = g.stash.Note(f, nil, false)
 	}
 	g.told(f)
 }
@@ -305,7 +305,7 @@ var raw = []string{"--raw", "-z", "--no-renames", "--no-abbrev", "--ignore-submo
 
 // look finds out what git is to be asked. What stood is no news.
 func (c *commits) look(w *written) {
-	if _, err := c.guard.inGit(c.gitDir, "HEAD"); gone(err) {
+	if _, err := c.guard.inGit(c.gitDir, "HEAD"); beneath.Gone(err) {
 		return // it was quarantined, or never was: to git that is no repository
 	}
 	format, _ := c.guard.formatOf(c.common)
@@ -410,7 +410,7 @@ func (g *Guard) has(path string, mode uint32, id string) bool {
 			return false
 		}
 		content = content[:n]
-	} else if content, err = readOwn(dir, name, maxProgram); err != nil || mode&0o100 != 0 && st.Mode&0o100 == 0 {
+	} else if content, err = beneath.ReadOwn(dir, name, maxProgram); err != nil || mode&0o100 != 0 && st.Mode&0o100 == 0 {
 		return false // git leaves a hook alone that cannot be executed
 	}
 	format := vcs.FormatSHA1
@@ -457,30 +457,54 @@ func (c *rules) denied(path string, mode uint32) (pattern string) {
 	return pattern
 }
 
-// stages notes that an index which the run has written lists a protected name which the working tree has not so.
-func (g *Guard) stages(gitDir string) func(path string, mode uint32, id []byte) {
+// stages notes that an index which the run has written lists a protected name which the working tree has not so, and
+// which of those git could not write: `git switch` says so, goes on, and exits with 0.
+func (g *Guard) stages(gitDir string) func(gitdir.Staged) {
 	tree := g.treeOf(gitDir)
 	w := g.writtenIn(gitDir)
 	within, above := "", ""
-	return func(path string, mode uint32, id []byte) {
-		if path == "" { // of a split index, which git puts together
+	return func(s gitdir.Staged) {
+		if s.Path == "" { // of a split index, which git puts together
 			w.staged = true
 			return
 		}
-		if dir := path[:strings.LastIndexByte(path, '/')+1]; dir != within { // most lie beside the one before
+		if dir := s.Path[:strings.LastIndexByte(s.Path, '/')+1]; dir != within { // most lie beside the one before
 			within, above = dir, g.rules.protects(tree, strings.TrimSuffix(dir, "/"), unix.S_IFDIR)
 		}
-		if !w.staged && (above != "" || g.rules.denied(tree+"/"+path, mode) != "" || mode&unix.S_IFMT == unix.S_IFDIR) {
-			w.staged = !g.has(tree+"/"+path, mode, hex.EncodeToString(id))
+		rule, full := above, tree+"/"+s.Path
+		if rule == "" {
+			rule = g.rules.denied(full, s.Mode)
+		}
+		if rule == "" && s.Mode&unix.S_IFMT != unix.S_IFDIR || g.has(full, s.Mode, hex.EncodeToString(s.ID)) {
+			return
+		}
+		w.staged = true
+		if !s.Written && rule != "" && len(g.unwritten) < maxNamed && g.pinned(full) {
+			g.unwritten = append(g.unwritten, Refusal{Path: full, Why: rule})
 		}
 	}
+}
+
+// pinned reports whether a path stands by a protected name that stood when the run began.
+func (g *Guard) pinned(path string) bool {
+	var st unix.Stat_t
+	rel, in := beneath.Path(g.standing.Root, path)
+	if !in || g.stat(path, &st) != nil {
+		return false
+	}
+	for ; rel != "." && rel != "/"; rel = filepath.Dir(rel) {
+		if g.stood[rel] {
+			return true
+		}
+	}
+	return false
 }
 
 // formatOf returns by what objects are named in a repository.
 func (g *Guard) formatOf(common string) (vcs.Format, bool) {
 	b, err := g.inGit(common, "config")
 	if err != nil {
-		return vcs.FormatSHA1, gone(err)
+		return vcs.FormatSHA1, beneath.Gone(err)
 	}
 	return vcs.HashOf(b)
 }

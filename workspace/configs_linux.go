@@ -163,7 +163,7 @@ func (c *Configs) look() (wait bool) {
 		if k.read() {
 			c.merge(k, 0)
 		}
-		wait = wait || errors.Is(k.failed, errConfigLocked)
+		wait = wait || errors.Is(k.failed, gitconfig.ErrLocked)
 	}
 	return wait
 }
@@ -199,7 +199,7 @@ func (k *config) read() (changed bool) {
 		return false
 	}
 	if st.Ino == k.seen.Ino && st.Mtim == k.seen.Mtim && st.Size == k.seen.Size {
-		return errors.Is(k.failed, errConfigLocked)
+		return errors.Is(k.failed, gitconfig.ErrLocked)
 	}
 	fd, err := beneath.Open(dir, name, unix.O_RDONLY)
 	if err != nil {
@@ -269,15 +269,6 @@ func (c *Configs) shows(k *config, path string) bool {
 	return true
 }
 
-// The reasons why nothing is taken over that are not the copy's.
-var (
-	errConfigLocked = errors.New("the host's file is locked (config.lock)")
-	errReplaced     = errors.New("the host's file is not a regular file any more")
-)
-
-// lockText is what stands in a lock of ours: one that is left of a launcher that was killed is known by it.
-func lockText(session string) string { return "pccrun " + session + "\n" }
-
 // edit changes a configuration of the host's under git's lock. Of k it keeps how it left the file.
 func (c *Configs) edit(path string, patience time.Duration, change func(host []byte) ([]byte, error), k *config) error {
 	dir, name, err := -1, filepath.Base(path), error(nil)
@@ -291,12 +282,12 @@ func (c *Configs) edit(path string, patience time.Duration, change func(host []b
 		return err
 	}
 	defer unix.Close(dir)
-	unlock, err := lockConfig(dir, name, lockText(c.Session), patience)
+	unlock, err := gitconfig.Lock(dir, name, gitconfig.LockText(c.Session), patience)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	before, after, err := rewrite(dir, name, change)
+	before, after, err := gitconfig.Rewrite(dir, name, change)
 	if err != nil || after == nil {
 		return err
 	}
@@ -309,136 +300,6 @@ func (c *Configs) edit(path string, patience time.Duration, change func(host []b
 	return nil
 }
 
-// lockConfig takes git's lock of a configuration.
-func lockConfig(dir int, name, text string, patience time.Duration) (unlock func(), err error) {
-	lock := name + ".lock"
-	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		var fd int
-		fd, err = unix.Openat(dir, lock, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
-		if err == nil {
-			var st unix.Stat_t
-			err = unix.Fstat(fd, &st)
-			_, _ = unix.Write(fd, []byte(text))
-			unix.Close(fd)
-			return func() {
-				// A command that runs may have put something of its own there.
-				var now unix.Stat_t
-				if beneath.Stat(dir, lock, &now) == nil && now.Ino == st.Ino && now.Dev == st.Dev {
-					_ = unix.Unlinkat(dir, lock, 0)
-				}
-			}, err
-		}
-		if err != unix.EEXIST {
-			return nil, fmt.Errorf("lock the host's file: %w", err)
-		}
-		if b, e := readLock(dir, lock); e == nil && string(b) == text {
-			_ = unix.Unlinkat(dir, lock, 0)
-			continue
-		}
-		if time.Since(began) >= patience {
-			return nil, errConfigLocked
-		}
-	}
-}
-
-func readLock(dir int, name string) ([]byte, error) {
-	fd, err := beneath.Open(dir, name, unix.O_RDONLY)
-	if err != nil {
-		return nil, err
-	}
-	return beneath.ReadFile(fd, 128)
-}
-
-// rewrite changes a file in its place. After is nil where there was nothing to change.
-func rewrite(dir int, name string, change func(now []byte) ([]byte, error)) (before, after *unix.Stat_t, err error) {
-	fd, err := beneath.Open(dir, name, unix.O_RDONLY)
-	if gone(err) {
-		return nil, nil, errReplaced
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	now, err := beneath.ReadFile(fd, vcs.MaxConfig)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read the host's file: %w", err)
-	}
-	text, err := change(now)
-	if err != nil || bytes.Equal(text, now) {
-		return nil, nil, err
-	}
-	fd, err = openToWrite(dir, name)
-	if err != nil {
-		return nil, nil, fmt.Errorf("write the host's file: %w", err)
-	}
-	defer unix.Close(fd)
-	before, after = new(unix.Stat_t), new(unix.Stat_t)
-	if err = unix.Fstat(fd, before); err == nil && before.Mode&unix.S_IFMT != unix.S_IFREG {
-		err = errReplaced
-	}
-	if err == nil {
-		err = overwrite(fd, now, text)
-	}
-	if err == nil {
-		err = unix.Fstat(fd, after)
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("write the host's file: %w", err)
-	}
-	return before, after, nil
-}
-
-// openToWrite opens a file of the user's own, whatever its mode, which stays.
-func openToWrite(dir int, name string) (int, error) {
-	fd, err := beneath.Open(dir, name, unix.O_WRONLY)
-	if err != unix.EACCES {
-		return fd, err
-	}
-	path, err := beneath.Open(dir, name, unix.O_PATH)
-	if err != nil {
-		return -1, err
-	}
-	defer unix.Close(path)
-	var st unix.Stat_t
-	if err := unix.Fstat(path, &st); err != nil {
-		return -1, err
-	}
-	if err := chmodPath(path, 0o200); err != nil {
-		return -1, unix.EACCES
-	}
-	if fd, err = beneath.Open(dir, name, unix.O_WRONLY); err != nil {
-		return -1, err
-	}
-	if err := unix.Fchmod(fd, st.Mode&0o7777); err != nil {
-		unix.Close(fd)
-		return -1, err
-	}
-	return fd, nil
-}
-
-// overwrite puts a text in the place of another, by one write that never makes the file
-// shorter: whoever is killed behind it leaves no part of what stood.
-func overwrite(fd int, now, text []byte) error {
-	more := int64(len(text) - len(now))
-	if more > 0 { // a full disk says so before anything is changed
-		if err := unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, int64(len(now)), more); err != nil && err != unix.EOPNOTSUPP {
-			return err
-		}
-	}
-	whole := append(slices.Clone(text), bytes.Repeat([]byte{'\n'}, max(0, len(now)-len(text)))...)
-	n, err := unix.Pwrite(fd, whole, 0)
-	if err == nil && n < len(whole) {
-		err = unix.ENOSPC
-	}
-	if err != nil {
-		_, back := unix.Pwrite(fd, now, 0)
-		return errors.Join(err, back, unix.Ftruncate(fd, int64(len(now))))
-	}
-	return unix.Ftruncate(fd, int64(len(text)))
-}
-
-// patient is how long the end of a run waits for a lock of the host's.
-const patient = 2 * time.Second
-
 // finish merges a last time, when nothing of the run lives, and tells of it.
 func (c *Configs) finish() {
 	if c == nil {
@@ -447,46 +308,28 @@ func (c *Configs) finish() {
 	g := c.guard
 	for _, k := range c.list {
 		if k.read() || k.Open == nil || k.failed != nil {
-			c.merge(k, patient)
+			c.merge(k, gitconfig.Patient)
 		}
 		for _, change := range k.changes {
 			why := "it was " + change.Old
 			if change.Old == "" {
 				why = "it is new"
 			}
-			g.told(g.stash.note(Finding{Kind: Address, Path: k.Path, What: change.Key + " is " + change.New, Why: why}, nil, false))
+			g.told(g.stash.Note(Finding{Kind: Address, Path: k.Path, What: change.Key + " is " + change.New, Why: why}, nil, false))
 		}
 		if k.failed != nil {
-			g.told(g.stash.pair(Finding{Kind: Setting, Path: k.Path, Why: k.failed.Error(), Mode: unix.S_IFREG | 0o600}, k.now, k.base))
+			g.told(g.stash.Pair(Finding{Kind: Setting, Path: k.Path, Why: k.failed.Error(), Mode: unix.S_IFREG | 0o600}, k.now, k.base))
 			continue
 		}
 		for i, f := range k.refused {
 			if i == maxRefused {
-				g.told(g.stash.note(Finding{Kind: Setting, Path: k.Path, What: "and others", Why: strconv.Itoa(len(k.refused)-i) + " more"}, nil, false))
+				g.told(g.stash.Note(Finding{Kind: Setting, Path: k.Path, What: "and others", Why: strconv.Itoa(len(k.refused)-i) + " more"}, nil, false))
 				break
 			}
-			g.told(g.stash.pair(Finding{Kind: Setting, Path: k.Path, What: f.Key, Why: f.Reason, Mode: unix.S_IFREG | 0o600}, f.After, f.Before))
+			g.told(g.stash.Pair(Finding{Kind: Setting, Path: k.Path, What: f.Key, Why: f.Reason, Mode: unix.S_IFREG | 0o600}, f.After, f.Before))
 		}
 	}
 	c.forget()
-}
-
-// pair keeps what was not taken over of a configuration, and what stood in its place.
-func (s *Stash) pair(c Finding, after, before []byte) Finding {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	err := s.open()
-	if err == nil && s.next < maxStash {
-		c.Stash = strconv.Itoa(s.next)
-		s.next++
-		if err = errors.Join(writeNew(s.dir, c.Stash+leftOver, before, 0o600), writeNew(s.dir, c.Stash, after, 0o600)); err != nil {
-			c.Stash = ""
-		}
-	}
-	if err != nil || s.write(c) != nil {
-		s.found = append(s.found, c) // it is told all the same
-	}
-	return c
 }
 
 // maxRefused bounds the keys of one configuration that are told.
@@ -506,40 +349,11 @@ func (c *Configs) mine(path string, st *unix.Stat_t) bool {
 func (g *Guard) splits(path string) bool {
 	dir, name, err := g.parent(path)
 	if err != nil {
-		return !gone(err)
+		return !beneath.Gone(err)
 	}
 	defer unix.Close(dir)
-	b, err := readOwn(dir, name, vcs.MaxConfig)
-	return splits(b) || err != nil && !gone(err)
-}
-
-// restoreSetting does to the host's configuration what was not taken over, if it is still as it was there.
-func (c Finding) restoreSetting(stash, dir int, name string) error {
-	after, err := readOwn(stash, c.Stash, vcs.MaxConfig)
-	if err != nil {
-		return err
-	}
-	before, err := readOwn(stash, c.Stash+leftOver, vcs.MaxConfig)
-	if err != nil {
-		return err
-	}
-	unlock, err := lockConfig(dir, name, lockText("review"), patient)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	_, _, err = rewrite(dir, name, func(host []byte) ([]byte, error) {
-		text, ok, err := gitconfig.Accept(before, after, host)
-		if err == nil && !ok {
-			err = ErrInTheWay
-		}
-		return text, err
-	})
-	if err != nil {
-		return err
-	}
-	_ = unix.Unlinkat(stash, c.Stash+leftOver, 0)
-	return removeTree(stash, c.Stash)
+	b, err := beneath.ReadOwn(dir, name, vcs.MaxConfig)
+	return splits(b) || err != nil && !beneath.Gone(err)
 }
 
 // What a copy says is written down before it is merged: if the launcher is killed, the next pccrun
@@ -547,6 +361,7 @@ func (c Finding) restoreSetting(stash, dir int, name string) error {
 
 const (
 	recordName  = "config-" // in the session's directory, with a number
+	newRecord   = ".new"
 	recordMagic = "pccrun config 1\n"
 )
 
@@ -562,8 +377,8 @@ func (c *Configs) record(k *config) {
 		return
 	}
 	name := recordName + strconv.Itoa(k.n)
-	if root.WriteFile(name+newer, k.append(nil), 0o600) == nil {
-		_ = root.Rename(name+newer, name)
+	if root.WriteFile(name+newRecord, k.append(nil), 0o600) == nil {
+		_ = root.Rename(name+newRecord, name)
 	}
 }
 

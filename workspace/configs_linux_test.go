@@ -11,8 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/gitconfig"
 	"github.com/pccrun/pccrun/workspace/internal/fixture"
+	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
 // A copied is a workspace whose configuration has a private copy, which lies in a directory here.
@@ -119,10 +121,10 @@ func TestConfigsLocked(t *testing.T) {
 	require.Eventually(t, func() bool { return strings.Contains(c.host(), "name = x\n") }, 10*time.Second, time.Millisecond)
 	fixture.Write(t, c.path(".git/config.lock"), "")
 	c.git("user.name", "y", "core.pager", "z")
-	require.Equal(t, []string{"setting : " + errConfigLocked.Error()}, c.settings())
-	found, err := ReadFindings(c.session)
+	require.Equal(t, []string{"setting : " + gitconfig.ErrLocked.Error()}, c.settings())
+	found, err := quarantine.ReadFindings(c.session)
 	require.NoError(t, err)
-	require.ErrorIs(t, found[0].Restore(c.session), errConfigLocked)
+	require.ErrorIs(t, found[0].Restore(c.session), gitconfig.ErrLocked)
 	require.NoError(t, os.Remove(c.path(".git/config.lock")))
 	require.NoError(t, found[0].Restore(c.session))
 	c.sh(`test "$(git config user.name)" = y; test "$(git config core.pager)" = z`)
@@ -150,11 +152,11 @@ func TestAcceptSetting(t *testing.T) {
 	c := newCopied(t)
 	c.git("core.fsmonitor", "./x", "core.pager", "./y")
 	require.Len(t, c.settings(), 2)
-	found, err := ReadFindings(c.session)
+	found, err := quarantine.ReadFindings(c.session)
 	require.NoError(t, err)
-	require.Equal(t, "[core]\n\tfsmonitor = ./x\n", string(must(readOwn(int(openDirT(t, c.session.Name()+"/stash")), found[0].Stash, 100))))
+	require.Equal(t, "[core]\n\tfsmonitor = ./x\n", string(must(beneath.ReadOwn(int(openDirT(t, c.session.Name()+"/stash")), found[0].Stash, 100))))
 	c.sh("git config core.fsmonitor ./mine")
-	require.ErrorIs(t, found[0].Restore(c.session), ErrInTheWay)
+	require.ErrorIs(t, found[0].Restore(c.session), quarantine.ErrInTheWay)
 	require.NoError(t, found[1].Restore(c.session))
 	c.sh(`test "$(git config core.fsmonitor)" = ./mine; test "$(git config core.pager)" = ./y`)
 }
@@ -183,8 +185,8 @@ func TestConfigsThatAreNone(t *testing.T) {
 		"unreadable":           {"chmod 0 $1; test $(id -u) != 0 || rm $1", ""},
 		"too large":            {"git config --file $1 user.name y; yes '# x' | head -c 70000 >> $1", "setting : " + gitconfig.ErrSize.Error()},
 		"unclear":              {"printf '\\a' >> $1", "setting : " + gitconfig.ErrControl.Error()},
-		"the host's is gone":   {"git config --file $1 user.name y; rm .git/config", "setting : " + errReplaced.Error()},
-		"the host's is a link": {"git config --file $1 user.name y; mv .git/config .git/x; ln -s x .git/config", "setting : " + errReplaced.Error()},
+		"the host's is gone":   {"git config --file $1 user.name y; rm .git/config", "setting : " + gitconfig.ErrReplaced.Error()},
+		"the host's is a link": {"git config --file $1 user.name y; mv .git/config .git/x; ln -s x .git/config", "setting : " + gitconfig.ErrReplaced.Error()},
 		"the host's is no configuration": {"git config --file $1 user.name y; echo '[' > .git/config",
 			"setting : the host's file: " + gitconfig.ErrSyntax.Error()},
 		"the host's is locked by one who was killed": {"git config --file $1 core.pager y; echo pccrun 20260101T000000Z-00000000 > .git/config.lock", "setting core.pager: it names a program"},
@@ -236,26 +238,6 @@ func TestOwedConfigs(t *testing.T) {
 		_, err = OwedConfigs("x", c.session)
 		require.ErrorIs(t, err, errNoRecord)
 	}
-}
-
-// A file never has a part of two texts behind each other, and a full disk changes nothing.
-func TestOverwrite(t *testing.T) {
-	name := fixture.Dir(t) + "/f"
-	for _, c := range [][2]string{{"abc", "a"}, {"a", "abc"}, {"", "x"}, {"x", ""}, {"same", "same"}} {
-		require.NoError(t, os.WriteFile(name, []byte(c[0]), 0o600))
-		fd, err := unix.Open(name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
-		require.NoError(t, err)
-		require.NoError(t, overwrite(fd, []byte(c[0]), []byte(c[1])))
-		unix.Close(fd)
-		got, err := os.ReadFile(name)
-		require.NoError(t, err)
-		require.Equal(t, c[1], string(got))
-	}
-	full, err := unix.Open("/dev/full", unix.O_WRONLY|unix.O_CLOEXEC, 0)
-	require.NoError(t, err)
-	defer unix.Close(full)
-	require.Error(t, overwrite(full, []byte("a"), []byte("abc")))
-	require.Error(t, overwrite(full, []byte("abc"), []byte("a")))
 }
 
 // config.worktree, which git inside may make, stands until the end, unless the host's git would read it.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,10 +21,33 @@ const (
 	maxSteps = 100_000
 )
 
+// A view is a tree as paths lead through it, and what lies outside of it: of one that is looked through, or of one
+// in which a run has been.
+type view struct {
+	*rules
+	fd     int // the root
+	dev    uint64
+	at     *openDir // the directory that was asked about last
+	steps  int      // names looked up on behalf of the workspace
+	until  time.Time
+	unseen map[string]error // what could not be looked at, and why
+}
+
+func newView(c *rules, fd int, dev uint64, until time.Time) view {
+	return view{rules: c, fd: fd, dev: dev, until: until, unseen: map[string]error{}}
+}
+
+func (s *view) abs(rel string) string {
+	if rel == "" {
+		return s.root
+	}
+	return s.root + "/" + rel
+}
+
 // stat returns the status of an absolute path, of a link itself if it is one.
 // In the workspace, no link on the way is followed: one may have been put
 // there in between.
-func (s *scan) stat(path string, st *unix.Stat_t) error {
+func (s *view) stat(path string, st *unix.Stat_t) error {
 	rel, ok := beneath.Path(s.root, path)
 	if !ok {
 		return beneath.Stat(unix.AT_FDCWD, path, st)
@@ -50,7 +74,7 @@ type openDir struct {
 	fd  int
 }
 
-func (s *scan) close() {
+func (s *view) close() {
 	if s.at != nil {
 		unix.Close(s.at.fd)
 		s.at = nil
@@ -59,7 +83,7 @@ func (s *scan) close() {
 
 // node returns what stands at an absolute path, and whether anything does. That
 // something of the workspace could not be looked at is remembered ([scan.steady]).
-func (s *scan) node(path string) (Node, unix.Stat_t, bool) {
+func (s *view) node(path string) (Node, unix.Stat_t, bool) {
 	var st unix.Stat_t
 	if err := s.stat(path, &st); err != nil {
 		if _, in := beneath.Path(s.root, path); in {
@@ -68,17 +92,6 @@ func (s *scan) node(path string) (Node, unix.Stat_t, bool) {
 		return Node{Path: path}, st, false
 	}
 	return Node{Path: path, Kind: KindOf(st.Mode), Dev: st.Dev, Ino: st.Ino}, st, true
-}
-
-// unknown returns why nobody knows what stands at a path, or at one above it that was looked
-// at; nil if nothing does, as far as a tool of the host would find out.
-func (s *scan) unknown(path string) error {
-	for ; len(path) > len(s.root) && inside(s.root, path); path = filepath.Dir(path) {
-		if err := s.unseen[path]; err != nil && !gone(err) && err != unix.ENAMETOOLONG && err != unix.EACCES {
-			return err
-		}
-	}
-	return nil
 }
 
 // errUnsteady is for a workspace that changes while it is looked through.
@@ -98,7 +111,7 @@ func (s *scan) steady() error {
 		now := s.stat(path, &st)
 		gone := now == unix.ENOENT || now == unix.ENOTDIR || now == unix.ELOOP || now == unix.ENAMETOOLONG
 		if !gone {
-			return fmt.Errorf("scan workspace %s: %s: %w (%w)", s.root, shorten(path), errUnsteady, cmp.Or(now, err))
+			return fmt.Errorf("scan workspace %s: %s: %w (%w)", s.root, beneath.Shorten(path), errUnsteady, cmp.Or(now, err))
 		}
 	}
 	return nil
@@ -128,7 +141,7 @@ type trail struct {
 // follow resolves a path as the kernel does, `..` after a link included, from
 // a base that is absolute and has no links. It looks at names only, and opens
 // nothing but links.
-func (s *scan) follow(base, path string) (trail, error) {
+func (s *view) follow(base, path string) (trail, error) {
 	var t trail
 	at := base
 	if strings.HasPrefix(path, "/") {
@@ -156,7 +169,7 @@ func (s *scan) follow(base, path string) (trail, error) {
 			return t, errSlow
 		}
 		if s.steps++; s.steps > maxSteps {
-			return t, fmt.Errorf("resolve %s in %s: step %d: %w", shorten(path), base, maxSteps, ErrTooMuch)
+			return t, fmt.Errorf("resolve %s in %s: step %d: %w", beneath.Shorten(path), base, maxSteps, ErrTooMuch)
 		}
 		n, _, ok := s.node(filepath.Join(at, name))
 		t.proc = t.proc || n.Path == "/proc" || n.Path == "/dev/fd"
@@ -198,7 +211,7 @@ func (s *scan) follow(base, path string) (trail, error) {
 	return t, nil
 }
 
-func (s *scan) readlink(path string) (string, error) {
+func (s *view) readlink(path string) (string, error) {
 	buf := make([]byte, unix.PathMax)
 	rel, ok := beneath.Path(s.root, path)
 	if !ok {
@@ -215,7 +228,7 @@ func (s *scan) readlink(path string) (string, error) {
 }
 
 // readFile returns the content of a regular file, by a path without links.
-func (s *scan) readFile(path string, limit int64) ([]byte, error) {
+func (s *view) readFile(path string, limit int64) ([]byte, error) {
 	fd, err := s.openFile(path)
 	if err != nil {
 		return nil, err
@@ -223,17 +236,9 @@ func (s *scan) readFile(path string, limit int64) ([]byte, error) {
 	return beneath.ReadFile(fd, limit)
 }
 
-func (s *scan) openFile(path string) (int, error) {
+func (s *view) openFile(path string) (int, error) {
 	if rel, ok := beneath.Path(s.root, path); ok {
 		return beneath.Open(s.fd, rel, unix.O_RDONLY)
 	}
 	return unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-}
-
-// shorten makes a path that the workspace chose fit into a message.
-func shorten(path string) string {
-	if len(path) > 100 {
-		path = path[:100] + "…"
-	}
-	return fmt.Sprintf("%q", path)
 }

@@ -183,7 +183,7 @@ func (s *scan) outside(r repo, pointer string) error {
 	if b, err := s.readFile(filepath.Join(r.common, "config"), vcs.MaxConfig); err == nil {
 		c.format, c.sure = vcs.HashOf(b)
 	} else {
-		c.sure = gone(err)
+		c.sure = beneath.Gone(err)
 	}
 	s.found.Common = append(s.found.Common, c)
 	s.ownGit = r.gitDir
@@ -257,7 +257,7 @@ func (s *scan) repositories() error {
 			all = append(all, dir)
 		}
 		for _, name := range []string{"config", "config.worktree"} {
-			if err := s.named(filepath.Join(dir, name), bases, 0); err != nil {
+			if err := s.named(filepath.Join(dir, name), bases, reading{}); err != nil {
 				return err
 			}
 		}
@@ -278,10 +278,8 @@ func (s *scan) repositories() error {
 		"/etc/gitconfig", "/usr/local/etc/gitconfig", "/home/linuxbrew/.linuxbrew/etc/gitconfig",
 		filepath.Join(cmp.Or(s.q.XDG, s.q.Home+"/.config"), "git/config"), filepath.Join(s.q.Home, ".gitconfig"),
 	}
-	s.mine, s.everywhere = true, true
-	defer func() { s.mine, s.everywhere = false, false }()
 	for _, path := range files {
-		if err := s.named(path, all, 0); err != nil {
+		if err := s.named(path, all, reading{of: ofUser}); err != nil {
 			return err
 		}
 	}
@@ -300,10 +298,10 @@ func (s *scan) environment(bases []string) error {
 				if err := s.leadsTo(base, value, rule); err != nil {
 					return err
 				}
-				return s.named(filepath.Join(base, value), bases, 0)
+				return s.named(filepath.Join(base, value), bases, reading{of: ofUser})
 			})
 		} else {
-			err = s.settings([]vcs.Setting{v.Setting}, "$"+v.Variable, bases, 0)
+			err = s.settings([]vcs.Setting{v.Setting}, "$"+v.Variable, bases, reading{of: ofUser})
 		}
 		if err != nil {
 			return err
@@ -315,8 +313,6 @@ func (s *scan) environment(bases []string) error {
 // above pins what the repositories around the workspace name in it: git runs that when the
 // user works in one of them, of which the workspace is but a part. It returns their trees.
 func (s *scan) above() (trees []string, err error) {
-	defer func() { s.around = false }()
-	s.around = true
 	for dir := s.root; dir != "/"; {
 		dir = filepath.Dir(dir)
 		t, err := s.follow(dir, ".git")
@@ -342,7 +338,7 @@ func (s *scan) above() (trees []string, err error) {
 			return nil, err
 		}
 		for _, path := range []string{common + "/config", t.end.Path + "/config.worktree"} {
-			if err := s.named(path, []string{dir}, 0); err != nil {
+			if err := s.named(path, []string{dir}, reading{of: ofAround}); err != nil {
 				return nil, err
 			}
 		}
@@ -460,7 +456,7 @@ func (s *scan) pinGitDir(dir string) error {
 // working tree.
 func (s *scan) splits(common string) bool {
 	b, err := s.readFile(common+"/config", vcs.MaxConfig)
-	return splits(b) || err != nil && !gone(err)
+	return splits(b) || err != nil && !beneath.Gone(err)
 }
 
 // splits is right about all that says so, in whatever spelling.
@@ -617,10 +613,26 @@ func (s *scan) config(path string) ([]vcs.Setting, error) {
 	return all, nil
 }
 
+// A source says whose a configuration is.
+type source uint8
+
+const (
+	ofRepository source = iota
+	ofAround            // of a repository around the workspace, in which no tree has a part
+	ofUser              // the user's own, which counts in every repository
+	ofUserHere          // what that includes of the workspace
+)
+
+// A reading is how a configuration came to be read.
+type reading struct {
+	of    source
+	depth int // of includes
+}
+
 // named pins what a file of configuration makes git run or read from within
 // the workspace. Relative paths start at each of the bases, as git has it for
 // hooks and commands; an include starts at the file itself.
-func (s *scan) named(path string, bases []string, depth int) error {
+func (s *scan) named(path string, bases []string, from reading) error {
 	t, err := s.follow("/", path)
 	if err != nil || !t.found || t.end.Kind != File {
 		return err
@@ -629,21 +641,22 @@ func (s *scan) named(path string, bases []string, depth int) error {
 	if err != nil {
 		return err
 	}
-	defer func(mine bool) { s.mine = mine }(s.mine)
-	s.mine = s.mine && !inside(s.root, t.end.Path)
-	if depth > 0 && !s.torn[t.end.Path] {
-		s.names(path)
+	if from.of == ofUser && inside(s.root, t.end.Path) {
+		from.of = ofUserHere
 	}
-	return s.settings(all, path, bases, depth)
+	if from.depth > 0 && !s.torn[t.end.Path] {
+		s.names(path, from)
+	}
+	return s.settings(all, path, bases, from)
 }
 
 // settings pins what the settings that stand in a place name.
-func (s *scan) settings(all []vcs.Setting, path string, bases []string, depth int) error {
+func (s *scan) settings(all []vcs.Setting, path string, bases []string, from reading) error {
 	for i := range all {
 		c := &all[i]
 		if file := c.Reads(); file != "" {
-			s.names(file)
-			if file = s.expand(file); s.mine && c.Certifies() && filepath.IsAbs(file) && !slices.Contains(s.found.Certificates, file) {
+			s.names(file, from)
+			if file = s.expand(file); from.of == ofUser && c.Certifies() && filepath.IsAbs(file) && !slices.Contains(s.found.Certificates, file) {
 				s.found.Certificates = append(s.found.Certificates, file)
 			}
 		}
@@ -652,7 +665,7 @@ func (s *scan) settings(all []vcs.Setting, path string, bases []string, depth in
 		var err error
 		switch c.Use() {
 		case vcs.UseInclude:
-			if depth == maxInclude {
+			if from.depth == maxInclude {
 				return nil // git gives up here
 			}
 			file := s.expand(c.Value)
@@ -660,11 +673,13 @@ func (s *scan) settings(all []vcs.Setting, path string, bases []string, depth in
 				file = filepath.Dir(path) + "/" + file
 			}
 			if err = s.leadsTo("/", file, rule); err == nil {
-				err = s.named(file, bases, depth+1)
+				from := from
+				from.depth++
+				err = s.named(file, bases, from)
 			}
 		case vcs.UseHooks, vcs.UseDir:
-			s.names(c.Value)
-			if value := s.expand(c.Value); c.Use() == vcs.UseHooks && !filepath.IsAbs(value) && value != "" && !s.around {
+			s.names(c.Value, from)
+			if value := s.expand(c.Value); c.Use() == vcs.UseHooks && !filepath.IsAbs(value) && value != "" && from.of != ofAround {
 				s.hooks[value] = true
 			}
 			err = s.each(bases, s.expand(c.Value), func(base, value string) error {
@@ -685,9 +700,9 @@ func (s *scan) settings(all []vcs.Setting, path string, bases []string, depth in
 					if err != nil || t.found && t.end.Kind != File || !t.found && !program {
 						return err
 					}
-					if relative := !filepath.IsAbs(value); relative && !s.around && (program || strings.Contains(value, "/")) {
+					if relative := !filepath.IsAbs(value); relative && from.of != ofAround && (program || strings.Contains(value, "/")) {
 						s.commands[value] = true
-						if s.everywhere && program {
+						if from.of >= ofUser && program {
 							s.own[value] = true
 						}
 					}

@@ -510,37 +510,6 @@ func TestScanUserEnvironment(t *testing.T) {
 	}
 }
 
-// What a repository of Mercurial's or Sapling's names counts as what git's does.
-func TestScanMercurial(t *testing.T) {
-	for name, c := range map[string]struct {
-		config, text string
-		want         []string
-	}{
-		"a hook":             {".hg/hgrc", "[hooks]\npre-commit = ./tools/x --fast\n", []string{"tools/x"}},
-		"of an interpreter":  {".hg/hgrc", "[hooks]\npre-commit.a = sh tools/x\n", []string{"tools/x"}},
-		"a function":         {".hg/hgrc", "[hooks]\nupdate = python:tools/x:main\n", []string{"tools/x"}},
-		"an extension":       {".hg/hgrc", "[extensions]\nx=tools/x\n", []string{"tools/x"}},
-		"an alias":           {".hg/hgrc", "[alias]\nst = !$HG x\nx = !tools/x\n", []string{"tools/x"}},
-		"on a second line":   {".hg/hgrc", "[hooks]\nupdate =\n  tools/x\n", []string{"tools/x"}},
-		"an editor":          {".hg/hgrc-not-shared", "[ui]\nusername = tools/y\neditor = tools/x\n", []string{"tools/x"}},
-		"included":           {".hg/hgrc", "%include ../more\n", []string{"more", "tools/x"}},
-		"round and round":    {".hg/hgrc", "%include hgrc\n[hooks]\nupdate = tools/x\n", []string{"tools/x"}},
-		"of Sapling":         {".sl/config", "[hooks]\nupdate = tools/x\n", []string{"tools/x"}},
-		"Sapling beside git": {".git/sl/config", "[hooks]\nupdate = tools/x\n", []string{"tools/x"}},
-		"no program":         {".hg/hgrc", "[paths]\ndefault = tools/x\n", nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			root := fixture.Dir(t)
-			fixture.Write(t, root+"/"+c.config, c.text)
-			fixture.Write(t, root+"/more", "[hooks]\nupdate = tools/x\n")
-			fixture.Write(t, root+"/tools/x", "")
-			fixture.Write(t, root+"/tools/y", "")
-			f := scanOf(t, Query{Root: root, Protect: []profiles.ProtectRule{{Pattern: "**/.hg/hgrc"}, {Pattern: "**/.hg/hgrc-not-shared"}, {Pattern: "**/.sl/config"}, {Pattern: ".git/sl/config"}}})
-			require.ElementsMatch(t, append([]string{c.config}, c.want...), pinPaths(t, root, f))
-		})
-	}
-}
-
 func TestScanWholeWorkspaceRefused(t *testing.T) {
 	root := newRepo(t, fixture.Dir(t))
 	git(t, root, "config", "core.hooksPath", ".")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/gitdir"
+	"github.com/pccrun/pccrun/workspace/quarantine"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
@@ -35,7 +36,7 @@ func (r *Standing) noteGit(dir, rel string, room *int) {
 	if _, done := r.Git[path]; done {
 		return // with the repository that it is in
 	}
-	at, name, err := parentOf(path)
+	at, name, err := beneath.ParentOf(path)
 	if err != nil {
 		return
 	}
@@ -184,7 +185,7 @@ func (i *inerter) gitDirectories() (indexes func()) {
 	i.work, i.passed = maxStore, map[string]bool{}
 	g.rules.suspects(g.tree, func(s suspect) {
 		if s.kind == isRepo && s.hit.name == "" {
-			i.gitDirectory(i.scan.abs(s.rel), !g.repos[s.rel])
+			i.gitDirectory(i.view.abs(s.rel), !g.repos[s.rel])
 		}
 	})
 	if g.rules.kept {
@@ -220,7 +221,7 @@ func (i *inerter) strayStores(d *dir) {
 	if d.gone || d.shut {
 		return
 	}
-	if path := i.scan.abs(d.rel); d.store() && !i.passed[filepath.Dir(path)] {
+	if path := i.view.abs(d.rel); d.store() && !i.passed[filepath.Dir(path)] {
 		p := &gitPass{inerter: i, dir: filepath.Dir(path)}
 		p.walk("objects", false)
 	}
@@ -237,7 +238,7 @@ func (p *gitPass) walk(rel string, all bool) {
 // room counts the names that were looked at, and says once that they are too many.
 func (i *inerter) room(path string) bool {
 	if i.work--; i.work == -1 {
-		i.errs = append(i.errs, fmt.Errorf("look through %s: %w", shorten(path), ErrTooMuch))
+		i.errs = append(i.errs, fmt.Errorf("look through %s: %w", beneath.Shorten(path), ErrTooMuch))
 	}
 	return i.work >= 0
 }
@@ -245,7 +246,7 @@ func (i *inerter) room(path string) bool {
 // entry judges a name.
 func (p *gitPass) entry(fd int, rel string, kind fs.FileMode, all bool) {
 	path, name := p.dir+"/"+rel, filepath.Base(rel)
-	if !p.room(path) || strings.HasPrefix(name, inert) { // what could not be moved away, or is being exchanged
+	if !p.room(path) || strings.HasPrefix(name, quarantine.Prefix) { // what could not be moved away, or is being exchanged
 		return
 	}
 	e := gitdir.Judge(rel, kind, p.worktree)
@@ -275,7 +276,7 @@ func (p *gitPass) entry(fd int, rel string, kind fs.FileMode, all bool) {
 		return
 	}
 	if kind.Type() == fs.ModeSymlink {
-		if text, err := p.scan.readlink(path); err == nil && gitdir.IsLinkedRef(rel, text) {
+		if text, err := p.view.readlink(path); err == nil && gitdir.IsLinkedRef(rel, text) {
 			return
 		}
 	}
@@ -290,7 +291,7 @@ func (p *gitPass) entry(fd int, rel string, kind fs.FileMode, all bool) {
 	}
 	switch e.Verdict {
 	case gitdir.Delete:
-		if err := removeTree(fd, name); err != nil && !gone(err) {
+		if err := quarantine.RemoveTree(fd, name); err != nil && !beneath.Gone(err) {
 			p.aside(path, gitdir.WhyForeign)
 		}
 	case gitdir.List:
@@ -305,7 +306,7 @@ func (p *gitPass) entry(fd int, rel string, kind fs.FileMode, all bool) {
 }
 
 func (i *inerter) reported(path, why string) {
-	i.guard.told(i.guard.stash.note(Finding{Kind: Review, Path: path, Why: why, What: "new"}, nil, false))
+	i.guard.told(i.guard.stash.Note(Finding{Kind: Review, Path: path, Why: why, What: "new"}, nil, false))
 }
 
 // isNew reports whether a directory is not the one that stood: all that is in it has come with it, as old as
@@ -337,7 +338,7 @@ func (p *gitPass) nest(path string, all bool) {
 			return
 		}
 		all := p.isNew(at, "", &st, all)
-		dir, err := openDirOf(fd, e.Name())
+		dir, err := beneath.OpenOwnDir(fd, e.Name())
 		if err != nil {
 			p.fail(at, err)
 			return
@@ -364,9 +365,9 @@ func (p *gitPass) content(fd int, rel string, e *gitdir.Entry, st *unix.Stat_t) 
 		p.indexes = append(p.indexes, func() { p.index(path, e) })
 		return true
 	}
-	b, err := readOwn(fd, name, e.Limit)
+	b, err := beneath.ReadOwn(fd, name, e.Limit)
 	switch {
-	case gone(err):
+	case beneath.Gone(err):
 		return false
 	case err != nil || !e.Sound(b, vcs.FormatSHA1):
 		p.aside(path, e.Bad)
@@ -375,7 +376,7 @@ func (p *gitPass) content(fd int, rel string, e *gitdir.Entry, st *unix.Stat_t) 
 	p.guard.wrote(p.dir, rel, b)
 	if rel == "packed-refs" {
 		if odd, _ := gitdir.OddRefs(b); len(odd) > 0 {
-			p.guard.told(p.guard.stash.note(Finding{Kind: Review, Path: path, Why: gitdir.WhyRef, What: "holds " + shorten(strings.Join(odd, ", "))}, nil, false))
+			p.guard.told(p.guard.stash.Note(Finding{Kind: Review, Path: path, Why: gitdir.WhyRef, What: "holds " + beneath.Shorten(strings.Join(odd, ", "))}, nil, false))
 		}
 	}
 	return true
@@ -389,8 +390,8 @@ func (p *gitPass) index(path string, e *gitdir.Entry) {
 		return
 	}
 	defer unix.Close(dir)
-	b, err := readOwn(dir, name, e.Limit)
-	if gone(err) {
+	b, err := beneath.ReadOwn(dir, name, e.Limit)
+	if beneath.Gone(err) {
 		return
 	}
 	f, known := p.hash(p.dir)
@@ -413,14 +414,14 @@ func (p *gitPass) replaceIndex(dir int, b, plain []byte) error {
 	if err := beneath.Stat(dir, name, &st); err != nil {
 		return err
 	}
-	err := writeNewFor(ownedAs(&st), dir, lock, plain, st.Mode&0o777)
+	err := quarantine.WriteNewFor(ownedAs(&st), dir, lock, plain, st.Mode&0o777)
 	if err == unix.EEXIST || errors.Is(err, fs.ErrExist) {
 		return nil
 	}
 	if err == nil {
 		err = unix.UtimesNanoAt(dir, lock, []unix.Timespec{st.Atim, st.Mtim}, unix.AT_SYMLINK_NOFOLLOW)
 	}
-	now, e := readOwn(dir, name, int64(len(b)))
+	now, e := beneath.ReadOwn(dir, name, int64(len(b)))
 	if err == nil && e == nil && bytes.Equal(now, b) {
 		err = unix.Renameat(dir, lock, dir, name)
 		if err == nil {
@@ -451,7 +452,7 @@ func (i *inerter) hash(gitDir string) (f vcs.Format, known bool) {
 		return 0, false
 	}
 	b, err := i.read(t.end.Path, vcs.MaxConfig)
-	if gone(err) {
+	if beneath.Gone(err) {
 		return vcs.FormatSHA1, true
 	}
 	if err != nil { // as root that is given up, what it was is all that is known: the command has read it at most
@@ -468,7 +469,7 @@ func (i *inerter) read(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer unix.Close(dir)
-	return readOwn(dir, name, limit)
+	return beneath.ReadOwn(dir, name, limit)
 }
 
 // each calls look for all that is in a directory, and with that itself.
@@ -492,7 +493,7 @@ func (i *inerter) list(path string) ([]os.DirEntry, int, error) {
 	}
 	defer unix.Close(at)
 	fd, err := i.guard.openDir(at, name)
-	if err == unix.EACCES && unlock(at, name) == unix.EPERM {
+	if err == unix.EACCES && beneath.Unlock(at, name) == unix.EPERM {
 		err = unix.ENOENT // another's, and closed to the command as well
 	}
 	if err != nil {
@@ -521,5 +522,5 @@ func (g *Guard) openDir(dir int, name string) (int, error) {
 	if err := beneath.Stat(dir, name, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Mode&0o111 == 0 && !g.touched(&st) {
 		return -1, unix.ENOENT
 	}
-	return openDirOf(dir, name)
+	return beneath.OpenOwnDir(dir, name)
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+
+	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
 // launchDirs bounds the directories of a launch. On two processors one takes
@@ -23,7 +25,7 @@ type crowdError struct {
 func (e *crowdError) Error() string {
 	where := "in all of it"
 	if e.most != e.root {
-		where = fmt.Sprintf("%d of them or more in %s", e.dirs, shorten(e.most))
+		where = fmt.Sprintf("%d of them or more in %s", e.dirs, beneath.Shorten(e.most))
 	}
 	return fmt.Sprintf("scan %s: too many or too deep directories, %s: %s", e.root, where, ErrTooMuch)
 }
@@ -84,5 +86,5 @@ func (g *Guard) grown() {
 	}
 	most, dirs := g.tree.heaviest()
 	f := Finding{Kind: Grown, Path: filepath.Join(g.standing.Root, most.rel), Why: "the next run here would be refused", What: fmt.Sprintf("%d directories", dirs)}
-	g.told(g.stash.note(f, nil, false))
+	g.told(g.stash.Note(f, nil, false))
 }

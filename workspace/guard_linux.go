@@ -13,6 +13,7 @@ import (
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/beneath"
+	"github.com/pccrun/pccrun/workspace/quarantine"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
@@ -89,7 +90,7 @@ type leavings struct {
 // Standing returns what a look at the end of a run in this workspace needs to
 // know. The query is the one that was answered.
 func (f *Found) Standing(session string, q Query) *Standing {
-	r := &Standing{Session: session, Root: q.Root, Start: f.Start, Vacant: f.Vacant, Late: f.Late, Protect: q.Protect, Recent: f.after.recent, Keys: f.after.keys, Hooks: f.after.hooks, Commands: f.after.commands, Own: f.after.own, Placed: f.after.placed, Astray: f.after.astray, Path: q.Path}
+	r := &Standing{Session: session, Root: q.Root, Start: f.Start, Vacant: f.Vacant, Late: f.Late, Protect: q.Protect, Recent: f.after.recent, Keys: f.after.keys, Hooks: f.after.hooks, Commands: f.after.commands, Own: f.after.own, Placed: f.after.placed, Astray: f.after.astray}
 	for _, file := range q.Files {
 		_, in := beneath.Path(q.Root, file.Path)
 		_, around := beneath.Path(file.Path, q.Root)
@@ -134,9 +135,6 @@ func (f *Found) Standing(session string, q Query) *Standing {
 	r.Linked = map[string]uint64{}
 	f.after.tree.withLinks(r.Linked)
 	maps.DeleteFunc(r.Linked, func(rel string, _ uint64) bool { return !r.lists(rel) })
-	r.Inodes = map[string]uint64{}
-	f.after.tree.noteInodes(r.Inodes)
-	r.noteInodes(q.Path)
 	formats := map[string]vcs.Format{}
 	for _, c := range f.Common {
 		r.GitDirs = append(r.GitDirs, c.GitDir)
@@ -272,7 +270,7 @@ func NewGuard(r *Standing, f *Found, lent map[string]int, stash *Stash, told fun
 		g.tree.withLinks(g.linked)
 	} else {
 		var err error
-		protect := append(slices.Clip(r.Protect), profiles.ProtectRule{Pattern: moving + "*"})
+		protect := append(slices.Clip(r.Protect), profiles.ProtectRule{Pattern: quarantine.Moving + "*"})
 		if g.rules, err = compile(Query{Root: r.Root, Files: r.Files, Protect: protect}); err != nil {
 			return nil, err
 		}
@@ -334,7 +332,7 @@ func openShut(root string) (int, error) {
 		return -1, err
 	}
 	defer unix.Close(top)
-	return openDirOf(top, root[1:])
+	return beneath.OpenOwnDir(top, root[1:])
 }
 
 // Watch begins to look, whenever something has changed, until [Guard.Finish].
@@ -439,7 +437,7 @@ func (g *Guard) halt() {
 		<-g.ended
 		g.stop = nil
 	}
-	g.during = during{last: true, since: g.begun(), shut: g.shut, covered: g.during.covered, nodes: g.during.nodes}
+	g.during = during{last: true, since: g.standing.Start, shut: g.shut, covered: g.during.covered, nodes: g.during.nodes}
 }
 
 // search sets aside what is new and protected until nothing is left of it.
@@ -470,7 +468,7 @@ func (g *Guard) replaced() {
 		if s.kind != isRepo || s.hit.name != "" || !g.repos[s.rel] {
 			return
 		}
-		ino, known := g.standing.Inodes[s.rel]
+		had, known := g.standing.Git[g.abs(s.rel)]
 		dir, name, err := g.parent(g.abs(s.rel))
 		if err != nil {
 			return
@@ -478,7 +476,7 @@ func (g *Guard) replaced() {
 		defer unix.Close(dir)
 		// The clock of births goes in steps, and lags: what was made just before the run never
 		// has a later one.
-		if known && steady && ino != s.dir.ino || bornAt(dir, name, g.standing.Start.UnixNano()) {
+		if known && steady && had.Ino != s.dir.ino || bornAt(dir, name, g.standing.Start.UnixNano()) {
 			delete(g.repos, s.rel)
 		}
 	})

@@ -15,6 +15,13 @@ import (
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/internal/fixture"
+	"github.com/pccrun/pccrun/workspace/quarantine"
+)
+
+// How the journal of a stash begins, and how many versions of one path it keeps.
+const (
+	stashHead = "pccrun stash 1\n"
+	maxSame   = 16
 )
 
 // A watchman is a workspace with a guard over it, and a stash beside it.
@@ -104,7 +111,7 @@ func (w *watchman) names(found []Finding) []string {
 
 // inert reports whether the stash's journal has a path as made inert.
 func (w *watchman) inert(path string) bool {
-	found, err := ReadFindings(w.session)
+	found, err := quarantine.ReadFindings(w.session)
 	require.NoError(w.t, err)
 	return slices.Contains(w.names(found), "inert "+path)
 }
@@ -151,12 +158,7 @@ func TestGuardSetsAside(t *testing.T) {
 		"in a directory that cannot be searched": {"", "mkdir -p d/.vscode d/e; echo x > d/e/.npmrc; chmod 400 d/e; chmod 400 d", []string{"stashed d/.vscode", "stashed d/e/.npmrc"}},
 		"in a new directory that a rule hides":   {"", "mkdir -p .envs/.vscode .env.d; echo x > .env.d/.npmrc", []string{"stashed .env.d/.npmrc", "stashed .envs/.vscode"}},
 		"what the command does not see stays":    {"mkdir -p a/.envs a/out; echo x > a/.envs/.npmrc; echo x > a/out/.npmrc", "mv a b", nil},
-		"files for review, and programs": {"echo a > Makefile; mkdir -p node_modules/.bin", "echo b > Makefile; mkdir -p sub/.github .github/workflows; echo x > .github/workflows/x.yml; ln -s ../p node_modules/.bin/tsc; echo > node_modules/.bin/data",
-			[]string{"program node_modules/.bin/tsc", "review .github/workflows/x.yml", "review Makefile"}},
-		"programs written to where they are": {"mkdir -p .venv/bin node_modules/.bin e/bin; for f in written closed stood; do echo x > .venv/bin/$f; chmod 755 .venv/bin/$f; done; echo x > .venv/bin/made; echo x > .venv/bin/data; ln -s ../p node_modules/.bin/p; cp -a .venv/bin/written node_modules/.bin/shim; cp -a .venv/bin/written e/bin/x",
-			"echo evil >> .venv/bin/written; echo evil > .venv/bin/closed; chmod 644 .venv/bin/closed; chmod +x .venv/bin/made; echo x > .venv/bin/data; echo evil > node_modules/.bin/shim; echo evil > e/bin/x", []string{"program .venv/bin/made", "program .venv/bin/written", "program node_modules/.bin/shim"}},
-		"what a shell sources of an environment": {"mkdir -p .venv/bin venv/bin; for f in activate activate.fish Activate.ps1 activate.csh; do echo x > .venv/bin/$f; done", "for f in activate activate.fish Activate.ps1; do echo evil >> .venv/bin/$f; done; echo x > venv/bin/activate; echo x > venv/bin/pip.txt; mkdir bin; echo x > bin/activate",
-			[]string{"program .venv/bin/Activate.ps1", "program .venv/bin/activate", "program .venv/bin/activate.fish", "program venv/bin/activate"}},
+		"files for review":                       {"echo a > Makefile", "echo b > Makefile; mkdir -p sub/.github .github/workflows; echo x > .github/workflows/x.yml", []string{"review .github/workflows/x.yml", "review Makefile"}},
 		"a rebase that executes": {"git init -q o", "mkdir .git/rebase-merge o/.git/rebase-merge; echo 'exec evil' > .git/rebase-merge/git-rebase-todo; printf '# x\n\n  x evil\n' > o/.git/rebase-merge/git-rebase-todo; echo a/../b > o/.git/rebase-merge/strategy",
 			[]string{"inert .git/rebase-merge", "inert o/.git/rebase-merge"}},
 		"a rebase that does not": {"", "mkdir .git/rebase-merge; printf 'pick 1234 x\n# exec\n; exec\nf 12 y\nnoop\n' > .git/rebase-merge/git-rebase-todo; echo ort > .git/rebase-merge/strategy", []string{"inert .git/rebase-merge"}},
@@ -187,7 +189,7 @@ func TestGuardSetsAside(t *testing.T) {
 					require.ErrorIs(t, err, unix.ENOENT, path)
 				}
 			}
-			found, err := ReadFindings(w.session)
+			found, err := quarantine.ReadFindings(w.session)
 			require.NoError(t, err)
 			require.Equal(t, c.want, w.names(found), "the journal says so as well")
 		})
@@ -262,7 +264,7 @@ func TestGuardMakesRepositoriesInert(t *testing.T) {
 			}
 			require.NoFileExists(t, w.path("ran"))
 			if strings.Contains(c.plant, "touch $PWD/ran") && c.use != "" {
-				found, err := ReadFindings(w.session)
+				found, err := quarantine.ReadFindings(w.session)
 				require.NoError(t, err)
 				for _, f := range found {
 					require.NoError(t, f.Restore(w.session))
@@ -318,7 +320,7 @@ func TestGuardFlood(t *testing.T) {
 	w.end()
 	require.NoFileExists(t, w.path(".envrc"))
 	require.NoDirExists(t, w.path("d/.husky"))
-	kept, err := os.ReadDir(w.session.Name() + "/" + StashName)
+	kept, err := os.ReadDir(w.session.Name() + "/" + quarantine.StashName)
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(kept), 2*maxSame)
 	require.NotEmpty(t, kept)
@@ -374,7 +376,7 @@ func keepsTheLast(t *testing.T, place func(*watchman)) {
 	}
 	require.NoError(t, os.WriteFile(w.path(".envrc"), []byte("PRECIOUS"), 0o644))
 	w.end()
-	stash := w.session.Name() + "/" + StashName
+	stash := w.session.Name() + "/" + quarantine.StashName
 	kept, err := os.ReadDir(stash)
 	require.NoError(t, err)
 	var all []string
@@ -386,7 +388,7 @@ func keepsTheLast(t *testing.T, place func(*watchman)) {
 	require.Contains(t, all, "0", "and the first")
 	require.Contains(t, all, "PRECIOUS")
 	require.Len(t, kept, maxSame)
-	left, err := filepath.Glob(w.path(inert + "*"))
+	left, err := filepath.Glob(w.path(quarantine.Prefix + "*"))
 	require.NoError(t, err)
 	require.Empty(t, left, "nothing stays where it was")
 }
@@ -399,7 +401,7 @@ func TestGuardAfterDeath(t *testing.T) {
 	w.guard.Close()
 	w.sh("echo x > .envrc; git init -q r; git -C r config core.pager x; echo b > Makefile; mkdir -p sub/deep; echo x > sub/deep/.npmrc")
 	// It was copying one; a name that looks so hides nothing.
-	left := "sub/" + moving + "1-3"
+	left := "sub/" + quarantine.Moving + "1-3"
 	w.sh("mkdir " + left + "; git init -q " + left + "/r; git -C " + left + "/r config core.pager x")
 	s, rest, err := ParseStanding(string(text) + "123\n")
 	require.NoError(t, err)
@@ -664,24 +666,6 @@ func TestGuardStashGone(t *testing.T) {
 	w.sh("test ! -e .npmrc; test ! -e .husky; test ! -e r/.git/hooks/pre-commit; test \"$(cat .pccrun-set-aside-*)\" = y")
 }
 
-// What no line can be written of is told once, with the name that it has where it stood.
-func TestGuardFull(t *testing.T) {
-	w := newWatchman(t)
-	w.begin()
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	require.NoError(t, err)
-	require.NoError(t, w.guard.stash.open())
-	w.guard.stash.journal.Close()
-	w.guard.stash.journal = full
-	w.sh("echo x > .envrc; git init -q r; echo z > r/.git/hooks/pre-commit")
-	require.Equal(t, []string{"inert r/.git/hooks/pre-commit", "stashed .envrc"}, w.end())
-	for _, f := range w.guard.stash.settle() {
-		require.Contains(t, f.What, ", renamed to .pccrun-set-aside-")
-		require.Empty(t, f.Stash)
-	}
-	w.sh("test ! -e .envrc; test ! -e r/.git/hooks/pre-commit; test \"$(cat .pccrun-set-aside-*)\" = x")
-}
-
 // The stash may be on another file system.
 func TestGuardOtherFileSystem(t *testing.T) {
 	w := newWatchman(t)
@@ -691,7 +675,7 @@ func TestGuardOtherFileSystem(t *testing.T) {
 	w.sh("mkdir -p .vscode/a/b; echo x > .vscode/a/b/c; ln -s c .vscode/a/b/l; chmod 500 .vscode/a; echo y > .envrc; chmod 000 .envrc; mkfifo .npmrc; chmod 711 .vscode; mkdir sub; echo z > sub/.envrc; chmod 750 sub/.envrc")
 	require.Equal(t, []string{"stashed .envrc", "stashed .npmrc", "stashed .vscode", "stashed sub/.envrc"}, w.end())
 	w.sh("test -z \"$(ls -A . sub | grep -vx '.git\\|README\\|sub\\|\\|.*:')\"")
-	found, err := ReadFindings(other)
+	found, err := quarantine.ReadFindings(other)
 	require.NoError(t, err)
 	readOnly(t, other.Name(), func(session *os.Root) {
 		for _, f := range found {
@@ -727,7 +711,7 @@ func TestRestore(t *testing.T) {
 	w.begin()
 	w.sh("echo x > .envrc; echo x > a/.npmrc; echo x > b/.npmrc; mkdir .vscode")
 	w.end()
-	found, err := ReadFindings(w.session)
+	found, err := quarantine.ReadFindings(w.session)
 	require.NoError(t, err)
 	outside := fixture.Dir(t)
 	w.sh("echo host > .envrc; rmdir a b; ln -s " + outside + " a")
@@ -735,7 +719,7 @@ func TestRestore(t *testing.T) {
 		err := f.Restore(w.session)
 		switch strings.TrimPrefix(f.Path, w.root+"/") {
 		case ".envrc":
-			require.ErrorIs(t, err, ErrInTheWay)
+			require.ErrorIs(t, err, quarantine.ErrInTheWay)
 		case ".vscode":
 			require.NoError(t, err)
 		default:
@@ -753,19 +737,19 @@ func TestRestore(t *testing.T) {
 // journal ends.
 func TestStashGoesOn(t *testing.T) {
 	for name, before := range map[string]string{
-		"nothing was moved":         journalMagic + `inert 100644 "0" "/x/.git/hooks/a" "a hook" "file"` + "\n",
-		"the last line is cut":      journalMagic + `stashed 100644 "0" "/x/.envrc" ".envrc" "file"` + "\n" + `stashed 100644 "1" "/x/.en`,
-		"the first line is cut":     journalMagic[:5],
-		"nothing but the beginning": journalMagic,
+		"nothing was moved":         stashHead + `inert 100644 "0" "/x/.git/hooks/a" "a hook" "file"` + "\n",
+		"the last line is cut":      stashHead + `stashed 100644 "0" "/x/.envrc" ".envrc" "file"` + "\n" + `stashed 100644 "1" "/x/.en`,
+		"the first line is cut":     stashHead[:5],
+		"nothing but the beginning": stashHead,
 		"empty":                     "",
 	} {
 		w := newWatchman(t)
 		w.begin()
-		require.NoError(t, w.session.WriteFile(JournalName, []byte(before), 0o600), name)
+		require.NoError(t, w.session.WriteFile(quarantine.JournalName, []byte(before), 0o600), name)
 		for i := range 2 { // each end leaves a journal that the next can read
 			w.sh("echo x > .envrc")
 			require.Equal(t, []string{"stashed .envrc"}, w.end()[:1], name)
-			found, err := ReadFindings(w.session)
+			found, err := quarantine.ReadFindings(w.session)
 			require.NoError(t, err, name)
 			require.Len(t, found, i+1, "%s: what was never moved has no part in another's file", name)
 			w.begin()
@@ -781,7 +765,7 @@ func TestShowDetaches(t *testing.T) {
 	w.begin()
 	w.sh("ln plain .envrc; truncate -s 10G .npmrc; mkdir .husky; mkfifo .husky/f; ln -s /etc/passwd .husky/l")
 	w.end()
-	found, err := ReadFindings(w.session)
+	found, err := quarantine.ReadFindings(w.session)
 	require.NoError(t, err)
 	shown := map[string]string{}
 	for _, f := range found {

@@ -47,7 +47,7 @@ func (gs Guards) Finish() ([]Finding, error) {
 		errs = append(errs, g.review())
 		g.grown()
 	}
-	return first.stash.settle(), errors.Join(errs...)
+	return first.stash.Settle(), errors.Join(errs...)
 }
 
 // Watch begins to look, in the trees whose guards are to.
@@ -107,19 +107,19 @@ func (i *inerter) at(path string) *inerter {
 // that has been given up, what lies above another tree may be closed: in it the
 // path goes on by that tree's own descriptor.
 func (i *inerter) follow(base, path string) (t trail, whose *inerter, err error) {
-	t, err = i.scan.follow(base, path)
+	t, err = i.view.follow(base, path)
 	proc := t.proc
 	from := i
 	for range i.guard.peers {
 		if whose = i.at(t.end.Path); err != nil || t.found || whose == nil || whose == from {
 			break
 		}
-		rel, _ := beneath.Path(whose.scan.root, t.end.Path)
+		rel, _ := beneath.Path(whose.view.root, t.end.Path)
 		dirs, hops := t.dirs, t.hops
 		for _, n := range t.links {
 			hops = append(hops, n.Path)
 		}
-		t, err = whose.scan.follow(whose.scan.root, rel)
+		t, err = whose.view.follow(whose.view.root, rel)
 		t.dirs, t.hops = append(dirs, t.dirs...), append(hops, t.hops...)
 		from, proc = whose, proc || t.proc
 	}

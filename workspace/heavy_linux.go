@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/workspace/beneath"
+	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
 // A command can make more directories, or deeper ones, than a look gets through.
@@ -131,18 +131,7 @@ func (g *Guard) born(rel string) bool {
 	return g.bornAt(fd, "")
 }
 
-func (g *Guard) bornAt(dir int, name string) bool { return bornAt(dir, name, g.begun()) }
-
-func bornAt(dir int, name string, since int64) bool {
-	var st unix.Statx_t
-	flags := unix.AT_SYMLINK_NOFOLLOW
-	if name == "" {
-		flags |= unix.AT_EMPTY_PATH
-	}
-	err := unix.Statx(dir, name, flags, unix.STATX_BTIME|unix.STATX_TYPE, &st)
-	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Mask&unix.STATX_BTIME != 0 &&
-		latest(st.Btime.Sec*int64(time.Second)+int64(st.Btime.Nsec)) >= since
-}
+func (g *Guard) bornAt(dir int, name string) bool { return bornSince(dir, name, g.standing.Start) }
 
 // box sets a directory aside as it is.
 func (g *Guard) box(rel string) error {
@@ -152,9 +141,9 @@ func (g *Guard) box(rel string) error {
 		return err
 	}
 	defer unix.Close(dir)
-	c, left, err := g.stash.box(dir, name, Finding{Kind: Stashed, Path: path, Why: TooMuch, What: Dir.String()})
+	c, left, err := g.stash.Box(dir, name, Finding{Kind: Stashed, Path: path, Why: TooMuch, What: Dir.String()})
 	if err != nil {
-		return fmt.Errorf("quarantine %s: %w", shorten(path), err)
+		return fmt.Errorf("quarantine %s: %w", beneath.Shorten(path), err)
 	}
 	g.closed(rel[:len(rel)-len(name)], left)
 	g.told(c)
@@ -174,19 +163,19 @@ func (l *lightener) crate(d *dir) error {
 	g := l.guard
 	from, err := beneath.Open(g.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
-		return fmt.Errorf("open %s: %w", shorten(d.rel), err)
+		return fmt.Errorf("open %s: %w", beneath.Shorten(d.rel), err)
 	}
 	defer unix.Close(from)
-	path := g.standing.Root + "/" + join(d.rel, inert+"directories")
-	crate, err := g.stash.crate(from, Finding{Kind: Stashed, Path: path, Why: TooMuch})
+	path := g.standing.Root + "/" + join(d.rel, quarantine.Prefix+"directories")
+	crate, err := g.stash.NewCrate(from, Finding{Kind: Stashed, Path: path, Why: TooMuch})
 	if err != nil {
-		return fmt.Errorf("quarantine directories of %s: %w", shorten(d.rel), err)
+		return fmt.Errorf("quarantine directories of %s: %w", beneath.Shorten(d.rel), err)
 	}
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := beneath.Getdents(from, buf)
 		if err != nil {
-			return errors.Join(fmt.Errorf("read directory %s: %w", shorten(d.rel), err), crate.close())
+			return errors.Join(fmt.Errorf("read directory %s: %w", beneath.Shorten(d.rel), err), crate.Close())
 		}
 		if n == 0 {
 			break
@@ -195,19 +184,19 @@ func (l *lightener) crate(d *dir) error {
 			size := binary.NativeEndian.Uint16(b[16:])
 			name := unix.ByteSliceToString(b[19:size])
 			b = b[size:]
-			if name == "." || name == ".." || name == crate.left || !g.bornAt(from, name) {
+			if name == "." || name == ".." || name == crate.Left || !g.bornAt(from, name) {
 				continue
 			}
-			if err := move(from, name, crate.fd, name); err != nil && !gone(err) {
-				return errors.Join(fmt.Errorf("quarantine %s: %w", shorten(join(d.rel, name)), err), crate.close())
+			if err := quarantine.Move(from, name, crate.FD, name); err != nil && !beneath.Gone(err) {
+				return errors.Join(fmt.Errorf("quarantine %s: %w", beneath.Shorten(join(d.rel, name)), err), crate.Close())
 			}
-			crate.count++
+			crate.Count++
 		}
 	}
-	l.moved += crate.count
+	l.moved += crate.Count
 	d.kids, d.ctime = nil, 0 // to be read again
-	g.closed(join(d.rel, "")[:len(d.rel)+min(len(d.rel), 1)], crate.left)
-	err = crate.close()
-	g.told(crate.finding)
+	g.closed(join(d.rel, "")[:len(d.rel)+min(len(d.rel), 1)], crate.Left)
+	err = crate.Close()
+	g.told(crate.Finding)
 	return err
 }

@@ -41,14 +41,15 @@ func (i *inerter) workingTrees(found []suspect) {
 
 // newTrees returns the working trees of what is new.
 func (i *inerter) newTrees(s suspect) []string {
-	path := i.scan.abs(s.rel)
+	path := i.view.abs(s.rel)
 	list := []string{workTreeOf(path)}
 	if s.hit.name != "" {
 		return list
 	}
 	for _, name := range [...]string{"/config", "/config.worktree"} {
-		// Errors are of a configuration that has been set aside by now.
-		settings, _ := i.scan.config(path + name)
+		// Errors are of a configuration that has been quarantined by now.
+		b, _ := i.view.readFile(path+name, vcs.MaxConfig)
+		settings, _ := vcs.ParseConfig(b)
 		for k := range settings {
 			if !settings[k].Places() {
 				continue
@@ -73,7 +74,7 @@ func workTreeOf(path string) string {
 // leadsToStood reports whether a directory of git, or what is named .git and leads to one,
 // is a repository that stood, or shares one: its configuration counts there.
 func (i *inerter) leadsToStood(s suspect) bool {
-	gitDir, whose := i.scan.abs(s.rel), i
+	gitDir, whose := i.view.abs(s.rel), i
 	if s.hit.name != "" {
 		t, k, _, err := i.repository(gitDir)
 		if err != nil || k == nil || !t.found {
@@ -81,14 +82,14 @@ func (i *inerter) leadsToStood(s suspect) bool {
 		}
 		gitDir, whose = t.end.Path, k
 	}
-	if b, err := whose.scan.readFile(gitDir+"/commondir", vcs.MaxGitFile); err == nil {
+	if b, err := whose.view.readFile(gitDir+"/commondir", vcs.MaxGitFile); err == nil {
 		t, k, err := whose.follow(gitDir, vcs.ParsePathFile(b))
 		if err != nil || k == nil {
 			return false
 		}
 		gitDir, whose = t.end.Path, k
 	}
-	rel, _ := beneath.Path(whose.scan.root, gitDir)
+	rel, _ := beneath.Path(whose.view.root, gitDir)
 	return whose.guard.repos[rel]
 }
 
@@ -121,7 +122,7 @@ func (i *inerter) sameProgram(at *trail, whose *inerter) bool {
 	if i.stood[at.end.Path] {
 		return true
 	}
-	now, err := whose.scan.readFile(at.end.Path, maxProgram)
+	now, err := whose.view.readFile(at.end.Path, maxProgram)
 	if err != nil {
 		return false
 	}
@@ -129,7 +130,7 @@ func (i *inerter) sameProgram(at *trail, whose *inerter) bool {
 		if filepath.Base(path) != filepath.Base(at.end.Path) {
 			continue
 		}
-		if had, err := i.scan.readFile(path, maxProgram); err == nil && bytes.Equal(had, now) {
+		if had, err := i.view.readFile(path, maxProgram); err == nil && bytes.Equal(had, now) {
 			return true
 		}
 	}
@@ -158,15 +159,15 @@ func (i *inerter) workingTree(tree string) {
 // same reports whether a hook is what stands by its name where hooks stood: a
 // worktree of the same repository has a copy of each.
 func (i *inerter) same(dir, name string) bool {
-	now, err := i.scan.readFile(dir+"/"+name, vcs.MaxConfig)
+	now, err := i.view.readFile(dir+"/"+name, vcs.MaxConfig)
 	if err != nil {
 		return false
 	}
 	for stood := range i.stood {
-		if n, _, ok := i.scan.node(stood + "/" + name); !ok || n.Kind != File {
+		if n, _, ok := i.view.node(stood + "/" + name); !ok || n.Kind != File {
 			continue
 		}
-		if had, err := i.scan.readFile(stood+"/"+name, vcs.MaxConfig); err == nil && bytes.Equal(had, now) {
+		if had, err := i.view.readFile(stood+"/"+name, vcs.MaxConfig); err == nil && bytes.Equal(had, now) {
 			return true
 		}
 	}
@@ -176,7 +177,7 @@ func (i *inerter) same(dir, name string) bool {
 // hooks sets aside what is in a directory of hooks, but for samples, which git
 // does not run, and what is spared.
 func (i *inerter) hooks(path string, spare func(name string) bool) {
-	n, _, ok := i.scan.node(path)
+	n, _, ok := i.view.node(path)
 	switch {
 	case !ok:
 		return
@@ -185,7 +186,7 @@ func (i *inerter) hooks(path string, spare func(name string) bool) {
 		return
 	}
 	rel, _ := beneath.Path(i.guard.standing.Root, path)
-	fd, err := openDirOf(i.guard.fd, rel)
+	fd, err := beneath.OpenOwnDir(i.guard.fd, rel)
 	if err != nil {
 		i.fail(path, err)
 		return
@@ -201,7 +202,7 @@ func (i *inerter) hooks(path string, spare func(name string) bool) {
 		if strings.HasSuffix(name, ".sample") {
 			continue
 		}
-		if n, _, ok := i.scan.node(path + "/" + name); ok && n.Kind != Dir && (n.Kind != File || !spare(name)) {
+		if n, _, ok := i.view.node(path + "/" + name); ok && n.Kind != Dir && (n.Kind != File || !spare(name)) {
 			i.aside(path+"/"+name, "a hook of a repository that is new")
 		}
 	}

@@ -32,24 +32,9 @@ import (
 // that one is written down as unknown.
 const (
 	indexMagic   = "pccrun workspace index\n"
-	indexVersion = 9
+	indexVersion = 10
 	maxIndex     = 512 << 20
-
-	// racy is how old a change must be when a directory is read, so that the
-	// next change gets another ctime: the coarsest kernel tick (10 ms at
-	// HZ=100), and as much again for clocks that are being slewed.
-	racy = 20 * time.Millisecond
 )
-
-// latest is the last moment that a ctime can stand for, but for racy. Some file
-// systems keep whole seconds (ext4 with inodes of 128 bytes, as ext3 had them,
-// hfsplus) or every other (FAT); elsewhere one is met by chance once in years.
-func latest(ctime int64) int64 {
-	if ctime%int64(time.Second) == 0 {
-		return ctime + 2*int64(time.Second) - 1
-	}
-	return ctime
-}
 
 // An index is what the last scan left.
 type index struct {
@@ -402,7 +387,7 @@ func (x *index) verify(fd int, dev uint64, until time.Time) {
 // changed just before start, that lie on another file system, or that could
 // not be read.
 func forget(d *dir, start time.Time, dev uint64) {
-	if latest(d.ctime) > start.Add(-racy).UnixNano() || d.dev != dev || d.shut {
+	if changedSince(d.ctime, start) || d.dev != dev || d.shut {
 		d.ctime = 0
 	}
 	d.kids = slices.DeleteFunc(d.kids, func(k *dir) bool { return k.gone })

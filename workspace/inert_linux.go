@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/workspace/beneath"
+	"github.com/pccrun/pccrun/workspace/quarantine"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
@@ -20,12 +22,10 @@ import (
 // git works in them, and runs nothing that they name.
 type inerter struct {
 	guard *Guard
-	scan  *scan
+	view  *view
 	done  map[string]bool // whether they were made inert, or are the user's own
 	stood map[string]bool // what git executes by a configuration that stood, and where it could not be changed: see [Standing.Placed]
 	errs  []error
-
-	sealed []string // what is protected by its whole path; nil until somebody asks
 
 	work    int             // names that may still be looked at in git directories
 	passed  map[string]bool // git directories that were
@@ -38,8 +38,8 @@ type inerter struct {
 
 // inerter returns one that looks through the workspace by itself.
 func (g *Guard) inerter() *inerter {
-	s := newScan(Query{Root: g.standing.Root}, &walker{rules: g.rules, fd: g.fd, dev: g.dev}, g.tree, &index{})
-	i := &inerter{guard: g, scan: s, done: map[string]bool{}, stood: map[string]bool{}, whole: map[string]bool{}}
+	v := newView(g.rules, g.fd, g.dev, time.Time{})
+	i := &inerter{guard: g, view: &v, done: map[string]bool{}, stood: map[string]bool{}, whole: map[string]bool{}}
 	i.others = map[*Guard]*inerter{g: i}
 	return i
 }
@@ -47,7 +47,7 @@ func (g *Guard) inerter() *inerter {
 // close gives back what is held open in the trees that something led to.
 func (i *inerter) close() {
 	for _, k := range i.others {
-		k.scan.close()
+		k.view.close()
 	}
 }
 
@@ -70,7 +70,7 @@ func (i *inerter) all() error {
 		}
 	})
 	for _, s := range found {
-		path := i.scan.abs(s.rel)
+		path := i.view.abs(s.rel)
 		if s.hit.name == "" {
 			i.dir(path)
 			continue
@@ -127,9 +127,9 @@ func (i *inerter) repository(path string) (t trail, whose *inerter, far bool, er
 func (i *inerter) ways(stood []suspect) {
 	for _, s := range stood {
 		for _, k := range i.others { // the launch has followed all of them
-			k.scan.steps = 0
+			k.view.steps = 0
 		}
-		path := i.scan.abs(s.rel)
+		path := i.view.abs(s.rel)
 		if s.hit.name == "" {
 			i.shared(path)
 			continue
@@ -179,7 +179,7 @@ func (i *inerter) came(path string) bool {
 	g := k.guard
 	var st, dir unix.Stat_t
 	rel, _ := beneath.Path(g.standing.Root, filepath.Dir(path))
-	return k.scan.stat(path, &st) == nil && k.scan.stat(k.scan.abs(rel), &dir) == nil && (g.touched(&st) || g.moved(rel, dir.Ino))
+	return k.view.stat(path, &st) == nil && k.view.stat(k.view.abs(rel), &dir) == nil && (g.touched(&st) || g.moved(rel, dir.Ino))
 }
 
 // cameToLead returns what was named .git, or a directory of git's, and led to nothing when
@@ -190,7 +190,7 @@ func (i *inerter) cameToLead(stood []suspect) (list []suspect) {
 			continue
 		}
 		if s.hit.name != "" {
-			if t, whose, _, err := i.repository(i.scan.abs(s.rel)); err != nil || whose == nil || !t.found || t.end.Kind != Dir {
+			if t, whose, _, err := i.repository(i.view.abs(s.rel)); err != nil || whose == nil || !t.found || t.end.Kind != Dir {
 				continue
 			}
 		}
@@ -204,16 +204,16 @@ func (i *inerter) cameToLead(stood []suspect) (list []suspect) {
 // by a .git file.
 func (i *inerter) elsewhereTrees(repos []suspect) {
 	for _, s := range repos {
-		path := i.scan.abs(s.rel)
+		path := i.view.abs(s.rel)
 		if s.hit.name != "" || filepath.Base(filepath.Dir(path)) != "worktrees" {
 			continue
 		}
 		var st unix.Stat_t
-		if i.scan.stat(path+"/gitdir", &st) != nil || i.guard.repos[s.rel] && !i.guard.touched(&st) {
+		if i.view.stat(path+"/gitdir", &st) != nil || i.guard.repos[s.rel] && !i.guard.touched(&st) {
 			continue
 		}
 		b, err := i.read(path+"/gitdir", vcs.MaxGitFile)
-		if gone(err) {
+		if beneath.Gone(err) {
 			continue
 		}
 		t, whose, e := i.follow(path, vcs.ParsePathFile(b))
@@ -221,7 +221,7 @@ func (i *inerter) elsewhereTrees(repos []suspect) {
 			continue
 		}
 		if err == nil && e == nil && !t.proc {
-			if at := unix.Lstat(filepath.Dir(t.end.Path), &st); gone(at) || i.leadsBack(filepath.Dir(t.end.Path), path) {
+			if at := unix.Lstat(filepath.Dir(t.end.Path), &st); beneath.Gone(at) || i.leadsBack(filepath.Dir(t.end.Path), path) {
 				continue
 			}
 		}
@@ -288,7 +288,7 @@ func (i *inerter) dir(path string) (made bool) {
 // changes branches, is none.
 func (i *inerter) users(path string) bool {
 	for _, name := range [...]string{"config", "hooks"} {
-		n, st, ok := i.scan.node(path + "/" + name)
+		n, st, ok := i.view.node(path + "/" + name)
 		if !ok || i.guard.touched(&st) {
 			continue
 		}
@@ -316,8 +316,8 @@ func (i *inerter) leaves(gitDir string, s *vcs.Setting) bool {
 	if err != nil || whose == nil || len(t.links) > 0 {
 		return true
 	}
-	if t.end.Path == whose.scan.root {
-		return whose != i && whose.guard != i.guard.peers[0] || !whose.scan.rules.named()
+	if t.end.Path == whose.view.root {
+		return whose != i && whose.guard != i.guard.peers[0] || !whose.view.rules.named()
 	}
 	return !whose.leadsBack(t.end.Path, gitDir)
 }
@@ -325,13 +325,13 @@ func (i *inerter) leaves(gitDir string, s *vcs.Setting) bool {
 // leadsBack reports whether the .git file of a working tree names the repository, and
 // the tree is none itself, or part of one's own directory.
 func (i *inerter) leadsBack(tree, gitDir string) bool {
-	if rel, _ := beneath.Path(i.scan.root, tree); vcs.InsideGit(rel) {
+	if rel, _ := beneath.Path(i.view.root, tree); vcs.InsideGit(rel) {
 		return false
 	}
-	if _, _, head := i.scan.node(tree + "/HEAD"); head {
+	if _, _, head := i.view.node(tree + "/HEAD"); head {
 		return false
 	}
-	b, err := i.scan.readFile(tree+"/.git", vcs.MaxGitFile)
+	b, err := i.view.readFile(tree+"/.git", vcs.MaxGitFile)
 	if err != nil {
 		return false
 	}
@@ -350,8 +350,8 @@ func (i *inerter) worktrees() {
 		if s.kind != isRepo || s.hit.name != "" {
 			return
 		}
-		path := i.scan.abs(s.rel)
-		b, err := i.scan.readFile(path+"/config", vcs.MaxConfig)
+		path := i.view.abs(s.rel)
+		b, err := i.view.readFile(path+"/config", vcs.MaxConfig)
 		if err != nil {
 			return // git does not read it either
 		}
@@ -372,7 +372,7 @@ func (i *inerter) worktrees() {
 // config takes the settings that drop names out of a configuration: the file is
 // set aside as it was, and what is left of it takes its place.
 func (i *inerter) config(path string, drop func(*vcs.Setting) bool) {
-	n, st, ok := i.scan.node(path)
+	n, st, ok := i.view.node(path)
 	if !ok {
 		return
 	}
@@ -388,8 +388,8 @@ func (i *inerter) config(path string, drop func(*vcs.Setting) bool) {
 	defer unix.Close(dir)
 	i.leftBehind(dir, name, path)
 	for range exchanges {
-		b, err := readOwn(dir, name, vcs.MaxConfig)
-		if gone(err) {
+		b, err := beneath.ReadOwn(dir, name, vcs.MaxConfig)
+		if beneath.Gone(err) {
 			return
 		}
 		left, dropped, ok := []byte(nil), []string(nil), false
@@ -428,7 +428,7 @@ const exchanges = 4
 // it is known again. It is false if another file stood there by then.
 func (i *inerter) replace(dir int, name string, c Finding, b, left []byte, st *unix.Stat_t) (done bool) {
 	temp := leftName(name, os.Getpid())
-	if err := writeNewFor(ownedAs(st), dir, temp, left, st.Mode&0o777); err != nil {
+	if err := quarantine.WriteNewFor(ownedAs(st), dir, temp, left, st.Mode&0o777); err != nil {
 		// A full disk: git does without the file.
 		_ = unix.Unlinkat(dir, temp, 0)
 		i.aside(c.Path, c.Why)
@@ -441,24 +441,24 @@ func (i *inerter) replace(dir int, name string, c Finding, b, left []byte, st *u
 			return false
 		}
 		if _, ok := i.aside(c.Path, c.Why); ok { // a file system that cannot exchange
-			i.fail(c.Path, writeNewFor(ownedAs(st), dir, name, left, st.Mode&0o777))
+			i.fail(c.Path, quarantine.WriteNewFor(ownedAs(st), dir, name, left, st.Mode&0o777))
 		}
 		return true
 	}
-	if now, err := readOwn(dir, temp, vcs.MaxConfig); err != nil || !bytes.Equal(now, b) {
+	if now, err := beneath.ReadOwn(dir, temp, vcs.MaxConfig); err != nil || !bytes.Equal(now, b) {
 		if unix.Renameat2(dir, temp, dir, name, unix.RENAME_EXCHANGE) == nil {
 			_ = unix.Unlinkat(dir, temp, 0) // a file, whatever somebody puts there: nothing else is removed
 		}
 		return false
 	}
 	g := i.guard
-	c, err := g.stash.take(dir, temp, c)
+	c, err := g.stash.Take(dir, temp, c)
 	if err != nil {
 		i.fail(c.Path, err)
 		return true
 	}
 	if c.Stash != "" {
-		i.fail(c.Path, writeNew(g.stash.dir, c.Stash+leftOver, left, 0o600))
+		i.fail(c.Path, g.stash.Left(c, left))
 	}
 	g.told(c)
 	return true
@@ -479,7 +479,7 @@ func ownedAs(st *unix.Stat_t) func(fd int) error {
 // at once, each would else remove what the other has there.
 func leftName(name string, pid int) string { return leftOf(name) + strconv.Itoa(pid) }
 
-func leftOf(name string) string { return inert + "left-" + name + "-" }
+func leftOf(name string) string { return quarantine.Prefix + "left-" + name + "-" }
 
 // leftBehind keeps what launchers had there that were killed at that moment.
 func (i *inerter) leftBehind(dir int, name, path string) {
@@ -490,7 +490,7 @@ func (i *inerter) leftBehind(dir int, name, path string) {
 		if n, err := strconv.Atoi(pid); !own || err != nil || n != os.Getpid() && unix.Kill(n, 0) != unix.ESRCH {
 			continue
 		}
-		c, err := i.guard.stash.take(dir, left, Finding{Kind: Inert, Path: path, Why: "it was being replaced when pccrun was killed"})
+		c, err := i.guard.stash.Take(dir, left, Finding{Kind: Inert, Path: path, Why: "it was being replaced when pccrun was killed"})
 		if err == nil {
 			i.guard.told(c)
 		}
@@ -509,8 +509,8 @@ func entriesOf(dir int) ([]string, error) {
 }
 
 func (i *inerter) fail(path string, err error) {
-	if err != nil && !gone(err) {
-		i.errs = append(i.errs, fmt.Errorf("quarantine git files in %s: %w", shorten(path), err))
+	if err != nil && !beneath.Gone(err) {
+		i.errs = append(i.errs, fmt.Errorf("quarantine git files in %s: %w", beneath.Shorten(path), err))
 	}
 }
 
@@ -523,7 +523,7 @@ func (i *inerter) aside(path, why string) (Finding, bool) {
 		return Finding{}, false
 	}
 	defer unix.Close(dir)
-	c, err := g.stash.take(dir, name, Finding{Kind: Inert, Path: path, Why: why})
+	c, err := g.stash.Take(dir, name, Finding{Kind: Inert, Path: path, Why: why})
 	if err != nil {
 		i.fail(path, err)
 		return c, false

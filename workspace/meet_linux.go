@@ -26,14 +26,14 @@ func (r *Standing) Doubtful() bool {
 // moment, or a repository or a working tree is just being made.
 func (r *Standing) Young(since time.Time) bool {
 	for tree := range r.waiting() {
-		if bornSince(filepath.Join(r.Root, tree), since) {
+		if pathBornSince(filepath.Join(r.Root, tree), since) {
 			return true
 		}
 	}
 	return len(r.unfinished()) > 0 || slices.ContainsFunc(r.Names, func(name string) bool {
 		var st unix.Stat_t
 		err := beneath.Stat(unix.AT_FDCWD, filepath.Join(r.Root, name), &st)
-		return err != nil || latest(st.Ctim.Nano()) >= since.Add(-racy).UnixNano()
+		return err != nil || changedSince(st.Ctim.Nano(), since)
 	})
 }
 
@@ -101,7 +101,7 @@ func (r *Standing) Without(other *Standing) error {
 	for tree, names := range r.waiting() {
 		path := filepath.Join(r.Root, tree)
 		rel, in := beneath.Path(other.Root, path)
-		if !in || slices.Contains(other.Repos, rel+"/.git") || !bornSince(path, other.Start) {
+		if !in || slices.Contains(other.Repos, rel+"/.git") || !pathBornSince(path, other.Start) {
 			continue
 		}
 		r.Repos = slices.DeleteFunc(slices.Clone(r.Repos), func(s string) bool { return s == tree+"/.git" })
@@ -112,7 +112,7 @@ func (r *Standing) Without(other *Standing) error {
 	for _, repo := range r.unfinished() {
 		path := filepath.Join(r.Root, repo)
 		rel, in := beneath.Path(other.Root, path)
-		if !in || slices.Contains(other.Repos, rel) || !bornSince(path, other.Start) {
+		if !in || slices.Contains(other.Repos, rel) || !pathBornSince(path, other.Start) {
 			continue
 		}
 		r.Repos = slices.DeleteFunc(slices.Clone(r.Repos), func(s string) bool { return s == repo })
@@ -125,15 +125,15 @@ func (r *Standing) Without(other *Standing) error {
 	return nil
 }
 
-// bornSince reports whether what stands at a path came into being after a run's start,
+// pathBornSince reports whether what stands at a path came into being after a run's start,
 // which no program can pretend. Where a file system keeps no such times, nothing did.
-func bornSince(path string, start time.Time) bool {
-	at, name, err := parentOf(path)
+func pathBornSince(path string, start time.Time) bool {
+	at, name, err := beneath.ParentOf(path)
 	if err != nil {
 		return false
 	}
 	defer unix.Close(at)
-	return bornAt(at, name, start.Add(-racy).UnixNano())
+	return bornSince(at, name, start)
 }
 
 // Overlaps reports whether what stands at a path concerns the run.

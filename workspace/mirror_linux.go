@@ -81,7 +81,7 @@ func (m *mirror) same(rel, stood string, depth int) bool {
 	}
 	now, err := beneath.Open(m.guard.fd, rel, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW)
 	if err != nil {
-		return gone(err)
+		return beneath.Gone(err)
 	}
 	kept := false
 	defer func() {

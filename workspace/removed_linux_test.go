@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
 // What git could not remove of a worktree that stood is set aside when the run is over. One that
@@ -22,7 +24,7 @@ func TestRemovedWorktree(t *testing.T) {
 	for _, name := range []string{"trees/b/.git", "trees/c/.git", ".git/worktrees/b/gitdir", ".git/worktrees/c/HEAD"} {
 		require.FileExists(t, w.path(name))
 	}
-	list, err := ReadFindings(w.session)
+	list, err := quarantine.ReadFindings(w.session)
 	require.NoError(t, err)
 	for _, f := range list {
 		if f.Why == Removed {

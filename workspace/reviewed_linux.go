@@ -67,11 +67,11 @@ func (g *Guard) reviewed() {
 		tell := func(at, what string) {
 			if !told[at] {
 				told[at] = true
-				g.told(g.stash.note(Finding{Kind: Review, Path: at, Why: why, What: what}, nil, false))
+				g.told(g.stash.Note(Finding{Kind: Review, Path: at, Why: why, What: what}, nil, false))
 			}
 		}
 		dir, name, err := g.parent(path)
-		if gone(err) {
+		if beneath.Gone(err) {
 			continue
 		}
 		if err != nil {
@@ -117,7 +117,7 @@ type looker struct {
 func (l *looker) at(dir int, name, path string, deep int) {
 	var st unix.Stat_t
 	fd, err := beneath.Open(dir, name, unix.O_PATH)
-	if gone(err) {
+	if beneath.Gone(err) {
 		return
 	}
 	if err == nil {

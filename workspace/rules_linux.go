@@ -20,7 +20,6 @@ const (
 	classGit                  // named .git
 	classAlias                // its inode is one of those asked for
 	classFIFO                 // a FIFO
-	classNames                // a file or link named [envName]
 	classWay                  // a link that stands for a directory on the way to a protected name; arg is the index in rules.deep
 )
 
@@ -121,9 +120,6 @@ func compile(q Query) (*rules, error) {
 	for _, name := range []string{".git", "HEAD", "objects", "refs", "commondir"} {
 		c.begins(name)
 	}
-	if !q.Kept {
-		c.add(classNames, 0, envName)
-	}
 	return c, nil
 }
 
@@ -195,8 +191,6 @@ func (c *rules) matches(r *rule, path string) bool {
 		return c.files[r.arg].Matches(path)
 	case classWay:
 		return c.deep[r.arg].Matches(c.root, path)
-	case classNames:
-		return true
 	}
 	return c.protect[r.arg].Matches(c.root, path)
 }
@@ -211,7 +205,7 @@ func (c *rules) has(h hit) bool {
 	case classWay:
 		return int(h.arg) < len(c.deep)
 	}
-	return h.class <= classNames && h.arg == 0
+	return h.class < classWay && h.arg == 0
 }
 
 // explains reports whether a directory could be in the state because of why.
@@ -336,11 +330,4 @@ func (c *rules) sum() uint64 {
 		add(c.protect[i].Pattern, flag(c.protect[i].Review))
 	}
 	return h
-}
-
-func flag(is bool) byte {
-	if is {
-		return 1
-	}
-	return 0
 }

@@ -18,10 +18,6 @@ type Query struct {
 	Home string // whose git configuration counts beside that of the repositories; "" for none
 	XDG  string // where its programs keep theirs ($XDG_CONFIG_HOME), if that is not .config in it; absolute
 
-	// Path is where the user's shell finds programs ($PATH): absolute, in whatever place.
-	// What the run leaves in those of them that it may write is told of.
-	Path []string
-
 	// Git is what the user's environment says to his git ([vcs.Environment]).
 	Git []vcs.Variable
 
@@ -75,31 +71,16 @@ type Query struct {
 	Within time.Duration
 }
 
-// A Kind is what a path is, itself: a symbolic link is a Link, wherever it leads.
-type Kind uint8
+// A Kind is what a path is, itself.
+type Kind = beneath.Kind
 
 // The kinds.
 const (
-	File Kind = iota
-	Dir
-	Link
-	Other // FIFO, socket, device
+	File  = beneath.File
+	Dir   = beneath.Dir
+	Link  = beneath.Link
+	Other = beneath.Other
 )
-
-// String returns the kind as messages call it.
-func (k Kind) String() string {
-	switch k {
-	case File:
-		return "file"
-	case Dir:
-		return "directory"
-	case Link:
-		return "link"
-	case Other:
-		return "special file"
-	}
-	return "BUG: unknown kind"
-}
 
 // A Node is one file as the scan saw it.
 type Node struct {

@@ -130,17 +130,17 @@ func scanOnce(q Query) (*Found, error) {
 	if err := s.steady(); err != nil {
 		return nil, err
 	}
+	s.found.Start = start
 	found, err := s.finish()
 	if err != nil {
 		return nil, err
 	}
-	found.Start = start
 	if took := time.Since(start); q.Within == 0 && took > patience {
 		patience, changed = min(took, maxPatience), true
 	}
 	if q.IndexDir != "" && (changed || s.blobsChanged) {
 		forget(root, start, st.Dev)
-		s.blobs = slices.DeleteFunc(s.blobs, func(b blobs) bool { return latest(b.id.ctime) > start.Add(-racy).UnixNano() })
+		s.blobs = slices.DeleteFunc(s.blobs, func(b blobs) bool { return changedSince(b.id.ctime, start) })
 		x := &index{patience: patience, linked: slices.Sorted(maps.Keys(s.linked)), blobs: s.blobs, root: root}
 		x.save(q, sum)
 	}
@@ -192,14 +192,9 @@ func (x *index) inodes(reading bool) map[uint64]struct{} {
 
 // A scan turns the tree of directories into what [Found] says.
 type scan struct {
-	*rules
-	q     Query
-	fd    int
-	dev   uint64
-	tree  *dir
-	at    *openDir // the directory that was asked about last
-	steps int      // names looked up on behalf of the workspace
-	until time.Time
+	view
+	q    Query
+	tree *dir
 
 	pins    map[string]Pin
 	matches map[string]Match
@@ -208,7 +203,6 @@ type scan struct {
 	vacant  map[string]bool
 	late    map[string]string // see [Found.Late]
 	awaited map[string]string // see [Standing.Awaited]
-	unseen  map[string]error  // what could not be looked at, and why
 
 	repos       []repo
 	gitDirs     []string
@@ -225,9 +219,6 @@ type scan struct {
 	own         map[string]bool // those of the user's own
 	placed      map[string]bool // what both lead to
 	astray      map[string]bool // see [Standing.Astray]
-	around      bool            // the configuration that is read is that of a repository around the workspace, in which no tree has a part
-	everywhere  bool            // the configuration that is read counts in every repository
-	mine        bool            // the configuration that is read is the user's own
 	signed      bool            // git signs what is committed
 	signFormat  string          // and how: gpg.format
 	torn        map[string]bool // configurations that git cannot parse
@@ -262,9 +253,9 @@ type origin struct {
 
 func newScan(q Query, w *walker, tree *dir, old *index) *scan {
 	s := &scan{
-		rules: w.rules, q: q, fd: w.fd, dev: w.dev, tree: tree, until: w.until,
+		view: newView(w.rules, w.fd, w.dev, w.until), q: q, tree: tree,
 		pins: map[string]Pin{}, matches: map[string]Match{}, review: map[string]Reviewed{}, awaited: map[string]string{}, fifos: map[string]Node{},
-		vacant: map[string]bool{}, late: map[string]string{}, unseen: map[string]error{}, hooks: map[string]bool{}, commands: map[string]bool{}, own: map[string]bool{}, placed: map[string]bool{}, astray: map[string]bool{}, torn: map[string]bool{}, beside: map[string]bool{},
+		vacant: map[string]bool{}, late: map[string]string{}, hooks: map[string]bool{}, commands: map[string]bool{}, own: map[string]bool{}, placed: map[string]bool{}, astray: map[string]bool{}, torn: map[string]bool{}, beside: map[string]bool{},
 		isGitDir: map[string]bool{}, walked: map[string]bool{},
 		linked: map[uint64]struct{}{}, known: w.want, pinnedAs: map[uint64]origin{}, restricted: map[uint64]origin{},
 		oldBlobs: old.blobs,
@@ -284,9 +275,6 @@ func (s *scan) collect() error {
 	if err := s.repositories(); err != nil {
 		return err
 	}
-	if err := s.mercurial(); err != nil {
-		return err
-	}
 	if err := s.spare(); err != nil {
 		return err
 	}
@@ -295,13 +283,6 @@ func (s *scan) collect() error {
 	}
 	s.alias()
 	return nil
-}
-
-func (s *scan) abs(rel string) string {
-	if rel == "" {
-		return s.root
-	}
-	return s.root + "/" + rel
 }
 
 func (s *scan) visit(d *dir) error {
@@ -553,7 +534,7 @@ func (s *scan) leadsTo(base, path string, r profiles.ProtectRule) error {
 	}
 	s.pinLinks(t, r)
 	if _, above := beneath.Path(t.end.Path, s.root); above && t.found {
-		return fmt.Errorf("protect %s: %s leads to %s: %w", r.Pattern, shorten(filepath.Join(base, path)), t.end.Path, errWhole)
+		return fmt.Errorf("protect %s: %s leads to %s: %w", r.Pattern, beneath.Shorten(filepath.Join(base, path)), t.end.Path, errWhole)
 	}
 	if _, in := beneath.Path(s.root, t.end.Path); !in {
 		return nil

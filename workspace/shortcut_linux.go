@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -34,11 +35,8 @@ func (i *inerter) shortcuts(d *dir, room *int) {
 	if d.gone || d.shut || d.state == hidden {
 		return
 	}
-	if moved := i.guard.moved(d.rel, d.ino); d.links && !d.git && !vcs.InsideGit(d.rel) && (moved || d.ctime == 0 || latest(d.ctime) >= i.guard.begun()) {
-		i.shortcutsIn(d, vcs.MetaOf(d.rel) != "", moved, room)
-	}
-	if d.name() == ".jj" {
-		i.elsewhere(d)
+	if moved := i.guard.moved(d.rel, d.ino); d.links && !d.git && !vcs.InsideGit(d.rel) && (moved || d.ctime == 0 || changedSince(d.ctime, i.guard.standing.Start)) {
+		i.shortcutsIn(d, moved, room)
 	}
 	for _, k := range d.kids {
 		i.shortcuts(k, room)
@@ -59,49 +57,6 @@ func (g *Guard) moved(rel string, now uint64) bool {
 // thousands of them, which are written down only where all links count.
 func (r *Standing) lists(rel string) bool { return !inModules(rel) || vcs.InsideGit(rel) }
 
-// tells reports whether it matters that a directory is the one that stood: with one that
-// is moved there all comes that is in it, as old as it was.
-func (d *dir) tells() bool {
-	switch d.name() {
-	case ".git", "remotes", "branches", ".jj":
-		return true
-	}
-	return d.git || holdsPrograms(d.rel) || slices.ContainsFunc(d.hits, func(h hit) bool { return h.class == classNames })
-}
-
-// noteInodes notes such directories.
-func (d *dir) noteInodes(list map[string]uint64) {
-	if d.tells() {
-		list[d.rel] = d.ino
-	}
-	for _, k := range d.kids {
-		if k.name() == "hooks" && d.subversion() {
-			list[k.rel] = k.ino
-		}
-		k.noteInodes(list)
-	}
-}
-
-// noteInodes notes directories of the root by their paths.
-func (r *Standing) noteInodes(paths []string) {
-	for _, path := range paths {
-		if !inside(r.Root, path) {
-			continue
-		}
-		var st unix.Stat_t
-		real, err := filepath.EvalSymlinks(path)
-		if rel, in := beneath.Path(r.Root, real); err == nil && in && unix.Lstat(real, &st) == nil {
-			r.Inodes[rel] = st.Ino
-		}
-	}
-}
-
-// another reports whether such a directory is not the one that stood.
-func (r *Standing) another(d *dir) bool {
-	ino, ok := r.Inodes[d.rel]
-	return r.Inodes != nil && (!ok || ino != d.ino)
-}
-
 // withLinks notes which directories have links.
 func (d *dir) withLinks(list map[string]uint64) {
 	if d.links {
@@ -120,15 +75,15 @@ const maxRecent = 4096
 // the agent at once.
 func (s *scan) recent() map[string]string {
 	list := map[string]string{}
-	s.recentIn(s.tree, s.found.Start.Add(-racy).UnixNano(), list)
+	s.recentIn(s.tree, s.found.Start, list)
 	return list
 }
 
-func (s *scan) recentIn(d *dir, since int64, list map[string]string) {
+func (s *scan) recentIn(d *dir, since time.Time, list map[string]string) {
 	for _, k := range d.kids {
 		s.recentIn(k, since, list)
 	}
-	if d.gone || d.shut || d.state == hidden || !d.links || d.ctime != 0 && latest(d.ctime) < since {
+	if d.gone || d.shut || d.state == hidden || !d.links || d.ctime != 0 && !changedSince(d.ctime, since) {
 		return
 	}
 	fd, err := beneath.Open(s.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
@@ -145,7 +100,7 @@ func (s *scan) recentIn(d *dir, since int64, list map[string]string) {
 		if len(list) == maxRecent {
 			return
 		}
-		if beneath.Stat(fd, name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK || latest(st.Ctim.Nano()) < since {
+		if beneath.Stat(fd, name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK || !changedSince(st.Ctim.Nano(), since) {
 			continue
 		}
 		rel := join(d.rel, name)
@@ -161,87 +116,43 @@ func (i *inerter) preceded(rel string) bool {
 	if !ok {
 		return false
 	}
-	text, err := i.scan.readlink(i.scan.abs(rel))
+	text, err := i.view.readlink(i.view.abs(rel))
 	return err == nil && text == was
 }
 
-// shortcutsIn looks at the links of one directory, which is a repository's own or not:
-// at all of them, or those that are new.
-func (i *inerter) shortcutsIn(d *dir, own, all bool, room *int) {
-	fd, err := openDirOf(i.guard.fd, d.rel)
+// shortcutsIn looks at the links of one directory: at all of them, or those that are new.
+func (i *inerter) shortcutsIn(d *dir, all bool, room *int) {
+	fd, err := beneath.OpenOwnDir(i.guard.fd, d.rel)
 	if err != nil {
-		i.fail(i.scan.abs(d.rel), err)
+		i.fail(i.view.abs(d.rel), err)
 		return
 	}
 	defer unix.Close(fd)
 	names, err := beneath.Entries(fd)
 	if err != nil {
-		i.fail(i.scan.abs(d.rel), err)
+		i.fail(i.view.abs(d.rel), err)
 		return
 	}
 	slices.Sort(names)
 	for _, name := range names {
 		var st unix.Stat_t
-		if name == ".git" && !own || beneath.Stat(fd, name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK || !all && !i.guard.touched(&st) {
+		if name == ".git" || beneath.Stat(fd, name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK || !all && !i.guard.touched(&st) {
 			continue
 		}
 		if !all && i.preceded(join(d.rel, name)) {
 			continue
 		}
-		path, why := i.scan.abs(join(d.rel, name)), ""
-		if own {
-			why = i.through(path, room)
-		} else {
-			why = i.shortcut(path, join(d.rel, name), room)
-		}
-		if why != "" {
+		path := i.view.abs(join(d.rel, name))
+		if why := i.shortcut(path, join(d.rel, name), room); why != "" {
 			i.aside(path, why)
 		}
 	}
 }
 
-// elsewhere sets aside the file by which a working copy of Jujutsu leads to a repository
-// of another name than that of those whose configuration is protected.
-func (i *inerter) elsewhere(d *dir) {
-	path := i.scan.abs(d.rel) + "/repo"
-	n, st, ok := i.scan.node(path)
-	if !ok || n.Kind != File || !i.guard.touched(&st) && !i.guard.standing.another(d) {
-		return
-	}
-	b, err := i.scan.readFile(path, vcs.MaxGitFile)
-	if err == nil {
-		t, whose, e := i.follow(filepath.Dir(path), string(b))
-		if e == nil && whose != nil && strings.HasSuffix(t.end.Path, "/.jj/repo") {
-			return
-		}
-	}
-	i.aside(path, vcs.JujutsuElsewhere)
-}
-
-// through says why a link that the run has left in the directory of another version control
-// is not to stay, "" if it is.
-func (i *inerter) through(path string, room *int) string {
-	t, whose, far := i.leads(path, room)
-	if far {
-		return tooFar
-	}
-	rel, _ := beneath.Path(i.scan.root, path)
-	end, in := beneath.Path(i.scan.abs(vcs.MetaOf(rel)), t.end.Path)
-	if whose != i || !in || end == "" {
-		return vcs.ThroughVCS
-	}
-	for k := range i.scan.protect {
-		if r := &i.scan.protect[k]; !r.Review && r.Matches(i.scan.root, t.end.Path) {
-			return vcs.ThroughVCS
-		}
-	}
-	return ""
-}
-
 // shortcut says why a link is not to stay, "" if it is.
 func (i *inerter) shortcut(path, rel string, room *int) string {
 	packages := inModules(rel) // an installer makes them by the thousand
-	if text, err := i.scan.readlink(path); err != nil || packages && !strings.Contains(text, ".git") {
+	if text, err := i.view.readlink(path); err != nil || packages && !strings.Contains(text, ".git") {
 		return ""
 	}
 	t, whose, far := i.leads(path, room)
@@ -250,13 +161,13 @@ func (i *inerter) shortcut(path, rel string, room *int) string {
 	}
 	end, named := t.end.Path[1:], true
 	if whose != nil {
-		end, _ = beneath.Path(whose.scan.root, t.end.Path)
-		named = whose.scan.rules.named()
+		end, _ = beneath.Path(whose.view.root, t.end.Path)
+		named = whose.view.rules.named()
 	}
 	switch {
-	case vcs.InsideGit(end) && !vcs.Annexed(end), !named && vcs.InFan(end) && (packages || !i.scan.rules.named()):
+	case vcs.InsideGit(end) && !vcs.Annexed(end), !named && vcs.InFan(end) && (packages || !i.view.rules.named()):
 		return vcs.IntoGit
-	case !named && !packages && i.scan.rules.named():
+	case !named && !packages && i.view.rules.named():
 		return intoState
 	}
 	return ""
@@ -266,8 +177,8 @@ func (i *inerter) shortcut(path, rel string, room *int) string {
 func (i *inerter) leads(path string, room *int) (t trail, whose *inerter, far bool) {
 	t, whose, err := i.follow(filepath.Dir(path), filepath.Base(path))
 	for _, k := range i.others {
-		*room -= k.scan.steps
-		k.scan.steps = 0
+		*room -= k.view.steps
+		k.view.steps = 0
 	}
 	return t, whose, err != nil || *room < 0
 }

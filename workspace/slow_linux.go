@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
 // A directory that has to come from a disk takes a hundred times as long as one
@@ -56,7 +58,7 @@ type slowError struct {
 }
 
 func (e *slowError) Error() string {
-	return fmt.Sprintf("scan %s: not finished in %s; %d directories read, up to %s: %s", e.root, e.within, e.read, shorten(e.last), ErrTooMuch)
+	return fmt.Sprintf("scan %s: not finished in %s; %d directories read, up to %s: %s", e.root, e.within, e.read, beneath.Shorten(e.last), ErrTooMuch)
 }
 
 // Unwrap returns the sentinel.

@@ -39,10 +39,8 @@ type Standing struct {
 	Own      []string              // those among them that the user's own configuration names: they count in every repository
 	Astray   []string              // relative to Root: .git files and links, and directories of git with a commondir, that led to nothing
 	Placed   []string              // absolute: what Hooks and Commands led to, where it stood and cannot be changed
-	Path     []string              // absolute: where the user's shell finds programs
 	Known    []Known               // files whose change is told of
 	Linked   map[string]uint64     // relative: the inodes of directories with links, but for those that [Standing.lists] leaves out; nil if nobody knows
-	Inodes   map[string]uint64     // relative: those of directories of which [dir.tells] is true, and of Path; nil if nobody knows
 	Recent   map[string]string     // relative: where links lead that came just before the start, and by their ctimes could be the command's
 	Git      map[string]GitEntry   // absolute: what stood in git directories, see [Standing.noteGit]; nil if nobody knows
 	Keys     map[string][]string   // of reviewed configurations of git: the settings that execute something, as name=value
@@ -81,103 +79,172 @@ func appendQuoted(b []byte, s string) []byte {
 	return append(append(append(b, '"'), s...), '"')
 }
 
-// Append appends the record's text: lines of words, of which those that
-// anybody else chose are quoted as in Go.
+// A field is a kind of line in a record: a word, numbers, and texts, which are quoted as in Go. What writes it and
+// what reads it stand beside each other.
+type field struct {
+	word           string
+	numbers, texts int
+	write          func(r *Standing, line func(n [4]uint64, s ...string))
+	read           func(r *Standing, n [4]uint64, s []string) bool
+}
+
+// list is the field of a list of texts.
+func list(word string, of func(r *Standing) *[]string) field {
+	return field{word, 0, 1, func(r *Standing, line func([4]uint64, ...string)) {
+		for _, text := range *of(r) {
+			line([4]uint64{}, text)
+		}
+	}, func(r *Standing, _ [4]uint64, s []string) bool {
+		*of(r) = append(*of(r), s[0])
+		return true
+	}}
+}
+
+// mapped is the field of a map by paths.
+func mapped[T any](word string, numbers, texts int, of func(r *Standing) *map[string]T, write func(T) ([4]uint64, []string), read func(n [4]uint64, s []string) (T, bool)) field {
+	return field{word, numbers, 1 + texts, func(r *Standing, line func([4]uint64, ...string)) {
+		all := *of(r)
+		for _, path := range slices.Sorted(maps.Keys(all)) {
+			n, s := write(all[path])
+			line(n, append([]string{path}, s...)...)
+		}
+	}, func(r *Standing, n [4]uint64, s []string) (ok bool) {
+		all := of(r)
+		if *all == nil {
+			*all = map[string]T{}
+		}
+		(*all)[s[0]], ok = read(n, s[1:])
+		return ok
+	}}
+}
+
+func pairs(word string, of func(r *Standing) *map[string]string) field {
+	return mapped(word, 0, 1, of, func(s string) ([4]uint64, []string) { return [4]uint64{}, []string{s} }, func(_ [4]uint64, s []string) (string, bool) { return s[0], true })
+}
+
+// known is the field that says of a map that it is one, however little is in it.
+func known[T any](word string, of func(r *Standing) *map[string]T) field {
+	return field{word, 0, 0, func(r *Standing, line func([4]uint64, ...string)) {
+		if *of(r) != nil {
+			line([4]uint64{})
+		}
+	}, func(r *Standing, _ [4]uint64, _ []string) bool {
+		*of(r) = map[string]T{}
+		return true
+	}}
+}
+
+// knownFile is the field of files whose change is reported, pinned or not.
+func knownFile(word string, pin bool) field {
+	return field{word, 4, 2, func(r *Standing, line func([4]uint64, ...string)) {
+		for _, k := range r.Known {
+			if k.Pin == pin {
+				line([4]uint64{uint64(k.Kind), k.Dev, k.Ino, uint64(k.Ctime)}, k.Path, k.Why)
+			}
+		}
+	}, func(r *Standing, n [4]uint64, s []string) bool {
+		r.Known = append(r.Known, Known{Node: Node{Path: s[0], Kind: Kind(n[0]), Dev: n[1], Ino: n[2]}, Ctime: int64(n[3]), Pin: pin, Why: s[1]})
+		return n[0] <= uint64(Other)
+	}}
+}
+
+// fields are all of a record.
+func fields() []field {
+	return []field{
+		{"session", 0, 1, func(r *Standing, line func([4]uint64, ...string)) { line([4]uint64{}, r.Session) },
+			func(r *Standing, _ [4]uint64, s []string) bool { r.Session = s[0]; return true }},
+		{"root", 1, 1, func(r *Standing, line func([4]uint64, ...string)) {
+			line([4]uint64{uint64(r.Start.UnixNano())}, r.Root)
+		},
+			func(r *Standing, n [4]uint64, s []string) bool {
+				r.Root, r.Start = s[0], time.Unix(0, int64(n[0]))
+				return true
+			}},
+		{"file", 1, 2, func(r *Standing, line func([4]uint64, ...string)) {
+			for i := range r.Files {
+				line([4]uint64{uint64(r.Files[i].Access)}, r.Files[i].Path, r.Files[i].Glob)
+			}
+		}, func(r *Standing, n [4]uint64, s []string) bool {
+			r.Files = append(r.Files, profiles.FileRule{Path: s[0], Glob: s[1], Access: profiles.Access(n[0])})
+			return n[0] <= uint64(profiles.Write)
+		}},
+		{"protect", 1, 1, func(r *Standing, line func([4]uint64, ...string)) {
+			for i := range r.Protect {
+				line([4]uint64{uint64(flag(r.Protect[i].Review))}, r.Protect[i].Pattern)
+			}
+		}, func(r *Standing, n [4]uint64, s []string) bool {
+			r.Protect = append(r.Protect, profiles.ProtectRule{Pattern: s[0], Review: n[0] == 1})
+			return true
+		}},
+		list("name", func(r *Standing) *[]string { return &r.Names }), list("repo", func(r *Standing) *[]string { return &r.Repos }),
+		list("shut", func(r *Standing) *[]string { return &r.Shut }), list("vacant", func(r *Standing) *[]string { return &r.Vacant }),
+		list("gitdir", func(r *Standing) *[]string { return &r.GitDirs }), list("store", func(r *Standing) *[]string { return &r.Stores }),
+		list("hooks", func(r *Standing) *[]string { return &r.Hooks }), list("command", func(r *Standing) *[]string { return &r.Commands }),
+		list("own", func(r *Standing) *[]string { return &r.Own }), list("astray", func(r *Standing) *[]string { return &r.Astray }),
+		list("placed", func(r *Standing) *[]string { return &r.Placed }), list("reviewed", func(r *Standing) *[]string { return &r.Reviewed }),
+		pairs("awaited", func(r *Standing) *map[string]string { return &r.Awaited }), pairs("late", func(r *Standing) *map[string]string { return &r.Late }),
+		pairs("recent", func(r *Standing) *map[string]string { return &r.Recent }),
+		mapped("format", 1, 0, func(r *Standing) *map[string]vcs.Format { return &r.Formats },
+			func(f vcs.Format) ([4]uint64, []string) { return [4]uint64{uint64(f)}, nil },
+			func(n [4]uint64, _ []string) (vcs.Format, bool) {
+				return vcs.Format(n[0]), n[0] <= uint64(vcs.FormatSHA256)
+			}),
+		known("links", func(r *Standing) *map[string]uint64 { return &r.Linked }),
+		mapped("linked", 1, 0, func(r *Standing) *map[string]uint64 { return &r.Linked },
+			func(ino uint64) ([4]uint64, []string) { return [4]uint64{ino}, nil }, func(n [4]uint64, _ []string) (uint64, bool) { return n[0], true }),
+		known("gits", func(r *Standing) *map[string]GitEntry { return &r.Git }),
+		mapped("git", 2, 0, func(r *Standing) *map[string]GitEntry { return &r.Git },
+			func(e GitEntry) ([4]uint64, []string) { return [4]uint64{e.Ino, e.Sum}, nil }, func(n [4]uint64, _ []string) (GitEntry, bool) { return GitEntry{n[0], n[1]}, true }),
+		{"covered", 2, 1, func(r *Standing, line func([4]uint64, ...string)) {
+			for _, n := range r.Covered {
+				line([4]uint64{n.Dev, n.Ino}, n.Path)
+			}
+		}, func(r *Standing, n [4]uint64, s []string) bool {
+			r.Covered = append(r.Covered, Node{Path: s[0], Kind: Dir, Dev: n[0], Ino: n[1]})
+			return true
+		}},
+		knownFile("pin", true), knownFile("review", false),
+		{"keys", 0, 1, func(r *Standing, line func([4]uint64, ...string)) {
+			for _, path := range slices.Sorted(maps.Keys(r.Keys)) {
+				line([4]uint64{}, path)
+			}
+		}, func(r *Standing, _ [4]uint64, s []string) bool {
+			if r.Keys == nil {
+				r.Keys = map[string][]string{}
+			}
+			r.Keys[s[0]] = []string{}
+			return true
+		}},
+		{"key", 0, 2, func(r *Standing, line func([4]uint64, ...string)) {
+			for _, path := range slices.Sorted(maps.Keys(r.Keys)) {
+				for _, key := range r.Keys[path] {
+					line([4]uint64{}, path, key)
+				}
+			}
+		}, func(r *Standing, _ [4]uint64, s []string) bool {
+			_, ok := r.Keys[s[0]]
+			if ok {
+				r.Keys[s[0]] = append(r.Keys[s[0]], s[1])
+			}
+			return ok
+		}},
+	}
+}
+
+// Append appends the record's text.
 func (r *Standing) Append(b []byte) []byte {
 	b = append(b, standingMagic...)
-	line := func(word string, numbers ...uint64) {
-		b = append(b, word...)
-		for _, n := range numbers {
-			b = strconv.AppendUint(append(b, ' '), n, 10)
-		}
-	}
-	text := func(list ...string) {
-		for _, s := range list {
-			b = appendQuoted(append(b, ' '), s)
-		}
-		b = append(b, '\n')
-	}
-	line("session")
-	text(r.Session)
-	line("root", uint64(r.Start.UnixNano()))
-	text(r.Root)
-	for i := range r.Files {
-		line("file", uint64(r.Files[i].Access))
-		text(r.Files[i].Path, r.Files[i].Glob)
-	}
-	for _, p := range r.Protect {
-		review := uint64(0)
-		if p.Review {
-			review = 1
-		}
-		line("protect", review)
-		text(p.Pattern)
-	}
-	for _, list := range [...]struct {
-		word  string
-		paths []string
-	}{{"name", r.Names}, {"repo", r.Repos}, {"shut", r.Shut}, {"vacant", r.Vacant}, {"gitdir", r.GitDirs}, {"store", r.Stores}, {"hooks", r.Hooks}, {"command", r.Commands}, {"own", r.Own}, {"astray", r.Astray}, {"placed", r.Placed}, {"reviewed", r.Reviewed}, {"path", r.Path}} {
-		for _, path := range list.paths {
-			line(list.word)
-			text(path)
-		}
-	}
-	for _, path := range slices.Sorted(maps.Keys(r.Awaited)) {
-		line("awaited")
-		text(path, r.Awaited[path])
-	}
-	for _, path := range slices.Sorted(maps.Keys(r.Late)) {
-		line("late")
-		text(path, r.Late[path])
-	}
-	for _, path := range slices.Sorted(maps.Keys(r.Formats)) {
-		line("format", uint64(r.Formats[path]))
-		text(path)
-	}
-	for _, list := range [...]struct {
-		known, word string
-		inodes      map[string]uint64
-	}{{"links", "linked", r.Linked}, {"inodes", "inode", r.Inodes}} {
-		if list.inodes != nil { // which an empty one says as well
-			line(list.known)
-			text()
-		}
-		for _, path := range slices.Sorted(maps.Keys(list.inodes)) {
-			line(list.word, list.inodes[path])
-			text(path)
-		}
-	}
-	for _, path := range slices.Sorted(maps.Keys(r.Recent)) {
-		line("recent")
-		text(path, r.Recent[path])
-	}
-	if r.Git != nil { // which an empty one says as well
-		line("gits")
-		text()
-	}
-	for _, path := range slices.Sorted(maps.Keys(r.Git)) {
-		line("git", r.Git[path].Ino, r.Git[path].Sum)
-		text(path)
-	}
-	for _, n := range r.Covered {
-		line("covered", n.Dev, n.Ino)
-		text(n.Path)
-	}
-	for _, k := range r.Known {
-		word := "review"
-		if k.Pin {
-			word = "pin"
-		}
-		line(word, uint64(k.Kind), k.Dev, k.Ino, uint64(k.Ctime))
-		text(k.Path, k.Why)
-	}
-	for _, path := range slices.Sorted(maps.Keys(r.Keys)) {
-		line("keys")
-		text(path)
-		for _, key := range r.Keys[path] {
-			line("key")
-			text(path, key)
-		}
+	for _, f := range fields() {
+		f.write(r, func(n [4]uint64, s ...string) {
+			b = append(b, f.word...)
+			for _, n := range n[:f.numbers] {
+				b = strconv.AppendUint(append(b, ' '), n, 10)
+			}
+			for _, s := range s {
+				b = appendQuoted(append(b, ' '), s)
+			}
+			b = append(b, '\n')
+		})
 	}
 	return append(b, standingEnd...)
 }
@@ -199,6 +266,10 @@ func ParseStanding(text string) (*Standing, string, error) {
 		return nil, "", errNoStanding
 	}
 	r := &Standing{}
+	table := map[string]field{}
+	for _, f := range fields() {
+		table[f.word] = f
+	}
 	for {
 		line, more, ok := strings.Cut(rest, "\n")
 		if !ok {
@@ -208,8 +279,9 @@ func ParseStanding(text string) (*Standing, string, error) {
 		if line+"\n" == standingEnd {
 			return r, rest, nil
 		}
-		if err := r.line(line); err != nil {
-			return nil, "", fmt.Errorf("%w: %q", err, line)
+		word, values, _ := strings.Cut(line, " ")
+		if f, ok := table[word]; !ok || !f.parse(r, values) {
+			return nil, "", fmt.Errorf("%w: %q", errNoStanding, line)
 		}
 	}
 }
@@ -233,152 +305,36 @@ func ParseStandings(text string) (list []*Standing, rest string, err error) {
 // Unfinished reports whether an error says that a record was cut short.
 func Unfinished(err error) bool { return errors.Is(err, errUnfinished) }
 
-// standingShape is how many numbers and how many texts follow each word.
-var standingShape = [...]struct {
-	word           string
-	numbers, texts int
-}{
-	{"session", 0, 1}, {"root", 1, 1}, {"file", 1, 2}, {"protect", 1, 1}, {"name", 0, 1}, {"repo", 0, 1}, {"shut", 0, 1}, {"vacant", 0, 1}, {"passing", 0, 1}, {"late", 0, 2}, {"gitdir", 0, 1}, {"format", 1, 1}, {"store", 0, 1}, {"hooks", 0, 1}, {"command", 0, 1}, {"own", 0, 1}, {"astray", 0, 1}, {"placed", 0, 1}, {"reviewed", 0, 1}, {"path", 0, 1}, {"awaited", 0, 2}, {"covered", 2, 1}, {"inward", 0, 0}, {"links", 0, 0}, {"linked", 1, 1}, {"inodes", 0, 0}, {"inode", 1, 1}, {"recent", 0, 2}, {"gits", 0, 0}, {"git", 2, 1},
-	{"pin", 4, 2}, {"review", 4, 2}, {"keys", 0, 1}, {"key", 0, 2},
+// parse reads what stands behind the word.
+func (f *field) parse(r *Standing, rest string) bool {
+	var n [4]uint64
+	for i := range f.numbers {
+		var digits string
+		var err error
+		digits, rest, _ = strings.Cut(rest, " ")
+		if n[i], err = strconv.ParseUint(digits, 10, 64); err != nil {
+			return false
+		}
+	}
+	s := make([]string, f.texts)
+	for i := range s {
+		quoted, err := strconv.QuotedPrefix(rest)
+		if err != nil {
+			return false
+		}
+		s[i], _ = strconv.Unquote(quoted) // QuotedPrefix has checked it
+		if rest = rest[len(quoted):]; i+1 < len(s) {
+			if rest, _ = strings.CutPrefix(rest, " "); rest == "" {
+				return false
+			}
+		}
+	}
+	return rest == "" && f.read(r, n, s)
 }
 
-func (r *Standing) line(line string) error {
-	word, rest, _ := strings.Cut(line, " ")
-	for _, shape := range standingShape {
-		if shape.word != word {
-			continue
-		}
-		var n [4]uint64
-		var s [2]string
-		for i := range shape.numbers {
-			var digits string
-			var err error
-			digits, rest, _ = strings.Cut(rest, " ")
-			if n[i], err = strconv.ParseUint(digits, 10, 64); err != nil {
-				return errNoStanding
-			}
-		}
-		for i := range shape.texts {
-			quoted, err := strconv.QuotedPrefix(rest)
-			if err != nil {
-				return errNoStanding
-			}
-			s[i], _ = strconv.Unquote(quoted) // QuotedPrefix has checked it
-			if rest = rest[len(quoted):]; i+1 < shape.texts {
-				if rest, _ = strings.CutPrefix(rest, " "); rest == "" {
-					return errNoStanding
-				}
-			}
-		}
-		if rest != "" {
-			return errNoStanding
-		}
-		return r.set(word, n, s)
+func flag(is bool) byte {
+	if is {
+		return 1
 	}
-	return errNoStanding
-}
-
-func (r *Standing) set(word string, n [4]uint64, s [2]string) error {
-	switch word {
-	case "session":
-		r.Session = s[0]
-	case "root":
-		r.Root, r.Start = s[0], time.Unix(0, int64(n[0]))
-	case "file":
-		if n[0] > uint64(profiles.Write) {
-			return errNoStanding
-		}
-		r.Files = append(r.Files, profiles.FileRule{Path: s[0], Glob: s[1], Access: profiles.Access(n[0])})
-	case "protect":
-		r.Protect = append(r.Protect, profiles.ProtectRule{Pattern: s[0], Review: n[0] == 1})
-	case "name":
-		r.Names = append(r.Names, s[0])
-	case "repo":
-		r.Repos = append(r.Repos, s[0])
-	case "shut":
-		r.Shut = append(r.Shut, s[0])
-	case "vacant":
-		r.Vacant = append(r.Vacant, s[0])
-	case "late":
-		if r.Late == nil {
-			r.Late = map[string]string{}
-		}
-		r.Late[s[0]] = s[1]
-	case "gitdir":
-		r.GitDirs = append(r.GitDirs, s[0])
-	case "store":
-		r.Stores = append(r.Stores, s[0])
-	case "format":
-		if n[0] > uint64(vcs.FormatSHA256) {
-			return errNoStanding
-		}
-		if r.Formats == nil {
-			r.Formats = map[string]vcs.Format{}
-		}
-		r.Formats[s[0]] = vcs.Format(n[0])
-	case "hooks":
-		r.Hooks = append(r.Hooks, s[0])
-	case "command":
-		r.Commands = append(r.Commands, s[0])
-	case "own":
-		r.Own = append(r.Own, s[0])
-	case "astray":
-		r.Astray = append(r.Astray, s[0])
-	case "placed":
-		r.Placed = append(r.Placed, s[0])
-	case "reviewed":
-		r.Reviewed = append(r.Reviewed, s[0])
-	case "path":
-		r.Path = append(r.Path, s[0])
-	case "awaited":
-		if r.Awaited == nil {
-			r.Awaited = map[string]string{}
-		}
-		r.Awaited[s[0]] = s[1]
-	case "links":
-		r.Linked = map[string]uint64{}
-	case "linked":
-		if r.Linked == nil {
-			return errNoStanding
-		}
-		r.Linked[s[0]] = n[0]
-	case "inodes":
-		r.Inodes = map[string]uint64{}
-	case "inode":
-		if r.Inodes == nil {
-			return errNoStanding
-		}
-		r.Inodes[s[0]] = n[0]
-	case "recent":
-		if r.Recent == nil {
-			r.Recent = map[string]string{}
-		}
-		r.Recent[s[0]] = s[1]
-	case "gits":
-		r.Git = map[string]GitEntry{}
-	case "git":
-		if r.Git == nil {
-			return errNoStanding
-		}
-		r.Git[s[0]] = GitEntry{n[0], n[1]}
-	case "covered":
-		r.Covered = append(r.Covered, Node{Path: s[0], Kind: Dir, Dev: n[0], Ino: n[1]})
-	case "pin", "review":
-		if n[0] > uint64(Other) {
-			return errNoStanding
-		}
-		node := Node{Path: s[0], Kind: Kind(n[0]), Dev: n[1], Ino: n[2]}
-		r.Known = append(r.Known, Known{Node: node, Ctime: int64(n[3]), Pin: word == "pin", Why: s[1]})
-	case "keys":
-		if r.Keys == nil {
-			r.Keys = map[string][]string{}
-		}
-		r.Keys[s[0]] = []string{}
-	case "key":
-		if _, ok := r.Keys[s[0]]; !ok {
-			return errNoStanding
-		}
-		r.Keys[s[0]] = append(r.Keys[s[0]], s[1])
-	}
-	return nil
+	return 0
 }

@@ -1,7 +1,6 @@
 package workspace
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,7 +9,7 @@ import (
 )
 
 func FuzzParseStanding(f *testing.F) {
-	s := Standing{Session: "s", Root: "/w", Names: []string{"a\nb"}, Commands: []string{"./x y"}, Path: []string{"/w/b in"}, Awaited: map[string]string{"/w/x y": "z\n"}, Formats: map[string]vcs.Format{"/r/.git": vcs.FormatSHA256}, Recent: map[string]string{"a b": "../c\n"}, Keys: map[string][]string{"/w/.git/config": {"a.b=c"}}, Known: []Known{{Node: Node{Path: "/w/x", Kind: File, Dev: 1, Ino: 2}, Ctime: 3, Pin: true, Why: "y"}}}
+	s := Standing{Session: "s", Root: "/w", Names: []string{"a\nb"}, Commands: []string{"./x y"}, Awaited: map[string]string{"/w/x y": "z\n"}, Formats: map[string]vcs.Format{"/r/.git": vcs.FormatSHA256}, Recent: map[string]string{"a b": "../c\n"}, Keys: map[string][]string{"/w/.git/config": {"a.b=c"}}, Known: []Known{{Node: Node{Path: "/w/x", Kind: File, Dev: 1, Ino: 2}, Ctime: 3, Pin: true, Why: "y"}}}
 	f.Add(string(s.Append(nil)))
 	f.Add("pccrun rec")
 	f.Fuzz(func(t *testing.T, text string) {
@@ -37,24 +36,4 @@ func TestParseStanding(t *testing.T) {
 		require.Error(t, err, bad)
 		require.False(t, Unfinished(err), bad)
 	}
-}
-
-func FuzzParseJournal(f *testing.F) {
-	f.Add(journalMagic + string(Finding{Kind: Stashed, Path: "/a\nb", Why: "w", What: "x", Stash: "12", Mode: 0o100644}.append(nil)))
-	f.Add(journalMagic + "review 0 \"\" \"/x\" \"\" \"\"\nstash")
-	f.Fuzz(func(t *testing.T, text string) {
-		list, err := ParseJournal(text)
-		if err != nil {
-			return
-		}
-		b := []byte(journalMagic)
-		for _, c := range list {
-			require.True(t, strings.HasPrefix(c.Path, "/"))
-			require.Empty(t, strings.Trim(c.Stash, "0123456789"))
-			b = c.append(b)
-		}
-		again, err := ParseJournal(string(b))
-		require.NoError(t, err)
-		require.Equal(t, list, again)
-	})
 }

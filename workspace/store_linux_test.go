@@ -3,13 +3,10 @@ package workspace
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/pccrun/pccrun/workspace/internal/fixture"
 )
 
 // asUser is git as the user of the host runs it.
@@ -105,25 +102,6 @@ func TestGuardLeavesQuarantine(t *testing.T) {
 	w.sh("cd .git/objects; mkdir -p tmp_objdir-incoming-a/ab tmp_objdir-incoming-a/pack incoming-b/pack; echo x > tmp_objdir-incoming-a/pack/tmp_pack_x; ln -s ../../../../rc tmp_objdir-incoming-a/pack/l; git init -q --bare tmp_objdir-incoming-a/cd/r; mkdir -p other/ab bundles/d; echo x > bundles/b")
 	require.Equal(t, []string{"inert .git/objects/bundles/d", "inert .git/objects/other", "inert .git/objects/tmp_objdir-incoming-a/cd/r", "inert .git/objects/tmp_objdir-incoming-a/pack/l"}, w.end())
 	w.sh("test -e .git/objects/tmp_objdir-incoming-a/pack/tmp_pack_x; test -d .git/objects/incoming-b/pack; test -e .git/objects/bundles/b")
-}
-
-// Other version control writes through links as well.
-func TestGuardOthersLinks(t *testing.T) {
-	w := newWatchman(t, fixture.Protect("**/.hg/hgrc")...)
-	w.sh("mkdir -p .hg sub/.jj/repo")
-	w.begin()
-	w.sh("ln -s ../../rc .hg/last-message.txt; ln -s hgrc .hg/branch; ln -s x sub/.jj/repo/y; ln -s / sub/.jj/repo/z; echo x > .hg/last-message.txt; test -e ../rc")
-	require.Equal(t, []string{"inert .hg/branch", "inert .hg/last-message.txt", "inert sub/.jj/repo/z"}, w.end())
-}
-
-// A second working copy of Jujutsu leads to the repository of the first, whose
-// configuration is protected by its name.
-func TestGuardJujutsuElsewhere(t *testing.T) {
-	w := newWatchman(t)
-	w.sh("mkdir -p .jj/repo old/.jj; printf /etc > old/.jj/repo")
-	w.begin()
-	w.sh("mkdir -p a/.jj b/.jj c/.jj d/.jj evil; printf ../../.jj/repo > a/.jj/repo; printf ../../evil > b/.jj/repo; printf /tmp/x/.jj/repo > c/.jj/repo; ln -s ../evil d/.jj/repo")
-	require.Equal(t, []string{"inert b/.jj/repo", "inert c/.jj/repo"}, slices.DeleteFunc(w.end(), func(s string) bool { return s == "inert d/.jj/repo" }))
 }
 
 // Of a worktree whose repository lies elsewhere no tree holds what a commit writes in.

@@ -242,7 +242,7 @@ func (w *walker) fits(d *dir) bool {
 	w.dirs++
 	w.weight += d.weight()
 	if (w.weight > cmp.Or(w.most, w.during.bound()) || w.during.crowds(w.dirs)) && w.err == nil {
-		w.err = fmt.Errorf("scan %s: directory %d, %s: %w", w.root, w.dirs, shorten(d.rel), ErrTooMuch)
+		w.err = fmt.Errorf("scan %s: directory %d, %s: %w", w.root, w.dirs, beneath.Shorten(d.rel), ErrTooMuch)
 		w.full = true
 	}
 	return w.err == nil
@@ -269,7 +269,7 @@ func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 		return 0, errSlow
 	}
 	fd, err := beneath.Open(w.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
-	if err == unix.EACCES && w.during.opens(d.rel) && unlock(w.fd, d.rel) == nil {
+	if err == unix.EACCES && w.during.opens(d.rel) && beneath.Unlock(w.fd, d.rel) == nil {
 		fd, err = beneath.Open(w.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
 	}
 	switch err {
@@ -305,7 +305,7 @@ func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 		d.shut = true
 		return 0, nil
 	}
-	if w.during.searches(d.rel) && vcs.InsideStore(d.rel) && st.Nlink == 2 && latest(st.Ctim.Nano()) < w.during.since {
+	if w.during.searches(d.rel) && vcs.InsideStore(d.rel) && st.Nlink == 2 && !changedSince(st.Ctim.Nano(), w.during.since) {
 		return 0, nil // it has no directories, and has not changed: there are hundreds of those
 	}
 	kept = w.during.watch(d, fd)
@@ -341,7 +341,7 @@ func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 			return entries, errSlow
 		}
 		if len(d.hits) > maxHits || w.during.crowds(len(d.kids)) {
-			return entries, fmt.Errorf("scan %s: entry %d of %s: %w", w.root, entries, shorten(d.rel), ErrTooMuch)
+			return entries, fmt.Errorf("scan %s: entry %d of %s: %w", w.root, entries, beneath.Shorten(d.rel), ErrTooMuch)
 		}
 	}
 	w.settle(d, &l)
@@ -400,7 +400,7 @@ func (w *walker) entry(fd int, d *dir, l *listing, name []byte, dtype byte, ino 
 
 // look records what an entry is a hit for.
 func (w *walker) look(d *dir, l *listing, name []byte, dtype byte, ino uint64) {
-	kind := kindOfType(dtype)
+	kind := beneath.KindOf(uint32(dtype) << 12)
 	l.note(name)
 	text := "" // allocated once, and only if there is a hit
 	add := func(class class, arg uint32) {
@@ -429,7 +429,7 @@ func (w *walker) look(d *dir, l *listing, name []byte, dtype byte, ino uint64) {
 		if path == "" {
 			path = w.root + "/" + join(d.rel, string(name))
 		}
-		if (r.class != classWay || kind == Link) && (r.class != classNames || kind != Dir) && w.matches(r, path) {
+		if (r.class != classWay || kind == Link) && w.matches(r, path) {
 			add(r.class, r.arg)
 		}
 	})
@@ -508,16 +508,5 @@ func (d *dir) holds(name string) bool {
 	return slices.ContainsFunc(d.kids, func(k *dir) bool { return k.name() == name })
 }
 
-func kindOfType(dtype byte) Kind {
-	switch dtype {
-	case unix.DT_REG:
-		return File
-	case unix.DT_DIR:
-		return Dir
-	case unix.DT_LNK:
-		return Link
-	}
-	return Other
-}
-
-func KindOf(mode uint32) Kind { return kindOfType(byte(mode & unix.S_IFMT >> 12)) }
+// KindOf is [beneath.KindOf].
+func KindOf(mode uint32) Kind { return beneath.KindOf(mode) }

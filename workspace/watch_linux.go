@@ -1,13 +1,11 @@
 package workspace
 
 import (
-	"strconv"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
@@ -29,7 +27,7 @@ const maxWatched = 8192
 // during says how a look differs from a launch's.
 type during struct {
 	last    bool               // the last look: it reads all, and opens what is shut
-	since   int64              // what has a ctime before it, in nanoseconds, was not changed
+	since   time.Time          // what has a ctime before it was not changed
 	shut    map[string]bool    // what was shut at the start stays so
 	covered map[string]bool    // and what was closed to the command, by path
 	nodes   map[[2]uint64]bool // and by device and inode
@@ -220,30 +218,4 @@ func (u *during) sweep(tree *dir) {
 			delete(u.fds, fd)
 		}
 	}
-}
-
-// unlock makes a directory of the user's own readable, writable and searchable
-// for him.
-func unlock(root int, rel string) error {
-	if rel == "" { // even "." is looked up in what cannot be searched
-		return chmodPath(root, 0o700)
-	}
-	fd, err := beneath.Open(root, rel, unix.O_PATH|unix.O_DIRECTORY)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	return chmodPath(fd, 0o700)
-}
-
-// chmodPath adds bits to the mode of what an O_PATH descriptor names.
-func chmodPath(fd int, bits uint32) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return err
-	}
-	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
-		return unix.ELOOP
-	}
-	return unix.Fchmodat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), st.Mode&0o7777|bits, 0)
 }

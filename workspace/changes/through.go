@@ -4,7 +4,6 @@ import (
 	"path/filepath"
 
 	"github.com/pccrun/pccrun/workspace"
-	"github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
@@ -22,15 +21,7 @@ func through(root string, c *Change) string {
 		end = filepath.Join(root, dir, end)
 	}
 	end = filepath.Clean(end)
-	switch own := vcs.MetaOf(c.Path); {
-	case vcs.InsideGit(dir): // see [Upper.inGit]
-		return ""
-	case own != "":
-		if rest, in := beneath.Path(filepath.Join(root, own), end); !in || rest == "" {
-			return vcs.ThroughVCS
-		}
-		return ""
-	case vcs.InsideGit(end[1:]) && !vcs.Annexed(end):
+	if !vcs.InsideGit(dir) && vcs.InsideGit(end[1:]) && !vcs.Annexed(end) { // for the others see [Upper.inGit]
 		return vcs.IntoGit
 	}
 	return ""

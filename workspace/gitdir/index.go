@@ -39,7 +39,15 @@ type part struct {
 
 const indexHead = 12
 
-func readIndex(b []byte, f vcs.Format, yield func(path string, mode uint32, id []byte)) (x index, ok bool) {
+// A Staged is what an index says of a path, "" where it is the one of an entry that it shares.
+type Staged struct {
+	Path    string
+	Mode    uint32
+	ID      []byte // of the content
+	Written bool   // git has once found that in the working tree, or put it there
+}
+
+func readIndex(b []byte, f vcs.Format, yield func(Staged)) (x index, ok bool) {
 	size := f.Digits() / 2
 	const known = 0x6000 // the bits of the second flags that git knows
 	if len(b) < indexHead+size || string(b[:4]) != "DIRC" {
@@ -101,7 +109,7 @@ func readIndex(b []byte, f vcs.Format, yield func(path string, mode uint32, id [
 			return x, false
 		}
 		if yield != nil {
-			yield(string(name), mode, b[from+40:from+40+size])
+			yield(Staged{string(name), mode, b[from+40 : from+40+size], binary.BigEndian.Uint64(b[from+8:]) != 0})
 		}
 	}
 	x.entries = at
@@ -235,7 +243,7 @@ const computed = "TREE REUC UNTR FSMN EOIE IEOT"
 
 // PlainIndex returns an index that is sound without the extensions that git computes; has says that it had some. It
 // calls yield, where there is one, with each entry; in a split index some have no name.
-func PlainIndex(b []byte, f vcs.Format, yield func(path string, mode uint32, id []byte)) (plain []byte, has, sound bool) {
+func PlainIndex(b []byte, f vcs.Format, yield func(Staged)) (plain []byte, has, sound bool) {
 	x, ok := readIndex(b, f, yield)
 	if !ok {
 		return nil, false, false

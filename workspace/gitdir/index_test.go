@@ -71,7 +71,7 @@ func TestPlainIndex(t *testing.T) {
 	f := fixture.Entry{Path: "d/f", Mode: 0o100644}
 	parts := append(fixture.Extension("TREE", 1, 2), append(fixture.Extension("sdir"), append(fixture.Extension("REUC", 3), fixture.Extension("UNTR")...)...)...)
 	var listed []string
-	plain, shorter, sound := PlainIndex(fixture.Index(2, parts, f), vcs.FormatSHA1, func(path string, mode uint32, _ []byte) { listed = append(listed, fmt.Sprintf("%o %s", mode, path)) })
+	plain, shorter, sound := PlainIndex(fixture.Index(2, parts, f), vcs.FormatSHA1, func(s Staged) { listed = append(listed, fmt.Sprintf("%o %s", s.Mode, s.Path)) })
 	require.True(t, shorter && sound)
 	require.Equal(t, []string{"100644 d/f"}, listed)
 	require.Equal(t, fixture.Index(2, fixture.Extension("sdir"), f), plain)

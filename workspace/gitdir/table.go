@@ -118,12 +118,12 @@ var table = []row{
 	ruled("BISECT_*", State, whyGoesOn), ruled("MERGE_RR", State, whyReplay), ruled("rr-cache/", State, whyReplay),
 
 	// What git writes before it has a name: somebody may be at it.
-	kept("objects/<fan>/tmp_obj_*"), kept("objects/pack/tmp_*"), kept("objects/pack/.tmp-*"), kept("sharedindex_*"), kept("shallow_*"), kept("packed-refs.new"),
+	kept("objects/pack/tmp_*"), kept("objects/pack/.tmp-*"), kept("sharedindex_*"), kept("shallow_*"), kept("packed-refs.new"),
 
 	// What git computes again.
 	ruled("objects/info/commit-graph", Delete, ""), ruled("objects/info/commit-graphs/", Delete, ""), ruled("objects/info/commit-graphs/*", Delete, ""), ruled("objects/info/packs", Delete, ""),
 	ruled("objects/pack/multi-pack-index*", Delete, ""), ruled("objects/pack/multi-pack-index.d/", Delete, ""), ruled("objects/pack/multi-pack-index.d/*", Delete, ""), ruled("objects/pack/pack-<hash>.bitmap", Delete, ""),
-	ruled("info/refs", Delete, ""), ruled("gc.log", Delete, ""), ruled("gc.pid", Lock, whyLock),
+	ruled("info/refs", Delete, ""), ruled("objects/<fan>/tmp_obj_*", Delete, ""), ruled("gc.log", Delete, ""), ruled("gc.pid", Lock, whyLock),
 }
 
 // ofWorktree are the names that a linked worktree's part of a repository has beside those.

@@ -32,7 +32,7 @@ func TestJudge(t *testing.T) {
 		"MERGE_HEAD": List, "CHERRY_PICK_HEAD": List, "REVERT_HEAD": List,
 		"index.lock": Lock, "refs/heads/main.lock": Lock, "config.lock": Config, "gc.pid": Lock,
 		"objects/info/commit-graph": Delete, "objects/pack/multi-pack-index": Delete, "objects/pack/pack-" + hash1 + ".bitmap": Delete, "info/refs": Delete,
-		"objects/info/packs": Delete, "gc.log": Delete, "objects/ab/tmp_obj_x1": Keep, "objects/pack/tmp_pack_x1": Keep,
+		"objects/info/packs": Delete, "gc.log": Delete, "objects/ab/tmp_obj_x1": Delete, "objects/pack/tmp_pack_x1": Keep,
 		"config": Config, "config.worktree": Config, "hooks/pre-commit": Config, "info/attributes": Config,
 
 		"objects/info/alternates": State, "objects/info/http-alternates": State, "info/grafts": State, "branches/origin": State, "remotes/origin": State,

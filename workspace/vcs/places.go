@@ -1,33 +1,9 @@
 package vcs
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
-// Why something in a repository's own directory is set aside.
-const (
-	IntoGit          = "it leads into a .git directory"
-	ThroughVCS       = "writes to it go outside its repository"
-	JujutsuElsewhere = "Jujutsu reads a configuration where it leads"
-)
-
-// others are the directories of other version control, whose programs write through links
-// as git does.
-var others = [...]string{".hg", ".sl", ".jj", ".svn", ".bzr", "_darcs", ".pijul"}
-
-// MetaOf returns the part of a path that is some repository's own directory, "" if it
-// is in none.
-func MetaOf(rel string) string {
-	for at := 0; at < len(rel); {
-		end := at + strings.IndexByte(rel[at:]+"/", '/')
-		if slices.Contains(others[:], rel[at:end]) {
-			return rel[:end]
-		}
-		at = end + 1
-	}
-	return ""
-}
+// IntoGit is why a link is quarantined.
+const IntoGit = "it leads into a .git directory"
 
 // Annexed reports whether a path lies in what git-annex keeps in a repository: what its
 // working tree has of it are links, and it is searched as any directory is.

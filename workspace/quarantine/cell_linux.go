@@ -1,4 +1,4 @@
-package workspace
+package quarantine
 
 import (
 	"errors"
@@ -32,7 +32,7 @@ const held = "held"
 // openCell makes the cell for an entry of the stash, or empties the one that was
 // left when an attempt was killed.
 func openCell(dir int, entry string) (*cell, error) {
-	c := &cell{dir: dir, name: inert + "accept-" + entry}
+	c := &cell{dir: dir, name: Prefix + "accept-" + entry}
 	var err error
 	c.fd, err = beneath.MakeDir(dir, c.name)
 	left := errors.Is(err, unix.EEXIST)
@@ -44,7 +44,7 @@ func openCell(dir int, entry string) (*cell, error) {
 	}
 	err = beneath.Closed(c.fd)
 	if err == nil && left {
-		if err = removeTree(c.fd, held); err == nil || err == unix.ENOENT {
+		if err = RemoveTree(c.fd, held); err == nil || err == unix.ENOENT {
 			err = beneath.Empty(c.fd)
 		}
 	}
@@ -109,7 +109,7 @@ func (c *cell) close() error {
 	if c.keep {
 		return nil
 	}
-	if err := removeTree(c.fd, held); err != nil && err != unix.ENOENT {
+	if err := RemoveTree(c.fd, held); err != nil && err != unix.ENOENT {
 		return fmt.Errorf("remove %s/%s: %w", c.name, held, err)
 	}
 	// By name: an empty directory is all that this removes, whoever's it is.
@@ -131,7 +131,7 @@ func (s *Stash) asideHeld(dir int, name string, c Finding, why error) (Finding, 
 		return c, errors.Join(why, err)
 	}
 	if err := rename(dir, name, cell.fd, held); err != nil {
-		if e := cell.close(); !gone(err) || e != nil {
+		if e := cell.close(); !beneath.Gone(err) || e != nil {
 			return c, errors.Join(why, err, e)
 		}
 		return c, err
@@ -144,7 +144,7 @@ func (s *Stash) asideHeld(dir int, name string, c Finding, why error) (Finding, 
 		c.Stash, why = "", err
 	}
 	// What cannot be kept elsewhere stays where it is, inert.
-	away := inert + strconv.Itoa(os.Getpid()) + "-" + n
+	away := Prefix + strconv.Itoa(os.Getpid()) + "-" + n
 	if err := rename(cell.fd, held, dir, away); err != nil {
 		cell.keep, away = true, cell.name+"/"+held
 	}

@@ -1,4 +1,4 @@
-package workspace
+package quarantine
 
 import (
 	"os"
@@ -51,18 +51,18 @@ func TestAsideRaced(t *testing.T) {
 			_ = os.RemoveAll(filepath.Join(root, ".vscode"))
 		}
 	})
-	stash.settle()
+	stash.Settle()
 	require.Positive(t, swaps, "else this proves nothing")
 	require.FileExists(t, filepath.Join(dir, "kept"))
 	require.FileExists(t, file)
 
 	// The control: between the rename and the removal there is time for one of his.
 	plant()
-	away := inert + "by-name"
-	require.NoError(t, move(at, ".vscode", at, away))
+	away := Prefix + "by-name"
+	require.NoError(t, Move(at, ".vscode", at, away))
 	require.NoError(t, os.Rename(filepath.Join(root, away), filepath.Join(root, "mine")))
 	require.NoError(t, os.Rename(dir, filepath.Join(root, away)))
-	require.NoError(t, removeTree(at, away))
+	require.NoError(t, RemoveTree(at, away))
 	require.NoFileExists(t, filepath.Join(root, away, "kept"))
 	require.NoDirExists(t, dir)
 }
@@ -97,9 +97,37 @@ func TestAsideHeld(t *testing.T) {
 	c, err = stash.asideHeld(at, ".envrc", Finding{Kind: Stashed, Path: root + "/.envrc", What: "file"}, unix.EXDEV)
 	require.NoError(t, err)
 	require.Empty(t, c.Stash)
-	require.Contains(t, c.What, "renamed to "+inert)
+	require.Contains(t, c.What, "renamed to "+Prefix)
 	list, err = os.ReadDir(root)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
-	stash.settle()
+	stash.Settle()
+}
+
+// What no line can be written of is told once, with the name that it has where it stood.
+func TestStashFull(t *testing.T) {
+	root := fixture.Dir(t)
+	session, err := os.OpenRoot(fixture.Dir(t))
+	require.NoError(t, err)
+	defer session.Close()
+	stash := &Stash{Open: func() (*os.Root, error) { return session, nil }}
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	require.NoError(t, stash.open())
+	stash.journal.Close()
+	stash.journal = full
+	fixture.Write(t, root+"/.envrc", "x")
+	at, err := unix.Open(root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(at)
+	_, err = stash.Take(at, ".envrc", Finding{Kind: Stashed, Path: root + "/.envrc"})
+	require.NoError(t, err)
+	found := stash.Settle()
+	require.Len(t, found, 1)
+	require.Contains(t, found[0].What, ", renamed to "+Prefix)
+	require.Empty(t, found[0].Stash)
+	require.NoFileExists(t, root+"/.envrc")
+	left, err := filepath.Glob(root + "/" + Prefix + "*")
+	require.NoError(t, err)
+	require.Len(t, left, 1)
 }

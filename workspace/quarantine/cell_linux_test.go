@@ -1,4 +1,4 @@
-package workspace
+package quarantine
 
 import (
 	"os"
@@ -24,25 +24,41 @@ func TestRestoreRaced(t *testing.T) {
 		t.Skip("needs root")
 	}
 	const rounds = 150
-	w := newWatchman(t)
-	w.elsewhere()
-	w.begin()
-	w.sh("mkdir .vscode; ln -s ../README .vscode/l; echo x > .vscode/f; mkdir .vscode/d; ln -s README .envrc; mkfifo .npmrc")
-	w.end()
-	found, err := ReadFindings(w.session)
+	root := fixture.Dir(t)
+	shm, err := os.MkdirTemp("/dev/shm", "pccrun-test") // another file system
+	require.NoError(t, err)
+	defer os.RemoveAll(shm)
+	session, err := os.OpenRoot(shm)
+	require.NoError(t, err)
+	defer session.Close()
+	fixture.Write(t, root+"/.vscode/d/x", "")
+	fixture.Write(t, root+"/.vscode/f", "x")
+	require.NoError(t, os.Symlink("../README", root+"/.vscode/l"))
+	require.NoError(t, os.Symlink("README", root+"/.envrc"))
+	require.NoError(t, unix.Mkfifo(root+"/.npmrc", 0o600))
+	stash := &Stash{Open: func() (*os.Root, error) { return session, nil }}
+	fd, err := unix.Open(root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	for _, name := range []string{".vscode", ".envrc", ".npmrc"} {
+		_, err := stash.Take(fd, name, Finding{Kind: Stashed, Path: root + "/" + name})
+		require.NoError(t, err)
+	}
+	require.Len(t, stash.Settle(), 3)
+	found, err := ReadFindings(session)
 	require.NoError(t, err)
 	require.Len(t, found, 3)
-	require.NoError(t, os.Lchown(w.root, fixture.Someone, fixture.Someone))
+	require.NoError(t, os.Lchown(root, fixture.Someone, fixture.Someone))
 
 	victims := fixture.Dir(t)
-	file, dir := filepath.Join(victims, "file"), filepath.Join(w.root, "root's")
+	file, dir := filepath.Join(victims, "file"), filepath.Join(root, "root's")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "kept"), nil, 0o600))
 	race := func(during func()) (swaps int64) {
 		var over atomic.Bool
 		ended := make(chan int64)
-		go func() { ended <- swap(w.root, file, dir, &over) }()
+		go func() { ended <- swap(root, file, dir, &over) }()
 		during()
 		over.Store(true)
 		return <-ended
@@ -50,7 +66,7 @@ func TestRestoreRaced(t *testing.T) {
 	swaps := race(func() {
 		for range rounds {
 			for _, f := range found {
-				_ = restoreCopy(f, w.session) // it may say that something is in the way
+				_ = restoreCopy(f, session) // it may say that something is in the way
 				_ = os.RemoveAll(f.Path)
 			}
 		}
@@ -64,7 +80,7 @@ func TestRestoreRaced(t *testing.T) {
 	race(func() {
 		for end := time.Now().Add(20 * time.Second); fixture.Owner(t, file) == 0; {
 			require.True(t, time.Now().Before(end), "by name nothing was given away")
-			at := filepath.Join(w.root, inert+"by-name")
+			at := filepath.Join(root, Prefix+"by-name")
 			if os.Symlink("x", at) == nil {
 				_ = os.Lchown(at, fixture.Someone, fixture.Someone)
 			}
@@ -80,7 +96,7 @@ func restoreCopy(f Finding, session *os.Root) error {
 		return err
 	}
 	defer stash.Close()
-	dir, name, err := parentOf(f.Path)
+	dir, name, err := beneath.ParentOf(f.Path)
 	if err != nil {
 		return err
 	}
@@ -111,7 +127,7 @@ func swap(root, file, dir string, over *atomic.Bool) (swaps int64) {
 		}
 		names, _ := f.Readdirnames(-1)
 		for _, name := range names {
-			if !strings.HasPrefix(name, inert) {
+			if !strings.HasPrefix(name, Prefix) {
 				continue
 			}
 			at, away := filepath.Join(root, name), filepath.Join(root, "away"+strconv.Itoa(n))
@@ -148,13 +164,13 @@ func TestExchangeInTheWay(t *testing.T) {
 				fds[i] = fd
 			}
 			require.NoError(t, os.WriteFile(filepath.Join(s, "0"), []byte("whole"), 0o640))
-			require.NoError(t, os.WriteFile(filepath.Join(s, "0"+leftOver), []byte("left"), 0o600))
+			require.NoError(t, os.WriteFile(filepath.Join(s, "0"+LeftOver), []byte("left"), 0o600))
 			require.NoError(t, os.WriteFile(filepath.Join(d, "config"), []byte(now), 0o600))
 			err := Finding{Stash: "0"}.exchange(fds[1], fds[0], "config", []byte("left"))
 			want, kept := "whole", []string(nil)
 			if now != "left" {
 				require.ErrorIs(t, err, ErrInTheWay)
-				want, kept = now, []string{"0", "0" + leftOver}
+				want, kept = now, []string{"0", "0" + LeftOver}
 			} else {
 				require.NoError(t, err)
 			}

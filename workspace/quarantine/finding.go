@@ -1,4 +1,4 @@
-package workspace
+package quarantine
 
 import (
 	"errors"
@@ -24,7 +24,6 @@ const (
 	Stashed FindingKind = "stashed" // a protected name, set aside
 	Inert   FindingKind = "inert"   // what a repository that came into being would have run
 	Review  FindingKind = "review"  // a file for review has changed
-	Program FindingKind = "program" // a program where tools of the host find some
 	Address FindingKind = "address" // an address in a configuration of git is new, or another
 	Setting FindingKind = "setting" // a key of a configuration of git that was not taken over
 	Grown   FindingKind = "grown"   // more directories than the next launch looks through
@@ -83,7 +82,7 @@ func ParseJournal(text string) ([]Finding, error) {
 func parseFinding(line string) (c Finding, err error) {
 	kind, rest, _ := strings.Cut(line, " ")
 	switch c.Kind = FindingKind(kind); c.Kind {
-	case Stashed, Inert, Review, Program, Address, Setting, Grown:
+	case Stashed, Inert, Review, Address, Setting, Grown:
 	default:
 		return c, errNoJournal
 	}

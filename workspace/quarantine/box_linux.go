@@ -1,4 +1,4 @@
-package workspace
+package quarantine
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 // box moves a directory into the stash that nobody has looked into. Where the
 // stash lies on another file system it stays, under a name that it returns, and
 // is closed to everybody: it is too much to be copied.
-func (s *Stash) box(dir int, name string, c Finding) (_ Finding, left string, err error) {
+func (s *Stash) Box(dir int, name string, c Finding) (_ Finding, left string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var st unix.Stat_t
@@ -24,15 +24,15 @@ func (s *Stash) box(dir int, name string, c Finding) (_ Finding, left string, er
 		c.Stash = strconv.Itoa(s.next)
 		s.next++
 		if err = s.write(c); err == nil {
-			if err = move(dir, name, s.dir, c.Stash); err == nil {
+			if err = Move(dir, name, s.dir, c.Stash); err == nil {
 				return c, "", nil
 			}
 			s.found = s.found[:len(s.found)-1]
 		}
 		c.Stash = ""
 	}
-	left = s.beside(inert)
-	if err := move(dir, name, dir, left); err != nil {
+	left = s.beside(Prefix)
+	if err := Move(dir, name, dir, left); err != nil {
 		return c, "", err
 	}
 	c.What += ", renamed to " + left + " and closed"
@@ -52,57 +52,57 @@ func closeDir(dir int, name string) error {
 	return unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), 0)
 }
 
-// A crate is a directory of the stash that takes many.
-type crate struct {
+// A Crate is a directory of the stash that takes many.
+type Crate struct {
 	stash   *Stash
-	finding Finding
+	Finding Finding
 	at      int // in the stash's findings
 	dir     int // where left is
-	left    string
-	fd      int
-	count   int
+	Left    string
+	FD      int
+	Count   int
 }
 
-// crate makes one for directories of dir: in dir, and moves it into the stash,
+// NewCrate makes one for directories of dir: in dir, and moves it into the stash,
 // unless that lies on another file system.
-func (s *Stash) crate(dir int, c Finding) (_ *crate, err error) {
+func (s *Stash) NewCrate(dir int, c Finding) (_ *Crate, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := &crate{stash: s, finding: c, dir: dir, fd: -1}
-	k.left = s.beside(inert)
-	if err := unix.Mkdirat(dir, k.left, 0o700); err != nil {
+	k := &Crate{stash: s, Finding: c, dir: dir, FD: -1}
+	k.Left = s.beside(Prefix)
+	if err := unix.Mkdirat(dir, k.Left, 0o700); err != nil {
 		return nil, err
 	}
-	if k.fd, err = beneath.Open(dir, k.left, unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
+	if k.FD, err = beneath.Open(dir, k.Left, unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
 		return nil, err
 	}
 	if s.open() == nil {
 		name := strconv.Itoa(s.next)
-		if s.next++; move(dir, k.left, s.dir, name) == nil {
-			k.left, k.finding.Stash = "", name
+		if s.next++; Move(dir, k.Left, s.dir, name) == nil {
+			k.Left, k.Finding.Stash = "", name
 		}
 	}
-	k.finding.Mode = unix.S_IFDIR | 0o700
-	k.finding.What = "directories"
-	if k.left != "" {
-		k.finding.What += ", moved to " + k.left + ", which is closed"
+	k.Finding.Mode = unix.S_IFDIR | 0o700
+	k.Finding.What = "directories"
+	if k.Left != "" {
+		k.Finding.What += ", moved to " + k.Left + ", which is closed"
 	}
 	k.at = len(s.found)
-	if s.write(k.finding) != nil {
-		s.found = append(s.found, k.finding)
+	if s.write(k.Finding) != nil {
+		s.found = append(s.found, k.Finding)
 	}
 	return k, nil
 }
 
-// close says how much it has taken.
-func (k *crate) close() error {
+// Close says how much it has taken.
+func (k *Crate) Close() error {
 	k.stash.mu.Lock()
 	defer k.stash.mu.Unlock()
-	unix.Close(k.fd)
-	k.finding.What = fmt.Sprintf("%d %s", k.count, k.finding.What)
-	k.stash.found[k.at] = k.finding
-	if k.left != "" {
-		return closeDir(k.dir, k.left)
+	unix.Close(k.FD)
+	k.Finding.What = fmt.Sprintf("%d %s", k.Count, k.Finding.What)
+	k.stash.found[k.at] = k.Finding
+	if k.Left != "" {
+		return closeDir(k.dir, k.Left)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package workspace
+package quarantine
 
 import (
 	"errors"
@@ -122,14 +122,14 @@ func (s *Stash) write(c Finding) error {
 
 // note keeps a finding that moves nothing, with what the file held before if
 // that is known.
-func (s *Stash) note(c Finding, before []byte, known bool) Finding {
+func (s *Stash) Note(c Finding, before []byte, known bool) Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.open()
 	if err == nil && known {
 		c.Stash = strconv.Itoa(s.next)
 		s.next++
-		if writeNew(s.dir, c.Stash, before, 0o600) != nil {
+		if WriteNew(s.dir, c.Stash, before, 0o600) != nil {
 			c.Stash = ""
 		}
 	}
@@ -139,14 +139,14 @@ func (s *Stash) note(c Finding, before []byte, known bool) Finding {
 	return c
 }
 
-// inert begins the names that something gets where it stands, when it cannot
+// Prefix begins the names that something gets where it stands, when it cannot
 // be moved out of the workspace at once. No tool knows such a name.
-const inert = ".pccrun-set-aside-"
+const Prefix = ".pccrun-set-aside-"
 
-// moving begins those that it has only until it is copied, or removed. What a launcher
+// Moving begins those that it has only until it is copied, or removed. What a launcher
 // that was killed has left so, the next one sets aside: what another run is moving just
 // then as well, since a number of a process says nothing of who chose the name.
-const moving = inert + "moving-"
+const Moving = Prefix + "moving-"
 
 // beside returns a name that nothing has.
 func (s *Stash) beside(prefix string) string {
@@ -157,14 +157,14 @@ func (s *Stash) beside(prefix string) string {
 // take moves the entry of a directory into the stash. Where the stash lies on
 // another file system or cannot be made, it is given a name that nothing looks
 // for, and then copied as far as that is possible.
-func (s *Stash) take(dir int, name string, c Finding) (Finding, error) {
+func (s *Stash) Take(dir int, name string, c Finding) (Finding, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var st unix.Stat_t
 	if err := beneath.Stat(dir, name, &st); err != nil {
 		return c, err
 	}
-	c.Mode, c.What = st.Mode, KindOf(st.Mode).String()
+	c.Mode, c.What = st.Mode, beneath.KindOf(st.Mode).String()
 	err := s.open()
 	if err == nil {
 		if s.names[c.Path]++; s.names[c.Path] > maxSame {
@@ -178,12 +178,12 @@ func (s *Stash) take(dir int, name string, c Finding) (Finding, error) {
 		c.Stash = strconv.Itoa(s.next)
 		s.next++
 		if err = s.write(c); err == nil {
-			err = move(dir, name, s.dir, c.Stash)
+			err = Move(dir, name, s.dir, c.Stash)
 			if err == nil {
 				return c, nil
 			}
 			s.found = s.found[:len(s.found)-1]
-			if gone(err) && gone(beneath.Stat(dir, name, &st)) { // else it is the stash that is gone
+			if beneath.Gone(err) && beneath.Gone(beneath.Stat(dir, name, &st)) { // else it is the stash that is gone
 				return c, err
 			}
 		}
@@ -206,9 +206,9 @@ func (s *Stash) last(path string) int {
 // the very last are kept, since the host may have made that.
 func (s *Stash) replace(i, dir int, name string, c Finding) (Finding, error) {
 	c.Stash = s.found[i].Stash
-	if err := move(dir, name, s.dir, c.Stash+newer); err != nil {
+	if err := Move(dir, name, s.dir, c.Stash+newer); err != nil {
 		var st unix.Stat_t
-		if gone(err) && gone(beneath.Stat(dir, name, &st)) { // else it is the stash that is gone
+		if beneath.Gone(err) && beneath.Gone(beneath.Stat(dir, name, &st)) { // else it is the stash that is gone
 			return c, err
 		}
 		if c, err = s.aside(dir, name, c, err); c.Stash == "" || err != nil {
@@ -227,7 +227,7 @@ const newer = ".new"
 
 // supersede puts what came newer in the place of a version.
 func (s *Stash) supersede(version string) error {
-	if err := removeTree(s.dir, version); err != nil && !gone(err) {
+	if err := RemoveTree(s.dir, version); err != nil && !beneath.Gone(err) {
 		return err
 	}
 	return rename(s.dir, version+newer, s.dir, version)
@@ -250,7 +250,7 @@ func (s *Stash) keep(dir int, name string, c *Finding) (err error) {
 		}
 	}
 	if err != nil {
-		_ = removeTree(s.dir, as)
+		_ = RemoveTree(s.dir, as)
 		return err
 	}
 	if !first {
@@ -273,8 +273,8 @@ func (s *Stash) keep(dir int, name string, c *Finding) (err error) {
 // away renames within the directory, for what cannot be kept elsewhere: it stays
 // where it is, inert.
 func (s *Stash) away(dir int, name string, c Finding, why error) (Finding, error) {
-	away := s.beside(inert)
-	if err := move(dir, name, dir, away); gone(err) {
+	away := s.beside(Prefix)
+	if err := Move(dir, name, dir, away); beneath.Gone(err) {
 		return c, err
 	} else if err != nil {
 		return c, errors.Join(why, err)
@@ -288,9 +288,9 @@ func (s *Stash) aside(dir int, name string, c Finding, why error) (Finding, erro
 	if os.Geteuid() == 0 {
 		return s.asideHeld(dir, name, c, why)
 	}
-	away := s.beside(moving)
-	if err := move(dir, name, dir, away); err != nil {
-		if gone(err) {
+	away := s.beside(Moving)
+	if err := Move(dir, name, dir, away); err != nil {
+		if beneath.Gone(err) {
 			return c, err
 		}
 		return c, errors.Join(why, err)
@@ -298,12 +298,12 @@ func (s *Stash) aside(dir int, name string, c Finding, why error) (Finding, erro
 	if s.dir > 0 {
 		err := s.keep(dir, away, &c)
 		if err == nil {
-			return c, removeTree(dir, away)
+			return c, RemoveTree(dir, away)
 		}
 		c.Stash, why = "", err
 	}
 	// What cannot be kept elsewhere stays where it is, inert.
-	if stays := s.beside(inert); rename(dir, away, dir, stays) == nil {
+	if stays := s.beside(Prefix); rename(dir, away, dir, stays) == nil {
 		away = stays
 	}
 	c.What += fmt.Sprintf(", renamed to %s: %v", away, why)
@@ -314,7 +314,7 @@ func (s *Stash) aside(dir int, name string, c Finding, why error) (Finding, erro
 }
 
 // settle ends the stash, and returns all that was found.
-func (s *Stash) settle() []Finding {
+func (s *Stash) Settle() []Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.dir > 0 {
@@ -324,7 +324,7 @@ func (s *Stash) settle() []Finding {
 			err := beneath.Stat(s.dir, name, &st)
 			if b, e := beneath.ReadFile(fd, maxCopy); err == nil && e == nil && len(b) > 0 {
 				_ = unix.Unlinkat(s.dir, name, 0)
-				_ = writeNew(s.dir, name, b, st.Mode&0o777)
+				_ = WriteNew(s.dir, name, b, st.Mode&0o777)
 			}
 		}
 		s.late = nil
@@ -336,17 +336,40 @@ func (s *Stash) settle() []Finding {
 	return s.found
 }
 
-// move is renameat2(2) without replacing, and with what its owner needs: a
+// Pair keeps what was not taken over of a configuration, and what stood in its place.
+func (s *Stash) Pair(c Finding, after, before []byte) Finding {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.open()
+	if err == nil && s.next < maxStash {
+		c.Stash = strconv.Itoa(s.next)
+		s.next++
+		if err = errors.Join(WriteNew(s.dir, c.Stash+LeftOver, before, 0o600), WriteNew(s.dir, c.Stash, after, 0o600)); err != nil {
+			c.Stash = ""
+		}
+	}
+	if err != nil || s.write(c) != nil {
+		s.found = append(s.found, c) // it is told all the same
+	}
+	return c
+}
+
+// Left keeps what was left of a configuration that was taken.
+func (s *Stash) Left(c Finding, left []byte) error {
+	return WriteNew(s.dir, c.Stash+LeftOver, left, 0o600)
+}
+
+// Move is renameat2(2) without replacing, and with what its owner needs: a
 // directory can be moved only by who may write in it, and out of one that he
 // may write in.
-func move(from int, name string, to int, as string) error {
+func Move(from int, name string, to int, as string) error {
 	err := rename(from, name, to, as)
 	if err != unix.EACCES {
 		return err
 	}
-	_ = chmodPath(from, 0o700)
+	_ = beneath.ChmodPath(from, 0o700)
 	if fd, e := beneath.Open(from, name, unix.O_PATH); e == nil {
-		_ = chmodPath(fd, 0o700)
+		_ = beneath.ChmodPath(fd, 0o700)
 		unix.Close(fd)
 	}
 	return rename(from, name, to, as)
@@ -365,17 +388,17 @@ func rename(from int, name string, to int, as string) error {
 	}
 }
 
-// removeTree removes an entry with all below it, following nothing.
-func removeTree(dir int, name string) error {
+// RemoveTree removes an entry with all below it, following nothing.
+func RemoveTree(dir int, name string) error {
 	err := unix.Unlinkat(dir, name, 0)
 	if err == unix.EACCES {
-		_ = chmodPath(dir, 0o700)
+		_ = beneath.ChmodPath(dir, 0o700)
 		err = unix.Unlinkat(dir, name, 0)
 	}
 	if err != unix.EISDIR && err != unix.EPERM {
 		return err
 	}
-	fd, err := openDirOf(dir, name)
+	fd, err := beneath.OpenOwnDir(dir, name)
 	if err != nil {
 		return err
 	}
@@ -385,20 +408,11 @@ func removeTree(dir int, name string) error {
 		return err
 	}
 	for _, e := range list {
-		if err := removeTree(fd, e); err != nil && !gone(err) {
+		if err := RemoveTree(fd, e); err != nil && !beneath.Gone(err) {
 			return err
 		}
 	}
 	return unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
-}
-
-// openDirOf opens a directory of the user's own, whatever its mode.
-func openDirOf(dir int, name string) (int, error) {
-	fd, err := beneath.Open(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
-	if err == unix.EACCES && unlock(dir, name) == nil {
-		fd, err = beneath.Open(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
-	}
-	return fd, err
 }
 
 // What is copied of one entry where it cannot be moved.
@@ -422,7 +436,7 @@ func (k *copier) copy(from int, name string, to int, as string) error {
 		return err
 	}
 	if k.entries--; k.entries < 0 {
-		return ErrTooMuch
+		return beneath.ErrTooMuch
 	}
 	if k.plain && !slices.Contains([]uint32{unix.S_IFREG, unix.S_IFLNK, unix.S_IFDIR}, st.Mode&unix.S_IFMT) {
 		return nil
@@ -461,7 +475,7 @@ func (k *copier) chown(fd int) error {
 }
 
 func (k *copier) dir(from int, name string, to int, as string, st *unix.Stat_t) error {
-	src, err := openDirOf(from, name)
+	src, err := beneath.OpenOwnDir(from, name)
 	if err != nil {
 		return err
 	}
@@ -488,22 +502,23 @@ func (k *copier) dir(from int, name string, to int, as string, st *unix.Stat_t) 
 
 func (k *copier) file(from int, name string, to int, as string, st *unix.Stat_t) error {
 	if k.room -= st.Size; k.room < 0 {
-		return ErrTooMuch
+		return beneath.ErrTooMuch
 	}
-	b, err := readOwn(from, name, st.Size)
+	b, err := beneath.ReadOwn(from, name, st.Size+k.room) // it may have grown since
 	if err != nil {
 		return err
 	}
-	return writeNewFor(k.chown, to, as, b, st.Mode&0o777)
+	k.room -= max(0, int64(len(b))-st.Size)
+	return WriteNewFor(k.chown, to, as, b, st.Mode&0o777)
 }
 
-// writeNew makes a file that must not exist.
-func writeNew(dir int, name string, b []byte, mode uint32) error {
-	return writeNewFor(func(int) error { return nil }, dir, name, b, mode)
+// WriteNew makes a file that must not exist.
+func WriteNew(dir int, name string, b []byte, mode uint32) error {
+	return WriteNewFor(func(int) error { return nil }, dir, name, b, mode)
 }
 
-// writeNewFor gives the file to somebody before it has its mode.
-func writeNewFor(chown func(fd int) error, dir int, name string, b []byte, mode uint32) error {
+// WriteNewFor gives the file to somebody before it has its mode.
+func WriteNewFor(chown func(fd int) error, dir int, name string, b []byte, mode uint32) error {
 	fd, err := unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return err

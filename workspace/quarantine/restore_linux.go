@@ -1,4 +1,4 @@
-package workspace
+package quarantine
 
 import (
 	"bytes"
@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/workspace/beneath"
+	"github.com/pccrun/pccrun/workspace/gitconfig"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
@@ -56,7 +55,7 @@ func readJournal(session *os.Root) (all []Finding, size int64, err error) {
 		return nil, 0, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxJournal {
-		return nil, 0, fmt.Errorf("read %s: %d bytes: %w", JournalName, info.Size(), ErrTooMuch)
+		return nil, 0, fmt.Errorf("read %s: %d bytes: %w", JournalName, info.Size(), beneath.ErrTooMuch)
 	}
 	b := make([]byte, info.Size())
 	if _, err := f.ReadAt(b, 0); err != nil && len(b) > 0 {
@@ -88,7 +87,7 @@ func (c Finding) Left(session *os.Root) []byte {
 		return nil
 	}
 	defer dir.Close()
-	b, _ := readOwn(int(dir.Fd()), c.Stash+leftOver, vcs.MaxConfig)
+	b, _ := beneath.ReadOwn(int(dir.Fd()), c.Stash+LeftOver, vcs.MaxConfig)
 	return b
 }
 
@@ -109,7 +108,7 @@ func show(dir int, name, path string, room *int, yield func(string, []byte, stri
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
-		fd, err := openDirOf(dir, name)
+		fd, err := beneath.OpenOwnDir(dir, name)
 		if err != nil {
 			return err
 		}
@@ -127,7 +126,7 @@ func show(dir int, name, path string, room *int, yield func(string, []byte, stri
 				return err
 			}
 		}
-		b, err := readOwn(dir, name, vcs.MaxOriginal)
+		b, err := beneath.ReadOwn(dir, name, vcs.MaxOriginal)
 		if err != nil {
 			yield(path, nil, fmt.Sprintf("%d bytes, not shown", st.Size))
 			return nil
@@ -146,27 +145,6 @@ func show(dir int, name, path string, room *int, yield func(string, []byte, stri
 	return nil
 }
 
-// readOwn reads a file of the user's own, whatever its mode.
-func readOwn(dir int, name string, limit int64) ([]byte, error) {
-	fd, err := openOwn(dir, name)
-	if err != nil {
-		return nil, err
-	}
-	return beneath.ReadFile(fd, limit)
-}
-
-func openOwn(dir int, name string) (fd int, err error) {
-	fd, err = beneath.Open(dir, name, unix.O_RDONLY)
-	if err == unix.EACCES {
-		if path, e := beneath.Open(dir, name, unix.O_PATH); e == nil {
-			_ = chmodPath(path, 0o400)
-			unix.Close(path)
-		}
-		fd, err = beneath.Open(dir, name, unix.O_RDONLY)
-	}
-	return fd, err
-}
-
 // detach gives a file that has other names a body of its own.
 func detach(dir int, name string) error {
 	temp := ".pccrun-new"
@@ -182,7 +160,7 @@ func detach(dir int, name string) error {
 // ReadNow returns what stands at a path, which somebody hostile may have put
 // there: a regular file that is not too large, found without following a link.
 func ReadNow(path string) ([]byte, error) {
-	dir, name, err := parentOf(path)
+	dir, name, err := beneath.ParentOf(path)
 	if err != nil {
 		return nil, err
 	}
@@ -194,18 +172,6 @@ func ReadNow(path string) ([]byte, error) {
 	return beneath.ReadFile(fd, vcs.MaxOriginal)
 }
 
-// parentOf opens the directory that an absolute path lies in, following no link.
-func parentOf(path string) (fd int, name string, err error) {
-	root, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, "", err
-	}
-	defer unix.Close(root)
-	dir, name := filepath.Split(path)
-	fd, err = beneath.Open(root, strings.Trim(dir, "/"), unix.O_PATH|unix.O_DIRECTORY)
-	return fd, name, err
-}
-
 // ErrInTheWay is returned for a path where something stands that is newer.
 var ErrInTheWay = errors.New("the path exists again")
 
@@ -213,10 +179,10 @@ var ErrInTheWay = errors.New("the path exists again")
 // never over what the host has made since.
 func (c Finding) Restore(session *os.Root) error {
 	if c.Kind != Stashed && c.Kind != Inert && c.Kind != Setting || c.Stash == "" {
-		return fmt.Errorf("restore %s: it is not in quarantine", shorten(c.Path))
+		return fmt.Errorf("restore %s: it is not in quarantine", beneath.Shorten(c.Path))
 	}
 	if err := c.restore(session); err != nil {
-		return fmt.Errorf("restore %s: %w", shorten(c.Path), err)
+		return fmt.Errorf("restore %s: %w", beneath.Shorten(c.Path), err)
 	}
 	return nil
 }
@@ -232,7 +198,7 @@ func (c Finding) restore(session *os.Root) error {
 	if err := unix.Faccessat(stash, ".", unix.W_OK, 0); err != nil {
 		return fmt.Errorf("remove it from the session: %w", err)
 	}
-	dir, name, err := parentOf(c.Path)
+	dir, name, err := beneath.ParentOf(c.Path)
 	if err != nil {
 		return err
 	}
@@ -240,11 +206,11 @@ func (c Finding) restore(session *os.Root) error {
 	if c.Kind == Setting {
 		return c.restoreSetting(stash, dir, name)
 	}
-	left, err := readOwn(stash, c.Stash+leftOver, vcs.MaxConfig)
+	left, err := beneath.ReadOwn(stash, c.Stash+LeftOver, vcs.MaxConfig)
 	if err == nil {
 		return c.exchange(stash, dir, name, left)
 	}
-	if !gone(err) {
+	if !beneath.Gone(err) {
 		return err
 	}
 	return putBack(stash, c.Stash, dir, name)
@@ -275,7 +241,7 @@ func putBack(stash int, entry string, dir int, name string) error {
 	if err = errors.Join(err, c.close()); err != nil {
 		return err
 	}
-	return removeTree(stash, entry)
+	return RemoveTree(stash, entry)
 }
 
 // exchange puts a configuration back in the place of what was left of it, if
@@ -284,8 +250,8 @@ func (c Finding) exchange(stash, dir int, name string, left []byte) error {
 	if err := c.swap(stash, c.Stash, dir, name, left); err != nil {
 		return err
 	}
-	_ = unix.Unlinkat(stash, c.Stash+leftOver, 0)
-	return removeTree(stash, c.Stash)
+	_ = unix.Unlinkat(stash, c.Stash+LeftOver, 0)
+	return RemoveTree(stash, c.Stash)
 }
 
 // swap puts a copy of an entry of the stash in the place of a configuration, if that says
@@ -303,7 +269,7 @@ func (c Finding) swap(stash int, entry string, dir int, name string, expected []
 		return err
 	}
 	// Nobody else reaches it where it is now.
-	if now, e := readOwn(cell.fd, held, vcs.MaxConfig); e != nil || !bytes.Equal(now, expected) {
+	if now, e := beneath.ReadOwn(cell.fd, held, vcs.MaxConfig); e != nil || !bytes.Equal(now, expected) {
 		if err := cell.exchange(name); err != nil {
 			cell.keep = true
 			return fmt.Errorf("%w; it is %s/%s now: %w", ErrInTheWay, cell.name, held, err)
@@ -333,11 +299,11 @@ func (c Finding) Taken(session *os.Root) map[string]bool {
 }
 
 func (c Finding) taken(stash int) (whole []byte, list []vcs.Setting) {
-	left, err := readOwn(stash, c.Stash+leftOver, vcs.MaxConfig)
+	left, err := beneath.ReadOwn(stash, c.Stash+LeftOver, vcs.MaxConfig)
 	if err != nil {
 		return nil, nil
 	}
-	if whole, err = readOwn(stash, c.Stash, vcs.MaxConfig); err != nil {
+	if whole, err = beneath.ReadOwn(stash, c.Stash, vcs.MaxConfig); err != nil {
 		return nil, nil
 	}
 	return whole, vcs.Taken(whole, left)
@@ -348,7 +314,7 @@ func (c Finding) taken(stash int) (whole []byte, list []vcs.Setting) {
 // those with a name that is among back the later ones hold; the others' join it.
 func (c Finding) Amend(session *os.Root, back map[string]bool) error {
 	if err := c.amend(session, back); err != nil {
-		return fmt.Errorf("restore %s: %w", shorten(c.Path), err)
+		return fmt.Errorf("restore %s: %w", beneath.Shorten(c.Path), err)
 	}
 	return nil
 }
@@ -369,7 +335,7 @@ func (c Finding) amend(session *os.Root, back map[string]bool) (err error) {
 	}
 	taken = slices.DeleteFunc(taken, func(s vcs.Setting) bool { return back[s.Name()] })
 	if len(taken) > 0 {
-		dir, name, err := parentOf(c.Path)
+		dir, name, err := beneath.ParentOf(c.Path)
 		if err != nil {
 			return err
 		}
@@ -378,7 +344,7 @@ func (c Finding) amend(session *os.Root, back map[string]bool) (err error) {
 		if err := beneath.Stat(dir, name, &st); err != nil {
 			return err
 		}
-		now, err := readOwn(dir, name, vcs.MaxConfig)
+		now, err := beneath.ReadOwn(dir, name, vcs.MaxConfig)
 		if err != nil {
 			return err
 		}
@@ -388,7 +354,7 @@ func (c Finding) amend(session *os.Root, back map[string]bool) (err error) {
 		}
 		temp := c.Stash + ".all"
 		_ = unix.Unlinkat(stash, temp, 0)
-		if err := writeNew(stash, temp, all, st.Mode&0o777); err != nil {
+		if err := WriteNew(stash, temp, all, st.Mode&0o777); err != nil {
 			return err
 		}
 		defer func() { _ = unix.Unlinkat(stash, temp, 0) }()
@@ -399,9 +365,38 @@ func (c Finding) amend(session *os.Root, back map[string]bool) (err error) {
 	for i := range taken {
 		back[taken[i].Name()] = true
 	}
-	_ = unix.Unlinkat(stash, c.Stash+leftOver, 0)
-	return removeTree(stash, c.Stash)
+	_ = unix.Unlinkat(stash, c.Stash+LeftOver, 0)
+	return RemoveTree(stash, c.Stash)
 }
 
-// leftOver ends the name, in the stash, of what was left of a configuration.
-const leftOver = ".left"
+// LeftOver ends the name, in the stash, of what was left of a configuration.
+const LeftOver = ".left"
+
+// restoreSetting does to the host's configuration what was not taken over, if it is still as it was there.
+func (c Finding) restoreSetting(stash, dir int, name string) error {
+	after, err := beneath.ReadOwn(stash, c.Stash, vcs.MaxConfig)
+	if err != nil {
+		return err
+	}
+	before, err := beneath.ReadOwn(stash, c.Stash+LeftOver, vcs.MaxConfig)
+	if err != nil {
+		return err
+	}
+	unlock, err := gitconfig.Lock(dir, name, gitconfig.LockText("review"), gitconfig.Patient)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	_, _, err = gitconfig.Rewrite(dir, name, func(host []byte) ([]byte, error) {
+		text, ok, err := gitconfig.Accept(before, after, host)
+		if err == nil && !ok {
+			err = ErrInTheWay
+		}
+		return text, err
+	})
+	if err != nil {
+		return err
+	}
+	_ = unix.Unlinkat(stash, c.Stash+LeftOver, 0)
+	return RemoveTree(stash, c.Stash)
+}

@@ -1,4 +1,4 @@
-package workspace
+package quarantine
 
 import (
 	"errors"
@@ -66,14 +66,14 @@ func KeepLost(session *os.Root, list []Lost, open func(path string) (dir int, na
 			if err != nil {
 				_ = session.RemoveAll(LostName + "/" + l.Kept)
 				l.Kept, *k = "", room
-				if !errors.Is(err, ErrTooMuch) {
+				if !errors.Is(err, beneath.ErrTooMuch) {
 					return list, fmt.Errorf("keep %s: %w", l.Path, err)
 				}
 			}
 		}
 		text = fmt.Appendf(text, "%q %t %d %d %t %q\n", l.Path, l.Dir, l.Files, l.Size, l.More, l.Kept)
 	}
-	return list, writeNew(int(to.Fd()), lostList, text, 0o600)
+	return list, WriteNew(int(to.Fd()), lostList, text, 0o600)
 }
 
 func lostDir(session *os.Root) (*os.File, error) {

@@ -1,0 +1,27 @@
+package beneath
+
+// A Kind is what a path is, itself: a symbolic link is a Link, wherever it leads.
+type Kind uint8
+
+// The kinds.
+const (
+	File Kind = iota
+	Dir
+	Link
+	Other // FIFO, socket, device
+)
+
+// String returns the kind as messages call it.
+func (k Kind) String() string {
+	switch k {
+	case File:
+		return "file"
+	case Dir:
+		return "directory"
+	case Link:
+		return "link"
+	case Other:
+		return "special file"
+	}
+	return "BUG: unknown kind"
+}
