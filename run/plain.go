@@ -457,6 +457,7 @@ func (o plainObserver) Change(c events.Changed) {
 		path = rel
 	}
 	o.run.mu.Lock()
+	o.run.session.Keep(KeepChanges)
 	o.run.left = append(o.run.left, events.Change{Path: path, Kind: c.Kind})
 	o.run.mu.Unlock()
 	if !o.run.req.Quiet {
