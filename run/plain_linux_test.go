@@ -9,10 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/pccrun/pccrun/test/bare"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/sessions"
+	"github.com/pccrun/pccrun/test/bare"
 )
 
 // plainRun runs a script by the flow of a system that has not Linux's, at a provider that keeps nothing
