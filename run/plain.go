@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/homes"
 	"github.com/pccrun/pccrun/internal/messages"
@@ -351,12 +353,44 @@ func (r *plain) follow() int {
 // plainStdio is what pccrun itself reads and prints. What goes to a terminal goes through the filter.
 func plainStdio(signals <-chan int) providers.Stdio {
 	s := providers.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Signals: signals}
+	if terminal.IsTerminal(int(os.Stdin.Fd())) && terminal.IsTerminal(int(os.Stdout.Fd())) {
+		s.Terminal = plainTerminal()
+		return s
+	}
 	for _, out := range [...]*io.Writer{&s.Out, &s.Err} {
 		if f := (*out).(*os.File); messages.IsTerminal(f) {
 			*out = &plainFiltered{to: f}
 		}
 	}
 	return s
+}
+
+// plainTerminal is the user's, of which the command gets one of its own.
+func plainTerminal() *providers.Terminal {
+	resized, winch := make(chan struct{}, 1), make(chan os.Signal, 1)
+	signal.Notify(winch, unix.SIGWINCH)
+	go func() {
+		for range winch {
+			select {
+			case resized <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return &providers.Terminal{
+		Name: os.Getenv("TERM"), Resized: resized,
+		Size: func() (columns, rows int) {
+			size, err := unix.IoctlGetWinsize(int(os.Stdout.Fd()), unix.TIOCGWINSZ)
+			if err != nil {
+				return 80, 24
+			}
+			return int(size.Col), int(size.Row)
+		},
+		Relay: func(o terminal.Options) (*terminal.Relay, error) {
+			o.Terminal = int(os.Stdout.Fd())
+			return terminal.Start(o)
+		},
+	}
 }
 
 // plainFiltered is a terminal of the user's to which a command prints that has none of its own.

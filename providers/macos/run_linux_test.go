@@ -22,11 +22,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/survey"
+	"github.com/pccrun/pccrun/terminal"
 )
 
 // roles are what this program is when it is started for it.
@@ -252,7 +254,7 @@ func TestNetwork(t *testing.T) {
 	}
 	out, _, o := m.shell(t, allow, self+" get http://host.pccrun.internal:"+at.Port()+"; "+self+" get http://evil.example/; sleep 0.3; cat $PCCRUN_DENIALS; echo; "+
 		"unset http_proxy HTTP_PROXY; "+self+" get "+server.URL+"; echo $https_proxy")
-	require.Contains(t, out, "served{", "the control, and the answer to the next")
+	require.Contains(t, out, `{"error":"denied","host":"evil.example"`)
 	require.Equal(t, 1, strings.Count(out, "served"))
 	require.Contains(t, out, `"what":"connect evil.example:80"`)
 	require.Contains(t, out, "permission denied", "directly")
@@ -401,6 +403,47 @@ func TestTerminal(t *testing.T) {
 	for _, want := range []string{"31 91", "tty", "got hello"} {
 		require.Contains(t, out.String(), want)
 	}
+}
+
+// The user's terminal is relayed, with its modes given back.
+func TestRelayedTerminal(t *testing.T) {
+	m := newMachine(t)
+	outside, mine, err := openTerminal()
+	require.NoError(t, err)
+	defer outside.Close()
+	defer mine.Close()
+	before, err := unix.IoctlGetTermios(int(mine.Fd()), unix.TCGETS)
+	require.NoError(t, err)
+	var printed bytes.Buffer
+	shown := make(chan struct{})
+	go func() {
+		defer close(shown)
+		buf := make([]byte, 4096)
+		for !strings.Contains(printed.String(), "got hello") {
+			n, err := outside.Read(buf)
+			printed.Write(buf[:n])
+			if strings.Contains(printed.String(), "ready") && !strings.Contains(printed.String(), "hello") {
+				io.WriteString(outside, "hello\r")
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	result, err := m.run(t.Context(), same, providers.Stdio{In: mine, Out: mine, Err: mine, Terminal: &providers.Terminal{
+		Name: "xterm", Resized: make(chan struct{}), Size: func() (int, int) { return 80, 24 },
+		Relay: func(o terminal.Options) (*terminal.Relay, error) {
+			o.Terminal = int(mine.Fd())
+			return terminal.Start(o)
+		},
+	}}, new(heard), "/bin/sh", "-c", "echo ready; read x; echo got $x")
+	require.NoError(t, err)
+	require.Zero(t, result.Code)
+	<-shown
+	require.Contains(t, printed.String(), "got hello")
+	after, err := unix.IoctlGetTermios(int(mine.Fd()), unix.TCGETS)
+	require.NoError(t, err)
+	require.Equal(t, before, after)
 }
 
 func TestLogThatMayNotBeRead(t *testing.T) {
