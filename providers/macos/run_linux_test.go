@@ -483,3 +483,54 @@ func writeJSON(t *testing.T) string {
 	require.NoError(t, os.WriteFile(path, []byte(`{"defaultAction":"SCMP_ACT_ALLOW"}`), 0o600))
 	return path
 }
+
+// What pccrun itself prints to is handed in where it is a file, and copied where it is a terminal.
+func TestStandardStreams(t *testing.T) {
+	m := newMachine(t)
+	file, err := os.Create(t.TempDir() + "/out")
+	require.NoError(t, err)
+	defer file.Close()
+	master, slave, err := openTerminal()
+	require.NoError(t, err)
+	defer master.Close()
+	defer slave.Close()
+	_, err = m.run(t.Context(), same, providers.Stdio{Out: file, Err: slave}, new(heard), "/bin/sh", "-c", "echo out; test -t 2 || echo no terminal >&2; read x || echo end")
+	require.NoError(t, err)
+	text, err := os.ReadFile(file.Name())
+	require.NoError(t, err)
+	require.Equal(t, "out\nend\n", string(text))
+	buf := make([]byte, 100)
+	n, err := master.Read(buf)
+	require.NoError(t, err)
+	require.Contains(t, string(buf[:n]), "no terminal")
+}
+
+// A socket's name may lie deeper than an address of one is long.
+func TestListenUnix(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 120))
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	l, err := listenUnix(dir, "door")
+	require.NoError(t, err)
+	defer l.Close()
+	info, err := os.Lstat(dir + "/door")
+	require.NoError(t, err)
+	require.NotZero(t, info.Mode()&os.ModeSocket)
+	_, err = listenUnix(dir+"/none", "door")
+	require.Error(t, err)
+}
+
+// What an earlier run has put where something is shown stays, and is named.
+func TestHomeInTheWay(t *testing.T) {
+	m := newMachine(t)
+	plan, err := m.plan(same, "way", "/bin/cat", m.workspace()+"/file")
+	require.NoError(t, err)
+	p := plan.(*thePlan)
+	require.NoError(t, os.MkdirAll(p.profile.Home, 0o700))
+	require.NoError(t, os.WriteFile(p.profile.Home+"/.gitconfig", nil, 0o600))
+	p.home = append(p.home, entry{Name: ".seeded", Text: "text"})
+	o := new(heard)
+	_, err = plan.Run(t.Context(), providers.Stdio{Out: io.Discard, Err: io.Discard}, o)
+	require.NoError(t, err)
+	require.Contains(t, strings.Join(o.said, "\n"), "~/.gitconfig in the run's home is an earlier run's")
+	require.NoDirExists(t, p.dir)
+}
