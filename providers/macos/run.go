@@ -637,7 +637,25 @@ func (r *running) look() {
 
 // decided turns what the proxy did into events.
 func (r *running) decided(event netproxy.Event) {
-	providers.Decided(event, r.observer, func(d events.NetDecision) { r.denials.Emit(d) })
+	if event.Kind == netproxy.Full {
+		r.observer.Warning(events.Warning{Text: "more connections at once than can be served: those beyond are reset"})
+		return
+	}
+	providers.Tell(refusals{r.observer, r.denials}, event)
+}
+
+// refusals are an observer before which the command is told of what was refused.
+type refusals struct {
+	providers.Observer
+	denials *events.Log
+}
+
+// Decision tells both.
+func (t refusals) Decision(d events.NetDecision) {
+	if !d.Allowed {
+		t.denials.Emit(d)
+	}
+	t.Observer.Decision(d)
 }
 
 // A warden is the process that ends what the command leaves.
