@@ -1,6 +1,7 @@
 package run
 
 import (
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 )
@@ -19,3 +20,6 @@ func Inquire(program Program, k providers.Kind) ([]profiles.Answer, error) {
 	err := r.prepare(k)
 	return r.answers, err
 }
+
+// Inside says that a sandbox elsewhere runs Linux.
+func Inside(Program, string) int { return messages.Fail("inside: needs Linux") }
