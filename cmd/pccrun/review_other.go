@@ -7,11 +7,8 @@ import "github.com/pccrun/pccrun/events"
 // reviewVerb lists what a session changed of that which is for review. Nothing is set aside here: a
 // protected name cannot be made.
 func reviewVerb(args []string) int {
-	asJSON := false
-	words, err := options(reviewUsage, args, func(name string, _ func() string) bool {
-		asJSON = asJSON || name == "--json"
-		return name == "--json" || name == "--quiet"
-	})
+	asJSON, quiet := false, false
+	words, err := options(reviewUsage, args, flags{"--json": &asJSON, "--quiet": &quiet})
 	if err != nil {
 		return failSession(err)
 	}
