@@ -3,22 +3,26 @@
 package run
 
 import (
-	"errors"
 	"os"
+	"os/signal"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/events"
-	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/homes"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/survey"
+	"github.com/pccrun/pccrun/terminal"
 )
 
 // What of the flow is Linux's has nothing to do here: no launcher has files open for its command,
 // nothing is set aside by watching, and so nothing is owed to a workspace.
 
-type onMachine struct{}
+type onMachine struct {
+	home  *homes.Home       // nil: it is not persistent
+	seeds map[string]string // what a fresh home begins with
+}
 
 func who() (uid, gid int) { return os.Getuid(), os.Getgid() }
 
@@ -31,18 +35,11 @@ func (f *flow) open() error                       { return nil }
 func (f *flow) localStdio(*providers.Stdio) error { return nil }
 func (f *flow) withheld()                         {}
 func (f *flow) sayHidden(int, *providers.Result)  {}
-func (f *flow) giveBack()                         {}
-func (f *flow) homeDir() *survey.Home             { return nil }
+
+// sshRule is for who asks a name server inside, which macOS has none of.
+func (f *flow) sshRule(string) string { return "" }
 
 func (f *flow) examine(*providers.Survey, providers.Command) (providers.Facts, error) { return f.ask() }
-
-// openHome refuses a home that is there again in the next run.
-func (f *flow) openHome() error {
-	if f.req.DryRun || f.policy.FreshHome || f.policy.Decide(f.policy.Home).Access != profiles.Persist {
-		return nil
-	}
-	return &profiles.Error{Cause: "persistent homes are not built for this system yet", Hint: "--home private"}
-}
 
 type guarded struct{ failed bool }
 
@@ -56,13 +53,46 @@ func (f *flow) lookBack() []events.Change { return nil }
 // Settle finds nothing that is owed.
 func Settle(sessions.Home, Program) error { return nil }
 
-// A seat needs pseudo-terminals of this machine, which is not built here.
+// giveBack ends the use of the home: a renewed login stays in it.
+func (f *flow) giveBack() {
+	if f.home != nil {
+		f.home.Close()
+	}
+}
+
+// A seat is nothing: the provider has the user's terminal relayed.
 type seat struct{}
 
 func (s *seat) close() {}
 
-func (f *flow) takeTerminal(*providers.Stdio) error {
-	return errors.New("a terminal for the command is not built for this system yet")
+// takeTerminal names the user's terminal, of which the provider gives the command one of its own.
+func (f *flow) takeTerminal(s *providers.Stdio) error {
+	resized, winch := make(chan struct{}, 1), make(chan os.Signal, 1)
+	signal.Notify(winch, unix.SIGWINCH)
+	go func() {
+		for range winch {
+			select {
+			case resized <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	s.In, s.Out, s.Err = os.Stdin, os.Stdout, os.Stderr
+	s.Terminal = &providers.Terminal{
+		Name: f.req.Host.Getenv("TERM"), Resized: resized,
+		Size: func() (columns, rows int) {
+			size, err := unix.IoctlGetWinsize(int(os.Stdout.Fd()), unix.TIOCGWINSZ)
+			if err != nil {
+				return 80, 24
+			}
+			return int(size.Col), int(size.Row)
+		},
+		Relay: func(o terminal.Options) (*terminal.Relay, error) {
+			o.Terminal = int(os.Stdout.Fd())
+			return terminal.Start(o)
+		},
+	}
+	return nil
 }
 
 func starved() (text, hint string) { return "", "" }

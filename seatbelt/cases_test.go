@@ -270,3 +270,29 @@ func show(n node) string {
 	}
 	return "(" + b.String() + ")"
 }
+
+// TestEveryRuleCounts drops each rule of each built-in profile's text: some case has to change.
+func TestEveryRuleCounts(t *testing.T) {
+	for _, name := range profiles.Builtin() {
+		t.Run(name, func(t *testing.T) {
+			d, err := Profile(policy(t, name, nil), Example(testHome))
+			require.NoError(t, err)
+			list := cases(t, name)
+			forms, err := read(d.Text)
+			require.NoError(t, err)
+			holds := func(forms []node) bool {
+				rules, err := compile(forms, d.Params)
+				require.NoError(t, err)
+				return !slices.ContainsFunc(list, func(c tableCase) bool {
+					v, err := Evaluate(rules, words[c.word], c.target)
+					return err != nil || v.Allowed != c.allowed
+				})
+			}
+			require.True(t, holds(forms), "the control")
+			for i := 2; i < len(forms); i++ {
+				assert.False(t, holds(slices.Delete(slices.Clone(forms), i, i+1)), "without line %d all is as before: %s", forms[i].line, strings.Split(d.Text, "\n")[forms[i].line-1])
+			}
+			t.Logf("%d rules dropped, %d cases", len(forms)-2, len(list))
+		})
+	}
+}

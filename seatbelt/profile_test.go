@@ -364,3 +364,33 @@ func TestPatterns(t *testing.T) {
 		}
 	}
 }
+
+// TestHiddenStaysWhereItIs tries to rename, exchange, link and clone what is hidden, named and by a
+// pattern, and to rename and exchange each directory above it: that asks for file-write-unlink.
+func TestHiddenStaysWhereItIs(t *testing.T) {
+	for _, name := range profiles.Builtin() {
+		hidden := []string{testWorkspace + "/data/deep/secret", testWorkspace + "/sub/deep/er/.env"}
+		p := policy(t, name, func(r *profiles.Request) { r.Files = []profiles.FileFlag{{Path: hidden[0], Access: profiles.Hide}} })
+		s := Example(testHome)
+		s.Standing = hidden[1:]
+		rules := rulesOf(t, p, s)
+		denied := func(op, path string) {
+			v, err := Evaluate(rules, op, Target{Path: path})
+			require.NoError(t, err)
+			assert.False(t, v.Allowed, "%s: %s %s: line %d", name, op, path, v.Line)
+		}
+		for _, file := range hidden {
+			for _, op := range []string{"file-link", "file-clone", "file-read-data", "file-write-create", "file-write-unlink"} {
+				denied(op, file)
+			}
+			for dir := file; dir != "/"; dir = dir[:strings.LastIndexByte(dir, '/')] {
+				if denied("file-write-unlink", dir); dir == "/Users" {
+					break
+				}
+			}
+		}
+		v, err := Evaluate(rules, "file-write-unlink", Target{Path: testWorkspace + "/other/deep"})
+		require.NoError(t, err)
+		assert.True(t, v.Allowed, "the control")
+	}
+}

@@ -54,6 +54,7 @@ type Guard struct {
 	tips    map[string]tips     // what the references of repositories led to when the run began
 	written map[string]*written // what the run has written there
 
+	unwritten []Refusal         // pinned files that git has other content for
 	originals map[string][]byte // of files for review, by path
 	links     map[string]string // where those that are pinned led, by path
 

@@ -12,9 +12,13 @@ type Refusal struct {
 	Path, Why string
 }
 
-// Refused returns, once [Guards.Finish] has returned, what the run says could not be changed, as far as nobody
-// has changed it.
+// Refused returns, once [Guards.Finish] has returned, the tracked files that are pinned, for which git
+// has put other content into the index and not written it, and what the run says could not be
+// changed, as far as nobody has changed it.
 func (gs Guards) Refused(said []Refusal) (list []Refusal) {
+	for _, g := range gs {
+		list = append(list, g.unwritten...)
+	}
 	for _, r := range said {
 		// Of an overlay, or a repository elsewhere, nothing of the run could change it.
 		if g := gs.near(r.Path); g == nil || g.unchanged(r) {

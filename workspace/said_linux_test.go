@@ -24,9 +24,10 @@ func TestRefusedAsSaid(t *testing.T) {
 	_, err := w.guard.Finish()
 	require.NoError(t, err)
 	defer w.guard.Close()
+	w.guard.unwritten = []Refusal{{Path: w.root + "/.git/config", Why: ".git/config"}}
 	in := func(name string) Refusal { return Refusal{Path: w.root + "/" + name, Why: "x"} }
 	list := (Guards{w.guard}).Refused([]Refusal{
-		in(".vscode/t"), in(".vscode/host"), in(".npmrc"), in(".envrc"), {Path: w.root + "/.git/config", Why: ".git/config"},
+		in(".vscode/t"), in(".vscode/host"), in(".npmrc"), in(".envrc"), in(".git/config"),
 		in(".vscode/t"), in(".vscode/new"), in(".vscode/t/new"), {Path: "/elsewhere/config", Why: ".git/config"},
 	})
 	var paths []string
@@ -34,5 +35,5 @@ func TestRefusedAsSaid(t *testing.T) {
 		paths = append(paths, r.Path)
 	}
 	require.Equal(t, []string{"/elsewhere/config", w.root + "/.git/config", w.root + "/.vscode/t"}, paths)
-	require.Equal(t, ".git/config", list[1].Why)
+	require.Equal(t, ".git/config", list[1].Why, "the guard's own comes first")
 }

@@ -15,12 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options say what is examined.
-type Options struct {
-	Launcher string   // the program that the trials start
-	Environ  []string // of the user
-}
-
 // Examine finds out what this machine can do. It leaves nothing behind.
 func Examine(ctx context.Context, o Options) (r *Report, err error) {
 	x := &examiner{launcher: o.Launcher, environ: o.Environ}

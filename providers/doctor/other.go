@@ -15,18 +15,15 @@ const InsideVerb = "__doctor"
 // ErrNotRoot says that a fix needs root.
 var ErrNotRoot = errors.New("needs root")
 
-// Options say what is examined.
-type Options struct {
-	Launcher string
-	Environ  []string
-}
-
 // Inside is a trial's other side, on Linux.
 func Inside([]string) int { return 125 }
 
-// Examine says that no provider runs here.
-func Examine(context.Context, Options) (*Report, error) {
-	cause := "native runs on Linux only, not yet on " + runtime.GOOS
+// Examine launches a command that does nothing; where no provider runs, it says so.
+func Examine(ctx context.Context, o Options) (*Report, error) {
+	if runtime.GOOS == "darwin" {
+		return byLaunches(ctx, o, "/usr/bin/true")
+	}
+	cause := "native runs on Linux and macOS, not yet on " + runtime.GOOS
 	return &Report{Providers: []Provider{{Name: "native", Refused: cause}}}, nil
 }
 

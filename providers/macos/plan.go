@@ -44,7 +44,11 @@ type plan struct {
 }
 
 // entry is something in the home: a link to what is shown, or a file with a text.
-type entry struct{ Name, Link, Text string }
+type entry struct {
+	Name string `json:"name"`
+	Link string `json:"link,omitempty"`
+	Text string `json:"-"` // which may be a secret
+}
 
 // Plan decides a run.
 func (p *Provider) Plan(

@@ -50,7 +50,14 @@ func planOn(t *testing.T, change func(*profiles.Request)) *thePlan {
 // TestPlan compares a plan with the one in testdata: `go test -update` writes it.
 func TestPlan(t *testing.T) {
 	plan := planOn(t, nil)
-	text, err := json.MarshalIndent(plan.Describe(), "", "  ")
+	text, err := json.Marshal(plan.Describe())
+	require.NoError(t, err)
+	var all map[string]any
+	require.NoError(t, json.Unmarshal(text, &all))
+	require.Equal(t, plan.document.Text, all["profile"])
+	delete(all, "profile") // which the built-in lists of names change: package seatbelt has its tests
+	delete(all, "parameters")
+	text, err = json.MarshalIndent(all, "", "  ")
 	require.NoError(t, err)
 	require.NotContains(t, string(text), "secret")
 	const golden = "testdata/plan.json"

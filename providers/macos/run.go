@@ -28,6 +28,7 @@ import (
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/seatbelt"
+	"github.com/pccrun/pccrun/terminal"
 )
 
 // grace is how long the command has between TERM and KILL when its time is up; startWithin how long
@@ -80,7 +81,8 @@ type running struct {
 	over     atomic.Bool    // the command is gone
 	close    []func()
 
-	callerIn  io.Reader // of the terminal
+	joined    *terminal.Relay // of both terminals; nil where the caller has given streams
+	callerIn  io.Reader
 	callerOut io.Writer
 
 	mu       sync.Mutex
@@ -438,7 +440,10 @@ func (r *running) start() (<-chan *report, error) {
 	r.observer.Created(resource(r.command.Label, r.leader.Pid))
 	if r.master != nil {
 		r.io.In.(*os.File).Close() // the slave: the master ends with the command's
-		r.relay()
+		if err := r.relay(); err != nil {
+			r.warden.tell("end")
+			return nil, errors.Join(err, from.Close())
+		}
 	}
 	reports := make(chan *report, 4)
 	go func() {
@@ -535,11 +540,16 @@ func isDevice(f *os.File) bool {
 }
 
 // relay joins the command's terminal and the caller's.
-func (r *running) relay() {
+func (r *running) relay() (err error) {
+	if join := r.io.Terminal.Relay; join != nil {
+		r.joined, err = join(terminal.Options{Master: r.master})
+		return err
+	}
 	if r.callerIn != nil {
 		go func() { _, _ = io.Copy(r.master, r.callerIn) }()
 	}
 	r.copying.Go(func() { _, _ = io.Copy(r.callerOut, r.master) }) // until the last of the other side is closed
+	return nil
 }
 
 // copied waits until all that was printed is passed on, to a reader who takes his time too. Where
@@ -549,7 +559,12 @@ func (r *running) copied() {
 	for _, from := range r.pipes {
 		_ = from.SetReadDeadline(time.Now().Add(drainWithin))
 	}
-	if r.master == nil {
+	switch {
+	case r.joined != nil:
+		r.joined.Wait(drainWithin)
+		r.joined.Close(drainWithin)
+		return
+	case r.master == nil:
 		r.copying.Wait()
 		return
 	}
@@ -622,7 +637,25 @@ func (r *running) look() {
 
 // decided turns what the proxy did into events.
 func (r *running) decided(event netproxy.Event) {
-	providers.Decided(event, r.observer, func(d events.NetDecision) { r.denials.Emit(d) })
+	if event.Kind == netproxy.Full {
+		r.observer.Warning(events.Warning{Text: "more connections at once than can be served: those beyond are reset"})
+		return
+	}
+	providers.Tell(refusals{r.observer, r.denials}, event)
+}
+
+// refusals are an observer before which the command is told of what was refused.
+type refusals struct {
+	providers.Observer
+	denials *events.Log
+}
+
+// Decision tells both.
+func (t refusals) Decision(d events.NetDecision) {
+	if !d.Allowed {
+		t.denials.Emit(d)
+	}
+	t.Observer.Decision(d)
 }
 
 // A warden is the process that ends what the command leaves.

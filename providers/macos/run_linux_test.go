@@ -22,11 +22,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/survey"
+	"github.com/pccrun/pccrun/terminal"
 )
 
 // roles are what this program is when it is started for it.
@@ -252,7 +254,7 @@ func TestNetwork(t *testing.T) {
 	}
 	out, _, o := m.shell(t, allow, self+" get http://host.pccrun.internal:"+at.Port()+"; "+self+" get http://evil.example/; sleep 0.3; cat $PCCRUN_DENIALS; echo; "+
 		"unset http_proxy HTTP_PROXY; "+self+" get "+server.URL+"; echo $https_proxy")
-	require.Contains(t, out, "served{", "the control, and the answer to the next")
+	require.Contains(t, out, `{"error":"denied","host":"evil.example"`)
 	require.Equal(t, 1, strings.Count(out, "served"))
 	require.Contains(t, out, `"what":"connect evil.example:80"`)
 	require.Contains(t, out, "permission denied", "directly")
@@ -403,6 +405,47 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
+// The user's terminal is relayed, with its modes given back.
+func TestRelayedTerminal(t *testing.T) {
+	m := newMachine(t)
+	outside, mine, err := openTerminal()
+	require.NoError(t, err)
+	defer outside.Close()
+	defer mine.Close()
+	before, err := unix.IoctlGetTermios(int(mine.Fd()), unix.TCGETS)
+	require.NoError(t, err)
+	var printed bytes.Buffer
+	shown := make(chan struct{})
+	go func() {
+		defer close(shown)
+		buf := make([]byte, 4096)
+		for !strings.Contains(printed.String(), "got hello") {
+			n, err := outside.Read(buf)
+			printed.Write(buf[:n])
+			if strings.Contains(printed.String(), "ready") && !strings.Contains(printed.String(), "hello") {
+				io.WriteString(outside, "hello\r")
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	result, err := m.run(t.Context(), same, providers.Stdio{In: mine, Out: mine, Err: mine, Terminal: &providers.Terminal{
+		Name: "xterm", Resized: make(chan struct{}), Size: func() (int, int) { return 80, 24 },
+		Relay: func(o terminal.Options) (*terminal.Relay, error) {
+			o.Terminal = int(mine.Fd())
+			return terminal.Start(o)
+		},
+	}}, new(heard), "/bin/sh", "-c", "echo ready; read x; echo got $x")
+	require.NoError(t, err)
+	require.Zero(t, result.Code)
+	<-shown
+	require.Contains(t, printed.String(), "got hello")
+	after, err := unix.IoctlGetTermios(int(mine.Fd()), unix.TCGETS)
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+}
+
 func TestLogThatMayNotBeRead(t *testing.T) {
 	m := newMachine(t, "no-log")
 	_, _, o := m.shell(t, same, "sleep 0.2")
@@ -439,4 +482,55 @@ func writeJSON(t *testing.T) string {
 	path := filepath.Join(t.TempDir(), "seccomp.json")
 	require.NoError(t, os.WriteFile(path, []byte(`{"defaultAction":"SCMP_ACT_ALLOW"}`), 0o600))
 	return path
+}
+
+// What pccrun itself prints to is handed in where it is a file, and copied where it is a terminal.
+func TestStandardStreams(t *testing.T) {
+	m := newMachine(t)
+	file, err := os.Create(t.TempDir() + "/out")
+	require.NoError(t, err)
+	defer file.Close()
+	master, slave, err := openTerminal()
+	require.NoError(t, err)
+	defer master.Close()
+	defer slave.Close()
+	_, err = m.run(t.Context(), same, providers.Stdio{Out: file, Err: slave}, new(heard), "/bin/sh", "-c", "echo out; test -t 2 || echo no terminal >&2; read x || echo end")
+	require.NoError(t, err)
+	text, err := os.ReadFile(file.Name())
+	require.NoError(t, err)
+	require.Equal(t, "out\nend\n", string(text))
+	buf := make([]byte, 100)
+	n, err := master.Read(buf)
+	require.NoError(t, err)
+	require.Contains(t, string(buf[:n]), "no terminal")
+}
+
+// A socket's name may lie deeper than an address of one is long.
+func TestListenUnix(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 120))
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	l, err := listenUnix(dir, "door")
+	require.NoError(t, err)
+	defer l.Close()
+	info, err := os.Lstat(dir + "/door")
+	require.NoError(t, err)
+	require.NotZero(t, info.Mode()&os.ModeSocket)
+	_, err = listenUnix(dir+"/none", "door")
+	require.Error(t, err)
+}
+
+// What an earlier run has put where something is shown stays, and is named.
+func TestHomeInTheWay(t *testing.T) {
+	m := newMachine(t)
+	plan, err := m.plan(same, "way", "/bin/cat", m.workspace()+"/file")
+	require.NoError(t, err)
+	p := plan.(*thePlan)
+	require.NoError(t, os.MkdirAll(p.profile.Home, 0o700))
+	require.NoError(t, os.WriteFile(p.profile.Home+"/.gitconfig", nil, 0o600))
+	p.home = append(p.home, entry{Name: ".seeded", Text: "text"})
+	o := new(heard)
+	_, err = plan.Run(t.Context(), providers.Stdio{Out: io.Discard, Err: io.Discard}, o)
+	require.NoError(t, err)
+	require.Contains(t, strings.Join(o.said, "\n"), "~/.gitconfig in the run's home is an earlier run's")
+	require.NoDirExists(t, p.dir)
 }

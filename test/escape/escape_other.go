@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build !linux && !darwin
 
 package escape
 
@@ -8,11 +8,11 @@ import (
 )
 
 // Usage is the help of the verb.
-const Usage = "usage: pccrun escape\n\nThe probes run on Linux only.\n"
+const Usage = "usage: pccrun escape\n\nThe probes run on Linux and macOS only.\n"
 
-// Main says that the suite runs on Linux only, and returns 3: nothing ran.
+// Main says that the suite runs on Linux and macOS only, and returns 3: nothing ran.
 func Main([]string) int {
-	fmt.Fprintln(os.Stderr, "pccrun: escape: the probes run on Linux only")
+	fmt.Fprintln(os.Stderr, "pccrun: escape: the probes run on Linux and macOS only")
 	return 3
 }
 

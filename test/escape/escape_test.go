@@ -34,6 +34,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "__escape" {
 		os.Exit(Main(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == macVerb {
+		os.Exit(macPayload(os.Args[2:], os.Stdout))
+	}
 	if len(os.Args) > 3 && os.Args[1] == "__litter" {
 		if err := litter(os.Args[2], os.Args[3]); err != nil {
 			fmt.Println(err)

@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package homes
 
 import (
@@ -57,19 +59,6 @@ type Home struct {
 	fd, asideFD int
 	root        *os.Root // of its directory
 	lock        *os.File
-}
-
-// Identify reads what the kernel tells of a workspace.
-func Identify(path string) (Workspace, error) {
-	var st unix.Statx_t
-	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO|unix.STATX_BTIME, &st); err != nil {
-		return Workspace{}, &fs.PathError{Op: "statx", Path: path, Err: err}
-	}
-	w := Workspace{Path: path, Inode: st.Ino}
-	if st.Mask&unix.STATX_BTIME != 0 {
-		w.Birth = st.Btime.Sec*1e9 + int64(st.Btime.Nsec)
-	}
-	return w, nil
 }
 
 // Open opens the home of a workspace and a profile, and makes it where there is none. It waits
@@ -200,7 +189,7 @@ func (h *Home) open() error {
 		return err
 	}
 	dir, err := filepath.EvalSymlinks(h.root.Name())
-	h.Path, h.Dev, h.Ino = filepath.Join(dir, homeName), st.Dev, st.Ino
+	h.Path, h.Dev, h.Ino = filepath.Join(dir, homeName), uint64(st.Dev), st.Ino
 	return err
 }
 

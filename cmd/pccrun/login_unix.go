@@ -1,4 +1,4 @@
-//go:build !thin
+//go:build (linux || darwin) && !thin
 
 package main
 

@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package homes
 
 import (
@@ -17,21 +19,6 @@ const maxFile = 4 << 20
 
 // errWay says that something else stands where a directory is wanted.
 var errWay = errors.New("a file of another kind exists there")
-
-// how looks names up: in the home, through no link, in no other file system.
-func how(flags uint64) *unix.OpenHow {
-	return &unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV}
-}
-
-// open opens a name below a directory.
-func open(dir int, name string, flags uint64) (int, error) {
-	for {
-		fd, err := unix.Openat2(dir, name, how(flags))
-		if err != unix.EINTR && err != unix.EAGAIN { // EAGAIN: a name was moved meanwhile
-			return fd, err
-		}
-	}
-}
 
 // absent reports whether an error says that nothing that counts stands at a name.
 func absent(err error) bool {
@@ -102,7 +89,7 @@ func (h *Home) aside(at int, name, whole string) error {
 	}
 	err := h.removeAside(to)
 	if err == nil {
-		err = unix.Renameat2(at, name, h.asideFD, to, unix.RENAME_NOREPLACE)
+		err = renameNew(at, name, h.asideFD, to)
 	}
 	if err == nil {
 		h.Aside = append(h.Aside, whole)

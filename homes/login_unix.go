@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package homes
 
 import (
@@ -35,7 +37,7 @@ func (h *Home) note(p *profiles.Policy) {
 
 // stampOf is how a file of the home stands, without what is in it.
 func (h *Home) stampOf(name string) (s stamp) {
-	fd, err := open(h.fd, name, unix.O_PATH|unix.O_NOFOLLOW)
+	fd, err := open(h.fd, name, lookOnly|unix.O_NOFOLLOW)
 	if err != nil {
 		return s
 	}

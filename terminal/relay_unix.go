@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package terminal
 
 import (
@@ -18,8 +20,9 @@ import (
 //	screen  master ──Filter──▶ Output (and Log)
 //	watch   SIGWINCH, SIGCONT ──▶ window size, raw mode again
 type Relay struct {
-	o    Options
-	wake int // eventfd: the keys' loop must look at what has changed
+	o     Options
+	wake  int // the keys' loop must look at what has changed
+	poked int // writes to it
 
 	asking sync.Mutex // one question at a time
 	output sync.Mutex // guards Filter, and what is on the screen
@@ -68,9 +71,9 @@ func Start(o Options) (*Relay, error) {
 		o.Master.Close()
 		return nil, err
 	}
-	if r.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+	if r.wake, r.poked, err = wakeable(); err != nil {
 		o.Master.Close()
-		return nil, os.NewSyscallError("eventfd", err)
+		return nil, err
 	}
 	r.copySize()
 	if !foreground(o.Terminal) {
@@ -79,7 +82,7 @@ func Start(o Options) (*Relay, error) {
 	signal.Notify(r.signals, unix.SIGWINCH, unix.SIGCONT)
 	if err := r.grab(); err != nil {
 		signal.Stop(r.signals)
-		unix.Close(r.wake)
+		r.closeWake()
 		o.Master.Close()
 		return nil, err
 	}
@@ -213,7 +216,7 @@ func (r *Relay) settle() {
 		pending := false
 		_ = conn.Control(func(fd uintptr) {
 			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-			n, err := unix.Poll(p, 0)
+			n, err := poll(p, 0)
 			pending = err == nil && n > 0 && p[0].Revents&unix.POLLIN != 0
 		})
 		time.Sleep(quiet)
@@ -298,7 +301,7 @@ func (r *Relay) Close(patience time.Duration) {
 	case <-time.After(200 * time.Millisecond):
 	}
 	<-r.keysDone
-	unix.Close(r.wake)
+	r.closeWake()
 }
 
 // onPanic gives the terminal back when one of our own loops fails, so that
@@ -310,10 +313,17 @@ func (r *Relay) onPanic() {
 	}
 }
 
+func (r *Relay) closeWake() {
+	unix.Close(r.wake)
+	if r.poked != r.wake {
+		unix.Close(r.poked)
+	}
+}
+
 // poke makes the keys' loop look again.
 func (r *Relay) poke() {
 	one := [8]byte{1}
-	_, _ = unix.Write(r.wake, one[:])
+	_, _ = unix.Write(r.poked, one[:])
 }
 
 // hangUp closes the master: the kernel then sends SIGHUP to the command's
@@ -341,7 +351,7 @@ func (r *Relay) keys() {
 		if !raw {
 			fds[1].Events = 0 // not what is typed, but that the terminal goes away
 		}
-		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR {
+		if _, err := poll(fds, -1); err != nil && err != unix.EINTR {
 			return
 		}
 		if fds[0].Revents != 0 {
@@ -470,7 +480,7 @@ func rawModes(t unix.Termios) unix.Termios {
 }
 
 func getModes(fd int) (unix.Termios, error) {
-	t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	t, err := unix.IoctlGetTermios(fd, getTermios)
 	if err != nil {
 		return unix.Termios{}, os.NewSyscallError("ioctl(TCGETS)", err)
 	}
@@ -479,7 +489,7 @@ func getModes(fd int) (unix.Termios, error) {
 
 func setModes(fd int, t unix.Termios) error {
 	for {
-		err := unix.IoctlSetTermios(fd, unix.TCSETS, &t)
+		err := unix.IoctlSetTermios(fd, setTermios, &t)
 		if err != unix.EINTR {
 			return os.NewSyscallError("ioctl(TCSETS)", err)
 		}
@@ -514,7 +524,7 @@ func (t tty) Write(b []byte) (int, error) {
 		case err == nil:
 			done += n
 		case errors.Is(err, unix.EAGAIN):
-			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(t), Events: unix.POLLOUT}}, -1)
+			_, _ = poll([]unix.PollFd{{Fd: int32(t), Events: unix.POLLOUT}}, -1)
 		case err != unix.EINTR:
 			return done, os.NewSyscallError("write", err)
 		}

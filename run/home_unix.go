@@ -1,0 +1,77 @@
+//go:build unix
+
+package run
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/pccrun/pccrun/homes"
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/survey"
+)
+
+// openHome opens the home that the policy asks for, and copies into it what the profile says.
+// From then on no other run is kept out. A dry run makes none.
+func (f *flow) openHome() error {
+	if f.req.DryRun {
+		return nil
+	}
+	if f.policy.FreshHome {
+		var notes []string
+		f.seeds, notes = homes.Files(f.policy)
+		f.policy.Warnings = append(f.policy.Warnings, notes...)
+		return nil
+	}
+	if f.policy.Decide(f.policy.Home).Access != profiles.Persist {
+		return nil
+	}
+	variant := ""
+	if f.policy.NoLogin {
+		variant = homes.NoLogin
+	}
+	h, err := homes.Open(f.dirs.State, f.policy.Workspace, f.policy.Source+variant, f.policy.Profile+variant)
+	if err != nil {
+		return err
+	}
+	if err = h.Clear(); err == nil {
+		err = h.Seed(f.policy)
+	}
+	if err == nil {
+		err = f.gained(h)
+	}
+	if err == nil {
+		err = h.Share()
+	}
+	if err != nil {
+		h.Close()
+		return err
+	}
+	f.home = h
+	f.policy.Warnings = append(f.policy.Warnings, h.Notes...)
+	return nil
+}
+
+// gained says where this run may do more than the one before, and finds programs in the home.
+func (f *flow) gained(h *homes.Home) error {
+	more, program, err := h.Gains(homes.Rights(f.policy))
+	if err != nil || len(more) == 0 {
+		return err
+	}
+	const most = 3
+	text := strings.Join(more[:min(len(more), most)], ", ")
+	if n := len(more) - most; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	f.policy.Warnings = append(f.policy.Warnings, "this run may do more than the last one here ("+text+"), and the home has a program of that run: "+strconv.Quote("~/"+program)+"; --fresh-home starts with a new home")
+	return nil
+}
+
+// homeDir is what the plan mounts at ~.
+func (f *flow) homeDir() *survey.Home {
+	if f.home == nil {
+		return nil
+	}
+	return &survey.Home{Path: f.home.Path, Dev: f.home.Dev, Ino: f.home.Ino}
+}
