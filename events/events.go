@@ -159,18 +159,18 @@ type Timeout struct {
 }
 
 // Changed is one thing that the run left and the user should look at: what was
-// set aside at the moment when it was, the rest at the end.
+// quarantined at the moment when it was, the rest at the end.
 type Changed struct {
 	Path string `json:"path"`          // absolute
 	Kind string `json:"kind"`          // "review", "stashed", "inert", "keys", "made"
-	What string `json:"what"`          // what has become of it: "new", "changed", what kind of file was set aside
+	What string `json:"what"`          // what has become of it: "new", "changed", what kind of file was quarantined
 	Why  string `json:"why,omitempty"` // the pattern, or what would execute it
 }
 
-// Tried is something that a run under `pccrun learn` tried of the host and the
+// Access is something that a run under `pccrun learn` tried of the host and the
 // policy kept from it, whether or not the host has it; and each program that it
 // executed. Told at the end, each once.
-type Tried struct {
+type Access struct {
 	Deed    string `json:"deed"`              // "read", "write", "execute", "connect", "limit"
 	Path    string `json:"path"`              // absolute, as the command sees it; of a limit its key: "pids", "disk", …
 	Call    string `json:"call,omitempty"`    // the system call that came first, e.g. "openat"
@@ -222,6 +222,6 @@ func (NetClosed) Type() Type   { return TypeNetClosed }
 func (OOM) Type() Type         { return TypeOOM }
 func (Timeout) Type() Type     { return TypeTimeout }
 func (Changed) Type() Type     { return TypeChanged }
-func (Tried) Type() Type       { return TypeTried }
+func (Access) Type() Type      { return TypeTried }
 func (Dropped) Type() Type     { return TypeDropped }
 func (Exit) Type() Type        { return TypeExit }

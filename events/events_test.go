@@ -33,7 +33,7 @@ var samples = []Event{
 	NetDecision{Allowed: true, Host: "h", Port: 443, Address: "192.0.2.1:443", Upstream: true, Via: "http", Request: "GET /", Rule: "r", Guarantee: "net.allowlist", Hint: "x", Times: 7},
 	OOM{Limit: 1 << 30, Kills: 2},
 	Timeout{AfterMS: 1500},
-	Tried{Deed: "read", Path: "/home/u/.x", Call: "openat", Program: "/usr/bin/cat", Times: 3, There: true, Opened: true, Done: true},
+	Access{Deed: "read", Path: "/home/u/.x", Call: "openat", Program: "/usr/bin/cat", Times: 3, There: true, Opened: true, Done: true},
 	Changed{Path: "/w/.envrc", Kind: "stashed", What: "file", Why: ".envrc"},
 	Dropped{Count: 3},
 	Exit{Code: 137, Signal: "SIGKILL", TimedOut: true, OOM: true, WallMS: 1, UserMS: 2, SystemMS: 3, MaxMemory: 4, ReadBytes: 5, WriteBytes: 6, IOBy: "rusage", Processes: 7, Denials: 8, Changed: []Change{{"CLAUDE.md", "review"}}},

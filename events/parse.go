@@ -74,7 +74,7 @@ func decode(t Type, line []byte) (Event, error) {
 	case TypeChanged:
 		return as[Changed](line)
 	case TypeTried:
-		return as[Tried](line)
+		return as[Access](line)
 	case TypeDropped:
 		return as[Dropped](line)
 	case TypeExit:

@@ -50,7 +50,7 @@ type Record struct {
 	Workspace Workspace `json:"workspace"`
 	Profile   string    `json:"profile"` // where it was read: see [profiles.Policy.Source]
 	Name      string    `json:"name"`    // as it is called
-	Made      time.Time `json:"made"`
+	Created   time.Time `json:"made"`
 	Used      time.Time `json:"used"`   // when the last run began
 	Rights    []string  `json:"rights"` // and what it might do: see [Rights]
 }

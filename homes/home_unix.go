@@ -135,7 +135,7 @@ func (h *Home) begin(dir string, w Workspace, profile, name string) (again bool,
 	h.Record, err = readRecord(h.root)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		h.Record = Record{Schema: Schema, Workspace: w, Profile: profile, Name: name, Made: time.Now()}
+		h.Record = Record{Schema: Schema, Workspace: w, Profile: profile, Name: name, Created: time.Now()}
 	case err != nil || !h.Record.same(w, profile):
 		why := "for a directory that was replaced"
 		if err != nil {

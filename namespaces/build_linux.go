@@ -69,7 +69,7 @@ type Plan struct {
 type Watch struct {
 	Filter   []byte
 	Flags    int  // of seccomp(2)
-	Deputy   bool // the launcher makes names in place of the command: see [Plan.Makes]
+	Broker   bool // the launcher makes names in place of the command: see [Plan.Makes]
 	Opens    bool // and opens files for it: see [Plan.Opens]
 	Required bool // else the run goes on without where the kernel has a supervisor around this one already
 }
@@ -131,7 +131,7 @@ func Build(policy *profiles.Policy, s *survey.Survey, f *Facts, c Command) (*Pla
 	}
 	p.Inodes = max(p.Disk>>15, 128) // one for each 32 KiB: many empty files fill a disk as well
 	for i := range mounts {         // what is not the command's own does not count
-		if mounts[i].Kind == Apart && p.Disk > 0 {
+		if mounts[i].Kind == PrivateCopy && p.Disk > 0 {
 			p.Disk += (int64(len(mounts[i].Text)) + pageSize - 1) &^ (pageSize - 1)
 			p.Inodes += 3 // the link, the directory of the copy, and that
 		}

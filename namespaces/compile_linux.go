@@ -260,7 +260,7 @@ func (c *compiler) mount(p *Plan) {
 
 // attachAt puts a tree at the target of a mount, which may be gone by now: who has given root
 // up cannot look anew, and the host may remove what is covered a moment later just as well.
-// The keeper covers what comes there.
+// The remount watcher covers what comes there.
 func (c *compiler) attachAt(m *Mount, tree inside.Arg, gone bool) {
 	var target inside.Reg
 	switch {
@@ -304,7 +304,7 @@ func (c *compiler) tree(p *Plan, i int, set uint64) inside.Arg {
 		return inside.Result(c.Get(unix.SYS_OPEN_TREE, inside.Result(c.mask), c.Str(""), inside.Int(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)))
 	}
 	c.fill(i, m)
-	if m.Kind == Apart || m.Kind == Trace {
+	if m.Kind == PrivateCopy || m.Kind == Trace {
 		tree := c.Get(unix.SYS_OPEN_TREE, inside.Result(c.tmpfs), c.Str(entry(i)), inside.Int(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW))
 		c.setattr(inside.Result(tree), 0, set)
 		return inside.Result(tree)
@@ -352,7 +352,7 @@ func entry(i int) string { return "m" + strconv.Itoa(i) }
 
 func (c *compiler) fill(i int, m *Mount) {
 	at := inside.Result(c.tmpfs)
-	if m.Kind == Apart || m.Kind == Trace {
+	if m.Kind == PrivateCopy || m.Kind == Trace {
 		c.Call(unix.SYS_SYMLINKAT, c.Str(m.Link), at, c.Str(entry(i)))
 		if m.Kind == Trace {
 			c.age(at, c.Str(entry(i)))

@@ -11,17 +11,17 @@ import (
 	"github.com/pccrun/pccrun/namespaces/inside"
 )
 
-// A Janitor removes empty directories that only root may remove, for a
+// A DirectoryRemover removes empty directories that only root may remove, for a
 // launcher that has given root up by then. It is a copy of the launcher, made
 // before, that waits and does nothing else; it ends with the launcher.
-type Janitor struct {
+type DirectoryRemover struct {
 	program *inside.Program
 	control int
 	pid     int
 }
 
-// A Chore is a directory to be removed if it is empty.
-type Chore struct {
+// A EmptyDirectory is a directory to be removed if it is empty.
+type EmptyDirectory struct {
 	Path string
 
 	// Lock is a descriptor of the directory with a lock that others share who
@@ -30,15 +30,15 @@ type Chore struct {
 	Lock int
 }
 
-// NewJanitor makes a janitor for chores that are done in their order. What it
+// NewDirectoryRemover makes a directory remover for chores that are done in their order. What it
 // looks up it looks up now: a name of theirs is removed where it is.
-func NewJanitor(chores ...Chore) (*Janitor, error) {
+func NewDirectoryRemover(chores ...EmptyDirectory) (*DirectoryRemover, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socketpair", err)
 	}
 	defer unix.Close(pair[1])
-	j := &Janitor{control: pair[0]}
+	j := &DirectoryRemover{control: pair[0]}
 	if j.program, err = inside.New(); err != nil {
 		unix.Close(pair[0])
 		return nil, err
@@ -84,7 +84,7 @@ func NewJanitor(chores ...Chore) (*Janitor, error) {
 }
 
 // Close has the chores done and waits until they are.
-func (j *Janitor) Close() {
+func (j *DirectoryRemover) Close() {
 	_ = j.program.Go(j.control, inside.Supervision{})
 	for {
 		if _, err := unix.Wait4(j.pid, nil, unix.WALL, nil); err != unix.EINTR {

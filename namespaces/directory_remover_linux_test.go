@@ -17,7 +17,7 @@ func TestJanitor(t *testing.T) {
 	for _, name := range []string{"empty", "full/x", "locked", "after"} {
 		require.NoError(t, os.MkdirAll(at(name), 0o755))
 	}
-	j, err := NewJanitor(Chore{Path: at("gone")}, Chore{Path: at("none/gone")}, Chore{Path: at("full")}, Chore{Path: at("empty")})
+	j, err := NewDirectoryRemover(EmptyDirectory{Path: at("gone")}, EmptyDirectory{Path: at("none/gone")}, EmptyDirectory{Path: at("full")}, EmptyDirectory{Path: at("empty")})
 	require.NoError(t, err)
 	require.DirExists(t, at("empty"), "it waits")
 	j.Close()
@@ -32,7 +32,7 @@ func TestJanitor(t *testing.T) {
 		return fd
 	}
 	own, other := lock(), lock()
-	j, err = NewJanitor(Chore{Path: at("locked"), Lock: own}, Chore{Path: at("after")})
+	j, err = NewDirectoryRemover(EmptyDirectory{Path: at("locked"), Lock: own}, EmptyDirectory{Path: at("after")})
 	require.NoError(t, err)
 	unix.Close(own)
 	j.Close()
@@ -40,7 +40,7 @@ func TestJanitor(t *testing.T) {
 	require.DirExists(t, at("after"))
 	unix.Close(other)
 	own = lock()
-	j, err = NewJanitor(Chore{Path: at("locked"), Lock: own}, Chore{Path: at("after")})
+	j, err = NewDirectoryRemover(EmptyDirectory{Path: at("locked"), Lock: own}, EmptyDirectory{Path: at("after")})
 	require.NoError(t, err)
 	unix.Close(own)
 	j.Close()
@@ -54,7 +54,7 @@ func TestJanitorHoldsNothing(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	defer r.Close()
-	j, err := NewJanitor(Chore{Path: t.TempDir()})
+	j, err := NewDirectoryRemover(EmptyDirectory{Path: t.TempDir()})
 	require.NoError(t, err)
 	defer j.Close()
 	w.Close()
@@ -66,7 +66,7 @@ func TestJanitorHoldsNothing(t *testing.T) {
 // It does not outlive the launcher.
 func TestJanitorEndsWithUs(t *testing.T) {
 	dir := t.TempDir()
-	j, err := NewJanitor(Chore{Path: dir})
+	j, err := NewDirectoryRemover(EmptyDirectory{Path: dir})
 	require.NoError(t, err)
 	unix.Close(j.control)
 	var status unix.WaitStatus

@@ -35,12 +35,12 @@ func landlockAll(abi int) uint64 {
 }
 
 // The rights of those to make a name, or to give one to something else, that a
-// deputy has in place of the command. Sockets stay: bind(2) is no call that
+// broker has in place of the command. Sockets stay: bind(2) is no call that
 // anybody else can do.
 const landlockMake = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_REG |
 	unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK | unix.LANDLOCK_ACCESS_FS_MAKE_SYM
 
-// The rights on content that a deputy has in place of the command, where it opens
+// The rights on content that a broker has in place of the command, where it opens
 // files for it.
 const landlockContent = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE
 

@@ -15,7 +15,7 @@ func TestWithoutOpenat2(t *testing.T) {
 	defer func(asked func() bool) { hasOpenat2 = asked }(hasOpenat2)
 	hasOpenat2 = func() bool { return false }
 	for name, test := range map[string]func(*testing.T){
-		"mounts": TestMounts, "optional": TestOptional, "keeper": TestKeeper, "keeper gives up": TestKeeperGivesUp, "texts": TestTexts,
+		"mounts": TestMounts, "optional": TestOptional, "keeper": TestRemountWatcher, "keeper gives up": TestRemountWatcherGivesUp, "texts": TestTexts,
 		"steps fail": TestStepFails, "shed": TestShed,
 	} {
 		t.Run(name, test)

@@ -56,7 +56,7 @@ type inode struct{ dev, ino uint64 }
 // for none. A file of several names may have been opened by one that has no mount.
 func (p *Plan) pinned(path string, file inode) string {
 	for _, m := range p.Mounts {
-		if (m.Kind == Bind || m.Kind == Apart) && m.ReadOnly && !m.Tree && file == (inode{m.Dev, m.Ino}) {
+		if (m.Kind == Bind || m.Kind == PrivateCopy) && m.ReadOnly && !m.Tree && file == (inode{m.Dev, m.Ino}) {
 			path = m.Target
 		}
 	}

@@ -33,15 +33,15 @@ type Kind uint8
 
 // The kinds of mounts.
 const (
-	Bind    Kind = iota // the host's file or directory
-	Fresh               // a directory of the sandbox's own tmpfs
-	Mask                // an unreadable file
-	Text                // a file with content of the plan's own
-	Copy                // the host's directory, whose changes go to a directory of the session
-	Scratch             // the host's directory, whose changes go to the sandbox's own tmpfs; where the kernel makes no overlay of it, read-only
-	Persist             // the launcher's own directory for the home, which is there in the next run
-	Apart               // a link over a file of the host's, to a copy of it in a private directory
-	Trace               // a link over a file of the persistent home, to an empty directory: see secret_probes_linux.go
+	Bind        Kind = iota // the host's file or directory
+	Fresh                   // a directory of the sandbox's own tmpfs
+	Mask                    // an unreadable file
+	Text                    // a file with content of the plan's own
+	Copy                    // the host's directory, whose changes go to a directory of the session
+	Scratch                 // the host's directory, whose changes go to the sandbox's own tmpfs; where the kernel makes no overlay of it, read-only
+	Persist                 // the launcher's own directory for the home, which is there in the next run
+	PrivateCopy             // a link over a file of the host's, to a copy of it in a private directory
+	Trace                   // a link over a file of the persistent home, to an empty directory: see secret_probes_linux.go
 )
 
 var kindNames = [...]string{"bind", "fresh", "mask", "text", "overlay", "scratch", "persist", "apart", "trace"}
@@ -54,8 +54,8 @@ func (k Kind) String() string { return kindNames[k] }
 type Mount struct {
 	Kind     Kind
 	Target   string
-	Source   string // Bind, Copy, Scratch, Persist, Apart: the host's path
-	Dev, Ino uint64 // Bind, Copy, Scratch, Persist, Apart: what the survey saw there
+	Source   string // Bind, Copy, Scratch, Persist, PrivateCopy: the host's path
+	Dev, Ino uint64 // Bind, Copy, Scratch, Persist, PrivateCopy: what the survey saw there
 	Tree     bool   // Bind, Scratch: with what is mounted below it
 	Upper    string // Copy: the directory that holds [UpperTree] and [UpperWork]
 	ReadOnly bool
@@ -65,8 +65,8 @@ type Mount struct {
 	Optional bool   // nothing is lost if the target is gone or out of reach
 	OverLink bool   // the target is a symbolic link and is covered itself
 	Mode     uint32 // Fresh, Text
-	Text     string // Text, and of what the copy of Apart is of: the content
-	Link     string // Apart, Trace: where it leads
+	Text     string // Text, and of what the copy of PrivateCopy is of: the content
+	Link     string // PrivateCopy, Trace: where it leads
 	Stubs    []Stub // Fresh, Persist: what must stand in it for later mounts, parents first
 	Why      string
 }
@@ -173,8 +173,8 @@ func layout(places []Place) ([]Mount, error) {
 			m.Kind, m.Source, m.Dev, m.Ino = Bind, cmp.Or(p.Source, p.Path), p.Dev, p.Ino
 			m.Tree = p.Node == Directory
 			m.ReadOnly = p.Access == profiles.Read
-			if p.Apart && m.ReadOnly {
-				m.Kind, m.Text = Apart, p.Text
+			if p.PrivateCopy && m.ReadOnly {
+				m.Kind, m.Text = PrivateCopy, p.Text
 			}
 		case profiles.Persist:
 			m.Kind, m.Source, m.Dev, m.Ino, m.ReadOnly = Persist, p.Source, p.Dev, p.Ino, false
@@ -212,7 +212,7 @@ func layout(places []Place) ([]Mount, error) {
 	return mounts, nil
 }
 
-// copiesDir holds the copies of [Apart], each in a directory of its own: who replaces one
+// copiesDir holds the copies of [PrivateCopy], each in a directory of its own: who replaces one
 // makes a lock beside it.
 const copiesDir = "/run/pccrun.git"
 
@@ -225,7 +225,7 @@ func giveCopies(mounts []Mount) {
 	for i := range mounts {
 		m := &mounts[i]
 		switch {
-		case m.Kind != Apart:
+		case m.Kind != PrivateCopy:
 		case home < 0:
 			m.Kind, m.Text = Bind, ""
 		default:

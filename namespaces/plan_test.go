@@ -30,7 +30,7 @@ func place(t testing.TB, text string) Place {
 		case "scratch":
 			p.Scratch = true
 		case "apart":
-			p.Apart, p.Text = true, "[core]\n"
+			p.PrivateCopy, p.Text = true, "[core]\n"
 		case "->":
 			p.Link = f[3+i+1]
 		}
@@ -117,7 +117,7 @@ func TestLayout(t *testing.T) {
 				for _, later := range mounts[i+1:] {
 					require.False(t, m.Target != later.Target && below(m.Target, later.Target), "%s before %s", m, later)
 				}
-				require.Equal(t, m.Kind == Bind || m.Kind == Copy || m.Kind == Scratch || m.Kind == Apart, m.Source != "", m)
+				require.Equal(t, m.Kind == Bind || m.Kind == Copy || m.Kind == Scratch || m.Kind == PrivateCopy, m.Source != "", m)
 				require.Equal(t, -1, m.Donated)
 			}
 		})

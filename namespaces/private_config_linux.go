@@ -23,7 +23,7 @@ func (s *Sandbox) Configs(merged bool) (list []workspace.Config) {
 	top := s.plan.top()
 	for i := range s.plan.Mounts {
 		m := &s.plan.Mounts[i]
-		if m.Kind != Apart || filepath.Base(m.Target) == ".git" || s.plan.skips(m) || s.plan.inOwn(m.Target, top) == merged {
+		if m.Kind != PrivateCopy || filepath.Base(m.Target) == ".git" || s.plan.skips(m) || s.plan.inOwn(m.Target, top) == merged {
 			continue
 		}
 		open := func() (dir int, name string, err error) {
@@ -41,7 +41,7 @@ func (p *Plan) donateConfigs(donate func(m *Mount) (int, error)) error {
 	for i := range p.Mounts {
 		m := &p.Mounts[i]
 		dir := filepath.Dir(m.Target)
-		if _, ok := p.Configs[dir]; ok || m.Kind != Apart || filepath.Base(m.Target) == ".git" || p.Writes(dir) {
+		if _, ok := p.Configs[dir]; ok || m.Kind != PrivateCopy || filepath.Base(m.Target) == ".git" || p.Writes(dir) {
 			continue
 		}
 		var st unix.Stat_t

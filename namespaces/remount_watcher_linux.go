@@ -21,7 +21,7 @@ import (
 // A mount ends when the host renames something onto what it covers, or removes
 // that: the kernel detaches it in every namespace. An editor that saves `.env`,
 // a `git config`, a checkout that replaces a directory, would so open to the
-// command what the policy closes. The keeper mounts it again.
+// command what the policy closes. The remount watcher mounts it again.
 //
 // It watches every directory on the way to what is covered, from outside, by
 // F_NOTIFY (fcntl(2)): closing an inotify instance waits for a grace period of
@@ -36,7 +36,7 @@ import (
 // it holds lies below the mount that would cover it, so that what is in there
 // is covered first, where the holder would find it, and again whenever the host
 // replaces it: see view. Of a file no mount takes a hold away: see grip.
-type Keeper struct {
+type RemountWatcher struct {
 	sandbox *Sandbox
 	items   []kept    // containing directories first
 	dirs    []watched // containing directories first
@@ -66,7 +66,7 @@ type watched struct {
 	fd   int // -1 while there is none
 }
 
-// pause bounds how often the keeper looks: a command that makes files as fast
+// pause bounds how often the remount watcher looks: a command that makes files as fast
 // as it can must not keep a processor busy with it.
 const pause = time.Millisecond
 
@@ -77,14 +77,14 @@ const notifyNames = 0x4 | 0x8 | 0x10 | 0x80000000
 // Keep begins to cover again what the host replaces, nil if the plan covers
 // nothing. If it cannot go on, gaveUp is called once: what it kept is not kept
 // any more.
-func (s *Sandbox) Keep(gaveUp func(error)) *Keeper {
-	k := &Keeper{sandbox: s, pid: os.Getpid(), signals: make(chan os.Signal, 1), done: make(chan struct{})}
+func (s *Sandbox) Keep(gaveUp func(error)) *RemountWatcher {
+	k := &RemountWatcher{sandbox: s, pid: os.Getpid(), signals: make(chan os.Signal, 1), done: make(chan struct{})}
 	k.list(s.plan)
 	if len(k.items) == 0 {
 		return nil
 	}
 	k.views = []view{{path: "/", fd: s.root}}
-	s.keeper = k
+	s.remounter = k
 	signal.Notify(k.signals, unix.SIGIO)
 	go func() {
 		for {
@@ -110,14 +110,14 @@ func (s *Sandbox) Keep(gaveUp func(error)) *Keeper {
 }
 
 // grasps reports whether a file that stood open is still watched.
-func (k *Keeper) grasps() bool {
+func (k *RemountWatcher) grasps() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.grips) > 0
 }
 
 // list finds what there is to keep, and the directories to watch for it.
-func (k *Keeper) list(p *Plan) {
+func (k *RemountWatcher) list(p *Plan) {
 	top := p.top()
 	seen := map[string]bool{}
 	for i, m := range p.Mounts {
@@ -128,7 +128,7 @@ func (k *Keeper) list(p *Plan) {
 		switch m.Kind {
 		case Mask:
 			item.with = "mask"
-		case Fresh, Apart:
+		case Fresh, PrivateCopy:
 			item.with = entry(i)
 		}
 		k.items = append(k.items, item)
@@ -146,10 +146,10 @@ func (k *Keeper) list(p *Plan) {
 	slices.SortStableFunc(k.dirs, func(a, b watched) int { return survey.Less(a.path, b.path) })
 }
 
-// keeps reports whether a mount is one that the keeper covers again.
+// keeps reports whether a mount is one that the remount watcher covers again.
 func (p *Plan) keeps(m *Mount, top map[string]int) bool {
 	switch {
-	case m.Kind == Mask, m.Kind == Fresh && m.ReadOnly, (m.Kind == Bind || m.Kind == Apart) && (m.Protect || m.ReadOnly):
+	case m.Kind == Mask, m.Kind == Fresh && m.ReadOnly, (m.Kind == Bind || m.Kind == PrivateCopy) && (m.Protect || m.ReadOnly):
 		// Else the host's file of that name is not what is seen inside.
 		return !p.inOwn(m.Target, top) && !m.Optional && !p.skips(m)
 	}
@@ -187,7 +187,7 @@ func (p *Plan) isRoot(path string, top map[string]int) bool {
 }
 
 // watch sees to it that a directory is watched as it is now.
-func (k *Keeper) watch(d *watched) error {
+func (k *RemountWatcher) watch(d *watched) error {
 	now, there, err := k.views[0].look(d.path)
 	if err != nil {
 		return err
@@ -246,7 +246,7 @@ func (e *UnwatchedError) Hint() string {
 }
 
 // turn looks once, unless the watch has ended.
-func (k *Keeper) turn() error {
+func (k *RemountWatcher) turn() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.ended {
@@ -256,7 +256,7 @@ func (k *Keeper) turn() error {
 }
 
 // end ends the watch: when it returns, nothing of the sandbox's is looked at any more.
-func (k *Keeper) end() {
+func (k *RemountWatcher) end() {
 	k.over.Store(true)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -267,10 +267,10 @@ func (k *Keeper) end() {
 }
 
 // Close ends the watch and gives back what it held. [Sandbox.Wait] does so as
-// well, before it closes what the keeper looks through.
+// well, before it closes what the remount watcher looks through.
 //
 // SIGIO stays taken: a last one may be on its way, and would end the process.
-func (k *Keeper) Close() {
+func (k *RemountWatcher) Close() {
 	k.end()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -290,7 +290,7 @@ func (k *Keeper) Close() {
 // check watches what has come, from above, and covers what is open. Once it is
 // over there is nobody inside to cover anything from, and a command may end long
 // before hundreds of directories are watched.
-func (k *Keeper) check() error {
+func (k *RemountWatcher) check() error {
 	for i := range k.dirs {
 		if k.over.Load() {
 			return nil
@@ -312,7 +312,7 @@ func (k *Keeper) check() error {
 
 // cover mounts over an item where a view shows it as it was seen. A helper that
 // fails has come to its end.
-func (k *Keeper) cover(v view, item *kept, seen *unix.Statx_t) (err error) {
+func (k *RemountWatcher) cover(v view, item *kept, seen *unix.Statx_t) (err error) {
 	if k.helper == nil {
 		if k.helper, err = k.sandbox.newHelper(k.views); err != nil {
 			return err
@@ -325,7 +325,7 @@ func (k *Keeper) cover(v view, item *kept, seen *unix.Statx_t) (err error) {
 }
 
 // dismiss lets the helper go. The next one has the descriptors of its time.
-func (k *Keeper) dismiss() {
+func (k *RemountWatcher) dismiss() {
 	if k.helper != nil {
 		k.helper.close()
 		k.helper = nil

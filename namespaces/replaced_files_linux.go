@@ -89,12 +89,12 @@ func (v view) open(path string) (fd int, st unix.Statx_t, err error) {
 	return fd, st, nil
 }
 
-// maxViews bounds how many directories the keeper holds. A host that replaces
+// maxViews bounds how many directories the remount watcher holds. A host that replaces
 // more of them, and keeps the old ones, is not kept up with.
 const maxViews = 256
 
 // prune lets go of directories that were removed: nothing can be made in them.
-func (k *Keeper) prune() error {
+func (k *RemountWatcher) prune() error {
 	before := len(k.views)
 	k.views = slices.DeleteFunc(k.views, func(v view) bool {
 		var st unix.Stat_t
@@ -115,7 +115,7 @@ func (k *Keeper) prune() error {
 
 // mend covers what is open in a view. What fails may have changed again under
 // our hands; what is gone by then will be met by the event of its return.
-func (k *Keeper) mend(v view) error {
+func (k *RemountWatcher) mend(v view) error {
 	for i := range k.items {
 		item := &k.items[i]
 		if item.path == v.path || !below(item.path, v.path) {
@@ -147,7 +147,7 @@ const mendTries = 4
 // What lies deepest goes first, each at the place where somebody would find it
 // who has opened any directory above it, and so into the clone that is then
 // mounted over that directory.
-func (k *Keeper) seal(v view, first int) error {
+func (k *RemountWatcher) seal(v view, first int) error {
 	// All are held before they are covered, and the helper, which is to know
 	// the directories by their numbers, comes after. What it covers must be
 	// what is held: a name is uncovered a moment before another file has it.
@@ -194,7 +194,7 @@ func (k *Keeper) seal(v view, first int) error {
 }
 
 // release lets go of what has come since there were so many.
-func (k *Keeper) release(views, grips int) {
+func (k *RemountWatcher) release(views, grips int) {
 	for _, v := range k.views[views:] {
 		unix.Close(v.fd)
 	}
@@ -233,7 +233,7 @@ func (e *GripError) Hint() string {
 }
 
 // loosen judges the grips, and lets go of those that are as they should be.
-func (k *Keeper) loosen() error {
+func (k *RemountWatcher) loosen() error {
 	var odd error
 	left := k.grips[:0]
 	for _, g := range k.grips {
@@ -298,7 +298,7 @@ func (g *grip) held(reading bool) bool {
 // held reports whether a process inside has a descriptor of the file as it lies
 // below its cover: whatever it is good for itself, it can be opened again.
 // What a process hides, or has sent to itself through a socket, is not seen.
-func (k *Keeper) held(g *grip) bool {
+func (k *RemountWatcher) held(g *grip) bool {
 	mount, inode := fmt.Appendf(nil, "\nmnt_id:\t%d\n", g.was.Mnt_id), fmt.Appendf(nil, "\nino:\t%d\n", g.was.Ino)
 	for _, pid := range descendants(k.sandbox.Pid) {
 		dir := "/proc/" + strconv.Itoa(pid) + "/fdinfo"

@@ -13,7 +13,7 @@ import (
 // This is what takes rights away once all stands, and starts the command: the end
 // of [compiler.rest], in its order.
 
-// namespace opens one of the sandbox's namespaces, for the keeper: once pid 1
+// namespace opens one of the sandbox's namespaces, for the remount watcher: once pid 1
 // is not dumpable nobody else can.
 func (c *compiler) namespace(name string) inside.Reg {
 	return c.Get(unix.SYS_OPENAT, inside.Result(c.proc), c.Str("self/ns/"+name), inside.Int(unix.O_RDONLY|unix.O_CLOEXEC))

@@ -74,7 +74,7 @@ func (p *Plan) Donate() error {
 		if m.ReadOnly && !p.shares(m) && !slices.Contains(p.guarded, m.Target) || !m.Tree && m.Kind != Copy || m.Kind == Scratch || m.Protect && (m.ReadOnly || !parted) {
 			continue
 		}
-		// What appears there, or in a part of an overlay that is the host's own, the launcher sets aside, by a mount without pins.
+		// What appears there, or in a part of an overlay that is the host's own, the launcher quarantines, by a mount without pins.
 		if fd, err = m.donate(p.Identity, maps, &owners[i]); err != nil {
 			return fmt.Errorf("mount %s: %w", m, err)
 		}
@@ -93,7 +93,7 @@ func (p *Plan) Donate() error {
 }
 
 // parted reports whether the workspace can be changed in parts only. What appears in one of
-// these is set aside by a mount of that part, which may hold what must stay where it is.
+// these is quarantined by a mount of that part, which may hold what must stay where it is.
 func (p *Plan) parted() bool { return len(p.guarded) > 0 && !p.Writes(p.guarded[0]) }
 
 // shares reports whether a mount is the repository of a working tree that lies elsewhere, of

@@ -82,7 +82,7 @@ type Sandbox struct {
 	Net         *network.Net   // the way out, if the plan has one and the kernel could make it
 	NetError    error          // why it could not
 	Master      *os.File       // the command's terminal, if it has one
-	user, mnt   int            // its namespaces, for the keeper
+	user, mnt   int            // its namespaces, for the remounter
 	root        int            // the root of its tree
 	control     int
 	ear         *os.File // control, for who waits
@@ -116,12 +116,12 @@ type Sandbox struct {
 	// launcher has to do at the end.
 	Gone func(*Result)
 
-	keeper  *Keeper
-	dialers dialers
-	listens []int          // descriptors of Listeners, until they are adopted
-	asked   int            // that of Questions, until then; 0 for none
-	parted  bool           // see [Sandbox.part]
-	parting sync.WaitGroup // what part lets go of
+	remounter *RemountWatcher
+	dialers   dialers
+	listens   []int          // descriptors of Listeners, until they are adopted
+	asked     int            // that of Questions, until then; 0 for none
+	parted    bool           // see [Sandbox.part]
+	parting   sync.WaitGroup // what part lets go of
 }
 
 // Begin starts the half of a sandbox that every policy has, so that the kernel
@@ -459,15 +459,15 @@ func (s *Sandbox) part(r *Result) {
 	s.parted = true
 	r.Wall = time.Since(s.started)
 	r.Looked = s.looked()
-	if s.keeper != nil {
-		s.keeper.end()
+	if s.remounter != nil {
+		s.remounter.end()
 	}
 	s.parting.Go(func() {
 		for _, fd := range [...]int{s.mnt, s.user, s.root} {
 			unix.Close(fd)
 		}
-		if s.keeper != nil {
-			s.keeper.Close()
+		if s.remounter != nil {
+			s.remounter.Close()
 		}
 		s.program.Free()
 	})

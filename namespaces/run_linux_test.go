@@ -448,7 +448,7 @@ func TestTerminal(t *testing.T) {
 }
 
 // What the host replaces is covered again.
-func TestKeeper(t *testing.T) {
+func TestRemountWatcher(t *testing.T) {
 	b := newBench(t, []string{"secret.txt", "hidden/f.txt", "shown/f.txt", "git/config.txt", "sub/deep/secret.txt"},
 		"hide secret.txt", "hide hidden", "read shown", "write git pin protect", "read git/config.txt pin protect", "hide sub/deep/secret.txt", "write sub pin protect", "write sub/deep pin protect")
 	r, err := b.sh("while [ ! -e go ]; do sleep 0.01; done; cat secret.txt hidden/* sub/deep/secret.txt; for f in shown/new git/config.txt git/x; do (echo changed >> $f) && echo wrote $f; done; cat git/config.txt").begin()
@@ -496,8 +496,8 @@ func TestKeeper(t *testing.T) {
 	r.end()
 }
 
-// A keeper that cannot go on says so.
-func TestKeeperGivesUp(t *testing.T) {
+// A remount watcher that cannot go on says so.
+func TestRemountWatcherGivesUp(t *testing.T) {
 	b := newBench(t, []string{"secret.txt"}, "hide secret.txt")
 	r, err := b.sh("while [ ! -e go ]; do sleep 0.01; done").begin()
 	require.NoError(t, err)

@@ -57,7 +57,7 @@ func (p *Plan) Shown(path string) string {
 }
 
 // Makes reports whether the launcher makes names at a path in place of the
-// command: Landlock lets the command make none there (Watch.Deputy). That is
+// command: Landlock lets the command make none there (Watch.Broker). That is
 // what it may write on the host, and each private directory or overlay around
 // such a place, since Landlock grants by hierarchy.
 func (p *Plan) Makes(path string) bool {
@@ -132,7 +132,7 @@ func (p *Plan) anyAt(path string, under bool, is func(*Mount) bool) bool {
 // where a directory of the host's that it may write lies in it; and, where it
 // opens no files either, one that it may only read, for the sake of its FIFOs.
 func (p *Plan) deputized(m *Mount) bool {
-	if p.Watch == nil || !p.Watch.Deputy || m.ReadOnly {
+	if p.Watch == nil || !p.Watch.Broker || m.ReadOnly {
 		return false
 	}
 	for i := range p.Mounts {

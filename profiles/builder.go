@@ -542,7 +542,7 @@ func (p *Policy) newBelow(path string, dir bool) string {
 	return "touch " + rest + " and --review " + rest
 }
 
-// NewFlag is the flag that lets the command make a file of a name that is set aside as a rule's
+// NewFlag is the flag that lets the command make a file of a name that is quarantined as a rule's
 // pattern has it, "" where there is none: a directory is not opened as a whole, and of git's own
 // names more is looked at than a rule says.
 func (p *Policy) NewFlag(pattern string, dir bool) string {

@@ -183,7 +183,7 @@ func (p *Policy) Protected(path string) (ProtectRule, bool) {
 		if r := &p.Protect[i]; (found < 0 || !r.Review) && r.Matches(p.Workspace, path) {
 			if !r.Review {
 				if root := p.tree(path); root != "" {
-					beside := Policy{Workspace: root, Protect: p.Beside(false)}
+					beside := Policy{Workspace: root, Protect: p.ProtectedOutside(false)}
 					return beside.Protected(path)
 				}
 				return *r, true

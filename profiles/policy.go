@@ -228,7 +228,7 @@ type Policy struct {
 	FreshHome bool // the home is a private directory with what a persistent one would begin with
 
 	Attempts      bool // what the command tried of files and was refused is told at exit
-	ProtectStrict bool // a protected name that is absent cannot be made; else it is set aside as it appears
+	ProtectStrict bool // a protected name that is absent cannot be made; else it is quarantined as it appears
 
 	Requirements []Requirement
 	Without      []Layer     // layers switched off: tests only, named on stderr

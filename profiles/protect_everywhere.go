@@ -92,11 +92,11 @@ func (p *Policy) Keeps(path string, rule FileRule) bool {
 		slices.ContainsFunc(p.Caches(), func(cache string) bool { return within(cache, path) })
 }
 
-// Beside returns the protect rules for a directory beside the workspace that the
+// ProtectedOutside returns the protect rules for a directory beside the workspace that the
 // command may write, for one that is kept ([Policy.Keeps]) or another; nil where
 // nothing is protected. An absolute rule is none of them: it says itself where it
 // holds.
-func (p *Policy) Beside(kept bool) []ProtectRule {
+func (p *Policy) ProtectedOutside(kept bool) []ProtectRule {
 	switch {
 	case slices.Contains(p.Without, LayerProtect) || len(p.Protect) == 0:
 		return nil
@@ -117,6 +117,6 @@ func (p *Policy) ProtectedAnywhere(path string) (ProtectRule, bool) {
 	if d.Access != Write {
 		return r, false
 	}
-	beside := Policy{Workspace: d.Rule.Path, Protect: p.Beside(p.Keeps(path, d.Rule) || p.Keeps(d.Rule.Path, d.Rule))}
+	beside := Policy{Workspace: d.Rule.Path, Protect: p.ProtectedOutside(p.Keeps(path, d.Rule) || p.Keeps(d.Rule.Path, d.Rule))}
 	return beside.Protected(path)
 }

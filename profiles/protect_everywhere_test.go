@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Beside the workspace the rules hold in what the user gives, and of what an agent
+// ProtectedOutside the workspace the rules hold in what the user gives, and of what an agent
 // or a cache keeps those of git.
 func TestBeside(t *testing.T) {
 	user := Origin{Source: "flag"}
@@ -47,8 +47,8 @@ func TestBeside(t *testing.T) {
 		require.Equal(t, want, got, path)
 	}
 	p.Without = []Layer{LayerProtect}
-	require.Nil(t, p.Beside(true))
-	require.Nil(t, p.Beside(false))
+	require.Nil(t, p.ProtectedOutside(true))
+	require.Nil(t, p.ProtectedOutside(false))
 }
 
 // What programs write to any home, and what a profile of an agent names of its state, is

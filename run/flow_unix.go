@@ -220,7 +220,7 @@ func (f *flow) giveUp() {
 		return
 	}
 	f.lookBack()
-	f.paid()
+	f.settled()
 	f.session.Drop(sessions.LogName)
 	f.upper = false
 	f.settleUpper()
@@ -472,10 +472,10 @@ func (f *flow) begin() error {
 	if f.copies() {
 		return nil
 	}
-	if err := f.owe(); err != nil {
+	if err := f.recordUnfinished(); err != nil {
 		return err
 	}
-	if err := f.oweAlso(owedBy + f.Name + "\n"); err != nil {
+	if err := f.oweAlso(unfinishedBy + f.Name + "\n"); err != nil {
 		return err
 	}
 	return f.guard(nil)
@@ -506,7 +506,7 @@ func (f *flow) follow() (code int, err error) {
 	}
 	result, err := f.plan.Run(ctx, stdio, observer{f})
 	for err != nil && stale(err) && f.isLocal() && !f.running.Load() && f.aborted == nil && os.Getuid() == f.uid {
-		f.paid()
+		f.settled()
 		if err = f.decide(err); err == nil {
 			result, err = f.plan.Run(ctx, stdio, observer{f})
 		}
@@ -566,9 +566,9 @@ func (f *flow) interruption() error {
 	return f.caught.interrupted()
 }
 
-// owedBy begins the line after the records of a debt that says at which provider the run has
+// unfinishedBy begins the line after the records of a unfinished-run record that says at which provider the run has
 // something: no word of a record begins so.
-const owedBy = "at "
+const unfinishedBy = "at "
 
 // endAt ends what a killed run left at another provider, before anybody looks at what it did.
 func endAt(home sessions.Home, program Program, id string) error {

@@ -20,50 +20,50 @@ import (
 	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
-// A guarded run has what is set aside of what it leaves.
+// A guarded run has what is quarantined of what it leaves.
 type guarded struct {
-	standing []*workspace.Standing // of the workspace, and what else the command may write
-	debt     *sessions.Debt
-	guard    workspace.Guards
-	refused  []workspace.Refusal // by what the run itself tells of
-	failed   bool                // the last look was not finished
+	standing   []*workspace.Standing // of the workspace, and what else the command may write
+	unfinished *sessions.Unfinished
+	guard      workspace.Guards
+	refused    []workspace.Refusal // by what the run itself tells of
+	failed     bool                // the post-run check was not finished
 }
 
 // owe writes down what stands in the workspace and beside it, before the command can change
 // it: if this launcher is killed, the next pccrun looks in its place.
-func (f *flow) owe() error {
+func (f *flow) recordUnfinished() error {
 	if !survey.Guards(f.policy) {
 		return nil
 	}
 	f.guarded.standing = f.watched.Standing(f.session.ID())
 	err := f.meet()
 	if err != nil {
-		return &debtError{err}
+		return &recordError{err}
 	}
 	var record []byte
 	for _, standing := range f.guarded.standing {
 		record = standing.Append(record)
 	}
-	if f.guarded.debt, err = sessions.In(f.dirs.State).Owe(f.session.ID(), record); err != nil {
+	if f.guarded.unfinished, err = sessions.In(f.dirs.State).Owe(f.session.ID(), record); err != nil {
 		if slices.Contains(f.policy.AllowMissing, profiles.FSProtect) {
 			f.guarded.standing = nil
 			return nil
 		}
-		return &debtError{err}
+		return &recordError{err}
 	}
 	return nil
 }
 
 // oweAlso adds to the record who holds the run: what is looked after waits for that.
 func (f *flow) oweAlso(text string) error {
-	if f.guarded.debt == nil {
+	if f.guarded.unfinished == nil {
 		return nil
 	}
-	return f.guarded.debt.Add(text)
+	return f.guarded.unfinished.Add(text)
 }
 
 // meet takes out of what stood the names and links that runs in the same place have made
-// and will set aside, and the repositories that they are making. Nothing is read for it
+// and will quarantine, and the repositories that they are making. Nothing is read for it
 // but where a name is younger than the earliest of all runs, or a repository is not
 // finished.
 func (f *flow) meet() error {
@@ -79,7 +79,7 @@ func (f *flow) meet() error {
 	if since.IsZero() || !slices.ContainsFunc(doubtful, func(s *workspace.Standing) bool { return s.Young(since) }) {
 		return nil
 	}
-	return home.Owed(func(_, text string) error {
+	return home.EachUnfinished(func(_, text string) error {
 		others, _, err := workspace.ParseStandings(text)
 		if workspace.Unfinished(err) {
 			return nil // its command has not started
@@ -98,32 +98,32 @@ func (f *flow) meet() error {
 	})
 }
 
-// A debtError says that nobody would look after a run whose launcher is killed.
-type debtError struct{ err error }
+// A recordError says that nobody would look after a run whose launcher is killed.
+type recordError struct{ err error }
 
-func (e *debtError) Error() string {
+func (e *recordError) Error() string {
 	return "guarantee fs.protect: write the unfinished-run record: " + e.err.Error()
 }
 
 // Unwrap returns the cause.
-func (e *debtError) Unwrap() error { return e.err }
+func (e *recordError) Unwrap() error { return e.err }
 
 // Hint says what to do.
-func (e *debtError) Hint() string {
+func (e *recordError) Hint() string {
 	return "XDG_STATE_HOME=DIR names a writable directory; --allow-missing fs.protect runs without the record"
 }
 
 // paid takes the record away of a run that never began, or has been looked after.
-func (f *flow) paid() {
-	if d := f.guarded.debt; d != nil {
-		f.guarded.debt = nil
-		if err := d.Paid(); err != nil {
+func (f *flow) settled() {
+	if d := f.guarded.unfinished; d != nil {
+		f.guarded.unfinished = nil
+		if err := d.Done(); err != nil {
 			messages.Say(messages.InWords(err))
 		}
 	}
 }
 
-// guard begins to set aside what appears. Run, if it is not nil, is stopped where that
+// guard begins to quarantine what appears. Run, if it is not nil, is stopped where that
 // is more than can be kept up with.
 func (f *flow) guard(run providers.Local) error {
 	g := &f.guarded
@@ -146,15 +146,15 @@ func (f *flow) guard(run providers.Local) error {
 	return nil
 }
 
-// stash is the session's directory, for what is set aside, and noted as wanted before
+// stash is the session's directory, for what is quarantined, and noted as wanted before
 // anything is.
 func (f *flow) stash() (*os.Root, error) { return f.session.Want(KeepChanges) }
 
 // unguarded leaves the record of a run that began, and that nobody could look after:
 // the next pccrun does, as if this one had been killed.
 func (f *flow) unguarded() {
-	if g := &f.guarded; g.guard == nil && g.debt != nil {
-		g.debt, g.failed = nil, true
+	if g := &f.guarded; g.guard == nil && g.unfinished != nil {
+		g.unfinished, g.failed = nil, true
 		messages.Say("the next pccrun checks what the command did")
 	}
 }
@@ -183,7 +183,7 @@ func (f *flow) lookBack() []events.Change {
 		// The record stays: the next pccrun tries again.
 		messages.Say("post-run check: " + messages.InWords(err))
 		f.log.Emit(events.Warning{Text: messages.InWords(err)})
-		g.debt, g.failed = nil, true
+		g.unfinished, g.failed = nil, true
 	}
 	f.unchanged(refused)
 	if len(found) == 0 {
@@ -301,9 +301,9 @@ func Within(root, path string) string {
 	return path
 }
 
-// SettleOwed looks after killed runs before a verb does its work. A run does so
+// SettleUnfinished looks after killed runs before a verb does its work. A run does so
 // by itself, since it knows its home better.
-func SettleOwed(program Program) {
+func SettleUnfinished(program Program) {
 	if home, err := Sessions(); err == nil {
 		if err = Settle(home, program); err != nil {
 			messages.Say(unsettled + messages.InWords(err))
@@ -314,10 +314,10 @@ func SettleOwed(program Program) {
 // Settle looks after the runs whose launchers were killed, before anything else
 // is done in their workspaces.
 func Settle(home sessions.Home, program Program) error {
-	return home.Settle(func(id, text string) error { return payDebt(home, program, id, text) })
+	return home.Settle(func(id, text string) error { return settleUnfinished(home, program, id, text) })
 }
 
-func payDebt(home sessions.Home, program Program, id, text string) error {
+func settleUnfinished(home sessions.Home, program Program, id, text string) error {
 	records, rest, err := workspace.ParseStandings(text)
 	if workspace.Unfinished(err) {
 		return nil // its command never started
@@ -337,7 +337,7 @@ func payDebt(home sessions.Home, program Program, id, text string) error {
 	if len(records) == 0 {
 		return nil
 	}
-	if strings.HasPrefix(rest, owedBy) {
+	if strings.HasPrefix(rest, unfinishedBy) {
 		if err := endAt(home, program, id); err != nil {
 			return err
 		}
@@ -357,7 +357,7 @@ func payDebt(home sessions.Home, program Program, id, text string) error {
 		guards = append(guards, guard)
 	}
 	if dir, err := home.Open(id); err == nil {
-		configs, err := workspace.OwedConfigs(id, dir)
+		configs, err := workspace.UnfinishedConfigs(id, dir)
 		dir.Close()
 		if err != nil {
 			return err
@@ -370,7 +370,7 @@ func payDebt(home sessions.Home, program Program, id, text string) error {
 		return err
 	}
 	removeMade(home, id, record.Root)
-	if len(found) == 0 { // but for what was set aside by one that was killed before it had told
+	if len(found) == 0 { // but for what was quarantined by one that was killed before it had told
 		if found, err = setAside(home, id); err != nil || len(found) == 0 {
 			return err
 		}

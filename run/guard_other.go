@@ -4,8 +4,8 @@ package run
 
 import "github.com/pccrun/pccrun/workspace"
 
-// SettleOwed does nothing: where nothing runs natively, nothing is owed.
-func SettleOwed(Program) {}
+// SettleUnfinished does nothing: where nothing runs natively, nothing is owed.
+func SettleUnfinished(Program) {}
 
 func askGit([]workspace.GitQuestion) []workspace.GitAnswer { return nil }
 

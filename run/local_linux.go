@@ -137,7 +137,7 @@ func (f *flow) makeUpper() error {
 	if err != nil {
 		return err
 	}
-	record := &changes.Record{Workspace: f.policy.Workspace, Protect: f.watched.Held(), Started: changes.Clock(), Layers: layers}
+	record := &changes.Record{Workspace: f.policy.Workspace, Protect: f.watched.OverlayProtect(), Started: changes.Clock(), Layers: layers}
 	var snapshot *os.Root
 	if f.req.From != "" {
 		if snapshot, err = OpenSnapshot(f.req.From); err != nil {
@@ -168,7 +168,7 @@ func (o observer) Opened(g *survey.Guarded) error {
 	if f.caught == nil {
 		f.caught = catch()
 	}
-	if err := f.owe(); err != nil {
+	if err := f.recordUnfinished(); err != nil {
 		return err
 	}
 	return f.caught.interrupted()
@@ -237,7 +237,7 @@ func (o observer) Gone() {
 	if f.upper {
 		_, _ = f.noted() // what goes wrong settleUpper says
 	}
-	f.paid()
+	f.settled()
 }
 
 // maxWithheld bounds the variables that are named at exit.

@@ -17,7 +17,7 @@ import (
 )
 
 // What of the flow is Linux's has nothing to do here: no launcher has files open for its command,
-// nothing is set aside by watching, and so nothing is owed to a workspace.
+// nothing is quarantined by watching, and so nothing is owed to a workspace.
 
 type onMachine struct {
 	home  *homes.Home       // nil: it is not persistent
@@ -43,10 +43,10 @@ func (f *flow) examine(*providers.Survey, providers.Command) (providers.Facts, e
 
 type guarded struct{ failed bool }
 
-func (f *flow) owe() error                { return nil }
+func (f *flow) recordUnfinished() error   { return nil }
 func (f *flow) oweAlso(string) error      { return nil }
 func (f *flow) guard(any) error           { return nil }
-func (f *flow) paid()                     {}
+func (f *flow) settled()                  {}
 func (f *flow) unguarded()                {}
 func (f *flow) lookBack() []events.Change { return nil }
 

@@ -199,7 +199,7 @@ func (f *flow) ended(code int, end *providers.Result) int {
 			code = messages.Refused // the same: settleUpper says why
 		}
 	}
-	f.paid()
+	f.settled()
 	total, distinct := f.log.Denied()
 	exit := events.Exit{Code: code, Denials: total, Changed: f.left}
 	if end != nil {

@@ -65,7 +65,7 @@ func (r *Review) SaveLost(path, dest string) (string, error) {
 // SetAside reports whether a finding can be put back.
 func SetAside(f workspace.Finding) bool { return f.Stash != "" && f.Kind != workspace.Review }
 
-// Accept puts back what was set aside at the paths and below them, relative ones from a directory too, or
+// Accept puts back what was quarantined at the paths and below them, relative ones from a directory too, or
 // all of it. It tells of each thing as it is done, and of each that cannot be.
 func (r *Review) Accept(paths []string, cwd string, told func(text string), wrong func(error)) (done []string, err error) {
 	if r.State == sessions.Running {
@@ -139,7 +139,7 @@ func within(dir, path string) bool {
 // live returns what says which run goes on that looks after a path, "" for none.
 func (r *Review) live() (func(path string) string, error) {
 	runs := map[string][]*workspace.Standing{}
-	err := r.home.Owed(func(id, text string) error {
+	err := r.home.EachUnfinished(func(id, text string) error {
 		s, _, err := workspace.ParseStandings(text)
 		if err == nil {
 			runs[id] = s

@@ -123,7 +123,7 @@ func (w *writer) protectSets(p *profiles.Policy, s *Survey) (sets []*protectSet)
 	for _, r := range w.tree.regions(writable) {
 		rule := r.decision.Rule
 		if r.gives(writable) && rule.Origin != private && !within(p.Workspace, r.path) {
-			add(r.path, p.Beside(p.Keeps(rule.Path, rule)), false)
+			add(r.path, p.ProtectedOutside(p.Keeps(rule.Path, rule)), false)
 		}
 	}
 	return sets

@@ -34,7 +34,7 @@ func TestOwed(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, d.Add("b\n"))
 	require.Empty(t, settled(t, h, nil), "its launcher lives")
-	require.NoError(t, d.Paid())
+	require.NoError(t, d.Done())
 	require.Empty(t, settled(t, h, nil))
 
 	d, err = h.Owe(id, []byte("a\n"))
@@ -49,11 +49,11 @@ func TestOwed(t *testing.T) {
 	require.NoError(t, os.WriteFile(h.owed()+"/x", []byte("x"), 0o600))
 	require.NoError(t, os.Symlink("/etc/passwd", filepath.Join(h.owed(), id+".1")))
 	require.NoError(t, os.WriteFile(h.owed()+"/"+id+".2", nil, 0o600))
-	_ = h.Settle(func(string, string) error { t.Fatal("it is no debt"); return nil })
+	_ = h.Settle(func(string, string) error { t.Fatal("it is no unfinished"); return nil })
 	require.FileExists(t, h.owed()+"/"+id+".2")
 	old := time.Now().Add(-time.Minute)
 	require.NoError(t, os.Chtimes(h.owed()+"/"+id+".2", old, old))
-	_ = h.Settle(func(string, string) error { t.Fatal("it is no debt"); return nil })
+	_ = h.Settle(func(string, string) error { t.Fatal("it is no unfinished"); return nil })
 	require.NoFileExists(t, h.owed()+"/"+id+".2")
 	require.NoError(t, os.Chmod(h.owed(), 0o777))
 	require.Error(t, h.Settle(nil), "others could write there")
@@ -63,7 +63,7 @@ func TestOwed(t *testing.T) {
 func TestOwedByOthers(t *testing.T) {
 	h := In(t.TempDir() + "/state")
 	owed := func() (list []string) {
-		require.NoError(t, h.Owed(func(id, text string) error { list = append(list, id+" "+text); return nil }))
+		require.NoError(t, h.EachUnfinished(func(id, text string) error { list = append(list, id+" "+text); return nil }))
 		return list
 	}
 	require.Empty(t, owed())
@@ -72,7 +72,7 @@ func TestOwedByOthers(t *testing.T) {
 	for _, own := range []bool{false, true} { // a file that is kept, and one of its own
 		d, err := h.Owe(id, []byte("a\n"))
 		if own {
-			require.NoError(t, d.Paid())
+			require.NoError(t, d.Done())
 			d, err = ownIn(t, h, id)
 		}
 		require.NoError(t, err)
@@ -98,7 +98,7 @@ func TestOwedByOthers(t *testing.T) {
 	require.ErrorContains(t, err, "the limit of an unfinished-run record")
 }
 
-// A few files are used again and again; where others hold those, a debt has one
+// A few files are used again and again; where others hold those, a unfinished-run record has one
 // of its own.
 func TestSlots(t *testing.T) {
 	h := In(t.TempDir() + "/state")
@@ -117,12 +117,12 @@ func TestSlots(t *testing.T) {
 	for range 3 * slots {
 		d, err := h.Owe(id, []byte("a\n"))
 		require.NoError(t, err)
-		require.NoError(t, d.Paid())
+		require.NoError(t, d.Done())
 	}
 	kept, own := files()
 	require.Equal(t, []int{1, 0}, []int{kept, own}, "one process needs one")
 
-	var held []*Debt
+	var held []*Unfinished
 	for range slotTries {
 		d, err := h.Owe(id, []byte("a\n"))
 		require.NoError(t, err)
@@ -132,7 +132,7 @@ func TestSlots(t *testing.T) {
 	require.NoError(t, err)
 	kept, own = files()
 	require.Equal(t, []int{slotTries, 1}, []int{kept, own})
-	require.NoError(t, d.Paid())
+	require.NoError(t, d.Done())
 	require.Empty(t, settled(t, h, nil), "all launchers live")
 
 	// What was not paid is in nobody's way, and is not written over.
@@ -140,7 +140,7 @@ func TestSlots(t *testing.T) {
 	d, err = h.Owe(id, []byte("b\n"))
 	require.NoError(t, err)
 	require.NotEmpty(t, d.path)
-	require.NoError(t, d.Paid())
+	require.NoError(t, d.Done())
 	require.Equal(t, []string{id + " a\n"}, settled(t, h, errors.New("no")))
 	require.Equal(t, []string{id + " a\n"}, settled(t, h, nil), "what failed is tried again")
 	require.Empty(t, settled(t, h, nil))
@@ -148,7 +148,7 @@ func TestSlots(t *testing.T) {
 	// A launcher that died as it began to write owes nothing yet.
 	require.NoError(t, os.WriteFile(h.owed()+"/"+slotName+"0", []byte(id[:5]), 0o600))
 	for _, d := range held[1:] {
-		require.NoError(t, d.Paid())
+		require.NoError(t, d.Done())
 	}
 	require.Empty(t, settled(t, h, nil))
 	info, err := os.Stat(h.owed() + "/" + slotName + "0")
@@ -165,8 +165,8 @@ func TestSlots(t *testing.T) {
 	require.Error(t, err)
 }
 
-// ownIn owes by a file for one debt alone.
-func ownIn(t *testing.T, h Home, id string) (*Debt, error) {
+// ownIn owes by a file for one unfinished-run record alone.
+func ownIn(t *testing.T, h Home, id string) (*Unfinished, error) {
 	root, err := os.OpenRoot(h.owed())
 	require.NoError(t, err)
 	defer root.Close()
@@ -193,7 +193,7 @@ func TestOweJudgesFirst(t *testing.T) {
 		made, _ := os.ReadDir(h.owed())
 		if name == "" {
 			require.NoError(t, err)
-			require.NoError(t, d.Paid())
+			require.NoError(t, d.Done())
 			require.Len(t, made, 1)
 		} else {
 			require.ErrorIs(t, err, state.ErrUnsafe, name)
@@ -210,7 +210,7 @@ func TestOweJudgesFirst(t *testing.T) {
 	d, err := h.Owe(id, []byte("a\n"))
 	require.NoError(t, err)
 	require.NotEmpty(t, d.path)
-	require.NoError(t, d.Paid())
+	require.NoError(t, d.Done())
 }
 
 func TestBury(t *testing.T) {
@@ -254,7 +254,7 @@ func TestAwaitEnd(t *testing.T) {
 	require.True(t, strings.Contains(NewID(began), "Z-"))
 }
 
-// Whatever lies among the debts, only what a launcher wrote whole is one.
+// Whatever lies among the unfinished-run records, only what a launcher wrote whole is one.
 func FuzzSettle(f *testing.F) {
 	const id = "20260101T000000Z-00000000"
 	f.Add([]byte(id + ".1\na\n"))
@@ -265,9 +265,9 @@ func FuzzSettle(f *testing.F) {
 		require.NoError(t, os.MkdirAll(h.owed(), 0o700))
 		require.NoError(t, os.WriteFile(h.owed()+"/"+slotName+"0", data, 0o600))
 		require.NoError(t, os.WriteFile(h.owed()+"/"+id+".1", data, 0o600))
-		for _, debt := range settled(t, h, nil) {
-			name, text, _ := strings.Cut(debt, " ")
-			require.True(t, validID(name), debt)
+		for _, unfinished := range settled(t, h, nil) {
+			name, text, _ := strings.Cut(unfinished, " ")
+			require.True(t, validID(name), unfinished)
 			require.True(t, name == id || strings.HasPrefix(string(data), name))
 			require.True(t, strings.HasSuffix(string(data), text))
 		}

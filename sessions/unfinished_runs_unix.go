@@ -19,14 +19,14 @@ import (
 	"github.com/pccrun/pccrun/state"
 )
 
-// A Debt is what is owed to a workspace after a run: a file beside the
+// An Unfinished is the unfinished-run record: a file beside the
 // sessions that says what must be done, held by flock(2) while the launcher
 // lives. Whoever finds one that nobody holds does it ([Home.Settle]).
 //
 // The files of a few are kept and used again, empty in between: ext4 looks
 // through all that was removed in the last minutes before it makes a new file,
 // so that one for each launch would make launches slower the more there are.
-type Debt struct {
+type Unfinished struct {
 	file *os.File
 	path string // to be removed when it is paid; "" for one that is kept
 }
@@ -48,12 +48,12 @@ func title(id string) string { return id + "." + strconv.Itoa(os.Getpid()) }
 // maxTitle bounds the first line.
 const maxTitle = 128
 
-// owed is the directory of the debts.
+// owed is the directory of the unfinished-run records.
 func (h Home) owed() string { return filepath.Join(filepath.Dir(h.dir), "owed") }
 
 // Owe writes down what is owed if this process does not live to pay. It stands
 // in the way of each launch.
-func (h Home) Owe(id string, text []byte) (*Debt, error) {
+func (h Home) Owe(id string, text []byte) (*Unfinished, error) {
 	if len(text) > maxDebt-maxTitle {
 		return nil, fmt.Errorf("%d bytes: the limit of an unfinished-run record is %d", len(text), maxDebt-maxTitle)
 	}
@@ -75,13 +75,13 @@ func (h Home) Owe(id string, text []byte) (*Debt, error) {
 		return nil, err
 	}
 	if _, err = d.file.Write(text); err != nil {
-		return nil, errors.Join(err, d.Paid())
+		return nil, errors.Join(err, d.Done())
 	}
 	return d, nil
 }
 
 // takeSlot takes a file that is kept and that nobody holds, if it finds one.
-func takeSlot(root *os.Root, id string) (*Debt, error) {
+func takeSlot(root *os.Root, id string) (*Unfinished, error) {
 	for try := range slotTries {
 		name := slotName + strconv.Itoa((os.Getpid()+try)%slots)
 		f, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NONBLOCK, 0o600)
@@ -90,7 +90,7 @@ func takeSlot(root *os.Root, id string) (*Debt, error) {
 		}
 		if lockFile(f, syscall.LOCK_NB) == nil && vacant(root, f, name) {
 			if _, err = f.WriteString(title(id) + "\n"); err == nil {
-				return &Debt{file: f}, nil
+				return &Unfinished{file: f}, nil
 			}
 			err = errors.Join(err, f.Truncate(0))
 		}
@@ -113,28 +113,28 @@ func vacant(root *os.Root, f *os.File, name string) bool {
 	return err == nil && os.SameFile(info, now) // else it is a link, or was removed before we had the lock
 }
 
-// own makes a file for one debt alone.
-func own(root *os.Root, id string) (*Debt, error) {
+// own makes a file for one unfinished-run record alone.
+func own(root *os.Root, id string) (*Unfinished, error) {
 	f, err := root.OpenFile(title(id), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	d := &Debt{file: f, path: f.Name()}
-	if err := lockFile(f, 0); err != nil { // whoever looks for debts has the lock for a moment
-		return nil, errors.Join(fmt.Errorf("flock %s: %w", f.Name(), err), d.Paid())
+	d := &Unfinished{file: f, path: f.Name()}
+	if err := lockFile(f, 0); err != nil { // whoever looks for records has the lock for a moment
+		return nil, errors.Join(fmt.Errorf("flock %s: %w", f.Name(), err), d.Done())
 	}
 	return d, nil
 }
 
 // Add appends to what was written.
-func (d *Debt) Add(text string) error {
+func (d *Unfinished) Add(text string) error {
 	_, err := d.file.WriteString(text)
 	return err
 }
 
-// Paid takes the debt away. A launcher that was root and is not any more can
+// Paid takes the unfinished-run record away. A launcher that was root and is not any more can
 // only empty a file of its own: the next one that is root finds it so.
-func (d *Debt) Paid() error {
+func (d *Unfinished) Done() error {
 	err := fs.ErrPermission
 	if d.path != "" {
 		err = os.Remove(d.path)
@@ -145,14 +145,14 @@ func (d *Debt) Paid() error {
 	return errors.Join(err, d.file.Close())
 }
 
-// many is how many debts are tried one by one. Among more, those whose launcher
+// many is how many unfinished-run records are tried one by one. Among more, those whose launcher
 // seems to live are passed over.
 const many = 64
 
 // maxDebt bounds the file.
 const maxDebt = 64 << 20
 
-// Settle calls pay for each debt whose launcher is gone, and takes it away if
+// Settle calls pay for each unfinished-run record whose launcher is gone, and takes it away if
 // that succeeds. Where nothing is owed it costs an open and a look.
 func (h Home) Settle(pay func(id, text string) error) error {
 	dir, err := os.OpenFile(h.owed(), os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
@@ -202,14 +202,14 @@ func isEmpty(file string) bool {
 	return errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0
 }
 
-// A record is a debt as it is found: in which file, whose, and how much of the
+// A record is a unfinished-run record as it is found: in which file, whose, and how much of the
 // file says so.
 type record struct {
 	file, id, pid string
 	header        int // bytes before the text
 }
 
-// others lists the debts of other processes. It costs a look at the directory,
+// others lists the unfinished-run records of other processes. It costs a look at the directory,
 // and one into each file that is kept and not empty.
 func others(root *os.Root) (list []record, err error) {
 	names, err := fs.ReadDir(root.FS(), ".")
@@ -249,7 +249,7 @@ func slotTitle(root *os.Root, name string) string {
 	return title
 }
 
-// Earliest returns when the first of the runs began that have debts, but for
+// Earliest returns when the first of the runs began that have unfinished-run records, but for
 // this process's; the zero time if there is none. Most of them go on.
 func (h Home) Earliest() (at time.Time) {
 	root, err := state.OpenExisting(h.owed(), "")
@@ -266,8 +266,8 @@ func (h Home) Earliest() (at time.Time) {
 	return at
 }
 
-// Owed calls yield with each debt of another launcher that lives.
-func (h Home) Owed(yield func(id, text string) error) error {
+// Owed calls yield with each unfinished-run record of another launcher that lives.
+func (h Home) EachUnfinished(yield func(id, text string) error) error {
 	root, err := state.OpenExisting(h.owed(), "")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -295,7 +295,7 @@ func (h Home) Owed(yield func(id, text string) error) error {
 	return nil
 }
 
-// readHeld reads a debt whose launcher lives; "" for one that nobody holds.
+// readHeld reads a unfinished-run record whose launcher lives; "" for one that nobody holds.
 func readHeld(root *os.Root, r record) (string, error) {
 	f, err := root.OpenFile(r.file, os.O_RDWR|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -315,7 +315,7 @@ func readHeld(root *os.Root, r record) (string, error) {
 	return string(text[min(r.header, len(text)):]), err
 }
 
-// settle settles one debt. Without an id it is one in a file that is kept.
+// settle settles one unfinished-run record. Without an id it is one in a file that is kept.
 func settle(root *os.Root, name, id string, pay func(id, text string) error) (err error) {
 	f, err := root.OpenFile(name, os.O_RDWR|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -48,9 +48,9 @@ func (g *Guarded) Standing(session string) []*workspace.Standing {
 	return list
 }
 
-// Held returns what is protected in an overlay: what the policy names, and what git would
+// OverlayProtect returns what is protected in an overlay: what the policy names, and what git would
 // execute in the workspace by the configurations that stood.
-func (g *Guarded) Held() []profiles.ProtectRule {
+func (g *Guarded) OverlayProtect() []profiles.ProtectRule {
 	return append(slices.Clip(g.Policy.Protect), g.Trees[0].Found.Named()...)
 }
 

@@ -91,7 +91,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	f.terminfo(o.Getenv)
 	f.spelled(o.Getenv("HOME"))
 	if pwd := o.Getenv("PWD"); f.spelled(pwd) && leadsTo(pwd, policy.WorkDir) {
-		s.Spelled = pwd
+		s.CallerPath = pwd
 	}
 	if o.Own != "" && policy.Decide(o.Own).Access >= profiles.Read {
 		f.add(o.Own, profiles.Hide, "pccrun's own state")
@@ -261,7 +261,7 @@ func (f *finder) workspace(found *workspace.Found) {
 			f.add(path, profiles.Read, why)
 		}
 	}
-	for _, path := range found.Beside {
+	for _, path := range found.Outside {
 		if f.git() {
 			f.lend(path, "what your git configuration names")
 		}

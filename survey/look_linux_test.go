@@ -429,7 +429,7 @@ func TestAbsent(t *testing.T) {
 }
 
 func TestPlaceOf(t *testing.T) {
-	for kind, want := range map[workspace.Kind]Node{workspace.File: File, workspace.Dir: Directory, workspace.Link: Link, workspace.Other: Special} {
+	for kind, want := range map[workspace.Kind]Node{workspace.File: File, workspace.Dir: Directory, workspace.Link: Link, workspace.Special: Special} {
 		p := placeOf(workspace.Node{Path: "/x", Kind: kind, Dev: unix.Mkdev(8, 1), Ino: 7}, Place{Access: profiles.Read})
 		require.Equal(t, Place{Path: "/x", Node: want, Dev: 8<<32 | 1, Ino: 7, Access: profiles.Read}, p)
 	}

@@ -11,7 +11,7 @@ import (
 // machines), and that do not exist. A mount needs something to cover: if they appear during
 // the run they are what their directory is. It reports whether one was to be
 // hidden. In a directory that is hidden or private itself nothing of the host's
-// appears. What is protected is set aside.
+// appears. What is protected is quarantined.
 func (f *finder) absent() (hidden bool) {
 	for _, p := range f.places {
 		if p.Node != Absent || p.Protect || f.byDefault(p.Path) {

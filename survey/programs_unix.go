@@ -16,9 +16,9 @@ import (
 
 // ErrNotFound says that no file of the command's name is there to be executed.
 type ErrNotFound struct {
-	Name   string
-	Err    error
-	Passed string // a file of that name in PATH, passed over: a run could have put it there, or it is the home itself that PATH has
+	Name    string
+	Err     error
+	Skipped string // a file of that name in PATH, passed over: a run could have put it there, or it is the home itself that PATH has
 }
 
 func (e *ErrNotFound) Error() string {
@@ -36,8 +36,8 @@ func (e *ErrNotFound) Hint() string {
 	variable, _, sets := strings.Cut(e.Name, "=")
 	switch {
 	case !errors.Is(e.Err, os.ErrNotExist):
-	case e.Passed != "":
-		return e.Passed + " skipped: this program is in a directory that sandboxed commands can write; give its full path"
+	case e.Skipped != "":
+		return e.Skipped + " skipped: this program is in a directory that sandboxed commands can write; give its full path"
 	case sets && !strings.Contains(variable, "/"):
 		return "pccrun starts no shell: --env " + variable + "=VALUE, before --, sets a variable"
 	case strings.ContainsAny(e.Name, " \t;|&<>"):
@@ -85,7 +85,7 @@ func Programs(policy *profiles.Policy, name string, environ []string) (paths []s
 	case len(paths) > 0:
 		return paths, nil
 	case err == nil:
-		err = &ErrNotFound{Name: name, Err: os.ErrNotExist, Passed: passedOver(search, name)}
+		err = &ErrNotFound{Name: name, Err: os.ErrNotExist, Skipped: passedOver(search, name)}
 	}
 	return nil, err
 }

@@ -25,7 +25,7 @@ type Survey struct {
 
 	Texts []Text // files of the system's that the command gets with the same content, as its own: ssh takes them from its user only
 
-	Spelled string // the current directory as the caller spells it, where links lead there; "" else
+	CallerPath string // the current directory as the caller spells it, where links lead there; "" else
 
 	Traces []string // names in the home whose being looked for is told at the end
 
@@ -64,21 +64,21 @@ const (
 
 // A Place is a path at which access changes, as the survey found it.
 type Place struct {
-	Path     string
-	Node     Node
-	Dev      uint64 // major<<32 | minor of its file system
-	Ino      uint64
-	Link     string // Node == Link: its text
-	Access   profiles.Access
-	Pin      bool // a mount of its own even where the access is that of its surroundings: it cannot be renamed away
-	Protect  bool // it belongs to what a host tool would execute later
-	Optional bool // it may be gone, or out of the command's reach, by the time it is covered; or it need not be there at all
-	Copied   bool // the command gets a copy, with Text in it, where a private directory holds the name
-	Scratch  bool // Access is Overlay, and what is changed is gone at exit
-	Apart    bool // a pin of which the command gets a copy to change, with Text in it, where the plan has a place for one: see [Apart]
-	Text     string
-	Source   string // what of the host stands there, if it lies elsewhere: of a socket, or of a persistent home
-	Why      string // the rule, for people
+	Path        string
+	Node        Node
+	Dev         uint64 // major<<32 | minor of its file system
+	Ino         uint64
+	Link        string // Node == Link: its text
+	Access      profiles.Access
+	Pin         bool // a mount of its own even where the access is that of its surroundings: it cannot be renamed away
+	Protect     bool // it belongs to what a host tool would execute later
+	Optional    bool // it may be gone, or out of the command's reach, by the time it is covered; or it need not be there at all
+	Copied      bool // the command gets a copy, with Text in it, where a private directory holds the name
+	Scratch     bool // Access is Overlay, and what is changed is gone at exit
+	PrivateCopy bool // a pin of which the command gets a copy to change, with Text in it, where the plan has a place for one: see [PrivateCopy]
+	Text        string
+	Source      string // what of the host stands there, if it lies elsewhere: of a socket, or of a persistent home
+	Why         string // the rule, for people
 }
 
 // A Text is a file with a content of its own.

@@ -17,7 +17,7 @@ import (
 // A launch that has none looks nothing up for it.
 func (f *finder) trees() (list []Tree) {
 	p := f.policy
-	if p.Beside(true) == nil {
+	if p.ProtectedOutside(true) == nil {
 		return nil
 	}
 	add := func(t Tree, path string) {
@@ -109,7 +109,7 @@ func (o *Options) git() []vcs.Variable {
 func (f *finder) query(t *Tree, within []string, o *Options) {
 	q := &t.Query
 	q.Aside, q.Kept, q.IndexDir, q.Within = true, t.State, o.IndexDir, o.Within
-	q.Protect = f.policy.Beside(t.State)
+	q.Protect = f.policy.ProtectedOutside(t.State)
 	if !t.State {
 		q.Home, q.XDG, q.Git = f.policy.Home, o.xdg(), o.git()
 	}
@@ -185,7 +185,7 @@ func (f *finder) pinned(found *workspace.Found) {
 		}
 		p := Place{Access: min(access, f.around(pin.Path)), Pin: true, Protect: true, Why: "protect: " + pin.Why}
 		if f.copiesConfig(&pin) {
-			p.Apart, p.Text = true, pin.Text
+			p.PrivateCopy, p.Text = true, pin.Text
 		}
 		if dirs, _ := f.policy.AgentDirs(); pin.Kind == workspace.Dir && f.around(pin.Path) == profiles.Write && kernel.AtLeast(6, 6) && slices.Contains(dirs, pin.Path) {
 			p.Access, p.Scratch = profiles.Overlay, true

@@ -11,10 +11,10 @@ import (
 )
 
 func TestKinds(t *testing.T) {
-	for kind, want := range map[Kind]string{File: "file", Dir: "directory", Link: "link", Other: "special file", 9: "BUG: unknown kind"} {
+	for kind, want := range map[Kind]string{File: "file", Dir: "directory", Link: "link", Special: "special file", 9: "BUG: unknown kind"} {
 		require.Equal(t, want, kind.String())
 	}
-	require.Equal(t, Other, KindOf(unix.S_IFIFO|0o644))
+	require.Equal(t, Special, KindOf(unix.S_IFIFO|0o644))
 	require.Equal(t, Link, KindOf(unix.S_IFLNK|0o777))
 }
 

@@ -427,9 +427,9 @@ func (c *Configs) forget() {
 // maxRecord bounds a record, of which each byte may take four.
 const maxRecord = 4*3*vcs.MaxConfig + 64<<10
 
-// OwedConfigs returns what a run had still to merge whose launcher was killed, from its session's directory. What is
+// UnfinishedConfigs returns what a run had still to merge whose launcher was killed, from its session's directory. What is
 // shown of a path it knows from there alone.
-func OwedConfigs(session string, root *os.Root) (*Configs, error) {
+func UnfinishedConfigs(session string, root *os.Root) (*Configs, error) {
 	c := &Configs{Session: session}
 	for n := range maxPrivate {
 		name := recordName + strconv.Itoa(n)

@@ -222,7 +222,7 @@ func TestOwedConfigs(t *testing.T) {
 	require.NoError(t, os.Remove(c.path(".git/config.lock")))
 	require.NotContains(t, c.host(), "name = y")
 
-	owed, err := OwedConfigs("20260101T000000Z-00000000", c.session)
+	owed, err := UnfinishedConfigs("20260101T000000Z-00000000", c.session)
 	require.NoError(t, err)
 	s := scanOf(t, c.query).Standing("x", c.query)
 	c.guard, err = NewGuard(s, nil, nil, c.stash(), func(Finding) {})
@@ -230,12 +230,12 @@ func TestOwedConfigs(t *testing.T) {
 	Guards{c.guard}.Attach(owed)
 	require.Equal(t, []string{"address remote.x.url is " + c.root + "/r: it is new", "setting core.pager: it names a program"}, c.settings())
 	require.Contains(t, c.host(), "name = y")
-	owed, err = OwedConfigs("x", c.session)
+	owed, err = UnfinishedConfigs("x", c.session)
 	require.NoError(t, err)
 	require.Nil(t, owed, "it is done")
 	for _, text := range []string{"", recordMagic, recordMagic + standingEnd, recordMagic + "\"a\"\n", recordMagic + "\"/a\"\n\"\"\n\"\"\n" + standingEnd} {
 		require.NoError(t, os.WriteFile(c.session.Name()+"/config-3", []byte(text), 0o600))
-		_, err = OwedConfigs("x", c.session)
+		_, err = UnfinishedConfigs("x", c.session)
 		require.ErrorIs(t, err, errNoRecord)
 	}
 }

@@ -48,7 +48,7 @@ func (s *scan) gitEntry(dir, path string, kind Kind) error {
 		return err
 	}
 	s.pinLinks(t, rule)
-	if kind == File || kind == Other || t.found && t.end.Kind == File {
+	if kind == File || kind == Special || t.found && t.end.Kind == File {
 		// Even one that points nowhere: it could be made to.
 		if err := s.pin(t.end.Path, rule); err != nil {
 			return err

@@ -446,7 +446,7 @@ func (i *inerter) hash(gitDir string) (f vcs.Format, known bool) {
 	if k := i.at(common); k != nil && k.whole[common+"/config"] {
 		return 0, false // accepted later, it would count for what is here now
 	}
-	// git-new-workdir has a link there; one that is new has been set aside.
+	// git-new-workdir has a link there; one that is new has been quarantined.
 	t, _, err := i.follow(common, "config")
 	if err != nil {
 		return 0, false

@@ -17,7 +17,7 @@ import (
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
-// A Guard sets aside what appears in a workspace during a run and is
+// A Guard quarantines what appears in a workspace during a run and is
 // protected: a name that does not exist cannot be forbidden without leaving a
 // stub. It looks again whenever a directory has changed, and a last time when
 // nothing of the run lives any more, after which nothing new that is protected
@@ -62,7 +62,7 @@ type Guard struct {
 	stop    chan struct{}
 	ended   chan struct{}
 
-	// Last is set for a tree of which the last look is enough: nothing of the host is
+	// Last is set for a tree of which the post-run check is enough: nothing of the host is
 	// expected to execute what stands there meanwhile.
 	Last bool
 
@@ -239,7 +239,7 @@ func (c *rules) suspects(d *dir, yield func(suspect)) {
 		yield(suspect{kind: isRepo, dir: d, rel: d.rel})
 	}
 	if d.state == protected && d.why != byGit {
-		return // read-only inside, or as good as set aside
+		return // read-only inside, or as good as quarantined
 	}
 	last := ""
 	for _, h := range d.hits {
@@ -261,7 +261,7 @@ func (c *rules) suspects(d *dir, yield func(suspect)) {
 
 // NewGuard returns a guard over the workspace of a record: that of a run which
 // begins, with what was found, or of one whose launcher is gone, with nil. What
-// it sets aside goes to the stash, and told hears of it. Lent are descriptors of
+// it quarantines goes to the stash, and told hears of it. Lent are descriptors of
 // directories by their path, the workspace among them, for a launcher that may
 // not open them; nil for one that may.
 func NewGuard(r *Standing, f *Found, lent map[string]int, stash *Stash, told func(Finding)) (*Guard, error) {
@@ -343,7 +343,7 @@ func (g *Guard) Watch() {
 }
 
 // grace is how long a run lasts before its directories are watched: what is
-// over sooner meets the last look, and costs nothing else.
+// over sooner meets the post-run check, and costs nothing else.
 const grace = 3 * time.Millisecond
 
 // Looks may take a tenth of the time on the whole, so that a build is not slowed
@@ -406,7 +406,7 @@ func (g *Guard) rest(long time.Duration) (changed bool) {
 }
 
 // flood is how many names at once make the guard stop the run until all of
-// them are set aside.
+// them are quarantined.
 const flood = 32
 
 // calm stops the run until a look finds nothing. What it could not do in all
@@ -422,7 +422,7 @@ func (g *Guard) calm() {
 	}
 }
 
-// maxRounds bounds how often the last look is repeated because something was
+// maxRounds bounds how often the post-run check is repeated because something was
 // found: nothing of the run lives any more, so the second finds nothing, unless
 // the host or another run is at work there.
 const maxRounds = 8
@@ -441,7 +441,7 @@ func (g *Guard) halt() {
 	g.during = during{last: true, since: g.standing.Start, shut: g.shut, covered: g.during.covered, nodes: g.during.nodes}
 }
 
-// search sets aside what is new and protected until nothing is left of it.
+// search quarantines what is new and protected until nothing is left of it.
 func (g *Guard) search() error {
 	work, lightened := maxWork, 0
 	for round := 0; ; round++ {

@@ -286,7 +286,7 @@ func TestGuardRootTurnedBare(t *testing.T) {
 	w.sh("git log --all") // it is a repository still
 }
 
-// What is protected is set aside while the run lasts, soon.
+// What is protected is quarantined while the run lasts, soon.
 func TestGuardWatches(t *testing.T) {
 	w := newWatchman(t)
 	w.sh("mkdir -p a/b")
@@ -577,7 +577,7 @@ func TestGuardMeetsAClone(t *testing.T) {
 }
 
 // A worktree that another run checks out at this moment gets its programs, which are judged
-// at the end: what is not as it stood elsewhere is set aside.
+// at the end: what is not as it stood elsewhere is quarantined.
 func TestGuardMeetsACheckout(t *testing.T) {
 	for _, met := range []bool{false, true} {
 		w := newWatchman(t)
@@ -622,7 +622,7 @@ func TestGuardMeetsWhatStood(t *testing.T) {
 	require.NotContains(t, s.Repos, "old/.git", "control: its birth is what tells")
 }
 
-// Two guards over one workspace, as two runs have: each name is set aside once.
+// Two guards over one workspace, as two runs have: each name is quarantined once.
 func TestGuardTwice(t *testing.T) {
 	w := newWatchman(t)
 	w.begin()

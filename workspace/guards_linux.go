@@ -39,7 +39,7 @@ func (gs Guards) Finish() ([]Finding, error) {
 	for _, g := range gs {
 		g.replaced()
 	}
-	for _, g := range gs { // which may set aside in each other's
+	for _, g := range gs { // which may quarantine in each other's
 		errs = append(errs, g.inerter().all())
 	}
 	first.Configs.finish()

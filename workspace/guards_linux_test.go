@@ -116,7 +116,7 @@ func TestKept(t *testing.T) {
 	require.Equal(t, []string{"inert a/0f/x/.git/config", "inert a/objects/0g/x/.git/config", "inert a/objects/pack/0f/x/.git/config", "inert objects/0f/x/.git/config"}, w.end())
 }
 
-// Trees are watched side by side, but for those of which the last look is enough.
+// Trees are watched side by side, but for those of which the post-run check is enough.
 func TestGuardsWatch(t *testing.T) {
 	w := newWatchman(t)
 	top := filepath.Dir(w.root)

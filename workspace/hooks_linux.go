@@ -17,7 +17,7 @@ import (
 // In a working tree that came into being during the run, of a new repository or
 // of one that stood, what lies there was written by the command.
 
-// workingTrees sets aside what git would run in the working trees of
+// workingTrees quarantines what git would run in the working trees of
 // repositories that are new.
 func (i *inerter) workingTrees(found []suspect) {
 	standing := i.guard.standing
@@ -93,7 +93,7 @@ func (i *inerter) leadsToStood(s suspect) bool {
 	return whose.guard.repos[rel]
 }
 
-// commands sets aside the programs of a new working tree that a configuration which stood
+// commands quarantines the programs of a new working tree that a configuration which stood
 // names relative to it, but for those that are as they stood.
 func (i *inerter) commands(tree string, programs []string) {
 	const why = "git would run it: an existing configuration names it"
@@ -174,7 +174,7 @@ func (i *inerter) same(dir, name string) bool {
 	return false
 }
 
-// hooks sets aside what is in a directory of hooks, but for samples, which git
+// hooks quarantines what is in a directory of hooks, but for samples, which git
 // does not run, and what is spared.
 func (i *inerter) hooks(path string, spare func(name string) bool) {
 	n, _, ok := i.view.node(path)

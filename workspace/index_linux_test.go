@@ -59,7 +59,7 @@ func TestIndexReadsWhatChanged(t *testing.T) {
 	require.Equal(t, 5, f.Stats.Dirs)
 }
 
-// A name that is added within the clock's grain of the last look is seen.
+// A name that is added within the clock's grain of the post-run check is seen.
 func TestIndexRacy(t *testing.T) {
 	q, _ := settled(t)
 	for range 200 {

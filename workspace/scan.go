@@ -76,10 +76,10 @@ type Kind = beneath.Kind
 
 // The kinds.
 const (
-	File  = beneath.File
-	Dir   = beneath.Dir
-	Link  = beneath.Link
-	Other = beneath.Other
+	File    = beneath.File
+	Dir     = beneath.Dir
+	Link    = beneath.Link
+	Special = beneath.Special
 )
 
 // A Node is one file as the scan saw it.
@@ -187,7 +187,7 @@ type Found struct {
 	// Beside are the files and directories outside the workspace that the user's own
 	// configuration of git names, as far as git reads them, or runs hooks from there:
 	// absolute, and they need not exist.
-	Beside []string
+	Outside []string
 
 	// Certificates are the files of certificate authorities that it names.
 	Certificates []string

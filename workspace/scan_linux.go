@@ -222,7 +222,7 @@ type scan struct {
 	signed      bool            // git signs what is committed
 	signFormat  string          // and how: gpg.format
 	torn        map[string]bool // configurations that git cannot parse
-	beside      map[string]bool // see [Found.Beside]
+	beside      map[string]bool // see [Found.Outside]
 
 	linked     map[uint64]struct{} // inodes of what is protected or hidden and has other names
 	known      map[uint64]struct{} // those whose names the walk has looked for
@@ -359,7 +359,7 @@ func (s *scan) hit(d *dir, h hit) error {
 // fifo notes a FIFO: whoever has its other end is outside.
 func (s *scan) fifo(path string) error {
 	n, _, ok := s.node(path)
-	if !ok || n.Kind != Other {
+	if !ok || n.Kind != Special {
 		return nil
 	}
 	if len(s.fifos) >= maxMounts {
@@ -662,7 +662,7 @@ func (s *scan) finish() (*Found, error) {
 	if n := len(anchors) + len(f.Pins); n > maxMounts {
 		return nil, fmt.Errorf("scan workspace %s: %d mounts to protect it, limit %d: %w", s.root, n, maxMounts, ErrTooMuch)
 	}
-	f.Anchors, f.Beside = slices.Sorted(maps.Keys(anchors)), slices.Sorted(maps.Keys(s.beside))
+	f.Anchors, f.Outside = slices.Sorted(maps.Keys(anchors)), slices.Sorted(maps.Keys(s.beside))
 	f.Matches = byPath(s.matches)
 	f.FIFOs = byPath(s.fifos)
 	for _, r := range byPath(s.review) {

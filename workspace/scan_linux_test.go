@@ -313,7 +313,7 @@ func TestScanOddNames(t *testing.T) {
 	f := scanOf(t, Query{Root: root, Protect: fixture.Protect(".envrc", ".npmrc")})
 	require.Len(t, f.Pins, 8)
 	for _, p := range f.Pins {
-		require.Equal(t, filepath.Dir(p.Path) == root, p.Kind == Other, p.Path)
+		require.Equal(t, filepath.Dir(p.Path) == root, p.Kind == Special, p.Path)
 	}
 }
 

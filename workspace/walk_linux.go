@@ -125,7 +125,7 @@ func (w *walker) foreign(st *unix.Stat_t) bool {
 	if st.Mode&0o555 == 0o555 || unix.Fstat(w.fd, &root) != nil {
 		return false
 	}
-	if st.Uid == root.Uid && w.during != nil { // what the command has closed itself, the last look sees all the same
+	if st.Uid == root.Uid && w.during != nil { // what the command has closed itself, the post-run check sees all the same
 		return false
 	}
 	return granted(st, &root)&0o5 != 0o5
@@ -490,7 +490,7 @@ func (w *walker) settle(d *dir, l *listing) {
 			// directory elsewhere that only looks like a repository is
 			// searched like any other.
 			// Below modules, though, git opens what a name in .gitmodules says:
-			// the last look goes on.
+			// the post-run check goes on.
 			if d.git && vcs.InsideGit(d.rel) && !w.during.searches(d.rel) {
 				continue
 			}

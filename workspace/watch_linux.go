@@ -26,7 +26,7 @@ const maxWatched = 8192
 
 // during says how a look differs from a launch's.
 type during struct {
-	last    bool               // the last look: it reads all, and opens what is shut
+	last    bool               // the post-run check: it reads all, and opens what is shut
 	since   time.Time          // what has a ctime before it was not changed
 	shut    map[string]bool    // what was shut at the start stays so
 	covered map[string]bool    // and what was closed to the command, by path
@@ -108,7 +108,7 @@ func (u *during) end() {
 }
 
 // skips reports whether a look leaves a directory for the last one: what is in
-// node_modules is set aside at the end, if at all.
+// node_modules is quarantined at the end, if at all.
 func (u *during) skips(rel string) bool { return u != nil && !u.last && inModules(rel) }
 
 // opens reports whether a directory that cannot be listed is opened for the
@@ -126,7 +126,7 @@ func (u *during) covers(rel string, dev, ino uint64) bool {
 // no tool opens by name: below modules git does.
 func (u *during) searches(rel string) bool { return u != nil && u.last && vcs.InsideModules(rel) }
 
-// bound is what the tree may weigh: the last look is worth more work than a
+// bound is what the tree may weigh: the post-run check is worth more work than a
 // launch.
 func (u *during) bound() int {
 	if u != nil && u.last {
@@ -139,7 +139,7 @@ func (u *during) bound() int {
 // for a launch.
 func (u *during) crowds(dirs int) bool { return dirs > maxDirs || u == nil && dirs > launchDirs() }
 
-// leaves reports whether the last look leaves a directory as it is: what was
+// leaves reports whether the post-run check leaves a directory as it is: what was
 // shut at the start, and what it has closed itself.
 func (u *during) leaves(rel string) bool { return u != nil && u.last && u.shut[rel] }
 

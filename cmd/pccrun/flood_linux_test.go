@@ -32,7 +32,7 @@ done
 echo "over, status 0"
 `
 
-// For so many names a guard stops the run until all of them are set aside. A shell
+// For so many names a guard stops the run until all of them are quarantined. A shell
 // outside is told nothing of it, and Ctrl-Z stops the run while that goes on, and
 // fg lets it go on, on a machine that has more to do than it can.
 func TestFloodAtTerminal(t *testing.T) {

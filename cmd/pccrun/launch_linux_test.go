@@ -17,7 +17,7 @@ import (
 	"github.com/pccrun/pccrun/cgroups"
 )
 
-// A signal that ends a launch, whenever it comes, leaves nothing: no session, no debt to
+// A signal that ends a launch, whenever it comes, leaves nothing: no session, no unfinished-run record to
 // the workspace, no control group. QUIT, USR1 and USR2 would not end one whose runtime has not begun.
 func TestSignalLeavesNothing(t *testing.T) {
 	for _, flags := range [][]string{nil, {"--log"}, {"--overlay", "."}, {"--memory", "256m"}} {
@@ -49,8 +49,8 @@ func TestSignalLeavesNothing(t *testing.T) {
 					require.True(t, status.Signaled() && status.Signal() == sig || status.ExitStatus() == 128+int(sig.(syscall.Signal)), "%v: %v", sig, cmd.ProcessState)
 				}
 				sessions, _ := filepath.Glob(state + "sessions/*")
-				debts, _ := filepath.Glob(state + "owed/*")
-				for _, name := range debts {
+				records, _ := filepath.Glob(state + "owed/*")
+				for _, name := range records {
 					if info, err := os.Stat(name); err == nil && info.Size() == 0 {
 						continue // kept to be used again
 					}

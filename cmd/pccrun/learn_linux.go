@@ -24,7 +24,7 @@ import (
 
 // seen is what a run has told, as events.
 type seen struct {
-	tried   []events.Tried
+	tried   []events.Access
 	network []events.NetDecision
 	oom     *events.OOM
 	timeout *events.Timeout
@@ -90,7 +90,7 @@ func readSeen(from io.Reader) (*seen, error) {
 			return s, err
 		}
 		switch e := record.Event.(type) {
-		case events.Tried:
+		case events.Access:
 			s.tried = append(s.tried, e)
 		case events.NetDecision:
 			if !e.Allowed {

@@ -262,7 +262,7 @@ func describe(r events.Record) string {
 		line += fmt.Sprintf(" after %d ms", e.AfterMS)
 	case events.Changed:
 		line += " " + changedText(e)
-	case events.Tried:
+	case events.Access:
 		add("", e.Deed)
 		add("", e.Path)
 		add("by ", e.Program)

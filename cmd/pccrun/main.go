@@ -92,7 +92,7 @@ func Main(args []string) int {
 	case args[0] == "--help" || args[0] == "-h":
 		return helpVerb(nil)
 	case args[0] == "--version":
-		run.SettleOwed(thisProgram())
+		run.SettleUnfinished(thisProgram())
 		return versionVerb(nil)
 	case strings.HasPrefix(args[0], "-"):
 		if asksHelp(args) {
@@ -106,7 +106,7 @@ func Main(args []string) int {
 			return helpVerb(args[:1])
 		}
 		if i > 0 && table[i].name != "help" { // a run does so itself
-			run.SettleOwed(thisProgram())
+			run.SettleUnfinished(thisProgram())
 		}
 		return table[i].run(args[1:])
 	}

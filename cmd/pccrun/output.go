@@ -21,7 +21,7 @@ func inWords(err error) string              { return messages.InWords(err) }
 func slow(text string) (done func())        { return messages.Slow(text) }
 func printable(s string) string             { return messages.Printable(s) }
 func printableLine(s string) string         { return messages.PrintableLine(s) }
-func plain(s, but string) string            { return messages.Plain(s, but) }
+func plain(s, but string) string            { return messages.PrintableExcept(s, but) }
 func printf(format string, args ...any)     { messages.Printf(format, args...) }
 func isTerminal(f *os.File) bool            { return messages.IsTerminal(f) }
 func quote(s string) string                 { return strconv.Quote(s) }

@@ -136,7 +136,7 @@ func (r *review) printJSON(diffs bool) {
 	printJSON(object{{"session", r.ID}, {"workspace", r.Workspace}, {"state", string(r.State)}, {"changes", list}, {"lost", lost}})
 }
 
-// accept puts back what was set aside at the paths, or all of it.
+// accept puts back what was quarantined at the paths, or all of it.
 func (r *review) accept(paths []string, asJSON bool) int {
 	status := 0
 	told := func(text string) {

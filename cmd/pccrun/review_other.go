@@ -4,7 +4,7 @@ package main
 
 import "github.com/pccrun/pccrun/events"
 
-// reviewVerb lists what a session changed of that which is for review. Nothing is set aside here: a
+// reviewVerb lists what a session changed of that which is for review. Nothing is quarantined here: a
 // protected name cannot be made.
 func reviewVerb(args []string) int {
 	asJSON, quiet := false, false

@@ -218,7 +218,7 @@ func (b *bundle) mounts(p *namespaces.Plan) error {
 			if err := b.bind(p, m); err != nil {
 				return err
 			}
-		case m.Kind == namespaces.Bind, m.Kind == namespaces.Apart: // without a copy, as any pin
+		case m.Kind == namespaces.Bind, m.Kind == namespaces.PrivateCopy: // without a copy, as any pin
 			if err := b.bind(p, m); err != nil {
 				return err
 			}
@@ -414,7 +414,7 @@ func (b *bundle) lost(p *namespaces.Plan) {
 	b.lose("pid1", "the command is pid 1: it must reap orphans, and signals that it does not handle are ignored")
 	b.lose("argv0", "argument 0 of the command is its path")
 	b.lose("keyring", "the runtime decides about the session keyring: runc makes one")
-	if p.Watch != nil && p.Watch.Deputy {
+	if p.Watch != nil && p.Watch.Broker {
 		b.lose(string(profiles.FSProtect), "the command can create protected names")
 	}
 	b.lose("review", "there is no post-run check: nothing is quarantined, restored or reported at exit")

@@ -224,16 +224,16 @@ func syncExtract(ctx context.Context, dir string, f syncFlags) int {
 	}
 	if f.json {
 		held := []object{}
-		for _, h := range out.Held {
+		for _, h := range out.NotExtracted {
 			held = append(held, object{{"path", h.Path}, {"why", h.Why}})
 		}
 		printJSON(object{{"files", out.Files}, {"directories", out.Dirs}, {"links", out.Links}, {"bytes", out.Bytes}, {"withheld", held}})
 	}
-	for _, h := range out.Held {
+	for _, h := range out.NotExtracted {
 		say("not extracted: " + h.Path + ": protected (" + h.Why + ")")
 	}
-	if len(out.Held) > 0 {
-		say("hint: a host tool would execute it: read it (tar -xOf FILE), then: --accept " + out.Held[0].Path + "; for an archive that you made: --trust")
+	if len(out.NotExtracted) > 0 {
+		say("hint: a host tool would execute it: read it (tar -xOf FILE), then: --accept " + out.NotExtracted[0].Path + "; for an archive that you made: --trust")
 		return failed
 	}
 	return 0

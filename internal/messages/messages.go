@@ -150,12 +150,12 @@ func Slow(text string) (done func()) {
 
 // Printable escapes what is not plain text.
 func Printable(s string) string {
-	return Plain(s, "")
+	return PrintableExcept(s, "")
 }
 
-// Plain escapes what is not plain text, but for some characters. A byte that
+// PrintableExcept escapes what is not plain text, but for some characters. A byte that
 // is no UTF-8 is not plain either: terminals take some for controls.
-func Plain(s, but string) string {
+func PrintableExcept(s, but string) string {
 	is := func(r rune) bool { return strconv.IsPrint(r) || strings.ContainsRune(but, r) }
 	if utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !is(r) }) < 0 {
 		return s
@@ -179,7 +179,7 @@ func Plain(s, but string) string {
 
 // Printf prints a verb's result, which names of a hostile workspace may be part of.
 func Printf(format string, args ...any) {
-	io.WriteString(Stdout, Plain(fmt.Sprintf(format, args...), "\n\t"))
+	io.WriteString(Stdout, PrintableExcept(fmt.Sprintf(format, args...), "\n\t"))
 }
 
 // Stdout is standard output. It remembers the first error: a verb whose result
@@ -204,7 +204,7 @@ func (o *Output) Write(b []byte) (int, error) {
 
 // PrintableLine escapes what is not plain text, but for tabs.
 func PrintableLine(s string) string {
-	return Plain(s, "\t")
+	return PrintableExcept(s, "\t")
 }
 
 // IsTerminal reports whether what is written there is seen by a person.

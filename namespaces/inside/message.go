@@ -17,7 +17,7 @@ import "unsafe"
 //	    --> Spare  A: pid inside                  the next SIGCONT for all is not for that one: it was stopped before
 //	    --> Resume  A: in the foreground          after a stop
 //	    <-- Stopped  A: signal                    Ctrl-Z inside; with a terminal the next is told after Resume
-//	    <-- Done                                  a keeper has carried out what it was told
+//	    <-- Done                                  a remount watcher has carried out what it was told
 //	    <-- Left                                  the command is gone and others are not: pid 1 waits for an answer, not for long
 //	    --> Seen                                  the answer
 //	    <-- Exited  A: wait status  B: cause      the command is gone; pid 1 ends, and all with it

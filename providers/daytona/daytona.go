@@ -85,7 +85,7 @@ func advise(e *remote.APIError) string {
 	case http.StatusTooManyRequests:
 		return "the account's limit is reached: pccrun gc ends sandboxes that nobody uses"
 	case http.StatusPaymentRequired:
-		return "https://app.daytona.io/dashboard/billing shows what is owed"
+		return "https://app.daytona.io/dashboard/billing shows unpaid invoices"
 	}
 	return ""
 }

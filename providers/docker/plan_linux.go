@@ -337,7 +337,7 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 			continue // of a container's own, and covered by [container.HostConfig.MaskedPaths]
 		}
 		switch m.Kind {
-		case namespaces.Bind, namespaces.Apart, namespaces.Scratch:
+		case namespaces.Bind, namespaces.PrivateCopy, namespaces.Scratch:
 			if m.OverLink {
 				r.unlinked = m.Target
 				continue

@@ -13,15 +13,15 @@ type Encoding string
 
 // The encodings.
 const (
-	Plain Encoding = ""
-	Gzip  Encoding = "gzip"
-	Zstd  Encoding = "zstd"
+	Uncompressed Encoding = ""
+	Gzip         Encoding = "gzip"
+	Zstd         Encoding = "zstd"
 )
 
 // Compress returns a writer that encodes. Closing it ends the stream, and not what it writes to.
 func Compress(to io.Writer, e Encoding) (io.WriteCloser, error) {
 	switch e {
-	case Plain:
+	case Uncompressed:
 		return nopCloser{to}, nil
 	case Gzip:
 		return gzip.NewWriterLevel(to, gzip.BestSpeed)
@@ -46,7 +46,7 @@ const (
 func Decompress(from io.Reader, e Encoding) (io.ReadCloser, error) {
 	in := &counter{r: from}
 	switch e {
-	case Plain:
+	case Uncompressed:
 		return io.NopCloser(from), nil
 	case Gzip:
 		r, err := gzip.NewReader(in)

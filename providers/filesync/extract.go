@@ -12,5 +12,5 @@ var ErrBusy = errors.New("another extraction into it is running")
 type Extracted struct {
 	Files, Dirs, Links int
 	Bytes              int64
-	Held               []HeldBack
+	NotExtracted       []HeldBack
 }

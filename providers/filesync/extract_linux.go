@@ -40,7 +40,7 @@ func Extract(ctx context.Context, dir string, from io.Reader, down Down) (_ *Ext
 	if err := a.read(ctx, from, x.put); err != nil {
 		return nil, err
 	}
-	x.out.Held = a.held
+	x.out.NotExtracted = a.held
 	if err := x.finish(a); err != nil {
 		return nil, fmt.Errorf("extract into %s: %w", dir, err)
 	}

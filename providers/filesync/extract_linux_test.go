@@ -296,7 +296,7 @@ func TestHostileArchives(t *testing.T) {
 
 			out, err := Extract(t.Context(), root, bytes.NewReader(row[1]), Down{Limits: small})
 			require.NoError(t, err, "control")
-			require.Empty(t, out.Held)
+			require.Empty(t, out.NotExtracted)
 			require.NoDirExists(t, filepath.Join(root, stageName))
 		})
 	}
@@ -357,19 +357,19 @@ func TestHeldBack(t *testing.T) {
 	root := place(t)
 	out, err := Extract(t.Context(), root, bytes.NewReader(b), Down{Protect: protect})
 	require.NoError(t, err)
-	require.Equal(t, []HeldBack{{".envrc", "deny"}, {".vscode", "deny"}, {".vscode/tasks.json", "deny"}, {"a/.vscode/x", "deny"}, {"y", "deny"}}, out.Held)
+	require.Equal(t, []HeldBack{{".envrc", "deny"}, {".vscode", "deny"}, {".vscode/tasks.json", "deny"}, {"a/.vscode/x", "deny"}, {"y", "deny"}}, out.NotExtracted)
 	require.FileExists(t, filepath.Join(root, "x"))
 	require.NoFileExists(t, filepath.Join(root, ".envrc"))
 	require.NoDirExists(t, filepath.Join(root, ".vscode"))
 	root = place(t)
 	out, err = Extract(t.Context(), root, bytes.NewReader(b), Down{Protect: protect, Accept: []string{".vscode", "a"}})
 	require.NoError(t, err)
-	require.Len(t, out.Held, 3, "a does not name what is protected in it")
+	require.Len(t, out.NotExtracted, 3, "a does not name what is protected in it")
 	require.FileExists(t, filepath.Join(root, ".vscode/tasks.json"))
 	root = place(t)
 	out, err = Extract(t.Context(), root, bytes.NewReader(b), Down{Protect: protect, Trust: true})
 	require.NoError(t, err)
-	require.Empty(t, out.Held)
+	require.Empty(t, out.NotExtracted)
 	require.FileExists(t, filepath.Join(root, "y"))
 }
 

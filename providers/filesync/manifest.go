@@ -93,7 +93,7 @@ func (m *Manifest) ignored(now map[string]map[string]string) func(rel string, is
 func (m *Manifest) LeftOut() func(rel string, isDir bool) string { return m.ignored(nil) }
 
 // Held is a change that does not come down.
-type Held struct {
+type Conflict struct {
 	Change changes.Change
 	Why    string
 }
@@ -104,7 +104,7 @@ type Held struct {
 //   - What did not go up is not deleted by not coming back, and is never replaced.
 //   - What went up and was changed on the host since is a conflict.
 //   - What is new and left out by an ignore file, then or now, stays where it was made.
-func (m *Manifest) Judge(set *changes.Set, now map[string]map[string]string) (kept changes.Set, held []Held) {
+func (m *Manifest) Judge(set *changes.Set, now map[string]map[string]string) (kept changes.Set, held []Conflict) {
 	up, ignored := m.byPath(), m.ignored(now)
 	kept = changes.Set{Root: set.Root, Lost: set.Lost}
 	for _, c := range apart(set.Changes) {
@@ -128,7 +128,7 @@ func (m *Manifest) Judge(set *changes.Set, now map[string]map[string]string) (ke
 			}
 		}
 		if why != "" {
-			held = append(held, Held{c, why})
+			held = append(held, Conflict{c, why})
 			continue
 		}
 		kept.Changes = append(kept.Changes, c)
@@ -176,7 +176,7 @@ func together(list, moved []changes.Change) []changes.Change {
 
 // whole keeps a directory that has something in it which did not go up: it is not removed, nor
 // replaced.
-func (m *Manifest) whole(set changes.Set, held []Held) (changes.Set, []Held) {
+func (m *Manifest) whole(set changes.Set, held []Conflict) (changes.Set, []Conflict) {
 	stays := map[string]bool{}
 	for _, l := range m.Left {
 		for dir := l.Path; dir != "."; dir = path.Dir(dir) {
@@ -187,7 +187,7 @@ func (m *Manifest) whole(set changes.Set, held []Held) (changes.Set, []Held) {
 		if c.Before == nil || c.Before.Kind != workspace.Dir || c.After != nil && c.After.Kind == workspace.Dir || !stays[c.Path] {
 			return false
 		}
-		held = append(held, Held{c, "it has files that were not uploaded"})
+		held = append(held, Conflict{c, "it has files that were not uploaded"})
 		return true
 	})
 	return set, held

@@ -389,7 +389,7 @@ func TestJudge(t *testing.T) {
 
 func TestCompress(t *testing.T) {
 	text := bytes.Repeat([]byte("hello, "), 1<<20)
-	for _, e := range []Encoding{Plain, Gzip, Zstd} {
+	for _, e := range []Encoding{Uncompressed, Gzip, Zstd} {
 		var b bytes.Buffer
 		w, err := Compress(&b, e)
 		require.NoError(t, err)

@@ -56,7 +56,7 @@ func (r *Planned) watch(f *facts) (*namespaces.Watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &namespaces.Watch{Filter: filter, Flags: supervisor.InstallFlags(), Deputy: strict || opens, Opens: opens, Required: strict || opens || r.learn}, nil
+	return &namespaces.Watch{Filter: filter, Flags: supervisor.InstallFlags(), Broker: strict || opens, Opens: opens, Required: strict || opens || r.learn}, nil
 }
 
 // observe begins to answer what the command asks. A supervisor around this run
@@ -85,11 +85,11 @@ func (s *Started) observe() error {
 	case s.run.learn:
 		seen = s.run.seen
 	}
-	if !s.run.Plan.Watch.Deputy {
+	if !s.run.Plan.Watch.Broker {
 		s.seen = supervisor.Observe(listener, seen)
 		return nil
 	}
-	s.seen, err = s.deputy(seen).Serve(listener)
+	s.seen, err = s.broker(seen).Serve(listener)
 	return err
 }
 

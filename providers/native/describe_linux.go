@@ -75,7 +75,7 @@ func (p *Planned) Describe() any {
 	}
 	if p.Plan.Watch != nil {
 		d.Asks = "writes, and lets them go on"
-		if p.Plan.Watch.Deputy {
+		if p.Plan.Watch.Broker {
 			d.Asks = "new names, and makes them"
 		}
 	}

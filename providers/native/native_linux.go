@@ -88,9 +88,9 @@ type Run struct {
 	overlaid func() int64 // bytes that the overlays take; nil without any
 	homed    func() int64 // bytes that the persistent home takes, likewise
 
-	room    int64               // for processes: see countForks
-	group   *cgroups.Group      // made before the sandbox is begun, or root is shed
-	janitor *namespaces.Janitor // as root
+	room    int64                        // for processes: see countForks
+	group   *cgroups.Group               // made before the sandbox is begun, or root is shed
+	remover *namespaces.DirectoryRemover // as root
 
 	serveAfter time.Duration // see serveSoon; tests have more patience
 }
@@ -202,8 +202,8 @@ func environ(policy *profiles.Policy, looked *survey.Survey, id namespaces.Ident
 	for _, v := range looked.Env {
 		env = append(env, v.Entry)
 	}
-	if looked.Spelled != "" && c.Dir == policy.WorkDir { // as it is outside: getcwd(3) knows no links, shells go by it
-		env = append(env, "PWD="+looked.Spelled)
+	if looked.CallerPath != "" && c.Dir == policy.WorkDir { // as it is outside: getcwd(3) knows no links, shells go by it
+		env = append(env, "PWD="+looked.CallerPath)
 	}
 	return env
 }
@@ -411,7 +411,7 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio) (*Started, er
 	return s, nil
 }
 
-// keep begins to cover again what the host replaces. A keeper that cannot go on
+// keep begins to cover again what the host replaces. A remount watcher that cannot go on
 // ends the run: what it kept would be open.
 func (s *Started) keep() {
 	s.Keep(func(err error) {
@@ -510,7 +510,7 @@ func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
 		<-s.refusals // all that was refused is told: whoever tried is dead
 	}
 	s.way.Close()
-	// What the keeper meets while a sandbox that has ended is taken apart is no
+	// What the remount watcher meets while a sandbox that has ended is taken apart is no
 	// reason of anything.
 	if err == nil && result.Killed {
 		select {

@@ -299,7 +299,7 @@ func TestMemory(t *testing.T) {
 }
 
 // The host replaces what is covered while the command looks.
-func TestKeeper(t *testing.T) {
+func TestRemountWatcher(t *testing.T) {
 	unprivileged(t)
 	b := newBench(t)
 	hook := filepath.Join(b.workspace, ".git/hooks/post-commit")
@@ -607,7 +607,7 @@ func TestLimits(t *testing.T) {
 	}
 	require.EqualValues(t, 256, names["open files"])
 	require.EqualValues(t, 1<<20, names["file size"])
-	copies := len(run.Plan.Mounts) - len(slices.DeleteFunc(slices.Clone(run.Plan.Mounts), func(m namespaces.Mount) bool { return m.Kind == namespaces.Apart }))
+	copies := len(run.Plan.Mounts) - len(slices.DeleteFunc(slices.Clone(run.Plan.Mounts), func(m namespaces.Mount) bool { return m.Kind == namespaces.PrivateCopy }))
 	require.EqualValues(t, 32<<20+copies*4096, run.Plan.Disk, "what is not the command's own does not count")
 	require.EqualValues(t, 1<<10+3*copies, run.Plan.Inodes)
 	require.LessOrEqual(t, names["core dumps"], uint64(1))

@@ -26,13 +26,13 @@ func (r *Run) shed(session string) error {
 			return err
 		}
 	}
-	chores := []namespaces.Chore{{Path: session}}
+	chores := []namespaces.EmptyDirectory{{Path: session}}
 	if r.group != nil {
 		for _, d := range r.group.UserDirs() {
-			chores = append(chores, namespaces.Chore{Path: d.Path, Lock: d.Lock})
+			chores = append(chores, namespaces.EmptyDirectory{Path: d.Path, Lock: d.Lock})
 		}
 	}
-	if r.janitor, err = namespaces.NewJanitor(chores...); err != nil {
+	if r.remover, err = namespaces.NewDirectoryRemover(chores...); err != nil {
 		return errors.Join(err, r.release())
 	}
 	return r.Plan.Identity.Shed()
@@ -40,9 +40,9 @@ func (r *Run) shed(session string) error {
 
 // tidy removes what only root may remove. It is the last thing that a run does.
 func (r *Run) tidy() {
-	if r.janitor != nil {
-		r.janitor.Close()
-		r.janitor = nil
+	if r.remover != nil {
+		r.remover.Close()
+		r.remover = nil
 	}
 }
 

@@ -13,14 +13,14 @@ import (
 	"github.com/pccrun/pccrun/seccomp"
 )
 
-// A Deputy makes names in place of the processes that want them, so that some
+// A Broker makes names in place of the processes that want them, so that some
 // can be refused without a race: it looks a path up once, decides on where that
 // leads, and does the call there, on descriptors. It never lets a call go on
 // that it decided on, since another thread may have changed the path by then.
 //
 // What it does not do itself goes on, and must fail where it would make a name
-// in the deputy's part of the tree: see to that with Landlock, which withholds
-// the rights to make something there. The deputy has none of the process's
+// in the broker's part of the tree: see to that with Landlock, which withholds
+// the rights to make something there. The broker has none of the process's
 // domain, and does nothing but make names, link and rename, and open regular
 // files that stand there with the flags that the process gave. It works as the
 // same user, without capabilities, through the process's own mounts, and with
@@ -29,11 +29,11 @@ import (
 //
 // All calls are done one after the other by one thread: nothing inside can move
 // what has been looked up before it is used.
-type Deputy struct {
-	Root  int // the root of the processes' tree; the deputy has a descriptor of its own
+type Broker struct {
+	Root  int // the root of the processes' tree; the broker has a descriptor of its own
 	Umask int // theirs at the beginning
 
-	// Makes reports whether the deputy makes names at a path, absolute and
+	// Makes reports whether the broker makes names at a path, absolute and
 	// through no link.
 	Makes func(path string) bool
 
@@ -45,9 +45,9 @@ type Deputy struct {
 	// Apart reports whether a directory cannot move from one place to another
 	// as a whole, as if they were on different file systems: Forbids then
 	// decides on each name in it.
-	Apart func(from, to string) bool
+	Separate func(from, to string) bool
 
-	// Opens reports whether the deputy opens what stands at a path, absolute and
+	// Opens reports whether the broker opens what stands at a path, absolute and
 	// through no link, in place of the processes; nil: it opens what it makes, and
 	// else nothing. See that [Opens] is asked about, and that Landlock withholds the
 	// rights to read and write there. What is not regular nobody opens then.
@@ -60,7 +60,7 @@ type Deputy struct {
 	// file that it could read, or has made.
 	Withholds func(path string, id FileID, writes bool) unix.Errno
 	Keeps     func(dir string) bool
-	Made      func(path string, id FileID)
+	Created   func(path string, id FileID)
 
 	// Seen looks at each call first; nil for nobody.
 	Seen func(*Call)
@@ -81,7 +81,7 @@ const (
 )
 
 // Creations are the calls that make a name, umask(2), and those by which a
-// process takes rights from itself that the deputy cannot see.
+// process takes rights from itself that the broker cannot see.
 func Creations() []seccomp.Watched {
 	list := []seccomp.Watched{{Name: "umask"}, {Name: "landlock_create_ruleset"}, {Name: "landlock_restrict_self"}, {Name: "ioctl", Arg: 1, Refused: []uint32{
 		btrfsSnapshot, btrfsSubvolume, btrfsSnapshot2, btrfsSubvolume2, bcachefsSubvolume, ocfs2Reflink,
@@ -120,9 +120,9 @@ next:
 }
 
 // Serve begins to answer. The listener is the supervisor's from here on. Who
-// has a capability must not be a deputy: it would do for a process what that
+// has a capability must not be a broker: it would do for a process what that
 // cannot do.
-func (d *Deputy) Serve(listener int) (*Supervisor, error) {
+func (d *Broker) Serve(listener int) (*Supervisor, error) {
 	if err := Powerless(); err != nil {
 		return nil, err
 	}
@@ -152,7 +152,7 @@ func (d *Deputy) Serve(listener int) (*Supervisor, error) {
 }
 
 // Powerless returns an error if this process has a capability, and so cannot be
-// a deputy.
+// a broker.
 func Powerless() error {
 	var caps [2]unix.CapUserData
 	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &caps[0]); err != nil {
@@ -179,7 +179,7 @@ func deafen() error {
 	return os.NewSyscallError("sigprocmask", unix.PthreadSigmask(unix.SIG_BLOCK, &set, nil))
 }
 
-func (d *Deputy) answer(c *Call) Answer {
+func (d *Broker) answer(c *Call) Answer {
 	if d.Seen != nil {
 		d.Seen(c)
 	}
@@ -187,7 +187,7 @@ func (d *Deputy) answer(c *Call) Answer {
 	case "umask":
 		d.masked = true
 	case "landlock_create_ruleset", "landlock_restrict_self":
-		// What a domain within the sandbox's forbids, the deputy would do: so
+		// What a domain within the sandbox's forbids, the broker would do: so
 		// there is none, as where Landlock was switched off at boot.
 		return Answer{kind: fails, errno: unix.EOPNOTSUPP}
 	case "open", "openat", "creat":
@@ -239,12 +239,12 @@ type spot struct {
 // spot finds where a call's name leads; ok is false where the call shall go on:
 // its own errors are the kernel's to tell. Every spot that it returns is to be
 // closed.
-func (d *Deputy) spot(c *Call, n Name) (s spot, ok bool) {
+func (d *Broker) spot(c *Call, n Name) (s spot, ok bool) {
 	return d.look(c, n, func(s *spot) bool { return !s.mount && d.Makes(s.path) })
 }
 
-// look is spot for a place of which ours decides whether it is the deputy's.
-func (d *Deputy) look(c *Call, n Name, ours func(*spot) bool) (s spot, ok bool) {
+// look is spot for a place of which ours decides whether it is the broker's.
+func (d *Broker) look(c *Call, n Name, ours func(*spot) bool) (s spot, ok bool) {
 	text, err := c.absolute(n)
 	if err != nil || !c.alive() {
 		return s, false
@@ -291,7 +291,7 @@ func (c *Call) absolute(n Name) (string, error) {
 }
 
 // base returns the directory that a relative path begins at. Nothing inside can
-// rename it before it is looked up: that is the deputy's to do as well.
+// rename it before it is looked up: that is the broker's to do as well.
 func (c *Call) base(n Name) (string, error) {
 	link := "cwd"
 	if n.Dir != atFdcwd {
@@ -308,7 +308,7 @@ func (c *Call) base(n Name) (string, error) {
 }
 
 // split looks a path's directory up, and at what the name is there.
-func (d *Deputy) split(text string) (s spot, ok bool) {
+func (d *Broker) split(text string) (s spot, ok bool) {
 	kept := strings.TrimRight(text, "/")
 	i := strings.LastIndexByte(kept, '/')
 	if i < 0 {
@@ -340,7 +340,7 @@ func (d *Deputy) split(text string) (s spot, ok bool) {
 }
 
 // create makes a name that is not there.
-func (d *Deputy) create(c *Call, isDir bool, make func(dir int, name string) error) Answer {
+func (d *Broker) create(c *Call, isDir bool, make func(dir int, name string) error) Answer {
 	names := c.Names()
 	s, ok := d.spot(c, names[len(names)-1])
 	if !ok {
@@ -371,7 +371,7 @@ func nothing(string) bool  { return false }
 func anything(string) bool { return true }
 
 // outcome does something with the process's umask, and answers with what became of it.
-func (d *Deputy) outcome(c *Call, do func() error) Answer {
+func (d *Broker) outcome(c *Call, do func() error) Answer {
 	if err := d.mask(c); err != nil {
 		return Answer{kind: fails, errno: unix.EACCES}
 	}
@@ -387,7 +387,7 @@ func (d *Deputy) outcome(c *Call, do func() error) Answer {
 
 // mask takes over the process's umask. As long as nobody has set one it is the
 // one that all began with: to ask for it costs more than to make the file.
-func (d *Deputy) mask(c *Call) error {
+func (d *Broker) mask(c *Call) error {
 	mask := d.Umask
 	if d.masked {
 		text, err := os.ReadFile(c.proc("status"))

@@ -12,7 +12,7 @@ import (
 )
 
 // Opens are the calls that open a file by its name, and truncate(2): what a
-// deputy that decides on content ([Deputy.Opens]) is asked about.
+// broker that decides on content ([Broker.Opens]) is asked about.
 func Opens() []seccomp.Watched {
 	return []seccomp.Watched{{Name: "open"}, {Name: "openat"}, {Name: "creat"}, {Name: "truncate"}}
 }
@@ -53,7 +53,7 @@ const (
 )
 
 // open opens a regular file, or makes it.
-func (d *Deputy) open(c *Call) Answer {
+func (d *Broker) open(c *Call) Answer {
 	at := c.Name == "openat"
 	flags, mode := c.arg(at, 1), c.arg(at, 2)
 	if c.Name == "creat" {
@@ -111,7 +111,7 @@ func (d *Deputy) open(c *Call) Answer {
 	if !s.there { // the kernel would have found out before
 		if d.Opens != nil {
 			if id, _, err := Identify(fd); err == nil {
-				d.Made(s.path, id)
+				d.Created(s.path, id)
 			}
 		}
 		dir := s.dir
@@ -126,14 +126,14 @@ func (d *Deputy) open(c *Call) Answer {
 	return a
 }
 
-// opens reports whether a path is the deputy's to open, or to make.
-func (d *Deputy) opens(s *spot) bool {
+// opens reports whether a path is the broker's to open, or to make.
+func (d *Broker) opens(s *spot) bool {
 	return d.Opens != nil && d.Opens(s.path) || !s.mount && d.Makes(s.path)
 }
 
 // content opens a regular file that stands, if nothing withholds it: the very
 // file that was judged, whatever gets its name meanwhile.
-func (d *Deputy) content(s spot, flags uint64) Answer {
+func (d *Broker) content(s spot, flags uint64) Answer {
 	fd, err := unix.Openat2(s.dir, s.name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
 	if err != nil {
 		return failed(err)
@@ -143,7 +143,7 @@ func (d *Deputy) content(s spot, flags uint64) Answer {
 }
 
 // judged opens what a descriptor holds, if nothing withholds it.
-func (d *Deputy) judged(fd int, path string, flags uint64) Answer {
+func (d *Broker) judged(fd int, path string, flags uint64) Answer {
 	id, mode, err := Identify(fd)
 	switch {
 	case err != nil:
@@ -176,7 +176,7 @@ func (d *Deputy) judged(fd int, path string, flags uint64) Answer {
 }
 
 // nameless makes a file that has no name (O_TMPFILE): it is the process's own.
-func (d *Deputy) nameless(c *Call, n Name, flags, mode uint64) Answer {
+func (d *Broker) nameless(c *Call, n Name, flags, mode uint64) Answer {
 	text, err := c.absolute(n)
 	if err != nil || !c.alive() {
 		return Answer{}
@@ -202,7 +202,7 @@ func (d *Deputy) nameless(c *Call, n Name, flags, mode uint64) Answer {
 // again opens anew what a process has open, or executes: by names in /proc,
 // which lead past all others, and which nobody but the process's own can follow.
 // What was handed in from outside is not opened: it may be open for less.
-func (d *Deputy) again(c *Call, n Name, flags uint64) Answer {
+func (d *Broker) again(c *Call, n Name, flags uint64) Answer {
 	if d.Opens == nil {
 		return Answer{}
 	}
@@ -229,7 +229,7 @@ const removed = " (deleted)"
 
 // withholds is Withholds for what a descriptor holds. What is withheld under a
 // name stays so when the process takes that name away.
-func (d *Deputy) withholds(path string, id FileID, writes bool) unix.Errno {
+func (d *Broker) withholds(path string, id FileID, writes bool) unix.Errno {
 	if errno := d.Withholds(path, id, writes); errno != 0 {
 		return errno
 	}
@@ -241,7 +241,7 @@ func (d *Deputy) withholds(path string, id FileID, writes bool) unix.Errno {
 
 // mounted reports whether what a descriptor holds is in a mount of the processes'
 // own tree: its path, or the nearest above that is there, says in which it would be.
-func (d *Deputy) mounted(fd int, name string) bool {
+func (d *Broker) mounted(fd int, name string) bool {
 	own, err := mountOf(fd)
 	if err != nil {
 		return false
@@ -294,7 +294,7 @@ func ownLink(text string) (link string, ok bool) {
 }
 
 // truncate cuts a file that stands, if nothing withholds it.
-func (d *Deputy) truncate(c *Call) Answer {
+func (d *Broker) truncate(c *Call) Answer {
 	s, ok := d.look(c, c.Names()[0], d.opens)
 	if !ok || d.Opens == nil {
 		return Answer{}

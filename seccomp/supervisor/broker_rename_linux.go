@@ -9,7 +9,7 @@ import (
 )
 
 // link makes another name for a file.
-func (d *Deputy) link(c *Call) Answer {
+func (d *Broker) link(c *Call) Answer {
 	names := c.Names()
 	flags := 0
 	if c.Name == "linkat" {
@@ -85,7 +85,7 @@ func (c *Call) ownDescriptor(n Name) (fd int, ok bool) {
 }
 
 // rename moves a name.
-func (d *Deputy) rename(c *Call) Answer {
+func (d *Broker) rename(c *Call) Answer {
 	flags := uint(0)
 	if c.Name == "renameat2" {
 		flags = uint(uint32(c.Data.Args[4]))
@@ -108,7 +108,7 @@ func (d *Deputy) rename(c *Call) Answer {
 	switch {
 	case !from.there, (from.slash || to.slash) && !isDir:
 		return Answer{} // an error, and the kernel's to name
-	case isDir && d.Apart(from.path, to.path), flags&unix.RENAME_EXCHANGE != 0 && to.mode&unix.S_IFMT == unix.S_IFDIR && d.Apart(to.path, from.path):
+	case isDir && d.Separate(from.path, to.path), flags&unix.RENAME_EXCHANGE != 0 && to.mode&unix.S_IFMT == unix.S_IFDIR && d.Separate(to.path, from.path):
 		return Answer{kind: fails, errno: unix.EXDEV}
 	case d.Forbids(to.path, d.within(from)), flags&unix.RENAME_EXCHANGE != 0 && d.Forbids(from.path, d.within(to)):
 		return Answer{kind: fails, errno: unix.EACCES}
@@ -119,16 +119,16 @@ func (d *Deputy) rename(c *Call) Answer {
 }
 
 // named tells of the new name of what was moved or linked, if it was.
-func (d *Deputy) named(from, to spot, a Answer) Answer {
+func (d *Broker) named(from, to spot, a Answer) Answer {
 	if d.Opens != nil && a.kind == done && from.mode&unix.S_IFMT == unix.S_IFREG {
-		d.Made(to.path, from.id)
+		d.Created(to.path, from.id)
 	}
 	return a
 }
 
 // bound reports whether a name stays where it is: what it names, or something
 // below it, is withheld by its path.
-func (d *Deputy) bound(s spot) bool {
+func (d *Broker) bound(s spot) bool {
 	if d.Opens == nil {
 		return false
 	}
@@ -140,7 +140,7 @@ func (d *Deputy) bound(s spot) bool {
 
 // within tells what a directory holds, by relative paths. Where a link leads
 // there may be anything, now or later.
-func (d *Deputy) within(s spot) func(string) bool {
+func (d *Broker) within(s spot) func(string) bool {
 	switch s.mode & unix.S_IFMT {
 	case unix.S_IFDIR:
 	case unix.S_IFLNK:

@@ -157,12 +157,12 @@ func TestGone(t *testing.T) {
 	require.Zero(t, c.Descriptors())
 	_, ok := c.ownDescriptor(n)
 	require.False(t, ok)
-	d := &Deputy{masked: true}
+	d := &Broker{masked: true}
 	require.ErrorIs(t, d.mask(c), ErrGone)
 	did := false
 	require.Equal(t, Answer{kind: fails, errno: unix.EACCES}, d.outcome(c, func() error { did = true; return nil }))
 	require.False(t, did)
-	require.Equal(t, Answer{kind: fails, errno: unix.EIO}, (&Deputy{Umask: 0o22}).outcome(c, func() error { return io.EOF }))
+	require.Equal(t, Answer{kind: fails, errno: unix.EIO}, (&Broker{Umask: 0o22}).outcome(c, func() error { return io.EOF }))
 	syscall.Umask(0o22)
 
 	_, err = c.text(Name{Pointer: 1, Dir: atFdcwd})

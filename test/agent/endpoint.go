@@ -133,8 +133,8 @@ func (e *Endpoint) Keys() []string {
 	return keys
 }
 
-// Other returns the requests, as "METHOD path", that it does not serve.
-func (e *Endpoint) Other() []string {
+// OtherRequests returns the requests, as "METHOD path", that it does not serve.
+func (e *Endpoint) OtherRequests() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return append([]string(nil), e.other...)

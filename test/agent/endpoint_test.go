@@ -85,6 +85,6 @@ func TestEndpointRemembersWhatItDoesNotServe(t *testing.T) {
 	e := start(t)
 	require.Contains(t, post(t, e, "/v1/messages/count_tokens", `{}`), "input_tokens")
 	require.Contains(t, post(t, e, "/api/hello", `{}`), "not_found_error")
-	require.Equal(t, []string{"POST /api/hello"}, e.Other())
+	require.Equal(t, []string{"POST /api/hello"}, e.OtherRequests())
 	require.Contains(t, post(t, e, "/v1/messages", `{`), "EOF")
 }

@@ -58,7 +58,7 @@ func startE2B(t *testing.T) *served {
 			return e2b.New(providers.Host{Environ: environ, Launcher: host.Program(t), CacheDir: cacheDir}, e2b.Options{})
 		},
 		path:  func(dir string) { s.Path = dir },
-		made:  func() string { text, _ := json.Marshal(s.Made()); return string(text) },
+		made:  func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
 		fault: func(kind string) { s.Break(e2bFault(kind)) },
 	}
 }
@@ -73,7 +73,7 @@ func startDaytona(t *testing.T) *served {
 			return daytona.New(providers.Host{Environ: environ, Launcher: host.Program(t), CacheDir: cacheDir})
 		},
 		path:  func(dir string) { s.Path = dir },
-		made:  func() string { text, _ := json.Marshal(s.Made()); return string(text) },
+		made:  func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
 		fault: func(kind string) { s.Break(daytonaFault(kind)) },
 	}
 }

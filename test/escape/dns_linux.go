@@ -30,7 +30,7 @@ func dnsProbes() []Probe {
 			for _, name := range names {
 				r := net.Resolver{PreferGo: true}
 				addresses, err := r.LookupHost(ctx, strings.ReplaceAll(name, "{nonce}", in.Nonce))
-				all = append(all, Tried(err, "look up %s: %v", name, addresses))
+				all = append(all, Attempt(err, "look up %s: %v", name, addresses))
 			}
 			return Any(all...)
 		}

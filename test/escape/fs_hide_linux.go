@@ -72,7 +72,7 @@ func hideProbes() []Probe {
 			Explain: "Root's ownership of host files must not read what the invoking policy did not show.",
 			Payload: func(in *Inside) Outcome {
 				data, err := os.ReadFile("/etc/shadow")
-				return Tried(err, "read /etc/shadow, %d bytes", len(data))
+				return Attempt(err, "read /etc/shadow, %d bytes", len(data))
 			},
 		},
 		{

@@ -48,11 +48,11 @@ func mountProbes() []Probe {
 				if err == nil {
 					_, err = Call(unix.SYS_FSCONFIG, fd, unix.FSCONFIG_CMD_CREATE, 0, 0, 0)
 				}
-				all = append(all, Tried(err, "fsopen and fsconfig"))
+				all = append(all, Attempt(err, "fsopen and fsconfig"))
 				_, err = Call(unix.SYS_OPEN_TREE, at(unix.AT_FDCWD), uintptr(unsafe.Pointer(root)), unix.OPEN_TREE_CLONE)
-				all = append(all, Tried(err, "open_tree of a clone"))
+				all = append(all, Attempt(err, "open_tree of a clone"))
 				_, err = Call(unix.SYS_FSPICK, at(unix.AT_FDCWD), uintptr(unsafe.Pointer(root)), 0)
-				return Any(append(all, Tried(err, "fspick"))...)
+				return Any(append(all, Attempt(err, "fspick"))...)
 			},
 		},
 		{
@@ -88,14 +88,14 @@ func mountProbes() []Probe {
 				if err == nil {
 					unix.Close(fd)
 				}
-				return Tried(err, "open_by_handle_at")
+				return Attempt(err, "open_by_handle_at")
 			},
 		},
 		{
 			ID: "FS-028", Name: "leave by a second chroot", Guarantee: profiles.FSHide, Severity: High, Setting: Caged,
 			Expect: "EPERM", Errnos: denied, References: refs("chroot(2)"), Key: "syscalls",
 			Explain: "chroot does not change the working directory: from above the new root, .. leads on.",
-			Payload: func(in *Inside) Outcome { return Tried(unix.Chroot(in.Workspace), "chroot") },
+			Payload: func(in *Inside) Outcome { return Attempt(unix.Chroot(in.Workspace), "chroot") },
 		},
 		{
 			ID: "FS-029", Name: "pivot_root", Guarantee: profiles.PrivNone, Severity: High, Setting: Caged,
@@ -127,7 +127,7 @@ func mountProbes() []Probe {
 					if err == nil {
 						unix.Close(fd)
 					}
-					all = append(all, Tried(err, "open /dev/%s", name))
+					all = append(all, Attempt(err, "open /dev/%s", name))
 				}
 				o := Any(all...)
 				if in.Control && !in.Alone && o.Kind == DidBlock { // without protection this caller cannot open one either
@@ -165,7 +165,7 @@ func mountProbes() []Probe {
 				dir := "/proc/" + strconv.Itoa(int(in.firstPID())) + "/"
 				var all []Outcome
 				for name, value := range map[string]string{"oom_score_adj": "0", "coredump_filter": "0x33", "timerslack_ns": "50000", "clear_refs": "1"} {
-					all = append(all, Tried(os.WriteFile(dir+name, []byte(value), 0), "write %s", dir+name))
+					all = append(all, Attempt(os.WriteFile(dir+name, []byte(value), 0), "write %s", dir+name))
 				}
 				return Any(all...)
 			},
@@ -180,7 +180,7 @@ func mountProbes() []Probe {
 					_, err = unix.Write(fd, []byte("canary"))
 					defer unix.Close(fd)
 				}
-				return Tried(err, "write to %s", in.Shown+"/fifo")
+				return Attempt(err, "write to %s", in.Shown+"/fifo")
 			},
 		},
 		{
@@ -230,7 +230,7 @@ func mountProbes() []Probe {
 				unix.Fchmodat(unix.AT_FDCWD, path, 0o6755, 0)
 				fd, _ := unix.Open(in.Path("suid2"), unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o6755)
 				unix.Fchmod(fd, 0o6755)
-				return Tried(err, "chmod 6755")
+				return Attempt(err, "chmod 6755")
 			},
 			Observe: func(out *Outside, o Outcome) Outcome {
 				for _, name := range []string{"suid", "suid2"} {
@@ -257,7 +257,7 @@ func mountProbes() []Probe {
 					return Blocked("mmap: %v", err)
 				}
 				copy(page, "changed!")
-				return Tried(unix.Msync(page, unix.MS_SYNC), "msync")
+				return Attempt(unix.Msync(page, unix.MS_SYNC), "msync")
 			},
 			Drive: func(d *Drive) Outcome {
 				program := d.Workspace + "/root-program"
@@ -332,7 +332,7 @@ func walkForWriting(root string, names ...string) Outcome {
 
 func device(in *Inside, kind uint32, major, minor uint32) Outcome {
 	path := in.Path("node-" + strconv.Itoa(int(minor)))
-	return Tried(unix.Mknod(path, kind|0o600, int(unix.Mkdev(major, minor))), "mknod %d:%d", major, minor)
+	return Attempt(unix.Mknod(path, kind|0o600, int(unix.Mkdev(major, minor))), "mknod %d:%d", major, minor)
 }
 
 // hostDevice says whether a descriptor is a device other than a pseudo-terminal.

@@ -94,8 +94,8 @@ func writeProbes() []Probe {
 			Expect: "EROFS, EACCES or ENOENT", Errnos: readonly, Key: `filesystem`,
 			Explain: "Deleting is a write to the directory, not to the file: a filter on open does not see it.",
 			Payload: func(in *Inside) Outcome {
-				return Any(Tried(os.Remove(in.Shown+"/f"), "unlink"), Tried(os.RemoveAll(in.Shown+"/sub"), "remove a tree"),
-					Tried(os.Remove(in.Canary+"/f"), "unlink a hidden file"))
+				return Any(Attempt(os.Remove(in.Shown+"/f"), "unlink"), Attempt(os.RemoveAll(in.Shown+"/sub"), "remove a tree"),
+					Attempt(os.Remove(in.Canary+"/f"), "unlink a hidden file"))
 			},
 			Observe: hostUnchanged,
 		},
@@ -104,7 +104,7 @@ func writeProbes() []Probe {
 			Expect: "EROFS or EPERM", Errnos: readonly, References: refs("landlock(7)"), Key: `filesystem`,
 			Explain: "Build tools trust time stamps. Landlock does not govern utimensat.",
 			Payload: func(in *Inside) Outcome {
-				return Tried(os.Chtimes(in.Shown+"/f", time.Unix(1, 0), time.Unix(1, 0)), "utimensat")
+				return Attempt(os.Chtimes(in.Shown+"/f", time.Unix(1, 0), time.Unix(1, 0)), "utimensat")
 			},
 			Observe: func(out *Outside, o Outcome) Outcome {
 				if fi, err := os.Stat(out.Shown + "/f"); err == nil && fi.ModTime().Unix() == 1 {
@@ -119,8 +119,8 @@ func writeProbes() []Probe {
 			Explain: "An ACL opens a file to others; Landlock does not govern setxattr.",
 			Payload: func(in *Inside) Outcome {
 				acl := []byte{2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 4, 0, 4, 0, 255, 255, 255, 255, 16, 0, 6, 0, 255, 255, 255, 255, 32, 0, 6, 0, 255, 255, 255, 255}
-				return Any(Tried(unix.Setxattr(in.Shown+"/f", "user.canary", []byte("x"), 0), "setxattr user.canary"),
-					Tried(unix.Setxattr(in.Shown+"/f", "system.posix_acl_access", acl, 0), "setxattr of an ACL"))
+				return Any(Attempt(unix.Setxattr(in.Shown+"/f", "user.canary", []byte("x"), 0), "setxattr user.canary"),
+					Attempt(unix.Setxattr(in.Shown+"/f", "system.posix_acl_access", acl, 0), "setxattr of an ACL"))
 			},
 		},
 		{
@@ -128,7 +128,7 @@ func writeProbes() []Probe {
 			Expect: "EROFS or EACCES", Errnos: readonly, References: refs("landlock(7): ABI < 3"), Key: `filesystem`,
 			Explain: "truncate takes a path, not a descriptor: a filter on open does not see it.",
 			Payload: func(in *Inside) Outcome {
-				return Any(Tried(unix.Truncate(in.Shown+"/f", 0), "truncate"), Tried(unix.Truncate(in.Canary+"/f", 0), "truncate"))
+				return Any(Attempt(unix.Truncate(in.Shown+"/f", 0), "truncate"), Attempt(unix.Truncate(in.Canary+"/f", 0), "truncate"))
 			},
 			Observe: hostUnchanged,
 		},
@@ -153,10 +153,10 @@ func writeProbes() []Probe {
 			Payload: func(in *Inside) Outcome {
 				os.WriteFile(in.Path("mine"), []byte("mine\n"), 0o644)
 				return Any(
-					Tried(unix.Renameat2(unix.AT_FDCWD, in.Path("mine"), unix.AT_FDCWD, in.Shown+"/f", unix.RENAME_EXCHANGE), "exchange"),
-					Tried(os.Rename(in.Shown+"/f", in.Shown+"/g"), "rename"),
-					Tried(os.Rename(in.Canary+"/a", in.Canary+"/b"), "rename a hidden file"),
-					Tried(os.Rename(in.Shown+"/big", in.Path("big")), "rename into the workspace"))
+					Attempt(unix.Renameat2(unix.AT_FDCWD, in.Path("mine"), unix.AT_FDCWD, in.Shown+"/f", unix.RENAME_EXCHANGE), "exchange"),
+					Attempt(os.Rename(in.Shown+"/f", in.Shown+"/g"), "rename"),
+					Attempt(os.Rename(in.Canary+"/a", in.Canary+"/b"), "rename a hidden file"),
+					Attempt(os.Rename(in.Shown+"/big", in.Path("big")), "rename into the workspace"))
 			},
 			Observe: hostUnchanged,
 		},
@@ -182,7 +182,7 @@ func writeProbes() []Probe {
 					return Blocked("open /proc/self/mem: %v", cause(err))
 				}
 				_, err = f.WriteAt([]byte("canary"), int64(uintptr(unsafe.Pointer(&mem[0]))))
-				return Tried(err, "write through /proc/self/mem")
+				return Attempt(err, "write through /proc/self/mem")
 			},
 			Observe: hostUnchanged,
 		},
@@ -230,7 +230,7 @@ func writeProbes() []Probe {
 				if err != nil {
 					return Blocked("open: %v", cause(err))
 				}
-				return Tried(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), "flock of a hidden file")
+				return Attempt(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), "flock of a hidden file")
 			},
 		},
 		{
@@ -238,8 +238,8 @@ func writeProbes() []Probe {
 			Expect: "EROFS or EPERM", Errnos: readonly, References: refs("landlock(7)"), Key: "filesystem",
 			Explain: "chmod of a private key or of a shown program; Landlock does not govern it.",
 			Payload: func(in *Inside) Outcome {
-				return Any(Tried(os.Chmod(in.Shown+"/f", 0o777), "chmod"), Tried(os.Lchown(in.Shown+"/f", os.Getuid(), os.Getgid()), "chown"),
-					Tried(os.Chmod(in.Canary+"/f", 0o777), "chmod of a hidden file"))
+				return Any(Attempt(os.Chmod(in.Shown+"/f", 0o777), "chmod"), Attempt(os.Lchown(in.Shown+"/f", os.Getuid(), os.Getgid()), "chown"),
+					Attempt(os.Chmod(in.Canary+"/f", 0o777), "chmod of a hidden file"))
 			},
 			Observe: func(out *Outside, o Outcome) Outcome {
 				for _, path := range []string{out.Shown + "/f", out.Canary + "/f"} {
@@ -260,9 +260,9 @@ func writeProbes() []Probe {
 					err = unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), unix.AT_FDCWD, in.Shown+"/tmpfile", unix.AT_SYMLINK_FOLLOW)
 				}
 				sock, _ := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-				return Any(Tried(os.Mkdir(in.Shown+"/d", 0o755), "mkdir"), Tried(os.Symlink("x", in.Shown+"/l"), "symlink"),
-					Tried(unix.Mkfifo(in.Shown+"/p", 0o644), "mkfifo"), Tried(err, "O_TMPFILE and linkat"),
-					Tried(unix.Bind(sock, &unix.SockaddrUnix{Name: in.Shown + "/s"}), "bind a unix socket"))
+				return Any(Attempt(os.Mkdir(in.Shown+"/d", 0o755), "mkdir"), Attempt(os.Symlink("x", in.Shown+"/l"), "symlink"),
+					Attempt(unix.Mkfifo(in.Shown+"/p", 0o644), "mkfifo"), Attempt(err, "O_TMPFILE and linkat"),
+					Attempt(unix.Bind(sock, &unix.SockaddrUnix{Name: in.Shown + "/s"}), "bind a unix socket"))
 			},
 			Observe: func(out *Outside, o Outcome) Outcome {
 				for _, name := range []string{"d", "l", "p", "tmpfile", "s"} {
@@ -309,7 +309,7 @@ func writeProbes() []Probe {
 				if err == nil {
 					_, err = again.WriteString("canary\n")
 				}
-				return Tried(err, "reopen for writing")
+				return Attempt(err, "reopen for writing")
 			},
 			Observe: hostUnchanged,
 		},
@@ -341,7 +341,7 @@ func createIn(dir string) Outcome {
 	if err == nil {
 		f.Close()
 	}
-	return Tried(err, "create %s", filepath.Join(dir, "planted"))
+	return Attempt(err, "create %s", filepath.Join(dir, "planted"))
 }
 
 func appendTo(path string) Outcome {
@@ -350,7 +350,7 @@ func appendTo(path string) Outcome {
 		_, err = f.WriteString("# canary\n")
 		f.Close()
 	}
-	return Tried(err, "append to %s", path)
+	return Attempt(err, "append to %s", path)
 }
 
 func openWrite(path string) Outcome {
@@ -358,7 +358,7 @@ func openWrite(path string) Outcome {
 	if err == nil {
 		unix.Close(fd)
 	}
-	return Tried(err, "open %s for writing", path)
+	return Attempt(err, "open %s for writing", path)
 }
 
 func throughLink(in *Inside, dir string) Outcome {

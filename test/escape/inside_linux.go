@@ -120,8 +120,8 @@ func Any(attempts ...Outcome) Outcome {
 	return last
 }
 
-// Tried is the outcome of a call that returned err: no error is an escape.
-func Tried(err error, format string, args ...any) Outcome {
+// Attempt is the outcome of a call that returned err: no error is an escape.
+func Attempt(err error, format string, args ...any) Outcome {
 	what := fmt.Sprintf(format, args...)
 	if err == nil {
 		return Escaped("%s", what)

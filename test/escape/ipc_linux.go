@@ -56,11 +56,11 @@ func ipcProbes() []Probe {
 						all = append(all, Escaped("the shared memory of the host holds the secret"))
 					}
 				}
-				all = append(all, Tried(err, "shmget and shmat"))
+				all = append(all, Attempt(err, "shmget and shmat"))
 				_, err = Call(unix.SYS_MSGGET, uintptr(in.ShmKey), 0)
-				all = append(all, Tried(err, "msgget"))
+				all = append(all, Attempt(err, "msgget"))
 				_, err = Call(unix.SYS_SEMGET, uintptr(in.ShmKey), 1, 0)
-				return Any(append(all, Tried(err, "semget"))...)
+				return Any(append(all, Attempt(err, "semget"))...)
 			},
 		},
 		{
@@ -70,7 +70,7 @@ func ipcProbes() []Probe {
 			Payload: func(in *Inside) Outcome {
 				name, _ := unix.BytePtrFromString(in.Tag)
 				_, err := Call(unix.SYS_MQ_OPEN, uintptr(unsafe.Pointer(name)), unix.O_RDONLY, 0, 0)
-				return Any(in.Read("/dev/shm/"+in.Tag), Tried(err, "mq_open"))
+				return Any(in.Read("/dev/shm/"+in.Tag), Attempt(err, "mq_open"))
 			},
 		},
 		{
@@ -175,7 +175,7 @@ func ipcProbes() []Probe {
 				var all []Outcome
 				filepath.WalkDir("/run", func(path string, d os.DirEntry, err error) error {
 					if err == nil && d.Type()&os.ModeSocket != 0 {
-						all = append(all, in.Dial("unix", path), Tried(os.Remove(path), "unlink %s", path))
+						all = append(all, in.Dial("unix", path), Attempt(os.Remove(path), "unlink %s", path))
 					}
 					return nil
 				})
@@ -240,7 +240,7 @@ func ipcProbes() []Probe {
 				}
 				defer unix.Close(fd)
 				_, err = unix.InotifyAddWatch(fd, in.Canary+"/f", unix.IN_ALL_EVENTS)
-				return Tried(err, "watch %s", in.Canary+"/f")
+				return Attempt(err, "watch %s", in.Canary+"/f")
 			},
 		},
 		{
@@ -270,7 +270,7 @@ func sendDatagram(address string) Outcome {
 		return Blocked("socket: %v", err)
 	}
 	defer unix.Close(fd)
-	return Tried(unix.Sendto(fd, []byte("canary"), unix.MSG_NOSIGNAL, &unix.SockaddrUnix{Name: address}), "send to %s", address)
+	return Attempt(unix.Sendto(fd, []byte("canary"), unix.MSG_NOSIGNAL, &unix.SockaddrUnix{Name: address}), "send to %s", address)
 }
 
 func runtimeDir(uid int) string { return "/run/user/" + itoa(uid) }

@@ -103,7 +103,7 @@ func kernelProbes() []Probe {
 			Explain: "READ_IMPLIES_EXEC and the like weaken programs; reading the current value is let through.",
 			Payload: func(*Inside) Outcome {
 				_, err := Call(unix.SYS_PERSONALITY, 0x0400000)
-				return Tried(err, "personality(READ_IMPLIES_EXEC)")
+				return Attempt(err, "personality(READ_IMPLIES_EXEC)")
 			},
 		},
 		{
@@ -122,7 +122,7 @@ func kernelProbes() []Probe {
 				if err == nil {
 					unix.Close(int(fd))
 				}
-				return Tried(err, "memfd_secret")
+				return Attempt(err, "memfd_secret")
 			},
 		},
 		record("KS-016", "run a program from memory", profiles.SysFilter, Low, NeedExec, "No exec right apart from sight is claimed; installers use memfd_create."),
@@ -142,7 +142,7 @@ func kernelProbes() []Probe {
 			Expect: "EPERM", Errnos: errnos("EPERM ENOSPC ENOSYS EACCES EAFNOSUPPORT EPROTONOSUPPORT"), References: refs("CVE-2023-32233", "CVE-2024-1086"), Key: "nested",
 			Explain: "The packet filter's code is reachable for anybody who may make a user and a network namespace.",
 			Payload: func(in *Inside) Outcome {
-				return Tried(childErr(in, "unshare", unix.CLONE_NEWUSER|unix.CLONE_NEWNET), "unshare of user and net")
+				return Attempt(childErr(in, "unshare", unix.CLONE_NEWUSER|unix.CLONE_NEWNET), "unshare of user and net")
 			},
 		},
 		{
@@ -214,7 +214,7 @@ func kernelProbes() []Probe {
 				}
 				t.Modes = 0x4000 // ADJ_TICK, to the value just read
 				_, err := unix.Adjtimex(&t)
-				return Tried(err, "adjtimex(ADJ_TICK)")
+				return Attempt(err, "adjtimex(ADJ_TICK)")
 			},
 		},
 		{
@@ -250,7 +250,7 @@ func kernelProbes() []Probe {
 					if err == nil {
 						unix.Close(int(fd))
 					}
-					all = append(all, Tried(err, "socket(%d + 2^32)", f))
+					all = append(all, Attempt(err, "socket(%d + 2^32)", f))
 				}
 				return Any(all...)
 			},
@@ -260,9 +260,9 @@ func kernelProbes() []Probe {
 			Expect: "EPERM or no effect", Errnos: errnos("EPERM EINVAL EACCES"), References: refs("prctl(2)"), Key: "syscalls",
 			Explain: "The bounding set, ambient capabilities, the dumpable flag of others and the memory map of the process.",
 			Payload: func(*Inside) Outcome {
-				return Any(Tried(unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, 21, 0, 0), "raise an ambient capability"),
-					Tried(unix.Prctl(unix.PR_SET_SECUREBITS, 1<<4, 0, 0, 0), "PR_SET_SECUREBITS"),
-					Tried(unix.Prctl(unix.PR_CAPBSET_DROP, 40, 0, 0, 0), "PR_CAPBSET_DROP"))
+				return Any(Attempt(unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, 21, 0, 0), "raise an ambient capability"),
+					Attempt(unix.Prctl(unix.PR_SET_SECUREBITS, 1<<4, 0, 0, 0), "PR_SET_SECUREBITS"),
+					Attempt(unix.Prctl(unix.PR_CAPBSET_DROP, 40, 0, 0, 0), "PR_CAPBSET_DROP"))
 			},
 		},
 		{
@@ -277,7 +277,7 @@ func kernelProbes() []Probe {
 				}{0x20080522, 0}
 				data := [2]struct{ effective, permitted, inheritable uint32 }{{1 << 21, 1 << 21, 0}, {}}
 				_, capset := Call(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&caps)), uintptr(unsafe.Pointer(&data)))
-				return Any(Tried(capset, "capset(CAP_SYS_ADMIN)"), Tried(groups, "setgroups"))
+				return Any(Attempt(capset, "capset(CAP_SYS_ADMIN)"), Attempt(groups, "setgroups"))
 			},
 		},
 		{
@@ -333,7 +333,7 @@ func kernelProbes() []Probe {
 						continue
 					}
 					fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
-					all = append(all, Tried(err, "open %s", path))
+					all = append(all, Attempt(err, "open %s", path))
 					unix.Close(fd)
 				}
 				return Any(all...)
@@ -348,7 +348,7 @@ func kernelProbes() []Probe {
 				for _, kind := range []string{"tmpfs", "debugfs", "tracefs", "bpf", "securityfs", "configfs", "devtmpfs"} {
 					dir := in.Path("m-" + kind)
 					os.Mkdir(dir, 0o755)
-					all = append(all, Tried(unix.Mount(kind, dir, kind, 0, ""), "mount %s", kind))
+					all = append(all, Attempt(unix.Mount(kind, dir, kind, 0, ""), "mount %s", kind))
 				}
 				return Any(all...)
 			},
@@ -364,7 +364,7 @@ func trySocket(family, kind, protocol int, name string) Outcome {
 	if err == nil {
 		unix.Close(fd)
 	}
-	return Tried(err, "socket(%s)", name)
+	return Attempt(err, "socket(%s)", name)
 }
 
 func sockets(id, name string, s Severity, why string, references []string, families [][3]int) Probe {

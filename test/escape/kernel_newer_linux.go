@@ -59,7 +59,7 @@ func newerProbes() []Probe {
 						if err == nil {
 							unix.Close(fd)
 						}
-						all = append(all, Tried(err, "pidfd_getfd of process %s, descriptor %d", pid, n))
+						all = append(all, Attempt(err, "pidfd_getfd of process %s, descriptor %d", pid, n))
 					}
 					return Any(all...)
 				})
@@ -145,5 +145,5 @@ func setFlag(path string) Outcome {
 	if err != nil {
 		return Blocked("flags of %s: %v", path, err)
 	}
-	return Tried(unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, int(flags|noDump)), "set the flags of %s", path)
+	return Attempt(unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, int(flags|noDump)), "set the flags of %s", path)
 }

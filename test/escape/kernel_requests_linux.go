@@ -25,8 +25,8 @@ func argumentProbes() []Probe {
 				}
 				defer unix.Close(pair[0])
 				defer unix.Close(pair[1])
-				byName := Tried(unix.Sendto(pair[0], []byte("x"), unix.MSG_OOB, nil), "sendto with MSG_OOB")
-				return Any(byName, Tried(unix.Sendmsg(pair[0], []byte("x"), nil, nil, unix.MSG_OOB), "sendmsg with MSG_OOB"))
+				byName := Attempt(unix.Sendto(pair[0], []byte("x"), unix.MSG_OOB, nil), "sendto with MSG_OOB")
+				return Any(byName, Attempt(unix.Sendmsg(pair[0], []byte("x"), nil, nil, unix.MSG_OOB), "sendmsg with MSG_OOB"))
 			},
 		},
 		{
@@ -71,7 +71,7 @@ func argumentProbes() []Probe {
 				if err == unix.EINVAL { // a name of no length
 					return Escaped("TCP_ULP reached the kernel")
 				}
-				return Tried(err, "TCP_ULP")
+				return Attempt(err, "TCP_ULP")
 			},
 		},
 	}

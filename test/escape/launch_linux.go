@@ -164,7 +164,7 @@ func launchProbes() []Probe {
 					_, err = f.WriteString("canary\n")
 					f.Close()
 				}
-				return Tried(err, "write to standard input")
+				return Attempt(err, "write to standard input")
 			},
 			Drive: func(d *Drive) Outcome {
 				// it must be the launcher that refuses, not the owner
@@ -184,7 +184,7 @@ func launchProbes() []Probe {
 				if err == nil {
 					unix.Close(fd)
 				}
-				return Any(in.Read("/proc/self/fd/0/secret"), Tried(err, "open secret below standard input"))
+				return Any(in.Read("/proc/self/fd/0/secret"), Attempt(err, "open secret below standard input"))
 			},
 			Drive: func(d *Drive) Outcome { return d.orRefused(d.from(d.Canary)) },
 		},
@@ -332,7 +332,7 @@ func launchProbes() []Probe {
 				}
 				fd, _ := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 				err := unix.Connect(fd, &unix.SockaddrUnix{Name: "@" + in.Tag + "-between"})
-				return Tried(err, "connect to the other run's socket")
+				return Attempt(err, "connect to the other run's socket")
 			},
 			Drive: func(d *Drive) Outcome {
 				argv, err := d.Command(d.probe.ID)
@@ -399,7 +399,7 @@ func launchProbes() []Probe {
 			Explain: "Every signal to the first process, to the process group and to the session's leader.",
 			Payload: func(in *Inside) Outcome {
 				if in.Control {
-					return Tried(unix.Kill(in.HostPID, unix.SIGUSR1), "kill")
+					return Attempt(unix.Kill(in.HostPID, unix.SIGUSR1), "kill")
 				}
 				report(in.Nonce, Blocked("the first process took this one with it"))
 				time.Sleep(200 * time.Millisecond) // until it has passed that on

@@ -116,7 +116,7 @@ func twoRuns(id, name string, s Severity, why string, references []string, plant
 			if err := plant(in); err != nil {
 				return Blocked("plant: %v", cause(err))
 			}
-			return Tried(os.WriteFile(in.Path("planted-already"), nil, 0o644), "plant")
+			return Attempt(os.WriteFile(in.Path("planted-already"), nil, 0o644), "plant")
 		},
 		Drive: func(d *Drive) Outcome {
 			first, err := d.Start(id)

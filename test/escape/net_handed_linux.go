@@ -20,10 +20,10 @@ func handedProbes() []Probe {
 			Explain: "A connection that somebody has made is standard input, as inetd and service managers hand it over. A socket stays in the network namespace in which it was made, whatever network the command has: taken off its peer, it is connected to the host's loopback.",
 			Payload: func(in *Inside) Outcome {
 				if err := disconnect(0); err != nil {
-					return Tried(err, "take standard input off its peer")
+					return Attempt(err, "take standard input off its peer")
 				}
 				if err := unix.Connect(0, &unix.SockaddrInet4{Port: in.TCP4, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-					return Tried(err, "connect standard input to the host's loopback")
+					return Attempt(err, "connect standard input to the host's loopback")
 				}
 				c, err := net.FileConn(os.NewFile(0, "standard input"))
 				if err != nil {

@@ -100,7 +100,7 @@ func netProbes() []Probe {
 				a := netip.MustParseAddr(in.Peers["evil.test"]).As4()
 				unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: 1})
 				err = unix.Sendto(fd, []byte("hello\n"), unix.MSG_FASTOPEN|unix.MSG_NOSIGNAL, &unix.SockaddrInet4{Port: 2375, Addr: a})
-				return Tried(err, "sendto(MSG_FASTOPEN)")
+				return Attempt(err, "sendto(MSG_FASTOPEN)")
 			},
 			Observe: hitDecides("tcp "),
 		},
@@ -122,7 +122,7 @@ func netProbes() []Probe {
 					return Blocked("socket: %v", err)
 				}
 				defer unix.Close(fd)
-				return Tried(unix.Connect(fd, &unix.SockaddrInet4{Port: 22, Addr: netip.MustParseAddr(in.Peers["evil.test"]).As4()}), "connect by multipath TCP")
+				return Attempt(unix.Connect(fd, &unix.SockaddrInet4{Port: 22, Addr: netip.MustParseAddr(in.Peers["evil.test"]).As4()}), "connect by multipath TCP")
 			},
 		},
 		{
@@ -228,7 +228,7 @@ func netProbes() []Probe {
 						_, err = c.Write([]byte("canary"))
 						c.Close()
 					}
-					all = append(all, Tried(err, "send to %s", address))
+					all = append(all, Attempt(err, "send to %s", address))
 				}
 				return Any(all...)
 			},
@@ -238,7 +238,7 @@ func netProbes() []Probe {
 			Expect: "EPERM", Errnos: errnos("EPERM ENOSYS EAFNOSUPPORT"), References: refs("rtnetlink(7)"), Key: "network",
 			Explain: "Whoever may change addresses and routes turns the capture off.",
 			Payload: func(in *Inside) Outcome {
-				return Tried(addAddress("lo", "203.0.113.9/32"), "add an address")
+				return Attempt(addAddress("lo", "203.0.113.9/32"), "add an address")
 			},
 		},
 		{
@@ -256,7 +256,7 @@ func netProbes() []Probe {
 				defer unix.Close(fd)
 				ifr, _ := unix.NewIfreq("tun9")
 				ifr.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
-				return Tried(unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr), "make a TUN device")
+				return Attempt(unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr), "make a TUN device")
 			},
 		},
 		{
@@ -309,7 +309,7 @@ func ping(address string) Outcome {
 	}
 	binary.BigEndian.PutUint16(echo[2:], ^uint16(sum+sum>>16))
 	err = unix.Sendto(fd, echo, 0, &unix.SockaddrInet4{Addr: netip.MustParseAddr(address).As4()})
-	return Tried(err, "send an echo request to %s", address)
+	return Attempt(err, "send an echo request to %s", address)
 }
 
 // A proxyCase is one request that a proxy must not forward to where it leads.

@@ -48,7 +48,7 @@ func nsProbes() []Probe {
 				if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", in.HostPID)); err == nil && !bytes.Contains(line, []byte(in.Name)) {
 					return Blocked("number %d is another process here", in.HostPID)
 				}
-				return Any(Tried(unix.Kill(in.HostPID, unix.SIGUSR1), "kill"), Tried(unix.Tgkill(in.HostPID, in.HostPID, unix.SIGUSR1), "tgkill"))
+				return Any(Attempt(unix.Kill(in.HostPID, unix.SIGUSR1), "kill"), Attempt(unix.Tgkill(in.HostPID, in.HostPID, unix.SIGUSR1), "tgkill"))
 			},
 			Observe: waiterDecides,
 		},
@@ -58,7 +58,7 @@ func nsProbes() []Probe {
 			Explain: "A signal to everybody must not reach the host, the launcher or its proxy.",
 			Payload: func(in *Inside) Outcome {
 				report(in.Nonce, Blocked("kill -1 was sent"))
-				return Tried(unix.Kill(-1, unix.SIGKILL), "kill -9 -1")
+				return Attempt(unix.Kill(-1, unix.SIGKILL), "kill -9 -1")
 			},
 			Observe: waiterDecides,
 		},
@@ -68,7 +68,7 @@ func nsProbes() []Probe {
 			Expect: "EPERM, ENOSPC or ENOSYS", Errnos: errnos("EPERM ENOSPC ENOSYS EACCES"), References: refs("CVE-2021-41133"), Key: "nested",
 			Explain: "clone3 passes its flags in memory, where a filter cannot look: it must be refused as unknown.",
 			Payload: func(in *Inside) Outcome {
-				return Any(Tried(tryClone(in, unix.CLONE_NEWUSER), "clone"), Tried(tryClone3(unix.CLONE_NEWUSER), "clone3"))
+				return Any(Attempt(tryClone(in, unix.CLONE_NEWUSER), "clone"), Attempt(tryClone3(unix.CLONE_NEWUSER), "clone3"))
 			},
 		},
 		{
@@ -85,7 +85,7 @@ func nsProbes() []Probe {
 							all = append(all, Blocked("open ns/%s of %s: %v", ns, pid, err))
 							continue
 						}
-						all = append(all, Tried(unix.Setns(fd, 0), "setns to %s of %s", ns, pid))
+						all = append(all, Attempt(unix.Setns(fd, 0), "setns to %s of %s", ns, pid))
 						unix.Close(fd)
 					}
 				}
@@ -143,7 +143,7 @@ func nsProbes() []Probe {
 				if err == nil {
 					Call(unix.SYS_PTRACE, unix.PTRACE_DETACH, pid, 0, 0)
 				}
-				return Tried(err, "PTRACE_SEIZE of %d", pid)
+				return Attempt(err, "PTRACE_SEIZE of %d", pid)
 			},
 		},
 		{
@@ -156,7 +156,7 @@ func nsProbes() []Probe {
 				if err == nil {
 					f.Close()
 				}
-				return Any(Tried(err, "open the memory of %s", pid), in.Read("/proc/"+pid+"/environ"))
+				return Any(Attempt(err, "open the memory of %s", pid), in.Read("/proc/"+pid+"/environ"))
 			},
 		},
 		{
@@ -168,11 +168,11 @@ func nsProbes() []Probe {
 				var all []Outcome
 				for _, name := range []string{"maps", "environ", "auxv", "io"} {
 					_, err := os.ReadFile("/proc/" + pid + "/" + name)
-					all = append(all, Tried(err, "read /proc/%s/%s", pid, name))
+					all = append(all, Attempt(err, "read /proc/%s/%s", pid, name))
 				}
 				for _, name := range []string{"root", "cwd", "exe", "fd/0"} {
 					_, err := os.Readlink("/proc/" + pid + "/" + name)
-					all = append(all, Tried(err, "follow /proc/%s/%s", pid, name))
+					all = append(all, Attempt(err, "follow /proc/%s/%s", pid, name))
 				}
 				return Any(all...)
 			},
@@ -189,14 +189,14 @@ func nsProbes() []Probe {
 				if err == unix.EFAULT {
 					err = nil
 				}
-				return Tried(err, "process_vm_readv of %d", pid)
+				return Attempt(err, "process_vm_readv of %d", pid)
 			},
 		},
 		{
 			ID: "NS-015", Name: "change the host's name", Guarantee: profiles.PrivNone, Severity: Low, Setting: Caged,
 			Expect: "EPERM, or a name of the sandbox's own", Errnos: denied,
 			Explain: "In a shared UTS namespace the host's name changes.",
-			Payload: func(in *Inside) Outcome { return Tried(unix.Sethostname([]byte("canary")), "sethostname") },
+			Payload: func(in *Inside) Outcome { return Attempt(unix.Sethostname([]byte("canary")), "sethostname") },
 			Observe: func(out *Outside, o Outcome) Outcome {
 				if name, _ := os.Hostname(); name == "canary" {
 					return Escaped("the host is called canary")
@@ -241,7 +241,7 @@ func nsProbes() []Probe {
 			Payload: func(in *Inside) Outcome {
 				var all []Outcome
 				for _, path := range []string{"/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroup/pids/cgroup.procs", "/sys/fs/cgroup/memory/cgroup.procs", "/sys/fs/cgroup/unified/cgroup.procs"} {
-					all = append(all, Tried(os.WriteFile(path, []byte("0"), 0), "write to %s", path))
+					all = append(all, Attempt(os.WriteFile(path, []byte("0"), 0), "write to %s", path))
 				}
 				return Any(all...)
 			},
@@ -275,7 +275,7 @@ func nsProbes() []Probe {
 				param := struct{ priority int32 }{1}
 				_, err := Call(unix.SYS_SCHED_SETSCHEDULER, 0, 1, uintptr(unsafe.Pointer(&param)))
 				_, ionice := Call(unix.SYS_IOPRIO_SET, 1, 0, 1<<13)
-				return Any(Tried(err, "SCHED_FIFO"), Tried(unix.Setpriority(unix.PRIO_PROCESS, 0, -20), "nice -20"), Tried(ionice, "real-time I/O"))
+				return Any(Attempt(err, "SCHED_FIFO"), Attempt(unix.Setpriority(unix.PRIO_PROCESS, 0, -20), "nice -20"), Attempt(ionice, "real-time I/O"))
 			},
 		},
 		{
@@ -305,7 +305,7 @@ func nsProbes() []Probe {
 					name string
 					flag int
 				}{{"mnt", unix.CLONE_NEWNS}, {"net", unix.CLONE_NEWNET}, {"ipc", unix.CLONE_NEWIPC}, {"uts", unix.CLONE_NEWUTS}, {"pid", unix.CLONE_NEWPID}, {"cgroup", unix.CLONE_NEWCGROUP}} {
-					all = append(all, Tried(childErr(in, "unshare", ns.flag), "unshare of %s", ns.name))
+					all = append(all, Attempt(childErr(in, "unshare", ns.flag), "unshare of %s", ns.name))
 				}
 				return Any(all...)
 			},
@@ -321,7 +321,7 @@ func nsProbes() []Probe {
 					return Blocked("pidfd_open: %v", err)
 				}
 				_, err = unix.PidfdGetfd(fd, 0, 0)
-				return Tried(err, "pidfd_getfd of %d", pid)
+				return Attempt(err, "pidfd_getfd of %d", pid)
 			},
 		},
 		{
@@ -330,7 +330,7 @@ func nsProbes() []Probe {
 			Explain: "prlimit of the first process or the parent.",
 			Payload: func(in *Inside) Outcome {
 				l := unix.Rlimit{Cur: 64, Max: 64}
-				return Tried(unix.Prlimit(int(in.firstPID()), unix.RLIMIT_CORE, &l, nil), "prlimit of %d", in.firstPID())
+				return Attempt(unix.Prlimit(int(in.firstPID()), unix.RLIMIT_CORE, &l, nil), "prlimit of %d", in.firstPID())
 			},
 		},
 	}
@@ -357,7 +357,7 @@ func userns(id, name string, try func(*Inside) error) Probe {
 		ID: id, Name: name, Guarantee: profiles.SysNoNewUserns, Severity: High,
 		Expect: "EPERM or ENOSPC", Errnos: errnos("EPERM ENOSPC ENOSYS EACCES"), References: refs("user_namespaces(7)"), Key: "nested",
 		Explain: "In a user namespace of its own the payload has every capability, and all the kernel surface behind them.",
-		Payload: func(in *Inside) Outcome { return Tried(try(in), "%s", name) },
+		Payload: func(in *Inside) Outcome { return Attempt(try(in), "%s", name) },
 	}
 }
 

@@ -42,9 +42,9 @@ func besideProbes() []Probe {
 			Payload: func(in *Inside) Outcome {
 				state := filepath.Join(in.Home, outwardState)
 				os.MkdirAll(filepath.Join(state, outwardTmp, "s"), 0o700)
-				return Any(Tried(os.Symlink("../"+outwardRC, filepath.Join(state, outwardLog)), "link out of %s", outwardState),
-					Tried(os.Symlink(outwardTmp+"/s/x", filepath.Join(state, outwardHop)), "link to what a session has for itself"),
-					Tried(os.Symlink("../../../../"+outwardRC, filepath.Join(state, outwardTmp, "s/x")), "make one there"))
+				return Any(Attempt(os.Symlink("../"+outwardRC, filepath.Join(state, outwardLog)), "link out of %s", outwardState),
+					Attempt(os.Symlink(outwardTmp+"/s/x", filepath.Join(state, outwardHop)), "link to what a session has for itself"),
+					Attempt(os.Symlink("../../../../"+outwardRC, filepath.Join(state, outwardTmp, "s/x")), "make one there"))
 			},
 			Drive: func(d *Drive) Outcome {
 				if err := os.MkdirAll(filepath.Join(d.Home, outwardState), 0o700); err != nil {
@@ -154,7 +154,7 @@ func plantIn(top, stood, fresh string) Outcome {
 	}
 	os.WriteFile(filepath.Join(top, fresh, "HEAD"), []byte("ref: refs/heads/main\n"), 0o644)
 	os.WriteFile(filepath.Join(top, fresh, "hooks/post-checkout"), []byte("#!/bin/sh\n# canary\n"), 0o755)
-	return Tried(os.WriteFile(filepath.Join(top, fresh, "config"), []byte(plantedConfig), 0o644), "plant in %s", top)
+	return Attempt(os.WriteFile(filepath.Join(top, fresh, "config"), []byte(plantedConfig), 0o644), "plant in %s", top)
 }
 
 // unplanted looks from outside for what git or direnv would execute.

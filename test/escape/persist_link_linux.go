@@ -32,7 +32,7 @@ func linkProbes() []Probe {
 					os.WriteFile(in.Path(row.file), []byte("# canary\n"), 0o644)
 					os.MkdirAll(filepath.Dir(in.Path(row.link)), 0o755)
 					os.Rename(in.Path(row.link), in.Path(row.link)+"-away")
-					all = append(all, Tried(os.Symlink(filepath.Dir(in.Path(row.file)), in.Path(row.link)), "link %s", row.link))
+					all = append(all, Attempt(os.Symlink(filepath.Dir(in.Path(row.file)), in.Path(row.link)), "link %s", row.link))
 				}
 				return Any(all...)
 			},
@@ -52,12 +52,12 @@ func linkProbes() []Probe {
 				for _, dir := range closedPlaces {
 					os.MkdirAll(in.Path(dir), 0o755)
 					if err := os.WriteFile(in.Path(dir, ".envrc"), []byte("# canary\n"), 0o644); errors.Is(err, fs.ErrNotExist) {
-						continue // the directory was set aside meanwhile
+						continue // the directory was quarantined meanwhile
 					} else if err != nil {
 						return Broken("%v", err)
 					}
 				}
-				return Tried(os.Chmod(in.Path(closedPlaces[0]), 0), "plant in %d places", len(closedPlaces))
+				return Attempt(os.Chmod(in.Path(closedPlaces[0]), 0), "plant in %d places", len(closedPlaces))
 			},
 			Observe: func(out *Outside, o Outcome) Outcome {
 				if o.Kind == Broke {

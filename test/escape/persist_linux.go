@@ -55,7 +55,7 @@ func persistProbes() []Probe {
 					// in place of the file, and by way of another name
 					other := in.Path("other-" + strings.ReplaceAll(path, "/", "-"))
 					os.WriteFile(other, []byte("# canary\n"), 0o755)
-					all = append(all, Tried(os.Rename(other, in.Path(path)), "rename onto %s", path))
+					all = append(all, Attempt(os.Rename(other, in.Path(path)), "rename onto %s", path))
 					time.Sleep(time.Millisecond)
 				}
 				return Any(all...)
@@ -76,7 +76,7 @@ func persistProbes() []Probe {
 						os.MkdirAll(in.Path(".git/hooks"), 0o755)
 						err = os.WriteFile(in.Path(".git/hooks/pre-commit"), []byte("#!/bin/sh\n# canary\n"), 0o755)
 					}
-					all = append(all, Tried(err, "replace %s", dir))
+					all = append(all, Attempt(err, "replace %s", dir))
 				}
 				return Any(all...)
 			},
@@ -95,7 +95,7 @@ func persistProbes() []Probe {
 				if err == nil {
 					err = os.WriteFile(in.Path(".git"), []byte("gitdir: evil\n"), 0o644)
 				}
-				return Tried(err, "replace .git with a file")
+				return Attempt(err, "replace .git with a file")
 			},
 			Observe: func(out *Outside, o Outcome) Outcome {
 				if fi, err := os.Stat(out.Workspace + "/.git"); err == nil && !fi.IsDir() {
@@ -114,7 +114,7 @@ func persistProbes() []Probe {
 				}
 				os.WriteFile(in.Path("fresh/.git/HEAD"), []byte("ref: refs/heads/main\n"), 0o644)
 				os.WriteFile(in.Path("fresh/.git/hooks/post-checkout"), []byte("#!/bin/sh\n# canary\n"), 0o755)
-				return Tried(os.WriteFile(in.Path("fresh/.git/config"), []byte("[core]\n\trepositoryformatversion = 0\n\tfsmonitor = canary\n"), 0o644), "make a repository")
+				return Attempt(os.WriteFile(in.Path("fresh/.git/config"), []byte("[core]\n\trepositoryformatversion = 0\n\tfsmonitor = canary\n"), 0o644), "make a repository")
 			},
 			Observe: func(out *Outside, o Outcome) Outcome {
 				if o.Kind == Broke {
@@ -139,7 +139,7 @@ func persistProbes() []Probe {
 					os.MkdirAll(in.Path(dir), 0o755)
 				}
 				os.WriteFile(in.Path("bare/HEAD"), []byte("ref: refs/heads/main\n"), 0o644)
-				return Tried(os.WriteFile(in.Path("bare/config"), []byte("[core]\n\tbare = true\n\tfsmonitor = canary\n"), 0o644), "make a bare repository")
+				return Attempt(os.WriteFile(in.Path("bare/config"), []byte("[core]\n\tbare = true\n\tfsmonitor = canary\n"), 0o644), "make a bare repository")
 			},
 			Observe: func(out *Outside, o Outcome) Outcome {
 				if o.Kind == Broke {
@@ -198,7 +198,7 @@ func persistProbes() []Probe {
 				os.WriteFile(path, nil, 0o755)
 				value := make([]byte, 20)
 				value[3], value[4] = 2, 1
-				return Tried(unix.Setxattr(path, "security.capability", value, 0), "setxattr security.capability")
+				return Attempt(unix.Setxattr(path, "security.capability", value, 0), "setxattr security.capability")
 			},
 		},
 		record("PER-025", "a link left behind that leads outside", profiles.FSProtect, Medium, "a report of what a run left", "A host tool that follows it reads the file; the link itself says nothing of its content."),
@@ -232,7 +232,7 @@ func persistProbes() []Probe {
 				var all []Outcome
 				for _, dir := range []string{".local/bin", "bin", ".cargo/bin", "go/bin", ".npm-global/bin"} {
 					os.MkdirAll(filepath.Join(in.Home, dir), 0o755)
-					all = append(all, Tried(os.WriteFile(filepath.Join(in.Home, dir, "git"), []byte("#!/bin/sh\n"), 0o755), "write %s/git", dir))
+					all = append(all, Attempt(os.WriteFile(filepath.Join(in.Home, dir, "git"), []byte("#!/bin/sh\n"), 0o755), "write %s/git", dir))
 				}
 				return Any(all...)
 			},

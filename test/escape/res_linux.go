@@ -122,7 +122,7 @@ func resProbes() []Probe {
 			Payload: func(in *Inside) Outcome {
 				var l unix.Rlimit
 				unix.Getrlimit(unix.RLIMIT_NOFILE, &l)
-				return Tried(unix.Prlimit(0, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: l.Cur, Max: l.Max + 1}, nil), "raise RLIMIT_NOFILE beyond %d", l.Max)
+				return Attempt(unix.Prlimit(0, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: l.Cur, Max: l.Max + 1}, nil), "raise RLIMIT_NOFILE beyond %d", l.Max)
 			},
 		},
 		{
@@ -203,7 +203,7 @@ func resProbes() []Probe {
 				for _, r := range []int{unix.RLIMIT_NOFILE, unix.RLIMIT_NPROC, unix.RLIMIT_FSIZE, unix.RLIMIT_AS, unix.RLIMIT_MEMLOCK} {
 					var l unix.Rlimit
 					if unix.Getrlimit(r, &l) == nil && l.Max != unix.RLIM_INFINITY {
-						all = append(all, Tried(unix.Prlimit(0, r, &unix.Rlimit{Cur: l.Cur, Max: l.Max + 1}, nil), "raise limit %d beyond %d", r, l.Max))
+						all = append(all, Attempt(unix.Prlimit(0, r, &unix.Rlimit{Cur: l.Cur, Max: l.Max + 1}, nil), "raise limit %d beyond %d", r, l.Max))
 					}
 				}
 				return Any(all...)
@@ -430,7 +430,7 @@ func resProbes() []Probe {
 			Expect: "EACCES", Errnos: errnos("EACCES EPERM EROFS"), References: refs("proc_pid_oom_score_adj(5)"), Key: "resources.memory",
 			Explain: "A score of -1000 makes the kernel end others when memory runs out.",
 			Payload: func(in *Inside) Outcome {
-				return Tried(os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0), "oom_score_adj -1000")
+				return Attempt(os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0), "oom_score_adj -1000")
 			},
 		},
 		{
@@ -443,7 +443,7 @@ func resProbes() []Probe {
 				if err != nil {
 					return Blocked("mmap: %v", err)
 				}
-				return Tried(unix.Mlock(mem), "mlock of 16 MiB beyond a limit of none")
+				return Attempt(unix.Mlock(mem), "mlock of 16 MiB beyond a limit of none")
 			},
 		},
 	}

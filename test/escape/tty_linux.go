@@ -36,7 +36,7 @@ func ttyProbes() []Probe {
 			Payload: func(in *Inside) Outcome {
 				c := byte('x')
 				_, err := Call(unix.SYS_IOCTL, 0, unix.TIOCSTI|1<<32, uintptr(unsafe.Pointer(&c)))
-				return Tried(err, "ioctl(0, TIOCSTI + 2^32)")
+				return Attempt(err, "ioctl(0, TIOCSTI + 2^32)")
 			},
 		},
 		{
@@ -48,7 +48,7 @@ func ttyProbes() []Probe {
 				_, err := Call(unix.SYS_IOCTL, 0, unix.TIOCSETD, uintptr(unsafe.Pointer(&n)))
 				sub := byte(3)
 				_, paste := Call(unix.SYS_IOCTL, 0, 0x541c, uintptr(unsafe.Pointer(&sub)))
-				return Any(Tried(err, "TIOCSETD"), Tried(paste, "TIOCLINUX"))
+				return Any(Attempt(err, "TIOCSETD"), Attempt(paste, "TIOCLINUX"))
 			},
 		},
 		{
@@ -63,7 +63,7 @@ func ttyProbes() []Probe {
 				if err == nil {
 					_, err = f.WriteString("wrote-to-" + in.Tag)
 				}
-				return Tried(err, "write to %s", in.HostTTY)
+				return Attempt(err, "write to %s", in.HostTTY)
 			},
 		},
 		{
@@ -190,7 +190,7 @@ func ttyProbes() []Probe {
 			Explain: "TIOCSCTTY steals a terminal from another session; vhangup ends it.",
 			Payload: func(in *Inside) Outcome {
 				if in.Control {
-					return Tried(unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, unix.Getpgrp()), "set the foreground group")
+					return Attempt(unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, unix.Getpgrp()), "set the foreground group")
 				}
 				if !in.hostTerminal() {
 					return Blocked("%s is the sandbox's own, or absent", in.HostTTY)
@@ -200,7 +200,7 @@ func ttyProbes() []Probe {
 					return Blocked("open: %v", cause(err))
 				}
 				_, err = Call(unix.SYS_IOCTL, f.Fd(), unix.TIOCSCTTY, 1)
-				return Tried(err, "steal %s", in.HostTTY)
+				return Attempt(err, "steal %s", in.HostTTY)
 			},
 		},
 	}
@@ -229,7 +229,7 @@ func inject(in *Inside, request uintptr) Outcome {
 				break
 			}
 		}
-		all = append(all, Tried(err, "TIOCSTI on descriptor %d", fd))
+		all = append(all, Attempt(err, "TIOCSTI on descriptor %d", fd))
 	}
 	time.Sleep(100 * time.Millisecond) // the host looks
 	return Any(all...)

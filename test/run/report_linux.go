@@ -53,7 +53,7 @@ type timed struct {
 func (r *report) take(v verdicts.Verdict) {
 	name := fmt.Sprintf("%s %s (%s)", v.Package, v.Test, r.who)
 	switch v.Outcome {
-	case verdicts.Passed:
+	case verdicts.Pass:
 		r.passed++
 	case verdicts.Skipped:
 		r.skipped++

@@ -14,7 +14,7 @@ import (
 func TestReportCounts(t *testing.T) {
 	r := report{who: "user"}
 	skipped := verdicts.Verdict{Outcome: verdicts.Skipped, Package: "p", Test: "TestC", Reason: "needs a kernel", Output: "c\n"}
-	for _, v := range []verdicts.Verdict{{Outcome: verdicts.Passed, Package: "p", Test: "TestA", Output: "a\n"}, {Outcome: verdicts.Failed, Package: "p", Test: "TestB", Output: "b\n"}, skipped} {
+	for _, v := range []verdicts.Verdict{{Outcome: verdicts.Pass, Package: "p", Test: "TestA", Output: "a\n"}, {Outcome: verdicts.Failed, Package: "p", Test: "TestB", Output: "b\n"}, skipped} {
 		r.take(v)
 	}
 	require.Equal(t, 1, r.passed)

@@ -287,7 +287,7 @@ func (s *soak) sessions() (ids []string) {
 	return ids
 }
 
-// settle is the last look at the sessions, when gc may clear those without a
+// settle is the post-run check at the sessions, when gc may clear those without a
 // record.
 func (s *soak) settle() error {
 	dirs, _ := filepath.Glob(s.dir + "/state/pccrun/sessions/*")

@@ -170,7 +170,7 @@ func (w *row) tests(ctx context.Context, runs []testRun, allowed verdicts.Skips)
 		failed := false
 		for _, v := range list {
 			switch {
-			case v.Outcome == verdicts.Passed:
+			case v.Outcome == verdicts.Pass:
 				w.passed++
 			case v.Outcome == verdicts.Failed:
 				failed = true

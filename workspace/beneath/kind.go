@@ -8,7 +8,7 @@ const (
 	File Kind = iota
 	Dir
 	Link
-	Other // FIFO, socket, device
+	Special // FIFO, socket, device
 )
 
 // String returns the kind as messages call it.
@@ -20,7 +20,7 @@ func (k Kind) String() string {
 		return "directory"
 	case Link:
 		return "link"
-	case Other:
+	case Special:
 		return "special file"
 	}
 	return "BUG: unknown kind"

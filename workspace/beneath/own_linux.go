@@ -19,7 +19,7 @@ func KindOf(mode uint32) Kind {
 	case unix.S_IFLNK:
 		return Link
 	}
-	return Other
+	return Special
 }
 
 // Gone reports whether an error says that nothing stands at a path that is reached through no link.

@@ -117,12 +117,12 @@ func (d *differ) name(name string, after *layer, whole bool) error {
 			return err
 		}
 	}
-	if now != nil && now.Kind == workspace.Other {
+	if now != nil && now.Kind == workspace.Special {
 		if d.after.whiteout(name) {
 			now = nil
 		} else {
 			d.set.Lost = append(d.set.Lost, name)
-			if old == nil || old.Kind == workspace.Other {
+			if old == nil || old.Kind == workspace.Special {
 				return nil
 			}
 			now = nil // what stood there is gone all the same
@@ -171,7 +171,7 @@ func (d *differ) all(dir string, l *layer, f func(string, *Entry)) error {
 		if err != nil {
 			return err
 		}
-		if e.Kind == workspace.Other {
+		if e.Kind == workspace.Special {
 			if !l.whiteout(name) {
 				d.set.Lost = append(d.set.Lost, name)
 			}

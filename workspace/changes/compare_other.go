@@ -25,7 +25,7 @@ func EntryOf(info fs.FileInfo) *Entry {
 	case mode&fs.ModeSymlink != 0:
 		e.Kind = workspace.Link
 	default:
-		e.Kind = workspace.Other
+		e.Kind = workspace.Special
 	}
 	return e
 }

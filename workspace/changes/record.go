@@ -199,7 +199,7 @@ func (r *Record) line(line string) error {
 				Kind: workspace.Kind(f.number(8)), Mode: uint32(f.number(32)), Size: f.signed(),
 				Stamp: Stamp{Ino: f.number(64), Mtime: f.signed(), Ctime: f.signed(), UID: uint32(f.number(32)), GID: uint32(f.number(32))},
 			}
-			if f.err == nil && s.Entry.Kind > workspace.Other {
+			if f.err == nil && s.Entry.Kind > workspace.Special {
 				return fmt.Errorf("kind %d: unknown", s.Entry.Kind)
 			}
 		}

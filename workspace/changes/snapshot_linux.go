@@ -101,9 +101,9 @@ func (l *layer) copy(rel string, dir int, name string) error {
 	}
 	times := []unix.Timespec{{Nsec: unix.UTIME_NOW}, unix.NsecToTimespec(e.Stamp.Mtime)}
 	switch {
-	case e.Kind == workspace.Other && l.whiteout(rel):
+	case e.Kind == workspace.Special && l.whiteout(rel):
 		return os.NewSyscallError("mknodat", unix.Mknodat(dir, name, unix.S_IFCHR, 0))
-	case e.Kind == workspace.Other:
+	case e.Kind == workspace.Special:
 		return nil
 	case e.Kind == workspace.Link:
 		if err := unix.Symlinkat(e.Target, dir, name); err != nil {

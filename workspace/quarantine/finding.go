@@ -21,7 +21,7 @@ type FindingKind string
 
 // The kinds.
 const (
-	Stashed FindingKind = "stashed" // a protected name, set aside
+	Stashed FindingKind = "stashed" // a protected name, quarantined
 	Inert   FindingKind = "inert"   // what a repository that came into being would have run
 	Review  FindingKind = "review"  // a file for review has changed
 	Address FindingKind = "address" // an address in a configuration of git is new, or another
@@ -29,11 +29,11 @@ const (
 	Grown   FindingKind = "grown"   // more directories than the next launch looks through
 )
 
-// Protected reports whether it is a protected name that was set aside: not one
+// Protected reports whether it is a protected name that was quarantined: not one
 // that was too much, nor what is left of a worktree.
 func (c Finding) Protected() bool { return c.Kind == Stashed && c.Why != TooMuch && c.Why != Removed }
 
-// TooMuch is the Why of directories that were set aside unseen.
+// TooMuch is the Why of directories that were quarantined unseen.
 const TooMuch = "too many files to check"
 
 // Removed is the Why of a linked worktree that stood, and of which git inside has removed a part.

@@ -175,7 +175,7 @@ func ReadNow(path string) ([]byte, error) {
 // ErrInTheWay is returned for a path where something stands that is newer.
 var ErrInTheWay = errors.New("the path exists again")
 
-// Restore puts back what was set aside, where it stood: never through a link,
+// Restore puts back what was quarantined, where it stood: never through a link,
 // never over what the host has made since.
 func (c Finding) Restore(session *os.Root) error {
 	if c.Kind != Stashed && c.Kind != Inert && c.Kind != Setting || c.Stash == "" {
@@ -217,7 +217,7 @@ func (c Finding) restore(session *os.Root) error {
 }
 
 // putBack moves an entry of the stash to where it stood. To another file system,
-// and as root, which may not own what a run as somebody else has set aside, it
+// and as root, which may not own what a run as somebody else has quarantined, it
 // is copied.
 func putBack(stash int, entry string, dir int, name string) error {
 	if os.Getuid() != 0 {

@@ -16,11 +16,11 @@ import (
 
 // The names within a session's directory.
 const (
-	StashName   = "stash"   // a directory: what was set aside, by number
+	StashName   = "stash"   // a directory: what was quarantined, by number
 	JournalName = "changes" // a line for each change, written before what it tells of is done
 )
 
-// A Stash holds what was set aside during one run, outside its workspace.
+// A Stash holds what was quarantined during one run, outside its workspace.
 type Stash struct {
 	Open func() (*os.Root, error) // the session's directory, made when something is to be kept
 
@@ -30,7 +30,7 @@ type Stash struct {
 	size    int64 // of the journal
 	found   []Finding
 	next    int
-	names   map[string]int // how often a path was set aside
+	names   map[string]int // how often a path was quarantined
 	late    map[string]int // files that were copied, by their name in the stash: the command may still write to them
 	err     error          // why nothing can be kept
 }
@@ -144,7 +144,7 @@ func (s *Stash) Note(c Finding, before []byte, known bool) Finding {
 const Prefix = ".pccrun-set-aside-"
 
 // Moving begins those that it has only until it is copied, or removed. What a launcher
-// that was killed has left so, the next one sets aside: what another run is moving just
+// that was killed has left so, the next one quarantines: what another run is moving just
 // then as well, since a number of a process says nothing of who chose the name.
 const Moving = Prefix + "moving-"
 

@@ -152,8 +152,8 @@ func (s *Server) Calls() []string {
 	return slices.Clone(s.calls)
 }
 
-// Made are the bodies of the requests to create so far.
-func (s *Server) Made() []map[string]any {
+// CreateRequests are the bodies of the requests to create so far.
+func (s *Server) CreateRequests() []map[string]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.made)

@@ -40,7 +40,7 @@ type Outcome string
 
 // The outcomes.
 const (
-	Passed  Outcome = "pass"
+	Pass    Outcome = "pass"
 	Skipped Outcome = "skip"
 	Failed  Outcome = "fail"
 )
@@ -94,7 +94,7 @@ func (r *reader) take(e event) {
 			r.order = append(r.order, e.Test)
 		}
 		r.lines[e.Test] = append(lines, e.Output)
-	case e.Test != "" && (outcome == Passed || outcome == Skipped || outcome == Failed):
+	case e.Test != "" && (outcome == Pass || outcome == Skipped || outcome == Failed):
 		v := Verdict{Outcome: outcome, Package: e.Package, Test: e.Test, Output: strings.Join(lines, ""),
 			Took: time.Duration(e.Elapsed * float64(time.Second))}
 		if outcome == Skipped {

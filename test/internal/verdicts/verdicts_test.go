@@ -28,7 +28,7 @@ func TestTake(t *testing.T) {
 		r.take(e)
 	}
 	require.Equal(t, []Verdict{
-		{Outcome: Passed, Package: "p", Test: "TestA", Output: "=== RUN   TestA\n"},
+		{Outcome: Pass, Package: "p", Test: "TestA", Output: "=== RUN   TestA\n"},
 		{Outcome: Failed, Package: "p", Test: "TestB", Output: "    b_test.go:7: wrong\n"},
 		{Outcome: Skipped, Package: "p", Test: "TestC", Reason: "needs a kernel", Output: "    c_test.go:9: needs a kernel\n--- SKIP: TestC (0.00s)\n"},
 	}, r.list)
@@ -42,7 +42,7 @@ func TestRead(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list, 2)
 	require.Equal(t, "needs root", list[0].Reason)
-	require.Equal(t, Passed, list[1].Outcome)
+	require.Equal(t, Pass, list[1].Outcome)
 	require.Contains(t, rest, "PASS")
 	require.True(t, Skips{{"user", "p.TestA", "needs"}}.Allow(list[0], "user"))
 }

@@ -94,7 +94,7 @@ func TestGuardForgedIndexOutside(t *testing.T) {
 }
 
 // By another hash the same index lists other names: what counts is the configuration that
-// is left, and this one is set aside.
+// is left, and this one is quarantined.
 func TestGuardIndexOfAnotherHash(t *testing.T) {
 	for _, guarded := range []bool{false, true} {
 		w := newWatchman(t)
@@ -130,7 +130,7 @@ func TestGuardIndexOfAnotherHash(t *testing.T) {
 	}
 }
 
-// What is set aside as it was may be accepted: it says another hash then.
+// What is quarantined as it was may be accepted: it says another hash then.
 func TestGuardIndexOfAConfigurationToCome(t *testing.T) {
 	for plant, want := range map[string]string{
 		"git init -q r": "", `git init -q r; git -C r config alias.x '!true'`: "inert r/.git/config",

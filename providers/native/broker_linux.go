@@ -58,18 +58,18 @@ func (r *Planned) opens(powerless error) bool {
 // hidesLater reports whether a rule hides what does not exist yet.
 func (r *Planned) hidesLater() bool { return r.Plan.Unhidden || hidesPatterns(r.Policy) }
 
-// deputy is the launcher as the one who does what the plan has it do.
-func (s *Started) deputy(seen func(*supervisor.Call)) *supervisor.Deputy {
+// broker is the launcher as the one who does what the plan has it do.
+func (s *Started) broker(seen func(*supervisor.Call)) *supervisor.Broker {
 	r := s.run
-	d := &supervisor.Deputy{Root: s.Root(), Umask: r.Plan.Command.Umask, Seen: seen, Makes: r.Plan.Makes}
-	d.Apart = func(string, string) bool { return false }
+	d := &supervisor.Broker{Root: s.Root(), Umask: r.Plan.Command.Umask, Seen: seen, Makes: r.Plan.Makes}
+	d.Separate = func(string, string) bool { return false }
 	d.Forbids = func(string, func(string) bool) bool { return false }
 	if r.Policy.ProtectStrict {
 		ban := &workspace.Ban{}
 		for i, standing := range r.Guarded().Standing("") {
 			ban.Add(r.trees[i].Found, standing)
 		}
-		d.Apart = ban.Apart
+		d.Separate = ban.Separate
 		d.Forbids = func(path string, within func(string) bool) bool {
 			if !r.Plan.Writes(path) {
 				return false // a private directory: nobody outside will look there
@@ -86,7 +86,7 @@ func (s *Started) deputy(seen func(*supervisor.Call)) *supervisor.Deputy {
 	}
 	if r.Plan.Watch.Opens {
 		g := r.gate()
-		d.Opens, d.Withholds, d.Keeps, d.Made = r.Plan.Opens, g.withholds, g.keeps, g.made
+		d.Opens, d.Withholds, d.Keeps, d.Created = r.Plan.Opens, g.withholds, g.keeps, g.made
 	}
 	return d
 }

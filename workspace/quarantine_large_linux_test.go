@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whatever a command makes, the last look comes to its end, and nothing is left
+// Whatever a command makes, the post-run check comes to its end, and nothing is left
 // that runs.
 func TestGuardFinishesOnChains(t *testing.T) {
 	w := newWatchman(t)
@@ -78,7 +78,7 @@ func TestGuardFinishesOnMany(t *testing.T) {
 	}
 }
 
-// What the last look gets through and the next launch would not is told at the
+// What the post-run check gets through and the next launch would not is told at the
 // end of the run that made it, by the name that the refusal has.
 func TestGuardTellsOfWhatHasGrown(t *testing.T) {
 	defer func(n int) { maxDirs = n }(maxDirs)

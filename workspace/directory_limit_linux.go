@@ -10,8 +10,8 @@ import (
 
 // launchDirs bounds the directories of a launch. On two processors one takes
 // 3 to 6 µs, so that a launch that refuses has taken no more than two seconds.
-// The last look of a run takes four times as many: what it could not look
-// through it would have to set aside.
+// The post-run check of a run takes four times as many: what it could not look
+// through it would have to quarantine.
 func launchDirs() int { return maxDirs / 4 }
 
 // A crowdError is a tree that a launch does not look through.
@@ -77,7 +77,7 @@ func (d *dir) heaviest() (most *dir, dirs int) {
 	}
 }
 
-// grown tells of a tree that the last look got through, and the next launch
+// grown tells of a tree that the post-run check got through, and the next launch
 // would refuse: better now, when the user knows what has run.
 func (g *Guard) grown() {
 	dirs, weight, _ := g.tree.weigh()

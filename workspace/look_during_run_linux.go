@@ -11,14 +11,14 @@ import (
 	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
-// look reads what has changed since the last look and sets aside what is new
+// look reads what has changed since the post-run check and quarantines what is new
 // and protected. It returns how much that was.
 func (g *Guard) look() (moved int, err error) {
 	began := time.Now()
 	// What was read counts, even if it was not all.
 	errs := []error{g.read()}
 	if g.stopped() {
-		// The last look believes what was read here, but of directories that may
+		// The post-run check believes what was read here, but of directories that may
 		// have changed once more by the same clock's tick.
 		forget(g.tree, began, g.dev)
 		return 0, errors.Join(errs...)

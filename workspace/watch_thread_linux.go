@@ -11,7 +11,7 @@ import (
 )
 
 // A lookout is the thread on which a guard watches. Whoever waits for a new name
-// to be set aside waits for this thread to get a processor, so it is the only one:
+// to be quarantined waits for this thread to get a processor, so it is the only one:
 // the kernel wakes it by a signal of its own, and it looks and moves without
 // waking another. On a loaded machine each thread that has to be woken on the way
 // waits for its turn.

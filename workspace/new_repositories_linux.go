@@ -31,7 +31,7 @@ type inerter struct {
 	passed  map[string]bool // git directories that were
 	indexes []func()        // what is asked of indexes when all else is done
 
-	whole map[string]bool // configurations that were set aside as they were: what they say may be accepted later
+	whole map[string]bool // configurations that were quarantined as they were: what they say may be accepted later
 
 	others map[*Guard]*inerter // one for each of the run's, as far as something led there
 }
@@ -147,12 +147,12 @@ func (i *inerter) ways(stood []suspect) {
 	}
 }
 
-// turned sets aside the links that are new on a way out of the workspace.
+// turned quarantines the links that are new on a way out of the workspace.
 func (i *inerter) turned(t *trail) {
 	i.turns(t, "a .git leads through it to a repository outside the workspace")
 }
 
-// turns sets aside the links on a way that were not there when the run began.
+// turns quarantines the links on a way that were not there when the run began.
 func (i *inerter) turns(t *trail, why string) {
 	for _, path := range t.hops { // in another tree than the way ends in
 		i.turn(path, why)
@@ -199,7 +199,7 @@ func (i *inerter) cameToLead(stood []suspect) (list []suspect) {
 	return list
 }
 
-// elsewhereTrees sets aside what the run has written of where linked worktrees are, if that
+// elsewhereTrees quarantines what the run has written of where linked worktrees are, if that
 // is a directory outside which does not lead back: git worktree repair would make it one,
 // by a .git file.
 func (i *inerter) elsewhereTrees(repos []suspect) {
@@ -343,7 +343,7 @@ func (i *inerter) leadsBack(tree, gitDir string) bool {
 	return err == nil && t.found && t.end.Path == gitDir
 }
 
-// worktrees sets aside the links that the run has put where a configuration has the
+// worktrees quarantines the links that the run has put where a configuration has the
 // working tree, one that stood among them: git would write through it.
 func (i *inerter) worktrees() {
 	i.guard.rules.suspects(i.guard.tree, func(s suspect) {
@@ -370,7 +370,7 @@ func (i *inerter) worktrees() {
 }
 
 // config takes the settings that drop names out of a configuration: the file is
-// set aside as it was, and what is left of it takes its place.
+// quarantined as it was, and what is left of it takes its place.
 func (i *inerter) config(path string, drop func(*vcs.Setting) bool) {
 	n, st, ok := i.view.node(path)
 	if !ok {
@@ -413,7 +413,7 @@ func (i *inerter) config(path string, drop func(*vcs.Setting) bool) {
 	i.asideWhole(path, "a configuration that kept changing")
 }
 
-// asideWhole sets aside a configuration, of which nobody knows what it says.
+// asideWhole quarantines a configuration, of which nobody knows what it says.
 func (i *inerter) asideWhole(path, why string) {
 	i.whole[path] = true
 	i.aside(path, why)
@@ -514,7 +514,7 @@ func (i *inerter) fail(path string, err error) {
 	}
 }
 
-// aside sets aside what a repository would run.
+// aside quarantines what a repository would run.
 func (i *inerter) aside(path, why string) (Finding, bool) {
 	g := i.guard
 	dir, name, err := g.parent(path)

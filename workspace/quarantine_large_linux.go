@@ -13,7 +13,7 @@ import (
 )
 
 // A command can make more directories, or deeper ones, than a look gets through.
-// What it made so is set aside whole, unseen: by one rename each, or, where
+// What it made so is quarantined whole, unseen: by one rename each, or, where
 // there are thousands side by side, into one directory of the stash. What stood
 // before the run is no more than a launch takes, so that the rest is looked
 // through.
@@ -32,7 +32,7 @@ const (
 	maxLightenings = 64
 )
 
-// maxDirs bounds the directories of the last look, some 300 bytes each. Tests
+// maxDirs bounds the directories of the post-run check, some 300 bytes each. Tests
 // set it.
 var maxDirs = 1 << 20
 
@@ -47,7 +47,7 @@ func (d *dir) weigh() (dirs, weight int, unread bool) {
 	return dirs, weight, unread
 }
 
-// lighten sets aside what is too much of the directories that came into being
+// lighten quarantines what is too much of the directories that came into being
 // since the run began, and returns how many that were.
 func (g *Guard) lighten(work *int) (moved int, err error) {
 	l := lightener{guard: g, work: work, room: g.during.bound() / 2, dirs: maxDirs * 3 / 4}

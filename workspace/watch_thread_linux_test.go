@@ -83,7 +83,7 @@ func TestLookoutWaits(t *testing.T) {
 }
 
 // How long a look takes because its thread must wait, for a processor or a disk, is not
-// held against it: the next name is set aside as soon. What it works is.
+// held against it: the next name is quarantined as soon. What it works is.
 func TestGuardIsNotHeldUp(t *testing.T) {
 	const each, names = 100 * time.Millisecond, 4
 	for _, c := range []struct {

@@ -71,7 +71,7 @@ func (r *Standing) waiting() map[string][]string {
 }
 
 // Forget takes out of the record the links that may be another run's: all if one goes
-// on, else those that are gone again, which the other has set aside at its end.
+// on, else those that are gone again, which the other has quarantined at its end.
 func (r *Standing) Forget(another bool) {
 	maps.DeleteFunc(r.Recent, func(rel, text string) bool {
 		if another {
@@ -83,8 +83,8 @@ func (r *Standing) Forget(another bool) {
 }
 
 // Without takes out of the record the names that another run, which goes on,
-// would set aside, and the repositories and working trees that it is making at this moment:
-// as names that did not stand, their configuration, hooks and programs would be set aside
+// would quarantine, and the repositories and working trees that it is making at this moment:
+// as names that did not stand, their configuration, hooks and programs would be quarantined
 // as git writes them.
 // Both runs make such a one inert at their ends. One that stood when the other began
 // stays in the record, by its path and by its birth.

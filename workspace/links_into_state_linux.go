@@ -15,9 +15,9 @@ import (
 // What a link leads to is looked at where it lies. But what a repository keeps in its
 // own directories is not searched, and where programs keep what is theirs no names
 // count: of what lies there nothing is executed by the name that it has, and by a link
-// it gets another one. So a link that leads there from elsewhere is set aside.
+// it gets another one. So a link that leads there from elsewhere is quarantined.
 
-// Why a link is set aside.
+// Why a link is quarantined.
 const (
 	intoState = "it leads to a directory of tool data, which is not checked"
 	tooFar    = "it leads through too many links"
@@ -28,7 +28,7 @@ const (
 // of it four seconds.
 const maxShortcuts = 4 << 20
 
-// shortcuts sets aside such links in what is below a directory, as far as the run has
+// shortcuts quarantines such links in what is below a directory, as far as the run has
 // made them. One that stood is the user's. Those in a repository's own directory are another
 // matter: see [inerter.gitDirectories].
 func (i *inerter) shortcuts(d *dir, room *int) {

@@ -135,7 +135,7 @@ func (g *Guard) fresh(d *dir) {
 	}
 	for _, k := range d.kids {
 		if k.name() == "hooks" && (d.git || d.name() == ".git") && !g.repos[d.rel] {
-			continue // a new repository's, which are set aside
+			continue // a new repository's, which are quarantined
 		}
 		g.fresh(k)
 	}
@@ -147,7 +147,7 @@ func (g *Guard) added(path, why string) {
 		return
 	}
 	var st unix.Stat_t
-	if !beneath.Gone(g.stat(path, &st)) { // or it was set aside for another reason
+	if !beneath.Gone(g.stat(path, &st)) { // or it was quarantined for another reason
 		g.told(g.stash.Note(Finding{Kind: Review, Path: path, Why: why, What: "new"}, nil, false))
 	}
 }

@@ -75,7 +75,7 @@ func TestGuardGitWritesThroughLinks(t *testing.T) {
 	}
 }
 
-// What lies too deep to be git's is set aside, and does not keep anybody from the rest.
+// What lies too deep to be git's is quarantined, and does not keep anybody from the rest.
 func TestGuardDeepNames(t *testing.T) {
 	w := newWatchman(t)
 	w.begin()

@@ -12,7 +12,7 @@ import (
 )
 
 // What lies where nothing is searched gets a name by a link from elsewhere: such a
-// link is set aside, and one that stood is the user's.
+// link is quarantined, and one that stood is the user's.
 func TestGuardShortcuts(t *testing.T) {
 	w := newWatchman(t)
 	w.sh("mkdir -p d node_modules .git/annex; ln -s .git/hooks old; ln -s .git/refs stood; ln -s d/x node_modules/p")
@@ -30,7 +30,7 @@ func TestGuardShortcuts(t *testing.T) {
 }
 
 // However long the way is, as far as the kernel goes it is followed; what all links
-// take together is bounded, and beyond it they are set aside.
+// take together is bounded, and beyond it they are quarantined.
 func TestGuardShortcutsFar(t *testing.T) {
 	w := newWatchman(t)
 	w.begin()

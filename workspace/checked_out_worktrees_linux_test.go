@@ -9,7 +9,7 @@ import (
 )
 
 // A linked worktree may have the protected names that the workspace has, with what these hold:
-// git checks them out. All else is set aside as anywhere, and what was changed afterwards too.
+// git checks them out. All else is quarantined as anywhere, and what was changed afterwards too.
 func TestMirrored(t *testing.T) {
 	w := newWatchman(t)
 	w.sh(`mkdir .vscode .husky out; echo tasks > .vscode/tasks.json; echo more > .vscode/more.json; echo hook > .husky/pre-commit; echo registry > .npmrc
@@ -43,7 +43,7 @@ func TestMirrored(t *testing.T) {
 	require.Contains(t, w.end(), "stashed trees/a/.npmrc", "the beginning is not all")
 }
 
-// The last look alone, as after a launcher that was killed, believes what is the same.
+// The post-run check alone, as after a launcher that was killed, believes what is the same.
 func TestMirroredAtTheEnd(t *testing.T) {
 	w := newWatchman(t)
 	w.sh(`mkdir .vscode; echo tasks > .vscode/tasks.json; echo registry > .npmrc; git add -f .; git -c user.name=a -c user.email=a@b commit -qm 1`)

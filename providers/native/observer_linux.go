@@ -19,7 +19,7 @@ type teller struct {
 
 	full  atomic.Int64 // connections that were reset for want of room
 	told  map[Attempt]int
-	tried []events.Tried // told at the end, where `pccrun learn` reads it
+	tried []events.Access // told at the end, where `pccrun learn` reads it
 	index map[Try]int
 	bytes int
 	more  int64 // that there was no room for
@@ -81,7 +81,7 @@ func (t *teller) try(one Try) {
 		if one.Limit {
 			deed = "limit"
 		}
-		t.tried = append(t.tried, events.Tried{Deed: deed, Path: one.Path, Call: one.Call, Program: one.Program, Times: 1, There: one.There, Opened: one.Opened, Done: one.Done})
+		t.tried = append(t.tried, events.Access{Deed: deed, Path: one.Path, Call: one.Call, Program: one.Program, Times: 1, There: one.There, Opened: one.Opened, Done: one.Done})
 	}
 }
 
@@ -104,7 +104,7 @@ func (t *teller) end(end *End, learn bool) {
 		t.o.Note(one)
 	}
 	for _, key := range end.Spent(t.policy) {
-		t.o.Note(events.Tried{Deed: "limit", Path: key, Times: 1})
+		t.o.Note(events.Access{Deed: "limit", Path: key, Times: 1})
 	}
 	if t.more > 0 {
 		t.o.Note(events.Dropped{Count: t.more})

@@ -9,8 +9,8 @@ import (
 	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
-// What git could not remove of a worktree that stood is set aside when the run is over. One that
-// was broken before, or that git did not begin with, stays; what is set aside can be put back.
+// What git could not remove of a worktree that stood is quarantined when the run is over. One that
+// was broken before, or that git did not begin with, stays; what is quarantined can be put back.
 func TestRemovedWorktree(t *testing.T) {
 	w := newWatchman(t)
 	w.sh(`mkdir .vscode; echo tasks > .vscode/tasks.json; git add -f .vscode; git -c user.name=a -c user.email=a@b commit -qm 1

@@ -144,7 +144,7 @@ func knownFile(word string, pin bool) field {
 		}
 	}, func(r *Standing, n [4]uint64, s []string) bool {
 		r.Known = append(r.Known, Known{Node: Node{Path: s[0], Kind: Kind(n[0]), Dev: n[1], Ino: n[2]}, Ctime: int64(n[3]), Pin: pin, Why: s[1]})
-		return n[0] <= uint64(Other)
+		return n[0] <= uint64(Special)
 	}}
 }
 

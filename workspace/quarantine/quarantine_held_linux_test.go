@@ -67,7 +67,7 @@ func TestAsideRaced(t *testing.T) {
 	require.NoDirExists(t, dir)
 }
 
-// Root gives what was set aside elsewhere a place in the stash, and what cannot be
+// Root gives what was quarantined elsewhere a place in the stash, and what cannot be
 // copied a name of ours beside its own.
 func TestAsideHeld(t *testing.T) {
 	if os.Getuid() != 0 {

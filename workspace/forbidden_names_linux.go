@@ -9,13 +9,13 @@ import (
 )
 
 // A Ban says where nothing may come to be: at each name that a [Guard] would
-// set aside as it appears. It asks the same rules.
+// quarantined as it appears. It asks the same rules.
 type Ban struct {
 	trees  []*rules
 	vacant []string
 }
 
-// Add adds what the guard of a tree would set aside, for whoever can forbid it.
+// Add adds what the guard of a tree would quarantine, for whoever can forbid it.
 func (b *Ban) Add(f *Found, r *Standing) {
 	b.trees, b.vacant = append(b.trees, f.after.rules), append(b.vacant, r.Vacant...)
 }
@@ -72,7 +72,7 @@ func (b *Ban) Covers(path string, within func(rel string) bool) (pattern string,
 // Apart reports whether a directory must not move from one place to another as
 // a whole: where packages lie, what it holds is nobody's to forbid, and elsewhere
 // it is. As between two file systems, it can be copied name by name.
-func (b *Ban) Apart(from, to string) bool {
+func (b *Ban) Separate(from, to string) bool {
 	at, there := b.near(from), b.near(to)
 	if at == nil || there == nil {
 		return false
