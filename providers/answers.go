@@ -109,3 +109,9 @@ func Check(policy *profiles.Policy, answers []profiles.Answer) (warnings []strin
 	}
 	return warnings, missing
 }
+
+// A CallerError is about what pccrun itself was started with: no other provider would do better.
+type CallerError struct{ Err error }
+
+func (e *CallerError) Error() string { return e.Err.Error() }
+func (e *CallerError) Unwrap() error { return e.Err }

@@ -116,6 +116,7 @@ type flow struct {
 	denials  *os.File
 	guarded  guarded
 	kept     *transcript     // of what the command prints, if that is wanted
+	changes  sync.Mutex      // over left while the command runs
 	left     []events.Change // what the run changed, once it was looked at
 	missed   unreached
 	sshLooks atomic.Int64                      // see sshRule
@@ -142,10 +143,10 @@ func (f *flow) run() (code int, passed error) {
 	}
 	// The order is the launch's: this machine judges what the command will hold before anything
 	// is made, and begins while the policy is read. The others want to know of directories.
-	native := f.Name == providers.Native
+	native := f.native()
 	if native {
 		if err := f.build(); err != nil {
-			return f.refuse(err, f.auto)
+			return f.refuse(err, f.auto && mayMove(err))
 		}
 		defer f.close()
 	}
@@ -193,7 +194,8 @@ func mayMove(err error) bool {
 	var absent *survey.ErrNotFound
 	var exec *providers.ExecError
 	var interrupted *interruptedError
-	return !errors.As(err, &absent) && !errors.As(err, &exec) && !errors.As(err, &interrupted)
+	var caller *providers.CallerError
+	return !errors.As(err, &caller) && !errors.As(err, &absent) && !errors.As(err, &exec) && !errors.As(err, &interrupted)
 }
 
 // failed ends a run that did not start, or of whose end nothing is known: it says why, but
@@ -224,13 +226,16 @@ func (f *flow) giveUp() {
 	f.session.Drop(sessions.LogName)
 	f.upper = false
 	f.settleUpper()
-	_ = errors.Join(f.session.Settle(), f.log.Close(time.Second), f.session.End(messages.Refused))
+	if f.log != nil {
+		_ = f.log.Close(time.Second)
+	}
+	_ = errors.Join(f.session.Settle(), f.session.End(messages.Refused))
 	f.session, f.log = nil, nil
 }
 
 // unsupported names what a request asks for that only a run on this machine has.
 func (f *flow) unsupported() (text, hint string) {
-	if f.Name == providers.Native {
+	if f.native() {
 		return "", ""
 	}
 	switch req := f.req; {
@@ -310,7 +315,7 @@ func (f *flow) prepare() error {
 		return err
 	}
 	f.makeAgentDirs()
-	if !f.req.DryRun && f.Name != providers.Native {
+	if !f.req.DryRun && !f.native() {
 		f.label = strings.ToLower(rand.Text())
 	}
 	return f.decide(nil)
@@ -505,7 +510,7 @@ func (f *flow) follow() (code int, err error) {
 		return 0, err
 	}
 	result, err := f.plan.Run(ctx, stdio, observer{f})
-	for err != nil && stale(err) && f.isLocal() && !f.running.Load() && f.aborted == nil && os.Getuid() == f.uid {
+	for err != nil && stale(err) && f.isLocal() && !f.running.Load() && !f.unlooked && f.aborted == nil && os.Getuid() == f.uid {
 		f.settled()
 		if err = f.decide(err); err == nil {
 			result, err = f.plan.Run(ctx, stdio, observer{f})

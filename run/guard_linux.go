@@ -163,7 +163,7 @@ func (f *flow) unguarded() {
 func (f *flow) changed(c workspace.Finding) {
 	f.log.Emit(events.Changed{Path: c.Path, Kind: string(c.Kind), What: c.What, Why: c.Why})
 	if c.Protected() {
-		f.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "keep " + c.Path, Rule: "" + c.Why, Hint: f.policy.NewFlag(c.Why, c.What == "directory")})
+		f.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "keep " + c.Path, Rule: "protect " + c.Why, Hint: f.policy.NewFlag(c.Why, c.What == "directory")})
 	}
 	f.log.Start()
 }
@@ -292,14 +292,6 @@ var reviewReasons = map[string]string{
 }
 
 const svnReason = "svn would change files where it says, also outside; use a fresh checkout"
-
-// Within returns a path as one in the workspace, if it is.
-func Within(root, path string) string {
-	if rest, ok := strings.CutPrefix(path, root+"/"); ok {
-		return rest
-	}
-	return path
-}
 
 // SettleUnfinished looks after killed runs before a verb does its work. A run does so
 // by itself, since it knows its home better.

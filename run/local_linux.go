@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/homes"
 	"github.com/pccrun/pccrun/internal/messages"
@@ -49,6 +51,12 @@ func who() (uid, gid int) {
 	id := namespaces.WhoAmI()
 	return id.HostUID, id.HostGID
 }
+
+// native reports whether the provider is this machine, and meets the flow at more points than others.
+func (f *flow) native() bool { return f.Name == providers.Native }
+
+// linuxNumber is a signal's number on Linux, by which providers know it.
+func linuxNumber(sig unix.Signal) int { return int(sig) }
 
 func (f *flow) isLocal() bool { return f.local != nil }
 
@@ -188,6 +196,7 @@ func (o observer) Settled(answers []profiles.Answer) {
 		messages.Say("guarantee " + string(a.Guarantee) + ": " + state + ": " + a.Cause)
 	}
 	f.answers = answers
+	f.unlooked = true // until it is guarded: the command may run
 	f.tellPlan()
 }
 
@@ -198,9 +207,9 @@ func (o observer) Running(run providers.Local) error {
 	f.denials = run.Denials()
 	f.tellHidden()
 	if err := f.guard(run); err != nil {
-		f.unlooked = true
 		return err
 	}
+	f.unlooked = false
 	if f.req.Events != "" {
 		f.log.Start() // who reads them learns from the first which session this is
 	}

@@ -26,6 +26,7 @@ type onMachine struct {
 
 func who() (uid, gid int) { return os.Getuid(), os.Getgid() }
 
+func (f *flow) native() bool                      { return false }
 func (f *flow) isLocal() bool                     { return false }
 func (f *flow) hasty() bool                       { return false }
 func (f *flow) found(*survey.Survey)              {}
@@ -40,6 +41,21 @@ func (f *flow) sayHidden(int, *providers.Result)  {}
 func (f *flow) sshRule(string) string { return "" }
 
 func (f *flow) examine(*providers.Survey, providers.Command) (providers.Facts, error) { return f.ask() }
+
+// linuxNumber is a signal's number on Linux, by which providers know it.
+func linuxNumber(sig unix.Signal) int {
+	switch sig {
+	case unix.SIGUSR1:
+		return 10
+	case unix.SIGUSR2:
+		return 12
+	case unix.SIGCONT:
+		return 18
+	case unix.SIGTSTP:
+		return 20
+	}
+	return int(sig)
+}
 
 type guarded struct{ failed bool }
 

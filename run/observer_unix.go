@@ -4,6 +4,7 @@ package run
 
 import (
 	"context"
+	"strings"
 
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/internal/messages"
@@ -67,13 +68,26 @@ func (o observer) Decision(d events.NetDecision) {
 }
 
 func (o observer) Closed(c events.NetClosed) {
-	o.missed.closed(c)
+	if c.Via != "publish" { // what failed on the way in is no host
+		o.missed.closed(c)
+	}
 	o.tell(c)
 }
 
 func (o observer) Denial(d events.Denial) { o.tell(d) }
 
-func (o observer) Change(c events.Changed) { o.tell(c) }
+// Change takes what a provider has found by a look of its own.
+func (o observer) Change(c events.Changed) {
+	o.tell(c)
+	path := Within(o.policy.Workspace, c.Path)
+	o.changes.Lock()
+	o.left = append(o.left, events.Change{Path: path, Kind: c.Kind})
+	o.changes.Unlock()
+	o.session.Keep(KeepChanges)
+	if !o.req.Quiet {
+		messages.Say(c.What + ": " + path + " (review " + c.Why + ")")
+	}
+}
 
 func (o observer) Warning(w events.Warning) {
 	o.log.Emit(w)
@@ -91,4 +105,12 @@ func (o observer) Ask(ctx context.Context, host string, port uint16) providers.P
 		return netproxy.Unasked
 	}
 	return o.asker.ask(ctx, host, port)
+}
+
+// Within returns a path as one in the workspace, if it is.
+func Within(root, path string) string {
+	if rest, ok := strings.CutPrefix(path, root+"/"); ok {
+		return rest
+	}
+	return path
 }

@@ -181,7 +181,7 @@ func (f *flow) forward(stops bool) {
 	var last time.Time
 	send := func(sig unix.Signal) {
 		select {
-		case f.signals <- int(sig):
+		case f.signals <- linuxNumber(sig):
 		default: // who takes none of sixteen takes no more
 		}
 	}

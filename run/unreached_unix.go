@@ -9,7 +9,6 @@ import (
 
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/internal/messages"
-	"github.com/pccrun/pccrun/netproxy"
 )
 
 // unreached are the hosts that the policy allowed and that were not reached when the
@@ -28,30 +27,13 @@ type failedTries struct {
 // maxUnreached bounds the hosts that are remembered, and maxSaid those that are printed.
 const maxUnreached = 256
 
-// closed takes what another provider tells of a connection that was allowed.
+// closed takes the end of a connection that was allowed.
 func (u *unreached) closed(c events.NetClosed) {
 	host := c.Host
 	if c.Port != 0 {
 		host += ":" + strconv.Itoa(c.Port)
 	}
 	u.note(host, c.Error)
-}
-
-// heard takes an event of the proxy. What failed on the way in, through a published
-// port, is no host.
-func (u *unreached) heard(e netproxy.Event) {
-	if e.Protocol == "publish" || e.Kind != netproxy.Failed && e.Kind != netproxy.Opened {
-		return
-	}
-	host := e.Verdict.Host
-	if e.Verdict.Port != 0 {
-		host += ":" + strconv.Itoa(int(e.Verdict.Port))
-	}
-	cause := ""
-	if e.Kind == netproxy.Failed {
-		cause = e.Err.Error()
-	}
-	u.note(host, cause)
 }
 
 // note notes that a host was reached, or why not.

@@ -35,7 +35,7 @@ func (f *finder) sockets() error {
 		case err == unix.ENOENT:
 			f.notes = append(f.notes, s.Path+" does not exist: there is no socket to reach ("+s.Origin.String()+")")
 		case err == nil && st.Mode&unix.S_IFMT != unix.S_IFSOCK:
-			return &profiles.Error{Origin: s.Origin, Cause: s.Path + ": no unix socket", Hint: "--read " + shell.Quote(s.Path) + " is not a socket"}
+			return &profiles.Error{Origin: s.Origin, Cause: s.Path + ": no unix socket", Hint: "--read " + shell.Quote(s.Path) + " shows a file that is not a socket"}
 		}
 		if s.At != "" {
 			f.put(Place{Path: s.At, Source: s.Path, Node: Special, Dev: Device(st.Dev), Ino: st.Ino, Access: profiles.Read, Why: s.Origin.String()})

@@ -21,6 +21,7 @@ import (
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/inside"
 )
 
@@ -33,6 +34,7 @@ type way struct {
 	names   *egress.Streams // connections to the addresses of names
 	streams map[netip.AddrPort]*egress.Streams
 	denials *events.Log // nil: the command is not told
+	full    sync.Once   // said that there are too many connections
 	ctx     context.Context
 	cancel  context.CancelFunc
 }
@@ -209,51 +211,24 @@ func (c connection) Close() error {
 
 // decided turns what the proxy did into events.
 func (r *running) decided(w *way, event netproxy.Event) {
-	v := event.Verdict
-	addr := ""
-	if v.Addr.IsValid() {
-		addr = v.Addr.String()
-	}
-	closed := events.NetClosed{
-		Host:       v.Host,
-		Port:       int(v.Port),
-		Address:    addr,
-		Via:        event.Protocol,
-		Up:         event.Up,
-		Down:       event.Down,
-		DurationMS: event.Duration.Milliseconds(),
-	}
-	if event.Err != nil {
-		closed.Error = event.Err.Error()
-	}
-	switch event.Kind {
-	case netproxy.Full:
-		r.observer.Warning(events.Warning{Text: "too many connections at once: further ones are reset"})
-		return
-	case netproxy.Closed:
-		r.observer.Closed(closed)
+	if event.Kind == netproxy.Full {
+		w.full.Do(func() {
+			r.observer.Warning(events.Warning{Text: "too many connections at once: further ones are reset"})
+		})
 		return
 	}
-	d := events.NetDecision{
-		Allowed: event.Kind != netproxy.Denied, Host: v.Host, Port: int(v.Port), Address: addr, Upstream: event.Upstream, Via: event.Protocol, Request: event.Request, Rule: v.Rule, Hint: v.AllowWith,
+	providers.Tell(refusals{r.observer, w.denials}, event)
+}
+
+// refusals are an observer before which the command is told of what was denied.
+type refusals struct {
+	providers.Observer
+	denials *events.Log // nil for none
+}
+
+func (o refusals) Decision(d events.NetDecision) {
+	if !d.Allowed && o.denials != nil {
+		o.denials.Emit(d)
 	}
-	if !d.Allowed {
-		d.Guarantee = string(profiles.NetAllowlist)
-		if d.Address != "" && d.Request == "" {
-			d.Guarantee = string(profiles.NetAddress)
-		}
-		if v.Detail != "" && d.Rule == "" {
-			d.Rule = v.Detail
-		}
-		if w.denials != nil {
-			w.denials.Emit(d)
-		}
-	}
-	if event.Kind != netproxy.Failed || event.Request == "" { // a request was told of before it was sent
-		r.observer.Decision(d)
-	}
-	if event.Kind == netproxy.Failed {
-		closed.DurationMS = time.Since(event.Time).Milliseconds()
-		r.observer.Closed(closed)
-	}
+	o.Observer.Decision(d)
 }

@@ -638,7 +638,7 @@ func (r *running) look() {
 // decided turns what the proxy did into events.
 func (r *running) decided(event netproxy.Event) {
 	if event.Kind == netproxy.Full {
-		r.observer.Warning(events.Warning{Text: "more connections at once than can be served: those beyond are reset"})
+		r.observer.Warning(events.Warning{Text: "too many connections at once: further ones are reset"})
 		return
 	}
 	providers.Tell(refusals{r.observer, r.denials}, event)

@@ -49,15 +49,15 @@ func New(req *profiles.Request, host providers.Host) (*Provider, error) {
 		p.secrets = new(egress.Secrets)
 	}
 	if err := namespaces.JudgePassed(req.PassFDs); err != nil {
-		return nil, err
+		return nil, &providers.CallerError{Err: err}
 	}
 	var err error
 	if p.stdio, err = namespaces.JudgeStdio(req.Log); err != nil {
-		return nil, err
+		return nil, &providers.CallerError{Err: err}
 	}
 	if req.Ask {
 		if err := p.canAsk(); err != nil {
-			return nil, err
+			return nil, &providers.CallerError{Err: err}
 		}
 		p.ask = func(ctx context.Context, host string, port uint16) netproxy.Permission {
 			return (*p.observer.Load()).Ask(ctx, host, port)

@@ -44,6 +44,9 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-test.") {
+		os.Exit(125) // a probe calls verbs that there are none of: it is not to run all tests
+	}
 	os.Exit(m.Run())
 }
 

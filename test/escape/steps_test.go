@@ -43,11 +43,11 @@ var steps = []step{
 	{name: "a link on the way to a protected name is that name", probe: "PER-034",
 		cuts: []cut{{"workspace/guard_linux.go", "case h.class == classWay && !inModules(d.rel) && h.name != last:", "case h.class == classWay && h.name == \"\":"}}},
 	{name: "what may be written beside the workspace is looked through", probe: "PER-037",
-		cuts: []cut{{"namespaces/survey_linux.go", "s.Trees = f.trees()", "s.Trees = f.trees()[:0]"}}},
+		cuts: []cut{{"survey/look_linux.go", "s.Trees = f.trees()", "s.Trees = f.trees()[:0]"}}},
 	{name: "a copy takes what is written to an overlay", probe: "FS-042",
 		cuts: []cut{{"namespaces/plan.go", "m.ReadOnly = Copy, p.Path, p.Dev, p.Ino, false", "m.ReadOnly = Bind, p.Path, p.Dev, p.Ino, false\n\t\t\tm.Tree = true"}}},
 	{name: "programs that give rights are pinned", probe: "FS-062",
-		cuts: []cut{{"namespaces/setid_linux.go", "for _, root := range f.writable() {", "for _, root := range f.writable()[:0] {"}}},
+		cuts: []cut{{"survey/set_id_programs_linux.go", "for _, root := range f.writable() {", "for _, root := range f.writable()[:0] {"}}},
 	{name: "the sandbox dies with the launcher", probe: "NS-019",
 		cuts: []cut{
 			{"namespaces/common_setup_linux.go", "c.Call(unix.SYS_PRCTL, inside.Int(unix.PR_SET_PDEATHSIG), inside.Int(int(unix.SIGKILL)))", ""},
@@ -56,13 +56,13 @@ var steps = []step{
 	{name: "the keeper covers what the host has replaced", probe: "FS-067",
 		cuts: []cut{{"namespaces/remount_watcher_linux.go", "for i := 0; i < len(k.views); i++ {", "for i := 0; i < 0; i++ {"}}},
 	{name: "the keeper pins what the host has replaced", probe: "PER-036",
-		cuts: []cut{{"namespaces/remount_watcher_linux.go", "case m.Kind != Bind || !m.Protect && !m.ReadOnly:", "case m.Kind == Bind:"}}},
+		cuts: []cut{{"namespaces/remount_watcher_linux.go", "(m.Kind == Bind || m.Kind == PrivateCopy) && (m.Protect || m.ReadOnly):", "m.Kind == PrivateCopy && (m.Protect || m.ReadOnly):"}}},
 	{name: "the remover removes what only root may", probe: "RES-017",
 		cuts: []cut{{"namespaces/directory_remover_linux.go", "for i, c := range chores {\n\t\tdir := dirs[i]", "for i, c := range chores[:0] {\n\t\tdir := dirs[i]"}}},
 	{name: "private directories have a size", probe: "RES-005",
 		cuts: []cut{{"namespaces/compile_linux.go", "if p.Disk == 0 {", "if p.Disk >= 0 {"}}},
 	{name: "strict hides twice", probe: "FS-001", flags: append([]string{"--without", "hide"}, strict...),
-		cuts: []cut{{"namespaces/build_linux.go", "Readable:    s.Readable,", "Readable:    s.Readable[:0],"}}},
+		cuts: []cut{{"namespaces/build_linux.go", "Readable:    f.Readable,", "Readable:    f.Readable[:0],"}}},
 	{name: "strict opens no hidden file", probe: "FS-051", flags: []string{"--without", "hide", "--strict", "--allow-missing", "fs.special,ipc.unix,info.host"},
 		cuts: []cut{{"providers/native/broker_linux.go", "case g.hidden[id], g.hides(path) && !g.own[id]:", "case g.hidden[id] && g.hides(path) && g.own[id]:"}}},
 	{name: "the broker forbids names", probe: "KS-033",
@@ -76,12 +76,12 @@ var steps = []step{
 	{name: "the host of a captured request is held against the name", probe: "NET-058",
 		cuts: []cut{{"netproxy/first_bytes.go", "n >= 0 && !namesHTTP(l.text)", "n >= 0 && namesHTTP(l.text)"}}},
 	{name: "a secret stays outside", probe: "LCH-083",
-		cuts: []cut{{"providers/native/inspect_linux.go", "inject.Env+\"=\"+secret.Placeholder", "inject.Env+\"=\"+secret.Value"}}},
+		cuts: []cut{{"egress/inspection.go", "inject.Env+\"=\"+secret.Placeholder", "inject.Env+\"=\"+secret.Value"}}},
 	{name: "what is mounted is what was decided on", probe: "LCH-085",
 		cuts: []cut{
 			{"namespaces/compile_linux.go", "\t\tc.SameInode(fd, m.Dev, m.Ino)\n\t\tflags :=", "\t\tflags :="},
 			{"namespaces/compile_linux.go", "\t\tc.SameInode(tree, m.Dev, m.Ino)\n\t\tc.sources[i]", "\t\tc.sources[i]"},
-			{"namespaces/root_linux.go", "if device(st.Dev) != m.Dev || st.Ino != m.Ino {", "if device(st.Dev) == 0 && st.Ino == 0 {"},
+			{"namespaces/root_linux.go", "if survey.Device(st.Dev) != m.Dev || st.Ino != m.Ino {\n\t\treturn -1, unix.ESTALE", "if survey.Device(st.Dev) == 0 && st.Ino == 0 {\n\t\treturn -1, unix.ESTALE"},
 		}},
 	{name: "a file that is standard input is read in the command's place", probe: "LCH-018", flags: []string{"--without", "landlock"},
 		cuts: []cut{{"namespaces/stdio_linux.go", "case unix.S_IFREG, unix.S_IFIFO:", "case unix.S_IFIFO:"}}},
@@ -99,7 +99,7 @@ var steps = []step{
 	{name: "a profile in the workspace only tightens", probe: "LCH-013",
 		cuts: []cut{{"profiles/resolve.go", "tightening = append(tightening, own)", "b.apply(own)"}}},
 	{name: "a repository that is new is inert outside", probe: "PER-014",
-		cuts: []cut{{"workspace/inert_linux.go", "return !s.inert() || i.leaves(path, s) })", "return i.leaves(path, s) })"}}},
+		cuts: []cut{{"workspace/new_repositories_linux.go", "return !s.Inert() || i.leaves(path, s) })", "return i.leaves(path, s) })"}}},
 	{name: "a bound on processors", quiet: true, probe: "RES-020",
 		cuts: []cut{
 			{"namespaces/restrict_linux.go", "if len(p.CPUs) > 0 {", "if len(p.CPUs) > 1<<20 {"},
@@ -114,7 +114,7 @@ var steps = []step{
 			{"cgroups/plan.go", "writes := []Write{{File: \"memory.limit_in_bytes\", Value: strconv.FormatInt(n, 10)}}\n\t\tif v.Swap {", "writes := []Write{{File: \"memory.limit_in_bytes\", Value: \"-1\"}}\n\t\tif v.Swap && n < 0 {"},
 		}},
 	{name: "the terminal is as it was", probe: "TTY-008",
-		cuts: []cut{{"terminal/relay_linux.go", "_ = setModes(r.o.Terminal, r.saved)", ""}}},
+		cuts: []cut{{"terminal/relay_unix.go", "_ = setModes(r.o.Terminal, r.saved)", ""}}},
 	{name: "the log follows no link", probe: "LCH-084",
 		cuts: []cut{{"events/target_unix.go", "os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK", "os.O_APPEND|unix.O_NONBLOCK"}}},
 	{name: "trust is in a content", probe: "LCH-011",
@@ -250,6 +250,17 @@ func notices(t *testing.T, whole, mutated string, s step) {
 	}
 	require.Contains(t, []Verdict{VerdictBlocked, VerdictDegraded}, results[0].Verdict, "whole: %s %s", results[0].Reason, results[0].Inside.Detail)
 	require.Equal(t, VerdictEscaped, results[1].Verdict, "%s %s", results[1].Reason, results[1].Inside.Detail)
+}
+
+// TestCutsStand wants what the long tests cut to stand in the source.
+func TestCutsStand(t *testing.T) {
+	for _, s := range steps {
+		for _, c := range s.cuts {
+			text, err := os.ReadFile(filepath.Join("../..", c.file))
+			require.NoError(t, err, s.name)
+			require.Equal(t, 1, strings.Count(string(text), c.old), "%s: %s: the text to cut: %s", s.name, c.file, c.old)
+		}
+	}
 }
 
 // buildWithout builds the launcher from a source that is cut, and leaves the
