@@ -162,11 +162,11 @@ func TestLayoutRefuses(t *testing.T) {
 		places []string
 		want   string
 	}{
-		"the root for writing":            {[]string{"write dir /"}, "filesystem /: write: only read is possible"},
+		"the root for writing":            {[]string{"write dir /"}, "filesystem /: write: the root directory can only have the access read"},
 		"a private file":                  {[]string{"private file /etc/passwd"}, "filesystem /etc/passwd: private: only a directory can be private (rule)"},
 		"an overlay of a file":            {[]string{"overlay file /w"}, "filesystem /w: overlay: only a directory can be an overlay"},
 		"an overlay of what is not there": {[]string{"write dir /w", "overlay absent /w/o"}, "filesystem /w/o: overlay: does not exist"},
-		"a stub where one may only read":  {[]string{"write absent /srv/x"}, "filesystem /srv/x: write: does not exist, and would stay behind on the host (rule)"},
+		"a stub where one may only read":  {[]string{"write absent /srv/x"}, "filesystem /srv/x: write: does not exist, and an empty one would stay on the host (rule)"},
 		"a private stub":                  {[]string{"private absent /srv/x"}, "filesystem /srv/x: private: does not exist"},
 		"a private stub in what is shown": {[]string{"write dir /w", "private absent /w/x"}, "filesystem /w/x: private: does not exist"},
 		"a stub in what is shown again":   {[]string{"private dir /h", "read dir /h/a", "write absent /h/a/x"}, "filesystem /h/a/x: write: does not exist"},

@@ -25,7 +25,7 @@ func TestExplain(t *testing.T) {
 		"sysctl, another errno": {StepClone, unix.ENOMEM, map[string]string{usernsClone: "0"}, "", ""},
 		"no user namespaces":    {StepClone, unix.ENOSPC, map[string]string{namespaceLimit + "user_namespaces": "0"}, "user.max_user_namespaces is 0", "sysctl -w user.max_user_namespaces=15000"},
 		"no net namespaces":     {StepClone, unix.ENOSPC, map[string]string{namespaceLimit + "user_namespaces": "9", namespaceLimit + "net_namespaces": "0"}, "user.max_net_namespaces is 0", "=15000"},
-		"too many":              {StepClone, unix.ENOSPC, map[string]string{namespaceLimit + "user_namespaces": "9"}, "are in use", ""},
+		"too many":              {StepClone, unix.ENOSPC, map[string]string{namespaceLimit + "user_namespaces": "9"}, "the limit user.max_*_namespaces is reached", ""},
 		"built without":         {StepClone, unix.EINVAL, nil, "no user namespaces", "CONFIG_USER_NS"},
 		"old kernel":            {"make /dev", unix.ENOSYS, map[string]string{"/proc/sys/kernel/osrelease": "5.10.0-46-cloud-amd64"}, "older than Linux 5.12", "boot a newer"},
 		"call taken away":       {"make /dev", unix.ENOSYS, map[string]string{"/proc/sys/kernel/osrelease": "6.1.0"}, "", ""},

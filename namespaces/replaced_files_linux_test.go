@@ -70,12 +70,12 @@ func TestGripOfReplacedFile(t *testing.T) {
 		t.Skip("needs python3")
 	}
 	for _, c := range []struct{ name, rule, script, cause string }{
-		{"a second name", "hide f.txt", "ln f.txt kept", "a second name"},
-		{"a second name of what is read-only", "read f.txt pin protect", "ln f.txt kept", "a second name"},
-		{"open for reading", "hide f.txt", "exec 9<f.txt", "open still"},
-		{"open for writing", "read f.txt pin protect", "exec 9>>f.txt", "open still"},
-		{"held with O_PATH", "hide f.txt", "python3 -c 'import os, time; f = os.open(\"f.txt\", os.O_PATH); open(\"held\", \"w\"); time.sleep(1); os.open(\"/proc/self/fd/%d\" % f, 0)' & await held", "took hold"},
-		{"what can be opened again for writing", "read f.txt pin protect", "exec 9<f.txt", "took hold"},
+		{"a second name", "hide f.txt", "ln f.txt kept", "linked it"},
+		{"a second name of what is read-only", "read f.txt pin protect", "ln f.txt kept", "linked it"},
+		{"open for reading", "hide f.txt", "exec 9<f.txt", "still has it open"},
+		{"open for writing", "read f.txt pin protect", "exec 9>>f.txt", "still has it open"},
+		{"held with O_PATH", "hide f.txt", "python3 -c 'import os, time; f = os.open(\"f.txt\", os.O_PATH); open(\"held\", \"w\"); time.sleep(1); os.open(\"/proc/self/fd/%d\" % f, 0)' & await held", "had it open"},
+		{"what can be opened again for writing", "read f.txt pin protect", "exec 9<f.txt", "had it open"},
 		{"control: read through its cover", "read f.txt pin protect", "{ sleep 0.1; exec 9<f.txt; sleep 1; } & true", ""},
 		{"control: read and closed", "read f.txt pin protect", "cat f.txt > out", ""},
 		{"control: left alone", "hide f.txt", "true", ""},

@@ -193,7 +193,7 @@ func TestJudgePlace(t *testing.T) {
 func TestJudgeBlockDevice(t *testing.T) {
 	device := blockDevice(t)
 	defer device.Close()
-	require.Equal(t, judgement{Err: "standard input: a block device would be open to the command"}, judge(t, [3]*os.File{device, nil, nil}))
+	require.Equal(t, judgement{Err: "standard input: a block device would give the command access to the whole disk"}, judge(t, [3]*os.File{device, nil, nil}))
 	// Handed in as the caller of a launcher does, less close-on-exec.
 	fd, err := unix.FcntlInt(device.Fd(), unix.F_DUPFD, 3)
 	require.NoError(t, err)
@@ -221,9 +221,9 @@ func TestJudgeAnonymous(t *testing.T) {
 	for fd, name := range stdNames {
 		files := [3]*os.File{null, null, null}
 		files[fd] = door
-		require.Equal(t, judgement{Err: name + `: "fanotify" would open to the command what lies outside`}, judge(t, files))
+		require.Equal(t, judgement{Err: name + `: "fanotify" would give the command access to files outside`}, judge(t, files))
 	}
-	require.ErrorContains(t, JudgePassed([]int{group}), `"fanotify" would open`)
+	require.ErrorContains(t, JudgePassed([]int{group}), `"fanotify" would give`)
 }
 
 func TestJudgePassed(t *testing.T) {

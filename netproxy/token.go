@@ -1,7 +1,6 @@
 package netproxy
 
 import (
-	"crypto/subtle"
 	"encoding/base64"
 	"io"
 )
@@ -20,7 +19,7 @@ func (p *Proxy) admits(h head) bool {
 		return true
 	}
 	given := h.get("Proxy-Authorization")
-	return len(given) == 1 && subtle.ConstantTimeCompare([]byte(given[0]), []byte(tokenField(p.cfg.Token))) == 1
+	return len(given) == 1 && same(given[0], tokenField(p.cfg.Token))
 }
 
 // admitSOCKS asks a client for the token, as a user and a password: RFC 1929.
@@ -44,7 +43,7 @@ func (c *client) admitSOCKS() bool {
 			return false
 		}
 	}
-	right := subtle.ConstantTimeCompare([]byte(words[0]+":"+words[1]), []byte(TokenUser+":"+c.cfg.Token)) == 1
+	right := same(words[0]+":"+words[1], TokenUser+":"+c.cfg.Token)
 	status := byte(1)
 	if right {
 		status = socksOK
@@ -56,4 +55,17 @@ func (c *client) admitSOCKS() bool {
 		c.linger()
 	}
 	return right
+}
+
+// same compares in a time that does not tell where two strings of a length differ. (The
+// launcher would start later with what crypto/subtle links.)
+func same(a, b string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	differ := byte(0)
+	for i := range len(a) {
+		differ |= a[i] ^ b[i]
+	}
+	return differ == 0
 }

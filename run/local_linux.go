@@ -33,10 +33,15 @@ type onMachine struct {
 	watched *survey.Guarded   // what the command may write of this machine's
 	home    *homes.Home       // nil: it is not persistent
 	seeds   map[string]string // what a fresh home begins with
+
+	sshRules func() func(alias string) string // see [survey.SSHRules], read once
 }
 
 // found takes a survey in: what the command may write, and what a fresh home begins with.
 func (f *flow) found(s *survey.Survey) {
+	if f.sshRules = sync.OnceValue(func() func(string) string { return survey.SSHRules(f.policy.Home) }); f.uid == 0 {
+		f.sshRules() // root is given up before somebody asks
+	}
 	f.watched = &survey.Guarded{
 		Policy: f.policy, Trees: append([]survey.Tree{{Query: s.Query, Found: s.Workspace}}, s.Trees...),
 		Writes: func(path string) bool { return f.policy.Decide(path).Access == profiles.Write },

@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/pccrun/pccrun/survey"
 )
 
 // maxSSHLooks bounds how often a run looks who asks for a name.
@@ -17,7 +15,7 @@ const maxSSHLooks = 64
 // allows: who asks a name server says no port, and the usual one would not do. What the user's
 // configuration calls so is another host, or is reached by way of one. "" for what ssh does not ask.
 func (f *flow) sshRule(name string) string {
-	if rule := survey.SSHRule(f.policy.Home, name); rule != "" {
+	if rule := f.sshRules()(name); rule != "" {
 		return rule
 	}
 	if f.sshLooks.Add(1) > maxSSHLooks {

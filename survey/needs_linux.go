@@ -219,14 +219,20 @@ func (f *finder) trust() {
 	}
 }
 
-// SSHRule returns the rule that lets ssh reach what the user's configuration calls by a name, as
-// HOST:PORT: that of the first host on the way, which ProxyJump names. "" where the name is no alias.
-func SSHRule(home, alias string) string {
+// SSHRules returns a function that says which rule lets ssh reach what the user's configuration, as
+// it is now, calls by a name, as HOST:PORT: that of the first host on the way, which ProxyJump names.
+// "" where the name is no alias.
+func SSHRules(home string) func(alias string) string {
 	text, err := profiles.ReadFile(home + "/.ssh/config")
 	if err != nil {
-		return ""
+		return func(string) string { return "" }
 	}
 	config := readSSHConfig(string(text), home, false)
+	return config.rule
+}
+
+// rule is what [SSHRules] returns.
+func (config *sshConfig) rule(alias string) string {
 	jumped := false
 	for range maxSSHInclude {
 		said, named := config.of(alias)

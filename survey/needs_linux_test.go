@@ -114,7 +114,7 @@ func TestSSHRule(t *testing.T) {
 		"far": "mid.example:2200", "mid": "mid.example:2200", "a.corp": "a.corp.example:23", "no.corp": "", "by": "jump.example:2022", "through": "plain.example:23",
 		"direct": "direct:23", "loop": "", "elsewhere.example": "",
 	} {
-		require.Equal(t, want, SSHRule(home, alias), alias)
+		require.Equal(t, want, SSHRules(home)(alias), alias)
 	}
-	require.Empty(t, SSHRule(home+"/nosuch", "far"))
+	require.Empty(t, SSHRules(home+"/nosuch")("far"))
 }

@@ -348,7 +348,7 @@ func TestLearnAsks(t *testing.T) {
 	p := newPupil(t)
 	_, told, code := p.pccrun("learn", "--save", "--", "touch", "ran")
 	require.Equal(t, refused, code)
-	require.Contains(t, told, "there is no terminal")
+	require.Contains(t, told, "no terminal to ask at")
 	require.NoFileExists(t, p.dir+"/ran")
 }
 

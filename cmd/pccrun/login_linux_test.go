@@ -39,7 +39,7 @@ func TestLoginAsks(t *testing.T) {
 		text, err := os.ReadFile(p.home + "/.claude/.credentials.json")
 		if answer == "n" {
 			require.ErrorIs(t, err, os.ErrNotExist)
-			require.Contains(t, shown, "not saved")
+			require.Contains(t, shown, "not copied")
 			continue
 		}
 		require.NoError(t, err, shown)

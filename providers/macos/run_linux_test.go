@@ -531,6 +531,6 @@ func TestHomeInTheWay(t *testing.T) {
 	o := new(heard)
 	_, err = plan.Run(t.Context(), providers.Stdio{Out: io.Discard, Err: io.Discard}, o)
 	require.NoError(t, err)
-	require.Contains(t, strings.Join(o.said, "\n"), "~/.gitconfig in the run's home is an earlier run's")
+	require.Contains(t, strings.Join(o.said, "\n"), "~/.gitconfig in the persistent home is from an earlier run")
 	require.NoDirExists(t, p.dir)
 }
