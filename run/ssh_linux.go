@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -18,13 +19,17 @@ func (f *flow) sshRule(name string) string {
 	if rule := f.sshRules()(name); rule != "" {
 		return rule
 	}
-	if f.sshLooks.Add(1) > maxSSHLooks {
+	if f.sshLooks.Add(1) > maxSSHLooks || f.machine == nil {
 		return ""
 	}
+	first, _ := f.machine.Process()
 	list, _ := filepath.Glob("/proc/[0-9]*/comm")
 	for _, comm := range list {
 		if text, err := os.ReadFile(comm); err != nil || string(text) != "ssh\n" {
 			continue
+		}
+		if !descends(filepath.Base(filepath.Dir(comm)), strconv.Itoa(first)) {
+			continue // of another run, or of the user
 		}
 		line, err := os.ReadFile(filepath.Dir(comm) + "/cmdline")
 		if err != nil {
@@ -40,4 +45,21 @@ func (f *flow) sshRule(name string) string {
 		return name + ":22"
 	}
 	return ""
+}
+
+// descends reports whether a process is below another, by their numbers: proc_pid_stat(5).
+func descends(pid, from string) bool {
+	for range 256 {
+		if pid == from {
+			return true
+		}
+		b, err := os.ReadFile("/proc/" + pid + "/stat")
+		_, rest, _ := strings.Cut(string(b[max(0, bytes.LastIndexByte(b, ')')):]), " ")
+		words := strings.Fields(rest)
+		if err != nil || len(words) < 2 || words[1] == "0" {
+			return false
+		}
+		pid = words[1]
+	}
+	return false
 }
