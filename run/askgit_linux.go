@@ -53,13 +53,26 @@ func askGit(questions []workspace.GitQuestion) []workspace.GitAnswer {
 	return answers
 }
 
+// askGit is [askGit] of a run that may have begun as root's. Root has been given up by its end: that git cannot read what
+// root alone may is no news.
+func (f *flow) askGit(questions []workspace.GitQuestion) []workspace.GitAnswer {
+	answers := askGit(questions)
+	for i := range answers {
+		if a := &answers[i]; os.Getuid() != f.uid && !errors.Is(a.Err, workspace.ErrTooMuch) {
+			a.Err = nil
+		}
+	}
+	return answers
+}
+
 // askGitIn starts the sandbox, with a home that nothing else is in.
 func askGitIn(home string, questions []workspace.GitQuestion, answers []workspace.GitAnswer) error {
 	mark := rand.Text()
 	script := "ask() { git --no-pager -c core.fsmonitor=false -c log.showSignature=false \"$@\"; }\n"
 	args := []string{"run", "-q", "--workspace", filepath.Join(home, "w"), "--timeout", gitPatience}
-	for _, env := range []string{"GIT_CONFIG_NOSYSTEM", "GIT_NO_REPLACE_OBJECTS", "GIT_NO_LAZY_FETCH"} {
-		args = append(args, "--env", env+"=1")
+	// The working tree that a configuration names is not shown, and not needed: an empty directory stands for it.
+	for _, env := range []string{"GIT_CONFIG_NOSYSTEM=1", "GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1", "GIT_WORK_TREE=."} {
+		args = append(args, "--env", env)
 	}
 	var shown []string
 	for _, q := range questions {

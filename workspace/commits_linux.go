@@ -341,18 +341,33 @@ func (c *commits) look(w *written) {
 }
 
 func (c *commits) ask(input string, args, other []string) {
-	q := GitQuestion{Dir: c.gitDir, Args: args, Else: other, Input: input}
+	q := GitQuestion{Dir: c.gitDir, Args: args, Else: other, Input: input, Read: c.guard.stores(c.common + "/objects")}
 	if c.common != c.gitDir {
 		q.Read = append(q.Read, c.common)
 	}
-	if b, err := c.guard.inGit(c.common, "objects/info/alternates"); err == nil {
+	c.questions = append(c.questions, q)
+}
+
+// stores returns where else than there git finds objects: where a link leads, and in the alternates of each.
+func (g *Guard) stores(objects string) []string {
+	dirs := []string{objects}
+	add := func(dir, path string) {
+		if dir = from(dir, path); len(dirs) < maxNamed && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	for i := 0; i < len(dirs); i++ {
+		if link := g.linkText(dirs[i]); link != "" {
+			add(filepath.Dir(dirs[i]), link)
+		}
+		b, _ := g.inGit(dirs[i], "info/alternates")
 		for line := range strings.Lines(string(b)) {
-			if dir := from(c.common+"/objects", strings.TrimSpace(line)); line[0] != '#' {
-				q.Read = append(q.Read, dir)
+			if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+				add(dirs[i], line)
 			}
 		}
 	}
-	c.questions = append(c.questions, q)
+	return dirs[1:]
 }
 
 // read keeps the protected names of an answer.
@@ -404,12 +419,7 @@ func (g *Guard) has(path string, mode uint32, id string) bool {
 	}
 	var content []byte
 	if mode&unix.S_IFMT == unix.S_IFLNK {
-		content = make([]byte, unix.PathMax)
-		n, err := unix.Readlinkat(dir, name, content)
-		if err != nil {
-			return false
-		}
-		content = content[:n]
+		content = []byte(g.linkText(path))
 	} else if content, err = beneath.ReadOwn(dir, name, maxProgram); err != nil || mode&0o100 != 0 && st.Mode&0o100 == 0 {
 		return false // git leaves a hook alone that cannot be executed
 	}

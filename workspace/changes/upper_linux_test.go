@@ -482,7 +482,7 @@ func TestApplyKeepsWhatHoldsProtected(t *testing.T) {
 func TestApplyHoldsGitLinks(t *testing.T) {
 	held := [][2]string{
 		{".git/COMMIT_EDITMSG", "-> ../../rc"}, {".git/logs/HEAD", "-> /rc"}, {".git/modules/s", "-> ../x"}, {"sub", "-> .git/objects/x"}, {".git/remotes/origin", "URL: /x"},
-		{".hg/last-message.txt", "-> ../../rc"}, {".git/objects/x/HEAD", "ref: refs/heads/main"}, {".git/objects/x/config", "x"}, {"r/packed-refs", "-> ../../rc"},
+		{".git/objects/x/HEAD", "ref: refs/heads/main"}, {".git/objects/x/config", "x"}, {"r/packed-refs", "-> ../../rc"},
 		{".git/refs/x", "-> /o/.git/refs/x"}, {".git/packed-refs", "-> ../o/.git/packed-refs"}, {".git/info", "-> ../../o/.git/info"},
 	}
 	fine := [][2]string{
