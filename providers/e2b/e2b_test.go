@@ -109,3 +109,24 @@ func TestPrice(t *testing.T) {
 	s := e2b.NewService(nil, e2b.Options{})
 	require.InDelta(t, 2*0.0504+0.0162, s.Price(&remote.Sandbox{CPUs: 2, MemoryMB: 1024}), 1e-9)
 }
+
+// TestRefusals: what the account lacks is said with what helps; what is gone, or paused already, is no error.
+func TestRefusals(t *testing.T) {
+	status := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+	defer server.Close()
+	s := e2b.NewService([]string{key, "E2B_API_URL=" + server.URL}, e2b.Options{})
+	for code, want := range map[int]string{401: "keys", 402: "billing", 403: "keys", 507: "disk is full"} {
+		status = code
+		hint, is := s.Ask(t.Context()).(interface{ Hint() string })
+		require.True(t, is, code)
+		require.Contains(t, hint.Hint(), want)
+	}
+	status = http.StatusConflict
+	require.NoError(t, s.Park(t.Context(), &remote.Sandbox{ID: "paused"}))
+	status = http.StatusNotFound
+	require.NoError(t, s.Destroy(t.Context(), "gone"))
+	_, err := s.Resume(t.Context(), "gone")
+	require.ErrorIs(t, err, remote.ErrGone)
+	require.ErrorIs(t, s.Extend(t.Context(), &remote.Sandbox{ID: "gone"}, time.Minute), remote.ErrGone)
+}

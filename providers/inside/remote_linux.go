@@ -142,8 +142,18 @@ func serveElsewhere(dir string, alone bool) int {
 	}
 	e := &elsewhere{place: place{session: session}, dir: dir}
 	go func() {
-		for alone := time.NewTimer(orphaned); ; alone.Reset(orphaned) {
+		look := time.NewTicker(time.Second)
+		defer look.Stop()
+		for alone := time.NewTimer(orphaned); ; {
 			select {
+			case <-look.C:
+				// Where the sandbox's files are taken away while its processes go on, nobody comes back.
+				if _, err := os.Lstat(lineName); err != nil {
+					e.kill()
+					conn.Close()
+					return
+				}
+				continue
 			case <-lines:
 			case <-session.CloseChan():
 				return
@@ -157,6 +167,7 @@ func serveElsewhere(dir string, alone bool) int {
 					return
 				}
 			}
+			alone.Reset(orphaned)
 		}
 	}()
 	code := e.run()

@@ -184,7 +184,7 @@ as "$PCCRUN" -q --allow-missing fs.hide -- sh -c "$try" || echo refused $?
 echo control
 as "$PCCRUN" -q --allow-missing fs.hide --allow-missing fs.protect -- sh -c "$try"
 tail -n 1 .git/config; ls -d .vscode
-as "$PCCRUN" doctor >"$D/home/doctor" && echo fine; grep -c "takes names for each other" "$D/home/doctor"
+as "$PCCRUN" doctor >"$D/home/doctor" && echo fine; grep -c "ignores upper and lower case" "$D/home/doctor"
 cd "$D/home" && as "$PCCRUN" doctor >/dev/null && echo elsewhere fine
 umount -l "$D/mnt"
 `

@@ -1,0 +1,111 @@
+package daytona_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/providers/daytona"
+	"github.com/pccrun/pccrun/providers/remote"
+)
+
+const key = "DAYTONA_API_KEY=dtn_00"
+
+func TestReady(t *testing.T) {
+	for name, c := range map[string]struct {
+		environ []string
+		err     string
+	}{
+		"a key":                    {[]string{key}, ""},
+		"none":                     {nil, "provider daytona: DAYTONA_API_KEY is not set"},
+		"a token":                  {[]string{"DAYTONA_JWT_TOKEN=x", "DAYTONA_ORGANIZATION_ID=o"}, ""},
+		"a token without its team": {[]string{"DAYTONA_JWT_TOKEN=x"}, "provider daytona: DAYTONA_API_KEY is not set"},
+		"in the clear":             {[]string{key, "DAYTONA_API_URL=http://api.example.com"}, "provider daytona: DAYTONA_API_URL: http://api.example.com is not https: the key would be sent in clear text"},
+		"to this machine":          {[]string{key, "DAYTONA_API_URL=http://localhost:3000/"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := daytona.NewService(c.environ).Ready()
+			if c.err == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.EqualError(t, err, c.err)
+		})
+	}
+}
+
+// serves returns the service beside an API that answers each request by "METHOD /path".
+func serves(t *testing.T, answers map[string][]string) *daytona.Service {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := r.Method + " " + r.URL.Path
+		list := answers[name]
+		if len(list) == 0 {
+			http.NotFound(w, r)
+			return
+		}
+		if len(list) > 1 {
+			answers[name] = list[1:]
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if status, is := map[string]int{"401": 401, "402": 402, "409": 409}[list[0]]; is {
+			w.WriteHeader(status)
+			return
+		}
+		_, _ = w.Write([]byte(list[0]))
+	}))
+	t.Cleanup(server.Close)
+	return daytona.NewService([]string{key, "DAYTONA_API_URL=" + server.URL})
+}
+
+// TestLife: a sandbox is found, woken, put to rest and destroyed by what the API says of it.
+func TestLife(t *testing.T) {
+	const toolbox = `"toolboxProxyUrl":"https://proxy.example.com/toolbox/"`
+	s := serves(t, map[string][]string{
+		"GET /sandbox":                  {`{"items":[{"id":"a","state":"started","cpu":2,"memory":1}],"nextCursor":"2"}`, `{"items":[{"id":"b","state":"stopped"}]}`},
+		"GET /sandbox/b":                {`{"id":"b","state":"stopped"}`, `{"id":"b","state":"starting"}`, `{"id":"b","state":"started",` + toolbox + `}`, `{"id":"b","state":"stopped"}`},
+		"POST /sandbox/b/start":         {`{}`},
+		"POST /sandbox/b/stop":          {"409"},
+		"GET /sandbox/bad":              {`{"id":"bad","state":"build_failed","errorReason":"no \u001b space"}`},
+		"GET /sandbox/evil":             {`{"id":"../x","state":"started"}`},
+		"GET /sandbox/clear":            {`{"id":"clear","state":"started","toolboxProxyUrl":"http://proxy.example.com"}`},
+		"POST /sandbox/a/last-activity": {`{}`},
+	})
+	found, err := s.Find(t.Context(), map[string]string{"k": "v"})
+	require.NoError(t, err)
+	require.Len(t, found, 2)
+	require.True(t, found[0].Running)
+	require.False(t, found[1].Running)
+	require.InDelta(t, 0.117, s.Price(&found[0]), 0.001)
+	require.NoError(t, s.Extend(t.Context(), &found[0], 0))
+
+	box, err := s.Resume(t.Context(), "b")
+	require.NoError(t, err)
+	require.True(t, box.Running)
+	require.NoError(t, s.Park(t.Context(), box), "it is stopped already")
+
+	_, err = s.Resume(t.Context(), "bad")
+	require.ErrorContains(t, err, `did not start: build_failed "no \x1b space"`)
+	_, err = s.Status(t.Context(), "evil")
+	require.ErrorContains(t, err, "names no sandbox")
+	_, err = s.Status(t.Context(), "clear")
+	require.ErrorContains(t, err, "is not https")
+	_, err = s.Status(t.Context(), "gone")
+	require.ErrorIs(t, err, remote.ErrGone)
+	require.NoError(t, s.Destroy(t.Context(), "gone"))
+	require.ErrorIs(t, s.Park(t.Context(), &remote.Sandbox{ID: "gone"}), remote.ErrGone)
+}
+
+// TestRefusals: what the account lacks is said with what helps, and never with the key.
+func TestRefusals(t *testing.T) {
+	for status, want := range map[string]string{"401": "dashboard/keys", "402": "dashboard/billing"} {
+		err := serves(t, map[string][]string{"GET /sandbox": {status}}).Ask(t.Context())
+		require.Error(t, err)
+		require.NotContains(t, err.Error(), strings.TrimPrefix(key, "DAYTONA_API_KEY="))
+		hint, is := err.(interface{ Hint() string })
+		require.True(t, is)
+		require.Contains(t, hint.Hint(), want)
+	}
+}
