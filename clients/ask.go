@@ -91,7 +91,9 @@ func (q *question) run(timeout time.Duration, env []string, args ...string) (out
 	cmd.WaitDelay = time.Second
 	var stdout, stderr limited
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err = cmd.Run()
+	if err = cmd.Run(); errors.Is(err, exec.ErrWaitDelay) {
+		err = nil // it ended well, and another process has its pipe
+	}
 	if ctx.Err() != nil {
 		err = fmt.Errorf("no answer within %s", timeout)
 	}

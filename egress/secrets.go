@@ -134,7 +134,7 @@ func (s *Secrets) run(argv []string, input string, environ []string, p *profiles
 		return nil, fmt.Errorf("%s: over %d bytes", argv[0], secrets.MaxLength)
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("%s: no output within %s", argv[0], timeout)
-	case err != nil:
+	case err != nil && !errors.Is(err, exec.ErrWaitDelay): // it ended well, and another process has its pipe
 		return nil, fmt.Errorf("%s: %w", argv[0], err)
 	}
 	return out.text, nil
