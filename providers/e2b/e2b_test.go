@@ -122,6 +122,9 @@ func TestRefusals(t *testing.T) {
 		require.True(t, is, code)
 		require.Contains(t, hint.Hint(), want)
 	}
+	require.Equal(t, e2b.Name, s.Name())
+	require.Equal(t, []uint16{49983}, s.Daemons())
+	require.Empty(t, s.Keeps(nil))
 	status = http.StatusConflict
 	require.NoError(t, s.Park(t.Context(), &remote.Sandbox{ID: "paused"}))
 	status = http.StatusNotFound

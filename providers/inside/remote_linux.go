@@ -150,8 +150,7 @@ func serveElsewhere(dir string, alone bool) int {
 				// Where the sandbox's files are taken away while its processes go on, nobody comes back.
 				if _, err := os.Lstat(lineName); err != nil {
 					e.kill()
-					conn.Close()
-					return
+					os.Exit(failed)
 				}
 				continue
 			case <-lines:
