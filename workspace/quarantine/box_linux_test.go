@@ -58,6 +58,23 @@ func TestBoxes(t *testing.T) {
 	}
 }
 
+// TestNothingKept: where nothing was kept there is nothing to read, to fetch or to put back.
+func TestNothingKept(t *testing.T) {
+	session, err := os.OpenRoot(fixture.Dir(t))
+	require.NoError(t, err)
+	list, err := ReadFindings(session)
+	require.NoError(t, err)
+	require.Empty(t, list)
+	_, err = ReadNow(session.Name() + "/none")
+	require.Error(t, err)
+	_, err = ReadNow(session.Name())
+	require.Error(t, err)
+	require.Error(t, Finding{Kind: Stashed, Path: session.Name() + "/x", Stash: "1"}.Restore(session))
+	require.Error(t, Finding{Kind: Setting, Path: session.Name() + "/x", Stash: "1"}.Restore(session))
+	_, err = SaveLost(session, nil, "/x", session.Name()+"/y")
+	require.Error(t, err)
+}
+
 // TestJournal: a line that is cut short is left out, and no other line is guessed at.
 func TestJournal(t *testing.T) {
 	line := string(Finding{Kind: Review, Path: "/a", Why: "w", What: "x", Stash: "1", Mode: 0o100644}.append(nil))
