@@ -19,7 +19,9 @@ import (
 	"time"
 )
 
-const prefix = "pccrun-dockerd-"
+// prefix begins the names of an engine's directory and control group. It is not the one of
+// pccrun's own groups: tests that count those run beside an engine.
+const prefix = "dockerd-pccrun-"
 
 // Program is the engine's, of Debian's package docker.io.
 const Program = "/usr/sbin/dockerd"
