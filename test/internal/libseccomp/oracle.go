@@ -60,14 +60,14 @@ var comparisons = map[string]libseccomp.ScmpCompareOp{
 	"SCMP_CMP_MASKED_EQ": libseccomp.CompareMaskedEqual,
 }
 
-func answer(goarch string) error {
+func answer(goarch string, unknown bool) error {
 	in := bufio.NewReader(os.Stdin)
 	for {
 		line, err := in.ReadBytes('\n')
 		if err != nil {
 			return nil
 		}
-		b, err := compile(line, goarch)
+		b, err := compile(line, goarch, unknown)
 		if err != nil {
 			fmt.Println("error", err)
 		} else {
@@ -87,7 +87,7 @@ func action(name string, errno *int16) libseccomp.ScmpAction {
 	return a
 }
 
-func compile(src []byte, goarch string) ([]byte, error) {
+func compile(src []byte, goarch string, unknown bool) ([]byte, error) {
 	var p profile
 	if err := json.Unmarshal(src, &p); err != nil {
 		return nil, err
@@ -98,6 +98,11 @@ func compile(src []byte, goarch string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Release()
+	if unknown {
+		if err := f.SetBadArchAction(def); err != nil {
+			return nil, err
+		}
+	}
 	arches := p.Architectures
 	native := map[string]string{"amd64": "SCMP_ARCH_X86_64", "arm64": "SCMP_ARCH_AARCH64"}[goarch]
 	for _, m := range p.ArchMap {
