@@ -142,12 +142,24 @@ func spans(calls map[uint32]decision, fallback Action) []span {
 // compile returns the filter: by architecture, then by a balanced tree over
 // the numbers, then by the rules of the call.
 func (prof *profile) compile() ([]instruction, error) {
+	// What another architecture gets, as libseccomp gives it.
+	code, err := assemble(prof.arches, prof.fallback, RetKillThread, prof.decide)
+	if err == nil && len(code) > maxInstructions {
+		return nil, fmt.Errorf("%d instructions: the kernel takes %d", len(code), maxInstructions)
+	}
+	return code, err
+}
+
+// assemble returns a program: what decide says of each architecture's calls, fallback for its
+// others, and other for the calls of all other architectures.
+func assemble(arches []arch, fallback, other Action,
+	decide func(arch) (map[uint32]decision, error)) ([]instruction, error) {
 	// What the filter does with calls of each architecture word that it may
 	// see. x32 shares x86_64's word; its numbers are far above.
 	var words []uint32
 	byWord := make(map[uint32]map[uint32]decision)
-	for _, a := range prof.arches {
-		calls, err := prof.decide(a)
+	for _, a := range arches {
+		calls, err := decide(a)
 		if err != nil {
 			return nil, err
 		}
@@ -157,16 +169,15 @@ func (prof *profile) compile() ([]instruction, error) {
 		}
 		maps.Copy(byWord[a.audit], calls)
 	}
-	x32 := slices.ContainsFunc(prof.arches, func(a arch) bool { return a.offset == x32Bit })
+	x32 := slices.ContainsFunc(arches, func(a arch) bool { return a.offset == x32Bit })
 
 	var b assembler
-	// What another architecture gets, as libseccomp gives it.
-	next := b.answer(RetKillThread)
+	next := b.answer(other)
 	for _, word := range slices.Backward(words) {
-		list := spans(byWord[word], prof.fallback)
+		list := spans(byWord[word], fallback)
 		if word == ArchX86_64 && !x32 {
 			// -1 is what a tracer makes of a call that shall not run.
-			list = append(list, span{x32Bit, decision{answer: RetKillThread}}, span{1<<32 - 1, decision{answer: prof.fallback}})
+			list = append(list, span{x32Bit, decision{answer: other}}, span{1<<32 - 1, decision{answer: fallback}})
 		}
 		if to := b.tree(list); int(to) != len(b.code) {
 			b.emit(instruction{op: opJump | opAlways, k: uint32(len(b.code) - int(to))})
@@ -174,10 +185,8 @@ func (prof *profile) compile() ([]instruction, error) {
 		next = b.jump(opEqual, word, b.emit(instruction{op: opLoad, k: offsetNr}), next)
 	}
 	b.emit(instruction{op: opLoad, k: offsetArch})
-	if len(b.code) > maxInstructions {
-		return nil, fmt.Errorf("%d instructions: the kernel takes %d", len(b.code), maxInstructions)
-	}
-	return b.finish(), nil
+	slices.Reverse(b.code)
+	return b.code, nil
 }
 
 // Offsets in struct seccomp_data.
@@ -192,12 +201,6 @@ const (
 type assembler struct {
 	code    []instruction    // the last one first
 	answers map[Action]label // where the program last returned each action
-}
-
-// finish returns the program from its beginning.
-func (b *assembler) finish() []instruction {
-	slices.Reverse(b.code)
-	return b.code
 }
 
 // A label is a place in the program: how many instructions stand from it to the end.

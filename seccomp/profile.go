@@ -260,46 +260,16 @@ func (p *parser) resolve(a answer) Action {
 	return Errno(uint16(number))
 }
 
-// errnoNumber knows the errnos that profiles name; all machines that filters
-// are made for have the numbers of asm-generic/errno.h.
+// errnos are those that profiles name; all machines that filters are made for have the numbers of
+// asm-generic/errno.h.
+const errnos = " EPERM=1 ENOENT=2 ESRCH=3 EIO=5 EBADF=9 EAGAIN=11 ENOMEM=12 EACCES=13 EFAULT=14 ENODEV=19 EINVAL=22 " +
+	"ENOTTY=25 ENOSYS=38 EPROTONOSUPPORT=93 ESOCKTNOSUPPORT=94 EOPNOTSUPP=95 ENOTSUP=95 EAFNOSUPPORT=97 "
+
 func errnoNumber(name string) (uint64, bool) {
-	switch name {
-	case "EPERM":
-		return 1, true
-	case "ENOENT":
-		return 2, true
-	case "ESRCH":
-		return 3, true
-	case "EIO":
-		return 5, true
-	case "EBADF":
-		return 9, true
-	case "EAGAIN":
-		return 11, true
-	case "ENOMEM":
-		return 12, true
-	case "EACCES":
-		return 13, true
-	case "EFAULT":
-		return 14, true
-	case "ENODEV":
-		return 19, true
-	case "EINVAL":
-		return 22, true
-	case "ENOTTY":
-		return 25, true
-	case "ENOSYS":
-		return 38, true
-	case "EPROTONOSUPPORT":
-		return 93, true
-	case "ESOCKTNOSUPPORT":
-		return 94, true
-	case "EOPNOTSUPP", "ENOTSUP":
-		return 95, true
-	case "EAFNOSUPPORT":
-		return 97, true
-	}
-	return 0, false
+	_, after, known := strings.Cut(errnos, " "+name+"=")
+	digits, _, _ := strings.Cut(after, " ")
+	number, err := strconv.ParseUint(digits, 10, 16)
+	return number, known && err == nil
 }
 
 func (p *parser) profile() (*profile, error) {

@@ -418,7 +418,8 @@ func (r *reader) branch(i instruction, next place) (int, error) {
 func (d *diagram) write(id int) []instruction {
 	w := writer{diagram: d, full: make(map[int]label), bare: make(map[int]label)}
 	w.enter(w.node(id))
-	return w.finish()
+	slices.Reverse(w.code)
+	return w.code
 }
 
 // A writer turns nodes into a program, from its end.

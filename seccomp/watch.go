@@ -1,9 +1,6 @@
 package seccomp
 
-import (
-	"fmt"
-	"maps"
-)
+import "fmt"
 
 // Watched is a system call about which a filter of [Watch] asks.
 type Watched struct {
@@ -32,9 +29,7 @@ func Watch(calls []Watched, goarch string) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("watch system calls: architecture %q: want amd64 or arm64", goarch)
 	}
-	var words []uint32
-	byWord := map[uint32]map[uint32]decision{}
-	for _, a := range machine.arches {
+	program, err := assemble(machine.arches, RetAllow, RetAllow, func(a arch) (map[uint32]decision, error) {
 		numbers := map[uint32]decision{}
 		for _, c := range calls {
 			nr, known, has := a.number(c.Name)
@@ -45,22 +40,9 @@ func Watch(calls []Watched, goarch string) ([]byte, error) {
 				numbers[nr] = c.decision()
 			}
 		}
-		if byWord[a.audit] == nil {
-			words = append(words, a.audit)
-			byWord[a.audit] = map[uint32]decision{}
-		}
-		maps.Copy(byWord[a.audit], numbers)
-	}
-	var b assembler
-	next := b.answer(RetAllow)
-	for _, word := range words {
-		if to := b.tree(spans(byWord[word], RetAllow)); int(to) != len(b.code) {
-			b.emit(instruction{op: opJump | opAlways, k: uint32(len(b.code) - int(to))})
-		}
-		next = b.jump(opEqual, word, b.emit(instruction{op: opLoad, k: offsetNr}), next)
-	}
-	b.emit(instruction{op: opLoad, k: offsetArch})
-	return encode(b.finish()), nil
+		return numbers, nil
+	})
+	return encode(program), err
 }
 
 // decision asks about the call, unless none of its bits is set.
