@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -9,25 +8,92 @@ import (
 	"github.com/pccrun/pccrun/providers"
 )
 
-// The scripts complete verbs, flags and the values that are a closed list, and
-// leave the rest to the shell: after -- the command's name, then what the shell
-// completes for that command. They are made from the tables that the parser uses.
+// The scripts ask this program for what can stand where the cursor is: it knows the verbs, the
+// flags and the values that are a closed list, and leaves the rest to the shell.
 
 func completionVerb(args []string) int {
+	scripts := map[string]string{"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}
 	if len(args) != 1 {
 		return fail("completion: want a shell", "bash, zsh or fish")
 	}
-	switch args[0] {
-	case "bash":
-		printf("%s", bashCompletion())
-	case "zsh":
-		printf("%s", zshCompletion())
-	case "fish":
-		printf("%s", fishCompletion())
-	default:
+	if scripts[args[0]] == "" {
 		return fail("completion: no script for "+quote(args[0]), "bash, zsh or fish")
 	}
+	printf("%s", scripts[args[0]])
 	return 0
+}
+
+// complete prints what can be the last word of a command line, one a line, with what it does behind
+// a tab. ":files" stands for files, and ":command" for a command that begins at a word, counted from
+// pccrun itself as 0: the shell completes both.
+func complete(words []string) int {
+	before, cur := words[:max(len(words)-1, 0)], ""
+	if len(words) > 0 {
+		cur = words[len(words)-1]
+	}
+	offer := func(prefix string, list ...string) {
+		for _, word := range list {
+			printf("%s%s\n", prefix, word)
+		}
+	}
+	if i := slices.Index(before, "--"); i >= 0 {
+		printf(":command\t%d\n", i+2)
+		return 0
+	}
+	last := func(n int) string { return slices.Concat([]string{"", ""}, before)[len(before)+2-n] }
+	flag, prefix := last(1), ""
+	switch name, _, joined := strings.Cut(cur, "="); {
+	case flag == "=": // bash breaks --flag=VALUE into three words
+		flag = last(2)
+	case joined && name != "":
+		flag, prefix = name, name+"="
+	}
+	defs, table := runFlags(), verbs()
+	if i := slices.IndexFunc(defs, func(d flagDef) bool { return d.name == flag && d.kind == takesValue }); i >= 0 {
+		list, path := values(defs[i])
+		if offer(prefix, list...); path {
+			offer("", ":files")
+		}
+		return 0
+	}
+	i := -1
+	if len(before) > 0 {
+		i = slices.IndexFunc(table, func(v verb) bool { return v.name == before[0] })
+	}
+	switch {
+	case strings.HasPrefix(cur, "-") && i > 0:
+		offer("", verbFlags(table[i])...)
+	case strings.HasPrefix(cur, "-"):
+		for _, d := range defs {
+			printf("%s\t%s\n", d.name, d.line)
+		}
+		offer("", "--")
+	case len(before) == 0:
+		for _, v := range table {
+			printf("%s\t%s\n", v.name, v.line)
+		}
+	case i > 0:
+		list, path := arguments(table[i].name, len(before) == 1)
+		if offer("", list...); path {
+			offer("", ":files")
+		}
+	}
+	return 0
+}
+
+// arguments are values for what a verb takes beside flags, first or later.
+func arguments(verb string, first bool) (words []string, path bool) {
+	actions := map[string]string{"profile": "list show check schema", "why": "read write exec connect env",
+		"home": "list login diff size reset export", "sync": "pack extract", "completion": "bash zsh fish"}
+	switch {
+	case verb == "help":
+		return verbNames(), false
+	case first && actions[verb] != "":
+		return strings.Fields(actions[verb]), false
+	case verb == "profile":
+		return profiles.Builtin(), true
+	}
+	return nil, strings.Contains(" why home sync diff apply review ", " "+verb+" ")
 }
 
 // values returns what can stand after a flag, as far as it is a closed list,
@@ -108,137 +174,51 @@ func verbNames() []string {
 	return names
 }
 
-func bashCompletion() string {
-	var cases strings.Builder
-	for _, d := range runFlags() {
-		words, path := values(d)
-		if d.kind == alone {
-			continue
-		}
-		fmt.Fprintf(&cases, "    %s) COMPREPLY=($(compgen -W %q -- \"$cur\"));", d.name, strings.Join(words, " "))
-		if path {
-			cases.WriteString(" _pccrun_files;")
-		}
-		cases.WriteString(" return;;\n")
-	}
-	var flags strings.Builder
-	for _, v := range verbs() {
-		fmt.Fprintf(&flags, "      %s) COMPREPLY=($(compgen -W %q -- \"$cur\"));;\n", v.name, strings.Join(verbFlags(v), " "))
-	}
-	return fmt.Sprintf(`# bash completion for pccrun
+const bashCompletion = `# bash completion for pccrun
 _pccrun_files() { # adds the files that cur is the beginning of
   local IFS=$'\n'
   compopt -o filenames 2>/dev/null
   COMPREPLY+=($(compgen -f -- "$cur"))
 }
 _pccrun() {
-  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} i
+  local cur=${COMP_WORDS[COMP_CWORD]} word rest
   COMPREPLY=()
-  for ((i = 1; i < COMP_CWORD; i++)); do
-    if [[ ${COMP_WORDS[i]} == -- ]]; then
-      if declare -F _command_offset >/dev/null; then
-        _command_offset $((i + 1))
-        return
-      fi
-      ((COMP_CWORD == i + 1)) && COMPREPLY=($(compgen -c -- "$cur"))
-      _pccrun_files
-      return
-    fi
-  done
-  # bash breaks --flag=VALUE into three words
-  if [[ $cur == '=' ]]; then
-    cur=
-  elif [[ $prev == '=' ]]; then
-    prev=${COMP_WORDS[COMP_CWORD-2]}
-  fi
-  case $prev in
-%s  esac
-  if [[ $cur == -* ]]; then
-    case ${COMP_WORDS[1]} in
-%s      *) COMPREPLY=($(compgen -W %q -- "$cur"));;
+  while IFS=$'\t' read -r word rest; do
+    case $word in
+      :files) _pccrun_files;;
+      :command)
+        if declare -F _command_offset >/dev/null; then
+          _command_offset "$rest"
+          return
+        fi
+        ((COMP_CWORD == rest)) && COMPREPLY=($(compgen -c -- "$cur"))
+        _pccrun_files;;
+      "${cur#=}"*) COMPREPLY+=("$word");;
     esac
-  elif ((COMP_CWORD == 1)); then
-    COMPREPLY=($(compgen -W %q -- "$cur"))
-  else
-    case ${COMP_WORDS[1]} in
-      profile) if ((COMP_CWORD == 2)); then COMPREPLY=($(compgen -W "list show check schema" -- "$cur")); else COMPREPLY=($(compgen -W %q -- "$cur")); _pccrun_files; fi;;
-      why) if ((COMP_CWORD == 2)); then COMPREPLY=($(compgen -W "read write exec connect env" -- "$cur")); else _pccrun_files; fi;;
-      help) COMPREPLY=($(compgen -W %q -- "$cur"));;
-      completion) COMPREPLY=($(compgen -W "bash zsh fish" -- "$cur"));;
-      home) if ((COMP_CWORD == 2)); then COMPREPLY=($(compgen -W "list size reset export" -- "$cur")); else _pccrun_files; fi;;
-      sync) if ((COMP_CWORD == 2)); then COMPREPLY=($(compgen -W "pack extract" -- "$cur")); else _pccrun_files; fi;;
-      diff|apply|review) _pccrun_files;;
-    esac
-  fi
+  done < <(pccrun completion -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
 }
 complete -F _pccrun pccrun
-`, cases.String(), flags.String(), strings.Join(flagNames(runFlags()), " ")+" --", strings.Join(verbNames(), " "), strings.Join(profiles.Builtin(), " "), strings.Join(verbNames(), " "))
-}
+`
 
-func zshCompletion() string {
-	var flags strings.Builder
-	for _, d := range runFlags() {
-		words, path := values(d)
-		action := ""
-		if d.kind == takesValue {
-			action = ":" + strings.ReplaceAll(d.arg, ":", `\:`) + ":"
-			switch {
-			case len(words) > 0 && path:
-				action += " _pccrun_or_file " + strings.Join(words, " ") // with a space before it, it is called as it stands
-			case len(words) > 0:
-				action += "(" + strings.Join(words, " ") + ")"
-			case path:
-				action += "_files"
-			}
-		}
-		line := strings.NewReplacer("[", `\[`, "]", `\]`, "'", "'\\''").Replace(d.line)
-		fmt.Fprintf(&flags, "    '*%s[%s]%s' \\\n", d.name, line, action)
-	}
-	var list strings.Builder
-	for _, v := range verbs() {
-		fmt.Fprintf(&list, "    '%s:%s'\n", v.name, strings.ReplaceAll(v.line, "'", "'\\''"))
-	}
-	var others strings.Builder
-	for _, v := range verbs() {
-		if names := verbFlags(v); len(names) > 0 && v.name != "run" {
-			fmt.Fprintf(&others, "      %s) compadd -- %s; return;;\n", v.name, strings.Join(names, " "))
-		}
-	}
-	return fmt.Sprintf(`#compdef pccrun
+const zshCompletion = `#compdef pccrun
 # zsh completion for pccrun
-_pccrun_or_file() { _alternative "word:word:($*)" 'file:file:_files' }
 _pccrun() {
-  local -a verbs
-  verbs=(
-%s  )
-  local i
-  for ((i = 2; i < CURRENT; i++)); do
-    if [[ $words[i] == -- ]]; then
-      shift $i words
-      ((CURRENT -= i))
-      _normal
-      return
-    fi
+  local -a found
+  local line
+  for line in "${(@f)$(pccrun completion -- "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
+    case $line in
+      '') ;;
+      :files) _files;;
+      :command*)
+        line=${line#*$'\t'}
+        shift $line words
+        ((CURRENT -= line))
+        _normal
+        return;;
+      *) found+=("${${line//:/\\:}/$'\t'/:}");;
+    esac
   done
-  if ((CURRENT == 2)) && [[ $words[2] != -* ]]; then
-    _describe verb verbs
-    return
-  fi
-  if [[ $words[CURRENT] == -* ]]; then
-    case $words[2] in
-%s    esac
-  fi
-  case $words[2] in
-    profile) _values verb list show check schema;;
-    why) if ((CURRENT == 3)); then _values question read write exec connect env; else _files; fi;;
-    sync) if ((CURRENT == 3)); then _values what pack extract; else _files; fi;;
-    help) _describe verb verbs;;
-    completion) _values shell bash zsh fish;;
-    home) if ((CURRENT == 3)); then _values verb list size reset export; else _files; fi;;
-    diff|apply|review) _files;;
-    *) _arguments -s -S \
-%s    '*:argument:';;
-  esac
+  (($#found)) && _describe argument found
 }
 if [[ $funcstack[1] == _pccrun ]]; then
   _pccrun "$@" # zsh has loaded this file from $fpath, to complete
@@ -248,71 +228,25 @@ else
   print -u2 'pccrun: completion: zsh completes nothing before compinit'
   print -u2 'pccrun: hint: autoload -U compinit && compinit, and then this once more'
 fi
-`, list.String(), others.String(), flags.String())
-}
+`
 
-func fishCompletion() string {
-	var b strings.Builder
-	b.WriteString(`# fish completion for pccrun
-function __pccrun_command # whether -- stands before the cursor
-    contains -- -- (commandline -opc)
-end
-function __pccrun_first # whether no verb does, and no command
-    not __pccrun_command; and __fish_use_subcommand
-end
-function __pccrun_verb # whether one of these verbs does
-    not __pccrun_command; and __fish_seen_subcommand_from $argv
-end
-function __pccrun_run # whether none of these does
-    not __pccrun_command; and not __fish_seen_subcommand_from $argv
-end
-function __pccrun_delegate # what fish completes after --
+const fishCompletion = `# fish completion for pccrun
+function __pccrun_complete
     set -l words (commandline -opc)
-    set -l at (contains -i -- -- $words)
-    set -e words[1..$at]
-    complete -C "$(string join ' ' -- (string escape -- $words) (commandline -ct))"
+    for line in (pccrun completion -- $words[2..-1] "$(commandline -ct)" 2>/dev/null)
+        switch $line
+            case :files
+                __fish_complete_path "$(commandline -ct)"
+            case ':command*'
+                set -e words[1..(string split \t -- $line)[2]]
+                complete -C "$(string join ' ' -- (string escape -- $words) (commandline -ct))"
+            case '*'
+                echo $line
+        end
+    end
 end
-complete -c pccrun -f
-complete -c pccrun -n __pccrun_command -x -a '(__pccrun_delegate)'
-`)
-	quoted := func(s string) string {
-		return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(s) + "'"
-	}
-	for _, v := range verbs() {
-		fmt.Fprintf(&b, "complete -c pccrun -n __pccrun_first -a %s -d %s\n", v.name, quoted(v.line))
-	}
-	others := slices.DeleteFunc(verbNames(), func(name string) bool { return name == "run" })
-	for _, v := range verbs() {
-		for _, name := range verbFlags(v) {
-			if word, long := strings.CutPrefix(name, "--"); long && v.name != "run" {
-				fmt.Fprintf(&b, "complete -c pccrun -n '__pccrun_verb %s' -l %s\n", v.name, word)
-			}
-		}
-	}
-	for _, d := range runFlags() {
-		words, path := values(d)
-		spell := "-l " + strings.TrimPrefix(d.name, "--")
-		if !strings.HasPrefix(d.name, "--") {
-			spell = "-s " + strings.TrimPrefix(d.name, "-")
-		}
-		if d.kind == takesValue {
-			spell += " -x"
-			if path {
-				spell = strings.TrimSuffix(spell, "-x") + "-rF"
-			}
-			if len(words) > 0 {
-				spell += " -a " + quoted(strings.Join(words, " "))
-			}
-		}
-		fmt.Fprintf(&b, "complete -c pccrun -n '__pccrun_run %s' %s -d %s\n", strings.Join(others, " "), spell, quoted(d.line))
-	}
-	b.WriteString("complete -c pccrun -n '__pccrun_verb diff apply review home sync' -F\n")
-	for _, v := range [...][2]string{{"profile", "list show check schema"}, {"why", "read write exec connect env"}, {"home", "list size reset export"},
-		{"sync", "pack extract"}, {"completion", "bash zsh fish"}, {"help", strings.Join(verbNames(), " ")}} {
-		fmt.Fprintf(&b, "complete -c pccrun -n '__pccrun_verb %s' -a '%s'\n", v[0], v[1])
-	}
-	return b.String()
-}
+complete -c pccrun -f -a '(__pccrun_complete)'
+`
 
 // providerNames are what --provider takes.
 func providerNames() []string {

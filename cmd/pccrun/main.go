@@ -91,6 +91,8 @@ func Main(args []string) int {
 		return fail("no command", "pccrun -- COMMAND runs one; see pccrun help")
 	case args[0] == "--help" || args[0] == "-h":
 		return helpVerb(nil)
+	case len(args) > 1 && args[0] == "completion" && args[1] == "--":
+		return complete(args[2:])
 	case args[0] == "--version":
 		run.SettleUnfinished(thisProgram())
 		return versionVerb(nil)
