@@ -94,13 +94,13 @@ func (b *builder) apply(l *layer) {
 		p.Seeds = s.onto(p.Seeds)
 	}
 	n := &p.Network
-	n.Allow = unite(n.Allow, l.allow, NetRule.text)
-	n.Deny = unite(n.Deny, l.deny, NetRule.text)
-	n.Local = unite(n.Local, l.local, NetRule.text)
-	n.Publish = unite(n.Publish, l.publish, NetRule.text)
-	n.Sockets = unite(n.Sockets, l.sockets, func(r PathRule) string { return r.Path })
-	p.Use = unite(p.Use, l.use, func(u UseRule) string { return u.Name })
-	n.Inject = unite(n.Inject, l.inject, func(in Injection) string { return in.Env })
+	n.Allow = unite(n.Allow, l.allow, NetRule.entry)
+	n.Deny = unite(n.Deny, l.deny, NetRule.entry)
+	n.Local = unite(n.Local, l.local, NetRule.entry)
+	n.Publish = unite(n.Publish, l.publish, NetRule.entry)
+	n.Sockets = unite(n.Sockets, l.sockets, PathRule.entry)
+	p.Use = unite(p.Use, l.use, UseRule.entry)
+	n.Inject = unite(n.Inject, l.inject, Injection.entry)
 	for _, s := range l.sources {
 		i := slices.IndexFunc(n.Inject, func(in Injection) bool { return in.Env == s.Env })
 		if i < 0 {
@@ -111,11 +111,11 @@ func (b *builder) apply(l *layer) {
 		n.Inject[i].File, n.Inject[i].Command = s.File, s.Command
 	}
 	e := &p.Environment
-	e.Pass = unite(e.Pass, l.pass, func(r EnvRule) string { return r.Pattern })
+	e.Pass = unite(e.Pass, l.pass, EnvRule.entry)
 	for _, r := range l.pass {
 		delete(e.Set, r.Pattern) // to pass a variable undoes what an earlier layer set it to
 	}
-	e.Scrub = unite(e.Scrub, l.scrub, func(r EnvRule) string { return r.Pattern })
+	e.Scrub = unite(e.Scrub, l.scrub, EnvRule.entry)
 	for _, s := range l.set {
 		_, stood := e.Set[s.name]
 		switch {
@@ -150,13 +150,24 @@ func (b *builder) apply(l *layer) {
 	p.Warnings = append(p.Warnings, l.warnings...)
 }
 
-func (r NetRule) text() string { return r.Text }
+// An entry is what a rule stands in its list by, and where it was written.
+func (r NetRule) entry() (string, Origin)    { return r.Text, r.Origin }
+func (r PathRule) entry() (string, Origin)   { return r.Path, r.Origin }
+func (r EnvRule) entry() (string, Origin)    { return r.Pattern, r.Origin }
+func (r UseRule) entry() (string, Origin)    { return r.Name, r.Origin }
+func (in Injection) entry() (string, Origin) { return in.Env, in.Origin }
+
+// indexOf returns where a list has an entry for what m is for, -1 for nowhere.
+func indexOf[T any](have []T, m T, entry func(T) (string, Origin)) int {
+	text, _ := entry(m)
+	return slices.IndexFunc(have, func(h T) bool { t, _ := entry(h); return t == text })
+}
 
 // unite appends what is new; what stands in both keeps its place and takes
 // the later origin.
-func unite[T any](have, more []T, key func(T) string) []T {
+func unite[T any](have, more []T, entry func(T) (string, Origin)) []T {
 	for _, m := range more {
-		if i := slices.IndexFunc(have, func(h T) bool { return key(h) == key(m) }); i >= 0 {
+		if i := indexOf(have, m, entry); i >= 0 {
 			have[i] = m
 		} else {
 			have = append(have, m)
@@ -202,13 +213,12 @@ func (b *builder) subtract(l *layer, loosen bool) {
 		return
 	}
 	n := &b.policy.Network
-	net := func(r NetRule) (string, Origin) { return r.Text, r.Origin }
-	less(b, &n.Allow, l.minus.allow, l.allow, true, net)
-	less(b, &n.Deny, l.minus.deny, l.deny, loosen, net)
-	less(b, &n.Local, l.minus.local, l.local, true, net)
-	less(b, &n.Publish, l.minus.publish, l.publish, true, net)
-	less(b, &n.Sockets, l.minus.sockets, l.sockets, true, func(r PathRule) (string, Origin) { return r.Path, r.Origin })
-	less(b, &b.policy.Environment.Pass, l.minus.pass, l.pass, true, func(r EnvRule) (string, Origin) { return r.Pattern, r.Origin })
+	less(b, &n.Allow, l.minus.allow, l.allow, true, NetRule.entry)
+	less(b, &n.Deny, l.minus.deny, l.deny, loosen, NetRule.entry)
+	less(b, &n.Local, l.minus.local, l.local, true, NetRule.entry)
+	less(b, &n.Publish, l.minus.publish, l.publish, true, NetRule.entry)
+	less(b, &n.Sockets, l.minus.sockets, l.sockets, true, PathRule.entry)
+	less(b, &b.policy.Environment.Pass, l.minus.pass, l.pass, true, EnvRule.entry)
 	less(b, &b.policy.Protect, l.minus.protect, l.protect, loosen, func(r ProtectRule) (string, Origin) {
 		if r.Review { // another list
 			return "review " + r.Pattern, r.Origin
@@ -218,14 +228,13 @@ func (b *builder) subtract(l *layer, loosen bool) {
 }
 
 // less takes minus out of a list. Plus is what the same layer adds to it.
-func less[T any](b *builder, have *[]T, minus, plus []T, may bool, key func(T) (string, Origin)) {
+func less[T any](b *builder, have *[]T, minus, plus []T, may bool, entry func(T) (string, Origin)) {
 	for _, m := range minus {
-		text, o := key(m)
-		is := func(h T) bool { k, _ := key(h); return k == text }
-		i := slices.IndexFunc(*have, is)
+		text, o := entry(m)
+		i := indexOf(*have, m, entry)
 		text = strings.TrimPrefix(text, "review ")
 		switch {
-		case slices.ContainsFunc(plus, is):
+		case indexOf(plus, m, entry) >= 0:
 			b.at(o, "", "-%s: the same list adds it", text)
 		case i < 0:
 			b.at(o, "pccrun profile show prints what is inherited", "-%s: no such entry is inherited", text)
@@ -270,7 +279,7 @@ func (b *builder) tighten(l *layer) {
 		p.Tighten = append(p.Tighten, f.FileRule)
 	}
 	p.Tighten = append(p.Tighten, l.tighten...)
-	p.Environment.Scrub = unite(p.Environment.Scrub, l.scrub, func(r EnvRule) string { return r.Pattern })
+	p.Environment.Scrub = unite(p.Environment.Scrub, l.scrub, EnvRule.entry)
 	p.Warnings = append(p.Warnings, l.warnings...)
 	for _, r := range l.protect {
 		if i := slices.IndexFunc(p.Protect, func(old ProtectRule) bool { return old.Pattern == r.Pattern }); i < 0 {
@@ -285,32 +294,14 @@ func (b *builder) tighten(l *layer) {
 		ignore(s.Origin)
 	}
 	n := &p.Network
-	n.Deny = unite(n.Deny, l.deny, NetRule.text)
-	for _, pair := range []struct{ have, more []NetRule }{{n.Allow, l.allow}, {n.Local, l.local}, {n.Publish, l.publish}} {
-		for _, r := range pair.more {
-			if !slices.ContainsFunc(pair.have, func(h NetRule) bool { return h.Text == r.Text }) {
-				ignore(r.Origin)
-			}
-		}
-	}
-	for _, s := range l.sockets {
-		if !slices.ContainsFunc(n.Sockets, func(h PathRule) bool { return h.Path == s.Path }) {
-			ignore(s.Origin)
-		}
-	}
-	for _, u := range l.use {
-		if !p.Uses(u.Name) {
-			ignore(u.Origin)
-		}
-	}
-	for _, in := range l.inject {
-		ignore(in.Origin)
-	}
-	for _, r := range l.pass {
-		if !slices.ContainsFunc(p.Environment.Pass, func(h EnvRule) bool { return h.Pattern == r.Pattern }) {
-			ignore(r.Origin)
-		}
-	}
+	n.Deny = unite(n.Deny, l.deny, NetRule.entry)
+	ignoreNew(ignore, n.Allow, l.allow, NetRule.entry)
+	ignoreNew(ignore, n.Local, l.local, NetRule.entry)
+	ignoreNew(ignore, n.Publish, l.publish, NetRule.entry)
+	ignoreNew(ignore, n.Sockets, l.sockets, PathRule.entry)
+	ignoreNew(ignore, p.Use, l.use, UseRule.entry)
+	ignoreNew(ignore, nil, l.inject, Injection.entry)
+	ignoreNew(ignore, p.Environment.Pass, l.pass, EnvRule.entry)
 	for _, s := range l.set {
 		ignore(s.Origin)
 	}
@@ -364,6 +355,15 @@ func (b *builder) tighten(l *layer) {
 	b.removeLists(cleared)
 	if ignored != nil {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("%s is not trusted and cannot allow more: ignored %s", l.source, strings.Join(slices.Compact(ignored), ", ")))
+	}
+}
+
+// ignoreNew ignores the entries that a list does not have.
+func ignoreNew[T any](ignore func(Origin), have, more []T, entry func(T) (string, Origin)) {
+	for _, m := range more {
+		if _, o := entry(m); indexOf(have, m, entry) < 0 {
+			ignore(o)
+		}
 	}
 }
 

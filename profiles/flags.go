@@ -18,13 +18,10 @@ func (r *resolver) flagLayer() (*layer, error) {
 	l.files = make([]fileEntry, 0, len(req.Files))
 	for _, f := range req.Files {
 		o := at("--" + f.Access.String())
-		rule, err := d.fileRule(f.Path, d.cwd)
-		if err != nil {
-			d.at(o, hintOf(err), "%v", err)
-			continue
+		if rule, err := d.fileRule(f.Path, d.cwd); !d.bad(o, err) {
+			rule.Access, rule.Origin = f.Access, o
+			l.files = append(l.files, fileEntry{FileRule: rule})
 		}
-		rule.Access, rule.Origin = f.Access, o
-		l.files = append(l.files, fileEntry{FileRule: rule})
 	}
 	switch o := at("--home"); req.Home {
 	case "":
@@ -38,22 +35,12 @@ func (r *resolver) flagLayer() (*layer, error) {
 		flag string
 		from []string
 	}{{"allow", req.Allow}, {"deny", req.Deny}, {"local", req.Local}, {"publish", req.Publish}} {
-		into := l.nets(list.flag)
 		for _, text := range list.from {
-			if err := checkNet(list.flag, text); err != nil {
-				d.at(at("--"+list.flag), hintOf(err), "%v", err)
-				continue
-			}
-			*into = append(*into, NetRule{Text: text, Origin: at("--" + list.flag)})
+			d.net(list.flag, text, at("--"+list.flag))
 		}
 	}
 	for _, text := range req.Sockets {
-		path, err := d.path(text, d.cwd)
-		if err != nil {
-			d.at(at("--socket"), hintOf(err), "%v", err)
-			continue
-		}
-		l.sockets = append(l.sockets, PathRule{Path: path, Origin: at("--socket")})
+		d.socket(text, d.cwd, at("--socket"))
 	}
 	for _, name := range req.Use {
 		d.useName(name, at("--use"))
@@ -65,32 +52,19 @@ func (r *resolver) flagLayer() (*layer, error) {
 			d.at(at("--inject"), "", "%q: want NAME=HOST", text)
 			continue
 		}
-		// Hosts for one name unite.
-		found := false
-		for i := range l.inject {
-			if l.inject[i].Env == name {
-				l.inject[i].Hosts = append(l.inject[i].Hosts, host)
-				found = true
-			}
+		i := slices.IndexFunc(l.inject, func(in Injection) bool { return in.Env == name })
+		if i < 0 {
+			i = len(l.inject)
+			l.inject = append(l.inject, Injection{Env: name, Origin: at("--inject")})
 		}
-		if !found {
-			l.inject = append(l.inject, Injection{Env: name, Hosts: []string{host}, Origin: at("--inject")})
-		}
+		l.inject[i].Hosts = append(l.inject[i].Hosts, host) // hosts for one name unite
 	}
 	d.sourceFlags(req, at)
-	for _, list := range []struct {
-		flag   string
-		from   []string
-		review bool
-	}{{"--protect", req.Protect, false}, {"--review", req.Review, true}} {
-		for _, text := range list.from {
-			pattern, err := d.protectPattern(text)
-			if err != nil {
-				d.at(at(list.flag), hintOf(err), "%v", err)
-				continue
-			}
-			l.protect = append(l.protect, ProtectRule{Pattern: pattern, Review: list.review, Origin: at(list.flag)})
-		}
+	for _, text := range req.Protect {
+		d.protect(text, false, at("--protect"))
+	}
+	for _, text := range req.Review {
+		d.protect(text, true, at("--review"))
 	}
 	for i, text := range req.Limits {
 		o := at("--" + limits[i].key)
@@ -99,12 +73,7 @@ func (r *resolver) flagLayer() (*layer, error) {
 		case "none":
 			l.limits[i] = limitEntry{Limit: Limit{Origin: o}, given: true}
 		default:
-			n, err := parseLimit(i, text, r.req.Host.Memory)
-			if err != nil {
-				d.at(o, hintOf(err), "%v", err)
-				continue
-			}
-			l.limits[i] = limitEntry{Limit: Limit{Value: n, Origin: o}, given: true}
+			d.limit(i, text, o)
 		}
 	}
 	if req.Syscalls != "" {
@@ -113,20 +82,14 @@ func (r *resolver) flagLayer() (*layer, error) {
 		if path != "default" {
 			path, err = d.path(path, d.cwd)
 		}
-		if err != nil {
-			d.at(at("--syscalls"), hintOf(err), "%v", err)
-		}
+		d.bad(at("--syscalls"), err)
 		l.syscalls = &PathRule{Path: path, Origin: at("--syscalls")}
 	}
 	if req.Nested {
 		l.nested = &boolEntry{true, at("--nested")}
 	}
 	if req.Report != "" {
-		attempts, err := parseReport(req.Report)
-		if err != nil {
-			d.at(at("--report"), "", "%v", err)
-		}
-		l.report = &boolEntry{attempts, at("--report")}
+		d.report(req.Report, at("--report"))
 	}
 	if req.ProtectStrict {
 		l.forbid = &boolEntry{true, at("--protect-strict")}

@@ -260,20 +260,11 @@ func (d *decoder) top(m member) {
 				return
 			}
 			if m.key == "strict" {
-				if d.is(m.value, key, kindBool) {
-					d.layer.forbid = &boolEntry{value: m.value.text == "true", origin: d.origin(m.line, key)}
-				}
+				d.boolean(m.value, d.origin(m.line, key), &d.layer.forbid)
 				return
 			}
 			d.layer.protect = slices.Grow(d.layer.protect, len(m.value.items))
-			d.rules(m.value, key, func(text string, o Origin) {
-				pattern, err := d.protectPattern(text)
-				if err != nil {
-					d.at(o, "", "%v", err)
-					return
-				}
-				d.layer.protect = append(d.layer.protect, ProtectRule{Pattern: pattern, Review: m.key == "review", Origin: o})
-			})
+			d.rules(m.value, key, func(text string, o Origin) { d.protect(text, m.key == "review", o) })
 		})
 	case "network":
 		d.object(v, m.key, networkKeys, d.network)
@@ -286,28 +277,23 @@ func (d *decoder) top(m member) {
 	case "syscalls":
 		if d.is(v, m.key, kindString) {
 			path, err := d.syscallsPath(v.text, d.base)
-			if err != nil {
-				d.at(o, "", "%v", err)
-			}
+			d.bad(o, err)
 			d.layer.syscalls = &PathRule{Path: path, Origin: o}
 		}
 	case "report":
 		if d.is(v, m.key, kindString) {
-			attempts, err := parseReport(v.text)
-			if err != nil {
-				d.at(o, "", "%v", err)
-			}
-			d.layer.report = &boolEntry{value: attempts, origin: o}
+			d.report(v.text, o)
 		}
-	case "nested", "strict":
-		if d.is(v, m.key, kindBool) {
-			entry := &boolEntry{value: v.text == "true", origin: o}
-			if m.key == "nested" {
-				d.layer.nested = entry
-			} else {
-				d.layer.strict = entry
-			}
-		}
+	case "nested":
+		d.boolean(v, o, &d.layer.nested)
+	case "strict":
+		d.boolean(v, o, &d.layer.strict)
+	}
+}
+
+func (d *decoder) boolean(v value, o Origin, into **boolEntry) {
+	if d.is(v, o.Key, kindBool) {
+		*into = &boolEntry{v.text == "true", o}
 	}
 }
 
@@ -315,8 +301,7 @@ func (d *decoder) file(m member) {
 	key := join("filesystem", m.key)
 	o := d.origin(m.line, key)
 	rule, err := d.fileRule(m.key, d.workspace)
-	if err != nil {
-		d.at(o, hintOf(err), "%v", err)
+	if d.bad(o, err) {
 		return
 	}
 	rule.Origin = o
@@ -328,8 +313,7 @@ func (d *decoder) file(m member) {
 		d.fail(m.line, key, "%s: want one of %s", kindNames[m.value.kind], strings.Join(accessNames[:], ", "))
 		return
 	}
-	if rule.Access, err = ParseAccess(m.value.text); err != nil {
-		d.at(o, "", "%v", err)
+	if rule.Access, err = ParseAccess(m.value.text); d.bad(o, err) {
 		return
 	}
 	if rule.Access == Persist && !d.isHome(rule) {
@@ -347,14 +331,7 @@ func (d *decoder) network(m member) {
 	l := &d.layer
 	switch m.key {
 	case "sockets":
-		d.rules(m.value, key, func(text string, o Origin) {
-			path, err := d.path(text, d.workspace)
-			if err != nil {
-				d.at(o, hintOf(err), "%v", err)
-				return
-			}
-			l.sockets = append(l.sockets, PathRule{Path: path, Origin: o})
-		})
+		d.rules(m.value, key, func(text string, o Origin) { d.socket(text, d.workspace, o) })
 	case "inject":
 		if m.value.kind == kindNull {
 			l.clear = append(l.clear, d.origin(m.line, key))
@@ -366,15 +343,48 @@ func (d *decoder) network(m member) {
 			}
 		}
 	default:
-		into := l.nets(m.key)
-		d.rules(m.value, key, func(text string, o Origin) {
-			if err := checkNet(m.key, text); err != nil {
-				d.at(o, hintOf(err), "%v", err)
-				return
-			}
-			*into = append(*into, NetRule{Text: text, Origin: o})
-		})
+		d.rules(m.value, key, func(text string, o Origin) { d.net(m.key, text, o) })
 	}
+}
+
+// What follows reads one entry, whether a file has it or a flag.
+
+// bad notes that something was not understood.
+func (d *decoder) bad(o Origin, err error) bool {
+	if err != nil {
+		d.at(o, hintOf(err), "%v", err)
+	}
+	return err != nil
+}
+
+func (d *decoder) net(key, text string, o Origin) {
+	if into := d.layer.nets(key); !d.bad(o, checkNet(key, text)) {
+		*into = append(*into, NetRule{Text: text, Origin: o})
+	}
+}
+
+func (d *decoder) socket(text, base string, o Origin) {
+	if path, err := d.path(text, base); !d.bad(o, err) {
+		d.layer.sockets = append(d.layer.sockets, PathRule{Path: path, Origin: o})
+	}
+}
+
+func (d *decoder) protect(text string, review bool, o Origin) {
+	if pattern, err := d.protectPattern(text); !d.bad(o, err) {
+		d.layer.protect = append(d.layer.protect, ProtectRule{Pattern: pattern, Review: review, Origin: o})
+	}
+}
+
+func (d *decoder) limit(i int, text string, o Origin) {
+	if n, err := parseLimit(i, text, d.memory); !d.bad(o, err) {
+		d.layer.limits[i] = limitEntry{Limit: Limit{Value: n, Origin: o}, given: true}
+	}
+}
+
+func (d *decoder) report(text string, o Origin) {
+	attempts, err := parseReport(text)
+	d.bad(o, err)
+	d.layer.report = &boolEntry{attempts, o}
 }
 
 // nets returns the list of network rules of that key.
@@ -400,17 +410,13 @@ func (d *decoder) injection(v value, key string) {
 			}
 		case "hosts":
 			d.list(m.value, key+".hosts", func(text string, o Origin) {
-				if err := checkNet("inject", text); err != nil {
-					d.at(o, "", "%v", err)
-				}
+				d.bad(o, checkNet("inject", text))
 				in.Hosts = append(in.Hosts, text)
 			})
 		case "file":
 			if d.is(m.value, key+".file", kindString) {
 				path, err := d.path(m.value.text, d.workspace)
-				if err != nil {
-					d.at(d.origin(m.line, key+".file"), hintOf(err), "%v", err)
-				}
+				d.bad(d.origin(m.line, key+".file"), err)
 				in.File = path
 			}
 		case "command":
@@ -473,12 +479,7 @@ func (d *decoder) resource(m member) {
 	case kindNull:
 		d.layer.limits[i] = limitEntry{Limit: Limit{Origin: o}, given: true}
 	case kindString, kindNumber:
-		n, err := parseLimit(i, m.value.text, d.memory)
-		if err != nil {
-			d.at(o, hintOf(err), "%v", err)
-			return
-		}
-		d.layer.limits[i] = limitEntry{Limit: Limit{Value: n, Origin: o}, given: true}
+		d.limit(i, m.value.text, o)
 	default:
 		d.fail(m.line, key, "%s: want a number or a string such as %q", kindNames[m.value.kind], limits[i].want)
 	}

@@ -76,7 +76,8 @@ func (b *builder) use(host *Host) {
 // socket adds a socket, at another path than its own if there is one.
 func (b *builder) socket(name, at string, o Origin) {
 	p := b.policy
-	p.Network.Sockets = unite(p.Network.Sockets, []PathRule{{Path: Physical(name), At: at, Origin: o}}, func(r PathRule) string { return r.Path + "\x00" + r.At })
+	p.Network.Sockets = unite(p.Network.Sockets, []PathRule{{Path: Physical(name), At: at, Origin: o}},
+		func(r PathRule) (string, Origin) { return r.Path + "\x00" + r.At, r.Origin })
 }
 
 // pass passes a variable of which no rule speaks.
