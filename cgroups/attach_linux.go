@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/hint"
 )
 
 // Attach moves a process into all the groups that it is not in yet. It is for
@@ -24,7 +26,10 @@ func (g *Group) Attach(pid int) error {
 		if _, err := retry(func() (int, error) { return unix.Write(d.procs, strconv.AppendInt(nil, int64(pid), 10)) }); err != nil {
 			err = fmt.Errorf("attach process %d to %s: %w", pid, d.path, err)
 			if errors.Is(err, unix.EINVAL) && realTime(pid) {
-				return &RealTimeError{err}
+				// With CONFIG_RT_GROUP_SCHED the kernel takes such a process in only where cpu.rt_runtime_us is
+				// not 0 (Documentation/scheduler/sched-rt-group.rst).
+				return hint.Errorf("start it by chrt --other 0, or without --cpus",
+					"%w: pccrun runs with a real-time scheduling policy, which the control group does not allow", err)
 			}
 			return err
 		}
@@ -43,21 +48,6 @@ func (d *dir) member(pid int) bool {
 		return strings.HasPrefix(line, "0::") && strings.HasSuffix(line, suffix)
 	})
 }
-
-// A RealTimeError says that a process has a real-time policy, and the group no
-// time for such: with CONFIG_RT_GROUP_SCHED the kernel takes them in only where
-// cpu.rt_runtime_us is not 0 (Documentation/scheduler/sched-rt-group.rst).
-type RealTimeError struct{ err error }
-
-func (e *RealTimeError) Error() string {
-	return e.err.Error() + ": pccrun runs with a real-time scheduling policy, which the control group does not allow"
-}
-
-// Unwrap returns what the kernel said.
-func (e *RealTimeError) Unwrap() error { return e.err }
-
-// Hint says what mends it.
-func (e *RealTimeError) Hint() string { return "start it by chrt --other 0, or without --cpus" }
 
 // realTime reports whether a process has one of the policies SCHED_FIFO,
 // SCHED_RR and SCHED_DEADLINE.

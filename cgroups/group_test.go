@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/kernel"
 )
 
@@ -471,7 +472,7 @@ func TestRealTime(t *testing.T) {
 		t.Skipf("needs leave to set a real-time policy: %v", err)
 	}
 	err := g.Attach(c.Process.Pid)
-	var refused *RealTimeError
+	var refused *hint.Error
 	require.ErrorAs(t, err, &refused)
 	require.ErrorIs(t, err, unix.EINVAL)
 	require.ErrorContains(t, err, "real-time")

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -66,12 +67,12 @@ func TestNotBornInGroup(t *testing.T) {
 	b := newBench(t, nil).sh("true")
 	box, err := Begin(Shell{Identity: me(), Cgroup: int(null.Fd())})
 	require.NoError(t, err, "it fails later")
-	var refused *CgroupError
+	var refused *hint.Error
 	require.ErrorAs(t, box.Start(b.plan, &Stdio{Fds: [3]int{0, 1, 2}, Host: -1}), &refused)
 	require.ErrorIs(t, refused, unix.EBADF)
 	require.EqualError(t, refused, "clone into new namespaces and a control group: bad file descriptor")
-	for err, hint := range map[error]string{unix.EBADF: "--memory", unix.ENOSYS: "clone3", unix.EACCES: "cgroup.procs"} {
-		require.Contains(t, (&CgroupError{err}).Hint(), hint)
+	for err, fix := range map[error]string{unix.EBADF: "--memory", unix.ENOSYS: "clone3", unix.EACCES: "cgroup.procs"} {
+		require.Contains(t, cgroupError(err).(*hint.Error).Fix, fix)
 	}
 	alone(t)
 }

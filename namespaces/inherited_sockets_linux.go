@@ -1,10 +1,9 @@
 package namespaces
 
 import (
-	"fmt"
-
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -23,7 +22,7 @@ func (p *Plan) JudgeHanded(s *Stdio) error {
 			continue
 		}
 		if why := p.judgeSocket(fd); why != "" {
-			return &SocketError{stdNames[fd], why}
+			return leadsOut(stdNames[fd], why)
 		}
 	}
 	return nil
@@ -54,12 +53,7 @@ func (p *Plan) judgeSocket(fd int) string {
 	return ""
 }
 
-// A SocketError says that a socket would lead out of the sandbox.
-type SocketError struct{ What, Why string }
-
-func (e *SocketError) Error() string { return fmt.Sprintf("%s: %s", e.What, e.Why) }
-
-// Hint says what to do instead.
-func (e *SocketError) Hint() string {
-	return "use a pipe (… | pccrun …); --publish PORT for a server inside, --allow HOST for a client"
+// leadsOut is the error where a socket would lead out of the sandbox.
+func leadsOut(what, why string) error {
+	return hint.Errorf("use a pipe (… | pccrun …); --publish PORT for a server inside, --allow HOST for a client", "%s: %s", what, why)
 }

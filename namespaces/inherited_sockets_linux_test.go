@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -70,7 +71,7 @@ func TestHandedNetwork(t *testing.T) {
 	defer d.Close()
 	for _, f := range []*os.File{stream, d} {
 		err := b.plan.JudgePassing([]int{int(f.Fd())})
-		var refused *SocketError
+		var refused *hint.Error
 		require.ErrorAs(t, err, &refused)
 		require.ErrorContains(t, err, fmt.Sprintf("--pass-fd %d: a network socket", f.Fd()))
 		require.NotEmpty(t, refused.Hint())

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/survey"
 )
@@ -121,7 +122,8 @@ func (p *Plan) Programs(hidden func(path string) bool) (list []Readable, err err
 				return nil
 			}
 			if len(p.Readable)+len(list) >= maxReadable {
-				return &ProgramsError{Dir: m.Target, Path: path}
+				return hint.Errorf("--allow-missing fs.hide,fs.protect,fs.special protects its files by mounts alone",
+					"strict: more than %d files in %s can be executed, up to %s", maxReadable, m.Target, path)
 			}
 			list = append(list, Readable{Path: path, Node: File})
 			return nil
@@ -139,19 +141,6 @@ func (p *Plan) apart(path string) bool {
 	return slices.ContainsFunc(p.Mounts, func(m Mount) bool {
 		return m.Target == path && !p.skips(&m) && (m.Kind != Bind || m.Tree && !m.ReadOnly)
 	})
-}
-
-// A ProgramsError says that there are more programs in a directory than strict
-// can name.
-type ProgramsError struct{ Dir, Path string }
-
-func (e *ProgramsError) Error() string {
-	return fmt.Sprintf("strict: more than %d files in %s can be executed, up to %s", maxReadable, e.Dir, e.Path)
-}
-
-// Hint says how to do without.
-func (e *ProgramsError) Hint() string {
-	return "--allow-missing fs.hide,fs.protect,fs.special protects its files by mounts alone"
 }
 
 // show grants a file, or a directory as far as nothing in it is hidden.

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/survey"
 )
@@ -30,20 +31,20 @@ func (p *Plan) JudgePassing(fds []int) error {
 			return fmt.Errorf("--pass-fd %d: %w", fd, err)
 		}
 		if why := p.judgeSocket(fd); why != "" {
-			return &SocketError{fmt.Sprintf("--pass-fd %d", fd), why}
+			return leadsOut(fmt.Sprintf("--pass-fd %d", fd), why)
 		}
 		if st.Mode&unix.S_IFMT != unix.S_IFREG || flags&unix.O_ACCMODE != unix.O_RDONLY {
 			continue
 		}
 		if !ruled {
-			return &PassedError{FD: fd}
+			return rewritable(fd, "")
 		}
 		path, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
 		if err != nil {
 			return fmt.Errorf("--pass-fd %d: %w", fd, err)
 		}
 		if at := p.pinned(path, inode{survey.Device(st.Dev), st.Ino}); at != "" {
-			return &PassedError{fd, at}
+			return rewritable(fd, at)
 		}
 	}
 	return nil
@@ -67,19 +68,13 @@ func (p *Plan) pinned(path string, file inode) string {
 	return ""
 }
 
-// A PassedError says that the command could write what it was to read.
-type PassedError struct {
-	FD int
-	At string // where a mount alone keeps it from being written; "" where Landlock keeps nothing
-}
-
-func (e *PassedError) Error() string {
+// rewritable is the error where the command could write what it was to read: a mount alone keeps it
+// from being written at a place, or for "" Landlock keeps nothing.
+func rewritable(fd int, at string) error {
 	why := "without Landlock rules, which nested switches off,"
-	if e.At != "" {
-		why = e.At + " is read-only only by a mount:"
+	if at != "" {
+		why = at + " is read-only only by a mount:"
 	}
-	return fmt.Sprintf("--pass-fd %d: the file is open for reading only: %s the command could reopen it for writing", e.FD, why)
+	return hint.Errorf("--read FILE, or a pipe: cat FILE | pccrun …",
+		"--pass-fd %d: the file is open for reading only: %s the command could reopen it for writing", fd, why)
 }
-
-// Hint says what to do instead.
-func (e *PassedError) Hint() string { return "--read FILE, or a pipe: cat FILE | pccrun …" }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -47,7 +48,7 @@ func TestPassedReadOnly(t *testing.T) {
 			b, f := passed(os.O_RDONLY)
 			plan(b.plan)
 			err := b.plan.JudgePassing([]int{int(f.Fd())})
-			var refused *PassedError
+			var refused *hint.Error
 			require.ErrorAs(t, err, &refused)
 			require.ErrorContains(t, err, "--pass-fd "+strconv.Itoa(int(f.Fd())))
 			require.NotEmpty(t, refused.Hint())
@@ -79,7 +80,7 @@ func TestPassedPinned(t *testing.T) {
 			require.NoError(t, err, name)
 			continue
 		}
-		var passed *PassedError
+		var passed *hint.Error
 		require.ErrorAs(t, err, &passed, name)
 		require.ErrorContains(t, err, "is read-only only by a mount: the command could reopen it for writing")
 	}

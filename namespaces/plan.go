@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/survey"
@@ -137,7 +138,8 @@ func layout(places []Place) ([]Mount, error) {
 			// Nothing stands there, so nothing need be covered. What would
 			// need a name on the host's disk is refused: it would stay there.
 			if !p.Optional && !p.Scratch && (p.Access == profiles.Private && !fresh || p.Access >= profiles.Overlay && around.access != p.Access) {
-				return nil, &StubError{Path: p.Path, Access: p.Access, Why: p.Why}
+				return nil, hint.Errorf("mkdir -p "+p.Path+", or give its parent the access",
+					"filesystem %s: %s: does not exist, and an empty one would stay on the host (%s)", p.Path, p.Access, p.Why)
 			}
 			continue
 		case p.Access == around.access && !p.Pin && p.Node != Link:
@@ -192,7 +194,8 @@ func layout(places []Place) ([]Mount, error) {
 			}
 		case profiles.Overlay:
 			if p.Node != Directory {
-				return nil, &FileOverlayError{Path: p.Path, Why: p.Why}
+				return nil, hint.Errorf("--overlay "+shell.Quote(filepath.Dir(p.Path)),
+					"filesystem %s: overlay: only a directory can be an overlay (%s)", p.Path, p.Why)
 			}
 			m.Kind, m.Source, m.Dev, m.Ino, m.ReadOnly = Copy, p.Path, p.Dev, p.Ino, false
 			if p.Scratch {
@@ -261,30 +264,6 @@ func (m *Mount) stub(s Stub) {
 		m.Stubs = append(m.Stubs, s)
 	}
 }
-
-// A StubError says that a rule would leave a name behind on the host's disk.
-type StubError struct {
-	Path   string
-	Access profiles.Access
-	Why    string
-}
-
-func (e *StubError) Error() string {
-	return fmt.Sprintf("filesystem %s: %s: does not exist, and an empty one would stay on the host (%s)", e.Path, e.Access, e.Why)
-}
-
-// Hint says what to do instead.
-func (e *StubError) Hint() string { return "mkdir -p " + e.Path + ", or give its parent the access" }
-
-// A FileOverlayError says that a rule asks for a copy-on-write file.
-type FileOverlayError struct{ Path, Why string }
-
-func (e *FileOverlayError) Error() string {
-	return fmt.Sprintf("filesystem %s: overlay: only a directory can be an overlay (%s)", e.Path, e.Why)
-}
-
-// Hint says what to do instead.
-func (e *FileOverlayError) Hint() string { return "--overlay " + shell.Quote(filepath.Dir(e.Path)) }
 
 // What every sandbox has, whatever the policy says.
 var (

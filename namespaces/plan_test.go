@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -176,7 +177,7 @@ func TestLayoutRefuses(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 		})
 	}
-	var stub *StubError
+	var stub *hint.Error
 	_, err := layout(places(t, []string{"write absent /srv/x"}))
 	require.ErrorAs(t, err, &stub)
 	require.Equal(t, "mkdir -p /srv/x, or give its parent the access", stub.Hint())

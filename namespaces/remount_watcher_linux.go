@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/namespaces/inside"
 	"github.com/pccrun/pccrun/survey"
 )
@@ -211,7 +212,9 @@ func (k *RemountWatcher) watch(d *watched) error {
 		return nil
 	}
 	if err == unix.EACCES {
-		return &UnwatchedError{d.path}
+		// Nobody would see it when the host replaces a file there that has a rule.
+		return hint.Errorf("a rule for the directory itself (--hide "+d.path+"), which needs no watching",
+			"watch %s, where a file has a rule: %w", d.path, unix.EACCES)
 	}
 	if err != nil {
 		return fmt.Errorf("open %s: %w", d.path, err)
@@ -227,22 +230,6 @@ func (k *RemountWatcher) watch(d *watched) error {
 	}
 	d.fd = fd
 	return nil
-}
-
-// An UnwatchedError says that a directory of which a name is hidden or read-only
-// cannot be listed, and so nobody would see it when the host replaces that.
-type UnwatchedError struct{ Dir string }
-
-func (e *UnwatchedError) Error() string {
-	return "watch " + e.Dir + ", where a file has a rule: " + unix.EACCES.Error()
-}
-
-// Unwrap returns the errno.
-func (e *UnwatchedError) Unwrap() error { return unix.EACCES }
-
-// Hint says what to do instead.
-func (e *UnwatchedError) Hint() string {
-	return "a rule for the directory itself (--hide " + e.Dir + "), which needs no watching"
 }
 
 // turn looks once, unless the watch has ended.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/hint"
 )
 
 // A view is a directory from which a process inside may look at the tree: the
@@ -41,24 +43,12 @@ func (v view) look(path string) (st unix.Statx_t, there bool, err error) {
 	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
 		return st, false, nil
 	case unix.EACCES:
-		return st, false, &ShutError{path}
+		// What the host puts there could no longer be covered again, and by a descriptor that it
+		// holds the command would reach it.
+		return st, false, hint.Errorf("a parent directory lost its search permission during the run (chmod), and hidden or protected files "+
+			"below it could not be watched", "statx %s: %w", path, unix.EACCES)
 	}
 	return st, false, fmt.Errorf("statx %s: %w", path, err)
-}
-
-// A ShutError says that a directory was closed during the run above what is kept
-// covered: what the host puts there could no longer be covered again, and by a
-// descriptor that it holds the command would reach it.
-type ShutError struct{ Path string }
-
-func (e *ShutError) Error() string { return "statx " + e.Path + ": " + unix.EACCES.Error() }
-
-// Unwrap returns the errno.
-func (e *ShutError) Unwrap() error { return unix.EACCES }
-
-// Hint says who did what.
-func (e *ShutError) Hint() string {
-	return "a parent directory lost its search permission during the run (chmod), and hidden or protected files below it could not be watched"
 }
 
 // covered reports whether a path is a mount point in the view, or nothing.
@@ -219,19 +209,6 @@ type grip struct {
 // it has put in its place: to remove the name that it wrote it by, to close it.
 const settle = 100 * time.Millisecond
 
-// A GripError says that the command may have taken hold of a file while it was
-// not covered.
-type GripError struct{ Path, Cause string }
-
-func (e *GripError) Error() string {
-	return e.Path + ": the host replaced it, and before it was covered again " + e.Cause
-}
-
-// Hint says what to do instead.
-func (e *GripError) Hint() string {
-	return "replace no hidden or protected file on the host while a command runs"
-}
-
 // loosen judges the grips, and lets go of those that are as they should be.
 func (k *RemountWatcher) loosen() error {
 	var odd error
@@ -246,7 +223,8 @@ func (k *RemountWatcher) loosen() error {
 			continue
 		}
 		if (sure || time.Now().After(g.until)) && odd == nil {
-			odd = &GripError{g.item.path, cause}
+			odd = hint.Errorf("replace no hidden or protected file on the host while a command runs",
+				"%s: the host replaced it, and before it was covered again %s", g.item.path, cause)
 		}
 		left = append(left, g)
 	}

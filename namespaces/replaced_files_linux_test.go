@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/internal/hint"
 )
 
 // waits is a script that says where it is, and goes on when it is told to.
@@ -99,7 +101,7 @@ func TestGripOfReplacedFile(t *testing.T) {
 				err = <-gone
 				require.ErrorContains(t, err, c.cause)
 				require.ErrorContains(t, err, b.path("f.txt"))
-				require.NotEmpty(t, err.(*GripError).Hint())
+				require.NotEmpty(t, err.(*hint.Error).Fix)
 			}
 			b.write("done", "")
 			r.end()

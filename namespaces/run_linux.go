@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/namespaces/inside"
 	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/profiles"
@@ -224,33 +225,24 @@ func (s *Sandbox) Start(p *Plan, io *Stdio) error {
 // cloneError names the cause of a refused clone, as far as the host tells.
 func (s Shell) cloneError(err error) error {
 	if s.Cgroup != 0 {
-		return &CgroupError{err}
+		return cgroupError(err)
 	}
 	var errno unix.Errno
 	errors.As(err, &errno)
 	return explain(fmt.Errorf("%s: %w", StepClone, err), StepClone, errno, readText)
 }
 
-// A CgroupError says that the kernel did not let a sandbox be born in its
-// control group. Nothing of the command has run.
-type CgroupError struct{ err error }
-
-func (e *CgroupError) Error() string {
-	return "clone into new namespaces and a control group: " + e.err.Error()
-}
-
-// Unwrap returns the cause.
-func (e *CgroupError) Unwrap() error { return e.err }
-
-// Hint says what refuses it, most often.
-func (e *CgroupError) Hint() string {
+// cgroupError is the error where the kernel did not let a sandbox be born in its control group, with
+// what refuses it most often. Nothing of the command has run.
+func cgroupError(err error) error {
+	why := "without --memory, --cpus and --pids no control group is needed"
 	switch {
-	case errors.Is(e.err, unix.ENOSYS):
-		return "a seccomp filter around pccrun refuses clone3, which limits by cgroup v2 need: allow clone3"
-	case errors.Is(e.err, unix.EACCES), errors.Is(e.err, unix.EPERM):
-		return "you need write permission for cgroup.procs of the common parent of pccrun's and the sandbox's control groups"
+	case errors.Is(err, unix.ENOSYS):
+		why = "a seccomp filter around pccrun refuses clone3, which limits by cgroup v2 need: allow clone3"
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		why = "you need write permission for cgroup.procs of the common parent of pccrun's and the sandbox's control groups"
 	}
-	return "without --memory, --cpus and --pids no control group is needed"
+	return hint.Errorf(why, "clone into new namespaces and a control group: %w", err)
 }
 
 // connect makes the network out of the sockets that pid 1 opened, while it

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/netproxy/rules"
 )
 
@@ -39,7 +40,7 @@ func (u *Upstream) Addresses() []string {
 // Restrict refuses a proxy on this machine's own loopback, or at an address that
 // is meaningful on this link only, whose port is not one of those allowed: what
 // the payload sends to an allowed name would arrive there as it is, at whatever
-// listens. An address is refused at once, by an [OwnProxyError], and a name when
+// listens. An address is refused at once, and a name when
 // it leads there.
 func (u *Upstream) Restrict(allowed func(port string) bool) error {
 	u.local = allowed
@@ -47,7 +48,7 @@ func (u *Upstream) Restrict(allowed func(port string) bool) error {
 		host, port, _ := net.SplitHostPort(addr)
 		ip, err := netip.ParseAddr(host)
 		if own := err == nil && isOwnLink(ip) || strings.EqualFold(host, "localhost"); own && !allowed(port) {
-			return &OwnProxyError{addr, port}
+			return ownProxy(addr, port)
 		}
 	}
 	return nil
@@ -58,17 +59,10 @@ func isOwnLink(ip netip.Addr) bool {
 	return ip.IsLoopback() || ip.IsUnspecified() || ip.IsLinkLocalUnicast()
 }
 
-// An OwnProxyError says that the host's proxy is on the host itself, and nobody
-// has named its port.
-type OwnProxyError struct{ Addr, Port string }
-
-func (e *OwnProxyError) Error() string {
-	return "the proxy " + e.Addr + " of the environment is on this machine, where another program could be listening"
-}
-
-// Hint says how to allow it.
-func (e *OwnProxyError) Hint() string {
-	return "--local " + e.Port + " allows it; without HTTPS_PROXY and http_proxy connections are direct"
+// ownProxy is the error where the host's proxy is on the host itself, and nobody has named its port.
+func ownProxy(addr, port string) error {
+	return hint.Errorf("--local "+port+" allows it; without HTTPS_PROXY and http_proxy connections are direct",
+		"the proxy %s of the environment is on this machine, where another program could be listening", addr)
 }
 
 // check refuses a proxy whose name has led to this machine itself.
@@ -78,7 +72,7 @@ func (u *Upstream) check(c net.Conn, addr string) error {
 		return nil
 	}
 	if _, port, _ := net.SplitHostPort(addr); !u.local(port) {
-		return &OwnProxyError{addr, port}
+		return ownProxy(addr, port)
 	}
 	return nil
 }

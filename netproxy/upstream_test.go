@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/netproxy/rules"
 )
 
@@ -205,7 +206,7 @@ func TestUpstreamRestrict(t *testing.T) {
 		for _, both := range [][2]string{{own, ""}, {"", own}, {"http://proxy.example:1", own}} {
 			u, err := ParseUpstream(both[0], both[1], "")
 			require.NoError(t, err)
-			var refused *OwnProxyError
+			var refused *hint.Error
 			require.ErrorAs(t, u.Restrict(none), &refused, own)
 			require.Contains(t, refused.Hint(), "--local 3128")
 			require.NoError(t, u.Restrict(func(port string) bool { return port == "3128" }), "named")

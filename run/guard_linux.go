@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
@@ -38,7 +39,7 @@ func (f *flow) recordUnfinished() error {
 	f.guarded.standing = f.watched.Standing(f.session.ID())
 	err := f.meet()
 	if err != nil {
-		return &recordError{err}
+		return noRecord(err)
 	}
 	var record []byte
 	for _, standing := range f.guarded.standing {
@@ -49,7 +50,7 @@ func (f *flow) recordUnfinished() error {
 			f.guarded.standing = nil
 			return nil
 		}
-		return &recordError{err}
+		return noRecord(err)
 	}
 	return nil
 }
@@ -98,22 +99,13 @@ func (f *flow) meet() error {
 	})
 }
 
-// A recordError says that nobody would look after a run whose launcher is killed.
-type recordError struct{ err error }
-
-func (e *recordError) Error() string {
-	return "guarantee fs.protect: write the unfinished-run record: " + e.err.Error()
+// noRecord is the error where nobody would look after a run whose launcher is killed.
+func noRecord(err error) error {
+	return hint.Errorf("XDG_STATE_HOME=DIR names a writable directory; --allow-missing fs.protect runs without the record",
+		"guarantee fs.protect: write the unfinished-run record: %w", err)
 }
 
-// Unwrap returns the cause.
-func (e *recordError) Unwrap() error { return e.err }
-
-// Hint says what to do.
-func (e *recordError) Hint() string {
-	return "XDG_STATE_HOME=DIR names a writable directory; --allow-missing fs.protect runs without the record"
-}
-
-// paid takes the record away of a run that never began, or has been looked after.
+// settled takes the record away of a run that never began, or has been looked after.
 func (f *flow) settled() {
 	if d := f.guarded.unfinished; d != nil {
 		f.guarded.unfinished = nil

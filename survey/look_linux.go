@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/procfs"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace"
@@ -372,20 +373,11 @@ func (f *finder) patterns(table []profiles.FileRule) {
 	for i := range table {
 		r := &table[i]
 		if r.Glob != "" && !Below(r.Path, f.policy.Workspace) && f.err == nil {
-			f.err = &PatternError{Rule: *r}
+			f.err = hint.Errorf("name the directory itself: "+r.Path,
+				"filesystem %s: patterns work only in the workspace (%s)", r.Text(), r.Origin)
 		}
 	}
 }
-
-// A PatternError says that a pattern reaches beyond the workspace.
-type PatternError struct{ Rule profiles.FileRule }
-
-func (e *PatternError) Error() string {
-	return fmt.Sprintf("filesystem %s: patterns work only in the workspace (%s)", e.Rule.Text(), e.Rule.Origin)
-}
-
-// Hint says what to do instead.
-func (e *PatternError) Hint() string { return "name the directory itself: " + e.Rule.Path }
 
 // put adds a place, or makes the one that is there stricter.
 func (f *finder) put(p Place) {

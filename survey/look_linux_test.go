@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/procfs"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace"
@@ -303,7 +304,7 @@ func TestTightenedTables(t *testing.T) {
 	f.patterns(w.policy.Files[:4])
 	require.NoError(t, f.err, "control: within the workspace")
 	f.patterns(w.policy.Files)
-	var pattern *PatternError
+	var pattern *hint.Error
 	require.ErrorAs(t, f.err, &pattern)
 	require.ErrorContains(t, f.err, w.path("elsewhere")+"/*.key: patterns work only in the workspace")
 	require.Equal(t, "name the directory itself: "+w.path("elsewhere"), pattern.Hint())

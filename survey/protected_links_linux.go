@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
 )
@@ -72,7 +73,8 @@ func (f *finder) protected() {
 		if err != nil {
 			f.err = fmt.Errorf("protect %s: %w (%s)", r.Pattern, err, r.Origin)
 		} else if Below(f.policy.Workspace, end.Path) {
-			f.err = &LedError{Rule: *r, To: end.Path}
+			f.err = hint.Errorf("--review "+shell.Quote(r.Pattern),
+				"protect %s: links to %s, which contains the workspace (%s)", r.Pattern, end.Path, r.Origin)
 		}
 		if f.err != nil {
 			return
@@ -87,19 +89,6 @@ func (f *finder) protected() {
 		}
 	}
 }
-
-// A LedError says that a protected name leads to the workspace, or above it.
-type LedError struct {
-	Rule profiles.ProtectRule
-	To   string
-}
-
-func (e *LedError) Error() string {
-	return fmt.Sprintf("protect %s: links to %s, which contains the workspace (%s)", e.Rule.Pattern, e.To, e.Rule.Origin)
-}
-
-// Hint says what to do instead.
-func (e *LedError) Hint() string { return "--review " + shell.Quote(e.Rule.Pattern) }
 
 // guard covers a protected path, links and end, and reports whether what stands
 // at the end is shown, or nothing does.

@@ -164,8 +164,3 @@ func TestYoungLinks(t *testing.T) {
 	require.NoError(t, unix.UtimesNanoAt(unix.AT_FDCWD, w.path("home/.agent/settings"), old, unix.AT_SYMLINK_NOFOLLOW))
 	require.Zero(t, shown(func() time.Time { return time.Now().Add(-time.Minute) }), "times that anybody can set do not count")
 }
-
-func TestLedErrorHint(t *testing.T) {
-	e := &LedError{Rule: profiles.ProtectRule{Pattern: "/h/.agent/skills"}, To: "/ws"}
-	require.Equal(t, "--review /h/.agent/skills", e.Hint())
-}

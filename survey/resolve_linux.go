@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
 )
@@ -72,7 +73,9 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 		if err == unix.EACCES && f.owns(filepath.Dir(prefix)) {
 			// The command has the same owner: it could make it searchable,
 			// and what is below would be covered by nothing.
-			f.err = &ClosedError{Path: path, Access: access, Dir: filepath.Dir(prefix), Why: why}
+			dir := filepath.Dir(prefix)
+			f.err = hint.Errorf("chmod u+rwx "+shell.Quote(dir)+" after you have checked its content: an earlier run may have changed its mode",
+				"filesystem %s: %s: %s cannot be searched, and the command could change that (%s)", path, access, dir, why)
 			return
 		}
 		if nowhere(err) {
@@ -211,22 +214,4 @@ func planted(dir string, link *unix.Stat_t) bool {
 		return true
 	}
 	return st.Mode&0o002 != 0 && link.Uid != st.Uid && int(link.Uid) != os.Getuid()
-}
-
-// A ClosedError says that a directory of the user's own on the way to a path cannot
-// be searched.
-type ClosedError struct {
-	Path   string
-	Access profiles.Access
-	Dir    string
-	Why    string
-}
-
-func (e *ClosedError) Error() string {
-	return fmt.Sprintf("filesystem %s: %s: %s cannot be searched, and the command could change that (%s)", e.Path, e.Access, e.Dir, e.Why)
-}
-
-// Hint says what to do.
-func (e *ClosedError) Hint() string {
-	return "chmod u+rwx " + shell.Quote(e.Dir) + " after you have checked its content: an earlier run may have changed its mode"
 }

@@ -1,27 +1,14 @@
 package survey
 
 import (
-	"fmt"
-
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/profiles"
 )
 
-// A SecretError says that the workspace is a directory of secrets, which the
-// command could read and change. Somebody may have led there by a link.
-type SecretError struct{ Workspace, Secret string }
-
-func (e *SecretError) Error() string {
-	return fmt.Sprintf("workspace %s: %s keeps secrets and configuration of other programs", e.Workspace, e.Secret)
-}
-
-// Hint says what to do instead.
-func (e *SecretError) Hint() string {
-	return "cd to a project; --read or --write DIR shows another directory"
-}
-
-// keepsSecrets refuses such a workspace. A repository of its own within is one
+// keepsSecrets refuses a workspace that is a directory of secrets, which the command could read and
+// change: somebody may have led there by a link. A repository of its own within is one
 // that somebody works in, such as ~/.config/nvim.
 func keepsSecrets(policy *profiles.Policy) error {
 	for _, name := range secrets {
@@ -31,7 +18,8 @@ func keepsSecrets(policy *profiles.Policy) error {
 		}
 		var st unix.Stat_t
 		if policy.Workspace == dir || unix.Lstat(policy.Workspace+"/.git", &st) != nil {
-			return &SecretError{policy.Workspace, dir}
+			return hint.Errorf("cd to a project; --read or --write DIR shows another directory",
+				"workspace %s: %s keeps secrets and configuration of other programs", policy.Workspace, dir)
 		}
 	}
 	return nil

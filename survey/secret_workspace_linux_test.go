@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -15,7 +16,7 @@ func TestWorkspaceOfSecrets(t *testing.T) {
 		return keepsSecrets(&profiles.Policy{Home: home, Workspace: filepath.Join(home, dir)})
 	}
 	for _, dir := range []string{".ssh", ".config", ".config/app"} {
-		var refused *SecretError
+		var refused *hint.Error
 		require.ErrorAs(t, look(dir), &refused, dir)
 		require.ErrorContains(t, refused, filepath.Join(home, dir)+": ")
 		require.NotEmpty(t, refused.Hint())

@@ -14,6 +14,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/hint"
 )
 
 // Become makes all threads of this process the user and the group, without
@@ -67,7 +69,7 @@ func all(uid int) error {
 	for _, t := range tasks {
 		status, err := os.ReadFile("/proc/self/task/" + t.Name() + "/status")
 		if err == nil && !strings.Contains(string(status), want) {
-			return &QueueError{unix.EAGAIN}
+			return noQueue(unix.EAGAIN)
 		}
 	}
 	return nil
@@ -117,7 +119,7 @@ func nudge(patience time.Duration) (nudges, error) {
 		}
 		switch {
 		case errno == unix.EAGAIN:
-			return made, &QueueError{errno}
+			return made, noQueue(errno)
 		case errno == unix.EINVAL:
 			continue // the thread has ended
 		case errno != 0:
@@ -137,17 +139,8 @@ func (n nudges) remove() {
 	}
 }
 
-// A QueueError says that this process's threads could not be told.
-type QueueError struct{ err error }
-
-func (e *QueueError) Error() string {
-	return "drop root: no signal can be queued to this process's own threads: " + e.err.Error()
-}
-
-// Unwrap returns the cause.
-func (e *QueueError) Unwrap() error { return e.err }
-
-// Hint says what mends it.
-func (e *QueueError) Hint() string {
-	return "root has as many signals pending as it may (SigQ in /proc/PID/status): ulimit -i unlimited, or end what has them queued"
+// noQueue is the error where this process's threads could not be told.
+func noQueue(err error) error {
+	return hint.Errorf("root has as many signals pending as it may (SigQ in /proc/PID/status): ulimit -i unlimited, or end what has them queued",
+		"drop root: no signal can be queued to this process's own threads: %w", err)
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/hint"
 )
 
 const role = "CREDENTIALS_TEST_ROLE"
@@ -149,7 +151,7 @@ func TestNudge(t *testing.T) {
 	set(0)
 	made, err = nudge(20 * time.Millisecond)
 	made.remove()
-	var full *QueueError
+	var full *hint.Error
 	require.ErrorAs(t, err, &full)
 	require.ErrorIs(t, err, unix.EAGAIN)
 	require.Contains(t, full.Hint(), "ulimit -i")

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/netproxy"
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -190,7 +190,7 @@ func TestProxyOfTheEnvironment(t *testing.T) {
 		return b.plan("/bin/true")
 	}
 	_, err := plan("http_proxy=http://127.0.0.1:18099")
-	var own *netproxy.OwnProxyError
+	var own *hint.Error
 	require.ErrorAs(t, err, &own)
 	b.request.Local = []string{"18099"}
 	r, err := plan("http_proxy=http://127.0.0.1:18099")

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/seccomp/supervisor"
 	"github.com/pccrun/pccrun/survey"
@@ -26,13 +27,14 @@ func (r *Planned) forbids(powerless error) (bool, error) {
 	if !r.Policy.ProtectStrict || !survey.Guards(r.Policy) {
 		return false, nil
 	}
+	const refused = "guarantee fs.protect: protect-strict: %v"
 	switch off := r.Policy.Without; {
 	case r.Policy.Nested:
-		return false, &strictError{"with nested, Landlock does not restrict the command", "without --nested"}
+		return false, hint.Errorf("without --nested", refused, "with nested, Landlock does not restrict the command")
 	case slices.Contains(off, profiles.LayerLandlock), r.Plan.Landlock < 2:
-		return false, &strictError{"it needs Landlock, so that the launcher creates all names", "a kernel with Landlock (Linux 5.19)"}
+		return false, hint.Errorf("a kernel with Landlock (Linux 5.19)", refused, "it needs Landlock, so that the launcher creates all names")
 	case powerless != nil:
-		return false, &strictError{powerless.Error(), "start pccrun without them"}
+		return false, hint.Errorf("start pccrun without them", refused, powerless)
 	}
 	return true, nil
 }
@@ -174,17 +176,4 @@ func (g *gate) made(path string, id supervisor.FileID) {
 	if len(g.own) < maxOwn && g.hides(path) && !g.hidden[id] {
 		g.own[id] = true
 	}
-}
-
-// A strictError says that names cannot be forbidden here. Nothing has run.
-type strictError struct{ cause, hint string }
-
-func (e *strictError) Error() string { return "guarantee fs.protect: protect-strict: " + e.cause }
-
-// Hint says what mends it, or how to do without.
-func (e *strictError) Hint() string {
-	if e.hint != "" {
-		return e.hint
-	}
-	return "without --protect-strict such names are quarantined at once"
 }

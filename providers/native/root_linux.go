@@ -3,6 +3,7 @@ package native
 import (
 	"errors"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/namespaces"
 )
 
@@ -11,7 +12,8 @@ import (
 func (r *Run) donate() error {
 	err := r.Plan.Donate()
 	if errors.Is(err, namespaces.ErrIdmap) {
-		return &IdmapError{err}
+		return hint.Errorf("run pccrun as the user who owns the workspace, or keep the workspace on ext4, xfs or btrfs, "+
+			"or from Linux 6.3 on tmpfs (a volume, in a container)", "%w", err)
 	}
 	return r.unkept(err)
 }
@@ -44,18 +46,4 @@ func (r *Run) tidy() {
 		r.remover.Close()
 		r.remover = nil
 	}
-}
-
-// An IdmapError says that root's files cannot be lent to somebody who is not
-// root.
-type IdmapError struct{ err error }
-
-func (e *IdmapError) Error() string { return e.err.Error() }
-
-// Unwrap returns the cause.
-func (e *IdmapError) Unwrap() error { return e.err }
-
-// Hint says what works instead.
-func (e *IdmapError) Hint() string {
-	return "run pccrun as the user who owns the workspace, or keep the workspace on ext4, xfs or btrfs, or from Linux 6.3 on tmpfs (a volume, in a container)"
 }
