@@ -70,9 +70,8 @@ type parser struct {
 	machine machine
 	err     error
 
-	began   string // origin of the object that began last
-	counted int64  // bytes of src in which lines are counted
-	line    int    // newlines in them
+	counted int64 // bytes of src in which lines are counted
+	line    int   // newlines in them
 }
 
 // fail keeps the first error, with line and key.
@@ -107,33 +106,39 @@ func (p *parser) token() json.Token {
 	return t
 }
 
-// object reads an object, or null, and hands each key to field, which must
-// read its value. A key that comes twice, or that field does not know, is an error.
-func (p *parser) object(field func(key string) bool) {
+// keys are what an object may hold, and what reads the value of each.
+type keys map[string]func()
+
+// object reads an object, or null, and returns where it began. A key that comes twice, or that is
+// not known, is an error.
+func (p *parser) object(known keys) (origin string) {
 	switch t := p.token(); t {
 	case nil:
-		return
+		return ""
 	case json.Delim('{'):
 	default:
 		p.fail("%v: want an object", t)
-		return
+		return ""
 	}
-	p.began = p.origin()
+	origin = p.origin()
 	seen := make(map[string]bool)
 	for p.err == nil && p.dec.More() {
 		key, _ := p.token().(string)
 		p.path = append(p.path, "."+printable(key))
-		switch {
+		switch read := known[key]; {
 		case p.err != nil:
 		case seen[key]:
 			p.fail("given twice")
-		case !field(key):
+		case read == nil:
 			p.fail("unknown key")
+		default:
+			read()
 		}
 		seen[key] = true
 		p.path = p.path[:len(p.path)-1]
 	}
 	p.token()
+	return origin
 }
 
 // array reads an array, or null, and calls item for each element.
@@ -213,26 +218,17 @@ func (p *parser) errnoRet() *uint64 {
 // resolve returns the action. An errno may be given only with SCMP_ACT_ERRNO,
 // where it is EPERM if it is not given.
 func (p *parser) resolve(a answer) Action {
-	var action Action
-	switch a.action {
-	case "SCMP_ACT_ALLOW":
-		action = RetAllow
-	case "SCMP_ACT_ERRNO":
-		action = RetErrno
-	case "SCMP_ACT_KILL", "SCMP_ACT_KILL_THREAD":
-		action = RetKillThread
-	case "SCMP_ACT_KILL_PROCESS":
-		action = RetKillProcess
-	case "SCMP_ACT_TRAP":
-		action = RetTrap
-	case "SCMP_ACT_LOG":
-		action = RetLog
-	case "SCMP_ACT_TRACE":
-		// A payload may trace its children, and would decide for itself.
+	action, known := map[string]Action{
+		"SCMP_ACT_ALLOW": RetAllow, "SCMP_ACT_ERRNO": RetErrno, "SCMP_ACT_KILL": RetKillThread, "SCMP_ACT_KILL_THREAD": RetKillThread,
+		"SCMP_ACT_KILL_PROCESS": RetKillProcess, "SCMP_ACT_TRAP": RetTrap, "SCMP_ACT_LOG": RetLog,
+	}[a.action]
+	switch {
+	case known:
+	case a.action == "SCMP_ACT_TRACE": // a payload may trace its children, and would decide for itself
 		p.fail("action SCMP_ACT_TRACE: not supported: a tracer inside would decide")
-	case "SCMP_ACT_NOTIFY":
+	case a.action == "SCMP_ACT_NOTIFY":
 		p.fail("action SCMP_ACT_NOTIFY: not supported: there is no supervisor to ask")
-	case "":
+	case a.action == "":
 		p.fail("no action")
 	default:
 		p.fail("action %s: unknown", printable(a.action))
@@ -276,30 +272,21 @@ func (p *parser) profile() (*profile, error) {
 	var prof profile
 	var fallback answer
 	var listed, mapped []string
-	p.object(func(key string) bool {
-		switch key {
-		case "defaultAction":
-			fallback.action = p.text()
-		case "defaultErrnoRet":
-			fallback.errnoRet = p.errnoRet()
-		case "defaultErrno":
-			fallback.errnoName = p.text()
-		case "architectures":
-			listed = p.texts()
-		case "archMap":
-			mapped = p.archMap()
-		case "flags":
-			p.flags()
-		case "listenerPath", "listenerMetadata":
-			if p.text() != "" {
-				p.fail("not supported: there is no supervisor to ask")
-			}
-		case "syscalls":
-			p.array(func() { prof.rules = append(prof.rules, p.rule()...) })
-		default:
-			return false
+	listener := func() {
+		if p.text() != "" {
+			p.fail("not supported: there is no supervisor to ask")
 		}
-		return true
+	}
+	p.object(keys{
+		"defaultAction":    func() { fallback.action = p.text() },
+		"defaultErrnoRet":  func() { fallback.errnoRet = p.errnoRet() },
+		"defaultErrno":     func() { fallback.errnoName = p.text() },
+		"architectures":    func() { listed = p.texts() },
+		"archMap":          func() { mapped = p.archMap() },
+		"flags":            p.flags,
+		"listenerPath":     listener,
+		"listenerMetadata": listener,
+		"syscalls":         func() { p.array(func() { prof.rules = append(prof.rules, p.rule()...) }) },
 	})
 	if p.err == nil {
 		if _, err := p.dec.Token(); !errors.Is(err, io.EOF) {
@@ -319,17 +306,7 @@ func (p *parser) archMap() (list []string) {
 	p.array(func() {
 		var name string
 		var sub []string
-		p.object(func(key string) bool {
-			switch key {
-			case "architecture":
-				name = p.text()
-			case "subArchitectures":
-				sub = p.texts()
-			default:
-				return false
-			}
-			return true
-		})
+		p.object(keys{"architecture": func() { name = p.text() }, "subArchitectures": func() { sub = p.texts() }})
 		p.arches(append(sub, name)) // a mistake counts, also for another machine
 		if name == p.machine.native().oci {
 			list = append(append(list, name), sub...)
@@ -383,33 +360,16 @@ func (p *parser) rule() []rule {
 	var a answer
 	var one string
 	applies := true
-	p.object(func(key string) bool {
-		if r.origin == "" {
-			r.origin = p.began
-		}
-		switch key {
-		case "name":
-			one = p.text()
-		case "names":
-			r.names = p.texts()
-		case "action":
-			a.action = p.text()
-		case "errnoRet":
-			a.errnoRet = p.errnoRet()
-		case "errno":
-			a.errnoName = p.text()
-		case "args":
-			p.array(func() { r.conds = append(r.conds, p.condition()) })
-		case "comment":
-			p.text()
-		case "includes":
-			applies = p.includes() && applies
-		case "excludes":
-			applies = !p.excludes() && applies
-		default:
-			return false
-		}
-		return true
+	r.origin = p.object(keys{
+		"name":     func() { one = p.text() },
+		"names":    func() { r.names = p.texts() },
+		"action":   func() { a.action = p.text() },
+		"errnoRet": func() { a.errnoRet = p.errnoRet() },
+		"errno":    func() { a.errnoName = p.text() },
+		"args":     func() { p.array(func() { r.conds = append(r.conds, p.condition()) }) },
+		"comment":  func() { p.text() },
+		"includes": func() { applies = p.includes() && applies },
+		"excludes": func() { applies = !p.excludes() && applies },
 	})
 	if one != "" {
 		if len(r.names) > 0 {
@@ -454,39 +414,18 @@ func (p *parser) condition() condition {
 	var c condition
 	var op string
 	var value, valueTwo uint64
-	p.object(func(key string) bool {
-		switch key {
-		case "index":
-			c.arg = uint(p.number(5))
-		case "value":
-			value = p.number(1<<64 - 1)
-		case "valueTwo":
-			valueTwo = p.number(1<<64 - 1)
-		case "op":
-			op = p.text()
-		default:
-			return false
-		}
-		return true
+	p.object(keys{
+		"index":    func() { c.arg = uint(p.number(5)) },
+		"value":    func() { value = p.number(1<<64 - 1) },
+		"valueTwo": func() { valueTwo = p.number(1<<64 - 1) },
+		"op":       func() { op = p.text() },
 	})
-	c.value = value
-	switch op {
-	case "SCMP_CMP_EQ":
-		c.op = equal
-	case "SCMP_CMP_NE":
-		c.op = notEqual
-	case "SCMP_CMP_LT":
-		c.op = less
-	case "SCMP_CMP_LE":
-		c.op = lessEqual
-	case "SCMP_CMP_GT":
-		c.op = greater
-	case "SCMP_CMP_GE":
-		c.op = greaterEqual
-	case "SCMP_CMP_MASKED_EQ":
-		c.op, c.mask, c.value = maskedEqual, value, valueTwo&value
-	default:
+	i := slices.Index([]string{"EQ", "NE", "LT", "LE", "GT", "GE", "MASKED_EQ"}, strings.TrimPrefix(op, "SCMP_CMP_")) // as comparison has them
+	if i < 0 || !strings.HasPrefix(op, "SCMP_CMP_") {
 		p.fail("op %s: unknown", printable(op))
+	}
+	if c.op, c.value = comparison(i), value; c.op == maskedEqual {
+		c.mask, c.value = value, valueTwo&value
 	}
 	return c
 }
@@ -498,18 +437,10 @@ type selection struct {
 }
 
 func (p *parser) selection() (s selection) {
-	p.object(func(key string) bool {
-		switch key {
-		case "caps":
-			s.caps = p.texts()
-		case "arches":
-			s.arches = p.texts()
-		case "minKernel":
-			s.kernel = p.minKernel()
-		default:
-			return false
-		}
-		return true
+	p.object(keys{
+		"caps":      func() { s.caps = p.texts() },
+		"arches":    func() { s.arches = p.texts() },
+		"minKernel": func() { s.kernel = p.minKernel() },
 	})
 	return s
 }

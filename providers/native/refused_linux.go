@@ -5,36 +5,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 )
-
-// A RefusedError says that this host refuses a step that guarantees rest on,
-// which the policy requires. Nothing of the command has run, and there is no
-// second mode that keeps them: without a pid namespace processes outlive a
-// launcher that is killed, without mounts nothing private takes the place of
-// what is hidden, and Landlock neither forbids a name in a writable directory
-// nor a change of a file's mode and times.
-type RefusedError struct {
-	Err        error // with a [namespaces.Refusal] in it
-	Guarantees []profiles.Guarantee
-	fix        string
-}
-
-// Error names the step, the cause, and what would be missing.
-func (e *RefusedError) Error() string {
-	names := make([]string, len(e.Guarantees))
-	for i, g := range e.Guarantees {
-		names[i] = string(g)
-	}
-	return e.Err.Error() + "; no mode but namespaces keeps " + strings.Join(names, ", ")
-}
-
-// Unwrap returns what the host refuses.
-func (e *RefusedError) Unwrap() error { return e.Err }
-
-// Hint says what mends it.
-func (e *RefusedError) Hint() string { return e.fix }
 
 // onProc are the guarantees that need a /proc of the sandbox's own; onSys those
 // that need such a /sys; onNamespaces all that namespaces and what is mounted
@@ -49,7 +23,9 @@ var (
 )
 
 // unkept adds to the refusal of a step by this host which guarantees of the
-// policy it costs.
+// policy it costs. There is no second mode that keeps them: without a pid namespace processes outlive
+// a launcher that is killed, without mounts nothing private takes the place of what is hidden, and
+// Landlock neither forbids a name in a writable directory nor a change of a file's mode and times.
 func (r *Planned) unkept(err error) error {
 	var refusal *namespaces.Refusal
 	if !errors.As(err, &refusal) {
@@ -62,14 +38,14 @@ func (r *Planned) unkept(err error) error {
 	case namespaces.StepSys:
 		lost = onSys
 	}
-	var list []profiles.Guarantee
+	var list []string
 	for _, q := range r.Policy.Requirements {
 		if q.Required && slices.Contains(lost, q.Guarantee) && !slices.Contains(r.Policy.AllowMissing, q.Guarantee) {
-			list = append(list, q.Guarantee)
+			list = append(list, string(q.Guarantee))
 		}
 	}
 	if len(list) == 0 {
 		return err
 	}
-	return &RefusedError{err, list, refusal.Fix}
+	return hint.Errorf(refusal.Fix, "%w; no mode but namespaces keeps %s", err, strings.Join(list, ", "))
 }
