@@ -6,18 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"time"
 )
 
 // A Record is one event as it was read.
 type Record struct {
-	V       int
-	Seq     uint64
-	Time    time.Time
-	Session string
-	Type    Type
-	Event   Event  // nil for a type that this version does not know
-	Line    []byte // as it stands, without the newline
+	V       int       `json:"v"`
+	Seq     uint64    `json:"seq"`
+	Time    time.Time `json:"time"`
+	Session string    `json:"session"`
+	Type    Type      `json:"type"`
+	Event   Event     `json:"-"` // nil for a type that this version does not know
+	Line    []byte    `json:"-"` // as it stands, without the newline
 }
 
 // ErrVersion is returned for an event of a later schema.
@@ -26,15 +27,8 @@ var ErrVersion = errors.New("event of another schema version")
 // Parse reads one line. It takes fields and types that it does not know, as
 // the schema asks of readers.
 func Parse(line []byte) (Record, error) {
-	var head struct {
-		V       int       `json:"v"`
-		Seq     uint64    `json:"seq"`
-		Time    time.Time `json:"time"`
-		Session string    `json:"session"`
-		Type    Type      `json:"type"`
-	}
-	err := json.Unmarshal(line, &head)
-	r := Record{V: head.V, Seq: head.Seq, Time: head.Time, Session: head.Session, Type: head.Type, Line: line}
+	r := Record{Line: line}
+	err := json.Unmarshal(line, &r)
 	switch {
 	case r.V > Version:
 		return r, fmt.Errorf("%w: %d", ErrVersion, r.V)
@@ -49,44 +43,19 @@ func Parse(line []byte) (Record, error) {
 	return r, nil
 }
 
+// known are the events that this version reads.
+var known = [...]Event{Start{}, Plan{}, Warning{}, Refused{}, Denial{}, Hidden{}, NetDecision{}, NetClosed{}, OOM{}, Timeout{},
+	Changed{}, Access{}, Dropped{}, Exit{}}
+
 func decode(t Type, line []byte) (Event, error) {
-	switch t {
-	case TypeStart:
-		return as[Start](line)
-	case TypePlan:
-		return as[Plan](line)
-	case TypeWarning:
-		return as[Warning](line)
-	case TypeRefused:
-		return as[Refused](line)
-	case TypeDenial:
-		return as[Denial](line)
-	case TypeHidden:
-		return as[Hidden](line)
-	case TypeNetDecision:
-		return as[NetDecision](line)
-	case TypeNetClosed:
-		return as[NetClosed](line)
-	case TypeOOM:
-		return as[OOM](line)
-	case TypeTimeout:
-		return as[Timeout](line)
-	case TypeChanged:
-		return as[Changed](line)
-	case TypeTried:
-		return as[Access](line)
-	case TypeDropped:
-		return as[Dropped](line)
-	case TypeExit:
-		return as[Exit](line)
+	for _, e := range known {
+		if e.Type() == t {
+			v := reflect.New(reflect.TypeOf(e))
+			err := json.Unmarshal(line, v.Interface())
+			return v.Elem().Interface().(Event), err
+		}
 	}
 	return nil, nil
-}
-
-func as[E Event](line []byte) (Event, error) {
-	var e E
-	err := json.Unmarshal(line, &e)
-	return e, err
 }
 
 // maxLine bounds a line that is read: more than [Append] can write.

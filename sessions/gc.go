@@ -53,18 +53,11 @@ func (h Home) GC(o GCOptions) (removed []string, err error) {
 	if o.Now.IsZero() {
 		o.Now = time.Now()
 	}
-	root, err := state.OpenExisting(h.dir, "")
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	root, names, err := h.open()
+	if root == nil {
 		return nil, err
 	}
 	defer root.Close()
-	names, err := ids(root)
-	if err != nil {
-		return nil, err
-	}
 	var errs []error
 	newer := 0 // kept ones
 	for i := len(names) - 1; i >= 0; i-- {

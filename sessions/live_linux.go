@@ -9,16 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Usage is what the processes of a sandbox use at a moment.
-type Usage struct {
-	Processes int
-	Threads   int
-	CPU       time.Duration // of those that live
-	Memory    int64         // bytes resident; pages that several share count for each
-	Read      int64         // bytes from storage, those of children that have ended included
-	Written   int64         // bytes to storage, likewise
-}
-
 // Usage adds up the processes of a session that runs: pid 1 of the sandbox
 // and all below it. [ErrGone] if there is none.
 func (e Entry) Usage() (Usage, error) {

@@ -14,16 +14,6 @@ func identify(pid int) Process { return Process{Pid: pid} }
 // Kill cannot tell here whether a pid still means the same process.
 func (h Home) Kill(Entry, os.Signal, time.Duration) error { return errors.ErrUnsupported }
 
-// Usage is what the processes of a sandbox use at a moment.
-type Usage struct {
-	Processes int
-	Threads   int
-	CPU       time.Duration
-	Memory    int64
-	Read      int64
-	Written   int64
-}
-
 // Usage cannot be had here.
 func (e Entry) Usage() (Usage, error) { return Usage{}, errors.ErrUnsupported }
 

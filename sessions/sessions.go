@@ -96,20 +96,38 @@ func startOfID(id string) time.Time {
 	return at
 }
 
+// Usage is what the processes of a sandbox use at a moment.
+type Usage struct {
+	Processes int
+	Threads   int
+	CPU       time.Duration // of those that live
+	Memory    int64         // bytes resident; pages that several share count for each
+	Read      int64         // bytes from storage, those of children that have ended included
+	Written   int64         // bytes to storage, likewise
+}
+
+// open opens the directory, and returns the ids in it. Where there is none, root is nil.
+func (h Home) open() (root *os.Root, names []string, err error) {
+	if root, err = state.OpenExisting(h.dir, ""); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return nil, nil, err
+	}
+	if names, err = ids(root); err != nil {
+		root.Close()
+		return nil, nil, err
+	}
+	return root, names, nil
+}
+
 // List returns all sessions, the oldest first. None is no error.
 func (h Home) List() ([]Entry, error) {
-	root, err := state.OpenExisting(h.dir, "")
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	root, names, err := h.open()
+	if root == nil {
 		return nil, err
 	}
 	defer root.Close()
-	names, err := ids(root)
-	if err != nil {
-		return nil, err
-	}
 	var list []Entry
 	for _, id := range names {
 		e, err := look(root, id)
@@ -129,18 +147,11 @@ func (h Home) List() ([]Entry, error) {
 // Newest returns the session that began last of those that want takes; ok is
 // false if there is none. It looks at no older one.
 func (h Home) Newest(want func(Entry) bool) (newest Entry, ok bool, err error) {
-	root, err := state.OpenExisting(h.dir, "")
-	if errors.Is(err, fs.ErrNotExist) {
-		return Entry{}, false, nil
-	}
-	if err != nil {
+	root, names, err := h.open()
+	if root == nil {
 		return Entry{}, false, err
 	}
 	defer root.Close()
-	names, err := ids(root)
-	if err != nil {
-		return Entry{}, false, err
-	}
 	for _, id := range slices.Backward(names) {
 		if ok && startOfID(id).Before(startOfID(newest.ID)) {
 			break // ids are by the second
