@@ -26,8 +26,6 @@ var whole string
 // escapeUsage is printed by the whole program.
 const escapeUsage = ""
 
-func escapeVerb(args []string) int { return runWhole(append([]string{"escape"}, args...)) }
-
 // escapeHidden passes everything that concerns the escape suite on.
 func escapeHidden(args []string) (code int, is bool) {
 	if len(args) > 0 && (strings.HasPrefix(args[0], "__") || args[0] == "escape" || slices.Equal(args, []string{"help", "escape"})) {

@@ -174,39 +174,53 @@ func parseFlags(defs []flagDef, req *profiles.Request, args []string) (rest []st
 		if !strings.HasPrefix(arg, "-") || arg == "-" {
 			return args, false, nil
 		}
-		name, value, joined := arg, "", false
-		if strings.HasPrefix(arg, "--") {
-			name, value, joined = strings.Cut(arg, "=")
-		}
-		i := slices.IndexFunc(defs, func(d flagDef) bool { return d.name == name })
-		if i < 0 {
-			return nil, false, &usageError{"unknown flag " + quote(name), suggestFlag(defs, name)}
-		}
-		args = args[1:]
-		switch d := defs[i]; {
-		case d.kind == alone && joined:
-			return nil, false, &usageError{"flag " + name + ": takes no value", ""}
-		case d.kind == takesValue && !joined:
-			if len(args) == 0 || args[0] == "--" {
-				return nil, false, &usageError{"flag " + name + ": value missing", "write " + name + " " + d.arg}
+		if args, err = readFlag(args, func(name string) (*flagDef, string) {
+			if i := slices.IndexFunc(defs, func(d flagDef) bool { return d.name == name }); i >= 0 {
+				return &defs[i], ""
 			}
-			value, args = args[0], args[1:]
-		}
-		if defs[i].kind == takesValue && value == "" {
-			return nil, false, &usageError{"flag " + name + ": empty value", ""}
-		}
-		if strings.IndexByte(value, 0) >= 0 {
-			return nil, false, &usageError{"flag " + name + ": NUL in the value", ""}
-		}
-		if err := defs[i].set(req, value); err != nil {
-			hint := ""
-			if u, ok := err.(*usageError); ok {
-				hint = u.hint
-			}
-			return nil, false, &usageError{"flag " + name + ": " + err.Error(), hint}
+			return nil, suggestFlag(defs, name)
+		}, func(d *flagDef, value string) error { return d.set(req, value) }); err != nil {
+			return nil, false, err
 		}
 	}
 	return nil, false, nil
+}
+
+// readFlag reads the flag that stands first, and returns what follows it and its value. find
+// returns a flag by its name, or a hint.
+func readFlag(args []string, find func(string) (*flagDef, string), set func(*flagDef, string) error) (rest []string, err error) {
+	name, value, joined := args[0], "", false
+	if strings.HasPrefix(name, "--") {
+		name, value, joined = strings.Cut(name, "=")
+	}
+	args = args[1:]
+	mistake := func(text, hint string) ([]string, error) { return nil, &usageError{"flag " + name + ": " + text, hint} }
+	d, hint := find(name)
+	switch {
+	case d == nil:
+		return nil, &usageError{"unknown flag " + quote(name), hint}
+	case d.kind == alone && joined:
+		return mistake("takes no value", "")
+	case d.kind == takesValue && !joined:
+		if len(args) == 0 || args[0] == "--" {
+			return mistake("value missing", strings.TrimSuffix("write "+name+" "+d.arg, "write "+name+" "))
+		}
+		value, args = args[0], args[1:]
+	}
+	if d.kind == takesValue && value == "" {
+		return mistake("empty value", "")
+	}
+	if strings.IndexByte(value, 0) >= 0 {
+		return mistake("NUL in the value", "")
+	}
+	if err := set(d, value); err != nil {
+		var u *usageError
+		if !errors.As(err, &u) {
+			u = &usageError{err.Error(), ""}
+		}
+		return mistake(u.text, u.hint)
+	}
+	return args, nil
 }
 
 // elsewhere are flags of other programs that do the like, by what is said here.

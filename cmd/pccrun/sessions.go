@@ -117,46 +117,35 @@ type flags map[string]any
 // a run can leave a file of any name, and a shell puts it in the place of a *.
 func options(usage string, args []string, known flags) (words []string, err error) {
 	for len(args) > 0 {
-		arg := args[0]
-		args = args[1:]
-		if arg == "--" {
-			words, args = append(words, args...), nil
+		switch arg := args[0]; {
+		case arg == "--":
+			words, args = append(words, args[1:]...), nil
+			continue
+		case !strings.HasPrefix(arg, "-") || arg == "-":
+			words, args = append(words, arg), args[1:]
 			continue
 		}
-		if !strings.HasPrefix(arg, "-") || arg == "-" {
-			words = append(words, arg)
-			continue
-		}
-		name, value, joined := strings.Cut(arg, "=")
-		to, is := known[name]
-		on, alone := to.(*bool)
-		switch {
-		case !is:
-			return nil, &usageError{"unknown flag " + quote(name), suggestName(helpFlags(usage), name)}
-		case alone && joined:
-			return nil, &usageError{"flag " + name + ": takes no value", ""}
-		case alone:
-			*on = true
-			continue
-		case !joined && len(args) == 0:
-			return nil, &usageError{"flag " + name + ": value missing", ""}
-		case !joined:
-			value, args = args[0], args[1:]
-		}
-		if value == "" {
-			return nil, &usageError{"flag " + name + ": empty value", ""}
-		}
-		switch to := to.(type) {
-		case *string:
-			*to = value
-		case func(string) error:
-			if err := to(value); err != nil {
-				var u *usageError
-				if !errors.As(err, &u) {
-					u = &usageError{err.Error(), ""}
-				}
-				return nil, &usageError{"flag " + name + ": " + u.text, u.hint}
+		if args, err = readFlag(args, func(name string) (*flagDef, string) {
+			d := &flagDef{name: name}
+			if _, is := known[name].(*bool); is {
+				d.kind = alone
 			}
+			if known[name] == nil {
+				return nil, suggestName(helpFlags(usage), name)
+			}
+			return d, ""
+		}, func(d *flagDef, value string) error {
+			switch to := known[d.name].(type) {
+			case *bool:
+				*to = true
+			case *string:
+				*to = value
+			case func(string) error:
+				return to(value)
+			}
+			return nil
+		}); err != nil {
+			return nil, err
 		}
 	}
 	if slices.Contains(words, "") { // of a variable that is not set: it would mean the newest, or all

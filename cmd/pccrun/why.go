@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"errors"
+	"net/url"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -460,48 +461,25 @@ func (a *answer) verdict(p *profiles.Policy, v rules.Verdict) {
 }
 
 // splitTarget reads HOST, HOST:PORT, [ADDRESS]:PORT, an address, or a URL; the
-// port is 443 where nothing says another. (The package net would cost every
-// launch its initialisation.)
+// port is 443 where nothing says another.
 func splitTarget(text string) (host string, port uint16, err error) {
 	want := &usageError{"connect " + quote(text) + ": want HOST, HOST:PORT, [ADDRESS]:PORT or a URL", ""}
-	port = 443
-	rest := text
-	if scheme, after, ok := strings.Cut(text, "://"); ok {
-		switch scheme {
-		case "https", "wss":
-		case "http", "ws":
-			port = 80
-		case "ssh", "git+ssh":
-			port = 22
-		default:
-			return "", 0, want
-		}
-		if end := strings.IndexAny(after, "/?#"); end >= 0 {
-			after = after[:end]
-		}
-		rest = after[strings.LastIndexByte(after, '@')+1:]
+	if strings.Count(text, ":") > 1 && !strings.ContainsAny(text, "[/") { // an address without brackets
+		text = "[" + text + "]"
 	}
-	digits, joined := "", false
-	if strings.HasPrefix(rest, "[") {
-		host, rest, joined = strings.Cut(rest[1:], "]")
-		if !joined || rest != "" && rest[0] != ':' {
-			return "", 0, want
-		}
-		digits, joined = strings.CutPrefix(rest, ":")
-	} else if host = rest; strings.Count(rest, ":") == 1 {
-		host, digits, joined = strings.Cut(rest, ":")
+	if !strings.Contains(text, "://") {
+		text = "https://" + text
 	}
-	if joined {
-		n, err := strconv.ParseUint(digits, 10, 16)
-		if err != nil || n == 0 {
-			return "", 0, want
-		}
-		port = uint16(n)
-	}
-	if host == "" {
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" {
 		return "", 0, want
 	}
-	return host, port, nil
+	defaults := map[string]string{"https": "443", "wss": "443", "http": "80", "ws": "80", "ssh": "22", "git+ssh": "22"}
+	n, err := strconv.ParseUint(cmp.Or(u.Port(), defaults[u.Scheme]), 10, 16)
+	if err != nil || n == 0 || strings.HasSuffix(u.Host, ":") {
+		return "", 0, want
+	}
+	return u.Hostname(), uint16(n), nil
 }
 
 // originOfRule finds where the rule stands that a verdict names.
