@@ -1,6 +1,7 @@
 package profiles
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -145,7 +146,7 @@ func (p *parser) value(depth int) (value, error) {
 		v.kind = kindNumber
 		v.text, err = p.number()
 	default:
-		v.text = p.word()
+		v.text = p.word("")
 		switch v.text {
 		case "null":
 			v.kind = kindNull
@@ -264,133 +265,51 @@ func (p *parser) comma(end byte) error {
 
 // str reads a string with its quotes.
 func (p *parser) str() (string, error) {
-	p.pos++ // "
-	start := p.pos
-	for p.pos < len(p.text) {
+	start, escapes := p.pos, false
+	for p.pos++; p.pos < len(p.text) && p.text[p.pos] != '"'; p.pos++ {
 		switch c := p.text[p.pos]; {
-		case c == '"': // nothing escaped: the text itself will do
-			s := p.text[start:p.pos]
-			p.pos++
-			if !utf8.ValidString(s) {
-				return "", p.errorf("string is not valid UTF-8")
-			}
-			return s, nil
+		case c < ' ':
+			return "", p.errorf("control character %q in a string", c)
 		case c == '\\':
-			return p.escaped(start)
-		case c < ' ':
-			return "", p.errorf("control character %q in a string", c)
-		default:
+			escapes = true
 			p.pos++
 		}
 	}
-	return "", p.errorf("string without an end")
-}
-
-// escaped reads the rest of a string that began at start and has a backslash
-// at the position.
-func (p *parser) escaped(start int) (string, error) {
-	b := []byte(p.text[start:p.pos])
-	for p.pos < len(p.text) {
-		c := p.text[p.pos]
-		switch {
-		case c == '"':
-			p.pos++
-			if !utf8.Valid(b) {
-				return "", p.errorf("string is not valid UTF-8")
-			}
-			return string(b), nil
-		case c < ' ':
-			return "", p.errorf("control character %q in a string", c)
-		case c != '\\':
-			b = append(b, c)
-			p.pos++
-			continue
-		}
-		if p.pos+1 >= len(p.text) {
-			break
-		}
-		c = p.text[p.pos+1]
-		p.pos += 2
-		switch c {
-		case '"', '\\', '/':
-			b = append(b, c)
-		case 'b':
-			b = append(b, '\b')
-		case 'f':
-			b = append(b, '\f')
-		case 'n':
-			b = append(b, '\n')
-		case 'r':
-			b = append(b, '\r')
-		case 't':
-			b = append(b, '\t')
-		case 'u':
-			r, ok := p.hex4()
-			if ok && 0xd800 <= r && r < 0xdc00 && strings.HasPrefix(p.text[p.pos:], `\u`) {
-				p.pos += 2
-				var low rune
-				low, ok = p.hex4()
-				ok = ok && 0xdc00 <= low && low < 0xe000
-				r = 0x10000 + (r-0xd800)<<10 + (low - 0xdc00)
-			}
-			if !ok || !utf8.ValidRune(r) {
-				return "", p.errorf(`escape \u: want four hexadecimal digits of a character`)
-			}
-			b = utf8.AppendRune(b, r)
-		default:
-			return "", p.errorf("escape %q: unknown", `\`+string(rune(c)))
+	if p.pos >= len(p.text) {
+		return "", p.errorf("string without an end")
+	}
+	p.pos++
+	quoted := p.text[start:p.pos]
+	s := quoted[1 : len(quoted)-1]
+	if !utf8.ValidString(s) {
+		return "", p.errorf("string is not valid UTF-8")
+	}
+	if escapes {
+		// A lone surrogate becomes this character, with no error.
+		const lone = "\ufffd"
+		known := strings.Count(s, lone)
+		if err := json.Unmarshal([]byte(quoted), &s); err != nil || strings.Count(s, lone) > known {
+			return "", p.errorf("string %s: not a JSON string: unknown escape", quoted)
 		}
 	}
-	return "", p.errorf("string without an end")
-}
-
-func (p *parser) hex4() (rune, bool) {
-	if p.pos+4 > len(p.text) {
-		return 0, false
-	}
-	n, err := strconv.ParseUint(p.text[p.pos:p.pos+4], 16, 32)
-	p.pos += 4
-	return rune(n), err == nil
+	return s, nil
 }
 
 // number reads a number as RFC 8259 defines it, and keeps its digits.
 func (p *parser) number() (string, error) {
-	start := p.pos
-	digits := func() bool {
-		from := p.pos
-		for p.pos < len(p.text) && '0' <= p.text[p.pos] && p.text[p.pos] <= '9' {
-			p.pos++
-		}
-		return p.pos > from
+	text := p.word("+-.")
+	if !json.Valid([]byte(text)) {
+		return "", p.errorf("number %q: not a JSON number", text)
 	}
-	at := func(set string) bool {
-		if p.pos < len(p.text) && strings.IndexByte(set, p.text[p.pos]) >= 0 {
-			p.pos++
-			return true
-		}
-		return false
-	}
-	at("-")
-	ok := at("0") || digits()
-	if ok && at(".") {
-		ok = digits()
-	}
-	if ok && at("eE") {
-		at("+-")
-		ok = digits()
-	}
-	if word := p.word(); !ok || word != "" {
-		return "", p.errorf("number %q: not a JSON number", p.text[start:p.pos])
-	}
-	return p.text[start:p.pos], nil
+	return text, nil
 }
 
-// word reads letters and digits.
-func (p *parser) word() string {
+// word reads letters, digits and what else may be part of it.
+func (p *parser) word(more string) string {
 	start := p.pos
 	for p.pos < len(p.text) {
 		c := p.text[p.pos]
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_') {
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || strings.IndexByte(more, c) >= 0) {
 			break
 		}
 		p.pos++
