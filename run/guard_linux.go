@@ -135,7 +135,7 @@ func (f *flow) guard(run providers.Local) error {
 	if err != nil {
 		return err
 	}
-	g.guard[0].AskGit = f.askGit
+	g.guard[0].AskGit = askGit
 	if run != nil {
 		for _, one := range g.guard {
 			one.Freeze = run.Freeze

@@ -149,6 +149,7 @@ func (f *Found) Standing(session string, q Query) *Standing {
 		}
 	}
 	r.Formats = formats
+	r.noteClosed(f.Common)
 	r.Git = map[string]GitEntry{}
 	room := maxStood
 	for _, rel := range r.Repos {
