@@ -235,7 +235,7 @@ func sayFindings(found []workspace.Finding, p *profiles.Policy, root, session st
 		messages.Say(fmt.Sprintf("and %d more", said-maxSaid))
 	}
 	what := " shows them"
-	if slices.ContainsFunc(found, func(c workspace.Finding) bool { return c.Stash != "" && c.Kind != workspace.Review }) {
+	if slices.ContainsFunc(found, SetAside) {
 		what += ", and restores what you accept"
 	}
 	messages.Say("pccrun review " + session + what)
@@ -255,7 +255,7 @@ func describe(c workspace.Finding, root, flags string) string {
 				why = "protected by " + c.Why
 			}
 		}
-		if c.Stash == "" { // it has another name in the workspace, or could not be kept
+		if c.Stash == "" && c.Parts == nil { // it has another name in the workspace, or could not be kept
 			why = c.What + "; " + why
 		}
 		if flags != "" {

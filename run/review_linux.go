@@ -63,7 +63,9 @@ func (r *Review) SaveLost(path, dest string) (string, error) {
 }
 
 // SetAside reports whether a finding can be put back.
-func SetAside(f workspace.Finding) bool { return f.Stash != "" && f.Kind != workspace.Review }
+func SetAside(f workspace.Finding) bool {
+	return f.Stash != "" && f.Kind != workspace.Review || slices.ContainsFunc(f.Parts, SetAside)
+}
 
 // Accept puts back what was quarantined at the paths and below them, relative ones from a directory too, or
 // all of it. It tells of each thing as it is done, and of each that cannot be.
@@ -79,11 +81,19 @@ func (r *Review) Accept(paths []string, cwd string, told func(text string), wron
 	back, taken := map[string]bool{}, map[string]map[string]bool{}
 	for i := len(r.Found) - 1; i >= 0; i-- { // of several versions the last
 		f := r.Found[i]
-		wanted := len(paths) == 0
-		for j, p := range paths {
-			if within(filepath.Clean(p), f.Path) || within(filepath.Join(r.Workspace, p), f.Path) || within(filepath.Join(cwd, p), f.Path) {
-				wanted, matched[j] = true, true
+		wants := func(path string) bool {
+			wanted := len(paths) == 0
+			for j, p := range paths {
+				if within(filepath.Clean(p), path) || within(filepath.Join(r.Workspace, p), path) || within(filepath.Join(cwd, p), path) {
+					wanted, matched[j] = true, true
+				}
 			}
+			return wanted
+		}
+		wanted := wants(f.Path)
+		if !wanted && f.Parts != nil {
+			f.Parts = slices.DeleteFunc(slices.Clone(f.Parts), func(p workspace.Finding) bool { return !wants(p.Path) })
+			wanted = len(f.Parts) > 0
 		}
 		if !wanted || f.Kind != workspace.Stashed && f.Kind != workspace.Inert && f.Kind != workspace.Setting || f.Stash == "" && f.Kind == workspace.Setting {
 			continue
@@ -119,8 +129,10 @@ func (r *Review) Accept(paths []string, cwd string, told func(text string), wron
 			continue
 		}
 		taken[f.Path] = names
-		done = append(done, Within(r.Workspace, f.Path))
-		told("restored: " + done[len(done)-1])
+		for _, path := range restored(f) {
+			done = append(done, Within(r.Workspace, path))
+			told("restored: " + done[len(done)-1])
+		}
 	}
 	for j, ok := range matched {
 		if !ok {
@@ -128,6 +140,19 @@ func (r *Review) Accept(paths []string, cwd string, told func(text string), wron
 		}
 	}
 	return done, nil
+}
+
+// restored are the paths that a finding has been put back to.
+func restored(f workspace.Finding) (paths []string) {
+	for _, p := range f.Parts {
+		if p.Stash != "" && !slices.Contains(paths, p.Path) {
+			paths = append(paths, p.Path)
+		}
+	}
+	if f.Parts == nil {
+		paths = []string{f.Path}
+	}
+	return paths
 }
 
 // within reports whether a path is another, or lies below it.
@@ -192,7 +217,7 @@ func (r *Review) Diff(f workspace.Finding) string {
 		one(path, nil, now)
 	case f.Kind == workspace.Review && strings.HasPrefix(f.What, "in "):
 		return "git show shows it\n"
-	case f.Stash == "":
+	case f.Stash == "" && f.Parts == nil:
 		return "the content before the run was not kept\n"
 	case f.Kind == workspace.Review:
 		now, err := quarantine.ReadNow(f.Path)

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -22,7 +24,7 @@ const maxJournal = 256 << 20
 // what was put back or removed since.
 func ReadFindings(session *os.Root) ([]Finding, error) {
 	all, _, err := readJournal(session)
-	return kept(session, all), err
+	return Merge(kept(session, all)), err
 }
 
 // kept leaves out what was put back or removed, or was never moved.
@@ -76,7 +78,15 @@ func (c Finding) Show(session *os.Root, yield func(path string, content []byte, 
 	}
 	defer dir.Close()
 	room := maxShown
-	return show(int(dir.Fd()), c.Stash, "", &room, yield)
+	if c.Parts == nil {
+		return show(int(dir.Fd()), c.Stash, "", &room, yield)
+	}
+	for _, p := range c.Parts {
+		if p.Stash != "" {
+			err = errors.Join(err, show(int(dir.Fd()), p.Stash, strings.TrimPrefix(p.Path, c.Path), &room, yield))
+		}
+	}
+	return err
 }
 
 // Left returns what was left of a configuration, nil if this is about something
@@ -176,8 +186,28 @@ func ReadNow(path string) ([]byte, error) {
 var ErrInTheWay = errors.New("the path exists again")
 
 // Restore puts back what was quarantined, where it stood: never through a link,
-// never over what the host has made since.
+// never over what the host has made since. Of a git directory all is put back, or nothing
+// where something has one of the names; of several versions of a name the last.
 func (c Finding) Restore(session *os.Root) error {
+	parts := map[string]Finding{}
+	for _, p := range c.Parts {
+		if p.Stash == "" {
+			continue
+		}
+		parts[p.Path] = p
+		var st unix.Stat_t
+		if unix.Lstat(p.Path, &st) == nil {
+			return fmt.Errorf("restore %s: %w", beneath.Shorten(p.Path), ErrInTheWay)
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(parts)) {
+		if err := parts[path].Restore(session); err != nil {
+			return err
+		}
+	}
+	if len(parts) > 0 {
+		return nil
+	}
 	if c.Kind != Stashed && c.Kind != Inert && c.Kind != Setting || c.Stash == "" {
 		return fmt.Errorf("restore %s: it is not in quarantine", beneath.Shorten(c.Path))
 	}

@@ -193,3 +193,41 @@ func TestAmend(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, found)
 }
+
+// TestMerge: what lay in one git directory is one finding, also when it is read again, and goes back whole or not at all.
+func TestMerge(t *testing.T) {
+	root, at, session, s := newStash(t, false)
+	take := func(name, content string) {
+		fixture.Write(t, root+"/"+name, content)
+		_, err := s.Take(at, name, Finding{Kind: Inert, Path: root + "/" + name, Why: "foreign", Of: root})
+		require.NoError(t, err)
+	}
+	take("z", "first")
+	_, err := s.Take(at, "none", Finding{Kind: Inert, Path: root + "/none", Of: root})
+	require.ErrorIs(t, err, unix.ENOENT)
+	s.Note(Finding{Kind: Review, Path: root + "/AGENTS.md"}, nil, false)
+	take("z", "second")
+	for i := range maxPartNames {
+		take(fmt.Sprint("a", i), "x")
+	}
+	for _, found := range [][]Finding{s.Settle(), func() []Finding { list, _ := ReadFindings(session); return list }()} {
+		require.Len(t, found, 2)
+		require.Equal(t, root, found[0].Path)
+		require.Equal(t, "z, a0, a1, a2, a3, 1 more: foreign", found[0].Why)
+		require.Len(t, found[0].Parts, 2+maxPartNames)
+		require.Nil(t, found[1].Parts)
+	}
+	found, err := ReadFindings(session)
+	require.NoError(t, err)
+	fixture.Write(t, root+"/a3", "mine")
+	require.ErrorIs(t, found[0].Restore(session), ErrInTheWay)
+	require.NoFileExists(t, root+"/a0")
+	require.NoError(t, os.Remove(root+"/a3"))
+	require.NoError(t, found[0].Restore(session))
+	require.Equal(t, "second", read(t, root+"/z"))
+	require.FileExists(t, root+"/a4")
+	found, err = ReadFindings(session)
+	require.NoError(t, err)
+	require.Len(t, found, 2, "the first version")
+	require.Equal(t, root+"/z", found[0].Path)
+}

@@ -313,7 +313,7 @@ func (s *Stash) aside(dir int, name string, c Finding, why error) (Finding, erro
 	return c, nil
 }
 
-// settle ends the stash, and returns all that was found.
+// Settle ends the stash, and returns all that was found.
 func (s *Stash) Settle() []Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -333,7 +333,7 @@ func (s *Stash) Settle() []Finding {
 		s.dir = 0
 		s.err = os.ErrClosed
 	}
-	return s.found
+	return Merge(s.found)
 }
 
 // Pair keeps what was not taken over of a configuration, and what stood in its place.
