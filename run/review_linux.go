@@ -78,7 +78,7 @@ func (r *Review) Accept(paths []string, cwd string, told func(text string), wron
 		return nil, err
 	}
 	matched := make([]bool, len(paths))
-	back, taken := map[string]bool{}, map[string]map[string]bool{}
+	back := map[string]bool{}
 	for i := len(r.Found) - 1; i >= 0; i-- { // of several versions the last
 		f := r.Found[i]
 		wants := func(path string) bool {
@@ -111,8 +111,8 @@ func (r *Review) Accept(paths []string, cwd string, told func(text string), wron
 		}
 		if back[f.Path] {
 			// What was taken out of a configuration before is missing in the version that is back.
-			if names := taken[f.Path]; f.Kind == workspace.Inert && names != nil {
-				if err := f.Amend(r.dir, names); err != nil {
+			if f.Kind == workspace.Inert && f.Left(r.dir) != nil {
+				if err := f.Complete(r.dir); err != nil {
 					wrong(err)
 				}
 			}
@@ -123,12 +123,10 @@ func (r *Review) Accept(paths []string, cwd string, told func(text string), wron
 			wrong(fmt.Errorf("%s: session %s runs in that workspace and would quarantine it again: accept it when that session has ended", Within(r.Workspace, f.Path), id))
 			continue
 		}
-		names := f.Taken(r.dir)
 		if err := f.Restore(r.dir); err != nil {
 			wrong(err)
 			continue
 		}
-		taken[f.Path] = names
 		for _, path := range restored(f) {
 			done = append(done, Within(r.Workspace, path))
 			told("restored: " + done[len(done)-1])

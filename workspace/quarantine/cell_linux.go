@@ -97,12 +97,6 @@ func (c *cell) releaseDir(name string) error {
 	return errors.Join(rename(c.fd, held, c.dir, name), unix.Fchmod(fd, st.Mode&0o777))
 }
 
-// exchange puts what is held in the place of what stands outside, which is held
-// then.
-func (c *cell) exchange(name string) error {
-	return unix.Renameat2(c.fd, held, c.dir, name, unix.RENAME_EXCHANGE)
-}
-
 // close takes the cell away with what is still held.
 func (c *cell) close() error {
 	defer unix.Close(c.fd)

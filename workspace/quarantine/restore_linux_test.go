@@ -70,8 +70,6 @@ func TestRestore(t *testing.T) {
 			}, shown)
 			require.NoError(t, os.WriteFile(root+"/other", []byte("changed"), 0o600))
 			require.Nil(t, found[0].Left(session))
-			require.Nil(t, found[0].Taken(session))
-			require.NoError(t, found[0].Amend(session, nil), "no configuration")
 
 			fixture.Write(t, tree, "mine")
 			require.ErrorIs(t, found[0].Restore(session), ErrInTheWay)
@@ -165,9 +163,9 @@ func TestSettingRestored(t *testing.T) {
 	}
 }
 
-// TestAmend: of two versions of a configuration, both put back, the later one's settings hold and
-// those that only the first had join them.
-func TestAmend(t *testing.T) {
+// TestComplete: of two versions of a configuration, both put back, the later one's settings hold and
+// those that only the first had join them, and what the host has set since stays.
+func TestComplete(t *testing.T) {
 	root, at, session, s := newStash(t, false)
 	path := root + "/config"
 	left := "[core]\n\tbare = false\n"
@@ -176,19 +174,17 @@ func TestAmend(t *testing.T) {
 		c, err := s.Take(at, "config", Finding{Kind: Inert, Path: path})
 		require.NoError(t, err)
 		require.NoError(t, s.Left(c, []byte(left)))
-		fixture.Write(t, path, left)
+		fixture.Write(t, path, left+"[user]\n\tname = me\n")
 		return c
 	}
 	first := take("\tpager = old\n[alias]\n\tx = !first\n")
 	second := take("\tpager = new\n")
 	s.Settle()
 	require.Equal(t, left, string(second.Left(session)))
-	back := second.Taken(session)
-	require.Equal(t, map[string]bool{"core.pager": true}, back)
 	require.NoError(t, second.Restore(session))
-	require.NoError(t, first.Amend(session, back))
-	require.Equal(t, left+"\tpager = new\n[alias]\n\tx = !first\n", read(t, path))
-	require.True(t, back["alias.x"])
+	require.ErrorIs(t, first.Restore(session), ErrInTheWay)
+	require.NoError(t, first.Complete(session))
+	require.Equal(t, left+"\tpager = new\n[user]\n\tname = me\n[alias]\n\tx = !first\n", read(t, path))
 	found, err := ReadFindings(session)
 	require.NoError(t, err)
 	require.Empty(t, found)
