@@ -201,7 +201,7 @@ type scan struct {
 	review  map[string]Reviewed
 	fifos   map[string]Node
 	vacant  map[string]bool
-	late    map[string]string // see [Found.Late]
+	late    map[string]string // see [Standing.Late]
 	awaited map[string]string // see [Standing.Awaited]
 
 	repos       []repo
@@ -671,8 +671,10 @@ func (s *scan) finish() (*Found, error) {
 		}
 	}
 	f.Vacant = slices.Sorted(maps.Keys(s.vacant))
-	f.Late = s.late
-	f.after = leavings{s.rules, s.tree, s.recent(), f.keys(s), slices.Sorted(maps.Keys(s.hooks)), s.plainGits(), slices.Sorted(maps.Keys(s.commands)), slices.Sorted(maps.Keys(s.own)), slices.Sorted(maps.Keys(s.placed)), slices.Sorted(maps.Keys(s.astray)), s.awaited}
+	f.after = leavings{s.rules, s.tree, s.plainGits(), Standing{
+		Recent: s.recent(), Keys: f.keys(s), Late: s.late, Awaited: s.awaited, Hooks: slices.Sorted(maps.Keys(s.hooks)), Commands: slices.Sorted(maps.Keys(s.commands)),
+		Own: slices.Sorted(maps.Keys(s.own)), Placed: slices.Sorted(maps.Keys(s.placed)), Astray: slices.Sorted(maps.Keys(s.astray)),
+	}}
 	slices.Sort(f.Notes)
 	f.Notes = slices.Compact(f.Notes)
 	return f, nil

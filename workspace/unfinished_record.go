@@ -27,7 +27,7 @@ type Standing struct {
 	Repos    []string              // and directories of git
 	Shut     []string              // and directories that could not be listed: they are hidden inside
 	Vacant   []string              // absolute: names that no pattern finds, and that did not exist
-	Late     map[string]string     // see [Found.Late]
+	Late     map[string]string     // absolute: names config.worktree that do not exist, and the configuration that does not have git read them (extensions.worktreeConfig)
 	GitDirs  []string              // absolute: directories of git outside of the workspace that the command writes in
 	Formats  map[string]vcs.Format // of those, as far as their configuration leaves no doubt: as root that is given up, nobody can read it at the end
 	Closed   []string              // absolute: directories that root alone could look into, git directories or above some; where the launcher gives root up

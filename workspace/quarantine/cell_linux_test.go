@@ -101,7 +101,7 @@ func restoreCopy(f Finding, session *os.Root) error {
 		return err
 	}
 	defer unix.Close(dir)
-	c, err := openCell(dir, f.Stash)
+	c, err := openCell(dir, Prefix+f.Stash)
 	if err != nil {
 		return err
 	}
@@ -156,16 +156,16 @@ func TestCellLeft(t *testing.T) {
 	fd, err := unix.Open(d, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	require.NoError(t, err)
 	defer unix.Close(fd)
-	first, err := openCell(fd, "7")
+	first, err := openCell(fd, Prefix+"7")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(d, first.name, held), nil, 0o600))
 	unix.Close(first.fd)
-	again, err := openCell(fd, "7")
+	again, err := openCell(fd, Prefix+"7")
 	require.NoError(t, err)
 	require.NoError(t, beneath.Empty(again.fd))
 	require.NoError(t, os.WriteFile(filepath.Join(d, first.name, "other"), nil, 0o600))
 	unix.Close(again.fd)
-	_, err = openCell(fd, "7")
+	_, err = openCell(fd, Prefix+"7")
 	require.ErrorIs(t, err, ErrInTheWay)
 	require.FileExists(t, filepath.Join(d, first.name, "other"))
 }

@@ -264,7 +264,7 @@ func putBack(stash int, entry string, dir int, name string) error {
 			return err
 		}
 	}
-	c, err := openCell(dir, entry)
+	c, err := openCell(dir, Prefix+"accept-"+entry)
 	if err != nil {
 		return err
 	}
