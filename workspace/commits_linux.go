@@ -156,12 +156,7 @@ func (g *Guard) commonOf(gitDir string) string {
 
 // inGit reads a file of a git directory.
 func (g *Guard) inGit(gitDir, name string) ([]byte, error) {
-	fd, err := g.openPath(gitDir)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(fd)
-	return beneath.ReadOwn(fd, name, vcs.MaxGitIndex)
+	return g.readOwn(gitDir+"/"+name, vcs.MaxGitIndex)
 }
 
 // from returns where a path leads that is said in a directory.

@@ -114,7 +114,7 @@ func (i *inerter) repository(path string) (t trail, whose *inerter, far bool, er
 	if err != nil || whose == nil || !t.found || t.end.Kind != File {
 		return t, whose, errors.Is(err, ErrTooMuch), err
 	}
-	b, err := whose.read(t.end.Path, vcs.MaxGitFile)
+	b, err := whose.guard.readOwn(t.end.Path, vcs.MaxGitFile)
 	if err != nil {
 		return t, whose, false, err
 	}
@@ -217,7 +217,7 @@ func (i *inerter) elsewhereTrees(repos []suspect) {
 		if i.view.stat(path+"/gitdir", &st) != nil || i.guard.repos[s.rel] && !i.guard.touched(&st) {
 			continue
 		}
-		b, err := i.read(path+"/gitdir", vcs.MaxGitFile)
+		b, err := i.guard.readOwn(path+"/gitdir", vcs.MaxGitFile)
 		if beneath.Gone(err) {
 			continue
 		}
@@ -238,7 +238,7 @@ func (i *inerter) elsewhereTrees(repos []suspect) {
 func (i *inerter) shared(path string) {
 	g := i.guard
 	rel, _ := beneath.Path(g.standing.Root, path)
-	b, err := i.read(path+"/commondir", vcs.MaxGitFile)
+	b, err := i.guard.readOwn(path+"/commondir", vcs.MaxGitFile)
 	switch {
 	case err == unix.ENOENT, err == unix.ENOTDIR:
 		return
