@@ -53,18 +53,6 @@ func askGit(questions []workspace.GitQuestion) []workspace.GitAnswer {
 	return answers
 }
 
-// askGit is [askGit] of a run that may have begun as root's. Root has been given up by its end: that git cannot read what
-// root alone may is no news.
-func (f *flow) askGit(questions []workspace.GitQuestion) []workspace.GitAnswer {
-	answers := askGit(questions)
-	for i := range answers {
-		if a := &answers[i]; os.Getuid() != f.uid && !errors.Is(a.Err, workspace.ErrTooMuch) {
-			a.Err = nil
-		}
-	}
-	return answers
-}
-
 // askGitIn starts the sandbox, with a home that nothing else is in.
 func askGitIn(home string, questions []workspace.GitQuestion, answers []workspace.GitAnswer) error {
 	mark := rand.Text()

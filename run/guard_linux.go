@@ -127,7 +127,7 @@ func (f *flow) guard(run providers.Local) error {
 	if err != nil {
 		return err
 	}
-	g.guard[0].AskGit = f.askGit
+	g.guard[0].AskGit = askGit
 	if run != nil {
 		for _, one := range g.guard {
 			one.Freeze = run.Freeze
@@ -227,7 +227,7 @@ func sayFindings(found []workspace.Finding, p *profiles.Policy, root, session st
 		messages.Say(fmt.Sprintf("and %d more", said-maxSaid))
 	}
 	what := " shows them"
-	if slices.ContainsFunc(found, func(c workspace.Finding) bool { return c.Stash != "" && c.Kind != workspace.Review }) {
+	if slices.ContainsFunc(found, SetAside) {
 		what += ", and restores what you accept"
 	}
 	messages.Say("pccrun review " + session + what)
@@ -247,7 +247,7 @@ func describe(c workspace.Finding, root, flags string) string {
 				why = "protected by " + c.Why
 			}
 		}
-		if c.Stash == "" { // it has another name in the workspace, or could not be kept
+		if c.Stash == "" && c.Parts == nil { // it has another name in the workspace, or could not be kept
 			why = c.What + "; " + why
 		}
 		if flags != "" {

@@ -63,7 +63,9 @@ func (r *Review) SaveLost(path, dest string) (string, error) {
 }
 
 // SetAside reports whether a finding can be put back.
-func SetAside(f workspace.Finding) bool { return f.Stash != "" && f.Kind != workspace.Review }
+func SetAside(f workspace.Finding) bool {
+	return f.Stash != "" && f.Kind != workspace.Review || slices.ContainsFunc(f.Parts, SetAside)
+}
 
 // Accept puts back what was quarantined at the paths and below them, relative ones from a directory too, or
 // all of it. It tells of each thing as it is done, and of each that cannot be.
@@ -76,14 +78,22 @@ func (r *Review) Accept(paths []string, cwd string, told func(text string), wron
 		return nil, err
 	}
 	matched := make([]bool, len(paths))
-	back, taken := map[string]bool{}, map[string]map[string]bool{}
+	back := map[string]bool{}
 	for i := len(r.Found) - 1; i >= 0; i-- { // of several versions the last
 		f := r.Found[i]
-		wanted := len(paths) == 0
-		for j, p := range paths {
-			if within(filepath.Clean(p), f.Path) || within(filepath.Join(r.Workspace, p), f.Path) || within(filepath.Join(cwd, p), f.Path) {
-				wanted, matched[j] = true, true
+		wants := func(path string) bool {
+			wanted := len(paths) == 0
+			for j, p := range paths {
+				if within(filepath.Clean(p), path) || within(filepath.Join(r.Workspace, p), path) || within(filepath.Join(cwd, p), path) {
+					wanted, matched[j] = true, true
+				}
 			}
+			return wanted
+		}
+		wanted := wants(f.Path)
+		if !wanted && f.Parts != nil {
+			f.Parts = slices.DeleteFunc(slices.Clone(f.Parts), func(p workspace.Finding) bool { return !wants(p.Path) })
+			wanted = len(f.Parts) > 0
 		}
 		if !wanted || f.Kind != workspace.Stashed && f.Kind != workspace.Inert && f.Kind != workspace.Setting || f.Stash == "" && f.Kind == workspace.Setting {
 			continue
@@ -101,8 +111,8 @@ func (r *Review) Accept(paths []string, cwd string, told func(text string), wron
 		}
 		if back[f.Path] {
 			// What was taken out of a configuration before is missing in the version that is back.
-			if names := taken[f.Path]; f.Kind == workspace.Inert && names != nil {
-				if err := f.Amend(r.dir, names); err != nil {
+			if f.Kind == workspace.Inert && f.Left(r.dir) != nil {
+				if err := f.Complete(r.dir); err != nil {
 					wrong(err)
 				}
 			}
@@ -113,14 +123,14 @@ func (r *Review) Accept(paths []string, cwd string, told func(text string), wron
 			wrong(fmt.Errorf("%s: session %s runs in that workspace and would quarantine it again: accept it when that session has ended", Within(r.Workspace, f.Path), id))
 			continue
 		}
-		names := f.Taken(r.dir)
 		if err := f.Restore(r.dir); err != nil {
 			wrong(err)
 			continue
 		}
-		taken[f.Path] = names
-		done = append(done, Within(r.Workspace, f.Path))
-		told("restored: " + done[len(done)-1])
+		for _, path := range restored(f) {
+			done = append(done, Within(r.Workspace, path))
+			told("restored: " + done[len(done)-1])
+		}
 	}
 	for j, ok := range matched {
 		if !ok {
@@ -128,6 +138,19 @@ func (r *Review) Accept(paths []string, cwd string, told func(text string), wron
 		}
 	}
 	return done, nil
+}
+
+// restored are the paths that a finding has been put back to.
+func restored(f workspace.Finding) (paths []string) {
+	for _, p := range f.Parts {
+		if p.Stash != "" && !slices.Contains(paths, p.Path) {
+			paths = append(paths, p.Path)
+		}
+	}
+	if f.Parts == nil {
+		paths = []string{f.Path}
+	}
+	return paths
 }
 
 // within reports whether a path is another, or lies below it.
@@ -192,7 +215,7 @@ func (r *Review) Diff(f workspace.Finding) string {
 		one(path, nil, now)
 	case f.Kind == workspace.Review && strings.HasPrefix(f.What, "in "):
 		return "git show shows it\n"
-	case f.Stash == "":
+	case f.Stash == "" && f.Parts == nil:
 		return "the content before the run was not kept\n"
 	case f.Kind == workspace.Review:
 		now, err := quarantine.ReadNow(f.Path)

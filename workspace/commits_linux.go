@@ -156,12 +156,7 @@ func (g *Guard) commonOf(gitDir string) string {
 
 // inGit reads a file of a git directory.
 func (g *Guard) inGit(gitDir, name string) ([]byte, error) {
-	fd, err := g.openPath(gitDir)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(fd)
-	return beneath.ReadOwn(fd, name, vcs.MaxGitIndex)
+	return g.readOwn(gitDir+"/"+name, vcs.MaxGitIndex)
 }
 
 // from returns where a path leads that is said in a directory.
@@ -224,11 +219,56 @@ func (g *Guard) commits() {
 			c.err = cmp.Or(c.err, a.Err)
 		}
 		answers = answers[n:]
-		if c.err != nil {
+		if c.err != nil && !(g.onlyRoots(c.gitDir) && !errors.Is(c.err, ErrTooMuch)) {
 			g.tell(c.gitDir, "cannot be read: "+strings.ReplaceAll(c.err.Error(), "\n", "; "), unread)
 		}
 		c.report()
 	}
+}
+
+// noteClosed notes which git directories, as root, nobody else can look into: where root has been given up by the end of a
+// run, git says nothing of them. What the run closes, to have its commits unread, is none of these.
+func (r *Standing) noteClosed(common []Common) {
+	if os.Geteuid() != 0 {
+		return
+	}
+	if !entered(r.Root) { // nor into what the run makes there
+		r.Closed = append(r.Closed, r.Root)
+	}
+	for _, rel := range r.Repos {
+		if dir := filepath.Join(r.Root, rel); len(r.Closed) == 0 && !readable(dir) {
+			r.Closed = append(r.Closed, dir)
+		}
+	}
+	for _, c := range common {
+		if !readable(c.GitDir) || !readable(c.Path) {
+			r.Closed = append(r.Closed, c.GitDir)
+		}
+	}
+}
+
+// entered reports whether everybody can enter a directory.
+func entered(dir string) bool {
+	var st unix.Stat_t
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		if unix.Lstat(dir, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Mode&0o001 == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// readable reports whether everybody can read a git directory.
+func readable(dir string) bool {
+	var st unix.Stat_t
+	return entered(dir) && !slices.ContainsFunc([]string{"HEAD", "refs", "objects", "objects/pack"}, func(name string) bool {
+		return unix.Lstat(filepath.Join(dir, name), &st) == nil && st.Mode&0o004 == 0
+	})
+}
+
+// onlyRoots reports whether git cannot look into a git directory because nobody but root could when the run began.
+func (g *Guard) onlyRoots(gitDir string) bool {
+	return os.Geteuid() != 0 && slices.ContainsFunc(g.standing.Closed, func(dir string) bool { return inside(dir, gitDir) })
 }
 
 func (g *Guard) tell(path, what, why string) {

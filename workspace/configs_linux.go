@@ -347,12 +347,7 @@ func (c *Configs) mine(path string, st *unix.Stat_t) bool {
 
 // splits is [scan.splits] of the host's configuration as it is now.
 func (g *Guard) splits(path string) bool {
-	dir, name, err := g.parent(path)
-	if err != nil {
-		return !beneath.Gone(err)
-	}
-	defer unix.Close(dir)
-	b, err := beneath.ReadOwn(dir, name, vcs.MaxConfig)
+	b, err := g.readOwn(path, vcs.MaxConfig)
 	return splits(b) || err != nil && !beneath.Gone(err)
 }
 

@@ -95,7 +95,7 @@ func TestScanRepository(t *testing.T) {
 	require.Equal(t, []string{".git/config", ".git/hooks", ".git/info/attributes"}, pinPaths(t, root, f))
 	require.Equal(t, []string{".git", ".git/info"}, relative(t, root, f.Anchors))
 	require.Equal(t, []string{".git/commondir"}, relative(t, root, f.Vacant))
-	require.Equal(t, map[string]string{root + "/.git/config.worktree": root + "/.git/config"}, f.Late)
+	require.Equal(t, map[string]string{root + "/.git/config.worktree": root + "/.git/config"}, f.after.stood.Late)
 	require.Empty(t, f.Common)
 	require.Empty(t, f.Notes)
 	for _, p := range f.Pins {
@@ -153,7 +153,7 @@ func TestScanWorktreeOutside(t *testing.T) {
 	require.Equal(t, []Common{{Path: gitDir, GitDir: own, Write: []string{own, gitDir + "/objects", gitDir + "/refs", gitDir + "/logs"}, sure: true}}, f.Common)
 	require.Equal(t, []string{gitDir + "/config", own + "/commondir", ".git", "tools/hooks"}, pinPaths(t, root, f))
 	require.True(t, f.Pins[0].Private)
-	require.Equal(t, map[string]string{own + "/config.worktree": gitDir + "/config"}, f.Late)
+	require.Equal(t, map[string]string{own + "/config.worktree": gitDir + "/config"}, f.after.stood.Late)
 	require.Equal(t, []string{"tools"}, relative(t, root, f.Anchors))
 	require.Empty(t, f.Notes)
 	require.Contains(t, f.Vacant, own+"/modules")

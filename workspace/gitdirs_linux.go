@@ -436,7 +436,7 @@ func (p *gitPass) replaceIndex(dir int, b, plain []byte) error {
 // configuration leaves no doubt of that.
 func (i *inerter) hash(gitDir string) (f vcs.Format, known bool) {
 	common := gitDir
-	if b, err := i.read(gitDir+"/commondir", vcs.MaxGitFile); err == nil {
+	if b, err := i.guard.readOwn(gitDir+"/commondir", vcs.MaxGitFile); err == nil {
 		t, _, err := i.follow(gitDir, vcs.ParsePathFile(b))
 		if err != nil {
 			return 0, false
@@ -451,7 +451,7 @@ func (i *inerter) hash(gitDir string) (f vcs.Format, known bool) {
 	if err != nil {
 		return 0, false
 	}
-	b, err := i.read(t.end.Path, vcs.MaxConfig)
+	b, err := i.guard.readOwn(t.end.Path, vcs.MaxConfig)
 	if beneath.Gone(err) {
 		return vcs.FormatSHA1, true
 	}
@@ -462,9 +462,9 @@ func (i *inerter) hash(gitDir string) (f vcs.Format, known bool) {
 	return vcs.HashOf(b)
 }
 
-// read reads a file of a repository, in the tree or outside.
-func (i *inerter) read(path string, limit int64) ([]byte, error) {
-	dir, name, err := i.guard.parent(path)
+// readOwn reads a file of a repository, in the tree or outside.
+func (g *Guard) readOwn(path string, limit int64) ([]byte, error) {
+	dir, name, err := g.parent(path)
 	if err != nil {
 		return nil, err
 	}

@@ -73,25 +73,18 @@ type Guard struct {
 
 // leavings is what a scan leaves for a [Guard].
 type leavings struct {
-	rules  *rules
-	tree   *dir
-	recent map[string]string   // see [Standing.Recent]
-	keys   map[string][]string // see [Standing.Keys]
-	hooks  []string            // see [Standing.Hooks]
-	gits   []string            // directories of git, also those that do not look like one: relative
-
-	commands []string // see [Standing.Commands]
-	own      []string // see [Standing.Own]
-	placed   []string // see [Standing.Placed]
-	astray   []string // see [Standing.Astray]
-
-	awaited map[string]string // see [Standing.Awaited]
+	rules *rules
+	tree  *dir
+	gits  []string // directories of git, also those that do not look like one: relative
+	stood Standing // as far as the scan knows it by itself
 }
 
 // Standing returns what a look at the end of a run in this workspace needs to
 // know. The query is the one that was answered.
 func (f *Found) Standing(session string, q Query) *Standing {
-	r := &Standing{Session: session, Root: q.Root, Start: f.Start, Vacant: f.Vacant, Late: f.Late, Protect: q.Protect, Recent: f.after.recent, Keys: f.after.keys, Hooks: f.after.hooks, Commands: f.after.commands, Own: f.after.own, Placed: f.after.placed, Astray: f.after.astray}
+	stood := f.after.stood
+	r := &stood
+	r.Session, r.Root, r.Start, r.Vacant, r.Protect = session, q.Root, f.Start, f.Vacant, q.Protect
 	for _, file := range q.Files {
 		_, in := beneath.Path(q.Root, file.Path)
 		_, around := beneath.Path(file.Path, q.Root)
@@ -114,7 +107,6 @@ func (f *Found) Standing(session string, q Query) *Standing {
 			know(v.Node, false, v.Why)
 		}
 	}
-	r.Awaited = f.after.awaited
 	for _, path := range slices.Sorted(maps.Keys(r.Awaited)) {
 		r.know(path, r.Awaited[path])
 	}
@@ -149,6 +141,7 @@ func (f *Found) Standing(session string, q Query) *Standing {
 		}
 	}
 	r.Formats = formats
+	r.noteClosed(f.Common)
 	r.Git = map[string]GitEntry{}
 	room := maxStood
 	for _, rel := range r.Repos {
@@ -189,7 +182,7 @@ func (f *Found) Named() (list []profiles.ProtectRule) {
 	for _, path := range f.Vacant {
 		list = append(list, profiles.ProtectRule{Pattern: literal(path)})
 	}
-	for _, value := range slices.Concat(f.after.hooks, f.after.commands) {
+	for _, value := range slices.Concat(f.after.stood.Hooks, f.after.stood.Commands) {
 		if value = filepath.Clean(value); filepath.IsLocal(value) && value != "." {
 			list = append(list, profiles.ProtectRule{Pattern: "**/" + literal(value)})
 		}

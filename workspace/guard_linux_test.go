@@ -103,6 +103,10 @@ func (w *watchman) end() []string {
 func (w *watchman) names(found []Finding) []string {
 	var list []string
 	for _, f := range found {
+		if f.Parts != nil {
+			list = append(list, w.names(f.Parts)...)
+			continue
+		}
 		list = append(list, string(f.Kind)+" "+strings.TrimPrefix(f.Path, w.root+"/"))
 	}
 	slices.Sort(list)

@@ -2,11 +2,9 @@ package workspace
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/vcs"
@@ -185,25 +183,10 @@ func (i *inerter) hooks(path string, spare func(name string) bool) {
 		i.aside(path, "git would run its target")
 		return
 	}
-	rel, _ := beneath.Path(i.guard.standing.Root, path)
-	fd, err := beneath.OpenOwnDir(i.guard.fd, rel)
-	if err != nil {
-		i.fail(path, err)
-		return
-	}
-	defer unix.Close(fd)
-	names, err := beneath.Entries(fd)
-	if err != nil {
-		i.fail(path, err)
-		return
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		if strings.HasSuffix(name, ".sample") {
-			continue
+	i.each(path, func(_ int, e os.DirEntry) {
+		at := path + "/" + e.Name()
+		if n, _, ok := i.view.node(at); !strings.HasSuffix(at, ".sample") && ok && n.Kind != Dir && (n.Kind != File || !spare(e.Name())) {
+			i.aside(at, "a hook of a repository that is new")
 		}
-		if n, _, ok := i.view.node(path + "/" + name); ok && n.Kind != Dir && (n.Kind != File || !spare(name)) {
-			i.aside(path+"/"+name, "a hook of a repository that is new")
-		}
-	}
+	})
 }

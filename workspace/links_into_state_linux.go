@@ -1,8 +1,8 @@
 package workspace
 
 import (
+	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -122,31 +122,17 @@ func (i *inerter) preceded(rel string) bool {
 
 // shortcutsIn looks at the links of one directory: at all of them, or those that are new.
 func (i *inerter) shortcutsIn(d *dir, all bool, room *int) {
-	fd, err := beneath.OpenOwnDir(i.guard.fd, d.rel)
-	if err != nil {
-		i.fail(i.view.abs(d.rel), err)
-		return
-	}
-	defer unix.Close(fd)
-	names, err := beneath.Entries(fd)
-	if err != nil {
-		i.fail(i.view.abs(d.rel), err)
-		return
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	i.each(i.view.abs(d.rel), func(fd int, e os.DirEntry) {
 		var st unix.Stat_t
-		if name == ".git" || beneath.Stat(fd, name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK || !all && !i.guard.touched(&st) {
-			continue
+		rel := join(d.rel, e.Name())
+		if e.Name() == ".git" || beneath.Stat(fd, e.Name(), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK || !all && (!i.guard.touched(&st) || i.preceded(rel)) {
+			return
 		}
-		if !all && i.preceded(join(d.rel, name)) {
-			continue
-		}
-		path := i.view.abs(join(d.rel, name))
-		if why := i.shortcut(path, join(d.rel, name), room); why != "" {
+		path := i.view.abs(rel)
+		if why := i.shortcut(path, rel, room); why != "" {
 			i.aside(path, why)
 		}
-	}
+	})
 }
 
 // shortcut says why a link is not to stay, "" if it is.

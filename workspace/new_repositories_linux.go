@@ -25,6 +25,7 @@ type inerter struct {
 	view  *view
 	done  map[string]bool // whether they were made inert, or are the user's own
 	stood map[string]bool // what git executes by a configuration that stood, and where it could not be changed: see [Standing.Placed]
+	parts []Finding       // what was quarantined of git directories, of which one finding is told
 	errs  []error
 
 	work    int             // names that may still be looked at in git directories
@@ -44,9 +45,13 @@ func (g *Guard) inerter() *inerter {
 	return i
 }
 
-// close gives back what is held open in the trees that something led to.
+// close tells what was quarantined, once of each git directory, and gives back what is held open in the trees that
+// something led to.
 func (i *inerter) close() {
 	for _, k := range i.others {
+		for _, c := range quarantine.Merge(k.parts) {
+			k.guard.told(c)
+		}
 		k.view.close()
 	}
 }
@@ -109,7 +114,7 @@ func (i *inerter) repository(path string) (t trail, whose *inerter, far bool, er
 	if err != nil || whose == nil || !t.found || t.end.Kind != File {
 		return t, whose, errors.Is(err, ErrTooMuch), err
 	}
-	b, err := whose.read(t.end.Path, vcs.MaxGitFile)
+	b, err := whose.guard.readOwn(t.end.Path, vcs.MaxGitFile)
 	if err != nil {
 		return t, whose, false, err
 	}
@@ -212,7 +217,7 @@ func (i *inerter) elsewhereTrees(repos []suspect) {
 		if i.view.stat(path+"/gitdir", &st) != nil || i.guard.repos[s.rel] && !i.guard.touched(&st) {
 			continue
 		}
-		b, err := i.read(path+"/gitdir", vcs.MaxGitFile)
+		b, err := i.guard.readOwn(path+"/gitdir", vcs.MaxGitFile)
 		if beneath.Gone(err) {
 			continue
 		}
@@ -233,7 +238,7 @@ func (i *inerter) elsewhereTrees(repos []suspect) {
 func (i *inerter) shared(path string) {
 	g := i.guard
 	rel, _ := beneath.Path(g.standing.Root, path)
-	b, err := i.read(path+"/commondir", vcs.MaxGitFile)
+	b, err := i.guard.readOwn(path+"/commondir", vcs.MaxGitFile)
 	switch {
 	case err == unix.ENOENT, err == unix.ENOTDIR:
 		return
@@ -523,13 +528,27 @@ func (i *inerter) aside(path, why string) (Finding, bool) {
 		return Finding{}, false
 	}
 	defer unix.Close(dir)
-	c, err := g.stash.Take(dir, name, Finding{Kind: Inert, Path: path, Why: why})
+	c, err := g.stash.Take(dir, name, Finding{Kind: Inert, Path: path, Why: why, Of: i.gitDirOf(path)})
 	if err != nil {
 		i.fail(path, err)
 		return c, false
 	}
-	g.told(c)
+	i.parts = append(i.parts, c)
 	return c, true
+}
+
+// gitDirOf returns the git directory that was gone through in which a path lies, "" for none. A configuration is a
+// finding of its own: of its versions, the settings are put together.
+func (i *inerter) gitDirOf(path string) string {
+	if name := filepath.Base(path); name == "config" || name == "config.worktree" {
+		return ""
+	}
+	for dir := filepath.Dir(path); dir != "/"; dir = filepath.Dir(dir) {
+		if i.passed[dir] {
+			return dir
+		}
+	}
+	return ""
 }
 
 // reviewed takes back what executes in a configuration that may be changed, or makes

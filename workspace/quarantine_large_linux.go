@@ -1,7 +1,6 @@
 package workspace
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -171,27 +170,18 @@ func (l *lightener) crate(d *dir) error {
 	if err != nil {
 		return fmt.Errorf("quarantine directories of %s: %w", beneath.Shorten(d.rel), err)
 	}
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := beneath.Getdents(from, buf)
-		if err != nil {
-			return errors.Join(fmt.Errorf("read directory %s: %w", beneath.Shorten(d.rel), err), crate.Close())
-		}
-		if n == 0 {
-			break
-		}
-		for b := buf[:n]; len(b) > 0; {
-			size := binary.NativeEndian.Uint16(b[16:])
-			name := unix.ByteSliceToString(b[19:size])
-			b = b[size:]
-			if name == "." || name == ".." || name == crate.Left || !g.bornAt(from, name) {
-				continue
+	var failed error
+	err = beneath.Each(from, make([]byte, 64<<10), func(raw []byte) {
+		if name := string(raw); failed == nil && name != crate.Left && g.bornAt(from, name) {
+			if e := quarantine.Move(from, name, crate.FD, name); e == nil {
+				crate.Count++
+			} else if !beneath.Gone(e) {
+				failed = fmt.Errorf("move %s: %w", name, e)
 			}
-			if err := quarantine.Move(from, name, crate.FD, name); err != nil && !beneath.Gone(err) {
-				return errors.Join(fmt.Errorf("quarantine %s: %w", beneath.Shorten(join(d.rel, name)), err), crate.Close())
-			}
-			crate.Count++
 		}
+	})
+	if err = errors.Join(err, failed); err != nil {
+		return errors.Join(fmt.Errorf("quarantine directories of %s: %w", beneath.Shorten(d.rel), err), crate.Close())
 	}
 	l.moved += crate.Count
 	d.kids, d.ctime = nil, 0 // to be read again

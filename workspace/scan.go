@@ -180,10 +180,6 @@ type Found struct {
 	// links that lead nowhere.
 	Vacant []string
 
-	// Late are the names config.worktree that do not exist, by where the configuration lies
-	// without which git does not read them (extensions.worktreeConfig), and which does not say so.
-	Late map[string]string
-
 	// Beside are the files and directories outside the workspace that the user's own
 	// configuration of git names, as far as git reads them, or runs hooks from there:
 	// absolute, and they need not exist.

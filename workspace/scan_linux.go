@@ -77,55 +77,45 @@ func scanOnce(q Query) (*Found, error) {
 	}
 	changed := len(w.todo) > 0
 	w.want = old.inodes(changed)
-	first := root
-	slow := func() error {
-		// What is known so far: the other names of nothing more than before.
-		forget(first, start, st.Dev)
-		unlink(first)
-		(&index{patience: patience, linked: old.linked, blobs: old.blobs, root: first}).save(q, sum)
-		return w.slow(q)
-	}
-	if err := w.run(); errors.Is(err, errSlow) {
-		return nil, slow()
-	} else if err != nil {
-		return nil, w.crowd(err, root)
-	}
-	s := newScan(q, w, root, old)
-	defer func() { s.close() }()
-	if err := s.collect(); errors.Is(err, errSlow) {
-		return nil, slow()
-	} else if err != nil {
-		return nil, err
-	}
-	if !s.allLinked() {
-		// Something has other names that nobody has looked for: only a look
-		// at every inode tells where they are.
-		again := &walker{rules: rules, fd: fd, dev: st.Dev, want: s.linked, until: until}
-		root = &dir{}
-		again.push(root)
-		linked := s.linked
-		slowAgain := func() error {
-			// What was read by now was asked for all of them: the next look asks the
-			// rest, and is not at the beginning of this one again.
+	var s *scan
+	linked, known := old.linked, old
+	for again := false; ; again = true {
+		// What is known so far: of the first walk the other names of nothing more than before. A second asks the
+		// rest, and does not begin anew.
+		slow := func() error {
 			forget(root, start, st.Dev)
-			(&index{patience: patience, linked: slices.Sorted(maps.Keys(linked)), blobs: old.blobs, root: root}).save(q, sum)
-			return again.slow(q)
+			if !again {
+				unlink(root)
+			}
+			(&index{patience: patience, linked: linked, blobs: old.blobs, root: root}).save(q, sum)
+			return w.slow(q)
 		}
-		if err := again.run(); errors.Is(err, errSlow) {
-			return nil, slowAgain()
+		if err := w.run(); errors.Is(err, errSlow) {
+			return nil, slow()
 		} else if err != nil {
-			return nil, again.crowd(err, root)
+			return nil, w.crowd(err, root)
 		}
-		changed = true
-		again.entries += w.entries
-		s.close()
-		s = newScan(q, again, root, &index{blobs: s.blobs})
+		s = newScan(q, w, root, known)
+		defer s.close()
 		if err := s.collect(); errors.Is(err, errSlow) {
-			return nil, slowAgain()
+			return nil, slow()
 		} else if err != nil {
 			return nil, err
 		}
-		maps.Copy(s.linked, linked)
+		if again {
+			for _, ino := range linked {
+				s.linked[ino] = struct{}{}
+			}
+		}
+		if again || s.allLinked() {
+			break
+		}
+		// Something has other names that nobody has looked for: only a look
+		// at every inode tells where they are.
+		linked, known, changed = slices.Sorted(maps.Keys(s.linked)), &index{blobs: s.blobs}, true
+		w = &walker{rules: rules, fd: fd, dev: st.Dev, want: s.linked, until: until, entries: w.entries}
+		root = &dir{}
+		w.push(root)
 	}
 	if err := s.steady(); err != nil {
 		return nil, err
@@ -201,7 +191,7 @@ type scan struct {
 	review  map[string]Reviewed
 	fifos   map[string]Node
 	vacant  map[string]bool
-	late    map[string]string // see [Found.Late]
+	late    map[string]string // see [Standing.Late]
 	awaited map[string]string // see [Standing.Awaited]
 
 	repos       []repo
@@ -671,8 +661,10 @@ func (s *scan) finish() (*Found, error) {
 		}
 	}
 	f.Vacant = slices.Sorted(maps.Keys(s.vacant))
-	f.Late = s.late
-	f.after = leavings{s.rules, s.tree, s.recent(), f.keys(s), slices.Sorted(maps.Keys(s.hooks)), s.plainGits(), slices.Sorted(maps.Keys(s.commands)), slices.Sorted(maps.Keys(s.own)), slices.Sorted(maps.Keys(s.placed)), slices.Sorted(maps.Keys(s.astray)), s.awaited}
+	f.after = leavings{s.rules, s.tree, s.plainGits(), Standing{
+		Recent: s.recent(), Keys: f.keys(s), Late: s.late, Awaited: s.awaited, Hooks: slices.Sorted(maps.Keys(s.hooks)), Commands: slices.Sorted(maps.Keys(s.commands)),
+		Own: slices.Sorted(maps.Keys(s.own)), Placed: slices.Sorted(maps.Keys(s.placed)), Astray: slices.Sorted(maps.Keys(s.astray)),
+	}}
 	slices.Sort(f.Notes)
 	f.Notes = slices.Compact(f.Notes)
 	return f, nil

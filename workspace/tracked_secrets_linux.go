@@ -1,7 +1,7 @@
 package workspace
 
 import (
-	"fmt"
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -143,13 +143,17 @@ func (s *scan) readGitIndex(path string, id identity, f vcs.Format, want map[str
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(fd)
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	if err = unix.Fstat(fd, &st); err == nil && identityOf(&st) != id {
+		err = errors.New("changed while it was read")
+	}
+	if err != nil {
+		unix.Close(fd)
 		return nil, err
 	}
-	if identityOf(&st) != id {
-		return nil, fmt.Errorf("changed while it was read")
+	b, err := beneath.ReadFile(fd, vcs.MaxGitIndex)
+	if err != nil {
+		return nil, err
 	}
-	return vcs.ReadIndex(beneath.Reader(fd), f, want)
+	return vcs.ReadIndex(b, f, want)
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,19 +38,6 @@ func Each(fd int, buf []byte, look func(name []byte)) error {
 			if name = name[:bytes.IndexByte(name, 0)]; string(name) != "." && string(name) != ".." {
 				look(name)
 			}
-		}
-	}
-}
-
-// Ctime returns when an entry that [Each] has named last changed (inode(7)), of a link
-// the link itself. Nothing is allocated: it is asked of each of 100,000 files.
-func Ctime(dirfd int, name []byte) (nanoseconds int64, ok bool) {
-	var st unix.Statx_t
-	for {
-		_, _, err := unix.Syscall6(unix.SYS_STATX, uintptr(dirfd), uintptr(unsafe.Pointer(unsafe.SliceData(name))),
-			unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_CTIME, uintptr(unsafe.Pointer(&st)), 0)
-		if err != unix.EINTR {
-			return st.Ctime.Sec*1e9 + int64(st.Ctime.Nsec), err == 0
 		}
 	}
 }

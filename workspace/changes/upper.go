@@ -350,12 +350,11 @@ func (u *Upper) index(layer int, name string) uint64 {
 	if base(name) != "index" {
 		return 0
 	}
-	f, err := u.before[layer].open(name)
+	b, err := read(u.before[layer], name, vcs.MaxGitIndex)
 	if err != nil {
 		return 0
 	}
-	defer f.Close()
-	return vcs.IndexDigest(f)
+	return vcs.IndexDigest(b)
 }
 
 func bothDirs(a, b *Entry) bool { return a.Kind == workspace.Dir && b.Kind == workspace.Dir }

@@ -13,8 +13,7 @@ import (
 
 // Git looks at the paths of an index when it makes the entries, and not when it reads them: `git restore .`
 // writes each where it says, through `..` and into .git/hooks. So an index that a run has written is read once
-// more, entry by entry as git does (do_read_index and create_from_disk of its read-cache.c, 2.51); of what git
-// could take in another way than this, nothing is sound.
+// more, as git does; of what git could take in another way than this, nothing is sound.
 
 // IsIndex reports whether a file in a git directory is an index, or the part of one that is split.
 func IsIndex(name string) bool { return name == "index" || strings.HasPrefix(name, "sharedindex.") }
@@ -25,20 +24,6 @@ func SoundIndex(b []byte, f vcs.Format) bool {
 	return ok
 }
 
-// An index is where the parts of one lie.
-type index struct {
-	entries int // where they end
-	parts   []part
-}
-
-// A part is an extension.
-type part struct {
-	name     string
-	from, to int // with its head
-}
-
-const indexHead = 12
-
 // A Staged is what an index says of a path, "" where it is the one of an entry that it shares.
 type Staged struct {
 	Path    string
@@ -47,95 +32,35 @@ type Staged struct {
 	Written bool   // git has once found that in the working tree, or put it there
 }
 
-func readIndex(b []byte, f vcs.Format, yield func(Staged)) (x index, ok bool) {
-	size := f.Digits() / 2
-	const known = 0x6000 // the bits of the second flags that git knows
-	if len(b) < indexHead+size || string(b[:4]) != "DIRC" {
-		return x, false
-	}
-	version, n := binary.BigEndian.Uint32(b[4:]), int(binary.BigEndian.Uint32(b[8:]))
-	body := b[:len(b)-size]
-	if version < 2 || version > 4 || n > len(b)/(40+size) {
-		return x, false
-	}
+func readIndex(b []byte, f vcs.Format, yield func(Staged)) (x vcs.Index, ok bool) {
 	var order ordered
-	starts, whole := make([]uint32, n), make([]bool, n) // whole: of version 4, nothing is of the name before
-	var name []byte
-	split := false // names are missing, which another file has
-	at := indexHead
-	for i := range n {
-		starts[i] = uint32(at)
-		from := at
-		at += 40 + size
-		if at+2 > len(body) {
-			return x, false
-		}
-		mode, flags := binary.BigEndian.Uint32(b[from+24:]), binary.BigEndian.Uint16(b[at:])
-		if at += 2; flags&0x4000 != 0 {
-			if version < 3 || at+2 > len(body) || binary.BigEndian.Uint16(b[at:])&^known != 0 {
-				return x, false
-			}
-			at += 2
-		}
-		kept := 0
-		if version == 4 {
-			strip, size := varint(body[at:])
-			if size == 0 || strip > len(name) {
-				return x, false
-			}
-			at += size
-			kept = len(name) - strip
-		}
-		end := bytes.IndexByte(body[at:], 0)
-		if end < 0 {
-			return x, false
-		}
-		name = append(name[:kept], body[at:at+end]...)
-		// The length stands in the flags too, as far as it has room there: git goes by that.
-		if size := int(flags & 0xfff); len(name) != size && (size < 0xfff || len(name) < size) {
-			return x, false
-		}
-		whole[i] = kept == 0
-		if at += end + 1; version < 4 {
-			at = from + (at-from+7)&^7
-		}
-		if at > len(body) || !isMode(mode) {
-			return x, false
-		}
-		switch {
-		case len(name) == 0:
-			split = true
-		case !soundPath(string(name), mode), !order.next(name, flags>>12&3):
-			return x, false
+	var starts []uint32
+	var whole []bool // of version 4, nothing is of the name before
+	split := false   // names are missing, which another file has
+	x, ok = vcs.ParseIndex(b, f, func(e *vcs.IndexEntry) bool {
+		starts, whole = append(starts, uint32(e.From)), append(whole, e.Kept == 0)
+		split = split || len(e.Name) == 0
+		if !isMode(e.Mode) || len(e.Name) > 0 && (!soundPath(string(e.Name), e.Mode) || !order.next(e.Name, e.Stage)) {
+			return false
 		}
 		if yield != nil {
-			yield(Staged{string(name), mode, b[from+40 : from+40+size], binary.BigEndian.Uint64(b[from+8:]) != 0})
+			yield(Staged{string(e.Name), e.Mode, e.ID, e.Found})
 		}
-	}
-	x.entries = at
-	linked := false
-	for at+8 <= len(body) {
-		size := int(binary.BigEndian.Uint32(body[at+4:]))
-		if size > len(body)-at-8 {
-			return x, false
-		}
-		p := part{string(body[at : at+4]), at, at + 8 + size}
-		switch p.name {
-		case "link":
-			linked = true
-		case "IEOT":
-			if !soundBlocks(body[at+8:p.to], starts, whole) {
-				return x, false
-			}
-		}
-		x.parts = append(x.parts, p)
-		at = p.to
-	}
-	// By this, at its very end, git finds the extensions before it has read the entries.
-	if i := len(body) - (8 + 4 + size); i >= 0 && string(body[i:i+4]) == "EOIE" && binary.BigEndian.Uint32(body[i+8:]) != uint32(x.entries) {
+		return true
+	})
+	if !ok {
 		return x, false
 	}
-	return x, linked || !split
+	for _, p := range x.Parts {
+		if p.Name == "IEOT" && !soundBlocks(x.Body[p.From+8:p.To], starts, whole) {
+			return x, false
+		}
+	}
+	// By this, at its very end, git finds the extensions before it has read the entries.
+	if i := len(x.Body) - (8 + 4 + f.Digits()/2); i >= 0 && string(x.Body[i:i+4]) == "EOIE" && binary.BigEndian.Uint32(x.Body[i+8:]) != uint32(x.Entries) {
+		return x, false
+	}
+	return x, !split || x.Part("link") != nil
 }
 
 // isMode reports whether an entry is what git makes: a file, a link, a submodule, a directory of a sparse index.
@@ -192,18 +117,6 @@ func soundBlocks(table []byte, starts []uint32, whole []bool) bool {
 	return n == len(starts)
 }
 
-// varint reads a number of version 4, and says how many bytes it has; none where it is longer than a name can be.
-func varint(b []byte) (n, size int) {
-	for i, c := range b[:min(len(b), 4)] {
-		n = n<<7 | int(c&0x7f)
-		if c < 0x80 {
-			return n, i + 1
-		}
-		n++
-	}
-	return 0, 0
-}
-
 // soundPath is verify_path of git, for all platforms.
 func soundPath(path string, mode uint32) bool {
 	if mode == 0o040000 {
@@ -248,14 +161,14 @@ func PlainIndex(b []byte, f vcs.Format, yield func(Staged)) (plain []byte, has, 
 	if !ok {
 		return nil, false, false
 	}
-	has = slices.ContainsFunc(x.parts, func(p part) bool { return strings.Contains(computed, p.name) })
+	has = slices.ContainsFunc(x.Parts, func(p vcs.IndexPart) bool { return strings.Contains(computed, p.Name) })
 	if !has {
 		return b, false, true
 	}
-	plain = append(plain, b[:x.entries]...)
-	for _, p := range x.parts {
-		if !strings.Contains(computed, p.name) {
-			plain = append(plain, b[p.from:p.to]...)
+	plain = append(plain, b[:x.Entries]...)
+	for _, p := range x.Parts {
+		if !strings.Contains(computed, p.Name) {
+			plain = append(plain, b[p.From:p.To]...)
 		}
 	}
 	if f == vcs.FormatSHA256 {

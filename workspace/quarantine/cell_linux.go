@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -29,10 +28,9 @@ type cell struct {
 // held is the one name in a cell.
 const held = "held"
 
-// openCell makes the cell for an entry of the stash, or empties the one that was
-// left when an attempt was killed.
-func openCell(dir int, entry string) (*cell, error) {
-	c := &cell{dir: dir, name: Prefix + "accept-" + entry}
+// openCell makes the cell of a name, or empties the one that was left when an attempt was killed.
+func openCell(dir int, name string) (*cell, error) {
+	c := &cell{dir: dir, name: name}
 	var err error
 	c.fd, err = beneath.MakeDir(dir, c.name)
 	left := errors.Is(err, unix.EEXIST)
@@ -97,12 +95,6 @@ func (c *cell) releaseDir(name string) error {
 	return errors.Join(rename(c.fd, held, c.dir, name), unix.Fchmod(fd, st.Mode&0o777))
 }
 
-// exchange puts what is held in the place of what stands outside, which is held
-// then.
-func (c *cell) exchange(name string) error {
-	return unix.Renameat2(c.fd, held, c.dir, name, unix.RENAME_EXCHANGE)
-}
-
 // close takes the cell away with what is still held.
 func (c *cell) close() error {
 	defer unix.Close(c.fd)
@@ -119,18 +111,19 @@ func (c *cell) close() error {
 	return nil
 }
 
-// asideHeld is [Stash.aside] for root, who looks after a killed run in a directory
-// that somebody else may write: what is copied and then removed is held in a cell
-// from its one rename on. By its name, another could be removed that nobody has
-// copied, a directory of root's among them.
-func (s *Stash) asideHeld(dir int, name string, c Finding, why error) (Finding, error) {
-	n := strconv.Itoa(s.next)
-	s.next++
-	cell, err := openCell(dir, strconv.Itoa(os.Getpid())+"-"+n)
+// aside copies into the stash what cannot be moved there, and removes it: held in a cell from its one rename on. By its
+// name, another could be removed that nobody has copied, a directory of root's among them, who looks after a killed run
+// in a directory that somebody else may write.
+func (s *Stash) aside(dir int, name string, c Finding, why error) (Finding, error) {
+	cell, err := openCell(dir, s.beside(Moving))
+	if errors.Is(err, unix.EACCES) { // the command may have closed it
+		_ = beneath.ChmodPath(dir, 0o700)
+		cell, err = openCell(dir, s.beside(Moving))
+	}
 	if err != nil {
 		return c, errors.Join(why, err)
 	}
-	if err := rename(dir, name, cell.fd, held); err != nil {
+	if err := Move(dir, name, cell.fd, held); err != nil {
 		if e := cell.close(); !beneath.Gone(err) || e != nil {
 			return c, errors.Join(why, err, e)
 		}
@@ -144,7 +137,7 @@ func (s *Stash) asideHeld(dir int, name string, c Finding, why error) (Finding, 
 		c.Stash, why = "", err
 	}
 	// What cannot be kept elsewhere stays where it is, inert.
-	away := Prefix + strconv.Itoa(os.Getpid()) + "-" + n
+	away := s.beside(Prefix)
 	if err := rename(cell.fd, held, dir, away); err != nil {
 		cell.keep, away = true, cell.name+"/"+held
 	}

@@ -101,7 +101,7 @@ func restoreCopy(f Finding, session *os.Root) error {
 		return err
 	}
 	defer unix.Close(dir)
-	c, err := openCell(dir, f.Stash)
+	c, err := openCell(dir, Prefix+f.Stash)
 	if err != nil {
 		return err
 	}
@@ -150,62 +150,22 @@ func swap(root, file, dir string, over *atomic.Bool) (swaps int64) {
 	return swaps
 }
 
-// A configuration that is put back in the place of what was left of it loses
-// nothing, whatever stands there by now.
-func TestExchangeInTheWay(t *testing.T) {
-	for name, now := range map[string]string{"as it was left": "left", "changed since": "mine"} {
-		t.Run(name, func(t *testing.T) {
-			d, s := fixture.Dir(t), fixture.Dir(t)
-			fds := [2]int{}
-			for i, path := range [...]string{d, s} {
-				fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-				require.NoError(t, err)
-				defer unix.Close(fd)
-				fds[i] = fd
-			}
-			require.NoError(t, os.WriteFile(filepath.Join(s, "0"), []byte("whole"), 0o640))
-			require.NoError(t, os.WriteFile(filepath.Join(s, "0"+LeftOver), []byte("left"), 0o600))
-			require.NoError(t, os.WriteFile(filepath.Join(d, "config"), []byte(now), 0o600))
-			err := Finding{Stash: "0"}.exchange(fds[1], fds[0], "config", []byte("left"))
-			want, kept := "whole", []string(nil)
-			if now != "left" {
-				require.ErrorIs(t, err, ErrInTheWay)
-				want, kept = now, []string{"0", "0" + LeftOver}
-			} else {
-				require.NoError(t, err)
-			}
-			text, err := os.ReadFile(filepath.Join(d, "config"))
-			require.NoError(t, err)
-			require.Equal(t, want, string(text))
-			for dir, names := range map[string][]string{d: {"config"}, s: kept} {
-				list, err := os.ReadDir(dir)
-				require.NoError(t, err)
-				var have []string
-				for _, e := range list {
-					have = append(have, e.Name())
-				}
-				require.Equal(t, names, have)
-			}
-		})
-	}
-}
-
 // What a killed attempt left is used again, and nothing else that has the name.
 func TestCellLeft(t *testing.T) {
 	d := fixture.Dir(t)
 	fd, err := unix.Open(d, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	require.NoError(t, err)
 	defer unix.Close(fd)
-	first, err := openCell(fd, "7")
+	first, err := openCell(fd, Prefix+"7")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(d, first.name, held), nil, 0o600))
 	unix.Close(first.fd)
-	again, err := openCell(fd, "7")
+	again, err := openCell(fd, Prefix+"7")
 	require.NoError(t, err)
 	require.NoError(t, beneath.Empty(again.fd))
 	require.NoError(t, os.WriteFile(filepath.Join(d, first.name, "other"), nil, 0o600))
 	unix.Close(again.fd)
-	_, err = openCell(fd, "7")
+	_, err = openCell(fd, Prefix+"7")
 	require.ErrorIs(t, err, ErrInTheWay)
 	require.FileExists(t, filepath.Join(d, first.name, "other"))
 }

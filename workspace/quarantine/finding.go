@@ -2,6 +2,7 @@ package quarantine
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -14,6 +15,9 @@ type Finding struct {
 	What  string // what has become of it: "new", "changed", …; of Inert the keys or the hook
 	Stash string // its name in the stash; "" if it is not there
 	Mode  uint32 // of what is in the stash, as st_mode
+
+	Of    string    // the git directory in which it was: all of one that is not git's is one finding ([Merge])
+	Parts []Finding // of that finding: what was there, by itself
 }
 
 // A FindingKind says what kind of change it is.
@@ -42,12 +46,65 @@ const Removed = "git worktree remove failed: files in it are protected"
 // journalMagic begins the journal of a stash.
 const journalMagic = "pccrun stash 1\n"
 
+// maxPartNames bounds the names of a merged finding that its reason lists.
+const maxPartNames = 5
+
+// Merge makes one finding of all that lay in one git directory, in the place of the first.
+func Merge(list []Finding) (merged []Finding) {
+	at := map[string]int{}
+	for _, c := range list {
+		if i, known := at[c.Of]; known && c.Of != "" {
+			one := &merged[i]
+			if one.Parts == nil {
+				one.Parts = []Finding{*one}
+			}
+			one.Parts = append(one.Parts, c)
+			continue
+		}
+		at[c.Of] = len(merged)
+		merged = append(merged, c)
+	}
+	for i := range merged {
+		if c := &merged[i]; c.Parts != nil {
+			*c = Finding{Kind: Inert, Path: c.Of, What: strconv.Itoa(len(c.Parts)) + " names", Why: whyParts(c.Parts), Parts: c.Parts}
+		}
+	}
+	return merged
+}
+
+// whyParts says by reason what is not git's.
+func whyParts(parts []Finding) string {
+	names, reasons := map[string][]string{}, []string{}
+	for _, p := range parts {
+		why := p.Why
+		if p.Stash == "" {
+			why = p.What + "; " + why
+		}
+		if names[why] == nil {
+			reasons = append(reasons, why)
+		}
+		if name := strings.TrimPrefix(p.Path, p.Of+"/"); !slices.Contains(names[why], name) {
+			names[why] = append(names[why], name)
+		}
+	}
+	for i, why := range reasons {
+		list := names[why]
+		if n := len(list) - maxPartNames; n > 0 {
+			list = append(list[:maxPartNames], strconv.Itoa(n)+" more")
+		}
+		reasons[i] = strings.Join(list, ", ") + ": " + why
+	}
+	return strings.Join(reasons, "; ")
+}
+
 // append appends the change as a line of the journal.
 func (c Finding) append(b []byte) []byte {
 	b = append(append(b, c.Kind...), ' ')
 	b = strconv.AppendUint(b, uint64(c.Mode), 8)
-	for _, s := range [...]string{c.Stash, c.Path, c.Why, c.What} {
-		b = strconv.AppendQuoteToASCII(append(b, ' '), s)
+	for i, s := range [...]string{c.Stash, c.Path, c.Why, c.What, c.Of} {
+		if i < 4 || s != "" {
+			b = strconv.AppendQuoteToASCII(append(b, ' '), s)
+		}
 	}
 	return append(b, '\n')
 }
@@ -92,14 +149,17 @@ func parseFinding(line string) (c Finding, err error) {
 		return c, errNoJournal
 	}
 	c.Mode = uint32(mode)
-	for i, field := range [...]*string{&c.Stash, &c.Path, &c.Why, &c.What} {
+	for i, field := range [...]*string{&c.Stash, &c.Path, &c.Why, &c.What, &c.Of} {
 		quoted, err := strconv.QuotedPrefix(rest)
 		if err != nil {
 			return c, errNoJournal
 		}
 		*field, _ = strconv.Unquote(quoted) // QuotedPrefix has checked it
 		rest = rest[len(quoted):]
-		if i < 3 {
+		if i == 3 && rest == "" {
+			break
+		}
+		if i < 4 {
 			if rest, _ = strings.CutPrefix(rest, " "); rest == "" {
 				return c, errNoJournal
 			}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -22,7 +24,7 @@ const maxJournal = 256 << 20
 // what was put back or removed since.
 func ReadFindings(session *os.Root) ([]Finding, error) {
 	all, _, err := readJournal(session)
-	return kept(session, all), err
+	return Merge(kept(session, all)), err
 }
 
 // kept leaves out what was put back or removed, or was never moved.
@@ -76,7 +78,15 @@ func (c Finding) Show(session *os.Root, yield func(path string, content []byte, 
 	}
 	defer dir.Close()
 	room := maxShown
-	return show(int(dir.Fd()), c.Stash, "", &room, yield)
+	if c.Parts == nil {
+		return show(int(dir.Fd()), c.Stash, "", &room, yield)
+	}
+	for _, p := range c.Parts {
+		if p.Stash != "" {
+			err = errors.Join(err, show(int(dir.Fd()), p.Stash, strings.TrimPrefix(p.Path, c.Path), &room, yield))
+		}
+	}
+	return err
 }
 
 // Left returns what was left of a configuration, nil if this is about something
@@ -176,18 +186,44 @@ func ReadNow(path string) ([]byte, error) {
 var ErrInTheWay = errors.New("the path exists again")
 
 // Restore puts back what was quarantined, where it stood: never through a link,
-// never over what the host has made since.
+// never over what the host has made since. Of a git directory all is put back, or nothing
+// where something has one of the names; of several versions of a name the last.
 func (c Finding) Restore(session *os.Root) error {
+	parts := map[string]Finding{}
+	for _, p := range c.Parts {
+		if p.Stash == "" {
+			continue
+		}
+		parts[p.Path] = p
+		var st unix.Stat_t
+		if unix.Lstat(p.Path, &st) == nil {
+			return fmt.Errorf("restore %s: %w", beneath.Shorten(p.Path), ErrInTheWay)
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(parts)) {
+		if err := parts[path].Restore(session); err != nil {
+			return err
+		}
+	}
+	if len(parts) > 0 {
+		return nil
+	}
 	if c.Kind != Stashed && c.Kind != Inert && c.Kind != Setting || c.Stash == "" {
 		return fmt.Errorf("restore %s: it is not in quarantine", beneath.Shorten(c.Path))
 	}
-	if err := c.restore(session); err != nil {
-		return fmt.Errorf("restore %s: %w", beneath.Shorten(c.Path), err)
-	}
-	return nil
+	return c.restore(session, true)
 }
 
-func (c Finding) restore(session *os.Root) error {
+// Complete adds to a configuration, of which a later version was put back, the settings that were taken out of this
+// one before, but for those of which the later says something else: each look takes out what came since the last.
+func (c Finding) Complete(session *os.Root) error { return c.restore(session, false) }
+
+func (c Finding) restore(session *os.Root, whole bool) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("restore %s: %w", beneath.Shorten(c.Path), err)
+		}
+	}()
 	f, err := session.Open(StashName)
 	if err != nil {
 		return err
@@ -203,14 +239,11 @@ func (c Finding) restore(session *os.Root) error {
 		return err
 	}
 	defer unix.Close(dir)
-	if c.Kind == Setting {
-		return c.restoreSetting(stash, dir, name)
-	}
-	left, err := beneath.ReadOwn(stash, c.Stash+LeftOver, vcs.MaxConfig)
+	before, err := beneath.ReadOwn(stash, c.Stash+LeftOver, vcs.MaxConfig)
 	if err == nil {
-		return c.exchange(stash, dir, name, left)
+		return c.restoreSettings(stash, dir, name, before, whole)
 	}
-	if !beneath.Gone(err) {
+	if c.Kind == Setting || !beneath.Gone(err) {
 		return err
 	}
 	return putBack(stash, c.Stash, dir, name)
@@ -231,7 +264,7 @@ func putBack(stash int, entry string, dir int, name string) error {
 			return err
 		}
 	}
-	c, err := openCell(dir, entry)
+	c, err := openCell(dir, Prefix+"accept-"+entry)
 	if err != nil {
 		return err
 	}
@@ -244,141 +277,13 @@ func putBack(stash int, entry string, dir int, name string) error {
 	return RemoveTree(stash, entry)
 }
 
-// exchange puts a configuration back in the place of what was left of it, if
-// that stands there still. What is in the stash stays until that is done.
-func (c Finding) exchange(stash, dir int, name string, left []byte) error {
-	if err := c.swap(stash, c.Stash, dir, name, left); err != nil {
-		return err
-	}
-	_ = unix.Unlinkat(stash, c.Stash+LeftOver, 0)
-	return RemoveTree(stash, c.Stash)
-}
-
-// swap puts a copy of an entry of the stash in the place of a configuration, if that says
-// what is expected.
-func (c Finding) swap(stash int, entry string, dir int, name string, expected []byte) (err error) {
-	cell, err := openCell(dir, c.Stash)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, cell.close()) }()
-	if err := cell.fill(stash, entry); err != nil {
-		return err
-	}
-	if err := cell.exchange(name); err != nil {
-		return err
-	}
-	// Nobody else reaches it where it is now.
-	if now, e := beneath.ReadOwn(cell.fd, held, vcs.MaxConfig); e != nil || !bytes.Equal(now, expected) {
-		if err := cell.exchange(name); err != nil {
-			cell.keep = true
-			return fmt.Errorf("%w; it is %s/%s now: %w", ErrInTheWay, cell.name, held, err)
-		}
-		return ErrInTheWay
-	}
-	return nil
-}
-
-// Taken returns the names of the settings that were taken out of a configuration, and are
-// to be put back; nil if this is about something else.
-func (c Finding) Taken(session *os.Root) map[string]bool {
-	dir, err := session.Open(StashName)
-	if err != nil || c.Kind != Inert || c.Stash == "" {
-		return nil
-	}
-	defer dir.Close()
-	_, taken := c.taken(int(dir.Fd()))
-	if taken == nil {
-		return nil
-	}
-	names := map[string]bool{}
-	for i := range taken {
-		names[taken[i].Name()] = true
-	}
-	return names
-}
-
-func (c Finding) taken(stash int) (whole []byte, list []vcs.Setting) {
-	left, err := beneath.ReadOwn(stash, c.Stash+LeftOver, vcs.MaxConfig)
-	if err != nil {
-		return nil, nil
-	}
-	if whole, err = beneath.ReadOwn(stash, c.Stash, vcs.MaxConfig); err != nil {
-		return nil, nil
-	}
-	return whole, vcs.Taken(whole, left)
-}
-
-// Amend adds to a configuration, of which a later version was put back, the settings that
-// were taken out of this one before: each look takes out what came since the last. Of
-// those with a name that is among back the later ones hold; the others' join it.
-func (c Finding) Amend(session *os.Root, back map[string]bool) error {
-	if err := c.amend(session, back); err != nil {
-		return fmt.Errorf("restore %s: %w", beneath.Shorten(c.Path), err)
-	}
-	return nil
-}
-
-func (c Finding) amend(session *os.Root, back map[string]bool) (err error) {
-	f, err := session.Open(StashName)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	stash := int(f.Fd())
-	if err := unix.Faccessat(stash, ".", unix.W_OK, 0); err != nil {
-		return fmt.Errorf("remove it from the session: %w", err)
-	}
-	whole, taken := c.taken(stash)
-	if taken == nil {
-		return nil // no version of a configuration that was sorted
-	}
-	taken = slices.DeleteFunc(taken, func(s vcs.Setting) bool { return back[s.Name()] })
-	if len(taken) > 0 {
-		dir, name, err := beneath.ParentOf(c.Path)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(dir)
-		var st unix.Stat_t
-		if err := beneath.Stat(dir, name, &st); err != nil {
-			return err
-		}
-		now, err := beneath.ReadOwn(dir, name, vcs.MaxConfig)
-		if err != nil {
-			return err
-		}
-		all, ok := vcs.Restate(now, whole, taken)
-		if !ok {
-			return ErrInTheWay
-		}
-		temp := c.Stash + ".all"
-		_ = unix.Unlinkat(stash, temp, 0)
-		if err := WriteNew(stash, temp, all, st.Mode&0o777); err != nil {
-			return err
-		}
-		defer func() { _ = unix.Unlinkat(stash, temp, 0) }()
-		if err := c.swap(stash, temp, dir, name, now); err != nil {
-			return err
-		}
-	}
-	for i := range taken {
-		back[taken[i].Name()] = true
-	}
-	_ = unix.Unlinkat(stash, c.Stash+LeftOver, 0)
-	return RemoveTree(stash, c.Stash)
-}
-
 // LeftOver ends the name, in the stash, of what was left of a configuration.
 const LeftOver = ".left"
 
-// restoreSetting does to the host's configuration what was not taken over, if it is still as it was there.
-func (c Finding) restoreSetting(stash, dir int, name string) error {
+// restoreSettings does to the host's configuration what was not taken over or was taken out: all of it, or as far as it
+// does not say something else by now.
+func (c Finding) restoreSettings(stash, dir int, name string, before []byte, whole bool) error {
 	after, err := beneath.ReadOwn(stash, c.Stash, vcs.MaxConfig)
-	if err != nil {
-		return err
-	}
-	before, err := beneath.ReadOwn(stash, c.Stash+LeftOver, vcs.MaxConfig)
 	if err != nil {
 		return err
 	}
@@ -389,7 +294,7 @@ func (c Finding) restoreSetting(stash, dir int, name string) error {
 	defer unlock()
 	_, _, err = gitconfig.Rewrite(dir, name, func(host []byte) ([]byte, error) {
 		text, ok, err := gitconfig.Accept(before, after, host)
-		if err == nil && !ok {
+		if err == nil && !ok && whole {
 			err = ErrInTheWay
 		}
 		return text, err

@@ -283,37 +283,7 @@ func (s *Stash) away(dir int, name string, c Finding, why error) (Finding, error
 	return c, nil
 }
 
-// aside renames within the directory, and then copies into the stash.
-func (s *Stash) aside(dir int, name string, c Finding, why error) (Finding, error) {
-	if os.Geteuid() == 0 {
-		return s.asideHeld(dir, name, c, why)
-	}
-	away := s.beside(Moving)
-	if err := Move(dir, name, dir, away); err != nil {
-		if beneath.Gone(err) {
-			return c, err
-		}
-		return c, errors.Join(why, err)
-	}
-	if s.dir > 0 {
-		err := s.keep(dir, away, &c)
-		if err == nil {
-			return c, RemoveTree(dir, away)
-		}
-		c.Stash, why = "", err
-	}
-	// What cannot be kept elsewhere stays where it is, inert.
-	if stays := s.beside(Prefix); rename(dir, away, dir, stays) == nil {
-		away = stays
-	}
-	c.What += fmt.Sprintf(", renamed to %s: %v", away, why)
-	if s.write(c) != nil {
-		s.found = append(s.found, c)
-	}
-	return c, nil
-}
-
-// settle ends the stash, and returns all that was found.
+// Settle ends the stash, and returns all that was found.
 func (s *Stash) Settle() []Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -333,7 +303,7 @@ func (s *Stash) Settle() []Finding {
 		s.dir = 0
 		s.err = os.ErrClosed
 	}
-	return s.found
+	return Merge(s.found)
 }
 
 // Pair keeps what was not taken over of a configuration, and what stood in its place.

@@ -1,7 +1,6 @@
 package vcs
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/sha1"
 	"crypto/sha256"
@@ -9,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"hash"
-	"io"
 )
 
 // The bytes that are read of a configuration of git, and of an index: of a larger one
@@ -58,27 +56,146 @@ func (f Format) EmptyTree() string {
 	return "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 }
 
-// ReadIndex looks up regular files in a git index, version 2 to 4
-// (gitformat-index(5)): the answer has an entry for each path in want that is
-// tracked, unmerged entries left out. The index is read once, in order, and
-// its own checksum is not: the answer is compared with a file's content, which
-// no damage and no forger makes equal by chance.
+// An Index is what a git index says of itself, version 2 to 4 (gitformat-index(5)).
+type Index struct {
+	Body    []byte // without the checksum
+	Entries int    // where they end
+	Parts   []IndexPart
+}
+
+// An IndexPart is an extension.
+type IndexPart struct {
+	Name     string
+	From, To int // with its head of eight bytes
+}
+
+// Part returns what an extension holds; nil where there is none.
+func (x *Index) Part(name string) []byte {
+	for _, p := range x.Parts {
+		if p.Name == name {
+			return x.Body[p.From+8 : p.To]
+		}
+	}
+	return nil
+}
+
+// An IndexEntry is an entry of an index. Its name and its ID are valid until the next is read.
+type IndexEntry struct {
+	From  int    // where it begins
+	Kept  int    // how much of its name it has of the one before: of version 4
+	Name  []byte // empty for one that another file has, of a split index
+	Mode  uint32
+	Stage uint16 // of a conflict, else 0
+	ID    []byte // of the content
+	Found bool   // git has once found that in the working tree, or put it there
+}
+
+const indexHead = 12
+
+// ParseIndex reads an index entry by entry, as git does (do_read_index and create_from_disk of its read-cache.c, 2.51),
+// and calls yield with each, until that is false. It is false for one that git could read in another way. The checksum
+// is not looked at.
+func ParseIndex(b []byte, f Format, yield func(*IndexEntry) bool) (x Index, ok bool) {
+	size := f.size()
+	const known = 0x6000 // the bits of the second flags that git knows
+	if len(b) < indexHead+size || string(b[:4]) != "DIRC" {
+		return x, false
+	}
+	version, n := binary.BigEndian.Uint32(b[4:]), int(binary.BigEndian.Uint32(b[8:]))
+	body := b[:len(b)-size]
+	if version < 2 || version > 4 || n > len(b)/(40+size) {
+		return x, false
+	}
+	e, at := IndexEntry{}, indexHead
+	for range n {
+		from := at
+		at += 40 + size
+		if at+2 > len(body) {
+			return x, false
+		}
+		flags := binary.BigEndian.Uint16(b[at:])
+		if at += 2; flags&0x4000 != 0 {
+			if version < 3 || at+2 > len(body) || binary.BigEndian.Uint16(b[at:])&^known != 0 {
+				return x, false
+			}
+			at += 2
+		}
+		e.Kept = 0
+		if version == 4 {
+			strip, size := varint(body[at:])
+			if size == 0 || strip > len(e.Name) {
+				return x, false
+			}
+			at += size
+			e.Kept = len(e.Name) - strip
+		}
+		end := bytes.IndexByte(body[at:], 0)
+		if end < 0 {
+			return x, false
+		}
+		e.Name = append(e.Name[:e.Kept], body[at:at+end]...)
+		// The length stands in the flags too, as far as it has room there: git goes by that.
+		if size := int(flags & 0xfff); len(e.Name) != size && (size < 0xfff || len(e.Name) < size) {
+			return x, false
+		}
+		if at += end + 1; version < 4 {
+			at = from + (at-from+7)&^7
+		}
+		if at > len(body) {
+			return x, false
+		}
+		e.From, e.Mode, e.Stage = from, binary.BigEndian.Uint32(b[from+24:]), flags>>12&3
+		e.ID, e.Found = b[from+40:from+40+size], binary.BigEndian.Uint64(b[from+8:]) != 0
+		if !yield(&e) {
+			return x, false
+		}
+	}
+	x = Index{Body: body, Entries: at}
+	for at+8 <= len(body) {
+		size := int(binary.BigEndian.Uint32(body[at+4:]))
+		if size > len(body)-at-8 {
+			return x, false
+		}
+		x.Parts = append(x.Parts, IndexPart{string(body[at : at+4]), at, at + 8 + size})
+		at += 8 + size
+	}
+	return x, true
+}
+
+// varint reads a number of version 4, and says how many bytes it has; none where it is longer than a name can be.
+func varint(b []byte) (n, size int) {
+	for i, c := range b[:min(len(b), 4)] {
+		n = n<<7 | int(c&0x7f)
+		if c < 0x80 {
+			return n, i + 1
+		}
+		n++
+	}
+	return 0, 0
+}
+
+// ReadIndex looks up regular files in a git index: the answer has an entry for each path in want that is
+// tracked, unmerged entries left out. It is compared with a file's content, which no damage and no forger makes
+// equal by chance.
 //
 // A split index is an error, since what it does not list may stand in another file.
-func ReadIndex(r io.Reader, f Format, want map[string]bool) (map[string]string, error) {
+func ReadIndex(b []byte, f Format, want map[string]bool) (map[string]string, error) {
 	found := make(map[string]string)
 	var lengths [256]bool // most entries are told from what is wanted by this alone
 	for path := range want {
 		lengths[len(path)%256] = true
 	}
-	err := eachEntry(r, f, func(name []byte, mode uint32, flags uint16, oid []byte) {
-		stage := flags >> 12 & 3
-		if lengths[len(name)%256] && stage == 0 && mode>>12 == 0o10 && want[string(name)] {
-			found[string(name)] = string(oid)
+	x, ok := ParseIndex(b, f, func(e *IndexEntry) bool {
+		if lengths[len(e.Name)%256] && e.Stage == 0 && e.Mode>>12 == 0o10 && want[string(e.Name)] {
+			found[string(e.Name)] = string(e.ID)
 		}
+		return true
 	})
-	if err != nil {
-		return nil, err
+	switch {
+	case !ok:
+		return nil, errIndexSyntax
+	case x.Part("link") != nil:
+		return nil, fmt.Errorf("split index: %w", errIndexSyntax)
 	}
 	return found, nil
 }
@@ -86,136 +203,16 @@ func ReadIndex(r io.Reader, f Format, want map[string]bool) (map[string]string, 
 // IndexDigest tells what an index records from what another does, less what it
 // remembers of the files' times and inodes: `git status` renews those. 0 is for
 // what is not understood.
-func IndexDigest(r io.Reader) uint64 {
+func IndexDigest(b []byte) uint64 {
 	h := sha1.New()
-	err := eachEntry(r, FormatSHA1, func(name []byte, mode uint32, flags uint16, oid []byte) {
-		fmt.Fprintf(h, "%d %s%o %x %x\n", len(name), name, mode, flags&0xf000, oid)
+	x, ok := ParseIndex(b, FormatSHA1, func(e *IndexEntry) bool {
+		fmt.Fprintf(h, "%d %s%o %x %x\n", len(e.Name), e.Name, e.Mode, e.Stage, e.ID)
+		return true
 	})
-	if err != nil {
+	if !ok || x.Part("link") != nil {
 		return 0
 	}
 	return binary.BigEndian.Uint64(h.Sum(nil)) | 1
-}
-
-// eachEntry calls entry for each entry of an index that is whole; the slices are valid
-// until it returns.
-func eachEntry(r io.Reader, f Format, entry func(name []byte, mode uint32, flags uint16, oid []byte)) error {
-	link, err := entries(r, f, entry)
-	if err == nil && link != nil {
-		err = fmt.Errorf("split index: %w", errIndexSyntax)
-	}
-	return err
-}
-
-// entries is eachEntry, and returns what makes the index a split one, nil for one that is not.
-func entries(r io.Reader, f Format, entry func(name []byte, mode uint32, flags uint16, oid []byte)) (link []byte, err error) {
-	b := bufio.NewReaderSize(r, 64<<10)
-	var head [12]byte
-	if _, err := io.ReadFull(b, head[:]); err != nil || string(head[:4]) != "DIRC" {
-		return nil, errIndexSyntax
-	}
-	version := binary.BigEndian.Uint32(head[4:])
-	if version < 2 || version > 4 {
-		return nil, fmt.Errorf("version %d: %w", version, errIndexSyntax)
-	}
-	fixed := 40 + f.size() + 2
-	name := make([]byte, 0, 4096)
-	for n := binary.BigEndian.Uint32(head[8:]); n > 0; n-- {
-		e, err := b.Peek(fixed)
-		if err != nil {
-			return nil, errIndexSyntax
-		}
-		mode := binary.BigEndian.Uint32(e[24:])
-		flags := binary.BigEndian.Uint16(e[40+f.size():])
-		size := fixed
-		if version >= 3 && flags&0x4000 != 0 {
-			size += 2
-		}
-		var oid [sha256.Size]byte // e is valid until the next read
-		copy(oid[:], e[40:40+f.size()])
-		if _, err := b.Discard(size); err != nil {
-			return nil, errIndexSyntax
-		}
-		if version == 4 {
-			// The name is the last one less so many bytes, and what follows.
-			strip, err := offset(b)
-			if err != nil || strip > len(name) {
-				return nil, errIndexSyntax
-			}
-			name = name[:len(name)-strip]
-		} else {
-			name = name[:0]
-		}
-		if name, err = appendName(b, name); err != nil {
-			return nil, err
-		}
-		if version < 4 {
-			// One to eight NULs, of which one is read, make the size a
-			// multiple of eight.
-			if _, err := b.Discard(7 - (size+len(name))%8); err != nil {
-				return nil, errIndexSyntax
-			}
-		}
-		entry(name, mode, flags, oid[:f.size()])
-	}
-	for {
-		e, err := b.Peek(f.size() + 8)
-		if err != nil { // only the checksum is left
-			return link, nil
-		}
-		name, size := string(e[:4]), int(binary.BigEndian.Uint32(e[4:]))
-		if _, err := b.Discard(8); err != nil || size > MaxGitIndex {
-			return nil, errIndexSyntax
-		}
-		if name == "link" {
-			if size < f.size() {
-				return nil, errIndexSyntax
-			}
-			text := bytes.NewBuffer(nil)
-			if n, err := io.CopyN(text, b, int64(size)); err != nil || n < int64(size) {
-				return nil, errIndexSyntax
-			}
-			link = text.Bytes()
-		} else if _, err := b.Discard(size); err != nil {
-			return nil, errIndexSyntax
-		}
-	}
-}
-
-// maxName bounds a path in an index.
-const maxName = 1 << 16
-
-// appendName appends what stands before the next NUL, and reads that too.
-func appendName(b *bufio.Reader, name []byte) ([]byte, error) {
-	for {
-		part, err := b.ReadSlice(0)
-		name = append(name, part...)
-		switch {
-		case len(name) > maxName:
-			return nil, errIndexSyntax
-		case err == nil:
-			return bytes.TrimSuffix(name, []byte{0}), nil
-		case err != bufio.ErrBufferFull:
-			return nil, errIndexSyntax
-		}
-	}
-}
-
-// offset reads the number that version 4 puts before a name, in the encoding
-// of offset deltas in packs.
-func offset(b *bufio.Reader) (int, error) {
-	n := 0
-	for i := 0; ; i++ {
-		c, err := b.ReadByte()
-		if err != nil || i > 3 {
-			return 0, errIndexSyntax
-		}
-		n = n<<7 | int(c&0x7f)
-		if c < 0x80 {
-			return n, nil
-		}
-		n++
-	}
 }
 
 // HashOf returns by what the objects of a repository with this configuration are named,

@@ -151,57 +151,6 @@ func Strip(b []byte, drop func(*Setting) bool) (left []byte, dropped []string, o
 	return bytes.Clone(left), dropped, true
 }
 
-// Taken returns what a configuration says and what [Strip] left of it does not; nil if
-// that is not known.
-func Taken(whole, left []byte) []Setting {
-	all, err := ParseConfig(whole)
-	rest, e := ParseConfig(left)
-	if err != nil || e != nil {
-		return nil
-	}
-	var taken []Setting
-	for _, s := range all {
-		if len(rest) > 0 && s.same(rest[0]) {
-			rest = rest[1:]
-		} else {
-			taken = append(taken, s)
-		}
-	}
-	if len(rest) > 0 {
-		return nil
-	}
-	return taken
-}
-
-// Restate returns a configuration with settings at its end that another one, whole, says
-// ([Taken]). It is false where git would not read it so.
-func Restate(b, whole []byte, more []Setting) ([]byte, bool) {
-	want, err := ParseConfig(b)
-	if err != nil {
-		return nil, false
-	}
-	out := bytes.Clone(b)
-	line := func(text []byte) {
-		if out = append(out, text...); len(out) > 0 && out[len(out)-1] != '\n' {
-			out = append(out, '\n')
-		}
-	}
-	line(nil)
-	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
-	for i, s := range more {
-		if i == 0 || s.Section != more[i-1].Section || s.Sub != more[i-1].Sub {
-			head := "[" + s.Section
-			if s.Sub != "" {
-				head += ` "` + escape.Replace(s.Sub) + `"`
-			}
-			line([]byte(head + "]"))
-		}
-		line(append([]byte{'\t'}, whole[s.from:s.to]...))
-	}
-	got, err := ParseConfig(out)
-	return out, err == nil && slices.EqualFunc(got, append(want, more...), Setting.same)
-}
-
 // same reports whether two settings say the same, wherever they stand.
 func (s Setting) same(t Setting) bool {
 	s.from, s.to, t.from, t.to = 0, 0, 0, 0

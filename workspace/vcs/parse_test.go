@@ -248,7 +248,7 @@ func TestReadIndex(t *testing.T) {
 	for _, f := range []Format{FormatSHA1, FormatSHA256} {
 		for version := uint32(2); version <= 4; version++ {
 			b := gitIndex(version, f, names...)
-			got, err := ReadIndex(bytes.NewReader(b), f, want)
+			got, err := ReadIndex(b, f, want)
 			require.NoError(t, err)
 			require.Len(t, got, 3)
 			require.Equal(t, strings.Repeat("\x01", f.size()), got[".env"])
@@ -256,7 +256,7 @@ func TestReadIndex(t *testing.T) {
 			require.Equal(t, strings.Repeat("\x05", f.size()), got[long])
 			// Cut anywhere in its entries, it is an error.
 			for n := 0; n < 300; n += 7 {
-				_, err := ReadIndex(bytes.NewReader(b[:n]), f, want)
+				_, err := ReadIndex(b[:n], f, want)
 				require.ErrorIs(t, err, errIndexSyntax, "%d", n)
 			}
 		}
@@ -266,11 +266,11 @@ func TestReadIndex(t *testing.T) {
 		"version 5":          gitIndex(5, FormatSHA1),
 		"split":              append(append([]byte("DIRC\x00\x00\x00\x02\x00\x00\x00\x00link\x00\x00\x00\x02xx"), make([]byte, 20)...), 0),
 		"a long extension":   append([]byte("DIRC\x00\x00\x00\x02\x00\x00\x00\x00TREE\xff\xff\xff\xff"), make([]byte, 40)...),
-		"a name without end": append(gitIndex(4, FormatSHA1, "a")[:12+62+1], bytes.Repeat([]byte("x"), maxName+1)...),
+		"a name without end": append(gitIndex(4, FormatSHA1, "a")[:12+62+1], bytes.Repeat([]byte("x"), 1<<16)...),
 		"too much stripped":  bytes.Replace(gitIndex(4, FormatSHA1, "abc"), []byte("\x00abc\x00"), []byte("\x09abc\x00"), 1),
 		"not an index":       []byte("DIRX\x00\x00\x00\x02\x00\x00\x00\x00"),
 	} {
-		_, err := ReadIndex(bytes.NewReader(b), FormatSHA1, want)
+		_, err := ReadIndex(b, FormatSHA1, want)
 		require.ErrorIs(t, err, errIndexSyntax, name)
 	}
 }
@@ -317,7 +317,7 @@ func FuzzReadIndex(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, format := range []Format{FormatSHA1, FormatSHA256} {
-			got, err := ReadIndex(bytes.NewReader(b), format, map[string]bool{".env": true, "a/.env": true})
+			got, err := ReadIndex(b, format, map[string]bool{".env": true, "a/.env": true})
 			if err == nil && got == nil {
 				t.Fatal("nothing and no error")
 			}

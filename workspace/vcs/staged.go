@@ -25,15 +25,15 @@ func stagedIn(b []byte, f Format, shared func(id string) ([]byte, error)) (list 
 	room := MaxGitIndex // for names, of which version 4 says only how each differs from the last
 	read := func(b []byte) (list []staged, link []byte, err error) {
 		list = make([]staged, 0, len(b)/(40+f.size()+2+8)) // no entry is smaller, few are much larger
-		link, err = entries(bytes.NewReader(b), f, func(name []byte, mode uint32, flags uint16, oid []byte) {
-			if room -= len(name); room >= 0 {
-				list = append(list, staged{string(name), mode, string(oid), flags >> 12 & 3})
-			}
+		x, ok := ParseIndex(b, f, func(e *IndexEntry) bool {
+			list = append(list, staged{string(e.Name), e.Mode, string(e.ID), e.Stage})
+			room -= len(e.Name)
+			return room >= 0
 		})
-		if room < 0 {
-			return nil, link, errIndexSyntax
+		if link = x.Part("link"); !ok || link != nil && len(link) < f.size() {
+			return nil, nil, errIndexSyntax
 		}
-		return list, link, err
+		return list, link, nil
 	}
 	own, link, err := read(b)
 	if err != nil {
