@@ -473,8 +473,9 @@ exec /usr/bin/tar "$@"
 func TestConformance(t *testing.T) {
 	for _, p := range places {
 		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
 			for _, c := range cases {
-				t.Run(c.name, func(t *testing.T) { c.try(t, newTask(t, p)) })
+				t.Run(c.name, func(t *testing.T) { t.Parallel(); c.try(t, newTask(t, p)) })
 			}
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -127,13 +128,16 @@ func daytonaFault(kind string) func(r *http.Request) *faults.Fault {
 	})
 }
 
+// named are parts of a path that name one sandbox, session or command.
+var named = regexp.MustCompile(`/([^/]*[0-9][^/]*|[^/]{20,})`)
+
 // faultOf is what a kind of fault is on a wire.
 func faultOf(kind string, w *wire) func(r *http.Request) *faults.Fault {
 	seen := map[string]bool{}
 	var mu sync.Mutex
 	var count atomic.Int32
-	first := func(r *http.Request) bool { // of a method and path, names of sandboxes apart
-		key := r.Method + strings.Join(strings.Split(r.URL.Path, "/")[:2], "/") + r.URL.Path[max(0, len(r.URL.Path)-8):]
+	first := func(r *http.Request) bool { // of a method and path, names that were given to single things apart
+		key := r.Method + named.ReplaceAllString(r.URL.Path, "/*")
 		mu.Lock()
 		defer mu.Unlock()
 		was := seen[key]
@@ -160,7 +164,7 @@ func faultOf(kind string, w *wire) func(r *http.Request) *faults.Fault {
 		case kind == cutExec && line && count.Add(1) == 1:
 			return &faults.Fault{Cut: 4000}
 		case kind == cutOften && line:
-			return &faults.Fault{Cut: 3000 + 500*int(count.Add(1))}
+			return &faults.Fault{Cut: 3000 * int(count.Add(1))}
 		case kind == cutDownload && download && count.Add(1) == 1:
 			return &faults.Fault{Cut: 40}
 		case kind == wrongOnce && download && count.Add(1) == 1:

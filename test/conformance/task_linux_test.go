@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -27,31 +28,36 @@ import (
 // credential is who the commands of servers run as: never root.
 var credential *syscall.Credential
 
-// cacheDir is where packed programs are kept; "" for nowhere.
+// cacheDir is where packed programs are kept.
 var cacheDir string
 
 func TestMain(m *testing.M) {
-	if os.Getuid() != 0 {
-		os.Exit(m.Run())
-	}
-	user, err := tempuser.New()
+	code, err := tests(m)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	credential = user.Credential()
-	cacheDir, err = os.MkdirTemp("", "pccrun-cache-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	os.RemoveAll(cacheDir)
-	if err := user.Remove(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
 	os.Exit(code)
+}
+
+// tests runs the tests, four at a time: they wait more than they compute.
+func tests(m *testing.M) (code int, err error) {
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		return 1, err
+	}
+	if cacheDir, err = os.MkdirTemp("", "pccrun-cache-"); err != nil {
+		return 1, err
+	}
+	defer os.RemoveAll(cacheDir)
+	if os.Getuid() == 0 {
+		user, err := tempuser.New()
+		if err != nil {
+			return 1, err
+		}
+		credential = user.Credential()
+		defer func() { err = errors.Join(err, user.Remove()) }()
+	}
+	return m.Run(), nil
 }
 
 // A place is a provider behind a server of the test's.

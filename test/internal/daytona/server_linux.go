@@ -92,9 +92,10 @@ func Start() (*Server, error) {
 	}
 	s := &Server{dir: dir, boxes: map[string]*box{}}
 	if os.Getuid() != 0 {
-		if s.local, _ = net.Listen("tcp", "127.0.0.1"+toolboxPort); s.local != nil { // else another server has it, which does as well
-			go func() { _ = http.Serve(s.local, http.NotFoundHandler()) }()
+		if s.local, err = machine.ListenShared(toolboxPort); err != nil {
+			return nil, err
 		}
+		go func() { _ = http.Serve(s.local, http.NotFoundHandler()) }()
 	}
 	s.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()

@@ -76,9 +76,10 @@ func Start(credential *syscall.Credential) (*Server, error) {
 	}
 	s := &Server{dir: dir, credential: credential, boxes: map[string]*box{}, machines: credential != nil}
 	if !s.machines {
-		if s.local, _ = net.Listen("tcp", "127.0.0.1"+daemonPort); s.local != nil { // else another server has it, which does as well
-			go func() { _ = http.Serve(s.local, http.HandlerFunc(health)) }()
+		if s.local, err = machine.ListenShared(daemonPort); err != nil {
+			return nil, err
 		}
+		go func() { _ = http.Serve(s.local, http.HandlerFunc(health)) }()
 	}
 	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
 	s.URL = s.http.URL

@@ -4,6 +4,7 @@
 package machine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -227,6 +228,18 @@ func listen(pid int, address string) (l net.Listener, err error) {
 		err = errors.New("listen: nothing came of it")
 	}
 	return l, err
+}
+
+// ListenShared listens at a port of this machine, for a daemon of a sandbox that has no machine of
+// its own. Others may listen there too: each answers alike.
+func ListenShared(port string) (net.Listener, error) {
+	shared := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		if e := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }); e != nil {
+			return e
+		}
+		return err
+	}}
+	return shared.Listen(context.Background(), "tcp", "127.0.0.1"+port)
 }
 
 // Path is where a path of the machine's is met on this one.
