@@ -230,9 +230,9 @@ func listen(pid int, address string) (l net.Listener, err error) {
 	return l, err
 }
 
-// ListenShared listens at a port of this machine, for a daemon of a sandbox that has no machine of
+// listenShared listens at a port of this machine, for a daemon of a sandbox that has no machine of
 // its own. Others may listen there too: each answers alike.
-func ListenShared(port string) (net.Listener, error) {
+func listenShared(port string) (net.Listener, error) {
 	shared := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
 		if e := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }); e != nil {
 			return e
