@@ -365,8 +365,14 @@ var cases = []struct {
 		require.Len(t, stand, 1)
 		require.FileExists(t, filepath.Join(k.home(stand[0]), "proj/made"))
 		require.Equal(t, stand[0], k.heard.created[0].ID)
-		require.NoError(t, k.provider.Destroy(t.Context(), k.heard.created[0]))
+		again := k.provider.(fetcher)
+		require.ErrorContains(t, again.Fetch(t.Context(), k.heard.created[0], k.session, &k.heard), "is paused and has them")
+		require.Equal(t, stand, k.stand("paused"))
+		k.fault("")
+		require.NoError(t, again.Fetch(t.Context(), k.heard.created[0], k.session, &k.heard))
+		require.Equal(t, []string{"A made"}, k.changed())
 		k.nothingLeft()
+		require.ErrorContains(t, again.Fetch(t.Context(), k.heard.created[0], k.session, &k.heard), "nothing is to be downloaded")
 	}},
 	{"hostile archives", func(t *testing.T, k *task) {
 		for name, member := range map[string]string{
@@ -404,6 +410,11 @@ var cases = []struct {
 		k.nothingLeft()
 		require.NoError(t, k.provider.Destroy(t.Context(), k.heard.created[0]), "what is gone already is no error")
 	}},
+}
+
+// fetcher is what each of these providers is, too.
+type fetcher interface {
+	Fetch(ctx context.Context, r providers.Resource, session *os.Root, o providers.Observer) error
 }
 
 // naps counts the processes that sleep for a time that nobody else sleeps for.
