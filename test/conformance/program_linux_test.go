@@ -15,33 +15,48 @@ import (
 	"github.com/pccrun/pccrun/test/internal/host"
 )
 
+// A program is pccrun itself as a user runs it, in a workspace and with a home of its own.
+type program struct {
+	t       *testing.T
+	work    string
+	environ []string
+}
+
+func newProgram(t *testing.T, environ []string) *program {
+	base := t.TempDir()
+	p := &program{t: t, work: filepath.Join(base, "work")}
+	home := filepath.Join(base, "home")
+	require.NoError(t, os.MkdirAll(p.work, 0o755))
+	require.NoError(t, os.MkdirAll(home, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(p.work, "a.txt"), []byte("one\n"), 0o644))
+	p.environ = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "XDG_STATE_HOME=" + base + "/state", "XDG_CACHE_HOME=" + base + "/cache", "XDG_CONFIG_HOME=" + base + "/config"}, environ...)
+	return p
+}
+
+func (p *program) command(args ...string) *exec.Cmd {
+	c := exec.Command(host.Program(p.t), args...)
+	c.Dir, c.Env = p.work, p.environ
+	return c
+}
+
+func (p *program) run(args ...string) (code int, out, say string) {
+	var o, e bytes.Buffer
+	c := p.command(args...)
+	c.Stdout, c.Stderr = &o, &e
+	err := c.Run()
+	if exit := (*exec.ExitError)(nil); err != nil {
+		require.ErrorAs(p.t, err, &exit)
+	}
+	return c.ProcessState.ExitCode(), o.String(), e.String()
+}
+
 // TestProgram runs the program itself as a user does, with E2B.
 func TestProgram(t *testing.T) {
-	program := host.Program(t)
 	server, err := fake.Start(credential)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop()) })
-	base := t.TempDir()
-	work, home := filepath.Join(base, "work"), filepath.Join(base, "home")
-	require.NoError(t, os.MkdirAll(work, 0o755))
-	require.NoError(t, os.MkdirAll(home, 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(work, "a.txt"), []byte("one\n"), 0o644))
-	environ := append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "XDG_STATE_HOME=" + base + "/state", "XDG_CACHE_HOME=" + base + "/cache", "XDG_CONFIG_HOME=" + base + "/config"}, server.Environ()...)
-	command := func(args ...string) *exec.Cmd {
-		c := exec.Command(program, args...)
-		c.Dir, c.Env = work, environ
-		return c
-	}
-	run := func(args ...string) (code int, out, say string) {
-		var o, e bytes.Buffer
-		c := command(args...)
-		c.Stdout, c.Stderr = &o, &e
-		err := c.Run()
-		if exit := (*exec.ExitError)(nil); err != nil {
-			require.ErrorAs(t, err, &exit)
-		}
-		return c.ProcessState.ExitCode(), o.String(), e.String()
-	}
+	p := newProgram(t, server.Environ())
+	command, run := p.command, p.run
 	without := []string{"--provider", "e2b"}
 	cloud := func(argv ...string) []string {
 		return append(append(append([]string{}, without...), "--"), argv...)
@@ -56,7 +71,7 @@ func TestProgram(t *testing.T) {
 	code, _, say = run("apply")
 	require.Equal(t, 1, code)
 	require.Contains(t, say, "not applied: .mcp.json")
-	text, err := os.ReadFile(filepath.Join(work, "a.txt"))
+	text, err := os.ReadFile(filepath.Join(p.work, "a.txt"))
 	require.NoError(t, err)
 	require.Equal(t, "one\ntwo\n", string(text))
 	code, _, _ = run("discard")
@@ -98,24 +113,15 @@ func TestProgram(t *testing.T) {
 	require.Len(t, gone.Sandboxes, 1)
 	require.Empty(t, server.Sandboxes(""))
 
-	for _, sig := range []os.Signal{os.Interrupt, os.Kill} {
-		c := command(cloud("sh", "-c", "echo up; exec sleep 60")...)
-		var said bytes.Buffer
-		c.Stderr = &said
-		printed, err := c.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, c.Start())
-		_, err = io.ReadFull(printed, make([]byte, 3)) // the command runs
-		require.NoError(t, err, "%v: %s", sig, &said)
-		_, _, _ = run("gc")
-		require.Len(t, server.Sandboxes("running"), 1, "gc ends no run that goes on")
-		require.NoError(t, c.Process.Signal(sig))
-		_ = c.Wait()
-		if sig == os.Kill {
-			require.Len(t, server.Sandboxes("running"), 1)
-			code, _, say = run("gc")
-			require.Equal(t, 0, code, say)
-		}
-		require.Empty(t, server.Sandboxes(""), "%v", sig)
-	}
+	c := command(cloud("sh", "-c", "echo up; exec sleep 60")...)
+	printed, err := c.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	_, err = io.ReadFull(printed, make([]byte, 3)) // the command runs
+	require.NoError(t, err)
+	_, _, _ = run("gc")
+	require.Len(t, server.Sandboxes("running"), 1, "gc ends no run that goes on")
+	require.NoError(t, c.Process.Signal(os.Interrupt))
+	_ = c.Wait()
+	require.Empty(t, server.Sandboxes(""))
 }

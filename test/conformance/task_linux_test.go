@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/test/internal/faults"
 	"github.com/pccrun/pccrun/test/internal/tempuser"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
@@ -66,6 +68,7 @@ type place struct {
 	keys     []string // the variables without which it cannot be used
 	wrongKey string   // well-formed
 	start    func(t *testing.T) *served
+	wire     func() *wire
 }
 
 // served is a server that is up.
@@ -77,6 +80,7 @@ type served struct {
 	home    func(id string) string      // where its files are on this machine
 	calls   func() []string
 	made    func() string // all that requests to create said
+	decide  func(fault func(r *http.Request) *faults.Fault)
 	fault   func(kind string)
 }
 
