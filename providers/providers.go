@@ -126,6 +126,10 @@ type Stdio struct {
 	Changes  *os.Root   // the session's directory, where a provider that copies leaves what comes back as package changes keeps it
 	Signals  <-chan int // for the command, by Linux's numbers; nil: none come
 
+	// Progress is told how many bytes of how many have gone up or come down, from any goroutine, and
+	// "" when no more do; nil: nobody looks.
+	Progress func(what string, done, total int64)
+
 	// For a provider of this machine, which takes the descriptors 0, 1 and 2 of this process.
 	Log     io.Writer // what the command prints is written there too
 	Session Session

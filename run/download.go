@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
@@ -14,7 +13,7 @@ import (
 
 // fetcher is a provider with a copy of the workspace, which outlives a run whose download failed.
 type fetcher interface {
-	Fetch(ctx context.Context, r providers.Resource, session *os.Root, o providers.Observer) error
+	Fetch(ctx context.Context, r providers.Resource, stdio providers.Stdio, o providers.Observer) error
 }
 
 // Fetchable reports whether a session has changes at a cloud that are not here.
@@ -33,7 +32,7 @@ func Fetchable(home sessions.Home, e sessions.Entry) bool {
 
 // Download brings what a session's command changed at a cloud, and returns how many paths that are.
 // They are in the session then, as if its own download had come through.
-func Download(ctx context.Context, program Program, home sessions.Home, e sessions.Entry, o providers.Observer) (paths int, err error) {
+func Download(ctx context.Context, program Program, home sessions.Home, e sessions.Entry, progress func(what string, done, total int64), o providers.Observer) (paths int, err error) {
 	switch {
 	case e.State == sessions.Running:
 		return 0, fmt.Errorf("session %s: %w; it downloads when it ends", e.ID, sessions.ErrAlive)
@@ -67,7 +66,7 @@ func Download(ctx context.Context, program Program, home sessions.Home, e sessio
 		return 0, err
 	}
 	var stays interface{ Stays() }
-	if err = from.Fetch(ctx, *e.Resource, dir, o); errors.As(err, &stays) || err != nil && !changes.Stands(dir) {
+	if err = from.Fetch(ctx, *e.Resource, providers.Stdio{Changes: dir, Progress: progress}, o); errors.As(err, &stays) || err != nil && !changes.Stands(dir) {
 		return 0, err
 	}
 	if changes.Stands(dir) {

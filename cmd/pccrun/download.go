@@ -47,9 +47,7 @@ func downloadVerb(args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	end := slow("downloading")
-	n, err := run.Download(ctx, thisProgram(), home, e, warned{})
-	end()
+	n, err := run.Download(ctx, thisProgram(), home, e, run.ShowProgress(), warned{})
 	if err != nil {
 		fail(inWords(err), run.Hint(err))
 		return failed

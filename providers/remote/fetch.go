@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
@@ -65,12 +64,13 @@ func (r *running) recorded() error {
 }
 
 // Fetch brings what the command of a run changed whose own download failed, or whose launcher was
-// killed, as a change set in the session's directory, and destroys the sandbox.
-func (p *Provider) Fetch(ctx context.Context, resource providers.Resource, session *os.Root, o providers.Observer) error {
+// killed, as a change set in the session's directory, which is all that stdio has beside its
+// Progress, and destroys the sandbox.
+func (p *Provider) Fetch(ctx context.Context, resource providers.Resource, stdio providers.Stdio, o providers.Observer) error {
 	if err := p.service.Ready(); err != nil {
 		return err
 	}
-	r := &running{plan: &plan{provider: p, request: Request{Labels: resource.Labels}}, session: session, observer: o}
+	r := &running{plan: &plan{provider: p, request: Request{Labels: resource.Labels}}, io: stdio, session: stdio.Changes, observer: o}
 	if err := r.recorded(); err != nil {
 		return err
 	}

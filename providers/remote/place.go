@@ -37,7 +37,7 @@ func (r *running) install(ctx context.Context) error {
 		return fmt.Errorf("%s: pack pccrun itself: %w", n, err)
 	}
 	defer program.file.Close()
-	if err := r.provider.service.PutTar(ctx, r.box, r.own, &program.archive); err != nil {
+	if err := r.send(ctx, "uploading pccrun itself", r.own, &program.archive); err != nil {
 		return fmt.Errorf("%s: upload pccrun itself: %w", n, err)
 	}
 	printed, code, err := r.shell(ctx, true, install, nil, r.own, ".pccrun-"+r.command.Label, sum)

@@ -293,7 +293,7 @@ func (r *running) furnish(ctx context.Context, up *upload) error {
 	r.copy, r.own = path.Join(r.home, r.name), path.Join(r.home, own)
 	transfer, stop := context.WithTimeout(ctx, r.provider.patient.transfer)
 	defer stop()
-	if err := r.provider.service.PutTar(transfer, r.box, r.copy, &up.archive); err != nil {
+	if err := r.send(transfer, "uploading", r.copy, &up.archive); err != nil {
 		return fmt.Errorf("%s: upload: %w", n, err)
 	}
 	if err := r.install(transfer); err != nil {

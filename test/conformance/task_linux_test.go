@@ -102,6 +102,7 @@ type task struct {
 	ctx      context.Context
 	started  func()
 	naps     int
+	progress func(what string, done, total int64)
 }
 
 type heard struct {
@@ -202,7 +203,7 @@ func (k *task) run(argv ...string) *outcome {
 	if err == nil {
 		var out, say bytes.Buffer
 		k.heard.started = k.started
-		o.Result, err = plan.Run(k.ctx, providers.Stdio{In: k.stdin, Out: &out, Err: &say, Signals: k.signals, Terminal: k.terminal, Changes: k.session}, &k.heard)
+		o.Result, err = plan.Run(k.ctx, providers.Stdio{In: k.stdin, Out: &out, Err: &say, Signals: k.signals, Terminal: k.terminal, Changes: k.session, Progress: k.progress}, &k.heard)
 		o.out, o.say = out.String(), say.String()
 	}
 	o.err = err
