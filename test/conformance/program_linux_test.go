@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -112,6 +115,28 @@ func TestProgram(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(out), &gone), out)
 	require.Len(t, gone.Sandboxes, 1)
 	require.Empty(t, server.Sandboxes(""))
+
+	server.Break(func(r *http.Request) *fake.Fault { // long enough for the upload to be shown
+		if is(r, "POST", "/files") {
+			return &fake.Fault{Delay: 500 * time.Millisecond}
+		}
+		return nil
+	})
+	for _, quiet := range []bool{false, true} {
+		line := host.Program(t) + " --provider e2b -- echo over"
+		if quiet {
+			line = host.Program(t) + " -q --provider e2b -- echo over"
+		}
+		c := exec.Command("script", "-qefc", line, "/dev/null") // which gives it a terminal
+		c.Dir, c.Env = p.work, append(p.environ, "TERM=xterm")
+		text, err := c.CombinedOutput()
+		require.NoError(t, err, "%s", text)
+		require.Contains(t, string(text), "over\r\n")
+		require.NotRegexp(t, "uploading[^\x1b]*over", string(text), "the line is taken away before the command prints")
+		shown := regexp.MustCompile(`pccrun: uploading pccrun itself: [0-9.]+m of [0-9.]+m, [0-9.]+[km]/s, [0-9]+s left`)
+		require.Equal(t, !quiet, shown.Match(text), "%q", text)
+	}
+	server.Break(nil)
 
 	c := command(cloud("sh", "-c", "echo up; exec sleep 60")...)
 	printed, err := c.StdoutPipe()
