@@ -58,9 +58,9 @@ func startE2B(t *testing.T) *served {
 		open: func(environ []string) providers.Provider {
 			return e2b.New(providers.Host{Environ: environ, Launcher: host.Program(t), CacheDir: cacheDir}, e2b.Options{})
 		},
-		path:   func(dir string) { s.Path = dir },
-		made:   func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
-		decide: s.Break, fault: func(kind string) { s.Break(e2bFault(kind)) },
+		path: func(dir string) { s.Path = dir },
+		made: func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
+		bare: func() { s.Bare = true }, decide: s.Break, fault: func(kind string) { s.Break(e2bFault(kind)) },
 	}
 }
 
@@ -73,9 +73,9 @@ func startDaytona(t *testing.T) *served {
 		open: func(environ []string) providers.Provider {
 			return daytona.New(providers.Host{Environ: environ, Launcher: host.Program(t), CacheDir: cacheDir})
 		},
-		path:   func(dir string) { s.Path = dir },
-		made:   func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
-		decide: s.Break, fault: func(kind string) { s.Break(faultOf(kind, daytonaWire())) },
+		path: func(dir string) { s.Path = dir },
+		made: func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
+		bare: func() { s.Bare = true }, decide: s.Break, fault: func(kind string) { s.Break(faultOf(kind, daytonaWire())) },
 	}
 }
 

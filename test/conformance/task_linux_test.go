@@ -80,6 +80,7 @@ type served struct {
 	home    func(id string) string      // where its files are on this machine
 	calls   func() []string
 	made    func() string // all that requests to create said
+	bare    func()        // has nobody in sandboxes make a namespace
 	decide  func(fault func(r *http.Request) *faults.Fault)
 	fault   func(kind string)
 }

@@ -26,6 +26,7 @@ type Cloud[T any] struct {
 	// Of sandboxes that are machines:
 	Hosts  map[string]string // names that they know, and addresses of their own
 	Booted func(m *Machine)  // hears of each; nil hears of none
+	Bare   bool              // nobody there makes a namespace
 
 	about CloudOptions[T]
 	http  *httptest.Server
@@ -213,7 +214,7 @@ func (c *Cloud[T]) Boot(b *Sandbox[T]) (*Machine, error) {
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return nil, err
 	}
-	o := Options{Root: root, Home: b.Home, Hosts: c.Hosts}
+	o := Options{Root: root, Home: b.Home, Hosts: c.Hosts, Bare: c.Bare}
 	if c.Path != "" {
 		o.Shows = []string{c.Path}
 	}
