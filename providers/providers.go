@@ -87,6 +87,10 @@ func StartDir(policy *profiles.Policy) string {
 	return policy.WorkDir
 }
 
+// FetchName is the file of a session's directory that stands while a provider with a copy of the
+// workspace has changes that are not here: see package remote.
+const FetchName = "remote.json"
+
 // LabelKey is the key of the label that each resource bears.
 const LabelKey = "pccrun.session"
 
@@ -121,6 +125,10 @@ type Stdio struct {
 	Terminal *Terminal  // nil: In, Out and Err are no terminal. Else the command gets one of its own, which prints to Out
 	Changes  *os.Root   // the session's directory, where a provider that copies leaves what comes back as package changes keeps it
 	Signals  <-chan int // for the command, by Linux's numbers; nil: none come
+
+	// Progress is told how many bytes of how many have gone up or come down, from any goroutine, and
+	// "" when no more do; nil: nobody looks.
+	Progress func(what string, done, total int64)
 
 	// For a provider of this machine, which takes the descriptors 0, 1 and 2 of this process.
 	Log     io.Writer // what the command prints is written there too

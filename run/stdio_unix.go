@@ -6,7 +6,9 @@ import (
 	"errors"
 	"io"
 	"os"
+	"sync"
 
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/terminal"
 )
@@ -19,6 +21,9 @@ func (f *flow) stdio() (providers.Stdio, error) {
 		return s, f.localStdio(&s)
 	}
 	var err error
+	if !f.req.Quiet {
+		s.Progress = ShowProgress()
+	}
 	if f.copies() {
 		if s.Changes, err = f.session.Want(KeepUpper); err != nil {
 			return s, err
@@ -42,6 +47,26 @@ func (f *flow) stdio() (providers.Stdio, error) {
 		}
 	}
 	return s, nil
+}
+
+// ShowProgress shows on a terminal what goes up and comes down; it is nil where there is none.
+func ShowProgress() func(what string, done, total int64) {
+	if !messages.IsTerminal(os.Stderr) {
+		return nil
+	}
+	var mu sync.Mutex
+	p := &messages.Progress{}
+	return func(what string, done, total int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		if what != p.What {
+			p.End()
+			p = messages.NewProgress(what)
+		}
+		if p.Bytes = total; what != "" {
+			p.Show(0, done)
+		}
+	}
 }
 
 // filtered is a terminal of the user's to which a command prints that has none of its own.

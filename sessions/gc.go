@@ -103,9 +103,20 @@ func (h Home) GC(o GCOptions) (removed []string, err error) {
 	return removed, errors.Join(errs...)
 }
 
+// Retain says that a session that has ended is kept for one reason more.
+func (h Home) Retain(id, why string) error {
+	return h.rekeep(id, func(kept []string) []string {
+		return append(slices.DeleteFunc(kept, func(s string) bool { return s == why }), why)
+	})
+}
+
 // Release says that what a session that has ended was kept for is not wanted
 // any more; with the last reason its directory goes.
 func (h Home) Release(id, why string) error {
+	return h.rekeep(id, func(kept []string) []string { return slices.DeleteFunc(kept, func(s string) bool { return s == why }) })
+}
+
+func (h Home) rekeep(id string, change func(kept []string) []string) error {
 	root, err := state.OpenExisting(h.dir, "")
 	if err != nil {
 		return err
@@ -118,7 +129,7 @@ func (h Home) Release(id, why string) error {
 	if e.State == Running {
 		return fmt.Errorf("session %s: %w", id, ErrAlive)
 	}
-	e.Kept = slices.DeleteFunc(e.Kept, func(s string) bool { return s == why })
+	e.Kept = change(e.Kept)
 	if len(e.Kept) == 0 && e.State == Ended {
 		_, err = h.remove(root, e, id, GCOptions{})
 		return err

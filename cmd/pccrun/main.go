@@ -37,6 +37,7 @@ func verbs() []verb {
 		{"diff", "show what a run changed in its overlays", diffVerb, func() string { return diffUsage }},
 		{"apply", "write what a run changed in its overlays to the host", applyVerb, func() string { return applyUsage }},
 		{"discard", "delete what a run changed in its overlays", discardVerb, func() string { return discardUsage }},
+		{"download", "download what a run changed at a cloud, after a failure", downloadVerb, func() string { return downloadUsage }},
 		{"snapshot", "save what a run changed in its overlays, for other runs to start from", snapshotVerb, func() string { return snapshotUsage }},
 		{"sync", "pack a directory without secrets for another machine, and extract one", syncVerb, func() string { return syncUsage }},
 		{"ps", "list sessions", psVerb, func() string { return psUsage }},

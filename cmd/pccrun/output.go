@@ -19,6 +19,7 @@ func fail(text string, hints ...string) int { return messages.Fail(text, hints..
 func failWith(err error) int                { return messages.FailWith(err) }
 func inWords(err error) string              { return messages.InWords(err) }
 func slow(text string) (done func())        { return messages.Slow(text) }
+func sizeText(n int64) string               { return messages.SizeText(n) }
 func printable(s string) string             { return messages.Printable(s) }
 func printableLine(s string) string         { return messages.PrintableLine(s) }
 func plain(s, but string) string            { return messages.PrintableExcept(s, but) }

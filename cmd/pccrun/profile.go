@@ -395,20 +395,6 @@ func limitText(i int, n int64) string {
 	return fmt.Sprint(n)
 }
 
-// sizeText writes bytes in the largest unit that fits, with at most one digit
-// after the point.
-func sizeText(n int64) string {
-	for _, u := range []struct {
-		bytes int64
-		unit  string
-	}{{1 << 40, "t"}, {1 << 30, "g"}, {1 << 20, "m"}, {1 << 10, "k"}} {
-		if n >= u.bytes {
-			return strings.TrimSuffix(fmt.Sprintf("%.1f", float64(n)/float64(u.bytes)), ".0") + u.unit
-		}
-	}
-	return fmt.Sprint(n)
-}
-
 // reportName is the word of the policy language for what is told at exit.
 func reportName(p *profiles.Policy) string {
 	if p.Attempts {

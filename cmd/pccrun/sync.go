@@ -6,15 +6,14 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"strconv"
 	"syscall"
-	"time"
 
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers/filesync"
 )
@@ -96,14 +95,14 @@ func syncPack(ctx context.Context, dir string, f syncFlags) int {
 	host := profiles.ThisHost()
 	home, _, _ := host.HomeDir() // without one, no file of the user's own leaves anything out
 	up := filesync.Up{Limits: f.limits, Allow: f.allow, Excludes: filesync.UserIgnore(home, host.Getenv("XDG_CONFIG_HOME"))}
-	shown := newProgress("packing")
-	up.Progress = shown.show
+	shown := messages.NewProgress("packing")
+	up.Progress = shown.Show
 	tree, err := filesync.Open(ctx, dir, up)
 	if err != nil {
 		return failSync("sync pack", err)
 	}
 	defer tree.Close()
-	shown.files, shown.bytes = len(tree.Manifest.Items)-1, tree.Bytes
+	shown.Files, shown.Bytes = len(tree.Manifest.Items)-1, tree.Bytes
 	var sent *filesync.Sent
 	var raw, small int64
 	if f.dryRun {
@@ -114,7 +113,7 @@ func syncPack(ctx context.Context, dir string, f syncFlags) int {
 			err = out.Flush()
 		}
 	}
-	shown.end()
+	shown.End()
 	if err != nil {
 		return failSync("sync pack", err)
 	}
@@ -203,8 +202,8 @@ func syncExtract(ctx context.Context, dir string, f syncFlags) int {
 	if isTerminal(os.Stdin) {
 		return fail("sync extract: standard input is a terminal", "pccrun sync extract "+dir+" < FILE, or a pipe")
 	}
-	shown := newProgress("extracting")
-	down := filesync.Down{Limits: f.limits, Accept: f.accept, Trust: f.trust, Protect: filesync.Protection(profiles.DefaultProtect()), Progress: shown.show}
+	shown := messages.NewProgress("extracting")
+	down := filesync.Down{Limits: f.limits, Accept: f.accept, Trust: f.trust, Protect: filesync.Protection(profiles.DefaultProtect()), Progress: shown.Show}
 	// A read of standard input is not ended by a signal: what has been made must go all the same.
 	r, w := io.Pipe()
 	go func() {
@@ -213,7 +212,7 @@ func syncExtract(ctx context.Context, dir string, f syncFlags) int {
 	}()
 	context.AfterFunc(ctx, func() { r.CloseWithError(ctx.Err()) })
 	out, err := filesync.Extract(ctx, dir, r, down)
-	shown.end()
+	shown.End()
 	var refusal *filesync.RefusedError
 	if errors.As(err, &refusal) {
 		fail("sync extract: "+err.Error(), "nothing was extracted")
@@ -250,46 +249,4 @@ func failSync(verb string, err error) int {
 		hint = h.Hint()
 	}
 	return fail(verb+": "+inWords(err), hint)
-}
-
-// A progress is a line on a terminal, and nothing elsewhere.
-type progress struct {
-	what  string
-	start time.Time
-	last  time.Time
-	on    bool
-	files int   // how many there are, 0 if nobody knows
-	bytes int64 // likewise
-}
-
-func newProgress(what string) *progress {
-	now := time.Now()
-	return &progress{what: what, start: now, last: now, on: isTerminal(os.Stderr)}
-}
-
-// show says how far it is, a few times a second.
-func (p *progress) show(files int, bytes int64) {
-	now := time.Now()
-	if !p.on || now.Sub(p.last) < 200*time.Millisecond {
-		return
-	}
-	p.last = now
-	fmt.Fprintf(os.Stderr, "\r\x1b[Kpccrun: %s", p.line(files, bytes, now.Sub(p.start)))
-}
-
-// line is what it says: rate and, where the end is known, the time left.
-func (p *progress) line(files int, bytes int64, since time.Duration) string {
-	rate := float64(bytes) / max(since.Seconds(), 0.001)
-	text := fmt.Sprintf("%s: %d files, %s, %s/s", p.what, files, sizeText(bytes), sizeText(int64(rate)))
-	if p.bytes == 0 || rate == 0 {
-		return text
-	}
-	left := time.Duration(float64(p.bytes-bytes) / rate * float64(time.Second)).Round(time.Second)
-	return fmt.Sprintf("%s: %d of %d files, %s of %s, %s/s, %s left", p.what, files, p.files, sizeText(bytes), sizeText(p.bytes), sizeText(int64(rate)), max(left, 0))
-}
-
-func (p *progress) end() {
-	if p.on && p.last != p.start {
-		fmt.Fprint(os.Stderr, "\r\x1b[K")
-	}
 }

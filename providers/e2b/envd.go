@@ -11,7 +11,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -90,7 +89,7 @@ func (s *Service) PutTar(ctx context.Context, box *remote.Sandbox, dir string, a
 }
 
 // GetTar fetches names.
-func (s *Service) GetTar(ctx context.Context, box *remote.Sandbox, dir string, names []string, to *os.File) error {
+func (s *Service) GetTar(ctx context.Context, box *remote.Sandbox, dir string, names []string, to *remote.Incoming) error {
 	return remote.GetByFile(ctx, s, s, box, dir, names, to)
 }
 

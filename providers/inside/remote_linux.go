@@ -106,19 +106,16 @@ func serveElsewhere(dir string, alone bool) int {
 		}
 		return 0
 	}
-	old := unix.Umask(0o077)
-	err := os.Chdir(dir)
-	var l net.Listener
-	if err == nil {
-		l, err = net.Listen("unix", lineName)
-	}
-	unix.Umask(old)
-	if err != nil {
+	l, err := listenFirst(dir)
+	if err != nil && !errors.Is(err, os.ErrExist) {
 		fmt.Fprint(ready, err)
 		return failed
 	}
 	fmt.Fprint(ready, "ready")
 	ready.Close()
+	if err != nil {
+		return 0 // another waits there
+	}
 	conn := NewConn()
 	lines := make(chan struct{}, 1)
 	go func() {
@@ -173,6 +170,27 @@ func serveElsewhere(dir string, alone bool) int {
 	conn.Flush(time.Minute)
 	_ = os.Remove(filepath.Join(dir, lineName))
 	return code
+}
+
+// listenFirst listens at [lineName]. Lines that are cut early start more than one spool: the name
+// appears when somebody listens there, and the first alone has it.
+func listenFirst(dir string) (net.Listener, error) {
+	old := unix.Umask(0o077)
+	defer unix.Umask(old)
+	if err := os.Chdir(dir); err != nil {
+		return nil, err
+	}
+	own := lineName + strconv.Itoa(os.Getpid())
+	l, err := net.Listen("unix", own)
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(own)
+	if err := os.Link(own, lineName); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
 }
 
 // run talks to the launcher until all is done.

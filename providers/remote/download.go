@@ -36,7 +36,10 @@ func (r *running) bring(ctx context.Context) error {
 	if len(d.ask) > 0 {
 		transfer, stop := context.WithTimeout(ctx, r.provider.patient.transfer)
 		defer stop()
-		if err := r.provider.service.GetTar(transfer, r.box, r.copy, d.ask, file); err != nil {
+		way, over := r.progress("downloading")
+		err := r.provider.service.GetTar(transfer, r.box, r.copy, d.ask, &Incoming{file, way})
+		over()
+		if err != nil {
 			return fmt.Errorf("%s: download: %w", r.provider.Name(), err)
 		}
 	}

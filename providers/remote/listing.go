@@ -15,7 +15,8 @@ import (
 // listing is what stands in the copy: for each path all that tells one state of it from
 // another, as find prints it.
 type listing struct {
-	of map[string]string
+	of   map[string]string
+	text []byte // as it was printed
 }
 
 // look lists the copy.
@@ -36,7 +37,7 @@ func (r *running) look(ctx context.Context) (*listing, error) {
 // parseListing reads what the script printed. The command may have had its hand in it:
 // all that it can do so is to keep its own changes from being fetched.
 func parseListing(text []byte) (*listing, error) {
-	l := &listing{of: map[string]string{}}
+	l := &listing{of: map[string]string{}, text: text}
 	fields := bytes.Split(text, []byte{0})
 	if len(fields)%3 != 1 || len(fields[len(fields)-1]) != 0 {
 		return nil, fmt.Errorf("the list is truncated")

@@ -37,7 +37,7 @@ func (r *running) install(ctx context.Context) error {
 		return fmt.Errorf("%s: pack pccrun itself: %w", n, err)
 	}
 	defer program.file.Close()
-	if err := r.provider.service.PutTar(ctx, r.box, r.own, &program.archive); err != nil {
+	if err := r.send(ctx, "uploading pccrun itself", r.own, &program.archive); err != nil {
 		return fmt.Errorf("%s: upload pccrun itself: %w", n, err)
 	}
 	printed, code, err := r.shell(ctx, true, install, nil, r.own, ".pccrun-"+r.command.Label, sum)
@@ -428,7 +428,11 @@ func (r *running) refused(f *inside.Refusal) error {
 	case 126:
 		return &providers.ExecError{Name: name, Err: syscall.EACCES, Advice: advice}
 	}
-	return &placeError{r.provider.Name() + ": in the sandbox: " + events.Clean(f.Text), events.Clean(f.Hint)}
+	hint := events.Clean(f.Hint)
+	if !strings.HasPrefix(hint, "--") { // what mends a machine of the user's mends no sandbox
+		hint = "another template or snapshot of the provider's may allow it; --provider native runs the command on this machine"
+	}
+	return &placeError{r.provider.Name() + ": in the sandbox: " + events.Clean(f.Text), hint}
 }
 
 // end is how the command ended.

@@ -61,7 +61,7 @@ func (e *StayedError) Hint() string {
 	if e.Kept != "" {
 		return "the archive is " + e.Kept + ": tar -tzf lists it"
 	}
-	return "the provider's client can open the sandbox; pccrun gc --all destroys it"
+	return "pccrun download fetches them, and pccrun gc --all destroys the sandbox"
 }
 
 // Stays says that the session's record is wanted: something of the run's is not lost.
@@ -163,14 +163,7 @@ func (r *running) inside(ctx context.Context, up *upload) (result providers.Resu
 	}
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.provider.patient.after)
 	defer cancel()
-	if e := r.bring(after); e != nil {
-		var stayed *StayedError
-		if !errors.As(e, &stayed) {
-			e = &StayedError{Err: e}
-		}
-		err = errors.Join(err, e)
-	}
-	return result, err
+	return result, errors.Join(err, r.fetch(after))
 }
 
 // extend keeps the sandbox from stopping by itself.
@@ -300,12 +293,14 @@ func (r *running) furnish(ctx context.Context, up *upload) error {
 	r.copy, r.own = path.Join(r.home, r.name), path.Join(r.home, own)
 	transfer, stop := context.WithTimeout(ctx, r.provider.patient.transfer)
 	defer stop()
-	if err := r.provider.service.PutTar(transfer, r.box, r.copy, &up.archive); err != nil {
+	if err := r.send(transfer, "uploading", r.copy, &up.archive); err != nil {
 		return fmt.Errorf("%s: upload: %w", n, err)
 	}
 	if err := r.install(transfer); err != nil {
 		return err
 	}
-	r.before, err = r.look(ctx)
-	return err
+	if r.before, err = r.look(ctx); err != nil {
+		return err
+	}
+	return r.record()
 }

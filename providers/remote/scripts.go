@@ -24,13 +24,13 @@ tar -xzpf "$1" -C "$3" && rm -f -- "$1"
 `
 
 // pack makes an archive of the names on standard input: $1 the file, $2 the directory. It
-// prints the archive's SHA-256.
+// prints the archive's SHA-256 and size.
 const pack = `
 set -e
 rm -f -- "$1"
 tar -C "$2" --format=posix --hard-dereference --null --no-recursion -T - -czf "$1"
 chmod 644 "$1"
-sha256sum < "$1"
+s=$(sha256sum < "$1") && echo "${s%% *}" "$(wc -c < "$1")"
 `
 
 // list prints what stands in a directory, $1, but what lies in a .git: kind, mode, size,

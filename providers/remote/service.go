@@ -80,7 +80,7 @@ type Service interface {
 
 	// GetTar writes an archive of names in a directory, those alone and nothing below
 	// them, compressed by gzip. What was written is thrown away by another attempt.
-	GetTar(ctx context.Context, s *Sandbox, dir string, names []string, to *os.File) error
+	GetTar(ctx context.Context, s *Sandbox, dir string, names []string, to *Incoming) error
 
 	// Price is what a sandbox costs in an hour, in US dollars; 0 where nobody knows.
 	Price(s *Sandbox) float64
@@ -126,6 +126,12 @@ type Exec struct {
 	Lines bool
 
 	Again bool // it does no harm to execute it twice
+}
+
+// Incoming is a file that an archive comes down to.
+type Incoming struct {
+	*os.File
+	Shown func(done, total int64) // is told how far it is; nil: nobody looks
 }
 
 // Archive is a tar on its way up, compressed by gzip.

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"hash"
 	"io"
 	"os"
@@ -118,13 +119,17 @@ func PutByFile(ctx context.Context, s Service, files Files, box *Sandbox, dir st
 
 // GetByFile makes an archive by a script and fetches the file. What came over broken is
 // fetched again.
-func GetByFile(ctx context.Context, s Service, files Files, box *Sandbox, dir string, names []string, to *os.File) error {
+func GetByFile(ctx context.Context, s Service, files Files, box *Sandbox, dir string, names []string, to *Incoming) error {
 	name := beside(dir, "down")
 	printed, _, err := Script(ctx, s, box, true, nil, pack, []byte(strings.Join(names, "\x00")+"\x00"), name, dir)
 	if err != nil {
 		return err
 	}
-	want, _, _ := strings.Cut(strings.TrimSpace(string(printed)), " ")
+	var want string
+	var size int64
+	if _, err := fmt.Sscan(string(printed), &want, &size); err != nil {
+		return fmt.Errorf("read the archive's checksum: %w", err)
+	}
 	for n := 1; ; n++ {
 		var sum hash.Hash
 		err := files.GetFile(ctx, box, name, func() (io.Writer, error) {
@@ -133,7 +138,7 @@ func GetByFile(ctx context.Context, s Service, files Files, box *Sandbox, dir st
 				return nil, err
 			}
 			_, err := to.Seek(0, io.SeekStart)
-			return io.MultiWriter(to, sum), err
+			return &shown{to: io.MultiWriter(to.File, sum), total: size, shown: to.Shown}, err
 		})
 		if err != nil {
 			return err
@@ -145,6 +150,43 @@ func GetByFile(ctx context.Context, s Service, files Files, box *Sandbox, dir st
 			return errors.New("the received data differs from what was sent")
 		}
 	}
+}
+
+// shown is a stream whose way is shown.
+type shown struct {
+	from        io.ReadCloser
+	to          io.Writer
+	done, total int64
+	shown       func(done, total int64)
+}
+
+func (s *shown) add(n int, err error) (int, error) {
+	if s.done += int64(n); s.shown != nil {
+		s.shown(s.done, s.total)
+	}
+	return n, err
+}
+
+func (s *shown) Read(b []byte) (int, error)  { return s.add(s.from.Read(b)) }
+func (s *shown) Write(b []byte) (int, error) { return s.add(s.to.Write(b)) }
+func (s *shown) Close() error                { return s.from.Close() }
+
+// progress is what shows one way of an archive; over is called at its end.
+func (r *running) progress(what string) (way func(done, total int64), over func()) {
+	if r.io.Progress == nil {
+		return nil, func() {}
+	}
+	return func(done, total int64) { r.io.Progress(what, done, total) }, func() { r.io.Progress("", 0, 0) }
+}
+
+// send extracts an archive in a directory of the sandbox.
+func (r *running) send(ctx context.Context, what, dir string, a *Archive) error {
+	way, over := r.progress(what)
+	defer over()
+	return r.provider.service.PutTar(ctx, r.box, dir, &Archive{Size: a.Size, Sum: a.Sum, Open: func() (io.ReadCloser, error) {
+		from, err := a.Open()
+		return &shown{from: from, total: a.Size, shown: way}, err
+	}})
 }
 
 // keepRefused gives what came a name, so that nothing of it is lost.

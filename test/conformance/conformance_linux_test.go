@@ -2,12 +2,14 @@ package conformance_test
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -115,6 +117,31 @@ var cases = []struct {
 		require.NoError(t, err)
 		require.Equal(t, os.FileMode(0o755), info.Mode().Perm())
 		k.nothingLeft()
+	}},
+	{"both ways are shown to their ends", func(t *testing.T, k *task) {
+		k.write("large", strings.Repeat(rand.Text(), 20_000))
+		var mu sync.Mutex
+		far, showing := map[string][2]int64{}, ""
+		k.progress = func(what string, done, total int64) {
+			mu.Lock()
+			defer mu.Unlock()
+			if showing = what; what != "" && (done < far[what][0] || done > total) {
+				t.Errorf("%s: %d of %d after %v", what, done, total, far[what])
+			}
+			far[what] = [2]int64{done, total}
+		}
+		k.started = func() {
+			mu.Lock()
+			defer mu.Unlock()
+			require.Empty(t, showing, "the terminal is the command's")
+		}
+		k.sh("head -c 300000 /dev/urandom > made")
+		delete(far, "")
+		require.Len(t, far, 3)
+		for what, n := range far {
+			require.Equal(t, n[1], n[0], what)
+		}
+		require.Greater(t, far["downloading"][1], int64(300_000))
 	}},
 	{"a file in place of a directory, and the other way", func(t *testing.T, k *task) {
 		k.sh("rm -r sub; echo f > sub; rm a.txt; mkdir a.txt; echo i > a.txt/in")
@@ -365,8 +392,14 @@ var cases = []struct {
 		require.Len(t, stand, 1)
 		require.FileExists(t, filepath.Join(k.home(stand[0]), "proj/made"))
 		require.Equal(t, stand[0], k.heard.created[0].ID)
-		require.NoError(t, k.provider.Destroy(t.Context(), k.heard.created[0]))
+		again := k.provider.(fetcher)
+		require.ErrorContains(t, again.Fetch(t.Context(), k.heard.created[0], providers.Stdio{Changes: k.session}, &k.heard), "is paused and has them")
+		require.Equal(t, stand, k.stand("paused"))
+		k.fault("")
+		require.NoError(t, again.Fetch(t.Context(), k.heard.created[0], providers.Stdio{Changes: k.session}, &k.heard))
+		require.Equal(t, []string{"A made"}, k.changed())
 		k.nothingLeft()
+		require.ErrorContains(t, again.Fetch(t.Context(), k.heard.created[0], providers.Stdio{Changes: k.session}, &k.heard), "nothing is to be downloaded")
 	}},
 	{"hostile archives", func(t *testing.T, k *task) {
 		for name, member := range map[string]string{
@@ -404,6 +437,11 @@ var cases = []struct {
 		k.nothingLeft()
 		require.NoError(t, k.provider.Destroy(t.Context(), k.heard.created[0]), "what is gone already is no error")
 	}},
+}
+
+// fetcher is what each of these providers is, too.
+type fetcher interface {
+	Fetch(ctx context.Context, r providers.Resource, stdio providers.Stdio, o providers.Observer) error
 }
 
 // naps counts the processes that sleep for a time that nobody else sleeps for.
@@ -473,8 +511,9 @@ exec /usr/bin/tar "$@"
 func TestConformance(t *testing.T) {
 	for _, p := range places {
 		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
 			for _, c := range cases {
-				t.Run(c.name, func(t *testing.T) { c.try(t, newTask(t, p)) })
+				t.Run(c.name, func(t *testing.T) { t.Parallel(); c.try(t, newTask(t, p)) })
 			}
 		})
 	}

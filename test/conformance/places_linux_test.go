@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,8 +27,8 @@ import (
 
 // places are the providers: the next one is the next row.
 var places = []*place{
-	{name: "e2b", keys: []string{"E2B_API_KEY"}, wrongKey: "e2b_ffff", start: startE2B},
-	{name: "daytona", keys: []string{"DAYTONA_API_KEY"}, wrongKey: "dtn_ffff", start: startDaytona},
+	{name: "e2b", keys: []string{"E2B_API_KEY"}, wrongKey: "e2b_ffff", start: startE2B, wire: e2bWire},
+	{name: "daytona", keys: []string{"DAYTONA_API_KEY"}, wrongKey: "dtn_ffff", start: startDaytona, wire: daytonaWire},
 }
 
 // The kinds of faults that a server puts in.
@@ -57,9 +58,9 @@ func startE2B(t *testing.T) *served {
 		open: func(environ []string) providers.Provider {
 			return e2b.New(providers.Host{Environ: environ, Launcher: host.Program(t), CacheDir: cacheDir}, e2b.Options{})
 		},
-		path:  func(dir string) { s.Path = dir },
-		made:  func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
-		fault: func(kind string) { s.Break(e2bFault(kind)) },
+		path: func(dir string) { s.Path = dir },
+		made: func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
+		bare: func() { s.Bare = true }, decide: s.Break, fault: func(kind string) { s.Break(e2bFault(kind)) },
 	}
 }
 
@@ -72,34 +73,37 @@ func startDaytona(t *testing.T) *served {
 		open: func(environ []string) providers.Provider {
 			return daytona.New(providers.Host{Environ: environ, Launcher: host.Program(t), CacheDir: cacheDir})
 		},
-		path:  func(dir string) { s.Path = dir },
-		made:  func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
-		fault: func(kind string) { s.Break(daytonaFault(kind)) },
+		path: func(dir string) { s.Path = dir },
+		made: func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
+		bare: func() { s.Bare = true }, decide: s.Break, fault: func(kind string) { s.Break(faultOf(kind, daytonaWire())) },
 	}
 }
 
 // wire is what calls are on a provider's wire.
 type wire struct {
-	create, download, destroy, start func(r *http.Request) bool
-	line                             func(r *http.Request) bool // what carries the line to pccrun in the sandbox
-	key                              string
+	create, upload, download, destroy, start func(r *http.Request) bool
+	line                                     func(r *http.Request) bool // what carries the line to pccrun in the sandbox
+	key                                      string
 }
 
 func is(r *http.Request, method, path string) bool {
 	return r.Method == method && strings.HasPrefix(r.URL.Path, path)
 }
 
-func e2bFault(kind string) func(r *http.Request) *faults.Fault {
+func e2bFault(kind string) func(r *http.Request) *faults.Fault { return faultOf(kind, e2bWire()) }
+
+func e2bWire() *wire {
 	start := func(r *http.Request) bool { return is(r, "POST", "/process.Process/Start") }
-	return faultOf(kind, &wire{
+	return &wire{
 		create:   func(r *http.Request) bool { return r.Method == "POST" && r.URL.Path == "/v2/sandboxes" },
+		upload:   func(r *http.Request) bool { return is(r, "POST", "/files") },
 		download: func(r *http.Request) bool { return is(r, "GET", "/files") },
 		destroy:  func(r *http.Request) bool { return is(r, "DELETE", "/sandboxes/") },
 		start:    start, line: func(r *http.Request) bool { return start(r) && carries(r) }, key: fake.Key,
-	})
+	}
 }
 
-func daytonaFault(kind string) func(r *http.Request) *faults.Fault {
+func daytonaWire() *wire {
 	var mu sync.Mutex
 	lines := map[string]bool{} // sessions in which one is
 	session := func(r *http.Request) string {
@@ -108,8 +112,9 @@ func daytonaFault(kind string) func(r *http.Request) *faults.Fault {
 		return name
 	}
 	start := func(r *http.Request) bool { return r.Method == "POST" && strings.HasSuffix(r.URL.Path, "/exec") }
-	return faultOf(kind, &wire{
+	return &wire{
 		create: func(r *http.Request) bool { return r.Method == "POST" && r.URL.Path == "/api/sandbox" },
+		upload: func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/files/bulk-upload") },
 		download: func(r *http.Request) bool {
 			return strings.HasSuffix(r.URL.Path, "/files/download") && strings.HasSuffix(r.URL.Query().Get("path"), "-down")
 		},
@@ -124,16 +129,19 @@ func daytonaFault(kind string) func(r *http.Request) *faults.Fault {
 			return strings.HasSuffix(r.URL.Path, "/logs") && lines[session(r)]
 		},
 		key: fakedaytona.Key,
-	})
+	}
 }
+
+// named are parts of a path that name one sandbox, session or command.
+var named = regexp.MustCompile(`/([^/]*[0-9][^/]*|[^/]{20,})`)
 
 // faultOf is what a kind of fault is on a wire.
 func faultOf(kind string, w *wire) func(r *http.Request) *faults.Fault {
 	seen := map[string]bool{}
 	var mu sync.Mutex
 	var count atomic.Int32
-	first := func(r *http.Request) bool { // of a method and path, names of sandboxes apart
-		key := r.Method + strings.Join(strings.Split(r.URL.Path, "/")[:2], "/") + r.URL.Path[max(0, len(r.URL.Path)-8):]
+	first := func(r *http.Request) bool { // of a method and path, names that were given to single things apart
+		key := r.Method + named.ReplaceAllString(r.URL.Path, "/*")
 		mu.Lock()
 		defer mu.Unlock()
 		was := seen[key]
@@ -160,7 +168,7 @@ func faultOf(kind string, w *wire) func(r *http.Request) *faults.Fault {
 		case kind == cutExec && line && count.Add(1) == 1:
 			return &faults.Fault{Cut: 4000}
 		case kind == cutOften && line:
-			return &faults.Fault{Cut: 3000 + 500*int(count.Add(1))}
+			return &faults.Fault{Cut: 3000 * int(count.Add(1))}
 		case kind == cutDownload && download && count.Add(1) == 1:
 			return &faults.Fault{Cut: 40}
 		case kind == wrongOnce && download && count.Add(1) == 1:

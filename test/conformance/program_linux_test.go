@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -15,33 +18,48 @@ import (
 	"github.com/pccrun/pccrun/test/internal/host"
 )
 
+// A program is pccrun itself as a user runs it, in a workspace and with a home of its own.
+type program struct {
+	t       *testing.T
+	work    string
+	environ []string
+}
+
+func newProgram(t *testing.T, environ []string) *program {
+	base := t.TempDir()
+	p := &program{t: t, work: filepath.Join(base, "work")}
+	home := filepath.Join(base, "home")
+	require.NoError(t, os.MkdirAll(p.work, 0o755))
+	require.NoError(t, os.MkdirAll(home, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(p.work, "a.txt"), []byte("one\n"), 0o644))
+	p.environ = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "XDG_STATE_HOME=" + base + "/state", "XDG_CACHE_HOME=" + base + "/cache", "XDG_CONFIG_HOME=" + base + "/config"}, environ...)
+	return p
+}
+
+func (p *program) command(args ...string) *exec.Cmd {
+	c := exec.Command(host.Program(p.t), args...)
+	c.Dir, c.Env = p.work, p.environ
+	return c
+}
+
+func (p *program) run(args ...string) (code int, out, say string) {
+	var o, e bytes.Buffer
+	c := p.command(args...)
+	c.Stdout, c.Stderr = &o, &e
+	err := c.Run()
+	if exit := (*exec.ExitError)(nil); err != nil {
+		require.ErrorAs(p.t, err, &exit)
+	}
+	return c.ProcessState.ExitCode(), o.String(), e.String()
+}
+
 // TestProgram runs the program itself as a user does, with E2B.
 func TestProgram(t *testing.T) {
-	program := host.Program(t)
 	server, err := fake.Start(credential)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop()) })
-	base := t.TempDir()
-	work, home := filepath.Join(base, "work"), filepath.Join(base, "home")
-	require.NoError(t, os.MkdirAll(work, 0o755))
-	require.NoError(t, os.MkdirAll(home, 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(work, "a.txt"), []byte("one\n"), 0o644))
-	environ := append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "XDG_STATE_HOME=" + base + "/state", "XDG_CACHE_HOME=" + base + "/cache", "XDG_CONFIG_HOME=" + base + "/config"}, server.Environ()...)
-	command := func(args ...string) *exec.Cmd {
-		c := exec.Command(program, args...)
-		c.Dir, c.Env = work, environ
-		return c
-	}
-	run := func(args ...string) (code int, out, say string) {
-		var o, e bytes.Buffer
-		c := command(args...)
-		c.Stdout, c.Stderr = &o, &e
-		err := c.Run()
-		if exit := (*exec.ExitError)(nil); err != nil {
-			require.ErrorAs(t, err, &exit)
-		}
-		return c.ProcessState.ExitCode(), o.String(), e.String()
-	}
+	p := newProgram(t, server.Environ())
+	command, run := p.command, p.run
 	without := []string{"--provider", "e2b"}
 	cloud := func(argv ...string) []string {
 		return append(append(append([]string{}, without...), "--"), argv...)
@@ -56,7 +74,7 @@ func TestProgram(t *testing.T) {
 	code, _, say = run("apply")
 	require.Equal(t, 1, code)
 	require.Contains(t, say, "not applied: .mcp.json")
-	text, err := os.ReadFile(filepath.Join(work, "a.txt"))
+	text, err := os.ReadFile(filepath.Join(p.work, "a.txt"))
 	require.NoError(t, err)
 	require.Equal(t, "one\ntwo\n", string(text))
 	code, _, _ = run("discard")
@@ -74,32 +92,61 @@ func TestProgram(t *testing.T) {
 	require.Equal(t, 125, code)
 	require.Contains(t, say, "is paused and has them")
 	require.Len(t, server.Sandboxes("paused"), 1)
+	require.Contains(t, say, "hint: pccrun download")
 	_, _, _ = run("gc")
 	require.Len(t, server.Sandboxes("paused"), 1, "its files were not fetched")
+	code, _, say = run("download")
+	require.Equal(t, 0, code, say)
+	require.Contains(t, say, "1 path changed: pccrun diff, apply or discard")
+	require.Empty(t, server.Sandboxes(""))
+	_, out, _ = run("diff", "--name-status")
+	require.Equal(t, "A\tmade\n", out)
+	code, _, say = run("discard")
+	require.Equal(t, 0, code, say)
+	code, _, say = run("download")
+	require.Equal(t, 1, code)
+	require.Contains(t, say, "nothing is left to be downloaded in this workspace")
+
+	server.Break(e2bFault(noDownload))
+	_, _, _ = run(cloud("touch", "made")...)
+	server.Break(nil)
 	_, out, _ = run("gc", "--all", "--json")
 	var gone struct{ Sandboxes []string }
 	require.NoError(t, json.Unmarshal([]byte(out), &gone), out)
 	require.Len(t, gone.Sandboxes, 1)
 	require.Empty(t, server.Sandboxes(""))
 
-	for _, sig := range []os.Signal{os.Interrupt, os.Kill} {
-		c := command(cloud("sh", "-c", "echo up; exec sleep 60")...)
-		var said bytes.Buffer
-		c.Stderr = &said
-		printed, err := c.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, c.Start())
-		_, err = io.ReadFull(printed, make([]byte, 3)) // the command runs
-		require.NoError(t, err, "%v: %s", sig, &said)
-		_, _, _ = run("gc")
-		require.Len(t, server.Sandboxes("running"), 1, "gc ends no run that goes on")
-		require.NoError(t, c.Process.Signal(sig))
-		_ = c.Wait()
-		if sig == os.Kill {
-			require.Len(t, server.Sandboxes("running"), 1)
-			code, _, say = run("gc")
-			require.Equal(t, 0, code, say)
+	server.Break(func(r *http.Request) *fake.Fault { // long enough for the upload to be shown
+		if is(r, "POST", "/files") {
+			return &fake.Fault{Delay: 500 * time.Millisecond}
 		}
-		require.Empty(t, server.Sandboxes(""), "%v", sig)
+		return nil
+	})
+	for _, quiet := range []bool{false, true} {
+		line := host.Program(t) + " --provider e2b -- echo over"
+		if quiet {
+			line = host.Program(t) + " -q --provider e2b -- echo over"
+		}
+		c := exec.Command("script", "-qefc", line, "/dev/null") // which gives it a terminal
+		c.Dir, c.Env = p.work, append(p.environ, "TERM=xterm")
+		text, err := c.CombinedOutput()
+		require.NoError(t, err, "%s", text)
+		require.Contains(t, string(text), "over\r\n")
+		require.NotRegexp(t, "uploading[^\x1b]*over", string(text), "the line is taken away before the command prints")
+		shown := regexp.MustCompile(`pccrun: uploading pccrun itself: [0-9.]+m of [0-9.]+m, [0-9.]+[km]/s, [0-9]+s left`)
+		require.Equal(t, !quiet, shown.Match(text), "%q", text)
 	}
+	server.Break(nil)
+
+	c := command(cloud("sh", "-c", "echo up; exec sleep 60")...)
+	printed, err := c.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	_, err = io.ReadFull(printed, make([]byte, 3)) // the command runs
+	require.NoError(t, err)
+	_, _, _ = run("gc")
+	require.Len(t, server.Sandboxes("running"), 1, "gc ends no run that goes on")
+	require.NoError(t, c.Process.Signal(os.Interrupt))
+	_ = c.Wait()
+	require.Empty(t, server.Sandboxes(""))
 }

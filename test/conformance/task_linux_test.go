@@ -6,8 +6,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,6 +22,7 @@ import (
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/test/internal/faults"
 	"github.com/pccrun/pccrun/test/internal/tempuser"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
@@ -27,31 +30,36 @@ import (
 // credential is who the commands of servers run as: never root.
 var credential *syscall.Credential
 
-// cacheDir is where packed programs are kept; "" for nowhere.
+// cacheDir is where packed programs are kept.
 var cacheDir string
 
 func TestMain(m *testing.M) {
-	if os.Getuid() != 0 {
-		os.Exit(m.Run())
-	}
-	user, err := tempuser.New()
+	code, err := tests(m)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	credential = user.Credential()
-	cacheDir, err = os.MkdirTemp("", "pccrun-cache-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	os.RemoveAll(cacheDir)
-	if err := user.Remove(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
 	os.Exit(code)
+}
+
+// tests runs the tests, four at a time: they wait more than they compute.
+func tests(m *testing.M) (code int, err error) {
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		return 1, err
+	}
+	if cacheDir, err = os.MkdirTemp("", "pccrun-cache-"); err != nil {
+		return 1, err
+	}
+	defer os.RemoveAll(cacheDir)
+	if os.Getuid() == 0 {
+		user, err := tempuser.New()
+		if err != nil {
+			return 1, err
+		}
+		credential = user.Credential()
+		defer func() { err = errors.Join(err, user.Remove()) }()
+	}
+	return m.Run(), nil
 }
 
 // A place is a provider behind a server of the test's.
@@ -60,6 +68,7 @@ type place struct {
 	keys     []string // the variables without which it cannot be used
 	wrongKey string   // well-formed
 	start    func(t *testing.T) *served
+	wire     func() *wire
 }
 
 // served is a server that is up.
@@ -71,6 +80,8 @@ type served struct {
 	home    func(id string) string      // where its files are on this machine
 	calls   func() []string
 	made    func() string // all that requests to create said
+	bare    func()        // has nobody in sandboxes make a namespace
+	decide  func(fault func(r *http.Request) *faults.Fault)
 	fault   func(kind string)
 }
 
@@ -92,6 +103,7 @@ type task struct {
 	ctx      context.Context
 	started  func()
 	naps     int
+	progress func(what string, done, total int64)
 }
 
 type heard struct {
@@ -192,7 +204,7 @@ func (k *task) run(argv ...string) *outcome {
 	if err == nil {
 		var out, say bytes.Buffer
 		k.heard.started = k.started
-		o.Result, err = plan.Run(k.ctx, providers.Stdio{In: k.stdin, Out: &out, Err: &say, Signals: k.signals, Terminal: k.terminal, Changes: k.session}, &k.heard)
+		o.Result, err = plan.Run(k.ctx, providers.Stdio{In: k.stdin, Out: &out, Err: &say, Signals: k.signals, Terminal: k.terminal, Changes: k.session, Progress: k.progress}, &k.heard)
 		o.out, o.say = out.String(), say.String()
 	}
 	o.err = err

@@ -17,13 +17,10 @@ import (
 	"fmt"
 	"io"
 	"mime/multipart"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -43,33 +40,13 @@ const Key = "dtn_00112233445566778899aabbccddeeff"
 const toolboxPort = ":2280"
 
 // Server is one.
-type Server struct {
-	URL  string
-	Path string // a directory that stands first in the PATH of what is executed
+type Server struct{ *machine.Cloud[sessions] }
 
-	http  *httptest.Server
-	dir   string
-	local net.Listener // where the toolboxes would listen in machines of their own
-
-	mu    sync.Mutex
-	boxes map[string]*box
-	next  int
-	calls []string
-	fault func(r *http.Request) *faults.Fault
-	made  []map[string]any
-}
+// sessions are those of a sandbox, each with what it executes.
+type sessions map[string]map[string]*command
 
 // box is a sandbox.
-type box struct {
-	id, state string
-	labels    map[string]string
-	created   time.Time
-	home      string
-	mu        sync.Mutex
-	machine   *machine.Machine
-	toolbox   net.Listener
-	sessions  map[string]map[string]*command
-}
+type box = machine.Sandbox[sessions]
 
 // command is what a session executes.
 type command struct {
@@ -83,41 +60,13 @@ type command struct {
 
 // Start starts a server.
 func Start() (*Server, error) {
-	dir, err := os.MkdirTemp("", "pccrun-daytona-")
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(dir, 0o711); err != nil {
-		return nil, err
-	}
-	s := &Server{dir: dir, boxes: map[string]*box{}}
-	if os.Getuid() != 0 {
-		if s.local, _ = net.Listen("tcp", "127.0.0.1"+toolboxPort); s.local != nil { // else another server has it, which does as well
-			go func() { _ = http.Serve(s.local, http.NotFoundHandler()) }()
-		}
-	}
-	s.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.mu.Lock()
-		s.calls = append(s.calls, r.Method+" "+r.URL.Path)
-		fault := s.fault
-		s.mu.Unlock()
-		faults.Serve(w, r, fault, s.route)
-	}))
-	s.URL = s.http.URL
-	return s, nil
-}
-
-// Stop ends all sandboxes and the server.
-func (s *Server) Stop() error {
-	for _, id := range s.Sandboxes("") {
-		s.remove(id)
-	}
-	if s.local != nil {
-		s.local.Close()
-	}
-	s.http.CloseClientConnections()
-	s.http.Close()
-	return os.RemoveAll(s.dir)
+	s := &Server{}
+	var err error
+	s.Cloud, err = machine.StartCloud(machine.CloudOptions[sessions]{
+		Name: "daytona", Port: ":2280", Machines: os.Getuid() == 0, Stopped: "stopped", Route: s.route, Kill: kill,
+		Anyone: http.NotFoundHandler(), Daemon: func(*box) http.Handler { return http.NotFoundHandler() },
+	})
+	return s, err
 }
 
 // Environ are the variables by which Daytona's own client, and pccrun, find the server.
@@ -125,48 +74,7 @@ func (s *Server) Environ() []string {
 	return []string{"DAYTONA_API_KEY=" + Key, "DAYTONA_API_URL=" + s.URL + "/api"}
 }
 
-// Break has a function decide what becomes of each call; nil for no fault.
-func (s *Server) Break(fault func(r *http.Request) *faults.Fault) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.fault = fault
-}
-
-// Sandboxes are the names of those that stand: "running", "paused", or all.
-func (s *Server) Sandboxes(state string) (list []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, b := range s.boxes {
-		if state == "" || (state == "paused") == (b.state == "stopped") {
-			list = append(list, id)
-		}
-	}
-	slices.Sort(list)
-	return list
-}
-
-// Calls are the method and path of each call so far.
-func (s *Server) Calls() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.calls)
-}
-
-// CreateRequests are the bodies of the requests to create so far.
-func (s *Server) CreateRequests() []map[string]any {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.made)
-}
-
-// Home is the home in a sandbox.
-func (s *Server) Home(id string) string { return filepath.Join(s.dir, id, "home") }
-
-func answer(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v)
-}
+func answer(w http.ResponseWriter, status int, v any) { machine.Answer(w, status, v) }
 
 func refuse(w http.ResponseWriter, status int, text string) {
 	answer(w, status, map[string]any{"statusCode": status, "message": text, "error": http.StatusText(status)})
@@ -183,9 +91,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	if kind == "api" {
 		id, verb, _ = strings.Cut(rest, "/")
 	}
-	s.mu.Lock()
-	b := s.boxes[id]
-	s.mu.Unlock()
+	b := s.Sandbox(id)
 	switch {
 	case kind == "api" && first == "sandbox" && id == "" && r.Method == http.MethodPost:
 		s.create(w, r)
@@ -195,7 +101,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusOK, map[string]any{})
 	case b == nil:
 		refuse(w, http.StatusNotFound, "Sandbox with ID or name "+id+" not found")
-	case kind == "toolbox" && b.state != "started":
+	case kind == "toolbox" && b.State != "started":
 		refuse(w, http.StatusBadRequest, "Sandbox is not running")
 	case kind == "toolbox":
 		s.toolbox(w, r, b, verb)
@@ -206,26 +112,24 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) control(w http.ResponseWriter, r *http.Request, b *box, verb string) {
 	set := func(state string) {
-		s.mu.Lock()
-		b.state = state
-		s.mu.Unlock()
+		s.Set(func() { b.State = state })
 		answer(w, http.StatusOK, s.told(b))
 	}
 	switch {
 	case verb == "" && r.Method == http.MethodDelete:
-		s.remove(b.id)
+		s.Remove(b.ID)
 		answer(w, http.StatusOK, s.told(b))
-	case verb == "" && b.state == "starting":
+	case verb == "" && b.State == "starting":
 		set("started") // by the next time that anybody asks
 	case verb == "", verb == "last-activity" && r.Method == http.MethodPost:
 		answer(w, http.StatusOK, s.told(b))
 	case verb == "start" && r.Method == http.MethodPost:
 		set("starting")
-	case verb == "stop" && r.Method == http.MethodPost && b.state == "stopped":
+	case verb == "stop" && r.Method == http.MethodPost && b.State == "stopped":
 		refuse(w, http.StatusBadRequest, "Sandbox is not started")
 	case verb == "stop" && r.Method == http.MethodPost:
 		set("stopped")
-		b.kill()
+		s.End(b)
 	case verb == "toolbox-proxy-url":
 		answer(w, http.StatusOK, map[string]string{"url": s.URL + "/toolbox"})
 	default:
@@ -233,41 +137,33 @@ func (s *Server) control(w http.ResponseWriter, r *http.Request, b *box, verb st
 	}
 }
 
-func (s *Server) told(b *box) map[string]any {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return map[string]any{
-		"id": b.id, "name": b.id, "organizationId": "o", "state": b.state, "labels": b.labels, "target": "us", "cpu": 1, "memory": 1, "disk": 3, "gpu": 0, "env": map[string]string{},
-		"user": "root", "public": false, "networkBlockAll": false, "toolboxProxyUrl": s.URL + "/toolbox", "createdAt": b.created.UTC().Format(time.RFC3339),
-	}
+func (s *Server) told(b *box) (m map[string]any) {
+	s.Set(func() {
+		m = map[string]any{
+			"id": b.ID, "name": b.ID, "organizationId": "o", "state": b.State, "labels": b.Labels, "target": "us", "cpu": 1, "memory": 1, "disk": 3, "gpu": 0,
+			"env": map[string]string{}, "user": "root", "public": false, "networkBlockAll": false, "toolboxProxyUrl": s.URL + "/toolbox",
+			"createdAt": b.Started.UTC().Format(time.RFC3339),
+		}
+	})
+	return m
 }
 
 func (s *Server) create(w http.ResponseWriter, r *http.Request) {
-	text, _ := io.ReadAll(r.Body)
 	var body struct {
 		Snapshot string            `json:"snapshot"`
 		Labels   map[string]string `json:"labels"`
 	}
-	var all map[string]any
-	if json.Unmarshal(text, &body) != nil || json.Unmarshal(text, &all) != nil {
-		refuse(w, http.StatusBadRequest, "no JSON")
+	b, err := s.Create(r, &body, func(n int) string { return fmt.Sprintf("%08d-sandbox", n) })
+	switch {
+	case err != nil:
+		refuse(w, http.StatusBadRequest, err.Error())
 		return
-	}
-	if body.Snapshot == "absent" {
+	case body.Snapshot == "absent":
 		refuse(w, http.StatusBadRequest, "Snapshot absent not found")
 		return
 	}
-	s.mu.Lock()
-	s.next++
-	s.made = append(s.made, all)
-	b := &box{id: fmt.Sprintf("%08d-sandbox", s.next), state: "starting", labels: body.Labels, created: time.Now(), sessions: map[string]map[string]*command{}}
-	b.home = s.Home(b.id)
-	s.boxes[b.id] = b
-	s.mu.Unlock()
-	if err := os.MkdirAll(b.home, 0o755); err != nil {
-		refuse(w, http.StatusInternalServerError, err.Error())
-		return
-	}
+	b.State, b.Labels, b.Runs = "starting", body.Labels, sessions{}
+	s.Show(b)
 	answer(w, http.StatusOK, s.told(b))
 }
 
@@ -278,17 +174,15 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	items := []map[string]any{}
-	for _, id := range s.Sandboxes("") {
-		s.mu.Lock()
-		b := s.boxes[id]
-		s.mu.Unlock()
-		fits := b != nil
+	for _, b := range s.Bearing(func(labels map[string]string) bool {
 		for key, value := range want {
-			fits = fits && b.labels[key] == value
+			if labels[key] != value {
+				return false
+			}
 		}
-		if fits {
-			items = append(items, s.told(b))
-		}
+		return true
+	}) {
+		items = append(items, s.told(b))
 	}
 	at, _ := strconv.Atoi(r.URL.Query().Get("cursor"))
 	size, _ := strconv.Atoi(r.URL.Query().Get("limit"))
@@ -303,81 +197,37 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]any{"items": items, "nextCursor": next})
 }
 
-// boot starts the sandbox's machine, if it has none that runs.
-func (s *Server) boot(b *box) (*machine.Machine, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if os.Getuid() != 0 || b.machine != nil {
-		return b.machine, nil
-	}
-	root := filepath.Join(filepath.Dir(b.home), "root")
-	if err := os.MkdirAll(root, 0o755); err != nil {
-		return nil, err
-	}
-	o := machine.Options{Root: root, Home: b.home}
-	if s.Path != "" {
-		o.Shows = []string{s.Path}
-	}
-	m, err := machine.Start(o)
-	if err != nil {
-		return nil, err
-	}
-	if b.toolbox, err = m.Listen("0.0.0.0" + toolboxPort); err != nil {
-		m.Stop()
-		return nil, err
-	}
-	go func() { _ = http.Serve(b.toolbox, http.NotFoundHandler()) }()
-	b.machine = m
-	return m, nil
-}
-
-// kill ends all that runs in a sandbox.
-func (b *box) kill() {
-	b.mu.Lock()
-	m := b.machine
-	b.machine = nil
-	if m != nil {
-		b.toolbox.Close()
-	}
-	for _, commands := range b.sessions {
+// kill ends all that the sessions of a sandbox execute.
+func kill(b *box) {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	for _, commands := range b.Runs {
 		for _, c := range commands {
 			_ = syscall.Kill(-c.c.Process.Pid, syscall.SIGKILL)
 		}
 	}
-	b.sessions = map[string]map[string]*command{}
-	b.mu.Unlock()
-	if m != nil {
-		m.Stop()
-	}
-}
-
-func (s *Server) remove(id string) {
-	s.mu.Lock()
-	b := s.boxes[id]
-	delete(s.boxes, id)
-	s.mu.Unlock()
-	if b == nil {
-		return
-	}
-	b.kill()
-	_ = os.RemoveAll(filepath.Dir(b.home))
+	b.Runs = sessions{}
 }
 
 // place is where a path of a sandbox is on this machine.
 func (s *Server) place(b *box, name string) string {
 	switch {
 	case !filepath.IsAbs(name):
-		return filepath.Join(b.home, name)
-	case b.machine == nil:
+		return filepath.Join(b.Home, name)
+	case os.Getuid() != 0:
 		return name
 	case strings.HasPrefix(name, machine.Home+"/"):
-		return filepath.Join(b.home, strings.TrimPrefix(name, machine.Home))
+		return filepath.Join(b.Home, strings.TrimPrefix(name, machine.Home))
 	}
-	return b.machine.Path(name)
+	m, err := s.Boot(b)
+	if err != nil {
+		return ""
+	}
+	return m.Path(name)
 }
 
 func (s *Server) toolbox(w http.ResponseWriter, r *http.Request, b *box, path string) {
-	m, err := s.boot(b)
+	m, err := s.Boot(b)
 	if err != nil {
 		refuse(w, http.StatusInternalServerError, err.Error())
 		return
@@ -413,9 +263,9 @@ func (s *Server) toolbox(w http.ResponseWriter, r *http.Request, b *box, path st
 			ID string `json:"sessionId"`
 		}
 		_ = json.NewDecoder(r.Body).Decode(&in)
-		b.mu.Lock()
-		b.sessions[in.ID] = map[string]*command{}
-		b.mu.Unlock()
+		b.Mu.Lock()
+		b.Runs[in.ID] = map[string]*command{}
+		b.Mu.Unlock()
 		w.WriteHeader(http.StatusCreated)
 	case len(parts) >= 3 && parts[0] == "process" && parts[1] == "session":
 		s.session(w, r, b, m, parts[2], parts[3:])
@@ -473,35 +323,31 @@ func (s *Server) bulk(w http.ResponseWriter, r *http.Request, b *box) {
 // command is what executes a line of a shell's in a sandbox.
 func (s *Server) command(m *machine.Machine, b *box, line string) *exec.Cmd {
 	c := exec.Command("/bin/sh", "-c", line)
-	home := b.home
+	home := b.Home
 	if m != nil {
 		home = machine.Home
 		c = m.Command(0, 0, home, "/bin/sh", "-c", line)
 	} else {
 		c.Dir = home
 	}
-	path := os.Getenv("PATH")
-	if s.Path != "" {
-		path = s.Path + ":" + path
-	}
-	c.Env = []string{"PATH=" + path, "HOME=" + home, "USER=user"}
+	c.Env = s.Env(home)
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return c
 }
 
 func (s *Server) session(w http.ResponseWriter, r *http.Request, b *box, m *machine.Machine, id string, rest []string) {
-	b.mu.Lock()
-	commands := b.sessions[id]
+	b.Mu.Lock()
+	commands := b.Runs[id]
 	var c *command
 	if len(rest) > 1 {
 		c = commands[rest[1]]
 	}
-	b.mu.Unlock()
+	b.Mu.Unlock()
 	switch {
 	case commands == nil:
 		refuse(w, http.StatusNotFound, "session not found")
 	case len(rest) == 0 && r.Method == http.MethodDelete:
-		b.mu.Lock()
+		b.Mu.Lock()
 		for _, c := range commands {
 			_ = c.stdin.Close()
 			if m != nil {
@@ -510,8 +356,8 @@ func (s *Server) session(w http.ResponseWriter, r *http.Request, b *box, m *mach
 				_ = syscall.Kill(-c.c.Process.Pid, syscall.SIGKILL)
 			}
 		}
-		delete(b.sessions, id)
-		b.mu.Unlock()
+		delete(b.Runs, id)
+		b.Mu.Unlock()
 		w.WriteHeader(http.StatusNoContent)
 	case len(rest) == 1 && rest[0] == "exec":
 		s.execute(w, r, b, m, commands)
@@ -569,9 +415,9 @@ func (s *Server) execute(w http.ResponseWriter, r *http.Request, b *box, m *mach
 		return
 	}
 	id := strings.ToLower(rand.Text())
-	b.mu.Lock()
+	b.Mu.Lock()
 	commands[id] = c
-	b.mu.Unlock()
+	b.Mu.Unlock()
 	answer(w, http.StatusAccepted, map[string]string{"cmdId": id})
 }
 

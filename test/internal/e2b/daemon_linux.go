@@ -41,19 +41,19 @@ type process struct {
 // daemon answers as envd.
 func (s *Server) daemon(w http.ResponseWriter, r *http.Request) {
 	id := r.Header.Get("E2b-Sandbox-Id")
-	s.mu.Lock()
-	b := s.boxes[id]
-	running := b != nil && b.state == "running"
-	s.mu.Unlock()
+	b, up := s.Sandbox(id), false
+	if b != nil {
+		s.Set(func() { up = b.State == "running" })
+	}
 	name, _, _ := r.BasicAuth()
 	switch {
-	case !running:
+	case !up:
 		refuse(w, http.StatusBadGateway, "The sandbox was not found")
 		return
 	case r.URL.Path == "/health":
 		w.WriteHeader(http.StatusNoContent)
 		return
-	case r.Header.Get("X-Access-Token") != b.token:
+	case r.Header.Get("X-Access-Token") != b.Runs.token:
 		refuse(w, http.StatusUnauthorized, "unauthenticated")
 		return
 	case r.Header.Get("X-API-KEY") != "" && r.Header.Get("User-Agent") == "pccrun":
@@ -78,18 +78,18 @@ func (s *Server) daemon(w http.ResponseWriter, r *http.Request) {
 // place is where a path of a sandbox is on this machine: never outside of it.
 func (s *Server) place(b *box, name string) (string, bool) {
 	if !filepath.IsAbs(name) {
-		name = filepath.Join(b.home, name)
+		name = filepath.Join(b.Home, name)
 	}
 	name = filepath.Clean(name)
-	if rest, is := strings.CutPrefix(name, machine.Home+"/"); is && s.machines {
-		name = filepath.Join(b.home, rest)
+	if rest, is := strings.CutPrefix(name, machine.Home+"/"); is && s.credential != nil {
+		name = filepath.Join(b.Home, rest)
 	}
-	return name, strings.HasPrefix(name, filepath.Dir(b.home)+"/")
+	return name, strings.HasPrefix(name, filepath.Dir(b.Home)+"/")
 }
 
 // says is how a sandbox calls a path of this machine.
 func (s *Server) says(b *box, name string) string {
-	if rest, is := strings.CutPrefix(name, b.home); is && s.machines {
+	if rest, is := strings.CutPrefix(name, b.Home); is && s.credential != nil {
 		return machine.Home + rest
 	}
 	return name
@@ -193,12 +193,12 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request, b *box) {
 	}
 	p := &process{tag: in.Tag, quit: make(chan struct{}), config: map[string]any{"cmd": in.Process.Cmd, "args": in.Process.Args, "envs": in.Process.Envs}}
 	p.cond = sync.NewCond(&p.mu)
-	m, err := s.boot(b)
+	m, err := s.Boot(b)
 	if err != nil {
 		streamError(w, "internal", err.Error())
 		return
 	}
-	dir := b.home
+	dir := b.Home
 	if in.Process.Cwd != "" {
 		dir, _ = s.place(b, in.Process.Cwd)
 	}
@@ -213,15 +213,11 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request, b *box) {
 		c.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	p.command = c
-	path := os.Getenv("PATH")
-	if s.Path != "" {
-		path = s.Path + ":" + path
-	}
-	c.Env = []string{"PATH=" + path, "HOME=" + s.says(b, b.home), "USER=user", "LOGNAME=user"}
+	c.Env = s.Env(s.says(b, b.Home))
 	for name, value := range in.Process.Envs {
 		c.Env = append(c.Env, name+"="+value)
 	}
-	c.Env = append(c.Env, "E2B_SANDBOX_ID="+b.id+"-"+b.token)
+	c.Env = append(c.Env, "E2B_SANDBOX_ID="+b.ID+"-"+b.Runs.token)
 	var out, said io.ReadCloser
 	var slave *os.File
 	if in.Pty != nil {
@@ -248,14 +244,14 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request, b *box) {
 		return
 	}
 	pid := uint32(c.Process.Pid)
-	b.mu.Lock()
-	b.processes[pid] = p
-	b.mu.Unlock()
+	b.Mu.Lock()
+	b.Runs.processes[pid] = p
+	b.Mu.Unlock()
 	p.say(map[string]any{"start": map[string]any{"pid": pid}})
 	go p.follow(out, said, func() {
-		b.mu.Lock()
-		delete(b.processes, pid)
-		b.mu.Unlock()
+		b.Mu.Lock()
+		delete(b.Runs.processes, pid)
+		b.Mu.Unlock()
 	})
 	var limit <-chan time.Time
 	if ms, err := strconv.Atoi(r.Header.Get("Connect-Timeout-Ms")); err == nil && ms > 0 {
@@ -435,11 +431,11 @@ func (s *Server) unary(w http.ResponseWriter, r *http.Request, b *box) {
 	switch r.URL.Path {
 	case "/process.Process/List":
 		list := []map[string]any{}
-		b.mu.Lock()
-		for pid, p := range b.processes {
+		b.Mu.Lock()
+		for pid, p := range b.Runs.processes {
 			list = append(list, map[string]any{"pid": pid, "config": p.config, "tag": p.tag})
 		}
-		b.mu.Unlock()
+		b.Mu.Unlock()
 		answer(w, http.StatusOK, map[string]any{"processes": list})
 		return
 	case "/filesystem.Filesystem/ListDir":
@@ -460,14 +456,14 @@ func (s *Server) unary(w http.ResponseWriter, r *http.Request, b *box) {
 		answer(w, http.StatusOK, map[string]any{"entries": list})
 		return
 	}
-	b.mu.Lock()
-	p := b.processes[in.Process.Pid]
-	for _, other := range b.processes {
+	b.Mu.Lock()
+	p := b.Runs.processes[in.Process.Pid]
+	for _, other := range b.Runs.processes {
 		if in.Process.Tag != "" && other.tag == in.Process.Tag {
 			p = other
 		}
 	}
-	b.mu.Unlock()
+	b.Mu.Unlock()
 	if stream {
 		w.Header().Set("Content-Type", "application/connect+json")
 		if p == nil {

@@ -12,18 +12,14 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"io"
 
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -36,66 +32,40 @@ const Key = "e2b_00112233445566778899aabbccddeeff"
 
 // Server is one.
 type Server struct {
-	URL   string
-	Path  string // a directory that stands first in the PATH of what is executed
-	Pages int    // how many sandboxes a page of a list has; 0 for 100
-
-	// Of sandboxes that are machines:
-	Hosts  map[string]string        // names that they know, and addresses of their own
-	Booted func(m *machine.Machine) // hears of each; nil hears of none
-
-	http       *httptest.Server
-	dir        string
+	*machine.Cloud[running]
+	Pages      int // how many sandboxes a page of a list has; 0 for 100
 	credential *syscall.Credential
-	machines   bool
-	local      net.Listener // where the daemons would listen in machines of their own
-
-	mu    sync.Mutex
-	boxes map[string]*box
-	next  int
-	calls []string // method and path of each
-	fault func(r *http.Request) *Fault
-	made  []map[string]any // the bodies of requests to create
 }
 
 // A Fault is what becomes of one call.
 type Fault = faults.Fault
 
-// daemonPort is where the daemon listens in each sandbox.
-const daemonPort = ":49983"
+// box is a sandbox.
+type box = machine.Sandbox[running]
+
+// running is what a sandbox has beside its name.
+type running struct {
+	token     string
+	ends      time.Time
+	processes map[uint32]*process
+}
 
 // Start starts a server. What it executes for the user runs as that identity, this process's
 // own if it is nil.
 func Start(credential *syscall.Credential) (*Server, error) {
-	dir, err := os.MkdirTemp("", "pccrun-e2b-")
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(dir, 0o711); err != nil {
-		return nil, err
-	}
-	s := &Server{dir: dir, credential: credential, boxes: map[string]*box{}, machines: credential != nil}
-	if !s.machines {
-		if s.local, _ = net.Listen("tcp", "127.0.0.1"+daemonPort); s.local != nil { // else another server has it, which does as well
-			go func() { _ = http.Serve(s.local, http.HandlerFunc(health)) }()
-		}
-	}
-	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
-	s.URL = s.http.URL
-	return s, nil
-}
-
-// Stop ends all sandboxes and the server.
-func (s *Server) Stop() error {
-	for _, id := range s.Sandboxes("") {
-		s.remove(id)
-	}
-	if s.local != nil {
-		s.local.Close()
-	}
-	s.http.CloseClientConnections()
-	s.http.Close()
-	return os.RemoveAll(s.dir)
+	s := &Server{credential: credential}
+	var err error
+	s.Cloud, err = machine.StartCloud(machine.CloudOptions[running]{
+		Name: "e2b", Port: ":49983", Machines: credential != nil, Owner: credential, Stopped: "paused", Route: s.route, Kill: kill,
+		Anyone: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }),
+		Daemon: func(b *box) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				r.Header.Set("E2b-Sandbox-Id", b.ID)
+				s.daemon(w, r)
+			})
+		},
+	})
+	return s, err
 }
 
 // Environ are the variables by which E2B's own client, and pccrun, find the server.
@@ -103,70 +73,7 @@ func (s *Server) Environ() []string {
 	return []string{"E2B_API_KEY=" + Key, "E2B_API_URL=" + s.URL, "E2B_SANDBOX_URL=" + s.URL}
 }
 
-// Break has a function decide what becomes of each call; nil for no fault.
-func (s *Server) Break(fault func(r *http.Request) *Fault) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.fault = fault
-}
-
-// Sandboxes are the names of those that stand, in a state if that is not "".
-func (s *Server) Sandboxes(state string) (list []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, b := range s.boxes {
-		if state == "" || b.state == state {
-			list = append(list, id)
-		}
-	}
-	slices.Sort(list)
-	return list
-}
-
-// Calls are the method and path of each call so far.
-func (s *Server) Calls() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.calls)
-}
-
-// CreateRequests are the bodies of the requests to create so far.
-func (s *Server) CreateRequests() []map[string]any {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.made)
-}
-
-// Home is the home in a sandbox.
-func (s *Server) Home(id string) string { return filepath.Join(s.dir, id, "home") }
-
-// box is a sandbox.
-type box struct {
-	id, token string
-	state     string
-	metadata  map[string]string
-	started   time.Time
-	ends      time.Time
-	home      string
-	mu        sync.Mutex
-	machine   *machine.Machine // nil while it is paused, and where there are none
-	daemon    net.Listener
-	processes map[uint32]*process
-}
-
-func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	s.calls = append(s.calls, r.Method+" "+r.URL.Path)
-	fault := s.fault
-	s.mu.Unlock()
-	faults.Serve(w, r, fault, s.route)
-}
-
-func answer(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v)
-}
+func answer(w http.ResponseWriter, status int, v any) { machine.Answer(w, status, v) }
 
 func refuse(w http.ResponseWriter, status int, text string) {
 	answer(w, status, map[string]any{"code": status, "message": text})
@@ -190,44 +97,36 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	}
 	rest, connect := strings.CutPrefix(p, "/v2")
 	id, verb, _ := strings.Cut(strings.TrimPrefix(rest, "/sandboxes/"), "/")
-	s.mu.Lock()
-	b := s.boxes[id]
-	s.mu.Unlock()
+	b := s.Sandbox(id)
 	switch {
 	case b == nil:
 		refuse(w, http.StatusNotFound, "sandbox "+strconv.Quote(id)+" not found")
 	case verb == "" && r.Method == http.MethodGet:
 		answer(w, http.StatusOK, s.told(b, true))
 	case verb == "" && r.Method == http.MethodDelete:
-		s.remove(id)
+		s.Remove(id)
 		w.WriteHeader(http.StatusNoContent)
 	case verb == "timeout" && r.Method == http.MethodPost:
-		s.set(b, func() { b.ends = time.Now().Add(timeout(r, 300)) })
+		s.Set(func() { b.Runs.ends = time.Now().Add(timeout(r, 300)) })
 		w.WriteHeader(http.StatusNoContent)
 	case verb == "pause" && r.Method == http.MethodPost:
-		if b.state == "paused" {
+		if b.State == "paused" {
 			refuse(w, http.StatusConflict, "sandbox is paused already")
 			return
 		}
-		s.set(b, func() { b.state = "paused" })
-		b.kill()
+		s.Set(func() { b.State = "paused" })
+		s.End(b)
 		w.WriteHeader(http.StatusNoContent)
 	case verb == "connect" && connect && r.Method == http.MethodPost:
 		status := http.StatusOK
-		if b.state == "paused" {
+		if b.State == "paused" {
 			status = http.StatusCreated
 		}
-		s.set(b, func() { b.state, b.ends = "running", time.Now().Add(timeout(r, 300)) })
+		s.Set(func() { b.State, b.Runs.ends = "running", time.Now().Add(timeout(r, 300)) })
 		answer(w, status, s.told(b, true))
 	default:
 		refuse(w, http.StatusMethodNotAllowed, r.Method+" "+p)
 	}
-}
-
-func (s *Server) set(_ *box, change func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change()
 }
 
 func timeout(r *http.Request, usual int) time.Duration {
@@ -241,54 +140,37 @@ func timeout(r *http.Request, usual int) time.Duration {
 }
 
 func (s *Server) create(w http.ResponseWriter, r *http.Request) {
-	text, _ := io.ReadAll(r.Body)
-	var body struct {
+	body := struct {
 		Template string            `json:"templateID"`
 		Timeout  int               `json:"timeout"`
 		Metadata map[string]string `json:"metadata"`
-	}
-	var all map[string]any
-	if json.Unmarshal(text, &body) != nil || json.Unmarshal(text, &all) != nil {
-		refuse(w, http.StatusBadRequest, "no JSON")
+	}{Timeout: 300}
+	b, err := s.Create(r, &body, func(n int) string { return fmt.Sprintf("i%04dsandbox", n) })
+	switch {
+	case err != nil:
+		refuse(w, http.StatusBadRequest, err.Error())
 		return
-	}
-	if body.Template != "base" {
+	case body.Template != "base":
 		refuse(w, http.StatusNotFound, "template '"+body.Template+"' not found")
 		return
 	}
-	if body.Timeout == 0 {
-		body.Timeout = 300
-	}
-	s.mu.Lock()
-	s.next++
-	s.made = append(s.made, all)
-	b := &box{id: fmt.Sprintf("i%04dsandbox", s.next), token: rand.Text(), state: "running", metadata: body.Metadata, started: time.Now(), ends: time.Now().Add(time.Duration(body.Timeout) * time.Second), processes: map[uint32]*process{}}
-	b.home = s.Home(b.id)
-	s.mu.Unlock()
-	err := os.MkdirAll(b.home, 0o755)
-	if err == nil && s.credential != nil {
-		err = os.Chown(b.home, int(s.credential.Uid), int(s.credential.Gid))
-	}
-	if err != nil {
-		refuse(w, http.StatusInternalServerError, err.Error())
-		return
-	}
-	s.mu.Lock()
-	s.boxes[b.id] = b
-	s.mu.Unlock()
+	b.State, b.Labels = "running", body.Metadata
+	b.Runs = running{rand.Text(), b.Started.Add(time.Duration(body.Timeout) * time.Second), map[uint32]*process{}}
+	s.Show(b)
 	answer(w, http.StatusCreated, s.told(b, true))
 }
 
 // told is a sandbox as the control plane tells of it.
-func (s *Server) told(b *box, secret bool) map[string]any {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m := map[string]any{
-		"sandboxID": b.id, "templateID": "base", "clientID": "x", "envdVersion": "0.6.13", "state": b.state, "domain": nil,
-		"startedAt": b.started.UTC().Format(time.RFC3339), "endAt": b.ends.UTC().Format(time.RFC3339), "cpuCount": 2, "memoryMB": 512, "diskSizeMB": 10240, "metadata": b.metadata,
-	}
+func (s *Server) told(b *box, secret bool) (m map[string]any) {
+	s.Set(func() {
+		m = map[string]any{
+			"sandboxID": b.ID, "templateID": "base", "clientID": "x", "envdVersion": "0.6.13", "state": b.State, "domain": nil,
+			"startedAt": b.Started.UTC().Format(time.RFC3339), "endAt": b.Runs.ends.UTC().Format(time.RFC3339), "cpuCount": 2, "memoryMB": 512,
+			"diskSizeMB": 10240, "metadata": b.Labels,
+		}
+	})
 	if secret {
-		m["envdAccessToken"], m["trafficAccessToken"] = b.token, nil
+		m["envdAccessToken"], m["trafficAccessToken"] = b.Runs.token, nil
 	}
 	return m
 }
@@ -302,24 +184,23 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	}
 	states := strings.Split(query.Get("state"), ",")
 	list := []map[string]any{}
-	for _, id := range s.Sandboxes("") {
-		s.mu.Lock()
-		b := s.boxes[id]
-		s.mu.Unlock()
-		if b == nil || query.Get("state") != "" && !slices.Contains(states, b.state) {
-			continue
-		}
-		fits := true
+	for _, b := range s.Bearing(func(labels map[string]string) bool {
 		for key, values := range pairs {
 			key, _ = url.QueryUnescape(key) // encoded twice
-			value, _ := url.QueryUnescape(values[0])
-			fits = fits && b.metadata[key] == value
+			if value, _ := url.QueryUnescape(values[0]); labels[key] != value {
+				return false
+			}
 		}
-		if fits {
-			list = append(list, s.told(b, false))
+		return true
+	}) {
+		if told := s.told(b, false); query.Get("state") == "" || slices.Contains(states, told["state"].(string)) {
+			list = append(list, told)
 		}
 	}
 	size := s.Pages
+	if size == 0 {
+		size = 100
+	}
 	if size == 0 {
 		size = 100
 	}
@@ -336,78 +217,15 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, list)
 }
 
-// remove ends a sandbox with all that runs in it.
-func (s *Server) remove(id string) {
-	s.mu.Lock()
-	b := s.boxes[id]
-	delete(s.boxes, id)
-	s.mu.Unlock()
-	if b == nil {
-		return
-	}
-	b.kill()
-	_ = os.RemoveAll(filepath.Dir(b.home))
-}
-
-// health is all that the daemon answers to whoever asks.
-func health(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
-
-// boot starts the sandbox's machine, if it has none that runs.
-func (s *Server) boot(b *box) (*machine.Machine, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !s.machines || b.machine != nil {
-		return b.machine, nil
-	}
-	root := filepath.Join(filepath.Dir(b.home), "root")
-	if err := os.MkdirAll(root, 0o755); err != nil {
-		return nil, err
-	}
-	o := machine.Options{Root: root, Home: b.home, Hosts: s.Hosts}
-	if s.Path != "" {
-		o.Shows = []string{s.Path}
-	}
-	m, err := machine.Start(o)
-	if err != nil {
-		return nil, err
-	}
-	if b.daemon, err = m.Listen("0.0.0.0" + daemonPort); err != nil {
-		m.Stop()
-		return nil, err
-	}
-	go func() {
-		_ = http.Serve(b.daemon, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			r.Header.Set("E2b-Sandbox-Id", b.id)
-			s.daemon(w, r)
-		}))
-	}()
-	b.machine = m
-	if s.Booted != nil {
-		s.Booted(m)
-	}
-	return m, nil
-}
-
-// kill ends all processes of a sandbox, those in sessions of their own too: with its machine, or
-// by a variable that each of them has.
-func (b *box) kill() {
-	b.mu.Lock()
-	m := b.machine
-	b.machine = nil
-	if m != nil {
-		b.daemon.Close()
-	}
-	b.mu.Unlock()
-	if m != nil {
-		m.Stop()
-		return
-	}
+// kill ends the processes of a sandbox that is no machine, those in sessions of their own too, by
+// a variable that each of them has.
+func kill(b *box) {
 	for range 20 {
 		found := false
 		list, _ := filepath.Glob("/proc/[0-9]*/environ")
 		for _, name := range list {
 			env, err := os.ReadFile(name)
-			if err != nil || !bytes.Contains(append([]byte{0}, env...), []byte("\x00E2B_SANDBOX_ID="+b.id+"-"+b.token+"\x00")) {
+			if err != nil || !bytes.Contains(append([]byte{0}, env...), []byte("\x00E2B_SANDBOX_ID="+b.ID+"-"+b.Runs.token+"\x00")) {
 				continue
 			}
 			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil && pid != os.Getpid() {

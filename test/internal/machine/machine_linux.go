@@ -4,6 +4,7 @@
 package machine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +24,7 @@ import (
 // A Machine is one. It ends with this process.
 type Machine struct {
 	pid  int // of its first process
+	bare bool
 	keep io.Closer
 	wait func() error
 
@@ -37,6 +39,10 @@ type Options struct {
 	Home  string            // a directory of this machine, which it has as /home/user
 	Shows []string          // directories of this machine that it has too, read-only
 	Hosts map[string]string // names that it knows, and addresses of the world around it
+
+	// Bare has nobody there make a namespace, as in many a container: who is executed is root, or a user,
+	// without a capability and in a chroot, where the kernel lets nobody make a user namespace either.
+	Bare bool
 }
 
 // Address is a machine's own.
@@ -75,6 +81,8 @@ echo nameserver 127.0.0.1 > "$r/run/resolv.conf"
 [ ! -f "$r/etc/resolv.conf" ] || mount --bind "$r/run/resolv.conf" "$r/etc/resolv.conf"
 hostname machine
 ip link set lo up
+mkdir "$r/run/chroot"
+mount --rbind "$r" "$r/run/chroot"
 mkdir "$r/run/old"
 cd "$r"
 pivot_root . run/old
@@ -116,7 +124,7 @@ func Start(o Options) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{keep: in, wait: c.Wait}
+	m := &Machine{keep: in, wait: c.Wait, bare: o.Bare}
 	line := make([]byte, 6)
 	if _, err := io.ReadFull(out, line); err != nil || string(line) != "ready\n" {
 		in.Close()
@@ -184,11 +192,15 @@ func (m *Machine) Stop() {
 
 // Command returns what executes a program there, as a user of the machine's.
 func (m *Machine) Command(uid, gid uint32, dir string, argv ...string) *exec.Cmd {
-	args := []string{
-		"-t", strconv.Itoa(m.pid), "-m", "-p", "-i", "-u", "-n", "-r", "--",
-		"setpriv", "--reuid", strconv.Itoa(int(uid)), "--regid", strconv.Itoa(int(gid)), "--clear-groups", "--",
-		"/bin/sh", "-c", `cd "$0" && exec "$@"`, dir,
+	args := []string{"-t", strconv.Itoa(m.pid), "-m", "-p", "-i", "-u", "-n", "-r", "--"}
+	may := []string{"setpriv"}
+	if m.bare {
+		may = []string{"chroot", "/run/chroot", "setpriv", "--bounding-set", "-sys_admin,-sys_ptrace,-net_admin", "--inh-caps", "-all"}
 	}
+	args = append(append(args, may...),
+		"--reuid", strconv.Itoa(int(uid)), "--regid", strconv.Itoa(int(gid)), "--clear-groups", "--",
+		"/bin/sh", "-c", `cd "$0" && exec "$@"`, dir,
+	)
 	return exec.Command("nsenter", append(args, argv...)...)
 }
 
@@ -227,6 +239,18 @@ func listen(pid int, address string) (l net.Listener, err error) {
 		err = errors.New("listen: nothing came of it")
 	}
 	return l, err
+}
+
+// listenShared listens at a port of this machine, for a daemon of a sandbox that has no machine of
+// its own. Others may listen there too: each answers alike.
+func listenShared(port string) (net.Listener, error) {
+	shared := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		if e := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }); e != nil {
+			return e
+		}
+		return err
+	}}
+	return shared.Listen(context.Background(), "tcp", "127.0.0.1"+port)
 }
 
 // Path is where a path of the machine's is met on this one.

@@ -1,6 +1,4 @@
-//go:build !thin
-
-package main
+package messages
 
 import (
 	"testing"
@@ -11,11 +9,13 @@ import (
 
 // What a terminal is told: how far it is, how fast, and how long it will take where that is known.
 func TestProgressLine(t *testing.T) {
-	p := newProgress("packing")
+	p := NewProgress("packing")
 	require.False(t, p.on, "a test has no terminal")
-	p.show(1, 1)
-	p.end()
+	p.Show(1, 1)
+	p.End()
 	require.Equal(t, "packing: 3 files, 1m, 512k/s", p.line(3, 1<<20, 2*time.Second))
-	p.files, p.bytes = 10, 4<<20
+	p.Files, p.Bytes = 10, 4<<20
 	require.Equal(t, "packing: 3 of 10 files, 1m of 4m, 512k/s, 6s left", p.line(3, 1<<20, 2*time.Second))
+	p.Files = 0
+	require.Equal(t, "packing: 1m of 4m, 512k/s, 6s left", p.line(0, 1<<20, 2*time.Second))
 }

@@ -1,0 +1,109 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/providers/filesync"
+	"github.com/pccrun/pccrun/state"
+)
+
+// fetchable is what a download goes by, in the session's directory from before the command starts
+// until all is here: so whoever comes after a failure, or after a launcher that was killed, can fetch
+// what the command changed. It holds no variable of the command's, and no secret.
+type fetchable struct {
+	Version  int                    `json:"v"`
+	Copy     string                 `json:"copy"` // of the workspace, there
+	Space    string                 `json:"workspace"`
+	Files    []profiles.FileRule    `json:"files"`
+	Tighten  []profiles.FileRule    `json:"tighten"`
+	Protect  []profiles.ProtectRule `json:"protect"`
+	Before   []byte                 `json:"before"` // what stood in the copy
+	Manifest *filesync.Manifest     `json:"manifest"`
+}
+
+const fetchableVersion = 1
+
+// record writes down what a download goes by.
+func (r *running) record() error {
+	p := r.policy
+	text, err := json.Marshal(&fetchable{fetchableVersion, r.copy, p.Workspace, p.Files, p.Tighten, p.Protect, r.before.text, &r.sent.Manifest})
+	if err == nil {
+		err = state.WriteFile(r.session, providers.FetchName, text, state.Fast)
+	}
+	return err
+}
+
+// recorded reads it.
+func (r *running) recorded() error {
+	text, err := r.session.ReadFile(providers.FetchName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return errors.New("nothing is to be downloaded: the command did not start, or all is here")
+	}
+	var f fetchable
+	if err == nil {
+		err = json.Unmarshal(text, &f)
+	}
+	if err == nil && (f.Version != fetchableVersion || f.Manifest == nil) {
+		err = fmt.Errorf("version %d, want %d", f.Version, fetchableVersion)
+	}
+	if err == nil {
+		r.before, err = parseListing(f.Before)
+	}
+	if err != nil {
+		return fmt.Errorf("read the session's %s: %w", providers.FetchName, err)
+	}
+	r.copy, r.sent = f.Copy, &filesync.Sent{Manifest: *f.Manifest}
+	r.policy = &profiles.Policy{Workspace: f.Space, Files: f.Files, Tighten: f.Tighten, Protect: f.Protect}
+	return nil
+}
+
+// Fetch brings what the command of a run changed whose own download failed, or whose launcher was
+// killed, as a change set in the session's directory, which is all that stdio has beside its
+// Progress, and destroys the sandbox.
+func (p *Provider) Fetch(ctx context.Context, resource providers.Resource, stdio providers.Stdio, o providers.Observer) error {
+	if err := p.service.Ready(); err != nil {
+		return err
+	}
+	r := &running{plan: &plan{provider: p, request: Request{Labels: resource.Labels}}, io: stdio, session: stdio.Changes, observer: o}
+	if err := r.recorded(); err != nil {
+		return err
+	}
+	id := resource.ID
+	if id == "" {
+		found, err := p.Find(ctx, resource.Labels[providers.LabelKey])
+		if err != nil {
+			return err
+		}
+		if len(found) != 1 {
+			return fmt.Errorf("%s: %d sandboxes bear the session's label, want one", p.Name(), len(found))
+		}
+		id = found[0].ID
+	}
+	var err error
+	if r.box, err = p.service.Resume(ctx, id); err != nil {
+		return err
+	}
+	r.box.Labels = resource.Labels
+	stop := r.extend(ctx)
+	err = r.fetch(ctx)
+	stop()
+	return r.leave(ctx, err)
+}
+
+// fetch downloads, and says where all is if that fails.
+func (r *running) fetch(ctx context.Context) error {
+	err := r.bring(ctx)
+	var stayed *StayedError
+	if err == nil {
+		err = r.session.Remove(providers.FetchName)
+	} else if !errors.As(err, &stayed) {
+		err = &StayedError{Err: err}
+	}
+	return err
+}

@@ -1,0 +1,100 @@
+package conformance_test
+
+import (
+	"bytes"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/test/internal/faults"
+)
+
+// steps are the calls of a run, each by a call of its own, in order, and what is left of the command's
+// changes if pccrun is interrupted, or killed, while that call waits for its answer.
+var steps = []struct {
+	name        string
+	call        func(w *wire, r *http.Request) bool
+	interrupted string // what diff shows
+	killed      string // likewise
+	fetched     string // what diff shows after a download, where the killed run has one to make
+}{
+	{name: "create", call: func(w *wire, r *http.Request) bool { return w.create(r) }},
+	{name: "upload", call: func(w *wire, r *http.Request) bool { return w.upload(r) }},
+	{name: "set up", call: func(w *wire, r *http.Request) bool { return w.start(r) }},
+	{name: "execute", call: func(w *wire, r *http.Request) bool { return w.line(r) }},
+	{name: "download", call: func(w *wire, r *http.Request) bool { return w.download(r) }, interrupted: made, fetched: made},
+	{name: "destroy", call: func(w *wire, r *http.Request) bool { return w.destroy(r) }, interrupted: made, killed: made},
+}
+
+const made = "A\tmade\n"
+
+// TestSignals interrupts and kills pccrun while each call of a run waits: afterwards nothing stands at
+// the provider, or gc finds it, and what came back is there.
+func TestSignals(t *testing.T) {
+	for _, place := range places {
+		for _, step := range steps {
+			for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
+				t.Run(place.name+"/"+step.name+"/"+sig.String(), func(t *testing.T) {
+					t.Parallel()
+					server := place.start(t)
+					p := newProgram(t, server.environ)
+					w := place.wire()
+					var reached atomic.Bool
+					waits, goes := make(chan struct{}), make(chan struct{})
+					server.decide(func(r *http.Request) *faults.Fault {
+						if step.call(w, r) && !reached.Swap(true) {
+							close(waits)
+							<-goes
+						}
+						return nil
+					})
+					c := p.command("--provider", place.name, "--", "sh", "-c", "touch made; sleep 0.1")
+					var said bytes.Buffer
+					c.Stderr = &said
+					require.NoError(t, c.Start())
+					select {
+					case <-waits:
+					case <-time.After(time.Minute):
+						_ = c.Process.Kill()
+						t.Fatalf("the call was not made: %s", &said)
+					}
+					require.NoError(t, c.Process.Signal(sig))
+					if sig == syscall.SIGKILL {
+						_ = c.Wait()
+					}
+					time.AfterFunc(200*time.Millisecond, func() { close(goes) })
+					_ = c.Wait()
+
+					diff := func() string { _, out, _ := p.run("diff", "--name-status"); return out }
+					if sig == syscall.SIGINT {
+						require.Empty(t, server.stand(""), "%s", &said)
+						require.Equal(t, step.interrupted, diff(), "%s", &said)
+						require.Equal(t, step.interrupted != "", c.ProcessState.ExitCode() == 0, "%s", &said)
+						return
+					}
+					require.Equal(t, step.killed, diff())
+					if step.name != "create" && step.name != "destroy" {
+						require.Len(t, server.stand(""), 1, "the control: it was left")
+					}
+					code, _, say := p.run("download")
+					require.Equal(t, step.fetched == "" && step.name != "execute", code != 0, say)
+					if step.fetched != "" {
+						require.Equal(t, step.fetched, diff())
+					}
+					require.Eventually(t, func() bool { // a call that was made may do its work after its caller is gone
+						code, _, say = p.run("gc")
+						return len(server.stand("")) == 0
+					}, 20*time.Second, 200*time.Millisecond, "%d: %s", code, say)
+					_, out, _ := p.run("ps", "--all")
+					require.NotContains(t, strings.ToLower(out), "running")
+					require.Equal(t, step.killed+step.fetched, diff(), "gc took changes that had come back")
+				})
+			}
+		}
+	}
+}

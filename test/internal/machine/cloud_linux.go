@@ -1,0 +1,266 @@
+package machine
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/pccrun/pccrun/test/internal/faults"
+)
+
+// Cloud is what the servers share that behave as providers of sandboxes do: sandboxes with homes,
+// machines and daemons, calls that are counted, and faults. T is what one of them runs.
+type Cloud[T any] struct {
+	URL  string
+	Path string // a directory that stands first in the PATH of what is executed
+
+	// Of sandboxes that are machines:
+	Hosts  map[string]string // names that they know, and addresses of their own
+	Booted func(m *Machine)  // hears of each; nil hears of none
+	Bare   bool              // nobody there makes a namespace
+
+	about CloudOptions[T]
+	http  *httptest.Server
+	dir   string
+	local net.Listener // where the daemons would listen in machines of their own
+
+	mu    sync.Mutex
+	boxes map[string]*Sandbox[T]
+	next  int
+	calls []string // method and path of each
+	fault func(r *http.Request) *faults.Fault
+	made  []map[string]any // the bodies of requests to create
+}
+
+// CloudOptions are what one server has of its own.
+type CloudOptions[T any] struct {
+	Name     string
+	Port     string              // of the daemon in each sandbox: ":2280"
+	Machines bool                // sandboxes are machines
+	Owner    *syscall.Credential // of homes; nil: this process
+	Stopped  string              // the state of a sandbox that is stopped
+	Route    http.HandlerFunc
+	Daemon   func(b *Sandbox[T]) http.Handler
+	Anyone   http.Handler        // what a daemon answers to who knows of no sandbox
+	Kill     func(b *Sandbox[T]) // ends what runs in one that is no machine
+}
+
+// Sandbox is one. What may change is guarded by [Cloud.Set].
+type Sandbox[T any] struct {
+	ID, State string
+	Labels    map[string]string
+	Started   time.Time
+	Home      string
+
+	Mu     sync.Mutex // over what follows
+	Runs   T
+	there  *Machine
+	daemon net.Listener
+}
+
+// StartCloud starts a server.
+func StartCloud[T any](o CloudOptions[T]) (*Cloud[T], error) {
+	dir, err := os.MkdirTemp("", "pccrun-"+o.Name+"-")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(dir, 0o711); err != nil {
+		return nil, err
+	}
+	c := &Cloud[T]{about: o, dir: dir, boxes: map[string]*Sandbox[T]{}}
+	if !o.Machines {
+		if c.local, err = listenShared(o.Port); err != nil {
+			return nil, err
+		}
+		go func() { _ = http.Serve(c.local, o.Anyone) }()
+	}
+	c.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.mu.Lock()
+		c.calls = append(c.calls, r.Method+" "+r.URL.Path)
+		fault := c.fault
+		c.mu.Unlock()
+		faults.Serve(w, r, fault, o.Route)
+	}))
+	c.URL = c.http.URL
+	return c, nil
+}
+
+// Stop ends all sandboxes and the server.
+func (c *Cloud[T]) Stop() error {
+	for _, id := range c.Sandboxes("") {
+		c.Remove(id)
+	}
+	if c.local != nil {
+		c.local.Close()
+	}
+	c.http.CloseClientConnections()
+	c.http.Close()
+	return os.RemoveAll(c.dir)
+}
+
+// Break has a function decide what becomes of each call; nil for no fault.
+func (c *Cloud[T]) Break(fault func(r *http.Request) *faults.Fault) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fault = fault
+}
+
+// Sandboxes are the names of those that stand: "running", "paused", or all.
+func (c *Cloud[T]) Sandboxes(state string) (list []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, b := range c.boxes {
+		if state == "" || (state == "paused") == (b.State == c.about.Stopped) {
+			list = append(list, id)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// Sandbox is the one of a name, nil for none.
+func (c *Cloud[T]) Sandbox(id string) *Sandbox[T] {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.boxes[id]
+}
+
+// Bearing are the sandboxes whose labels a function takes.
+func (c *Cloud[T]) Bearing(fits func(labels map[string]string) bool) (list []*Sandbox[T]) {
+	for _, id := range c.Sandboxes("") {
+		if b := c.Sandbox(id); b != nil && fits(b.Labels) {
+			list = append(list, b)
+		}
+	}
+	return list
+}
+
+// Calls are the method and path of each call so far.
+func (c *Cloud[T]) Calls() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.calls)
+}
+
+// CreateRequests are the bodies of the requests to create so far.
+func (c *Cloud[T]) CreateRequests() []map[string]any {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.made)
+}
+
+// Home is the home in a sandbox.
+func (c *Cloud[T]) Home(id string) string { return filepath.Join(c.dir, id, "home") }
+
+// Set changes a sandbox, or reads it.
+func (c *Cloud[T]) Set(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+}
+
+// Create makes a sandbox of a request, which is read into body too. name makes its name of a number.
+func (c *Cloud[T]) Create(r *http.Request, body any, name func(n int) string) (*Sandbox[T], error) {
+	text, err := io.ReadAll(r.Body)
+	var all map[string]any
+	if err = errors.Join(err, json.Unmarshal(text, body), json.Unmarshal(text, &all)); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.next++
+	c.made = append(c.made, all)
+	b := &Sandbox[T]{ID: name(c.next), Started: time.Now()}
+	c.mu.Unlock()
+	b.Home = c.Home(b.ID)
+	if err = os.MkdirAll(b.Home, 0o755); err == nil && c.about.Owner != nil {
+		err = os.Chown(b.Home, int(c.about.Owner.Uid), int(c.about.Owner.Gid))
+	}
+	return b, err
+}
+
+// Show has a sandbox be found.
+func (c *Cloud[T]) Show(b *Sandbox[T]) { c.Set(func() { c.boxes[b.ID] = b }) }
+
+// Remove ends a sandbox with all that runs in it.
+func (c *Cloud[T]) Remove(id string) {
+	c.mu.Lock()
+	b := c.boxes[id]
+	delete(c.boxes, id)
+	c.mu.Unlock()
+	if b == nil {
+		return
+	}
+	c.End(b)
+	_ = os.RemoveAll(filepath.Dir(b.Home))
+}
+
+// Boot starts the sandbox's machine, if it has none that runs. It is nil where there are none.
+func (c *Cloud[T]) Boot(b *Sandbox[T]) (*Machine, error) {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	if !c.about.Machines || b.there != nil {
+		return b.there, nil
+	}
+	root := filepath.Join(filepath.Dir(b.Home), "root")
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return nil, err
+	}
+	o := Options{Root: root, Home: b.Home, Hosts: c.Hosts, Bare: c.Bare}
+	if c.Path != "" {
+		o.Shows = []string{c.Path}
+	}
+	m, err := Start(o)
+	if err != nil {
+		return nil, err
+	}
+	if b.daemon, err = m.Listen("0.0.0.0" + c.about.Port); err != nil {
+		m.Stop()
+		return nil, err
+	}
+	go func() { _ = http.Serve(b.daemon, c.about.Daemon(b)) }()
+	b.there = m
+	if c.Booted != nil {
+		c.Booted(m)
+	}
+	return m, nil
+}
+
+// End ends all that runs in a sandbox.
+func (c *Cloud[T]) End(b *Sandbox[T]) {
+	b.Mu.Lock()
+	m := b.there
+	b.there = nil
+	if m != nil {
+		b.daemon.Close()
+	}
+	b.Mu.Unlock()
+	c.about.Kill(b)
+	if m != nil {
+		m.Stop()
+	}
+}
+
+// Env is the environment of what is executed in a sandbox whose home has a name.
+func (c *Cloud[T]) Env(home string) []string {
+	path := os.Getenv("PATH")
+	if c.Path != "" {
+		path = c.Path + ":" + path
+	}
+	return []string{"PATH=" + path, "HOME=" + home, "USER=user", "LOGNAME=user"}
+}
+
+// Answer answers a call with JSON.
+func Answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v)
+}
