@@ -72,8 +72,7 @@ type choice struct{ head, pattern string }
 // repository's own directory, a submodule's or a worktree's.
 var (
 	anyDepth = "([^/]+/)*"
-	inGit    = "(" + quoteName("modules") + "/([^/]+/)*|" + quoteName("worktrees") + "/[^/]+/)?"
-	anyGit   = anyDepth + quoteName(".git") + "/" + inGit
+	anyGit   = anyDepth + quoteName(".git") + "/(" + quoteName("modules") + "/([^/]+/)*|" + quoteName("worktrees") + "/[^/]+/)?"
 )
 
 // choiceOf says of a pattern where it holds: [profiles.ProtectRule.Matches].
@@ -93,19 +92,12 @@ func choiceOf(pattern string) choice {
 // protectSets returns the patterns of the workspace, and those of the other
 // directories that the command may write: [profiles.Policy.ProtectedAnywhere].
 func (w *writer) protectSets(p *profiles.Policy, s *Survey) (sets []*protectSet) {
-	add := func(dir string, rules []profiles.ProtectRule, isRepository bool) {
+	add := func(dir string, rules []profiles.ProtectRule) {
 		var choices []choice
 		for i := range rules {
-			c := choiceOf(rules[i].Pattern)
-			_, single := protectedPath(p, &rules[i])
-			switch {
-			case rules[i].Review || single || isRepository && c.head != anyGit || !isRepository && c.head == anyGit &&
-				s.Repositories != nil:
-				continue
-			case isRepository:
-				c.head = inGit
+			if _, single := protectedPath(p, &rules[i]); !rules[i].Review && !single {
+				choices = append(choices, choiceOf(rules[i].Pattern))
 			}
-			choices = append(choices, c)
 		}
 		root := anyOf(w.at(dir, "WRITE"))
 		for _, set := range sets {
@@ -116,14 +108,11 @@ func (w *writer) protectSets(p *profiles.Policy, s *Survey) (sets []*protectSet)
 		}
 		sets = append(sets, &protectSet{choices: choices, dir: dir, roots: []string{root}})
 	}
-	add(p.Workspace, p.Protect, false)
-	for _, dir := range s.Repositories {
-		add(s.Real(dir), p.Protect, true)
-	}
+	add(p.Workspace, p.Protect)
 	for _, r := range w.tree.regions(writable) {
 		rule := r.decision.Rule
 		if r.gives(writable) && rule.Origin != private && !within(p.Workspace, r.path) {
-			add(r.path, p.ProtectedOutside(p.Keeps(rule.Path, rule)), false)
+			add(r.path, p.ProtectedOutside(p.Keeps(rule.Path, rule)))
 		}
 	}
 	return sets
@@ -132,7 +121,6 @@ func (w *writer) protectSets(p *profiles.Policy, s *Survey) (sets []*protectSet)
 // expressions returns the patterns of a set, several in one expression, each after a
 // comment with their names.
 func (s *protectSet) expressions() (list []string, err error) {
-	heads := []string{"", anyGit, inGit, anyDepth}
 	expressions, names := map[string][]string{}, map[string][]string{}
 	flush := func(head string) {
 		if len(names[head]) > 0 {
@@ -147,7 +135,7 @@ func (s *protectSet) expressions() (list []string, err error) {
 			return nil, err
 		}
 		name := c.pattern
-		if c.head == anyGit || c.head == inGit {
+		if c.head == anyGit {
 			name = ".git/" + name
 		}
 		names[c.head] = append(names[c.head], name)
@@ -158,8 +146,13 @@ func (s *protectSet) expressions() (list []string, err error) {
 			flush(c.head)
 		}
 	}
-	for _, head := range heads {
+	for _, head := range [...]string{"", anyGit, anyDepth} {
 		flush(head)
+	}
+	if slices.ContainsFunc(s.choices, func(c choice) bool { return c.head == anyGit }) {
+		// A directory with a configuration in it could be given the name.
+		list = append(list, remark(".git itself: no repository is made, and none is turned into another"),
+			regex(below(s.dir, anyDepth+quoteName(".git")+"$")))
 	}
 	return list, nil
 }
@@ -194,9 +187,6 @@ func (w *writer) fixed(p *profiles.Policy, s *Survey) {
 	for _, file := range slices.Concat(s.Protect, s.Standing) {
 		around(s.Real(file))
 	}
-	for _, dir := range s.Repositories {
-		around(s.Real(dir) + "/hooks")
-	}
 	slices.Sort(dirs)
 	for _, dir := range dirs {
 		filters = append(filters, "(literal "+w.ref(dir, "FIXED")+")")
@@ -212,14 +202,14 @@ func (w *writer) fixed(p *profiles.Policy, s *Survey) {
 		}
 	}
 	w.comment("What holds something that is hidden or protected stays where it is.")
-	w.rule("deny file-write-unlink", append(filters, w.repositories(p, s)...)...)
+	w.rule("deny file-write-unlink", append(filters, repositories(p, w)...)...)
 	w.comment("No program that is made here runs as somebody else.")
 	w.rule("deny file-write-setugid", `(subpath "/")`)
 }
 
-// repositories returns filters for the directories above what is protected of a repository:
-// of each that stands, or wherever one may.
-func (w *writer) repositories(p *profiles.Policy, s *Survey) (list []string) {
+// repositories returns a filter for the directories above what is protected of a repository,
+// wherever one may be. The repository's own is protected by its name.
+func repositories(p *profiles.Policy, w *writer) (list []string) {
 	inner := []string{quoteName("modules"), quoteName("worktrees")}
 	found := false
 	for _, r := range p.Protect {
@@ -233,15 +223,6 @@ func (w *writer) repositories(p *profiles.Policy, s *Survey) (list []string) {
 	if !found {
 		return nil
 	}
-	choices := "(" + strings.Join(inner, "|") + ")"
-	add := func(dir, expression string) {
-		list = append(list, form("require-all", anyOf(w.at(dir, "REPOSITORY")), regex(below(dir, expression+"$"))))
-	}
-	if s.Repositories == nil {
-		add(p.Workspace, anyDepth+quoteName(".git")+"(/"+choices+")?")
-	}
-	for _, dir := range s.Repositories {
-		add(s.Real(dir), choices)
-	}
-	return append([]string{remark("repositories")}, list...)
+	return []string{remark("protect, .git/"), form("require-all", anyOf(w.at(p.Workspace, "WORKSPACE")),
+		regex(below(p.Workspace, anyDepth+quoteName(".git")+"/("+strings.Join(inner, "|")+")$")))}
 }

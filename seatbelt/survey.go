@@ -20,12 +20,7 @@ type Survey struct {
 	Standing []string // what exists of what patterns hide or protect: no directory above it can be moved
 	Terminal string   // the command's own terminal
 	Tag      string   // what the system's log says with each denial of this run: letters, digits and -; "" for nothing
-
-	// Repositories are the git directories that stand in what the command may write: what it
-	// makes itself is the post-run check's. Where it is nil none was looked for, and in the
-	// workspace no repository can be made.
-	Repositories []string
-	Proxy        []uint16 // the ports of the loopback on which the proxy listens
+	Proxy    []uint16 // the ports of the loopback on which the proxy listens
 }
 
 // A Place is a rule for files that the machine adds.
