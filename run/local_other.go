@@ -83,6 +83,7 @@ func (s *seat) close() {}
 
 // takeTerminal names the user's terminal, of which the provider gives the command one of its own.
 func (f *flow) takeTerminal(s *providers.Stdio) error {
+	f.seat = new(seat)
 	resized, winch := make(chan struct{}, 1), make(chan os.Signal, 1)
 	signal.Notify(winch, unix.SIGWINCH)
 	go func() {

@@ -29,7 +29,7 @@ type guarded struct {
 // recordUnfinished takes in what stands where the command may write.
 func (f *flow) recordUnfinished() error {
 	p := f.policy
-	if slices.Contains(p.AllowMissing, profiles.FSProtect) || len(p.Protect) == 0 {
+	if len(p.Protect) == 0 {
 		return nil
 	}
 	var roots []string
@@ -51,6 +51,9 @@ func (f *flow) recordUnfinished() error {
 		Hidden:    func(path string) bool { return p.Decide(path).Access < profiles.Read },
 		Protected: survey.Protects(p),
 	})
+	if err != nil && slices.Contains(p.AllowMissing, profiles.FSProtect) {
+		return nil
+	}
 	if err != nil {
 		return &profiles.Error{Cause: "guarantee fs.protect: " + err.Error(), Hint: "--allow-missing fs.protect runs without the post-run check"}
 	}

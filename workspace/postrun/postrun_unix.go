@@ -30,7 +30,7 @@ import (
 
 // Rules say what of a tree counts.
 type Rules struct {
-	Hidden    func(path string) bool                      // the command could not write there: it is not looked at
+	Hidden    func(path string) bool                      // no directory to look into: the command could not
 	Protected func(path string) (pattern string, is bool) // a tool of the host would execute it
 }
 
@@ -156,9 +156,6 @@ func (w *walk) directory(dir *os.File, at string) error {
 	}
 	for _, d := range list {
 		e := entry{path: at + "/" + d.Name(), dir: dir, name: d.Name()}
-		if w.rules.Hidden(e.path) {
-			continue
-		}
 		pattern, is := w.rules.Protected(e.path)
 		e.pattern = pattern
 		isGit := strings.EqualFold(d.Name(), ".git")
@@ -171,7 +168,7 @@ func (w *walk) directory(dir *os.File, at string) error {
 				return err
 			}
 		}
-		if deeper {
+		if deeper && !w.rules.Hidden(e.path) {
 			if err := w.descend(&e, func(in *os.File) error { return w.directory(in, e.path) }); err != nil {
 				return err
 			}
