@@ -106,7 +106,7 @@ func (f *flow) takeTerminal(s *providers.Stdio) error {
 		},
 		Relay: func(o terminal.Options) (*terminal.Relay, error) {
 			o.Terminal = int(os.Stdout.Fd())
-			return terminal.Start(o)
+			return f.relay(o)
 		},
 	}
 	return nil

@@ -44,6 +44,17 @@ func (f *flow) stdio() (providers.Stdio, error) {
 	return s, nil
 }
 
+// relay joins the user's terminal and the command's, asks at it, and gives it back where a signal ends us.
+func (f *flow) relay(o terminal.Options) (*terminal.Relay, error) {
+	relay, err := terminal.Start(o)
+	f.caught.relay.Store(relay)
+	if err == nil && f.asker != nil {
+		f.asker.relay = relay
+		close(f.asker.ready)
+	}
+	return relay, err
+}
+
 // filtered is a terminal of the user's to which a command prints that has none of its own.
 type filtered struct {
 	to     io.Writer
