@@ -116,7 +116,7 @@ func TestJobControl(t *testing.T) {
 
 	// Begun in the background, it is stopped when it reads.
 	s.types(start+" /bin/sh -c 'echo be''gun; read x; echo got $x' &\r", `begun\s*\n`)
-	s.types("\r", `Stopped`)
+	s.types("until jobs -s | grep macos; do sleep 0.05; done\r", `Stopped`) // the shell hears of it by and by
 	s.types("fg\r", `job .*\n`)
 	s.types("again\r", `(?s)got again.*\$ $`)
 	// Its end is known, also without a stop.

@@ -208,7 +208,7 @@ func (r *running) leave(ctx context.Context) (err error) {
 		r.observer.Warning(events.Warning{Text: text})
 	}
 	if r.egress.Inspects() {
-		return &StartError{Cause: "rules for requests need the inspection process, which does not run on macOS", Advice: "--allow HOST, without a method or a path; --provider docker keeps such rules"}
+		return &StartError{Cause: "rules for requests need the inspection process, which does not run on macOS", Advice: "--allow HOST, without a method or a path; pccrun in a Linux virtual machine keeps such rules"}
 	}
 	if r.service, err = r.egress.Open(r.decided); err != nil {
 		return err
