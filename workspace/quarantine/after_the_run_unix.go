@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -113,22 +112,11 @@ func (c Finding) PutBack(session *os.Root) error {
 
 // OpenDirectory opens a directory by its absolute path, following no link.
 func OpenDirectory(path string) (*os.File, error) {
-	at, err := unix.Open("/", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	for name := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
-		if err != nil {
-			return nil, &fs.PathError{Op: "open", Path: path, Err: err}
-		}
-		if name == "" {
-			break
-		}
-		above := at
-		at, err = OpenIn(above, name)
-		unix.Close(above)
-	}
+	fd, err := openDirectory(path)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	return os.NewFile(uintptr(at), path), nil
+	return os.NewFile(uintptr(fd), path), nil
 }
 
 // OpenIn opens a directory in another one, not through a link.
