@@ -29,7 +29,7 @@ func (w *writer) protected(p *profiles.Policy, s *Survey) error {
 		paths = append(paths, w.at(s.Real(file), "PROTECT")...)
 	}
 	if len(paths) > 0 {
-		w.comment("What a tool outside would execute later, by its path.")
+		w.comment("protect: what a tool outside would execute later, by its path.")
 	}
 	w.rule("deny file-write* file-link", paths...)
 
@@ -39,7 +39,7 @@ func (w *writer) protected(p *profiles.Policy, s *Survey) error {
 			return err
 		}
 		if len(expressions) > 0 {
-			w.comment("What a tool outside would execute later, by its name, in the case of any letter.")
+			w.comment("protect: what a tool outside would execute later, by its name, in the case of any letter.")
 			w.rule("deny file-write* file-link", form("require-all", anyOf(set.roots), form("require-any", expressions...)))
 		}
 	}

@@ -33,8 +33,8 @@ type Place struct {
 // A Link is a symbolic link, and the path to which it leads in the end.
 type Link struct{ From, To string }
 
-// ports are the loopback ports that stand in for the proxy's where there is no run.
-var examplePorts = []uint16{3128, 1080}
+// examplePorts stand in for the proxy's where there is no run.
+var examplePorts = []uint16{3128}
 
 // Example returns the survey of a run that does not take place, below a home of
 // which nothing is known: what `pccrun spec` prints.
