@@ -11,39 +11,42 @@ import (
 // maxChoice bounds the names in one expression.
 const maxChoice = 600
 
-// protected denies, last, changes to what a tool of the host would execute later: no
-// rule opens a part of it again.
-func (w *writer) protected(p *profiles.Policy, s *Survey) error {
-	var paths []string
+// lessProtected returns filters that keep writes from what a tool of the host would execute later. They
+// are a part of what allows them, and no rule of their own: nothing rests on which of two rules goes
+// first, and no rule opens a part of it again.
+func (w *writer) lessProtected(p *profiles.Policy, s *Survey, regions []*region) (less []string, err error) {
+	file := func(why, path string) {
+		less = append(less, remark("protect, "+why))
+		for _, filter := range w.at(s.Real(path), "PROTECT") {
+			less = append(less, not(filter))
+		}
+	}
 	for i := range p.Protect {
 		r := &p.Protect[i]
-		file, ok := protectedPath(p, r)
-		if !ok || r.Review || !w.tree.at(s.Real(file)).gives(writable) {
-			continue
+		if path, ok := protectedPath(p, r); ok && !r.Review && w.tree.at(s.Real(path)).gives(writable) {
+			file(label(r.Origin), path)
 		}
-		paths = append(paths, remark(label(r.Origin)))
-		paths = append(paths, w.at(s.Real(file), "PROTECT")...)
 	}
-	for _, file := range s.Protect {
-		paths = append(paths, remark("this machine"))
-		paths = append(paths, w.at(s.Real(file), "PROTECT")...)
+	for _, path := range s.Protect {
+		file("this machine", path)
 	}
-	if len(paths) > 0 {
-		w.comment("protect: what a tool outside would execute later, by its path.")
-	}
-	w.rule("deny file-write* file-link", paths...)
-
 	for _, set := range w.protectSets(p, s) {
 		expressions, err := set.expressions()
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if len(expressions) > 0 {
-			w.comment("protect: what a tool outside would execute later, by its name, in the case of any letter.")
-			w.rule("deny file-write* file-link", form("require-all", anyOf(set.roots), form("require-any", expressions...)))
+		for _, expression := range expressions {
+			switch {
+			case strings.HasPrefix(expression, ";"):
+			case len(regions) == 1 && regions[0].path == set.dir:
+				expression = not(expression)
+			default:
+				expression = not(form("require-all", anyOf(set.roots), expression))
+			}
+			less = append(less, expression)
 		}
 	}
-	return nil
+	return less, nil
 }
 
 // protectedPath returns the path that a rule protects, if it is one alone.
@@ -93,13 +96,13 @@ func choiceOf(pattern string) choice {
 // directories that the command may write: [profiles.Policy.ProtectedAnywhere].
 func (w *writer) protectSets(p *profiles.Policy, s *Survey) (sets []*protectSet) {
 	add := func(dir string, rules []profiles.ProtectRule) {
+		root := anyOf(w.at(dir, "WRITE"))
 		var choices []choice
 		for i := range rules {
 			if _, single := protectedPath(p, &rules[i]); !rules[i].Review && !single {
 				choices = append(choices, choiceOf(rules[i].Pattern))
 			}
 		}
-		root := anyOf(w.at(dir, "WRITE"))
 		for _, set := range sets {
 			if depth(set.dir) == depth(dir) && slices.Equal(set.choices, choices) {
 				set.roots = append(set.roots, root)
@@ -124,7 +127,7 @@ func (s *protectSet) expressions() (list []string, err error) {
 	expressions, names := map[string][]string{}, map[string][]string{}
 	flush := func(head string) {
 		if len(names[head]) > 0 {
-			list = append(list, remark(strings.Join(names[head], " ")), regex(below(s.dir,
+			list = append(list, remark("protect, "+strings.Join(names[head], " ")), regex(below(s.dir,
 				whole(head+"("+strings.Join(expressions[head], "|")+")"))))
 		}
 		expressions[head], names[head] = nil, nil
@@ -151,7 +154,7 @@ func (s *protectSet) expressions() (list []string, err error) {
 	}
 	if slices.ContainsFunc(s.choices, func(c choice) bool { return c.head == anyGit }) {
 		// A directory with a configuration in it could be given the name.
-		list = append(list, remark(".git itself: no repository is made, and none is turned into another"),
+		list = append(list, remark("protect, .git itself: no repository is made, and none is turned into another"),
 			regex(below(s.dir, anyDepth+quoteName(".git")+"$")))
 	}
 	return list, nil
