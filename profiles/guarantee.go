@@ -1,5 +1,7 @@
 package profiles
 
+import "slices"
+
 // A Guarantee is one named promise of a sandbox. The list is closed: a
 // provider answers for each, and each escape probe belongs to exactly one.
 type Guarantee string
@@ -78,4 +80,21 @@ type Answer struct {
 	Mechanism string // what keeps it: "mount namespace", "cgroup v2", …
 	Cause     string // weak: the gap; missing: why
 	Hint      string // one command or flag that mends it, if known
+}
+
+// KeptBy is an answer.
+func KeptBy(mechanism string) Answer { return Answer{Mechanism: mechanism} }
+
+// WeakBy names what the mechanism leaves open.
+func WeakBy(mechanism, gap, hint string) Answer {
+	return Answer{State: Weak, Mechanism: mechanism, Cause: gap, Hint: hint}
+}
+
+// MissingFor says why nothing keeps it.
+func MissingFor(cause, hint string) Answer { return Answer{State: Missing, Cause: cause, Hint: hint} }
+
+// HidesPatterns reports whether names are hidden that may come into being.
+func (p *Policy) HidesPatterns() bool {
+	hides := func(r FileRule) bool { return r.Glob != "" && r.Access == Hide }
+	return slices.ContainsFunc(p.Files, hides) || slices.ContainsFunc(p.Tighten, hides)
 }

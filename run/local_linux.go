@@ -19,7 +19,6 @@ import (
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/survey"
-	"github.com/pccrun/pccrun/terminal"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
 
@@ -116,15 +115,7 @@ func (f *flow) open() error {
 // localStdio adds what the provider of this machine takes, which has the descriptors of this
 // process.
 func (f *flow) localStdio(s *providers.Stdio) error {
-	s.Terminal = &providers.Terminal{Relay: func(o terminal.Options) (*terminal.Relay, error) {
-		relay, err := terminal.Start(o)
-		f.caught.relay.Store(relay)
-		if err == nil && f.asker != nil {
-			f.asker.relay = relay
-			close(f.asker.ready)
-		}
-		return relay, err
-	}}
+	s.Terminal = &providers.Terminal{Relay: f.relay}
 	if f.kept != nil {
 		s.Log = f.kept
 	}

@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/homes"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/sessions"
@@ -20,8 +19,9 @@ import (
 // nothing is quarantined by watching, and so nothing is owed to a workspace.
 
 type onMachine struct {
-	home  *homes.Home       // nil: it is not persistent
-	seeds map[string]string // what a fresh home begins with
+	layout *survey.Layout
+	home   *homes.Home       // nil: it is not persistent
+	seeds  map[string]string // what a fresh home begins with
 }
 
 func who() (uid, gid int) { return os.Getuid(), os.Getgid() }
@@ -29,13 +29,15 @@ func who() (uid, gid int) { return os.Getuid(), os.Getgid() }
 func (f *flow) native() bool                      { return false }
 func (f *flow) isLocal() bool                     { return false }
 func (f *flow) hasty() bool                       { return false }
-func (f *flow) found(*survey.Survey)              {}
 func (f *flow) furnish() error                    { return nil }
 func (f *flow) close()                            {}
 func (f *flow) open() error                       { return nil }
 func (f *flow) localStdio(*providers.Stdio) error { return nil }
 func (f *flow) withheld()                         {}
 func (f *flow) sayHidden(int, *providers.Result)  {}
+
+// found takes a survey in.
+func (f *flow) found(s *survey.Survey) { f.layout = s.Layout }
 
 // sshRule is for who asks a name server inside, which macOS has none of.
 func (f *flow) sshRule(string) string { return "" }
@@ -51,20 +53,18 @@ func linuxNumber(sig unix.Signal) int {
 		return 12
 	case unix.SIGCONT:
 		return 18
+	case unix.SIGSTOP:
+		return 19
 	case unix.SIGTSTP:
 		return 20
 	}
 	return int(sig)
 }
 
-type guarded struct{ failed bool }
-
-func (f *flow) recordUnfinished() error   { return nil }
-func (f *flow) oweAlso(string) error      { return nil }
-func (f *flow) guard(any) error           { return nil }
-func (f *flow) settled()                  {}
-func (f *flow) unguarded()                {}
-func (f *flow) lookBack() []events.Change { return nil }
+func (f *flow) oweAlso(string) error { return nil }
+func (f *flow) guard(any) error      { return nil }
+func (f *flow) settled()             {}
+func (f *flow) unguarded()           {}
 
 // Settle finds nothing that is owed.
 func Settle(sessions.Home, Program) error { return nil }
@@ -83,6 +83,7 @@ func (s *seat) close() {}
 
 // takeTerminal names the user's terminal, of which the provider gives the command one of its own.
 func (f *flow) takeTerminal(s *providers.Stdio) error {
+	f.seat = new(seat)
 	resized, winch := make(chan struct{}, 1), make(chan os.Signal, 1)
 	signal.Notify(winch, unix.SIGWINCH)
 	go func() {
@@ -105,7 +106,7 @@ func (f *flow) takeTerminal(s *providers.Stdio) error {
 		},
 		Relay: func(o terminal.Options) (*terminal.Relay, error) {
 			o.Terminal = int(os.Stdout.Fd())
-			return terminal.Start(o)
+			return f.relay(o)
 		},
 	}
 	return nil

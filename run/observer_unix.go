@@ -38,8 +38,10 @@ func (f *flow) abort(err error) {
 	f.cancel()
 }
 
+// Started is what providers tell that do not meet the flow at more points. One that is this machine
+// has the command stop with us, where it has no terminal of its own.
 func (o observer) Started() {
-	o.begun(false)
+	o.begun(o.Name == providers.Native && o.seat == nil)
 	o.log.Start()
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/sessions"
 )
 
 // Run says that nothing can run here.
@@ -19,3 +20,6 @@ func Run(profiles.Request, Program) int {
 func Inquire(program Program, k providers.Kind) ([]profiles.Answer, error) {
 	return nil, &providers.UnusableError{Provider: k.Name, Cause: "not built for " + runtime.GOOS + " yet"}
 }
+
+// Restore finds nothing: nothing was run here.
+func Restore(sessions.Home, sessions.Entry, []string, string, func(text string)) error { return nil }

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
-	"sync"
 
-	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/terminal"
 )
@@ -49,24 +47,15 @@ func (f *flow) stdio() (providers.Stdio, error) {
 	return s, nil
 }
 
-// ShowProgress shows on a terminal what goes up and comes down; it is nil where there is none.
-func ShowProgress() func(what string, done, total int64) {
-	if !messages.IsTerminal(os.Stderr) {
-		return nil
+// relay joins the user's terminal and the command's, asks at it, and gives it back where a signal ends us.
+func (f *flow) relay(o terminal.Options) (*terminal.Relay, error) {
+	relay, err := terminal.Start(o)
+	f.caught.relay.Store(relay)
+	if err == nil && f.asker != nil {
+		f.asker.relay = relay
+		close(f.asker.ready)
 	}
-	var mu sync.Mutex
-	p := &messages.Progress{}
-	return func(what string, done, total int64) {
-		mu.Lock()
-		defer mu.Unlock()
-		if what != p.What {
-			p.End()
-			p = messages.NewProgress(what)
-		}
-		if p.Bytes = total; what != "" {
-			p.Show(0, done)
-		}
-	}
+	return relay, err
 }
 
 // filtered is a terminal of the user's to which a command prints that has none of its own.

@@ -29,17 +29,18 @@ type Verdict struct {
 // An AmbiguousError says that the answer depends on how Seatbelt orders rules.
 type AmbiguousError struct {
 	Operation      string
-	Last, Filtered Verdict // the last rule that matches; the last one with a filter, before any without
+	Last, Other Verdict // the last rule that matches; what another order has
 }
 
 func (e *AmbiguousError) Error() string {
 	return fmt.Sprintf("%s: line %d or line %d: which of them decides depends on how Seatbelt orders rules",
-		e.Operation, e.Last.Line, e.Filtered.Line)
+		e.Operation, e.Last.Line, e.Other.Line)
 }
 
-// Evaluate says whether a profile allows an operation. Two orders are reported of
-// Seatbelt: the last rule that matches decides, or the last that has a filter, and
-// one without only where there is none. Both are asked; where they differ it is an
+// Evaluate says whether a profile allows an operation. Three orders are reported of
+// Seatbelt: the last rule that matches decides; the last that has a filter, and one
+// without only where there is none; the last that names the operation, and one that
+// names its group only where there is none. All are asked; where they differ it is an
 // error.
 func Evaluate(r *Rules, op string, t Target) (Verdict, error) {
 	known, ok := operations[op]
@@ -50,8 +51,8 @@ func Evaluate(r *Rules, op string, t Target) (Verdict, error) {
 		return Verdict{}, fmt.Errorf("%s: %w", op, err)
 	}
 	last := Verdict{Allowed: r.byDefault}
-	filtered, unfiltered := last, last
-	found := false
+	filtered, unfiltered, named, grouped := last, last, last, last
+	found, isNamed := false, false
 	for i := range r.rules {
 		rule := &r.rules[i]
 		if !slices.ContainsFunc(rule.operations, func(name string) bool { return covers(name, op) }) || !rule.matches(&t) {
@@ -63,12 +64,22 @@ func Evaluate(r *Rules, op string, t Target) (Verdict, error) {
 		} else {
 			filtered, found = last, true
 		}
+		if slices.Contains(rule.operations, op) {
+			named, isNamed = last, true
+		} else {
+			grouped = last
+		}
 	}
 	if !found {
 		filtered = unfiltered
 	}
-	if last.Allowed != filtered.Allowed {
-		return Verdict{}, &AmbiguousError{op, last, filtered}
+	if !isNamed {
+		named = grouped
+	}
+	for _, other := range [...]Verdict{filtered, named} {
+		if last.Allowed != other.Allowed {
+			return Verdict{}, &AmbiguousError{op, last, other}
+		}
 	}
 	return last, nil
 }

@@ -64,9 +64,31 @@ func (w *writer) reading(s *Survey) {
 
 // writing allows what the policy lets be changed. A link is a second name by
 // which a file can be changed.
-func (w *writer) writing(s *Survey) {
-	w.comment("Files that are changed.")
-	w.rule("allow file-write* file-link", w.filters(w.tree.regions(writable), writable, s)...)
+func (w *writer) writing(p *profiles.Policy, s *Survey) error {
+	var own, others []*region
+	for _, r := range w.tree.regions(writable) {
+		if r.decision.Rule.Origin == private {
+			own = append(own, r)
+		} else {
+			others = append(others, r)
+		}
+	}
+	less, err := w.lessProtected(p, s, others)
+	if err != nil {
+		return err
+	}
+	filters, shown := w.filters(own, writable, s), w.filters(others, writable, s)
+	switch {
+	case len(others) == 0 || len(less) == 0:
+		filters = append(filters, shown...)
+	case len(others) == 1:
+		filters = append(filters, form("require-all", append(shown, less...)...))
+	default:
+		filters = append(filters, form("require-all", append([]string{anyOf(shown)}, less...)...))
+	}
+	w.comment("Files that are changed: none that a tool outside would execute later, in the case of any letter.")
+	w.rule("allow file-write* file-link", filters...)
+	return nil
 }
 
 // filters returns a filter for each region.

@@ -149,6 +149,17 @@ func TestPublished(t *testing.T) {
 	}
 }
 
+// TestMemberAndGroup meets a rule for one operation and one for its group: which goes first nobody knows.
+func TestMemberAndGroup(t *testing.T) {
+	rules, err := Parse("(version 1)\n(deny default)\n(allow file-write-unlink (subpath \"/a\"))\n(deny file-write* (subpath \"/a/b\"))\n", nil)
+	require.NoError(t, err)
+	_, err = Evaluate(rules, "file-write-unlink", Target{Path: "/a/b"})
+	require.ErrorContains(t, err, "line 4 or line 3")
+	v, err := Evaluate(rules, "file-write-unlink", Target{Path: "/a/c"})
+	require.NoError(t, err)
+	require.True(t, v.Allowed, "the control")
+}
+
 // TestOrderSaysNothing shuffles the rules that allow something: all cases hold.
 func TestOrderSaysNothing(t *testing.T) {
 	rules := rulesOf(t, policy(t, "claude", nil), Example(testHome))

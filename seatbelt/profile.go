@@ -56,8 +56,7 @@ func Profile(p *profiles.Policy, s Survey) (Document, error) {
 	w.network(p, &s)
 	w.devices(&s)
 	w.reading(&s)
-	w.writing(&s)
-	if err := w.protected(&real, &s); err != nil {
+	if err := w.writing(&real, &s); err != nil {
 		return Document{}, err
 	}
 	w.fixed(&real, &s)

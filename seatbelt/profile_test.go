@@ -221,38 +221,6 @@ func TestSurvey(t *testing.T) {
 	}
 }
 
-// TestRepositories names those that stand: what the command makes itself is its own.
-func TestRepositories(t *testing.T) {
-	p := policy(t, "claude", func(r *profiles.Request) {
-		r.Files = []profiles.FileFlag{{Path: "/Users/dev/main/.git", Access: profiles.Write}}
-	})
-	s := Example(testHome)
-	s.Repositories = []string{testWorkspace + "/vendor/lib/.git", "/Users/dev/main/.git"}
-	rules := rulesOf(t, p, s)
-	for path, allowed := range map[string]bool{
-		testWorkspace + "/.git/config": true, testWorkspace + "/.git/hooks/pre-commit": true,
-		testWorkspace + "/.envrc": false, testWorkspace + "/vendor/lib/.git/index": true,
-		testWorkspace + "/vendor/lib/.git/config": false, testWorkspace + "/vendor/lib/.git/modules/a/b/hooks/x": false,
-		"/Users/dev/main/.git/HOOKS/x":               false,
-		"/Users/dev/main/.git/worktrees/w/commondir": false, "/Users/dev/main/.git/worktrees/w/index": true,
-		"/Users/dev/main/.git/info/attributes": false,
-	} {
-		v, err := Evaluate(rules, "file-write-create", Target{Path: path})
-		require.NoError(t, err)
-		assert.Equal(t, allowed, v.Allowed, path)
-	}
-	for path, allowed := range map[string]bool{
-		testWorkspace + "/new/.git": true, testWorkspace + "/vendor": false, testWorkspace + "/vendor/lib": false,
-		testWorkspace + "/vendor/lib/.git":      false,
-		testWorkspace + "/vendor/lib/.git/info": false, "/Users/dev/main/.git/modules": false,
-		"/Users/dev/main/.git": false, testWorkspace + "/vendor/other": true,
-	} {
-		v, err := Evaluate(rules, "file-write-unlink", Target{Path: path})
-		require.NoError(t, err)
-		assert.Equal(t, allowed, v.Allowed, path)
-	}
-}
-
 // TestWorkspaceBehindALink names the workspace by a link of the system's, and by the
 // second name of the disk of the homes.
 func TestWorkspaceBehindALink(t *testing.T) {

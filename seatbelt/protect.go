@@ -11,39 +11,42 @@ import (
 // maxChoice bounds the names in one expression.
 const maxChoice = 600
 
-// protected denies, last, changes to what a tool of the host would execute later: no
-// rule opens a part of it again.
-func (w *writer) protected(p *profiles.Policy, s *Survey) error {
-	var paths []string
+// lessProtected returns filters that keep writes from what a tool of the host would execute later. They
+// are a part of what allows them, and no rule of their own: nothing rests on which of two rules goes
+// first, and no rule opens a part of it again.
+func (w *writer) lessProtected(p *profiles.Policy, s *Survey, regions []*region) (less []string, err error) {
+	file := func(why, path string) {
+		less = append(less, remark("protect, "+why))
+		for _, filter := range w.at(s.Real(path), "PROTECT") {
+			less = append(less, not(filter))
+		}
+	}
 	for i := range p.Protect {
 		r := &p.Protect[i]
-		file, ok := protectedPath(p, r)
-		if !ok || r.Review || !w.tree.at(s.Real(file)).gives(writable) {
-			continue
+		if path, ok := protectedPath(p, r); ok && !r.Review && w.tree.at(s.Real(path)).gives(writable) {
+			file(label(r.Origin), path)
 		}
-		paths = append(paths, remark(label(r.Origin)))
-		paths = append(paths, w.at(s.Real(file), "PROTECT")...)
 	}
-	for _, file := range s.Protect {
-		paths = append(paths, remark("this machine"))
-		paths = append(paths, w.at(s.Real(file), "PROTECT")...)
+	for _, path := range s.Protect {
+		file("this machine", path)
 	}
-	if len(paths) > 0 {
-		w.comment("What a tool outside would execute later, by its path.")
-	}
-	w.rule("deny file-write* file-link", paths...)
-
 	for _, set := range w.protectSets(p, s) {
 		expressions, err := set.expressions()
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if len(expressions) > 0 {
-			w.comment("What a tool outside would execute later, by its name, in the case of any letter.")
-			w.rule("deny file-write* file-link", form("require-all", anyOf(set.roots), form("require-any", expressions...)))
+		for _, expression := range expressions {
+			switch {
+			case strings.HasPrefix(expression, ";"):
+			case len(regions) == 1 && regions[0].path == set.dir:
+				expression = not(expression)
+			default:
+				expression = not(form("require-all", anyOf(set.roots), expression))
+			}
+			less = append(less, expression)
 		}
 	}
-	return nil
+	return less, nil
 }
 
 // protectedPath returns the path that a rule protects, if it is one alone.
@@ -72,8 +75,7 @@ type choice struct{ head, pattern string }
 // repository's own directory, a submodule's or a worktree's.
 var (
 	anyDepth = "([^/]+/)*"
-	inGit    = "(" + quoteName("modules") + "/([^/]+/)*|" + quoteName("worktrees") + "/[^/]+/)?"
-	anyGit   = anyDepth + quoteName(".git") + "/" + inGit
+	anyGit   = anyDepth + quoteName(".git") + "/(" + quoteName("modules") + "/([^/]+/)*|" + quoteName("worktrees") + "/[^/]+/)?"
 )
 
 // choiceOf says of a pattern where it holds: [profiles.ProtectRule.Matches].
@@ -93,21 +95,14 @@ func choiceOf(pattern string) choice {
 // protectSets returns the patterns of the workspace, and those of the other
 // directories that the command may write: [profiles.Policy.ProtectedAnywhere].
 func (w *writer) protectSets(p *profiles.Policy, s *Survey) (sets []*protectSet) {
-	add := func(dir string, rules []profiles.ProtectRule, isRepository bool) {
+	add := func(dir string, rules []profiles.ProtectRule) {
+		root := anyOf(w.at(dir, "WRITE"))
 		var choices []choice
 		for i := range rules {
-			c := choiceOf(rules[i].Pattern)
-			_, single := protectedPath(p, &rules[i])
-			switch {
-			case rules[i].Review || single || isRepository && c.head != anyGit || !isRepository && c.head == anyGit &&
-				s.Repositories != nil:
-				continue
-			case isRepository:
-				c.head = inGit
+			if _, single := protectedPath(p, &rules[i]); !rules[i].Review && !single {
+				choices = append(choices, choiceOf(rules[i].Pattern))
 			}
-			choices = append(choices, c)
 		}
-		root := anyOf(w.at(dir, "WRITE"))
 		for _, set := range sets {
 			if depth(set.dir) == depth(dir) && slices.Equal(set.choices, choices) {
 				set.roots = append(set.roots, root)
@@ -116,14 +111,11 @@ func (w *writer) protectSets(p *profiles.Policy, s *Survey) (sets []*protectSet)
 		}
 		sets = append(sets, &protectSet{choices: choices, dir: dir, roots: []string{root}})
 	}
-	add(p.Workspace, p.Protect, false)
-	for _, dir := range s.Repositories {
-		add(s.Real(dir), p.Protect, true)
-	}
+	add(p.Workspace, p.Protect)
 	for _, r := range w.tree.regions(writable) {
 		rule := r.decision.Rule
 		if r.gives(writable) && rule.Origin != private && !within(p.Workspace, r.path) {
-			add(r.path, p.ProtectedOutside(p.Keeps(rule.Path, rule)), false)
+			add(r.path, p.ProtectedOutside(p.Keeps(rule.Path, rule)))
 		}
 	}
 	return sets
@@ -132,11 +124,10 @@ func (w *writer) protectSets(p *profiles.Policy, s *Survey) (sets []*protectSet)
 // expressions returns the patterns of a set, several in one expression, each after a
 // comment with their names.
 func (s *protectSet) expressions() (list []string, err error) {
-	heads := []string{"", anyGit, inGit, anyDepth}
 	expressions, names := map[string][]string{}, map[string][]string{}
 	flush := func(head string) {
 		if len(names[head]) > 0 {
-			list = append(list, remark(strings.Join(names[head], " ")), regex(below(s.dir,
+			list = append(list, remark("protect, "+strings.Join(names[head], " ")), regex(below(s.dir,
 				whole(head+"("+strings.Join(expressions[head], "|")+")"))))
 		}
 		expressions[head], names[head] = nil, nil
@@ -147,7 +138,7 @@ func (s *protectSet) expressions() (list []string, err error) {
 			return nil, err
 		}
 		name := c.pattern
-		if c.head == anyGit || c.head == inGit {
+		if c.head == anyGit {
 			name = ".git/" + name
 		}
 		names[c.head] = append(names[c.head], name)
@@ -158,8 +149,13 @@ func (s *protectSet) expressions() (list []string, err error) {
 			flush(c.head)
 		}
 	}
-	for _, head := range heads {
+	for _, head := range [...]string{"", anyGit, anyDepth} {
 		flush(head)
+	}
+	if slices.ContainsFunc(s.choices, func(c choice) bool { return c.head == anyGit }) {
+		// A directory with a configuration in it could be given the name.
+		list = append(list, remark("protect, .git itself: no repository is made, and none is turned into another"),
+			regex(below(s.dir, anyDepth+quoteName(".git")+"$")))
 	}
 	return list, nil
 }
@@ -194,9 +190,6 @@ func (w *writer) fixed(p *profiles.Policy, s *Survey) {
 	for _, file := range slices.Concat(s.Protect, s.Standing) {
 		around(s.Real(file))
 	}
-	for _, dir := range s.Repositories {
-		around(s.Real(dir) + "/hooks")
-	}
 	slices.Sort(dirs)
 	for _, dir := range dirs {
 		filters = append(filters, "(literal "+w.ref(dir, "FIXED")+")")
@@ -212,14 +205,14 @@ func (w *writer) fixed(p *profiles.Policy, s *Survey) {
 		}
 	}
 	w.comment("What holds something that is hidden or protected stays where it is.")
-	w.rule("deny file-write-unlink", append(filters, w.repositories(p, s)...)...)
+	w.rule("deny file-write-unlink", append(filters, repositories(p, w)...)...)
 	w.comment("No program that is made here runs as somebody else.")
 	w.rule("deny file-write-setugid", `(subpath "/")`)
 }
 
-// repositories returns filters for the directories above what is protected of a repository:
-// of each that stands, or wherever one may.
-func (w *writer) repositories(p *profiles.Policy, s *Survey) (list []string) {
+// repositories returns a filter for the directories above what is protected of a repository,
+// wherever one may be. The repository's own is protected by its name.
+func repositories(p *profiles.Policy, w *writer) (list []string) {
 	inner := []string{quoteName("modules"), quoteName("worktrees")}
 	found := false
 	for _, r := range p.Protect {
@@ -233,15 +226,6 @@ func (w *writer) repositories(p *profiles.Policy, s *Survey) (list []string) {
 	if !found {
 		return nil
 	}
-	choices := "(" + strings.Join(inner, "|") + ")"
-	add := func(dir, expression string) {
-		list = append(list, form("require-all", anyOf(w.at(dir, "REPOSITORY")), regex(below(dir, expression+"$"))))
-	}
-	if s.Repositories == nil {
-		add(p.Workspace, anyDepth+quoteName(".git")+"(/"+choices+")?")
-	}
-	for _, dir := range s.Repositories {
-		add(s.Real(dir), choices)
-	}
-	return append([]string{remark("repositories")}, list...)
+	return []string{remark("protect, .git/"), form("require-all", anyOf(w.at(p.Workspace, "WORKSPACE")),
+		regex(below(p.Workspace, anyDepth+quoteName(".git")+"/("+strings.Join(inner, "|")+")$")))}
 }

@@ -20,12 +20,7 @@ type Survey struct {
 	Standing []string // what exists of what patterns hide or protect: no directory above it can be moved
 	Terminal string   // the command's own terminal
 	Tag      string   // what the system's log says with each denial of this run: letters, digits and -; "" for nothing
-
-	// Repositories are the git directories that stand in what the command may write: what it
-	// makes itself is the post-run check's. Where it is nil none was looked for, and in the
-	// workspace no repository can be made.
-	Repositories []string
-	Proxy        []uint16 // the ports of the loopback on which the proxy listens
+	Proxy    []uint16 // the ports of the loopback on which the proxy listens
 }
 
 // A Place is a rule for files that the machine adds.
@@ -38,8 +33,8 @@ type Place struct {
 // A Link is a symbolic link, and the path to which it leads in the end.
 type Link struct{ From, To string }
 
-// ports are the loopback ports that stand in for the proxy's where there is no run.
-var examplePorts = []uint16{3128, 1080}
+// examplePorts stand in for the proxy's where there is no run.
+var examplePorts = []uint16{3128}
 
 // Example returns the survey of a run that does not take place, below a home of
 // which nothing is known: what `pccrun spec` prints.

@@ -22,6 +22,7 @@ type Layout struct {
 	Links    []Lead     // on the paths of rules
 	Standing []string   // what patterns hide or protect, and is there
 	Protect  []string   // what protected names outside the workspace's patterns lead to, and of a repository elsewhere what no command changes
+	OwnGit   string     // outside the workspace, the part of a repository that its worktree or submodule has; "" for none
 	Reviewed []Reviewed // what may change, and is reported if it did
 	Crowded  bool       // there is more to know than a launch takes in: Standing is a part of it
 }
@@ -247,6 +248,11 @@ func (l *layer) walk() error {
 			}
 			return nil
 		}
+		if dir := path.Dir(name); e.Name() == "HEAD" && len(l.layout.Protect) < maxStanding && !vcs.InsideGit(strings.TrimPrefix(dir, p.Workspace)) && nodeAt(dir+"/objects") == Directory && nodeAt(dir+"/refs") == Directory {
+			for _, own := range neverChanged { // no pattern names those of a repository that is not named .git
+				l.layout.Protect = append(l.layout.Protect, dir+"/"+own)
+			}
+		}
 		if names.may(e.Name()) {
 			if r, is := p.Protected(name); is && r.Review {
 				if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
@@ -320,6 +326,22 @@ func (n *named) may(name string) bool {
 	})
 }
 
+// neverChanged is what no command changes of a repository that stands.
+var neverChanged = []string{"config", "config.worktree", "commondir", "hooks", "info/attributes", "objects/info/alternates"}
+
+// Protects returns what says of a path in a tree that the command may write which pattern protects
+// it, if one does: not one for review.
+func Protects(p *profiles.Policy) func(name string) (pattern string, is bool) {
+	names := newNamed(slices.Concat(p.Protect, p.ProtectedOutside(true)))
+	return func(name string) (string, bool) {
+		if !names.may(path.Base(name)) {
+			return "", false
+		}
+		r, is := p.ProtectedAnywhere(name)
+		return r.Pattern, is && !r.Review
+	}
+}
+
 // repository shows, where the workspace is a linked worktree or a submodule, the repository that it
 // belongs to: what a commit writes, and nothing that git executes.
 func (l *layer) repository() error {
@@ -363,7 +385,8 @@ func (l *layer) repository() error {
 			l.put(Place{Path: dir, Node: Directory, Access: min(access, profiles.Write), Why: "what a commit in this worktree writes"})
 		}
 	}
-	for _, name := range [...]string{"config", "config.worktree", "commondir", "gitdir", "hooks", "info/attributes", "modules", "objects/info/alternates"} {
+	l.layout.OwnGit = own
+	for _, name := range append(neverChanged, "gitdir", "modules") {
 		l.layout.Protect = append(l.layout.Protect, own+"/"+name)
 	}
 	l.layout.Protect = append(l.layout.Protect, common+"/objects/info/alternates")

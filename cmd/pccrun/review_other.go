@@ -2,20 +2,52 @@
 
 package main
 
-import "github.com/pccrun/pccrun/events"
+import (
+	"slices"
 
-// reviewVerb lists what a session changed of that which is for review. Nothing is quarantined here: a
-// protected name cannot be made.
+	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/run"
+)
+
+// reviewVerb lists what a session changed of that which is for review, and what was quarantined when
+// it had ended; with --accept that is restored.
 func reviewVerb(args []string) int {
 	asJSON, quiet := false, false
-	words, err := options(reviewUsage, args, flags{"--json": &asJSON, "--quiet": &quiet})
+	known := flags{"--json": &asJSON, "--quiet": &quiet}
+	accept := slices.Index(args, "--accept")
+	var paths []string
+	var err error
+	if accept >= 0 {
+		paths, err = options(reviewUsage, args[accept+1:], known)
+		args = args[:accept]
+	}
+	words, bad := options(reviewUsage, args, known)
+	if err == nil {
+		err = bad
+	}
 	if err != nil {
 		return failSession(err)
 	}
-	return listEvents(words, asJSON, func(r events.Record) string {
-		if c, ok := r.Event.(events.Changed); ok {
-			return clock(r.Time) + " " + printable(c.What) + ": " + printable(c.Path) + " (review " + printable(c.Why) + ")"
+	if accept >= 0 {
+		home, e, err := findSession(words)
+		if err == nil {
+			err = run.Restore(home, e, paths, profiles.ThisHost().Cwd, say)
 		}
-		return ""
+		if err != nil {
+			return failSession(err)
+		}
+		return 0
+	}
+	return listEvents(words, asJSON, func(r events.Record) string {
+		c, ok := r.Event.(events.Changed)
+		if !ok {
+			return ""
+		}
+		why := "quarantined: " + printable(c.What) + "; "
+		if c.Kind == "review" {
+			why = printable(c.What) + "; review "
+		}
+		return clock(r.Time) + " " + printable(c.Path) + " (" + why + printable(c.Why) + ")"
 	})
 }

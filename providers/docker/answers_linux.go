@@ -1,10 +1,6 @@
 package docker
 
-import (
-	"slices"
-
-	"github.com/pccrun/pccrun/profiles"
-)
+import "github.com/pccrun/pccrun/profiles"
 
 // landlockRefer is the first version of Landlock that is used; landlockScope closes the
 // abstract sockets of others.
@@ -20,13 +16,7 @@ const capturedGap = "an address that a rule names, a port beyond the first sixte
 // answer says of each guarantee how far this plan keeps it. Most of them differ by
 // runtime: under gVisor the command meets another kernel.
 func (r *plan) answer() []profiles.Answer {
-	kept := func(mechanism string) profiles.Answer { return profiles.Answer{Mechanism: mechanism} }
-	weak := func(mechanism, gap, hint string) profiles.Answer {
-		return profiles.Answer{State: profiles.Weak, Mechanism: mechanism, Cause: gap, Hint: hint}
-	}
-	missing := func(cause, hint string) profiles.Answer {
-		return profiles.Answer{State: profiles.Missing, Cause: cause, Hint: hint}
-	}
+	kept, weak, missing := profiles.KeptBy, profiles.WeakBy, profiles.MissingFor
 	limited := func(can bool, mechanism string, wanted int64) profiles.Answer {
 		switch {
 		case wanted == 0:
@@ -51,7 +41,7 @@ func (r *plan) answer() []profiles.Answer {
 		switch g {
 		case profiles.FSHide:
 			a = kept("mount namespace")
-			if r.hidesFiles() || r.hidesPatterns() {
+			if r.hidesFiles() || r.policy.HidesPatterns() {
 				a = weak(
 					"mount namespace",
 					"a hidden file that the host replaces or creates during the run can be read",
@@ -225,9 +215,3 @@ func (r *plan) answer() []profiles.Answer {
 // hidesFiles reports whether a single file is hidden: the cover of a file does not
 // stay where the host replaces it, that of a directory does.
 func (r *plan) hidesFiles() bool { return r.masked }
-
-// hidesPatterns reports whether names are hidden that may come into being.
-func (r *plan) hidesPatterns() bool {
-	pattern := func(f profiles.FileRule) bool { return f.Glob != "" && f.Access == profiles.Hide }
-	return slices.ContainsFunc(r.policy.Files, pattern) || slices.ContainsFunc(r.policy.Tighten, pattern)
-}

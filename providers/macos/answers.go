@@ -2,11 +2,7 @@
 
 package macos
 
-import (
-	"slices"
-
-	"github.com/pccrun/pccrun/profiles"
-)
+import "github.com/pccrun/pccrun/profiles"
 
 // noneOnMac are guarantees that stand for something that macOS has not.
 var noneOnMac = map[profiles.Guarantee]string{
@@ -17,19 +13,13 @@ var noneOnMac = map[profiles.Guarantee]string{
 // asks for two, there is none.
 func (r *plan) Answers() (list []profiles.Answer) {
 	const profile = "Seatbelt profile"
-	kept := func(mechanism string) profiles.Answer { return profiles.Answer{Mechanism: mechanism} }
-	weak := func(mechanism, gap, hint string) profiles.Answer {
-		return profiles.Answer{State: profiles.Weak, Mechanism: mechanism, Cause: gap, Hint: hint}
-	}
-	missing := func(cause, hint string) profiles.Answer {
-		return profiles.Answer{State: profiles.Missing, Cause: cause, Hint: hint}
-	}
-	docker := "--provider docker keeps it"
+	kept, weak, missing := profiles.KeptBy, profiles.WeakBy, profiles.MissingFor
+	linux := "pccrun in a Linux virtual machine keeps it"
 	limit := func(wanted profiles.Limit, cause string) profiles.Answer {
 		if wanted.Value == 0 {
 			return kept("no limit is set")
 		}
-		return missing(cause, docker)
+		return missing(cause, linux)
 	}
 	want := &r.policy.Resources
 	for i := range profiles.Guarantees {
@@ -41,7 +31,7 @@ func (r *plan) Answers() (list []profiles.Answer) {
 			switch {
 			case r.crowded:
 				a = weak(profile, "too many paths are hidden or protected to protect each parent directory: one can be moved to where patterns do not apply", "hide its directory")
-			case r.hidesPatterns():
+			case r.policy.HidesPatterns():
 				a = weak(profile, "a directory with a new file that a pattern hides can be moved to where patterns do not apply", "hide its directory")
 			}
 		case profiles.FSReadonly:
@@ -49,7 +39,7 @@ func (r *plan) Answers() (list []profiles.Answer) {
 		case profiles.FSSpecial:
 			a = weak(profile, "FIFOs in shown directories can be read, and in writable ones written", "")
 		case profiles.FSProtect:
-			a = weak(profile, "a rebase and the like in an existing repository are not checked when the run ends; a directory with new files can be moved", "")
+			a = weak(profile+", post-run check", "a new name that only its directory's makes a protected one stands until the run ends; nobody checks a run whose launcher was killed", "")
 			if r.crowded {
 				a.Cause = "too many paths are hidden or protected to protect each parent directory"
 			}
@@ -68,12 +58,12 @@ func (r *plan) Answers() (list []profiles.Answer) {
 		case profiles.NetTransparent:
 			a = kept("no network")
 			if r.network() {
-				a = weak("proxy variables", "connections cannot be captured: a program that ignores proxy variables reaches no host", docker)
+				a = weak("proxy variables", "connections cannot be captured: a program that ignores proxy variables reaches no host", linux)
 			}
 		case profiles.NetInject:
 			a = kept("nothing is injected")
 			if len(r.policy.Network.Inject) > 0 {
-				a = missing("no process reads requests on macOS", docker)
+				a = missing("no process reads requests on macOS", linux)
 			}
 		case profiles.IPCUnix:
 			a = kept(profile)
@@ -82,9 +72,9 @@ func (r *plan) Answers() (list []profiles.Answer) {
 		case profiles.ProcIsolated:
 			a = kept(profile)
 		case profiles.ProcNoSurvivors:
-			a = weak("a process of its own that follows descendants, groups and a variable", "a process that quickly leaves its group, parents and environment survives, under the profile and without network", docker)
+			a = weak("a process of its own that follows descendants, groups and a variable", "a process that quickly leaves its group, parents and environment survives, under the profile and without network", linux)
 		case profiles.SysFilter:
-			a = weak(profile, "macOS has no system call filter; the profile lists the services, settings, devices and Mach ports", docker)
+			a = weak(profile, "macOS has no system call filter; the profile lists the services, settings, devices and Mach ports", linux)
 		case profiles.PrivNone:
 			a = kept(profile + ", under which no set-id program is executed, and none is made")
 		case profiles.EnvScrub:
@@ -122,10 +112,4 @@ func (r *plan) Answers() (list []profiles.Answer) {
 		list = append(list, a)
 	}
 	return list
-}
-
-// hidesPatterns reports whether names are hidden that may come into being.
-func (r *plan) hidesPatterns() bool {
-	hides := func(f profiles.FileRule) bool { return f.Glob != "" && f.Access == profiles.Hide }
-	return slices.ContainsFunc(r.policy.Files, hides) || slices.ContainsFunc(r.policy.Tighten, hides)
 }

@@ -84,7 +84,7 @@ func (p *Provider) Plan(
 func hinted(err error) error {
 	var overlay *seatbelt.OverlayError
 	if errors.As(err, &overlay) {
-		return unsupported(overlay.Rule.Origin, err.Error(), "--read or --write "+overlay.Rule.Text()+" instead; --provider docker has none either")
+		return unsupported(overlay.Rule.Origin, err.Error(), "--read or --write "+overlay.Rule.Text()+" instead")
 	}
 	return err
 }

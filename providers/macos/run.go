@@ -75,6 +75,10 @@ type running struct {
 	master   *os.File     // of the command's terminal
 	order    order
 	leader   *os.Process
+	group    int           // of the command
+	control  *os.File      // to who leads the session of the command's terminal, nil for none
+	told     *bufio.Reader // what it says
+	ended    <-chan uint32 // the command's status, which it has passed on
 	warden   *warden
 	copying  sync.WaitGroup // what the command prints
 	pipes    []*os.File     // by which it comes
@@ -204,7 +208,7 @@ func (r *running) leave(ctx context.Context) (err error) {
 		r.observer.Warning(events.Warning{Text: text})
 	}
 	if r.egress.Inspects() {
-		return &StartError{Cause: "rules for requests need the inspection process, which does not run on macOS", Advice: "--allow HOST, without a method or a path; --provider docker keeps such rules"}
+		return &StartError{Cause: "rules for requests need the inspection process, which does not run on macOS", Advice: "--allow HOST, without a method or a path; pccrun in a Linux virtual machine keeps such rules"}
 	}
 	if r.service, err = r.egress.Open(r.decided); err != nil {
 		return err
@@ -271,7 +275,7 @@ func (r *running) profile() error {
 	r.order = order{
 		Exec: []string{r.provider.system.exec, "-p", document.Text}, Limits: r.limits(),
 		Trial: trial{Dir: filepath.Join(r.dir, trialName), Port: int(portOf(r.trap))},
-		Paths: r.paths, Argv: r.command.Argv, Env: env, Dir: r.command.Dir, TTY: r.master != nil,
+		Paths: r.paths, Argv: r.command.Argv, Env: env, Dir: r.command.Dir,
 	}
 	for _, p := range document.Params {
 		r.order.Exec = append(r.order.Exec, "-D", p.Name+"="+p.Value)
@@ -359,6 +363,11 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 		return result, fmt.Errorf("macos: end remaining processes: %w", err)
 	}
 	status := state.Sys().(syscall.WaitStatus)
+	if r.ended != nil {
+		if s, is := <-r.ended; is {
+			status = syscall.WaitStatus(s)
+		}
+	}
 	result = r.result(state, status)
 	switch {
 	case ready && !result.TimedOut && !result.Killed:
@@ -419,14 +428,19 @@ func (r *running) start() (<-chan *report, error) {
 			return nil, err
 		}
 	}
-	stage := append(append([]string{}, r.provider.system.stage...), outsidePart)
-	sys := &syscall.SysProcAttr{Setpgid: true}
+	part, sys, files := outsidePart, &syscall.SysProcAttr{Setpgid: true}, []*os.File{in, out, errs, said, to}
 	if r.master != nil {
-		sys = &syscall.SysProcAttr{Setsid: true, Setctty: true} // 0 is the terminal
+		part, sys = leadPart, &syscall.SysProcAttr{Setsid: true, Setctty: true} // 0 is the terminal
+		ours, theirs, err := socketPair()
+		if err != nil {
+			return nil, err
+		}
+		defer theirs.Close()
+		r.control, r.told, files = ours, bufio.NewReader(ours), append(files, theirs)
+		r.close = append(r.close, func() { ours.Close() })
 	}
-	r.leader, err = os.StartProcess(stage[0], stage, &os.ProcAttr{
-		Dir: "/", Env: r.provider.system.environ, Files: []*os.File{in, out, errs, said, to}, Sys: sys,
-	})
+	stage := append(append([]string{}, r.provider.system.stage...), part)
+	r.leader, err = os.StartProcess(stage[0], stage, &os.ProcAttr{Dir: "/", Env: r.provider.system.environ, Files: files, Sys: sys})
 	for _, f := range []*os.File{in, out, errs} {
 		if f != nil && f != r.io.In && f != r.io.Out && f != r.io.Err {
 			f.Close()
@@ -435,6 +449,7 @@ func (r *running) start() (<-chan *report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", stage[0], err)
 	}
+	r.group = r.leader.Pid
 	r.warden.tell(strconv.Itoa(r.leader.Pid))
 	_ = os.WriteFile(filepath.Join(r.dir, groupName), []byte(strconv.Itoa(r.leader.Pid)), 0o600)
 	r.observer.Created(resource(r.command.Label, r.leader.Pid))
@@ -444,6 +459,7 @@ func (r *running) start() (<-chan *report, error) {
 			r.warden.tell("end")
 			return nil, errors.Join(err, from.Close())
 		}
+		r.attend()
 	}
 	reports := make(chan *report, 4)
 	go func() {
@@ -458,6 +474,66 @@ func (r *running) start() (<-chan *report, error) {
 		}
 	}()
 	return reports, nil
+}
+
+// socketPair makes two ends of a line to a process.
+func socketPair() (ours, theirs *os.File, err error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	for _, fd := range pair {
+		syscall.CloseOnExec(fd)
+	}
+	return os.NewFile(uintptr(pair[0]), "control"), os.NewFile(uintptr(pair[1]), "control"), nil
+}
+
+// attend has the command start with its terminal, stops with it when a key has stopped it, or when it
+// wants the keys of a terminal in whose background we are, and lets it go on when we do.
+func (r *running) attend() {
+	place := func() {
+		word := "f"
+		if r.joined != nil && !r.joined.Active() {
+			word = "b"
+		}
+		_, _ = io.WriteString(r.control, word+"\n")
+	}
+	place()
+	line, _ := r.told.ReadString('\n')
+	if _, err := fmt.Sscanf(line, "group %d", &r.group); err != nil {
+		return // it did not start, and has reported that
+	}
+	ended := make(chan uint32, 1)
+	r.ended = ended
+	go func() {
+		defer close(ended)
+		for {
+			line, err := r.told.ReadString('\n')
+			if err != nil {
+				return
+			}
+			var n uint32
+			if _, err := fmt.Sscanf(line, "ended %d", &n); err == nil {
+				ended <- n
+				return
+			}
+			if _, err := fmt.Sscanf(line, "stopped %d", &n); err != nil {
+				return
+			}
+			if r.joined != nil {
+				halt := r.joined.Suspend
+				if sig := syscall.Signal(n); sig == syscall.SIGTTIN || sig == syscall.SIGTTOU {
+					halt = r.joined.Foreground
+				}
+				if halt() != nil { // the terminal is gone: what the kernel gives to a stopped group then
+					_ = syscall.Kill(-r.group, syscall.SIGHUP)
+				}
+			}
+			place()
+		}
+	}()
 }
 
 // await waits until the command has begun, or did not.
@@ -598,7 +674,7 @@ func (r *running) forward(over <-chan struct{}) {
 			r.mu.Lock()
 			r.timedOut = true
 			r.mu.Unlock()
-			_ = syscall.Kill(-r.leader.Pid, syscall.SIGTERM)
+			_ = syscall.Kill(-r.group, syscall.SIGTERM)
 			last = time.After(grace)
 		case <-last:
 			r.warden.tell("end")
@@ -609,7 +685,7 @@ func (r *running) forward(over <-chan struct{}) {
 				signals = nil
 				continue
 			}
-			_ = syscall.Kill(-r.leader.Pid, syscall.Signal(r.provider.system.toNative(sig)))
+			_ = syscall.Kill(-r.group, syscall.Signal(r.provider.system.toNative(sig)))
 		}
 	}
 }

@@ -35,7 +35,7 @@ import (
 var roles map[string]func(args []string) int
 
 func init() {
-	roles = map[string]func(args []string) int{"launcher": launcher, "get": get}
+	roles = map[string]func(args []string) int{"launcher": launcher, "get": get, "job": job}
 }
 
 // launcher runs a command in a machine that a test has made, to be killed.

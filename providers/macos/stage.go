@@ -31,12 +31,14 @@ const (
 	outsidePart = "outside" // sets limits, makes the controls, becomes sandbox-exec
 	insidePart  = "inside"  // makes the trial, becomes the command
 	wardenPart  = "warden"  // ends what the command leaves
+	leadPart    = "lead"    // leads the session of the command's terminal
 )
 
 // The descriptors of the first two beside the command's own.
 const (
 	orderFD  = 3 // an [order]
 	reportFD = 4 // a [report] of each, and then nothing: it closes when the command begins
+	leadFD   = 5 // of the part that leads alone: see [lead]
 )
 
 // An order is what the launcher has decided.
@@ -48,7 +50,6 @@ type order struct {
 	Argv   []string
 	Env    []string
 	Dir    string
-	TTY    bool // descriptor 0 is the command's terminal
 }
 
 // A report says how far a part has come.
@@ -142,6 +143,9 @@ func Main(args []string) int {
 	if args[0] == wardenPart {
 		return watch(args[1:], thisSystem(providers.Host{}), os.Stdin, os.Stdout)
 	}
+	if args[0] == leadPart {
+		return lead()
+	}
 	out := os.NewFile(reportFD, "report")
 	say := func(r report) int {
 		r.Part = args[0]
@@ -171,11 +175,62 @@ func Main(args []string) int {
 	return say(report{Fail: err.Error()})
 }
 
+// lead leads the session of the command's terminal, and starts the part outside in a group of its own:
+// a command that led the session itself no key would stop, since its group were an orphaned one
+// (setpgid(2)). The launcher says whether the command has the terminal ("f" or "b", a line) before it is
+// started, and each time before it goes on; it is told the group, each stop, and the end.
+func lead() int {
+	const refused = 125
+	syscall.CloseOnExec(leadFD)
+	control := os.NewFile(leadFD, "control")
+	said := bufio.NewScanner(control)
+	if !said.Scan() {
+		return refused
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return refused
+	}
+	order, report := os.NewFile(orderFD, "order"), os.NewFile(reportFD, "report")
+	child, err := os.StartProcess(self, []string{self, Verb, outsidePart}, &os.ProcAttr{
+		Dir: "/", Env: os.Environ(), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, order, report},
+		Sys: &syscall.SysProcAttr{Setpgid: true, Foreground: said.Text() == "f"},
+	})
+	if err != nil {
+		_ = json.NewEncoder(report).Encode(&struct{ Part, Fail string }{leadPart, err.Error()})
+		return refused
+	}
+	order.Close()
+	report.Close()
+	fmt.Fprintln(control, "group", child.Pid)
+	for {
+		var status unix.WaitStatus
+		switch _, err := unix.Wait4(child.Pid, &status, unix.WUNTRACED, nil); {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return refused
+		case status.Exited() || status.Signaled():
+			fmt.Fprintln(control, "ended", uint32(status))
+			return 0
+		}
+		fmt.Fprintln(control, "stopped", uint32(status)>>8&0xff) // Stopped() knows no SIGSTOP on a Mac
+		if !said.Scan() {
+			return refused // the launcher is gone
+		}
+		group := child.Pid
+		if said.Text() != "f" {
+			group = unix.Getpgrp()
+		}
+		signal.Ignore(syscall.SIGTTOU) // we may be in the background ourselves
+		_ = unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, group)
+		signal.Reset(syscall.SIGTTOU)
+		_ = unix.Kill(-child.Pid, unix.SIGCONT)
+	}
+}
+
 // outside becomes sandbox-exec.
 func (o *order) outside() error {
-	if o.TTY { // once sandbox-exec has begun, nobody could
-		signal.Ignore(syscall.SIGTTOU)
-	}
 	if err := o.Trial.controls(); err != nil {
 		return err
 	}

@@ -32,13 +32,7 @@ var secondLandlock = [...]profiles.Guarantee{profiles.FSHide, profiles.FSProtect
 // answers says of each guarantee how far this plan keeps it.
 func (r *Planned) answers() []profiles.Answer {
 	p := r.Policy
-	kept := func(mechanism string) profiles.Answer { return profiles.Answer{Mechanism: mechanism} }
-	weak := func(mechanism, gap, hint string) profiles.Answer {
-		return profiles.Answer{State: profiles.Weak, Mechanism: mechanism, Cause: gap, Hint: hint}
-	}
-	missing := func(cause, hint string) profiles.Answer {
-		return profiles.Answer{State: profiles.Missing, Cause: cause, Hint: hint}
-	}
+	kept, weak, missing := profiles.KeptBy, profiles.WeakBy, profiles.MissingFor
 	off := func(l profiles.Layer) bool { return slices.Contains(p.Without, l) }
 	list := make([]profiles.Answer, 0, len(profiles.Guarantees))
 	for i := range profiles.Guarantees {
@@ -55,7 +49,7 @@ func (r *Planned) answers() []profiles.Answer {
 			}
 			a = kept(by)
 			switch alone := r.Plan.Alone(); {
-			case r.Plan.Folding.Dir != "" && (hidesPatterns(p) || !r.Plan.Folding.Covered && r.Plan.HidesFiles()):
+			case r.Plan.Folding.Dir != "" && (p.HidesPatterns() || !r.Plan.Folding.Covered && r.Plan.HidesFiles()):
 				a = missing(folded(r.Plan.Folding, ".ENV is read where .env is hidden", g))
 			case p.Strict && len(r.Plan.Readable) == 0:
 				a = weak(by, "strict needs Landlock, which the kernel lacks or nested switches off", "a kernel with Landlock (Linux 5.19)")
@@ -211,12 +205,6 @@ func (r *Planned) overlayMissing(err error) error {
 		}
 	}
 	return e
-}
-
-// hidesPatterns reports whether names are hidden that may come into being.
-func hidesPatterns(p *profiles.Policy) bool {
-	pattern := func(r profiles.FileRule) bool { return r.Glob != "" && r.Access == profiles.Hide }
-	return slices.ContainsFunc(p.Files, pattern) || slices.ContainsFunc(p.Tighten, pattern)
 }
 
 // limitAnswer translates what package cgroups says of a limit.

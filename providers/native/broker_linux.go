@@ -58,7 +58,7 @@ func (r *Planned) opens(powerless error) bool {
 }
 
 // hidesLater reports whether a rule hides what does not exist yet.
-func (r *Planned) hidesLater() bool { return r.Plan.Unhidden || hidesPatterns(r.Policy) }
+func (r *Planned) hidesLater() bool { return r.Plan.Unhidden || r.Policy.HidesPatterns() }
 
 // broker is the launcher as the one who does what the plan has it do.
 func (s *Started) broker(seen func(*supervisor.Call)) *supervisor.Broker {

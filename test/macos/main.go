@@ -50,7 +50,7 @@ func report(out io.Writer) error {
 	for _, name := range []string{"default", "offline", "build", "strict", "agent", "claude", "codex", "gemini", "aider", "opencode"} {
 		compiles(out, program, name)
 	}
-	step(out, "tests", "go", "test", "-count=1", "./seatbelt", "./survey", "./homes", "./netproxy", "./egress", "./providers/macos", "./run")
+	step(out, "tests", "go", "test", "-count=1", "./seatbelt", "./survey", "./homes", "./netproxy", "./egress", "./workspace/postrun", "./providers/macos", "./run")
 	step(out, "doctor", program, "doctor", "--all")
 	step(out, "escape", program, "escape")
 	step(out, "a run", program, "-v", "--", "/bin/sh", "-c", "id; pwd; echo $HOME; git --version; ls -la ~ | head")

@@ -1,10 +1,8 @@
 package quarantine
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -16,56 +14,6 @@ import (
 	"github.com/pccrun/pccrun/workspace/gitconfig"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
-
-// maxJournal bounds the journal.
-const maxJournal = 256 << 20
-
-// ReadFindings returns what a session's directory has kept of its run, but for
-// what was put back or removed since.
-func ReadFindings(session *os.Root) ([]Finding, error) {
-	all, _, err := readJournal(session)
-	return Merge(kept(session, all)), err
-}
-
-// kept leaves out what was put back or removed, or was never moved.
-func kept(session *os.Root, all []Finding) []Finding {
-	list := make([]Finding, 0, len(all))
-	for _, c := range all {
-		if c.Stash != "" {
-			if _, err := session.Lstat(StashName + "/" + c.Stash); err != nil {
-				continue
-			}
-		}
-		list = append(list, c)
-	}
-	return list
-}
-
-// readJournal returns all that the journal tells of, and how long it is up to
-// the end of its last whole line.
-func readJournal(session *os.Root) (all []Finding, size int64, err error) {
-	f, err := session.Open(JournalName)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, 0, nil
-	}
-	if err != nil {
-		return nil, 0, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, 0, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > maxJournal {
-		return nil, 0, fmt.Errorf("read %s: %d bytes: %w", JournalName, info.Size(), beneath.ErrTooMuch)
-	}
-	b := make([]byte, info.Size())
-	if _, err := f.ReadAt(b, 0); err != nil && len(b) > 0 {
-		return nil, 0, err
-	}
-	all, err = ParseJournal(string(b))
-	return all, int64(bytes.LastIndexByte(b, '\n') + 1), err
-}
 
 // Show calls yield with the files of what is in the stash: their path below the
 // finding's, and what they hold, nil if that is not to be shown and then why
@@ -181,9 +129,6 @@ func ReadNow(path string) ([]byte, error) {
 	}
 	return beneath.ReadFile(fd, vcs.MaxOriginal)
 }
-
-// ErrInTheWay is returned for a path where something stands that is newer.
-var ErrInTheWay = errors.New("the path exists again")
 
 // Restore puts back what was quarantined, where it stood: never through a link,
 // never over what the host has made since. Of a git directory all is put back, or nothing

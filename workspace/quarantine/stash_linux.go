@@ -14,12 +14,6 @@ import (
 	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
-// The names within a session's directory.
-const (
-	StashName   = "stash"   // a directory: what was quarantined, by number
-	JournalName = "changes" // a line for each change, written before what it tells of is done
-)
-
 // A Stash holds what was quarantined during one run, outside its workspace.
 type Stash struct {
 	Open func() (*os.Root, error) // the session's directory, made when something is to be kept
@@ -138,10 +132,6 @@ func (s *Stash) Note(c Finding, before []byte, known bool) Finding {
 	}
 	return c
 }
-
-// Prefix begins the names that something gets where it stands, when it cannot
-// be moved out of the workspace at once. No tool knows such a name.
-const Prefix = ".pccrun-set-aside-"
 
 // Moving begins those that it has only until it is copied, or removed. What a launcher
 // that was killed has left so, the next one quarantines: what another run is moving just

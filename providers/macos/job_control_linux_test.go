@@ -1,0 +1,124 @@
+package macos
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/terminal"
+)
+
+// job runs a command as pccrun does from a shell: the terminal is 0.
+func job(args []string) int {
+	m := &machine{root: args[0], system: linux(args[1])}
+	m.system.stage[0], _ = os.Executable()
+	result, err := m.run(context.Background(), same, providers.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Terminal: &providers.Terminal{
+		Name: "xterm", Resized: make(chan struct{}), Size: func() (int, int) { return 80, 24 },
+		Relay: func(o terminal.Options) (*terminal.Relay, error) {
+			o.Terminal = 0
+			return terminal.Start(o)
+		},
+	}}, new(heard), args[2:]...)
+	if err != nil {
+		fmt.Println(err)
+		return 125
+	}
+	return result.Code
+}
+
+// A screen is a terminal with an interactive shell.
+type screen struct {
+	*testing.T
+	keys *os.File
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func newScreen(t *testing.T) *screen {
+	outside, inside, err := openTerminal()
+	require.NoError(t, err)
+	s := &screen{T: t, keys: outside}
+	shell := exec.Command("bash", "--norc", "--noprofile", "-i")
+	shell.Env = append(os.Environ(), "PS1=$ ")
+	shell.Stdin, shell.Stdout, shell.Stderr = inside, inside, inside
+	shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	require.NoError(t, shell.Start())
+	inside.Close()
+	go func() {
+		buf := make([]byte, 4096)
+		for {
+			n, err := outside.Read(buf)
+			s.mu.Lock()
+			s.text.Write(buf[:n])
+			s.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = shell.Process.Signal(unix.SIGHUP)
+		_ = shell.Wait()
+		outside.Close()
+	})
+	return s
+}
+
+// types writes keys, and waits for what they bring about.
+func (s *screen) types(keys, want string) {
+	s.Helper()
+	s.mu.Lock()
+	s.text.Reset()
+	s.mu.Unlock()
+	_, err := s.keys.WriteString(keys)
+	require.NoError(s, err)
+	seen := regexp.MustCompile(want)
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		s.mu.Lock()
+		text := s.text.String()
+		s.mu.Unlock()
+		if seen.MatchString(text) {
+			return
+		}
+		if time.Now().After(deadline) {
+			require.FailNow(s, "not on the screen", "%q is not in %q", want, text)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// TestJobControl stops a command by its key, and lets it go on in the foreground, and after a while in
+// the background: where it wants the keys it is stopped until it has them.
+func TestJobControl(t *testing.T) {
+	m := newMachine(t)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	start := self + " job " + m.root + " " + strings.TrimSuffix(m.system.exec, "/sandbox-exec")
+	s := newScreen(t)
+	s.types(start+" /bin/sh -c 'echo be''gun; read x; echo got $x; exit 7'\r", `begun\s*\n`)
+	s.types("\x1a", `Stopped`)
+	s.types("echo here\r", "here\r\n")
+	s.types("fg\r", `job .*\n`)
+	s.types("word\r", `(?s)got word.*\$ $`)
+	s.types("echo status $?\r", "status 7")
+
+	// Begun in the background, it is stopped when it reads.
+	s.types(start+" /bin/sh -c 'echo be''gun; read x; echo got $x' &\r", `begun\s*\n`)
+	s.types("until jobs -s | grep macos; do sleep 0.05; done\r", `Stopped`) // the shell hears of it by and by
+	s.types("fg\r", `job .*\n`)
+	s.types("again\r", `(?s)got again.*\$ $`)
+	// Its end is known, also without a stop.
+	s.types(start+" /bin/sh -c 'echo be''gun; exit 3'; echo status $?\r", "status 3")
+}
