@@ -583,6 +583,22 @@ func (f *toolFinder) covered(path string) bool {
 	return false
 }
 
+// downloads are what tools have downloaded once, and look for again in each project.
+var downloads = [...]struct {
+	env, path string // as in [root]
+	mark      string // what stands in it
+	why       string
+}{
+	{"", ".m2/repository", ".", "Maven's artifacts"}, {"", ".m2/wrapper", "dists", "Maven's own versions"},
+	{"", ".gradle/wrapper", "dists", "Gradle's own versions"}, {"", ".gradle/caches/modules-2", "files-2.1", "Gradle's artifacts"}, {"", ".konan", ".", "Kotlin's compilers"},
+	{"COURSIER_CACHE", ".cache/coursier", ".", "Scala's artifacts"}, {"", ".ivy2/cache", ".", "Ivy's artifacts"}, {"", ".sbt/boot", ".", "sbt's own versions"},
+	{"", ".cache/node/corepack", "v1", "corepack's package managers"}, {"", ".cache/node-gyp", ".", "headers of Node.js"}, {"", ".cache/electron", ".", "Electron"},
+	{"PLAYWRIGHT_BROWSERS_PATH", ".cache/ms-playwright", ".links", "Playwright's browsers"}, {"PUPPETEER_CACHE_DIR", ".cache/puppeteer", ".", "Puppeteer's browsers"}, {"CYPRESS_CACHE_FOLDER", ".cache/Cypress", ".", "Cypress"},
+	{"", ".local/share/pnpm/store", ".", "pnpm's store"}, {"BUN_INSTALL_CACHE_DIR", ".bun/install/cache", ".", "bun's packages"}, {"", ".yarn/berry", "cache", "yarn's packages"},
+	{"GEM_HOME", "", "specifications", "Ruby's gems"}, {"NUGET_PACKAGES", ".nuget/packages", ".", ".NET's packages"}, {"", ".pub-cache/hosted", ".", "Dart's packages"}, {"MIX_HOME", ".mix", "archives", "Elixir's archives"},
+	{"PRE_COMMIT_HOME", ".cache/pre-commit", "db.db", "pre-commit's hooks"}, {"BAZELISK_HOME", ".cache/bazelisk", "downloads", "Bazel's own versions"},
+}
+
 // caches returns what exists of the caches of the usual tools.
 func (f *toolFinder) caches() []Cache {
 	gopath := f.place("GOPATH", "go")
@@ -617,8 +633,12 @@ func (f *toolFinder) caches() []Cache {
 	if n := len(all); n > 0 && cargo != filepath.Join(f.q.Home, ".cargo") && Below(all[n-1].Path, cargo) {
 		all[n-1].Entry = "CARGO_HOME=" + cargo
 	}
-	add("", filepath.Join(f.q.Home, ".m2/repository"), ".", "", "Maven's artifacts")
-	add("", filepath.Join(f.q.Home, ".cache/node/corepack"), "v1", "", "corepack's package managers")
-	add("GEM_HOME", "", "specifications", "GEM_HOME", "Ruby's gems")
+	for _, c := range downloads {
+		moved := c.env
+		if f.q.Env(c.env) == "" {
+			moved = ""
+		}
+		add(c.env, f.place("", c.path), c.mark, moved, c.why)
+	}
 	return all
 }
