@@ -191,6 +191,10 @@ func (c *compiler) sysfs() {
 	if !c.has(profiles.LayerNetns) {
 		return // it can be mounted only for a network namespace of one's own
 	}
+	var st unix.Statfs_t
+	if err := unix.Statfs("/sys", &st); err != nil || st.Type != unix.SYSFS_MAGIC {
+		return // a small image has none, and the kernel then mounts none in a user namespace (mount_too_revealing)
+	}
 	c.Step(StepSys)
 	fs := c.Get(unix.SYS_FSOPEN, c.Str("sysfs"), inside.Int(unix.FSOPEN_CLOEXEC))
 	sys := c.fsmount(fs, attrKernel|unix.MOUNT_ATTR_RDONLY)

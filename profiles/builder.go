@@ -532,7 +532,7 @@ func (p *Policy) newBelow(path string, dir bool) string {
 	name := path[strings.LastIndexByte(path, '/')+1:]
 	above, err := os.Lstat(parentOf(path))
 	rest, in := below(p.Workspace, path)
-	if err != nil || !above.IsDir() || !in || strings.HasPrefix(rest, ".git/") || strings.Contains(rest, "/.git/") ||
+	if err != nil || !above.IsDir() || !in || (strings.HasPrefix(rest, ".git/") || strings.Contains(rest, "/.git/")) && !strings.HasSuffix(rest, ".git/hooks/"+name) ||
 		strings.Contains(name, "tmp") || strings.HasSuffix(name, "~") || strings.HasSuffix(name, ".lock") {
 		return ""
 	}

@@ -47,6 +47,8 @@ type LocalPlan interface {
 	Lower(layer int) (*os.Root, error)
 	// Hidden is what the command will not find although the machine has it.
 	Hidden() []events.Hidden
+	// Lacks is what a command that failed with a code may have lacked, by the programs that it names.
+	Lacks(code int, command []string) []events.Hidden
 	// Pinned says what stands in the workspace and could not change, "" for nothing.
 	Pinned() string
 }

@@ -48,7 +48,7 @@ func (f *flow) sayHidden(code int, end *providers.Result) {
 	if end == nil || f.local == nil || f.req.Quiet || !failed && !f.req.Verbose {
 		return
 	}
-	list := slices.Concat(f.hidden, f.unpassed())
+	list := slices.Concat(f.hidden, f.local.Lacks(end.Code, f.req.Command), f.unpassed())
 	for i, h := range list {
 		if i == maxSaid {
 			messages.Say(fmt.Sprintf("hidden: %d more, see pccrun logs", len(list)-maxSaid))

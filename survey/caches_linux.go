@@ -1,8 +1,8 @@
 package survey
 
 import (
-	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/pccrun/pccrun/internal/kernel"
 	"github.com/pccrun/pccrun/profiles"
@@ -20,7 +20,7 @@ func (f *finder) caches(list []Cache, mounts []mountpoint) (env []Variable) {
 		}
 	}
 	for _, c := range list {
-		if c.Access != profiles.Overlay || !f.byDefault(c.Path) {
+		if !f.byDefault(c.Path) {
 			continue
 		}
 		_, end, err := f.hops(c.Path)
@@ -39,8 +39,8 @@ func (f *finder) caches(list []Cache, mounts []mountpoint) (env []Variable) {
 			continue // it lies in a toolchain that is shown
 		}
 		f.places[i].Scratch = true
-		if c.Env == moduleCache && c.Path != filepath.Join(f.policy.Home, "go/pkg/mod") && f.free(c.Env) {
-			env = append(env, Variable{c.Env + "=" + c.Path, "where the tool's cache is"})
+		if name, _, _ := strings.Cut(c.Entry, "="); name != "" && f.free(name) {
+			env = append(env, Variable{c.Entry, "where the tool's cache is"})
 		}
 	}
 	return env

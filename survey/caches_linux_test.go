@@ -55,7 +55,7 @@ func TestCaches(t *testing.T) {
 				mounts = append(mounts, mountpoint{target: w.path(c.mount)})
 			}
 			f := w.finder()
-			f.caches([]Cache{{Path: w.path(c.cache), Access: profiles.Overlay}, {Path: w.path("home/go"), Access: profiles.Private}}, mounts)
+			f.caches([]Cache{{Path: w.path(c.cache)}}, mounts)
 			want := c.want
 			if !kernel.AtLeast(6, 6) { // read-only, or as it is
 				want = nil
@@ -74,17 +74,18 @@ func TestCaches(t *testing.T) {
 // no use unless the command is told.
 func TestModuleCacheIsTold(t *testing.T) {
 	w := newCountry(t, []string{"home/go/pkg/mod/", "home/x/mod/"})
-	told := func(path string, change func(*profiles.Environment)) []Variable {
+	told := func(path, name string, change func(*profiles.Environment)) []Variable {
 		w.policy.Environment = profiles.Environment{}
 		change(&w.policy.Environment)
-		return w.finder().caches([]Cache{{Path: w.path(path), Access: profiles.Overlay, Env: moduleCache}}, nil)
+		return w.finder().caches([]Cache{{Path: w.path(path), Entry: name}}, nil)
 	}
+	entry := "GOMODCACHE=" + w.path("home/x/mod")
 	nothing := func(*profiles.Environment) {}
 	if kernel.AtLeast(6, 6) {
-		require.Equal(t, []Variable{{"GOMODCACHE=" + w.path("home/x/mod"), "where the tool's cache is"}}, told("home/x/mod", nothing))
+		require.Equal(t, []Variable{{entry, "where the tool's cache is"}}, told("home/x/mod", entry, nothing))
 	}
-	require.Empty(t, told("home/go/pkg/mod", nothing))
-	require.Empty(t, told("home/x/mod", func(e *profiles.Environment) { e.Pass = []profiles.EnvRule{{Pattern: "GO*"}} }))
-	require.Empty(t, told("home/x/mod", func(e *profiles.Environment) { e.Scrub = []profiles.EnvRule{{Pattern: "GOMODCACHE"}} }))
-	require.Empty(t, told("home/x/mod", func(e *profiles.Environment) { e.Set = map[string]profiles.EnvSet{moduleCache: {Value: "/x"}} }))
+	require.Empty(t, told("home/go/pkg/mod", "", nothing))
+	require.Empty(t, told("home/x/mod", entry, func(e *profiles.Environment) { e.Pass = []profiles.EnvRule{{Pattern: "GO*"}} }))
+	require.Empty(t, told("home/x/mod", entry, func(e *profiles.Environment) { e.Scrub = []profiles.EnvRule{{Pattern: "GOMODCACHE"}} }))
+	require.Empty(t, told("home/x/mod", entry, func(e *profiles.Environment) { e.Set = map[string]profiles.EnvSet{"GOMODCACHE": {Value: "/x"}} }))
 }

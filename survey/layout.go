@@ -439,6 +439,18 @@ func (l *layer) environment() (env []Variable) {
 			}
 		}
 	}
+	for _, name := range PlaceVariables() {
+		value := l.options.Getenv(name)
+		if value == "" || !free(name) {
+			continue
+		}
+		if !slices.ContainsFunc(filepath.SplitList(value), func(at string) bool {
+			to, _ := l.leads(profiles.Physical(at))
+			return path.IsAbs(at) && !l.at[to] && l.decider.Decide(to).Access < profiles.Read
+		}) {
+			env = append(env, Variable{name + "=" + value, "all that it names can be read"})
+		}
+	}
 	for _, entry := range l.options.Environ {
 		name, value, _ := strings.Cut(entry, "=")
 		at := strings.TrimPrefix(value, "unix://")

@@ -28,14 +28,13 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	}
 	// Looking through PATH takes as long as all the rest, and the kernel is slow to
 	// print its mounts while the copy makes some: side by side.
+	changeable := func(dir string) bool { return policy.Decide(dir).Access >= profiles.Overlay }
 	tools := make(chan Tools, 1)
 	var table []byte
 	var unread error
 	go func() {
 		table, unread = procfs.Read("/proc/self/mountinfo")
-		tools <- Toolchains(ToolQuery{Path: o.Getenv("PATH"), Home: policy.Home, Workspace: policy.Workspace, Command: o.Command, Env: o.Getenv, Changeable: func(dir string) bool {
-			return policy.Decide(dir).Access >= profiles.Overlay
-		}})
+		tools <- Toolchains(ToolQuery{Path: o.Getenv("PATH"), Home: policy.Home, Workspace: policy.Workspace, Command: o.Command, Env: o.Getenv, Changeable: changeable})
 	}()
 	f := newFinder(policy)
 	f.own, f.earliest = o.Own, o.Earliest
@@ -84,7 +83,10 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	needs := <-tools // and with it the table of mounts
 	mounts := parseMountinfo(string(table))
 	f.tools(needs, o.Command)
-	s.Env = slices.Concat(f.caches(needs.Caches, mounts), f.certificates(&o, s.Workspace), f.namedSockets(o.Environ))
+	if f.git() && len(s.Workspace.Programs) > 0 {
+		f.tools(Toolchains(ToolQuery{Programs: s.Workspace.Programs, Home: policy.Home, Workspace: policy.Workspace, Env: o.Getenv, Changeable: changeable}), nil)
+	}
+	s.Env = slices.Concat(f.caches(needs.Caches, mounts), f.placed(&o), f.certificates(&o, s.Workspace), f.namedSockets(o.Environ))
 	f.ssh(policy.Uses("ssh-agent"))
 	f.trust()
 	s.Traces = f.traces()

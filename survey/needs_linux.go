@@ -72,6 +72,31 @@ func (f *finder) certificates(o *Options, found *workspace.Found) (env []Variabl
 	return env
 }
 
+// placed passes the variables that say where programs are and what they load, where the command can read all that
+// they name.
+func (f *finder) placed(o *Options) (env []Variable) {
+	for _, name := range PlaceVariables() {
+		value := o.Getenv(name)
+		if value == "" || !f.free(name) {
+			continue
+		}
+		if !slices.ContainsFunc(filepath.SplitList(value), func(path string) bool { return !f.readable(path) }) {
+			env = append(env, Variable{name + "=" + value, "all that it names can be read"})
+		}
+	}
+	return env
+}
+
+// readable reports whether the command can read what a variable names, if it is there. A relative path begins where
+// the command is.
+func (f *finder) readable(path string) bool {
+	if !filepath.IsAbs(path) {
+		return true
+	}
+	_, end, err := f.hops(profiles.Physical(path))
+	return err == nil && f.shown(end.Path) >= profiles.Read
+}
+
 // certificate shows a file or directory of certificates wherever nothing but the defaults
 // hides it, and says why not.
 func (f *finder) certificate(path, why string) (cause string) {

@@ -16,9 +16,10 @@ import (
 
 // ErrNotFound says that no file of the command's name is there to be executed.
 type ErrNotFound struct {
-	Name    string
-	Err     error
-	Skipped string // a file of that name in PATH, passed over: a run could have put it there, or it is the home itself that PATH has
+	Name     string
+	Err      error
+	Skipped  string // a file of that name in PATH, passed over: a run could have put it there, or it is the home itself that PATH has
+	Relative bool   // PATH has its directory by a relative path
 }
 
 func (e *ErrNotFound) Error() string {
@@ -37,7 +38,11 @@ func (e *ErrNotFound) Hint() string {
 	switch {
 	case !errors.Is(e.Err, os.ErrNotExist):
 	case e.Skipped != "":
-		return e.Skipped + " skipped: this program is in a directory that sandboxed commands can write; give its full path"
+		why := "this program is in a directory that sandboxed commands can write"
+		if e.Relative {
+			why = "PATH names its directory by a relative path"
+		}
+		return e.Skipped + " skipped: " + why + "; give its full path"
 	case sets && !strings.Contains(variable, "/"):
 		return "pccrun starts no shell: --env " + variable + "=VALUE, before --, sets a variable"
 	case strings.ContainsAny(e.Name, " \t;|&<>"):
@@ -85,20 +90,24 @@ func Programs(policy *profiles.Policy, name string, environ []string) (paths []s
 	case len(paths) > 0:
 		return paths, nil
 	case err == nil:
-		err = &ErrNotFound{Name: name, Err: os.ErrNotExist, Skipped: passedOver(search, name)}
+		path, relative := passedOver(search, name, policy.WorkDir)
+		err = &ErrNotFound{Name: name, Err: os.ErrNotExist, Skipped: path, Relative: relative}
 	}
 	return nil, err
 }
 
 // passedOver returns what stands under a name in a search path where nothing of
-// it was taken.
-func passedOver(search, name string) string {
+// it was taken, and whether that has it by a relative path.
+func passedOver(search, name, workDir string) (path string, relative bool) {
 	for _, dir := range filepath.SplitList(search) {
-		if path := filepath.Join(dir, name); filepath.IsAbs(dir) && executable(name, path) == nil {
-			return path
+		if relative = !filepath.IsAbs(dir); relative {
+			dir = filepath.Join(workDir, dir)
+		}
+		if path = filepath.Join(dir, name); executable(name, path) == nil {
+			return path, relative
 		}
 	}
-	return ""
+	return "", false
 }
 
 // executable tells whether execve(2) has a chance with a path.

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // A ToolQuery says where programs are looked for.
@@ -18,6 +19,7 @@ type ToolQuery struct {
 	Home      string              // absolute, clean
 	Workspace string              // absolute, clean, without symbolic links
 	Command   []string            // the files that the command's name stands for, looked at as those of PATH are
+	Programs  []string            // files that the user's own settings have programs start
 	Env       func(string) string // the caller's other variables: GOPATH, CARGO_HOME, PYENV_ROOT, …; nil for none
 
 	// Changeable says whether the command may change what lies in a
@@ -32,18 +34,13 @@ type Tool struct {
 	Why  string
 }
 
-// A Cache is a directory that a tool fills, with the access that keeps the
-// tool working and leaves nothing for the host to trip over.
+// A Cache is a directory that a tool fills, and that offline work needs: the command gets a layer over it, which leaves
+// nothing for the host to trip over.
 type Cache struct {
-	Path   string          // absolute, clean, and exists
-	Access profiles.Access // Overlay for sources that offline builds need, Private for all else
-	Env    string          // the variable that says where it is, or would
-	Why    string
+	Path  string // absolute, clean, and exists
+	Entry string // NAME=VALUE, where the tool would look elsewhere without it
+	Why   string
 }
-
-// moduleCache is the variable of [Cache.Env] for Go's modules, which lie in
-// ~/go/pkg/mod without it.
-const moduleCache = "GOMODCACHE"
 
 // Tools is what the programs of PATH need.
 type Tools struct {
@@ -90,8 +87,25 @@ func Toolchains(q ToolQuery) Tools {
 			f.entry(bin, "JAVA_HOME")
 		}
 	}
+	for _, r := range roots {
+		if r.mark != "" && q.Env(r.env) != "" {
+			if dir := f.place(r.env, ""); dir != "" && stands(dir, r.mark) && !system(dir) {
+				f.add(dir, r.env)
+			}
+		}
+	}
 	for _, path := range q.Command {
 		f.command(path)
+	}
+	for _, name := range [...]string{"SHELL", "EDITOR", "VISUAL", "PAGER"} {
+		for word, program := range vcs.Mentioned(q.Env(name)) {
+			if program {
+				f.named(word, name)
+			}
+		}
+	}
+	for _, path := range q.Programs {
+		f.named(path, "what your git configuration starts")
 	}
 	if len(f.show) > 0 {
 		// Virtual environments anywhere lead here; shims of asdf and mise read the others.
@@ -102,9 +116,9 @@ func Toolchains(q ToolQuery) Tools {
 			f.force(mise, "mise")
 		}
 	}
-	t := Tools{Caches: f.caches()}
+	t := Tools{Caches: append(f.caches(), f.layers...)}
 	for path, why := range f.show {
-		if !f.covered(path) {
+		if !f.covered(path) && !slices.ContainsFunc(t.Caches, func(c Cache) bool { return Below(path, c.Path) }) {
 			t.Show = append(t.Show, Tool{path, why})
 		}
 	}
@@ -121,6 +135,7 @@ type toolFinder struct {
 	open    bool              // the entry lies in the open part of the home
 
 	prefixed map[string]bool // directories of which the prefix has been dealt with
+	layers   []Cache         // installations in which their own programs write
 }
 
 // maxPrograms bounds what is looked at in one entry of PATH.
@@ -185,6 +200,24 @@ func (f *toolFinder) command(path string) {
 	} else {
 		f.interpreter(real, 0)
 	}
+}
+
+// named is for a program that a setting of the user's names by its path: the file, and what it needs.
+func (f *toolFinder) named(path, why string) {
+	if path = profiles.Physical(path); !filepath.IsAbs(path) || system(path) && distribution(filepath.Dir(path)) {
+		return
+	}
+	real, ok := f.follow(path)
+	if !ok || f.ignored(filepath.Dir(path)) || !system(real) && !f.showable(real) {
+		return
+	}
+	if info, err := os.Stat(real); err != nil || !info.Mode().IsRegular() {
+		return
+	}
+	if !system(path) {
+		f.add(path, why)
+	}
+	f.command(path)
 }
 
 // distribution reports whether a directory of programs is the distribution's own.
@@ -345,17 +378,72 @@ func shebang(head []byte) string {
 
 // A root is a directory that a version manager or installer has to itself.
 type root struct {
-	env  string // the variable that moves it
-	path string // its place below the home else
+	env  string // the variable that moves it, "" for none
+	path string // its place below the home else, "" for none
+	mark string // what stands in it: programs that PATH has need it where the variable names it; "" where only what lies in it does
 }
 
 var roots = [...]root{
-	{"PYENV_ROOT", ".pyenv"}, {"RBENV_ROOT", ".rbenv"}, {"NODENV_ROOT", ".nodenv"}, {"GOENV_ROOT", ".goenv"}, {"JENV_ROOT", ".jenv"},
-	{"ASDF_DATA_DIR", ".asdf"}, {"ASDF_DIR", ".asdf"}, {"MISE_DATA_DIR", ".local/share/mise"}, {"VOLTA_HOME", ".volta"},
-	{"SDKMAN_CANDIDATES_DIR", ".sdkman/candidates"}, {"RUSTUP_HOME", ".rustup"}, {"BUN_INSTALL", ".bun"}, {"PNPM_HOME", ".local/share/pnpm"},
-	{"HOMEBREW_PREFIX", "/home/linuxbrew/.linuxbrew"}, {"", "/home/linuxbrew/.linuxbrew"}, {"", ".linuxbrew"}, {"DOTNET_ROOT", ".dotnet"}, {"PIPX_HOME", ".local/share/pipx"}, {"", ".local/pipx"}, {"UV_TOOL_DIR", ".local/share/uv"},
-	{"", ".ghcup"}, {"", ".krew"}, {"", ".juliaup"}, {"", ".julia/juliaup"}, {"", ".opam"}, {"", ".dotnet/tools"},
-	{"", "google-cloud-sdk"}, {"", "flutter"}, {"", "miniconda3"}, {"", "anaconda3"}, {"", "miniforge3"}, {"", "mambaforge"}, {"", "micromamba"},
+	{env: "PYENV_ROOT", path: ".pyenv"}, {env: "RBENV_ROOT", path: ".rbenv"}, {env: "NODENV_ROOT", path: ".nodenv"}, {env: "GOENV_ROOT", path: ".goenv"},
+	{env: "JENV_ROOT", path: ".jenv"}, {env: "PHPENV_ROOT", path: ".phpenv"}, {env: "PLENV_ROOT", path: ".plenv"}, {env: "TFENV_ROOT", path: ".tfenv"},
+	{env: "ASDF_DATA_DIR", path: ".asdf"}, {env: "ASDF_DIR", path: ".asdf"}, {env: "MISE_DATA_DIR", path: ".local/share/mise"}, {env: "PROTO_HOME", path: ".proto"},
+	{env: "VFOX_HOME", path: ".version-fox"}, {env: "AQUA_ROOT_DIR", path: ".local/share/aquaproj-aqua"}, {env: "PIXI_HOME", path: ".pixi"},
+	{env: "SDKMAN_CANDIDATES_DIR", path: ".sdkman/candidates"}, {env: "SDKMAN_DIR", path: ".sdkman"},
+	{env: "RUSTUP_HOME", path: ".rustup"}, {env: "GOROOT", mark: "pkg/tool"}, {env: "GVM_ROOT", path: ".gvm"}, {env: "SWIFTLY_HOME_DIR", path: ".local/share/swiftly"},
+	{env: "NVM_DIR", path: ".nvm"}, {env: "FNM_DIR", path: ".local/share/fnm"}, {env: "N_PREFIX"}, {env: "VOLTA_HOME", path: ".volta"},
+	{env: "BUN_INSTALL", path: ".bun"}, {env: "PNPM_HOME", path: ".local/share/pnpm"}, {env: "DENO_INSTALL", path: ".deno"},
+	{env: "HOMEBREW_PREFIX", path: "/home/linuxbrew/.linuxbrew"}, {path: "/home/linuxbrew/.linuxbrew"}, {path: ".linuxbrew"},
+	{env: "PIPX_HOME", path: ".local/share/pipx"}, {path: ".local/pipx"}, {env: "UV_TOOL_DIR", path: ".local/share/uv"}, {env: "UV_PYTHON_INSTALL_DIR", path: ".local/share/uv/python"},
+	{env: "POETRY_HOME", path: ".local/share/pypoetry"}, {env: "CONDA_PREFIX", mark: "conda-meta"}, {env: "MAMBA_ROOT_PREFIX", path: "micromamba"},
+	{path: "miniconda3"}, {path: "anaconda3"}, {path: "miniforge3"}, {path: "mambaforge"},
+	{env: "DOTNET_ROOT", path: ".dotnet", mark: "host/fxr"}, {path: ".dotnet/tools"}, {env: "ANDROID_HOME", path: "Android/Sdk", mark: "platform-tools"},
+	{env: "ANDROID_SDK_ROOT", path: "Android/Sdk", mark: "platform-tools"}, {env: "ANDROID_NDK_HOME", mark: "source.properties"}, {env: "ANDROID_NDK_ROOT", mark: "source.properties"},
+	{env: "FLUTTER_ROOT", path: "flutter"}, {env: "GRAALVM_HOME", mark: "bin/java"}, {env: "M2_HOME", mark: "boot"}, {env: "MAVEN_HOME", mark: "boot"}, {env: "GRADLE_HOME", mark: "lib/plugins"},
+	{env: "ANT_HOME", mark: "lib/ant.jar"}, {env: "GROOVY_HOME", mark: "lib"}, {env: "KOTLIN_HOME", mark: "lib"}, {env: "SCALA_HOME", mark: "lib"}, {env: "SPARK_HOME", mark: "jars"}, {env: "HADOOP_HOME", mark: "share/hadoop"},
+	{env: "CUDA_HOME", mark: "nvvm"}, {env: "CUDA_PATH", mark: "nvvm"}, {env: "EMSDK", mark: "emsdk.py"}, {env: "VCPKG_ROOT", mark: ".vcpkg-root"}, {env: "QTDIR", mark: "mkspecs"},
+	{env: "KREW_ROOT", path: ".krew"}, {path: ".ghcup"}, {path: ".juliaup"}, {path: ".julia/juliaup"}, {env: "OPAMROOT", path: ".opam"}, {env: "OPAM_SWITCH_PREFIX", mark: "bin/ocaml"},
+	{path: "google-cloud-sdk"},
+}
+
+// search are variables that name where programs find what they load, beside those of [roots]: one is passed
+// where the command can read all that it names.
+var search = [...]string{
+	"FNM_MULTISHELL_PATH", "NIX_PROFILES", "GUIX_PROFILE", "GUIX_LOCPATH", "LOCALE_ARCHIVE", "LOCPATH", "TZDIR", "TERMINFO_DIRS",
+	"LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "PKG_CONFIG_PATH", "CMAKE_PREFIX_PATH", "ACLOCAL_PATH", "GI_TYPELIB_PATH",
+	"PYTHONPATH", "NODE_PATH", "PERL5LIB", "PERL_LOCAL_LIB_ROOT", "RUBYLIB", "GEM_PATH", "CLASSPATH", "MANPATH", "INFOPATH", "XDG_DATA_DIRS", "XDG_CONFIG_DIRS", "SDKROOT",
+}
+
+// PlaceVariables returns the names of variables that say where programs are, and what they load.
+func PlaceVariables() []string {
+	names := slices.Clone(search[:])
+	for _, r := range roots {
+		if r.env != "" {
+			names = append(names, r.env)
+		}
+	}
+	return names
+}
+
+// stands reports whether a directory has something of that name in it.
+func stands(dir, name string) bool {
+	_, err := os.Lstat(filepath.Join(dir, name))
+	return err == nil
+}
+
+// installations are known by what stands in them wherever somebody has put them: no project has it.
+var installations = [...]struct {
+	mark, what string
+	written    bool // its programs write in it
+}{
+	{mark: "pkg/tool", what: "Go"},
+	{mark: "bin/internal/shared.sh", what: "Flutter", written: true},
+	{mark: "boot/plexus-classworlds.license", what: "Maven"},
+	{mark: "lib/gradle-cli-main*.jar", what: "Gradle"}, {mark: "lib/gradle-launcher-*.jar", what: "Gradle"},
+	{mark: "conda-meta/history", what: "conda"},
+	{mark: "mkspecs/qconfig.pri", what: "Qt"},
+	{mark: "jars/spark-core_*.jar", what: "Spark"},
+	{mark: "nvvm/bin/cicc", what: "CUDA"},
+	{mark: "*/lib/ldscripts", what: "a compiler for another machine"},
 }
 
 // parts are what belongs to the programs of a prefix that is not shown whole: it may be
@@ -373,6 +461,13 @@ func (f *toolFinder) prefix(dir, why string) {
 	for _, r := range roots {
 		if path := f.place(r.env, r.path); path != "" && Below(dir, path) && f.add(path, why) {
 			return
+		}
+	}
+	if dir == filepath.Join(f.place("GOPATH", "go"), "bin") {
+		// golang.org/dl installs a program of a few lines, and what it starts there.
+		sdks, _ := filepath.Glob(filepath.Join(f.q.Home, "sdk/go*/pkg/tool"))
+		for _, tool := range sdks {
+			f.add(filepath.Dir(filepath.Dir(tool)), "what golang.org/dl has installed")
 		}
 	}
 	if dir == filepath.Join(f.place("CARGO_HOME", ".cargo"), "bin") {
@@ -396,6 +491,14 @@ func (f *toolFinder) prefix(dir, why string) {
 	if base != "bin" && base != "sbin" || prefix == f.q.Home {
 		return
 	}
+	for _, one := range installations {
+		if found, _ := filepath.Glob(filepath.Join(prefix, one.mark)); len(found) > 0 && f.add(prefix, one.what+", for "+why) {
+			if one.written {
+				f.layers = append(f.layers, Cache{Path: prefix, Why: one.what})
+			}
+			return
+		}
+	}
 	// Well inside a hidden directory of the home a prefix is an installation;
 	// elsewhere it may be a project, or somebody's home.
 	if ok && rest[0] == '.' && strings.Count(rest, "/") > 1 && f.add(prefix, why) {
@@ -413,7 +516,7 @@ func (f *toolFinder) place(env, rel string) string {
 			return filepath.Clean(path)
 		}
 	}
-	if filepath.IsAbs(rel) {
+	if rel == "" || filepath.IsAbs(rel) {
 		return rel
 	}
 	return filepath.Join(f.q.Home, rel)
@@ -480,6 +583,22 @@ func (f *toolFinder) covered(path string) bool {
 	return false
 }
 
+// downloads are what tools have downloaded once, and look for again in each project.
+var downloads = [...]struct {
+	env, path string // as in [root]
+	mark      string // what stands in it
+	why       string
+}{
+	{"", ".m2/repository", ".", "Maven's artifacts"}, {"", ".m2/wrapper", "dists", "Maven's own versions"},
+	{"", ".gradle/wrapper", "dists", "Gradle's own versions"}, {"", ".gradle/caches/modules-2", "files-2.1", "Gradle's artifacts"}, {"", ".konan", ".", "Kotlin's compilers"},
+	{"COURSIER_CACHE", ".cache/coursier", ".", "Scala's artifacts"}, {"", ".ivy2/cache", ".", "Ivy's artifacts"}, {"", ".sbt/boot", ".", "sbt's own versions"},
+	{"", ".cache/node/corepack", "v1", "corepack's package managers"}, {"", ".cache/node-gyp", ".", "headers of Node.js"}, {"", ".cache/electron", ".", "Electron"},
+	{"PLAYWRIGHT_BROWSERS_PATH", ".cache/ms-playwright", ".links", "Playwright's browsers"}, {"PUPPETEER_CACHE_DIR", ".cache/puppeteer", ".", "Puppeteer's browsers"}, {"CYPRESS_CACHE_FOLDER", ".cache/Cypress", ".", "Cypress"},
+	{"", ".local/share/pnpm/store", ".", "pnpm's store"}, {"BUN_INSTALL_CACHE_DIR", ".bun/install/cache", ".", "bun's packages"}, {"", ".yarn/berry", "cache", "yarn's packages"},
+	{"GEM_HOME", "", "specifications", "Ruby's gems"}, {"NUGET_PACKAGES", ".nuget/packages", ".", ".NET's packages"}, {"", ".pub-cache/hosted", ".", "Dart's packages"}, {"MIX_HOME", ".mix", "archives", "Elixir's archives"},
+	{"PRE_COMMIT_HOME", ".cache/pre-commit", "db.db", "pre-commit's hooks"}, {"BAZELISK_HOME", ".cache/bazelisk", "downloads", "Bazel's own versions"},
+}
+
 // caches returns what exists of the caches of the usual tools.
 func (f *toolFinder) caches() []Cache {
 	gopath := f.place("GOPATH", "go")
@@ -490,30 +609,36 @@ func (f *toolFinder) caches() []Cache {
 	var all []Cache
 	// A variable that names what does not look like the cache is not believed
 	// so far as to show it.
-	add := func(env, path, mark string, access profiles.Access, why string) {
+	add := func(env, path, mark, entry, why string) {
 		if v := f.q.Env(env); env != "" && filepath.IsAbs(v) {
 			path = filepath.Clean(v)
 		}
-		info, err := os.Stat(filepath.Join(path, mark))
-		if err != nil || !info.IsDir() || !f.showable(path) {
+		if path == "" || !stands(path, mark) || !f.showable(path) {
 			return
 		}
+		if entry != "" {
+			entry += "=" + path
+		}
 		if real, ok := f.follow(path); ok && f.showable(real) {
-			all = append(all, Cache{Path: path, Access: access, Env: env, Why: why})
+			all = append(all, Cache{Path: path, Entry: entry, Why: why})
 		}
 	}
-	add(moduleCache, filepath.Join(gopath, "pkg/mod"), "cache/download", profiles.Overlay, "Go's modules")
-	add("", filepath.Join(cargo, "registry"), "index", profiles.Overlay, "cargo's crates")
-	add("", filepath.Join(cargo, "git"), "db", profiles.Overlay, "cargo's repositories")
-	add("", filepath.Join(f.q.Home, ".m2/repository"), "", profiles.Overlay, "Maven's artifacts")
-	add("", filepath.Join(f.q.Home, ".cache/node/corepack"), "v1", profiles.Overlay, "corepack's package managers")
-	add("GOCACHE", filepath.Join(f.q.Home, ".cache/go-build"), "", profiles.Private, "Go's builds")
-	add("npm_config_cache", filepath.Join(f.q.Home, ".npm"), "", profiles.Private, "npm")
-	add("PIP_CACHE_DIR", filepath.Join(f.q.Home, ".cache/pip"), "", profiles.Private, "pip")
-	add("UV_CACHE_DIR", filepath.Join(f.q.Home, ".cache/uv"), "", profiles.Private, "uv")
-	add("YARN_CACHE_FOLDER", filepath.Join(f.q.Home, ".cache/yarn"), "", profiles.Private, "yarn")
-	add("DENO_DIR", filepath.Join(f.q.Home, ".cache/deno"), "", profiles.Private, "deno")
-	add("CCACHE_DIR", filepath.Join(f.q.Home, ".cache/ccache"), "", profiles.Private, "ccache")
-	add("", filepath.Join(f.q.Home, ".gradle/caches"), "", profiles.Private, "Gradle")
+	modules, moved := filepath.Join(gopath, "pkg/mod"), ""
+	if f.q.Env("GOMODCACHE") != "" || modules != filepath.Join(f.q.Home, "go/pkg/mod") {
+		moved = "GOMODCACHE"
+	}
+	add("GOMODCACHE", modules, "cache/download", moved, "Go's modules")
+	add("", filepath.Join(cargo, "registry"), "index", "", "cargo's crates")
+	add("", filepath.Join(cargo, "git"), "db", "", "cargo's repositories")
+	if n := len(all); n > 0 && cargo != filepath.Join(f.q.Home, ".cargo") && Below(all[n-1].Path, cargo) {
+		all[n-1].Entry = "CARGO_HOME=" + cargo
+	}
+	for _, c := range downloads {
+		moved := c.env
+		if f.q.Env(c.env) == "" {
+			moved = ""
+		}
+		add(c.env, f.place("", c.path), c.mark, moved, c.why)
+	}
 	return all
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pccrun/pccrun/profiles"
 	"github.com/stretchr/testify/require"
 )
 
@@ -107,7 +106,7 @@ func TestToolchains(t *testing.T) {
 		"nvm": {
 			files: []string{".nvm/versions/node/v22.1.0/bin/node", ".nvm/versions/node/v22.1.0/lib/node_modules/npm/bin/npm-cli.js",
 				".nvm/versions/node/v22.1.0/bin/npm -> ../lib/node_modules/npm/bin/npm-cli.js", ".nvm/alias/default"},
-			path: ".nvm/versions/node/v22.1.0/bin", want: []string{".nvm/versions/node/v22.1.0"},
+			path: ".nvm/versions/node/v22.1.0/bin", want: []string{".nvm"},
 		},
 		"npm link into the workspace": {
 			files: []string{".npm-global/lib/node_modules/mine -> ../../../ws", ".npm-global/bin/mine -> ../lib/node_modules/mine/main.go"},
@@ -141,8 +140,29 @@ func TestToolchains(t *testing.T) {
 		"Java, said to be where none is": {
 			files: []string{"letters/bin/print", "letters/lib/letter"}, env: map[string]string{"JAVA_HOME": "HOME/letters"}, path: "/usr/bin", want: nil,
 		},
-		"deno": {files: []string{".deno/bin/deno"}, path: ".deno/bin", want: []string{".deno/bin"}},
-		"bun":  {files: []string{".bun/bin/bun", ".bun/install/global/node_modules/x/cli.js", ".bun/bin/x -> ../install/global/node_modules/x/cli.js"}, path: ".bun/bin", want: []string{".bun"}},
+		"deno": {files: []string{".deno/bin/deno"}, path: ".deno/bin", want: []string{".deno"}},
+		"flutter in a directory of code": {
+			files: []string{"development/flutter/bin/flutter", "development/flutter/bin/internal/shared.sh", "development/flutter/packages/x", "development/other/notes"},
+			path:  "development/flutter/bin", want: nil, // a layer: see below
+		},
+		"golang.org/dl": {
+			files: []string{"go/bin/go1.99", "sdk/go1.99/pkg/tool/", "sdk/go1.99/bin/go", "sdk/notes"}, path: "go/bin", want: []string{"go/bin", "sdk/go1.99"},
+		},
+		"Go that was unpacked in the home": {
+			files: []string{"work/go/bin/go", "work/go/pkg/tool/", "work/go/src/fmt/", "work/x"}, path: "work/go/bin", want: []string{"work/go"},
+		},
+		"an editor by its path": {
+			files: []string{"tools/ed #!HOME/.pyenv/versions/3/bin/python", ".pyenv/versions/3/bin/python", "tools/notes"}, env: map[string]string{"EDITOR": "HOME/tools/ed --wait", "PAGER": "less"},
+			want: []string{".pyenv", "tools/ed"},
+		},
+		"an editor that is none": {
+			files: []string{"tools/ed -> HOME/.ssh/id", "tools/dir/"}, env: map[string]string{"EDITOR": "HOME/tools/ed", "VISUAL": "HOME/.ssh/id", "PAGER": "HOME/tools/dir", "SHELL": "HOME/ws/main.go"},
+		},
+		"a variable alone": {files: []string{"elsewhere/Sdk/platform-tools/"}, env: map[string]string{"ANDROID_HOME": "HOME/elsewhere/Sdk"}, want: []string{"elsewhere/Sdk"}},
+		"a variable that names something else": {
+			files: []string{"elsewhere/notes", ".ssh/platform-tools/"}, env: map[string]string{"ANDROID_HOME": "HOME/elsewhere", "ANDROID_SDK_ROOT": "HOME/.ssh", "GOROOT": "HOME", "CONDA_PREFIX": "relative", "QTDIR": "HOME/ws"},
+		},
+		"bun": {files: []string{".bun/bin/bun", ".bun/install/global/node_modules/x/cli.js", ".bun/bin/x -> ../install/global/node_modules/x/cli.js"}, path: ".bun/bin", want: []string{".bun"}},
 		"yarn global": {
 			files: []string{".config/yarn/global/node_modules/x/cli.js", ".config/yarn/global/node_modules/.bin/x -> ../x/cli.js"},
 			path:  ".config/yarn/global/node_modules/.bin", want: []string{".config/yarn/global/node_modules"},
@@ -191,23 +211,52 @@ func TestToolchains(t *testing.T) {
 }
 
 func TestToolchainsCaches(t *testing.T) {
-	home := fakeHome(t, "go/pkg/mod/cache/download/", ".cache/go-build/", ".cargo/registry/index/", ".npm/", "elsewhere/gocache/", ".ssh/cache/download/", "projects/cache/")
-	find := func(env map[string]string) map[string]profiles.Access {
-		all := map[string]profiles.Access{}
+	home := fakeHome(t, "go/pkg/mod/cache/download/", ".cargo/registry/index/", "elsewhere/cargo/git/db/", "elsewhere/gems/specifications/", "gp/pkg/mod/cache/download/",
+		".ssh/cache/download/", ".ssh/specifications/", "projects/cache/")
+	find := func(env map[string]string) map[string]string {
+		all := map[string]string{}
 		for _, c := range Toolchains(ToolQuery{Home: home, Workspace: home + "/ws", Env: func(n string) string { return env[n] }}).Caches {
-			all[strings.TrimPrefix(c.Path, home+"/")] = c.Access
+			all[strings.TrimPrefix(c.Path, home+"/")] = strings.ReplaceAll(c.Entry, home, "~")
 		}
 		return all
 	}
-	require.Equal(t, map[string]profiles.Access{
-		"go/pkg/mod": profiles.Overlay, ".cargo/registry": profiles.Overlay, ".cache/go-build": profiles.Private, ".npm": profiles.Private,
-	}, find(nil))
-	require.Equal(t, profiles.Private, find(map[string]string{"GOCACHE": home + "/elsewhere/gocache"})["elsewhere/gocache"])
+	require.Equal(t, map[string]string{"go/pkg/mod": "", ".cargo/registry": ""}, find(nil))
+	require.Equal(t, map[string]string{"gp/pkg/mod": "GOMODCACHE=~/gp/pkg/mod", "elsewhere/cargo/git": "CARGO_HOME=~/elsewhere/cargo", "elsewhere/gems": "GEM_HOME=~/elsewhere/gems"},
+		find(map[string]string{"GOPATH": home + "/gp", "CARGO_HOME": home + "/elsewhere/cargo", "GEM_HOME": home + "/elsewhere/gems"}))
 	for _, bad := range []string{home, home + "/.ssh", home + "/projects", "/", "relative"} {
-		for path, access := range find(map[string]string{"GOMODCACHE": bad}) {
-			require.False(t, access == profiles.Overlay && !strings.HasPrefix(path, ".cargo") && path != "go/pkg/mod", "GOMODCACHE=%s shows %s", bad, path)
+		for path := range find(map[string]string{"GOMODCACHE": bad, "GEM_HOME": bad}) {
+			require.True(t, path == ".cargo/registry" || path == "go/pkg/mod", "%s shows %s", bad, path)
 		}
 	}
+}
+
+// Whatever variable moves a manager, its directory is shown as a whole for a program in it.
+func TestToolchainsMoved(t *testing.T) {
+	home := fakeHome(t, "elsewhere/m/bin/x", "elsewhere/m/data/y", "elsewhere/n/bin/x")
+	find := func(env, value string) (paths []string) {
+		for _, tool := range Toolchains(ToolQuery{Path: home + "/elsewhere/m/bin", Home: home, Workspace: home + "/ws", Env: func(n string) string {
+			if n == env {
+				return value
+			}
+			return ""
+		}}).Show {
+			paths = append(paths, strings.TrimPrefix(tool.Path, home+"/"))
+		}
+		return paths
+	}
+	for _, r := range roots {
+		if r.env != "" {
+			require.Equal(t, []string{"elsewhere/m"}, find(r.env, home+"/elsewhere/m"), r.env)
+			require.Equal(t, []string{"elsewhere/m/bin"}, find(r.env, home+"/elsewhere/n"), r.env)
+			require.Equal(t, []string{"elsewhere/m/bin"}, find(r.env, home), r.env)
+		}
+	}
+}
+
+func TestToolchainsLayers(t *testing.T) {
+	home := fakeHome(t, "development/flutter/bin/flutter", "development/flutter/bin/internal/shared.sh")
+	found := Toolchains(ToolQuery{Path: home + "/development/flutter/bin", Home: home, Workspace: home + "/ws"})
+	require.Equal(t, []Cache{{Path: home + "/development/flutter", Why: "Flutter"}}, found.Caches)
 }
 
 // On the machine that the test runs on, whatever its PATH is, each program
@@ -227,7 +276,7 @@ func TestToolchainsHere(t *testing.T) {
 		t.Log(tool.Path, "—", tool.Why)
 	}
 	for _, c := range got.Caches {
-		t.Log(c.Path, c.Access, c.Env)
+		t.Log(c.Path, c.Entry)
 	}
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
 		if !filepath.IsAbs(dir) || filepath.Clean(dir) == home {

@@ -3,6 +3,8 @@ package workspace
 import (
 	"cmp"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/vcs"
@@ -21,6 +23,14 @@ func (s *scan) names(path string, from reading) {
 	}
 }
 
+// starts notes a program that the user's own configuration names by its path.
+func (s *scan) starts(word string) {
+	path := s.expand(strings.NewReplacer("$HOME", "~", "${HOME}", "~").Replace(word))
+	if filepath.IsAbs(path) && !inside(s.root, filepath.Clean(path)) && !slices.Contains(s.found.Programs, path) {
+		s.found.Programs = append(s.found.Programs, path)
+	}
+}
+
 // signs notes that git is set up to sign what is committed, and how.
 func (s *scan) signs(c *vcs.Setting) {
 	switch {
@@ -31,8 +41,8 @@ func (s *scan) signs(c *vcs.Setting) {
 	default:
 		return
 	}
-	if s.signed {
-		s.found.Signs = cmp.Or(s.signFormat, "openpgp")
+	if s.found.SignFormat = cmp.Or(s.signFormat, "openpgp"); s.signed {
+		s.found.Signs = s.found.SignFormat
 	}
 }
 

@@ -695,6 +695,9 @@ func (s *scan) settings(all []vcs.Setting, path string, bases []string, from rea
 			})
 		case vcs.UseCommand:
 			for word, program := range vcs.Mentioned(c.Command()) {
+				if program && from.of == ofUser {
+					s.starts(word)
+				}
 				err = s.each(bases, s.expand(word), func(base, value string) error {
 					t, err := s.follow(base, value)
 					if err != nil || t.found && t.end.Kind != File || !t.found && !program {

@@ -185,11 +185,15 @@ type Found struct {
 	// absolute, and they need not exist.
 	Outside []string
 
+	// Programs are the files outside that it has git start, as absolute paths.
+	Programs []string
+
 	// Certificates are the files of certificate authorities that it names.
 	Certificates []string
 
 	// Signs says how git signs each commit, if it is set up to: "openpgp", "ssh" or "x509".
-	Signs string
+	Signs      string
+	SignFormat string // how it signs where it is asked to; "" for openpgp
 
 	// Worktrees are the .git files of working trees outside whose repository lies in
 	// the workspace, as it spells their paths, and which lead back to it: git takes one

@@ -2,6 +2,7 @@ package native
 
 import (
 	"fmt"
+	"path/filepath"
 	"sync/atomic"
 
 	"github.com/pccrun/pccrun/events"
@@ -85,13 +86,21 @@ func (t *teller) try(one Try) {
 	}
 }
 
+// secretHint is the flag that gives the least of a directory with secrets: what signs, and not the keys.
+func secretHint(path string) string {
+	if filepath.Base(path) == ".gnupg" {
+		return "--use gpg-agent"
+	}
+	return "--read " + shell.Quote(path)
+}
+
 // end tells what is known when the run is over: which secrets of the home were looked for, and
 // what a run that learns has tried.
 func (t *teller) end(end *End, learn bool) {
 	for _, path := range end.Looked {
 		rule := t.policy.Decide(path).Rule
 		t.o.Denial(events.Denial{
-			Guarantee: string(profiles.FSHide), What: "read " + path, Rule: rule.Access.String() + " " + rule.Text() + " (" + rule.Origin.String() + ")", Hint: "--read " + shell.Quote(path),
+			Guarantee: string(profiles.FSHide), What: "read " + path, Rule: rule.Access.String() + " " + rule.Text() + " (" + rule.Origin.String() + ")", Hint: secretHint(path),
 		})
 	}
 	if n := t.full.Load(); n > 0 {

@@ -353,7 +353,7 @@ func (p *plan) beside(s *Started, o providers.LocalObserver) {
 	if p.Tells() {
 		var err error
 		if s.denials, err = s.Create(DenialsPath); err != nil {
-			o.Warning(events.Warning{Text: messages.InWords(err)})
+			o.Warning(events.Warning{Text: messages.InWords(err), Hint: "the command finds its refusals there where the image has a directory /run"})
 		}
 	}
 }

@@ -140,6 +140,26 @@ var layouts = map[string]layout{
 		prepare: `mkdir -p ../snap/bin ../opt/tool/bin ../opt/tool/lib; echo t > ../opt/tool/lib/data; printf '#!/bin/sh\ncat %s/../opt/tool/lib/data\n' "$HOME" > ../opt/tool/bin/t; chmod +x ../opt/tool/bin/t; ln -s "$HOME/../opt/tool/bin/t" ../snap/bin/t`,
 		env:     []string{"PATH=~/../snap/bin:" + system}, script: "t", command: "@/../snap/bin/t", want: "t\n"},
 
+	// Installations in the open part of the home, and variables that say where one is.
+	"flutter": { // its program writes where it lies
+		prepare: `d=development/flutter; mkdir -p $d/bin/internal $d/bin/cache $d/packages; touch $d/bin/internal/shared.sh; echo fl > $d/packages/x
+			printf '#!/bin/sh\nd=${0%%/bin/*}; echo lock > $d/bin/cache/lockfile && cat $d/packages/x\n' > $d/bin/flutter; chmod +x $d/bin/flutter`,
+		env: []string{"PATH=~/development/flutter/bin:" + system}, script: "flutter", command: "flutter", want: "fl\n"},
+	"proto in another place": {
+		prepare: `mkdir -p opt/proto/shims opt/proto/tools/n/22/bin; printf '#!/bin/sh\nexec ${PROTO_HOME:-~/.proto}/tools/n/22/bin/n\n' > opt/proto/shims/n
+			printf '#!/bin/sh\necho n\n' > opt/proto/tools/n/22/bin/n; chmod +x opt/proto/shims/n opt/proto/tools/n/22/bin/n`,
+		env: []string{"PROTO_HOME=~/opt/proto", "PATH=~/opt/proto/shims:" + system}, script: "n", want: "n\n"},
+	"fnm's multishells": {
+		prepare: `d=.local/share/fnm/node-versions/v20/installation; mkdir -p $d/bin .local/state/fnm_multishells; printf '#!/bin/sh\necho n\n' > $d/bin/n; chmod +x $d/bin/n; ln -s "$HOME/$d" .local/state/fnm_multishells/1_2`,
+		env:     []string{"FNM_MULTISHELL_PATH=~/.local/state/fnm_multishells/1_2", "PATH=~/.local/state/fnm_multishells/1_2/bin:" + system}, script: "n; echo $FNM_MULTISHELL_PATH", want: "n\n@/.local/state/fnm_multishells/1_2\n"},
+	"Android, which no PATH has": {
+		prepare: `mkdir -p sdks/android/platform-tools; echo a > sdks/android/x`, env: []string{"ANDROID_HOME=~/sdks/android"}, script: "cat $ANDROID_HOME/x", want: "a\n"},
+	"search paths": {
+		prepare: `mkdir ws/src`, env: []string{"PYTHONPATH=src:.", "LD_LIBRARY_PATH=/usr/lib", "NODE_PATH=~/ws/src"}, script: "echo $PYTHONPATH $LD_LIBRARY_PATH $NODE_PATH", want: "src:. /usr/lib @/ws/src\n"},
+	"an editor in the home": {
+		prepare: `mkdir -p tools; printf '#!/bin/sh\necho edited > "$2"\n' > tools/ed; chmod +x tools/ed`, env: []string{"EDITOR=~/tools/ed -f"}, flags: built,
+		script: `git -c user.name=a -c user.email=b commit -q --allow-empty && git log --format=%s`, want: "edited\n"},
+
 	// Links to another disk, and a place that is reached by links.
 	"~/.cache": {prepare: `mkdir disk; ln -s disk .cache`, script: `mkdir -p ~/.cache/x && echo y > ~/.cache/x/y && cat ~/.cache/x/y`, want: "y\n"},
 	"~/.local/share": {
@@ -177,6 +197,15 @@ var layouts = map[string]layout{
 		prepare: `echo '*.o' > .ignored; mkdir .hooks; printf '#!/bin/sh\necho hook\n' > .hooks/pre-commit; chmod +x .hooks/pre-commit
 			printf '[core]\n\texcludesFile = ~/.ignored\n\thooksPath = ~/.hooks\n[user]\n\tname = a\n\temail = b\n' > .gitconfig`,
 		flags: built, script: `touch a.o b.c; git status --short; git commit -q --allow-empty -m x 2>&1`, want: "?? b.c\nhook\n"},
+	"programs that git's configuration names": { // with what they need; in a shell's spelling too
+		prepare: `mkdir -p tools/lib .pyenv/versions/3/bin; for n in pager external; do printf '#!/bin/sh\necho %s; test $# != 0 || cat\n' $n > tools/$n; done
+			printf '#!%s/.pyenv/versions/3/bin/py\n' "$HOME" > tools/editor; printf '#!/bin/sh\necho edited > "$2"\n' > .pyenv/versions/3/bin/py
+			printf '#!/bin/sh\necho username=u; echo password=p\n' > tools/helper; chmod +x tools/* .pyenv/versions/3/bin/py
+			printf '[core]\n\teditor = ~/tools/editor\n\tpager = $HOME/tools/pager\n[diff]\n\texternal = %s/tools/external\n[alias]\n\tx = !~/tools/external alias\n[credential]\n\thelper = %s/tools/helper\n[user]\n\tname = a\n\temail = b\n' "$HOME" "$HOME" > .gitconfig
+			echo 1 > ws/f; git -C ws add f; git -C ws commit -qm one; echo 2 > ws/f`,
+		flags:  built,
+		script: `git diff; git x; git commit -qa; git log --format=%s -1; git config core.pager | xargs -I@@ sh -c 'echo paged | @@'; printf 'protocol=https\nhost=h\n' | git credential fill | grep pass`,
+		want:   "external\nexternal\nedited\npager\npaged\npassword=p\n"},
 	"files that git's configuration names": {
 		prepare: `mkdir names; for n in ignored mailmap order signature template; do echo $n > names/$n; done; mkdir .ssh; echo "b ssh-ed25519 AAAA" > .ssh/signers; echo "ssh-ed25519 AAAA b" > .ssh/key.pub; echo secret > .ssh/key
 			printf -- '-----BEGIN CERTIFICATE-----\n' > names/ca.pem
