@@ -75,6 +75,10 @@ func decode(t Type, line []byte) (Event, error) {
 		return as[Changed](line)
 	case TypeTried:
 		return as[Access](line)
+	case TypeExec:
+		return as[Exec](line)
+	case TypeExecEnd:
+		return as[ExecEnd](line)
 	case TypeDropped:
 		return as[Dropped](line)
 	case TypeExit:
