@@ -35,6 +35,8 @@ const (
 	TypeTimeout     Type = "timeout"
 	TypeChanged     Type = "changed"
 	TypeTried       Type = "tried"
+	TypeExec        Type = "exec"
+	TypeExecEnd     Type = "exec.end"
 	TypeDropped     Type = "dropped"
 	TypeExit        Type = "exit"
 )
@@ -181,6 +183,20 @@ type Access struct {
 	Done    bool   `json:"done"`   // of an execution: it was not refused
 }
 
+// Exec is another command that was started in the run, by `pccrun exec`.
+type Exec struct {
+	Number int      `json:"number"` // of this run's, from 1
+	Argv   []string `json:"argv"`
+}
+
+// ExecEnd says how it ended.
+type ExecEnd struct {
+	Number int    `json:"number"`
+	Code   int    `json:"code"` // 128+n where signal n ended it
+	WallMS int64  `json:"wall_ms"`
+	Error  string `json:"error,omitempty"` // why it was not started
+}
+
 // Dropped says that events are missing here, since a reader was too slow or
 // a bound was met.
 type Dropped struct {
@@ -223,5 +239,7 @@ func (OOM) Type() Type         { return TypeOOM }
 func (Timeout) Type() Type     { return TypeTimeout }
 func (Changed) Type() Type     { return TypeChanged }
 func (Access) Type() Type      { return TypeTried }
+func (Exec) Type() Type        { return TypeExec }
+func (ExecEnd) Type() Type     { return TypeExecEnd }
 func (Dropped) Type() Type     { return TypeDropped }
 func (Exit) Type() Type        { return TypeExit }

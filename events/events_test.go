@@ -35,6 +35,8 @@ var samples = []Event{
 	Timeout{AfterMS: 1500},
 	Access{Deed: "read", Path: "/home/u/.x", Call: "openat", Program: "/usr/bin/cat", Times: 3, There: true, Opened: true, Done: true},
 	Changed{Path: "/w/.envrc", Kind: "stashed", What: "file", Why: ".envrc"},
+	Exec{Number: 1, Argv: []string{"sh", "-c", "x"}},
+	ExecEnd{Number: 1, Code: 127, WallMS: 5, Error: "none: no such file or directory"},
 	Dropped{Count: 3},
 	Exit{Code: 137, Signal: "SIGKILL", TimedOut: true, OOM: true, WallMS: 1, UserMS: 2, SystemMS: 3, MaxMemory: 4, ReadBytes: 5, WriteBytes: 6, IOBy: "rusage", Processes: 7, Denials: 8, Changed: []Change{{"CLAUDE.md", "review"}}},
 }

@@ -205,10 +205,15 @@ func (c *compiler) command(p *Plan, io *Stdio, slave inside.Reg) {
 			c.Call(unix.SYS_DUP3, inside.Int(fd), inside.Int(i), inside.Int(0))
 		}
 	}
+	c.environ = c.become(p, p.PassFDs, p.Command.Paths, p.Command.Argv, p.Command.Env)
+}
+
+// become ends as a command, which has 0, 1 and 2 already.
+func (c *compiler) become(p *Plan, passed []int, paths, argv, env []string) *inside.Environ {
 	if c.has(profiles.LayerFds) {
 		c.Call(unix.SYS_CLOSE_RANGE, inside.Int(3), inside.Int(^uint32(0)), inside.Int(unix.CLOSE_RANGE_CLOEXEC))
 	}
-	for _, fd := range p.PassFDs {
+	for _, fd := range passed {
 		c.Step("pass descriptor " + strconv.Itoa(fd))
 		c.Call(unix.SYS_FCNTL, inside.Int(fd), inside.Int(unix.F_SETFD), inside.Int(0))
 	}
@@ -216,6 +221,6 @@ func (c *compiler) command(p *Plan, io *Stdio, slave inside.Reg) {
 	c.Step("reset signals")
 	c.DefaultSignals()
 	c.Call(unix.SYS_RT_SIGPROCMASK, inside.Int(unix.SIG_SETMASK), inside.Ptr(c.Program, uint64(0)), inside.Int(0), inside.Int(8))
-	c.Step("execute " + p.Command.Argv[0])
-	c.environ = c.Exec(p.Command.Paths, p.Command.Argv, p.Command.Env)
+	c.Step("execute " + argv[0])
+	return c.Exec(paths, argv, env)
 }

@@ -89,6 +89,9 @@ type Sandbox struct {
 	ear         *os.File // control, for who waits
 	telling     sync.Mutex
 	untold      []inside.Message // for want of room
+	starting    sync.Mutex       // over the program, once the command runs
+	execs       executes
+	env         []string // in place of the plan's; nil: none
 	plan        *Plan
 	program     *inside.Program
 	shell       *compiler
@@ -271,7 +274,10 @@ func (s *Sandbox) connect() error {
 
 // Environ gives the command another environment than the plan says. It is for
 // [Sandbox.Connected]: later may be too late.
-func (s *Sandbox) Environ(env []string) { s.shell.environ.Replace(env) }
+func (s *Sandbox) Environ(env []string) {
+	s.env = env
+	s.shell.environ.Replace(env)
+}
 
 // Adopt makes Go's own of the sockets at which the sandbox's network is served.
 // Who connects before waits.
@@ -413,6 +419,8 @@ func (s *Sandbox) Wait(stopped func(unix.Signal)) (*Result, error) {
 			problem = &ExecError{Name: s.plan.Command.Argv[0], Errno: unix.Errno(m.B)}
 		case inside.Stopped:
 			stopped(unix.Signal(m.A))
+		case inside.ExecGone:
+			s.execGone(m)
 		case inside.Left:
 			r.Survivors = s.survivors()
 			s.tell(inside.Message{Kind: inside.Seen})
@@ -461,6 +469,9 @@ func (s *Sandbox) part(r *Result) {
 		if s.remounter != nil {
 			s.remounter.Close()
 		}
+		s.starting.Lock() // a start ends with the sandbox
+		defer s.starting.Unlock()
+		s.endExecs()
 		s.program.Free()
 	})
 	if s.Gone != nil {

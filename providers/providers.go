@@ -66,6 +66,24 @@ type Plan interface {
 	Run(ctx context.Context, io Stdio, o Observer) (Result, error)
 }
 
+// An Executor is a [Plan] that can start other commands in its run.
+type Executor interface {
+	Plan
+
+	// Exec runs another command with the rights, limits, environment and directory of the run's
+	// own, and returns when it has ended; files are what its name stands for on this machine.
+	// Any goroutine may call it once the command runs. When ctx is done, or the run has ended,
+	// the command is killed. In, Out and Err are pipes, which it closes; of the rest of io only
+	// Terminal and Signals count, and with a terminal there is no Err.
+	Exec(ctx context.Context, argv, files []string, io Stdio) (Result, error)
+}
+
+// A Meter is a [Plan] that says what its run uses while it goes on.
+type Meter interface {
+	Plan
+	Usage(ctx context.Context) (Result, error)
+}
+
 // Command is what is to run.
 type Command struct {
 	Argv []string

@@ -105,7 +105,8 @@ type flow struct {
 	stop    func() (killed bool)
 	cancel  func() // kills the run
 	asker   *asker
-	seat    *seat // nil: the command has no terminal, or the provider has taken the user's
+	inquiries
+	seat *seat // nil: the command has no terminal, or the provider has taken the user's
 
 	tells    bool        // the command has a file that tells it of refusals
 	running  atomic.Bool // the command
@@ -519,6 +520,7 @@ func (f *flow) follow() (code int, err error) {
 	if f.stop != nil {
 		f.killed = f.stop()
 	}
+	f.deaf()
 	f.seat.close()
 	if !f.isLocal() {
 		f.kept.tell()

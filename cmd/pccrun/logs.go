@@ -267,6 +267,11 @@ func describe(r events.Record) string {
 		add("", e.Path)
 		add("by ", e.Program)
 		line += fmt.Sprintf(" (%d times)", e.Times)
+	case events.Exec:
+		line += fmt.Sprintf(" %d: %s", e.Number, commandLine(e.Argv))
+	case events.ExecEnd:
+		line += fmt.Sprintf(" %d: code=%d wall=%dms", e.Number, e.Code, e.WallMS)
+		add("", e.Error)
 	case events.Dropped:
 		line += fmt.Sprintf(" %d events", e.Count)
 	case events.Exit:

@@ -42,6 +42,7 @@ func verbs() []verb {
 		{"sync", "pack a directory without secrets for another machine, and extract one", syncVerb, func() string { return syncUsage }},
 		{"ps", "list sessions", psVerb, func() string { return psUsage }},
 		{"logs", "print the events of a session", logsVerb, func() string { return logsUsage }},
+		{"exec", "run another command in a running session", execVerb, func() string { return execUsage }},
 		{"stats", "print the resources that a session uses", statsVerb, func() string { return statsUsage }},
 		{"net", "list the hosts that a session tried to reach", netVerb, func() string { return netUsage }},
 		{"denials", "list what a session was denied", denialsVerb, func() string { return denialsUsage }},

@@ -19,6 +19,7 @@ type copied struct {
 	other   uintptr           // the launcher's, to be closed
 	first   int               // the op to begin with: not 0 in the command's process
 	child   *copied           // what the command's process works on, for pid 1
+	extra   *copied           // what the process of another command works on, likewise
 	stack   uintptr           // the end of its stack
 	command uintptr           // its pid, in the sandbox
 	regs    *[maxRegs]uintptr // each is set once, by pid 1 or by the command's process
@@ -34,6 +35,8 @@ type copied struct {
 	spares  int       // as many of them
 	action  [4]uint64 // struct kernel_sigaction: handler, flags, restorer, mask
 	siginfo [128]byte
+	execs   [MaxExecs]uintptr // the pids of other commands; 0 is none
+	passed  passed
 }
 
 // live is the whole life of the copy, and of the command's process as far as it
@@ -400,6 +403,7 @@ func reap(s *copied, cause int32) {
 			continue
 		}
 		if pid != s.command {
+			execGone(s, pid)
 			continue
 		}
 		if s.status&0xff == 0x7f {
@@ -412,6 +416,7 @@ func reap(s *copied, cause int32) {
 			continue
 		}
 		gone, status = true, s.status
+		endExecs(s)
 	}
 	s.message = Message{Kind: Exited, A: status, B: cause, C: alone}
 	send(s)
@@ -516,7 +521,12 @@ func stopCommand(s *copied) {
 //go:nosplit
 //go:norace
 func obey(s *copied, tty uintptr) {
-	n, err := sys(unix.SYS_RECVFROM, s.control, uintptr(unsafe.Pointer(&s.message)), messageSize, unix.MSG_DONTWAIT, 0, 0)
+	n, err := sys(unix.SYS_RECVFROM, s.control, uintptr(unsafe.Pointer(&s.message)), messageSize, unix.MSG_DONTWAIT|unix.MSG_PEEK, 0, 0)
+	if err == 0 && n == messageSize && s.message.Kind == Exec {
+		execAlso(s) // descriptors come with it, for which a filter of the user's may refuse the call
+		return
+	}
+	n, err = sys(unix.SYS_RECVFROM, s.control, uintptr(unsafe.Pointer(&s.message)), messageSize, unix.MSG_DONTWAIT, 0, 0)
 	if err != 0 || n != messageSize {
 		return
 	}
@@ -544,6 +554,12 @@ func obey(s *copied, tty uintptr) {
 				if group, err := sys(unix.SYS_GETPGID, pid, 0, 0, 0, 0, 0); err == 0 && group != s.command {
 					sys(unix.SYS_KILL, pid, uintptr(unix.SIGSTOP), 0, 0, 0, 0)
 				}
+			}
+		}
+	case ExecSignal:
+		if pid := s.execs[s.message.B&(MaxExecs-1)]; pid != 0 {
+			if _, err := sys(unix.SYS_KILL, -pid, uintptr(s.message.A), 0, 0, 0, 0); err == syscall.ESRCH {
+				sys(unix.SYS_KILL, pid, uintptr(s.message.A), 0, 0, 0, 0) // it leads no group yet
 			}
 		}
 	case Spare:

@@ -22,7 +22,8 @@ const childSize = 16 << 10
 
 // life is the memory that the copy gets privately: its state, an empty
 // thread-local storage (the Go runtime's would name a goroutine that does not
-// exist there), its registers and its stack, and a state and a stack for its child.
+// exist there), its registers and its stack, a state and a stack for its child, and
+// a state for what it starts later.
 type life []byte
 
 const (
@@ -30,7 +31,8 @@ const (
 	lifeRegs  = lifeTLS + 4096
 	lifeStack = lifeRegs + unsafe.Sizeof([maxRegs]uintptr{})
 	lifeChild = lifeStack + stackSize
-	lifeSize  = lifeChild + childSize // a state, and below its end the stack
+	lifeExtra = lifeChild + childSize // a state, and below its end the stack
+	lifeSize  = lifeExtra + (unsafe.Sizeof(copied{})+4095)&^4095
 )
 
 func newLife() (life, error) {
@@ -49,6 +51,7 @@ func (l life) regs() *[maxRegs]uintptr {
 	return (*[maxRegs]uintptr)(unsafe.Pointer(&l[lifeRegs]))
 }
 func (l life) child() *copied { return (*copied)(unsafe.Pointer(&l[lifeChild])) }
+func (l life) extra() *copied { return (*copied)(unsafe.Pointer(&l[lifeExtra])) }
 
 // withhold keeps the launcher's writable memory out of the copy, which needs
 // none of it: no page tables to copy, no page to copy later when either side

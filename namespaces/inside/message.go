@@ -17,6 +17,11 @@ import "unsafe"
 //	    --> Spare  A: pid inside                  the next SIGCONT for all is not for that one: it was stopped before
 //	    --> Resume  A: in the foreground          after a stop
 //	    <-- Stopped  A: signal                    Ctrl-Z inside; with a terminal the next is told after Resume
+//	    --> Exec (SCM_RIGHTS)  A: first op            another command starts
+//	            B: length  C: which
+//	    --> ExecSignal  A: number  B: which       to its process group
+//	    <-- ExecGone  A: wait status  B: which    it has ended
+//	            C: errno, if it could not be started
 //	    <-- Done                                  a remount watcher has carried out what it was told
 //	    <-- Left                                  the command is gone and others are not: pid 1 waits for an answer, not for long
 //	    --> Seen                                  the answer
@@ -49,6 +54,9 @@ const (
 	Seen
 	Watched
 	Spare
+	Exec
+	ExecSignal
+	ExecGone
 )
 
 // To whom a signal goes: B of [Signal].

@@ -90,6 +90,7 @@ type shared struct {
 	grace     int64 // nanoseconds between SIGTERM and SIGKILL at the deadline
 	signals   Reg   // the signalfd of SIGCHLD
 	terminal  Reg   // the command's terminal as pid 1 holds it; 0 for none
+	extra     Reg   // the first of [ExecFDs] registers for another command
 	namespace bool  // see [Supervision]
 	ops       [maxOps]op
 	arena     [arenaSize]byte

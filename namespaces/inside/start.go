@@ -62,8 +62,8 @@ func (p *Program) Start(o Options) (pid int, err error) {
 	defer life.free() // ours; the copy keeps its own
 	s := life.copied()
 	*s = copied{shared: p.shared, length: p.ops, control: uintptr(o.Control), other: uintptr(o.Launcher), regs: life.regs()}
-	s.child, s.stack = life.child(), uintptr(unsafe.Pointer(&life[0]))+lifeSize
-	*s.child = *s
+	s.child, s.extra, s.stack = life.child(), life.extra(), uintptr(unsafe.Pointer(&life[0]))+lifeExtra
+	*s.child, *s.extra = *s, *s
 	args := &cloneArgs{
 		flags: uint64(o.Flags) | unix.CLONE_SETTLS | unix.CLONE_CLEAR_SIGHAND, exitSignal: uint64(unix.SIGCHLD),
 		stack: uint64(life.stack()), stackSize: stackSize, tls: uint64(life.tls()),

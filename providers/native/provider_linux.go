@@ -166,6 +166,7 @@ type plan struct {
 	*Planned
 	provider *Provider
 	run      *Run // the last that was begun
+	started  atomic.Pointer[Started]
 }
 
 // Answers says how far each guarantee is kept.
@@ -230,6 +231,7 @@ func (p *plan) Run(ctx context.Context, io providers.Stdio, observer providers.O
 	if s.Master != nil {
 		relay, err = io.Terminal.Relay(terminal.Options{Terminal: stdio.Host, Master: s.Master, Lazy: stdio.Background, Log: stdio.Log})
 	}
+	p.started.Store(s)
 	if err == nil {
 		err = o.Running(s)
 	}

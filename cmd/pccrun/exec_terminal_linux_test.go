@@ -1,0 +1,40 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Another command in a session has a terminal of its own, of the size of the user's, whose
+// Ctrl-C is a signal inside; what it prints passes the filter, and the user's is as it was after.
+func TestExecTerminal(t *testing.T) {
+	p := newPupil(t)
+	s := newSeat(t, p)
+	p.write("project/inside.sh", `stty size
+test -t 0 && test -t 1 && test -t 2 && echo three terminals.
+tty
+printf 'a\033]52;c;c2VjcmV0\033\\b\n'
+read line
+echo "read $line."
+trap 'echo trapped.; stty size; exit 4' INT
+while :; do sleep .05; done
+`, 0o644)
+	s.typed("pccrun -q -- sh -c 'until [ -e over ]; do sleep .05; done' </dev/null >/dev/null 2>&1 &\n")
+	s.typed("stty rows 33 cols 111; stty -g > before; until pccrun exec -- true </dev/null 2>/dev/null; do sleep .05; done; echo it \"lives.\"\n")
+	s.awaits(`it lives\.`)
+	s.typed("pccrun exec -- sh inside.sh\n")
+	s.awaits(`33 111`)
+	s.awaits(`three terminals\.`)
+	s.awaits(`/dev/pts/0`)
+	s.typed("words\n")
+	s.awaits(`read words\.`)
+	require.NotContains(t, s.all(), "\x1b]52", "what would write the clipboard is dropped")
+	s.forget()
+	s.typed("\x03")
+	s.awaits(`trapped\.`)
+	s.awaits(`at the prompt:`)
+	s.typed("echo status $?; stty -g > after; cmp before after && echo same.; echo > over; wait\n")
+	s.awaits(`status 4`)
+	s.awaits(`same\.`)
+}
