@@ -30,6 +30,8 @@ const (
 	canaryFile  = insideDir + "/canary"
 	denialsName = "denials.jsonl"
 	denialsPath = "/run/pccrun/" + denialsName
+	bulkName    = "bulk"
+	bulkFile    = insideDir + "/" + bulkName
 )
 
 // oomScore has the kernel end what is inside before the launcher.
@@ -329,6 +331,11 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 	r.own(file{Name: "canary", Text: r.label, Mode: 0o444}, canaryFile)
 	r.bind(r.provider.host.Launcher, insideFile, true, false, 0, 0)
 	r.files = append(r.files, file{Name: "mask", Mode: 0})
+	if r.runsc() { // whose sockets cannot be handed out
+		r.config.Cmd = append(r.config.Cmd, inside.Shared, bulkFile)
+		r.files = append(r.files, file{Name: bulkName, Mode: 0o666})
+		r.bind(filepath.Join(r.dir, bulkName), bulkFile, false, false, 0, 0)
+	}
 	around := map[string]int{}
 	for i := range list {
 		m := &list[i]

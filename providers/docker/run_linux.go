@@ -43,6 +43,7 @@ type running struct {
 	observer providers.Observer
 	id       string
 	session  *yamux.Session
+	bulk     *inside.Bulk // nil: all goes over the engine's stream
 	oom      atomic.Bool
 	started  atomic.Bool
 	printed  sync.WaitGroup // what the command prints
@@ -329,6 +330,13 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 		}
 		in.CloseWithError(err)
 	}()
+	var conn io.ReadWriteCloser = &stream{out, attached.HijackedResponse}
+	if r.runsc() {
+		if conn, err = r.share(conn); err != nil {
+			return result, err
+		}
+		defer conn.Close()
+	}
 	watching, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go r.watch(watching)
@@ -337,7 +345,7 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 		e.unmade = true
 		return result, e
 	}
-	if r.session, err = yamux.Client(&stream{out, attached.HijackedResponse}, inside.Config()); err != nil {
+	if r.session, err = yamux.Client(conn, inside.Config()); err != nil {
 		return result, err
 	}
 	defer r.session.Close()
@@ -373,6 +381,20 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 		e.Text = "the engine stopped during the run, and the container with it"
 	}
 	return result, e
+}
+
+// share has large writes go through a file that pid 1 has too.
+func (r *running) share(conn io.ReadWriteCloser) (io.ReadWriteCloser, error) {
+	file, err := os.OpenFile(filepath.Join(r.dir, bulkName), os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := file.Truncate(inside.BulkSize); err != nil {
+		file.Close()
+		return nil, err
+	}
+	r.bulk = inside.NewBulk(conn, file, true)
+	return r.bulk, nil
 }
 
 // watch notes when memory ran out in the container.
@@ -433,10 +455,18 @@ func (r *running) talk(ctx context.Context) (*inside.Ended, error) {
 			if err := r.lend(ctx); err != nil {
 				return nil, err
 			}
+			if r.bulk != nil {
+				if err := r.bulk.Challenge(r.label); err != nil {
+					return nil, err
+				}
+			}
 			r.say(inside.Message{Plan: &r.inside})
 		case m.Ready != nil:
 			if err := r.judge(m.Ready); err != nil {
 				return nil, err
+			}
+			if r.bulk != nil {
+				r.bulk.Use()
 			}
 			if r.egress != nil {
 				if r.way, err = r.serve(ctx); err != nil {
@@ -485,6 +515,8 @@ func (r *running) judge(ready *inside.Ready) error {
 		return less(fmt.Sprintf("pid 1 has the capabilities %#x", ready.Caps))
 	case !ready.Filter:
 		return less("no seccomp filter can be loaded")
+	case r.bulk != nil && !r.bulk.Answered(r.label):
+		return less("a file does not change inside when it changes outside")
 	case r.runsc() && !gvisor:
 		return less("the runtime " + r.provider.options.Runtime + " is not gVisor: its kernel is " + ready.Kernel)
 	case !r.runsc() && !gvisor && ready.Landlock < r.facts.Landlock:

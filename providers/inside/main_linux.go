@@ -34,7 +34,7 @@ func Main(args []string) int {
 		return serveElsewhere(args[1], len(args) > 2)
 	case len(args) > 1 && args[0] == Reach:
 		return reach(args[1:])
-	case len(args) > 0:
+	case len(args) > 0 && (len(args) != 2 || args[0] != Shared):
 		return complain("inside", errors.New("no arguments are taken"))
 	case os.Getpid() != 1:
 		return complain("inside", errors.New("pccrun starts this verb as the first process of a container"))
@@ -51,7 +51,18 @@ func Main(args []string) int {
 		unix.SIGTERM,
 		unix.SIGPIPE,
 	)
-	return serve(stdio{})
+	if len(args) == 0 {
+		return serve(stdio{}, nil)
+	}
+	file, err := os.OpenFile(args[1], os.O_RDWR, 0)
+	if err != nil {
+		return complain("open the file that is shared with the launcher", err)
+	}
+	bulk := NewBulk(stdio{}, file, false)
+	if err := bulk.Answer(); err != nil {
+		return complain("use the file that is shared with the launcher", err)
+	}
+	return serve(bulk, bulk)
 }
 
 func complain(what string, err error) int {
@@ -79,8 +90,8 @@ type place struct {
 	expired bool // the wall time is up
 }
 
-// serve carries out the plan that comes over a connection.
-func serve(conn io.ReadWriteCloser) int {
+// serve carries out the plan that comes over a connection, bulk where that shares a file.
+func serve(conn io.ReadWriteCloser, bulk *Bulk) int {
 	session, err := yamux.Server(conn, Config())
 	if err != nil {
 		return complain("inside", err)
@@ -99,12 +110,18 @@ func serve(conn io.ReadWriteCloser) int {
 	}
 	p.plan = m.Plan
 	ready, step, err := p.prepare()
+	if bulk != nil && err == nil {
+		step, err = "use the file that is shared with the launcher", bulk.Answer()
+	}
 	if err != nil {
 		return p.refuse(step, err, false)
 	}
 	p.say(Message{Ready: ready})
 	if err := in.Decode(&m); err != nil || !m.Go {
 		return failed // the launcher wants no more of it
+	}
+	if bulk != nil {
+		bulk.Use()
 	}
 	done, step, err := p.start()
 	if err != nil {
@@ -243,12 +260,31 @@ func Join(c half, s *yamux.Stream) {
 	up := make(chan struct{})
 	go func() {
 		defer close(up)
-		_, _ = io.Copy(s, c)
+		carry(s, c)
 		_ = s.Close() // of the stream's own direction alone
 	}()
-	_, _ = io.Copy(c, s)
+	carry(c, s)
 	_ = c.CloseWrite()
 	<-up
+}
+
+// carry is io.Copy, in larger pieces where there is much: a system call is dear in gVisor.
+func carry(to io.Writer, from io.Reader) {
+	b := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(b)
+		if n > 0 {
+			if _, err := to.Write(b[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+		if n == len(b) && n < 256<<10 {
+			b = make([]byte, 256<<10)
+		}
+	}
 }
 
 // obey does what the launcher says while the command runs.
