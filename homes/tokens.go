@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 )
@@ -19,12 +20,19 @@ type Tokens struct {
 // A tokenFile says where a file has them.
 type tokenFile struct {
 	object, access, refresh, id, expires, scopes, renewed string
+
+	kind, account string // members that say what the object is, and whose; "" where nothing does
 }
+
+// oauth is what the kind of an object is that holds tokens: an API key stands under the same name.
+const oauth = "oauth"
 
 // tokenFiles are the forms of the agents' files, by what `renew` of a seed says.
 var tokenFiles = map[string]tokenFile{
 	"claude": {object: "claudeAiOauth", access: "accessToken", refresh: "refreshToken", expires: "expiresAt", scopes: "scopes"},
 	"codex":  {object: "tokens", access: "access_token", refresh: "refresh_token", id: "id_token", renewed: "last_refresh"},
+	// Of opencode's entries that of OpenAI: the others name no account, or are not renewed.
+	"opencode": {object: "openai", access: "access", refresh: "refresh", expires: "expires", kind: "type", account: "accountId"},
 }
 
 // maxToken bounds what counts as a token.
@@ -38,6 +46,9 @@ func TokensOf(form string, text []byte) (t Tokens) {
 		return t
 	}
 	object, _ := file[f.object].(map[string]any)
+	if f.kind != "" && object[f.kind] != oauth {
+		return t
+	}
 	get := func(name string) string {
 		value, _ := object[name].(string)
 		if len(value) > maxToken || strings.ContainsFunc(value, func(c rune) bool { return c <= ' ' || c > '~' }) {
@@ -75,6 +86,12 @@ func (t Tokens) Put(form string, text []byte, now time.Time) ([]byte, error) {
 	if !is {
 		object = map[string]any{}
 		file[f.object] = object
+	}
+	if stands := object[f.kind]; f.kind != "" && stands != oauth {
+		if stands != nil {
+			return nil, fmt.Errorf("the file holds %v for %s, which is no login", stands, f.object)
+		}
+		object[f.kind], object[f.account], object[f.expires] = oauth, OpenAIAccount(t.Access).Organisation, 0
 	}
 	object[f.access], object[f.refresh] = t.Access, t.Refresh
 	if f.id != "" && t.ID != "" {

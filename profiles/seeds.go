@@ -45,7 +45,7 @@ func (m SeedMode) String() string { return seedModes[m] }
 var seedKeys = []string{"mode", "keys", "drop", "servers", "allow", "set", "renew", "endpoint"}
 
 // renewers are the forms of log-ins that are known.
-var renewers = []string{"claude", "codex"}
+var renewers = []string{"claude", "codex", "opencode"}
 
 type seedEntry struct {
 	Seed
@@ -103,7 +103,7 @@ func (d *decoder) seed(m member) {
 			d.list(m.value, key, func(text string, _ Origin) { e.Allow = append(e.Allow, text) })
 		case "renew":
 			if d.is(m.value, key, kindString) && !slices.Contains(renewers, m.value.text) {
-				d.fail(m.line, key, "%q: want claude or codex", m.value.text)
+				d.fail(m.line, key, "%q: want claude, codex or opencode", m.value.text)
 			}
 			e.Renew = m.value.text
 		case "endpoint":

@@ -60,7 +60,9 @@ var (
 )
 
 // clients are the identifiers with which the agents themselves renew, as their programs have them.
-var clients = map[string]string{"claude": "9d1c250a-e61b-44d9-88ed-5944d1962f5e", "codex": "app_EMoamEEZ73f0CkXaXp7hrann"}
+var clients = map[string]string{"claude": "9d1c250a-e61b-44d9-88ed-5944d1962f5e", "codex": openAI, "opencode": openAI}
+
+const openAI = "app_EMoamEEZ73f0CkXaXp7hrann"
 
 // Patience is how long the endpoint may take: less than after which an agent takes a lock for
 // one that was left.
@@ -135,8 +137,11 @@ func (l *Login) Renew(ctx context.Context) (homes.Account, error) {
 
 // account is whose the user's own log-in is, as the user's own files say.
 func (l *Login) account(text []byte, t homes.Tokens) homes.Account {
-	if l.Form == "codex" {
+	switch l.Form {
+	case "codex":
 		return homes.OpenAIAccount(t.ID)
+	case "opencode": // it keeps no other token that names one
+		return homes.OpenAIAccount(t.Access)
 	}
 	text, _ = os.ReadFile(filepath.Join(l.UserHome, ".claude.json"))
 	return homes.AnthropicAccount(text)
@@ -204,7 +209,7 @@ func (l *Login) exchange(ctx context.Context, t homes.Tokens) (next homes.Tokens
 	if said.Expires > 0 {
 		next.Expires = time.Now().Add(time.Duration(min(said.Expires, 1<<31)) * time.Second)
 	}
-	if l.Form == "codex" {
+	if clients[l.Form] == openAI {
 		return next, homes.OpenAIAccount(said.ID), nil
 	}
 	return next, homes.Account{User: said.Account.User, Organisation: said.Organisation.ID, Name: said.Account.Email}, nil
@@ -255,7 +260,7 @@ func replace(path string, text []byte, mode os.FileMode) error {
 const stale = 10 * time.Second
 
 // lock takes the lock under which the agent outside renews: a directory beside Claude Code's own.
-// Codex has none.
+// Codex and opencode have none.
 func (l *Login) lock(ctx context.Context) (unlock func(), err error) {
 	if l.Form != "claude" {
 		return func() {}, nil

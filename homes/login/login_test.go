@@ -55,6 +55,9 @@ func newEndpoint(t *testing.T) *endpoint {
 
 // A file of each form, with a refresh token; what an agent keeps beside stays.
 func file(form, refresh string) string {
+	if form == "opencode" {
+		return fmt.Sprintf(`{"anthropic": {"type": "api", "key": "k"}, "openai": {"type": "oauth", "access": %q, "refresh": %q, "expires": 1, "accountId": "o"}, "x": {"type": "wellknown", "key": "A", "token": "t"}}`, jwt("u", "o"), refresh)
+	}
 	if form == "codex" {
 		return fmt.Sprintf(`{"OPENAI_API_KEY": null, "tokens": {"access_token": "access-1", "refresh_token": %q, "id_token": %q, "account_id": "o"}, "last_refresh": "x"}`, refresh, jwt("u", "o"))
 	}
@@ -64,7 +67,7 @@ func file(form, refresh string) string {
 // begin makes a user's home in which a log-in stands, and one in which a run has renewed it.
 func begin(t *testing.T, form string, e *endpoint) (l *Login, inside func() homes.Tokens) {
 	home := t.TempDir()
-	path := map[string]string{"claude": home + "/.claude/.credentials.json", "codex": home + "/.codex/auth.json"}[form]
+	path := map[string]string{"claude": home + "/.claude/.credentials.json", "codex": home + "/.codex/auth.json", "opencode": home + "/.local/share/opencode/auth.json"}[form]
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
 	require.NoError(t, os.WriteFile(path, []byte(file(form, "refresh-1")), 0o640))
 	require.NoError(t, os.WriteFile(home+"/.claude.json", []byte(`{"oauthAccount": {"accountUuid": "u", "organizationUuid": "o", "emailAddress": "dev@example.com"}}`), 0o600))
@@ -75,7 +78,7 @@ func begin(t *testing.T, form string, e *endpoint) (l *Login, inside func() home
 }
 
 func TestRenew(t *testing.T) {
-	for _, form := range []string{"claude", "codex"} {
+	for _, form := range []string{"claude", "codex", "opencode"} {
 		t.Run(form, func(t *testing.T) {
 			e := newEndpoint(t)
 			l, inside := begin(t, form, e)
@@ -94,7 +97,8 @@ func TestRenew(t *testing.T) {
 			info, err := os.Stat(l.Path)
 			require.NoError(t, err)
 			require.Equal(t, os.FileMode(0o640), info.Mode())
-			for _, kept := range map[string][]string{"claude": {`"subscriptionType": "max"`, "12345678901234567890"}, "codex": {`"account_id": "o"`, `"OPENAI_API_KEY": null`}}[form] {
+			for _, kept := range map[string][]string{"claude": {`"subscriptionType": "max"`, "12345678901234567890"}, "codex": {`"account_id": "o"`, `"OPENAI_API_KEY": null`},
+				"opencode": {`"accountId": "o"`, `"key": "k"`, `"type": "wellknown"`}}[form] {
 				require.Contains(t, string(text), kept)
 			}
 			require.NoDirExists(t, l.UserHome+"/.claude.lock")
@@ -173,6 +177,30 @@ func TestAsked(t *testing.T) {
 	info, err := os.Stat(l.Path)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode())
+}
+
+// Of opencode's entries the one that stood is renewed: an API key of the same name is no login.
+func TestOpencodeKinds(t *testing.T) {
+	const key = `{"openai": {"type": "api", "key": "k", "refresh": "refresh-1"}}`
+	require.Equal(t, homes.Tokens{}, homes.TokensOf("opencode", []byte(key)))
+	e := newEndpoint(t)
+	for own, says := range map[string]string{key: "the file holds api for openai", `{"x": {"type": "api"}}`: ""} {
+		l, _ := begin(t, "opencode", e)
+		require.NoError(t, os.WriteFile(l.Path, []byte(own), 0o600))
+		_, err := l.Renew(context.Background())
+		require.ErrorIs(t, err, ErrFirst, "by itself")
+		l.Ask = func(homes.Account) bool { return true }
+		_, err = l.Renew(context.Background())
+		text, _ := os.ReadFile(l.Path)
+		if says != "" {
+			require.ErrorContains(t, err, says)
+			require.Equal(t, own, string(text))
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, "refresh-3", homes.TokensOf("opencode", text).Refresh)
+		require.Contains(t, string(text), `"x": {`)
+	}
 }
 
 // A lock that was left is taken.
