@@ -28,7 +28,7 @@ type Verdict struct {
 
 // An AmbiguousError says that the answer depends on how Seatbelt orders rules.
 type AmbiguousError struct {
-	Operation      string
+	Operation   string
 	Last, Other Verdict // the last rule that matches; what another order has
 }
 
