@@ -14,9 +14,16 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
 )
 
 const reportName = "macos-report.txt"
+
+var sandboxExec = "/usr/bin/sandbox-exec"
+
+// tested are the packages that a Mac uses.
+var tested = []string{"./seatbelt", "./survey", "./homes", "./netproxy", "./egress", "./workspace/postrun", "./providers/macos", "./run"}
 
 func main() {
 	if runtime.GOOS != "darwin" {
@@ -47,10 +54,10 @@ func report(out io.Writer) error {
 	if !step(out, "build", "go", "build", "-o", program, "./cmd/pccrun") {
 		return errors.New("pccrun does not build")
 	}
-	for _, name := range []string{"default", "offline", "build", "strict", "agent", "claude", "codex", "gemini", "aider", "opencode"} {
+	for _, name := range profiles.Builtin() {
 		compiles(out, program, name)
 	}
-	step(out, "tests", "go", "test", "-count=1", "./seatbelt", "./survey", "./homes", "./netproxy", "./egress", "./workspace/postrun", "./providers/macos", "./run")
+	step(out, "tests", append([]string{"go", "test", "-count=1"}, tested...)...)
 	step(out, "doctor", program, "doctor", "--all")
 	step(out, "escape", program, "escape")
 	step(out, "a run", program, "-v", "--", "/bin/sh", "-c", "id; pwd; echo $HOME; git --version; ls -la ~ | head")
@@ -88,7 +95,7 @@ func compiles(out io.Writer, program, name string) {
 	for name, value := range doc.Parameters {
 		argv = append(argv, "-D", name+"="+value)
 	}
-	said, err := exec.Command("/usr/bin/sandbox-exec", append(argv, "/usr/bin/true")...).CombinedOutput()
+	said, err := exec.Command(sandboxExec, append(argv, "/usr/bin/true")...).CombinedOutput()
 	if err != nil {
 		fmt.Fprintf(out, "NO: %v: %s\n", err, said)
 		return
