@@ -123,7 +123,7 @@ func Restore(home sessions.Home, e sessions.Entry, paths []string, cwd string, t
 				wanted, matched[i] = true, true
 			}
 		}
-		if !wanted || c.Stash == "" {
+		if !wanted || c.Stash == "" && len(c.Parts) == 0 {
 			continue
 		}
 		if err := c.PutBack(dir); err != nil {

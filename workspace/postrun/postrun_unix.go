@@ -82,7 +82,7 @@ func (r *Record) Check(stash func() (*os.Root, error)) (found []quarantine.Findi
 		return e.kind.IsDir(), nil
 	}}
 	err = w.all()
-	return c.found, err
+	return quarantine.Merge(c.found), err
 }
 
 // An entry is a name that counts.
@@ -396,7 +396,7 @@ func (c *check) take(e *entry, kind quarantine.FindingKind, why string) error {
 	if err != nil {
 		return err
 	}
-	f, err := quarantine.MoveOut(session, int(e.dir.Fd()), e.name, quarantine.Finding{Kind: kind, Path: e.path, Why: why, What: what})
+	f, err := quarantine.MoveOut(session, int(e.dir.Fd()), e.name, quarantine.Finding{Kind: kind, Path: e.path, Why: why, What: what, Of: e.git})
 	if err != nil {
 		return fmt.Errorf("quarantine %s: %w", e.path, err)
 	}

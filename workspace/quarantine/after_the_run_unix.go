@@ -82,8 +82,17 @@ func Note(session *os.Root, c Finding) error {
 	return nil
 }
 
-// PutBack moves a finding back to where it stood: through no link, and over nothing.
+// PutBack moves a finding back to where it stood, or its parts: through no link, and over nothing.
 func (c Finding) PutBack(session *os.Root) error {
+	var errs []error
+	for _, p := range c.Parts {
+		if p.Stash != "" {
+			errs = append(errs, p.PutBack(session))
+		}
+	}
+	if len(c.Parts) > 0 {
+		return errors.Join(errs...)
+	}
 	err := func() error {
 		if c.Stash == "" {
 			return errors.New("it is not in quarantine")
