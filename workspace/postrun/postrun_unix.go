@@ -103,7 +103,17 @@ type walk struct {
 	*Record
 	take bool // nothing has run yet
 	meet func(*entry) (deeper bool, err error)
+	errs []error // of what could not be looked at, or moved: the rest is looked at all the same
 }
+
+// failed notes an error.
+func (w *walk) failed(err error) {
+	if err != nil && len(w.errs) < maxErrors {
+		w.errs = append(w.errs, err)
+	}
+}
+
+const maxErrors = 10
 
 func (w *walk) all() error {
 	for _, root := range w.roots {
@@ -114,11 +124,9 @@ func (w *walk) all() error {
 		if err == nil {
 			err = w.directory(dir, root)
 		}
-		if err != nil {
-			return fmt.Errorf("check %s: %w", root, err)
-		}
+		w.failed(err)
 	}
-	return nil
+	return errors.Join(w.errs...)
 }
 
 // has reports whether one of some names is there, in the case of any letter: a disk of a Mac's
@@ -150,9 +158,8 @@ func (w *walk) directory(dir *os.File, at string) error {
 		// What else is there may be the user's: without a HEAD git takes it for none.
 		i := slices.IndexFunc(list, func(e fs.DirEntry) bool { return strings.EqualFold(e.Name(), "HEAD") })
 		head := entry{path: at + "/" + list[i].Name(), dir: dir, name: list[i].Name(), pattern: "git would execute what this repository names"}
-		if _, err := w.met(&head); err != nil {
-			return err
-		}
+		_, err := w.met(&head)
+		w.failed(err)
 	}
 	for _, d := range list {
 		e := entry{path: at + "/" + d.Name(), dir: dir, name: d.Name()}
@@ -164,14 +171,11 @@ func (w *walk) directory(dir *os.File, at string) error {
 			if e.pattern == "" {
 				e.pattern = ".git"
 			}
-			if deeper, err = w.met(&e); err != nil {
-				return err
-			}
+			deeper, err = w.met(&e)
+			w.failed(err)
 		}
 		if deeper && !w.rules.Hidden(e.path) {
-			if err := w.descend(&e, func(in *os.File) error { return w.directory(in, e.path) }); err != nil {
-				return err
-			}
+			w.failed(w.descend(&e, func(in *os.File) error { return w.directory(in, e.path) }))
 		}
 	}
 	return nil
@@ -204,14 +208,15 @@ func kindOf(mode uint32) fs.FileMode {
 	return fs.ModeIrregular
 }
 
-// descend opens a directory, also one that the command has closed to its owner.
+// descend opens a directory, after the run also one that is closed to its owner.
 func (w *walk) descend(e *entry, into func(*os.File) error) error {
 	at := int(e.dir.Fd())
 	fd, err := quarantine.OpenIn(at, e.name)
-	if err == unix.EACCES {
+	if err == unix.EACCES && !w.take {
 		var st unix.Stat_t
 		if unix.Fstatat(at, e.name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && int(st.Uid) == os.Getuid() && kindOf(uint32(st.Mode)).IsDir() {
 			_ = unix.Fchmodat(at, e.name, uint32(st.Mode)&0o7777|0o700, 0)
+			defer func() { _ = unix.Fchmodat(at, e.name, uint32(st.Mode)&0o7777, 0) }()
 			fd, err = quarantine.OpenIn(at, e.name)
 		}
 	}
@@ -231,13 +236,10 @@ func (w *walk) repository(of *entry, dir *os.File, list []fs.DirEntry, at string
 		e.path, e.dir, e.name = at+"/"+d.Name(), dir, d.Name()
 		rel := e.rel()
 		deeper, err := w.met(&e)
-		if err != nil {
-			return err
-		}
-		if !deeper || inFan(rel) {
+		if w.failed(err); !deeper || inFan(rel) {
 			continue
 		}
-		err = w.descend(&e, func(in *os.File) error {
+		w.failed(w.descend(&e, func(in *os.File) error {
 			defer in.Close()
 			list, err := in.ReadDir(-1)
 			if err != nil {
@@ -251,10 +253,7 @@ func (w *walk) repository(of *entry, dir *os.File, list []fs.DirEntry, at string
 				return w.repository(&own, in, list, e.path)
 			}
 			return w.repository(of, in, list, e.path)
-		})
-		if err != nil {
-			return err
-		}
+		}))
 	}
 	return nil
 }

@@ -158,9 +158,13 @@ func TestWhatGitWouldExecute(t *testing.T) {
 	w.write("y/config.toml", "")
 	require.NoError(t, os.Rename(filepath.Join(w.dir, "y"), filepath.Join(w.dir, ".cargo")))
 	w.write("hidden/.envrc", "")
+	w.write("readonly/.envrc", "touch /tmp/x\n")
+	require.NoError(t, os.Chmod(filepath.Join(w.dir, "readonly"), 0o500))
+	w.write("vs/.vscode/tasks.json", "{}")
+	require.NoError(t, os.Chmod(filepath.Join(w.dir, "vs/.vscode"), 0o100))
 	require.Equal(t, []string{
 		"inert .git", "inert .git/modules/sub", "inert sub/.git/config", "stashed .cargo/config.toml", "stashed closed/.envrc",
-		"stashed file2/.git", "stashed fixtures/HEAD", "stashed hook.git/HEAD", "stashed link.git/HEAD",
+		"stashed file2/.git", "stashed fixtures/HEAD", "stashed hook.git/HEAD", "stashed link.git/HEAD", "stashed readonly/.envrc", "stashed vs/.vscode",
 	}, w.check())
 	require.True(t, w.there("fixtures/user"), "what was the user's stays")
 	require.False(t, w.there(".git/rebase-merge"))
@@ -170,7 +174,7 @@ func TestWhatGitWouldExecute(t *testing.T) {
 	// The journal is the one that every verb reads.
 	found, err := quarantine.ReadFindings(w.session)
 	require.NoError(t, err)
-	require.Len(t, found, 9)
+	require.Len(t, found, 11)
 	i := slices.IndexFunc(found, func(f quarantine.Finding) bool { return f.Path == w.dir+"/.git" })
 	require.Len(t, found[i].Parts, 4)
 	require.Contains(t, found[i].Why, "rebase-merge: git would execute")
@@ -179,8 +183,9 @@ func TestWhatGitWouldExecute(t *testing.T) {
 	require.ErrorContains(t, found[i].PutBack(w.session), "no such file")
 	again, err := quarantine.ReadFindings(w.session)
 	require.NoError(t, err)
-	require.Len(t, again, 8)
+	require.Len(t, again, 10)
 	j := slices.IndexFunc(again, func(f quarantine.Finding) bool { return strings.HasSuffix(f.Path, "closed/.envrc") })
+	require.NoError(t, os.Chmod(filepath.Join(w.dir, "closed"), 0o755))
 	w.write("closed/.envrc", "newer")
 	require.ErrorIs(t, again[j].PutBack(w.session), quarantine.ErrInTheWay)
 	require.NoError(t, os.RemoveAll(filepath.Join(w.dir, "closed")))
@@ -233,8 +238,10 @@ func TestCannotBeMoved(t *testing.T) {
 	w := newTree(t)
 	w.take()
 	w.write(".envrc", "x")
+	w.write("sub/.envrc", "x")
 	_, err := w.record.Check(func() (*os.Root, error) { return nil, os.ErrPermission })
 	require.ErrorIs(t, err, os.ErrPermission)
+	require.NoError(t, os.RemoveAll(filepath.Join(w.dir, "sub")))
 	require.NoError(t, w.session.Mkdir(quarantine.StashName, 0o700))
 	require.NoError(t, w.session.WriteFile(quarantine.StashName+"/0", nil, 0o600)) // not of this run
 	require.Equal(t, []string{"stashed .envrc"}, w.check())

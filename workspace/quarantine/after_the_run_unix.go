@@ -46,7 +46,7 @@ func MoveOut(session *os.Root, dir int, name string, c Finding) (Finding, error)
 		if err := Note(session, c); err != nil {
 			return c, err
 		}
-		if err = rename(dir, name, int(stash.Fd()), c.Stash); err == nil {
+		if err = moveAny(dir, name, int(stash.Fd()), c.Stash); err == nil {
 			return c, nil
 		}
 		c.Stash = ""
@@ -54,11 +54,25 @@ func MoveOut(session *os.Root, dir int, name string, c Finding) (Finding, error)
 		err = errors.New("the stash is full")
 	}
 	away := Prefix + strconv.Itoa(os.Getpid()) + "-" + number
-	if e := rename(dir, name, dir, away); e != nil {
+	if e := moveAny(dir, name, dir, away); e != nil {
 		return c, errors.Join(err, e)
 	}
 	c.What += fmt.Sprintf(", renamed to %s: %v", away, err)
 	return c, Note(session, c)
+}
+
+// moveAny moves what its maker has closed to its owner too.
+func moveAny(from int, name string, to int, as string) error {
+	err := rename(from, name, to, as)
+	var st unix.Stat_t
+	if err != unix.EACCES || unix.Fstat(from, &st) != nil {
+		return err
+	}
+	_ = unix.Fchmod(from, uint32(st.Mode)&0o7777|0o700)
+	if unix.Fstatat(from, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		_ = unix.Fchmodat(from, name, uint32(st.Mode)&0o7777|0o700, 0)
+	}
+	return rename(from, name, to, as)
 }
 
 // Note writes a finding down that moves nothing.
