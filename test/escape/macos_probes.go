@@ -124,6 +124,13 @@ func macProbes() []macProbe {
 		{name: "protect.git-config", guarantee: profiles.FSProtect, try: func(w *macWorld) error { return writes(w.work() + "/.git/config") }},
 		{name: "protect.move-git", guarantee: profiles.FSProtect, try: func(w *macWorld) error { return os.Rename(w.work()+"/.git", w.work()+"/git") }},
 		{name: "protect.move-above", guarantee: profiles.FSProtect, try: func(w *macWorld) error { return os.Rename(w.work()+"/sub", w.temp()+"/sub") }},
+		{name: "protect.new-repository", guarantee: profiles.FSProtect, try: func(w *macWorld) error {
+			from, to := w.work()+"/unnamed", w.work()+"/clone"
+			if err := errors.Join(os.MkdirAll(from, 0o755), os.MkdirAll(to, 0o755), os.WriteFile(from+"/config", nil, 0o644)); err != nil {
+				return err
+			}
+			return os.Rename(from, to+"/.git")
+		}},
 		{name: "special.set-id", guarantee: profiles.FSSpecial, try: func(w *macWorld) error {
 			if err := os.Chmod(w.work()+"/plain", 0o755|os.ModeSetuid); err != nil {
 				return err
