@@ -148,6 +148,7 @@ func TestLayoutOfAWorktree(t *testing.T) {
 		require.Equal(t, want, a, path)
 	}
 	require.Contains(t, s.Layout.Protect, own+"/commondir")
+	require.Equal(t, own, s.Layout.OwnGit)
 
 	module := home + "/src/app/.git/modules/lib"
 	require.NoError(t, os.MkdirAll(module, 0o755))
@@ -160,6 +161,33 @@ func TestLayoutOfAWorktree(t *testing.T) {
 	s, _ = layoutOn(t, home, work, nil, nil)
 	a, ok := accessAt(s, module)
 	require.True(t, ok && a == profiles.Write)
+}
+
+// A repository that is not named .git keeps its configuration: no pattern names that.
+func TestLayoutOfABareRepository(t *testing.T) {
+	home := aMac(t)
+	work := home + "/src/app"
+	for _, dir := range []string{"fixture.git/objects", "fixture.git/refs", "docs/objects"} {
+		require.NoError(t, os.MkdirAll(work+"/"+dir, 0o755))
+	}
+	for _, file := range []string{"fixture.git/HEAD", "docs/HEAD"} {
+		require.NoError(t, os.WriteFile(work+"/"+file, nil, 0o644))
+	}
+	s, policy := layoutOn(t, home, work, nil, nil)
+	require.Contains(t, s.Layout.Protect, work+"/fixture.git/config")
+	require.Contains(t, s.Layout.Protect, work+"/fixture.git/hooks")
+	require.NotContains(t, s.Layout.Protect, work+"/docs/config")
+	require.NotContains(t, s.Layout.Protect, work+"/.git/config", "which a pattern names")
+
+	protects := Protects(policy)
+	pattern, is := protects(work + "/sub/.vscode")
+	require.True(t, is && pattern == ".vscode", pattern)
+	for _, name := range []string{work + "/AGENTS.md", work + "/sub/config.toml", work + "/HEAD"} {
+		_, is = protects(name)
+		require.False(t, is, name)
+	}
+	_, is = protects(work + "/sub/.cargo/config.toml")
+	require.True(t, is)
 }
 
 // Too much to hold is said.
