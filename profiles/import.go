@@ -189,7 +189,7 @@ func (im *importer) parallel(v value) {
 			im.fields(m.value, key, func(m member, key string) bool {
 				switch m.key {
 				case "allowedDomains":
-					im.domains(m.value, key)
+					im.list(m.value, key, im.allow)
 				case "filesystem":
 					im.filesystem(m.value, key)
 				default:
@@ -269,8 +269,8 @@ func (r *resolver) importEnviron() (*layer, error) {
 		im.layer.limits[len(limits)-1] = limitEntry{Limit: Limit{Value: n * int64(time.Second), Origin: o}, given: true}
 	})
 	if r.docker() {
-		each("PARALLEL_CC_DOCKER_MEMORY_LIMIT", func(text string, o Origin) { im.limit("memory", text, o) })
-		each("PARALLEL_CC_DOCKER_CPU_LIMIT", func(text string, o Origin) { im.limit("cpus", text, o) })
+		each("PARALLEL_CC_DOCKER_MEMORY_LIMIT", func(text string, o Origin) { im.limit(slices.Index(resourceKeys, "memory"), text, o) })
+		each("PARALLEL_CC_DOCKER_CPU_LIMIT", func(text string, o Origin) { im.limit(slices.Index(resourceKeys, "cpus"), text, o) })
 	}
 	for _, name := range slices.Compact(loosened) {
 		im.layer.warnings = append(im.layer.warnings, name+" allows more than the profile: "+r.req.Host.Getenv(name))
@@ -282,17 +282,6 @@ func (r *resolver) importEnviron() (*layer, error) {
 // documents have names for.
 func (r *resolver) docker() bool {
 	return cmp.Or(r.req.Provider, r.req.Host.Getenv("PARALLEL_CC_SANDBOX_PROVIDER")) == "docker"
-}
-
-// limit takes a limit, as a profile writes it.
-func (im *importer) limit(name, text string, o Origin) {
-	i := slices.Index(LimitNames(), name)
-	n, err := parseLimit(i, text, im.memory)
-	if err != nil {
-		im.at(o, "", "%v", err)
-		return
-	}
-	im.layer.limits[i] = limitEntry{Limit: Limit{Value: n, Origin: o}, given: true}
 }
 
 // srt reads the object that holds network, filesystem and the rest.
@@ -330,9 +319,9 @@ func (im *importer) srtNetwork(v value, key string) {
 		o := im.origin(m.line, key)
 		switch m.key {
 		case "allowedDomains":
-			im.domains(m.value, key)
+			im.list(m.value, key, im.allow)
 		case "deniedDomains":
-			im.list(m.value, key, func(text string, o Origin) { im.deny(text, o) })
+			im.list(m.value, key, im.deny)
 		case "deniedResolvedAddresses":
 			im.list(m.value, key, func(text string, o Origin) {
 				if p, err := netip.ParsePrefix(text); err == nil && p.Addr().Is6() {
@@ -360,10 +349,6 @@ func (im *importer) srtNetwork(v value, key string) {
 	})
 }
 
-func (im *importer) domains(v value, key string) {
-	im.list(v, key, func(text string, o Origin) { im.allow(text, o) })
-}
-
 // allow adds an allowed domain. One that the grammar refuses is left out,
 // which is stricter, and named.
 func (im *importer) allow(text string, o Origin) {
@@ -374,13 +359,7 @@ func (im *importer) allow(text string, o Origin) {
 	im.layer.allow = append(im.layer.allow, NetRule{Text: text, Origin: o})
 }
 
-func (im *importer) deny(text string, o Origin) {
-	if err := checkNet("deny", text); err != nil {
-		im.at(o, "", "%v", err)
-		return
-	}
-	im.layer.deny = append(im.layer.deny, NetRule{Text: text, Origin: o})
-}
+func (im *importer) deny(text string, o Origin) { im.net("deny", text, o) }
 
 // readOnly takes the workspace's write access back: there, only what is listed
 // can be written.
@@ -449,8 +428,7 @@ func (im *importer) eachPath(v value, key string, each func(FileRule)) {
 			continue
 		}
 		rule, err := im.foreignRule(text.text)
-		if err != nil {
-			im.at(o, hintOf(err), "%v", err)
+		if im.bad(o, err) {
 			continue
 		}
 		if literal && rule.Glob != "" {
@@ -477,13 +455,10 @@ func (im *importer) paths(v value, key string, access Access) {
 }
 
 func (im *importer) rule(text string, access Access, o Origin) {
-	rule, err := im.foreignRule(text)
-	if err != nil {
-		im.at(o, hintOf(err), "%v", err)
-		return
+	if rule, err := im.foreignRule(text); !im.bad(o, err) {
+		rule.Access, rule.Origin = access, o
+		im.put(rule)
 	}
-	rule.Access, rule.Origin = access, o
-	im.put(rule)
 }
 
 // put adds a rule. Where two lists name the same path, hide wins; otherwise

@@ -126,6 +126,15 @@ func parseLimit(i int, text string, memory int64) (int64, error) {
 // Limit returns the limit of [LimitNames][i].
 func (r *Resources) Limit(i int) Limit { return *r.at(i) }
 
+// Words returns names as strings.
+func Words[T ~string](list []T) []string {
+	words := make([]string, len(list))
+	for i, w := range list {
+		words[i] = string(w)
+	}
+	return words
+}
+
 // LimitText writes the value of a limit as a profile does, exactly.
 func LimitText(i int, n int64) string {
 	switch limits[i].key {

@@ -412,12 +412,12 @@ func Exec(home sessions.Home, e sessions.Entry, argv []string) (code int, err er
 	var sit *seat
 	var resized <-chan struct{}
 	if ask.Terminal {
-		if sit, err = takeSeat(nil); err != nil {
+		if sit, err = takeSeat("", nil); err != nil {
 			return 0, err
 		}
 		defer sit.close()
-		resized = sit.resized
-		ask.Size[0], ask.Size[1] = sit.terminal("").Size()
+		resized = sit.terminal.Resized
+		ask.Size[0], ask.Size[1] = sit.terminal.Size()
 	}
 	var sending sync.Mutex
 	out := json.NewEncoder(conn)
@@ -441,7 +441,7 @@ func Exec(home sessions.Home, e sessions.Entry, argv []string) (code int, err er
 			case last = <-caught:
 				_ = send(wants{Signal: linuxNumber(last.(unix.Signal))})
 			case <-resized:
-				columns, rows := sit.terminal("").Size()
+				columns, rows := sit.terminal.Size()
 				_ = send(wants{Size: [2]int{columns, rows}})
 			}
 		}

@@ -454,7 +454,7 @@ func (f *flow) begin() error {
 	}
 	info := sessions.Info{
 		Version: f.program.Version, Argv: os.Args, Workspace: f.policy.Workspace, Profile: f.policy.Profile, Provider: f.Name,
-		Without: layerNames(f.policy.Without), AllowMissing: guaranteeNames(f.policy.AllowMissing),
+		Without: profiles.Words(f.policy.Without), AllowMissing: profiles.Words(f.policy.AllowMissing),
 	}
 	if f.label != "" {
 		info.Resource = &sessions.Resource{Provider: f.Name, Labels: map[string]string{providers.LabelKey: f.label}}

@@ -76,12 +76,8 @@ func (f *flow) leaveHome() {
 	if more := len(made) - most; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	w := events.Warning{Text: text, Hint: "pccrun home" + f.homeFlags() + " export " + shell.Quote(made[0]) + " DEST copies it to the host"}
-	f.log.Emit(w)
-	if !f.req.Quiet {
-		messages.Say(w.Text)
-		messages.Say("hint: " + w.Hint)
-	}
+	hint := "pccrun home" + f.homeFlags() + " export " + shell.Quote(made[0]) + " DEST copies it to the host"
+	f.warn(events.Warning{Text: text, Hint: hint}, text)
 }
 
 // giveBack has a log-in that the run has renewed taken over into the user's own file, by the whole

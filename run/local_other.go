@@ -4,7 +4,6 @@ package run
 
 import (
 	"os"
-	"os/signal"
 
 	"golang.org/x/sys/unix"
 
@@ -85,30 +84,11 @@ func (s *seat) close() {}
 // takeTerminal names the user's terminal, of which the provider gives the command one of its own.
 func (f *flow) takeTerminal(s *providers.Stdio) error {
 	f.seat = new(seat)
-	resized, winch := make(chan struct{}, 1), make(chan os.Signal, 1)
-	signal.Notify(winch, unix.SIGWINCH)
-	go func() {
-		for range winch {
-			select {
-			case resized <- struct{}{}:
-			default:
-			}
-		}
-	}()
 	s.In, s.Out, s.Err = os.Stdin, os.Stdout, os.Stderr
-	s.Terminal = &providers.Terminal{
-		Name: f.req.Host.Getenv("TERM"), Resized: resized,
-		Size: func() (columns, rows int) {
-			size, err := unix.IoctlGetWinsize(int(os.Stdout.Fd()), unix.TIOCGWINSZ)
-			if err != nil {
-				return 80, 24
-			}
-			return int(size.Col), int(size.Row)
-		},
-		Relay: func(o terminal.Options) (*terminal.Relay, error) {
-			o.Terminal = int(os.Stdout.Fd())
-			return f.relay(o)
-		},
+	s.Terminal, _ = userTerminal(f.req.Host.Getenv("TERM"))
+	s.Terminal.Relay = func(o terminal.Options) (*terminal.Relay, error) {
+		o.Terminal = int(os.Stdout.Fd())
+		return f.relay(o)
 	}
 	return nil
 }

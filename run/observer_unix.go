@@ -92,14 +92,18 @@ func (o observer) Change(c events.Changed) {
 	}
 }
 
-func (o observer) Warning(w events.Warning) {
-	o.log.Emit(w)
-	if o.req.Quiet {
-		return
-	}
-	messages.Say(w.Text)
+func (o observer) Warning(w events.Warning) { o.warn(w, w.Text) }
+
+// warn writes a warning down, and says it in these lines.
+func (f *flow) warn(w events.Warning, lines ...string) {
+	f.log.Emit(w)
 	if w.Hint != "" {
-		messages.Say("hint: " + w.Hint)
+		lines = append(lines, "hint: "+w.Hint)
+	}
+	for _, line := range lines {
+		if !f.req.Quiet {
+			messages.Say(line)
+		}
 	}
 }
 

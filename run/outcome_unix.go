@@ -3,6 +3,7 @@
 package run
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -72,11 +73,7 @@ const pinnedHint = "raise the hard limit of open files (ulimit -Hn): a launch op
 
 // refused tells the events why the command was not run, and returns the status.
 func (f *flow) refused(code int, err error) int {
-	e := events.Refused{Cause: err.Error(), Hint: profiles.Hint(err)}
-	var h hinter
-	if errors.As(err, &h) {
-		e.Hint = h.Hint()
-	}
+	e := events.Refused{Cause: err.Error(), Hint: cmp.Or(Hint(err), profiles.Hint(err))}
 	var missing *providers.MissingError
 	if errors.As(err, &missing) {
 		e.Guarantee = string(missing.Answer.Guarantee)
@@ -165,7 +162,7 @@ func (f *flow) openLog() error {
 	f.log = events.NewLog(f.session.ID(), sinks...)
 	start := events.Start{
 		Version: f.program.Version, Pid: os.Getpid(), Argv: events.Redact(os.Args), Workspace: f.policy.Workspace, WorkDir: f.workDir,
-		Profile: f.policy.Profile, Provider: f.Name, Without: layerNames(f.policy.Without), AllowMissing: guaranteeNames(f.policy.AllowMissing),
+		Profile: f.policy.Profile, Provider: f.Name, Without: profiles.Words(f.policy.Without), AllowMissing: profiles.Words(f.policy.AllowMissing),
 	}
 	f.log.Emit(start)
 	return nil
@@ -269,20 +266,4 @@ func sayDenied(distinct []events.DenialCount) {
 		}
 		messages.Say(messages.Allow(text, d.Hint))
 	}
-}
-
-func layerNames(list []profiles.Layer) []string {
-	names := make([]string, len(list))
-	for i, l := range list {
-		names[i] = string(l)
-	}
-	return names
-}
-
-func guaranteeNames(list []profiles.Guarantee) []string {
-	names := make([]string, len(list))
-	for i, g := range list {
-		names[i] = string(g)
-	}
-	return names
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -18,14 +17,15 @@ import (
 // is the stream to the provider. So what the command prints is filtered, and what the relay
 // does for the keys and modes of the user's holds there too.
 type seat struct {
-	slave   *os.File
-	relay   *terminal.Relay
-	resized chan struct{}
-	winch   chan os.Signal
+	slave    *os.File
+	relay    *terminal.Relay
+	terminal *providers.Terminal // what a provider is told of it
+	stop     func()
 }
 
-// takeSeat begins to relay. What the command prints goes to log too, if that is not nil.
-func takeSeat(log *transcript) (*seat, error) {
+// takeSeat begins to relay, for a terminal of that name. What the command prints goes to log too, if
+// that is not nil.
+func takeSeat(name string, log *transcript) (*seat, error) {
 	master, slave, err := openTerminalPair()
 	if err != nil {
 		return nil, fmt.Errorf("open a pseudo-terminal: %w", err)
@@ -34,7 +34,7 @@ func takeSeat(log *transcript) (*seat, error) {
 	if log != nil {
 		o.Log = io.Writer(log)
 	}
-	s := &seat{slave: slave, resized: make(chan struct{}, 1), winch: make(chan os.Signal, 1)}
+	s := &seat{slave: slave}
 	if s.relay, err = terminal.Start(o); err == nil {
 		err = makeRaw(slave)
 	}
@@ -42,27 +42,8 @@ func takeSeat(log *transcript) (*seat, error) {
 		slave.Close()
 		return nil, err
 	}
-	signal.Notify(s.winch, unix.SIGWINCH)
-	go func() {
-		for range s.winch {
-			select {
-			case s.resized <- struct{}{}:
-			default:
-			}
-		}
-	}()
+	s.terminal, s.stop = userTerminal(name)
 	return s, nil
-}
-
-// terminal is what a provider is told of it.
-func (s *seat) terminal(name string) *providers.Terminal {
-	return &providers.Terminal{Name: name, Resized: s.resized, Size: func() (columns, rows int) {
-		size, err := unix.IoctlGetWinsize(int(os.Stdout.Fd()), unix.TIOCGWINSZ)
-		if err != nil {
-			return 80, 24
-		}
-		return int(size.Col), int(size.Row)
-	}}
 }
 
 // close gives the user's terminal back.
@@ -70,7 +51,7 @@ func (s *seat) close() {
 	if s == nil {
 		return
 	}
-	signal.Stop(s.winch)
+	s.stop()
 	s.slave.Close()
 	s.relay.Wait(lastWord)
 	s.relay.Close(lastWord)
@@ -103,17 +84,14 @@ func makeRaw(f *os.File) error {
 	if err != nil {
 		return err
 	}
-	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
-	t.Oflag &^= unix.OPOST
-	t.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
-	t.Cflag = t.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8
-	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
-	return unix.IoctlSetTermios(int(f.Fd()), unix.TCSETS, t)
+	raw := terminal.RawModes(*t)
+	raw.Cc[unix.VMIN] = 1
+	return unix.IoctlSetTermios(int(f.Fd()), unix.TCSETS, &raw)
 }
 
 // takeTerminal gives the command a terminal of its own.
 func (f *flow) takeTerminal(s *providers.Stdio) error {
-	seat, err := takeSeat(f.kept)
+	seat, err := takeSeat(f.req.Host.Getenv("TERM"), f.kept)
 	if err != nil {
 		return err
 	}
@@ -122,6 +100,6 @@ func (f *flow) takeTerminal(s *providers.Stdio) error {
 		f.asker.relay = seat.relay
 		close(f.asker.ready)
 	}
-	s.In, s.Out, s.Err, s.Terminal = seat.slave, seat.slave, seat.slave, seat.terminal(f.req.Host.Getenv("TERM"))
+	s.In, s.Out, s.Err, s.Terminal = seat.slave, seat.slave, seat.slave, seat.terminal
 	return nil
 }

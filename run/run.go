@@ -71,12 +71,9 @@ func PathsChanged(n int) string {
 	return fmt.Sprintf("%d paths changed", n)
 }
 
-// hinter is an error that knows what mends it.
-type hinter interface{ Hint() string }
-
 // Hint returns what mends an error, "" where it does not know.
 func Hint(err error) string {
-	var h hinter
+	var h interface{ Hint() string }
 	if errors.As(err, &h) {
 		return h.Hint()
 	}

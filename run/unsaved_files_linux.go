@@ -62,15 +62,7 @@ func (f *flow) lost(run providers.Local) {
 	}
 	w := events.Warning{Text: strings.Join(lines, "; ")}
 	w.Hint = strings.TrimPrefix(strings.TrimSuffix(fetch+"; "+keep, "; "), "; ")
-	f.log.Emit(w)
-	if !f.req.Quiet {
-		for _, line := range lines {
-			messages.Say(line)
-		}
-		if w.Hint != "" {
-			messages.Say("hint: " + w.Hint)
-		}
-	}
+	f.warn(w, lines...)
 }
 
 // LostSize says how much of a run's is gone at a path.

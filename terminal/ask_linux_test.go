@@ -40,7 +40,7 @@ const (
 func TestAsk(t *testing.T) {
 	h, r, slave := joined(t, Options{})
 	modes, _ := getModes(int(slave.Fd()))
-	modes = rawModes(modes)
+	modes = RawModes(modes)
 	modes.Cc[unix.VMIN] = 1
 	require.NoError(t, setModes(int(slave.Fd()), modes))
 	_, err := slave.WriteString("before\n")

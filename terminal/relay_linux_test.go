@@ -306,7 +306,7 @@ func TestRelayCarries(t *testing.T) {
 
 	// Both ways raw, so that what comes out is what went in.
 	modes, _ := getModes(int(slave.Fd()))
-	modes = rawModes(modes)
+	modes = RawModes(modes)
 	modes.Cc[unix.VMIN] = 1
 	require.NoError(t, setModes(int(slave.Fd()), modes))
 	var all [256]byte
@@ -342,7 +342,7 @@ func TestRelayModes(t *testing.T) {
 	inner, err := getModes(int(slave.Fd()))
 	require.NoError(t, err)
 	require.Equal(t, before, inner, "the command sees the user's modes")
-	require.Equal(t, rawModes(before), h.modes())
+	require.Equal(t, RawModes(before), h.modes())
 	require.True(t, IsTerminal(int(slave.Fd())))
 	r.Close(0)
 	r.Close(0)
@@ -362,7 +362,7 @@ func TestRelaySize(t *testing.T) {
 func TestRelayBulk(t *testing.T) {
 	h, r, slave := joined(t, Options{})
 	modes, _ := getModes(int(slave.Fd()))
-	require.NoError(t, setModes(int(slave.Fd()), rawModes(modes)))
+	require.NoError(t, setModes(int(slave.Fd()), RawModes(modes)))
 	line := "0123456789 abcdefghijklmnopqrstuvwxyz grüße\n"
 	const lines = 100_000
 	go func() {

@@ -110,7 +110,7 @@ func (r *Relay) grab() error {
 	}
 	// After SIGSTOP and SIGCONT, which nobody can prepare for, our own raw
 	// mode may still be there: not what the user wants back.
-	if !r.raw || now != rawModes(r.saved) {
+	if !r.raw || now != RawModes(r.saved) {
 		r.saved = now
 	}
 	// In the background the modes were those of whoever had the terminal then: a shell that
@@ -125,7 +125,7 @@ func (r *Relay) grab() error {
 		})
 		r.early = nil
 	}
-	if err := setModes(r.o.Terminal, rawModes(r.saved)); err != nil {
+	if err := setModes(r.o.Terminal, RawModes(r.saved)); err != nil {
 		return err
 	}
 	r.raw = true
@@ -385,7 +385,7 @@ func (r *Relay) keys() {
 }
 
 // read takes what was typed, if the keys are still ours. In our raw mode it
-// never blocks: see [rawModes].
+// never blocks: see [RawModes].
 func (r *Relay) read(buf []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -467,10 +467,10 @@ func foreground(fd int) bool {
 	return err != nil || group == unix.Getpgrp()
 }
 
-// rawModes is what cfmakeraw(3) makes of the modes, but that a read returns
+// RawModes is what cfmakeraw(3) makes of the modes, but that a read returns
 // at once, with nothing if there is nothing: another reader of the terminal
 // may be faster, and we must not wait with a lock held.
-func rawModes(t unix.Termios) unix.Termios {
+func RawModes(t unix.Termios) unix.Termios {
 	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
 	t.Oflag &^= unix.OPOST
 	t.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN

@@ -1,6 +1,6 @@
 package main
 
-import "errors"
+import "github.com/pccrun/pccrun/run"
 
 // What the verbs about a run's overlays share.
 
@@ -13,9 +13,8 @@ const changesHelp = lastRunHelp + "PATH is a file, or a directory with everythin
 
 // failChanges prints why a verb about changes did not do what it was asked for.
 func failChanges(err error) int {
-	var h interface{ Hint() string }
-	if errors.As(err, &h) {
-		fail(inWords(err), h.Hint())
+	if hint := run.Hint(err); hint != "" {
+		fail(inWords(err), hint)
 		return failed
 	}
 	return failSession(err)

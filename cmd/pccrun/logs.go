@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -99,15 +100,20 @@ func showLogs(home sessions.Home, e sessions.Entry, o logsOptions) (result error
 			_, werr = out.Write(b)
 		}
 	}
-	last := ring{size: o.tail}
+	var last [][]byte
 	first := print
 	if o.tail >= 0 {
-		first = last.add
+		first = func(line []byte) {
+			last = append(last, bytes.Clone(line))
+			last = last[max(0, len(last)-o.tail):]
+		}
 	}
 	if err := next(first); err != nil {
 		return err
 	}
-	last.each(print)
+	for _, line := range last {
+		print(line)
+	}
 	for more := true; more && werr == nil; {
 		more = watch()
 		if err := next(print); err != nil {
@@ -118,30 +124,6 @@ func showLogs(home sessions.Home, e sessions.Entry, o logsOptions) (result error
 		return nil // standard output remembers it
 	}
 	return werr
-}
-
-// ring keeps the last lines.
-type ring struct {
-	size, at int
-	lines    [][]byte
-}
-
-func (r *ring) add(line []byte) {
-	line = append([]byte(nil), line...)
-	switch {
-	case r.size == 0:
-	case len(r.lines) < r.size:
-		r.lines = append(r.lines, line)
-	default:
-		r.lines[r.at] = line
-		r.at = (r.at + 1) % r.size
-	}
-}
-
-func (r *ring) each(f func([]byte)) {
-	for i := range r.lines {
-		f(r.lines[(r.at+i)%len(r.lines)])
-	}
 }
 
 // eventLines returns a function that prints the events that are new since it

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/run"
@@ -280,16 +279,8 @@ func policyObject(p *profiles.Policy) object {
 		}},
 		{"environment", object{{"pass", pass}, {"set", set}}},
 		{"resources", limits}, {"use", use}, {"syscalls", p.Syscalls}, {"nested", p.Nested}, {"strict", p.Strict}, {"report", reportName(p)}, {"protect_strict", p.ProtectStrict},
-		{"requirements", requirements}, {"without", texts(p.Without)}, {"allow_missing", texts(p.AllowMissing)}, {"warnings", p.Warnings},
+		{"requirements", requirements}, {"without", profiles.Words(p.Without)}, {"allow_missing", profiles.Words(p.AllowMissing)}, {"warnings", p.Warnings},
 	}
-}
-
-func texts[T ~string](list []T) []string {
-	out := make([]string, len(list))
-	for i, v := range list {
-		out[i] = string(v)
-	}
-	return out
 }
 
 // writePolicy writes a policy for people: what each rule says, and where it
@@ -382,17 +373,13 @@ func writePolicy(b *strings.Builder, p *profiles.Policy) {
 	}
 }
 
-// limitText writes a limit as a profile would.
+// limitText writes a limit as a profile would, but for sizes, which are rounded.
 func limitText(i int, n int64) string {
 	switch profiles.LimitNames()[i] {
 	case "memory", "filesize", "disk":
 		return sizeText(n)
-	case "cpus":
-		return strings.TrimRight(strings.TrimRight(fmt.Sprintf("%.3f", float64(n)/1000), "0"), ".")
-	case "timeout":
-		return time.Duration(n).String()
 	}
-	return fmt.Sprint(n)
+	return profiles.LimitText(i, n)
 }
 
 // reportName is the word of the policy language for what is told at exit.

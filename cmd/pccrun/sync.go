@@ -16,6 +16,7 @@ import (
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers/filesync"
+	"github.com/pccrun/pccrun/run"
 )
 
 // syncFlags are what the verb was told.
@@ -240,13 +241,8 @@ func syncExtract(ctx context.Context, dir string, f syncFlags) int {
 
 // failSync prints why it could not be done.
 func failSync(verb string, err error) int {
-	var h interface{ Hint() string }
-	hint := ""
 	if errors.Is(err, context.Canceled) {
 		return fail(verb + ": interrupted")
 	}
-	if errors.As(err, &h) {
-		hint = h.Hint()
-	}
-	return fail(verb+": "+inWords(err), hint)
+	return fail(verb+": "+inWords(err), run.Hint(err))
 }

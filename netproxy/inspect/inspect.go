@@ -9,8 +9,8 @@
 // and only into TLS whose certificate was checked; and that the secret does not
 // come back. What it does not understand it refuses.
 //
-// goproxy carries the requests, which have their destination by then: it makes
-// no decision and dials nothing by itself. All of this runs in a process of its
+// [httputil.ReverseProxy] carries the requests, which have their destination by
+// then: it makes no decision and dials nothing by itself. All of this runs in a process of its
 // own, which [Main] is, so that a launch that inspects nothing links none of it.
 package inspect
 
@@ -23,14 +23,13 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/http/httputil"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/elazarl/goproxy"
 
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/netproxy/secrets"
@@ -80,7 +79,8 @@ type Inspector struct {
 	cfg    Config
 	ca     *authority
 	server *http.Server
-	proxy  *goproxy.ProxyHttpServer
+	proxy  *httputil.ReverseProxy
+	either *http.Transport // speaks HTTP/2 to hosts that offer it
 	plain  *http.Transport // speaks HTTP/1.1 to hosts, whatever they offer
 	conns  chan net.Conn
 	closed chan struct{}
@@ -110,7 +110,7 @@ func New(cfg Config) (*Inspector, error) {
 	}
 	i := &Inspector{cfg: cfg, ca: ca, conns: make(chan net.Conn), closed: make(chan struct{})}
 	i.proxy = i.newProxy()
-	i.plain = i.transport("http/1.1")
+	i.either, i.plain = i.transport("h2", "http/1.1"), i.transport("http/1.1")
 	i.server = &http.Server{
 		Handler:           http.HandlerFunc(i.serve),
 		ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHead,
@@ -135,7 +135,7 @@ func (i *Inspector) Authority() []byte { return i.ca.pem() }
 func (i *Inspector) Close() {
 	close(i.closed)
 	i.server.Close()
-	i.proxy.Tr.CloseIdleConnections()
+	i.either.CloseIdleConnections()
 	i.plain.CloseIdleConnections()
 }
 

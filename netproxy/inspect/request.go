@@ -13,32 +13,39 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/http/httputil"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/elazarl/goproxy"
 
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/netproxy/secrets"
 )
 
-// newProxy sets goproxy up as what it is here: a carrier of requests whose
-// destination stands. Its own ways to choose one are closed: no proxy of the
-// environment, no CONNECT, no dialling but ours.
-func (i *Inspector) newProxy() *goproxy.ProxyHttpServer {
-	p := goproxy.NewProxyHttpServer()
-	p.Logger = log.New(io.Discard, "", 0) // it would log URLs
-	p.KeepAcceptEncoding = true
-	p.ConnectDial, p.ConnectDialWithReq = nil, nil
-	p.Tr = i.transport("h2", "http/1.1")
-	p.OnRequest().HandleConnect(goproxy.AlwaysReject)
-	p.OnRequest().DoFunc(i.onRequest)
-	p.OnResponse().DoFunc(i.onResponse)
-	return p
+// newProxy makes the carrier of requests whose destination stands, which chooses none.
+func (i *Inspector) newProxy() *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { // it would leave these out, and change odd queries
+			for _, name := range [...]string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+				if values, ok := r.In.Header[name]; ok {
+					r.Out.Header[name] = values
+				}
+			}
+			r.Out.URL.RawQuery, r.Out.Trailer = r.In.URL.RawQuery, r.In.Trailer
+		},
+		Transport:      carrier(i.carry),
+		ModifyResponse: clean,
+		ErrorHandler:   failed,
+		FlushInterval:  -1,                         // a response goes on as it comes, as far as it comes
+		ErrorLog:       log.New(io.Discard, "", 0), // it would log URLs
+	}
 }
+
+type carrier func(*http.Request) (*http.Response, error)
+
+func (c carrier) RoundTrip(r *http.Request) (*http.Response, error) { return c(r) }
 
 // transport connects to hosts in the protocols that it may speak.
 func (i *Inspector) transport(protocols ...string) *http.Transport {
@@ -91,7 +98,6 @@ type passage struct {
 	authority string // host and port as the Host field has it
 	request   string // for events: method and URL, without the query
 	back      []secrets.Pair
-	length    string // of a response that was changed without making it longer
 }
 
 var errCrowded = errors.New("more than 1024 requests to inspected hosts at once")
@@ -113,11 +119,11 @@ func (i *Inspector) serve(w http.ResponseWriter, r *http.Request) {
 	case n > maxRequests:
 		t.decided(t.verdict, p.request, errCrowded)
 		w.Header().Set("Connection", "close")
-		send(w, answer(r, http.StatusServiceUnavailable, [][2]string{{"error", "crowded"}, {"detail", errCrowded.Error()}}))
+		answer(w, r, http.StatusServiceUnavailable, [][2]string{{"error", "crowded"}, {"detail", errCrowded.Error()}})
 		return
 	case i.cfg.Alive != nil && !i.cfg.Alive():
 		w.Header().Set("Connection", "close")
-		send(w, answer(r, http.StatusServiceUnavailable, [][2]string{{"error", "stopped"}, {"detail", "pccrun is stopped (SIGSTOP), and sends nothing until it continues"}}))
+		answer(w, r, http.StatusServiceUnavailable, [][2]string{{"error", "stopped"}, {"detail", "pccrun is stopped (SIGSTOP), and sends nothing until it continues"}})
 		return
 	case r.Method == http.MethodConnect:
 		i.refuse(w, r, p, http.StatusMethodNotAllowed, "CONNECT within a connection")
@@ -137,7 +143,7 @@ func (i *Inspector) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	t.decided(v, p.request, nil)
 	if v.Action == rules.Deny {
-		i.deny(w, r, v)
+		deny(w, r, v)
 		return
 	}
 	// Pinned: from here on, nothing that the client has said names a host.
@@ -146,15 +152,22 @@ func (i *Inspector) serve(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 1 {
 		_ = http.NewResponseController(w).EnableFullDuplex() // an answer may come before the request is over
 	}
-	hopByHop(r.Header)
-	f := &flusher{ResponseWriter: w, passage: p}
-	i.proxy.ServeHTTP(f, r.WithContext(context.WithValue(r.Context(), passageKey{}, p)))
-	if f.taken != nil {
-		f.taken.Close() // goproxy leaves a websocket's open when the other end is gone
+	r.Header.Del("Http2-Settings")
+	if holds(r.Header, "Upgrade", "websocket") {
+		r.Header.Set("Upgrade", "websocket")
+	} else {
+		r.Header.Del("Upgrade")
 	}
+	i.proxy.ServeHTTP(final{w}, r.WithContext(context.WithValue(r.Context(), passageKey{}, p)))
 }
 
 type passageKey struct{}
+
+// passageOf returns the passage of a request that came by way of serve, nil of another.
+func passageOf(r *http.Request) *passage {
+	p, _ := r.Context().Value(passageKey{}).(*passage)
+	return p
+}
 
 // authorityOf spells a host and port as Host fields have it.
 func authorityOf(v rules.Verdict, scheme string) string {
@@ -180,32 +193,6 @@ func hostOf(r *http.Request) string {
 	return r.Host
 }
 
-// hopByHop takes away what is for one connection alone, but for a websocket's
-// upgrade.
-func hopByHop(h http.Header) {
-	websocket := holds(h, "Connection", "upgrade") && holds(h, "Upgrade", "websocket")
-	for _, value := range h["Connection"] {
-		for name := range strings.SplitSeq(value, ",") {
-			if name = strings.TrimSpace(name); !strings.EqualFold(name, "upgrade") {
-				h.Del(name)
-			}
-		}
-	}
-	trailers := holds(h, "Te", "trailers")
-	for _, name := range [...]string{"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authorization", "Te", "Http2-Settings"} {
-		h.Del(name)
-	}
-	if trailers {
-		h.Set("Te", "trailers") // gRPC asks for it
-	}
-	if websocket {
-		h.Set("Connection", "Upgrade")
-		h.Set("Upgrade", "websocket")
-		return
-	}
-	h.Del("Upgrade")
-}
-
 func holds(h http.Header, name, token string) bool {
 	for _, value := range h[name] {
 		for part := range strings.SplitSeq(value, ",") {
@@ -217,23 +204,30 @@ func holds(h http.Header, name, token string) bool {
 	return false
 }
 
-// onRequest is goproxy's hook before a request goes out: it puts the secrets
-// in, and refuses what did not come by way of serve.
-func (i *Inspector) onRequest(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Request, *http.Response) {
-	p, ok := r.Context().Value(passageKey{}).(*passage)
-	if !ok || r.URL.Host != p.authority || r.Host != r.URL.Host {
-		return r, goproxy.NewResponse(r, goproxy.ContentTypeText, http.StatusMisdirectedRequest, "not pinned")
+var errNotPinned = errors.New("not pinned")
+
+// carry sends a request out, with the secrets in it, and refuses what did not come by way of
+// serve.
+func (i *Inspector) carry(r *http.Request) (*http.Response, error) {
+	p := passageOf(r)
+	if p == nil || r.URL.Host != p.authority || r.Host != r.URL.Host {
+		return nil, errNotPinned
 	}
-	ctx.UserData = p
+	i.fill(p, r)
 	if r.ProtoMajor == 1 { // a websocket needs it, and HTTP/1.1 is faster
-		ctx.RoundTripper = goproxy.RoundTripperFunc(func(r *http.Request, _ *goproxy.ProxyCtx) (*http.Response, error) { return i.plain.RoundTrip(r) })
+		return i.plain.RoundTrip(r)
 	}
+	return i.either.RoundTrip(r)
+}
+
+// fill puts the secrets in.
+func (i *Inspector) fill(p *passage, r *http.Request) {
 	if p.scheme != "https" {
-		return r, nil
+		return
 	}
 	var out []secrets.Pair
 	if out, p.back = i.replacements(p.target.verdict); len(out) == 0 {
-		return r, nil
+		return
 	}
 	// No other encoding is asked of a host that knows a secret: what comes
 	// back has to be read.
@@ -250,7 +244,6 @@ func (i *Inspector) onRequest(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Req
 		r.Header["Accept"][k] = withoutCharset(value)
 	}
 	p.inject(r, out)
-	return r, nil
 }
 
 // partial are the fields that ask for a part of an answer: HTTP's own, its
@@ -301,58 +294,41 @@ func (p *passage) inject(r *http.Request, out []secrets.Pair) {
 	}
 }
 
-// onResponse is goproxy's hook before a response goes to the client.
-func (i *Inspector) onResponse(resp *http.Response, ctx *goproxy.ProxyCtx) *http.Response {
-	p, _ := ctx.UserData.(*passage)
-	if resp == nil {
-		return p.failed(ctx)
-	}
-	if resp.StatusCode == http.StatusSwitchingProtocols && !holds(ctx.Req.Header, "Upgrade", "websocket") {
-		resp.Body.Close()
-		ctx.Error = errors.New("the server switched protocols unasked")
-		return p.failed(ctx)
-	}
-	if p != nil && len(p.back) > 0 && resp.StatusCode == http.StatusPartialContent {
-		resp.Body.Close()
-		ctx.Error = errors.New("the server sent only part of the response")
-		return p.failed(ctx)
+// clean takes out of a response what may not come back.
+func clean(resp *http.Response) error {
+	p := passageOf(resp.Request)
+	switched := resp.StatusCode == http.StatusSwitchingProtocols
+	switch {
+	case switched && !holds(resp.Request.Header, "Upgrade", "websocket"):
+		return errors.New("the server switched protocols unasked")
+	case len(p.back) > 0 && resp.StatusCode == http.StatusPartialContent:
+		return errors.New("the server sent only part of the response")
 	}
 	resp.Header.Del("Alt-Svc") // no other way to the host is open
-	if resp.StatusCode != http.StatusSwitchingProtocols {
-		resp.Header.Del("Upgrade") // by which goproxy would take it for a websocket
-		hopByHop(resp.Header)
-	}
-	if p == nil || len(p.back) == 0 {
-		return resp
+	if len(p.back) == 0 {
+		return nil
 	}
 	p.cleanFields(resp.Header)
 	p.cleanFields(resp.Trailer)
-	if resp.StatusCode == http.StatusSwitchingProtocols {
-		return resp
+	if switched {
+		return nil
 	}
 	reader := secrets.NewStream
 	if resp.ContentLength >= 0 {
-		reader = secrets.NewReader
+		reader = secrets.NewReader // all pairs keep the length
 	}
 	switch encoding := strings.ToLower(strings.Join(resp.Header["Content-Encoding"], ",")); {
-	case encoding == "" || encoding == "identity":
-	case (encoding == "gzip" || encoding == "x-gzip") && ctx.Req.Method != http.MethodHead:
+	case encoding == "" || encoding == "identity" || resp.Request.Method == http.MethodHead:
+	case encoding == "gzip" || encoding == "x-gzip":
 		resp.Body = &unzipped{body: resp.Body}
 		resp.Header.Del("Content-Encoding")
+		resp.Header.Del("Content-Length")
 		resp.ContentLength = -1
-	case ctx.Req.Method == http.MethodHead:
 	default:
-		resp.Body.Close()
-		ctx.Error = errors.New("the server used an encoding that was not requested: " + strconv.Quote(encoding))
-		return p.failed(ctx)
+		return errors.New("the server used an encoding that was not requested: " + strconv.Quote(encoding))
 	}
 	resp.Body = &filtered{Reader: reader(resp.Body, p.back), body: resp.Body, response: resp, passage: p}
-	if resp.ContentLength >= 0 {
-		// All pairs keep the length. goproxy drops the field where a body was
-		// changed; the client should still see how much will come.
-		p.length = strconv.FormatInt(resp.ContentLength, 10)
-	}
-	return resp
+	return nil
 }
 
 // cleanFields takes what may not come back out of fields. A field whose name
@@ -369,31 +345,24 @@ func (p *passage) cleanFields(h http.Header) {
 	}
 }
 
-// failed answers for a host that was not reached.
-func (p *passage) failed(ctx *goproxy.ProxyCtx) *http.Response {
-	err := ctx.Error
-	if err == nil {
-		err = errors.New("no response")
-	}
+// failed answers for a host that was not reached, or whose response is not passed on.
+func failed(w http.ResponseWriter, r *http.Request, err error) {
+	p := passageOf(r)
 	var address *refusedAddress
-	if p != nil && errors.As(err, &address) {
+	switch {
+	case p == nil || errors.Is(err, errNotPinned):
+		answer(w, r, http.StatusMisdirectedRequest, [][2]string{{"error", "refused"}, {"detail", errNotPinned.Error()}})
+	case errors.As(err, &address):
 		p.target.decided(address.verdict, p.request, nil)
-		return denial(ctx.Req, address.verdict)
-	}
-	text := "bad gateway"
-	if p != nil {
-		text = secrets.Replace(netproxy.Explain(err), p.back)
+		deny(w, r, address.verdict)
+	default:
 		p.target.decided(p.target.verdict, p.request, errors.New(secrets.Replace(err.Error(), p.back)))
+		answer(w, r, http.StatusBadGateway, [][2]string{{"error", "bad gateway"}, {"detail", secrets.Replace(netproxy.Explain(err), p.back)}})
 	}
-	return answer(ctx.Req, http.StatusBadGateway, [][2]string{{"error", "bad gateway"}, {"detail", text}})
 }
 
 // deny answers 403, or 421 and 400 where the request is at odds with itself.
-func (i *Inspector) deny(w http.ResponseWriter, r *http.Request, v rules.Verdict) {
-	send(w, denial(r, v))
-}
-
-func denial(r *http.Request, v rules.Verdict) *http.Response {
+func deny(w http.ResponseWriter, r *http.Request, v rules.Verdict) {
 	status := http.StatusForbidden
 	switch v.Reason {
 	case rules.BadMatch:
@@ -401,7 +370,7 @@ func denial(r *http.Request, v rules.Verdict) *http.Response {
 	case rules.BadPath:
 		status = http.StatusBadRequest
 	}
-	return answer(r, status, [][2]string{
+	answer(w, r, status, [][2]string{
 		{"error", "denied"}, {"host", v.Host}, {"port", strconv.Itoa(int(v.Port))}, {"reason", string(v.Reason)}, {"rule", v.Rule}, {"detail", v.Detail}, {"allow_with", v.AllowWith},
 	})
 }
@@ -412,14 +381,14 @@ func (i *Inspector) refuse(w http.ResponseWriter, r *http.Request, p *passage, s
 	v.Action, v.Reason, v.Detail = rules.Deny, rules.BadMatch, why
 	p.target.decided(v, p.request, nil)
 	w.Header().Set("Connection", "close")
-	send(w, answer(r, status, [][2]string{{"error", "refused"}, {"detail", why}}))
+	answer(w, r, status, [][2]string{{"error", "refused"}, {"detail", why}})
 }
 
-// answer makes an answer of our own: JSON, or text for who reads it on a
+// answer sends an answer of our own: JSON, or text for who reads it on a
 // terminal.
-func answer(r *http.Request, status int, fields [][2]string) *http.Response {
+func answer(w http.ResponseWriter, r *http.Request, status int, fields [][2]string) {
 	var body bytes.Buffer
-	kind := goproxy.ContentTypeText
+	kind := "text/plain"
 	if agent := r.UserAgent(); holds(r.Header, "Accept", "text/plain") || strings.HasPrefix(agent, "curl/") || strings.HasPrefix(agent, "Wget/") || strings.HasPrefix(agent, "git/") {
 		body.WriteString("pccrun:")
 		for _, f := range fields {
@@ -436,17 +405,10 @@ func answer(r *http.Request, status int, fields [][2]string) *http.Response {
 		}
 		_ = json.NewEncoder(&body).Encode(object)
 	}
-	resp := goproxy.NewResponse(r, kind, status, body.String())
-	resp.Header.Set("Cache-Control", "no-store")
-	return resp
-}
-
-func send(w http.ResponseWriter, resp *http.Response) {
-	for name, values := range resp.Header {
-		w.Header()[name] = values
-	}
-	w.WriteHeader(resp.StatusCode)
-	_, _ = io.Copy(w, resp.Body)
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = body.WriteTo(w)
 }
 
 // filtered is a body without the secrets in it, and its trailers.
@@ -488,43 +450,31 @@ func (u *unzipped) Read(b []byte) (int, error) {
 
 func (u *unzipped) Close() error { return u.body.Close() }
 
-// flusher passes a response on as it comes: goproxy flushes server-sent events
-// only.
-type flusher struct {
-	http.ResponseWriter
-	passage *passage
-	streams bool
-	taken   net.Conn // by goproxy, for a websocket
-}
+// final is for a response alone: what comes before it, which is not looked through, is not
+// passed on.
+type final struct{ http.ResponseWriter }
 
-func (f *flusher) WriteHeader(status int) {
-	h := f.Header()
-	if f.passage.length != "" {
-		h.Set("Content-Length", f.passage.length)
-	}
-	f.ResponseWriter.WriteHeader(status)
-	if status >= 200 && h.Get("Content-Length") == "" {
-		f.streams = true
-		f.Flush()
+func (f final) WriteHeader(status int) {
+	if status >= 200 {
+		f.ResponseWriter.WriteHeader(status)
 	}
 }
 
-func (f *flusher) Write(b []byte) (int, error) {
-	n, err := f.ResponseWriter.Write(b)
-	if f.streams {
-		f.Flush()
-	}
-	return n, err
-}
+func (f final) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
-// Flush sends what was written.
-func (f *flusher) Flush() { _ = http.NewResponseController(f.ResponseWriter).Flush() }
-
-// Unwrap and Hijack are what goproxy takes a websocket over by.
-func (f *flusher) Unwrap() http.ResponseWriter { return f.ResponseWriter }
-
-func (f *flusher) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (f final) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(f.ResponseWriter).Hijack()
-	f.taken = conn
-	return conn, rw, err
+	if err != nil {
+		return nil, nil, err
+	}
+	return &begun{conn, rw.Reader}, rw, nil
 }
+
+// A begun connection has what came with the request, and no end of one way: a websocket ends as
+// a whole.
+type begun struct {
+	net.Conn
+	from io.Reader
+}
+
+func (b *begun) Read(p []byte) (int, error) { return b.from.Read(p) }
