@@ -208,6 +208,8 @@ func (g *Guard) commits() {
 	if ask == nil {
 		return
 	}
+	told := map[string]bool{}
+	defer g.shutOut(told)
 	var answers []GitAnswer
 	if len(questions) > 0 {
 		answers = ask(questions)
@@ -220,6 +222,7 @@ func (g *Guard) commits() {
 		}
 		answers = answers[n:]
 		if c.err != nil && !(g.onlyRoots(c.gitDir) && !errors.Is(c.err, ErrTooMuch)) {
+			told[c.gitDir] = true
 			g.tell(c.gitDir, "cannot be read: "+strings.ReplaceAll(c.err.Error(), "\n", "; "), unread)
 		}
 		c.report()
@@ -232,43 +235,61 @@ func (r *Standing) noteClosed(common []Common) {
 	if os.Geteuid() != 0 {
 		return
 	}
-	if !entered(r.Root) { // nor into what the run makes there
+	lstat := func(path string, st *unix.Stat_t) error { return unix.Lstat(path, st) }
+	if !readable("/", r.Root, nil, lstat) { // nor into what the run makes there
 		r.Closed = append(r.Closed, r.Root)
 	}
 	for _, rel := range r.Repos {
-		if dir := filepath.Join(r.Root, rel); len(r.Closed) == 0 && !readable(dir) {
+		if dir := filepath.Join(r.Root, rel); len(r.Closed) == 0 && !readable("/", dir, gitReads, lstat) {
 			r.Closed = append(r.Closed, dir)
 		}
 	}
 	for _, c := range common {
-		if !readable(c.GitDir) || !readable(c.Path) {
+		if !readable("/", c.GitDir, gitReads, lstat) || !readable("/", c.Path, gitReads, lstat) {
 			r.Closed = append(r.Closed, c.GitDir)
 		}
 	}
 }
 
-// entered reports whether everybody can enter a directory.
-func entered(dir string) bool {
+// gitReads are names without which git reads no commits.
+var gitReads = []string{"HEAD", "refs", "objects", "objects/pack"}
+
+// readable reports whether everybody can enter a directory, as far as that lies below top, and read these names in it.
+func readable(top, dir string, names []string, stat func(string, *unix.Stat_t) error) bool {
 	var st unix.Stat_t
-	for ; dir != "/"; dir = filepath.Dir(dir) {
-		if unix.Lstat(dir, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Mode&0o001 == 0 {
+	if slices.ContainsFunc(names, func(name string) bool { return stat(filepath.Join(dir, name), &st) == nil && st.Mode&0o004 == 0 }) {
+		return false
+	}
+	for ; inside(top, dir) && dir != "/"; dir = filepath.Dir(dir) {
+		if stat(dir, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Mode&0o001 == 0 {
 			return false
 		}
 	}
 	return true
 }
 
-// readable reports whether everybody can read a git directory.
-func readable(dir string) bool {
-	var st unix.Stat_t
-	return entered(dir) && !slices.ContainsFunc([]string{"HEAD", "refs", "objects", "objects/pack"}, func(name string) bool {
-		return unix.Lstat(filepath.Join(dir, name), &st) == nil && st.Mode&0o004 == 0
-	})
-}
-
 // onlyRoots reports whether git cannot look into a git directory because nobody but root could when the run began.
 func (g *Guard) onlyRoots(gitDir string) bool {
 	return os.Geteuid() != 0 && slices.ContainsFunc(g.standing.Closed, func(dir string) bool { return inside(dir, gitDir) })
+}
+
+// shutOut reports the git directories that the run has closed to whom root has become: else a later run would find
+// them closed.
+func (g *Guard) shutOut(told map[string]bool) {
+	if os.Geteuid() == 0 || g.lent == nil {
+		return
+	}
+	check := func(top, dir string) {
+		if !told[dir] && !g.onlyRoots(dir) && !readable(top, dir, gitReads, g.stat) {
+			g.tell(dir, "cannot be read: the run has closed it", unread)
+		}
+	}
+	for _, rel := range g.standing.Repos {
+		check(g.standing.Root, g.abs(rel))
+	}
+	for _, dir := range g.standing.GitDirs {
+		check(dir, dir)
+	}
 }
 
 func (g *Guard) tell(path, what, why string) {

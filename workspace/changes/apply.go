@@ -188,8 +188,7 @@ func (p *applyPlan) parents() {
 			continue
 		}
 		for dir := path.Dir(p.set.Changes[i].Path); ; dir = path.Dir(dir) {
-			j, ok := slices.BinarySearchFunc(p.set.Changes, dir, func(c Change, dir string) int { return ComparePaths(c.Path, dir) })
-			if ok && p.set.Changes[j].After != nil && (p.set.Changes[j].Before == nil || p.set.Changes[j].inWay) {
+			if j, ok := p.set.find(dir); ok && p.set.Changes[j].After != nil && (p.set.Changes[j].Before == nil || p.set.Changes[j].inWay) {
 				p.take[j] = true
 			}
 			if dir == "." {
@@ -207,9 +206,4 @@ func (p *applyPlan) whole(i int) bool {
 		}
 	}
 	return true
-}
-
-// index returns the index of the change of a path.
-func (p *applyPlan) index(name string) (int, bool) {
-	return slices.BinarySearchFunc(p.set.Changes, name, func(c Change, name string) int { return ComparePaths(c.Path, name) })
 }

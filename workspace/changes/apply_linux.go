@@ -273,7 +273,7 @@ func (a *applying) chmod(s *step, to func(now uint32) uint32) error {
 func (u *Upper) accept(sets []*Set, plans []*applyPlan) {
 	for i := range u.Record.Stood {
 		s := &u.Record.Stood[i]
-		if j, ok := plans[s.Layer].index(s.Path); ok && plans[s.Layer].take[j] {
+		if j, ok := plans[s.Layer].set.find(s.Path); ok && plans[s.Layer].take[j] {
 			s.Entry, s.Touched = sets[s.Layer].Changes[j].Before, false
 		}
 	}

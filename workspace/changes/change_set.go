@@ -118,13 +118,9 @@ func ComparePaths(a, b string) int {
 	return cmp.Compare(len(a), len(b))
 }
 
-// Find returns the change of a path.
-func (s *Set) Find(path string) (*Change, bool) {
-	i, ok := slices.BinarySearchFunc(s.Changes, path, func(c Change, path string) int { return ComparePaths(c.Path, path) })
-	if !ok {
-		return nil, false
-	}
-	return &s.Changes[i], true
+// find returns the index of the change of a path.
+func (s *Set) find(path string) (int, bool) {
+	return slices.BinarySearchFunc(s.Changes, path, func(c Change, path string) int { return ComparePaths(c.Path, path) })
 }
 
 // below returns the changes of what lies below the path of change i.

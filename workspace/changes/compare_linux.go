@@ -85,7 +85,6 @@ func (l *layer) copied(name string) bool {
 // blocks is what a file takes on the disk.
 func blocks(info fs.FileInfo) int64 { return info.Sys().(*syscall.Stat_t).Blocks << 9 }
 
-// is reports whether a directory is the one that the run saw.
 // LayerOf returns the layer that a directory of the host would be.
 func LayerOf(path string) (Layer, error) {
 	info, err := os.Stat(path)
@@ -96,6 +95,7 @@ func LayerOf(path string) (Layer, error) {
 	return Layer{Path: path, Dev: st.Dev, Ino: st.Ino}, nil
 }
 
+// is reports whether a directory is the one that the run saw.
 func (l Layer) is(info fs.FileInfo) bool {
 	st := info.Sys().(*syscall.Stat_t)
 	return st.Dev == l.Dev && st.Ino == l.Ino

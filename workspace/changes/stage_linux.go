@@ -22,7 +22,7 @@ func (a *applying) stage(p *applyPlan, s *step, name string) error {
 		return err
 	}
 	defer dir.Close()
-	i, ok := p.index(name)
+	i, ok := p.set.find(name)
 	if !ok {
 		return fmt.Errorf("BUG: no change of %s", name)
 	}

@@ -251,9 +251,9 @@ func TestCompare(t *testing.T) {
 		got = append(got, text)
 	}
 	require.Equal(t, want, got)
-	_, ok := set.Find("f")
+	_, ok := set.find("f")
 	require.True(t, ok)
-	_, ok = set.Find("nothing")
+	_, ok = set.find("nothing")
 	require.False(t, ok)
 }
 
