@@ -421,6 +421,19 @@ var cases = []struct {
 		k.nothingLeft()
 		require.ErrorContains(t, again.Fetch(t.Context(), k.heard.created[0], providers.Stdio{Changes: k.session}, &k.heard), "nothing is to be downloaded")
 	}},
+	{"what is gone cannot be downloaded", func(t *testing.T, k *task) {
+		k.fault(noDownload)
+		require.Error(t, k.run("touch", "made").err)
+		k.fault("")
+		require.NoError(t, k.provider.Destroy(t.Context(), k.heard.created[0]))
+		again := k.provider.(fetcher)
+		err := again.Fetch(t.Context(), k.heard.created[0], providers.Stdio{Changes: k.session}, &k.heard)
+		require.ErrorIs(t, err, remote.ErrGone)
+		require.ErrorContains(t, err, "what the command changed is lost")
+		byLabel := providers.Resource{Provider: k.place.name, Labels: k.heard.created[0].Labels}
+		require.ErrorContains(t, again.Fetch(t.Context(), byLabel, providers.Stdio{Changes: k.session}, &k.heard), "nothing is to be downloaded")
+		require.Nil(t, k.changed())
+	}},
 	{"hostile archives", func(t *testing.T, k *task) {
 		for name, member := range map[string]string{
 			"what leads out":          `('../../evil', b'x')`,
