@@ -66,7 +66,7 @@ func Download(ctx context.Context, program Program, home sessions.Home, e sessio
 		return 0, err
 	}
 	var stays interface{ Stays() }
-	if err = from.Fetch(ctx, *e.Resource, providers.Stdio{Changes: dir, Progress: progress}, o); errors.As(err, &stays) || err != nil && !changes.Stands(dir) {
+	if err = from.Fetch(ctx, *e.Resource, providers.Stdio{Changes: dir, Progress: progress}, o); errors.As(err, &stays) || err != nil && Fetchable(home, e) {
 		return 0, err
 	}
 	if changes.Stands(dir) {

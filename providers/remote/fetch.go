@@ -86,7 +86,9 @@ func (p *Provider) Fetch(ctx context.Context, resource providers.Resource, stdio
 		id = found[0].ID
 	}
 	var err error
-	if r.box, err = p.service.Resume(ctx, id); err != nil {
+	if r.box, err = p.service.Resume(ctx, id); errors.Is(err, ErrGone) {
+		return errors.Join(fmt.Errorf("what the command changed is lost: %w", err), r.session.Remove(providers.FetchName))
+	} else if err != nil {
 		return err
 	}
 	r.box.Labels = resource.Labels
@@ -100,10 +102,12 @@ func (p *Provider) Fetch(ctx context.Context, resource providers.Resource, stdio
 func (r *running) fetch(ctx context.Context) error {
 	err := r.bring(ctx)
 	var stayed *StayedError
-	if err == nil {
-		err = r.session.Remove(providers.FetchName)
-	} else if !errors.As(err, &stayed) {
-		err = &StayedError{Err: err}
+	if err != nil && !errors.As(err, &stayed) {
+		stayed = &StayedError{Err: err}
+		err = stayed
+	}
+	if err == nil || stayed.Kept != "" { // nothing is there that is not here
+		err = errors.Join(err, r.session.Remove(providers.FetchName))
 	}
 	return err
 }

@@ -1,7 +1,9 @@
 package remote
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"path"
 	"path/filepath"
 	"slices"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/providers/filesync"
 )
 
 // plan is a run that is decided.
@@ -41,8 +44,35 @@ type Description struct {
 	Dir       string            `json:"dir"`
 	Command   []string          `json:"command"`
 	Env       []string          `json:"environment"` // names
-	Upload    string            `json:"upload"`
+	Upload    Upload            `json:"upload"`
 	Answers   []profiles.Answer `json:"guarantees"`
+}
+
+// Upload is what goes up, what does not and why.
+type Upload struct {
+	Files      []string        `json:"files"`
+	Bytes      int64           `json:"bytes"`
+	Compressed int64           `json:"compressed"`
+	Left       []filesync.Left `json:"left"`
+	Secrets    []string        `json:"secrets"` // files that stay for them, with line and rule
+	Error      string          `json:"error,omitempty"`
+}
+
+// upload packs the workspace for nobody.
+func (r *plan) upload() (u Upload) {
+	packed := &shown{to: io.Discard}
+	sent, err := r.write(context.Background(), packed)
+	if err != nil {
+		return Upload{Error: err.Error()}
+	}
+	u = Upload{Files: []string{}, Bytes: sent.Bytes, Compressed: packed.done, Left: append([]filesync.Left{}, sent.Left()...), Secrets: []string{}}
+	for _, item := range sent.Manifest.Items[1:] {
+		u.Files = append(u.Files, item.Path)
+	}
+	for _, f := range sent.Findings {
+		u.Secrets = append(u.Secrets, f.String())
+	}
+	return u
 }
 
 // Describe returns all of the plan, without a value of the environment.
@@ -50,7 +80,7 @@ func (r *plan) Describe() any {
 	d := &Description{
 		Provider: r.provider.Name(), Create: r.provider.service.Describe(&r.request), Labels: r.request.Labels, Workspace: r.policy.Workspace,
 		Copy: "~/" + r.name, Dir: path.Join("~", r.name, r.dir), Command: r.command.Argv,
-		Upload:  "pccrun sync pack --dry-run " + r.policy.Workspace + " lists the files; hidden ones are not uploaded",
+		Upload:  r.upload(),
 		Answers: r.answers,
 	}
 	for _, v := range r.env {

@@ -28,7 +28,7 @@ tar -xzpf "$1" -C "$3" && rm -f -- "$1"
 const pack = `
 set -e
 rm -f -- "$1"
-tar -C "$2" --format=posix --hard-dereference --null --no-recursion -T - -czf "$1"
+tar -C "$2" --format=posix --hard-dereference --null --no-recursion -T - -I "gzip -1" -cf "$1"
 chmod 644 "$1"
 s=$(sha256sum < "$1") && echo "${s%% *}" "$(wc -c < "$1")"
 `

@@ -35,21 +35,28 @@ func (r *running) spool(name string) (*os.File, error) {
 	return f, err
 }
 
-// pack writes the archive before anything is made that costs money, and says what stays here.
-func (r *running) pack(ctx context.Context) (_ *upload, err error) {
-	home := r.policy.Home
-	config := ""
-	for _, v := range r.provider.host.Environ {
-		if value, ok := strings.CutPrefix(v, "XDG_CONFIG_HOME="); ok {
-			config = value
-		}
-	}
-	up := filesync.Up{Excludes: filesync.UserIgnore(home, config), Hides: r.hides}
-	tree, err := filesync.Open(ctx, r.policy.Workspace, up)
+// write writes the archive of the workspace.
+func (r *plan) write(ctx context.Context, to io.Writer) (*filesync.Sent, error) {
+	config := Variable(r.provider.host.Environ, "XDG_CONFIG_HOME")
+	tree, err := filesync.Open(ctx, r.policy.Workspace, filesync.Up{Excludes: filesync.UserIgnore(r.policy.Home, config), Hides: r.hides})
 	if err != nil {
 		return nil, err
 	}
 	defer tree.Close()
+	buffered := bufio.NewWriterSize(to, 1<<20)
+	packed, err := filesync.Compress(buffered, filesync.Gzip)
+	if err != nil {
+		return nil, err
+	}
+	sent, err := tree.Write(ctx, packed)
+	if err != nil {
+		return nil, err
+	}
+	return sent, errors.Join(packed.Close(), buffered.Flush())
+}
+
+// pack writes the archive before anything is made that costs money, and says what stays here.
+func (r *running) pack(ctx context.Context) (_ *upload, err error) {
 	u := &upload{}
 	if u.file, err = r.spool("up.tar.gz"); err != nil {
 		return nil, err
@@ -60,15 +67,7 @@ func (r *running) pack(ctx context.Context) (_ *upload, err error) {
 		}
 	}()
 	sum := sha256.New()
-	buffered := bufio.NewWriterSize(io.MultiWriter(u.file, sum), 1<<20)
-	packed, err := filesync.Compress(buffered, filesync.Gzip)
-	if err != nil {
-		return nil, err
-	}
-	if r.sent, err = tree.Write(ctx, packed); err != nil {
-		return nil, err
-	}
-	if err := errors.Join(packed.Close(), buffered.Flush()); err != nil {
+	if r.sent, err = r.write(ctx, io.MultiWriter(u.file, sum)); err != nil {
 		return nil, err
 	}
 	for _, l := range r.sent.Left() {

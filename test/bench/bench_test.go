@@ -30,7 +30,7 @@ func TestBenchRuns(t *testing.T) {
 		t.Skip("needs bwrap")
 	}
 	t.Setenv("PCCRUN_TEST_BIN", host.Program(t))
-	require.NoError(t, run(t.Context(), options{only: "launch,memory,standing,docker", rounds: 3, standing: 3}))
+	require.NoError(t, run(t.Context(), options{only: "launch,memory,standing,docker,cloud", rounds: 3, standing: 3, files: 200}))
 	require.ErrorContains(t, run(t.Context(), options{only: "nothing"}), "no such part")
 }
 

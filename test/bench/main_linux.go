@@ -21,7 +21,7 @@ import (
 const usage = `usage: go run ./test/bench [flags]
 
   -quick       little of everything: shows that the bench works, not the figures
-  -only NAMES  some of: launch work tree sync network peers requests memory standing docker (separated by commas)
+  -only NAMES  some of: launch work tree sync network peers requests memory standing docker cloud (separated by commas)
   -rounds N    launches of each kind (default 300)
   -files N     files of the large repository (default 100000)
   -standing N  sandboxes that stand while one more starts (default 1000)
@@ -44,7 +44,7 @@ func main() {
 	}
 	var o options
 	flag.Usage = func() { fmt.Fprint(os.Stderr, usage) }
-	flag.StringVar(&o.only, "only", "launch,work,tree,sync,network,peers,requests,memory,standing,docker", "")
+	flag.StringVar(&o.only, "only", "launch,work,tree,sync,network,peers,requests,memory,standing,docker,cloud", "")
 	flag.IntVar(&o.rounds, "rounds", 300, "")
 	flag.IntVar(&o.files, "files", 100_000, "")
 	flag.IntVar(&o.standing, "standing", 1000, "")
@@ -69,7 +69,7 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
 	parts := map[string]func(context.Context) ([]figure, error){
-		"launch": b.launch, "work": b.work, "tree": b.tree, "sync": b.sync, "network": b.network, "peers": b.peers, "requests": b.inspected, "memory": b.memory, "standing": b.standing, "docker": b.docker,
+		"launch": b.launch, "work": b.work, "tree": b.tree, "sync": b.sync, "network": b.network, "peers": b.peers, "requests": b.inspected, "memory": b.memory, "standing": b.standing, "docker": b.docker, "cloud": b.cloud,
 	}
 	fmt.Println("| figure | measured | goal | verdict |\n|---|---|---|---|")
 	for name := range strings.SplitSeq(o.only, ",") {

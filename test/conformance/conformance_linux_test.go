@@ -18,6 +18,7 @@ import (
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/providers/remote"
 )
 
 // cases are what each provider must do alike.
@@ -289,12 +290,31 @@ var cases = []struct {
 	}},
 	{"a plan tells no secret and changes nothing", func(t *testing.T, k *task) {
 		k.request.Env = []string{"TOKEN=hunter2"}
+		k.write(".env", "A=1")
+		k.write("config.py", "github = 'ghp_"+"0aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uV1wX'\n")
+		k.write("private/p", "p")
+		k.request.Files = []profiles.FileFlag{{Path: filepath.Join(k.dir, "private"), Access: profiles.Hide}}
 		plan, err := k.plan("true")
 		require.NoError(t, err)
 		text, err := json.Marshal(plan.Describe())
 		require.NoError(t, err)
 		require.Contains(t, string(text), "TOKEN")
 		require.NotContains(t, string(text), "hunter2")
+		d := plan.Describe().(*remote.Description).Upload
+		require.Equal(t, []string{"a.txt", "sub", "sub/b.txt"}, d.Files)
+		left := map[string]string{}
+		for _, l := range d.Left {
+			left[l.Path] = l.Why
+		}
+		require.Len(t, left, 3)
+		require.Contains(t, left[".env"], ".env")
+		require.Equal(t, "the policy: hide", left["private"])
+		require.Contains(t, left["config.py"], "secret")
+		require.Len(t, d.Secrets, 1)
+		require.Contains(t, d.Secrets[0], "config.py:1: github-pat")
+		require.NotContains(t, string(text), "ghp_")
+		require.Equal(t, int64(8), d.Bytes)
+		require.Greater(t, d.Compressed, int64(0))
 		require.Empty(t, k.stand(""))
 	}},
 	{"slow answers", func(t *testing.T, k *task) {
@@ -401,6 +421,19 @@ var cases = []struct {
 		k.nothingLeft()
 		require.ErrorContains(t, again.Fetch(t.Context(), k.heard.created[0], providers.Stdio{Changes: k.session}, &k.heard), "nothing is to be downloaded")
 	}},
+	{"what is gone cannot be downloaded", func(t *testing.T, k *task) {
+		k.fault(noDownload)
+		require.Error(t, k.run("touch", "made").err)
+		k.fault("")
+		require.NoError(t, k.provider.Destroy(t.Context(), k.heard.created[0]))
+		again := k.provider.(fetcher)
+		err := again.Fetch(t.Context(), k.heard.created[0], providers.Stdio{Changes: k.session}, &k.heard)
+		require.ErrorIs(t, err, remote.ErrGone)
+		require.ErrorContains(t, err, "what the command changed is lost")
+		byLabel := providers.Resource{Provider: k.place.name, Labels: k.heard.created[0].Labels}
+		require.ErrorContains(t, again.Fetch(t.Context(), byLabel, providers.Stdio{Changes: k.session}, &k.heard), "nothing is to be downloaded")
+		require.Nil(t, k.changed())
+	}},
 	{"hostile archives", func(t *testing.T, k *task) {
 		for name, member := range map[string]string{
 			"what leads out":          `('../../evil', b'x')`,
@@ -487,7 +520,7 @@ func hostileTar(t *testing.T, members string) string {
 	require.NoError(t, os.Chmod(dir, 0o755))
 	script := `#!/bin/sh
 case "$*" in
-*-czf*) for last; do :; done
+*-cf*) for last; do :; done
 	exec python3 - "$last" <<'END'
 import io, sys, tarfile
 with tarfile.open(sys.argv[1], 'w:gz') as t:

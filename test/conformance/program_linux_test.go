@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/providers/e2b"
 	fake "github.com/pccrun/pccrun/test/internal/e2b"
 	"github.com/pccrun/pccrun/test/internal/host"
 )
@@ -106,6 +107,16 @@ func TestProgram(t *testing.T) {
 	code, _, say = run("download")
 	require.Equal(t, 1, code)
 	require.Contains(t, say, "nothing is left to be downloaded in this workspace")
+
+	server.Break(e2bFault(noDownload))
+	_, _, _ = run(cloud("touch", "made")...)
+	server.Break(nil)
+	require.NoError(t, e2b.NewService(server.Environ(), e2b.Options{}).Destroy(t.Context(), server.Sandboxes("paused")[0]))
+	code, _, say = run("download")
+	require.Equal(t, 1, code)
+	require.Contains(t, say, "what the command changed is lost")
+	_, out, _ = run("ps", "--all", "--json")
+	require.NotContains(t, out, "unfetched")
 
 	server.Break(e2bFault(noDownload))
 	_, _, _ = run(cloud("touch", "made")...)

@@ -64,10 +64,13 @@ func TestSignals(t *testing.T) {
 						t.Fatalf("the call was not made: %s", &said)
 					}
 					require.NoError(t, c.Process.Signal(sig))
+					until := 100 * time.Millisecond
 					if sig == syscall.SIGKILL {
 						_ = c.Wait()
+					} else if step.interrupted == "" {
+						until = 3 * time.Second // nothing says when pccrun has heard of it
 					}
-					time.AfterFunc(200*time.Millisecond, func() { close(goes) })
+					time.AfterFunc(until, func() { close(goes) })
 					_ = c.Wait()
 
 					diff := func() string { _, out, _ := p.run("diff", "--name-status"); return out }
