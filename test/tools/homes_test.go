@@ -190,6 +190,9 @@ var layouts = map[string]layout{
 	"a worktree": {
 		prepare: `git init -q main; git -C main -c user.name=a -c user.email=b commit -q --allow-empty -m one; git -C main worktree add -q ../wt`, dir: "wt",
 		script: `git -c user.name=a -c user.email=b commit -q --allow-empty -m two && git log --format=%s -1 && git status --short`, want: "two\n"},
+	"a worktree of a bare clone, in which nobody has committed": { // akitaonrails/ai-jail issue 101: git makes logs/ then
+		prepare: `git init -q one; git -C one -c user.name=a -c user.email=b commit -q --allow-empty -m one; git clone -q --bare one bare/.bare; echo gitdir: ./.bare > bare/.git; git -C bare worktree add -q wt 2>/dev/null; test ! -e bare/.bare/logs`,
+		dir:     "bare/wt", script: `git -c user.name=a -c user.email=b commit -q --allow-empty -m two && git log --format=%s -1 && git reflog | wc -l`, want: "two\n3\n"},
 	"a submodule alone": {
 		prepare: `git init -q sub; git -C sub -c user.name=a -c user.email=b commit -q --allow-empty -m one; git init -q top; git -C top -c protocol.file.allow=always submodule --quiet add ../sub sub`, dir: "top/sub",
 		script: `git -c user.name=a -c user.email=b commit -q --allow-empty -m two && git log --format=%s -1`, want: "two\n"},
