@@ -47,7 +47,10 @@ type need struct {
 
 // needs returns what a command may lack by the programs that it names, and that stands on the host: settings, who
 // commits, and who signs. It is asked before root gives up what it may see.
-func (p *Planned) needs(command []string) (list []need) {
+func (p *Planned) needs(command, files []string, places []survey.Place) (list []need) {
+	if dir := p.beside(files, places); dir != "" {
+		list = append(list, need{Hidden: events.Hidden{What: "read what is beside the command in " + dir, Hint: "--read " + shell.Quote(dir)}})
+	}
 	words := vcs.Words(strings.Join(command, " "))
 	for i, word := range words {
 		words[i] = filepath.Base(word)
@@ -85,6 +88,31 @@ func (p *Planned) needs(command []string) (list []need) {
 		list = append(list, need{events.Hidden{What: "sign a commit", Hint: "--use " + service}, gitFatal})
 	}
 	return list
+}
+
+// beside is the directory in which the file of a command really lies, where the command is shown that file alone of it.
+func (p *Planned) beside(files []string, places []survey.Place) string {
+	if len(files) == 0 {
+		return ""
+	}
+	file, err := filepath.EvalSymlinks(files[0])
+	dir := filepath.Dir(file)
+	if err != nil || p.Policy.Decide(dir).Access >= profiles.Read {
+		return ""
+	}
+	nearest := survey.Place{}
+	for _, at := range places {
+		if at.Node == survey.Directory && survey.Below(dir, at.Path) && len(at.Path) > len(nearest.Path) {
+			nearest = at
+		}
+	}
+	if nearest.Access >= profiles.Read {
+		return ""
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) < 2 {
+		return ""
+	}
+	return dir
 }
 
 // Lacks returns what a command that failed with a code may have lacked, which nobody can have seen it miss.
