@@ -49,7 +49,7 @@ type need struct {
 // commits, and who signs. It is asked before root gives up what it may see.
 func (p *Planned) needs(command, files []string, places []survey.Place) (list []need) {
 	if dir := p.beside(files, places); dir != "" {
-		list = append(list, need{Hidden: events.Hidden{What: "read what is beside the command in " + dir, Hint: "--read " + shell.Quote(dir)}})
+		list = append(list, need{Hidden: events.Hidden{What: "read the directory of the command, " + dir, Hint: "--read " + shell.Quote(dir)}})
 	}
 	words := vcs.Words(strings.Join(command, " "))
 	for i, word := range words {
