@@ -36,7 +36,7 @@ var lacking = [...]lack{
 	{"mvn mvnw mvnd", "~/.m2/settings.xml", ""}, {"gradle gradlew", "~/.gradle/gradle.properties", ""}, {"sbt", "~/.sbt", ""}, {"cargo", "~/.cargo/config.toml", ""}, {"twine flit hatch", "~/.pypirc", ""},
 	{"gem bundle", "~/.gem/credentials", ""}, {"bundle", "~/.bundle/config", ""}, {"composer", "~/.config/composer/auth.json", ""}, {"nuget dotnet", "~/.nuget/NuGet/NuGet.Config", ""}, {"hg", "~/.hgrc", ""}, {"jj", "~/.config/jj", ""},
 	{"pass", "~/.password-store", ""}, {"docker docker-compose", "/var/run/docker.sock", "--use docker"},
-	{"bwrap unshare firejail flatpak podman buildah chrome google-chrome chromium chromium-browser electron puppeteer bazel bazelisk", "/proc/self/ns/user", "--nested"},
+	{"bwrap unshare podman chrome google-chrome chromium chromium-browser electron", "/proc/self/ns/user", "--nested"},
 }
 
 // A need is what a command that ends with a code may have lacked.
@@ -50,6 +50,9 @@ type need struct {
 func (p *Planned) needs(command, files []string, places []survey.Place) (list []need) {
 	if dir := p.beside(files, places); dir != "" {
 		list = append(list, need{Hidden: events.Hidden{What: "read the directory of the command, " + dir, Hint: "--read " + shell.Quote(dir)}})
+	}
+	if name, is := snap(files); is {
+		list = append(list, need{Hidden: events.Hidden{What: "reach snapd, which starts " + name + ": its own program lies below /snap/" + name + "/current"}})
 	}
 	words := vcs.Words(strings.Join(command, " "))
 	for i, word := range words {
@@ -113,6 +116,16 @@ func (p *Planned) beside(files []string, places []survey.Place) string {
 		return ""
 	}
 	return dir
+}
+
+// snap returns the name of the snap that a command is. snapd starts it with a set-user-ID program, and no flag gives that.
+func snap(files []string) (name string, is bool) {
+	if len(files) == 0 {
+		return "", false
+	}
+	to, err := os.Readlink(files[0])
+	name, _, _ = strings.Cut(filepath.Base(files[0]), ".")
+	return name, err == nil && to == "/usr/bin/snap"
 }
 
 // Lacks returns what a command that failed with a code may have lacked, which nobody can have seen it miss.
