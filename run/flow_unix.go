@@ -383,7 +383,7 @@ func (f *flow) look() (*providers.Survey, error) {
 	host := &f.req.Host
 	o := survey.Options{
 		IndexDir: f.dirs.Cache, Within: scanWithin, Own: f.dirs.State, Home: f.homeDir(), Earliest: sessions.In(f.dirs.State).Earliest,
-		Getenv: host.Getenv, Environ: host.Environ, Network: f.req.Ask || f.req.Learn,
+		Getenv: host.Getenv, Environ: host.Environ, Network: f.req.Ask || f.req.Learn, Launch: !f.req.DryRun,
 	}
 	if f.req.DryRun {
 		o.Within = 0 // whoever only looks can wait, and what is read helps the next run

@@ -224,6 +224,11 @@ func (l *layer) tools() {
 	for _, tool := range found.Show {
 		l.show(tool.Path, tool.Why)
 	}
+	for _, c := range found.Caches { // no layers here: what programs of PATH lie in is read-only
+		if slices.ContainsFunc(filepath.SplitList(o.Getenv("PATH")), func(dir string) bool { return Below(profiles.Physical(dir), c.Path) }) {
+			l.show(c.Path, c.Why)
+		}
+	}
 }
 
 // walk goes through the workspace, without following links, and notes what patterns speak of.

@@ -3,6 +3,7 @@
 package survey
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -188,6 +189,21 @@ func TestLayoutOfABareRepository(t *testing.T) {
 	}
 	_, is = protects(work + "/sub/.cargo/config.toml")
 	require.True(t, is)
+}
+
+// Where there are no layers, an installation whose programs write in it is read-only, and not missing.
+func TestLayoutOfInstallations(t *testing.T) {
+	home := aMac(t)
+	work, bin := home+"/src/app", home+"/homebrew/bin"
+	require.NoError(t, os.MkdirAll(bin+"/internal", 0o755))
+	for _, name := range []string{bin + "/flutter", bin + "/internal/shared.sh"} {
+		require.NoError(t, os.WriteFile(name, nil, 0o755))
+	}
+	s, _ := layoutOn(t, home, work, []string{"PYTHONPATH=src:" + work, "PROTO_HOME=" + home + "/.ssh"}, nil)
+	a, ok := accessAt(s, home+"/homebrew")
+	require.True(t, ok && a == profiles.Read)
+	require.Contains(t, s.Env, Variable{"PYTHONPATH=src:" + work, "all that it names can be read"})
+	require.NotContains(t, fmt.Sprint(s.Env), "PROTO_HOME")
 }
 
 // Too much to hold is said.

@@ -51,6 +51,23 @@ func TestSSHConfig(t *testing.T) {
 	require.Equal(t, []string{home + "/.ssh/k.pub", home + "/.ssh/rel.pub"}, c.keys)
 }
 
+// What says where programs are, and what they load, is passed where all that it names can be read.
+func TestPlaceVariables(t *testing.T) {
+	w := newCountry(t, []string{"home/hidden/", "ws/src/", "data/"}, "read data")
+	environ := map[string]string{
+		"PYTHONPATH": "src::" + w.path("ws/src"), "LD_LIBRARY_PATH": w.path("data") + ":" + w.path("home/hidden"), "PERL5LIB": w.path("home/hidden"), "PROTO_HOME": w.path("data"), "AWS_PROFILE": "x",
+	}
+	getenv := func(name string) string { return environ[name] }
+	var got []string
+	for _, v := range w.finder().placed(&Options{Getenv: getenv}) {
+		name, _, _ := strings.Cut(v.Entry, "=")
+		got = append(got, name)
+	}
+	require.ElementsMatch(t, []string{"PYTHONPATH", "PROTO_HOME"}, got)
+	w.policy.Environment.Scrub = []profiles.EnvRule{{Pattern: "P*"}}
+	require.Empty(t, w.finder().placed(&Options{Getenv: getenv}))
+}
+
 func TestCertificates(t *testing.T) {
 	w := newCountry(t, []string{"home/corp/", "home/certs/", "home/.aws/"})
 	for name, text := range map[string]string{"corp/ca.pem": pem, ".aws/ca.pem": pem, "corp/key.pem": pem + "PRIVATE KEY", "certs/a.pem": pem} {

@@ -2,7 +2,7 @@
 // every provider: what stands at the paths of its rules, where links lead, which repositories
 // there are to protect, the toolchains of PATH, homes, sockets, certificates.
 //
-// The promise: [Look] changes nothing (but the index of a large workspace, which it keeps),
+// The promise: [Look] changes nothing (but the index of a large workspace, which it keeps, and git's logs/),
 // runs nothing, and says of each path of the policy what to do with it, or why the policy
 // cannot be kept. A provider looks at a [Survey] alone, and at the machine no more.
 package survey
@@ -42,6 +42,7 @@ type Options struct {
 	IndexDir string              // where the scan of the workspace keeps what it saw; "" for nowhere
 	Getenv   func(string) string // the host's environment
 	Environ  []string            // the same
+	Launch   bool                // a run begins: see [workspace.Query]
 	Network  bool                // hosts may be reached that the policy does not name
 	Command  []string            // the files that the command's name stands for
 	Home     *Home               // what stands at ~ where that is persistent; nil for a plan that is only looked at

@@ -97,7 +97,7 @@ func Toolchains(q ToolQuery) Tools {
 	for _, path := range q.Command {
 		f.command(path)
 	}
-	for _, name := range [...]string{"SHELL", "EDITOR", "VISUAL", "PAGER"} {
+	for _, name := range [...]string{"SHELL", "EDITOR", "VISUAL", "PAGER", "CC", "CXX", "LD", "AR"} {
 		for word, program := range vcs.Mentioned(q.Env(name)) {
 			if program {
 				f.named(word, name)

@@ -167,12 +167,17 @@ func (s *scan) outside(r repo, pointer string) error {
 		}
 	}
 	if ok, err := s.pointsBack(r, pointer); err != nil || !ok {
-		return errors.Join(err, refuse("does not point back"))
+		s.note("%s links to %s, which does not point back, and is not shown: if it is this directory's, --write %[2]s shows it", pointer, r.gitDir)
+		return err
 	}
 	c := Common{Path: r.common, GitDir: r.gitDir, Write: []string{r.gitDir}}
 	if r.common != r.gitDir {
 		if _, ok := beneath.Path(r.common, r.gitDir); !ok {
 			return refuse("is not part of the repository that it names")
+		}
+		if _, _, ok := s.node(r.common + "/logs"); !ok && s.q.Launch && os.Geteuid() == int(st.Uid) {
+			// git makes it at the first commit in a worktree of a bare clone. What fails here fails there.
+			_ = unix.Mkdir(r.common+"/logs", 0o777)
 		}
 		for _, name := range []string{"objects", "refs", "logs"} {
 			if n, _, ok := s.node(filepath.Join(r.common, name)); ok && n.Kind == Dir {

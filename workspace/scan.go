@@ -21,6 +21,9 @@ type Query struct {
 	// Git is what the user's environment says to his git ([vcs.Environment]).
 	Git []vcs.Variable
 
+	// Launch says that a run begins, for which the directory of git's logs is made where a repository has none.
+	Launch bool
+
 	// Files is the policy's file table; rules that do not concern Root cost
 	// next to nothing. Rules with a glob are what is looked for; those without
 	// say which directories the payload will not see, so that they are not

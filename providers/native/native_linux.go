@@ -74,6 +74,7 @@ type Planned struct {
 
 	learn bool
 	found *workspace.Found
+	lacks []need        // what the command may lack, should it fail
 	trees []survey.Tree // the workspace, and what else the command may write
 }
 
@@ -163,6 +164,7 @@ func decide(policy *profiles.Policy, s *providers.Survey, f *facts, o *options, 
 		p.Warnings = append(p.Warnings, "the workspace is an overlay: file watchers inside do not see changes by the host")
 	}
 	p.Warnings = append(p.Warnings, f.way.Warnings...)
+	p.lacks = p.needs(command.Argv, s.Command, looked.Places)
 	c := namespaces.Command{Paths: s.Command, Argv: command.Argv, Env: f.way.Environ, Dir: command.Dir, Umask: f.umask}
 	with := p.filters(f.filter)
 	p.leave(&with, f)

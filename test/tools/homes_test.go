@@ -140,6 +140,18 @@ var layouts = map[string]layout{
 		prepare: `mkdir -p ../snap/bin ../opt/tool/bin ../opt/tool/lib; echo t > ../opt/tool/lib/data; printf '#!/bin/sh\ncat %s/../opt/tool/lib/data\n' "$HOME" > ../opt/tool/bin/t; chmod +x ../opt/tool/bin/t; ln -s "$HOME/../opt/tool/bin/t" ../snap/bin/t`,
 		env:     []string{"PATH=~/../snap/bin:" + system}, script: "t", command: "@/../snap/bin/t", want: "t\n"},
 
+	// What tools have downloaded before, which a project without a network needs: oalders/dot-files issue 979, shisa-ai/shisad issue 25.
+	"browsers, and what else is downloaded once": {
+		prepare: `mkdir -p .cache/ms-playwright/.links .cache/pre-commit .gradle/wrapper/dists/g elsewhere/crates/registry/index; touch .cache/pre-commit/db.db; echo b > .cache/ms-playwright/b; echo c > elsewhere/crates/registry/index/c`,
+		env:     []string{"CARGO_HOME=~/elsewhere/crates"},
+		script:  `cat ~/.cache/ms-playwright/b $CARGO_HOME/registry/index/c; touch ~/.cache/ms-playwright/c ~/.cache/pre-commit/x $CARGO_HOME/.package-cache; ls ~/.gradle/wrapper/dists`, want: "b\nc\ng\n"},
+	"pnpm's store, in its directory of PATH": {
+		prepare: `d=.local/share/pnpm; mkdir -p $d/store/v3; echo s > $d/store/v3/s; printf '#!/bin/sh\ncd ~/.local/share/pnpm/store/v3 && cat s && touch new\n' > $d/t; chmod +x $d/t`,
+		env:     []string{"PATH=~/.local/share/pnpm:" + system}, script: "t", want: "s\n"},
+	"gems in a place of their own": {
+		prepare: `mkdir -p gems/bin gems/specifications; echo x > gems/specifications/x; printf '#!/bin/sh\nls $GEM_HOME/specifications; touch $GEM_HOME/specifications/new $GEM_HOME/bin/new\n' > gems/bin/t; chmod +x gems/bin/t`,
+		env:     []string{"GEM_HOME=~/gems", "PATH=~/gems/bin:" + system}, script: "t", want: "x\n"},
+
 	// Installations in the open part of the home, and variables that say where one is.
 	"flutter": { // its program writes where it lies
 		prepare: `d=development/flutter; mkdir -p $d/bin/internal $d/bin/cache $d/packages; touch $d/bin/internal/shared.sh; echo fl > $d/packages/x
@@ -178,6 +190,9 @@ var layouts = map[string]layout{
 	"a worktree": {
 		prepare: `git init -q main; git -C main -c user.name=a -c user.email=b commit -q --allow-empty -m one; git -C main worktree add -q ../wt`, dir: "wt",
 		script: `git -c user.name=a -c user.email=b commit -q --allow-empty -m two && git log --format=%s -1 && git status --short`, want: "two\n"},
+	"a worktree of a bare clone, in which nobody has committed": { // akitaonrails/ai-jail issue 101: git makes logs/ then
+		prepare: `git init -q one; git -C one -c user.name=a -c user.email=b commit -q --allow-empty -m one; git clone -q --bare one bare/.bare; echo gitdir: ./.bare > bare/.git; git -C bare worktree add -q wt 2>/dev/null; test ! -e bare/.bare/logs`,
+		dir:     "bare/wt", script: `git -c user.name=a -c user.email=b commit -q --allow-empty -m two && git log --format=%s -1 && git reflog | wc -l`, want: "two\n3\n"},
 	"a submodule alone": {
 		prepare: `git init -q sub; git -C sub -c user.name=a -c user.email=b commit -q --allow-empty -m one; git init -q top; git -C top -c protocol.file.allow=always submodule --quiet add ../sub sub`, dir: "top/sub",
 		script: `git -c user.name=a -c user.email=b commit -q --allow-empty -m two && git log --format=%s -1`, want: "two\n"},
