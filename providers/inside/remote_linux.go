@@ -494,7 +494,7 @@ func (e *elsewhere) command() error {
 	e.mu.Lock()
 	e.ended = true
 	e.mu.Unlock()
-	s.pumps.Wait()
+	s.printed()
 	done := &Done{}
 	var status *exec.ExitError
 	if errors.As(err, &status) {
