@@ -23,7 +23,8 @@ type Executions struct {
 
 type execution struct {
 	io      providers.Stdio
-	ended   chan *Exec
+	ended   chan *Exec // one, or closed
+	heard   bool
 	open    int // streams of what it prints that have not come yet
 	printed sync.WaitGroup
 }
@@ -52,6 +53,7 @@ func (x *Executions) Exec(ctx context.Context, argv, files []string, stdio provi
 	if ask.Number, err = x.enroll(e); err != nil {
 		return result, nil, err
 	}
+	defer x.forget(ask.Number)
 	x.Say(Message{Exec: ask})
 	done, signals := ctx.Done(), stdio.Signals
 	for {
@@ -76,7 +78,7 @@ func (x *Executions) Exec(ctx context.Context, argv, files []string, stdio provi
 			if end.Failed != nil {
 				return result, end.Failed, nil
 			}
-			e.printed.Wait()
+			e.printed.Wait() // the streams may come after that word
 			return providers.Result{Code: end.Ended.Code, Signal: end.Ended.Signal}, nil, nil
 		}
 	}
@@ -107,12 +109,17 @@ func (x *Executions) enroll(e *execution) (number int, err error) {
 // Hear takes what pid 1 says of another command.
 func (x *Executions) Hear(end *Exec) {
 	x.mu.Lock()
-	e := x.list[end.Number]
-	delete(x.list, end.Number)
-	x.mu.Unlock()
-	if e != nil && (end.Ended != nil || end.Failed != nil) {
+	defer x.mu.Unlock()
+	if e := x.list[end.Number]; e != nil && !e.heard && (end.Ended != nil || end.Failed != nil) {
+		e.heard = true
 		e.ended <- end
 	}
+}
+
+func (x *Executions) forget(number int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.list, number)
 }
 
 // Stream joins a stream of the kind [Executed] with what its command has here. One that nobody
@@ -162,6 +169,8 @@ func (x *Executions) End() {
 	x.over = true
 	for number, e := range x.list {
 		close(e.ended)
+		e.printed.Add(-e.open)
+		e.open = 0
 		delete(x.list, number)
 	}
 }
