@@ -12,7 +12,6 @@ import (
 	"os/signal"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +19,7 @@ import (
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/providers/inside"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/terminal"
@@ -490,10 +490,6 @@ func takeOver(conn *net.UnixConn) (files []*os.File, rest io.Reader, err error) 
 	return files, bytes.NewReader(text[:n]), nil
 }
 
-// quiet is how long a command may have printed nothing, once it has ended, before what it left behind is
-// not waited for.
-const quiet = 100 * time.Millisecond
-
 // carry joins the command's pipes with what this process reads and prints; the function that it
 // returns waits until all is printed that the command has.
 func carry(files []*os.File, sit *seat) (printed func()) {
@@ -508,34 +504,11 @@ func carry(files []*os.File, sit *seat) (printed func()) {
 		_, _ = io.Copy(files[0], from)
 		files[0].Close()
 	}()
-	var done sync.WaitGroup
-	var over atomic.Bool
+	var printing inside.Drain
 	for i, r := range files[1:] {
-		done.Go(func() {
-			defer r.Close()
-			buffer := make([]byte, 64<<10)
-			for {
-				last, until := over.Load(), time.Now().Add(quiet)
-				if last {
-					_ = r.SetReadDeadline(until)
-				}
-				n, err := r.Read(buffer)
-				if _, bad := to[i].Write(buffer[:n]); bad != nil {
-					return // as the command's own writing would fail
-				}
-				if late := errors.Is(err, os.ErrDeadlineExceeded); err != nil && !late || late && last && !time.Now().Before(until) {
-					return
-				}
-			}
-		})
+		printing.Go(to[i], r)
 	}
-	return func() {
-		over.Store(true)
-		for _, r := range files[1:] {
-			_ = r.SetReadDeadline(time.Now()) // whoever waits looks again
-		}
-		done.Wait()
-	}
+	return printing.Wait
 }
 
 // screened is what the command prints to, without what acts on a terminal.

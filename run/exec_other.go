@@ -14,6 +14,7 @@ var errNoExec = errors.New("exec and stats of a running session are not built fo
 // inquiries is nobody who asks a launcher.
 type inquiries struct{}
 
+func (inquiries) hear() {}
 func (inquiries) deaf() {}
 
 // Usage is not built.

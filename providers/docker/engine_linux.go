@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
@@ -30,6 +31,7 @@ type Provider struct {
 	options Options
 	client  *client.Client
 	address string // of the engine, for people
+	running atomic.Pointer[running]
 }
 
 // New returns the engine that the user's environment and his docker client name.

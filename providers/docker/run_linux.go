@@ -49,6 +49,7 @@ type running struct {
 	printed  sync.WaitGroup // what the command prints
 	way      *way
 	door     *door // nil: connections come as streams
+	others   inside.Executions
 
 	mu      sync.Mutex
 	control *json.Encoder
@@ -61,6 +62,7 @@ func (r *plan) Run(ctx context.Context, io providers.Stdio, o providers.Observer
 	}
 	begun := time.Now()
 	run := &running{plan: *r, io: io, observer: o}
+	run.others.Say = run.say
 	if err := run.leave(); err != nil {
 		return result, err
 	}
@@ -352,6 +354,7 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 	stop := context.AfterFunc(ctx, func() { r.kill() })
 	defer stop()
 	end, err := r.talk(ctx)
+	r.others.End()
 	switch {
 	case err == nil && end != nil:
 		r.printed.Wait() // all of it is here, and with readers who take their time
@@ -483,10 +486,13 @@ func (r *running) talk(ctx context.Context) (*inside.Ended, error) {
 			r.say(inside.Message{Go: true})
 		case m.Started:
 			r.started.Store(true)
+			r.provider.running.Store(r)
 			r.observer.Started()
 			go r.forward()
+		case m.Exec != nil:
+			r.others.Hear(m.Exec)
 		case m.Failed != nil:
-			return nil, r.failed(m.Failed)
+			return nil, r.failed(m.Failed, string(r.inside.Argv[0]))
 		case m.Ended != nil:
 			return m.Ended, nil
 		}
@@ -497,6 +503,19 @@ func (r *running) say(m inside.Message) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_ = r.control.Encode(m) // a container that is gone ends the session
+}
+
+// Exec starts another command: pid 1 does, as it has started the first.
+func (r *plan) Exec(ctx context.Context, argv, files []string, stdio providers.Stdio) (providers.Result, error) {
+	run := r.provider.running.Load()
+	if r.provider.options.Image != "" {
+		files = nil // it has its own
+	}
+	result, failed, err := run.others.Exec(ctx, argv, files, stdio)
+	if failed != nil {
+		err = run.failed(failed, argv[0])
+	}
+	return result, err
 }
 
 // judge holds what the container lets be applied against what was planned: one that
@@ -526,9 +545,9 @@ func (r *running) judge(ready *inside.Ready) error {
 }
 
 // failed turns what pid 1 says into an error of this side.
-func (r *running) failed(f *inside.Failed) error {
+func (r *running) failed(f *inside.Failed, command string) error {
 	if f.Exec {
-		err := &providers.ExecError{Name: string(r.inside.Argv[0]), Err: unix.Errno(f.Errno)}
+		err := &providers.ExecError{Name: command, Err: unix.Errno(f.Errno)}
 		if image := r.provider.options.Image; image != "" {
 			err.Name = "the image " + image + ": " + err.Name
 			err.Advice = "it is searched in the image, by the PATH of the command"
@@ -586,6 +605,8 @@ func (r *running) streams(ctx context.Context, expected int) {
 			go r.way.take(ctx, s)
 		case inside.Captured:
 			go r.way.takeCaptured(s)
+		case inside.Executed:
+			r.others.Stream(s)
 		case inside.Questions:
 			r.way.service.Questions(ctx, &questions{Stream: s})
 		default:
@@ -679,5 +700,5 @@ func (p *Provider) Destroy(ctx context.Context, res providers.Resource) error {
 
 var (
 	_ providers.Provider = (*Provider)(nil)
-	_ providers.Plan     = (*plan)(nil)
+	_ providers.Executor = (*plan)(nil)
 )

@@ -48,14 +48,14 @@ func TestJudge(t *testing.T) {
 func TestWhatPidOneSays(t *testing.T) {
 	r := &running{plan: plan{provider: provider(t, Options{}), inside: inside.Plan{Argv: []inside.Text{"tool"}}}}
 	err := r.failed(
-		&inside.Failed{Step: "execute tool", Errno: int(unix.ENOENT), Text: "no such file or directory", Exec: true},
+		&inside.Failed{Step: "execute tool", Errno: int(unix.ENOENT), Text: "no such file or directory", Exec: true}, "tool",
 	)
 	var exec *providers.ExecError
 	require.ErrorAs(t, err, &exec)
 	require.ErrorIs(t, exec, unix.ENOENT)
-	require.EqualError(t, r.failed(&inside.Failed{Step: "enter /x", Text: "gone"}), "docker: enter /x: gone")
+	require.EqualError(t, r.failed(&inside.Failed{Step: "enter /x", Text: "gone"}, "tool"), "docker: enter /x: gone")
 	r.provider = provider(t, Options{Image: "i"})
-	err = r.failed(&inside.Failed{Step: "execute tool", Errno: int(unix.ENOENT), Exec: true})
+	err = r.failed(&inside.Failed{Step: "execute tool", Errno: int(unix.ENOENT), Exec: true}, "tool")
 	require.ErrorAs(t, err, &exec)
 	require.ErrorContains(t, err, "the image i: tool")
 

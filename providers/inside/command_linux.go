@@ -7,10 +7,10 @@ import (
 	"os"
 	"os/signal"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
+	"github.com/hashicorp/yamux"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,25 +23,25 @@ func (e *execError) Unwrap() error { return e.error }
 // streams are the command's descriptors, and what carries them.
 type streams struct {
 	theirs [3]*os.File
-	pumps  sync.WaitGroup // of what the command prints
+	mine   []io.Closer
+	pumps  Drain // of what the command prints
 }
 
 // streams opens the streams that the plan asks for.
-func (p *place) streams() (*streams, error) {
+func (p *place) streams() (*streams, error) { return p.plan.streams(p.master, p.slave, p.open) }
+
+func (p *Plan) streams(master, slave *os.File, open func(Kind, ...byte) (*yamux.Stream, error)) (*streams, error) {
 	s := &streams{}
-	if p.plan.Terminal {
-		t, err := p.open(Terminal)
+	if p.Terminal {
+		t, err := open(Terminal)
 		if err != nil {
 			return nil, err
 		}
-		s.theirs = [3]*os.File{p.slave, p.slave, p.slave}
+		s.theirs = [3]*os.File{slave, slave, slave}
 		go func() {
-			_, _ = io.Copy(p.master, t)
+			_, _ = io.Copy(master, t)
 		}()
-		s.pumps.Go(func() {
-			_, _ = io.Copy(t, p.master) // EIO, when nobody has it open any more
-			_ = t.Close()
-		})
+		s.print(t, master) // until EIO, when nobody has it open any more
 		return s, nil
 	}
 	null, err := os.OpenFile("/dev/null", os.O_RDONLY, 0)
@@ -49,8 +49,8 @@ func (p *place) streams() (*streams, error) {
 		return nil, err
 	}
 	s.theirs[0] = null
-	if p.plan.Stdin {
-		in, err := p.open(Stdin)
+	if p.Stdin {
+		in, err := open(Stdin)
 		if err != nil {
 			return nil, err
 		}
@@ -66,7 +66,7 @@ func (p *place) streams() (*streams, error) {
 		}()
 	}
 	for i, kind := range [...]Kind{Stdout, Stderr} {
-		out, err := p.open(kind)
+		out, err := open(kind)
 		if err != nil {
 			return nil, err
 		}
@@ -75,13 +75,22 @@ func (p *place) streams() (*streams, error) {
 			return nil, err
 		}
 		s.theirs[1+i] = w
-		s.pumps.Go(func() {
-			_, _ = io.Copy(out, r)
-			r.Close()
-			_ = out.Close()
-		})
+		s.print(out, r)
 	}
 	return s, nil
+}
+
+func (s *streams) print(to *yamux.Stream, from *os.File) {
+	s.mine = append(s.mine, to)
+	s.pumps.Go(to, from)
+}
+
+// printed returns when all that the command has printed is on its way.
+func (s *streams) printed() {
+	s.pumps.Wait()
+	for _, c := range s.mine {
+		_ = c.Close()
+	}
 }
 
 func (s *streams) closeTheirs() {
@@ -96,54 +105,70 @@ func (p *place) start() (wait func() *Ended, step string, err error) {
 	if err != nil {
 		return nil, "open the command's streams", err
 	}
-	planned, plan, err := os.Pipe()
-	if err != nil {
-		return nil, "pipe", err
-	}
-	told, errs, err := os.Pipe()
-	if err != nil {
-		return nil, "pipe", err
-	}
-	attr := &syscall.ProcAttr{
-		Dir: "/", Env: []string{},
-		Files: []uintptr{s.theirs[0].Fd(), s.theirs[1].Fd(), s.theirs[2].Fd(), planned.Fd(), errs.Fd()},
-		Sys:   &syscall.SysProcAttr{Setsid: true},
-	}
+	sys := &syscall.SysProcAttr{Setsid: true}
 	if p.plan.Terminal {
 		// pid 1 leads the session: a command that did would be in an orphaned group.
 		if err := p.lead(); err != nil {
 			return nil, "take the terminal", err
 		}
-		attr.Sys = &syscall.SysProcAttr{Setpgid: true, Foreground: true, Ctty: int(p.slave.Fd())}
+		sys = &syscall.SysProcAttr{Setpgid: true, Foreground: true, Ctty: int(p.slave.Fd())}
 	}
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, unix.SIGCHLD)
-	pid, err := syscall.ForkExec("/proc/self/exe", []string{"pccrun", Verb, Stage}, attr)
-	if err != nil {
-		return nil, "start the command's stage", err
-	}
 	begun := time.Now()
-	planned.Close()
-	errs.Close()
-	s.closeTheirs()
-	p.mu.Lock()
-	p.group = pid
-	p.mu.Unlock()
-	go func() {
-		_ = json.NewEncoder(plan).Encode(p.plan)
-		plan.Close()
-	}()
-	var f Failed
-	if err := json.NewDecoder(told).Decode(&f); err == nil {
-		return nil, f.Step, f.err()
-	} else if !errors.Is(err, io.EOF) {
-		return nil, "wait for the command's start", err
+	pid, step, err := p.launch(p.plan, s, sys, func(pid int) {
+		p.mu.Lock()
+		p.group = pid
+		p.mu.Unlock()
+	})
+	if err != nil {
+		return nil, step, err
 	}
-	told.Close()
 	if d := p.plan.Deadline; d > 0 {
 		time.AfterFunc(d-time.Since(begun), p.expire)
 	}
 	return func() *Ended { return p.await(pid, children, s) }, "", nil
+}
+
+// launch starts the stage of a command, and returns when it has become that. born is told the
+// process before anybody can hear of its end.
+func (p *place) launch(plan *Plan, s *streams, sys *syscall.SysProcAttr, born func(pid int)) (pid int, step string, err error) {
+	defer s.closeTheirs()
+	planned, to, err := os.Pipe()
+	if err != nil {
+		return 0, "pipe", err
+	}
+	told, errs, err := os.Pipe()
+	if err != nil {
+		return 0, "pipe", err
+	}
+	attr := &syscall.ProcAttr{
+		Dir: "/", Env: []string{}, Sys: sys,
+		Files: []uintptr{s.theirs[0].Fd(), s.theirs[1].Fd(), s.theirs[2].Fd(), planned.Fd(), errs.Fd()},
+	}
+	p.births.Lock()
+	if pid, err = syscall.ForkExec("/proc/self/exe", []string{"pccrun", Verb, Stage}, attr); err == nil {
+		born(pid)
+	}
+	p.births.Unlock()
+	planned.Close()
+	errs.Close()
+	if err != nil {
+		return 0, "start the command's stage", err
+	}
+	s.closeTheirs()
+	go func() {
+		_ = json.NewEncoder(to).Encode(plan)
+		to.Close()
+	}()
+	defer told.Close()
+	var f Failed
+	if err := json.NewDecoder(told).Decode(&f); err == nil {
+		return 0, f.Step, f.err()
+	} else if !errors.Is(err, io.EOF) {
+		return 0, "wait for the command's start", err
+	}
+	return pid, "", nil
 }
 
 func (f *Failed) err() error {
@@ -189,6 +214,8 @@ func (p *place) await(pid int, children <-chan os.Signal, s *streams) *Ended {
 				end.Signal = int(status.Signal())
 				pid = 0
 				return true
+			case !status.Stopped():
+				p.died(got, status)
 			}
 		}
 	}
@@ -201,6 +228,7 @@ func (p *place) await(pid int, children <-chan os.Signal, s *streams) *Ended {
 	p.mu.Lock()
 	p.group, end.TimedOut = 0, p.expired
 	p.mu.Unlock()
+	p.endOthers()
 	end.Survivors = running()
 	for unix.Kill(-1, unix.SIGKILL) == nil && reap(0) {
 	}
@@ -208,7 +236,7 @@ func (p *place) await(pid int, children <-chan os.Signal, s *streams) *Ended {
 	if unix.Getrusage(unix.RUSAGE_CHILDREN, &used) == nil {
 		end.User, end.System = time.Duration(used.Utime.Nano()), time.Duration(used.Stime.Nano())
 	}
-	s.pumps.Wait()
+	s.printed()
 	return end
 }
 

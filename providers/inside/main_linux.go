@@ -88,6 +88,10 @@ type place struct {
 	out     *json.Encoder
 	group   int  // of the command's processes; 0 before it is started
 	expired bool // the wall time is up
+	others  map[int]*other
+
+	births sync.Mutex                     // held while a process is born, and its end is told
+	waits  map[int]chan<- unix.WaitStatus // for the end of another command's process
 }
 
 // serve carries out the plan that comes over a connection, bulk where that shares a file.
@@ -299,6 +303,8 @@ func (p *place) obey(in *json.Decoder) {
 			p.signal(unix.Signal(m.Signal))
 		case m.Size != nil && p.master != nil:
 			resize(p.master, m.Size[0], m.Size[1])
+		case m.Exec != nil:
+			p.hear(m.Exec, p.begin)
 		}
 	}
 }

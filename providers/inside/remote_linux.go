@@ -494,7 +494,7 @@ func (e *elsewhere) command() error {
 	e.mu.Lock()
 	e.ended = true
 	e.mu.Unlock()
-	s.pumps.Wait()
+	s.printed()
 	done := &Done{}
 	var status *exec.ExitError
 	if errors.As(err, &status) {
@@ -537,6 +537,28 @@ func (e *elsewhere) obeyElsewhere() {
 			e.mu.Unlock()
 		case m.Size != nil && e.master != nil:
 			resize(e.master, m.Size[0], m.Size[1])
+		case m.Exec != nil:
+			e.hear(m.Exec, e.ask)
 		}
 	}
+}
+
+// ask has another command started by the run, as `pccrun exec` does on any machine.
+func (e *elsewhere) ask(plan *Plan, s *streams, sys *syscall.SysProcAttr) (pid int, wait func() unix.WaitStatus, step string, err error) {
+	c := exec.Command("/proc/self/exe", "exec", "--")
+	c.Args[0], c.Dir, c.SysProcAttr = "pccrun", e.asked.Dir, sys
+	for _, arg := range plan.Argv {
+		c.Args = append(c.Args, string(arg))
+	}
+	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + e.asked.Policy.Home, "XDG_STATE_HOME=" + filepath.Join(e.dir, "STATE")}
+	c.Stdin, c.Stdout, c.Stderr = s.theirs[0], s.theirs[1], s.theirs[2]
+	err = c.Start()
+	s.closeTheirs()
+	if err != nil {
+		return 0, nil, "start pccrun exec", err
+	}
+	return c.Process.Pid, func() unix.WaitStatus {
+		_ = c.Wait()
+		return unix.WaitStatus(c.ProcessState.Sys().(syscall.WaitStatus))
+	}, "", nil
 }

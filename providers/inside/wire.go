@@ -11,6 +11,7 @@
 //	   ◀── streams Stdin, Stdout, Stderr or Terminal
 //	   ◀── Started, or Failed
 //	   ─── Signal, Size ──────────────────────▶
+//	   ─── Exec ──────────────────────────────▶ another command; answered by streams Executed, and Exec
 //	   ◀── a stream Connection for each client of the proxy, unless Socket took the listeners
 //	   ◀── Ended
 //	   ─── closes the session ────────────────▶
@@ -45,6 +46,7 @@ const (
 	Connection Kind = 'p' // of a client of the proxy; two bytes follow, the port that it came to
 	Captured   Kind = 'a' // a connection to one of [Names]; its address follows, and the port
 	Questions  Kind = 'q' // packets to and from clients of the name server: see [Packet]
+	Executed   Kind = 'x' // a stream of another command, whose number follows, and its kind
 )
 
 // Verb is the hidden verb of the program that is pid 1, and Stage what it calls
@@ -163,6 +165,7 @@ type Message struct {
 	Signal  int     `json:",omitempty"`
 	Size    *[2]int `json:",omitempty"` // columns, rows
 	Ended   *Ended  `json:",omitempty"`
+	Exec    *Exec   `json:",omitempty"`
 
 	// Of a place elsewhere.
 	Remote *Remote `json:",omitempty"`
@@ -202,6 +205,18 @@ type Ended struct {
 	TimedOut     bool
 	User, System time.Duration
 	Survivors    []string // what ran on and was killed, by name
+}
+
+// Exec is about another command, by its number: one that starts, with Argv; a signal or a size for
+// it; or from inside how it ended.
+type Exec struct {
+	Number      int // 1 to 255
+	Argv, Paths []Text
+	Terminal    bool
+	Size        [2]int // columns, rows
+	Signal      int
+	Ended       *Ended
+	Failed      *Failed
 }
 
 // Config is the multiplexer's on both sides. Nobody is taken for dead because he

@@ -147,6 +147,7 @@ type talk struct {
 	conn    *inside.Conn
 	session *yamux.Session
 	printed sync.WaitGroup // what the command prints
+	others  inside.Executions
 	lost    atomic.Pointer[CutError]
 
 	mu  sync.Mutex
@@ -166,6 +167,8 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 		return result, err
 	}
 	defer t.session.Close()
+	t.others.Say = t.say
+	defer t.others.End()
 	go t.carry(life)
 	messages := make(chan inside.Message)
 	go t.listen(life, messages)
@@ -198,12 +201,15 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 				t.say(inside.Message{Go: true})
 			case m.Started:
 				r.started.Store(true)
+				r.provider.others.Store(&t.others)
 				r.observer.Started()
 				if signals = r.io.Signals; r.io.Terminal != nil {
 					resized = r.io.Terminal.Resized
 				}
 			case m.Event != nil:
 				r.tell(m.Event)
+			case m.Exec != nil:
+				t.others.Hear(m.Exec)
 			case m.Done != nil:
 				t.printed.Wait() // all of it is here, and with readers who take their time
 				return r.end(m.Done, killed)
@@ -376,6 +382,8 @@ func (t *talk) join(s *yamux.Stream, kind inside.Kind, expected *int) {
 		}()
 	}
 	switch kind {
+	case inside.Executed:
+		t.others.Stream(s)
 	case inside.Stdin:
 		go feed()
 	case inside.Stdout:

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/filesync"
@@ -26,6 +27,15 @@ type plan struct {
 	env      []string // of the command
 	answers  []profiles.Answer
 	warnings []string
+}
+
+// Exec starts another command: pccrun in the sandbox does, by its own exec.
+func (r *plan) Exec(ctx context.Context, argv, _ []string, stdio providers.Stdio) (providers.Result, error) {
+	result, failed, err := r.provider.others.Load().Exec(ctx, argv, nil, stdio)
+	if failed != nil {
+		err = fmt.Errorf("%s: %s: %s", r.provider.Name(), failed.Step, events.Clean(failed.Text))
+	}
+	return result, err
 }
 
 // Answers says of each guarantee how far the run keeps it.

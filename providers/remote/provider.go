@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/providers/inside"
 )
 
 // machineKey is the label that says which machine a sandbox was made from: nobody else's
@@ -21,6 +23,7 @@ type Provider struct {
 	service Service
 	host    providers.Host
 	patient patience
+	others  atomic.Pointer[inside.Executions] // of the run that goes on
 }
 
 // New returns the provider of a service.

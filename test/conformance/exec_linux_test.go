@@ -1,0 +1,66 @@
+package conformance_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	fake "github.com/pccrun/pccrun/test/internal/e2b"
+)
+
+// TestExec starts other commands in a run at E2B: pccrun there does, by the policy that holds there.
+func TestExec(t *testing.T) {
+	server, err := fake.Start(credential)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop()) })
+	p := newProgram(t, server.Environ())
+	session := p.command("--provider", "e2b", "--env", "MINE=mine", "--", "sh", "-c", "grep -E 'Seccomp|NoNewPrivs|Cap' /proc/self/status > first; until [ -e over ]; do sleep 0.05; done; exit 3")
+	var said bytes.Buffer
+	session.Stderr = &said
+	require.NoError(t, session.Start())
+	run := func(argv ...string) (code int, out, errs string) {
+		c := p.command(append([]string{"exec", "--"}, argv...)...)
+		var o, e bytes.Buffer
+		c.Stdin, c.Stdout, c.Stderr = strings.NewReader("given\n"), &o, &e
+		_ = c.Run()
+		return c.ProcessState.ExitCode(), o.String(), e.String()
+	}
+	require.Eventually(t, func() bool {
+		code, _, _ := run("test", "-s", "first")
+		return code == 0
+	}, 30*time.Second, 100*time.Millisecond, "%s", said.String())
+	code, out, errs := run("sh", "-c", "cat; echo $MINE; cat a.txt; echo mistake >&2; exit 7")
+	require.Equal(t, 7, code, errs)
+	require.Equal(t, "given\nmine\none\n", out)
+	require.Equal(t, "mistake\n", errs)
+	_, out, _ = run("grep", "-E", "Seccomp|NoNewPrivs|Cap", "/proc/self/status")
+	_, first, _ := run("cat", "first")
+	require.Equal(t, first, out)
+	require.Contains(t, out, "Seccomp:\t2\n")
+	code, _, errs = run("none-of-this-name")
+	require.Equal(t, 127, code)
+	require.Contains(t, errs, "none-of-this-name: command not found")
+	code, _, _ = run("sh", "-c", "kill -9 $$")
+	require.Equal(t, 128+9, code)
+	code, _, errs = p.run("stats")
+	require.Equal(t, 1, code)
+	require.Contains(t, errs, "pccrun: provider e2b: stats: ")
+
+	left := make(chan int)
+	go func() {
+		code, _, _ := run("sh", "-c", "touch begun; exec sleep 600")
+		left <- code
+	}()
+	require.Eventually(t, func() bool {
+		code, _, _ := run("test", "-e", "begun")
+		return code == 0
+	}, 10*time.Second, 100*time.Millisecond)
+	code, _, errs = run("touch", "over")
+	require.Zero(t, code, errs)
+	require.Equal(t, 128+9, <-left)
+	_ = session.Wait()
+	require.Equal(t, 3, session.ProcessState.ExitCode(), said.String())
+}
