@@ -145,6 +145,16 @@ func serve(conn io.ReadWriteCloser, bulk *Bulk) int {
 	return 0
 }
 
+// endWith ends all when the launcher has emptied a file of its own: where an engine has
+// crashed, nobody closes the connection.
+func endWith(path string) {
+	for range time.Tick(time.Second) {
+		if info, err := os.Stat(path); err != nil || info.Size() == 0 {
+			os.Exit(failed)
+		}
+	}
+}
+
 func (p *place) say(m Message) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -194,6 +204,7 @@ func (p *place) prepare() (r *Ready, step string, err error) {
 			return nil, "read the canary", err
 		}
 		r.Canary = string(text)
+		go endWith(p.plan.Canary)
 	}
 	if err := compare(p.plan.Mounts); err != nil {
 		return nil, "compare the mounts", err
