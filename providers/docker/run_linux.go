@@ -69,6 +69,9 @@ func (r *plan) Run(ctx context.Context, io providers.Stdio, o providers.Observer
 		defer run.egress.Abandon()
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(r.dir)) }()
+	if run.lent != nil {
+		run.need()
+	}
 	if err := run.furnish(); err != nil {
 		return result, err
 	}
@@ -477,7 +480,7 @@ func (r *running) talk(ctx context.Context) (*inside.Ended, error) {
 		case m.Hello != nil && m.Hello.Version != inside.Version:
 			return nil, fmt.Errorf("BUG: docker: pid 1 speaks version %d", m.Hello.Version)
 		case m.Hello != nil:
-			if err := r.lend(ctx); err != nil {
+			if err := r.lend(); err != nil {
 				return nil, err
 			}
 			if r.bulk != nil {

@@ -34,7 +34,7 @@ func Main(args []string) int {
 		return serveElsewhere(args[1], len(args) > 2)
 	case len(args) > 1 && args[0] == Reach:
 		return reach(args[1:])
-	case len(args) > 0 && (len(args) != 2 || args[0] != Shared):
+	case len(args) > 0 && (len(args) != 2 || args[0] != Shared && args[0] != Lent):
 		return complain("inside", errors.New("no arguments are taken"))
 	case os.Getpid() != 1:
 		return complain("inside", errors.New("pccrun starts this verb as the first process of a container"))
@@ -52,6 +52,12 @@ func Main(args []string) int {
 		unix.SIGPIPE,
 	)
 	if len(args) == 0 {
+		return serve(stdio{}, nil)
+	}
+	if args[0] == Lent {
+		if err := handMounts(args[1]); err != nil {
+			return complain("hand the mount namespace to the launcher", err)
+		}
 		return serve(stdio{}, nil)
 	}
 	file, err := os.OpenFile(args[1], os.O_RDWR, 0)
