@@ -15,14 +15,21 @@ import (
 	"github.com/pccrun/pccrun/providers/inside"
 )
 
-// door is where pid 1 comes to once, before the command starts, to hand over the sockets that
-// the command's connections come to: those are then served as on this machine itself.
+// door is where pid 1 comes to before the command starts, to hand over its mount namespace,
+// where files are lent in it, and the sockets that the command's connections come to: those
+// are then served as on this machine itself.
 type door struct{ listener *net.UnixListener }
 
 const (
 	doorName = "socket"
 	doorFile = insideDir + "/" + doorName
 )
+
+// need plans the door.
+func (r *running) need() {
+	r.door = &door{}
+	r.bind(filepath.Join(r.dir, doorName), doorFile, true, false, 0, 0)
+}
 
 // open makes the door in the directory of a run: a socket that nobody else of this machine
 // reaches, and nobody at all once pid 1 has come.
@@ -46,7 +53,16 @@ func (r *running) open() error {
 
 // sockets returns those that pid 1 has handed over, and closes the door.
 func (r *running) sockets(want int) (files []*os.File, err error) {
-	defer func() { err = errors.Join(err, r.door.listener.Close(), os.Remove(filepath.Join(r.dir, doorName))) }()
+	defer func() { err = errors.Join(err, r.shut()) }()
+	return r.receive(want)
+}
+
+func (r *running) shut() error {
+	return errors.Join(r.door.listener.Close(), os.Remove(filepath.Join(r.dir, doorName)))
+}
+
+// receive returns what pid 1 hands over in one go.
+func (r *running) receive(want int) (files []*os.File, err error) {
 	if err := r.door.listener.SetDeadline(time.Now().Add(patience)); err != nil {
 		return nil, err
 	}
@@ -75,7 +91,7 @@ func (r *running) sockets(want int) (files []*os.File, err error) {
 		}
 	}
 	if said, _ := strconv.Atoi(string(text[:n])); said != want || len(files) != want {
-		return files, fmt.Errorf("pid 1 has handed %d sockets over, and should %d", len(files), want)
+		return files, fmt.Errorf("pid 1 has handed %d descriptors over, and should %d", len(files), want)
 	}
 	return files, nil
 }

@@ -78,8 +78,8 @@ func (r *running) leave() (err error) {
 		r.inside.Listen = append(r.inside.Listen, at.Port())
 	}
 	if len(r.inside.Listen) > 0 && !r.runsc() { // which lets nobody connect to a socket of the host
-		r.door, r.inside.Socket = &door{}, doorFile
-		r.bind(filepath.Join(r.dir, doorName), doorFile, true, false, 0, 0)
+		r.need()
+		r.inside.Socket = doorFile
 	}
 	return nil
 }
@@ -105,7 +105,7 @@ func (r *running) serve(ctx context.Context) (*way, error) {
 	ctx, w.cancel = context.WithCancel(ctx)
 	w.service.Begin(netproxy.NewNames(inside.Names, netip.Prefix{}))
 	w.ctx = ctx
-	if r.door != nil {
+	if r.inside.Socket != "" {
 		if err := r.direct(w); err != nil {
 			w.close()
 			return nil, err

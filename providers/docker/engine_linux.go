@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 
 	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/system"
 	"github.com/moby/moby/client"
 	"golang.org/x/sys/unix"
 
@@ -155,6 +156,7 @@ func exists(path string) bool {
 // Facts are what an engine says of itself, and what stands in this machine's root.
 type Facts struct {
 	Version  string
+	Podman   bool
 	Kernel   string // of the engine's machine
 	Runtimes []string
 	DataRoot string // where the engine keeps its own
@@ -202,6 +204,10 @@ func (p *Provider) Examine(ctx context.Context) (providers.Facts, error) {
 	if err != nil {
 		return nil, p.unreached(err)
 	}
+	version, err := p.client.ServerVersion(ctx, client.ServerVersionOptions{})
+	if err != nil {
+		return nil, p.unreached(err)
+	}
 	info := &result.Info
 	f := &Facts{
 		Version: info.ServerVersion, Kernel: info.KernelVersion, DataRoot: info.DockerRootDir, Cgroups: info.CgroupVersion,
@@ -211,6 +217,13 @@ func (p *Provider) Examine(ctx context.Context) (providers.Facts, error) {
 		f.Runtimes = append(f.Runtimes, name)
 	}
 	slices.Sort(f.Runtimes)
+	f.Podman = slices.ContainsFunc(
+		version.Components,
+		func(c system.ComponentVersion) bool { return c.Name == "Podman Engine" },
+	)
+	if uid, _, err := owner(f.DataRoot); f.Podman && err == nil && uid != 0 {
+		f.Options = append(f.Options, "name=rootless") // which it says in no field that Docker has
+	}
 	f.Landlock, f.AsRoot = inside.Landlock(), os.Getuid() == 0
 	switch arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]; {
 	case info.OSType != "linux":

@@ -1,25 +1,23 @@
 package docker
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/moby/moby/client"
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/namespaces"
+	"github.com/pccrun/pccrun/providers/inside"
 )
 
 // lend shows root's files as the identity's, where the workspace is root's: no engine maps
 // owners of binds. The launcher, which is root, mounts them over the engine's in the
 // container, before pid 1 compares what stands there.
-func (r *running) lend(ctx context.Context) error {
+func (r *running) lend() error {
 	if r.lent == nil {
 		return nil
 	}
@@ -36,22 +34,20 @@ func (r *running) lend(ctx context.Context) error {
 	for _, fd := range r.lent.Own {
 		unix.Close(fd)
 	}
-	made, err := r.provider.client.ContainerInspect(ctx, r.id, client.ContainerInspectOptions{})
+	ns, err := r.receive(1)
 	if err != nil {
-		return r.refused("find the container's first process", err)
+		return &EngineError{Text: "take the container's mount namespace", Err: err}
 	}
-	if made.Container.State == nil || made.Container.State.Pid == 0 {
-		return &EngineError{Text: "the container has no process"}
+	defer ns[0].Close()
+	if r.inside.Socket == "" { // nothing else is handed over
+		if err := r.shut(); err != nil {
+			return err
+		}
 	}
-	ns, err := os.Open("/proc/" + strconv.Itoa(made.Container.State.Pid) + "/ns/mnt")
-	if err != nil {
-		return err
-	}
-	defer ns.Close()
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // for good: the thread ends in the container's namespace
-		done <- r.over(ns, donated)
+		done <- r.over(ns[0], donated)
 	}()
 	return <-done
 }
@@ -132,6 +128,7 @@ func (r *plan) borrow(mounts *namespaces.Plan) {
 		mounts.Mounts[i].Donated = -1
 	}
 	r.lent = mounts
+	r.config.Cmd = append(r.config.Cmd, inside.Lent, doorFile)
 }
 
 // accounts are /etc/passwd and /etc/group with a line for the identity.

@@ -27,7 +27,8 @@ import (
 const (
 	insideDir   = "/.pccrun"
 	insideFile  = insideDir + "/pccrun"
-	canaryFile  = insideDir + "/canary"
+	canaryName  = "canary"
+	canaryFile  = insideDir + "/" + canaryName
 	denialsName = "denials.jsonl"
 	denialsPath = "/run/pccrun/" + denialsName
 	bulkName    = "bulk"
@@ -328,7 +329,7 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 	if image {
 		list = slices.DeleteFunc(slices.Clone(list), r.systems)
 	}
-	r.own(file{Name: "canary", Text: r.label, Mode: 0o444}, canaryFile)
+	r.own(file{Name: canaryName, Text: r.label, Mode: 0o644}, canaryFile)
 	r.bind(r.provider.host.Launcher, insideFile, true, false, 0, 0)
 	r.files = append(r.files, file{Name: "mask", Mode: 0})
 	if r.runsc() { // whose sockets cannot be handed out
@@ -581,7 +582,11 @@ func (r *plan) tmpfs(path string, mode uint32) {
 		return
 	}
 	r.names[path] = true
-	options := fmt.Sprintf("rw,exec,nosuid,nodev,mode=%o,uid=%d,gid=%d", mode, r.uid, r.gid)
+	owner := fmt.Sprintf("uid=%d,gid=%d", r.uid, r.gid)
+	if r.facts.Podman {
+		owner = "U,notmpcopyup" // the container's user's, without what it covers
+	}
+	options := fmt.Sprintf("rw,exec,nosuid,nodev,mode=%o,%s", mode, owner)
 	if n := r.disk(); n > 0 {
 		options += fmt.Sprintf(",size=%d", n)
 	}

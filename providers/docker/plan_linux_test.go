@@ -162,6 +162,9 @@ func TestPlan(t *testing.T) {
 	for _, path := range []string{"/home/u", "/home/u/.config", "/home/u/.config/git", "/run", "/tmp"} {
 		assert.Contains(t, p.host.Tmpfs[path], "uid=1000,gid=1001", path)
 	}
+	p.facts.Podman = true
+	p.tmpfs("/podmans", 0o755)
+	assert.Equal(t, "rw,exec,nosuid,nodev,mode=755,U,notmpcopyup", strings.TrimRight(p.host.Tmpfs["/podmans"], ",size=0123456789"))
 	for _, m := range p.host.Mounts {
 		for _, never := range []string{"/proc", "/bin", "/var/lib/docker/overlay2/x", "/run/lock", "/etc/portal", "/home/u/w/link"} {
 			assert.NotEqual(t, never, m.Target)

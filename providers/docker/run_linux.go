@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -70,6 +71,9 @@ func (r *plan) Run(ctx context.Context, io providers.Stdio, o providers.Observer
 		defer run.egress.Abandon()
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(r.dir)) }()
+	if run.lent != nil {
+		run.need()
+	}
 	if err := run.furnish(); err != nil {
 		return result, err
 	}
@@ -223,14 +227,8 @@ func (r *plan) create(ctx context.Context) (string, error) {
 	}
 	text := err.Error()
 	switch {
-	case strings.Contains(text, "bind source path does not exist: "+filepath.Join(r.dir, "canary")):
+	case strings.Contains(text, "bind source path does not exist: "+filepath.Join(r.dir, canaryName)):
 		return "", elsewhere(r.provider.address, nil)
-	case strings.Contains(text, "unknown mount option"): // Podman 4's words
-		return "", &EngineError{
-			Text:   "the engine makes no private directory of a user's own, as Podman's does not",
-			Advice: "DOCKER_HOST names an engine of Docker's",
-			Err:    plain(err),
-		}
 	case strings.Contains(text, "already in use"):
 		return "", &EngineError{
 			Text:   "the name pccrun-" + r.label + " is taken",
@@ -263,9 +261,12 @@ func (r *plan) remove(id string) error {
 			id,
 			client.ContainerRemoveOptions{Force: true, RemoveVolumes: true},
 		)
-		if err == nil || notFound(err) ||
-			client.IsErrConnectionFailed(err) { // where the engine is gone, another run clears away
+		switch {
+		case err == nil, notFound(err):
 			return nil
+		case client.IsErrConnectionFailed(err):
+			_ = os.Truncate(filepath.Join(r.dir, canaryName), 0) // by which pid 1 knows
+			return outlive(ctx, id)
 		}
 		select {
 		case <-ctx.Done():
@@ -275,6 +276,27 @@ func (r *plan) remove(id string) error {
 				Err:    plain(err),
 			}
 		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// outlive waits until nothing of a container runs, of which no engine can say.
+func outlive(ctx context.Context, id string) error {
+	for {
+		groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
+		if err != nil || !slices.ContainsFunc(groups, func(name string) bool {
+			text, _ := os.ReadFile(name)
+			return bytes.Contains(text, []byte(id))
+		}) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return &EngineError{
+				Text:   "the engine is gone, and the container " + id[:12] + " still runs",
+				Advice: "start the engine, then docker rm -f " + id[:12],
+			}
+		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
@@ -320,7 +342,13 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 		client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true},
 	)
 	if err != nil {
-		return result, r.refused("attach to the container", err)
+		// Podman sets it up to attach to it, and says why that failed when it is started.
+		if _, why := c.ContainerStart(ctx, r.id, client.ContainerStartOptions{}); why != nil {
+			err = why
+		}
+		e := r.refused("attach to the container", err)
+		e.unmade = true
+		return result, e
 	}
 	defer attached.Close()
 	var said complaints
@@ -455,7 +483,7 @@ func (r *running) talk(ctx context.Context) (*inside.Ended, error) {
 		case m.Hello != nil && m.Hello.Version != inside.Version:
 			return nil, fmt.Errorf("BUG: docker: pid 1 speaks version %d", m.Hello.Version)
 		case m.Hello != nil:
-			if err := r.lend(ctx); err != nil {
+			if err := r.lend(); err != nil {
 				return nil, err
 			}
 			if r.bulk != nil {

@@ -68,7 +68,7 @@ type Plan struct {
 	Terminal      bool
 	Columns, Rows int
 
-	Canary   string   // the file whose content Ready returns; "" for none
+	Canary   string   // the file whose content Ready returns, and which is empty when all should end; "" for none
 	Mounts   []Mount  // compared before anything else is done
 	Files    []File   // made in private directories, in this order
 	Writable []string // what Landlock lets be written: all else it refuses

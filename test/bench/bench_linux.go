@@ -162,6 +162,16 @@ func minus(times, others []time.Duration) time.Duration {
 
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
 
+// ratios is the median of a ÷ b, pair by pair.
+func ratios(a, b []time.Duration) float64 {
+	list := make([]float64, len(a))
+	for i := range a {
+		list[i] = ratio(a[i], b[i])
+	}
+	slices.Sort(list)
+	return list[len(list)/2]
+}
+
 func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d)/1e6) }
 
 // bwrap is the peer, in the words that the goal names.

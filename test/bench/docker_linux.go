@@ -17,8 +17,7 @@ import (
 )
 
 // docker measures a container until it prints, ÷ `docker run` with the same flags, and what
-// comes through its one stream, ÷ the same without a sandbox. 0.3 of the rate is 3.33 of
-// the time.
+// comes through it, ÷ the same without a sandbox. 0.3 of the rate is 3.33 of the time.
 func (b *bench) docker(ctx context.Context) ([]figure, error) {
 	const first, bulk = "until the first output, docker with ", "bulk down one connection, docker with "
 	runsc, err := dockerd.Runsc()
@@ -84,7 +83,7 @@ func (b *bench) container(ctx context.Context, host, runtime string) ([]figure, 
 		}
 	}
 	in, out := median(times[1]), median(times[0])
-	figures := []figure{{value: ratio(in, out), unit: "× docker run", goal: 1.2, detail: fmt.Sprintf("%s to %s", ms(in), ms(out))}}
+	figures := []figure{{value: ratios(times[1], times[0]), unit: "× docker run", goal: 1.2, detail: fmt.Sprintf("%s to %s", ms(in), ms(out))}}
 
 	port, stop, err := workServer()
 	if err != nil {
@@ -110,7 +109,7 @@ func (b *bench) container(ctx context.Context, host, runtime string) ([]figure, 
 		}
 	}
 	in, out = median(times[1]), median(times[0])
-	return append(figures, figure{value: ratio(in, out), unit: "× direct", goal: 3.33, detail: fmt.Sprintf("%s to %s", ms(in), ms(out))}), nil
+	return append(figures, figure{value: ratios(times[1], times[0]), unit: "× direct", goal: 3.33, detail: fmt.Sprintf("%s to %s", ms(in), ms(out))}), nil
 }
 
 // untilOutput is the time from the start of a command to the first byte that it prints.

@@ -69,7 +69,12 @@ func testMain(m *testing.M) int {
 		world.gvisor = runsc != ""
 		world.user, err = tempuser.New()
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case os.Getenv(podman) != "":
+		world.gvisor = false
+		world.engine, err = dockerd.StartPodman(int(world.user.GID))
+	default:
 		world.engine, err = dockerd.Start(int(world.user.GID), runsc)
 	}
 	if err != nil {
@@ -84,6 +89,29 @@ func testMain(m *testing.M) int {
 		}
 	}
 	return code
+}
+
+// podman is set where the engine of all tests is Podman's.
+const podman = "PCCRUN_TEST_PODMAN"
+
+// TestPodman runs tests of the provider again, with Podman's engine.
+func TestPodman(t *testing.T) {
+	needEngine(t)
+	if _, err := os.Stat(dockerd.Podman); err != nil {
+		t.Skip("needs podman")
+	}
+	tests := "RunsACommand|Terminal|Files|Network|ADoorThatIsGone|TheLauncherIsKilled|Flags"
+	flags := "private"
+	if os.Getenv("PCCRUN_LONG") != "" {
+		tests += "|TheEngineLearnsNothing|Streams|Signals|Privileges|DoorsOfTheHost|ASwappedDirectoryEndsTheLaunch|" +
+			"ARunIsKilled|TheSameTask|ASecret|RootsWorkspace|Escape"
+		flags += "|disk|hide|home|pids|read|socket"
+	}
+	c := exec.Command("/proc/self/exe", "-test.v", "-test.run", "^Test("+tests+")$/^runc$/^("+flags+")$")
+	c.Env = append(os.Environ(), podman+"=1")
+	out, err := c.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Contains(t, string(out), "--- PASS: TestRunsACommand/runc")
 }
 
 // eachRuntime runs a test with runc and with runsc.

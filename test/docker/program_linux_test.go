@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/providers/docker"
+	"github.com/pccrun/pccrun/test/internal/dockerd"
 	"github.com/pccrun/pccrun/test/internal/host"
 )
 
@@ -150,6 +151,55 @@ func TestTheLauncherIsKilled(t *testing.T) {
 		code, _, errs := status(t, pccrun(t, k.dir, "gc"))
 		assert.Zero(t, code, errs)
 		left, err = os.ReadDir(state)
+		require.NoError(t, err)
+		assert.Empty(t, left)
+	})
+}
+
+// The engine crashes and comes back: what ran is ended and cleared away, and the next run runs.
+func TestTheEngineIsStartedAgain(t *testing.T) {
+	needEngine(t)
+	runsc, err := dockerd.Runsc()
+	require.NoError(t, err)
+	mine, err := dockerd.Start(int(world.user.GID), runsc)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, mine.Stop()) }()
+	theirs := world.engine
+	world.engine = mine
+	defer func() { world.engine = theirs }()
+	eachRuntime(t, func(t *testing.T, runtime string) {
+		k := newTask(t, runtime)
+		c := pccrun(t, k.dir, append(on(runtime), "--", "sh", "-c", "echo started; while sleep .1; do date +%s.%N >tick; done")...)
+		out, err := c.StdoutPipe()
+		require.NoError(t, err)
+		var errs bytes.Buffer
+		c.Stderr = &errs
+		require.NoError(t, c.Start())
+		_, err = io.ReadFull(out, make([]byte, len("started\n")))
+		require.NoError(t, err)
+		ticks := func() string {
+			text, _ := os.ReadFile(filepath.Join(k.dir, "tick"))
+			return string(text)
+		}
+		require.Eventually(t, func() bool { return ticks() != "" }, 5*time.Second, 50*time.Millisecond, "the control")
+		require.NoError(t, mine.Kill())
+		_ = c.Wait()
+		assert.Equal(t, 128+9, c.ProcessState.ExitCode())
+		assert.Contains(t, errs.String(), "the engine stopped during the run, and the container with it\n")
+		assert.Eventually(t, func() bool {
+			before := ticks()
+			time.Sleep(time.Second)
+			return ticks() == before
+		}, 10*time.Second, time.Millisecond, "what the engine has left ends by itself")
+
+		require.NoError(t, mine.Restart())
+		code, printed, said := status(t, pccrun(t, k.dir, append(on(runtime), "--", "echo", "again")...))
+		assert.Zero(t, code, said)
+		assert.Equal(t, "again\n", printed)
+		code, _, said = status(t, pccrun(t, k.dir, "gc"))
+		assert.Zero(t, code, said)
+		assert.Empty(t, client(t, "ps", "--all", "--quiet", "--filter", "label=pccrun.session"))
+		left, err := os.ReadDir(filepath.Join(world.user.Home, ".local/state/pccrun/docker"))
 		require.NoError(t, err)
 		assert.Empty(t, left)
 	})

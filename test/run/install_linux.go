@@ -7,6 +7,7 @@ var needed = []debian.Need{
 	{Program: "git", Package: "git"},
 	{Program: "bwrap", Package: "bubblewrap"},
 	{File: "/usr/sbin/dockerd", Package: "docker.io"},
+	{File: "/usr/bin/podman", Package: "podman"},
 	{Program: "gcc", Package: "gcc"},
 	{File: "/usr/include/stdlib.h", Package: "libc6-dev"},
 	{File: "/usr/include/seccomp.h", Package: "libseccomp-dev"},

@@ -1,5 +1,6 @@
-// Package dockerd gives root a container engine of a test's own, with runc and,
-// where it was built, gVisor's runsc, and takes it away again with all that it made.
+// Package dockerd gives root a container engine of a test's own, Docker's with runc and,
+// where it was built, gVisor's runsc, or Podman's, and takes it away again with all that it
+// made.
 //
 // It has namespaces of its own for mounts and the network: no bridge, no packet rule
 // and no mount of it is the machine's, and an engine that runs already keeps its own.
@@ -23,10 +24,13 @@ import (
 // pccrun's own groups: tests that count those run beside an engine.
 const prefix = "dockerd-pccrun-"
 
-// Program is the engine's, of Debian's package docker.io.
-const Program = "/usr/sbin/dockerd"
+// Program and Podman are engines, of Debian's packages docker.io and podman.
+const (
+	Program = "/usr/sbin/dockerd"
+	Podman  = "/usr/bin/podman"
+)
 
-// An Engine is a dockerd that runs.
+// An Engine is one that runs.
 type Engine struct {
 	Host string // what DOCKER_HOST says
 
@@ -39,21 +43,9 @@ type Engine struct {
 // Start starts an engine whose socket a group may use. runsc is gVisor's program, ""
 // for none.
 func Start(gid int, runsc string) (*Engine, error) {
-	if err := removeStale(); err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("/tmp", prefix+strconv.Itoa(os.Getpid())+"-")
+	e, err := prepare()
 	if err != nil {
 		return nil, err
-	}
-	e := &Engine{
-		Host:   "unix://" + dir + "/docker.sock",
-		dir:    dir,
-		group:  filepath.Base(dir),
-		exited: make(chan struct{}),
-	}
-	if err := os.Chmod(dir, 0o711); err != nil {
-		return nil, errors.Join(err, e.Stop())
 	}
 	config := "{}"
 	if runsc != "" {
@@ -62,11 +54,6 @@ func Start(gid int, runsc string) (*Engine, error) {
 	if err := os.WriteFile(e.path("daemon.json"), []byte(config), 0o600); err != nil {
 		return nil, errors.Join(err, e.Stop())
 	}
-	log, err := os.Create(e.path("log"))
-	if err != nil {
-		return nil, errors.Join(err, e.Stop())
-	}
-	defer log.Close()
 	e.daemon = exec.Command(
 		Program,
 		"--data-root",
@@ -87,11 +74,82 @@ func Start(gid int, runsc string) (*Engine, error) {
 		"--cgroup-parent",
 		"/"+e.group,
 	)
+	return e, e.start()
+}
+
+// StartPodman starts Podman's engine, with runc, for a group.
+func StartPodman(gid int) (*Engine, error) {
+	e, err := prepare()
+	if err != nil {
+		return nil, err
+	}
+	var files syscall.Rlimit // by itself, Podman would give more than this process may have
+	err = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files)
+	text := fmt.Sprintf("[containers]\ndefault_ulimits = [\"nofile=%d:%d\", \"nproc=16384:16384\"]\n"+
+		"[engine]\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\n", files.Max, files.Max)
+	if err = errors.Join(err, os.WriteFile(e.path("containers.conf"), []byte(text), 0o600)); err != nil {
+		return nil, errors.Join(err, e.Stop())
+	}
+	e.daemon = exec.Command(
+		Podman,
+		"--root",
+		e.path("data"),
+		"--runroot",
+		e.path("exec"),
+		"--tmpdir",
+		e.path("tmp"),
+		"--runtime",
+		"/usr/sbin/runc",
+		"system",
+		"service",
+		"--time=0",
+		e.Host,
+	)
+	e.daemon.Dir = e.dir // where its helpers note that memory ran out
+	e.daemon.Env = append(os.Environ(), "CONTAINERS_CONF="+e.path("containers.conf"))
+	if err := e.start(); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(os.Chown(e.path("docker.sock"), 0, gid), os.Chmod(e.path("docker.sock"), 0o660)); err != nil {
+		return nil, errors.Join(err, e.Stop())
+	}
+	return e, nil
+}
+
+// prepare makes an engine's directory.
+func prepare() (*Engine, error) {
+	if err := removeStale(); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("/tmp", prefix+strconv.Itoa(os.Getpid())+"-")
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		Host:   "unix://" + dir + "/docker.sock",
+		dir:    dir,
+		group:  filepath.Base(dir),
+		exited: make(chan struct{}),
+	}
+	if err := os.Chmod(dir, 0o711); err != nil {
+		return nil, errors.Join(err, e.Stop())
+	}
+	return e, nil
+}
+
+// start starts the engine's program, and waits until it answers.
+func (e *Engine) start() error {
+	log, err := os.Create(e.path("log"))
+	if err != nil {
+		e.daemon = nil
+		return errors.Join(err, e.Stop())
+	}
+	defer log.Close()
 	e.daemon.Stdout, e.daemon.Stderr = log, log
 	e.daemon.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET, Setpgid: true}
 	if err := e.daemon.Start(); err != nil {
 		e.daemon = nil
-		return nil, errors.Join(err, e.Stop())
+		return errors.Join(err, e.Stop())
 	}
 	go func() {
 		_ = e.daemon.Wait()
@@ -104,18 +162,18 @@ func Start(gid int, runsc string) (*Engine, error) {
 			n, _ := c.Read(answer)
 			c.Close()
 			if bytes.Contains(answer[:n], []byte(" 200 ")) {
-				return e, nil
+				return nil
 			}
 		}
 		select {
 		case <-e.exited:
 			said, _ := os.ReadFile(e.path("log"))
-			return nil, errors.Join(fmt.Errorf("dockerd ended:\n%s", said), e.Stop())
+			return errors.Join(fmt.Errorf("the engine ended:\n%s", said), e.Stop())
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
 	said, _ := os.ReadFile(e.path("log"))
-	return nil, errors.Join(fmt.Errorf("dockerd does not answer:\n%s", said), e.Stop())
+	return errors.Join(fmt.Errorf("the engine does not answer:\n%s", said), e.Stop())
 }
 
 func (e *Engine) path(name string) string { return filepath.Join(e.dir, name) }
@@ -130,6 +188,13 @@ func (e *Engine) Kill() error {
 	}
 	<-e.exited
 	return nil
+}
+
+// Restart starts an engine again that was killed, with what it had.
+func (e *Engine) Restart() error {
+	e.exited = make(chan struct{})
+	e.daemon = exec.Command(e.daemon.Args[0], e.daemon.Args[1:]...)
+	return e.start()
 }
 
 // Stop ends the engine and takes away all of it.
