@@ -72,10 +72,12 @@ ls -l /proc/self/fd /proc/$$/fd | grep -c seccomp || true`)
 
 // Reads, programs and connections are seen where they are asked about.
 func TestListenerEverything(t *testing.T) {
-	b := newBench(t, []string{"file"}).watching(supervisor.Everything())
-	list, out := b.seen("cat file; test -e absent || true")
+	b := newBench(t, []string{"file", "other"}).watching(supervisor.Everything())
+	list, out := b.seen("cat file; ln -s other link; cat link; test -e absent || true")
 	require.Zero(t, out.Status.ExitStatus(), out.out)
 	require.Contains(t, list, "openat read "+b.path("file")+"\n")
+	require.Contains(t, list, "openat read "+b.path("other")+"\n", "where the link leads")
+	require.NotContains(t, list, "openat read "+b.path("link")+"\n")
 	require.Contains(t, strings.Join(list, ""), "execve execute /")
 }
 

@@ -11,6 +11,9 @@ type Watched struct {
 	Arg  uint
 	Bits uint32
 
+	// Clear, if any are given, must not be set there, none of them.
+	Clear uint32
+
 	// Refused, if any are given, are values of the lower half of argument Arg
 	// with which the call fails (EPERM); with others it passes, and nobody is
 	// asked.
@@ -58,6 +61,10 @@ func (c Watched) decision() decision {
 	if c.Bits != 0 {
 		none := condition{arg: c.Arg, op: maskedEqual, narrow: true, mask: uint64(c.Bits)}
 		d.rules = []rule{{action: RetAllow, conds: []condition{none}}}
+	}
+	for bits := c.Clear; bits != 0; bits &= bits - 1 {
+		set := condition{arg: c.Arg, op: maskedEqual, narrow: true, mask: uint64(bits & -bits), value: uint64(bits & -bits)}
+		d.rules = append(d.rules, rule{action: RetAllow, conds: []condition{set}})
 	}
 	return d
 }

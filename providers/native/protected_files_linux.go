@@ -2,6 +2,7 @@ package native
 
 import (
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,10 +17,11 @@ func (r *Planned) Pinned() string {
 	const most = 3
 	var names []string
 	flag, more := "", 0
+	layers, _ := r.Policy.AgentDirs() // what is changed there is a layer's, gone at exit
 	for _, pin := range r.found.Pins {
 		rel, in := strings.CutPrefix(pin.Path, r.Policy.Workspace+"/")
 		rule, is := r.Policy.Protected(pin.Path)
-		if !in || !is || rule.Review || strings.HasPrefix(pin.Why, ".git/") || pin.Private || !r.Plan.Writes(filepath.Dir(pin.Path)) {
+		if !in || !is || rule.Review || strings.HasPrefix(pin.Why, ".git/") || pin.Private || slices.Contains(layers, pin.Path) || !r.Plan.Writes(filepath.Dir(pin.Path)) {
 			continue
 		}
 		if flag == "" {

@@ -146,7 +146,7 @@ var reads = [...]shape{
 func Writes() []seccomp.Watched { return watched(true, writes[:]) }
 
 // Everything are all calls that name a path, and connect(2): every open, stat,
-// execution and removal.
+// execution and removal. Who asks of a descriptor alone (fstat of the C library) is let pass.
 func Everything() []seccomp.Watched { return watched(false, writes[:], removals[:], reads[:]) }
 
 func watched(narrow bool, tables ...[]shape) (list []seccomp.Watched) {
@@ -155,6 +155,9 @@ func watched(narrow bool, tables ...[]shape) (list []seccomp.Watched) {
 			w := seccomp.Watched{Name: s.name}
 			if narrow && s.bits != 0 {
 				w.Arg, w.Bits = uint(s.flags), s.bits
+			}
+			if !narrow && s.at != 0 && s.deed == Read {
+				w.Arg, w.Clear = uint(s.at), atEmptyPath
 			}
 			list = append(list, w)
 		}

@@ -152,6 +152,17 @@ func (c *Call) Path(n Name) (Place, error) {
 		if err != nil {
 			return Place{}, err
 		}
+		// Most are a plain name in a directory whose path the kernel has just told.
+		if text != "" && text != "." && text != ".." && !strings.Contains(text, "/") {
+			var st unix.Stat_t
+			err := unix.Lstat(c.proc(link)+"/"+text, &st)
+			if !c.alive() {
+				return Place{}, ErrGone
+			}
+			if err == nil && (!n.Follow || st.Mode&unix.S_IFMT != unix.S_IFLNK) {
+				return Place{path.Join(dir, text), true, true}, nil
+			}
+		}
 		text = dir + "/" + text
 	}
 	root, err := unix.Open(c.proc("root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
