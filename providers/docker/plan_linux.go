@@ -381,12 +381,7 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 		case namespaces.Copy, namespaces.Trace: // see answer
 		}
 	}
-	if !image {
-		if r.roots {
-			r.accounts()
-		}
-		r.system(list, around)
-	}
+	// Before the machine's own mounts: where this one is a container, its /etc/resolv.conf is one.
 	for _, path := range covered {
 		if !slices.Contains(r.facts.Texts, path) && !image || !ownsText(path) && image ||
 			r.policy.Decide(path).Access != profiles.Read ||
@@ -394,6 +389,12 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 			continue
 		}
 		r.own(file{Name: "own" + strings.ReplaceAll(path, "/", "-"), Text: text(path), Mode: 0o444}, path)
+	}
+	if !image {
+		if r.roots {
+			r.accounts()
+		}
+		r.system(list, around)
 	}
 	r.inside.Writable = append(r.inside.Writable, "/dev", "/proc")
 	if r.runsc() {

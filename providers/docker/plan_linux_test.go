@@ -45,6 +45,7 @@ func facts() *Facts {
 			{"/var/lib/docker/overlay2/x", "overlay"},
 			{"/run/lock", "tmpfs"},
 			{"/etc/portal", "fuse.portal"},
+			{"/etc/resolv.conf", "ext4"},
 		},
 		Texts: []string{"/etc/hosts", "/etc/hostname", "/etc/resolv.conf"},
 	}
@@ -162,6 +163,7 @@ func TestPlan(t *testing.T) {
 	for _, path := range []string{"/home/u", "/home/u/.config", "/home/u/.config/git", "/run", "/tmp"} {
 		assert.Contains(t, p.host.Tmpfs[path], "uid=1000,gid=1001", path)
 	}
+	assert.Equal(t, "/state/docker/abc/own-etc-resolv.conf", p.mounted(t, "/etc/resolv.conf").Source)
 	p.facts.Podman = true
 	p.tmpfs("/podmans", 0o755)
 	assert.Equal(t, "rw,exec,nosuid,nodev,mode=755,U,notmpcopyup", strings.TrimRight(p.host.Tmpfs["/podmans"], ",size=0123456789"))

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -192,6 +193,15 @@ func (e *Engine) Kill() error {
 
 // Restart starts an engine again that was killed, with what it had.
 func (e *Engine) Restart() error {
+	for range 100 { // its containerd dies with it, but a moment later
+		if !slices.ContainsFunc(users(e.dir), func(pid int) bool {
+			name, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
+			return string(name) == "containerd\n"
+		}) {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
 	e.exited = make(chan struct{})
 	e.daemon = exec.Command(e.daemon.Args[0], e.daemon.Args[1:]...)
 	return e.start()
