@@ -18,7 +18,8 @@ Prints the resources that a session uses or, if it has ended, has used.
 Memory and the data read from and written to storage are in bytes. Storage counts
 the live processes and their children; io_by names the counter. Shared memory
 counts for each process that shares it. While a session of another provider goes
-on, its provider counts, processes and threads together; not all do.
+on, its provider counts, processes and threads together; where it does not, that
+is said, and time and denials are known.
 ` + sessionHelp
 
 func statsVerb(args []string) int {
@@ -46,13 +47,14 @@ func statsVerb(args []string) int {
 			if err != nil {
 				return failSession(err)
 			}
+			o = append(o, field{"provider", e.Resource.Provider}, field{"wall_ms", time.Since(e.Started).Milliseconds()}, field{"denials", denials})
 			used, err := run.Usage(home, e)
 			if err != nil {
-				return failSession(err)
+				say(inWords(err)) // what is known here is told all the same
+				break
 			}
-			o = append(o, field{"provider", e.Resource.Provider}, field{"wall_ms", time.Since(e.Started).Milliseconds()}, field{"cpu_ms", (used.User + used.System).Milliseconds()},
-				field{"memory", used.Memory}, field{"processes", used.Processes}, field{"read_bytes", used.Read}, field{"write_bytes", used.Written},
-				field{"io_by", used.IOBy}, field{"denials", denials})
+			o = append(o, field{"cpu_ms", (used.User + used.System).Milliseconds()}, field{"memory", used.Memory}, field{"processes", used.Processes},
+				field{"read_bytes", used.Read}, field{"write_bytes", used.Written}, field{"io_by", used.IOBy})
 			break
 		}
 		u, err := e.Usage()

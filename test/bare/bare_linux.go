@@ -148,6 +148,28 @@ func (p *plan) Run(ctx context.Context, stdio providers.Stdio, o providers.Obser
 	return result, nil
 }
 
+// Exec runs another command, which has no terminal.
+func (p *plan) Exec(ctx context.Context, argv, files []string, stdio providers.Stdio) (result providers.Result, err error) {
+	cmd := &exec.Cmd{Path: files[0], Args: argv, Env: p.command.Env, Dir: p.command.Dir, Stdin: stdio.In, Stdout: stdio.Out, Stderr: stdio.Err, SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Chroot: p.provider.Root}}
+	err = cmd.Start()
+	for _, f := range []any{stdio.In, stdio.Out, stdio.Err} {
+		if f, is := f.(*os.File); is {
+			f.Close()
+		}
+	}
+	if err != nil {
+		return result, err
+	}
+	over := make(chan struct{})
+	go p.follow(ctx, over, cmd.Process.Pid, nil, stdio, &result)
+	_ = cmd.Wait()
+	close(over)
+	if status := cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signaled() {
+		return providers.Result{Signal: int(status.Signal())}, nil
+	}
+	return providers.Result{Code: cmd.ProcessState.ExitCode()}, nil
+}
+
 // follow passes on what comes from outside.
 func (p *plan) follow(ctx context.Context, over chan struct{}, pid int, master *os.File, stdio providers.Stdio, result *providers.Result) {
 	var deadline <-chan time.Time

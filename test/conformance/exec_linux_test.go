@@ -45,8 +45,9 @@ func TestExec(t *testing.T) {
 	require.Contains(t, errs, "none-of-this-name: command not found")
 	code, _, _ = run("sh", "-c", "kill -9 $$")
 	require.Equal(t, 128+9, code)
-	code, _, errs = p.run("stats")
-	require.Equal(t, 1, code)
+	code, out, errs = p.run("stats")
+	require.Equal(t, 0, code)
+	require.Regexp(t, `(?m)^provider +e2b$`, out)
 	require.Contains(t, errs, "pccrun: provider e2b: stats: ")
 
 	left := make(chan int)
