@@ -56,6 +56,7 @@ type Home struct {
 	Aside    []string // what was moved aside, relative to ~
 
 	logins      map[string]stamp // how they stood when the run began
+	beside      map[string]int   // as root, the directories that hold them
 	fd, asideFD int
 	root        *os.Root // of its directory
 	lock        *os.File

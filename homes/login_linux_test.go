@@ -110,6 +110,7 @@ func TestGains(t *testing.T) {
 			require.NoError(t, os.Mkdir(h.Path+"/.tool", 0o700))
 			require.NoError(t, os.Symlink("/bin/true", h.Path+"/.tool/link"))
 			require.NoError(t, os.WriteFile(h.Path+"/.tool/run", []byte("x"), 0o700))
+			require.NoError(t, os.WriteFile(h.Path+"/.tool/a.sample", []byte("x"), 0o700))
 		}
 		more, program, err := h.Gains(c.rights)
 		require.NoError(t, err)

@@ -3,6 +3,7 @@
 package homes
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,35 +19,48 @@ import (
 func (h *Home) Renewed(p *profiles.Policy) (list []*profiles.Seed) {
 	for i := range p.Seeds {
 		s := &p.Seeds[i]
-		if name, below := strings.CutPrefix(s.Path, p.Home+"/"); below && s.Mode == profiles.Login && h.stampOf(name) != h.logins[name] {
+		name, below := strings.CutPrefix(s.Path, p.Home+"/")
+		if !below || s.Mode != profiles.Login {
+			continue
+		}
+		if now, known := h.stampOf(name); known && now != h.logins[name] {
 			list = append(list, s)
 		}
 	}
 	return list
 }
 
-// note remembers how the log-ins stand.
+// note remembers how the log-ins stand, and their directories: root, whose the home is, is given
+// up before somebody looks again.
 func (h *Home) note(p *profiles.Policy) {
-	h.logins = map[string]stamp{}
+	h.logins, h.beside = map[string]stamp{}, map[string]int{}
 	for i := range p.Seeds {
 		if name, below := strings.CutPrefix(p.Seeds[i].Path, p.Home+"/"); below && p.Seeds[i].Mode == profiles.Login {
-			h.logins[name] = h.stampOf(name)
+			h.logins[name], _ = h.stampOf(name)
+			if dir, err := open(h.fd, filepath.Dir(name), lookOnly|unix.O_DIRECTORY); err == nil && os.Getuid() == 0 {
+				h.beside[name] = dir // until this process ends
+			} else if err == nil {
+				unix.Close(dir)
+			}
 		}
 	}
 }
 
-// stampOf is how a file of the home stands, without what is in it.
-func (h *Home) stampOf(name string) (s stamp) {
+// stampOf is how a file of the home stands, without what is in it, as far as that can be known.
+func (h *Home) stampOf(name string) (s stamp, known bool) {
 	fd, err := open(h.fd, name, lookOnly|unix.O_NOFOLLOW)
+	if dir, is := h.beside[name]; is && errors.Is(err, unix.EACCES) {
+		fd, err = open(dir, filepath.Base(name), lookOnly|unix.O_NOFOLLOW)
+	}
 	if err != nil {
-		return s
+		return s, !errors.Is(err, unix.EACCES)
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) == nil {
 		s = stamp{Ino: st.Ino, Ctime: st.Ctim.Nano(), Size: st.Size}
 	}
-	return s
+	return s, true
 }
 
 // OpenAlone opens a home by its key, for itself: [ErrInUse] where a run uses it.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/pccrun/pccrun/state"
@@ -51,7 +52,7 @@ func (h *Home) Gains(rights []string) (more []string, program string, err error)
 			return nil
 		}
 		info, err := e.Info()
-		if err != nil || info.Mode()&0o111 == 0 || info.Size() == 0 {
+		if err != nil || info.Mode()&0o111 == 0 || info.Size() == 0 || strings.HasSuffix(path, ".sample") { // git's own, which nothing executes
 			return nil
 		}
 		if st, is := info.Sys().(*syscall.Stat_t); is && st.Nlink == 1 {

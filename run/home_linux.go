@@ -97,6 +97,7 @@ func (f *flow) giveBack() {
 	f.home.Close()
 	if renewable && f.uid == 0 {
 		messages.Say("a renewed login stays in the home of this workspace: root privileges were dropped")
+		messages.Say("hint: pccrun home login" + f.homeFlags() + " asks and copies it")
 		return
 	}
 	if !renewable {
