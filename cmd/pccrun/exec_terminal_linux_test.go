@@ -34,7 +34,7 @@ while :; do sleep .05; done
 	s.typed("\x03")
 	s.awaits(`trapped\.`)
 	s.awaits(`at the prompt:`)
-	s.typed("echo status $?; stty -g > after; echo > over; wait; cmp before after && echo \"same.\"\n")
+	s.typed("echo status $?; stty -g > after; echo > over; wait; cmp before after && echo the \"same.\"\n")
 	s.awaits(`status 4`)
-	s.awaits(`same\.`)
+	s.awaits(`the same\.`)
 }

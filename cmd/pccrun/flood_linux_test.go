@@ -212,6 +212,11 @@ func newSeat(t *testing.T, p *pupil) *seat {
 		s.master.Close() // and so its jobs hang up
 		shell.Wait()
 		session := strconv.Itoa(shell.Process.Pid)
+		for pid, f := range statsOfAll() { // those in the background the shell would have told
+			if f[3] == session {
+				_ = syscall.Kill(pid, syscall.SIGHUP)
+			}
+		}
 		require.Eventually(t, func() bool { // a run records its end in what is to be removed
 			for _, f := range statsOfAll() {
 				if f[3] == session {

@@ -232,14 +232,29 @@ func sweep(dir string) error {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + filepath.Base(dir))
-	for _, group := range append(groups, "/sys/fs/cgroup/"+filepath.Base(dir)) {
-		inner, _ := filepath.Glob(group + "/*/")
-		for _, one := range append(inner, group) {
-			_ = syscall.Rmdir(one)
+	// A group whose last process has been killed can be removed once that is gone.
+	for range 50 {
+		groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + filepath.Base(dir))
+		if unified := "/sys/fs/cgroup/" + filepath.Base(dir); exists(unified) {
+			groups = append(groups, unified)
 		}
+		if len(groups) == 0 {
+			break
+		}
+		for _, group := range groups {
+			inner, _ := filepath.Glob(group + "/*/")
+			for _, one := range append(inner, group) {
+				_ = syscall.Rmdir(one)
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
 	return os.RemoveAll(dir)
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // users returns the processes whose arguments name a directory: the engine's own,
