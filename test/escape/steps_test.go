@@ -170,6 +170,7 @@ var accounted = map[string]string{
 	`"set the host name"`:                          "utsns",
 	`"set the standard descriptors"`:               "a file that is standard input is read in the command's place",
 	`"start a process group"`:                      "- gives: Ctrl-C and Ctrl-Z",
+	`"start a session"`:                            "- gives: the terminal of another command",
 	`"wait for the end"`:                           "- order",
 	`"wait for the launcher"`:                      "- order",
 	`"wait for the plan"`:                          "- order",
