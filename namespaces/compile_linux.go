@@ -452,6 +452,13 @@ func (c *compiler) terminal(io *Stdio) (slave inside.Reg) {
 	// The first of a new instance is always 0.
 	c.tty = c.Get(unix.SYS_OPENAT, inside.Int(unix.AT_FDCWD), c.Str("/dev/pts/0"), inside.Int(unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY))
 	c.Call(unix.SYS_IOCTL, inside.Result(c.tty), inside.Int(unix.TIOCSCTTY), inside.Int(0))
+	// Before the command can ask: the launcher hears of later changes only.
+	if io.modes != nil {
+		c.Call(unix.SYS_IOCTL, inside.Result(c.tty), inside.Int(unix.TCSETS), inside.Ptr(c.Program, *io.modes))
+	}
+	if io.size != nil {
+		c.Call(unix.SYS_IOCTL, inside.Result(c.tty), inside.Int(unix.TIOCSWINSZ), inside.Ptr(c.Program, *io.size))
+	}
 	c.send = append([]inside.Reg{master}, c.send...)
 	return c.tty
 }

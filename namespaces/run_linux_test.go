@@ -431,8 +431,7 @@ func TestTerminal(t *testing.T) {
 		b := newBench(t, nil).sh("tty; stty size; ps -o tpgid= -p $$ 2>/dev/null; exit 3")
 		box, err := Begin(b.plan.Shell)
 		require.NoError(t, err)
-		require.NoError(t, box.Start(b.plan, &Stdio{Fds: [3]int{Terminal, Terminal, Terminal}, Host: 0, Background: background}))
-		require.NoError(t, unix.IoctlSetWinsize(int(box.Master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80}))
+		require.NoError(t, box.Start(b.plan, &Stdio{Fds: [3]int{Terminal, Terminal, Terminal}, Host: 0, Background: background, size: &unix.Winsize{Row: 24, Col: 80}}))
 		text := make(chan string)
 		go func() {
 			all, _ := io.ReadAll(box.Master) // EIO once nobody has it open
@@ -441,7 +440,7 @@ func TestTerminal(t *testing.T) {
 		result, err := box.Wait(func(unix.Signal) { box.Resume(false) })
 		require.NoError(t, err)
 		require.Equal(t, 3, result.Status.ExitStatus())
-		require.True(t, strings.HasPrefix(<-text, "/dev/pts/0\r\n"))
+		require.True(t, strings.HasPrefix(<-text, "/dev/pts/0\r\n24 80\r\n"), "its size is known before it can ask")
 		box.Master.Close()
 	}
 	alone(t)

@@ -33,8 +33,10 @@ const Terminal = -1
 // a few kinds.
 type Stdio struct {
 	Fds        [3]int
-	Host       int  // the host's terminal: the first of the three that is one, -1 if none
-	Background bool // the command starts in the background of its terminal: as we do, or not all three are one
+	Host       int           // the host's terminal: the first of the three that is one, -1 if none
+	Background bool          // the command starts in the background of its terminal: as we do, or not all three are one
+	modes      *unix.Termios // of the host's terminal, with which the command's begins
+	size       *unix.Winsize // likewise; nil where it has none
 	pumps      []pump
 	Log        io.Writer     // what the command prints is written there too; set before [Stdio.Run]
 	gone       chan struct{} // closed when the command is
@@ -95,10 +97,11 @@ func JudgeStdio(kept bool) (*Stdio, error) {
 		}
 		switch st.Mode & unix.S_IFMT {
 		case unix.S_IFCHR:
-			if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err == nil {
+			if modes, err := unix.IoctlGetTermios(fd, unix.TCGETS); err == nil {
 				s.Fds[fd] = Terminal
 				if s.Host < 0 {
-					s.Host = fd
+					s.Host, s.modes = fd, modes
+					s.size, _ = unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ)
 				}
 				continue
 			}
