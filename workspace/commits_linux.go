@@ -246,7 +246,7 @@ func (r *Standing) noteClosed(common []Common) {
 	}
 	for _, c := range common {
 		if !readable("/", c.GitDir, gitReads, lstat) || !readable("/", c.Path, gitReads, lstat) {
-			r.Closed = append(r.Closed, c.GitDir)
+			r.Closed = append(r.Closed, c.GitDir, c.Path)
 		}
 	}
 }

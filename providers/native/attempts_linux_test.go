@@ -46,8 +46,8 @@ echo ran`)
 	require.Contains(t, out.out, "ran\n")
 	shown := filepath.Join(b.home, "shown/file")
 	for path, want := range map[string]Attempt{
-		in(".git/hooks/post-commit"): {Guarantee: profiles.FSProtect}, // no flag opens a file that is yet to come, and nothing beside
-		in(".git/hooks/update"):      {Guarantee: profiles.FSProtect},
+		in(".git/hooks/post-commit"): {Guarantee: profiles.FSProtect, Hint: "touch .git/hooks/post-commit and --review .git/hooks/post-commit"},
+		in(".git/hooks/update"):      {Guarantee: profiles.FSProtect, Hint: "touch .git/hooks/update and --review .git/hooks/update"},
 		in(".git/hooks"):             {Guarantee: profiles.FSProtect},
 		in(".git"):                   {Guarantee: profiles.FSProtect},
 		shown:                        {Guarantee: profiles.FSReadonly, Hint: "--write " + shown},
