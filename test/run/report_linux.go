@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -157,7 +158,8 @@ func (s *stage) judgeCoverage(r *report, identities []identity) error {
 		}
 		fmt.Printf("  %5.1f %%  %s\n", c.percent(), c.pkg)
 		if c.percent() <= threshold {
-			r.failures = append(r.failures, fmt.Sprintf("%s: coverage %.1f %%, want more than %.0f %%", c.pkg, c.percent(), threshold))
+			r.failures = append(r.failures, fmt.Sprintf("%s: coverage %.1f %%, want more than %.0f %%; statements that were not run: %s",
+				c.pkg, c.percent(), threshold, c.worst(5)))
 		}
 	}
 	return nil
@@ -167,6 +169,7 @@ func (s *stage) judgeCoverage(r *report, identities []identity) error {
 type packageCoverage struct {
 	pkg        string
 	run, total int
+	missed     map[string]int // statements that were not run, by file
 }
 
 func (c packageCoverage) percent() float64 {
@@ -174,6 +177,18 @@ func (c packageCoverage) percent() float64 {
 		return 100
 	}
 	return 100 * float64(c.run) / float64(c.total)
+}
+
+// worst names the n files in which most was not run.
+func (c packageCoverage) worst(n int) string {
+	files := slices.SortedFunc(maps.Keys(c.missed), func(a, b string) int {
+		return cmp.Or(cmp.Compare(c.missed[b], c.missed[a]), cmp.Compare(a, b))
+	})
+	var list []string
+	for _, file := range files[:min(n, len(files))] {
+		list = append(list, fmt.Sprintf("%d in %s", c.missed[file], file))
+	}
+	return strings.Join(list, ", ")
 }
 
 // coverage sums a profile of `go tool covdata textfmt` by package. A block
@@ -207,11 +222,13 @@ func coverage(profile io.Reader, excluded func(file string) bool) ([]packageCove
 		}
 		pkg := path.Dir(file)
 		if sums[pkg] == nil {
-			sums[pkg] = &packageCoverage{pkg: pkg}
+			sums[pkg] = &packageCoverage{pkg: pkg, missed: map[string]int{}}
 		}
 		sums[pkg].total += b.statements
 		if b.run {
 			sums[pkg].run += b.statements
+		} else {
+			sums[pkg].missed[path.Base(file)] += b.statements
 		}
 	}
 	var list []packageCoverage

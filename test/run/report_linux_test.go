@@ -54,7 +54,8 @@ m/b/x.go:1.1,2.2 1 0
 `
 	got, err := coverage(strings.NewReader(profile), func(file string) bool { return file == "m/a/z.go" })
 	require.NoError(t, err)
-	require.Equal(t, []packageCoverage{{"m/a", 3, 4}, {"m/b", 0, 1}}, got)
+	require.Equal(t, []packageCoverage{{"m/a", 3, 4, map[string]int{"y.go": 1}}, {"m/b", 0, 1, map[string]int{"x.go": 1}}}, got)
+	require.Equal(t, "1 in y.go", got[0].worst(5))
 	require.Equal(t, 75.0, got[0].percent())
 	for _, bad := range []string{"one two\n", "m/a.go:1.1,2.2 x 1\n"} {
 		_, err := coverage(strings.NewReader(bad), func(string) bool { return false })
