@@ -228,6 +228,9 @@ func (f *flow) forward(stops bool) {
 			}
 			// The command leads an orphaned group, which ignores TSTP.
 			send(unix.SIGSTOP)
+			for i := 0; len(f.signals) > 0 && i < 100; i++ { // the provider takes it first: it stops with us
+				time.Sleep(settled)
+			}
 			time.Sleep(settled)
 			if !resumed() {
 				stopSelf()

@@ -23,6 +23,11 @@ func (r *plan) Usage(ctx context.Context) (result providers.Result, err error) {
 	if err := json.NewDecoder(answer.Body).Decode(&s); err != nil {
 		return result, r.refused("ask what the container uses", err)
 	}
+	return used(&s), nil
+}
+
+// used is what the engine has counted.
+func used(s *container.StatsResponse) (result providers.Result) {
 	result.User, result.System = time.Duration(s.CPUStats.CPUUsage.UsageInUsermode), time.Duration(s.CPUStats.CPUUsage.UsageInKernelmode)
 	if total := time.Duration(s.CPUStats.CPUUsage.TotalUsage); total > result.User+result.System { // gVisor does not part them
 		result.User = total - result.System
@@ -37,7 +42,7 @@ func (r *plan) Usage(ctx context.Context) (result providers.Result, err error) {
 		}
 	}
 	result.IOBy = "docker"
-	return result, nil
+	return result
 }
 
 var _ providers.Meter = (*plan)(nil)

@@ -201,9 +201,14 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 func kill(b *box) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	for _, commands := range b.Runs {
+	for id, commands := range b.Runs {
 		for _, c := range commands {
 			_ = syscall.Kill(-c.c.Process.Pid, syscall.SIGKILL)
+		}
+		// Where there are no machines its /tmp is ours, and whoever made them may have been killed.
+		left, _ := filepath.Glob("/tmp/." + id + ".*")
+		for _, name := range left {
+			_ = os.Remove(name)
 		}
 	}
 	b.Runs = sessions{}
@@ -356,7 +361,7 @@ func (s *Server) session(w http.ResponseWriter, r *http.Request, b *box, m *mach
 				_ = syscall.Kill(-c.c.Process.Pid, syscall.SIGKILL)
 			}
 		}
-		delete(b.Runs, id)
+		b.Runs[id] = nil // its files may be there still
 		b.Mu.Unlock()
 		w.WriteHeader(http.StatusNoContent)
 	case len(rest) == 1 && rest[0] == "exec":
