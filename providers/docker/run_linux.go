@@ -386,8 +386,9 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 	switch {
 	case err == nil && end != nil:
 		r.printed.Wait() // all of it is here, and with readers who take their time
+		killed := end.Signal == int(unix.SIGKILL) || end.Code == 128+int(unix.SIGKILL)
 		return providers.Result{
-			Code: end.Code, Signal: end.Signal, TimedOut: end.TimedOut, OOM: r.oom.Load(), User: end.User, System: end.System, Survivors: end.Survivors,
+			Code: end.Code, Signal: end.Signal, TimedOut: end.TimedOut, OOM: r.ranOut(killed), User: end.User, System: end.System, Survivors: end.Survivors,
 		}, nil
 	case ctx.Err() != nil:
 		return providers.Result{Killed: true, Signal: int(unix.SIGKILL)}, nil
@@ -426,6 +427,17 @@ func (r *running) share(conn io.ReadWriteCloser) (io.ReadWriteCloser, error) {
 	}
 	r.bulk = inside.NewBulk(conn, file, true)
 	return r.bulk, nil
+}
+
+// engineLate is how much later than a command's end the engine says why the kernel killed it.
+const engineLate = 500 * time.Millisecond
+
+// ranOut reports whether memory ran out; of what was killed the engine may still have to say so.
+func (r *running) ranOut(killed bool) bool {
+	for late := time.Duration(0); killed && !r.oom.Load() && late < engineLate; late += engineLate / 50 {
+		time.Sleep(engineLate / 50)
+	}
+	return r.oom.Load()
 }
 
 // watch notes when memory ran out in the container.

@@ -135,7 +135,7 @@ var accounted = map[string]string{
 	`"cover " + item.path`:                         "the keeper covers what the host has replaced",
 	`"cover " + path`:                              "proc-masks",
 	`"enter " + p.Command.Dir`:                     "- gives",
-	`"execute " + p.Command.Argv[0]`:               "- gives",
+	`"execute " + argv[0]`:                         "- gives",
 	`"forbid new privileges"`:                      "no-new-privs",
 	`"forbid user namespaces inside"`:              "userns-limit",
 	`"fork the command"`:                           "- gives",
