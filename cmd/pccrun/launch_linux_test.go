@@ -82,7 +82,7 @@ func TestSignalLeavesNothing(t *testing.T) {
 			}
 			control := 0
 			for round := 0; round < 100 && control == 0; round++ {
-				control += len(launch(unix.SIGKILL, until*time.Duration(round%20)/20))
+				control += len(launch(unix.SIGKILL, until*time.Duration(round)/20)) // at last when the command runs
 			}
 			require.NotZero(t, control, "control: KILL leaves something")
 		})
