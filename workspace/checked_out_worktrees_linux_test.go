@@ -13,14 +13,14 @@ import (
 func TestMirrored(t *testing.T) {
 	w := newWatchman(t)
 	w.sh(`mkdir .vscode .husky out; echo tasks > .vscode/tasks.json; echo more > .vscode/more.json; echo hook > .husky/pre-commit; echo registry > .npmrc
-		echo "SECRET=1" > .envrc; ln -s x .pccrun.jsonc; git add -f .vscode .husky .npmrc .pccrun.jsonc; git -c user.name=a -c user.email=a@b commit -qm 1`)
+		echo "SECRET=1" > .envrc; ln -s x .pccrun.jsonc; git add -f .vscode .husky .npmrc; git -c user.name=a -c user.email=a@b commit -qm 1`)
 	w.begin()
 	w.guard.Watch()
 	time.Sleep(2 * grace)
-	w.sh(`set +e; git worktree add -q trees/a 2>&1; mkdir -p trees/b trees/c/.vscode trees/d trees/e/.husky
+	w.sh(`set +e; git worktree add -q trees/a 2>&1; ln -s x trees/a/.pccrun.jsonc; mkdir -p trees/b trees/c/.vscode trees/d trees/e/.husky
 		for d in b d e; do echo "gitdir: ../../.git/worktrees/a" > trees/$d/.git; done
 		echo tasks > trees/c/.vscode/tasks.json; echo SECRET=1 > trees/b/.envrc; echo regis > trees/b/.npmrc; echo registry > trees/d/x; ln trees/d/x trees/d/.npmrc; mkdir -p trees/d/.vscode; echo tasks > trees/d/.vscode/other.json
-		echo hook > trees/e/.husky/pre-commit; chmod 755 trees/e/.husky/pre-commit; true`)
+		echo hook > trees/e/.husky/pre-commit; sleep 0.1; chmod 755 trees/e/.husky/pre-commit; true`)
 	aside := func(name string) {
 		t.Helper()
 		require.Eventually(t, func() bool { _, err := os.Lstat(w.path(name)); return os.IsNotExist(err) }, 5*time.Second, time.Millisecond, name)

@@ -16,9 +16,9 @@ import (
 // look finds out what, and arms the directory again before it reads it.
 const notifyOnce = 0x4 | 0x8 | 0x10 // DN_CREATE, DN_DELETE and DN_RENAME of linux/fcntl.h
 
-// notifyWrites is asked for as well where a file lies whose content counts: a
+// notifyWrites is asked for as well where a file lies whose content and mode count: a
 // configuration of git that is for review can be written in its place.
-const notifyWrites = 0x2 // DN_MODIFY
+const notifyWrites = 0x2 | 0x20 // DN_MODIFY and DN_ATTRIB
 
 // maxWatched bounds the descriptors that a watch takes. Directories beyond
 // them are looked at from time to time.

@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -201,6 +202,10 @@ func (e *Engine) Restart() error {
 			break
 		}
 		time.Sleep(100 * time.Millisecond)
+	}
+	// Its number may still be one that nobody has waited for, and dockerd would wait for that to answer.
+	if err := os.Remove(e.path("exec/containerd/containerd.pid")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	e.exited = make(chan struct{})
 	e.daemon = exec.Command(e.daemon.Args[0], e.daemon.Args[1:]...)
