@@ -237,8 +237,9 @@ func sweep(dir string) error {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	// A group whose last process has been killed can be removed once that is gone.
-	for range 50 {
+	// A group whose last process has been killed can be removed once that is gone: after a crash of
+	// the engine that takes seconds.
+	for range 400 {
 		groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + filepath.Base(dir))
 		if unified := "/sys/fs/cgroup/" + filepath.Base(dir); exists(unified) {
 			groups = append(groups, unified)
