@@ -4,6 +4,7 @@ package run
 
 import (
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -95,7 +96,12 @@ func (f *flow) takeTerminal(s *providers.Stdio) error {
 
 func starved() (text, hint string) { return "", "" }
 
-func stopSelf() { _ = unix.Kill(os.Getpid(), unix.SIGSTOP) }
+// stopSelf stops this process, and returns when it goes on. Another thread may be the one to meet the
+// signal: this one would go on meanwhile, and have the command go on.
+func stopSelf() {
+	_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
+	time.Sleep(settled)
+}
 
 func pending(unix.Signal) bool { return false }
 
