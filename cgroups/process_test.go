@@ -25,7 +25,7 @@ func TestTree(t *testing.T) {
 		require.True(t, ok, "this kernel has lists of children")
 		all := tree(c.Process.Pid)
 		return len(byChildren) == 20 && len(all) == 21 && slices.Equal(all, descendants(c.Process.Pid, parents()))
-	}, 10*time.Second, 20*time.Millisecond, "pid 1, ten and their orphans")
+	}, time.Minute, 20*time.Millisecond, "pid 1, ten and their orphans")
 	require.Equal(t, []int{1 << 30}, tree(1<<30), "pid 1 does not let itself be looked at")
 }
 
@@ -46,7 +46,7 @@ func TestKillAll(t *testing.T) {
 	require.Eventually(t, func() bool {
 		p, ok := measure(all[1].pid)
 		return !ok || p.anonymous == 0
-	}, 20*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 func TestMeasure(t *testing.T) {

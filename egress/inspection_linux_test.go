@@ -283,7 +283,7 @@ func TestInspectedStreams(t *testing.T) {
 		}
 		client.CloseIdleConnections()
 	}
-	require.Eventually(t, seen.has(func(e netproxy.Event) bool { return e.Kind == netproxy.Closed && e.Up > 0 && e.Down > 0 }), 5*time.Second, time.Millisecond)
+	require.Eventually(t, seen.has(func(e netproxy.Event) bool { return e.Kind == netproxy.Closed && e.Up > 0 && e.Down > 0 }), time.Minute, time.Millisecond)
 	require.True(t, seen.has(func(e netproxy.Event) bool {
 		return e.Kind == netproxy.Denied && e.Request == "GET https://"+host+"/no"
 	})())

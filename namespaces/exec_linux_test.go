@@ -89,9 +89,9 @@ func TestExec(t *testing.T) {
 	var all sync.WaitGroup
 	var busy sync.Map
 	for i := range 20 {
-		all.Go(func() { busy.Store(i, sh("while ! [ -e go ]; do sleep 0.01; done; exit 5")) })
+		all.Go(func() { busy.Store(i, sh("while ! [ -e go ]; do sleep 0.1; done; exit 5")) })
 	}
-	require.Eventually(t, func() bool { return sh("true").err != nil }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return sh("true").err != nil }, time.Minute, time.Millisecond)
 	b.write("go", "")
 	all.Wait()
 	full := 0
@@ -110,7 +110,7 @@ func TestExec(t *testing.T) {
 	// The end of the run is its own.
 	left := make(chan executed)
 	go func() { left <- sh("echo > there; exec sleep 600") }()
-	require.Eventually(t, func() bool { _, err := os.Stat(b.path("there")); return err == nil }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { _, err := os.Stat(b.path("there")); return err == nil }, time.Minute, time.Millisecond)
 	b.write("over", "")
 	o := end()
 	require.Equal(t, 3, o.Status.ExitStatus())

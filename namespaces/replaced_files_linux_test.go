@@ -16,7 +16,7 @@ const waits = `await() { while [ ! -e "$DIR/$1" ]; do sleep 0.01; done; }; `
 
 func (r *trial) until(name string) {
 	r.b.t.Helper()
-	require.Eventually(r.b.t, func() bool { _, err := os.Lstat(r.b.path(name)); return err == nil }, 5*time.Second, time.Millisecond)
+	require.Eventually(r.b.t, func() bool { _, err := os.Lstat(r.b.path(name)); return err == nil }, time.Minute, time.Millisecond)
 }
 
 // A command that waits in the gap for a directory and enters it finds in there

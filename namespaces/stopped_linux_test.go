@@ -31,7 +31,7 @@ func TestStoppedIn(t *testing.T) {
 			}
 		}
 		return false
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 
 	plain, err := os.Open(t.TempDir())
 	require.NoError(t, err)

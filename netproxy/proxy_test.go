@@ -625,7 +625,7 @@ func TestTooMany(t *testing.T) {
 		io.WriteString(c, request)
 		line, _ := bufio.NewReader(c).ReadString('\n')
 		return strings.Contains(line, "200")
-	}, 20*time.Second, 20*time.Millisecond, "and there is room again")
+	}, time.Minute, 20*time.Millisecond, "and there is room again")
 }
 
 func TestSlowHead(t *testing.T) {

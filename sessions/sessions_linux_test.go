@@ -139,7 +139,7 @@ func TestLongRun(t *testing.T) {
 	l := events.NewLog(s.ID(), s.Events())
 	l.Start()
 	l.Emit(events.Start{})
-	require.Eventually(t, func() bool { return len(states(t, h)) == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(states(t, h)) == 1 }, time.Minute, time.Millisecond)
 	e, err := h.Find("")
 	require.NoError(t, err)
 	require.Equal(t, Running, e.State)
@@ -245,7 +245,7 @@ func TestCrashed(t *testing.T) {
 	var seen []string
 	removed, err = h.GC(GCOptions{Crashed: func(e Entry) error {
 		seen = append(seen, e.ID)
-		return h.Kill(e, unix.SIGTERM, 10*time.Second)
+		return h.Kill(e, unix.SIGTERM, time.Minute)
 	}})
 	require.NoError(t, err)
 	require.Equal(t, []string{e.ID}, removed)
@@ -287,8 +287,8 @@ func TestKill(t *testing.T) {
 	require.ErrorIs(t, h.Kill(e, os.Signal(nil), 0), errors.ErrUnsupported)
 
 	// It stays a zombie until the test ends, and a zombie has ended.
-	require.NoError(t, h.Kill(e, unix.SIGTERM, 10*time.Second))
-	require.ErrorIs(t, h.Kill(e, unix.SIGTERM, 10*time.Second), ErrGone)
+	require.NoError(t, h.Kill(e, unix.SIGTERM, time.Minute))
+	require.ErrorIs(t, h.Kill(e, unix.SIGTERM, time.Minute), ErrGone)
 }
 
 // What another version of pccrun wrote is shown, left alone, and in nobody's

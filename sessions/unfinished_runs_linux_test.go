@@ -248,7 +248,7 @@ func TestAwaitEnd(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		_ = c.Process.Kill()
 	}()
-	require.NoError(t, AwaitEnd(c.Process.Pid, began, 10*time.Second))
+	require.NoError(t, AwaitEnd(c.Process.Pid, began, time.Minute))
 	_ = c.Wait()
 	require.NoError(t, AwaitEnd(c.Process.Pid, began, time.Minute))
 	require.True(t, strings.Contains(NewID(began), "Z-"))

@@ -263,7 +263,7 @@ func (h *host) stopped() {
 		h.typed("\n")
 		h.expect("ready$ ")
 		return strings.Contains(h.last, "Stopped")
-	}, 20*time.Second, 50*time.Millisecond)
+	}, time.Minute, 50*time.Millisecond)
 }
 
 // run starts a program on the terminal, as the leader of its session.
@@ -356,7 +356,7 @@ func TestRelaySize(t *testing.T) {
 	require.Eventually(t, func() bool {
 		size, err := unix.IoctlGetWinsize(int(slave.Fd()), unix.TIOCGWINSZ)
 		return err == nil && size.Row == 10 && size.Col == 20
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 func TestRelayBulk(t *testing.T) {
@@ -389,7 +389,7 @@ func TestRelayHostGoes(t *testing.T) {
 			require.Eventually(t, func() bool {
 				_, err := slave.WriteString("x")
 				return errors.Is(err, unix.EIO)
-			}, 10*time.Second, time.Millisecond)
+			}, time.Minute, time.Millisecond)
 			r.Wait(0)
 			r.Close(0)
 		})
@@ -541,7 +541,7 @@ func TestSuspend(t *testing.T) {
 		h.stopped()
 		h.typed("fg\n")
 		h.expect("exec cat'\r\n")
-		require.Eventually(t, func() bool { return h.modes().Lflag&unix.ICANON == 0 }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return h.modes().Lflag&unix.ICANON == 0 }, time.Minute, time.Millisecond)
 		h.typed(word + "\n")
 		h.expect(word + "\r\n" + word + "\r\n")
 	}
@@ -573,7 +573,7 @@ func TestStartInBackground(t *testing.T) {
 	h.stopped()
 	h.typed("fg\n")
 	h.expect("got $x'")
-	require.Eventually(t, func() bool { return h.modes().Lflag&unix.ICANON == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return h.modes().Lflag&unix.ICANON == 0 }, time.Minute, time.Millisecond)
 	h.typed("hello\n")
 	h.expect("got hello")
 	h.expect("ready$ ")
@@ -587,7 +587,7 @@ func TestStartInBackgroundOfAnEditor(t *testing.T) {
 	h := newHost(t)
 	h.run([]string{"PS1=ready$ ", "HISTFILE=", "INPUTRC=/dev/null", "TERM=dumb"}, needs(t, "bash"), "--norc", "-i")
 	h.expect("ready$ ")
-	require.Eventually(t, func() bool { return h.modes().Lflag&unix.ICANON == 0 }, 10*time.Second, time.Millisecond, "the shell edits its line")
+	require.Eventually(t, func() bool { return h.modes().Lflag&unix.ICANON == 0 }, time.Minute, time.Millisecond, "the shell edits its line")
 	for _, program := range []string{"", "TERMINAL_TEST=launcher " + exe(t) + " "} {
 		h.typed(program + "sh -c 'stty -a; exec cat' &\n")
 		h.expect("ready$ ")
@@ -630,7 +630,7 @@ func TestLazy(t *testing.T) {
 	h.expect("ready$ ")
 	h.typed("LAZY=1 STDOUT_PIPE=1 TERMINAL_TEST=launcher " + exe(t) + " sh -c 'echo up; read x; echo got $x' | cat\n")
 	h.expect("cat\r\nup") // and "\r\n", or "\n" where cat is later than the command's wish for the keys
-	require.Eventually(t, func() bool { return h.modes().Lflag&unix.ICANON == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return h.modes().Lflag&unix.ICANON == 0 }, time.Minute, time.Millisecond)
 	h.typed("hello\n")
 	h.expect("got hello")
 	h.expect("ready$ ")
@@ -641,7 +641,7 @@ func TestLazy(t *testing.T) {
 	h.stopped()
 	h.typed("fg\n")
 	h.expect("got $x'")
-	require.Eventually(t, func() bool { return h.modes().Lflag&unix.ICANON == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return h.modes().Lflag&unix.ICANON == 0 }, time.Minute, time.Millisecond)
 	h.typed("again\n")
 	h.expect("got again")
 	h.expect("ready$ ")
@@ -652,7 +652,7 @@ func TestRestoredWhenKilledOrBroken(t *testing.T) {
 	before := h.modes()
 	h.typed("TERMINAL_TEST=launcher " + exe(t) + " sh -c 'printf \"\\033[?1049h\\033[?25lup\"; sleep 1000' & p=$!; fg\n")
 	h.expect("\x1b[?1049h\x1b[?25lup")
-	require.Eventually(t, func() bool { return h.modes().Lflag&unix.ICANON == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return h.modes().Lflag&unix.ICANON == 0 }, time.Minute, time.Millisecond)
 	group, err := unix.IoctlGetInt(int(h.master.Fd()), unix.TIOCGPGRP)
 	require.NoError(t, err)
 	require.NoError(t, unix.Kill(group, unix.SIGTERM))
@@ -686,7 +686,7 @@ func TestFullScreen(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 			got, _ := os.ReadFile(file + ".lines")
 			return string(got) == want+"\n"
-		}, 30*time.Second, 10*time.Millisecond)
+		}, time.Minute, 10*time.Millisecond)
 	}
 	lines("33")
 	// More than once: vim forgets the one or other size (strace shows that it gets SIGWINCH,

@@ -23,7 +23,7 @@ func TestMirrored(t *testing.T) {
 		echo hook > trees/e/.husky/pre-commit; sleep 0.1; chmod 755 trees/e/.husky/pre-commit; true`)
 	aside := func(name string) {
 		t.Helper()
-		require.Eventually(t, func() bool { _, err := os.Lstat(w.path(name)); return os.IsNotExist(err) }, 5*time.Second, time.Millisecond, name)
+		require.Eventually(t, func() bool { _, err := os.Lstat(w.path(name)); return os.IsNotExist(err) }, time.Minute, time.Millisecond, name)
 	}
 	for _, name := range []string{"trees/c/.vscode", "trees/b/.envrc", "trees/b/.npmrc", "trees/d/.npmrc", "trees/d/.vscode", "trees/e/.husky", "trees/a/.pccrun.jsonc"} {
 		aside(name)

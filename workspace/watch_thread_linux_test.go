@@ -44,7 +44,7 @@ func TestLookoutHandsNothingOn(t *testing.T) {
 				}
 			}
 			return hasty == 1
-		}, time.Second, time.Millisecond, "one thread is scheduled otherwise")
+		}, time.Minute, time.Millisecond, "one thread is scheduled otherwise")
 	})
 	new(lookout).stand(func() {
 		attr := own()

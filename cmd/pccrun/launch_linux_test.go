@@ -36,7 +36,7 @@ func TestSignalLeavesNothing(t *testing.T) {
 					return err == nil && info.Size() > 0
 				}
 				if began := time.Now(); until == 0 {
-					require.Eventually(t, running, 20*time.Second, time.Millisecond)
+					require.Eventually(t, running, time.Minute, time.Millisecond)
 					until = time.Since(began)
 				} else {
 					time.Sleep(after)
@@ -103,7 +103,7 @@ func TestInterruptEndsALoop(t *testing.T) {
 			return strings.Count(string(text), "x")
 		}
 		for round := 1; round <= rounds; round++ {
-			require.Eventually(t, func() bool { return lines() == round }, 20*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return lines() == round }, time.Minute, time.Millisecond)
 			time.Sleep(100 * time.Millisecond) // the trap stands
 			require.NoError(t, syscall.Kill(-loop.Process.Pid, syscall.SIGINT))
 		}

@@ -54,7 +54,7 @@ func TestSignalLeavesTheTerminal(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 		require.NoError(t, cmd.Start())
 		if began := time.Now(); round == 0 {
-			require.Eventually(t, func() bool { return modes() != before }, 20*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return modes() != before }, time.Minute, time.Millisecond)
 			until = time.Since(began)
 		} else {
 			time.Sleep(until * time.Duration(round) / 90)
@@ -88,7 +88,7 @@ func TestSecondSignalLeavesTheTerminal(t *testing.T) {
 		require.Eventually(t, func() bool {
 			info, err := os.Stat(p.dir + "/done")
 			return err == nil && info.Size() > 0
-		}, 20*time.Second, time.Millisecond)
+		}, time.Minute, time.Millisecond)
 		time.Sleep(300 * time.Millisecond) // the command is gone
 		require.NoError(t, cmd.Process.Signal(sig))
 		if sig == unix.SIGTERM {
@@ -193,7 +193,7 @@ func TestTerminalGoesWhileStopped(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		require.Len(t, running(), 2, "control: as long as the terminal stands it waits to go on")
 		s.master.Close()
-		require.Eventually(t, func() bool { return len(running()) == 0 }, 20*time.Second, 10*time.Millisecond, "ignores HUP: %v", ignores)
+		require.Eventually(t, func() bool { return len(running()) == 0 }, time.Minute, 10*time.Millisecond, "ignores HUP: %v", ignores)
 		if ignores {
 			require.FileExists(t, p.dir+"/told")
 			require.FileExists(t, p.dir+"/over")
@@ -254,12 +254,12 @@ func TestStopWithoutTerminal(t *testing.T) {
 		require.NoError(t, cmd.Start())
 		t.Cleanup(func() { cmd.Process.Kill() })
 		goesOn := func() {
-			require.Eventually(t, func() bool { return counts(50 * time.Millisecond) }, 20*time.Second, time.Millisecond, "round %d", round)
+			require.Eventually(t, func() bool { return counts(50 * time.Millisecond) }, time.Minute, time.Millisecond, "round %d", round)
 		}
 		goesOn()
-		require.Eventually(t, func() bool { return catches(t, cmd.Process.Pid, unix.SIGTSTP) }, 20*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return catches(t, cmd.Process.Pid, unix.SIGTSTP) }, time.Minute, time.Millisecond)
 		require.NoError(t, cmd.Process.Signal(unix.SIGTSTP))
-		require.Eventually(t, func() bool { return !counts(200 * time.Millisecond) }, 20*time.Second, time.Millisecond, "round %d: it runs while pccrun is stopped", round)
+		require.Eventually(t, func() bool { return !counts(200 * time.Millisecond) }, time.Minute, time.Millisecond, "round %d: it runs while pccrun is stopped", round)
 		require.NoError(t, cmd.Process.Signal(unix.SIGCONT))
 		goesOn()
 		require.NoError(t, cmd.Process.Signal(unix.SIGTERM))
@@ -275,7 +275,7 @@ func TestContinuedBeforeStopped(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { cmd.Process.Kill() })
-	require.Eventually(t, func() bool { return catches(t, cmd.Process.Pid, unix.SIGTSTP) }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return catches(t, cmd.Process.Pid, unix.SIGTSTP) }, time.Minute, time.Millisecond)
 	stopped := func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
 		require.NoError(t, err)
@@ -302,7 +302,7 @@ func TestContinuedBeforeStopped(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		return stopped()
-	}, 20*time.Second, 100*time.Millisecond, "control: one that nothing follows stops it")
+	}, time.Minute, 100*time.Millisecond, "control: one that nothing follows stops it")
 	require.NoError(t, cmd.Process.Signal(unix.SIGCONT))
 	require.NoError(t, cmd.Process.Signal(unix.SIGTERM))
 	require.NoError(t, ignoreExit(cmd.Wait()))

@@ -97,7 +97,7 @@ func (c *copyOf) supervise(how Supervision, argv ...string) (out *os.File) {
 
 // ready waits for one line of output.
 func ready(t *testing.T, out *os.File) string {
-	require.NoError(t, out.SetReadDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(t, out.SetReadDeadline(time.Now().Add(time.Minute)))
 	line := make([]byte, 256)
 	n, err := out.Read(line)
 	require.NoError(t, err)
@@ -208,7 +208,7 @@ func TestEndsWhatMayNotExit(t *testing.T) {
 		require.Eventually(t, func() bool {
 			pid, err := unix.Wait4(c.pid, &status, unix.WALL|unix.WNOHANG, nil)
 			return err == nil && pid == c.pid
-		}, 10*time.Second, time.Millisecond)
+		}, time.Minute, time.Millisecond)
 		c.ended = true
 		return status
 	}
@@ -344,7 +344,7 @@ func TestNothingSurvives(t *testing.T) {
 	require.Equal(t, "ready\n", ready(t, out))
 	unix.Shutdown(c.launcher, unix.SHUT_RDWR)
 	require.Zero(t, c.wait().ExitStatus(), "it sees the hang-up")
-	require.NoError(t, out.SetReadDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(t, out.SetReadDeadline(time.Now().Add(time.Minute)))
 	_, err := out.Read(make([]byte, 1))
 	require.ErrorContains(t, err, "EOF", "whoever held the pipe is gone")
 }

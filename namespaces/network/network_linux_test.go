@@ -101,7 +101,7 @@ func TestCapture(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(refused) >= len(want)
-	}, 5*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	require.Equal(t, want, refused)
 }
 

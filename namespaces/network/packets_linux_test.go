@@ -289,7 +289,7 @@ func TestPackets(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			return refused["tcp "+a.denied]
-		}, 5*time.Second, time.Millisecond, "%s is told", a.as)
+		}, time.Minute, time.Millisecond, "%s is told", a.as)
 	}
 	byHand := func(as packets) string {
 		o := c.do(task{Network: "tcp", Address: "198.19.0.7:443", As: as, Timeout: 300 * time.Millisecond})

@@ -170,7 +170,7 @@ func TestWebsocketEnds(t *testing.T) {
 				f.mu.Lock()
 				defer f.mu.Unlock()
 				return f.closes == 1
-			}, 20*time.Second, 10*time.Millisecond)
+			}, time.Minute, 10*time.Millisecond)
 		})
 	}
 }

@@ -669,7 +669,7 @@ func TestClosed(t *testing.T) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return f.closes == 2 && f.up > 500 && f.down > 500
-	}, 20*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 }
 
 func mustURL(text string) *url.URL {

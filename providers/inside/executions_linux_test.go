@@ -133,7 +133,7 @@ func TestExecutions(t *testing.T) {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		return len(x.list) == maxExecutions
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	_, _, err = x.Exec(t.Context(), []string{"true"}, []string{"/bin/true"}, providers.Stdio{})
 	require.EqualError(t, err, "16 other commands run already")
 	x.End()

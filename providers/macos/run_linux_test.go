@@ -291,7 +291,7 @@ func TestProxyWantsTheToken(t *testing.T) {
 			c.Close()
 		}
 		return err == nil
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	for _, user := range []*url.Userinfo{nil, via.User} {
 		client := http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: via.Host, User: user})}}
 		answer, err := client.Get("http://denied.example/")
@@ -370,7 +370,7 @@ func TestLauncherKilled(t *testing.T) {
 	require.True(t, alive(t, "82828"), "the control")
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
-	require.Eventually(t, func() bool { return !alive(t, "82828") }, 10*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return !alive(t, "82828") }, time.Minute, 20*time.Millisecond)
 
 	p := &Provider{host: providers.Host{StateDir: m.state()}, system: m.system}
 	found, err := p.Find(t.Context(), "")

@@ -489,7 +489,7 @@ l = socket.create_server(("127.0.0.1", int(sys.argv[1]))); c, _ = l.accept(); pr
 		all, _ := io.ReadAll(c)
 		text = string(all)
 		return text != ""
-	}, 10*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 	require.Equal(t, "from inside", text)
 	require.NotNil(t, s)
 	require.Contains(t, wait().out, "outside")

@@ -131,9 +131,9 @@ func TestAttemptsSucceedOutside(t *testing.T) {
 			require.Contains(t, string(out), a.Escaped)
 		})
 	}
-	require.Eventually(t, func() bool { return forbidden.accepted.Load() == 1 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return forbidden.accepted.Load() == 1 }, time.Minute, 10*time.Millisecond)
 	// Whoever started it does not wait until it is what it is to be.
-	require.Eventually(t, func() bool { return len(host.Processes(daemon)) == 1 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(host.Processes(daemon)) == 1 }, time.Minute, 10*time.Millisecond)
 	for _, pid := range host.Processes(daemon) {
 		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 	}

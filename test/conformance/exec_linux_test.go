@@ -31,7 +31,7 @@ func TestExec(t *testing.T) {
 	require.Eventually(t, func() bool {
 		code, _, _ := run("test", "-s", "first")
 		return code == 0
-	}, 30*time.Second, 100*time.Millisecond, "%s", said.String())
+	}, time.Minute, 100*time.Millisecond, "%s", said.String())
 	code, out, errs := run("sh", "-c", "cat; echo $MINE; cat a.txt; echo mistake >&2; exit 7")
 	require.Equal(t, 7, code, errs)
 	require.Equal(t, "given\nmine\none\n", out)
@@ -58,7 +58,7 @@ func TestExec(t *testing.T) {
 	require.Eventually(t, func() bool {
 		code, _, _ := run("test", "-e", "begun")
 		return code == 0
-	}, 10*time.Second, 100*time.Millisecond)
+	}, time.Minute, 100*time.Millisecond)
 	code, _, errs = run("touch", "over")
 	require.Zero(t, code, errs)
 	require.Equal(t, 128+9, <-left)

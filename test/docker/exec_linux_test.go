@@ -34,7 +34,7 @@ func TestExec(t *testing.T) {
 		require.Eventually(t, func() bool {
 			code, _, _ := run("exec", "--", "test", "-s", "first")
 			return code == 0
-		}, 30*time.Second, 100*time.Millisecond, "%s", said.String())
+		}, time.Minute, 100*time.Millisecond, "%s", said.String())
 
 		code, out, errs := run("exec", "--", "sh", "-c", "cat; pwd; echo $MINE; cat .env; echo mistake >&2; exit 7")
 		assert.Equal(t, 7, code)
@@ -70,19 +70,19 @@ func TestExec(t *testing.T) {
 		there := func(name string) func() bool {
 			return func() bool { info, err := os.Stat(filepath.Join(k.dir, name)); return err == nil && info.Size() > 0 }
 		}
-		require.Eventually(t, there("number"), 10*time.Second, 10*time.Millisecond)
+		require.Eventually(t, there("number"), time.Minute, 10*time.Millisecond)
 		require.NoError(t, c.Process.Kill())
 		_ = c.Wait()
 		require.Eventually(t, func() bool {
 			code, _, _ := run("exec", "--", "sh", "-c", "kill -0 $(cat number)")
 			return code == 1
-		}, 10*time.Second, 50*time.Millisecond)
+		}, time.Minute, 50*time.Millisecond)
 		last := make(chan int)
 		go func() {
 			code, _, _ := run("exec", "--", "sh", "-c", "echo x > last; exec sleep 602")
 			last <- code
 		}()
-		require.Eventually(t, there("last"), 10*time.Second, 10*time.Millisecond)
+		require.Eventually(t, there("last"), time.Minute, 10*time.Millisecond)
 		k.write(t, "over", "")
 		assert.Equal(t, 128+9, <-last)
 		_ = session.Wait()

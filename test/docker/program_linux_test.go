@@ -143,7 +143,7 @@ func TestTheLauncherIsKilled(t *testing.T) {
 		assert.NotEmpty(t, running(), "the control")
 		require.NoError(t, c.Process.Kill())
 		_ = c.Wait()
-		assert.Eventually(t, func() bool { return running() == "" }, 10*time.Second, 50*time.Millisecond)
+		assert.Eventually(t, func() bool { return running() == "" }, time.Minute, 50*time.Millisecond)
 		state := filepath.Join(world.user.Home, ".local/state/pccrun/docker")
 		left, err := os.ReadDir(state)
 		require.NoError(t, err)
@@ -181,7 +181,7 @@ func TestTheEngineIsStartedAgain(t *testing.T) {
 			text, _ := os.ReadFile(filepath.Join(k.dir, "tick"))
 			return string(text)
 		}
-		require.Eventually(t, func() bool { return ticks() != "" }, 5*time.Second, 50*time.Millisecond, "the control")
+		require.Eventually(t, func() bool { return ticks() != "" }, time.Minute, 50*time.Millisecond, "the control")
 		require.NoError(t, mine.Kill())
 		_ = c.Wait()
 		assert.Equal(t, 128+9, c.ProcessState.ExitCode())
@@ -190,7 +190,7 @@ func TestTheEngineIsStartedAgain(t *testing.T) {
 			before := ticks()
 			time.Sleep(time.Second)
 			return ticks() == before
-		}, 10*time.Second, time.Millisecond, "what the engine has left ends by itself")
+		}, time.Minute, time.Millisecond, "what the engine has left ends by itself")
 
 		require.NoError(t, mine.Restart())
 		code, printed, said := status(t, pccrun(t, k.dir, append(on(runtime), "--", "echo", "again")...))

@@ -67,7 +67,7 @@ func (s *screen) expect(text string) (before string) {
 		}
 		before, s.shown = string(s.shown[:i]), s.shown[i+len(text):]
 		return true
-	}, 20*time.Second, 5*time.Millisecond, "%q", text)
+	}, time.Minute, 5*time.Millisecond, "%q", text)
 	return before
 }
 

@@ -43,7 +43,7 @@ func TestInterrupted(t *testing.T) {
 			cmd.Stdout, cmd.Stderr = &out, &told
 			require.NoError(t, cmd.Start())
 			if row.signal != 0 {
-				require.True(t, eventually(10*time.Second, func() bool { return marked(home) != "" }), "nothing is under way")
+				require.True(t, eventually(time.Minute, func() bool { return marked(home) != "" }), "nothing is under way")
 				require.NoError(t, cmd.Process.Signal(row.signal))
 			}
 			_ = cmd.Wait()

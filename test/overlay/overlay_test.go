@@ -624,7 +624,7 @@ func TestLauncherKilled(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, _, code := d.pccrun("apply", "--force", "nothing")
 		return code == 1
-	}, 20*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	d.ok("gc")
 	require.Equal(t, []string{"M f "}, d.changes(), "gc leaves it")
 	d.ok("apply")
