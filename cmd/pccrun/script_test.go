@@ -132,9 +132,10 @@ func documented(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	words := map[string]bool{"v": true, "errors": true, "text": true, "hint": true, "source": true, "line": true, "key": true} // of every object, what went wrong, an origin
 	found, inside := false, false
+	title := strings.TrimPrefix(args[0], "pccrun ")
 	for _, text := range strings.Split(string(page), "\n\n") {
 		if strings.HasPrefix(text, "**") || strings.HasPrefix(text, "#") {
-			inside = strings.Contains(text, "**`"+args[0]+" ") || strings.Contains(text, "# "+args[0]+"\n") || strings.HasSuffix(text, "# "+args[0])
+			inside = strings.Contains(text, "**`"+title+" ") || strings.Contains(text, "**`"+title+"`") || strings.Contains(text, "# "+title+"\n") || strings.HasSuffix(text, "# "+title)
 			found = found || inside
 		}
 		if !inside {
