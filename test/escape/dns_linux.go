@@ -127,9 +127,7 @@ func dnsProbes() []Probe {
 			Payload: func(in *Inside) Outcome {
 				os.WriteFile("/etc/hosts", []byte(in.Peers["evil.test"]+" allowed.test\n"), 0o644)
 				c, err := net.DialTimeout("tcp4", in.Peers["evil.test"]+":80", patience(time.Second))
-				if err != nil {
-					return Blocked("connect: %v", cause(err))
-				}
+				blockedBy(err, "connect")
 				defer c.Close()
 				c.SetDeadline(time.Now().Add(patience(time.Second)))
 				io.WriteString(c, "GET / HTTP/1.1\r\nHost: allowed.test\r\nConnection: close\r\n\r\n")

@@ -147,13 +147,9 @@ func hideProbes() []Probe {
 				deep := in.Path("deep", "er")
 				os.MkdirAll(deep, 0o755)
 				dir, err := os.Open(deep)
-				if err != nil {
-					return Broken("open: %v", err)
-				}
+				must(err, "open")
 				os.Rename(deep, in.Path("moved-up"))
-				if err := unix.Fchdir(int(dir.Fd())); err != nil {
-					return Broken("fchdir: %v", err)
-				}
+				must(unix.Fchdir(int(dir.Fd())), "fchdir")
 				up := strings.Repeat("../", 60)
 				return Any(in.Read(up+in.Canary[1:]+"/secret"), in.Read(up+"srv/canary/secret"))
 			},

@@ -28,9 +28,7 @@ func hostProbes() []Probe {
 			},
 			Drive: func(d *Drive) Outcome {
 				// as most hosts have it: what is mounted spreads to every copy of the tree that does not refuse it
-				if err := unix.Mount("", "/srv", "", unix.MS_SHARED, ""); err != nil {
-					return Broken("share the mounts: %v", err)
-				}
+				must(unix.Mount("", "/srv", "", unix.MS_SHARED, ""), "share the mounts")
 				return d.meanwhile(func() error {
 					if err := unix.Mount("late", d.Shown+"/sub", "tmpfs", 0, "mode=0777"); err != nil {
 						return err
@@ -105,12 +103,8 @@ func (in *Inside) meet() Outcome {
 // meanwhile starts the sandbox and does something while the payload waits.
 func (d *Drive) meanwhile(do func() error) Outcome {
 	return d.whileItRuns(func(cmd *exec.Cmd, ended <-chan *Run) Outcome {
-		if err := do(); err != nil {
-			return Broken("the host's part: %v", err)
-		}
-		if err := os.WriteFile(d.Workspace+"/host-has-done", nil, 0o644); err != nil {
-			return Broken("%v", err)
-		}
+		must(do(), "the host's part")
+		must(os.WriteFile(d.Workspace+"/host-has-done", nil, 0o644))
 		return d.judge(<-ended)
 	})
 }
@@ -118,10 +112,7 @@ func (d *Drive) meanwhile(do func() error) Outcome {
 // whileItRuns starts the sandbox, waits until the payload says that it runs, and
 // has do go on from there, which may wait for the end. Nothing runs afterwards.
 func (d *Drive) whileItRuns(do func(cmd *exec.Cmd, ended <-chan *Run) Outcome) Outcome {
-	cmd, out, err := d.begin(d.probe.ID)
-	if err != nil {
-		return Broken("%v", err)
-	}
+	cmd, out := d.begin()
 	defer d.sweep()
 	ended, gone := make(chan *Run, 1), make(chan struct{})
 	go func() {

@@ -76,13 +76,9 @@ func mountProbes() []Probe {
 			Payload: func(in *Inside) Outcome {
 				h, mountID, err := unix.NameToHandleAt(unix.AT_FDCWD, in.Path("README.md"), 0)
 				_ = mountID
-				if err != nil {
-					return Blocked("name_to_handle_at: %v", err)
-				}
+				blockedBy(err, "name_to_handle_at")
 				dir, err := os.Open(in.Workspace)
-				if err != nil {
-					return Blocked("open: %v", cause(err))
-				}
+				blockedBy(err, "open")
 				defer dir.Close()
 				fd, err := unix.OpenByHandleAt(int(dir.Fd()), h, unix.O_RDONLY)
 				if err == nil {
@@ -202,9 +198,7 @@ func mountProbes() []Probe {
 						}
 					}
 				}
-				if err := os.WriteFile(in.Shown+"/sub/f", []byte("changed\n"), 0o644); err != nil {
-					return Broken("an overlay must be writable: %v", err)
-				}
+				must(os.WriteFile(in.Shown+"/sub/f", []byte("changed\n"), 0o644), "an overlay must be writable")
 				return Blocked("the overlay took the write")
 			},
 			Observe: hostUnchanged,
@@ -248,22 +242,16 @@ func mountProbes() []Probe {
 			Explain: "What is written through a shared mapping keeps the bit: the program stays root's, with the payload's code.",
 			Payload: func(in *Inside) Outcome {
 				f, err := os.OpenFile(in.Path("root-program"), os.O_RDWR, 0)
-				if err != nil {
-					return Blocked("open: %v", cause(err))
-				}
+				blockedBy(err, "open")
 				defer f.Close()
 				page, err := unix.Mmap(int(f.Fd()), 0, 8, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-				if err != nil {
-					return Blocked("mmap: %v", err)
-				}
+				blockedBy(err, "mmap")
 				copy(page, "changed!")
 				return Attempt(unix.Msync(page, unix.MS_SYNC), "msync")
 			},
 			Drive: func(d *Drive) Outcome {
 				program := d.Workspace + "/root-program"
-				if err := errors.Join(os.WriteFile(program, []byte("original"), 0o755), os.Chmod(program, 0o755|os.ModeSetuid)); err != nil {
-					return Broken("%v", err)
-				}
+				must(errors.Join(os.WriteFile(program, []byte("original"), 0o755), os.Chmod(program, 0o755|os.ModeSetuid)))
 				o := d.Run()
 				data, err := os.ReadFile(program)
 				fi, statErr := os.Stat(program)

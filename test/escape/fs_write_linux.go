@@ -170,17 +170,11 @@ func writeProbes() []Probe {
 					return appendTo(path) // the kernel's own mistake is mended: without protection the file is simply writable
 				}
 				fd, err := unix.Open(path, unix.O_RDONLY, 0)
-				if err != nil {
-					return Blocked("open: %v", err)
-				}
+				blockedBy(err, "open")
 				mem, err := unix.Mmap(fd, 0, 4096, unix.PROT_READ, unix.MAP_SHARED)
-				if err != nil {
-					return Blocked("mmap: %v", err)
-				}
+				blockedBy(err, "mmap")
 				f, err := os.OpenFile("/proc/self/mem", os.O_RDWR, 0)
-				if err != nil {
-					return Blocked("open /proc/self/mem: %v", cause(err))
-				}
+				blockedBy(err, "open /proc/self/mem")
 				_, err = f.WriteAt([]byte("canary"), int64(uintptr(unsafe.Pointer(&mem[0]))))
 				return Attempt(err, "write through /proc/self/mem")
 			},
@@ -196,18 +190,14 @@ func writeProbes() []Probe {
 					return appendTo(path)
 				}
 				var pipe [2]int
-				if err := unix.Pipe(pipe[:]); err != nil {
-					return Broken("pipe: %v", err)
-				}
+				must(unix.Pipe(pipe[:]), "pipe")
 				unix.SetNonblock(pipe[1], true)
 				unix.SetNonblock(pipe[0], true)
 				page := make([]byte, 1<<16)
 				unix.Write(pipe[1], page) // every slot may now be merged, where the kernel forgets to say no
 				unix.Read(pipe[0], page)
 				fd, err := unix.Open(path, unix.O_RDONLY, 0)
-				if err != nil {
-					return Blocked("open: %v", err)
-				}
+				blockedBy(err, "open")
 				offset := int64(0)
 				if _, err := unix.Splice(fd, &offset, pipe[1], nil, 1, 0); err != nil {
 					return Blocked("splice: %v", err)
@@ -227,9 +217,7 @@ func writeProbes() []Probe {
 			Explain: "A lock on a file that can be read keeps a host program that locks it waiting. Hidden files cannot be locked.",
 			Payload: func(in *Inside) Outcome {
 				f, err := os.Open(in.Canary + "/f")
-				if err != nil {
-					return Blocked("open: %v", cause(err))
-				}
+				blockedBy(err, "open")
 				return Attempt(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), "flock of a hidden file")
 			},
 		},
@@ -285,12 +273,8 @@ func writeProbes() []Probe {
 					}
 				}
 				mem, err := unix.Mmap(fd, 0, 4096, unix.PROT_READ, unix.MAP_SHARED)
-				if err != nil {
-					return Blocked("mmap: %v", err)
-				}
-				if err := unix.Mprotect(mem, unix.PROT_READ|unix.PROT_WRITE); err != nil {
-					return Blocked("mprotect: %v", err)
-				}
+				blockedBy(err, "mmap")
+				blockedBy(unix.Mprotect(mem, unix.PROT_READ|unix.PROT_WRITE), "mprotect")
 				mem[0] = 'X'
 				return Escaped("wrote through a mapping")
 			},
@@ -302,9 +286,7 @@ func writeProbes() []Probe {
 			Explain: "/proc/self/fd/N opens the file anew with other rights, by the mount that it was opened on.",
 			Payload: func(in *Inside) Outcome {
 				f, err := os.Open(in.Shown + "/f")
-				if err != nil {
-					return Blocked("open: %v", cause(err))
-				}
+				blockedBy(err, "open")
 				again, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(int(f.Fd())), os.O_WRONLY|os.O_APPEND, 0)
 				if err == nil {
 					_, err = again.WriteString("canary\n")

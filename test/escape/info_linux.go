@@ -26,9 +26,7 @@ func infoProbes() []Probe {
 			Explain: "/proc/kallsyms, /proc/modules: where an exploit jumps to.",
 			Payload: func(in *Inside) Outcome {
 				data, err := os.ReadFile("/proc/kallsyms")
-				if err != nil {
-					return Blocked("open: %v", cause(err))
-				}
+				blockedBy(err, "open")
 				for i, line := range strings.SplitN(string(data), "\n", 200) {
 					address, _, _ := strings.Cut(line, " ")
 					if i > 20 && strings.Trim(address, "0") != "" {
@@ -87,9 +85,7 @@ func infoProbes() []Probe {
 			Explain: "/proc/self/mountinfo shows the root of each mount within its file system.",
 			Payload: func(in *Inside) Outcome {
 				data, err := os.ReadFile("/proc/self/mountinfo")
-				if err != nil {
-					return Blocked("open: %v", cause(err))
-				}
+				blockedBy(err, "open")
 				if in.Control {
 					return Escaped("the host's own table, %d bytes", len(data))
 				}
@@ -295,9 +291,7 @@ func waitOrTell(in *Inside) Outcome {
 	if in.Control {
 		signal.Notify(abort, unix.SIGABRT, unix.SIGSEGV)
 	}
-	if err := os.WriteFile(in.Path("payload-runs"), nil, 0o644); err != nil {
-		return Broken("%v", err)
-	}
+	must(os.WriteFile(in.Path("payload-runs"), nil, 0o644))
 	select {
 	case <-abort:
 		os.Stdout.WriteString(strings.Join(os.Environ(), "\n") + "\n")

@@ -129,6 +129,34 @@ func Attempt(err error, format string, args ...any) Outcome {
 	return Blocked("%s: %v", what, cause(err))
 }
 
+// must ends an attempt that an error has broken, and blockedBy one that it shows
+// to be stopped: both throw the outcome, which outcomeOf catches.
+func must(err error, doing ...string) {
+	if err != nil {
+		panic(Broken("%s%v", strings.Join(append(doing, ""), ": "), err))
+	}
+}
+
+func blockedBy(err error, doing ...string) {
+	if err != nil {
+		panic(Blocked("%s%v", strings.Join(append(doing, ""), ": "), cause(err)))
+	}
+}
+
+// outcomeOf is what an attempt comes to, returned or thrown.
+func outcomeOf(attempt func() Outcome) (o Outcome) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case Outcome:
+			o = r
+		default:
+			o = Broken("panic: %v", r)
+		}
+	}()
+	return attempt()
+}
+
 // cause is the error number within err, if there is one: what was tried has
 // been said already.
 func cause(err error) error {
@@ -251,12 +279,7 @@ func report(nonce string, o Outcome) {
 	os.Stdout.WriteString("\n" + sentinel + nonce + " " + string(line) + "\n")
 }
 
-func attempt(p *Probe, in *Inside) (o Outcome) {
-	defer func() {
-		if r := recover(); r != nil {
-			o = Broken("panic: %v", r)
-		}
-	}()
+func attempt(p *Probe, in *Inside) Outcome {
 	if p == nil || p.Payload == nil {
 		return Broken("no such payload")
 	}
@@ -265,7 +288,7 @@ func attempt(p *Probe, in *Inside) (o Outcome) {
 			return Escaped("nothing is around the payload, which is not tried: %v", err)
 		}
 	}
-	return p.Payload(in)
+	return outcomeOf(func() Outcome { return p.Payload(in) })
 }
 
 // contained says what is missing around a payload that belongs into a cage and is behind

@@ -235,9 +235,7 @@ func ipcProbes() []Probe {
 			Explain: "inotify on a file tells when the host reads and writes it.",
 			Payload: func(in *Inside) Outcome {
 				fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
-				if err != nil {
-					return Blocked("inotify_init: %v", err)
-				}
+				blockedBy(err, "inotify_init")
 				defer unix.Close(fd)
 				_, err = unix.InotifyAddWatch(fd, in.Canary+"/f", unix.IN_ALL_EVENTS)
 				return Attempt(err, "watch %s", in.Canary+"/f")
@@ -250,9 +248,7 @@ func ipcProbes() []Probe {
 			Drive:   driveKeyring,
 			Payload: func(in *Inside) Outcome {
 				id, err := unix.KeyctlSearch(unix.KEY_SPEC_SESSION_KEYRING, "user", in.Tag, 0)
-				if err != nil {
-					return Blocked("search: %v", err)
-				}
+				blockedBy(err, "search")
 				buf := make([]byte, 64)
 				n, err := unix.KeyctlBuffer(unix.KEYCTL_READ, id, buf, 0)
 				if in.Leaks(buf[:min(max(n, 0), len(buf))]) {

@@ -131,9 +131,7 @@ func kernelProbes() []Probe {
 			Expect: "EPERM for the device", Errnos: errnos("EPERM EACCES"), Key: "syscalls",
 			Explain: "A filter that refuses every mknod breaks builds; one that allows every one opens devices.",
 			Payload: func(in *Inside) Outcome {
-				if err := unix.Mkfifo(in.Path("fifo"), 0o600); err != nil {
-					return Broken("a FIFO must be allowed: %v", err)
-				}
+				must(unix.Mkfifo(in.Path("fifo"), 0o600), "a FIFO must be allowed")
 				return device(in, unix.S_IFCHR, 1, 3)
 			},
 		},
@@ -313,9 +311,7 @@ func kernelProbes() []Probe {
 				return Any(Reached(ring, "io_uring_setup"), Reached(fault, "userfaultfd"))
 			},
 			Drive: func(d *Drive) Outcome {
-				if err := os.WriteFile(d.Tmp+"/allow.json", []byte(allowAll), 0o644); err != nil {
-					return Broken("%v", err)
-				}
+				must(os.WriteFile(d.Tmp+"/allow.json", []byte(allowAll), 0o644))
 				return d.Run()
 			},
 		},

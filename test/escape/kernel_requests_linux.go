@@ -20,9 +20,7 @@ func argumentProbes() []Probe {
 			Explain: "The kernel's code for MSG_OOB between unix sockets led out of a browser's sandbox. Hardly a program uses it.",
 			Payload: func(*Inside) Outcome {
 				pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-				if err != nil {
-					return Broken("socketpair: %v", err)
-				}
+				must(err, "socketpair")
 				defer unix.Close(pair[0])
 				defer unix.Close(pair[1])
 				byName := Attempt(unix.Sendto(pair[0], []byte("x"), unix.MSG_OOB, nil), "sendto with MSG_OOB")
@@ -35,9 +33,7 @@ func argumentProbes() []Probe {
 			Explain: "Mounts and rules cover names. A snapshot of a subvolume holds what is covered, one that is read-only cannot be cleared of hooks, and a directory can fold case or hide its names behind a key.",
 			Payload: func(in *Inside) Outcome {
 				dir, err := os.Open(in.Workspace)
-				if err != nil {
-					return Broken("%v", err)
-				}
+				must(err)
 				defer dir.Close()
 				var all []Outcome
 				for _, r := range []struct {
@@ -62,9 +58,7 @@ func argumentProbes() []Probe {
 			Explain: "TCP_ULP gives an own connection to TLS in the kernel, one of its most fruitful sources of holes, where its module is loaded.",
 			Payload: func(*Inside) Outcome {
 				fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-				if err != nil {
-					return Broken("socket: %v", err)
-				}
+				must(err, "socket")
 				defer unix.Close(fd)
 				var name [4]byte
 				_, err = Call(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_TCP, unix.TCP_ULP, uintptr(unsafe.Pointer(&name)), 0)

@@ -107,20 +107,14 @@ func launchProbes() []Probe {
 			Explain: "The payload's own arguments look like options of the launcher: --read /, --without hide.",
 			Payload: func(in *Inside) Outcome { return in.Read(in.Canary + "/secret") },
 			Drive: func(d *Drive) Outcome {
-				argv, err := d.Command(d.probe.ID)
-				if err != nil {
-					return Broken("%v", err)
-				}
+				argv := d.Command()
 				// the program ignores what comes after a probe's id only through
 				// its environment: a link called like an option is the command
 				link := d.Workspace + "/--bind"
 				os.Symlink(".probe/pccrun", link)
 				n := len(argv) - 4
 				argv = append(argv[:n:n], append([]string{link}, argv[n+1:]...)...)
-				cmd, out, err := d.launch(argv)
-				if err != nil {
-					return Broken("%v", err)
-				}
+				cmd, out := d.launch(argv)
 				defer d.sweep()
 				return d.judge(d.wait(cmd, out))
 			},
@@ -132,23 +126,15 @@ func launchProbes() []Probe {
 			Payload: func(in *Inside) Outcome { return Any(in.Read(in.Canary+"/secret"), keepBlocked(createIn(in.Canary))) },
 			Drive: func(d *Drive) Outcome {
 				odd := d.Workspace + "/a b,c:d\\040'\"\n$(touch x)"
-				if err := os.Mkdir(odd, 0o755); err != nil {
-					return Broken("%v", err)
-				}
-				argv, err := d.Command(d.probe.ID)
-				if err != nil {
-					return Broken("%v", err)
-				}
+				must(os.Mkdir(odd, 0o755))
+				argv := d.Command()
 				for i := range argv[:len(argv)-4] {
 					if argv[i] == d.Workspace && i > 0 && argv[i-1] == "--workspace" {
 						argv[i] = d.Workspace
 					}
 				}
 				d.dir = odd
-				cmd, out, err := d.launch(argv)
-				if err != nil {
-					return Broken("%v", err)
-				}
+				cmd, out := d.launch(argv)
 				defer d.sweep()
 				return d.judge(d.wait(cmd, out))
 			},
@@ -168,9 +154,7 @@ func launchProbes() []Probe {
 			},
 			Drive: func(d *Drive) Outcome {
 				// it must be the launcher that refuses, not the owner
-				if err := os.Chmod(d.Canary+"/f", 0o666); err != nil {
-					return Broken("%v", err)
-				}
+				must(os.Chmod(d.Canary+"/f", 0o666))
 				return d.from(d.Canary + "/f")
 			},
 			Observe: hostUnchanged,
@@ -295,9 +279,7 @@ func launchProbes() []Probe {
 				cmd := exec.Command(in.Program, helperVerb, "planter", in.Tag, in.Path("late", ".envrc"))
 				cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 				os.Mkdir(in.Path("late"), 0o755)
-				if err := cmd.Start(); err != nil {
-					return Broken("%v", err)
-				}
+				must(cmd.Start())
 				time.Sleep(100 * time.Millisecond)
 				return Blocked("a planter is at work")
 			},
@@ -318,9 +300,7 @@ func launchProbes() []Probe {
 				if _, err := os.Stat(mine); err != nil { // the first: leave traces, wait
 					os.WriteFile("/tmp/"+in.Tag+"-first", []byte("x"), 0o644)
 					cmd := in.Again("listen", "@"+in.Tag+"-between")
-					if err := cmd.Start(); err != nil {
-						return Broken("%v", err)
-					}
+					must(cmd.Start())
 					time.Sleep(100 * time.Millisecond)
 					os.WriteFile(mine, nil, 0o644)
 					eventually(4*time.Second, func() bool { _, err := os.Stat(in.Path("second-run")); return err == nil })
@@ -335,14 +315,7 @@ func launchProbes() []Probe {
 				return Attempt(err, "connect to the other run's socket")
 			},
 			Drive: func(d *Drive) Outcome {
-				argv, err := d.Command(d.probe.ID)
-				if err != nil {
-					return Broken("%v", err)
-				}
-				first, out, err := d.launch(argv)
-				if err != nil {
-					return Broken("%v", err)
-				}
+				first, out := d.begin()
 				defer d.sweep()
 				if !eventually(6*time.Second, func() bool { _, err := os.Stat(d.Workspace + "/first-run"); return err == nil }) {
 					first.Process.Kill()

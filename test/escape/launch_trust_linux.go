@@ -113,16 +113,11 @@ func twoRuns(id, name string, s Severity, why string, references []string, plant
 			if _, err := os.Stat(in.Path("planted-already")); err == nil {
 				return look(in)
 			}
-			if err := plant(in); err != nil {
-				return Blocked("plant: %v", cause(err))
-			}
+			blockedBy(plant(in), "plant")
 			return Attempt(os.WriteFile(in.Path("planted-already"), nil, 0o644), "plant")
 		},
 		Drive: func(d *Drive) Outcome {
-			first, err := d.Start(id)
-			if err != nil {
-				return Broken("%v", err)
-			}
+			first := d.Start()
 			o, ran := readReport(first.Output, d.Nonce)
 			switch {
 			case !ran:
@@ -130,10 +125,7 @@ func twoRuns(id, name string, s Severity, why string, references []string, plant
 			case o.Kind != DidEscape:
 				return o // nothing could be planted
 			}
-			second, err := d.Start(id)
-			if err != nil {
-				return Broken("%v", err)
-			}
+			second := d.Start()
 			defer d.sweep()
 			if changed := d.Changed(); len(changed) > 0 {
 				return Escaped("on the host: %s", strings.Join(changed, ", "))
@@ -154,26 +146,16 @@ func trustedThenChanged(d *Drive) Outcome {
 		return d.Run()
 	}
 	profile := d.Workspace + "/.pccrun.jsonc"
-	if err := os.WriteFile(profile, []byte(`{"environment": {"pass": ["MY_INTERNAL_TOKEN"]}}`), 0o644); err != nil {
-		return Broken("%v", err)
-	}
-	trust, out, err := d.launch([]string{d.job.Launcher, "trust", "--workspace", d.Workspace})
-	if err != nil {
-		return Broken("%v", err)
-	}
+	must(os.WriteFile(profile, []byte(`{"environment": {"pass": ["MY_INTERNAL_TOKEN"]}}`), 0o644))
+	trust, out := d.launch([]string{d.job.Launcher, "trust", "--workspace", d.Workspace})
 	if run := d.wait(trust, out); run.State.ExitCode() != 0 {
 		return Broken("pccrun trust: %s", tail(run))
 	}
 	if o := d.Run(); o.Kind != DidEscape {
 		return Broken("the profile is trusted, and does not count: %s", o.Detail)
 	}
-	if err := os.WriteFile(profile, []byte(`{"environment": {"pass": ["GITHUB_TOKEN"]}}`), 0o644); err != nil {
-		return Broken("%v", err)
-	}
-	run, err := d.Start(d.probe.ID)
-	if err != nil {
-		return Broken("%v", err)
-	}
+	must(os.WriteFile(profile, []byte(`{"environment": {"pass": ["GITHUB_TOKEN"]}}`), 0o644))
+	run := d.Start()
 	defer d.sweep()
 	if o, ran := readReport(run.Output, d.Nonce); ran {
 		return o
@@ -207,19 +189,11 @@ func profileConfusion(d *Drive) Outcome {
 	}
 	path := d.Tmp + "/profile.jsonc"
 	for name, text := range bad {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			return Broken("%v", err)
-		}
-		argv, err := d.Command(d.probe.ID)
-		if err != nil {
-			return Broken("%v", err)
-		}
+		must(os.WriteFile(path, []byte(text), 0o644))
+		argv := d.Command()
 		at := len(argv) - 5 // before --
 		argv = append(argv[:at:at], append([]string{"--profile", path}, argv[at:]...)...)
-		cmd, out, err := d.launch(argv)
-		if err != nil {
-			return Broken("%v", err)
-		}
+		cmd, out := d.launch(argv)
 		run := d.wait(cmd, out)
 		if _, ran := readReport(run.Output, d.Nonce); ran {
 			return Escaped("a profile with %s was accepted", name)

@@ -26,9 +26,7 @@ func handedProbes() []Probe {
 					return Attempt(err, "connect standard input to the host's loopback")
 				}
 				c, err := net.FileConn(os.NewFile(0, "standard input"))
-				if err != nil {
-					return Broken("%v", err)
-				}
+				must(err)
 				defer c.Close()
 				return in.Greet(c, "standard input")
 			},
@@ -52,19 +50,13 @@ func disconnect(fd int) error {
 // other end is a listener that counts nothing.
 func (d *Drive) fromSocket() Outcome {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		return Broken("%v", err)
-	}
+	must(err)
 	defer l.Close()
 	c, err := net.Dial("tcp4", l.Addr().String())
-	if err != nil {
-		return Broken("%v", err)
-	}
+	must(err)
 	defer c.Close()
 	peer, err := l.Accept()
-	if err != nil {
-		return Broken("%v", err)
-	}
+	must(err)
 	defer peer.Close()
 	if d.stdin, err = c.(*net.TCPConn).File(); err != nil {
 		return Broken("%v", err)

@@ -76,9 +76,7 @@ func netProbes() []Probe {
 			Explain: "An interface that is in sight is one that can be listened on.",
 			Payload: func(in *Inside) Outcome {
 				list, err := net.Interfaces()
-				if err != nil {
-					return Blocked("%v", cause(err))
-				}
+				blockedBy(err, "")
 				for _, i := range list {
 					if i.Name == "cage0" {
 						return Escaped("%s is in sight", i.Name)
@@ -93,9 +91,7 @@ func netProbes() []Probe {
 			Explain: "sendto with MSG_FASTOPEN opens a connection: a filter on connect does not see it.",
 			Payload: func(in *Inside) Outcome {
 				fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-				if err != nil {
-					return Blocked("socket: %v", err)
-				}
+				blockedBy(err, "socket")
 				defer unix.Close(fd)
 				a := netip.MustParseAddr(in.Peers["evil.test"]).As4()
 				unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: 1})
@@ -118,9 +114,7 @@ func netProbes() []Probe {
 					}
 					return Blocked("socket: %v", err)
 				}
-				if err != nil {
-					return Blocked("socket: %v", err)
-				}
+				blockedBy(err, "socket")
 				defer unix.Close(fd)
 				return Attempt(unix.Connect(fd, &unix.SockaddrInet4{Port: 22, Addr: netip.MustParseAddr(in.Peers["evil.test"]).As4()}), "connect by multipath TCP")
 			},
@@ -157,9 +151,7 @@ func netProbes() []Probe {
 			Explain: "A server of the payload's on the host's address answers to the network.",
 			Payload: func(in *Inside) Outcome {
 				l, err := net.Listen("tcp4", fmt.Sprintf("0.0.0.0:%d", in.Published))
-				if err != nil {
-					return Blocked("listen: %v", cause(err))
-				}
+				blockedBy(err, "listen")
 				defer l.Close()
 				report(in.Nonce, Blocked("listens"))
 				l.(*net.TCPListener).SetDeadline(time.Now().Add(patience(time.Second)))
@@ -170,10 +162,7 @@ func netProbes() []Probe {
 				return Blocked("listened: %v", cause(err))
 			},
 			Drive: func(d *Drive) Outcome {
-				cmd, out, err := d.begin(d.probe.ID)
-				if err != nil {
-					return Broken("%v", err)
-				}
+				cmd, out := d.begin()
 				defer d.sweep()
 				reached := false
 				for range 40 {
@@ -250,9 +239,7 @@ func netProbes() []Probe {
 				if err != nil && in.Control {
 					return Needing("a /dev/net/tun that users may open")
 				}
-				if err != nil {
-					return Blocked("open /dev/net/tun: %v", err)
-				}
+				blockedBy(err, "open /dev/net/tun")
 				defer unix.Close(fd)
 				ifr, _ := unix.NewIfreq("tun9")
 				ifr.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
@@ -298,9 +285,7 @@ func ping(address string) Outcome {
 		// ping_group_range shuts it for everybody: the raw socket is the same way out
 		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP)
 	}
-	if err != nil {
-		return Blocked("socket: %v", err)
-	}
+	blockedBy(err, "socket")
 	defer unix.Close(fd)
 	echo := []byte{8, 0, 0, 0, 0, 1, 0, 1, 'c', 'a', 'n', 'a', 'r', 'y', 0, 0}
 	var sum uint32

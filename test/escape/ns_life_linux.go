@@ -35,14 +35,7 @@ func lifeProbes() []Probe {
 				return o
 			},
 			Drive: func(d *Drive) Outcome {
-				argv, err := d.Command("NS-019")
-				if err != nil {
-					return Broken("%v", err)
-				}
-				cmd, out, err := d.launch(argv)
-				if err != nil {
-					return Broken("%v", err)
-				}
+				cmd, out := d.begin()
 				defer d.sweep()
 				if !eventually(8*time.Second, func() bool { return size(d.Workspace+"/heart") > 2 }) {
 					syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
@@ -72,9 +65,7 @@ func lifeProbes() []Probe {
 			Payload: func(in *Inside) Outcome {
 				if in.Control {
 					cmd := exec.Command(in.Program, helperVerb, "nothing", in.Tag)
-					if err := cmd.Start(); err != nil {
-						return Broken("%v", err)
-					}
+					must(cmd.Start())
 					pid := strconv.Itoa(cmd.Process.Pid)
 					eventually(5*time.Second, func() bool { return strings.HasPrefix(statusLine(pid, "State"), "Z") })
 				} else {

@@ -317,9 +317,7 @@ func nsProbes() []Probe {
 			Payload: func(in *Inside) Outcome {
 				pid := int(in.firstPID())
 				fd, err := unix.PidfdOpen(pid, 0)
-				if err != nil {
-					return Blocked("pidfd_open: %v", err)
-				}
+				blockedBy(err, "pidfd_open")
 				_, err = unix.PidfdGetfd(fd, 0, 0)
 				return Attempt(err, "pidfd_getfd of %d", pid)
 			},
@@ -445,9 +443,7 @@ func setuidPayload(in *Inside) Outcome {
 		out, err = run(nil)
 	}
 	real, effective, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
-	if err != nil {
-		return Blocked("start: %v", cause(err))
-	}
+	blockedBy(err, "start")
 	if real != effective {
 		return Escaped("uid %s became %s", real, effective)
 	}
@@ -456,10 +452,7 @@ func setuidPayload(in *Inside) Outcome {
 
 // identityOutside looks, while the payload runs, who it is on the host.
 func identityOutside(d *Drive) Outcome {
-	cmd, out, err := d.begin(d.probe.ID)
-	if err != nil {
-		return Broken("%v", err)
-	}
+	cmd, out := d.begin()
 	defer d.sweep()
 	uid := ""
 	eventually(5*time.Second, func() bool {

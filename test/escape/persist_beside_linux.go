@@ -47,9 +47,7 @@ func besideProbes() []Probe {
 					Attempt(os.Symlink("../../../../"+outwardRC, filepath.Join(state, outwardTmp, "s/x")), "make one there"))
 			},
 			Drive: func(d *Drive) Outcome {
-				if err := os.MkdirAll(filepath.Join(d.Home, outwardState), 0o700); err != nil {
-					return Broken("%v", err)
-				}
+				must(os.MkdirAll(filepath.Join(d.Home, outwardState), 0o700))
 				return d.Run()
 			},
 			Observe: func(out *Outside, o Outcome) Outcome {
@@ -60,9 +58,7 @@ func besideProbes() []Probe {
 				// The agent outside: each file is opened as programs open a log.
 				for _, name := range []string{outwardLog, outwardHop} {
 					f, err := os.OpenFile(filepath.Join(out.Home, outwardState, name), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
-					if err != nil {
-						return Broken("%v", err)
-					}
+					must(err)
 					f.WriteString("# canary\n")
 					f.Close()
 					if _, err := os.Lstat(filepath.Join(out.Home, outwardRC)); err == nil {
@@ -88,12 +84,8 @@ func besideProbes() []Probe {
 			Drive: func(d *Drive) Outcome {
 				for _, name := range besideSession {
 					path := filepath.Join(d.Home, outwardState, name)
-					if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-						return Broken("%v", err)
-					}
-					if err := os.WriteFile(path, []byte("own\n"), 0o700); err != nil {
-						return Broken("%v", err)
-					}
+					must(os.MkdirAll(filepath.Dir(path), 0o700))
+					must(os.WriteFile(path, []byte("own\n"), 0o700))
 				}
 				return d.Run()
 			},
@@ -129,14 +121,10 @@ const plantedConfig = "[core]\n\trepositoryformatversion = 0\n\tfsmonitor = cana
 // repositoryAt makes a repository of the user's before the payload runs.
 func (d *Drive) repositoryAt(top, git string) Outcome {
 	for _, dir := range []string{"objects", "refs/heads", "hooks"} {
-		if err := os.MkdirAll(filepath.Join(top, git, dir), 0o755); err != nil {
-			return Broken("%v", err)
-		}
+		must(os.MkdirAll(filepath.Join(top, git, dir), 0o755))
 	}
 	for name, content := range map[string]string{"HEAD": "ref: refs/heads/main\n", "config": "[core]\n\trepositoryformatversion = 0\n", "hooks/pre-commit.sample": "#!/bin/sh\n"} {
-		if err := d.write(filepath.Join(top, git, name), content); err != nil {
-			return Broken("%v", err)
-		}
+		must(d.write(filepath.Join(top, git, name), content))
 	}
 	return d.Run()
 }

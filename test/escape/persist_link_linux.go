@@ -79,12 +79,8 @@ func linkProbes() []Probe {
 			Explain: "An earlier run has made a hard link of a file that the user hides now, in another directory of the workspace.",
 			Payload: func(in *Inside) Outcome { return Any(in.Read(in.Path("named")), in.Read(in.Path("sub/other-name"))) },
 			Drive: func(d *Drive) Outcome {
-				if err := d.write(d.Workspace+"/named", d.secret+"\n"); err != nil {
-					return Broken("%v", err)
-				}
-				if err := os.Link(d.Workspace+"/named", d.Workspace+"/sub/other-name"); err != nil {
-					return Broken("%v", err)
-				}
+				must(d.write(d.Workspace+"/named", d.secret+"\n"))
+				must(os.Link(d.Workspace+"/named", d.Workspace+"/sub/other-name"))
 				return d.Run()
 			},
 		},
@@ -94,12 +90,8 @@ func linkProbes() []Probe {
 			Explain: "An earlier run has made a hard link of a file in a directory that is read-only now.",
 			Payload: func(in *Inside) Outcome { return appendTo(in.Path("sub/kept-too")) },
 			Drive: func(d *Drive) Outcome {
-				if err := d.write(d.Workspace+"/kept/f", "kept\n"); err != nil {
-					return Broken("%v", err)
-				}
-				if err := os.Link(d.Workspace+"/kept/f", d.Workspace+"/sub/kept-too"); err != nil {
-					return Broken("%v", err)
-				}
+				must(d.write(d.Workspace+"/kept/f", "kept\n"))
+				must(os.Link(d.Workspace+"/kept/f", d.Workspace+"/sub/kept-too"))
 				return d.Run()
 			},
 			Observe: func(out *Outside, o Outcome) Outcome {
@@ -140,9 +132,7 @@ func raceSupervisor() Probe {
 		Explain: "One thread makes a file, again and again, while another changes the first letter of its name: what was judged as xenvrc would be made as .envrc.",
 		Payload: func(in *Inside) Outcome {
 			dir := in.Path("raced")
-			if err := os.Mkdir(dir, 0o755); err != nil {
-				return Broken("%v", err)
-			}
+			must(os.Mkdir(dir, 0o755))
 			name := []byte(dir + "/xenvrc\x00")
 			first := &name[len(dir)+1]
 			var over atomic.Bool

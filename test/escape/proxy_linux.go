@@ -80,9 +80,7 @@ func proxyProbes() []Probe {
 			"The first request is allowed, the second on the same connection is for another host.",
 			func(in *Inside) Outcome {
 				c, err := in.dialProxy()
-				if err != nil {
-					return Blocked("proxy: %v", cause(err))
-				}
+				blockedBy(err, "proxy")
 				defer c.Close()
 				c.SetDeadline(time.Now().Add(patience(3 * time.Second)))
 				io.WriteString(c, "GET http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\n\r\nGET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\nConnection: close\r\n\r\n")
@@ -197,9 +195,7 @@ func proxyProbes() []Probe {
 			Expect: "refused: the name decides", Key: "network.allow", Explain: "The connection is to allowed.test's address, the request within for evil.test.",
 			Payload: func(in *Inside) Outcome {
 				c, err := net.DialTimeout("tcp", "allowed.test:80", patience(2*time.Second))
-				if err != nil {
-					return Blocked("connect: %v", cause(err))
-				}
+				blockedBy(err, "connect")
 				defer c.Close()
 				c.SetDeadline(time.Now().Add(patience(2 * time.Second)))
 				io.WriteString(c, get("/", "evil.test"))

@@ -49,9 +49,7 @@ func requestProbes() []Probe {
 			Explain: "A server that answers, or writes down, half of a request has received what the other half would have been denied for.",
 			Payload: func(in *Inside) Outcome {
 				c, err := net.DialTimeout("tcp", "allowed.test:80", patience(2*time.Second))
-				if err != nil {
-					return Blocked("connect: %v", cause(err))
-				}
+				blockedBy(err, "connect")
 				defer c.Close()
 				c.SetDeadline(time.Now().Add(patience(2 * time.Second)))
 				for _, part := range []string{"GET /carries-data HTTP/1.1\r\n", "X-Data: canary\r\n", "Host: evil.test\r\n\r\n"} {
@@ -88,9 +86,7 @@ func (in *Inside) sendAll(texts []string) Outcome {
 	var last string
 	for _, text := range texts {
 		c, err := net.DialTimeout("tcp", "allowed.test:80", patience(2*time.Second))
-		if err != nil {
-			return Blocked("connect: %v", cause(err))
-		}
+		blockedBy(err, "connect")
 		c.SetDeadline(time.Now().Add(patience(300 * time.Millisecond)))
 		if _, err := io.WriteString(c, text); err == nil {
 			data, _ := io.ReadAll(io.LimitReader(c, 4096))

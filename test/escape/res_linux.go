@@ -70,9 +70,7 @@ func resProbes() []Probe {
 				var cmds []*exec.Cmd
 				for range 4 {
 					cmd := in.Again("hog", "67108864")
-					if err := cmd.Start(); err != nil {
-						return Blocked("start: %v", cause(err))
-					}
+					blockedBy(cmd.Start(), "start")
 					cmds = append(cmds, cmd)
 				}
 				alive := 0
@@ -140,9 +138,7 @@ func resProbes() []Probe {
 				first, second := unix.Setrlimit(unix.RLIMIT_CORE, &lower), unix.Prlimit(0, unix.RLIMIT_CORE, &lower, nil)
 				third := unix.Prlimit(0, unix.RLIMIT_CORE, &lower, &was)
 				var now unix.Rlimit
-				if err := unix.Getrlimit(unix.RLIMIT_CORE, &now); err != nil {
-					return Broken("getrlimit: %v", err)
-				}
+				must(unix.Getrlimit(unix.RLIMIT_CORE, &now), "getrlimit")
 				if now.Cur != 1 {
 					return Escaped("lower RLIMIT_CORE from 1 to %d", now.Cur)
 				}
@@ -171,9 +167,7 @@ func resProbes() []Probe {
 			Explain: "Two busy loops for half a second, four times, unless there is only one processor to run on.",
 			Payload: func(in *Inside) Outcome {
 				var set unix.CPUSet
-				if err := unix.SchedGetaffinity(0, &set); err != nil {
-					return Broken("sched_getaffinity: %v", err)
-				}
+				must(unix.SchedGetaffinity(0, &set), "sched_getaffinity")
 				switch n := set.Count(); {
 				case n < 2 && in.Control:
 					return Needing("a second processor")
@@ -263,9 +257,7 @@ func resProbes() []Probe {
 					return o
 				}
 				fd, err := unix.MemfdCreate("canary", unix.MFD_CLOEXEC)
-				if err != nil {
-					return Blocked("memfd_create: %v", err)
-				}
+				blockedBy(err, "memfd_create")
 				return fillFile(os.NewFile(uintptr(fd), "memfd"), 96)
 			},
 		},
@@ -278,16 +270,10 @@ func resProbes() []Probe {
 					return Escaped("a deep tree without a scan is only deep")
 				}
 				name := strings.Repeat("d", 200)
-				if err := os.Chdir(in.Workspace); err != nil {
-					return Broken("%v", err)
-				}
+				must(os.Chdir(in.Workspace))
 				for range 400 {
-					if err := os.Mkdir(name, 0o755); err != nil {
-						return Broken("mkdir: %v", cause(err))
-					}
-					if err := os.Chdir(name); err != nil {
-						return Broken("chdir: %v", cause(err))
-					}
+					must(os.Mkdir(name, 0o755), "mkdir")
+					must(os.Chdir(name), "chdir")
 				}
 				return Blocked("400 directories deep")
 			},
@@ -322,10 +308,7 @@ func resProbes() []Probe {
 				return Blocked("%d instances, %d timers", n, timers)
 			},
 			Drive: func(d *Drive) Outcome {
-				cmd, out, err := d.begin(d.probe.ID)
-				if err != nil {
-					return Broken("%v", err)
-				}
+				cmd, out := d.begin()
 				defer d.sweep()
 				var starved error
 				if eventually(6*time.Second, func() bool { _, err := os.Stat(d.Workspace + "/exhausted"); return err == nil }) {
@@ -366,15 +349,9 @@ func resProbes() []Probe {
 				return Blocked("%d terminals", len(open))
 			},
 			Drive: func(d *Drive) Outcome {
-				argv, err := d.Command(d.probe.ID)
-				if err != nil {
-					return Broken("%v", err)
-				}
+				argv := d.Command()
 				before := countTerminals()
-				cmd, out, err := d.launch(argv)
-				if err != nil {
-					return Broken("%v", err)
-				}
+				cmd, out := d.launch(argv)
 				defer d.sweep()
 				most := 0
 				eventually(6*time.Second, func() bool {
@@ -440,9 +417,7 @@ func resProbes() []Probe {
 			Payload: func(in *Inside) Outcome {
 				unix.Prlimit(0, unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: 0, Max: 0}, nil)
 				mem, err := unix.Mmap(-1, 0, 16<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-				if err != nil {
-					return Blocked("mmap: %v", err)
-				}
+				blockedBy(err, "mmap")
 				return Attempt(unix.Mlock(mem), "mlock of 16 MiB beyond a limit of none")
 			},
 		},

@@ -102,7 +102,7 @@ func perform(ctx context.Context, j *job) Outcome {
 		}
 	}
 	if p.Drive != nil {
-		return p.Drive(d)
+		return outcomeOf(func() Outcome { return p.Drive(d) })
 	}
 	return d.Run()
 }
@@ -137,20 +137,17 @@ type Outside struct {
 
 // Run starts the launcher with the probe's payload and judges.
 func (d *Drive) Run() Outcome {
-	run, err := d.Start(d.probe.ID)
-	if err != nil {
-		return Broken("%v", err)
-	}
-	defer d.sweep()
-	return d.judge(run)
+	return outcomeOf(func() Outcome {
+		run := d.Start()
+		defer d.sweep()
+		return d.judge(run)
+	})
 }
 
 // from is Run with a file or directory of the host's as standard input.
 func (d *Drive) from(path string) Outcome {
 	f, err := os.Open(path)
-	if err != nil {
-		return Broken("%v", err)
-	}
+	must(err)
 	defer f.Close()
 	d.stdin = f
 	return d.Run()
@@ -219,24 +216,19 @@ func tail(run *Run) string {
 }
 
 // Command is the launcher's command line around the payload of a probe.
-func (d *Drive) Command(id string) ([]string, error) {
+func (d *Drive) Command() []string {
 	if d.probe.Setting&Terminal != 0 {
 		// before the payload is told its name
 		var err error
-		if d.master, d.slave, err = openTerminal(); err != nil {
-			return nil, err
-		}
+		d.master, d.slave, err = openTerminal()
+		must(err)
 		d.HostTTY = d.slave.Name()
 		var st unix.Stat_t
-		if err := unix.Fstat(int(d.slave.Fd()), &st); err != nil {
-			return nil, err
-		}
+		must(unix.Fstat(int(d.slave.Fd()), &st))
 		d.HostTTYDev = uint64(st.Dev)
 	}
 	spec, err := d.specFile()
-	if err != nil {
-		return nil, err
-	}
+	must(err)
 	names := strings.NewReplacer(
 		"{workspace}", d.Workspace, "{home}", d.Home, "{canary}", d.Canary, "{shown}", d.Shown, "{tmp}", d.Tmp,
 		"{self}", d.job.Launcher, "{profile}", d.job.Profile, "{probe}", d.self, "{published}", strconv.Itoa(d.Published), "{port}", strconv.Itoa(d.TCP4),
@@ -256,29 +248,16 @@ func (d *Drive) Command(id string) ([]string, error) {
 	if d.job.Alone != "" {
 		argv = append(argv, d.self, aloneVerb, string(d.job.Alone), d.Workspace)
 	}
-	return append(argv, d.self, probeVerb, spec, id), nil
+	return append(argv, d.self, probeVerb, spec, d.probe.ID)
 }
 
-// Start runs the launcher to its end.
-func (d *Drive) Start(id string) (*Run, error) {
-	cmd, out, err := d.begin(id)
-	if err != nil {
-		return nil, err
-	}
-	return d.wait(cmd, out), nil
-}
+// Start runs the launcher with the probe's payload to its end, and begin only starts it.
+func (d *Drive) Start() *Run { return d.wait(d.begin()) }
 
-// begin starts the launcher with a payload.
-func (d *Drive) begin(id string) (*exec.Cmd, *sink, error) {
-	argv, err := d.Command(id)
-	if err != nil {
-		return nil, nil, err
-	}
-	return d.launch(argv)
-}
+func (d *Drive) begin() (*exec.Cmd, *sink) { return d.launch(d.Command()) }
 
 // launch starts a command line in the world.
-func (d *Drive) launch(argv []string) (*exec.Cmd, *sink, error) {
+func (d *Drive) launch(argv []string) (*exec.Cmd, *sink) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir = cmp.Or(d.dir, d.Workspace)
 	if d.stdin != nil {
@@ -292,20 +271,17 @@ func (d *Drive) launch(argv []string) (*exec.Cmd, *sink, error) {
 	out := &sink{}
 	if d.probe.Setting&Leaky != 0 {
 		files, err := d.leaks()
-		if err != nil {
-			return nil, nil, err
-		}
+		must(err)
 		cmd.ExtraFiles = files
 		defer closeAll(files)
 	}
 	if d.probe.Setting&Terminal != 0 {
-		return cmd, out, d.startOnTerminal(cmd, out)
+		must(d.startOnTerminal(cmd, out))
+		return cmd, out
 	}
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = out, out, time.Second
-	if err := cmd.Start(); err != nil {
-		return nil, nil, err
-	}
-	return cmd, out, nil
+	must(cmd.Start())
+	return cmd, out
 }
 
 // wait waits for the launcher, and ends it when its time is up.

@@ -88,9 +88,7 @@ func ttyProbes() []Probe {
 			Explain: "A terminal without echo in which Ctrl-C does nothing hides what is typed next.",
 			Payload: func(in *Inside) Outcome {
 				t, err := unix.IoctlGetTermios(0, unix.TCGETS)
-				if err != nil {
-					return Blocked("standard input is no terminal: %v", err)
-				}
+				blockedBy(err, "standard input is no terminal")
 				t.Lflag &^= unix.ECHO | unix.ICANON | unix.ISIG
 				return Blocked("set raw: %v", unix.IoctlSetTermios(0, unix.TCSETS, t))
 			},
@@ -115,9 +113,7 @@ func ttyProbes() []Probe {
 			Payload: func(in *Inside) Outcome {
 				var st unix.Stat_t
 				data, err := os.ReadFile("/proc/self/stat")
-				if err != nil {
-					return Blocked("%v", cause(err))
-				}
+				blockedBy(err, "")
 				fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 				device, _ := strconv.Atoi(fields[4])
 				if device == 0 {
@@ -139,9 +135,7 @@ func ttyProbes() []Probe {
 			Explain: "A command that ignores every signal is interrupted twice, as a user does who has lost patience. (On a terminal the keys are the command's own.)",
 			Payload: func(in *Inside) Outcome {
 				ignoreAll()
-				if err := os.WriteFile(in.Path("payload-runs"), nil, 0o644); err != nil {
-					return Broken("%v", err)
-				}
+				must(os.WriteFile(in.Path("payload-runs"), nil, 0o644))
 				time.Sleep(patience(payloadTime))
 				return Blocked("slept")
 			},
@@ -196,9 +190,7 @@ func ttyProbes() []Probe {
 					return Blocked("%s is the sandbox's own, or absent", in.HostTTY)
 				}
 				f, err := os.OpenFile(in.HostTTY, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
-				if err != nil {
-					return Blocked("open: %v", cause(err))
-				}
+				blockedBy(err, "open")
 				_, err = Call(unix.SYS_IOCTL, f.Fd(), unix.TIOCSCTTY, 1)
 				return Attempt(err, "steal %s", in.HostTTY)
 			},
@@ -240,10 +232,7 @@ func inject(in *Inside, request uintptr) Outcome {
 // echoed there, and harms nobody.
 func typed(d *Drive) Outcome {
 	d.keep = true
-	cmd, out, err := d.begin(d.probe.ID)
-	if err != nil {
-		return Broken("%v", err)
-	}
+	cmd, out := d.begin()
 	defer d.sweep()
 	slave := d.slave
 	waiting := 0
