@@ -26,13 +26,11 @@ func dnsProbes() []Probe {
 		return func(in *Inside) Outcome {
 			ctx, cancel := context.WithTimeout(in.ctx, patience(3*time.Second))
 			defer cancel()
-			var all []Outcome
-			for _, name := range names {
+			return each(names, func(name string) Outcome {
 				r := net.Resolver{PreferGo: true}
 				addresses, err := r.LookupHost(ctx, strings.ReplaceAll(name, "{nonce}", in.Nonce))
-				all = append(all, Attempt(err, "look up %s: %v", name, addresses))
-			}
-			return Any(all...)
+				return Attempt(err, "look up %s: %v", name, addresses)
+			})
 		}
 	}
 	ask := func(network, server, name string) Outcome {
@@ -87,11 +85,7 @@ func dnsProbes() []Probe {
 			Expect: "absent", Errnos: errnos("ENOENT ECONNREFUSED EACCES EPERM"), References: refs("nscd(8)"), Key: "network.sockets",
 			Explain: "nscd, systemd-resolved and avahi look names up for whoever asks.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, path := range resolverSockets {
-					all = append(all, in.Dial("unix", path))
-				}
-				return Any(all...)
+				return each(resolverSockets, func(path string) Outcome { return in.Dial("unix", path) })
 			},
 			Drive: func(d *Drive) Outcome {
 				if d.Caged { // the cage has a /run of its own: put the sockets there

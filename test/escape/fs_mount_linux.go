@@ -288,11 +288,7 @@ func openForWriting(id, name string, severity Severity, paths ...string) Probe {
 		Expect: "EROFS, EACCES or ENOENT", Errnos: errnos("EROFS EACCES ENOENT EPERM"), References: refs("CVE-2025-31133", "CVE-2025-52881"), Key: "filesystem",
 		Explain: "What is written there runs, or acts, as root on the host. It is opened and nothing is written.",
 		Payload: func(in *Inside) Outcome {
-			var all []Outcome
-			for _, path := range paths {
-				all = append(all, openWrite(path))
-			}
-			o := Any(all...)
+			o := each(paths, openWrite)
 			if in.Control && o.Errno == Errno(unix.ENOENT) {
 				return Needing("a kernel with " + paths[0])
 			}

@@ -49,11 +49,7 @@ func writeProbes() []Probe {
 			Expect: "EROFS or EACCES", Errnos: readonly, References: refs("CDK"), Key: `filesystem."/"`,
 			Explain: "A line in any of these runs as root later.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, path := range []string{"/etc/passwd", "/etc/ld.so.preload", "/etc/cron.d/canary", "/etc/profile.d/canary.sh", "/etc/crontab", "/etc/hosts"} {
-					all = append(all, appendTo(path))
-				}
-				return Any(all...)
+				return each([]string{"/etc/passwd", "/etc/ld.so.preload", "/etc/cron.d/canary", "/etc/profile.d/canary.sh", "/etc/crontab", "/etc/hosts"}, appendTo)
 			},
 			Observe: func(out *Outside, o Outcome) Outcome {
 				for _, path := range []string{"/etc/ld.so.preload", "/etc/cron.d/canary", "/etc/profile.d/canary.sh"} {
@@ -300,11 +296,7 @@ func writeProbes() []Probe {
 			Expect: "EROFS or EACCES", Errnos: readonly, Key: `filesystem."/"`,
 			Explain: "Every directory of the root that the payload could write without protection.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, dir := range []string{"/boot", "/mnt", "/media", "/etc", "/root", "/var/lib", "/var/spool/cron", "/lib", "/sbin"} {
-					all = append(all, createIn(dir))
-				}
-				return Any(all...)
+				return each([]string{"/boot", "/mnt", "/media", "/etc", "/root", "/var/lib", "/var/spool/cron", "/lib", "/sbin"}, createIn)
 			},
 			Observe: func(out *Outside, o Outcome) Outcome {
 				for _, dir := range []string{"/boot", "/mnt", "/media", "/etc", "/root", "/var/lib", "/var/spool/cron", "/lib", "/sbin"} {

@@ -152,11 +152,7 @@ func infoProbes() []Probe {
 			Expect: "content never read", References: refs("CDK: sensitive files"), Key: `filesystem."~"`,
 			Explain: "Thirty well-known places: cloud, git, ssh, registries, browsers, agents, key rings.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, name := range homeSecrets {
-					all = append(all, in.Read(filepath.Join(in.Home, name)))
-				}
-				return Any(all...)
+				return each(homeSecrets, func(name string) Outcome { return in.Read(filepath.Join(in.Home, name)) })
 			},
 		},
 		record("INF-012", "the service account of a pod", profiles.FSHide, High, NeedK8s, "/var/run/secrets/kubernetes.io holds a token."),
@@ -165,11 +161,7 @@ func infoProbes() []Probe {
 			Expect: "absent", Errnos: masked, Key: `filesystem."~"`,
 			Explain: "Commands with passwords in them.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, name := range []string{".bash_history", ".zsh_history", ".python_history", ".viminfo", ".lesshst", ".psql_history"} {
-					all = append(all, in.Read(filepath.Join(in.Home, name)))
-				}
-				return Any(all...)
+				return each([]string{".bash_history", ".zsh_history", ".python_history", ".viminfo", ".lesshst", ".psql_history"}, func(name string) Outcome { return in.Read(filepath.Join(in.Home, name)) })
 			},
 		},
 		record("INF-014", "processes by system call", profiles.ProcIsolated, Medium, NeedMacOS, "ps without /proc."),
@@ -220,15 +212,13 @@ func reads(id, name string, s Severity, why string, paths ...string) Probe {
 		ID: id, Name: name, Guarantee: profiles.InfoKernel, Severity: s, Setting: Caged, Explain: why, References: refs("docker: masked paths"),
 		Expect: "masked or absent", Errnos: errnos("ENOENT EACCES EPERM ENODEV EISDIR ENOTDIR"),
 		Payload: func(in *Inside) Outcome {
-			var all []Outcome
-			for _, path := range paths {
+			return each(paths, func(path string) Outcome {
 				o := readable(path)
 				if o.Kind == DidEscape && !in.Control && path == "/proc/cmdline" && !in.isHosts(path) {
 					o = Blocked("%s is made up", path)
 				}
-				all = append(all, o)
-			}
-			return Any(all...)
+				return o
+			})
 		},
 	}
 }

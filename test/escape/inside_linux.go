@@ -120,6 +120,15 @@ func Any(attempts ...Outcome) Outcome {
 	return last
 }
 
+// each is Any of what comes of trying each of a list.
+func each[T any](list []T, try func(T) Outcome) Outcome {
+	all := make([]Outcome, len(list))
+	for i, x := range list {
+		all[i] = try(x)
+	}
+	return Any(all...)
+}
+
 // Attempt is the outcome of a call that returned err: no error is an escape.
 func Attempt(err error, format string, args ...any) Outcome {
 	what := fmt.Sprintf(format, args...)

@@ -78,11 +78,7 @@ func ipcProbes() []Probe {
 			Expect: "absent", Errnos: gone, References: refs("CDK", "deepce"), Key: "network.sockets",
 			Explain: "Container engines, buses, displays, agents: each of them starts programs outside or holds keys.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, path := range wellKnownSockets(os.Getuid()) {
-					all = append(all, in.Dial("unix", path))
-				}
-				return Any(all...)
+				return each(wellKnownSockets(os.Getuid()), func(path string) Outcome { return in.Dial("unix", path) })
 			},
 			Drive: func(d *Drive) Outcome {
 				if d.Caged {

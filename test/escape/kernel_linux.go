@@ -242,15 +242,13 @@ func kernelProbes() []Probe {
 			Explain: "The kernel reads 32 bits: a filter that compares 64 lets AF_ALG + 2^32 through.",
 			Payload: func(*Inside) Outcome {
 				high := uintptr(1) << 32
-				var all []Outcome
-				for _, f := range []uintptr{unix.AF_ALG, unix.AF_VSOCK, unix.AF_PACKET} {
+				return each([]uintptr{unix.AF_ALG, unix.AF_VSOCK, unix.AF_PACKET}, func(f uintptr) Outcome {
 					fd, err := Call(unix.SYS_SOCKET, f|high, unix.SOCK_SEQPACKET, 0)
 					if err == nil {
 						unix.Close(int(fd))
 					}
-					all = append(all, Attempt(err, "socket(%d + 2^32)", f))
-				}
-				return Any(all...)
+					return Attempt(err, "socket(%d + 2^32)", f)
+				})
 			},
 		},
 		{
@@ -340,13 +338,11 @@ func kernelProbes() []Probe {
 			Expect: "EPERM", Errnos: errnos("EPERM ENOSYS EACCES"), Key: "syscalls",
 			Explain: "Mounts debugfs, tracefs, bpf and securityfs in the workspace.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, kind := range []string{"tmpfs", "debugfs", "tracefs", "bpf", "securityfs", "configfs", "devtmpfs"} {
+				return each([]string{"tmpfs", "debugfs", "tracefs", "bpf", "securityfs", "configfs", "devtmpfs"}, func(kind string) Outcome {
 					dir := in.Path("m-" + kind)
 					os.Mkdir(dir, 0o755)
-					all = append(all, Attempt(unix.Mount(kind, dir, kind, 0, ""), "mount %s", kind))
-				}
-				return Any(all...)
+					return Attempt(unix.Mount(kind, dir, kind, 0, ""), "mount %s", kind)
+				})
 			},
 		},
 	})
@@ -368,11 +364,7 @@ func sockets(id, name string, s Severity, why string, references []string, famil
 		ID: id, Name: name, Guarantee: profiles.SysFilter, Severity: s, Setting: Caged,
 		Expect: "EPERM or EAFNOSUPPORT", Errnos: errnos("EPERM EAFNOSUPPORT EACCES EPROTONOSUPPORT ENOSYS ESOCKTNOSUPPORT"), References: references, Explain: why, Key: "syscalls",
 		Payload: func(*Inside) Outcome {
-			var all []Outcome
-			for _, f := range families {
-				all = append(all, trySocket(f[0], f[1], f[2], name))
-			}
-			return Any(all...)
+			return each(families, func(f [3]int) Outcome { return trySocket(f[0], f[1], f[2], name) })
 		},
 	}
 }

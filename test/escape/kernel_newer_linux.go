@@ -70,11 +70,7 @@ func newerProbes() []Probe {
 			Expect: "EROFS, EACCES, EPERM or ENOENT", Errnos: errnos("EROFS EACCES EPERM ENOENT ENOTTY"), References: refs("ioctl_iflags(2)"), Key: "filesystem",
 			Explain: "FS_IOC_SETFLAGS needs no descriptor for writing: an owner sets no-dump, no-atime and, with a capability, immutable.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, path := range []string{in.Shown + "/f", in.Canary + "/f"} {
-					all = append(all, setFlag(path))
-				}
-				return Any(all...)
+				return each([]string{in.Shown + "/f", in.Canary + "/f"}, setFlag)
 			},
 		},
 	}

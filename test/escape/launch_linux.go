@@ -177,12 +177,10 @@ func launchProbes() []Probe {
 			Expect: "absent or read-only", Errnos: hidden, References: refs("CVE-2026-25725"), Key: "",
 			Explain: "Trust, profiles and session records lie below the home: whoever writes them decides the next run.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, dir := range []string{".config/pccrun", ".local/state/pccrun", ".cache/pccrun"} {
+				return each([]string{".config/pccrun", ".local/state/pccrun", ".cache/pccrun"}, func(dir string) Outcome {
 					os.MkdirAll(filepath.Join(in.Home, dir), 0o755)
-					all = append(all, createIn(filepath.Join(in.Home, dir)))
-				}
-				return Any(all...)
+					return createIn(filepath.Join(in.Home, dir))
+				})
 			},
 			Observe: func(out *Outside, o Outcome) Outcome {
 				for _, dir := range []string{".config/pccrun", ".local/state/pccrun", ".cache/pccrun"} {

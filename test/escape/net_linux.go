@@ -207,8 +207,7 @@ func netProbes() []Probe {
 			Expect: "ENETUNREACH or EPERM", Key: "network.allow",
 			Explain: "SSDP and mDNS speak to everybody on the link.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, address := range []string{"10.77.0.255:9999", "239.255.255.250:9999"} {
+				return each([]string{"10.77.0.255:9999", "239.255.255.250:9999"}, func(address string) Outcome {
 					c, err := net.Dial("udp4", address)
 					if err == nil {
 						if raw, e := c.(*net.UDPConn).SyscallConn(); e == nil {
@@ -217,9 +216,8 @@ func netProbes() []Probe {
 						_, err = c.Write([]byte("canary"))
 						c.Close()
 					}
-					all = append(all, Attempt(err, "send to %s", address))
-				}
-				return Any(all...)
+					return Attempt(err, "send to %s", address)
+				})
 			},
 		},
 		{
@@ -311,13 +309,11 @@ type proxyCase struct {
 
 func connects(targets ...string) func(*Inside) Outcome {
 	return func(in *Inside) Outcome {
-		var all []Outcome
-		for _, target := range targets {
+		return each(targets, func(target string) Outcome {
 			target = strings.ReplaceAll(target, "{port}", strconv.Itoa(in.TCP4))
 			target = strings.ReplaceAll(target, "{port6}", strconv.Itoa(in.TCP6))
-			all = append(all, in.viaProxy("CONNECT", target))
-		}
-		return Any(all...)
+			return in.viaProxy("CONNECT", target)
+		})
 	}
 }
 

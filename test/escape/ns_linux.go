@@ -239,11 +239,7 @@ func nsProbes() []Probe {
 			Expect: "EACCES or EROFS", References: refs("CVE-2022-0492"),
 			Explain: "A process that moves to the parent group leaves its limits.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, path := range []string{"/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroup/pids/cgroup.procs", "/sys/fs/cgroup/memory/cgroup.procs", "/sys/fs/cgroup/unified/cgroup.procs"} {
-					all = append(all, Attempt(os.WriteFile(path, []byte("0"), 0), "write to %s", path))
-				}
-				return Any(all...)
+				return each([]string{"/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroup/pids/cgroup.procs", "/sys/fs/cgroup/memory/cgroup.procs", "/sys/fs/cgroup/unified/cgroup.procs"}, func(path string) Outcome { return Attempt(os.WriteFile(path, []byte("0"), 0), "write to %s", path) })
 			},
 		},
 		{

@@ -74,12 +74,10 @@ func besideProbes() []Probe {
 			Explain: "Plants a program in the directory that an agent which goes on outside has first in its PATH, appends to what its shells source, and names a program that the next one starts.",
 			Payload: func(in *Inside) Outcome {
 				state := filepath.Join(in.Home, outwardState)
-				var all []Outcome
-				for _, name := range append([]string{"environments.toml"}, besideSession...) {
+				return each(append([]string{"environments.toml"}, besideSession...), func(name string) Outcome {
 					os.MkdirAll(filepath.Dir(filepath.Join(state, name)), 0o700)
-					all = append(all, appendTo(filepath.Join(state, name)))
-				}
-				return Any(all...)
+					return appendTo(filepath.Join(state, name))
+				})
 			},
 			Drive: func(d *Drive) Outcome {
 				for _, name := range besideSession {

@@ -26,15 +26,13 @@ func linkProbes() []Probe {
 			Expect: "quarantined: what it leads to does not matter", References: refs("CVE-2024-32002"), Key: "protect.deny",
 			Explain: "The files are made where no name is protected; then a link .cargo, .vscode or .git/info leads to them.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, row := range plantedByLink {
+				return each(plantedByLink, func(row struct{ link, file string }) Outcome {
 					os.MkdirAll(filepath.Dir(in.Path(row.file)), 0o755)
 					os.WriteFile(in.Path(row.file), []byte("# canary\n"), 0o644)
 					os.MkdirAll(filepath.Dir(in.Path(row.link)), 0o755)
 					os.Rename(in.Path(row.link), in.Path(row.link)+"-away")
-					all = append(all, Attempt(os.Symlink(filepath.Dir(in.Path(row.file)), in.Path(row.link)), "link %s", row.link))
-				}
-				return Any(all...)
+					return Attempt(os.Symlink(filepath.Dir(in.Path(row.file)), in.Path(row.link)), "link %s", row.link)
+				})
 			},
 			Observe: func(out *Outside, o Outcome) Outcome {
 				var paths []string

@@ -69,16 +69,14 @@ func persistProbes() []Probe {
 			Expect: "EBUSY, EXDEV or EACCES", Errnos: errnos("EBUSY EXDEV EACCES EPERM EROFS"), References: refs("srt issue 8"), Key: "protect.deny",
 			Explain: "Renames .git, or the hooks in it, and makes a new one with a hook.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, dir := range []string{".git/hooks", ".git"} {
+				return each([]string{".git/hooks", ".git"}, func(dir string) Outcome {
 					err := os.Rename(in.Path(dir), in.Path("moved-"+filepath.Base(dir)))
 					if err == nil {
 						os.MkdirAll(in.Path(".git/hooks"), 0o755)
 						err = os.WriteFile(in.Path(".git/hooks/pre-commit"), []byte("#!/bin/sh\n# canary\n"), 0o755)
 					}
-					all = append(all, Attempt(err, "replace %s", dir))
-				}
-				return Any(all...)
+					return Attempt(err, "replace %s", dir)
+				})
 			},
 			Observe: func(out *Outside, o Outcome) Outcome {
 				return stillPlanted(out, o, []string{".git/hooks/pre-commit"})
@@ -229,12 +227,10 @@ func persistProbes() []Probe {
 			Expect: "read-only, private, or absent", Key: "filesystem",
 			Explain: "Plants git in ~/.local/bin and ~/bin.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, dir := range []string{".local/bin", "bin", ".cargo/bin", "go/bin", ".npm-global/bin"} {
+				return each([]string{".local/bin", "bin", ".cargo/bin", "go/bin", ".npm-global/bin"}, func(dir string) Outcome {
 					os.MkdirAll(filepath.Join(in.Home, dir), 0o755)
-					all = append(all, Attempt(os.WriteFile(filepath.Join(in.Home, dir, "git"), []byte("#!/bin/sh\n"), 0o755), "write %s/git", dir))
-				}
-				return Any(all...)
+					return Attempt(os.WriteFile(filepath.Join(in.Home, dir, "git"), []byte("#!/bin/sh\n"), 0o755), "write %s/git", dir)
+				})
 			},
 			Observe: homeUnplanted(".local/bin/git", "bin/git", ".cargo/bin/git", "go/bin/git", ".npm-global/bin/git"),
 		},
@@ -243,12 +239,10 @@ func persistProbes() []Probe {
 			Expect: "private or copy-on-write", References: refs("clinejection"), Key: "filesystem",
 			Explain: "A changed module in ~/go/pkg/mod, ~/.npm, ~/.cargo/registry or ~/.cache is built into the next program.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, dir := range []string{"go/pkg/mod/cache", ".npm/_cacache", ".cargo/registry", ".cache/go-build", ".cache/pip", ".m2/repository", ".gradle"} {
+				return each([]string{"go/pkg/mod/cache", ".npm/_cacache", ".cargo/registry", ".cache/go-build", ".cache/pip", ".m2/repository", ".gradle"}, func(dir string) Outcome {
 					os.MkdirAll(filepath.Join(in.Home, dir), 0o755)
-					all = append(all, createIn(filepath.Join(in.Home, dir)))
-				}
-				return Any(all...)
+					return createIn(filepath.Join(in.Home, dir))
+				})
 			},
 			Observe: homeUnplanted("go/pkg/mod/cache/planted", ".npm/_cacache/planted", ".cargo/registry/planted", ".cache/go-build/planted", ".cache/pip/planted", ".m2/repository/planted", ".gradle/planted"),
 		},
@@ -258,13 +252,11 @@ func persistProbes() []Probe {
 			Expect: "never on the host", Key: "filesystem",
 			Explain: "Autostart entries, user units, authorised keys, git configuration and editor plug-ins in the home.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, path := range []string{".config/autostart/x.desktop", ".config/systemd/user/x.service", ".ssh/authorized_keys", ".ssh/config", ".ssh/rc", ".config/git/config", ".vimrc", ".config/nvim/init.lua", ".emacs", ".pam_environment", ".xprofile", ".config/fish/config.fish"} {
+				return each([]string{".config/autostart/x.desktop", ".config/systemd/user/x.service", ".ssh/authorized_keys", ".ssh/config", ".ssh/rc", ".config/git/config", ".vimrc", ".config/nvim/init.lua", ".emacs", ".pam_environment", ".xprofile", ".config/fish/config.fish"}, func(path string) Outcome {
 					full := filepath.Join(in.Home, path)
 					os.MkdirAll(filepath.Dir(full), 0o755)
-					all = append(all, appendTo(full))
-				}
-				return Any(all...)
+					return appendTo(full)
+				})
 			},
 			Observe: homeUnplanted(".config/autostart/x.desktop", ".config/systemd/user/x.service", ".ssh/authorized_keys", ".ssh/config", ".ssh/rc", ".config/git/config", ".vimrc", ".config/nvim/init.lua", ".emacs", ".pam_environment", ".xprofile", ".config/fish/config.fish"),
 		},
