@@ -102,14 +102,7 @@ func hideProbes() []Probe {
 			Payload: func(in *Inside) Outcome {
 				return Any(createIn(in.Canary), createIn(in.Home+"/.ssh"), createIn(in.Home+"/.aws"), createIn(in.Home))
 			},
-			Observe: func(out *Outside, o Outcome) Outcome {
-				for _, dir := range []string{out.Canary, out.Home, out.Home + "/.ssh", out.Home + "/.aws"} {
-					if _, err := os.Stat(dir + "/planted"); err == nil {
-						return Escaped("%s/planted is on the host", dir)
-					}
-				}
-				return keepBlocked(o)
-			},
+			Observe: stands(plantedIn("{canary}", "{home}", "{home}/.ssh", "{home}/.aws")...),
 		},
 		record("FS-046", "reach a path by a firm link or /private", profiles.FSHide, High, NeedMacOS, "Seatbelt compares literal paths."),
 		record("FS-047", "clone a hidden file into the workspace", profiles.FSHide, High, NeedMacOS, "clonefile(2) copies without reading."),
@@ -169,8 +162,7 @@ func hideProbes() []Probe {
 			},
 			Observe: func(out *Outside, o Outcome) Outcome {
 				for _, dir := range []string{"/tmp", "/var/tmp", "/dev/shm"} {
-					path := filepath.Join(dir, out.Tag+"-left")
-					if _, err := os.Stat(path); err == nil {
+					if path := filepath.Join(dir, out.Tag+"-left"); exists(path) {
 						defer os.Remove(path)
 						o = Escaped("%s is on the host", path)
 					}

@@ -21,9 +21,7 @@ func hostProbes() []Probe {
 			Expect: "it does not appear, or is read-only", References: refs("mount_namespaces(7): propagation"), Key: "filesystem",
 			Explain: "Where mounts spread from the host into the sandbox, one that is made later comes with the flags of the host's, writable.",
 			Payload: func(in *Inside) Outcome {
-				if o := in.meet(); o.Kind != "" {
-					return o
-				}
+				in.meet()
 				return Any(createIn(in.Shown+"/sub"), keepBlocked(in.Read(in.Shown+"/sub/secret")))
 			},
 			Drive: func(d *Drive) Outcome {
@@ -37,12 +35,7 @@ func hostProbes() []Probe {
 					return nil
 				})
 			},
-			Observe: func(out *Outside, o Outcome) Outcome {
-				if _, err := os.Stat(out.Shown + "/sub/planted"); err == nil {
-					return Escaped("a file stands in the host's new mount")
-				}
-				return keepBlocked(o)
-			},
+			Observe: stands("{shown}/sub/planted"),
 		},
 		{
 			ID: "FS-067", Name: "a hidden file that the host replaces during the run", Guarantee: profiles.FSHide, Severity: High, Needs: []Need{NeedNative},
@@ -50,9 +43,7 @@ func hostProbes() []Probe {
 			Expect: "covered again before the payload has looked", References: refs("rename(2): mount points"), Key: "filesystem",
 			Explain: "A rename onto a covered file ends the mount that covers it, in every namespace. The payload looks a third of a second later.",
 			Payload: func(in *Inside) Outcome {
-				if o := in.meet(); o.Kind != "" {
-					return o
-				}
+				in.meet()
 				return in.Read(in.Path(".env"))
 			},
 			Drive: func(d *Drive) Outcome {
@@ -65,20 +56,13 @@ func hostProbes() []Probe {
 			Expect: "pinned again before the payload has looked", References: refs("git-config(1)"), Key: "protect.deny",
 			Explain: "git config writes a new file and renames it over the old one, and so ends the mount that pins it.",
 			Payload: func(in *Inside) Outcome {
-				if o := in.meet(); o.Kind != "" {
-					return o
-				}
+				in.meet()
 				return appendTo(in.Path(".git/config"))
 			},
 			Drive: func(d *Drive) Outcome {
 				return d.meanwhile(func() error { return d.replace(".git/config", "[core]\n\tbare = false\n[user]\n\tname = host\n") })
 			},
-			Observe: func(out *Outside, o Outcome) Outcome {
-				if !out.Same(out.Workspace + "/.git/config") {
-					return Escaped("the file has changed on the host")
-				}
-				return keepBlocked(o)
-			},
+			Observe: changes("{workspace}/.git/config"),
 		},
 	}
 }
@@ -88,16 +72,13 @@ func hostProbes() []Probe {
 const settled = 300 * time.Millisecond
 
 // meet tells the host that the payload runs, and waits until the host has done
-// its part; an outcome only if it does not.
-func (in *Inside) meet() Outcome {
-	if err := os.WriteFile(in.Path("payload-runs"), nil, 0o644); err != nil {
-		return Broken("%v", err)
-	}
-	if !eventually(patience(4*time.Second), func() bool { _, err := os.Stat(in.Path("host-has-done")); return err == nil }) {
-		return Broken("the host has not done its part")
+// its part.
+func (in *Inside) meet() {
+	must(os.WriteFile(in.Path("payload-runs"), nil, 0o644))
+	if !eventually(patience(4*time.Second), func() bool { return exists(in.Path("host-has-done")) }) {
+		panic(Broken("the host has not done its part"))
 	}
 	time.Sleep(patience(settled))
-	return Outcome{}
 }
 
 // meanwhile starts the sandbox and does something while the payload waits.
@@ -123,7 +104,7 @@ func (d *Drive) whileItRuns(do func(cmd *exec.Cmd, ended <-chan *Run) Outcome) O
 		cmd.Process.Kill()
 		<-gone
 	}()
-	if !eventually(patience(6*time.Second), func() bool { _, err := os.Stat(d.Workspace + "/payload-runs"); return err == nil }) {
+	if !eventually(patience(6*time.Second), func() bool { return exists(d.Workspace + "/payload-runs") }) {
 		cmd.Process.Kill()
 		return d.judge(<-ended)
 	}
@@ -134,9 +115,7 @@ func (d *Drive) whileItRuns(do func(cmd *exec.Cmd, ended <-chan *Run) Outcome) O
 // that is renamed over it.
 func (d *Drive) replace(name, content string) error {
 	path := filepath.Join(d.Workspace, name)
-	if err := d.write(path+".new", content); err != nil {
-		return err
-	}
+	must(d.write(path+".new", content))
 	delete(d.files, path+".new")
 	d.files[path] = content
 	return os.Rename(path+".new", path)

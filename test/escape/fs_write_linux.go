@@ -52,18 +52,10 @@ func writeProbes() []Probe {
 				return each([]string{"/etc/passwd", "/etc/ld.so.preload", "/etc/cron.d/canary", "/etc/profile.d/canary.sh", "/etc/crontab", "/etc/hosts"}, appendTo)
 			},
 			Observe: func(out *Outside, o Outcome) Outcome {
-				for _, path := range []string{"/etc/ld.so.preload", "/etc/cron.d/canary", "/etc/profile.d/canary.sh"} {
-					if _, err := os.Stat(path); err == nil {
-						return Escaped("%s exists", path)
-					}
-				}
 				if data, _ := os.ReadFile("/etc/passwd"); bytes.Contains(data, []byte("canary")) {
 					return Escaped("/etc/passwd has a new line")
 				}
-				if o.Kind == DidEscape {
-					return Blocked("%s, but the host's files are unchanged", o.Detail)
-				}
-				return o
+				return stands("/etc/ld.so.preload", "/etc/cron.d/canary", "/etc/profile.d/canary.sh")(out, o)
 			},
 		},
 		{
@@ -73,17 +65,7 @@ func writeProbes() []Probe {
 			Payload: func(in *Inside) Outcome {
 				return Any(createIn("/usr/local/bin"), createIn("/usr/bin"), createIn("/opt"), createIn("/srv"), createIn("/"))
 			},
-			Observe: func(out *Outside, o Outcome) Outcome {
-				for _, dir := range []string{"/usr/local/bin", "/usr/bin", "/opt", "/srv", "/"} {
-					if _, err := os.Lstat(filepath.Join(dir, "planted")); err == nil {
-						return Escaped("%s/planted exists", dir)
-					}
-				}
-				if o.Kind == DidEscape {
-					return Blocked("%s, but not on the host", o.Detail)
-				}
-				return o
-			},
+			Observe: stands(plantedIn("/usr/local/bin", "/usr/bin", "/opt", "/srv", "/")...),
 		},
 		{
 			ID: "FS-012", Name: "delete a file outside the workspace", Guarantee: profiles.FSReadonly, Severity: Critical,
@@ -102,12 +84,12 @@ func writeProbes() []Probe {
 			Payload: func(in *Inside) Outcome {
 				return Attempt(os.Chtimes(in.Shown+"/f", time.Unix(1, 0), time.Unix(1, 0)), "utimensat")
 			},
-			Observe: func(out *Outside, o Outcome) Outcome {
+			Observe: finds(func(out *Outside) string {
 				if fi, err := os.Stat(out.Shown + "/f"); err == nil && fi.ModTime().Unix() == 1 {
-					return Escaped("the host's file has the new time")
+					return "the file has the new time"
 				}
-				return keepBlocked(o)
-			},
+				return ""
+			}),
 		},
 		{
 			ID: "FS-014", Name: "set extended attributes and ACLs outside", Guarantee: profiles.FSReadonly, Severity: Medium,
@@ -225,14 +207,14 @@ func writeProbes() []Probe {
 				return Any(Attempt(os.Chmod(in.Shown+"/f", 0o777), "chmod"), Attempt(os.Lchown(in.Shown+"/f", os.Getuid(), os.Getgid()), "chown"),
 					Attempt(os.Chmod(in.Canary+"/f", 0o777), "chmod of a hidden file"))
 			},
-			Observe: func(out *Outside, o Outcome) Outcome {
+			Observe: finds(func(out *Outside) string {
 				for _, path := range []string{out.Shown + "/f", out.Canary + "/f"} {
 					if fi, err := os.Stat(path); err == nil && fi.Mode().Perm() == 0o777 {
-						return Escaped("%s has the new mode", path)
+						return path + " has the new mode"
 					}
 				}
-				return keepBlocked(o)
-			},
+				return ""
+			}),
 		},
 		{
 			ID: "FS-053", Name: "make directories, links, FIFOs and sockets outside", Guarantee: profiles.FSReadonly, Severity: High,
@@ -248,14 +230,7 @@ func writeProbes() []Probe {
 					Attempt(unix.Mkfifo(in.Shown+"/p", 0o644), "mkfifo"), Attempt(err, "O_TMPFILE and linkat"),
 					Attempt(unix.Bind(sock, &unix.SockaddrUnix{Name: in.Shown + "/s"}), "bind a unix socket"))
 			},
-			Observe: func(out *Outside, o Outcome) Outcome {
-				for _, name := range []string{"d", "l", "p", "tmpfile", "s"} {
-					if _, err := os.Lstat(out.Shown + "/" + name); err == nil {
-						return Escaped("%s/%s is on the host", out.Shown, name)
-					}
-				}
-				return keepBlocked(o)
-			},
+			Observe: stands("{shown}/d", "{shown}/l", "{shown}/p", "{shown}/tmpfile", "{shown}/s"),
 		},
 		{
 			ID: "FS-054", Name: "write through a shared mapping of a read-only file", Guarantee: profiles.FSReadonly, Severity: High,
@@ -295,20 +270,14 @@ func writeProbes() []Probe {
 			ID: "FS-058", Name: "write system directories that are shown", Guarantee: profiles.FSReadonly, Severity: High, Setting: Caged,
 			Expect: "EROFS or EACCES", Errnos: readonly, Key: `filesystem."/"`,
 			Explain: "Every directory of the root that the payload could write without protection.",
-			Payload: func(in *Inside) Outcome {
-				return each([]string{"/boot", "/mnt", "/media", "/etc", "/root", "/var/lib", "/var/spool/cron", "/lib", "/sbin"}, createIn)
-			},
-			Observe: func(out *Outside, o Outcome) Outcome {
-				for _, dir := range []string{"/boot", "/mnt", "/media", "/etc", "/root", "/var/lib", "/var/spool/cron", "/lib", "/sbin"} {
-					if _, err := os.Lstat(dir + "/planted"); err == nil {
-						return Escaped("%s/planted exists", dir)
-					}
-				}
-				return keepBlocked(o)
-			},
+			Payload: func(*Inside) Outcome { return each(systemDirs, createIn) },
+			Observe: stands(plantedIn(systemDirs...)...),
 		},
 	}
 }
+
+// systemDirs are directories of the root that FS-058 writes.
+var systemDirs = []string{"/boot", "/mnt", "/media", "/etc", "/root", "/var/lib", "/var/spool/cron", "/lib", "/sbin"}
 
 func createIn(dir string) Outcome {
 	f, err := os.OpenFile(filepath.Join(dir, "planted"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -128,11 +127,6 @@ func launchProbes() []Probe {
 				odd := d.Workspace + "/a b,c:d\\040'\"\n$(touch x)"
 				must(os.Mkdir(odd, 0o755))
 				argv := d.Command()
-				for i := range argv[:len(argv)-4] {
-					if argv[i] == d.Workspace && i > 0 && argv[i-1] == "--workspace" {
-						argv[i] = d.Workspace
-					}
-				}
 				d.dir = odd
 				cmd, out := d.launch(argv)
 				defer d.sweep()
@@ -172,25 +166,11 @@ func launchProbes() []Probe {
 			},
 			Drive: func(d *Drive) Outcome { return d.orRefused(d.from(d.Canary)) },
 		},
-		{
+		plantsInHome(Probe{
 			ID: "LCH-019", Name: "write the launcher's configuration and state", Guarantee: profiles.LaunchIntegrity, Severity: Critical,
 			Expect: "absent or read-only", Errnos: hidden, References: refs("CVE-2026-25725"), Key: "",
 			Explain: "Trust, profiles and session records lie below the home: whoever writes them decides the next run.",
-			Payload: func(in *Inside) Outcome {
-				return each([]string{".config/pccrun", ".local/state/pccrun", ".cache/pccrun"}, func(dir string) Outcome {
-					os.MkdirAll(filepath.Join(in.Home, dir), 0o755)
-					return createIn(filepath.Join(in.Home, dir))
-				})
-			},
-			Observe: func(out *Outside, o Outcome) Outcome {
-				for _, dir := range []string{".config/pccrun", ".local/state/pccrun", ".cache/pccrun"} {
-					if _, err := os.Stat(filepath.Join(out.Home, dir, "planted")); err == nil {
-						return Escaped("%s/planted is on the host", dir)
-					}
-				}
-				return keepBlocked(o)
-			},
-		},
+		}, plantedIn(".config/pccrun", ".local/state/pccrun", ".cache/pccrun")...),
 		{
 			ID: "LCH-020", Name: "predictable names in shared directories", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative}, Setting: Caged,
 			Expect: "the launcher follows no link that others made", References: refs("CVE-2026-46406"), Key: "",
@@ -283,10 +263,7 @@ func launchProbes() []Probe {
 			},
 			Observe: func(out *Outside, o Outcome) Outcome {
 				time.Sleep(150 * time.Millisecond)
-				if _, err := os.Stat(out.Workspace + "/late/.envrc"); err == nil {
-					return Escaped("late/.envrc is there after the run")
-				}
-				return o
+				return stands("{workspace}/late/.envrc")(out, o)
 			},
 		},
 		{
@@ -295,17 +272,17 @@ func launchProbes() []Probe {
 			Explain: "Two sandboxes in one workspace: one leaves a secret in its /tmp and listens on an abstract socket, the other looks.",
 			Payload: func(in *Inside) Outcome {
 				mine := in.Path("first-run")
-				if _, err := os.Stat(mine); err != nil { // the first: leave traces, wait
+				if !exists(mine) { // the first: leave traces, wait
 					os.WriteFile("/tmp/"+in.Tag+"-first", []byte("x"), 0o644)
 					cmd := in.Again("listen", "@"+in.Tag+"-between")
 					must(cmd.Start())
 					time.Sleep(100 * time.Millisecond)
 					os.WriteFile(mine, nil, 0o644)
-					eventually(4*time.Second, func() bool { _, err := os.Stat(in.Path("second-run")); return err == nil })
+					eventually(4*time.Second, func() bool { return exists(in.Path("second-run")) })
 					return Blocked("the first")
 				}
 				defer os.WriteFile(in.Path("second-run"), nil, 0o644)
-				if _, err := os.Stat("/tmp/" + in.Tag + "-first"); err == nil {
+				if exists("/tmp/" + in.Tag + "-first") {
 					return Escaped("the other run's /tmp is in sight")
 				}
 				fd, _ := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -315,7 +292,7 @@ func launchProbes() []Probe {
 			Drive: func(d *Drive) Outcome {
 				first, out := d.begin()
 				defer d.sweep()
-				if !eventually(6*time.Second, func() bool { _, err := os.Stat(d.Workspace + "/first-run"); return err == nil }) {
+				if !eventually(6*time.Second, func() bool { return exists(d.Workspace + "/first-run") }) {
 					first.Process.Kill()
 					return Broken("the first run did not begin: %s", tail(d.wait(first, out)))
 				}

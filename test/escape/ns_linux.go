@@ -197,12 +197,12 @@ func nsProbes() []Probe {
 			Expect: "EPERM, or a name of the sandbox's own", Errnos: denied,
 			Explain: "In a shared UTS namespace the host's name changes.",
 			Payload: func(in *Inside) Outcome { return Attempt(unix.Sethostname([]byte("canary")), "sethostname") },
-			Observe: func(out *Outside, o Outcome) Outcome {
+			Observe: finds(func(*Outside) string {
 				if name, _ := os.Hostname(); name == "canary" {
-					return Escaped("the host is called canary")
+					return "it is called canary"
 				}
-				return keepBlocked(o)
-			},
+				return ""
+			}),
 		},
 		{
 			ID: "NS-016", Name: "every namespace is the sandbox's own", Guarantee: profiles.ProcIsolated, Severity: Medium,
@@ -254,12 +254,7 @@ func nsProbes() []Probe {
 				if hits := out.Hits("agent socket"); len(hits) > 0 {
 					return Escaped("a service's socket was reached")
 				}
-				for _, path := range []string{"/etc/cron.d/planted", "/var/spool/cron/crontabs/planted", out.Home + "/.config/autostart/planted", out.Home + "/.config/systemd/user/planted"} {
-					if _, err := os.Stat(path); err == nil {
-						return Escaped("%s exists", path)
-					}
-				}
-				return keepBlocked(o)
+				return stands(plantedIn("/etc/cron.d", "/var/spool/cron/crontabs", "{home}/.config/autostart", "{home}/.config/systemd/user")...)(out, o)
 			},
 		},
 		timeNamespace(),

@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -34,13 +33,7 @@ func linkProbes() []Probe {
 					return Attempt(os.Symlink(filepath.Dir(in.Path(row.file)), in.Path(row.link)), "link %s", row.link)
 				})
 			},
-			Observe: func(out *Outside, o Outcome) Outcome {
-				var paths []string
-				for _, row := range plantedByLink {
-					paths = append(paths, row.link+"/"+filepath.Base(row.file))
-				}
-				return stillPlanted(out, o, paths)
-			},
+			Observe: stillPlanted("fresh/.cargo/config.toml", "fresh/.vscode/tasks.json", "nested/.git/info/attributes", "nested/.git/hooks/post-checkout", ".git/hooks/post-merge"),
 		},
 		{
 			ID: "PER-035", Name: "protected names in closed and hidden directories", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
@@ -57,19 +50,15 @@ func linkProbes() []Probe {
 				}
 				return Attempt(os.Chmod(in.Path(closedPlaces[0]), 0), "plant in %d places", len(closedPlaces))
 			},
-			Observe: func(out *Outside, o Outcome) Outcome {
-				if o.Kind == Broke {
-					return o
-				}
-				time.Sleep(100 * time.Millisecond)
+			Observe: afterwards(func(out *Outside, _ Outcome) Outcome {
 				os.Chmod(filepath.Join(out.Workspace, closedPlaces[0]), 0o755)
 				for _, dir := range closedPlaces {
-					if _, err := os.Stat(filepath.Join(out.Workspace, dir, ".envrc")); err == nil {
+					if exists(filepath.Join(out.Workspace, dir, ".envrc")) {
 						return Escaped("%.40s/.envrc stands on the host", dir)
 					}
 				}
 				return Blocked("planted, and quarantined")
-			},
+			}),
 		},
 		{
 			ID: "FS-064", Name: "a hidden file by another of its names", Guarantee: profiles.FSHide, Severity: High, Needs: []Need{NeedNative},
@@ -92,12 +81,7 @@ func linkProbes() []Probe {
 				must(os.Link(d.Workspace+"/kept/f", d.Workspace+"/sub/kept-too"))
 				return d.Run()
 			},
-			Observe: func(out *Outside, o Outcome) Outcome {
-				if !out.Same(out.Workspace + "/kept/f") {
-					return Escaped("the file has changed on the host")
-				}
-				return keepBlocked(o)
-			},
+			Observe: changes("{workspace}/kept/f"),
 		},
 	}
 }

@@ -229,11 +229,7 @@ func (d *Drive) Command() []string {
 	}
 	spec, err := d.specFile()
 	must(err)
-	names := strings.NewReplacer(
-		"{workspace}", d.Workspace, "{home}", d.Home, "{canary}", d.Canary, "{shown}", d.Shown, "{tmp}", d.Tmp,
-		"{self}", d.job.Launcher, "{profile}", d.job.Profile, "{probe}", d.self, "{published}", strconv.Itoa(d.Published), "{port}", strconv.Itoa(d.TCP4),
-		"{tag}", d.Tag, "{uid}", strconv.Itoa(os.Getuid()), "{gid}", strconv.Itoa(os.Getgid()),
-	)
+	names := d.names()
 	var argv []string
 	for _, arg := range d.job.Argv {
 		switch arg {
@@ -249,6 +245,15 @@ func (d *Drive) Command() []string {
 		argv = append(argv, d.self, aloneVerb, string(d.job.Alone), d.Workspace)
 	}
 	return append(argv, d.self, probeVerb, spec, d.probe.ID)
+}
+
+// names fills in the {names} of a command line and of observers' paths.
+func (d *Drive) names() *strings.Replacer {
+	return strings.NewReplacer(
+		"{workspace}", d.Workspace, "{home}", d.Home, "{canary}", d.Canary, "{shown}", d.Shown, "{tmp}", d.Tmp,
+		"{self}", d.job.Launcher, "{profile}", d.job.Profile, "{probe}", d.self, "{published}", strconv.Itoa(d.Published), "{port}", strconv.Itoa(d.TCP4),
+		"{tag}", d.Tag, "{uid}", strconv.Itoa(os.Getuid()), "{gid}", strconv.Itoa(os.Getgid()),
+	)
 }
 
 // Start runs the launcher with the probe's payload to its end, and begin only starts it.
