@@ -2,7 +2,6 @@ package escape
 
 import (
 	"context"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -87,17 +86,7 @@ func dnsProbes() []Probe {
 			Payload: func(in *Inside) Outcome {
 				return each(resolverSockets, func(path string) Outcome { return in.Dial("unix", path) })
 			},
-			Drive: func(d *Drive) Outcome {
-				if d.Caged { // the cage has a /run of its own: put the sockets there
-					for _, path := range resolverSockets {
-						os.MkdirAll(path[:strings.LastIndexByte(path, '/')], 0o755)
-						if l, err := net.Listen("unix", path); err == nil {
-							d.answer(l, "resolver socket")
-						}
-					}
-				}
-				return d.Run()
-			},
+			Drive: func(d *Drive) Outcome { return d.besideListeners("resolver socket", resolverSockets...) },
 		},
 		record("DNS-006", "the resolver of macOS", profiles.NetDNS, High, NeedMacOS, "mDNSResponder answers by its own socket."),
 		{
@@ -120,16 +109,7 @@ func dnsProbes() []Probe {
 			Explain: "Inside, allowed.test is said to be evil.test's address; the proxy must use the host's view.",
 			Payload: func(in *Inside) Outcome {
 				os.WriteFile("/etc/hosts", []byte(in.Peers["evil.test"]+" allowed.test\n"), 0o644)
-				c, err := net.DialTimeout("tcp4", in.Peers["evil.test"]+":80", patience(time.Second))
-				blockedBy(err, "connect")
-				defer c.Close()
-				c.SetDeadline(time.Now().Add(patience(time.Second)))
-				io.WriteString(c, "GET / HTTP/1.1\r\nHost: allowed.test\r\nConnection: close\r\n\r\n")
-				data, _ := io.ReadAll(c)
-				if in.Leaks(data) {
-					return Escaped("evil.test's address answered as allowed.test")
-				}
-				return Blocked("%.60q", data)
+				return in.plainGet(in.Peers["evil.test"], "allowed.test")
 			},
 			Observe: hitDecides("tcp 20.0.0.66"),
 		},

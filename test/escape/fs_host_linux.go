@@ -27,12 +27,9 @@ func hostProbes() []Probe {
 			Drive: func(d *Drive) Outcome {
 				// as most hosts have it: what is mounted spreads to every copy of the tree that does not refuse it
 				must(unix.Mount("", "/srv", "", unix.MS_SHARED, ""), "share the mounts")
-				return d.meanwhile(func() error {
-					if err := unix.Mount("late", d.Shown+"/sub", "tmpfs", 0, "mode=0777"); err != nil {
-						return err
-					}
+				return d.meanwhile(func() {
+					must(unix.Mount("late", d.Shown+"/sub", "tmpfs", 0, "mode=0777"))
 					d.later(func() { unix.Unmount(d.Shown+"/sub", unix.MNT_DETACH) })
-					return nil
 				})
 			},
 			Observe: stands("{shown}/sub/planted"),
@@ -46,9 +43,7 @@ func hostProbes() []Probe {
 				in.meet()
 				return in.Read(in.Path(".env"))
 			},
-			Drive: func(d *Drive) Outcome {
-				return d.meanwhile(func() error { return d.replace(".env", "TOKEN="+d.secret+"\n") })
-			},
+			Drive: func(d *Drive) Outcome { return d.replaced(".env", "TOKEN="+d.secret+"\n") },
 		},
 		{
 			ID: "PER-036", Name: "a protected file that the host replaces during the run", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
@@ -60,7 +55,7 @@ func hostProbes() []Probe {
 				return appendTo(in.Path(".git/config"))
 			},
 			Drive: func(d *Drive) Outcome {
-				return d.meanwhile(func() error { return d.replace(".git/config", "[core]\n\tbare = false\n[user]\n\tname = host\n") })
+				return d.replaced(".git/config", "[core]\n\tbare = false\n[user]\n\tname = host\n")
 			},
 			Observe: changes("{workspace}/.git/config"),
 		},
@@ -82,9 +77,9 @@ func (in *Inside) meet() {
 }
 
 // meanwhile starts the sandbox and does something while the payload waits.
-func (d *Drive) meanwhile(do func() error) Outcome {
+func (d *Drive) meanwhile(do func()) Outcome {
 	return d.whileItRuns(func(cmd *exec.Cmd, ended <-chan *Run) Outcome {
-		must(do(), "the host's part")
+		do()
 		must(os.WriteFile(d.Workspace+"/host-has-done", nil, 0o644))
 		return d.judge(<-ended)
 	})
@@ -111,12 +106,14 @@ func (d *Drive) whileItRuns(do func(cmd *exec.Cmd, ended <-chan *Run) Outcome) O
 	return do(cmd, ended)
 }
 
-// replace writes a file of the workspace as editors and git do: by a new one
+// replaced writes a file of the workspace meanwhile, as editors and git do: by a new one
 // that is renamed over it.
-func (d *Drive) replace(name, content string) error {
-	path := filepath.Join(d.Workspace, name)
-	must(d.write(path+".new", content))
-	delete(d.files, path+".new")
-	d.files[path] = content
-	return os.Rename(path+".new", path)
+func (d *Drive) replaced(name, content string) Outcome {
+	return d.meanwhile(func() {
+		path := filepath.Join(d.Workspace, name)
+		must(d.write(path+".new", content))
+		delete(d.files, path+".new")
+		d.files[path] = content
+		must(os.Rename(path+".new", path))
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"unsafe"
 
@@ -81,16 +82,7 @@ func ipcProbes() []Probe {
 				return each(wellKnownSockets(os.Getuid()), func(path string) Outcome { return in.Dial("unix", path) })
 			},
 			Drive: func(d *Drive) Outcome {
-				if d.Caged {
-					for _, path := range wellKnownSockets(d.job.UID) {
-						os.MkdirAll(filepath.Dir(path), 0o755)
-						if l, err := net.Listen("unix", path); err == nil {
-							os.Chmod(path, 0o777)
-							d.answer(l, "well-known socket")
-						}
-					}
-				}
-				return d.Run()
+				return d.besideListeners("well-known socket", wellKnownSockets(d.job.UID)...)
 			},
 			Observe: hitDecides("well-known socket"),
 		},
@@ -126,38 +118,30 @@ func ipcProbes() []Probe {
 			Expect: "closed, unless the user passed them", References: refs("CVE-2024-21626"), Key: "--pass-fd",
 			Explain: "A directory, a file and a socket of the host's as descriptors 3 to 6.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
 				for fd := 3; fd < 64; fd++ {
 					var st unix.Stat_t
 					if unix.Fstat(fd, &st) != nil {
 						continue
 					}
-					buf := make([]byte, 256)
+					n, buf := 0, make([]byte, 256)
 					switch st.Mode & unix.S_IFMT {
 					case unix.S_IFDIR:
 						for _, name := range []string{"secret", in.Canary[1:] + "/secret"} {
-							inner, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-							if err == nil {
-								n, _ := unix.Read(inner, buf)
-								if in.Leaks(buf[:max(n, 0)]) {
-									return Escaped("descriptor %d leads to the secret", fd)
-								}
+							if inner, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
+								more, _ := unix.Read(inner, buf[n:])
+								n += max(more, 0)
 							}
 						}
 					case unix.S_IFREG:
-						n, _ := unix.Pread(fd, buf, 0)
-						if in.Leaks(buf[:max(n, 0)]) {
-							return Escaped("descriptor %d is the secret", fd)
-						}
+						n, _ = unix.Pread(fd, buf, 0)
 					case unix.S_IFSOCK:
-						n, _, _ := unix.Recvfrom(fd, buf, unix.MSG_DONTWAIT)
-						if in.Leaks(buf[:max(n, 0)]) {
-							return Escaped("descriptor %d is a socket of the host's", fd)
-						}
+						n, _, _ = unix.Recvfrom(fd, buf, unix.MSG_DONTWAIT)
 					}
-					all = append(all, Blocked("descriptor %d is not the host's", fd))
+					if in.Leaks(buf[:max(n, 0)]) {
+						return Escaped("descriptor %d gives the secret: mode %o", fd, st.Mode)
+					}
 				}
-				return Any(append(all, Blocked("no descriptor of the host's is open"))...)
+				return Blocked("no descriptor of the host's is open")
 			},
 		},
 		{
@@ -192,16 +176,7 @@ func ipcProbes() []Probe {
 				return Any(in.Dial("unix", "/run/dbus/system_bus_socket"), in.Dial("unix", runtimeDir(os.Getuid())+"/bus"), in.Dial("unix", runtimeDir(os.Getuid())+"/systemd/private"))
 			},
 			Drive: func(d *Drive) Outcome {
-				if d.Caged {
-					for _, path := range []string{"/run/dbus/system_bus_socket", runtimeDir(d.job.UID) + "/bus", runtimeDir(0) + "/bus"} {
-						os.MkdirAll(filepath.Dir(path), 0o755)
-						if l, err := net.Listen("unix", path); err == nil {
-							os.Chmod(path, 0o777)
-							d.answer(l, "bus")
-						}
-					}
-				}
-				return d.Run()
+				return d.besideListeners("bus", "/run/dbus/system_bus_socket", runtimeDir(d.job.UID)+"/bus", runtimeDir(0)+"/bus")
 			},
 			Observe: hitDecides("bus"),
 		},
@@ -215,13 +190,7 @@ func ipcProbes() []Probe {
 				return Any(in.Dial("unix", "@/tmp/.X11-unix/X77"), in.Dial("unix", "/tmp/.X11-unix/X77"))
 			},
 			Drive: func(d *Drive) Outcome {
-				for _, path := range []string{"@/tmp/.X11-unix/X77", "/tmp/.X11-unix/X77"} {
-					os.MkdirAll("/tmp/.X11-unix", 0o777)
-					if l, err := net.Listen("unix", path); err == nil {
-						d.answer(l, "display")
-					}
-				}
-				return d.Run()
+				return d.besideListeners("display", "@/tmp/.X11-unix/X77", "/tmp/.X11-unix/X77")
 			},
 			Observe: hitDecides("display"),
 		},
@@ -265,6 +234,21 @@ func sendDatagram(address string) Outcome {
 	return Attempt(unix.Sendto(fd, []byte("canary"), unix.MSG_NOSIGNAL, &unix.SockaddrUnix{Name: address}), "send to %s", address)
 }
 
+// besideListeners is Run while the host, in a cage with directories of its own, listens at some sockets.
+func (d *Drive) besideListeners(name string, paths ...string) Outcome {
+	for _, path := range paths {
+		if !d.Caged {
+			break
+		}
+		os.MkdirAll(filepath.Dir(strings.TrimPrefix(path, "@")), 0o755)
+		if l, err := net.Listen("unix", path); err == nil {
+			os.Chmod(path, 0o777)
+			d.answer(l, name)
+		}
+	}
+	return d.Run()
+}
+
 func runtimeDir(uid int) string { return "/run/user/" + itoa(uid) }
 
 func wellKnownSockets(uid int) []string {
@@ -282,12 +266,12 @@ func wellKnownSockets(uid int) []string {
 func driveKeyring(d *Drive) Outcome {
 	o := make(chan Outcome, 1)
 	go func() {
-		lockForGood()
-		if _, err := unix.KeyctlJoinSessionKeyring("canary"); err != nil {
-			o <- Needing("a kernel with keyrings")
-			return
+		runtime.LockOSThread()
+		_, err := unix.KeyctlJoinSessionKeyring("canary")
+		var id int
+		if err == nil {
+			id, err = unix.AddKey("user", d.Tag, []byte(d.secret), unix.KEY_SPEC_SESSION_KEYRING)
 		}
-		id, err := unix.AddKey("user", d.Tag, []byte(d.secret), unix.KEY_SPEC_SESSION_KEYRING)
 		if err != nil {
 			o <- Needing("a kernel with keyrings")
 			return

@@ -162,20 +162,10 @@ func kernelProbes() []Probe {
 			Expect: "every thread is refused", Errnos: denied, References: refs("seccomp(2): TSYNC"), Key: "syscalls",
 			Explain: "Makes the refused call from new threads and from a new process.",
 			Payload: func(*Inside) Outcome {
-				var mu sync.Mutex
-				var group sync.WaitGroup
-				var all []Outcome
-				for range 8 {
-					group.Go(func() {
-						runtime.LockOSThread()
-						_, err := Call(unix.SYS_USERFAULTFD, 1)
-						mu.Lock()
-						defer mu.Unlock()
-						all = append(all, Reached(err, "userfaultfd from thread %d", unix.Gettid()))
-					})
-				}
-				group.Wait()
-				return Any(all...)
+				return inThreads(func() Outcome {
+					_, err := Call(unix.SYS_USERFAULTFD, 1)
+					return Reached(err, "userfaultfd from thread %d", unix.Gettid())
+				})
 			},
 		},
 		raceSupervisor(),
@@ -184,20 +174,7 @@ func kernelProbes() []Probe {
 			Expect: "EACCES or ENOENT for every thread", Errnos: errnos("EACCES ENOENT"), References: refs("landlock(7)"), Key: "filesystem",
 			Explain: "Landlock confines threads one by one: one that was started before stays free.",
 			Payload: func(in *Inside) Outcome {
-				var mu sync.Mutex
-				var group sync.WaitGroup
-				var all []Outcome
-				for range 8 {
-					group.Go(func() {
-						runtime.LockOSThread()
-						o := in.Read(in.Canary + "/secret")
-						mu.Lock()
-						defer mu.Unlock()
-						all = append(all, o)
-					})
-				}
-				group.Wait()
-				return Any(all...)
+				return inThreads(func() Outcome { return in.Read(in.Canary + "/secret") })
 			},
 		},
 		record("KS-035", "a kernel without Landlock", profiles.LaunchIntegrity, High, NeedOldKernel, "The launcher refuses, or says what is weaker.", "GHSA-72w7-mf9g-733p"),
@@ -318,19 +295,16 @@ func kernelProbes() []Probe {
 			Expect: "absent or masked", Key: "", Needs: []Need{NeedRoot}, Setting: Caged,
 			Explain: "BTF, kallsyms and the kernel's log make an exploit fit.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, path := range []string{"/dev/kmsg", "/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security"} {
-					if entries, err := os.ReadDir(path); err == nil {
-						if len(entries) > 0 {
-							all = append(all, Escaped("%s lists %d entries", path, len(entries)))
-						}
-						continue
+				return each([]string{"/dev/kmsg", "/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security"}, func(path string) Outcome {
+					if entries, err := os.ReadDir(path); err == nil && len(entries) > 0 {
+						return Escaped("%s lists %d entries", path, len(entries))
+					} else if err == nil {
+						return Blocked("%s lists nothing", path)
 					}
 					fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
-					all = append(all, Attempt(err, "open %s", path))
 					unix.Close(fd)
-				}
-				return Any(all...)
+					return Attempt(err, "open %s", path)
+				})
 			},
 		},
 		{
@@ -346,6 +320,20 @@ func kernelProbes() []Probe {
 			},
 		},
 	})
+}
+
+// inThreads is Any of what comes of trying something in each of eight new threads.
+func inThreads(try func() Outcome) Outcome {
+	var group sync.WaitGroup
+	all := make([]Outcome, 8)
+	for i := range all {
+		group.Go(func() {
+			runtime.LockOSThread()
+			all[i] = try()
+		})
+	}
+	group.Wait()
+	return Any(all...)
 }
 
 // allowAll is a filter as a user might write it, who only wants to get on.

@@ -167,21 +167,17 @@ func netProbes() []Probe {
 				reached := false
 				for range 40 {
 					c, err := net.DialTimeout("tcp4", fmt.Sprintf("127.0.0.1:%d", d.Published), patience(time.Second))
-					if err == nil {
-						reached = true
+					if reached = err == nil; reached {
 						c.Close()
 						break
 					}
 					time.Sleep(25 * time.Millisecond)
 				}
-				run := d.wait(cmd, out)
-				if _, ran := readReport(run.Output, d.Nonce); !ran {
-					return Broken("the payload did not run: %s", tail(run))
-				}
-				if reached {
+				o := d.judge(d.wait(cmd, out))
+				if o.Kind == DidBlock && reached {
 					return Escaped("the host reached port %d", d.Published)
 				}
-				return Blocked("port %d was not reached in a second", d.Published)
+				return o
 			},
 		},
 		{

@@ -176,7 +176,7 @@ func proxyProbes() []Probe {
 				if o := in.viaProxyRaw(request, "", "GET http://allowed.test/"); o.Kind != DidEscape {
 					return Escaped("too tight: %s", o.Detail)
 				}
-				if o := in.plainGet("allowed.test"); o.Kind != DidEscape {
+				if o := in.plainGet("allowed.test", "allowed.test"); o.Kind != DidEscape {
 					return Escaped("too tight, without the proxy's variables: %s", o.Detail)
 				}
 				return Blocked("allowed.test answers, by proxy and by capture")
@@ -186,7 +186,7 @@ func proxyProbes() []Probe {
 			ID: "NET-057", Name: "a captured connection to a name that is not allowed", Guarantee: profiles.NetTransparent, Severity: Critical, Setting: Caged | Proxy, Flags: allowTest,
 			Expect: "the name is not answered, the address refused", Key: "network.allow", Explain: "Programs that know no proxy are held to the same list.",
 			Payload: func(in *Inside) Outcome {
-				return Any(in.Dial("tcp", "evil.test:443"), in.Dial("tcp", "denied.test:80"), in.plainGet("evil.test"), in.Dial("tcp", "sub.allowed.test:443"))
+				return Any(in.Dial("tcp", "evil.test:443"), in.Dial("tcp", "denied.test:80"), in.plainGet("evil.test", "evil.test"), in.Dial("tcp", "sub.allowed.test:443"))
 			},
 			Observe: hitDecides(evil...),
 		},
@@ -194,16 +194,7 @@ func proxyProbes() []Probe {
 			ID: "NET-058", Name: "a captured connection with another Host", Guarantee: profiles.NetTransparent, Severity: High, Setting: Caged | Proxy, Flags: allowTest,
 			Expect: "refused: the name decides", Key: "network.allow", Explain: "The connection is to allowed.test's address, the request within for evil.test.",
 			Payload: func(in *Inside) Outcome {
-				c, err := net.DialTimeout("tcp", "allowed.test:80", patience(2*time.Second))
-				blockedBy(err, "connect")
-				defer c.Close()
-				c.SetDeadline(time.Now().Add(patience(2 * time.Second)))
-				io.WriteString(c, get("/", "evil.test"))
-				data, _ := io.ReadAll(c)
-				if in.Leaks(data) {
-					return Escaped("evil.test was asked for at allowed.test")
-				}
-				return Blocked("%.80q", data)
+				return in.plainGet("allowed.test", "evil.test")
 			},
 			Observe: hitDecides("host 20.0.0.10:80 evil.test"),
 		},
@@ -340,22 +331,23 @@ func (in *Inside) viaSOCKS(host string, port int) Outcome {
 	return in.Greet(c, what)
 }
 
-func (in *Inside) plainGet(host string) Outcome {
+// plainGet asks a server for a host's document, as a program that knows no proxy does.
+func (in *Inside) plainGet(server, host string) Outcome {
 	ctx, cancel := context.WithTimeout(in.ctx, patience(2*time.Second))
 	defer cancel()
 	var d net.Dialer
-	c, err := d.DialContext(ctx, "tcp", host+":80")
+	c, err := d.DialContext(ctx, "tcp", server+":80")
 	if err != nil {
-		return Blocked("%s: %v", host, cause(err))
+		return Blocked("%s: %v", server, cause(err))
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(patience(2 * time.Second)))
 	io.WriteString(c, "GET / HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n")
 	data, err := io.ReadAll(c)
 	if in.Leaks(data) {
-		return Escaped("%s answered", host)
+		return Escaped("%s answered as %s", server, host)
 	}
-	return Blocked("%s: %v %.60q", host, err, data)
+	return Blocked("%s, asked for %s: %v %.60q", server, host, err, data)
 }
 
 // clientHello is a TLS greeting with a server name: enough of one to be read.

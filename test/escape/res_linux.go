@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,8 +17,6 @@ import (
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
-
-func lockForGood() { runtime.LockOSThread() }
 
 func resProbes() []Probe {
 	return []Probe{
@@ -311,19 +308,15 @@ func resProbes() []Probe {
 				cmd, out := d.begin()
 				defer d.sweep()
 				var starved error
-				if eventually(6*time.Second, func() bool { _, err := os.Stat(d.Workspace + "/exhausted"); return err == nil }) {
+				if eventually(6*time.Second, func() bool { return exists(d.Workspace + "/exhausted") }) {
 					fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
 					if starved = err; err == nil {
 						unix.Close(fd)
 						starved = makeTimer()
 					}
 				}
-				run := d.wait(cmd, out)
-				o, ran := readReport(run.Output, d.Nonce)
-				if !ran {
-					return Broken("the payload did not run: %s", tail(run))
-				}
-				if starved != nil {
+				o := d.judge(d.wait(cmd, out))
+				if o.Kind == DidBlock && starved != nil {
 					return Escaped("an inotify instance or a timer of the host's own: %v", starved)
 				}
 				return o
@@ -349,25 +342,20 @@ func resProbes() []Probe {
 				return Blocked("%d terminals", len(open))
 			},
 			Drive: func(d *Drive) Outcome {
-				argv := d.Command()
 				before := countTerminals()
-				cmd, out := d.launch(argv)
+				cmd, out := d.begin()
 				defer d.sweep()
 				most := 0
 				eventually(6*time.Second, func() bool {
 					most = max(most, countTerminals()-before)
-					_, err := os.Stat(d.Workspace + "/exhausted")
-					return err == nil
+					return exists(d.Workspace + "/exhausted")
 				})
 				most = max(most, countTerminals()-before)
-				run := d.wait(cmd, out)
-				if _, ran := readReport(run.Output, d.Nonce); !ran {
-					return Broken("the payload did not run: %s", tail(run))
-				}
-				if most >= 40 {
+				o := d.judge(d.wait(cmd, out))
+				if o.Kind == DidBlock && most >= 40 {
 					return Escaped("%d terminals appeared in the host's /dev/pts", most)
 				}
-				return Blocked("no terminal of the host's was taken")
+				return o
 			},
 		},
 		{
