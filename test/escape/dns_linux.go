@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/dns/dnsmessage"
+
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -33,8 +35,9 @@ func dnsProbes() []Probe {
 		}
 	}
 	ask := func(network, server, name string) Outcome {
-		query := append([]byte{0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0}, dnsName(name)...)
-		query = append(query, 0, 1, 0, 1)
+		question := dnsmessage.Question{Name: dnsmessage.MustNewName(name), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}
+		query, err := (&dnsmessage.Message{Header: dnsmessage.Header{ID: 7, RecursionDesired: true}, Questions: []dnsmessage.Question{question}}).Pack()
+		must(err)
 		c, err := net.DialTimeout(network, server, patience(time.Second))
 		if err != nil {
 			return Blocked("%s %s: %v", network, server, cause(err))
@@ -67,7 +70,7 @@ func dnsProbes() []Probe {
 			Expect: "the name is not looked up outside; an answer may be the sandbox's own", Key: "network.allow",
 			Explain: "By UDP and TCP, at the address that resolv.conf names.",
 			Payload: func(in *Inside) Outcome {
-				return Any(ask("udp", in.Resolver+":53", "exfil.test"), ask("tcp", in.Resolver+":53", "exfil.test"), ask("udp", "127.0.0.53:53", "exfil.test"))
+				return Any(ask("udp", in.Resolver+":53", "exfil.test."), ask("tcp", in.Resolver+":53", "exfil.test."), ask("udp", "127.0.0.53:53", "exfil.test."))
 			},
 			Observe: asked,
 		},
@@ -127,12 +130,4 @@ func dnsProbes() []Probe {
 			Observe: asked,
 		},
 	}
-}
-
-func dnsName(name string) []byte {
-	var b []byte
-	for label := range strings.SplitSeq(name, ".") {
-		b = append(append(b, byte(len(label))), label...)
-	}
-	return append(b, 0)
 }

@@ -97,7 +97,7 @@ func launchProbes() []Probe {
 				if in.Control {
 					return openWrite(in.Home + "/.bashrc") // a program of the user's, writable where nothing protects it
 				}
-				return Any(openWrite("/proc/1/exe"), openWrite(fmt.Sprintf("/proc/%d/exe", os.Getppid())), openWrite(in.Launcher), openWrite("/.cage/launcher"))
+				return Any(openWrite("/proc/1/exe"), openWrite(fmt.Sprintf("/proc/%d/exe", os.Getppid())), openWrite(in.Launcher), openWrite(cageLauncher))
 			},
 		},
 		{
