@@ -16,8 +16,7 @@ import (
 // was closed before must be closed afterwards.
 func hostProbes() []Probe {
 	return []Probe{
-		{
-			ID: "FS-066", Name: "a mount that the host makes during the run", Guarantee: profiles.FSReadonly, Severity: High, Setting: Caged,
+		{ID: "FS-066", Name: "a mount that the host makes during the run", Guarantee: profiles.FSReadonly, Severity: High, Setting: Caged,
 			Expect: "it does not appear, or is read-only", References: refs("mount_namespaces(7): propagation"), Key: "filesystem",
 			Explain: "Where mounts spread from the host into the sandbox, one that is made later comes with the flags of the host's, writable.",
 			Payload: func(in *Inside) Outcome {
@@ -32,10 +31,8 @@ func hostProbes() []Probe {
 					d.later(func() { unix.Unmount(d.Shown+"/sub", unix.MNT_DETACH) })
 				})
 			},
-			Observe: stands("{shown}/sub/planted"),
-		},
-		{
-			ID: "FS-067", Name: "a hidden file that the host replaces during the run", Guarantee: profiles.FSHide, Severity: High, Needs: []Need{NeedNative},
+			Observe: stands("{shown}/sub/planted")},
+		{ID: "FS-067", Name: "a hidden file that the host replaces during the run", Guarantee: profiles.FSHide, Severity: High, Needs: []Need{NeedNative},
 			Gap:    "a hidden file that the host replaces",
 			Expect: "covered again before the payload has looked", References: refs("rename(2): mount points"), Key: "filesystem",
 			Explain: "A rename onto a covered file ends the mount that covers it, in every namespace. The payload looks a third of a second later.",
@@ -43,10 +40,8 @@ func hostProbes() []Probe {
 				in.meet()
 				return in.Read(in.Path(".env"))
 			},
-			Drive: func(d *Drive) Outcome { return d.replaced(".env", "TOKEN="+d.secret+"\n") },
-		},
-		{
-			ID: "PER-036", Name: "a protected file that the host replaces during the run", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
+			Drive: func(d *Drive) Outcome { return d.replaced(".env", "TOKEN="+d.secret+"\n") }},
+		{ID: "PER-036", Name: "a protected file that the host replaces during the run", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
 			Gap:    "a protected file that the host replaces",
 			Expect: "pinned again before the payload has looked", References: refs("git-config(1)"), Key: "protect.deny",
 			Explain: "git config writes a new file and renames it over the old one, and so ends the mount that pins it.",
@@ -57,8 +52,7 @@ func hostProbes() []Probe {
 			Drive: func(d *Drive) Outcome {
 				return d.replaced(".git/config", "[core]\n\tbare = false\n[user]\n\tname = host\n")
 			},
-			Observe: changes("{workspace}/.git/config"),
-		},
+			Observe: changes("{workspace}/.git/config")},
 	}
 }
 

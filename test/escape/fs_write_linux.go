@@ -17,35 +17,24 @@ import (
 func writeProbes() []Probe {
 	readonly := errnos("EROFS EACCES EPERM ENOENT")
 	return []Probe{
-		{
-			ID: "FS-002", Name: "create a file outside the workspace", Guarantee: profiles.FSReadonly, Severity: Critical,
+		{ID: "FS-002", Name: "create a file outside the workspace", Guarantee: profiles.FSReadonly, Severity: Critical,
 			Expect: "EROFS, EACCES or ENOENT", Errnos: readonly, References: refs("CVE-2025-59532"), Key: `filesystem`,
 			Explain: "Creates files next to shown and hidden ones. The host checks afterwards.",
-			Payload: func(in *Inside) Outcome {
-				return Any(createIn(in.Canary), createIn(in.Tmp), createIn(in.Shown))
-			},
-			Observe: hostUnchanged,
-		},
-		{
-			ID: "FS-003", Name: "append to a start-up file in the home", Guarantee: profiles.FSReadonly, Severity: Critical,
+			Payload: func(in *Inside) Outcome { return Any(createIn(in.Canary), createIn(in.Tmp), createIn(in.Shown)) },
+			Observe: hostUnchanged},
+		{ID: "FS-003", Name: "append to a start-up file in the home", Guarantee: profiles.FSReadonly, Severity: Critical,
 			Expect: "EROFS, absence or a private home", References: refs("srt: mandatory-deny tests"), Key: `filesystem."~"`,
 			Explain: "A line in ~/.bashrc runs outside the sandbox the next time that a shell starts.",
 			Payload: func(in *Inside) Outcome {
 				return Any(appendTo(in.Home+"/.bashrc"), appendTo(in.Home+"/.profile"), appendTo(in.Home+"/.gitconfig"))
 			},
-			Observe: hostUnchanged,
-		},
-		{
-			ID: "FS-004", Name: "write through a symbolic link in the workspace", Guarantee: profiles.FSReadonly, Severity: Critical,
+			Observe: hostUnchanged},
+		{ID: "FS-004", Name: "write through a symbolic link in the workspace", Guarantee: profiles.FSReadonly, Severity: Critical,
 			Expect: "EROFS or EACCES at the target", References: refs("CVE-2026-39861", "CVE-2025-53109", "CVE-2025-53110"), Key: `filesystem`,
 			Explain: "Plants a link to a directory outside in the writable workspace and writes through it.",
-			Payload: func(in *Inside) Outcome {
-				return Any(throughLink(in, in.Canary), throughLink(in, in.Shown))
-			},
-			Observe: hostUnchanged,
-		},
-		{
-			ID: "FS-010", Name: "write the system's accounts, preloads and schedules", Guarantee: profiles.FSReadonly, Severity: Critical, Setting: Caged,
+			Payload: func(in *Inside) Outcome { return Any(throughLink(in, in.Canary), throughLink(in, in.Shown)) },
+			Observe: hostUnchanged},
+		{ID: "FS-010", Name: "write the system's accounts, preloads and schedules", Guarantee: profiles.FSReadonly, Severity: Critical, Setting: Caged,
 			Expect: "EROFS or EACCES", Errnos: readonly, References: refs("CDK"), Key: `filesystem."/"`,
 			Explain: "A line in any of these runs as root later.",
 			Payload: func(in *Inside) Outcome {
@@ -56,29 +45,23 @@ func writeProbes() []Probe {
 					return Escaped("/etc/passwd has a new line")
 				}
 				return stands("/etc/ld.so.preload", "/etc/cron.d/canary", "/etc/profile.d/canary.sh")(out, o)
-			},
-		},
-		{
-			ID: "FS-011", Name: "plant a program in a system directory", Guarantee: profiles.FSReadonly, Severity: High, Setting: Caged,
+			}},
+		{ID: "FS-011", Name: "plant a program in a system directory", Guarantee: profiles.FSReadonly, Severity: High, Setting: Caged,
 			Expect: "EROFS", Errnos: readonly, Key: `filesystem."/"`,
 			Explain: "A program in /usr/local/bin or /opt is started by others.",
 			Payload: func(in *Inside) Outcome {
 				return Any(createIn("/usr/local/bin"), createIn("/usr/bin"), createIn("/opt"), createIn("/srv"), createIn("/"))
 			},
-			Observe: stands(plantedIn("/usr/local/bin", "/usr/bin", "/opt", "/srv", "/")...),
-		},
-		{
-			ID: "FS-012", Name: "delete a file outside the workspace", Guarantee: profiles.FSReadonly, Severity: Critical,
+			Observe: stands(plantedIn("/usr/local/bin", "/usr/bin", "/opt", "/srv", "/")...)},
+		{ID: "FS-012", Name: "delete a file outside the workspace", Guarantee: profiles.FSReadonly, Severity: Critical,
 			Expect: "EROFS, EACCES or ENOENT", Errnos: readonly, Key: `filesystem`,
 			Explain: "Deleting is a write to the directory, not to the file: a filter on open does not see it.",
 			Payload: func(in *Inside) Outcome {
 				return Any(Attempt(os.Remove(in.Shown+"/f"), "unlink"), Attempt(os.RemoveAll(in.Shown+"/sub"), "remove a tree"),
 					Attempt(os.Remove(in.Canary+"/f"), "unlink a hidden file"))
 			},
-			Observe: hostUnchanged,
-		},
-		{
-			ID: "FS-013", Name: "change the times of a file outside", Guarantee: profiles.FSReadonly, Severity: Low,
+			Observe: hostUnchanged},
+		{ID: "FS-013", Name: "change the times of a file outside", Guarantee: profiles.FSReadonly, Severity: Low,
 			Expect: "EROFS or EPERM", Errnos: readonly, References: refs("landlock(7)"), Key: `filesystem`,
 			Explain: "Build tools trust time stamps. Landlock does not govern utimensat.",
 			Payload: func(in *Inside) Outcome {
@@ -89,29 +72,23 @@ func writeProbes() []Probe {
 					return "the file has the new time"
 				}
 				return ""
-			}),
-		},
-		{
-			ID: "FS-014", Name: "set extended attributes and ACLs outside", Guarantee: profiles.FSReadonly, Severity: Medium,
+			})},
+		{ID: "FS-014", Name: "set extended attributes and ACLs outside", Guarantee: profiles.FSReadonly, Severity: Medium,
 			Expect: "EROFS or EPERM", Errnos: errnos("EROFS EPERM EACCES EOPNOTSUPP"), References: refs("landlock(7)"), Key: `filesystem`,
 			Explain: "An ACL opens a file to others; Landlock does not govern setxattr.",
 			Payload: func(in *Inside) Outcome {
 				acl := []byte{2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 4, 0, 4, 0, 255, 255, 255, 255, 16, 0, 6, 0, 255, 255, 255, 255, 32, 0, 6, 0, 255, 255, 255, 255}
 				return Any(Attempt(unix.Setxattr(in.Shown+"/f", "user.canary", []byte("x"), 0), "setxattr user.canary"),
 					Attempt(unix.Setxattr(in.Shown+"/f", "system.posix_acl_access", acl, 0), "setxattr of an ACL"))
-			},
-		},
-		{
-			ID: "FS-015", Name: "truncate(2) a file outside", Guarantee: profiles.FSReadonly, Severity: High,
+			}},
+		{ID: "FS-015", Name: "truncate(2) a file outside", Guarantee: profiles.FSReadonly, Severity: High,
 			Expect: "EROFS or EACCES", Errnos: readonly, References: refs("landlock(7): ABI < 3"), Key: `filesystem`,
 			Explain: "truncate takes a path, not a descriptor: a filter on open does not see it.",
 			Payload: func(in *Inside) Outcome {
 				return Any(Attempt(unix.Truncate(in.Shown+"/f", 0), "truncate"), Attempt(unix.Truncate(in.Canary+"/f", 0), "truncate"))
 			},
-			Observe: hostUnchanged,
-		},
-		{
-			ID: "FS-016", Name: "hard-link a host file into the workspace", Guarantee: profiles.FSReadonly, Severity: High,
+			Observe: hostUnchanged},
+		{ID: "FS-016", Name: "hard-link a host file into the workspace", Guarantee: profiles.FSReadonly, Severity: High,
 			Expect: "EXDEV, EPERM or EACCES", References: refs("fs.protected_hardlinks"), Key: `filesystem`,
 			Explain: "The same inode under a writable name is the host's file, writable.",
 			Payload: func(in *Inside) Outcome {
@@ -122,10 +99,8 @@ func writeProbes() []Probe {
 				}
 				return Any(all...)
 			},
-			Observe: hostUnchanged,
-		},
-		{
-			ID: "FS-017", Name: "rename files outside, and into the workspace", Guarantee: profiles.FSReadonly, Severity: High,
+			Observe: hostUnchanged},
+		{ID: "FS-017", Name: "rename files outside, and into the workspace", Guarantee: profiles.FSReadonly, Severity: High,
 			Expect: "EROFS, EXDEV or EACCES", Errnos: errnos("EROFS EXDEV EACCES ENOENT EPERM EBUSY"), References: refs("srt issue 8"), Key: `filesystem`,
 			Explain: "rename needs no open. RENAME_EXCHANGE swaps a file with one of the attacker's.",
 			Payload: func(in *Inside) Outcome {
@@ -136,10 +111,8 @@ func writeProbes() []Probe {
 					Attempt(os.Rename(in.Canary+"/a", in.Canary+"/b"), "rename a hidden file"),
 					Attempt(os.Rename(in.Shown+"/big", in.Path("big")), "rename into the workspace"))
 			},
-			Observe: hostUnchanged,
-		},
-		{
-			ID: "FS-048", Name: "write a read-only file through /proc/self/mem", Guarantee: profiles.FSReadonly, Severity: High,
+			Observe: hostUnchanged},
+		{ID: "FS-048", Name: "write a read-only file through /proc/self/mem", Guarantee: profiles.FSReadonly, Severity: High,
 			Expect: "EIO or EACCES, or a private copy", References: refs("CVE-2016-5195"), Key: "filesystem",
 			Explain: "Maps a read-only file and writes to the mapping as memory, which ignores page protection.",
 			Payload: func(in *Inside) Outcome {
@@ -156,10 +129,8 @@ func writeProbes() []Probe {
 				_, err = f.WriteAt([]byte("canary"), int64(uintptr(unsafe.Pointer(&mem[0]))))
 				return Attempt(err, "write through /proc/self/mem")
 			},
-			Observe: hostUnchanged,
-		},
-		{
-			ID: "FS-049", Name: "splice into the page cache of a read-only file", Guarantee: profiles.FSReadonly, Severity: High,
+			Observe: hostUnchanged},
+		{ID: "FS-049", Name: "splice into the page cache of a read-only file", Guarantee: profiles.FSReadonly, Severity: High,
 			Expect: "the content is unchanged", References: refs("CVE-2022-0847"), Key: "filesystem",
 			Explain: "A page that was spliced into a pipe must not be written by what is appended to the pipe.",
 			Payload: func(in *Inside) Outcome {
@@ -187,20 +158,16 @@ func writeProbes() []Probe {
 				}
 				return Blocked("the page cache is unchanged")
 			},
-			Observe: hostUnchanged,
-		},
-		{
-			ID: "FS-050", Name: "lock a file of the host", Guarantee: profiles.FSReadonly, Severity: Info,
+			Observe: hostUnchanged},
+		{ID: "FS-050", Name: "lock a file of the host", Guarantee: profiles.FSReadonly, Severity: Info,
 			Expect: "documented: a lock on a shown file is possible", References: refs("flock(2)"), Key: "filesystem",
 			Explain: "A lock on a file that can be read keeps a host program that locks it waiting. Hidden files cannot be locked.",
 			Payload: func(in *Inside) Outcome {
 				f, err := os.Open(in.Canary + "/f")
 				blockedBy(err, "open")
 				return Attempt(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), "flock of a hidden file")
-			},
-		},
-		{
-			ID: "FS-052", Name: "change permissions and owners outside", Guarantee: profiles.FSReadonly, Severity: High,
+			}},
+		{ID: "FS-052", Name: "change permissions and owners outside", Guarantee: profiles.FSReadonly, Severity: High,
 			Expect: "EROFS or EPERM", Errnos: readonly, References: refs("landlock(7)"), Key: "filesystem",
 			Explain: "chmod of a private key or of a shown program; Landlock does not govern it.",
 			Payload: func(in *Inside) Outcome {
@@ -214,10 +181,8 @@ func writeProbes() []Probe {
 					}
 				}
 				return ""
-			}),
-		},
-		{
-			ID: "FS-053", Name: "make directories, links, FIFOs and sockets outside", Guarantee: profiles.FSReadonly, Severity: High,
+			})},
+		{ID: "FS-053", Name: "make directories, links, FIFOs and sockets outside", Guarantee: profiles.FSReadonly, Severity: High,
 			Expect: "EROFS, EACCES or ENOENT", Errnos: readonly, Key: "filesystem",
 			Explain: "Every way of making a name that is not open(O_CREAT).",
 			Payload: func(in *Inside) Outcome {
@@ -230,10 +195,8 @@ func writeProbes() []Probe {
 					Attempt(unix.Mkfifo(in.Shown+"/p", 0o644), "mkfifo"), Attempt(err, "O_TMPFILE and linkat"),
 					Attempt(unix.Bind(sock, &unix.SockaddrUnix{Name: in.Shown + "/s"}), "bind a unix socket"))
 			},
-			Observe: stands("{shown}/d", "{shown}/l", "{shown}/p", "{shown}/tmpfile", "{shown}/s"),
-		},
-		{
-			ID: "FS-054", Name: "write through a shared mapping of a read-only file", Guarantee: profiles.FSReadonly, Severity: High,
+			Observe: stands("{shown}/d", "{shown}/l", "{shown}/p", "{shown}/tmpfile", "{shown}/s")},
+		{ID: "FS-054", Name: "write through a shared mapping of a read-only file", Guarantee: profiles.FSReadonly, Severity: High,
 			Expect: "EACCES", Errnos: errnos("EACCES EROFS EPERM"), Key: "filesystem",
 			Explain: "Maps shown files shared and writable; also after mprotect.",
 			Payload: func(in *Inside) Outcome {
@@ -249,10 +212,8 @@ func writeProbes() []Probe {
 				mem[0] = 'X'
 				return Escaped("wrote through a mapping")
 			},
-			Observe: hostUnchanged,
-		},
-		{
-			ID: "FS-055", Name: "reopen a read-only descriptor for writing", Guarantee: profiles.FSReadonly, Severity: High,
+			Observe: hostUnchanged},
+		{ID: "FS-055", Name: "reopen a read-only descriptor for writing", Guarantee: profiles.FSReadonly, Severity: High,
 			Expect: "EROFS or EACCES", Errnos: readonly, References: refs("CVE-2016-9962"), Key: "filesystem",
 			Explain: "/proc/self/fd/N opens the file anew with other rights, by the mount that it was opened on.",
 			Payload: func(in *Inside) Outcome {
@@ -264,15 +225,12 @@ func writeProbes() []Probe {
 				}
 				return Attempt(err, "reopen for writing")
 			},
-			Observe: hostUnchanged,
-		},
-		{
-			ID: "FS-058", Name: "write system directories that are shown", Guarantee: profiles.FSReadonly, Severity: High, Setting: Caged,
+			Observe: hostUnchanged},
+		{ID: "FS-058", Name: "write system directories that are shown", Guarantee: profiles.FSReadonly, Severity: High, Setting: Caged,
 			Expect: "EROFS or EACCES", Errnos: readonly, Key: `filesystem."/"`,
 			Explain: "Every directory of the root that the payload could write without protection.",
 			Payload: func(*Inside) Outcome { return each(systemDirs, createIn) },
-			Observe: stands(plantedIn(systemDirs...)...),
-		},
+			Observe: stands(plantedIn(systemDirs...)...)},
 	}
 }
 

@@ -41,14 +41,11 @@ func newerProbes() []Probe {
 		sockets("KS-093", "families and protocols that load modules", Medium, "SMC, QIPCRTR, MCTP, PPP, LLC, NFC, RxRPC, L2TP: a socket is all it takes to load their code.", []string{"CVE-2023-52742", "CVE-2023-2006"},
 			[][3]int{{unix.AF_SMC, unix.SOCK_STREAM, 0}, {unix.AF_QIPCRTR, unix.SOCK_DGRAM, 0}, {unix.AF_MCTP, unix.SOCK_DGRAM, 0}, {unix.AF_PPPOX, unix.SOCK_STREAM, 0}, {unix.AF_LLC, unix.SOCK_STREAM, 0},
 				{unix.AF_NFC, unix.SOCK_SEQPACKET, 0}, {unix.AF_RXRPC, unix.SOCK_DGRAM, unix.AF_INET}, {unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_L2TP}, {unix.AF_INET, unix.SOCK_STREAM, 256}}),
-		{
-			ID: "NS-032", Name: "namespaces of another process by its pidfd", Guarantee: profiles.ProcIsolated, Severity: High,
+		{ID: "NS-032", Name: "namespaces of another process by its pidfd", Guarantee: profiles.ProcIsolated, Severity: High,
 			Expect: "ESRCH, EPERM or EACCES", Errnos: errnos("ESRCH EPERM EACCES ENOSYS ENOTTY"), References: refs("PIDFD_GET_NET_NAMESPACE"), Key: "",
 			Explain: "Since 6.11 a pidfd gives the namespaces of its process by ioctl(2), where /proc is masked or not there.",
-			Payload: namespacesByPidfd,
-		},
-		{
-			ID: "NS-033", Name: "descriptors of another process by its pidfd", Guarantee: profiles.ProcIsolated, Severity: High,
+			Payload: namespacesByPidfd},
+		{ID: "NS-033", Name: "descriptors of another process by its pidfd", Guarantee: profiles.ProcIsolated, Severity: High,
 			Expect: "ESRCH, EPERM or ENOSYS", Errnos: errnos("ESRCH EPERM ENOSYS"), References: refs("pidfd_getfd(2)"), Key: "syscalls",
 			Explain: "What the launcher, or the sandbox's first process, holds open is taken from it: listeners, directories of the host.",
 			Payload: func(in *Inside) Outcome {
@@ -63,16 +60,11 @@ func newerProbes() []Probe {
 					}
 					return Any(all...)
 				})
-			},
-		},
-		{
-			ID: "FS-063", Name: "flags of a file outside", Guarantee: profiles.FSReadonly, Severity: Medium,
+			}},
+		{ID: "FS-063", Name: "flags of a file outside", Guarantee: profiles.FSReadonly, Severity: Medium,
 			Expect: "EROFS, EACCES, EPERM or ENOENT", Errnos: errnos("EROFS EACCES EPERM ENOENT ENOTTY"), References: refs("ioctl_iflags(2)"), Key: "filesystem",
 			Explain: "FS_IOC_SETFLAGS needs no descriptor for writing: an owner sets no-dump, no-atime and, with a capability, immutable.",
-			Payload: func(in *Inside) Outcome {
-				return each([]string{in.Shown + "/f", in.Canary + "/f"}, setFlag)
-			},
-		},
+			Payload: func(in *Inside) Outcome { return each([]string{in.Shown + "/f", in.Canary + "/f"}, setFlag) }},
 	}
 }
 

@@ -14,8 +14,7 @@ import (
 // ioctl(2).
 func argumentProbes() []Probe {
 	return []Probe{
-		{
-			ID: "KS-028", Name: "out-of-band data on a unix socket", Guarantee: profiles.SysFilter, Severity: Medium, Setting: Caged,
+		{ID: "KS-028", Name: "out-of-band data on a unix socket", Guarantee: profiles.SysFilter, Severity: Medium, Setting: Caged,
 			Expect: "EOPNOTSUPP or EPERM", Errnos: errnos("EOPNOTSUPP EPERM EINVAL"), References: refs("CVE-2025-38236"), Key: "syscalls",
 			Explain: "The kernel's code for MSG_OOB between unix sockets led out of a browser's sandbox. Hardly a program uses it.",
 			Payload: func(*Inside) Outcome {
@@ -25,10 +24,8 @@ func argumentProbes() []Probe {
 				defer unix.Close(pair[1])
 				byName := Attempt(unix.Sendto(pair[0], []byte("x"), unix.MSG_OOB, nil), "sendto with MSG_OOB")
 				return Any(byName, Attempt(unix.Sendmsg(pair[0], []byte("x"), nil, nil, unix.MSG_OOB), "sendmsg with MSG_OOB"))
-			},
-		},
-		{
-			ID: "KS-094", Name: "requests that change what a file system shows", Guarantee: profiles.SysFilter, Severity: High, Setting: Caged,
+			}},
+		{ID: "KS-094", Name: "requests that change what a file system shows", Guarantee: profiles.SysFilter, Severity: High, Setting: Caged,
 			Expect: "EPERM", Errnos: errnos("EPERM EACCES ENOSYS"), References: refs("ioctl_iflags(2)", "btrfs-subvolume(8)", "CVE-2024-26644"), Key: "syscalls",
 			Explain: "Mounts and rules cover names. A snapshot of a subvolume holds what is covered, one that is read-only cannot be cleared of hooks, and a directory can fold case or hide its names behind a key.",
 			Payload: func(in *Inside) Outcome {
@@ -50,10 +47,8 @@ func argumentProbes() []Probe {
 					}
 				}
 				return Any(all...)
-			},
-		},
-		{
-			ID: "KS-095", Name: "a connection changes to another protocol", Guarantee: profiles.SysFilter, Severity: Medium, Setting: Caged,
+			}},
+		{ID: "KS-095", Name: "a connection changes to another protocol", Guarantee: profiles.SysFilter, Severity: Medium, Setting: Caged,
 			Expect: "ENOENT or EPERM before the kernel has looked at the name", Errnos: errnos("ENOENT EPERM ENOPROTOOPT"), References: refs("CVE-2023-0461", "CVE-2024-26582"), Key: "syscalls",
 			Explain: "TCP_ULP gives an own connection to TLS in the kernel, one of its most fruitful sources of holes, where its module is loaded.",
 			Payload: func(*Inside) Outcome {
@@ -66,7 +61,6 @@ func argumentProbes() []Probe {
 					return Escaped("TCP_ULP reached the kernel")
 				}
 				return Attempt(err, "TCP_ULP")
-			},
-		},
+			}},
 	}
 }

@@ -34,14 +34,11 @@ func secretInEnvironment(in *Inside) Outcome {
 func launchProbes() []Probe {
 	hidden := errnos("ENOENT EACCES EROFS EPERM")
 	return append(slices.Concat(raceProbes(), killProbes(), trustProbes()), []Probe{
-		{
-			ID: "LCH-001", Name: "secrets in the environment", Guarantee: profiles.EnvScrub, Severity: Critical,
+		{ID: "LCH-001", Name: "secrets in the environment", Guarantee: profiles.EnvScrub, Severity: Critical,
 			Expect: "not in the environment of any process in sight", Key: "environment.pass",
 			Explain: "AWS_SECRET_ACCESS_KEY, GITHUB_TOKEN, ANTHROPIC_API_KEY, a database URL and a variable that no list knows.",
-			Payload: secretInEnvironment,
-		},
-		{
-			ID: "LCH-083", Name: "a secret that is injected", Guarantee: profiles.NetInject, Severity: Critical,
+			Payload: secretInEnvironment},
+		{ID: "LCH-083", Name: "a secret that is injected", Guarantee: profiles.NetInject, Severity: Critical,
 			Flags:  []string{"--allow", "allowed.test", "--inject", "ANTHROPIC_API_KEY=allowed.test"},
 			Expect: "a placeholder in the environment, the secret in no process in sight", Key: "network.inject",
 			Explain: "An injected key is put into requests to its hosts by a process outside. Whoever runs inside must not find it: not in a variable, and not in a process.",
@@ -50,10 +47,8 @@ func launchProbes() []Probe {
 					return Broken("no placeholder: the variable is not set")
 				}
 				return secretInEnvironment(in)
-			},
-		},
-		{
-			ID: "LCH-002", Name: "variables that make programs run code", Guarantee: profiles.EnvScrub, Severity: High,
+			}},
+		{ID: "LCH-002", Name: "variables that make programs run code", Guarantee: profiles.EnvScrub, Severity: High,
 			Expect: "unset", References: refs("CVE-2025-61260"), Key: "environment.pass",
 			Explain: "NODE_OPTIONS, PYTHONSTARTUP, BASH_ENV, ENV, PERL5OPT, RUBYOPT, GIT_SSH_COMMAND, GCONV_PATH come from the caller's shell.",
 			Payload: func(in *Inside) Outcome {
@@ -64,10 +59,8 @@ func launchProbes() []Probe {
 					}
 				}
 				return Blocked("none is set as outside")
-			},
-		},
-		{
-			ID: "LCH-005", Name: "the policy in an argument list", Guarantee: profiles.ProcIsolated, Severity: Medium, Needs: []Need{NeedNative},
+			}},
+		{ID: "LCH-005", Name: "the policy in an argument list", Guarantee: profiles.ProcIsolated, Severity: Medium, Needs: []Need{NeedNative},
 			Flags: []string{"--env", "CANARY_TOKEN=argv-canary-7f3a"}, Expect: "no process inside shows the launcher's arguments", Key: "environment.set",
 			Explain: "A value that was given on the command line stands in the launcher's argument list, and in that of its first process.",
 			Payload: func(in *Inside) Outcome {
@@ -87,10 +80,8 @@ func launchProbes() []Probe {
 					return Broken("--env did not reach the payload")
 				}
 				return Blocked("no argument list shows it")
-			},
-		},
-		{
-			ID: "LCH-006", Name: "overwrite the launcher's program", Guarantee: profiles.LaunchIntegrity, Severity: Critical, Setting: Caged, Needs: []Need{NeedNative},
+			}},
+		{ID: "LCH-006", Name: "overwrite the launcher's program", Guarantee: profiles.LaunchIntegrity, Severity: Critical, Setting: Caged, Needs: []Need{NeedNative},
 			Expect: "ETXTBSY, EROFS or EACCES", Errnos: slices.Concat(hidden, errnos("ETXTBSY")), References: refs("CVE-2019-5736"),
 			Explain: "Through /proc/PID/exe and by its path: the next run would start what the payload wrote.",
 			Payload: func(in *Inside) Outcome {
@@ -98,10 +89,8 @@ func launchProbes() []Probe {
 					return openWrite(in.Home + "/.bashrc") // a program of the user's, writable where nothing protects it
 				}
 				return Any(openWrite("/proc/1/exe"), openWrite(fmt.Sprintf("/proc/%d/exe", os.Getppid())), openWrite(in.Launcher), openWrite(cageLauncher))
-			},
-		},
-		{
-			ID: "LCH-015", Name: "options hidden in the command", Guarantee: profiles.LaunchIntegrity, Severity: High,
+			}},
+		{ID: "LCH-015", Name: "options hidden in the command", Guarantee: profiles.LaunchIntegrity, Severity: High,
 			Expect: "nothing after -- is an option", References: refs("CVE-2024-32462"), Key: "",
 			Explain: "The payload's own arguments look like options of the launcher: --read /, --without hide.",
 			Payload: func(in *Inside) Outcome { return in.Read(in.Canary + "/secret") },
@@ -116,10 +105,8 @@ func launchProbes() []Probe {
 				cmd, out := d.launch(argv)
 				defer d.sweep()
 				return d.judge(d.wait(cmd, out))
-			},
-		},
-		{
-			ID: "LCH-017", Name: "a workspace whose name is a trap", Guarantee: profiles.LaunchIntegrity, Severity: High,
+			}},
+		{ID: "LCH-017", Name: "a workspace whose name is a trap", Guarantee: profiles.LaunchIntegrity, Severity: High,
 			Expect: "handled as a name", References: refs("overlay: lowerdir separators"), Key: "",
 			Explain: "The payload runs from a directory with spaces, quotes, commas, colons, a newline and \\040 in its name.",
 			Payload: func(in *Inside) Outcome { return Any(in.Read(in.Canary+"/secret"), keepBlocked(createIn(in.Canary))) },
@@ -132,10 +119,8 @@ func launchProbes() []Probe {
 				defer d.sweep()
 				return d.judge(d.wait(cmd, out))
 			},
-			Observe: hostToo,
-		},
-		{
-			ID: "LCH-018", Name: "reopen standard input for writing", Guarantee: profiles.LaunchIntegrity, Severity: Medium,
+			Observe: hostToo},
+		{ID: "LCH-018", Name: "reopen standard input for writing", Guarantee: profiles.LaunchIntegrity, Severity: Medium,
 			Expect: "EROFS or EACCES, or a pipe", References: refs("CVE-2016-9962"), Key: "",
 			Explain: "A file of the host's is standard input, read-only. /proc/self/fd/0 opens it anew, for writing; .. from a directory leads on.",
 			Payload: func(in *Inside) Outcome {
@@ -151,10 +136,8 @@ func launchProbes() []Probe {
 				must(os.Chmod(d.Canary+"/f", 0o666))
 				return d.from(d.Canary + "/f")
 			},
-			Observe: hostUnchanged,
-		},
-		{
-			ID: "LCH-086", Name: "a hidden directory as standard input", Guarantee: profiles.LaunchIntegrity, Severity: Medium,
+			Observe: hostUnchanged},
+		{ID: "LCH-086", Name: "a hidden directory as standard input", Guarantee: profiles.LaunchIntegrity, Severity: Medium,
 			Expect: "refused, or nothing below it can be opened", References: refs("CVE-2024-21626", "openat(2)"), Key: "",
 			Explain: "A directory of the host's is standard input, by mistake or as a leak: what lies below it needs no path from the root.",
 			Payload: func(in *Inside) Outcome {
@@ -164,15 +147,13 @@ func launchProbes() []Probe {
 				}
 				return Any(in.Read("/proc/self/fd/0/secret"), Attempt(err, "open secret below standard input"))
 			},
-			Drive: func(d *Drive) Outcome { return d.orRefused(d.from(d.Canary)) },
-		},
+			Drive: func(d *Drive) Outcome { return d.orRefused(d.from(d.Canary)) }},
 		plantsInHome(Probe{
 			ID: "LCH-019", Name: "write the launcher's configuration and state", Guarantee: profiles.LaunchIntegrity, Severity: Critical,
 			Expect: "absent or read-only", Errnos: hidden, References: refs("CVE-2026-25725"), Key: "",
 			Explain: "Trust, profiles and session records lie below the home: whoever writes them decides the next run.",
 		}, plantedIn(".config/pccrun", ".local/state/pccrun", ".cache/pccrun")...),
-		{
-			ID: "LCH-020", Name: "predictable names in shared directories", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative}, Setting: Caged,
+		{ID: "LCH-020", Name: "predictable names in shared directories", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative}, Setting: Caged,
 			Expect: "the launcher follows no link that others made", References: refs("CVE-2026-46406"), Key: "",
 			Explain: "Links named as the launcher's temporary files might be stand in /tmp and /run before it starts.",
 			Payload: func(in *Inside) Outcome {
@@ -188,10 +169,8 @@ func launchProbes() []Probe {
 				}
 				return d.Run()
 			},
-			Observe: hostUnchanged,
-		},
-		{
-			ID: "LCH-021", Name: "forge lines of the event log", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative},
+			Observe: hostUnchanged},
+		{ID: "LCH-021", Name: "forge lines of the event log", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative},
 			Flags: []string{"--events", "{tmp}/events"}, Expect: "every line is an object of the launcher's", Key: "--events",
 			Explain: "Host names and arguments with newlines and JSON in them; the log's own file is looked for through mounts and descriptors.",
 			Payload: func(in *Inside) Outcome {
@@ -209,10 +188,8 @@ func launchProbes() []Probe {
 					return Escaped("the log holds a forged line")
 				}
 				return keepBlocked(o)
-			},
-		},
-		{
-			ID: "LCH-022", Name: "pretend an exit status", Guarantee: profiles.LaunchIntegrity, Severity: Medium, Needs: []Need{NeedNative},
+			}},
+		{ID: "LCH-022", Name: "pretend an exit status", Guarantee: profiles.LaunchIntegrity, Severity: Medium, Needs: []Need{NeedNative},
 			Expect: "a payload that is killed does not look as if it had succeeded", Key: "",
 			Explain: "The payload starts a child that succeeds and is then ended by a signal.",
 			Payload: func(in *Inside) Outcome {
@@ -232,11 +209,9 @@ func launchProbes() []Probe {
 					return Escaped("the launcher's status is %d", code)
 				}
 				return o
-			},
-		},
+			}},
 		record("LCH-023", "start without what protects", profiles.LaunchIntegrity, Critical, NeedVM, "Needs kernels without user namespaces, Landlock or control groups: the matrix of virtual machines runs it.", "codex: fails closed"),
-		{
-			ID: "LCH-024", Name: "a way round that the payload can take", Guarantee: profiles.LaunchIntegrity, Severity: Critical,
+		{ID: "LCH-024", Name: "a way round that the payload can take", Guarantee: profiles.LaunchIntegrity, Severity: Critical,
 			Expect: "no effect", References: refs("CVE-2026-42074"), Key: "",
 			Explain: "Variables and options that switch protection off, set inside and tried on a child.",
 			Payload: func(in *Inside) Outcome {
@@ -247,10 +222,8 @@ func launchProbes() []Probe {
 					return Escaped("the child read the secret")
 				}
 				return Blocked("the child: %v", err)
-			},
-		},
-		{
-			ID: "LCH-025", Name: "write after the launcher has looked", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
+			}},
+		{ID: "LCH-025", Name: "write after the launcher has looked", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
 			Expect: "every process is dead before the workspace is looked at", Key: "protect",
 			Explain: "A daemon that keeps making .envrc files while the launcher ends.",
 			Payload: func(in *Inside) Outcome {
@@ -264,10 +237,8 @@ func launchProbes() []Probe {
 			Observe: func(out *Outside, o Outcome) Outcome {
 				time.Sleep(150 * time.Millisecond)
 				return stands("{workspace}/late/.envrc")(out, o)
-			},
-		},
-		{
-			ID: "LCH-027", Name: "another run at the same time", Guarantee: profiles.ProcIsolated, Severity: High,
+			}},
+		{ID: "LCH-027", Name: "another run at the same time", Guarantee: profiles.ProcIsolated, Severity: High,
 			Expect: "its processes, files and sockets are not to be reached", References: refs("easy-agent 23"), Key: "",
 			Explain: "Two sandboxes in one workspace: one leaves a secret in its /tmp and listens on an abstract socket, the other looks.",
 			Payload: func(in *Inside) Outcome {
@@ -300,10 +271,8 @@ func launchProbes() []Probe {
 				os.WriteFile(d.Workspace+"/second-run", nil, 0o644)
 				d.wait(first, out)
 				return o
-			},
-		},
-		{
-			ID: "LCH-028", Name: "have the launcher's runtime talk", Guarantee: profiles.LaunchIntegrity, Severity: Low, Needs: []Need{NeedNative},
+			}},
+		{ID: "LCH-028", Name: "have the launcher's runtime talk", Guarantee: profiles.LaunchIntegrity, Severity: Low, Needs: []Need{NeedNative},
 			Expect: "no listener, nothing of its memory on stderr", References: refs("GODEBUG"), Key: "",
 			Explain: "GOTRACEBACK=crash, GODEBUG and a profile port in the caller's environment must not reach the payload.",
 			Payload: func(in *Inside) Outcome {
@@ -317,10 +286,8 @@ func launchProbes() []Probe {
 			Drive: func(d *Drive) Outcome {
 				d.extra = []string{"GOTRACEBACK=crash", "GODEBUG=gctrace=0", "GOCOVERDIR=" + d.Canary}
 				return d.Run()
-			},
-		},
-		{
-			ID: "LCH-029", Name: "call the launcher's inner verbs", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative},
+			}},
+		{ID: "LCH-029", Name: "call the launcher's inner verbs", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative},
 			Expect: "refused outside the launcher's own handshake", References: refs("runc: init"), Key: "",
 			Explain: "Hidden verbs and made-up descriptors, on the copy of the launcher that the payload has.",
 			Payload: func(in *Inside) Outcome {
@@ -338,11 +305,9 @@ func launchProbes() []Probe {
 				}
 				return Any(in.Read(in.Canary+"/secret"), keepBlocked(createIn(in.Canary)))
 			},
-			Observe: hostToo,
-		},
+			Observe: hostToo},
 		record("LCH-016", "text that ends a Seatbelt string", profiles.LaunchIntegrity, Critical, NeedMacOS, "A workspace whose name closes a quote in the generated profile."),
-		{
-			ID: "LCH-030", Name: "signals from inside to the launcher", Guarantee: profiles.ProcIsolated, Severity: High,
+		{ID: "LCH-030", Name: "signals from inside to the launcher", Guarantee: profiles.ProcIsolated, Severity: High,
 			Expect: "ESRCH or EPERM", Errnos: errnos("ESRCH EPERM"),
 			Explain: "Every signal to the first process, to the process group and to the session's leader.",
 			Payload: func(in *Inside) Outcome {
@@ -363,7 +328,6 @@ func launchProbes() []Probe {
 					return waiterDecides(out, o)
 				}
 				return o
-			},
-		},
+			}},
 	}...)
 }

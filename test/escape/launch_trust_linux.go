@@ -52,15 +52,12 @@ func trustProbes() []Probe {
 				os.Rename(in.Path(".git"), in.Path("git-old"))
 				return os.WriteFile(in.Path(".git"), []byte("gitdir: "+in.Canary+"\n"), 0o644)
 			}, nil, func(in *Inside) Outcome { return Any(in.Read(in.Canary+"/secret"), keepBlocked(createIn(in.Canary))) }),
-		{
-			ID: "LCH-012", Name: "profiles that say two things", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative},
+		{ID: "LCH-012", Name: "profiles that say two things", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative},
 			Expect: "an error with file, line and key; never ignored", Key: "",
 			Explain: "Duplicate keys, unknown keys, another case, a NUL, a byte order mark, an unknown word.",
 			Payload: func(in *Inside) Outcome { return Escaped("the profile was accepted") },
-			Drive:   profileConfusion,
-		},
-		{
-			ID: "LCH-013", Name: "the workspace's own profile loosens", Guarantee: profiles.LaunchIntegrity, Severity: Critical, Needs: []Need{NeedNative},
+			Drive:   profileConfusion},
+		{ID: "LCH-013", Name: "the workspace's own profile loosens", Guarantee: profiles.LaunchIntegrity, Severity: Critical, Needs: []Need{NeedNative},
 			Expect: "it can only tighten", References: refs("CVE-2026-42074", "CVE-2025-54136"), Key: "",
 			Explain: "A .pccrun.jsonc in the workspace that shows the canary, passes every variable and allows a host and a port; also srt's and Claude Code's settings.",
 			Payload: func(in *Inside) Outcome {
@@ -81,10 +78,8 @@ func trustProbes() []Probe {
 					return Blocked("refused: %s", o.Detail) // a launcher may also refuse to start
 				}
 				return o
-			},
-		},
-		{
-			ID: "LCH-014", Name: "the launcher's own variables from a file in the workspace", Guarantee: profiles.LaunchIntegrity, Severity: Critical,
+			}},
+		{ID: "LCH-014", Name: "the launcher's own variables from a file in the workspace", Guarantee: profiles.LaunchIntegrity, Severity: Critical,
 			Expect: "no file in the workspace is read as environment", References: refs("CVE-2025-61260"), Key: "",
 			Explain: "A .env that sets variables of the launcher and of its libraries.",
 			Payload: func(in *Inside) Outcome { return Any(in.Read(in.Canary+"/secret"), keepBlocked(createIn(in.Canary))) },
@@ -92,15 +87,12 @@ func trustProbes() []Probe {
 				os.WriteFile(d.Workspace+"/.env", []byte("PCCRUN_DISABLE=1\nPARALLEL_CC_SANDBOX_DISABLED=1\nLD_PRELOAD="+d.Canary+"/f\nPCCRUN_WITHOUT=hide\n"), 0o644)
 				return d.Run()
 			},
-			Observe: hostToo,
-		},
-		{
-			ID: "LCH-011", Name: "a trusted file that changes after it was trusted", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative},
+			Observe: hostToo},
+		{ID: "LCH-011", Name: "a trusted file that changes after it was trusted", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative},
 			Expect: "it can only tighten, until it is trusted anew", References: refs("CVE-2025-54136"), Key: "pccrun trust",
 			Explain: "The workspace's own profile is trusted, and passes a variable. Then a command changes it, to pass another.",
 			Payload: secretInEnvironment,
-			Drive:   trustedThenChanged,
-		},
+			Drive:   trustedThenChanged},
 	}
 }
 

@@ -14,24 +14,19 @@ import (
 func besideProbes() []Probe {
 	const other, kept = "src/other", ".cache/agent/snapshot"
 	return []Probe{
-		{
-			ID: "PER-037", Name: "a writable repository outside the workspace", Guarantee: profiles.FSProtect, Severity: Critical, Needs: []Need{NeedNative},
+		{ID: "PER-037", Name: "a writable repository outside the workspace", Guarantee: profiles.FSProtect, Severity: Critical, Needs: []Need{NeedNative},
 			Flags: []string{"--write", "{home}/" + other}, Expect: "protected as in the workspace; new names are quarantined", References: refs("git-config(1)", "direnv(1)"), Key: "protect.deny",
 			Explain: "A second repository is given for writing. Its hooks and its configuration, a name that direnv executes, and a repository made in it would run when the user goes there.",
 			Payload: func(in *Inside) Outcome { return plantIn(filepath.Join(in.Home, other), "", "fresh/.git") },
 			Drive:   func(d *Drive) Outcome { return d.repositoryAt(filepath.Join(d.Home, other, ".git"), plainRepository) },
-			Observe: unplanted("{home}/"+other, ".git", "fresh/.git"),
-		},
-		{
-			ID: "PER-038", Name: "repositories in what an agent or a cache keeps", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
+			Observe: unplanted("{home}/"+other, ".git", "fresh/.git")},
+		{ID: "PER-038", Name: "repositories in what an agent or a cache keeps", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
 			Flags: []string{"--write", "{home}/" + kept}, Expect: "hooks protected, settings that execute removed, a new repository quarantined", References: refs("git-config(1)"), Key: "protect.deny",
 			Explain: "An agent keeps snapshots of the workspace in repositories of its own, and so does cargo what it has fetched: they must be written. Outside git is run in them.",
 			Payload: func(in *Inside) Outcome { return plantIn(filepath.Join(in.Home, kept), "old", "fresh") },
 			Drive:   func(d *Drive) Outcome { return d.repositoryAt(filepath.Join(d.Home, kept, "old"), plainRepository) },
-			Observe: unplanted("{home}/"+kept, "old", "fresh"),
-		},
-		{
-			ID: "PER-039", Name: "a link out of what an agent keeps", Guarantee: profiles.FSProtect, Severity: Critical, Needs: []Need{NeedNative},
+			Observe: unplanted("{home}/"+kept, "old", "fresh")},
+		{ID: "PER-039", Name: "a link out of what an agent keeps", Guarantee: profiles.FSProtect, Severity: Critical, Needs: []Need{NeedNative},
 			Flags: []string{"--profile", "codex"}, Expect: "the agent has a home of its own inside", References: refs("symlink(7)", "CWE-59"), Key: "protect.deny",
 			Explain: "In place of the history that an agent appends to, with text from inside, stands a link to a start-up file of the home, or one to a link that a later run would make so.",
 			Payload: func(in *Inside) Outcome {
@@ -57,10 +52,8 @@ func besideProbes() []Probe {
 					}
 				}
 				return Blocked("what the agent appends stays in %s", outwardState)
-			}),
-		},
-		{
-			ID: "PER-040", Name: "programs of a session of the agent outside", Guarantee: profiles.FSProtect, Severity: Critical, Needs: []Need{NeedNative},
+			})},
+		{ID: "PER-040", Name: "programs of a session of the agent outside", Guarantee: profiles.FSProtect, Severity: Critical, Needs: []Need{NeedNative},
 			Flags: []string{"--profile", "codex"}, Expect: "the agent has a home of its own inside", References: refs("CWE-427"), Key: "protect.deny",
 			Explain: "Plants a program in the directory that an agent which goes on outside has first in its PATH, appends to what its shells source, and names a program that the next one starts.",
 			Payload: func(in *Inside) Outcome {
@@ -87,8 +80,7 @@ func besideProbes() []Probe {
 					return Escaped("~/%s/environments.toml names what the next one starts", outwardState)
 				}
 				return Blocked("nothing that the agent outside executes has changed")
-			}),
-		},
+			})},
 	}
 }
 

@@ -20,8 +20,7 @@ import (
 // changing the name while somebody judges it.
 func linkProbes() []Probe {
 	return []Probe{
-		{
-			ID: "PER-034", Name: "a link on the way to a protected name", Guarantee: profiles.FSProtect, Severity: High,
+		{ID: "PER-034", Name: "a link on the way to a protected name", Guarantee: profiles.FSProtect, Severity: High,
 			Expect: "quarantined: what it leads to does not matter", References: refs("CVE-2024-32002"), Key: "protect.deny",
 			Explain: "The files are made where no name is protected; then a link .cargo, .vscode or .git/info leads to them.",
 			Payload: func(in *Inside) Outcome {
@@ -33,10 +32,8 @@ func linkProbes() []Probe {
 					return Attempt(os.Symlink(filepath.Dir(in.Path(row.file)), in.Path(row.link)), "link %s", row.link)
 				})
 			},
-			Observe: stillPlanted("fresh/.cargo/config.toml", "fresh/.vscode/tasks.json", "nested/.git/info/attributes", "nested/.git/hooks/post-checkout", ".git/hooks/post-merge"),
-		},
-		{
-			ID: "PER-035", Name: "protected names in closed and hidden directories", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
+			Observe: stillPlanted("fresh/.cargo/config.toml", "fresh/.vscode/tasks.json", "nested/.git/info/attributes", "nested/.git/hooks/post-checkout", ".git/hooks/post-merge")},
+		{ID: "PER-035", Name: "protected names in closed and hidden directories", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
 			Expect: "gone from the host within 100 ms of the end", Key: "protect.deny",
 			Explain: "A directory that nobody may read, one whose name a rule hides, one a thousand levels deep: the post-run check must go there too.",
 			Payload: func(in *Inside) Outcome {
@@ -58,10 +55,8 @@ func linkProbes() []Probe {
 					}
 				}
 				return Blocked("planted, and quarantined")
-			}),
-		},
-		{
-			ID: "FS-064", Name: "a hidden file by another of its names", Guarantee: profiles.FSHide, Severity: High, Needs: []Need{NeedNative},
+			})},
+		{ID: "FS-064", Name: "a hidden file by another of its names", Guarantee: profiles.FSHide, Severity: High, Needs: []Need{NeedNative},
 			Flags: []string{"--hide", "{workspace}/named"}, Expect: "content never read", Errnos: errnos("EACCES ENOENT EPERM"), References: refs("CWE-62"), Key: "filesystem",
 			Explain: "An earlier run has made a hard link of a file that the user hides now, in another directory of the workspace.",
 			Payload: func(in *Inside) Outcome { return Any(in.Read(in.Path("named")), in.Read(in.Path("sub/other-name"))) },
@@ -69,10 +64,8 @@ func linkProbes() []Probe {
 				must(d.write(d.Workspace+"/named", d.secret+"\n"))
 				must(os.Link(d.Workspace+"/named", d.Workspace+"/sub/other-name"))
 				return d.Run()
-			},
-		},
-		{
-			ID: "FS-065", Name: "a read-only file by another of its names", Guarantee: profiles.FSReadonly, Severity: High, Needs: []Need{NeedNative},
+			}},
+		{ID: "FS-065", Name: "a read-only file by another of its names", Guarantee: profiles.FSReadonly, Severity: High, Needs: []Need{NeedNative},
 			Flags: []string{"--read", "{workspace}/kept"}, Expect: "EROFS or EACCES", Errnos: errnos("EROFS EACCES EPERM"), References: refs("CWE-62"), Key: "filesystem",
 			Explain: "An earlier run has made a hard link of a file in a directory that is read-only now.",
 			Payload: func(in *Inside) Outcome { return appendTo(in.Path("sub/kept-too")) },
@@ -81,8 +74,7 @@ func linkProbes() []Probe {
 				must(os.Link(d.Workspace+"/kept/f", d.Workspace+"/sub/kept-too"))
 				return d.Run()
 			},
-			Observe: changes("{workspace}/kept/f"),
-		},
+			Observe: changes("{workspace}/kept/f")},
 	}
 }
 

@@ -64,8 +64,7 @@ func persistProbes() []Probe {
 		})
 	}
 	return slices.Concat(list, linkProbes(), besideProbes(), []Probe{
-		{
-			ID: "PER-004", Name: "move a protected directory away and put another in its place", Guarantee: profiles.FSProtect, Severity: Critical,
+		{ID: "PER-004", Name: "move a protected directory away and put another in its place", Guarantee: profiles.FSProtect, Severity: Critical,
 			Expect: "EBUSY, EXDEV or EACCES", Errnos: errnos("EBUSY EXDEV EACCES EPERM EROFS"), References: refs("srt issue 8"), Key: "protect.deny",
 			Explain: "Renames .git, or the hooks in it, and makes a new one with a hook.",
 			Payload: func(in *Inside) Outcome {
@@ -78,10 +77,8 @@ func persistProbes() []Probe {
 					return Attempt(err, "replace %s", dir)
 				})
 			},
-			Observe: stillPlanted(".git/hooks/pre-commit"),
-		},
-		{
-			ID: "PER-018", Name: "a .git file that leads to a repository of the payload's", Guarantee: profiles.FSProtect, Severity: Critical,
+			Observe: stillPlanted(".git/hooks/pre-commit")},
+		{ID: "PER-018", Name: "a .git file that leads to a repository of the payload's", Guarantee: profiles.FSProtect, Severity: Critical,
 			Expect: "denied", Errnos: errnos("EBUSY EXDEV EACCES EPERM EROFS EISDIR ENOTEMPTY"), References: refs("gitrepository-layout(5)"), Key: "protect.deny",
 			Explain: "Replaces the directory .git with a file `gitdir: evil`.",
 			Payload: func(in *Inside) Outcome {
@@ -98,28 +95,22 @@ func persistProbes() []Probe {
 					return ".git is a file"
 				}
 				return ""
-			}),
-		},
-		{
-			ID: "PER-014", Name: "a new repository below the workspace", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
+			})},
+		{ID: "PER-014", Name: "a new repository below the workspace", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
 			Expect: "nothing runs outside: hooks, and settings that execute, are quarantined", References: refs("srt: nested repositories"), Key: "protect.deny",
 			Explain: "git clone and git init work inside; what they bring must not run when the user enters the directory.",
 			Payload: func(in *Inside) Outcome { return makeRepository(in.Path("fresh/.git"), plantedConfig) },
-			Observe: unplanted("{workspace}", "fresh/.git"),
-		},
-		{
-			ID: "PER-017", Name: "a bare look-alike in the workspace's root", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
+			Observe: unplanted("{workspace}", "fresh/.git")},
+		{ID: "PER-017", Name: "a bare look-alike in the workspace's root", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
 			Expect: "nothing runs outside", References: refs("git: safe.bareRepository"), Key: "protect.deny",
 			Explain: "HEAD, objects, refs and config side by side are a bare repository: git in that directory obeys its config.",
 			Payload: func(in *Inside) Outcome { return makeRepository(in.Path("bare"), plantedConfig+"\tbare = true\n") },
-			Observe: unplanted("{workspace}", "bare"),
-		},
+			Observe: unplanted("{workspace}", "bare")},
 		reviewed("PER-010", "submodules and attributes", Medium, ".gitmodules", ".gitattributes"),
 		reviewed("PER-013", "workflows of the forge", Medium, ".github/workflows/evil.yml"),
 		reviewed("PER-024", "scripts of the build", Info, "package.json", "Makefile"),
 		reviewed("PER-032", "instructions to agents", Medium, "AGENTS.md", "CLAUDE.md"),
-		{
-			ID: "PER-019", Name: "the common directory of a linked work tree", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
+		{ID: "PER-019", Name: "the common directory of a linked work tree", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
 			Expect: "hooks and config cannot be written", References: refs("git-worktree(1)"), Key: "protect.deny",
 			Explain: "A linked work tree's repository lies outside the workspace; git must write there, hooks and config must not change.",
 			Payload: func(in *Inside) Outcome {
@@ -137,10 +128,8 @@ func persistProbes() []Probe {
 			},
 			Observe: func(out *Outside, o Outcome) Outcome {
 				return changes("{home}/src/main/.git/config")(out, stands("{home}/src/main/.git/hooks/pre-commit")(out, o))
-			},
-		},
-		{
-			ID: "PER-023", Name: "file capabilities", Guarantee: profiles.PrivNone, Severity: High, Setting: Caged, Needs: []Need{NeedRoot},
+			}},
+		{ID: "PER-023", Name: "file capabilities", Guarantee: profiles.PrivNone, Severity: High, Setting: Caged, Needs: []Need{NeedRoot},
 			Expect: "EPERM", Errnos: errnos("EPERM EOPNOTSUPP"), References: refs("capabilities(7)"), Key: "",
 			Explain: "A program with file capabilities gives them to whoever starts it.",
 			Payload: func(in *Inside) Outcome {
@@ -149,12 +138,10 @@ func persistProbes() []Probe {
 				value := make([]byte, 20)
 				value[3], value[4] = 2, 1
 				return Attempt(unix.Setxattr(path, "security.capability", value, 0), "setxattr security.capability")
-			},
-		},
+			}},
 		record("PER-025", "a link left behind that leads outside", profiles.FSProtect, Medium, "a report of what a run left", "A host tool that follows it reads the file; the link itself says nothing of its content."),
 		record("PER-026", "a FIFO that is named like a source file", profiles.FSProtect, Low, "a report of what a run left", "A host tool that opens it hangs."),
-		{
-			ID: "PER-027", Name: "names that attack whoever prints them", Guarantee: profiles.TTYOutput, Severity: Medium, Needs: []Need{NeedNative},
+		{ID: "PER-027", Name: "names that attack whoever prints them", Guarantee: profiles.TTYOutput, Severity: Medium, Needs: []Need{NeedNative},
 			Expect: "escaped wherever the launcher prints them", References: refs("CWE-150"), Key: "",
 			Explain: "A protected name below a directory whose name holds ESC, a newline and a right-to-left override.",
 			Payload: func(in *Inside) Outcome {
@@ -172,8 +159,7 @@ func persistProbes() []Probe {
 					return Escaped("the name was printed as it is")
 				}
 				return o
-			},
-		},
+			}},
 		plantsInHome(Probe{
 			ID: "PER-029", Name: "a program earlier in the host's PATH", Guarantee: profiles.FSReadonly, Severity: High,
 			Expect: "read-only, private, or absent", Key: "filesystem",

@@ -166,8 +166,7 @@ func proxyProbes() []Probe {
 		list = append(list, p)
 	}
 	return append(list,
-		Probe{
-			ID: "NET-025", Name: "an allowed name works", Guarantee: profiles.NetTransparent, Severity: Info, Setting: Caged | Proxy, Flags: allowTest,
+		Probe{ID: "NET-025", Name: "an allowed name works", Guarantee: profiles.NetTransparent, Severity: Info, Setting: Caged | Proxy, Flags: allowTest,
 			Expect: "works, by proxy and without one", Key: "network.allow", Explain: "Guards against a proxy that refuses everything, and would pass every other probe.",
 			Payload: func(in *Inside) Outcome {
 				if in.Control {
@@ -181,26 +180,18 @@ func proxyProbes() []Probe {
 					return Escaped("too tight, without the proxy's variables: %s", o.Detail)
 				}
 				return Blocked("allowed.test answers, by proxy and by capture")
-			},
-		},
-		Probe{
-			ID: "NET-057", Name: "a captured connection to a name that is not allowed", Guarantee: profiles.NetTransparent, Severity: Critical, Setting: Caged | Proxy, Flags: allowTest,
+			}},
+		Probe{ID: "NET-057", Name: "a captured connection to a name that is not allowed", Guarantee: profiles.NetTransparent, Severity: Critical, Setting: Caged | Proxy, Flags: allowTest,
 			Expect: "the name is not answered, the address refused", Key: "network.allow", Explain: "Programs that know no proxy are held to the same list.",
 			Payload: func(in *Inside) Outcome {
 				return Any(in.Dial("tcp", "evil.test:443"), in.Dial("tcp", "denied.test:80"), in.plainGet("evil.test", "evil.test"), in.Dial("tcp", "sub.allowed.test:443"))
 			},
-			Observe: hitDecides(evil...),
-		},
-		Probe{
-			ID: "NET-058", Name: "a captured connection with another Host", Guarantee: profiles.NetTransparent, Severity: High, Setting: Caged | Proxy, Flags: allowTest,
+			Observe: hitDecides(evil...)},
+		Probe{ID: "NET-058", Name: "a captured connection with another Host", Guarantee: profiles.NetTransparent, Severity: High, Setting: Caged | Proxy, Flags: allowTest,
 			Expect: "refused: the name decides", Key: "network.allow", Explain: "The connection is to allowed.test's address, the request within for evil.test.",
-			Payload: func(in *Inside) Outcome {
-				return in.plainGet("allowed.test", "evil.test")
-			},
-			Observe: hitDecides("host 20.0.0.10:80 evil.test"),
-		},
-		Probe{
-			ID: "NET-046", Name: "the proxy, and all around it, killed", Guarantee: profiles.NetAllowlist, Severity: High, Setting: Caged | Proxy, Flags: allowTest,
+			Payload: func(in *Inside) Outcome { return in.plainGet("allowed.test", "evil.test") },
+			Observe: hitDecides("host 20.0.0.10:80 evil.test")},
+		Probe{ID: "NET-046", Name: "the proxy, and all around it, killed", Guarantee: profiles.NetAllowlist, Severity: High, Setting: Caged | Proxy, Flags: allowTest,
 			Expect: "no egress, and an error within 5 s", References: refs("codex: managed proxy fails closed"), Key: "network.allow",
 			Explain: "Ends every process in sight, the first one too, then tries the way that the proxy guarded.",
 			Payload: func(in *Inside) Outcome {
@@ -220,12 +211,9 @@ func proxyProbes() []Probe {
 				}
 				return o
 			},
-			Observe: hitDecides(evil...),
-		},
-		Probe{
-			ID: "NET-039", Name: "use the proxy from another process of the host", Guarantee: profiles.NetAllowlist, Severity: Medium, Setting: Caged | Proxy, Needs: []Need{NeedMacOS},
-			Expect: "407 or reset", Explain: "On Linux the proxy has no port on the host: NET-001 covers it.",
-		},
+			Observe: hitDecides(evil...)},
+		Probe{ID: "NET-039", Name: "use the proxy from another process of the host", Guarantee: profiles.NetAllowlist, Severity: Medium, Setting: Caged | Proxy, Needs: []Need{NeedMacOS},
+			Expect: "407 or reset", Explain: "On Linux the proxy has no port on the host: NET-001 covers it."},
 		record("NET-043", "thousands of slow connections", profiles.NetAllowlist, Medium, "--long and a limit on the proxy's connections", "The proxy bounds what it holds."),
 		record("NET-044", "a response that never ends", profiles.NetAllowlist, Medium, "--long and a limit on the proxy's memory", "Responses are streamed."),
 		record("NET-048", "a policy that changes during a run", profiles.NetAllowlist, Low, "a launcher that reloads its policy", "A policy is a value: it does not change."),
