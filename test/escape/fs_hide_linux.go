@@ -112,10 +112,8 @@ func hideProbes() []Probe {
 		{ID: "FS-057", Name: "leave by .. from a directory that moves", Guarantee: profiles.FSHide, Severity: High,
 			Expect: "no path leads above the root", References: refs("CVE-2015-2925"), Key: "filesystem",
 			Explain: "A directory that leaves a bind mount while a process stands in it lets .. walk to the host's root.",
+			Control: func(in *Inside) Outcome { return in.Read(in.Canary + "/secret") },
 			Payload: func(in *Inside) Outcome {
-				if in.Control {
-					return in.Read(in.Canary + "/secret")
-				}
 				deep := in.Path("deep", "er")
 				os.MkdirAll(deep, 0o755)
 				dir, err := os.Open(deep)

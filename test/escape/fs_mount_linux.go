@@ -160,10 +160,8 @@ func mountProbes() []Probe {
 		{ID: "FS-042", Name: "enter the layers of an overlay", Guarantee: profiles.FSOverlay, Severity: Medium, Needs: []Need{NeedNative},
 			Expect: "the upper and work directories are not to be reached", Flags: []string{"--overlay", "{shown}/sub"}, Key: "filesystem",
 			Explain: "Whoever writes into the upper layer by its own path changes what the overlay records, or the lower files.",
+			Control: func(in *Inside) Outcome { return appendTo(in.Shown + "/sub/f") },
 			Payload: func(in *Inside) Outcome {
-				if in.Control {
-					return appendTo(in.Shown + "/sub/f")
-				}
 				mounts, _ := os.ReadFile("/proc/self/mountinfo")
 				for line := range strings.Lines(string(mounts)) {
 					for option := range strings.SplitSeq(line, ",") {

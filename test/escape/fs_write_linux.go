@@ -115,12 +115,9 @@ func writeProbes() []Probe {
 		{ID: "FS-048", Name: "write a read-only file through /proc/self/mem", Guarantee: profiles.FSReadonly, Severity: High,
 			Expect: "EIO or EACCES, or a private copy", References: refs("CVE-2016-5195"), Key: "filesystem",
 			Explain: "Maps a read-only file and writes to the mapping as memory, which ignores page protection.",
+			Control: func(in *Inside) Outcome { return appendTo(in.Shown + "/big") }, // the kernel's own mistake is mended: without protection the file is simply writable
 			Payload: func(in *Inside) Outcome {
-				path := in.Shown + "/big"
-				if in.Control {
-					return appendTo(path) // the kernel's own mistake is mended: without protection the file is simply writable
-				}
-				fd, err := unix.Open(path, unix.O_RDONLY, 0)
+				fd, err := unix.Open(in.Shown+"/big", unix.O_RDONLY, 0)
 				blockedBy(err, "open")
 				mem, err := unix.Mmap(fd, 0, 4096, unix.PROT_READ, unix.MAP_SHARED)
 				blockedBy(err, "mmap")
@@ -133,11 +130,9 @@ func writeProbes() []Probe {
 		{ID: "FS-049", Name: "splice into the page cache of a read-only file", Guarantee: profiles.FSReadonly, Severity: High,
 			Expect: "the content is unchanged", References: refs("CVE-2022-0847"), Key: "filesystem",
 			Explain: "A page that was spliced into a pipe must not be written by what is appended to the pipe.",
+			Control: func(in *Inside) Outcome { return appendTo(in.Shown + "/big") },
 			Payload: func(in *Inside) Outcome {
 				path := in.Shown + "/big"
-				if in.Control {
-					return appendTo(path)
-				}
 				var pipe [2]int
 				must(unix.Pipe(pipe[:]), "pipe")
 				unix.SetNonblock(pipe[1], true)

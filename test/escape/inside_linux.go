@@ -297,7 +297,11 @@ func attempt(p *Probe, in *Inside) Outcome {
 			return Escaped("nothing is around the payload, which is not tried: %v", err)
 		}
 	}
-	return outcomeOf(func() Outcome { return p.Payload(in) })
+	payload := p.Payload
+	if in.Control && p.Control != nil {
+		payload = p.Control
+	}
+	return outcomeOf(func() Outcome { return payload(in) })
 }
 
 // contained says what is missing around a payload that belongs into a cage and is behind

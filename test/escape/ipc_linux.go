@@ -125,10 +125,8 @@ func ipcProbes() []Probe {
 		{ID: "IPC-012", Name: "replace the socket of the launcher's own proxy", Guarantee: profiles.NetAllowlist, Severity: High, Setting: Caged | Proxy, Flags: allowTest,
 			Expect: "the socket is held, not looked up", References: refs("srt: relay pin test"), Key: "network",
 			Explain: "A bridge that is found by its path each time can be replaced by the payload's own, which others then trust. Here the payload tries the bridge's neighbours.",
+			Control: func(in *Inside) Outcome { return in.viaProxy("CONNECT", "evil.test:443") },
 			Payload: func(in *Inside) Outcome {
-				if in.Control {
-					return in.viaProxy("CONNECT", "evil.test:443")
-				}
 				var all []Outcome
 				filepath.WalkDir("/run", func(path string, d os.DirEntry, err error) error {
 					if err == nil && d.Type()&os.ModeSocket != 0 {

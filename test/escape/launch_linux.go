@@ -63,10 +63,8 @@ func launchProbes() []Probe {
 		{ID: "LCH-005", Name: "the policy in an argument list", Guarantee: profiles.ProcIsolated, Severity: Medium, Needs: []Need{NeedNative},
 			Flags: []string{"--env", "CANARY_TOKEN=argv-canary-7f3a"}, Expect: "no process inside shows the launcher's arguments", Key: "environment.set",
 			Explain: "A value that was given on the command line stands in the launcher's argument list, and in that of its first process.",
+			Control: func(*Inside) Outcome { return Escaped("arguments are open to all where nothing hides them") },
 			Payload: func(in *Inside) Outcome {
-				if in.Control {
-					return Escaped("arguments are open to all where nothing hides them")
-				}
 				for _, pid := range processes() {
 					if pid == itoa(os.Getpid()) {
 						continue
@@ -84,10 +82,8 @@ func launchProbes() []Probe {
 		{ID: "LCH-006", Name: "overwrite the launcher's program", Guarantee: profiles.LaunchIntegrity, Severity: Critical, Setting: Caged, Needs: []Need{NeedNative},
 			Expect: "ETXTBSY, EROFS or EACCES", Errnos: slices.Concat(hidden, errnos("ETXTBSY")), References: refs("CVE-2019-5736"),
 			Explain: "Through /proc/PID/exe and by its path: the next run would start what the payload wrote.",
+			Control: func(in *Inside) Outcome { return openWrite(in.Home + "/.bashrc") }, // a program of the user's, writable where nothing protects it
 			Payload: func(in *Inside) Outcome {
-				if in.Control {
-					return openWrite(in.Home + "/.bashrc") // a program of the user's, writable where nothing protects it
-				}
 				return Any(openWrite("/proc/1/exe"), openWrite(fmt.Sprintf("/proc/%d/exe", os.Getppid())), openWrite(in.Launcher), openWrite(cageLauncher))
 			}},
 		{ID: "LCH-015", Name: "options hidden in the command", Guarantee: profiles.LaunchIntegrity, Severity: High,
@@ -156,10 +152,8 @@ func launchProbes() []Probe {
 		{ID: "LCH-020", Name: "predictable names in shared directories", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative}, Setting: Caged,
 			Expect: "the launcher follows no link that others made", References: refs("CVE-2026-46406"), Key: "",
 			Explain: "Links named as the launcher's temporary files might be stand in /tmp and /run before it starts.",
+			Control: func(*Inside) Outcome { return appendTo("/tmp/pccrun-" + itoa(os.Getuid())) },
 			Payload: func(in *Inside) Outcome {
-				if in.Control {
-					return appendTo("/tmp/pccrun-" + itoa(os.Getuid()))
-				}
 				return Blocked("ran")
 			},
 			Drive: func(d *Drive) Outcome {
@@ -173,10 +167,8 @@ func launchProbes() []Probe {
 		{ID: "LCH-021", Name: "forge lines of the event log", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative},
 			Flags: []string{"--events", "{tmp}/events"}, Expect: "every line is an object of the launcher's", Key: "--events",
 			Explain: "Host names and arguments with newlines and JSON in them; the log's own file is looked for through mounts and descriptors.",
+			Control: func(in *Inside) Outcome { return appendTo(in.Tmp + "/events") },
 			Payload: func(in *Inside) Outcome {
-				if in.Control {
-					return appendTo(in.Tmp + "/events")
-				}
 				return Any(appendTo(in.Tmp+"/events"), in.viaProxy("CONNECT", "x\",\"type\":\"forged\"}\n{\"v\":1,\"type\":\"forged\":443"))
 			},
 			Observe: func(out *Outside, o Outcome) Outcome {
@@ -192,10 +184,8 @@ func launchProbes() []Probe {
 		{ID: "LCH-022", Name: "pretend an exit status", Guarantee: profiles.LaunchIntegrity, Severity: Medium, Needs: []Need{NeedNative},
 			Expect: "a payload that is killed does not look as if it had succeeded", Key: "",
 			Explain: "The payload starts a child that succeeds and is then ended by a signal.",
+			Control: func(*Inside) Outcome { return Escaped("a status is what the payload makes it") },
 			Payload: func(in *Inside) Outcome {
-				if in.Control {
-					return Escaped("a status is what the payload makes it")
-				}
 				report(in.Nonce, Blocked("is ended by a signal"))
 				in.Again("nothing").Run()
 				unix.Kill(os.Getpid(), unix.SIGKILL)
@@ -290,10 +280,8 @@ func launchProbes() []Probe {
 		{ID: "LCH-029", Name: "call the launcher's inner verbs", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative},
 			Expect: "refused outside the launcher's own handshake", References: refs("runc: init"), Key: "",
 			Explain: "Hidden verbs and made-up descriptors, on the copy of the launcher that the payload has.",
+			Control: func(in *Inside) Outcome { return in.Read(in.Canary + "/secret") },
 			Payload: func(in *Inside) Outcome {
-				if in.Control {
-					return in.Read(in.Canary + "/secret")
-				}
 				for _, args := range [][]string{{"__init"}, {"init"}, {"__helper"}, {"__inside"}, {"__proxy"}, {cageVerb, "/tmp"}} {
 					cmd := exec.CommandContext(in.ctx, in.Program, args...)
 					cmd.Env = append(os.Environ(), "PCCRUN_INIT=1", "_PCCRUN_FD=3", "LISTEN_FDS=1")
@@ -310,10 +298,8 @@ func launchProbes() []Probe {
 		{ID: "LCH-030", Name: "signals from inside to the launcher", Guarantee: profiles.ProcIsolated, Severity: High,
 			Expect: "ESRCH or EPERM", Errnos: errnos("ESRCH EPERM"),
 			Explain: "Every signal to the first process, to the process group and to the session's leader.",
+			Control: func(in *Inside) Outcome { return Attempt(unix.Kill(in.HostPID, unix.SIGUSR1), "kill") },
 			Payload: func(in *Inside) Outcome {
-				if in.Control {
-					return Attempt(unix.Kill(in.HostPID, unix.SIGUSR1), "kill")
-				}
 				report(in.Nonce, Blocked("the first process took this one with it"))
 				time.Sleep(200 * time.Millisecond) // until it has passed that on
 				for s := unix.SIGHUP; s < unix.SIGSYS; s++ {

@@ -234,10 +234,8 @@ func nsProbes() []Probe {
 		{ID: "NS-028", Name: "start the launcher again with a wider policy", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative},
 			Expect:  "no more authority than before",
 			Explain: "A launcher that can be run inside must not give what its caller does not have.",
+			Control: func(in *Inside) Outcome { return in.Read(in.Canary + "/secret") },
 			Payload: func(in *Inside) Outcome {
-				if in.Control {
-					return in.Read(in.Canary + "/secret")
-				}
 				ctx, cancel := context.WithTimeout(in.ctx, 4*time.Second)
 				defer cancel()
 				out, err := exec.CommandContext(ctx, in.Program, "run", "--read", "/", "--read", in.Canary, "--", "/bin/cat", in.Canary+"/secret").CombinedOutput()

@@ -183,22 +183,18 @@ func resProbes() []Probe {
 		{ID: "RES-010", Name: "work on past the time limit", Guarantee: profiles.ResTime, Severity: High, Needs: []Need{NeedNative},
 			Flags: []string{"--timeout", "1s"}, Expect: "ended, status 124", Key: "resources.timeout",
 			Explain: "The payload ignores every signal that can be ignored.",
+			Control: func(*Inside) Outcome { return Escaped("nothing ends it") },
 			Payload: func(in *Inside) Outcome {
 				report(in.Nonce, Blocked("asleep"))
 				ignoreAll()
-				if in.Control {
-					return Escaped("nothing ends it")
-				}
 				time.Sleep(payloadTime - 500*time.Millisecond)
 				return Escaped("slept for 7.5 s under a limit of 1 s")
 			}},
 		{ID: "RES-011", Name: "a flood of output", Guarantee: profiles.LaunchIntegrity, Severity: Medium, Needs: []Need{NeedNative},
 			Expect: "passed on; the launcher's memory stays bounded", Key: "",
 			Explain: "Eight MiB of output; a launcher that collects them grows without bound.",
+			Control: func(*Inside) Outcome { return Escaped("a flood without a launcher is a flood") },
 			Payload: func(in *Inside) Outcome {
-				if in.Control {
-					return Escaped("a flood without a launcher is a flood")
-				}
 				junk := bytes.Repeat([]byte("canary canary canary canary canary canary canary canary canary.\n"), 1024)
 				for range 128 {
 					os.Stdout.Write(junk)
@@ -235,10 +231,8 @@ func resProbes() []Probe {
 		{ID: "RES-013", Name: "a tree that is deeper than a path is long", Guarantee: profiles.LaunchIntegrity, Severity: Medium, Needs: []Need{NeedNative},
 			Expect: "the run ends in time, the tree can be removed", Key: "",
 			Explain: "400 directories with long names, one in the other: a scan at exit must not be led astray.",
+			Control: func(*Inside) Outcome { return Escaped("a deep tree without a scan is only deep") },
 			Payload: func(in *Inside) Outcome {
-				if in.Control {
-					return Escaped("a deep tree without a scan is only deep")
-				}
 				name := strings.Repeat("d", 200)
 				must(os.Chdir(in.Workspace))
 				for range 400 {

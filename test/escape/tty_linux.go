@@ -159,10 +159,10 @@ func ttyProbes() []Probe {
 		{ID: "TTY-012", Name: "stop the user's shell by its process group", Guarantee: profiles.TTYIsolated, Severity: Medium, Setting: Caged | Terminal,
 			Expect: "EPERM or ENOTTY", Errnos: errnos("EPERM ENOTTY EIO EACCES EINVAL ENXIO ESRCH"), Key: "",
 			Explain: "TIOCSCTTY steals a terminal from another session; vhangup ends it.",
+			Control: func(*Inside) Outcome {
+				return Attempt(unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, unix.Getpgrp()), "set the foreground group")
+			},
 			Payload: func(in *Inside) Outcome {
-				if in.Control {
-					return Attempt(unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, unix.Getpgrp()), "set the foreground group")
-				}
 				if !in.hostTerminal() {
 					return Blocked("%s is the sandbox's own, or absent", in.HostTTY)
 				}
