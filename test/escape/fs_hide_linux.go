@@ -3,7 +3,6 @@ package escape
 import (
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -67,19 +66,13 @@ func hideProbes() []Probe {
 			Expect: "EBUSY, EPERM or EXDEV", References: refs("srt issue 8"), Key: `filesystem`,
 			Explain: "A rule by name does not follow what is renamed; a mount does.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for i, dir := range []string{in.Home + "/.aws", in.Home + "/.ssh", in.Canary + "/sub", in.Path("sub"), in.Path(".env")} {
-					to := in.Path("moved" + strconv.Itoa(i))
-					err := os.Rename(dir, to)
-					if err != nil {
-						all = append(all, Blocked("rename %s: %v", dir, cause(err)))
-						continue
+				return each([]string{in.Home + "/.aws", in.Home + "/.ssh", in.Canary + "/sub", in.Path("sub"), in.Path(".env")}, func(dir string) Outcome {
+					to := in.Path("moved" + strings.ReplaceAll(dir, "/", "-"))
+					if err := os.Rename(dir, to); err != nil {
+						return Blocked("rename %s: %v", dir, cause(err))
 					}
-					for _, name := range []string{"", "credentials", "id_rsa", "secret", ".env.local"} {
-						all = append(all, in.Read(filepath.Join(to, name)))
-					}
-				}
-				return Any(all...)
+					return each([]string{"", "credentials", "id_rsa", "secret", ".env.local"}, func(name string) Outcome { return in.Read(filepath.Join(to, name)) })
+				})
 			}},
 		{ID: "FS-019", Name: "write into a hidden directory", Guarantee: profiles.FSHide, Severity: Low,
 			Expect: "EROFS, or a private place that is gone at exit; never on the host", References: refs("srt issue 149"), Key: `filesystem`,

@@ -1,6 +1,7 @@
 package escape
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"slices"
@@ -100,6 +101,22 @@ func keepBlocked(o Outcome) Outcome {
 		return Blocked("%s, but not on the host", o.Detail)
 	}
 	return o
+}
+
+// processesWhose are the other processes in sight of which a file in /proc is as asked.
+func processesWhose(file string, is func([]byte) bool) (pids []int) {
+	for _, name := range processes() {
+		data, err := os.ReadFile("/proc/" + name + "/" + file)
+		if pid, _ := strconv.Atoi(name); err == nil && pid != os.Getpid() && is(data) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// holding is a condition on a text that it holds another.
+func holding(part string) func([]byte) bool {
+	return func(text []byte) bool { return bytes.Contains(text, []byte(part)) }
 }
 
 func processes() []string {

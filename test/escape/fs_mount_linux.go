@@ -42,16 +42,13 @@ func mountProbes() []Probe {
 			Payload: func(in *Inside) Outcome {
 				name, _ := unix.BytePtrFromString("tmpfs")
 				root, _ := unix.BytePtrFromString("/")
-				var all []Outcome
-				fd, err := Call(unix.SYS_FSOPEN, uintptr(unsafe.Pointer(name)), 0)
-				if err == nil {
-					_, err = Call(unix.SYS_FSCONFIG, fd, unix.FSCONFIG_CMD_CREATE, 0, 0, 0)
+				fd, open := Call(unix.SYS_FSOPEN, uintptr(unsafe.Pointer(name)), 0)
+				if open == nil {
+					_, open = Call(unix.SYS_FSCONFIG, fd, unix.FSCONFIG_CMD_CREATE, 0, 0, 0)
 				}
-				all = append(all, Attempt(err, "fsopen and fsconfig"))
-				_, err = Call(unix.SYS_OPEN_TREE, at(unix.AT_FDCWD), uintptr(unsafe.Pointer(root)), unix.OPEN_TREE_CLONE)
-				all = append(all, Attempt(err, "open_tree of a clone"))
-				_, err = Call(unix.SYS_FSPICK, at(unix.AT_FDCWD), uintptr(unsafe.Pointer(root)), 0)
-				return Any(append(all, Attempt(err, "fspick"))...)
+				_, clone := Call(unix.SYS_OPEN_TREE, at(unix.AT_FDCWD), uintptr(unsafe.Pointer(root)), unix.OPEN_TREE_CLONE)
+				_, pick := Call(unix.SYS_FSPICK, at(unix.AT_FDCWD), uintptr(unsafe.Pointer(root)), 0)
+				return Any(Attempt(open, "fsopen and fsconfig"), Attempt(clone, "open_tree of a clone"), Attempt(pick, "fspick"))
 			}},
 		{ID: "FS-025", Name: "make a block device node of a disk", Guarantee: profiles.FSSpecial, Severity: Critical, Setting: Caged, Needs: []Need{NeedRoot},
 			Expect: "EPERM", Errnos: errnos("EPERM EACCES"), References: refs("CDK: mknod"), Key: "filesystem",
@@ -96,23 +93,20 @@ func mountProbes() []Probe {
 			Expect: "ENOENT or EPERM", Errnos: errnos("ENOENT EPERM EACCES ENXIO ENODEV"), References: refs("deepce"), Key: "filesystem",
 			Explain: "A minimal /dev has null, zero, full, random, urandom, tty and a terminal multiplexer of its own.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, name := range []string{"vda", "sda", "nvme0n1", "mem", "kmsg", "port", "fuse", "kvm", "vsock", "vhost-vsock", "vhost-net", "loop-control", "loop0", "net/tun",
-					"uinput", "uhid", "userfaultfd", "dri/card0", "dri/renderD128", "snd/timer", "rfkill", "hwrng", "rtc0", "watchdog", "cpu_dma_latency", "mapper/control", "btrfs-control", "autofs", "ppp", "tty0", "console", "vcs"} {
+				o := each([]string{"vda", "sda", "nvme0n1", "mem", "kmsg", "port", "fuse", "kvm", "vsock", "vhost-vsock", "vhost-net", "loop-control", "loop0", "net/tun",
+					"uinput", "uhid", "userfaultfd", "dri/card0", "dri/renderD128", "snd/timer", "rfkill", "hwrng", "rtc0", "watchdog", "cpu_dma_latency", "mapper/control", "btrfs-control", "autofs", "ppp", "tty0", "console", "vcs"}, func(name string) Outcome {
 					fd, err := unix.Open("/dev/"+name, unix.O_RDWR|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 					if err != nil {
 						fd, err = unix.Open("/dev/"+name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 					}
-					if err == nil && name == "console" && !hostDevice(fd) {
-						unix.Close(fd)
-						continue // a terminal of the sandbox's own
-					}
 					if err == nil {
-						unix.Close(fd)
+						defer unix.Close(fd)
 					}
-					all = append(all, Attempt(err, "open /dev/%s", name))
-				}
-				o := Any(all...)
+					if err == nil && name == "console" && !hostDevice(fd) {
+						return Broken("a terminal of the sandbox's own")
+					}
+					return Attempt(err, "open /dev/%s", name)
+				})
 				if in.Control && !in.Alone && o.Kind == DidBlock { // without protection this caller cannot open one either
 					return Needing("a device of the host that its user may open: " + o.Detail)
 				}
@@ -140,11 +134,9 @@ func mountProbes() []Probe {
 			Explain: "Its OOM score, core dump filter and timer slack.",
 			Payload: func(in *Inside) Outcome {
 				dir := "/proc/" + strconv.Itoa(int(in.firstPID())) + "/"
-				var all []Outcome
-				for name, value := range map[string]string{"oom_score_adj": "0", "coredump_filter": "0x33", "timerslack_ns": "50000", "clear_refs": "1"} {
-					all = append(all, Attempt(os.WriteFile(dir+name, []byte(value), 0), "write %s", dir+name))
-				}
-				return Any(all...)
+				return each([][2]string{{"oom_score_adj", "0"}, {"coredump_filter", "0x33"}, {"timerslack_ns", "50000"}, {"clear_refs", "1"}}, func(file [2]string) Outcome {
+					return Attempt(os.WriteFile(dir+file[0], []byte(file[1]), 0), "write %s", dir+file[0])
+				})
 			}},
 		{ID: "FS-038", Name: "write to a FIFO on a read-only mount", Guarantee: profiles.FSSpecial, Severity: Medium,
 			Expect: "EACCES, EROFS or absence", Errnos: readonly, Key: "filesystem",

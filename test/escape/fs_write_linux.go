@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -92,12 +93,10 @@ func writeProbes() []Probe {
 			Expect: "EXDEV, EPERM or EACCES", References: refs("fs.protected_hardlinks"), Key: `filesystem`,
 			Explain: "The same inode under a writable name is the host's file, writable.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for i, from := range []string{in.Shown + "/f", in.Canary + "/f", in.Home + "/.bashrc"} {
-					to := in.Path("linked" + strconv.Itoa(i))
-					all = append(all, unhide(in, from, os.Link(from, to), to))
-				}
-				return Any(all...)
+				return each([]string{in.Shown + "/f", in.Canary + "/f", in.Home + "/.bashrc"}, func(from string) Outcome {
+					to := in.Path("linked" + strings.ReplaceAll(from, "/", "-"))
+					return unhide(in, from, os.Link(from, to), to)
+				})
 			},
 			Observe: hostUnchanged},
 		{ID: "FS-017", Name: "rename files outside, and into the workspace", Guarantee: profiles.FSReadonly, Severity: High,

@@ -50,15 +50,13 @@ func newerProbes() []Probe {
 			Explain: "What the launcher, or the sandbox's first process, holds open is taken from it: listeners, directories of the host.",
 			Payload: func(in *Inside) Outcome {
 				return in.eachPidfd(func(pid string, pidfd int) Outcome {
-					var all []Outcome
-					for n := range 12 {
+					return each([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, func(n int) Outcome {
 						fd, err := unix.PidfdGetfd(pidfd, n, 0)
 						if err == nil {
 							unix.Close(fd)
 						}
-						all = append(all, Attempt(err, "pidfd_getfd of process %s, descriptor %d", pid, n))
-					}
-					return Any(all...)
+						return Attempt(err, "pidfd_getfd of process %s, descriptor %d", pid, n)
+					})
 				})
 			}},
 		{ID: "FS-063", Name: "flags of a file outside", Guarantee: profiles.FSReadonly, Severity: Medium,
@@ -103,21 +101,18 @@ func namespacesByPidfd(in *Inside) Outcome {
 		}
 	}
 	return in.eachPidfd(func(pid string, pidfd int) Outcome {
-		var all []Outcome
-		for ns, n := range map[string]uintptr{"mnt": 3, "net": 4, "pid": 5, "user": 9} {
-			fd, err := Call(unix.SYS_IOCTL, at(pidfd), get|n, 0)
+		return each([]string{"mnt", "net", "pid", "user"}, func(ns string) Outcome {
+			fd, err := Call(unix.SYS_IOCTL, at(pidfd), get|map[string]uintptr{"mnt": 3, "net": 4, "pid": 5, "user": 9}[ns], 0)
 			if err != nil {
-				all = append(all, Blocked("the %s namespace of process %s: %v", ns, pid, err))
-				continue
+				return Blocked("the %s namespace of process %s: %v", ns, pid, err)
 			}
+			defer unix.Close(int(fd))
 			name, _ := os.Readlink("/proc/self/fd/" + itoa(int(fd)))
-			unix.Close(int(fd))
 			if name == in.Namespaces[ns] {
 				return Escaped("process %s gave the host's %s", pid, name)
 			}
-			all = append(all, Blocked("process %s gave %s, not the host's", pid, name))
-		}
-		return Any(all...)
+			return Blocked("process %s gave %s, not the host's", pid, name)
+		})
 	})
 }
 

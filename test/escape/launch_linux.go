@@ -23,10 +23,8 @@ func secretInEnvironment(in *Inside) Outcome {
 			return Escaped("%s is in the environment", name)
 		}
 	}
-	for _, pid := range processes() {
-		if data, err := os.ReadFile("/proc/" + pid + "/environ"); err == nil && in.Leaks(data) {
-			return Escaped("the environment of process %s holds the secret", pid)
-		}
+	if pids := processesWhose("environ", in.Leaks); len(pids) > 0 {
+		return Escaped("the environment of processes %v holds the secret", pids)
 	}
 	return Blocked("%d variables, no secret", len(os.Environ()))
 }
@@ -65,14 +63,8 @@ func launchProbes() []Probe {
 			Explain: "A value that was given on the command line stands in the launcher's argument list, and in that of its first process.",
 			Control: func(*Inside) Outcome { return Escaped("arguments are open to all where nothing hides them") },
 			Payload: func(in *Inside) Outcome {
-				for _, pid := range processes() {
-					if pid == itoa(os.Getpid()) {
-						continue
-					}
-					line, _ := os.ReadFile("/proc/" + pid + "/cmdline")
-					if bytes.Contains(line, []byte("argv-canary-7f3a")) {
-						return Escaped("process %s shows the value", pid)
-					}
+				if pids := processesWhose("cmdline", holding("argv-canary-7f3a")); len(pids) > 0 {
+					return Escaped("processes %v show the value", pids)
 				}
 				if os.Getenv("CANARY_TOKEN") != "argv-canary-7f3a" {
 					return Broken("--env did not reach the payload")
@@ -97,23 +89,18 @@ func launchProbes() []Probe {
 				link := d.Workspace + "/--bind"
 				os.Symlink(".probe/pccrun", link)
 				n := len(argv) - 4
-				argv = append(argv[:n:n], append([]string{link}, argv[n+1:]...)...)
-				cmd, out := d.launch(argv)
+				argv[n] = link
 				defer d.sweep()
-				return d.judge(d.wait(cmd, out))
+				return d.judge(d.wait(d.launch(argv)))
 			}},
 		{ID: "LCH-017", Name: "a workspace whose name is a trap", Guarantee: profiles.LaunchIntegrity, Severity: High,
 			Expect: "handled as a name", References: refs("overlay: lowerdir separators"), Key: "",
 			Explain: "The payload runs from a directory with spaces, quotes, commas, colons, a newline and \\040 in its name.",
 			Payload: func(in *Inside) Outcome { return Any(in.Read(in.Canary+"/secret"), keepBlocked(createIn(in.Canary))) },
 			Drive: func(d *Drive) Outcome {
-				odd := d.Workspace + "/a b,c:d\\040'\"\n$(touch x)"
-				must(os.Mkdir(odd, 0o755))
-				argv := d.Command()
-				d.dir = odd
-				cmd, out := d.launch(argv)
-				defer d.sweep()
-				return d.judge(d.wait(cmd, out))
+				d.dir = d.Workspace + "/a b,c:d\\040'\"\n$(touch x)"
+				must(os.Mkdir(d.dir, 0o755))
+				return d.Run()
 			},
 			Observe: hostToo},
 		{ID: "LCH-018", Name: "reopen standard input for writing", Guarantee: profiles.LaunchIntegrity, Severity: Medium,
@@ -153,9 +140,7 @@ func launchProbes() []Probe {
 			Expect: "the launcher follows no link that others made", References: refs("CVE-2026-46406"), Key: "",
 			Explain: "Links named as the launcher's temporary files might be stand in /tmp and /run before it starts.",
 			Control: func(*Inside) Outcome { return appendTo("/tmp/pccrun-" + itoa(os.Getuid())) },
-			Payload: func(in *Inside) Outcome {
-				return Blocked("ran")
-			},
+			Payload: func(in *Inside) Outcome { return Blocked("ran") },
 			Drive: func(d *Drive) Outcome {
 				for _, name := range []string{"pccrun", "pccrun-" + itoa(os.Getuid()), "pccrun-" + itoa(d.job.UID), "pccrun.sock", "pccrun-0", ".pccrun"} {
 					os.Symlink(d.Canary+"/planted-by-link", "/tmp/"+name)
@@ -172,9 +157,6 @@ func launchProbes() []Probe {
 				return Any(appendTo(in.Tmp+"/events"), in.viaProxy("CONNECT", "x\",\"type\":\"forged\"}\n{\"v\":1,\"type\":\"forged\":443"))
 			},
 			Observe: func(out *Outside, o Outcome) Outcome {
-				if out.job.Control {
-					return o
-				}
 				data, _ := os.ReadFile(out.Tmp + "/events")
 				if bytes.Contains(data, []byte(`{"v":1,"type":"forged"`)) || bytes.Contains(data, []byte("# canary")) {
 					return Escaped("the log holds a forged line")
@@ -192,9 +174,6 @@ func launchProbes() []Probe {
 				return Broken("lives")
 			},
 			Observe: func(out *Outside, o Outcome) Outcome {
-				if out.job.Control {
-					return o
-				}
 				if code := out.State.ExitCode(); code != 137 && code != -1 {
 					return Escaped("the launcher's status is %d", code)
 				}
@@ -309,11 +288,6 @@ func launchProbes() []Probe {
 				}
 				return Blocked("the first process is deaf to all of them")
 			},
-			Observe: func(out *Outside, o Outcome) Outcome {
-				if out.job.Control {
-					return waiterDecides(out, o)
-				}
-				return o
-			}},
+			Observe: waiterDecides},
 	}...)
 }

@@ -27,11 +27,8 @@ func nsProbes() []Probe {
 			Expect: "absent from /proc", References: refs("srt: pid namespace tests"),
 			Explain: "Command lines and environments of other processes hold secrets; their numbers are targets.",
 			Payload: func(in *Inside) Outcome {
-				for _, pid := range processes() {
-					line, _ := os.ReadFile("/proc/" + pid + "/cmdline")
-					if bytes.Contains(line, []byte(in.Name)) {
-						return Escaped("process %s is %q", pid, line)
-					}
+				if pids := processesWhose("cmdline", holding(in.Name)); len(pids) > 0 {
+					return Escaped("processes of the host: %v", pids)
 				}
 				return Blocked("%d processes in sight, none of the host's", len(processes()))
 			}},
@@ -68,19 +65,16 @@ func nsProbes() []Probe {
 			Explain: "setns to the namespaces of the first process, of the parent and of every process in sight.",
 			Payload: func(in *Inside) Outcome {
 				runtime.LockOSThread()
-				var all []Outcome
-				for _, pid := range append([]string{"1"}, processes()...) {
-					for _, ns := range []string{"net", "ipc", "uts", "pid", "cgroup"} {
+				return each(append([]string{"1"}, processes()...), func(pid string) Outcome {
+					return each([]string{"net", "ipc", "uts", "pid", "cgroup"}, func(ns string) Outcome {
 						fd, err := unix.Open("/proc/"+pid+"/ns/"+ns, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 						if err != nil {
-							all = append(all, Blocked("open ns/%s of %s: %v", ns, pid, err))
-							continue
+							return Blocked("open ns/%s of %s: %v", ns, pid, err)
 						}
-						all = append(all, Attempt(unix.Setns(fd, 0), "setns to %s of %s", ns, pid))
-						unix.Close(fd)
-					}
-				}
-				return Any(all...)
+						defer unix.Close(fd)
+						return Attempt(unix.Setns(fd, 0), "setns to %s of %s", ns, pid)
+					})
+				})
 			}},
 		{ID: "NS-007", Name: "effective capabilities", Guarantee: profiles.PrivNone, Severity: Critical, Setting: Caged,
 			Expect: "CapEff, CapPrm, CapInh and CapAmb are 0", References: refs("capabilities(7)"),
@@ -142,16 +136,13 @@ func nsProbes() []Probe {
 			Explain: "Its maps, descriptors, working directory, root and stack.",
 			Payload: func(in *Inside) Outcome {
 				pid := strconv.Itoa(int(in.firstPID()))
-				var all []Outcome
-				for _, name := range []string{"maps", "environ", "auxv", "io"} {
+				return Any(each([]string{"maps", "environ", "auxv", "io"}, func(name string) Outcome {
 					_, err := os.ReadFile("/proc/" + pid + "/" + name)
-					all = append(all, Attempt(err, "read /proc/%s/%s", pid, name))
-				}
-				for _, name := range []string{"root", "cwd", "exe", "fd/0"} {
+					return Attempt(err, "read /proc/%s/%s", pid, name)
+				}), each([]string{"root", "cwd", "exe", "fd/0"}, func(name string) Outcome {
 					_, err := os.Readlink("/proc/" + pid + "/" + name)
-					all = append(all, Attempt(err, "follow /proc/%s/%s", pid, name))
-				}
-				return Any(all...)
+					return Attempt(err, "follow /proc/%s/%s", pid, name)
+				}))
 			}},
 		{ID: "NS-014", Name: "read another process's memory by system call", Guarantee: profiles.ProcIsolated, Severity: High, Setting: Caged,
 			Expect: "EPERM or ESRCH", Errnos: errnos("EPERM ESRCH ENOSYS"), References: refs("process_vm_readv(2)"),
@@ -248,14 +239,9 @@ func nsProbes() []Probe {
 			Expect: "EPERM", Errnos: denied, References: refs("unshare(2)"), Key: "syscalls",
 			Explain: "A mount, network or pid namespace of the payload's own is surface, and hides it from tools of the host.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, ns := range []struct {
-					name string
-					flag int
-				}{{"mnt", unix.CLONE_NEWNS}, {"net", unix.CLONE_NEWNET}, {"ipc", unix.CLONE_NEWIPC}, {"uts", unix.CLONE_NEWUTS}, {"pid", unix.CLONE_NEWPID}, {"cgroup", unix.CLONE_NEWCGROUP}} {
-					all = append(all, Attempt(childErr(in, "unshare", ns.flag), "unshare of %s", ns.name))
-				}
-				return Any(all...)
+				return each([]int{unix.CLONE_NEWNS, unix.CLONE_NEWNET, unix.CLONE_NEWIPC, unix.CLONE_NEWUTS, unix.CLONE_NEWPID, unix.CLONE_NEWCGROUP}, func(flag int) Outcome {
+					return Attempt(childErr(in, "unshare", flag), "unshare(%#x)", flag)
+				})
 			}},
 		{ID: "NS-030", Name: "find the launcher's descriptors through the parent", Guarantee: profiles.ProcIsolated, Severity: High, Setting: Caged,
 			Expect: "EPERM or ESRCH", Errnos: errnos("EPERM ESRCH EACCES ENOSYS"), References: refs("pidfd_getfd(2)"),

@@ -48,17 +48,15 @@ func persistProbes() []Probe {
 			Expect:  "what exists is unchanged; what did not exist is gone from the host within 100 ms of the end",
 			Explain: "Writes " + strings.Join(row.paths, ", ") + ": a tool of the host runs or obeys it later.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, path := range row.paths {
+				return each(row.paths, func(path string) Outcome {
 					os.MkdirAll(filepath.Dir(in.Path(path)), 0o755)
-					all = append(all, appendTo(in.Path(path)))
+					o := appendTo(in.Path(path))
 					// in place of the file, and by way of another name
 					other := in.Path("other-" + strings.ReplaceAll(path, "/", "-"))
 					os.WriteFile(other, []byte("# canary\n"), 0o755)
-					all = append(all, Attempt(os.Rename(other, in.Path(path)), "rename onto %s", path))
-					time.Sleep(time.Millisecond)
-				}
-				return Any(all...)
+					defer time.Sleep(time.Millisecond)
+					return Any(o, Attempt(os.Rename(other, in.Path(path)), "rename onto %s", path))
+				})
 			},
 			Observe: stillPlanted(row.paths...),
 		})

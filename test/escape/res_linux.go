@@ -171,14 +171,13 @@ func resProbes() []Probe {
 				if in.Control {
 					unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: 1000, Max: 1000})
 				}
-				var all []Outcome
-				for _, r := range []int{unix.RLIMIT_NOFILE, unix.RLIMIT_NPROC, unix.RLIMIT_FSIZE, unix.RLIMIT_AS, unix.RLIMIT_MEMLOCK} {
+				return each([]int{unix.RLIMIT_NOFILE, unix.RLIMIT_NPROC, unix.RLIMIT_FSIZE, unix.RLIMIT_AS, unix.RLIMIT_MEMLOCK}, func(r int) Outcome {
 					var l unix.Rlimit
-					if unix.Getrlimit(r, &l) == nil && l.Max != unix.RLIM_INFINITY {
-						all = append(all, Attempt(unix.Prlimit(0, r, &unix.Rlimit{Cur: l.Cur, Max: l.Max + 1}, nil), "raise limit %d beyond %d", r, l.Max))
+					if err := unix.Getrlimit(r, &l); err != nil || l.Max == unix.RLIM_INFINITY {
+						return Broken("limit %d has no bound: %v", r, err)
 					}
-				}
-				return Any(all...)
+					return Attempt(unix.Prlimit(0, r, &unix.Rlimit{Cur: l.Cur, Max: l.Max + 1}, nil), "raise limit %d beyond %d", r, l.Max)
+				})
 			}},
 		{ID: "RES-010", Name: "work on past the time limit", Guarantee: profiles.ResTime, Severity: High, Needs: []Need{NeedNative},
 			Flags: []string{"--timeout", "1s"}, Expect: "ended, status 124", Key: "resources.timeout",

@@ -275,10 +275,12 @@ func (d *Drive) launch(argv []string) (*exec.Cmd, *sink) {
 	}
 	out := &sink{}
 	if d.probe.Setting&Leaky != 0 {
-		files, err := d.leaks()
-		must(err)
-		cmd.ExtraFiles = files
-		defer closeAll(files)
+		cmd.ExtraFiles = d.leaks()
+		defer func() {
+			for _, f := range cmd.ExtraFiles {
+				f.Close()
+			}
+		}()
 	}
 	if d.probe.Setting&Terminal != 0 {
 		must(d.startOnTerminal(cmd, out))
@@ -328,49 +330,24 @@ func identity(attr *syscall.SysProcAttr, uid, gid int) {
 
 // leaks opens the descriptors that a careless caller would leave open: the
 // root directory, the canary directory, the secret, a socket. They become 3 to 6.
-func (d *Drive) leaks() ([]*os.File, error) {
-	var files []*os.File
+func (d *Drive) leaks() (files []*os.File) {
 	for _, path := range []string{"/", d.Canary, d.Canary + "/secret"} {
 		f, err := os.Open(path)
-		if err != nil {
-			closeAll(files)
-			return nil, err
-		}
+		must(err)
 		files = append(files, f)
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		closeAll(files)
-		return nil, err
-	}
+	must(err)
 	mine := os.NewFile(uintptr(pair[0]), "pair")
 	io.WriteString(mine, d.secret+"\n")
 	d.later(func() { mine.Close() })
-	return append(files, os.NewFile(uintptr(pair[1]), "pair")), nil
-}
-
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		f.Close()
-	}
+	return append(files, os.NewFile(uintptr(pair[1]), "pair"))
 }
 
 // Survivors returns the processes that carry this run's tag and are not the
 // suite's own.
 func (d *Drive) Survivors() []int {
-	var pids []int
-	entries, _ := os.ReadDir("/proc")
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil || pid == d.HostPID || pid == os.Getpid() {
-			continue
-		}
-		line, err := os.ReadFile("/proc/" + entry.Name() + "/cmdline")
-		if err == nil && bytes.Contains(line, []byte(d.Tag)) {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
+	return slices.DeleteFunc(processesWhose("cmdline", holding(d.Tag)), func(pid int) bool { return pid == d.HostPID })
 }
 
 // sweep ends what outlived its sandbox: by number, and only what carries the
@@ -382,12 +359,8 @@ func (d *Drive) sweep() {
 	if d.Caged {
 		return // they end with the cage
 	}
-	home := []byte("HOME=" + d.Home + "\x00")
-	for _, name := range processes() {
-		environ, err := os.ReadFile("/proc/" + name + "/environ")
-		if pid, _ := strconv.Atoi(name); err == nil && pid != os.Getpid() && bytes.Contains(environ, home) {
-			syscall.Kill(pid, syscall.SIGKILL)
-		}
+	for _, pid := range processesWhose("environ", holding("HOME="+d.Home+"\x00")) {
+		syscall.Kill(pid, syscall.SIGKILL)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -159,43 +160,26 @@ func Wrap(name, line string) (*Target, error) {
 
 // split cuts a command line into words: quotes as in a shell, nothing expanded.
 func split(line string) ([]string, error) {
-	var words []string
-	var word strings.Builder
-	started, quote := false, rune(0)
-	escaped := false
-	for _, c := range line {
-		switch {
-		case c == 0:
-			return nil, fmt.Errorf("a NUL byte")
-		case escaped:
-			word.WriteRune(c)
-			escaped = false
-		case c == '\\' && quote != '\'':
-			escaped, started = true, true
-		case quote != 0:
-			if c == quote {
-				quote = 0
-			} else {
-				word.WriteRune(c)
-			}
-		case c == '\'' || c == '"':
-			quote, started = c, true
-		case c == ' ' || c == '\t' || c == '\n':
-			if started {
-				words = append(words, word.String())
-				word.Reset()
-				started = false
-			}
-		default:
-			word.WriteRune(c)
-			started = true
-		}
+	wordPattern := regexp.MustCompile(`(?s)(?:[^ \t\n'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+`)
+	quotedPattern := regexp.MustCompile(`(?s)\\.|'[^']*'|"(?:[^"\\]|\\.)*"`)
+	escapedPattern := regexp.MustCompile(`(?s)\\(.)`)
+	if strings.ContainsRune(line, 0) {
+		return nil, fmt.Errorf("a NUL byte")
 	}
-	if quote != 0 || escaped {
+	if strings.Trim(wordPattern.ReplaceAllString(line, ""), " \t\n") != "" {
 		return nil, fmt.Errorf("an open quote")
 	}
-	if started {
-		words = append(words, word.String())
+	words := wordPattern.FindAllString(line, -1)
+	for i, word := range words {
+		words[i] = quotedPattern.ReplaceAllStringFunc(word, func(quoted string) string {
+			switch quoted[0] {
+			case '\\':
+				return quoted[1:]
+			case '\'':
+				return quoted[1 : len(quoted)-1]
+			}
+			return escapedPattern.ReplaceAllString(quoted[1:len(quoted)-1], "$1")
+		})
 	}
 	return words, nil
 }
