@@ -73,24 +73,21 @@ func (t *Target) without(layers []profiles.Layer) *Target {
 	if len(layers) == 0 {
 		return t
 	}
-	words := make([]string, len(layers))
 	copied := *t
-	copied.Argv = t.Argv[: len(t.Argv)-2 : len(t.Argv)-2]
+	copied.Argv = slices.Clone(t.Argv[:len(t.Argv)-2])
+	copied.Name += " without "
 	for i, layer := range layers {
-		words[i] = string(layer)
-		copied.Argv = append(copied.Argv, "--without", words[i])
+		copied.Argv = append(copied.Argv, "--without", string(layer))
+		copied.Name += map[bool]string{false: ","}[i == 0] + string(layer)
 	}
 	copied.Argv = append(copied.Argv, "{flags}", "--")
-	copied.Name += " without " + strings.Join(words, ",")
 	return &copied
 }
 
 // claim is what the target says of a guarantee.
 func (t *Target) claim(g profiles.Guarantee) Claim {
-	for _, c := range t.Claims {
-		if c.Guarantee == g {
-			return c
-		}
+	if i := slices.IndexFunc(t.Claims, func(c Claim) bool { return c.Guarantee == g }); i >= 0 {
+		return t.Claims[i]
 	}
 	return Claim{Guarantee: g}
 }
@@ -99,10 +96,8 @@ func (t *Target) claim(g profiles.Guarantee) Claim {
 func (t *Target) flags() []string {
 	i := slices.Index(t.Argv, "{canary}")
 	flags := slices.Clone(t.Argv[i+1 : len(t.Argv)-2])
-	for i, flag := range flags {
-		if flag == "{profile}" {
-			flags[i] = t.Profile
-		}
+	if i = slices.Index(flags, "{profile}"); i >= 0 {
+		flags[i] = t.Profile
 	}
 	return flags
 }
@@ -231,19 +226,16 @@ func (t *Target) lacks(p *Probe, h *host) Need {
 			return need
 		}
 	}
-	if p.Payload == nil && p.Drive == nil {
+	switch {
+	case p.Payload == nil && p.Drive == nil:
 		return "a payload"
-	}
-	if p.Setting&Caged != 0 && (t.Engine || t.Provider != "" && p.Drive != nil) {
+	case p.Setting&Caged != 0 && (t.Engine || t.Provider != "" && p.Drive != nil):
 		return NeedNoEngine
-	}
-	if t.Provider != "" && p.ByCalls {
+	case t.Provider != "" && p.ByCalls:
 		return NeedOwnSetup
-	}
-	if p.Setting&Proxy != 0 && !t.Native {
+	case p.Setting&Proxy != 0 && !t.Native:
 		return NeedProxy
-	}
-	if len(p.Flags) > 0 && !t.Native && p.Setting&Proxy == 0 {
+	case len(p.Flags) > 0 && !t.Native:
 		return NeedNative
 	}
 	return ""
