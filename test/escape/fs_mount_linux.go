@@ -70,11 +70,7 @@ func mountProbes() []Probe {
 				dir, err := os.Open(in.Workspace)
 				blockedBy(err, "open")
 				defer dir.Close()
-				fd, err := unix.OpenByHandleAt(int(dir.Fd()), h, unix.O_RDONLY)
-				if err == nil {
-					unix.Close(fd)
-				}
-				return Attempt(err, "open_by_handle_at")
+				return Attempt(closed(unix.OpenByHandleAt(int(dir.Fd()), h, unix.O_RDONLY)), "open_by_handle_at")
 			}},
 		{ID: "FS-028", Name: "leave by a second chroot", Guarantee: profiles.FSHide, Severity: High, Setting: Caged,
 			Expect: "EPERM", Errnos: denied, References: refs("chroot(2)"), Key: "syscalls",

@@ -122,8 +122,7 @@ func writeProbes() []Probe {
 				blockedBy(err, "mmap")
 				f, err := os.OpenFile("/proc/self/mem", os.O_RDWR, 0)
 				blockedBy(err, "open /proc/self/mem")
-				_, err = f.WriteAt([]byte("canary"), int64(uintptr(unsafe.Pointer(&mem[0]))))
-				return Attempt(err, "write through /proc/self/mem")
+				return Attempt(errOf(f.WriteAt([]byte("canary"), int64(uintptr(unsafe.Pointer(&mem[0]))))), "write through /proc/self/mem")
 			},
 			Observe: hostUnchanged},
 		{ID: "FS-049", Name: "splice into the page cache of a read-only file", Guarantee: profiles.FSReadonly, Severity: High,
@@ -232,11 +231,8 @@ func writeProbes() []Probe {
 var systemDirs = []string{"/boot", "/mnt", "/media", "/etc", "/root", "/var/lib", "/var/spool/cron", "/lib", "/sbin"}
 
 func createIn(dir string) Outcome {
-	f, err := os.OpenFile(filepath.Join(dir, "planted"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err == nil {
-		f.Close()
-	}
-	return Attempt(err, "create %s", filepath.Join(dir, "planted"))
+	path := filepath.Join(dir, "planted")
+	return Attempt(closed(unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)), "create %s", path)
 }
 
 func appendTo(path string) Outcome {
@@ -249,11 +245,7 @@ func appendTo(path string) Outcome {
 }
 
 func openWrite(path string) Outcome {
-	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
-	if err == nil {
-		unix.Close(fd)
-	}
-	return Attempt(err, "open %s for writing", path)
+	return Attempt(closed(unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)), "open %s for writing", path)
 }
 
 func throughLink(in *Inside, dir string) Outcome {

@@ -129,6 +129,17 @@ func each[T any](list []T, try func(T) Outcome) Outcome {
 	return Any(all...)
 }
 
+// errOf is the error of a call of which the rest does not matter, and closed that of
+// one that opens a descriptor, which is closed.
+func errOf[T any](_ T, err error) error { return err }
+
+func closed[T int | uintptr](fd T, err error) error {
+	if err == nil {
+		unix.Close(int(fd))
+	}
+	return err
+}
+
 // Attempt is the outcome of a call that returned err: no error is an escape.
 func Attempt(err error, format string, args ...any) Outcome {
 	what := fmt.Sprintf(format, args...)

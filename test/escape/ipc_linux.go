@@ -49,10 +49,8 @@ func ipcProbes() []Probe {
 					}
 				}
 				all = append(all, Attempt(err, "shmget and shmat"))
-				_, err = Call(unix.SYS_MSGGET, uintptr(in.ShmKey), 0)
-				all = append(all, Attempt(err, "msgget"))
-				_, err = Call(unix.SYS_SEMGET, uintptr(in.ShmKey), 1, 0)
-				return Any(append(all, Attempt(err, "semget"))...)
+				return Any(append(all, Attempt(errOf(Call(unix.SYS_MSGGET, uintptr(in.ShmKey), 0)), "msgget"),
+					Attempt(errOf(Call(unix.SYS_SEMGET, uintptr(in.ShmKey), 1, 0)), "semget"))...)
 			}},
 		{ID: "IPC-006", Name: "POSIX shared memory and message queues of the host", Guarantee: profiles.IPCSysV, Severity: High,
 			Expect: "ENOENT", Errnos: errnos("ENOENT EACCES ENOSYS EPERM"), References: refs("ipc_namespaces(7)"),
@@ -169,8 +167,7 @@ func ipcProbes() []Probe {
 				fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
 				blockedBy(err, "inotify_init")
 				defer unix.Close(fd)
-				_, err = unix.InotifyAddWatch(fd, in.Canary+"/f", unix.IN_ALL_EVENTS)
-				return Attempt(err, "watch %s", in.Canary+"/f")
+				return Attempt(errOf(unix.InotifyAddWatch(fd, in.Canary+"/f", unix.IN_ALL_EVENTS)), "watch %s", in.Canary+"/f")
 			}},
 		{ID: "IPC-019", Name: "keys of the host's keyring", Guarantee: profiles.SysFilter, Severity: High,
 			Expect: "EPERM, ENOSYS or ENOKEY", References: refs("keyrings(7)"), Key: "syscalls",

@@ -74,8 +74,7 @@ func kernelProbes() []Probe {
 			ID: c.id, Name: c.name, Guarantee: profiles.SysFilter, Severity: c.severity, Expect: "EPERM or ENOSYS", Errnos: denied,
 			References: c.refs, Explain: c.why, Key: "syscalls", Setting: Caged,
 			Payload: func(*Inside) Outcome {
-				_, err := Call(c.nr, c.args...)
-				return Reached(err, "%s", c.name) // a kernel without it: the control says so
+				return Reached(errOf(Call(c.nr, c.args...)), "%s", c.name) // a kernel without it: the control says so
 			},
 		}
 		if c.root {
@@ -89,18 +88,13 @@ func kernelProbes() []Probe {
 			Explain: "A map is made with plain arguments, as a real attack would begin.",
 			Payload: func(*Inside) Outcome {
 				attr := struct{ kind, key, value, max uint32 }{2, 4, 4, 1}
-				fd, err := Call(unix.SYS_BPF, 0, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
-				if err == nil {
-					unix.Close(int(fd))
-				}
-				return Reached(err, "BPF_MAP_CREATE")
+				return Reached(closed(Call(unix.SYS_BPF, 0, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))), "BPF_MAP_CREATE")
 			}},
 		{ID: "KS-008", Name: "personality", Guarantee: profiles.SysFilter, Severity: Low, Setting: Caged,
 			Expect: "EPERM", Errnos: denied, References: refs("docker: default profile"), Key: "syscalls",
 			Explain: "READ_IMPLIES_EXEC and the like weaken programs; reading the current value is let through.",
 			Payload: func(*Inside) Outcome {
-				_, err := Call(unix.SYS_PERSONALITY, 0x0400000)
-				return Attempt(err, "personality(READ_IMPLIES_EXEC)")
+				return Attempt(errOf(Call(unix.SYS_PERSONALITY, 0x0400000)), "personality(READ_IMPLIES_EXEC)")
 			}},
 		{ID: "KS-014", Name: "process_vm_readv and writev of a child", Guarantee: profiles.SysFilter, Severity: Info, Needs: []Need{"a profile that refuses it"},
 			Expect: "as the profile says", Explain: "Not an escape: debuggers use it on their own children. NS-014 tries it on others.", Key: "syscalls"},
@@ -140,16 +134,14 @@ func kernelProbes() []Probe {
 				program := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0x7fff0000}}
 				fprog := unix.SockFprog{Len: 1, Filter: &program[0]}
 				Call(unix.SYS_SECCOMP, 1, 0, uintptr(unsafe.Pointer(&fprog)))
-				_, err := Call(unix.SYS_IO_URING_SETUP, 1, 0)
-				return Reached(err, "io_uring_setup after a filter of one's own")
+				return Reached(errOf(Call(unix.SYS_IO_URING_SETUP, 1, 0)), "io_uring_setup after a filter of one's own")
 			}},
 		{ID: "KS-032", Name: "threads without a filter", Guarantee: profiles.SysFilter, Severity: High, Setting: Caged,
 			Expect: "every thread is refused", Errnos: denied, References: refs("seccomp(2): TSYNC"), Key: "syscalls",
 			Explain: "Makes the refused call from new threads and from a new process.",
 			Payload: func(*Inside) Outcome {
 				return inThreads(func() Outcome {
-					_, err := Call(unix.SYS_USERFAULTFD, 1)
-					return Reached(err, "userfaultfd from thread %d", unix.Gettid())
+					return Reached(errOf(Call(unix.SYS_USERFAULTFD, 1)), "userfaultfd from thread %d", unix.Gettid())
 				})
 			}},
 		raceSupervisor(),
@@ -169,8 +161,7 @@ func kernelProbes() []Probe {
 					return Blocked("adjtimex: %v", err)
 				}
 				t.Modes = 0x4000 // ADJ_TICK, to the value just read
-				_, err := unix.Adjtimex(&t)
-				return Attempt(err, "adjtimex(ADJ_TICK)")
+				return Attempt(errOf(unix.Adjtimex(&t)), "adjtimex(ADJ_TICK)")
 			}},
 		{ID: "KS-039", Name: "the kernel's cryptography by socket", Guarantee: profiles.SysFilter, Severity: High, Setting: Caged,
 			Expect: "EPERM or EAFNOSUPPORT", Errnos: errnos("EPERM EAFNOSUPPORT ENOSYS"), References: refs("CVE-2026-31431"), Key: "syscalls",
@@ -193,11 +184,7 @@ func kernelProbes() []Probe {
 			Payload: func(*Inside) Outcome {
 				high := uintptr(1) << 32
 				return each([]uintptr{unix.AF_ALG, unix.AF_VSOCK, unix.AF_PACKET}, func(f uintptr) Outcome {
-					fd, err := Call(unix.SYS_SOCKET, f|high, unix.SOCK_SEQPACKET, 0)
-					if err == nil {
-						unix.Close(int(fd))
-					}
-					return Attempt(err, "socket(%d + 2^32)", f)
+					return Attempt(closed(Call(unix.SYS_SOCKET, f|high, unix.SOCK_SEQPACKET, 0)), "socket(%d + 2^32)", f)
 				})
 			}},
 		{ID: "KS-047", Name: "prctl that undoes protection", Guarantee: profiles.SysFilter, Severity: Medium, Setting: Caged,
@@ -294,11 +281,7 @@ func inThreads(try func() Outcome) Outcome {
 const allowAll = `{"defaultAction": "SCMP_ACT_ALLOW", "architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_AARCH64"]}`
 
 func trySocket(family, kind, protocol int, name string) Outcome {
-	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, protocol)
-	if err == nil {
-		unix.Close(fd)
-	}
-	return Attempt(err, "socket(%s)", name)
+	return Attempt(closed(unix.Socket(family, kind|unix.SOCK_CLOEXEC, protocol)), "socket(%s)", name)
 }
 
 func sockets(id, name string, s Severity, why string, references []string, families [][3]int) Probe {
@@ -336,24 +319,15 @@ func compatibility(in *Inside) Outcome {
 	}
 	var pipe [2]int
 	check("pipe2", unix.Pipe2(pipe[:], unix.O_CLOEXEC))
-	_, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	check("socketpair", err)
-	_, err = unix.MemfdCreate("canary", unix.MFD_CLOEXEC)
-	check("memfd_create", err)
-	_, err = unix.InotifyInit1(unix.IN_CLOEXEC)
-	check("inotify", err)
-	_, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	check("epoll", err)
-	_, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC)
-	check("timerfd", err)
-	_, err = Call(unix.SYS_MEMBARRIER, 0, 0, 0)
-	check("membarrier", err)
-	_, err = unix.Eventfd(0, unix.EFD_CLOEXEC)
-	check("eventfd", err)
-	_, err = Call(unix.SYS_GETRANDOM, uintptr(unsafe.Pointer(&[8]byte{})), 8, 0)
-	check("getrandom", err)
-	_, err = unix.Getpgid(0)
-	check("getpgid", err)
+	check("socketpair", errOf(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)))
+	check("memfd_create", errOf(unix.MemfdCreate("canary", unix.MFD_CLOEXEC)))
+	check("inotify", errOf(unix.InotifyInit1(unix.IN_CLOEXEC)))
+	check("epoll", errOf(unix.EpollCreate1(unix.EPOLL_CLOEXEC)))
+	check("timerfd", errOf(unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC)))
+	check("membarrier", errOf(Call(unix.SYS_MEMBARRIER, 0, 0, 0)))
+	check("eventfd", errOf(unix.Eventfd(0, unix.EFD_CLOEXEC)))
+	check("getrandom", errOf(Call(unix.SYS_GETRANDOM, uintptr(unsafe.Pointer(&[8]byte{})), 8, 0)))
+	check("getpgid", errOf(unix.Getpgid(0)))
 	check("write to the workspace", os.WriteFile(in.Path("works"), []byte("x"), 0o644))
 	check("rename in the workspace", os.Rename(in.Path("works"), in.Path("worked")))
 	check("mkdir in the workspace", os.MkdirAll(in.Path("a", "b"), 0o755))

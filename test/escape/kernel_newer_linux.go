@@ -51,11 +51,7 @@ func newerProbes() []Probe {
 			Payload: func(in *Inside) Outcome {
 				return in.eachPidfd(func(pid string, pidfd int) Outcome {
 					return each([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, func(n int) Outcome {
-						fd, err := unix.PidfdGetfd(pidfd, n, 0)
-						if err == nil {
-							unix.Close(fd)
-						}
-						return Attempt(err, "pidfd_getfd of process %s, descriptor %d", pid, n)
+						return Attempt(closed(unix.PidfdGetfd(pidfd, n, 0)), "pidfd_getfd of process %s, descriptor %d", pid, n)
 					})
 				})
 			}},

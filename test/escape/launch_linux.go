@@ -106,14 +106,7 @@ func launchProbes() []Probe {
 		{ID: "LCH-018", Name: "reopen standard input for writing", Guarantee: profiles.LaunchIntegrity, Severity: Medium,
 			Expect: "EROFS or EACCES, or a pipe", References: refs("CVE-2016-9962"), Key: "",
 			Explain: "A file of the host's is standard input, read-only. /proc/self/fd/0 opens it anew, for writing; .. from a directory leads on.",
-			Payload: func(in *Inside) Outcome {
-				f, err := os.OpenFile("/proc/self/fd/0", os.O_WRONLY|os.O_APPEND, 0)
-				if err == nil {
-					_, err = f.WriteString("canary\n")
-					f.Close()
-				}
-				return Attempt(err, "write to standard input")
-			},
+			Payload: func(in *Inside) Outcome { return appendTo("/proc/self/fd/0") },
 			Drive: func(d *Drive) Outcome {
 				// it must be the launcher that refuses, not the owner
 				must(os.Chmod(d.Canary+"/f", 0o666))
@@ -124,11 +117,7 @@ func launchProbes() []Probe {
 			Expect: "refused, or nothing below it can be opened", References: refs("CVE-2024-21626", "openat(2)"), Key: "",
 			Explain: "A directory of the host's is standard input, by mistake or as a leak: what lies below it needs no path from the root.",
 			Payload: func(in *Inside) Outcome {
-				fd, err := unix.Openat(0, "secret", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-				if err == nil {
-					unix.Close(fd)
-				}
-				return Any(in.Read("/proc/self/fd/0/secret"), Attempt(err, "open secret below standard input"))
+				return Any(in.Read("/proc/self/fd/0/secret"), Attempt(closed(unix.Openat(0, "secret", unix.O_RDONLY|unix.O_CLOEXEC, 0)), "open secret below standard input"))
 			},
 			Drive: func(d *Drive) Outcome { return d.orRefused(d.from(d.Canary)) }},
 		plantsInHome(Probe{

@@ -125,11 +125,7 @@ func nsProbes() []Probe {
 			Explain: "The first process and the launcher hold what the payload must not have, also in their environment.",
 			Payload: func(in *Inside) Outcome {
 				pid := strconv.Itoa(int(in.firstPID()))
-				f, err := os.OpenFile("/proc/"+pid+"/mem", os.O_RDWR, 0)
-				if err == nil {
-					f.Close()
-				}
-				return Any(Attempt(err, "open the memory of %s", pid), in.Read("/proc/"+pid+"/environ"))
+				return Any(Attempt(closed(unix.Open("/proc/"+pid+"/mem", unix.O_RDWR|unix.O_CLOEXEC, 0)), "open the memory of %s", pid), in.Read("/proc/"+pid+"/environ"))
 			}},
 		{ID: "NS-013", Name: "read what /proc says of the first process", Guarantee: profiles.ProcIsolated, Severity: Medium, Setting: Caged,
 			Expect: "EACCES", Errnos: errnos("EACCES EPERM ENOENT"),
@@ -137,11 +133,9 @@ func nsProbes() []Probe {
 			Payload: func(in *Inside) Outcome {
 				pid := strconv.Itoa(int(in.firstPID()))
 				return Any(each([]string{"maps", "environ", "auxv", "io"}, func(name string) Outcome {
-					_, err := os.ReadFile("/proc/" + pid + "/" + name)
-					return Attempt(err, "read /proc/%s/%s", pid, name)
+					return Attempt(errOf(os.ReadFile("/proc/"+pid+"/"+name)), "read /proc/%s/%s", pid, name)
 				}), each([]string{"root", "cwd", "exe", "fd/0"}, func(name string) Outcome {
-					_, err := os.Readlink("/proc/" + pid + "/" + name)
-					return Attempt(err, "follow /proc/%s/%s", pid, name)
+					return Attempt(errOf(os.Readlink("/proc/"+pid+"/"+name)), "follow /proc/%s/%s", pid, name)
 				}))
 			}},
 		{ID: "NS-014", Name: "read another process's memory by system call", Guarantee: profiles.ProcIsolated, Severity: High, Setting: Caged,
@@ -250,8 +244,7 @@ func nsProbes() []Probe {
 				pid := int(in.firstPID())
 				fd, err := unix.PidfdOpen(pid, 0)
 				blockedBy(err, "pidfd_open")
-				_, err = unix.PidfdGetfd(fd, 0, 0)
-				return Attempt(err, "pidfd_getfd of %d", pid)
+				return Attempt(errOf(unix.PidfdGetfd(fd, 0, 0)), "pidfd_getfd of %d", pid)
 			}},
 		{ID: "NS-031", Name: "the limits of another process", Guarantee: profiles.ProcIsolated, Severity: Low, Setting: Caged,
 			Expect: "EPERM or ESRCH", Errnos: errnos("EPERM ESRCH ENOSYS EACCES EINVAL"), References: refs("prlimit(2)"),

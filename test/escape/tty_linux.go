@@ -30,8 +30,7 @@ func ttyProbes() []Probe {
 			Explain: "The filter must see TIOCSTI as the kernel does, on the sandbox's own terminal too.",
 			Payload: func(in *Inside) Outcome {
 				c := byte('x')
-				_, err := Call(unix.SYS_IOCTL, 0, unix.TIOCSTI|1<<32, uintptr(unsafe.Pointer(&c)))
-				return Attempt(err, "ioctl(0, TIOCSTI + 2^32)")
+				return Attempt(errOf(Call(unix.SYS_IOCTL, 0, unix.TIOCSTI|1<<32, uintptr(unsafe.Pointer(&c)))), "ioctl(0, TIOCSTI + 2^32)")
 			}},
 		{ID: "KS-036", Name: "paste and console requests", Guarantee: profiles.SysFilter, Severity: High, Setting: Caged | Terminal,
 			Expect: "EPERM", Errnos: errnos("EPERM ENOTTY EINVAL EIO EACCES"), References: refs("CVE-2023-1523", "CVE-2023-28100"), Key: "syscalls",
@@ -168,8 +167,7 @@ func ttyProbes() []Probe {
 				}
 				f, err := os.OpenFile(in.HostTTY, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
 				blockedBy(err, "open")
-				_, err = Call(unix.SYS_IOCTL, f.Fd(), unix.TIOCSCTTY, 1)
-				return Attempt(err, "steal %s", in.HostTTY)
+				return Attempt(errOf(Call(unix.SYS_IOCTL, f.Fd(), unix.TIOCSCTTY, 1)), "steal %s", in.HostTTY)
 			}},
 	}
 }
