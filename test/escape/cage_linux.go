@@ -88,9 +88,7 @@ func homeOnDisk(dir string) string { return dir + "-disk" }
 func runCage(dir string) int {
 	j := &job{}
 	err := json.NewDecoder(os.Stdin).Decode(j)
-	if err == nil && j.Shared {
-		err = share(dir)
-	} else if err == nil {
+	if err == nil {
 		err = furnish(dir, j)
 	}
 	if err != nil {
@@ -114,79 +112,122 @@ const (
 	resolverText = "nameserver " + resolverAddress + "\n"
 )
 
-const cageSelf = "/.cage/pccrun"
+// What stands in a cage by fixed names.
+const (
+	cageSelf     = "/.cage/pccrun"
+	cageLauncher = "/.cage/launcher"
+	cageProfile  = "/.cage/profile.jsonc"
+)
 
-// furnish turns an empty directory into the root of the cage and enters it.
-func furnish(dir string, j *job) error {
-	steps := []struct {
-		what string
-		do   func() error
-	}{
-		{"make mounts private", func() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") }},
-		{"mount root", func() error { return unix.Mount("cage", dir, "tmpfs", 0, "mode=755") }},
-		{"make directories", func() error { return makeRoot(dir) }},
-		{"etc", func() error { return makeEtc(dir, j) }},
-		{"bind programs", func() error { return bindPrograms(dir, j) }},
-		// proc before the old root goes: a user namespace may mount it only
-		// where an unmasked one is in sight.
-		{"mount proc", func() error { return unix.Mount("proc", dir+"/proc", "proc", 0, "") }},
-		{"bind sys", func() error { return unix.Mount("/sys", dir+"/sys", "", unix.MS_BIND|unix.MS_REC, "") }},
-		{"dev", func() error { return makeDev(dir) }},
-		{"pivot", func() error {
-			return errors.Join(os.Chdir(dir), unix.PivotRoot(".", "."), unix.Unmount(".", unix.MNT_DETACH), os.Chdir("/"))
-		}},
-		{"hostname", func() error { return unix.Sethostname([]byte("cage-host")) }},
-		{"loopback", func() error { return linkUp("lo") }},
-	}
-	for _, step := range steps {
-		if err := step.do(); err != nil {
-			return fmt.Errorf("cage: %s: %w", step.what, err)
+// A cageMount is one of a cage's file systems: of a kind, or bound from a path of the machine.
+type cageMount struct {
+	path, kind string
+	flags      uintptr
+	data       string
+}
+
+// cageMounts are mounted in this order: homes have mounts of their own, so that launchers
+// can cover them; proc comes before the old root goes, since a user namespace may mount it
+// only where an unmasked one is in sight.
+var cageMounts = []cageMount{
+	{"tmp", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777,size=512m"}, {"var/tmp", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777,size=512m"},
+	{"home", "tmpfs", 0, "mode=755,size=512m"}, {"srv", "tmpfs", 0, "mode=755,size=512m"}, {"opt", "tmpfs", 0, "mode=755,size=512m"},
+	{"run", "tmpfs", 0, "mode=755,size=512m"}, {"root", "tmpfs", 0, "mode=755,size=512m"},
+	{"proc", "proc", 0, ""}, {"sys", "/sys", unix.MS_BIND | unix.MS_REC, ""}, {"dev", "/dev", unix.MS_BIND | unix.MS_REC, ""},
+	{"dev/pts", "devpts", 0, "newinstance,ptmxmode=0666,mode=0620"}, {"dev/shm", "tmpfs", 0, "mode=1777,size=256m"}, {"dev/mqueue", "mqueue", 0, ""},
+}
+
+func (m cageMount) mount(dir string) error {
+	to := filepath.Join(dir, m.path)
+	if disk := filepath.Join(homeOnDisk(dir), m.path); m.path == "home" && isDirectory(disk) {
+		m.kind, m.flags, m.data = disk, unix.MS_BIND, ""
+		if err := os.Chmod(disk, 0o755); err != nil {
+			return err
 		}
+	}
+	if strings.HasPrefix(m.path, "dev/") && !exists(to) {
+		return nil // a host without it
+	}
+	if err := unix.Mount(m.kind, to, m.kind, m.flags, m.data); err != nil {
+		return fmt.Errorf("mount /%s: %w", m.path, err)
+	}
+	return nil
+}
+
+// furnish turns an empty directory into the root of the cage and enters it. A cage that
+// is shared leaves the files of the machine where they are, for an engine that sees no
+// others: the network, the names in it and the processes are the cage's.
+func furnish(dir string, j *job) error {
+	err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+	if err == nil {
+		err = unix.Mount("cage", dir, "tmpfs", 0, "mode=755")
+	}
+	switch {
+	case err != nil:
+	case j.Shared:
+		err = shareRoot(dir)
+	default:
+		err = makeRoot(dir, j)
+	}
+	if err == nil {
+		err = errors.Join(unix.Sethostname([]byte("cage-host")), linkUp("lo"))
+	}
+	if err != nil {
+		return fmt.Errorf("cage: %w", err)
+	}
+	return nil
+}
+
+// shareRoot covers what of the machine's files names others, and shows the cage's processes.
+func shareRoot(dir string) error {
+	for name, text := range map[string]string{"hosts": hostsText, "resolv.conf": resolverText} {
+		from := filepath.Join(dir, name)
+		if err := os.WriteFile(from, []byte(text), 0o644); err != nil {
+			return err
+		}
+		if err := unix.Mount(from, "/etc/"+name, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("/etc/%s: %w", name, err)
+		}
+	}
+	return unix.Mount("proc", "/proc", "proc", 0, "")
+}
+
+func makeRoot(dir string, j *job) error {
+	if err := makeDirectories(dir); err != nil {
+		return err
+	}
+	for _, m := range cageMounts {
+		if err := m.mount(dir); err != nil {
+			return err
+		}
+	}
+	if ptmx := filepath.Join(dir, "dev/ptmx"); !isLink(ptmx) { // a link leads to pts/ptmx, which is new
+		if err := unix.Mount(filepath.Join(dir, "dev/pts/ptmx"), ptmx, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("bind /dev/ptmx: %w", err)
+		}
+	}
+	if err := makeEtc(dir, j); err != nil {
+		return err
+	}
+	if err := bindPrograms(dir, j); err != nil {
+		return err
+	}
+	if err := errors.Join(os.Chdir(dir), unix.PivotRoot(".", "."), unix.Unmount(".", unix.MNT_DETACH), os.Chdir("/")); err != nil {
+		return fmt.Errorf("pivot: %w", err)
 	}
 	j.Self, j.Dir = cageSelf, "/tmp"
 	if j.Launcher != "" {
-		j.Launcher = "/.cage/launcher"
+		j.Launcher = cageLauncher
 	}
 	if j.Profile != "" {
-		j.Profile = "/.cage/profile.jsonc"
+		j.Profile = cageProfile
 	}
 	return nil
 }
 
-// share leaves the files of the machine where they are, for an engine that sees no
-// others: the network, the names in it and the processes are the cage's.
-func share(dir string) error {
-	steps := []struct {
-		what string
-		do   func() error
-	}{
-		{"make mounts private", func() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") }},
-		{"mount a directory", func() error { return unix.Mount("cage", dir, "tmpfs", 0, "mode=755") }},
-		{"names", func() error {
-			for name, text := range map[string]string{"hosts": hostsText, "resolv.conf": resolverText} {
-				from := filepath.Join(dir, name)
-				if err := os.WriteFile(from, []byte(text), 0o644); err != nil {
-					return err
-				}
-				if err := unix.Mount(from, "/etc/"+name, "", unix.MS_BIND, ""); err != nil {
-					return fmt.Errorf("/etc/%s: %w", name, err)
-				}
-			}
-			return nil
-		}},
-		{"mount proc", func() error { return unix.Mount("proc", "/proc", "proc", 0, "") }},
-		{"hostname", func() error { return unix.Sethostname([]byte("cage-host")) }},
-		{"loopback", func() error { return linkUp("lo") }},
-	}
-	for _, step := range steps {
-		if err := step.do(); err != nil {
-			return fmt.Errorf("cage: %s: %w", step.what, err)
-		}
-	}
-	return nil
-}
+func isLink(path string) bool { _, err := os.Readlink(path); return err == nil }
 
-func makeRoot(dir string) error {
+func makeDirectories(dir string) error {
 	for _, name := range ownDirs {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
 			return err
@@ -217,23 +258,6 @@ func makeRoot(dir string) error {
 			if err := bindReadOnly(from, to); err != nil {
 				return fmt.Errorf("%s: %w", from, err)
 			}
-		}
-	}
-	for _, path := range []string{"tmp", "var/tmp"} {
-		if err := unix.Mount("cage", filepath.Join(dir, path), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777,size=512m"); err != nil {
-			return fmt.Errorf("/%s: %w", path, err)
-		}
-	}
-	// homes on a mount of their own, so that launchers can cover them
-	for _, path := range []string{"home", "srv", "opt", "run", "root"} {
-		if disk := filepath.Join(homeOnDisk(dir), path); path == "home" && isDirectory(disk) {
-			if err := errors.Join(os.Chmod(disk, 0o755), unix.Mount(disk, filepath.Join(dir, path), "", unix.MS_BIND, "")); err != nil {
-				return fmt.Errorf("/%s: %w", path, err)
-			}
-			continue
-		}
-		if err := unix.Mount("cage", filepath.Join(dir, path), "tmpfs", 0, "mode=755,size=512m"); err != nil {
-			return fmt.Errorf("/%s: %w", path, err)
 		}
 	}
 	return nil
@@ -302,14 +326,10 @@ func makeEtc(dir string, j *job) error {
 // bindPrograms brings this program, the launcher and its profile, which may lie
 // where a cage has its own directories, to a place that the cage keeps.
 func bindPrograms(dir string, j *job) error {
-	programs := map[string]string{cageSelf: j.Self}
-	if j.Launcher != "" {
-		programs["/.cage/launcher"] = j.Launcher
-	}
-	if j.Profile != "" {
-		programs["/.cage/profile.jsonc"] = j.Profile
-	}
-	for to, from := range programs {
+	for to, from := range map[string]string{cageSelf: j.Self, cageLauncher: j.Launcher, cageProfile: j.Profile} {
+		if from == "" {
+			continue
+		}
 		to = dir + to
 		if err := os.WriteFile(to, nil, 0o755); err != nil {
 			return err
@@ -319,29 +339,4 @@ func bindPrograms(dir string, j *job) error {
 		}
 	}
 	return nil
-}
-
-func makeDev(dir string) error {
-	dev := filepath.Join(dir, "dev")
-	if err := unix.Mount("/dev", dev, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-		return err
-	}
-	for _, m := range []struct{ path, kind, data string }{
-		{"pts", "devpts", "newinstance,ptmxmode=0666,mode=0620"},
-		{"shm", "tmpfs", "mode=1777,size=256m"},
-		{"mqueue", "mqueue", ""},
-	} {
-		to := filepath.Join(dev, m.path)
-		if _, err := os.Stat(to); err != nil {
-			continue // a host without it
-		}
-		if err := unix.Mount(m.kind, to, m.kind, 0, m.data); err != nil {
-			return fmt.Errorf("%s: %w", m.path, err)
-		}
-	}
-	ptmx := filepath.Join(dev, "ptmx")
-	if target, err := os.Readlink(ptmx); err == nil && target != "" {
-		return nil // a link to pts/ptmx, which is new
-	}
-	return unix.Mount(filepath.Join(dev, "pts/ptmx"), ptmx, "", unix.MS_BIND, "")
 }

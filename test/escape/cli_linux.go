@@ -68,22 +68,21 @@ example: pccrun escape --only FS,NET --report escape.sarif
 // list is a flag that repeats, with commas.
 type list []string
 
-func (l *list) String() string { return strings.Join(*l, ",") }
+func (l *list) String() string { return "" }
 
 func (l *list) Set(s string) error {
-	for word := range strings.SplitSeq(s, ",") {
-		if word == "" {
-			return errors.New("an empty word")
-		}
-		*l = append(*l, word)
+	words := strings.Split(s, ",")
+	if slices.Contains(words, "") {
+		return errors.New("an empty word")
 	}
+	*l = append(*l, words...)
 	return nil
 }
 
 // lines is a flag that repeats, without commas.
 type lines []string
 
-func (l *lines) String() string     { return strings.Join(*l, " ") }
+func (l *lines) String() string     { return "" }
 func (l *lines) Set(s string) error { *l = append(*l, s); return nil }
 
 // named sets a string that must not be empty: a variable of a script that is
@@ -123,8 +122,6 @@ func Main(args []string) int {
 		return 0
 	case err != nil:
 		return complain(err)
-	}
-	switch {
 	case o.listing:
 		return printList(os.Stdout, o.formats[0])
 	case o.explain != "":
@@ -160,24 +157,21 @@ func parse(args []string) (*options, error) {
 	f := flag.NewFlagSet("escape", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.Usage = func() {}
-	f.StringVar(&o.profile, "profile", "", "")
-	f.StringVar(&o.provider, "provider", "", "")
-	f.StringVar(&o.runtime, "runtime", "", "")
-	f.Var(&o.without, "without", "")
-	f.Var(&o.missing, "allow-missing", "")
-	f.Var(&o.wrap, "wrap", "")
-	f.Var(&o.ready, "wrap-ready", "")
-	f.Var(&o.only, "only", "")
-	f.Var(&o.ids, "id", "")
+	for name, to := range map[string]*string{"profile": &o.profile, "provider": &o.provider, "runtime": &o.runtime} {
+		f.StringVar(to, name, "", "")
+	}
+	for name, to := range map[string]flag.Value{
+		"without": &o.without, "allow-missing": &o.missing, "wrap": &o.wrap, "wrap-ready": &o.ready, "only": &o.only, "id": &o.ids, "report": &o.reports,
+	} {
+		f.Var(to, name, "")
+	}
+	for name, to := range map[string]*bool{"long": &o.long, "layers": &o.layers, "all": &o.all, "list": &o.listing} {
+		f.BoolVar(to, name, false, "")
+	}
 	f.TextVar(&o.severity, "severity", Info, "")
 	f.TextVar(&o.failOn, "fail-on", Low, "")
-	f.BoolVar(&o.long, "long", false, "")
-	f.BoolVar(&o.layers, "layers", false, "")
-	f.BoolVar(&o.all, "all", false, "")
-	f.BoolVar(&o.listing, "list", false, "")
 	f.Func("explain", "", named(&o.explain))
 	f.Func("baseline", "", named(&o.baseline))
-	f.Var(&o.reports, "report", "")
 	f.IntVar(&o.parallel, "parallel", 0, "")
 	for i := range formats {
 		f.BoolVar(&o.formats[i], formats[i].flag, false, "")
@@ -202,13 +196,7 @@ func parse(args []string) (*options, error) {
 	case o.parallel < 0 || o.parallel > 64:
 		return nil, fmt.Errorf("--parallel %d: want 1 to 64", o.parallel)
 	}
-	chosen := 0
-	for _, on := range o.formats {
-		if on {
-			chosen++
-		}
-	}
-	if chosen > 1 {
+	if first := slices.Index(o.formats[:], true); first >= 0 && slices.Contains(o.formats[first+1:], true) {
 		return nil, errors.New("one format on standard output at a time: --report FILE writes others")
 	}
 	for _, path := range o.reports {
@@ -263,19 +251,17 @@ func (o *options) selected() ([]*Probe, error) {
 
 // targets returns what is to be tested.
 func (o *options) targets(self string) ([]*Target, error) {
-	var more []string
-	profile := ""
+	profile, shown := "", o.profile
 	if o.profile != "" {
-		more = append(more, "--profile", o.profile)
-		if path := profileFile(o.profile); path != "" {
-			profile, more[1] = path, "{profile}"
+		if profile = profileFile(o.profile); profile != "" {
+			shown = "{profile}"
 		}
 	}
-	if o.provider != "" {
-		more = append(more, "--provider", o.provider)
-	}
-	if o.runtime != "" {
-		more = append(more, "--runtime", o.runtime)
+	var more []string
+	for _, flag := range [][2]string{{"--profile", shown}, {"--provider", o.provider}, {"--runtime", o.runtime}} {
+		if flag[1] != "" {
+			more = append(more, flag[:]...)
+		}
 	}
 	for _, g := range o.missing {
 		more = append(more, "--allow-missing", g)
@@ -303,10 +289,8 @@ func (o *options) targets(self string) ([]*Target, error) {
 		if err != nil {
 			return nil, err
 		}
-		if path, err := exec.LookPath(t.Argv[0]); err != nil {
+		if t.Argv[0], err = exec.LookPath(t.Argv[0]); err != nil {
 			return nil, fmt.Errorf("wrap: %w", err)
-		} else {
-			t.Argv[0] = path
 		}
 		targets = append(targets, t)
 	}

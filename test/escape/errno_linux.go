@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // Errno is an error number that reads and writes itself by name, so that
@@ -13,30 +16,33 @@ type Errno syscall.Errno
 
 // String returns the name, e.g. "EPERM".
 func (e Errno) String() string {
-	for _, row := range errnoNames {
-		if row.errno == syscall.Errno(e) {
-			return row.name
-		}
+	if e == Errno(unix.EOPNOTSUPP) {
+		return "EOPNOTSUPP" // which has a second name
+	}
+	if name := unix.ErrnoName(syscall.Errno(e)); name != "" {
+		return name
 	}
 	return fmt.Sprintf("errno %d", int(e))
 }
+
+var errnoNumbers = sync.OnceValue(func() map[string]Errno {
+	numbers := map[string]Errno{}
+	for n := range Errno(4096) { // MAX_ERRNO, include/linux/err.h
+		numbers[n.String()] = n
+	}
+	return numbers
+})
 
 // MarshalText writes the name.
 func (e Errno) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
 
 // UnmarshalText reads what MarshalText wrote.
 func (e *Errno) UnmarshalText(text []byte) error {
-	for _, row := range errnoNames {
-		if row.name == string(text) {
-			*e = Errno(row.errno)
-			return nil
-		}
-	}
-	var n int
-	if _, err := fmt.Sscanf(string(text), "errno %d", &n); err != nil {
+	n, known := errnoNumbers()[string(text)]
+	if !known {
 		return fmt.Errorf("errno %q: unknown name", text)
 	}
-	*e = Errno(n)
+	*e = n
 	return nil
 }
 
@@ -55,37 +61,12 @@ func errnoIn(args []any) Errno {
 
 // errnos reads a list of names such as "EPERM ENOSYS"; it is for tables.
 func errnos(names string) []Errno {
-	var list []Errno
-	for _, name := range strings.Fields(names) {
-		var e Errno
-		if err := e.UnmarshalText([]byte(name)); err != nil {
+	words := strings.Fields(names)
+	list := make([]Errno, len(words))
+	for i, name := range words {
+		if err := list[i].UnmarshalText([]byte(name)); err != nil {
 			panic("BUG: " + err.Error())
 		}
-		list = append(list, e)
 	}
 	return list
-}
-
-var errnoNames = []struct {
-	name  string
-	errno syscall.Errno
-}{
-	{"EPERM", syscall.EPERM}, {"ENOENT", syscall.ENOENT}, {"ESRCH", syscall.ESRCH}, {"EINTR", syscall.EINTR},
-	{"EIO", syscall.EIO}, {"ENXIO", syscall.ENXIO}, {"E2BIG", syscall.E2BIG}, {"EBADF", syscall.EBADF},
-	{"ECHILD", syscall.ECHILD}, {"EAGAIN", syscall.EAGAIN}, {"ENOMEM", syscall.ENOMEM}, {"EACCES", syscall.EACCES},
-	{"EFAULT", syscall.EFAULT}, {"EBUSY", syscall.EBUSY}, {"EEXIST", syscall.EEXIST}, {"EXDEV", syscall.EXDEV},
-	{"ENODEV", syscall.ENODEV}, {"ENOTDIR", syscall.ENOTDIR}, {"EISDIR", syscall.EISDIR}, {"EINVAL", syscall.EINVAL},
-	{"ENFILE", syscall.ENFILE}, {"EMFILE", syscall.EMFILE}, {"ENOTTY", syscall.ENOTTY}, {"ETXTBSY", syscall.ETXTBSY},
-	{"EFBIG", syscall.EFBIG}, {"ENOSPC", syscall.ENOSPC}, {"ESPIPE", syscall.ESPIPE}, {"EROFS", syscall.EROFS},
-	{"EMLINK", syscall.EMLINK}, {"EPIPE", syscall.EPIPE}, {"ERANGE", syscall.ERANGE}, {"EDEADLK", syscall.EDEADLK},
-	{"ENAMETOOLONG", syscall.ENAMETOOLONG}, {"ENOSYS", syscall.ENOSYS}, {"ENOTEMPTY", syscall.ENOTEMPTY},
-	{"ELOOP", syscall.ELOOP}, {"ENODATA", syscall.ENODATA}, {"EPROTO", syscall.EPROTO}, {"EOVERFLOW", syscall.EOVERFLOW},
-	{"ENOTSOCK", syscall.ENOTSOCK}, {"EPROTOTYPE", syscall.EPROTOTYPE}, {"EPROTONOSUPPORT", syscall.EPROTONOSUPPORT},
-	{"ESOCKTNOSUPPORT", syscall.ESOCKTNOSUPPORT}, {"EOPNOTSUPP", syscall.EOPNOTSUPP}, {"EAFNOSUPPORT", syscall.EAFNOSUPPORT},
-	{"EADDRINUSE", syscall.EADDRINUSE}, {"EADDRNOTAVAIL", syscall.EADDRNOTAVAIL}, {"ENETDOWN", syscall.ENETDOWN},
-	{"ENETUNREACH", syscall.ENETUNREACH}, {"ECONNABORTED", syscall.ECONNABORTED}, {"ECONNRESET", syscall.ECONNRESET},
-	{"ENOBUFS", syscall.ENOBUFS}, {"EISCONN", syscall.EISCONN}, {"ENOTCONN", syscall.ENOTCONN},
-	{"ETIMEDOUT", syscall.ETIMEDOUT}, {"ECONNREFUSED", syscall.ECONNREFUSED}, {"EHOSTUNREACH", syscall.EHOSTUNREACH},
-	{"EALREADY", syscall.EALREADY}, {"EINPROGRESS", syscall.EINPROGRESS}, {"ESTALE", syscall.ESTALE},
-	{"ENOPROTOOPT", syscall.ENOPROTOOPT}, {"EKEYREVOKED", syscall.EKEYREVOKED}, {"ENOKEY", syscall.ENOKEY}, {"EIDRM", syscall.EIDRM}, {"EDQUOT", syscall.EDQUOT}, {"ECANCELED", syscall.ECANCELED},
 }

@@ -68,6 +68,8 @@ type Probe struct {
 	// Payload tries, inside. A probe without one is a record: its needs cannot
 	// be met on this platform.
 	Payload func(*Inside) Outcome
+	// Control replaces the payload in the control, where that cannot, or need not, do the same.
+	Control func(*Inside) Outcome
 	// Observe has the last word where the truth is visible only from outside.
 	// It is given what the payload said.
 	Observe func(*Outside, Outcome) Outcome

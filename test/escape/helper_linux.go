@@ -83,8 +83,7 @@ var helpers = map[string]func(args []string) int{
 	},
 	// userfault NONCE: makes a call that is refused, as another process
 	"userfault": func(args []string) int {
-		_, err := Call(unix.SYS_USERFAULTFD, 1)
-		report(args[0], Reached(err, "userfaultfd"))
+		report(args[0], Reached(errOf(Call(unix.SYS_USERFAULTFD, 1)), "userfaultfd"))
 		return 0
 	},
 	// orphan: starts a child that outlives it by a little

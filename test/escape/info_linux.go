@@ -20,15 +20,12 @@ import (
 func infoProbes() []Probe {
 	masked := errnos("ENOENT EACCES EPERM ENODEV EISDIR")
 	return []Probe{
-		{
-			ID: "INF-001", Name: "addresses of the kernel", Guarantee: profiles.InfoKernel, Severity: Low, Setting: Caged, Needs: []Need{NeedRoot},
+		{ID: "INF-001", Name: "addresses of the kernel", Guarantee: profiles.InfoKernel, Severity: Low, Setting: Caged, Needs: []Need{NeedRoot},
 			Expect: "zero or absent", References: refs("docker: masked paths"), Key: "",
 			Explain: "/proc/kallsyms, /proc/modules: where an exploit jumps to.",
 			Payload: func(in *Inside) Outcome {
 				data, err := os.ReadFile("/proc/kallsyms")
-				if err != nil {
-					return Blocked("open: %v", cause(err))
-				}
+				blockedBy(err, "open")
 				for i, line := range strings.SplitN(string(data), "\n", 200) {
 					address, _, _ := strings.Cut(line, " ")
 					if i > 20 && strings.Trim(address, "0") != "" {
@@ -36,27 +33,21 @@ func infoProbes() []Probe {
 					}
 				}
 				return Blocked("%d bytes without addresses", len(data))
-			},
-		},
-		{
-			ID: "INF-002", Name: "the kernel's memory", Guarantee: profiles.InfoKernel, Severity: High, Setting: Caged, Needs: []Need{NeedRoot, "/proc/kcore on the host"},
+			}},
+		{ID: "INF-002", Name: "the kernel's memory", Guarantee: profiles.InfoKernel, Severity: High, Setting: Caged, Needs: []Need{NeedRoot, "/proc/kcore on the host"},
 			Expect: "masked", Errnos: masked, References: refs("docker: masked paths"), Explain: "/proc/kcore is all of memory.",
-			Payload: func(in *Inside) Outcome { return readable("/proc/kcore") },
-		},
-		{
-			ID: "INF-003", Name: "the user's keys by name", Guarantee: profiles.InfoKernel, Severity: Medium, Setting: Caged,
+			Payload: func(in *Inside) Outcome { return readable("/proc/kcore") }},
+		{ID: "INF-003", Name: "the user's keys by name", Guarantee: profiles.InfoKernel, Severity: Medium, Setting: Caged,
 			Expect: "masked", Errnos: masked, References: refs("docker: masked paths"), Explain: "Descriptions and sizes of keys of the host's user.",
 			Payload: func(in *Inside) Outcome {
 				if in.Control { // there may be none yet
 					unix.AddKey("user", in.Tag, []byte("canary"), unix.KEY_SPEC_PROCESS_KEYRING)
 				}
 				return Any(readable("/proc/keys"), readable("/proc/key-users"))
-			},
-		},
+			}},
 		reads("INF-004", "timers, interrupts and schedules", Low, "Which drivers there are, what the host is doing.", "/proc/timer_list", "/proc/sched_debug", "/proc/latency_stats", "/proc/interrupts", "/proc/kpagecount", "/proc/kpageflags", "/proc/slabinfo", "/proc/vmallocinfo", "/proc/pagetypeinfo"),
 		reads("INF-005", "firmware, power and buses", Low, "Power readings tell what another process computes.", "/sys/firmware/acpi/tables/DSDT", "/sys/firmware/memmap/0/start", "/proc/acpi", "/proc/scsi/scsi", "/sys/devices/virtual/powercap/intel-rapl/enabled", "/sys/class/powercap/intel-rapl:0/energy_uj", "/sys/firmware/dmi/entries/0-0/type", "/proc/asound/cards"),
-		{
-			ID: "INF-006", Name: "the machine's identity", Guarantee: profiles.InfoHost, Severity: Low, Setting: Caged,
+		{ID: "INF-006", Name: "the machine's identity", Guarantee: profiles.InfoHost, Severity: Low, Setting: Caged,
 			Expect: "machine-id and host name are made up, serial numbers absent", Key: "",
 			Explain: "machine-id, host name, serial numbers and hardware addresses tell machines apart.",
 			Payload: func(in *Inside) Outcome {
@@ -78,18 +69,14 @@ func infoProbes() []Probe {
 					}
 				}
 				return Blocked("identity is made up")
-			},
-		},
-		{
-			ID: "INF-007", Name: "paths of the host in the table of mounts", Guarantee: profiles.InfoHost, Severity: Low,
+			}},
+		{ID: "INF-007", Name: "paths of the host in the table of mounts", Guarantee: profiles.InfoHost, Severity: Low,
 			Gap:    "the mount table names the host",
 			Expect: "no unrelated host path", Key: "",
 			Explain: "/proc/self/mountinfo shows the root of each mount within its file system.",
 			Payload: func(in *Inside) Outcome {
 				data, err := os.ReadFile("/proc/self/mountinfo")
-				if err != nil {
-					return Blocked("open: %v", cause(err))
-				}
+				blockedBy(err, "open")
 				if in.Control {
 					return Escaped("the host's own table, %d bytes", len(data))
 				}
@@ -104,11 +91,9 @@ func infoProbes() []Probe {
 					}
 				}
 				return Blocked("%d bytes name no hidden path", len(data))
-			},
-		},
+			}},
 		reads("INF-008", "the kernel's command line and configuration", Low, "Which mitigations are off.", "/proc/cmdline", "/proc/config.gz", "/boot/config-canary"),
-		{
-			ID: "INF-009", Name: "the host's table of sockets", Guarantee: profiles.NetAllowlist, Severity: Medium,
+		{ID: "INF-009", Name: "the host's table of sockets", Guarantee: profiles.NetAllowlist, Severity: Medium,
 			Expect: "its own only", Key: "",
 			Explain: "/proc/net lists ports, peers and unix sockets of the namespace.",
 			Payload: func(in *Inside) Outcome {
@@ -120,10 +105,8 @@ func infoProbes() []Probe {
 					}
 				}
 				return Blocked("the canary is not listed")
-			},
-		},
-		{
-			ID: "INF-010", Name: "other people's homes", Guarantee: profiles.FSHide, Severity: Medium, Setting: Caged,
+			}},
+		{ID: "INF-010", Name: "other people's homes", Guarantee: profiles.FSHide, Severity: Medium, Setting: Caged,
 			Expect: "absent", Key: "filesystem",
 			Explain: "/home and /root list accounts; what is readable in them is read.",
 			Payload: func(in *Inside) Outcome {
@@ -149,43 +132,27 @@ func infoProbes() []Probe {
 					os.WriteFile("/root/secret", []byte(d.secret), 0o644)
 				}
 				return d.Run()
-			},
-		},
-		{
-			ID: "INF-011", Name: "credentials in the home", Guarantee: profiles.FSHide, Severity: Critical,
+			}},
+		{ID: "INF-011", Name: "credentials in the home", Guarantee: profiles.FSHide, Severity: Critical,
 			Expect: "content never read", References: refs("CDK: sensitive files"), Key: `filesystem."~"`,
 			Explain: "Thirty well-known places: cloud, git, ssh, registries, browsers, agents, key rings.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, name := range homeSecrets {
-					all = append(all, in.Read(filepath.Join(in.Home, name)))
-				}
-				return Any(all...)
-			},
-		},
+				return each(homeSecrets, func(name string) Outcome { return in.Read(filepath.Join(in.Home, name)) })
+			}},
 		record("INF-012", "the service account of a pod", profiles.FSHide, High, NeedK8s, "/var/run/secrets/kubernetes.io holds a token."),
-		{
-			ID: "INF-013", Name: "histories of shells and editors", Guarantee: profiles.FSHide, Severity: High,
+		{ID: "INF-013", Name: "histories of shells and editors", Guarantee: profiles.FSHide, Severity: High,
 			Expect: "absent", Errnos: masked, Key: `filesystem."~"`,
 			Explain: "Commands with passwords in them.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, name := range []string{".bash_history", ".zsh_history", ".python_history", ".viminfo", ".lesshst", ".psql_history"} {
-					all = append(all, in.Read(filepath.Join(in.Home, name)))
-				}
-				return Any(all...)
-			},
-		},
+				return each([]string{".bash_history", ".zsh_history", ".python_history", ".viminfo", ".lesshst", ".psql_history"}, func(name string) Outcome { return in.Read(filepath.Join(in.Home, name)) })
+			}},
 		record("INF-014", "processes by system call", profiles.ProcIsolated, Medium, NeedMacOS, "ps without /proc."),
 		record("INF-015", "the keychain", profiles.FSHide, Critical, NeedMacOS, "security find-internet-password."),
-		{
-			ID: "INF-016", Name: "a crash of the launcher tells secrets", Guarantee: profiles.LaunchIntegrity, Severity: Low, Needs: []Need{NeedNative},
+		{ID: "INF-016", Name: "a crash of the launcher tells secrets", Guarantee: profiles.LaunchIntegrity, Severity: Low, Needs: []Need{NeedNative},
 			Expect: "no secret in what it prints", References: refs("GOTRACEBACK"), Key: "",
 			Explain: "The launcher, whose environment holds secrets, is made to abort, with the most talkative setting of its runtime: what it prints ends up in logs.",
-			Payload: waitOrTell, Drive: crashed,
-		},
-		{
-			ID: "INF-017", Name: "what the launcher itself tells", Guarantee: profiles.EnvScrub, Severity: Info, Needs: []Need{NeedNative},
+			Payload: waitOrTell, Drive: crashed},
+		{ID: "INF-017", Name: "what the launcher itself tells", Guarantee: profiles.EnvScrub, Severity: Info, Needs: []Need{NeedNative},
 			Expect: "no secret, no path of the host in its variables", Key: "environment",
 			Explain: "Variables of the launcher's own, such as proxies and credentials for them.",
 			Payload: func(in *Inside) Outcome {
@@ -195,10 +162,8 @@ func infoProbes() []Probe {
 					}
 				}
 				return Blocked("nothing of the host")
-			},
-		},
-		{
-			ID: "INF-018", Name: "what other users do", Guarantee: profiles.ProcIsolated, Severity: Medium, Setting: Caged,
+			}},
+		{ID: "INF-018", Name: "what other users do", Guarantee: profiles.ProcIsolated, Severity: Medium, Setting: Caged,
 			Expect: "absent", Errnos: masked, Key: "",
 			Explain: "utmp, wtmp, lastlog and the logs of the system.",
 			Payload: func(in *Inside) Outcome { return readable("/run/utmp") },
@@ -207,13 +172,10 @@ func infoProbes() []Probe {
 					os.WriteFile("/run/utmp", []byte("canary"), 0o644)
 				}
 				return d.Run()
-			},
-		},
+			}},
 		reads("INF-020", "types of the kernel", Info, "BTF makes an exploit fit; tracing tools need it.", "/sys/kernel/btf/vmlinux", "/sys/kernel/notes", "/sys/kernel/vmcoreinfo", "/proc/softirqs", "/proc/schedstat"),
-		{
-			ID: "INF-019", Name: "load and memory of the host", Guarantee: profiles.InfoHost, Severity: Info, Needs: []Need{"a policy that hides load"},
-			Expect: "documented: /proc/loadavg, meminfo and stat are the host's", Explain: "They carry a side channel of low width; tools need them.",
-		},
+		{ID: "INF-019", Name: "load and memory of the host", Guarantee: profiles.InfoHost, Severity: Info, Needs: []Need{"a policy that hides load"},
+			Expect: "documented: /proc/loadavg, meminfo and stat are the host's", Explain: "They carry a side channel of low width; tools need them."},
 	}
 }
 
@@ -224,15 +186,13 @@ func reads(id, name string, s Severity, why string, paths ...string) Probe {
 		ID: id, Name: name, Guarantee: profiles.InfoKernel, Severity: s, Setting: Caged, Explain: why, References: refs("docker: masked paths"),
 		Expect: "masked or absent", Errnos: errnos("ENOENT EACCES EPERM ENODEV EISDIR ENOTDIR"),
 		Payload: func(in *Inside) Outcome {
-			var all []Outcome
-			for _, path := range paths {
+			return each(paths, func(path string) Outcome {
 				o := readable(path)
 				if o.Kind == DidEscape && !in.Control && path == "/proc/cmdline" && !in.isHosts(path) {
 					o = Blocked("%s is made up", path)
 				}
-				all = append(all, o)
-			}
-			return Any(all...)
+				return o
+			})
 		},
 	}
 }
@@ -295,9 +255,7 @@ func waitOrTell(in *Inside) Outcome {
 	if in.Control {
 		signal.Notify(abort, unix.SIGABRT, unix.SIGSEGV)
 	}
-	if err := os.WriteFile(in.Path("payload-runs"), nil, 0o644); err != nil {
-		return Broken("%v", err)
-	}
+	must(os.WriteFile(in.Path("payload-runs"), nil, 0o644))
 	select {
 	case <-abort:
 		os.Stdout.WriteString(strings.Join(os.Environ(), "\n") + "\n")

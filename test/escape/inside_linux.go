@@ -120,6 +120,26 @@ func Any(attempts ...Outcome) Outcome {
 	return last
 }
 
+// each is Any of what comes of trying each of a list.
+func each[T any](list []T, try func(T) Outcome) Outcome {
+	all := make([]Outcome, len(list))
+	for i, x := range list {
+		all[i] = try(x)
+	}
+	return Any(all...)
+}
+
+// errOf is the error of a call of which the rest does not matter, and closed that of
+// one that opens a descriptor, which is closed.
+func errOf[T any](_ T, err error) error { return err }
+
+func closed[T int | uintptr](fd T, err error) error {
+	if err == nil {
+		unix.Close(int(fd))
+	}
+	return err
+}
+
 // Attempt is the outcome of a call that returned err: no error is an escape.
 func Attempt(err error, format string, args ...any) Outcome {
 	what := fmt.Sprintf(format, args...)
@@ -127,6 +147,34 @@ func Attempt(err error, format string, args ...any) Outcome {
 		return Escaped("%s", what)
 	}
 	return Blocked("%s: %v", what, cause(err))
+}
+
+// must ends an attempt that an error has broken, and blockedBy one that it shows
+// to be stopped: both throw the outcome, which outcomeOf catches.
+func must(err error, doing ...string) {
+	if err != nil {
+		panic(Broken("%s%v", strings.Join(append(doing, ""), ": "), err))
+	}
+}
+
+func blockedBy(err error, doing ...string) {
+	if err != nil {
+		panic(Blocked("%s%v", strings.Join(append(doing, ""), ": "), cause(err)))
+	}
+}
+
+// outcomeOf is what an attempt comes to, returned or thrown.
+func outcomeOf(attempt func() Outcome) (o Outcome) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case Outcome:
+			o = r
+		default:
+			o = Broken("panic: %v", r)
+		}
+	}()
+	return attempt()
 }
 
 // cause is the error number within err, if there is one: what was tried has
@@ -251,12 +299,7 @@ func report(nonce string, o Outcome) {
 	os.Stdout.WriteString("\n" + sentinel + nonce + " " + string(line) + "\n")
 }
 
-func attempt(p *Probe, in *Inside) (o Outcome) {
-	defer func() {
-		if r := recover(); r != nil {
-			o = Broken("panic: %v", r)
-		}
-	}()
+func attempt(p *Probe, in *Inside) Outcome {
 	if p == nil || p.Payload == nil {
 		return Broken("no such payload")
 	}
@@ -265,7 +308,11 @@ func attempt(p *Probe, in *Inside) (o Outcome) {
 			return Escaped("nothing is around the payload, which is not tried: %v", err)
 		}
 	}
-	return p.Payload(in)
+	payload := p.Payload
+	if in.Control && p.Control != nil {
+		payload = p.Control
+	}
+	return outcomeOf(func() Outcome { return payload(in) })
 }
 
 // contained says what is missing around a payload that belongs into a cage and is behind

@@ -31,33 +31,14 @@ const (
 // peers are the servers of that internet. Those with a name are answered for by
 // its resolver.
 var peers = []struct{ name, address string }{
-	{"allowed.test", "20.0.0.10"},
-	{"other.test", "20.0.0.11"},
-	{"evil.test", "20.0.0.66"},
-	{"evilallowed.test", "20.0.0.66"},
-	{"allowed.test.evil.test", "20.0.0.66"},
-	{"allowed-test.test", "20.0.0.66"},
-	{"sub.allowed.test", "20.0.0.66"},
-	{"a.b.wild.test", "20.0.0.12"},
-	{"wild.test", "20.0.0.66"},
-	{"denied.test", "20.0.0.66"},
-	{"private.test", "10.9.8.7"},
-	{"private192.test", "192.168.7.7"},
-	{"cgnat.test", "100.64.0.7"},
-	{"meta.test", "169.254.169.254"},
-	{"loop.test", "127.0.0.1"},
-	{"zero.test", "0.0.0.0"},
-	{"host.test", cageAddress},
-	{"metadata.google.internal", "169.254.169.254"},
-	{"azure.test", "168.63.129.16"},
-	{"alibaba.test", "100.100.100.200"},
-	{"doh.test", "1.1.1.1"},
-	{"resolver.test", resolverAddress},
-	{"nat64.test", "64:ff9b::a9fe:a9fe"},
-	{"meta6.test", "fd00:ec2::254"},
-	{"mapped.test", "::ffff:169.254.169.254"},
-	{"six.test", "2600:1234::10"},
-	{"loop6.test", "::1"},
+	{"allowed.test", "20.0.0.10"}, {"other.test", "20.0.0.11"}, {"evil.test", "20.0.0.66"}, {"evilallowed.test", "20.0.0.66"},
+	{"allowed.test.evil.test", "20.0.0.66"}, {"allowed-test.test", "20.0.0.66"}, {"sub.allowed.test", "20.0.0.66"},
+	{"a.b.wild.test", "20.0.0.12"}, {"wild.test", "20.0.0.66"}, {"denied.test", "20.0.0.66"}, {"private.test", "10.9.8.7"},
+	{"private192.test", "192.168.7.7"}, {"cgnat.test", "100.64.0.7"}, {"meta.test", "169.254.169.254"}, {"loop.test", "127.0.0.1"},
+	{"zero.test", "0.0.0.0"}, {"host.test", cageAddress}, {"metadata.google.internal", "169.254.169.254"},
+	{"azure.test", "168.63.129.16"}, {"alibaba.test", "100.100.100.200"}, {"doh.test", "1.1.1.1"}, {"resolver.test", resolverAddress},
+	{"nat64.test", "64:ff9b::a9fe:a9fe"}, {"meta6.test", "fd00:ec2::254"}, {"mapped.test", "::ffff:169.254.169.254"},
+	{"six.test", "2600:1234::10"}, {"loop6.test", "::1"},
 }
 
 // internetPorts are those on which every server answers.
@@ -135,7 +116,7 @@ func (w *world) serveInternet() error {
 		if err != nil {
 			return err
 		}
-		w.serveTCP(l)
+		w.serve(l, w.serveConn)
 	}
 	for _, address := range []string{":443", ":9999"} {
 		c, err := net.ListenPacket("udp4", address)
@@ -148,23 +129,18 @@ func (w *world) serveInternet() error {
 	if err != nil {
 		return err
 	}
+	stream, err := net.Listen("tcp4", resolverAddress+":53")
+	if err != nil {
+		return err
+	}
 	w.later(func() { dns.Close() })
 	go w.resolve(dns)
-	for _, address := range []string{resolverAddress + ":53"} {
-		l, err := net.Listen("tcp4", address)
-		if err != nil {
-			return err
-		}
-		w.later(func() { l.Close() })
-		go w.resolveStream(l)
-	}
+	w.serve(stream, w.resolveStream)
 	return nil
 }
 
-// serveTCP answers at every address of the internet: HTTP on port 80 and 8080,
-// the secret to whatever comes elsewhere. What came is remembered by address,
-// port and first bytes.
-func (w *world) serveTCP(l net.Listener) {
+// serve answers each connection to a listener, and closes it.
+func (w *world) serve(l net.Listener, answer func(net.Conn)) {
 	w.later(func() { l.Close() })
 	go func() {
 		for {
@@ -172,13 +148,18 @@ func (w *world) serveTCP(l net.Listener) {
 			if err != nil {
 				return
 			}
-			go w.serveConn(c)
+			go func() {
+				defer c.Close()
+				answer(c)
+			}()
 		}
 	}()
 }
 
+// serveConn answers at every address of the internet: HTTP on port 80 and 8080,
+// the secret to whatever comes elsewhere. What came is remembered by address,
+// port and first bytes.
 func (w *world) serveConn(c net.Conn) {
-	defer c.Close()
 	local := c.LocalAddr().String()
 	if host, port, err := net.SplitHostPort(local); err == nil {
 		if a, err := netip.ParseAddr(host); err == nil {
@@ -266,27 +247,18 @@ func (w *world) resolve(c net.PacketConn) {
 	}
 }
 
-func (w *world) resolveStream(l net.Listener) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer c.Close()
-			c.SetDeadline(time.Now().Add(patience(2 * time.Second)))
-			var size [2]byte
-			if _, err := io.ReadFull(c, size[:]); err != nil {
-				return
-			}
-			query := make([]byte, binary.BigEndian.Uint16(size[:]))
-			if _, err := io.ReadFull(c, query); err != nil {
-				return
-			}
-			if reply := w.resolution(query, map[string]int{}); reply != nil {
-				c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(reply))), reply...))
-			}
-		}()
+func (w *world) resolveStream(c net.Conn) {
+	c.SetDeadline(time.Now().Add(patience(2 * time.Second)))
+	var size [2]byte
+	if _, err := io.ReadFull(c, size[:]); err != nil {
+		return
+	}
+	query := make([]byte, binary.BigEndian.Uint16(size[:]))
+	if _, err := io.ReadFull(c, query); err != nil {
+		return
+	}
+	if reply := w.resolution(query, map[string]int{}); reply != nil {
+		c.Write(block16(reply))
 	}
 }
 
@@ -301,22 +273,21 @@ func (w *world) resolution(query []byte, asked map[string]int) []byte {
 	name := strings.ToLower(q.Name.String())
 	w.hit("dns %s", name)
 	m.Response, m.RecursionAvailable, m.Additionals, m.Answers = true, true, nil, nil
+	answer := func(kind dnsmessage.Type, ttl uint32, body dnsmessage.ResourceBody) {
+		m.Answers = append(m.Answers, dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: q.Name, Type: kind, Class: q.Class, TTL: ttl}, Body: body})
+	}
 	var addresses []string
 	switch name {
 	case "rebind.test.":
-		address := "20.0.0.10"
-		if asked[name+q.Type.String()]++; asked[name+q.Type.String()] > 1 {
-			address = "127.0.0.1"
+		addresses = []string{"20.0.0.10"}
+		if asked[q.Type.String()]++; asked[q.Type.String()] > 1 {
+			addresses = []string{"127.0.0.1"}
 		}
-		addresses = []string{address}
 	case "mixed.test.":
 		addresses = []string{"127.0.0.1", "20.0.0.10"}
 	case "alias.test.":
 		target := dnsmessage.MustNewName("private.test.")
-		m.Answers = append(m.Answers, dnsmessage.Resource{
-			Header: dnsmessage.ResourceHeader{Name: q.Name, Type: dnsmessage.TypeCNAME, Class: q.Class, TTL: 1},
-			Body:   &dnsmessage.CNAMEResource{CNAME: target},
-		})
+		answer(dnsmessage.TypeCNAME, 1, &dnsmessage.CNAMEResource{CNAME: target})
 		q.Name, addresses = target, []string{"10.9.8.7"}
 	default:
 		for _, p := range peers {
@@ -335,20 +306,11 @@ func (w *world) resolution(query []byte, asked map[string]int) []byte {
 		a := netip.MustParseAddr(address)
 		switch {
 		case a.Is4() && q.Type == dnsmessage.TypeA:
-			m.Answers = append(m.Answers, dnsmessage.Resource{
-				Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 0},
-				Body:   &dnsmessage.AResource{A: a.As4()},
-			})
+			answer(q.Type, 0, &dnsmessage.AResource{A: a.As4()})
 		case a.Is6() && q.Type == dnsmessage.TypeAAAA:
-			m.Answers = append(m.Answers, dnsmessage.Resource{
-				Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 0},
-				Body:   &dnsmessage.AAAAResource{AAAA: a.As16()},
-			})
+			answer(q.Type, 0, &dnsmessage.AAAAResource{AAAA: a.As16()})
 		}
 	}
-	reply, err := m.Pack()
-	if err != nil {
-		return nil
-	}
+	reply, _ := m.Pack() // nil where it cannot be
 	return reply
 }

@@ -21,22 +21,12 @@ func (w *world) openProxy() error {
 	if err != nil {
 		return err
 	}
-	w.later(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go w.proxy(c)
-		}
-	}()
+	w.serve(l, proxy)
 	w.ControlProxy = l.Addr().String()
 	return nil
 }
 
-func (w *world) proxy(c net.Conn) {
-	defer c.Close()
+func proxy(c net.Conn) {
 	c.SetDeadline(time.Now().Add(patience(5 * time.Second)))
 	r := bufio.NewReader(c)
 	first, err := r.Peek(1)
@@ -44,7 +34,7 @@ func (w *world) proxy(c net.Conn) {
 		return
 	}
 	if first[0] == 5 {
-		w.proxySOCKS(c, r)
+		proxySOCKS(c, r)
 		return
 	}
 	line, err := r.ReadString('\n')
@@ -54,14 +44,8 @@ func (w *world) proxy(c net.Conn) {
 	method, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 	target := strings.TrimSuffix(strings.TrimSuffix(rest, " HTTP/1.1"), " HTTP/1.0")
 	if method == "CONNECT" {
-		for {
-			line, err := r.ReadString('\n')
-			if err != nil {
-				return
-			}
-			if strings.TrimSpace(line) == "" {
-				break
-			}
+		for strings.TrimSpace(line) != "" && err == nil {
+			line, err = r.ReadString('\n')
 		}
 		up, err := dialLoosely(target, "443")
 		if err != nil {
@@ -92,7 +76,7 @@ func (w *world) proxy(c net.Conn) {
 	splice(c, r, up)
 }
 
-func (w *world) proxySOCKS(c net.Conn, r *bufio.Reader) {
+func proxySOCKS(c net.Conn, r *bufio.Reader) {
 	head := make([]byte, 2)
 	if _, err := io.ReadFull(r, head); err != nil {
 		return

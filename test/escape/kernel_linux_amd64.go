@@ -52,8 +52,7 @@ var archHelpers = map[string]func(args []string) int{
 		return 0
 	},
 	"x32": func(args []string) int {
-		_, err := Call(0x40000000 + unix.SYS_GETPID)
-		report(args[0], Reached(err, "x32 getpid"))
+		report(args[0], Reached(errOf(Call(0x40000000+unix.SYS_GETPID)), "x32 getpid"))
 		return 0
 	},
 }

@@ -41,42 +41,24 @@ func newerProbes() []Probe {
 		sockets("KS-093", "families and protocols that load modules", Medium, "SMC, QIPCRTR, MCTP, PPP, LLC, NFC, RxRPC, L2TP: a socket is all it takes to load their code.", []string{"CVE-2023-52742", "CVE-2023-2006"},
 			[][3]int{{unix.AF_SMC, unix.SOCK_STREAM, 0}, {unix.AF_QIPCRTR, unix.SOCK_DGRAM, 0}, {unix.AF_MCTP, unix.SOCK_DGRAM, 0}, {unix.AF_PPPOX, unix.SOCK_STREAM, 0}, {unix.AF_LLC, unix.SOCK_STREAM, 0},
 				{unix.AF_NFC, unix.SOCK_SEQPACKET, 0}, {unix.AF_RXRPC, unix.SOCK_DGRAM, unix.AF_INET}, {unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_L2TP}, {unix.AF_INET, unix.SOCK_STREAM, 256}}),
-		{
-			ID: "NS-032", Name: "namespaces of another process by its pidfd", Guarantee: profiles.ProcIsolated, Severity: High,
+		{ID: "NS-032", Name: "namespaces of another process by its pidfd", Guarantee: profiles.ProcIsolated, Severity: High,
 			Expect: "ESRCH, EPERM or EACCES", Errnos: errnos("ESRCH EPERM EACCES ENOSYS ENOTTY"), References: refs("PIDFD_GET_NET_NAMESPACE"), Key: "",
 			Explain: "Since 6.11 a pidfd gives the namespaces of its process by ioctl(2), where /proc is masked or not there.",
-			Payload: namespacesByPidfd,
-		},
-		{
-			ID: "NS-033", Name: "descriptors of another process by its pidfd", Guarantee: profiles.ProcIsolated, Severity: High,
+			Payload: namespacesByPidfd},
+		{ID: "NS-033", Name: "descriptors of another process by its pidfd", Guarantee: profiles.ProcIsolated, Severity: High,
 			Expect: "ESRCH, EPERM or ENOSYS", Errnos: errnos("ESRCH EPERM ENOSYS"), References: refs("pidfd_getfd(2)"), Key: "syscalls",
 			Explain: "What the launcher, or the sandbox's first process, holds open is taken from it: listeners, directories of the host.",
 			Payload: func(in *Inside) Outcome {
 				return in.eachPidfd(func(pid string, pidfd int) Outcome {
-					var all []Outcome
-					for n := range 12 {
-						fd, err := unix.PidfdGetfd(pidfd, n, 0)
-						if err == nil {
-							unix.Close(fd)
-						}
-						all = append(all, Attempt(err, "pidfd_getfd of process %s, descriptor %d", pid, n))
-					}
-					return Any(all...)
+					return each([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, func(n int) Outcome {
+						return Attempt(closed(unix.PidfdGetfd(pidfd, n, 0)), "pidfd_getfd of process %s, descriptor %d", pid, n)
+					})
 				})
-			},
-		},
-		{
-			ID: "FS-063", Name: "flags of a file outside", Guarantee: profiles.FSReadonly, Severity: Medium,
+			}},
+		{ID: "FS-063", Name: "flags of a file outside", Guarantee: profiles.FSReadonly, Severity: Medium,
 			Expect: "EROFS, EACCES, EPERM or ENOENT", Errnos: errnos("EROFS EACCES EPERM ENOENT ENOTTY"), References: refs("ioctl_iflags(2)"), Key: "filesystem",
 			Explain: "FS_IOC_SETFLAGS needs no descriptor for writing: an owner sets no-dump, no-atime and, with a capability, immutable.",
-			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, path := range []string{in.Shown + "/f", in.Canary + "/f"} {
-					all = append(all, setFlag(path))
-				}
-				return Any(all...)
-			},
-		},
+			Payload: func(in *Inside) Outcome { return each([]string{in.Shown + "/f", in.Canary + "/f"}, setFlag) }},
 	}
 }
 
@@ -115,21 +97,18 @@ func namespacesByPidfd(in *Inside) Outcome {
 		}
 	}
 	return in.eachPidfd(func(pid string, pidfd int) Outcome {
-		var all []Outcome
-		for ns, n := range map[string]uintptr{"mnt": 3, "net": 4, "pid": 5, "user": 9} {
-			fd, err := Call(unix.SYS_IOCTL, at(pidfd), get|n, 0)
+		return each([]string{"mnt", "net", "pid", "user"}, func(ns string) Outcome {
+			fd, err := Call(unix.SYS_IOCTL, at(pidfd), get|map[string]uintptr{"mnt": 3, "net": 4, "pid": 5, "user": 9}[ns], 0)
 			if err != nil {
-				all = append(all, Blocked("the %s namespace of process %s: %v", ns, pid, err))
-				continue
+				return Blocked("the %s namespace of process %s: %v", ns, pid, err)
 			}
+			defer unix.Close(int(fd))
 			name, _ := os.Readlink("/proc/self/fd/" + itoa(int(fd)))
-			unix.Close(int(fd))
 			if name == in.Namespaces[ns] {
 				return Escaped("process %s gave the host's %s", pid, name)
 			}
-			all = append(all, Blocked("process %s gave %s, not the host's", pid, name))
-		}
-		return Any(all...)
+			return Blocked("process %s gave %s, not the host's", pid, name)
+		})
 	})
 }
 

@@ -50,10 +50,7 @@ func killedAtRandom(d *Drive, times int) Outcome {
 		times = 3
 	}
 	for n := range times {
-		cmd, out, err := d.begin(d.probe.ID)
-		if err != nil {
-			return Broken("%v", err)
-		}
+		cmd, out := d.begin()
 		pause, end := time.Duration(rand.IntN(30_000))*time.Microsecond, time.Second
 		if d.job.Provider != "" { // an engine takes its time, at the beginning and at the end
 			pause, end = 40*pause, 10*time.Second

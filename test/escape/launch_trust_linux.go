@@ -52,15 +52,12 @@ func trustProbes() []Probe {
 				os.Rename(in.Path(".git"), in.Path("git-old"))
 				return os.WriteFile(in.Path(".git"), []byte("gitdir: "+in.Canary+"\n"), 0o644)
 			}, nil, func(in *Inside) Outcome { return Any(in.Read(in.Canary+"/secret"), keepBlocked(createIn(in.Canary))) }),
-		{
-			ID: "LCH-012", Name: "profiles that say two things", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative},
+		{ID: "LCH-012", Name: "profiles that say two things", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative},
 			Expect: "an error with file, line and key; never ignored", Key: "",
 			Explain: "Duplicate keys, unknown keys, another case, a NUL, a byte order mark, an unknown word.",
 			Payload: func(in *Inside) Outcome { return Escaped("the profile was accepted") },
-			Drive:   profileConfusion,
-		},
-		{
-			ID: "LCH-013", Name: "the workspace's own profile loosens", Guarantee: profiles.LaunchIntegrity, Severity: Critical, Needs: []Need{NeedNative},
+			Drive:   profileConfusion},
+		{ID: "LCH-013", Name: "the workspace's own profile loosens", Guarantee: profiles.LaunchIntegrity, Severity: Critical, Needs: []Need{NeedNative},
 			Expect: "it can only tighten", References: refs("CVE-2026-42074", "CVE-2025-54136"), Key: "",
 			Explain: "A .pccrun.jsonc in the workspace that shows the canary, passes every variable and allows a host and a port; also srt's and Claude Code's settings.",
 			Payload: func(in *Inside) Outcome {
@@ -81,10 +78,8 @@ func trustProbes() []Probe {
 					return Blocked("refused: %s", o.Detail) // a launcher may also refuse to start
 				}
 				return o
-			},
-		},
-		{
-			ID: "LCH-014", Name: "the launcher's own variables from a file in the workspace", Guarantee: profiles.LaunchIntegrity, Severity: Critical,
+			}},
+		{ID: "LCH-014", Name: "the launcher's own variables from a file in the workspace", Guarantee: profiles.LaunchIntegrity, Severity: Critical,
 			Expect: "no file in the workspace is read as environment", References: refs("CVE-2025-61260"), Key: "",
 			Explain: "A .env that sets variables of the launcher and of its libraries.",
 			Payload: func(in *Inside) Outcome { return Any(in.Read(in.Canary+"/secret"), keepBlocked(createIn(in.Canary))) },
@@ -92,15 +87,12 @@ func trustProbes() []Probe {
 				os.WriteFile(d.Workspace+"/.env", []byte("PCCRUN_DISABLE=1\nPARALLEL_CC_SANDBOX_DISABLED=1\nLD_PRELOAD="+d.Canary+"/f\nPCCRUN_WITHOUT=hide\n"), 0o644)
 				return d.Run()
 			},
-			Observe: hostToo,
-		},
-		{
-			ID: "LCH-011", Name: "a trusted file that changes after it was trusted", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative},
+			Observe: hostToo},
+		{ID: "LCH-011", Name: "a trusted file that changes after it was trusted", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative},
 			Expect: "it can only tighten, until it is trusted anew", References: refs("CVE-2025-54136"), Key: "pccrun trust",
 			Explain: "The workspace's own profile is trusted, and passes a variable. Then a command changes it, to pass another.",
 			Payload: secretInEnvironment,
-			Drive:   trustedThenChanged,
-		},
+			Drive:   trustedThenChanged},
 	}
 }
 
@@ -113,16 +105,11 @@ func twoRuns(id, name string, s Severity, why string, references []string, plant
 			if _, err := os.Stat(in.Path("planted-already")); err == nil {
 				return look(in)
 			}
-			if err := plant(in); err != nil {
-				return Blocked("plant: %v", cause(err))
-			}
+			blockedBy(plant(in), "plant")
 			return Attempt(os.WriteFile(in.Path("planted-already"), nil, 0o644), "plant")
 		},
 		Drive: func(d *Drive) Outcome {
-			first, err := d.Start(id)
-			if err != nil {
-				return Broken("%v", err)
-			}
+			first := d.Start()
 			o, ran := readReport(first.Output, d.Nonce)
 			switch {
 			case !ran:
@@ -130,10 +117,7 @@ func twoRuns(id, name string, s Severity, why string, references []string, plant
 			case o.Kind != DidEscape:
 				return o // nothing could be planted
 			}
-			second, err := d.Start(id)
-			if err != nil {
-				return Broken("%v", err)
-			}
+			second := d.Start()
 			defer d.sweep()
 			if changed := d.Changed(); len(changed) > 0 {
 				return Escaped("on the host: %s", strings.Join(changed, ", "))
@@ -154,26 +138,16 @@ func trustedThenChanged(d *Drive) Outcome {
 		return d.Run()
 	}
 	profile := d.Workspace + "/.pccrun.jsonc"
-	if err := os.WriteFile(profile, []byte(`{"environment": {"pass": ["MY_INTERNAL_TOKEN"]}}`), 0o644); err != nil {
-		return Broken("%v", err)
-	}
-	trust, out, err := d.launch([]string{d.job.Launcher, "trust", "--workspace", d.Workspace})
-	if err != nil {
-		return Broken("%v", err)
-	}
+	must(os.WriteFile(profile, []byte(`{"environment": {"pass": ["MY_INTERNAL_TOKEN"]}}`), 0o644))
+	trust, out := d.launch([]string{d.job.Launcher, "trust", "--workspace", d.Workspace})
 	if run := d.wait(trust, out); run.State.ExitCode() != 0 {
 		return Broken("pccrun trust: %s", tail(run))
 	}
 	if o := d.Run(); o.Kind != DidEscape {
 		return Broken("the profile is trusted, and does not count: %s", o.Detail)
 	}
-	if err := os.WriteFile(profile, []byte(`{"environment": {"pass": ["GITHUB_TOKEN"]}}`), 0o644); err != nil {
-		return Broken("%v", err)
-	}
-	run, err := d.Start(d.probe.ID)
-	if err != nil {
-		return Broken("%v", err)
-	}
+	must(os.WriteFile(profile, []byte(`{"environment": {"pass": ["GITHUB_TOKEN"]}}`), 0o644))
+	run := d.Start()
 	defer d.sweep()
 	if o, ran := readReport(run.Output, d.Nonce); ran {
 		return o
@@ -207,19 +181,11 @@ func profileConfusion(d *Drive) Outcome {
 	}
 	path := d.Tmp + "/profile.jsonc"
 	for name, text := range bad {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			return Broken("%v", err)
-		}
-		argv, err := d.Command(d.probe.ID)
-		if err != nil {
-			return Broken("%v", err)
-		}
+		must(os.WriteFile(path, []byte(text), 0o644))
+		argv := d.Command()
 		at := len(argv) - 5 // before --
 		argv = append(argv[:at:at], append([]string{"--profile", path}, argv[at:]...)...)
-		cmd, out, err := d.launch(argv)
-		if err != nil {
-			return Broken("%v", err)
-		}
+		cmd, out := d.launch(argv)
 		run := d.wait(cmd, out)
 		if _, ran := readReport(run.Output, d.Nonce); ran {
 			return Escaped("a profile with %s was accepted", name)

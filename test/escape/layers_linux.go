@@ -1,11 +1,11 @@
 package escape
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/pccrun/pccrun/profiles"
 )
@@ -45,29 +45,11 @@ func (s *Suite) layers(ctx context.Context, t *Target, results []Result) ([]Laye
 			rows = append(rows, LayerRow{ID: r.ID, Guarantee: r.Guarantee, Severity: r.Severity})
 		}
 	}
-	var group sync.WaitGroup
-	var mu sync.Mutex
-	done := 0
-	work := make(chan *LayerRow)
-	for range s.parallel() {
-		group.Go(func() {
-			for row := range work {
-				row.Stopped = s.stoppers(ctx, t, Find(row.ID))
-				mu.Lock()
-				if done++; s.Progress != nil {
-					s.Progress(done, len(rows))
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	for i := range rows {
+	s.inParallel(len(rows), func(i int) {
 		if ctx.Err() == nil {
-			work <- &rows[i]
+			rows[i].Stopped = s.stoppers(ctx, t, Find(rows[i].ID))
 		}
-	}
-	close(work)
-	group.Wait()
+	})
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx) // a search that was cut off says nothing
 	}
@@ -148,26 +130,16 @@ type depth struct {
 	single        []string // those that one layer stops, or none
 }
 
-// holds says whether the kind keeps what it should: four of five by two
+// goal says what the kind has to keep, and whether it does: four of five by two
 // layers, or all by one; of reads by two, all.
-func (d depth) holds() bool {
+func (d depth) goal() (words string, holds bool) {
 	switch {
 	case d.want == 2 && d.name == kindReads:
-		return d.two == d.all
+		return "all by two layers", d.two == d.all
 	case d.want == 2:
-		return 5*d.two >= 4*d.all
+		return "four of five by two layers", 5*d.two >= 4*d.all
 	}
-	return d.one == d.all
-}
-
-func (d depth) goal() string {
-	switch {
-	case d.want == 2 && d.name == kindReads:
-		return "all by two layers"
-	case d.want == 2:
-		return "four of five by two layers"
-	}
-	return "all by one layer"
+	return "all by one layer", d.one == d.all
 }
 
 const kindReads = "reads"
@@ -230,27 +202,18 @@ func writeLayers(b *strings.Builder, rows []LayerRow, strict bool) {
 	for _, row := range rows {
 		fmt.Fprintf(b, "  %-8s %-8s", row.ID, row.Severity)
 		for _, c := range columns {
-			mark := "·"
-			if slices.Contains(row.Stopped, c) {
-				mark = "✓"
-			}
-			b.WriteString(" " + mark + strings.Repeat(" ", len(c)-1))
+			mark := map[bool]string{true: "✓", false: "·"}[slices.Contains(row.Stopped, c)]
+			fmt.Fprintf(b, " %-*s", len(c), mark)
 		}
 		b.WriteString("\n")
 	}
 	b.WriteString("critical and high probes\n")
 	for _, d := range depths(rows, strict) {
-		verdict := "holds"
-		if !d.holds() {
-			verdict = "does not hold"
-		}
-		fmt.Fprintf(b, "  %-15s %3d, stopped by one layer or more %3d, by two or more %3d (%s); %s: %s\n", d.name, d.all, d.one, d.two, percent(d.two, d.all), d.goal(), verdict)
+		goal, holds := d.goal()
+		verdict := map[bool]string{true: "holds", false: "does not hold"}[holds]
+		fmt.Fprintf(b, "  %-15s %3d, stopped by one layer or more %3d, by two or more %3d (%s); %s: %s\n", d.name, d.all, d.one, d.two, percent(d.two, d.all), goal, verdict)
 		for _, id := range d.single {
-			why := oneLayer[id]
-			if why == "" {
-				why = "no reason is known"
-			}
-			fmt.Fprintf(b, "    %-8s %s\n", id, why)
+			fmt.Fprintf(b, "    %-8s %s\n", id, cmp.Or(oneLayer[id], "no reason is known"))
 		}
 	}
 }

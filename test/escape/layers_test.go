@@ -65,7 +65,8 @@ func TestLayers(t *testing.T) {
 				}
 			}
 			for _, d := range depths(rows, target.strict) {
-				require.True(t, d.holds(), "%+v", d)
+				goal, holds := d.goal()
+				require.True(t, holds, "%s: %+v", goal, d)
 				if target.strict && d.name == kindReads {
 					require.Empty(t, d.single)
 				}

@@ -88,9 +88,7 @@ const maxLooks = 16
 func betweenLooks(d *Drive) Outcome {
 	kept, vault := d.Workspace+"/kept", d.Workspace+"/vault"
 	for path, content := range map[string]string{kept + "/f": "kept\n", vault + "/secret": d.secret + "\n"} {
-		if err := d.write(path, content); err != nil {
-			return Broken("%v", err)
-		}
+		must(d.write(path, content))
 	}
 	if d.job.Control {
 		return d.Run()

@@ -14,8 +14,7 @@ import (
 // hands to the launcher.
 func handedProbes() []Probe {
 	return []Probe{
-		{
-			ID: "NET-061", Name: "a socket of the host's as standard input", Guarantee: profiles.NetAllowlist, Severity: High,
+		{ID: "NET-061", Name: "a socket of the host's as standard input", Guarantee: profiles.NetAllowlist, Severity: High,
 			Expect: "ENOTSOCK, since input comes through a pipe, or a refusal to start", Errnos: errnos("ENOTSOCK"), References: refs("connect(2), AF_UNSPEC", "inetd(8)", "systemd.exec(5), StandardInput=socket"), Key: "network.allow",
 			Explain: "A connection that somebody has made is standard input, as inetd and service managers hand it over. A socket stays in the network namespace in which it was made, whatever network the command has: taken off its peer, it is connected to the host's loopback.",
 			Payload: func(in *Inside) Outcome {
@@ -26,15 +25,12 @@ func handedProbes() []Probe {
 					return Attempt(err, "connect standard input to the host's loopback")
 				}
 				c, err := net.FileConn(os.NewFile(0, "standard input"))
-				if err != nil {
-					return Broken("%v", err)
-				}
+				must(err)
 				defer c.Close()
 				return in.Greet(c, "standard input")
 			},
 			Drive:   func(d *Drive) Outcome { return d.orRefused(d.fromSocket()) },
-			Observe: hitDecides("tcp4"),
-		},
+			Observe: hitDecides("tcp4")},
 	}
 }
 
@@ -52,19 +48,13 @@ func disconnect(fd int) error {
 // other end is a listener that counts nothing.
 func (d *Drive) fromSocket() Outcome {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		return Broken("%v", err)
-	}
+	must(err)
 	defer l.Close()
 	c, err := net.Dial("tcp4", l.Addr().String())
-	if err != nil {
-		return Broken("%v", err)
-	}
+	must(err)
 	defer c.Close()
 	peer, err := l.Accept()
-	if err != nil {
-		return Broken("%v", err)
-	}
+	must(err)
 	defer peer.Close()
 	if d.stdin, err = c.(*net.TCPConn).File(); err != nil {
 		return Broken("%v", err)

@@ -17,15 +17,12 @@ import (
 // lifeProbes outlive what they should not: the run, the launcher, its limits.
 func lifeProbes() []Probe {
 	return []Probe{
-		{
-			ID: "NS-018", Name: "a daemon outlives the run", Guarantee: profiles.ProcNoSurvivors, Severity: High, Needs: nil,
+		{ID: "NS-018", Name: "a daemon outlives the run", Guarantee: profiles.ProcNoSurvivors, Severity: High, Needs: nil,
 			Expect: "dead when the launcher has ended", References: refs("srt: background tests"),
 			Explain: "A process that detaches itself goes on working after the user believes that all is over.",
 			Payload: func(in *Inside) Outcome { return startDaemon(in) },
-			Observe: heartStopped,
-		},
-		{
-			ID: "NS-019", Name: "a daemon outlives a launcher that is killed", Guarantee: profiles.ProcNoSurvivors, Severity: High,
+			Observe: heartStopped},
+		{ID: "NS-019", Name: "a daemon outlives a launcher that is killed", Guarantee: profiles.ProcNoSurvivors, Severity: High,
 			Expect:  "dead within a second of the launcher's death",
 			Explain: "SIGKILL of the launcher is how an impatient user or an orchestrator ends a run.",
 			Payload: func(in *Inside) Outcome {
@@ -35,14 +32,7 @@ func lifeProbes() []Probe {
 				return o
 			},
 			Drive: func(d *Drive) Outcome {
-				argv, err := d.Command("NS-019")
-				if err != nil {
-					return Broken("%v", err)
-				}
-				cmd, out, err := d.launch(argv)
-				if err != nil {
-					return Broken("%v", err)
-				}
+				cmd, out := d.begin()
 				defer d.sweep()
 				if !eventually(8*time.Second, func() bool { return size(d.Workspace+"/heart") > 2 }) {
 					syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
@@ -53,10 +43,8 @@ func lifeProbes() []Probe {
 				d.wait(cmd, out)
 				time.Sleep(300 * time.Millisecond)
 				return stillBeating(d)
-			},
-		},
-		{
-			ID: "NS-020", Name: "clear the death signal", Guarantee: profiles.ProcNoSurvivors, Severity: High,
+			}},
+		{ID: "NS-020", Name: "clear the death signal", Guarantee: profiles.ProcNoSurvivors, Severity: High,
 			Expect:  "killed all the same: by the pid namespace",
 			Explain: "A launcher that trusts in PR_SET_PDEATHSIG alone is left by a payload that clears it.",
 			Payload: func(in *Inside) Outcome {
@@ -64,17 +52,13 @@ func lifeProbes() []Probe {
 				unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 				return startDaemon(in)
 			},
-			Observe: heartStopped,
-		},
-		{
-			ID: "NS-021", Name: "orphans are reaped", Guarantee: profiles.ProcIsolated, Severity: Medium, Needs: []Need{NeedNative},
+			Observe: heartStopped},
+		{ID: "NS-021", Name: "orphans are reaped", Guarantee: profiles.ProcIsolated, Severity: Medium, Needs: []Need{NeedNative},
 			Expect: "no zombies stay", Explain: "A first process that does not reap lets zombies fill the limit of processes.",
 			Payload: func(in *Inside) Outcome {
 				if in.Control {
 					cmd := exec.Command(in.Program, helperVerb, "nothing", in.Tag)
-					if err := cmd.Start(); err != nil {
-						return Broken("%v", err)
-					}
+					must(cmd.Start())
 					pid := strconv.Itoa(cmd.Process.Pid)
 					eventually(5*time.Second, func() bool { return strings.HasPrefix(statusLine(pid, "State"), "Z") })
 				} else {
@@ -96,10 +80,8 @@ func lifeProbes() []Probe {
 					return Escaped("%d zombies", zombies)
 				}
 				return Blocked("40 orphans, no zombie")
-			},
-		},
-		{
-			ID: "NS-022", Name: "kill the sandbox's helpers, then reach out", Guarantee: profiles.NetAllowlist, Severity: High, Setting: Caged,
+			}},
+		{ID: "NS-022", Name: "kill the sandbox's helpers, then reach out", Guarantee: profiles.NetAllowlist, Severity: High, Setting: Caged,
 			Expect: "no egress: nothing that polices it can be killed from inside", References: refs("srt: relay test"),
 			Explain: "Ends every process but itself, and tries the network again.",
 			Payload: func(in *Inside) Outcome {
@@ -109,10 +91,8 @@ func lifeProbes() []Probe {
 					}
 				}
 				return Any(in.Dial("tcp", in.Peers["evil.test"]+":80"), in.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", in.TCP4)))
-			},
-		},
-		{
-			ID: "NS-023", Name: "stop the launcher's clock", Guarantee: profiles.ResTime, Severity: Medium, Needs: []Need{NeedNative},
+			}},
+		{ID: "NS-023", Name: "stop the launcher's clock", Guarantee: profiles.ResTime, Severity: Medium, Needs: []Need{NeedNative},
 			Expect: "the time limit ends the run all the same", Flags: []string{"--timeout", "1s"}, Key: "resources.timeout",
 			Explain: "Signals that stop are sent to every process and group in sight, then the payload sleeps on.",
 			Payload: func(in *Inside) Outcome {
@@ -125,8 +105,7 @@ func lifeProbes() []Probe {
 				}
 				time.Sleep(3 * time.Second)
 				return Escaped("slept for 3 s under a limit of 1 s")
-			},
-		},
+			}},
 	}
 }
 

@@ -23,22 +23,16 @@ func nsProbes() []Probe {
 	denied := errnos("EPERM ENOSYS")
 	gone := errnos("ESRCH EPERM")
 	return []Probe{
-		{
-			ID: "NS-001", Name: "see processes of the host", Guarantee: profiles.ProcIsolated, Severity: High,
+		{ID: "NS-001", Name: "see processes of the host", Guarantee: profiles.ProcIsolated, Severity: High,
 			Expect: "absent from /proc", References: refs("srt: pid namespace tests"),
 			Explain: "Command lines and environments of other processes hold secrets; their numbers are targets.",
 			Payload: func(in *Inside) Outcome {
-				for _, pid := range processes() {
-					line, _ := os.ReadFile("/proc/" + pid + "/cmdline")
-					if bytes.Contains(line, []byte(in.Name)) {
-						return Escaped("process %s is %q", pid, line)
-					}
+				if pids := processesWhose("cmdline", holding(in.Name)); len(pids) > 0 {
+					return Escaped("processes of the host: %v", pids)
 				}
 				return Blocked("%d processes in sight, none of the host's", len(processes()))
-			},
-		},
-		{
-			ID: "NS-002", Name: "signal a process of the host", Guarantee: profiles.ProcIsolated, Severity: Critical,
+			}},
+		{ID: "NS-002", Name: "signal a process of the host", Guarantee: profiles.ProcIsolated, Severity: Critical,
 			Expect: "ESRCH or EPERM", Errnos: gone, References: refs("landlock(7): LANDLOCK_SCOPE_SIGNAL"),
 			Explain: "By number, by process group, by pidfd and by thread.",
 			Payload: func(in *Inside) Outcome {
@@ -50,56 +44,43 @@ func nsProbes() []Probe {
 				}
 				return Any(Attempt(unix.Kill(in.HostPID, unix.SIGUSR1), "kill"), Attempt(unix.Tgkill(in.HostPID, in.HostPID, unix.SIGUSR1), "tgkill"))
 			},
-			Observe: waiterDecides,
-		},
-		{
-			ID: "NS-003", Name: "kill -9 -1", Guarantee: profiles.ProcIsolated, Severity: Critical, Setting: Caged,
+			Observe: waiterDecides},
+		{ID: "NS-003", Name: "kill -9 -1", Guarantee: profiles.ProcIsolated, Severity: Critical, Setting: Caged,
 			Expect:  "ends the sandbox's processes only",
 			Explain: "A signal to everybody must not reach the host, the launcher or its proxy.",
 			Payload: func(in *Inside) Outcome {
 				report(in.Nonce, Blocked("kill -1 was sent"))
 				return Attempt(unix.Kill(-1, unix.SIGKILL), "kill -9 -1")
 			},
-			Observe: waiterDecides,
-		},
+			Observe: waiterDecides},
 		userns("NS-004", "unshare(CLONE_NEWUSER)", func(in *Inside) error { return childErr(in, "unshare", unix.CLONE_NEWUSER) }),
-		{
-			ID: "NS-005", Name: "clone and clone3 into a user namespace", Guarantee: profiles.SysNoNewUserns, Severity: High,
+		{ID: "NS-005", Name: "clone and clone3 into a user namespace", Guarantee: profiles.SysNoNewUserns, Severity: High,
 			Expect: "EPERM, ENOSPC or ENOSYS", Errnos: errnos("EPERM ENOSPC ENOSYS EACCES"), References: refs("CVE-2021-41133"), Key: "nested",
 			Explain: "clone3 passes its flags in memory, where a filter cannot look: it must be refused as unknown.",
 			Payload: func(in *Inside) Outcome {
 				return Any(Attempt(tryClone(in, unix.CLONE_NEWUSER), "clone"), Attempt(tryClone3(unix.CLONE_NEWUSER), "clone3"))
-			},
-		},
-		{
-			ID: "NS-006", Name: "enter namespaces of another process", Guarantee: profiles.PrivNone, Severity: Critical, Setting: Caged,
+			}},
+		{ID: "NS-006", Name: "enter namespaces of another process", Guarantee: profiles.PrivNone, Severity: Critical, Setting: Caged,
 			Expect: "EPERM or ENOENT", Errnos: errnos("EPERM ENOENT EACCES ENOSYS ESRCH"), References: refs("nsenter(1)"),
 			Explain: "setns to the namespaces of the first process, of the parent and of every process in sight.",
 			Payload: func(in *Inside) Outcome {
 				runtime.LockOSThread()
-				var all []Outcome
-				for _, pid := range append([]string{"1"}, processes()...) {
-					for _, ns := range []string{"net", "ipc", "uts", "pid", "cgroup"} {
+				return each(append([]string{"1"}, processes()...), func(pid string) Outcome {
+					return each([]string{"net", "ipc", "uts", "pid", "cgroup"}, func(ns string) Outcome {
 						fd, err := unix.Open("/proc/"+pid+"/ns/"+ns, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 						if err != nil {
-							all = append(all, Blocked("open ns/%s of %s: %v", ns, pid, err))
-							continue
+							return Blocked("open ns/%s of %s: %v", ns, pid, err)
 						}
-						all = append(all, Attempt(unix.Setns(fd, 0), "setns to %s of %s", ns, pid))
-						unix.Close(fd)
-					}
-				}
-				return Any(all...)
-			},
-		},
-		{
-			ID: "NS-007", Name: "effective capabilities", Guarantee: profiles.PrivNone, Severity: Critical, Setting: Caged,
+						defer unix.Close(fd)
+						return Attempt(unix.Setns(fd, 0), "setns to %s of %s", ns, pid)
+					})
+				})
+			}},
+		{ID: "NS-007", Name: "effective capabilities", Guarantee: profiles.PrivNone, Severity: Critical, Setting: Caged,
 			Expect: "CapEff, CapPrm, CapInh and CapAmb are 0", References: refs("capabilities(7)"),
 			Explain: "A capability, even in a user namespace, opens kernel surface.",
-			Payload: func(in *Inside) Outcome { return capsZero("CapEff", "CapPrm", "CapInh", "CapAmb") },
-		},
-		{
-			ID: "NS-008", Name: "no_new_privs and the bounding set", Guarantee: profiles.PrivNone, Severity: High, Setting: Caged,
+			Payload: func(in *Inside) Outcome { return capsZero("CapEff", "CapPrm", "CapInh", "CapAmb") }},
+		{ID: "NS-008", Name: "no_new_privs and the bounding set", Guarantee: profiles.PrivNone, Severity: High, Setting: Caged,
 			Expect: "NoNewPrivs 1, CapBnd 0", References: refs("capabilities(7)"),
 			Explain: "Without both, a setuid program or file capabilities may bring rights back.",
 			Payload: func(in *Inside) Outcome {
@@ -107,10 +88,8 @@ func nsProbes() []Probe {
 					return Escaped("NoNewPrivs is 0")
 				}
 				return capsZero("CapBnd")
-			},
-		},
-		{
-			ID: "NS-009", Name: "a seccomp filter is in force", Guarantee: profiles.SysFilter, Severity: High, Setting: Caged,
+			}},
+		{ID: "NS-009", Name: "a seccomp filter is in force", Guarantee: profiles.SysFilter, Severity: High, Setting: Caged,
 			Expect: "Seccomp: 2, for every thread", References: refs("seccomp(2)"), Key: "syscalls",
 			Explain: "Without a filter, all of the kernel's surface can be called.",
 			Payload: func(in *Inside) Outcome {
@@ -126,15 +105,11 @@ func nsProbes() []Probe {
 					}
 				}
 				return Blocked("%d threads are filtered", len(threads))
-			},
-		},
-		{
-			ID: "NS-010", Name: "a debugger works on the payload's own child", Guarantee: profiles.ProcIsolated, Severity: Info,
+			}},
+		{ID: "NS-010", Name: "a debugger works on the payload's own child", Guarantee: profiles.ProcIsolated, Severity: Info,
 			Expect: "as the profile says", Key: "syscalls", Needs: []Need{NeedDesktop},
-			Explain: "Not an escape: it says whether gdb and strace work inside.",
-		},
-		{
-			ID: "NS-011", Name: "trace the sandbox's first process", Guarantee: profiles.ProcIsolated, Severity: High, Setting: Caged,
+			Explain: "Not an escape: it says whether gdb and strace work inside."},
+		{ID: "NS-011", Name: "trace the sandbox's first process", Guarantee: profiles.ProcIsolated, Severity: High, Setting: Caged,
 			Expect: "EPERM", Errnos: errnos("EPERM ESRCH EACCES ENOSYS"), References: refs("srt: launcher isolation"),
 			Explain: "Whoever traces pid 1 is pid 1, with its descriptors.",
 			Payload: func(in *Inside) Outcome {
@@ -144,41 +119,26 @@ func nsProbes() []Probe {
 					Call(unix.SYS_PTRACE, unix.PTRACE_DETACH, pid, 0, 0)
 				}
 				return Attempt(err, "PTRACE_SEIZE of %d", pid)
-			},
-		},
-		{
-			ID: "NS-012", Name: "open the memory of other processes", Guarantee: profiles.ProcIsolated, Severity: Critical, Setting: Caged,
+			}},
+		{ID: "NS-012", Name: "open the memory of other processes", Guarantee: profiles.ProcIsolated, Severity: Critical, Setting: Caged,
 			Expect: "EACCES", Errnos: errnos("EACCES EPERM ENOENT"), References: refs("srt: launcher isolation"),
 			Explain: "The first process and the launcher hold what the payload must not have, also in their environment.",
 			Payload: func(in *Inside) Outcome {
 				pid := strconv.Itoa(int(in.firstPID()))
-				f, err := os.OpenFile("/proc/"+pid+"/mem", os.O_RDWR, 0)
-				if err == nil {
-					f.Close()
-				}
-				return Any(Attempt(err, "open the memory of %s", pid), in.Read("/proc/"+pid+"/environ"))
-			},
-		},
-		{
-			ID: "NS-013", Name: "read what /proc says of the first process", Guarantee: profiles.ProcIsolated, Severity: Medium, Setting: Caged,
+				return Any(Attempt(closed(unix.Open("/proc/"+pid+"/mem", unix.O_RDWR|unix.O_CLOEXEC, 0)), "open the memory of %s", pid), in.Read("/proc/"+pid+"/environ"))
+			}},
+		{ID: "NS-013", Name: "read what /proc says of the first process", Guarantee: profiles.ProcIsolated, Severity: Medium, Setting: Caged,
 			Expect: "EACCES", Errnos: errnos("EACCES EPERM ENOENT"),
 			Explain: "Its maps, descriptors, working directory, root and stack.",
 			Payload: func(in *Inside) Outcome {
 				pid := strconv.Itoa(int(in.firstPID()))
-				var all []Outcome
-				for _, name := range []string{"maps", "environ", "auxv", "io"} {
-					_, err := os.ReadFile("/proc/" + pid + "/" + name)
-					all = append(all, Attempt(err, "read /proc/%s/%s", pid, name))
-				}
-				for _, name := range []string{"root", "cwd", "exe", "fd/0"} {
-					_, err := os.Readlink("/proc/" + pid + "/" + name)
-					all = append(all, Attempt(err, "follow /proc/%s/%s", pid, name))
-				}
-				return Any(all...)
-			},
-		},
-		{
-			ID: "NS-014", Name: "read another process's memory by system call", Guarantee: profiles.ProcIsolated, Severity: High, Setting: Caged,
+				return Any(each([]string{"maps", "environ", "auxv", "io"}, func(name string) Outcome {
+					return Attempt(errOf(os.ReadFile("/proc/"+pid+"/"+name)), "read /proc/%s/%s", pid, name)
+				}), each([]string{"root", "cwd", "exe", "fd/0"}, func(name string) Outcome {
+					return Attempt(errOf(os.Readlink("/proc/"+pid+"/"+name)), "follow /proc/%s/%s", pid, name)
+				}))
+			}},
+		{ID: "NS-014", Name: "read another process's memory by system call", Guarantee: profiles.ProcIsolated, Severity: High, Setting: Caged,
 			Expect: "EPERM or ESRCH", Errnos: errnos("EPERM ESRCH ENOSYS"), References: refs("process_vm_readv(2)"),
 			Explain: "process_vm_readv of the first process needs no file in /proc.",
 			Payload: func(in *Inside) Outcome {
@@ -190,22 +150,18 @@ func nsProbes() []Probe {
 					err = nil
 				}
 				return Attempt(err, "process_vm_readv of %d", pid)
-			},
-		},
-		{
-			ID: "NS-015", Name: "change the host's name", Guarantee: profiles.PrivNone, Severity: Low, Setting: Caged,
+			}},
+		{ID: "NS-015", Name: "change the host's name", Guarantee: profiles.PrivNone, Severity: Low, Setting: Caged,
 			Expect: "EPERM, or a name of the sandbox's own", Errnos: denied,
 			Explain: "In a shared UTS namespace the host's name changes.",
 			Payload: func(in *Inside) Outcome { return Attempt(unix.Sethostname([]byte("canary")), "sethostname") },
-			Observe: func(out *Outside, o Outcome) Outcome {
+			Observe: finds(func(*Outside) string {
 				if name, _ := os.Hostname(); name == "canary" {
-					return Escaped("the host is called canary")
+					return "it is called canary"
 				}
-				return keepBlocked(o)
-			},
-		},
-		{
-			ID: "NS-016", Name: "every namespace is the sandbox's own", Guarantee: profiles.ProcIsolated, Severity: Medium,
+				return ""
+			})},
+		{ID: "NS-016", Name: "every namespace is the sandbox's own", Guarantee: profiles.ProcIsolated, Severity: Medium,
 			Gap:    "the user namespace is the machine",
 			Expect: "user, mnt, pid, net, ipc, uts and cgroup differ from the host's", References: refs("namespaces(7)", "amicontained"),
 			Explain: "A namespace that is shared is a way to reach, or to watch, the host.",
@@ -220,10 +176,8 @@ func nsProbes() []Probe {
 					return Escaped("shared with the host: %s", strings.Join(shared, ", "))
 				}
 				return Blocked("all %d differ", len(in.Namespaces))
-			},
-		},
-		{
-			ID: "NS-017", Name: "root of the host behind the payload's identity", Guarantee: profiles.PrivNone, Severity: High, Needs: []Need{NeedRoot}, Setting: Caged,
+			}},
+		{ID: "NS-017", Name: "root of the host behind the payload's identity", Guarantee: profiles.PrivNone, Severity: High, Needs: []Need{NeedRoot}, Setting: Caged,
 			Expect:  "the payload's files are not root's on the host",
 			Explain: "A payload that is the host's uid 0, mapped or not, owns /proc/sys and every file of root's.",
 			Payload: func(in *Inside) Outcome {
@@ -232,22 +186,14 @@ func nsProbes() []Probe {
 				time.Sleep(400 * time.Millisecond)
 				return Blocked("waited to be looked at")
 			},
-			Drive: identityOutside,
-		},
-		{
-			ID: "NS-024", Name: "leave the control group", Guarantee: profiles.ResPids, Severity: High, Setting: Caged, Needs: []Need{NeedCgroup},
+			Drive: identityOutside},
+		{ID: "NS-024", Name: "leave the control group", Guarantee: profiles.ResPids, Severity: High, Setting: Caged, Needs: []Need{NeedCgroup},
 			Expect: "EACCES or EROFS", References: refs("CVE-2022-0492"),
 			Explain: "A process that moves to the parent group leaves its limits.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, path := range []string{"/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroup/pids/cgroup.procs", "/sys/fs/cgroup/memory/cgroup.procs", "/sys/fs/cgroup/unified/cgroup.procs"} {
-					all = append(all, Attempt(os.WriteFile(path, []byte("0"), 0), "write to %s", path))
-				}
-				return Any(all...)
-			},
-		},
-		{
-			ID: "NS-025", Name: "have the host's services start something", Guarantee: profiles.IPCUnix, Severity: Critical, Setting: Caged,
+				return each([]string{"/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroup/pids/cgroup.procs", "/sys/fs/cgroup/memory/cgroup.procs", "/sys/fs/cgroup/unified/cgroup.procs"}, func(path string) Outcome { return Attempt(os.WriteFile(path, []byte("0"), 0), "write to %s", path) })
+			}},
+		{ID: "NS-025", Name: "have the host's services start something", Guarantee: profiles.IPCUnix, Severity: Critical, Setting: Caged,
 			Expect:  "no bus, no socket, no spool directory",
 			Explain: "cron, at and systemd start commands outside the sandbox.",
 			Payload: func(in *Inside) Outcome {
@@ -258,17 +204,10 @@ func nsProbes() []Probe {
 				if hits := out.Hits("agent socket"); len(hits) > 0 {
 					return Escaped("a service's socket was reached")
 				}
-				for _, path := range []string{"/etc/cron.d/planted", "/var/spool/cron/crontabs/planted", out.Home + "/.config/autostart/planted", out.Home + "/.config/systemd/user/planted"} {
-					if _, err := os.Stat(path); err == nil {
-						return Escaped("%s exists", path)
-					}
-				}
-				return keepBlocked(o)
-			},
-		},
+				return stands(plantedIn("/etc/cron.d", "/var/spool/cron/crontabs", "{home}/.config/autostart", "{home}/.config/systemd/user")...)(out, o)
+			}},
 		timeNamespace(),
-		{
-			ID: "NS-027", Name: "take the processor by priority", Guarantee: profiles.ResCPU, Severity: Medium, Setting: Caged, Needs: []Need{NeedRoot},
+		{ID: "NS-027", Name: "take the processor by priority", Guarantee: profiles.ResCPU, Severity: Medium, Setting: Caged, Needs: []Need{NeedRoot},
 			Expect: "EPERM", Errnos: errnos("EPERM EACCES ENOSYS"), References: refs("sched(7)"), Key: "resources.cpus",
 			Explain: "Real-time scheduling, a negative nice value and real-time I/O starve the host.",
 			Payload: func(in *Inside) Outcome {
@@ -276,16 +215,12 @@ func nsProbes() []Probe {
 				_, err := Call(unix.SYS_SCHED_SETSCHEDULER, 0, 1, uintptr(unsafe.Pointer(&param)))
 				_, ionice := Call(unix.SYS_IOPRIO_SET, 1, 0, 1<<13)
 				return Any(Attempt(err, "SCHED_FIFO"), Attempt(unix.Setpriority(unix.PRIO_PROCESS, 0, -20), "nice -20"), Attempt(ionice, "real-time I/O"))
-			},
-		},
-		{
-			ID: "NS-028", Name: "start the launcher again with a wider policy", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative},
+			}},
+		{ID: "NS-028", Name: "start the launcher again with a wider policy", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative},
 			Expect:  "no more authority than before",
 			Explain: "A launcher that can be run inside must not give what its caller does not have.",
+			Control: func(in *Inside) Outcome { return in.Read(in.Canary + "/secret") },
 			Payload: func(in *Inside) Outcome {
-				if in.Control {
-					return in.Read(in.Canary + "/secret")
-				}
 				ctx, cancel := context.WithTimeout(in.ctx, 4*time.Second)
 				defer cancel()
 				out, err := exec.CommandContext(ctx, in.Program, "run", "--read", "/", "--read", in.Canary, "--", "/bin/cat", in.Canary+"/secret").CombinedOutput()
@@ -293,46 +228,31 @@ func nsProbes() []Probe {
 					return Escaped("an inner launcher read the secret")
 				}
 				return Blocked("%v: %.80q", err, out)
-			},
-		},
-		{
-			ID: "NS-029", Name: "namespaces without a user namespace", Guarantee: profiles.PrivNone, Severity: High, Setting: Caged,
+			}},
+		{ID: "NS-029", Name: "namespaces without a user namespace", Guarantee: profiles.PrivNone, Severity: High, Setting: Caged,
 			Expect: "EPERM", Errnos: denied, References: refs("unshare(2)"), Key: "syscalls",
 			Explain: "A mount, network or pid namespace of the payload's own is surface, and hides it from tools of the host.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, ns := range []struct {
-					name string
-					flag int
-				}{{"mnt", unix.CLONE_NEWNS}, {"net", unix.CLONE_NEWNET}, {"ipc", unix.CLONE_NEWIPC}, {"uts", unix.CLONE_NEWUTS}, {"pid", unix.CLONE_NEWPID}, {"cgroup", unix.CLONE_NEWCGROUP}} {
-					all = append(all, Attempt(childErr(in, "unshare", ns.flag), "unshare of %s", ns.name))
-				}
-				return Any(all...)
-			},
-		},
-		{
-			ID: "NS-030", Name: "find the launcher's descriptors through the parent", Guarantee: profiles.ProcIsolated, Severity: High, Setting: Caged,
+				return each([]int{unix.CLONE_NEWNS, unix.CLONE_NEWNET, unix.CLONE_NEWIPC, unix.CLONE_NEWUTS, unix.CLONE_NEWPID, unix.CLONE_NEWCGROUP}, func(flag int) Outcome {
+					return Attempt(childErr(in, "unshare", flag), "unshare(%#x)", flag)
+				})
+			}},
+		{ID: "NS-030", Name: "find the launcher's descriptors through the parent", Guarantee: profiles.ProcIsolated, Severity: High, Setting: Caged,
 			Expect: "EPERM or ESRCH", Errnos: errnos("EPERM ESRCH EACCES ENOSYS"), References: refs("pidfd_getfd(2)"),
 			Explain: "pidfd_getfd copies a descriptor out of another process.",
 			Payload: func(in *Inside) Outcome {
 				pid := int(in.firstPID())
 				fd, err := unix.PidfdOpen(pid, 0)
-				if err != nil {
-					return Blocked("pidfd_open: %v", err)
-				}
-				_, err = unix.PidfdGetfd(fd, 0, 0)
-				return Attempt(err, "pidfd_getfd of %d", pid)
-			},
-		},
-		{
-			ID: "NS-031", Name: "the limits of another process", Guarantee: profiles.ProcIsolated, Severity: Low, Setting: Caged,
+				blockedBy(err, "pidfd_open")
+				return Attempt(errOf(unix.PidfdGetfd(fd, 0, 0)), "pidfd_getfd of %d", pid)
+			}},
+		{ID: "NS-031", Name: "the limits of another process", Guarantee: profiles.ProcIsolated, Severity: Low, Setting: Caged,
 			Expect: "EPERM or ESRCH", Errnos: errnos("EPERM ESRCH ENOSYS EACCES EINVAL"), References: refs("prlimit(2)"),
 			Explain: "prlimit of the first process or the parent.",
 			Payload: func(in *Inside) Outcome {
 				l := unix.Rlimit{Cur: 64, Max: 64}
 				return Attempt(unix.Prlimit(int(in.firstPID()), unix.RLIMIT_CORE, &l, nil), "prlimit of %d", in.firstPID())
-			},
-		},
+			}},
 	}
 }
 
@@ -445,9 +365,7 @@ func setuidPayload(in *Inside) Outcome {
 		out, err = run(nil)
 	}
 	real, effective, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
-	if err != nil {
-		return Blocked("start: %v", cause(err))
-	}
+	blockedBy(err, "start")
 	if real != effective {
 		return Escaped("uid %s became %s", real, effective)
 	}
@@ -456,10 +374,7 @@ func setuidPayload(in *Inside) Outcome {
 
 // identityOutside looks, while the payload runs, who it is on the host.
 func identityOutside(d *Drive) Outcome {
-	cmd, out, err := d.begin(d.probe.ID)
-	if err != nil {
-		return Broken("%v", err)
-	}
+	cmd, out := d.begin()
 	defer d.sweep()
 	uid := ""
 	eventually(5*time.Second, func() bool {

@@ -90,7 +90,7 @@ func printList(out io.Writer, asJSON bool) int {
 	w := bufio.NewWriter(out)
 	for _, p := range Probes() {
 		if asJSON {
-			line, err := json.Marshal(struct {
+			err := json.NewEncoder(w).Encode(struct {
 				ID        string             `json:"id"`
 				Name      string             `json:"name"`
 				Guarantee profiles.Guarantee `json:"guarantee"`
@@ -100,16 +100,14 @@ func printList(out io.Writer, asJSON bool) int {
 			if err != nil {
 				return complain(err)
 			}
-			fmt.Fprintf(w, "%s\n", line)
 			continue
 		}
 		need := ""
-		if len(p.Needs) > 0 {
-			words := make([]string, len(p.Needs))
-			for i, n := range p.Needs {
-				words[i] = string(n)
-			}
-			need = " (needs " + strings.Join(words, ", ") + ")"
+		for i, n := range p.Needs {
+			need += map[bool]string{true: " (needs ", false: ", "}[i == 0] + string(n)
+		}
+		if need != "" {
+			need += ")"
 		}
 		fmt.Fprintf(w, "%-8s %-8s %-18s %s%s\n", p.ID, p.Severity, p.Guarantee, p.Name, need)
 	}

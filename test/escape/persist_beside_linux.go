@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/pccrun/pccrun/profiles"
 )
@@ -15,28 +14,19 @@ import (
 func besideProbes() []Probe {
 	const other, kept = "src/other", ".cache/agent/snapshot"
 	return []Probe{
-		{
-			ID: "PER-037", Name: "a writable repository outside the workspace", Guarantee: profiles.FSProtect, Severity: Critical, Needs: []Need{NeedNative},
+		{ID: "PER-037", Name: "a writable repository outside the workspace", Guarantee: profiles.FSProtect, Severity: Critical, Needs: []Need{NeedNative},
 			Flags: []string{"--write", "{home}/" + other}, Expect: "protected as in the workspace; new names are quarantined", References: refs("git-config(1)", "direnv(1)"), Key: "protect.deny",
 			Explain: "A second repository is given for writing. Its hooks and its configuration, a name that direnv executes, and a repository made in it would run when the user goes there.",
 			Payload: func(in *Inside) Outcome { return plantIn(filepath.Join(in.Home, other), "", "fresh/.git") },
-			Drive:   func(d *Drive) Outcome { return d.repositoryAt(filepath.Join(d.Home, other), ".git") },
-			Observe: func(out *Outside, o Outcome) Outcome {
-				return unplanted(out, o, filepath.Join(out.Home, other), ".git", "fresh/.git")
-			},
-		},
-		{
-			ID: "PER-038", Name: "repositories in what an agent or a cache keeps", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
+			Drive:   func(d *Drive) Outcome { return d.repositoryAt(filepath.Join(d.Home, other, ".git"), plainRepository) },
+			Observe: unplanted("{home}/"+other, ".git", "fresh/.git")},
+		{ID: "PER-038", Name: "repositories in what an agent or a cache keeps", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
 			Flags: []string{"--write", "{home}/" + kept}, Expect: "hooks protected, settings that execute removed, a new repository quarantined", References: refs("git-config(1)"), Key: "protect.deny",
 			Explain: "An agent keeps snapshots of the workspace in repositories of its own, and so does cargo what it has fetched: they must be written. Outside git is run in them.",
 			Payload: func(in *Inside) Outcome { return plantIn(filepath.Join(in.Home, kept), "old", "fresh") },
-			Drive:   func(d *Drive) Outcome { return d.repositoryAt(filepath.Join(d.Home, kept), "old") },
-			Observe: func(out *Outside, o Outcome) Outcome {
-				return unplanted(out, o, filepath.Join(out.Home, kept), "old", "fresh")
-			},
-		},
-		{
-			ID: "PER-039", Name: "a link out of what an agent keeps", Guarantee: profiles.FSProtect, Severity: Critical, Needs: []Need{NeedNative},
+			Drive:   func(d *Drive) Outcome { return d.repositoryAt(filepath.Join(d.Home, kept, "old"), plainRepository) },
+			Observe: unplanted("{home}/"+kept, "old", "fresh")},
+		{ID: "PER-039", Name: "a link out of what an agent keeps", Guarantee: profiles.FSProtect, Severity: Critical, Needs: []Need{NeedNative},
 			Flags: []string{"--profile", "codex"}, Expect: "the agent has a home of its own inside", References: refs("symlink(7)", "CWE-59"), Key: "protect.deny",
 			Explain: "In place of the history that an agent appends to, with text from inside, stands a link to a start-up file of the home, or one to a link that a later run would make so.",
 			Payload: func(in *Inside) Outcome {
@@ -47,73 +37,50 @@ func besideProbes() []Probe {
 					Attempt(os.Symlink("../../../../"+outwardRC, filepath.Join(state, outwardTmp, "s/x")), "make one there"))
 			},
 			Drive: func(d *Drive) Outcome {
-				if err := os.MkdirAll(filepath.Join(d.Home, outwardState), 0o700); err != nil {
-					return Broken("%v", err)
-				}
+				must(os.MkdirAll(filepath.Join(d.Home, outwardState), 0o700))
 				return d.Run()
 			},
-			Observe: func(out *Outside, o Outcome) Outcome {
-				if o.Kind == Broke || o.Kind == Unmet {
-					return o
-				}
-				time.Sleep(100 * time.Millisecond)
+			Observe: afterwards(func(out *Outside, _ Outcome) Outcome {
 				// The agent outside: each file is opened as programs open a log.
 				for _, name := range []string{outwardLog, outwardHop} {
 					f, err := os.OpenFile(filepath.Join(out.Home, outwardState, name), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
-					if err != nil {
-						return Broken("%v", err)
-					}
+					must(err)
 					f.WriteString("# canary\n")
 					f.Close()
-					if _, err := os.Lstat(filepath.Join(out.Home, outwardRC)); err == nil {
+					if exists(filepath.Join(out.Home, outwardRC)) {
 						return Escaped("what is appended to %s is in ~/%s", name, outwardRC)
 					}
 				}
 				return Blocked("what the agent appends stays in %s", outwardState)
-			},
-		},
-		{
-			ID: "PER-040", Name: "programs of a session of the agent outside", Guarantee: profiles.FSProtect, Severity: Critical, Needs: []Need{NeedNative},
+			})},
+		{ID: "PER-040", Name: "programs of a session of the agent outside", Guarantee: profiles.FSProtect, Severity: Critical, Needs: []Need{NeedNative},
 			Flags: []string{"--profile", "codex"}, Expect: "the agent has a home of its own inside", References: refs("CWE-427"), Key: "protect.deny",
 			Explain: "Plants a program in the directory that an agent which goes on outside has first in its PATH, appends to what its shells source, and names a program that the next one starts.",
 			Payload: func(in *Inside) Outcome {
 				state := filepath.Join(in.Home, outwardState)
-				var all []Outcome
-				for _, name := range append([]string{"environments.toml"}, besideSession...) {
+				return each(append([]string{"environments.toml"}, besideSession...), func(name string) Outcome {
 					os.MkdirAll(filepath.Dir(filepath.Join(state, name)), 0o700)
-					all = append(all, appendTo(filepath.Join(state, name)))
-				}
-				return Any(all...)
+					return appendTo(filepath.Join(state, name))
+				})
 			},
 			Drive: func(d *Drive) Outcome {
 				for _, name := range besideSession {
-					path := filepath.Join(d.Home, outwardState, name)
-					if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-						return Broken("%v", err)
-					}
-					if err := os.WriteFile(path, []byte("own\n"), 0o700); err != nil {
-						return Broken("%v", err)
-					}
+					must(d.write(filepath.Join(d.Home, outwardState, name), "own\n"))
 				}
 				return d.Run()
 			},
-			Observe: func(out *Outside, o Outcome) Outcome {
-				if o.Kind == Broke || o.Kind == Unmet {
-					return o
-				}
-				time.Sleep(100 * time.Millisecond)
+			Observe: afterwards(func(out *Outside, _ Outcome) Outcome {
 				state := filepath.Join(out.Home, outwardState)
 				for _, name := range besideSession {
 					if data, err := os.ReadFile(filepath.Join(state, name)); err != nil || string(data) != "own\n" {
 						return Escaped("~/%s/%s of the session outside has changed", outwardState, name)
 					}
 				}
-				if _, err := os.Lstat(filepath.Join(state, "environments.toml")); err == nil {
+				if exists(filepath.Join(state, "environments.toml")) {
 					return Escaped("~/%s/environments.toml names what the next one starts", outwardState)
 				}
 				return Blocked("nothing that the agent outside executes has changed")
-			},
-		},
+			})},
 	}
 }
 
@@ -126,19 +93,31 @@ var besideSession = []string{outwardTmp + "/own/git", "shell_snapshots/own.sh"}
 
 const plantedConfig = "[core]\n\trepositoryformatversion = 0\n\tfsmonitor = canary\n"
 
-// repositoryAt makes a repository of the user's before the payload runs.
-func (d *Drive) repositoryAt(top, git string) Outcome {
+// plainRepository is what a repository of the user's holds.
+var plainRepository = map[string]string{"HEAD": "ref: refs/heads/main\n", "config": "[core]\n\trepositoryformatversion = 0\n", "hooks/pre-commit.sample": "#!/bin/sh\n"}
+
+// gitDirs makes the directories of a repository.
+func gitDirs(git string) {
 	for _, dir := range []string{"objects", "refs/heads", "hooks"} {
-		if err := os.MkdirAll(filepath.Join(top, git, dir), 0o755); err != nil {
-			return Broken("%v", err)
-		}
+		os.MkdirAll(filepath.Join(git, dir), 0o755)
 	}
-	for name, content := range map[string]string{"HEAD": "ref: refs/heads/main\n", "config": "[core]\n\trepositoryformatversion = 0\n", "hooks/pre-commit.sample": "#!/bin/sh\n"} {
-		if err := d.write(filepath.Join(top, git, name), content); err != nil {
-			return Broken("%v", err)
-		}
+}
+
+// repositoryAt makes a repository before the payload runs.
+func (d *Drive) repositoryAt(git string, files map[string]string) Outcome {
+	gitDirs(git)
+	for name, content := range files {
+		must(d.write(filepath.Join(git, name), content))
 	}
 	return d.Run()
+}
+
+// makeRepository makes one that has a hook, from inside.
+func makeRepository(git, config string) Outcome {
+	gitDirs(git)
+	os.WriteFile(filepath.Join(git, "HEAD"), []byte("ref: refs/heads/main\n"), 0o644)
+	os.WriteFile(filepath.Join(git, "hooks/post-checkout"), []byte("#!/bin/sh\n# canary\n"), 0o755)
+	return Attempt(os.WriteFile(filepath.Join(git, "config"), []byte(config), 0o644), "plant in %s", git)
 }
 
 // plantIn changes a repository that stood, "" for one named .git, and makes another.
@@ -149,30 +128,24 @@ func plantIn(top, stood, fresh string) Outcome {
 	}
 	os.WriteFile(filepath.Join(top, stood, "hooks/post-checkout"), []byte("#!/bin/sh\n# canary\n"), 0o755)
 	os.WriteFile(filepath.Join(top, stood, "config"), []byte(plantedConfig), 0o644)
-	for _, dir := range []string{"objects", "refs/heads", "hooks"} {
-		os.MkdirAll(filepath.Join(top, fresh, dir), 0o755)
-	}
-	os.WriteFile(filepath.Join(top, fresh, "HEAD"), []byte("ref: refs/heads/main\n"), 0o644)
-	os.WriteFile(filepath.Join(top, fresh, "hooks/post-checkout"), []byte("#!/bin/sh\n# canary\n"), 0o755)
-	return Attempt(os.WriteFile(filepath.Join(top, fresh, "config"), []byte(plantedConfig), 0o644), "plant in %s", top)
+	return makeRepository(filepath.Join(top, fresh), plantedConfig)
 }
 
 // unplanted looks from outside for what git or direnv would execute.
-func unplanted(out *Outside, o Outcome, top string, gitDirs ...string) Outcome {
-	if o.Kind == Broke || o.Kind == Unmet {
-		return o
-	}
-	time.Sleep(100 * time.Millisecond)
-	for _, git := range gitDirs {
-		if data, err := os.ReadFile(filepath.Join(top, git, "config")); err == nil && strings.Contains(string(data), "fsmonitor") {
-			return Escaped("core.fsmonitor stands in %s", git)
+func unplanted(top string, gitDirs ...string) func(*Outside, Outcome) Outcome {
+	return afterwards(func(out *Outside, _ Outcome) Outcome {
+		top := out.names().Replace(top)
+		for _, git := range gitDirs {
+			if data, err := os.ReadFile(filepath.Join(top, git, "config")); err == nil && strings.Contains(string(data), "fsmonitor") {
+				return Escaped("core.fsmonitor stands in %s", git)
+			}
+			if exists(filepath.Join(top, git, "hooks/post-checkout")) {
+				return Escaped("a hook stands in %s", git)
+			}
 		}
-		if _, err := os.Stat(filepath.Join(top, git, "hooks/post-checkout")); err == nil {
-			return Escaped("a hook stands in %s", git)
+		if top != out.Workspace && exists(filepath.Join(top, ".envrc")) { // the workspace has had one
+			return Escaped(".envrc stands there")
 		}
-	}
-	if _, err := os.Stat(filepath.Join(top, ".envrc")); err == nil {
-		return Escaped(".envrc stands there")
-	}
-	return Blocked("nothing that git executes is new")
+		return Blocked("nothing that git executes is new")
+	})
 }

@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -21,31 +20,20 @@ import (
 // changing the name while somebody judges it.
 func linkProbes() []Probe {
 	return []Probe{
-		{
-			ID: "PER-034", Name: "a link on the way to a protected name", Guarantee: profiles.FSProtect, Severity: High,
+		{ID: "PER-034", Name: "a link on the way to a protected name", Guarantee: profiles.FSProtect, Severity: High,
 			Expect: "quarantined: what it leads to does not matter", References: refs("CVE-2024-32002"), Key: "protect.deny",
 			Explain: "The files are made where no name is protected; then a link .cargo, .vscode or .git/info leads to them.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, row := range plantedByLink {
+				return each(plantedByLink, func(row struct{ link, file string }) Outcome {
 					os.MkdirAll(filepath.Dir(in.Path(row.file)), 0o755)
 					os.WriteFile(in.Path(row.file), []byte("# canary\n"), 0o644)
 					os.MkdirAll(filepath.Dir(in.Path(row.link)), 0o755)
 					os.Rename(in.Path(row.link), in.Path(row.link)+"-away")
-					all = append(all, Attempt(os.Symlink(filepath.Dir(in.Path(row.file)), in.Path(row.link)), "link %s", row.link))
-				}
-				return Any(all...)
+					return Attempt(os.Symlink(filepath.Dir(in.Path(row.file)), in.Path(row.link)), "link %s", row.link)
+				})
 			},
-			Observe: func(out *Outside, o Outcome) Outcome {
-				var paths []string
-				for _, row := range plantedByLink {
-					paths = append(paths, row.link+"/"+filepath.Base(row.file))
-				}
-				return stillPlanted(out, o, paths)
-			},
-		},
-		{
-			ID: "PER-035", Name: "protected names in closed and hidden directories", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
+			Observe: stillPlanted("fresh/.cargo/config.toml", "fresh/.vscode/tasks.json", "nested/.git/info/attributes", "nested/.git/hooks/post-checkout", ".git/hooks/post-merge")},
+		{ID: "PER-035", Name: "protected names in closed and hidden directories", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
 			Expect: "gone from the host within 100 ms of the end", Key: "protect.deny",
 			Explain: "A directory that nobody may read, one whose name a rule hides, one a thousand levels deep: the post-run check must go there too.",
 			Payload: func(in *Inside) Outcome {
@@ -59,56 +47,34 @@ func linkProbes() []Probe {
 				}
 				return Attempt(os.Chmod(in.Path(closedPlaces[0]), 0), "plant in %d places", len(closedPlaces))
 			},
-			Observe: func(out *Outside, o Outcome) Outcome {
-				if o.Kind == Broke {
-					return o
-				}
-				time.Sleep(100 * time.Millisecond)
+			Observe: afterwards(func(out *Outside, _ Outcome) Outcome {
 				os.Chmod(filepath.Join(out.Workspace, closedPlaces[0]), 0o755)
 				for _, dir := range closedPlaces {
-					if _, err := os.Stat(filepath.Join(out.Workspace, dir, ".envrc")); err == nil {
+					if exists(filepath.Join(out.Workspace, dir, ".envrc")) {
 						return Escaped("%.40s/.envrc stands on the host", dir)
 					}
 				}
 				return Blocked("planted, and quarantined")
-			},
-		},
-		{
-			ID: "FS-064", Name: "a hidden file by another of its names", Guarantee: profiles.FSHide, Severity: High, Needs: []Need{NeedNative},
+			})},
+		{ID: "FS-064", Name: "a hidden file by another of its names", Guarantee: profiles.FSHide, Severity: High, Needs: []Need{NeedNative},
 			Flags: []string{"--hide", "{workspace}/named"}, Expect: "content never read", Errnos: errnos("EACCES ENOENT EPERM"), References: refs("CWE-62"), Key: "filesystem",
 			Explain: "An earlier run has made a hard link of a file that the user hides now, in another directory of the workspace.",
 			Payload: func(in *Inside) Outcome { return Any(in.Read(in.Path("named")), in.Read(in.Path("sub/other-name"))) },
 			Drive: func(d *Drive) Outcome {
-				if err := d.write(d.Workspace+"/named", d.secret+"\n"); err != nil {
-					return Broken("%v", err)
-				}
-				if err := os.Link(d.Workspace+"/named", d.Workspace+"/sub/other-name"); err != nil {
-					return Broken("%v", err)
-				}
+				must(d.write(d.Workspace+"/named", d.secret+"\n"))
+				must(os.Link(d.Workspace+"/named", d.Workspace+"/sub/other-name"))
 				return d.Run()
-			},
-		},
-		{
-			ID: "FS-065", Name: "a read-only file by another of its names", Guarantee: profiles.FSReadonly, Severity: High, Needs: []Need{NeedNative},
+			}},
+		{ID: "FS-065", Name: "a read-only file by another of its names", Guarantee: profiles.FSReadonly, Severity: High, Needs: []Need{NeedNative},
 			Flags: []string{"--read", "{workspace}/kept"}, Expect: "EROFS or EACCES", Errnos: errnos("EROFS EACCES EPERM"), References: refs("CWE-62"), Key: "filesystem",
 			Explain: "An earlier run has made a hard link of a file in a directory that is read-only now.",
 			Payload: func(in *Inside) Outcome { return appendTo(in.Path("sub/kept-too")) },
 			Drive: func(d *Drive) Outcome {
-				if err := d.write(d.Workspace+"/kept/f", "kept\n"); err != nil {
-					return Broken("%v", err)
-				}
-				if err := os.Link(d.Workspace+"/kept/f", d.Workspace+"/sub/kept-too"); err != nil {
-					return Broken("%v", err)
-				}
+				must(d.write(d.Workspace+"/kept/f", "kept\n"))
+				must(os.Link(d.Workspace+"/kept/f", d.Workspace+"/sub/kept-too"))
 				return d.Run()
 			},
-			Observe: func(out *Outside, o Outcome) Outcome {
-				if !out.Same(out.Workspace + "/kept/f") {
-					return Escaped("the file has changed on the host")
-				}
-				return keepBlocked(o)
-			},
-		},
+			Observe: changes("{workspace}/kept/f")},
 	}
 }
 
@@ -140,9 +106,7 @@ func raceSupervisor() Probe {
 		Explain: "One thread makes a file, again and again, while another changes the first letter of its name: what was judged as xenvrc would be made as .envrc.",
 		Payload: func(in *Inside) Outcome {
 			dir := in.Path("raced")
-			if err := os.Mkdir(dir, 0o755); err != nil {
-				return Broken("%v", err)
-			}
+			must(os.Mkdir(dir, 0o755))
 			name := []byte(dir + "/xenvrc\x00")
 			first := &name[len(dir)+1]
 			var over atomic.Bool

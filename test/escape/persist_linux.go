@@ -48,44 +48,35 @@ func persistProbes() []Probe {
 			Expect:  "what exists is unchanged; what did not exist is gone from the host within 100 ms of the end",
 			Explain: "Writes " + strings.Join(row.paths, ", ") + ": a tool of the host runs or obeys it later.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, path := range row.paths {
+				return each(row.paths, func(path string) Outcome {
 					os.MkdirAll(filepath.Dir(in.Path(path)), 0o755)
-					all = append(all, appendTo(in.Path(path)))
+					o := appendTo(in.Path(path))
 					// in place of the file, and by way of another name
 					other := in.Path("other-" + strings.ReplaceAll(path, "/", "-"))
 					os.WriteFile(other, []byte("# canary\n"), 0o755)
-					all = append(all, Attempt(os.Rename(other, in.Path(path)), "rename onto %s", path))
-					time.Sleep(time.Millisecond)
-				}
-				return Any(all...)
+					defer time.Sleep(time.Millisecond)
+					return Any(o, Attempt(os.Rename(other, in.Path(path)), "rename onto %s", path))
+				})
 			},
-			Observe: func(out *Outside, o Outcome) Outcome { return stillPlanted(out, o, row.paths) },
+			Observe: stillPlanted(row.paths...),
 		})
 	}
 	return slices.Concat(list, linkProbes(), besideProbes(), []Probe{
-		{
-			ID: "PER-004", Name: "move a protected directory away and put another in its place", Guarantee: profiles.FSProtect, Severity: Critical,
+		{ID: "PER-004", Name: "move a protected directory away and put another in its place", Guarantee: profiles.FSProtect, Severity: Critical,
 			Expect: "EBUSY, EXDEV or EACCES", Errnos: errnos("EBUSY EXDEV EACCES EPERM EROFS"), References: refs("srt issue 8"), Key: "protect.deny",
 			Explain: "Renames .git, or the hooks in it, and makes a new one with a hook.",
 			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, dir := range []string{".git/hooks", ".git"} {
+				return each([]string{".git/hooks", ".git"}, func(dir string) Outcome {
 					err := os.Rename(in.Path(dir), in.Path("moved-"+filepath.Base(dir)))
 					if err == nil {
 						os.MkdirAll(in.Path(".git/hooks"), 0o755)
 						err = os.WriteFile(in.Path(".git/hooks/pre-commit"), []byte("#!/bin/sh\n# canary\n"), 0o755)
 					}
-					all = append(all, Attempt(err, "replace %s", dir))
-				}
-				return Any(all...)
+					return Attempt(err, "replace %s", dir)
+				})
 			},
-			Observe: func(out *Outside, o Outcome) Outcome {
-				return stillPlanted(out, o, []string{".git/hooks/pre-commit"})
-			},
-		},
-		{
-			ID: "PER-018", Name: "a .git file that leads to a repository of the payload's", Guarantee: profiles.FSProtect, Severity: Critical,
+			Observe: stillPlanted(".git/hooks/pre-commit")},
+		{ID: "PER-018", Name: "a .git file that leads to a repository of the payload's", Guarantee: profiles.FSProtect, Severity: Critical,
 			Expect: "denied", Errnos: errnos("EBUSY EXDEV EACCES EPERM EROFS EISDIR ENOTEMPTY"), References: refs("gitrepository-layout(5)"), Key: "protect.deny",
 			Explain: "Replaces the directory .git with a file `gitdir: evil`.",
 			Payload: func(in *Inside) Outcome {
@@ -97,67 +88,27 @@ func persistProbes() []Probe {
 				}
 				return Attempt(err, "replace .git with a file")
 			},
-			Observe: func(out *Outside, o Outcome) Outcome {
-				if fi, err := os.Stat(out.Workspace + "/.git"); err == nil && !fi.IsDir() {
-					return Escaped(".git is a file on the host")
+			Observe: finds(func(out *Outside) string {
+				if git := out.Workspace + "/.git"; exists(git) && !isDirectory(git) {
+					return ".git is a file"
 				}
-				return keepBlocked(o)
-			},
-		},
-		{
-			ID: "PER-014", Name: "a new repository below the workspace", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
+				return ""
+			})},
+		{ID: "PER-014", Name: "a new repository below the workspace", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
 			Expect: "nothing runs outside: hooks, and settings that execute, are quarantined", References: refs("srt: nested repositories"), Key: "protect.deny",
 			Explain: "git clone and git init work inside; what they bring must not run when the user enters the directory.",
-			Payload: func(in *Inside) Outcome {
-				for _, dir := range []string{"objects", "refs/heads", "hooks"} {
-					os.MkdirAll(in.Path("fresh/.git", dir), 0o755)
-				}
-				os.WriteFile(in.Path("fresh/.git/HEAD"), []byte("ref: refs/heads/main\n"), 0o644)
-				os.WriteFile(in.Path("fresh/.git/hooks/post-checkout"), []byte("#!/bin/sh\n# canary\n"), 0o755)
-				return Attempt(os.WriteFile(in.Path("fresh/.git/config"), []byte("[core]\n\trepositoryformatversion = 0\n\tfsmonitor = canary\n"), 0o644), "make a repository")
-			},
-			Observe: func(out *Outside, o Outcome) Outcome {
-				if o.Kind == Broke {
-					return o
-				}
-				time.Sleep(100 * time.Millisecond)
-				if data, err := os.ReadFile(out.Workspace + "/fresh/.git/config"); err == nil && strings.Contains(string(data), "fsmonitor") {
-					return Escaped("core.fsmonitor stands in the new repository")
-				}
-				if _, err := os.Stat(out.Workspace + "/fresh/.git/hooks/post-checkout"); err == nil {
-					return Escaped("the hook of the new repository stands")
-				}
-				return Blocked("the new repository runs nothing")
-			},
-		},
-		{
-			ID: "PER-017", Name: "a bare look-alike in the workspace's root", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
+			Payload: func(in *Inside) Outcome { return makeRepository(in.Path("fresh/.git"), plantedConfig) },
+			Observe: unplanted("{workspace}", "fresh/.git")},
+		{ID: "PER-017", Name: "a bare look-alike in the workspace's root", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
 			Expect: "nothing runs outside", References: refs("git: safe.bareRepository"), Key: "protect.deny",
 			Explain: "HEAD, objects, refs and config side by side are a bare repository: git in that directory obeys its config.",
-			Payload: func(in *Inside) Outcome {
-				for _, dir := range []string{"bare/objects", "bare/refs/heads"} {
-					os.MkdirAll(in.Path(dir), 0o755)
-				}
-				os.WriteFile(in.Path("bare/HEAD"), []byte("ref: refs/heads/main\n"), 0o644)
-				return Attempt(os.WriteFile(in.Path("bare/config"), []byte("[core]\n\tbare = true\n\tfsmonitor = canary\n"), 0o644), "make a bare repository")
-			},
-			Observe: func(out *Outside, o Outcome) Outcome {
-				if o.Kind == Broke {
-					return o
-				}
-				time.Sleep(100 * time.Millisecond)
-				if data, err := os.ReadFile(out.Workspace + "/bare/config"); err == nil && strings.Contains(string(data), "fsmonitor") {
-					return Escaped("core.fsmonitor stands in the bare repository")
-				}
-				return Blocked("the bare repository runs nothing")
-			},
-		},
+			Payload: func(in *Inside) Outcome { return makeRepository(in.Path("bare"), plantedConfig+"\tbare = true\n") },
+			Observe: unplanted("{workspace}", "bare")},
 		reviewed("PER-010", "submodules and attributes", Medium, ".gitmodules", ".gitattributes"),
 		reviewed("PER-013", "workflows of the forge", Medium, ".github/workflows/evil.yml"),
 		reviewed("PER-024", "scripts of the build", Info, "package.json", "Makefile"),
 		reviewed("PER-032", "instructions to agents", Medium, "AGENTS.md", "CLAUDE.md"),
-		{
-			ID: "PER-019", Name: "the common directory of a linked work tree", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
+		{ID: "PER-019", Name: "the common directory of a linked work tree", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
 			Expect: "hooks and config cannot be written", References: refs("git-worktree(1)"), Key: "protect.deny",
 			Explain: "A linked work tree's repository lies outside the workspace; git must write there, hooks and config must not change.",
 			Payload: func(in *Inside) Outcome {
@@ -166,31 +117,17 @@ func persistProbes() []Probe {
 			},
 			Drive: func(d *Drive) Outcome {
 				common := filepath.Join(filepath.Dir(d.Workspace), "main", ".git")
-				for _, dir := range []string{"objects", "refs/heads", "hooks", "worktrees/ws"} {
-					os.MkdirAll(filepath.Join(common, dir), 0o755)
-				}
-				d.write(common+"/HEAD", "ref: refs/heads/main\n")
-				d.write(common+"/config", "[core]\n\tbare = false\n")
-				d.write(common+"/worktrees/ws/HEAD", "ref: refs/heads/ws\n")
-				d.write(common+"/worktrees/ws/commondir", "../..\n")
-				d.write(common+"/worktrees/ws/gitdir", d.Workspace+"/.git\n")
 				os.RemoveAll(d.Workspace + "/.git")
 				os.WriteFile(d.Workspace+"/.git", []byte("gitdir: "+common+"/worktrees/ws\n"), 0o644)
-				return d.Run()
+				return d.repositoryAt(common, map[string]string{
+					"HEAD": "ref: refs/heads/main\n", "config": "[core]\n\tbare = false\n",
+					"worktrees/ws/HEAD": "ref: refs/heads/ws\n", "worktrees/ws/commondir": "../..\n", "worktrees/ws/gitdir": d.Workspace + "/.git\n",
+				})
 			},
 			Observe: func(out *Outside, o Outcome) Outcome {
-				common := filepath.Join(filepath.Dir(out.Workspace), "main", ".git")
-				if !out.Same(common + "/config") {
-					return Escaped("the common configuration has changed")
-				}
-				if _, err := os.Stat(common + "/hooks/pre-commit"); err == nil {
-					return Escaped("a hook stands in the common directory")
-				}
-				return keepBlocked(o)
-			},
-		},
-		{
-			ID: "PER-023", Name: "file capabilities", Guarantee: profiles.PrivNone, Severity: High, Setting: Caged, Needs: []Need{NeedRoot},
+				return changes("{home}/src/main/.git/config")(out, stands("{home}/src/main/.git/hooks/pre-commit")(out, o))
+			}},
+		{ID: "PER-023", Name: "file capabilities", Guarantee: profiles.PrivNone, Severity: High, Setting: Caged, Needs: []Need{NeedRoot},
 			Expect: "EPERM", Errnos: errnos("EPERM EOPNOTSUPP"), References: refs("capabilities(7)"), Key: "",
 			Explain: "A program with file capabilities gives them to whoever starts it.",
 			Payload: func(in *Inside) Outcome {
@@ -199,12 +136,10 @@ func persistProbes() []Probe {
 				value := make([]byte, 20)
 				value[3], value[4] = 2, 1
 				return Attempt(unix.Setxattr(path, "security.capability", value, 0), "setxattr security.capability")
-			},
-		},
+			}},
 		record("PER-025", "a link left behind that leads outside", profiles.FSProtect, Medium, "a report of what a run left", "A host tool that follows it reads the file; the link itself says nothing of its content."),
 		record("PER-026", "a FIFO that is named like a source file", profiles.FSProtect, Low, "a report of what a run left", "A host tool that opens it hangs."),
-		{
-			ID: "PER-027", Name: "names that attack whoever prints them", Guarantee: profiles.TTYOutput, Severity: Medium, Needs: []Need{NeedNative},
+		{ID: "PER-027", Name: "names that attack whoever prints them", Guarantee: profiles.TTYOutput, Severity: Medium, Needs: []Need{NeedNative},
 			Expect: "escaped wherever the launcher prints them", References: refs("CWE-150"), Key: "",
 			Explain: "A protected name below a directory whose name holds ESC, a newline and a right-to-left override.",
 			Payload: func(in *Inside) Outcome {
@@ -222,85 +157,55 @@ func persistProbes() []Probe {
 					return Escaped("the name was printed as it is")
 				}
 				return o
-			},
-		},
-		{
+			}},
+		plantsInHome(Probe{
 			ID: "PER-029", Name: "a program earlier in the host's PATH", Guarantee: profiles.FSReadonly, Severity: High,
 			Expect: "read-only, private, or absent", Key: "filesystem",
 			Explain: "Plants git in ~/.local/bin and ~/bin.",
-			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, dir := range []string{".local/bin", "bin", ".cargo/bin", "go/bin", ".npm-global/bin"} {
-					os.MkdirAll(filepath.Join(in.Home, dir), 0o755)
-					all = append(all, Attempt(os.WriteFile(filepath.Join(in.Home, dir, "git"), []byte("#!/bin/sh\n"), 0o755), "write %s/git", dir))
-				}
-				return Any(all...)
-			},
-			Observe: homeUnplanted(".local/bin/git", "bin/git", ".cargo/bin/git", "go/bin/git", ".npm-global/bin/git"),
-		},
-		{
+		}, ".local/bin/git", "bin/git", ".cargo/bin/git", "go/bin/git", ".npm-global/bin/git"),
+		plantsInHome(Probe{
 			ID: "PER-030", Name: "poison the caches of builds", Guarantee: profiles.FSReadonly, Severity: High,
 			Expect: "private or copy-on-write", References: refs("clinejection"), Key: "filesystem",
 			Explain: "A changed module in ~/go/pkg/mod, ~/.npm, ~/.cargo/registry or ~/.cache is built into the next program.",
-			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, dir := range []string{"go/pkg/mod/cache", ".npm/_cacache", ".cargo/registry", ".cache/go-build", ".cache/pip", ".m2/repository", ".gradle"} {
-					os.MkdirAll(filepath.Join(in.Home, dir), 0o755)
-					all = append(all, createIn(filepath.Join(in.Home, dir)))
-				}
-				return Any(all...)
-			},
-			Observe: homeUnplanted("go/pkg/mod/cache/planted", ".npm/_cacache/planted", ".cargo/registry/planted", ".cache/go-build/planted", ".cache/pip/planted", ".m2/repository/planted", ".gradle/planted"),
-		},
+		}, plantedIn("go/pkg/mod/cache", ".npm/_cacache", ".cargo/registry", ".cache/go-build", ".cache/pip", ".m2/repository", ".gradle")...),
 		overlooked("PER-031", "AGENTS.md", "Makefile"),
-		{
+		plantsInHome(Probe{
 			ID: "PER-033", Name: "start-up files of the desktop and of services", Guarantee: profiles.FSReadonly, Severity: Critical,
 			Expect: "never on the host", Key: "filesystem",
 			Explain: "Autostart entries, user units, authorised keys, git configuration and editor plug-ins in the home.",
-			Payload: func(in *Inside) Outcome {
-				var all []Outcome
-				for _, path := range []string{".config/autostart/x.desktop", ".config/systemd/user/x.service", ".ssh/authorized_keys", ".ssh/config", ".ssh/rc", ".config/git/config", ".vimrc", ".config/nvim/init.lua", ".emacs", ".pam_environment", ".xprofile", ".config/fish/config.fish"} {
-					full := filepath.Join(in.Home, path)
-					os.MkdirAll(filepath.Dir(full), 0o755)
-					all = append(all, appendTo(full))
-				}
-				return Any(all...)
-			},
-			Observe: homeUnplanted(".config/autostart/x.desktop", ".config/systemd/user/x.service", ".ssh/authorized_keys", ".ssh/config", ".ssh/rc", ".config/git/config", ".vimrc", ".config/nvim/init.lua", ".emacs", ".pam_environment", ".xprofile", ".config/fish/config.fish"),
-		},
+		}, ".config/autostart/x.desktop", ".config/systemd/user/x.service", ".ssh/authorized_keys", ".ssh/config", ".ssh/rc", ".config/git/config", ".vimrc",
+			".config/nvim/init.lua", ".emacs", ".pam_environment", ".xprofile", ".config/fish/config.fish"),
 	})
 }
 
 // stillPlanted looks, a moment after the end, at what the host now has.
-func stillPlanted(out *Outside, o Outcome, paths []string) Outcome {
-	if o.Kind == Broke || o.Kind == Unmet {
-		return o
-	}
-	time.Sleep(100 * time.Millisecond)
-	for _, path := range paths {
-		full := filepath.Join(out.Workspace, path)
-		data, err := os.ReadFile(full)
-		if err == nil && strings.Contains(string(data), "canary\n") && string(data) != out.files[full] {
-			return Escaped("%s is the payload's on the host", path)
-		}
-		if content, was := out.files[full]; was && (err != nil || string(data) != content) {
-			return Escaped("%s has changed on the host", path)
-		}
-	}
-	if o.Kind == DidEscape {
-		return Blocked("%s, and quarantined", o.Detail)
-	}
-	return o
-}
-
-func homeUnplanted(paths ...string) func(*Outside, Outcome) Outcome {
-	return func(out *Outside, o Outcome) Outcome {
+func stillPlanted(paths ...string) func(*Outside, Outcome) Outcome {
+	return afterwards(func(out *Outside, o Outcome) Outcome {
 		for _, path := range paths {
-			if _, err := os.Stat(filepath.Join(out.Home, path)); err == nil {
-				return Escaped("~/%s is on the host", path)
+			full := filepath.Join(out.Workspace, path)
+			data, err := os.ReadFile(full)
+			if err == nil && strings.Contains(string(data), "canary\n") && string(data) != out.files[full] {
+				return Escaped("%s is the payload's on the host", path)
+			}
+			if content, was := out.files[full]; was && (err != nil || string(data) != content) {
+				return Escaped("%s has changed on the host", path)
 			}
 		}
-		return keepBlocked(o)
+		if o.Kind == DidEscape {
+			return Blocked("%s, and quarantined", o.Detail)
+		}
+		return o
+	})
+}
+
+// afterwards is an observer that looks a moment after the end, if there was anything to be seen.
+func afterwards(look func(*Outside, Outcome) Outcome) func(*Outside, Outcome) Outcome {
+	return func(out *Outside, o Outcome) Outcome {
+		if o.Kind == Broke || o.Kind == Unmet {
+			return o
+		}
+		time.Sleep(100 * time.Millisecond)
+		return look(out, o)
 	}
 }
 

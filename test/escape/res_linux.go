@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,21 +18,16 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-func lockForGood() { runtime.LockOSThread() }
-
 func resProbes() []Probe {
 	return []Probe{
-		{
-			ID: "RES-001", Name: "more memory than granted", Guarantee: profiles.ResMemory, Severity: High, Needs: []Need{NeedNative},
+		{ID: "RES-001", Name: "more memory than granted", Guarantee: profiles.ResMemory, Severity: High, Needs: []Need{NeedNative},
 			Flags: []string{"--memory", "96m"}, Expect: "ended inside, the launcher lives", References: refs("runc: cgroups tests"), Key: "resources.memory",
 			Explain: "One process touches 192 MiB under a limit of 96.",
 			Payload: func(in *Inside) Outcome {
 				report(in.Nonce, Blocked("began to touch memory"))
 				return hog(in, 192<<20)
-			},
-		},
-		{
-			ID: "RES-002", Name: "a fork bomb", Guarantee: profiles.ResPids, Severity: High, Needs: []Need{NeedNative},
+			}},
+		{ID: "RES-002", Name: "a fork bomb", Guarantee: profiles.ResPids, Severity: High, Needs: []Need{NeedNative},
 			Flags: []string{"--pids", "64"}, Expect: "EAGAIN at the limit", Key: "resources.pids", Errnos: errnos("EAGAIN"),
 			Explain: "120 processes at a time under a limit of 64.",
 			Payload: func(in *Inside) Outcome {
@@ -59,10 +53,8 @@ func resProbes() []Probe {
 					cmds = append(cmds, cmd)
 				}
 				return Escaped("120 processes at a time")
-			},
-		},
-		{
-			ID: "RES-003", Name: "memory by many processes", Guarantee: profiles.ResMemory, Severity: High, Needs: []Need{NeedNative},
+			}},
+		{ID: "RES-003", Name: "memory by many processes", Guarantee: profiles.ResMemory, Severity: High, Needs: []Need{NeedNative},
 			Flags: []string{"--memory", "128m"}, Expect: "the sum is bounded", Key: "resources.memory",
 			Explain: "Four processes touch 64 MiB each under a limit of 128 for all together: a limit per process is none.",
 			Payload: func(in *Inside) Outcome {
@@ -70,9 +62,7 @@ func resProbes() []Probe {
 				var cmds []*exec.Cmd
 				for range 4 {
 					cmd := in.Again("hog", "67108864")
-					if err := cmd.Start(); err != nil {
-						return Blocked("start: %v", cause(err))
-					}
+					blockedBy(cmd.Start(), "start")
 					cmds = append(cmds, cmd)
 				}
 				alive := 0
@@ -85,16 +75,12 @@ func resProbes() []Probe {
 					return Escaped("4 processes with 64 MiB each lived")
 				}
 				return Blocked("%d of 4 lived", alive)
-			},
-		},
-		{
-			ID: "RES-004", Name: "a file that grows without end", Guarantee: profiles.ResDisk, Severity: Medium, Needs: []Need{NeedNative},
+			}},
+		{ID: "RES-004", Name: "a file that grows without end", Guarantee: profiles.ResDisk, Severity: Medium, Needs: []Need{NeedNative},
 			Flags: []string{"--disk", "32m"}, Expect: "ENOSPC or EDQUOT", Errnos: errnos("ENOSPC EDQUOT EFBIG ENOMEM"), Key: "resources.disk",
 			Explain: "64 MiB into /tmp under a limit of 32.",
-			Payload: func(in *Inside) Outcome { return fill("/tmp/"+in.Tag, 64) },
-		},
-		{
-			ID: "RES-005", Name: "fill private file systems one after another", Guarantee: profiles.ResDisk, Severity: High, Needs: []Need{NeedNative},
+			Payload: func(in *Inside) Outcome { return fill("/tmp/"+in.Tag, 64) }},
+		{ID: "RES-005", Name: "fill private file systems one after another", Guarantee: profiles.ResDisk, Severity: High, Needs: []Need{NeedNative},
 			Gap:   "each private directory may take the whole",
 			Flags: []string{"--disk", "48m"}, Expect: "the sum is bounded", Errnos: errnos("ENOSPC EDQUOT EFBIG ENOMEM"), Key: "resources.disk",
 			Explain: "40 MiB each into /tmp, /var/tmp, /dev/shm and the private home under a limit of 48 for all.",
@@ -113,20 +99,16 @@ func resProbes() []Probe {
 				}
 				last.Kind = DidBlock
 				return last
-			},
-		},
-		{
-			ID: "RES-006", Name: "descriptors without end", Guarantee: profiles.ResFiles, Severity: Medium,
+			}},
+		{ID: "RES-006", Name: "descriptors without end", Guarantee: profiles.ResFiles, Severity: Medium,
 			Expect: "RLIMIT_NOFILE has a hard bound of at most a million", Key: "resources.files", Needs: []Need{NeedResource}, Setting: Caged,
 			Explain: "Raises the hard limit, which takes CAP_SYS_RESOURCE.",
 			Payload: func(in *Inside) Outcome {
 				var l unix.Rlimit
 				unix.Getrlimit(unix.RLIMIT_NOFILE, &l)
 				return Attempt(unix.Prlimit(0, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: l.Cur, Max: l.Max + 1}, nil), "raise RLIMIT_NOFILE beyond %d", l.Max)
-			},
-		},
-		{
-			ID: "RES-007", Name: "feed the host's handler of core dumps", Guarantee: profiles.PrivNone, Severity: Medium, Setting: Caged,
+			}},
+		{ID: "RES-007", Name: "feed the host's handler of core dumps", Guarantee: profiles.PrivNone, Severity: Medium, Setting: Caged,
 			Expect: "RLIMIT_CORE is 1, hard, and cannot be lowered, though setrlimit says so", Errnos: errnos("EPERM EINVAL"), References: refs("core(5)"), Key: "syscalls",
 			Explain: "With a pipe as the pattern the kernel runs the handler as the host's root, for any limit but 1.",
 			Payload: func(in *Inside) Outcome {
@@ -140,17 +122,13 @@ func resProbes() []Probe {
 				first, second := unix.Setrlimit(unix.RLIMIT_CORE, &lower), unix.Prlimit(0, unix.RLIMIT_CORE, &lower, nil)
 				third := unix.Prlimit(0, unix.RLIMIT_CORE, &lower, &was)
 				var now unix.Rlimit
-				if err := unix.Getrlimit(unix.RLIMIT_CORE, &now); err != nil {
-					return Broken("getrlimit: %v", err)
-				}
+				must(unix.Getrlimit(unix.RLIMIT_CORE, &now), "getrlimit")
 				if now.Cur != 1 {
 					return Escaped("lower RLIMIT_CORE from 1 to %d", now.Cur)
 				}
 				return Blocked("lower RLIMIT_CORE from 1 to 0, which stays (%v, %v, %v)", first, second, third)
-			},
-		},
-		{
-			ID: "RES-008", Name: "more processor time than granted", Guarantee: profiles.ResCPU, Severity: Medium, Needs: []Need{NeedNative},
+			}},
+		{ID: "RES-008", Name: "more processor time than granted", Guarantee: profiles.ResCPU, Severity: Medium, Needs: []Need{NeedNative},
 			Flags: []string{"--cpus", "0.1"}, Expect: "at most a tenth of a processor", References: refs("cpu.max"), Key: "resources.cpus",
 			Explain: "Two busy loops for a second; what they got is measured.",
 			Payload: func(in *Inside) Outcome {
@@ -163,17 +141,13 @@ func resProbes() []Probe {
 					return Needing(fmt.Sprintf("an idle processor: the control got %.2f", share))
 				}
 				return Blocked("%.2f processors", share)
-			},
-		},
-		{
-			ID: "RES-020", Name: "more processors than granted", Guarantee: profiles.ResCPU, Severity: Medium, Needs: []Need{NeedNative},
+			}},
+		{ID: "RES-020", Name: "more processors than granted", Guarantee: profiles.ResCPU, Severity: Medium, Needs: []Need{NeedNative},
 			Flags: []string{"--cpus", "1"}, Expect: "at most one processor", References: refs("cpu.max", "sched_setaffinity(2)"), Key: "resources.cpus",
 			Explain: "Two busy loops for half a second, four times, unless there is only one processor to run on.",
 			Payload: func(in *Inside) Outcome {
 				var set unix.CPUSet
-				if err := unix.SchedGetaffinity(0, &set); err != nil {
-					return Broken("sched_getaffinity: %v", err)
-				}
+				must(unix.SchedGetaffinity(0, &set), "sched_getaffinity")
 				switch n := set.Count(); {
 				case n < 2 && in.Control:
 					return Needing("a second processor")
@@ -188,10 +162,8 @@ func resProbes() []Probe {
 					}
 				}
 				return Blocked("no more than one processor's time")
-			},
-		},
-		{
-			ID: "RES-009", Name: "raise one's own limits", Guarantee: profiles.ResFiles, Severity: Medium, Setting: Caged, Needs: []Need{NeedResource},
+			}},
+		{ID: "RES-009", Name: "raise one's own limits", Guarantee: profiles.ResFiles, Severity: Medium, Setting: Caged, Needs: []Need{NeedResource},
 			Expect: "EPERM", Errnos: errnos("EPERM"), References: refs("prlimit(2)"), Key: "resources",
 			Explain: "Every limit that has a hard bound is raised by one.",
 			Payload: func(in *Inside) Outcome {
@@ -199,38 +171,29 @@ func resProbes() []Probe {
 				if in.Control {
 					unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: 1000, Max: 1000})
 				}
-				var all []Outcome
-				for _, r := range []int{unix.RLIMIT_NOFILE, unix.RLIMIT_NPROC, unix.RLIMIT_FSIZE, unix.RLIMIT_AS, unix.RLIMIT_MEMLOCK} {
+				return each([]int{unix.RLIMIT_NOFILE, unix.RLIMIT_NPROC, unix.RLIMIT_FSIZE, unix.RLIMIT_AS, unix.RLIMIT_MEMLOCK}, func(r int) Outcome {
 					var l unix.Rlimit
-					if unix.Getrlimit(r, &l) == nil && l.Max != unix.RLIM_INFINITY {
-						all = append(all, Attempt(unix.Prlimit(0, r, &unix.Rlimit{Cur: l.Cur, Max: l.Max + 1}, nil), "raise limit %d beyond %d", r, l.Max))
+					if err := unix.Getrlimit(r, &l); err != nil || l.Max == unix.RLIM_INFINITY {
+						return Broken("limit %d has no bound: %v", r, err)
 					}
-				}
-				return Any(all...)
-			},
-		},
-		{
-			ID: "RES-010", Name: "work on past the time limit", Guarantee: profiles.ResTime, Severity: High, Needs: []Need{NeedNative},
+					return Attempt(unix.Prlimit(0, r, &unix.Rlimit{Cur: l.Cur, Max: l.Max + 1}, nil), "raise limit %d beyond %d", r, l.Max)
+				})
+			}},
+		{ID: "RES-010", Name: "work on past the time limit", Guarantee: profiles.ResTime, Severity: High, Needs: []Need{NeedNative},
 			Flags: []string{"--timeout", "1s"}, Expect: "ended, status 124", Key: "resources.timeout",
 			Explain: "The payload ignores every signal that can be ignored.",
+			Control: func(*Inside) Outcome { return Escaped("nothing ends it") },
 			Payload: func(in *Inside) Outcome {
 				report(in.Nonce, Blocked("asleep"))
 				ignoreAll()
-				if in.Control {
-					return Escaped("nothing ends it")
-				}
 				time.Sleep(payloadTime - 500*time.Millisecond)
 				return Escaped("slept for 7.5 s under a limit of 1 s")
-			},
-		},
-		{
-			ID: "RES-011", Name: "a flood of output", Guarantee: profiles.LaunchIntegrity, Severity: Medium, Needs: []Need{NeedNative},
+			}},
+		{ID: "RES-011", Name: "a flood of output", Guarantee: profiles.LaunchIntegrity, Severity: Medium, Needs: []Need{NeedNative},
 			Expect: "passed on; the launcher's memory stays bounded", Key: "",
 			Explain: "Eight MiB of output; a launcher that collects them grows without bound.",
+			Control: func(*Inside) Outcome { return Escaped("a flood without a launcher is a flood") },
 			Payload: func(in *Inside) Outcome {
-				if in.Control {
-					return Escaped("a flood without a launcher is a flood")
-				}
 				junk := bytes.Repeat([]byte("canary canary canary canary canary canary canary canary canary.\n"), 1024)
 				for range 128 {
 					os.Stdout.Write(junk)
@@ -249,10 +212,8 @@ func resProbes() []Probe {
 					return Blocked("%s; %d bytes arrived", o.Detail, out.Total)
 				}
 				return o
-			},
-		},
-		{
-			ID: "RES-012", Name: "memory by files in memory", Guarantee: profiles.ResMemory, Severity: Medium, Needs: []Need{NeedNative},
+			}},
+		{ID: "RES-012", Name: "memory by files in memory", Guarantee: profiles.ResMemory, Severity: Medium, Needs: []Need{NeedNative},
 			Flags: []string{"--memory", "96m", "--disk", "1g"}, Expect: "counts against the memory granted", Key: "resources.memory",
 			Explain: "192 MiB into /dev/shm and a memfd under a limit of 96.",
 			Payload: func(in *Inside) Outcome {
@@ -263,31 +224,19 @@ func resProbes() []Probe {
 					return o
 				}
 				fd, err := unix.MemfdCreate("canary", unix.MFD_CLOEXEC)
-				if err != nil {
-					return Blocked("memfd_create: %v", err)
-				}
+				blockedBy(err, "memfd_create")
 				return fillFile(os.NewFile(uintptr(fd), "memfd"), 96)
-			},
-		},
-		{
-			ID: "RES-013", Name: "a tree that is deeper than a path is long", Guarantee: profiles.LaunchIntegrity, Severity: Medium, Needs: []Need{NeedNative},
+			}},
+		{ID: "RES-013", Name: "a tree that is deeper than a path is long", Guarantee: profiles.LaunchIntegrity, Severity: Medium, Needs: []Need{NeedNative},
 			Expect: "the run ends in time, the tree can be removed", Key: "",
 			Explain: "400 directories with long names, one in the other: a scan at exit must not be led astray.",
+			Control: func(*Inside) Outcome { return Escaped("a deep tree without a scan is only deep") },
 			Payload: func(in *Inside) Outcome {
-				if in.Control {
-					return Escaped("a deep tree without a scan is only deep")
-				}
 				name := strings.Repeat("d", 200)
-				if err := os.Chdir(in.Workspace); err != nil {
-					return Broken("%v", err)
-				}
+				must(os.Chdir(in.Workspace))
 				for range 400 {
-					if err := os.Mkdir(name, 0o755); err != nil {
-						return Broken("mkdir: %v", cause(err))
-					}
-					if err := os.Chdir(name); err != nil {
-						return Broken("chdir: %v", cause(err))
-					}
+					must(os.Mkdir(name, 0o755), "mkdir")
+					must(os.Chdir(name), "chdir")
 				}
 				return Blocked("400 directories deep")
 			},
@@ -296,11 +245,9 @@ func resProbes() []Probe {
 					return Escaped("the launcher took %v to end", out.Took)
 				}
 				return o
-			},
-		},
+			}},
 		record("RES-014", "a sparse file of a terabyte", profiles.SyncDown, Medium, NeedRemote, "A download counts apparent and real size."),
-		{
-			ID: "RES-015", Name: "use up what the user's account has in common", Guarantee: profiles.ResFiles, Severity: Medium,
+		{ID: "RES-015", Name: "use up what the user's account has in common", Guarantee: profiles.ResFiles, Severity: Medium,
 			Gap:    "are counted with the user",
 			Expect: "the host can still make an inotify instance, and a timer", References: refs("inotify(7)", "timer_create(2)"), Key: "",
 			Explain: "inotify instances are counted per user of the host: 128 of them leave editors blind. So are signals that wait, of which each timer takes one.",
@@ -322,32 +269,23 @@ func resProbes() []Probe {
 				return Blocked("%d instances, %d timers", n, timers)
 			},
 			Drive: func(d *Drive) Outcome {
-				cmd, out, err := d.begin(d.probe.ID)
-				if err != nil {
-					return Broken("%v", err)
-				}
+				cmd, out := d.begin()
 				defer d.sweep()
 				var starved error
-				if eventually(6*time.Second, func() bool { _, err := os.Stat(d.Workspace + "/exhausted"); return err == nil }) {
+				if eventually(6*time.Second, func() bool { return exists(d.Workspace + "/exhausted") }) {
 					fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
 					if starved = err; err == nil {
 						unix.Close(fd)
 						starved = makeTimer()
 					}
 				}
-				run := d.wait(cmd, out)
-				o, ran := readReport(run.Output, d.Nonce)
-				if !ran {
-					return Broken("the payload did not run: %s", tail(run))
-				}
-				if starved != nil {
+				o := d.judge(d.wait(cmd, out))
+				if o.Kind == DidBlock && starved != nil {
 					return Escaped("an inotify instance or a timer of the host's own: %v", starved)
 				}
 				return o
-			},
-		},
-		{
-			ID: "RES-016", Name: "terminals without end", Guarantee: profiles.ResFiles, Severity: Low,
+			}},
+		{ID: "RES-016", Name: "terminals without end", Guarantee: profiles.ResFiles, Severity: Low,
 			Expect: "bounded, and not the host's", Key: "",
 			Explain: "pseudo-terminals are counted for the whole machine; a new devpts has a bound of its own.",
 			Payload: func(in *Inside) Outcome {
@@ -366,35 +304,22 @@ func resProbes() []Probe {
 				return Blocked("%d terminals", len(open))
 			},
 			Drive: func(d *Drive) Outcome {
-				argv, err := d.Command(d.probe.ID)
-				if err != nil {
-					return Broken("%v", err)
-				}
 				before := countTerminals()
-				cmd, out, err := d.launch(argv)
-				if err != nil {
-					return Broken("%v", err)
-				}
+				cmd, out := d.begin()
 				defer d.sweep()
 				most := 0
 				eventually(6*time.Second, func() bool {
 					most = max(most, countTerminals()-before)
-					_, err := os.Stat(d.Workspace + "/exhausted")
-					return err == nil
+					return exists(d.Workspace + "/exhausted")
 				})
 				most = max(most, countTerminals()-before)
-				run := d.wait(cmd, out)
-				if _, ran := readReport(run.Output, d.Nonce); !ran {
-					return Broken("the payload did not run: %s", tail(run))
-				}
-				if most >= 40 {
+				o := d.judge(d.wait(cmd, out))
+				if o.Kind == DidBlock && most >= 40 {
 					return Escaped("%d terminals appeared in the host's /dev/pts", most)
 				}
-				return Blocked("no terminal of the host's was taken")
-			},
-		},
-		{
-			ID: "RES-017", Name: "many runs leave nothing", Guarantee: profiles.LaunchIntegrity, Severity: Medium, Needs: []Need{NeedNative},
+				return o
+			}},
+		{ID: "RES-017", Name: "many runs leave nothing", Guarantee: profiles.LaunchIntegrity, Severity: Medium, Needs: []Need{NeedNative},
 			Expect: "no mount, process or file more than after the first, in the home neither", References: refs("runc: cleanup"), Key: "",
 			Explain: "Twenty runs, one after the other; the host is counted after the first, which may make what all of them use, and after the last.",
 			Payload: func(in *Inside) Outcome {
@@ -423,29 +348,22 @@ func resProbes() []Probe {
 					return Escaped("left behind: %s", strings.Join(more[:min(5, len(more))], ", "))
 				}
 				return Blocked("20 runs, nothing is left")
-			},
-		},
-		{
-			ID: "RES-018", Name: "have the host's processes die first", Guarantee: profiles.ResMemory, Severity: Medium, Setting: Caged, Needs: []Need{NeedResource},
+			}},
+		{ID: "RES-018", Name: "have the host's processes die first", Guarantee: profiles.ResMemory, Severity: Medium, Setting: Caged, Needs: []Need{NeedResource},
 			Expect: "EACCES", Errnos: errnos("EACCES EPERM EROFS"), References: refs("proc_pid_oom_score_adj(5)"), Key: "resources.memory",
 			Explain: "A score of -1000 makes the kernel end others when memory runs out.",
 			Payload: func(in *Inside) Outcome {
 				return Attempt(os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0), "oom_score_adj -1000")
-			},
-		},
-		{
-			ID: "RES-019", Name: "lock memory", Guarantee: profiles.ResMemory, Severity: Low, Setting: Caged, Needs: []Need{NeedRoot},
+			}},
+		{ID: "RES-019", Name: "lock memory", Guarantee: profiles.ResMemory, Severity: Low, Setting: Caged, Needs: []Need{NeedRoot},
 			Expect: "EPERM or ENOMEM beyond the limit", Errnos: errnos("EPERM ENOMEM EAGAIN"), References: refs("mlock(2)"), Key: "resources.memory",
 			Explain: "Locked memory cannot be reclaimed, whatever the host needs.",
 			Payload: func(in *Inside) Outcome {
 				unix.Prlimit(0, unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: 0, Max: 0}, nil)
 				mem, err := unix.Mmap(-1, 0, 16<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-				if err != nil {
-					return Blocked("mmap: %v", err)
-				}
+				blockedBy(err, "mmap")
 				return Attempt(unix.Mlock(mem), "mlock of 16 MiB beyond a limit of none")
-			},
-		},
+			}},
 	}
 }
 

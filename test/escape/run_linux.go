@@ -20,7 +20,6 @@ type Suite struct {
 	Long     bool                  // run the long ones too
 	Parallel int                   // runs at a time; 0: one per processor, at most two
 	Progress func(done, total int) // called from one goroutine at a time; may be nil
-	Result   func(Result)          // called for each, in order of completion; may be nil
 	Command  string                // how a user calls this program, for the lines that reproduce
 
 	site     *site // of this run
@@ -66,40 +65,37 @@ func (s *Suite) Run(ctx context.Context) ([]Result, error) {
 		s.site = site
 	}
 	s.host = survey()
-	type task struct{ target, probe int }
-	var tasks []task
-	for p := range s.Probes {
-		for t := range s.Targets {
-			tasks = append(tasks, task{t, p})
-		}
-	}
-	results := make([]Result, len(tasks))
+	results := make([]Result, len(s.Probes)*len(s.Targets))
+	s.inParallel(len(results), func(i int) { // by probe, since all targets share its control
+		probe, target := i/len(s.Targets), i%len(s.Targets)
+		results[target*len(s.Probes)+probe] = s.one(ctx, s.Probes[probe], s.Targets[target])
+	})
+	return results, context.Cause(ctx)
+}
+
+// inParallel does n things, some at a time, and tells of its progress.
+func (s *Suite) inParallel(n int, do func(int)) {
 	var mu sync.Mutex
 	done := 0
-	work := make(chan task)
+	work := make(chan int)
 	var group sync.WaitGroup
 	for range s.parallel() {
 		group.Go(func() {
-			for k := range work {
-				r := s.one(ctx, s.Probes[k.probe], s.Targets[k.target])
+			for i := range work {
+				do(i)
 				mu.Lock()
-				results[k.target*len(s.Probes)+k.probe] = r
 				if done++; s.Progress != nil {
-					s.Progress(done, len(tasks))
-				}
-				if s.Result != nil {
-					s.Result(r)
+					s.Progress(done, n)
 				}
 				mu.Unlock()
 			}
 		})
 	}
-	for _, k := range tasks {
-		work <- k
+	for i := range n {
+		work <- i
 	}
 	close(work)
 	group.Wait()
-	return results, context.Cause(ctx)
 }
 
 func (s *Suite) parallel() int {
@@ -229,9 +225,7 @@ func (s *Suite) reproduce(p *Probe, t *Target) string {
 	if !t.Native {
 		line += " --wrap '" + strings.ReplaceAll(strings.Join(t.Argv, " "), "'", `'\''`) + "'"
 	} else {
-		for _, arg := range t.flags() {
-			line += " " + arg
-		}
+		line += strings.Join(append([]string{""}, t.flags()...), " ")
 	}
 	return line
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -106,16 +105,21 @@ func lockSite(dir string) (*os.File, error) {
 // close removes all that the run made.
 func (s *site) close() {
 	clearSite(s.dir, s.id)
-	left, _ := cgroups.Leftovers()
-	for _, l := range left {
-		if !s.groups[l.Path] {
-			l.Remove() // fails where it is in use again, or somebody else's
-		}
-	}
+	removeLeftovers(s.groups)
 	for _, dir := range s.made {
 		os.Remove(dir) // if nobody else uses it by now
 	}
 	s.lock.Close()
+}
+
+// removeLeftovers removes the control groups that launchers have left, but for some.
+func removeLeftovers(but map[string]bool) {
+	left, _ := cgroups.Leftovers()
+	for _, l := range left {
+		if !but[l.Path] {
+			l.Remove() // fails where it is in use again, or somebody else's
+		}
+	}
 }
 
 func isDirectory(path string) bool {
@@ -145,10 +149,7 @@ func clearDead(base string) {
 			continue
 		}
 		clearSite(dir, m[1])
-		left, _ := cgroups.Leftovers()
-		for _, l := range left {
-			l.Remove()
-		}
+		removeLeftovers(nil)
 		lock.Close()
 	}
 }
@@ -174,20 +175,10 @@ func clearSite(dir, id string) {
 // ofSite returns the processes that carry a site's id in their arguments or
 // were started with a home in it. Zombies have neither.
 func ofSite(dir, id string) []int {
-	var pids []int
-	home := []byte("HOME=" + dir + "/")
-	for _, name := range processes() {
-		pid, _ := strconv.Atoi(name)
-		if pid == os.Getpid() {
-			continue
-		}
-		args, _ := os.ReadFile("/proc/" + name + "/cmdline")
-		environ, _ := os.ReadFile("/proc/" + name + "/environ")
-		if bytes.Contains(args, []byte(id)) || bytes.HasPrefix(environ, home) || bytes.Contains(environ, append([]byte{0}, home...)) {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
+	home := "HOME=" + dir + "/"
+	return append(processesWhose("cmdline", holding(id)), processesWhose("environ", func(text []byte) bool {
+		return bytes.HasPrefix(text, []byte(home)) || holding("\x00"+home)(text)
+	})...)
 }
 
 // removeTagged removes the files of shared directories whose names hold mark.

@@ -102,7 +102,7 @@ func perform(ctx context.Context, j *job) Outcome {
 		}
 	}
 	if p.Drive != nil {
-		return p.Drive(d)
+		return outcomeOf(func() Outcome { return p.Drive(d) })
 	}
 	return d.Run()
 }
@@ -137,20 +137,17 @@ type Outside struct {
 
 // Run starts the launcher with the probe's payload and judges.
 func (d *Drive) Run() Outcome {
-	run, err := d.Start(d.probe.ID)
-	if err != nil {
-		return Broken("%v", err)
-	}
-	defer d.sweep()
-	return d.judge(run)
+	return outcomeOf(func() Outcome {
+		run := d.Start()
+		defer d.sweep()
+		return d.judge(run)
+	})
 }
 
 // from is Run with a file or directory of the host's as standard input.
 func (d *Drive) from(path string) Outcome {
 	f, err := os.Open(path)
-	if err != nil {
-		return Broken("%v", err)
-	}
+	must(err)
 	defer f.Close()
 	d.stdin = f
 	return d.Run()
@@ -219,29 +216,20 @@ func tail(run *Run) string {
 }
 
 // Command is the launcher's command line around the payload of a probe.
-func (d *Drive) Command(id string) ([]string, error) {
+func (d *Drive) Command() []string {
 	if d.probe.Setting&Terminal != 0 {
 		// before the payload is told its name
 		var err error
-		if d.master, d.slave, err = openTerminal(); err != nil {
-			return nil, err
-		}
+		d.master, d.slave, err = openTerminal()
+		must(err)
 		d.HostTTY = d.slave.Name()
 		var st unix.Stat_t
-		if err := unix.Fstat(int(d.slave.Fd()), &st); err != nil {
-			return nil, err
-		}
+		must(unix.Fstat(int(d.slave.Fd()), &st))
 		d.HostTTYDev = uint64(st.Dev)
 	}
 	spec, err := d.specFile()
-	if err != nil {
-		return nil, err
-	}
-	names := strings.NewReplacer(
-		"{workspace}", d.Workspace, "{home}", d.Home, "{canary}", d.Canary, "{shown}", d.Shown, "{tmp}", d.Tmp,
-		"{self}", d.job.Launcher, "{profile}", d.job.Profile, "{probe}", d.self, "{published}", strconv.Itoa(d.Published), "{port}", strconv.Itoa(d.TCP4),
-		"{tag}", d.Tag, "{uid}", strconv.Itoa(os.Getuid()), "{gid}", strconv.Itoa(os.Getgid()),
-	)
+	must(err)
+	names := d.names()
 	var argv []string
 	for _, arg := range d.job.Argv {
 		switch arg {
@@ -256,29 +244,25 @@ func (d *Drive) Command(id string) ([]string, error) {
 	if d.job.Alone != "" {
 		argv = append(argv, d.self, aloneVerb, string(d.job.Alone), d.Workspace)
 	}
-	return append(argv, d.self, probeVerb, spec, id), nil
+	return append(argv, d.self, probeVerb, spec, d.probe.ID)
 }
 
-// Start runs the launcher to its end.
-func (d *Drive) Start(id string) (*Run, error) {
-	cmd, out, err := d.begin(id)
-	if err != nil {
-		return nil, err
-	}
-	return d.wait(cmd, out), nil
+// names fills in the {names} of a command line and of observers' paths.
+func (d *Drive) names() *strings.Replacer {
+	return strings.NewReplacer(
+		"{workspace}", d.Workspace, "{home}", d.Home, "{canary}", d.Canary, "{shown}", d.Shown, "{tmp}", d.Tmp,
+		"{self}", d.job.Launcher, "{profile}", d.job.Profile, "{probe}", d.self, "{published}", strconv.Itoa(d.Published), "{port}", strconv.Itoa(d.TCP4),
+		"{tag}", d.Tag, "{uid}", strconv.Itoa(os.Getuid()), "{gid}", strconv.Itoa(os.Getgid()),
+	)
 }
 
-// begin starts the launcher with a payload.
-func (d *Drive) begin(id string) (*exec.Cmd, *sink, error) {
-	argv, err := d.Command(id)
-	if err != nil {
-		return nil, nil, err
-	}
-	return d.launch(argv)
-}
+// Start runs the launcher with the probe's payload to its end, and begin only starts it.
+func (d *Drive) Start() *Run { return d.wait(d.begin()) }
+
+func (d *Drive) begin() (*exec.Cmd, *sink) { return d.launch(d.Command()) }
 
 // launch starts a command line in the world.
-func (d *Drive) launch(argv []string) (*exec.Cmd, *sink, error) {
+func (d *Drive) launch(argv []string) (*exec.Cmd, *sink) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir = cmp.Or(d.dir, d.Workspace)
 	if d.stdin != nil {
@@ -291,21 +275,20 @@ func (d *Drive) launch(argv []string) (*exec.Cmd, *sink, error) {
 	}
 	out := &sink{}
 	if d.probe.Setting&Leaky != 0 {
-		files, err := d.leaks()
-		if err != nil {
-			return nil, nil, err
-		}
-		cmd.ExtraFiles = files
-		defer closeAll(files)
+		cmd.ExtraFiles = d.leaks()
+		defer func() {
+			for _, f := range cmd.ExtraFiles {
+				f.Close()
+			}
+		}()
 	}
 	if d.probe.Setting&Terminal != 0 {
-		return cmd, out, d.startOnTerminal(cmd, out)
+		must(d.startOnTerminal(cmd, out))
+		return cmd, out
 	}
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = out, out, time.Second
-	if err := cmd.Start(); err != nil {
-		return nil, nil, err
-	}
-	return cmd, out, nil
+	must(cmd.Start())
+	return cmd, out
 }
 
 // wait waits for the launcher, and ends it when its time is up.
@@ -347,49 +330,24 @@ func identity(attr *syscall.SysProcAttr, uid, gid int) {
 
 // leaks opens the descriptors that a careless caller would leave open: the
 // root directory, the canary directory, the secret, a socket. They become 3 to 6.
-func (d *Drive) leaks() ([]*os.File, error) {
-	var files []*os.File
+func (d *Drive) leaks() (files []*os.File) {
 	for _, path := range []string{"/", d.Canary, d.Canary + "/secret"} {
 		f, err := os.Open(path)
-		if err != nil {
-			closeAll(files)
-			return nil, err
-		}
+		must(err)
 		files = append(files, f)
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		closeAll(files)
-		return nil, err
-	}
+	must(err)
 	mine := os.NewFile(uintptr(pair[0]), "pair")
 	io.WriteString(mine, d.secret+"\n")
 	d.later(func() { mine.Close() })
-	return append(files, os.NewFile(uintptr(pair[1]), "pair")), nil
-}
-
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		f.Close()
-	}
+	return append(files, os.NewFile(uintptr(pair[1]), "pair"))
 }
 
 // Survivors returns the processes that carry this run's tag and are not the
 // suite's own.
 func (d *Drive) Survivors() []int {
-	var pids []int
-	entries, _ := os.ReadDir("/proc")
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil || pid == d.HostPID || pid == os.Getpid() {
-			continue
-		}
-		line, err := os.ReadFile("/proc/" + entry.Name() + "/cmdline")
-		if err == nil && bytes.Contains(line, []byte(d.Tag)) {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
+	return slices.DeleteFunc(processesWhose("cmdline", holding(d.Tag)), func(pid int) bool { return pid == d.HostPID })
 }
 
 // sweep ends what outlived its sandbox: by number, and only what carries the
@@ -401,12 +359,8 @@ func (d *Drive) sweep() {
 	if d.Caged {
 		return // they end with the cage
 	}
-	home := []byte("HOME=" + d.Home + "\x00")
-	for _, name := range processes() {
-		environ, err := os.ReadFile("/proc/" + name + "/environ")
-		if pid, _ := strconv.Atoi(name); err == nil && pid != os.Getpid() && bytes.Contains(environ, home) {
-			syscall.Kill(pid, syscall.SIGKILL)
-		}
+	for _, pid := range processesWhose("environ", holding("HOME="+d.Home+"\x00")) {
+		syscall.Kill(pid, syscall.SIGKILL)
 	}
 }
 

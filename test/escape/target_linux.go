@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -72,24 +73,21 @@ func (t *Target) without(layers []profiles.Layer) *Target {
 	if len(layers) == 0 {
 		return t
 	}
-	words := make([]string, len(layers))
 	copied := *t
-	copied.Argv = t.Argv[: len(t.Argv)-2 : len(t.Argv)-2]
+	copied.Argv = slices.Clone(t.Argv[:len(t.Argv)-2])
+	copied.Name += " without "
 	for i, layer := range layers {
-		words[i] = string(layer)
-		copied.Argv = append(copied.Argv, "--without", words[i])
+		copied.Argv = append(copied.Argv, "--without", string(layer))
+		copied.Name += map[bool]string{false: ","}[i == 0] + string(layer)
 	}
 	copied.Argv = append(copied.Argv, "{flags}", "--")
-	copied.Name += " without " + strings.Join(words, ",")
 	return &copied
 }
 
 // claim is what the target says of a guarantee.
 func (t *Target) claim(g profiles.Guarantee) Claim {
-	for _, c := range t.Claims {
-		if c.Guarantee == g {
-			return c
-		}
+	if i := slices.IndexFunc(t.Claims, func(c Claim) bool { return c.Guarantee == g }); i >= 0 {
+		return t.Claims[i]
 	}
 	return Claim{Guarantee: g}
 }
@@ -98,10 +96,8 @@ func (t *Target) claim(g profiles.Guarantee) Claim {
 func (t *Target) flags() []string {
 	i := slices.Index(t.Argv, "{canary}")
 	flags := slices.Clone(t.Argv[i+1 : len(t.Argv)-2])
-	for i, flag := range flags {
-		if flag == "{profile}" {
-			flags[i] = t.Profile
-		}
+	if i = slices.Index(flags, "{profile}"); i >= 0 {
+		flags[i] = t.Profile
 	}
 	return flags
 }
@@ -159,43 +155,26 @@ func Wrap(name, line string) (*Target, error) {
 
 // split cuts a command line into words: quotes as in a shell, nothing expanded.
 func split(line string) ([]string, error) {
-	var words []string
-	var word strings.Builder
-	started, quote := false, rune(0)
-	escaped := false
-	for _, c := range line {
-		switch {
-		case c == 0:
-			return nil, fmt.Errorf("a NUL byte")
-		case escaped:
-			word.WriteRune(c)
-			escaped = false
-		case c == '\\' && quote != '\'':
-			escaped, started = true, true
-		case quote != 0:
-			if c == quote {
-				quote = 0
-			} else {
-				word.WriteRune(c)
-			}
-		case c == '\'' || c == '"':
-			quote, started = c, true
-		case c == ' ' || c == '\t' || c == '\n':
-			if started {
-				words = append(words, word.String())
-				word.Reset()
-				started = false
-			}
-		default:
-			word.WriteRune(c)
-			started = true
-		}
+	wordPattern := regexp.MustCompile(`(?s)(?:[^ \t\n'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+`)
+	quotedPattern := regexp.MustCompile(`(?s)\\.|'[^']*'|"(?:[^"\\]|\\.)*"`)
+	escapedPattern := regexp.MustCompile(`(?s)\\(.)`)
+	if strings.ContainsRune(line, 0) {
+		return nil, fmt.Errorf("a NUL byte")
 	}
-	if quote != 0 || escaped {
+	if strings.Trim(wordPattern.ReplaceAllString(line, ""), " \t\n") != "" {
 		return nil, fmt.Errorf("an open quote")
 	}
-	if started {
-		words = append(words, word.String())
+	words := wordPattern.FindAllString(line, -1)
+	for i, word := range words {
+		words[i] = quotedPattern.ReplaceAllStringFunc(word, func(quoted string) string {
+			switch quoted[0] {
+			case '\\':
+				return quoted[1:]
+			case '\'':
+				return quoted[1 : len(quoted)-1]
+			}
+			return escapedPattern.ReplaceAllString(quoted[1:len(quoted)-1], "$1")
+		})
 	}
 	return words, nil
 }
@@ -247,19 +226,16 @@ func (t *Target) lacks(p *Probe, h *host) Need {
 			return need
 		}
 	}
-	if p.Payload == nil && p.Drive == nil {
+	switch {
+	case p.Payload == nil && p.Drive == nil:
 		return "a payload"
-	}
-	if p.Setting&Caged != 0 && (t.Engine || t.Provider != "" && p.Drive != nil) {
+	case p.Setting&Caged != 0 && (t.Engine || t.Provider != "" && p.Drive != nil):
 		return NeedNoEngine
-	}
-	if t.Provider != "" && p.ByCalls {
+	case t.Provider != "" && p.ByCalls:
 		return NeedOwnSetup
-	}
-	if p.Setting&Proxy != 0 && !t.Native {
+	case p.Setting&Proxy != 0 && !t.Native:
 		return NeedProxy
-	}
-	if len(p.Flags) > 0 && !t.Native && p.Setting&Proxy == 0 {
+	case len(p.Flags) > 0 && !t.Native:
 		return NeedNative
 	}
 	return ""

@@ -358,15 +358,7 @@ func (d *Drive) trace(n int) (traced, error) {
 
 // underTracer runs the launcher under one of the helpers that trace.
 func (d *Drive) underTracer(helper string, args ...string) (t traced, run *Run, err error) {
-	argv, err := d.Command(d.probe.ID)
-	if err != nil {
-		return t, nil, err
-	}
-	cmd, out, err := d.launch(slices.Concat([]string{d.self, helperVerb, helper, d.Tag}, args, argv))
-	if err != nil {
-		return t, nil, err
-	}
-	run = d.wait(cmd, out)
+	run = d.wait(d.launch(slices.Concat([]string{d.self, helperVerb, helper, d.Tag}, args, d.Command())))
 	_, line, found := bytes.Cut(run.Output, []byte(tracedPrefix))
 	if !found {
 		return t, run, fmt.Errorf("the tracer: %s", tail(run))

@@ -226,23 +226,12 @@ func (w *world) hit(format string, args ...any) {
 
 // answer serves a canary listener: whoever sends something gets the secret.
 func (w *world) answer(l net.Listener, name string) {
-	w.later(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			w.hit("%s", name)
-			go func() {
-				defer c.Close()
-				c.SetDeadline(time.Now().Add(5 * time.Second))
-				buf := make([]byte, 4096)
-				c.Read(buf)
-				io.WriteString(c, w.secret+"\n")
-			}()
-		}
-	}()
+	w.serve(l, func(c net.Conn) {
+		w.hit("%s", name)
+		c.SetDeadline(time.Now().Add(5 * time.Second))
+		c.Read(make([]byte, 4096))
+		io.WriteString(c, w.secret+"\n")
+	})
 }
 
 func (w *world) answerPackets(c net.PacketConn, name string) {
