@@ -22,7 +22,7 @@ package seccomp
 //
 //go:generate go run ./internal/tables
 //go:generate go test -run TestEmbeddedFiltersAreWhatLibseccompMakes -update .
-//go:generate go run ./internal/floor/write -out builtin
+//go:generate go test -run TestFloorIsWhatIsWritten -update ./internal/floor
 
 // Default returns the filter that stands in front of every payload, for the
 // machine that this program was built for; nil where pccrun starts no sandbox
