@@ -28,7 +28,7 @@ func (f *finder) caches(list []Cache, mounts []mountpoint) (env []Variable) {
 			continue
 		}
 		if !f.scratches(end.Path, mounts) {
-			if f.decider.Decide(c.Path).Access < profiles.Read {
+			if f.policy.Decide(c.Path).Access < profiles.Read {
 				f.add(c.Path, profiles.Read, c.Why+", read-only")
 			}
 			continue

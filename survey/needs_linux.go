@@ -110,8 +110,8 @@ func (f *finder) certificate(path, why string) (cause string) {
 	}
 	hidden := f.shown(end.Path) < profiles.Read
 	switch {
-	case !f.byDefault(path) && f.decider.Decide(path).Access < profiles.Read || hidden && !f.byDefault(end.Path):
-		return "which a rule hides (" + f.decider.Decide(end.Path).Rule.Origin.String() + ")"
+	case !f.byDefault(path) && f.policy.Decide(path).Access < profiles.Read || hidden && !f.byDefault(end.Path):
+		return "which a rule hides (" + f.policy.Decide(end.Path).Rule.Origin.String() + ")"
 	case hidden && end.Node == Directory && !f.lends(end.Path):
 		return "which is a directory with more than certificates"
 	case hidden && end.Node != Directory && !holds(end.Path, isCertificates):
@@ -200,7 +200,7 @@ func (f *finder) ssh(agent bool) {
 	// wants that it is root's or the user's own.
 	files, _ := filepath.Glob("/etc/ssh/ssh_config.d/*.conf")
 	for _, name := range files {
-		if text, err := profiles.ReadFile(name); err == nil && f.decider.Decide(name).Access == profiles.Read {
+		if text, err := profiles.ReadFile(name); err == nil && f.policy.Decide(name).Access == profiles.Read {
 			f.sshTexts = append(f.sshTexts, Text{Path: name, Content: string(text)})
 		}
 	}
@@ -228,7 +228,7 @@ func (f *finder) openly(path, why string) {
 
 // own0600 gives the command a file of its own with a text, in a private directory.
 func (f *finder) own0600(path, text, why string) {
-	if d := f.decider.Decide(path); f.byDefault(path) && d.Access > profiles.Hide && d.Access < profiles.Read {
+	if d := f.policy.Decide(path); f.byDefault(path) && d.Access > profiles.Hide && d.Access < profiles.Read {
 		f.put(Place{Path: path, Node: File, Access: profiles.Read, Copied: true, Text: text, Why: why})
 	}
 }
