@@ -45,7 +45,7 @@ func machines(goarch string) (machine, bool) {
 
 // syscalls has a row for each call, sorted by name: the name, and its number in each
 // architecture, -1 where it has none. All rows are of one length, so that nothing has
-// to be parsed to find one. internal/tables writes it.
+// to be parsed to find one. A test writes it.
 //
 //go:embed syscalls.txt
 var syscalls string

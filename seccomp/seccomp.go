@@ -20,7 +20,7 @@ package seccomp
 
 // The first needs the headers of linux-libc-dev, the second gcc and libseccomp-dev 2.5.4.
 //
-//go:generate go run ./internal/tables
+//go:generate go test -run TestTableHasTheNumbersOfTheHeaders -update .
 //go:generate go test -run TestEmbeddedFiltersAreWhatLibseccompMakes -update .
 //go:generate go test -run TestFloorIsWhatIsWritten -update ./internal/floor
 
