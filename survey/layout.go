@@ -425,17 +425,13 @@ func (l *layer) pointsBack(own, common string) bool {
 
 // environment passes what names something that is shown: certificates and sockets.
 func (l *layer) environment() (env []Variable) {
-	free := func(name string) bool {
-		return l.policy.DecideEnv(name).Action == profiles.EnvScrubbed &&
-			!slices.ContainsFunc(l.policy.Environment.Scrub, func(r profiles.EnvRule) bool { return r.Matches(name) })
-	}
 	if l.options.Network || len(l.policy.Network.Allow)+len(l.policy.Network.Local) > 0 {
 		for _, name := range profiles.CertificateFiles {
 			value := l.options.Getenv(name)
-			if !path.IsAbs(value) || !free(name) {
+			if !path.IsAbs(value) || !free(l.policy, name) {
 				continue
 			}
-			if l.policy.Decide(value).Access < profiles.Read && isCertificateFile(value) {
+			if l.policy.Decide(value).Access < profiles.Read && holds(value, isCertificates) {
 				l.show(value, "certificate authorities that your environment names")
 			}
 			if to, _ := l.leads(value); l.at[to] || l.policy.Decide(to).Access >= profiles.Read {
@@ -443,36 +439,9 @@ func (l *layer) environment() (env []Variable) {
 			}
 		}
 	}
-	for _, name := range PlaceVariables() {
-		value := l.options.Getenv(name)
-		if value == "" || !free(name) {
-			continue
-		}
-		if !slices.ContainsFunc(filepath.SplitList(value), func(at string) bool {
-			to, _ := l.leads(profiles.Physical(at))
-			return path.IsAbs(at) && !l.at[to] && l.policy.Decide(to).Access < profiles.Read
-		}) {
-			env = append(env, Variable{name + "=" + value, "all that it names can be read"})
-		}
-	}
-	for _, entry := range l.options.Environ {
-		name, value, _ := strings.Cut(entry, "=")
-		at := strings.TrimPrefix(value, "unix://")
-		if !path.IsAbs(at) || !free(name) {
-			continue
-		}
-		for _, s := range l.policy.Network.Sockets {
-			if at == s.Path {
-				env = append(env, Variable{entry, "it names a socket that is shown (" + s.Origin.String() + ")"})
-				break
-			}
-		}
-	}
-	return env
-}
-
-// isCertificateFile reports whether a file holds certificates, and no key.
-func isCertificateFile(name string) bool {
-	text, err := profiles.ReadFile(name)
-	return err == nil && strings.Contains(string(text), "CERTIFICATE-----") && !strings.Contains(string(text), "PRIVATE KEY")
+	env = append(env, l.options.placed(l.policy, func(at string) bool {
+		to, _ := l.leads(profiles.Physical(at))
+		return !path.IsAbs(at) || l.at[to] || l.policy.Decide(to).Access >= profiles.Read
+	})...)
+	return append(env, l.options.namedSockets(l.policy)...)
 }
