@@ -75,19 +75,6 @@ const (
 	Missing       // not at all
 )
 
-// String returns the state's name.
-func (s State) String() string {
-	switch s {
-	case Kept:
-		return "kept"
-	case Weak:
-		return "weak"
-	case Missing:
-		return "missing"
-	}
-	return "BUG: unknown state"
-}
-
 // The mechanisms that answers name.
 const (
 	ByV2         = "cgroup v2"
@@ -364,44 +351,6 @@ func (p *Plan) fallback(h Host, a *Answer, n int64) {
 			a.Cause = "the limit counts all processes of the user"
 		}
 	}
-}
-
-// String prints the plan: a line for each answer, then what is written, then
-// what is left to the launcher.
-func (p Plan) String() string {
-	var b strings.Builder
-	for _, a := range p.Answers {
-		fmt.Fprintf(&b, "%s: %s: %s", a.Resource, a.State, a.Mechanism)
-		if a.Cause != "" {
-			fmt.Fprintf(&b, ": %s", a.Cause)
-		}
-		b.WriteByte('\n')
-	}
-	if p.Bus != "" {
-		fmt.Fprintf(&b, "systemd at %s: a scope\n", p.Bus)
-	}
-	for _, d := range p.Dirs {
-		parent := d.Parent
-		if parent == "" {
-			parent = "(scope)"
-		}
-		if len(d.Enable) > 0 {
-			fmt.Fprintf(&b, "%s/cgroup.subtree_control: +%s\n", parent, strings.Join(d.Enable, " +"))
-		}
-		for _, w := range d.Writes {
-			fmt.Fprintf(&b, "%s/%s*/%s: %s\n", parent, prefix, w.File, w.Value)
-		}
-	}
-	if p.Affinity > 0 {
-		fmt.Fprintf(&b, "processors: %d\n", p.Affinity)
-	}
-	if p.NProc > 0 {
-		fmt.Fprintf(&b, "RLIMIT_NPROC: %d\n", p.NProc)
-	}
-	if p.Supervise > 0 {
-		fmt.Fprintf(&b, "supervisor: %d bytes\n", p.Supervise)
-	}
-	return b.String()
 }
 
 // The names of what is made in control group hierarchies.

@@ -1,6 +1,7 @@
 package cgroups
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -180,8 +181,6 @@ func TestBandwidth(t *testing.T) {
 func TestNames(t *testing.T) {
 	require.Equal(t, "memory cpus pids", Memory.String()+" "+CPUs.String()+" "+Pids.String())
 	require.Equal(t, "BUG: resources 0x3", (Memory | CPUs).String())
-	require.Equal(t, "kept weak missing", Kept.String()+" "+Weak.String()+" "+Missing.String())
-	require.Equal(t, "BUG: unknown state", State(9).String())
 }
 
 // What no kernel can have is written as the most that it takes, so that such a
@@ -189,4 +188,55 @@ func TestNames(t *testing.T) {
 func TestMoreProcessesThanThereCanBe(t *testing.T) {
 	require.Equal(t, "4194304", tasks(1<<31-1))
 	require.Equal(t, "4096", tasks(4096))
+}
+
+// String prints a plan for a table of them: a line for each answer, then what is written, then
+// what is left to the launcher.
+func (p Plan) String() string {
+	var b strings.Builder
+	for _, a := range p.Answers {
+		fmt.Fprintf(&b, "%s: %s: %s", a.Resource, a.State, a.Mechanism)
+		if a.Cause != "" {
+			fmt.Fprintf(&b, ": %s", a.Cause)
+		}
+		b.WriteByte('\n')
+	}
+	if p.Bus != "" {
+		fmt.Fprintf(&b, "systemd at %s: a scope\n", p.Bus)
+	}
+	for _, d := range p.Dirs {
+		parent := d.Parent
+		if parent == "" {
+			parent = "(scope)"
+		}
+		if len(d.Enable) > 0 {
+			fmt.Fprintf(&b, "%s/cgroup.subtree_control: +%s\n", parent, strings.Join(d.Enable, " +"))
+		}
+		for _, w := range d.Writes {
+			fmt.Fprintf(&b, "%s/%s*/%s: %s\n", parent, prefix, w.File, w.Value)
+		}
+	}
+	if p.Affinity > 0 {
+		fmt.Fprintf(&b, "processors: %d\n", p.Affinity)
+	}
+	if p.NProc > 0 {
+		fmt.Fprintf(&b, "RLIMIT_NPROC: %d\n", p.NProc)
+	}
+	if p.Supervise > 0 {
+		fmt.Fprintf(&b, "supervisor: %d bytes\n", p.Supervise)
+	}
+	return b.String()
+}
+
+// String returns the state's name.
+func (s State) String() string {
+	switch s {
+	case Kept:
+		return "kept"
+	case Weak:
+		return "weak"
+	case Missing:
+		return "missing"
+	}
+	return "BUG: unknown state"
 }

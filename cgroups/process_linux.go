@@ -2,13 +2,17 @@ package cgroups
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/procfs"
 )
 
 // A process of a sandbox, and how many bytes it has at most.
@@ -23,7 +27,7 @@ type process struct {
 // listProcesses measures root and all its descendants. All processes of a pid
 // namespace descend from its pid 1, since that is whom orphans are given to.
 func listProcesses(root int) (all []process) {
-	for _, pid := range tree(root) {
+	for _, pid := range procfs.Tree(root) {
 		if p, ok := measure(pid); ok {
 			all = append(all, p)
 		}
@@ -37,7 +41,7 @@ func listProcesses(root int) (all []process) {
 func measure(pid int) (p process, ok bool) {
 	tasks := []int{pid}
 	for i := 0; i < len(tasks); i++ {
-		status, err := readFile(procFile(tasks[i], "status"))
+		status, err := procfs.Short(procFile(tasks[i], "status"))
 		if err != nil && i == 0 {
 			return p, false
 		}
@@ -51,7 +55,7 @@ func measure(pid int) (p process, ok bool) {
 			break
 		}
 		if i == 0 {
-			tasks = append(tasks, threads(pid)...)
+			tasks = append(tasks, procfs.Threads(pid)...)
 		}
 	}
 	return p, true
@@ -68,13 +72,13 @@ func (p process) borrows(all []process) bool {
 // as an nth: but for memfds that are counted already, and the files of a tmpfs. One
 // that does not let itself be looked at has all of what it may have.
 func (p process) proportional(memfds map[uint64]int64) int64 {
-	rollup, err := readFile(procFile(p.task, "smaps_rollup"))
-	if err == unix.EACCES || err == unix.EPERM {
+	rollup, err := procfs.Short(procFile(p.task, "smaps_rollup"))
+	if errors.Is(err, fs.ErrPermission) {
 		return p.anonymous + p.shared
 	}
 	sum := kilobytes(rollup, "Pss_Anon:") + kilobytes(rollup, "SwapPss:")
 	if p.shared > 0 {
-		smaps, _ := readFile(procFile(p.task, "smaps"))
+		smaps, _ := procfs.Short(procFile(p.task, "smaps"))
 		sum += sharedBytes(smaps, shmDevice(), memfds)
 	}
 	return sum
@@ -140,7 +144,7 @@ func openMemfds(all []process) map[uint64]int64 {
 	}
 	for _, p := range all {
 		count(unix.AT_FDCWD, procFile(p.task, "exe"))
-		for _, tid := range append(threads(p.pid), p.task) {
+		for _, tid := range append(procfs.Threads(p.pid), p.task) {
 			if tid != p.task && share(kcmpFiles, tid, p.task) {
 				continue
 			}
@@ -181,98 +185,6 @@ const (
 func share(what, a, b int) bool {
 	r, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), uintptr(what), 0, 0, 0)
 	return errno == 0 && r == 0
-}
-
-// tree returns root and its descendants. One whose parent ends meanwhile may be
-// missed: the next sample sees it.
-func tree(root int) []int {
-	pids := []int{root}
-	for i := 0; i < len(pids); i++ {
-		var ok bool
-		if pids, ok = appendChildren(pids, pids[i]); !ok && i == 0 {
-			// The kernel lacks CONFIG_PROC_CHILDREN, or /proc is mounted with
-			// hidepid and pid 1 does not let itself be looked at.
-			return descendants(root, parents())
-		}
-	}
-	slices.Sort(pids)
-	return slices.Compact(pids)
-}
-
-// appendChildren appends the children of all threads of a process.
-func appendChildren(pids []int, pid int) (all []int, ok bool) {
-	for _, tid := range append(threads(pid), pid) {
-		children, err := readFile(procFile(pid, "task/"+strconv.Itoa(tid)+"/children"))
-		ok = ok || err == nil
-		for word := range bytes.FieldsSeq(children) {
-			child, _ := strconv.Atoi(string(word))
-			if !slices.Contains(pids, child) {
-				pids = append(pids, child)
-			}
-		}
-	}
-	return pids, ok
-}
-
-// threads returns the threads of a process but the first.
-func threads(pid int) (tids []int) {
-	dir := procFile(pid, "task")
-	var st unix.Stat_t
-	if unix.Stat(dir, &st) != nil || st.Nlink == 3 { // a directory has two links and one more for each below it
-		return nil
-	}
-	tasks, _ := os.ReadDir(dir)
-	for _, task := range tasks {
-		if tid, err := strconv.Atoi(task.Name()); err == nil && tid != pid {
-			tids = append(tids, tid)
-		}
-	}
-	return tids
-}
-
-// parents returns the parent of every process on the machine.
-func parents() map[int]int {
-	entries, _ := os.ReadDir("/proc")
-	all := make(map[int]int, len(entries))
-	for _, e := range entries {
-		if pid, err := strconv.Atoi(e.Name()); err == nil {
-			status, _ := readFile(procFile(pid, "status"))
-			all[pid] = int(number(status, "PPid:"))
-		}
-	}
-	return all
-}
-
-// descendants returns root and all whose parents lead to it.
-func descendants(root int, parents map[int]int) []int {
-	pids := []int{root}
-	for i := 0; i < len(pids); i++ {
-		for pid, parent := range parents {
-			if parent == pids[i] && pid != root { // which nothing leads back to, whatever was read
-				pids = append(pids, pid)
-			}
-		}
-	}
-	slices.Sort(pids)
-	return pids
-}
-
-// readFile is [os.ReadFile] in half as many system calls, which is what a
-// sample costs: a file of /proc has no size to ask for, and nothing to poll.
-func readFile(name string) ([]byte, error) {
-	fd, err := retry(func() (int, error) { return unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(fd)
-	b := make([]byte, 0, 2048)
-	for {
-		n, err := retry(func() (int, error) { return unix.Read(fd, b[len(b):cap(b)]) })
-		if n <= 0 {
-			return b, err
-		}
-		b = slices.Grow(b[:len(b)+n], 512)
-	}
 }
 
 func procFile(pid int, name string) string { return "/proc/" + strconv.Itoa(pid) + "/" + name }

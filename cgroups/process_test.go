@@ -4,16 +4,17 @@ package cgroups
 
 import (
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/procfs"
 )
 
-// Both ways to find the processes of a sandbox find the same.
+// The processes of a sandbox are found with their orphans.
 func TestTree(t *testing.T) {
 	needSandbox(t)
 	alsoAsNobody(t)
@@ -21,12 +22,10 @@ func TestTree(t *testing.T) {
 	c.proceed()
 	require.Equal(t, "done", c.line())
 	require.Eventually(t, func() bool {
-		byChildren, ok := appendChildren(nil, c.Process.Pid)
+		byChildren, ok := procfs.AppendChildren(nil, c.Process.Pid)
 		require.True(t, ok, "this kernel has lists of children")
-		all := tree(c.Process.Pid)
-		return len(byChildren) == 20 && len(all) == 21 && slices.Equal(all, descendants(c.Process.Pid, parents()))
+		return len(byChildren) == 20 && len(procfs.Tree(c.Process.Pid)) == 21
 	}, time.Minute, 20*time.Millisecond, "pid 1, ten and their orphans")
-	require.Equal(t, []int{1 << 30}, tree(1<<30), "pid 1 does not let itself be looked at")
 }
 
 // A number can pass from a process that was listed to another, which is not killed.
@@ -103,12 +102,6 @@ func TestParse(t *testing.T) {
 	require.EqualValues(t, 12, sumKeys([]byte("8:0 rbytes=5 wbytes=1 rios=2\n254:0 rbytes=7\n"), "rbytes="))
 	require.EqualValues(t, 3, field([]byte("low 0\noom_kill 3\noom_kill_group 9\n"), "oom_kill"))
 	require.Zero(t, field([]byte("oom_kill"), "oom_kill"))
-}
-
-func TestDescendants(t *testing.T) {
-	require.Equal(t, []int{5, 6, 7, 8}, descendants(5, map[int]int{5: 1, 6: 5, 7: 6, 8: 5, 9: 1, 10: 99}))
-	require.Equal(t, []int{5}, descendants(5, nil))
-	require.Equal(t, []int{5, 6}, descendants(5, map[int]int{5: 6, 6: 5}), "read while numbers changed hands")
 }
 
 func FuzzProcFiles(f *testing.F) {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/procfs"
 )
 
 const mib = 1 << 20
@@ -159,7 +161,7 @@ func TestSupervisorCountsBorrowedMemoryOnce(t *testing.T) {
 	alsoAsNobody(t)
 	c := start(t, sandbox, "vforks", strconv.Itoa(100*mib))
 	requireKept(t, c, &Supervisor{Limit: 160 * mib}, 100*mib)
-	require.Len(t, tree(c.Process.Pid), 2)
+	require.Len(t, procfs.Tree(c.Process.Pid), 2)
 
 	requireKilled(t, start(t, sandbox, "forks-write", strconv.Itoa(100*mib)), &Supervisor{Limit: 160 * mib}) // control: a copy counts
 }

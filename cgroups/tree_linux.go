@@ -1,6 +1,10 @@
 package cgroups
 
-import "golang.org/x/sys/unix"
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/procfs"
+)
 
 // KillTree kills a child of this process with all that descends from it, as far
 // as nobody has adopted it. They are stopped before any of them dies, so that
@@ -14,7 +18,7 @@ func KillTree(pid int) {
 			if !stopped[tree[i]] && unix.Kill(tree[i], unix.SIGSTOP) == nil {
 				stopped[tree[i]] = true
 			}
-			tree, _ = appendChildren(tree, tree[i])
+			tree, _ = procfs.AppendChildren(tree, tree[i])
 		}
 	}
 	for pid := range stopped {

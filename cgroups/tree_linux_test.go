@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/procfs"
 )
 
 func TestKillTree(t *testing.T) {
@@ -25,7 +27,7 @@ func TestKillTree(t *testing.T) {
 	KillTree(cmd.Process.Pid)
 	_ = cmd.Wait()
 	require.Eventually(t, func() bool { // somebody else collects it
-		stat, err := readFile("/proc/" + strconv.Itoa(deep) + "/stat")
+		stat, err := procfs.Short("/proc/" + strconv.Itoa(deep) + "/stat")
 		return err != nil || strings.Contains(string(stat), ") Z ")
 	}, 20*time.Second, time.Millisecond)
 }

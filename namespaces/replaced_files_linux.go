@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/hint"
+	"github.com/pccrun/pccrun/internal/procfs"
 )
 
 // A view is a directory from which a process inside may look at the tree: the
@@ -278,7 +279,7 @@ func (g *grip) held(reading bool) bool {
 // What a process hides, or has sent to itself through a socket, is not seen.
 func (k *RemountWatcher) held(g *grip) bool {
 	mount, inode := fmt.Appendf(nil, "\nmnt_id:\t%d\n", g.was.Mnt_id), fmt.Appendf(nil, "\nino:\t%d\n", g.was.Ino)
-	for _, pid := range descendants(k.sandbox.Pid) {
+	for _, pid := range procfs.Tree(k.sandbox.Pid) {
 		dir := "/proc/" + strconv.Itoa(pid) + "/fdinfo"
 		list, _ := os.ReadDir(dir)
 		for _, fd := range list {
@@ -289,22 +290,4 @@ func (k *RemountWatcher) held(g *grip) bool {
 		}
 	}
 	return false
-}
-
-// descendants returns a process and all that descend from it.
-func descendants(pid int) []int {
-	all := []int{pid}
-	for i := 0; i < len(all); i++ {
-		tasks := "/proc/" + strconv.Itoa(all[i]) + "/task"
-		list, _ := os.ReadDir(tasks)
-		for _, task := range list {
-			text, _ := os.ReadFile(tasks + "/" + task.Name() + "/children")
-			for _, field := range strings.Fields(string(text)) {
-				if child, err := strconv.Atoi(field); err == nil && !slices.Contains(all, child) {
-					all = append(all, child)
-				}
-			}
-		}
-	}
-	return all
 }

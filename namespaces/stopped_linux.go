@@ -1,13 +1,11 @@
 package namespaces
 
 import (
-	"bytes"
-	"io"
 	"os"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/procfs"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -36,38 +34,18 @@ func StoppedIn(proc *os.File) (list []Stopped) {
 	if proc == nil {
 		return nil
 	}
-	if _, err := proc.Seek(0, io.SeekStart); err != nil {
-		return nil
-	}
-	entries, _ := proc.Readdirnames(-1)
-	var b [512]byte
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e)
-		if err != nil || pid == 1 {
-			continue
+	procfs.Each(proc, func(p procfs.Stat) bool {
+		if stopped, aside := isStopped(&p); stopped && p.Pid != 1 {
+			list = append(list, Stopped{p.Pid, aside})
 		}
-		fd, err := unix.Openat(int(proc.Fd()), e+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			continue
-		}
-		n, err := unix.Read(fd, b[:])
-		unix.Close(fd)
-		if err != nil {
-			continue
-		}
-		if stopped, aside := parseStopped(b[:n]); stopped {
-			list = append(list, Stopped{pid, aside})
-		}
-	}
+		return true
+	})
 	return list
 }
 
-// parseStopped reads proc_pid_stat(5): "pid (name) state ppid pgrp session tty_nr tpgid …",
-// where a name may hold anything.
-func parseStopped(stat []byte) (stopped, aside bool) {
-	f := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(f) < 6 || string(f[0]) != "T" {
-		return false, false
-	}
-	return true, string(f[4]) != "0" && string(f[5]) != string(f[2])
+// isStopped compares the foreground group of the terminal, if it has one, with its own.
+func isStopped(p *procfs.Stat) (stopped, aside bool) {
+	const group, terminal, foreground = 5, 7, 8
+	stopped = p.State == 'T'
+	return stopped, stopped && p.Field(terminal) != 0 && p.Field(foreground) != p.Field(group)
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/procfs"
 )
 
 func TestStoppedIn(t *testing.T) {
@@ -47,19 +49,23 @@ func TestStoppedIn(t *testing.T) {
 		"7 (T 1 7 7 34816 9) S 1 7 7": {},
 		"":                            {},
 	} {
-		stopped, aside := parseStopped([]byte(stat))
+		stopped, aside := parsed(stat)
 		require.Equal(t, want, [2]bool{stopped, aside}, stat)
 	}
 }
 
+func parsed(text string) (stopped, aside bool) {
+	s, _ := procfs.ParseStat(7, []byte(text))
+	return isStopped(&s)
+}
+
 // The name is the command's to choose.
-func FuzzParseStopped(f *testing.F) {
-	f.Add("a) T 1 7 7 34816 9 0", []byte("7 (a) T 1"))
-	f.Fuzz(func(t *testing.T, name string, stat []byte) {
-		parseStopped(stat)
-		stopped, aside := parseStopped([]byte("7 (" + name + ") T 1 7 7 34816 9 0"))
+func FuzzIsStopped(f *testing.F) {
+	f.Add("a) T 1 7 7 34816 9 0")
+	f.Fuzz(func(t *testing.T, name string) {
+		stopped, aside := parsed("7 (" + name + ") T 1 7 7 34816 9 0")
 		require.True(t, stopped && aside)
-		stopped, _ = parseStopped([]byte("7 (" + name + ") S 1 7 7 34816 9 0"))
+		stopped, _ = parsed("7 (" + name + ") S 1 7 7 34816 9 0")
 		require.False(t, stopped)
 	})
 }

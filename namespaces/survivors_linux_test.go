@@ -42,22 +42,3 @@ func TestNoSurvivorsAtDeadline(t *testing.T) {
 	require.True(t, o.TimedOut)
 	require.Empty(t, o.Survivors)
 }
-
-func TestParseStat(t *testing.T) {
-	for text, want := range map[string]struct {
-		name  string
-		alive bool
-	}{
-		"7 (sleep) S 1": {"sleep", true}, "7 (a) b) Z 1": {"a) b", false}, "7 (x) X": {"x", false}, "7 () R 1": {"", true},
-		"": {}, "7 (x)": {}, "7 )x( S": {}, "(": {},
-	} {
-		name, alive := parseStat([]byte(text))
-		require.Equal(t, want.name, name, text)
-		require.Equal(t, want.alive, alive, text)
-	}
-}
-
-func FuzzParseStat(f *testing.F) {
-	f.Add([]byte("7 (a) b) S 1 7"))
-	f.Fuzz(func(t *testing.T, stat []byte) { parseStat(stat) })
-}

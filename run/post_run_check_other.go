@@ -47,9 +47,8 @@ func (f *flow) recordUnfinished() error {
 	if own := f.layout.OwnGit; own != "" {
 		roots = append(roots, own)
 	}
-	decider := p.Decider()
 	record, err := postrun.Take(roots, postrun.Rules{
-		Hidden:    func(path string) bool { return decider.Decide(path).Access < profiles.Read },
+		Hidden:    func(path string) bool { return p.Decide(path).Access < profiles.Read },
 		Protected: survey.Protects(p),
 	})
 	if err != nil && slices.Contains(p.AllowMissing, profiles.FSProtect) {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/pccrun/pccrun/internal/procfs"
 )
 
 // maxSSHLooks bounds how often a run looks who asks for a name.
@@ -28,7 +30,7 @@ func (f *flow) sshRule(name string) string {
 		if text, err := os.ReadFile(comm); err != nil || string(text) != "ssh\n" {
 			continue
 		}
-		if !descends(filepath.Base(filepath.Dir(comm)), strconv.Itoa(first)) {
+		if pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(comm))); !descends(pid, first) {
 			continue // of another run, or of the user
 		}
 		line, err := os.ReadFile(filepath.Dir(comm) + "/cmdline")
@@ -47,19 +49,16 @@ func (f *flow) sshRule(name string) string {
 	return ""
 }
 
-// descends reports whether a process is below another, by their numbers: proc_pid_stat(5).
-func descends(pid, from string) bool {
+// descends reports whether a process is below another, by their numbers.
+func descends(pid, from int) bool {
 	for range 256 {
 		if pid == from {
 			return true
 		}
-		b, err := os.ReadFile("/proc/" + pid + "/stat")
-		_, rest, _ := strings.Cut(string(b[max(0, bytes.LastIndexByte(b, ')')):]), " ")
-		words := strings.Fields(rest)
-		if err != nil || len(words) < 2 || words[1] == "0" {
+		s, ok := procfs.ReadStat(pid)
+		if pid = int(s.Field(4)); !ok || pid == 0 {
 			return false
 		}
-		pid = words[1]
 	}
 	return false
 }

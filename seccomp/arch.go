@@ -1,6 +1,11 @@
 package seccomp
 
-import "sort"
+import (
+	_ "embed"
+	"sort"
+	"strconv"
+	"strings"
+)
 
 // An arch is one of the ways in which a program may call the kernel.
 type arch struct {
@@ -38,20 +43,35 @@ func machines(goarch string) (machine, bool) {
 	return machine{}, false
 }
 
-// A syscall is a call's name and its number in each architecture, -1 where it
-// has none. syscalls is sorted by name.
-type syscall struct {
-	name    string
-	numbers [5]int32
+// syscalls has a row for each call, sorted by name: the name, and its number in each
+// architecture, -1 where it has none. All rows are of one length, so that nothing has
+// to be parsed to find one. A test writes it.
+//
+//go:embed syscalls.txt
+var syscalls string
+
+// The lengths of a row, of its name, and of each number.
+const rowSize, nameSize, numberSize = 72, 31, 8
+
+func syscallName(i int) string {
+	return strings.TrimRight(syscalls[i*rowSize:i*rowSize+nameSize], " ")
 }
 
 // number returns a call's number as seccomp_data carries it. known is whether
 // any architecture has such a call, ok whether this one has.
 func (a arch) number(name string) (nr uint32, known, ok bool) {
-	i := sort.Search(len(syscalls), func(i int) bool { return syscalls[i].name >= name })
-	if i == len(syscalls) || syscalls[i].name != name {
+	rows := len(syscalls) / rowSize
+	i := sort.Search(rows, func(i int) bool { return syscallName(i) >= name })
+	if i == rows || syscallName(i) != name {
 		return 0, false, false
 	}
-	n := syscalls[i].numbers[a.column]
-	return uint32(n) + a.offset, true, n >= 0
+	nr, ok = a.numberAt(i)
+	return nr, true, ok
+}
+
+// numberAt returns the number that a row has for this architecture.
+func (a arch) numberAt(row int) (nr uint32, ok bool) {
+	text := syscalls[row*rowSize+nameSize+a.column*numberSize:][:numberSize]
+	n, err := strconv.ParseUint(strings.TrimLeft(text, " "), 10, 32)
+	return uint32(n) + a.offset, err == nil
 }

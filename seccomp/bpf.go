@@ -69,33 +69,13 @@ func (a Action) String() string {
 	return fmt.Sprintf("kill process (unknown action %#x)", uint32(a))
 }
 
-// Classic BPF, linux/bpf_common.h.
+// What filters are made of here, of classic BPF's, linux/bpf_common.h.
 const (
-	opLoad    = 0x20 // BPF_LD | BPF_W | BPF_ABS
-	opLoadLen = 0x80 // BPF_LD | BPF_W | BPF_LEN
-	opLoadImm = 0x00 // BPF_LD | BPF_IMM
-	opLoadMem = 0x60 // BPF_LD | BPF_MEM
-	opXLen    = 0x81
-	opXImm    = 0x01
-	opXMem    = 0x61
-	opStore   = 0x02
-	opStoreX  = 0x03
-	opTAX     = 0x07
-	opTXA     = 0x87
-	opRetK    = 0x06
-	opRetA    = 0x16
+	opLoad = 0x20 // BPF_LD | BPF_W | BPF_ABS
+	opRetK = 0x06
 
 	opALU = 0x04
-	opAdd = 0x00
-	opSub = 0x10
-	opMul = 0x20
-	opDiv = 0x30
-	opOr  = 0x40
 	opAnd = 0x50
-	opLsh = 0x60
-	opRsh = 0x70
-	opNeg = 0x80
-	opXor = 0xa0
 
 	opJump    = 0x05
 	opAlways  = 0x00
@@ -104,10 +84,7 @@ const (
 	opAtLeast = 0x30
 	opAnySet  = 0x40
 
-	opX = 0x08 // the operand is X, not K
-
 	maxInstructions = 4096 // BPF_MAXINSNS
-	memWords        = 16   // BPF_MEMWORDS
 	dataSize        = 64   // sizeof(struct seccomp_data)
 )
 
@@ -133,9 +110,10 @@ func encode(program []instruction) []byte {
 // A Program is a filter that has been checked and can be run.
 type Program struct{ code []instruction }
 
-// Load checks a filter by the rules of the kernel (bpf_check_classic and
-// seccomp_check_filter of Linux 6.18) and returns a program that answers as
-// the kernel would. The error names the instruction.
+// Load checks a filter and returns a program that answers as the kernel would.
+// It knows the instructions that libseccomp and [CompileOCI] use, and of those
+// refuses what the kernel refuses (bpf_check_classic and seccomp_check_filter of
+// Linux 6.18). The error names the instruction.
 func Load(filter []byte) (Program, error) {
 	n := len(filter) / instructionSize
 	if len(filter)%instructionSize != 0 || n == 0 || n > maxInstructions {
@@ -149,11 +127,8 @@ func Load(filter []byte) (Program, error) {
 			return Program{}, fmt.Errorf("load filter: instruction %d: %w", pc, err)
 		}
 	}
-	if last := code[n-1].op; last != opRetK && last != opRetA {
+	if code[n-1].op != opRetK {
 		return Program{}, fmt.Errorf("load filter: instruction %d: the last one must return", n-1)
-	}
-	if err := checkMemory(code); err != nil {
-		return Program{}, fmt.Errorf("load filter: %w", err)
 	}
 	return Program{code}, nil
 }
@@ -167,65 +142,17 @@ func (i instruction) check(after int) error {
 		if k >= dataSize || k%4 != 0 {
 			return fmt.Errorf("load from offset %d: want a multiple of 4 below %d", k, dataSize)
 		}
-	case opLoadMem, opXMem, opStore, opStoreX:
-		if k >= memWords {
-			return fmt.Errorf("memory word %d: want less than %d", k, memWords)
-		}
-	case opLoadLen, opLoadImm, opXLen, opXImm, opTAX, opTXA, opRetK, opRetA:
-	case opALU | opAdd, opALU | opSub, opALU | opMul, opALU | opOr, opALU | opAnd, opALU | opXor, opALU | opNeg,
-		opALU | opAdd | opX, opALU | opSub | opX, opALU | opMul | opX, opALU | opDiv | opX, opALU | opOr | opX,
-		opALU | opAnd | opX, opALU | opLsh | opX, opALU | opRsh | opX, opALU | opXor | opX:
-	case opALU | opDiv:
-		if k == 0 {
-			return fmt.Errorf("division by 0")
-		}
-	case opALU | opLsh, opALU | opRsh:
-		if k >= 32 {
-			return fmt.Errorf("shift by %d bits", k)
-		}
+	case opRetK, opALU | opAnd:
 	case opJump | opAlways:
 		if k >= uint64(after) {
 			return fmt.Errorf("jump by %d: past the end", k)
 		}
-	case opJump | opEqual, opJump | opGreater, opJump | opAtLeast, opJump | opAnySet,
-		opJump | opEqual | opX, opJump | opGreater | opX, opJump | opAtLeast | opX, opJump | opAnySet | opX:
+	case opJump | opEqual, opJump | opGreater, opJump | opAtLeast, opJump | opAnySet:
 		if far := max(i.jt, i.jf); int(far) >= after {
 			return fmt.Errorf("jump by %d: past the end", far)
 		}
 	default:
-		return fmt.Errorf("operation %#x: not for filters", i.op)
-	}
-	return nil
-}
-
-// checkMemory reports a load of a memory word that some way through the
-// program reaches before any store, as check_load_and_stores does: one pass,
-// since jumps only go forward.
-func checkMemory(code []instruction) error {
-	// stored[pc] holds the words that every way to pc has stored, as bits.
-	stored := make([]uint16, len(code))
-	for pc := range stored {
-		stored[pc] = ^uint16(0)
-	}
-	var words uint16
-	for pc, i := range code {
-		words &= stored[pc]
-		reach := func(far uint32) { stored[pc+1+int(far)] &= words }
-		switch {
-		case i.op == opStore || i.op == opStoreX:
-			words |= 1 << i.k
-		case i.op == opLoadMem || i.op == opXMem:
-			if words&(1<<i.k) == 0 {
-				return fmt.Errorf("instruction %d: memory word %d: loaded before it is stored", pc, i.k)
-			}
-		case i.op == opJump|opAlways:
-			reach(i.k)
-			words = ^uint16(0)
-		case i.op&0x07 == opJump:
-			reach(uint32(i.jt))
-			reach(uint32(i.jf))
-			words = ^uint16(0)
-		}
+		return fmt.Errorf("operation %#x: not used in filters here", i.op)
 	}
 	return nil
 }
@@ -243,59 +170,25 @@ func (p Program) trace(d Data) (action Action, steps int) {
 		// The low half first: all machines that filters are made for are little-endian.
 		words[4+2*i], words[5+2*i] = uint32(arg), uint32(arg>>32)
 	}
-	var a, x uint32
-	var mem [memWords]uint32
+	var a uint32
 	for pc := 0; ; pc++ {
 		i := p.code[pc]
 		steps++
-		operand := i.k
-		if i.op&opX != 0 {
-			operand = x
-		}
 		switch i.op {
 		case opLoad:
 			a = words[i.k/4]
-		case opLoadLen:
-			a = dataSize
-		case opLoadImm:
-			a = i.k
-		case opLoadMem:
-			a = mem[i.k]
-		case opXLen:
-			x = dataSize
-		case opXImm:
-			x = i.k
-		case opXMem:
-			x = mem[i.k]
-		case opStore:
-			mem[i.k] = a
-		case opStoreX:
-			mem[i.k] = x
-		case opTAX:
-			x = a
-		case opTXA:
-			a = x
 		case opRetK:
 			return Action(i.k), steps
-		case opRetA:
-			return Action(a), steps
-		case opALU | opNeg:
-			a = -a
+		case opALU | opAnd:
+			a &= i.k
 		case opJump | opAlways:
 			pc += int(i.k)
-		default:
-			if i.op&0x07 == opJump {
-				if holds(i.op&0xf0, a, operand) {
-					pc += int(i.jt)
-				} else {
-					pc += int(i.jf)
-				}
-				continue
+		default: // a comparison
+			if holds(i.op&0xf0, a, i.k) {
+				pc += int(i.jt)
+			} else {
+				pc += int(i.jf)
 			}
-			if i.op&0xf0 == opDiv && operand == 0 {
-				return RetKillThread, steps // the kernel makes it "return 0"
-			}
-			a = compute(i.op&0xf0, a, operand)
 		}
 	}
 }
@@ -310,26 +203,4 @@ func holds(op uint16, a, b uint32) bool {
 		return a >= b
 	}
 	return a&b != 0
-}
-
-func compute(op uint16, a, b uint32) uint32 {
-	switch op {
-	case opAdd:
-		return a + b
-	case opSub:
-		return a - b
-	case opMul:
-		return a * b
-	case opDiv:
-		return a / b
-	case opOr:
-		return a | b
-	case opAnd:
-		return a & b
-	case opLsh:
-		return a << (b & 31)
-	case opRsh:
-		return a >> (b & 31)
-	}
-	return a ^ b
 }

@@ -176,7 +176,6 @@ func FuzzCompileOCI(f *testing.F) {
 func FuzzLoad(f *testing.F) {
 	f.Add(Default()[len(Default())-4*instructionSize:], uint32(1), uint64(2))
 	f.Add(encode([]instruction{{op: opLoad, k: 16}, {op: opALU | opAnd, k: 7}, {op: opJump | opEqual, jt: 1, k: 2}, ret(RetAllow), ret(RetKillThread)}), uint32(1), uint64(2))
-	f.Add(encode([]instruction{{op: opXMem, k: 3}, ret(RetAllow)}), uint32(1), uint64(2))
 	f.Fuzz(func(t *testing.T, filter []byte, nr uint32, arg uint64) {
 		program, err := Load(filter)
 		if err != nil {

@@ -20,9 +20,9 @@ package seccomp
 
 // The first needs the headers of linux-libc-dev, the second gcc and libseccomp-dev 2.5.4.
 //
-//go:generate go run ./internal/tables
+//go:generate go test -run TestTableHasTheNumbersOfTheHeaders -update .
 //go:generate go test -run TestEmbeddedFiltersAreWhatLibseccompMakes -update .
-//go:generate go run ./internal/floor/write -out builtin
+//go:generate go test -run TestFloorIsWhatIsWritten -update ./internal/floor
 
 // Default returns the filter that stands in front of every payload, for the
 // machine that this program was built for; nil where pccrun starts no sandbox

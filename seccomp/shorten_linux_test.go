@@ -175,10 +175,6 @@ func TestShortenRefusesWhatItDoesNotUnderstand(t *testing.T) {
 	ret := instruction{op: opRetK, k: uint32(RetAllow)}
 	loadArg := instruction{op: opLoad, k: offsetArgs}
 	for want, code := range map[string][]instruction{
-		"shorten filter: instruction 0: operation 0x7: not understood":  {{op: opTAX}, ret},
-		"shorten filter: instruction 1: operation 0x16: not understood": {loadArg, {op: opRetA}},
-		"shorten filter: instruction 1: operation 0x4: not understood":  {loadArg, {op: opALU | opAdd, k: 1}, ret},
-		"shorten filter: instruction 1: operation 0x1d: not understood": {loadArg, {op: opJump | opEqual | opX}, ret},
 		"shorten filter: instruction 2: comparison with 0x1 under mask 0xfff0: not understood": {
 			loadArg, {op: opALU | opAnd, k: 0xfff0}, {op: opJump | opAtLeast, k: 1, jf: 1}, ret, {op: opRetK}},
 		"shorten filter: instruction 1: comparison with 0xffffffff under mask 0xffffffff: not understood": {

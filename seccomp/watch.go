@@ -78,9 +78,9 @@ func Name(d Data) string {
 			if a.audit != d.Arch || d.Nr&x32Bit != a.offset {
 				continue
 			}
-			for i := range syscalls {
-				if n := syscalls[i].numbers[a.column]; n >= 0 && uint32(n)+a.offset == d.Nr {
-					return syscalls[i].name
+			for i := range len(syscalls) / rowSize {
+				if nr, ok := a.numberAt(i); ok && nr == d.Nr {
+					return syscallName(i)
 				}
 			}
 		}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/procfs"
 )
 
 // Usage adds up the processes of a session that runs: pid 1 of the sandbox
@@ -17,65 +19,20 @@ func (e Entry) Usage() (Usage, error) {
 		return Usage{}, err
 	}
 	defer unix.Close(fd)
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return Usage{}, err
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return Usage{}, err
-	}
-	children := map[int][]int{}
-	stats := map[int]Usage{}
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		if parent, u, ok := readStat(pid); ok {
-			children[parent] = append(children[parent], pid)
-			stats[pid] = u
-		}
-	}
 	var sum Usage
-	for todo := []int{e.Sandbox.Pid}; len(todo) > 0; {
-		pid := todo[len(todo)-1]
-		todo = append(todo[:len(todo)-1], children[pid]...)
-		u := stats[pid]
-		sum.Processes += u.Processes
-		sum.Threads += u.Threads
-		sum.CPU += u.CPU
-		sum.Memory += u.Memory
+	for _, pid := range procfs.Tree(e.Sandbox.Pid) {
+		if s, ok := procfs.ReadStat(pid); ok {
+			const tick = time.Second / 100 // USER_HZ, the same on every architecture that we build for
+			sum.Processes++
+			sum.Threads += int(s.Field(20))
+			sum.CPU += time.Duration(s.Field(14)+s.Field(15)) * tick
+			sum.Memory += s.Field(24) * int64(os.Getpagesize())
+		}
 		read, written := readIO(pid)
 		sum.Read += read
 		sum.Written += written
 	}
 	return sum, nil
-}
-
-func readStat(pid int) (parent int, u Usage, ok bool) {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0, u, false
-	}
-	return parseStat(data)
-}
-
-// parseStat reads a line of proc_pid_stat(5), and counts from behind the name.
-func parseStat(data []byte) (parent int, u Usage, ok bool) {
-	f := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
-	if len(f) < 22 {
-		return 0, u, false
-	}
-	n := func(field int) int64 { v, _ := strconv.ParseInt(string(f[field-3]), 10, 64); return v }
-	const tick = time.Second / 100 // USER_HZ, the same on every architecture that we build for
-	return int(n(4)), Usage{
-		Processes: 1,
-		Threads:   int(n(20)),
-		CPU:       time.Duration(n(14)+n(15)) * tick,
-		Memory:    n(24) * int64(os.Getpagesize()),
-	}, true
 }
 
 // readIO reads proc_pid_io(5). A process that hides itself, as pid 1 of a

@@ -1,15 +1,15 @@
 package sessions
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/procfs"
 )
 
 // self returns this process.
@@ -24,27 +24,10 @@ func identify(pid int) Process {
 	return Process{Pid: pid, Start: start, Boot: bootID(), Space: pidSpace()}
 }
 
-// startOf returns when a process started, unless it is dead and only waits
-// for its parent: fields 22 and 3 of proc_pid_stat(5), counted from behind
-// the name, which may hold anything.
+// startOf returns when a process started, in ticks, unless it is dead.
 func startOf(pid int) (uint64, bool) {
-	if pid <= 0 {
-		return 0, false
-	}
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0, false
-	}
-	return parseStart(data)
-}
-
-func parseStart(stat []byte) (uint64, bool) {
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 20 || fields[0][0] == 'Z' || fields[0][0] == 'X' {
-		return 0, false
-	}
-	start, err := strconv.ParseUint(string(fields[19]), 10, 64)
-	return start, err == nil
+	s, ok := procfs.ReadStat(pid)
+	return uint64(s.Field(22)), ok && !s.Dead()
 }
 
 func bootID() string {

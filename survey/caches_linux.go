@@ -28,7 +28,7 @@ func (f *finder) caches(list []Cache, mounts []mountpoint) (env []Variable) {
 			continue
 		}
 		if !f.scratches(end.Path, mounts) {
-			if f.decider.Decide(c.Path).Access < profiles.Read {
+			if f.policy.Decide(c.Path).Access < profiles.Read {
 				f.add(c.Path, profiles.Read, c.Why+", read-only")
 			}
 			continue
@@ -39,17 +39,11 @@ func (f *finder) caches(list []Cache, mounts []mountpoint) (env []Variable) {
 			continue // it lies in a toolchain that is shown
 		}
 		f.places[i].Scratch = true
-		if name, _, _ := strings.Cut(c.Entry, "="); name != "" && f.free(name) {
+		if name, _, _ := strings.Cut(c.Entry, "="); name != "" && free(f.policy, name) {
 			env = append(env, Variable{c.Entry, "where the tool's cache is"})
 		}
 	}
 	return env
-}
-
-// free reports whether no rule says anything of a variable.
-func (f *finder) free(name string) bool {
-	return f.policy.DecideEnv(name).Action == profiles.EnvScrubbed &&
-		!slices.ContainsFunc(f.policy.Environment.Scrub, func(r profiles.EnvRule) bool { return r.Matches(name) })
 }
 
 // scratches reports whether a cache can be an overlay that is thrown away. The

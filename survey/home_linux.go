@@ -17,7 +17,7 @@ var privateDirs = [...]string{".ssh", ".gnupg", ".config/git"}
 // persistent puts the home in its place, and keeps apart what is never persistent.
 func (f *finder) persistent(home *Home, path, traced []string, mounts []mountpoint) {
 	p := f.policy
-	d := f.decider.Decide(p.Home)
+	d := f.policy.Decide(p.Home)
 	if d.Access != profiles.Persist {
 		return
 	}
@@ -62,7 +62,7 @@ func (f *finder) installable(dir string, mounts []mountpoint) {
 // keeps beside is the home's. It reports whether it has.
 func (f *finder) spelledInHome(path string, d *profiles.Decision) bool {
 	home := f.policy.Home
-	if d.Access != profiles.Read || path == home || !Below(path, home) || Below(path, f.policy.Workspace) || f.decider.Decide(home).Access != profiles.Persist {
+	if d.Access != profiles.Read || path == home || !Below(path, home) || Below(path, f.policy.Workspace) || f.policy.Decide(home).Access != profiles.Persist {
 		return false
 	}
 	list, end, err := f.hops(path)
@@ -80,7 +80,7 @@ func (f *finder) spelledInHome(path string, d *profiles.Decision) bool {
 			return false // which is said where it is resolved
 		}
 	}
-	if to := f.decider.Decide(end.Path); to.Rule.Path != home && to.Rule.Path != "/" && to.Access < profiles.Read {
+	if to := f.policy.Decide(end.Path); to.Rule.Path != home && to.Rule.Path != "/" && to.Access < profiles.Read {
 		return false
 	}
 	end.Source, end.Path, end.Access, end.Why = end.Path, path, profiles.Read, d.Rule.Origin.String()

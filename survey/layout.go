@@ -46,7 +46,7 @@ const (
 // LayoutOf is [Look] on a machine where paths are all that counts. It follows no link that a command
 // could have made, and reads no file but those that say where a repository lies.
 func LayoutOf(policy *profiles.Policy, o Options) (*Survey, error) {
-	l := &layer{policy: policy, decider: policy.Decider(), options: &o, at: map[string]bool{}}
+	l := &layer{policy: policy, options: &o, at: map[string]bool{}}
 	s := &Survey{Layout: &l.layout}
 	for _, home := range policy.Homes {
 		if err := l.rule(home, profiles.Origin{Source: "default"}); err != nil {
@@ -91,7 +91,6 @@ func LayoutOf(policy *profiles.Policy, o Options) (*Survey, error) {
 // layer collects a [Layout].
 type layer struct {
 	policy  *profiles.Policy
-	decider *profiles.Decider
 	options *Options
 	layout  Layout
 	places  []Place
@@ -167,11 +166,11 @@ func firstLink(name string) string {
 
 // rule adds the place that a rule names. A link that the command could have made carries no grant.
 func (l *layer) rule(name string, origin profiles.Origin) error {
-	d := l.decider.Decide(name)
+	d := l.policy.Decide(name)
 	to, links := l.leads(name)
 	for _, link := range links {
 		r, protected := l.policy.Protected(link)
-		if d.Access >= profiles.Read && l.decider.Decide(path.Dir(link)).Access >= profiles.Overlay && !(protected && !r.Review) {
+		if d.Access >= profiles.Read && l.policy.Decide(path.Dir(link)).Access >= profiles.Overlay && !(protected && !r.Review) {
 			return &profiles.Error{
 				Cause: fmt.Sprintf("filesystem %s: %s: leads through the link %s, which the command could have made (%s)", name, d.Access, link, origin),
 				Hint:  "name where it leads, if that is meant: --" + d.Access.String() + " " + shell.Quote(to),
@@ -193,19 +192,19 @@ func (l *layer) home() {
 
 // byDefault reports whether no rule of the user's own decides on a path.
 func (l *layer) byDefault(name string) bool {
-	d := l.decider.Decide(name)
+	d := l.policy.Decide(name)
 	return d.Rule.Glob == "" && (d.Access == profiles.Persist || d.Rule.Origin.Source == "default" || strings.HasPrefix(d.Rule.Origin.Source, "built-in ") ||
 		d.Rule.Path == l.policy.Home && d.Rule.Origin.Source != "own")
 }
 
 // show adds a path that the defaults hide, with where it leads.
 func (l *layer) show(name, why string) {
-	if l.decider.Decide(name).Access >= profiles.Read || !l.byDefault(name) {
+	if l.policy.Decide(name).Access >= profiles.Read || !l.byDefault(name) {
 		return
 	}
 	to, _ := l.leads(name)
 	for _, one := range slices.Compact([]string{name, to}) {
-		if l.decider.Decide(one).Access < profiles.Read && l.byDefault(one) {
+		if l.policy.Decide(one).Access < profiles.Read && l.byDefault(one) {
 			l.put(Place{Path: one, Node: nodeAt(one), Access: profiles.Read, Why: why})
 		}
 	}
@@ -216,7 +215,7 @@ func (l *layer) tools() {
 	o := l.options
 	found := Toolchains(ToolQuery{
 		Path: o.Getenv("PATH"), Home: l.policy.Home, Workspace: l.policy.Workspace, Command: o.Command, Env: o.Getenv,
-		Changeable: func(dir string) bool { return l.decider.Decide(dir).Access >= profiles.Overlay },
+		Changeable: func(dir string) bool { return l.policy.Decide(dir).Access >= profiles.Overlay },
 	})
 	for _, name := range o.Command {
 		l.show(name, "the command")
@@ -244,7 +243,7 @@ func (l *layer) walk() error {
 		if err != nil || name == p.Workspace {
 			return nil // what cannot be listed by its owner the command cannot list
 		}
-		d := l.decider.Decide(name)
+		d := l.policy.Decide(name)
 		if d.Access < profiles.Read {
 			l.stands(name)
 			l.twin(hidden, name, e)
@@ -266,7 +265,7 @@ func (l *layer) walk() error {
 			} else if is {
 				l.stands(name)
 				if e.Type()&fs.ModeSymlink != 0 {
-					if to, err := filepath.EvalSymlinks(name); err == nil && l.decider.Decide(to).Access == profiles.Write && !Below(p.Workspace, to) {
+					if to, err := filepath.EvalSymlinks(name); err == nil && l.policy.Decide(to).Access == profiles.Write && !Below(p.Workspace, to) {
 						l.layout.Protect = append(l.layout.Protect, to)
 					}
 				}
@@ -381,7 +380,7 @@ func (l *layer) repository() error {
 	if !l.byDefault(common) {
 		return nil
 	}
-	access := l.decider.Decide(l.policy.Workspace).Access
+	access := l.policy.Decide(l.policy.Workspace).Access
 	if common != own {
 		l.put(Place{Path: common, Node: Directory, Access: profiles.Read, Why: WorktreeRepository})
 	}
@@ -426,54 +425,23 @@ func (l *layer) pointsBack(own, common string) bool {
 
 // environment passes what names something that is shown: certificates and sockets.
 func (l *layer) environment() (env []Variable) {
-	free := func(name string) bool {
-		return l.policy.DecideEnv(name).Action == profiles.EnvScrubbed &&
-			!slices.ContainsFunc(l.policy.Environment.Scrub, func(r profiles.EnvRule) bool { return r.Matches(name) })
-	}
 	if l.options.Network || len(l.policy.Network.Allow)+len(l.policy.Network.Local) > 0 {
 		for _, name := range profiles.CertificateFiles {
 			value := l.options.Getenv(name)
-			if !path.IsAbs(value) || !free(name) {
+			if !path.IsAbs(value) || !free(l.policy, name) {
 				continue
 			}
-			if l.decider.Decide(value).Access < profiles.Read && isCertificateFile(value) {
+			if l.policy.Decide(value).Access < profiles.Read && holds(value, isCertificates) {
 				l.show(value, "certificate authorities that your environment names")
 			}
-			if to, _ := l.leads(value); l.at[to] || l.decider.Decide(to).Access >= profiles.Read {
+			if to, _ := l.leads(value); l.at[to] || l.policy.Decide(to).Access >= profiles.Read {
 				env = append(env, Variable{name + "=" + value, "certificate authorities that your environment names"})
 			}
 		}
 	}
-	for _, name := range PlaceVariables() {
-		value := l.options.Getenv(name)
-		if value == "" || !free(name) {
-			continue
-		}
-		if !slices.ContainsFunc(filepath.SplitList(value), func(at string) bool {
-			to, _ := l.leads(profiles.Physical(at))
-			return path.IsAbs(at) && !l.at[to] && l.decider.Decide(to).Access < profiles.Read
-		}) {
-			env = append(env, Variable{name + "=" + value, "all that it names can be read"})
-		}
-	}
-	for _, entry := range l.options.Environ {
-		name, value, _ := strings.Cut(entry, "=")
-		at := strings.TrimPrefix(value, "unix://")
-		if !path.IsAbs(at) || !free(name) {
-			continue
-		}
-		for _, s := range l.policy.Network.Sockets {
-			if at == s.Path {
-				env = append(env, Variable{entry, "it names a socket that is shown (" + s.Origin.String() + ")"})
-				break
-			}
-		}
-	}
-	return env
-}
-
-// isCertificateFile reports whether a file holds certificates, and no key.
-func isCertificateFile(name string) bool {
-	text, err := profiles.ReadFile(name)
-	return err == nil && strings.Contains(string(text), "CERTIFICATE-----") && !strings.Contains(string(text), "PRIVATE KEY")
+	env = append(env, l.options.placed(l.policy, func(at string) bool {
+		to, _ := l.leads(profiles.Physical(at))
+		return !path.IsAbs(at) || l.at[to] || l.policy.Decide(to).Access >= profiles.Read
+	})...)
+	return append(env, l.options.namedSockets(l.policy)...)
 }

@@ -49,7 +49,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	}
 	f.tightening = true
 	for i := range policy.Tighten {
-		if r := &policy.Tighten[i]; r.Glob == "" && f.decider.Decide(r.Path).Rule.Origin == r.Origin { // else another is stricter
+		if r := &policy.Tighten[i]; r.Glob == "" && f.policy.Decide(r.Path).Rule.Origin == r.Origin { // else another is stricter
 			f.rule(r.Path)
 		}
 	}
@@ -86,7 +86,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	if f.git() && len(s.Workspace.Programs) > 0 {
 		f.tools(Toolchains(ToolQuery{Programs: s.Workspace.Programs, Home: policy.Home, Workspace: policy.Workspace, Env: o.Getenv, Changeable: changeable}), nil)
 	}
-	s.Env = slices.Concat(f.caches(needs.Caches, mounts), f.placed(&o), f.certificates(&o, s.Workspace), f.namedSockets(o.Environ))
+	s.Env = slices.Concat(f.caches(needs.Caches, mounts), o.placed(policy, f.readable), f.certificates(&o, s.Workspace), o.namedSockets(f.policy))
 	f.ssh(policy.Uses("ssh-agent"))
 	f.trust()
 	s.Traces = f.traces()
@@ -138,7 +138,6 @@ func NodeOf(mode uint32) Node {
 // finder collects places; the first mistake wins.
 type finder struct {
 	policy   *profiles.Policy
-	decider  *profiles.Decider // of the policy, once somebody has asked
 	places   []Place
 	roots    []string               // of trees that lie in another: mounts by which the launcher reaches them
 	commons  []string               // git directories outside the workspace that are shown for it
@@ -161,7 +160,7 @@ type finder struct {
 func newFinder(policy *profiles.Policy) *finder {
 	n := len(policy.Files) + len(policy.Tighten)
 	return &finder{
-		policy: policy, decider: policy.Decider(), places: make([]Place, 0, 2*n),
+		policy: policy, places: make([]Place, 0, 2*n),
 		seen: make(map[string]int, 2*n), dirs: make(map[string]inode, n), single: make(map[string]bool, n),
 	}
 }
@@ -169,7 +168,7 @@ func newFinder(policy *profiles.Policy) *finder {
 // rule adds the place that a rule's path names, with the access that
 // [profiles.Policy.Decide] gives it, and where it leads.
 func (f *finder) rule(path string) {
-	d := f.decider.Decide(path)
+	d := f.policy.Decide(path)
 	if f.spelledInHome(path, &d) {
 		return
 	}
@@ -202,7 +201,7 @@ func (f *finder) add(path string, access profiles.Access, why string) {
 // hides it, and the command itself.
 func (f *finder) tools(t Tools, command []string) {
 	show := func(path, why string) {
-		if f.decider.Decide(path).Access < profiles.Read && f.byDefault(path) {
+		if f.policy.Decide(path).Access < profiles.Read && f.byDefault(path) {
 			f.add(path, profiles.Read, why)
 		}
 	}
@@ -221,12 +220,12 @@ func (f *finder) workspace(found *workspace.Found) {
 	// What the workspace holds, somebody in it may have put there: it only ever
 	// takes away from what the policy says of a path.
 	for _, n := range found.FIFOs {
-		if d := f.decider.Decide(n.Path); d.Rule.Path != n.Path { // else it is named
+		if d := f.policy.Decide(n.Path); d.Rule.Path != n.Path { // else it is named
 			f.put(placeOf(n, Place{Access: f.atMost(n.Path, profiles.Hide), Optional: true, Why: "a FIFO, whose other end is outside"}))
 		}
 	}
 	for _, m := range found.Matches {
-		if d := f.decider.Decide(m.Path); d.Rule.Path == m.Path && d.Rule.Glob == "" && m.Target == "" {
+		if d := f.policy.Decide(m.Path); d.Rule.Path == m.Path && d.Rule.Glob == "" && m.Target == "" {
 			continue // the user has named it, which beats a pattern
 		}
 		if slices.ContainsFunc(f.policy.Network.Sockets, func(s profiles.PathRule) bool { return s.Path == m.Path && s.At == "" }) {
@@ -249,7 +248,7 @@ func (f *finder) workspace(found *workspace.Found) {
 			f.add(c.Path, profiles.Read, WorktreeRepository)
 		}
 		// What the command does to the workspace it does to its repository.
-		access := min(profiles.Write, max(profiles.Read, f.decider.Decide(f.policy.Workspace).Access))
+		access := min(profiles.Write, max(profiles.Read, f.policy.Decide(f.policy.Workspace).Access))
 		for _, path := range c.Write {
 			if f.byDefault(path) {
 				f.add(path, access, "what a commit in this worktree writes")
@@ -260,7 +259,7 @@ func (f *finder) workspace(found *workspace.Found) {
 		const why = "the .git file of a worktree of this repository"
 		if links, _, err := f.hops(path); err != nil || len(links) > 0 {
 			f.lend(path, why)
-		} else if f.byDefault(path) && f.decider.Decide(path).Access < profiles.Read && (f.own == "" || !Below(path, f.own)) {
+		} else if f.byDefault(path) && f.policy.Decide(path).Access < profiles.Read && (f.own == "" || !Below(path, f.own)) {
 			f.add(path, profiles.Read, why)
 		}
 	}
@@ -298,7 +297,7 @@ func (f *finder) around(path string) profiles.Access {
 // a link of a rule's path has led above it, what that rule says, and below what is
 // protected that it is read.
 func (f *finder) shown(path string) profiles.Access {
-	d := f.decider.Decide(path)
+	d := f.policy.Decide(path)
 	for dir := path; len(dir) >= len(d.Rule.Path) && dir != "/"; dir = filepath.Dir(dir) {
 		if i, ok := f.seen[dir]; ok && f.places[i].Node != Absent && f.places[i].Node != Link {
 			return f.places[i].Access
@@ -310,18 +309,18 @@ func (f *finder) shown(path string) profiles.Access {
 // atMost returns an access, or what the policy says of the path if that is
 // stricter.
 func (f *finder) atMost(path string, access profiles.Access) profiles.Access {
-	return min(access, f.decider.Decide(path).Access)
+	return min(access, f.policy.Decide(path).Access)
 }
 
 // byDefault reports whether no rule of the user's own decides on a path.
 func (f *finder) byDefault(path string) bool {
-	d := f.decider.Decide(path)
+	d := f.policy.Decide(path)
 	return d.Rule.Glob == "" && (builtIn(d.Rule.Origin) || d.Access == profiles.Persist || d.Rule.Path == f.policy.Home && homeFlag(d.Rule.Origin))
 }
 
 // ByDefault reports whether no rule of the user's own decides on a path.
 func ByDefault(policy *profiles.Policy, path string) bool {
-	return (&finder{policy: policy, decider: policy.Decider()}).byDefault(path)
+	return (&finder{policy: policy}).byDefault(path)
 }
 
 func builtIn(o profiles.Origin) bool {

@@ -17,12 +17,12 @@ func (f *finder) absent() (hidden bool) {
 		if p.Node != Absent || p.Protect || f.byDefault(p.Path) {
 			continue
 		}
-		around := f.decider.Decide(filepath.Dir(p.Path)).Access
+		around := f.policy.Decide(filepath.Dir(p.Path)).Access
 		switch {
 		case p.Access == profiles.Hide && around >= profiles.Read:
 			hidden = true
 			f.notes = append(f.notes, p.Path+" does not exist; if it appears during the run it is not hidden ("+p.Why+")")
-		case p.Access == profiles.Read && around <= profiles.Read && f.decider.Decide(p.Path).Rule.Origin.Source == "flag":
+		case p.Access == profiles.Read && around <= profiles.Read && f.policy.Decide(p.Path).Rule.Origin.Source == "flag":
 			f.notes = append(f.notes, p.Path+" does not exist and is not shown ("+p.Why+")")
 		case p.Access == profiles.Read && around > profiles.Read:
 			f.notes = append(f.notes, p.Path+" does not exist; the command can create and write it ("+p.Why+")")

@@ -3,7 +3,6 @@ package survey
 import (
 	"bytes"
 	"cmp"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -36,7 +35,7 @@ func (f *finder) certificates(o *Options, found *workspace.Found) (env []Variabl
 		switch d := f.policy.DecideEnv(name); {
 		case d.Action == profiles.EnvSetTo:
 			value = d.Value
-		case d.Action == profiles.EnvScrubbed && f.free(name):
+		case d.Action == profiles.EnvScrubbed && free(f.policy, name):
 			pass = true
 		case d.Action != profiles.EnvPassed:
 			continue
@@ -59,29 +58,14 @@ func (f *finder) certificates(o *Options, found *workspace.Found) (env []Variabl
 		}
 	}
 	for _, entry := range o.Environ {
-		if name, value, _ := strings.Cut(entry, "="); profiles.CertificateSwitch(name, value) && f.free(name) {
+		if name, value, _ := strings.Cut(entry, "="); profiles.CertificateSwitch(name, value) && free(f.policy, name) {
 			env = append(env, Variable{entry, "which certificate authorities are trusted"})
 		}
 	}
 	for _, path := range found.Certificates {
 		const why, name = "certificate authorities that your git configuration names", "GIT_SSL_CAINFO"
-		if f.certificate(path, why) == "" && !f.git() && o.Getenv(name) == "" && f.free(name) {
+		if f.certificate(path, why) == "" && !f.git() && o.Getenv(name) == "" && free(f.policy, name) {
 			env = append(env, Variable{name + "=" + path, why})
-		}
-	}
-	return env
-}
-
-// placed passes the variables that say where programs are and what they load, where the command can read all that
-// they name.
-func (f *finder) placed(o *Options) (env []Variable) {
-	for _, name := range PlaceVariables() {
-		value := o.Getenv(name)
-		if value == "" || !f.free(name) {
-			continue
-		}
-		if !slices.ContainsFunc(filepath.SplitList(value), func(path string) bool { return !f.readable(path) }) {
-			env = append(env, Variable{name + "=" + value, "all that it names can be read"})
 		}
 	}
 	return env
@@ -110,8 +94,8 @@ func (f *finder) certificate(path, why string) (cause string) {
 	}
 	hidden := f.shown(end.Path) < profiles.Read
 	switch {
-	case !f.byDefault(path) && f.decider.Decide(path).Access < profiles.Read || hidden && !f.byDefault(end.Path):
-		return "which a rule hides (" + f.decider.Decide(end.Path).Rule.Origin.String() + ")"
+	case !f.byDefault(path) && f.policy.Decide(path).Access < profiles.Read || hidden && !f.byDefault(end.Path):
+		return "which a rule hides (" + f.policy.Decide(end.Path).Rule.Origin.String() + ")"
 	case hidden && end.Node == Directory && !f.lends(end.Path):
 		return "which is a directory with more than certificates"
 	case hidden && end.Node != Directory && !holds(end.Path, isCertificates):
@@ -132,18 +116,6 @@ func (f *finder) certificate(path, why string) (cause string) {
 		f.put(end)
 	}
 	return ""
-}
-
-// holds reports whether a file is one of no more than a megabyte or so, and its content is
-// what is says.
-func holds(path string, is func(text []byte) bool) bool {
-	text, err := profiles.ReadFile(path)
-	return err == nil && is(text)
-}
-
-// isCertificates reports whether a text has certificates in it, and no key.
-func isCertificates(text []byte) bool {
-	return bytes.Contains(text, []byte("CERTIFICATE-----")) && !bytes.Contains(text, []byte("PRIVATE KEY"))
 }
 
 // isPublicKeys reports whether a text is one of OpenSSH's with public keys: one key, keys of
@@ -200,7 +172,7 @@ func (f *finder) ssh(agent bool) {
 	// wants that it is root's or the user's own.
 	files, _ := filepath.Glob("/etc/ssh/ssh_config.d/*.conf")
 	for _, name := range files {
-		if text, err := profiles.ReadFile(name); err == nil && f.decider.Decide(name).Access == profiles.Read {
+		if text, err := profiles.ReadFile(name); err == nil && f.policy.Decide(name).Access == profiles.Read {
 			f.sshTexts = append(f.sshTexts, Text{Path: name, Content: string(text)})
 		}
 	}
@@ -228,7 +200,7 @@ func (f *finder) openly(path, why string) {
 
 // own0600 gives the command a file of its own with a text, in a private directory.
 func (f *finder) own0600(path, text, why string) {
-	if d := f.decider.Decide(path); f.byDefault(path) && d.Access > profiles.Hide && d.Access < profiles.Read {
+	if d := f.policy.Decide(path); f.byDefault(path) && d.Access > profiles.Hide && d.Access < profiles.Read {
 		f.put(Place{Path: path, Node: File, Access: profiles.Read, Copied: true, Text: text, Why: why})
 	}
 }
@@ -422,29 +394,4 @@ func sshPath(name, home string) string {
 		return home + "/.ssh/" + name
 	}
 	return name
-}
-
-// namedSockets passes the variables that name a socket which is shown: SSH_AUTH_SOCK is one,
-// DOCKER_HOST another.
-func (f *finder) namedSockets(environ []string) (env []Variable) {
-	for _, entry := range environ {
-		name, value, _ := strings.Cut(entry, "=")
-		path := strings.TrimPrefix(value, "unix://")
-		if !filepath.IsAbs(path) || !f.free(name) {
-			continue
-		}
-		for _, s := range f.policy.Network.Sockets {
-			if s.At == "" && sameFile(path, s.Path) {
-				env = append(env, Variable{entry, "it names a socket that is shown (" + s.Origin.String() + ")"})
-				break
-			}
-		}
-	}
-	return env
-}
-
-func sameFile(a, b string) bool {
-	x, err := os.Stat(a)
-	y, e := os.Stat(b)
-	return err == nil && e == nil && os.SameFile(x, y)
 }

@@ -59,13 +59,13 @@ func TestPlaceVariables(t *testing.T) {
 	}
 	getenv := func(name string) string { return environ[name] }
 	var got []string
-	for _, v := range w.finder().placed(&Options{Getenv: getenv}) {
+	for _, v := range (&Options{Getenv: getenv}).placed(w.policy, w.finder().readable) {
 		name, _, _ := strings.Cut(v.Entry, "=")
 		got = append(got, name)
 	}
 	require.ElementsMatch(t, []string{"PYTHONPATH", "PROTO_HOME"}, got)
 	w.policy.Environment.Scrub = []profiles.EnvRule{{Pattern: "P*"}}
-	require.Empty(t, w.finder().placed(&Options{Getenv: getenv}))
+	require.Empty(t, (&Options{Getenv: getenv}).placed(w.policy, w.finder().readable))
 }
 
 func TestCertificates(t *testing.T) {
@@ -115,7 +115,7 @@ func TestNamedSockets(t *testing.T) {
 	w := newCountry(t, []string{"home/s"})
 	require.NoError(t, os.Symlink("s", w.path("home/l")))
 	w.policy.Network.Sockets = []profiles.PathRule{{Path: w.path("home/s")}, {Path: w.path("home"), At: "/x"}}
-	got := w.finder().namedSockets([]string{"A=" + w.path("home/l"), "B=unix://" + w.path("home/s"), "C=" + w.path("home"), "D=x", "E"})
+	got := (&Options{Environ: []string{"A=" + w.path("home/l"), "B=unix://" + w.path("home/s"), "C=" + w.path("home"), "D=x", "E"}}).namedSockets(w.policy)
 	require.Len(t, got, 2)
 }
 

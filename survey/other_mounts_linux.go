@@ -39,7 +39,7 @@ func (f *finder) aliases(mounts []mountpoint) {
 		})
 		for _, m := range mounts {
 			var st unix.Stat_t
-			if p.Node == Directory && m.target != p.Path && Below(m.target, p.Path) && f.decider.Decide(m.target).Access < profiles.Read &&
+			if p.Node == Directory && m.target != p.Path && Below(m.target, p.Path) && f.policy.Decide(m.target).Access < profiles.Read &&
 				unix.Lstat(m.target, &st) == nil && st.Uid != 0 && st.Uid != nobody {
 				f.alias(mounts, m, m.root, m.target, f.byDefault)
 			}
@@ -52,7 +52,7 @@ func (f *finder) aliases(mounts []mountpoint) {
 
 // named reports whether a rule of the user's names a path, and not what it lies in.
 func (f *finder) named(path string) bool {
-	d := f.decider.Decide(path)
+	d := f.policy.Decide(path)
 	return d.Rule.Path == path && !f.byDefault(path)
 }
 
@@ -75,7 +75,7 @@ func (f *finder) alias(mounts []mountpoint, own mountpoint, inside, path string,
 		} else if !Below(m.root, inside) {
 			continue
 		}
-		if alias != "/" && f.decider.Decide(alias).Access >= profiles.Read && !Below(alias, f.policy.Workspace) && mountOf(mounts, alias).target == m.target && hides(alias) {
+		if alias != "/" && f.policy.Decide(alias).Access >= profiles.Read && !Below(alias, f.policy.Workspace) && mountOf(mounts, alias).target == m.target && hides(alias) {
 			f.add(alias, profiles.Hide, "another mount of "+path)
 			f.beyond(alias)
 		}

@@ -21,7 +21,7 @@ func (f *finder) owned(path string, access profiles.Access, why string) (done bo
 	case access >= profiles.Overlay && !(access == profiles.Write && has):
 		return refuse("the sandbox replaces %s, and shows nothing of the host's there", tree)
 	case access >= profiles.Read:
-		if d := f.decider.Decide(tree); path != tree && d.Access < profiles.Read {
+		if d := f.policy.Decide(tree); path != tree && d.Access < profiles.Read {
 			return refuse("%s has the access %s (%s)", tree, d.Access, d.Rule.Origin)
 		}
 		if tree == "/dev" && !inOwnDev(path) {
@@ -45,7 +45,7 @@ func (f *finder) owned(path string, access profiles.Access, why string) (done bo
 // runs adds [RuntimeDir], and refuses a rule that opens the whole of it.
 func (f *finder) runs() {
 	f.add(RuntimeDir, profiles.Private, "sockets and state of the host's services")
-	if d := f.decider.Decide(RuntimeDir); d.Rule.Path == RuntimeDir && d.Access >= profiles.Read && f.err == nil {
+	if d := f.policy.Decide(RuntimeDir); d.Rule.Path == RuntimeDir && d.Access >= profiles.Read && f.err == nil {
 		f.err = &profiles.Error{
 			Cause: fmt.Sprintf("filesystem %s: %s: always private, because the sockets of the host's services are there (%s)", RuntimeDir, d.Access, d.Rule.Origin),
 			Hint:  "name the path in it: --" + d.Access.String() + " " + RuntimeDir + "/NAME",

@@ -62,7 +62,7 @@ func (f *finder) hops(path string) (list []hop, end Place, err error) {
 func (f *finder) protected() {
 	for i := range f.policy.Protect {
 		r := &f.policy.Protect[i]
-		inert := f.decider.Decide(r.Pattern).Access < profiles.Overlay
+		inert := f.policy.Decide(r.Pattern).Access < profiles.Overlay
 		if r.Review || !strings.HasPrefix(r.Pattern, "/") || Below(r.Pattern, f.policy.Workspace) || inert && builtIn(r.Origin) {
 			continue
 		}
@@ -161,7 +161,7 @@ const ctimeGrain = 2 * time.Second
 // or private place: nothing that a rule of its own closes, no secret, nothing that
 // holds one, or a home.
 func (f *finder) lends(path string) bool {
-	d := f.decider.Decide(path)
+	d := f.policy.Decide(path)
 	if d.Rule.Glob != "" || d.Rule.Path != "/" && d.Rule.Path != f.policy.Home && !slices.Contains(f.policy.Homes, d.Rule.Path) || f.isWhole(path) {
 		return false
 	}
@@ -290,7 +290,7 @@ func entriesOf(dir string) []os.DirEntry {
 // protected name of the home leads to is protected there. In a repository of
 // dotfiles it has another name, such as `bashrc`.
 func (f *finder) dotfiles() {
-	if f.decider.Decide(f.policy.Workspace).Access < profiles.Overlay {
+	if f.policy.Decide(f.policy.Workspace).Access < profiles.Overlay {
 		return
 	}
 	names := make(map[string]*profiles.ProtectRule, len(f.policy.Protect))
@@ -310,7 +310,7 @@ func (f *finder) dotfiles() {
 			f.leadIn(git, path+"/git/attributes")
 			continue
 		}
-		if r == nil || f.decider.Decide(path).Access >= profiles.Overlay {
+		if r == nil || f.policy.Decide(path).Access >= profiles.Overlay {
 			continue // the profile says what is protected in there
 		}
 		switch {

@@ -116,7 +116,7 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 	f.put(link)
 	// Where it leads may have a rule of its own: the stricter wins, but for one
 	// that merely closes a place as a whole.
-	if d := f.decider.Decide(real); (f.tightening || !f.asWhole(&d.Rule)) && d.Access < access {
+	if d := f.policy.Decide(real); (f.tightening || !f.asWhole(&d.Rule)) && d.Access < access {
 		if f.tightening {
 			f.notes = append(f.notes, fmt.Sprintf("%s: goes to %s through the link %s, and is ignored because the file is not trusted: name %[2]s itself, then run pccrun trust", why, real, prefix))
 		}
@@ -142,7 +142,7 @@ func (f *finder) beyond(path string) {
 	closed := false
 	for dir := path; dir != "/"; {
 		dir = filepath.Dir(dir)
-		if f.decider.Decide(dir).Access != profiles.Read {
+		if f.policy.Decide(dir).Access != profiles.Read {
 			return
 		}
 		var st unix.Stat_t
@@ -191,7 +191,7 @@ func (f *finder) refuses(link string, st *unix.Stat_t, access profiles.Access, t
 	switch {
 	case (f.shown(dir) >= profiles.Overlay || f.guarded(link)) && !f.sworn(link, st):
 		return "which the command could have made"
-	case Below(link, f.policy.Workspace) && f.decider.Decide(to).Access < access:
+	case Below(link, f.policy.Workspace) && f.policy.Decide(to).Access < access:
 		return "which is in the workspace, to " + to
 	case planted(dir, st):
 		return fmt.Sprintf("which uid %d made in a directory that everybody can write", st.Uid)

@@ -57,7 +57,7 @@ func (f *finder) sockets() error {
 	var paths []string
 	for _, name := range namesOfSockets(string(list)) {
 		path, ok := f.socket(name)
-		if ok && f.decider.Decide(path).Access >= profiles.Read && !Below(path, "/run") && !Below(path, "/dev") && !(hidden && Below(path, sssd)) && !shown[path] {
+		if ok && f.policy.Decide(path).Access >= profiles.Read && !Below(path, "/run") && !Below(path, "/dev") && !(hidden && Below(path, sssd)) && !shown[path] {
 			paths = append(paths, path)
 		}
 	}
@@ -79,7 +79,7 @@ const sssd = "/var/lib/sss/pipes"
 // there is none, or a rule speaks of what is in it.
 func (f *finder) service(dir string) bool {
 	var st unix.Stat_t
-	d := f.decider.Decide(dir)
+	d := f.policy.Decide(dir)
 	if unix.Lstat(dir, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR || d.Access < profiles.Read || Below(d.Rule.Path, dir) ||
 		slices.ContainsFunc(f.policy.Network.Sockets, func(s profiles.PathRule) bool { return Below(s.Path, dir) }) {
 		return false

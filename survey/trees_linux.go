@@ -35,14 +35,14 @@ func (f *finder) trees() (list []Tree) {
 			if r.Access != profiles.Write || r.Glob != "" || in && !f.unsearched(r.Path) {
 				continue
 			}
-			if d := f.decider.Decide(r.Path); d.Access == profiles.Write {
+			if d := f.policy.Decide(r.Path); d.Access == profiles.Write {
 				add(Tree{State: !in && p.Keeps(r.Path, d.Rule)}, r.Path)
 			}
 		}
 	}
 	if slices.ContainsFunc(list, func(t Tree) bool { return !t.State }) {
 		for _, cache := range p.Caches() {
-			if f.decider.Decide(cache).Access == profiles.Write {
+			if f.policy.Decide(cache).Access == profiles.Write {
 				add(Tree{State: true}, cache)
 			}
 		}
@@ -232,6 +232,6 @@ func (f *finder) copiesConfig(pin *workspace.Pin) bool {
 		return true
 	}
 	// The repository of a worktree lies elsewhere, and is read-only but for what a commit writes.
-	shared := slices.Contains(f.commons, filepath.Dir(pin.Path)) && f.byDefault(pin.Path) && f.decider.Decide(f.policy.Workspace).Access == profiles.Write
+	shared := slices.Contains(f.commons, filepath.Dir(pin.Path)) && f.byDefault(pin.Path) && f.policy.Decide(f.policy.Workspace).Access == profiles.Write
 	return shared || around == profiles.Write
 }

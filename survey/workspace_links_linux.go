@@ -27,7 +27,7 @@ func (f *finder) leads(m workspace.Match) bool {
 		f.notes = append(f.notes, m.Path+" leads to "+m.Target+", which is not hidden for that ("+m.Rule.Origin.String()+")")
 		return false
 	}
-	if outside && access < f.decider.Decide(m.Target).Access {
+	if outside && access < f.policy.Decide(m.Target).Access {
 		f.notes = append(f.notes, m.Target+" is hidden, since "+m.Path+" leads there")
 	}
 	f.add(m.Target, access, m.Rule.Origin.String())

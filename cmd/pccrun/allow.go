@@ -29,7 +29,7 @@ func allowVerb(args []string) int {
 	profile := ""
 	list, err := options(allowUsage, args, flags{"--profile": &profile})
 	if err == nil && len(list) == 0 {
-		err = &usageError{"allow: no rule", "pccrun allow HOST; see pccrun help allow"}
+		err = misuse("allow: no rule", "pccrun allow HOST; see pccrun help allow")
 	}
 	if err != nil {
 		return failUsage(err)
@@ -106,7 +106,7 @@ func writeProfile(req *profiles.Request, policy *profiles.Policy, file *profiles
 		return err
 	}
 	if now.Text != file.Text {
-		return &usageError{file.Path + ": changed while pccrun edited it, and was not written", "run it again"}
+		return misuse(file.Path+": changed while pccrun edited it, and was not written", "run it again")
 	}
 	return state.WriteFile(root, path.Base(file.Path), []byte(text), state.Durable)
 }

@@ -20,7 +20,7 @@ func discardVerb(args []string) int {
 	session, asJSON := "", false
 	words, err := options(discardUsage, args, flags{"--json": &asJSON, "--session": &session})
 	if err == nil && len(words) > 0 {
-		err = &usageError{"unexpected argument " + quote(words[0]), "discard deletes all changes; apply takes paths"}
+		err = misuse("unexpected argument "+quote(words[0]), "discard deletes all changes; apply takes paths")
 	}
 	if err != nil {
 		return failSession(err)

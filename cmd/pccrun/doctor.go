@@ -29,11 +29,11 @@ func doctorVerb(args []string) int {
 	words, err := options(doctorUsage, args, flags{"--fix": &f.fix, "--yes": &f.yes, "--all": &f.all, "--json": &f.json})
 	switch {
 	case err == nil && len(words) > 0:
-		err = &usageError{"unexpected argument " + quote(words[0]), "see pccrun help doctor"}
+		err = misuse("unexpected argument "+quote(words[0]), "see pccrun help doctor")
 	case err == nil && f.yes && !f.fix:
-		err = &usageError{"flag --yes: goes with --fix", ""}
+		err = misuse("flag --yes: goes with --fix", "")
 	case err == nil && f.fix && f.json:
-		err = &usageError{"flag --json: not with --fix", ""}
+		err = misuse("flag --json: not with --fix", "")
 	}
 	if err != nil {
 		return failSession(err)

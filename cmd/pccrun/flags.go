@@ -57,7 +57,7 @@ func once(field func(*profiles.Request) *string) func(*profiles.Request, string)
 	return func(r *profiles.Request, v string) error {
 		at := field(r)
 		if *at != "" && *at != v {
-			return flagError("given twice, as " + quote(*at) + " and " + quote(v))
+			return errors.New("given twice, as " + quote(*at) + " and " + quote(v))
 		}
 		*at = v
 		return nil
@@ -70,10 +70,6 @@ func on(field func(*profiles.Request) *bool) func(*profiles.Request, string) err
 		return nil
 	}
 }
-
-type flagError string
-
-func (e flagError) Error() string { return string(e) }
 
 // policyFlags are the flags that say what the policy is; `why` and `profile
 // show` take them too.
@@ -142,7 +138,7 @@ func runFlags() []flagDef {
 func provider(r *profiles.Request, v string) error {
 	var unusable *providers.UnusableError
 	if _, err := providers.KindOf(v); v != providers.Auto && errors.As(err, &unusable) {
-		return &usageError{quote(v) + ": " + unusable.Cause, unusable.Hint()}
+		return misuse(quote(v)+": "+unusable.Cause, unusable.Hint())
 	}
 	return once(func(r *profiles.Request) *string { return &r.Provider })(r, v)
 }
@@ -150,7 +146,7 @@ func provider(r *profiles.Request, v string) error {
 func passFD(r *profiles.Request, v string) error {
 	n, err := strconv.Atoi(v)
 	if err != nil || n < 3 || n > 1<<20 {
-		return flagError(quote(v) + ": want a descriptor from 3 on")
+		return errors.New(quote(v) + ": want a descriptor from 3 on")
 	}
 	if !slices.Contains(r.PassFDs, n) {
 		r.PassFDs = append(r.PassFDs, n)
@@ -158,10 +154,10 @@ func passFD(r *profiles.Request, v string) error {
 	return nil
 }
 
-// usageError is a mistake in the command line, with its hint.
-type usageError struct{ text, hint string }
-
-func (e *usageError) Error() string { return e.text }
+// misuse is a mistake in the command line, with its hint.
+func misuse(text, hint string) *messages.UsageError {
+	return &messages.UsageError{Text: text, Hint: hint}
+}
 
 // parseFlags reads flags up to -- or to the first argument that is none, and
 // returns the rest: the command if dashes was seen.
@@ -194,11 +190,11 @@ func readFlag(args []string, find func(string) (*flagDef, string), set func(*fla
 		name, value, joined = strings.Cut(name, "=")
 	}
 	args = args[1:]
-	mistake := func(text, hint string) ([]string, error) { return nil, &usageError{"flag " + name + ": " + text, hint} }
+	mistake := func(text, hint string) ([]string, error) { return nil, misuse("flag "+name+": "+text, hint) }
 	d, hint := find(name)
 	switch {
 	case d == nil:
-		return nil, &usageError{"unknown flag " + quote(name), hint}
+		return nil, misuse("unknown flag "+quote(name), hint)
 	case d.kind == alone && joined:
 		return mistake("takes no value", "")
 	case d.kind == takesValue && !joined:
@@ -214,11 +210,11 @@ func readFlag(args []string, find func(string) (*flagDef, string), set func(*fla
 		return mistake("NUL in the value", "")
 	}
 	if err := set(d, value); err != nil {
-		var u *usageError
+		var u *messages.UsageError
 		if !errors.As(err, &u) {
-			u = &usageError{err.Error(), ""}
+			u = misuse(err.Error(), "")
 		}
-		return mistake(u.text, u.hint)
+		return mistake(u.Text, u.Hint)
 	}
 	return args, nil
 }
@@ -323,9 +319,4 @@ func runRequest(args []string) (*profiles.Request, int) {
 	return req, 0
 }
 
-func failUsage(err error) int {
-	if u, ok := err.(*usageError); ok {
-		return fail(u.text, u.hint)
-	}
-	return messages.FailUsage(err)
-}
+func failUsage(err error) int { return messages.FailUsage(err) }

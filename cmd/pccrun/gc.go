@@ -31,7 +31,7 @@ func gcVerb(args []string) int {
 	asJSON := false
 	words, err := options(gcUsage, args, flags{"--all": &o.All, "--dry-run": &o.DryRun, "--json": &asJSON})
 	if err == nil && len(words) > 0 {
-		err = &usageError{"unexpected argument " + quote(words[0]), "see pccrun help gc"}
+		err = misuse("unexpected argument "+quote(words[0]), "see pccrun help gc")
 	}
 	if err != nil {
 		return failSession(err)

@@ -56,11 +56,11 @@ func homeVerb(args []string) int {
 	switch {
 	case err != nil:
 	case len(words) == 0:
-		err = &usageError{"no action", "one of list, diff, size, reset, login, export"}
+		err = misuse("no action", "one of list, diff, size, reset, login, export")
 	case want[words[0]] == 0:
-		err = &usageError{"unknown word " + quote(words[0]), "one of list, diff, size, reset, login, export"}
+		err = misuse("unknown word "+quote(words[0]), "one of list, diff, size, reset, login, export")
 	case len(words) != want[words[0]]:
-		err = &usageError{words[0] + ": wrong number of arguments", "see pccrun help home"}
+		err = misuse(words[0]+": wrong number of arguments", "see pccrun help home")
 	}
 	if err != nil {
 		return failSession(err)
@@ -162,11 +162,11 @@ func (r *homeRequest) find(list []homes.Entry) (*homes.Entry, error) {
 	}
 	switch len(found) {
 	case 0:
-		return nil, &usageError{"there is no home for " + workspace + withProfile(r.profile), "pccrun home list shows all"}
+		return nil, misuse("there is no home for "+workspace+withProfile(r.profile), "pccrun home list shows all")
 	case 1:
 		return found[0], nil
 	}
-	return nil, &usageError{"there are several homes for " + workspace, "--profile " + strings.Join(names, ", or --profile ")}
+	return nil, misuse("there are several homes for "+workspace, "--profile "+strings.Join(names, ", or --profile "))
 }
 
 func withProfile(name string) string {
@@ -204,7 +204,7 @@ func (r *homeRequest) export(stateDir string, e *homes.Entry, name, to string) i
 	}
 	name = strings.TrimPrefix(strings.TrimPrefix(path.Clean(name), p.Home+"/"), "~/")
 	if !filepath.IsLocal(name) || name == "." {
-		return failSession(&usageError{"export: " + quote(name) + ": want a path in the home", ""})
+		return failSession(misuse("export: "+quote(name)+": want a path in the home", ""))
 	}
 	var logins []string
 	for _, s := range p.Seeds {

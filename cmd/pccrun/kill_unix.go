@@ -33,13 +33,13 @@ func killVerb(args []string) int {
 	signal, wait := syscall.Signal(unix.SIGTERM), 10*time.Second
 	toSignal := func(text string) error {
 		if signal = unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(text), "SIG")); signal == 0 {
-			return &usageError{quote(text) + " is no signal", "e.g. TERM, INT, KILL"}
+			return misuse(quote(text)+" is no signal", "e.g. TERM, INT, KILL")
 		}
 		return nil
 	}
 	toWait := func(text string) (err error) {
 		if wait, err = time.ParseDuration(text); err != nil || wait < 0 {
-			return &usageError{quote(text) + " is no duration", "e.g. 3s, 1m"}
+			return misuse(quote(text)+" is no duration", "e.g. 3s, 1m")
 		}
 		return nil
 	}
@@ -47,9 +47,9 @@ func killVerb(args []string) int {
 	switch {
 	case err != nil:
 	case all && len(words) > 0:
-		err = &usageError{"kill: --all and a session contradict each other", ""}
+		err = misuse("kill: --all and a session contradict each other", "")
 	case !all && len(words) == 0:
-		err = &usageError{"kill: no session named", "pccrun ps lists them"}
+		err = misuse("kill: no session named", "pccrun ps lists them")
 	}
 	if err != nil {
 		return failSession(err)
@@ -114,7 +114,7 @@ func killTargets(home sessions.Home, words []string) ([]sessions.Entry, error) {
 	var targets []sessions.Entry
 	for _, word := range words {
 		if word == "" {
-			return nil, &usageError{"kill: empty session name", ""}
+			return nil, misuse("kill: empty session name", "")
 		}
 		e, err := home.Find(word)
 		if err != nil {

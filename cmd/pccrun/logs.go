@@ -48,7 +48,7 @@ func logsVerb(args []string) int {
 	}
 	words, err := options(logsUsage, args, flags{"--follow": &o.follow, "-f": &o.follow, "--output": &o.output, "--json": &o.json, "--save": &o.save, "--tail": tail, "-n": tail})
 	if err == nil && o.json && o.output {
-		err = &usageError{"flags --json and --output contradict each other", ""}
+		err = misuse("flags --json and --output contradict each other", "")
 	}
 	if err != nil {
 		return failSession(err)

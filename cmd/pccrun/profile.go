@@ -72,7 +72,7 @@ func queryRequest(defs []flagDef, args []string) (req *profiles.Request, words [
 		case len(rest) == 0:
 			return req, words, nil
 		case rest[0] == "":
-			return nil, nil, &usageError{"empty argument", ""}
+			return nil, nil, misuse("empty argument", "")
 		}
 		words, args = append(words, rest[0]), rest[1:]
 	}

@@ -25,7 +25,7 @@ func psVerb(args []string) int {
 	all, asJSON := false, false
 	words, err := options(psUsage, args, flags{"--all": &all, "-a": &all, "--json": &asJSON})
 	if err == nil && len(words) > 0 {
-		err = &usageError{"unexpected argument " + quote(words[0]), "see pccrun help ps"}
+		err = misuse("unexpected argument "+quote(words[0]), "see pccrun help ps")
 	}
 	if err != nil {
 		return failSession(err)

@@ -49,7 +49,7 @@ func reviewVerb(args []string) int {
 func saveLost(args []string) int {
 	words, err := options(reviewUsage, args, nil)
 	if err == nil && len(words) != 3 {
-		err = &usageError{"flag --save: want a session, a path that was not saved, and a destination", "pccrun review --save SESSION PATH DEST"}
+		err = misuse("flag --save: want a session, a path that was not saved, and a destination", "pccrun review --save SESSION PATH DEST")
 	}
 	var r *review
 	if err == nil {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/seatbelt"
@@ -130,8 +131,9 @@ func (a *answer) onDarwin(p *profiles.Policy, host *profiles.Host, survey seatbe
 	case a.question == "connect" && !isPath:
 		return a.hostOnDarwin(p, host, survey, rules)
 	case a.question != "connect":
-		return &usageError{"why --platform darwin " + a.question + ": want read, write, exec or connect",
-			"leave --platform out: variables and requests are the same on every system"}
+		return misuse("why --platform darwin "+a.question+": want read, write, exec or connect",
+			"leave --platform out: variables and requests are the same on every system")
+
 	}
 	if a.subject, err = expand(a.subject, p, host); err != nil {
 		return err
@@ -241,7 +243,7 @@ func whyOnDarwin(_ []string, req *profiles.Request, words []string, home string)
 	}
 	a := answer{question: words[0], subject: words[1]}
 	if err := a.onDarwin(p, &req.Host, survey); err != nil {
-		var usage *usageError
+		var usage *messages.UsageError
 		if errors.As(err, &usage) {
 			return failUsage(err)
 		}

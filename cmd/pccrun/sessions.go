@@ -40,7 +40,7 @@ func findSession(words []string) (sessions.Home, sessions.Entry, error) {
 	case 1:
 		name = words[0]
 	default:
-		return sessions.Home{}, sessions.Entry{}, &usageError{"unexpected argument " + quote(words[1]), "name one session"}
+		return sessions.Home{}, sessions.Entry{}, misuse("unexpected argument "+quote(words[1]), "name one session")
 	}
 	home, err := run.Sessions()
 	if err != nil {
@@ -80,11 +80,7 @@ func sayWhich(words []string, e sessions.Entry) {
 // failSession prints why there is nothing to show. 125 is for mistakes in
 // the command line.
 func failSession(err error) int {
-	var u *usageError
 	var usage *messages.UsageError
-	if errors.As(err, &u) {
-		return fail(u.text, u.hint)
-	}
 	if errors.As(err, &usage) {
 		return messages.FailUsage(usage)
 	}
@@ -149,7 +145,7 @@ func options(usage string, args []string, known flags) (words []string, err erro
 		}
 	}
 	if slices.Contains(words, "") { // of a variable that is not set: it would mean the newest, or all
-		return nil, &usageError{"empty argument", ""}
+		return nil, misuse("empty argument", "")
 	}
 	return words, nil
 }

@@ -31,7 +31,7 @@ func snapshotVerb(args []string) int {
 	session, remove, list, asJSON := "", "", false, false
 	words, err := options(snapshotUsage, args, flags{"--list": &list, "--json": &asJSON, "--remove": &remove, "--session": &session})
 	if err == nil && (len(words) > 1 || len(words) > 0 && (list || remove != "")) {
-		err = &usageError{"unexpected argument " + quote(words[len(words)-1]), "see pccrun help snapshot"}
+		err = misuse("unexpected argument "+quote(words[len(words)-1]), "see pccrun help snapshot")
 	}
 	if err != nil {
 		return failSession(err)

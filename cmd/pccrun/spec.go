@@ -76,7 +76,7 @@ func readSpec(args []string) (req *profiles.Request, o specOptions, err error) {
 	req = &profiles.Request{}
 	rest, dashes, err := parseFlags(o.flags(), req, args)
 	req.Command = rest
-	mistake := func(text, hint string) error { return &usageError{"spec: " + text, hint} }
+	mistake := func(text, hint string) error { return misuse("spec: "+text, hint) }
 	switch {
 	case err != nil:
 		return nil, o, err

@@ -68,11 +68,11 @@ func checkSync(words []string, given map[string]bool) error {
 	const more = "see pccrun help sync"
 	switch {
 	case len(words) == 0 || words[0] != "pack" && words[0] != "extract":
-		return &usageError{"sync: want pack or extract", more}
+		return misuse("sync: want pack or extract", more)
 	case len(words) == 1:
-		return &usageError{"sync " + words[0] + ": want a directory", "pccrun sync " + words[0] + " ."}
+		return misuse("sync "+words[0]+": want a directory", "pccrun sync "+words[0]+" .")
 	case len(words) > 2:
-		return &usageError{"unexpected argument " + quote(words[2]), more}
+		return misuse("unexpected argument "+quote(words[2]), more)
 	}
 	others := []string{"--accept", "--trust"}
 	if words[0] == "extract" {
@@ -80,11 +80,11 @@ func checkSync(words []string, given map[string]bool) error {
 	}
 	for _, name := range others {
 		if given[name] {
-			return &usageError{"flag " + name + ": not with " + words[0], more}
+			return misuse("flag "+name+": not with "+words[0], more)
 		}
 	}
 	if words[0] == "pack" && given["--json"] && !given["--dry-run"] {
-		return &usageError{"flag --json: goes with --dry-run", "the archive is on standard output"}
+		return misuse("flag --json: goes with --dry-run", "the archive is on standard output")
 	}
 	return nil
 }

@@ -34,9 +34,9 @@ func trustVerb(args []string) int {
 	switch {
 	case err != nil:
 	case len(words) > 0 && (!revoke || list || len(words) > 1 || req.Workspace != ""):
-		err = &usageError{"unexpected argument " + quote(words[len(words)-1]), "--workspace DIR names another workspace"}
+		err = misuse("unexpected argument "+quote(words[len(words)-1]), "--workspace DIR names another workspace")
 	case list && (revoke || req.Workspace != ""):
-		err = &usageError{"flag --list goes with --json alone", ""}
+		err = misuse("flag --list goes with --json alone", "")
 	}
 	if err != nil {
 		return failSession(err)

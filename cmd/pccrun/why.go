@@ -320,12 +320,12 @@ func expand(text string, p *profiles.Policy, host *profiles.Host) (string, error
 	}
 	if !filepath.IsAbs(text) {
 		if host.Cwd == "" {
-			return "", &usageError{"why " + quote(text) + ": the current directory was deleted", "name an absolute path"}
+			return "", misuse("why "+quote(text)+": the current directory was deleted", "name an absolute path")
 		}
 		text = host.Cwd + "/" + text
 	}
 	if strings.IndexByte(text, 0) >= 0 {
-		return "", &usageError{"why: NUL in a path", ""}
+		return "", misuse("why: NUL in a path", "")
 	}
 	return filepath.Clean(text), nil
 }
@@ -393,7 +393,7 @@ func (a *answer) connect(p *profiles.Policy, host *profiles.Host) error {
 func (a *answer) request(p *profiles.Policy, host *profiles.Host) error {
 	scheme, rest, ok := strings.Cut(a.subject, "://")
 	if !ok || scheme != "http" && scheme != "https" {
-		return &usageError{a.question + " " + quote(a.subject) + ": want an http or https URL", ""}
+		return misuse(a.question+" "+quote(a.subject)+": want an http or https URL", "")
 	}
 	name, port, err := splitTarget(scheme + "://" + rest)
 	if err != nil {
@@ -463,7 +463,7 @@ func (a *answer) verdict(p *profiles.Policy, v rules.Verdict) {
 // splitTarget reads HOST, HOST:PORT, [ADDRESS]:PORT, an address, or a URL; the
 // port is 443 where nothing says another.
 func splitTarget(text string) (host string, port uint16, err error) {
-	want := &usageError{"connect " + quote(text) + ": want HOST, HOST:PORT, [ADDRESS]:PORT or a URL", ""}
+	want := misuse("connect "+quote(text)+": want HOST, HOST:PORT, [ADDRESS]:PORT or a URL", "")
 	if strings.Count(text, ":") > 1 && !strings.ContainsAny(text, "[/") { // an address without brackets
 		text = "[" + text + "]"
 	}

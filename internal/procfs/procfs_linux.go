@@ -18,7 +18,12 @@ import (
 const chunk = 16 << 10
 
 // Read returns all of a file. Its errors are [*fs.PathError]s.
-func Read(path string) ([]byte, error) {
+func Read(path string) ([]byte, error) { return read(path, chunk) }
+
+// Short is Read for a file that seldom has more than 2 KiB.
+func Short(path string) ([]byte, error) { return read(path, 2<<10) }
+
+func read(path string, chunk int) ([]byte, error) {
 	fd, err := retry(func() (int, error) { return syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0) })
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-//go:generate go run ./internal/gensuffixes suffixes.txt
+//go:generate go test -run TestSuffixesAreTheList -update .
 
 // suffixes holds the rules of the public suffix list, sorted, one a line, each
 // ended by a newline. (golang.org/x/net/publicsuffix links net/http.)

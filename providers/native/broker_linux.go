@@ -95,15 +95,14 @@ func (s *Started) broker(seen func(*supervisor.Call)) *supervisor.Broker {
 
 // A gate decides which files the launcher opens. It is asked by one goroutine.
 type gate struct {
-	run     *Planned
-	decider *profiles.Decider
-	hidden  map[supervisor.FileID]bool // files that stood at the start: they stay hidden under whatever name
-	spared  map[string]bool            // what a pattern matches and the survey left alone
-	own     map[supervisor.FileID]bool // what the command has under names that are hidden: its own work
+	run    *Planned
+	hidden map[supervisor.FileID]bool // files that stood at the start: they stay hidden under whatever name
+	spared map[string]bool            // what a pattern matches and the survey left alone
+	own    map[supervisor.FileID]bool // what the command has under names that are hidden: its own work
 }
 
 func (r *Planned) gate() *gate {
-	g := &gate{run: r, decider: r.Policy.Decider(), hidden: map[supervisor.FileID]bool{}, spared: map[string]bool{}, own: map[supervisor.FileID]bool{}}
+	g := &gate{run: r, hidden: map[supervisor.FileID]bool{}, spared: map[string]bool{}, own: map[supervisor.FileID]bool{}}
 	for _, path := range r.Plan.Masked() {
 		if fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {
 			if id, _, err := supervisor.Identify(fd); err == nil {
@@ -131,7 +130,7 @@ func (g *gate) withholds(path string, id supervisor.FileID, writes bool) unix.Er
 }
 
 func (g *gate) hides(path string) bool {
-	return g.run.Plan.Covers(path, false) || g.decider.Decide(path).Access == profiles.Hide && !g.spared[path]
+	return g.run.Plan.Covers(path, false) || g.run.Policy.Decide(path).Access == profiles.Hide && !g.spared[path]
 }
 
 // keeps reports whether a directory stays where it is, since the plan or a rule

@@ -22,9 +22,8 @@ func (r *Planned) Tells() bool {
 func (s *Started) Configs(session string) *workspace.Configs {
 	c := workspace.NewConfigs(session, s.Sandbox.Configs(true))
 	if c != nil {
-		decider := s.run.Policy.Decider()
 		c.At = s.run.Plan.OpenConfig
-		c.Shown = func(path string) bool { return decider.Decide(path).Access >= profiles.Read }
+		c.Shown = func(path string) bool { return s.run.Policy.Decide(path).Access >= profiles.Read }
 	}
 	return c
 }

@@ -15,9 +15,36 @@ package floor
 import (
 	"cmp"
 	"encoding/binary"
+	"flag"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
 )
+
+var update = flag.Bool("update", false, "write the built-in floors anew")
+
+// The embedded floors are what is written here.
+func TestFloorIsWhatIsWritten(t *testing.T) {
+	for _, kind := range []Kind{Floor, Nested} {
+		for _, goarch := range []string{"amd64", "arm64"} {
+			b, err := Write(kind, goarch)
+			require.NoError(t, err)
+			file := filepath.Join("../../builtin", string(kind)+"."+goarch+".bpf")
+			if *update {
+				require.NoError(t, os.WriteFile(file, b, 0o644))
+			}
+			embedded, err := os.ReadFile(file)
+			require.NoError(t, err)
+			require.Equal(t, embedded, b, "go generate ./seccomp")
+		}
+	}
+	_, err := Write(Floor, "mips")
+	require.EqualError(t, err, `floor: architecture "mips": want amd64 or arm64`)
+}
 
 // A Kind is one of the two floors.
 type Kind string
