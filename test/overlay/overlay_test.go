@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,12 +91,6 @@ func (d *desk) sessions() []string {
 // tree is what stands in a directory, each path with its mode and content.
 func tree(t *testing.T, root string) map[string]string {
 	all := map[string]string{}
-	var closed []func() error
-	defer func() {
-		for _, again := range slices.Backward(closed) {
-			require.NoError(t, again())
-		}
-	}()
 	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -105,12 +98,6 @@ func tree(t *testing.T, root string) map[string]string {
 		info, err := d.Info()
 		if err != nil {
 			return err
-		}
-		if d.IsDir() && info.Mode()&0o500 != 0o500 { // open for this look
-			if err := os.Chmod(path, 0o700); err != nil {
-				return err
-			}
-			closed = append(closed, func() error { return os.Chmod(path, info.Mode()) })
 		}
 		text := info.Mode().String()
 		switch {
@@ -187,21 +174,11 @@ func sh(t *testing.T, dir, script string) {
 	require.NoError(t, cmd.Run())
 }
 
-// closing closes directories, at the end of a script: what lies deepest first, since
-// root, outside, enters what is closed.
-func closing(r *rand.Rand) string {
-	text := "find . -depth -type d '('"
-	for i, name := range []string{"a", "b", "c", ".h"} {
-		text += []string{" ", " -o "}[min(i, 1)] + "-name " + name + " -exec chmod " + []string{"000", "100", "300", "400", "500", "1600"}[r.IntN(6)] + " {} ';'"
-	}
-	return text + " ')'\n"
-}
-
 // What a run does in an overlay leaves the host as it was, diff says exactly
 // what it did, apply makes the host what a plain copy became, and discard
 // leaves nothing.
 func TestRandomWork(t *testing.T) {
-	for seed := range uint64(36) {
+	for seed := range uint64(24) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 7))
 			d := newDesk(t)
@@ -213,32 +190,16 @@ func TestRandomWork(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 			script := randomWork(r, 40)
 			before := tree(t, d.ws)
-			last := ""
-			if seed >= 24 {
-				last = closing(r)
-			}
-			_, said := d.overlay(script + last)
+			_, said := d.overlay(script)
 			sh(t, plain, script)
-			changed := compare(t, orig, plain)
-			open := tree(t, plain)
-			sh(t, plain, last)
-			want := tree(t, plain)
-			for path, text := range want {
-				if was, stood := before[path]; stood && was != text && was == open[path] {
-					changed = append(changed, describe("M", path, ""))
-				}
-			}
+			changed, want := compare(t, orig, plain), tree(t, plain)
 			require.Equal(t, before, tree(t, d.ws), "the host stays as it was")
 			if len(changed) == 0 {
 				require.Empty(t, d.sessions())
 				return
 			}
 			require.Contains(t, said, "changed in the overlay: pccrun diff, apply or discard")
-			if got := d.changes(); last == "" {
-				require.Equal(t, changed, got, "script:\n%s", script)
-			} else {
-				require.ElementsMatch(t, changed, got, "script:\n%s", script+last)
-			}
+			require.Equal(t, changed, d.changes(), "script:\n%s", script)
 			if seed%3 == 0 {
 				d.ok("discard")
 				require.Equal(t, before, tree(t, d.ws))

@@ -67,7 +67,7 @@ func beginWith(session, snapshot *os.Root, r *Record) error {
 		if err == nil {
 			err = copyLayer(from, session, dir)
 		}
-		if err := errors.Join(err, from.restore(), tree.Close()); err != nil {
+		if err := errors.Join(err, tree.Close()); err != nil {
 			return err
 		}
 		for _, s := range old.Stood {

@@ -25,8 +25,7 @@ const (
 	recordName  = "record" // [Record]
 	journalName = "journal"
 	lockName    = "lock"
-	closedName  = "closed" // what is open for a look and was closed, by layer, mode and path
-	treeName    = "tree"   // in the directory of a layer, beside the kernel's work
+	treeName    = "tree" // in the directory of a layer, beside the kernel's work
 )
 
 const maxRecord = 1 << 30
@@ -111,62 +110,14 @@ func OpenUpper(session *os.Root, open func(i int) (*os.Root, error)) (_ *Upper, 
 		if err != nil {
 			return nil, err
 		}
-		u.after = append(u.after, &layer{root: after, partial: true, note: u.noteClosed(i)})
+		u.after = append(u.after, &layer{root: after, partial: true})
 		before, err := l.open(open, i)
 		if err != nil {
 			return nil, err
 		}
 		u.before = append(u.before, &layer{root: before})
 	}
-	return u, u.readClosed()
-}
-
-// noteClosed returns a function that writes down a mode of a layer's.
-func (u *Upper) noteClosed(i int) func(string, uint32) error {
-	note := func(name string, mode uint32) error {
-		f, err := u.dir.OpenFile(closedName, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
-		if err != nil {
-			return err
-		}
-		stands, err := f.Stat()
-		if err == nil {
-			if _, err = fmt.Fprintf(f, "%d %d %q\n", i, mode, name); err != nil {
-				err = errors.Join(err, f.Truncate(stands.Size())) // the next would become part of what there was room for
-			}
-		}
-		return errors.Join(err, f.Close())
-	}
-	return func(name string, mode uint32) error {
-		return spared(u.dir, func() error { return note(name, mode) })
-	}
-}
-
-// readClosed takes up what a look that was killed had open. What does not look as it
-// left it has been changed since, by the command.
-func (u *Upper) readClosed() error {
-	text, err := store.ReadFile(u.dir, closedName, maxRecord)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for line := range strings.Lines(string(text)) {
-		line, whole := strings.CutSuffix(line, "\n")
-		f := &factLine{rest: line}
-		i, mode, name := int(f.number(31)), uint32(f.number(12)), f.path()
-		if f.end() != nil || !whole || i >= len(u.after) {
-			continue // it broke off, and nothing was opened
-		}
-		l := u.after[i]
-		if _, known := l.locked[name]; known {
-			continue
-		}
-		if e, err := l.entry(name); err == nil && e.Mode == unlocked(mode) {
-			l.lock(name, mode)
-		}
-	}
-	return nil
+	return u, nil
 }
 
 func (l Layer) open(open func(int) (*os.Root, error), i int) (*os.Root, error) {
@@ -206,12 +157,7 @@ func Interrupted(session *os.Root) bool {
 func (u *Upper) Close() error {
 	var errs []error
 	for _, l := range u.after {
-		errs = append(errs, l.restore(), l.root.Close())
-	}
-	if errors.Join(errs...) == nil {
-		if err := u.dir.Remove(closedName); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, l.root.Close())
 	}
 	for _, l := range u.before {
 		errs = append(errs, l.root.Close())
