@@ -226,31 +226,30 @@ func compare(t *testing.T, old, now string) []string {
 	require.NoError(t, err)
 	var list []string
 	for _, c := range set.Changes {
-		list = append(list, describe(string(rune(c.Op())), c.Path, c.From))
+		list = append(list, describe(string(rune(c.Op())), c.Path))
 	}
 	return list
 }
 
-func describe(op, path, from string) string {
-	return string([]rune(op + " " + path + " " + from)) // as JSON has it
+func describe(op, path string) string {
+	return string([]rune(op + " " + path)) // as JSON has it
 }
 
 // changes is what diff --json says.
 func (d *desk) changes() []string {
 	out, _ := d.ok("diff", "--json")
 	var got struct {
-		Changes []struct{ Op, Path, From, Conflict string }
+		Changes []struct{ Op, Path, Conflict string }
 	}
 	require.NoError(d.t, json.Unmarshal([]byte(out), &got), out)
 	var list []string
 	for _, c := range got.Changes {
-		rel := func(path string) string { return strings.TrimPrefix(path, d.ws+"/") }
 		require.Empty(d.t, c.Conflict, c.Path)
-		path := rel(c.Path)
+		path := strings.TrimPrefix(c.Path, d.ws+"/")
 		if c.Path == d.ws {
 			path = "."
 		}
-		list = append(list, describe(c.Op, path, rel(c.From)))
+		list = append(list, describe(c.Op, path))
 	}
 	return list
 }
@@ -587,7 +586,7 @@ func TestLauncherKilled(t *testing.T) {
 		return code == 1
 	}, 20*time.Second, 10*time.Millisecond)
 	d.ok("gc")
-	require.Equal(t, []string{"M f "}, d.changes(), "gc leaves it")
+	require.Equal(t, []string{"M f"}, d.changes(), "gc leaves it")
 	d.ok("apply")
 	require.Equal(t, "-rw-r--r-- new\n", tree(t, d.ws)["f"])
 }

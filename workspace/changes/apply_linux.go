@@ -97,7 +97,7 @@ func (u *Upper) committed(out *Outcome, since time.Time, apply func() error) (fo
 func (a *applying) plan(sel *Selection) (*Outcome, error) {
 	u := a.upper
 	token := strconv.FormatUint(rand.Uint64(), 36)
-	sets, err := u.changes()
+	sets, err := u.Changes()
 	if err != nil {
 		return nil, err
 	}

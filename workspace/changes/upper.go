@@ -168,22 +168,6 @@ func (u *Upper) Close() error {
 	return errors.Join(append(errs, u.dir.Close())...)
 }
 
-// Changes says what the run changed and the host does not have yet, a change
-// set for each layer. Its cost is that of what changed.
-func (u *Upper) Changes() ([]*Set, error) {
-	sets, err := u.changes()
-	if err != nil {
-		return nil, err
-	}
-	for i, s := range sets {
-		d := differ{before: u.before[i], after: u.after[i]}
-		if err := s.pair(d.sum); err != nil {
-			return nil, err
-		}
-	}
-	return sets, nil
-}
-
 // Open opens a changed file as it is now in the overlay, or as it is on the
 // host.
 func (u *Upper) Open(layer int, name string, after bool) (*os.File, error) {
@@ -193,8 +177,9 @@ func (u *Upper) Open(layer int, name string, after bool) (*os.File, error) {
 	return u.before[layer].open(name)
 }
 
-// changes leaves moved files as one that went and one that came.
-func (u *Upper) changes() ([]*Set, error) {
+// Changes says what the run changed and the host does not have yet, a change
+// set for each layer. Its cost is that of what changed.
+func (u *Upper) Changes() ([]*Set, error) {
 	stood := map[string]*Stood{}
 	for i := range u.Record.Stood {
 		s := &u.Record.Stood[i]
@@ -373,7 +358,7 @@ func (s *Stood) same(now, after *Entry) bool {
 // and returns how many there are, beside what cannot be kept. The record then
 // tells what the host changes later.
 func (u *Upper) Settle() (n, lost int, err error) {
-	sets, err := u.changes()
+	sets, err := u.Changes()
 	if err != nil {
 		return 0, 0, err
 	}

@@ -128,9 +128,6 @@ func (s *stand) diff() []string {
 	list := []string{}
 	for _, c := range sets[0].Changes {
 		text := c.String()
-		if c.From != "" {
-			text += " from " + c.From
-		}
 		if c.Conflict != "" {
 			text += ": " + c.Conflict
 		}
@@ -208,7 +205,7 @@ func TestUpperChanges(t *testing.T) {
 	s := newStand(t, before).run(work...)
 	want := []string{
 		"A bin", "M closed", "D d", "D d/a", "D d/b", "D d/c", "D d/c/deep", "T dir", "D dir/in", "M exec", "M f", "T file", "A file/now", "D gone", "M link",
-		"A n\nn", "A new", "A new/empty", "A new/l", "A new/ro", "A new/ro/f", "M odd\nname", "R to from moved/from", "D whole/x", "M whole/y", "A whole/z",
+		"D moved/from", "A n\nn", "A new", "A new/empty", "A new/l", "A new/ro", "A new/ro/f", "M odd\nname", "A to", "D whole/x", "M whole/y", "A whole/z",
 	}
 	require.Equal(t, want, s.diff())
 	require.Equal(t, want, s.settle().diff(), "and so when it is over")
@@ -233,9 +230,6 @@ func TestCompare(t *testing.T) {
 	var got []string
 	for _, c := range set.Changes {
 		text := c.String()
-		if c.From != "" {
-			text += " from " + c.From
-		}
 		got = append(got, text)
 	}
 	require.Equal(t, want, got)
@@ -278,7 +272,7 @@ func TestApplyPaths(t *testing.T) {
 	require.Equal(t, "-rw-r--r-- Y", now["whole/y"])
 	require.Equal(t, []string{
 		"A bin", "M closed", "D d", "D d/a", "D d/b", "T dir", "D dir/in", "M exec", "T file", "A file/now", "D gone", "M link",
-		"A n\nn", "A new/empty", "A new/l", "M odd\nname", "R to from moved/from",
+		"D moved/from", "A n\nn", "A new/empty", "A new/l", "M odd\nname", "A to",
 	}, s.diff(), "the rest is left, and no conflict with what was applied")
 	require.Equal(t, 18, out.Left)
 	out, err = s.apply()
