@@ -70,18 +70,6 @@ func opaque(dir *os.File) bool {
 	return err == nil && n == 1 && b[0] == 'y'
 }
 
-// copied reports whether the kernel copied a file of an upper layer up from the
-// one below. In a user namespace the mark does not say from which file.
-func (l *layer) copied(name string) bool {
-	f, err := l.open(name)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	_, err = unix.Fgetxattr(int(f.Fd()), "user.overlay.origin", nil)
-	return err == nil
-}
-
 // blocks is what a file takes on the disk.
 func blocks(info fs.FileInfo) int64 { return info.Sys().(*syscall.Stat_t).Blocks << 9 }
 

@@ -193,10 +193,8 @@ func (u *Upper) Changes() ([]*Set, error) {
 			return nil, err
 		}
 		var kept []Change
-		var orphans, lost map[string]bool
-		if !u.Record.Ended {
-			orphans = u.orphans(s, i)
-		} else {
+		var lost map[string]bool
+		if u.Record.Ended {
 			lost = lostDirs(s, func(path string) bool { return stood[key(i, path)] != nil })
 		}
 		for _, c := range s.Changes {
@@ -204,7 +202,7 @@ func (u *Upper) Changes() ([]*Set, error) {
 			if u.Record.Ended && was == nil && !lost[c.Path] {
 				continue // the host has moved on where the run left all as it was
 			}
-			if c.Conflict = u.conflict(&c, was, orphans[c.Path]); lost[c.Path] {
+			if c.Conflict = u.conflict(&c, was); lost[c.Path] {
 				c.Conflict, c.inWay = sinceRun(c.Before), c.Before != nil
 			}
 			kept = append(kept, c)
@@ -247,10 +245,10 @@ func sinceRun(now *Entry) string {
 func key(layer int, path string) string { return strconv.Itoa(layer) + " " + path }
 
 // conflict says how what stands on the host now is not what the run saw.
-func (u *Upper) conflict(c *Change, was *Stood, orphan bool) string {
+func (u *Upper) conflict(c *Change, was *Stood) string {
 	now := c.Before
 	if was == nil || !u.Record.Ended {
-		return u.touched(c, was, orphan)
+		return u.touched(c, was)
 	}
 	then := was.Entry
 	switch {
@@ -294,52 +292,19 @@ func bothDirs(a, b *Entry) bool { return a.Kind == workspace.Dir && b.Kind == wo
 // ctime tells; carried is what stood when the snapshot was made that the run
 // began with. It errs on one side: what the host changed before the command
 // did counts too.
-func (u *Upper) touched(c *Change, carried *Stood, orphan bool) string {
+func (u *Upper) touched(c *Change, carried *Stood) string {
 	now := c.Before
-	const cause = "changed on the host during the run"
 	switch {
 	case carried != nil && (carried.Touched || !carried.same(now, c.After)):
 		return "changed on the host since the snapshot"
 	case carried != nil:
 		return ""
 	case now == nil:
-		if orphan {
-			return "removed on the host during the run"
-		}
 	case now.Kind == workspace.Dir && c.After != nil && c.After.Kind == workspace.Dir:
 	case now.Stamp.Ctime >= u.Record.Started:
-		return cause
+		return "changed on the host during the run"
 	}
 	return ""
-}
-
-// orphans returns the files that are copies of one that is not there any more,
-// and not because the command moved it. The kernel's mark does not say what a
-// file was copied from: as many as the command took away elsewhere may be
-// those, and beyond that number those that look like one of them.
-func (u *Upper) orphans(s *Set, i int) map[string]bool {
-	type look struct{ size, mtime int64 }
-	var copies []*Change
-	gone, looks := 0, map[look]bool{}
-	for j := range s.Changes {
-		c := &s.Changes[j]
-		old, now := c.Before, c.After
-		copied := now != nil && now.Kind == workspace.File && u.after[i].copied(c.Path)
-		if old != nil && old.Kind == workspace.File && !copied {
-			gone++
-			looks[look{old.Size, old.Stamp.Mtime}] = true
-		}
-		if old == nil && copied {
-			copies = append(copies, c)
-		}
-	}
-	list := map[string]bool{}
-	for _, c := range copies {
-		if len(copies) > gone && !looks[look{c.After.Size, c.After.Stamp.Mtime}] {
-			list[c.Path] = true
-		}
-	}
-	return list
 }
 
 // same reports whether what stood still stands.

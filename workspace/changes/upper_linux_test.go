@@ -296,7 +296,7 @@ func TestConflicts(t *testing.T) {
 	} {
 		for _, when := range []string{"during", "since"} {
 			if name == "removed" && when == "during" {
-				continue // it takes the kernel's mark of a copy: test/overlay
+				continue // that is none
 			}
 			t.Run(name+" "+when, func(t *testing.T) {
 				s := newStand(t, before).run(work...)
