@@ -21,11 +21,9 @@ import (
 
 // Begin takes the lock under which an Upper is changed. The error is
 // [store.ErrLocked] if another has it.
-func (u *Upper) Begin() error {
-	return spared(u.dir, func() (err error) {
-		u.lock, err = store.TryLock(u.dir, lockName)
-		return err
-	})
+func (u *Upper) Begin() (err error) {
+	u.lock, err = store.TryLock(u.dir, lockName)
+	return err
 }
 
 // Interrupted reports whether an apply was killed before it was through.
@@ -139,11 +137,9 @@ func (u *Upper) Finish() error {
 	return u.recover(&applying{upper: u}, func(a *applying) error { return a.commit() })
 }
 
-// TakeBack takes an apply that was killed back, unless it had come to its end. All that
-// is kept is about to be dropped: where the disk is too full to bring the record up to
-// date, that is no matter, and what is dropped makes room.
+// TakeBack takes an apply that was killed back, unless it had come to its end.
 func (u *Upper) TakeBack() error {
-	return u.recover(&applying{upper: u, last: true}, func(a *applying) error { return a.takeBack(nil) })
+	return u.recover(&applying{upper: u}, func(a *applying) error { return a.takeBack(nil) })
 }
 
 func (u *Upper) recover(a *applying, decided func(*applying) error) error {
@@ -174,7 +170,6 @@ type applying struct {
 	plans   []*applyPlan // by layer
 	journal journal
 	owner   owner
-	last    bool              // the record goes next
 	before  map[string]*Entry // what the record says, by [key]
 }
 
@@ -183,9 +178,7 @@ type owner struct{ uid, gid int }
 
 func (a *applying) write(p phase) error {
 	a.journal.Phase = p
-	err := spared(a.upper.dir, func() error {
-		return store.WriteFile(a.upper.dir, journalName, a.journal.append(nil), store.Durable)
-	})
+	err := store.WriteFile(a.upper.dir, journalName, a.journal.append(nil), store.Durable)
 	passed()
 	return err
 }
@@ -321,14 +314,10 @@ func (a *applying) forget(note func([]step) error) error {
 		}
 		passed()
 	}
-	noted := note(a.journal.Steps)
-	if a.last && full(noted) {
-		noted = nil
+	if err := note(a.journal.Steps); err != nil {
+		return err
 	}
 	passed()
-	if noted != nil {
-		return noted
-	}
 	if err := a.upper.dir.Remove(journalName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -41,7 +41,3 @@ func whiteoutAt(*os.File, string) error      { return errors.ErrUnsupported }
 func opaque(*os.File) bool                   { return false }
 func (l Layer) is(fs.FileInfo) bool          { return false }
 func takesAttributes(*os.Root, string) error { return errors.ErrUnsupported }
-
-func full(error) bool { return false }
-
-func reserve(*os.Root) error { return errors.ErrUnsupported }

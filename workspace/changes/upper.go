@@ -71,7 +71,7 @@ func (e *UpperError) Hint() string {
 }
 
 func writeRecord(upper *os.Root, r *Record) error {
-	return spared(upper, func() error { return store.WriteFile(upper, recordName, r.append(nil), store.Fast) })
+	return store.WriteFile(upper, recordName, r.append(nil), store.Fast)
 }
 
 // OpenUpper opens what a run left of its overlays; the error is
