@@ -539,10 +539,6 @@ func (s *Sandbox) Signal(sig unix.Signal, to int32) {
 	s.tell(inside.Message{Kind: inside.Signal, A: int32(sig), B: to})
 }
 
-// Spare lets a process, by its number inside, stay stopped when the next SIGCONT goes
-// to all.
-func (s *Sandbox) Spare(pid int) { s.tell(inside.Message{Kind: inside.Spare, A: int32(pid)}) }
-
 // Resume lets a stopped command go on, in the foreground of its terminal or
 // not.
 func (s *Sandbox) Resume(foreground bool) {

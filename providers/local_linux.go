@@ -83,8 +83,6 @@ type Local interface {
 	Denials() *os.File
 	// Configs are the private copies of git's configurations that the command has.
 	Configs(session string) *workspace.Configs
-	// Freeze stops all that runs, or lets it go on: as often as it was stopped.
-	Freeze(stop bool)
 	// Refused are the pinned files that somebody wanted to change. For Gone.
 	Refused() []workspace.Refusal
 	// Lost is what was made in private directories. For Gone. OpenLost opens the directory that

@@ -382,11 +382,8 @@ const examineWithin = 30 * time.Second
 func (f *flow) look() (*providers.Survey, error) {
 	host := &f.req.Host
 	o := survey.Options{
-		IndexDir: f.dirs.Cache, Within: scanWithin, Own: f.dirs.State, Home: f.homeDir(), Earliest: sessions.In(f.dirs.State).Earliest,
+		IndexDir: f.dirs.Cache, Own: f.dirs.State, Home: f.homeDir(), Earliest: sessions.In(f.dirs.State).Earliest,
 		Getenv: host.Getenv, Environ: host.Environ, Network: f.req.Ask || f.req.Learn, Launch: !f.req.DryRun,
-	}
-	if f.req.DryRun {
-		o.Within = 0 // whoever only looks can wait, and what is read helps the next run
 	}
 	paths, absent := survey.Programs(f.policy, f.req.Command[0], host.Environ)
 	if absent != nil && !f.Cloud && f.req.DockerImage == "" { // which have programs of their own
@@ -405,10 +402,6 @@ func (f *flow) look() (*providers.Survey, error) {
 	}
 	return s, nil
 }
-
-// scanWithin is how long a launch looks through the workspace. One that refuses has two
-// seconds in all: the rest of them is for its start, and to write down what it has read.
-const scanWithin = 1500 * time.Millisecond
 
 // ask asks a provider what it is.
 func (f *flow) ask() (providers.Facts, error) {

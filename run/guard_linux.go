@@ -115,8 +115,7 @@ func (f *flow) settled() {
 	}
 }
 
-// guard begins to quarantine what appears. Run, if it is not nil, is stopped where that
-// is more than can be kept up with.
+// guard begins to quarantine what appears.
 func (f *flow) guard(run providers.Local) error {
 	g := &f.guarded
 	if g.standing == nil {
@@ -129,9 +128,6 @@ func (f *flow) guard(run providers.Local) error {
 	}
 	g.guard[0].AskGit = askGit
 	if run != nil {
-		for _, one := range g.guard {
-			one.Freeze = run.Freeze
-		}
 		g.guard.Attach(run.Configs(f.session.ID()))
 	}
 	g.guard.Watch()

@@ -38,7 +38,6 @@ type Survey struct {
 
 // Options says what a survey needs beside the policy.
 type Options struct {
-	Within   time.Duration       // how long that scan may take; 0 for as long as it takes
 	IndexDir string              // where the scan of the workspace keeps what it saw; "" for nowhere
 	Getenv   func(string) string // the host's environment
 	Environ  []string            // the same

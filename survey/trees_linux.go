@@ -108,7 +108,7 @@ func (o *Options) git() []vcs.Variable {
 // looks through these.
 func (f *finder) query(t *Tree, within []string, o *Options) {
 	q := &t.Query
-	q.Aside, q.Kept, q.IndexDir, q.Within = true, t.State, o.IndexDir, o.Within
+	q.Aside, q.Kept, q.IndexDir = true, t.State, o.IndexDir
 	q.Protect = f.policy.ProtectedOutside(t.State)
 	if !t.State {
 		q.Home, q.XDG, q.Git = f.policy.Home, o.xdg(), o.git()

@@ -8,8 +8,8 @@ import (
 	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
-// launchDirs bounds the directories of a launch. On two processors one takes
-// 3 to 6 µs, so that a launch that refuses has taken no more than two seconds.
+// launchDirs bounds the directories of a launch. In memory one takes 3 to 6 µs on two processors, and from a disk a
+// hundred times as long.
 // The post-run check of a run takes four times as many: what it could not look
 // through it would have to quarantine.
 func launchDirs() int { return maxDirs / 4 }

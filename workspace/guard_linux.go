@@ -65,10 +65,6 @@ type Guard struct {
 	// Last is set for a tree of which the post-run check is enough: nothing of the host is
 	// expected to execute what stands there meanwhile.
 	Last bool
-
-	// Freeze stops all processes of the run, or lets them go on; nil if nobody
-	// can.
-	Freeze func(stop bool)
 }
 
 // leavings is what a scan leaves for a [Guard].
@@ -374,15 +370,12 @@ func (g *Guard) watch() {
 	credit, last := burst, time.Now()
 	for !g.stopped() {
 		began := worked()
-		if moved, _ := g.look(); moved >= flood && g.Freeze != nil {
-			g.calm()
-		}
+		_, _ = g.look()
 		// The time that the thread has had, not what went by: on a loaded machine
 		// others' turns would be taken for its own, and a name stand ten times as long.
 		now := time.Now()
 		credit = min(credit+now.Sub(last)/idle, burst) - (worked() - began)
 		last = now
-		// What tells of the end is told once, and may have been heard while the run was stopped.
 		if !g.rest(max(-credit*idle, time.Millisecond/2)) && !g.stopped() {
 			g.lookout.wait(g.during.patience())
 		}
@@ -396,23 +389,6 @@ func (g *Guard) rest(long time.Duration) (changed bool) {
 		changed = g.lookout.wait(long) || changed
 	}
 	return changed
-}
-
-// flood is how many names at once make the guard stop the run until all of
-// them are quarantined.
-const flood = 32
-
-// calm stops the run until a look finds nothing. What it could not do in all
-// that time is left to the next looks: a run is not stopped for good.
-func (g *Guard) calm() {
-	g.Freeze(true)
-	defer g.Freeze(false)
-	for range 50 {
-		g.rest(time.Millisecond)
-		if moved, err := g.look(); moved == 0 || err != nil {
-			return
-		}
-	}
 }
 
 // maxRounds bounds how often the post-run check is repeated because something was

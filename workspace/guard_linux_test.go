@@ -330,39 +330,6 @@ func TestGuardFlood(t *testing.T) {
 	require.NotEmpty(t, kept)
 }
 
-// What tells the watch of its end is told once: heard while the run is stopped, it ends all the same.
-func TestGuardEndsWhileItStops(t *testing.T) {
-	w := newWatchman(t)
-	w.begin()
-	ended := make(chan error, 1)
-	w.guard.Freeze = func(stop bool) { // on the thread that watches
-		if stop || w.guard.stopped() {
-			return
-		}
-		go func() {
-			_, err := w.guard.Finish()
-			ended <- err
-		}()
-		for !w.guard.stopped() || w.guard.lookout.wait(200*time.Millisecond) {
-		}
-	}
-	made := filepath.Dir(w.root) + "/made"
-	for i := range flood + 8 {
-		require.NoError(t, os.MkdirAll(made+"/"+strconv.Itoa(i)+"/.husky", 0o755))
-	}
-	w.guard.Watch()
-	time.Sleep(2 * grace)
-	require.NoError(t, os.Rename(made, w.path("made")))
-	select {
-	case err := <-ended:
-		require.NoError(t, err)
-	case <-time.After(30 * time.Second):
-		t.Fatal("the watch does not end")
-	}
-	w.guard.Close()
-	require.NoDirExists(t, w.path("made/0/.husky"))
-}
-
 // Of many versions the last is kept: it may be the host's own.
 func TestGuardKeepsTheLast(t *testing.T) {
 	t.Run("here", func(t *testing.T) { keepsTheLast(t, func(*watchman) {}) })

@@ -19,7 +19,6 @@ import (
 // The index is one file a workspace and rule set, outside the workspace:
 //
 //	magic, version, sum of rules, root's path
-//	how long a look took that nothing bound
 //	inodes whose other names were looked for
 //	what git's index said of files, by git directory
 //	the tree of directories, each before those below it
@@ -32,17 +31,16 @@ import (
 // that one is written down as unknown.
 const (
 	indexMagic   = "pccrun workspace index\n"
-	indexVersion = 10
+	indexVersion = 11
 	maxIndex     = 512 << 20
 )
 
 // An index is what the last scan left.
 type index struct {
-	patience time.Duration // see [index.bound]
-	linked   []uint64      // inodes with several names; their names are hits of classAlias
-	blobs    []blobs
-	root     *dir
-	all      []dir // root and all below it
+	linked []uint64 // inodes with several names; their names are hits of classAlias
+	blobs  []blobs
+	root   *dir
+	all    []dir // root and all below it
 }
 
 // blobs is what one git index records of some files, valid while the index
@@ -153,7 +151,6 @@ func (x *index) encode(root string, sum uint64) []byte {
 	e.num(indexVersion)
 	e.num(sum)
 	e.text(root)
-	e.num(uint64(x.patience))
 	e.num(uint64(len(x.linked)))
 	for _, ino := range x.linked {
 		e.num(ino)
@@ -229,10 +226,7 @@ func decodeIndex(b []byte, c *rules, sum uint64) *index {
 	if d.num() != indexVersion || d.num() != sum || d.text() != c.root {
 		return nil
 	}
-	x := &index{patience: time.Duration(d.num())}
-	if x.patience < 0 || x.patience > maxPatience {
-		return nil
-	}
+	x := &index{}
 	for n := d.count(); n > 0; n-- {
 		x.linked = append(x.linked, d.num())
 	}
@@ -358,15 +352,10 @@ func isBelow(parent, rel string, depth int) bool {
 // verify marks the directories that are as they were. One is if its inode and
 // ctime are, and its parent is, so that it stands where it stood: the walk
 // asks for the parent first.
-//
-// Those that it has no time for count as changed; the walk ends there.
-func (x *index) verify(fd int, dev uint64, until time.Time) {
+func (x *index) verify(fd int, dev uint64) {
 	check := func(some []dir) {
 		var st unix.Stat_t
 		for i := range some {
-			if i%64 == 63 && over(until) {
-				return
-			}
 			d := &some[i]
 			d.same = d.ctime != 0 && beneath.Stat(fd, d.rel, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR &&
 				st.Dev == dev && st.Dev == d.dev && st.Ino == d.ino && st.Ctim.Nano() == d.ctime
@@ -393,18 +382,6 @@ func forget(d *dir, start time.Time, dev uint64) {
 	d.kids = slices.DeleteFunc(d.kids, func(k *dir) bool { return k.gone })
 	for _, k := range d.kids {
 		forget(k, start, dev)
-	}
-}
-
-// unlink makes unknown the directories of which every file is protected or
-// hidden. Whether those have other names, and where, only a scan that is through
-// has found out: the next one must not take it that this was asked.
-func unlink(d *dir) {
-	if d.state != plain && d.state != reviewed {
-		d.ctime, d.hits = 0, nil
-	}
-	for _, k := range d.kids {
-		unlink(k)
 	}
 }
 

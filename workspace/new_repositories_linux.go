@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -39,7 +38,7 @@ type inerter struct {
 
 // inerter returns one that looks through the workspace by itself.
 func (g *Guard) inerter() *inerter {
-	v := newView(g.rules, g.fd, g.dev, time.Time{})
+	v := newView(g.rules, g.fd, g.dev)
 	i := &inerter{guard: g, view: &v, done: map[string]bool{}, stood: map[string]bool{}, whole: map[string]bool{}}
 	i.others = map[*Guard]*inerter{g: i}
 	return i

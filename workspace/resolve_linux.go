@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -27,14 +26,13 @@ type view struct {
 	*rules
 	fd     int // the root
 	dev    uint64
-	at     *openDir // the directory that was asked about last
-	steps  int      // names looked up on behalf of the workspace
-	until  time.Time
+	at     *openDir         // the directory that was asked about last
+	steps  int              // names looked up on behalf of the workspace
 	unseen map[string]error // what could not be looked at, and why
 }
 
-func newView(c *rules, fd int, dev uint64, until time.Time) view {
-	return view{rules: c, fd: fd, dev: dev, until: until, unseen: map[string]error{}}
+func newView(c *rules, fd int, dev uint64) view {
+	return view{rules: c, fd: fd, dev: dev, unseen: map[string]error{}}
 }
 
 func (s *view) abs(rel string) string {
@@ -164,9 +162,6 @@ func (s *view) follow(base, path string) (trail, error) {
 			at = filepath.Dir(at)
 			t.end, known = Node{Path: at, Kind: Dir}, false
 			continue
-		}
-		if over(s.until) {
-			return t, errSlow
 		}
 		if s.steps++; s.steps > maxSteps {
 			return t, fmt.Errorf("resolve %s in %s: step %d: %w", beneath.Shorten(path), base, maxSteps, ErrTooMuch)

@@ -66,12 +66,6 @@ type Query struct {
 	// if it does not exist; what in it is damaged or not the user's is ignored.
 	// What is Aside may hold it, as the caller keeps the command away from it.
 	IndexDir string
-
-	// Within is how long a scan may take that keeps what it saw: after it, the
-	// scan is refused ([ErrTooMuch]), and the next one goes on where it was. A
-	// directory that has to come from a disk takes a hundred times as long as
-	// one in memory. 0, and where nothing is kept: as long as it takes.
-	Within time.Duration
 }
 
 // A Kind is what a path is, itself.

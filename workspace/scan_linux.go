@@ -64,15 +64,14 @@ func scanOnce(q Query) (*Found, error) {
 	start := time.Now()
 	sum := rules.sum()
 	old := loadIndex(q, rules, sum)
-	patience, until := old.bound(&q, start)
-	w := &walker{rules: rules, fd: fd, dev: st.Dev, until: until}
+	w := &walker{rules: rules, fd: fd, dev: st.Dev}
 	root := &dir{}
 	if old == nil {
 		old = &index{}
 		w.push(root)
 	} else {
 		root = old.root
-		old.verify(fd, st.Dev, until)
+		old.verify(fd, st.Dev)
 		w.keep(root)
 	}
 	changed := len(w.todo) > 0
@@ -80,26 +79,12 @@ func scanOnce(q Query) (*Found, error) {
 	var s *scan
 	linked, known := old.linked, old
 	for again := false; ; again = true {
-		// What is known so far: of the first walk the other names of nothing more than before. A second asks the
-		// rest, and does not begin anew.
-		slow := func() error {
-			forget(root, start, st.Dev)
-			if !again {
-				unlink(root)
-			}
-			(&index{patience: patience, linked: linked, blobs: old.blobs, root: root}).save(q, sum)
-			return w.slow(q)
-		}
-		if err := w.run(); errors.Is(err, errSlow) {
-			return nil, slow()
-		} else if err != nil {
+		if err := w.run(); err != nil {
 			return nil, w.crowd(err, root)
 		}
 		s = newScan(q, w, root, known)
 		defer s.close()
-		if err := s.collect(); errors.Is(err, errSlow) {
-			return nil, slow()
-		} else if err != nil {
+		if err := s.collect(); err != nil {
 			return nil, err
 		}
 		if again {
@@ -113,7 +98,7 @@ func scanOnce(q Query) (*Found, error) {
 		// Something has other names that nobody has looked for: only a look
 		// at every inode tells where they are.
 		linked, known, changed = slices.Sorted(maps.Keys(s.linked)), &index{blobs: s.blobs}, true
-		w = &walker{rules: rules, fd: fd, dev: st.Dev, want: s.linked, until: until, entries: w.entries}
+		w = &walker{rules: rules, fd: fd, dev: st.Dev, want: s.linked, entries: w.entries}
 		root = &dir{}
 		w.push(root)
 	}
@@ -125,13 +110,10 @@ func scanOnce(q Query) (*Found, error) {
 	if err != nil {
 		return nil, err
 	}
-	if took := time.Since(start); q.Within == 0 && took > patience {
-		patience, changed = min(took, maxPatience), true
-	}
 	if q.IndexDir != "" && (changed || s.blobsChanged) {
 		forget(root, start, st.Dev)
 		s.blobs = slices.DeleteFunc(s.blobs, func(b blobs) bool { return changedSince(b.id.ctime, start) })
-		x := &index{patience: patience, linked: slices.Sorted(maps.Keys(s.linked)), blobs: s.blobs, root: root}
+		x := &index{linked: slices.Sorted(maps.Keys(s.linked)), blobs: s.blobs, root: root}
 		x.save(q, sum)
 	}
 	return found, nil
@@ -243,7 +225,7 @@ type origin struct {
 
 func newScan(q Query, w *walker, tree *dir, old *index) *scan {
 	s := &scan{
-		view: newView(w.rules, w.fd, w.dev, w.until), q: q, tree: tree,
+		view: newView(w.rules, w.fd, w.dev), q: q, tree: tree,
 		pins: map[string]Pin{}, matches: map[string]Match{}, review: map[string]Reviewed{}, awaited: map[string]string{}, fifos: map[string]Node{},
 		vacant: map[string]bool{}, late: map[string]string{}, hooks: map[string]bool{}, commands: map[string]bool{}, own: map[string]bool{}, placed: map[string]bool{}, astray: map[string]bool{}, torn: map[string]bool{}, beside: map[string]bool{},
 		isGitDir: map[string]bool{}, walked: map[string]bool{},
@@ -295,9 +277,6 @@ func (s *scan) visit(d *dir) error {
 		s.addGitDir(s.abs(d.rel))
 	}
 	for _, h := range d.hits {
-		if over(s.until) {
-			return errSlow
-		}
 		if err := s.hit(d, h); err != nil {
 			return err
 		}

@@ -88,7 +88,6 @@ type walker struct {
 	want   map[uint64]struct{} // inodes whose other names are looked for
 	during *during             // of a look that is not a launch's; nil for a launch
 	most   int                 // what the tree may weigh, if it is not what [during.bound] says
-	until  time.Time           // when it ends with [errSlow]; zero for never
 
 	mu      sync.Mutex
 	wake    sync.Cond
@@ -265,9 +264,6 @@ func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 	if stall != nil {
 		stall(d.rel)
 	}
-	if over(w.until) {
-		return 0, errSlow
-	}
 	fd, err := beneath.Open(w.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err == unix.EACCES && w.during.opens(d.rel) && beneath.Unlock(w.fd, d.rel) == nil {
 		fd, err = beneath.Open(w.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
@@ -336,9 +332,6 @@ func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 			entries++
 			name = name[:bytes.IndexByte(name, 0)]
 			w.entry(fd, d, &l, name, e[18], binary.NativeEndian.Uint64(e))
-		}
-		if over(w.until) {
-			return entries, errSlow
 		}
 		if len(d.hits) > maxHits || w.during.crowds(len(d.kids)) {
 			return entries, fmt.Errorf("scan %s: entry %d of %s: %w", w.root, entries, beneath.Shorten(d.rel), ErrTooMuch)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +24,7 @@ Shows what a run changed in its overlays and the host does not have yet, as a
 patch for git apply. Changes in a .git directory are shown as comments.
 
   --stat          lines added and removed in each file
-  --name-status   A, M, D, R or T (type) and the path
+  --name-status   A, M, D or T (type) and the path
   --json          print everything as JSON
   --session ID    use this session
 ` + changesHelp + `
@@ -87,9 +86,6 @@ func diffVerb(args []string) int {
 		for j := range set.Changes {
 			if change := &set.Changes[j]; selected(c.Paths(words), set.Root, change) {
 				d.paths++
-				if change.From != "" {
-					d.paths++
-				}
 				if err := d.print(i, set, j); err != nil {
 					return failChanges(err)
 				}
@@ -118,15 +114,8 @@ func selected(paths []string, root string, c *run.Change) bool {
 	if len(paths) == 0 {
 		return true
 	}
-	for _, name := range [...]string{c.Path, c.From} {
-		for _, p := range paths {
-			full := filepath.Join(root, name)
-			if name != "" && (full == p || p == "/" || strings.HasPrefix(full, p+"/")) {
-				return true
-			}
-		}
-	}
-	return false
+	full := filepath.Join(root, c.Path)
+	return slices.ContainsFunc(paths, func(p string) bool { return full == p || p == "/" || strings.HasPrefix(full, p+"/") })
 }
 
 func (d *differ) printf(format string, args ...any) {
@@ -157,29 +146,14 @@ func (d *differ) printf(format string, args ...any) {
 
 func (d *differ) print(layer int, set *run.ChangeSet, i int) error {
 	c := &set.Changes[i]
-	name, from := d.Shown(filepath.Join(set.Root, c.Path)), ""
-	if c.From != "" {
-		from = d.Shown(filepath.Join(set.Root, c.From))
-	}
+	name := d.Shown(filepath.Join(set.Root, c.Path))
 	switch d.format {
 	case "json":
 		d.objects = append(d.objects, changeObject(set.Root, c))
 		return nil
 	case "name-status":
-		if from != "" {
-			d.printf("R100\t%s\t%s\n", gitName(from), gitName(name))
-		} else {
-			d.printf("%c\t%s\n", c.Op(), gitName(name))
-		}
+		d.printf("%c\t%s\n", c.Op(), gitName(name))
 		return nil
-	case "patch":
-		if from != "" && gitsOwn(from) != gitsOwn(name) { // git is to be told of the other half
-			gone, come := *c, *c
-			gone.Path, gone.From, gone.After = c.From, "", nil
-			come.From, come.Before = "", nil
-			halves := &run.ChangeSet{Root: set.Root, Changes: []run.Change{gone, come}}
-			return cmp.Or(d.print(layer, halves, 0), d.print(layer, halves, 1))
-		}
 	}
 	old, now, err := d.texts(layer, c)
 	if err != nil {
@@ -189,9 +163,6 @@ func (d *differ) print(layer int, set *run.ChangeSet, i int) error {
 	d.plus, d.minus = d.plus+plus, d.minus+minus
 	if d.format == "stat" {
 		note := marks(c)
-		if from != "" {
-			name = from + " => " + name
-		}
 		if binary(old) || binary(now) {
 			d.printf(" %s | binary%s\n", gitName(name), note)
 		} else {
@@ -214,11 +185,11 @@ func (d *differ) print(layer int, set *run.ChangeSet, i int) error {
 		// git has no word for a file that becomes a link: one goes, another comes.
 		gone, come := *c, *c
 		gone.After, come.Before = nil, nil
-		d.text(name, "", &gone, old, nil)
-		d.text(name, "", &come, nil, now)
+		d.text(name, &gone, old, nil)
+		d.text(name, &come, nil, now)
 		return nil
 	}
-	d.text(name, from, c, old, now)
+	d.text(name, c, old, now)
 	return nil
 }
 
@@ -229,9 +200,8 @@ func gitsOwn(path string) bool {
 }
 
 // text prints the patch of one file.
-func (d *differ) text(name, from string, c *run.Change, old, now []byte) {
-	before := cmp.Or(from, name)
-	d.header(name, from, c)
+func (d *differ) text(name string, c *run.Change, old, now []byte) {
+	d.header(name, c)
 	body, _, _ := patch(old, now)
 	switch {
 	case len(body) == 0 && bytes.Equal(old, now):
@@ -240,9 +210,9 @@ func (d *differ) text(name, from string, c *run.Change, old, now []byte) {
 			// Without any line of its own git takes this heading for none.
 			d.printf("old mode %s\nnew mode %s\n", gitMode(c.Before), gitMode(c.After))
 		}
-		d.printf("Binary files %s and %s differ\n", side("a/", before, c.Before), side("b/", name, c.After))
+		d.printf("Binary files %s and %s differ\n", side("a/", name, c.Before), side("b/", name, c.After))
 	default:
-		d.printf("--- %s\n+++ %s\n%s", tabbed(side("a/", before, c.Before)), tabbed(side("b/", name, c.After)), body)
+		d.printf("--- %s\n+++ %s\n%s", tabbed(side("a/", name, c.Before)), tabbed(side("b/", name, c.After)), body)
 	}
 }
 
@@ -301,12 +271,8 @@ func gitMode(e *run.ChangedEntry) string {
 }
 
 // header prints what a patch of git says before the text.
-func (d *differ) header(name, from string, c *run.Change) {
-	before := name
-	if from != "" {
-		before = from
-	}
-	d.printf("diff --git %s %s\n", gitName("a/"+before), gitName("b/"+name))
+func (d *differ) header(name string, c *run.Change) {
+	d.printf("diff --git %s %s\n", gitName("a/"+name), gitName("b/"+name))
 	switch old, now := isFile(c.Before), isFile(c.After); {
 	case !old:
 		d.printf("new file mode %s\n", gitMode(c.After))
@@ -314,9 +280,6 @@ func (d *differ) header(name, from string, c *run.Change) {
 		d.printf("deleted file mode %s\n", gitMode(c.Before))
 	case gitMode(c.Before) != gitMode(c.After):
 		d.printf("old mode %s\nnew mode %s\n", gitMode(c.Before), gitMode(c.After))
-	}
-	if from != "" {
-		d.printf("similarity index 100%%\nrename from %s\nrename to %s\n", gitName(from), gitName(name))
 	}
 }
 
@@ -330,9 +293,6 @@ func side(prefix, name string, e *run.ChangedEntry) string {
 // texts returns both contents of a change; one that is too large counts as
 // binary.
 func (d *differ) texts(layer int, c *run.Change) (old, now []byte, err error) {
-	if c.From != "" {
-		return nil, nil, nil // the same
-	}
 	if large(c.Before) && large(c.After) {
 		same := c.Before.Size == c.After.Size
 		if same {
@@ -456,16 +416,10 @@ func changeObject(root string, c *run.Change) object {
 		return o
 	}
 	o := object{{"op", string(rune(c.Op()))}}
-	path := func(name, rel string) {
-		path := filepath.Join(root, rel)
-		o = append(o, field{name, path})
-		if !utf8.ValidString(path) { // JSON has no word for such a name
-			o = append(o, field{name + "_hex", fmt.Sprintf("%x", path)})
-		}
-	}
-	path("path", c.Path)
-	if c.From != "" {
-		path("from", c.From)
+	path := filepath.Join(root, c.Path)
+	o = append(o, field{"path", path})
+	if !utf8.ValidString(path) { // JSON has no word for such a name
+		o = append(o, field{"path_hex", fmt.Sprintf("%x", path)})
 	}
 	o = append(o, field{"before", entry(c.Before)}, field{"after", entry(c.After)})
 	if c.Conflict != "" {

@@ -29,10 +29,7 @@ type copied struct {
 	poll    [2]unix.PollFd
 	now     unix.Timespec
 	until   int64
-	frozen  bool // the launcher has stopped all
-	held    bool // it has been told that the command was stopped, and will say when that goes on
-	spared  [maxSpared]int32
-	spares  int       // as many of them
+	held    bool      // it has been told that the command was stopped, and will say when that goes on
 	action  [4]uint64 // struct kernel_sigaction: handler, flags, restorer, mask
 	siginfo [128]byte
 	execs   [MaxExecs]uintptr // the pids of other commands; 0 is none
@@ -407,8 +404,8 @@ func reap(s *copied, cause int32) {
 			continue
 		}
 		if s.status&0xff == 0x7f {
-			if s.held || s.frozen && s.status>>8&0xff == int32(unix.SIGSTOP) {
-				continue // what the launcher knows, or did itself, it need not be told
+			if s.held {
+				continue // what the launcher knows it need not be told
 			}
 			s.held = s.terminal != 0
 			s.message = Message{Kind: Stopped, A: s.status >> 8 & 0xff}
@@ -490,32 +487,6 @@ func left(s *copied) {
 	}
 }
 
-// maxSpared bounds how many stay stopped when all go on. It is a power of two.
-const maxSpared = 64
-
-// stopWait bounds how often pid 1 looks whether the command has stopped, each
-// tenth of a millisecond. On a busy machine it stops when it gets its turn; one that
-// waits for a child of vfork(2) does not stop at all, and does nothing either.
-const stopWait = 1000
-
-// stopCommand stops the command before all others. At a terminal it may be a shell
-// that controls jobs, and one that still runs when its job stops takes that for
-// Ctrl-Z.
-//
-//go:nosplit
-//go:norace
-func stopCommand(s *copied) {
-	signal(s, s.command, uintptr(unix.SIGSTOP))
-	for i := 0; i < stopWait; i++ {
-		_, err := sys(unix.SYS_WAITID, unix.P_PID, s.command, uintptr(unsafe.Pointer(&s.siginfo)), unix.WSTOPPED|unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, 0, 0)
-		if err != 0 || s.siginfo[0] != 0 { // si_signo
-			return
-		}
-		s.now = unix.Timespec{Nsec: 1e5}
-		sys(unix.SYS_PPOLL, 0, 0, uintptr(unsafe.Pointer(&s.now)), 0, 0, 0)
-	}
-}
-
 // obey carries out one message of the launcher.
 //
 //go:nosplit
@@ -533,39 +504,15 @@ func obey(s *copied, tty uintptr) {
 	switch s.message.Kind {
 	case Signal:
 		to := s.command
-		switch s.message.B {
-		case ToGroup:
+		if s.message.B == ToGroup {
 			to = -s.command
-		case ToAll:
-			to = all(s)
-			s.frozen = s.message.A == int32(unix.SIGSTOP)
-			if s.frozen && tty != 0 {
-				stopCommand(s)
-			}
 		}
 		signal(s, to, uintptr(s.message.A))
-		if s.message.B == ToAll && s.message.A == int32(unix.SIGCONT) {
-			if s.held {
-				signal(s, -s.command, uintptr(unix.SIGSTOP)) // that all go on is no answer to Ctrl-Z
-			}
-			for ; s.spares > 0; s.spares-- {
-				pid := uintptr(s.spared[(s.spares-1)&(maxSpared-1)])
-				// Who goes on in the command's own group Resume and held decide.
-				if group, err := sys(unix.SYS_GETPGID, pid, 0, 0, 0, 0, 0); err == 0 && group != s.command {
-					sys(unix.SYS_KILL, pid, uintptr(unix.SIGSTOP), 0, 0, 0, 0)
-				}
-			}
-		}
 	case ExecSignal:
 		if pid := s.execs[s.message.B&(MaxExecs-1)]; pid != 0 {
 			if _, err := sys(unix.SYS_KILL, -pid, uintptr(s.message.A), 0, 0, 0, 0); err == syscall.ESRCH {
 				sys(unix.SYS_KILL, pid, uintptr(s.message.A), 0, 0, 0, 0) // it leads no group yet
 			}
-		}
-	case Spare:
-		if s.message.A > 1 && s.spares < maxSpared {
-			s.spared[s.spares&(maxSpared-1)] = s.message.A
-			s.spares++
 		}
 	case Resume:
 		s.held = false

@@ -14,7 +14,6 @@ import "unsafe"
 //	    <-- Descriptors, Watched                  the listener of the filter that asks, if it could be had; then the word
 //	    <-- NotExecuted  B: errno                 no path of the command could be started
 //	    --> Signal  A: number  B: to whom         forward a signal
-//	    --> Spare  A: pid inside                  the next SIGCONT for all is not for that one: it was stopped before
 //	    --> Resume  A: in the foreground          after a stop
 //	    <-- Stopped  A: signal                    Ctrl-Z inside; with a terminal the next is told after Resume
 //	    --> Exec (SCM_RIGHTS)  A: first op            another command starts
@@ -53,7 +52,6 @@ const (
 	Left
 	Seen
 	Watched
-	Spare
 	Exec
 	ExecSignal
 	ExecGone
@@ -63,7 +61,6 @@ const (
 const (
 	ToCommand int32 = iota // the command's process alone
 	ToGroup                // the command's process group, as a terminal would
-	ToAll                  // every process inside but pid 1; by SIGSTOP, until the next, no SIGSTOP is told
 )
 
 // Why the command is gone: B of [Exited].

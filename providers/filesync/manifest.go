@@ -107,7 +107,7 @@ type Conflict struct {
 func (m *Manifest) Judge(set *changes.Set, now map[string]map[string]string) (kept changes.Set, held []Conflict) {
 	up, ignored := m.byPath(), m.ignored(now)
 	kept = changes.Set{Root: set.Root, Lost: set.Lost}
-	for _, c := range apart(set.Changes) {
+	for _, c := range set.Changes {
 		item := up[c.Path]
 		why := ""
 		switch {
@@ -133,45 +133,7 @@ func (m *Manifest) Judge(set *changes.Set, now map[string]map[string]string) (ke
 		}
 		kept.Changes = append(kept.Changes, c)
 	}
-	kept, held = m.whole(kept, held)
-	kept.Changes = together(kept.Changes, set.Changes)
-	return kept, held
-}
-
-// apart makes two changes of each that was moved: one may come down where the other may not.
-func apart(list []changes.Change) (all []changes.Change) {
-	for _, c := range list {
-		if c.From != "" {
-			all = append(all, changes.Change{Path: c.From, Before: c.Before})
-			c.From, c.Before = "", nil
-		}
-		all = append(all, c)
-	}
-	slices.SortFunc(all, func(a, b changes.Change) int { return changes.ComparePaths(a.Path, b.Path) })
-	return all
-}
-
-// together makes one again of two that both may come down.
-func together(list, moved []changes.Change) []changes.Change {
-	at := func(rel string) int {
-		i := slices.IndexFunc(list, func(c changes.Change) bool { return c.Path == rel })
-		if i >= 0 && list[i].Conflict != "" {
-			return -1
-		}
-		return i
-	}
-	for _, c := range moved {
-		if c.From == "" {
-			continue
-		}
-		from, to := at(c.From), at(c.Path)
-		if from < 0 || to < 0 {
-			continue
-		}
-		list[to].From, list[to].Before = c.From, list[from].Before
-		list = slices.Delete(list, from, from+1)
-	}
-	return list
+	return m.whole(kept, held)
 }
 
 // whole keeps a directory that has something in it which did not go up: it is not removed, nor

@@ -353,9 +353,8 @@ type Started struct {
 	brim   chan bool  // says, when the run is over, whether its private directories were full; nil if nobody looked
 	broken chan error // why the run had to be ended
 
-	denials  *os.File            // where the command reads of refusals; nil for none
-	pinned   []workspace.Refusal // see [Started.Refused]
-	freezing freezing
+	denials *os.File            // where the command reads of refusals; nil for none
+	pinned  []workspace.Refusal // see [Started.Refused]
 
 	serve    func()        // sets the network's service going, once; nil if there is none
 	soon     *time.Timer   // until then

@@ -255,7 +255,6 @@ func (p *plan) Run(ctx context.Context, io providers.Stdio, observer providers.O
 		o.Gone()
 	}
 	end, err := s.Wait(func(sig unix.Signal) { s.stopped(relay, sig) })
-	s.freezing.end()
 	if err != nil {
 		return result, unfit(err)
 	}

@@ -125,11 +125,7 @@ func (r *running) judge(d *difference) error {
 	}
 	may := kept.Changes[:0]
 	for _, c := range kept.Changes {
-		why := r.keeps(c.Path)
-		if why == "" && c.From != "" {
-			why = r.keeps(c.From)
-		}
-		if why != "" {
+		if why := r.keeps(c.Path); why != "" {
 			r.warn("not downloaded: %s: %s", c.Path, why)
 			continue
 		}

@@ -102,7 +102,7 @@ var cases = []struct {
 		k.write("dir/in/deep", "x")
 		k.sh("echo more >> a.txt; mkdir new; echo n > new/n.txt; rm gone.txt; mv old.txt sub/moved.txt; chmod 755 run.sh; ln -s a.txt link; rm -r dir; : > empty; mkdir none")
 		require.Equal(t, []string{
-			"M a.txt", "D dir", "D dir/in", "D dir/in/deep", "A empty", "D gone.txt", "A link", "A new", "A new/n.txt", "A none", "M run.sh", "R sub/moved.txt from old.txt",
+			"M a.txt", "D dir", "D dir/in", "D dir/in/deep", "A empty", "D gone.txt", "A link", "A new", "A new/n.txt", "A none", "D old.txt", "M run.sh", "A sub/moved.txt",
 		}, k.changed())
 		require.Equal(t, "one\n", k.read("a.txt"), "the host changes before an apply")
 		_, err := k.apply()

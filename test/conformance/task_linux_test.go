@@ -257,9 +257,6 @@ func (k *task) changed() (list []string) {
 	require.NoError(k.t, err)
 	for _, c := range sets[0].Changes {
 		text := fmt.Sprintf("%c %s", c.Op(), c.Path)
-		if c.From != "" {
-			text += " from " + c.From
-		}
 		if c.Protect != "" {
 			text += " protected"
 		}

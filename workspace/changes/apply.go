@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
-	"slices"
 	"strconv"
 
 	"github.com/pccrun/pccrun/workspace"
@@ -78,9 +77,8 @@ type applyPlan struct {
 }
 
 // plan selects changes, and makes steps of them. A new directory is one step
-// with all that is selected in it, and so is one that goes as a whole. Opened are
-// the directories of the host that are open meanwhile; it notes their new modes.
-func (u *Upper) plan(layer int, set *Set, sel *Selection, token string, opened []step, first int) (*applyPlan, []Change, error) {
+// with all that is selected in it, and so is one that goes as a whole.
+func (u *Upper) plan(layer int, set *Set, sel *Selection, token string, first int) (*applyPlan, []Change, error) {
 	p := &applyPlan{layer: layer, set: set, take: make([]bool, len(set.Changes))}
 	var withheld []Change
 	var conflicts []Change
@@ -133,51 +131,15 @@ func (u *Upper) plan(layer int, set *Set, sel *Selection, token string, opened [
 			}
 		case c.Op() == Modified && c.After.Kind == workspace.Dir:
 			s.Op, s.Modes = mode, [2]uint32{c.Before.Mode, c.After.Mode}
-			j := slices.IndexFunc(opened, func(o step) bool { return o.Layer == layer && o.Path == c.Path })
-			if j >= 0 {
-				opened[j].Modes[1] = c.After.Mode
-			}
-			if j >= 0 || c.After.Mode&owners != owners {
-				s.Modes = [2]uint32{c.Before.Mode | owners, c.After.Mode | owners}
-			}
-			if j < 0 && c.After.Mode&owners != owners {
-				p.add(step{Op: shut, Layer: layer, Path: c.Path, Temp: s.Temp, Old: s.Old, Modes: [2]uint32{c.Before.Mode, c.After.Mode}}, "")
-			}
 		default:
 			s.Op, tree = put, c.Path
 			if c.After.Kind == workspace.Dir || c.Before != nil && c.Before.Kind == workspace.Dir {
 				done = c.Path
 			}
-			p.shut(i, s.Temp)
 		}
-		p.add(s, tree)
+		p.steps, p.trees = append(p.steps, s), append(p.trees, tree)
 	}
 	return p, withheld, nil
-}
-
-// owners are the rights without which a directory is closed to its owner.
-const owners = 0o700
-
-func (p *applyPlan) add(s step, tree string) {
-	p.steps, p.trees = append(p.steps, s), append(p.trees, tree)
-}
-
-// shut notes the new directories, from change i on, that nobody could look into when
-// they have their modes.
-func (p *applyPlan) shut(i int, temp string) {
-	if p.set.Changes[i].After.Kind != workspace.Dir {
-		return
-	}
-	for j := range 1 + len(p.set.below(i)) {
-		if c := &p.set.Changes[i+j]; p.take[i+j] && c.shuts() {
-			p.add(step{Op: shut, Layer: p.layer, Path: c.Path, Temp: temp, Modes: [2]uint32{owners, c.After.Mode}}, "")
-		}
-	}
-}
-
-// shuts reports whether a new directory is closed to who compares it.
-func (c *Change) shuts() bool {
-	return c.After != nil && c.After.Kind == workspace.Dir && c.After.Mode&0o500 != 0o500
 }
 
 // parents takes the new directories that hold something that is taken, also where the host

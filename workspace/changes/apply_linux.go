@@ -21,11 +21,9 @@ import (
 
 // Begin takes the lock under which an Upper is changed. The error is
 // [store.ErrLocked] if another has it.
-func (u *Upper) Begin() error {
-	return spared(u.dir, func() (err error) {
-		u.lock, err = store.TryLock(u.dir, lockName)
-		return err
-	})
+func (u *Upper) Begin() (err error) {
+	u.lock, err = store.TryLock(u.dir, lockName)
+	return err
 }
 
 // Interrupted reports whether an apply was killed before it was through.
@@ -52,10 +50,8 @@ func (u *Upper) Apply(sel Selection) (*Outcome, error) {
 	}
 	a := &applying{upper: u}
 	out, err := a.plan(&sel)
-	if err == nil && len(a.journal.Steps) > a.opened {
+	if err == nil && len(a.journal.Steps) > 0 {
 		out.Committed, err = u.committed(out, time.Now(), a.run)
-	} else if e := a.close(); e != nil { // nothing is to be done, or nothing can be
-		err = errors.Join(err, e)
 	}
 	if err != nil {
 		return nil, err
@@ -95,32 +91,17 @@ func (u *Upper) committed(out *Outcome, since time.Time, apply func() error) (fo
 	return found, nil
 }
 
-// close closes what was opened beforehand, if nothing is begun.
-func (a *applying) close() error {
-	if a.opened == 0 {
-		return nil
-	}
-	a.journal.Steps = a.journal.Steps[:a.opened]
-	return a.forget(func([]step) error { return nil }, stands)
-}
-
-// plan says what is to be done, having opened what it has to look into.
+// plan says what is to be done.
 func (a *applying) plan(sel *Selection) (*Outcome, error) {
 	u := a.upper
 	token := strconv.FormatUint(rand.Uint64(), 36)
-	for i := range u.Record.Layers {
-		if err := a.uncover(i, ".", token); err != nil {
-			return nil, err
-		}
-	}
-	opened := a.journal.Steps[:a.opened]
-	sets, err := u.changes()
+	sets, err := u.Changes()
 	if err != nil {
 		return nil, err
 	}
 	out := &Outcome{}
 	for i, set := range sets {
-		p, withheld, err := u.plan(i, set, sel, token, opened, len(a.journal.Steps))
+		p, withheld, err := u.plan(i, set, sel, token, len(a.journal.Steps))
 		if err != nil {
 			return nil, err
 		}
@@ -133,139 +114,10 @@ func (a *applying) plan(sel *Selection) (*Outcome, error) {
 		a.plans = append(a.plans, p)
 		a.journal.Steps = append(a.journal.Steps, p.steps...)
 	}
-	if len(a.journal.Steps) > a.opened {
+	if len(a.journal.Steps) > 0 {
 		u.accept(sets, a.plans)
 	}
 	return out, nil
-}
-
-// uncover opens the directories of the host in which something may have to be done,
-// if they are closed to us and it was the command that left them so: that it
-// worked there all the same is what it was asked to show. What the host has closed
-// since stays closed, and is an error of the step.
-func (a *applying) uncover(layer int, dir, token string) error {
-	before, after := a.upper.before[layer], a.upper.after[layer]
-	dirs, empty, err := after.directories(dir)
-	if err != nil || empty {
-		return err
-	}
-	host, err := before.entry(dir)
-	if isAbsent(err) || errors.Is(err, fs.ErrPermission) || err == nil && host.Kind != workspace.Dir {
-		return nil // all of it is new, or not ours to open
-	}
-	if err != nil {
-		return err
-	}
-	now, err := after.entry(dir)
-	if err != nil {
-		return err
-	}
-	if host.Mode&owners != owners && int(host.Stamp.UID) == os.Geteuid() && a.left(layer, dir, host, now) {
-		s := step{Op: shut, Layer: layer, Path: dir, Temp: tempPrefix + token, Old: host.Stamp.Ino, Modes: [2]uint32{host.Mode, host.Mode}}
-		a.journal.Steps = append(a.journal.Steps, s)
-		a.opened++
-		if err := a.write(staging); err != nil {
-			return err
-		}
-		if err := a.open(&s); err != nil {
-			return fmt.Errorf("open %s: %w", a.full(&s), err)
-		}
-	}
-	for _, name := range dirs {
-		if err := a.uncover(layer, path.Join(dir, name), token); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// left reports whether it was the command that left a directory of the host as closed
-// as it is, or found it so and changed that.
-func (a *applying) left(layer int, dir string, host, now *Entry) bool {
-	if host.Mode == now.Mode {
-		return true
-	}
-	return slices.ContainsFunc(a.upper.Record.Stood, func(s Stood) bool {
-		return s.Layer == layer && s.Path == dir && s.Entry != nil && s.Entry.Mode == host.Mode
-	})
-}
-
-// open opens a directory that is closed to its owner. Until it is shut, what looks at
-// it is told the mode that it had.
-func (a *applying) open(s *step) error {
-	if s.Old != 0 {
-		a.upper.before[s.Layer].lock(s.Path, s.Modes[stands])
-	}
-	return a.chmod(s, func(now uint32) uint32 { return now | owners })
-}
-
-// reopen opens, after an apply that was killed, all that it had open.
-func (a *applying) reopen() error {
-	for i := range a.journal.Steps {
-		if s := &a.journal.Steps[i]; s.Op == shut {
-			if err := a.open(s); err != nil {
-				return fmt.Errorf("open %s: %w", a.full(s), err)
-			}
-		}
-	}
-	return nil
-}
-
-// Which of [step.Modes] a directory gets at the end.
-const (
-	stands  = 0 // nothing was done, or it was taken back
-	applied = 1
-)
-
-// look lets who compares see the modes that directories will have.
-func (a *applying) look(which int) {
-	for i := range a.journal.Steps {
-		if s := &a.journal.Steps[i]; s.Op == shut && (s.Old != 0 || which == applied) {
-			a.upper.before[s.Layer].lock(s.Path, s.Modes[which])
-		}
-	}
-}
-
-// shut closes what was open, what lies deepest first.
-func (a *applying) shut(which int) error {
-	for i := len(a.journal.Steps) - 1; i >= 0; i-- {
-		s := &a.journal.Steps[i]
-		if s.Op != shut {
-			continue
-		}
-		if err := a.chmod(s, func(now uint32) uint32 { return now&^owners | s.Modes[which]&owners }); err != nil {
-			return fmt.Errorf("close %s: %w", a.full(s), err)
-		}
-		delete(a.upper.before[s.Layer].locked, s.Path)
-		passed()
-	}
-	return nil
-}
-
-// chmod changes the mode of the directory of a step, if it is there: a new one is
-// not before its time, and after it was taken back, and what has come in the place of one
-// that stood is none of ours.
-func (a *applying) chmod(s *step, to func(now uint32) uint32) error {
-	dir, err := a.upper.parent(s.Layer, s.Path)
-	if isLost(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	var st unix.Stat_t
-	err = unix.Fstatat(int(dir.Fd()), base(s.Path), &st, unix.AT_SYMLINK_NOFOLLOW)
-	if isAbsent(err) || err == nil && (st.Mode&unix.S_IFMT != unix.S_IFDIR || s.Old != 0 && st.Ino != s.Old) {
-		return nil
-	}
-	if err != nil {
-		return os.NewSyscallError("fstatat", err)
-	}
-	if now := st.Mode & 0o7777; to(now) != now {
-		return chmod(int(dir.Fd()), base(s.Path), to(now))
-	}
-	return nil
 }
 
 // accept takes the host's files as they are now for what the run saw: they have
@@ -285,11 +137,9 @@ func (u *Upper) Finish() error {
 	return u.recover(&applying{upper: u}, func(a *applying) error { return a.commit() })
 }
 
-// TakeBack takes an apply that was killed back, unless it had come to its end. All that
-// is kept is about to be dropped: where the disk is too full to bring the record up to
-// date, that is no matter, and what is dropped makes room.
+// TakeBack takes an apply that was killed back, unless it had come to its end.
 func (u *Upper) TakeBack() error {
-	return u.recover(&applying{upper: u, last: true}, func(a *applying) error { return a.takeBack(nil) })
+	return u.recover(&applying{upper: u}, func(a *applying) error { return a.takeBack(nil) })
 }
 
 func (u *Upper) recover(a *applying, decided func(*applying) error) error {
@@ -305,16 +155,13 @@ func (u *Upper) recover(a *applying, decided func(*applying) error) error {
 		return err
 	}
 	a.journal = *j
-	if err := a.reopen(); err != nil {
-		return err
-	}
 	switch j.Phase {
 	case staging:
-		return a.forget(a.upper.renew, stands)
+		return a.forget(a.upper.renew)
 	case committing:
 		return decided(a)
 	}
-	return a.forget(a.upper.prune, applied)
+	return a.clean()
 }
 
 // applying is an apply under way.
@@ -322,9 +169,7 @@ type applying struct {
 	upper   *Upper
 	plans   []*applyPlan // by layer
 	journal journal
-	opened  int // how many of its steps opened what was closed beforehand
 	owner   owner
-	last    bool              // the record goes next
 	before  map[string]*Entry // what the record says, by [key]
 }
 
@@ -333,29 +178,24 @@ type owner struct{ uid, gid int }
 
 func (a *applying) write(p phase) error {
 	a.journal.Phase = p
-	err := spared(a.upper.dir, func() error {
-		return store.WriteFile(a.upper.dir, journalName, a.journal.append(nil), store.Durable)
-	})
+	err := store.WriteFile(a.upper.dir, journalName, a.journal.append(nil), store.Durable)
 	passed()
 	return err
 }
 
 func (a *applying) run() error {
 	if err := writeRecord(a.upper.dir, &a.upper.Record); err != nil {
-		return errors.Join(err, a.close())
+		return err
 	}
 	if err := a.write(staging); err != nil {
-		return errors.Join(err, a.forget(a.upper.renew, stands))
+		return errors.Join(err, a.forget(a.upper.renew))
 	}
-	if err := a.reopen(); err != nil { // so that what is compared later is told their modes
-		return errors.Join(err, a.forget(a.upper.renew, stands))
-	}
-	n := a.opened
+	n := 0
 	for _, p := range a.plans {
 		for i := range p.steps {
 			if s := &a.journal.Steps[n]; s.Op == put {
 				if err := a.stage(p, s, p.trees[i]); err != nil {
-					return errors.Join(fmt.Errorf("apply %s: %w", a.full(s), err), a.forget(a.upper.renew, stands))
+					return errors.Join(fmt.Errorf("apply %s: %w", a.full(s), err), a.forget(a.upper.renew))
 				}
 				passed()
 			}
@@ -396,7 +236,22 @@ func (a *applying) commit() error {
 	if err := a.write(cleaning); err != nil {
 		return a.takeBack(err)
 	}
-	return a.forget(a.upper.prune, applied)
+	return a.clean()
+}
+
+// clean ends an apply of which all is in its place.
+func (a *applying) clean() error {
+	return a.forget(func(steps []step) error {
+		for i := len(steps) - 1; i >= 0; i-- {
+			if s := &steps[i]; s.closes() {
+				if err := a.chmod(s, s.Modes[1]); err != nil && !isLost(err) {
+					return fmt.Errorf("close %s: %w", a.full(s), err)
+				}
+				passed()
+			}
+		}
+		return a.upper.prune(steps)
+	})
 }
 
 // takeBack undoes what commit did, the last first, because of an error or
@@ -413,12 +268,12 @@ func (a *applying) takeBack(because error) error {
 		passed()
 	}
 	if stuck { // what stood has a name of the apply's own still, and must not go with those
-		return errors.Join(append(errs, a.shut(stands))...)
+		return errors.Join(errs...)
 	}
 	// From here on nothing is left to be completed. Where that cannot be written
 	// down, it is no matter unless the journal stays.
 	noted := a.write(staging)
-	if err := a.forget(a.upper.renew, stands); err != nil {
+	if err := a.forget(a.upper.renew); err != nil {
 		errs = append(errs, noted, err)
 	}
 	return errors.Join(errs...)
@@ -447,12 +302,11 @@ func (u *Upper) renew(steps []step) error {
 	return writeRecord(u.dir, &u.Record)
 }
 
-// forget removes what has a name of the apply's own, lets the record be brought
-// up to date, closes what was open, and removes the journal.
-func (a *applying) forget(note func([]step) error, which int) error {
+// forget removes what has a name of the apply's own, lets the record be brought up to date, and removes the journal.
+func (a *applying) forget(note func([]step) error) error {
 	for i := range a.journal.Steps {
 		s := &a.journal.Steps[i]
-		if s.Op == mode || s.Op == shut || a.lost(s) {
+		if s.Op == mode || a.lost(s) {
 			continue
 		}
 		if err := store.RemoveAll(a.upper.before[s.Layer].root, s.Temp); err != nil {
@@ -460,17 +314,10 @@ func (a *applying) forget(note func([]step) error, which int) error {
 		}
 		passed()
 	}
-	a.look(which)
-	noted := note(a.journal.Steps)
-	if a.last && full(noted) {
-		noted = nil
-	}
-	passed()
-	// What is open is closed again also where the disk of the record is full: the
-	// journal stays then, and who takes it up opens what he needs.
-	if err := errors.Join(noted, a.shut(which)); err != nil {
+	if err := note(a.journal.Steps); err != nil {
 		return err
 	}
+	passed()
 	if err := a.upper.dir.Remove(journalName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -551,8 +398,11 @@ func (u *Upper) parent(layer int, name string) (*os.File, error) {
 
 // do carries a step out, if it has not been.
 func (a *applying) do(s *step) error {
-	if s.Op == shut {
-		return nil
+	if s.Op == mode {
+		if s.closes() {
+			return nil // see [applying.clean]
+		}
+		return a.chmod(s, s.Modes[1])
 	}
 	dir, err := a.upper.parent(s.Layer, s.Path)
 	if err != nil {
@@ -561,8 +411,6 @@ func (a *applying) do(s *step) error {
 	defer dir.Close()
 	fd, name, temp := int(dir.Fd()), base(s.Path), base(s.Temp)
 	switch s.Op {
-	case mode:
-		return chmod(fd, name, s.Modes[1])
 	case put:
 		if inode(fd, name) == s.New {
 			break // done before
@@ -595,8 +443,8 @@ var errChanged = errors.New("the host changed it during apply")
 
 // undo takes a step back, if it was done.
 func (a *applying) undo(s *step) error {
-	if s.Op == shut {
-		return nil
+	if s.Op == mode {
+		return a.chmod(s, s.Modes[0])
 	}
 	dir, err := a.upper.parent(s.Layer, s.Path)
 	if err != nil {
@@ -605,8 +453,6 @@ func (a *applying) undo(s *step) error {
 	defer dir.Close()
 	fd, name, temp := int(dir.Fd()), base(s.Path), base(s.Temp)
 	switch {
-	case s.Op == mode:
-		return chmod(fd, name, s.Modes[0])
 	case s.Op == remove && inode(fd, temp) != 0:
 		err = unix.Renameat2(fd, temp, fd, name, unix.RENAME_NOREPLACE)
 		if err == unix.EEXIST {
@@ -631,9 +477,14 @@ func inode(dir int, name string) uint64 {
 	return st.Ino
 }
 
-// chmod changes the mode of a directory, and of nothing else.
-func chmod(dir int, name string, mode uint32) error {
-	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+// chmod changes the mode of a step's directory, and of nothing else.
+func (a *applying) chmod(s *step, mode uint32) error {
+	dir, err := a.upper.parent(s.Layer, s.Path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	fd, err := unix.Openat(int(dir.Fd()), base(s.Path), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return os.NewSyscallError("openat", err)
 	}
@@ -656,9 +507,6 @@ func (a *applying) stood(s *step) bool {
 	check = func(temp, name string) bool {
 		want := a.before[key(s.Layer, name)]
 		now, err := l.entry(temp)
-		if mode, ok := l.locked[name]; ok && err == nil {
-			now.Mode = mode
-		}
 		if err != nil || want == nil || now.Kind != want.Kind || now.Stamp.Ino != want.Stamp.Ino || now.Stamp.Mtime != want.Stamp.Mtime || now.Size != want.Size || now.Mode != want.Mode {
 			return false
 		}

@@ -2,8 +2,6 @@ package changes
 
 import (
 	"cmp"
-	"errors"
-	"io/fs"
 	"slices"
 	"strings"
 
@@ -23,7 +21,6 @@ type Set struct {
 // with an old one, is a change of its own.
 type Change struct {
 	Path   string // relative to the root, "." for the root itself
-	From   string // where the file was before, if it was moved
 	Before *Entry // nil: nothing stood there
 	After  *Entry // nil: nothing stands there
 
@@ -66,15 +63,12 @@ const (
 	Added    Op = 'A'
 	Modified Op = 'M'
 	Deleted  Op = 'D'
-	Renamed  Op = 'R'
 	Retyped  Op = 'T' // a file became a link, a directory a file, …
 )
 
 // Op returns what happened.
 func (c *Change) Op() Op {
 	switch {
-	case c.From != "":
-		return Renamed
 	case c.Before == nil:
 		return Added
 	case c.After == nil:
@@ -130,66 +124,6 @@ func (s *Set) below(i int) []Change {
 		end++
 	}
 	return s.Changes[i+1 : end]
-}
-
-// maxMoved bounds the files that are recognised when they were moved: each is read
-// as a whole, and a sparse one may be as large as it likes.
-const maxMoved = 1 << 30
-
-// pair turns a deleted and an added file of the same content into one that was
-// moved. sum returns a digest of a deleted (before) or an added file; files of a
-// size that only one side has are not read.
-func (s *Set) pair(sum func(path string, before bool) (uint64, error)) error {
-	gone, come := map[int64][]int{}, map[int64][]int{}
-	for i := range s.Changes {
-		switch c := &s.Changes[i]; {
-		case c.Op() == Deleted && c.Before.Kind == workspace.File && c.Before.Size > 0 && c.Before.Size <= maxMoved:
-			gone[c.Before.Size] = append(gone[c.Before.Size], i)
-		case c.Op() == Added && c.After.Kind == workspace.File && c.After.Size > 0:
-			come[c.After.Size] = append(come[c.After.Size], i)
-		}
-	}
-	moved := map[int]bool{}
-	for size, olds := range gone {
-		if len(come[size]) == 0 {
-			continue
-		}
-		bySum := map[uint64][]int{}
-		for _, i := range olds {
-			d, err := sum(s.Changes[i].Path, true)
-			if errors.Is(err, fs.ErrPermission) {
-				continue // the host's, and closed to us
-			}
-			if err != nil {
-				return err
-			}
-			bySum[d] = append(bySum[d], i)
-		}
-		for _, i := range come[size] {
-			d, err := sum(s.Changes[i].Path, false)
-			if err != nil {
-				return err
-			}
-			list := bySum[d]
-			if len(list) == 0 {
-				continue
-			}
-			// Of several, the one that kept its name.
-			best := max(0, slices.IndexFunc(list, func(old int) bool { return base(s.Changes[old].Path) == base(s.Changes[i].Path) }))
-			old := list[best]
-			bySum[d] = slices.Delete(list, best, best+1)
-			s.Changes[i].From, s.Changes[i].Before = s.Changes[old].Path, s.Changes[old].Before
-			moved[old] = true
-		}
-	}
-	kept := s.Changes[:0]
-	for i := range s.Changes {
-		if !moved[i] {
-			kept = append(kept, s.Changes[i])
-		}
-	}
-	s.Changes = kept
-	return nil
 }
 
 func base(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }

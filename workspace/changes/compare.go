@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"io"
 	"io/fs"
-	"maps"
 	"math"
 	"os"
 	"path"
@@ -24,10 +22,6 @@ type layer struct {
 	// overlay: what it does not name is as before, a whiteout takes a name
 	// away, and only an opaque directory is the whole of it.
 	partial bool
-	locked  map[string]uint32 // modes that we changed for a while, to look
-	// note writes down a mode before it is changed, for the next look if this one is
-	// killed; nil where nobody needs it.
-	note func(name string, mode uint32) error
 }
 
 // Compare says how the tree at before became the one at after. It reads both
@@ -35,10 +29,7 @@ type layer struct {
 func Compare(before, after *os.Root) (*Set, error) {
 	s := &Set{Root: before.Name()}
 	d := differ{before: &layer{root: before}, after: &layer{root: after}, set: s}
-	if err := d.root(); err != nil {
-		return nil, err
-	}
-	return s, s.pair(d.sum)
+	return s, d.root()
 }
 
 // differ walks two layers side by side.
@@ -246,27 +237,6 @@ func Equal(a, b *os.File) (bool, error) {
 // noData says that nothing but a hole is left of a file.
 const noData = math.MaxInt64
 
-// sum is the digest of a file.
-func (d *differ) sum(name string, before bool) (uint64, error) {
-	l := d.after
-	if before {
-		l = d.before
-	}
-	f, err := l.open(name)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	h := maphash.Hash{}
-	h.SetSeed(digestSeed) // nobody who does not know it can make two files alike
-	if _, err := io.Copy(&h, f); err != nil {
-		return 0, err
-	}
-	return h.Sum64(), nil
-}
-
-var digestSeed = maphash.MakeSeed()
-
 func isAbsent(err error) bool { return errors.Is(err, fs.ErrNotExist) || isNotDir(err) }
 
 // entry returns what stands at a path, a link itself.
@@ -276,9 +246,6 @@ func (l *layer) entry(name string) (*Entry, error) {
 		return nil, err
 	}
 	e := EntryOf(info)
-	if mode, ok := l.locked[name]; ok {
-		e.Mode = mode
-	}
 	if e.Kind == workspace.Link {
 		if e.Target, err = l.root.Readlink(name); err != nil {
 			return nil, err
@@ -319,29 +286,8 @@ func (l *layer) names(dir string) (names []string, whole bool, err error) {
 	return sorted(names), !l.partial || opaque(f), nil
 }
 
-// directories returns the names of the directories in one, sorted, and whether there
-// is nothing in it.
-func (l *layer) directories(dir string) (names []string, empty bool, err error) {
-	f, err := l.enter(dir)
-	if err != nil {
-		return nil, false, err
-	}
-	defer f.Close()
-	list, err := f.ReadDir(-1)
-	if err != nil {
-		return nil, false, fmt.Errorf("read %s: %w", f.Name(), err)
-	}
-	for _, e := range list {
-		if e.IsDir() {
-			names = append(names, e.Name())
-		}
-	}
-	return sorted(names), len(list) == 0, nil
-}
-
-// open opens a file or directory for reading. What the command closed to
-// itself, and so to us, is opened until [layer.restore]: it must not hide what
-// it made.
+// open opens a file or directory for reading. What the command closed to itself, and so to us, is opened: it must
+// not hide what it made.
 func (l *layer) open(name string) (*os.File, error) {
 	f, err := l.root.OpenFile(name, os.O_RDONLY|nonblock, 0)
 	if !l.partial || !errors.Is(err, fs.ErrPermission) {
@@ -359,47 +305,12 @@ func (l *layer) unlock(name string) error {
 	if err != nil {
 		return err
 	}
-	e := EntryOf(info)
-	if e.Mode&0o500 == 0o500 || e.Kind != workspace.File && e.Kind != workspace.Dir {
+	open := fs.FileMode(0o400)
+	if info.IsDir() {
+		open = 0o500
+	}
+	if info.Mode()&open == open || !info.IsDir() && !info.Mode().IsRegular() {
 		return nil
 	}
-	if l.note != nil {
-		if err := l.note(name, e.Mode); err != nil {
-			return err
-		}
-	}
-	l.lock(name, e.Mode)
-	return l.root.Chmod(name, osMode(unlocked(e.Mode)))
-}
-
-// unlocked is the mode that unlock gives what has this one.
-func unlocked(mode uint32) uint32 { return mode&0o777 | 0o500 }
-
-// lock has a path seen with a mode that it does not have for a while.
-func (l *layer) lock(name string, mode uint32) {
-	if l.locked == nil {
-		l.locked = map[string]uint32{}
-	}
-	l.locked[name] = mode
-}
-
-// restore gives back the modes that [layer.open] changed.
-func (l *layer) restore() error {
-	var errs []error
-	for _, name := range slices.SortedFunc(maps.Keys(l.locked), func(a, b string) int { return ComparePaths(b, a) }) {
-		errs = append(errs, l.root.Chmod(name, osMode(l.locked[name])))
-	}
-	l.locked = nil
-	return errors.Join(errs...)
-}
-
-// osMode turns permission bits into what package os takes.
-func osMode(mode uint32) fs.FileMode {
-	m := fs.FileMode(mode & 0o777)
-	for bit, flag := range map[uint32]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
-		if mode&bit != 0 {
-			m |= flag
-		}
-	}
-	return m
+	return l.root.Chmod(name, info.Mode()|open)
 }

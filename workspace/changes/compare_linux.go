@@ -2,7 +2,6 @@ package changes
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"syscall"
@@ -70,18 +69,6 @@ func opaque(dir *os.File) bool {
 	return err == nil && n == 1 && b[0] == 'y'
 }
 
-// copied reports whether the kernel copied a file of an upper layer up from the
-// one below. In a user namespace the mark does not say from which file.
-func (l *layer) copied(name string) bool {
-	f, err := l.open(name)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	_, err = unix.Fgetxattr(int(f.Fd()), "user.overlay.origin", nil)
-	return err == nil
-}
-
 // blocks is what a file takes on the disk.
 func blocks(info fs.FileInfo) int64 { return info.Sys().(*syscall.Stat_t).Blocks << 9 }
 
@@ -99,33 +86,6 @@ func LayerOf(path string) (Layer, error) {
 func (l Layer) is(info fs.FileInfo) bool {
 	st := info.Sys().(*syscall.Stat_t)
 	return st.Dev == l.Dev && st.Ino == l.Ino
-}
-
-// full reports whether an error says that there is no room.
-func full(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
-
-// reserve takes what is held back for the end. A file system that cannot do so,
-// fallocate(2), holds nothing back; a run that begins without room does not begin.
-func reserve(upper *os.Root) error {
-	for i, name := range append([]string{lockName}, reserveNames[:]...) {
-		f, err := upper.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if err != nil {
-			return fmt.Errorf("overlay: reserve: %w", err)
-		}
-		if i == 1 {
-			err = unix.Fallocate(int(f.Fd()), 0, 0, reserved)
-		}
-		if err == unix.EOPNOTSUPP {
-			err = nil
-		}
-		if e := f.Close(); err == nil {
-			err = e
-		}
-		if err != nil {
-			return fmt.Errorf("overlay: reserve %s: %w", f.Name(), err)
-		}
-	}
-	return nil
 }
 
 // takesAttributes tries what the kernel will need to mark a directory.

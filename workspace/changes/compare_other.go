@@ -39,10 +39,5 @@ func dataFrom(_ *os.File, at int64) int64 { return at }
 func (l *layer) whiteout(string) bool        { return false }
 func whiteoutAt(*os.File, string) error      { return errors.ErrUnsupported }
 func opaque(*os.File) bool                   { return false }
-func (l *layer) copied(string) bool          { return false }
 func (l Layer) is(fs.FileInfo) bool          { return false }
 func takesAttributes(*os.Root, string) error { return errors.ErrUnsupported }
-
-func full(error) bool { return false }
-
-func reserve(*os.Root) error { return errors.ErrUnsupported }

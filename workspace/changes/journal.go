@@ -16,9 +16,7 @@ import (
 //
 // Up to the last step nothing is lost: what stood is there under the other name.
 //
-// A directory that is closed to its owner, before or after, is open to him from the
-// beginning to the end: nothing could be put in it, looked at or taken back. It gets its
-// mode last of all, when what is in it has been brought up to date, or taken back.
+// A directory that is to be closed to its owner gets its mode last of all, when what was replaced in it is gone.
 type journal struct {
 	Phase phase
 	Steps []step
@@ -32,8 +30,7 @@ const (
 	cleaning   phase = "cleaning"
 )
 
-// A step is one rename of an apply, or one change of a directory's mode, or one
-// directory that is open meanwhile.
+// A step is one rename of an apply, or one change of a directory's mode.
 type step struct {
 	Op    stepOp
 	Layer int
@@ -50,8 +47,10 @@ const (
 	put    stepOp = "put"    // Temp takes the place of Path
 	remove stepOp = "remove" // Path becomes Temp
 	mode   stepOp = "mode"   // Path, a directory, gets the second mode
-	shut   stepOp = "shut"   // Path, a directory, is open to its owner until the end
 )
+
+// closes reports whether a step takes from a directory's owner the right to write in it.
+func (s *step) closes() bool { return s.Op == mode && s.Modes[1]&0o300 != 0o300 }
 
 const journalHeader = "pccrun apply 1\n"
 
@@ -88,7 +87,7 @@ func parseJournal(text []byte, layers int) (*journal, error) {
 		err := f.end()
 		switch {
 		case err != nil:
-		case s.Op != put && s.Op != remove && s.Op != mode && s.Op != shut:
+		case s.Op != put && s.Op != remove && s.Op != mode:
 			err = fmt.Errorf("%q: unknown step", s.Op)
 		case s.Layer >= layers:
 			err = fmt.Errorf("layer %d: there are %d", s.Layer, layers)

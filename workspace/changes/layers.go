@@ -29,35 +29,15 @@ func CreateUpper(session *os.Root, r *Record, snapshot *os.Root) error {
 			return err
 		}
 	}
-	if err := reserve(upper); err != nil {
+	// An apply or a discard has its lock also where the command has filled the disk.
+	lock, err := upper.OpenFile(lockName, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := lock.Close(); err != nil {
 		return err
 	}
 	return writeRecord(upper, r)
-}
-
-// reserveNames are files that hold room for what has to be written down at the end,
-// and by an apply: the command can fill the disk. The first holds blocks, and each of
-// them an inode: for the events, for what was closed, for a journal, and for what is
-// written under another name first. The lock of an apply or discard is made beforehand.
-var reserveNames = [...]string{"reserve", "reserve.1", "reserve.2", "reserve.3"}
-
-const reserved = 256 << 10
-
-// spared calls write once more with that room, where the disk is full without.
-func spared(upper *os.Root, write func() error) error {
-	err := write()
-	if err != nil && full(err) && release(upper) {
-		return write()
-	}
-	return err
-}
-
-// release lets go of what is held back, and reports whether anything was.
-func release(upper *os.Root) (any bool) {
-	for _, name := range reserveNames {
-		any = upper.Remove(name) == nil || any
-	}
-	return any
 }
 
 // createLayer makes the directories for one overlay.

@@ -21,12 +21,7 @@ func (u *Upper) Keep(sets []*Set) (n int, err error) {
 	r.Stood, r.Ended = nil, true
 	for i, s := range sets {
 		for _, c := range s.Changes {
-			stood := Stood{Layer: i, Path: c.Path, Entry: c.Before, Touched: c.Conflict != ""}
-			if c.From != "" {
-				r.Stood = append(r.Stood, Stood{Layer: i, Path: c.From, Entry: c.Before})
-				stood.Entry = nil
-			}
-			r.Stood = append(r.Stood, stood)
+			r.Stood = append(r.Stood, Stood{Layer: i, Path: c.Path, Entry: c.Before, Touched: c.Conflict != ""})
 		}
 	}
 	return len(r.Stood), writeRecord(u.dir, r)

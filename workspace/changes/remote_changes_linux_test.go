@@ -79,11 +79,11 @@ func TestBrought(t *testing.T) {
 	u, err = changes.OpenUpper(session, nil)
 	require.NoError(t, err)
 	defer u.Close()
-	require.Equal(t, []string{"M changed", "D d", "D d/in", "D gone conflict", "R to"}, list(u))
+	require.Equal(t, []string{"M changed", "D d", "D d/in", "D gone conflict", "D moved", "A to"}, list(u))
 	n, _, err = u.Settle() // as the end of each run does
 	require.NoError(t, err)
 	require.Equal(t, 6, n)
-	require.Equal(t, []string{"M changed", "D d", "D d/in", "D gone conflict", "R to"}, list(u))
+	require.Equal(t, []string{"M changed", "D d", "D d/in", "D gone conflict", "D moved", "A to"}, list(u))
 	require.NoError(t, u.Begin())
 	_, err = u.Apply(changes.Selection{})
 	var conflict *changes.ConflictError

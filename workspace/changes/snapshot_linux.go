@@ -67,7 +67,7 @@ func beginWith(session, snapshot *os.Root, r *Record) error {
 		if err == nil {
 			err = copyLayer(from, session, dir)
 		}
-		if err := errors.Join(err, from.restore(), tree.Close()); err != nil {
+		if err := errors.Join(err, tree.Close()); err != nil {
 			return err
 		}
 		for _, s := range old.Stood {
@@ -155,8 +155,8 @@ func marked(name string) string {
 // they can be counted: what the command closes to itself is closed to us while
 // it runs.
 func Usage(session *os.Root) (bytes int64) {
-	_ = fs.WalkDir(session.FS(), UpperName, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || name == UpperName+"/"+reserveNames[0] {
+	_ = fs.WalkDir(session.FS(), UpperName, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
 			return nil
 		}
 		if info, err := d.Info(); err == nil {

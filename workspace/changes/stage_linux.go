@@ -114,9 +114,6 @@ func (a *applying) build(p *applyPlan, i, dir int, name string) (next int, err e
 	if err := copyAttributes(fd, int(from.Fd()), attribute); err != nil {
 		return next, err
 	}
-	if c.shuts() { // it is still to be looked at
-		kept |= owners
-	}
 	if err := unix.Fchmod(fd, c.After.Mode&0o1777|kept); err != nil {
 		return next, os.NewSyscallError("fchmod", err)
 	}

@@ -25,8 +25,7 @@ const (
 	recordName  = "record" // [Record]
 	journalName = "journal"
 	lockName    = "lock"
-	closedName  = "closed" // what is open for a look and was closed, by layer, mode and path
-	treeName    = "tree"   // in the directory of a layer, beside the kernel's work
+	treeName    = "tree" // in the directory of a layer, beside the kernel's work
 )
 
 const maxRecord = 1 << 30
@@ -72,7 +71,7 @@ func (e *UpperError) Hint() string {
 }
 
 func writeRecord(upper *os.Root, r *Record) error {
-	return spared(upper, func() error { return store.WriteFile(upper, recordName, r.append(nil), store.Fast) })
+	return store.WriteFile(upper, recordName, r.append(nil), store.Fast)
 }
 
 // OpenUpper opens what a run left of its overlays; the error is
@@ -111,62 +110,14 @@ func OpenUpper(session *os.Root, open func(i int) (*os.Root, error)) (_ *Upper, 
 		if err != nil {
 			return nil, err
 		}
-		u.after = append(u.after, &layer{root: after, partial: true, note: u.noteClosed(i)})
+		u.after = append(u.after, &layer{root: after, partial: true})
 		before, err := l.open(open, i)
 		if err != nil {
 			return nil, err
 		}
 		u.before = append(u.before, &layer{root: before})
 	}
-	return u, u.readClosed()
-}
-
-// noteClosed returns a function that writes down a mode of a layer's.
-func (u *Upper) noteClosed(i int) func(string, uint32) error {
-	note := func(name string, mode uint32) error {
-		f, err := u.dir.OpenFile(closedName, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
-		if err != nil {
-			return err
-		}
-		stands, err := f.Stat()
-		if err == nil {
-			if _, err = fmt.Fprintf(f, "%d %d %q\n", i, mode, name); err != nil {
-				err = errors.Join(err, f.Truncate(stands.Size())) // the next would become part of what there was room for
-			}
-		}
-		return errors.Join(err, f.Close())
-	}
-	return func(name string, mode uint32) error {
-		return spared(u.dir, func() error { return note(name, mode) })
-	}
-}
-
-// readClosed takes up what a look that was killed had open. What does not look as it
-// left it has been changed since, by the command.
-func (u *Upper) readClosed() error {
-	text, err := store.ReadFile(u.dir, closedName, maxRecord)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for line := range strings.Lines(string(text)) {
-		line, whole := strings.CutSuffix(line, "\n")
-		f := &factLine{rest: line}
-		i, mode, name := int(f.number(31)), uint32(f.number(12)), f.path()
-		if f.end() != nil || !whole || i >= len(u.after) {
-			continue // it broke off, and nothing was opened
-		}
-		l := u.after[i]
-		if _, known := l.locked[name]; known {
-			continue
-		}
-		if e, err := l.entry(name); err == nil && e.Mode == unlocked(mode) {
-			l.lock(name, mode)
-		}
-	}
-	return nil
+	return u, nil
 }
 
 func (l Layer) open(open func(int) (*os.Root, error), i int) (*os.Root, error) {
@@ -206,12 +157,7 @@ func Interrupted(session *os.Root) bool {
 func (u *Upper) Close() error {
 	var errs []error
 	for _, l := range u.after {
-		errs = append(errs, l.restore(), l.root.Close())
-	}
-	if errors.Join(errs...) == nil {
-		if err := u.dir.Remove(closedName); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, l.root.Close())
 	}
 	for _, l := range u.before {
 		errs = append(errs, l.root.Close())
@@ -220,22 +166,6 @@ func (u *Upper) Close() error {
 		errs = append(errs, u.lock.Release())
 	}
 	return errors.Join(append(errs, u.dir.Close())...)
-}
-
-// Changes says what the run changed and the host does not have yet, a change
-// set for each layer. Its cost is that of what changed.
-func (u *Upper) Changes() ([]*Set, error) {
-	sets, err := u.changes()
-	if err != nil {
-		return nil, err
-	}
-	for i, s := range sets {
-		d := differ{before: u.before[i], after: u.after[i]}
-		if err := s.pair(d.sum); err != nil {
-			return nil, err
-		}
-	}
-	return sets, nil
 }
 
 // Open opens a changed file as it is now in the overlay, or as it is on the
@@ -247,8 +177,9 @@ func (u *Upper) Open(layer int, name string, after bool) (*os.File, error) {
 	return u.before[layer].open(name)
 }
 
-// changes leaves moved files as one that went and one that came.
-func (u *Upper) changes() ([]*Set, error) {
+// Changes says what the run changed and the host does not have yet, a change
+// set for each layer. Its cost is that of what changed.
+func (u *Upper) Changes() ([]*Set, error) {
 	stood := map[string]*Stood{}
 	for i := range u.Record.Stood {
 		s := &u.Record.Stood[i]
@@ -262,10 +193,8 @@ func (u *Upper) changes() ([]*Set, error) {
 			return nil, err
 		}
 		var kept []Change
-		var orphans, lost map[string]bool
-		if !u.Record.Ended {
-			orphans = u.orphans(s, i)
-		} else {
+		var lost map[string]bool
+		if u.Record.Ended {
 			lost = lostDirs(s, func(path string) bool { return stood[key(i, path)] != nil })
 		}
 		for _, c := range s.Changes {
@@ -273,7 +202,7 @@ func (u *Upper) changes() ([]*Set, error) {
 			if u.Record.Ended && was == nil && !lost[c.Path] {
 				continue // the host has moved on where the run left all as it was
 			}
-			if c.Conflict = u.conflict(&c, was, orphans[c.Path]); lost[c.Path] {
+			if c.Conflict = u.conflict(&c, was); lost[c.Path] {
 				c.Conflict, c.inWay = sinceRun(c.Before), c.Before != nil
 			}
 			kept = append(kept, c)
@@ -316,10 +245,10 @@ func sinceRun(now *Entry) string {
 func key(layer int, path string) string { return strconv.Itoa(layer) + " " + path }
 
 // conflict says how what stands on the host now is not what the run saw.
-func (u *Upper) conflict(c *Change, was *Stood, orphan bool) string {
+func (u *Upper) conflict(c *Change, was *Stood) string {
 	now := c.Before
 	if was == nil || !u.Record.Ended {
-		return u.touched(c, was, orphan)
+		return u.touched(c, was)
 	}
 	then := was.Entry
 	switch {
@@ -363,52 +292,19 @@ func bothDirs(a, b *Entry) bool { return a.Kind == workspace.Dir && b.Kind == wo
 // ctime tells; carried is what stood when the snapshot was made that the run
 // began with. It errs on one side: what the host changed before the command
 // did counts too.
-func (u *Upper) touched(c *Change, carried *Stood, orphan bool) string {
+func (u *Upper) touched(c *Change, carried *Stood) string {
 	now := c.Before
-	const cause = "changed on the host during the run"
 	switch {
 	case carried != nil && (carried.Touched || !carried.same(now, c.After)):
 		return "changed on the host since the snapshot"
 	case carried != nil:
 		return ""
 	case now == nil:
-		if orphan {
-			return "removed on the host during the run"
-		}
 	case now.Kind == workspace.Dir && c.After != nil && c.After.Kind == workspace.Dir:
 	case now.Stamp.Ctime >= u.Record.Started:
-		return cause
+		return "changed on the host during the run"
 	}
 	return ""
-}
-
-// orphans returns the files that are copies of one that is not there any more,
-// and not because the command moved it. The kernel's mark does not say what a
-// file was copied from: as many as the command took away elsewhere may be
-// those, and beyond that number those that look like one of them.
-func (u *Upper) orphans(s *Set, i int) map[string]bool {
-	type look struct{ size, mtime int64 }
-	var copies []*Change
-	gone, looks := 0, map[look]bool{}
-	for j := range s.Changes {
-		c := &s.Changes[j]
-		old, now := c.Before, c.After
-		copied := now != nil && now.Kind == workspace.File && u.after[i].copied(c.Path)
-		if old != nil && old.Kind == workspace.File && !copied {
-			gone++
-			looks[look{old.Size, old.Stamp.Mtime}] = true
-		}
-		if old == nil && copied {
-			copies = append(copies, c)
-		}
-	}
-	list := map[string]bool{}
-	for _, c := range copies {
-		if len(copies) > gone && !looks[look{c.After.Size, c.After.Stamp.Mtime}] {
-			list[c.Path] = true
-		}
-	}
-	return list
 }
 
 // same reports whether what stood still stands.
@@ -427,7 +323,7 @@ func (s *Stood) same(now, after *Entry) bool {
 // and returns how many there are, beside what cannot be kept. The record then
 // tells what the host changes later.
 func (u *Upper) Settle() (n, lost int, err error) {
-	sets, err := u.changes()
+	sets, err := u.Changes()
 	if err != nil {
 		return 0, 0, err
 	}
