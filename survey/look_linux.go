@@ -77,7 +77,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 		return nil, err
 	}
 	f.workspace(s.Workspace)
-	if err := f.aside(s.Trees, &o); err != nil {
+	if err := f.aside(s.Workspace, s.Trees, &o); err != nil {
 		return nil, err
 	}
 	needs := <-tools // and with it the table of mounts

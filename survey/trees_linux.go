@@ -133,7 +133,7 @@ func (f *finder) query(t *Tree, within []string, o *Options) {
 }
 
 // aside looks through the trees beside the workspace, and pins what stands there.
-func (f *finder) aside(list []Tree, o *Options) error {
+func (f *finder) aside(main *workspace.Found, list []Tree, o *Options) error {
 	roots := []string{f.policy.Workspace}
 	for _, t := range list {
 		roots = append(roots, t.Query.Root)
@@ -148,6 +148,9 @@ func (f *finder) aside(list []Tree, o *Options) error {
 			}
 		}
 		f.query(t, within, o)
+		if !t.State {
+			t.Query.Main = main
+		}
 		var err error
 		if t.Found, err = workspace.Scan(t.Query); err != nil {
 			return fmt.Errorf("%s may be written: %w", root, err)

@@ -31,6 +31,9 @@ const (
 func (g *Guard) mirrors(s suspect) bool {
 	main := g.peers[0]
 	at := g.worktree(s.rel)
+	if tree, _ := g.looseTree(s.rel); tree != "" {
+		at = tree // its .git file may be gone: git removes it in any order
+	}
 	if at == "" || s.hit.kind == Link || strings.HasPrefix(s.why, ".git/") {
 		return false
 	}
@@ -42,9 +45,8 @@ func (g *Guard) mirrors(s suspect) bool {
 	if !stood {
 		return false
 	}
-	m := mirror{guard: g, main: main, room: maxMirrored}
-	m.shown.Workspace = main.standing.Root
-	m.shown.Files = append([]profiles.FileRule{{Path: main.standing.Root, Access: profiles.Write}}, main.standing.Files...)
+	m := newMirror(main.standing.Root, main.standing.Files)
+	m.now, m.was, m.during, m.changed = g.fd, main.fd, &g.during, main.touched
 	if !m.same(s.rel, rest, 0) {
 		return false
 	}
@@ -66,9 +68,19 @@ func (g *Guard) worktree(rel string) string {
 
 // A mirror compares what is new in one tree with what stood in another.
 type mirror struct {
-	guard, main *Guard
-	shown       profiles.Policy // what of the workspace the command may read: what it may not, it must not be able to guess
-	room        int
+	now, was int // the roots of both
+	root     string
+	shown    profiles.Policy // what of the workspace the command may read: what it may not, it must not be able to guess
+	during   *during
+	changed  func(*unix.Stat_t) bool // whether what stood may have been changed since
+	room     int
+}
+
+func newMirror(root string, files []profiles.FileRule) *mirror {
+	m := &mirror{root: root, room: maxMirrored}
+	m.shown.Workspace = root
+	m.shown.Files = append([]profiles.FileRule{{Path: root, Access: profiles.Write}}, files...)
+	return m
 }
 
 // same reports whether a path holds what stood at another, or less of it.
@@ -76,10 +88,10 @@ func (m *mirror) same(rel, stood string, depth int) bool {
 	if m.room--; m.room < 0 || depth > maxMirrorDepth {
 		return false
 	}
-	if m.shown.Decide(m.main.abs(stood)).Access < profiles.Read {
+	if m.shown.Decide(m.root+"/"+stood).Access < profiles.Read {
 		return false
 	}
-	now, err := beneath.Open(m.guard.fd, rel, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW)
+	now, err := beneath.Open(m.now, rel, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW)
 	if err != nil {
 		return beneath.Gone(err)
 	}
@@ -89,7 +101,7 @@ func (m *mirror) same(rel, stood string, depth int) bool {
 			unix.Close(now)
 		}
 	}()
-	was, err := beneath.Open(m.main.fd, stood, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW)
+	was, err := beneath.Open(m.was, stood, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW)
 	if err != nil {
 		return false
 	}
@@ -100,7 +112,7 @@ func (m *mirror) same(rel, stood string, depth int) bool {
 	}
 	switch a.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
-		kept = m.guard.during.heeds(rel, now) // armed first, and then compared
+		kept = m.during.heeds(rel, now) // armed first, and then compared
 		names, err := beneath.Entries(now)
 		for _, name := range names {
 			if err != nil || !m.same(rel+"/"+name, stood+"/"+name, depth+1) {
@@ -109,7 +121,7 @@ func (m *mirror) same(rel, stood string, depth int) bool {
 		}
 		return err == nil
 	case unix.S_IFREG:
-		if a.Nlink != 1 || a.Size > b.Size || b.Size > maxMirroredSize || m.main.touched(&b) {
+		if a.Nlink != 1 || a.Size > b.Size || b.Size > maxMirroredSize || m.changed(&b) {
 			return false
 		}
 		text, err := read(now)
@@ -117,7 +129,7 @@ func (m *mirror) same(rel, stood string, depth int) bool {
 			return false
 		}
 		whole, err := read(was)
-		return err == nil && whole != nil && bytes.HasPrefix(whole, text) && (!m.guard.during.last || len(text) == len(whole))
+		return err == nil && whole != nil && bytes.HasPrefix(whole, text) && (!m.during.last || len(text) == len(whole))
 	}
 	return false
 }

@@ -280,6 +280,7 @@ func NewGuard(r *Standing, f *Found, lent map[string]int, stash *Stash, told fun
 		g.during.covered[rel], g.during.nodes[[2]uint64{n.Dev, n.Ino}] = true, true
 	}
 	g.during.written = map[string]bool{}
+	g.loosen()
 	for path := range r.Keys {
 		if rel, in := beneath.Path(r.Root, filepath.Dir(path)); in {
 			g.during.written[rel] = true

@@ -4,8 +4,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -154,5 +156,108 @@ func TestGuardWorktreesElsewhere(t *testing.T) {
 			wrote.Dir = w.root
 			require.Equal(t, !guarded && c.want != nil, wrote.Run() == nil, "control: without a guard git writes there: %s", name)
 		}
+	}
+}
+
+// A linked worktree that stood is not pinned. What would lead git there to another repository is quarantined while the
+// run goes on, when it is over, and after the launcher was killed.
+func TestLinkedTreeMisled(t *testing.T) {
+	const evil = "evil() { git init -q $1; git -C $1 config core.fsmonitor 'touch '$PWD'/ran; false'; }; "
+	for name, c := range map[string]struct{ before, run, want string }{
+		"a repository in its place":       {"", "evil e; rm trees/a/.git; mv e/.git trees/a", "trees/a/.git"},
+		"a file that leads elsewhere":     {"", "evil e; echo gitdir: ../../e/.git > trees/a/.git", "trees/a/.git"},
+		"one that leads through a link":   {"", "evil e; mkdir -p d/x; ln -s e/.git f; echo gitdir: ../../f > trees/a/.git", "trees/a/.git"},
+		"a link":                          {"", "evil e; ln -sf ../../e/.git trees/a/.git", "trees/a/.git"},
+		"another shared directory":        {"", "evil e; echo ../../../e/.git > .git/worktrees/a/commondir", ".git/worktrees/a/commondir"},
+		"a directory of another worktree": {"", "evil e; git worktree add -q b; echo ../../../e/.git > .git/worktrees/b/commondir; cp b/.git trees/a/.git", ".git/worktrees/b/commondir"},
+		"none, and objects":               {"", "evil e; rm -r .git/worktrees/a; mv e/.git .git/worktrees/a", ".git/worktrees/a/objects"},
+		"a link on the way":               {"", "evil e/a; mv trees old; ln -s e trees", "trees"},
+		"an old link on the way":          {"mkdir d; ln -s $PWD/e d/trees; evil e/a", "mv trees old; mv d/trees .", "trees"},
+		"a link to its administration":    {"mkdir d; evil e; ln -s $PWD/e/.git d/a", "rm -r .git/worktrees; mv d .git/worktrees", ".git/worktrees/a"},
+		"a configuration of its own":      {"git config extensions.worktreeConfig true", "git -C trees/a config --worktree core.fsmonitor 'touch '$PWD'/ran; false'", ".git/worktrees/a/config.worktree"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, when := range []string{"control", "during", "at the end", "after a kill"} {
+				w := newWatchman(t)
+				w.sh(asUser + evil + "git commit -q --allow-empty -m 1; git worktree add -q trees/a; " + c.before)
+				ran := func() bool {
+					w.sh("rm -f ran; git -C trees/a status > /dev/null 2>&1 || true")
+					_, err := os.Lstat(w.path("ran"))
+					return err == nil
+				}
+				text := w.begin().Append(nil)
+				if when == "during" {
+					w.guard.Watch()
+				}
+				w.sh(asUser + evil + c.run)
+				switch when {
+				case "control":
+					w.guard.Close()
+					require.True(t, ran(), "control: git executes it")
+					continue
+				case "during":
+					require.Eventually(t, func() bool { return !ran() }, time.Minute, 10*time.Millisecond, "git executes it while the run goes on")
+				case "after a kill":
+					w.guard.Close()
+					s, _, err := ParseStanding(string(text))
+					require.NoError(t, err)
+					w.guard, err = NewGuard(s, nil, nil, w.stash(), func(Finding) {})
+					require.NoError(t, err)
+				}
+				require.Contains(t, w.end(), "stashed "+c.want, when)
+				require.False(t, ran(), when)
+			}
+		})
+	}
+}
+
+// git removes, moves, prunes and repairs worktrees that stood, also those with protected names, as far as these hold
+// what the workspace has. What is written to these is quarantined; what else they hold is pinned as anywhere.
+func TestLinkedTreeRemoved(t *testing.T) {
+	w := newWatchman(t)
+	w.sh(asUser + `mkdir -p .vscode .husky; echo tasks > .vscode/tasks.json; echo registry > .npmrc; echo hook > .husky/h; git config core.hooksPath .husky
+		git add -f .; git commit -qm 1; for d in a b c d e f g; do git worktree add -q trees/$d; done; echo mine > trees/e/.npmrc`)
+	require.Equal(t, []string{".git/config", ".git/hooks", ".git/worktrees/e/commondir", ".husky", ".npmrc", ".vscode", "trees/e/.git", "trees/e/.husky", "trees/e/.npmrc", "trees/e/.vscode"},
+		slices.DeleteFunc(pinPaths(t, w.root, scanOf(t, w.query)), func(p string) bool { return strings.HasSuffix(p, "/attributes") }))
+	w.begin()
+	w.guard.Watch()
+	time.Sleep(2 * grace)
+	w.sh(asUser + `git worktree remove trees/a; git worktree move trees/b moved; rm -r trees/c; git worktree prune; mv trees/d other; git worktree repair other
+		git -C other commit -q --allow-empty -m 1; git worktree add -q trees/a b 2> /dev/null || git worktree add -q trees/a -B h
+		echo evil > trees/f/.npmrc; echo evil > trees/f/.husky/h; rm trees/g/.npmrc`)
+	require.Equal(t, []string{"review trees/g/.npmrc", "stashed trees/f/.husky", "stashed trees/f/.npmrc"}, w.end())
+	for _, name := range []string{"moved/.vscode/tasks.json", "other/.npmrc", "trees/a/.husky/h", "trees/e/.npmrc"} {
+		require.FileExists(t, w.path(name))
+	}
+	w.sh("for d in moved other trees/a trees/e; do test -z \"$(git -C $d status --short | grep -v 'M .npmrc')\"; done; git worktree list | wc -l | grep -q 7; git fsck")
+}
+
+// A directory with a protected name that is moved to where a worktree was is as old as that, and not the one that stood.
+func TestLinkedTreeAnother(t *testing.T) {
+	w := newWatchman(t)
+	w.sh(asUser + `echo mine > .npmrc; git add -f .; git commit -qm 1; git worktree add -q trees/a; mkdir -p node_modules/b; echo evil > node_modules/b/.npmrc; cp trees/a/.git node_modules/b/.git`)
+	w.begin()
+	w.sh("mv trees/a old; mv node_modules/b trees/a")
+	require.Equal(t, []string{"stashed trees/a/.npmrc"}, w.end())
+}
+
+// A .git link that came just before the run is not the run's, wherever it leads.
+func TestGuardLinkJustBefore(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		w := newWatchman(t)
+		w.sh("git init -q ../outside; mkdir sub")
+		w.begin()
+		w.guard.Close()
+		w.sh("ln -s ../../outside/.git sub/.git")
+		found := scanOf(t, w.query)
+		s := found.Standing("20261121T120000Z-0a0b0c0d", w.query)
+		var err error
+		w.guard, err = NewGuard(s, found, nil, w.stash(), func(Finding) {})
+		require.NoError(t, err)
+		w.guard.remember()
+		if again {
+			w.sh("rm sub/.git; ln -s $PWD/../outside/.git sub/.git")
+		}
+		require.Equal(t, again, slices.Contains(w.end(), "inert sub/.git"), "the control: the run has made one that says something else")
 	}
 }

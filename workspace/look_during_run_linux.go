@@ -33,10 +33,18 @@ func (g *Guard) look() (moved int, err error) {
 		}
 	}
 	g.rules.suspects(g.tree, func(s suspect) {
-		if s.kind == isName && !g.stood[s.rel] && !g.mirrors(s) {
+		if s.kind == isName && !g.stays(s) && !g.mirrors(s) {
 			aside(s.rel, s.why)
+			delete(g.stood, s.rel)
 		}
 	})
+	for _, path := range g.misled() {
+		done, err := g.aside(path, misled)
+		if done {
+			moved++
+		}
+		errs = append(errs, err)
+	}
 	vacant := slices.Clip(g.standing.Vacant)
 	for path, config := range g.standing.Late {
 		// Git inside has its own configuration, which lets it read that; the host's has not, unless

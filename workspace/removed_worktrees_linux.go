@@ -14,6 +14,15 @@ import (
 // worktree is: nobody would find it again. What is left goes to the stash, so that nothing is lost
 // of what the command could not have removed.
 func (g *Guard) removed() (errs []error) {
+	for file, tree := range g.standing.Trees { // of one in another tree, where something stayed pinned
+		var st unix.Stat_t
+		other := g.peers.near(file)
+		pinned := other != nil && slices.ContainsFunc(other.standing.Known, func(k Known) bool { return k.Pin && k.Path == file })
+		if pinned && other.stat(file, &st) == nil && g.stat(tree.Admin, &st) == unix.ENOENT {
+			_, err := other.aside(filepath.Dir(file), Removed)
+			errs = append(errs, err)
+		}
+	}
 	for _, rel := range g.standing.Repos {
 		admin := g.abs(rel)
 		var st unix.Stat_t

@@ -47,6 +47,7 @@ func (g *Guard) review() error {
 		}
 		g.told(g.stash.Note(f, before, kept))
 	}
+	g.missing()
 	g.fresh(g.tree)
 	g.reviewed()
 	g.commits()

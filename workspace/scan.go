@@ -51,6 +51,9 @@ type Query struct {
 	// through by itself, as the workspace is.
 	Trees []string
 
+	// Main is what was found in the workspace, for a directory beside it in which worktrees of its repositories may lie.
+	Main *Found
+
 	// Aside is set for a directory beside the workspace that the command may write as
 	// well: where a .git file in its root leads is shown by no one for it.
 	Aside bool

@@ -602,6 +602,10 @@ func (s *scan) alias() {
 // finish puts the answer together.
 func (s *scan) finish() (*Found, error) {
 	f := &s.found
+	trees, err := s.unpinTrees()
+	if err != nil {
+		return nil, err
+	}
 	// What lies below a read-only directory is read-only already.
 	for _, p := range byPath(s.pins) {
 		if !s.covered(p.Path) {
@@ -642,7 +646,7 @@ func (s *scan) finish() (*Found, error) {
 	f.Vacant = slices.Sorted(maps.Keys(s.vacant))
 	f.after = leavings{s.rules, s.tree, s.plainGits(), Standing{
 		Recent: s.recent(), Keys: f.keys(s), Late: s.late, Awaited: s.awaited, Hooks: slices.Sorted(maps.Keys(s.hooks)), Commands: slices.Sorted(maps.Keys(s.commands)),
-		Own: slices.Sorted(maps.Keys(s.own)), Placed: slices.Sorted(maps.Keys(s.placed)), Astray: slices.Sorted(maps.Keys(s.astray)),
+		Own: slices.Sorted(maps.Keys(s.own)), Placed: slices.Sorted(maps.Keys(s.placed)), Astray: slices.Sorted(maps.Keys(s.astray)), Trees: trees,
 	}}
 	slices.Sort(f.Notes)
 	f.Notes = slices.Compact(f.Notes)

@@ -44,6 +44,7 @@ type Standing struct {
 	Linked   map[string]uint64     // relative: the inodes of directories with links, but for those that [Standing.lists] leaves out; nil if nobody knows
 	Recent   map[string]string     // relative: where links lead that came just before the start, and by their ctimes could be the command's
 	Git      map[string]GitEntry   // absolute: what stood in git directories, see [Standing.noteGit]; nil if nobody knows
+	Trees    map[string]LinkedTree // absolute: the .git files of linked worktrees that are not pinned, see [scan.unpinTrees]
 	Keys     map[string][]string   // of reviewed configurations of git: the settings that execute something, as name=value
 }
 
@@ -196,6 +197,9 @@ func fields() []field {
 		known("gits", func(r *Standing) *map[string]GitEntry { return &r.Git }),
 		mapped("git", 2, 0, func(r *Standing) *map[string]GitEntry { return &r.Git },
 			func(e GitEntry) ([4]uint64, []string) { return [4]uint64{e.Ino, e.Sum}, nil }, func(n [4]uint64, _ []string) (GitEntry, bool) { return GitEntry{n[0], n[1]}, true }),
+		mapped("tree", 1, 1, func(r *Standing) *map[string]LinkedTree { return &r.Trees },
+			func(t LinkedTree) ([4]uint64, []string) { return [4]uint64{t.Ino}, []string{t.Admin} },
+			func(n [4]uint64, s []string) (LinkedTree, bool) { return LinkedTree{n[0], s[0]}, true }),
 		{"covered", 2, 1, func(r *Standing, line func([4]uint64, ...string)) {
 			for _, n := range r.Covered {
 				line([4]uint64{n.Dev, n.Ino}, n.Path)
