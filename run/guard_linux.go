@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/events"
-	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
@@ -18,7 +17,6 @@ import (
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/workspace"
-	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
 // A guarded run has what is quarantined of what it leaves.
@@ -53,14 +51,6 @@ func (f *flow) recordUnfinished() error {
 		return noRecord(err)
 	}
 	return nil
-}
-
-// oweAlso adds to the record who holds the run: what is looked after waits for that.
-func (f *flow) oweAlso(text string) error {
-	if f.guarded.unfinished == nil {
-		return nil
-	}
-	return f.guarded.unfinished.Add(text)
 }
 
 // meet takes out of what stood the names and links that runs in the same place have made
@@ -99,22 +89,6 @@ func (f *flow) meet() error {
 	})
 }
 
-// noRecord is the error where nobody would look after a run whose launcher is killed.
-func noRecord(err error) error {
-	return hint.Errorf("XDG_STATE_HOME=DIR names a writable directory; --allow-missing fs.protect runs without the record",
-		"guarantee fs.protect: write the unfinished-run record: %w", err)
-}
-
-// settled takes the record away of a run that never began, or has been looked after.
-func (f *flow) settled() {
-	if d := f.guarded.unfinished; d != nil {
-		f.guarded.unfinished = nil
-		if err := d.Done(); err != nil {
-			messages.Say(messages.InWords(err))
-		}
-	}
-}
-
 // guard begins to quarantine what appears.
 func (f *flow) guard(run providers.Local) error {
 	g := &f.guarded
@@ -137,6 +111,17 @@ func (f *flow) guard(run providers.Local) error {
 // stash is the session's directory, for what is quarantined, and noted as wanted before
 // anything is.
 func (f *flow) stash() (*os.Root, error) { return f.session.Want(KeepChanges) }
+
+// checkedBy says which paths a run checks that has this record.
+func checkedBy(text string) (func(path string) bool, error) {
+	s, _, err := workspace.ParseStandings(text)
+	if workspace.Unfinished(err) { // its command has not started
+		err = nil
+	}
+	return func(path string) bool {
+		return slices.ContainsFunc(s, func(one *workspace.Standing) bool { return one.Overlaps(path) })
+	}, err
+}
 
 // unguarded leaves the record of a run that began, and that nobody could look after:
 // the next pccrun does, as if this one had been killed.
@@ -206,97 +191,6 @@ func (f *flow) unchanged(refused []workspace.Refusal) {
 // maxTold bounds the findings of an event.
 const maxTold = 256
 
-// sayFindings says what a run left, a line for each, with the flag that would have let it be.
-func sayFindings(found []workspace.Finding, p *profiles.Policy, root, session string) {
-	said := 0
-	for _, c := range found {
-		if said++; said > maxSaid {
-			continue
-		}
-		flag := ""
-		if p != nil && c.Protected() {
-			flag = p.NewFlag(c.Why, c.What == "directory")
-		}
-		messages.Say(describe(c, root, flag))
-	}
-	if said > maxSaid {
-		messages.Say(fmt.Sprintf("and %d more", said-maxSaid))
-	}
-	what := " shows them"
-	if slices.ContainsFunc(found, SetAside) {
-		what += ", and restores what you accept"
-	}
-	messages.Say("pccrun review " + session + what)
-}
-
-// DescribeFinding says what a change is, in one line.
-func DescribeFinding(c workspace.Finding, root string) string { return describe(c, root, "") }
-
-// describe says it with the flags that would allow it.
-func describe(c workspace.Finding, root, flags string) string {
-	path := Within(root, c.Path)
-	switch c.Kind {
-	case workspace.Stashed, workspace.Inert:
-		why := c.Why
-		if c.Protected() {
-			if why = executors[c.Why]; why == "" {
-				why = "protected by " + c.Why
-			}
-		}
-		if c.Stash == "" && c.Parts == nil { // it has another name in the workspace, or could not be kept
-			why = c.What + "; " + why
-		}
-		if flags != "" {
-			why += "; to allow: " + flags
-		}
-		if c.Kind == workspace.Stashed && c.Stash == "" && c.Why == workspace.Removed {
-			return "not saved: " + path + " (" + why + ")"
-		}
-		return "quarantined: " + path + " (" + why + ")"
-	case workspace.Address:
-		return "changed: " + path + ": " + c.What + " (" + c.Why + ")"
-	case workspace.Setting:
-		if c.What == "" { // no key of it
-			return "not saved: " + path + " (" + c.Why + ")"
-		}
-		return "not saved: " + path + ": " + c.What + " (" + c.Why + ")"
-	case workspace.Grown:
-		return "too large: " + path + " (" + c.What + "; " + c.Why + ": remove it or move it away)"
-	}
-	why := c.Why
-	if what := reviewReasons[why]; what != "" {
-		why += ": " + what
-	}
-	return c.What + ": " + path + " (review " + why + ")"
-}
-
-// reviewReasons say what files do that nobody can look through, by the pattern of the
-// default profile.
-var reviewReasons = map[string]string{
-	"**/.svn/wc.db":         svnReason,
-	"**/.svn/wc.db-journal": svnReason,
-	"**/.svn/wc.db-wal":     svnReason,
-	"**/CVS/Root":           "with :local: or :fork: CVS runs programs of the repository that it names",
-}
-
-const svnReason = "svn would change files where it says, also outside; use a fresh checkout"
-
-// SettleUnfinished looks after killed runs before a verb does its work. A run does so
-// by itself, since it knows its home better.
-func SettleUnfinished(program Program) {
-	if home, err := Sessions(); err == nil {
-		if err = Settle(home, program); err != nil {
-			messages.Say(unsettled + messages.InWords(err))
-		}
-	}
-}
-
-// Settle looks after the runs whose launchers were killed, before anything else
-// is done in their workspaces.
-func Settle(home sessions.Home, program Program) error {
-	return home.Settle(func(id, text string) error { return settleUnfinished(home, program, id, text) })
-}
-
 func settleUnfinished(home sessions.Home, program Program, id, text string) error {
 	records, rest, err := workspace.ParseStandings(text)
 	if workspace.Unfinished(err) {
@@ -350,25 +244,5 @@ func settleUnfinished(home sessions.Home, program Program, id, text string) erro
 		return err
 	}
 	removeMade(home, id, record.Root)
-	if len(found) == 0 { // but for what was quarantined by one that was killed before it had told
-		if found, err = setAside(home, id); err != nil || len(found) == 0 {
-			return err
-		}
-	}
-	messages.Say("a run in " + record.Root + " was killed:")
-	sayFindings(found, nil, record.Root, id)
-	return home.Bury(id, record.Root, record.Start, KeepChanges)
-}
-
-// setAside returns what the directory of a session has kept, if there is one.
-func setAside(home sessions.Home, id string) ([]workspace.Finding, error) {
-	dir, err := home.Open(id)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	return quarantine.ReadFindings(dir)
+	return bury(home, id, record.Root, record.Start, found)
 }

@@ -10,13 +10,12 @@ import (
 
 	"github.com/pccrun/pccrun/homes"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/terminal"
 )
 
-// What of the flow is Linux's has nothing to do here: no launcher has files open for its command,
-// nothing is quarantined by watching, and so nothing is owed to a workspace.
+// What of the flow is Linux's has nothing to do here: no launcher has files open for its command, and
+// nothing is quarantined by watching.
 
 type onMachine struct {
 	layout *survey.Layout
@@ -62,13 +61,11 @@ func linuxNumber(sig unix.Signal) int {
 	return int(sig)
 }
 
-func (f *flow) oweAlso(string) error { return nil }
-func (f *flow) guard(any) error      { return nil }
-func (f *flow) settled()             {}
-func (f *flow) unguarded()           {}
+func (f *flow) guard(any) error { return nil }
+func (f *flow) unguarded()      {}
 
-// Settle finds nothing that is owed.
-func Settle(sessions.Home, Program) error { return nil }
+// Inside is for Linux: no provider runs pccrun on another system.
+func Inside(Program, string) int { return 125 }
 
 // giveBack ends the use of the home: a renewed login stays in it.
 func (f *flow) giveBack() {

@@ -3,30 +3,58 @@
 package run
 
 import (
+	"bytes"
+	"encoding/gob"
 	"errors"
 	"fmt"
+	"io"
 	"os"
-	"path/filepath"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers/filesync"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/survey"
-	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/postrun"
-	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
-// A guarded run is looked at when it has ended. Whoever kills the launcher takes that away: nothing
-// is written down for the next.
+// A guarded run is checked when it has ended: by the next pccrun, if this one was killed.
 type guarded struct {
-	record *postrun.Record
-	failed bool // the post-run check was not finished
+	record     *postrun.Record
+	unfinished *sessions.Unfinished
+	failed     bool // the post-run check was not finished
 }
 
-// recordUnfinished takes in what stands where the command may write.
+// An unfinishedRun is what the next pccrun needs for that.
+type unfinishedRun struct {
+	Session string
+	Started time.Time
+	Policy  profiles.Policy // what of it says which names are protected
+	Record  *postrun.Record
+}
+
+// postRunRules are those of a policy.
+func postRunRules(p *profiles.Policy) postrun.Rules {
+	decider := p.Decider()
+	rules := postrun.Rules{
+		Hidden:    func(path string) bool { return decider.Decide(path).Access < profiles.Read },
+		Protected: survey.Protects(p, filesync.FoldKey), AskGit: askGit,
+	}
+	for _, r := range p.Protect {
+		for _, tail, more := strings.Cut(r.Pattern, "/"); more; _, tail, more = strings.Cut(tail, "/") {
+			if !r.Review && !slices.Contains(rules.Tails, tail) {
+				rules.Tails = append(rules.Tails, tail)
+			}
+		}
+	}
+	return rules
+}
+
+// recordUnfinished takes in what stands where the command may write, and writes it down.
 func (f *flow) recordUnfinished() error {
 	p := f.policy
 	if len(p.Protect) == 0 {
@@ -47,95 +75,90 @@ func (f *flow) recordUnfinished() error {
 	if own := f.layout.OwnGit; own != "" {
 		roots = append(roots, own)
 	}
-	record, err := postrun.Take(roots, postrun.Rules{
-		Hidden:    func(path string) bool { return p.Decide(path).Access < profiles.Read },
-		Protected: survey.Protects(p),
-	})
+	run := &unfinishedRun{Session: f.session.ID(), Started: time.Now(), Policy: profiles.Policy{
+		Home: p.Home, Workspace: p.Workspace, Files: p.Files, Tighten: p.Tighten, Protect: p.Protect, Opened: p.Opened, Without: p.Without,
+	}}
+	var err error
+	var text bytes.Buffer
+	if run.Record, err = postrun.Take(roots, postRunRules(p)); err == nil {
+		err = gob.NewEncoder(&text).Encode(run)
+	}
+	var unfinished *sessions.Unfinished
+	if err == nil {
+		unfinished, err = sessions.In(f.dirs.State).Owe(run.Session, text.Bytes())
+	}
 	if err != nil && slices.Contains(p.AllowMissing, profiles.FSProtect) {
 		return nil
 	}
 	if err != nil {
-		return &profiles.Error{Cause: "guarantee fs.protect: " + err.Error(), Hint: "--allow-missing fs.protect runs without the post-run check"}
+		return noRecord(err)
 	}
-	f.guarded.record = record
+	f.guarded.record, f.guarded.unfinished = run.Record, unfinished
 	return nil
 }
 
 // lookBack looks at what the run left, and says what was found.
 func (f *flow) lookBack() (list []events.Change) {
-	record := f.guarded.record
-	if f.guarded.record = nil; record == nil {
+	g := &f.guarded
+	record := g.record
+	if g.record = nil; record == nil {
 		return nil
 	}
 	found, err := record.Check(func() (*os.Root, error) { return f.session.Want(KeepChanges) })
 	if err != nil {
 		messages.Say("post-run check: " + messages.InWords(err))
 		f.log.Emit(events.Warning{Text: messages.InWords(err)})
-		f.guarded.failed = true
+		g.unfinished, g.failed = nil, true // the record stays: the next pccrun tries again
 	}
-	for i, c := range found {
+	for _, c := range found {
 		f.log.Emit(events.Changed{Path: c.Path, Kind: string(c.Kind), What: c.What, Why: c.Why})
-		if !f.req.Quiet && i < maxSaid {
-			messages.Say(DescribeFinding(c, f.policy.Workspace))
-		}
 		list = append(list, events.Change{Path: Within(f.policy.Workspace, c.Path), Kind: string(c.Kind)})
 	}
 	if !f.req.Quiet && len(found) > 0 {
-		messages.Say("pccrun review " + f.session.ID() + " lists them, and with --accept restores what was quarantined")
+		sayFindings(found, f.policy, f.policy.Workspace, f.session.ID())
 	}
 	return list
 }
 
-// DescribeFinding says what a finding is, in one line.
-func DescribeFinding(c quarantine.Finding, root string) string {
-	path := Within(root, c.Path)
-	switch {
-	case c.Kind == workspace.Review:
-		return c.What + ": " + path + " (review " + c.Why + ")"
-	case executors[c.Why] != "":
-		return "quarantined: " + path + " (" + executors[c.Why] + ")"
-	case c.Protected():
-		return "quarantined: " + path + " (protected by " + c.Why + ")"
+// readUnfinished reads a record; nil for one whose command never started.
+func readUnfinished(text string) (*unfinishedRun, error) {
+	in, run := strings.NewReader(text), new(unfinishedRun)
+	err := gob.NewDecoder(in).Decode(run)
+	switch rest := text[len(text)-in.Len():]; {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), err == nil && rest == "":
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read the unfinished-run record: %w", err)
+	case run.Record == nil || !strings.HasPrefix(rest, unfinishedBy):
+		return nil, errors.New("the unfinished-run record is of another version")
 	}
-	return "quarantined: " + path + " (" + c.What + "; " + c.Why + ")"
+	return run, nil
 }
 
-// Restore puts back what a session has quarantined at the paths and below them, or all of it.
-func Restore(home sessions.Home, e sessions.Entry, paths []string, cwd string, told func(text string)) error {
-	if e.State == sessions.Running {
-		return fmt.Errorf("session %s: %w: accept it when it has ended", e.ID, sessions.ErrAlive)
+// checkedBy says which paths a run checks that has this record.
+func checkedBy(text string) (func(path string) bool, error) {
+	run, err := readUnfinished(text)
+	return func(path string) bool {
+		return run != nil && slices.ContainsFunc(run.Record.Roots, func(root string) bool { return survey.Below(path, root) })
+	}, err
+}
+
+// settleUnfinished ends what a killed run left running, and checks what it did.
+func settleUnfinished(home sessions.Home, program Program, id, text string) error {
+	run, err := readUnfinished(text)
+	if err != nil || run == nil {
+		return err
 	}
-	dir, err := home.Open(e.ID)
+	if run.Session != id {
+		return errors.New("the unfinished-run record names another run")
+	}
+	defer messages.Slow("checking session " + id + ", which was killed")()
+	if err := endAt(home, program, id); err != nil {
+		return err
+	}
+	found, err := run.Record.Under(postRunRules(&run.Policy)).Check(func() (*os.Root, error) { return home.Inherit(id) })
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
-	found, err := quarantine.ReadFindings(dir)
-	errs := []error{err}
-	matched := make([]bool, len(paths))
-	for _, c := range found {
-		wanted := len(paths) == 0
-		for i, p := range paths {
-			if !filepath.IsAbs(p) {
-				p = filepath.Join(cwd, p)
-			}
-			if survey.Below(c.Path, filepath.Clean(p)) || survey.Below(c.Path, filepath.Join(e.Workspace, paths[i])) {
-				wanted, matched[i] = true, true
-			}
-		}
-		if !wanted || c.Stash == "" && len(c.Parts) == 0 {
-			continue
-		}
-		if err := c.PutBack(dir); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		told("restored: " + Within(e.Workspace, c.Path))
-	}
-	for i, ok := range matched {
-		if !ok {
-			errs = append(errs, fmt.Errorf("%s: session %s quarantined nothing at that path", paths[i], e.ID))
-		}
-	}
-	return errors.Join(errs...)
+	return bury(home, id, run.Policy.Workspace, run.Started, found)
 }

@@ -2,7 +2,6 @@ package run
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -63,26 +62,4 @@ func (f *flow) lost(run providers.Local) {
 	w := events.Warning{Text: strings.Join(lines, "; ")}
 	w.Hint = strings.TrimPrefix(strings.TrimSuffix(fetch+"; "+keep, "; "), "; ")
 	f.warn(w, lines...)
-}
-
-// LostSize says how much of a run's is gone at a path.
-func LostSize(l quarantine.Lost) string {
-	text := messages.ByteCount(l.Size)
-	if l.Size < 1<<10 {
-		text += " bytes"
-	}
-	if l.Dir {
-		files := " files, "
-		if l.Files == 1 {
-			files = " file, "
-		}
-		text = strconv.Itoa(l.Files) + files + text
-	}
-	if l.More {
-		text = "more than " + text
-	}
-	if l.Kept == "" {
-		text += ", too large to copy back"
-	}
-	return text
 }

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
@@ -19,23 +18,15 @@ import (
 // A Layout is what a provider goes by that mounts nothing, and whose kernel decides on each path
 // by its name: what leads where, and what stands of that which patterns speak of.
 type Layout struct {
-	Links    []Lead     // on the paths of rules
-	Standing []string   // what patterns hide or protect, and is there
-	Protect  []string   // what protected names outside the workspace's patterns lead to, and of a repository elsewhere what no command changes
-	OwnGit   string     // outside the workspace, the part of a repository that its worktree or submodule has; "" for none
-	Reviewed []Reviewed // what may change, and is reported if it did
-	Crowded  bool       // there is more to know than a launch takes in: Standing is a part of it
+	Links    []Lead   // on the paths of rules
+	Standing []string // what patterns hide or protect, and is there
+	Protect  []string // what protected names outside the workspace's patterns lead to, and of a repository elsewhere what no command changes
+	OwnGit   string   // outside the workspace, the part of a repository that its worktree or submodule has; "" for none
+	Crowded  bool     // there is more to know than a launch takes in: Standing is a part of it
 }
 
 // A Lead is a link, and the path to which it leads in the end.
 type Lead struct{ From, To string }
-
-// A Reviewed file is one for review, as it stood.
-type Reviewed struct {
-	Path, Why string
-	Size      int64
-	Changed   time.Time
-}
 
 // Bounds of what a launch takes in of a workspace.
 const (
@@ -258,11 +249,7 @@ func (l *layer) walk() error {
 			}
 		}
 		if names.may(e.Name()) {
-			if r, is := p.Protected(name); is && r.Review {
-				if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
-					l.layout.Reviewed = append(l.layout.Reviewed, Reviewed{Path: name, Why: r.Pattern, Size: info.Size(), Changed: info.ModTime()})
-				}
-			} else if is {
+			if r, is := p.Protected(name); is && !r.Review {
 				l.stands(name)
 				if e.Type()&fs.ModeSymlink != 0 {
 					if to, err := filepath.EvalSymlinks(name); err == nil && l.policy.Decide(to).Access == profiles.Write && !Below(p.Workspace, to) {
@@ -334,15 +321,39 @@ func (n *named) may(name string) bool {
 var neverChanged = []string{"config", "config.worktree", "commondir", "hooks", "info/attributes", "objects/info/alternates"}
 
 // Protects returns what says of a path in a tree that the command may write which pattern protects
-// it, if one does: not one for review.
-func Protects(p *profiles.Policy) func(name string) (pattern string, is bool) {
-	names := newNamed(slices.Concat(p.Protect, p.ProtectedOutside(true)))
-	return func(name string) (string, bool) {
-		if !names.may(path.Base(name)) {
-			return "", false
+// it, if one does, and whether that is for review: as written, or where fold says that names are one.
+func Protects(p *profiles.Policy, fold func(string) string) func(name string) (pattern string, review, is bool) {
+	as := func(rules []profiles.FileRule) (list []profiles.FileRule) {
+		for _, r := range rules {
+			r.Path, r.Glob = fold(r.Path), fold(r.Glob)
+			list = append(list, r)
+		}
+		return list
+	}
+	folded := &profiles.Policy{
+		Home: fold(p.Home), Workspace: fold(p.Workspace), Files: as(p.Files), Tighten: as(p.Tighten), Without: p.Without,
+	}
+	for _, r := range p.Protect {
+		r.Pattern = fold(r.Pattern)
+		folded.Protect = append(folded.Protect, r)
+	}
+	for _, file := range p.Opened {
+		folded.Opened = append(folded.Opened, fold(file))
+	}
+	names := newNamed(slices.Concat(folded.Protect, folded.ProtectedOutside(true)))
+	return func(name string) (string, bool, bool) {
+		low := fold(name)
+		if !names.may(path.Base(low)) {
+			return "", false, false
 		}
 		r, is := p.ProtectedAnywhere(name)
-		return r.Pattern, is && !r.Review
+		if is && !r.Review {
+			return r.Pattern, false, true
+		}
+		if f, too := folded.ProtectedAnywhere(low); too && (!is || !f.Review) {
+			r, is = f, true
+		}
+		return r.Pattern, r.Review, is
 	}
 }
 

@@ -99,7 +99,6 @@ func TestLayout(t *testing.T) {
 		require.Contains(t, s.Layout.Standing, path)
 	}
 	require.NotContains(t, s.Layout.Standing, work+"/plain")
-	require.Equal(t, []string{work + "/AGENTS.md"}, []string{s.Layout.Reviewed[0].Path})
 	require.False(t, s.Layout.Crowded)
 	require.Equal(t, []string{"SSL_CERT_FILE=" + home + "/ca.pem"}, []string{s.Env[0].Entry})
 	require.Len(t, s.Env, 1, "a file with a key is not passed")
@@ -180,15 +179,19 @@ func TestLayoutOfABareRepository(t *testing.T) {
 	require.NotContains(t, s.Layout.Protect, work+"/docs/config")
 	require.NotContains(t, s.Layout.Protect, work+"/.git/config", "which a pattern names")
 
-	protects := Protects(policy)
-	pattern, is := protects(work + "/sub/.vscode")
-	require.True(t, is && pattern == ".vscode", pattern)
-	for _, name := range []string{work + "/AGENTS.md", work + "/sub/config.toml", work + "/HEAD"} {
-		_, is = protects(name)
-		require.False(t, is, name)
+	protects := Protects(policy, strings.ToLower)
+	for name, want := range map[string]string{
+		"sub/.vscode": ".vscode", "sub/.cargo/config.toml": "**/.cargo/config.toml", "sub/.CARGO/Config.toml": "**/.cargo/config.toml",
+		"AGENTS.md": "AGENTS.md review",
+		"agents.MD": "agents.md review", "sub/config.toml": "", "HEAD": "", ".env\u00e9": "",
+	} {
+		pattern, review, is := protects(work + "/" + name)
+		if review {
+			pattern += " review"
+		}
+		require.Equal(t, want, pattern, name)
+		require.Equal(t, want != "", is, name)
 	}
-	_, is = protects(work + "/sub/.cargo/config.toml")
-	require.True(t, is)
 }
 
 // Where there are no layers, an installation whose programs write in it is read-only, and not missing.

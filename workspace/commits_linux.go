@@ -1,7 +1,6 @@
 package workspace
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/hex"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -41,28 +39,7 @@ const (
 
 var errUnknownTips = errors.New("nobody knows what references led to when the run began")
 
-// heads are the files beside references that hold names of commits.
-var heads = [...]string{"HEAD", "ORIG_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "logs/refs/stash", "packed-refs"}
-
-// tips are names of commits, and by which reference git knows each.
-type tips map[string]string
-
-// add takes those that stand in a file.
-func (t tips) add(file string, b []byte) {
-	for line := range bytes.Lines(b) {
-		first, rest, _ := strings.Cut(string(bytes.TrimSpace(line)), " ")
-		name := file
-		switch file {
-		case "packed-refs":
-			name = rest
-		case "logs/refs/stash": // from one to the next
-			first, _, _ = strings.Cut(rest, " ")
-		}
-		if gitdir.IsID(first) && strings.Trim(first, "0") != "" && t[first] == "" {
-			t[first] = name
-		}
-	}
-}
+type tips = gitdir.Tips
 
 // eachTip calls yield with the files in which a repository's references are: those that stood and the run has not
 // written, or those that it has.
@@ -81,7 +58,7 @@ func (g *Guard) eachTip(gitDir string, stood bool, stop <-chan struct{}, yield f
 			}
 		}
 	}
-	for _, name := range heads {
+	for _, name := range gitdir.Heads {
 		read(fd, name, name)
 	}
 	var walk func(dir int, name, rel string) error
@@ -137,7 +114,7 @@ func (g *Guard) knowTips(stop <-chan struct{}) {
 	}
 	for _, dir := range dirs {
 		for _, dir := range [...]string{dir, g.commonOf(dir)} {
-			if t := (tips{}); known[dir] == nil && g.eachTip(dir, true, stop, t.add) == nil {
+			if t := (tips{}); known[dir] == nil && g.eachTip(dir, true, stop, t.Add) == nil {
 				known[dir] = t
 			}
 		}
@@ -175,8 +152,8 @@ type written struct {
 
 // wrote notes what stands in a file of a repository that the run has written.
 func (g *Guard) wrote(gitDir, rel string, b []byte) {
-	if w := g.writtenIn(gitDir); slices.Contains(heads[:], rel) || strings.HasPrefix(rel, "refs/") {
-		w.tips.add(rel, b)
+	if w := g.writtenIn(gitDir); slices.Contains(gitdir.Heads[:], rel) || strings.HasPrefix(rel, "refs/") {
+		w.tips.Add(rel, b)
 	}
 }
 
@@ -361,9 +338,6 @@ func (c *commits) report() {
 	}
 }
 
-// raw is how git is to list what differs: by bytes, and nothing of it is taken for a copy of something else.
-var raw = []string{"--raw", "-z", "--no-renames", "--no-abbrev", "--ignore-submodules=none"}
-
 // look finds out what git is to be asked. What stood is no news.
 func (c *commits) look(w *written) {
 	if _, err := c.guard.inGit(c.gitDir, "HEAD"); beneath.Gone(err) {
@@ -371,7 +345,7 @@ func (c *commits) look(w *written) {
 	}
 	format, _ := c.guard.formatOf(c.common)
 	if any := slices.Sorted(maps.Keys(w.tips)); !c.stood && len(any) > 0 { // of what its history has been nobody speaks
-		args := append([]string{"diff-tree", "-r"}, append(raw, format.EmptyTree())...)
+		args := append([]string{"diff-tree", "-r"}, append(gitdir.Raw, format.EmptyTree())...)
 		c.ask("", append(args, "HEAD"), append(args[:len(args):len(args)], any[0]))
 	}
 	old, known := tips{}, true
@@ -387,16 +361,10 @@ func (c *commits) look(w *written) {
 	case !known:
 		c.err = errUnknownTips
 	default:
-		var in strings.Builder
-		for id := range c.names {
-			in.WriteString(id + "\n")
-		}
-		for id := range old {
-			in.WriteString("^" + id + "\n")
-		}
-		c.ask(in.String(), append([]string{"log", "--stdin", "-c", "--root", "--format=%x01%H%x00%S", "--ignore-missing"}, raw...), nil)
+		args, in := c.names.Since(old)
+		c.ask(in, args, nil)
 	}
-	if args := append([]string{"diff-index", "--cached"}, raw...); w.staged {
+	if args := append([]string{"diff-index", "--cached"}, gitdir.Raw...); w.staged {
 		c.ask("", append(args, "HEAD"), append(args[:len(args):len(args)], format.EmptyTree())) // before the first commit
 	}
 }
@@ -431,40 +399,16 @@ func (g *Guard) stores(objects string) []string {
 	return dirs[1:]
 }
 
-// read keeps the protected names of an answer.
+// read keeps the protected names of an answer: those that do not stand where git would write them.
 func (c *commits) read(text []byte) {
-	where, format := "the index", ""
-	for token := range bytes.SplitSeq(text, []byte{0}) {
-		text := strings.TrimPrefix(string(token), "\n")
-		switch id, commit := strings.CutPrefix(text, "\x01"); {
-		case format == "source":
-			where, format = where[:min(12, len(where))]+" ("+c.names[text]+")", ""
-		case format != "":
-			c.note(format, text, where)
-			format = ""
-		case commit:
-			where, format = id, "source"
-		case strings.HasPrefix(text, ":"):
-			format = text
+	c.names.EachBrought(text, func(b gitdir.Brought) {
+		if slices.ContainsFunc(c.found, func(f committed) bool { return f.path == b.Path }) {
+			return
 		}
-	}
-}
-
-// note keeps a path that git would write, unless that is not protected, or stands where it would. The head is what git
-// says of it: modes, names of contents, and what became of it beside each parent.
-func (c *commits) note(head, path, where string) {
-	words := strings.Fields(strings.TrimLeft(head, ":"))
-	if len(words) < 5 || strings.Trim(words[len(words)-1], "D") == "" || slices.ContainsFunc(c.found, func(f committed) bool { return f.path == path }) {
-		return
-	}
-	n := len(words) / 2
-	mode, err := strconv.ParseUint(words[n-1], 8, 32)
-	if err != nil || mode == 0 {
-		return
-	}
-	if rule := c.guard.rules.protects(c.tree, path, uint32(mode)); rule != "" && !c.guard.has(c.tree+"/"+path, uint32(mode), words[len(words)-2]) {
-		c.found = append(c.found, committed{path, rule, where})
-	}
+		if rule := c.guard.rules.protects(c.tree, b.Path, b.Mode); rule != "" && !c.guard.has(c.tree+"/"+b.Path, b.Mode, b.ID) {
+			c.found = append(c.found, committed{b.Path, rule, b.Where})
+		}
+	})
 }
 
 // has reports whether a path has just that, by the name of its content.

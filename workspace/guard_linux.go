@@ -344,6 +344,9 @@ const (
 	burst = 50 * time.Millisecond
 )
 
+// flood is how many names at once are looked for again without a pause.
+const flood = 32
+
 // poll is how often directories are looked at that cannot be watched.
 const poll = 50 * time.Millisecond
 
@@ -371,7 +374,9 @@ func (g *Guard) watch() {
 	credit, last := burst, time.Now()
 	for !g.stopped() {
 		began := worked()
-		_, _ = g.look()
+		if moved, _ := g.look(); moved >= flood {
+			continue // none of so many may stand until the guard has time again
+		}
 		// The time that the thread has had, not what went by: on a loaded machine
 		// others' turns would be taken for its own, and a name stand ten times as long.
 		now := time.Now()

@@ -18,12 +18,6 @@ import (
 // pinned: a mount cannot be removed, nor what is around it. What git follows there is held to the shape that git
 // gives it, while the run goes on and when it is over. All else in it is as in a worktree that the run makes.
 
-// A LinkedTree is a linked worktree of which nothing is pinned.
-type LinkedTree struct {
-	Ino   uint64 // of its directory
-	Admin string // its part of the repository, absolute
-}
-
 // commonDir is what git writes into commondir.
 const commonDir = "../.."
 

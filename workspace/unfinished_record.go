@@ -343,3 +343,9 @@ func flag(is bool) byte {
 	}
 	return 0
 }
+
+// A LinkedTree is a linked worktree of which nothing is pinned.
+type LinkedTree struct {
+	Ino   uint64 // of its directory
+	Admin string // its part of the repository, absolute
+}

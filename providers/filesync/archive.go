@@ -60,7 +60,7 @@ type member struct {
 type archive struct {
 	down    *Down
 	members map[string]*member
-	keys    map[string]string // paths by [foldKey]
+	keys    map[string]string // paths by [FoldKey]
 	held    []HeldBack
 	names   int
 	bytes   int64
@@ -162,7 +162,7 @@ func (a *archive) bare(dir string) bool {
 	}
 	has := func(name string) bool {
 		rel := path.Join(dir, name)
-		if _, ok := a.keys[foldKey(rel)]; ok {
+		if _, ok := a.keys[FoldKey(rel)]; ok {
 			return true
 		}
 		_, _, exists := a.standing(rel)
@@ -340,7 +340,7 @@ func (a *archive) enter(m *member) error {
 	if err := a.count(m); err != nil {
 		return err
 	}
-	key := foldKey(m.path)
+	key := FoldKey(m.path)
 	if other, taken := a.keys[key]; taken {
 		return &RefusedError{m.path, fmt.Sprintf("other systems read it as %q", other)}
 	}

@@ -81,11 +81,7 @@ func isDevice(name string) bool {
 // and is_ntfs_dotgit of git's utf8.c and path.c).
 func readsAsGit(name string) bool {
 	plain := strings.Map(func(c rune) rune {
-		switch {
-		case c >= 0x200c && c <= 0x200f, c >= 0x202a && c <= 0x202e, c >= 0x206a && c <= 0x206f, c == 0xfeff:
-			return -1
-		}
-		return unicode.ToLower(c)
+		return unicode.ToLower(visible(c))
 	}, name)
 	plain, _, _ = strings.Cut(plain, ":")
 	plain = strings.TrimRight(plain, ". ")
@@ -96,9 +92,18 @@ func readsAsGit(name string) bool {
 	return short && number != "" && strings.Trim(number, "0123456789") == ""
 }
 
-// foldKey is the same for paths that some file system takes for one: by the case of letters,
+// visible is -1 for a code point that HFS+ leaves out.
+func visible(c rune) rune {
+	switch {
+	case c >= 0x200c && c <= 0x200f, c >= 0x202a && c <= 0x202e, c >= 0x206a && c <= 0x206f, c == 0xfeff:
+		return -1
+	}
+	return c
+}
+
+// FoldKey is the same for paths that some file system takes for one: by the case of letters,
 // by how a character is composed, and by code points that HFS+ leaves out.
-func foldKey(rel string) string {
+func FoldKey(rel string) string {
 	ascii := true
 	for i := range len(rel) {
 		if rel[i] >= utf8.RuneSelf {
@@ -109,11 +114,5 @@ func foldKey(rel string) string {
 	if ascii {
 		return strings.ToLower(rel)
 	}
-	rel = strings.Map(func(c rune) rune {
-		if c == 0x200c || c == 0x200d {
-			return -1
-		}
-		return c
-	}, rel)
-	return norm.NFC.String(cases.Fold().String(norm.NFD.String(rel)))
+	return norm.NFC.String(cases.Fold().String(norm.NFD.String(strings.Map(visible, rel))))
 }

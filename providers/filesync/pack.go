@@ -131,7 +131,7 @@ type walk struct {
 	git        *Ignore
 	others     []*Ignore
 	sizes      map[string]int64  // by name in the top directory
-	keys       map[string]string // paths by [foldKey]
+	keys       map[string]string // paths by [FoldKey]
 }
 
 // prepare makes the ignore rules that hold before any file of the tree is read.
@@ -235,7 +235,7 @@ func (w *walk) name(root *os.Root, dir, name string, ignored bool) error {
 		l.Size = info.Size()
 	}
 	l.Why, l.notable = w.why(rel, name, info)
-	key := foldKey(rel)
+	key := FoldKey(rel)
 	if other, taken := w.keys[key]; l.Why == "" && taken {
 		l.Why, l.notable = "other systems read it as "+other, true
 	}

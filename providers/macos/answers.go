@@ -39,7 +39,7 @@ func (r *plan) Answers() (list []profiles.Answer) {
 		case profiles.FSSpecial:
 			a = weak(profile, "FIFOs in shown directories can be read, and in writable ones written", "")
 		case profiles.FSProtect:
-			a = weak(profile+", post-run check", "a new name that only its directory's makes a protected one stands until the run ends; nobody checks a run whose launcher was killed", "")
+			a = weak(profile+", post-run check", "a new name that only its directory's makes a protected one stands until the run ends, or the next pccrun after one that was killed", "")
 			if r.crowded {
 				a.Cause = "too many paths are hidden or protected to protect each parent directory"
 			}

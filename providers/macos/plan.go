@@ -38,7 +38,6 @@ type plan struct {
 	dir      string // of the run
 	environ  []string
 	home     []entry // what stands in the home of the run's own
-	reviewed []survey.Reviewed
 	crowded  bool
 	warnings []string
 }
@@ -61,7 +60,7 @@ func (p *Provider) Plan(
 	}
 	r := &plan{
 		provider: p, policy: policy, facts: f, command: command, paths: found.Command,
-		reviewed: machine.Layout.Reviewed, crowded: machine.Layout.Crowded, warnings: slices.Clone(found.Notes),
+		crowded: machine.Layout.Crowded, warnings: slices.Clone(found.Notes),
 	}
 	if err := r.refuse(); err != nil {
 		return nil, err

@@ -120,9 +120,6 @@ func (r *plan) Run(ctx context.Context, stdio providers.Stdio, o providers.Obser
 	run.hear(ctx)
 	result, err = run.follow(ctx)
 	result.Wall = time.Since(begun)
-	if err == nil {
-		run.look()
-	}
 	return result, err
 }
 
@@ -693,22 +690,6 @@ func (r *running) forward(over <-chan struct{}) {
 func (r *running) resize() {
 	columns, rows := r.io.Terminal.Size()
 	_ = unix.IoctlSetWinsize(int(r.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: uint16(columns), Row: uint16(rows)})
-}
-
-// look says what of that which is for review the command has changed.
-func (r *running) look() {
-	for _, was := range r.reviewed {
-		what := ""
-		switch info, err := os.Lstat(was.Path); {
-		case errors.Is(err, os.ErrNotExist):
-			what = "removed"
-		case err == nil && (info.Size() != was.Size || !info.ModTime().Equal(was.Changed) || !info.Mode().IsRegular()):
-			what = "changed"
-		}
-		if what != "" {
-			r.observer.Change(events.Changed{Path: was.Path, Kind: "review", What: what, Why: was.Why})
-		}
-	}
 }
 
 // decided turns what the proxy did into events.

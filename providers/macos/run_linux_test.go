@@ -121,7 +121,6 @@ type heard struct {
 	started chan struct{}
 	denials []events.Denial
 	said    []string
-	changed []events.Changed
 	decided []events.NetDecision
 }
 
@@ -134,7 +133,7 @@ func (h *heard) Created(r providers.Resource)                                 { 
 func (h *heard) Decision(d events.NetDecision)                                { h.note(func() { h.decided = append(h.decided, d) }) }
 func (h *heard) Closed(events.NetClosed)                                      {}
 func (h *heard) Denial(d events.Denial)                                       { h.note(func() { h.denials = append(h.denials, d) }) }
-func (h *heard) Change(c events.Changed)                                      { h.note(func() { h.changed = append(h.changed, c) }) }
+func (h *heard) Change(events.Changed)                                        {}
 func (h *heard) Warning(w events.Warning)                                     { h.note(func() { h.said = append(h.said, w.Text) }) }
 func (h *heard) Ask(context.Context, string, uint16) (p providers.Permission) { return p }
 func (h *heard) Started() {
@@ -162,7 +161,7 @@ func TestRun(t *testing.T) {
 		cat .ssh/id_rsa ../.ssh/id_rsa "$HOME/.ssh/id_rsa" 2>&1
 		cat "$HOME/.gitconfig"; echo x > ../.gitconfig
 		cat file; echo new > file; echo made > made; echo t > "$TMPDIR/t"; echo h > "$HOME/h"; cat "$TMPDIR/t" "$HOME/h"
-		echo changed > AGENTS.md; ulimit -c; ulimit -n; cat "$PCCRUN_DENIALS"; exit 7`)
+		ulimit -c; ulimit -n; cat "$PCCRUN_DENIALS"; exit 7`)
 	dir := filepath.Join(m.state(), dirName, "run"+strconv.Itoa(labels))
 	require.Equal(t, 7, result.Code)
 	for _, want := range []string{"in typed\n", "at " + m.workspace(), "home " + dir + "/home " + dir + "/home", "tmp " + dir + "/tmp/", "secret \n", "[user]", "textt\nh\n"} {
@@ -175,7 +174,6 @@ func TestRun(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "new\n", string(text))
 	require.NoDirExists(t, dir, "what the run had is gone")
-	require.Equal(t, []events.Changed{{Path: m.workspace() + "/AGENTS.md", Kind: "review", What: "changed", Why: "AGENTS.md"}}, o.changed)
 	require.Len(t, o.denials, 2, "each once, and none that somebody has forged")
 	require.Equal(t, "read /Users/me/.ssh/id_rsa", o.denials[0].What)
 	require.Equal(t, "mach-lookup com.apple.SecurityServer", o.denials[1].What)

@@ -2,20 +2,23 @@
 
 // Package postrun is the post-run check of a system on which nothing is mounted over a workspace and
 // nobody watches it: a [Record] of what stands is taken before the command starts, and [Record.Check]
-// goes through the same directories when it has ended.
+// goes through the same directories when it has ended. A record can be written down with package gob:
+// another process checks what a run left whose launcher was killed.
 //
 // It promises that a protected name, and what the table of package gitdir does not keep in a git
 // directory, is quarantined if it came into being in between, and that git takes no directory for a
-// repository that is new and has configuration or hooks which it would execute. It reads names by
+// repository that is new and has configuration or hooks which it would execute; that files for review
+// which changed are found, and protected names in new commits and in the index. It reads names by
 // descriptors and follows no link. Of what stood, only what the table judges by its content is compared:
 // the sandbox keeps the rest.
 package postrun
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -23,6 +26,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/gitdir"
 	"github.com/pccrun/pccrun/workspace/quarantine"
 	"github.com/pccrun/pccrun/workspace/vcs"
@@ -30,58 +34,85 @@ import (
 
 // Rules say what of a tree counts.
 type Rules struct {
-	Hidden    func(path string) bool                      // no directory to look into: the command could not
-	Protected func(path string) (pattern string, is bool) // a tool of the host would execute it
+	Hidden    func(path string) bool                              // no directory to look into: the command could not
+	Protected func(path string) (pattern string, review, is bool) // a tool of the host would execute it
+	Tails     []string                                            // of patterns, behind a slash: a link could be what stands before one
+	AskGit    workspace.AskGit
 }
 
 // A Record is what stood in some directories.
 type Record struct {
+	Roots    []string
+	Repos    map[string]repository // git directories
+	Stood    map[string]stamp      // protected names, .git files, and all in git directories
+	Reviewed map[string]string     // files for review, by which pattern
+	Texts    map[string][]byte     // what they held, as far as there is room
+
 	rules Rules
-	roots []string
-	repos map[string]bool  // git directories
-	stood map[string]stamp // protected names, .git files, and all in git directories
+	room  int64 // for more of those
 }
 
 // A stamp is what a name stood for.
 type stamp struct {
-	kind    fs.FileMode
-	inode   uint64        // of no directory
-	changed unix.Timespec // the same: it changes with each name in it
+	Kind    fs.FileMode
+	Inode   uint64        // of no directory
+	Changed unix.Timespec // the same: it changes with each name in it
 }
 
-// maxStood bounds what is kept in mind.
-const maxStood = 1_000_000
+// maxStood bounds what is kept in mind, and maxTexts of that what files for review held.
+const (
+	maxStood = 1_000_000
+	maxTexts = 8 << 20
+)
 
 // Take records what stands below some directories. A root may be a git directory itself.
 func Take(roots []string, rules Rules) (*Record, error) {
-	r := &Record{rules: rules, roots: roots, repos: map[string]bool{}, stood: map[string]stamp{}}
+	r := &Record{
+		Roots: roots, Repos: map[string]repository{}, Stood: map[string]stamp{}, Reviewed: map[string]string{}, Texts: map[string][]byte{}, rules: rules, room: maxTexts,
+	}
 	w := walk{Record: r, take: true, meet: func(e *entry) (deeper bool, err error) {
-		if len(r.stood) == maxStood {
+		if len(r.Stood) == maxStood {
 			return false, fmt.Errorf("more than %d protected names and files of git", maxStood)
 		}
-		r.stood[e.path] = e.stamp
-		return e.kind.IsDir(), nil
+		r.Stood[e.path] = e.stamp
+		if e.review && !e.Kind.IsDir() {
+			r.Reviewed[e.path] = e.pattern
+			if text, err := quarantine.ReadIn(e.dir, e.name, min(r.room, vcs.MaxOriginal)); err == nil {
+				r.Texts[e.path] = text
+				r.room -= int64(len(text))
+			}
+		}
+		return e.Kind.IsDir(), nil
 	}}
 	return r, w.all()
+}
+
+// Under gives a record its rules that another process has taken.
+func (r *Record) Under(rules Rules) *Record {
+	r.rules = rules
+	return r
 }
 
 // Check goes through the directories again. What is quarantined goes into the session, which stash
 // opens when something is to be kept.
 func (r *Record) Check(stash func() (*os.Root, error)) (found []quarantine.Finding, err error) {
-	c := &check{stash: stash}
+	c := &check{Record: r, stash: stash, seen: map[string]bool{}}
 	w := walk{Record: r, meet: func(e *entry) (bool, error) {
-		was, stood := r.stood[e.path]
+		was, stood := r.Stood[e.path]
 		same := stood && was == e.stamp
+		if e.review {
+			return e.Kind.IsDir(), c.reviewed(e, stood, same)
+		}
 		if e.git != "" {
 			// A link that stood may lead to another place by now.
-			return c.inGit(e, stood && was.kind == e.kind && e.kind != fs.ModeSymlink, same)
+			return c.inGit(e, stood && was.Kind == e.Kind && e.Kind != fs.ModeSymlink, same)
 		}
 		if !stood { // what stood the sandbox keeps: it is the user who has changed it
 			return false, c.take(e, quarantine.Stashed, e.pattern)
 		}
-		return e.kind.IsDir(), nil
+		return e.Kind.IsDir(), nil
 	}}
-	err = w.all()
+	err = errors.Join(w.all(), c.removed(), c.commits(w.visited))
 	return quarantine.Merge(c.found), err
 }
 
@@ -91,6 +122,7 @@ type entry struct {
 	dir     *os.File // that holds it
 	name    string
 	pattern string // that it matches
+	review  bool   // it may change
 	git     string // the git directory in which it lies, "" for none
 	linked  bool   // that is a linked worktree's part
 	format  vcs.Format
@@ -101,9 +133,10 @@ func (e *entry) rel() string { return strings.TrimPrefix(e.path, e.git+"/") }
 
 type walk struct {
 	*Record
-	take bool // nothing has run yet
-	meet func(*entry) (deeper bool, err error)
-	errs []error // of what could not be looked at, or moved: the rest is looked at all the same
+	take    bool // nothing has run yet
+	meet    func(*entry) (deeper bool, err error)
+	visited []string // git directories
+	errs    []error  // of what could not be looked at, or moved: the rest is looked at all the same
 }
 
 // failed notes an error.
@@ -116,13 +149,13 @@ func (w *walk) failed(err error) {
 const maxErrors = 10
 
 func (w *walk) all() error {
-	for _, root := range w.roots {
+	for _, root := range w.Roots {
 		dir, err := quarantine.OpenDirectory(root)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err == nil {
-			err = w.directory(dir, root)
+			err = w.directory(dir, root, "")
 		}
 		w.failed(err)
 	}
@@ -140,18 +173,19 @@ func isRepository(name string, list []fs.DirEntry) bool {
 	return strings.EqualFold(name, ".git") || has(list, "HEAD") && (has(list, "objects") && has(list, "refs") || has(list, "commondir"))
 }
 
-// directory goes through one, and closes it.
-func (w *walk) directory(dir *os.File, at string) error {
+// directory goes through one, and closes it. For review is what lies in a directory that is.
+func (w *walk) directory(dir *os.File, at, reviewed string) error {
 	defer dir.Close()
 	list, err := dir.ReadDir(-1)
 	if err != nil {
 		return err
 	}
 	if w.take && isRepository(path.Base(at), list) {
-		w.repos[at] = true
+		w.Repos[at] = repository{}
 	}
-	switch own := strings.EqualFold(path.Base(at), ".git"); {
-	case own || w.repos[at]:
+	_, stood := w.Repos[at]
+	switch {
+	case stood || strings.EqualFold(path.Base(at), ".git"):
 		e := entry{git: at, linked: has(list, "commondir"), format: formatOf(dir)}
 		return w.repository(&e, dir, list, at)
 	case isRepository("", list) && !harmless(dir, list):
@@ -163,19 +197,29 @@ func (w *walk) directory(dir *os.File, at string) error {
 	}
 	for _, d := range list {
 		e := entry{path: at + "/" + d.Name(), dir: dir, name: d.Name()}
-		pattern, is := w.rules.Protected(e.path)
-		e.pattern = pattern
+		pattern, review, is := w.rules.Protected(e.path)
+		if !is && d.Type()&fs.ModeSymlink != 0 {
+			pattern, review, is = w.leads(e.path)
+		}
+		if !is && reviewed != "" {
+			pattern, review, is = reviewed, true, true
+		}
+		e.pattern, e.review = pattern, review
 		isGit := strings.EqualFold(d.Name(), ".git")
 		deeper := d.IsDir()
 		if is || isGit && !deeper {
-			if e.pattern == "" {
-				e.pattern = ".git"
+			if !is || review && isGit {
+				e.pattern, e.review = ".git", false
 			}
 			deeper, err = w.met(&e)
 			w.failed(err)
 		}
 		if deeper && !w.rules.Hidden(e.path) {
-			w.failed(w.descend(&e, func(in *os.File) error { return w.directory(in, e.path) }))
+			under := ""
+			if e.review {
+				under = e.pattern
+			}
+			w.failed(w.descend(&e, func(in *os.File) error { return w.directory(in, e.path, under) }))
 		}
 	}
 	return nil
@@ -190,10 +234,26 @@ func (w *walk) met(e *entry) (deeper bool, err error) {
 		}
 		return false, err
 	}
-	if e.stamp = (stamp{kind: kindOf(uint32(st.Mode))}); !e.kind.IsDir() {
-		e.inode, e.changed = uint64(st.Ino), st.Ctim
-	}
+	e.stamp = stampOf(&st)
 	return w.meet(e)
+}
+
+func stampOf(st *unix.Stat_t) stamp {
+	s := stamp{Kind: kindOf(uint32(st.Mode))}
+	if !s.Kind.IsDir() {
+		s.Inode, s.Changed = uint64(st.Ino), st.Ctim
+	}
+	return s
+}
+
+// leads returns the pattern of a protected name to which a link would be the way.
+func (w *walk) leads(path string) (pattern string, review, is bool) {
+	for _, tail := range w.rules.Tails {
+		if pattern, review, is := w.rules.Protected(path + "/" + tail); is && !review {
+			return pattern, false, true
+		}
+	}
+	return "", false, false
 }
 
 func kindOf(mode uint32) fs.FileMode {
@@ -231,6 +291,13 @@ func (w *walk) descend(e *entry, into func(*os.File) error) error {
 
 // repository goes through a git directory, and those that lie in it.
 func (w *walk) repository(of *entry, dir *os.File, list []fs.DirEntry, at string) error {
+	if at == of.git {
+		w.visited = append(w.visited, at)
+		if w.take {
+			tips, err := tipsOf(at)
+			w.Repos[at] = repository{tips, err == nil} // what is not known the check reports
+		}
+	}
 	for _, d := range list {
 		e := *of
 		e.path, e.dir, e.name = at+"/"+d.Name(), dir, d.Name()
@@ -272,38 +339,22 @@ func inFan(rel string) bool {
 
 // formatOf reads by what the objects of a repository are named.
 func formatOf(dir *os.File) vcs.Format {
-	text, _ := read(dir, "config", vcs.MaxConfig)
+	text, _ := quarantine.ReadIn(dir, "config", vcs.MaxConfig)
 	f, _ := vcs.HashOf(text)
 	return f
 }
 
-// read reads a regular file in a directory, not through a link.
-func read(dir *os.File, name string, limit int64) ([]byte, error) {
-	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	f := os.NewFile(uintptr(fd), name)
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > limit {
-		return nil, fmt.Errorf("%d bytes, limit %d", info.Size(), limit)
-	}
-	return io.ReadAll(io.LimitReader(f, limit))
-}
-
 // A check collects findings.
 type check struct {
+	*Record
 	stash func() (*os.Root, error)
 	found []quarantine.Finding
+	seen  map[string]bool // files for review
 }
 
 // inGit judges a name in a git directory by the table. What stood stays, whatever it is.
 func (c *check) inGit(e *entry, stood, same bool) (deeper bool, err error) {
-	isDir := e.kind.IsDir()
+	isDir := e.Kind.IsDir()
 	if same || stood && isDir {
 		return isDir, nil
 	}
@@ -311,19 +362,19 @@ func (c *check) inGit(e *entry, stood, same bool) (deeper bool, err error) {
 	if nests(rel) && isDir {
 		return true, nil
 	}
-	rule := gitdir.Judge(rel, e.kind, e.linked)
+	rule := gitdir.Judge(rel, e.Kind, e.linked)
 	switch rule.Verdict {
 	case gitdir.Keep, gitdir.List, gitdir.Lock:
 		if isDir {
 			return true, nil
 		}
 		if rule.Sound != nil {
-			if text, err := read(e.dir, e.name, rule.Limit); err != nil || !rule.Sound(text, e.format) {
+			if text, err := quarantine.ReadIn(e.dir, e.name, rule.Limit); err != nil || !rule.Sound(text, e.format) {
 				return false, c.take(e, quarantine.Inert, rule.Bad)
 			}
 		}
 		if rule.Verdict != gitdir.Keep {
-			return false, c.note(e, rule.Why)
+			return false, c.note(quarantine.Finding{Path: e.path, Why: rule.Why, What: "new"}, nil, false)
 		}
 		return false, nil
 	case gitdir.Delete:
@@ -372,7 +423,7 @@ func harmless(dir *os.File, list []fs.DirEntry) bool {
 // inert reports whether a new repository's configuration makes git execute nothing, and names no
 // other working tree.
 func inert(dir *os.File) bool {
-	text, err := read(dir, "config", vcs.MaxConfig)
+	text, err := quarantine.ReadIn(dir, "config", vcs.MaxConfig)
 	if err != nil {
 		return false
 	}
@@ -383,7 +434,7 @@ func inert(dir *os.File) bool {
 // take quarantines an entry.
 func (c *check) take(e *entry, kind quarantine.FindingKind, why string) error {
 	what := "file"
-	switch e.kind {
+	switch e.Kind {
 	case fs.ModeDir:
 		what = "directory"
 	case fs.ModeSymlink:
@@ -403,13 +454,45 @@ func (c *check) take(e *entry, kind quarantine.FindingKind, why string) error {
 	return nil
 }
 
-// note reports an entry that stays.
-func (c *check) note(e *entry, why string) error {
+// note reports something that stays, with what it held before if that is known.
+func (c *check) note(f quarantine.Finding, before []byte, known bool) error {
 	session, err := c.stash()
 	if err != nil {
 		return err
 	}
-	f := quarantine.Finding{Kind: quarantine.Review, Path: e.path, Why: why, What: "new"}
+	f.Kind = quarantine.Review
+	if known {
+		if f.Stash, err = quarantine.KeepText(session, before); err != nil {
+			f.Stash = "" // it is reported all the same
+		}
+	}
 	c.found = append(c.found, f)
 	return quarantine.Note(session, f)
+}
+
+// reviewed reports a file for review that came into being or holds something else.
+func (c *check) reviewed(e *entry, stood, same bool) error {
+	if c.seen[e.path] = true; same || e.Kind.IsDir() {
+		return nil
+	}
+	before, known := c.Texts[e.path]
+	if now, err := quarantine.ReadIn(e.dir, e.name, vcs.MaxOriginal); known && err == nil && bytes.Equal(now, before) {
+		return nil
+	}
+	what := "new"
+	if stood {
+		what = "changed"
+	}
+	return c.note(quarantine.Finding{Path: e.path, Why: e.pattern, What: what}, before, known)
+}
+
+// removed reports the files for review that are gone.
+func (c *check) removed() (err error) {
+	for _, file := range slices.Sorted(maps.Keys(c.Reviewed)) {
+		if _, e := os.Lstat(file); !c.seen[file] && errors.Is(e, fs.ErrNotExist) {
+			before, known := c.Texts[file]
+			err = errors.Join(err, c.note(quarantine.Finding{Path: file, Why: c.Reviewed[file], What: "removed"}, before, known))
+		}
+	}
+	return err
 }

@@ -3,17 +3,22 @@
 package postrun
 
 import (
+	"bytes"
+	"encoding/gob"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/quarantine"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // A tree is a workspace with a repository, and a session.
@@ -57,13 +62,28 @@ func (w *tree) write(name, text string) {
 func (w *tree) rules() Rules {
 	return Rules{
 		Hidden: func(path string) bool { return filepath.Base(path) == "hidden" },
-		Protected: func(path string) (string, bool) {
-			for _, pattern := range []string{".envrc", ".vscode", ".cargo/config.toml"} {
-				if strings.HasSuffix(strings.ToLower(path), "/"+pattern) {
-					return pattern, true
+		Protected: func(path string) (string, bool, bool) {
+			for _, pattern := range []string{".envrc", ".vscode", ".cargo/config.toml", "AGENTS.md", ".github/workflows"} {
+				if strings.HasSuffix(path, "/"+pattern) {
+					return pattern, pattern == "AGENTS.md" || pattern == ".github/workflows", true
 				}
 			}
-			return "", false
+			return "", false, false
+		},
+		Tails: []string{"config.toml"},
+		AskGit: func(questions []workspace.GitQuestion) (answers []workspace.GitAnswer) {
+			for _, q := range questions {
+				var a workspace.GitAnswer
+				for _, args := range [][]string{q.Args, q.Else} {
+					cmd := exec.Command("git", append([]string{"--git-dir=" + q.Dir}, args...)...)
+					cmd.Stdin = strings.NewReader(q.Input)
+					if a.Text, a.Err = cmd.Output(); a.Err == nil {
+						break
+					}
+				}
+				answers = append(answers, a)
+			}
+			return answers
 		},
 	}
 }
@@ -249,4 +269,135 @@ func TestCannotBeMoved(t *testing.T) {
 	names, err := filepath.Glob(w.dir + "/" + quarantine.Prefix + "*")
 	require.NoError(t, err)
 	require.Len(t, names, 1)
+}
+
+// findings returns what a check finds, each as what it is and why.
+func (w *tree) findings() (list []string) {
+	found, err := w.record.Check(func() (*os.Root, error) { return w.session, nil })
+	require.NoError(w, err)
+	for _, f := range found {
+		what, _, _ := strings.Cut(f.What, " (")
+		if commit, in := strings.CutPrefix(what, "in "); in && commit != "the index" {
+			what = "in a commit"
+		}
+		list = append(list, what+": "+strings.TrimPrefix(f.Path, w.dir+"/")+" ("+f.Why+")")
+	}
+	slices.Sort(list)
+	return list
+}
+
+// TestCommits finds what git would write outside, and nothing of what stood: also by a record that
+// another process reads.
+func TestCommits(t *testing.T) {
+	w := newTree(t)
+	w.write(".envrc", "the user's\n")
+	w.write(".vscode/tasks.json", "{}")
+	w.git(".", "add", "-A")
+	w.git(".", "commit", "-qm", "what stood")
+	w.git(".", "switch", "-qc", "stood")
+	w.write(".cargo/config.toml", "of a branch that stood")
+	w.git(".", "add", "-A")
+	w.git(".", "commit", "-qm", "on a branch")
+	w.git(".", "switch", "-q", "main")
+	linked := filepath.Join(t.TempDir(), "linked")
+	w.git(".", "worktree", "add", "-q", linked, "-b", "topic")
+	w.take()
+	var text bytes.Buffer
+	require.NoError(t, gob.NewEncoder(&text).Encode(w.record))
+	w.record = new(Record)
+	require.NoError(t, gob.NewDecoder(&text).Decode(w.record))
+	w.record.Under(w.rules())
+	w.git(".", "merge", "-q", "-m", "x", "--no-ff", "--no-commit", "stood")
+	w.git(".", "reset", "-q", "--hard")
+	w.write("file", "3")
+	w.git(".", "commit", "-qam", "the control")
+	require.Empty(t, w.findings())
+
+	w.git(".", "switch", "-qc", "bad")
+	blob := strings.TrimSpace(w.git(".", "hash-object", "-w", "file"))
+	w.git(".", "update-index", "--add", "--cacheinfo", "100644,"+blob+",sub/.envrc", "--cacheinfo", "100644,"+blob+",.envrc")
+	w.git(".", "commit", "-qm", "bad")
+	w.git(".", "switch", "-q", "-f", "main")
+	w.git(".", "update-index", "--add", "--cacheinfo", "100644,"+blob+",.vscode/tasks.json")
+	why := ": git writes it at checkout, merge or stash pop)"
+	require.Equal(t, []string{
+		"in a commit: .envrc (.envrc" + why, "in a commit: sub/.envrc (.envrc" + why, "in the index: .vscode/tasks.json (.vscode" + why,
+	}, w.findings())
+
+	// What git cannot say is reported.
+	rules := w.rules()
+	rules.AskGit = func(q []workspace.GitQuestion) []workspace.GitAnswer {
+		return slices.Repeat([]workspace.GitAnswer{{Err: workspace.ErrTooMuch}}, len(q))
+	}
+	w.record.Under(rules)
+	require.Contains(t, w.findings()[0], "cannot be read: ")
+}
+
+// TestReview finds what may change and has changed, and shows what it held before.
+func TestReview(t *testing.T) {
+	w := newTree(t)
+	for _, name := range []string{"AGENTS.md", "a/AGENTS.md", "b/AGENTS.md", "same/AGENTS.md", ".github/workflows/ci.yml"} {
+		w.write(name, "before\n")
+	}
+	w.take()
+	w.write("AGENTS.md", "after\n")
+	w.write("same/AGENTS.md", "before\n")
+	w.write("c/AGENTS.md", "new\n")
+	w.write(".github/workflows/ci.yml", "after\n")
+	require.NoError(t, os.Remove(filepath.Join(w.dir, "a/AGENTS.md")))
+	require.NoError(t, os.Symlink("sub", filepath.Join(w.dir, ".cargo"))) // the way to a protected name
+	require.NoError(t, os.Symlink("sub", filepath.Join(w.dir, "control")))
+	require.Equal(t, []string{
+		"changed: .github/workflows/ci.yml (.github/workflows)", "changed: AGENTS.md (AGENTS.md)", "link: .cargo (.cargo/config.toml)",
+		"new: c/AGENTS.md (AGENTS.md)", "removed: a/AGENTS.md (AGENTS.md)",
+	}, w.findings())
+	found, err := quarantine.ReadFindings(w.session)
+	require.NoError(t, err)
+	shown := map[string]string{}
+	for _, f := range found {
+		if f.Stash == "" {
+			continue
+		}
+		require.NoError(t, f.ShowAfter(w.session, func(path string, content []byte, why string) {
+			shown[strings.TrimPrefix(f.Path, w.dir+"/")+path] = string(content) + why
+		}))
+	}
+	require.Equal(t, map[string]string{
+		".github/workflows/ci.yml": "before\n", "AGENTS.md": "before\n", "a/AGENTS.md": "before\n", ".cargo": "a link to sub",
+	}, shown)
+	text, err := quarantine.ReadAfter(w.dir + "/AGENTS.md")
+	require.NoError(t, err)
+	require.Equal(t, "after\n", string(text))
+}
+
+// TestShow shows what is in quarantine, with another body than a name outside has.
+func TestShow(t *testing.T) {
+	w := newTree(t)
+	w.take()
+	w.write("twin", "shown\n")
+	w.write("x/.vscode/big", strings.Repeat("x", vcs.MaxOriginal+1))
+	require.NoError(t, os.Link(filepath.Join(w.dir, "twin"), filepath.Join(w.dir, "x/.vscode/tasks.json")))
+	w.write("x/.vscode/closed/f", "f")
+	require.NoError(t, syscall.Mkfifo(filepath.Join(w.dir, "x/.vscode/fifo"), 0o600))
+	require.NoError(t, os.Chmod(filepath.Join(w.dir, "x/.vscode/closed"), 0))
+	w.write(".git/rebase-merge/git-rebase-todo", "exec true\n")
+	require.Len(t, w.check(), 2)
+	found, err := quarantine.ReadFindings(w.session)
+	require.NoError(t, err)
+	shown := map[string]string{}
+	for _, f := range found {
+		require.NoError(t, f.ShowAfter(w.session, func(path string, content []byte, why string) {
+			shown[strings.TrimPrefix(f.Path, w.dir+"/")+path] = string(content) + why
+		}))
+	}
+	require.Equal(t, map[string]string{
+		"x/.vscode/tasks.json": "shown\n", "x/.vscode/big": "262145 bytes, not shown: limit 262144", "x/.vscode/closed/f": "f", "x/.vscode/fifo": "a special file",
+		".git/rebase-merge/git-rebase-todo": "exec true\n",
+	}, shown)
+	w.write("twin", "changed\n")
+	i := slices.IndexFunc(found, func(f quarantine.Finding) bool { return f.Kind == quarantine.Stashed })
+	require.NoError(t, found[i].PutBack(w.session))
+	text, err := os.ReadFile(filepath.Join(w.dir, "x/.vscode/tasks.json"))
+	require.NoError(t, err)
+	require.Equal(t, "shown\n", string(text))
 }

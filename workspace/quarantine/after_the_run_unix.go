@@ -5,12 +5,17 @@ package quarantine
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // What stands here needs no call that Linux alone has. It is for a run that has ended: nobody
@@ -73,6 +78,24 @@ func moveAny(from int, name string, to int, as string) error {
 		_ = unix.Fchmodat(from, name, uint32(st.Mode)&0o7777|0o700, 0)
 	}
 	return rename(from, name, to, as)
+}
+
+// KeepText keeps what a file held, and returns its name in the stash.
+func KeepText(session *os.Root, text []byte) (string, error) {
+	if err := session.Mkdir(StashName, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	old, _, err := readJournal(session)
+	if err != nil {
+		return "", err
+	}
+	name := strconv.Itoa(len(old))
+	f, err := session.OpenFile(StashName+"/"+name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(text)
+	return name, errors.Join(err, f.Close())
 }
 
 // Note writes a finding down that moves nothing.
@@ -150,4 +173,129 @@ func OpenIn(dir int, name string) (int, error) {
 			return fd, err
 		}
 	}
+}
+
+// ShowAfter calls yield with the files of what is in the stash: their path below the finding's, and
+// what they hold, nil if that is not to be shown and then why not.
+func (c Finding) ShowAfter(session *os.Root, yield func(path string, content []byte, why string)) (err error) {
+	stash, err := session.OpenRoot(StashName)
+	if err != nil {
+		return err
+	}
+	defer stash.Close()
+	left := maxShownAfter
+	parts := c.Parts
+	if parts == nil {
+		parts = []Finding{c}
+	}
+	for _, p := range parts {
+		if p.Stash != "" {
+			err = errors.Join(err, showAfter(stash, p.Stash, strings.TrimPrefix(p.Path, c.Path), &left, yield))
+		}
+	}
+	return err
+}
+
+// maxShownAfter bounds the files of a finding that are shown.
+const maxShownAfter = 100
+
+func showAfter(dir *os.Root, name, path string, left *int, yield func(string, []byte, string)) error {
+	info, err := dir.Lstat(name)
+	if err != nil {
+		return err
+	}
+	if *left--; *left <= 0 {
+		if *left == 0 {
+			yield(path, nil, "and more")
+		}
+		return nil
+	}
+	switch {
+	case info.IsDir():
+		if info.Mode()&0o700 != 0o700 { // its maker has closed it
+			if err := dir.Chmod(name, 0o700); err != nil {
+				return err
+			}
+		}
+		in, err := dir.OpenRoot(name)
+		if err != nil {
+			return err
+		}
+		defer in.Close()
+		list, err := fs.ReadDir(in.FS(), ".")
+		for _, e := range list {
+			err = errors.Join(err, showAfter(in, e.Name(), path+"/"+e.Name(), left, yield))
+		}
+		return err
+	case info.Mode().IsRegular():
+		b, err := ownBody(dir, name, info)
+		if err != nil {
+			yield(path, nil, fmt.Sprintf("%d bytes, not shown: %v", info.Size(), err))
+			return nil
+		}
+		yield(path, b, "")
+	case info.Mode()&fs.ModeSymlink != 0:
+		to, err := dir.Readlink(name)
+		if err != nil {
+			return err
+		}
+		yield(path, nil, "a link to "+to)
+	default:
+		yield(path, nil, "a special file")
+	}
+	return nil
+}
+
+// ownBody reads a file of the stash. One that has another name, through which a later run could change
+// it between a look and an acceptance, gets a body of its own first.
+func ownBody(dir *os.Root, name string, info fs.FileInfo) ([]byte, error) {
+	if info.Size() > vcs.MaxOriginal {
+		return nil, fmt.Errorf("limit %d", vcs.MaxOriginal)
+	}
+	if info.Mode()&0o400 == 0 {
+		if err := dir.Chmod(name, info.Mode().Perm()|0o400); err != nil {
+			return nil, err
+		}
+	}
+	b, err := dir.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	if info.Sys().(*syscall.Stat_t).Nlink > 1 {
+		temp := name + ".new"
+		if err := dir.WriteFile(temp, b, info.Mode().Perm()); err != nil {
+			return nil, err
+		}
+		err = dir.Rename(temp, name)
+	}
+	return b, err
+}
+
+// ReadAfter returns what stands at a path: a regular file that is not too large, found without
+// following a link.
+func ReadAfter(path string) ([]byte, error) {
+	dir, err := OpenDirectory(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return ReadIn(dir, filepath.Base(path), vcs.MaxOriginal)
+}
+
+// ReadIn reads a regular file in a directory, not through a link.
+func ReadIn(dir *os.File, name string, limit int64) ([]byte, error) {
+	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > limit {
+		return nil, fmt.Errorf("%d bytes, limit %d", info.Size(), limit)
+	}
+	return io.ReadAll(io.LimitReader(f, limit))
 }

@@ -17,3 +17,17 @@ func openDirectory(path string) (int, error) {
 	defer unix.Close(root)
 	return beneath.Open(root, strings.TrimPrefix(path, "/"), unix.O_RDONLY|unix.O_DIRECTORY)
 }
+
+// rename is renameat2(2) without replacing.
+func rename(from int, name string, to int, as string) error {
+	for {
+		err := unix.Renameat2(from, name, to, as, unix.RENAME_NOREPLACE)
+		switch err {
+		case unix.EINTR:
+			continue
+		case unix.EINVAL: // a file system without the flag; the names are ours
+			return unix.Renameat(from, name, to, as)
+		}
+		return err
+	}
+}

@@ -335,19 +335,6 @@ func Move(from int, name string, to int, as string) error {
 	return rename(from, name, to, as)
 }
 
-func rename(from int, name string, to int, as string) error {
-	for {
-		err := unix.Renameat2(from, name, to, as, unix.RENAME_NOREPLACE)
-		switch err {
-		case unix.EINTR:
-			continue
-		case unix.EINVAL: // a file system without the flag; the names are ours
-			return unix.Renameat(from, name, to, as)
-		}
-		return err
-	}
-}
-
 // RemoveTree removes an entry with all below it, following nothing.
 func RemoveTree(dir int, name string) error {
 	err := unix.Unlinkat(dir, name, 0)

@@ -1,3 +1,5 @@
+//go:build unix
+
 package run
 
 import (
@@ -10,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -17,16 +20,19 @@ import (
 	"github.com/pccrun/pccrun/workspace"
 )
 
-// How long git may take for all that it is asked at the end of a run, and how much it may print.
-const (
-	gitPatience = "2s"
-	maxGit      = 64 << 20
-)
+// maxGit bounds what git may print of all that it is asked at the end of a run.
+const maxGit = 64 << 20
 
-var (
-	errGitSlow = fmt.Errorf("git log takes more than %s: %w", gitPatience, workspace.ErrTooMuch)
-	errGitMuch = fmt.Errorf("git prints more than %d MiB: %w", maxGit>>20, workspace.ErrTooMuch)
-)
+var errGitMuch = fmt.Errorf("git prints more than %d MiB: %w", maxGit>>20, workspace.ErrTooMuch)
+
+// thisProgram returns where this program lies, and how long git may take for all that it is asked.
+func thisProgram() (path, patience string, err error) {
+	if runtime.GOOS == "linux" {
+		return "/proc/self/exe", "2s", nil
+	}
+	path, err = os.Executable()
+	return path, "10s", err // xcrun looks for git, and cannot keep what it has found
+}
 
 // askGit has git answer in a sandbox of its own: it reads the repositories, writes nothing, and has no network.
 func askGit(questions []workspace.GitQuestion) []workspace.GitAnswer {
@@ -55,9 +61,13 @@ func askGit(questions []workspace.GitQuestion) []workspace.GitAnswer {
 
 // askGitIn starts the sandbox, with a home that nothing else is in.
 func askGitIn(home string, questions []workspace.GitQuestion, answers []workspace.GitAnswer) error {
+	self, patience, err := thisProgram()
+	if err != nil {
+		return err
+	}
 	mark := rand.Text()
 	script := "ask() { git --no-pager -c core.fsmonitor=false -c log.showSignature=false \"$@\"; }\n"
-	args := []string{"run", "-q", "--workspace", filepath.Join(home, "w"), "--timeout", gitPatience}
+	args := []string{"run", "-q", "--workspace", filepath.Join(home, "w"), "--timeout", patience}
 	// The working tree that a configuration names is not shown, and not needed: an empty directory stands for it.
 	for _, env := range []string{"GIT_CONFIG_NOSYSTEM=1", "GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1", "GIT_WORK_TREE=."} {
 		args = append(args, "--env", env)
@@ -82,7 +92,7 @@ func askGitIn(home string, questions []workspace.GitQuestion, answers []workspac
 	for _, path := range slices.Compact(shown) {
 		args = append(args, "--read", path)
 	}
-	cmd := exec.Command("/proc/self/exe", append(args, "--", "sh", "-s")...)
+	cmd := exec.Command(self, append(args, "--", "sh", "-s")...)
 	cmd.Args[0] = "pccrun"
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "XDG_STATE_HOME=" + home + "/state", "XDG_CONFIG_HOME=" + home + "/config", "LC_ALL=C"}
 	cmd.Dir = home
@@ -106,7 +116,7 @@ func askGitIn(home string, questions []workspace.GitQuestion, answers []workspac
 	switch {
 	case err != nil:
 	case errors.As(ended, &status) && status.ExitCode() == timedOut:
-		err = errGitSlow
+		err = fmt.Errorf("git log takes more than %s: %w", patience, workspace.ErrTooMuch)
 	case ended != nil:
 		err = errors.New(firstLine(said.String()))
 	}

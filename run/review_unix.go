@@ -1,3 +1,5 @@
+//go:build unix
+
 package run
 
 import (
@@ -6,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -161,19 +164,16 @@ func within(dir, path string) bool {
 
 // live returns what says which run goes on that looks after a path, "" for none.
 func (r *Review) live() (func(path string) string, error) {
-	runs := map[string][]*workspace.Standing{}
-	err := r.home.EachUnfinished(func(id, text string) error {
-		s, _, err := workspace.ParseStandings(text)
-		if err == nil {
-			runs[id] = s
-		} else if !workspace.Unfinished(err) {
-			return fmt.Errorf("session %s: %w", id, err)
+	runs := map[string]func(path string) bool{}
+	err := r.home.EachUnfinished(func(id, text string) (err error) {
+		if runs[id], err = checkedBy(text); err != nil {
+			err = fmt.Errorf("session %s: %w", id, err)
 		}
-		return nil
+		return err
 	})
 	return func(path string) string {
-		for id, s := range runs {
-			if slices.ContainsFunc(s, func(one *workspace.Standing) bool { return one.Overlaps(path) }) {
+		for id, checks := range runs {
+			if checks(path) {
 				return id
 			}
 		}
@@ -249,3 +249,25 @@ func (r *Review) Diff(f workspace.Finding) string {
 func notShown(err error) string { return "not shown: " + err.Error() + "\n" }
 
 func isText(b []byte) bool { return bytes.IndexByte(b, 0) < 0 && utf8.Valid(b) }
+
+// LostSize says how much of a run's is gone at a path.
+func LostSize(l quarantine.Lost) string {
+	text := messages.ByteCount(l.Size)
+	if l.Size < 1<<10 {
+		text += " bytes"
+	}
+	if l.Dir {
+		files := " files, "
+		if l.Files == 1 {
+			files = " file, "
+		}
+		text = strconv.Itoa(l.Files) + files + text
+	}
+	if l.More {
+		text = "more than " + text
+	}
+	if l.Kept == "" {
+		text += ", too large to copy back"
+	}
+	return text
+}

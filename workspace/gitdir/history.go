@@ -1,0 +1,79 @@
+package gitdir
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+)
+
+// Heads are the files beside references that hold names of commits.
+var Heads = [...]string{"HEAD", "ORIG_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "logs/refs/stash", "packed-refs"}
+
+// Tips are names of commits, and by which reference git knows each.
+type Tips map[string]string
+
+// Add takes those that stand in a file.
+func (t Tips) Add(file string, b []byte) {
+	for line := range bytes.Lines(b) {
+		first, rest, _ := strings.Cut(string(bytes.TrimSpace(line)), " ")
+		name := file
+		switch file {
+		case "packed-refs":
+			name = rest
+		case "logs/refs/stash": // from one to the next
+			first, _, _ = strings.Cut(rest, " ")
+		}
+		if IsID(first) && strings.Trim(first, "0") != "" && t[first] == "" {
+			t[first] = name
+		}
+	}
+}
+
+// Raw is how git is to list what differs: by bytes, and nothing of it is taken for a copy of something else.
+var Raw = []string{"--raw", "-z", "--no-renames", "--no-abbrev", "--ignore-submodules=none"}
+
+// Since returns what git is asked for the commits to which these lead and others do not, and its input.
+func (t Tips) Since(others Tips) (args []string, input string) {
+	var in strings.Builder
+	for id := range t {
+		in.WriteString(id + "\n")
+	}
+	for id := range others {
+		in.WriteString("^" + id + "\n")
+	}
+	return append([]string{"log", "--stdin", "-c", "--root", "--format=%x01%H%x00%S", "--ignore-missing"}, Raw...), in.String()
+}
+
+// A Brought is a path that git would write.
+type Brought struct {
+	Path, ID string // of its content
+	Mode     uint32
+	Where    string // "the index", or the commit with the reference by which it was found
+}
+
+// EachBrought calls yield with the paths of an answer that has [Raw], less those that only go.
+func (t Tips) EachBrought(text []byte, yield func(Brought)) {
+	where, head := "the index", ""
+	for token := range bytes.SplitSeq(text, []byte{0}) {
+		text := strings.TrimPrefix(string(token), "\n")
+		switch id, commit := strings.CutPrefix(text, "\x01"); {
+		case head == "source":
+			where, head = where[:min(12, len(where))]+" ("+t[text]+")", ""
+		case head != "":
+			// Modes, names of contents, and what became of it beside each parent.
+			words := strings.Fields(strings.TrimLeft(head, ":"))
+			head = ""
+			if len(words) < 5 || strings.Trim(words[len(words)-1], "D") == "" {
+				continue
+			}
+			mode, err := strconv.ParseUint(words[len(words)/2-1], 8, 32)
+			if err == nil && mode != 0 {
+				yield(Brought{Path: text, ID: words[len(words)-2], Mode: uint32(mode), Where: where})
+			}
+		case commit:
+			where, head = id, "source"
+		case strings.HasPrefix(text, ":"):
+			head = text
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package quarantine
+
+import (
+	"errors"
+	"os"
+)
+
+// What stands here Linux does in another way: see after_the_run_unix.go.
+
+// Show is [Finding.ShowAfter].
+func (c Finding) Show(session *os.Root, yield func(path string, content []byte, why string)) error {
+	return c.ShowAfter(session, yield)
+}
+
+// Restore is [Finding.PutBack].
+func (c Finding) Restore(session *os.Root) error { return c.PutBack(session) }
+
+// ReadNow is [ReadAfter].
+func ReadNow(path string) ([]byte, error) { return ReadAfter(path) }
+
+// Left is nil, and Complete has nothing to add: no configuration is quarantined in part.
+func (c Finding) Left(*os.Root) []byte    { return nil }
+func (c Finding) Complete(*os.Root) error { return nil }
+
+// A Lost is what was in a private directory: macOS has none.
+type Lost struct {
+	Path  string
+	Dir   bool
+	Files int
+	Size  int64
+	More  bool
+	Kept  string
+}
+
+// ReadLost returns none.
+func ReadLost(*os.Root) ([]Lost, error) { return nil, nil }
+
+// SaveLost finds none.
+func SaveLost(*os.Root, []Lost, string, string) (string, error) {
+	return "", errors.New("the session has no unsaved files")
+}
