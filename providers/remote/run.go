@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"runtime"
@@ -16,6 +17,7 @@ import (
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/filesync"
+	"github.com/pccrun/pccrun/sessions"
 )
 
 // patience is how long each part of a run may take.
@@ -201,7 +203,11 @@ func (r *running) leave(ctx context.Context, err error) error {
 		}
 		return errors.Join(err, e)
 	}
-	e := s.Destroy(ctx, r.box.ID)
+	e := r.session.Remove(sessions.UnfetchedName) // nothing is there that is not here
+	if errors.Is(e, fs.ErrNotExist) {
+		e = nil
+	}
+	e = errors.Join(e, s.Destroy(ctx, r.box.ID))
 	if found, look := s.Find(ctx, r.request.Labels); look == nil { // an answer that got lost may have made two
 		for _, double := range found {
 			if double.ID != r.box.ID {
