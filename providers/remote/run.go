@@ -203,11 +203,10 @@ func (r *running) leave(ctx context.Context, err error) error {
 		}
 		return errors.Join(err, e)
 	}
-	e := r.session.Remove(sessions.UnfetchedName) // nothing is there that is not here
-	if errors.Is(e, fs.ErrNotExist) {
-		e = nil
+	if e := r.session.Remove(sessions.UnfetchedName); !errors.Is(e, fs.ErrNotExist) {
+		err = errors.Join(err, e) // nothing is there that is not here
 	}
-	e = errors.Join(e, s.Destroy(ctx, r.box.ID))
+	e := s.Destroy(ctx, r.box.ID)
 	if found, look := s.Find(ctx, r.request.Labels); look == nil { // an answer that got lost may have made two
 		for _, double := range found {
 			if double.ID != r.box.ID {

@@ -429,6 +429,9 @@ func (s *Stood) same(now, after *Entry) bool {
 // and returns how many there are, beside what cannot be kept. The record then
 // tells what the host changes later.
 func (u *Upper) Settle() (n, lost int, err error) {
+	if u.Record.Ended { // a download has noted it: [Upper.Keep]
+		return len(u.Record.Stood), 0, nil
+	}
 	sets, err := u.changes()
 	if err != nil {
 		return 0, 0, err
