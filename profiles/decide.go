@@ -153,8 +153,7 @@ func (r *ProtectRule) Matches(workspace, path string) bool {
 	if git || strings.IndexByte(pattern, '/') < 0 {
 		pattern = "**/" + pattern
 	}
-	last := r.Pattern[strings.LastIndexByte(r.Pattern, '/')+1:]
-	plain := !isGlob(last) // most are, and a path may have hundreds of names
+	last, plain := r.Last() // most are, and a path may have hundreds of names
 	for ; rest != ""; rest = rest[:max(0, strings.LastIndexByte(rest, '/'))] {
 		if plain && !strings.HasSuffix(rest, last) {
 			continue
@@ -167,6 +166,13 @@ func (r *ProtectRule) Matches(workspace, path string) bool {
 		}
 	}
 	return false
+}
+
+// Last returns the last name of the pattern. If it is plain, every path that the rule matches has it as one of
+// its names.
+func (r *ProtectRule) Last() (name string, plain bool) {
+	name = r.Pattern[strings.LastIndexByte(r.Pattern, '/')+1:]
+	return name, name != "" && !isGlob(name)
 }
 
 // Protected returns the rule that protects an absolute, clean path: one that

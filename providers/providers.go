@@ -105,10 +105,6 @@ func StartDir(policy *profiles.Policy) string {
 	return policy.WorkDir
 }
 
-// FetchName is the file of a session's directory that stands while a provider with a copy of the
-// workspace has changes that are not here: see package remote.
-const FetchName = "remote.json"
-
 // LabelKey is the key of the label that each resource bears.
 const LabelKey = "pccrun.session"
 

@@ -37,8 +37,7 @@ func Orphans(program Program, home sessions.Home, dryRun, all bool) (gone []stri
 		if e.Resource == nil {
 			continue
 		}
-		unfetched := slices.Contains(e.Kept, KeepUnfetched)
-		stays[e.Resource.Labels[providers.LabelKey]] = e.State == sessions.Running || e.State == sessions.Unknown || unfetched && !all
+		stays[e.Resource.Labels[providers.LabelKey]] = e.State == sessions.Running || e.State == sessions.Unknown || e.Unfetched && !all
 	}
 	req := &profiles.Request{Host: profiles.ThisHost()}
 	dirs, err := Dirs()

@@ -52,14 +52,19 @@ func TestOrphans(t *testing.T) {
 	require.NoError(t, err)
 	record := func(id, label string) *sessions.Session {
 		s := home.Begin(sessions.Info{})
-		_, err := s.Dir()
+		dir, err := s.Dir()
 		require.NoError(t, err)
+		require.NoError(t, dir.WriteFile(sessions.UnfetchedName, nil, 0o600))
 		require.NoError(t, s.Update(func(i *sessions.Info) { r := labelled(id, label); i.Resource = &r }))
 		s.Keep(KeepUnfetched)
 		return s
 	}
 	running := record("runs", "a")
 	require.NoError(t, record("unfetched", "b").End(0))
+	kept, ok, err := home.Newest(func(e sessions.Entry) bool { return e.Unfetched })
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.ErrorContains(t, (&Kept{home: home, Entry: kept}).Begin(Program{}), "its changes were not all downloaded")
 	place := &shelf{has: []providers.Resource{labelled("runs", "a"), labelled("unfetched", "b"), labelled("orphan", "c"), labelled("stuck", "d")}}
 	program := Program{Provider: func(string, *profiles.Request, providers.Host) (providers.Provider, error) { return place, nil }}
 
@@ -74,6 +79,12 @@ func TestOrphans(t *testing.T) {
 	require.Error(t, err)
 	require.Equal(t, []string{"orphan", "unfetched", "orphan"}, place.destroyed)
 	require.NoError(t, running.End(0))
+
+	require.Error(t, ClearCrashed(program, home, sessions.Entry{Info: sessions.Info{Resource: kept.Resource}, Unfetched: true}), "no session")
+	require.NoError(t, ClearCrashed(program, home, kept))
+	kept, err = home.Find(kept.ID)
+	require.NoError(t, err)
+	require.False(t, kept.Unfetched, "there is nothing to be downloaded any more")
 
 	r := labelled("", "a")
 	require.NoError(t, Destroy(program, &r), "by its label")

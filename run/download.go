@@ -16,27 +16,13 @@ type fetcher interface {
 	Fetch(ctx context.Context, r providers.Resource, stdio providers.Stdio, o providers.Observer) error
 }
 
-// Fetchable reports whether a session has changes at a cloud that are not here.
-func Fetchable(home sessions.Home, e sessions.Entry) bool {
-	if e.Resource == nil || e.State == sessions.Running {
-		return false
-	}
-	dir, err := home.Open(e.ID)
-	if err != nil {
-		return false
-	}
-	defer dir.Close()
-	_, err = dir.Lstat(providers.FetchName)
-	return err == nil
-}
-
 // Download brings what a session's command changed at a cloud, and returns how many paths that are.
 // They are in the session then, as if its own download had come through.
 func Download(ctx context.Context, program Program, home sessions.Home, e sessions.Entry, progress func(what string, done, total int64), o providers.Observer) (paths int, err error) {
 	switch {
 	case e.State == sessions.Running:
 		return 0, fmt.Errorf("session %s: %w; it downloads when it ends", e.ID, sessions.ErrAlive)
-	case !Fetchable(home, e):
+	case !e.Unfetched:
 		return 0, fmt.Errorf("session %s: nothing is left to be downloaded", e.ID)
 	}
 	kind, err := providers.KindOf(e.Resource.Provider)
@@ -66,7 +52,10 @@ func Download(ctx context.Context, program Program, home sessions.Home, e sessio
 		return 0, err
 	}
 	var stays interface{ Stays() }
-	if err = from.Fetch(ctx, *e.Resource, providers.Stdio{Changes: dir, Progress: progress}, o); errors.As(err, &stays) || err != nil && Fetchable(home, e) {
+	if err = from.Fetch(ctx, *e.Resource, providers.Stdio{Changes: dir, Progress: progress}, o); errors.As(err, &stays) {
+		return 0, err
+	}
+	if _, gone := dir.Lstat(sessions.UnfetchedName); err != nil && gone == nil {
 		return 0, err
 	}
 	if changes.Stands(dir) {

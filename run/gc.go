@@ -16,7 +16,15 @@ import (
 // are empty then, or what it has at another provider.
 func ClearCrashed(program Program, home sessions.Home, e sessions.Entry) error {
 	if e.Resource != nil {
-		return Destroy(program, e.Resource)
+		if err := Destroy(program, e.Resource); err != nil || !e.Unfetched {
+			return err
+		}
+		dir, err := home.Open(e.ID)
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+		return dir.Remove(sessions.UnfetchedName) // there is nothing to be downloaded any more
 	}
 	err := home.Kill(e, syscall.SIGKILL, 10*time.Second)
 	if err != nil && !errors.Is(err, sessions.ErrGone) && !errors.Is(err, sessions.ErrElsewhere) {

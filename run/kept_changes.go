@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/workspace/changes"
@@ -91,6 +92,9 @@ func lastKept(home sessions.Home, cwd string) (sessions.Entry, error) {
 func (c *Kept) Begin(program Program) error {
 	if c.Entry.State == sessions.Running {
 		return fmt.Errorf("session %s: %w", c.Entry.ID, sessions.ErrAlive)
+	}
+	if c.Entry.Unfetched { // what is here is not all, and to clear up would destroy the rest
+		return hint.Errorf("pccrun download "+c.Entry.ID+" downloads them", "session %s: its changes were not all downloaded", c.Entry.ID)
 	}
 	if c.Entry.State == sessions.Crashed {
 		if err := ClearCrashed(program, c.home, c.Entry); err != nil { // nothing of it writes any more

@@ -39,9 +39,8 @@ type unfinishedRun struct {
 
 // postRunRules are those of a policy.
 func postRunRules(p *profiles.Policy) postrun.Rules {
-	decider := p.Decider()
 	rules := postrun.Rules{
-		Hidden:    func(path string) bool { return decider.Decide(path).Access < profiles.Read },
+		Hidden:    func(path string) bool { return p.Decide(path).Access < profiles.Read },
 		Protected: survey.Protects(p, filesync.FoldKey), AskGit: askGit,
 	}
 	for _, r := range p.Protect {

@@ -47,7 +47,7 @@ type GCOptions struct {
 
 // GC removes what nobody needs: sessions that crashed and left nothing that
 // is wanted, ended ones that are old, and the remains of removals that did
-// not finish. It returns the ids that it removed, or would remove. Several
+// not finish. What was not downloaded from a cloud stays, but for All. It returns the ids that it removed, or would remove. Several
 // may run at once. Sessions of another version stay.
 func (h Home) GC(o GCOptions) (removed []string, err error) {
 	if o.Now.IsZero() {
@@ -69,6 +69,7 @@ func (h Home) GC(o GCOptions) (removed []string, err error) {
 			old, ok = o.Now.Sub(modified(root, id)) > stillborn, true
 		case err != nil:
 			// Another version's, or hostile: not ours to judge.
+		case e.Unfetched && !o.All:
 		case e.State == Ended:
 			newer++
 			young := o.Now.Sub(e.Ended) < keepAge

@@ -43,6 +43,9 @@ const (
 	lockName   = "lock"
 	EventsName = "events.jsonl"
 	LogName    = "log"
+
+	// UnfetchedName stands while a cloud has changes of the run's that are not here: see package remote.
+	UnfetchedName = "remote.json"
 )
 
 // A State says what has become of a session.
@@ -60,6 +63,8 @@ type Entry struct {
 	Info
 	State State  `json:"state"`
 	Cause string `json:"cause,omitempty"` // of Unknown
+
+	Unfetched bool `json:"-"` // no run goes on, and its cloud has changes that were not downloaded
 }
 
 // Home is the directory that holds the sessions.
@@ -215,6 +220,10 @@ func look(root *os.Root, id string) (Entry, error) {
 		e.State = Crashed
 	default:
 		e.State = Ended
+	}
+	if !locked && e.Resource != nil {
+		_, err := dir.Lstat(UnfetchedName)
+		e.Unfetched = err == nil
 	}
 	return e, nil
 }

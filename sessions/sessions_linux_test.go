@@ -581,6 +581,34 @@ func TestGCKeepsWhatACrashWantedKept(t *testing.T) {
 	require.Equal(t, []string{s.ID()}, removed)
 }
 
+// What a cloud has of a crashed session that is not here outlives gc.
+func TestGCKeepsWhatWasNotDownloaded(t *testing.T) {
+	home := In(t.TempDir())
+	crashed := func() *Session {
+		s := home.Begin(Info{Workspace: "/w"})
+		_, err := s.Dir()
+		require.NoError(t, err)
+		require.NoError(t, s.Update(func(i *Info) { i.Resource = &Resource{Provider: "e2b"} }))
+		return s
+	}
+	all, rest := crashed(), crashed()
+	dir, err := rest.Dir()
+	require.NoError(t, err)
+	require.NoError(t, dir.WriteFile(UnfetchedName, nil, 0o600))
+	var cleared []string
+	o := GCOptions{Crashed: func(e Entry) error { cleared = append(cleared, e.ID); return nil }}
+	require.NoError(t, errors.Join(all.lock.Release(), rest.lock.Release())) // as the kernel does it for a dead launcher
+	removed, err := home.GC(o)
+	require.NoError(t, err)
+	require.Equal(t, []string{all.ID()}, removed)
+	require.Equal(t, []string{all.ID()}, cleared, "what the other has at the cloud would be destroyed")
+	o.All = true
+	removed, err = home.GC(o)
+	require.NoError(t, err)
+	require.Equal(t, []string{rest.ID()}, removed)
+	require.Equal(t, []string{all.ID(), rest.ID()}, cleared)
+}
+
 func TestHand(t *testing.T) {
 	h := home(t)
 	s := h.Begin(Info{})

@@ -37,7 +37,7 @@ func downloadVerb(args []string) int {
 	home, e, err := findSession(words)
 	if len(words) == 0 && home != (sessions.Home{}) {
 		var found bool
-		e, found, err = home.Newest(func(e sessions.Entry) bool { return standsIn(e.Workspace) && run.Fetchable(home, e) })
+		e, found, err = home.Newest(func(e sessions.Entry) bool { return standsIn(e.Workspace) && e.Unfetched })
 		if err == nil && !found {
 			err = errors.New("nothing is left to be downloaded in this workspace")
 		}

@@ -80,7 +80,13 @@ func gcVerb(args []string) int {
 			printf("the sandbox %s\n", printable(sandbox))
 		}
 	}
-	if err != nil {
+	list, e := home.List()
+	for _, one := range list {
+		if one.Unfetched && !(o.All && o.DryRun) {
+			fail("session "+one.ID+": the changes at "+one.Resource.Provider+" were not downloaded: the session and its sandbox are kept", "pccrun download "+one.ID+" downloads them; pccrun gc --all destroys them")
+		}
+	}
+	if err = errors.Join(err, e); err != nil {
 		return failSession(err)
 	}
 	return 0

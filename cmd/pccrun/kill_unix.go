@@ -93,7 +93,10 @@ func killVerb(args []string) int {
 // one that crashed left at a provider is destroyed there.
 func endSession(home sessions.Home, e sessions.Entry, signal syscall.Signal, wait time.Duration) error {
 	if e.Resource != nil && e.State == sessions.Crashed {
-		return run.Destroy(thisProgram(), e.Resource)
+		if e.Unfetched {
+			say("session " + e.ID + ": what its command changed at " + e.Resource.Provider + " was not downloaded, and is destroyed")
+		}
+		return run.ClearCrashed(thisProgram(), home, e)
 	}
 	return home.Kill(e, signal, wait)
 }

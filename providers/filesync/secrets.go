@@ -77,9 +77,12 @@ type secretRules struct {
 	words     []string
 	classes   [256]byte
 	width     int
-	next      []uint16 // by state and class; the states that end a keyword have hits
+	next      []uint32 // by state and class: where the row of the next state begins, with ends if it has hits
 	hits      [][]int  // keywords, by state
 }
+
+// ends marks a state in which a keyword ends.
+const ends = 1 << 31
 
 // How much of a text is looked at around a keyword.
 const (
@@ -163,7 +166,7 @@ var guards = map[string]func(after []byte) (n int, ok bool){
 		return forward, n >= 17 && bytes.HasPrefix(after[n:], []byte(".ey"))
 	},
 	"vault-service-token": func(after []byte) (int, bool) { // of 24 characters, or 90 with a dash perhaps
-		return 200, run(after, func(c byte) bool { return isAlnum(c) || c == '_' || c == '-' }) >= 24
+		return 200, run(after, isToken) >= 24
 	},
 	generic: func(after []byte) (int, bool) {
 		n := min(run(after, isWord), 20)
@@ -181,22 +184,40 @@ var guards = map[string]func(after []byte) (n int, ok bool){
 }
 
 // run returns how many bytes are of a kind, from the first on.
-func run(text []byte, is func(byte) bool) int {
+func run(text []byte, is *[256]bool) int {
 	for i, c := range text {
-		if !is(c) {
+		if !is[c] {
 			return i
 		}
 	}
 	return len(text)
 }
 
-func isAlnum(c byte) bool { return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' }
-func isHex(c byte) bool   { return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'f' }
-func isWord(c byte) bool  { return isAlnum(c) || strings.IndexByte(" \t_.-", c) >= 0 }
-func isSpace(c byte) bool { return strings.IndexByte(" \t\n\r\f'\"", c) >= 0 }
-func isGap(c byte) bool   { return strings.IndexByte(" \t\n\r\f'\"`=", c) >= 0 }
-func isSign(c byte) bool  { return strings.IndexByte("=>:|?,", c) >= 0 }
-func isValue(c byte) bool { return isAlnum(c) || strings.IndexByte("_.=-+/", c) >= 0 }
+// The kinds of bytes that guards know.
+const (
+	hexes = "0123456789abcdefABCDEF"
+	alnum = hexes + "ghijklmnopqrstuvwxyzGHIJKLMNOPQRSTUVWXYZ"
+	space = " \t\n\r\f'\""
+)
+
+var (
+	isAlnum = kind(alnum)
+	isHex   = kind(hexes)
+	isToken = kind(alnum + "_-")
+	isWord  = kind(alnum + " \t_.-")
+	isSpace = kind(space)
+	isGap   = kind(space + "`=")
+	isSign  = kind("=>:|?,")
+	isValue = kind(alnum + "_.=-+/")
+)
+
+func kind(list string) *[256]bool {
+	var is [256]bool
+	for i := range len(list) {
+		is[list[i]] = true
+	}
+	return &is
+}
 
 // holds reports whether each match of an expression holds one of the words.
 func holds(re *syntax.Regexp, words []string) bool {
@@ -365,14 +386,14 @@ func (s *secretRules) build() {
 	for c := byte('A'); c <= 'Z'; c++ {
 		s.classes[c] = s.classes[c|0x20]
 	}
-	s.next, s.hits = make([]uint16, s.width), make([][]int, 1)
+	s.next, s.hits = make([]uint32, s.width), make([][]int, 1)
 	for n, w := range s.words {
 		state := 0
 		for i := range len(w) {
 			to := &s.next[state*s.width+int(s.classes[w[i]])]
 			if *to == 0 {
-				*to = uint16(len(s.hits))
-				s.next, s.hits = append(s.next, make([]uint16, s.width)...), append(s.hits, nil)
+				*to = uint32(len(s.hits))
+				s.next, s.hits = append(s.next, make([]uint32, s.width)...), append(s.hits, nil)
 			}
 			state = int(s.next[state*s.width+int(s.classes[w[i]])])
 		}
@@ -400,6 +421,12 @@ func (s *secretRules) build() {
 			queue = append(queue, int(*to))
 		}
 	}
+	for i, state := range s.next {
+		s.next[i] = state * uint32(s.width)
+		if len(s.hits[state]) > 0 {
+			s.next[i] |= ends
+		}
+	}
 }
 
 // A found is a match in a text.
@@ -412,13 +439,13 @@ type found struct {
 // scan returns what a text of a file holds, in the order of the text.
 func (s *secretRules) scan(file string, text []byte) []found {
 	var windows map[int][][2]int
-	state := uint16(0)
-	for i, c := range text {
-		state = s.next[int(state)*s.width+int(s.classes[c])]
-		if len(s.hits[state]) == 0 {
+	row := uint32(0)
+	for i, c := range text { // all of an upload goes through these lines
+		row = s.next[row&^ends+uint32(s.classes[c])]
+		if row&ends == 0 {
 			continue
 		}
-		for _, n := range s.hits[state] {
+		for _, n := range s.hits[int(row&^ends)/s.width] {
 			end := i + 1
 			start := end - len(s.words[n])
 			for _, number := range s.byKeyword[n] {

@@ -10,6 +10,7 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/filesync"
+	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/state"
 )
 
@@ -34,14 +35,14 @@ func (r *running) record() error {
 	p := r.policy
 	text, err := json.Marshal(&fetchable{fetchableVersion, r.copy, p.Workspace, p.Files, p.Tighten, p.Protect, r.before.text, &r.sent.Manifest})
 	if err == nil {
-		err = state.WriteFile(r.session, providers.FetchName, text, state.Fast)
+		err = state.WriteFile(r.session, sessions.UnfetchedName, text, state.Fast)
 	}
 	return err
 }
 
 // recorded reads it.
 func (r *running) recorded() error {
-	text, err := r.session.ReadFile(providers.FetchName)
+	text, err := r.session.ReadFile(sessions.UnfetchedName)
 	if errors.Is(err, fs.ErrNotExist) {
 		return errors.New("nothing is to be downloaded: the command did not start, or all is here")
 	}
@@ -56,7 +57,7 @@ func (r *running) recorded() error {
 		r.before, err = parseListing(f.Before)
 	}
 	if err != nil {
-		return fmt.Errorf("read the session's %s: %w", providers.FetchName, err)
+		return fmt.Errorf("read the session's %s: %w", sessions.UnfetchedName, err)
 	}
 	r.copy, r.sent = f.Copy, &filesync.Sent{Manifest: *f.Manifest}
 	r.policy = &profiles.Policy{Workspace: f.Space, Files: f.Files, Tighten: f.Tighten, Protect: f.Protect}
@@ -87,7 +88,7 @@ func (p *Provider) Fetch(ctx context.Context, resource providers.Resource, stdio
 	}
 	var err error
 	if r.box, err = p.service.Resume(ctx, id); errors.Is(err, ErrGone) {
-		return errors.Join(fmt.Errorf("what the command changed is lost: %w", err), r.session.Remove(providers.FetchName))
+		return errors.Join(fmt.Errorf("what the command changed is lost: %w", err), r.session.Remove(sessions.UnfetchedName))
 	} else if err != nil {
 		return err
 	}
@@ -103,11 +104,7 @@ func (r *running) fetch(ctx context.Context) error {
 	err := r.bring(ctx)
 	var stayed *StayedError
 	if err != nil && !errors.As(err, &stayed) {
-		stayed = &StayedError{Err: err}
-		err = stayed
-	}
-	if err == nil || stayed.Kept != "" { // nothing is there that is not here
-		err = errors.Join(err, r.session.Remove(providers.FetchName))
+		return &StayedError{Err: err}
 	}
 	return err
 }

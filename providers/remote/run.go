@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"runtime"
@@ -16,6 +17,7 @@ import (
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/filesync"
+	"github.com/pccrun/pccrun/sessions"
 )
 
 // patience is how long each part of a run may take.
@@ -200,6 +202,9 @@ func (r *running) leave(ctx context.Context, err error) error {
 			return err
 		}
 		return errors.Join(err, e)
+	}
+	if e := r.session.Remove(sessions.UnfetchedName); !errors.Is(e, fs.ErrNotExist) {
+		err = errors.Join(err, e) // nothing is there that is not here
 	}
 	e := s.Destroy(ctx, r.box.ID)
 	if found, look := s.Find(ctx, r.request.Labels); look == nil { // an answer that got lost may have made two

@@ -32,6 +32,10 @@ func (b *bench) cloud(ctx context.Context) (_ []figure, err error) {
 	if b.user != nil {
 		credential = b.user.Credential()
 	}
+	// Where sandboxes lie on another disk than tar writes to, the figures are of the disks.
+	if err := os.Setenv("TMPDIR", b.dir); err != nil {
+		return nil, err
+	}
 	server, err := e2b.Start(credential)
 	if err != nil {
 		return nil, err
@@ -132,6 +136,7 @@ func (b *bench) cloudRun(ctx context.Context, server *e2b.Server, dir, script st
 		return nil, fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), errors.Join(e, err), bytes.TrimSpace(stderr.Bytes()))
 	}
 	r.after = time.Since(last)
+	server.Wait()
 	r.memory = cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss << 10
 	return r, nil
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -149,15 +150,38 @@ func TestProgram(t *testing.T) {
 	}
 	server.Break(nil)
 
-	c := command(cloud("sh", "-c", "echo up; exec sleep 60")...)
-	printed, err := c.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, c.Start())
-	_, err = io.ReadFull(printed, make([]byte, 3)) // the command runs
-	require.NoError(t, err)
+	start := func() *exec.Cmd {
+		c := command(cloud("sh", "-c", "echo up; exec sleep 60")...)
+		printed, err := c.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, c.Start())
+		_, err = io.ReadFull(printed, make([]byte, 3)) // the command runs
+		require.NoError(t, err)
+		return c
+	}
+	c := start()
 	_, _, _ = run("gc")
 	require.Len(t, server.Sandboxes("running"), 1, "gc ends no run that goes on")
 	require.NoError(t, c.Process.Signal(os.Interrupt))
 	_ = c.Wait()
 	require.Empty(t, server.Sandboxes(""))
+
+	for _, verb := range []string{"kill", "gc"} {
+		c := start()
+		require.NoError(t, c.Process.Kill())
+		_ = c.Wait()
+		code, _, say := run("gc")
+		require.Equal(t, 0, code, say)
+		named := regexp.MustCompile(`session (\S+): the changes at e2b were not downloaded: the session and its sandbox are kept`).FindStringSubmatch(say)
+		require.Len(t, named, 2, say)
+		require.Len(t, server.Sandboxes(""), 1)
+		word := map[string]string{"kill": named[1], "gc": "--all"}[verb]
+		code, _, say = run(verb, word)
+		require.Equal(t, 0, code, say)
+		require.Equal(t, verb == "kill", strings.Contains(say, "was not downloaded, and is destroyed"), say)
+		require.Empty(t, server.Sandboxes(""))
+		code, _, say = run("gc")
+		require.Equal(t, 0, code, say)
+		require.NotContains(t, say, "not downloaded")
+	}
 }

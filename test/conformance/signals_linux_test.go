@@ -84,7 +84,16 @@ func TestSignals(t *testing.T) {
 					if step.name != "create" && step.name != "destroy" {
 						require.Len(t, server.stand(""), 1, "the control: it was left")
 					}
-					code, _, say := p.run("download")
+					unfetched := step.name == "execute" || step.name == "download"
+					code, _, say := p.run("gc", "--dry-run")
+					require.Equal(t, 0, code, say)
+					require.Equal(t, unfetched, strings.Contains(say, "were not downloaded: the session and its sandbox are kept\npccrun: hint: pccrun download "), say)
+					if unfetched {
+						code, _, say = p.run("gc")
+						require.Equal(t, 0, code, say)
+						require.Len(t, server.stand(""), 1, "gc destroyed what was not downloaded")
+					}
+					code, _, say = p.run("download")
 					require.Equal(t, step.fetched == "" && step.name != "execute", code != 0, say)
 					if step.fetched != "" {
 						require.Equal(t, step.fetched, diff())

@@ -40,6 +40,8 @@ type Upper struct {
 	before []*layer
 	after  []*layer
 	lock   *store.Lock // while it is changed: [Upper.Begin]
+
+	byName map[string][]int // the rules of Record.Protect by the name that a path must have, "" for any path
 }
 
 // ReadRecord reads the record of a session or of a snapshot.
@@ -323,6 +325,9 @@ func (s *Stood) same(now, after *Entry) bool {
 // and returns how many there are, beside what cannot be kept. The record then
 // tells what the host changes later.
 func (u *Upper) Settle() (n, lost int, err error) {
+	if u.Record.Ended { // a download has noted it: [Upper.Keep]
+		return len(u.Record.Stood), 0, nil
+	}
 	sets, err := u.Changes()
 	if err != nil {
 		return 0, 0, err
@@ -344,6 +349,17 @@ func (u *Upper) Settle() (n, lost int, err error) {
 // protect marks what a host tool would execute.
 func (u *Upper) protect(s *Set) {
 	drop := make([]bool, len(s.Changes))
+	layer := slices.IndexFunc(u.Record.Layers, func(l Layer) bool { return l.Path == s.Root })
+	known := map[string]bool{} // thousands of changes may lie in one directory
+	bare := func(dir string) bool {
+		is, asked := known[dir]
+		if !asked {
+			has := func(name string) bool { return u.has(layer, path.Join(dir, name)) }
+			is = has("HEAD") && (has("objects") && has("refs") || has("commondir"))
+			known[dir] = is
+		}
+		return is
+	}
 	for i := range s.Changes {
 		c := &s.Changes[i]
 		c.Protect, c.Review = u.protected(filepath.Join(s.Root, c.Path))
@@ -357,7 +373,7 @@ func (u *Upper) protect(s *Set) {
 			c.Protect = through(s.Root, c)
 		}
 		if c.Protect == "" {
-			c.Protect, drop[i] = u.inGit(s, c)
+			c.Protect, drop[i] = u.inGit(s, layer, c, bare)
 		}
 	}
 	for i := range s.Changes {
@@ -376,9 +392,8 @@ func (u *Upper) protect(s *Set) {
 
 // inGit asks the table of git directories of a change in one: why it is held back, "" for one that is not, and
 // whether it is none that anybody needs, since git computes that again.
-func (u *Upper) inGit(s *Set, c *Change) (why string, drop bool) {
-	layer := slices.IndexFunc(u.Record.Layers, func(l Layer) bool { return l.Path == s.Root })
-	dir, rel, worktree := u.gitDirOf(s.Root, layer, c.Path)
+func (u *Upper) inGit(s *Set, layer int, c *Change, bare func(dir string) bool) (why string, drop bool) {
+	dir, rel, worktree := u.gitDirOf(s.Root, layer, c.Path, bare)
 	if first, _, named := strings.Cut(rel, "/"); rel == "" || c.After == nil || named && (first == "worktrees" || first == "modules") && c.After.Kind == workspace.Dir {
 		return "", false // repositories may lie there
 	}
@@ -422,14 +437,13 @@ func modeOf(kind workspace.Kind) fs.FileMode {
 }
 
 // gitDirOf cuts the path of a change behind the git directory that it lies in, "" for none.
-func (u *Upper) gitDirOf(root string, layer int, name string) (dir, rel string, worktree bool) {
-	has := func(dir, name string) bool { return u.has(layer, path.Join(dir, name)) }
+func (u *Upper) gitDirOf(root string, layer int, name string, bare func(dir string) bool) (dir, rel string, worktree bool) {
 	full := strings.TrimPrefix(root, "/") + "/" + name
 	if _, rest, in := strings.Cut("/"+full+"/", "/.git/"); in {
 		rel = strings.TrimSuffix(rest, "/")
 	} else {
 		for at := path.Dir(name); at != "." && at != "/"; at = path.Dir(at) {
-			if has(at, "HEAD") && (has(at, "objects") && has(at, "refs") || has(at, "commondir")) {
+			if bare(at) {
 				rel = name[len(at)+1:]
 				break
 			}
@@ -445,7 +459,7 @@ func (u *Upper) gitDirOf(root string, layer int, name string) (dir, rel string, 
 		case first == "modules" && rest != "":
 			inner := "" // of directories without a repository the names are nobody's
 			for i, c := range rest {
-				if c == '/' && has(at()+"/modules/"+rest[:i], "HEAD") {
+				if c == '/' && u.has(layer, at()+"/modules/"+rest[:i]+"/HEAD") {
 					inner = rest[i+1:]
 					break
 				}
@@ -498,7 +512,22 @@ func read(l *layer, name string, most int64) ([]byte, error) {
 
 // protected says which rule of the run's policy protects a path of the host.
 func (u *Upper) protected(path string) (deny string, review bool) {
-	for i := range u.Record.Protect {
+	if u.byName == nil { // there are a hundred rules, and there may be as many thousand paths
+		u.byName = map[string][]int{}
+		for i := range u.Record.Protect {
+			name, plain := u.Record.Protect[i].Last()
+			if !plain {
+				name = ""
+			}
+			u.byName[name] = append(u.byName[name], i)
+		}
+	}
+	var rules []int
+	for name := range strings.SplitSeq(path, "/") { // a path begins with "", the name before the first slash
+		rules = append(rules, u.byName[name]...)
+	}
+	slices.Sort(rules)
+	for _, i := range rules {
 		r := &u.Record.Protect[i]
 		switch {
 		case !u.matches(r, path):
@@ -515,7 +544,7 @@ func (u *Upper) protected(path string) (deny string, review bool) {
 // overlay of any other directory as if that were one.
 func (u *Upper) matches(r *profiles.ProtectRule, path string) bool {
 	return r.Matches(u.Record.Workspace, path) ||
-		slices.ContainsFunc(u.Record.Layers, func(l Layer) bool { return r.Matches(l.Path, path) })
+		slices.ContainsFunc(u.Record.Layers, func(l Layer) bool { return l.Path != u.Record.Workspace && r.Matches(l.Path, path) })
 }
 
 // way says to what a link at a path leads the way: where it leads there may be

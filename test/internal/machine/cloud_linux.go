@@ -28,10 +28,11 @@ type Cloud[T any] struct {
 	Booted func(m *Machine)  // hears of each; nil hears of none
 	Bare   bool              // nobody there makes a namespace
 
-	about CloudOptions[T]
-	http  *httptest.Server
-	dir   string
-	local net.Listener // where the daemons would listen in machines of their own
+	about   CloudOptions[T]
+	http    *httptest.Server
+	dir     string
+	local   net.Listener // where the daemons would listen in machines of their own
+	removed sync.WaitGroup
 
 	mu    sync.Mutex
 	boxes map[string]*Sandbox[T]
@@ -104,6 +105,7 @@ func (c *Cloud[T]) Stop() error {
 	}
 	c.http.CloseClientConnections()
 	c.http.Close()
+	c.Wait()
 	return os.RemoveAll(c.dir)
 }
 
@@ -190,7 +192,8 @@ func (c *Cloud[T]) Create(r *http.Request, body any, name func(n int) string) (*
 // Show has a sandbox be found.
 func (c *Cloud[T]) Show(b *Sandbox[T]) { c.Set(func() { c.boxes[b.ID] = b }) }
 
-// Remove ends a sandbox with all that runs in it.
+// Remove ends a sandbox with all that runs in it. Its files go afterwards ([Cloud.Wait]): a provider
+// lets nobody wait for them either.
 func (c *Cloud[T]) Remove(id string) {
 	c.mu.Lock()
 	b := c.boxes[id]
@@ -200,8 +203,11 @@ func (c *Cloud[T]) Remove(id string) {
 		return
 	}
 	c.End(b)
-	_ = os.RemoveAll(filepath.Dir(b.Home))
+	c.removed.Go(func() { _ = os.RemoveAll(filepath.Dir(b.Home)) })
 }
+
+// Wait waits until the files of all sandboxes that were removed are gone.
+func (c *Cloud[T]) Wait() { c.removed.Wait() }
 
 // Boot starts the sandbox's machine, if it has none that runs. It is nil where there are none.
 func (c *Cloud[T]) Boot(b *Sandbox[T]) (*Machine, error) {
