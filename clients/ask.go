@@ -145,7 +145,7 @@ func askGo(q *question) (told, error) {
 func readGo(out string) (told, error) {
 	lines := strings.Split(out, "\n")
 	if len(lines) < 4 {
-		return told{}, errors.New("go env said too little")
+		return told{}, errors.New("go env printed fewer values than asked for")
 	}
 	t := told{watch: []string{lines[2], filepath.Join(lines[3], "go.env")}}
 	for proxy := range strings.FieldsFuncSeq(lines[0], func(r rune) bool { return r == ',' || r == '|' }) {

@@ -29,7 +29,7 @@ func (p *Plan) gitCredentials(in *inspection, host *Host) error {
 			return &profiles.Error{Origin: origin, Cause: profiles.GitCredentials + ": " + name + ": " + err.Error()}
 		}
 		if c.password == "" {
-			p.Warnings = append(p.Warnings, "your git has no credential for "+name+": it is reached without")
+			p.Warnings = append(p.Warnings, "your git has no credential for "+name+": requests to it have none")
 			continue
 		}
 		set, err := p.secretHosts(profiles.Injection{Env: "of git", Hosts: []string{name}, Origin: origin})
@@ -61,7 +61,7 @@ func (p *Plan) gitCredentials(in *inspection, host *Host) error {
 		found++
 	}
 	if found == 0 {
-		return &profiles.Error{Origin: origin, Cause: profiles.GitCredentials + ": your git has no credential for a host that a rule of yours allows", Hint: "--allow the host that you push to; `git push` once outside, or `gh auth setup-git`, has your git keep one"}
+		return &profiles.Error{Origin: origin, Cause: profiles.GitCredentials + ": your git has no credential for a host that a rule of yours allows", Hint: "--allow the host that you push to; run `git push` once outside, or `gh auth setup-git`, so that your git saves a credential"}
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func (t Tokens) Put(form string, text []byte, now time.Time) ([]byte, error) {
 	}
 	if stands := object[f.kind]; f.kind != "" && stands != oauth {
 		if stands != nil {
-			return nil, fmt.Errorf("the file holds %v for %s, which is no login", stands, f.object)
+			return nil, fmt.Errorf("the file has %v for %s, which is not a login", stands, f.object)
 		}
 		object[f.kind], object[f.account], object[f.expires] = oauth, OpenAIAccount(t.Access).Organisation, 0
 	}

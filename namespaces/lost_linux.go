@@ -93,7 +93,7 @@ func (s *Sandbox) Lost(dirs, known []string) (list []Lost, err error) {
 			err = w.look(fd, dir)
 		}
 		if err != nil {
-			return list, fmt.Errorf("look through %s in the sandbox: %w", dir, err)
+			return list, fmt.Errorf("search %s in the sandbox: %w", dir, err)
 		}
 		list = append(list, w.list...)
 	}

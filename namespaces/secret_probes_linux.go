@@ -56,7 +56,7 @@ func (p *Plan) trace(home string, names []string) {
 // next run looks.
 func (p *Plan) traceOver(in int, names []string) {
 	home := p.Mounts[in].Target
-	fresh := Mount{Kind: Fresh, Target: home + "/" + traceDir, Mode: 0o700, Donated: -1, Why: "what traces lead to"}
+	fresh := Mount{Kind: Fresh, Target: home + "/" + traceDir, Mode: 0o700, Donated: -1, Why: "where the links that report searches lead"}
 	var links []Mount
 	for _, name := range names {
 		if p.Mounts[in].has(name) {
@@ -66,7 +66,7 @@ func (p *Plan) traceOver(in int, names []string) {
 		fresh.addStub(Place{Path: away, Node: Directory}, fresh.Target)
 		fresh.Stubs[len(fresh.Stubs)-1].Closed = true
 		p.Mounts[in].addStub(Place{Path: home + "/" + name, Node: File}, home)
-		links = append(links, Mount{Kind: Trace, Target: home + "/" + name, Link: away, OverLink: true, Donated: -1, Why: "whether it is looked for"})
+		links = append(links, Mount{Kind: Trace, Target: home + "/" + name, Link: away, OverLink: true, Donated: -1, Why: "reports a search for it"})
 	}
 	if links != nil {
 		p.Mounts[in].addStub(Place{Path: fresh.Target, Node: Directory}, home)

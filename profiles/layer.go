@@ -156,7 +156,7 @@ func (d *decoder) object(v value, key string, known []string, each func(member))
 		if known != nil && !slices.Contains(known, m.key) {
 			hint := ""
 			if where := keyHome(m.key); where != "" {
-				hint = "it stands in " + where
+				hint = "it belongs in " + where
 			} else if near := Nearest(m.key, known); near != "" {
 				hint = "did you mean " + near + "?"
 			}

@@ -64,7 +64,7 @@ func (b *builder) use(host *Host) {
 			err = b.docker(host, u.Origin)
 		case GitCredentials: // which the way out asks for
 			if len(p.Network.Allow) == 0 {
-				err = hinted{errors.New("no rule allows a host, and a credential goes out to allowed hosts only"), "--allow HOST, as it stands in the remote's address"}
+				err = hinted{errors.New("no rule allows a host, and a credential goes out to allowed hosts only"), "--allow HOST, as in the remote's address"}
 			}
 		}
 		if err != nil {

@@ -96,7 +96,7 @@ func (a *asker) widened(rule string) (file, content string, err error) {
 			}
 		}
 		if string(old) != Allowing(a.profile, hosts) {
-			return "", "", fmt.Errorf("%s is written by hand", file)
+			return "", "", fmt.Errorf("%s: pccrun changes only a file that it wrote", file)
 		}
 	}
 	if !slices.Contains(hosts, rule) {

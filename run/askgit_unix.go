@@ -141,7 +141,7 @@ func askGitIn(home string, questions []workspace.GitQuestion, answers []workspac
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	if line == "" {
-		return "git failed, and says nothing"
+		return "git failed without a message"
 	}
 	return strings.TrimPrefix(strings.TrimPrefix(line, "pccrun: "), "fatal: ")
 }

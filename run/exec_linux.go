@@ -182,7 +182,7 @@ func (f *flow) answer(ctx context.Context, conn *net.UnixConn) {
 			result, err = meter.Usage(ctx)
 			answer.Used = &result
 		} else {
-			err = errors.New("provider " + f.Name + ": stats: it does not say what a running session uses")
+			err = errors.New("provider " + f.Name + ": stats: it does not report what a running session uses")
 		}
 	case !is:
 		err = errors.New("provider " + f.Name + ": exec is not built for it")
@@ -381,7 +381,7 @@ func Usage(home sessions.Home, e sessions.Entry) (r providers.Result, err error)
 
 func (s *says) refused() error {
 	if s.Failed == nil {
-		return errors.New("BUG: the launcher says nothing")
+		return errors.New("BUG: an empty answer of the launcher")
 	}
 	return &refusal{*s.Failed}
 }

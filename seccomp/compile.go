@@ -100,7 +100,7 @@ func settle(rules []rule, fallback Action) (decision, error) {
 		first := rules[always]
 		for _, r := range rules {
 			if len(r.conds) > 0 && strictness(r.action) < strictness(first.action) {
-				return decision{}, fmt.Errorf("%s: void: %s names the same call without conditions and lets more through", r.origin, first.origin)
+				return decision{}, fmt.Errorf("%s: has no effect: %s names the same call without conditions and allows more", r.origin, first.origin)
 			}
 		}
 		return decision{answer: first.action}, nil

@@ -476,7 +476,7 @@ func (p *parser) minKernel() bool {
 	case err1 != nil || err2 != nil:
 		p.fail("%s: want a kernel version like 4.8", printable(text))
 	case major > oldestMajor || major == oldestMajor && minor > oldestMinor:
-		p.fail("%s: not supported: want %d.%d or older, which every kernel that runs pccrun is beyond", printable(text), oldestMajor, oldestMinor)
+		p.fail("%s: not supported: want %d.%d or older; every kernel that runs pccrun is at least that new", printable(text), oldestMajor, oldestMinor)
 	}
 	return true
 }

@@ -56,10 +56,10 @@ func TestProfileErrorsNameLineAndKey(t *testing.T) {
 		rule("\n" + `{"names": ["read"], "action": "SCMP_ACT_ALLOW", "args": [{"index": 6}]}`):             "line 4: syscalls[0].args[0].index: 6: want a whole number from 0 to 5",
 		rule(`{"names": ["read"], "action": "SCMP_ACT_ALLOW", "args": [{"op": "EQ"}]}`):                    "line 3: syscalls[0].args[0]: op EQ: unknown",
 		rule(`{"names": ["read"], "action": "SCMP_ACT_ALLOW", "args": [{"value": 18446744073709551616}]}`): "line 3: syscalls[0].args[0].value: 18446744073709551616: want a whole number from 0 to 18446744073709551615",
-		rule(`{"names": ["read"], "action": "SCMP_ACT_ALLOW", "includes": {"minKernel": "6.8"}}`):          "line 3: syscalls[0].includes.minKernel: 6.8: not supported: want 5.12 or older, which every kernel that runs pccrun is beyond",
+		rule(`{"names": ["read"], "action": "SCMP_ACT_ALLOW", "includes": {"minKernel": "6.8"}}`):          "line 3: syscalls[0].includes.minKernel: 6.8: not supported: want 5.12 or older; every kernel that runs pccrun is at least that new",
 		rule(`{"names": ["read"], "action": "SCMP_ACT_ALLOW", "includes": {"minKernel": "new"}}`):          "line 3: syscalls[0].includes.minKernel: new: want a kernel version like 4.8",
 		rule(`{"names": ["read"], "action": "SCMP_ACT_ALLOW", "excludes": {"kernel": "4.8"}}`):             "line 3: syscalls[0].excludes.kernel: unknown key",
-		rule(`{"names": ["ioctl"], "action": "SCMP_ACT_ALLOW"},` + "\n" + `{"names": ["ioctl"], "action": "SCMP_ACT_KILL", "args": [{"index": 1, "value": 21522, "op": "SCMP_CMP_EQ"}]}`): "line 4: syscalls[1]: void: line 3: syscalls[0] names the same call without conditions and lets more through",
+		rule(`{"names": ["ioctl"], "action": "SCMP_ACT_ALLOW"},` + "\n" + `{"names": ["ioctl"], "action": "SCMP_ACT_KILL", "args": [{"index": 1, "value": 21522, "op": "SCMP_CMP_EQ"}]}`): "line 4: syscalls[1]: has no effect: line 3: syscalls[0] names the same call without conditions and allows more",
 		rule(`{"names": ["raed"], "action": "SCMP_ACT_KILL"}`): "line 3: syscalls[0]: raed: no such system call: its refusal would have no effect",
 	} {
 		_, err := CompileOCI([]byte(src), "amd64")

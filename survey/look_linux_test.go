@@ -378,8 +378,8 @@ func TestWorkspaceScanned(t *testing.T) {
 // A link that somebody planted hides no more than files of a project.
 func TestPlantedLinks(t *testing.T) {
 	for target, want := range map[string]string{
-		"/": "not hidden for that", "/usr": "not hidden for that", "/usr/bin": "not hidden for that", "/etc": "not hidden for that", "/proc/self": "not hidden for that", "/dev/null": "not hidden for that",
-		".": "not hidden for that", "..": "not hidden for that", "../home": "not hidden for that",
+		"/": "this rule does not hide", "/usr": "this rule does not hide", "/usr/bin": "this rule does not hide", "/etc": "this rule does not hide", "/proc/self": "this rule does not hide", "/dev/null": "this rule does not hide",
+		".": "this rule does not hide", "..": "this rule does not hide", "../home": "this rule does not hide",
 		"../other": "is hidden, since", "../other/file": "is hidden, since", "/etc/passwd": "is hidden, since", "sub": "", "sub/file": "", "/nonexistent": "",
 	} {
 		w := newCountry(t, []string{"ws/sub/file", "other/file"}, "hide ws **/.env*")
@@ -395,7 +395,7 @@ func TestPlantedLinks(t *testing.T) {
 		}
 		require.Contains(t, notes, want, target)
 		require.Contains(t, notes, w.path("ws/.envlink"), target)
-		kept := want == "not hidden for that"
+		kept := want == "this rule does not hide"
 		real := filepath.Join(w.path("ws"), target)
 		if filepath.IsAbs(target) {
 			real = target

@@ -161,7 +161,7 @@ func (f *finder) ssh(agent bool) {
 	if !f.reachesSSH(config.ports) && !agent {
 		return
 	}
-	const why = "what ssh needs to know hosts by"
+	const why = "the host keys and settings that ssh reads"
 	for _, name := range slices.Concat([]string{dir + "/known_hosts", dir + "/known_hosts2"}, config.hosts, config.keys) {
 		f.openly(name, why)
 	}

@@ -24,7 +24,7 @@ func (f *finder) leads(m workspace.Match) bool {
 	access := f.atMost(m.Target, m.Rule.Access)
 	outside := !Below(m.Target, f.policy.Workspace)
 	if access < profiles.Read && f.isWhole(m.Target) {
-		f.notes = append(f.notes, m.Path+" leads to "+m.Target+", which is not hidden for that ("+m.Rule.Origin.String()+")")
+		f.notes = append(f.notes, m.Path+" leads to "+m.Target+", which this rule does not hide ("+m.Rule.Origin.String()+")")
 		return false
 	}
 	if outside && access < f.policy.Decide(m.Target).Access {

@@ -17,7 +17,7 @@ import (
 
 // ErrCannotAsk says that a question cannot be put: the terminal is not ours at
 // the moment, or the command holds it in the middle of a sequence.
-var ErrCannotAsk = errors.New("the terminal cannot be asked")
+var ErrCannotAsk = errors.New("no question can be asked at the terminal")
 
 // How long the command may take to end a sequence that it has begun, and for how
 // long nothing may have been typed before an answer: what comes sooner is a

@@ -14,7 +14,7 @@ const gcUsage = `usage: pccrun gc [--all] [--dry-run] [--json]
 
 Removes what is not needed any more:
   - sessions whose launcher crashed, with their sandboxes and cgroups
-  - ended sessions, but for the last 100 and those of the last 7 days
+  - ended sessions, except the last 100 and those of the last 7 days
   - homes of workspaces that were deleted 30 days ago; then the least recently
     used homes, until all take at most 10 GiB (see pccrun home)
   - this machine's sandboxes at clouds whose key is set, if no session uses them

@@ -238,7 +238,7 @@ func hostOf(e events.NetDecision) (d proposals.Denial, ok bool) {
 	case "transparent":
 		d.Call = "connected to"
 	default:
-		d.Call = "asked of the proxy, by " + e.Via
+		d.Call = "requested from the proxy, by " + e.Via
 	}
 	if rule, is := strings.CutPrefix(e.Hint, "--allow "); is {
 		d.What = strings.Trim(rule, "'")

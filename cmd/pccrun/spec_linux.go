@@ -378,7 +378,7 @@ func (b *bundle) seccomp(p *namespaces.Plan) error {
 	text, losses, err := seccomp.OCI(p.FilterName, runtime.GOARCH)
 	if p.FilterName != seccomp.NameDefault && p.FilterName != seccomp.NameNested {
 		text, err = profiles.ReadFile(p.FilterName)
-		losses = []string{"the additional filter of pccrun below your own filter is left out"}
+		losses = []string{"pccrun's second seccomp filter, under your own, is left out"}
 	}
 	if err != nil {
 		return err
@@ -408,7 +408,7 @@ func (b *bundle) lost(p *namespaces.Plan) {
 	if p.Landlock > 0 {
 		b.lose("landlock", "mounts alone prevent writes; Landlock is left out")
 	}
-	b.lose("floor", "one of the two filters is left out")
+	b.lose("floor", "pccrun's second seccomp filter is left out")
 	b.lose("remount-watcher", "a hidden or protected file that the host replaces during the run is not covered again")
 	b.lose(string(profiles.LaunchIntegrity), "the runtime finds files by name, and does not check that they are those of the plan")
 	b.lose("pid1", "the command is pid 1: it must reap orphans, and signals that it does not handle are ignored")

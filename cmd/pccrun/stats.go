@@ -15,11 +15,11 @@ Prints the resources that a session uses or, if it has ended, has used.
 
   --json    print them as JSON
 
-Memory and the data read from and written to storage are in bytes. Storage counts
+Memory, and data read from and written to storage, are in bytes. Storage counts
 the live processes and their children; io_by names the counter. Shared memory
-counts for each process that shares it. While a session of another provider goes
-on, its provider counts, processes and threads together; where it does not, that
-is said, and time and denials are known.
+counts for each process that shares it. For a running session of another
+provider, that provider counts, and counts processes and threads together. If it
+counts nothing, stats prints a message, the time and the denials.
 ` + sessionHelp
 
 func statsVerb(args []string) int {

@@ -178,7 +178,7 @@ func printPacked(sent *filesync.Sent, raw, small int64, asJSON bool) {
 		printJSON(object{{"files", files}, {"left", left}, {"secrets", findings}, {"bytes", sent.Bytes}, {"archive", raw}, {"compressed", small}})
 		return
 	}
-	printf("goes: %d files, %s; as a tar %s, compressed %s\n", sent.Files, sizeText(sent.Bytes), sizeText(raw), sizeText(small))
+	printf("to pack: %d files, %s; as a tar %s, compressed %s\n", sent.Files, sizeText(sent.Bytes), sizeText(raw), sizeText(small))
 	for _, item := range sent.Manifest.Items[1:] {
 		size := ""
 		if item.Entry.Size > 0 {

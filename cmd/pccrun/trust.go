@@ -36,7 +36,7 @@ func trustVerb(args []string) int {
 	case len(words) > 0 && (!revoke || list || len(words) > 1 || req.Workspace != ""):
 		err = misuse("unexpected argument "+quote(words[len(words)-1]), "--workspace DIR names another workspace")
 	case list && (revoke || req.Workspace != ""):
-		err = misuse("flag --list goes with --json alone", "")
+		err = misuse("flag --list: takes no other flag than --json", "")
 	}
 	if err != nil {
 		return failSession(err)

@@ -223,7 +223,7 @@ func bindTo(fd int, port uint16, options ...option) error {
 	}
 	for _, o := range options {
 		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
-			return fmt.Errorf("let a socket %s: setsockopt: %w", o.what, err)
+			return fmt.Errorf("set a socket to %s: setsockopt: %w", o.what, err)
 		}
 	}
 	if err := unix.Bind(fd, at); err != nil {

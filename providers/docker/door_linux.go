@@ -91,7 +91,7 @@ func (r *running) receive(want int) (files []*os.File, err error) {
 		}
 	}
 	if said, _ := strconv.Atoi(string(text[:n])); said != want || len(files) != want {
-		return files, fmt.Errorf("pid 1 has handed %d descriptors over, and should %d", len(files), want)
+		return files, fmt.Errorf("pid 1 passed %d descriptors, want %d", len(files), want)
 	}
 	return files, nil
 }

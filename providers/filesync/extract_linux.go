@@ -116,7 +116,7 @@ func begin(dir string) (_ *extraction, err error) {
 		return x, err
 	}
 	if err := x.recover(); err != nil {
-		return x, fmt.Errorf("take back what was interrupted: %w", err)
+		return x, fmt.Errorf("undo an interrupted extraction: %w", err)
 	}
 	if x.tree, err = beneath.MakeDir(x.stage, treeName); err != nil {
 		return x, err

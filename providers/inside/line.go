@@ -45,7 +45,7 @@ const (
 )
 
 // ErrForgotten says that the other side knows nothing of this connection: it was begun anew.
-var ErrForgotten = errors.New("the other side has begun anew")
+var ErrForgotten = errors.New("the other side has restarted")
 
 var errMissing = errors.New("a record is missing")
 
@@ -157,7 +157,7 @@ func (c *Conn) over(number int) error {
 	case c.closed != nil:
 		return c.closed
 	case c.line != number:
-		return errors.New("another line took its place")
+		return errors.New("another connection replaced it")
 	}
 	return nil
 }
@@ -262,7 +262,7 @@ func (c *Conn) receive(line io.ReadWriteCloser, number int, cursor chan<- int64,
 		case "A":
 			var n, sent int64
 			if _, err := fmt.Sscanf(rest, "%d %d", &n, &sent); err != nil {
-				return fmt.Errorf("a record that is none: %w", err)
+				return fmt.Errorf("a record in an unknown form: %w", err)
 			}
 			if err := c.acknowledged(n, number); err != nil {
 				return err
@@ -278,7 +278,7 @@ func (c *Conn) receive(line io.ReadWriteCloser, number int, cursor chan<- int64,
 				return err
 			}
 		default:
-			return errors.New("a record that is none")
+			return errors.New("a record in an unknown form")
 		}
 	}
 }
@@ -308,11 +308,11 @@ func (c *Conn) acknowledged(n int64, number int) error {
 func (c *Conn) data(rest string, number int) error {
 	fields := strings.Fields(rest)
 	if len(fields) != 3 {
-		return errors.New("a record that is cut")
+		return errors.New("a record that is truncated")
 	}
 	at, err := strconv.ParseInt(fields[0], 10, 64)
 	if err != nil {
-		return fmt.Errorf("a record that is none: %w", err)
+		return fmt.Errorf("a record in an unknown form: %w", err)
 	}
 	text, err := base64.StdEncoding.DecodeString(fields[2])
 	if err != nil || fmt.Sprintf("%08x", crc32.ChecksumIEEE(text)) != fields[1] {

@@ -208,7 +208,7 @@ func (e *elsewhere) run() int {
 	e.asked = m.Remote
 	trial, err := e.trial()
 	if err != nil {
-		e.say(Message{Failed: &Failed{Step: "try what the place lets be kept", Text: err.Error()}})
+		e.say(Message{Failed: &Failed{Step: "test which guarantees can be kept here", Text: err.Error()}})
 		<-e.session.CloseChan()
 		return failed
 	}
@@ -388,7 +388,7 @@ func (e *elsewhere) trial() (*Trial, error) {
 	if t.Refused == nil {
 		lines := strings.Fields(string(printed))
 		if len(lines) == 0 || lines[len(lines)-1] != reachedAll {
-			return nil, errors.New("the trial did not come to its end")
+			return nil, errors.New("the trial did not finish")
 		}
 		t.Reached = lines[:len(lines)-1]
 	}

@@ -478,7 +478,7 @@ func (r *running) judgeTrial(t *inside.Trial) error {
 	case len(t.Reached) > 0:
 		daemon = "the command can reach the provider's own daemon at " + events.Clean(strings.Join(t.Reached, ", ")) + ", which executes commands"
 	case len(r.provider.service.Daemons()) > 0 && len(t.Daemons) == 0:
-		daemon = "the provider's own daemon was met at none of its ports, so that nobody knows where the command would reach it"
+		daemon = "the provider's own daemon listens at none of its known ports, so pccrun cannot test whether the command reaches it"
 	}
 	var list []profiles.Answer
 	for _, a := range r.answers {
@@ -490,7 +490,7 @@ func (r *running) judgeTrial(t *inside.Trial) error {
 		case daemon != "" && slices.Contains(ofDaemon, a.Guarantee):
 			a = profiles.Answer{Guarantee: a.Guarantee, State: profiles.Missing, Cause: daemon}
 		case a.Guarantee == profiles.LaunchIntegrity && !t.Root && a.State == profiles.Kept:
-			a.State, a.Cause = profiles.Weak, "pccrun cannot be root there, and has the command's user"
+			a.State, a.Cause = profiles.Weak, "pccrun is not root there, and runs as the command's user"
 		}
 		list = append(list, a)
 	}

@@ -289,7 +289,7 @@ func (r *running) furnish(ctx context.Context, up *upload) error {
 	}
 	told := strings.Split(string(printed), "\x00")
 	if len(told) != 4 || !path.IsAbs(told[0]) || path.Clean(told[0]) != told[0] || strings.ContainsAny(told[0], "\n") {
-		return fmt.Errorf("%s: set the sandbox up: %q says of no home", n, events.Cut(string(printed)))
+		return fmt.Errorf("%s: set the sandbox up: no home in the output %q", n, events.Cut(string(printed)))
 	}
 	r.home, r.there = told[0], []string{"HOME=" + told[0], "PATH=" + told[1], "USER=" + told[2], "LOGNAME=" + told[2]}
 	if have := map[string]string{"x86_64": "amd64", "aarch64": "arm64"}[told[3]]; have != runtime.GOARCH {

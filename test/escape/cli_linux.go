@@ -37,29 +37,30 @@ What to test:
   --without LAYER         pccrun with a layer switched off (repeats)
   --wrap 'CMD … --'       any other launcher; {workspace} {home} {canary} {shown}
                           {tmp} {tag} {uid} {gid} are filled in (repeats)
-  --wrap-ready NAME       a launcher with a ready line (repeats):
+  --wrap-ready NAME       a launcher that the suite knows (repeats):
                           pccrun, unshare, bwrap, firejail, nsjail, runc, docker, srt
 
 Which probes:
   --only AREA|GUARANTEE   e.g. FS,NET or fs.hide (comma-separated, repeats)
   --id ID                 e.g. FS-001 (comma-separated, repeats)
   --severity LEVEL        at least: info, low, medium, high, critical
-  --long                  also races of minutes
-  --layers                also: which layers stop each probe with all others off
+  --long                  also races that take minutes
+  --layers                also test which layer stops each probe alone
 
-What to say:
+Output:
   --json --junit --sarif --tap --markdown
-                          on standard output, in place of the table
-  --report FILE           as well, by its ending: .json .xml .sarif .tap .md (repeats)
+                          on standard output, instead of the table
+  --report FILE           also in a file; its ending is the format: .json .xml .sarif
+                          .tap .md (repeats)
   --all                   the table with every probe
-  --fail-on LEVEL         the mildest escape that fails (default low)
-  --baseline FILE         accepted findings, each with a reason and a day
-  --parallel N            runs at a time (default 2)
+  --fail-on LEVEL         the lowest severity of an escape that fails (default low)
+  --baseline FILE         accepted findings, each with a reason and a last day
+  --parallel N            probes at a time (default 2)
 
 Exit status: 0 every claim holds; 1 an escape at or above the threshold; 2 the
-suite failed, or left a claim untested; 3 nothing meaningful ran; 129, 130, 143
-SIGHUP, SIGINT or SIGTERM ended it: all that it made is removed, and the report
-tells what was known by then.
+suite failed, or left a claim untested; 3 every probe was vacuous or skipped;
+129, 130, 143 SIGHUP, SIGINT or SIGTERM ended it: it removes what it made, and
+reports what it knows.
 
 example: pccrun escape --only FS,NET --report escape.sarif
          pccrun escape --wrap 'bwrap --ro-bind / / --bind {workspace} {workspace} --'
