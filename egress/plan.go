@@ -47,6 +47,8 @@ type Host struct {
 // Getenv returns a variable of the host's environment.
 func (h *Host) Getenv(name string) string { return getenv(h.Environ, name) }
 
+func getenv(env []string, name string) string { return (&profiles.Host{Environ: env}).Getenv(name) }
+
 // A Sandbox is what a provider says of the place that the command runs in.
 type Sandbox struct {
 	Hostname string   // what uname(2) says there
@@ -193,16 +195,6 @@ func (p *Plan) Injects() (ok bool, cause, hint string) {
 	}
 	cause, hint = unreachable(&p.policy.Network)
 	return false, cause, hint
-}
-
-// getenv returns the first value of a variable.
-func getenv(env []string, name string) string {
-	for _, e := range env {
-		if v, ok := strings.CutPrefix(e, name+"="); ok {
-			return v
-		}
-	}
-	return ""
 }
 
 // without returns env less a variable.

@@ -101,22 +101,14 @@ func (h *Home) hold() error {
 	if h.lock, err = h.root.OpenFile(lockName, os.O_RDWR|os.O_CREATE|unix.O_NONBLOCK, 0o600); err != nil {
 		return err
 	}
-	if err = flock(h.lock, unix.LOCK_EX|unix.LOCK_NB); err == nil {
+	if err = state.Flock(h.lock, unix.LOCK_EX|unix.LOCK_NB); err == nil {
 		h.Alone = true
 		return nil
 	}
 	if err != unix.EWOULDBLOCK {
 		return err
 	}
-	return flock(h.lock, unix.LOCK_SH)
-}
-
-func flock(f *os.File, what int) error {
-	for {
-		if err := unix.Flock(int(f.Fd()), what); err != unix.EINTR {
-			return err
-		}
-	}
+	return state.Flock(h.lock, unix.LOCK_SH)
 }
 
 // begin reads the record, or makes one. A home of another directory is put by: then it reports
@@ -203,7 +195,7 @@ func (h *Home) Share() error {
 		return nil
 	}
 	h.Alone = false
-	return flock(h.lock, unix.LOCK_SH)
+	return state.Flock(h.lock, unix.LOCK_SH)
 }
 
 // Close gives the home up.

@@ -88,7 +88,7 @@ func inUse(root *os.Root) (bool, error) {
 		return false, err
 	}
 	defer f.Close()
-	err = flock(f, unix.LOCK_EX|unix.LOCK_NB)
+	err = state.Flock(f, unix.LOCK_EX|unix.LOCK_NB)
 	if err == unix.EWOULDBLOCK {
 		return true, nil
 	}
@@ -141,16 +141,14 @@ func Remove(stateDir, key string) error {
 		return err
 	}
 	defer root.Close()
-	lock, err := root.OpenFile(lockName, os.O_RDWR|os.O_CREATE|unix.O_NONBLOCK, 0o600)
+	lock, err := state.TryLock(root, lockName)
+	if errors.Is(err, state.ErrLocked) {
+		return ErrInUse
+	}
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
-	if err := flock(lock, unix.LOCK_EX|unix.LOCK_NB); err == unix.EWOULDBLOCK {
-		return ErrInUse
-	} else if err != nil {
-		return err
-	}
+	defer lock.Release()
 	// Under another name nobody begins a run in it; it is removed by that.
 	away := ".gone-" + key
 	if err := state.RemoveAll(top, away); err != nil {

@@ -76,7 +76,7 @@ func openKey(stateDir, key string, how int) (*Home, error) {
 		return nil, err
 	}
 	if h.lock, err = h.root.OpenFile(lockName, os.O_RDWR|os.O_CREATE|unix.O_NONBLOCK, 0o600); err == nil {
-		if err = flock(h.lock, how|unix.LOCK_NB); err == unix.EWOULDBLOCK {
+		if err = state.Flock(h.lock, how|unix.LOCK_NB); err == unix.EWOULDBLOCK {
 			err = ErrInUse
 		}
 	}

@@ -59,9 +59,6 @@ func (b *builder) file(f fileEntry) {
 // override adds rules for protection, each in the place of any before it that has the
 // same pattern.
 func override(have, more []ProtectRule) []ProtectRule {
-	if len(have) == 0 && len(more) > 0 && more[0].Origin.builtin() {
-		return more // some hundreds, at each launch: none of them stands twice
-	}
 	last := make(map[string]int, len(more))
 	for i := range more {
 		last[more[i].Pattern] = i

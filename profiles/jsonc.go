@@ -13,7 +13,6 @@ import (
 const (
 	maxFile  = 1 << 20 // bytes of a file
 	maxDepth = 32      // of nested objects and arrays
-	maxRoom  = 256     // elements for which room is made before they were read
 )
 
 type kind uint8
@@ -200,16 +199,6 @@ func (p *parser) object(depth int) ([]member, error) {
 
 // duplicate returns the first key that stands twice, and where it stood first.
 func duplicate(members []member) (again, first *member) {
-	if len(members) <= 8 { // the common case, without a map
-		for i := range members {
-			for j := range i {
-				if members[i].key == members[j].key {
-					return &members[i], &members[j]
-				}
-			}
-		}
-		return nil, nil
-	}
 	seen := make(map[string]int, len(members))
 	for i := range members {
 		if j, ok := seen[members[i].key]; ok {
@@ -223,10 +212,6 @@ func duplicate(members []member) (again, first *member) {
 func (p *parser) array(depth int) ([]value, error) {
 	p.pos++ // [
 	var items []value
-	if end := strings.IndexByte(p.text[p.pos:], ']'); end > 0 {
-		// Room for all at once: each launch reads some hundreds of names.
-		items = make([]value, 0, min(strings.Count(p.text[p.pos:p.pos+end], ",")+1, maxRoom))
-	}
 	for {
 		if err := p.space(); err != nil {
 			return nil, err

@@ -88,7 +88,7 @@ func takeSlot(root *os.Root, id string) (*Unfinished, error) {
 		if err != nil {
 			return nil, err
 		}
-		if lockFile(f, syscall.LOCK_NB) == nil && vacant(root, f, name) {
+		if state.Flock(f, syscall.LOCK_EX|syscall.LOCK_NB) == nil && vacant(root, f, name) {
 			if _, err = f.WriteString(title(id) + "\n"); err == nil {
 				return &Unfinished{file: f}, nil
 			}
@@ -120,7 +120,7 @@ func own(root *os.Root, id string) (*Unfinished, error) {
 		return nil, err
 	}
 	d := &Unfinished{file: f, path: f.Name()}
-	if err := lockFile(f, 0); err != nil { // whoever looks for records has the lock for a moment
+	if err := state.Flock(f, syscall.LOCK_EX); err != nil { // whoever looks for records has the lock for a moment
 		return nil, errors.Join(fmt.Errorf("flock %s: %w", f.Name(), err), d.Done())
 	}
 	return d, nil
@@ -305,7 +305,7 @@ func readHeld(root *os.Root, r record) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	if lockFile(f, syscall.LOCK_NB) == nil {
+	if state.Flock(f, syscall.LOCK_EX|syscall.LOCK_NB) == nil {
 		return "", nil
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxDebt+1))
@@ -331,7 +331,7 @@ func settle(root *os.Root, name, id string, pay func(id, text string) error) (er
 		return err
 	}
 	defer f.Close()
-	if err := lockFile(f, syscall.LOCK_NB); err != nil {
+	if err := state.Flock(f, syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return nil // its launcher lives, or somebody else is at it
 	}
 	info, err := f.Stat()
@@ -366,15 +366,6 @@ func settle(root *os.Root, name, id string, pay func(id, text string) error) (er
 		return f.Truncate(0)
 	}
 	return root.Remove(name)
-}
-
-func lockFile(f *os.File, how int) error {
-	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|how)
-		if err != syscall.EINTR {
-			return err
-		}
-	}
 }
 
 // Inherit returns the directory of a session whose launcher is gone, and makes

@@ -279,8 +279,14 @@ func Locked(root *os.Root, name string) (bool, error) {
 // Release gives the lock up. The file stays.
 func (l *Lock) Release() error { return l.f.Close() }
 
-func flock(f *os.File, how int) error {
+// Flock is flock(2), again if a signal came in between.
+func Flock(f *os.File, how int) error {
 	_, err := retry(func() (int, error) { return 0, unix.Flock(int(f.Fd()), how) })
+	return err
+}
+
+func flock(f *os.File, how int) error {
+	err := Flock(f, how)
 	if err == unix.EWOULDBLOCK {
 		return fmt.Errorf("%s: %w", f.Name(), ErrLocked)
 	}

@@ -1,7 +1,7 @@
 package survey
 
 import (
-	"encoding/binary"
+	"cmp"
 	"os"
 	"runtime"
 	"slices"
@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
 // setIDs pins the programs that give who runs them rights (set-user-ID,
@@ -120,7 +121,7 @@ func (w *setIDWalk) work() {
 	}
 }
 
-// readSetIDs reads one directory, getdents64(2).
+// readSetIDs reads one directory.
 func readSetIDs(dir string, buf []byte) (dirs []string, files []setID, err error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP {
@@ -130,48 +131,29 @@ func readSetIDs(dir string, buf []byte) (dirs []string, files []setID, err error
 		return nil, nil, &os.PathError{Op: "open", Path: dir, Err: err}
 	}
 	defer unix.Close(fd)
-	for {
-		n, err := unix.ReadDirent(fd, buf)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return nil, nil, &os.PathError{Op: "getdents", Path: dir, Err: err}
-		}
-		if n == 0 {
-			return dirs, files, nil
-		}
-		for b := buf[:n]; len(b) > 0; {
-			length := binary.NativeEndian.Uint16(b[16:])
-			kind, name := b[18], unix.ByteSliceToString(b[19:length])
-			b = b[length:]
-			if name == "." || name == ".." {
-				continue
-			}
-			if kind != unix.DT_REG && kind != unix.DT_DIR && kind != unix.DT_UNKNOWN {
-				continue
-			}
-			var st unix.Stat_t
-			if kind != unix.DT_DIR {
-				if err := unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err == unix.ENOENT {
-					continue
-				} else if err != nil {
-					return nil, nil, &os.PathError{Op: "lstat", Path: dir + "/" + name, Err: err}
-				}
-			}
-			if kind == unix.DT_DIR || st.Mode&unix.S_IFMT == unix.S_IFDIR {
-				dirs = append(dirs, dir+"/"+name)
-				continue
-			}
-			gives, err := givesRights(dir+"/"+name, &st)
-			if err != nil {
-				return nil, nil, err
-			}
+	var failed error
+	err = beneath.Each(fd, buf, func(entry []byte) {
+		name := string(entry)
+		path := dir + "/" + name
+		var st unix.Stat_t
+		switch err := unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); {
+		case err == unix.ENOENT:
+		case err != nil:
+			failed = &os.PathError{Op: "lstat", Path: path, Err: err}
+		case st.Mode&unix.S_IFMT == unix.S_IFDIR:
+			dirs = append(dirs, path)
+		default:
+			gives, err := givesRights(path, &st)
 			if gives {
-				files = append(files, setID{dir + "/" + name, uint64(st.Dev), st.Ino})
+				files = append(files, setID{path, uint64(st.Dev), st.Ino})
 			}
+			failed = cmp.Or(failed, err)
 		}
+	})
+	if err != nil {
+		err = &os.PathError{Op: "getdents", Path: dir, Err: err}
 	}
+	return dirs, files, cmp.Or(err, failed)
 }
 
 // givesRights reports whether a file has one of the bits, or is a program with

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/procfs"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/profiles/proposals"
 	"github.com/pccrun/pccrun/run"
@@ -246,29 +248,11 @@ func hostOf(e events.NetDecision) (d proposals.Denial, ok bool) {
 	}
 	if port, is := strings.CutPrefix(e.Hint, "--local "); is {
 		d.What, d.Local = port, true
-		return d, port != "PORT" && hostListens(strings.TrimPrefix(port, "localhost:"))
+		n, err := strconv.ParseUint(strings.TrimPrefix(port, "localhost:"), 10, 16)
+		return d, err == nil && procfs.Listens(uint16(n))
 	}
 	d.What, d.Denied = e.Host, e.Rule
 	return d, e.Rule != ""
-}
-
-// hostListens reports whether something of the host listens at a port: see
-// proc_net_tcp in the kernel's documentation.
-func hostListens(port string) bool {
-	const listen = "0A"
-	for _, table := range [...]string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		text, _ := os.ReadFile(table)
-		for line := range strings.Lines(string(text)) {
-			fields := strings.Fields(line)
-			if len(fields) > 3 && fields[3] == listen {
-				_, at, _ := strings.Cut(fields[1], ":")
-				if hex(at) == port {
-					return true
-				}
-			}
-		}
-	}
-	return false
 }
 
 // listeners returns the sockets with a path that somebody listens at.

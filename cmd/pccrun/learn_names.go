@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -120,13 +119,4 @@ func isName(name string) bool {
 
 func isNameByte(c byte) bool {
 	return c == '_' || c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
-}
-
-// hex returns a hexadecimal number in decimal, "" if it is none.
-func hex(text string) string {
-	n, err := strconv.ParseUint(text, 16, 16)
-	if err != nil {
-		return ""
-	}
-	return strconv.FormatUint(n, 10)
 }

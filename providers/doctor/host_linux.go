@@ -3,7 +3,6 @@ package doctor
 import (
 	"context"
 	"fmt"
-	"github.com/pccrun/pccrun/internal/shell"
 	"os"
 	"os/exec"
 	"os/user"
@@ -13,6 +12,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/shell"
+	"github.com/pccrun/pccrun/profiles"
 )
 
 // Examine finds out what this machine can do. It leaves nothing behind.
@@ -33,7 +35,7 @@ func Examine(ctx context.Context, o Options) (r *Report, err error) {
 }
 
 func (x *examiner) facts(ctx context.Context) []Fact {
-	host := thisHost(x.launcher)
+	host, getenv := thisHost(x.launcher), (&profiles.Host{Environ: x.environ}).Getenv
 	var u unix.Utsname
 	_ = unix.Uname(&u)
 	list := []Fact{
@@ -43,8 +45,8 @@ func (x *examiner) facts(ctx context.Context) []Fact {
 		x.worktree(ctx),
 		docker(ctx),
 		gvisor(ctx),
-		terminal(x.getenv),
-		completion(x.getenv),
+		terminal(getenv),
+		completion(getenv),
 		subordinate(host.user),
 	}
 	keys := Fact{Name: "API keys", Value: "none is set"}
@@ -53,15 +55,6 @@ func (x *examiner) facts(ctx context.Context) []Fact {
 		keys.Hint = "inside only with --env NAME or a profile that names it"
 	}
 	return append(list, keys)
-}
-
-func (x *examiner) getenv(name string) string {
-	for _, e := range x.environ {
-		if value, ok := strings.CutPrefix(e, name+"="); ok {
-			return value
-		}
-	}
-	return ""
 }
 
 // ask runs a program that may not be there, or not answer.

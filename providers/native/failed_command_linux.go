@@ -2,7 +2,6 @@ package native
 
 import (
 	"cmp"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/procfs"
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
@@ -174,7 +174,7 @@ func (r *plan) listening(command []string) (list []events.Hidden) {
 			_, rest, is := strings.Cut(word, host)
 			digits := len(rest) - len(strings.TrimLeft(rest, "0123456789"))
 			port, err := strconv.ParseUint(rest[:digits], 10, 16)
-			if !is || err != nil || !listens(uint16(port)) {
+			if !is || err != nil || !procfs.Listens(uint16(port)) {
 				continue
 			}
 			rule := "localhost:" + rest[:digits]
@@ -187,19 +187,6 @@ func (r *plan) listening(command []string) (list []events.Hidden) {
 		}
 	}
 	return list
-}
-
-// listens reports whether a server has a port of this machine: proc_net_tcp(5), where 0A is LISTEN.
-func listens(port uint16) bool {
-	for _, name := range [...]string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		text, _ := os.ReadFile(name)
-		for line := range strings.Lines(string(text)) {
-			if f := strings.Fields(line); len(f) > 3 && f[3] == "0A" && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", port)) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // gitFatal is the exit code with which git gives up.
