@@ -87,15 +87,15 @@ func homeOnDisk(dir string) string { return dir + "-disk" }
 // runCage is the first process of a cage.
 func runCage(dir string) int {
 	j := &job{}
-	err := json.NewDecoder(os.Stdin).Decode(j)
-	if err == nil {
-		err = furnish(dir, j)
-	}
-	if err != nil {
+	if err := json.NewDecoder(os.Stdin).Decode(j); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
-	if err := json.NewEncoder(os.Stdout).Encode(perform(context.Background(), j)); err != nil {
+	o := outcomeOf(func() Outcome {
+		furnish(dir, j)
+		return perform(context.Background(), j)
+	})
+	if err := json.NewEncoder(os.Stdout).Encode(o); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
@@ -137,84 +137,54 @@ var cageMounts = []cageMount{
 	{"dev/pts", "devpts", 0, "newinstance,ptmxmode=0666,mode=0620"}, {"dev/shm", "tmpfs", 0, "mode=1777,size=256m"}, {"dev/mqueue", "mqueue", 0, ""},
 }
 
-func (m cageMount) mount(dir string) error {
+func (m cageMount) mount(dir string) {
 	to := filepath.Join(dir, m.path)
 	if disk := filepath.Join(homeOnDisk(dir), m.path); m.path == "home" && isDirectory(disk) {
 		m.kind, m.flags, m.data = disk, unix.MS_BIND, ""
-		if err := os.Chmod(disk, 0o755); err != nil {
-			return err
-		}
+		must(os.Chmod(disk, 0o755))
 	}
 	if strings.HasPrefix(m.path, "dev/") && !exists(to) {
-		return nil // a host without it
+		return // a host without it
 	}
-	if err := unix.Mount(m.kind, to, m.kind, m.flags, m.data); err != nil {
-		return fmt.Errorf("mount /%s: %w", m.path, err)
-	}
-	return nil
+	must(unix.Mount(m.kind, to, m.kind, m.flags, m.data), "mount /"+m.path)
 }
 
 // furnish turns an empty directory into the root of the cage and enters it. A cage that
 // is shared leaves the files of the machine where they are, for an engine that sees no
 // others: the network, the names in it and the processes are the cage's.
-func furnish(dir string, j *job) error {
-	err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
-	if err == nil {
-		err = unix.Mount("cage", dir, "tmpfs", 0, "mode=755")
+func furnish(dir string, j *job) {
+	must(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), "make mounts private")
+	must(unix.Mount("cage", dir, "tmpfs", 0, "mode=755"), "mount root")
+	if j.Shared {
+		shareRoot(dir)
+	} else {
+		makeRoot(dir, j)
 	}
-	switch {
-	case err != nil:
-	case j.Shared:
-		err = shareRoot(dir)
-	default:
-		err = makeRoot(dir, j)
-	}
-	if err == nil {
-		err = errors.Join(unix.Sethostname([]byte("cage-host")), linkUp("lo"))
-	}
-	if err != nil {
-		return fmt.Errorf("cage: %w", err)
-	}
-	return nil
+	must(unix.Sethostname([]byte("cage-host")), "hostname")
+	must(linkUp("lo"), "loopback")
 }
 
 // shareRoot covers what of the machine's files names others, and shows the cage's processes.
-func shareRoot(dir string) error {
+func shareRoot(dir string) {
 	for name, text := range map[string]string{"hosts": hostsText, "resolv.conf": resolverText} {
 		from := filepath.Join(dir, name)
-		if err := os.WriteFile(from, []byte(text), 0o644); err != nil {
-			return err
-		}
-		if err := unix.Mount(from, "/etc/"+name, "", unix.MS_BIND, ""); err != nil {
-			return fmt.Errorf("/etc/%s: %w", name, err)
-		}
+		must(os.WriteFile(from, []byte(text), 0o644))
+		must(unix.Mount(from, "/etc/"+name, "", unix.MS_BIND, ""), "/etc/"+name)
 	}
-	return unix.Mount("proc", "/proc", "proc", 0, "")
+	must(unix.Mount("proc", "/proc", "proc", 0, ""))
 }
 
-func makeRoot(dir string, j *job) error {
-	if err := makeDirectories(dir); err != nil {
-		return err
-	}
+func makeRoot(dir string, j *job) {
+	makeDirectories(dir)
 	for _, m := range cageMounts {
-		if err := m.mount(dir); err != nil {
-			return err
-		}
+		m.mount(dir)
 	}
 	if ptmx := filepath.Join(dir, "dev/ptmx"); !isLink(ptmx) { // a link leads to pts/ptmx, which is new
-		if err := unix.Mount(filepath.Join(dir, "dev/pts/ptmx"), ptmx, "", unix.MS_BIND, ""); err != nil {
-			return fmt.Errorf("bind /dev/ptmx: %w", err)
-		}
+		must(unix.Mount(filepath.Join(dir, "dev/pts/ptmx"), ptmx, "", unix.MS_BIND, ""), "bind /dev/ptmx")
 	}
-	if err := makeEtc(dir, j); err != nil {
-		return err
-	}
-	if err := bindPrograms(dir, j); err != nil {
-		return err
-	}
-	if err := errors.Join(os.Chdir(dir), unix.PivotRoot(".", "."), unix.Unmount(".", unix.MNT_DETACH), os.Chdir("/")); err != nil {
-		return fmt.Errorf("pivot: %w", err)
-	}
+	makeEtc(dir, j)
+	bindPrograms(dir, j)
+	must(errors.Join(os.Chdir(dir), unix.PivotRoot(".", "."), unix.Unmount(".", unix.MNT_DETACH), os.Chdir("/")), "pivot")
 	j.Self, j.Dir = cageSelf, "/tmp"
 	if j.Launcher != "" {
 		j.Launcher = cageLauncher
@@ -222,21 +192,16 @@ func makeRoot(dir string, j *job) error {
 	if j.Profile != "" {
 		j.Profile = cageProfile
 	}
-	return nil
 }
 
 func isLink(path string) bool { _, err := os.Readlink(path); return err == nil }
 
-func makeDirectories(dir string) error {
+func makeDirectories(dir string) {
 	for _, name := range ownDirs {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
-			return err
-		}
+		must(os.Mkdir(filepath.Join(dir, name), 0o755))
 	}
 	entries, err := os.ReadDir("/")
-	if err != nil {
-		return err
-	}
+	must(err)
 	for _, entry := range entries {
 		from, to := "/"+entry.Name(), filepath.Join(dir, entry.Name())
 		if _, err := os.Lstat(to); err == nil {
@@ -248,38 +213,25 @@ func makeDirectories(dir string) error {
 			if err == nil {
 				err = os.Symlink(target, to)
 			}
-			if err != nil {
-				return err
-			}
+			must(err)
 		case entry.IsDir():
-			if err := os.Mkdir(to, 0o755); err != nil {
-				return err
-			}
-			if err := bindReadOnly(from, to); err != nil {
-				return fmt.Errorf("%s: %w", from, err)
-			}
+			must(os.Mkdir(to, 0o755))
+			bindReadOnly(from, to)
 		}
 	}
-	return nil
 }
 
-func bindReadOnly(from, to string) error {
-	if err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-		return err
-	}
-	return unix.MountSetattr(unix.AT_FDCWD, to, unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+func bindReadOnly(from, to string) {
+	must(unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""), "bind "+from)
+	must(unix.MountSetattr(unix.AT_FDCWD, to, unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}), "make "+from+" read-only")
 }
 
 // makeEtc makes an /etc whose accounts, names and resolver are the cage's; the
 // rest leads to the host's.
-func makeEtc(dir string, j *job) error {
+func makeEtc(dir string, j *job) {
 	host := filepath.Join(dir, ".cage/etc")
-	if err := os.Mkdir(host, 0o755); err != nil {
-		return err
-	}
-	if err := bindReadOnly("/etc", host); err != nil {
-		return err
-	}
+	must(os.Mkdir(host, 0o755))
+	bindReadOnly("/etc", host)
 	own := map[string]string{
 		"passwd":      fmt.Sprintf("root:x:0:0:root:/root:/bin/sh\ndev:x:%d:%d::/home/dev:/bin/sh\nnobody:x:65534:65534::/nonexistent:/usr/sbin/nologin\n", j.UID, j.GID),
 		"group":       fmt.Sprintf("root:x:0:\ntty:x:5:\ndev:x:%d:\nnogroup:x:65534:\n", j.GID),
@@ -295,48 +247,32 @@ func makeEtc(dir string, j *job) error {
 	}
 	etc := filepath.Join(dir, "etc")
 	for name, content := range own {
-		if err := os.WriteFile(filepath.Join(etc, name), []byte(content), 0o644); err != nil {
-			return err
-		}
+		must(os.WriteFile(filepath.Join(etc, name), []byte(content), 0o644))
 	}
-	if err := os.Chmod(filepath.Join(etc, "shadow"), 0o600); err != nil {
-		return err
-	}
+	must(os.Chmod(filepath.Join(etc, "shadow"), 0o600))
 	for _, name := range []string{"cron.d", "profile.d"} {
-		if err := os.Mkdir(filepath.Join(etc, name), 0o755); err != nil {
-			return err
-		}
+		must(os.Mkdir(filepath.Join(etc, name), 0o755))
 		own[name] = ""
 	}
 	entries, err := os.ReadDir("/etc")
-	if err != nil {
-		return err
-	}
+	must(err)
 	for _, entry := range entries {
 		if _, is := own[entry.Name()]; is || entry.Name() == "mtab" {
 			continue
 		}
-		if err := os.Symlink("/.cage/etc/"+entry.Name(), filepath.Join(etc, entry.Name())); err != nil {
-			return err
-		}
+		must(os.Symlink("/.cage/etc/"+entry.Name(), filepath.Join(etc, entry.Name())))
 	}
-	return nil
 }
 
 // bindPrograms brings this program, the launcher and its profile, which may lie
 // where a cage has its own directories, to a place that the cage keeps.
-func bindPrograms(dir string, j *job) error {
+func bindPrograms(dir string, j *job) {
 	for to, from := range map[string]string{cageSelf: j.Self, cageLauncher: j.Launcher, cageProfile: j.Profile} {
 		if from == "" {
 			continue
 		}
 		to = dir + to
-		if err := os.WriteFile(to, nil, 0o755); err != nil {
-			return err
-		}
-		if err := bindReadOnly(from, to); err != nil {
-			return fmt.Errorf("%s: %w", from, err)
-		}
+		must(os.WriteFile(to, nil, 0o755))
+		bindReadOnly(from, to)
 	}
-	return nil
 }

@@ -325,38 +325,27 @@ func TestSeverity(t *testing.T) {
 }
 
 func TestLeaks(t *testing.T) {
-	w, err := newWorldForTest(t)
-	require.NoError(t, err)
+	w := newWorldForTest(t)
 	require.True(t, leaks([]byte("x="+w.secret+";"), w.SecretSum))
 	require.True(t, leaks([]byte("abc"+w.secret+"def"), w.SecretSum), "among other digits")
 	require.False(t, leaks([]byte(w.secret[1:]), w.SecretSum))
 	require.False(t, leaks(nil, w.SecretSum))
 }
 
-func newWorldForTest(t *testing.T) (*world, error) {
-	dir := t.TempDir()
-	self := filepath.Join(dir, "self")
-	if err := place("/proc/self/exe", self); err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(self, 0o755); err != nil {
-		return nil, err
-	}
-	w, err := newWorld(&job{ID: "FS-001", Dir: dir, Run: randomHex(6), Self: self})
-	if err == nil {
-		t.Cleanup(w.close)
-	}
-	return w, err
-}
-
-// A world that is closed leaves no file, process or shared memory.
-func TestWorldCleansUp(t *testing.T) {
+func newWorldForTest(t *testing.T) *world {
 	dir := t.TempDir()
 	self := filepath.Join(dir, "self")
 	require.NoError(t, place("/proc/self/exe", self))
 	require.NoError(t, os.Chmod(self, 0o755))
-	w, err := newWorld(&job{ID: "FS-001", Dir: dir, Run: randomHex(6), Self: self})
-	require.NoError(t, err)
+	w := newWorld()
+	t.Cleanup(w.close)
+	w.build(&job{ID: "FS-001", Dir: dir, Run: randomHex(6), Self: self})
+	return w
+}
+
+// A world that is closed leaves no file, process or shared memory.
+func TestWorldCleansUp(t *testing.T) {
+	w := newWorldForTest(t)
 	require.FileExists(t, w.Canary+"/secret")
 	pid, tmp, home := w.HostPID, w.Tmp, w.Home
 	require.NoError(t, syscall.Kill(pid, 0))

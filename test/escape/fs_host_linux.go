@@ -105,7 +105,7 @@ func (d *Drive) whileItRuns(do func(cmd *exec.Cmd, ended <-chan *Run) Outcome) O
 func (d *Drive) replaced(name, content string) Outcome {
 	return d.meanwhile(func() {
 		path := filepath.Join(d.Workspace, name)
-		must(d.write(path+".new", content))
+		d.write(path+".new", content)
 		delete(d.files, path+".new")
 		d.files[path] = content
 		must(os.Rename(path+".new", path))

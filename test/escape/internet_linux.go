@@ -45,61 +45,38 @@ var peers = []struct{ name, address string }{
 var internetPorts = []int{22, 25, 80, 443, 853, 2375, 5432, 6379, 8080}
 
 // enterInternet makes the internet of this cage and starts its servers.
-func (w *world) enterInternet() error {
+func (w *world) enterInternet() {
 	runtime.LockOSThread()
 	home, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		return err
-	}
+	must(err)
 	defer home.Close()
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		return err
-	}
+	must(unix.Unshare(unix.CLONE_NEWNET))
 	away, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		return err
-	}
+	must(err)
 	defer away.Close()
 	outside := func() error { return unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) }
-	if err := errors.Join(linkUp("lo"), outside()); err != nil {
-		return err
-	}
-	if err := makePair("cage0", "inet0", int(away.Fd())); err != nil {
-		return fmt.Errorf("veth: %w", err)
-	}
-	if err := errors.Join(addAddress("cage0", cageAddress+"/24"), addAddress("cage0", "fd77::2/64"), linkUp("cage0")); err != nil {
-		return fmt.Errorf("cage0: %w", err)
-	}
-	if err := unix.Setns(int(away.Fd()), unix.CLONE_NEWNET); err != nil {
-		return err
-	}
-	err = w.serveInternet()
-	if err := errors.Join(err, outside()); err != nil {
-		return err // the thread stays locked, and dies with the goroutine
-	}
+	must(errors.Join(linkUp("lo"), outside()))
+	must(makePair("cage0", "inet0", int(away.Fd())), "veth")
+	must(errors.Join(addAddress("cage0", cageAddress+"/24"), addAddress("cage0", "fd77::2/64"), linkUp("cage0")), "cage0")
+	must(unix.Setns(int(away.Fd()), unix.CLONE_NEWNET))
+	w.serveInternet()
+	must(outside())
 	runtime.UnlockOSThread()
-	if err := errors.Join(addRoute("cage0", internetAddress), addRoute("cage0", "fd77::1")); err != nil {
-		return fmt.Errorf("route: %w", err)
-	}
+	must(errors.Join(addRoute("cage0", internetAddress), addRoute("cage0", "fd77::1")), "route")
 	w.Address, w.Resolver, w.Peers = cageAddress, resolverAddress, map[string]string{}
 	for _, p := range peers {
 		w.Peers[p.name] = p.address
 	}
 	// what the host itself offers on its own address
 	l, err := net.Listen("tcp4", cageAddress+":8080")
-	if err != nil {
-		return err
-	}
+	must(err)
 	w.answer(l, "host address")
-	return nil
 }
 
 // serveInternet runs in the internet's namespace, on a locked thread: sockets
 // belong to the namespace of the thread that makes them.
-func (w *world) serveInternet() error {
-	if err := errors.Join(addAddress("inet0", internetAddress+"/24"), addAddress("inet0", "fd77::1/64"), linkUp("inet0")); err != nil {
-		return fmt.Errorf("inet0: %w", err)
-	}
+func (w *world) serveInternet() {
+	must(errors.Join(addAddress("inet0", internetAddress+"/24"), addAddress("inet0", "fd77::1/64"), linkUp("inet0")), "inet0")
 	given := map[string]bool{}
 	for _, p := range peers {
 		a := netip.MustParseAddr(p.address)
@@ -107,36 +84,25 @@ func (w *world) serveInternet() error {
 			continue
 		}
 		given[p.address] = true
-		if err := addAddress("lo", fmt.Sprintf("%s/%d", a, a.BitLen())); err != nil {
-			return fmt.Errorf("%s: %w", p.address, err)
-		}
+		must(addAddress("lo", fmt.Sprintf("%s/%d", a, a.BitLen())), p.address)
 	}
 	for _, port := range internetPorts {
 		l, err := net.Listen("tcp", ":"+strconv.Itoa(port))
-		if err != nil {
-			return err
-		}
+		must(err)
 		w.serve(l, w.serveConn)
 	}
 	for _, address := range []string{":443", ":9999"} {
 		c, err := net.ListenPacket("udp4", address)
-		if err != nil {
-			return err
-		}
+		must(err)
 		w.answerPackets(c, "udp internet"+address)
 	}
 	dns, err := net.ListenPacket("udp4", resolverAddress+":53")
-	if err != nil {
-		return err
-	}
+	must(err)
 	stream, err := net.Listen("tcp4", resolverAddress+":53")
-	if err != nil {
-		return err
-	}
+	must(err)
 	w.later(func() { dns.Close() })
 	go w.resolve(dns)
 	w.serve(stream, w.resolveStream)
-	return nil
 }
 
 // serve answers each connection to a listener, and closes it.

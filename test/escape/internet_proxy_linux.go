@@ -16,14 +16,11 @@ import (
 // openProxy starts a proxy that forwards everything: the control of probes that
 // attack a proxy. It reads addresses as the C library does, since that is the
 // mistake to be shown.
-func (w *world) openProxy() error {
+func (w *world) openProxy() {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
+	must(err)
 	w.serve(l, proxy)
 	w.ControlProxy = l.Addr().String()
-	return nil
 }
 
 func proxy(c net.Conn) {

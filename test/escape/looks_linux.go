@@ -88,7 +88,7 @@ const maxLooks = 16
 func betweenLooks(d *Drive) Outcome {
 	kept, vault := d.Workspace+"/kept", d.Workspace+"/vault"
 	for path, content := range map[string]string{kept + "/f": "kept\n", vault + "/secret": d.secret + "\n"} {
-		must(d.write(path, content))
+		d.write(path, content)
 	}
 	if d.job.Control {
 		return d.Run()

@@ -65,7 +65,7 @@ func besideProbes() []Probe {
 			},
 			Drive: func(d *Drive) Outcome {
 				for _, name := range besideSession {
-					must(d.write(filepath.Join(d.Home, outwardState, name), "own\n"))
+					d.write(filepath.Join(d.Home, outwardState, name), "own\n")
 				}
 				return d.Run()
 			},
@@ -107,7 +107,7 @@ func gitDirs(git string) {
 func (d *Drive) repositoryAt(git string, files map[string]string) Outcome {
 	gitDirs(git)
 	for name, content := range files {
-		must(d.write(filepath.Join(git, name), content))
+		d.write(filepath.Join(git, name), content)
 	}
 	return d.Run()
 }

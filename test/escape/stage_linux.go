@@ -75,36 +75,32 @@ func perform(ctx context.Context, j *job) Outcome {
 	if p == nil {
 		return Broken("no such probe")
 	}
-	w, err := newWorld(j)
-	if err != nil {
-		return Broken("world: %v", err)
-	}
+	w := newWorld()
 	defer w.close()
-	if j.Engine {
-		// a client that is killed leaves its container behind
-		w.later(func() { exec.Command("env", "-u", "DOCKER_HOST", "docker", "rm", "--force", w.Tag).Run() })
-	}
 	limit := patience(cageTime)
 	if p.Long {
 		limit = longTime
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	d := &Drive{world: w, job: j, probe: p, ctx: ctx}
-	if j.Caged || j.Control {
-		if err := d.enterInternet(); err != nil {
-			return Broken("cage: network: %v", err)
+	return outcomeOf(func() Outcome {
+		w.build(j)
+		if j.Engine {
+			// a client that is killed leaves its container behind
+			w.later(func() { exec.Command("env", "-u", "DOCKER_HOST", "docker", "rm", "--force", w.Tag).Run() })
 		}
-	}
-	if p.Setting&Proxy != 0 && j.Control {
-		if err := w.openProxy(); err != nil {
-			return Broken("proxy: %v", err)
+		if j.Caged || j.Control {
+			w.enterInternet()
 		}
-	}
-	if p.Drive != nil {
-		return outcomeOf(func() Outcome { return p.Drive(d) })
-	}
-	return d.Run()
+		if p.Setting&Proxy != 0 && j.Control {
+			w.openProxy()
+		}
+		d := &Drive{world: w, job: j, probe: p, ctx: ctx}
+		if p.Drive != nil {
+			return p.Drive(d)
+		}
+		return d.Run()
+	})
 }
 
 // A Drive starts the sandbox, once or as often as a probe wants.
@@ -227,8 +223,7 @@ func (d *Drive) Command() []string {
 		must(unix.Fstat(int(d.slave.Fd()), &st))
 		d.HostTTYDev = uint64(st.Dev)
 	}
-	spec, err := d.specFile()
-	must(err)
+	spec := d.specFile()
 	names := d.names()
 	var argv []string
 	for _, arg := range d.job.Argv {

@@ -49,17 +49,11 @@ var homeSecrets = []string{
 	"Documents/taxes.txt", ".config/pccrun/secret", ".local/state/pccrun/secret",
 }
 
-// newWorld makes a world below base. The caller closes it.
-func newWorld(j *job) (*world, error) {
-	w := &world{files: map[string]string{}, waited: make(chan struct{})}
-	if err := w.build(j); err != nil {
-		w.close()
-		return nil, err
-	}
-	return w, nil
-}
+// newWorld is a world that is not built yet. The caller closes it, built or not.
+func newWorld() *world { return &world{files: map[string]string{}, waited: make(chan struct{})} }
 
-func (w *world) build(j *job) (err error) {
+// build makes all that a world is of.
+func (w *world) build(j *job) {
 	var raw [secretLen / 2]byte
 	rand.Read(raw[:])
 	w.secret = hex.EncodeToString(raw[:])
@@ -75,34 +69,22 @@ func (w *world) build(j *job) (err error) {
 		w.Home, w.Canary, w.Shown = "/home/dev", "/srv/canary", "/srv/shown"
 	} else {
 		base := filepath.Join(j.Dir, "w-"+w.Nonce[:8])
-		if err := os.Mkdir(base, 0o755); err != nil {
-			return err
-		}
+		must(os.Mkdir(base, 0o755))
 		w.later(func() { removeAll(base) })
 		w.Home, w.Canary, w.Shown = base+"/home", base+"/canary", base+"/shown"
 	}
 	w.Workspace = w.Home + "/src/ws"
 	w.Tmp = "/tmp/pccrun-escape-" + mark
-	if err := os.Mkdir(w.Tmp, 0o700); err != nil {
-		return err
-	}
+	must(os.Mkdir(w.Tmp, 0o700))
 	if !w.Caged { // what is in a cage goes with it
 		w.later(func() { removeTagged(mark) })
 	}
-	if err := w.makeFiles(); err != nil {
-		return err
-	}
+	w.makeFiles()
 	w.self = w.Workspace + "/.probe/pccrun"
-	if err := place(j.Self, w.self); err != nil {
-		return err
-	}
+	must(place(j.Self, w.self))
 	w.Program = w.self
-	if err := w.listen(); err != nil {
-		return err
-	}
-	if err := w.startWaiter(); err != nil {
-		return err
-	}
+	w.listen()
+	w.startWaiter()
 	w.makeIPC(filepath.Join(j.Dir, "ipc-"+w.Nonce[:8]))
 	if w.Namespaces = j.Namespaces; w.Namespaces == nil {
 		w.Namespaces = ownNamespaces()
@@ -115,7 +97,6 @@ func (w *world) build(j *job) (err error) {
 	if id, err := os.ReadFile("/etc/machine-id"); err == nil {
 		w.Machine = strings.TrimSpace(string(id))
 	}
-	return nil
 }
 
 // ownNamespaces are those of this process, by their kind.
@@ -138,15 +119,13 @@ func (w *world) close() {
 }
 
 // write makes a canary file whose content is remembered.
-func (w *world) write(path, content string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
+func (w *world) write(path, content string) {
+	must(os.MkdirAll(filepath.Dir(path), 0o755))
 	w.files[path] = content
-	return os.WriteFile(path, []byte(content), 0o644)
+	must(os.WriteFile(path, []byte(content), 0o644))
 }
 
-func (w *world) makeFiles() error {
+func (w *world) makeFiles() {
 	secret := w.secret + "\n"
 	files := map[string]string{
 		w.Canary + "/secret": secret, w.Canary + "/sub/secret": secret, w.Canary + "/a": "a\n", w.Canary + "/f": "canary f\n",
@@ -174,27 +153,23 @@ func (w *world) makeFiles() error {
 		files[filepath.Join(w.Home, name)] = secret
 	}
 	for path, content := range files {
-		if err := w.write(path, content); err != nil {
-			return err
-		}
+		w.write(path, content)
 	}
 	for _, repo := range []string{w.Workspace + "/.git", w.Workspace + "/nested/.git", w.Workspace + "/.git/modules/sub"} {
 		for _, dir := range []string{"objects", "refs/heads", "hooks", "info"} {
-			if err := os.MkdirAll(filepath.Join(repo, dir), 0o755); err != nil {
-				return err
-			}
+			must(os.MkdirAll(filepath.Join(repo, dir), 0o755))
 		}
 	}
 	// Modes let everybody write what is shown for reading: it must be the
 	// sandbox that refuses, not the owner.
-	return errors.Join(
+	must(errors.Join(
 		os.Chmod(w.Home+"/.ssh", 0o700),
 		syscall.Mkfifo(w.Shown+"/fifo", 0o666), os.Chmod(w.Shown+"/fifo", 0o666),
 		syscall.Mkfifo(w.Canary+"/fifo", 0o666), os.Chmod(w.Canary+"/fifo", 0o666),
 		os.Chmod(w.Shown, 0o777), os.Chmod(w.Shown+"/sub", 0o777), os.Chmod(w.Shown+"/f", 0o666), os.Chmod(w.Shown+"/sub/f", 0o666),
 		os.Symlink(w.Canary+"/secret", w.Workspace+"/link-to-secret"),
 		os.MkdirAll(w.Workspace+"/.probe", 0o755),
-	)
+	))
 }
 
 // place puts a copy of this program at path: a hard link where it can be one.
@@ -251,7 +226,7 @@ func (w *world) answerPackets(c net.PacketConn, name string) {
 	}()
 }
 
-func (w *world) listen() error {
+func (w *world) listen() {
 	for _, row := range []struct {
 		network, address, name string
 		port                   *int
@@ -264,19 +239,15 @@ func (w *world) listen() error {
 		{"unix", w.Home + "/agent.sock", "agent socket", nil},
 	} {
 		l, err := net.Listen(row.network, row.address)
-		if err != nil {
-			if row.network == "tcp6" {
-				continue // a host without IPv6: the probe says so
-			}
-			return err
+		if err != nil && row.network == "tcp6" {
+			continue // a host without IPv6: the probe says so
 		}
+		must(err)
 		if row.port != nil {
 			*row.port = l.Addr().(*net.TCPAddr).Port
 		}
 		if strings.HasPrefix(row.address, "/") {
-			if err := os.Chmod(row.address, 0o777); err != nil {
-				return err
-			}
+			must(os.Chmod(row.address, 0o777))
 		}
 		w.answer(l, row.name)
 	}
@@ -284,9 +255,7 @@ func (w *world) listen() error {
 		{"udp4", "127.0.0.1:0", "udp4"}, {"unixgram", "@" + w.Tag + "-dgram", "abstract dgram"}, {"unixgram", w.Canary + "/dgram", "dgram"},
 	} {
 		c, err := net.ListenPacket(row.network, row.address)
-		if err != nil {
-			return err
-		}
+		must(err)
 		if a, ok := c.LocalAddr().(*net.UDPAddr); ok {
 			w.UDP4 = a.Port
 		}
@@ -295,27 +264,21 @@ func (w *world) listen() error {
 	w.Abstract, w.AbstractDgram = "@"+w.Tag+"-stream", "@"+w.Tag+"-dgram"
 	w.Socket, w.ShownSocket = w.Canary+"/sock", w.Shown+"/sock"
 	l, err := net.Listen("tcp4", "127.0.0.1:0") // a port that is free now, for a payload to listen on
-	if err != nil {
-		return err
-	}
+	must(err)
 	w.Published = l.Addr().(*net.TCPAddr).Port
-	return l.Close()
+	must(l.Close())
 }
 
 // startWaiter starts the process outside that payloads look for. It ends with
 // status 7 when it gets SIGUSR1.
-func (w *world) startWaiter() error {
+func (w *world) startWaiter() {
 	cmd := exec.Command(w.self, helperVerb, "waiter", w.Tag+"-waiter")
 	cmd.Env = []string{"CANARY=" + w.secret}
 	cmd.Dir = w.Canary
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	ready, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
+	must(err)
+	must(cmd.Start())
 	w.waiter, w.HostPID, w.Name = cmd, cmd.Process.Pid, w.Tag+"-waiter"
 	io.ReadFull(ready, make([]byte, 1))
 	go func() {
@@ -326,7 +289,6 @@ func (w *world) startWaiter() error {
 		cmd.Process.Kill()
 		<-w.waited
 	})
-	return nil
 }
 
 // waiterEnded says how the waiting process ended, "" if it lives.
@@ -386,13 +348,12 @@ func (w *world) makeObject(kind string, size uintptr) int {
 }
 
 // specFile writes what the payload is told, into the workspace.
-func (w *world) specFile() (string, error) {
+func (w *world) specFile() string {
 	data, err := json.Marshal(w.Spec)
-	if err != nil {
-		return "", err
-	}
+	must(err)
 	path := w.Workspace + "/.probe/spec.json"
-	return path, os.WriteFile(path, data, 0o644)
+	must(os.WriteFile(path, data, 0o644))
+	return path
 }
 
 // environment is what the launcher is started with: what a developer's shell
