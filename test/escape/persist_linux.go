@@ -19,25 +19,24 @@ var planted = []struct {
 	id, name string
 	severity Severity
 	paths    []string
-	review   bool // may change, and must be listed at exit
 	refs     []string
 }{
-	{"PER-001", "repository hooks", Critical, []string{".git/hooks/pre-commit", ".git/hooks/post-checkout", ".git/hooks/fsmonitor-watchman"}, false, refs("srt: mandatory deny")},
-	{"PER-002", "repository configuration", Critical, []string{".git/config"}, false, refs("srt: mandatory deny")},
-	{"PER-003", "tasks and settings of VS Code", High, []string{".vscode/tasks.json", ".vscode/settings.json", ".vscode/launch.json"}, false, refs("CVE-2025-53773")},
-	{"PER-005", "servers of the model context protocol", Critical, []string{".mcp.json"}, false, refs("CVE-2025-54136")},
-	{"PER-006", "direnv", High, []string{".envrc", "sub/.envrc"}, false, refs("direnv(1)")},
-	{"PER-007", "Cursor", Critical, []string{".cursor/mcp.json", ".cursor/rules/x.mdc"}, false, refs("CVE-2025-54135")},
-	{"PER-008", "Codex", High, []string{".codex/config.toml"}, false, refs("CVE-2025-61260")},
-	{"PER-009", "JetBrains", Medium, []string{".idea/workspace.xml", ".idea/runConfigurations/x.xml"}, false, refs("srt: mandatory deny")},
-	{"PER-011", "husky", Medium, []string{".husky/pre-commit", ".husky/post-merge"}, false, nil},
-	{"PER-012", "development containers", High, []string{".devcontainer/devcontainer.json"}, false, refs("devcontainers: initializeCommand")},
-	{"PER-015", "settings of package managers", Medium, []string{".npmrc", ".yarnrc.yml", ".pypirc", "uv.toml"}, false, nil},
-	{"PER-016", "other agents", High, []string{".gemini/settings.json", ".claude/settings.json", ".claude/settings.local.json", ".windsurf/x", ".zed/settings.json", ".continue/config.json", ".aider.conf.yml", ".roo/x", ".kiro/x", ".agents/x", "opencode.json"}, false, nil},
-	{"PER-020", "the work tree's own configuration", High, []string{".git/config.worktree", ".git/commondir"}, false, refs("gitrepository-layout(5)")},
-	{"PER-021", "attributes with a filter", High, []string{".git/info/attributes"}, false, refs("CVE-2025-48384")},
-	{"PER-022", "configuration of a submodule and of a nested repository", High, []string{".git/modules/sub/config", ".git/modules/sub/hooks/post-checkout", "nested/.git/config", "nested/.git/hooks/pre-commit"}, false, refs("CVE-2024-32002")},
-	{"PER-028", "start-up files of shells", High, []string{".bashrc", ".zshenv", ".profile", ".bash_profile", ".zshrc", ".bash_login"}, false, refs("srt: mandatory deny")},
+	{"PER-001", "repository hooks", Critical, []string{".git/hooks/pre-commit", ".git/hooks/post-checkout", ".git/hooks/fsmonitor-watchman"}, refs("srt: mandatory deny")},
+	{"PER-002", "repository configuration", Critical, []string{".git/config"}, refs("srt: mandatory deny")},
+	{"PER-003", "tasks and settings of VS Code", High, []string{".vscode/tasks.json", ".vscode/settings.json", ".vscode/launch.json"}, refs("CVE-2025-53773")},
+	{"PER-005", "servers of the model context protocol", Critical, []string{".mcp.json"}, refs("CVE-2025-54136")},
+	{"PER-006", "direnv", High, []string{".envrc", "sub/.envrc"}, refs("direnv(1)")},
+	{"PER-007", "Cursor", Critical, []string{".cursor/mcp.json", ".cursor/rules/x.mdc"}, refs("CVE-2025-54135")},
+	{"PER-008", "Codex", High, []string{".codex/config.toml"}, refs("CVE-2025-61260")},
+	{"PER-009", "JetBrains", Medium, []string{".idea/workspace.xml", ".idea/runConfigurations/x.xml"}, refs("srt: mandatory deny")},
+	{"PER-011", "husky", Medium, []string{".husky/pre-commit", ".husky/post-merge"}, nil},
+	{"PER-012", "development containers", High, []string{".devcontainer/devcontainer.json"}, refs("devcontainers: initializeCommand")},
+	{"PER-015", "settings of package managers", Medium, []string{".npmrc", ".yarnrc.yml", ".pypirc", "uv.toml"}, nil},
+	{"PER-016", "other agents", High, []string{".gemini/settings.json", ".claude/settings.json", ".claude/settings.local.json", ".windsurf/x", ".zed/settings.json", ".continue/config.json", ".aider.conf.yml", ".roo/x", ".kiro/x", ".agents/x", "opencode.json"}, nil},
+	{"PER-020", "the work tree's own configuration", High, []string{".git/config.worktree", ".git/commondir"}, refs("gitrepository-layout(5)")},
+	{"PER-021", "attributes with a filter", High, []string{".git/info/attributes"}, refs("CVE-2025-48384")},
+	{"PER-022", "configuration of a submodule and of a nested repository", High, []string{".git/modules/sub/config", ".git/modules/sub/hooks/post-checkout", "nested/.git/config", "nested/.git/hooks/pre-commit"}, refs("CVE-2024-32002")},
+	{"PER-028", "start-up files of shells", High, []string{".bashrc", ".zshenv", ".profile", ".bash_profile", ".zshrc", ".bash_login"}, refs("srt: mandatory deny")},
 }
 
 func persistProbes() []Probe {
