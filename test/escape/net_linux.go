@@ -63,7 +63,7 @@ func netProbes() []Probe {
 			Explain: "An interface that is in sight is one that can be listened on.",
 			Payload: func(in *Inside) Outcome {
 				list, err := net.Interfaces()
-				blockedBy(err, "")
+				blockedBy(err)
 				for _, i := range list {
 					if i.Name == "cage0" {
 						return Escaped("%s is in sight", i.Name)

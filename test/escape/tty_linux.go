@@ -95,7 +95,7 @@ func ttyProbes() []Probe {
 			Payload: func(in *Inside) Outcome {
 				var st unix.Stat_t
 				data, err := os.ReadFile("/proc/self/stat")
-				blockedBy(err, "")
+				blockedBy(err)
 				fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 				device, _ := strconv.Atoi(fields[4])
 				if device == 0 {
