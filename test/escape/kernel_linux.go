@@ -243,7 +243,7 @@ func kernelProbes() []Probe {
 					if entries, err := os.ReadDir(path); err == nil && len(entries) > 0 {
 						return Escaped("%s lists %d entries", path, len(entries))
 					} else if err == nil {
-						return Blocked("%s lists nothing", path)
+						return Broken("%s lists nothing", path)
 					}
 					fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 					unix.Close(fd)
