@@ -184,7 +184,7 @@ func (i *inerter) came(path string) bool {
 	var st, dir unix.Stat_t
 	rel, _ := beneath.Path(g.standing.Root, filepath.Dir(path))
 	return k.view.stat(path, &st) == nil && k.view.stat(k.view.abs(rel), &dir) == nil &&
-		(g.touched(&st) && !k.preceded(join(rel, filepath.Base(path))) || g.moved(rel, dir.Ino))
+		(g.touched(&st) || g.moved(rel, dir.Ino))
 }
 
 // cameToLead returns what was named .git, or a directory of git's, and led to nothing when
