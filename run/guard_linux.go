@@ -53,7 +53,7 @@ func (f *flow) recordUnfinished() error {
 	return nil
 }
 
-// meet takes out of what stood the names and links that runs in the same place have made
+// meet takes out of what stood the names that runs in the same place have made
 // and will quarantine, and the repositories that they are making. Nothing is read for it
 // but where a name is younger than the earliest of all runs, or a repository is not
 // finished.
@@ -64,9 +64,6 @@ func (f *flow) meet() error {
 	}
 	home := sessions.In(f.dirs.State)
 	since := home.Earliest()
-	for _, s := range doubtful {
-		s.Forget(!since.IsZero())
-	}
 	if since.IsZero() || !slices.ContainsFunc(doubtful, func(s *workspace.Standing) bool { return s.Young(since) }) {
 		return nil
 	}

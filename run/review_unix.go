@@ -206,7 +206,7 @@ func (r *Review) Diff(f workspace.Finding) string {
 	}
 	path := Within(r.Workspace, f.Path)
 	switch {
-	case f.Kind == workspace.Grown || f.Kind == workspace.Address:
+	case f.Kind == workspace.Address:
 	case f.Kind == workspace.Review && f.What == "new":
 		now, err := quarantine.ReadNow(f.Path)
 		if err != nil {

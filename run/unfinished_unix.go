@@ -136,8 +136,6 @@ func describe(c workspace.Finding, root, flags string) string {
 			return "not saved: " + path + " (" + c.Why + ")"
 		}
 		return "not saved: " + path + ": " + c.What + " (" + c.Why + ")"
-	case workspace.Grown:
-		return "too large: " + path + " (" + c.What + "; " + c.Why + ": remove it or move it away)"
 	}
 	why := c.Why
 	if what := reviewReasons[why]; what != "" {

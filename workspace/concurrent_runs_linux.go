@@ -1,8 +1,6 @@
 package workspace
 
 import (
-	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -19,7 +17,7 @@ import (
 
 // Doubtful reports whether something of the record may be another run's.
 func (r *Standing) Doubtful() bool {
-	return len(r.Names)+len(r.Recent)+len(r.unfinished())+len(r.waiting()) > 0
+	return len(r.Names)+len(r.unfinished())+len(r.waiting()) > 0
 }
 
 // Young reports whether a protected name of the record may have come since a
@@ -68,18 +66,6 @@ func (r *Standing) waiting() map[string][]string {
 		}
 	}
 	return list
-}
-
-// Forget takes out of the record the links that may be another run's: all if one goes
-// on, else those that are gone again, which the other has quarantined at its end.
-func (r *Standing) Forget(another bool) {
-	maps.DeleteFunc(r.Recent, func(rel, text string) bool {
-		if another {
-			return true
-		}
-		now, err := os.Readlink(filepath.Join(r.Root, rel))
-		return err != nil || now != text
-	})
 }
 
 // Without takes out of the record the names that another run, which goes on,

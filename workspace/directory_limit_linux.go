@@ -76,15 +76,3 @@ func (d *dir) heaviest() (most *dir, dirs int) {
 		d, dirs, weight = next, nextDirs, nextWeight
 	}
 }
-
-// grown tells of a tree that the post-run check got through, and the next launch
-// would refuse: better now, when the user knows what has run.
-func (g *Guard) grown() {
-	dirs, weight, _ := g.tree.weigh()
-	if dirs <= launchDirs() && weight <= maxWeight {
-		return
-	}
-	most, dirs := g.tree.heaviest()
-	f := Finding{Kind: Grown, Path: filepath.Join(g.standing.Root, most.rel), Why: "the next run here would be refused", What: fmt.Sprintf("%d directories", dirs)}
-	g.told(g.stash.Note(f, nil, false))
-}

@@ -15,7 +15,6 @@ const (
 	Review  = quarantine.Review
 	Address = quarantine.Address
 	Setting = quarantine.Setting
-	Grown   = quarantine.Grown
 )
 
 // Why a finding is one that no pattern names.

@@ -374,12 +374,14 @@ func TestGuardAfterDeath(t *testing.T) {
 	// It was copying one; a name that looks so hides nothing.
 	left := "sub/" + quarantine.Moving + "1-3"
 	w.sh("mkdir " + left + "; git init -q " + left + "/r; git -C " + left + "/r config core.pager x")
+	config := "old/.git/" + quarantine.Moving + "config-1" // or was exchanging it
+	w.sh("git config --file " + config + " core.pager evil")
 	s, rest, err := ParseStanding(string(text) + "123\n")
 	require.NoError(t, err)
 	require.Equal(t, "123\n", rest)
 	w.guard, err = NewGuard(s, nil, nil, w.stash(), func(Finding) {})
 	require.NoError(t, err)
-	want := []string{"inert r/.git/config", "review Makefile", "stashed .envrc", "stashed " + left, "stashed sub/deep/.npmrc"}
+	want := []string{"inert r/.git/config", "review Makefile", "stashed .envrc", "stashed " + config, "stashed " + left, "stashed sub/deep/.npmrc"}
 	require.Equal(t, want, w.end())
 	require.FileExists(t, w.path("sub/.npmrc"))
 	w.sh("chmod 700 shut; test -e shut/.npmrc; test -n \"$(git -C old config alias.mine)\"")
@@ -458,21 +460,6 @@ func TestGuardTakesKeysBackAtOnce(t *testing.T) {
 	close(stop)
 	require.Zero(t, <-missing)
 	require.Contains(t, w.end(), "inert .git/config")
-}
-
-// Killed in the middle of it, the launcher leaves both, and the next one keeps them. What
-// one has there that goes on is its own.
-func TestGuardKilledAtAConfiguration(t *testing.T) {
-	w := newWatchman(t, fixture.Review(".git/config")...)
-	w.begin()
-	dead := exec.Command("true")
-	require.NoError(t, dead.Run())
-	left, other := leftName("config", dead.Process.Pid), leftName("config", os.Getppid())
-	w.sh("for f in " + left + " " + other + "; do cp .git/config .git/$f; git config --file .git/$f core.pager evil; done")
-	require.Equal(t, []string{"inert .git/config"}, w.end())
-	require.NoFileExists(t, w.path(".git/"+left))
-	require.FileExists(t, w.path(".git/"+other))
-	require.FileExists(t, w.path(".git/config"))
 }
 
 // A run that begins while another has a name for a moment does not take it for

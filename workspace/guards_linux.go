@@ -45,7 +45,6 @@ func (gs Guards) Finish() ([]Finding, error) {
 	first.Configs.finish()
 	for _, g := range gs {
 		errs = append(errs, g.review())
-		g.grown()
 	}
 	return first.stash.Settle(), errors.Join(errs...)
 }

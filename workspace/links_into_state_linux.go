@@ -3,6 +3,7 @@ package workspace
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,57 +68,11 @@ func (d *dir) withLinks(list map[string]uint64) {
 	}
 }
 
-// maxRecent bounds the links that are written down by name; of more, all count as new.
-const maxRecent = 4096
-
-// recent notes the links that came so shortly before the run that their ctimes do not
-// tell them from what the command makes: who sets up an agent's home by a script starts
-// the agent at once.
-func (s *scan) recent() map[string]string {
-	list := map[string]string{}
-	s.recentIn(s.tree, s.found.Start, list)
-	return list
-}
-
-func (s *scan) recentIn(d *dir, since time.Time, list map[string]string) {
-	for _, k := range d.kids {
-		s.recentIn(k, since, list)
-	}
-	if d.gone || d.shut || d.state == hidden || !d.links || d.ctime != 0 && !changedSince(d.ctime, since) {
-		return
-	}
-	fd, err := beneath.Open(s.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
-	if err != nil {
-		return // then they count as new
-	}
-	defer unix.Close(fd)
-	names, err := beneath.Entries(fd)
-	if err != nil {
-		return
-	}
-	for _, name := range names {
-		var st unix.Stat_t
-		if len(list) == maxRecent {
-			return
-		}
-		if beneath.Stat(fd, name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK || !changedSince(st.Ctim.Nano(), since) {
-			continue
-		}
-		rel := join(d.rel, name)
-		if text, err := s.readlink(s.abs(rel)); err == nil {
-			list[rel] = text
-		}
-	}
-}
-
-// preceded reports whether a link is one of those.
-func (i *inerter) preceded(rel string) bool {
-	was, ok := i.guard.standing.Recent[rel]
-	if !ok {
-		return false
-	}
-	text, err := i.view.readlink(i.view.abs(rel))
-	return err == nil && text == was
+// youngLinks reports whether a directory has links that came so shortly before a moment that their ctimes do not tell
+// them from what the command makes: who sets up an agent's home by a script starts the agent at once.
+func (d *dir) youngLinks(since time.Time) bool {
+	return !d.gone && !d.shut && d.state != hidden && (d.links && changedSince(d.ctime, since) ||
+		slices.ContainsFunc(d.kids, func(k *dir) bool { return k.youngLinks(since) }))
 }
 
 // shortcutsIn looks at the links of one directory: at all of them, or those that are new.
@@ -125,7 +80,7 @@ func (i *inerter) shortcutsIn(d *dir, all bool, room *int) {
 	i.each(i.view.abs(d.rel), func(fd int, e os.DirEntry) {
 		var st unix.Stat_t
 		rel := join(d.rel, e.Name())
-		if e.Name() == ".git" || beneath.Stat(fd, e.Name(), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK || !all && (!i.guard.touched(&st) || i.preceded(rel)) {
+		if e.Name() == ".git" || beneath.Stat(fd, e.Name(), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK || !all && !i.guard.touched(&st) {
 			return
 		}
 		path := i.view.abs(rel)

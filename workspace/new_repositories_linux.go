@@ -184,7 +184,7 @@ func (i *inerter) came(path string) bool {
 	var st, dir unix.Stat_t
 	rel, _ := beneath.Path(g.standing.Root, filepath.Dir(path))
 	return k.view.stat(path, &st) == nil && k.view.stat(k.view.abs(rel), &dir) == nil &&
-		(g.touched(&st) && !k.preceded(join(rel, filepath.Base(path))) || g.moved(rel, dir.Ino))
+		(g.touched(&st) || g.moved(rel, dir.Ino))
 }
 
 // cameToLead returns what was named .git, or a directory of git's, and led to nothing when
@@ -391,7 +391,6 @@ func (i *inerter) config(path string, drop func(*vcs.Setting) bool) {
 		return
 	}
 	defer unix.Close(dir)
-	i.leftBehind(dir, name, path)
 	for range exchanges {
 		b, err := beneath.ReadOwn(dir, name, vcs.MaxConfig)
 		if beneath.Gone(err) {
@@ -432,7 +431,8 @@ const exchanges = 4
 // moment there is none, and the whole into the stash, with what was left, so that
 // it is known again. It is false if another file stood there by then.
 func (i *inerter) replace(dir int, name string, c Finding, b, left []byte, st *unix.Stat_t) (done bool) {
-	temp := leftName(name, os.Getpid())
+	// What a launcher leaves there that is killed now, the next quarantines.
+	temp := quarantine.Moving + name + "-" + strconv.Itoa(os.Getpid())
 	if err := quarantine.WriteNewFor(ownedAs(st), dir, temp, left, st.Mode&0o777); err != nil {
 		// A full disk: git does without the file.
 		_ = unix.Unlinkat(dir, temp, 0)
@@ -477,40 +477,6 @@ func ownedAs(st *unix.Stat_t) func(fd int) error {
 		}
 		return unix.Fchown(fd, int(st.Uid), int(st.Gid))
 	}
-}
-
-// leftName is the name beside a configuration at which a process writes what is left of
-// it, and where the whole is then, for a moment. Each has one of its own: of two runs that end
-// at once, each would else remove what the other has there.
-func leftName(name string, pid int) string { return leftOf(name) + strconv.Itoa(pid) }
-
-func leftOf(name string) string { return quarantine.Prefix + "left-" + name + "-" }
-
-// leftBehind keeps what launchers had there that were killed at that moment.
-func (i *inerter) leftBehind(dir int, name, path string) {
-	list, err := entriesOf(dir)
-	i.fail(path, err)
-	for _, left := range list {
-		pid, own := strings.CutPrefix(left, leftOf(name))
-		if n, err := strconv.Atoi(pid); !own || err != nil || n != os.Getpid() && unix.Kill(n, 0) != unix.ESRCH {
-			continue
-		}
-		c, err := i.guard.stash.Take(dir, left, Finding{Kind: Inert, Path: path, Why: "it was being replaced when pccrun was killed"})
-		if err == nil {
-			i.guard.told(c)
-		}
-		i.fail(path, err)
-	}
-}
-
-// entriesOf lists a directory of which the descriptor may be one of O_PATH.
-func entriesOf(dir int) ([]string, error) {
-	fd, err := beneath.Open(dir, "", unix.O_RDONLY|unix.O_DIRECTORY)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(fd)
-	return beneath.Entries(fd)
 }
 
 func (i *inerter) fail(path string, err error) {

@@ -42,7 +42,6 @@ type Standing struct {
 	Placed   []string              // absolute: what Hooks and Commands led to, where it stood and cannot be changed
 	Known    []Known               // files whose change is told of
 	Linked   map[string]uint64     // relative: the inodes of directories with links, but for those that [Standing.lists] leaves out; nil if nobody knows
-	Recent   map[string]string     // relative: where links lead that came just before the start, and by their ctimes could be the command's
 	Git      map[string]GitEntry   // absolute: what stood in git directories, see [Standing.noteGit]; nil if nobody knows
 	Trees    map[string]LinkedTree // absolute: the .git files of linked worktrees that are not pinned, see [scan.unpinTrees]
 	Keys     map[string][]string   // of reviewed configurations of git: the settings that execute something, as name=value
@@ -185,7 +184,6 @@ func fields() []field {
 		list("own", func(r *Standing) *[]string { return &r.Own }), list("astray", func(r *Standing) *[]string { return &r.Astray }),
 		list("placed", func(r *Standing) *[]string { return &r.Placed }), list("reviewed", func(r *Standing) *[]string { return &r.Reviewed }),
 		pairs("awaited", func(r *Standing) *map[string]string { return &r.Awaited }), pairs("late", func(r *Standing) *map[string]string { return &r.Late }),
-		pairs("recent", func(r *Standing) *map[string]string { return &r.Recent }),
 		mapped("format", 1, 0, func(r *Standing) *map[string]vcs.Format { return &r.Formats },
 			func(f vcs.Format) ([4]uint64, []string) { return [4]uint64{uint64(f)}, nil },
 			func(n [4]uint64, _ []string) (vcs.Format, bool) {

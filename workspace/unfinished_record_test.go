@@ -9,7 +9,7 @@ import (
 )
 
 func FuzzParseStanding(f *testing.F) {
-	s := Standing{Session: "s", Root: "/w", Names: []string{"a\nb"}, Commands: []string{"./x y"}, Awaited: map[string]string{"/w/x y": "z\n"}, Formats: map[string]vcs.Format{"/r/.git": vcs.FormatSHA256}, Recent: map[string]string{"a b": "../c\n"}, Keys: map[string][]string{"/w/.git/config": {"a.b=c"}}, Known: []Known{{Node: Node{Path: "/w/x", Kind: File, Dev: 1, Ino: 2}, Ctime: 3, Pin: true, Why: "y"}}}
+	s := Standing{Session: "s", Root: "/w", Names: []string{"a\nb"}, Commands: []string{"./x y"}, Awaited: map[string]string{"/w/x y": "z\n"}, Formats: map[string]vcs.Format{"/r/.git": vcs.FormatSHA256}, Keys: map[string][]string{"/w/.git/config": {"a.b=c"}}, Known: []Known{{Node: Node{Path: "/w/x", Kind: File, Dev: 1, Ino: 2}, Ctime: 3, Pin: true, Why: "y"}}}
 	f.Add(string(s.Append(nil)))
 	f.Add("pccrun rec")
 	f.Fuzz(func(t *testing.T, text string) {

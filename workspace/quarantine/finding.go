@@ -30,7 +30,6 @@ const (
 	Review  FindingKind = "review"  // a file for review has changed
 	Address FindingKind = "address" // an address in a configuration of git is new, or another
 	Setting FindingKind = "setting" // a key of a configuration of git that was not taken over
-	Grown   FindingKind = "grown"   // more directories than the next launch looks through
 )
 
 // Protected reports whether it is a protected name that was quarantined: not one
@@ -139,7 +138,7 @@ func ParseJournal(text string) ([]Finding, error) {
 func parseFinding(line string) (c Finding, err error) {
 	kind, rest, _ := strings.Cut(line, " ")
 	switch c.Kind = FindingKind(kind); c.Kind {
-	case Stashed, Inert, Review, Address, Setting, Grown:
+	case Stashed, Inert, Review, Address, Setting:
 	default:
 		return c, errNoJournal
 	}
