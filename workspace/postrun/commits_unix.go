@@ -72,7 +72,7 @@ func tipsOf(gitDir string) (gitdir.Tips, error) {
 }
 
 // files reads repositories.
-var files = gitdir.Files{Read: quarantine.ReadAfter, Link: func(path string) string {
+var files = gitdir.Files{Read: quarantine.ReadNow, Link: func(path string) string {
 	to, _ := os.Readlink(path)
 	return to
 }}
@@ -179,7 +179,7 @@ func (c *check) protects(tree, path string) string {
 
 // has reports whether a path holds just what git would write.
 func (c *check) has(path string, b gitdir.Brought) bool {
-	content, err := quarantine.ReadAfter(path)
+	content, err := quarantine.ReadNow(path)
 	format := vcs.FormatSHA1
 	if len(b.ID) == vcs.FormatSHA256.Digits() {
 		format = vcs.FormatSHA256
