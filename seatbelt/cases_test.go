@@ -25,7 +25,8 @@ var words = map[string]string{
 	"listen": "network-inbound", "socket": "network-outbound", "bind": "network-bind",
 	"domain": "system-socket", "signal": "signal", "ps": "process-info-pidinfo", "task": "mach-priv-task-port",
 	"fork": "process-fork", "pty": "pseudo-tty", "sem": "ipc-posix-sem",
-	"shm": "ipc-posix-shm", "sysv": "ipc-sysv-shm", "launch": "job-creation", "appleevent": "appleevent-send",
+	"shm": "ipc-posix-shm-write-create", "shm-read": "ipc-posix-shm-read-data", "shm-write": "ipc-posix-shm-write-data",
+	"shm-unlink": "ipc-posix-shm-write-unlink", "sysv": "ipc-sysv-shm", "launch": "job-creation", "appleevent": "appleevent-send",
 	"lookup": "mach-lookup", "register": "mach-register",
 	"sysctl": "sysctl-read", "sysctl-set": "sysctl-write", "iokit": "iokit-open",
 }
@@ -294,5 +295,41 @@ func TestEveryRuleCounts(t *testing.T) {
 			}
 			t.Logf("%d rules dropped, %d cases", len(forms)-2, len(list))
 		})
+	}
+}
+
+// TestNothingStartsOutside asks for what starts, changes or shows something outside of a sandbox. The
+// control is a profile that allows it.
+func TestNothingStartsOutside(t *testing.T) {
+	operations := strings.Fields("appleevent-send authorization-right-obtain device-camera device-microphone " +
+		"distributed-notification-post file-issue-extension hid-control iokit-set-properties job-creation lsopen " +
+		"mach-issue-extension nvram-set system-debug system-fsctl system-kext-load system-set-time " +
+		"user-preference-read user-preference-write")
+	for _, op := range operations {
+		open, err := Parse("(version 1)\n(deny default)\n(allow "+op+")", nil)
+		require.NoError(t, err, op)
+		at := Target{Path: "/x", Name: "x"}
+		v, err := Evaluate(open, op, at)
+		require.NoError(t, err)
+		require.True(t, v.Allowed, op)
+		for _, name := range profiles.Builtin() {
+			v, err := Evaluate(rulesOf(t, policy(t, name, nil), Example(testHome)), op, at)
+			require.NoError(t, err)
+			assert.False(t, v.Allowed, "%s of %s: line %d", op, name, v.Line)
+		}
+	}
+}
+
+// TestTerminal gives a command without a terminal none: the /dev/tty of its session is the user's.
+func TestTerminal(t *testing.T) {
+	for terminal, allowed := range map[string]bool{"": false, "/dev/ttys042": true} {
+		s := Example(testHome)
+		s.Terminal = terminal
+		rules := rulesOf(t, policy(t, "claude", nil), s)
+		for _, op := range []string{"file-read-data", "file-write-data", "file-ioctl"} {
+			v, err := Evaluate(rules, op, Target{Path: "/dev/tty"})
+			require.NoError(t, err)
+			assert.Equal(t, allowed, v.Allowed, "%s with the terminal %q", op, terminal)
+		}
 	}
 }

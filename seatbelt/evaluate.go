@@ -135,6 +135,8 @@ func (f *filter) matches(t *Target) bool {
 		return t.Path != "" && f.regexp.MatchString(t.Path)
 	case "extension":
 		return t.Extension == f.text
+	case "ipc-posix-name-regex":
+		return f.regexp.MatchString(t.Name)
 	case "remote", "local":
 		if f.text == "unix-socket" {
 			return f.inner[0].matches(t)

@@ -12,9 +12,9 @@ func (w *writer) devices(s *Survey) {
 	w.comment("Devices: none is the host's terminal.")
 	list := []string{`(literal "/dev/null")`, `(literal "/dev/zero")`, `(literal "/dev/random")`,
 		`(literal "/dev/urandom")`,
-		remark("the command's own terminal, and those that it makes"), `(literal "/dev/tty")`, `(literal "/dev/ptmx")`}
-	if s.Terminal != "" {
-		list = append(list, "(literal "+w.ref(s.Terminal, "TERMINAL")+")")
+		remark("the command's own terminal, and those that it makes"), `(literal "/dev/ptmx")`}
+	if s.Terminal != "" { // without one /dev/tty is the user's, to which a command could type by an ioctl
+		list = append(list, `(literal "/dev/tty")`, "(literal "+w.ref(s.Terminal, "TERMINAL")+")")
 	}
 	list = append(list, form("require-all", regex("^/dev/ttys[0-9]+$"), `(extension "com.apple.sandbox.pty")`))
 	w.rule("allow file-read* file-write-data file-ioctl", list...)

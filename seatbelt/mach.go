@@ -12,6 +12,8 @@ type need struct {
 //     what another one has put there. An agent's login comes as a file of its home;
 //   - com.apple.lsd.*, com.apple.coreservices.*, launchd's: they start programs outside;
 //   - com.apple.pasteboard.1, com.apple.windowserver.*: the clipboard, the screen;
+//   - com.apple.nsurlsessiond, com.apple.WebKit.*, com.apple.ocspd: they fetch from hosts, past the proxy;
+//   - com.apple.logd: what stands in the system's log; it is done without;
 //   - com.apple.FSEvents: it tells the names of what changes in a hidden home;
 //   - com.apple.cfprefsd.*: settings of other programs; who asks reads files instead;
 //   - mDNSResponder, a unix socket: names are looked up by the proxy.
@@ -41,6 +43,10 @@ var settings = []need{
 		"hw.cpufrequency", "hw.cpufrequency_compat",
 		"hw.tbfrequency", "hw.tbfrequency_compat", "hw.byteorder", "hw.cacheconfig", "hw.vectorunit", "vm.loadavg")},
 	{"the same, by level of performance", prefixes("hw.perflevel")},
+	{"caches: the JVM, OpenBLAS", prefixes("hw.l1dcachesize", "hw.l1icachesize", "hw.l2cachesize", "hw.l3cachesize")},
+	{"since when it runs: Node's os.uptime raises without it", sysctls("kern.boottime")},
+	{"how many connections wait: Go's servers", sysctls("kern.ipc.somaxconn")},
+	{"whether pointers are signed: Bun, in which claude is written", sysctls("machdep.ptrauth_enabled")},
 	{"which machine: uname, installers of Homebrew, npm and pip that choose a build", sysctls(
 		"hw.machine", "hw.model", "hw.cputype", "hw.cpufamily", "sysctl.proc_cputype", "sysctl.proc_translated")},
 	{"what the processor can: Go's and OpenSSL's cryptography, V8", prefixes("hw.optional.", "machdep.cpu.")},

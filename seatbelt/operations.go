@@ -38,9 +38,15 @@ var operations = table([]members{
 	{"mach*", "mach-lookup mach-register"},
 	{"mach-priv* mach*", "mach-priv-task-port"},
 	{"sysctl*", "sysctl-read sysctl-write"},
-	{"ipc-posix* ipc*", "ipc-posix-sem ipc-posix-shm"},
+	{"ipc-posix* ipc*", "ipc-posix-sem"},
+	{"ipc-posix-shm ipc-posix-shm* ipc-posix* ipc*", "ipc-posix-shm-read-data ipc-posix-shm-write-create"},
+	{"ipc-posix-shm ipc-posix-shm* ipc-posix* ipc*", "ipc-posix-shm-write-data ipc-posix-shm-write-unlink"},
 	{"ipc-sysv* ipc*", "ipc-sysv-shm"},
 	{"", "appleevent-send iokit-open job-creation pseudo-tty signal system-socket"},
+	// What starts, changes or shows something outside: nothing allows these.
+	{"", "authorization-right-obtain device-camera device-microphone distributed-notification-post hid-control"},
+	{"", "iokit-set-properties lsopen nvram-set system-debug system-fsctl system-kext-load system-set-time"},
+	{"", "file-issue-extension mach-issue-extension user-preference-read user-preference-write"},
 })
 
 // members are operations, and the groups in which they are.
@@ -63,7 +69,7 @@ func kindOf(name string) kind {
 	}{
 		{"file", onFile}, {"process-exec", onFile}, {"network", onNetwork}, {"system-socket", onSocket}, {"signal",
 			onProcess}, {"process-info", onProcess},
-		{"mach-priv", onProcess}, {"mach", onService}, {"sysctl", onSetting}, {"iokit", onDevice}, {"ipc-posix", onMemory},
+		{"mach-priv", onProcess}, {"mach", onService}, {"sysctl", onSetting}, {"iokit-open", onDevice}, {"ipc-posix", onMemory},
 	} {
 		if strings.HasPrefix(name, k.prefix) {
 			return k.kind
@@ -101,5 +107,5 @@ var filterKinds = map[string][]kind{
 		onNetwork}, "extension": {onFile},
 	"remote": {onNetwork}, "local": {onNetwork}, "socket-domain": {onSocket}, "target": {onProcess},
 	"global-name": {onService}, "sysctl-name": {onSetting}, "sysctl-name-prefix": {onSetting},
-	"iokit-registry-entry-class": {onDevice}, "ipc-posix-name": {onMemory},
+	"iokit-registry-entry-class": {onDevice}, "ipc-posix-name": {onMemory}, "ipc-posix-name-regex": {onMemory},
 }

@@ -299,9 +299,9 @@ func (c *compiler) filter(n node, operations []string) (f filter, err error) {
 	switch f.head {
 	case "remote", "local":
 		return f, c.address(&f, n, operations)
-	case "regex":
+	case "regex", "ipc-posix-name-regex":
 		if len(args) != 1 || args[0].kind != '#' {
-			return f, n.fail(`want (regex #"…")`)
+			return f, n.fail(`want (%s #"…")`, f.head)
 		}
 		if f.regexp, err = expression(args[0].text); err != nil {
 			return f, n.fail("%v", err)

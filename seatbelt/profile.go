@@ -174,8 +174,12 @@ func (w *writer) processes() {
 	w.comment("Processes: its own, and nobody else's.")
 	w.line("(allow process-fork)")
 	w.rule("allow signal process-info*", "(target same-sandbox)")
-	w.comment("Python's multiprocessing makes semaphores; script, tmux and agents make terminals.")
+	w.comment("Python's multiprocessing makes semaphores, PyTorch's OpenMP a note for its like; libnotify reads one.")
 	w.line("(allow ipc-posix-sem)")
+	w.rule("allow ipc-posix-shm-read-data", `(ipc-posix-name "apple.shm.notification_center")`)
+	w.rule("allow ipc-posix-shm-read-data ipc-posix-shm-write-create ipc-posix-shm-write-data ipc-posix-shm-write-unlink",
+		`(ipc-posix-name-regex #"^/?__KMP_REGISTERED_LIB_[0-9_]+$")`)
+	w.comment("script, tmux and agents make terminals.")
 	w.line("(allow pseudo-tty)")
 }
 

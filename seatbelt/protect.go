@@ -157,6 +157,11 @@ func (s *protectSet) expressions() (list []string, err error) {
 		list = append(list, remark("protect, .git itself: no repository is made, and none is turned into another"),
 			regex(below(s.dir, anyDepth+quoteName(".git")+"$")))
 	}
+	if len(s.choices) > 0 {
+		// APFS looks for names by Unicode's folding: a long s is an s.
+		list = append(list, remark("protect, names with a dot that the disk may take for one of these"),
+			regex(below(s.dir, anyDepth+quoteName(".")+"[^/]*[^ -~]")))
+	}
 	return list, nil
 }
 

@@ -59,6 +59,8 @@ var systemPlaces = [...]systemPlace{
 	{"/private/var/run", "sockets, and who is logged in"},
 	{"/dev", "terminals and disks: the few devices that programs need stand below"},
 	{"/Volumes", "other disks, with backups of homes among them"},
+	{"/Network", "other machines, whose disks a look mounts"},
+	{"/net", "the same"},
 	{"/System/Volumes", "the disk of the homes once more, under another name"},
 }
 

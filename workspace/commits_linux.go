@@ -122,26 +122,18 @@ func (g *Guard) knowTips(stop <-chan struct{}) {
 	g.tips = known
 }
 
-// commonOf returns where a repository keeps what its working trees share.
-func (g *Guard) commonOf(gitDir string) string {
-	b, err := g.inGit(gitDir, "commondir")
-	if err != nil {
-		return gitDir
-	}
-	return from(gitDir, vcs.ParsePathFile(b))
+// files reads repositories as the guard does.
+func (g *Guard) files() gitdir.Files {
+	read := func(path string) ([]byte, error) { return g.readOwn(path, vcs.MaxGitIndex) }
+	return gitdir.Files{Read: read, Link: g.linkText}
 }
+
+// commonOf returns where a repository keeps what its working trees share.
+func (g *Guard) commonOf(gitDir string) string { return g.files().Common(gitDir) }
 
 // inGit reads a file of a git directory.
 func (g *Guard) inGit(gitDir, name string) ([]byte, error) {
 	return g.readOwn(gitDir+"/"+name, vcs.MaxGitIndex)
-}
-
-// from returns where a path leads that is said in a directory.
-func from(dir, path string) string {
-	if filepath.IsAbs(path) {
-		return filepath.Clean(path)
-	}
-	return filepath.Join(dir, path)
 }
 
 // A written is what the run has written into one repository.
@@ -279,21 +271,10 @@ func (g *Guard) tell(path, what, why string) {
 
 // treeOf returns where the paths of a repository begin: in what the guard looks after, wherever its working tree is.
 func (g *Guard) treeOf(gitDir string) string {
-	tree := workTreeOf(gitDir)
-	b, _ := g.inGit(gitDir, "config")
-	all, _ := vcs.ParseConfig(b)
-	for i := range all {
-		if all[i].Places() {
-			tree = from(gitDir, all[i].Value)
-		}
+	if tree := g.files().Tree(gitDir); inside(g.standing.Root, tree) {
+		return tree
 	}
-	if b, err := g.inGit(gitDir, "gitdir"); err == nil && ofWorktree(gitDir) {
-		tree = filepath.Dir(from(gitDir, vcs.ParsePathFile(b)))
-	}
-	if !inside(g.standing.Root, tree) {
-		return g.standing.Root
-	}
-	return tree
+	return g.standing.Root
 }
 
 // A commits is what is asked of one repository.
@@ -370,33 +351,11 @@ func (c *commits) look(w *written) {
 }
 
 func (c *commits) ask(input string, args, other []string) {
-	q := GitQuestion{Dir: c.gitDir, Args: args, Else: other, Input: input, Read: c.guard.stores(c.common + "/objects")}
+	q := GitQuestion{Dir: c.gitDir, Args: args, Else: other, Input: input, Read: c.guard.files().Stores(c.common + "/objects")}
 	if c.common != c.gitDir {
 		q.Read = append(q.Read, c.common)
 	}
 	c.questions = append(c.questions, q)
-}
-
-// stores returns where else than there git finds objects: where a link leads, and in the alternates of each.
-func (g *Guard) stores(objects string) []string {
-	dirs := []string{objects}
-	add := func(dir, path string) {
-		if dir = from(dir, path); len(dirs) < maxNamed && !slices.Contains(dirs, dir) {
-			dirs = append(dirs, dir)
-		}
-	}
-	for i := 0; i < len(dirs); i++ {
-		if link := g.linkText(dirs[i]); link != "" {
-			add(filepath.Dir(dirs[i]), link)
-		}
-		b, _ := g.inGit(dirs[i], "info/alternates")
-		for line := range strings.Lines(string(b)) {
-			if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
-				add(dirs[i], line)
-			}
-		}
-	}
-	return dirs[1:]
 }
 
 // read keeps the protected names of an answer: those that do not stand where git would write them.

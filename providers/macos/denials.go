@@ -45,13 +45,18 @@ func readLog(from io.Reader, tag string, p *profiles.Policy, tell func(events.De
 			continue
 		}
 		d := denialOf(m[3], m[4], p)
-		if seen[d.What] || len(seen) >= maxDenials {
+		if seen[d.What] || len(seen) >= maxDenials || always.MatchString(m[3]+" "+m[4]) {
 			continue
 		}
 		seen[d.What] = true
 		tell(d)
 	}
 }
+
+// always is what programs ask for as they start, and do without: the libraries of the system, not the
+// command.
+var always = regexp.MustCompile(`^(mach-lookup com\.apple\.(logd(\.events)?|system\.logger|diagnosticd|analyticsd|cfprefsd\.(agent|daemon))` +
+	`|file-[a-z-]+ /dev/(dtracehelper|autofs_nowait)|user-preference-read .*|iokit-get-properties .*)$`)
 
 // maxDenials bounds the denials of a run that are told.
 const maxDenials = 10_000

@@ -128,6 +128,8 @@ func printLog(args []string) int {
 		`{"eventMessage":"Sandbox: cat(12) deny(1) file-read-data \/Users\/me\/.ssh\/id_rsa\n` + tag + `","processID":0}`,
 		`{"eventMessage":"Sandbox: cat(13) deny(1) file-read-data \/Users\/me\/.ssh\/id_rsa\n` + tag + `","processID":0}`,
 		`{"eventMessage":"Sandbox: node(14) deny(1) mach-lookup com.apple.SecurityServer\n` + tag + `","processID":0}`,
+		`{"eventMessage":"Sandbox: node(14) deny(1) mach-lookup com.apple.logd\n` + tag + `","processID":0}`,
+		`{"eventMessage":"Sandbox: node(14) deny(1) file-ioctl \/dev\/dtracehelper\n` + tag + `","processID":0}`,
 		`{"eventMessage":"Sandbox: forged(1) deny(1) file-read-data \/forged\n` + tag + `","processID":77}`,
 		`{"eventMessage":"Sandbox: other(1) deny(1) file-read-data \/other\nelse","processID":0}`,
 	} {

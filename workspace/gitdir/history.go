@@ -2,8 +2,12 @@ package gitdir
 
 import (
 	"bytes"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // Heads are the files beside references that hold names of commits.
@@ -76,4 +80,71 @@ func (t Tips) EachBrought(text []byte, yield func(Brought)) {
 			head = text
 		}
 	}
+}
+
+// Files read repositories of which somebody hostile may have written each file.
+type Files struct {
+	Read func(path string) ([]byte, error)
+	Link func(path string) string // where a link leads, "" for none
+}
+
+// from returns where a path leads that is said in a directory.
+func from(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(dir, path)
+}
+
+// Common returns where a repository keeps what its working trees share.
+func (f Files) Common(gitDir string) string {
+	b, err := f.Read(gitDir + "/commondir")
+	if err != nil {
+		return gitDir
+	}
+	return from(gitDir, vcs.ParsePathFile(b))
+}
+
+// Tree returns where the paths of a repository begin.
+func (f Files) Tree(gitDir string) string {
+	tree := gitDir
+	if filepath.Base(gitDir) == ".git" {
+		tree = filepath.Dir(gitDir)
+	}
+	b, _ := f.Read(gitDir + "/config")
+	all, _ := vcs.ParseConfig(b)
+	for i := range all {
+		if all[i].Places() {
+			tree = from(gitDir, all[i].Value)
+		}
+	}
+	if b, err := f.Read(gitDir + "/gitdir"); err == nil && filepath.Base(filepath.Dir(gitDir)) == "worktrees" {
+		tree = filepath.Dir(from(gitDir, vcs.ParsePathFile(b)))
+	}
+	return tree
+}
+
+// maxStores bounds the directories of objects of one repository.
+const maxStores = 20
+
+// Stores returns where else than there git finds objects: where a link leads, and in the alternates of each.
+func (f Files) Stores(objects string) []string {
+	dirs := []string{objects}
+	add := func(dir, path string) {
+		if dir = from(dir, path); len(dirs) < maxStores && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	for i := 0; i < len(dirs); i++ {
+		if link := f.Link(dirs[i]); link != "" {
+			add(filepath.Dir(dirs[i]), link)
+		}
+		b, _ := f.Read(dirs[i] + "/info/alternates")
+		for line := range strings.Lines(string(b)) {
+			if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+				add(dirs[i], line)
+			}
+		}
+	}
+	return dirs[1:]
 }

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -22,10 +21,9 @@ import (
 )
 
 const (
-	maxTips    = 50_000 // references of one repository
-	maxPacked  = 64 << 20
-	maxNamed   = 20 // paths of one repository that are reported one by one
-	maxObjects = 20 // directories of objects of one
+	maxTips   = 50_000 // references of one repository
+	maxPacked = 64 << 20
+	maxNamed  = 20 // paths of one repository that are reported one by one
 )
 
 // A repository is to which commits the references of a git directory led, if that is known.
@@ -37,8 +35,8 @@ type repository struct {
 // tipsOf returns the commits to which the references of a git directory lead, and of the one that it
 // shares.
 func tipsOf(gitDir string) (gitdir.Tips, error) {
-	tips, files := gitdir.Tips{}, 0
-	for _, dir := range slices.Compact([]string{gitDir, commonOf(gitDir)}) {
+	tips, names := gitdir.Tips{}, 0
+	for _, dir := range slices.Compact([]string{gitDir, files.Common(gitDir)}) {
 		root, err := os.OpenRoot(dir)
 		if err != nil {
 			return nil, err
@@ -58,7 +56,7 @@ func tipsOf(gitDir string) (gitdir.Tips, error) {
 			}
 		}
 		err = fs.WalkDir(root.FS(), "refs", func(name string, _ fs.DirEntry, err error) error {
-			if files++; files > maxTips {
+			if names++; names > maxTips {
 				return workspace.ErrTooMuch
 			}
 			if err != nil {
@@ -73,54 +71,11 @@ func tipsOf(gitDir string) (gitdir.Tips, error) {
 	return tips, nil
 }
 
-// fileIn returns a small file of a directory, "" for none.
-func fileIn(dir, name string) string {
-	text, _ := quarantine.ReadAfter(dir + "/" + name)
-	return string(text)
-}
-
-// commonOf returns where a repository keeps what its working trees share.
-func commonOf(gitDir string) string {
-	if text := fileIn(gitDir, "commondir"); text != "" {
-		return from(gitDir, vcs.ParsePathFile([]byte(text)))
-	}
-	return gitDir
-}
-
-// from returns where a path leads that is said in a directory.
-func from(dir, path string) string {
-	if filepath.IsAbs(path) {
-		return filepath.Clean(path)
-	}
-	return filepath.Join(dir, path)
-}
-
-// treeOf returns where the paths of a repository begin.
-func treeOf(gitDir string) string {
-	if text := fileIn(gitDir, "gitdir"); text != "" { // of a linked worktree
-		return filepath.Dir(from(gitDir, vcs.ParsePathFile([]byte(text))))
-	}
-	settings, _ := vcs.ParseConfig([]byte(fileIn(gitDir, "config")))
-	for i := range settings {
-		if settings[i].Places() {
-			return from(gitDir, settings[i].Value)
-		}
-	}
-	return strings.TrimSuffix(gitDir, "/.git")
-}
-
-// stores returns where else git finds the objects of a directory of them: in the alternates of each.
-func stores(objects string) []string {
-	dirs := []string{objects}
-	for i := 0; i < len(dirs); i++ {
-		for line := range strings.Lines(fileIn(dirs[i], "info/alternates")) {
-			if dir := from(dirs[i], strings.TrimSpace(line)); line[0] != '#' && len(dirs) < maxObjects && !slices.Contains(dirs, dir) {
-				dirs = append(dirs, dir)
-			}
-		}
-	}
-	return dirs[1:]
-}
+// files reads repositories.
+var files = gitdir.Files{Read: quarantine.ReadNow, Link: func(path string) string {
+	to, _ := os.Readlink(path)
+	return to
+}}
 
 // A query is what git is asked of one repository.
 type query struct {
@@ -147,9 +102,9 @@ func (c *check) commits(gitDirs []string) error {
 		if q.err = err; err == nil && !old.Known {
 			q.err = errors.New("nobody knows what references led to when the run began")
 		}
-		common := commonOf(dir)
+		common := files.Common(dir)
 		ask := func(input string, args, other []string) {
-			read := append(stores(common+"/objects"), common)
+			read := append(files.Stores(common+"/objects"), common)
 			q.questions = append(q.questions, workspace.GitQuestion{Dir: dir, Read: read, Args: args, Else: other, Input: input})
 		}
 		q.tips = maps.Clone(now)
@@ -162,7 +117,8 @@ func (c *check) commits(gitDirs []string) error {
 			ask(input, args, nil)
 		}
 		if c.indexed(dir) {
-			format, _ := vcs.HashOf([]byte(fileIn(common, "config")))
+			config, _ := files.Read(common + "/config")
+			format, _ := vcs.HashOf(config)
 			args := append([]string{"diff-index", "--cached"}, gitdir.Raw...)
 			ask("", append(args, "HEAD"), append(slices.Clone(args), format.EmptyTree())) // before the first commit
 		}
@@ -176,13 +132,13 @@ func (c *check) commits(gitDirs []string) error {
 	for _, q := range queries {
 		found := map[string]bool{}
 		report := func(b gitdir.Brought) {
-			pattern := c.protects(treeOf(q.gitDir), b.Path)
-			if pattern == "" || found[b.Path] || c.has(treeOf(q.gitDir)+"/"+b.Path, b) {
+			pattern := c.protects(files.Tree(q.gitDir), b.Path)
+			if pattern == "" || found[b.Path] || c.has(files.Tree(q.gitDir)+"/"+b.Path, b) {
 				return
 			}
 			if found[b.Path] = true; len(found) <= maxNamed {
 				why := pattern + ": git writes it at checkout, merge or stash pop"
-				errs = append(errs, c.note(quarantine.Finding{Path: treeOf(q.gitDir) + "/" + b.Path, What: "in " + b.Where, Why: why}, nil, false))
+				errs = append(errs, c.note(quarantine.Finding{Path: files.Tree(q.gitDir) + "/" + b.Path, What: "in " + b.Where, Why: why}, nil, false))
 			}
 		}
 		n := min(len(q.questions), len(answers))
@@ -223,7 +179,7 @@ func (c *check) protects(tree, path string) string {
 
 // has reports whether a path holds just what git would write.
 func (c *check) has(path string, b gitdir.Brought) bool {
-	content, err := quarantine.ReadAfter(path)
+	content, err := quarantine.ReadNow(path)
 	format := vcs.FormatSHA1
 	if len(b.ID) == vcs.FormatSHA256.Digits() {
 		format = vcs.FormatSHA256

@@ -175,31 +175,31 @@ func OpenIn(dir int, name string) (int, error) {
 	}
 }
 
-// ShowAfter calls yield with the files of what is in the stash: their path below the finding's, and
+// Show calls yield with the files of what is in the stash: their path below the finding's, and
 // what they hold, nil if that is not to be shown and then why not.
-func (c Finding) ShowAfter(session *os.Root, yield func(path string, content []byte, why string)) (err error) {
+func (c Finding) Show(session *os.Root, yield func(path string, content []byte, why string)) (err error) {
 	stash, err := session.OpenRoot(StashName)
 	if err != nil {
 		return err
 	}
 	defer stash.Close()
-	left := maxShownAfter
+	left := maxShown
 	parts := c.Parts
 	if parts == nil {
 		parts = []Finding{c}
 	}
 	for _, p := range parts {
 		if p.Stash != "" {
-			err = errors.Join(err, showAfter(stash, p.Stash, strings.TrimPrefix(p.Path, c.Path), &left, yield))
+			err = errors.Join(err, show(stash, p.Stash, strings.TrimPrefix(p.Path, c.Path), &left, yield))
 		}
 	}
 	return err
 }
 
-// maxShownAfter bounds the files of a finding that are shown.
-const maxShownAfter = 100
+// maxShown bounds the files of a finding that are shown.
+const maxShown = 100
 
-func showAfter(dir *os.Root, name, path string, left *int, yield func(string, []byte, string)) error {
+func show(dir *os.Root, name, path string, left *int, yield func(string, []byte, string)) error {
 	info, err := dir.Lstat(name)
 	if err != nil {
 		return err
@@ -224,13 +224,13 @@ func showAfter(dir *os.Root, name, path string, left *int, yield func(string, []
 		defer in.Close()
 		list, err := fs.ReadDir(in.FS(), ".")
 		for _, e := range list {
-			err = errors.Join(err, showAfter(in, e.Name(), path+"/"+e.Name(), left, yield))
+			err = errors.Join(err, show(in, e.Name(), path+"/"+e.Name(), left, yield))
 		}
 		return err
 	case info.Mode().IsRegular():
 		b, err := ownBody(dir, name, info)
 		if err != nil {
-			yield(path, nil, fmt.Sprintf("%d bytes, not shown: %v", info.Size(), err))
+			yield(path, nil, fmt.Sprintf("%d bytes, not shown", info.Size()))
 			return nil
 		}
 		yield(path, b, "")
@@ -271,9 +271,9 @@ func ownBody(dir *os.Root, name string, info fs.FileInfo) ([]byte, error) {
 	return b, err
 }
 
-// ReadAfter returns what stands at a path: a regular file that is not too large, found without
+// ReadNow returns what stands at a path: a regular file that is not too large, found without
 // following a link.
-func ReadAfter(path string) ([]byte, error) {
+func ReadNow(path string) ([]byte, error) {
 	dir, err := OpenDirectory(filepath.Dir(path))
 	if err != nil {
 		return nil, err

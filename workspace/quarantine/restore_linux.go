@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -14,28 +13,6 @@ import (
 	"github.com/pccrun/pccrun/workspace/gitconfig"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
-
-// Show calls yield with the files of what is in the stash: their path below the
-// finding's, and what they hold, nil if that is not to be shown and then why
-// not. A file that has another name, through which a later run could change it
-// between a look and an acceptance, gets a body of its own first.
-func (c Finding) Show(session *os.Root, yield func(path string, content []byte, why string)) error {
-	dir, err := session.Open(StashName)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	room := maxShown
-	if c.Parts == nil {
-		return show(int(dir.Fd()), c.Stash, "", &room, yield)
-	}
-	for _, p := range c.Parts {
-		if p.Stash != "" {
-			err = errors.Join(err, show(int(dir.Fd()), p.Stash, strings.TrimPrefix(p.Path, c.Path), &room, yield))
-		}
-	}
-	return err
-}
 
 // Left returns what was left of a configuration, nil if this is about something
 // else.
@@ -47,87 +24,6 @@ func (c Finding) Left(session *os.Root) []byte {
 	defer dir.Close()
 	b, _ := beneath.ReadOwn(int(dir.Fd()), c.Stash+LeftOver, vcs.MaxConfig)
 	return b
-}
-
-// maxShown bounds the files of a finding that are shown.
-const maxShown = 100
-
-func show(dir int, name, path string, room *int, yield func(string, []byte, string)) error {
-	var st unix.Stat_t
-	if err := beneath.Stat(dir, name, &st); err != nil {
-		return err
-	}
-	if *room--; *room < 0 {
-		return nil
-	}
-	if *room == 0 {
-		yield(path, nil, "and more")
-		return nil
-	}
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFDIR:
-		fd, err := beneath.OpenOwnDir(dir, name)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		list, err := beneath.Entries(fd)
-		for _, e := range list {
-			if err := show(fd, e, path+"/"+e, room, yield); err != nil {
-				return err
-			}
-		}
-		return err
-	case unix.S_IFREG:
-		if st.Nlink > 1 {
-			if err := detach(dir, name); err != nil {
-				return err
-			}
-		}
-		b, err := beneath.ReadOwn(dir, name, vcs.MaxOriginal)
-		if err != nil {
-			yield(path, nil, fmt.Sprintf("%d bytes, not shown", st.Size))
-			return nil
-		}
-		yield(path, b, "")
-	case unix.S_IFLNK:
-		buf := make([]byte, unix.PathMax)
-		n, err := unix.Readlinkat(dir, name, buf)
-		if err != nil {
-			return err
-		}
-		yield(path, nil, "a link to "+string(buf[:n]))
-	default:
-		yield(path, nil, "a special file")
-	}
-	return nil
-}
-
-// detach gives a file that has other names a body of its own.
-func detach(dir int, name string) error {
-	temp := ".pccrun-new"
-	_ = unix.Unlinkat(dir, temp, 0)
-	k := copier{room: maxCopy, entries: 1}
-	err := k.copy(dir, name, dir, temp)
-	if err == nil {
-		err = unix.Renameat(dir, temp, dir, name)
-	}
-	return err
-}
-
-// ReadNow returns what stands at a path, which somebody hostile may have put
-// there: a regular file that is not too large, found without following a link.
-func ReadNow(path string) ([]byte, error) {
-	dir, name, err := beneath.ParentOf(path)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(dir)
-	fd, err := beneath.Open(dir, name, unix.O_RDONLY)
-	if err != nil {
-		return nil, err
-	}
-	return beneath.ReadFile(fd, vcs.MaxOriginal)
 }
 
 // Restore puts back what was quarantined, where it stood: never through a link,

@@ -5,18 +5,8 @@ import (
 	"os"
 )
 
-// What stands here Linux does in another way: see after_the_run_unix.go.
-
-// Show is [Finding.ShowAfter].
-func (c Finding) Show(session *os.Root, yield func(path string, content []byte, why string)) error {
-	return c.ShowAfter(session, yield)
-}
-
 // Restore is [Finding.PutBack].
 func (c Finding) Restore(session *os.Root) error { return c.PutBack(session) }
-
-// ReadNow is [ReadAfter].
-func ReadNow(path string) ([]byte, error) { return ReadAfter(path) }
 
 // Left is nil, and Complete has nothing to add: no configuration is quarantined in part.
 func (c Finding) Left(*os.Root) []byte    { return nil }
