@@ -197,8 +197,12 @@ func (f *finder) pinned(found *workspace.Found) {
 		if pin.Kind != workspace.Link {
 			continue
 		}
-		// The scan has pinned what it leads to in the workspace. Elsewhere it may be written too.
+		// The scan has pinned what it leads to in the workspace. Elsewhere it may be written too, and of a repository
+		// there, which is a tree by itself, the scan of that pins what must stay.
 		_, end, err := f.hops(pin.Path)
+		if err == nil && filepath.Base(pin.Path) == ".git" && end.Node == Directory {
+			continue
+		}
 		if err == nil && (end.Node == File || end.Node == Directory) && !Below(end.Path, f.policy.Workspace) && !Below(f.policy.Workspace, end.Path) && f.shown(end.Path) >= profiles.Overlay {
 			end.Access, end.Pin, end.Protect, end.Why = profiles.Read, true, true, p.Why
 			f.put(end)

@@ -92,6 +92,9 @@ func (m *mirror) same(rel, stood string, depth int) bool {
 		return false
 	}
 	now, err := beneath.Open(m.now, rel, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW)
+	if err == unix.ELOOP {
+		return m.sameLink(rel, stood, depth)
+	}
 	if err != nil {
 		return beneath.Gone(err)
 	}
@@ -132,6 +135,32 @@ func (m *mirror) same(rel, stood string, depth int) bool {
 		return err == nil && whole != nil && bytes.HasPrefix(whole, text) && (!m.during.last || len(text) == len(whole))
 	}
 	return false
+}
+
+// sameLink reports whether a link says what one says that stood, and leads to the same: to one place, or in each tree to
+// what holds the same. It is no link where something on its way is one.
+func (m *mirror) sameLink(rel, stood string, depth int) bool {
+	now, err := linkAt(m.now, rel)
+	was, e := linkAt(m.was, stood)
+	if err != nil || e != nil || now != was {
+		return false
+	}
+	if path.IsAbs(now) {
+		return true
+	}
+	end := path.Join(path.Dir(stood), now)
+	return end != "." && end != ".." && !strings.HasPrefix(end, "../") && m.same(strings.TrimSuffix(rel, stood)+end, end, depth+1)
+}
+
+func linkAt(root int, rel string) (string, error) {
+	dir, err := beneath.Open(root, strings.TrimSuffix(strings.TrimSuffix(rel, path.Base(rel)), "/"), unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(dir)
+	text := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(dir, path.Base(rel), text)
+	return string(text[:max(n, 0)]), err
 }
 
 // read reads a file that stays open.

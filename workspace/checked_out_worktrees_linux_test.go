@@ -2,6 +2,8 @@ package workspace
 
 import (
 	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,4 +62,24 @@ func TestMirroredAtTheEnd(t *testing.T) {
 	require.Contains(t, w.names(found), "stashed trees/b/.npmrc")
 	require.NotContains(t, w.names(found), "stashed trees/a/.npmrc")
 	require.FileExists(t, w.path("trees/a/.vscode/tasks.json"))
+}
+
+// A link in what is mirrored says what the one says that stood, and leads to what holds the same.
+func TestMirroredLinks(t *testing.T) {
+	for name, c := range map[string]struct {
+		run  string
+		want []string
+	}{
+		"checked out":            {"", nil},
+		"another target":         {"ln -sfn ../x trees/a/.vscode/skills", []string{"stashed trees/a/.vscode"}},
+		"in the place of a file": {"echo evil > x; ln -sf ../x trees/a/.vscode/tasks.json", []string{"stashed trees/a/.vscode"}},
+		"its end is changed":     {"echo evil > trees/a/ai/skill", []string{"stashed trees/a/.vscode"}},
+		"a link on its way":      {"mv trees/a/ai x; ln -s ../../x trees/a/ai", []string{"stashed trees/a/.vscode"}},
+	} {
+		w := newWatchman(t)
+		w.sh(`mkdir .vscode ai; echo tasks > .vscode/tasks.json; echo skill > ai/skill; ln -s ../ai .vscode/skills; ln -s /usr/share .vscode/share; git add -f .; git -c user.name=a -c user.email=a@b commit -qm 1`)
+		w.begin()
+		w.sh("git worktree add -q trees/a; " + c.run)
+		require.ElementsMatch(t, c.want, slices.DeleteFunc(w.end(), func(s string) bool { return strings.HasPrefix(s, "review") }), name)
+	}
 }
