@@ -224,7 +224,14 @@ func (h *Home) Clear() error {
 			return fmt.Errorf("move %s out of the home: %w", name, err)
 		}
 	}
-	for _, name := range mounted {
+	text, err := state.ReadFile(h.root, stubsName, 1<<20)
+	if err == nil {
+		err = h.root.Remove(stubsName)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, name := range append(mounted[:], strings.Split(string(text), "\x00")...) {
 		dir, err := open(h.fd, path.Dir(name), unix.O_RDONLY|unix.O_DIRECTORY)
 		if err != nil {
 			continue
@@ -297,7 +304,11 @@ func (h *Home) Prepare(needs []Need) error {
 	return nil
 }
 
-// file makes a file for something to be mounted on.
+// stubsName is the list of the empty files that were made for mounts: the next run that is alone removes them, since one
+// in which nothing is mounted there would find an empty file.
+const stubsName = "stubs"
+
+// file makes a file for something to be mounted on, and lists it.
 func (h *Home) file(name string) error {
 	dir, err := h.dir(path.Dir(name))
 	if err != nil {
@@ -306,10 +317,16 @@ func (h *Home) file(name string) error {
 	defer unix.Close(dir)
 	return h.make(dir, name, func(st *unix.Stat_t, base string) bool { return st.Mode&unix.S_IFMT == unix.S_IFREG }, func(base string) error {
 		fd, err := unix.Openat(dir, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
-		if err == nil {
-			unix.Close(fd)
+		if err != nil {
+			return err
 		}
-		return err
+		unix.Close(fd)
+		list, err := h.root.OpenFile(stubsName, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = list.WriteString(name + "\x00")
+		return errors.Join(err, list.Close())
 	})
 }
 

@@ -137,6 +137,22 @@ func TestPrepare(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, entries)
 
+	// What was made for mounts is gone when the next run begins, and what stood is not.
+	again := func() {
+		p.close(h)
+		h = p.open()
+		require.NoError(t, h.Clear())
+	}
+	again()
+	require.NoFileExists(t, h.Path+"/bin/tool")
+	require.NoFileExists(t, h.Path+"/fifo")
+	require.Equal(t, "mine\n", inside(t, h, "good"))
+	require.NoError(t, h.Prepare(needs))
+	require.NoError(t, os.WriteFile(h.Path+"/fifo", []byte("x"), 0o600))
+	again()
+	require.FileExists(t, h.Path+"/fifo", "something was written to it")
+	require.NoError(t, h.Prepare(needs))
+
 	// The control: nothing is in the way.
 	h.Aside = nil
 	require.NoError(t, h.Prepare(needs))
