@@ -67,7 +67,13 @@ func wholeProgram() (*os.File, error) {
 	if _, err := io.WriteString(f, whole); err != nil {
 		return nil, fmt.Errorf("write program: %w", err)
 	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE); err != nil {
+	for range 50 { // while the kernel itself holds a page, as compaction does, it waits 0.2 s and says EBUSY (mm/memfd.c)
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+		if err != unix.EBUSY {
+			break
+		}
+	}
+	if err != nil {
 		return nil, fmt.Errorf("seal program: %w", err)
 	}
 	return f, nil
