@@ -220,6 +220,9 @@ func (f *flow) ended(code int, end *providers.Result) int {
 			sayDenied(distinct)
 		}
 	}
+	if f.missed.any() {
+		f.session.Keep("unreached") // pccrun net shows it
+	}
 	if !f.req.Quiet {
 		f.missed.say()
 	}

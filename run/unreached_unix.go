@@ -4,6 +4,7 @@ package run
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -54,6 +55,13 @@ func (u *unreached) note(host, cause string) {
 		}
 		u.tries[host], u.order = &failedTries{1, cause}, append(u.order, host)
 	}
+}
+
+// any reports whether there is one.
+func (u *unreached) any() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.ContainsFunc(u.order, func(host string) bool { return u.tries[host].n > 0 })
 }
 
 // say prints a line for each.
