@@ -33,6 +33,7 @@ func (b *bench) cloud(ctx context.Context) (_ []figure, err error) {
 		credential = b.user.Credential()
 	}
 	// Where sandboxes lie on another disk than tar writes to, the figures are of the disks.
+	defer os.Setenv("TMPDIR", os.Getenv("TMPDIR"))
 	if err := os.Setenv("TMPDIR", b.dir); err != nil {
 		return nil, err
 	}

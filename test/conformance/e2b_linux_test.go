@@ -16,7 +16,7 @@ import (
 
 // TestE2BControl walks through the life of sandboxes. Nothing is executed in them.
 func TestE2BControl(t *testing.T) {
-	server, err := fake.Start(nil)
+	server, err := fake.Start(credential)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, server.Stop()) }()
 	s, ctx := e2b.NewService(server.Environ(), e2b.Options{}), t.Context()

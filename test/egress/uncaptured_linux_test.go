@@ -79,7 +79,7 @@ func TestUncaptured(t *testing.T) {
 		require.Equal(t, want == 0, strings.Contains(out, "it ran"), out)
 		require.Equal(t, want == 0, strings.Contains(out, "hello good.example"), "the control: it is captured\n%s", out)
 		if want != 0 {
-			require.Equal(t, "pccrun: guarantee net.transparent: missing: let a socket accept packets to any address: setsockopt: operation not permitted (required by flag --allow)\n"+
+			require.Equal(t, "pccrun: guarantee net.transparent: missing: set a socket to accept packets to any address: setsockopt: operation not permitted (required by flag --allow)\n"+
 				"pccrun: hint: --allow-missing net.transparent runs with the proxy only, for programs that honour HTTPS_PROXY\n", out)
 		}
 	}
