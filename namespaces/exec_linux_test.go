@@ -143,7 +143,7 @@ func TestExecTerminal(t *testing.T) {
 	require.NoError(t, err)
 	defer master.Close()
 	fd := int(slave.Fd())
-	e, err := r.Exec([]string{"/bin/sh"}, []string{"sh", "-c", "trap 'echo caught; exit 4' INT; tty; echo x > /dev/tty; sleep 600"}, [3]int{fd, fd, fd}, true)
+	e, err := r.Exec([]string{"/bin/sh"}, []string{"sh", "-c", "trap 'echo caught; exit 4' INT; tty; echo x > /dev/tty; while :; do sleep 0.1; done"}, [3]int{fd, fd, fd}, true)
 	require.NoError(t, err)
 	slave.Close()
 	var text strings.Builder

@@ -202,7 +202,7 @@ var cases = []struct {
 	{"a signal reaches the command and its children", func(t *testing.T, k *task) {
 		k.signals = make(chan int, 1)
 		k.started = func() { time.AfterFunc(time.Second, func() { k.signals <- 2 }) }
-		o := k.run("/bin/sh", "-c", "trap 'echo got it; exit 9' INT; sleep 30")
+		o := k.run("/bin/sh", "-c", "trap 'echo got it; exit 9' INT; while :; do sleep 0.1; done")
 		require.NoError(t, o.err)
 		require.Equal(t, 9, o.code)
 		require.Equal(t, "got it\n", o.out)
@@ -225,7 +225,7 @@ var cases = []struct {
 				_, _ = io.WriteString(keys, "\x03")
 			}()
 		}
-		o := k.run("/bin/sh", "-c", "trap 'echo interrupted; exit 5' INT; test -t 0 && test -t 1 && echo $TERM; stty size; read w; stty size; echo got $w > made; sleep 30")
+		o := k.run("/bin/sh", "-c", "trap 'echo interrupted; exit 5' INT; test -t 0 && test -t 1 && echo $TERM; stty size; read w; stty size; echo got $w > made; while :; do sleep 0.1; done")
 		require.NoError(t, o.err)
 		require.Equal(t, 5, o.code)
 		require.Equal(t, "xterm\r\n22 77\r\nword\r\n22 99\r\n^Cinterrupted\r\n", o.out)
