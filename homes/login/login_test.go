@@ -184,7 +184,7 @@ func TestOpencodeKinds(t *testing.T) {
 	const key = `{"openai": {"type": "api", "key": "k", "refresh": "refresh-1"}}`
 	require.Equal(t, homes.Tokens{}, homes.TokensOf("opencode", []byte(key)))
 	e := newEndpoint(t)
-	for own, says := range map[string]string{key: "the file holds api for openai", `{"x": {"type": "api"}}`: ""} {
+	for own, says := range map[string]string{key: "the file has api for openai", `{"x": {"type": "api"}}`: ""} {
 		l, _ := begin(t, "opencode", e)
 		require.NoError(t, os.WriteFile(l.Path, []byte(own), 0o600))
 		_, err := l.Renew(context.Background())
