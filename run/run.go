@@ -61,9 +61,7 @@ func Dirs() (state.Dirs, error) {
 	return state.Find(host.Getenv, home)
 }
 
-// PathsChanged is one count for the end of a run and for diff: of files and directories,
-// and of a moved file twice, since a run's end does not read contents to find out that
-// what went is what came.
+// PathsChanged is one count for the end of a run and for diff: of files and directories.
 func PathsChanged(n int) string {
 	if n == 1 {
 		return "1 path changed"

@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/hint"
+	"github.com/pccrun/pccrun/internal/shell"
 	store "github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/vcs"
@@ -195,7 +197,7 @@ func (a *applying) run() error {
 		for i := range p.steps {
 			if s := &a.journal.Steps[n]; s.Op == put {
 				if err := a.stage(p, s, p.trees[i]); err != nil {
-					return errors.Join(fmt.Errorf("apply %s: %w", a.full(s), err), a.forget(a.upper.renew))
+					return errors.Join(a.failed(s, err), a.forget(a.upper.renew))
 				}
 				passed()
 			}
@@ -213,6 +215,15 @@ func (a *applying) full(s *step) string {
 	return filepath.Join(a.upper.Record.Layers[s.Layer].Path, s.Path)
 }
 
+// failed says where a step failed.
+func (a *applying) failed(s *step, err error) error {
+	path := a.full(s)
+	if errors.Is(err, unix.EACCES) {
+		return hint.Errorf("chmod u+rwx "+shell.Quote(filepath.Dir(path))+" lets you write there; then apply again", "apply %s: %w", path, err)
+	}
+	return fmt.Errorf("apply %s: %w", path, err)
+}
+
 func (a *applying) sync() {
 	for _, l := range a.upper.before {
 		if f, err := l.root.Open("."); err == nil {
@@ -228,7 +239,7 @@ func (a *applying) commit() error {
 	for i := range a.journal.Steps {
 		s := &a.journal.Steps[i]
 		if err := a.do(s); err != nil {
-			return a.takeBack(fmt.Errorf("apply %s: %w", a.full(s), err))
+			return a.takeBack(a.failed(s, err))
 		}
 		passed()
 	}
