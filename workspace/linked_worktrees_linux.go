@@ -180,39 +180,11 @@ func (g *Guard) looseTree(rel string) (tree string, t LinkedTree) {
 	return "", t
 }
 
-// stays reports whether a protected name is one that stood: where no mount keeps it, one that nobody has touched.
+// stays reports whether a protected name is one that stood. What no mount keeps is held to the workspace's instead,
+// at each look ([Guard.mirrors]): one that is as old as it was may have come with a directory around it.
 func (g *Guard) stays(s suspect) bool {
-	if !g.stood[s.rel] {
-		return false
-	}
-	tree, t := g.looseTree(s.rel)
-	if tree == "" {
-		return true
-	}
-	var st unix.Stat_t
-	if beneath.Stat(g.fd, tree, &st) != nil || st.Ino != t.Ino {
-		return false // all that is in it is as old as it was, and another's
-	}
-	room := maxMirrored
-	return g.untouched(s.rel, &room)
-}
-
-// untouched reports whether neither a file nor anything below a directory has changed since the run began.
-func (g *Guard) untouched(rel string, room *int) bool {
-	var st unix.Stat_t
-	if *room--; *room < 0 || beneath.Stat(g.fd, rel, &st) != nil || g.touched(&st) {
-		return false
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return true
-	}
-	fd, err := beneath.Open(g.fd, rel, unix.O_RDONLY|unix.O_DIRECTORY)
-	if err != nil {
-		return false
-	}
-	defer unix.Close(fd)
-	names, err := beneath.Entries(fd)
-	return err == nil && !slices.ContainsFunc(names, func(name string) bool { return !g.untouched(rel+"/"+name, room) })
+	tree, _ := g.looseTree(s.rel)
+	return g.stood[s.rel] && tree == ""
 }
 
 // missing tells of the protected names that the run has removed from a worktree which stands.

@@ -232,13 +232,32 @@ func TestLinkedTreeRemoved(t *testing.T) {
 	w.sh("for d in moved other trees/a trees/e; do test -z \"$(git -C $d status --short | grep -v 'M .npmrc')\"; done; git worktree list | wc -l | grep -q 7; git fsck")
 }
 
-// A directory with a protected name that is moved to where a worktree was is as old as that, and not the one that stood.
+// What is in a worktree that is not pinned holds what the workspace has, however it got there.
 func TestLinkedTreeAnother(t *testing.T) {
-	w := newWatchman(t)
-	w.sh(asUser + `echo mine > .npmrc; git add -f .; git commit -qm 1; git worktree add -q trees/a; mkdir -p node_modules/b; echo evil > node_modules/b/.npmrc; cp trees/a/.git node_modules/b/.git`)
-	w.begin()
-	w.sh("mv trees/a old; mv node_modules/b trees/a")
-	require.Equal(t, []string{"stashed trees/a/.npmrc"}, w.end())
+	for name, c := range map[string]struct{ before, run, want string }{
+		"a directory where the worktree was":   {"echo evil > $OLD/.npmrc; cp trees/a/.git $OLD", "mv trees/a moved; mv $OLD trees/a", "trees/a/.npmrc"},
+		"a directory around a protected name":  {"echo evil > $OLD/config", "mv trees/a/.cargo moved; mv $OLD trees/a/.cargo", "trees/a/.cargo/config"},
+		"what a link in a protected one is to": {"", "echo evil > trees/a/shared/tasks", "trees/a/.vscode"},
+		"a program that git executes":          {"", "echo evil > trees/a/.husky/h", "trees/a/.husky"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, guarded := range []bool{false, true} {
+				w := newWatchman(t)
+				w.sh(asUser + `echo mine > .npmrc; mkdir .cargo .vscode .husky shared; echo cargo > .cargo/config; echo tasks > shared/tasks
+					ln -s ../shared/tasks .vscode/tasks.json; echo hook > .husky/h; git config core.hooksPath .husky; git add -f .; git commit -qm 1
+					git worktree add -q trees/a; mkdir -p node_modules/old; OLD=node_modules/old; ` + c.before)
+				w.begin()
+				w.sh("OLD=node_modules/old; " + c.run)
+				gone := func() bool { _, err := os.Lstat(w.path(c.want)); return os.IsNotExist(err) }
+				if guarded {
+					require.Contains(t, w.end(), "stashed "+c.want)
+				} else {
+					w.guard.Close()
+				}
+				require.Equal(t, guarded, gone(), "control: without a guard it stays")
+			}
+		})
+	}
 }
 
 // A .git link that came just before the run is not the run's, wherever it leads.

@@ -88,7 +88,7 @@ func TestUncaptured(t *testing.T) {
 	out, code := b.lacking("capture", "sleep 4; "+proxied+"; "+direct+" || exit 3")
 	require.Equal(t, 3, code, out)
 	require.Contains(t, out, "pccrun: guarantee net.transparent may be missing: --allow-missing\n")
-	require.Contains(t, out, "pccrun: guarantee net.transparent: missing: let a socket")
+	require.Contains(t, out, "pccrun: guarantee net.transparent: missing: set a socket")
 	require.Equal(t, 1, strings.Count(out, "hello good.example"), out)
 	out, _ = b.lacking("capture", strings.ReplaceAll(proxied, "good", "evil"))
 	require.Contains(t, out, "denied", "the proxy decides as ever")
