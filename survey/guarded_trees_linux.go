@@ -43,6 +43,9 @@ func (g *Guarded) Standing(session string) []*workspace.Standing {
 		list[i].Vacant = slices.DeleteFunc(slices.Clone(list[i].Vacant), func(path string) bool {
 			return !g.Writes(path)
 		})
+		if i > 0 && !t.State {
+			list[i].AddCommands(list[0])
+		}
 	}
 	list[0].Review(g.reviewed())
 	return list

@@ -165,6 +165,13 @@ func (f *Found) Standing(session string, q Query) *Standing {
 	return r
 }
 
+// AddCommands has what git executes by the configurations of the workspace count in the working trees that lie in another
+// directory: they may be linked worktrees of its repositories.
+func (r *Standing) AddCommands(main *Standing) {
+	r.Hooks, r.Commands = slices.Concat(r.Hooks, main.Hooks), slices.Concat(r.Commands, main.Commands)
+	r.Own, r.Placed = slices.Concat(r.Own, main.Own), slices.Concat(r.Placed, main.Placed)
+}
+
 // Named returns rules for what git would execute by the configurations that stood and that
 // was not there, or is relative to a working tree, of which there may be more by now.
 func (f *Found) Named() (list []profiles.ProtectRule) {

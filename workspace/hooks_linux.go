@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
@@ -15,11 +17,11 @@ import (
 // In a working tree that came into being during the run, of a new repository or
 // of one that stood, what lies there was written by the command.
 
-// workingTrees quarantines what git would run in the working trees of
-// repositories that are new.
-func (i *inerter) workingTrees(found []suspect) {
+// workingTrees quarantines what git would run in the working trees of repositories that are new, and what has
+// changed of it in those that stood beside the workspace: there no mount keeps it.
+func (i *inerter) workingTrees(found, stood []suspect) {
 	standing := i.guard.standing
-	if len(found) == 0 || len(standing.Hooks)+len(standing.Commands) == 0 {
+	if len(found)+len(stood) == 0 || len(standing.Hooks)+len(standing.Commands) == 0 {
 		return
 	}
 	for _, path := range standing.Placed {
@@ -31,10 +33,29 @@ func (i *inerter) workingTrees(found []suspect) {
 			programs = standing.Commands
 		}
 		for _, tree := range i.newTrees(s) {
-			i.workingTree(tree)
-			i.commands(tree, programs)
+			i.workingTree(tree, nil)
+			i.commands(tree, programs, nil)
 		}
 	}
+	for _, s := range stood {
+		if s.hit.name != "" && i.leadsToStood(s) {
+			tree := workTreeOf(i.view.abs(s.rel))
+			untouched := func(path string) bool { return !i.touchedWithin(tree, path) }
+			i.workingTree(tree, untouched)
+			i.commands(tree, standing.Commands, untouched)
+		}
+	}
+}
+
+// touchedWithin reports whether a path, or a directory on the way to it from another, has changed since the run began.
+func (i *inerter) touchedWithin(dir, path string) bool {
+	for ; inside(dir, path) && path != dir; path = filepath.Dir(path) {
+		var st unix.Stat_t
+		if i.view.stat(path, &st) != nil || i.guard.touched(&st) {
+			return true
+		}
+	}
+	return path != dir
 }
 
 // newTrees returns the working trees of what is new.
@@ -92,8 +113,8 @@ func (i *inerter) leadsToStood(s suspect) bool {
 }
 
 // commands quarantines the programs of a new working tree that a configuration which stood
-// names relative to it, but for those that are as they stood.
-func (i *inerter) commands(tree string, programs []string) {
+// names relative to it, but for those that are as they stood, and what is spared.
+func (i *inerter) commands(tree string, programs []string, spare func(path string) bool) {
 	const why = "git would run it: an existing configuration names it"
 	for _, value := range programs {
 		t, whose, err := i.follow(tree, value)
@@ -101,7 +122,7 @@ func (i *inerter) commands(tree string, programs []string) {
 		case err != nil:
 			first, _, _ := strings.Cut(filepath.Clean(value), "/")
 			i.aside(filepath.Join(tree, first), "git would run it, through too many links")
-		case !t.found || t.end.Kind != File || i.sameProgram(&t, whose):
+		case !t.found || t.end.Kind != File || i.sameProgram(&t, whose) || spare != nil && spare(t.end.Path):
 		case len(t.links) > 0:
 			i.aside(t.links[0].Path, why)
 		case whose != nil:
@@ -128,7 +149,11 @@ func (i *inerter) sameProgram(at *trail, whose *inerter) bool {
 		if filepath.Base(path) != filepath.Base(at.end.Path) {
 			continue
 		}
-		if had, err := i.view.readFile(path, maxProgram); err == nil && bytes.Equal(had, now) {
+		whose := i.at(path)
+		if whose == nil {
+			continue
+		}
+		if had, err := whose.view.readFile(path, maxProgram); err == nil && bytes.Equal(had, now) {
 			return true
 		}
 	}
@@ -138,7 +163,7 @@ func (i *inerter) sameProgram(at *trail, whose *inerter) bool {
 // maxProgram bounds a program that is compared.
 const maxProgram = 16 << 20
 
-func (i *inerter) workingTree(tree string) {
+func (i *inerter) workingTree(tree string, spare func(path string) bool) {
 	for _, value := range i.guard.standing.Hooks {
 		t, whose, err := i.follow(tree, value)
 		switch {
@@ -149,7 +174,9 @@ func (i *inerter) workingTree(tree string) {
 		case len(t.links) > 0:
 			i.aside(t.links[0].Path, "git would find hooks through it in a new working tree")
 		case whose != nil:
-			whose.hooks(t.end.Path, func(name string) bool { return i.same(t.end.Path, name) })
+			whose.hooks(t.end.Path, func(name string) bool {
+				return i.same(t.end.Path, name) || spare != nil && spare(t.end.Path+"/"+name)
+			})
 		}
 	}
 }
@@ -162,10 +189,14 @@ func (i *inerter) same(dir, name string) bool {
 		return false
 	}
 	for stood := range i.stood {
-		if n, _, ok := i.view.node(stood + "/" + name); !ok || n.Kind != File {
+		whose := i.at(stood)
+		if whose == nil {
 			continue
 		}
-		if had, err := i.view.readFile(stood+"/"+name, vcs.MaxConfig); err == nil && bytes.Equal(had, now) {
+		if n, _, ok := whose.view.node(stood + "/" + name); !ok || n.Kind != File {
+			continue
+		}
+		if had, err := whose.view.readFile(stood+"/"+name, vcs.MaxConfig); err == nil && bytes.Equal(had, now) {
 			return true
 		}
 	}

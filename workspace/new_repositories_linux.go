@@ -92,7 +92,11 @@ func (i *inerter) all() error {
 	}
 	i.ways(stood)
 	i.elsewhereTrees(slices.Concat(found, stood))
-	i.workingTrees(slices.Concat(found, i.cameToLead(stood)))
+	var beside []suspect
+	if g != g.peers[0] {
+		beside = stood
+	}
+	i.workingTrees(slices.Concat(found, i.cameToLead(stood)), beside)
 	i.reviewed()
 	i.shortcuts(g.tree, &room)
 	i.worktrees()

@@ -351,8 +351,8 @@ func TestWhatIsNotCovered(t *testing.T) {
 }
 
 // TestPackagesKeepTheirTime holds how long the tests of each package took in this
-// run to twice what test/packages.txt says, so that whoever makes a test slow learns
-// of it. What takes less than ten seconds is left alone.
+// run to three times what test/packages.txt says, so that whoever makes a test slow learns
+// of it. What takes less than fifteen seconds is left alone.
 func TestPackagesKeepTheirTime(t *testing.T) {
 	rows, err := verdicts.ReadPackages(filepath.Join(top(t), "test", "packages.txt"))
 	require.NoError(t, err)
@@ -371,8 +371,8 @@ func TestPackagesKeepTheirTime(t *testing.T) {
 	for _, row := range times {
 		took, err := time.ParseDuration(row[1] + "s")
 		require.NoError(t, err)
-		most := 2 * max(rows.Of(row[0]).Took, 5*time.Second)
-		assert.LessOrEqual(t, took, most, "%s: its tests took longer than twice what test/packages.txt says", row[0])
+		most := 3 * max(rows.Of(row[0]).Took, 5*time.Second)
+		assert.LessOrEqual(t, took, most, "%s: its tests took longer than three times what test/packages.txt says", row[0])
 	}
 }
 
