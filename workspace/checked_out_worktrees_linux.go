@@ -127,11 +127,11 @@ func (m *mirror) same(rel, stood string, depth int) bool {
 		if a.Nlink != 1 || a.Size > b.Size || b.Size > maxMirroredSize || m.changed(&b) {
 			return false
 		}
-		text, err := read(now)
+		text, err := read(now, b.Size)
 		if err != nil || text == nil {
 			return false
 		}
-		whole, err := read(was)
+		whole, err := read(was, b.Size)
 		return err == nil && whole != nil && bytes.HasPrefix(whole, text) && (!m.during.last || len(text) == len(whole))
 	}
 	return false
@@ -163,12 +163,12 @@ func linkAt(root int, rel string) (string, error) {
 	return string(text[:max(n, 0)]), err
 }
 
-// read reads a file that stays open.
-func read(fd int) ([]byte, error) {
-	b := make([]byte, maxMirroredSize+1)
+// read reads a file that stays open, of a size at the most.
+func read(fd int, size int64) ([]byte, error) {
+	b := make([]byte, size+1)
 	n, err := beneath.Reader(fd).ReadAt(b, 0)
 	if err == io.EOF {
 		return b[:n], nil
 	}
-	return nil, err // nil where it is too long: nothing begins with that
+	return nil, err // nil where it is longer: nothing begins with that
 }
