@@ -61,11 +61,11 @@ func (w *walker) crowd(err error, tree *dir) error {
 // heaviest goes down from a directory as long as one of those in it weighs more
 // than half, and returns where that ends and how many directories are there.
 func (d *dir) heaviest() (most *dir, dirs int) {
-	dirs, weight, _ := d.weigh()
+	dirs, weight := d.weigh()
 	for {
 		next, nextDirs, nextWeight := (*dir)(nil), 0, 0
 		for _, k := range d.kids {
-			if n, w, _ := k.weigh(); w > weight/2 {
+			if n, w := k.weigh(); w > weight/2 {
 				next, nextDirs, nextWeight = k, n, w
 				break
 			}

@@ -426,11 +426,11 @@ func (g *Guard) halt() {
 
 // search quarantines what is new and protected until nothing is left of it.
 func (g *Guard) search() error {
-	work, lightened := maxWork, 0
+	lightened := 0
 	for round := 0; ; round++ {
 		moved, err := g.look()
 		if errors.Is(err, ErrTooMuch) && lightened < maxLightenings {
-			n, e := g.lighten(&work)
+			n, e := g.lighten()
 			if lightened++; n > 0 && e == nil {
 				round--
 				continue

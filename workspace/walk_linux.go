@@ -2,7 +2,6 @@ package workspace
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	"os"
@@ -87,7 +86,6 @@ type walker struct {
 	dev    uint64
 	want   map[uint64]struct{} // inodes whose other names are looked for
 	during *during             // of a look that is not a launch's; nil for a launch
-	most   int                 // what the tree may weigh, if it is not what [during.bound] says
 
 	mu      sync.Mutex
 	wake    sync.Cond
@@ -240,7 +238,7 @@ func (d *dir) weight() int { return 1 + strings.Count(d.rel, "/") + len(d.rel)/1
 func (w *walker) fits(d *dir) bool {
 	w.dirs++
 	w.weight += d.weight()
-	if (w.weight > cmp.Or(w.most, w.during.bound()) || w.during.crowds(w.dirs)) && w.err == nil {
+	if (w.weight > w.during.bound() || w.during.crowds(w.dirs)) && w.err == nil {
 		w.err = fmt.Errorf("scan %s: directory %d, %s: %w", w.root, w.dirs, beneath.Shorten(d.rel), ErrTooMuch)
 		w.full = true
 	}

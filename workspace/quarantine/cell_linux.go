@@ -142,8 +142,6 @@ func (s *Stash) aside(dir int, name string, c Finding, why error) (Finding, erro
 		cell.keep, away = true, cell.name+"/"+held
 	}
 	c.What += fmt.Sprintf(", renamed to %s: %v", away, why)
-	if s.write(c) != nil {
-		s.found = append(s.found, c)
-	}
+	s.keepLine(c)
 	return c, cell.close()
 }

@@ -127,10 +127,15 @@ func (s *Stash) Note(c Finding, before []byte, known bool) Finding {
 			c.Stash = ""
 		}
 	}
-	if err != nil || s.write(c) != nil {
-		s.found = append(s.found, c) // it is told all the same
-	}
+	s.keepLine(c)
 	return c
+}
+
+// keepLine writes a finding down; one that cannot be written is reported all the same.
+func (s *Stash) keepLine(c Finding) {
+	if s.write(c) != nil {
+		s.found = append(s.found, c)
+	}
 }
 
 // Moving begins those that it has only until it is copied, or removed. What a launcher
@@ -308,9 +313,7 @@ func (s *Stash) Pair(c Finding, after, before []byte) Finding {
 			c.Stash = ""
 		}
 	}
-	if err != nil || s.write(c) != nil {
-		s.found = append(s.found, c) // it is told all the same
-	}
+	s.keepLine(c)
 	return c
 }
 

@@ -12,9 +12,9 @@ import (
 	"github.com/pccrun/pccrun/workspace/internal/fixture"
 )
 
-// TestBoxes: directories that nobody has looked into are moved as they are; where there is no stash
+// TestTakeUnseen: directories that nobody has looked into are moved as they are; where there is no stash
 // they stay, closed, under a name that is said.
-func TestBoxes(t *testing.T) {
+func TestTakeUnseen(t *testing.T) {
 	for _, kept := range []bool{true, false} {
 		root := fixture.Dir(t)
 		session, err := os.OpenRoot(fixture.Dir(t))
@@ -28,33 +28,25 @@ func TestBoxes(t *testing.T) {
 		at, err := unix.Open(root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		require.NoError(t, err)
 		defer unix.Close(at)
-		for _, name := range []string{"box", "one", "two"} {
+		for _, name := range []string{"stood", "one", "two"} {
 			require.NoError(t, os.MkdirAll(filepath.Join(root, name, "d"), 0o755))
 		}
-		c, left, err := s.Box(at, "box", Finding{Kind: Stashed, Path: root + "/box", Why: TooMuch, What: "directory"})
+		c, left, moved, err := s.TakeUnseen(at, Finding{Kind: Stashed, Path: root, Why: TooMuch}, func(name string) bool { return name != "stood" })
 		require.NoError(t, err)
-		require.NoDirExists(t, root+"/box")
+		require.Equal(t, 2, moved)
+		require.DirExists(t, root+"/stood/d")
+		require.NoDirExists(t, root+"/one")
 		require.False(t, c.Protected())
 		require.Equal(t, kept, c.Stash != "" && left == "")
-
-		k, err := s.NewCrate(at, Finding{Kind: Stashed, Path: root, Why: TooMuch})
+		require.Contains(t, c.What, "2 directories")
+		require.Equal(t, []Finding{c}, s.Settle())
+		if kept {
+			continue
+		}
+		info, err := os.Stat(filepath.Join(root, left))
 		require.NoError(t, err)
-		for _, name := range []string{"one", "two"} {
-			require.NoError(t, Move(at, name, k.FD, name))
-			k.Count++
-		}
-		require.NoError(t, k.Close())
-		require.Contains(t, k.Finding.What, "2 directories")
-		require.Equal(t, kept, k.Finding.Stash != "")
-		for _, left := range []string{left, k.Left} {
-			if info, err := os.Stat(filepath.Join(root, left)); left != "" {
-				require.NoError(t, err)
-				require.Zero(t, info.Mode().Perm(), "it is closed")
-				require.NoError(t, os.Chmod(filepath.Join(root, left), 0o700))
-			}
-		}
-		_, _, err = s.Box(at, "none", Finding{})
-		require.ErrorIs(t, err, unix.ENOENT)
+		require.Zero(t, info.Mode().Perm(), "it is closed")
+		require.NoError(t, os.Chmod(filepath.Join(root, left), 0o700))
 	}
 }
 
