@@ -355,9 +355,6 @@ func (p *gitPass) nest(path string, all bool) {
 	})
 }
 
-// maxNested is how deep the names of submodules may be.
-const maxNested = 64
-
 // content looks at a file of which the table knows the shape, and reports whether it stays.
 func (p *gitPass) content(fd int, rel string, e *gitdir.Entry, st *unix.Stat_t) bool {
 	path, name := p.dir+"/"+rel, filepath.Base(rel)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/beneath"
+	"github.com/pccrun/pccrun/workspace/gitdir"
 	"github.com/pccrun/pccrun/workspace/quarantine"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
@@ -51,8 +52,8 @@ type Guard struct {
 	// AskGit asks git of what the run has written into repositories; of the first guard, nil if nobody is to.
 	AskGit AskGit
 
-	tips    map[string]tips     // what the references of repositories led to when the run began
-	written map[string]*written // what the run has written there
+	tips    map[string]gitdir.Tips // what the references of repositories led to when the run began
+	written map[string]*Written    // what the run has written there
 
 	unwritten []Refusal         // pinned files that git has other content for
 	originals map[string][]byte // of files for review, by path
@@ -138,7 +139,6 @@ func (f *Found) Standing(session string, q Query) *Standing {
 		}
 	}
 	r.Formats = formats
-	r.noteClosed(f.Common)
 	r.Git = map[string]GitEntry{}
 	room := maxStood
 	for _, rel := range r.Repos {

@@ -30,7 +30,6 @@ type Standing struct {
 	Late     map[string]string     // absolute: names config.worktree that do not exist, and the configuration that does not have git read them (extensions.worktreeConfig)
 	GitDirs  []string              // absolute: directories of git outside of the workspace that the command writes in
 	Formats  map[string]vcs.Format // of those, as far as their configuration leaves no doubt: as root that is given up, nobody can read it at the end
-	Closed   []string              // absolute: directories that root alone could look into, git directories or above some; where the launcher gives root up
 	Stores   []string              // absolute: directories of objects, references and logs that it writes in with them
 	Reviewed []string              // absolute: what is for review outside of the workspace
 	Awaited  map[string]string     // absolute, and why: what is for review in the workspace and no pattern finds, directories and names that did not exist
@@ -179,7 +178,7 @@ func fields() []field {
 		}},
 		list("name", func(r *Standing) *[]string { return &r.Names }), list("repo", func(r *Standing) *[]string { return &r.Repos }),
 		list("shut", func(r *Standing) *[]string { return &r.Shut }), list("vacant", func(r *Standing) *[]string { return &r.Vacant }),
-		list("gitdir", func(r *Standing) *[]string { return &r.GitDirs }), list("store", func(r *Standing) *[]string { return &r.Stores }), list("closed", func(r *Standing) *[]string { return &r.Closed }),
+		list("gitdir", func(r *Standing) *[]string { return &r.GitDirs }), list("store", func(r *Standing) *[]string { return &r.Stores }),
 		list("hooks", func(r *Standing) *[]string { return &r.Hooks }), list("command", func(r *Standing) *[]string { return &r.Commands }),
 		list("own", func(r *Standing) *[]string { return &r.Own }), list("astray", func(r *Standing) *[]string { return &r.Astray }),
 		list("placed", func(r *Standing) *[]string { return &r.Placed }), list("reviewed", func(r *Standing) *[]string { return &r.Reviewed }),

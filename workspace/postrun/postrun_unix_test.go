@@ -321,7 +321,7 @@ func TestCommits(t *testing.T) {
 	w.git(".", "update-index", "--add", "--cacheinfo", "100644,"+blob+",.vscode/tasks.json")
 	why := ": git writes it at checkout, merge or stash pop)"
 	require.Equal(t, []string{
-		"in a commit: .envrc (.envrc" + why, "in a commit: sub/.envrc (.envrc" + why, "in the index: .vscode/tasks.json (.vscode" + why,
+		"in a commit: .envrc (.envrc" + why, "in a commit: sub/.envrc (.envrc" + why, "in the index: .vscode/tasks.json (.vscode: git writes it at `git restore`, `checkout` and `stash`)",
 	}, w.findings())
 
 	// What git cannot say is reported.
