@@ -2,7 +2,6 @@ package workspace
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -64,8 +63,8 @@ type Known struct {
 // standingMagic begins a record, standingEnd ends it: one without was never
 // finished, and its command never started.
 const (
-	standingMagic = "pccrun record 2\n"
-	standingEnd   = "end\n"
+	standingMagic = "pccrun record 3\n"
+	standingEnd   = "\nend\n"
 )
 
 // appendQuoted is [strconv.AppendQuoteToASCII], which goes through a word letter by
@@ -79,176 +78,170 @@ func appendQuoted(b []byte, s string) []byte {
 	return append(append(append(b, '"'), s...), '"')
 }
 
-// A field is a kind of line in a record: a word, numbers, and texts, which are quoted as in Go. What writes it and
-// what reads it stand beside each other.
-type field struct {
-	word           string
-	numbers, texts int
-	write          func(r *Standing, line func(n [4]uint64, s ...string))
-	read           func(r *Standing, n [4]uint64, s []string) bool
+// A codec writes values one behind the other, or reads them back.
+type codec struct {
+	out     []byte
+	in      string
+	reading bool
+	bad     bool // what was read is something else; all that follows is zero
 }
 
-// list is the field of a list of texts.
-func list(word string, of func(r *Standing) *[]string) field {
-	return field{word, 0, 1, func(r *Standing, line func([4]uint64, ...string)) {
-		for _, text := range *of(r) {
-			line([4]uint64{}, text)
-		}
-	}, func(r *Standing, _ [4]uint64, s []string) bool {
-		*of(r) = append(*of(r), s[0])
-		return true
-	}}
-}
-
-// mapped is the field of a map by paths.
-func mapped[T any](word string, numbers, texts int, of func(r *Standing) *map[string]T, write func(T) ([4]uint64, []string), read func(n [4]uint64, s []string) (T, bool)) field {
-	return field{word, numbers, 1 + texts, func(r *Standing, line func([4]uint64, ...string)) {
-		all := *of(r)
-		for _, path := range slices.Sorted(maps.Keys(all)) {
-			n, s := write(all[path])
-			line(n, append([]string{path}, s...)...)
-		}
-	}, func(r *Standing, n [4]uint64, s []string) (ok bool) {
-		all := of(r)
-		if *all == nil {
-			*all = map[string]T{}
-		}
-		(*all)[s[0]], ok = read(n, s[1:])
-		return ok
-	}}
-}
-
-func pairs(word string, of func(r *Standing) *map[string]string) field {
-	return mapped(word, 0, 1, of, func(s string) ([4]uint64, []string) { return [4]uint64{}, []string{s} }, func(_ [4]uint64, s []string) (string, bool) { return s[0], true })
-}
-
-// known is the field that says of a map that it is one, however little is in it.
-func known[T any](word string, of func(r *Standing) *map[string]T) field {
-	return field{word, 0, 0, func(r *Standing, line func([4]uint64, ...string)) {
-		if *of(r) != nil {
-			line([4]uint64{})
-		}
-	}, func(r *Standing, _ [4]uint64, _ []string) bool {
-		*of(r) = map[string]T{}
-		return true
-	}}
-}
-
-// knownFile is the field of files whose change is reported, pinned or not.
-func knownFile(word string, pin bool) field {
-	return field{word, 4, 2, func(r *Standing, line func([4]uint64, ...string)) {
-		for _, k := range r.Known {
-			if k.Pin == pin {
-				line([4]uint64{uint64(k.Kind), k.Dev, k.Ino, uint64(k.Ctime)}, k.Path, k.Why)
-			}
-		}
-	}, func(r *Standing, n [4]uint64, s []string) bool {
-		r.Known = append(r.Known, Known{Node: Node{Path: s[0], Kind: Kind(n[0]), Dev: n[1], Ino: n[2]}, Ctime: int64(n[3]), Pin: pin, Why: s[1]})
-		return n[0] <= uint64(Special)
-	}}
-}
-
-// fields are all of a record.
-func fields() []field {
-	return []field{
-		{"session", 0, 1, func(r *Standing, line func([4]uint64, ...string)) { line([4]uint64{}, r.Session) },
-			func(r *Standing, _ [4]uint64, s []string) bool { r.Session = s[0]; return true }},
-		{"root", 1, 1, func(r *Standing, line func([4]uint64, ...string)) {
-			line([4]uint64{uint64(r.Start.UnixNano())}, r.Root)
-		},
-			func(r *Standing, n [4]uint64, s []string) bool {
-				r.Root, r.Start = s[0], time.Unix(0, int64(n[0]))
-				return true
-			}},
-		{"file", 1, 2, func(r *Standing, line func([4]uint64, ...string)) {
-			for i := range r.Files {
-				line([4]uint64{uint64(r.Files[i].Access)}, r.Files[i].Path, r.Files[i].Glob)
-			}
-		}, func(r *Standing, n [4]uint64, s []string) bool {
-			r.Files = append(r.Files, profiles.FileRule{Path: s[0], Glob: s[1], Access: profiles.Access(n[0])})
-			return n[0] <= uint64(profiles.Write)
-		}},
-		{"protect", 1, 1, func(r *Standing, line func([4]uint64, ...string)) {
-			for i := range r.Protect {
-				line([4]uint64{uint64(flag(r.Protect[i].Review))}, r.Protect[i].Pattern)
-			}
-		}, func(r *Standing, n [4]uint64, s []string) bool {
-			r.Protect = append(r.Protect, profiles.ProtectRule{Pattern: s[0], Review: n[0] == 1})
-			return true
-		}},
-		list("name", func(r *Standing) *[]string { return &r.Names }), list("repo", func(r *Standing) *[]string { return &r.Repos }),
-		list("shut", func(r *Standing) *[]string { return &r.Shut }), list("vacant", func(r *Standing) *[]string { return &r.Vacant }),
-		list("gitdir", func(r *Standing) *[]string { return &r.GitDirs }), list("store", func(r *Standing) *[]string { return &r.Stores }),
-		list("hooks", func(r *Standing) *[]string { return &r.Hooks }), list("command", func(r *Standing) *[]string { return &r.Commands }),
-		list("own", func(r *Standing) *[]string { return &r.Own }), list("astray", func(r *Standing) *[]string { return &r.Astray }),
-		list("placed", func(r *Standing) *[]string { return &r.Placed }), list("reviewed", func(r *Standing) *[]string { return &r.Reviewed }),
-		pairs("awaited", func(r *Standing) *map[string]string { return &r.Awaited }), pairs("late", func(r *Standing) *map[string]string { return &r.Late }),
-		mapped("format", 1, 0, func(r *Standing) *map[string]vcs.Format { return &r.Formats },
-			func(f vcs.Format) ([4]uint64, []string) { return [4]uint64{uint64(f)}, nil },
-			func(n [4]uint64, _ []string) (vcs.Format, bool) {
-				return vcs.Format(n[0]), n[0] <= uint64(vcs.FormatSHA256)
-			}),
-		known("links", func(r *Standing) *map[string]uint64 { return &r.Linked }),
-		mapped("linked", 1, 0, func(r *Standing) *map[string]uint64 { return &r.Linked },
-			func(ino uint64) ([4]uint64, []string) { return [4]uint64{ino}, nil }, func(n [4]uint64, _ []string) (uint64, bool) { return n[0], true }),
-		known("gits", func(r *Standing) *map[string]GitEntry { return &r.Git }),
-		mapped("git", 2, 0, func(r *Standing) *map[string]GitEntry { return &r.Git },
-			func(e GitEntry) ([4]uint64, []string) { return [4]uint64{e.Ino, e.Sum}, nil }, func(n [4]uint64, _ []string) (GitEntry, bool) { return GitEntry{n[0], n[1]}, true }),
-		mapped("tree", 1, 1, func(r *Standing) *map[string]LinkedTree { return &r.Trees },
-			func(t LinkedTree) ([4]uint64, []string) { return [4]uint64{t.Ino}, []string{t.Admin} },
-			func(n [4]uint64, s []string) (LinkedTree, bool) { return LinkedTree{n[0], s[0]}, true }),
-		{"covered", 2, 1, func(r *Standing, line func([4]uint64, ...string)) {
-			for _, n := range r.Covered {
-				line([4]uint64{n.Dev, n.Ino}, n.Path)
-			}
-		}, func(r *Standing, n [4]uint64, s []string) bool {
-			r.Covered = append(r.Covered, Node{Path: s[0], Kind: Dir, Dev: n[0], Ino: n[1]})
-			return true
-		}},
-		knownFile("pin", true), knownFile("review", false),
-		{"keys", 0, 1, func(r *Standing, line func([4]uint64, ...string)) {
-			for _, path := range slices.Sorted(maps.Keys(r.Keys)) {
-				line([4]uint64{}, path)
-			}
-		}, func(r *Standing, _ [4]uint64, s []string) bool {
-			if r.Keys == nil {
-				r.Keys = map[string][]string{}
-			}
-			r.Keys[s[0]] = []string{}
-			return true
-		}},
-		{"key", 0, 2, func(r *Standing, line func([4]uint64, ...string)) {
-			for _, path := range slices.Sorted(maps.Keys(r.Keys)) {
-				for _, key := range r.Keys[path] {
-					line([4]uint64{}, path, key)
-				}
-			}
-		}, func(r *Standing, _ [4]uint64, s []string) bool {
-			_, ok := r.Keys[s[0]]
-			if ok {
-				r.Keys[s[0]] = append(r.Keys[s[0]], s[1])
-			}
-			return ok
-		}},
+// next is what stands behind the space or the newline before a value.
+func (c *codec) next() string {
+	if c.in == "" || c.bad {
+		return ""
 	}
+	return c.in[1:]
+}
+
+// took goes on behind a value that was read, or none.
+func (c *codec) took(rest string, ok bool) {
+	c.in = rest
+	if !ok {
+		c.in, c.bad = "", true
+	}
+}
+
+func (c *codec) num(n *uint64) {
+	if !c.reading {
+		c.out = strconv.AppendUint(append(c.out, ' '), *n, 10)
+		return
+	}
+	rest := strings.TrimLeft(c.next(), "0123456789")
+	var err error
+	*n, err = strconv.ParseUint(strings.TrimSuffix(c.next(), rest), 10, 64)
+	c.took(rest, err == nil)
+}
+
+// text writes a text quoted as in Go.
+func (c *codec) text(s *string) {
+	if !c.reading {
+		c.out = appendQuoted(append(c.out, ' '), *s)
+		return
+	}
+	quoted, err := strconv.QuotedPrefix(c.next())
+	*s, _ = strconv.Unquote(quoted) // QuotedPrefix has checked it
+	c.took(strings.TrimPrefix(c.next(), quoted), err == nil)
+}
+
+// number is a number of another type, up to some value.
+func number[T ~uint8 | ~int64](c *codec, n *T, most T) {
+	v := uint64(*n)
+	if c.num(&v); v > uint64(most) {
+		c.took("", false)
+	}
+	*n = T(v)
+}
+
+func (c *codec) flag(is *bool) {
+	v := flag(*is)
+	number(c, &v, 1)
+	*is = v == 1
+}
+
+// count is that of entries, each of which takes some bytes. It begins a line.
+func (c *codec) count(n uint64) uint64 {
+	at := len(c.out)
+	if c.num(&n); !c.reading {
+		c.out[at] = '\n'
+	} else if n > uint64(len(c.in))+1 {
+		c.took("", false)
+	}
+	if c.bad {
+		return 0
+	}
+	return n
+}
+
+func list[T any](c *codec, all *[]T, each func(*T)) {
+	if n := c.count(uint64(len(*all))); c.reading && n > 0 {
+		*all = make([]T, n)
+	}
+	for i := range *all {
+		each(&(*all)[i])
+	}
+}
+
+// table is a map by paths; nil for one of which nobody knows what was in it.
+func table[T any](c *codec, all *map[string]T, each func(*T)) {
+	n := uint64(len(*all))
+	if *all != nil {
+		n++
+	}
+	if n = c.count(n); !c.reading {
+		for _, path := range slices.Sorted(maps.Keys(*all)) {
+			value := (*all)[path]
+			c.text(&path)
+			each(&value)
+		}
+		return
+	}
+	if n > 0 {
+		*all = map[string]T{}
+	}
+	for ; n > 1 && !c.bad; n-- {
+		var path string
+		var value T
+		c.text(&path)
+		each(&value)
+		(*all)[path] = value
+	}
+}
+
+// code writes all of a record, or reads it.
+func (r *Standing) code(c *codec) {
+	texts := func(all *[]string) { list(c, all, c.text) }
+	node := func(n *Node) {
+		c.text(&n.Path)
+		number(c, &n.Kind, Special)
+		c.num(&n.Dev)
+		c.num(&n.Ino)
+	}
+	c.text(&r.Session)
+	c.text(&r.Root)
+	start := r.Start.UnixNano()
+	if number(c, &start, -1); c.reading {
+		r.Start = time.Unix(0, start)
+	}
+	list(c, &r.Files, func(f *profiles.FileRule) {
+		c.text(&f.Path)
+		c.text(&f.Glob)
+		number(c, &f.Access, profiles.Write)
+	})
+	list(c, &r.Protect, func(p *profiles.ProtectRule) {
+		c.text(&p.Pattern)
+		c.flag(&p.Review)
+	})
+	for _, all := range [...]*[]string{&r.Names, &r.Repos, &r.Shut, &r.Vacant, &r.GitDirs, &r.Stores, &r.Reviewed, &r.Hooks, &r.Commands, &r.Own, &r.Astray, &r.Placed} {
+		texts(all)
+	}
+	table(c, &r.Late, c.text)
+	table(c, &r.Awaited, c.text)
+	table(c, &r.Keys, texts)
+	table(c, &r.Formats, func(f *vcs.Format) { number(c, f, vcs.FormatSHA256) })
+	list(c, &r.Covered, node)
+	list(c, &r.Known, func(k *Known) {
+		node(&k.Node)
+		number(c, &k.Ctime, -1)
+		c.flag(&k.Pin)
+		c.text(&k.Why)
+	})
+	table(c, &r.Linked, c.num)
+	table(c, &r.Git, func(e *GitEntry) {
+		c.num(&e.Ino)
+		c.num(&e.Sum)
+	})
+	table(c, &r.Trees, func(t *LinkedTree) {
+		c.num(&t.Ino)
+		c.text(&t.Admin)
+	})
 }
 
 // Append appends the record's text.
 func (r *Standing) Append(b []byte) []byte {
-	b = append(b, standingMagic...)
-	for _, f := range fields() {
-		f.write(r, func(n [4]uint64, s ...string) {
-			b = append(b, f.word...)
-			for _, n := range n[:f.numbers] {
-				b = strconv.AppendUint(append(b, ' '), n, 10)
-			}
-			for _, s := range s {
-				b = appendQuoted(append(b, ' '), s)
-			}
-			b = append(b, '\n')
-		})
-	}
-	return append(b, standingEnd...)
+	c := codec{out: append(b, standingMagic...)}
+	r.code(&c)
+	return append(c.out, standingEnd...)
 }
 
 var (
@@ -260,32 +253,19 @@ var (
 // The error of a record that was cut short, whose command never started, is
 // one that [Unfinished] knows.
 func ParseStanding(text string) (*Standing, string, error) {
-	rest, ok := strings.CutPrefix(text, standingMagic)
-	if !ok {
-		if strings.HasPrefix(standingMagic, text) {
-			return nil, "", errUnfinished
-		}
+	body, ok := strings.CutPrefix(text, standingMagic)
+	if !ok && !strings.HasPrefix(standingMagic, text) {
 		return nil, "", errNoStanding
 	}
-	r := &Standing{}
-	table := map[string]field{}
-	for _, f := range fields() {
-		table[f.word] = f
+	body, rest, whole := strings.Cut(body, standingEnd)
+	if !ok || !whole {
+		return nil, "", errUnfinished
 	}
-	for {
-		line, more, ok := strings.Cut(rest, "\n")
-		if !ok {
-			return nil, "", errUnfinished
-		}
-		rest = more
-		if line+"\n" == standingEnd {
-			return r, rest, nil
-		}
-		word, values, _ := strings.Cut(line, " ")
-		if f, ok := table[word]; !ok || !f.parse(r, values) {
-			return nil, "", fmt.Errorf("%w: %q", errNoStanding, line)
-		}
+	r, c := &Standing{}, codec{in: body, reading: true}
+	if r.code(&c); c.bad || c.in != "" {
+		return nil, "", errNoStanding
 	}
+	return r, rest, nil
 }
 
 // ParseStandings reads the records of one run, one behind the other, and what stands
@@ -306,33 +286,6 @@ func ParseStandings(text string) (list []*Standing, rest string, err error) {
 
 // Unfinished reports whether an error says that a record was cut short.
 func Unfinished(err error) bool { return errors.Is(err, errUnfinished) }
-
-// parse reads what stands behind the word.
-func (f *field) parse(r *Standing, rest string) bool {
-	var n [4]uint64
-	for i := range f.numbers {
-		var digits string
-		var err error
-		digits, rest, _ = strings.Cut(rest, " ")
-		if n[i], err = strconv.ParseUint(digits, 10, 64); err != nil {
-			return false
-		}
-	}
-	s := make([]string, f.texts)
-	for i := range s {
-		quoted, err := strconv.QuotedPrefix(rest)
-		if err != nil {
-			return false
-		}
-		s[i], _ = strconv.Unquote(quoted) // QuotedPrefix has checked it
-		if rest = rest[len(quoted):]; i+1 < len(s) {
-			if rest, _ = strings.CutPrefix(rest, " "); rest == "" {
-				return false
-			}
-		}
-	}
-	return rest == "" && f.read(r, n, s)
-}
 
 func flag(is bool) byte {
 	if is {

@@ -1,10 +1,13 @@
 package workspace
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
@@ -31,9 +34,19 @@ func TestParseStanding(t *testing.T) {
 		_, _, err := ParseStanding(text[:i])
 		require.True(t, Unfinished(err), "cut at %d: %v", i, err)
 	}
-	for _, bad := range []string{"x", standingMagic + "name\n", standingMagic + "name \"a\" \"b\"\n", standingMagic + "pin 1 2 3 \"x\"\n", standingMagic + "file 9 \"a\" \"\"\n", standingMagic + "key \"a\" \"b\"\n", standingMagic + "review 9 1 1 1 \"a\" \"b\"\n"} {
-		_, _, err := ParseStanding(bad + "end\n")
+	for _, bad := range []string{"x", text[:len(text)-5] + " 1\nend\n", strings.Replace(text, `"a"`, "7", 1), strings.Replace(text, `"a"`, "", 1), strings.Replace(text, `"a"`, `"a`, 1), strings.Replace(text, "\n1 ", "\n2 ", 1), strings.Replace(text, "\n0", "\n999", 1), strings.Replace(text, "\n0", "\nx", 1)} {
+		require.NotEqual(t, text, bad)
+		_, _, err := ParseStanding(bad)
 		require.Error(t, err, bad)
 		require.False(t, Unfinished(err), bad)
 	}
+	full := Standing{Files: []profiles.FileRule{{Path: "/w", Access: profiles.Write}}, Linked: map[string]uint64{}}
+	text = string(full.Append(nil))
+	again, _, err := ParseStanding(text)
+	require.NoError(t, err)
+	require.Equal(t, full.Files, again.Files)
+	require.NotNil(t, again.Linked)
+	require.Nil(t, again.Git, "nobody knows")
+	_, _, err = ParseStanding(strings.Replace(text, fmt.Sprintf(`"" %d`, profiles.Write), `"" 9`, 1))
+	require.Error(t, err)
 }
