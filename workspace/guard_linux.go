@@ -72,7 +72,6 @@ type Guard struct {
 type leavings struct {
 	rules *rules
 	tree  *dir
-	young bool     // see [dir.youngLinks]
 	gits  []string // directories of git, also those that do not look like one: relative
 	stood Standing // as far as the scan knows it by itself
 }

@@ -114,12 +114,12 @@ func (i *inerter) follow(base, path string) (t trail, whose *inerter, err error)
 			break
 		}
 		rel, _ := beneath.Path(whose.view.root, t.end.Path)
-		dirs, hops := t.dirs, t.hops
+		hops := t.hops
 		for _, n := range t.links {
 			hops = append(hops, n.Path)
 		}
 		t, err = whose.view.follow(whose.view.root, rel)
-		t.dirs, t.hops = append(dirs, t.dirs...), append(hops, t.hops...)
+		t.hops = append(hops, t.hops...)
 		from, proc = whose, proc || t.proc
 	}
 	if proc { // what begins in /proc leads elsewhere for each process that follows it

@@ -60,7 +60,6 @@ func (i *inerter) close() {
 func (i *inerter) all() error {
 	g := i.guard
 	defer i.close()
-	room := maxShortcuts
 	indexes := i.gitDirectories()
 	var found, stood []suspect
 	g.rules.suspects(g.tree, func(s suspect) {
@@ -98,7 +97,6 @@ func (i *inerter) all() error {
 	}
 	i.workingTrees(slices.Concat(found, i.cameToLead(stood)), beside)
 	i.reviewed()
-	i.shortcuts(g.tree, &room)
 	i.worktrees()
 	indexes()
 	var errs []error
@@ -185,10 +183,37 @@ func (i *inerter) came(path string) bool {
 		return false
 	}
 	g := k.guard
+	if text, pinned := g.links[path]; pinned && text == g.linkText(path) {
+		return false // it may have come just before the run
+	}
 	var st, dir unix.Stat_t
 	rel, _ := beneath.Path(g.standing.Root, filepath.Dir(path))
 	return k.view.stat(path, &st) == nil && k.view.stat(k.view.abs(rel), &dir) == nil &&
 		(g.touched(&st) || g.moved(rel, dir.Ino))
+}
+
+// moved reports whether a directory with links did not stand where it is, or had none:
+// a link that it brings with it is as old as before, and leads elsewhere from there.
+func (g *Guard) moved(rel string, now uint64) bool {
+	ino, ok := g.linked[rel]
+	if !ok && g.late && !g.standing.lists(rel) {
+		return false // nobody knows
+	}
+	return g.linked != nil && (!ok || ino != now)
+}
+
+// lists reports whether a record names a directory that has links. An installer makes
+// thousands of them, which are not written down.
+func (r *Standing) lists(rel string) bool { return !inModules(rel) || vcs.InsideGit(rel) }
+
+// withLinks notes which directories have links.
+func (d *dir) withLinks(list map[string]uint64) {
+	if d.links {
+		list[d.rel] = d.ino
+	}
+	for _, k := range d.kids {
+		k.withLinks(list)
+	}
 }
 
 // cameToLead returns what was named .git, or a directory of git's, and led to nothing when

@@ -131,8 +131,7 @@ type trail struct {
 	links []Node
 	end   Node
 	found bool
-	dirs  []string // directories outside the workspace that it came through
-	hops  []string // and links there
+	hops  []string // and those outside of it
 	proc  bool     // it came through /proc, where links mean something else to each process
 }
 
@@ -196,9 +195,6 @@ func (s *view) follow(base, path string) (trail, error) {
 		}
 		at = n.Path
 		t.end, known = n, true
-		if _, ok := beneath.Path(s.root, at); !ok && n.Kind == Dir {
-			t.dirs = append(t.dirs, at)
-		}
 	}
 	if !known {
 		t.end, _, t.found = s.node(at)

@@ -270,6 +270,16 @@ func (c *rules) shows(path string) bool {
 	})
 }
 
+// named reports whether names count that are no repository's.
+func (c *rules) named() bool {
+	for i := range c.protect {
+		if _, git := gitPattern(c.protect[i].Pattern); !git {
+			return true
+		}
+	}
+	return false
+}
+
 // gitRule returns the last rule that a query has for one of the package's own
 // patterns, or one that denies.
 func (c *rules) gitRule(pattern string) profiles.ProtectRule {

@@ -22,15 +22,8 @@ const maxMounts = 16_384
 // are [ErrTooMuch]. What changes under its hands it looks at again, and gives up
 // after some tries.
 func Scan(q Query) (found *Found, err error) {
-	waited := false
 	for try := range tries {
-		found, err = scanOnce(q)
-		if err == nil && !waited && found.after.young {
-			waited = true
-			time.Sleep(2 * racy)
-			found, err = scanOnce(q)
-		}
-		if !errors.Is(err, errUnsteady) {
+		if found, err = scanOnce(q); !errors.Is(err, errUnsteady) {
 			return found, err
 		}
 		time.Sleep(time.Duration(try+1) * time.Millisecond)
@@ -651,7 +644,7 @@ func (s *scan) finish() (*Found, error) {
 		}
 	}
 	f.Vacant = slices.Sorted(maps.Keys(s.vacant))
-	f.after = leavings{s.rules, s.tree, s.tree.youngLinks(f.Start), s.plainGits(), Standing{
+	f.after = leavings{s.rules, s.tree, s.plainGits(), Standing{
 		Keys: f.keys(s), Late: s.late, Awaited: s.awaited, Hooks: slices.Sorted(maps.Keys(s.hooks)), Commands: slices.Sorted(maps.Keys(s.commands)),
 		Own: slices.Sorted(maps.Keys(s.own)), Placed: slices.Sorted(maps.Keys(s.placed)), Astray: slices.Sorted(maps.Keys(s.astray)), Trees: trees,
 	}}
