@@ -255,124 +255,47 @@ const (
 	UseDir         // copies or reads what is in this directory
 )
 
+// commandKeys are the keys whose value is run, with any subsection, and after them those of other programs that work in a
+// repository: git-annex, git-svn, git-secrets. In pager and hook each key is one.
+const commandKeys = " core.fsmonitor core.sshcommand core.gitproxy core.askpass core.editor core.pager core.alternaterefscommand " +
+	"credential.helper gpg.program gpg.defaultkeycommand filter.clean filter.smudge filter.process " +
+	"diff.external diff.command diff.textconv merge.driver remote.uploadpack remote.receivepack uploadpack.packobjectshook " +
+	"difftool.cmd difftool.path mergetool.cmd mergetool.path guitool.cmd guitool.path browser.cmd browser.path man.cmd man.path " +
+	"sequence.editor interactive.difffilter trailer.command trailer.cmd tar.command gc.recentobjectshook " +
+	"sendemail.sendmailcmd sendemail.tocmd sendemail.cccmd sendemail.headercmd sendemail.smtpserver imap.tunnel " +
+	"web.browser web.httpd instaweb.browser instaweb.httpd help.browser help.httpd " +
+	"svn.authorsprog svn-remote.authorsprog secrets.providers "
+
 // Use returns what git does with a setting's value: git help config, 2.51.
 func (s *Setting) Use() Use {
+	name := s.Section + "." + s.Key
 	switch s.Section {
 	case "include", "includeif":
 		if s.Key == "path" {
 			return UseInclude
 		}
-	case "core":
-		switch s.Key {
-		case "hookspath":
-			return UseHooks
-		case "fsmonitor", "sshcommand", "gitproxy", "askpass", "editor", "pager", "alternaterefscommand":
-			return UseCommand
-		}
-	case "init":
-		if s.Key == "templatedir" {
-			return UseDir
-		}
-	case "alias":
-		if strings.HasPrefix(s.Value, "!") {
-			return UseCommand
-		}
-	case "submodule":
-		if s.Key == "update" && strings.HasPrefix(s.Value, "!") {
-			return UseCommand
-		}
-	case "credential":
-		if s.Key == "helper" {
-			return UseCommand
-		}
-	case "gpg":
-		if s.Key == "program" || s.Key == "defaultkeycommand" {
-			return UseCommand
-		}
-	case "filter":
-		if s.Key == "clean" || s.Key == "smudge" || s.Key == "process" {
-			return UseCommand
-		}
-	case "diff":
-		if s.Key == "external" || s.Key == "command" || s.Key == "textconv" {
-			return UseCommand
-		}
-	case "merge":
-		if s.Key == "driver" {
-			return UseCommand
-		}
-	case "difftool", "mergetool", "guitool", "browser", "man":
-		if s.Key == "cmd" || s.Key == "path" {
+	case "alias", "submodule":
+		if (s.Section == "alias" || s.Key == "update") && strings.HasPrefix(s.Value, "!") {
 			return UseCommand
 		}
 	case "pager", "hook":
 		return UseCommand
-	case "remote":
-		if s.Key == "uploadpack" || s.Key == "receivepack" || annexed(s.Key) {
+	case "remote", "annex":
+		if annexed(s.Key) || (s.Key == "url" || s.Key == "pushurl") && strings.HasPrefix(s.Value, external) {
 			return UseCommand
 		}
-		if (s.Key == "url" || s.Key == "pushurl") && strings.HasPrefix(s.Value, external) {
-			return UseCommand
-		}
-	// What other programs that work in a repository keep there: git-lfs, git-annex, git-svn,
-	// git-secrets, git-flow.
 	case "lfs":
 		if kind, _, _ := strings.Cut(s.Sub, "."); kind == "customtransfer" || kind == "extension" {
 			return UseCommand
 		}
-	case "annex":
-		if annexed(s.Key) {
-			return UseCommand
-		}
-	case "svn", "svn-remote":
-		if s.Key == "authorsprog" {
-			return UseCommand
-		}
-	case "secrets":
-		if s.Key == "providers" {
-			return UseCommand
-		}
-	case "gitflow":
-		if s.Sub == "path" && s.Key == "hooks" {
-			return UseHooks
-		}
-	case "uploadpack":
-		if s.Key == "packobjectshook" {
-			return UseCommand
-		}
-	case "sequence":
-		if s.Key == "editor" {
-			return UseCommand
-		}
-	case "interactive":
-		if s.Key == "difffilter" {
-			return UseCommand
-		}
-	case "trailer":
-		if s.Key == "command" || s.Key == "cmd" {
-			return UseCommand
-		}
-	case "tar":
-		if s.Key == "command" {
-			return UseCommand
-		}
-	case "gc":
-		if s.Key == "recentobjectshook" {
-			return UseCommand
-		}
-	case "sendemail":
-		switch s.Key {
-		case "sendmailcmd", "tocmd", "cccmd", "headercmd", "smtpserver":
-			return UseCommand
-		}
-	case "imap":
-		if s.Key == "tunnel" {
-			return UseCommand
-		}
-	case "web", "instaweb", "help":
-		if s.Key == "browser" || s.Key == "httpd" {
-			return UseCommand
-		}
+	}
+	switch {
+	case name == "core.hookspath", name == "gitflow.hooks" && s.Sub == "path":
+		return UseHooks
+	case name == "init.templatedir":
+		return UseDir
+	case strings.Contains(commandKeys, " "+name+" "):
+		return UseCommand
 	}
 	return UseNone
 }
