@@ -189,8 +189,8 @@ func (s *Stash) Take(dir int, name string, c Finding) (Finding, error) {
 
 // last returns the last version that is kept of a path, -1 if none is.
 func (s *Stash) last(path string) int {
-	for i := len(s.found) - 1; i >= 0; i-- {
-		if f := &s.found[i]; f.Path == path && f.Kind == Stashed && f.Stash != "" {
+	for i, f := range slices.Backward(s.found) {
+		if f.Path == path && f.Kind == Stashed && f.Stash != "" {
 			return i
 		}
 	}
@@ -201,65 +201,46 @@ func (s *Stash) last(path string) int {
 // the very last are kept, since the host may have made that.
 func (s *Stash) replace(i, dir int, name string, c Finding) (Finding, error) {
 	c.Stash = s.found[i].Stash
-	if err := Move(dir, name, s.dir, c.Stash+newer); err != nil {
-		var st unix.Stat_t
-		if beneath.Gone(err) && beneath.Gone(beneath.Stat(dir, name, &st)) { // else it is the stash that is gone
-			return c, err
-		}
+	err := RemoveTree(s.dir, c.Stash)
+	if err == nil || beneath.Gone(err) {
+		err = Move(dir, name, s.dir, c.Stash)
+	}
+	if err != nil {
 		if c, err = s.aside(dir, name, c, err); c.Stash == "" || err != nil {
 			return c, err
 		}
-	} else if err = s.supersede(c.Stash); err != nil {
-		return c, err
 	}
 	f := &s.found[i]
 	f.Mode, f.What = c.Mode, c.What
 	return *f, nil
 }
 
-// newer ends the name, in the stash, of what is to be there without.
-const newer = ".new"
-
-// supersede puts what came newer in the place of a version.
-func (s *Stash) supersede(version string) error {
-	if err := RemoveTree(s.dir, version); err != nil && !beneath.Gone(err) {
-		return err
-	}
-	return rename(s.dir, version+newer, s.dir, version)
-}
-
-// keep copies an entry into the stash, as what c says that it is there: a version that
-// is to be replaced, or none yet, which is written down first.
-func (s *Stash) keep(dir int, name string, c *Finding) (err error) {
-	as, first := c.Stash+newer, c.Stash == ""
+// keep copies an entry into the stash, as what c says that it is there: in the place of one that is gone, or, written
+// down first, as another.
+func (s *Stash) keep(dir int, name string, c *Finding) error {
+	first := c.Stash == ""
 	if first {
-		as = strconv.Itoa(s.next)
+		c.Stash = strconv.Itoa(s.next)
 		s.next++
-		c.Stash = as
-		err = s.write(*c)
-	}
-	if err == nil {
-		copier := copier{room: maxCopy, entries: maxCopied, modes: true}
-		if err = copier.copy(dir, name, s.dir, as); err != nil && first {
-			s.found = s.found[:len(s.found)-1]
-		}
-	}
-	if err != nil {
-		_ = RemoveTree(s.dir, as)
-		return err
-	}
-	if !first {
-		if err = s.supersede(c.Stash); err != nil {
+		if err := s.write(*c); err != nil {
 			return err
 		}
 	}
-	if fd, ok := s.late[c.Stash]; ok {
-		unix.Close(fd)
+	copier := copier{room: maxCopy, entries: maxCopied, modes: true}
+	if err := copier.copy(dir, name, s.dir, c.Stash); err != nil {
+		_ = RemoveTree(s.dir, c.Stash)
+		if first {
+			s.found = s.found[:len(s.found)-1]
+		}
+		return err
+	}
+	if old, ok := s.late[c.Stash]; ok {
+		unix.Close(old)
 		delete(s.late, c.Stash)
 	}
-	if fd, e := beneath.Open(dir, name, unix.O_RDONLY); e == nil && c.Mode&unix.S_IFMT == unix.S_IFREG && len(s.late) < maxLate {
+	if fd, err := beneath.Open(dir, name, unix.O_RDONLY); err == nil && c.Mode&unix.S_IFMT == unix.S_IFREG && len(s.late) < maxLate {
 		s.late[c.Stash] = fd
-	} else if e == nil {
+	} else if err == nil {
 		unix.Close(fd)
 	}
 	return nil
