@@ -1,13 +1,13 @@
 package filesync
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
@@ -83,21 +83,19 @@ func trackedIn(git, common, under string) (list []string) {
 	if err != nil {
 		return nil
 	}
-	shared := func(id string) ([]byte, error) {
-		return readSmall(filepath.Join(git, "sharedindex."+filepath.Base(id)), vcs.MaxGitIndex)
+	prefix := ""
+	if under != "" {
+		prefix = under + "/"
 	}
-	err = vcs.EachStaged(index, format, shared, func(rel string, _ uint32, _ string) error {
-		if under != "" {
-			in, ok := bytes.CutPrefix([]byte(rel), []byte(under+"/"))
-			if !ok {
-				return nil
-			}
-			rel = string(in)
+	room := vcs.MaxGitIndex // for names, of which an index may say only how each differs from the last
+	x, ok := vcs.ParseIndex(index, format, func(e *vcs.IndexEntry) bool {
+		room -= len(e.Name)
+		if rel, ok := strings.CutPrefix(string(e.Name), prefix); ok {
+			list = append(list, rel)
 		}
-		list = append(list, rel)
-		return nil
+		return room >= 0
 	})
-	if err != nil {
+	if !ok || x.Part("link") != nil { // of a split index another file says the rest
 		return nil
 	}
 	slices.Sort(list)
