@@ -54,17 +54,16 @@ func (f *flow) recordUnfinished() error {
 }
 
 // meet takes out of what stood the names that runs in the same place have made
-// and will quarantine, and the repositories that they are making. Nothing is read for it
-// but where a name is younger than the earliest of all runs, or a repository is not
-// finished.
+// and will quarantine, and the repositories that they have made. Nothing is read for it
+// but where one of those is younger than the earliest of all runs.
 func (f *flow) meet() error {
-	doubtful := slices.DeleteFunc(slices.Clone(f.guarded.standing), func(s *workspace.Standing) bool { return !s.Doubtful() })
-	if len(doubtful) == 0 {
-		return nil
-	}
 	home := sessions.In(f.dirs.State)
 	since := home.Earliest()
-	if since.IsZero() || !slices.ContainsFunc(doubtful, func(s *workspace.Standing) bool { return s.Young(since) }) {
+	if since.IsZero() {
+		return nil
+	}
+	young := slices.DeleteFunc(slices.Clone(f.guarded.standing), func(s *workspace.Standing) bool { return !s.Young(since) })
+	if len(young) == 0 {
 		return nil
 	}
 	return home.EachUnfinished(func(_, text string) error {
@@ -75,7 +74,7 @@ func (f *flow) meet() error {
 		if err != nil {
 			return err
 		}
-		for _, standing := range doubtful {
+		for _, standing := range young {
 			for _, other := range others {
 				if err := standing.Without(other); err != nil {
 					return err
