@@ -74,7 +74,6 @@ func (s *scan) gitEntry(dir, path string, kind Kind) error {
 		}
 	}
 	if !t.found || t.end.Kind != Dir {
-		s.stray(path)
 		return nil
 	}
 	common, err := s.commonDir(t.end.Path)
@@ -244,11 +243,6 @@ func (s *scan) repositories() error {
 		}
 		if _, in := beneath.Path(s.root, common); in && s.sharable(common) {
 			s.addGitDir(common)
-		} else if _, _, said := s.node(dir + "/commondir"); said && in {
-			s.stray(dir)
-			for _, tree := range worktrees[dir] {
-				s.stray(tree + "/.git")
-			}
 		}
 		if err := s.pinGitDir(dir); err != nil {
 			return err
@@ -729,14 +723,6 @@ func (s *scan) settings(all []vcs.Setting, path string, bases []string, from rea
 		}
 	}
 	return nil
-}
-
-// stray notes what leads to no repository: where the run makes one of it, or leads it to
-// one that stood, a working tree is new.
-func (s *scan) stray(path string) {
-	if rel, in := beneath.Path(s.root, path); in {
-		s.astray[rel] = true
-	}
 }
 
 // place notes what a configuration has git execute, and is pinned for it.

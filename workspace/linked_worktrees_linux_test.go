@@ -39,16 +39,16 @@ func TestGuardWaysToConfigurationsThatStood(t *testing.T) {
 		"hooks that another repository has":     {"", "git init -q a; " + hooks, []string{"hook a/.githooks; git worktree add -q r; hook r/.githooks"}, "r", commit, "inert r/.githooks/pre-commit"},
 		"hooks beside a worktree's own":         {"", hooks + "git worktree add -q a", []string{"hook .git/worktrees/a/.githooks; git worktree add -q r; hook r/.githooks"}, "r", commit, "inert .git/worktrees/a/.githooks inert r/.githooks/pre-commit"},
 		"a link to another repository's":        {"", "git init -q a; " + hooks, []string{"hook a/.githooks; git worktree add -q r; ln -s ../a/.githooks r/.githooks"}, "r", commit, "inert r/.githooks"},
-		"a .git file that led to nothing":       {"", monitor, []string{"mkdir sub; echo gitdir: ../x > sub/.git", share + "echo ../.git > x/commondir; program sub/tools"}, "sub", status, "inert x/commondir"},
-		"a link that led to nothing":            {"", monitor, []string{"mkdir sub; ln -s ../x sub/.git", share + "echo ../.git > x/commondir; program sub/tools"}, "sub", status, "inert x/commondir"},
-		"one that stood, to hooks":              {"", hooks + "mkdir sub; echo gitdir: ../x > sub/.git", []string{share + "echo ../.git > x/commondir; hook sub/.githooks"}, "sub", commit, "inert sub/.githooks/pre-commit inert x/commondir"},
+		"a .git file that led to nothing":       {"", monitor, []string{"mkdir sub; echo gitdir: ../x > sub/.git", share + "echo ../.git > x/commondir; program sub/tools"}, "sub", status, "inert sub/.git inert sub/.git inert x/commondir"},
+		"a link that led to nothing":            {"", monitor, []string{"mkdir sub; ln -s ../x sub/.git", share + "echo ../.git > x/commondir; program sub/tools"}, "sub", status, "inert sub/.git inert sub/.git inert x/commondir"},
+		"one that stood, to hooks":              {"", hooks + "mkdir sub; echo gitdir: ../x > sub/.git", []string{share + "echo ../.git > x/commondir; hook sub/.githooks"}, "sub", commit, "inert x/commondir"},
 		"a commondir that led to nothing":       {"", monitor, []string{"mkdir sub; echo gitdir: ../x > sub/.git; " + share + "echo ../s > x/commondir", "ln -s .git s; program sub/tools"}, "sub", status, "inert x/commondir"},
 		"one that led to no repository":         {"", monitor, []string{"mkdir sub s; echo gitdir: ../x > sub/.git; " + share + "echo ../s > x/commondir", "rmdir s; ln -s .git s; program sub/tools"}, "sub", status, "inert x/commondir"},
 		"the user's own program":                {"[core]\nfsmonitor = ./tools/fsm\n", "", []string{"git init -q r; program r/tools"}, "r", status, "inert r/tools/fsm"},
 		"in another place":                      {"[core]\nfsmonitor = ./tools/fsm\n", "", []string{"git init -q r; program r/tools"}, "r", status, "inert r/tools/fsm"},
 		"the user's own script":                 {"[core]\nfsmonitor = sh tools/fsm\n", "", []string{"git init -q r; program r/tools"}, "r", status, "inert r/tools/fsm"},
 		"a script that was not there":           {"", "git config core.fsmonitor 'sh tools/fsm'", []string{"program tools"}, ".", status, "stashed tools/fsm"},
-		"a way out that came with a directory":  {"", "git init -q ../other; git -C ../other config core.fsmonitor ./tools/fsm", []string{"mkdir sub d; echo gitdir: ../x/other/.git > sub/.git; ln -s $TOP/other d/other", "mv d x; program sub/tools"}, "sub", status, "inert x/other"},
+		"a way out that came with a directory":  {"", "git init -q ../other; git -C ../other config core.fsmonitor ./tools/fsm; mkdir sub; echo gitdir: ../x/other/.git > sub/.git", []string{"mkdir d; ln -s $TOP/other d/other", "mv d x; program sub/tools"}, "sub", status, "inert x/other"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, guarded := range []bool{false, true} {

@@ -85,7 +85,9 @@ func (i *inerter) all() error {
 		case err != nil: // git refuses it as well
 		case whose == nil:
 			i.aside(path, "it leads to a repository outside the workspace")
-		case t.found && t.end.Kind == Dir:
+		case !t.found: // what a later run makes there would have this for its working tree
+			i.aside(path, "it leads to no repository")
+		case t.end.Kind == Dir:
 			whose.dir(t.end.Path)
 		}
 	}
@@ -95,7 +97,7 @@ func (i *inerter) all() error {
 	if g != g.peers[0] {
 		beside = stood
 	}
-	i.workingTrees(slices.Concat(found, i.cameToLead(stood)), beside)
+	i.workingTrees(found, beside)
 	i.reviewed()
 	i.worktrees()
 	indexes()
@@ -214,23 +216,6 @@ func (d *dir) withLinks(list map[string]uint64) {
 	for _, k := range d.kids {
 		k.withLinks(list)
 	}
-}
-
-// cameToLead returns what was named .git, or a directory of git's, and led to nothing when
-// the run began, as far as it leads to a repository now: its working tree is new.
-func (i *inerter) cameToLead(stood []suspect) (list []suspect) {
-	for _, s := range stood {
-		if !slices.Contains(i.guard.standing.Astray, s.rel) {
-			continue
-		}
-		if s.hit.name != "" {
-			if t, whose, _, err := i.repository(i.view.abs(s.rel)); err != nil || whose == nil || !t.found || t.end.Kind != Dir {
-				continue
-			}
-		}
-		list = append(list, s)
-	}
-	return list
 }
 
 // elsewhereTrees quarantines what the run has written of where linked worktrees are, if that

@@ -190,7 +190,6 @@ type scan struct {
 	commands    map[string]bool // and of programs
 	own         map[string]bool // those of the user's own
 	placed      map[string]bool // what both lead to
-	astray      map[string]bool // see [Standing.Astray]
 	signed      bool            // git signs what is committed
 	signFormat  string          // and how: gpg.format
 	torn        map[string]bool // configurations that git cannot parse
@@ -227,7 +226,7 @@ func newScan(q Query, w *walker, tree *dir, old *index) *scan {
 	s := &scan{
 		view: newView(w.rules, w.fd, w.dev), q: q, tree: tree,
 		pins: map[string]Pin{}, matches: map[string]Match{}, review: map[string]Reviewed{}, awaited: map[string]string{}, fifos: map[string]Node{},
-		vacant: map[string]bool{}, late: map[string]string{}, hooks: map[string]bool{}, commands: map[string]bool{}, own: map[string]bool{}, placed: map[string]bool{}, astray: map[string]bool{}, torn: map[string]bool{}, beside: map[string]bool{},
+		vacant: map[string]bool{}, late: map[string]string{}, hooks: map[string]bool{}, commands: map[string]bool{}, own: map[string]bool{}, placed: map[string]bool{}, torn: map[string]bool{}, beside: map[string]bool{},
 		isGitDir: map[string]bool{}, walked: map[string]bool{},
 		linked: map[uint64]struct{}{}, known: w.want, pinnedAs: map[uint64]origin{}, restricted: map[uint64]origin{},
 		oldBlobs: old.blobs,
@@ -646,7 +645,7 @@ func (s *scan) finish() (*Found, error) {
 	f.Vacant = slices.Sorted(maps.Keys(s.vacant))
 	f.after = leavings{s.rules, s.tree, s.plainGits(), Standing{
 		Keys: f.keys(s), Late: s.late, Awaited: s.awaited, Hooks: slices.Sorted(maps.Keys(s.hooks)), Commands: slices.Sorted(maps.Keys(s.commands)),
-		Own: slices.Sorted(maps.Keys(s.own)), Placed: slices.Sorted(maps.Keys(s.placed)), Astray: slices.Sorted(maps.Keys(s.astray)), Trees: trees,
+		Own: slices.Sorted(maps.Keys(s.own)), Placed: slices.Sorted(maps.Keys(s.placed)), Trees: trees,
 	}}
 	slices.Sort(f.Notes)
 	f.Notes = slices.Compact(f.Notes)

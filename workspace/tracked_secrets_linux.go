@@ -133,13 +133,7 @@ func covers(ids map[string]string, want map[string]bool) bool {
 
 // readGitIndex reads the index at path, if it still is the file that was asked for.
 func (s *scan) readGitIndex(path string, id identity, f vcs.Format, want map[string]bool) (map[string]string, error) {
-	var fd int
-	var err error
-	if rel, in := beneath.Path(s.root, path); in {
-		fd, err = beneath.Open(s.fd, rel, unix.O_RDONLY)
-	} else {
-		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	}
+	fd, err := s.openFile(path)
 	if err != nil {
 		return nil, err
 	}

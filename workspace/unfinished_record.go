@@ -36,7 +36,6 @@ type Standing struct {
 	Hooks    []string              // relative to a working tree: where a configuration that stood makes git look for hooks
 	Commands []string              // relative to a working tree: programs that a configuration that stood names
 	Own      []string              // those among them that the user's own configuration names: they count in every repository
-	Astray   []string              // relative to Root: .git files and links, and directories of git with a commondir, that led to nothing
 	Placed   []string              // absolute: what Hooks and Commands led to, where it stood and cannot be changed
 	Known    []Known               // files whose change is told of
 	Linked   map[string]uint64     // relative: the inodes of directories with links, but for those that [Standing.lists] leaves out; nil if nobody knows
@@ -212,7 +211,7 @@ func (r *Standing) code(c *codec) {
 		c.text(&p.Pattern)
 		c.flag(&p.Review)
 	})
-	for _, all := range [...]*[]string{&r.Names, &r.Repos, &r.Shut, &r.Vacant, &r.GitDirs, &r.Stores, &r.Reviewed, &r.Hooks, &r.Commands, &r.Own, &r.Astray, &r.Placed} {
+	for _, all := range [...]*[]string{&r.Names, &r.Repos, &r.Shut, &r.Vacant, &r.GitDirs, &r.Stores, &r.Reviewed, &r.Hooks, &r.Commands, &r.Own, &r.Placed} {
 		texts(all)
 	}
 	table(c, &r.Late, c.text)
