@@ -3,7 +3,6 @@
 package postrun
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -47,7 +46,7 @@ var files = gitdir.Files{Read: quarantine.ReadNow, Link: func(path string) strin
 }}
 
 // commits reports protected names in what the run has committed and staged.
-func (c *check) commits(gitDirs []string) (err error) {
+func (c *check) commits(gitDirs []string) {
 	var list []workspace.Written
 	for _, dir := range gitDirs {
 		old, stood := c.Repos[dir]
@@ -64,10 +63,9 @@ func (c *check) commits(gitDirs []string) (err error) {
 		list = append(list, w)
 	}
 	look := workspace.Commits{Files: files, Ask: c.rules.AskGit, Has: c.has, Protects: c.protects, Report: func(path, what, why string) {
-		err = errors.Join(err, c.note(quarantine.Finding{Path: path, What: what, Why: why}, nil, false))
+		c.note(quarantine.Finding{Path: path, What: what, Why: why}, nil, false)
 	}}
 	look.Look(list)
-	return err
 }
 
 // indexed reports whether the index of a repository is another than it was.

@@ -96,12 +96,14 @@ func (r *Record) Under(rules Rules) *Record {
 // Check goes through the directories again. What is quarantined goes into the session, which stash
 // opens when something is to be kept.
 func (r *Record) Check(stash func() (*os.Root, error)) (found []quarantine.Finding, err error) {
-	c := &check{Record: r, stash: stash, seen: map[string]bool{}}
+	c := &check{Record: r, stash: &quarantine.Stash{Open: stash}, seen: map[string]bool{}}
+	defer c.stash.Settle()
 	w := walk{Record: r, meet: func(e *entry) (bool, error) {
 		was, stood := r.Stood[e.path]
 		same := stood && was == e.stamp
 		if e.review {
-			return e.Kind.IsDir(), c.reviewed(e, stood, same)
+			c.reviewed(e, stood, same)
+			return e.Kind.IsDir(), nil
 		}
 		if e.git != "" {
 			// A link that stood may lead to another place by now.
@@ -112,7 +114,9 @@ func (r *Record) Check(stash func() (*os.Root, error)) (found []quarantine.Findi
 		}
 		return e.Kind.IsDir(), nil
 	}}
-	err = errors.Join(w.all(), c.removed(), c.commits(w.visited))
+	err = w.all()
+	c.removed()
+	c.commits(w.visited)
 	return quarantine.Merge(c.found), err
 }
 
@@ -347,7 +351,7 @@ func formatOf(dir *os.File) vcs.Format {
 // A check collects findings.
 type check struct {
 	*Record
-	stash func() (*os.Root, error)
+	stash *quarantine.Stash
 	found []quarantine.Finding
 	seen  map[string]bool // files for review
 }
@@ -374,7 +378,7 @@ func (c *check) inGit(e *entry, stood, same bool) (deeper bool, err error) {
 			}
 		}
 		if rule.Verdict != gitdir.Keep {
-			return false, c.note(quarantine.Finding{Path: e.path, Why: rule.Why, What: "new"}, nil, false)
+			c.note(quarantine.Finding{Path: e.path, Why: rule.Why, What: "new"}, nil, false)
 		}
 		return false, nil
 	case gitdir.Delete:
@@ -433,20 +437,7 @@ func inert(dir *os.File) bool {
 
 // take quarantines an entry.
 func (c *check) take(e *entry, kind quarantine.FindingKind, why string) error {
-	what := "file"
-	switch e.Kind {
-	case fs.ModeDir:
-		what = "directory"
-	case fs.ModeSymlink:
-		what = "link"
-	case fs.ModeIrregular:
-		what = "special file"
-	}
-	session, err := c.stash()
-	if err != nil {
-		return err
-	}
-	f, err := quarantine.MoveOut(session, int(e.dir.Fd()), e.name, quarantine.Finding{Kind: kind, Path: e.path, Why: why, What: what, Of: e.git})
+	f, err := c.stash.Take(int(e.dir.Fd()), e.name, quarantine.Finding{Kind: kind, Path: e.path, Why: why, Of: e.git})
 	if err != nil {
 		return fmt.Errorf("quarantine %s: %w", e.path, err)
 	}
@@ -455,44 +446,33 @@ func (c *check) take(e *entry, kind quarantine.FindingKind, why string) error {
 }
 
 // note reports something that stays, with what it held before if that is known.
-func (c *check) note(f quarantine.Finding, before []byte, known bool) error {
-	session, err := c.stash()
-	if err != nil {
-		return err
-	}
+func (c *check) note(f quarantine.Finding, before []byte, known bool) {
 	f.Kind = quarantine.Review
-	if known {
-		if f.Stash, err = quarantine.KeepText(session, before); err != nil {
-			f.Stash = "" // it is reported all the same
-		}
-	}
-	c.found = append(c.found, f)
-	return quarantine.Note(session, f)
+	c.found = append(c.found, c.stash.Note(f, before, known))
 }
 
 // reviewed reports a file for review that came into being or holds something else.
-func (c *check) reviewed(e *entry, stood, same bool) error {
+func (c *check) reviewed(e *entry, stood, same bool) {
 	if c.seen[e.path] = true; same || e.Kind.IsDir() {
-		return nil
+		return
 	}
 	before, known := c.Texts[e.path]
 	if now, err := quarantine.ReadIn(e.dir, e.name, vcs.MaxOriginal); known && err == nil && bytes.Equal(now, before) {
-		return nil
+		return
 	}
 	what := "new"
 	if stood {
 		what = "changed"
 	}
-	return c.note(quarantine.Finding{Path: e.path, Why: e.pattern, What: what}, before, known)
+	c.note(quarantine.Finding{Path: e.path, Why: e.pattern, What: what}, before, known)
 }
 
 // removed reports the files for review that are gone.
-func (c *check) removed() (err error) {
+func (c *check) removed() {
 	for _, file := range slices.Sorted(maps.Keys(c.Reviewed)) {
 		if _, e := os.Lstat(file); !c.seen[file] && errors.Is(e, fs.ErrNotExist) {
 			before, known := c.Texts[file]
-			err = errors.Join(err, c.note(quarantine.Finding{Path: file, Why: c.Reviewed[file], What: "removed"}, before, known))
+			c.note(quarantine.Finding{Path: file, Why: c.Reviewed[file], What: "removed"}, before, known)
 		}
 	}
-	return err
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -120,6 +121,27 @@ func putBack(stash int, entry string, dir int, name string) error {
 
 // LeftOver ends the name, in the stash, of what was left of a configuration.
 const LeftOver = ".left"
+
+// Pair keeps what was not taken over of a configuration, and what stood in its place.
+func (s *Stash) Pair(c Finding, after, before []byte) Finding {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.open()
+	if err == nil && s.next < maxStash {
+		c.Stash = strconv.Itoa(s.next)
+		s.next++
+		if err = errors.Join(WriteNew(s.dir, c.Stash+LeftOver, before, 0o600), WriteNew(s.dir, c.Stash, after, 0o600)); err != nil {
+			c.Stash = ""
+		}
+	}
+	s.keepLine(c)
+	return c
+}
+
+// Left keeps what was left of a configuration that was taken.
+func (s *Stash) Left(c Finding, left []byte) error {
+	return WriteNew(s.dir, c.Stash+LeftOver, left, 0o600)
+}
 
 // restoreSettings does to the host's configuration what was not taken over or was taken out: all of it, or as far as it
 // does not say something else by now.

@@ -1,0 +1,149 @@
+package quarantine
+
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/beneath"
+)
+
+// Move is renameat2(2) without replacing, and with what its owner needs: a
+// directory can be moved only by who may write in it, and out of one that he
+// may write in.
+func Move(from int, name string, to int, as string) error {
+	err := rename(from, name, to, as)
+	if err != unix.EACCES {
+		return err
+	}
+	_ = beneath.ChmodPath(from, 0o700)
+	if fd, e := beneath.Open(from, name, unix.O_PATH); e == nil {
+		_ = beneath.ChmodPath(fd, 0o700)
+		unix.Close(fd)
+	}
+	return rename(from, name, to, as)
+}
+
+// RemoveTree removes an entry with all below it, following nothing.
+func RemoveTree(dir int, name string) error {
+	err := unix.Unlinkat(dir, name, 0)
+	if err == unix.EACCES {
+		_ = beneath.ChmodPath(dir, 0o700)
+		err = unix.Unlinkat(dir, name, 0)
+	}
+	if err != unix.EISDIR && err != unix.EPERM {
+		return err
+	}
+	fd, err := beneath.OpenOwnDir(dir, name)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	list, err := beneath.Entries(fd)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		if err := RemoveTree(fd, e); err != nil && !beneath.Gone(err) {
+			return err
+		}
+	}
+	return unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+}
+
+// What is copied of one entry where it cannot be moved.
+const (
+	maxCopy   = 64 << 20
+	maxCopied = 100_000
+)
+
+// A copier copies trees within bounds.
+type copier struct {
+	room    int64
+	entries int
+	modes   bool         // keep those of directories: nothing is written there any more
+	plain   bool         // leave out what is neither file, link nor directory
+	owner   *unix.Stat_t // who gets the copies; nil for this process
+}
+
+func (k *copier) copy(from int, name string, to int, as string) error {
+	var st unix.Stat_t
+	if err := beneath.Stat(from, name, &st); err != nil {
+		return err
+	}
+	if k.entries--; k.entries < 0 {
+		return beneath.ErrTooMuch
+	}
+	if k.plain && !slices.Contains([]uint32{unix.S_IFREG, unix.S_IFLNK, unix.S_IFDIR}, st.Mode&unix.S_IFMT) {
+		return nil
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return k.file(from, name, to, as, &st)
+	case unix.S_IFDIR:
+		return k.dir(from, name, to, as, &st)
+	case unix.S_IFLNK:
+		buf := make([]byte, unix.PathMax)
+		n, err := unix.Readlinkat(from, name, buf)
+		if err != nil {
+			return err
+		}
+		if err := unix.Symlinkat(string(buf[:n]), to, as); err != nil {
+			return err
+		}
+	default: // a socket or FIFO: that there was one
+		if err := unix.Mknodat(to, as, unix.S_IFIFO|0o600, 0); err != nil {
+			return err
+		}
+	}
+	if k.owner == nil {
+		return nil
+	}
+	return beneath.ChownMade(to, as, int(k.owner.Uid), int(k.owner.Gid))
+}
+
+// chown gives what a descriptor names to the owner of the copies.
+func (k *copier) chown(fd int) error {
+	if k.owner == nil {
+		return nil
+	}
+	return unix.Fchown(fd, int(k.owner.Uid), int(k.owner.Gid))
+}
+
+func (k *copier) dir(from int, name string, to int, as string, st *unix.Stat_t) error {
+	src, err := beneath.OpenOwnDir(from, name)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(src)
+	dst, err := beneath.MakeDir(to, as)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dst)
+	list, err := beneath.Entries(src)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		if err := k.copy(src, e, dst, e); err != nil {
+			return err
+		}
+	}
+	if err := k.chown(dst); err != nil || !k.modes {
+		return err
+	}
+	return unix.Fchmod(dst, st.Mode&0o777)
+}
+
+func (k *copier) file(from int, name string, to int, as string, st *unix.Stat_t) error {
+	if k.room -= st.Size; k.room < 0 {
+		return beneath.ErrTooMuch
+	}
+	b, err := beneath.ReadOwn(from, name, st.Size+k.room) // it may have grown since
+	if err != nil {
+		return err
+	}
+	k.room -= max(0, int64(len(b))-st.Size)
+	return WriteNewFor(k.chown, to, as, b, st.Mode&0o777)
+}

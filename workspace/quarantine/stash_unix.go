@@ -1,0 +1,226 @@
+//go:build linux || darwin
+
+package quarantine
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/beneath"
+)
+
+// A Stash holds what was quarantined during one run, outside its workspace.
+type Stash struct {
+	Open func() (*os.Root, error) // the session's directory, made when something is to be kept
+
+	mu      sync.Mutex
+	dir     int // the stash, 0 while there is none
+	journal *os.File
+	size    int64 // of the journal
+	found   []Finding
+	next    int
+	err     error // why nothing can be kept
+	versions
+}
+
+// What is kept of all, if a command makes the same thing over and over, is what comes
+// first; what is beyond stays where it is, renamed.
+const (
+	maxStash = 4096
+	maxLines = 16 << 10
+)
+
+var errTooMany = errors.New("too many changes to be kept")
+
+// open makes the stash.
+func (s *Stash) open() error {
+	if s.dir > 0 || s.err != nil {
+		return s.err
+	}
+	s.dir, s.journal, s.err = s.make()
+	return s.err
+}
+
+func (s *Stash) make() (int, *os.File, error) {
+	root, err := s.Open()
+	if err != nil {
+		return 0, nil, err
+	}
+	if err := root.Mkdir(StashName, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return 0, nil, err
+	}
+	dir, err := root.Open(StashName)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer dir.Close()
+	old, size, err := readJournal(root)
+	if err != nil {
+		return 0, nil, err
+	}
+	journal, err := root.OpenFile(JournalName, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return 0, nil, err
+	}
+	s.found = kept(root, old)
+	for _, c := range old { // a number whose file is gone, or was never moved, is told of all the same
+		if n, err := strconv.Atoi(c.Stash); err == nil {
+			s.next = max(s.next, n+1)
+		}
+	}
+	err = journal.Truncate(size) // a full disk cut the last line short: the next would become part of it
+	if err == nil && size == 0 {
+		_, err = journal.WriteString(journalMagic)
+		size = int64(len(journalMagic))
+	}
+	s.size = size
+	if err != nil {
+		journal.Close()
+		return 0, nil, err
+	}
+	fd, err := unix.FcntlInt(dir.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		journal.Close()
+		return 0, nil, err
+	}
+	return fd, journal, nil
+}
+
+func (s *Stash) write(c Finding) error {
+	if s.journal == nil {
+		return s.err
+	}
+	if len(s.found) >= maxLines {
+		return errTooMany
+	}
+	n, err := s.journal.Write(c.append(nil))
+	if err != nil { // the next would become part of what there was room for
+		return errors.Join(err, s.journal.Truncate(s.size))
+	}
+	s.size += int64(n)
+	s.found = append(s.found, c)
+	return nil
+}
+
+// note keeps a finding that moves nothing, with what the file held before if
+// that is known.
+func (s *Stash) Note(c Finding, before []byte, known bool) Finding {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.open()
+	if err == nil && known {
+		c.Stash = strconv.Itoa(s.next)
+		s.next++
+		if WriteNew(s.dir, c.Stash, before, 0o600) != nil {
+			c.Stash = ""
+		}
+	}
+	s.keepLine(c)
+	return c
+}
+
+// keepLine writes a finding down; one that cannot be written is reported all the same.
+func (s *Stash) keepLine(c Finding) {
+	if s.write(c) != nil {
+		s.found = append(s.found, c)
+	}
+}
+
+// Moving begins those that it has only until it is copied, or removed. What a launcher
+// that was killed has left so, the next one quarantines: what another run is moving just
+// then as well, since a number of a process says nothing of who chose the name.
+const Moving = Prefix + "moving-"
+
+// beside returns a name that nothing has.
+func (s *Stash) beside(prefix string) string {
+	s.next++
+	return prefix + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(s.next-1)
+}
+
+// take moves the entry of a directory into the stash. Where the stash lies on
+// another file system or cannot be made, it is given a name that nothing looks
+// for, and then copied as far as that is possible.
+func (s *Stash) take(dir int, name string, c Finding) (Finding, error) {
+	var st unix.Stat_t
+	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return c, err
+	}
+	c.Mode, c.What = uint32(st.Mode), beneath.KindOf(uint32(st.Mode)).String()
+	err := s.open()
+	if err == nil {
+		if s.next >= maxStash {
+			return s.away(dir, name, c, errors.New("the stash is full"))
+		}
+		c.Stash = strconv.Itoa(s.next)
+		s.next++
+		if err = s.write(c); err == nil {
+			err = Move(dir, name, s.dir, c.Stash)
+			if err == nil {
+				return c, nil
+			}
+			s.found = s.found[:len(s.found)-1]
+			if beneath.Gone(err) && beneath.Gone(unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)) { // else it is the stash that is gone
+				return c, err
+			}
+		}
+		c.Stash = ""
+	}
+	return s.aside(dir, name, c, err)
+}
+
+// away renames within the directory, for what cannot be kept elsewhere: it stays
+// where it is, inert.
+func (s *Stash) away(dir int, name string, c Finding, why error) (Finding, error) {
+	away := s.beside(Prefix)
+	if err := Move(dir, name, dir, away); beneath.Gone(err) {
+		return c, err
+	} else if err != nil {
+		return c, errors.Join(why, err)
+	}
+	c.What += fmt.Sprintf(", renamed to %s: %v", away, why)
+	return c, nil
+}
+
+// Settle ends the stash, and returns all that was found.
+func (s *Stash) Settle() []Finding {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dir > 0 {
+		s.versions.settle(s.dir)
+		unix.Close(s.dir)
+		s.journal.Close()
+		s.dir = 0
+		s.err = os.ErrClosed
+	}
+	return Merge(s.found)
+}
+
+// WriteNew makes a file that must not exist.
+func WriteNew(dir int, name string, b []byte, mode uint32) error {
+	return WriteNewFor(func(int) error { return nil }, dir, name, b, mode)
+}
+
+// WriteNewFor gives the file to somebody before it has its mode.
+func WriteNewFor(chown func(fd int) error, dir int, name string, b []byte, mode uint32) error {
+	fd, err := unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if _, err = f.Write(b); err == nil {
+		err = chown(fd)
+	}
+	if e := unix.Fchmod(fd, mode); err == nil {
+		err = e
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	return err
+}
