@@ -92,11 +92,7 @@ func (i *inerter) all() error {
 	}
 	i.ways(stood)
 	i.elsewhereTrees(slices.Concat(found, stood))
-	var beside []suspect
-	if g != g.peers[0] {
-		beside = stood
-	}
-	i.workingTrees(slices.Concat(found, i.cameToLead(stood)), beside)
+	i.workingTrees(slices.Concat(found, i.cameToLead(stood)))
 	i.reviewed()
 	i.shortcuts(g.tree, &room)
 	i.worktrees()

@@ -185,6 +185,7 @@ type scan struct {
 
 	repos       []repo
 	gitDirs     []string
+	besides     []string // working trees whose repositories lie elsewhere
 	isGitDir    map[string]bool
 	walked      map[string]bool // git directories whose hooks the walk has looked into
 	ownGit      string          // where the root's own .git leads, if that is outside and trusted
@@ -609,7 +610,7 @@ func (s *scan) alias() {
 // finish puts the answer together.
 func (s *scan) finish() (*Found, error) {
 	f := &s.found
-	trees, err := s.unpinTrees()
+	trees, held, young, err := s.unpinTrees()
 	if err != nil {
 		return nil, err
 	}
@@ -651,9 +652,9 @@ func (s *scan) finish() (*Found, error) {
 		}
 	}
 	f.Vacant = slices.Sorted(maps.Keys(s.vacant))
-	f.after = leavings{s.rules, s.tree, s.tree.youngLinks(f.Start), s.plainGits(), Standing{
+	f.after = leavings{s.rules, s.tree, young || s.tree.youngLinks(f.Start), s.plainGits(), Standing{
 		Keys: f.keys(s), Late: s.late, Awaited: s.awaited, Hooks: slices.Sorted(maps.Keys(s.hooks)), Commands: slices.Sorted(maps.Keys(s.commands)),
-		Own: slices.Sorted(maps.Keys(s.own)), Placed: slices.Sorted(maps.Keys(s.placed)), Astray: slices.Sorted(maps.Keys(s.astray)), Trees: trees,
+		Own: slices.Sorted(maps.Keys(s.own)), Placed: slices.Sorted(maps.Keys(s.placed)), Astray: slices.Sorted(maps.Keys(s.astray)), Trees: trees, Held: held,
 	}}
 	slices.Sort(f.Notes)
 	f.Notes = slices.Compact(f.Notes)

@@ -44,6 +44,7 @@ type Standing struct {
 	Linked   map[string]uint64     // relative: the inodes of directories with links, but for those that [Standing.lists] leaves out; nil if nobody knows
 	Git      map[string]GitEntry   // absolute: what stood in git directories, see [Standing.noteGit]; nil if nobody knows
 	Trees    map[string]LinkedTree // absolute: the .git files of linked worktrees that are not pinned, see [scan.unpinTrees]
+	Held     map[string]uint64     // absolute: what is protected in those, or git executes there: the inode that stood
 	Keys     map[string][]string   // of reviewed configurations of git: the settings that execute something, as name=value
 }
 
@@ -198,6 +199,8 @@ func fields() []field {
 		mapped("tree", 1, 1, func(r *Standing) *map[string]LinkedTree { return &r.Trees },
 			func(t LinkedTree) ([4]uint64, []string) { return [4]uint64{t.Ino}, []string{t.Admin} },
 			func(n [4]uint64, s []string) (LinkedTree, bool) { return LinkedTree{n[0], s[0]}, true }),
+		mapped("held", 1, 0, func(r *Standing) *map[string]uint64 { return &r.Held },
+			func(ino uint64) ([4]uint64, []string) { return [4]uint64{ino}, nil }, func(n [4]uint64, _ []string) (uint64, bool) { return n[0], true }),
 		{"covered", 2, 1, func(r *Standing, line func([4]uint64, ...string)) {
 			for _, n := range r.Covered {
 				line([4]uint64{n.Dev, n.Ino}, n.Path)
@@ -342,7 +345,7 @@ func flag(is bool) byte {
 	return 0
 }
 
-// A LinkedTree is a linked worktree of which nothing is pinned.
+// A LinkedTree is a linked worktree of which what git makes is not pinned.
 type LinkedTree struct {
 	Ino   uint64 // of its directory
 	Admin string // its part of the repository, absolute
