@@ -36,10 +36,13 @@ func (s *scan) unpinTrees() (trees map[string]LinkedTree, held map[string]uint64
 			return nil, nil, false, err
 		}
 	} else if !s.q.Aside {
+		slices.Sort(s.gitDirs) // a worktree before its submodules
+		admins := map[string]bool{}
 		for _, dir := range s.gitDirs {
-			if file := s.linkedTree(dir); file != "" && len(trees) < maxWorktrees {
+			around, name, sub := strings.Cut(dir, "/modules/")
+			if file := s.linkedTree(dir, sub && name != ""); file != "" && len(trees) < maxWorktrees && (!sub || admins[around]) {
 				n, _, _ := s.node(filepath.Dir(file))
-				trees[file] = LinkedTree{n.Ino, dir}
+				trees[file], admins[dir] = LinkedTree{n.Ino, dir}, true
 			}
 		}
 	}
@@ -60,9 +63,9 @@ func (s *scan) unpinTrees() (trees map[string]LinkedTree, held map[string]uint64
 		rest, in := beneath.Path(tree, path)
 		switch {
 		case path == file, path == admin+"/commondir":
-		case path == admin+"/config.worktree":
+		case path == admin+"/config", path == admin+"/config.worktree":
 			s.review[path] = Reviewed{Node: p.Node, Why: p.Why, Origin: p.Origin}
-		case in && !p.Private && p.Why != Unlisted && !vcs.InsideGit(rest) && !kept[path] && s.settled(path, &young):
+		case !p.Private && p.Why != Unlisted && (in && !vcs.InsideGit(rest) || inside(admin, path)) && !kept[path] && s.settled(path, &young):
 			held[path] = p.Ino
 		default:
 			for dir := filepath.Dir(path); in && dir != tree; dir = filepath.Dir(dir) {
@@ -150,23 +153,32 @@ func (u *unchanged) at(dir int, name, rel string) bool {
 	return !u.young && st.Dev == u.dev && (is == unix.S_IFDIR || st.Nlink == 1)
 }
 
-// linkedTree returns the .git file of the linked worktree that a git directory is of, if git has made all as it stands;
-// else "". The worktree may be gone, or lie where the command cannot write.
-func (s *scan) linkedTree(admin string) string {
-	common := filepath.Dir(filepath.Dir(admin))
-	if filepath.Dir(admin) != common+"/worktrees" || !inside(s.root, common) || !s.plain(admin+"/commondir") || !s.plain(admin+"/gitdir") {
-		return ""
+// linkedTree returns the .git file of the linked worktree, or of a submodule of one, that a git directory is of, if git
+// has made all as it stands; else "". The worktree may be gone, or lie where the command cannot write.
+func (s *scan) linkedTree(admin string, submodule bool) string {
+	common, file := filepath.Dir(filepath.Dir(admin)), ""
+	if submodule {
+		all, _ := s.config(admin + "/config")
+		for i := range all {
+			if all[i].Places() {
+				file = spelled(admin, all[i].Value) + "/.git"
+			}
+		}
+	} else if filepath.Dir(admin) == common+"/worktrees" && s.plain(admin+"/commondir") && s.plain(admin+"/gitdir") {
+		text, err := s.readFile(admin+"/commondir", vcs.MaxGitFile)
+		if err == nil && string(text) == commonDir+"\n" {
+			text, _ = s.readFile(admin+"/gitdir", vcs.MaxGitFile)
+			file = spelled(admin, vcs.ParsePathFile(text))
+		}
 	}
-	text, err := s.readFile(admin+"/gitdir", vcs.MaxGitFile)
-	file := spelled(admin, vcs.ParsePathFile(text))
 	tree := filepath.Dir(file)
-	if err != nil || filepath.Base(file) != ".git" || tree == s.root || inside(tree, common) {
-		return ""
-	}
-	if text, err = s.readFile(admin+"/commondir", vcs.MaxGitFile); err != nil || string(text) != commonDir+"\n" {
+	if filepath.Base(file) != ".git" || !filepath.IsAbs(file) || tree == s.root || !inside(s.root, common) || inside(tree, common) {
 		return ""
 	}
 	if !inside(s.root, tree) && !slices.ContainsFunc(s.q.Trees, func(root string) bool { return inside(root, tree) && root != tree }) {
+		if submodule {
+			return ""
+		}
 		return file
 	}
 	if rel, in := beneath.Path(s.root, tree); in && vcs.InsideGit(rel) {
@@ -177,7 +189,7 @@ func (s *scan) linkedTree(admin string) string {
 	} else if !t.found {
 		return file
 	}
-	if text, err = s.readFile(file, vcs.MaxGitFile); err != nil || !s.plain(file) || adminOf(file, text) != admin {
+	if text, err := s.readFile(file, vcs.MaxGitFile); err != nil || !s.plain(file) || adminOf(file, text) != admin {
 		return ""
 	}
 	return file
@@ -309,6 +321,19 @@ func (g *Guard) missing() {
 	}
 }
 
+// dissolved reports whether a path lay in a linked worktree, or in its part of the repository, that is gone as a whole.
+func (g *Guard) dissolved(path string) bool {
+	var st unix.Stat_t
+	for file, tree := range g.standing.Trees {
+		for _, dir := range [...]string{filepath.Dir(file), tree.Admin} {
+			if inside(dir, path) && beneath.Gone(g.stat(dir, &st)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // misled returns what leads git from a worktree that stood, or from its place, to anything but a worktree of the same
 // repository, and what is held but neither as it was nor what the workspace has, with the reasons.
 func (g *Guard) misled() map[string]string {
@@ -321,7 +346,7 @@ func (g *Guard) misled() map[string]string {
 		case !there:
 			path = ""
 		case path == file:
-			path = g.misleads(file, filepath.Dir(tree.Admin)+"/")
+			path = g.misleads(file, tree.Admin)
 		}
 		if path != "" {
 			list[path] = "a name that leads git to the repository of an existing worktree"
@@ -346,14 +371,16 @@ func (g *Guard) reached(path string) (at string, there bool) {
 }
 
 // misleads returns what is wrong with a .git file, "" for nothing. Each of the files is empty while git writes it.
-func (g *Guard) misleads(file, worktrees string) string {
+func (g *Guard) misleads(file, stood string) string {
 	text, err := g.readOwn(file, vcs.MaxGitFile)
 	if err == nil && len(text) == 0 || err == unix.ENOENT {
 		return ""
 	}
 	admin := adminOf(file, text)
-	name, in := strings.CutPrefix(admin, worktrees)
-	if err != nil || !in || name == "" || strings.Contains(name, "/") {
+	switch {
+	case err == nil && admin == stood && vcs.OfSubmodule(stood):
+		return ""
+	case err != nil || filepath.Dir(admin) != filepath.Dir(stood) || vcs.OfSubmodule(stood):
 		return file
 	}
 	return g.misplaced(admin)
@@ -382,7 +409,8 @@ func (g *Guard) misplaced(admin string) string {
 func (g *Guard) removed() (errs []error) {
 	for file, tree := range g.standing.Trees {
 		var st unix.Stat_t
-		if !inside(g.standing.Root, tree.Admin) || !beneath.Gone(g.stat(tree.Admin+"/gitdir", &st)) {
+		gone := beneath.Gone(g.stat(tree.Admin+"/gitdir", &st)) || beneath.Gone(g.stat(tree.Admin+"/HEAD", &st))
+		if !inside(g.standing.Root, tree.Admin) || vcs.OfSubmodule(tree.Admin) || !gone {
 			continue
 		}
 		dir := filepath.Dir(file)
