@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -28,38 +29,35 @@ const (
 
 // mirrors reports whether a protected name may stand, since it is a part of a linked worktree and
 // holds what the workspace has.
-func (g *Guard) mirrors(s suspect) bool {
+func (g *Guard) mirrors(rel string) bool {
 	main := g.peers[0]
-	at := g.worktree(s.rel)
-	if tree, _ := g.looseTree(s.rel); tree != "" {
-		at = tree // its .git file may be gone: git removes it in any order
-	}
-	if at == "" || s.hit.kind == Link || strings.HasPrefix(s.why, ".git/") {
+	at := g.worktree(rel)
+	if at == "" {
 		return false
 	}
-	rest := s.rel[len(at)+1:]
+	rest := rel[len(at)+1:]
 	stood := false
 	for above := rest; above != "." && !stood; above = path.Dir(above) {
-		stood = main.stood[above]
+		stood = main.stood[above] || slices.Contains(main.standing.Placed, main.abs(above))
 	}
 	if !stood {
 		return false
 	}
 	m := newMirror(main.standing.Root, main.standing.Files)
 	m.now, m.was, m.during, m.changed = g.fd, main.fd, &g.during, main.touched
-	if !m.same(s.rel, rest, 0) {
+	if !m.same(rel, rest, 0) {
 		return false
 	}
-	g.during.writes(path.Dir(s.rel))
+	g.during.writes(path.Dir(rel))
 	return true
 }
 
-// worktree returns the nearest directory around a name that has a .git file, "" for none: the
-// root of the tree is none that the run has made.
+// worktree returns the nearest directory around a name that has a .git file, or had, since git removes it in any order;
+// "" for none: the root of the tree is none that the run has made.
 func (g *Guard) worktree(rel string) string {
 	for dir := path.Dir(rel); dir != "."; dir = path.Dir(dir) {
 		var st unix.Stat_t
-		if beneath.Stat(g.fd, dir+"/.git", &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
+		if _, is := g.standing.Trees[g.abs(dir)+"/.git"]; is || beneath.Stat(g.fd, dir+"/.git", &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
 			return dir
 		}
 	}

@@ -88,6 +88,7 @@ func (s *scan) gitEntry(dir, path string, kind Kind) error {
 			return err
 		}
 	} else {
+		s.besides = append(s.besides, dir)
 		return nil
 	}
 	s.repos = append(s.repos, r)

@@ -72,6 +72,7 @@ type Guard struct {
 type leavings struct {
 	rules *rules
 	tree  *dir
+	young bool     // see [scan.young]
 	gits  []string // directories of git, also those that do not look like one: relative
 	stood Standing // as far as the scan knows it by itself
 }

@@ -18,10 +18,12 @@ func (w *watchman) beside(roots ...string) (guards Guards, records []*Standing) 
 	time.Sleep(2 * racy)
 	stash := w.stash()
 	all := append([]string{w.root}, roots...)
+	var main *Found
 	for i, root := range all {
 		q := w.query
+		q.Trees = roots
 		if i > 0 {
-			q = Query{Root: root, Protect: w.query.Protect, Aside: true}
+			q = Query{Root: root, Protect: w.query.Protect, Aside: true, Main: main}
 			for _, other := range all {
 				if rest, in := beneath.Path(root, other); in && rest != "" {
 					q.Files = append(q.Files, profiles.FileRule{Path: other, Access: profiles.Private})
@@ -30,6 +32,11 @@ func (w *watchman) beside(roots ...string) (guards Guards, records []*Standing) 
 		}
 		found := scanOf(w.t, q)
 		s := found.Standing("20261121T120000Z-0a0b0c0d", q)
+		if i == 0 {
+			main = found
+		} else {
+			s.AddCommands(records[0])
+		}
 		g, err := NewGuard(s, found, nil, stash, func(f Finding) { w.told <- f })
 		require.NoError(w.t, err)
 		guards, records = append(guards, g), append(records, s)

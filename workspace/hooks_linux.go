@@ -4,9 +4,8 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/vcs"
@@ -17,11 +16,11 @@ import (
 // In a working tree that came into being during the run, of a new repository or
 // of one that stood, what lies there was written by the command.
 
-// workingTrees quarantines what git would run in the working trees of repositories that are new, and what has
-// changed of it in those that stood beside the workspace: there no mount keeps it.
-func (i *inerter) workingTrees(found, stood []suspect) {
+// workingTrees quarantines what git would run in the working trees of repositories that are new, or of which nothing is
+// pinned.
+func (i *inerter) workingTrees(found []suspect) {
 	standing := i.guard.standing
-	if len(found)+len(stood) == 0 || len(standing.Hooks)+len(standing.Commands) == 0 {
+	if len(found) == 0 || len(standing.Hooks)+len(standing.Commands) == 0 {
 		return
 	}
 	for _, path := range standing.Placed {
@@ -33,29 +32,24 @@ func (i *inerter) workingTrees(found, stood []suspect) {
 			programs = standing.Commands
 		}
 		for _, tree := range i.newTrees(s) {
-			i.workingTree(tree, nil)
-			i.commands(tree, programs, nil)
-		}
-	}
-	for _, s := range stood {
-		if s.hit.name != "" && i.leadsToStood(s) {
-			tree := workTreeOf(i.view.abs(s.rel))
-			untouched := func(path string) bool { return !i.touchedWithin(tree, path) }
-			i.workingTree(tree, untouched)
-			i.commands(tree, standing.Commands, untouched)
+			i.workingTree(tree)
+			i.commands(tree, programs)
 		}
 	}
 }
 
-// touchedWithin reports whether a path, or a directory on the way to it from another, has changed since the run began.
-func (i *inerter) touchedWithin(dir, path string) bool {
-	for ; inside(dir, path) && path != dir; path = filepath.Dir(path) {
-		var st unix.Stat_t
-		if i.view.stat(path, &st) != nil || i.guard.touched(&st) {
-			return true
-		}
+// untouched reports whether the run cannot have changed to what a path leads from a working tree: all was held that
+// leads there, or the workspace's own leads there.
+func (i *inerter) untouched(tree, value string, t *trail, whose *inerter) bool {
+	if whose != nil && !i.stood[t.end.Path] && !whose.guard.keeps(t.end.Path) {
+		return false
 	}
-	return path != dir
+	held := func(path string) bool { k := i.at(path); return k == nil || k.guard.keeps(path) }
+	if !slices.ContainsFunc(t.links, func(n Node) bool { return !held(n.Path) }) && !slices.ContainsFunc(t.hops, func(path string) bool { return !held(path) }) {
+		return true
+	}
+	main, _, err := i.follow(i.guard.peers[0].standing.Root, value)
+	return err == nil && !t.proc && main.found && main.end.Path == t.end.Path
 }
 
 // newTrees returns the working trees of what is new.
@@ -113,8 +107,8 @@ func (i *inerter) leadsToStood(s suspect) bool {
 }
 
 // commands quarantines the programs of a new working tree that a configuration which stood
-// names relative to it, but for those that are as they stood, and what is spared.
-func (i *inerter) commands(tree string, programs []string, spare func(path string) bool) {
+// names relative to it, but for those that are as they stood.
+func (i *inerter) commands(tree string, programs []string) {
 	const why = "git would run it: an existing configuration names it"
 	for _, value := range programs {
 		t, whose, err := i.follow(tree, value)
@@ -122,7 +116,7 @@ func (i *inerter) commands(tree string, programs []string, spare func(path strin
 		case err != nil:
 			first, _, _ := strings.Cut(filepath.Clean(value), "/")
 			i.aside(filepath.Join(tree, first), "git would run it, through too many links")
-		case !t.found || t.end.Kind != File || i.sameProgram(&t, whose) || spare != nil && spare(t.end.Path):
+		case !t.found || t.end.Kind != File || i.sameProgram(&t, whose) || i.untouched(tree, value, &t, whose):
 		case len(t.links) > 0:
 			i.aside(t.links[0].Path, why)
 		case whose != nil:
@@ -163,20 +157,18 @@ func (i *inerter) sameProgram(at *trail, whose *inerter) bool {
 // maxProgram bounds a program that is compared.
 const maxProgram = 16 << 20
 
-func (i *inerter) workingTree(tree string, spare func(path string) bool) {
+func (i *inerter) workingTree(tree string) {
 	for _, value := range i.guard.standing.Hooks {
 		t, whose, err := i.follow(tree, value)
 		switch {
 		case err != nil:
 			first, _, _ := strings.Cut(filepath.Clean(value), "/")
 			i.aside(filepath.Join(tree, first), "git would find hooks there, through too many links")
-		case !t.found || t.end.Kind != Dir || i.stood[t.end.Path]:
+		case !t.found || t.end.Kind != Dir || i.stood[t.end.Path] || i.untouched(tree, value, &t, whose):
 		case len(t.links) > 0:
 			i.aside(t.links[0].Path, "git would find hooks through it in a new working tree")
 		case whose != nil:
-			whose.hooks(t.end.Path, func(name string) bool {
-				return i.same(t.end.Path, name) || spare != nil && spare(t.end.Path+"/"+name)
-			})
+			whose.hooks(t.end.Path, func(name string) bool { return i.same(t.end.Path, name) })
 		}
 	}
 }

@@ -1,11 +1,12 @@
 package workspace
 
 import (
-	"fmt"
+	"cmp"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -14,117 +15,190 @@ import (
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
-// git worktree remove, move and prune work with a linked worktree of the workspace that stood, since nothing of it is
-// pinned: a mount cannot be removed, nor what is around it. What git follows there is held to the shape that git
-// gives it, while the run goes on and when it is over. All else in it is as in a worktree that the run makes.
+// git worktree remove, move and prune work with a linked worktree that stood: what git makes in it is not pinned, nor
+// what is protected there, since a mount cannot be removed, nor what is around it. What git follows is held to the shape
+// that git gives it, and what is protected to the inode that stood, unchanged, or to what the workspace has, while the
+// run goes on and when it is over. Submodules, repositories and what is hidden stay mounts: where git fails for them,
+// the end of the run finishes what it began.
 
 // commonDir is what git writes into commondir.
 const commonDir = "../.."
 
-// misled is why one of its files is quarantined.
-const misled = "a name that leads git to the repository of an existing worktree"
-
-// unpinTrees takes away the pins of the linked worktrees in which all that is pinned is the files that git makes,
-// and what the workspace has by the same path. It returns their .git files. A worktree may lie in another tree than
-// its repository: [Query.Main].
-func (s *scan) unpinTrees() (map[string]LinkedTree, error) {
-	trees, root, files, was := map[string]LinkedTree{}, s.root, s.q.Files, s.fd
-	pinned := func(path string) bool { p, is := s.pins[path]; return is && !p.Private && p.Why != Unlisted }
-	if main := s.q.Main; main != nil {
-		maps.Copy(trees, main.after.stood.Trees)
+// unpinTrees takes away the pins in the linked worktrees. It returns their .git files, and what is held there from now
+// on: [Standing.Held]. What was changed just now is not known to be what stood: [scan.young]. A worktree may lie in
+// another tree than its repository: [Query.Main].
+func (s *scan) unpinTrees() (trees map[string]LinkedTree, held map[string]uint64, err error) {
+	trees, held = map[string]LinkedTree{}, map[string]uint64{}
+	if s.q.Main != nil {
+		maps.Copy(trees, s.q.Main.after.stood.Trees)
 		maps.DeleteFunc(trees, func(file string, _ LinkedTree) bool { return !inside(s.root, file) })
-		root, files = main.after.rules.root, main.after.rules.files
-		pinned = func(path string) bool {
-			return slices.ContainsFunc(main.Pins, func(p Pin) bool { return p.Path == path && !p.Private && p.Why != Unlisted })
+		if err = s.namedBeside(held); err != nil {
+			return nil, nil, err
 		}
 	} else if !s.q.Aside {
+		slices.Sort(s.gitDirs) // a worktree before its submodules
+		admins := map[string]bool{}
 		for _, dir := range s.gitDirs {
-			if file := s.linkedTree(dir); file != "" && len(trees) < maxWorktrees {
+			around, name, sub := strings.Cut(dir, "/modules/")
+			if file := s.linkedTree(dir, sub && name != ""); file != "" && len(trees) < maxWorktrees && (!sub || admins[around]) {
 				n, _, _ := s.node(filepath.Dir(file))
-				trees[file] = LinkedTree{n.Ino, dir}
+				trees[file], admins[dir] = LinkedTree{n.Ino, dir}, true
 			}
 		}
 	}
-	if len(trees) == 0 {
-		return nil, nil
-	}
-	if root != s.root {
-		var err error
-		if was, err = openRoot(root); err != nil {
-			return nil, fmt.Errorf("open %s: %w", root, err)
-		}
-		defer unix.Close(was)
-	}
-	owners, loose := map[string]string{}, map[string][]string{} // the trees of directories, and the pins of trees
+	owners := map[string]string{} // of directories
 	for file, t := range trees {
 		owners[filepath.Dir(file)], owners[t.Admin] = file, file
 	}
-	for path, p := range s.pins {
-		file := ""
+	kept := map[string]bool{} // directories around what stays pinned
+	for _, path := range slices.Backward(slices.Sorted(maps.Keys(s.pins))) {
+		file, p := "", s.pins[path]
 		for dir := filepath.Dir(path); file == "" && inside(s.root, dir); dir = filepath.Dir(dir) {
 			file = owners[dir]
 		}
 		if file == "" {
 			continue
 		}
-		loose[file] = append(loose[file], path)
-		if path == file || path == trees[file].Admin+"/commondir" || s.covered(path) && !p.Private { // as a part of what is compared
+		tree, admin := filepath.Dir(file), trees[file].Admin
+		rest, in := beneath.Path(tree, path)
+		switch {
+		case path == file, path == admin+"/commondir":
+		case path == admin+"/config", path == admin+"/config.worktree":
+			s.review[path] = Reviewed{Node: p.Node, Why: p.Why, Origin: p.Origin}
+		case !p.Private && p.Why != Unlisted && (in && !vcs.InsideGit(rest) || inside(admin, path)) && !kept[path] && s.settled(path):
+			held[path] = p.Ino
+		default:
+			for dir := filepath.Dir(path); in && dir != tree; dir = filepath.Dir(dir) {
+				kept[dir] = true
+			}
 			continue
 		}
-		rest, in := beneath.Path(filepath.Dir(file), path)
-		rel, _ := beneath.Path(s.root, path)
-		m := newMirror(root, files)
-		m.now, m.was, m.during = s.fd, was, &during{last: true}
-		m.changed = func(*unix.Stat_t) bool { return false } // at this moment nobody has
-		if !in || p.Private || p.Kind == Link || !pinned(root+"/"+rest) || !m.same(rel, rest, 0) {
-			loose[file] = append(loose[file], "") // it keeps all
-		}
+		delete(s.pins, path)
+		delete(s.placed, path)
 	}
-	for file, pins := range loose {
-		if slices.Contains(pins, "") {
-			delete(trees, file)
-			continue
-		}
-		for _, path := range pins {
-			delete(s.pins, path)
-			delete(s.placed, path)
-		}
-	}
-	return trees, nil
+	return trees, held, nil
 }
 
-// linkedTree returns the .git file of the linked worktree that a git directory is of, if git has made all as it stands
-// and the command may write there; else "".
-func (s *scan) linkedTree(admin string) string {
-	common := filepath.Dir(filepath.Dir(admin))
-	if filepath.Dir(admin) != common+"/worktrees" || !inside(s.root, common) {
+// namedBeside pins what git executes by the workspace's configurations in the working trees of its repositories that lie
+// beside it. Where that leads into the workspace, it is held.
+func (s *scan) namedBeside(held map[string]uint64) error {
+	main := &s.q.Main.after
+	for _, tree := range s.besides {
+		for _, value := range slices.Concat(main.stood.Hooks, main.stood.Commands) {
+			rule := profiles.ProtectRule{Pattern: value + " in git's configuration"}
+			t, err := s.follow(tree, value)
+			switch {
+			case err != nil:
+				return err
+			case t.found && inside(s.root, t.end.Path) && t.end.Kind == Dir:
+				err = s.programs(t.end.Path, rule)
+			case t.found && inside(main.rules.root, t.end.Path) && !slices.Contains(main.stood.Placed, t.end.Path) && s.settled(t.end.Path):
+				held[t.end.Path] = t.end.Ino
+			}
+			if err = cmp.Or(err, s.leadsTo(tree, value, rule)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// settled reports whether a path holds what no other name leads to, and nothing that was changed just now.
+func (s *scan) settled(path string) bool {
+	dir, name, err := beneath.ParentOf(path)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(dir)
+	u := unchanged{since: s.found.Start}
+	ok := keepsCtime(dir) && u.at(dir, name, "")
+	s.young = s.young || u.young
+	return ok
+}
+
+// unchanged is a walk through what is protected in a linked worktree.
+type unchanged struct {
+	since  time.Time
+	young  bool // what it stopped at has changed since then
+	dev    uint64
+	during *during // watches the directories; nil where nobody does
+}
+
+// at reports whether nothing at a name, or in the directory that it names, has changed, or has another name.
+func (u *unchanged) at(dir int, name, rel string) bool {
+	var st unix.Stat_t
+	if unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return false
+	}
+	is, dev := st.Mode&unix.S_IFMT, st.Dev
+	if is == unix.S_IFDIR {
+		fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return false
+		}
+		if u.during == nil || !u.during.heeds(rel, fd) { // armed first, and then compared
+			defer unix.Close(fd)
+		}
+		names, err := beneath.Entries(fd)
+		if err != nil || unix.Fstat(fd, &st) != nil {
+			return false
+		}
+		for _, name := range names {
+			if !u.at(fd, name, rel+"/"+name) {
+				return false
+			}
+		}
+	}
+	u.young, u.dev = changedSince(st.Ctim.Nano(), u.since), cmp.Or(u.dev, dev)
+	return !u.young && st.Dev == u.dev && (is == unix.S_IFDIR || st.Nlink == 1)
+}
+
+// linkedTree returns the .git file of the linked worktree, or of a submodule of one, that a git directory is of, if git
+// has made all as it stands; else "". The worktree may be gone, or lie where the command cannot write.
+func (s *scan) linkedTree(admin string, submodule bool) string {
+	common, file := filepath.Dir(filepath.Dir(admin)), ""
+	if submodule {
+		all, _ := s.config(admin + "/config")
+		for i := range all {
+			if all[i].Places() {
+				file = spelled(admin, all[i].Value) + "/.git"
+			}
+		}
+	} else if filepath.Dir(admin) == common+"/worktrees" && s.plain(admin+"/commondir") && s.plain(admin+"/gitdir") {
+		text, err := s.readFile(admin+"/commondir", vcs.MaxGitFile)
+		if err == nil && string(text) == commonDir+"\n" {
+			text, _ = s.readFile(admin+"/gitdir", vcs.MaxGitFile)
+			file = spelled(admin, vcs.ParsePathFile(text))
+		}
+	}
+	tree := filepath.Dir(file)
+	if filepath.Base(file) != ".git" || !filepath.IsAbs(file) || tree == s.root || !inside(s.root, common) || inside(tree, common) {
 		return ""
 	}
-	text, err := s.readFile(admin+"/gitdir", vcs.MaxGitFile)
-	file := spelled(admin, vcs.ParsePathFile(text))
-	tree := filepath.Dir(file)
-	if err != nil || filepath.Base(file) != ".git" || tree == s.root || inside(tree, common) ||
-		!inside(s.root, tree) && !slices.ContainsFunc(s.q.Trees, func(root string) bool { return inside(root, tree) && root != tree }) {
-		return ""
+	if !inside(s.root, tree) && !slices.ContainsFunc(s.q.Trees, func(root string) bool { return inside(root, tree) && root != tree }) {
+		if submodule {
+			return ""
+		}
+		return file
 	}
 	if rel, in := beneath.Path(s.root, tree); in && vcs.InsideGit(rel) {
 		return ""
 	}
-	for _, path := range []string{file, admin + "/commondir", admin + "/gitdir"} {
-		if n, st, ok := s.node(path); !ok || n.Kind != File || st.Nlink != 1 {
-			return ""
-		}
-	}
-	if t, err := s.follow("/", file); err != nil || t.end.Path != file {
+	if t, err := s.follow("/", file); err != nil || len(t.links) > 0 || t.end.Path != file {
 		return "" // through a link
+	} else if !t.found {
+		return file
 	}
-	if text, err = s.readFile(file, vcs.MaxGitFile); err != nil || adminOf(file, text) != admin {
-		return ""
-	}
-	if text, err = s.readFile(admin+"/commondir", vcs.MaxGitFile); err != nil || string(text) != commonDir+"\n" {
+	if text, err := s.readFile(file, vcs.MaxGitFile); err != nil || !s.plain(file) || adminOf(file, text) != admin {
 		return ""
 	}
 	return file
+}
+
+// plain reports whether a path is that of a file with one name.
+func (s *scan) plain(path string) bool {
+	n, st, ok := s.node(path)
+	return ok && n.Kind == File && st.Nlink == 1
 }
 
 // adminOf returns where a .git file leads, "" if that is not spelled as git does.
@@ -152,66 +226,136 @@ func spelled(dir, path string) string {
 	return full
 }
 
-// loosen has the directories watched for what is written to their files that say where a worktree leads. At the
-// end of the run these are looked at as new ones.
+// loosen has the directories watched for what is written to their files that say where a worktree leads, and to what is
+// held. At the end of the run the worktrees are looked at as new ones.
 func (g *Guard) loosen() {
-	for file, tree := range g.standing.Trees {
-		for _, path := range []string{filepath.Dir(file), tree.Admin} {
-			if rel, in := beneath.Path(g.standing.Root, path); in {
-				g.during.written[rel] = true
-			}
+	written := func(path string) {
+		if rel, in := beneath.Path(g.standing.Root, path); in {
+			g.during.written[rel] = true
 		}
+	}
+	for file, tree := range g.standing.Trees {
+		written(filepath.Dir(file))
+		written(tree.Admin)
 		if rel, in := beneath.Path(g.standing.Root, file); in {
 			delete(g.repos, rel)
 		}
 	}
+	for path := range g.standing.Held {
+		written(filepath.Dir(path))
+	}
 }
 
-// looseTree returns the worktree without pins that a path lies in, relative, "" for none.
-func (g *Guard) looseTree(rel string) (tree string, t LinkedTree) {
-	if len(g.standing.Trees) == 0 {
-		return "", t
+// keeps reports whether a path holds what was held there when the run began, as it was: in the linked worktree that it
+// was in, wherever that has been moved as a whole.
+func (g *Guard) keeps(path string) bool {
+	dir, name, err := g.parent(path)
+	if err != nil {
+		return false
 	}
-	for dir := filepath.Dir(rel); dir != "."; dir = filepath.Dir(dir) {
-		if t, is := g.standing.Trees[g.abs(dir)+"/.git"]; is {
-			return dir, t
+	defer unix.Close(dir)
+	var st unix.Stat_t
+	if beneath.Stat(dir, name, &st) != nil {
+		return false
+	}
+	ino := uint64(0)
+	for at, i := g.stoodAt(path), 0; ino == 0 && i < len(g.peers); i++ {
+		ino = g.peers[i].standing.Held[at]
+	}
+	if ino != st.Ino {
+		return false
+	}
+	rel, in := beneath.Path(g.standing.Root, path)
+	if !in || inModules(rel) { // where no look goes while the run goes on
+		rel = path
+		if fd, err := unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err == nil && !g.during.heeds(filepath.Dir(path), fd) {
+			unix.Close(fd)
 		}
 	}
-	return "", t
+	u := unchanged{since: g.standing.Start, during: &g.during}
+	return u.at(dir, name, rel)
 }
 
-// stays reports whether a protected name is one that stood. What no mount keeps is held to the workspace's instead,
-// at each look ([Guard.mirrors]): one that is as old as it was may have come with a directory around it.
+// stoodAt returns where what is in a linked worktree was when the run began, "" if another one has its place.
+func (g *Guard) stoodAt(path string) string {
+	var st unix.Stat_t
+	for dir := filepath.Dir(path); inside(g.standing.Root, dir) && g.stat(dir, &st) == nil; dir = filepath.Dir(dir) {
+		if tree, is := g.standing.Trees[dir+"/.git"]; is && tree.Ino != st.Ino {
+			return ""
+		}
+		for _, k := range g.peers {
+			for file, tree := range k.standing.Trees {
+				if st.Ino == tree.Ino {
+					return filepath.Dir(file) + path[len(dir):]
+				}
+			}
+		}
+	}
+	return path
+}
+
+// stays reports whether a protected name is one that stood, or what git checks out. What no mount keeps must be the same,
+// unchanged: one that is as old as it was may have come with a directory around it.
 func (g *Guard) stays(s suspect) bool {
-	tree, _ := g.looseTree(s.rel)
-	return g.stood[s.rel] && tree == ""
+	_, held := g.standing.Held[g.abs(s.rel)]
+	return g.stood[s.rel] && !held || g.keeps(g.abs(s.rel)) ||
+		s.hit.kind != Link && !strings.HasPrefix(s.why, ".git/") && g.mirrors(s.rel)
 }
 
 // missing tells of the protected names that the run has removed from a worktree which stands.
 func (g *Guard) missing() {
 	var st unix.Stat_t
-	for _, rel := range g.standing.Names {
-		tree, t := g.looseTree(rel)
-		if tree == "" || !g.stood[rel] || beneath.Stat(g.fd, tree, &st) != nil || st.Ino != t.Ino || !beneath.Gone(beneath.Stat(g.fd, rel, &st)) {
+	for file, tree := range g.standing.Trees {
+		dir := filepath.Dir(file)
+		if !inside(g.standing.Root, dir) || g.stat(dir, &st) != nil || st.Ino != tree.Ino {
 			continue
 		}
-		if i := slices.IndexFunc(g.standing.Protect, func(p profiles.ProtectRule) bool { return !p.Review && p.Matches(g.standing.Root, g.abs(rel)) }); i >= 0 {
-			g.told(g.stash.Note(Finding{Kind: Review, Path: g.abs(rel), Why: g.standing.Protect[i].Pattern, What: "removed"}, nil, false))
+		for path := range g.standing.Held {
+			if rel, _ := beneath.Path(g.standing.Root, path); !inside(dir, path) || !g.stood[rel] || !beneath.Gone(g.stat(path, &st)) {
+				continue
+			}
+			if i := slices.IndexFunc(g.standing.Protect, func(p profiles.ProtectRule) bool { return !p.Review && p.Matches(g.standing.Root, path) }); i >= 0 {
+				g.told(g.stash.Note(Finding{Kind: Review, Path: path, Why: g.standing.Protect[i].Pattern, What: "removed"}, nil, false))
+			}
 		}
 	}
 }
 
+// dissolved reports whether a path lay in a linked worktree, or in its part of the repository, that is gone as a whole.
+func (g *Guard) dissolved(path string) bool {
+	var st unix.Stat_t
+	for file, tree := range g.standing.Trees {
+		for _, dir := range [...]string{filepath.Dir(file), tree.Admin} {
+			if inside(dir, path) && beneath.Gone(g.stat(dir, &st)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // misled returns what leads git from a worktree that stood, or from its place, to anything but a worktree of the same
-// repository.
-func (g *Guard) misled() (list []string) {
+// repository, and what is held but neither as it was nor what the workspace has, with the reasons.
+func (g *Guard) misled() map[string]string {
+	list := map[string]string{}
 	for file, tree := range g.standing.Trees {
 		path, there := g.reached(file)
-		if there && path == file {
-			path = g.misleads(file, filepath.Dir(tree.Admin)+"/")
-			there = path != ""
+		switch {
+		case g.peers.near(file) == nil: // the command cannot write there
+			path = g.misplaced(tree.Admin)
+		case !there:
+			path = ""
+		case path == file:
+			path = g.misleads(file, tree.Admin)
 		}
-		if there {
-			list = append(list, path)
+		if path != "" {
+			list[path] = "a name that leads git to the repository of an existing worktree"
+		}
+	}
+	for path := range g.standing.Held {
+		rel, in := beneath.Path(g.standing.Root, path)
+		if at, there := g.reached(path); there && !g.keeps(path) && !(in && at == path && g.mirrors(rel)) {
+			list[at] = "git executes it in a linked worktree, or a protected link leads to it"
 		}
 	}
 	return list
@@ -227,16 +371,23 @@ func (g *Guard) reached(path string) (at string, there bool) {
 }
 
 // misleads returns what is wrong with a .git file, "" for nothing. Each of the files is empty while git writes it.
-func (g *Guard) misleads(file, worktrees string) string {
+func (g *Guard) misleads(file, stood string) string {
 	text, err := g.readOwn(file, vcs.MaxGitFile)
 	if err == nil && len(text) == 0 || err == unix.ENOENT {
 		return ""
 	}
 	admin := adminOf(file, text)
-	name, in := strings.CutPrefix(admin, worktrees)
-	if err != nil || !in || name == "" || strings.Contains(name, "/") {
+	switch {
+	case err == nil && admin == stood && vcs.OfSubmodule(stood):
+		return ""
+	case err != nil || filepath.Dir(admin) != filepath.Dir(stood) || vcs.OfSubmodule(stood):
 		return file
 	}
+	return g.misplaced(admin)
+}
+
+// misplaced returns what has git take another directory for what a worktree shares with its repository, "" for nothing.
+func (g *Guard) misplaced(admin string) string {
 	path, there := g.reached(admin + "/commondir")
 	if !there {
 		// It is being made, or is gone: with objects it would be a repository of its own.
@@ -245,9 +396,30 @@ func (g *Guard) misleads(file, worktrees string) string {
 		}
 		return ""
 	}
-	text, err = g.readOwn(path, vcs.MaxGitFile)
+	text, err := g.readOwn(path, vcs.MaxGitFile)
 	if err == unix.ENOENT || err == nil && (len(text) == 0 || strings.TrimSuffix(string(text), "\n") == commonDir) {
 		return ""
 	}
 	return path
+}
+
+// removed finishes what `git worktree remove` began. What is still a mount keeps git from removing it and what is around
+// it, and git has by then removed what says where the worktree is: nobody would find it again. What is left is
+// quarantined, so that nothing is lost of what the command could not have removed.
+func (g *Guard) removed() (errs []error) {
+	for file, tree := range g.standing.Trees {
+		var st unix.Stat_t
+		gone := beneath.Gone(g.stat(tree.Admin+"/gitdir", &st)) || beneath.Gone(g.stat(tree.Admin+"/HEAD", &st))
+		if !inside(g.standing.Root, tree.Admin) || vcs.OfSubmodule(tree.Admin) || !gone {
+			continue
+		}
+		dir := filepath.Dir(file)
+		if other := g.peers.near(dir); other != nil && other.stat(dir, &st) == nil && st.Ino == tree.Ino {
+			_, err := other.aside(dir, Removed)
+			errs = append(errs, err)
+		}
+		_, err := g.aside(tree.Admin, Removed)
+		errs = append(errs, err)
+	}
+	return errs
 }

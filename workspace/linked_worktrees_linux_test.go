@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/workspace/internal/fixture"
+	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
 // A working tree that a run makes of a repository which stood, or leads to one, has
@@ -211,52 +213,129 @@ func TestLinkedTreeMisled(t *testing.T) {
 	}
 }
 
-// git removes, moves, prunes and repairs worktrees that stood, also those with protected names, as far as these hold
-// what the workspace has. What is written to these is quarantined; what else they hold is pinned as anywhere.
+// git removes, moves, prunes and repairs worktrees that stood, also those with protected names of their own and with a
+// configuration, since nothing of them is pinned. What is written there is quarantined.
 func TestLinkedTreeRemoved(t *testing.T) {
 	w := newWatchman(t)
 	w.sh(asUser + `mkdir -p .vscode .husky; echo tasks > .vscode/tasks.json; echo registry > .npmrc; echo hook > .husky/h; git config core.hooksPath .husky
-		git add -f .; git commit -qm 1; for d in a b c d e f g; do git worktree add -q trees/$d; done; echo mine > trees/e/.npmrc`)
-	require.Equal(t, []string{".git/config", ".git/hooks", ".git/worktrees/e/commondir", ".husky", ".npmrc", ".vscode", "trees/e/.git", "trees/e/.husky", "trees/e/.npmrc", "trees/e/.vscode"},
+		git config extensions.worktreeConfig true; git add -f .; git commit -qm 1; for d in a b c d e f g h; do git worktree add -q trees/$d; done
+		for d in b e; do echo mine > trees/$d/.npmrc; git -C trees/$d config --worktree core.fsmonitor 'touch '$PWD'/ran; false'; done
+		cp .git/worktrees/e/config.worktree .git/worktrees/f; git worktree add -q ../elsewhere; rm -r trees/h ../elsewhere`)
+	time.Sleep(2 * racy) // what is younger is pinned: its change could not be told
+	require.Equal(t, []string{".git/config", ".git/hooks", ".husky", ".npmrc", ".vscode"},
 		slices.DeleteFunc(pinPaths(t, w.root, scanOf(t, w.query)), func(p string) bool { return strings.HasSuffix(p, "/attributes") }))
 	w.begin()
 	w.guard.Watch()
 	time.Sleep(2 * grace)
-	w.sh(asUser + `git worktree remove trees/a; git worktree move trees/b moved; rm -r trees/c; git worktree prune; mv trees/d other; git worktree repair other
-		git -C other commit -q --allow-empty -m 1; git worktree add -q trees/a b 2> /dev/null || git worktree add -q trees/a -B h
-		echo evil > trees/f/.npmrc; echo evil > trees/f/.husky/h; rm trees/g/.npmrc`)
-	require.Equal(t, []string{"review trees/g/.npmrc", "stashed trees/f/.husky", "stashed trees/f/.npmrc"}, w.end())
-	for _, name := range []string{"moved/.vscode/tasks.json", "other/.npmrc", "trees/a/.husky/h", "trees/e/.npmrc"} {
+	w.sh(asUser + `git worktree remove trees/a; git worktree remove --force trees/e; git worktree move trees/b moved; rm -r trees/c; git worktree prune
+		mv trees/d other; git worktree repair other; git -C other commit -q --allow-empty -m 1; git worktree add -q trees/a b 2> /dev/null || git worktree add -q trees/a -B h
+		echo evil > trees/f/.npmrc; echo evil > trees/f/.husky/h; rm trees/g/.npmrc; git -C trees/f config --worktree alias.x '!evil'`)
+	require.Equal(t, []string{"inert .git/worktrees/f/config.worktree", "review .git/worktrees/f/config.worktree", "review trees/g/.npmrc", "stashed trees/f/.husky", "stashed trees/f/.npmrc"}, w.end())
+	for _, name := range []string{"moved/.vscode/tasks.json", "moved/.npmrc", "other/.npmrc", "trees/a/.husky/h"} {
 		require.FileExists(t, w.path(name))
 	}
-	w.sh("for d in moved other trees/a trees/e; do test -z \"$(git -C $d status --short | grep -v 'M .npmrc')\"; done; git worktree list | wc -l | grep -q 7; git fsck")
+	w.sh(`for d in moved other trees/a; do test -z "$(git -C $d -c core.fsmonitor= status --short | grep -v 'M .npmrc')"; done; git worktree list | wc -l | grep -q 6; git fsck
+		grep fsmonitor .git/worktrees/f/config.worktree; ! grep evil .git/worktrees/f/config.worktree`)
 }
 
-// What is in a worktree that is not pinned holds what the workspace has, however it got there.
+// What git could not remove of a worktree that stood, since something in it is hidden, or belongs to a submodule, is
+// quarantined when the run is over. One that was broken before stays; what is quarantined can be put back.
+func TestLinkedTreeHalfRemoved(t *testing.T) {
+	w := newWatchman(t)
+	w.sh(asUser + `git commit -q --allow-empty -m 1
+		for d in a b c; do git worktree add -q trees/$d; done; rm .git/worktrees/c/gitdir; echo mine > trees/a/.env`)
+	w.begin()
+	w.sh(`rm .git/worktrees/a/gitdir trees/a/.git`)
+	require.Equal(t, []string{"stashed .git/worktrees/a", "stashed trees/a"}, w.end())
+	for _, name := range []string{"trees/b/.git", "trees/c/.git", ".git/worktrees/b/gitdir", ".git/worktrees/c/HEAD"} {
+		require.FileExists(t, w.path(name))
+	}
+	list, err := quarantine.ReadFindings(w.session)
+	require.NoError(t, err)
+	for _, f := range list {
+		require.Equal(t, Removed, f.Why)
+		require.False(t, f.Protected())
+		require.NoError(t, f.Restore(w.session))
+	}
+	text, err := os.ReadFile(w.path("trees/a/.env"))
+	require.NoError(t, err)
+	require.Equal(t, "mine\n", string(text))
+}
+
+// What is in a worktree that is not pinned is what stood there, or holds what the workspace has, however it got there:
+// in the workspace, and in another directory. What nobody has changed stays, wherever a link leads. git itself says so.
 func TestLinkedTreeAnother(t *testing.T) {
+	const evil = "evil() { printf '#!/bin/sh\ntouch '$TOP'/ran\n' > $1; chmod +x $1; }; "
 	for name, c := range map[string]struct{ before, run, want string }{
-		"a directory where the worktree was":   {"echo evil > $OLD/.npmrc; cp trees/a/.git $OLD", "mv trees/a moved; mv $OLD trees/a", "trees/a/.npmrc"},
-		"a directory around a protected name":  {"echo evil > $OLD/config", "mv trees/a/.cargo moved; mv $OLD trees/a/.cargo", "trees/a/.cargo/config"},
-		"what a link in a protected one is to": {"", "echo evil > trees/a/shared/tasks", "trees/a/.vscode"},
-		"a program that git executes":          {"", "echo evil > trees/a/.husky/h", "trees/a/.husky"},
+		"a directory where the worktree was": {"cp -a $T/a $T/old; rm $T/old/.git; evil $T/old/tools/fsm", "mv $T/a $T/moved; mv $T/old $T/a; cp $T/moved/.git $T/a", "a/tools/fsm"},
+		"another worktree where one was":     {"git worktree add -q $T/b; evil $T/b/tools/fsm", "mv $T/a $T/moved; mv $T/b $T/a", "a/tools/fsm"},
+		"a directory around it":              {"mkdir $T/old; evil $T/old/fsm", "mv $T/a/tools $T/moved; mv $T/old $T/a/tools", "a/tools/fsm"},
+		"a program":                          {"", "evil $T/a/tools/fsm", "a/tools/fsm"},
+		"one that was not there":             {"rm $T/a/tools/fsm", "evil $T/a/tools/fsm", "a/tools/fsm"},
+		"what a link is to":                  {"mkdir $T/a/x; mv $T/a/tools/fsm $T/a/x; ln -s ../x/fsm $T/a/tools/fsm", "evil $T/a/x/fsm", "a/x/fsm"},
+		"a link that leads out":              {"mkdir $TOP/out; evil $TOP/out/fsm; rm -r $T/a/tools; ln -s $TOP/out $T/a/tools; rm $TOP/out/fsm; ln -s ./good $TOP/out/fsm; cp tools/fsm $TOP/out/good", "rm $T/a/tools; mkdir $T/a/tools; evil $T/a/tools/fsm", "a/tools"},
+		"a directory of the workspace":       {"mkdir shared; cp tools/fsm shared; rm -r $T/a/tools; ln -s $PWD/shared $T/a/tools", "evil shared/fsm", "shared/fsm"},
+		"nothing, and a link that leads out": {"mkdir $TOP/out; evil $TOP/out/fsm; rm -r $T/a/tools; ln -s $TOP/out $T/a/tools", "", ""},
+		"nothing, and a link into the tools": {"rm -r $T/a/tools; ln -s $PWD/tools $T/a/tools", "", ""},
+		"nothing, and a program of its own":  {"evil $T/a/tools/fsm", "", ""},
+		"a worktree, moved with its program": {"evil $T/a/tools/fsm", "git worktree move $T/a $T/m", ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			for _, guarded := range []bool{false, true} {
-				w := newWatchman(t)
-				w.sh(asUser + `echo mine > .npmrc; mkdir .cargo .vscode .husky shared; echo cargo > .cargo/config; echo tasks > shared/tasks
-					ln -s ../shared/tasks .vscode/tasks.json; echo hook > .husky/h; git config core.hooksPath .husky; git add -f .; git commit -qm 1
-					git worktree add -q trees/a; mkdir -p node_modules/old; OLD=node_modules/old; ` + c.before)
-				w.begin()
-				w.sh("OLD=node_modules/old; " + c.run)
-				gone := func() bool { _, err := os.Lstat(w.path(c.want)); return os.IsNotExist(err) }
-				if guarded {
-					require.Contains(t, w.end(), "stashed "+c.want)
-				} else {
-					w.guard.Close()
-				}
-				require.Equal(t, guarded, gone(), "control: without a guard it stays")
+		for where, dir := range map[string]string{"in the workspace": "trees", "beside it": "../beside"} {
+			if where == "in the workspace" && strings.HasPrefix(c.want, "shared") {
+				continue // it is pinned
 			}
-		})
+			t.Run(name+", "+where, func(t *testing.T) {
+				t.Parallel()
+				for _, when := range []string{"control", "at the end", "during", "after a kill"} {
+					w := newWatchman(t)
+					beside := filepath.Dir(w.root) + "/beside"
+					vars := asUser + evil + "TOP=" + filepath.Dir(w.root) + " T=" + dir + "; "
+					w.sh(vars + `mkdir tools $TOP/beside; printf '#!/bin/sh\n' > tools/fsm; chmod +x tools/fsm; git config core.fsmonitor ./tools/fsm; git add .; git commit -qm 1
+						git worktree add -q $T/a; ` + c.before)
+					guards, records := w.beside(beside)
+					ran := func() bool {
+						w.sh("rm -f ../ran; for d in a m; do git -C " + dir + "/$d status > /dev/null 2>&1 || true; done")
+						_, err := os.Lstat(filepath.Dir(w.root) + "/ran")
+						return err == nil
+					}
+					if when == "during" && c.want != "" {
+						guards.Watch()
+					}
+					w.sh(vars + "{ " + cmp.Or(c.run, ":") + "; } || true") // its files may be gone before it is done
+					switch {
+					case when == "control":
+						guards.Close()
+						require.True(t, ran() || strings.Contains(c.before, "tools $T/a/tools"), "control: git executes it")
+						continue
+					case when == "during" && c.want != "":
+						require.Eventually(t, func() bool { return !ran() }, time.Minute, 10*time.Millisecond, "git executes it while the run goes on")
+					case when == "after a kill":
+						guards.Close()
+						stash := w.stash()
+						for i := range guards {
+							s, _, err := ParseStanding(string(records[i].Append(nil)))
+							require.NoError(t, err)
+							guards[i], err = NewGuard(s, nil, nil, stash, func(Finding) {})
+							require.NoError(t, err)
+						}
+						guards = Together(guards...)
+					}
+					found, err := guards.Finish()
+					require.NoError(t, err)
+					guards.Close()
+					if c.want == "" {
+						require.Empty(t, w.names(found), when)
+						continue
+					}
+					want := filepath.Join(w.root, dir, c.want)
+					if strings.HasPrefix(c.want, "shared") {
+						want = w.path(c.want)
+					}
+					require.Contains(t, strings.Join(w.names(found), "\n")+"\n", strings.TrimPrefix(want, w.root+"/")+"\n", when)
+					require.False(t, ran(), when)
+				}
+			})
+		}
 	}
 }
 

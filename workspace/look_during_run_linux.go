@@ -3,6 +3,7 @@ package workspace
 import (
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,15 +34,16 @@ func (g *Guard) look() (moved int, err error) {
 		}
 	}
 	g.rules.suspects(g.tree, func(s suspect) {
-		if s.kind == isName && !g.stays(s) && !g.mirrors(s) {
+		if s.kind == isName && !g.stays(s) {
 			aside(s.rel, s.why)
 			delete(g.stood, s.rel)
 		}
 	})
-	for _, path := range g.misled() {
-		done, err := g.aside(path, misled)
+	for path, why := range g.misled() {
+		done, err := g.aside(path, why)
 		if done {
 			moved++
+			delete(g.stood, strings.TrimPrefix(path, g.standing.Root+"/"))
 		}
 		errs = append(errs, err)
 	}

@@ -93,11 +93,7 @@ func (i *inerter) all() error {
 	}
 	i.ways(stood)
 	i.elsewhereTrees(slices.Concat(found, stood))
-	var beside []suspect
-	if g != g.peers[0] {
-		beside = stood
-	}
-	i.workingTrees(found, beside)
+	i.workingTrees(found)
 	i.reviewed()
 	i.worktrees()
 	indexes()

@@ -22,7 +22,7 @@ func (g *Guard) review() error {
 		err := g.stat(k.Path, &st)
 		f := Finding{Kind: Review, Path: k.Path, Why: k.Why, What: "changed"}
 		switch {
-		case beneath.Gone(err) && k.Pin && beneath.Gone(g.stat(filepath.Dir(k.Path), &st)):
+		case beneath.Gone(err) && (k.Pin && beneath.Gone(g.stat(filepath.Dir(k.Path), &st)) || g.dissolved(k.Path)):
 			continue // the host, or another run, has removed all of it: nothing is left to be executed
 		case beneath.Gone(err):
 			f.What = "removed"

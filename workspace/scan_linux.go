@@ -22,8 +22,15 @@ const maxMounts = 16_384
 // are [ErrTooMuch]. What changes under its hands it looks at again, and gives up
 // after some tries.
 func Scan(q Query) (found *Found, err error) {
+	waited := false
 	for try := range tries {
-		if found, err = scanOnce(q); !errors.Is(err, errUnsteady) {
+		found, err = scanOnce(q)
+		if err == nil && !waited && found.after.young {
+			waited = true
+			time.Sleep(2 * racy)
+			found, err = scanOnce(q)
+		}
+		if !errors.Is(err, errUnsteady) {
 			return found, err
 		}
 		time.Sleep(time.Duration(try+1) * time.Millisecond)
@@ -178,6 +185,8 @@ type scan struct {
 
 	repos       []repo
 	gitDirs     []string
+	besides     []string // working trees whose repositories lie elsewhere
+	young       bool     // something in a linked worktree changed so shortly before the scan that its ctime does not tell whether it stood
 	isGitDir    map[string]bool
 	walked      map[string]bool // git directories whose hooks the walk has looked into
 	ownGit      string          // where the root's own .git leads, if that is outside and trusted
@@ -601,7 +610,7 @@ func (s *scan) alias() {
 // finish puts the answer together.
 func (s *scan) finish() (*Found, error) {
 	f := &s.found
-	trees, err := s.unpinTrees()
+	trees, held, err := s.unpinTrees()
 	if err != nil {
 		return nil, err
 	}
@@ -643,9 +652,9 @@ func (s *scan) finish() (*Found, error) {
 		}
 	}
 	f.Vacant = slices.Sorted(maps.Keys(s.vacant))
-	f.after = leavings{s.rules, s.tree, s.plainGits(), Standing{
+	f.after = leavings{s.rules, s.tree, s.young, s.plainGits(), Standing{
 		Keys: f.keys(s), Late: s.late, Awaited: s.awaited, Hooks: slices.Sorted(maps.Keys(s.hooks)), Commands: slices.Sorted(maps.Keys(s.commands)),
-		Own: slices.Sorted(maps.Keys(s.own)), Placed: slices.Sorted(maps.Keys(s.placed)), Trees: trees,
+		Own: slices.Sorted(maps.Keys(s.own)), Placed: slices.Sorted(maps.Keys(s.placed)), Trees: trees, Held: held,
 	}}
 	slices.Sort(f.Notes)
 	f.Notes = slices.Compact(f.Notes)

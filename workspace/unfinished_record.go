@@ -41,6 +41,7 @@ type Standing struct {
 	Linked   map[string]uint64     // relative: the inodes of directories with links, but for those that [Standing.lists] leaves out; nil if nobody knows
 	Git      map[string]GitEntry   // absolute: what stood in git directories, see [Standing.noteGit]; nil if nobody knows
 	Trees    map[string]LinkedTree // absolute: the .git files of linked worktrees that are not pinned, see [scan.unpinTrees]
+	Held     map[string]uint64     // absolute: what is protected in those, or git executes there: the inode that stood
 	Keys     map[string][]string   // of reviewed configurations of git: the settings that execute something, as name=value
 }
 
@@ -226,6 +227,7 @@ func (r *Standing) code(c *codec) {
 		c.text(&k.Why)
 	})
 	table(c, &r.Linked, c.num)
+	table(c, &r.Held, c.num)
 	table(c, &r.Git, func(e *GitEntry) {
 		c.num(&e.Ino)
 		c.num(&e.Sum)
@@ -293,7 +295,7 @@ func flag(is bool) byte {
 	return 0
 }
 
-// A LinkedTree is a linked worktree of which nothing is pinned.
+// A LinkedTree is a linked worktree of which what git makes is not pinned.
 type LinkedTree struct {
 	Ino   uint64 // of its directory
 	Admin string // its part of the repository, absolute
