@@ -109,8 +109,15 @@ func (a *applying) plan(sel *Selection) (*Outcome, error) {
 		}
 		out.Withheld = append(out.Withheld, withheld...)
 		for j := range set.Changes {
-			if p.take[j] {
-				out.Applied = append(out.Applied, filepath.Join(set.Root, set.Changes[j].Path))
+			c := &set.Changes[j]
+			if !p.take[j] {
+				continue
+			}
+			out.Applied = append(out.Applied, filepath.Join(set.Root, c.Path))
+			if c.plain != nil {
+				if err := u.rewrite(i, c); err != nil {
+					return nil, err
+				}
 			}
 		}
 		a.plans = append(a.plans, p)
@@ -120,6 +127,17 @@ func (a *applying) plan(sel *Selection) (*Outcome, error) {
 		u.accept(sets, a.plans)
 	}
 	return out, nil
+}
+
+// rewrite leaves an index in the overlay as it is to be on the host. Its time stays: by that git knows which files may
+// have been changed in the moment in which it was written.
+func (u *Upper) rewrite(layer int, c *Change) error {
+	name := path.Join(strconv.Itoa(layer), treeName, c.Path)
+	mtime := time.Unix(0, c.After.Stamp.Mtime)
+	if err := store.WriteFile(u.dir, name, c.plain, store.Fast); err != nil {
+		return err
+	}
+	return errors.Join(u.dir.Chmod(name, fs.FileMode(c.After.Mode&0o777)), u.dir.Chtimes(name, mtime, mtime))
 }
 
 // accept takes the host's files as they are now for what the run saw: they have
@@ -358,12 +376,11 @@ func (u *Upper) prune(steps []step) error {
 		applied[key(s.Layer, path.Dir(s.Path))] = true
 	}
 	left := map[string]*Entry{}
-	for i, l := range u.Record.Layers {
-		s := &Set{Root: l.Path}
-		d := differ{before: u.before[i], after: u.after[i], set: s}
-		if err := d.root(); err != nil {
-			return err
-		}
+	sets, err := u.Changes()
+	if err != nil {
+		return err
+	}
+	for i, s := range sets {
 		for _, c := range s.Changes {
 			left[key(i, c.Path)] = c.Before
 		}
