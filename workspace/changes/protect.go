@@ -16,7 +16,7 @@ import (
 // protect marks what a host tool would execute, by the rules of the run's policy and by the table of git
 // directories. What git computes again goes: from the changes, and on the host where it stood.
 func (u *Upper) protect(layer int, s *Set) {
-	git := gitdir.Tree{Root: s.Root, Before: &view{under: s.Root, before: u.before[layer]}, Now: &view{under: s.Root, before: u.before[layer], after: u.after[layer]}}
+	git := gitdir.Tree{Root: s.Root, Rules: true, Before: &view{under: s.Root, before: u.before[layer]}, Now: &view{under: s.Root, before: u.before[layer], after: u.after[layer]}}
 	kept := s.Changes[:0]
 	for _, c := range s.Changes {
 		full := filepath.Join(s.Root, c.Path)
@@ -33,7 +33,7 @@ func (u *Upper) protect(layer int, s *Set) {
 				c.Protect = vcs.IntoGit
 			}
 		}
-		d, _ := git.Judge(full, typeOf[c.After.Kind], c.After.Target)
+		d, _ := git.Judge(full, c.After.Kind.Type(), c.After.Target)
 		c.plain = d.Plain
 		switch c.Review = c.Review || d.Report; {
 		case c.Protect == "":
@@ -60,8 +60,6 @@ func leadsIntoGit(path, target string) bool {
 	target = filepath.Clean(target)
 	return !vcs.InsideGit(filepath.Dir(path)) && vcs.InsideGit(target) && !vcs.Annexed(target)
 }
-
-var typeOf = [...]fs.FileMode{workspace.File: 0, workspace.Dir: fs.ModeDir, workspace.Link: fs.ModeSymlink, workspace.Special: fs.ModeIrregular}
 
 // A view is what stands on the host, or with the second layer over it.
 type view struct {
@@ -131,7 +129,7 @@ func (v *view) Kind(path string) (fs.FileMode, bool) {
 	if e == nil {
 		return 0, false
 	}
-	return typeOf[e.Kind], true
+	return e.Kind.Type(), true
 }
 
 // Read reads a regular file.

@@ -19,6 +19,7 @@ type View interface {
 type Tree struct {
 	Root        string
 	Before, Now View
+	Rules       bool // of a policy protect configuration and hooks of what stood
 
 	bares map[string]bool // thousands of names may lie in one directory
 }
@@ -110,7 +111,7 @@ func (t *Tree) config(path, dir, rel string, bare, standing bool) (why string, n
 			return "git worktree would write where it leads", false
 		}
 		return "", true
-	case standing && !bare:
+	case standing && !bare && t.Rules:
 		return "", false
 	case standing, rel != "config" && rel != "config.worktree":
 		return whyExecutes, false
