@@ -28,12 +28,6 @@ func (u *Upper) Begin() (err error) {
 	return err
 }
 
-// Interrupted reports whether an apply was killed before it was through.
-func (u *Upper) Interrupted() bool {
-	_, err := u.dir.Lstat(journalName)
-	return err == nil
-}
-
 // Apply makes the host's files what the overlay's are, as far as selected: all
 // of it or, if anything fails, nothing. What an apply before it left half done
 // is finished first. [Upper.Begin] must have been called.
@@ -41,7 +35,7 @@ func (u *Upper) Apply(sel Selection) (*Outcome, error) {
 	var before []workspace.Finding
 	if u.Interrupted() { // nobody was told of what that has brought
 		var err error
-		if before, err = u.committed(nil, time.Unix(0, u.Record.Started), u.Finish); err != nil {
+		if before, err = u.committed(nil, time.Unix(0, u.Record.Started), u.finish); err != nil {
 			return nil, err
 		}
 	}
@@ -151,9 +145,9 @@ func (u *Upper) accept(sets []*Set, plans []*applyPlan) {
 	}
 }
 
-// Finish brings an apply that was killed to its end: it takes back what was
+// finish brings an apply that was killed to its end: it takes back what was
 // not decided yet, and completes what was.
-func (u *Upper) Finish() error {
+func (u *Upper) finish() error {
 	return u.recover(&applying{upper: u}, func(a *applying) error { return a.commit() })
 }
 

@@ -7,6 +7,7 @@ import (
 	"path"
 	"strconv"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	store "github.com/pccrun/pccrun/state"
 )
 
@@ -61,7 +62,8 @@ func createLayer(upper *os.Root, name string, l Layer) error {
 		return err
 	}
 	if err := takesAttributes(dir, treeName); err != nil {
-		return &UpperError{Dir: dir.Name(), Err: err}
+		return hint.Errorf("set XDG_STATE_HOME to a directory on ext4, xfs, btrfs or a newer tmpfs",
+			"overlay: %s: the file system keeps no user attributes: %w", dir.Name(), err)
 	}
 	return nil
 }

@@ -49,25 +49,6 @@ func ReadRecord(dir *os.Root) (*Record, error) {
 	return parseRecord(text)
 }
 
-// An UpperError says that a session's directory cannot hold what an overlay
-// changes.
-type UpperError struct {
-	Dir string
-	Err error
-}
-
-func (e *UpperError) Error() string {
-	return fmt.Sprintf("overlay: %s: the file system keeps no user attributes: %v", e.Dir, e.Err)
-}
-
-// Unwrap returns the cause.
-func (e *UpperError) Unwrap() error { return e.Err }
-
-// Hint says what mends it.
-func (e *UpperError) Hint() string {
-	return "set XDG_STATE_HOME to a directory on ext4, xfs, btrfs or a newer tmpfs"
-}
-
 func writeRecord(upper *os.Root, r *Record) error {
 	return store.WriteFile(upper, recordName, r.append(nil), store.Fast)
 }
@@ -148,6 +129,12 @@ func Stands(session *os.Root) bool {
 // it was through.
 func Interrupted(session *os.Root) bool {
 	_, err := session.Lstat(path.Join(UpperName, journalName))
+	return err == nil
+}
+
+// Interrupted reports whether an apply was killed before it was through.
+func (u *Upper) Interrupted() bool {
+	_, err := u.dir.Lstat(journalName)
 	return err == nil
 }
 
