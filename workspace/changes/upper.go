@@ -68,11 +68,7 @@ func OpenUpper(session *os.Root, open func(i int) (*os.Root, error)) (_ *Upper, 
 			u.Close()
 		}
 	}()
-	text, err := store.ReadFile(dir, recordName, maxRecord)
-	if err != nil {
-		return nil, err
-	}
-	r, err := parseRecord(text)
+	r, err := ReadRecord(session)
 	if err != nil {
 		return nil, err
 	}
