@@ -16,15 +16,15 @@ import (
 )
 
 // stage makes what a step will put in place, beside that place.
-func (a *applying) stage(p *applyPlan, s *step, name string) error {
+func (a *applying) stage(p *applyPlan, s *step) error {
 	dir, err := a.upper.parent(s.Layer, s.Path)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	i, ok := p.set.find(name)
+	i, ok := p.set.find(s.Path)
 	if !ok {
-		return fmt.Errorf("BUG: no change of %s", name)
+		return fmt.Errorf("BUG: no change of %s", s.Path)
 	}
 	if a.owner, err = ownerOf(dir, p.set.Changes[i].Before); err != nil {
 		return err

@@ -302,18 +302,11 @@ func (u *Upper) Settle() (n, lost int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	r := &u.Record
-	r.Stood, r.Ended = nil, true
-	for i, s := range sets {
+	for _, s := range sets {
 		lost += len(s.Lost)
-		for _, c := range s.Changes {
-			r.Stood = append(r.Stood, Stood{Layer: i, Path: c.Path, Entry: c.Before, Touched: c.Conflict != "", Index: u.index(i, c.Path)})
-		}
 	}
-	if len(r.Stood) == 0 {
-		return 0, lost, nil
-	}
-	return len(r.Stood), lost, writeRecord(u.dir, r)
+	n, err = u.Keep(sets)
+	return n, lost, err
 }
 
 // read reads a file of a layer that is not too large.
