@@ -8,13 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/pccrun/pccrun/workspace"
-	"github.com/pccrun/pccrun/workspace/gitdir"
 )
 
 // Down says how an archive comes down.
@@ -26,8 +24,8 @@ type Down struct {
 	Accept  []string
 	// Asked are the paths that were asked for; any other member is refused. Nil: all may come.
 	Asked map[string]bool
-	// Trust takes an archive that this user made of files of his own: nothing is protected then, and
-	// a repository may stand without a .git around it. All else holds.
+	// Trust takes an archive that this user made of files of his own, or whose files an apply judges:
+	// nothing is protected then, nor a repository without a .git around it. All else holds.
 	Trust    bool
 	Progress func(files int, bytes int64)
 }
@@ -53,7 +51,6 @@ type member struct {
 	target   string // of a link
 	hard     string // the earlier member that it is another name of
 	implicit bool   // a directory that nothing but what is in it tells of
-	shape    *gitdir.Entry
 }
 
 // An archive judges the members of a tar as they come. It makes no file.
@@ -148,27 +145,8 @@ func (a *archive) finish(end *tail) error {
 				return &RefusedError{rel, why}
 			}
 		}
-		if dir := path.Dir(rel); strings.EqualFold(path.Base(rel), "head") && !a.down.Trust && a.bare(dir) {
-			return &RefusedError{rel, "a repository without a .git around it: git executes what its configuration names"}
-		}
 	}
 	return nil
-}
-
-// bare reports whether a directory that has a HEAD is a repository, with what stands there.
-func (a *archive) bare(dir string) bool {
-	if _, in := inGit(dir); in {
-		return false
-	}
-	has := func(name string) bool {
-		rel := path.Join(dir, name)
-		if _, ok := a.keys[FoldKey(rel)]; ok {
-			return true
-		}
-		_, _, exists := a.standing(rel)
-		return exists
-	}
-	return has("objects") && has("refs") || has("commondir")
 }
 
 func (a *archive) look(rel string) (target string, isLink bool) {
@@ -251,14 +229,7 @@ func (a *archive) judge(h *tar.Header) (*member, error) {
 	if lastMatch(ownNames, m.path, m.kind == workspace.Dir) != nil || strings.HasPrefix(m.path, stageName) {
 		return refuse("a reserved name of pccrun")
 	}
-	if rest, in := inGit(m.path); in {
-		var why string
-		if m.shape, why = gitTrouble(rest, m.kind); why != "" {
-			return refuse("%s", why)
-		}
-	}
-	_, of := inGit(m.hard)
-	if _, in := inGit(m.path); m.hard != "" && (in || of) {
+	if m.hard != "" && (inGit(m.path) || inGit(m.hard)) {
 		return refuse("a hard link in a git directory")
 	}
 	return m, nil
@@ -322,16 +293,6 @@ func (a *archive) add(m *member, put func(*member, io.Reader) error, body io.Rea
 		a.held = append(a.held, HeldBack{m.path, why})
 		return nil
 	}
-	if m.shape != nil && m.shape.Sound != nil {
-		text, err := readAtMost(body, m.shape.Limit)
-		if rest, _ := inGit(m.path); err != nil || !sound(m.shape, rest, text) {
-			if errors.Is(err, io.ErrUnexpectedEOF) {
-				return err
-			}
-			return refuse("git writes no such file, or it names a program or another directory")
-		}
-		body = bytes.NewReader(text)
-	}
 	return put(m, body)
 }
 
@@ -364,7 +325,7 @@ func (a *archive) protected(m *member) string {
 	if a.down.Trust || a.down.Protect == nil {
 		return ""
 	}
-	if _, in := inGit(m.path); in {
+	if inGit(m.path) {
 		return "" // of a repository nothing comes but what has git's shapes
 	}
 	why := a.down.Protect(m.path, m.kind == workspace.Link)

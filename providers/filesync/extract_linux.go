@@ -41,6 +41,9 @@ func Extract(ctx context.Context, dir string, from io.Reader, down Down) (_ *Ext
 		return nil, err
 	}
 	x.out.NotExtracted = a.held
+	if err := x.judgeGit(a); err != nil {
+		return nil, err
+	}
 	if err := x.finish(a); err != nil {
 		return nil, fmt.Errorf("extract into %s: %w", dir, err)
 	}

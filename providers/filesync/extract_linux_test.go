@@ -20,6 +20,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/changes"
 )
 
 // An entry is a member of an archive that a test makes.
@@ -92,6 +94,8 @@ func raw(name string, kind byte, change func(block []byte)) []byte {
 var end = make([]byte, 1024)
 
 func hash(c string) string { return strings.Repeat(c, 40) }
+
+var bareHead = file("r/HEAD", "ref: refs/heads/x\n")
 
 const plainConfig = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n[remote \"origin\"]\n\turl = https://example.com/x\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n"
 
@@ -170,12 +174,16 @@ func hostile(t testing.TB) map[string][2][]byte {
 		"git index":                 {{file(".git/index", "DIRC")}, {file(".git/shallow", hash("a")+"\n")}},
 		"git index that leads out":  {{file(".git/index", indexOf(".git/hooks/x"))}, {file(".git/index", indexOf("hooks/x"))}},
 		"git lock":                  {{file(".git/refs/heads/x.lock", hash("a")+"\n")}, {file(".git/refs/heads/x-lock", hash("a")+"\n")}},
-		"git module":                {{file(".git/modules/x/config", plainConfig)}, {file(".git/config", plainConfig)}},
+		"git module":                {{file(".git/modules/x/config", "[core]\n\tfsmonitor = touch /tmp/x\n")}, {file(".git/modules/x/config", plainConfig)}},
+		"git merge":                 {{file(".git/MERGE_HEAD", hash("a")+"\n")}, {file(".git/ORIG_HEAD", hash("a")+"\n")}},
 		"git worktree":              {{file(".git/worktrees/x/gitdir", "/x\n")}, {dir(".git/branches")}},
 		"git below git":             {{file(".git/objects/.git/config", plainConfig)}, {file("objects/.git/config", plainConfig)}},
 		"git of one below":          {{file("a/.git/hooks/x", "")}, {file("a/.git/description", "")}},
-		"link in git":               {{link(".git/refs/heads/x", "refs/heads/y")}, {file(".git/refs/heads/x", "ref: refs/heads/y\n")}},
-		"bare repository":           {{file("r/HEAD", ""), dir("r/objects"), dir("r/refs")}, {file("r/HEAD", ""), dir("r/objects")}},
+		"link in git":               {{link(".git/COMMIT_EDITMSG", "refs/heads/y")}, {link(".git/refs/heads/z", "refs/heads/y"), file(".git/refs/heads/x", "ref: refs/heads/y\n")}},
+		"bare repository":           {{bareHead, dir("r/objects"), dir("r/refs"), file("r/hooks/post-update", "")}, {bareHead, dir("r/objects"), dir("r/refs"), file("r/hooks/post-update.sample", "")}},
+		"bare repository's program": {{bareHead, dir("r/objects"), dir("r/refs"), file("r/config", "[core]\n\tpager = sh\n")}, {bareHead, dir("r/objects"), dir("r/refs"), file("r/config", plainConfig)}},
+		"repository of what stands": {{file("dir/HEAD", "ref: refs/heads/x\n"), dir("dir/objects"), dir("dir/refs")}, {file("dir/HEAD", "ref: refs/heads/x\n"), dir("dir/objects")}},
+		"hook of what stands":       {{mode(file("stood/.git/hooks/pre-push", "#!/bin/sh\n"), 0o755)}, {file("stood/.git/hooks/pre-push.sample", "")}},
 		"terminal":                  {{file("x\x1b[2J", "")}, {file("x[2J", "")}},
 		"newline":                   {{file("x\ny", "")}, {file("xy", "")}},
 		"right to left":             {{file("x\u202egpj.exe", "")}, {file("xgpj.exe", "")}},
@@ -270,6 +278,9 @@ func place(t testing.TB) string {
 	root := filepath.Join(top, "in")
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "dir"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(root, "file"), []byte("stands"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(root, "dir/config"), []byte("[core]\n\tpager = sh\n"), 0o644))
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "stood/.git"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(root, "stood/.git/HEAD"), []byte("ref: refs/heads/x\n"), 0o644))
 	require.NoError(t, os.Symlink("..", filepath.Join(root, "out")))
 	require.NoError(t, os.WriteFile(filepath.Join(top, "y"), []byte("outside"), 0o644))
 	return root
@@ -371,6 +382,35 @@ func TestHeldBack(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, out.NotExtracted)
 	require.FileExists(t, filepath.Join(root, "y"))
+}
+
+// What came from elsewhere is judged when it is applied: a repository is taken, and what git would execute of it is not.
+func TestFetchedRepository(t *testing.T) {
+	host := t.TempDir()
+	session, err := os.OpenRoot(t.TempDir())
+	require.NoError(t, err)
+	defer session.Close()
+	layer, err := changes.LayerOf(host)
+	require.NoError(t, err)
+	require.NoError(t, changes.CreateUpper(session, &changes.Record{Workspace: host, Layers: []changes.Layer{layer}, Started: changes.Clock()}, nil))
+	b := makeTar(t, bareHead, dir("r/objects"), dir("r/refs"), file("r/config", "[core]\n\tpager = sh\n"), file("r/hooks/post-update", ""), file("r/hooks/post-update.sample", ""))
+	_, err = Extract(t.Context(), filepath.Join(session.Name(), changes.TreeDir(0)), bytes.NewReader(b), Down{Trust: true})
+	require.NoError(t, err)
+	upper, err := changes.OpenUpper(session, nil)
+	require.NoError(t, err)
+	defer upper.Close()
+	sets, err := upper.Changes()
+	require.NoError(t, err)
+	_, err = upper.Keep(sets)
+	require.NoError(t, err)
+	require.NoError(t, upper.Begin())
+	out, err := upper.Apply(changes.Selection{})
+	require.NoError(t, err)
+	require.Len(t, out.Withheld, 2)
+	require.FileExists(t, filepath.Join(host, "r/HEAD"))
+	require.FileExists(t, filepath.Join(host, "r/hooks/post-update.sample"))
+	require.NoFileExists(t, filepath.Join(host, "r/config"))
+	require.NoFileExists(t, filepath.Join(host, "r/hooks/post-update"))
 }
 
 // An extraction that is killed anywhere leaves nothing that the next one does not take away.

@@ -1,5 +1,7 @@
 package beneath
 
+import "io/fs"
+
 // A Kind is what a path is, itself: a symbolic link is a Link, wherever it leads.
 type Kind uint8
 
@@ -24,4 +26,17 @@ func (k Kind) String() string {
 		return "special file"
 	}
 	return "BUG: unknown kind"
+}
+
+// Type returns the kind as the type bits of a mode.
+func (k Kind) Type() fs.FileMode {
+	switch k {
+	case File:
+		return 0
+	case Dir:
+		return fs.ModeDir
+	case Link:
+		return fs.ModeSymlink
+	}
+	return fs.ModeIrregular
 }

@@ -72,21 +72,17 @@ type applyPlan struct {
 	layer int
 	set   *Set
 	take  []bool // by index of the change
-	steps []step
-	trees []string // by step: what [step.Temp] is copied from, "" if nothing
 }
 
-// plan selects changes, and makes steps of them. A new directory is one step
+// plan selects changes, and adds steps of them to a journal. A new directory is one step
 // with all that is selected in it, and so is one that goes as a whole.
-func (u *Upper) plan(layer int, set *Set, sel *Selection, token string, first int) (*applyPlan, []Change, error) {
+func (u *Upper) plan(j *journal, layer int, set *Set, sel *Selection, token string) (*applyPlan, []Change, error) {
 	p := &applyPlan{layer: layer, set: set, take: make([]bool, len(set.Changes))}
-	var withheld []Change
-	var conflicts []Change
+	var withheld, conflicts []Change
 	for i := range set.Changes {
 		c := &set.Changes[i]
-		taken, held := sel.takes(u, set.Root, c)
-		p.take[i] = taken
-		if held {
+		held := false
+		if p.take[i], held = sel.takes(u, set.Root, c); held {
 			withheld = append(withheld, *c)
 		}
 	}
@@ -117,27 +113,21 @@ func (u *Upper) plan(layer int, set *Set, sel *Selection, token string, first in
 		if !p.take[i] || done != "" && contains(done, c.Path) {
 			continue
 		}
-		dir := path.Dir(c.Path)
-		s := step{Layer: layer, Path: c.Path, Temp: path.Join(dir, tempPrefix+token+"-"+strconv.Itoa(first+len(p.steps)))}
+		s := step{Op: put, Layer: layer, Path: c.Path, Temp: path.Join(path.Dir(c.Path), tempPrefix+token+"-"+strconv.Itoa(len(j.Steps)))}
+		wasDir, isDir := c.Before != nil && c.Before.Kind == workspace.Dir, c.After != nil && c.After.Kind == workspace.Dir
 		if c.Before != nil {
 			s.Old = c.Before.Stamp.Ino
 		}
-		tree := ""
 		switch {
-		case c.After == nil:
-			s.Op = remove
-			if c.Before.Kind == workspace.Dir {
-				done = c.Path
-			}
-		case c.Op() == Modified && c.After.Kind == workspace.Dir:
+		case wasDir && isDir:
 			s.Op, s.Modes = mode, [2]uint32{c.Before.Mode, c.After.Mode}
-		default:
-			s.Op, tree = put, c.Path
-			if c.After.Kind == workspace.Dir || c.Before != nil && c.Before.Kind == workspace.Dir {
-				done = c.Path
-			}
+		case wasDir || isDir:
+			done = c.Path
 		}
-		p.steps, p.trees = append(p.steps, s), append(p.trees, tree)
+		if c.After == nil {
+			s.Op = remove
+		}
+		j.Steps = append(j.Steps, s)
 	}
 	return p, withheld, nil
 }

@@ -28,12 +28,6 @@ func (u *Upper) Begin() (err error) {
 	return err
 }
 
-// Interrupted reports whether an apply was killed before it was through.
-func (u *Upper) Interrupted() bool {
-	_, err := u.dir.Lstat(journalName)
-	return err == nil
-}
-
 // Apply makes the host's files what the overlay's are, as far as selected: all
 // of it or, if anything fails, nothing. What an apply before it left half done
 // is finished first. [Upper.Begin] must have been called.
@@ -41,7 +35,7 @@ func (u *Upper) Apply(sel Selection) (*Outcome, error) {
 	var before []workspace.Finding
 	if u.Interrupted() { // nobody was told of what that has brought
 		var err error
-		if before, err = u.committed(nil, time.Unix(0, u.Record.Started), u.Finish); err != nil {
+		if before, err = u.committed(nil, time.Unix(0, u.Record.Started), u.finish); err != nil {
 			return nil, err
 		}
 	}
@@ -103,23 +97,40 @@ func (a *applying) plan(sel *Selection) (*Outcome, error) {
 	}
 	out := &Outcome{}
 	for i, set := range sets {
-		p, withheld, err := u.plan(i, set, sel, token, len(a.journal.Steps))
+		p, withheld, err := u.plan(&a.journal, i, set, sel, token)
 		if err != nil {
 			return nil, err
 		}
 		out.Withheld = append(out.Withheld, withheld...)
 		for j := range set.Changes {
-			if p.take[j] {
-				out.Applied = append(out.Applied, filepath.Join(set.Root, set.Changes[j].Path))
+			c := &set.Changes[j]
+			if !p.take[j] {
+				continue
+			}
+			out.Applied = append(out.Applied, filepath.Join(set.Root, c.Path))
+			if c.plain != nil {
+				if err := u.rewrite(i, c); err != nil {
+					return nil, err
+				}
 			}
 		}
 		a.plans = append(a.plans, p)
-		a.journal.Steps = append(a.journal.Steps, p.steps...)
 	}
 	if len(a.journal.Steps) > 0 {
 		u.accept(sets, a.plans)
 	}
 	return out, nil
+}
+
+// rewrite leaves an index in the overlay as it is to be on the host. Its time stays: by that git knows which files may
+// have been changed in the moment in which it was written.
+func (u *Upper) rewrite(layer int, c *Change) error {
+	name := path.Join(strconv.Itoa(layer), treeName, c.Path)
+	mtime := time.Unix(0, c.After.Stamp.Mtime)
+	if err := store.WriteFile(u.dir, name, c.plain, store.Fast); err != nil {
+		return err
+	}
+	return errors.Join(u.dir.Chmod(name, fs.FileMode(c.After.Mode&0o777)), u.dir.Chtimes(name, mtime, mtime))
 }
 
 // accept takes the host's files as they are now for what the run saw: they have
@@ -133,9 +144,9 @@ func (u *Upper) accept(sets []*Set, plans []*applyPlan) {
 	}
 }
 
-// Finish brings an apply that was killed to its end: it takes back what was
+// finish brings an apply that was killed to its end: it takes back what was
 // not decided yet, and completes what was.
-func (u *Upper) Finish() error {
+func (u *Upper) finish() error {
 	return u.recover(&applying{upper: u}, func(a *applying) error { return a.commit() })
 }
 
@@ -159,11 +170,11 @@ func (u *Upper) recover(a *applying, decided func(*applying) error) error {
 	a.journal = *j
 	switch j.Phase {
 	case staging:
-		return a.forget(a.upper.renew)
+		return a.forget()
 	case committing:
 		return decided(a)
 	}
-	return a.clean()
+	return a.forget()
 }
 
 // applying is an apply under way.
@@ -190,18 +201,14 @@ func (a *applying) run() error {
 		return err
 	}
 	if err := a.write(staging); err != nil {
-		return errors.Join(err, a.forget(a.upper.renew))
+		return errors.Join(err, a.forget())
 	}
-	n := 0
-	for _, p := range a.plans {
-		for i := range p.steps {
-			if s := &a.journal.Steps[n]; s.Op == put {
-				if err := a.stage(p, s, p.trees[i]); err != nil {
-					return errors.Join(a.failed(s, err), a.forget(a.upper.renew))
-				}
-				passed()
+	for i := range a.journal.Steps {
+		if s := &a.journal.Steps[i]; s.Op == put {
+			if err := a.stage(a.plans[s.Layer], s); err != nil {
+				return errors.Join(a.failed(s, err), a.forget())
 			}
-			n++
+			passed()
 		}
 	}
 	a.sync() // what will be put in place is on the disk before its name is
@@ -247,22 +254,7 @@ func (a *applying) commit() error {
 	if err := a.write(cleaning); err != nil {
 		return a.takeBack(err)
 	}
-	return a.clean()
-}
-
-// clean ends an apply of which all is in its place.
-func (a *applying) clean() error {
-	return a.forget(func(steps []step) error {
-		for i := len(steps) - 1; i >= 0; i-- {
-			if s := &steps[i]; s.closes() {
-				if err := a.chmod(s, s.Modes[1]); err != nil && !isLost(err) {
-					return fmt.Errorf("close %s: %w", a.full(s), err)
-				}
-				passed()
-			}
-		}
-		return a.upper.prune(steps)
-	})
+	return a.forget()
 }
 
 // takeBack undoes what commit did, the last first, because of an error or
@@ -284,37 +276,14 @@ func (a *applying) takeBack(because error) error {
 	// From here on nothing is left to be completed. Where that cannot be written
 	// down, it is no matter unless the journal stays.
 	noted := a.write(staging)
-	if err := a.forget(a.upper.renew); err != nil {
+	if err := a.forget(); err != nil {
 		errs = append(errs, noted, err)
 	}
 	return errors.Join(errs...)
 }
 
-// renew notes the new times of what was moved away and back, and of the
-// directories around it, where nothing else about them has changed.
-func (u *Upper) renew(steps []step) error {
-	moved := map[string]bool{}
-	for _, s := range steps {
-		moved[key(s.Layer, s.Path)], moved[key(s.Layer, path.Dir(s.Path))] = true, true
-	}
-	for i := range u.Record.Stood {
-		s := &u.Record.Stood[i]
-		if s.Entry == nil || !moved[key(s.Layer, s.Path)] {
-			continue
-		}
-		now, err := u.before[s.Layer].entry(s.Path)
-		if err != nil || now.Kind != s.Entry.Kind || now.Mode != s.Entry.Mode || now.Size != s.Entry.Size || now.Stamp.Ino != s.Entry.Stamp.Ino {
-			continue
-		}
-		if now.Kind == workspace.Dir || now.Stamp.Mtime == s.Entry.Stamp.Mtime {
-			s.Entry.Stamp = now.Stamp
-		}
-	}
-	return writeRecord(u.dir, &u.Record)
-}
-
-// forget removes what has a name of the apply's own, lets the record be brought up to date, and removes the journal.
-func (a *applying) forget(note func([]step) error) error {
+// forget removes what has a name of the apply's own, brings the record up to date, and removes the journal.
+func (a *applying) forget() error {
 	for i := range a.journal.Steps {
 		s := &a.journal.Steps[i]
 		if s.Op == mode || a.lost(s) {
@@ -325,7 +294,15 @@ func (a *applying) forget(note func([]step) error) error {
 		}
 		passed()
 	}
-	if err := note(a.journal.Steps); err != nil {
+	for i := len(a.journal.Steps) - 1; i >= 0 && a.journal.Phase == cleaning; i-- {
+		if s := &a.journal.Steps[i]; s.closes() {
+			if err := a.chmod(s, s.Modes[1]); err != nil && !isLost(err) {
+				return fmt.Errorf("close %s: %w", a.full(s), err)
+			}
+			passed()
+		}
+	}
+	if err := a.upper.note(a.journal.Steps); err != nil {
 		return err
 	}
 	passed()
@@ -334,6 +311,38 @@ func (a *applying) forget(note func([]step) error) error {
 	}
 	passed()
 	return nil
+}
+
+// note takes out of the record what is no difference any more. Of what was moved away and back, and of the
+// directories around what was moved, it notes the new times, where nothing else about them has changed.
+func (u *Upper) note(steps []step) error {
+	moved := map[string]bool{}
+	for _, s := range steps {
+		moved[key(s.Layer, s.Path)], moved[key(s.Layer, path.Dir(s.Path))] = true, true
+	}
+	for _, s := range u.Record.Stood {
+		if s.Entry == nil || !moved[key(s.Layer, s.Path)] {
+			continue
+		}
+		now, err := u.before[s.Layer].entry(s.Path)
+		if err == nil && now.alike(s.Entry) && (now.Kind == workspace.Dir || now.Stamp.Mtime == s.Entry.Stamp.Mtime) {
+			s.Entry.Stamp = now.Stamp
+		}
+	}
+	sets, err := u.Changes()
+	if err != nil {
+		return err
+	}
+	u.Record.Stood = slices.DeleteFunc(u.Record.Stood, func(s Stood) bool {
+		_, left := sets[s.Layer].find(s.Path)
+		return !left
+	})
+	return writeRecord(u.dir, &u.Record)
+}
+
+// alike reports whether two entries are of one file, as far as its times do not tell.
+func (e *Entry) alike(f *Entry) bool {
+	return e.Kind == f.Kind && e.Mode == f.Mode && e.Size == f.Size && e.Stamp.Ino == f.Stamp.Ino
 }
 
 // lost reports whether the directory of a step is none any more: the host has taken what was
@@ -350,38 +359,6 @@ func (a *applying) lost(s *step) bool {
 
 // isLost also takes a link on the way for nothing: none is followed.
 func isLost(err error) bool { return isAbsent(err) || errors.Is(err, unix.ELOOP) }
-
-// prune takes out of the record what is no difference any more.
-func (u *Upper) prune(steps []step) error {
-	applied := map[string]bool{}
-	for _, s := range steps {
-		applied[key(s.Layer, path.Dir(s.Path))] = true
-	}
-	left := map[string]*Entry{}
-	for i, l := range u.Record.Layers {
-		s := &Set{Root: l.Path}
-		d := differ{before: u.before[i], after: u.after[i], set: s}
-		if err := d.root(); err != nil {
-			return err
-		}
-		for _, c := range s.Changes {
-			left[key(i, c.Path)] = c.Before
-		}
-	}
-	kept := u.Record.Stood[:0]
-	for _, s := range u.Record.Stood {
-		before, ok := left[key(s.Layer, s.Path)]
-		if !ok {
-			continue
-		}
-		if applied[key(s.Layer, s.Path)] {
-			s.Entry = before // what was done in a directory has changed the directory
-		}
-		kept = append(kept, s)
-	}
-	u.Record.Stood = kept
-	return writeRecord(u.dir, &u.Record)
-}
 
 // parent opens the directory that holds a path, through no link and on no other
 // file system: whatever the host has put there since, nothing is written
@@ -411,7 +388,7 @@ func (u *Upper) parent(layer int, name string) (*os.File, error) {
 func (a *applying) do(s *step) error {
 	if s.Op == mode {
 		if s.closes() {
-			return nil // see [applying.clean]
+			return nil // see [applying.forget]
 		}
 		return a.chmod(s, s.Modes[1])
 	}
@@ -518,7 +495,7 @@ func (a *applying) stood(s *step) bool {
 	check = func(temp, name string) bool {
 		want := a.before[key(s.Layer, name)]
 		now, err := l.entry(temp)
-		if err != nil || want == nil || now.Kind != want.Kind || now.Stamp.Ino != want.Stamp.Ino || now.Stamp.Mtime != want.Stamp.Mtime || now.Size != want.Size || now.Mode != want.Mode {
+		if err != nil || want == nil || !now.alike(want) || now.Stamp.Mtime != want.Stamp.Mtime {
 			return false
 		}
 		if now.Kind != workspace.Dir {

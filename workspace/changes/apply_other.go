@@ -15,9 +15,6 @@ func Clock() int64 { return 0 }
 // Begin is not available on this system.
 func (u *Upper) Begin() error { return errors.ErrUnsupported }
 
-// Interrupted is false on this system.
-func (u *Upper) Interrupted() bool { return false }
-
 // Apply is not available on this system.
 func (u *Upper) Apply(Selection) (*Outcome, error) { return nil, errors.ErrUnsupported }
 
@@ -28,9 +25,6 @@ func (u *Upper) Copy(*os.Root) error { return errors.ErrUnsupported }
 func Usage(*os.Root) int64 { return 0 }
 
 func beginWith(_, _ *os.Root, _ *Record) error { return errors.ErrUnsupported }
-
-// Finish is not available on this system.
-func (u *Upper) Finish() error { return errors.ErrUnsupported }
 
 // TakeBack is not available on this system.
 func (u *Upper) TakeBack() error { return errors.ErrUnsupported }

@@ -28,6 +28,7 @@ type Change struct {
 	Conflict string // how the host's file is not the one that the run saw, "" for not at all
 	Protect  string // why a host tool would execute it, "" if none would
 	Review   bool   // it may change, and should be read
+	plain    []byte // what is to be there of an index of git, nil for what the run left
 	inWay    bool   // the run changed nothing but what lies in it, and the host has something else there
 }
 

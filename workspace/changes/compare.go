@@ -50,36 +50,35 @@ func (d *differ) root() error {
 	if old.Mode != now.Mode {
 		d.add(".", old, now)
 	}
-	return d.directory(".", false)
+	return d.directory(".", d.before, d.after, false)
 }
 
 func (d *differ) add(name string, before, after *Entry) {
 	d.set.Changes = append(d.set.Changes, Change{Path: name, Before: before, After: after})
 }
 
-// directory compares what two directories of a name hold. Names are met in the
-// order of [ComparePaths], since '/' is the least of bytes there. In an opaque
-// directory of an upper layer everything is whole.
-func (d *differ) directory(dir string, whole bool) error {
-	now, opaque, err := d.after.names(dir)
-	if err != nil {
-		return err
-	}
-	names := now
-	if whole = whole || opaque; whole {
-		old, _, err := d.before.names(dir)
-		if err != nil {
+// directory compares what two directories of a name hold, of which one may not be there (nil). Names are met in the
+// order of [ComparePaths], since '/' is the least of bytes there. In an opaque directory of an upper layer
+// everything is whole.
+func (d *differ) directory(dir string, before, after *layer, whole bool) (err error) {
+	var old, now []string
+	opaque := after == nil
+	if after != nil {
+		if now, opaque, err = after.names(dir); err != nil {
 			return err
 		}
-		names = slices.Compact(sorted(append(slices.Clone(old), now...)))
 	}
-	for _, name := range names {
-		_, found := slices.BinarySearch(now, name)
-		after := d.after
-		if !found {
+	if whole = whole || opaque; whole && before != nil {
+		if old, _, err = before.names(dir); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Compact(sorted(slices.Concat(old, now))) {
+		after := after
+		if _, found := slices.BinarySearch(now, name); !found {
 			after = nil
 		}
-		if err := d.name(path.Join(dir, name), after, whole); err != nil {
+		if err := d.name(path.Join(dir, name), before, after, whole); err != nil {
 			return err
 		}
 	}
@@ -91,91 +90,51 @@ func sorted(names []string) []string {
 	return names
 }
 
-// name compares one path; after is nil if it is not there any more.
-func (d *differ) name(name string, after *layer, whole bool) error {
-	old, err := d.before.entry(name)
-	// What lies in a directory that is closed to us, by the command perhaps and
-	// an apply of its mode, cannot be told from what is not there.
-	if err != nil && !isAbsent(err) && !errors.Is(err, fs.ErrPermission) {
-		return err
+// name compares one path, which a layer that is nil does not have.
+func (d *differ) name(name string, before, after *layer, whole bool) (err error) {
+	var old, now *Entry
+	if before != nil {
+		// What lies in a directory that is closed to us, by the command perhaps and
+		// an apply of its mode, cannot be told from what is not there.
+		if old, err = before.entry(name); err != nil && !isAbsent(err) && !errors.Is(err, fs.ErrPermission) {
+			return err
+		}
 	}
-	var now *Entry
 	if after != nil {
-		now, err = after.entry(name)
-		if isAbsent(err) {
-			now = nil // it went while we looked: the run still goes on
-		} else if err != nil {
+		// What went while we looked is not there: the run still goes on.
+		if now, err = after.entry(name); err != nil && !isAbsent(err) {
 			return err
 		}
 	}
 	if now != nil && now.Kind == workspace.Special {
-		if d.after.whiteout(name) {
-			now = nil
-		} else {
+		if !after.whiteout(name) {
 			d.set.Lost = append(d.set.Lost, name)
 			if old == nil || old.Kind == workspace.Special {
 				return nil
 			}
-			now = nil // what stood there is gone all the same
 		}
+		now = nil // what stood there is gone all the same
 	}
-	switch {
-	case old == nil && now == nil:
-		return nil
-	case old != nil && now != nil && old.Kind == now.Kind:
+	if old != nil && now != nil && old.Kind == now.Kind {
 		same, err := d.same(name, old, now)
-		if err != nil {
-			return err
-		}
-		if !same {
+		if err == nil && !same {
 			d.add(name, old, now)
 		}
-		if now.Kind == workspace.Dir {
-			return d.directory(name, whole)
-		}
-		return nil
-	}
-	d.add(name, old, now)
-	if old != nil && old.Kind == workspace.Dir {
-		if err := d.all(name, d.before, func(path string, e *Entry) { d.add(path, e, nil) }); err != nil {
+		if err != nil || now.Kind != workspace.Dir {
 			return err
 		}
+		return d.directory(name, before, after, whole)
+	}
+	if old != nil || now != nil {
+		d.add(name, old, now)
+	}
+	if old != nil && old.Kind == workspace.Dir {
+		err = d.directory(name, before, nil, true)
 	}
 	if now != nil && now.Kind == workspace.Dir {
-		return d.all(name, d.after, func(path string, e *Entry) { d.add(path, nil, e) })
+		err = errors.Join(err, d.directory(name, nil, after, true))
 	}
-	return nil
-}
-
-// all calls f for what is in a directory that only one side has.
-func (d *differ) all(dir string, l *layer, f func(string, *Entry)) error {
-	names, _, err := l.names(dir)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		name = path.Join(dir, name)
-		e, err := l.entry(name)
-		if isAbsent(err) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if e.Kind == workspace.Special {
-			if !l.whiteout(name) {
-				d.set.Lost = append(d.set.Lost, name)
-			}
-			continue
-		}
-		f(name, e)
-		if e.Kind == workspace.Dir {
-			if err := d.all(name, l, f); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return err
 }
 
 // same reports whether two entries of one kind are alike. Times and owners are

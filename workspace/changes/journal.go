@@ -1,7 +1,7 @@
 package changes
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -55,8 +55,7 @@ func (s *step) closes() bool { return s.Op == mode && s.Modes[1]&0o300 != 0o300 
 const journalHeader = "pccrun apply 1\n"
 
 func (j *journal) append(b []byte) []byte {
-	b = append(b, journalHeader...)
-	b = fmt.Appendf(b, "%s\n", j.Phase)
+	b = fmt.Appendf(b, "%s%s\n", journalHeader, j.Phase)
 	for _, s := range j.Steps {
 		b = fmt.Appendf(b, "%s %d %d %d %d %d %q %q\n", s.Op, s.Layer, s.New, s.Old, s.Modes[0], s.Modes[1], s.Path, s.Temp)
 	}
@@ -65,42 +64,32 @@ func (j *journal) append(b []byte) []byte {
 
 // parseJournal reads what append wrote, and nothing else.
 func parseJournal(text []byte, layers int) (*journal, error) {
-	body, ok := bytes.CutPrefix(text, []byte(journalHeader))
-	if !ok {
-		return nil, fmt.Errorf("journal of an apply: not of a version that this program knows")
-	}
-	rest, ok := strings.CutSuffix(string(body), "end\n")
-	if !ok {
-		return nil, fmt.Errorf("journal of an apply: it breaks off")
-	}
-	first, rest, _ := strings.Cut(rest, "\n")
-	j := &journal{Phase: phase(first)}
-	if j.Phase != staging && j.Phase != committing && j.Phase != cleaning {
-		return nil, fmt.Errorf("journal of an apply: phase %q is unknown", first)
-	}
-	for line := range strings.Lines(rest) {
-		f := &factLine{rest: strings.TrimSuffix(line, "\n")}
-		s := step{
-			Op: stepOp(f.word()), Layer: int(f.number(31)), New: f.number(64), Old: f.number(64),
-			Modes: [2]uint32{uint32(f.number(12)), uint32(f.number(12))}, Path: f.path(), Temp: f.path(),
+	j := &journal{}
+	for i, line := range strings.Split(strings.TrimPrefix(string(text), journalHeader), "\n") {
+		if i == 0 {
+			j.Phase = phase(line)
+			continue
 		}
-		err := f.end()
-		switch {
-		case err != nil:
-		case s.Op != put && s.Op != remove && s.Op != mode:
-			err = fmt.Errorf("%q: unknown step", s.Op)
-		case s.Layer >= layers:
-			err = fmt.Errorf("layer %d: there are %d", s.Layer, layers)
-		case !strings.HasPrefix(base(s.Temp), tempPrefix):
-			err = fmt.Errorf("%q: not a name of an apply's own", s.Temp)
+		if line == "end" {
+			break
 		}
-		if err != nil {
-			return nil, fmt.Errorf("journal of an apply: %w", err)
+		var s step
+		op, rest, _ := strings.Cut(line, " ")
+		s.Op = stepOp(op)
+		scan(rest, &s.Layer, &s.New, &s.Old, &s.Modes[0], &s.Modes[1], &s.Path, &s.Temp)
+		if s.Op != put && s.Op != remove && s.Op != mode || s.Layer < 0 || s.Layer >= layers || s.Modes[0]|s.Modes[1] > 0o7777 ||
+			!localPath(s.Path) || !localPath(s.Temp) || !strings.HasPrefix(base(s.Temp), tempPrefix) {
+			return nil, errJournal
 		}
 		j.Steps = append(j.Steps, s)
 	}
+	if j.Phase != staging && j.Phase != committing && j.Phase != cleaning || string(j.append(nil)) != string(text) {
+		return nil, errJournal
+	}
 	return j, nil
 }
+
+var errJournal = errors.New("journal of an apply: it is damaged, or not of a version that this program knows")
 
 // tempPrefix begins the names that an apply uses beside the files that it
 // changes.

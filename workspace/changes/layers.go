@@ -4,9 +4,9 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path"
 	"strconv"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	store "github.com/pccrun/pccrun/state"
 )
 
@@ -61,7 +61,8 @@ func createLayer(upper *os.Root, name string, l Layer) error {
 		return err
 	}
 	if err := takesAttributes(dir, treeName); err != nil {
-		return &UpperError{Dir: dir.Name(), Err: err}
+		return hint.Errorf("set XDG_STATE_HOME to a directory on ext4, xfs, btrfs or a newer tmpfs",
+			"overlay: %s: the file system keeps no user attributes: %w", dir.Name(), err)
 	}
 	return nil
 }
@@ -76,9 +77,6 @@ func newRoot(root *os.Root, name string) (*os.Root, error) {
 
 // RemoveUpper removes what a session keeps of its overlays, out of sight first: who
 // comes after a removal that was killed finds all or nothing, and applies no half.
-// The kernel's own directories, ovl_workdir_create and ovl_create_volatile_dirty of
-// its fs/overlayfs/super.c, are closed even to their owner; opened beforehand, all
-// goes in one walk, where [store.RemoveAll] needs a second.
 func RemoveUpper(session *os.Root) error {
 	if err := store.RemoveAll(session, goneName); err != nil {
 		return err
@@ -90,22 +88,8 @@ func RemoveUpper(session *os.Root) error {
 		return err
 	}
 	passed()
-	for i := range maxLayers {
-		err := error(nil)
-		for _, name := range [...]string{"work", "work/incompat", "work/incompat/volatile"} {
-			if e := session.Chmod(path.Join(goneName, strconv.Itoa(i), "work", name), 0o700); err == nil {
-				err = e
-			}
-		}
-		if err != nil {
-			break // there is no such layer, or RemoveAll says what is wrong
-		}
-	}
 	return store.RemoveAll(session, goneName)
 }
 
 // goneName is what is removed called meanwhile.
 const goneName = UpperName + ".gone"
-
-// maxLayers bounds for how many overlays that is done.
-const maxLayers = 16

@@ -21,8 +21,11 @@ func (u *Upper) Keep(sets []*Set) (n int, err error) {
 	r.Stood, r.Ended = nil, true
 	for i, s := range sets {
 		for _, c := range s.Changes {
-			r.Stood = append(r.Stood, Stood{Layer: i, Path: c.Path, Entry: c.Before, Touched: c.Conflict != ""})
+			r.Stood = append(r.Stood, Stood{Layer: i, Path: c.Path, Entry: c.Before, Touched: c.Conflict != "", Index: u.index(i, c.Path)})
 		}
+	}
+	if len(r.Stood) == 0 {
+		return 0, nil // nobody keeps that
 	}
 	return len(r.Stood), writeRecord(u.dir, r)
 }

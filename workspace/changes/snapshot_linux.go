@@ -91,56 +91,28 @@ func copyLayer(from *layer, to *os.Root, dir string) error {
 		return err
 	}
 	defer parent.Close()
-	return from.copy(".", int(parent.Fd()), treeName)
+	m := maker{from: from, owner: owner{-1, -1}, attribute: marked, mode: func(mode, _ uint32) uint32 { return mode }}
+	return m.copy(".", int(parent.Fd()), treeName)
 }
 
-func (l *layer) copy(rel string, dir int, name string) error {
-	e, err := l.entry(rel)
+func (m *maker) copy(rel string, dir int, name string) error {
+	e, err := m.from.entry(rel)
 	if err != nil {
 		return err
 	}
-	times := []unix.Timespec{{Nsec: unix.UTIME_NOW}, unix.NsecToTimespec(e.Stamp.Mtime)}
-	switch {
-	case e.Kind == workspace.Special && l.whiteout(rel):
-		return os.NewSyscallError("mknodat", unix.Mknodat(dir, name, unix.S_IFCHR, 0))
-	case e.Kind == workspace.Special:
-		return nil
-	case e.Kind == workspace.Link:
-		if err := unix.Symlinkat(e.Target, dir, name); err != nil {
-			return os.NewSyscallError("symlinkat", err)
+	if e.Kind == workspace.Special {
+		if m.from.whiteout(rel) {
+			err = os.NewSyscallError("mknodat", unix.Mknodat(dir, name, unix.S_IFCHR, 0))
 		}
-		return os.NewSyscallError("utimensat", unix.UtimesNanoAt(dir, name, times, unix.AT_SYMLINK_NOFOLLOW))
-	}
-	from, err := l.open(rel)
-	if err != nil {
 		return err
 	}
-	defer from.Close()
-	to, err := create(dir, name, e.Kind)
-	if err != nil {
-		return err
-	}
-	defer to.Close()
-	if e.Kind == workspace.Dir {
-		names, _, err := l.names(rel)
-		if err != nil {
-			return err
-		}
+	return m.make(rel, e, dir, name, func(to int) error {
+		names, _, err := m.from.names(rel)
 		for _, n := range names {
-			if err := l.copy(path.Join(rel, n), int(to.Fd()), n); err != nil {
-				return err
-			}
+			err = errors.Join(err, m.copy(path.Join(rel, n), to, n))
 		}
-	} else if err := copyFile(to, from); err != nil {
 		return err
-	}
-	if err := copyAttributes(int(to.Fd()), int(from.Fd()), marked); err != nil {
-		return err
-	}
-	if err := unix.Fchmod(int(to.Fd()), e.Mode); err != nil {
-		return os.NewSyscallError("fchmod", err)
-	}
-	return os.NewSyscallError("utimensat", utimes(int(to.Fd()), times))
+	})
 }
 
 // marked keeps the names of attributes, those of overlayfs too.

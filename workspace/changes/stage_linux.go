@@ -16,15 +16,15 @@ import (
 )
 
 // stage makes what a step will put in place, beside that place.
-func (a *applying) stage(p *applyPlan, s *step, name string) error {
+func (a *applying) stage(p *applyPlan, s *step) error {
 	dir, err := a.upper.parent(s.Layer, s.Path)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	i, ok := p.set.find(name)
+	i, ok := p.set.find(s.Path)
 	if !ok {
-		return fmt.Errorf("BUG: no change of %s", name)
+		return fmt.Errorf("BUG: no change of %s", s.Path)
 	}
 	if a.owner, err = ownerOf(dir, p.set.Changes[i].Before); err != nil {
 		return err
@@ -68,57 +68,76 @@ func (a *applying) build(p *applyPlan, i, dir int, name string) (next int, err e
 	if c.After.Kind == workspace.Dir && c.Before != nil && c.Before.Kind == workspace.Dir {
 		kept = c.Before.Mode & 0o7000
 	}
-	times := []unix.Timespec{{Nsec: unix.UTIME_NOW}, unix.NsecToTimespec(c.After.Stamp.Mtime)}
-	if c.After.Kind == workspace.Link {
-		if err := unix.Symlinkat(c.After.Target, dir, name); err != nil {
-			return next, os.NewSyscallError("symlinkat", err)
-		}
-		if err := beneath.ChownMade(dir, name, a.owner.uid, a.owner.gid); err != nil {
-			return next, err
-		}
-		return next, os.NewSyscallError("utimensat", unix.UtimesNanoAt(dir, name, times, unix.AT_SYMLINK_NOFOLLOW))
-	}
-	from, err := a.upper.after[p.layer].open(c.Path)
-	if err != nil {
-		return next, err
-	}
-	defer from.Close()
-	to, err := create(dir, name, c.After.Kind)
-	if err != nil {
-		return next, err
-	}
-	defer to.Close()
-	if c.After.Kind == workspace.Dir {
-		var st unix.Stat_t
-		if err := unix.Fstat(int(to.Fd()), &st); err != nil {
-			return next, os.NewSyscallError("fstat", err)
-		}
-		kept |= st.Mode & unix.S_ISGID // as the directory above hands it on
+	m := maker{from: a.upper.after[p.layer], owner: a.owner, attribute: attribute, mode: func(mode, made uint32) uint32 {
+		return mode&0o1777 | kept | made&unix.S_ISGID // as the directory above hands it on
+	}}
+	return next, m.make(c.Path, c.After, dir, name, func(to int) (err error) {
 		for next < len(p.set.Changes) && contains(c.Path, p.set.Changes[next].Path) {
 			child := &p.set.Changes[next]
 			if !p.take[next] || child.After == nil {
 				next++ // what lies in a directory that is not taken is not either
-				continue
-			}
-			if next, err = a.build(p, next, int(to.Fd()), base(child.Path)); err != nil {
-				return next, fmt.Errorf("%s: %w", path.Base(child.Path), err)
+			} else if next, err = a.build(p, next, to, base(child.Path)); err != nil {
+				return fmt.Errorf("%s: %w", path.Base(child.Path), err)
 			}
 		}
-	} else if err := copyFile(to, from); err != nil {
-		return next, err
+		return nil
+	})
+}
+
+// A maker makes what a layer has somewhere else.
+type maker struct {
+	from      *layer
+	owner     owner
+	attribute func(name string) string       // what an extended attribute is called there, "" for one that stays
+	mode      func(mode, made uint32) uint32 // what a mode becomes, given that of what was made
+}
+
+// make makes one entry at a name in a directory; what lies in one, inside does.
+func (m *maker) make(rel string, e *Entry, dir int, name string, inside func(to int) error) error {
+	times := []unix.Timespec{{Nsec: unix.UTIME_NOW}, unix.NsecToTimespec(e.Stamp.Mtime)}
+	if e.Kind == workspace.Link {
+		if err := unix.Symlinkat(e.Target, dir, name); err != nil {
+			return os.NewSyscallError("symlinkat", err)
+		}
+		if err := beneath.ChownMade(dir, name, m.owner.uid, m.owner.gid); err != nil {
+			return err
+		}
+		return os.NewSyscallError("utimensat", unix.UtimesNanoAt(dir, name, times, unix.AT_SYMLINK_NOFOLLOW))
 	}
+	from, err := m.from.open(rel)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := create(dir, name, e.Kind)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
 	fd := int(to.Fd())
-	if err := unix.Fchown(fd, a.owner.uid, a.owner.gid); err != nil {
-		return next, os.NewSyscallError("fchown", err)
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err != nil {
+		return os.NewSyscallError("fstat", err)
 	}
-	if err := copyAttributes(fd, int(from.Fd()), attribute); err != nil {
-		return next, err
+	if e.Kind == workspace.Dir {
+		err = inside(fd)
+	} else {
+		err = copyFile(to, from)
 	}
-	if err := unix.Fchmod(fd, c.After.Mode&0o1777|kept); err != nil {
-		return next, os.NewSyscallError("fchmod", err)
+	if err != nil {
+		return err
+	}
+	if err := unix.Fchown(fd, m.owner.uid, m.owner.gid); err != nil {
+		return os.NewSyscallError("fchown", err)
+	}
+	if err := copyAttributes(fd, int(from.Fd()), m.attribute); err != nil {
+		return err
+	}
+	if err := unix.Fchmod(fd, m.mode(e.Mode, st.Mode)); err != nil {
+		return os.NewSyscallError("fchmod", err)
 	}
 	// By the descriptor: the name could be somebody else's by now.
-	return next, os.NewSyscallError("utimensat", utimes(fd, times))
+	return os.NewSyscallError("utimensat", unix.UtimesNanoAt(fd, "", times, unix.AT_EMPTY_PATH))
 }
 
 // create makes a file or directory that was not there, closed to others.
@@ -232,8 +251,4 @@ func attribute(name string) string {
 		return name
 	}
 	return ""
-}
-
-func utimes(fd int, times []unix.Timespec) error {
-	return unix.UtimesNanoAt(fd, "", times, unix.AT_EMPTY_PATH)
 }

@@ -8,14 +8,10 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 
-	"github.com/pccrun/pccrun/profiles"
 	store "github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/workspace"
-	"github.com/pccrun/pccrun/workspace/gitdir"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
@@ -53,25 +49,6 @@ func ReadRecord(dir *os.Root) (*Record, error) {
 	return parseRecord(text)
 }
 
-// An UpperError says that a session's directory cannot hold what an overlay
-// changes.
-type UpperError struct {
-	Dir string
-	Err error
-}
-
-func (e *UpperError) Error() string {
-	return fmt.Sprintf("overlay: %s: the file system keeps no user attributes: %v", e.Dir, e.Err)
-}
-
-// Unwrap returns the cause.
-func (e *UpperError) Unwrap() error { return e.Err }
-
-// Hint says what mends it.
-func (e *UpperError) Hint() string {
-	return "set XDG_STATE_HOME to a directory on ext4, xfs, btrfs or a newer tmpfs"
-}
-
 func writeRecord(upper *os.Root, r *Record) error {
 	return store.WriteFile(upper, recordName, r.append(nil), store.Fast)
 }
@@ -91,11 +68,7 @@ func OpenUpper(session *os.Root, open func(i int) (*os.Root, error)) (_ *Upper, 
 			u.Close()
 		}
 	}()
-	text, err := store.ReadFile(dir, recordName, maxRecord)
-	if err != nil {
-		return nil, err
-	}
-	r, err := parseRecord(text)
+	r, err := ReadRecord(session)
 	if err != nil {
 		return nil, err
 	}
@@ -155,6 +128,12 @@ func Interrupted(session *os.Root) bool {
 	return err == nil
 }
 
+// Interrupted reports whether an apply was killed before it was through.
+func (u *Upper) Interrupted() bool {
+	_, err := u.dir.Lstat(journalName)
+	return err == nil
+}
+
 // Close closes what is open.
 func (u *Upper) Close() error {
 	var errs []error
@@ -210,7 +189,7 @@ func (u *Upper) Changes() ([]*Set, error) {
 			kept = append(kept, c)
 		}
 		s.Changes = kept
-		u.protect(s)
+		u.protect(i, s)
 		sets = append(sets, s)
 	}
 	return sets, nil
@@ -252,25 +231,16 @@ func (u *Upper) conflict(c *Change, was *Stood) string {
 	if was == nil || !u.Record.Ended {
 		return u.touched(c, was)
 	}
-	then := was.Entry
 	switch {
 	case was.Touched && now == nil:
 		return "removed on the host during the run"
 	case was.Touched:
 		return "changed on the host during the run"
-	case then == nil && now == nil:
+	case was.same(now, c.After):
 		return ""
-	case then == nil:
+	case was.Entry == nil:
 		return "made on the host since the run"
-	case now == nil:
-		return sinceRun(now)
-	case bothDirs(then, now) && c.After != nil && c.After.Kind == workspace.Dir:
-		if then.Mode == now.Mode {
-			return "" // names that come and go in it are changes of their own
-		}
-	case then.Kind == now.Kind && then.Mode == now.Mode && then.Size == now.Size && then.Stamp.same(now.Stamp):
-		return ""
-	case was.Index != 0 && now.Kind == workspace.File && u.index(was.Layer, c.Path) == was.Index:
+	case was.Index != 0 && now != nil && now.Kind == workspace.File && u.index(was.Layer, c.Path) == was.Index:
 		return "" // git has looked at its files, and noted their times
 	}
 	return sinceRun(now)
@@ -316,7 +286,7 @@ func (s *Stood) same(now, after *Entry) bool {
 		return then == nil && now == nil
 	}
 	if bothDirs(then, now) && after != nil && after.Kind == workspace.Dir {
-		return then.Mode == now.Mode
+		return then.Mode == now.Mode // names that come and go in it are changes of their own
 	}
 	return then.Kind == now.Kind && then.Mode == now.Mode && then.Size == now.Size && then.Stamp.same(now.Stamp)
 }
@@ -332,168 +302,11 @@ func (u *Upper) Settle() (n, lost int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	r := &u.Record
-	r.Stood, r.Ended = nil, true
-	for i, s := range sets {
+	for _, s := range sets {
 		lost += len(s.Lost)
-		for _, c := range s.Changes {
-			r.Stood = append(r.Stood, Stood{Layer: i, Path: c.Path, Entry: c.Before, Touched: c.Conflict != "", Index: u.index(i, c.Path)})
-		}
 	}
-	if len(r.Stood) == 0 {
-		return 0, lost, nil
-	}
-	return len(r.Stood), lost, writeRecord(u.dir, r)
-}
-
-// protect marks what a host tool would execute.
-func (u *Upper) protect(s *Set) {
-	drop := make([]bool, len(s.Changes))
-	layer := slices.IndexFunc(u.Record.Layers, func(l Layer) bool { return l.Path == s.Root })
-	known := map[string]bool{} // thousands of changes may lie in one directory
-	bare := func(dir string) bool {
-		is, asked := known[dir]
-		if !asked {
-			has := func(name string) bool { return u.has(layer, path.Join(dir, name)) }
-			is = has("HEAD") && (has("objects") && has("refs") || has("commondir"))
-			known[dir] = is
-		}
-		return is
-	}
-	for i := range s.Changes {
-		c := &s.Changes[i]
-		c.Protect, c.Review = u.protected(filepath.Join(s.Root, c.Path))
-		if c.Protect == "" && base(c.Path) == ".git" && c.After != nil && c.After.Kind != workspace.Dir {
-			c.Protect = ".git: it points to another repository"
-		}
-		if c.Protect == "" && c.After != nil && c.After.Kind == workspace.Link {
-			c.Protect = u.way(filepath.Join(s.Root, c.Path))
-		}
-		if c.Protect == "" {
-			c.Protect = through(s.Root, c)
-		}
-		if c.Protect == "" {
-			c.Protect, drop[i] = u.inGit(s, layer, c, bare)
-		}
-	}
-	for i := range s.Changes {
-		if c := &s.Changes[i]; c.Protect == "" {
-			c.Protect = s.bare(u, c)
-		}
-	}
-	kept := s.Changes[:0]
-	for i := range s.Changes {
-		if !drop[i] {
-			kept = append(kept, s.Changes[i])
-		}
-	}
-	s.Changes = kept
-}
-
-// inGit asks the table of git directories of a change in one: why it is held back, "" for one that is not, and
-// whether it is none that anybody needs, since git computes that again.
-func (u *Upper) inGit(s *Set, layer int, c *Change, bare func(dir string) bool) (why string, drop bool) {
-	dir, rel, worktree := u.gitDirOf(s.Root, layer, c.Path, bare)
-	if first, _, named := strings.Cut(rel, "/"); rel == "" || c.After == nil || named && (first == "worktrees" || first == "modules") && c.After.Kind == workspace.Dir {
-		return "", false // repositories may lie there
-	}
-	e := gitdir.Judge(rel, modeOf(c.After.Kind), worktree)
-	switch e.Verdict {
-	case gitdir.Config, gitdir.Nest: // the rules protect that, or it is asked once more
-		return "", false
-	case gitdir.Delete:
-		return "", true
-	case gitdir.Keep, gitdir.List:
-		c.Review = c.Review || e.Verdict == gitdir.List
-		if e.Sound == nil || c.After.Kind != workspace.File {
-			return "", false
-		}
-		b, err := read(u.after[layer], c.Path, e.Limit)
-		if f, known := u.hash(layer, dir); err != nil || !known || !e.Sound(b, f) {
-			return e.Bad, false
-		}
-		return "", false
-	case gitdir.Foreign:
-		if !vcs.InsideGit(filepath.Join(s.Root, c.Path)) && !gitdir.Own(rel) {
-			return "", false // it makes something else a repository, and git does not read it
-		}
-		if c.After.Kind == workspace.Link && gitdir.IsLinkedRef(rel, c.After.Target) || c.After.Kind != workspace.Link && c.Before != nil && c.Before.Kind == c.After.Kind {
-			return "", false // as git writes references, or others what stood
-		}
-	}
-	return e.Why, false
-}
-
-func modeOf(kind workspace.Kind) fs.FileMode {
-	switch kind {
-	case workspace.File:
-		return 0
-	case workspace.Dir:
-		return fs.ModeDir
-	case workspace.Link:
-		return fs.ModeSymlink
-	}
-	return fs.ModeIrregular
-}
-
-// gitDirOf cuts the path of a change behind the git directory that it lies in, "" for none.
-func (u *Upper) gitDirOf(root string, layer int, name string, bare func(dir string) bool) (dir, rel string, worktree bool) {
-	full := strings.TrimPrefix(root, "/") + "/" + name
-	if _, rest, in := strings.Cut("/"+full+"/", "/.git/"); in {
-		rel = strings.TrimSuffix(rest, "/")
-	} else {
-		for at := path.Dir(name); at != "." && at != "/"; at = path.Dir(at) {
-			if bare(at) {
-				rel = name[len(at)+1:]
-				break
-			}
-		}
-	}
-	at := func() string { return strings.Trim(strings.TrimSuffix(name, rel), "/") }
-	for rel != "" {
-		first, rest, _ := strings.Cut(rel, "/")
-		switch {
-		case first == "worktrees" && !worktree && strings.Contains(rest, "/"):
-			_, rel, _ = strings.Cut(rest, "/")
-			worktree = true
-		case first == "modules" && rest != "":
-			inner := "" // of directories without a repository the names are nobody's
-			for i, c := range rest {
-				if c == '/' && u.has(layer, at()+"/modules/"+rest[:i]+"/HEAD") {
-					inner = rest[i+1:]
-					break
-				}
-			}
-			if inner == "" {
-				return at(), rel, false
-			}
-			rel, worktree = inner, false
-		default:
-			return at(), rel, worktree
-		}
-	}
-	return "", "", false
-}
-
-// hash returns by what the objects of a repository are named, and whether that is sure. By SHA-256 is understood
-// only where the host's own configuration says so.
-func (u *Upper) hash(layer int, dir string) (f vcs.Format, known bool) {
-	common := dir
-	if i := strings.LastIndex(dir, "/worktrees/"); i >= 0 && u.has(layer, path.Join(dir, "commondir")) {
-		common = dir[:i]
-	}
-	if b, err := read(u.before[layer], path.Join(common, "config"), vcs.MaxConfig); err == nil {
-		if f, known = vcs.HashOf(b); !known {
-			return f, false
-		}
-	}
-	// The run's own configuration is held back, and may be applied afterwards.
-	if b, err := read(u.after[layer], path.Join(common, "config"), vcs.MaxConfig); err == nil {
-		if own, known := vcs.HashOf(b); !known || own != f {
-			return f, false
-		}
-	}
-	return f, true
+	n, err = u.Keep(sets)
+	return n, lost, err
 }
 
 // read reads a file of a layer that is not too large.
@@ -508,111 +321,6 @@ func read(l *layer, name string, most int64) ([]byte, error) {
 		err = workspace.ErrTooMuch
 	}
 	return b, err
-}
-
-// protected says which rule of the run's policy protects a path of the host.
-func (u *Upper) protected(path string) (deny string, review bool) {
-	if u.byName == nil { // there are a hundred rules, and there may be as many thousand paths
-		u.byName = map[string][]int{}
-		for i := range u.Record.Protect {
-			name, plain := u.Record.Protect[i].Last()
-			if !plain {
-				name = ""
-			}
-			u.byName[name] = append(u.byName[name], i)
-		}
-	}
-	var rules []int
-	for name := range strings.SplitSeq(path, "/") { // a path begins with "", the name before the first slash
-		rules = append(rules, u.byName[name]...)
-	}
-	slices.Sort(rules)
-	for _, i := range rules {
-		r := &u.Record.Protect[i]
-		switch {
-		case !u.matches(r, path):
-		case r.Review:
-			review = true
-		default:
-			return r.Pattern, false
-		}
-	}
-	return "", review
-}
-
-// matches reports whether a rule holds for a path: in the workspace, and in an
-// overlay of any other directory as if that were one.
-func (u *Upper) matches(r *profiles.ProtectRule, path string) bool {
-	return r.Matches(u.Record.Workspace, path) ||
-		slices.ContainsFunc(u.Record.Layers, func(l Layer) bool { return l.Path != u.Record.Workspace && r.Matches(l.Path, path) })
-}
-
-// way says to what a link at a path leads the way: where it leads there may be
-// anything, now or later.
-func (u *Upper) way(path string) string {
-	roots := []string{u.Record.Workspace}
-	for _, l := range u.Record.Layers {
-		roots = append(roots, l.Path)
-	}
-	for i := range u.Record.Protect {
-		for _, root := range roots {
-			for _, d := range workspace.Ways(root, &u.Record.Protect[i]) {
-				if d.Matches(root, path) {
-					return d.Whole
-				}
-			}
-		}
-	}
-	return ""
-}
-
-// bare says whether a change is part of a repository without a .git around it:
-// a directory that has HEAD, and objects and refs or a commondir. There git
-// reads configuration and hooks. What lies in a .git has rules of its own.
-func (s *Set) bare(u *Upper, c *Change) string {
-	if c.After == nil {
-		return ""
-	}
-	i := slices.IndexFunc(u.Record.Layers, func(l Layer) bool { return l.Path == s.Root })
-	for dir, name := path.Split(c.Path); name != "" && name != "."; dir, name = path.Split(dir) {
-		dir = strings.TrimSuffix(dir, "/")
-		before := func(name string) bool {
-			_, err := u.before[i].root.Lstat(path.Join(dir, name))
-			return err == nil
-		}
-		switch strings.ToLower(name) {
-		case "head", "config", "config.worktree", "commondir", "hooks":
-		case "objects", "refs":
-			// What goes on in a repository is no news; what makes one is: the
-			// rest of it may have come with an earlier run.
-			store := before("objects") && before("refs")
-			if before("HEAD") && (store || before("commondir")) || store && !u.has(i, path.Join(dir, "HEAD")) {
-				continue
-			}
-		default:
-			if c.After.Kind != workspace.Link { // which git writes through
-				continue
-			}
-		}
-		if strings.Contains(filepath.Join(s.Root, dir)+"/", "/.git/") && !vcs.InsideStore(dir) {
-			continue
-		}
-		has := func(name string) bool { return u.has(i, path.Join(dir, name)) }
-		store := has("objects") && has("refs")
-		if has("HEAD") && (store || has("commondir")) || store && (has("config") || has("hooks")) { // worktrees share one without a HEAD
-			return "a repository: git executes what its configuration names"
-		}
-	}
-	return ""
-}
-
-// has reports whether a path is there in what the command saw.
-func (u *Upper) has(i int, name string) bool {
-	if _, err := u.after[i].root.Lstat(name); err == nil {
-		return !u.after[i].whiteout(name)
-	}
-	_, err := u.before[i].root.Lstat(name)
-	return err == nil
 }
 
 // HandUpper gives what a session keeps of its overlays to another user.

@@ -366,10 +366,10 @@ func TestApplyProtectedElsewhere(t *testing.T) {
 func TestApplyHalfARepository(t *testing.T) {
 	const why = " (a repository: git executes what its configuration names)"
 	s := newStand(t, map[string]string{"r/HEAD": "ref", "r/config": "[core]", "whole/HEAD": "ref", "whole/objects/x": "x", "whole/refs/y": "y",
-		"shared/objects/x": "x", "shared/refs/y": "y", "half/config": "x", "other/objects/x": "x"})
+		"shared/objects/x": "x", "shared/refs/y": "y", "hostile/objects/x": "x", "hostile/refs/y": "y", "half/config": "x", "other/objects/x": "x"})
 	s.run([2]string{"r/objects", "dir"}, [2]string{"r/refs", "dir"}, [2]string{"whole/objects/z", "z"}, [2]string{"shared/config", "[core]"}, [2]string{"shared/objects/z", "z"},
-		[2]string{"half/objects", "dir"}, [2]string{"half/refs", "dir"}, [2]string{"other/config", "x"}).settle()
-	require.Equal(t, []string{"A half/objects" + why, "A half/refs" + why, "A other/config", "A r/objects" + why, "A r/refs" + why, "A shared/config" + why, "A shared/objects/z", "A whole/objects/z (git has no file of that name there)"}, s.diff())
+		[2]string{"half/objects", "dir"}, [2]string{"half/refs", "dir"}, [2]string{"other/config", "x"}, [2]string{"hostile/config", "[core]\nfsmonitor = x"}).settle()
+	require.Equal(t, []string{"A half/objects" + why, "A half/refs" + why, "A hostile/config (git would execute what it names)", "A other/config", "A r/objects" + why, "A r/refs" + why, "A shared/config", "A shared/objects/z (git has no file of that name there)", "A whole/objects/z (git has no file of that name there)"}, s.diff())
 }
 
 // What the table of git directories does not keep is held back, in a repository with a .git and in one without,
@@ -411,7 +411,7 @@ func TestApplyProtected(t *testing.T) {
 	s.run([2]string{"f", "y"}, [2]string{".vscode/tasks.json", "{}"}, [2]string{".vscode/more", "x"}, [2]string{"sub/.envrc", "x"}, [2]string{"Makefile", "all:"},
 		[2]string{"sub/.git", "gitdir: ../evil"}, [2]string{"bare/HEAD", "ref"}, [2]string{"bare/objects", "dir"}, [2]string{"bare/refs", "dir"}).settle()
 	require.Equal(t, []string{
-		"A .vscode (.vscode)", "A .vscode/more (.vscode)", "A .vscode/tasks.json (.vscode)", "A Makefile", "A bare/HEAD (not a valid reference)",
+		"A .vscode (.vscode)", "A .vscode/more (.vscode)", "A .vscode/tasks.json (.vscode)", "A Makefile", "A bare/HEAD (a repository: git executes what its configuration names)",
 		"A bare/objects (a repository: git executes what its configuration names)", "A bare/refs (a repository: git executes what its configuration names)", "M f", "A sub", "A sub/.envrc (.envrc)", "A sub/.git (.git: it points to another repository)",
 	}, s.diff())
 	out, err := s.apply()

@@ -431,8 +431,7 @@ func inert(dir *os.File) bool {
 	if err != nil {
 		return false
 	}
-	settings, err := vcs.ParseConfig(text)
-	return err == nil && !slices.ContainsFunc(settings, func(s vcs.Setting) bool { return !s.Inert() || s.Places() })
+	return gitdir.Inert(text, nil) == ""
 }
 
 // take quarantines an entry.

@@ -1,0 +1,286 @@
+package gitdir
+
+import (
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/pccrun/pccrun/workspace/vcs"
+)
+
+// A View is files as somebody sees them. Paths are absolute and clean; no link on the way is followed.
+type View interface {
+	Kind(path string) (kind fs.FileMode, there bool) // the type bits of what is there, of a link itself
+	Read(path string, limit int64) ([]byte, error)   // of a regular file
+}
+
+// A Tree is a directory as a run has left it, or an archive would, beside what stood in it before. It finds the git
+// directories in there by their paths, and asks the table about each name that is new or has changed.
+type Tree struct {
+	Root        string
+	Before, Now View
+	Rules       bool // of a policy protect configuration and hooks of what stood
+
+	bares map[string]bool // thousands of names may lie in one directory
+}
+
+// A Decision is what becomes of a name in a git directory.
+type Decision struct {
+	Why    string // it is not kept, "" if it is
+	Drop   bool   // git computes it again, and nobody needs it
+	Report bool   // it is kept, and reported
+	New    bool   // it is kept, and its repository did not stand: no rule for configuration and hooks holds there
+	Plain  []byte // what an index is to hold, nil for what it does: git computes the rest again
+}
+
+const (
+	whyPointer   = ".git: it points to another repository"
+	whyMakes     = "a repository: git executes what its configuration names"
+	whyExecutes  = "git would execute what it names"
+	whyElsewhere = "git would write into another working tree"
+)
+
+// Judge decides on a name that is new or has changed; in is false for one that lies in no git directory. target is
+// where a link leads.
+func (t *Tree) Judge(path string, kind fs.FileMode, target string) (d Decision, in bool) {
+	dir, rel, worktree, in := t.locate(path)
+	first, _, below := strings.Cut(rel, "/")
+	switch {
+	case !in:
+		return d, false
+	case rel == "":
+		if _, stood := t.Before.Kind(path); !kind.IsDir() && (stood || !kind.IsRegular() || !t.isRepository(t.pointer(path))) {
+			d.Why = whyPointer
+		}
+		return d, true
+	case below && kind.IsDir() && (first == "worktrees" || first == "modules"):
+		return d, true // repositories may lie there
+	}
+	bare := !vcs.InsideGit(dir)
+	standing := t.stood(dir+"/HEAD") || t.stood(dir+"/config")
+	if bare {
+		standing = isBare(t.Before, dir)
+	}
+	e := Judge(rel, kind, worktree)
+	switch {
+	case bare && !standing && (first == "HEAD" || first == "objects" || first == "refs" || first == "commondir") && (t.stood(dir+"/config") || t.stood(dir+"/hooks")):
+		d.Why = whyMakes // of what was somebody's own
+	case e.Verdict == Delete:
+		d.Drop = true
+	case e.Verdict == Keep && t.hidden(dir, rel):
+		d.Why = WhyForeign
+	case e.Verdict == Keep || e.Verdict == List:
+		d.Report = e.Verdict == List
+		if e.Sound != nil && kind.IsRegular() {
+			b, err := t.Now.Read(path, e.Limit)
+			f, known := t.format(dir, worktree, standing)
+			if err != nil || !known || !e.Sound(b, f) {
+				d.Why = e.Bad
+			}
+			switch rel {
+			case "index":
+				if plain, has, _ := PlainIndex(b, f, nil); has {
+					d.Plain = plain
+				}
+			case "packed-refs":
+				odd, _ := OddRefs(b)
+				d.Report = len(odd) > 0
+			}
+		}
+		d.New = !standing && d.Why == ""
+	case e.Verdict == Config:
+		d.Why, d.New = t.config(path, dir, rel, bare, standing)
+	case e.Verdict == Foreign && kind.Type()&fs.ModeSymlink != 0 && IsLinkedRef(rel, target):
+	case e.Verdict == Foreign && bare && !Own(rel):
+		return d, false // it makes something else a repository, and git does not read it
+	case e.Verdict == Foreign && kind.Type()&fs.ModeSymlink == 0 && rel != "commondir" && t.same(path, kind):
+		// Others have that there.
+	case e.Verdict != Nest:
+		d.Why = e.Why
+	}
+	return d, true
+}
+
+// config decides on configuration, hooks and what leads to them. In repositories that stood the rules of a policy
+// protect them; those do not name the parts of a bare one.
+func (t *Tree) config(path, dir, rel string, bare, standing bool) (why string, new bool) {
+	switch {
+	case rel == "gitdir":
+		b, err := t.Now.Read(path, vcs.MaxGitFile)
+		if git := from(dir, vcs.ParsePathFile(b)); err != nil || filepath.Base(git) != ".git" || t.pointer(git) != dir {
+			return "git worktree would write where it leads", false
+		}
+		return "", true
+	case standing && !bare && t.Rules:
+		return "", false
+	case standing, rel != "config" && rel != "config.worktree":
+		return whyExecutes, false
+	}
+	b, err := t.Now.Read(path, vcs.MaxConfig)
+	if err != nil {
+		return whyExecutes, false
+	}
+	if why = Inert(b, func(tree string) bool {
+		tree = from(dir, tree)
+		_, head := t.Now.Kind(tree + "/HEAD")
+		return !vcs.InsideGit(tree) && !head && t.pointer(tree+"/.git") == dir
+	}); why != "" {
+		return why, false
+	}
+	return "", true
+}
+
+// Gone reports whether a name went with the whole of a linked worktree's part of a repository, in which it lay.
+func (t *Tree) Gone(path string) bool {
+	dir, _, worktree, _ := t.locate(path)
+	_, there := t.Now.Kind(dir)
+	return worktree && !there
+}
+
+// Inert says why a new repository's configuration is not kept, "" if it is: git executes nothing for it, and looks
+// nowhere else. leads reports whether a working tree that it names is the repository's own; nil for no.
+func Inert(b []byte, leads func(tree string) bool) (why string) {
+	_, dropped, ok := vcs.Strip(b, func(s *vcs.Setting) bool { return !s.Inert() })
+	if !ok || len(dropped) > 0 {
+		return whyExecutes
+	}
+	all, _ := vcs.ParseConfig(b)
+	for i := range all {
+		if all[i].Places() && (leads == nil || !leads(all[i].Value)) {
+			return whyElsewhere
+		}
+	}
+	return ""
+}
+
+func (t *Tree) stood(path string) bool {
+	_, stood := t.Before.Kind(path)
+	return stood
+}
+
+// same reports whether something of that kind stood at a path.
+func (t *Tree) same(path string, kind fs.FileMode) bool {
+	was, stood := t.Before.Kind(path)
+	return stood && was.Type() == kind.Type()
+}
+
+// locate cuts a path behind the git directory that it lies in; of `.git` itself nothing is left.
+func (t *Tree) locate(path string) (dir, rel string, worktree, in bool) {
+	if i := strings.Index(path+"/", "/.git/"); i >= 0 {
+		dir, rel = path[:i+len("/.git")], strings.TrimPrefix(path[i+len("/.git"):], "/")
+	} else {
+		for dir = filepath.Dir(path); !t.bare(dir); dir = filepath.Dir(dir) {
+			if dir == t.Root || dir == "/" {
+				return "", "", false, false
+			}
+		}
+		rel = strings.TrimPrefix(path[len(dir):], "/")
+	}
+	for {
+		first, rest, deep := strings.Cut(rel, "/")
+		name, inner := "", ""
+		switch {
+		case first == "worktrees" && !worktree:
+			name, inner, _ = strings.Cut(rest, "/")
+		case first == "modules" && deep:
+			for i, c := range rest { // of directories without a repository the names are nobody's
+				if c != '/' {
+					continue
+				}
+				at := dir + "/modules/" + rest[:i]
+				_, head := t.Now.Kind(at + "/HEAD")
+				if _, config := t.Now.Kind(at + "/config"); head || config {
+					name, inner = rest[:i], rest[i+1:]
+					break
+				}
+			}
+		}
+		if inner == "" {
+			return dir, rel, worktree, true
+		}
+		dir, rel, worktree = dir+"/"+first+"/"+name, inner, first == "worktrees"
+	}
+}
+
+// bare reports whether a directory is a repository to git, whatever it is called.
+func (t *Tree) bare(dir string) bool {
+	is, asked := t.bares[dir]
+	if !asked {
+		if t.bares == nil {
+			t.bares = map[string]bool{}
+		}
+		is = isBare(t.Now, dir)
+		t.bares[dir] = is
+	}
+	return is
+}
+
+func isBare(v View, dir string) bool {
+	has := func(name string) bool { _, there := v.Kind(dir + "/" + name); return there }
+	store := has("objects") && has("refs")
+	return has("HEAD") && (store || has("commondir")) || store && (has("config") || has("hooks")) // worktrees share one without a HEAD
+}
+
+// hidden reports whether a name lies in a directory of references or logs that is a repository: its files would have
+// the shapes.
+func (t *Tree) hidden(dir, rel string) bool {
+	if !strings.HasPrefix(rel, "refs/") && !strings.HasPrefix(rel, "logs/") {
+		return false
+	}
+	for i, c := range rel + "/" {
+		if c == '/' && t.bare(dir+"/"+rel[:i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// isRepository reports whether a pointer leads to a git directory in the tree.
+func (t *Tree) isRepository(dir string) bool {
+	if _, in := strings.CutPrefix(dir+"/", strings.TrimSuffix(t.Root, "/")+"/"); dir == "" || !in {
+		return false
+	}
+	has := func(name string) bool { _, there := t.Now.Kind(dir + "/" + name); return there }
+	return has("HEAD") && (has("objects") && has("refs") || has("commondir"))
+}
+
+// pointer returns where a .git file leads, "" where there is none.
+func (t *Tree) pointer(path string) string {
+	if kind, there := t.Now.Kind(path); !there || !kind.IsRegular() {
+		return ""
+	}
+	b, err := t.Now.Read(path, vcs.MaxGitFile)
+	if err != nil {
+		return ""
+	}
+	to, err := vcs.ParseGitFile(b)
+	if err != nil {
+		return ""
+	}
+	return from(filepath.Dir(path), to)
+}
+
+// format returns by what the objects of a repository are named, and whether that is sure: the configuration of one
+// that stood may be held back, and applied afterwards.
+func (t *Tree) format(dir string, worktree, standing bool) (f vcs.Format, known bool) {
+	if worktree {
+		dir = filepath.Dir(filepath.Dir(dir))
+		standing = t.stood(dir + "/HEAD")
+	}
+	now, err := t.Now.Read(dir+"/config", vcs.MaxConfig)
+	if err == nil {
+		f, known = vcs.HashOf(now)
+	} else {
+		known = true
+	}
+	if was, e := t.Before.Read(dir+"/config", vcs.MaxConfig); standing || e == nil {
+		stood := vcs.FormatSHA1
+		if e == nil {
+			if stood, known = vcs.HashOf(was); !known {
+				return f, false
+			}
+		}
+		return stood, known && (err != nil || f == stood)
+	}
+	return f, known
+}
