@@ -28,7 +28,7 @@ func (r *running) bring(ctx context.Context) error {
 	if len(d.ask)+len(d.gone) == 0 {
 		return nil
 	}
-	file, err := r.spool("down.tar.gz")
+	file, err := r.spool("down.tar.zst")
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func (r *running) bring(ctx context.Context) error {
 		transfer, stop := context.WithTimeout(ctx, r.provider.patient.transfer)
 		defer stop()
 		way, over := r.progress("downloading")
-		err := r.provider.service.GetTar(transfer, r.box, r.copy, d.ask, &Incoming{file, way})
+		err := r.get(transfer, d.ask, file, way)
 		over()
 		if err != nil {
 			return fmt.Errorf("%s: download: %w", r.provider.Name(), err)
@@ -82,7 +82,7 @@ func (r *running) take(ctx context.Context, d *difference, file *os.File) (err e
 		if _, err := file.Seek(0, 0); err != nil {
 			return err
 		}
-		plain, err := filesync.Decompress(file, filesync.Gzip)
+		plain, err := filesync.Decompress(file)
 		if err != nil {
 			return &filesync.RefusedError{Why: err.Error()}
 		}
