@@ -42,8 +42,9 @@ const (
 )
 
 // Decompress returns a reader that decodes zstd or gzip, and refuses a stream that unfolds to what no
-// tree of files does, before it is written anywhere.
-func Decompress(from io.Reader) (io.ReadCloser, error) {
+// tree of files does, before it is written anywhere. It reads and decodes in the caller's goroutine alone,
+// so that there is nothing to close.
+func Decompress(from io.Reader) (io.Reader, error) {
 	buffered := bufio.NewReaderSize(from, 64<<10)
 	magic, _ := buffered.Peek(2) // RFC 1952, section 2.3.1; RFC 8878, section 3.1.1
 	in := &counter{r: buffered}
@@ -53,13 +54,13 @@ func Decompress(from io.Reader) (io.ReadCloser, error) {
 		if err != nil {
 			return nil, fmt.Errorf("gzip: %w", err)
 		}
-		return &bounded{r: r, in: in, ratio: ratioOfGzip, close: func() { r.Close() }}, nil
+		return &bounded{r: r, in: in, ratio: ratioOfGzip}, nil
 	case "\x28\xb5":
 		r, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(128<<20))
 		if err != nil {
 			return nil, fmt.Errorf("zstd: %w", err)
 		}
-		return &bounded{r: r, in: in, ratio: ratioOfZstd, close: r.Close}, nil
+		return &bounded{r: r, in: in, ratio: ratioOfZstd}, nil
 	}
 	return nil, errors.New("neither zstd nor gzip")
 }
@@ -80,7 +81,6 @@ type bounded struct {
 	in    *counter
 	out   int64
 	ratio int64
-	close func()
 }
 
 func (b *bounded) Read(p []byte) (int, error) {
@@ -89,9 +89,4 @@ func (b *bounded) Read(p []byte) (int, error) {
 		return 0, &RefusedError{"", fmt.Sprintf("the stream expands to more than %d times its size", b.ratio)}
 	}
 	return n, err
-}
-
-func (b *bounded) Close() error {
-	b.close()
-	return nil
 }

@@ -22,11 +22,11 @@ import (
 	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
-// Extract makes what an archive holds in a directory, which it makes if it is not there. It replaces
-// nothing: what stands stays. All is made in a directory of its own first, on the same file system and
+// ExtractParts makes what archives hold, one after the other until [io.EOF], in a directory, which it makes
+// if it is not there. It replaces nothing: what stands stays. All is made in a directory of its own first, on the same file system and
 // closed to others, and has its place by renames when the last member was judged. If that ends anywhere,
 // also by a kill, nothing of it is left: at once, or when the next extraction comes by.
-func Extract(ctx context.Context, dir string, from io.Reader, down Down) (_ *Extracted, err error) {
+func ExtractParts(ctx context.Context, dir string, next func() (io.Reader, error), down Down) (_ *Extracted, err error) {
 	down.Limits = down.Limits.orDefault()
 	x, err := begin(dir)
 	if err != nil {
@@ -39,7 +39,7 @@ func Extract(ctx context.Context, dir string, from io.Reader, down Down) (_ *Ext
 	}()
 	a := &archive{down: &down, standing: x.standing}
 	x.down = &down
-	err = a.read(ctx, from, x.put)
+	err = a.read(ctx, next, x.put)
 	x.pending.Wait()
 	if failed := x.failed.Load(); failed != nil && err == nil {
 		err = *failed

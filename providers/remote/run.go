@@ -61,7 +61,7 @@ func (e *StayedError) Unwrap() error { return e.Err }
 // Hint says how to go on.
 func (e *StayedError) Hint() string {
 	if e.Kept != "" {
-		return "the archive is " + e.Kept + ": zstd -dc decodes it, and tar -t lists that"
+		return "the archive is " + e.Kept + ": tar -itf lists it"
 	}
 	return "pccrun download fetches them, and pccrun gc --all destroys the sandbox"
 }

@@ -171,37 +171,87 @@ func (r *running) send(ctx context.Context, what, dir string, a *Archive) error 
 	}
 }
 
-// get makes an archive of names in the copy, those alone and nothing below them, and appends it to a
-// file. What came over broken is fetched again.
-func (r *running) get(ctx context.Context, names []string, to *os.File, way func(done, total int64)) error {
-	name := beside(r.copy, "down")
-	printed, _, err := r.shell(ctx, true, pack, []byte(strings.Join(names, "\x00")+"\x00"), name, r.copy, r.program)
-	if err != nil {
-		return err
+// A download comes in parts, so that one is extracted while the next is made and on its way: each of so
+// many names, and about so many bytes of content.
+const (
+	partNames = 4096
+	partBytes = 16 << 20
+)
+
+// parts cuts what is asked for.
+func (d *difference) parts(after *listing) (list [][]string) {
+	if len(d.ask) == 0 {
+		return nil
 	}
-	var want string
-	var size int64
-	if _, err := fmt.Sscan(string(printed), &want, &size); err != nil {
-		return fmt.Errorf("read the archive's checksum: %w", err)
+	begin, size := 0, int64(0)
+	for i, name := range d.ask {
+		var kind, mode string
+		var n int64
+		_, _ = fmt.Sscan(after.of[name], &kind, &mode, &n)
+		if size += n; i > begin && (i-begin == partNames || size > partBytes) {
+			list = append(list, d.ask[begin:i])
+			begin, size = i, n
+		}
 	}
-	for n := 1; ; n++ {
-		var sum hash.Hash
-		err := r.provider.service.GetFile(ctx, r.box, name, func() (io.Writer, error) {
-			sum = sha256.New()
-			if err := to.Truncate(0); err != nil {
-				return nil, err
+	return append(list, d.ask[begin:])
+}
+
+// get fetches names of the copy, those alone and nothing below them, as parts of an archive one after the
+// other in a file.
+func (r *running) get(ctx context.Context, parts [][]string, to *os.File, came chan<- io.Reader) error {
+	way, over := r.progress("downloading")
+	defer over()
+	all, names, begin := 0, 0, int64(0)
+	for _, part := range parts {
+		all += len(part)
+	}
+	for _, part := range parts {
+		names += len(part)
+		size, err := r.part(ctx, part, to, begin, func(done, total int64) {
+			if way != nil {
+				way(begin+done, (begin+total)*int64(all)/int64(names))
 			}
-			_, err := to.Seek(0, io.SeekStart)
-			return &shown{to: io.MultiWriter(to, sum), total: size, shown: way}, err
 		})
 		if err != nil {
 			return err
 		}
+		came <- io.NewSectionReader(to, begin, size)
+		begin += size
+	}
+	return nil
+}
+
+// part makes an archive of names and fetches it. What came over broken is fetched again.
+func (r *running) part(ctx context.Context, names []string, to *os.File, begin int64, way func(done, total int64)) (size int64, err error) {
+	name := beside(r.copy, "down")
+	printed, _, err := r.shell(ctx, true, pack, []byte(strings.Join(names, "\x00")+"\x00"), name, r.copy, r.program)
+	if err != nil {
+		return 0, err
+	}
+	var want string
+	if _, err := fmt.Sscan(string(printed), &want, &size); err != nil {
+		return 0, fmt.Errorf("read the archive's checksum: %w", err)
+	}
+	for n := 1; ; n++ {
+		var sum hash.Hash
+		took := &shown{total: size, shown: way}
+		err := r.provider.service.GetFile(ctx, r.box, name, func() (io.Writer, error) {
+			sum = sha256.New()
+			if err := to.Truncate(begin); err != nil {
+				return nil, err
+			}
+			took.to, took.done = io.MultiWriter(to, sum), 0
+			_, err := to.Seek(begin, io.SeekStart)
+			return took, err
+		})
+		if err != nil {
+			return 0, err
+		}
 		if hex.EncodeToString(sum.Sum(nil)) == want {
-			return nil
+			return took.done, nil
 		}
 		if n == 3 {
-			return errGarbled
+			return 0, errGarbled
 		}
 	}
 }
