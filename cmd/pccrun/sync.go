@@ -63,6 +63,17 @@ func syncVerb(args []string) int {
 	return syncExtract(ctx, words[1], f)
 }
 
+// syncHidden is what tar encodes and decodes archives by in a sandbox (tar(1), -I).
+func syncHidden(args []string) (code int, is bool) {
+	if len(args) < 2 || args[0] != "sync" || args[1] != "zstd" {
+		return 0, false
+	}
+	if err := filesync.Recode(os.Stdout, os.Stdin, len(args) > 2); err != nil {
+		return fail("sync zstd: " + err.Error()), true
+	}
+	return 0, true
+}
+
 // checkSync says what is wrong with a command line.
 func checkSync(words []string, given map[string]bool) error {
 	const more = "see pccrun help sync"
@@ -140,7 +151,7 @@ func syncPack(ctx context.Context, dir string, f syncFlags) int {
 // weigh packs for nobody, and returns how large the archive is, plain and as zstd has it.
 func weigh(ctx context.Context, tree *filesync.Tree) (sent *filesync.Sent, raw, small int64, err error) {
 	packed := &counting{}
-	enc, err := filesync.Compress(packed, filesync.Zstd)
+	enc, err := filesync.Compress(packed)
 	if err != nil {
 		return nil, 0, 0, err
 	}

@@ -84,16 +84,6 @@ func (s *Service) GetFile(ctx context.Context, box *remote.Sandbox, name string,
 	return s.api.Copy(ctx, &remote.Call{What: "download", Method: http.MethodGet, URL: at.base + "/files/download?" + url.Values{"path": {name}}.Encode(), Header: h, Limit: 20 * time.Minute}, begin)
 }
 
-// PutTar extracts an archive.
-func (s *Service) PutTar(ctx context.Context, box *remote.Sandbox, dir string, a *remote.Archive) error {
-	return remote.PutByFile(ctx, s, s, box, dir, a)
-}
-
-// GetTar fetches names.
-func (s *Service) GetTar(ctx context.Context, box *remote.Sandbox, dir string, names []string, to *remote.Incoming) error {
-	return remote.GetByFile(ctx, s, s, box, dir, names, to)
-}
-
 // asRoot becomes root where the sandbox's user may.
 const asRoot = `[ "$(id -u)" = 0 ] || ! sudo -n true 2>/dev/null || exec sudo -n -- "$@"; exec "$@"`
 

@@ -83,16 +83,6 @@ func (a *access) file(name string) string {
 	return a.base + "/files?" + url.Values{"path": {name}, "username": {user}}.Encode()
 }
 
-// PutTar extracts an archive.
-func (s *Service) PutTar(ctx context.Context, box *remote.Sandbox, dir string, a *remote.Archive) error {
-	return remote.PutByFile(ctx, s, s, box, dir, a)
-}
-
-// GetTar fetches names.
-func (s *Service) GetTar(ctx context.Context, box *remote.Sandbox, dir string, names []string, to *remote.Incoming) error {
-	return remote.GetByFile(ctx, s, s, box, dir, names, to)
-}
-
 // What is said to envd's process.Process, as its .proto files have it.
 type (
 	startRequest struct {

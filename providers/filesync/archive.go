@@ -82,8 +82,24 @@ func (t *tail) Read(b []byte) (int, error) {
 const maxPadding = 1 << 20
 
 // read calls put for each member that may be made, in turn, after all that it lies in.
-func (a *archive) read(ctx context.Context, from io.Reader, put func(m *member, body io.Reader) error) error {
+func (a *archive) read(ctx context.Context, next func() (io.Reader, error), put func(m *member, body io.Reader) error) error {
 	a.members, a.keys = map[string]*member{}, map[string]string{}
+	for {
+		from, err := next()
+		if err == io.EOF {
+			return a.finish()
+		}
+		if err == nil {
+			err = a.part(ctx, from, put)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// part reads one tar of those that the archive consists of.
+func (a *archive) part(ctx context.Context, from io.Reader, put func(m *member, body io.Reader) error) error {
 	end := &tail{r: bufio.NewReaderSize(contextReader{ctx, from}, 256<<10)}
 	r := tar.NewReader(end)
 	last := ""
@@ -91,7 +107,7 @@ func (a *archive) read(ctx context.Context, from io.Reader, put func(m *member, 
 		h, err := r.Next()
 		switch {
 		case err == io.EOF:
-			return a.finish(end)
+			return end.last()
 		case errors.Is(err, tar.ErrHeader) || errors.Is(err, tar.ErrFieldTooLong):
 			return &RefusedError{last, "the next member is not valid tar"}
 		case errors.Is(err, io.ErrUnexpectedEOF):
@@ -116,8 +132,8 @@ func (a *archive) read(ctx context.Context, from io.Reader, put func(m *member, 
 	}
 }
 
-// finish looks at what follows the last member, and at what only all together tells.
-func (a *archive) finish(end *tail) error {
+// last looks at what follows the last member.
+func (end *tail) last() error {
 	if end.ended {
 		return &RefusedError{"", "the archive is truncated"}
 	}
@@ -128,12 +144,16 @@ func (a *archive) finish(end *tail) error {
 			return &RefusedError{"", "data after the end of the archive"}
 		}
 		if err == io.EOF {
-			break
+			return nil
 		}
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// finish looks at what only all members together tell.
+func (a *archive) finish() error {
 	paths := make([]string, 0, len(a.members))
 	for rel := range a.members {
 		paths = append(paths, rel)

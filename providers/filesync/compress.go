@@ -1,6 +1,8 @@
 package filesync
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
 	"io"
 
@@ -8,60 +10,59 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// An Encoding is how an archive travels, as a provider takes it.
-type Encoding string
-
-// The encodings.
-const (
-	Uncompressed Encoding = ""
-	Gzip         Encoding = "gzip"
-	Zstd         Encoding = "zstd"
-)
-
-// Compress returns a writer that encodes. Closing it ends the stream, and not what it writes to.
-func Compress(to io.Writer, e Encoding) (io.WriteCloser, error) {
-	switch e {
-	case Uncompressed:
-		return nopCloser{to}, nil
-	case Gzip:
-		return gzip.NewWriterLevel(to, gzip.BestSpeed)
-	case Zstd:
-		return zstd.NewWriter(to, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
-	}
-	return nil, fmt.Errorf("encoding %q: not known", e)
+// Compress returns a writer that encodes by zstd. Closing it ends the stream, and not what it writes to.
+func Compress(to io.Writer) (io.WriteCloser, error) {
+	return zstd.NewWriter(to, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
 }
 
-type nopCloser struct{ io.Writer }
+// Recode is a filter between an archive and what travels, as tar has one: it encodes, or decodes.
+func Recode(to io.Writer, from io.Reader, decode bool) error {
+	if decode {
+		r, err := zstd.NewReader(from)
+		if err == nil {
+			defer r.Close()
+			_, err = r.WriteTo(to)
+		}
+		return err
+	}
+	w, err := Compress(to)
+	if err == nil {
+		_, err = io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{from}, make([]byte, 256<<10))
+		err = errors.Join(err, w.Close())
+	}
+	return err
+}
 
-func (nopCloser) Close() error { return nil }
-
-// How far a stream may unfold: text rarely does more than twenty times. What is small may.
+// How far a stream may unfold: text rarely does more than twenty times, and with the long window of
+// zstd what tools generate some hundred times. What is small may.
 const (
-	maxRatio = 200
-	ratioOf  = 16 << 20
+	ratioOfGzip = 200
+	ratioOfZstd = 1000
+	ratioOf     = 16 << 20
 )
 
-// Decompress returns a reader that decodes, and refuses a stream that unfolds to what no tree of files
-// does, before it is written anywhere.
-func Decompress(from io.Reader, e Encoding) (io.ReadCloser, error) {
-	in := &counter{r: from}
-	switch e {
-	case Uncompressed:
-		return io.NopCloser(from), nil
-	case Gzip:
+// Decompress returns a reader that decodes zstd or gzip, and refuses a stream that unfolds to what no
+// tree of files does, before it is written anywhere. It reads and decodes in the caller's goroutine alone,
+// so that there is nothing to close.
+func Decompress(from io.Reader) (io.Reader, error) {
+	buffered := bufio.NewReaderSize(from, 64<<10)
+	magic, _ := buffered.Peek(2) // RFC 1952, section 2.3.1; RFC 8878, section 3.1.1
+	in := &counter{r: buffered}
+	switch string(magic) {
+	case "\x1f\x8b":
 		r, err := gzip.NewReader(in)
 		if err != nil {
 			return nil, fmt.Errorf("gzip: %w", err)
 		}
-		return &bounded{r: r, in: in, close: func() { r.Close() }}, nil
-	case Zstd:
+		return &bounded{r: r, in: in, ratio: ratioOfGzip}, nil
+	case "\x28\xb5":
 		r, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(128<<20))
 		if err != nil {
 			return nil, fmt.Errorf("zstd: %w", err)
 		}
-		return &bounded{r: r, in: in, close: r.Close}, nil
+		return &bounded{r: r, in: in, ratio: ratioOfZstd}, nil
 	}
-	return nil, fmt.Errorf("encoding %q: not known", e)
+	return nil, errors.New("neither zstd nor gzip")
 }
 
 type counter struct {
@@ -79,18 +80,13 @@ type bounded struct {
 	r     io.Reader
 	in    *counter
 	out   int64
-	close func()
+	ratio int64
 }
 
 func (b *bounded) Read(p []byte) (int, error) {
 	n, err := b.r.Read(p)
-	if b.out += int64(n); b.out > ratioOf && b.out/maxRatio > b.in.n {
-		return 0, &RefusedError{"", fmt.Sprintf("the stream expands to more than %d times its size", maxRatio)}
+	if b.out += int64(n); b.out > ratioOf && b.out/b.ratio > b.in.n {
+		return 0, &RefusedError{"", fmt.Sprintf("the stream expands to more than %d times its size", b.ratio)}
 	}
 	return n, err
-}
-
-func (b *bounded) Close() error {
-	b.close()
-	return nil
 }

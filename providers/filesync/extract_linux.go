@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,11 +22,11 @@ import (
 	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
-// Extract makes what an archive holds in a directory, which it makes if it is not there. It replaces
-// nothing: what stands stays. All is made in a directory of its own first, on the same file system and
+// ExtractParts makes what archives hold, one after the other until [io.EOF], in a directory, which it makes
+// if it is not there. It replaces nothing: what stands stays. All is made in a directory of its own first, on the same file system and
 // closed to others, and has its place by renames when the last member was judged. If that ends anywhere,
 // also by a kill, nothing of it is left: at once, or when the next extraction comes by.
-func Extract(ctx context.Context, dir string, from io.Reader, down Down) (_ *Extracted, err error) {
+func ExtractParts(ctx context.Context, dir string, next func() (io.Reader, error), down Down) (_ *Extracted, err error) {
 	down.Limits = down.Limits.orDefault()
 	x, err := begin(dir)
 	if err != nil {
@@ -37,11 +39,11 @@ func Extract(ctx context.Context, dir string, from io.Reader, down Down) (_ *Ext
 	}()
 	a := &archive{down: &down, standing: x.standing}
 	x.down = &down
-	if err := a.read(ctx, from, x.put); err != nil {
+	if err := x.written(a.read(ctx, next, x.put)); err != nil {
 		return nil, err
 	}
 	x.out.NotExtracted = a.held
-	if err := x.judgeGit(a); err != nil {
+	if err := x.written(x.judgeGit(a)); err != nil {
 		return nil, err
 	}
 	if err := x.finish(a); err != nil {
@@ -69,11 +71,32 @@ type extraction struct {
 	out    Extracted
 	made   []string // paths in the order of the archive
 
-	at    string // the directory that fd is open for
-	fd    int
-	buf   []byte
+	at    string // the path of the directory that is open
+	open  *directory
 	ended bool // all has its place
+
+	slots   chan []byte // of files that are written: that is the kernel's work, and takes the time
+	pending sync.WaitGroup
+	failed  atomic.Pointer[error]
 }
+
+// A directory is one of the tree that is open, for the next member and for files that are written.
+type directory struct {
+	fd   int
+	uses atomic.Int32
+}
+
+func (d *directory) done() {
+	if d != nil && d.uses.Add(-1) == 0 {
+		unix.Close(d.fd)
+	}
+}
+
+// A file of at most smallFile bytes is written beside others, and lies in memory so long.
+const (
+	smallFile = 256 << 10
+	slots     = 8
+)
 
 const (
 	treeName    = "tree"
@@ -84,7 +107,7 @@ const (
 // begin opens a directory, and makes the stage. What an extraction that was killed has left there
 // is taken away.
 func begin(dir string) (_ *extraction, err error) {
-	x := &extraction{target: -1, stage: -1, tree: -1, fd: -1, owner: [2]int{-1, -1}}
+	x := &extraction{target: -1, stage: -1, tree: -1, owner: [2]int{-1, -1}}
 	defer func() {
 		if err != nil {
 			x.close()
@@ -124,7 +147,10 @@ func begin(dir string) (_ *extraction, err error) {
 	if x.tree, err = beneath.MakeDir(x.stage, treeName); err != nil {
 		return x, err
 	}
-	x.buf = make([]byte, 256<<10)
+	x.slots = make(chan []byte, slots)
+	for range slots {
+		x.slots <- make([]byte, smallFile)
+	}
 	return x, nil
 }
 
@@ -182,7 +208,8 @@ func (x *extraction) end() error {
 }
 
 func (x *extraction) close() {
-	for _, fd := range []int{x.fd, x.tree, x.target, x.stage} {
+	x.open.done()
+	for _, fd := range []int{x.tree, x.target, x.stage} {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
@@ -231,22 +258,29 @@ func (x *extraction) standing(rel string) (target string, isLink, exists bool) {
 	return string(buf[:n]), true, true
 }
 
+// written waits for all files that are being written, and returns the first error, an earlier one before theirs.
+func (x *extraction) written(err error) error {
+	x.pending.Wait()
+	if failed := x.failed.Load(); failed != nil && err == nil {
+		err = *failed
+	}
+	return err
+}
+
 // in returns the directory of the tree that a path lies in.
-func (x *extraction) in(rel string) (int, error) {
-	dir := parentOf(rel)
-	if dir == "" {
-		return x.tree, nil
+func (x *extraction) in(rel string) (*directory, error) {
+	dir := path.Dir(rel)
+	if x.open != nil && x.at == dir {
+		return x.open, nil
 	}
-	if x.fd >= 0 && x.at == dir {
-		return x.fd, nil
+	fd, err := beneath.Open(x.tree, dir, unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, err
 	}
-	if x.fd >= 0 {
-		unix.Close(x.fd)
-	}
-	var err error
-	x.at = dir
-	x.fd, err = beneath.Open(x.tree, dir, unix.O_PATH|unix.O_DIRECTORY)
-	return x.fd, err
+	x.open.done()
+	x.at, x.open = dir, &directory{fd: fd}
+	x.open.uses.Store(1)
+	return x.open, nil
 }
 
 // put makes a member in the tree. Directories get their modes and times at the end.
@@ -258,6 +292,9 @@ func (x *extraction) put(m *member, body io.Reader) error {
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		err = fmt.Errorf("extract %s: %w", m.path, err)
 	}
+	if failed := x.failed.Load(); failed != nil {
+		err = *failed
+	}
 	if err == nil && x.down.Progress != nil {
 		x.down.Progress(x.out.Files, x.out.Bytes)
 	}
@@ -265,12 +302,12 @@ func (x *extraction) put(m *member, body io.Reader) error {
 }
 
 func (x *extraction) make(m *member, body io.Reader) error {
-	dir, err := x.in(m.path)
+	in, err := x.in(m.path)
 	if err != nil {
 		return err
 	}
 	x.made = append(x.made, m.path)
-	name := path.Base(m.path)
+	dir, name := in.fd, path.Base(m.path)
 	switch {
 	case m.kind == workspace.Dir:
 		x.out.Dirs++
@@ -286,38 +323,67 @@ func (x *extraction) make(m *member, body io.Reader) error {
 		return os.NewSyscallError("utimensat", unix.UtimesNanoAt(dir, name, times(m.mtime), unix.AT_SYMLINK_NOFOLLOW))
 	case m.hard != "":
 		x.out.Files++
-		at := x.tree
-		if of := parentOf(m.hard); of != "" {
-			if at, err = beneath.Open(x.tree, of, unix.O_PATH|unix.O_DIRECTORY); err != nil {
-				return err
-			}
-			defer unix.Close(at)
+		x.pending.Wait() // the file may be one of those
+		of, err := beneath.Open(x.tree, path.Dir(m.hard), unix.O_PATH|unix.O_DIRECTORY)
+		if err != nil {
+			return err
 		}
-		return os.NewSyscallError("linkat", unix.Linkat(at, path.Base(m.hard), dir, name, 0))
+		defer unix.Close(of)
+		return os.NewSyscallError("linkat", unix.Linkat(of, path.Base(m.hard), dir, name, 0))
 	}
-	fd, err := unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	x.out.Files++
+	x.out.Bytes += m.size
+	buf := <-x.slots
+	n, err := readFull(body, buf[:min(m.size, smallFile)])
+	if err != nil || m.size > smallFile {
+		if err == nil {
+			err = x.write(dir, m, buf[:n], body)
+		}
+		x.slots <- buf
+		return err
+	}
+	in.uses.Add(1)
+	x.pending.Go(func() {
+		if err := x.write(dir, m, buf[:n], nil); err != nil {
+			err = fmt.Errorf("extract %s: %w", m.path, err)
+			x.failed.CompareAndSwap(nil, &err)
+		}
+		in.done()
+		x.slots <- buf
+	})
+	return nil
+}
+
+// readFull fills a buffer. That there is less is no end of any kind.
+func readFull(from io.Reader, buf []byte) (int, error) {
+	n, err := io.ReadFull(from, buf)
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// write makes a file: of what was read, and what follows that.
+func (x *extraction) write(dir int, m *member, text []byte, rest io.Reader) error {
+	fd, err := unix.Openat(dir, path.Base(m.path), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return os.NewSyscallError("openat", err)
 	}
 	defer unix.Close(fd)
 	for left := m.size; left > 0; {
-		n, err := body.Read(x.buf[:min(int64(len(x.buf)), left)])
-		for b := x.buf[:n]; len(b) > 0; {
-			written, err := unix.Write(fd, b)
+		left -= int64(len(text))
+		for b := text; len(b) > 0; {
+			n, err := unix.Write(fd, b)
 			if err != nil && err != unix.EINTR {
 				return os.NewSyscallError("write", err)
 			}
-			b = b[max(written, 0):]
+			b = b[max(n, 0):]
 		}
-		if left -= int64(n); err != nil && left > 0 {
-			if err == io.EOF {
-				err = io.ErrUnexpectedEOF
-			}
+		text = text[:min(left, int64(len(text)))]
+		if _, err := readFull(rest, text); err != nil {
 			return err
 		}
 	}
-	x.out.Files++
-	x.out.Bytes += m.size
 	if x.owner[0] >= 0 {
 		if err := unix.Fchown(fd, x.owner[0], x.owner[1]); err != nil {
 			return os.NewSyscallError("fchown", err)

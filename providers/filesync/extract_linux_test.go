@@ -560,6 +560,40 @@ func TestExtractOwner(t *testing.T) {
 	}
 }
 
+func TestExtractParts(t *testing.T) {
+	large := strings.Repeat("0123456789", smallFile/4)
+	one, two := []entry{dir("d"), file("d/a", "one"), hard("d/b", "d/a"), file("d/large", large)}, []entry{file("d/c", "two"), file("e", large)}
+	extract := func(parts ...[]byte) (string, error) {
+		to := filepath.Join(place(t), "new")
+		_, err := ExtractParts(t.Context(), to, func() (io.Reader, error) {
+			if len(parts) == 0 {
+				return nil, io.EOF
+			}
+			part := parts[0]
+			parts = parts[1:]
+			return bytes.NewReader(part), nil
+		}, Down{})
+		return to, err
+	}
+	to, err := extract(makeTar(t, one...), makeTar(t, two...))
+	require.NoError(t, err)
+	for name, want := range map[string]string{"d/a": "one", "d/b": "one", "d/large": large, "d/c": "two", "e": large} {
+		got, err := os.ReadFile(filepath.Join(to, name))
+		require.NoError(t, err)
+		require.True(t, want == string(got), name)
+	}
+	for why, second := range map[string][]byte{
+		"duplicate name": makeTar(t, file("d/a", "another")),
+		"truncated":      makeTar(t, two...)[:smallFile],
+	} {
+		to, err := extract(makeTar(t, one...), second)
+		var refused *RefusedError
+		require.ErrorAs(t, err, &refused)
+		require.ErrorContains(t, err, why)
+		require.NoFileExists(t, to)
+	}
+}
+
 func FuzzArchive(f *testing.F) {
 	names := []string{}
 	rows := hostile(f)
@@ -577,7 +611,7 @@ func FuzzArchive(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a := &archive{down: &Down{Limits: small}, standing: func(string) (string, bool, bool) { return "", false, false }}
 		made := map[string]bool{".": true}
-		err := a.read(context.Background(), bytes.NewReader(b), func(m *member, body io.Reader) error {
+		err := a.read(context.Background(), once(bytes.NewReader(b)), func(m *member, body io.Reader) error {
 			require.NotContains(t, "/"+m.path+"/", "/../")
 			require.False(t, filepath.IsAbs(m.path))
 			require.True(t, m.path == "." || made[filepath.Dir(m.path)], "%q before what it lies in", m.path)

@@ -9,7 +9,7 @@ import (
 	"runtime"
 )
 
-// Extract is not available on this system.
-func Extract(context.Context, string, io.Reader, Down) (*Extracted, error) {
+// ExtractParts is not available on this system.
+func ExtractParts(context.Context, string, func() (io.Reader, error), Down) (*Extracted, error) {
 	return nil, fmt.Errorf("extract: not built for %s yet", runtime.GOOS)
 }

@@ -75,6 +75,7 @@ type secretRules struct {
 	global    allowlist
 	byKeyword [][]int // rules, by keyword
 	words     []string
+	longest   int // of the words, in bytes
 	classes   [256]byte
 	width     int
 	next      []uint32 // by state and class: where the row of the next state begins, with ends if it has hits
@@ -388,6 +389,7 @@ func (s *secretRules) build() {
 	}
 	s.next, s.hits = make([]uint32, s.width), make([][]int, 1)
 	for n, w := range s.words {
+		s.longest = max(s.longest, len(w))
 		state := 0
 		for i := range len(w) {
 			to := &s.next[state*s.width+int(s.classes[w[i]])]
@@ -436,17 +438,59 @@ type found struct {
 	secret string
 }
 
-// scan returns what a text of a file holds, in the order of the text.
-func (s *secretRules) scan(file string, text []byte) []found {
-	var windows map[int][][2]int
-	row := uint32(0)
-	for i, c := range text { // all of an upload goes through these lines
-		row = s.next[row&^ends+uint32(s.classes[c])]
-		if row&ends == 0 {
+// A block of a text goes through the automaton in lanes, side by side: a step waits for the one before it
+// in its own lane alone.
+const (
+	lanes = 4
+	block = 16 << 10
+)
+
+// A hit is a state in which keywords end, and where.
+type hit struct{ at, row uint32 }
+
+var hitBuffers = sync.Pool{New: func() any { return new([lanes][]hit) }}
+
+// keywords fills in where keywords end in a block that begins at a byte of a text.
+func (s *secretRules) keywords(text []byte, begin int, all *[lanes][]hit) {
+	next, classes := s.next, &s.classes
+	size := min(len(text)-begin, block) / lanes
+	var rows [lanes]uint32
+	for l := range rows {
+		all[l] = all[l][:0]
+		from := begin + l*size
+		for _, c := range text[max(0, from-s.longest+1):from] { // where a keyword may have begun
+			rows[l] = next[rows[l]&^ends+uint32(classes[c])]
+		}
+	}
+	a, b, c, d := rows[0], rows[1], rows[2], rows[3]
+	rest := text[begin:]
+	t0, t1, t2, t3 := rest[:size], rest[size:2*size], rest[2*size:3*size], rest[3*size:4*size]
+	for i := range t0 { // all of an upload goes through these lines
+		a = next[a&^ends+uint32(classes[t0[i]])]
+		b = next[b&^ends+uint32(classes[t1[i]])]
+		c = next[c&^ends+uint32(classes[t2[i]])]
+		d = next[d&^ends+uint32(classes[t3[i]])]
+		if (a|b|c|d)&ends == 0 {
 			continue
 		}
-		for _, n := range s.hits[int(row&^ends)/s.width] {
-			end := i + 1
+		for l, row := range [lanes]uint32{a, b, c, d} {
+			if row&ends != 0 {
+				all[l] = append(all[l], hit{uint32(begin + l*size + i), row})
+			}
+		}
+	}
+	for i, c := range rest[lanes*size : min(len(rest), block)] {
+		if d = next[d&^ends+uint32(classes[c])]; d&ends != 0 {
+			all[lanes-1] = append(all[lanes-1], hit{uint32(begin + lanes*size + i), d})
+		}
+	}
+}
+
+// around adds the windows of a text in which rules are tried, by what hits say.
+func (s *secretRules) around(text []byte, hits []hit, windows map[int][][2]int) map[int][][2]int {
+	for _, h := range hits {
+		for _, n := range s.hits[int(h.row&^ends)/s.width] {
+			end := int(h.at) + 1
 			start := end - len(s.words[n])
 			for _, number := range s.byKeyword[n] {
 				r := &s.rules[number]
@@ -474,6 +518,20 @@ func (s *secretRules) scan(file string, text []byte) []found {
 				windows[number] = list
 			}
 		}
+	}
+	return windows
+}
+
+// scan returns what a text of a file holds, in the order of the text.
+func (s *secretRules) scan(file string, text []byte) []found {
+	var windows map[int][][2]int
+	hits := hitBuffers.Get().(*[lanes][]hit)
+	defer hitBuffers.Put(hits)
+	for n := range (len(text) + block - 1) / block * lanes {
+		if n%lanes == 0 {
+			s.keywords(text, n/lanes*block, hits)
+		}
+		windows = s.around(text, hits[n%lanes], windows)
 	}
 	var all []found
 	for number, list := range windows {

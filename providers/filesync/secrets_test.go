@@ -165,3 +165,34 @@ func FuzzScan(f *testing.F) {
 		}
 	})
 }
+
+// What the lanes of blocks find is what one walk from the first byte to the last does.
+func TestKeywords(t *testing.T) {
+	s, err := loadRules()
+	require.NoError(t, err)
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, size := range []int{0, 1, 3, 7, 100, block - 1, block, block + 1, 3*block + 2} {
+		var text []byte
+		for len(text) < size {
+			text = append(append(text, s.words[random.IntN(len(s.words))]...), " xyz\n"[:random.IntN(6)]...)
+		}
+		text = text[:size]
+		var want, got []hit
+		row := uint32(0)
+		for i, c := range text {
+			if row = s.next[row&^ends+uint32(s.classes[c])]; row&ends != 0 {
+				want = append(want, hit{uint32(i), row})
+			}
+		}
+		for begin := 0; begin < size; begin += block {
+			var hits [lanes][]hit
+			s.keywords(text, begin, &hits)
+			got = slices.Concat(got, slices.Concat(hits[:]...))
+		}
+		require.Len(t, got, len(want))
+		for i := range want { // the states differ by what began before a lane and is no keyword
+			require.Equal(t, want[i].at, got[i].at)
+			require.Subset(t, s.hits[int(got[i].row&^ends)/s.width], s.hits[int(want[i].row&^ends)/s.width])
+		}
+	}
+}

@@ -1,12 +1,13 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"path"
 	"path/filepath"
 	"strings"
@@ -28,22 +29,37 @@ func (r *running) bring(ctx context.Context) error {
 	if len(d.ask)+len(d.gone) == 0 {
 		return nil
 	}
-	file, err := r.spool("down.tar.gz")
+	file, err := r.spool("down.tar.zst")
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	if len(d.ask) > 0 {
-		transfer, stop := context.WithTimeout(ctx, r.provider.patient.transfer)
-		defer stop()
-		way, over := r.progress("downloading")
-		err := r.provider.service.GetTar(transfer, r.box, r.copy, d.ask, &Incoming{file, way})
-		over()
-		if err != nil {
-			return fmt.Errorf("%s: download: %w", r.provider.Name(), err)
+	transfer, stop := context.WithTimeout(ctx, r.provider.patient.transfer)
+	defer stop()
+	parts := d.parts(after)
+	came := make(chan io.Reader, len(parts))
+	var failed, lost error
+	go func() {
+		defer close(came)
+		failed = r.get(transfer, parts, file, came)
+	}()
+	err = r.take(ctx, d, func() (io.Reader, error) {
+		if part, ok := <-came; ok {
+			plain, err := filesync.Decompress(part)
+			if err != nil {
+				return nil, &filesync.RefusedError{Why: err.Error()}
+			}
+			return plain, nil
 		}
+		lost = failed
+		return nil, cmp.Or(lost, io.EOF)
+	})
+	stop()
+	for range came { // until nobody writes to the file any more
 	}
-	err = r.take(ctx, d, file)
+	if lost != nil {
+		return fmt.Errorf("%s: download: %w", r.provider.Name(), lost)
+	}
 	var refused *filesync.RefusedError
 	if errors.As(err, &refused) {
 		kept, e := r.keepRefused(file)
@@ -63,7 +79,7 @@ func (r *running) named(why string, names []string) {
 }
 
 // take makes the change set.
-func (r *running) take(ctx context.Context, d *difference, file *os.File) (err error) {
+func (r *running) take(ctx context.Context, d *difference, next func() (io.Reader, error)) (err error) {
 	record := &changes.Record{Workspace: r.policy.Workspace, Protect: r.policy.Protect, Started: changes.Clock()}
 	layer, err := changes.LayerOf(r.policy.Workspace)
 	if err != nil {
@@ -79,16 +95,8 @@ func (r *running) take(ctx context.Context, d *difference, file *os.File) (err e
 		}
 	}()
 	if len(d.ask) > 0 {
-		if _, err := file.Seek(0, 0); err != nil {
-			return err
-		}
-		plain, err := filesync.Decompress(file, filesync.Gzip)
-		if err != nil {
-			return &filesync.RefusedError{Why: err.Error()}
-		}
-		defer plain.Close()
 		tree := filepath.Join(r.session.Name(), changes.TreeDir(0))
-		came, err := filesync.Extract(ctx, tree, plain, filesync.Down{Asked: d.askSet, Trust: true}) // an apply judges what a tool would execute
+		came, err := filesync.ExtractParts(ctx, tree, next, filesync.Down{Asked: d.askSet, Trust: true}) // an apply judges what a tool would execute
 		if err != nil {
 			return err
 		}

@@ -68,10 +68,15 @@ type Upload struct {
 	Error      string          `json:"error,omitempty"`
 }
 
-// upload packs the workspace for nobody.
-func (r *plan) upload() (u Upload) {
+// weigh packs the workspace for nobody.
+func (r *plan) weigh() (u Upload) {
 	packed := &shown{to: io.Discard}
-	sent, err := r.write(context.Background(), packed)
+	tree, err := r.open(context.Background())
+	if err != nil {
+		return Upload{Error: err.Error()}
+	}
+	defer tree.Close()
+	sent, err := write(context.Background(), tree, packed)
 	if err != nil {
 		return Upload{Error: err.Error()}
 	}
@@ -90,7 +95,7 @@ func (r *plan) Describe() any {
 	d := &Description{
 		Provider: r.provider.Name(), Create: r.provider.service.Describe(&r.request), Labels: r.request.Labels, Workspace: r.policy.Workspace,
 		Copy: "~/" + r.name, Dir: path.Join("~", r.name, r.dir), Command: r.command.Argv,
-		Upload:  r.upload(),
+		Upload:  r.weigh(),
 		Answers: r.answers,
 	}
 	for _, v := range r.env {

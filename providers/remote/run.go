@@ -61,7 +61,7 @@ func (e *StayedError) Unwrap() error { return e.Err }
 // Hint says how to go on.
 func (e *StayedError) Hint() string {
 	if e.Kept != "" {
-		return "the archive is " + e.Kept + ": tar -tzf lists it"
+		return "the archive is " + e.Kept + ": tar -itf lists it"
 	}
 	return "pccrun download fetches them, and pccrun gc --all destroys the sandbox"
 }
@@ -298,10 +298,10 @@ func (r *running) furnish(ctx context.Context, up *upload) error {
 	r.copy, r.own = path.Join(r.home, r.name), path.Join(r.home, own)
 	transfer, stop := context.WithTimeout(ctx, r.provider.patient.transfer)
 	defer stop()
-	if err := r.send(transfer, "uploading", r.copy, &up.archive); err != nil {
-		return fmt.Errorf("%s: upload: %w", n, err)
-	}
 	if err := r.install(transfer); err != nil {
+		return err
+	}
+	if err := r.upload(transfer, up); err != nil {
 		return err
 	}
 	if r.before, err = r.look(ctx); err != nil {

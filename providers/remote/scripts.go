@@ -17,18 +17,23 @@ mkdir -p -m 700 -- "$HOME/$2" && mkdir -p -- "$HOME/$1" || exit 72
 printf '%s\000%s\000%s\000%s' "$HOME" "$PATH" "$(id -un 2>/dev/null || id -u)" "$(uname -m)"
 `
 
-// unpack extracts an archive: $1 the file, $2 its SHA-256, $3 the directory.
+// unpack extracts an archive: $1 the file, $2 its SHA-256, $3 the directory, $4 where pccrun's
+// program is, which decodes zstd; without it the archive is of gzip.
 const unpack = `
 echo "$2  $1" | sha256sum -c --status 2>/dev/null || exit 65
-tar -xzpf "$1" -C "$3" && rm -f -- "$1"
+c=gzip
+[ -z "$4" ] || { cd -- "$4" && c="./pccrun sync zstd"; } || exit
+tar -xpf "$1" -C "$3" -I "$c" && rm -f -- "$1"
 `
 
-// pack makes an archive of the names on standard input: $1 the file, $2 the directory. It
-// prints the archive's SHA-256 and size.
+// pack makes an archive of the names on standard input: $1 the file, $2 the directory, $3 where
+// pccrun's program is. It prints the archive's SHA-256 and size.
 const pack = `
 set -e
 rm -f -- "$1"
-tar -C "$2" --format=posix --hard-dereference --null --no-recursion -T - -I "gzip -1" -cf "$1"
+c="gzip -1"
+[ -z "$3" ] || { cd -- "$3"; c="./pccrun sync zstd"; }
+tar -C "$2" --format=posix --hard-dereference --null --no-recursion -T - -I "$c" -cf "$1"
 chmod 644 "$1"
 s=$(sha256sum < "$1") && echo "${s%% *}" "$(wc -c < "$1")"
 `

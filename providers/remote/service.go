@@ -19,7 +19,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
 	"time"
 
 	"github.com/pccrun/pccrun/profiles"
@@ -75,12 +74,11 @@ type Service interface {
 	// have ended, and nobody knows.
 	Exec(ctx context.Context, s *Sandbox, e *Exec) (code int, err error)
 
-	// PutTar extracts an archive in a directory of the sandbox.
-	PutTar(ctx context.Context, s *Sandbox, dir string, a *Archive) error
+	// PutFile writes a file, and makes the directories around it.
+	PutFile(ctx context.Context, s *Sandbox, name string, a *Archive) error
 
-	// GetTar writes an archive of names in a directory, those alone and nothing below
-	// them, compressed by gzip. What was written is thrown away by another attempt.
-	GetTar(ctx context.Context, s *Sandbox, dir string, names []string, to *Incoming) error
+	// GetFile writes what a file holds: begin is called before each attempt.
+	GetFile(ctx context.Context, s *Sandbox, name string, begin func() (io.Writer, error)) error
 
 	// Price is what a sandbox costs in an hour, in US dollars; 0 where nobody knows.
 	Price(s *Sandbox) float64
@@ -128,13 +126,7 @@ type Exec struct {
 	Again bool // it does no harm to execute it twice
 }
 
-// Incoming is a file that an archive comes down to.
-type Incoming struct {
-	*os.File
-	Shown func(done, total int64) // is told how far it is; nil: nobody looks
-}
-
-// Archive is a tar on its way up, compressed by gzip.
+// Archive is a file on its way up.
 type Archive struct {
 	Open func() (io.ReadCloser, error)
 	Size int64

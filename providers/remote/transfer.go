@@ -22,9 +22,17 @@ import (
 type upload struct {
 	archive Archive
 	file    *os.File
+	stop    context.CancelFunc
+	packed  chan struct{} // closed when all of it is written, or err says why not
+	sent    *filesync.Sent
+	err     error
 }
 
-func (u *upload) remove() { u.file.Close() }
+func (u *upload) remove() {
+	u.stop()
+	<-u.packed
+	u.file.Close()
+}
 
 // spool makes a file without a name in the session's directory.
 func (r *running) spool(name string) (*os.File, error) {
@@ -35,16 +43,16 @@ func (r *running) spool(name string) (*os.File, error) {
 	return f, err
 }
 
-// write writes the archive of the workspace.
-func (r *plan) write(ctx context.Context, to io.Writer) (*filesync.Sent, error) {
+// open looks through the workspace, and opens none of what it would send.
+func (r *plan) open(ctx context.Context) (*filesync.Tree, error) {
 	config := Variable(r.provider.host.Environ, "XDG_CONFIG_HOME")
-	tree, err := filesync.Open(ctx, r.policy.Workspace, filesync.Up{Excludes: filesync.UserIgnore(r.policy.Home, config), Hides: r.hides})
-	if err != nil {
-		return nil, err
-	}
-	defer tree.Close()
+	return filesync.Open(ctx, r.policy.Workspace, filesync.Up{Excludes: filesync.UserIgnore(r.policy.Home, config), Hides: r.hides})
+}
+
+// write writes the archive of the workspace.
+func write(ctx context.Context, tree *filesync.Tree, to io.Writer) (*filesync.Sent, error) {
 	buffered := bufio.NewWriterSize(to, 1<<20)
-	packed, err := filesync.Compress(buffered, filesync.Gzip)
+	packed, err := filesync.Compress(buffered)
 	if err != nil {
 		return nil, err
 	}
@@ -55,21 +63,41 @@ func (r *plan) write(ctx context.Context, to io.Writer) (*filesync.Sent, error) 
 	return sent, errors.Join(packed.Close(), buffered.Flush())
 }
 
-// pack writes the archive before anything is made that costs money, and says what stays here.
-func (r *running) pack(ctx context.Context) (_ *upload, err error) {
-	u := &upload{}
-	if u.file, err = r.spool("up.tar.gz"); err != nil {
+// pack begins to write the archive, which goes on while the sandbox is made. A workspace that is too
+// large is refused before anything is made that costs money.
+func (r *running) pack(ctx context.Context) (*upload, error) {
+	tree, err := r.open(ctx)
+	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			u.remove()
+	u := &upload{packed: make(chan struct{})}
+	if u.file, err = r.spool("up.tar.zst"); err != nil {
+		return nil, errors.Join(err, tree.Close())
+	}
+	ctx, u.stop = context.WithCancel(ctx)
+	go func() {
+		defer close(u.packed)
+		defer tree.Close()
+		sum := sha256.New()
+		if u.sent, u.err = write(ctx, tree, io.MultiWriter(u.file, sum)); u.err != nil {
+			return
 		}
+		var size int64
+		size, u.err = u.file.Seek(0, io.SeekEnd)
+		u.archive = Archive{Size: size, Sum: hex.EncodeToString(sum.Sum(nil)), Open: func() (io.ReadCloser, error) {
+			return io.NopCloser(io.NewSectionReader(u.file, 0, size)), nil
+		}}
 	}()
-	sum := sha256.New()
-	if r.sent, err = r.write(ctx, io.MultiWriter(u.file, sum)); err != nil {
-		return nil, err
+	return u, nil
+}
+
+// upload sends the workspace when it is packed, and says what stays here.
+func (r *running) upload(ctx context.Context, u *upload) error {
+	<-u.packed
+	if u.err != nil {
+		return u.err
 	}
+	r.sent = u.sent
 	for _, l := range r.sent.Left() {
 		if l.Notable() {
 			r.warn("left out: %s: %s", l.Path, l.Why)
@@ -78,77 +106,15 @@ func (r *running) pack(ctx context.Context) (_ *upload, err error) {
 	for _, f := range r.sent.Findings {
 		r.observer.Warning(events.Warning{Text: "secret, left out: " + f.String(), Hint: "remove it from the file"})
 	}
-	size, err := u.file.Seek(0, io.SeekEnd)
-	u.archive = Archive{Size: size, Sum: hex.EncodeToString(sum.Sum(nil)), Open: func() (io.ReadCloser, error) {
-		return io.NopCloser(io.NewSectionReader(u.file, 0, size)), nil
-	}}
-	return u, err
-}
-
-// Files is what PutTar and GetTar are made of where an API carries single files.
-type Files interface {
-	// PutFile writes a file, and makes the directories around it.
-	PutFile(ctx context.Context, s *Sandbox, name string, a *Archive) error
-	// GetFile writes what a file holds: begin is called before each attempt.
-	GetFile(ctx context.Context, s *Sandbox, name string, begin func() (io.Writer, error)) error
+	if err := r.send(ctx, "uploading", r.copy, &u.archive); err != nil {
+		return fmt.Errorf("%s: upload: %w", r.provider.Name(), err)
+	}
+	return nil
 }
 
 // beside is where an archive waits: next to the directory, in the user's home.
 func beside(dir, name string) string {
 	return path.Join(path.Dir(dir), ".pccrun-"+path.Base(dir)+"-"+name)
-}
-
-// PutByFile extracts an archive by a file and a script. What came over broken is sent again.
-func PutByFile(ctx context.Context, s Service, files Files, box *Sandbox, dir string, a *Archive) error {
-	name := beside(dir, "up")
-	for n := 1; ; n++ {
-		if err := files.PutFile(ctx, box, name, a); err != nil {
-			return err
-		}
-		_, code, err := Script(ctx, s, box, false, nil, unpack, nil, name, a.Sum, dir)
-		switch {
-		case code == 65 && n < 3:
-			continue
-		case code == 65:
-			return errors.New("the received data differs from what was sent")
-		}
-		return err
-	}
-}
-
-// GetByFile makes an archive by a script and fetches the file. What came over broken is
-// fetched again.
-func GetByFile(ctx context.Context, s Service, files Files, box *Sandbox, dir string, names []string, to *Incoming) error {
-	name := beside(dir, "down")
-	printed, _, err := Script(ctx, s, box, true, nil, pack, []byte(strings.Join(names, "\x00")+"\x00"), name, dir)
-	if err != nil {
-		return err
-	}
-	var want string
-	var size int64
-	if _, err := fmt.Sscan(string(printed), &want, &size); err != nil {
-		return fmt.Errorf("read the archive's checksum: %w", err)
-	}
-	for n := 1; ; n++ {
-		var sum hash.Hash
-		err := files.GetFile(ctx, box, name, func() (io.Writer, error) {
-			sum = sha256.New()
-			if err := to.Truncate(0); err != nil {
-				return nil, err
-			}
-			_, err := to.Seek(0, io.SeekStart)
-			return &shown{to: io.MultiWriter(to.File, sum), total: size, shown: to.Shown}, err
-		})
-		if err != nil {
-			return err
-		}
-		if hex.EncodeToString(sum.Sum(nil)) == want {
-			return nil
-		}
-		if n == 3 {
-			return errors.New("the received data differs from what was sent")
-		}
-	}
 }
 
 // shown is a stream whose way is shown.
@@ -178,19 +144,121 @@ func (r *running) progress(what string) (way func(done, total int64), over func(
 	return func(done, total int64) { r.io.Progress(what, done, total) }, func() { r.io.Progress("", 0, 0) }
 }
 
-// send extracts an archive in a directory of the sandbox.
+var errGarbled = errors.New("the received data differs from what was sent")
+
+// send extracts an archive in a directory of the sandbox: one of zstd where pccrun's program is there
+// already, which decodes it, else one of gzip. What came over broken is sent again.
 func (r *running) send(ctx context.Context, what, dir string, a *Archive) error {
 	way, over := r.progress(what)
 	defer over()
-	return r.provider.service.PutTar(ctx, r.box, dir, &Archive{Size: a.Size, Sum: a.Sum, Open: func() (io.ReadCloser, error) {
+	name := beside(dir, "up")
+	shows := &Archive{Size: a.Size, Open: func() (io.ReadCloser, error) {
 		from, err := a.Open()
 		return &shown{from: from, total: a.Size, shown: way}, err
-	}})
+	}}
+	for n := 1; ; n++ {
+		if err := r.provider.service.PutFile(ctx, r.box, name, shows); err != nil {
+			return err
+		}
+		_, code, err := r.shell(ctx, false, unpack, nil, name, a.Sum, dir, r.program)
+		switch {
+		case code == 65 && n < 3:
+			continue
+		case code == 65:
+			return errGarbled
+		}
+		return err
+	}
+}
+
+// A download comes in parts, so that one is extracted while the next is made and on its way: each of so
+// many names, and about so many bytes of content.
+const (
+	partNames = 4096
+	partBytes = 16 << 20
+)
+
+// parts cuts what is asked for.
+func (d *difference) parts(after *listing) (list [][]string) {
+	if len(d.ask) == 0 {
+		return nil
+	}
+	begin, size := 0, int64(0)
+	for i, name := range d.ask {
+		var kind, mode string
+		var n int64
+		_, _ = fmt.Sscan(after.of[name], &kind, &mode, &n)
+		if size += n; i > begin && (i-begin == partNames || size > partBytes) {
+			list = append(list, d.ask[begin:i])
+			begin, size = i, n
+		}
+	}
+	return append(list, d.ask[begin:])
+}
+
+// get fetches names of the copy, those alone and nothing below them, as parts of an archive one after the
+// other in a file.
+func (r *running) get(ctx context.Context, parts [][]string, to *os.File, came chan<- io.Reader) error {
+	way, over := r.progress("downloading")
+	defer over()
+	all, names, begin := 0, 0, int64(0)
+	for _, part := range parts {
+		all += len(part)
+	}
+	for _, part := range parts {
+		names += len(part)
+		size, err := r.part(ctx, part, to, begin, func(done, total int64) {
+			if way != nil {
+				way(begin+done, (begin+total)*int64(all)/int64(names))
+			}
+		})
+		if err != nil {
+			return err
+		}
+		came <- io.NewSectionReader(to, begin, size)
+		begin += size
+	}
+	return nil
+}
+
+// part makes an archive of names and fetches it. What came over broken is fetched again.
+func (r *running) part(ctx context.Context, names []string, to *os.File, begin int64, way func(done, total int64)) (size int64, err error) {
+	name := beside(r.copy, "down")
+	printed, _, err := r.shell(ctx, true, pack, []byte(strings.Join(names, "\x00")+"\x00"), name, r.copy, r.program)
+	if err != nil {
+		return 0, err
+	}
+	var want string
+	if _, err := fmt.Sscan(string(printed), &want, &size); err != nil {
+		return 0, fmt.Errorf("read the archive's checksum: %w", err)
+	}
+	for n := 1; ; n++ {
+		var sum hash.Hash
+		took := &shown{total: size, shown: way}
+		err := r.provider.service.GetFile(ctx, r.box, name, func() (io.Writer, error) {
+			sum = sha256.New()
+			if err := to.Truncate(begin); err != nil {
+				return nil, err
+			}
+			took.to, took.done = io.MultiWriter(to, sum), 0
+			_, err := to.Seek(begin, io.SeekStart)
+			return took, err
+		})
+		if err != nil {
+			return 0, err
+		}
+		if hex.EncodeToString(sum.Sum(nil)) == want {
+			return took.done, nil
+		}
+		if n == 3 {
+			return 0, errGarbled
+		}
+	}
 }
 
 // keepRefused gives what came a name, so that nothing of it is lost.
 func (r *running) keepRefused(f *os.File) (string, error) {
-	const name = "refused.tar.gz"
+	const name = "refused.tar.zst"
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return "", err
 	}

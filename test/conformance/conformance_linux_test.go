@@ -447,7 +447,7 @@ var cases = []struct {
 				k.path(hostileTar(t, member))
 				o := k.run("/bin/sh", "-c", "echo x > made")
 				require.ErrorContains(t, o.err, "refused")
-				require.Contains(t, hint(o.err), "refused.tar.gz")
+				require.Contains(t, hint(o.err), "refused.tar.zst")
 				require.Nil(t, k.changed())
 				require.Equal(t, "one\n", k.read("a.txt"))
 				k.nothingLeft()
@@ -521,9 +521,9 @@ func hostileTar(t *testing.T, members string) string {
 	script := `#!/bin/sh
 case "$*" in
 *-cf*) for last; do :; done
-	exec python3 - "$last" <<'END'
+	python3 - <<'END' | ./pccrun sync zstd > "$last"
 import io, sys, tarfile
-with tarfile.open(sys.argv[1], 'w:gz') as t:
+with tarfile.open(fileobj=sys.stdout.buffer, mode='w|') as t:
     for name, text in [` + members + `]:
         i = tarfile.TarInfo(name)
         if text is None:
@@ -533,7 +533,7 @@ with tarfile.open(sys.argv[1], 'w:gz') as t:
             i.size = len(text)
             t.addfile(i, io.BytesIO(text))
 END
-	;;
+	exit ;;
 esac
 exec /usr/bin/tar "$@"
 `

@@ -141,24 +141,37 @@ func (v *view) Read(path string, limit int64) ([]byte, error) {
 	return read(l, rel, limit)
 }
 
+// A globRule is a rule of which one name begins and ends with texts.
+type globRule struct {
+	rule       int
+	head, tail string
+}
+
 // protected says which rule of the run's policy protects a path of the host.
 func (u *Upper) protected(path string) (deny string, review bool) {
 	if u.byName == nil { // there are a hundred rules, and there may be as many thousand paths
 		u.byName = map[string][]int{}
 		for i := range u.Record.Protect {
 			name, plain := u.Record.Protect[i].Last()
-			if !plain {
-				name = ""
+			if plain {
+				u.byName[name] = append(u.byName[name], i)
+				continue
 			}
-			u.byName[name] = append(u.byName[name], i)
+			end := strings.LastIndexAny(name, "*?[]") // -1: all of nothing
+			u.byGlob = append(u.byGlob, globRule{i, name[:max(0, strings.IndexAny(name, "*?[]"))], name[end+1:]})
 		}
 	}
 	var rules []int
-	for name := range strings.SplitSeq(path, "/") { // a path begins with "", the name before the first slash
+	for name := range strings.SplitSeq(path, "/") {
 		rules = append(rules, u.byName[name]...)
+		for _, g := range u.byGlob {
+			if strings.HasPrefix(name, g.head) && strings.HasSuffix(name, g.tail) {
+				rules = append(rules, g.rule)
+			}
+		}
 	}
 	slices.Sort(rules)
-	for _, i := range rules {
+	for _, i := range slices.Compact(rules) {
 		r := &u.Record.Protect[i]
 		switch {
 		case !u.matches(r, path):

@@ -37,7 +37,8 @@ type Upper struct {
 	after  []*layer
 	lock   *store.Lock // while it is changed: [Upper.Begin]
 
-	byName map[string][]int // the rules of Record.Protect by the name that a path must have, "" for any path
+	byName map[string][]int // the rules of Record.Protect by the name that a path must have
+	byGlob []globRule       // those whose name is a pattern
 }
 
 // ReadRecord reads the record of a session or of a snapshot.
