@@ -10,7 +10,6 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/gitdir"
-	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // protect marks what a host tool would execute, by the rules of the run's policy and by the table of git
@@ -29,9 +28,7 @@ func (u *Upper) protect(layer int, s *Set) {
 			continue
 		}
 		if c.Protect == "" && c.After.Kind == workspace.Link {
-			if c.Protect = u.way(full); c.Protect == "" && leadsIntoGit(full, c.After.Target) {
-				c.Protect = vcs.IntoGit
-			}
+			c.Protect = u.way(full)
 		}
 		d, _ := git.Judge(full, c.After.Kind.Type(), c.After.Target)
 		c.plain = d.Plain
@@ -50,15 +47,6 @@ func (u *Upper) protect(layer int, s *Set) {
 		kept = append(kept, c)
 	}
 	s.Changes = kept
-}
-
-// leadsIntoGit reports whether a link of the working tree leads into a git directory, by the names alone.
-func leadsIntoGit(path, target string) bool {
-	if !filepath.IsAbs(target) {
-		target = filepath.Join(filepath.Dir(path), target)
-	}
-	target = filepath.Clean(target)
-	return !vcs.InsideGit(filepath.Dir(path)) && vcs.InsideGit(target) && !vcs.Annexed(target)
 }
 
 // A view is what stands on the host, or with the second layer over it.

@@ -463,12 +463,12 @@ func TestApplyKeepsWhatHoldsProtected(t *testing.T) {
 // What git would write through, or find a repository by, is applied only if it is named.
 func TestApplyHoldsGitLinks(t *testing.T) {
 	held := [][2]string{
-		{".git/COMMIT_EDITMSG", "-> ../../rc"}, {".git/logs/HEAD", "-> /rc"}, {".git/modules/s", "-> ../x"}, {"sub", "-> .git/objects/x"}, {".git/remotes/origin", "URL: /x"},
+		{".git/COMMIT_EDITMSG", "-> ../../rc"}, {".git/logs/HEAD", "-> /rc"}, {".git/modules/s", "-> ../x"}, {".git/remotes/origin", "URL: /x"},
 		{".git/objects/x/HEAD", "ref: refs/heads/main"}, {".git/objects/x/config", "x"}, {"r/packed-refs", "-> ../../rc"},
 		{".git/refs/x", "-> /o/.git/refs/x"}, {".git/packed-refs", "-> ../o/.git/packed-refs"}, {".git/info", "-> ../../o/.git/info"},
 	}
 	fine := [][2]string{
-		{".git/refs/remotes/origin/HEAD", "-> refs/remotes/origin/main"}, {".git/refs/remotes/origin/main", strings.Repeat("a", 40) + "\n"}, {".hg/wlock", "-> host:1"}, {"out", "-> /etc"}, {"f", "-> .git/annex/objects/k"},
+		{".git/refs/remotes/origin/HEAD", "-> refs/remotes/origin/main"}, {".git/refs/remotes/origin/main", strings.Repeat("a", 40) + "\n"}, {".hg/wlock", "-> host:1"}, {"out", "-> /etc"}, {"f", "-> .git/annex/objects/k"}, {"sub", "-> .git/objects/x"},
 		{"r/x", "x"},
 	}
 	bare := [][2]string{{".git/objects/x/objects/i", "x"}, {".git/objects/x/refs/i", "x"}}

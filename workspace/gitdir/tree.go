@@ -76,13 +76,11 @@ func (t *Tree) Judge(path string, kind fs.FileMode, target string) (d Decision, 
 			f, known := t.format(dir, worktree, standing)
 			if err != nil || !known || !e.Sound(b, f) {
 				d.Why = e.Bad
-			}
-			switch rel {
-			case "index":
+			} else if rel == "index" {
 				if plain, has, _ := PlainIndex(b, f, nil); has {
 					d.Plain = plain
 				}
-			case "packed-refs":
+			} else if rel == "packed-refs" {
 				odd, _ := OddRefs(b)
 				d.Report = len(odd) > 0
 			}
@@ -267,20 +265,18 @@ func (t *Tree) format(dir string, worktree, standing bool) (f vcs.Format, known 
 		dir = filepath.Dir(filepath.Dir(dir))
 		standing = t.stood(dir + "/HEAD")
 	}
-	now, err := t.Now.Read(dir+"/config", vcs.MaxConfig)
-	if err == nil {
-		f, known = vcs.HashOf(now)
-	} else {
-		known = true
-	}
-	if was, e := t.Before.Read(dir+"/config", vcs.MaxConfig); standing || e == nil {
-		stood := vcs.FormatSHA1
-		if e == nil {
-			if stood, known = vcs.HashOf(was); !known {
-				return f, false
-			}
+	read := func(v View) (f vcs.Format, known bool) {
+		b, err := v.Read(dir+"/config", vcs.MaxConfig)
+		if err != nil {
+			kind, there := v.Kind(dir + "/config")
+			return vcs.FormatSHA1, !there || kind&fs.ModeSymlink != 0 // as some have it; one of a run's is held back
 		}
-		return stood, known && (err != nil || f == stood)
+		return vcs.HashOf(b)
+	}
+	f, known = read(t.Now)
+	if standing || t.stood(dir+"/config") {
+		was, sure := read(t.Before)
+		return was, known && sure && f == was
 	}
 	return f, known
 }

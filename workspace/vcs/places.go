@@ -2,16 +2,6 @@ package vcs
 
 import "strings"
 
-// IntoGit is why a link is quarantined.
-const IntoGit = "it leads into a .git directory"
-
-// Annexed reports whether a path lies in what git-annex keeps in a repository: what its
-// working tree has of it are links, and it is searched as any directory is.
-func Annexed(rel string) bool {
-	_, rest, _ := strings.Cut("/"+rel+"/", "/.git/")
-	return strings.HasPrefix(rest, "annex/") && !strings.Contains(rest, "/.git/")
-}
-
 // InsideGit reports whether a path is, or lies below, a directory named .git.
 func InsideGit(rel string) bool {
 	return strings.HasPrefix(rel+"/", ".git/") || strings.Contains(rel+"/", "/.git/")
