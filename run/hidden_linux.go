@@ -48,7 +48,9 @@ func (f *flow) sayHidden(code int, end *providers.Result) {
 	if end == nil || f.local == nil || f.req.Quiet || !failed && !f.req.Verbose {
 		return
 	}
-	list := slices.Concat(f.hidden, f.local.Lacks(end.Code, f.req.Command), f.unpassed())
+	list := slices.DeleteFunc(slices.Concat(f.hidden, f.local.Lacks(f.req.Command), f.unpassed()), func(h events.Hidden) bool {
+		return h.Code != 0 && h.Code != end.Code && !f.req.Verbose
+	})
 	for i, h := range list {
 		if i == maxSaid {
 			messages.Say(fmt.Sprintf("hidden: %d more, see pccrun logs", len(list)-maxSaid))

@@ -158,7 +158,7 @@ func (f *finder) ssh(agent bool) {
 	if text, err := profiles.ReadFile(dir + "/config"); err == nil {
 		config = readSSHConfig(string(text), f.policy.Home, agent)
 	}
-	if !f.reachesSSH(config.ports) && !agent {
+	if !f.reachesSSH(append(config.ports, knownPorts(append(config.hosts, dir+"/known_hosts"))...)) && !agent {
 		return
 	}
 	const why = "the host keys and settings that ssh reads"
@@ -176,6 +176,23 @@ func (f *finder) ssh(agent bool) {
 			f.sshTexts = append(f.sshTexts, Text{Path: name, Content: string(text)})
 		}
 	}
+}
+
+// knownPorts returns the ports of the servers whose keys files hold: `[HOST]:PORT` begins a line.
+func knownPorts(files []string) (ports []uint16) {
+	for _, name := range files {
+		text, _ := profiles.ReadFile(name)
+		for line := range strings.Lines(string(text)) {
+			hosts, _, _ := strings.Cut(line, " ")
+			for host := range strings.SplitSeq(hosts, ",") {
+				_, port, _ := strings.Cut(host, "]:")
+				if n, err := strconv.ParseUint(port, 10, 16); err == nil && host[0] == '[' {
+					ports = append(ports, uint16(n))
+				}
+			}
+		}
+	}
+	return ports
 }
 
 // reachesSSH reports whether the policy allows a port at which the user's servers of ssh are.
@@ -230,21 +247,21 @@ func SSHRules(home string) func(alias string) string {
 
 // rule is what [SSHRules] returns.
 func (config *sshConfig) rule(alias string) string {
-	jumped := false
+	jumped, given := false, ""
 	for range maxSSHInclude {
 		said, named := config.of(alias)
 		jump, _, _ := strings.Cut(said["proxyjump"], ",")
-		if jump = jump[strings.IndexByte(jump, '@')+1:]; jump != "" && !strings.EqualFold(jump, "none") {
-			if strings.Contains(jump, ":") {
-				return jump
+		if jump = strings.TrimPrefix(jump, "ssh://"); jump != "" && !strings.EqualFold(jump, "none") {
+			alias, given, jumped = jump[strings.IndexByte(jump, '@')+1:], "", true
+			if i := strings.LastIndexByte(alias, ':'); i >= 0 && !strings.HasSuffix(alias, "]") {
+				alias, given = alias[:i], alias[i+1:]
 			}
-			alias, jumped = jump, true
 			continue
 		}
 		if !named && !jumped {
 			return ""
 		}
-		return cmp.Or(strings.ReplaceAll(said["hostname"], "%h", alias), alias) + ":" + cmp.Or(said["port"], "22")
+		return cmp.Or(strings.ReplaceAll(said["hostname"], "%h", alias), alias) + ":" + cmp.Or(given, said["port"], "22")
 	}
 	return ""
 }
