@@ -88,6 +88,9 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	}
 	s.Env = slices.Concat(f.caches(needs.Caches, mounts), o.placed(policy, f.readable), f.certificates(&o, s.Workspace), o.namedSockets(f.policy))
 	f.ssh(policy.Uses("ssh-agent"))
+	if o.startsSSH(policy) {
+		f.sshSystem()
+	}
 	f.trust()
 	s.Traces = f.traces()
 	f.persistent(o.Home, o.pathDirs(), s.Traces, mounts)

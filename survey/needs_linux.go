@@ -168,8 +168,16 @@ func (f *finder) ssh(agent bool) {
 	if config.text != "" {
 		f.own0600(dir+"/config", config.text, why)
 	}
-	// To the command these are nobody's, and of a file that /etc/ssh/ssh_config includes ssh
-	// wants that it is root's or the user's own.
+}
+
+// startsSSH reports whether a client of ssh runs: alone, or since a host may be reached.
+func (o *Options) startsSSH(p *profiles.Policy) bool {
+	return o.networked(p) || p.Uses("ssh-agent") || len(o.Command) > 0 && slices.Contains([]string{"ssh", "scp", "sftp", "rsync", "git"}, filepath.Base(o.Command[0]))
+}
+
+// sshSystem gives the command files of its own in place of those that /etc/ssh/ssh_config
+// includes: to the command these are nobody's, and ssh ends where one is neither root's nor the user's.
+func (f *finder) sshSystem() {
 	files, _ := filepath.Glob("/etc/ssh/ssh_config.d/*.conf")
 	for _, name := range files {
 		if text, err := profiles.ReadFile(name); err == nil && f.policy.Decide(name).Access == profiles.Read {
