@@ -58,8 +58,13 @@ func (f *finder) certificates(o *Options, found *workspace.Found) (env []Variabl
 		}
 	}
 	for _, entry := range o.Environ {
-		if name, value, _ := strings.Cut(entry, "="); profiles.CertificateSwitch(name, value) && free(f.policy, name) {
+		name, value, _ := strings.Cut(entry, "=")
+		switch {
+		case !free(f.policy, name):
+		case profiles.CertificateSwitch(name, value):
 			env = append(env, Variable{entry, "which certificate authorities are trusted"})
+		case profiles.NamesCertificates(name, value) && holds(value, isCertificates) && f.certificate(value, why) == "":
+			env = append(env, Variable{entry, why})
 		}
 	}
 	for _, path := range found.Certificates {
