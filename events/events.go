@@ -100,6 +100,7 @@ type Hidden struct {
 	What string `json:"what"`           // e.g. "read /home/u/p/.env", "find SSH_AUTH_SOCK"
 	Rule string `json:"rule,omitempty"` // what hides it, with its origin
 	Hint string `json:"hint,omitempty"` // what would show it
+	Code int    `json:"-"`              // the only exit code with which it is printed; 0 for any
 }
 
 // NetDecision is the answer to one connection or name. A refused one is

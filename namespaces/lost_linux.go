@@ -49,10 +49,10 @@ func (p *Plan) kept(i int) string {
 }
 
 // Layers returns the directories over which lies a layer that is gone at exit, caches left out:
-// those of the workspace, and of PATH.
+// those of the workspace, of PATH, and of the user's own libraries.
 func (p *Plan) Layers(workspace string) (dirs []string) {
 	for i := range p.Mounts {
-		if m := &p.Mounts[i]; m.Kind == Scratch && (below(m.Target, workspace) || m.Why == survey.PathLayer) {
+		if m := &p.Mounts[i]; m.Kind == Scratch && (below(m.Target, workspace) || m.Why == survey.PathLayer || m.Why == survey.OwnLibraries) {
 			dirs = append(dirs, m.Target)
 		}
 	}
@@ -169,6 +169,9 @@ func (w *lostWalk) each(fd int, f func(name string, st *unix.Stat_t) error) erro
 	for _, name := range names {
 		if w.room--; w.room < 0 {
 			return nil
+		}
+		if name == "__pycache__" { // Python makes it anew wherever it loads something
+			continue
 		}
 		var st unix.Stat_t
 		if err := unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {

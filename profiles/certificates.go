@@ -20,7 +20,15 @@ var (
 
 // certificateSwitches are variables that name no file, and have a client trust what the system does,
 // which is inside: with them a company's authority is one of the system's.
-var certificateSwitches = [...]string{"NODE_USE_SYSTEM_CA", "UV_NATIVE_TLS", "UV_SYSTEM_CERTS", "DENO_TLS_CA_STORE"}
+var certificateSwitches = [...]string{"CLAUDE_CODE_CERT_STORE", "NODE_USE_SYSTEM_CA", "UV_NATIVE_TLS", "UV_SYSTEM_CERTS", "DENO_TLS_CA_STORE"}
+
+// NamesCertificates reports whether a variable that is in neither list may name a file of certificate
+// authorities: whether it does, the file says.
+func NamesCertificates(name, value string) bool {
+	upper := strings.ToUpper(name)
+	return strings.HasPrefix(value, "/") && slices.ContainsFunc([]string{"CERT", "CAFILE", "CAINFO", "CAPATH", "CA_", "_CA", "SSL", "TLS"}, func(part string) bool { return strings.Contains(upper, part) }) &&
+		!slices.Contains(CertificateFiles[:], name) && !slices.Contains(CertificateDirs[:], name)
+}
 
 // CertificateSwitch reports whether a variable says no more than that. Node's options are a
 // variable of more than one use: all of them have to be such.

@@ -153,10 +153,13 @@ func (d *decoder) sourceFlags(req *Request, at func(string) Origin) {
 		})
 	}
 	for _, text := range req.InjectRun {
-		add("--inject-command", text, func(in *Injection, value string) error {
+		add("--inject-command", text, func(in *Injection, value string) (err error) {
 			in.Command = []string{value}
 			if !strings.HasPrefix(value, "[") {
-				return nil
+				if strings.Contains(value, "/") {
+					in.Command[0], err = d.path(value, d.cwd)
+				}
+				return err
 			}
 			v, err := parseJSONC("flag", value)
 			in.Command = nil

@@ -98,6 +98,13 @@ func (b *builder) sshAgent(host *Host, o Origin) error {
 		return hinted{errors.New("it answers only root and its own user, and a command run by root is neither"), "run pccrun as the user whose agent it is"}
 	}
 	name := host.Getenv("SSH_AUTH_SOCK")
+	if at := b.identityAgent(); at != "" && !strings.HasPrefix(name, "/") {
+		b.socket(at, "", o)
+		if p := b.policy; p.DecideEnv("SSH_AUTH_SOCK").Action == EnvScrubbed {
+			p.Environment.Set["SSH_AUTH_SOCK"] = EnvSet{Value: at, Origin: o}
+		}
+		return nil
+	}
 	if !strings.HasPrefix(name, "/") {
 		return hinted{errors.New("SSH_AUTH_SOCK names no socket: no agent runs here"), `eval "$(ssh-agent)" starts one, ssh-add gives it keys`}
 	}
@@ -107,6 +114,26 @@ func (b *builder) sshAgent(host *Host, o Origin) error {
 	b.socket(name, "", o)
 	b.pass("SSH_AUTH_SOCK", o)
 	return nil
+}
+
+// identityAgent is the socket that the user's configuration of ssh names for an agent, as that of a password manager; ""
+// for none.
+func (b *builder) identityAgent() string {
+	text, err := ReadFile(b.policy.Home + "/.ssh/config")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		word, value, _ := strings.Cut(strings.Replace(strings.TrimSpace(line), "=", " ", 1), " ")
+		value = strings.Trim(strings.TrimSpace(value), `"`)
+		if rest, ok := strings.CutPrefix(value, "~/"); ok {
+			value = b.policy.Home + "/" + rest
+		}
+		if strings.EqualFold(word, "IdentityAgent") && strings.HasPrefix(value, "/") && isSocket(value) {
+			return value
+		}
+	}
+	return ""
 }
 
 // public are the files of GnuPG's home that hold no secrets.

@@ -51,11 +51,11 @@ func (f *flow) sayHidden(code int, end *providers.Result) {
 	if end == nil || f.local == nil || f.req.Quiet || !failed && !f.req.Verbose {
 		return
 	}
-	list := slices.Concat(f.hidden, f.local.Lacks(end.Code, f.req.Command), f.unpassed())
-	list = slices.DeleteFunc(list, func(h events.Hidden) bool {
+	list := slices.DeleteFunc(slices.Concat(f.hidden, f.local.Lacks(f.req.Command), f.unpassed()), func(h events.Hidden) bool {
 		path, is := strings.CutPrefix(h.Hint, "--socket /")
 		_, err := os.Stat("/" + path)
-		return is && shell.Quote(path) == path && errors.Is(err, os.ErrNotExist) // of an agent that has ended
+		ended := is && shell.Quote(path) == path && errors.Is(err, os.ErrNotExist) // of an agent
+		return ended || h.Code != 0 && h.Code != end.Code && !f.req.Verbose
 	})
 	for i, h := range list {
 		if i == maxSaid {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/pccrun/pccrun/internal/kernel"
@@ -45,6 +46,9 @@ func Surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.
 	if at, access := made(p, path); at != "" {
 		return profiles.Decision{Access: access, Rule: profiles.FileRule{Path: at, Access: access, Origin: profiles.Origin{Source: "this machine", Key: "a directory of the agent's, made for the run"}}}, true, access == profiles.Overlay, nil
 	}
+	if missing != nil && led(p, looked, path) {
+		return profiles.Decision{Access: profiles.Read, Rule: profiles.FileRule{Path: path, Access: profiles.Read, Origin: profiles.Origin{Source: "this machine", Key: "protect: a link leads to it"}}}, true, false, nil
+	}
 	deepest := survey.Place{}
 	for _, place := range looked.Places {
 		covers := place.Path == path || place.Path == "/" || strings.HasPrefix(path, place.Path+"/")
@@ -61,6 +65,22 @@ func Surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.
 	}
 	at := profiles.FileRule{Path: deepest.Path, Access: deepest.Access, Origin: profiles.Origin{Source: "this machine", Key: deepest.Why}}
 	return profiles.Decision{Access: deepest.Access, Rule: at}, true, deepest.Scratch, nil
+}
+
+// led reports whether a name at which nothing stands is protected by no pattern of the policy, but since a link leads
+// there, or git would execute it.
+func led(p *profiles.Policy, looked *survey.Survey, path string) bool {
+	if _, named := p.ProtectedAnywhere(path); named {
+		return false
+	}
+	holds := func(name string) bool { return survey.Below(path, name) }
+	found := slices.ContainsFunc(looked.Workspace.Vacant, holds)
+	for _, t := range looked.Trees {
+		found = found || slices.ContainsFunc(t.Found.Vacant, holds) || slices.ContainsFunc(t.Query.Protect, func(r profiles.ProtectRule) bool {
+			return strings.HasPrefix(r.Pattern, "/") && !r.Review && holds(r.Pattern)
+		})
+	}
+	return found
 }
 
 // made returns the directory that a run makes around a path, "" for none, and what the command may

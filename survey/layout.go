@@ -214,8 +214,8 @@ func (l *layer) tools() {
 	for _, tool := range found.Show {
 		l.show(tool.Path, tool.Why)
 	}
-	for _, c := range found.Caches { // no layers here: what programs of PATH lie in is read-only
-		if slices.ContainsFunc(filepath.SplitList(o.Getenv("PATH")), func(dir string) bool { return Below(profiles.Physical(dir), c.Path) }) {
+	for _, c := range found.Caches { // no layers here: what programs of PATH lie in, and load, is read-only
+		if c.Why == OwnLibraries || slices.ContainsFunc(filepath.SplitList(o.Getenv("PATH")), func(dir string) bool { return Below(profiles.Physical(dir), c.Path) }) {
 			l.show(c.Path, c.Why)
 		}
 	}

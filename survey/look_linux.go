@@ -88,6 +88,9 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	}
 	s.Env = slices.Concat(f.caches(needs.Caches, mounts), o.placed(policy, f.readable), f.certificates(&o, s.Workspace), o.namedSockets(f.policy))
 	f.ssh(policy.Uses("ssh-agent"))
+	if o.startsSSH(policy) {
+		f.sshSystem()
+	}
 	f.trust()
 	s.Traces = f.traces()
 	f.persistent(o.Home, o.pathDirs(), s.Traces, mounts)
@@ -145,6 +148,7 @@ type finder struct {
 	dirs     map[string]inode       // directories that are known, and no link is on the way to them
 	single   map[string]bool        // files that have no other name, as known
 	led      []profiles.ProtectRule // where links of protected names lead, beside those of the policy
+	aways    []profiles.ProtectRule // and where links of the workspace's protected names lead outside of it
 	own      string                 // pccrun's own directory
 	notes    []string
 	sshTexts []Text // files of the system's that ssh takes from its user only

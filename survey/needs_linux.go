@@ -58,8 +58,13 @@ func (f *finder) certificates(o *Options, found *workspace.Found) (env []Variabl
 		}
 	}
 	for _, entry := range o.Environ {
-		if name, value, _ := strings.Cut(entry, "="); profiles.CertificateSwitch(name, value) && free(f.policy, name) {
+		name, value, _ := strings.Cut(entry, "=")
+		switch {
+		case !free(f.policy, name):
+		case profiles.CertificateSwitch(name, value):
 			env = append(env, Variable{entry, "which certificate authorities are trusted"})
+		case profiles.NamesCertificates(name, value) && holds(value, isCertificates) && f.certificate(value, why) == "":
+			env = append(env, Variable{entry, why})
 		}
 	}
 	for _, path := range found.Certificates {
@@ -158,7 +163,7 @@ func (f *finder) ssh(agent bool) {
 	if text, err := profiles.ReadFile(dir + "/config"); err == nil {
 		config = readSSHConfig(string(text), f.policy.Home, agent)
 	}
-	if !f.reachesSSH(config.ports) && !agent {
+	if !f.reachesSSH(append(config.ports, knownPorts(append(config.hosts, dir+"/known_hosts"))...)) && !agent {
 		return
 	}
 	const why = "the host keys and settings that ssh reads"
@@ -168,14 +173,39 @@ func (f *finder) ssh(agent bool) {
 	if config.text != "" {
 		f.own0600(dir+"/config", config.text, why)
 	}
-	// To the command these are nobody's, and of a file that /etc/ssh/ssh_config includes ssh
-	// wants that it is root's or the user's own.
+}
+
+// startsSSH reports whether a client of ssh runs: alone, or since a host may be reached.
+func (o *Options) startsSSH(p *profiles.Policy) bool {
+	return o.networked(p) || p.Uses("ssh-agent") || len(o.Command) > 0 && slices.Contains([]string{"ssh", "scp", "sftp", "rsync", "git"}, filepath.Base(o.Command[0]))
+}
+
+// sshSystem gives the command files of its own in place of those that /etc/ssh/ssh_config
+// includes: to the command these are nobody's, and ssh ends where one is neither root's nor the user's.
+func (f *finder) sshSystem() {
 	files, _ := filepath.Glob("/etc/ssh/ssh_config.d/*.conf")
 	for _, name := range files {
 		if text, err := profiles.ReadFile(name); err == nil && f.policy.Decide(name).Access == profiles.Read {
 			f.sshTexts = append(f.sshTexts, Text{Path: name, Content: string(text)})
 		}
 	}
+}
+
+// knownPorts returns the ports of the servers whose keys files hold: `[HOST]:PORT` begins a line.
+func knownPorts(files []string) (ports []uint16) {
+	for _, name := range files {
+		text, _ := profiles.ReadFile(name)
+		for line := range strings.Lines(string(text)) {
+			hosts, _, _ := strings.Cut(line, " ")
+			for host := range strings.SplitSeq(hosts, ",") {
+				_, port, _ := strings.Cut(host, "]:")
+				if n, err := strconv.ParseUint(port, 10, 16); err == nil && host[0] == '[' {
+					ports = append(ports, uint16(n))
+				}
+			}
+		}
+	}
+	return ports
 }
 
 // reachesSSH reports whether the policy allows a port at which the user's servers of ssh are.
@@ -230,21 +260,21 @@ func SSHRules(home string) func(alias string) string {
 
 // rule is what [SSHRules] returns.
 func (config *sshConfig) rule(alias string) string {
-	jumped := false
+	jumped, given := false, ""
 	for range maxSSHInclude {
 		said, named := config.of(alias)
 		jump, _, _ := strings.Cut(said["proxyjump"], ",")
-		if jump = jump[strings.IndexByte(jump, '@')+1:]; jump != "" && !strings.EqualFold(jump, "none") {
-			if strings.Contains(jump, ":") {
-				return jump
+		if jump = strings.TrimPrefix(jump, "ssh://"); jump != "" && !strings.EqualFold(jump, "none") {
+			alias, given, jumped = jump[strings.IndexByte(jump, '@')+1:], "", true
+			if i := strings.LastIndexByte(alias, ':'); i >= 0 && !strings.HasSuffix(alias, "]") {
+				alias, given = alias[:i], alias[i+1:]
 			}
-			alias, jumped = jump, true
 			continue
 		}
 		if !named && !jumped {
 			return ""
 		}
-		return cmp.Or(strings.ReplaceAll(said["hostname"], "%h", alias), alias) + ":" + cmp.Or(said["port"], "22")
+		return cmp.Or(strings.ReplaceAll(said["hostname"], "%h", alias), alias) + ":" + cmp.Or(given, said["port"], "22")
 	}
 	return ""
 }

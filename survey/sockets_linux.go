@@ -32,6 +32,8 @@ func (f *finder) sockets() error {
 	for _, s := range f.policy.Network.Sockets {
 		var st unix.Stat_t
 		switch err := unix.Stat(s.Path, &st); {
+		case nowhere(err) && err != unix.EACCES && s.Origin.Source == "flag":
+			return &profiles.Error{Origin: s.Origin, Cause: s.Path + " does not exist: there is no socket to reach", Hint: "start what listens there first; a profile's network.sockets may name one that is not there"}
 		case err == unix.ENOENT:
 			f.notes = append(f.notes, s.Path+" does not exist: there is no socket to reach ("+s.Origin.String()+")")
 		case err == nil && st.Mode&unix.S_IFMT != unix.S_IFSOCK:

@@ -112,6 +112,7 @@ func Toolchains(q ToolQuery) Tools {
 		f.add(filepath.Join(q.Home, ".local/share/uv/python"), "uv's interpreters")
 		f.add(filepath.Join(q.Home, ".tool-versions"), "asdf")
 		f.add(filepath.Join(q.Home, ".asdfrc"), "asdf")
+		f.force(filepath.Join(q.Home, ".local/state/mise/trusted-configs"), "which configurations mise trusts")
 		if mise := filepath.Join(q.Home, ".config/mise/config.toml"); versionsOnly(mise) {
 			f.force(mise, "mise")
 		}
@@ -388,9 +389,9 @@ var roots = [...]root{
 	{env: "JENV_ROOT", path: ".jenv"}, {env: "PHPENV_ROOT", path: ".phpenv"}, {env: "PLENV_ROOT", path: ".plenv"}, {env: "TFENV_ROOT", path: ".tfenv"},
 	{env: "ASDF_DATA_DIR", path: ".asdf"}, {env: "ASDF_DIR", path: ".asdf"}, {env: "MISE_DATA_DIR", path: ".local/share/mise"}, {env: "PROTO_HOME", path: ".proto"},
 	{env: "VFOX_HOME", path: ".version-fox"}, {env: "AQUA_ROOT_DIR", path: ".local/share/aquaproj-aqua"}, {env: "PIXI_HOME", path: ".pixi"},
-	{env: "SDKMAN_CANDIDATES_DIR", path: ".sdkman/candidates"}, {env: "SDKMAN_DIR", path: ".sdkman"},
-	{env: "RUSTUP_HOME", path: ".rustup"}, {env: "GOROOT", mark: "pkg/tool"}, {env: "GVM_ROOT", path: ".gvm"}, {env: "SWIFTLY_HOME_DIR", path: ".local/share/swiftly"},
-	{env: "NVM_DIR", path: ".nvm"}, {env: "FNM_DIR", path: ".local/share/fnm"}, {env: "N_PREFIX"}, {env: "VOLTA_HOME", path: ".volta"},
+	{env: "SDKMAN_CANDIDATES_DIR", path: ".sdkman/candidates"}, {env: "SDKMAN_DIR", path: ".sdkman", mark: "bin/sdkman-init.sh"},
+	{env: "RUSTUP_HOME", path: ".rustup"}, {env: "GOROOT", mark: "pkg/tool"}, {env: "GVM_ROOT", path: ".gvm", mark: "scripts/gvm"}, {env: "SWIFTLY_HOME_DIR", path: ".local/share/swiftly"},
+	{env: "NVM_DIR", path: ".nvm", mark: "nvm.sh"}, {env: "rvm_path", path: ".rvm", mark: "scripts/rvm"}, {env: "FNM_DIR", path: ".local/share/fnm"}, {env: "N_PREFIX"}, {env: "VOLTA_HOME", path: ".volta"},
 	{env: "BUN_INSTALL", path: ".bun"}, {env: "PNPM_HOME", path: ".local/share/pnpm"}, {env: "DENO_INSTALL", path: ".deno"},
 	{env: "HOMEBREW_PREFIX", path: "/home/linuxbrew/.linuxbrew"}, {path: "/home/linuxbrew/.linuxbrew"}, {path: ".linuxbrew"},
 	{env: "PIPX_HOME", path: ".local/share/pipx"}, {path: ".local/pipx"}, {env: "UV_TOOL_DIR", path: ".local/share/uv"}, {env: "UV_PYTHON_INSTALL_DIR", path: ".local/share/uv/python"},
@@ -402,6 +403,7 @@ var roots = [...]root{
 	{env: "ANT_HOME", mark: "lib/ant.jar"}, {env: "GROOVY_HOME", mark: "lib"}, {env: "KOTLIN_HOME", mark: "lib"}, {env: "SCALA_HOME", mark: "lib"}, {env: "SPARK_HOME", mark: "jars"}, {env: "HADOOP_HOME", mark: "share/hadoop"},
 	{env: "CUDA_HOME", mark: "nvvm"}, {env: "CUDA_PATH", mark: "nvvm"}, {env: "EMSDK", mark: "emsdk.py"}, {env: "VCPKG_ROOT", mark: ".vcpkg-root"}, {env: "QTDIR", mark: "mkspecs"},
 	{env: "KREW_ROOT", path: ".krew"}, {path: ".ghcup"}, {path: ".juliaup"}, {path: ".julia/juliaup"}, {env: "OPAMROOT", path: ".opam"}, {env: "OPAM_SWITCH_PREFIX", mark: "bin/ocaml"},
+	{path: ".cabal/store"}, {path: ".local/state/cabal/store"}, {path: ".config/composer/vendor"}, {path: ".local/state/nix/profiles"},
 	{path: "google-cloud-sdk"},
 }
 
@@ -559,11 +561,17 @@ func (f *toolFinder) showable(path string) bool {
 		return false
 	}
 	for _, secret := range f.secrets {
-		if Below(secret, path) || Below(path, secret) && !besideSecrets(path[len(secret):]) {
+		if Below(secret, path) || Below(path, secret) && !besideSecrets(path[len(secret):]) && !f.rootedIn(secret, path) {
 			return false
 		}
 	}
 	return true
+}
+
+// rootedIn reports whether a path lies in what a version manager or installer has for itself in
+// a directory with secrets.
+func (f *toolFinder) rootedIn(secret, path string) bool {
+	return slices.ContainsFunc(f.roots, func(root string) bool { return root != secret && Below(root, secret) && Below(path, root) })
 }
 
 // besideSecrets reports whether what lies there below a directory with secrets
@@ -583,6 +591,9 @@ func (f *toolFinder) covered(path string) bool {
 	return false
 }
 
+// OwnLibraries is the Why of a layer over what the user has installed for programs to load.
+const OwnLibraries = "the user's own libraries: those installed there are deleted at exit"
+
 // downloads are what tools have downloaded once, and look for again in each project.
 var downloads = [...]struct {
 	env, path string // as in [root]
@@ -595,7 +606,10 @@ var downloads = [...]struct {
 	{"", ".cache/node/corepack", "v1", "corepack's package managers"}, {"", ".cache/node-gyp", ".", "headers of Node.js"}, {"", ".cache/electron", ".", "Electron"},
 	{"PLAYWRIGHT_BROWSERS_PATH", ".cache/ms-playwright", ".links", "Playwright's browsers"}, {"PUPPETEER_CACHE_DIR", ".cache/puppeteer", ".", "Puppeteer's browsers"}, {"CYPRESS_CACHE_FOLDER", ".cache/Cypress", ".", "Cypress"},
 	{"", ".local/share/pnpm/store", ".", "pnpm's store"}, {"BUN_INSTALL_CACHE_DIR", ".bun/install/cache", ".", "bun's packages"}, {"", ".yarn/berry", "cache", "yarn's packages"},
-	{"GEM_HOME", "", "specifications", "Ruby's gems"}, {"NUGET_PACKAGES", ".nuget/packages", ".", ".NET's packages"}, {"", ".pub-cache/hosted", ".", "Dart's packages"}, {"MIX_HOME", ".mix", "archives", "Elixir's archives"},
+	{"GEM_HOME", "", "specifications", "Ruby's gems"}, {"", ".local/share/gem", "ruby", OwnLibraries}, {"", ".gem/ruby", ".", OwnLibraries},
+	{"", ".local/lib", ".", OwnLibraries}, {"PYTHONUSERBASE", "", "lib", OwnLibraries}, {"", "perl5", "lib/perl5", OwnLibraries}, {"", ".luarocks/share", "lua", OwnLibraries}, {"", ".luarocks/lib", "lua", OwnLibraries},
+	{"R_LIBS_USER", "R/x86_64-pc-linux-gnu-library", ".", OwnLibraries}, {"R_LIBS_USER", "R/aarch64-unknown-linux-gnu-library", ".", OwnLibraries}, {"", ".cabal/packages", ".", "Haskell's packages"}, {"", ".julia/packages", ".", "Julia's packages"}, {"", ".julia/artifacts", ".", "Julia's artifacts"},
+	{"NUGET_PACKAGES", ".nuget/packages", ".", ".NET's packages"}, {"", ".pub-cache/hosted", ".", "Dart's packages"}, {"MIX_HOME", ".mix", "archives", "Elixir's archives"},
 	{"PRE_COMMIT_HOME", ".cache/pre-commit", "db.db", "pre-commit's hooks"}, {"BAZELISK_HOME", ".cache/bazelisk", "downloads", "Bazel's own versions"},
 }
 

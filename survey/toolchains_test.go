@@ -60,7 +60,7 @@ func TestToolchains(t *testing.T) {
 		"home bin":        {files: []string{"bin/x", "lib/secret"}, path: "bin", want: []string{"bin"}},
 		"local bin": {
 			files: []string{".local/bin/x", ".local/lib/python3.12/site-packages/"},
-			path:  ".local/bin", want: []string{".local/bin", ".local/lib"},
+			path:  ".local/bin", want: []string{".local/bin"}, // ~/.local/lib has a layer
 		},
 		"claude": {
 			files: []string{".local/share/claude/versions/1.0.3", ".local/bin/claude -> HOME/.local/share/claude/versions/1.0.3"},
@@ -167,7 +167,7 @@ func TestToolchains(t *testing.T) {
 			files: []string{".config/yarn/global/node_modules/x/cli.js", ".config/yarn/global/node_modules/.bin/x -> ../x/cli.js"},
 			path:  ".config/yarn/global/node_modules/.bin", want: []string{".config/yarn/global/node_modules"},
 		},
-		"gem":       {files: []string{".gem/ruby/3.2.0/bin/rake", ".gem/bin/x"}, path: ".gem/ruby/3.2.0/bin:.gem/bin", want: []string{".gem/bin", ".gem/ruby/3.2.0"}},
+		"gem":       {files: []string{".gem/ruby/3.2.0/bin/rake", ".gem/bin/x"}, path: ".gem/ruby/3.2.0/bin:.gem/bin", want: []string{".gem/bin"}},
 		"a project": {files: []string{"src/app/bin/tool", "src/app/lib/x.rb", "src/app/.env"}, path: "src/app/bin", want: []string{"src/app/bin", "src/app/lib"}},
 		"a venv":    {files: []string{"venvs/x/bin/python -> /usr/bin/env", "venvs/x/pyvenv.cfg", "venvs/x/lib/"}, path: "venvs/x/bin", want: []string{"venvs/x/bin", "venvs/x/lib", "venvs/x/pyvenv.cfg"}},
 		"a build":   {files: []string{"src/tool/target/release/tool", "src/tool/target/release/.env", "bin/tool -> ../src/tool/target/release/tool"}, path: "bin", want: []string{"bin", "src/tool/target/release/tool"}},

@@ -109,7 +109,7 @@ func (o *Options) git() []vcs.Variable {
 func (f *finder) query(t *Tree, within []string, o *Options) {
 	q := &t.Query
 	q.Aside, q.Kept, q.IndexDir = true, t.State, o.IndexDir
-	q.Protect = f.policy.ProtectedOutside(t.State)
+	q.Protect = append(slices.Clip(f.policy.ProtectedOutside(t.State)), f.aways...)
 	if !t.State {
 		q.Home, q.XDG, q.Git = f.policy.Home, o.xdg(), o.git()
 	}
@@ -199,9 +199,14 @@ func (f *finder) pinned(found *workspace.Found) {
 		}
 		// The scan has pinned what it leads to in the workspace. Elsewhere it may be written too, and of a repository
 		// there, which is a tree by itself, the scan of that pins what must stay.
-		_, end, err := f.hops(pin.Path)
+		list, end, err := f.hops(pin.Path)
 		if err == nil && filepath.Base(pin.Path) == ".git" && end.Node == Directory {
 			continue
+		}
+		for _, h := range list { // what stands on the way, or comes there, is the name's as well
+			if !Below(h.to, f.policy.Workspace) && f.shown(filepath.Dir(h.to)) >= profiles.Overlay && !f.reviewed(h.to) {
+				f.aways = append(f.aways, profiles.ProtectRule{Pattern: h.to, Origin: profiles.Origin{Source: "this machine", Key: "where " + pin.Path + " leads"}})
+			}
 		}
 		if err == nil && (end.Node == File || end.Node == Directory) && !Below(end.Path, f.policy.Workspace) && !Below(f.policy.Workspace, end.Path) && f.shown(end.Path) >= profiles.Overlay {
 			end.Access, end.Pin, end.Protect, end.Why = profiles.Read, true, true, p.Why

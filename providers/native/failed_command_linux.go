@@ -88,25 +88,16 @@ func (l *Lack) hint(home string) string {
 	return strings.TrimSpace(flags + " " + l.With)
 }
 
-// A need is what a command that ends with a code may have lacked.
-type need struct {
-	events.Hidden
-	code int // 0 for any
-}
-
 // needs returns what a command may lack by the programs that it names, and that stands on the host: settings, who
 // commits, and who signs. It is asked before root gives up what it may see.
-func (p *Planned) needs(command, files []string, places []survey.Place) (list []need) {
+func (p *Planned) needs(command, files []string, places []survey.Place) (list []events.Hidden) {
 	if dir := p.beside(files, places); dir != "" {
-		list = append(list, need{Hidden: events.Hidden{What: "read the directory of the command, " + dir, Hint: "--read " + shell.Quote(dir)}})
+		list = append(list, events.Hidden{What: "read the directory of the command, " + dir, Hint: "--read " + shell.Quote(dir)})
 	}
 	if name, is := snap(files); is {
-		list = append(list, need{Hidden: events.Hidden{What: "reach snapd, which starts " + name + ": its own program lies below /snap/" + name + "/current"}})
+		list = append(list, events.Hidden{What: "reach snapd, which starts " + name + ": its own program lies below /snap/" + name + "/current"})
 	}
-	words := vcs.Words(strings.Join(command, " "))
-	for i, word := range words {
-		words[i] = filepath.Base(word)
-	}
+	words := namesIn(command)
 	policy := p.Policy
 	for _, l := range Lacking {
 		if !slices.ContainsFunc(words, func(word string) bool { return strings.Contains(" "+l.Programs+" ", " "+word+" ") }) {
@@ -124,7 +115,7 @@ func (p *Planned) needs(command, files []string, places []survey.Place) (list []
 		}
 		traced := policy.Attempts && slices.ContainsFunc(profiles.SecretDirs[:], func(dir string) bool { return survey.Below(path, policy.Home+"/"+dir) })
 		if _, err := os.Stat(l.at(policy.Home)); err == nil && !given && !traced {
-			list = append(list, need{Hidden: events.Hidden{What: what + path, Hint: l.hint(policy.Home)}})
+			list = append(list, events.Hidden{What: what + path, Hint: l.hint(policy.Home)})
 		}
 	}
 	if !slices.Contains(words, "git") {
@@ -132,13 +123,46 @@ func (p *Planned) needs(command, files []string, places []survey.Place) (list []
 	}
 	for _, path := range [...]string{policy.Home + "/.gitconfig", policy.Home + "/.config/git"} {
 		if _, err := os.Stat(path); err == nil && policy.Decide(path).Access < profiles.Read && slices.ContainsFunc(words, names) {
-			list = append(list, need{events.Hidden{What: "read " + path, Hint: "--read " + shell.Quote(path)}, gitFatal})
+			list = append(list, events.Hidden{What: "read " + path, Hint: "--read " + shell.Quote(path), Code: gitFatal})
 		}
 	}
 	if service := signers[cmp.Or(p.found.SignFormat, "openpgp")]; p.signer() == "" && !policy.Attempts && !policy.Uses(service) && slices.ContainsFunc(words, signs) {
-		list = append(list, need{events.Hidden{What: "sign a commit", Hint: "--use " + service}, gitFatal})
+		list = append(list, events.Hidden{What: "sign a commit", Hint: "--use " + service, Code: gitFatal})
 	}
 	return list
+}
+
+// namesIn returns the words of a command, of paths the last name.
+func namesIn(command []string) []string {
+	words := vcs.Words(strings.Join(command, " "))
+	for i, word := range words {
+		words[i] = filepath.Base(word)
+	}
+	return words
+}
+
+// signIn is what a client of ssh lacks that may reach its servers: the keys stay outside, and an agent signs with them.
+func (p *Planned) signIn(words []string) []events.Hidden {
+	policy, code := p.Policy, 0
+	reaches := func(text string, parse func(string) (rules.Rule, error)) bool {
+		rule, err := parse(text)
+		return err == nil && rule.Covers(22)
+	}
+	switch {
+	case policy.Uses("ssh-agent"):
+	case slices.ContainsFunc(words, func(w string) bool { return slices.Contains([]string{"ssh", "scp", "sftp", "mosh"}, w) }):
+		if len(policy.Network.Allow)+len(policy.Network.Local) > 0 {
+			code = sshFatal
+		}
+	case slices.Contains(words, "git"):
+		if slices.ContainsFunc(policy.Network.Allow, func(r profiles.NetRule) bool { return reaches(r.Text, rules.Parse) }) {
+			code = gitFatal
+		}
+	}
+	if keys, _ := filepath.Glob(policy.Home + "/.ssh/id_*"); code == 0 || len(keys) == 0 {
+		return nil
+	}
+	return []events.Hidden{{What: "sign in with the keys of " + policy.Home + "/.ssh", Hint: `eval "$(ssh-agent)", ssh-add and --use ssh-agent`, Code: code}}
 }
 
 // beside is the directory in which the file of a command really lies, where the command is shown that file alone of it.
@@ -176,14 +200,9 @@ func snap(files []string) (name string, is bool) {
 	return name, err == nil && to == "/usr/bin/snap"
 }
 
-// Lacks returns what a command that failed with a code may have lacked, which nobody can have seen it miss.
-func (r *plan) Lacks(code int, command []string) (list []events.Hidden) {
-	for _, n := range r.lacks {
-		if n.code == 0 || n.code == code {
-			list = append(list, n.Hidden)
-		}
-	}
-	return append(append(list, r.unpassed()...), r.listening(command)...)
+// Lacks returns what a command that failed may have lacked, which nobody can have seen it miss.
+func (r *plan) Lacks(command []string) []events.Hidden {
+	return slices.Concat(r.lacks, r.unpassed(), r.listening(command))
 }
 
 // toolOptions are variables by which people set what tools do, and no secrets.
@@ -238,8 +257,8 @@ func (r *plan) listening(command []string) (list []events.Hidden) {
 	return list
 }
 
-// gitFatal is the exit code with which git gives up.
-const gitFatal = 128
+// gitFatal and sshFatal are the exit codes with which git and ssh give up.
+const gitFatal, sshFatal = 128, 255
 
 // names reports whether a word is a verb of git that needs to know who commits.
 func names(word string) bool {

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/pccrun/pccrun/events"
@@ -47,8 +48,9 @@ func (r *plan) Hidden() (list []events.Hidden) {
 			list = append(list, events.Hidden{What: "find " + name, Rule: "not in environment.pass", Hint: "--socket " + shell.Quote(path)})
 		}
 	}
-	if service := r.signer(); service != "" {
-		list = append(list, events.Hidden{What: "sign a commit", Rule: "no use of " + service, Hint: "--use " + service})
+	words := namesIn(r.Plan.Command.Argv)
+	if service := r.signer(); service != "" && (!slices.Contains(words, "git") || slices.ContainsFunc(words, names)) {
+		list = append(list, events.Hidden{What: "sign a commit", Rule: "no use of " + service, Hint: "--use " + service, Code: gitFatal})
 	}
 	return list
 }

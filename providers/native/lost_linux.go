@@ -1,8 +1,14 @@
 package native
 
 import (
+	"errors"
 	"path/filepath"
+	"slices"
+	"strings"
 
+	"github.com/pccrun/pccrun/namespaces"
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
@@ -16,9 +22,36 @@ func (s *Started) Lost() ([]quarantine.Lost, error) {
 	}
 	_, remade := p.AgentDirs()
 	list, err := s.Sandbox.Lost(append(dirs, s.run.Plan.Layers(p.Workspace)...), append(p.Remade(), remade...))
+	if err == nil {
+		var named []namespaces.Lost
+		named, err = s.namedTemporary()
+		list = append(list, named...)
+	}
 	items := make([]quarantine.Lost, len(list))
 	for i, one := range list {
 		items[i] = quarantine.Lost{Path: one.Path, Dir: one.Dir, Files: one.Files, Size: one.Size, More: one.More}
 	}
 	return items, err
+}
+
+// namedTemporary is what was made in temporary directories by a name that is one of an agent's own words: whoever asks
+// for a report in /tmp wants it there.
+func (s *Started) namedTemporary() (found []namespaces.Lost, err error) {
+	p := s.run.Policy
+	if !p.Attempts {
+		return nil, nil
+	}
+	words := strings.FieldsFunc(strings.Join(s.run.Plan.Command.Argv, " "), func(r rune) bool { return strings.ContainsRune(" \t\n\"'`;|&<>()=,", r) })
+	slices.Sort(words) // a directory before what is in it
+	for _, word := range words {
+		path := filepath.Clean(strings.TrimRight(word, ".:!?"))
+		d := p.Decide(path)
+		if d.Access != profiles.Private || !p.Temporary(d.Rule.Path) || path == d.Rule.Path || slices.ContainsFunc(found, func(f namespaces.Lost) bool { return survey.Below(path, f.Path) }) {
+			continue
+		}
+		list, e := s.Sandbox.Lost([]string{filepath.Dir(path)}, nil)
+		err = errors.Join(err, e)
+		found = append(found, slices.DeleteFunc(list, func(l namespaces.Lost) bool { return l.Path != path })...)
+	}
+	return found, err
 }

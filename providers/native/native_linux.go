@@ -24,6 +24,7 @@ import (
 
 	"github.com/pccrun/pccrun/cgroups"
 	"github.com/pccrun/pccrun/egress"
+	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/netproxy"
@@ -74,8 +75,8 @@ type Planned struct {
 
 	learn bool
 	found *workspace.Found
-	lacks []need        // what the command may lack, should it fail
-	trees []survey.Tree // the workspace, and what else the command may write
+	lacks []events.Hidden // what the command may lack, should it fail
+	trees []survey.Tree   // the workspace, and what else the command may write
 }
 
 // A Run carries a plan out. Its Plan is bound to what the run has made for it, and its Answers
@@ -165,6 +166,9 @@ func decide(policy *profiles.Policy, s *providers.Survey, f *facts, o *options, 
 	}
 	p.Warnings = append(p.Warnings, f.way.Warnings...)
 	p.lacks = p.needs(command.Argv, s.Command, looked.Places)
+	if host := (profiles.Host{Environ: o.environ}); host.Getenv("SSH_AUTH_SOCK") == "" { // else that is printed
+		p.lacks = append(p.lacks, p.signIn(namesIn(command.Argv))...)
+	}
 	c := namespaces.Command{Paths: s.Command, Argv: command.Argv, Env: f.way.Environ, Dir: command.Dir, Umask: f.umask}
 	with := p.filters(f.filter)
 	p.leave(&with, f)

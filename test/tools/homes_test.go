@@ -140,6 +140,46 @@ var layouts = map[string]layout{
 		prepare: `mkdir -p ../snap/bin ../opt/tool/bin ../opt/tool/lib; echo t > ../opt/tool/lib/data; printf '#!/bin/sh\ncat %s/../opt/tool/lib/data\n' "$HOME" > ../opt/tool/bin/t; chmod +x ../opt/tool/bin/t; ln -s "$HOME/../opt/tool/bin/t" ../snap/bin/t`,
 		env:     []string{"PATH=~/../snap/bin:" + system}, script: "t", command: "@/../snap/bin/t", want: "t\n"},
 
+	"a manager that is a function of the shell's, and no entry of PATH": { // lukashornych/hole pull request 26
+		prepare: `mkdir -p .nvm/versions/node/v20/bin .sdkman/bin; printf '#!/bin/sh\necho n\n' > .nvm/versions/node/v20/bin/n; chmod +x .nvm/versions/node/v20/bin/n; echo 'PATH=$NVM_DIR/versions/node/v20/bin:$PATH' > .nvm/nvm.sh; echo 'echo sdk' > .sdkman/bin/sdkman-init.sh`,
+		env:     []string{"NVM_DIR=~/.nvm", "SDKMAN_DIR=~/.sdkman"}, script: ". $NVM_DIR/nvm.sh; n; . $SDKMAN_DIR/bin/sdkman-init.sh", want: "n\nsdk\n"},
+	"rvm": {
+		prepare: `mkdir -p .rvm/bin .rvm/scripts; echo 'echo rvm' > .rvm/scripts/rvm; printf '#!/bin/sh\n. ~/.rvm/scripts/rvm\n' > .rvm/bin/rvm; chmod +x .rvm/bin/rvm`,
+		env:     []string{"PATH=~/.rvm/bin:" + system}, script: "rvm", command: "rvm", want: "rvm\n"},
+	"uv's tools": { // TNG/oh-my-agentic-coder issue 315
+		prepare: `p=.local/share/uv/python/cpython-3.12/bin; d=.local/share/uv/tools/r; mkdir -p $p $d/bin .local/bin; printf '#!/bin/sh\necho py; cat ~/%s/x\n' $d > $p/python3.12; chmod +x $p/python3.12; echo x > $d/x
+			ln -s "$HOME/$p/python3.12" $d/bin/python; printf '#!%s/bin/python\n' "$HOME/$d" > $d/bin/r; chmod +x $d/bin/r; ln -s "$HOME/$d/bin/r" .local/bin/r`,
+		env: []string{"PATH=~/.local/bin:" + system}, script: "r", command: "r", want: "py\nx\n"},
+	"codex, which npm has installed in nvm's": { // openai/codex issue 20906
+		prepare: `d=.nvm/versions/node/v22/lib/node_modules/@openai/codex; b=$d/node_modules/@openai/codex-linux-x64/vendor/x/codex; mkdir -p $d/bin $b .nvm/versions/node/v22/bin; printf '#!/bin/sh\necho codex-cli\n' > $b/codex
+			printf '#!/bin/sh\nexec ~/%s/codex "$@"\n' $b > $d/bin/codex.js; chmod +x $b/codex $d/bin/codex.js; ln -s ../lib/node_modules/@openai/codex/bin/codex.js .nvm/versions/node/v22/bin/codex`,
+		env: []string{"PATH=~/.nvm/versions/node/v22/bin:" + system}, script: "codex", command: "@/.nvm/versions/node/v22/bin/codex", want: "codex-cli\n"},
+	"webi's links into ~/.local/opt": { // 1ay1/agentty issue 21
+		prepare: `d=.local/opt/go-1; mkdir -p $d/bin $d/pkg/tool .local/bin; echo g > $d/VERSION; ln -s go-1 .local/opt/go; printf '#!/bin/sh\ncat ~/.local/opt/go/VERSION\n' > $d/bin/go; chmod +x $d/bin/go; ln -s "$HOME/.local/opt/go/bin/go" .local/bin/go`,
+		env:     []string{"PATH=~/.local/bin:" + system}, script: "go", command: "go", want: "g\n"},
+	"NixOS: links in a directory that is private": { // ocaml/opam pull request 6333, GreyhavenHQ/greywall pull request 93
+		prepare: `mkdir -p ../run ../store/sys/sw/bin; ln -s "$HOME/../store/sys" ../run/current-system; ln -s /usr/bin/env ../store/sys/sw/bin/env`,
+		env:     []string{"PATH=~/../run/current-system/sw/bin:" + system}, script: "command -v env; env true", command: "@/../run/current-system/sw/bin/env echo @/../run/current-system/sw/bin/env", want: "@/../run/current-system/sw/bin/env\n"},
+	"installations beside secrets": { // of cabal, composer and yarn
+		prepare: `d=.local/state/cabal/store/ghc/h; c=.config/composer/vendor; y=.config/yarn/global/node_modules; mkdir -p $d/bin $d/share .local/bin $c/bin $c/p $y/.bin $y/t; echo h > $d/share/h; echo p > $c/p/data; echo t > $y/t/data
+			printf '#!/bin/sh\ncat ~/%s/share/h\n' $d > $d/bin/hlint; ln -s "$HOME/$d/bin/hlint" .local/bin/hlint; printf '#!/bin/sh\ncat ~/%s/p/data\n' $c > $c/bin/p; printf '#!/bin/sh\ncat ~/%s/t/data\n' $y > $y/t/t; ln -s ../t/t $y/.bin/t; chmod +x $d/bin/hlint $c/bin/p $y/t/t`,
+		env: []string{"PATH=~/.local/bin:~/.config/composer/vendor/bin:~/.config/yarn/global/node_modules/.bin:" + system}, script: "hlint; p; t", want: "h\np\nt\n"},
+	"what mise trusts": { // RyderFreeman4Logos/cli-sub-agent issue 1056, mensfeld/code-on-incus issue 328
+		prepare: `d=.local/state/mise/trusted-configs; mkdir -p .local/bin $d; ln -s "$HOME/ws/mise.toml" $d/ws-1; printf '#!/bin/sh\nreadlink ~/%s/ws-1\n' $d > .local/bin/mise; chmod +x .local/bin/mise`,
+		env:     []string{"PATH=~/.local/bin:" + system}, script: "mise", want: "@/ws/mise.toml\n"},
+	"libraries of the user's own": { // unslothai/unsloth pull request 7101
+		needs: []string{"python3"},
+		prepare: `d=.local/lib/python$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')/site-packages; mkdir -p $d .local/share/gem/ruby/3.1.0 R/x86_64-pc-linux-gnu-library/4.3 perl5/lib/perl5; echo 'word = "mine"' > $d/minemine.py
+			for d in .local/share/gem/ruby/3.1.0 R/x86_64-pc-linux-gnu-library/4.3 perl5/lib/perl5; do echo $d > $d/x; done`,
+		script: `python3 -c 'import minemine; print(minemine.word)'; cd; cat .local/share/gem/ruby/*/x R/*/*/x perl5/lib/perl5/x`, want: "mine\n.local/share/gem/ruby/3.1.0\nR/x86_64-pc-linux-gnu-library/4.3\nperl5/lib/perl5\n"},
+	"what is installed among them": {
+		prepare: `mkdir -p .local/lib/python3/site-packages`, script: `echo x > ~/.local/lib/python3/site-packages/x; echo done`, want: "done\n",
+		says: []string{"not saved: @/.local/lib/python3 (1 file, 2 bytes) is outside the workspace", "--save"}},
+	"an environment of Python in the home": {
+		needs:   []string{"python3"},
+		prepare: `for d in venvs/x .virtualenvs/x; do python3 -m venv --without-pip $d; echo 'word = "mine"' > $(echo $d/lib/python*/site-packages)/minemine.py; done; echo 'import minemine; print(minemine.word)' > ws/m.py`,
+		env:     []string{"VIRTUAL_ENV=~/venvs/x", "PATH=~/venvs/x/bin:" + system}, script: `python3 m.py`, command: "@/.virtualenvs/x/bin/python m.py", want: "mine\n"},
+
 	// What tools have downloaded before, which a project without a network needs: oalders/dot-files issue 979, shisa-ai/shisad issue 25.
 	"browsers, and what else is downloaded once": {
 		prepare: `mkdir -p .cache/ms-playwright/.links .cache/pre-commit .gradle/wrapper/dists/g elsewhere/crates/registry/index; touch .cache/pre-commit/db.db; echo b > .cache/ms-playwright/b; echo c > elsewhere/crates/registry/index/c`,
