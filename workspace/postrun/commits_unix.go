@@ -93,8 +93,11 @@ func (c *check) commits(gitDirs []string) error {
 	asked := map[string]bool{} // of what working trees share
 	for _, dir := range gitDirs {
 		old, stood := c.Repos[dir]
-		if !stood { // nothing in the sandbox can have the name
-			continue
+		if !stood { // what comes of those that did is not new
+			old = repository{gitdir.Tips{}, true}
+			for _, other := range c.Repos {
+				maps.Copy(old.Tips, other.Tips)
+			}
 		}
 		q := &query{gitDir: dir}
 		queries = append(queries, q)
