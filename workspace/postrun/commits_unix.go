@@ -4,6 +4,7 @@ package postrun
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 
@@ -50,8 +51,11 @@ func (c *check) commits(gitDirs []string) {
 	var list []workspace.Written
 	for _, dir := range gitDirs {
 		old, stood := c.Repos[dir]
-		if !stood { // nothing in the sandbox can have the name
-			continue
+		if !stood { // what comes of those that did is not new
+			old = repository{gitdir.Tips{}, true}
+			for _, other := range c.Repos {
+				maps.Copy(old.Tips, other.Tips)
+			}
 		}
 		w := workspace.Written{Dir: dir, Tree: files.Tree(dir), Stood: true, Staged: c.indexed(dir)}
 		if w.New, w.Err = tipsOf(dir); old.Known {

@@ -308,17 +308,20 @@ func TestCommits(t *testing.T) {
 	w.git(".", "reset", "-q", "--hard")
 	w.write("file", "3")
 	w.git(".", "commit", "-qam", "the control")
+	w.git(".", "init", "-q", "--bare", "new.git")
+	w.git(".", "push", "-q", "./new.git", "main", "stood")
 	require.Empty(t, w.findings())
 
 	w.git(".", "switch", "-qc", "bad")
 	blob := strings.TrimSpace(w.git(".", "hash-object", "-w", "file"))
 	w.git(".", "update-index", "--add", "--cacheinfo", "100644,"+blob+",sub/.envrc", "--cacheinfo", "100644,"+blob+",.envrc")
 	w.git(".", "commit", "-qm", "bad")
+	w.git(".", "push", "-q", "./new.git", "bad")
 	w.git(".", "switch", "-q", "-f", "main")
 	w.git(".", "update-index", "--add", "--cacheinfo", "100644,"+blob+",.vscode/tasks.json")
 	why := ": git writes it at checkout, merge or stash pop)"
 	require.Equal(t, []string{
-		"in a commit: .envrc (.envrc" + why, "in a commit: sub/.envrc (.envrc" + why, "in the index: .vscode/tasks.json (.vscode: git writes it at `git restore`, `checkout` and `stash`)",
+		"in a commit: .envrc (.envrc" + why, "in a commit: new.git/.envrc (.envrc" + why, "in a commit: new.git/sub/.envrc (.envrc" + why, "in a commit: sub/.envrc (.envrc" + why, "in the index: .vscode/tasks.json (.vscode: git writes it at `git restore`, `checkout` and `stash`)",
 	}, w.findings())
 
 	// What git cannot say is reported.
