@@ -220,9 +220,10 @@ func TestLinkedTreeRemoved(t *testing.T) {
 	w.sh(asUser + `mkdir -p .vscode .husky; echo tasks > .vscode/tasks.json; echo registry > .npmrc; echo hook > .husky/h; git config core.hooksPath .husky
 		git config extensions.worktreeConfig true; git add -f .; git commit -qm 1; for d in a b c d e f g h; do git worktree add -q trees/$d; done
 		for d in b e; do echo mine > trees/$d/.npmrc; git -C trees/$d config --worktree core.fsmonitor 'touch '$PWD'/ran; false'; done
-		cp .git/worktrees/e/config.worktree .git/worktrees/f; git worktree add -q ../elsewhere; rm -r trees/h ../elsewhere`)
+		cp .git/worktrees/e/config.worktree .git/worktrees/f; git worktree add -q ../elsewhere; rm -r trees/h ../elsewhere
+		git worktree add -q trees/stale; rm -r trees/stale; mkdir trees/stale; echo mine > trees/stale/.npmrc`)
 	time.Sleep(2 * racy) // what is younger is pinned: its change could not be told
-	require.Equal(t, []string{".git/config", ".git/hooks", ".husky", ".npmrc", ".vscode"},
+	require.Equal(t, []string{".git/config", ".git/hooks", ".husky", ".npmrc", ".vscode", "trees/stale/.npmrc"},
 		slices.DeleteFunc(pinPaths(t, w.root, scanOf(t, w.query)), func(p string) bool { return strings.HasSuffix(p, "/attributes") }))
 	w.begin()
 	w.guard.Watch()
@@ -231,7 +232,7 @@ func TestLinkedTreeRemoved(t *testing.T) {
 		mv trees/d other; git worktree repair other; git -C other commit -q --allow-empty -m 1; git worktree add -q trees/a b 2> /dev/null || git worktree add -q trees/a -B h
 		echo evil > trees/f/.npmrc; echo evil > trees/f/.husky/h; rm trees/g/.npmrc; git -C trees/f config --worktree alias.x '!evil'`)
 	require.Equal(t, []string{"inert .git/worktrees/f/config.worktree", "review .git/worktrees/f/config.worktree", "review trees/g/.npmrc", "stashed trees/f/.husky", "stashed trees/f/.npmrc"}, w.end())
-	for _, name := range []string{"moved/.vscode/tasks.json", "moved/.npmrc", "other/.npmrc", "trees/a/.husky/h"} {
+	for _, name := range []string{"moved/.vscode/tasks.json", "moved/.npmrc", "trees/stale/.npmrc", "other/.npmrc", "trees/a/.husky/h"} {
 		require.FileExists(t, w.path(name))
 	}
 	w.sh(`for d in moved other trees/a; do test -z "$(git -C $d -c core.fsmonitor= status --short | grep -v 'M .npmrc')"; done; git worktree list | wc -l | grep -q 6; git fsck
