@@ -239,6 +239,24 @@ func TestLinkedTreeRemoved(t *testing.T) {
 		grep fsmonitor .git/worktrees/f/config.worktree; ! grep evil .git/worktrees/f/config.worktree`)
 }
 
+// A protected file stays pinned in a linked worktree where another name of it would be written with it, where it was
+// changed just now, and in a repository of its own.
+func TestLinkedTreePinned(t *testing.T) {
+	for name, c := range map[string]struct{ before, pinned string }{
+		"another name": {"ln trees/a/.npmrc .npmrc", "trees/a/.npmrc"},
+		"one within":   {"mkdir -p .vscode trees/a/.vscode; echo x > .vscode/x; ln .vscode/x trees/a/.vscode/x", "trees/a/.vscode"},
+		"a repository": {"git init -q trees/a/c", "trees/a/c/.git/hooks"},
+		"the control":  {"", ""},
+	} {
+		w := newWatchman(t)
+		w.sh(asUser + "git commit -q --allow-empty -m 1; git worktree add -q trees/a; echo x > trees/a/.npmrc; " + c.before)
+		time.Sleep(2 * racy)
+		pins := strings.Join(pinPaths(t, w.root, scanOf(t, w.query)), "\n") + "\n"
+		require.Equal(t, c.pinned != "", strings.Contains(pins, "trees/a"), name)
+		require.Contains(t, pins, c.pinned+"\n", name)
+	}
+}
+
 // What git could not remove of a worktree that stood, since something in it is hidden, or belongs to a submodule, is
 // quarantined when the run is over. One that was broken before stays; what is quarantined can be put back.
 func TestLinkedTreeHalfRemoved(t *testing.T) {
