@@ -239,8 +239,8 @@ func TestLinkedTreeRemoved(t *testing.T) {
 		grep fsmonitor .git/worktrees/f/config.worktree; ! grep evil .git/worktrees/f/config.worktree`)
 }
 
-// A protected file stays pinned in a linked worktree where another name of it would be written with it, where it was
-// changed just now, and in a repository of its own.
+// A protected file stays pinned in a linked worktree where another name of it would be written with it, and in a
+// repository of its own.
 func TestLinkedTreePinned(t *testing.T) {
 	for name, c := range map[string]struct{ before, pinned string }{
 		"another name": {"ln trees/a/.npmrc .npmrc", "trees/a/.npmrc"},
