@@ -18,8 +18,8 @@ import (
 // git worktree remove, move and prune work with a linked worktree that stood: what git makes in it is not pinned, nor
 // what is protected there, since a mount cannot be removed, nor what is around it. What git follows is held to the shape
 // that git gives it, and what is protected to the inode that stood, unchanged, or to what the workspace has, while the
-// run goes on and when it is over. Submodules, repositories and what is hidden stay mounts: where git fails for them,
-// the end of the run finishes what it began.
+// run goes on and when it is over. Of its configuration, and its submodules', what executes is taken back. Repositories
+// in it and what is hidden stay mounts: where git fails for them, the end of the run finishes what it began.
 
 // commonDir is what git writes into commondir.
 const commonDir = "../.."
@@ -36,19 +36,25 @@ func (s *scan) unpinTrees() (trees map[string]LinkedTree, held map[string]uint64
 			return nil, nil, err
 		}
 	} else if !s.q.Aside {
-		slices.Sort(s.gitDirs) // a worktree before its submodules
-		admins := map[string]bool{}
-		for _, dir := range s.gitDirs {
-			around, name, sub := strings.Cut(dir, "/modules/")
-			if file := s.linkedTree(dir, sub && name != ""); file != "" && len(trees) < maxWorktrees && (!sub || admins[around]) {
-				n, _, _ := s.node(filepath.Dir(file))
-				trees[file], admins[dir] = LinkedTree{n.Ino, dir}, true
+		for _, dir := range slices.Sorted(slices.Values(s.gitDirs)) { // a worktree before its submodules
+			within := func(t LinkedTree) bool { return inside(t.Admin+"/modules", dir) }
+			if len(trees) == maxWorktrees || ofSubmodule(dir) && !slices.ContainsFunc(slices.Collect(maps.Values(trees)), within) {
+				continue
+			}
+			if file := s.linkedTree(dir); file != "" {
+				t := LinkedTree{Admin: dir}
+				if n, _, _ := s.node(filepath.Dir(file)); s.plain(file) && s.written(file) {
+					t.Ino = n.Ino
+				}
+				trees[file] = t
 			}
 		}
 	}
 	owners := map[string]string{} // of directories
 	for file, t := range trees {
-		owners[filepath.Dir(file)], owners[t.Admin] = file, file
+		if owners[t.Admin] = file; t.Ino != 0 {
+			owners[filepath.Dir(file)] = file
+		}
 	}
 	kept := map[string]bool{} // directories around what stays pinned
 	for _, path := range slices.Backward(slices.Sorted(maps.Keys(s.pins))) {
@@ -63,7 +69,7 @@ func (s *scan) unpinTrees() (trees map[string]LinkedTree, held map[string]uint64
 		rest, in := beneath.Path(tree, path)
 		switch {
 		case path == file, path == admin+"/commondir":
-		case path == admin+"/config", path == admin+"/config.worktree":
+		case p.Private && s.plain(path) && (path == admin+"/config" || path == admin+"/config.worktree"):
 			s.review[path] = Reviewed{Node: p.Node, Why: p.Why, Origin: p.Origin}
 		case !p.Private && p.Why != Unlisted && (in && !vcs.InsideGit(rest) || inside(admin, path)) && !kept[path] && s.settled(path):
 			held[path] = p.Ino
@@ -155,9 +161,9 @@ func (u *unchanged) at(dir int, name, rel string) bool {
 
 // linkedTree returns the .git file of the linked worktree, or of a submodule of one, that a git directory is of, if git
 // has made all as it stands; else "". The worktree may be gone, or lie where the command cannot write.
-func (s *scan) linkedTree(admin string, submodule bool) string {
+func (s *scan) linkedTree(admin string) string {
 	common, file := filepath.Dir(filepath.Dir(admin)), ""
-	if submodule {
+	if ofSubmodule(admin) {
 		all, _ := s.config(admin + "/config")
 		for i := range all {
 			if all[i].Places() {
@@ -175,8 +181,8 @@ func (s *scan) linkedTree(admin string, submodule bool) string {
 	if filepath.Base(file) != ".git" || !filepath.IsAbs(file) || tree == s.root || !inside(s.root, common) || inside(tree, common) {
 		return ""
 	}
-	if !inside(s.root, tree) && !slices.ContainsFunc(s.q.Trees, func(root string) bool { return inside(root, tree) && root != tree }) {
-		if submodule {
+	if !s.written(file) {
+		if ofSubmodule(admin) {
 			return ""
 		}
 		return file
@@ -193,6 +199,16 @@ func (s *scan) linkedTree(admin string, submodule bool) string {
 		return ""
 	}
 	return file
+}
+
+// ofSubmodule reports whether a git directory is a submodule's, and no worktree of one.
+func ofSubmodule(gitDir string) bool {
+	return vcs.OfSubmodule(gitDir) && filepath.Base(filepath.Dir(gitDir)) != "worktrees"
+}
+
+// written reports whether the command may write beside the .git file of a linked worktree.
+func (s *scan) written(file string) bool {
+	return inside(s.root, file) || slices.ContainsFunc(s.q.Trees, func(root string) bool { return inside(root, file) && root+"/.git" != file })
 }
 
 // plain reports whether a path is that of a file with one name.
@@ -280,7 +296,7 @@ func (g *Guard) keeps(path string) bool {
 func (g *Guard) stoodAt(path string) string {
 	var st unix.Stat_t
 	for dir := filepath.Dir(path); inside(g.standing.Root, dir) && g.stat(dir, &st) == nil; dir = filepath.Dir(dir) {
-		if tree, is := g.standing.Trees[dir+"/.git"]; is && tree.Ino != st.Ino {
+		if tree, is := g.standing.Trees[dir+"/.git"]; is && tree.Ino != 0 && tree.Ino != st.Ino {
 			return ""
 		}
 		for _, k := range g.peers {
@@ -378,9 +394,9 @@ func (g *Guard) misleads(file, stood string) string {
 	}
 	admin := adminOf(file, text)
 	switch {
-	case err == nil && admin == stood && vcs.OfSubmodule(stood):
+	case err == nil && admin == stood && ofSubmodule(stood):
 		return ""
-	case err != nil || filepath.Dir(admin) != filepath.Dir(stood) || vcs.OfSubmodule(stood):
+	case err != nil || filepath.Dir(admin) != filepath.Dir(stood) || ofSubmodule(stood):
 		return file
 	}
 	return g.misplaced(admin)
@@ -410,7 +426,7 @@ func (g *Guard) removed() (errs []error) {
 	for file, tree := range g.standing.Trees {
 		var st unix.Stat_t
 		gone := beneath.Gone(g.stat(tree.Admin+"/gitdir", &st)) || beneath.Gone(g.stat(tree.Admin+"/HEAD", &st))
-		if !inside(g.standing.Root, tree.Admin) || vcs.OfSubmodule(tree.Admin) || !gone {
+		if !inside(g.standing.Root, tree.Admin) || ofSubmodule(tree.Admin) || !gone {
 			continue
 		}
 		dir := filepath.Dir(file)

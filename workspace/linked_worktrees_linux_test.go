@@ -220,9 +220,10 @@ func TestLinkedTreeRemoved(t *testing.T) {
 	w.sh(asUser + `mkdir -p .vscode .husky; echo tasks > .vscode/tasks.json; echo registry > .npmrc; echo hook > .husky/h; git config core.hooksPath .husky
 		git config extensions.worktreeConfig true; git add -f .; git commit -qm 1; for d in a b c d e f g h; do git worktree add -q trees/$d; done
 		for d in b e; do echo mine > trees/$d/.npmrc; git -C trees/$d config --worktree core.fsmonitor 'touch '$PWD'/ran; false'; done
-		cp .git/worktrees/e/config.worktree .git/worktrees/f; git worktree add -q ../elsewhere; rm -r trees/h ../elsewhere`)
+		cp .git/worktrees/e/config.worktree .git/worktrees/f; git worktree add -q ../elsewhere; rm -r trees/h ../elsewhere
+		git worktree add -q trees/stale; rm -r trees/stale; mkdir trees/stale; echo mine > trees/stale/.npmrc`)
 	time.Sleep(2 * racy) // what is younger is pinned: its change could not be told
-	require.Equal(t, []string{".git/config", ".git/hooks", ".husky", ".npmrc", ".vscode"},
+	require.Equal(t, []string{".git/config", ".git/hooks", ".husky", ".npmrc", ".vscode", "trees/stale/.npmrc"},
 		slices.DeleteFunc(pinPaths(t, w.root, scanOf(t, w.query)), func(p string) bool { return strings.HasSuffix(p, "/attributes") }))
 	w.begin()
 	w.guard.Watch()
@@ -231,11 +232,29 @@ func TestLinkedTreeRemoved(t *testing.T) {
 		mv trees/d other; git worktree repair other; git -C other commit -q --allow-empty -m 1; git worktree add -q trees/a b 2> /dev/null || git worktree add -q trees/a -B h
 		echo evil > trees/f/.npmrc; echo evil > trees/f/.husky/h; rm trees/g/.npmrc; git -C trees/f config --worktree alias.x '!evil'`)
 	require.Equal(t, []string{"inert .git/worktrees/f/config.worktree", "review .git/worktrees/f/config.worktree", "review trees/g/.npmrc", "stashed trees/f/.husky", "stashed trees/f/.npmrc"}, w.end())
-	for _, name := range []string{"moved/.vscode/tasks.json", "moved/.npmrc", "other/.npmrc", "trees/a/.husky/h"} {
+	for _, name := range []string{"moved/.vscode/tasks.json", "moved/.npmrc", "trees/stale/.npmrc", "other/.npmrc", "trees/a/.husky/h"} {
 		require.FileExists(t, w.path(name))
 	}
 	w.sh(`for d in moved other trees/a; do test -z "$(git -C $d -c core.fsmonitor= status --short | grep -v 'M .npmrc')"; done; git worktree list | wc -l | grep -q 6; git fsck
 		grep fsmonitor .git/worktrees/f/config.worktree; ! grep evil .git/worktrees/f/config.worktree`)
+}
+
+// A protected file stays pinned in a linked worktree where another name of it would be written with it, and in a
+// repository of its own.
+func TestLinkedTreePinned(t *testing.T) {
+	for name, c := range map[string]struct{ before, pinned string }{
+		"another name": {"ln trees/a/.npmrc .npmrc", "trees/a/.npmrc"},
+		"one within":   {"mkdir -p .vscode trees/a/.vscode; echo x > .vscode/x; ln .vscode/x trees/a/.vscode/x", "trees/a/.vscode"},
+		"a repository": {"git init -q trees/a/c", "trees/a/c/.git/hooks"},
+		"the control":  {"", ""},
+	} {
+		w := newWatchman(t)
+		w.sh(asUser + "git commit -q --allow-empty -m 1; git worktree add -q trees/a; echo x > trees/a/.npmrc; " + c.before)
+		time.Sleep(2 * racy)
+		pins := strings.Join(pinPaths(t, w.root, scanOf(t, w.query)), "\n") + "\n"
+		require.Equal(t, c.pinned != "", strings.Contains(pins, "trees/a"), name)
+		require.Contains(t, pins, c.pinned+"\n", name)
+	}
 }
 
 // What git could not remove of a worktree that stood, since something in it is hidden, or belongs to a submodule, is
