@@ -1,15 +1,18 @@
 package run
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/providers"
 )
 
@@ -49,6 +52,11 @@ func (f *flow) sayHidden(code int, end *providers.Result) {
 		return
 	}
 	list := slices.Concat(f.hidden, f.local.Lacks(end.Code, f.req.Command), f.unpassed())
+	list = slices.DeleteFunc(list, func(h events.Hidden) bool {
+		path, is := strings.CutPrefix(h.Hint, "--socket /")
+		_, err := os.Stat("/" + path)
+		return is && shell.Quote(path) == path && errors.Is(err, os.ErrNotExist) // of an agent that has ended
+	})
 	for i, h := range list {
 		if i == maxSaid {
 			messages.Say(fmt.Sprintf("hidden: %d more, see pccrun logs", len(list)-maxSaid))

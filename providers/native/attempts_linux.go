@@ -13,6 +13,7 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/seccomp"
 	"github.com/pccrun/pccrun/seccomp/supervisor"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // An Attempt is something that the command tried of a file and was refused.
@@ -98,6 +99,7 @@ var errWatched = errors.New("another seccomp supervisor already runs around this
 
 // look tells of a call that the plan refuses.
 func (r *Run) look(c *supervisor.Call) {
+	var refused []Attempt
 	for _, n := range c.Names() {
 		if n.Deed == supervisor.Read {
 			continue
@@ -120,10 +122,48 @@ func (r *Run) look(c *supervisor.Call) {
 			a := r.attempt(place.Path)
 			if p, ok := r.Policy.ProtectedAnywhere(place.Path); ok && !p.Review && strings.HasPrefix(c.Name, "mkdir") {
 				a.Hint = r.Policy.DirFlag(place.Path, p)
+			} else if a.Guarantee == profiles.FSReadonly && (moves || !place.There) {
+				a.Hint = r.makes(place.Path, n.Deed == supervisor.Write)
 			}
-			r.tells.attempt(a)
+			refused = append(refused, a)
 		}
 	}
+	if len(refused) == 2 { // a move from one directory to another needs both
+		a, b := &refused[0], &refused[1]
+		switch {
+		case a.Hint == "" || b.Hint == "" || !strings.HasPrefix(a.Hint+b.Hint, "--") || strings.Contains(a.Hint+b.Hint, " and "):
+			a.Hint, b.Hint = "", ""
+		case a.Hint != b.Hint:
+			a.Hint += " " + b.Hint
+			b.Hint = a.Hint
+		}
+	}
+	for _, a := range refused {
+		r.tells.attempt(a)
+	}
+}
+
+// makes is the flag by which names can be made and taken away where a path is: a rule needs
+// something to stand on, so it is the directory's, unless that opens a home or the workspace.
+func (r *Planned) makes(path string, file bool) string {
+	dir := filepath.Dir(path)
+	for _, whole := range append([]string{r.Policy.Home, r.Policy.Workspace}, r.Policy.Homes...) {
+		if survey.Below(whole, dir) && file {
+			return "touch " + shell.Quote(path) + " and --write " + shell.Quote(path)
+		} else if survey.Below(whole, dir) {
+			return ""
+		}
+	}
+	return r.writes(dir)
+}
+
+// writes is the flag by which a path can be written. Two flags for one path are refused.
+func (r *Planned) writes(path string) string {
+	flag := "--write " + shell.Quote(path)
+	if rule := r.Policy.Decide(path).Rule; rule.Origin.Source == "flag" && rule.Path == path && rule.Glob == "" {
+		flag += " in place of " + rule.Origin.Key + " " + shell.Quote(path)
+	}
+	return flag
 }
 
 // ours reports whether it is the sandbox that refuses a path: the user himself
@@ -183,7 +223,12 @@ func (r *Planned) attempt(path string) Attempt {
 	d := r.Policy.Decide(path)
 	rule := d.Access.String() + " " + d.Rule.Text() + " (" + d.Rule.Origin.String() + ")"
 	if d.Access >= profiles.Overlay {
+		for _, p := range r.Policy.Protect { // a link of the name leads there, or it is the same file
+			if m := r.Plan.At(path); m.Target == path && m.Kind == namespaces.Bind && m.Why == "protect: "+p.Pattern {
+				return Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "protect " + p.Pattern + ", which leads there (" + p.Origin.String() + ")", Hint: "--review " + shell.Quote(p.Pattern)}
+			}
+		}
 		return Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "it contains protected files"}
 	}
-	return Attempt{Guarantee: profiles.FSReadonly, Path: path, Rule: rule, Hint: "--write " + shell.Quote(path)}
+	return Attempt{Guarantee: profiles.FSReadonly, Path: path, Rule: rule, Hint: r.writes(path)}
 }

@@ -17,26 +17,74 @@ import (
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
-// A lack is what some programs need of the host, and do not say well that they have not got it.
-type lack struct {
-	programs string // by name
-	path     string // what stands on the host: ~ is the home
-	hint     string // "" for --read of the path
+// A Lack is what some programs need of the host, and do not say well that they have not got it.
+type Lack struct {
+	Programs string // by name
+	Path     string // what stands on the host: ~ is the home, and a directory ends with a slash
+	Flags    string // what gives it, "" for the path itself: to read, or as a copy
+	With     string // what they need with it
 }
 
-// lacking are the settings that programs keep in a home, and what else only a flag gives them.
-var lacking = [...]lack{
-	{"kubectl helm helmfile k9s kustomize flux argocd stern skaffold tilt kubectx kubens istioctl", "~/.kube/config", ""},
-	{"aws cdk cdklocal sam copilot chamber terraform tofu terragrunt pulumi packer eksctl s5cmd serverless sls", "~/.aws", ""},
-	{"gcloud gsutil bq", "~/.config/gcloud", ""}, {"az azd func", "~/.azure", ""}, {"terraform tofu", "~/.terraformrc", ""}, {"terraform tofu", "~/.terraform.d", ""},
-	{"gh", "~/.config/gh", ""}, {"glab", "~/.config/glab-cli", ""}, {"tea", "~/.config/tea", ""}, {"doctl", "~/.config/doctl", ""}, {"fly flyctl", "~/.fly", ""}, {"heroku", "~/.netrc", ""},
-	{"vercel", "~/.local/share/com.vercel.cli", ""}, {"netlify", "~/.config/netlify", ""}, {"wrangler", "~/.config/.wrangler", ""}, {"firebase", "~/.config/configstore", ""},
-	{"vault", "~/.vault-token", ""}, {"op", "~/.config/op", ""}, {"sops age", "~/.config/sops", ""}, {"rclone", "~/.config/rclone", ""}, {"s3cmd", "~/.s3cfg", ""},
-	{"psql pg_dump pg_restore pgcli", "~/.pgpass", ""}, {"mysql mysqldump mariadb mycli", "~/.my.cnf", ""}, {"ansible ansible-playbook ansible-vault ansible-galaxy", "~/.ansible.cfg", ""},
-	{"mvn mvnw mvnd", "~/.m2/settings.xml", ""}, {"gradle gradlew", "~/.gradle/gradle.properties", ""}, {"sbt", "~/.sbt", ""}, {"cargo", "~/.cargo/config.toml", ""}, {"twine flit hatch", "~/.pypirc", ""},
-	{"gem bundle", "~/.gem/credentials", ""}, {"bundle", "~/.bundle/config", ""}, {"composer", "~/.config/composer/auth.json", ""}, {"nuget dotnet", "~/.nuget/NuGet/NuGet.Config", ""}, {"hg", "~/.hgrc", ""}, {"jj", "~/.config/jj", ""},
-	{"pass", "~/.password-store", ""}, {"docker docker-compose", "/var/run/docker.sock", "--use docker"},
-	{"bwrap unshare podman chrome google-chrome chromium chromium-browser electron", "/proc/self/ns/user", "--nested"},
+// Lacking are the settings that programs keep in a home, and what else only a flag gives them. A directory is
+// given as a copy that they may write: they keep sessions and locks beside the settings, and fail without
+// (Azure/azure-cli issue 21213, snyk/kubernetes-monitor issue 1099).
+var Lacking = [...]Lack{
+	{Programs: "kubectl helm helmfile k9s kustomize flux argocd stern skaffold tilt kubectx kubens istioctl", Path: "~/.kube/config"},
+	{Programs: "aws cdk cdklocal sam copilot chamber terraform tofu terragrunt pulumi packer eksctl s5cmd serverless sls", Path: "~/.aws/"},
+	{Programs: "gcloud gsutil bq", Path: "~/.config/gcloud/"},
+	{Programs: "az azd func", Path: "~/.azure/"},
+	{Programs: "terraform tofu", Path: "~/.terraformrc"},
+	{Programs: "terraform tofu", Path: "~/.terraform.d/"},
+	{Programs: "gh", Path: "~/.config/gh/"},
+	{Programs: "glab", Path: "~/.config/glab-cli/"},
+	{Programs: "tea", Path: "~/.config/tea/"},
+	{Programs: "doctl", Path: "~/.config/doctl/"},
+	{Programs: "fly flyctl", Path: "~/.fly/"},
+	{Programs: "heroku", Path: "~/.netrc"},
+	{Programs: "vercel", Path: "~/.local/share/com.vercel.cli/"},
+	{Programs: "netlify", Path: "~/.config/netlify/"},
+	{Programs: "wrangler", Path: "~/.config/.wrangler/"},
+	{Programs: "firebase", Path: "~/.config/configstore/"},
+	{Programs: "vault", Path: "~/.vault-token"},
+	{Programs: "op", Path: "~/.config/op/"},
+	{Programs: "sops", Path: "~/.config/sops/"},
+	{Programs: "rclone", Path: "~/.config/rclone/"},
+	{Programs: "s3cmd", Path: "~/.s3cfg"},
+	{Programs: "psql pg_dump pg_restore pgcli", Path: "~/.pgpass"},
+	{Programs: "mysql mysqldump mariadb mycli", Path: "~/.my.cnf"},
+	{Programs: "ansible ansible-playbook ansible-vault ansible-galaxy", Path: "~/.ansible.cfg"},
+	{Programs: "mvn mvnw mvnd", Path: "~/.m2/settings.xml"},
+	{Programs: "gradle gradlew", Path: "~/.gradle/gradle.properties"},
+	{Programs: "sbt", Path: "~/.sbt/"},
+	{Programs: "cargo", Path: "~/.cargo/config.toml"},
+	{Programs: "twine flit hatch", Path: "~/.pypirc"},
+	{Programs: "gem bundle", Path: "~/.gem/credentials"},
+	{Programs: "bundle", Path: "~/.bundle/config"},
+	{Programs: "composer", Path: "~/.config/composer/auth.json"},
+	{Programs: "nuget dotnet", Path: "~/.nuget/NuGet/NuGet.Config"},
+	{Programs: "hg", Path: "~/.hgrc"},
+	{Programs: "jj", Path: "~/.config/jj/"},
+	{Programs: "pass", Path: "~/.password-store/", With: "--use gpg-agent"},
+	{Programs: "docker docker-compose", Path: "/var/run/docker.sock", Flags: "--use docker"},
+	{Programs: "bwrap unshare podman chrome google-chrome chromium chromium-browser electron", Path: "/proc/self/ns/user", Flags: "--nested"},
+}
+
+// at is where it stands.
+func (l *Lack) at(home string) string {
+	return strings.TrimSuffix(strings.Replace(l.Path, "~", home, 1), "/")
+}
+
+// hint is what gives it.
+func (l *Lack) hint(home string) string {
+	flags := l.Flags
+	if flags == "" {
+		flags = "--read "
+		if strings.HasSuffix(l.Path, "/") {
+			flags = "--overlay "
+		}
+		flags += shell.Quote(l.at(home))
+	}
+	return strings.TrimSpace(flags + " " + l.With)
 }
 
 // A need is what a command that ends with a code may have lacked.
@@ -59,24 +107,23 @@ func (p *Planned) needs(command, files []string, places []survey.Place) (list []
 		words[i] = filepath.Base(word)
 	}
 	policy := p.Policy
-	for _, l := range lacking {
-		if !slices.ContainsFunc(words, func(word string) bool { return strings.Contains(" "+l.programs+" ", " "+word+" ") }) {
+	for _, l := range Lacking {
+		if !slices.ContainsFunc(words, func(word string) bool { return strings.Contains(" "+l.Programs+" ", " "+word+" ") }) {
 			continue
 		}
-		path := strings.Replace(l.path, "~", policy.Home, 1)
+		path, what := l.at(policy.Home), "connect "
 		given := policy.Decide(path).Access >= profiles.Read
-		hint, what := l.hint, "read "+path
-		switch hint {
-		case "":
-			hint = "--read " + shell.Quote(path)
-		case "--nested":
-			given, what = policy.Nested, "make a user namespace"
+		switch service, is := strings.CutPrefix(l.Flags, "--use "); {
+		case l.Flags == "":
+			what = "read "
+		case is:
+			given = policy.Uses(service)
 		default:
-			given, what = policy.Uses(strings.TrimPrefix(hint, "--use ")), "connect "+path
+			given, what, path = policy.Nested, "make a user namespace", ""
 		}
 		traced := policy.Attempts && slices.ContainsFunc(profiles.SecretDirs[:], func(dir string) bool { return survey.Below(path, policy.Home+"/"+dir) })
-		if _, err := os.Stat(path); err == nil && !given && !traced {
-			list = append(list, need{Hidden: events.Hidden{What: what, Hint: hint}})
+		if _, err := os.Stat(l.at(policy.Home)); err == nil && !given && !traced {
+			list = append(list, need{Hidden: events.Hidden{What: what + path, Hint: l.hint(policy.Home)}})
 		}
 	}
 	if !slices.Contains(words, "git") {
@@ -145,26 +192,27 @@ var toolOptions = [...]string{
 	"DOCKER_CONTEXT", "COMPOSE_FILE", "COMPOSE_PROJECT_NAME", "TF_WORKSPACE", "PGHOST",
 }
 
-// unpassed returns the options that are set outside and not inside, with what a trust store of Java's needs.
-func (r *plan) unpassed() []events.Hidden {
-	var names, flags []string
+// unpassed returns the options that are set outside and not inside, each with the files that it names.
+func (r *plan) unpassed() (list []events.Hidden) {
 	host := profiles.Host{Environ: r.provider.environ}
 	for _, name := range toolOptions {
 		value := host.Getenv(name)
 		if value == "" || r.Policy.DecideEnv(name).Action != profiles.EnvScrubbed || profiles.CertificateSwitch(name, value) {
 			continue
 		}
-		names, flags = append(names, name), append(flags, "--env "+name)
-		for _, word := range strings.Fields(value) {
-			if path, is := strings.CutPrefix(word, "-Djavax.net.ssl.trustStore="); is && r.Policy.Decide(path).Access < profiles.Read {
-				flags = append(flags, "--read "+shell.Quote(path))
+		if info, err := os.Stat(value); filepath.IsAbs(value) && err == nil && info.IsDir() {
+			continue // what of it is needed nobody can say
+		}
+		flags := "--env " + name
+		for _, word := range strings.FieldsFunc(value, func(c rune) bool { return strings.ContainsRune(" \t\n=:,", c) }) {
+			path := word[max(0, strings.IndexByte(word, '/')):] // as in -I/usr/include
+			if _, err := os.Stat(path); filepath.IsAbs(path) && err == nil && r.Policy.Decide(path).Access < profiles.Read && !survey.Below(r.Policy.Home, path) {
+				flags += " --read " + shell.Quote(path)
 			}
 		}
+		list = append(list, events.Hidden{What: "find " + name, Rule: "not in environment.pass", Hint: flags})
 	}
-	if len(names) == 0 {
-		return nil
-	}
-	return []events.Hidden{{What: "find " + strings.Join(names, ", "), Rule: "not in environment.pass", Hint: strings.Join(flags, " ")}}
+	return list
 }
 
 // listening returns the services of this machine that the command names and cannot reach: its loopback is its own.

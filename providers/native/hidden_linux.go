@@ -13,9 +13,8 @@ import (
 // maxHidden bounds what is told of that is hidden.
 const maxHidden = 256
 
-// dropped are variables that name a socket of the host's by its path, and what stands
-// before that there.
-var dropped = [...]struct{ name, prefix string }{{"SSH_AUTH_SOCK", ""}, {"DOCKER_HOST", "unix://"}, {"GPG_AGENT_INFO", ""}}
+// dropped are variables that name a socket of the host's by its path, and come with it.
+var dropped = [...]string{"SSH_AUTH_SOCK", "DOCKER_HOST"}
 
 // Hidden returns what the command will not find although the host has it: what the plan
 // covers in the workspace, variables that name a socket and are not passed, and who signs. All of it is
@@ -42,12 +41,10 @@ func (r *plan) Hidden() (list []events.Hidden) {
 		}
 		list = append(list, h)
 	}
-	for _, v := range dropped {
-		value := host.Getenv(v.name)
-		path, is := strings.CutPrefix(value, v.prefix)
-		path, _, _ = strings.Cut(path, ":")
-		if is && strings.HasPrefix(path, "/") && p.DecideEnv(v.name).Action == profiles.EnvScrubbed {
-			list = append(list, events.Hidden{What: "find " + v.name, Rule: "not in environment.pass", Hint: "--env " + v.name + " --socket " + shell.Quote(path)})
+	for _, name := range dropped {
+		path := strings.TrimPrefix(host.Getenv(name), "unix://")
+		if strings.HasPrefix(path, "/") && p.DecideEnv(name).Action == profiles.EnvScrubbed && !(r.Plan.Identity.Root && name == "SSH_AUTH_SOCK") {
+			list = append(list, events.Hidden{What: "find " + name, Rule: "not in environment.pass", Hint: "--socket " + shell.Quote(path)})
 		}
 	}
 	if service := r.signer(); service != "" {

@@ -10,6 +10,7 @@ import (
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // A teller tells an observer what happens in a run. A command that tries the same thing for
@@ -87,9 +88,14 @@ func (t *teller) try(one Try) {
 }
 
 // secretHint is the flag that gives the least of a directory with secrets: what signs, and not the keys.
-func secretHint(path string) string {
+func secretHint(path, home string) string {
 	if filepath.Base(path) == ".gnupg" {
 		return "--use gpg-agent"
+	}
+	for _, l := range Lacking {
+		if survey.Below(l.at(home), path) {
+			return l.hint(home)
+		}
 	}
 	return "--read " + shell.Quote(path)
 }
@@ -100,7 +106,7 @@ func (t *teller) end(end *End, learn bool) {
 	for _, path := range end.Looked {
 		rule := t.policy.Decide(path).Rule
 		t.o.Denial(events.Denial{
-			Guarantee: string(profiles.FSHide), What: "read " + path, Rule: rule.Access.String() + " " + rule.Text() + " (" + rule.Origin.String() + ")", Hint: secretHint(path),
+			Guarantee: string(profiles.FSHide), What: "read " + path, Rule: rule.Access.String() + " " + rule.Text() + " (" + rule.Origin.String() + ")", Hint: secretHint(path, t.policy.Home),
 		})
 	}
 	if n := t.full.Load(); n > 0 {
