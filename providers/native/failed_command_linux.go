@@ -2,6 +2,7 @@ package native
 
 import (
 	"cmp"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -206,7 +207,7 @@ func (r *plan) unpassed() (list []events.Hidden) {
 		flags := "--env " + name
 		for _, word := range strings.FieldsFunc(value, func(c rune) bool { return strings.ContainsRune(" \t\n=:,", c) }) {
 			path := word[max(0, strings.IndexByte(word, '/')):] // as in -I/usr/include
-			if _, err := os.Stat(path); filepath.IsAbs(path) && err == nil && r.Policy.Decide(path).Access < profiles.Read && !survey.Below(r.Policy.Home, path) {
+			if _, err := os.Stat(path); filepath.IsAbs(path) && !errors.Is(err, os.ErrNotExist) && r.Policy.Decide(path).Access < profiles.Read && !survey.Below(r.Policy.Home, path) {
 				flags += " --read " + shell.Quote(path)
 			}
 		}
