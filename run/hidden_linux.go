@@ -53,9 +53,9 @@ func (f *flow) sayHidden(code int, end *providers.Result) {
 	}
 	list := slices.Concat(f.hidden, f.local.Lacks(end.Code, f.req.Command), f.unpassed())
 	list = slices.DeleteFunc(list, func(h events.Hidden) bool {
-		path, is := strings.CutPrefix(h.Hint, "--socket /")
-		_, err := os.Stat("/" + path)
-		return is && shell.Quote(path) == path && errors.Is(err, os.ErrNotExist) // of an agent that has ended
+		flag, path, _ := strings.Cut(h.Hint, " ")
+		_, err := os.Stat(path)
+		return flag == "--socket" && shell.Quote(path) == path && errors.Is(err, os.ErrNotExist) // of an agent that has ended
 	})
 	for i, h := range list {
 		if i == maxSaid {
