@@ -539,6 +539,30 @@ func (p *Policy) newBelow(path string, dir bool) string {
 	return "touch " + rest + " and --review " + rest
 }
 
+// MakeFlag is the flag by which names can be made and taken away where a path is: a rule needs
+// something to stand on, so it is the directory's, unless that opens a home or the workspace.
+func (p *Policy) MakeFlag(path string, file bool) string {
+	dir := cmp.Or(parentOf(path), "/")
+	for _, whole := range append([]string{p.Home, p.Workspace}, p.Homes...) {
+		if !within(dir, whole) {
+			continue
+		} else if !file {
+			return ""
+		}
+		return "touch " + shell.Quote(path) + " and --write " + shell.Quote(path)
+	}
+	return p.WriteFlag(dir)
+}
+
+// WriteFlag is the flag by which a path can be written. Two flags for one path are refused.
+func (p *Policy) WriteFlag(path string) string {
+	flag := "--write " + shell.Quote(path)
+	if rule := p.Decide(path).Rule; rule.Origin.Source == "flag" && rule.Path == path && rule.Glob == "" {
+		flag += " in place of " + rule.Origin.Key + " " + shell.Quote(path)
+	}
+	return flag
+}
+
 // NewFlag is the flag that lets the command make a file of a name that is quarantined as a rule's
 // pattern has it, "" where there is none: a directory is not opened as a whole, and of git's own
 // names more is looked at than a rule says.

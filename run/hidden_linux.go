@@ -52,9 +52,9 @@ func (f *flow) sayHidden(code int, end *providers.Result) {
 		return
 	}
 	list := slices.DeleteFunc(slices.Concat(f.hidden, f.local.Lacks(f.req.Command), f.unpassed()), func(h events.Hidden) bool {
-		path, is := strings.CutPrefix(h.Hint, "--socket /")
-		_, err := os.Stat("/" + path)
-		ended := is && shell.Quote(path) == path && errors.Is(err, os.ErrNotExist) // of an agent
+		flag, path, _ := strings.Cut(h.Hint, " ")
+		_, err := os.Stat(path)
+		ended := flag == "--socket" && shell.Quote(path) == path && errors.Is(err, os.ErrNotExist) // of an agent
 		return ended || h.Code != 0 && h.Code != end.Code && !f.req.Verbose
 	})
 	for i, h := range list {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -228,8 +229,17 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		}
 	case profiles.Read:
 		if a.yes, a.what = a.question != "write", "the host's file, read-only"; !a.yes {
-			whole := shell.Quote(run.ChangedWith(&d, path))
-			a.hint = "--write " + whole + " makes it writable, --overlay " + whole + " a copy of it"
+			whole := run.ChangedWith(&d, path)
+			switch info, err := os.Lstat(whole); {
+			case errors.Is(err, os.ErrNotExist):
+				if a.hint = p.MakeFlag(whole, true); a.hint != "" {
+					a.hint += " lets it be made"
+				}
+			case err == nil && info.IsDir():
+				a.hint = p.WriteFlag(whole) + " makes it writable, --overlay " + shell.Quote(whole) + " a copy of it"
+			default:
+				a.hint = p.WriteFlag(whole) + " makes it writable"
+			}
 			if strings.HasPrefix(d.Rule.Origin.Key, "protect: ") {
 				a.what, a.hint = "it is protected: a protected name is a link to it, or is the same file", ""
 			}

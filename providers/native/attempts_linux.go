@@ -13,7 +13,6 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/seccomp"
 	"github.com/pccrun/pccrun/seccomp/supervisor"
-	"github.com/pccrun/pccrun/survey"
 )
 
 // An Attempt is something that the command tried of a file and was refused.
@@ -123,7 +122,7 @@ func (r *Run) look(c *supervisor.Call) {
 			if p, ok := r.Policy.ProtectedAnywhere(place.Path); ok && !p.Review && strings.HasPrefix(c.Name, "mkdir") {
 				a.Hint = r.Policy.DirFlag(place.Path, p)
 			} else if a.Guarantee == profiles.FSReadonly && (moves || !place.There) {
-				a.Hint = r.makes(place.Path, n.Deed == supervisor.Write)
+				a.Hint = r.Policy.MakeFlag(place.Path, n.Deed == supervisor.Write)
 			}
 			refused = append(refused, a)
 		}
@@ -141,29 +140,6 @@ func (r *Run) look(c *supervisor.Call) {
 	for _, a := range refused {
 		r.tells.attempt(a)
 	}
-}
-
-// makes is the flag by which names can be made and taken away where a path is: a rule needs
-// something to stand on, so it is the directory's, unless that opens a home or the workspace.
-func (r *Planned) makes(path string, file bool) string {
-	dir := filepath.Dir(path)
-	for _, whole := range append([]string{r.Policy.Home, r.Policy.Workspace}, r.Policy.Homes...) {
-		if survey.Below(whole, dir) && file {
-			return "touch " + shell.Quote(path) + " and --write " + shell.Quote(path)
-		} else if survey.Below(whole, dir) {
-			return ""
-		}
-	}
-	return r.writes(dir)
-}
-
-// writes is the flag by which a path can be written. Two flags for one path are refused.
-func (r *Planned) writes(path string) string {
-	flag := "--write " + shell.Quote(path)
-	if rule := r.Policy.Decide(path).Rule; rule.Origin.Source == "flag" && rule.Path == path && rule.Glob == "" {
-		flag += " in place of " + rule.Origin.Key + " " + shell.Quote(path)
-	}
-	return flag
 }
 
 // ours reports whether it is the sandbox that refuses a path: the user himself
@@ -230,5 +206,5 @@ func (r *Planned) attempt(path string) Attempt {
 		}
 		return Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "it contains protected files"}
 	}
-	return Attempt{Guarantee: profiles.FSReadonly, Path: path, Rule: rule, Hint: r.writes(path)}
+	return Attempt{Guarantee: profiles.FSReadonly, Path: path, Rule: rule, Hint: r.Policy.WriteFlag(path)}
 }

@@ -213,6 +213,8 @@ curl -sS -m 5 http://www.good.example/; curl -sS -m 5 http://api.good.example/`
 	require.Contains(t, out, "hello api.good.example from", "and so is one that a rule names")
 	require.Contains(t, out, "denied: n255.good.example:443 (to allow: --allow n255.good.example)")
 	require.Len(t, asked, 257)
+	out, _ = newBench(t, "--allow", "*.good.example", "--allow", "api.good.example", "--allow", "n255.good.example").inside(script)
+	require.Contains(t, out, "[('403', 144), ('502', 256)]", "following the hint for one more name")
 	asked, _ = theWorld.since(func() {
 		b.outside(`python3 -c 'import socket
 for i in range(400):

@@ -33,6 +33,9 @@ type hint struct {
 	prepare string   // for bash in the repository on the host, before each run
 	script  string   // what is refused inside
 	says    string   // a regular expression: the line without what allows it, or with a group that is it
+	why     string   // what pccrun why is asked, whose hint it is; else it is the run's
+	instead string   // of flags, that the hint stands for
+	check   string   // for bash on the host: whether the command has done it
 	end     string   // for bash, when all is done
 	root    string   // for bash as root, in a mount namespace of its own, before each run; "" where nobody need be root
 }
@@ -99,16 +102,56 @@ var hints = []hint{
 	{name: "write a protected file that is hidden", flags: trying, prepare: "echo a > .envrc", script: "echo x > .envrc", says: `denied: write .*/\.envrc`},
 	{name: "write where a protected link leads", flags: trying, prepare: "mkdir cfg; echo a > cfg/m.json; ln -s cfg/m.json .mcp.json", script: "echo x > cfg/m.json", says: `denied: write .*/cfg/m\.json`},
 	{name: "a pinned file", flags: "--report none", prepare: "echo a > .mcp.json", script: "rm .mcp.json", says: `pinned: \.mcp\.json: .*; (?P<hint>--review .*) allows changes`},
+	{name: "a file that git writes by a copy", needs: "git", prepare: identified + `echo one > .mcp.json; git add .mcp.json; git commit -q -m one; git switch -q -c other; echo two > .mcp.json; git commit -q -a -m two; git switch -q main`, script: `git switch -q -f other; [ "$(git status --porcelain --untracked-files=no)" = "" ]`, says: `denied: change \.mcp\.json`},
 	{name: "a name that is forbidden", flags: "--protect-strict", script: "echo x > .mcp.json", says: `denied: write .*/\.mcp\.json`},
 	{name: "a name in quarantine", script: "mkdir -p sub; echo x > sub/.npmrc; for i in {1..50}; do [ -e sub/.npmrc ] || exit 1; sleep 0.02; done", says: `quarantined: sub/\.npmrc \(npm would load it; to allow: (?P<hint>.*)\)`},
 	{name: "a secret of the home", flags: trying, prepare: "mkdir ~/.ssh; echo k > ~/.ssh/known", script: "cat ~/.ssh/known", says: `denied: read .*/\.ssh`},
+}
+
+// mistakes are hints of a run that does not begin, or has lost what it was for, and of pccrun why.
+var mistakes = []hint{
+	{name: "a rule for what is not there", flags: "--write $HOME/data", script: "mkdir -p ~/data; echo x > ~/data/f", says: `hint: (?P<hint>mkdir -p \S+), or give its parent the access`},
+	{name: "an overlay of a file", flags: "--overlay $HOME/o/f", instead: "--overlay $HOME/o/f", prepare: "mkdir ~/o; echo a > ~/o/f", script: "echo x > ~/o/f", says: `hint: (?P<hint>--overlay \S+)`},
+	{name: "a private file", flags: "--private f", instead: "--private f", prepare: "echo a > f", script: "true", says: `hint: (?P<hint>--hide \S+)`},
+	{name: "a rule by a link that the command could have made", flags: "--write l/f", instead: "--write l/f", prepare: "mkdir ~/out; echo a > ~/out/f; ln -s ~/out l", script: "echo x > ~/out/f", says: `hint: .*: (?P<hint>--write \S+)`},
+	{name: "a rule for a protected name", flags: "--write .mcp.json", prepare: "echo a > .mcp.json", script: "echo x > .mcp.json", says: `hint: add (?P<hint>--review \.mcp\.json): .*`},
+	{name: "a rule for a protected directory", flags: "--write .vscode", instead: "--write .vscode", prepare: "mkdir .vscode; echo a > .vscode/FILE", script: "echo x > .vscode/FILE", says: `hint: add .*; (?P<hint>--review \.vscode/FILE), or .*`},
+	{name: "a rule that leads through a link", flags: "--read l", instead: "--read l", prepare: "mkdir ~/out; echo a > ~/out/f; ln -s ~/out l", script: "cat ~/out/f", says: `hint: .*: (?P<hint>--read \S+)`},
+	{name: "a home as the workspace", flags: "--workspace $HOME", instead: "--workspace $HOME", script: "true", says: `hint: cd to a project, or name one: (?P<hint>--workspace DIR)`},
+	{name: "a proxy of the machine", env: []string{"HTTPS_PROXY=http://localhost:$PORT"}, flags: "--allow a.example", script: "true", says: `hint: (?P<hint>--local \d+) allows it; .*`},
+	{name: "a fresh home where there is none", flags: "--fresh-home", script: "true", says: `hint: (?P<hint>--home persist) gives one`},
+	{name: "a socket that is a file", flags: "--socket $HOME/f", instead: "--socket $HOME/f", prepare: "echo a > ~/f", script: "cat ~/f", says: `hint: (?P<hint>--read \S+) shows a file that is not a socket`},
+	{name: "the whole of /run", flags: "--read /run", instead: "--read /run", script: "true", says: `hint: name the path in it: (?P<hint>--read /run/NAME)`},
+	{name: "names that cannot be forbidden", flags: "--protect-strict --nested", instead: "--nested", script: "true", says: `hint: without (?P<hint>--nested)`},
+	{name: "a promise that is not kept", flags: "--without seccomp,floor,userns-limit,landlock --strict", script: "true", says: `hint: (?P<hint>--allow-missing \S+) runs (?:without it|although they are not kept)`},
+	{name: "layers of another provider", flags: "--provider docker --without landlock", instead: "--provider docker", script: "true", says: `hint: (?P<hint>--provider native)`},
+	{name: "a credential without a host", needs: "git", prepare: `git config --file ~/.gitconfig credential.helper '!f() { echo username=u; echo password=of-some-length; }; f'`, flags: "--use git-credentials", script: "true", says: `hint: (?P<hint>--allow HOST), as in the remote's address`},
+	{name: "a secret without a host", env: []string{"TOKEN=a-secret-of-some-length"}, flags: "--inject TOKEN=a.example", script: "true", says: `hint: (?P<hint>--allow a\.example)`},
+	{name: "a secret that is shown", flags: "--allow a.example --read $HOME/s --inject-file TOKEN=$HOME/s/t --inject TOKEN=a.example", prepare: "mkdir ~/s; echo a-secret-of-some-length > ~/s/t", script: "true", says: `hint: (?P<hint>--hide \S+)`},
+	{name: "a port that is taken", flags: "--publish $PORT:8080", instead: "--publish $PORT:8080", script: "true", says: `hint: (?P<hint>--publish FREE:8080) uses a free port of this machine`},
+	{name: "a server that a variable names", flags: "--profile opencode --fresh-home", env: []string{"OPENAI_BASE_URL=http://localhost:$PORT"}, script: `exec 3<>/dev/tcp/localhost/"${OPENAI_BASE_URL##*:}"`, says: `OPENAI_BASE_URL names .*, not allowed: (?P<hint>--env .*) opens it`},
+	{name: "a descriptor of a file that could be reopened", flags: "--nested --pass-fd 5", instead: "--pass-fd 5", script: "cat ~/mine", says: `hint: (?P<hint>--read FILE), or a pipe.*`},
+	{name: "a file of the home", script: "echo x > ~/report.md", check: "[ -s ~/report.md ]", says: `hint: .*; (?P<hint>touch \S+ before the run and --write \S+) keeps it the next time`},
+	{name: "a directory of the home", script: "mkdir -p ~/report; echo x > ~/report/f", check: "[ -s ~/report/f ]", says: `hint: .*; (?P<hint>mkdir \S+ before the run and --write \S+) keeps it the next time`},
+
+	{name: "why not write", flags: "--read $HOME/out", prepare: "mkdir ~/out; echo a > ~/out/f", script: "echo x > ~/out/f", why: "write $HOME/out/f", says: `hint: (?P<hint>--write \S+) makes it writable`},
+	{name: "why not write what a flag shows", flags: "--read $HOME/f", prepare: "echo a > ~/f", script: "echo x > ~/f", why: "write $HOME/f", says: `hint: (?P<hint>--write .*) makes it writable`},
+	{name: "why not make", flags: "--read $HOME/out", prepare: "mkdir -p ~/out/d", script: "echo x > ~/out/d/f", why: "write $HOME/out/d/f", says: `hint: (?P<hint>--write .*) lets it be made`},
+	{name: "why not write, by a copy", flags: "--read $HOME/out", prepare: "mkdir -p ~/out/d", script: "echo x > ~/out/d/f", why: "write $HOME/out/d", says: `hint: --write .*, (?P<hint>--overlay \S+) a copy of it`},
+	{name: "why not write what is protected", prepare: "echo a > .mcp.json", script: "echo x > .mcp.json", why: "write .mcp.json", says: `hint: (?P<hint>--review \.mcp\.json) allows it, and lists it at exit`},
+	{name: "why not make what is protected", prepare: "mkdir .vscode", script: "echo x > .vscode/f.json", why: "write .vscode/f.json", says: `hint: (?P<hint>touch .*) allow it, and list it at exit`},
+	{name: "why not read what is hidden", prepare: "echo S=1 > .env", script: "cat .env", why: "read .env", says: `hint: (?P<hint>--read \S+) shows it`},
+	{name: "why not read the home", prepare: "echo a > ~/f", script: "cat ~/f", why: "read $HOME/f", says: `hint: (?P<hint>--read \S+) shows the host's`},
+	{name: "why not a socket", script: connect + "s", why: "connect $HOME/repo/s", says: `hint: (?P<hint>--socket \S+) names it`},
+	{name: "why not a variable", env: []string{"A_TOKEN=x"}, script: `[ "$A_TOKEN" ]`, why: "env A_TOKEN", says: `hint: (?P<hint>--env A_TOKEN) passes it`},
+	{name: "why not a service", script: "exec 3<>/dev/tcp/localhost/$PORT", why: "connect localhost:$PORT", says: `hint: (?P<hint>--local \S+) allows it`},
 }
 
 // TestHints follows each hint to the letter: the command that was refused works then, as it does on
 // the bare host, and with any flag less of those that were printed it does not.
 func TestHints(t *testing.T) {
 	m := newHintMachine(t)
-	rows := hints
+	rows := append(hints, mistakes...)
 	for i := range native.Lacking {
 		rows = append(rows, m.lack(&native.Lacking[i]))
 	}
@@ -180,6 +223,14 @@ func newHintMachine(t *testing.T) *hintMachine {
 	return m
 }
 
+func freePort(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
+}
+
 // fresh makes the home anew, with what a row prepares.
 func (m *hintMachine) fresh(t *testing.T, row *hint) {
 	t.Helper()
@@ -210,7 +261,7 @@ func (m *hintMachine) bash(row *hint, dir, script string, args ...string) (strin
 	cmd.Dir, cmd.SysProcAttr, cmd.Env, cmd.WaitDelay = dir, user, m.environ, time.Second
 	if row != nil {
 		for _, v := range row.env {
-			cmd.Env = append(cmd.Env, strings.ReplaceAll(v, "$HOME", m.home))
+			cmd.Env = append(cmd.Env, strings.NewReplacer("$HOME", m.home, "$PORT", m.port).Replace(v))
 		}
 	}
 	var out bytes.Buffer
@@ -235,39 +286,59 @@ func (m *hintMachine) run(t *testing.T, row *hint, prefix string) (string, bool)
 }
 
 func (m *hintMachine) follow(t *testing.T, row *hint) {
+	expand := strings.NewReplacer("$HOME", m.home, "$PORT", m.port).Replace
+	tried := func(prefix string) (string, bool) {
+		out, works := m.run(t, row, prefix)
+		if row.check != "" {
+			_, err := m.bash(row, m.home+"/repo", row.check)
+			works = works && err == nil
+		}
+		return out, works
+	}
 	m.fresh(t, row)
-	out, works := m.run(t, row, "")
+	out, works := tried("")
 	require.True(t, works, "the control, outside: %s", out)
 	m.fresh(t, row)
-	pccrun := m.program + " " + strings.ReplaceAll(row.flags, "$HOME", m.home)
-	out, works = m.run(t, row, pccrun+" --")
+	pccrun := m.program + " " + expand(row.flags)
+	out, works = tried(pccrun + " --")
 	require.False(t, works, "without the hint: %s", out)
-	says := row.says
+	begin, says := "(?m)^pccrun: ", row.says
+	if row.why != "" {
+		begin = "(?m)^  "
+		out, _ = m.bash(row, m.home+"/repo", m.program+" why "+expand(row.why)+" "+expand(row.flags))
+	}
 	if !strings.Contains(says, "(?P<hint>") {
 		says += `(, \d+ times)? \(to allow: (?P<hint>.*)\)`
 	}
-	line := regexp.MustCompile(`(?m)^pccrun: ` + says + `$`)
+	line := regexp.MustCompile(begin + says + `$`)
 	found := line.FindStringSubmatch(out)
 	require.NotNil(t, found, "%s: %s", says, out)
-	advice := found[line.SubexpIndex("hint")]
+	advice := strings.Replace(found[line.SubexpIndex("hint")], " before the run and ", " and ", 1)
 	t.Log(advice)
 	before, flags, is := strings.Cut(advice, " and ")
-	if !is {
+	if !is && strings.HasPrefix(advice, "--") {
 		before, flags = "true", advice
 	}
-	if with, instead, is := strings.Cut(flags, " in place of "); is {
-		require.Contains(t, pccrun, instead)
-		pccrun, flags = strings.Replace(pccrun, instead, "", 1), with
+	with, instead, is := strings.Cut(flags, " in place of ")
+	if !is {
+		instead = expand(row.instead)
 	}
+	if flags = with; flags == instead {
+		flags = "" // to leave it out
+	}
+	if instead != "" {
+		require.Contains(t, pccrun, instead)
+		pccrun = strings.Replace(pccrun, instead, "", 1)
+	}
+	flags = strings.NewReplacer("FREE", freePort(t), "HOST", "a.example", " FILE", " ~/mine", " DIR", " ~/repo").Replace(flags) // what the user is to put there
 	again := func(flags string) (string, bool) {
 		said, err := m.bash(row, m.home+"/repo", before)
 		require.NoError(t, err, said)
-		return m.run(t, row, pccrun+" -q "+flags+" --")
+		return tried(pccrun + " -q " + flags + " --")
 	}
 	out, works = again(flags)
 	require.True(t, works, "%s, after: %s", advice, out)
-	each := regexp.MustCompile(` (--)`).ReplaceAllString(flags, "\n$1")
-	if list := strings.Split(each, "\n"); len(list) > 1 {
+	if list := strings.Split(strings.ReplaceAll(flags, " --", "\n--"), "\n"); len(list) > 1 {
 		for i := range list {
 			m.fresh(t, row)
 			less := strings.Join(append(append([]string{}, list[:i]...), list[i+1:]...), " ")
