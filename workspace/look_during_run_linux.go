@@ -24,28 +24,22 @@ func (g *Guard) look() (moved int, err error) {
 		forget(g.tree, began, g.dev)
 		return 0, errors.Join(errs...)
 	}
-	aside := func(rel, why string) {
-		done, err := g.aside(g.abs(rel), why)
-		if err != nil {
-			errs = append(errs, err)
-		}
+	aside := func(path, why string) {
+		done, err := g.aside(path, why)
 		if done {
 			moved++
 		}
+		errs = append(errs, err)
 	}
 	g.rules.suspects(g.tree, func(s suspect) {
 		if s.kind == isName && !g.stays(s) {
-			aside(s.rel, s.why)
+			aside(g.abs(s.rel), s.why)
 			delete(g.stood, s.rel)
 		}
 	})
 	for path, why := range g.misled() {
-		done, err := g.aside(path, why)
-		if done {
-			moved++
-			delete(g.stood, strings.TrimPrefix(path, g.standing.Root+"/"))
-		}
-		errs = append(errs, err)
+		aside(path, why)
+		delete(g.stood, strings.TrimPrefix(path, g.standing.Root+"/"))
 	}
 	vacant := slices.Clip(g.standing.Vacant)
 	for path, config := range g.standing.Late {
@@ -57,11 +51,7 @@ func (g *Guard) look() (moved int, err error) {
 	}
 	for _, path := range vacant {
 		if path, there := g.stands(path); there {
-			done, err := g.aside(path, g.standing.whyVacant(path))
-			if done {
-				moved++
-			}
-			errs = append(errs, err)
+			aside(path, g.standing.whyVacant(path))
 		}
 	}
 	if len(g.standing.Keys) > 0 {

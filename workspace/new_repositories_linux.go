@@ -144,32 +144,25 @@ func (i *inerter) ways(stood []suspect) {
 			i.fail(path, err)
 		case err != nil:
 		case whose == nil:
-			i.turned(&t)
+			i.turned(&t, wayOut)
 		case t.found && t.end.Kind == Dir:
 			whose.dir(t.end.Path)
 		}
 	}
 }
 
-// turned quarantines the links that are new on a way out of the workspace.
-func (i *inerter) turned(t *trail) {
-	i.turns(t, "a .git leads through it to a repository outside the workspace")
-}
+const wayOut = "a .git leads through it to a repository outside the workspace"
 
-// turns quarantines the links on a way that were not there when the run began.
-func (i *inerter) turns(t *trail, why string) {
-	for _, path := range t.hops { // in another tree than the way ends in
-		i.turn(path, why)
-	}
+// turned quarantines the links on a way that were not there when the run began.
+func (i *inerter) turned(t *trail, why string) {
+	hops := t.hops // in another tree than the way ends in
 	for _, n := range t.links {
-		i.turn(n.Path, why)
+		hops = append(hops, n.Path)
 	}
-}
-
-// turn sets a link aside that was not there.
-func (i *inerter) turn(path, why string) {
-	if i.came(path) {
-		i.at(path).aside(path, why)
+	for _, path := range hops {
+		if i.came(path) {
+			i.at(path).aside(path, why)
+		}
 	}
 }
 
@@ -263,7 +256,7 @@ func (i *inerter) shared(path string) {
 	case g.repos[rel] && err != nil:
 		i.fail(path+"/commondir", err)
 	case g.repos[rel] && whose == nil:
-		i.turned(&t)
+		i.turned(&t, wayOut)
 	case err != nil || whose == nil:
 		i.aside(path+"/commondir", "it leads to a repository outside the workspace")
 	case t.found && !whose.dir(t.end.Path):
@@ -376,7 +369,7 @@ func (i *inerter) worktrees() {
 				continue
 			}
 			t, _, err := i.follow(path, all[k].Value)
-			i.turns(&t, "git would write through it: it is the working tree of a repository")
+			i.turned(&t, "git would write through it: it is the working tree of a repository")
 			if err != nil {
 				i.fail(path+"/config", err)
 			}
@@ -497,14 +490,7 @@ func (i *inerter) fail(path string, err error) {
 
 // aside quarantines what a repository would run.
 func (i *inerter) aside(path, why string) (Finding, bool) {
-	g := i.guard
-	dir, name, err := g.parent(path)
-	if err != nil {
-		i.fail(path, err)
-		return Finding{}, false
-	}
-	defer unix.Close(dir)
-	c, err := g.stash.Take(dir, name, Finding{Kind: Inert, Path: path, Why: why, Of: i.gitDirOf(path)})
+	c, err := i.guard.take(Finding{Kind: Inert, Path: path, Why: why, Of: i.gitDirOf(path)})
 	if err != nil {
 		i.fail(path, err)
 		return c, false
