@@ -166,45 +166,17 @@ func (i *inerter) turned(t *trail, why string) {
 	}
 }
 
-// came reports whether a link was not there: the run has made it, or has moved the directory
-// there that it is in, with which it is as old as it was.
+// came reports whether a link was not there: the run has made it, or moved it.
 func (i *inerter) came(path string) bool {
 	k := i.at(path)
 	if k == nil {
 		return false
 	}
-	g := k.guard
-	if text, pinned := g.links[path]; pinned && text == g.linkText(path) {
+	if text, pinned := k.guard.links[path]; pinned && text == k.guard.linkText(path) {
 		return false // it may have come just before the run
 	}
-	var st, dir unix.Stat_t
-	rel, _ := beneath.Path(g.standing.Root, filepath.Dir(path))
-	return k.view.stat(path, &st) == nil && k.view.stat(k.view.abs(rel), &dir) == nil &&
-		(g.touched(&st) || g.moved(rel, dir.Ino))
-}
-
-// moved reports whether a directory with links did not stand where it is, or had none:
-// a link that it brings with it is as old as before, and leads elsewhere from there.
-func (g *Guard) moved(rel string, now uint64) bool {
-	ino, ok := g.linked[rel]
-	if !ok && g.late && !g.standing.lists(rel) {
-		return false // nobody knows
-	}
-	return g.linked != nil && (!ok || ino != now)
-}
-
-// lists reports whether a record names a directory that has links. An installer makes
-// thousands of them, which are not written down.
-func (r *Standing) lists(rel string) bool { return !inModules(rel) || vcs.InsideGit(rel) }
-
-// withLinks notes which directories have links.
-func (d *dir) withLinks(list map[string]uint64) {
-	if d.links {
-		list[d.rel] = d.ino
-	}
-	for _, k := range d.kids {
-		k.withLinks(list)
-	}
+	var st unix.Stat_t
+	return k.view.stat(path, &st) == nil && k.guard.touched(&st)
 }
 
 // elsewhereTrees quarantines what the run has written of where linked worktrees are, if that

@@ -52,7 +52,6 @@ type dir struct {
 	kids  []*dir
 	hits  []hit
 
-	links bool // some of its names were links when it was read
 	watch int  // a descriptor that tells of changes, 0 for none
 	same  bool // the index is right about it
 	fresh bool // read in this scan
@@ -254,7 +253,7 @@ type reader struct {
 // directory is gone, or is none any more, is no error: somebody else is at
 // work, and the mount planner compares inodes.
 func (w *walker) read(d *dir, r *reader) (entries int, err error) {
-	d.kids, d.hits, d.git, d.links, d.fresh = nil, nil, false, false, true
+	d.kids, d.hits, d.git, d.fresh = nil, nil, false, true
 	d.gone, d.shut = false, w.during.leaves(d.rel)
 	if d.shut {
 		return 0, nil
@@ -366,7 +365,6 @@ func (w *walker) entry(fd int, d *dir, l *listing, name []byte, dtype byte, ino 
 	if dtype == unix.DT_UNKNOWN {
 		dtype = beneath.DirentType(fd, string(name))
 	}
-	d.links = d.links || dtype == unix.DT_LNK
 	isDir := dtype == unix.DT_DIR
 	look := dtype == unix.DT_FIFO || w.begun(name) || w.ends[name[len(name)-1]] || w.rest.head != 0 || d.state != plain
 	if !look && w.want != nil {
