@@ -415,7 +415,7 @@ func (g *Guard) halt() {
 		<-g.ended
 		g.stop = nil
 	}
-	g.during = during{last: true, since: g.standing.Start, shut: g.shut, covered: g.during.covered, nodes: g.during.nodes}
+	g.during = during{last: true, shut: g.shut, covered: g.during.covered, nodes: g.during.nodes}
 }
 
 // search quarantines what is new and protected until nothing is left of it.

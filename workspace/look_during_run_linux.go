@@ -116,7 +116,7 @@ func (g *Guard) verify(d *dir) {
 		g.during.rearm(d)
 		err = unix.Fstat(d.watch, &st)
 	}
-	d.same = d.ctime != 0 && !(d.git && g.during.searches(d.rel)) && err == nil && st.Dev == d.dev && st.Ino == d.ino && st.Ctim.Nano() == d.ctime
+	d.same = d.ctime != 0 && err == nil && st.Dev == d.dev && st.Ino == d.ino && st.Ctim.Nano() == d.ctime
 	kids := d.kids
 	if half := len(kids) / 2; half > 2*pile && g.during.last { // which nobody but the user waits for
 		var second sync.WaitGroup

@@ -298,9 +298,6 @@ func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 		d.shut = true
 		return 0, nil
 	}
-	if w.during.searches(d.rel) && vcs.InsideStore(d.rel) && st.Nlink == 2 && !changedSince(st.Ctim.Nano(), w.during.since) {
-		return 0, nil // it has no directories, and has not changed: there are hundreds of those
-	}
 	kept = w.during.watch(d, fd)
 	// Before the list, so that what changes while it is read shows the next time.
 	d.dev, d.ino, d.ctime = st.Dev, st.Ino, st.Ctim.Nano()
@@ -478,9 +475,7 @@ func (w *walker) settle(d *dir, l *listing) {
 			// Nothing that a tool opens by its name stands in there. A
 			// directory elsewhere that only looks like a repository is
 			// searched like any other.
-			// Below modules, though, git opens what a name in .gitmodules says:
-			// the post-run check goes on.
-			if d.git && vcs.InsideGit(d.rel) && !w.during.searches(d.rel) {
+			if d.git && vcs.InsideGit(d.rel) {
 				continue
 			}
 		}

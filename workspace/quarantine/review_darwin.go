@@ -30,17 +30,7 @@ func (c Finding) restore(session *os.Root, _ bool) error {
 func (c Finding) Left(*os.Root) []byte    { return nil }
 func (c Finding) Complete(*os.Root) error { return nil }
 
-// A Lost is what was in a private directory: macOS has none.
-type Lost struct {
-	Path  string
-	Dir   bool
-	Files int
-	Size  int64
-	More  bool
-	Kept  string
-}
-
-// ReadLost returns none.
+// ReadLost returns none: macOS has no private directories.
 func ReadLost(*os.Root) ([]Lost, error) { return nil, nil }
 
 // SaveLost finds none.
