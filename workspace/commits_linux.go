@@ -93,6 +93,14 @@ func (g *Guard) commits() {
 		}
 		w := *g.written[dir]
 		rel, in := beneath.Path(g.standing.Root, dir)
+		top := g.standing.Root
+		if !in {
+			top = dir
+		}
+		var st unix.Stat_t
+		if unix.Lstat(top, &st) == unix.EACCES {
+			continue // only root could come here, whom this launcher was: the run cannot have closed what lies above
+		}
 		w.Stood = !in || g.repos[rel]
 		if own, shared := g.tips[dir], g.tips[g.files().Common(dir)]; own != nil && shared != nil {
 			w.Old = maps.Clone(own)

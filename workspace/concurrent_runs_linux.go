@@ -41,7 +41,7 @@ func (r *Standing) Without(other *Standing) error {
 	r.Names = slices.DeleteFunc(r.Names, func(name string) bool {
 		path := filepath.Join(r.Root, name)
 		rel, in := beneath.Path(other.Root, path)
-		return in && !slices.Contains(other.Names, rel) && c.denies(path)
+		return in && !slices.Contains(other.Names, rel) && c.protects(other.Root, rel, unix.S_IFREG) != ""
 	})
 	var made []string
 	r.Repos = slices.DeleteFunc(slices.Clone(r.Repos), func(repo string) bool {
@@ -75,14 +75,4 @@ func pathBornSince(path string, start time.Time) bool {
 func (r *Standing) Overlaps(path string) bool {
 	_, in := beneath.Path(r.Root, path)
 	return in || slices.Contains(r.Vacant, path)
-}
-
-// denies reports whether a path has a protected name.
-func (c *rules) denies(path string) bool {
-	for i := range c.protect {
-		if p := &c.protect[i]; !p.Review && !c.overridden(i) && p.Matches(c.root, path) {
-			return true
-		}
-	}
-	return false
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
@@ -51,13 +53,7 @@ func (b *Ban) Covers(path string, within func(rel string) bool) (pattern string,
 	if rel == "" || inModules(filepath.Dir(rel)) {
 		return "", false
 	}
-	name := []byte(rel[strings.LastIndexByte(rel, '/')+1:])
-	c.candidates(name, func(r *rule) {
-		if p := &c.protect; !yes && r.class == classProtect && !(*p)[r.arg].Review && c.matches(r, path) {
-			pattern, yes = (*p)[r.arg].Pattern, true
-		}
-	})
-	if yes {
+	if pattern = c.denied(path, unix.S_IFREG); pattern != "" {
 		return pattern, true
 	}
 	i := slices.IndexFunc(c.deep, func(d Way) bool {

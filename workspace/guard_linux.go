@@ -35,8 +35,6 @@ type Guard struct {
 	stash    *Stash
 	told     func(Finding)
 
-	linked map[string]uint64 // directories with links, by their path: what inode stood there; nil if nobody knows
-	late   bool              // it looks in the place of a launcher that was killed
 	lent   map[string]int
 	parted bool // by lent the root cannot be changed: what may be, in it, is lent for itself
 	fd     int  // the root
@@ -123,9 +121,6 @@ func (f *Found) Standing(session string, q Query) *Standing {
 		}
 	}
 	r.Covered = f.covered()
-	r.Linked = map[string]uint64{}
-	f.after.tree.withLinks(r.Linked)
-	maps.DeleteFunc(r.Linked, func(rel string, _ uint64) bool { return !r.lists(rel) })
 	formats := map[string]vcs.Format{}
 	for _, c := range f.Common {
 		r.GitDirs = append(r.GitDirs, c.GitDir)
@@ -264,15 +259,14 @@ func (c *rules) suspects(d *dir, yield func(suspect)) {
 func NewGuard(r *Standing, f *Found, lent map[string]int, stash *Stash, told func(Finding)) (*Guard, error) {
 	g := &Guard{standing: r, stash: stash, told: told, lent: lent, stood: map[string]bool{}, repos: map[string]bool{}, shut: map[string]bool{}}
 	if f != nil {
-		g.rules, g.tree, g.linked = f.after.rules, f.after.tree, map[string]uint64{}
-		g.tree.withLinks(g.linked)
+		g.rules, g.tree = f.after.rules, f.after.tree
 	} else {
 		var err error
 		protect := append(slices.Clip(r.Protect), profiles.ProtectRule{Pattern: quarantine.Moving + "*"})
 		if g.rules, err = compile(Query{Root: r.Root, Files: r.Files, Protect: protect}); err != nil {
 			return nil, err
 		}
-		g.tree, g.linked, g.late = &dir{}, r.Linked, true
+		g.tree = &dir{}
 	}
 	for _, list := range [...]struct {
 		set   map[string]bool
@@ -421,7 +415,7 @@ func (g *Guard) halt() {
 		<-g.ended
 		g.stop = nil
 	}
-	g.during = during{last: true, since: g.standing.Start, shut: g.shut, covered: g.during.covered, nodes: g.during.nodes}
+	g.during = during{last: true, shut: g.shut, covered: g.during.covered, nodes: g.during.nodes}
 }
 
 // search quarantines what is new and protected until nothing is left of it.

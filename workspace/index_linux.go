@@ -31,7 +31,7 @@ import (
 // that one is written down as unknown.
 const (
 	indexMagic   = "pccrun workspace index\n"
-	indexVersion = 11
+	indexVersion = 12
 	maxIndex     = 512 << 20
 )
 
@@ -193,12 +193,9 @@ func (e *encoder) dir(d *dir) {
 	e.num(d.dev)
 	e.num(d.ino)
 	e.num(uint64(d.ctime))
-	flags := uint64(d.state) << 2
+	flags := uint64(d.state) << 1
 	if d.git {
 		flags |= 1
-	}
-	if d.links {
-		flags |= 2
 	}
 	e.num(flags)
 	e.num(uint64(d.why))
@@ -307,7 +304,7 @@ func (d *decoder) dir(parent string, depth int) *dir {
 	}
 	n.dev, n.ino, n.ctime = d.num(), d.num(), int64(d.num())
 	flags := d.num()
-	n.git, n.links, n.state = flags&1 != 0, flags&2 != 0, state(flags>>2)
+	n.git, n.state = flags&1 != 0, state(flags>>1)
 	n.why = uint32(d.num())
 	if !d.rules.explains(n.state, n.why) {
 		d.fail()

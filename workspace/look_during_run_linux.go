@@ -24,28 +24,22 @@ func (g *Guard) look() (moved int, err error) {
 		forget(g.tree, began, g.dev)
 		return 0, errors.Join(errs...)
 	}
-	aside := func(rel, why string) {
-		done, err := g.aside(g.abs(rel), why)
-		if err != nil {
-			errs = append(errs, err)
-		}
+	aside := func(path, why string) {
+		done, err := g.aside(path, why)
 		if done {
 			moved++
 		}
+		errs = append(errs, err)
 	}
 	g.rules.suspects(g.tree, func(s suspect) {
 		if s.kind == isName && !g.stays(s) {
-			aside(s.rel, s.why)
+			aside(g.abs(s.rel), s.why)
 			delete(g.stood, s.rel)
 		}
 	})
 	for path, why := range g.misled() {
-		done, err := g.aside(path, why)
-		if done {
-			moved++
-			delete(g.stood, strings.TrimPrefix(path, g.standing.Root+"/"))
-		}
-		errs = append(errs, err)
+		aside(path, why)
+		delete(g.stood, strings.TrimPrefix(path, g.standing.Root+"/"))
 	}
 	vacant := slices.Clip(g.standing.Vacant)
 	for path, config := range g.standing.Late {
@@ -57,11 +51,7 @@ func (g *Guard) look() (moved int, err error) {
 	}
 	for _, path := range vacant {
 		if path, there := g.stands(path); there {
-			done, err := g.aside(path, g.standing.whyVacant(path))
-			if done {
-				moved++
-			}
-			errs = append(errs, err)
+			aside(path, g.standing.whyVacant(path))
 		}
 	}
 	if len(g.standing.Keys) > 0 {
@@ -126,7 +116,7 @@ func (g *Guard) verify(d *dir) {
 		g.during.rearm(d)
 		err = unix.Fstat(d.watch, &st)
 	}
-	d.same = d.ctime != 0 && !(d.git && g.during.searches(d.rel)) && err == nil && st.Dev == d.dev && st.Ino == d.ino && st.Ctim.Nano() == d.ctime
+	d.same = d.ctime != 0 && err == nil && st.Dev == d.dev && st.Ino == d.ino && st.Ctim.Nano() == d.ctime
 	kids := d.kids
 	if half := len(kids) / 2; half > 2*pile && g.during.last { // which nobody but the user waits for
 		var second sync.WaitGroup

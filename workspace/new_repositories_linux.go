@@ -144,74 +144,39 @@ func (i *inerter) ways(stood []suspect) {
 			i.fail(path, err)
 		case err != nil:
 		case whose == nil:
-			i.turned(&t)
+			i.turned(&t, wayOut)
 		case t.found && t.end.Kind == Dir:
 			whose.dir(t.end.Path)
 		}
 	}
 }
 
-// turned quarantines the links that are new on a way out of the workspace.
-func (i *inerter) turned(t *trail) {
-	i.turns(t, "a .git leads through it to a repository outside the workspace")
-}
+const wayOut = "a .git leads through it to a repository outside the workspace"
 
-// turns quarantines the links on a way that were not there when the run began.
-func (i *inerter) turns(t *trail, why string) {
-	for _, path := range t.hops { // in another tree than the way ends in
-		i.turn(path, why)
-	}
+// turned quarantines the links on a way that were not there when the run began.
+func (i *inerter) turned(t *trail, why string) {
+	hops := t.hops // in another tree than the way ends in
 	for _, n := range t.links {
-		i.turn(n.Path, why)
+		hops = append(hops, n.Path)
+	}
+	for _, path := range hops {
+		if i.came(path) {
+			i.at(path).aside(path, why)
+		}
 	}
 }
 
-// turn sets a link aside that was not there.
-func (i *inerter) turn(path, why string) {
-	if i.came(path) {
-		i.at(path).aside(path, why)
-	}
-}
-
-// came reports whether a link was not there: the run has made it, or has moved the directory
-// there that it is in, with which it is as old as it was.
+// came reports whether a link was not there: the run has made it, or moved it.
 func (i *inerter) came(path string) bool {
 	k := i.at(path)
 	if k == nil {
 		return false
 	}
-	g := k.guard
-	if text, pinned := g.links[path]; pinned && text == g.linkText(path) {
+	if text, pinned := k.guard.links[path]; pinned && text == k.guard.linkText(path) {
 		return false // it may have come just before the run
 	}
-	var st, dir unix.Stat_t
-	rel, _ := beneath.Path(g.standing.Root, filepath.Dir(path))
-	return k.view.stat(path, &st) == nil && k.view.stat(k.view.abs(rel), &dir) == nil &&
-		(g.touched(&st) || g.moved(rel, dir.Ino))
-}
-
-// moved reports whether a directory with links did not stand where it is, or had none:
-// a link that it brings with it is as old as before, and leads elsewhere from there.
-func (g *Guard) moved(rel string, now uint64) bool {
-	ino, ok := g.linked[rel]
-	if !ok && g.late && !g.standing.lists(rel) {
-		return false // nobody knows
-	}
-	return g.linked != nil && (!ok || ino != now)
-}
-
-// lists reports whether a record names a directory that has links. An installer makes
-// thousands of them, which are not written down.
-func (r *Standing) lists(rel string) bool { return !inModules(rel) || vcs.InsideGit(rel) }
-
-// withLinks notes which directories have links.
-func (d *dir) withLinks(list map[string]uint64) {
-	if d.links {
-		list[d.rel] = d.ino
-	}
-	for _, k := range d.kids {
-		k.withLinks(list)
-	}
+	var st unix.Stat_t
+	return k.view.stat(path, &st) == nil && k.guard.touched(&st)
 }
 
 // elsewhereTrees quarantines what the run has written of where linked worktrees are, if that
@@ -263,7 +228,7 @@ func (i *inerter) shared(path string) {
 	case g.repos[rel] && err != nil:
 		i.fail(path+"/commondir", err)
 	case g.repos[rel] && whose == nil:
-		i.turned(&t)
+		i.turned(&t, wayOut)
 	case err != nil || whose == nil:
 		i.aside(path+"/commondir", "it leads to a repository outside the workspace")
 	case t.found && !whose.dir(t.end.Path):
@@ -376,7 +341,7 @@ func (i *inerter) worktrees() {
 				continue
 			}
 			t, _, err := i.follow(path, all[k].Value)
-			i.turns(&t, "git would write through it: it is the working tree of a repository")
+			i.turned(&t, "git would write through it: it is the working tree of a repository")
 			if err != nil {
 				i.fail(path+"/config", err)
 			}
@@ -497,14 +462,7 @@ func (i *inerter) fail(path string, err error) {
 
 // aside quarantines what a repository would run.
 func (i *inerter) aside(path, why string) (Finding, bool) {
-	g := i.guard
-	dir, name, err := g.parent(path)
-	if err != nil {
-		i.fail(path, err)
-		return Finding{}, false
-	}
-	defer unix.Close(dir)
-	c, err := g.stash.Take(dir, name, Finding{Kind: Inert, Path: path, Why: why, Of: i.gitDirOf(path)})
+	c, err := i.guard.take(Finding{Kind: Inert, Path: path, Why: why, Of: i.gitDirOf(path)})
 	if err != nil {
 		i.fail(path, err)
 		return c, false

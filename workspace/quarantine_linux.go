@@ -74,18 +74,19 @@ func (g *Guard) parent(path string) (fd int, name string, err error) {
 	return fd, name, err
 }
 
-// aside moves what stands at a path into the stash, and tells of it. That
-// nothing stands there any more is no error.
-func (g *Guard) aside(path, why string) (done bool, err error) {
-	dir, name, err := g.parent(path)
-	if beneath.Gone(err) {
-		return false, nil
-	}
+// take moves what stands at a path into the stash.
+func (g *Guard) take(c Finding) (Finding, error) {
+	dir, name, err := g.parent(c.Path)
 	if err != nil {
-		return false, fmt.Errorf("quarantine %s: %w", beneath.Shorten(path), err)
+		return c, err
 	}
 	defer unix.Close(dir)
-	c, err := g.stash.Take(dir, name, Finding{Kind: Stashed, Path: path, Why: why})
+	return g.stash.Take(dir, name, c)
+}
+
+// aside quarantines a protected name, and tells of it. That nothing stands there any more is no error.
+func (g *Guard) aside(path, why string) (done bool, err error) {
+	c, err := g.take(Finding{Kind: Stashed, Path: path, Why: why})
 	if beneath.Gone(err) {
 		return false, nil
 	}

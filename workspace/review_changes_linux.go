@@ -26,7 +26,7 @@ func (g *Guard) review() error {
 			continue // the host, or another run, has removed all of it: nothing is left to be executed
 		case beneath.Gone(err):
 			f.What = "removed"
-		case err == unix.EACCES && !g.inside(k.Path) && (!k.Pin || strings.HasPrefix(k.Why, ".git/config")):
+		case err == unix.EACCES && !inside(g.standing.Root, k.Path) && (!k.Pin || strings.HasPrefix(k.Why, ".git/config")):
 			continue // in a directory that is named instead: see reviewed; or the command cannot write there
 		case err != nil:
 			return fmt.Errorf("stat %s: %w", k.Path, err)

@@ -92,12 +92,6 @@ func (g *Guard) reviewed() {
 	}
 }
 
-// inside reports whether a path lies in the workspace.
-func (g *Guard) inside(path string) bool {
-	_, in := beneath.Path(g.standing.Root, path)
-	return in
-}
-
 // look calls yield with what stands at a name in a directory, or, but for directories,
 // with all that lies below it. It follows no link. It returns a directory that
 // could not be looked through, for what it holds or for its mode; "" for none.

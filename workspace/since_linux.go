@@ -8,7 +8,7 @@ import (
 
 // What is new is known by two times that no program can set: that of the last change of a file or a directory's
 // names (ctime), and that of birth. Where a directory has come to its place with all that is in it, as old as that
-// was, its inode tells: see [Standing.Linked] and [Standing.Git].
+// was, its inode tells: see [Standing.Git].
 
 // racy is how old a change must be when a directory is read, so that the next change gets another ctime: the
 // coarsest kernel tick (10 ms at HZ=100), and as much again for clocks that are being slewed.

@@ -38,7 +38,6 @@ type Standing struct {
 	Own      []string              // those among them that the user's own configuration names: they count in every repository
 	Placed   []string              // absolute: what Hooks and Commands led to, where it stood and cannot be changed
 	Known    []Known               // files whose change is told of
-	Linked   map[string]uint64     // relative: the inodes of directories with links, but for those that [Standing.lists] leaves out; nil if nobody knows
 	Git      map[string]GitEntry   // absolute: what stood in git directories, see [Standing.noteGit]; nil if nobody knows
 	Trees    map[string]LinkedTree // absolute: the .git files of linked worktrees that are not pinned, see [scan.unpinTrees]
 	Held     map[string]uint64     // absolute: what is protected in those, or git executes there: the inode that stood
@@ -226,7 +225,6 @@ func (r *Standing) code(c *codec) {
 		c.flag(&k.Pin)
 		c.text(&k.Why)
 	})
-	table(c, &r.Linked, c.num)
 	table(c, &r.Held, c.num)
 	table(c, &r.Git, func(e *GitEntry) {
 		c.num(&e.Ino)

@@ -40,13 +40,13 @@ func TestParseStanding(t *testing.T) {
 		require.Error(t, err, bad)
 		require.False(t, Unfinished(err), bad)
 	}
-	full := Standing{Files: []profiles.FileRule{{Path: "/w", Access: profiles.Write}}, Linked: map[string]uint64{}}
+	full := Standing{Files: []profiles.FileRule{{Path: "/w", Access: profiles.Write}}, Git: map[string]GitEntry{}}
 	text = string(full.Append(nil))
 	again, _, err := ParseStanding(text)
 	require.NoError(t, err)
 	require.Equal(t, full.Files, again.Files)
-	require.NotNil(t, again.Linked)
-	require.Nil(t, again.Git, "nobody knows")
+	require.NotNil(t, again.Git)
+	require.Nil(t, again.Late)
 	_, _, err = ParseStanding(strings.Replace(text, fmt.Sprintf(`"" %d`, profiles.Write), `"" 9`, 1))
 	require.Error(t, err)
 }

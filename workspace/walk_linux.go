@@ -52,7 +52,6 @@ type dir struct {
 	kids  []*dir
 	hits  []hit
 
-	links bool // some of its names were links when it was read
 	watch int  // a descriptor that tells of changes, 0 for none
 	same  bool // the index is right about it
 	fresh bool // read in this scan
@@ -254,7 +253,7 @@ type reader struct {
 // directory is gone, or is none any more, is no error: somebody else is at
 // work, and the mount planner compares inodes.
 func (w *walker) read(d *dir, r *reader) (entries int, err error) {
-	d.kids, d.hits, d.git, d.links, d.fresh = nil, nil, false, false, true
+	d.kids, d.hits, d.git, d.fresh = nil, nil, false, true
 	d.gone, d.shut = false, w.during.leaves(d.rel)
 	if d.shut {
 		return 0, nil
@@ -298,9 +297,6 @@ func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 	if os.Getuid() == 0 && w.foreign(&st) {
 		d.shut = true
 		return 0, nil
-	}
-	if w.during.searches(d.rel) && vcs.InsideStore(d.rel) && st.Nlink == 2 && !changedSince(st.Ctim.Nano(), w.during.since) {
-		return 0, nil // it has no directories, and has not changed: there are hundreds of those
 	}
 	kept = w.during.watch(d, fd)
 	// Before the list, so that what changes while it is read shows the next time.
@@ -366,7 +362,6 @@ func (w *walker) entry(fd int, d *dir, l *listing, name []byte, dtype byte, ino 
 	if dtype == unix.DT_UNKNOWN {
 		dtype = beneath.DirentType(fd, string(name))
 	}
-	d.links = d.links || dtype == unix.DT_LNK
 	isDir := dtype == unix.DT_DIR
 	look := dtype == unix.DT_FIFO || w.begun(name) || w.ends[name[len(name)-1]] || w.rest.head != 0 || d.state != plain
 	if !look && w.want != nil {
@@ -480,9 +475,7 @@ func (w *walker) settle(d *dir, l *listing) {
 			// Nothing that a tool opens by its name stands in there. A
 			// directory elsewhere that only looks like a repository is
 			// searched like any other.
-			// Below modules, though, git opens what a name in .gitmodules says:
-			// the post-run check goes on.
-			if d.git && vcs.InsideGit(d.rel) && !w.during.searches(d.rel) {
+			if d.git && vcs.InsideGit(d.rel) {
 				continue
 			}
 		}

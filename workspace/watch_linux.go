@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // Directories are watched by F_NOTIFY (fcntl(2)), not by inotify: of its
@@ -27,7 +25,6 @@ const maxWatched = 8192
 // during says how a look differs from a launch's.
 type during struct {
 	last    bool               // the post-run check: it reads all, and opens what is shut
-	since   time.Time          // what has a ctime before it was not changed
 	shut    map[string]bool    // what was shut at the start stays so
 	covered map[string]bool    // and what was closed to the command, by path
 	nodes   map[[2]uint64]bool // and by device and inode
@@ -121,10 +118,6 @@ func (u *during) opens(rel string) bool { return u != nil && u.last && !u.shut[r
 func (u *during) covers(rel string, dev, ino uint64) bool {
 	return u == nil || u.covered[rel] || u.nodes[[2]uint64{dev, ino}]
 }
-
-// searches reports whether a look searches what a repository keeps there, which
-// no tool opens by name: below modules git does.
-func (u *during) searches(rel string) bool { return u != nil && u.last && vcs.InsideModules(rel) }
 
 // bound is what the tree may weigh: the post-run check is worth more work than a
 // launch.

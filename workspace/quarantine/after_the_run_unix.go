@@ -7,51 +7,49 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // What stands here needs no call that Linux alone has. It is for a run that has ended.
 
-// PutBack moves a finding back to where it stood, or its parts: through no link, and over nothing.
-func (c Finding) PutBack(session *os.Root) error {
-	var errs []error
+// Restore puts back what was quarantined, where it stood: never through a link,
+// never over what the host has made since. Of a git directory all is put back, or nothing
+// where something has one of the names; of several versions of a name the last.
+func (c Finding) Restore(session *os.Root) error {
+	parts := map[string]Finding{}
 	for _, p := range c.Parts {
-		if p.Stash != "" {
-			errs = append(errs, p.PutBack(session))
+		if p.Stash == "" {
+			continue
+		}
+		parts[p.Path] = p
+		var st unix.Stat_t
+		if unix.Lstat(p.Path, &st) == nil {
+			return fmt.Errorf("restore %s: %w", beneath.Shorten(p.Path), ErrInTheWay)
 		}
 	}
-	if len(c.Parts) > 0 {
-		return errors.Join(errs...)
+	for _, path := range slices.Sorted(maps.Keys(parts)) {
+		if err := parts[path].Restore(session); err != nil {
+			return err
+		}
 	}
-	err := func() error {
-		if c.Stash == "" {
-			return errors.New("it is not in quarantine")
-		}
-		stash, err := session.Open(StashName)
-		if err != nil {
-			return err
-		}
-		defer stash.Close()
-		dir, err := OpenDirectory(filepath.Dir(c.Path))
-		if err != nil {
-			return err
-		}
-		defer dir.Close()
-		err = rename(int(stash.Fd()), c.Stash, int(dir.Fd()), filepath.Base(c.Path))
-		if errors.Is(err, unix.EEXIST) {
-			return ErrInTheWay
-		}
-		return err
-	}()
-	if err != nil {
-		return fmt.Errorf("restore %s: %w", c.Path, err)
+	if len(parts) > 0 {
+		return nil
+	}
+	if c.Kind != Stashed && c.Kind != Inert && c.Kind != Setting || c.Stash == "" {
+		return fmt.Errorf("restore %s: it is not in quarantine", beneath.Shorten(c.Path))
+	}
+	if err := c.restore(session, true); err != nil {
+		return fmt.Errorf("restore %s: %w", beneath.Shorten(c.Path), err)
 	}
 	return nil
 }

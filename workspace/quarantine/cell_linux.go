@@ -56,7 +56,7 @@ func openCell(dir int, name string) (*cell, error) {
 // fill copies an entry of the stash into the cell. As root the copy is given to
 // whom the directory around the cell belongs to.
 func (c *cell) fill(stash int, entry string) error {
-	k := copier{room: maxCopy, entries: maxCopied, modes: true}
+	k := copier{room: maxCopy, entries: maxCopied}
 	if os.Getuid() == 0 {
 		k.owner = new(unix.Stat_t)
 		if err := unix.Fstat(c.dir, k.owner); err != nil {

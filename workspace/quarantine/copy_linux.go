@@ -61,8 +61,7 @@ const (
 type copier struct {
 	room    int64
 	entries int
-	modes   bool         // keep those of directories: nothing is written there any more
-	plain   bool         // leave out what is neither file, link nor directory
+	plain   bool         // leave out what is neither file, link nor directory, and the modes of these: somebody will write there
 	owner   *unix.Stat_t // who gets the copies; nil for this process
 }
 
@@ -130,7 +129,7 @@ func (k *copier) dir(from int, name string, to int, as string, st *unix.Stat_t) 
 			return err
 		}
 	}
-	if err := k.chown(dst); err != nil || !k.modes {
+	if err := k.chown(dst); err != nil || k.plain {
 		return err
 	}
 	return unix.Fchmod(dst, st.Mode&0o777)

@@ -70,3 +70,13 @@ func readJournal(session *os.Root) (all []Finding, size int64, err error) {
 	all, err = ParseJournal(string(b))
 	return all, int64(bytes.LastIndexByte(b, '\n') + 1), err
 }
+
+// A Lost is a file, or a directory of such, that was in a private directory.
+type Lost struct {
+	Path  string // where the command saw it
+	Dir   bool
+	Files int
+	Size  int64
+	More  bool   // than was counted
+	Kept  string // its name in the session's directory; "" where it was too large
+}

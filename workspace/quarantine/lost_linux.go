@@ -18,16 +18,6 @@ import (
 // What a command has written to private directories is gone with the sandbox. A session
 // keeps it within a bound, so that who misses it can fetch it.
 
-// A Lost is a file, or a directory of such, that was in a private directory.
-type Lost struct {
-	Path  string // where the command saw it
-	Dir   bool
-	Files int
-	Size  int64
-	More  bool   // than was counted
-	Kept  string // its name in the session's directory; "" where it was too large
-}
-
 // LostName is the directory of a session that holds what was lost, and its list.
 const (
 	LostName     = "lost"

@@ -3,9 +3,7 @@ package quarantine
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -27,45 +25,17 @@ func (c Finding) Left(session *os.Root) []byte {
 	return b
 }
 
-// Restore puts back what was quarantined, where it stood: never through a link,
-// never over what the host has made since. Of a git directory all is put back, or nothing
-// where something has one of the names; of several versions of a name the last.
-func (c Finding) Restore(session *os.Root) error {
-	parts := map[string]Finding{}
-	for _, p := range c.Parts {
-		if p.Stash == "" {
-			continue
-		}
-		parts[p.Path] = p
-		var st unix.Stat_t
-		if unix.Lstat(p.Path, &st) == nil {
-			return fmt.Errorf("restore %s: %w", beneath.Shorten(p.Path), ErrInTheWay)
-		}
-	}
-	for _, path := range slices.Sorted(maps.Keys(parts)) {
-		if err := parts[path].Restore(session); err != nil {
-			return err
-		}
-	}
-	if len(parts) > 0 {
-		return nil
-	}
-	if c.Kind != Stashed && c.Kind != Inert && c.Kind != Setting || c.Stash == "" {
-		return fmt.Errorf("restore %s: it is not in quarantine", beneath.Shorten(c.Path))
-	}
-	return c.restore(session, true)
-}
-
 // Complete adds to a configuration, of which a later version was put back, the settings that were taken out of this
 // one before, but for those of which the later says something else: each look takes out what came since the last.
-func (c Finding) Complete(session *os.Root) error { return c.restore(session, false) }
+func (c Finding) Complete(session *os.Root) error {
+	if err := c.restore(session, false); err != nil {
+		return fmt.Errorf("restore %s: %w", beneath.Shorten(c.Path), err)
+	}
+	return nil
+}
 
-func (c Finding) restore(session *os.Root, whole bool) (err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("restore %s: %w", beneath.Shorten(c.Path), err)
-		}
-	}()
+// restore puts back one thing. Whole says that a configuration gets all that it is about, or nothing.
+func (c Finding) restore(session *os.Root, whole bool) error {
 	f, err := session.Open(StashName)
 	if err != nil {
 		return err

@@ -227,25 +227,3 @@ func TestMerge(t *testing.T) {
 	require.Len(t, found, 2, "the first version")
 	require.Equal(t, root+"/z", found[0].Path)
 }
-
-// TestPutBack: what was taken comes back as macOS has it, never over anything.
-func TestPutBack(t *testing.T) {
-	root, at, session, s := newStash(t, false)
-	fixture.Write(t, root+"/.envrc", "x")
-	_, err := s.Take(at, "none", Finding{Kind: Stashed, Path: root + "/none"})
-	require.ErrorIs(t, err, unix.ENOENT)
-	c, err := s.Take(at, ".envrc", Finding{Kind: Stashed, Path: root + "/.envrc"})
-	require.NoError(t, err)
-	require.NoFileExists(t, root+"/.envrc")
-	found, err := ReadFindings(session)
-	require.NoError(t, err)
-	require.Equal(t, []Finding{c}, found)
-	fixture.Write(t, root+"/.envrc", "mine")
-	require.ErrorIs(t, c.PutBack(session), ErrInTheWay)
-	require.NoError(t, os.Remove(root+"/.envrc"))
-	require.NoError(t, c.PutBack(session))
-	require.Equal(t, "x", read(t, root+"/.envrc"))
-	require.ErrorContains(t, Finding{Path: root + "/x"}.PutBack(session), "not in quarantine")
-	_, err = OpenIn(at, ".envrc")
-	require.ErrorIs(t, err, unix.ENOTDIR)
-}

@@ -82,7 +82,7 @@ func (s *Stash) keep(dir int, name string, c *Finding) error {
 			return err
 		}
 	}
-	copier := copier{room: maxCopy, entries: maxCopied, modes: true}
+	copier := copier{room: maxCopy, entries: maxCopied}
 	if err := copier.copy(dir, name, s.dir, c.Stash); err != nil {
 		_ = RemoveTree(s.dir, c.Stash)
 		if first {
