@@ -106,7 +106,7 @@ func (p Shell) has(l profiles.Layer) bool {
 // Build plans what the policy asks of mounts and processes; [Plan.With] adds the filter, the
 // limits and the network. Both are pure.
 func Build(policy *profiles.Policy, s *survey.Survey, f *Facts, c Command) (*Plan, error) {
-	mounts, err := layout(s.Places)
+	mounts, err := Mounts(s.Places)
 	if err != nil {
 		return nil, err
 	}
@@ -301,12 +301,11 @@ func (p *Plan) HidesFiles() bool {
 	return false
 }
 
-// KernelFiles returns which of the kernel's own files the sandbox makes
-// read-only, and which it covers, where the kernel has them: for whoever hands
-// the plan to another runtime.
+// KernelFiles returns which of the kernel's own files this plan's sandbox makes
+// read-only, and which it covers: for whoever hands the plan to another runtime.
 func (p *Plan) KernelFiles() (readOnly, covered []string) {
 	if p.Nested || !p.has(profiles.LayerProcMasks) {
 		return nil, nil
 	}
-	return procReadOnly[:], slices.Concat(procMasks[:], procEmpty[:], sysEmpty[:])
+	return KernelFiles()
 }

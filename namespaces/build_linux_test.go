@@ -48,7 +48,7 @@ func TestBuild(t *testing.T) {
 }
 
 func TestAddFresh(t *testing.T) {
-	mounts, err := layout(places(t, []string{"private dir /run", "write dir /w"}))
+	mounts, err := Mounts(places(t, []string{"private dir /run", "write dir /w"}))
 	require.NoError(t, err)
 	p := &Plan{Mounts: mounts}
 	p.addFresh("/run/pccrun", "told")
@@ -65,7 +65,7 @@ func TestReadInWritable(t *testing.T) {
 		"/w/r":   {"write dir /w", "read dir /w/r"},
 		"/p/a/b": {"private dir /p", "read dir /p/a/b"},
 	} {
-		mounts, err := layout(places(t, list))
+		mounts, err := Mounts(places(t, list))
 		require.NoError(t, err)
 		p := &Plan{Mounts: mounts}
 		require.Equal(t, want, p.ReadInWritable())
@@ -74,7 +74,7 @@ func TestReadInWritable(t *testing.T) {
 
 func TestHidesFiles(t *testing.T) {
 	for text, want := range map[string]bool{"hide file /f": true, "hide dir /d": false, "hide special /s optional": false} {
-		mounts, err := layout(places(t, []string{text}))
+		mounts, err := Mounts(places(t, []string{text}))
 		require.NoError(t, err)
 		p := &Plan{Mounts: mounts}
 		require.Equal(t, want, p.HidesFiles(), text)

@@ -81,7 +81,7 @@ func TestLandlockHides(t *testing.T) {
 	strict := func(script string, off ...profiles.Layer) *bench {
 		b := newBench(t, []string{"hidden/secret", "shown/file"}).sh(script)
 		list := []Place{b.place("hide hidden"), b.place("read shown")}
-		mounts, err := layout(list)
+		mounts, err := Mounts(list)
 		require.NoError(t, err)
 		b.plan.Mounts = mounts
 		b.plan.Readable, err = Readables(list, os.ReadDir)

@@ -56,7 +56,7 @@ func TestOverlayOddNames(t *testing.T) {
 	var st unix.Stat_t
 	require.NoError(t, unix.Lstat(place.Path, &st))
 	place.Ino = st.Ino
-	mounts, err := layout([]Place{place})
+	mounts, err := Mounts([]Place{place})
 	require.NoError(t, err)
 	b.plan.Mounts = mounts
 	upper := b.overlaid()

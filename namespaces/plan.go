@@ -100,14 +100,14 @@ func (m Mount) String() string {
 
 func below(path, dir string) bool { return survey.Below(path, dir) }
 
-// layout turns places into mounts, each after the one that contains it. It is
+// Mounts turns places into mounts, each after the one that contains it. It is
 // pure: what it knows of the machine is in the survey.
 //
 // The root is not rebuilt: in its own mount namespace the sandbox keeps the
 // host's tree, made read-only as a whole, and covers what it must not see.
 // That saves a clone of the whole tree and a pivot_root, and leaves no old root
 // behind that something could climb back to.
-func layout(places []Place) ([]Mount, error) {
+func Mounts(places []Place) ([]Mount, error) {
 	places = slices.Clone(places)
 	slices.SortStableFunc(places, func(a, b Place) int { return survey.Less(a.Path, b.Path) })
 	mounts := make([]Mount, 0, len(places))
@@ -275,6 +275,12 @@ var (
 	procEmpty    = [...]string{"/proc/acpi", "/proc/asound", "/proc/scsi"}
 	sysEmpty     = [...]string{"/sys/devices/virtual/dmi", "/sys/devices/virtual/powercap", "/sys/firmware", "/sys/hypervisor", "/sys/devices/soc0", "/sys/kernel/debug", "/sys/kernel/security", "/sys/kernel/tracing"}
 )
+
+// KernelFiles returns which of the kernel's own files each sandbox makes read-only, and which it
+// covers, where the kernel has them.
+func KernelFiles() (readOnly, covered []string) {
+	return procReadOnly[:], slices.Concat(procMasks[:], procEmpty[:], sysEmpty[:])
+}
 
 // Hostname is what uname(2) says inside.
 const Hostname = "pccrun"

@@ -106,7 +106,7 @@ func TestLayout(t *testing.T) {
 		"the same place twice": {[]string{"private dir /h", "read dir /h/a", "read dir /h/a"}, []string{"fresh on /h [a/]", "bind on /h/a read-only"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			mounts, err := layout(places(t, c.places))
+			mounts, err := Mounts(places(t, c.places))
 			require.NoError(t, err)
 			var got []string
 			for _, m := range mounts {
@@ -173,12 +173,12 @@ func TestLayoutRefuses(t *testing.T) {
 		"a stub in what is shown again":   {[]string{"private dir /h", "read dir /h/a", "write absent /h/a/x"}, "filesystem /h/a/x: write: does not exist"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := layout(places(t, c.places))
+			_, err := Mounts(places(t, c.places))
 			require.ErrorContains(t, err, c.want)
 		})
 	}
 	var stub *hint.Error
-	_, err := layout(places(t, []string{"write absent /srv/x"}))
+	_, err := Mounts(places(t, []string{"write absent /srv/x"}))
 	require.ErrorAs(t, err, &stub)
 	require.Equal(t, "mkdir -p /srv/x, or give its parent the access", stub.Hint())
 }
@@ -186,12 +186,12 @@ func TestLayoutRefuses(t *testing.T) {
 // Whatever the order in which a survey meets its places, the plan is the same.
 func TestLayoutDoesNotDependOnOrder(t *testing.T) {
 	list := places(t, []string{"private dir /h", "read dir /h/a", "hide dir /h/a/x", "write dir /h/w", "read file /h/w/f pin", "hide dir /g", "read dir /g-h", "write dir /g/w"})
-	want, err := layout(list)
+	want, err := Mounts(list)
 	require.NoError(t, err)
 	for range 50 {
 		slices.Reverse(list[1:])
 		list = append(list[3:], list[:3]...)
-		got, err := layout(slices.Clone(list))
+		got, err := Mounts(slices.Clone(list))
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}

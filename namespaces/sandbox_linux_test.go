@@ -79,7 +79,7 @@ func newBench(t *testing.T, files []string, rules ...string) *bench {
 	for _, rule := range rules {
 		list = append(list, b.place(rule))
 	}
-	b.plan.Mounts, err = layout(list)
+	b.plan.Mounts, err = Mounts(list)
 	require.NoError(t, err)
 	return b
 }

@@ -20,7 +20,7 @@ func (b *bench) scratched(rules ...string) *bench {
 		list = append(list, b.place(rule))
 	}
 	var err error
-	b.plan.Mounts, err = layout(list)
+	b.plan.Mounts, err = Mounts(list)
 	require.NoError(b.t, err)
 	return b
 }
@@ -72,7 +72,7 @@ func TestScratchThatCannotBe(t *testing.T) {
 	var st unix.Stat_t
 	require.NoError(t, unix.Lstat(dir, &st))
 	b := newBench(t, nil).without(profiles.LayerPidns, profiles.LayerProcMasks) // the host's /proc
-	mounts, err := layout([]Place{{Path: dir, Node: Directory, Dev: survey.Device(st.Dev), Ino: st.Ino, Access: profiles.Overlay, Scratch: true}})
+	mounts, err := Mounts([]Place{{Path: dir, Node: Directory, Dev: survey.Device(st.Dev), Ino: st.Ino, Access: profiles.Overlay, Scratch: true}})
 	require.NoError(t, err)
 	b.plan.Mounts = mounts
 	require.False(t, b.plan.At(dir).ReadOnly)

@@ -1,3 +1,7 @@
+// The filters are of Linux; a launcher on a Mac hands them to a container of its virtual machine.
+
+//go:build linux || darwin
+
 package seccomp
 
 import _ "embed"
