@@ -1,10 +1,8 @@
 package survey
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,22 +27,10 @@ func (f *finder) folds() Folding {
 	return Folding{}
 }
 
-// foldedAt returns the directory that holds a path, if that can be reached by
-// another spelling of its last name.
-func foldedAt(path string) Folding {
-	dir, name := filepath.Split(path)
-	other := respell(name)
-	var st, same unix.Stat_t
-	if other == name || unix.Lstat(dir+other, &same) != nil || unix.Lstat(path, &st) != nil || st.Dev != same.Dev || st.Ino != same.Ino {
-		return Folding{}
-	}
-	// A directory that lists both has two names for one file.
-	if list, err := os.ReadDir(dir); err != nil || slices.ContainsFunc(list, func(e os.DirEntry) bool { return e.Name() == other }) {
-		return Folding{}
-	}
-	dir = filepath.Clean(dir)
+// coveredFold reports whether the kernel itself folds the names of a directory.
+func coveredFold(dir string) bool {
 	var fs unix.Statfs_t
-	return Folding{dir, unix.Statfs(dir, &fs) == nil && foldsItself(int64(fs.Type))}
+	return unix.Statfs(dir, &fs) == nil && foldsItself(int64(fs.Type))
 }
 
 // foldsItself reports whether the kernel keeps one entry for all spellings of a
@@ -57,14 +43,4 @@ func foldsItself(kind int64) bool {
 		return true
 	}
 	return false
-}
-
-// respell turns capitals into small letters, and the other way round.
-func respell(name string) string {
-	return strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
-			return r ^ 0x20
-		}
-		return r
-	}, name)
 }

@@ -5,6 +5,8 @@ package survey
 import (
 	"io/fs"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // identity returns what a file has in common with its other names, and how many it has.
@@ -15,3 +17,6 @@ func identity(info fs.FileInfo) (file any, names uint64) {
 	}
 	return [2]uint64{uint64(st.Dev), st.Ino}, uint64(st.Nlink)
 }
+
+// Device turns st_dev into what statx(2) reports: major<<32 | minor.
+func Device(dev uint64) uint64 { return uint64(unix.Major(dev))<<32 | uint64(unix.Minor(dev)) }

@@ -75,6 +75,7 @@ func LayoutOf(policy *profiles.Policy, o Options) (*Survey, error) {
 		return nil, err
 	}
 	s.Env = l.environment()
+	s.Folding = foldedIn(policy.Workspace)
 	s.Places, s.Notes = l.places, append(s.Notes, l.notes...)
 	return s, nil
 }
@@ -112,8 +113,8 @@ func nodeAt(path string) Node {
 	return Special
 }
 
-// leads notes the links on a path, and returns where it leads.
-func (l *layer) leads(name string) (to string, links []string) {
+// followed returns where a path leads, and the links on it.
+func followed(name string) (to string, links []string) {
 	to = name
 	for range 40 {
 		link := firstLink(to)
@@ -130,6 +131,12 @@ func (l *layer) leads(name string) (to string, links []string) {
 		links = append(links, link)
 		to = path.Join(profiles.Physical(text), to[len(link):])
 	}
+	return to, links
+}
+
+// leads notes the links on a path, and returns where it leads.
+func (l *layer) leads(name string) (to string, links []string) {
+	to, links = followed(name)
 	for _, link := range links {
 		if real, err := filepath.EvalSymlinks(link); err == nil && !slices.ContainsFunc(l.layout.Links, func(o Lead) bool { return o.From == link }) {
 			l.layout.Links = append(l.layout.Links, Lead{From: link, To: real})
@@ -182,10 +189,12 @@ func (l *layer) home() {
 }
 
 // byDefault reports whether no rule of the user's own decides on a path.
-func (l *layer) byDefault(name string) bool {
-	d := l.policy.Decide(name)
+func (l *layer) byDefault(name string) bool { return unnamed(l.policy, name) }
+
+func unnamed(policy *profiles.Policy, name string) bool {
+	d := policy.Decide(name)
 	return d.Rule.Glob == "" && (d.Access == profiles.Persist || d.Rule.Origin.Source == "default" || strings.HasPrefix(d.Rule.Origin.Source, "built-in ") ||
-		d.Rule.Path == l.policy.Home && d.Rule.Origin.Source != "own")
+		d.Rule.Path == policy.Home && d.Rule.Origin.Source != "own")
 }
 
 // show adds a path that the defaults hide, with where it leads.

@@ -347,9 +347,6 @@ func placeOf(n workspace.Node, p Place) Place {
 	return p
 }
 
-// Device turns st_dev into what statx(2) reports: major<<32 | minor.
-func Device(dev uint64) uint64 { return uint64(unix.Major(dev))<<32 | uint64(unix.Minor(dev)) }
-
 // anchors pins the directories between what may be written and what may not:
 // a directory that can be renamed away makes room for another of its name.
 // That a rule names one of them with the access that it has anyway changes

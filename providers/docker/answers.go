@@ -1,3 +1,5 @@
+//go:build unix
+
 package docker
 
 import "github.com/pccrun/pccrun/profiles"
@@ -41,7 +43,9 @@ func (r *plan) answer() []profiles.Answer {
 		switch g {
 		case profiles.FSHide:
 			a = kept("mount namespace")
-			if r.hidesFiles() || r.policy.HidesPatterns() {
+			if r.folded != "" && (r.dodged || r.policy.HidesPatterns()) {
+				a = missing(r.folding(".ENV is read where .env is hidden"))
+			} else if r.hidesFiles() || r.policy.HidesPatterns() {
 				a = weak(
 					"mount namespace",
 					"a hidden file that the host replaces or creates during the run can be read",
@@ -69,7 +73,9 @@ func (r *plan) answer() []profiles.Answer {
 				"a protected file that the host replaces during the run can be changed",
 				"",
 			)
-			if r.unlinked != "" {
+			if r.folded != "" {
+				a = missing(r.folding("what is written to .GIT goes to .git"))
+			} else if r.unlinked != "" {
 				a.Cause += "; the link " + r.unlinked + " can be replaced: no engine mounts on a link"
 			}
 		case profiles.FSOverlay:
@@ -93,7 +99,7 @@ func (r *plan) answer() []profiles.Answer {
 				)
 			} else if network {
 				a = kept("no network but sockets that the launcher serves")
-				if gvisor {
+				if !r.handsOver() {
 					a = kept("no network, a proxy over the container's stream")
 				}
 			}
@@ -103,6 +109,8 @@ func (r *plan) answer() []profiles.Answer {
 				a = missing("pccrun cannot read requests in a network of the engine", "leave --docker-network out")
 			} else if len(r.policy.Network.Inject) > 0 && !network {
 				a = missing("no host can be reached", "--allow HOST of the secret")
+			} else if len(r.policy.Network.Inject) > 0 && !inspects {
+				a = missing("no process reads requests on this system", "pccrun in a Linux virtual machine keeps it")
 			}
 		case profiles.IPCUnix:
 			a = weak(
@@ -113,6 +121,8 @@ func (r *plan) answer() []profiles.Answer {
 			switch {
 			case gvisor:
 				a = kept("gVisor prevents connections to sockets of the host")
+			case r.facts.VM:
+				a.Cause, a.Hint = "a socket in a shown directory can be reached if the virtual machine passes connections on, as Docker's newest does", ""
 			case r.provider.options.Network == hostNetwork && r.facts.Landlock < landlockScope:
 				a = missing("with --docker-network host, abstract sockets of the host can be reached", "leave it out")
 			}
@@ -196,7 +206,9 @@ func (r *plan) answer() []profiles.Answer {
 				"pid 1 runs as the command's user, so that the command can end it",
 				"",
 			)
-			if gvisor {
+			if r.facts.VM {
+				a.Cause = "the virtual machine may have its own inode numbers: then a link that appears at that moment, and leads to another shared file, is followed; " + a.Cause
+			} else if gvisor {
 				a = weak(
 					"mounts compared by pid 1, one failing step ends the launch",
 					"gVisor has its own inode numbers: birth times are compared where the file system has them, and an empty file may be made where a link leads that appears at that moment; pid 1 runs as the command's user, which can end it",
@@ -210,6 +222,12 @@ func (r *plan) answer() []profiles.Answer {
 		list = append(list, a)
 	}
 	return list
+}
+
+// folding says why a mount does not keep a guarantee where a directory takes .ENV for .env.
+func (r *plan) folding(instance string) (cause, hint string) {
+	return r.folded + " finds a name in any capitals, and a mount covers one spelling: " + instance,
+		"move the workspace to a case-sensitive volume; macOS makes one with diskutil apfs addVolume disk1 \"Case-sensitive APFS\" NAME"
 }
 
 // hidesFiles reports whether a single file is hidden: the cover of a file does not

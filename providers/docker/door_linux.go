@@ -20,11 +20,6 @@ import (
 // are then served as on this machine itself.
 type door struct{ listener *net.UnixListener }
 
-const (
-	doorName = "socket"
-	doorFile = insideDir + "/" + doorName
-)
-
 // need plans the door.
 func (r *running) need() {
 	r.door = &door{}

@@ -1,3 +1,5 @@
+//go:build unix
+
 package docker
 
 import (
@@ -77,7 +79,7 @@ func (r *running) leave() (err error) {
 	for _, at := range r.egress.Listen {
 		r.inside.Listen = append(r.inside.Listen, at.Port())
 	}
-	if len(r.inside.Listen) > 0 && !r.runsc() { // which lets nobody connect to a socket of the host
+	if len(r.inside.Listen) > 0 && r.handsOver() { // gVisor lets nobody connect to a socket of the host
 		r.need()
 		r.inside.Socket = doorFile
 	}

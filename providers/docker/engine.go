@@ -1,3 +1,5 @@
+//go:build unix
+
 package docker
 
 import (
@@ -23,7 +25,6 @@ import (
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/providers/inside"
 )
 
 // Provider is a container engine.
@@ -165,11 +166,12 @@ type Facts struct {
 	CPUs     bool
 	Pids     bool
 	Options  []string // its security options: "name=seccomp,profile=default"
+	VM       bool     // it is in a virtual machine, which shares directories of this machine
 
 	Crash     string            // what a crash inside would feed, and no limit stops; "" for nothing
 	AsRoot    bool              // pccrun was started as root
 	Accounts  map[string]string // /etc/passwd and /etc/group, where it was
-	Landlock  int               // ABI version of this machine's kernel, 0 for none
+	Landlock  int               // ABI version of this machine's kernel, 0 for none, or for another kernel than the container's
 	Root      []Entry           // of /
 	Submounts []Submount        // file systems that are mounted below it
 	Texts     []string          // files that are covered with texts where they are there
@@ -224,77 +226,21 @@ func (p *Provider) Examine(ctx context.Context) (providers.Facts, error) {
 	if uid, _, err := owner(f.DataRoot); f.Podman && err == nil && uid != 0 {
 		f.Options = append(f.Options, "name=rootless") // which it says in no field that Docker has
 	}
-	f.Landlock, f.AsRoot = inside.Landlock(), os.Getuid() == 0
+	f.AsRoot = os.Getuid() == 0
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return nil, os.NewSyscallError("uname", err)
+	}
+	f.VM = f.Kernel != unix.ByteSliceToString(name.Release[:])
 	switch arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]; {
 	case info.OSType != "linux":
 		return nil, &EngineError{Text: "the engine runs containers of " + info.OSType}
 	case info.Architecture != arch && info.Architecture != runtime.GOARCH: // as podman says it
 		return nil, elsewhere(p.address, errors.New("its processor is a "+info.Architecture))
+	case f.VM:
+		return f, nil
 	}
 	return f, f.look()
-}
-
-// look reads this machine's root.
-func (f *Facts) look() error {
-	entries, err := os.ReadDir("/")
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		entry := Entry{Path: "/" + e.Name(), Dir: e.IsDir()}
-		var st unix.Stat_t
-		if err := unix.Lstat(entry.Path, &st); err != nil {
-			continue // gone by now
-		}
-		entry.Dev, entry.Ino = uint64(unix.Major(st.Dev))<<32|uint64(unix.Minor(st.Dev)), st.Ino
-		if st.Mode&unix.S_IFMT == unix.S_IFLNK {
-			if entry.Link, err = os.Readlink(entry.Path); err != nil {
-				continue
-			}
-		}
-		f.Root = append(f.Root, entry)
-	}
-	// A socket is fed whatever RLIMIT_CORE is, core(5); a program is not where that is 1.
-	if pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern"); err == nil &&
-		strings.HasPrefix(string(pattern), "@") {
-		f.Crash = strings.TrimSpace(string(pattern))
-	}
-	text, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return err
-	}
-	f.Submounts = parseMountinfo(string(text))
-	if f.AsRoot {
-		f.Accounts = map[string]string{}
-		for _, path := range [...]string{"/etc/passwd", "/etc/group"} {
-			text, err := os.ReadFile(path)
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
-			f.Accounts[path] = string(text)
-		}
-	}
-	for _, path := range covered {
-		if exists(path) {
-			f.Texts = append(f.Texts, path)
-		}
-	}
-	return nil
-}
-
-// parseMountinfo returns each mount point once, with the type of what is on top.
-func parseMountinfo(text string) (list []Submount) {
-	for line := range strings.Lines(text) {
-		before, after, ok := strings.Cut(line, " - ")
-		fields, kind := strings.Fields(before), strings.Fields(after)
-		if !ok || len(fields) < 5 || len(kind) == 0 {
-			continue
-		}
-		path := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(fields[4])
-		list = slices.DeleteFunc(list, func(s Submount) bool { return s.Path == path })
-		list = append(list, Submount{path, kind[0]})
-	}
-	return list
 }
 
 // has reports whether the engine names a security option.
@@ -328,7 +274,7 @@ func (p *Provider) unreached(err error) error {
 			case errors.Is(dial, unix.ENOENT), errors.Is(dial, unix.ECONNREFUSED):
 				return &EngineError{
 					Text:   "no engine answers at " + socket,
-					Advice: "start it (systemctl start docker), or name another in DOCKER_HOST",
+					Advice: "start it (" + startEngine + "), or name another in DOCKER_HOST",
 				}
 			}
 			err = dial

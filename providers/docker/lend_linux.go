@@ -14,6 +14,11 @@ import (
 	"github.com/pccrun/pccrun/providers/inside"
 )
 
+// lending is what of root's is shown as an identity's.
+type lending struct{ lent *namespaces.Plan }
+
+func (l lending) lends() bool { return l.lent != nil }
+
 // lend shows root's files as the identity's, where the workspace is root's: no engine maps
 // owners of binds. The launcher, which is root, mounts them over the engine's in the
 // container, before pid 1 compares what stands there.
@@ -122,12 +127,12 @@ func (r *plan) readOnly(target string) bool {
 }
 
 // borrow plans that root's files are lent to the identity that the survey names.
-func (r *plan) borrow(mounts *namespaces.Plan) {
-	mounts.Identity = namespaces.WhoAmI()
-	for i := range mounts.Mounts {
-		mounts.Mounts[i].Donated = -1
+func (r *plan) borrow(mounts []namespaces.Mount) {
+	r.lent = &namespaces.Plan{Mounts: mounts}
+	r.lent.Identity = namespaces.WhoAmI()
+	for i := range mounts {
+		mounts[i].Donated = -1
 	}
-	r.lent = mounts
 	r.config.Cmd = append(r.config.Cmd, inside.Lent, doorFile)
 }
 

@@ -1,3 +1,5 @@
+//go:build unix
+
 package docker
 
 import (
@@ -29,6 +31,8 @@ const (
 	insideFile  = insideDir + "/pccrun"
 	canaryName  = "canary"
 	canaryFile  = insideDir + "/" + canaryName
+	doorName    = "socket"
+	doorFile    = insideDir + "/" + doorName
 	denialsName = "denials.jsonl"
 	denialsPath = "/run/pccrun/" + denialsName
 	bulkName    = "bulk"
@@ -37,6 +41,13 @@ const (
 
 // oomScore has the kernel end what is inside before the launcher.
 const oomScore = 200
+
+// Numbers of limits, as Linux has them, getrlimit(2).
+const (
+	rlimitFsize  = 1
+	rlimitCore   = 4
+	rlimitNofile = 7
+)
 
 // ownTasks is room for the threads of pid 1, and of what becomes the command.
 const ownTasks = 16
@@ -63,15 +74,17 @@ type plan struct {
 	home    string            // of pccrun's own, which is persistent; "" for none
 	homes   []namespaces.Stub // made in it, so that the engine need not
 
-	asRoot   bool // the launcher is root's
-	roots    bool // and so is the workspace: its files are lent to an identity
-	lent     *namespaces.Plan
+	lending
+	asRoot   bool            // the launcher is root's
+	roots    bool            // and so is the workspace: its files are lent to an identity
 	doors    map[string]bool // sockets and FIFOs of this machine
 	names    map[string]bool // paths at which something is mounted already
 	numbered []numbered      // what gVisor numbers anew
 	fleeting map[string]bool // what is covered, and may be gone by the start
 	unlinked string          // a link that should be pinned and cannot be
 	masked   bool            // a single file is hidden
+	folded   string          // a directory in which .ENV is .env; "" for none
+	dodged   bool            // and something is hidden below the workspace
 	answers  []profiles.Answer
 	warnings []string
 }
@@ -86,6 +99,7 @@ type numbered struct {
 // file is what the launcher makes for the engine to bind: a directory, a link or a text.
 type file struct {
 	Name, Text, Link string
+	Copy             string // the file whose content it is
 	Mode             uint32
 	Dir              bool
 }
@@ -123,7 +137,16 @@ func (p *Provider) Plan(
 			r.uid, r.gid = uid, gid
 		}
 	}
-	for _, place := range found.Places {
+	places := found.Places
+	if machine, is := found.Machine.(*survey.Survey); is {
+		if r.folded = machine.Folding.Dir; machine.Layout != nil {
+			if machine.Layout.Crowded {
+				return nil, &EngineError{Text: "workspace " + policy.Workspace + ": too many paths are hidden or protected"}
+			}
+			places = machine.Mountable(policy)
+		}
+	}
+	for _, place := range places {
 		if place.Node == survey.Special {
 			r.doors[place.Path] = true
 		}
@@ -143,19 +166,14 @@ func (p *Provider) Plan(
 	if err := r.refuse(); err != nil {
 		return nil, err
 	}
-	mounts, err := namespaces.Build(
-		policy,
-		&survey.Survey{Places: found.Places},
-		&namespaces.Facts{},
-		namespaces.Command{},
-	)
+	mounts, err := namespaces.Mounts(places)
 	if err != nil {
 		return nil, err
 	}
 	if err := r.container(); err != nil {
 		return nil, err
 	}
-	if err := r.mounts(mounts.Mounts); err != nil {
+	if err := r.mounts(mounts); err != nil {
 		return nil, err
 	}
 	if r.roots {
@@ -205,6 +223,16 @@ func (r *plan) refuse() error {
 			Text:   "the workspace " + p.Workspace + " belongs to root, and gVisor cannot map owners",
 			Advice: "--runtime runc lends them to an identity of its own, and so does --provider native; or chown -R USER " + p.Workspace,
 		}
+	case r.facts.VM && r.provider.options.Image == "":
+		return &EngineError{
+			Text:   "the engine is in a virtual machine, which does not have the programs of this machine",
+			Advice: "--docker-image NAME takes an image's; docker pull NAME fetches it",
+		}
+	case r.facts.VM && (r.runsc() || r.facts.Podman || r.roots):
+		return &EngineError{
+			Text:   "gVisor, Podman and a workspace of root's are not built for an engine in a virtual machine",
+			Advice: "--runtime runc, with Docker's engine, as the owner of " + p.Workspace,
+		}
 	case len(p.Without) > 0:
 		return &EngineError{Text: "--without: layers can be switched off with --provider native only"}
 	case p.Nested:
@@ -223,18 +251,21 @@ func (r *plan) refuse() error {
 			Cause:  "docker: publish: ports of a container are not built yet",
 			Hint:   "--provider native has them",
 		}
-	case len(p.Network.Sockets) > 0 && r.runsc():
-		return &profiles.Error{
-			Origin: p.Network.Sockets[0].Origin,
-			Cause:  "docker: socket: gVisor prevents connections to sockets of the host",
-			Hint:   "--runtime runc does",
+	case len(p.Network.Sockets) > 0 && !r.handsOver():
+		cause := "docker: socket: gVisor prevents connections to sockets of the host"
+		if r.facts.VM {
+			cause = "docker: socket: the engine's virtual machine passes no connections to sockets of the host"
 		}
+		return &profiles.Error{Origin: p.Network.Sockets[0].Origin, Cause: cause, Hint: "--provider native has them"}
 	}
 	return nil
 }
 
 // ruled reports whether rules decide what is reached: the engine's own networks know none.
 func (r *plan) ruled() bool { return r.provider.options.Network == noNetwork }
+
+// handsOver reports whether pid 1 can hand the launcher its sockets: both have one kernel.
+func (r *plan) handsOver() bool { return !r.runsc() && !r.facts.VM }
 
 func (r *plan) runsc() bool { return r.provider.options.Runtime == Runsc }
 
@@ -256,7 +287,7 @@ func (r *plan) container() error {
 			return err
 		}
 	}
-	readOnly, masked := (&namespaces.Plan{}).KernelFiles()
+	readOnly, masked := namespaces.KernelFiles()
 	r.host = container.HostConfig{
 		AutoRemove: true, Runtime: r.provider.options.Runtime, NetworkMode: container.NetworkMode(r.provider.options.Network),
 		LogConfig: container.LogConfig{Type: "none"}, ReadonlyRootfs: true, CapDrop: []string{"ALL"},
@@ -285,7 +316,10 @@ func (r *plan) bind(source, target string, readOnly, tree bool, dev, ino uint64)
 		Type: mount.TypeBind, Source: source, Target: target, ReadOnly: readOnly,
 		BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate, NonRecursive: !tree},
 	})
-	m := inside.Mount{Path: target, Dev: dev, Ino: ino, ReadOnly: readOnly}
+	m := inside.Mount{Path: target, Dev: dev, Ino: ino, ReadOnly: readOnly, Bound: true}
+	if r.facts.VM {
+		m.Dev = 0 // of that kernel's own numbering
+	}
 	if r.runsc() {
 		if ino != 0 {
 			r.numbered = append(r.numbered, numbered{source, dev, ino, len(r.inside.Mounts)})
@@ -330,7 +364,15 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 		list = slices.DeleteFunc(slices.Clone(list), r.systems)
 	}
 	r.own(file{Name: canaryName, Text: r.label, Mode: 0o644}, canaryFile)
-	r.bind(r.provider.host.Launcher, insideFile, true, false, 0, 0)
+	if r.facts.VM { // which need not share the directory of programs
+		own, err := launcher(r.provider.host)
+		if err != nil {
+			return err
+		}
+		r.own(file{Name: "pccrun", Copy: own, Mode: 0o555}, insideFile)
+	} else {
+		r.bind(r.provider.host.Launcher, insideFile, true, false, 0, 0)
+	}
 	r.files = append(r.files, file{Name: "mask", Mode: 0})
 	if r.runsc() { // whose sockets cannot be handed out
 		r.config.Cmd = append(r.config.Cmd, inside.Shared, bulkFile)
@@ -366,6 +408,7 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 			}
 			r.home = m.Source
 		case namespaces.Mask:
+			r.dodged = r.dodged || below(m.Target, r.policy.Workspace)
 			if r.runsc() && r.doors[m.Target] {
 				continue // it mounts nothing on one, and nobody inside opens or connects to any
 			}
@@ -531,6 +574,7 @@ func pseudo(kind string) bool {
 func (r *plan) fresh(i int, m *namespaces.Mount, list []namespaces.Mount) {
 	name := "fresh-" + strconv.Itoa(i)
 	if m.ReadOnly {
+		r.dodged = r.dodged || below(m.Target, r.policy.Workspace)
 		r.files = append(r.files, file{Name: name, Dir: true, Mode: 0o755})
 		for _, s := range m.Stubs {
 			f := file{
@@ -617,7 +661,9 @@ func (r *plan) command(found *providers.Survey, c providers.Command) error {
 	if r.provider.options.Image == "" {
 		r.inside.Paths = inside.Texts(found.Command)
 	}
-	r.inside.Canary = canaryFile
+	if r.inside.Canary = canaryFile; r.facts.VM {
+		r.inside.Share = &inside.Share{} // with the number that the canary will have
+	}
 	r.inside.Deadline, r.inside.Grace = r.policy.Resources.Deadline(), grace
 	return nil
 }
@@ -661,14 +707,14 @@ func (r *plan) limits() {
 		r.inside.Rlimits = append(r.inside.Rlimits, inside.Rlimit{Resource: resource, Soft: soft, Hard: hard})
 	}
 	if n := uint64(want.Files.Value); n > 0 {
-		limit(unix.RLIMIT_NOFILE, n, n)
+		limit(rlimitNofile, n, n)
 	} else {
-		limit(unix.RLIMIT_NOFILE, 1024, 1<<19)
+		limit(rlimitNofile, 1024, 1<<19)
 	}
 	if n := uint64(want.FileSize.Value); n > 0 {
-		limit(unix.RLIMIT_FSIZE, n, n)
+		limit(rlimitFsize, n, n)
 	}
-	limit(unix.RLIMIT_CORE, 1, 1) // not 0: core(5), and package namespaces
+	limit(rlimitCore, 1, 1) // not 0: core(5), and package namespaces
 }
 
 // carried refuses what the engine's requests would change: a path that is not UTF-8

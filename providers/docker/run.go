@@ -1,3 +1,5 @@
+//go:build unix
+
 package docker
 
 import (
@@ -71,7 +73,7 @@ func (r *plan) Run(ctx context.Context, io providers.Stdio, o providers.Observer
 		defer run.egress.Abandon()
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(r.dir)) }()
-	if run.lent != nil {
+	if run.lends() {
 		run.need()
 	}
 	if err := run.furnish(); err != nil {
@@ -116,24 +118,6 @@ func (r *running) forget() bool {
 	return len(r.host.Mounts) < before
 }
 
-// births notes when each file was made that gVisor shows under another number: what a
-// link leads to that somebody puts in the way was made at another time.
-func (r *running) births() error {
-	for _, n := range r.numbered {
-		var st unix.Statx_t
-		err := unix.Statx(unix.AT_FDCWD, n.source, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BTIME|unix.STATX_INO, &st)
-		switch {
-		case err != nil:
-			return &os.PathError{Op: "statx", Path: n.source, Err: err}
-		case uint64(st.Dev_major)<<32|uint64(st.Dev_minor) != n.dev || st.Ino != n.ino:
-			return &EngineError{Text: n.source + ": another file than the survey saw"}
-		case st.Mask&unix.STATX_BTIME != 0:
-			r.inside.Mounts[n.mount].Birth = st.Btime.Sec*1e9 + int64(st.Btime.Nsec)
-		}
-	}
-	return nil
-}
-
 // furnish makes the files that the engine binds.
 func (r *plan) furnish() error {
 	if err := os.MkdirAll(filepath.Dir(r.dir), 0o700); err != nil {
@@ -146,6 +130,13 @@ func (r *plan) furnish() error {
 		if err := f.make(filepath.Join(r.dir, f.Name)); err != nil {
 			return err
 		}
+	}
+	if share := r.inside.Share; share != nil {
+		var st unix.Stat_t
+		if err := unix.Stat(filepath.Join(r.dir, canaryName), &st); err != nil {
+			return &os.PathError{Op: "stat", Path: filepath.Join(r.dir, canaryName), Err: err}
+		}
+		share.Ino = st.Ino
 	}
 	r.inside.Umask = umask()
 	return r.furnishHome()
@@ -196,12 +187,30 @@ func (f *file) make(path string) error {
 		}
 	case f.Link != "":
 		return os.Symlink(f.Link, path)
+	case f.Copy != "":
+		if err := copyFile(f.Copy, path); err != nil {
+			return err
+		}
 	default:
 		if err := os.WriteFile(path, []byte(f.Text), 0o600); err != nil {
 			return err
 		}
 	}
 	return os.Chmod(path, os.FileMode(f.Mode)) // whatever the umask is
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
 }
 
 // umask returns this process's, which only Linux's /proc says without a change of it.
@@ -226,7 +235,10 @@ func (r *plan) create(ctx context.Context) (string, error) {
 		return made.ID, nil
 	}
 	text := err.Error()
+	missing, unshared := strings.Contains(text, "bind source path does not exist: "), strings.Contains(strings.ToLower(text), "mounts denied")
 	switch {
+	case r.facts.VM && (missing || unshared):
+		return "", r.unshared(err)
 	case strings.Contains(text, "bind source path does not exist: "+filepath.Join(r.dir, canaryName)):
 		return "", elsewhere(r.provider.address, nil)
 	case strings.Contains(text, "already in use"):
@@ -239,6 +251,15 @@ func (r *plan) create(ctx context.Context) (string, error) {
 		return "", r.provider.unreached(err)
 	}
 	return "", r.refused("create the container", err)
+}
+
+// unshared says that a virtual machine does not have what is to be shown.
+func (r *plan) unshared(err error) error {
+	return &EngineError{
+		Text:   "the virtual machine of " + r.provider.address + " does not have each directory that the run shows",
+		Advice: "share " + r.policy.Workspace + " and " + r.provider.host.StateDir + " with it: Docker Desktop's file sharing, or colima start --mount DIR:w",
+		Err:    plain(err),
+	}
 }
 
 // refused says what the engine would not do.
@@ -566,6 +587,8 @@ func (r *running) judge(ready *inside.Ready) error {
 	}
 	gvisor := strings.Contains(strings.ToLower(ready.Kernel), "gvisor")
 	switch {
+	case ready.Canary != r.label && r.facts.VM:
+		return r.unshared(nil)
 	case ready.Canary != r.label:
 		return elsewhere(r.provider.address, nil)
 	case ready.UID != r.uid:

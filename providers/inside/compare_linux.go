@@ -24,13 +24,21 @@ func (f *File) make() error {
 
 // compare holds what stands at each path against the survey: the engine follows
 // links on the way, as root, and the survey looked at what they led to a moment ago.
-func compare(mounts []Mount) error {
+func (p *Plan) compare() error {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return err
 	}
-	table := readOnly(string(text))
-	for _, m := range mounts {
+	table := mountPoints(string(text))
+	numbers, kind := true, ""
+	if p.Share != nil {
+		var st unix.Stat_t
+		if err := unix.Lstat(p.Canary, &st); err != nil {
+			return &os.PathError{Op: "lstat", Path: p.Canary, Err: err}
+		}
+		numbers, kind = st.Ino == p.Share.Ino, table[p.Canary].kind
+	}
+	for _, m := range p.Mounts {
 		var st unix.Stat_t
 		if err := unix.Lstat(m.Path, &st); err == unix.ENOENT && m.Optional {
 			continue
@@ -38,7 +46,7 @@ func compare(mounts []Mount) error {
 			return &os.PathError{Op: "lstat", Path: m.Path, Err: err}
 		}
 		dev := uint64(unix.Major(st.Dev))<<32 | uint64(unix.Minor(st.Dev))
-		if m.Ino != 0 && (m.Dev != dev || m.Ino != st.Ino) {
+		if m.Ino != 0 && numbers && (m.Dev != dev && m.Dev != 0 || m.Ino != st.Ino) {
 			return fmt.Errorf("%s: another file than the survey saw", m.Path)
 		}
 		if m.Birth != 0 {
@@ -50,30 +58,39 @@ func compare(mounts []Mount) error {
 				return fmt.Errorf("%s: another file than the survey saw, made at another time", m.Path)
 			}
 		}
-		switch ro, is := table[m.Path]; {
+		switch at, is := table[m.Path]; {
 		case !is:
 			return fmt.Errorf("%s: nothing is mounted there", m.Path)
-		case m.ReadOnly && !ro:
+		case m.ReadOnly && !at.readOnly:
 			return fmt.Errorf("%s: mounted writable, and not read-only", m.Path)
+		case p.Share != nil && m.Bound && at.kind != kind:
+			return fmt.Errorf("%s: a file of the virtual machine's own (%s), and not of the directories that it shares (%s)", m.Path, at.kind, kind)
 		}
 	}
 	return nil
 }
 
-// readOnly returns for each mount point of a mountinfo whether its topmost mount is
-// read-only, proc_pid_mountinfo(5).
-func readOnly(mountinfo string) map[string]bool {
-	table := map[string]bool{}
+// mountPoint is the topmost mount at a path.
+type mountPoint struct {
+	readOnly bool
+	kind     string // of its file system
+}
+
+// mountPoints returns those of a mountinfo, proc_pid_mountinfo(5).
+func mountPoints(mountinfo string) map[string]mountPoint {
+	table := map[string]mountPoint{}
 	for line := range strings.Lines(mountinfo) {
 		fields := strings.Fields(line)
 		if len(fields) < 6 {
 			continue
 		}
-		ro := false
+		var m mountPoint
 		for option := range strings.SplitSeq(fields[5], ",") {
-			ro = ro || option == "ro"
+			m.readOnly = m.readOnly || option == "ro"
 		}
-		table[unescape(fields[4])] = ro
+		_, after, _ := strings.Cut(line, " - ")
+		m.kind, _, _ = strings.Cut(after, " ")
+		table[unescape(fields[4])] = m
 	}
 	return table
 }

@@ -282,19 +282,30 @@ func TestCompare(t *testing.T) {
 	var st unix.Stat_t
 	require.NoError(t, unix.Lstat("/proc", &st))
 	dev := uint64(unix.Major(st.Dev))<<32 | uint64(unix.Minor(st.Dev))
-	require.NoError(t, compare([]Mount{{Path: "/proc"}, {Path: "/proc", Dev: dev, Ino: st.Ino}}), "the control")
-	require.ErrorContains(t, compare([]Mount{{Path: "/proc", Dev: dev, Ino: st.Ino + 1}}), "another file")
-	require.ErrorContains(t, compare([]Mount{{Path: "/proc", ReadOnly: true}}), "mounted writable")
-	require.ErrorContains(t, compare([]Mount{{Path: "/etc"}}), "nothing is mounted")
-	require.ErrorContains(t, compare([]Mount{{Path: "/none"}}), "no such file")
+	compare := func(mounts ...Mount) error { return (&Plan{Mounts: mounts}).compare() }
+	require.NoError(t, compare(Mount{Path: "/proc"}, Mount{Path: "/proc", Dev: dev, Ino: st.Ino}), "the control")
+	require.ErrorContains(t, compare(Mount{Path: "/proc", Dev: dev, Ino: st.Ino + 1}), "another file")
+	require.ErrorContains(t, compare(Mount{Path: "/proc", ReadOnly: true}), "mounted writable")
+	require.ErrorContains(t, compare(Mount{Path: "/etc"}), "nothing is mounted")
+	require.ErrorContains(t, compare(Mount{Path: "/none"}), "no such file")
 	assert.Equal(
 		t,
-		map[string]bool{"/a b": true, "/c": false},
-		readOnly(
+		map[string]mountPoint{"/a b": {true, "x"}, "/c": {false, "x"}},
+		mountPoints(
 			"1 2 0:1 / /a\\040b ro,nosuid shared:1 - x y z\n1 2 0:1 / /c ro - x y z\n1 2 0:1 / /c rw - x y z\nshort\n",
 		),
 	)
 	assert.Equal(t, `/a\9`, unescape(`/a\9`))
+
+	// What a virtual machine shows: by numbers where the canary has that of the other side, and no other kind of file system.
+	shared := func(canary uint64, m Mount) error {
+		m.Bound = true
+		return (&Plan{Canary: "/proc", Share: &Share{Ino: canary}, Mounts: []Mount{m}}).compare()
+	}
+	require.NoError(t, shared(st.Ino, Mount{Path: "/proc", Ino: st.Ino}), "the control")
+	require.ErrorContains(t, shared(st.Ino, Mount{Path: "/proc", Ino: st.Ino + 1}), "another file")
+	require.NoError(t, shared(st.Ino+1, Mount{Path: "/proc", Ino: st.Ino + 1}), "numbers that are not passed on say nothing")
+	require.ErrorContains(t, shared(st.Ino, Mount{Path: "/sys"}), "/sys: a file of the virtual machine's own (sysfs)")
 }
 
 func TestMakeFiles(t *testing.T) {

@@ -113,6 +113,7 @@ func serve(conn io.ReadWriteCloser, bulk *Bulk) int {
 	}
 	p.out = json.NewEncoder(control)
 	in := json.NewDecoder(control)
+	in.DisallowUnknownFields() // a rule that this program does not know would not be kept
 	p.say(Message{Hello: &Hello{Version}})
 	var m Message
 	if err := in.Decode(&m); err != nil || m.Plan == nil {
@@ -216,7 +217,7 @@ func (p *place) prepare() (r *Ready, step string, err error) {
 		r.Canary = string(text)
 		go endWith(p.plan.Canary)
 	}
-	if err := compare(p.plan.Mounts); err != nil {
+	if err := p.plan.compare(); err != nil {
 		return nil, "compare the mounts", err
 	}
 	for _, f := range p.plan.Files {

@@ -69,6 +69,7 @@ type Plan struct {
 	Columns, Rows int
 
 	Canary   string   // the file whose content Ready returns, and which is empty when all should end; "" for none
+	Share    *Share   // nil: the container's kernel is the launcher's
 	Mounts   []Mount  // compared before anything else is done
 	Files    []File   // made in private directories, in this order
 	Writable []string // what Landlock lets be written: all else it refuses
@@ -133,10 +134,17 @@ func Texts(list []string) []Text {
 	return texts
 }
 
+// A Share says how a virtual machine shows the files of the launcher's machine: by the canary, which
+// is one of them.
+type Share struct {
+	Ino uint64 // of the canary, there; other numbers are compared only if it has the same here
+}
+
 // A Mount is what must stand at a path.
 type Mount struct {
 	Path     string
 	Dev, Ino uint64 // 0: not compared
+	Bound    bool   // a file of the launcher's machine: with Share, of no file system but the canary's kind
 	Birth    int64  // when the file was made, in nanoseconds; 0: not compared
 	ReadOnly bool
 	Optional bool // nothing is there to be covered any more: that is fine
@@ -177,8 +185,8 @@ type Message struct {
 // Hello is the first message.
 type Hello struct{ Version int }
 
-// Version is that of the protocol: both sides are the same file, so that another
-// one is a mistake.
+// Version is that of the protocol. Both sides are the same file, or pccrun for another system beside
+// pccrun for Linux: what a side does not know of it refuses.
 const Version = 1
 
 // Ready says what the place let be applied.

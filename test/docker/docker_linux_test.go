@@ -149,6 +149,7 @@ type task struct {
 	runs     int
 	state    string          // "": one of the plan's own
 	engine   *dockerd.Engine // nil: the one of all tests
+	vm       string          // "": where the engine answers as in a virtual machine
 }
 
 // heard is what an observer heard.
@@ -227,11 +228,15 @@ func (k *task) plan(t *testing.T, argv ...string) (providers.Plan, error) {
 	if state == "" {
 		state = t.TempDir()
 	}
+	host := engine.Host
+	if k.vm != "" {
+		host = k.vm
+	}
 	environ := append(
 		[]string{
 			"PATH=/usr/local/bin:/usr/bin:/bin",
 			"HOME=" + world.user.Home,
-			"DOCKER_HOST=" + engine.Host,
+			"DOCKER_HOST=" + host,
 			"LANG=C.UTF-8",
 			"TERM=xterm",
 		},
@@ -685,8 +690,8 @@ func TestAnImageOfTheUsers(t *testing.T) {
 	needEngine(t)
 	k := newTask(t, docker.Runc)
 	k.Image = "pccrun-test:1"
-	out, err := exec.Command("sh", "-c", `d=$(mktemp -d) && cd $d && mkdir -p bin && cp -L /bin/busybox bin/sh && ln -s sh bin/cat && ln -s sh bin/ls && for l in $(ldd /bin/busybox $0 | grep -o '/[^ :]*\.so[^ ]*' | sort -u); do mkdir -p .${l%/*} && cp -L $l .$l; done && echo mine >of-the-image && tar c . | docker -H `+world.engine.Host+` import - pccrun-test:1 && rm -rf $d`, os.Args[0]).
-		CombinedOutput()
+	make := world.engine.Busybox(k.Image, os.Args[0])
+	out, err := exec.Command(make[0], make[1:]...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	k.write(t, "a", "workspace\n")
 	stdout, stderr, result := k.run(t, "sh", "-c", "cat a /of-the-image; ls /")

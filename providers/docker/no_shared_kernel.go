@@ -1,0 +1,56 @@
+//go:build unix && !linux
+
+package docker
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/pccrun/pccrun/namespaces"
+	"github.com/pccrun/pccrun/providers"
+)
+
+// No engine has this system's kernel: each is in a virtual machine, and what passes descriptors,
+// inode numbers and mount namespaces between the launcher and a container is Linux's alone.
+
+const startEngine = "open -a Docker, or colima start"
+
+const inspects = false
+
+// launcher returns the file that is pid 1 in a container: pccrun for Linux, beside this program.
+func launcher(host providers.Host) (string, error) {
+	own, err := filepath.EvalSymlinks(host.Launcher)
+	if err != nil {
+		return "", err
+	}
+	name := "pccrun-linux-" + runtime.GOARCH
+	file := filepath.Join(filepath.Dir(own), name)
+	if _, err := os.Stat(file); err != nil {
+		return "", &EngineError{
+			Text:   "pccrun for Linux, which is the first process of a container",
+			Advice: "in pccrun's sources: CGO_ENABLED=0 GOOS=linux GOARCH=" + runtime.GOARCH + " go build -o " + file + " ./cmd/pccrun",
+			Err:    err,
+		}
+	}
+	return file, nil
+}
+
+func (f *Facts) look() error { return nil }
+
+type lending struct{}
+
+func (lending) lends() bool { return false }
+
+func (r *plan) borrow([]namespaces.Mount) {}
+
+func (r *plan) accounts() {}
+
+type door struct{ listener io.Closer }
+
+func (r *running) births() error     { return nil }
+func (r *running) need()             {}
+func (r *running) open() error       { return nil }
+func (r *running) lend() error       { return nil }
+func (r *running) direct(*way) error { return nil }

@@ -1,0 +1,105 @@
+package docker
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/providers/inside"
+)
+
+// startEngine is how an engine is started here.
+const startEngine = "systemctl start docker"
+
+// inspects says that a process can read requests here.
+const inspects = true
+
+// launcher returns the file that is pid 1 in a container of an engine in a virtual machine: this program.
+func launcher(host providers.Host) (string, error) { return host.Launcher, nil }
+
+// look reads this machine's root.
+func (f *Facts) look() error {
+	f.Landlock = inside.Landlock()
+	entries, err := os.ReadDir("/")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		entry := Entry{Path: "/" + e.Name(), Dir: e.IsDir()}
+		var st unix.Stat_t
+		if err := unix.Lstat(entry.Path, &st); err != nil {
+			continue // gone by now
+		}
+		entry.Dev, entry.Ino = uint64(unix.Major(st.Dev))<<32|uint64(unix.Minor(st.Dev)), st.Ino
+		if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+			if entry.Link, err = os.Readlink(entry.Path); err != nil {
+				continue
+			}
+		}
+		f.Root = append(f.Root, entry)
+	}
+	// A socket is fed whatever RLIMIT_CORE is, core(5); a program is not where that is 1.
+	if pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern"); err == nil &&
+		strings.HasPrefix(string(pattern), "@") {
+		f.Crash = strings.TrimSpace(string(pattern))
+	}
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	f.Submounts = parseMountinfo(string(text))
+	if f.AsRoot {
+		f.Accounts = map[string]string{}
+		for _, path := range [...]string{"/etc/passwd", "/etc/group"} {
+			text, err := os.ReadFile(path)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			f.Accounts[path] = string(text)
+		}
+	}
+	for _, path := range covered {
+		if exists(path) {
+			f.Texts = append(f.Texts, path)
+		}
+	}
+	return nil
+}
+
+// parseMountinfo returns each mount point once, with the type of what is on top.
+func parseMountinfo(text string) (list []Submount) {
+	for line := range strings.Lines(text) {
+		before, after, ok := strings.Cut(line, " - ")
+		fields, kind := strings.Fields(before), strings.Fields(after)
+		if !ok || len(fields) < 5 || len(kind) == 0 {
+			continue
+		}
+		path := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(fields[4])
+		list = slices.DeleteFunc(list, func(s Submount) bool { return s.Path == path })
+		list = append(list, Submount{path, kind[0]})
+	}
+	return list
+}
+
+// births notes when each file was made that gVisor shows under another number: what a
+// link leads to that somebody puts in the way was made at another time.
+func (r *running) births() error {
+	for _, n := range r.numbered {
+		var st unix.Statx_t
+		err := unix.Statx(unix.AT_FDCWD, n.source, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BTIME|unix.STATX_INO, &st)
+		switch {
+		case err != nil:
+			return &os.PathError{Op: "statx", Path: n.source, Err: err}
+		case uint64(st.Dev_major)<<32|uint64(st.Dev_minor) != n.dev || st.Ino != n.ino:
+			return &EngineError{Text: n.source + ": another file than the survey saw"}
+		case st.Mask&unix.STATX_BTIME != 0:
+			r.inside.Mounts[n.mount].Birth = st.Btime.Sec*1e9 + int64(st.Btime.Nsec)
+		}
+	}
+	return nil
+}
