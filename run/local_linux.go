@@ -62,6 +62,8 @@ func (f *flow) native() bool { return f.Name == providers.Native }
 // linuxNumber is a signal's number on Linux, by which providers know it.
 func linuxNumber(sig unix.Signal) int { return int(sig) }
 
+func (f *flow) takeTerminal(s *providers.Stdio) error { return f.takeSeat(s) }
+
 func (f *flow) isLocal() bool { return f.local != nil }
 
 // hasty reports whether nothing is made that would be left before [observer.Opened].

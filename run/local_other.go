@@ -74,13 +74,12 @@ func (f *flow) giveBack() {
 	}
 }
 
-// A seat is nothing: the provider has the user's terminal relayed.
-type seat struct{}
-
-func (s *seat) close() {}
-
-// takeTerminal names the user's terminal, of which the provider gives the command one of its own.
+// takeTerminal names the user's terminal, of which the provider of this machine gives the command one
+// of its own.
 func (f *flow) takeTerminal(s *providers.Stdio) error {
+	if f.Name != providers.Native {
+		return f.takeSeat(s)
+	}
 	f.seat = new(seat)
 	s.In, s.Out, s.Err = os.Stdin, os.Stdout, os.Stderr
 	s.Terminal, _ = userTerminal(f.req.Host.Getenv("TERM"))

@@ -105,6 +105,43 @@ func TestLayout(t *testing.T) {
 	require.Equal(t, profiles.Persist, policy.Decide(home).Access)
 }
 
+// What a container is made of: links, what patterns name, and what holds it; of the system no more than
+// private directories.
+func TestMountable(t *testing.T) {
+	home := aMac(t)
+	work := home + "/src/app"
+	require.NoError(t, os.Symlink("sub/.env", work+"/.env.local"))
+	require.NoError(t, os.Symlink("dotfiles/gitconfig", home+"/named"))
+	s, policy := layoutOn(t, home, work, nil, func(r *profiles.Request) {
+		r.Files = []profiles.FileFlag{{Path: home + "/named", Access: profiles.Read}}
+	})
+	at := map[string]Place{}
+	for _, p := range s.Mountable(policy) {
+		at[p.Path] = p
+	}
+	for path, want := range map[string]Place{
+		home:                         {Node: Directory, Access: profiles.Persist},
+		work:                         {Node: Directory, Access: profiles.Write},
+		work + "/sub/.env":           {Node: File, Access: profiles.Hide},
+		work + "/.env.local":         {Node: Link, Access: profiles.Hide},
+		work + "/sub":                {Node: Directory, Access: profiles.Write, Pin: true, Protect: true},
+		work + "/.git":               {Node: Directory, Access: profiles.Write, Pin: true, Protect: true},
+		work + "/.git/config":        {Node: File, Access: profiles.Read, Pin: true, Protect: true},
+		work + "/.vscode":            {Node: Directory, Access: profiles.Read, Pin: true, Protect: true},
+		home + "/named":              {Node: Link, Link: "dotfiles/gitconfig", Access: profiles.Read},
+		home + "/dotfiles/gitconfig": {Node: File, Access: profiles.Read},
+		"/tmp":                       {Node: Directory, Access: profiles.Private, Optional: true},
+	} {
+		p, is := at[path]
+		require.True(t, is, path)
+		require.True(t, p.Ino != 0 || path == "/tmp", path)
+		p.Path, p.Dev, p.Ino, p.Why = "", 0, 0, ""
+		require.Equal(t, want, p, path)
+	}
+	require.NotContains(t, at, "/etc")
+	require.NotContains(t, at, work+"/plain")
+}
+
 // A link that the command could have made carries no grant; one of the user's does.
 func TestLayoutRefusesLinksOfTheCommand(t *testing.T) {
 	home := aMac(t)

@@ -467,6 +467,17 @@ func foreground(fd int) bool {
 	return err != nil || group == unix.Getpgrp()
 }
 
+// MakeRaw takes a pseudo-terminal's line discipline away, where the command's own terminal has one.
+func MakeRaw(f *os.File) error {
+	modes, err := getModes(int(f.Fd()))
+	if err != nil {
+		return err
+	}
+	raw := RawModes(modes)
+	raw.Cc[unix.VMIN] = 1
+	return setModes(int(f.Fd()), raw)
+}
+
 // RawModes is what cfmakeraw(3) makes of the modes, but that a read returns
 // at once, with nothing if there is nothing: another reader of the terminal
 // may be faster, and we must not wait with a lock held.

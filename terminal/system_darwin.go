@@ -1,7 +1,11 @@
 package terminal
 
 import (
+	"bytes"
+	"fmt"
 	"os"
+	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -54,4 +58,24 @@ func poll(fds []unix.PollFd, timeout int) (int, error) {
 		}
 	}
 	return n, nil
+}
+
+// OpenPair opens a pseudo-terminal, as posix_openpt(3), grantpt, unlockpt and ptsname do.
+func OpenPair() (master, slave *os.File, err error) {
+	if master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0); err != nil {
+		return nil, nil, err
+	}
+	var name [128]byte
+	for _, request := range [...]uintptr{unix.TIOCPTYGRANT, unix.TIOCPTYUNLK, unix.TIOCPTYGNAME} {
+		if _, _, e := syscall.Syscall(syscall.SYS_IOCTL, master.Fd(), request, uintptr(unsafe.Pointer(&name))); e != 0 {
+			master.Close()
+			return nil, nil, fmt.Errorf("ioctl %#x: %w", request, e)
+		}
+	}
+	path, _, _ := bytes.Cut(name[:], []byte{0})
+	if slave, err = os.OpenFile(string(path), os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0); err != nil {
+		master.Close()
+		return nil, nil, err
+	}
+	return master, slave, nil
 }

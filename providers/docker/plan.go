@@ -504,8 +504,14 @@ func (r *plan) systems(m namespaces.Mount) bool {
 		m.Kind != namespaces.Scratch && m.Kind != namespaces.Mask && (m.Kind != namespaces.Bind || !m.ReadOnly) {
 		return false
 	}
-	d := r.policy.Decide(m.Target)
-	return d.Rule.Origin.Source == "default" || strings.HasPrefix(d.Rule.Origin.Source, "built-in ")
+	if slices.ContainsFunc(r.policy.Files, func(f profiles.FileRule) bool { return !ofSystem(f.Origin) && f.Origin.String() == m.Why }) {
+		return false // where a path leads that the user has named
+	}
+	return ofSystem(r.policy.Decide(m.Target).Rule.Origin)
+}
+
+func ofSystem(o profiles.Origin) bool {
+	return o.Source == "default" || strings.HasPrefix(o.Source, "built-in ")
 }
 
 // system binds what the policy shows of this machine's root, read-only.

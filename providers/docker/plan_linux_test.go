@@ -190,6 +190,55 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// A mount covers one spelling of a name: where there are others it keeps nothing.
+func TestPlanOfFoldedNames(t *testing.T) {
+	states := func(folded string) map[profiles.Guarantee]profiles.State {
+		made, _ := provider(t, Options{}).Plan(
+			resolve(t, profiles.Request{}),
+			&providers.Survey{UID: 1000, GID: 1001, Places: places(), Machine: &survey.Survey{Folding: survey.Folding{Dir: folded}}},
+			facts(), providers.Command{Argv: []string{"true"}, Dir: "/home/u/w"},
+		)
+		list := map[profiles.Guarantee]profiles.State{}
+		for _, a := range made.Answers() {
+			list[a.Guarantee] = a.State
+		}
+		return list
+	}
+	assert.Equal(t, profiles.Weak, states("")[profiles.FSProtect], "the control")
+	assert.Equal(t, profiles.Missing, states("/home/u/w")[profiles.FSProtect])
+	assert.Equal(t, profiles.Missing, states("/home/u/w")[profiles.FSHide])
+}
+
+// Of an engine in a virtual machine nothing is asked that it could not have of this machine.
+func TestPlanInAVirtualMachine(t *testing.T) {
+	under := func(o Options, change func(*Facts, *providers.Survey)) (*plan, error) {
+		f, s := facts(), &providers.Survey{UID: 1000, GID: 1001, Places: places()}
+		f.VM, f.Landlock, f.Root = true, 0, nil
+		change(f, s)
+		made, err := provider(t, o).Plan(resolve(t, profiles.Request{}), s, f, providers.Command{Argv: []string{"true"}, Dir: "/home/u/w", Label: "abc"})
+		p, _ := made.(*plan)
+		return p, err
+	}
+	image := Options{Image: "debian:12"}
+	p, err := under(image, func(*Facts, *providers.Survey) {})
+	require.NoError(t, err)
+	assert.Equal(t, "/state/docker/abc/pccrun", p.mounted(t, insideFile).Source)
+	require.NotNil(t, p.inside.Share)
+	for _, m := range p.inside.Mounts {
+		assert.Zero(t, m.Dev, m.Path)
+	}
+	for want, refused := range map[string]func() (*plan, error){
+		"programs of this machine": func() (*plan, error) { return under(Options{}, func(*Facts, *providers.Survey) {}) },
+		"gVisor, Podman":           func() (*plan, error) { return under(image, func(f *Facts, _ *providers.Survey) { f.Podman = true }) },
+		"too many paths": func() (*plan, error) {
+			return under(image, func(_ *Facts, s *providers.Survey) { s.Machine = &survey.Survey{Layout: &survey.Layout{Crowded: true}} })
+		},
+	} {
+		_, err := refused()
+		require.ErrorContains(t, err, want)
+	}
+}
+
 func TestPlanUnderGVisor(t *testing.T) {
 	p, err := planned(t, Options{Runtime: Runsc}, profiles.Request{Limits: [7]string{2: "none"}})
 	require.NoError(t, err)

@@ -46,7 +46,7 @@ type screen struct {
 }
 
 func newScreen(t *testing.T) *screen {
-	outside, inside, err := openTerminal()
+	outside, inside, err := terminal.OpenPair()
 	require.NoError(t, err)
 	s := &screen{T: t, keys: outside}
 	shell := exec.Command("bash", "--norc", "--noprofile", "-i")

@@ -406,7 +406,7 @@ func TestTerminal(t *testing.T) {
 // The user's terminal is relayed, with its modes given back.
 func TestRelayedTerminal(t *testing.T) {
 	m := newMachine(t)
-	outside, mine, err := openTerminal()
+	outside, mine, err := terminal.OpenPair()
 	require.NoError(t, err)
 	defer outside.Close()
 	defer mine.Close()
@@ -488,7 +488,7 @@ func TestStandardStreams(t *testing.T) {
 	file, err := os.Create(t.TempDir() + "/out")
 	require.NoError(t, err)
 	defer file.Close()
-	master, slave, err := openTerminal()
+	master, slave, err := terminal.OpenPair()
 	require.NoError(t, err)
 	defer master.Close()
 	defer slave.Close()

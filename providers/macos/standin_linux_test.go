@@ -17,6 +17,7 @@ import (
 
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/seatbelt"
+	"github.com/pccrun/pccrun/terminal"
 )
 
 // What stands in macOS's place here. The program of sandbox-exec reads the profile with
@@ -43,7 +44,7 @@ func TestMain(m *testing.M) {
 func linux(dir string) system {
 	return system{
 		exec: filepath.Join(dir, "sandbox-exec"), stage: []string{"/proc/self/exe", Verb}, environ: []string{},
-		log: []string{filepath.Join(dir, "log")}, terminal: openTerminal, processes: readProc, signals: [][2]int{{10, 12}, {12, 10}},
+		log: []string{filepath.Join(dir, "log")}, terminal: terminal.OpenPair, processes: readProc, signals: [][2]int{{10, 12}, {12, 10}},
 		bears: func(pid int, variable string) bool {
 			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 			return strings.Contains("\x00"+string(text), "\x00"+variable+"\x00")
@@ -71,20 +72,6 @@ func readProc() (list []process, err error) {
 		list = append(list, p)
 	}
 	return list, err
-}
-
-func openTerminal() (master, slave *os.File, err error) {
-	if master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
-		return nil, nil, err
-	}
-	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
-	}
-	if err == nil {
-		slave, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
-	}
-	return master, slave, err
 }
 
 // programs makes a directory with the two programs. What else stands in it says how they behave.

@@ -5,12 +5,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
-	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/terminal"
 )
 
 // thisSystem is macOS.
@@ -22,7 +21,7 @@ func thisSystem(providers.Host) system {
 	return system{
 		exec: "/usr/bin/sandbox-exec", stage: []string{self, Verb}, environ: []string{},
 		log:      []string{"/usr/bin/log", "stream", "--style", "ndjson", "--predicate"},
-		terminal: openTerminal, processes: processes, bears: bears,
+		terminal: terminal.OpenPair, processes: processes, bears: bears,
 		// signal(3) of both: USR1, USR2, CHLD, CONT, STOP, TSTP, URG, IO, BUS, SYS.
 		signals: [][2]int{{10, 30}, {12, 31}, {17, 20}, {18, 19}, {19, 17}, {20, 18}, {23, 16}, {29, 23}, {7, 10}, {31, 12}},
 	}
@@ -31,26 +30,6 @@ func thisSystem(providers.Host) system {
 func systemVersion() string {
 	version, _ := unix.Sysctl("kern.osproductversion")
 	return version
-}
-
-// openTerminal opens a pseudo-terminal, as posix_openpt(3), grantpt, unlockpt and ptsname do.
-func openTerminal() (master, slave *os.File, err error) {
-	if master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0); err != nil {
-		return nil, nil, err
-	}
-	var name [128]byte
-	for _, request := range [...]uintptr{unix.TIOCPTYGRANT, unix.TIOCPTYUNLK, unix.TIOCPTYGNAME} {
-		if _, _, e := syscall.Syscall(syscall.SYS_IOCTL, master.Fd(), request, uintptr(unsafe.Pointer(&name))); e != 0 {
-			master.Close()
-			return nil, nil, fmt.Errorf("ioctl %#x: %w", request, e)
-		}
-	}
-	path, _, _ := bytes.Cut(name[:], []byte{0})
-	if slave, err = os.OpenFile(string(path), os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0); err != nil {
-		master.Close()
-		return nil, nil, err
-	}
-	return master, slave, nil
 }
 
 // zombie is p_stat of a process that has ended (SZOMB in sys/proc.h).

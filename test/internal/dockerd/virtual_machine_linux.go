@@ -63,7 +63,7 @@ func otherKernel(r *http.Response) error {
 // Busybox is a shell command that makes an image of busybox, of a name, with the libraries that programs need.
 func (e *Engine) Busybox(image string, programs ...string) []string {
 	return append([]string{"sh", "-c", `d=$(mktemp -d) && cd $d && mkdir -p bin && cp -L /bin/busybox bin/sh &&
-for name in cat ls wget touch; do ln -s sh bin/$name || exit; done &&
+for name in cat ls mkdir mv wget touch; do ln -s sh bin/$name || exit; done &&
 for l in $(ldd /bin/busybox "$@" 2>/dev/null | grep -o '/[^ :]*\.so[^ ]*' | sort -u); do mkdir -p .${l%/*} && cp -L $l .$l || exit; done &&
 echo mine >of-the-image && tar c . | docker -H ` + e.Host + ` import - ` + image + ` && rm -rf $d`, "sh"}, programs...)
 }

@@ -1,12 +1,11 @@
+//go:build unix
+
 package run
 
 import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/terminal"
@@ -26,7 +25,7 @@ type seat struct {
 // takeSeat begins to relay, for a terminal of that name. What the command prints goes to log too, if
 // that is not nil.
 func takeSeat(name string, log *transcript) (*seat, error) {
-	master, slave, err := openTerminalPair()
+	master, slave, err := terminal.OpenPair()
 	if err != nil {
 		return nil, fmt.Errorf("open a pseudo-terminal: %w", err)
 	}
@@ -36,7 +35,7 @@ func takeSeat(name string, log *transcript) (*seat, error) {
 	}
 	s := &seat{slave: slave}
 	if s.relay, err = terminal.Start(o); err == nil {
-		err = makeRaw(slave)
+		err = terminal.MakeRaw(slave)
 	}
 	if err != nil {
 		slave.Close()
@@ -48,7 +47,7 @@ func takeSeat(name string, log *transcript) (*seat, error) {
 
 // close gives the user's terminal back.
 func (s *seat) close() {
-	if s == nil {
+	if s == nil || s.relay == nil { // that of the provider's own
 		return
 	}
 	s.stop()
@@ -57,40 +56,8 @@ func (s *seat) close() {
 	s.relay.Close(lastWord)
 }
 
-// openTerminalPair opens a pseudo-terminal, as pts(4) says.
-func openTerminalPair() (master, slave *os.File, err error) {
-	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	master = os.NewFile(uintptr(fd), "/dev/ptmx")
-	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
-	}
-	if err == nil {
-		slave, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
-	}
-	if err != nil {
-		master.Close()
-		return nil, nil, err
-	}
-	return master, slave, nil
-}
-
-// makeRaw takes the line discipline away: the command's own terminal has one.
-func makeRaw(f *os.File) error {
-	t, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	if err != nil {
-		return err
-	}
-	raw := terminal.RawModes(*t)
-	raw.Cc[unix.VMIN] = 1
-	return unix.IoctlSetTermios(int(f.Fd()), unix.TCSETS, &raw)
-}
-
-// takeTerminal gives the command a terminal of its own.
-func (f *flow) takeTerminal(s *providers.Stdio) error {
+// takeSeat gives the command a terminal of its own.
+func (f *flow) takeSeat(s *providers.Stdio) error {
 	seat, err := takeSeat(f.req.Host.Getenv("TERM"), f.kept)
 	if err != nil {
 		return err
