@@ -13,6 +13,12 @@
 // mount is what the survey saw and the runtime is the one that was asked for; and
 // that the container ends when the launcher does, however that ended. An engine
 // whose files are not this machine's is refused: a file of a random name decides.
+//
+// An engine whose kernel is another is in a virtual machine that shares directories
+// of this machine (Docker Desktop, Colima). No socket and no descriptor goes there: all
+// comes over the one stream. Inode numbers are compared only if the machine passes
+// them on, and kinds of file systems always: its own files are none of ours. It finds
+// names in any capitals where this machine does, which no mount covers.
 package docker
 
 import (
