@@ -235,11 +235,8 @@ func (r *plan) create(ctx context.Context) (string, error) {
 		return made.ID, nil
 	}
 	text := err.Error()
-	missing, unshared := strings.Contains(text, "bind source path does not exist: "), strings.Contains(strings.ToLower(text), "mounts denied")
 	switch {
-	case r.facts.VM && (missing || unshared):
-		return "", r.unshared(err)
-	case strings.Contains(text, "bind source path does not exist: "+filepath.Join(r.dir, canaryName)):
+	case !r.facts.VM && strings.Contains(text, "bind source path does not exist: "+filepath.Join(r.dir, canaryName)):
 		return "", elsewhere(r.provider.address, nil)
 	case strings.Contains(text, "already in use"):
 		return "", &EngineError{
@@ -254,7 +251,7 @@ func (r *plan) create(ctx context.Context) (string, error) {
 }
 
 // unshared says that a virtual machine does not have what is to be shown.
-func (r *plan) unshared(err error) error {
+func (r *plan) unshared(err error) *EngineError {
 	return &EngineError{
 		Text:   "the virtual machine of " + r.provider.address + " does not have each directory that the run shows",
 		Advice: "share " + r.policy.Workspace + " and " + r.provider.host.StateDir + " with it: Docker Desktop's file sharing, or colima start --mount DIR:w",
@@ -264,6 +261,9 @@ func (r *plan) unshared(err error) error {
 
 // refused says what the engine would not do.
 func (r *plan) refused(what string, err error) *EngineError {
+	if text := err.Error(); r.facts.VM && (strings.Contains(text, "bind source path does not exist: ") || strings.Contains(text, "Mounts denied")) {
+		return r.unshared(err) // as Colima's and Docker Desktop's engines say it
+	}
 	e := &EngineError{Text: what, Err: plain(err)}
 	if strings.Contains(err.Error(), "no space left on device") {
 		e.Advice = "the engine's disk is full: docker system prune frees what it keeps in " + r.facts.DataRoot
