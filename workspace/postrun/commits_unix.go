@@ -50,10 +50,10 @@ func (c *check) commits(gitDirs []string) {
 	var list []workspace.Written
 	for _, dir := range gitDirs {
 		old, stood := c.Repos[dir]
-		if !stood { // nothing in the sandbox can have the name
-			continue
+		if _, err := files.Read(dir + "/HEAD"); !stood && err != nil {
+			continue // it was quarantined, or never was: to git that is no repository
 		}
-		w := workspace.Written{Dir: dir, Tree: files.Tree(dir), Stood: true, Staged: c.indexed(dir)}
+		w := workspace.Written{Dir: dir, Tree: files.Tree(dir), Stood: stood, Staged: c.indexed(dir)}
 		if w.New, w.Err = tipsOf(dir); old.Known {
 			w.Old = old.Tips
 			if w.Old == nil { // gob leaves out what is empty

@@ -192,7 +192,9 @@ func (w *walk) directory(dir *os.File, at, reviewed string) error {
 	case stood || strings.EqualFold(path.Base(at), ".git"):
 		e := entry{git: at, linked: has(list, "commondir"), format: formatOf(dir)}
 		return w.repository(&e, dir, list, at)
-	case isRepository("", list) && !harmless(dir, list):
+	case isRepository("", list) && harmless(dir, list):
+		w.visited = append(w.visited, at)
+	case isRepository("", list):
 		// What else is there may be the user's: without a HEAD git takes it for none.
 		i := slices.IndexFunc(list, func(e fs.DirEntry) bool { return strings.EqualFold(e.Name(), "HEAD") })
 		head := entry{path: at + "/" + list[i].Name(), dir: dir, name: list[i].Name(), pattern: "git would execute what this repository names"}
