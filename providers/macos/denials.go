@@ -4,10 +4,14 @@ package macos
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"io"
+	"os/exec"
 	"regexp"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/internal/shell"
@@ -118,3 +122,48 @@ func guaranteeOf(operation string) profiles.Guarantee {
 	}
 	return profiles.SysFilter
 }
+
+// hear follows the system's log. Who may not read it is told so, once.
+func (r *running) hear(ctx context.Context) {
+	argv := r.provider.system.log
+	if len(argv) == 0 {
+		return
+	}
+	tag := tagOf(r.command.Label)
+	cmd := exec.CommandContext(ctx, argv[0], append(argv[1:len(argv):len(argv)], predicate(tag))...)
+	cmd.Env = []string{"PATH=/usr/bin:/bin"}
+	out, err := cmd.StdoutPipe()
+	var said strings.Builder
+	cmd.Stderr = &said
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		r.observer.Warning(events.Warning{Text: "denials are not reported: " + err.Error()})
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		readLog(out, tag, r.policy, func(d events.Denial) {
+			r.denials.Emit(d)
+			r.observer.Denial(d)
+		})
+		if cmd.Wait(); said.Len() > 0 {
+			line, _, _ := strings.Cut(said.String(), "\n")
+			r.observer.Warning(events.Warning{Text: "denials are not reported: " + line})
+		}
+	}()
+	r.close = append(r.close, func() {
+		time.Sleep(logDelay) // what was denied last is on its way
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-done:
+		case <-time.After(time.Second):
+			_ = cmd.Process.Kill()
+		}
+	})
+}
+
+// logDelay is how long a line of the log may be on its way.
+const logDelay = 200 * time.Millisecond
