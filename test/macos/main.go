@@ -60,8 +60,21 @@ func report(out io.Writer) error {
 	step(out, "tests", append([]string{"go", "test", "-count=1"}, tested...)...)
 	step(out, "doctor", program, "doctor", "--all")
 	step(out, "escape", program, "escape")
+	container(out, dir, program)
 	step(out, "a run", program, "-v", "--", "/bin/sh", "-c", "id; pwd; echo $HOME; git --version; ls -la ~ | head")
 	return nil
+}
+
+// container runs a command by Docker Desktop or Colima, where one answers and has the image alpine.
+func container(out io.Writer, dir, program string) {
+	if !step(out, "an engine", "docker", "image", "inspect", "--format", "{{.Id}}", "alpine") {
+		return
+	}
+	linux := filepath.Join(dir, "pccrun-linux-"+runtime.GOARCH)
+	step(out, "pccrun for Linux", "env", "CGO_ENABLED=0", "GOOS=linux", "go", "build", "-o", linux, "./cmd/pccrun")
+	step(out, "the inode numbers of this Mac", "stat", "-f", "%i", "go.mod", "cmd")
+	step(out, "a container", program, "--provider", "docker", "--docker-image", "alpine", "--allow-missing", "fs.hide,fs.protect",
+		"--", "sh", "-c", "id; pwd; stat -c %i go.mod cmd; ls -la | head; cat /proc/self/mountinfo; echo x > .git/hooks/pre-commit")
 }
 
 // step runs a program, and prints what it prints.
