@@ -58,6 +58,8 @@ func (r *plan) answer() []profiles.Answer {
 			switch {
 			case gvisor:
 				a = kept("gVisor opens no FIFO, socket or device of the host")
+			case r.facts.VM: // to a kernel a FIFO of a shared directory is one of its own: fs/fuse/inode.c, fuse_init_inode
+				a = kept("no device but the container's own, no_new_privs, another kernel than the FIFOs of this machine have")
 			case r.facts.Landlock < landlockRefer:
 				a = weak(
 					"no device but the container's own, no_new_privs",
@@ -136,6 +138,8 @@ func (r *plan) answer() []profiles.Answer {
 			)
 			if gvisor {
 				a = kept("gVisor's own processes")
+			} else if r.facts.VM {
+				a = kept("pid namespace, another kernel than this machine's")
 			}
 		case profiles.ProcNoSurvivors:
 			a = kept("pid namespace, which ends with the launcher's connection")
@@ -171,7 +175,7 @@ func (r *plan) answer() []profiles.Answer {
 				"file watches and pending signals are counted with the user's own",
 				"--runtime runsc has another kernel, which counts",
 			)
-			if gvisor {
+			if gvisor || r.facts.VM {
 				a = kept("RLIMIT_NOFILE, RLIMIT_FSIZE")
 			}
 		case profiles.ResDisk:
