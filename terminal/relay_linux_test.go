@@ -11,7 +11,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -40,7 +39,7 @@ func TestMain(m *testing.M) {
 // launcher runs a command as pccrun does: a pseudo-terminal, a pid 1 that
 // leads its session and reports stops, a relay.
 func launcher(argv []string) int {
-	master, slave, err := openPTY()
+	master, slave, err := OpenPair()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 125
@@ -166,26 +165,6 @@ func pid1(argv []string) int {
 	}
 }
 
-// openPTY returns a pseudo-terminal, its master non-blocking: pty(7).
-func openPTY() (master, slave *os.File, err error) {
-	m, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := unix.IoctlSetPointerInt(m, unix.TIOCSPTLCK, 0); err != nil {
-		return nil, nil, err
-	}
-	n, err := unix.IoctlGetInt(m, unix.TIOCGPTN)
-	if err != nil {
-		return nil, nil, err
-	}
-	s, err := unix.Open("/dev/pts/"+strconv.Itoa(n), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	return os.NewFile(uintptr(m), "master"), os.NewFile(uintptr(s), "/dev/pts/"+strconv.Itoa(n)), nil
-}
-
 // A host is a terminal as a person has it: what is typed, what is shown.
 type host struct {
 	t      *testing.T
@@ -199,7 +178,7 @@ type host struct {
 }
 
 func newHost(t *testing.T) *host {
-	m, s, err := openPTY()
+	m, s, err := OpenPair()
 	if err != nil {
 		t.Skipf("needs a pseudo-terminal: %v", err)
 	}
@@ -287,7 +266,7 @@ func (h *host) modes() unix.Termios {
 // joined starts a relay in this process.
 func joined(t *testing.T, o Options) (*host, *Relay, *os.File) {
 	h := newHost(t)
-	master, slave, err := openPTY()
+	master, slave, err := OpenPair()
 	require.NoError(t, err)
 	t.Cleanup(func() { slave.Close() })
 	o.Terminal, o.Master = int(h.slave.Fd()), master
@@ -334,7 +313,7 @@ func TestRelayModes(t *testing.T) {
 	before := h.modes()
 	before.Cc[unix.VERASE] = 8
 	require.NoError(t, setModes(int(h.slave.Fd()), before))
-	master, slave, err := openPTY()
+	master, slave, err := OpenPair()
 	require.NoError(t, err)
 	defer slave.Close()
 	r, err := Start(Options{Terminal: int(h.slave.Fd()), Master: master})
@@ -397,7 +376,7 @@ func TestRelayHostGoes(t *testing.T) {
 }
 
 func TestRelayNoTerminal(t *testing.T) {
-	master, slave, err := openPTY()
+	master, slave, err := OpenPair()
 	if err != nil {
 		t.Skipf("needs a pseudo-terminal: %v", err)
 	}
@@ -413,13 +392,13 @@ func TestRelayNoTerminal(t *testing.T) {
 
 func TestRelayStuckTerminal(t *testing.T) {
 	// A terminal that takes nothing: ending must not wait for it.
-	m, s, err := openPTY()
+	m, s, err := OpenPair()
 	if err != nil {
 		t.Skipf("needs a pseudo-terminal: %v", err)
 	}
 	defer m.Close()
 	defer s.Close()
-	master, slave, err := openPTY()
+	master, slave, err := OpenPair()
 	require.NoError(t, err)
 	defer slave.Close()
 	before, err := getModes(int(s.Fd()))
@@ -442,11 +421,11 @@ func TestRelayStuckTerminal(t *testing.T) {
 // has no end, waits until there is room.
 func TestRelayFullTerminal(t *testing.T) {
 	for _, patience := range []time.Duration{10 * time.Millisecond, 0} {
-		m, s, err := openPTY()
+		m, s, err := OpenPair()
 		require.NoError(t, err)
 		defer m.Close()
 		defer s.Close()
-		master, slave, err := openPTY()
+		master, slave, err := OpenPair()
 		require.NoError(t, err)
 		modes := func() unix.Termios {
 			now, err := getModes(int(s.Fd()))
@@ -699,4 +678,19 @@ func TestFullScreen(t *testing.T) {
 	data, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Equal(t, "hello from inside\n", string(data))
+}
+
+// A pseudo-terminal without a line discipline passes each byte on as it is.
+func TestMakeRaw(t *testing.T) {
+	master, slave, err := OpenPair()
+	require.NoError(t, err)
+	defer master.Close()
+	defer slave.Close()
+	require.NoError(t, MakeRaw(slave))
+	_, err = master.WriteString("a\r\x03")
+	require.NoError(t, err)
+	b := make([]byte, 3)
+	_, err = io.ReadFull(slave, b)
+	require.NoError(t, err)
+	require.Equal(t, "a\r\x03", string(b))
 }
