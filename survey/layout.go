@@ -326,6 +326,9 @@ func (n *named) may(name string) bool {
 	})
 }
 
+// worktreeCommits is why such a part is writable.
+const worktreeCommits = "what a commit in this worktree writes"
+
 // neverChanged is what no command changes of a repository that stands.
 var neverChanged = []string{"config", "config.worktree", "commondir", "hooks", "info/attributes", "objects/info/alternates"}
 
@@ -406,7 +409,7 @@ func (l *layer) repository() error {
 	}
 	for _, dir := range slices.Compact([]string{own, common + "/objects", common + "/refs", common + "/logs"}) {
 		if nodeAt(dir) == Directory && l.byDefault(dir) {
-			l.put(Place{Path: dir, Node: Directory, Access: min(access, profiles.Write), Why: "what a commit in this worktree writes"})
+			l.put(Place{Path: dir, Node: Directory, Access: min(access, profiles.Write), Why: worktreeCommits})
 		}
 	}
 	l.layout.OwnGit = own

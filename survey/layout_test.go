@@ -178,7 +178,7 @@ func TestLayoutOfAWorktree(t *testing.T) {
 	require.False(t, ok)
 
 	write(own+"/gitdir", work+"/.git\n")
-	s, _ = layoutOn(t, home, work, nil, nil)
+	s, policy := layoutOn(t, home, work, nil, nil)
 	for path, want := range map[string]profiles.Access{main: profiles.Read, own: profiles.Write, main + "/objects": profiles.Write} {
 		a, ok := accessAt(s, path)
 		require.True(t, ok, path)
@@ -186,6 +186,18 @@ func TestLayoutOfAWorktree(t *testing.T) {
 	}
 	require.Contains(t, s.Layout.Protect, own+"/commondir")
 	require.Equal(t, own, s.Layout.OwnGit)
+	write(own+"/HEAD", "ref: refs/heads/wt\n")
+	require.NoError(t, os.MkdirAll(main+"/objects/info", 0o755))
+	at := map[string]Place{}
+	for _, p := range s.Mountable(policy) {
+		at[p.Path] = p
+	}
+	for path, want := range map[string]profiles.Access{
+		main: profiles.Read, own: profiles.Write, main + "/objects": profiles.Write, main + "/objects/info": profiles.Read, own + "/commondir": profiles.Read,
+	} {
+		require.Equal(t, want.String(), at[path].Access.String(), path)
+		require.Equal(t, Absent != at[path].Node, true, path)
+	}
 
 	module := home + "/src/app/.git/modules/lib"
 	require.NoError(t, os.MkdirAll(module, 0o755))

@@ -255,7 +255,7 @@ func (f *finder) workspace(found *workspace.Found) {
 		access := min(profiles.Write, max(profiles.Read, f.policy.Decide(f.policy.Workspace).Access))
 		for _, path := range c.Write {
 			if f.byDefault(path) {
-				f.add(path, access, "what a commit in this worktree writes")
+				f.add(path, access, worktreeCommits)
 			}
 		}
 	}

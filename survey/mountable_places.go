@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/pccrun/pccrun/profiles"
@@ -26,13 +27,16 @@ func (s *Survey) Mountable(policy *profiles.Policy) []Place {
 			p.Access, p.Pin, p.Protect, p.Why = profiles.Read, true, true, "protect"
 		}
 		m.put(p)
-		if to, err := filepath.EvalSymlinks(name); err == nil && to != name && d.Access < profiles.Read && Below(to, policy.Workspace) {
+		if to, err := filepath.EvalSymlinks(name); err == nil && to != name && d.Access < profiles.Read && (Below(to, policy.Workspace) || !unnamed(policy, to)) {
 			p.Path = to
 			m.put(p)
 		}
 	}
 	for _, name := range s.Layout.Protect {
-		m.put(Place{Path: name, Access: min(profiles.Read, policy.Decide(name).Access), Pin: true, Protect: true, Why: "protect"})
+		if dir, is := strings.CutSuffix(name, "/alternates"); is && nodeAt(name) == Absent {
+			name = dir // of a repository elsewhere, in which no check looks for what was made
+		}
+		m.put(Place{Path: name, Access: min(profiles.Read, m.shown(name)), Pin: true, Protect: true, Why: "protect"})
 	}
 	m.anchors()
 	return m.places
@@ -46,7 +50,7 @@ type mountable struct {
 
 // rule adds what a rule names, and each link on the way.
 func (m *mountable) rule(p Place) {
-	byDefault := unnamed(m.policy, p.Path)
+	byDefault := unnamed(m.policy, p.Path) && p.Why != WorktreeRepository && p.Why != worktreeCommits
 	if byDefault && !Below(p.Path, m.policy.Home) && !Below(p.Path, m.policy.Workspace) {
 		if p.Access == profiles.Private {
 			p.Node, p.Optional = Directory, true
@@ -89,14 +93,25 @@ func (m *mountable) add(p Place) {
 	m.places = append(m.places, p)
 }
 
+// shown returns what the command may do at a path: what the policy says, but in a repository elsewhere.
+func (m *mountable) shown(name string) profiles.Access {
+	d := m.policy.Decide(name)
+	for dir := name; len(dir) >= len(d.Rule.Path) && dir != "/"; dir = path.Dir(dir) {
+		if i, is := m.at[dir]; is && (m.places[i].Node == Directory || m.places[i].Node == File) {
+			return m.places[i].Access
+		}
+	}
+	return d.Access
+}
+
 // anchors pins the directories between what may be written and what may not, as on Linux.
 func (m *mountable) anchors() {
 	for _, p := range m.places[:len(m.places):len(m.places)] {
 		if p.Node == Absent || p.Access >= profiles.Overlay {
 			continue
 		}
-		for dir := path.Dir(p.Path); dir != "/" && m.policy.Decide(path.Dir(dir)).Access == profiles.Write; dir = path.Dir(dir) {
-			m.put(Place{Path: dir, Access: m.policy.Decide(dir).Access, Pin: true, Protect: true, Why: "contains files that must not be moved"})
+		for dir := path.Dir(p.Path); dir != "/" && m.shown(path.Dir(dir)) == profiles.Write; dir = path.Dir(dir) {
+			m.put(Place{Path: dir, Access: m.shown(dir), Pin: true, Protect: true, Why: "contains files that must not be moved"})
 		}
 	}
 }

@@ -500,7 +500,7 @@ func text(path string) string {
 // systems reports whether a mount is of this machine's system, which an image of
 // the user's has in its own way.
 func (r *plan) systems(m namespaces.Mount) bool {
-	if below(m.Target, r.policy.Workspace) ||
+	if below(m.Target, r.policy.Workspace) || m.Protect || m.Why == survey.WorktreeRepository ||
 		m.Kind != namespaces.Scratch && m.Kind != namespaces.Mask && (m.Kind != namespaces.Bind || !m.ReadOnly) {
 		return false
 	}

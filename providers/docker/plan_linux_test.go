@@ -260,6 +260,20 @@ func TestPlanOfAnImage(t *testing.T) {
 	assert.False(t, slices.ContainsFunc(p.host.Mounts, func(m mount.Mount) bool { return m.Target == "/usr" }))
 }
 
+// What is protected outside the workspace stays so with an image: no rule of the user's names it.
+func TestPlanOfAnImageProtects(t *testing.T) {
+	list := append(places(), providers.Place{Path: "/home/u/main/.git", Node: survey.Directory, Access: profiles.Write, Why: "a worktree's"},
+		providers.Place{Path: "/home/u/main/.git/config", Node: survey.File, Access: profiles.Read, Pin: true, Protect: true, Why: "protect"},
+		providers.Place{Path: "/home/u/tool", Node: survey.Directory, Access: profiles.Read, Why: "the command"})
+	made, err := provider(t, Options{Image: "debian:12"}).Plan(resolve(t, profiles.Request{}), &providers.Survey{UID: 1000, GID: 1001, Places: list},
+		facts(), providers.Command{Argv: []string{"true"}, Dir: "/home/u/w", Label: "abc"})
+	require.NoError(t, err)
+	p := made.(*plan)
+	assert.False(t, p.mounted(t, "/home/u/main/.git").ReadOnly)
+	assert.True(t, p.mounted(t, "/home/u/main/.git/config").ReadOnly)
+	assert.False(t, slices.ContainsFunc(p.host.Mounts, func(m mount.Mount) bool { return m.Target == "/home/u/tool" }), "the image has its own programs")
+}
+
 // Each refusal has its control: [TestPlan] is planned of the same.
 func TestWhatIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {

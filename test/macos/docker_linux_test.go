@@ -50,7 +50,8 @@ func TestDocker(t *testing.T) {
 		return string(out), err
 	}
 	setup := `mkdir bin project dotfiles; cd project; git init -q; mkdir sub; echo TOKEN=secret >sub/.env; ln -s sub/.env link.env
-echo mine >a; echo kept >.envrc; echo other >../dotfiles/x; ln -s dotfiles/x ../x`
+echo mine >a; echo kept >.envrc; echo other >../dotfiles/x; ln -s dotfiles/x ../x
+git -c user.name=a -c user.email=a@b commit -q --allow-empty -m first; git worktree add -q ../tree`
 	text, err := as(user.Home, "sh", "-ec", setup)
 	require.NoError(t, err, text)
 	install := func(from, name string) {
@@ -84,6 +85,14 @@ echo '{}' >.vscode/tasks.json; exit 3`)...)
 	assert.NoDirExists(t, filepath.Join(project, ".vscode"))
 	text, err = as(project, "git", "status", "--porcelain", "--untracked-files=no")
 	require.NoError(t, err, text)
+
+	// Of the repository of a linked worktree a commit's part is written, and nothing that git executes.
+	text, err = as(filepath.Join(user.Home, "tree"), append(flags, "sh", "-c", `cd ~/project/.git; cat HEAD; echo x >objects/new && echo written
+for name in config hooks/post-commit objects/info/alternates worktrees/tree/commondir; do echo x >$name; done; true`)...)
+	require.NoError(t, err, text)
+	assert.Contains(t, text, "ref: refs/heads/")
+	assert.Contains(t, text, "written\n")
+	assert.Equal(t, 4, strings.Count(text, "Read-only file system"), text)
 
 	// With a terminal the command has one of its own, and the keys and modes of the user's are relayed.
 	line := strings.Join(append(flags, "sh", "-c", "'[ -t 0 ] && [ -t 1 ] && read word && echo got \\$word'"), " ")

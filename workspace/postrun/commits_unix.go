@@ -4,7 +4,6 @@ package postrun
 
 import (
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 
@@ -51,13 +50,10 @@ func (c *check) commits(gitDirs []string) {
 	var list []workspace.Written
 	for _, dir := range gitDirs {
 		old, stood := c.Repos[dir]
-		if !stood { // what comes of those that did is not new
-			old = repository{gitdir.Tips{}, true}
-			for _, other := range c.Repos {
-				maps.Copy(old.Tips, other.Tips)
-			}
+		if _, err := files.Read(dir + "/HEAD"); !stood && err != nil {
+			continue // it was quarantined, or never was: to git that is no repository
 		}
-		w := workspace.Written{Dir: dir, Tree: files.Tree(dir), Stood: true, Staged: c.indexed(dir)}
+		w := workspace.Written{Dir: dir, Tree: files.Tree(dir), Stood: stood, Staged: c.indexed(dir)}
 		if w.New, w.Err = tipsOf(dir); old.Known {
 			w.Old = old.Tips
 			if w.Old == nil { // gob leaves out what is empty

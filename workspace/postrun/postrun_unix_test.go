@@ -316,12 +316,15 @@ func TestCommits(t *testing.T) {
 	blob := strings.TrimSpace(w.git(".", "hash-object", "-w", "file"))
 	w.git(".", "update-index", "--add", "--cacheinfo", "100644,"+blob+",sub/.envrc", "--cacheinfo", "100644,"+blob+",.envrc")
 	w.git(".", "commit", "-qm", "bad")
+	w.git(".", "init", "-q", "--bare", "-b", "bad", "new.git")
 	w.git(".", "push", "-q", "./new.git", "bad")
 	w.git(".", "switch", "-q", "-f", "main")
 	w.git(".", "update-index", "--add", "--cacheinfo", "100644,"+blob+",.vscode/tasks.json")
 	why := ": git writes it at checkout, merge or stash pop)"
 	require.Equal(t, []string{
-		"in a commit: .envrc (.envrc" + why, "in a commit: new.git/.envrc (.envrc" + why, "in a commit: new.git/sub/.envrc (.envrc" + why, "in a commit: sub/.envrc (.envrc" + why, "in the index: .vscode/tasks.json (.vscode: git writes it at `git restore`, `checkout` and `stash`)",
+		"in a commit: .envrc (.envrc" + why, "in a commit: sub/.envrc (.envrc" + why,
+		"in the index: .vscode/tasks.json (.vscode: git writes it at `git restore`, `checkout` and `stash`)",
+		"its commits contain .envrc, .vscode/tasks.json, sub/.envrc: new.git (git writes it at checkout, merge or stash pop)",
 	}, w.findings())
 
 	// What git cannot say is reported.
