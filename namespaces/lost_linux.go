@@ -81,7 +81,11 @@ func (s *Sandbox) Lost(dirs, known []string) (list []Lost, err error) {
 		m := &s.plan.Mounts[i]
 		w := lostWalk{room: maxLostEntries, known: slices.Clone(known)}
 		for _, stub := range m.Stubs {
-			if path := filepath.Join(m.Target, stub.Name); !below(dir, path) {
+			switch path := filepath.Join(m.Target, stub.Name); {
+			case below(dir, path):
+			case slices.ContainsFunc(m.Stubs, func(in Stub) bool { return in.Name != stub.Name && below(in.Name, stub.Name) }):
+				w.parents = append(w.parents, path) // beside the mounts in it the command may have made something
+			default:
 				w.known = append(w.known, path)
 			}
 		}
@@ -111,6 +115,8 @@ type lostWalk struct {
 	room  int
 	known []string
 	list  []Lost
+
+	parents []string // directories that were put there for what is mounted in them
 }
 
 // look goes through one directory, whose descriptor it closes.
@@ -121,7 +127,7 @@ func (w *lostWalk) look(fd int, path string) error {
 		if slices.ContainsFunc(w.known, func(known string) bool { return below(whole, known) }) || st.Mode&unix.S_IFMT == unix.S_IFCHR {
 			return nil // a device is what a layer has of a name that was removed
 		}
-		if dir && slices.ContainsFunc(w.known, func(known string) bool { return below(known, whole) }) {
+		if dir && (slices.Contains(w.parents, whole) || slices.ContainsFunc(w.known, func(known string) bool { return below(known, whole) })) {
 			child, err := openOwnDir(fd, name)
 			if err != nil {
 				return err

@@ -46,18 +46,18 @@ func Surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.
 	if at, access := made(p, path); at != "" {
 		return profiles.Decision{Access: access, Rule: profiles.FileRule{Path: at, Access: access, Origin: profiles.Origin{Source: "this machine", Key: "a directory of the agent's, made for the run"}}}, true, access == profiles.Overlay, nil
 	}
-	if missing != nil && led(p, looked, path) {
-		return profiles.Decision{Access: profiles.Read, Rule: profiles.FileRule{Path: path, Access: profiles.Read, Origin: profiles.Origin{Source: "this machine", Key: "protect: a link leads to it"}}}, true, false, nil
+	if end := endOf(path); end != "" && led(p, looked, end) {
+		return profiles.Decision{Access: profiles.Read, Rule: profiles.FileRule{Path: end, Access: profiles.Read, Origin: profiles.Origin{Source: "this machine", Key: "protect: a link leads to it"}}}, true, false, nil
 	}
 	deepest := survey.Place{}
 	for _, place := range looked.Places {
 		covers := place.Path == path || place.Path == "/" || strings.HasPrefix(path, place.Path+"/")
-		if covers && place.Node != survey.Link && len(place.Path) >= len(deepest.Path) {
+		if covers && place.Node != survey.Link && (place.Node != survey.Absent || missing == nil) && len(place.Path) >= len(deepest.Path) {
 			deepest = place
 		}
 	}
 	table := p.Decide(path)
-	inShown := deepest.Scratch || deepest.Access == profiles.Read && table.Rule.Glob == "" && table.Rule.Path != path
+	inShown := deepest.Scratch || deepest.Access <= profiles.Read && table.Rule.Glob == "" && table.Rule.Path != path
 	rule, named := p.ProtectedAnywhere(path) // else it has another name that is protected, or one leads to it
 	pinned := deepest.Protect && !deepest.Scratch && (named && !rule.Review && deepest.Access == profiles.Read || table.Access <= deepest.Access)
 	if missing != nil && !inShown || deepest.Path == "" || pinned || deepest.Access == table.Access {
@@ -65,6 +65,28 @@ func Surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.
 	}
 	at := profiles.FileRule{Path: deepest.Path, Access: deepest.Access, Origin: profiles.Origin{Source: "this machine", Key: deepest.Why}}
 	return profiles.Decision{Access: deepest.Access, Rule: at}, true, deepest.Scratch, nil
+}
+
+// endOf returns the name at which nothing stands, and where a path leads; "" for one where something does.
+func endOf(path string) string {
+	for range 40 {
+		if _, err := os.Stat(path); err == nil {
+			return ""
+		}
+		dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+		if err != nil {
+			return path
+		}
+		path = filepath.Join(dir, filepath.Base(path))
+		text, err := os.Readlink(path)
+		if err != nil {
+			return path
+		}
+		if path = text; !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+	}
+	return ""
 }
 
 // led reports whether a name at which nothing stands is protected by no pattern of the policy, but since a link leads

@@ -179,6 +179,15 @@ func (f *finder) pinned(found *workspace.Found) {
 	for _, path := range found.Anchors {
 		f.anchor(path)
 	}
+	for _, path := range found.Away {
+		if list, end, err := f.hops(path); err == nil && !(filepath.Base(path) == ".git" && end.Node == Directory) {
+			for _, h := range list { // what stands on the way, or comes there, is the name's as well
+				if !Below(h.to, f.policy.Workspace) && f.shown(filepath.Dir(h.to)) >= profiles.Overlay && !f.reviewed(h.to) {
+					f.aways = append(f.aways, profiles.ProtectRule{Pattern: h.to, Origin: profiles.Origin{Source: "this machine", Key: "where " + path + " leads"}})
+				}
+			}
+		}
+	}
 	// What is for review by its own path may change.
 	found.Pins = slices.DeleteFunc(found.Pins, func(p workspace.Pin) bool { return slices.Contains(f.policy.Opened, p.Path) })
 	for _, pin := range found.Pins {
@@ -199,14 +208,9 @@ func (f *finder) pinned(found *workspace.Found) {
 		}
 		// The scan has pinned what it leads to in the workspace. Elsewhere it may be written too, and of a repository
 		// there, which is a tree by itself, the scan of that pins what must stay.
-		list, end, err := f.hops(pin.Path)
+		_, end, err := f.hops(pin.Path)
 		if err == nil && filepath.Base(pin.Path) == ".git" && end.Node == Directory {
 			continue
-		}
-		for _, h := range list { // what stands on the way, or comes there, is the name's as well
-			if !Below(h.to, f.policy.Workspace) && f.shown(filepath.Dir(h.to)) >= profiles.Overlay && !f.reviewed(h.to) {
-				f.aways = append(f.aways, profiles.ProtectRule{Pattern: h.to, Origin: profiles.Origin{Source: "this machine", Key: "where " + pin.Path + " leads"}})
-			}
 		}
 		if err == nil && (end.Node == File || end.Node == Directory) && !Below(end.Path, f.policy.Workspace) && !Below(f.policy.Workspace, end.Path) && f.shown(end.Path) >= profiles.Overlay {
 			end.Access, end.Pin, end.Protect, end.Why = profiles.Read, true, true, p.Why

@@ -180,6 +180,9 @@ type Found struct {
 	// links that lead nowhere.
 	Vacant []string
 
+	// Away are links, protected or in what is, that lead out of the workspace.
+	Away []string
+
 	// Beside are the files and directories outside the workspace that the user's own
 	// configuration of git names, as far as git reads them, or runs hooks from there:
 	// absolute, and they need not exist.

@@ -180,6 +180,7 @@ type scan struct {
 	review  map[string]Reviewed
 	fifos   map[string]Node
 	vacant  map[string]bool
+	away    []string
 	late    map[string]string // see [Standing.Late]
 	awaited map[string]string // see [Standing.Awaited]
 
@@ -514,6 +515,7 @@ func (s *scan) leadsTo(base, path string, r profiles.ProtectRule) error {
 		return fmt.Errorf("protect %s: %s leads to %s: %w", r.Pattern, beneath.Shorten(filepath.Join(base, path)), t.end.Path, errWhole)
 	}
 	if _, in := beneath.Path(s.root, t.end.Path); !in {
+		s.away = append(s.away, filepath.Join(base, path))
 		return nil
 	}
 	if !t.found {
@@ -651,7 +653,7 @@ func (s *scan) finish() (*Found, error) {
 			f.Review = append(f.Review, r)
 		}
 	}
-	f.Vacant = slices.Sorted(maps.Keys(s.vacant))
+	f.Vacant, f.Away = slices.Sorted(maps.Keys(s.vacant)), s.away
 	f.after = leavings{s.rules, s.tree, s.young, s.plainGits(), Standing{
 		Keys: f.keys(s), Late: s.late, Awaited: s.awaited, Hooks: slices.Sorted(maps.Keys(s.hooks)), Commands: slices.Sorted(maps.Keys(s.commands)),
 		Own: slices.Sorted(maps.Keys(s.own)), Placed: slices.Sorted(maps.Keys(s.placed)), Trees: trees, Held: held,

@@ -206,6 +206,9 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 	if differs {
 		d = here
 	}
+	if _, err := os.Stat(path); err != nil && a.question == "write" && d.Access == profiles.Hide && d.Rule.Glob != "" {
+		d = p.Decide(filepath.Dir(path)) // what matches a pattern is hidden where it stood at the start
+	}
 	a.rule, a.ruleText = d.Rule.Origin, d.Access.String()+" "+d.Rule.Text()
 	if ownTree(path) && d.Access >= profiles.Read {
 		a.own(path, p.Nested)
@@ -341,11 +344,19 @@ func expand(text string, p *profiles.Policy, host *profiles.Host) (string, error
 }
 
 // resolveLinks returns where a path leads; what of it does not exist is kept.
-func resolveLinks(path string) string {
+func resolveLinks(path string) string { return follow(path, 40) }
+
+func follow(path string, hops int) string {
 	rest := ""
 	for dir := path; dir != "/"; dir = filepath.Dir(dir) {
 		if real, err := filepath.EvalSymlinks(dir); err == nil {
 			return filepath.Clean(real + rest)
+		}
+		if to, err := os.Readlink(dir); err == nil && hops > 0 { // it leads nowhere yet: to the name there
+			if !filepath.IsAbs(to) {
+				to = filepath.Join(filepath.Dir(dir), to)
+			}
+			return follow(filepath.Clean(to)+rest, hops-1)
 		}
 		rest = "/" + filepath.Base(dir) + rest
 	}

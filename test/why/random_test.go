@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -25,6 +26,8 @@ type forest struct {
 	*rand.Rand
 	home, workspace string
 	paths           []string // what is asked about
+	missing         []string // names at which nothing stands, and links that lead there
+	beside          string   // another directory that may be written; "" for none
 	sockets         []string // that somebody listens on, and links that lead there
 	flags           []string
 }
@@ -45,9 +48,15 @@ func (f *forest) grow(t *testing.T) {
 	dirs := []string{f.workspace}
 	files := []string{f.workspace + "/file"}
 	targets := []string{outside, outside + "/file", f.home + "/shown/file"}
+	f.missing = []string{f.workspace + "/none", f.workspace + "/.env.none"}
+	if f.IntN(3) == 0 {
+		f.beside = outside
+		f.flags = append(f.flags, "--write", outside)
+		f.missing = append(f.missing, outside+"/none")
+	}
 	for range 4 + f.IntN(14) {
 		path := filepath.Join(dirs[f.IntN(len(dirs))], names[f.IntN(len(names))])
-		switch f.IntN(10) {
+		switch f.IntN(11) {
 		case 0, 1, 2:
 			if os.WriteFile(path, []byte("x\n"), 0o644) == nil {
 				files = append(files, path)
@@ -75,6 +84,10 @@ func (f *forest) grow(t *testing.T) {
 			}
 		case 8:
 			f.listen(t, path)
+		case 10:
+			if os.Symlink(f.missing[f.IntN(len(f.missing))], path) == nil {
+				f.missing = append(f.missing, path)
+			}
 		case 9:
 			if to := f.sockets[f.IntN(len(f.sockets))]; f.IntN(2) == 0 {
 				f.flags = append(f.flags, "--socket", to)
@@ -96,6 +109,10 @@ func (f *forest) grow(t *testing.T) {
 		return err
 	})
 	require.NoError(t, err)
+	f.missing = slices.DeleteFunc(f.missing, func(path string) bool {
+		_, err := os.Stat(path)
+		return err == nil
+	})
 	f.paths = append(f.paths, outside+"/file", f.home+"/shown/file")
 	f.Shuffle(len(f.paths), func(i, j int) { f.paths[i], f.paths[j] = f.paths[j], f.paths[i] })
 	f.paths = f.paths[:min(len(f.paths), 10)]
@@ -171,7 +188,7 @@ func TestWhyAgreesOnRandomTrees(t *testing.T) {
 			}
 			// Before the run: what it takes away at its end is not there to be asked about.
 			answers := map[string]string{}
-			questions := map[string][]string{"read": f.paths, "write": f.paths, "connect": f.sockets}
+			questions := map[string][]string{"read": f.paths, "write": append(f.paths, f.missing...), "connect": f.sockets}
 			for question, paths := range questions {
 				for _, path := range paths {
 					answer, said, err := start(append([]string{"why", question, path, "--workspace", f.workspace}, f.flags...)...)
@@ -179,7 +196,7 @@ func TestWhyAgreesOnRandomTrees(t *testing.T) {
 				}
 			}
 			argv := append([]string{"-q", "--workspace", f.workspace, "--read", self}, f.flags...)
-			argv = append(append(append(append(argv, "--", "sh", "-c", probe, self), f.paths...), "--"), f.sockets...)
+			argv = append(append(append(append(append(argv, "--", "sh", "-c", probe, self), f.paths...), f.missing...), "--"), f.sockets...)
 			did, said, err := start(argv...)
 			if err != nil && did == "" {
 				return // rules that contradict each other are refused, which is no answer
@@ -189,8 +206,16 @@ func TestWhyAgreesOnRandomTrees(t *testing.T) {
 				if words[0] == "write" && strings.HasSuffix(resolved(words[1]), "/.git/config") {
 					continue // the command writes a copy of its own, and why speaks of the host's
 				}
-				if words[0] == "write" && !strings.HasPrefix(resolved(words[1]), f.workspace+"/") {
+				if end := resolved(words[1]); words[0] == "write" && !strings.HasPrefix(end, f.workspace+"/") && (f.beside == "" || !strings.HasPrefix(end, f.beside+"/")) {
 					continue // the directory around it is not there either, in an empty home
+				}
+				if slices.Contains(f.missing, words[1]) {
+					if words[0] == "read" {
+						continue
+					}
+					if _, err := os.Stat(words[1]); err != nil {
+						words[2] = "no" // what is quarantined was written, and is not there in the end
+					}
 				}
 				want, answer, _ := strings.Cut(answers[words[0]+" "+words[1]], "\n")
 				if want != words[2] {
