@@ -71,28 +71,17 @@ type extraction struct {
 	out    Extracted
 	made   []string // paths in the order of the archive
 
-	at    string // the path of the directory that is open
-	open  *directory
+	at    string // the directory that fd is open for
+	fd    int
 	ended bool // all has its place
 
-	slots   chan []byte // of files that are written: that is the kernel's work, and takes the time
+	slots   chan []byte // of files that are written
 	pending sync.WaitGroup
 	failed  atomic.Pointer[error]
 }
 
-// A directory is one of the tree that is open, for the next member and for files that are written.
-type directory struct {
-	fd   int
-	uses atomic.Int32
-}
-
-func (d *directory) done() {
-	if d != nil && d.uses.Add(-1) == 0 {
-		unix.Close(d.fd)
-	}
-}
-
-// A file of at most smallFile bytes is written beside others, and lies in memory so long.
+// A file of at most smallFile bytes is written beside others, and lies in memory so long. Made are all by
+// one goroutine: several would wait for each other in the kernel, which makes one name in a directory at a time.
 const (
 	smallFile = 256 << 10
 	slots     = 8
@@ -107,7 +96,7 @@ const (
 // begin opens a directory, and makes the stage. What an extraction that was killed has left there
 // is taken away.
 func begin(dir string) (_ *extraction, err error) {
-	x := &extraction{target: -1, stage: -1, tree: -1, owner: [2]int{-1, -1}}
+	x := &extraction{target: -1, stage: -1, tree: -1, fd: -1, owner: [2]int{-1, -1}}
 	defer func() {
 		if err != nil {
 			x.close()
@@ -208,8 +197,7 @@ func (x *extraction) end() error {
 }
 
 func (x *extraction) close() {
-	x.open.done()
-	for _, fd := range []int{x.tree, x.target, x.stage} {
+	for _, fd := range []int{x.fd, x.tree, x.target, x.stage} {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
@@ -268,19 +256,18 @@ func (x *extraction) written(err error) error {
 }
 
 // in returns the directory of the tree that a path lies in.
-func (x *extraction) in(rel string) (*directory, error) {
+func (x *extraction) in(rel string) (int, error) {
 	dir := path.Dir(rel)
-	if x.open != nil && x.at == dir {
-		return x.open, nil
+	if x.fd >= 0 && x.at == dir {
+		return x.fd, nil
 	}
-	fd, err := beneath.Open(x.tree, dir, unix.O_PATH|unix.O_DIRECTORY)
-	if err != nil {
-		return nil, err
+	if x.fd >= 0 {
+		unix.Close(x.fd)
 	}
-	x.open.done()
-	x.at, x.open = dir, &directory{fd: fd}
-	x.open.uses.Store(1)
-	return x.open, nil
+	var err error
+	x.at = dir
+	x.fd, err = beneath.Open(x.tree, dir, unix.O_PATH|unix.O_DIRECTORY)
+	return x.fd, err
 }
 
 // put makes a member in the tree. Directories get their modes and times at the end.
@@ -302,12 +289,12 @@ func (x *extraction) put(m *member, body io.Reader) error {
 }
 
 func (x *extraction) make(m *member, body io.Reader) error {
-	in, err := x.in(m.path)
+	dir, err := x.in(m.path)
 	if err != nil {
 		return err
 	}
 	x.made = append(x.made, m.path)
-	dir, name := in.fd, path.Base(m.path)
+	name := path.Base(m.path)
 	switch {
 	case m.kind == workspace.Dir:
 		x.out.Dirs++
@@ -333,22 +320,26 @@ func (x *extraction) make(m *member, body io.Reader) error {
 	}
 	x.out.Files++
 	x.out.Bytes += m.size
+	fd, err := unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return os.NewSyscallError("openat", err)
+	}
 	buf := <-x.slots
 	n, err := readFull(body, buf[:min(m.size, smallFile)])
 	if err != nil || m.size > smallFile {
 		if err == nil {
-			err = x.write(dir, m, buf[:n], body)
+			err = x.write(fd, m, buf[:n], body)
 		}
+		unix.Close(fd)
 		x.slots <- buf
 		return err
 	}
-	in.uses.Add(1)
 	x.pending.Go(func() {
-		if err := x.write(dir, m, buf[:n], nil); err != nil {
+		if err := x.write(fd, m, buf[:n], nil); err != nil {
 			err = fmt.Errorf("extract %s: %w", m.path, err)
 			x.failed.CompareAndSwap(nil, &err)
 		}
-		in.done()
+		unix.Close(fd)
 		x.slots <- buf
 	})
 	return nil
@@ -363,13 +354,8 @@ func readFull(from io.Reader, buf []byte) (int, error) {
 	return n, err
 }
 
-// write makes a file: of what was read, and what follows that.
-func (x *extraction) write(dir int, m *member, text []byte, rest io.Reader) error {
-	fd, err := unix.Openat(dir, path.Base(m.path), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return os.NewSyscallError("openat", err)
-	}
-	defer unix.Close(fd)
+// write gives a file what was read, what follows that, its owner, mode and time.
+func (x *extraction) write(fd int, m *member, text []byte, rest io.Reader) error {
 	for left := m.size; left > 0; {
 		left -= int64(len(text))
 		for b := text; len(b) > 0; {

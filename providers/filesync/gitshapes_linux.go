@@ -68,7 +68,7 @@ func (x *extraction) judgeGit(a *archive) error {
 		}
 		dir, err := x.in(rel)
 		if err == nil {
-			err = unix.Unlinkat(dir.fd, path.Base(rel), 0)
+			err = unix.Unlinkat(dir, path.Base(rel), 0)
 		}
 		x.out.Files--
 		x.out.Bytes -= m.size

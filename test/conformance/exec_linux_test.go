@@ -8,16 +8,31 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/providers/daytona"
+	"github.com/pccrun/pccrun/providers/e2b"
+	fakedaytona "github.com/pccrun/pccrun/test/internal/daytona"
 	fake "github.com/pccrun/pccrun/test/internal/e2b"
 )
 
-// TestExec starts other commands in a run at E2B: pccrun there does, by the policy that holds there.
+// TestExec starts other commands in a run: pccrun there does, by the policy that holds there.
 func TestExec(t *testing.T) {
-	server, err := fake.Start(credential)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, server.Stop()) })
-	p := newProgram(t, server.Environ())
-	session := p.command("--provider", "e2b", "--env", "MINE=mine", "--", "sh", "-c", "grep -E 'Seccomp|NoNewPrivs|Cap' /proc/self/status > first; until [ -e over ]; do sleep 0.05; done; exit 3")
+	t.Run(e2b.Name, func(t *testing.T) {
+		server, err := fake.Start(credential)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, server.Stop()) })
+		testExec(t, e2b.Name, server.Environ())
+	})
+	t.Run(daytona.Name, func(t *testing.T) {
+		server, err := fakedaytona.Start()
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, server.Stop()) })
+		testExec(t, daytona.Name, server.Environ())
+	})
+}
+
+func testExec(t *testing.T, name string, environ []string) {
+	p := newProgram(t, environ)
+	session := p.command("--provider", name, "--env", "MINE=mine", "--", "sh", "-c", "grep -E 'Seccomp|NoNewPrivs|Cap' /proc/self/status > first; until [ -e over ]; do sleep 0.05; done; exit 3")
 	var said bytes.Buffer
 	session.Stderr = &said
 	require.NoError(t, session.Start())
@@ -47,8 +62,8 @@ func TestExec(t *testing.T) {
 	require.Equal(t, 128+9, code)
 	code, out, errs = p.run("stats")
 	require.Equal(t, 0, code)
-	require.Regexp(t, `(?m)^provider +e2b$`, out)
-	require.Contains(t, errs, "pccrun: provider e2b: stats: ")
+	require.Regexp(t, `(?m)^provider +`+name+`$`, out)
+	require.Contains(t, errs, "pccrun: provider "+name+": stats: ")
 
 	left := make(chan int)
 	go func() {
