@@ -1,6 +1,9 @@
 package profiles
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // A Request is what one command line asks for, and what the machine tells of
 // the user. [Resolve] makes a [Policy] of it.
@@ -44,6 +47,8 @@ type Request struct {
 	DockerImage string // --docker-image
 
 	DockerNetwork string // --docker-network
+
+	Keep time.Duration // --keep: of a cloud's sandbox, after the run
 
 	PassFDs []int
 	Events  string // a path, or fd:N

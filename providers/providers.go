@@ -94,6 +94,10 @@ type Command struct {
 	// made: what the provider makes bears it under [LabelKey], so that it is found
 	// after a crash. "" for a plan that is only looked at.
 	Label string
+
+	// Keep is how long a sandbox at a cloud stands afterwards, for the next run that has one
+	// kept. 0: it is destroyed.
+	Keep time.Duration
 }
 
 // StartDir is where a command starts: the current directory, the workspace where the policy does

@@ -37,7 +37,9 @@ func Orphans(program Program, home sessions.Home, dryRun, all bool) (gone []stri
 		if e.Resource == nil {
 			continue
 		}
-		stays[e.Resource.Labels[providers.LabelKey]] = e.State == sessions.Running || e.State == sessions.Unknown || e.Unfetched && !all
+		if e.State == sessions.Running || e.State == sessions.Unknown || (e.Unfetched || e.Standing) && !all {
+			stays[e.Resource.Labels[providers.LabelKey]] = true // of several that had one sandbox after the other
+		}
 	}
 	req := &profiles.Request{Host: profiles.ThisHost()}
 	dirs, err := Dirs()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -94,6 +95,42 @@ func TestOrphans(t *testing.T) {
 	require.Empty(t, gone, "a program without providers")
 	program.Become = func() int { return 0 }
 	require.ErrorContains(t, Destroy(program, &r), "pccrun gc removes it")
+}
+
+// A sandbox that stands for the next run is no orphan until all goes, and ends with its session.
+func TestKeptSandbox(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("XDG_STATE_HOME", "")
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("E2B_API_KEY", "e2b_0000")
+	home, err := Sessions()
+	require.NoError(t, err)
+	s := home.Begin(sessions.Info{})
+	dir, err := s.Dir()
+	require.NoError(t, err)
+	require.NoError(t, dir.WriteFile(sessions.KeptName, nil, 0o600))
+	s.Keep(sessions.KeepSandbox)
+	require.NoError(t, s.Update(func(i *sessions.Info) {
+		r := labelled("stands", "a")
+		r.Until = time.Now().Add(time.Hour)
+		i.Resource = &r
+	}))
+	require.NoError(t, s.End(0))
+	place := &shelf{has: []providers.Resource{labelled("stands", "a")}}
+	program := Program{Provider: func(string, *profiles.Request, providers.Host) (providers.Provider, error) { return place, nil }}
+	gone, err := Orphans(program, home, false, false)
+	require.NoError(t, err)
+	require.Empty(t, gone)
+	gone, err = Orphans(program, home, true, true)
+	require.NoError(t, err)
+	require.Equal(t, []string{"e2b stands"}, gone)
+	e, err := home.Find(s.ID())
+	require.NoError(t, err)
+	require.True(t, e.Standing)
+	require.NoError(t, ClearCrashed(program, home, e))
+	require.Equal(t, []string{"stands"}, place.destroyed)
+	_, err = home.Find(s.ID())
+	require.ErrorIs(t, err, sessions.ErrNoSession)
 }
 
 // What cannot be found, or asked, is an error, and nothing is destroyed.

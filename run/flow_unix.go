@@ -37,6 +37,9 @@ func Run(req profiles.Request, program Program) int {
 	if (req.Runtime != "" || req.DockerImage != "" || req.DockerNetwork != "") && c.Name != "docker" {
 		return messages.Fail("flags --runtime, --docker-image and --docker-network: the provider is "+c.Name, "--provider docker")
 	}
+	if req.Keep != 0 && !c.Cloud {
+		return messages.Fail("flag --keep: the provider is "+c.Name+", which has no sandbox to be kept", "--provider e2b")
+	}
 	if c.Name != providers.Native && program.Become != nil {
 		return program.Become()
 	}
@@ -341,7 +344,7 @@ func (f *flow) decide(before error) error {
 		if looked, err = f.look(); err != nil {
 			continue
 		}
-		command := providers.Command{Argv: f.req.Command, Env: f.policy.Environ(f.req.Host.Environ), Dir: f.workDir, Label: f.label}
+		command := providers.Command{Argv: f.req.Command, Env: f.policy.Environ(f.req.Host.Environ), Dir: f.workDir, Label: f.label, Keep: f.req.Keep}
 		var facts providers.Facts
 		if facts, err = f.examine(looked, command); err != nil {
 			continue

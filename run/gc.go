@@ -13,10 +13,10 @@ import (
 )
 
 // ClearCrashed ends what a crashed launcher left: the sandbox with its control groups, which
-// are empty then, or what it has at another provider.
+// are empty then, or what it has at another provider. It ends a sandbox that stands, too.
 func ClearCrashed(program Program, home sessions.Home, e sessions.Entry) error {
 	if e.Resource != nil {
-		if err := Destroy(program, e.Resource); err != nil || !e.Unfetched {
+		if err := Destroy(program, e.Resource); err != nil || !e.Unfetched && !e.Standing {
 			return err
 		}
 		dir, err := home.Open(e.ID)
@@ -24,6 +24,9 @@ func ClearCrashed(program Program, home sessions.Home, e sessions.Entry) error {
 			return err
 		}
 		defer dir.Close()
+		if e.Standing {
+			return errors.Join(dir.Remove(sessions.KeptName), home.Release(e.ID, sessions.KeepSandbox))
+		}
 		return dir.Remove(sessions.UnfetchedName) // there is nothing to be downloaded any more
 	}
 	err := home.Kill(e, syscall.SIGKILL, 10*time.Second)

@@ -27,6 +27,9 @@ func (o observer) Created(r providers.Resource) {
 	if r.Labels == nil {
 		r.Labels = map[string]string{providers.LabelKey: o.label}
 	}
+	if !r.Until.IsZero() {
+		o.session.Keep(sessions.KeepSandbox)
+	}
 	if err := o.session.Update(func(i *sessions.Info) { i.Resource = &r }); err != nil {
 		messages.Say(messages.InWords(err))
 	}

@@ -47,7 +47,7 @@ type GCOptions struct {
 
 // GC removes what nobody needs: sessions that crashed and left nothing that
 // is wanted, ended ones that are old, and the remains of removals that did
-// not finish. What was not downloaded from a cloud stays, but for All. It returns the ids that it removed, or would remove. Several
+// not finish. What was not downloaded from a cloud, and a sandbox that stands, stays, but for All. It returns the ids that it removed, or would remove. Several
 // may run at once. Sessions of another version stay.
 func (h Home) GC(o GCOptions) (removed []string, err error) {
 	if o.Now.IsZero() {
@@ -69,7 +69,7 @@ func (h Home) GC(o GCOptions) (removed []string, err error) {
 			old, ok = o.Now.Sub(modified(root, id)) > stillborn, true
 		case err != nil:
 			// Another version's, or hostile: not ours to judge.
-		case e.Unfetched && !o.All:
+		case (e.Unfetched || e.Standing) && !o.All:
 		case e.State == Ended:
 			newer++
 			young := o.Now.Sub(e.Ended) < keepAge
@@ -106,18 +106,21 @@ func (h Home) GC(o GCOptions) (removed []string, err error) {
 
 // Retain says that a session that has ended is kept for one reason more.
 func (h Home) Retain(id, why string) error {
-	return h.rekeep(id, func(kept []string) []string {
-		return append(slices.DeleteFunc(kept, func(s string) bool { return s == why }), why)
-	})
+	return h.change(id, func(i *Info) { i.Kept = append(without(i.Kept, why), why) })
 }
 
 // Release says that what a session that has ended was kept for is not wanted
 // any more; with the last reason its directory goes.
 func (h Home) Release(id, why string) error {
-	return h.rekeep(id, func(kept []string) []string { return slices.DeleteFunc(kept, func(s string) bool { return s == why }) })
+	return h.change(id, func(i *Info) { i.Kept = without(i.Kept, why) })
 }
 
-func (h Home) rekeep(id string, change func(kept []string) []string) error {
+func without(list []string, word string) []string {
+	return slices.DeleteFunc(list, func(s string) bool { return s == word })
+}
+
+// change changes the record of a session that has ended.
+func (h Home) change(id string, change func(*Info)) error {
 	root, err := state.OpenExisting(h.dir, "")
 	if err != nil {
 		return err
@@ -130,7 +133,7 @@ func (h Home) rekeep(id string, change func(kept []string) []string) error {
 	if e.State == Running {
 		return fmt.Errorf("session %s: %w", id, ErrAlive)
 	}
-	e.Kept = change(e.Kept)
+	change(&e.Info)
 	if len(e.Kept) == 0 && e.State == Ended {
 		_, err = h.remove(root, e, id, GCOptions{})
 		return err

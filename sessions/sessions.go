@@ -46,6 +46,9 @@ const (
 
 	// UnfetchedName stands while a cloud has changes of the run's that are not here: see package remote.
 	UnfetchedName = "remote.json"
+
+	// KeptName stands while a sandbox of the run's stands for the next one: see package remote.
+	KeptName = "kept.json"
 )
 
 // A State says what has become of a session.
@@ -65,6 +68,7 @@ type Entry struct {
 	Cause string `json:"cause,omitempty"` // of Unknown
 
 	Unfetched bool `json:"-"` // no run goes on, and its cloud has changes that were not downloaded
+	Standing  bool `json:"-"` // no run goes on, and its sandbox stands for the next one
 }
 
 // Home is the directory that holds the sessions.
@@ -223,7 +227,10 @@ func look(root *os.Root, id string) (Entry, error) {
 	}
 	if !locked && e.Resource != nil {
 		_, err := dir.Lstat(UnfetchedName)
-		e.Unfetched = err == nil
+		e.Unfetched, e.Standing = err == nil, e.Resource.stands(dir) && time.Now().Before(e.Resource.Until)
+	}
+	if e.Resource != nil && !e.Standing {
+		e.Resource.Until, e.Resource.Hourly = time.Time{}, 0
 	}
 	return e, nil
 }

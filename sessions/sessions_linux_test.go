@@ -609,6 +609,56 @@ func TestGCKeepsWhatWasNotDownloaded(t *testing.T) {
 	require.Equal(t, []string{all.ID(), rest.ID()}, cleared)
 }
 
+// A sandbox that stands is listed until its time, outlives gc, and is taken once; then its session has none.
+func TestTake(t *testing.T) {
+	home := In(t.TempDir())
+	text, err := home.Take(func([]byte) bool { return true })
+	require.NoError(t, err)
+	require.Nil(t, text, "there is no session")
+	leave := func(until time.Time) *Session {
+		s := home.Begin(Info{Workspace: "/w"})
+		dir, err := s.Dir()
+		require.NoError(t, err)
+		require.NoError(t, dir.WriteFile(KeptName, []byte(s.ID()), 0o600))
+		s.Keep(KeepSandbox)
+		require.NoError(t, s.Update(func(i *Info) { i.Resource = &Resource{Provider: "e2b", Until: until, Hourly: 1} }))
+		return s
+	}
+	stands, late, crashed, runs := leave(time.Now().Add(time.Hour)), leave(time.Now().Add(-time.Second)), leave(time.Now().Add(time.Hour)), leave(time.Now().Add(time.Hour))
+	require.NoError(t, errors.Join(stands.End(0), late.End(0), crashed.lock.Release()))
+	for s, want := range map[*Session]bool{stands: true, late: false, crashed: true, runs: false} {
+		e, err := home.Find(s.ID())
+		require.NoError(t, err)
+		require.Equal(t, want, e.Standing, s.ID())
+		require.Equal(t, want, e.Resource.Hourly == 1 && !e.Resource.Until.IsZero(), s.ID())
+	}
+	removed, err := home.GC(GCOptions{Crashed: func(Entry) error { return errors.New("its sandbox would be destroyed") }})
+	require.NoError(t, err)
+	require.Empty(t, removed)
+	var offered []string
+	take := func(id string) bool {
+		offered = nil
+		text, err := home.Take(func(text []byte) bool {
+			offered = append(offered, string(text))
+			return string(text) == id
+		})
+		require.NoError(t, err)
+		return string(text) == id
+	}
+	require.False(t, take("none"))
+	require.ElementsMatch(t, []string{stands.ID(), late.ID(), crashed.ID()}, offered, "one that runs has its own")
+	require.True(t, take(crashed.ID()))
+	require.False(t, take(crashed.ID()), "it is taken")
+	e, err := home.Find(crashed.ID())
+	require.NoError(t, err)
+	require.Nil(t, e.Resource)
+	require.Empty(t, e.Kept)
+	require.True(t, take(stands.ID()))
+	_, err = home.Find(stands.ID())
+	require.ErrorIs(t, err, ErrNoSession, "nothing else was kept of it")
+	require.NoError(t, runs.End(0))
+}
+
 func TestHand(t *testing.T) {
 	h := home(t)
 	s := h.Begin(Info{})

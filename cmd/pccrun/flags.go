@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/profiles"
@@ -123,6 +124,7 @@ func runFlags() []flagDef {
 		flagDef{"--runtime", takesValue, "NAME", "with --provider docker: runc, or runsc for gVisor", once(func(r *profiles.Request) *string { return &r.Runtime })},
 		flagDef{"--docker-image", takesValue, "NAME", "with --provider docker: use the programs of this image", once(func(r *profiles.Request) *string { return &r.DockerImage })},
 		flagDef{"--docker-network", takesValue, "none|bridge|host", "with --provider docker: a network without rules (default none)", once(func(r *profiles.Request) *string { return &r.DockerNetwork })},
+		flagDef{"--keep", takesValue, "DURATION", "keep the cloud's sandbox for the next run with --keep here", keep},
 		flagDef{"--from", takesValue, "SNAPSHOT", "start from the changes of a snapshot, in overlays", once(func(r *profiles.Request) *string { return &r.From })},
 		flagDef{"--pass-fd", takesValue, "N", "pass this file descriptor", passFD},
 		flagDef{"--dry-run", alone, "", "print the plan, and do nothing", on(func(r *profiles.Request) *bool { return &r.DryRun })},
@@ -141,6 +143,19 @@ func provider(r *profiles.Request, v string) error {
 		return misuse(quote(v)+": "+unusable.Cause, unusable.Hint())
 	}
 	return once(func(r *profiles.Request) *string { return &r.Provider })(r, v)
+}
+
+// keep sets --keep: clouds count in minutes, and sell no more than a day.
+func keep(r *profiles.Request, v string) error {
+	d, err := time.ParseDuration(v)
+	if err != nil || d < time.Minute || d > 24*time.Hour || d%time.Minute != 0 {
+		return errors.New(quote(v) + ": want minutes, from 1m to 24h")
+	}
+	if r.Keep != 0 && r.Keep != d {
+		return errors.New("given twice, as " + r.Keep.String() + " and " + v)
+	}
+	r.Keep = d
+	return nil
 }
 
 func passFD(r *profiles.Request, v string) error {

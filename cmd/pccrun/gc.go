@@ -19,7 +19,8 @@ Removes what is not needed any more:
     used homes, until all take at most 10 GiB (see pccrun home)
   - this machine's sandboxes at clouds whose key is set, if no session uses them
 
-  --all      every ended session, and sandboxes whose files were not downloaded
+  --all      every ended session, and sandboxes that are kept or whose files
+             were not downloaded
   --dry-run  print what would be removed
   --json     print the ids as JSON
 
@@ -82,6 +83,9 @@ func gcVerb(args []string) int {
 	}
 	list, e := home.List()
 	for _, one := range list {
+		if one.Standing && !o.All {
+			say("session " + one.ID + ": its sandbox is kept until " + one.Resource.Until.Local().Format("15:04") + "; pccrun kill " + one.ID + " destroys it")
+		}
 		if one.Unfetched && !(o.All && o.DryRun) {
 			fail("session "+one.ID+": the changes at "+one.Resource.Provider+" were not downloaded: the session and its sandbox are kept", "pccrun download "+one.ID+" downloads them; pccrun gc --all destroys them")
 		}

@@ -19,12 +19,13 @@ const killUsage = `usage: pccrun kill SESSION… [--signal NAME] [--wait DURATIO
 
 Ends sessions. It sends the signal to the launcher, which forwards it, ends all
 processes inside and cleans up; pccrun kill waits for that. If the launcher has
-crashed, it kills the processes that are left.
+crashed, it kills the processes that are left. A sandbox that --keep left is
+destroyed.
 
   --signal NAME    the signal to send (default TERM); -s is the same
   --wait DURATION  how long to wait (default 10s)
   --force          send KILL after that time
-  --all            every running session, and crashed ones with a sandbox left
+  --all            every running session, and others with a sandbox left
   --json           print the result for each session as JSON
 `
 
@@ -92,7 +93,7 @@ func killVerb(args []string) int {
 // endSession ends one: a launcher passes the signal on, wherever the command runs, and what
 // one that crashed left at a provider is destroyed there.
 func endSession(home sessions.Home, e sessions.Entry, signal syscall.Signal, wait time.Duration) error {
-	if e.Resource != nil && e.State == sessions.Crashed {
+	if e.Resource != nil && (e.State == sessions.Crashed || e.Standing) {
 		if e.Unfetched {
 			say("session " + e.ID + ": what its command changed at " + e.Resource.Provider + " was not downloaded, and is destroyed")
 		}
@@ -108,7 +109,7 @@ func killTargets(home sessions.Home, words []string) ([]sessions.Entry, error) {
 		list, err := home.List()
 		var alive []sessions.Entry
 		for _, e := range list {
-			if e.State == sessions.Running || e.State == sessions.Crashed {
+			if e.State == sessions.Running || e.State == sessions.Crashed || e.Standing {
 				alive = append(alive, e)
 			}
 		}

@@ -12,7 +12,8 @@ import (
 
 const psUsage = `usage: pccrun ps [--all] [--json]
 
-Lists the running sessions, and those whose launcher crashed.
+Lists the running sessions, and those whose launcher crashed or whose sandbox
+is kept (--keep).
 
   --all, -a  also ended sessions that were kept, and those of other versions of
              pccrun
@@ -40,7 +41,7 @@ func psVerb(args []string) int {
 	}
 	shown := list[:0]
 	for _, e := range list {
-		if all || e.State == sessions.Running || e.State == sessions.Crashed {
+		if all || e.State == sessions.Running || e.State == sessions.Crashed || e.Standing {
 			shown = append(shown, e)
 		}
 	}
@@ -66,6 +67,9 @@ func psVerb(args []string) int {
 		status := string(e.State)
 		if e.State == sessions.Ended {
 			status += " " + strconv.Itoa(e.Code)
+		}
+		if e.Standing {
+			status = "kept until " + e.Resource.Until.Local().Format("15:04")
 		}
 		row(e.ID, status, ago(time.Since(e.Started)), strconv.Itoa(e.Launcher.Pid), printable(e.Profile), printable(e.Workspace), commandLine(e.Argv))
 	}

@@ -227,5 +227,5 @@ func ago(d time.Duration) string {
 // needsWhole reports whether something of a session is at a provider that this program may
 // not have: it then becomes the one that has them all.
 func needsWhole(list ...sessions.Entry) bool {
-	return become != nil && slices.ContainsFunc(list, func(e sessions.Entry) bool { return e.Resource != nil && e.State == sessions.Crashed })
+	return become != nil && slices.ContainsFunc(list, func(e sessions.Entry) bool { return e.Resource != nil && (e.State == sessions.Crashed || e.Standing) })
 }

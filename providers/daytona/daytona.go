@@ -271,6 +271,20 @@ func (s *Service) Extend(ctx context.Context, box *remote.Sandbox, _ time.Durati
 	return s.call(ctx, &remote.Call{What: "extend sandbox " + box.ID, Method: http.MethodPost}, of(box.ID)+"/last-activity")
 }
 
+// Keep sets how long the sandbox stands without a word, and what becomes of it then.
+func (s *Service) Keep(ctx context.Context, box *remote.Sandbox, lifetime time.Duration, remove bool) error {
+	removes := "/autodelete/-1"
+	if remove {
+		removes = "/autodelete/0" // as it stops
+	}
+	for _, timer := range []string{removes, "/autostop/" + strconv.Itoa(max(1, int(lifetime/time.Minute)))} {
+		if err := s.call(ctx, &remote.Call{What: "keep sandbox " + box.ID, Method: http.MethodPost}, of(box.ID)+timer); err != nil {
+			return err
+		}
+	}
+	return s.Extend(ctx, box, lifetime)
+}
+
 // Park stops the sandbox. One that is stopped already is no error.
 func (s *Service) Park(ctx context.Context, box *remote.Sandbox) error {
 	err := s.call(ctx, &remote.Call{What: "stop sandbox " + box.ID, Method: http.MethodPost, Limit: 2 * time.Minute}, of(box.ID)+"/stop")

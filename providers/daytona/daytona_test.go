@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -71,7 +72,7 @@ func TestLife(t *testing.T) {
 		"GET /sandbox/bad":              {`{"id":"bad","state":"build_failed","errorReason":"no \u001b space"}`},
 		"GET /sandbox/evil":             {`{"id":"../x","state":"started"}`},
 		"GET /sandbox/clear":            {`{"id":"clear","state":"started","toolboxProxyUrl":"http://proxy.example.com"}`},
-		"POST /sandbox/a/last-activity": {`{}`},
+		"POST /sandbox/a/last-activity": {`{}`}, "POST /sandbox/a/autostop/90": {`{}`}, "POST /sandbox/a/autodelete/0": {`{}`}, "POST /sandbox/a/autodelete/-1": {`{}`},
 	})
 	found, err := s.Find(t.Context(), map[string]string{"k": "v"})
 	require.NoError(t, err)
@@ -80,6 +81,9 @@ func TestLife(t *testing.T) {
 	require.False(t, found[1].Running)
 	require.InDelta(t, 0.117, s.Price(&found[0]), 0.001)
 	require.NoError(t, s.Extend(t.Context(), &found[0], 0))
+	require.NoError(t, s.Keep(t.Context(), &found[0], 90*time.Minute, true))
+	require.NoError(t, s.Keep(t.Context(), &found[0], 90*time.Minute, false))
+	require.ErrorIs(t, s.Keep(t.Context(), &found[0], 80*time.Minute, true), remote.ErrGone, "a timer that the API does not have")
 
 	box, err := s.Resume(t.Context(), "b")
 	require.NoError(t, err)

@@ -152,6 +152,7 @@ type answered struct {
 	Version  string            `json:"envdVersion"`
 	State    string            `json:"state"`
 	Started  time.Time         `json:"startedAt"`
+	Ends     time.Time         `json:"endAt"`
 	CPUs     float64           `json:"cpuCount"`
 	MemoryMB int64             `json:"memoryMB"`
 	Metadata map[string]string `json:"metadata"`
@@ -166,7 +167,7 @@ func (s *Service) taken(a *answered) (*remote.Sandbox, error) {
 	if !idShape.MatchString(a.ID) {
 		return nil, fmt.Errorf("%s: the answer names no sandbox", Name)
 	}
-	box := &remote.Sandbox{ID: a.ID, Labels: a.Metadata, Running: a.State != "paused", Created: a.Started, CPUs: a.CPUs, MemoryMB: a.MemoryMB}
+	box := &remote.Sandbox{ID: a.ID, Labels: a.Metadata, Running: a.State != "paused", Created: a.Started, Ends: a.Ends, CPUs: a.CPUs, MemoryMB: a.MemoryMB}
 	domain := s.domain
 	if a.Domain != nil && *a.Domain != "" {
 		domain = *a.Domain
@@ -274,6 +275,12 @@ func (s *Service) Resume(ctx context.Context, id string) (*remote.Sandbox, error
 func (s *Service) Extend(ctx context.Context, box *remote.Sandbox, lifetime time.Duration) error {
 	_, err := s.call(ctx, &remote.Call{What: "extend sandbox " + box.ID, Method: http.MethodPost, In: map[string]int{"timeout": int(lifetime / time.Second)}}, "/sandboxes/"+box.ID+"/timeout")
 	return gone(err)
+}
+
+// Keep sets the sandbox's end. It is paused then, and costs nothing: what becomes of it was decided
+// when it was made.
+func (s *Service) Keep(ctx context.Context, box *remote.Sandbox, lifetime time.Duration, _ bool) error {
+	return s.Extend(ctx, box, lifetime)
 }
 
 // Park pauses the sandbox. One that is paused already is no error.

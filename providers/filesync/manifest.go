@@ -170,22 +170,3 @@ func stood(then, now *changes.Entry) string {
 	}
 	return ""
 }
-
-// since returns the items that are not in another manifest as they are in this one, and the
-// paths that are only there: what a second upload has to send.
-func (m *Manifest) since(old *Manifest) (changed map[string]bool, gone []string) {
-	before := old.byPath()
-	changed = map[string]bool{}
-	for i := range m.Items {
-		item := &m.Items[i]
-		if was := before[item.Path]; was == nil || stood(&was.Entry, &item.Entry) != "" {
-			changed[item.Path] = true
-		}
-		delete(before, item.Path)
-	}
-	for rel := range before {
-		gone = append(gone, rel)
-	}
-	slices.Sort(gone)
-	return changed, gone
-}

@@ -62,7 +62,7 @@ type Up struct {
 	Excludes string                       // the text of the user's own ignore file (core.excludesFile)
 	Allow    []string                     // fingerprints of secrets that may go
 	Hides    func(rel string) string      // why the policy shows a path to no command, "" if it does; nil for nothing
-	Since    *Manifest                    // only what has changed since that went up; nil for all
+	Since    *Since                       // only what a copy that stands has not; nil for all
 	Progress func(files int, bytes int64) // after each file, from one goroutine; nil for nobody
 }
 
@@ -70,7 +70,7 @@ type Up struct {
 type Tree struct {
 	Manifest Manifest
 	Bytes    int64
-	Gone     []string // what went up before, and is not there any more
+	Gone     []string // what has to go from the copy that stands, before the archive comes
 	root     *os.Root
 	up       Up
 	send     map[string]bool // nil: all
@@ -116,9 +116,9 @@ func Open(ctx context.Context, dir string, up Up) (_ *Tree, err error) {
 	}
 	w.links()
 	if up.Since != nil {
-		t.send, t.Gone = t.Manifest.since(up.Since)
+		t.send, t.Gone, err = t.since(ctx, up.Since)
 	}
-	return t, nil
+	return t, err
 }
 
 // Close closes the directory.
@@ -377,7 +377,8 @@ type Sent struct {
 	Manifest Manifest // what went
 	Findings []Finding
 	Files    int
-	Bytes    int64 // of their content
+	Bytes    int64    // of their content
+	Gone     []string // of [Tree]
 }
 
 // Left is what did not go, and why.
@@ -401,7 +402,7 @@ func (t *Tree) Write(ctx context.Context, to io.Writer) (*Sent, error) {
 	}
 	workers.Go(p.open)
 	p.sent.Manifest = t.Manifest
-	p.sent.Manifest.Items, p.sent.Manifest.Left = nil, slices.Clone(t.Manifest.Left)
+	p.sent.Manifest.Items, p.sent.Manifest.Left, p.sent.Gone = nil, slices.Clone(t.Manifest.Left), t.Gone
 	for c := range p.queue {
 		if err := p.put(c); err != nil {
 			cancel()
@@ -570,6 +571,9 @@ func (p *packing) put(c *parcel) error {
 		return nil
 	}
 	h := &tar.Header{Name: c.item.Path, Mode: int64(e.Mode), ModTime: time.Unix(0, e.Stamp.Mtime), Format: tar.FormatPAX}
+	if p.up.Since != nil {
+		h.ModTime = time.Now() // what was built of what stood there is older, whatever it was
+	}
 	switch e.Kind {
 	case workspace.Dir:
 		h.Typeflag, h.Name = tar.TypeDir, h.Name+"/"

@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -298,29 +300,42 @@ func TestLimits(t *testing.T) {
 	pack(t, root, Up{Limits: Limits{Bytes: 4 << 20, Files: 3}}) // the control
 }
 
-// A second upload sends what has changed, and says what is gone.
+// A second upload sends what the copy has not as it is here, and says what has to go from there.
 func TestSince(t *testing.T) {
 	root := t.TempDir()
-	for i := range 100 {
-		write(t, root, fmt.Sprintf("d/f%d", i), strings.Repeat(fmt.Sprint(i, "\n"), 5000))
+	write(t, root, ".gitignore", "*.o\n")
+	write(t, root, "same", "same")
+	write(t, root, "dir/same", "same")
+	write(t, root, "locked/a", "a")
+	for _, name := range []string{"changed", "mode", "linked", "kind", "new", "shape/in"} {
+		write(t, root, name, "here")
 	}
-	first, sent := pack(t, root, Up{})
-	text, err := json.Marshal(sent.Manifest)
-	require.NoError(t, err)
-	manifest, err := ParseManifest(text)
-	require.NoError(t, err)
-	write(t, root, "d/f7", "changed")
-	require.NoError(t, os.Remove(filepath.Join(root, "d/f8")))
-	tree, err := Open(t.Context(), root, Up{Since: manifest})
-	require.NoError(t, err)
-	defer tree.Close()
-	require.Equal(t, []string{"d/f8"}, tree.Gone)
-	var second bytes.Buffer
-	again, err := tree.Write(t.Context(), &second)
-	require.NoError(t, err)
-	require.Equal(t, []string{"d/f7"}, members(t, second.Bytes()))
-	require.Len(t, again.Manifest.Items, len(sent.Manifest.Items)-1)
-	require.LessOrEqual(t, second.Len()*100, len(first))
+	require.NoError(t, os.Symlink("same", filepath.Join(root, "link")))
+	require.NoError(t, os.Symlink("same", filepath.Join(root, "moved")))
+	sum := func(text string) string { s := sha256.Sum256([]byte(text)); return hex.EncodeToString(s[:]) }
+	file := func(text string) Standing {
+		return Standing{Kind: workspace.File, Mode: 0o644, Size: int64(len(text)), Names: 1, Sum: sum(text)}
+	}
+	dir := Standing{Kind: workspace.Dir, Mode: 0o755}
+	there := map[string]Standing{
+		".gitignore": file("*.o\n"), "same": file("same"), "dir": dir, "dir/same": file("same"), "changed": file("else"), "mode": file("here"), "linked": file("here"),
+		"kind": dir, "kind/in": file("x"), "shape": {Kind: workspace.Link, Target: "/etc"}, "link": {Kind: workspace.Link, Target: "same"}, "moved": {Kind: workspace.Link, Target: "else"},
+		"locked": {Kind: workspace.Dir, Mode: 0o500}, "locked/a": file("a"), "made": file("x"), "made.o": file("x"), "sent.o": file("x"), "madedir": dir, "madedir/x.o": file("x"), "odd": {Kind: workspace.Special}, ".git": dir,
+	}
+	other := file("here")
+	other.Mode = 0o755
+	there["mode"] = other
+	other = file("here")
+	other.Names = 2
+	there["linked"] = other
+	since := &Since{Items: there, Sent: []string{"same", "sent.o"}}
+	b, sent := pack(t, root, Up{Since: since})
+	require.ElementsMatch(t, []string{".", "changed", "mode", "linked", "kind", "new", "shape", "shape/in", "moved", "locked", "locked/a"}, members(t, b))
+	require.Equal(t, []string{".git", "changed", "kind", "linked", "locked", "made", "madedir", "mode", "moved", "odd", "sent.o", "shape"}, sent.Gone)
+	require.Len(t, sent.Manifest.Items, 16, "all of them are there afterwards")
+	all, sent := pack(t, root, Up{})
+	require.Len(t, members(t, all), 16, "the control")
+	require.Empty(t, sent.Gone)
 	for _, bad := range []string{"", "{}", `{"v":2}`, `{"v":1,"items":[{"path":"../x"}]}`} {
 		_, err := ParseManifest([]byte(bad))
 		require.Error(t, err, bad)

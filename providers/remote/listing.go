@@ -71,7 +71,10 @@ type difference struct {
 // differ holds two listings against each other.
 func differ(before, after *listing, m *filesync.Manifest) *difference {
 	d := &difference{askSet: map[string]bool{}}
-	left := m.LeftOut()
+	left, sent := m.LeftOut(), map[string]bool{} // what an earlier command made and git ignores may stand, and was not sent
+	for i := range m.Items {
+		sent[m.Items[i].Path] = true
+	}
 	names := make([]string, 0, len(after.of))
 	for name := range after.of {
 		names = append(names, name)
@@ -79,20 +82,19 @@ func differ(before, after *listing, m *filesync.Manifest) *difference {
 	slices.SortFunc(names, changes.ComparePaths)
 	skip := "" // a directory that stays there
 	for _, name := range names {
-		_, stood := before.of[name]
 		switch {
 		case skip != "" && strings.HasPrefix(name, skip):
+			continue
+		case after.of[name] == before.of[name]:
 			continue
 		case path.Base(name) == ".git":
 			d.git = append(d.git, name)
 			skip = name + "/"
 			continue
-		case after.of[name] == before.of[name]:
-			continue
 		case !after.is(name, 'f') && !after.is(name, 'd') && !after.is(name, 'l'):
 			d.odd = append(d.odd, name)
 			continue
-		case !stood && left(name, after.is(name, 'd')) != "":
+		case !sent[name] && left(name, after.is(name, 'd')) != "":
 			d.stays = append(d.stays, name)
 			skip = name + "/"
 			continue
@@ -102,7 +104,7 @@ func differ(before, after *listing, m *filesync.Manifest) *difference {
 		d.add(name)
 	}
 	for name := range before.of {
-		if _, stands := after.of[name]; !stands && (path.Dir(name) == "." || after.of[path.Dir(name)] != "") {
+		if _, stands := after.of[name]; !stands && sent[name] && (path.Dir(name) == "." || after.of[path.Dir(name)] != "") {
 			d.gone = append(d.gone, name)
 			if dir := path.Dir(name); dir != "." && after.is(dir, 'd') {
 				d.add(dir)

@@ -25,6 +25,20 @@ func TestDiffer(t *testing.T) {
 		entry("l", "777", "1 1", "link", "b"), entry("d", "755", "2 2", "build", ""), entry("f", "644", "2 2", "build/x", ""), entry("d", "755", "2 2", ".git", ""), entry("p", "644", "2 2", "fifo", ""),
 		entry("f", "644", "2 2", "became", ""), entry("f", "644", "2 2", "-new\n", ""))
 	m := &filesync.Manifest{Ignore: map[string]map[string]string{".gitignore": {"": "build/\n"}}}
+	for name := range before.of {
+		m.Items = append(m.Items, filesync.Item{Path: name})
+	}
+	// What an earlier command made in a sandbox that was kept stands before this run's, and stays there.
+	for line, stands := range map[string][2]bool{entry("d", "755", "1 1", "build/old", ""): {true, false}, entry("d", "755", "1 1", "build/.git", ""): {true, true}} {
+		l := listed(t, line)
+		for name, e := range l.of {
+			for i, to := range []*listing{before, after} {
+				if stands[i] {
+					to.of[name] = e
+				}
+			}
+		}
+	}
 	d := differ(before, after, m)
 	require.Equal(t, []string{"-new\n", "became", "d", "d/changed", "link"}, d.ask)
 	require.Equal(t, []string{"d/gone", "old"}, d.gone)

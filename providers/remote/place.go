@@ -29,9 +29,18 @@ import (
 	"github.com/pccrun/pccrun/providers/inside"
 )
 
-// install has pccrun's own program in the sandbox, before any command was there.
+// install has pccrun's own program in the sandbox, before any command was there; one that an
+// earlier run left is the same, and no command there could change it.
 func (r *running) install(ctx context.Context) error {
 	n := r.provider.Name()
+	if r.old != nil {
+		printed, _, err := r.shell(ctx, true, adopt, nil, r.old.Program, ".pccrun-"+r.command.Label, r.old.Own)
+		if err != nil {
+			return fmt.Errorf("%s: take over pccrun itself: %w", n, err)
+		}
+		r.program = string(printed)
+		return nil
+	}
 	program, sum, err := r.packProgram()
 	if err != nil {
 		return fmt.Errorf("%s: pack pccrun itself: %w", n, err)
@@ -51,19 +60,24 @@ func (r *running) install(ctx context.Context) error {
 	return nil
 }
 
-// packProgram returns an archive of pccrun's program for Linux, and the program's SHA-256. It
-// is kept in the cache: to compress it takes a second.
-func (r *running) packProgram() (*upload, string, error) {
+// launcher returns pccrun's program for Linux, and its SHA-256.
+func (r *running) launcher() (text []byte, sum string, err error) {
 	name := r.provider.host.Launcher
 	if name == "" {
 		return nil, "", errors.New("there is no program of pccrun's for Linux")
 	}
-	text, err := os.ReadFile(name)
+	text, err = os.ReadFile(name)
+	digest := sha256.Sum256(text)
+	return text, hex.EncodeToString(digest[:]), err
+}
+
+// packProgram returns an archive of pccrun's program for Linux, and the program's SHA-256. It
+// is kept in the cache: to compress it takes a second.
+func (r *running) packProgram() (*upload, string, error) {
+	text, sum, err := r.launcher()
 	if err != nil {
 		return nil, "", err
 	}
-	digest := sha256.Sum256(text)
-	sum := hex.EncodeToString(digest[:])
 	u := &upload{}
 	cached := ""
 	if dir := r.provider.host.CacheDir; dir != "" {
@@ -449,6 +463,7 @@ func (r *running) end(d *inside.Done, killed bool) (result providers.Result, err
 		r.started.Store(false) // what it would have changed is nothing
 		return result, r.refused(d.Refused)
 	}
+	r.ended = true
 	result = providers.Result{
 		Code: d.Code, Signal: d.Signal, TimedOut: d.TimedOut, OOM: d.OOM, Killed: killed, User: d.User, System: d.System,
 		Memory: d.Memory, Processes: d.Processes, Read: d.Read, Written: d.Written, IOBy: d.IOBy,
@@ -479,6 +494,12 @@ func (r *running) judgeTrial(t *inside.Trial) error {
 		daemon = "the command can reach the provider's own daemon at " + events.Clean(strings.Join(t.Reached, ", ")) + ", which executes commands"
 	case len(r.provider.service.Daemons()) > 0 && len(t.Daemons) == 0:
 		daemon = "the provider's own daemon listens at none of its known ports, so pccrun cannot test whether the command reaches it"
+	}
+	switch r.doubt = doubtOf(t.Answers); {
+	case daemon != "":
+		r.doubt = daemon
+	case !t.Root:
+		r.doubt = "pccrun is not root there, and runs as the command's user"
 	}
 	var list []profiles.Answer
 	for _, a := range r.answers {

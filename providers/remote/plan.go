@@ -71,7 +71,7 @@ type Upload struct {
 // weigh packs the workspace for nobody.
 func (r *plan) weigh() (u Upload) {
 	packed := &shown{to: io.Discard}
-	tree, err := r.open(context.Background())
+	tree, err := r.open(context.Background(), nil)
 	if err != nil {
 		return Upload{Error: err.Error()}
 	}

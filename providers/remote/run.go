@@ -84,6 +84,12 @@ type running struct {
 	sent     *filesync.Sent
 	before   *listing
 	started  atomic.Bool
+
+	old   *kept           // the sandbox is one that an earlier run kept; nil for a new one
+	since *filesync.Since // what stands in it
+	kept  kept            // what this run may leave for the next
+	ended bool            // pccrun in the sandbox has seen the command's end
+	doubt string          // why this run's command may have changed what the next one trusts
 }
 
 // Run carries the plan out.
@@ -91,15 +97,24 @@ func (r *plan) Run(ctx context.Context, stdio providers.Stdio, o providers.Obser
 	if r.command.Label == "" || stdio.Changes == nil {
 		return result, fmt.Errorf("BUG: %s: a plan that is only looked at is run", r.provider.Name())
 	}
-	run := &running{plan: r, io: stdio, observer: o, session: stdio.Changes}
+	own := *r
+	run := &running{plan: &own, io: stdio, observer: o, session: stdio.Changes}
 	begun := time.Now()
 	defer func() { result.Wall = time.Since(begun) }()
+	if err := run.reuse(ctx); err != nil {
+		return result, err
+	}
 	up, err := run.pack(ctx)
-	if err != nil {
+	if err != nil && run.box != nil {
+		return result, run.leave(ctx, err)
+	} else if err != nil {
 		return result, err
 	}
 	defer up.remove()
-	if err := run.create(ctx); err != nil {
+	if run.box == nil {
+		err = run.create(ctx)
+	}
+	if err != nil {
 		return result, err
 	}
 	result, err = run.inside(ctx, up)
@@ -188,8 +203,8 @@ func (r *running) extend(ctx context.Context) (stop func()) {
 	return func() { cancel(); done.Wait() }
 }
 
-// leave destroys the sandbox; where its files could not be fetched, it is stopped and
-// keeps them.
+// leave destroys the sandbox, or keeps it for the next run; where its files could not be fetched, it
+// is stopped and keeps them.
 func (r *running) leave(ctx context.Context, err error) error {
 	s := r.provider.service
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.provider.patient.create)
@@ -206,7 +221,10 @@ func (r *running) leave(ctx context.Context, err error) error {
 	if e := r.session.Remove(sessions.UnfetchedName); !errors.Is(e, fs.ErrNotExist) {
 		err = errors.Join(err, e) // nothing is there that is not here
 	}
-	e := s.Destroy(ctx, r.box.ID)
+	var e error
+	if err != nil || !r.stays(ctx) {
+		e = s.Destroy(ctx, r.box.ID)
+	}
 	if found, look := s.Find(ctx, r.request.Labels); look == nil { // an answer that got lost may have made two
 		for _, double := range found {
 			if double.ID != r.box.ID {
@@ -277,13 +295,16 @@ func (l *limited) Write(b []byte) (int, error) {
 	return l.Buffer.Write(b)
 }
 
-// furnish makes the copy.
-func (r *running) furnish(ctx context.Context, up *upload) error {
+// prepare makes the directories, and learns where they are.
+func (r *running) prepare(ctx context.Context) error {
 	n := r.provider.Name()
 	scripts, cancel := context.WithTimeout(ctx, r.provider.patient.script)
 	defer cancel()
-	own := ".pccrun-" + r.command.Label
-	printed, _, err := r.shell(scripts, false, prepare, nil, r.name, own)
+	own, stands := ".pccrun-"+r.command.Label, ""
+	if r.old != nil {
+		stands = "stands"
+	}
+	printed, _, err := r.shell(scripts, false, prepare, nil, r.name, own, stands)
 	if err != nil {
 		return fmt.Errorf("%s: set the sandbox up: %w", n, err)
 	}
@@ -296,6 +317,17 @@ func (r *running) furnish(ctx context.Context, up *upload) error {
 		return fmt.Errorf("%s: the sandbox has a processor of the kind %s, and this pccrun is for %s", n, events.Cut(told[3]), runtime.GOARCH)
 	}
 	r.copy, r.own = path.Join(r.home, r.name), path.Join(r.home, own)
+	return nil
+}
+
+// furnish makes the copy.
+func (r *running) furnish(ctx context.Context, up *upload) (err error) {
+	if r.old == nil {
+		err = r.prepare(ctx)
+	}
+	if err != nil {
+		return err
+	}
 	transfer, stop := context.WithTimeout(ctx, r.provider.patient.transfer)
 	defer stop()
 	if err := r.install(transfer); err != nil {

@@ -6,14 +6,14 @@ package remote
 const shell = "/bin/sh"
 
 // prepare makes the directories, and prints home, path, user and machine. $1 is the copy's
-// name, $2 that of the engine's own directory.
+// name, $2 that of the engine's own directory; $3 is not empty where the copy may stand.
 const prepare = `
 for p in tar gzip find sha256sum; do
 	command -v "$p" >/dev/null || { echo "there is no $p" >&2; exit 71; }
 done
 find . -maxdepth 0 -printf '' || { echo "find is not GNU's" >&2; exit 71; }
 mkdir -p -m 700 -- "$HOME/$2" && mkdir -p -- "$HOME/$1" || exit 72
-[ -z "$(ls -A -- "$HOME/$1")" ] || { echo "$HOME/$1 is not empty" >&2; exit 73; }
+[ -n "$3" ] || [ -z "$(ls -A -- "$HOME/$1")" ] || { echo "$HOME/$1 is not empty" >&2; exit 73; }
 printf '%s\000%s\000%s\000%s' "$HOME" "$PATH" "$(id -un 2>/dev/null || id -u)" "$(uname -m)"
 `
 
@@ -24,6 +24,36 @@ echo "$2  $1" | sha256sum -c --status 2>/dev/null || exit 65
 c=gzip
 [ -z "$4" ] || { cd -- "$4" && c="./pccrun sync zstd"; } || exit
 tar -xpf "$1" -C "$3" -I "$c" && rm -f -- "$1"
+`
+
+// standing prints what stands in a directory, $1, but what lies in a .git: kind, mode, size, links,
+// path and target of each, then the SHA-256 of each file that could have come up.
+const standing = `
+cd -- "$1" || exit
+find . -mindepth 1 -printf '%y %m %s %n\0%P\0%l\0' -name .git -prune && printf '` + sums + `\0' || exit
+find . -mindepth 1 -name .git -prune -o -type f -size -513M -print0 | xargs -0 -r sha256sum -z --
+`
+
+const sums = "sums"
+
+// clear removes the names on standard input, whose SHA-256 is $2, from a directory, $1: $3 is a file
+// for them, since half a name is another. No link is followed: each was listed, and nobody else is
+// at work.
+const clear = `
+cat > "$3" && echo "$2  $3" | sha256sum -c --status 2>/dev/null || exit 65
+cd -- "$1" && xargs -0 -r rm -rf -- < "$3" && rm -f -- "$3"
+`
+
+// adopt gives pccrun's own program that an earlier run installed to another: $1 the directory that
+// it is in, $2 a name, $3 what else goes. It prints the directory that it is in now.
+const adopt = `
+set -e
+[ "$(id -u)" = 0 ] || exit 77
+d=/opt/$2
+mkdir -p -m 755 -- "$d/own"
+[ -e "$d/pccrun" ] || mv -- "$1/pccrun" "$d/pccrun"
+rm -rf -- "$1" "$3"
+printf '%s' "$d"
 `
 
 // pack makes an archive of the names on standard input: $1 the file, $2 the directory, $3 where

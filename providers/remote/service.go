@@ -12,7 +12,9 @@
 //   - a key stands in no error, no address and no record;
 //   - whatever ends a run, nothing goes on running: the sandbox is destroyed, or, where
 //     its files could not be fetched, stopped with its files kept; one that nobody looks
-//     after stops itself within minutes. All are found again by their labels.
+//     after stops itself within minutes, and one that the user has kept for the next run when
+//     its time is over. All are found again by their labels;
+//   - a sandbox is used again only where no command there could change more than the copy.
 package remote
 
 import (
@@ -63,6 +65,10 @@ type Service interface {
 	// Extend has the provider stop a sandbox after a time from now, and not before.
 	Extend(ctx context.Context, s *Sandbox, lifetime time.Duration) error
 
+	// Keep has the provider end a sandbox that nobody uses after a time, as Extend does. With remove
+	// its files go then too, where the provider can do that; without, they stay.
+	Keep(ctx context.Context, s *Sandbox, lifetime time.Duration, remove bool) error
+
 	// Park stops a sandbox and keeps its files, so that it costs nothing, or little.
 	Park(ctx context.Context, s *Sandbox) error
 
@@ -98,6 +104,7 @@ type Sandbox struct {
 	Labels   map[string]string
 	Running  bool
 	Created  time.Time
+	Ends     time.Time // by itself; the zero time if nobody says
 	CPUs     float64
 	MemoryMB int64
 

@@ -44,9 +44,9 @@ func (r *running) spool(name string) (*os.File, error) {
 }
 
 // open looks through the workspace, and opens none of what it would send.
-func (r *plan) open(ctx context.Context) (*filesync.Tree, error) {
+func (r *plan) open(ctx context.Context, since *filesync.Since) (*filesync.Tree, error) {
 	config := Variable(r.provider.host.Environ, "XDG_CONFIG_HOME")
-	return filesync.Open(ctx, r.policy.Workspace, filesync.Up{Excludes: filesync.UserIgnore(r.policy.Home, config), Hides: r.hides})
+	return filesync.Open(ctx, r.policy.Workspace, filesync.Up{Excludes: filesync.UserIgnore(r.policy.Home, config), Hides: r.hides, Since: since})
 }
 
 // write writes the archive of the workspace.
@@ -66,7 +66,7 @@ func write(ctx context.Context, tree *filesync.Tree, to io.Writer) (*filesync.Se
 // pack begins to write the archive, which goes on while the sandbox is made. A workspace that is too
 // large is refused before anything is made that costs money.
 func (r *running) pack(ctx context.Context) (*upload, error) {
-	tree, err := r.open(ctx)
+	tree, err := r.open(ctx, r.since)
 	if err != nil {
 		return nil, err
 	}
@@ -105,6 +105,12 @@ func (r *running) upload(ctx context.Context, u *upload) error {
 	}
 	for _, f := range r.sent.Findings {
 		r.observer.Warning(events.Warning{Text: "secret, left out: " + f.String(), Hint: "remove it from the file"})
+	}
+	if len(r.sent.Gone) > 0 {
+		gone := []byte(strings.Join(r.sent.Gone, "\x00") + "\x00")
+		if _, _, err := r.shell(ctx, true, clear, gone, r.copy, fmt.Sprintf("%x", sha256.Sum256(gone)), path.Join(r.own, "gone")); err != nil {
+			return fmt.Errorf("%s: remove what is not in the workspace: %w", r.provider.Name(), err)
+		}
 	}
 	if err := r.send(ctx, "uploading", r.copy, &u.archive); err != nil {
 		return fmt.Errorf("%s: upload: %w", r.provider.Name(), err)

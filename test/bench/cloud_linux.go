@@ -76,6 +76,10 @@ func (b *bench) cloud(ctx context.Context) (_ []figure, err error) {
 			down, downEmpty = append(down, all.after), append(downEmpty, none.after)
 		}
 	}
+	second, err := b.secondUpload(ctx, server, tree)
+	if err != nil {
+		return nil, err
+	}
 	talk, err := b.cloudRun(ctx, server, empty, "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do date +%s%N; sleep 0.05; done")
 	if err != nil {
 		return nil, err
@@ -97,7 +101,7 @@ func (b *bench) cloud(ctx context.Context) (_ []figure, err error) {
 	}
 	late := median(talk.late)
 	return []figure{
-		way("up", up, upEmpty), way("down", down, downEmpty),
+		way("up", up, upEmpty), way("down", down, downEmpty), second,
 		{name: "output of a command at a provider, until it is here", value: float64(late) / 1e6, unit: "ms", goal: 50, detail: "of 20 lines, the median"},
 		{
 			name: fmt.Sprintf("memory of a run that uploads %d MB ÷ nothing", size/1_000_000), value: float64(big.memory) / float64(small.memory), unit: "×", goal: 1.3,
@@ -106,9 +110,40 @@ func (b *bench) cloud(ctx context.Context) (_ []figure, err error) {
 	}, errors.Join(os.RemoveAll(tree), os.RemoveAll(to), os.RemoveAll(large))
 }
 
+// secondUpload measures how many bytes go up with a kept sandbox after a change of one line, beside
+// those of the first run: of all calls, pccrun's own program and the request to create too.
+func (b *bench) secondUpload(ctx context.Context, server *e2b.Server, tree string) (f figure, err error) {
+	f = figure{name: "a second upload after a change of one line ÷ the first, in bytes", unit: "×", goal: 0.01}
+	if b.user == nil {
+		f.why = "only root has machines in which pccrun is another user than the command"
+		return f, nil
+	}
+	var sizes []int64
+	for range 2 {
+		before := server.Received()
+		if _, err := b.cloudRun(ctx, server, tree, "date +%s%N", "--keep", "1h"); err != nil {
+			return f, err
+		}
+		sizes = append(sizes, server.Received()-before)
+		to, err := os.OpenFile(filepath.Join(tree, "d0", "f0.go"), os.O_APPEND|os.O_WRONLY, 0)
+		if err == nil {
+			_, err = to.WriteString("// one line more\n")
+			err = errors.Join(err, to.Close())
+		}
+		if err != nil {
+			return f, err
+		}
+	}
+	if kept := server.Sandboxes(""); len(kept) != 1 {
+		return f, fmt.Errorf("%d sandboxes stand after two runs, want the one that was kept", len(kept))
+	}
+	f.value, f.detail = float64(sizes[1])/float64(sizes[0]), fmt.Sprintf("%d of %d", sizes[1], sizes[0])
+	return f, nil
+}
+
 // cloudRun runs a script that prints the time in nanoseconds, a line each.
-func (b *bench) cloudRun(ctx context.Context, server *e2b.Server, dir, script string) (*cloudRun, error) {
-	cmd := b.command(ctx, dir, append(b.pccrun("--provider", "e2b"), "sh", "-c", script)...)
+func (b *bench) cloudRun(ctx context.Context, server *e2b.Server, dir, script string, flags ...string) (*cloudRun, error) {
+	cmd := b.command(ctx, dir, append(b.pccrun(append(flags, "--provider", "e2b")...), "sh", "-c", script)...)
 	cmd.Env = append(cmd.Env, server.Environ()...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -454,6 +454,9 @@ var cases = []struct {
 			})
 		}
 	}},
+	{"a sandbox is kept for the next run", keptForTheNext},
+	{"a kept sandbox under errors", keptWithErrors},
+	{"a sandbox whose command had user namespaces is not kept", notKept},
 	{"sandboxes are found by their labels", func(t *testing.T, k *task) {
 		k.fault(noDestroy)
 		o := k.run("true")

@@ -43,6 +43,7 @@ func TestE2BControl(t *testing.T) {
 	require.Empty(t, found)
 
 	require.NoError(t, s.Extend(ctx, first, time.Hour))
+	require.NoError(t, s.Keep(ctx, first, 2*time.Hour, true))
 	require.NoError(t, s.PutFile(ctx, first, "dir/ü &?", &remote.Archive{Size: 3, Open: func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader([]byte("abc"))), nil
 	}}))
@@ -63,7 +64,7 @@ func TestE2BControl(t *testing.T) {
 	require.NoError(t, s.Destroy(ctx, first.ID))
 	require.NoError(t, s.Destroy(ctx, first.ID), "it is gone already")
 	require.NoError(t, s.Destroy(ctx, second.ID))
-	for _, err := range []error{s.Extend(ctx, first, time.Hour), s.Park(ctx, first)} {
+	for _, err := range []error{s.Extend(ctx, first, time.Hour), s.Keep(ctx, first, time.Hour, false), s.Park(ctx, first)} {
 		require.ErrorIs(t, err, remote.ErrGone)
 	}
 	_, err = s.Status(ctx, first.ID)

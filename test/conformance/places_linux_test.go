@@ -54,9 +54,9 @@ func startE2B(t *testing.T) *served {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Stop()) })
 	return &served{
-		environ: s.Environ(), stand: s.Sandboxes, home: s.Home, calls: s.Calls,
-		open: func(environ []string) providers.Provider {
-			return e2b.New(providers.Host{Environ: environ, Launcher: host.Program(t), CacheDir: cacheDir}, e2b.Options{})
+		environ: s.Environ(), stand: s.Sandboxes, home: s.Home, calls: s.Calls, received: s.Received,
+		open: func(environ []string, state string) providers.Provider {
+			return e2b.New(providers.Host{Environ: environ, Launcher: host.Program(t), CacheDir: cacheDir, StateDir: state}, e2b.Options{})
 		},
 		path: func(dir string) { s.Path = dir },
 		made: func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
@@ -69,9 +69,9 @@ func startDaytona(t *testing.T) *served {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Stop()) })
 	return &served{
-		environ: s.Environ(), stand: s.Sandboxes, home: s.Home, calls: s.Calls,
-		open: func(environ []string) providers.Provider {
-			return daytona.New(providers.Host{Environ: environ, Launcher: host.Program(t), CacheDir: cacheDir})
+		environ: s.Environ(), stand: s.Sandboxes, home: s.Home, calls: s.Calls, received: s.Received,
+		open: func(environ []string, state string) providers.Provider {
+			return daytona.New(providers.Host{Environ: environ, Launcher: host.Program(t), CacheDir: cacheDir, StateDir: state})
 		},
 		path: func(dir string) { s.Path = dir },
 		made: func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -74,15 +75,17 @@ type place struct {
 // served is a server that is up.
 type served struct {
 	environ []string
-	open    func(environ []string) providers.Provider
+	open    func(environ []string, state string) providers.Provider
 	path    func(dir string)            // stands first in PATH there
 	stand   func(state string) []string // what stands at the provider: "running", "paused", or all
 	home    func(id string) string      // where its files are on this machine
 	calls   func() []string
-	made    func() string // all that requests to create said
-	bare    func()        // has nobody in sandboxes make a namespace
-	decide  func(fault func(r *http.Request) *faults.Fault)
-	fault   func(kind string)
+
+	received func() int64  // bytes of all calls
+	made     func() string // all that requests to create said
+	bare     func()        // has nobody in sandboxes make a namespace
+	decide   func(fault func(r *http.Request) *faults.Fault)
+	fault    func(kind string)
 }
 
 // A task is a run of a test.
@@ -104,6 +107,8 @@ type task struct {
 	started  func()
 	naps     int
 	progress func(what string, done, total int64)
+	state    string // where sessions are that may keep their sandboxes
+	keep     time.Duration
 }
 
 type heard struct {
@@ -175,12 +180,12 @@ func (k *task) plan(argv ...string) (providers.Plan, error) {
 	k.request.Host = profiles.Host{UID: os.Getuid(), Home: "/home/nobody-here", Environ: k.environment(), Cwd: k.dir, Memory: 8 << 30}
 	policy, err := profiles.Resolve(k.request)
 	require.NoError(k.t, err)
-	k.provider = k.open(k.environment())
+	k.provider = k.open(k.environment(), k.state)
 	facts, err := k.provider.Examine(k.t.Context())
 	if err != nil {
 		return nil, err
 	}
-	plan, err := k.provider.Plan(policy, &providers.Survey{}, facts, providers.Command{Argv: argv, Env: policy.Environ(k.environment()), Dir: policy.WorkDir, Label: k.label})
+	plan, err := k.provider.Plan(policy, &providers.Survey{}, facts, providers.Command{Argv: argv, Env: policy.Environ(k.environment()), Dir: policy.WorkDir, Label: k.label, Keep: k.keep})
 	if err != nil {
 		return nil, err
 	}

@@ -123,6 +123,8 @@ func (s *Server) control(w http.ResponseWriter, r *http.Request, b *box, verb st
 		set("started") // by the next time that anybody asks
 	case verb == "", verb == "last-activity" && r.Method == http.MethodPost:
 		answer(w, http.StatusOK, s.told(b))
+	case (strings.HasPrefix(verb, "autostop/") || strings.HasPrefix(verb, "autodelete/")) && r.Method == http.MethodPost:
+		answer(w, http.StatusOK, s.told(b)) // nobody waits here until a timer of minutes ends
 	case verb == "start" && r.Method == http.MethodPost:
 		set("starting")
 	case verb == "stop" && r.Method == http.MethodPost && b.State == "stopped":

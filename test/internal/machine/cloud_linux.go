@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -38,6 +39,7 @@ type Cloud[T any] struct {
 	boxes map[string]*Sandbox[T]
 	next  int
 	calls []string // method and path of each
+	took  atomic.Int64
 	fault func(r *http.Request) *faults.Fault
 	made  []map[string]any // the bodies of requests to create
 }
@@ -89,6 +91,7 @@ func StartCloud[T any](o CloudOptions[T]) (*Cloud[T], error) {
 		c.calls = append(c.calls, r.Method+" "+r.URL.Path)
 		fault := c.fault
 		c.mu.Unlock()
+		r.Body = &counted{r.Body, &c.took}
 		faults.Serve(w, r, fault, o.Route)
 	}))
 	c.URL = c.http.URL
@@ -151,6 +154,21 @@ func (c *Cloud[T]) Calls() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.calls)
+}
+
+// Received is how many bytes the bodies of all calls so far had.
+func (c *Cloud[T]) Received() int64 { return c.took.Load() }
+
+// counted counts what is read.
+type counted struct {
+	io.ReadCloser
+	n *atomic.Int64
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.ReadCloser.Read(b)
+	c.n.Add(int64(n))
+	return n, err
 }
 
 // CreateRequests are the bodies of the requests to create so far.
