@@ -127,6 +127,7 @@ func TestFlags(t *testing.T) {
 			"--docker-network": {args: []string{"bridge"}, code: 125, err: "net.allowlist: missing: --docker-network bridge"},
 			"--from":           {args: []string{"1"}, code: 125, err: "--from"},
 			"--pass-fd":        {args: []string{"3"}, code: 125, err: "--pass-fd"},
+			"--keep":           {args: []string{"1h"}, code: 125, err: "no sandbox to be kept"},
 			"--dry-run":        {sh: "touch not-made", out: "guarantees", after: absent("not-made")},
 			"--json":           {args: []string{"--dry-run"}, sh: "touch not-made", out: `"guarantees"`, after: absent("not-made")},
 			"--events":         {args: []string{"events.jsonl"}, sh: "true", after: matches("events.jsonl", `"type":"`)},

@@ -122,7 +122,10 @@ func TestWhatAVirtualMachineDoesNotShare(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	refused(func(k *task) { k.Image = "" }, "does not have the programs of this machine")
-	refused(func(k *task) { k.request.Sockets = []string{"/run/x.sock"} }, "passes no connections")
+	door, err := net.Listen("unix", filepath.Join(k.dir, "door"))
+	require.NoError(t, err)
+	defer door.Close()
+	refused(func(k *task) { k.request.Sockets = []string{door.Addr().String()} }, "passes no connections")
 
 	inner := filepath.Join(k.dir, "inner")
 	k.write(t, "inner/a", "mine")
