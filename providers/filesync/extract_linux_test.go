@@ -102,6 +102,10 @@ const plainConfig = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\
 // hostile are archives that must not be extracted, each with one that differs in what makes it so,
 // and is. What stands there beforehand: dir/, file, and out, a link that leads out.
 func hostile(t testing.TB) map[string][2][]byte {
+	pointed := func(to string, more ...entry) []entry {
+		return append(more, file("x/.git", "gitdir: "+to+"\n"), file("r/.git/HEAD", "ref: refs/heads/x\n"), dir("r/.git/objects"), dir("r/.git/refs"))
+	}
+	tree := func(of string) entry { return file("r/.git/config", "[core]\n\tworktree = "+of+"\n") }
 	rows := map[string][2][]entry{
 		"absolute path":             {{file("/etc/x", "")}, {file("etc/x", "")}},
 		"dot dot":                   {{file("../x", "")}, {file("x", "")}},
@@ -159,6 +163,10 @@ func hostile(t testing.TB) map[string][2][]byte {
 		"git by its end":            {{file(".git./config", "")}, {file(".git.x/config", "")}},
 		"git by a stream":           {{file(".git::$INDEX_ALLOCATION/config", "")}, {file(".git-INDEX/config", "")}},
 		"git that is a file":        {{file(".git", "gitdir: ../x\n")}, {file("git", "gitdir: ../x\n")}},
+		"git that leads out":        {pointed("../../r/.git"), pointed("../r/.git")},
+		"git that is absolute":      {pointed("/r/.git"), pointed("../r/.git")},
+		"git's tree of the host":    {pointed("../r/.git", tree("/x")), pointed("../r/.git", tree("../../x"))},
+		"git's tree above":          {pointed("../r/.git", tree("../../../../../../../../x")), pointed("../r/.git", tree("../../x"))},
 		"git that is a link":        {{link(".git", "dir")}, {link("git", "dir")}},
 		"git hook":                  {{mode(file(".git/hooks/post-commit", "#!/bin/sh\n"), 0o755)}, {file(".git/hooks/post-commit.sample", "")}},
 		"git configuration":         {{file(".git/config", "[core]\n\tfsmonitor = touch /tmp/x\n")}, {file(".git/config", plainConfig)}},

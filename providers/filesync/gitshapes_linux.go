@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io/fs"
 	"path"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -12,34 +13,47 @@ import (
 	"github.com/pccrun/pccrun/workspace/gitdir"
 )
 
+// archiveRoot is where an archive's paths begin for the table of git directories. No file of git's can name it: an
+// absolute path in an archive, or one that leads up out of it, is one of the host's.
+const archiveRoot = "/\x00"
+
 // A gitView is what lies in the first of these directories, and in the others, through no link.
 type gitView []int
 
-// Kind returns what is at a path.
-func (v gitView) Kind(name string) (fs.FileMode, bool) {
+func (v gitView) open(name string, flags int) (fd int, there bool) {
+	rel, in := strings.CutPrefix(name, archiveRoot+"/")
+	if !in {
+		return -1, false
+	}
 	for _, dir := range v {
-		fd, err := beneath.Open(dir, name[1:], unix.O_PATH)
-		if err != nil {
-			continue
-		}
-		defer unix.Close(fd)
-		var st unix.Stat_t
-		if unix.Fstat(fd, &st) == nil {
-			return workspace.KindOf(st.Mode).Type(), true
+		if fd, err := beneath.Open(dir, rel, flags); err == nil {
+			return fd, true
 		}
 	}
-	return 0, false
+	return -1, false
+}
+
+// Kind returns what is at a path.
+func (v gitView) Kind(name string) (fs.FileMode, bool) {
+	fd, there := v.open(name, unix.O_PATH)
+	if !there {
+		return 0, false
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil {
+		return 0, false
+	}
+	return workspace.KindOf(st.Mode).Type(), true
 }
 
 // Read reads a regular file.
 func (v gitView) Read(name string, limit int64) ([]byte, error) {
-	for _, dir := range v {
-		fd, err := beneath.Open(dir, name[1:], unix.O_RDONLY|unix.O_NONBLOCK)
-		if err == nil {
-			return beneath.ReadFile(fd, limit)
-		}
+	fd, there := v.open(name, unix.O_RDONLY|unix.O_NONBLOCK)
+	if !there {
+		return nil, fs.ErrNotExist
 	}
-	return nil, fs.ErrNotExist
+	return beneath.ReadFile(fd, limit)
 }
 
 // judgeGit asks the table of git directories about all that was made, as an apply does. Nothing is taken that is
@@ -49,13 +63,13 @@ func (x *extraction) judgeGit(a *archive) error {
 	if x.target >= 0 {
 		stands = gitView{x.target}
 	}
-	git := gitdir.Tree{Root: "/", Before: stands, Now: append(gitView{x.tree}, stands...)}
+	git := gitdir.Tree{Root: archiveRoot, Before: stands, Now: append(gitView{x.tree}, stands...)}
 	made := x.made
 	x.made = nil
 	for _, rel := range made {
 		m, d := a.members[rel], gitdir.Decision{}
 		if !x.down.Trust || inGit(rel) {
-			d, _ = git.Judge("/"+rel, m.kind.Type(), m.target)
+			d, _ = git.Judge(archiveRoot+"/"+rel, m.kind.Type(), m.target)
 		}
 		switch {
 		case d.Why != "":

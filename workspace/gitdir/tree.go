@@ -105,7 +105,7 @@ func (t *Tree) config(path, dir, rel string, bare, standing bool) (why string, n
 	switch {
 	case rel == "gitdir":
 		b, err := t.Now.Read(path, vcs.MaxGitFile)
-		if git := from(dir, vcs.ParsePathFile(b)); err != nil || filepath.Base(git) != ".git" || t.pointer(git) != dir {
+		if git := said(dir, vcs.ParsePathFile(b)); err != nil || filepath.Base(git) != ".git" || t.pointer(git) != dir {
 			return "git worktree would write where it leads", false
 		}
 		return "", true
@@ -119,9 +119,9 @@ func (t *Tree) config(path, dir, rel string, bare, standing bool) (why string, n
 		return whyExecutes, false
 	}
 	if why = Inert(b, func(tree string) bool {
-		tree = from(dir, tree)
+		tree = said(dir, tree)
 		_, head := t.Now.Kind(tree + "/HEAD")
-		return !vcs.InsideGit(tree) && !head && t.pointer(tree+"/.git") == dir
+		return tree != "" && !vcs.InsideGit(tree) && !head && t.pointer(tree+"/.git") == dir
 	}); why != "" {
 		return why, false
 	}
@@ -255,7 +255,20 @@ func (t *Tree) pointer(path string) string {
 	if err != nil {
 		return ""
 	}
-	return from(filepath.Dir(path), to)
+	return said(filepath.Dir(path), to)
+}
+
+// said returns where a path leads that is said in a directory, "" where `..` follows a name: that may be a link, and
+// the kernel goes up from where it leads.
+func said(dir, path string) string {
+	named := false
+	for part := range strings.SplitSeq(path, "/") {
+		if part == ".." && named {
+			return ""
+		}
+		named = named || part != "" && part != "." && part != ".."
+	}
+	return from(dir, path)
 }
 
 // format returns by what the objects of a repository are named, and whether that is sure: the configuration of one
