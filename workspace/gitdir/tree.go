@@ -219,12 +219,9 @@ func isBare(v View, dir string) bool {
 	return has("HEAD") && (store || has("commondir")) || store && (has("config") || has("hooks")) // worktrees share one without a HEAD
 }
 
-// hidden reports whether a name lies in a directory of references or logs that is a repository: its files would have
-// the shapes.
+// hidden reports whether a name lies in a repository within a git directory, among references, logs or what git-lfs
+// keeps: its files would have the shapes.
 func (t *Tree) hidden(dir, rel string) bool {
-	if !strings.HasPrefix(rel, "refs/") && !strings.HasPrefix(rel, "logs/") {
-		return false
-	}
 	for i, c := range rel + "/" {
 		if c == '/' && t.bare(dir+"/"+rel[:i]) {
 			return true

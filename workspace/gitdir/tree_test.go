@@ -70,6 +70,8 @@ func TestTree(t *testing.T) {
 		".git/MERGE_HEAD":                {files{".git/MERGE_HEAD": hash1 + "\n"}, "report"},
 		".git/HEAD":                      {files{".git/HEAD": "x"}, WhyRef},
 		".git/refs/heads":                {files{".git/refs/heads/HEAD": head, ".git/refs/heads/objects": "dir", ".git/refs/heads/refs": "dir"}, WhyForeign},
+		".git/lfs/r/config":              {files{".git/lfs/r/config": hostile, ".git/lfs/r/HEAD": head, ".git/lfs/r/objects": "dir", ".git/lfs/r/refs": "dir"}, WhyForeign},
+		".git/lfs/objects/x":             {files{".git/lfs/objects/x": "x"}, ""},
 		".git/logs/HEAD":                 {files{".git/logs/HEAD": ""}, ""},
 		".git/refs/remotes/o/HEAD":       {files{".git/refs/remotes/o/HEAD": "-> refs/remotes/o/main"}, ""},
 		".git/objects/info/commit-graph": {files{".git/objects/info/commit-graph": "x"}, "drop"},
