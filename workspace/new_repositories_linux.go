@@ -91,9 +91,9 @@ func (i *inerter) all() error {
 			whose.dir(t.end.Path)
 		}
 	}
-	i.ways(stood)
+	led := i.ways(stood)
 	i.elsewhereTrees(slices.Concat(found, stood))
-	i.workingTrees(found)
+	i.workingTrees(slices.Concat(found, led))
 	i.reviewed()
 	i.worktrees()
 	indexes()
@@ -127,8 +127,9 @@ func (i *inerter) repository(path string) (t trail, whose *inerter, far bool, er
 
 // ways makes inert to what the .git files, links and commondir files lead that stood: at
 // the end of one there may have been nothing, and what the run has made there need not
-// look like a repository. What worktrees share is one to git without a HEAD.
-func (i *inerter) ways(stood []suspect) {
+// look like a repository. What worktrees share is one to git without a HEAD. It returns those of the .git files and
+// links that lead to one which did not stand: their working trees are new.
+func (i *inerter) ways(stood []suspect) (led []suspect) {
 	for _, s := range stood {
 		for _, k := range i.others { // the launch has followed all of them
 			k.view.steps = 0
@@ -147,8 +148,12 @@ func (i *inerter) ways(stood []suspect) {
 			i.turned(&t, wayOut)
 		case t.found && t.end.Kind == Dir:
 			whose.dir(t.end.Path)
+			if rel, _ := beneath.Path(whose.view.root, t.end.Path); !whose.guard.repos[rel] {
+				led = append(led, s)
+			}
 		}
 	}
+	return led
 }
 
 const wayOut = "a .git leads through it to a repository outside the workspace"
