@@ -67,7 +67,7 @@ func (t *Tree) Judge(path string, kind fs.FileMode, target string) (d Decision, 
 		d.Why = whyMakes // of what was somebody's own
 	case e.Verdict == Delete:
 		d.Drop = true
-	case e.Verdict == Keep && t.hidden(dir, rel):
+	case e.Verdict == Keep && (kind.IsDir() && t.bare(path) || t.hidden(dir, filepath.Dir(path))):
 		d.Why = WhyForeign
 	case e.Verdict == Keep || e.Verdict == List:
 		d.Report = e.Verdict == List
@@ -219,11 +219,11 @@ func isBare(v View, dir string) bool {
 	return has("HEAD") && (store || has("commondir")) || store && (has("config") || has("hooks")) // worktrees share one without a HEAD
 }
 
-// hidden reports whether a name lies in a repository within a git directory, among references, logs or what git-lfs
-// keeps: its files would have the shapes.
-func (t *Tree) hidden(dir, rel string) bool {
-	for i, c := range rel + "/" {
-		if c == '/' && t.bare(dir+"/"+rel[:i]) {
+// hidden reports whether a directory within a git directory is a repository or lies in one, among references, logs or
+// what git-lfs keeps: its files would have the shapes.
+func (t *Tree) hidden(dir, at string) bool {
+	for ; len(at) > len(dir); at = filepath.Dir(at) {
+		if t.bare(at) {
 			return true
 		}
 	}
