@@ -56,7 +56,7 @@ func Decompress(from io.Reader) (io.Reader, error) {
 		}
 		return &bounded{r: r, in: in, ratio: ratioOfGzip}, nil
 	case "\x28\xb5":
-		r, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(128<<20))
+		r, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(8<<20)) // RFC 8878, section 3.1.1.1.2: what every decoder has; ours takes 4
 		if err != nil {
 			return nil, fmt.Errorf("zstd: %w", err)
 		}
