@@ -194,6 +194,14 @@ type Permission = netproxy.Permission
 // Resource names what a provider made for a session.
 type Resource = sessions.Resource
 
+// Copy says which files of a copy elsewhere are written to a directory of this machine.
+type Copy struct {
+	Dir     string   // empty, or not there
+	All     bool     // unchanged and ignored files too
+	Filter  []string // patterns of gitignore, of which one selects a path; none: all
+	Running bool     // the run goes on
+}
+
 // Result is how a run ended. What nobody counted is 0.
 type Result struct {
 	Code     int  // the command's exit status, where Signal is 0

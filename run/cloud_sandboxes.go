@@ -9,6 +9,7 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/sessions"
+	"github.com/pccrun/pccrun/state"
 )
 
 // KeepUnfetched is the reason for which the directory of a session is kept whose provider has
@@ -73,4 +74,25 @@ func Orphans(program Program, home sessions.Home, dryRun, all bool) (gone []stri
 		err = errors.Join(err, e)
 	}
 	return gone, err
+}
+
+// WithoutDownload ends a session by kill, whose run at a cloud destroys what its command changed, where
+// it would have downloaded it.
+func WithoutDownload(home sessions.Home, e sessions.Entry, kill func() error) error {
+	if kind, err := providers.KindOf(e.Provider); err != nil || !kind.Cloud || e.State != sessions.Running {
+		return kill() // nothing is downloaded then
+	}
+	dir, err := home.Open(e.ID)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := state.WriteFile(dir, sessions.NoDownloadName, nil, state.Fast); err != nil {
+		return err
+	}
+	err = kill()
+	if err != nil && !errors.Is(err, sessions.ErrAlive) { // it was not asked to end: when it does, it downloads
+		err = errors.Join(err, dir.Remove(sessions.NoDownloadName))
+	}
+	return err
 }

@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/sessions"
@@ -14,6 +18,81 @@ import (
 // fetcher is a provider with a copy of the workspace, which outlives a run whose download failed.
 type fetcher interface {
 	Fetch(ctx context.Context, r providers.Resource, stdio providers.Stdio, o providers.Observer) error
+	Copy(ctx context.Context, r providers.Resource, c providers.Copy, stdio providers.Stdio, o providers.Observer) (paths int, err error)
+}
+
+func errNothingLeft(e sessions.Entry) error {
+	return fmt.Errorf("session %s: nothing is left to be downloaded", e.ID)
+}
+
+// reach opens a session's cloud and its directory.
+func reach(program Program, home sessions.Home, e sessions.Entry) (fetcher, *os.Root, error) {
+	kind, err := providers.KindOf(e.Resource.Provider)
+	if err != nil {
+		return nil, nil, err
+	}
+	req := &profiles.Request{Host: profiles.ThisHost()}
+	dirs, err := Dirs()
+	if err != nil {
+		return nil, nil, err
+	}
+	place, err := program.build(kind, req, providers.Host{Environ: req.Host.Environ, StateDir: dirs.State, CacheDir: dirs.Cache})
+	if err != nil {
+		return nil, nil, err
+	}
+	from, is := place.(fetcher)
+	if !is {
+		return nil, nil, fmt.Errorf("BUG: provider %s: a cloud that cannot download", e.Resource.Provider)
+	}
+	dir, err := home.Open(e.ID)
+	return from, dir, err
+}
+
+// CopyOut writes files from a session's cloud to a directory outside of the workspace, and leaves the
+// sandbox, the session and its run as they are. It returns how many names it wrote.
+func CopyOut(ctx context.Context, program Program, home sessions.Home, e sessions.Entry, c providers.Copy, progress func(what string, done, total int64), o providers.Observer) (paths int, err error) {
+	c.Running = e.State == sessions.Running
+	switch {
+	case c.Running && e.Resource == nil:
+		return 0, fmt.Errorf("session %s: its files are on this machine", e.ID)
+	case !c.Running && !e.Unfetched:
+		return 0, errNothingLeft(e)
+	}
+	if c.Dir, err = emptyDir(c.Dir, e.Workspace); err != nil {
+		return 0, err
+	}
+	from, dir, err := reach(program, home, e)
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close()
+	return from.Copy(ctx, *e.Resource, c, providers.Stdio{Changes: dir, Progress: progress}, o)
+}
+
+// emptyDir returns the real path of a directory that is empty or can be made, outside of a workspace.
+func emptyDir(name, workspace string) (string, error) {
+	real, err := filepath.Abs(name)
+	if err != nil {
+		return "", err
+	}
+	if list, e := os.ReadDir(real); e == nil && len(list) > 0 {
+		return "", hint.Errorf("name a new directory", "directory %s: it is not empty", name)
+	} else if e == nil {
+		real, err = filepath.EvalSymlinks(real)
+	} else if errors.Is(e, fs.ErrNotExist) {
+		var parent string
+		parent, err = filepath.EvalSymlinks(filepath.Dir(real))
+		real = filepath.Join(parent, filepath.Base(real))
+	} else {
+		err = e
+	}
+	if err != nil {
+		return "", err
+	}
+	if rel, err := filepath.Rel(workspace, real); err != nil || filepath.IsLocal(rel) {
+		return "", hint.Errorf("name one outside; pccrun apply writes to the workspace", "directory %s: it is in the workspace %s", name, workspace)
+	}
+	return real, nil
 }
 
 // Download brings what a session's command changed at a cloud, and returns how many paths that are.
@@ -21,28 +100,11 @@ type fetcher interface {
 func Download(ctx context.Context, program Program, home sessions.Home, e sessions.Entry, progress func(what string, done, total int64), o providers.Observer) (paths int, err error) {
 	switch {
 	case e.State == sessions.Running:
-		return 0, fmt.Errorf("session %s: %w; it downloads when it ends", e.ID, sessions.ErrAlive)
+		return 0, hint.Errorf("--to DIR writes a copy now", "session %s: %w; it downloads when it ends", e.ID, sessions.ErrAlive)
 	case !e.Unfetched:
-		return 0, fmt.Errorf("session %s: nothing is left to be downloaded", e.ID)
+		return 0, errNothingLeft(e)
 	}
-	kind, err := providers.KindOf(e.Resource.Provider)
-	if err != nil {
-		return 0, err
-	}
-	req := &profiles.Request{Host: profiles.ThisHost()}
-	dirs, err := Dirs()
-	if err != nil {
-		return 0, err
-	}
-	place, err := program.build(kind, req, providers.Host{Environ: req.Host.Environ, StateDir: dirs.State, CacheDir: dirs.Cache})
-	if err != nil {
-		return 0, err
-	}
-	from, is := place.(fetcher)
-	if !is {
-		return 0, fmt.Errorf("BUG: provider %s: a cloud that cannot download", e.Resource.Provider)
-	}
-	dir, err := home.Open(e.ID)
+	from, dir, err := reach(program, home, e)
 	if err != nil {
 		return 0, err
 	}

@@ -47,6 +47,9 @@ const (
 	// UnfetchedName stands while a cloud has changes of the run's that are not here: see package remote.
 	UnfetchedName = "remote.json"
 
+	// NoDownloadName stands where the user wants nothing downloaded when the run ends.
+	NoDownloadName = "no-download"
+
 	// KeptName stands while a sandbox of the run's stands for the next one: see package remote.
 	KeptName = "kept.json"
 )

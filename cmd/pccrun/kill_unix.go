@@ -14,14 +14,15 @@ import (
 	"github.com/pccrun/pccrun/sessions"
 )
 
-const killUsage = `usage: pccrun kill SESSION… [--signal NAME] [--wait DURATION] [--force] [--json]
-       pccrun kill --all    [--signal NAME] [--wait DURATION] [--force] [--json]
+const killUsage = `usage: pccrun kill SESSION… [--no-download] [--signal NAME] [--wait DURATION] [--force] [--json]
+       pccrun kill --all    [--no-download] [--signal NAME] [--wait DURATION] [--force] [--json]
 
 Ends sessions. It sends the signal to the launcher, which forwards it, ends all
 processes inside and cleans up; pccrun kill waits for that. If the launcher has
 crashed, it kills the processes that are left. A sandbox that --keep left is
 destroyed.
 
+  --no-download    at a cloud: what the command changed is destroyed, not fetched
   --signal NAME    the signal to send (default TERM); -s is the same
   --wait DURATION  how long to wait (default 10s)
   --force          send KILL after that time
@@ -30,7 +31,7 @@ destroyed.
 `
 
 func killVerb(args []string) int {
-	all, force, asJSON := false, false, false
+	all, force, asJSON, discard := false, false, false, false
 	signal, wait := syscall.Signal(unix.SIGTERM), 10*time.Second
 	toSignal := func(text string) error {
 		if signal = unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(text), "SIG")); signal == 0 {
@@ -44,7 +45,7 @@ func killVerb(args []string) int {
 		}
 		return nil
 	}
-	words, err := options(killUsage, args, flags{"--all": &all, "--force": &force, "--json": &asJSON, "--signal": toSignal, "-s": toSignal, "--wait": toWait})
+	words, err := options(killUsage, args, flags{"--all": &all, "--force": &force, "--json": &asJSON, "--no-download": &discard, "--signal": toSignal, "-s": toSignal, "--wait": toWait})
 	switch {
 	case err != nil:
 	case all && len(words) > 0:
@@ -69,7 +70,11 @@ func killVerb(args []string) int {
 	code, results := 0, []object{}
 	for _, e := range targets {
 		done := slow("waiting for session " + e.ID + " to end")
-		err := endSession(home, e, signal, wait)
+		end := func() error { return endSession(home, e, signal, wait) }
+		if plain := end; discard {
+			end = func() error { return run.WithoutDownload(home, e, plain) }
+		}
+		err := end()
 		done()
 		if force && errors.Is(err, sessions.ErrAlive) {
 			err = home.Kill(e, unix.SIGKILL, wait)

@@ -1,6 +1,7 @@
 package filesync
 
 import (
+	"fmt"
 	"path"
 	"slices"
 	"strconv"
@@ -132,6 +133,18 @@ func (g *Ignore) Excluded(rel string, isDir bool) string {
 		}
 	}
 	return g.own(rel, isDir)
+}
+
+// Selection returns whether a path is selected by patterns, of which each is a line of an ignore file. None
+// select all.
+func Selection(patterns []string) (func(rel string, isDir bool) bool, error) {
+	for _, p := range patterns {
+		if strings.Contains(p, "\n") || len(parseIgnore(p)) != 1 {
+			return nil, fmt.Errorf("pattern %q: it is none of gitignore", p)
+		}
+	}
+	g := ParseIgnore("", map[string]string{"": strings.Join(patterns, "\n")})
+	return func(rel string, isDir bool) bool { return len(patterns) == 0 || g.Excluded(rel, isDir) != "" }, nil
 }
 
 // own is Excluded, for a path whose directories are not.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"os"
 	"path"
 	"path/filepath"
 	"strings"
@@ -34,16 +35,26 @@ func (r *running) bring(ctx context.Context) error {
 		return err
 	}
 	defer file.Close()
+	err = r.receive(ctx, d.parts(after), file, func(next func() (io.Reader, error)) error { return r.take(ctx, d, next) })
+	var refused *filesync.RefusedError
+	if errors.As(err, &refused) {
+		kept, e := r.keepRefused(file)
+		return &StayedError{Err: errors.Join(err, e), Kept: kept}
+	}
+	return err
+}
+
+// receive fetches archives into a file, and has them taken while the next one is on its way.
+func (r *running) receive(ctx context.Context, parts [][]string, file *os.File, take func(next func() (io.Reader, error)) error) error {
 	transfer, stop := context.WithTimeout(ctx, r.provider.patient.transfer)
 	defer stop()
-	parts := d.parts(after)
 	came := make(chan io.Reader, len(parts))
 	var failed, lost error
 	go func() {
 		defer close(came)
 		failed = r.get(transfer, parts, file, came)
 	}()
-	err = r.take(ctx, d, func() (io.Reader, error) {
+	err := take(func() (io.Reader, error) {
 		if part, ok := <-came; ok {
 			plain, err := filesync.Decompress(part)
 			if err != nil {
@@ -59,11 +70,6 @@ func (r *running) bring(ctx context.Context) error {
 	}
 	if lost != nil {
 		return fmt.Errorf("%s: download: %w", r.provider.Name(), lost)
-	}
-	var refused *filesync.RefusedError
-	if errors.As(err, &refused) {
-		kept, e := r.keepRefused(file)
-		return &StayedError{Err: errors.Join(err, e), Kept: kept}
 	}
 	return err
 }

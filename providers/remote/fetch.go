@@ -68,35 +68,44 @@ func (r *running) recorded() error {
 // killed, as a change set in the session's directory, which is all that stdio has beside its
 // Progress, and destroys the sandbox.
 func (p *Provider) Fetch(ctx context.Context, resource providers.Resource, stdio providers.Stdio, o providers.Observer) error {
-	if err := p.service.Ready(); err != nil {
+	r, err := p.reach(ctx, resource, stdio, o)
+	if errors.Is(err, ErrGone) {
+		return errors.Join(fmt.Errorf("what the command changed is lost: %w", err), stdio.Changes.Remove(sessions.UnfetchedName))
+	} else if err != nil {
 		return err
+	}
+	stop := r.extend(ctx)
+	err = r.fetch(ctx)
+	stop()
+	return r.leave(ctx, err)
+}
+
+// reach makes the sandbox of a recorded run ready.
+func (p *Provider) reach(ctx context.Context, resource providers.Resource, stdio providers.Stdio, o providers.Observer) (*running, error) {
+	if err := p.service.Ready(); err != nil {
+		return nil, err
 	}
 	r := &running{plan: &plan{provider: p, request: Request{Labels: resource.Labels}}, io: stdio, session: stdio.Changes, observer: o}
 	if err := r.recorded(); err != nil {
-		return err
+		return nil, err
 	}
 	id := resource.ID
 	if id == "" {
 		found, err := p.Find(ctx, resource.Labels[providers.LabelKey])
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if len(found) != 1 {
-			return fmt.Errorf("%s: %d sandboxes bear the session's label, want one", p.Name(), len(found))
+			return nil, fmt.Errorf("%s: %d sandboxes bear the session's label, want one", p.Name(), len(found))
 		}
 		id = found[0].ID
 	}
 	var err error
-	if r.box, err = p.service.Resume(ctx, id); errors.Is(err, ErrGone) {
-		return errors.Join(fmt.Errorf("what the command changed is lost: %w", err), r.session.Remove(sessions.UnfetchedName))
-	} else if err != nil {
-		return err
+	if r.box, err = p.service.Resume(ctx, id); err != nil {
+		return nil, err
 	}
 	r.box.Labels = resource.Labels
-	stop := r.extend(ctx)
-	err = r.fetch(ctx)
-	stop()
-	return r.leave(ctx, err)
+	return r, nil
 }
 
 // fetch downloads, and says where all is if that fails.

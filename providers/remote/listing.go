@@ -23,7 +23,7 @@ type listing struct {
 func (r *running) look(ctx context.Context) (*listing, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.provider.patient.script)
 	defer cancel()
-	text, _, err := r.shell(ctx, true, list, nil, r.copy)
+	text, _, err := r.shell(ctx, true, list, nil, r.copy, r.label)
 	if err != nil {
 		return nil, fmt.Errorf("%s: list the remote workspace: %w", r.provider.Name(), err)
 	}
@@ -115,6 +115,21 @@ func differ(before, after *listing, m *filesync.Manifest) *difference {
 	slices.SortFunc(d.ask, changes.ComparePaths)
 	slices.SortFunc(d.gone, changes.ComparePaths)
 	return d
+}
+
+// only leaves of a difference what is selected, with the directories around it.
+func (d *difference) only(after *listing, selects func(name string, isDir bool) bool) {
+	ask := d.ask
+	d.ask, d.askSet = nil, map[string]bool{}
+	for _, name := range ask {
+		if selects(name, after.is(name, 'd')) {
+			d.add(name)
+		}
+	}
+	slices.SortFunc(d.ask, changes.ComparePaths)
+	for _, list := range []*[]string{&d.gone, &d.stays, &d.git, &d.odd} {
+		*list = slices.DeleteFunc(*list, func(name string) bool { return !selects(name, after.is(name, 'd')) })
+	}
 }
 
 // mode is what a listing says of kind and mode.

@@ -84,6 +84,8 @@ type running struct {
 	sent     *filesync.Sent
 	before   *listing
 	started  atomic.Bool
+	label    string // before the name of an archive there; not empty for a copy, see [Provider.Copy]
+	busy     bool   // the command runs while its files are fetched
 
 	old   *kept           // the sandbox is one that an earlier run kept; nil for a new one
 	since *filesync.Since // what stands in it
@@ -176,6 +178,11 @@ func (r *running) inside(ctx context.Context, up *upload) (result providers.Resu
 	}
 	result, err = r.follow(ctx)
 	if err != nil && !r.started.Load() {
+		return result, err
+	}
+	if _, e := r.session.Lstat(sessions.NoDownloadName); e == nil {
+		r.warn("not downloaded, as pccrun kill --no-download asked: what the command changed is destroyed")
+		r.command.Keep = 0
 		return result, err
 	}
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.provider.patient.after)

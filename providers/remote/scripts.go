@@ -57,21 +57,22 @@ printf '%s' "$d"
 `
 
 // pack makes an archive of the names on standard input: $1 the file, $2 the directory, $3 where
-// pccrun's program is. It prints the archive's SHA-256 and size.
+// pccrun's program is, $4 is 1 where files may change or go meanwhile (tar's status is 1 then). It
+// prints the archive's SHA-256 and size.
 const pack = `
 set -e
+umask 022
 rm -f -- "$1"
 c="gzip -1"
 [ -z "$3" ] || { cd -- "$3"; c="./pccrun sync zstd"; }
-tar -C "$2" --format=posix --hard-dereference --null --no-recursion -T - -I "$c" -cf "$1"
-chmod 644 "$1"
+tar -C "$2" --format=posix --hard-dereference --null --no-recursion ${4:+--ignore-failed-read} -T - -I "$c" -cf "$1" || [ $? = "$4" ]
 s=$(sha256sum < "$1") && echo "${s%% *}" "$(wc -c < "$1")"
 `
 
 // list prints what stands in a directory, $1, but what lies in a .git: kind, mode, size,
-// inode, times, path and target of each.
+// inode, times, path and target of each. $2 is not empty where files may go meanwhile.
 const list = `
-cd -- "$1" && find . -mindepth 1 -printf '%y %m %s %i %C@ %T@\0%P\0%l\0' -name .git -prune
+cd -- "$1" && { find . -mindepth 1 -printf '%y %m %s %i %C@ %T@\0%P\0%l\0' -name .git -prune || [ -n "$2" ]; }
 `
 
 // install gives a place to pccrun's own program: $1 the directory that it came to, $2 a name,

@@ -229,8 +229,11 @@ func (r *running) get(ctx context.Context, parts [][]string, to *os.File, came c
 
 // part makes an archive of names and fetches it. What came over broken is fetched again.
 func (r *running) part(ctx context.Context, names []string, to *os.File, begin int64, way func(done, total int64)) (size int64, err error) {
-	name := beside(r.copy, "down")
-	printed, _, err := r.shell(ctx, true, pack, []byte(strings.Join(names, "\x00")+"\x00"), name, r.copy, r.program)
+	name, busy := beside(r.copy, r.label+"down"), ""
+	if r.busy {
+		busy = "1"
+	}
+	printed, _, err := r.shell(ctx, true, pack, []byte(strings.Join(names, "\x00")+"\x00"), name, r.copy, r.program, busy)
 	if err != nil {
 		return 0, err
 	}

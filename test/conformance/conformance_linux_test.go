@@ -454,6 +454,10 @@ var cases = []struct {
 			})
 		}
 	}},
+	{"a copy is taken while the command runs", copiedWhileItRuns},
+	{"a copy is taken of a stopped sandbox", copiedWhenStopped},
+	{"no copy is taken of a sandbox that is gone", copiedFromNowhere},
+	{"nothing is downloaded where the user wants that", nothingDownloaded},
 	{"a sandbox is kept for the next run", keptForTheNext},
 	{"a kept sandbox under errors", keptWithErrors},
 	{"a sandbox whose command had user namespaces is not kept", notKept},
@@ -524,7 +528,7 @@ func hostileTar(t *testing.T, members string) string {
 	script := `#!/bin/sh
 case "$*" in
 *-cf*) for last; do :; done
-	python3 - <<'END' | ./pccrun sync zstd > "$last"
+	python3 - <<'END' | { [ -x ./pccrun ] && exec ./pccrun sync zstd; exec gzip; } > "$last"
 import io, sys, tarfile
 with tarfile.open(fileobj=sys.stdout.buffer, mode='w|') as t:
     for name, text in [` + members + `]:

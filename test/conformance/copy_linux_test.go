@@ -1,0 +1,236 @@
+package conformance_test
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/providers/filesync"
+	"github.com/pccrun/pccrun/providers/remote"
+	"github.com/pccrun/pccrun/sessions"
+	fake "github.com/pccrun/pccrun/test/internal/e2b"
+)
+
+// copier is what each provider with a copy is, too.
+type copier interface {
+	Copy(ctx context.Context, r providers.Resource, c providers.Copy, stdio providers.Stdio, o providers.Observer) (int, error)
+}
+
+// copied takes a copy of the sandbox with a label into a new directory, as another process does.
+func (k *task) copied(c providers.Copy) (names map[string]string, said *heard, err error) {
+	k.t.Helper()
+	c.Dir, said = filepath.Join(k.t.TempDir(), "to"), &heard{}
+	r := providers.Resource{Provider: k.place.name, Labels: map[string]string{providers.LabelKey: k.label}}
+	n, err := k.open(k.environment(), k.state).(copier).Copy(k.t.Context(), r, c, providers.Stdio{Changes: k.session}, said)
+	names = map[string]string{}
+	_ = filepath.WalkDir(c.Dir, func(name string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			text, e := os.ReadFile(name)
+			require.NoError(k.t, e)
+			rel, _ := filepath.Rel(c.Dir, name)
+			names[rel] = string(text)
+		} else if err == nil && name != c.Dir {
+			n--
+		}
+		return nil
+	})
+	if err == nil {
+		require.Len(k.t, names, n)
+	}
+	return names, said, err
+}
+
+// meanwhile runs a script, which waits for the end of its input when it has made a file named ready.
+func (k *task) meanwhile(script string, do func()) *outcome {
+	k.t.Helper()
+	in, out := io.Pipe()
+	k.stdin = in
+	ended := make(chan *outcome, 1)
+	go func() { ended <- k.run("/bin/sh", "-c", script) }()
+	require.Eventually(k.t, func() bool {
+		for _, id := range k.stand("running") {
+			if _, err := os.Stat(filepath.Join(k.home(id), "proj/ready")); err == nil {
+				return true
+			}
+		}
+		return false
+	}, time.Minute, 50*time.Millisecond, "the command made no file named ready")
+	do()
+	require.NoError(k.t, out.Close())
+	select {
+	case o := <-ended:
+		return o
+	case <-time.After(time.Minute):
+		require.Fail(k.t, "the command did not end after its input")
+		return nil
+	}
+}
+
+func copiedWhileItRuns(t *testing.T, k *task) {
+	k.write(".gitignore", "build/\n")
+	o := k.meanwhile("echo more >> a.txt; mkdir build; echo b > build/b; echo evil > .mcp.json; touch ready; cat; rm ready; echo late > late; exit 5", func() {
+		names, said, err := k.copied(providers.Copy{Running: true})
+		require.NoError(t, err)
+		require.Equal(t, map[string]string{"a.txt": "one\nmore\n", "ready": ""}, names)
+		require.Contains(t, strings.Join(said.warnings, "\n"), "not downloaded: .mcp.json: protected")
+		require.Contains(t, strings.Join(said.warnings, "\n"), "left out by ignore files: build")
+		names, _, err = k.copied(providers.Copy{Running: true, All: true})
+		require.NoError(t, err)
+		require.Equal(t, map[string]string{".gitignore": "build/\n", "a.txt": "one\nmore\n", "build/b": "b\n", "ready": "", "sub/b.txt": "two\n"}, names)
+		names, _, err = k.copied(providers.Copy{Running: true, All: true, Filter: []string{"b*", "!sub/"}})
+		require.NoError(t, err)
+		require.Equal(t, map[string]string{"build/b": "b\n", "sub/b.txt": "two\n"}, names, "as in .gitignore: sub is not selected, and b.txt in it is")
+		names, _, err = k.copied(providers.Copy{Running: true, Filter: []string{"*.none"}})
+		require.NoError(t, err)
+		require.Empty(t, names)
+		_, _, err = k.copied(providers.Copy{Running: true, Filter: []string{"# none"}})
+		require.ErrorContains(t, err, "it is none of gitignore")
+		require.Len(t, k.stand("running"), 1)
+		left, err := filepath.Glob(filepath.Join(k.home(k.stand("running")[0]), ".pccrun-proj-*"))
+		require.NoError(t, err)
+		require.Empty(t, left, "an archive stays there")
+	})
+	require.NoError(t, o.err)
+	require.Equal(t, 5, o.code)
+	require.Equal(t, []string{"A .mcp.json protected", "M a.txt", "A late"}, k.changed(), "the run is not disturbed")
+	require.Equal(t, "one\n", k.read("a.txt"))
+	k.nothingLeft()
+}
+
+func copiedWhenStopped(t *testing.T, k *task) {
+	k.fault(noDownload)
+	require.ErrorContains(t, k.run("/bin/sh", "-c", "echo x > made; rm a.txt; mkdir -p lib/.git; : > lib/.git/HEAD").err, "is paused and has them")
+	_, _, err := k.copied(providers.Copy{})
+	require.ErrorContains(t, err, "download")
+	require.Len(t, k.stand("paused"), 1, "it costs money")
+	k.fault("")
+	names, said, err := k.copied(providers.Copy{})
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"made": "x\n"}, names)
+	require.Contains(t, said.warnings, "deleted in the sandbox: a.txt")
+	require.Contains(t, said.warnings, "not downloaded: a git directory: lib/.git")
+	require.Len(t, k.stand("paused"), 1, "it costs money")
+
+	for name, member := range map[string]string{
+		"what leads out":        `('../../evil', b'x')`,
+		"what nobody asked for": `('other.txt', b'x')`,
+		"what follows a link":   `('made', None), ('made/x', b'x')`,
+	} {
+		k.path(hostileTar(t, member))
+		names, _, err := k.copied(providers.Copy{})
+		var refused *filesync.RefusedError
+		require.ErrorAs(t, err, &refused, name)
+		require.Empty(t, names, name)
+	}
+	k.path(hostileTar(t, `('made', b'x')`))
+	_, _, err = k.copied(providers.Copy{})
+	require.ErrorContains(t, err, "names were requested, and 1 arrived")
+	k.path("")
+	require.Len(t, k.stand("paused"), 1)
+	require.NoError(t, k.provider.(fetcher).Fetch(t.Context(), k.heard.created[0], providers.Stdio{Changes: k.session}, &k.heard))
+	require.Equal(t, []string{"D a.txt", "A lib", "A made"}, k.changed())
+	k.nothingLeft()
+	_, _, err = k.copied(providers.Copy{})
+	require.ErrorContains(t, err, "nothing is to be downloaded")
+}
+
+func copiedFromNowhere(t *testing.T, k *task) {
+	k.fault(noDownload)
+	require.Error(t, k.run("touch", "made").err)
+	k.fault("")
+	require.NoError(t, k.provider.Destroy(t.Context(), k.heard.created[0]))
+	r := k.heard.created[0]
+	_, err := k.provider.(copier).Copy(t.Context(), r, providers.Copy{Dir: filepath.Join(t.TempDir(), "to")}, providers.Stdio{Changes: k.session}, &k.heard)
+	require.ErrorIs(t, err, remote.ErrGone)
+	_, err = k.session.Lstat(sessions.UnfetchedName)
+	require.NoError(t, err, "a copy says nothing of what is to be downloaded")
+}
+
+func nothingDownloaded(t *testing.T, k *task) {
+	k.keep = time.Hour
+	k.state = t.TempDir()
+	o := k.meanwhile("echo more >> a.txt; touch ready; cat; exit 5", func() {
+		require.NoError(t, k.session.WriteFile(sessions.NoDownloadName, nil, 0o600))
+	})
+	require.NoError(t, o.err)
+	require.Equal(t, 5, o.code)
+	require.Nil(t, k.changed())
+	require.True(t, k.warned("not downloaded, as pccrun kill --no-download asked"), "%q", k.heard.warnings)
+	_, err := k.session.Lstat(sessions.UnfetchedName)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	k.nothingLeft()
+}
+
+// TestDownloadProgram takes copies of a run that goes on, and ends it, as a user does.
+func TestDownloadProgram(t *testing.T) {
+	t.Parallel()
+	server, err := fake.Start(credential)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop()) })
+	p := newProgram(t, server.Environ())
+	start := func() (ended func()) {
+		c := p.command("--provider", "e2b", "--", "sh", "-c", "echo two >> a.txt; mkdir dist; echo d > dist/d; echo up; exec sleep 600")
+		printed, err := c.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, c.Start())
+		_, err = io.ReadFull(printed, make([]byte, 3)) // the command runs
+		require.NoError(t, err)
+		return func() { _ = c.Wait(); require.Equal(t, 128+15, c.ProcessState.ExitCode()) }
+	}
+	ended := start()
+	to := filepath.Join(t.TempDir(), "to")
+	for _, refused := range []struct {
+		say  string
+		code int
+		args []string
+	}{
+		{"it still runs; it downloads when it ends", 1, []string{}},
+		{"--all and --filter go with --to", 125, []string{"--all"}},
+		{"it is in the workspace", 1, []string{"--to", "dist"}},
+		{"it is not empty", 1, []string{"--to", "."}},
+		{"no such file or directory", 1, []string{"--to", to + "/in/it"}},
+		{"not a directory", 1, []string{"--to", "a.txt"}},
+	} {
+		args := append([]string{"download"}, refused.args...)
+		if len(refused.args) == 0 {
+			_, out, _ := p.run("ps", "--json")
+			args = append(args, strings.Split(strings.SplitN(out, `"id": "`, 2)[1], `"`)[0])
+		}
+		code, _, say := p.run(args...)
+		require.Equal(t, refused.code, code, say)
+		require.Contains(t, say, refused.say)
+	}
+	require.NoDirExists(t, to)
+	code, out, say := p.run("download", "--to", to, "--filter", "dist/", "--json")
+	require.Equal(t, 0, code, say)
+	require.Contains(t, out, `"paths": 2`)
+	text, err := os.ReadFile(filepath.Join(to, "dist/d"))
+	require.NoError(t, err)
+	require.Equal(t, "d\n", string(text))
+	require.NoFileExists(t, filepath.Join(to, "a.txt"))
+	code, _, say = p.run("kill", "--all", "--wait", "60s")
+	require.Equal(t, 0, code, say)
+	ended()
+	_, out, say = p.run("diff", "--name-status")
+	require.Equal(t, "M\ta.txt\nA\tdist\nA\tdist/d\n", out, say)
+	code, _, say = p.run("discard")
+	require.Equal(t, 0, code, say)
+
+	ended = start()
+	code, _, say = p.run("kill", "--all", "--no-download", "--wait", "60s")
+	require.Equal(t, 0, code, say)
+	ended()
+	_, out, say = p.run("diff", "--name-status")
+	require.Empty(t, out, "%s", say)
+	require.Empty(t, server.Sandboxes(""))
+	_, out, _ = p.run("ps", "--all", "--json")
+	require.NotContains(t, out, "unfetched")
+}
