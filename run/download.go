@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 
-	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/sessions"
@@ -58,9 +55,6 @@ func CopyOut(ctx context.Context, program Program, home sessions.Home, e session
 	case !c.Running && !e.Unfetched:
 		return 0, errNothingLeft(e)
 	}
-	if c.Dir, err = emptyDir(c.Dir, e.Workspace); err != nil {
-		return 0, err
-	}
 	from, dir, err := reach(program, home, e)
 	if err != nil {
 		return 0, err
@@ -69,38 +63,12 @@ func CopyOut(ctx context.Context, program Program, home sessions.Home, e session
 	return from.Copy(ctx, *e.Resource, c, providers.Stdio{Changes: dir, Progress: progress}, o)
 }
 
-// emptyDir returns the real path of a directory that is empty or can be made, outside of a workspace.
-func emptyDir(name, workspace string) (string, error) {
-	real, err := filepath.Abs(name)
-	if err != nil {
-		return "", err
-	}
-	if list, e := os.ReadDir(real); e == nil && len(list) > 0 {
-		return "", hint.Errorf("name a new directory", "directory %s: it is not empty", name)
-	} else if e == nil {
-		real, err = filepath.EvalSymlinks(real)
-	} else if errors.Is(e, fs.ErrNotExist) {
-		var parent string
-		parent, err = filepath.EvalSymlinks(filepath.Dir(real))
-		real = filepath.Join(parent, filepath.Base(real))
-	} else {
-		err = e
-	}
-	if err != nil {
-		return "", err
-	}
-	if rel, err := filepath.Rel(workspace, real); err != nil || filepath.IsLocal(rel) {
-		return "", hint.Errorf("name one outside; pccrun apply writes to the workspace", "directory %s: it is in the workspace %s", name, workspace)
-	}
-	return real, nil
-}
-
 // Download brings what a session's command changed at a cloud, and returns how many paths that are.
 // They are in the session then, as if its own download had come through.
 func Download(ctx context.Context, program Program, home sessions.Home, e sessions.Entry, progress func(what string, done, total int64), o providers.Observer) (paths int, err error) {
 	switch {
 	case e.State == sessions.Running:
-		return 0, hint.Errorf("--to DIR writes a copy now", "session %s: %w; it downloads when it ends", e.ID, sessions.ErrAlive)
+		return 0, fmt.Errorf("session %s: %w; it downloads when it ends", e.ID, sessions.ErrAlive)
 	case !e.Unfetched:
 		return 0, errNothingLeft(e)
 	}

@@ -3,12 +3,15 @@ package main
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"syscall"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/sessions"
@@ -63,28 +66,61 @@ func downloadVerb(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	var n int
-	if c.Dir != "" {
-		n, err = run.CopyOut(ctx, thisProgram(), home, e, c, run.ShowProgress(), warned{})
+	to := c.Dir
+	if to != "" {
+		if c.Dir, err = emptyDir(to, e.Workspace); err == nil {
+			n, err = run.CopyOut(ctx, thisProgram(), home, e, c, run.ShowProgress(), warned{})
+		}
 	} else {
 		n, err = run.Download(ctx, thisProgram(), home, e, run.ShowProgress(), warned{})
 	}
 	if err != nil {
-		fail(inWords(err), run.Hint(err))
+		advice := run.Hint(err)
+		if errors.Is(err, sessions.ErrAlive) && e.Resource != nil {
+			advice = "pccrun download --to DIR " + e.ID + " writes a copy now"
+		}
+		fail(inWords(err), advice)
 		return failed
 	}
 	switch {
-	case asJSON && c.Dir != "":
+	case asJSON && to != "":
 		printJSON(object{{"session", e.ID}, {"paths", n}})
 	case asJSON:
 		printJSON(object{{"session", e.ID}, {"changed", n}})
-	case c.Dir != "":
-		say(c.Dir + ": " + strconv.Itoa(n) + " paths from session " + e.ID)
+	case to != "":
+		say(to + ": " + strconv.Itoa(n) + " paths from session " + e.ID)
 	case n > 0:
 		say(run.PathsChanged(n) + ": pccrun diff, apply or discard")
 	default:
 		say("nothing changed")
 	}
 	return 0
+}
+
+// emptyDir returns the real path of a directory that is empty or can be made, outside of a workspace.
+func emptyDir(name, workspace string) (string, error) {
+	real, err := filepath.Abs(name)
+	if err != nil {
+		return "", err
+	}
+	if list, e := os.ReadDir(real); e == nil && len(list) > 0 {
+		return "", hint.Errorf("name a new directory", "directory %s: it is not empty", name)
+	} else if e == nil {
+		real, err = filepath.EvalSymlinks(real)
+	} else if errors.Is(e, fs.ErrNotExist) {
+		var parent string
+		parent, err = filepath.EvalSymlinks(filepath.Dir(real))
+		real = filepath.Join(parent, filepath.Base(real))
+	} else {
+		err = e
+	}
+	if err != nil {
+		return "", err
+	}
+	if rel, err := filepath.Rel(workspace, real); err != nil || filepath.IsLocal(rel) {
+		return "", hint.Errorf("name one outside; pccrun apply writes to the workspace", "directory %s: it is in the workspace %s", name, workspace)
+	}
+	return real, nil
 }
 
 // warned prints what a download says on its way, which is all that it says.

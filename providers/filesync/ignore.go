@@ -135,16 +135,26 @@ func (g *Ignore) Excluded(rel string, isDir bool) string {
 	return g.own(rel, isDir)
 }
 
-// Selection returns whether a path is selected by patterns, of which each is a line of an ignore file. None
-// select all.
+// Selection returns whether patterns select a path. Each is a line of an ignore file, and selects a directory
+// with all in it; one with ! leaves out, whatever selects. Without any that selects, all else is selected.
 func Selection(patterns []string) (func(rel string, isDir bool) bool, error) {
+	var in, out []string
 	for _, p := range patterns {
-		if strings.Contains(p, "\n") || len(parseIgnore(p)) != 1 {
-			return nil, fmt.Errorf("pattern %q: it is none of gitignore", p)
+		list := &in
+		line, negated := strings.CutPrefix(p, "!")
+		if negated {
+			list = &out
 		}
+		if one := parseIgnore(line); strings.Contains(p, "\n") || len(one) != 1 || one[0].negated {
+			return nil, fmt.Errorf("pattern %q: gitignore has none like it", p)
+		}
+		*list = append(*list, line)
 	}
-	g := ParseIgnore("", map[string]string{"": strings.Join(patterns, "\n")})
-	return func(rel string, isDir bool) bool { return len(patterns) == 0 || g.Excluded(rel, isDir) != "" }, nil
+	parse := func(list []string) *Ignore { return ParseIgnore("", map[string]string{"": strings.Join(list, "\n")}) }
+	selects, leaves := parse(in), parse(out)
+	return func(rel string, isDir bool) bool {
+		return (len(in) == 0 || selects.Excluded(rel, isDir) != "") && leaves.Excluded(rel, isDir) == ""
+	}, nil
 }
 
 // own is Excluded, for a path whose directories are not.

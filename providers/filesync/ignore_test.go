@@ -119,3 +119,31 @@ func TestAlwaysExcluded(t *testing.T) {
 		require.Empty(t, excludedAlways(name, false), name)
 	}
 }
+
+func TestSelection(t *testing.T) {
+	for _, one := range []struct {
+		patterns string
+		want     string
+	}{
+		{"", "a.log dist dist/b.log dist/c"},
+		{"*.log", "a.log dist/b.log"},
+		{"dist/", "dist dist/b.log dist/c"},
+		{"!*.log", "dist dist/c"},
+		{"!b.log dist", "dist dist/c"},
+		{"/*.log dist/c", "a.log dist/c"},
+	} {
+		selects, err := Selection(strings.Fields(one.patterns))
+		require.NoError(t, err)
+		var got []string
+		for _, name := range []string{"a.log", "dist", "dist/b.log", "dist/c"} {
+			if selects(name, name == "dist") {
+				got = append(got, name)
+			}
+		}
+		require.Equal(t, one.want, strings.Join(got, " "), one.patterns)
+	}
+	for _, bad := range []string{"", "#", "!", "!!a", "a\nb", "/"} {
+		_, err := Selection([]string{bad})
+		require.ErrorContains(t, err, "gitignore has none like it", bad)
+	}
+}
