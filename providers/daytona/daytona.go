@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -128,11 +127,9 @@ type answered struct {
 // access is where the toolbox of one sandbox is.
 type access struct{ base string }
 
-var idShape = regexp.MustCompile(`^[A-Za-z0-9_-]{1,100}$`)
-
 func (s *Service) taken(a *answered) (*remote.Sandbox, error) {
-	if !idShape.MatchString(a.ID) {
-		return nil, fmt.Errorf("%s: the answer names no sandbox", Name)
+	if err := remote.CheckID(Name, "sandbox", a.ID); err != nil {
+		return nil, err
 	}
 	box := &remote.Sandbox{ID: a.ID, Region: a.Target, Labels: a.Labels, Running: a.State == "started", Created: a.Created, CPUs: a.CPU, MemoryMB: int64(a.Memory * 1024)}
 	if a.Toolbox == "" {
@@ -154,11 +151,7 @@ func (s *Service) header() http.Header {
 func (s *Service) call(ctx context.Context, c *remote.Call, path string) error {
 	c.URL, c.Header = s.base+path, s.header()
 	_, err := s.api.Do(ctx, c)
-	var e *remote.APIError
-	if errors.As(err, &e) && e.Status == http.StatusNotFound {
-		return fmt.Errorf("%w: %w", remote.ErrGone, err)
-	}
-	return err
+	return remote.Gone(err)
 }
 
 func of(id string) string { return "/sandbox/" + url.PathEscape(id) }
@@ -212,34 +205,21 @@ func (s *Service) started(ctx context.Context, a *answered) (*remote.Sandbox, er
 	}
 }
 
-// maxPages bounds how much of a list is read.
-const maxPages = 100
-
 // Find lists sandboxes, those that are stopped too.
-func (s *Service) Find(ctx context.Context, labels map[string]string) (found []remote.Sandbox, err error) {
+func (s *Service) Find(ctx context.Context, labels map[string]string) ([]remote.Sandbox, error) {
 	text, err := json.Marshal(labels)
 	if err != nil {
 		return nil, err
 	}
 	query := url.Values{"labels": {string(text)}, "limit": {"100"}}
-	for range maxPages {
+	return remote.Gather(func(cursor string) ([]answered, string, error) {
+		if cursor != "" {
+			query.Set("cursor", cursor)
+		}
 		var p page
-		if err := s.call(ctx, &remote.Call{What: "list the sandboxes", Method: http.MethodGet, Out: &p}, "/sandbox?"+query.Encode()); err != nil {
-			return nil, err
-		}
-		for i := range p.Items {
-			box, err := s.taken(&p.Items[i])
-			if err != nil {
-				return nil, err
-			}
-			found = append(found, *box)
-		}
-		if p.Next == "" || p.Next == query.Get("cursor") {
-			break
-		}
-		query.Set("cursor", p.Next)
-	}
-	return found, nil
+		err := s.call(ctx, &remote.Call{What: "list the sandboxes", Method: http.MethodGet, Out: &p}, "/sandbox?"+query.Encode())
+		return p.Items, p.Next, err
+	}, s.taken)
 }
 
 // Status returns a sandbox as it is.
@@ -314,5 +294,5 @@ const (
 
 // Price is what is billed while a sandbox runs.
 func (s *Service) Price(box *remote.Sandbox) float64 {
-	return perCPU*box.CPUs + perGiB*float64(box.MemoryMB)/1024
+	return box.Hourly(perCPU, perGiB)
 }

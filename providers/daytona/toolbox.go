@@ -21,7 +21,7 @@ import (
 
 // tool calls the toolbox of a sandbox.
 func (s *Service) tool(ctx context.Context, box *remote.Sandbox, c *remote.Call, path string) error {
-	at, err := s.access(box)
+	at, err := remote.AccessOf[*access](Name, box)
 	if err != nil {
 		return err
 	}
@@ -33,17 +33,6 @@ func (s *Service) tool(ctx context.Context, box *remote.Sandbox, c *remote.Call,
 	_, err = s.api.Do(ctx, c)
 	return err
 }
-
-func (s *Service) access(box *remote.Sandbox) (*access, error) {
-	at, ok := box.Access.(*access)
-	if !ok {
-		return nil, fmt.Errorf("BUG: %s: sandbox %s of another provider, or of a list", Name, box.ID)
-	}
-	return at, nil
-}
-
-// rate is how slow a transfer of a file may be, in bytes a second.
-const rate = 64 << 10
 
 // PutFile writes a file.
 func (s *Service) PutFile(ctx context.Context, box *remote.Sandbox, name string, a *remote.Archive) error {
@@ -59,7 +48,7 @@ func (s *Service) PutFile(ctx context.Context, box *remote.Sandbox, name string,
 	tail := "\r\n--" + w.Boundary() + "--\r\n"
 	return s.tool(ctx, box, &remote.Call{
 		What: "upload", Method: http.MethodPost, Header: http.Header{"Content-Type": {w.FormDataContentType()}}, Size: int64(head.Len()+len(tail)) + a.Size,
-		Limit: time.Minute + time.Duration(a.Size/rate)*time.Second,
+		Limit: a.Within(),
 		Body: func() (io.ReadCloser, error) {
 			body, err := a.Open()
 			if err != nil {
@@ -75,7 +64,7 @@ func (s *Service) PutFile(ctx context.Context, box *remote.Sandbox, name string,
 
 // GetFile reads a file.
 func (s *Service) GetFile(ctx context.Context, box *remote.Sandbox, name string, begin func() (io.Writer, error)) error {
-	at, err := s.access(box)
+	at, err := remote.AccessOf[*access](Name, box)
 	if err != nil {
 		return err
 	}
@@ -148,8 +137,8 @@ func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec)
 	if err := s.tool(ctx, box, &remote.Call{What: "execute", Method: http.MethodPost, In: in, Out: &begun, Once: true}, "/process/session/"+session+"/exec"); err != nil {
 		return 0, cut(err)
 	}
-	if !idShape.MatchString(begun.ID) {
-		return 0, fmt.Errorf("%s: execute: the answer names no command", Name)
+	if err := remote.CheckID(Name, "command", begun.ID); err != nil {
+		return 0, err
 	}
 	at := "/process/session/" + session + "/command/" + begun.ID
 	if err := s.follow(ctx, box, e, at); err != nil {
@@ -220,7 +209,7 @@ var (
 func (s *Service) follow(ctx context.Context, box *remote.Sandbox, e *remote.Exec, at string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	where, err := s.access(box)
+	where, err := remote.AccessOf[*access](Name, box)
 	if err != nil {
 		return err
 	}

@@ -161,11 +161,9 @@ type answered struct {
 // access is what envd of one sandbox is reached by.
 type access struct{ base, id, token, traffic string }
 
-var idShape = regexp.MustCompile(`^[A-Za-z0-9_-]{1,100}$`)
-
 func (s *Service) taken(a *answered) (*remote.Sandbox, error) {
-	if !idShape.MatchString(a.ID) {
-		return nil, fmt.Errorf("%s: the answer names no sandbox", Name)
+	if err := remote.CheckID(Name, "sandbox", a.ID); err != nil {
+		return nil, err
 	}
 	box := &remote.Sandbox{ID: a.ID, Labels: a.Metadata, Running: a.State != "paused", Created: a.Started, Ends: a.Ends, CPUs: a.CPUs, MemoryMB: a.MemoryMB}
 	domain := s.domain
@@ -209,9 +207,6 @@ func (s *Service) Create(ctx context.Context, r *remote.Request) (*remote.Sandbo
 	return s.taken(&a)
 }
 
-// maxPages bounds how much of a list is read.
-const maxPages = 100
-
 // Find lists sandboxes, those that are paused too.
 func (s *Service) Find(ctx context.Context, labels map[string]string) ([]remote.Sandbox, error) {
 	// The value is a query itself, whose parts are encoded twice: so E2B's own client sends it.
@@ -220,43 +215,21 @@ func (s *Service) Find(ctx context.Context, labels map[string]string) ([]remote.
 		pairs.Set(url.QueryEscape(key), url.QueryEscape(value))
 	}
 	query := url.Values{"metadata": {pairs.Encode()}, "state": {"running,paused"}, "limit": {"100"}}
-	var found []remote.Sandbox
-	for range maxPages {
+	return remote.Gather(func(page string) ([]answered, string, error) {
+		if page != "" {
+			query.Set("nextToken", page)
+		}
 		var list []answered
 		header, err := s.call(ctx, &remote.Call{What: "list the sandboxes", Method: http.MethodGet, Out: &list}, "/v2/sandboxes?"+query.Encode())
-		if err != nil {
-			return nil, err
-		}
-		for i := range list {
-			box, err := s.taken(&list[i])
-			if err != nil {
-				return nil, err
-			}
-			found = append(found, *box)
-		}
-		next := header.Get("X-Next-Token")
-		if next == "" || next == query.Get("nextToken") {
-			return found, nil
-		}
-		query.Set("nextToken", next)
-	}
-	return found, nil
-}
-
-// gone makes an answer of 404 what the engine knows.
-func gone(err error) error {
-	var e *remote.APIError
-	if errors.As(err, &e) && e.Status == http.StatusNotFound {
-		return fmt.Errorf("%w: %w", remote.ErrGone, err)
-	}
-	return err
+		return list, header.Get("X-Next-Token"), err
+	}, s.taken)
 }
 
 // Status returns a sandbox as it is.
 func (s *Service) Status(ctx context.Context, id string) (*remote.Sandbox, error) {
 	var a answered
 	if _, err := s.call(ctx, &remote.Call{What: "look at sandbox " + id, Method: http.MethodGet, Out: &a}, "/sandboxes/"+url.PathEscape(id)); err != nil {
-		return nil, gone(err)
+		return nil, remote.Gone(err)
 	}
 	return s.taken(&a)
 }
@@ -266,7 +239,7 @@ func (s *Service) Resume(ctx context.Context, id string) (*remote.Sandbox, error
 	var a answered
 	in := map[string]int{"timeout": 300}
 	if _, err := s.call(ctx, &remote.Call{What: "connect to sandbox " + id, Method: http.MethodPost, In: in, Out: &a, Limit: 2 * time.Minute}, "/v2/sandboxes/"+url.PathEscape(id)+"/connect"); err != nil {
-		return nil, gone(err)
+		return nil, remote.Gone(err)
 	}
 	return s.taken(&a)
 }
@@ -274,7 +247,7 @@ func (s *Service) Resume(ctx context.Context, id string) (*remote.Sandbox, error
 // Extend sets the sandbox's end.
 func (s *Service) Extend(ctx context.Context, box *remote.Sandbox, lifetime time.Duration) error {
 	_, err := s.call(ctx, &remote.Call{What: "extend sandbox " + box.ID, Method: http.MethodPost, In: map[string]int{"timeout": int(lifetime / time.Second)}}, "/sandboxes/"+box.ID+"/timeout")
-	return gone(err)
+	return remote.Gone(err)
 }
 
 // Keep sets the sandbox's end. It is paused then, and costs nothing: what becomes of it was decided
@@ -290,13 +263,13 @@ func (s *Service) Park(ctx context.Context, box *remote.Sandbox) error {
 	if errors.As(err, &e) && e.Status == http.StatusConflict {
 		return nil
 	}
-	return gone(err)
+	return remote.Gone(err)
 }
 
 // Destroy ends a sandbox.
 func (s *Service) Destroy(ctx context.Context, id string) error {
 	_, err := s.call(ctx, &remote.Call{What: "destroy sandbox " + id, Method: http.MethodDelete}, "/sandboxes/"+url.PathEscape(id))
-	if errors.Is(gone(err), remote.ErrGone) {
+	if errors.Is(remote.Gone(err), remote.ErrGone) {
 		return nil
 	}
 	return err
@@ -310,7 +283,7 @@ const (
 
 // Price is what is billed while a sandbox runs.
 func (s *Service) Price(box *remote.Sandbox) float64 {
-	return perCPU*box.CPUs + perGiB*float64(box.MemoryMB)/1024
+	return box.Hourly(perCPU, perGiB)
 }
 
 // Daemons is where envd listens.

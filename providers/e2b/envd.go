@@ -43,34 +43,23 @@ func header(at *access, as string) http.Header {
 	return h
 }
 
-func (s *Service) access(box *remote.Sandbox) (*access, error) {
-	at, ok := box.Access.(*access)
-	if !ok {
-		return nil, fmt.Errorf("BUG: %s: sandbox %s of another provider", Name, box.ID)
-	}
-	return at, nil
-}
-
-// rate is how slow a transfer of a file may be, in bytes a second.
-const rate = 64 << 10
-
 // PutFile writes a file.
 func (s *Service) PutFile(ctx context.Context, box *remote.Sandbox, name string, a *remote.Archive) error {
-	at, err := s.access(box)
+	at, err := remote.AccessOf[*access](Name, box)
 	if err != nil {
 		return err
 	}
 	h := header(at, user)
 	h.Set("Content-Type", "application/octet-stream")
 	_, err = s.api.Do(ctx, &remote.Call{
-		What: "upload", Method: http.MethodPost, URL: at.file(name), Header: h, Body: a.Open, Size: a.Size, Limit: time.Minute + time.Duration(a.Size/rate)*time.Second,
+		What: "upload", Method: http.MethodPost, URL: at.file(name), Header: h, Body: a.Open, Size: a.Size, Limit: a.Within(),
 	})
 	return err
 }
 
 // GetFile reads a file.
 func (s *Service) GetFile(ctx context.Context, box *remote.Sandbox, name string, begin func() (io.Writer, error)) error {
-	at, err := s.access(box)
+	at, err := remote.AccessOf[*access](Name, box)
 	if err != nil {
 		return err
 	}
@@ -154,7 +143,7 @@ const maxMessage = 8 << 20
 // Exec executes a program and follows what it prints. A connection that is lost is not made
 // anew: envd keeps nothing of what was printed in between.
 func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec) (int, error) {
-	at, err := s.access(box)
+	at, err := remote.AccessOf[*access](Name, box)
 	if err != nil {
 		return 0, err
 	}
