@@ -56,6 +56,10 @@ func (k *task) meanwhile(script string, do func()) *outcome {
 	ended := make(chan *outcome, 1)
 	go func() { ended <- k.run("/bin/sh", "-c", script) }()
 	require.Eventually(k.t, func() bool {
+		if len(ended) > 0 {
+			o := <-ended
+			require.Fail(k.t, "the run ended before its command made a file named ready", "%v, status %d: %s", o.err, o.code, o.say)
+		}
 		for _, id := range k.stand("running") {
 			if _, err := os.Stat(filepath.Join(k.home(id), "proj/ready")); err == nil {
 				return true
@@ -183,7 +187,7 @@ func TestDownloadProgram(t *testing.T) {
 		require.NoError(t, c.Start())
 		_, err = io.ReadFull(printed, make([]byte, 3)) // the command runs
 		require.NoError(t, err)
-		return func() { _ = c.Wait(); require.Equal(t, 128+15, c.ProcessState.ExitCode()) }
+		return func() { _ = c.Wait(); require.Equal(t, 128+15, c.ProcessState.ExitCode(), "%s", c.ProcessState) }
 	}
 	ended := start()
 	to := filepath.Join(t.TempDir(), "to")
