@@ -339,6 +339,8 @@ func (g *Guard) keeps(path string) bool {
 		if fd, err := unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err == nil && !g.during.heeds(filepath.Dir(path), fd) {
 			unix.Close(fd)
 		}
+	} else {
+		g.during.writes(strings.Trim(filepath.Dir("/"+rel), "/"))
 	}
 	u := unchanged{since: g.standing.Start, during: &g.during}
 	return u.at(dir, name, rel)
@@ -359,7 +361,7 @@ func (g *Guard) putBack(stood, path, why, what string) {
 	for _, k := range g.peers {
 		for _, at := range k.held {
 			rest := k.inTree(at)
-			if rest == "" || !inside(stood, at) || k.inTree(stood) == "" {
+			if rest == "" || g.peers.near(at) != k || !inside(stood, at) || k.inTree(stood) == "" {
 				continue
 			}
 			errs = append(errs, g.copyOriginal(rest, path+at[len(stood):]))
@@ -454,13 +456,12 @@ func (g *Guard) missing() {
 	}
 }
 
-// whyHeld returns the pattern by which a path, or a directory around it, is protected.
+// whyHeld returns the pattern by which a path, or a directory around it, is protected in its worktree.
 func (g *Guard) whyHeld(path string) string {
-	for ; path != g.standing.Root && inside(g.standing.Root, path); path = filepath.Dir(path) {
-		for _, p := range g.standing.Protect {
-			if !p.Review && p.Matches(g.standing.Root, path) {
-				return p.Pattern
-			}
+	tree := strings.TrimSuffix(path, "/"+g.inTree(path))
+	for _, p := range g.standing.Protect {
+		if !p.Review && p.Matches(tree, path) {
+			return p.Pattern
 		}
 	}
 	return "git executes it in a linked worktree, or a protected link leads to it"
