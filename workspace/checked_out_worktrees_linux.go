@@ -36,7 +36,7 @@ func (g *Guard) mirrors(rel string) bool {
 		return false
 	}
 	rest := rel[len(at)+1:]
-	stood := false
+	stood := g.holds(g.abs(rel)) != 0
 	for above := rest; above != "." && !stood; above = path.Dir(above) {
 		stood = main.stood[above] || slices.Contains(main.standing.Placed, main.abs(above))
 	}
@@ -71,6 +71,7 @@ type mirror struct {
 	shown    profiles.Policy // what of the workspace the command may read: what it may not, it must not be able to guess
 	during   *during
 	changed  func(*unix.Stat_t) bool // whether what stood may have been changed since
+	inodes   map[string]uint64       // of what is the same in all, its mode too, by path; nil if nobody asks
 	room     int
 }
 
@@ -91,6 +92,10 @@ func (m *mirror) same(rel, stood string, depth int) bool {
 	}
 	now, err := beneath.Open(m.now, rel, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW)
 	if err == unix.ELOOP {
+		var st unix.Stat_t
+		if m.inodes != nil && beneath.Stat(m.now, rel, &st) == nil {
+			m.inodes[rel] = st.Ino
+		}
 		return m.sameLink(rel, stood, depth)
 	}
 	if err != nil {
@@ -110,6 +115,11 @@ func (m *mirror) same(rel, stood string, depth int) bool {
 	var a, b unix.Stat_t
 	if unix.Fstat(now, &a) != nil || unix.Fstat(was, &b) != nil || a.Mode&unix.S_IFMT != b.Mode&unix.S_IFMT || a.Uid != b.Uid || a.Mode&^b.Mode&0o7111 != 0 {
 		return false
+	}
+	if m.inodes != nil {
+		if m.inodes[rel] = a.Ino; a.Mode != b.Mode {
+			return false
+		}
 	}
 	switch a.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:

@@ -42,6 +42,8 @@ type Guard struct {
 	stood  map[string]bool // protected names
 	repos  map[string]bool
 	shut   map[string]bool
+	held   []string        // see [Standing.Held]: directories before what is in them
+	said   map[string]bool // what was put back, and what has become of it
 	during during
 
 	// Configs are the private copies of the run; of the first guard, nil if there are none.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
@@ -44,7 +46,13 @@ func (i *inerter) untouched(tree, value string, t *trail, whose *inerter) bool {
 	if whose != nil && !i.stood[t.end.Path] && !whose.guard.keeps(t.end.Path) {
 		return false
 	}
-	held := func(path string) bool { k := i.at(path); return k == nil || k.guard.keeps(path) }
+	held := func(path string) bool {
+		k := i.at(path)
+		return k == nil || k.guard.keeps(path) || slices.ContainsFunc(k.guard.standing.Known, func(n Known) bool {
+			var st unix.Stat_t
+			return n.Pin && n.Path == path && k.guard.stat(path, &st) == nil && n.is(&st)
+		})
+	}
 	if !slices.ContainsFunc(t.links, func(n Node) bool { return !held(n.Path) }) && !slices.ContainsFunc(t.hops, func(path string) bool { return !held(path) }) {
 		return true
 	}

@@ -2,7 +2,10 @@ package workspace
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,10 +19,11 @@ import (
 )
 
 // git worktree remove, move and prune work with a linked worktree that stood: what git makes in it is not pinned, nor
-// what is protected there, since a mount cannot be removed, nor what is around it. What git follows is held to the shape
-// that git gives it, and what is protected to the inode that stood, unchanged, or to what the workspace has, while the
-// run goes on and when it is over. Of its configuration, and its submodules', what executes is taken back. Repositories
-// in it and what is hidden stay mounts: where git fails for them, the end of the run finishes what it began.
+// what is protected there and the same in the workspace, since a mount cannot be removed, nor what is around it. What git
+// follows is held to the shape that git gives it, and what is protected to what the workspace has, of which a copy is put
+// back, while the run goes on and when it is over. Of its configuration, and its submodules', what executes is taken
+// back. What differs, repositories in it and what is hidden stay mounts: where git fails for them, the end of the run
+// finishes what it began.
 
 // commonDir is what git writes into commondir.
 const commonDir = "../.."
@@ -56,6 +60,39 @@ func (s *scan) unpinTrees() (trees map[string]LinkedTree, held map[string]uint64
 			owners[filepath.Dir(file)] = file
 		}
 	}
+	root, files, pins := s.root, s.q.Files, slices.Collect(maps.Values(s.pins))
+	if s.q.Main != nil {
+		root, files, pins = s.q.Main.after.rules.root, s.q.Main.after.rules.files, s.q.Main.Pins
+	}
+	if len(trees) == 0 {
+		return trees, held, nil
+	}
+	m := newMirror(root, files)
+	if m.was, err = openRoot(root); err != nil {
+		return nil, nil, fmt.Errorf("open %s: %w", root, err)
+	}
+	defer unix.Close(m.was)
+	m.now, m.during = s.fd, &during{last: true}
+	m.changed = func(st *unix.Stat_t) bool {
+		young := changedSince(st.Ctim.Nano(), s.found.Start)
+		s.young = s.young || young
+		return young
+	}
+	fixed := map[string]bool{} // in the workspace
+	for _, p := range pins {
+		fixed[p.Path] = !p.Private && p.Why != Unlisted
+	}
+	equal := func(path, rest string) bool {
+		is := false
+		for at := root + "/" + rest; at != root; at = filepath.Dir(at) {
+			if is = is || fixed[at]; owners[at] != "" {
+				return false
+			}
+		}
+		rel, _ := beneath.Path(s.root, path)
+		m.room, m.inodes = maxMirrored, map[string]uint64{}
+		return is && m.same(rel, rest, 0)
+	}
 	kept := map[string]bool{} // directories around what stays pinned
 	for _, path := range slices.Backward(slices.Sorted(maps.Keys(s.pins))) {
 		file, p := "", s.pins[path]
@@ -67,22 +104,38 @@ func (s *scan) unpinTrees() (trees map[string]LinkedTree, held map[string]uint64
 		}
 		tree, admin := filepath.Dir(file), trees[file].Admin
 		rest, in := beneath.Path(tree, path)
+		keep := func() {
+			for dir := filepath.Dir(path); in && dir != tree; dir = filepath.Dir(dir) {
+				kept[dir] = true
+			}
+		}
 		switch {
 		case path == file, path == admin+"/commondir":
 		case p.Private && s.plain(path) && (path == admin+"/config" || path == admin+"/config.worktree"):
 			s.review[path] = Reviewed{Node: p.Node, Why: p.Why, Origin: p.Origin}
-		case !p.Private && p.Why != Unlisted && (in && !vcs.InsideGit(rest) || inside(admin, path)) && !kept[path] && s.settled(path):
+		case p.Private || p.Why == Unlisted || p.Kind == Link && !s.covered(path) || kept[path] || !s.settled(path):
+			keep()
+			continue
+		case in && !vcs.InsideGit(rest) && equal(path, rest):
+			for rel, ino := range m.inodes {
+				held[s.abs(rel)] = ino
+			}
+		case !in && inside(admin, path) && onlySamples(path):
 			held[path] = p.Ino
 		default:
-			for dir := filepath.Dir(path); in && dir != tree; dir = filepath.Dir(dir) {
-				kept[dir] = true
-			}
+			keep()
 			continue
 		}
 		delete(s.pins, path)
 		delete(s.placed, path)
 	}
 	return trees, held, nil
+}
+
+// onlySamples reports whether a path is of a directory of hooks that git does not run.
+func onlySamples(path string) bool {
+	list, err := os.ReadDir(path)
+	return filepath.Base(path) == "hooks" && err == nil && !slices.ContainsFunc(list, func(e os.DirEntry) bool { return filepath.Ext(e.Name()) != ".sample" })
 }
 
 // namedBeside pins what git executes by the workspace's configurations in the working trees of its repositories that lie
@@ -96,8 +149,10 @@ func (s *scan) namedBeside(held map[string]uint64) error {
 			switch {
 			case err != nil:
 				return err
-			case t.found && inside(s.root, t.end.Path) && t.end.Kind == Dir:
-				err = s.programs(t.end.Path, rule)
+			case t.found && inside(s.root, t.end.Path):
+				if s.place(t.end.Path); t.end.Kind == Dir {
+					err = s.programs(t.end.Path, rule)
+				}
 			case t.found && inside(main.rules.root, t.end.Path) && !slices.Contains(main.stood.Placed, t.end.Path) && s.settled(t.end.Path):
 				held[t.end.Path] = t.end.Ino
 			}
@@ -257,7 +312,8 @@ func (g *Guard) loosen() {
 			delete(g.repos, rel)
 		}
 	}
-	for path := range g.standing.Held {
+	g.held = slices.Sorted(maps.Keys(g.standing.Held))
+	for _, path := range g.held {
 		written(filepath.Dir(path))
 	}
 }
@@ -274,11 +330,7 @@ func (g *Guard) keeps(path string) bool {
 	if beneath.Stat(dir, name, &st) != nil {
 		return false
 	}
-	ino := uint64(0)
-	for at, i := g.stoodAt(path), 0; ino == 0 && i < len(g.peers); i++ {
-		ino = g.peers[i].standing.Held[at]
-	}
-	if ino != st.Ino {
+	if g.holds(path) != st.Ino {
 		return false
 	}
 	rel, in := beneath.Path(g.standing.Root, path)
@@ -287,9 +339,79 @@ func (g *Guard) keeps(path string) bool {
 		if fd, err := unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err == nil && !g.during.heeds(filepath.Dir(path), fd) {
 			unix.Close(fd)
 		}
+	} else {
+		g.during.writes(strings.Trim(filepath.Dir("/"+rel), "/"))
 	}
 	u := unchanged{since: g.standing.Start, during: &g.during}
 	return u.at(dir, name, rel)
+}
+
+// holds returns the inode of what was held at a path, 0 for nothing.
+func (g *Guard) holds(path string) (ino uint64) {
+	for at, i := g.stoodAt(path), 0; ino == 0 && i < len(g.peers); i++ {
+		ino = g.peers[i].standing.Held[at]
+	}
+	return ino
+}
+
+// putBack copies what the workspace has, which is pinned, to where the run has changed or removed what was the same, at a
+// path and below it. What was there stood at another if its worktree has been moved. What would not stay is not put back.
+func (g *Guard) putBack(stood, path, why, what string) {
+	var errs []error
+	for _, k := range g.peers {
+		for _, at := range k.held {
+			rest := k.inTree(at)
+			if rest == "" || g.peers.near(at) != k || !inside(stood, at) || k.inTree(stood) == "" {
+				continue
+			}
+			errs = append(errs, g.copyOriginal(rest, path+at[len(stood):]))
+		}
+	}
+	if errs == nil {
+		return
+	}
+	err := errors.Join(errs...)
+	if rel, _ := beneath.Path(g.standing.Root, path); err == nil && !g.mirrors(rel) {
+		_, err = g.aside(path, why)
+		err = cmp.Or(err, errors.New("it leads to something that has changed"))
+	}
+	if what += "restored"; err != nil {
+		first, _, _ := strings.Cut(err.Error(), "\n")
+		what = strings.Replace(what, "restored", "not restored: "+first, 1)
+	}
+	if g.said == nil {
+		g.said = map[string]bool{}
+	}
+	if !g.said[path+what] {
+		g.said[path+what] = true
+		g.told(g.stash.Note(Finding{Kind: Review, Path: path, Why: why, What: what}, nil, false))
+	}
+}
+
+// copyOriginal copies what the workspace has at a path, of a directory itself.
+func (g *Guard) copyOriginal(rest, to string) error {
+	from, name, err := g.peers[0].parent(g.peers[0].abs(rest))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(from)
+	dir, as, err := g.parent(to)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	return g.stash.Copy(from, name, dir, as)
+}
+
+// inTree returns the path of what is held in its linked worktree, "" where it is in none.
+func (g *Guard) inTree(path string) (rest string) {
+	for dir := filepath.Dir(path); inside(g.standing.Root, dir); dir = filepath.Dir(dir) {
+		if tree, is := g.standing.Trees[dir+"/.git"]; is && tree.Ino != 0 {
+			rest, _ = beneath.Path(dir, path)
+			return rest
+		}
+	}
+	return ""
 }
 
 // stoodAt returns where what is in a linked worktree was when the run began, "" if another one has its place.
@@ -318,7 +440,7 @@ func (g *Guard) stays(s suspect) bool {
 		s.hit.kind != Link && !strings.HasPrefix(s.why, ".git/") && g.mirrors(s.rel)
 }
 
-// missing tells of the protected names that the run has removed from a worktree which stands.
+// missing puts back what the run has removed from a worktree which stands.
 func (g *Guard) missing() {
 	var st unix.Stat_t
 	for file, tree := range g.standing.Trees {
@@ -326,15 +448,23 @@ func (g *Guard) missing() {
 		if !inside(g.standing.Root, dir) || g.stat(dir, &st) != nil || st.Ino != tree.Ino {
 			continue
 		}
-		for path := range g.standing.Held {
-			if rel, _ := beneath.Path(g.standing.Root, path); !inside(dir, path) || !g.stood[rel] || !beneath.Gone(g.stat(path, &st)) {
-				continue
-			}
-			if i := slices.IndexFunc(g.standing.Protect, func(p profiles.ProtectRule) bool { return !p.Review && p.Matches(g.standing.Root, path) }); i >= 0 {
-				g.told(g.stash.Note(Finding{Kind: Review, Path: path, Why: g.standing.Protect[i].Pattern, What: "removed"}, nil, false))
+		for _, path := range g.held { // directories before what is in them
+			if inside(dir, path) && beneath.Gone(g.stat(path, &st)) {
+				g.putBack(path, path, g.whyHeld(path), "removed, ")
 			}
 		}
 	}
+}
+
+// whyHeld returns the pattern by which a path, or a directory around it, is protected in its worktree.
+func (g *Guard) whyHeld(path string) string {
+	tree := strings.TrimSuffix(path, "/"+g.inTree(path))
+	for _, p := range g.standing.Protect {
+		if !p.Review && p.Matches(tree, path) {
+			return p.Pattern
+		}
+	}
+	return "git executes it in a linked worktree, or a protected link leads to it"
 }
 
 // dissolved reports whether a path lay in a linked worktree, or in its part of the repository, that is gone as a whole.
@@ -350,10 +480,9 @@ func (g *Guard) dissolved(path string) bool {
 	return false
 }
 
-// misled returns what leads git from a worktree that stood, or from its place, to anything but a worktree of the same
+// misled has quarantined what leads git from a worktree that stood, or from its place, to anything but a worktree of the same
 // repository, and what is held but neither as it was nor what the workspace has, with the reasons.
-func (g *Guard) misled() map[string]string {
-	list := map[string]string{}
+func (g *Guard) misled(aside func(path, why string)) {
 	for file, tree := range g.standing.Trees {
 		path, there := g.reached(file)
 		switch {
@@ -365,16 +494,27 @@ func (g *Guard) misled() map[string]string {
 			path = g.misleads(file, tree.Admin)
 		}
 		if path != "" {
-			list[path] = "a name that leads git to the repository of an existing worktree"
+			aside(path, "a name that leads git to the repository of an existing worktree")
 		}
 	}
-	for path := range g.standing.Held {
+	var changed []string
+	kept := "" // with all that is in it
+	for _, path := range g.held {
+		if kept != "" && inside(kept, path) {
+			continue
+		}
+		if g.keeps(path) {
+			kept = path
+		} else {
+			changed = append(changed, path)
+		}
+	}
+	for _, path := range slices.Backward(changed) { // what is put back in a directory is right when that is looked at
 		rel, in := beneath.Path(g.standing.Root, path)
-		if at, there := g.reached(path); there && !g.keeps(path) && !(in && at == path && g.mirrors(rel)) {
-			list[at] = "git executes it in a linked worktree, or a protected link leads to it"
+		if at, there := g.reached(path); there && !(in && at == path && g.mirrors(rel)) {
+			aside(at, g.whyHeld(at))
 		}
 	}
-	return list
 }
 
 // reached is [Guard.stands] for a path on which there was no link: one of any age is another's.

@@ -25,22 +25,21 @@ func (g *Guard) look() (moved int, err error) {
 		return 0, errors.Join(errs...)
 	}
 	aside := func(path, why string) {
+		stood := g.stoodAt(path)
 		done, err := g.aside(path, why)
 		if done {
 			moved++
+			delete(g.stood, strings.TrimPrefix(path, g.standing.Root+"/"))
+			g.putBack(stood, path, why, "")
 		}
 		errs = append(errs, err)
 	}
+	g.misled(aside)
 	g.rules.suspects(g.tree, func(s suspect) {
 		if s.kind == isName && !g.stays(s) {
 			aside(g.abs(s.rel), s.why)
-			delete(g.stood, s.rel)
 		}
 	})
-	for path, why := range g.misled() {
-		aside(path, why)
-		delete(g.stood, strings.TrimPrefix(path, g.standing.Root+"/"))
-	}
 	vacant := slices.Clip(g.standing.Vacant)
 	for path, config := range g.standing.Late {
 		// Git inside has its own configuration, which lets it read that; the host's has not, unless

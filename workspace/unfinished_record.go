@@ -40,7 +40,7 @@ type Standing struct {
 	Known    []Known               // files whose change is told of
 	Git      map[string]GitEntry   // absolute: what stood in git directories, see [Standing.noteGit]; nil if nobody knows
 	Trees    map[string]LinkedTree // absolute: the .git files of linked worktrees that are not pinned, see [scan.unpinTrees]
-	Held     map[string]uint64     // absolute: what is protected in those, or git executes there: the inode that stood
+	Held     map[string]uint64     // absolute: what is protected in those, with all that is in it, or git executes there: the inode that stood
 	Keys     map[string][]string   // of reviewed configurations of git: the settings that execute something, as name=value
 }
 

@@ -55,8 +55,8 @@ func openCell(dir int, name string) (*cell, error) {
 
 // fill copies an entry of the stash into the cell. As root the copy is given to
 // whom the directory around the cell belongs to.
-func (c *cell) fill(stash int, entry string) error {
-	k := copier{room: maxCopy, entries: maxCopied}
+func (c *cell) fill(k *copier, stash int, entry string) error {
+	k.room, k.entries = maxCopy, maxCopied
 	if os.Getuid() == 0 {
 		k.owner = new(unix.Stat_t)
 		if err := unix.Fstat(c.dir, k.owner); err != nil {

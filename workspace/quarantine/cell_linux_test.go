@@ -105,7 +105,7 @@ func restoreCopy(f Finding, session *os.Root) error {
 	if err != nil {
 		return err
 	}
-	if err = c.fill(int(stash.Fd()), f.Stash); err == nil {
+	if err = c.fill(&copier{}, int(stash.Fd()), f.Stash); err == nil {
 		err = c.release(name)
 	}
 	_ = c.close()

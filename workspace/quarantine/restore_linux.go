@@ -76,17 +76,28 @@ func putBack(stash int, entry string, dir int, name string) error {
 			return err
 		}
 	}
-	c, err := openCell(dir, Prefix+"accept-"+entry)
-	if err != nil {
-		return err
-	}
-	if err = c.fill(stash, entry); err == nil {
-		err = c.release(name)
-	}
-	if err = errors.Join(err, c.close()); err != nil {
+	if err := copyBy(&copier{}, Prefix+"accept-"+entry, stash, entry, dir, name); err != nil {
 		return err
 	}
 	return RemoveTree(stash, entry)
+}
+
+// Copy puts a copy of what stands in one directory into another, never over anything: of a directory itself alone.
+func (s *Stash) Copy(from int, entry string, dir int, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return copyBy(&copier{alone: true}, s.beside(Moving), from, entry, dir, name)
+}
+
+func copyBy(k *copier, by string, from int, entry string, dir int, name string) error {
+	c, err := openCell(dir, by)
+	if err != nil {
+		return err
+	}
+	if err = c.fill(k, from, entry); err == nil {
+		err = c.release(name)
+	}
+	return errors.Join(err, c.close())
 }
 
 // LeftOver ends the name, in the stash, of what was left of a configuration.
