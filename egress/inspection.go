@@ -69,6 +69,11 @@ func (p *Plan) inspects(host *Host) error {
 				p.trustDir(in, name, dir)
 			}
 		}
+		for _, entry := range env {
+			if name, value, _ := strings.Cut(entry, "="); profiles.NamesAuthorities(name, value) {
+				p.trustFile(in, name, value)
+			}
+		}
 	}
 	for _, path := range host.Certificates {
 		p.trustFile(in, "http.sslCAInfo", path)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"net/url"
@@ -227,7 +228,7 @@ func TestInspectedStreams(t *testing.T) {
 	host, ca := server(t)
 	b := newBench(t)
 	b.state = filepath.Join(b.home, ".state")
-	b.environ = []string{"SSL_CERT_FILE=" + ca, "MY_TOKEN=" + token}
+	b.environ = []string{"CORP_CA_FILE=" + ca, "MY_TOKEN=" + token} // which no list has
 	b.request.Allow, b.request.Inject = []string{"GET https://" + host + "/ok/**"}, []string{"MY_TOKEN=" + host}
 	p, err := b.plan()
 	require.NoError(t, err)
@@ -240,7 +241,12 @@ func TestInspectedStreams(t *testing.T) {
 	files, err := p.StartInspector(func() (*os.File, error) { return os.Open("/proc/self/exe") }, 0, 0)
 	require.NoError(t, err)
 	require.Equal(t, authorityPath, files[0].Path)
-	require.Contains(t, p.Trusting(p.Environ), "SSL_CERT_FILE="+bundlePath)
+	client := filepath.Join(b.home, "client.pem")
+	writeCertificate(t, client, &x509.Certificate{SerialNumber: big.NewInt(2), BasicConstraintsValid: true})
+	trusting := p.Trusting(append(p.Environ, "CORP_CA_FILE="+ca, "CORP_CLIENT_CERT="+client, "CORP_CA_GONE=/nosuch"))
+	for _, entry := range []string{"SSL_CERT_FILE=" + bundlePath, "CORP_CA_FILE=" + bundlePath, "CORP_CLIENT_CERT=" + client, "CORP_CA_GONE=/nosuch"} {
+		require.Contains(t, trusting, entry)
+	}
 	roots := x509.NewCertPool()
 	require.True(t, roots.AppendCertsFromPEM([]byte(files[0].Text)))
 	var seen log

@@ -241,16 +241,11 @@ func server(t *testing.T) (hostPort, ca string) {
 		if ip == nil || ip.IsLoopback() || ip.IsLinkLocalUnicast() {
 			continue
 		}
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		require.NoError(t, err)
-		template := &x509.Certificate{
+		ca = filepath.Join(t.TempDir(), "ca.pem")
+		der, key := writeCertificate(t, ca, &x509.Certificate{
 			SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{ip},
 			IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		}
-		der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-		require.NoError(t, err)
-		ca = filepath.Join(t.TempDir(), "ca.pem")
-		require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644))
+		})
 		ln, err := tls.Listen("tcp", net.JoinHostPort(ip.String(), "0"), &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
 		require.NoError(t, err)
 		srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -262,6 +257,16 @@ func server(t *testing.T) (hostPort, ca string) {
 	}
 	t.Skip("needs an address that is not loopback's")
 	return "", ""
+}
+
+// writeCertificate writes what a template says, signed with its own key.
+func writeCertificate(t *testing.T, path string, template *x509.Certificate) (der []byte, key *ecdsa.PrivateKey) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	der, err = x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644))
+	return der, key
 }
 
 // TestEndpoints names servers that an agent would be sent to, and cannot reach.

@@ -23,7 +23,7 @@ var trustVariables = [...]string{
 	"CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", "NIX_SSL_CERT_FILE", "CODEX_CA_CERTIFICATE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "HTTPLIB2_CA_CERTS",
 }
 
-// Those of [profiles.CertificateFiles] that are not among them name it too where they are set.
+// Those of [profiles.CertificateFiles] that are not among them, and what else names authorities, name it too where they are set.
 
 const nodeTrust = "NODE_EXTRA_CA_CERTS"
 
@@ -39,6 +39,11 @@ func (p *Plan) Trusting(env []string) []string {
 	for _, name := range profiles.CertificateFiles {
 		if name != nodeTrust && getenv(env, name) != "" {
 			env = append(without(env, name), name+"="+bundlePath)
+		}
+	}
+	for i, entry := range env {
+		if name, value, _ := strings.Cut(entry, "="); profiles.NamesAuthorities(name, value) {
+			env[i] = name + "=" + bundlePath
 		}
 	}
 	extra := authorityPath

@@ -117,7 +117,7 @@ func Mounts(places []Place) ([]Mount, error) {
 		mount  int // index of its Fresh or Persist mount, -1 for the host's own tree
 	}
 	stack := []frame{{path: "/", access: profiles.Read, mount: -1}}
-	for _, p := range places {
+	for i, p := range places {
 		if p.Path == "/" {
 			if p.Access != profiles.Read {
 				return nil, fmt.Errorf("filesystem /: %s: the root directory can only have the access read", p.Access)
@@ -149,7 +149,7 @@ func Mounts(places []Place) ([]Mount, error) {
 			continue
 		case p.Access == profiles.Overlay && around.access == profiles.Overlay:
 			continue // there a directory of the host's cannot be renamed anyway (EXDEV), and a file is a copy
-		case fresh && p.Access == profiles.Hide, around.access == profiles.Hide && p.Access == profiles.Private && p.Node != Directory:
+		case fresh && p.Access == profiles.Hide && (p.Node != Directory || !showsBelow(places[i+1:], p.Path)), around.access == profiles.Hide && p.Access == profiles.Private && p.Node != Directory:
 			continue // it is not there to begin with
 		}
 		copied := p.Copied && fresh && !persist && !mounts[around.mount].ReadOnly
@@ -184,7 +184,7 @@ func Mounts(places []Place) ([]Mount, error) {
 			switch {
 			case p.Node == Directory:
 				m.Kind, m.Mode, m.ReadOnly = Fresh, 0o755, p.Access == profiles.Hide
-				if persist {
+				if persist || keptClosed(p.Path) {
 					m.Mode = 0o700 // gpg and ssh warn of others
 				}
 			case p.Access == profiles.Private:
@@ -213,6 +213,19 @@ func Mounts(places []Place) ([]Mount, error) {
 	}
 	giveCopies(mounts)
 	return mounts, nil
+}
+
+// showsBelow reports whether the first of places show something in a directory, which has to be there for it.
+func showsBelow(places []Place, dir string) bool {
+	for _, p := range places {
+		if !below(p.Path, dir) {
+			return false
+		}
+		if p.Access > profiles.Hide && p.Node != Absent {
+			return true
+		}
+	}
+	return false
 }
 
 // copiesDir holds the copies of [PrivateCopy], each in a directory of its own: who replaces one

@@ -86,6 +86,10 @@ func TestLayout(t *testing.T) {
 			[]string{"private dir /h", "hide dir /h/x", "hide file /h/y", "hide dir /g", "private file /g/z", "private dir /g/p"},
 			[]string{"fresh on /g read-only [p/]", "fresh on /g/p", "fresh on /h"},
 		},
+		"hidden in a private directory, and what is shown in it": {
+			[]string{"private dir /h", "hide dir /h/x", "hide absent /h/x/n", "read special /h/x/s", "hide dir /h/y", "hide file /h/y/f"},
+			[]string{"fresh on /h [x/]", "fresh on /h/x read-only [s]", "bind on /h/x/s read-only"},
+		},
 		"hidden in what is shown again": {
 			[]string{"private dir /h", "read dir /h/a", "hide dir /h/a/x", "hide file /h/a/y", "write dir /h/a/x/z"},
 			[]string{"fresh on /h [a/]", "bind on /h/a read-only", "fresh on /h/a/x read-only [z/]", "bind on /h/a/x/z", "mask on /h/a/y read-only"},

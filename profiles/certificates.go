@@ -1,6 +1,8 @@
 package profiles
 
 import (
+	"bytes"
+	"encoding/base64"
 	"slices"
 	"strings"
 )
@@ -28,6 +30,22 @@ func NamesCertificates(name, value string) bool {
 	upper := strings.ToUpper(name)
 	return strings.HasPrefix(value, "/") && slices.ContainsFunc([]string{"CERT", "CAFILE", "CAINFO", "CAPATH", "CA_", "_CA", "SSL", "TLS"}, func(part string) bool { return strings.Contains(upper, part) }) &&
 		!slices.Contains(CertificateFiles[:], name) && !slices.Contains(CertificateDirs[:], name)
+}
+
+// NamesAuthorities reports whether a variable that is in neither list names a file of certificates alone
+// whose first is an authority's (RFC 5280, 4.2.1.9), as that by which a client is known is not.
+func NamesAuthorities(name, value string) bool {
+	if !NamesCertificates(name, value) {
+		return false
+	}
+	text, err := ReadFile(value)
+	_, rest, _ := bytes.Cut(text, []byte("-----BEGIN CERTIFICATE-----"))
+	body, _, _ := bytes.Cut(rest, []byte("-----END CERTIFICATE-----"))
+	der, bad := base64.StdEncoding.DecodeString(string(body))
+	_, constraints, _ := bytes.Cut(der, []byte("\x06\x03\x55\x1d\x13"))
+	constraints = bytes.TrimPrefix(constraints, []byte("\x01\x01\xff")) // critical
+	return err == nil && bad == nil && !bytes.Contains(text, []byte("PRIVATE KEY")) && len(constraints) > 4 &&
+		bytes.HasPrefix(constraints[4:], []byte("\x01\x01\xff")) // after the heads of a string and a sequence
 }
 
 // CertificateSwitch reports whether a variable says no more than that. Node's options are a

@@ -9,10 +9,10 @@ import (
 // What a tool of the host executes it finds in any directory, not in the workspace
 // only: another repository that a rule lets the command write has hooks as well.
 
-// cacheDirs are where tools of the host keep what they have fetched, below the home.
+// cacheDirs are where tools of the host keep what they have fetched or counted, below the home.
 // As in node_modules the names there are the packages', and what unpacks them fails
 // without one.
-var cacheDirs = [...]string{".cache", ".npm", ".cargo/registry", ".cargo/git", "go/pkg", ".gradle/caches", ".m2/repository", ".local/share/pnpm", ".rustup/toolchains"}
+var cacheDirs = [...]string{".cache", ".npm", ".cargo/registry", ".cargo/git", "go/pkg", ".gradle/caches", ".m2/repository", ".local/share/pnpm", ".rustup/toolchains", ".config/go/telemetry"}
 
 // sharedDirs are everybody's: what is new in there need not be the command's, and
 // nobody works in them.

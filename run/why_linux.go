@@ -67,6 +67,24 @@ func Surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.
 	return profiles.Decision{Access: deepest.Access, Rule: at}, true, deepest.Scratch, nil
 }
 
+// ShowsLink reports whether a link of the host's is there in a run: it lies in a directory that is shown, or a
+// rule's path leads through it.
+func ShowsLink(p *profiles.Policy, host *profiles.Host, link string) (bool, error) {
+	looked, err := surveyed(p, host)
+	if err != nil {
+		return false, err
+	}
+	around := p.Decide(filepath.Dir(link))
+	if here, differs, _, err := Surveyed(p, host, filepath.Dir(link)); err != nil {
+		return false, err
+	} else if differs {
+		around = here
+	}
+	return around.Access >= profiles.Read || slices.ContainsFunc(looked.Places, func(place survey.Place) bool {
+		return place.Path == link && place.Node == survey.Link && place.Access > profiles.Hide
+	}), nil
+}
+
 // endOf returns the name at which nothing stands, and where a path leads; "" for one where something does.
 func endOf(path string) string {
 	for range 40 {

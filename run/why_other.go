@@ -2,11 +2,20 @@
 
 package run
 
-import "github.com/pccrun/pccrun/profiles"
+import (
+	"path/filepath"
+
+	"github.com/pccrun/pccrun/profiles"
+)
 
 // Surveyed knows nothing that the table does not: there is no native launch here.
 func Surveyed(*profiles.Policy, *profiles.Host, string) (d profiles.Decision, differs, scratch bool, err error) {
 	return profiles.Decision{}, false, false, nil
+}
+
+// ShowsLink goes by the table.
+func ShowsLink(p *profiles.Policy, _ *profiles.Host, link string) (bool, error) {
+	return p.Decide(filepath.Dir(link)).Access != profiles.Hide, nil
 }
 
 // SurveyedEnv knows nothing either.

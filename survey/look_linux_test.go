@@ -409,6 +409,20 @@ func TestPlantedLinks(t *testing.T) {
 	}
 }
 
+// A directory that a rule names is shown, whatever link of a hidden name leads there.
+func TestNamedBehindALink(t *testing.T) {
+	for rule, want := range map[string]profiles.Access{"read ws/sub": profiles.Read, "read ws/sub/in": profiles.Hide} {
+		w := newCountry(t, []string{"ws/sub/in/file"}, "hide ws **/.env*", rule)
+		require.NoError(t, os.Symlink("sub", w.path("ws/.envlink")))
+		f := w.finder()
+		f.rule(w.policy.Files[len(w.policy.Files)-1].Path)
+		found, err := workspace.Scan(workspace.Query{Root: w.policy.Workspace, Files: w.policy.Files, Protect: w.policy.Protect})
+		require.NoError(t, err)
+		f.workspace(found)
+		require.Equal(t, want, f.places[f.seen[w.path("ws/sub")]].Access, rule)
+	}
+}
+
 // What a user's rule names and is not there is said to be so.
 func TestAbsent(t *testing.T) {
 	for rule, want := range map[string]string{

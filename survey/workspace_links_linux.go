@@ -27,6 +27,9 @@ func (f *finder) leads(m workspace.Match) bool {
 		f.notes = append(f.notes, m.Path+" leads to "+m.Target+", which this rule does not hide ("+m.Rule.Origin.String()+")")
 		return false
 	}
+	if d := f.policy.Decide(m.Target); !outside && d.Rule.Path == m.Target && d.Rule.Glob == "" {
+		return true // named, which beats a pattern, for a directory as for a file
+	}
 	if outside && access < f.policy.Decide(m.Target).Access {
 		f.notes = append(f.notes, m.Target+" is hidden, since "+m.Path+" leads there")
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/internal/fixture"
 )
 
@@ -60,6 +61,20 @@ func TestIndexReadsWhatChanged(t *testing.T) {
 }
 
 // A name that is added within the clock's grain of the post-run check is seen.
+// A file below a directory that a rule closes as a whole is no other name of itself.
+func TestIndexClosedDirectory(t *testing.T) {
+	top := fixture.Dir(t)
+	for _, path := range []string{"shut/a", "shut/b", "c"} {
+		fixture.Write(t, top+"/ws/"+path, "x")
+	}
+	require.NoError(t, os.Link(top+"/ws/shut/b", top+"/ws/linked"))
+	q := Query{Root: top + "/ws", IndexDir: top + "/state/index", Files: []profiles.FileRule{{Path: top + "/ws/shut", Access: profiles.Read}}}
+	for range 3 { // without an index, with one, and with one of what has changed
+		require.Equal(t, []string{"linked"}, matchPaths(t, q.Root, scanOf(t, q)))
+		fixture.Write(t, q.Root+"/c", "y")
+	}
+}
+
 func TestIndexRacy(t *testing.T) {
 	q, _ := settled(t)
 	for range 200 {

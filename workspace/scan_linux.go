@@ -591,7 +591,7 @@ func (s *scan) alias() {
 	for _, a := range s.aliases {
 		hide, hidden := s.restricted[a.ino]
 		pin, pinned := s.pinnedAs[a.ino]
-		if !hidden && (!pinned || a.pinned) {
+		if hidden && hide.path == a.path || !hidden && (!pinned || a.pinned) {
 			continue
 		}
 		n, _, ok := s.node(a.path)

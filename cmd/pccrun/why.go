@@ -187,16 +187,12 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 			}
 		}()
 	}
-	if real := resolveLinks(path); real != path && !ownTree(path) { // there links lead elsewhere inside
-		around := p.Decide(filepath.Dir(path))
-		if here, differs, _, err := run.Surveyed(p, host, filepath.Dir(path)); err != nil {
-			return err
-		} else if differs {
-			around = here
-		}
-		if around.Access != profiles.Hide { // else the link is hidden, whatever it leads to
-			a.leadsTo, path = real, real
-		}
+	end, err := shownEnd(p, host, path)
+	if err != nil {
+		return err
+	}
+	if end != path {
+		a.leadsTo, path = end, end
 	}
 	d := p.Decide(path)
 	here, differs, scratch, err := run.Surveyed(p, host, path)
@@ -344,23 +340,42 @@ func expand(text string, p *profiles.Policy, host *profiles.Host) (string, error
 }
 
 // resolveLinks returns where a path leads; what of it does not exist is kept.
-func resolveLinks(path string) string { return follow(path, 40) }
+func resolveLinks(path string) string { return follow(path, func(string) bool { return true }) }
 
-func follow(path string, hops int) string {
-	rest := ""
-	for dir := path; dir != "/"; dir = filepath.Dir(dir) {
-		if real, err := filepath.EvalSymlinks(dir); err == nil {
-			return filepath.Clean(real + rest)
+// shownEnd returns where a path leads in a run: as far as the links on the way are there. What
+// the sandbox has of its own leads elsewhere inside.
+func shownEnd(p *profiles.Policy, host *profiles.Host, path string) (end string, err error) {
+	end = follow(path, func(link string) bool {
+		if err != nil || ownTree(link) {
+			return false
 		}
-		if to, err := os.Readlink(dir); err == nil && hops > 0 { // it leads nowhere yet: to the name there
-			if !filepath.IsAbs(to) {
-				to = filepath.Join(filepath.Dir(dir), to)
-			}
-			return follow(filepath.Clean(to)+rest, hops-1)
+		var shown bool
+		shown, err = run.ShowsLink(p, host, link)
+		return shown
+	})
+	return end, err
+}
+
+// follow goes along a path, through the links that through lets it, as the kernel does.
+func follow(path string, through func(link string) bool) string {
+	at, rest := "/", path
+	for hops := 0; rest != ""; {
+		var name string
+		name, rest, _ = strings.Cut(strings.TrimLeft(rest, "/"), "/")
+		at = filepath.Join(at, name)
+		to, err := os.Readlink(at)
+		if err != nil {
+			continue // no link, or nothing
 		}
-		rest = "/" + filepath.Base(dir) + rest
+		if hops++; hops > 40 || !through(at) {
+			return filepath.Join(at, rest)
+		}
+		if at = filepath.Dir(at); filepath.IsAbs(to) {
+			at = "/"
+		}
+		rest = to + "/" + rest
 	}
-	return path
+	return at
 }
 
 func (a *answer) connect(p *profiles.Policy, host *profiles.Host) error {
@@ -371,13 +386,16 @@ func (a *answer) connect(p *profiles.Policy, host *profiles.Host) error {
 		}
 		a.subject, a.what = path, "sockets of the host cannot be reached, unless named"
 		a.rule, a.hint = profiles.Origin{Source: "default", Key: "no rule names it"}, "--socket "+shell.Quote(path)+" names it"
-		real := resolveLinks(path)
+		real, err := shownEnd(p, host, path)
+		if err != nil {
+			return err
+		}
 		if real != path {
 			a.leadsTo = real
 		}
 		for _, s := range p.Network.Sockets {
 			to := resolveLinks(s.Path)
-			if path != cmp.Or(s.At, s.Path) && (s.At != "" || path != to && (real != to || p.Decide(filepath.Dir(path)).Access < profiles.Read)) {
+			if path != cmp.Or(s.At, s.Path) && (s.At != "" || real != to) {
 				continue
 			}
 			a.yes, a.rule, a.ruleText, a.what, a.hint = true, s.Origin, "socket "+s.Path, "the host's own", ""

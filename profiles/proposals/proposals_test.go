@@ -102,7 +102,7 @@ func TestMake(t *testing.T) {
 		want    []string
 	}{
 		"a file, twice":                      {reads("/home/u/a", "/home/u/a"), nil, []string{"filesystem|~/a=read"}},
-		"caches and private places":          {append(reads("/home/u/.cache/x/y", "/home/u/.npm/z", "/tmp/t", "/home/u/.cached"), write("/home/u/go/pkg/x")), nil, []string{"filesystem|~/.cached=read"}},
+		"caches and private places":          {append(reads("/home/u/.cache/x/y", "/home/u/.npm/z", "/tmp/t", "/home/u/.cached", "/home/u/.config/go/telemetry/mode"), write("/home/u/go/pkg/x")), nil, []string{"filesystem|~/.cached=read"}},
 		"by a link":                          {named("/home/u/l", "/home/u/a"), nil, []string{"filesystem|~/l=read"}},
 		"by a link, and as it is":            {append(named("/home/u/l", "/home/u/a"), reads("/home/u/a")...), nil, []string{"filesystem|~/a=read", "filesystem|~/l=read"}},
 		"by a link, and written":             {append(named("/home/u/l", "/home/u/a"), write("/home/u/a")), nil, []string{"filesystem|~/a=write", "filesystem|~/l=write"}},
