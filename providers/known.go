@@ -90,7 +90,7 @@ func (e *UnusableError) Hint() string { return e.Advice }
 func (k Kind) NotBuilt(getenv func(string) string) error {
 	e := &UnusableError{Provider: k.Name, Cause: "not built yet", Advice: "--provider native runs on this machine"}
 	if keys := k.MissingKeys(getenv); keys != "" {
-		e.Cause += ", and not set up: " + keys + " is not set"
+		e.Cause += ", and not set up: it needs " + keys
 	}
 	return e
 }

@@ -25,7 +25,7 @@ func TestKeys(t *testing.T) {
 	k, err := providers.KindOf("vercel")
 	require.NoError(t, err)
 	require.Equal(t, "VERCEL_OIDC_TOKEN, or VERCEL_TOKEN and VERCEL_TEAM_ID and VERCEL_PROJECT_ID", k.MissingKeys(getenv))
-	require.ErrorContains(t, k.NotBuilt(getenv), "provider vercel: not built yet, and not set up: VERCEL_OIDC_TOKEN, or")
+	require.ErrorContains(t, k.NotBuilt(getenv), "provider vercel: not built yet, and not set up: it needs VERCEL_OIDC_TOKEN, or")
 	set["VERCEL_TOKEN"], set["VERCEL_TEAM_ID"] = "x", "x"
 	require.Equal(t, "VERCEL_OIDC_TOKEN, or VERCEL_PROJECT_ID", k.MissingKeys(getenv))
 	set["VERCEL_OIDC_TOKEN"] = "x"

@@ -77,7 +77,7 @@ func (p *Program) build(k providers.Kind, req *profiles.Request, host providers.
 		return nil, k.NotBuilt(getenv)
 	}
 	if keys := k.MissingKeys(getenv); keys != "" {
-		return nil, &providers.UnusableError{Provider: k.Name, Cause: "not set up: " + keys + " is not set", Advice: "set it, or --provider native runs on this machine"}
+		return nil, &providers.UnusableError{Provider: k.Name, Cause: "not set up: it needs " + keys, Advice: "set it, or --provider native runs on this machine"}
 	}
 	return provider, nil
 }

@@ -65,12 +65,12 @@ func TestBuild(t *testing.T) {
 	require.NoError(t, err)
 	req := &profiles.Request{}
 	_, err = new(Program).build(e2b, req, providers.Host{})
-	require.EqualError(t, err, "provider e2b: not built yet, and not set up: E2B_API_KEY is not set")
+	require.EqualError(t, err, "provider e2b: not built yet, and not set up: it needs E2B_API_KEY")
 	program := &Program{Provider: func(name string, _ *profiles.Request, _ providers.Host) (providers.Provider, error) {
 		return struct{ providers.Provider }{}, nil
 	}}
 	_, err = program.build(e2b, req, providers.Host{})
-	require.EqualError(t, err, "provider e2b: not set up: E2B_API_KEY is not set")
+	require.EqualError(t, err, "provider e2b: not set up: it needs E2B_API_KEY")
 	req.Host.Environ = []string{"E2B_API_KEY=x"}
 	_, err = program.build(e2b, req, providers.Host{})
 	require.NoError(t, err, "control")

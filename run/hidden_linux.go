@@ -34,7 +34,7 @@ func (f *flow) unpassed() (list []events.Hidden) {
 	entries, _ := os.ReadDir("/proc/self/fd")
 	for _, e := range entries {
 		fd, err := strconv.Atoi(e.Name())
-		if err != nil || fd < 3 || fd > 9 || slices.Contains(f.req.PassFDs, fd) {
+		if err != nil || fd < 3 || fd > 9 || slices.Contains(f.req.PassFDs, fd) || f.req.Events == "fd:"+e.Name() {
 			continue
 		}
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {

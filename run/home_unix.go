@@ -4,6 +4,7 @@ package run
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -31,7 +32,11 @@ func (f *flow) openHome() error {
 	if f.policy.NoLogin {
 		variant = homes.NoLogin
 	}
-	h, err := homes.Open(f.dirs.State, f.policy.Workspace, f.policy.Source+variant, f.policy.Profile+variant)
+	source := f.policy.Source
+	if one := "built-in " + f.policy.Profile; slices.Contains(f.policy.Layers, one) {
+		source = one // a profile of the user's in its place adds to it: `pccrun allow` does not give an agent another home
+	}
+	h, err := homes.Open(f.dirs.State, f.policy.Workspace, source+variant, f.policy.Profile+variant)
 	if err != nil {
 		return err
 	}

@@ -154,7 +154,7 @@ func printReport(r *doctor.Report, f doctorFlags) {
 		p := &r.Providers[i]
 		printf("%s\n", headline(p))
 		if p.Runs || f.all {
-			printGuarantees(p, f)
+			printGuarantees(p, r.Fixes, f)
 		}
 		printTrials(p, f)
 	}
@@ -180,8 +180,20 @@ func printReport(r *doctor.Report, f doctorFlags) {
 	}
 }
 
+// briefly puts the verb in the place of a command that is printed once below.
+func briefly(hint string, fixes []doctor.Fix) string {
+	for _, fix := range fixes {
+		for _, s := range fix.Steps {
+			if n := len(s.Run); n > 0 {
+				hint = strings.ReplaceAll(hint, "as root: "+s.Run[n-1], "pccrun doctor --fix")
+			}
+		}
+	}
+	return printable(hint)
+}
+
 // printGuarantees prints those with something to say.
-func printGuarantees(p *doctor.Provider, f doctorFlags) {
+func printGuarantees(p *doctor.Provider, fixes []doctor.Fix, f doctorFlags) {
 	printf("\n  %-19s %-8s %s\n", "GUARANTEE", "", "BY")
 	kept := 0
 	limits := slices.Clone(p.Limits)
@@ -195,7 +207,7 @@ func printGuarantees(p *doctor.Provider, f doctorFlags) {
 			printf("  %-28s %s\n", "", printable(a.Cause))
 		}
 		if a.Hint != "" {
-			printf("  %-28s hint: %s\n", "", printable(a.Hint))
+			printf("  %-28s hint: %s\n", "", briefly(a.Hint, fixes))
 		}
 		// One that the default profile sets has one entry, with both answers.
 		if i := slices.IndexFunc(limits, func(l profiles.Answer) bool { return l.Guarantee == a.Guarantee }); i >= 0 {
@@ -204,7 +216,7 @@ func printGuarantees(p *doctor.Provider, f doctorFlags) {
 				printf("  %-28s %s by %s, if a policy sets the limit\n", "", l.State, printable(l.Mechanism))
 			}
 			if l.Hint != "" && l.Hint != a.Hint {
-				printf("  %-28s hint: %s\n", "", printable(l.Hint))
+				printf("  %-28s hint: %s\n", "", briefly(l.Hint, fixes))
 			}
 			limits = slices.Delete(limits, i, i+1)
 		}
@@ -212,7 +224,7 @@ func printGuarantees(p *doctor.Provider, f doctorFlags) {
 	for _, a := range limits {
 		printf("  %-19s %-8s %s, if a policy sets the limit\n", a.Guarantee, a.State, printable(a.Mechanism))
 		if a.Hint != "" {
-			printf("  %-28s hint: %s\n", "", printable(a.Hint))
+			printf("  %-28s hint: %s\n", "", briefly(a.Hint, fixes))
 		}
 	}
 	if kept > 0 {
@@ -275,7 +287,7 @@ func printOthers(f doctorFlags) {
 			what = "would not keep what the default profile requires"
 		}
 		printf("  %-12s %s\n", p.Name, what)
-		printGuarantees(&p, f)
+		printGuarantees(&p, nil, f)
 	}
 }
 

@@ -109,7 +109,7 @@ func profileList(args []string) int {
 		if l.InPlace {
 			text += " (" + l.Source + ", replaces the built-in one)"
 		}
-		printf("%-10s %s\n", l.Name, printable(text))
+		printf("%-12s %s\n", l.Name, printable(text))
 	}
 	return 0
 }
