@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/providers/filesync"
+	"github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
 
@@ -84,6 +85,9 @@ func (r *running) named(why string, names []string) {
 	}
 }
 
+// cameName is what has come of a change set, in the session's directory.
+const cameName = "came"
+
 // take makes the change set.
 func (r *running) take(ctx context.Context, d *difference, next func() (io.Reader, error)) (err error) {
 	record := &changes.Record{Workspace: r.policy.Workspace, Protect: r.policy.Protect, Started: changes.Clock()}
@@ -92,6 +96,20 @@ func (r *running) take(ctx context.Context, d *difference, next func() (io.Reade
 		return err
 	}
 	record.Layers = []changes.Layer{layer}
+	// There is no change set before all of it has come: who is killed meanwhile leaves none.
+	came := filepath.Join(r.session.Name(), cameName)
+	if err := state.RemoveAll(r.session, cameName); err != nil {
+		return err
+	}
+	if len(d.ask) > 0 {
+		made, err := filesync.ExtractParts(ctx, came, next, filesync.Down{Asked: d.askSet, Trust: true}) // an apply judges what a tool would execute
+		if err != nil {
+			return err
+		}
+		if n := made.Files + made.Dirs + made.Links; n != len(d.ask) {
+			return &filesync.RefusedError{Why: fmt.Sprintf("%d names were requested, and %d arrived", len(d.ask), n)}
+		}
+	}
 	if err := changes.CreateUpper(r.session, record, nil); err != nil {
 		return err
 	}
@@ -101,13 +119,12 @@ func (r *running) take(ctx context.Context, d *difference, next func() (io.Reade
 		}
 	}()
 	if len(d.ask) > 0 {
-		tree := filepath.Join(r.session.Name(), changes.TreeDir(0))
-		came, err := filesync.ExtractParts(ctx, tree, next, filesync.Down{Asked: d.askSet, Trust: true}) // an apply judges what a tool would execute
+		info, err := r.session.Stat(changes.TreeDir(0))
+		if err == nil {
+			err = errors.Join(r.session.Chmod(cameName, info.Mode()), r.session.Remove(changes.TreeDir(0)), r.session.Rename(cameName, changes.TreeDir(0)))
+		}
 		if err != nil {
 			return err
-		}
-		if n := came.Files + came.Dirs + came.Links; n != len(d.ask) {
-			return &filesync.RefusedError{Why: fmt.Sprintf("%d names were requested, and %d arrived", len(d.ask), n)}
 		}
 	}
 	for _, name := range d.gone {
