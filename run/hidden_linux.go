@@ -64,7 +64,9 @@ func (f *flow) sayHidden(code int, end *providers.Result) {
 		}
 		messages.Say(messages.Allow("hidden: "+h.What, h.Hint))
 	}
-	if denied, _ := f.log.Denied(); denied == 0 && f.local.Pinned() != "" {
-		messages.Say(f.local.Pinned())
+	_, denied := f.log.Denied()
+	told := slices.ContainsFunc(denied, func(d events.DenialCount) bool { return strings.HasPrefix(d.Guarantee, "fs.") })
+	if pinned := f.local.Pinned(); pinned != "" && !told {
+		messages.Say(pinned)
 	}
 }
