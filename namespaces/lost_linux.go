@@ -165,6 +165,9 @@ func (w *lostWalk) count(l *Lost, dir int, name string, st *unix.Stat_t, depth i
 	return err
 }
 
+// madeAnew are what Python and cargo make wherever they load something.
+var madeAnew = [...]string{"__pycache__", ".package-cache", ".package-cache-mutate", ".global-cache"}
+
 // each calls f for the entries of a directory, as long as there is room.
 func (w *lostWalk) each(fd int, f func(name string, st *unix.Stat_t) error) error {
 	defer unix.Close(fd)
@@ -176,7 +179,7 @@ func (w *lostWalk) each(fd int, f func(name string, st *unix.Stat_t) error) erro
 		if w.room--; w.room < 0 {
 			return nil
 		}
-		if name == "__pycache__" { // Python makes it anew wherever it loads something
+		if slices.Contains(madeAnew[:], name) {
 			continue
 		}
 		var st unix.Stat_t

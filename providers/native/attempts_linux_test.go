@@ -34,6 +34,8 @@ func TestAttempts(t *testing.T) {
 	b := newBench(t)
 	b.request.Report = "attempts"
 	in := func(name string) string { return filepath.Join(b.workspace, name) }
+	shown, spaced := filepath.Join(b.home, "shown"), filepath.Join(b.home, "shown/x --write ~")
+	require.NoError(t, os.WriteFile(spaced, nil, 0o600))
 	told, out := b.attempted(`
 echo x > .git/hooks/post-commit
 ln -s .git/hooks link; echo x > link/update
@@ -44,14 +46,13 @@ echo x > ../shown/absent/file
 cat .git/config > /dev/null
 echo ran`)
 	require.Contains(t, out.out, "ran\n")
-	shown := filepath.Join(b.home, "shown/file")
 	for path, want := range map[string]Attempt{
 		in(".git/hooks/post-commit"): {Guarantee: profiles.FSProtect, Hint: "touch .git/hooks/post-commit and --review .git/hooks/post-commit"},
 		in(".git/hooks/update"):      {Guarantee: profiles.FSProtect, Hint: "touch .git/hooks/update and --review .git/hooks/update"},
 		in(".git/hooks"):             {Guarantee: profiles.FSProtect},
 		in(".git"):                   {Guarantee: profiles.FSProtect},
-		shown:                        {Guarantee: profiles.FSReadonly, Hint: "--write " + shown},
-		filepath.Join(b.home, "shown/x --write ~"): {Guarantee: profiles.FSReadonly, Hint: "--write '" + filepath.Join(b.home, "shown/x --write ~") + "'"}, // one word, for who takes it over
+		shown + "/file":              {Guarantee: profiles.FSReadonly, Hint: "--write " + shown + " in place of --read " + shown},
+		spaced:                       {Guarantee: profiles.FSReadonly, Hint: "--write '" + spaced + "'"}, // one word, for who takes it over
 	} {
 		require.Contains(t, told, path)
 		require.Equal(t, want.Guarantee, told[path].Guarantee, path)
@@ -62,7 +63,7 @@ echo ran`)
 	delete(told, filepath.Join(b.home, "shown/absent/file"))
 	require.Empty(t, told, "what is allowed, or could not be done outside")
 	require.NoFileExists(t, in(".git/hooks/post-commit"))
-	require.NoFileExists(t, shown)
+	require.NoFileExists(t, shown+"/file")
 
 	// The control: nobody asks, nobody is told, and no filter more is installed.
 	b.request.Report = ""

@@ -308,8 +308,6 @@ func TestCommits(t *testing.T) {
 	w.git(".", "reset", "-q", "--hard")
 	w.write("file", "3")
 	w.git(".", "commit", "-qam", "the control")
-	w.git(".", "init", "-q", "--bare", "new.git")
-	w.git(".", "push", "-q", "./new.git", "main", "stood")
 	require.Empty(t, w.findings())
 
 	w.git(".", "switch", "-qc", "bad")
