@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -187,7 +188,15 @@ func TestDownloadProgram(t *testing.T) {
 		require.NoError(t, c.Start())
 		_, err = io.ReadFull(printed, make([]byte, 3)) // the command runs
 		require.NoError(t, err)
-		return func() { t.Log("the run's end: ", c.Wait()) }
+		return func() {
+			_ = c.Wait()
+			status := c.ProcessState.Sys().(syscall.WaitStatus)
+			if status.Signaled() {
+				require.Equal(t, syscall.SIGTERM, status.Signal()) // a shell says 143 of it too
+				return
+			}
+			require.Equal(t, 128+int(syscall.SIGTERM), status.ExitStatus())
+		}
 	}
 	ended := start()
 	to := filepath.Join(t.TempDir(), "to")
