@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -298,7 +299,7 @@ func killedAtCalls(d *Drive, most int) Outcome {
 	files := d.workspaceFiles()
 	points, tried, where := killPoints(whole, most), 0, map[string]int{}
 	if d.job.Control {
-		points = []int{whole.Calls} // of the payload's own, when it has done its work
+		points = []int{math.MaxInt} // never reached: it is killed at rest, however many calls it makes until its daemon runs
 	}
 	for _, n := range points {
 		if d.ctx.Err() != nil {
@@ -316,20 +317,20 @@ func killedAtCalls(d *Drive, most int) Outcome {
 		who, _, _ := strings.Cut(t.At, " at ")
 		where[who]++
 		if len(t.Left) > 0 {
-			return Escaped("killed at call %d, %s: left: %s", n, t.At, strings.Join(t.Left, ", "))
+			return Escaped("killed at call %d, %s: left: %s", t.Calls, t.At, strings.Join(t.Left, ", "))
 		}
 		var left []int
 		if !eventually(time.Second, func() bool { left = d.Survivors(); return len(left) == 0 }) {
-			return Escaped("killed at call %d, %s: processes are left: %s", n, t.At, described(left))
+			return Escaped("killed at call %d, %s: processes are left: %s", t.Calls, t.At, described(left))
 		}
 		if more := newIn(d.workspaceFiles(), files); len(more) > 0 {
-			return Escaped("killed at call %d, %s: in the workspace: %s", n, t.At, strings.Join(more, ", "))
+			return Escaped("killed at call %d, %s: in the workspace: %s", t.Calls, t.At, strings.Join(more, ", "))
 		}
 	}
 	if more := newIn(leftovers(), before); len(more) > 0 {
 		return Escaped("left behind: %s", strings.Join(more[:min(5, len(more))], ", "))
 	}
-	if 2*tried < min(most, whole.Calls) {
+	if 2*tried < min(len(points), most) {
 		return Broken("only %d of %d calls were reached", tried, whole.Calls)
 	}
 	if cloned := where[ofCloned]; cloned == 0 && len(whole.Cloned) > 0 && !d.job.Control {
