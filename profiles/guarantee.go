@@ -93,6 +93,22 @@ func WeakBy(mechanism, gap, hint string) Answer {
 // MissingFor says why nothing keeps it.
 func MissingFor(cause, hint string) Answer { return Answer{State: Missing, Cause: cause, Hint: hint} }
 
+// AnswerEach answers for each guarantee: always says what keeps one in every run, judge decides on the others, and is
+// false for one that is not of its provider.
+func AnswerEach(always map[Guarantee]string, judge func(Guarantee) (Answer, bool)) (list []Answer) {
+	for i := range Guarantees {
+		g := Guarantees[i].Guarantee
+		a, ok := KeptBy(always[g]), always[g] != ""
+		if !ok {
+			a, ok = judge(g)
+		}
+		if a.Guarantee = g; ok {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
 // HidesPatterns reports whether names are hidden that may come into being.
 func (p *Policy) HidesPatterns() bool {
 	hides := func(r FileRule) bool { return r.Glob != "" && r.Access == Hide }

@@ -15,6 +15,17 @@ const (
 const capturedGap = "an address that a rule names, a port beyond the first sixteen and UDP are not captured, " +
 	"no server inside can have a captured port, and names have addresses that begin with 127"
 
+// everyRun is what keeps a guarantee in every container.
+var everyRun = map[profiles.Guarantee]string{
+	profiles.IPCSysV:         "ipc namespace",
+	profiles.ProcNoSurvivors: "pid namespace, which ends with the launcher's connection",
+	profiles.SysNoNewUserns:  "two seccomp filters",
+	profiles.EnvScrub:        "an environment of its own, sent over a stream; pid 1 not dumpable",
+	profiles.ResTime:         "pid 1's clock",
+	profiles.TTYIsolated:     "a pseudo-terminal of its own",
+	profiles.TTYOutput:       "a filter over the terminal's output",
+}
+
 // answer says of each guarantee how far this plan keeps it. Most of them differ by
 // runtime: under gVisor the command meets another kernel.
 func (r *plan) answer() []profiles.Answer {
@@ -36,21 +47,14 @@ func (r *plan) answer() []profiles.Answer {
 		}
 		return first + ", " + other
 	}
-	list := make([]profiles.Answer, 0, len(profiles.Guarantees))
-	for i := range profiles.Guarantees {
-		g := profiles.Guarantees[i].Guarantee
-		var a profiles.Answer
+	return profiles.AnswerEach(everyRun, func(g profiles.Guarantee) (a profiles.Answer, ok bool) {
 		switch g {
 		case profiles.FSHide:
 			a = kept("mount namespace")
 			if r.folded != "" && (r.dodged || r.policy.HidesPatterns()) {
 				a = missing(r.folding(".ENV is read where .env is hidden"))
 			} else if r.hidesFiles() || r.policy.HidesPatterns() {
-				a = weak(
-					"mount namespace",
-					"a hidden file that the host replaces or creates during the run can be read",
-					"hide its directory",
-				)
+				a = weak("mount namespace", "a hidden file that the host replaces or creates during the run can be read", "hide its directory")
 			}
 		case profiles.FSReadonly:
 			a = kept(second("read-only mounts", "Landlock"))
@@ -61,44 +65,26 @@ func (r *plan) answer() []profiles.Answer {
 			case r.facts.VM: // to a kernel a FIFO of a shared directory is one of its own: fs/fuse/inode.c, fuse_init_inode
 				a = kept("no device but the container's own, no_new_privs, another kernel than the FIFOs of this machine have")
 			case r.facts.Landlock < landlockRefer:
-				a = weak(
-					"no device but the container's own, no_new_privs",
-					"a FIFO of the host can be written",
-					"a kernel with Landlock (Linux 5.19), or --runtime runsc",
-				)
+				a = weak("no device but the container's own, no_new_privs", "a FIFO of the host can be written", "a kernel with Landlock (Linux 5.19), or --runtime runsc")
 			default:
 				a = kept("no device but the container's own, no_new_privs, Landlock")
 			}
 		case profiles.FSProtect:
-			a = weak(
-				"read-only mounts, quarantine of new names, post-run check",
-				"a protected file that the host replaces during the run can be changed",
-				"",
-			)
+			a = weak("read-only mounts, quarantine of new names, post-run check", "a protected file that the host replaces during the run can be changed", "")
 			if r.folded != "" {
 				a = missing(r.folding("what is written to .GIT goes to .git"))
 			} else if r.unlinked != "" {
 				a.Cause += "; the link " + r.unlinked + " can be replaced: no engine mounts on a link"
 			}
 		case profiles.FSOverlay:
-			a = missing(
-				"no overlay of the host's files is made for a container",
-				"use --provider native, or --read or --private instead of --overlay",
-			)
+			a = missing("no overlay of the host's files is made for a container", "use --provider native, or --read or --private instead of --overlay")
 		case profiles.NetAllowlist, profiles.NetAddress, profiles.NetDNS, profiles.NetTransparent:
 			if !r.ruled() {
-				a = missing(
-					"--docker-network "+r.provider.options.Network+" is a network of the engine, where no rule of pccrun applies",
-					"leave out --docker-network",
-				)
+				a = missing("--docker-network "+r.provider.options.Network+" is a network of the engine, where no rule of pccrun applies", "leave out --docker-network")
 				break
 			}
 			if a = kept("no network"); network && g == profiles.NetTransparent {
-				a = weak(
-					"addresses of the loopback for names, listeners at the ports that rules name",
-					capturedGap,
-					"",
-				)
+				a = weak("addresses of the loopback for names, listeners at the ports that rules name", capturedGap, "")
 			} else if network {
 				a = kept("no network but sockets that the launcher serves")
 				if !r.handsOver() {
@@ -115,11 +101,7 @@ func (r *plan) answer() []profiles.Answer {
 				a = missing("no process reads requests on this system", "pccrun in a Linux virtual machine keeps it")
 			}
 		case profiles.IPCUnix:
-			a = weak(
-				"private directories, covered sockets",
-				"a socket in a shown directory can be reached if the host binds it later, moved it, or bound it by a relative path",
-				"--runtime runsc prevents connections to sockets of the host",
-			)
+			a = weak("private directories, covered sockets", "a socket in a shown directory can be reached if the host binds it later, moved it, or bound it by a relative path", "--runtime runsc prevents connections to sockets of the host")
 			switch {
 			case gvisor:
 				a = kept("gVisor prevents connections to sockets of the host")
@@ -128,35 +110,23 @@ func (r *plan) answer() []profiles.Answer {
 			case r.provider.options.Network == hostNetwork && r.facts.Landlock < landlockScope:
 				a = missing("with --docker-network host, abstract sockets of the host can be reached", "leave it out")
 			}
-		case profiles.IPCSysV:
-			a = kept("ipc namespace")
 		case profiles.ProcIsolated:
-			a = weak(
-				"pid namespace",
-				"the user namespace is the machine's: processes inside have the user's own uid",
-				"--runtime runsc has another kernel",
-			)
+			a = weak("pid namespace", "the user namespace is the machine's: processes inside have the user's own uid", "--runtime runsc has another kernel")
 			if gvisor {
 				a = kept("gVisor's own processes")
 			} else if r.facts.VM {
 				a = kept("pid namespace, another kernel than this machine's")
 			}
-		case profiles.ProcNoSurvivors:
-			a = kept("pid namespace, which ends with the launcher's connection")
 		case profiles.SysFilter:
 			a = kept("two seccomp filters")
 			if gvisor {
 				a = kept("gVisor's kernel, two seccomp filters in it")
 			}
-		case profiles.SysNoNewUserns:
-			a = kept("two seccomp filters")
 		case profiles.PrivNone:
 			a = kept("no capability, no_new_privs")
 			if r.facts.Crash != "" && !gvisor {
 				a = missing("a crash inside starts the host's core dump handler ("+r.facts.Crash+")", "")
 			}
-		case profiles.EnvScrub:
-			a = kept("an environment of its own, sent over a stream; pid 1 not dumpable")
 		case profiles.ResMemory:
 			a = limited(r.facts.Memory, "control group of the engine", want.Memory.Value)
 		case profiles.ResCPU:
@@ -164,68 +134,37 @@ func (r *plan) answer() []profiles.Answer {
 		case profiles.ResPids:
 			a = limited(r.facts.Pids, "control group of the engine, with room for the threads of pid 1", want.Pids.Value)
 			if gvisor && want.Pids.Value > 0 {
-				a = missing(
-					"the engine counts threads of gVisor, not processes inside",
-					"--runtime runc counts them",
-				)
+				a = missing("the engine counts threads of gVisor, not processes inside", "--runtime runc counts them")
 			}
 		case profiles.ResFiles:
-			a = weak(
-				"RLIMIT_NOFILE, RLIMIT_FSIZE",
-				"file watches and pending signals are counted with the user's own",
-				"--runtime runsc has another kernel, which counts",
-			)
+			a = weak("RLIMIT_NOFILE, RLIMIT_FSIZE", "file watches and pending signals are counted with the user's own", "--runtime runsc has another kernel, which counts")
 			if gvisor || r.facts.VM {
 				a = kept("RLIMIT_NOFILE, RLIMIT_FSIZE")
 			}
 		case profiles.ResDisk:
 			a = kept("no limit is set")
 			if want.Disk.Value > 0 {
-				a = weak(
-					"the size of each private tmpfs",
-					"each private directory may take the whole --disk size",
-					"",
-				)
+				a = weak("the size of each private tmpfs", "each private directory may take the whole --disk size", "")
 			}
-		case profiles.ResTime:
-			a = kept("pid 1's clock")
-		case profiles.TTYIsolated:
-			a = kept("a pseudo-terminal of its own")
-		case profiles.TTYOutput:
-			a = kept("a filter over the terminal's output")
 		case profiles.InfoKernel:
 			a = kept("covered files, seccomp")
 			if gvisor {
 				a = kept("gVisor's own /proc and /sys")
 			}
 		case profiles.InfoHost:
-			a = weak(
-				"uts namespace, own /proc and /sys",
-				"the mount table names the host's directories, and /etc/passwd its users",
-				"",
-			)
+			a = weak("uts namespace, own /proc and /sys", "the mount table names the host's directories, and /etc/passwd its users", "")
 		case profiles.LaunchIntegrity:
-			a = weak(
-				"inodes compared by pid 1, one failing step ends the launch",
-				"pid 1 runs as the command's user, so that the command can end it",
-				"",
-			)
+			a = weak("inodes compared by pid 1, one failing step ends the launch", "pid 1 runs as the command's user, so that the command can end it", "")
 			if r.facts.VM {
 				a.Cause = "the virtual machine may have its own inode numbers: then a link that appears at that moment, and leads to another shared file, is followed; " + a.Cause
 			} else if gvisor {
-				a = weak(
-					"mounts compared by pid 1, one failing step ends the launch",
-					"gVisor has its own inode numbers: birth times are compared where the file system has them, and an empty file may be made where a link leads that appears at that moment; pid 1 runs as the command's user, which can end it",
-					"--runtime runc compares inodes",
-				)
+				a = weak("mounts compared by pid 1, one failing step ends the launch", "gVisor has its own inode numbers: birth times are compared where the file system has them, and an empty file may be made where a link leads that appears at that moment; pid 1 runs as the command's user, which can end it", "--runtime runc compares inodes")
 			}
 		default:
-			continue // of providers that copy files
+			return a, false // of providers that copy files
 		}
-		a.Guarantee = g
-		list = append(list, a)
-	}
-	return list
+		return a, true
+	})
 }
 
 // folding says why a mount does not keep a guarantee where a directory takes .ENV for .env.

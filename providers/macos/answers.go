@@ -4,15 +4,26 @@ package macos
 
 import "github.com/pccrun/pccrun/profiles"
 
-// noneOnMac are guarantees that stand for something that macOS has not.
-var noneOnMac = map[profiles.Guarantee]string{
+const profile = "Seatbelt profile"
+
+// everyRun is what keeps a guarantee in every run.
+var everyRun = map[profiles.Guarantee]string{
+	profiles.FSReadonly:     profile,
+	profiles.IPCUnix:        profile,
+	profiles.ProcIsolated:   profile,
+	profiles.PrivNone:       profile + ", under which no set-id program is executed, and none is made",
+	profiles.EnvScrub:       "an environment of its own",
+	profiles.ResFiles:       "RLIMIT_NOFILE, RLIMIT_FSIZE",
+	profiles.ResTime:        "the launcher's clock, and the process that follows",
+	profiles.TTYIsolated:    "a pseudo-terminal of its own",
+	profiles.TTYOutput:      "a filter over the terminal's output",
+	profiles.InfoKernel:     profile,
 	profiles.SysNoNewUserns: "macOS has no user namespaces",
 }
 
 // Answers say of each guarantee how far the run keeps it. Seatbelt is one mechanism: where strict
 // asks for two, there is none.
-func (r *plan) Answers() (list []profiles.Answer) {
-	const profile = "Seatbelt profile"
+func (r *plan) Answers() []profiles.Answer {
 	kept, weak, missing := profiles.KeptBy, profiles.WeakBy, profiles.MissingFor
 	linux := "pccrun in a Linux virtual machine keeps it"
 	limit := func(wanted profiles.Limit, cause string) profiles.Answer {
@@ -22,9 +33,7 @@ func (r *plan) Answers() (list []profiles.Answer) {
 		return missing(cause, linux)
 	}
 	want := &r.policy.Resources
-	for i := range profiles.Guarantees {
-		g := profiles.Guarantees[i].Guarantee
-		var a profiles.Answer
+	return profiles.AnswerEach(everyRun, func(g profiles.Guarantee) (a profiles.Answer, ok bool) {
 		switch g {
 		case profiles.FSHide:
 			a = kept(profile)
@@ -34,8 +43,6 @@ func (r *plan) Answers() (list []profiles.Answer) {
 			case r.policy.HidesPatterns():
 				a = weak(profile, "a directory with a new file that a pattern hides can be moved to where patterns do not apply", "hide its directory")
 			}
-		case profiles.FSReadonly:
-			a = kept(profile)
 		case profiles.FSSpecial:
 			a = weak(profile, "FIFOs in shown directories can be read, and in writable ones written", "")
 		case profiles.FSProtect:
@@ -65,20 +72,12 @@ func (r *plan) Answers() (list []profiles.Answer) {
 			if len(r.policy.Network.Inject) > 0 {
 				a = missing("no process reads requests on macOS", linux)
 			}
-		case profiles.IPCUnix:
-			a = kept(profile)
 		case profiles.IPCSysV:
 			a = weak(profile, "POSIX semaphores have one space for the whole machine: one whose name is known can be opened", "")
-		case profiles.ProcIsolated:
-			a = kept(profile)
 		case profiles.ProcNoSurvivors:
 			a = weak("a process of its own that follows descendants, groups and a variable", "a process that quickly leaves its group, parents and environment survives, under the profile and without network", linux)
 		case profiles.SysFilter:
 			a = weak(profile, "macOS has no system call filter; the profile lists the services, settings, devices and Mach ports", linux)
-		case profiles.PrivNone:
-			a = kept(profile + ", under which no set-id program is executed, and none is made")
-		case profiles.EnvScrub:
-			a = kept("an environment of its own")
 		case profiles.ResMemory:
 			a = limit(want.Memory, "macOS has no memory limit for a tree of processes")
 		case profiles.ResCPU:
@@ -87,29 +86,13 @@ func (r *plan) Answers() (list []profiles.Answer) {
 			a = limit(want.Pids, "macOS counts the processes of a user, and not of a tree")
 		case profiles.ResDisk:
 			a = limit(want.Disk, "macOS has no limit for what a directory holds")
-		case profiles.ResFiles:
-			a = kept("RLIMIT_NOFILE, RLIMIT_FSIZE")
-		case profiles.ResTime:
-			a = kept("the launcher's clock, and the process that follows")
-		case profiles.TTYIsolated:
-			a = kept("a pseudo-terminal of its own")
-		case profiles.TTYOutput:
-			a = kept("a filter over the terminal's output")
-		case profiles.InfoKernel:
-			a = kept(profile)
 		case profiles.InfoHost:
 			a = weak(profile, "the host's name and addresses can be read: Node and Python end without them", "")
 		case profiles.LaunchIntegrity:
 			a = weak("a trial inside, before the command starts", "paths are checked by the survey: a link that appears afterwards is followed", "")
 		default:
-			if none, ok := noneOnMac[g]; ok {
-				a = kept(none)
-				break
-			}
-			continue // of providers that copy
+			return a, false // of providers that copy
 		}
-		a.Guarantee = g
-		list = append(list, a)
-	}
-	return list
+		return a, true
+	})
 }

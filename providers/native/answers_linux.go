@@ -29,15 +29,27 @@ var layerOf = [...]struct {
 // secondLandlock are the guarantees that are weak under strict without Landlock.
 var secondLandlock = [...]profiles.Guarantee{profiles.FSHide, profiles.FSProtect, profiles.FSSpecial}
 
+// everyRun is what keeps a guarantee in every run.
+var everyRun = map[profiles.Guarantee]string{
+	profiles.FSOverlay:       "overlayfs in the sandbox's user namespace", // the set-up is the trial: see overlayMissing
+	profiles.IPCSysV:         "ipc namespace, session keyring",
+	profiles.ProcIsolated:    "pid namespace",
+	profiles.ProcNoSurvivors: "pid namespace, parent death signal",
+	profiles.SysFilter:       "two seccomp filters",
+	profiles.EnvScrub:        "an environment of its own, pid 1 not dumpable",
+	profiles.ResFiles:        "RLIMIT_NOFILE, RLIMIT_FSIZE",
+	profiles.ResTime:         "pid 1's clock",
+	profiles.TTYIsolated:     "a pseudo-terminal of its own",
+	profiles.TTYOutput:       "a filter over the terminal's output",
+	profiles.LaunchIntegrity: "inodes compared, one failing step ends the launch",
+}
+
 // answers says of each guarantee how far this plan keeps it.
 func (r *Planned) answers() []profiles.Answer {
 	p := r.Policy
 	kept, weak, missing := profiles.KeptBy, profiles.WeakBy, profiles.MissingFor
 	off := func(l profiles.Layer) bool { return slices.Contains(p.Without, l) }
-	list := make([]profiles.Answer, 0, len(profiles.Guarantees))
-	for i := range profiles.Guarantees {
-		g := profiles.Guarantees[i].Guarantee
-		var a profiles.Answer
+	list := profiles.AnswerEach(everyRun, func(g profiles.Guarantee) (a profiles.Answer, ok bool) {
 		switch g {
 		case profiles.FSHide:
 			by := "mount namespace"
@@ -88,8 +100,6 @@ func (r *Planned) answers() []profiles.Answer {
 			if r.Plan.Folding.Dir != "" {
 				a = missing(folded(r.Plan.Folding, "a file written as .VSCODE is found as .vscode", g))
 			}
-		case profiles.FSOverlay:
-			a = kept("overlayfs in the sandbox's user namespace") // the set-up is the trial: see overlayMissing
 		case profiles.NetAllowlist, profiles.NetAddress, profiles.NetDNS:
 			a = kept("network namespace")
 			if r.Egress.Rules != nil {
@@ -109,14 +119,6 @@ func (r *Planned) answers() []profiles.Answer {
 			}
 		case profiles.IPCUnix:
 			a = weak("private directories, covered sockets", "a socket in a shown directory can be reached if the host binds it later, moved it, or bound it by a relative path", "")
-		case profiles.IPCSysV:
-			a = kept("ipc namespace, session keyring")
-		case profiles.ProcIsolated:
-			a = kept("pid namespace")
-		case profiles.ProcNoSurvivors:
-			a = kept("pid namespace, parent death signal")
-		case profiles.SysFilter:
-			a = kept("two seccomp filters")
 		case profiles.SysNoNewUserns:
 			switch {
 			case p.Nested:
@@ -131,12 +133,8 @@ func (r *Planned) answers() []profiles.Answer {
 			if h := r.Plan.CoreHandler; h != "" {
 				a = missing("a crash inside starts the host's core dump handler ("+h+")", coreHint(h))
 			}
-		case profiles.EnvScrub:
-			a = kept("an environment of its own, pid 1 not dumpable")
 		case profiles.ResMemory, profiles.ResCPU, profiles.ResPids:
 			a = r.limitAnswer(g)
-		case profiles.ResFiles:
-			a = kept("RLIMIT_NOFILE, RLIMIT_FSIZE")
 		case profiles.ResDisk:
 			a = kept("size of the private tmpfs")
 			if slices.ContainsFunc(r.Plan.Mounts, func(m namespaces.Mount) bool { return m.Kind == namespaces.Persist }) {
@@ -144,12 +142,6 @@ func (r *Planned) answers() []profiles.Answer {
 			} else if len(r.Plan.Overlays()) > 0 {
 				a = weak("size of the private tmpfs, a supervisor that counts the overlays", "an overlay can exceed the limit for moments, and files in directories without read permission are not counted", "")
 			}
-		case profiles.ResTime:
-			a = kept("pid 1's clock")
-		case profiles.TTYIsolated:
-			a = kept("a pseudo-terminal of its own")
-		case profiles.TTYOutput:
-			a = kept("a filter over the terminal's output")
 		case profiles.InfoKernel:
 			a = kept("covered files, seccomp")
 			if p.Nested {
@@ -157,12 +149,13 @@ func (r *Planned) answers() []profiles.Answer {
 			}
 		case profiles.InfoHost:
 			a = weak("uts namespace, own /proc and /sys", "the mount table names the host's file systems, and /etc/passwd its users", "")
-		case profiles.LaunchIntegrity:
-			a = kept("inodes compared, one failing step ends the launch")
 		default:
-			continue // of providers that copy files
+			return a, false // of providers that copy files
 		}
-		a.Guarantee = g
+		return a, true
+	})
+	for i := range list {
+		a, g := &list[i], list[i].Guarantee
 		if p.Strict && a.State == profiles.Weak && off(profiles.LayerLandlock) && slices.Contains(secondLandlock[:], g) {
 			a.Cause, a.Hint = "--without "+string(profiles.LayerLandlock), ""
 		}
@@ -171,7 +164,6 @@ func (r *Planned) answers() []profiles.Answer {
 				a.State, a.Cause, a.Hint = profiles.Missing, "--without "+string(l.layer), ""
 			}
 		}
-		list = append(list, a)
 	}
 	return list
 }

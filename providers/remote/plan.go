@@ -190,57 +190,42 @@ func (r *plan) keeps(rel string) string {
 // starts, and a run whose trial keeps less than the policy requires is refused then.
 const insideThere = "pccrun itself in the sandbox, tried before the command starts"
 
-// answer says of each guarantee how far this run keeps it: by being a copy at another
-// place, or by what the provider itself keeps.
-func (r *plan) answer() []profiles.Answer {
-	own := r.provider.service.Keeps(r.policy)
-	var list []profiles.Answer
-	for i := range profiles.Guarantees {
-		g := profiles.Guarantees[i].Guarantee
-		a := r.ofCopy(g)
-		a.Guarantee = g
-		if at := slices.IndexFunc(own, func(o profiles.Answer) bool { return o.Guarantee == g }); at >= 0 && own[at].State < a.State {
-			a = own[at]
-		}
-		list = append(list, a)
-	}
-	return list
+// ofCopy says what keeps a guarantee because the run is a copy at another place.
+var ofCopy = map[profiles.Guarantee]string{
+	profiles.FSHide:          "hidden files are not copied",
+	profiles.FSReadonly:      "a copy; changes of read-only files are not downloaded",
+	profiles.FSProtect:       "a copy; protected names are applied only by name",
+	profiles.FSOverlay:       "a copy; pccrun apply writes its changes",
+	profiles.NetInject:       "no secret is injected",
+	profiles.FSSpecial:       elsewhere,
+	profiles.IPCUnix:         elsewhere,
+	profiles.IPCSysV:         elsewhere,
+	profiles.ProcIsolated:    elsewhere,
+	profiles.InfoKernel:      elsewhere,
+	profiles.InfoHost:        elsewhere,
+	profiles.ProcNoSurvivors: "the sandbox is destroyed, and times out if pccrun is killed",
+	profiles.EnvScrub:        "an environment of its own, sent over the stream",
+	profiles.ResTime:         insideThere + ", this machine's clock, the sandbox's own end",
+	profiles.TTYIsolated:     "a terminal of its own there",
+	profiles.TTYOutput:       "a filter over what is printed on a terminal",
+	profiles.SyncUp:          "ignore files, key file names, secret detection, the policy's hidden paths",
+	profiles.SyncDown:        "only requested files, each checked, as a change set",
 }
 
-// ofCopy says what the engine keeps.
-func (r *plan) ofCopy(g profiles.Guarantee) profiles.Answer {
-	kept := func(mechanism string) profiles.Answer { return profiles.Answer{Mechanism: mechanism} }
-	const elsewhere = "another machine"
-	switch g {
-	case profiles.FSHide:
-		return kept("hidden files are not copied")
-	case profiles.FSReadonly:
-		return kept("a copy; changes of read-only files are not downloaded")
-	case profiles.FSProtect:
-		return kept("a copy; protected names are applied only by name")
-	case profiles.FSOverlay:
-		return kept("a copy; pccrun apply writes its changes")
-	case profiles.NetInject:
-		if len(r.policy.Network.Inject) == 0 {
-			return kept("no secret is injected")
+const elsewhere = "another machine"
+
+// answer says of each guarantee how far this run keeps it: by that, or by what the provider itself keeps.
+func (r *plan) answer() []profiles.Answer {
+	list := profiles.AnswerEach(ofCopy, func(profiles.Guarantee) (profiles.Answer, bool) { return profiles.KeptBy(insideThere), true })
+	own := r.provider.service.Keeps(r.policy)
+	for i := range list {
+		a := &list[i]
+		if a.Guarantee == profiles.NetInject && len(r.policy.Network.Inject) > 0 {
+			a.State, a.Mechanism, a.Cause = profiles.Weak, insideThere, "the secret is in the memory of the provider's machine, outside of the command's reach"
 		}
-		return profiles.Answer{State: profiles.Weak, Mechanism: insideThere, Cause: "the secret is in the memory of the provider's machine, outside of the command's reach"}
-	case profiles.FSSpecial, profiles.IPCUnix, profiles.IPCSysV, profiles.ProcIsolated, profiles.InfoKernel, profiles.InfoHost:
-		return kept(elsewhere)
-	case profiles.ProcNoSurvivors:
-		return kept("the sandbox is destroyed, and times out if pccrun is killed")
-	case profiles.EnvScrub:
-		return kept("an environment of its own, sent over the stream")
-	case profiles.ResTime:
-		return kept(insideThere + ", this machine's clock, the sandbox's own end")
-	case profiles.TTYIsolated:
-		return kept("a terminal of its own there")
-	case profiles.TTYOutput:
-		return kept("a filter over what is printed on a terminal")
-	case profiles.SyncUp:
-		return kept("ignore files, key file names, secret detection, the policy's hidden paths")
-	case profiles.SyncDown:
-		return kept("only requested files, each checked, as a change set")
+		if at := slices.IndexFunc(own, func(o profiles.Answer) bool { return o.Guarantee == a.Guarantee }); at >= 0 && own[at].State < a.State {
+			*a = own[at]
+		}
 	}
-	return kept(insideThere)
+	return list
 }
