@@ -47,7 +47,7 @@ func killedAtRandom(d *Drive, times int) Outcome {
 	defer d.sweep()
 	before := leftovers()
 	if d.job.Control {
-		times = 3
+		times = 1
 	}
 	for n := range times {
 		cmd, out := d.begin()
@@ -55,8 +55,9 @@ func killedAtRandom(d *Drive, times int) Outcome {
 		if d.job.Provider != "" { // an engine takes its time, at the beginning and at the end
 			pause, end = 40*pause, 10*time.Second
 		}
-		if d.job.Control {
-			pause = 200 * time.Millisecond
+		if d.job.Control { // without a daemon nothing could be left
+			pause = 0
+			eventually(8*time.Second, func() bool { return size(d.Workspace+"/heart") > 1 })
 		}
 		time.Sleep(pause)
 		cmd.Process.Kill()

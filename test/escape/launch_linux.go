@@ -189,7 +189,7 @@ func launchProbes() []Probe {
 				cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 				os.Mkdir(in.Path("late"), 0o755)
 				must(cmd.Start())
-				time.Sleep(100 * time.Millisecond)
+				eventually(3*time.Second, func() bool { return exists(in.Path("late", ".envrc")) })
 				return Blocked("a planter is at work")
 			},
 			Observe: func(out *Outside, o Outcome) Outcome {

@@ -241,7 +241,7 @@ func resProbes() []Probe {
 				return Blocked("400 directories deep")
 			},
 			Observe: func(out *Outside, o Outcome) Outcome {
-				if out.Late || out.Took > 10*time.Second {
+				if out.Late || out.Took > patience(10*time.Second) {
 					return Escaped("the launcher took %v to end", out.Took)
 				}
 				return o
@@ -264,8 +264,7 @@ func resProbes() []Probe {
 					timers++
 				}
 				report(in.Nonce, Blocked("%d instances, %d timers", n, timers))
-				os.WriteFile(in.Path("exhausted"), nil, 0o644)
-				time.Sleep(700 * time.Millisecond)
+				in.untilSeen()
 				return Blocked("%d instances, %d timers", n, timers)
 			},
 			Drive: func(d *Drive) Outcome {
@@ -279,6 +278,7 @@ func resProbes() []Probe {
 						starved = makeTimer()
 					}
 				}
+				d.seen()
 				o := d.judge(d.wait(cmd, out))
 				if o.Kind == DidBlock && starved != nil {
 					return Escaped("an inotify instance or a timer of the host's own: %v", starved)
@@ -299,8 +299,7 @@ func resProbes() []Probe {
 					open = append(open, fd)
 				}
 				report(in.Nonce, Blocked("%d terminals, %d before", len(open), before))
-				os.WriteFile(in.Path("exhausted"), nil, 0o644)
-				time.Sleep(500 * time.Millisecond)
+				in.untilSeen()
 				return Blocked("%d terminals", len(open))
 			},
 			Drive: func(d *Drive) Outcome {
@@ -313,6 +312,7 @@ func resProbes() []Probe {
 					return exists(d.Workspace + "/exhausted")
 				})
 				most = max(most, countTerminals()-before)
+				d.seen()
 				o := d.judge(d.wait(cmd, out))
 				if o.Kind == DidBlock && most >= 40 {
 					return Escaped("%d terminals appeared in the host's /dev/pts", most)
@@ -369,3 +369,12 @@ func resProbes() []Probe {
 
 //go:noinline
 func spin(x uint64) uint64 { return x }
+
+// untilSeen tells the host that the payload holds what it could get, and holds it
+// until the host has looked.
+func (in *Inside) untilSeen() {
+	os.WriteFile(in.Path("exhausted"), nil, 0o644)
+	eventually(4*time.Second, func() bool { return exists(in.Path("host-has-looked")) })
+}
+
+func (d *Drive) seen() { os.WriteFile(d.Workspace+"/host-has-looked", nil, 0o644) }
