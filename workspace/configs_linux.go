@@ -357,7 +357,7 @@ func (g *Guard) splits(path string) bool {
 const (
 	recordName  = "config-" // in the session's directory, with a number
 	newRecord   = ".new"
-	recordMagic = "pccrun config 1\n"
+	recordMagic = "pccrun config 2\n"
 )
 
 var errNoRecord = errors.New("not the record of a configuration")
@@ -377,30 +377,30 @@ func (c *Configs) record(k *config) {
 	}
 }
 
-func (k *config) append(b []byte) []byte {
-	b = append(b, recordMagic...)
-	for _, s := range append([]string{k.Path, k.Text, string(k.base), string(k.now)}, k.shown...) {
-		b = append(appendQuoted(b, s), '\n')
+// code writes what is to be merged, or reads it.
+func (k *config) code(c *codec) {
+	base, now := string(k.base), string(k.now)
+	for _, s := range [...]*string{&k.Path, &k.Text, &base, &now} {
+		c.text(s)
 	}
-	return append(b, standingEnd...)
+	list(c, &k.shown, c.text)
+	k.base, k.now = []byte(base), []byte(now)
+}
+
+func (k *config) append(b []byte) []byte {
+	c := codec{out: append(b, recordMagic...)}
+	k.code(&c)
+	return append(c.out, standingEnd...)
 }
 
 func parseRecord(text string) (*config, error) {
-	rest, ok := strings.CutPrefix(text, recordMagic)
-	var all []string
-	for ok && rest != standingEnd {
-		quoted, err := strconv.QuotedPrefix(rest)
-		if err != nil {
-			return nil, errNoRecord
-		}
-		s, _ := strconv.Unquote(quoted) // QuotedPrefix has checked it
-		all = append(all, s)
-		rest, ok = strings.CutPrefix(rest[len(quoted):], "\n")
-	}
-	if !ok || len(all) < 4 || !filepath.IsAbs(all[0]) {
+	body, ok := strings.CutPrefix(text, recordMagic)
+	body, whole := strings.CutSuffix(body, standingEnd)
+	k, c := &config{}, codec{in: body, reading: true}
+	if k.code(&c); !ok || !whole || c.bad || c.in != "" || !filepath.IsAbs(k.Path) {
 		return nil, errNoRecord
 	}
-	return &config{Config: Config{Path: all[0], Text: all[1]}, base: []byte(all[2]), now: []byte(all[3]), shown: all[4:]}, nil
+	return k, nil
 }
 
 // forget removes the records.

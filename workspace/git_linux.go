@@ -55,13 +55,11 @@ func (s *scan) gitEntry(dir, path string, kind Kind) error {
 		}
 	}
 	if t.found && t.end.Kind == File {
-		b, err := s.readFile(t.end.Path, vcs.MaxGitFile)
+		target, err := vcs.GitFile(s.readFile, t.end.Path)
 		if errors.Is(err, ErrTooMuch) {
 			s.note("%s: %v: git refuses it too", path, err)
-			return nil
 		}
-		target, perr := vcs.ParseGitFile(b)
-		if err != nil || perr != nil {
+		if err != nil {
 			return nil // git refuses it; it cannot be changed
 		}
 		// A relative path starts where .git stands, not where it leads.
@@ -215,11 +213,9 @@ func (s *scan) pointsBack(r repo, pointer string) (bool, error) {
 		return t.found && t.end.Path == pointer, err
 	}
 	all, err := s.config(filepath.Join(r.gitDir, "config"))
-	for _, c := range all {
-		if c.Section == "core" && c.Sub == "" && c.Key == "worktree" {
-			t, err := s.follow(r.gitDir, c.Value)
-			return t.found && t.end.Path == s.root, err
-		}
+	for _, tree := range vcs.WorkTrees(all, err) {
+		t, err := s.follow(r.gitDir, tree)
+		return t.found && t.end.Path == s.root, err
 	}
 	return false, err
 }
@@ -320,9 +316,8 @@ func (s *scan) above() (trees []string, err error) {
 			return nil, err
 		}
 		if t.found && t.end.Kind == File {
-			b, err := s.readFile(t.end.Path, vcs.MaxGitFile)
-			target, perr := vcs.ParseGitFile(b)
-			if err != nil || perr != nil {
+			target, err := vcs.GitFile(s.readFile, t.end.Path)
+			if err != nil {
 				continue
 			}
 			if t, err = s.follow(dir, target); err != nil {
@@ -369,10 +364,7 @@ func (s *scan) treeElsewhere(gitDir string) error {
 	if _, root, _ := s.node(s.root); int(st.Uid) != os.Geteuid() && st.Uid != root.Uid {
 		return nil
 	}
-	if b, err = s.readFile(t.end.Path, vcs.MaxGitFile); err != nil {
-		return nil
-	}
-	target, err := vcs.ParseGitFile(b)
+	target, err := vcs.GitFile(s.readFile, t.end.Path)
 	if err != nil {
 		return nil
 	}

@@ -44,6 +44,19 @@ func (w *watchman) beside(roots ...string) (guards Guards, records []*Standing) 
 	return Together(guards...), records
 }
 
+// killed ends guards as the kill of their launcher does, and returns those of the next one.
+func (w *watchman) killed(guards Guards, records []*Standing) Guards {
+	guards.Close()
+	stash := w.stash()
+	for i := range guards {
+		s, _, err := ParseStanding(string(records[i].Append(nil)))
+		require.NoError(w.t, err)
+		guards[i], err = NewGuard(s, nil, nil, stash, func(Finding) {})
+		require.NoError(w.t, err)
+	}
+	return Together(guards...)
+}
+
 // A repository in one tree may lead to one in another: what is new there is made
 // inert by the guard that looks after it, and what stood stays.
 func TestGuardsLeadToEachOther(t *testing.T) {

@@ -70,12 +70,8 @@ func (i *inerter) newTrees(s suspect) []string {
 	for _, name := range [...]string{"/config", "/config.worktree"} {
 		// Errors are of a configuration that has been quarantined by now.
 		b, _ := i.view.readFile(path+name, vcs.MaxConfig)
-		settings, _ := vcs.ParseConfig(b)
-		for k := range settings {
-			if !settings[k].Places() {
-				continue
-			}
-			if t, whose, err := i.follow(path, settings[k].Value); err == nil && whose != nil {
+		for _, tree := range vcs.WorkTrees(vcs.ParseConfig(b)) {
+			if t, whose, err := i.follow(path, tree); err == nil && whose != nil {
 				list = append(list, t.end.Path)
 			}
 		}

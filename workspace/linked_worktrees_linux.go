@@ -219,11 +219,8 @@ func (u *unchanged) at(dir int, name, rel string) bool {
 func (s *scan) linkedTree(admin string) string {
 	common, file := filepath.Dir(filepath.Dir(admin)), ""
 	if ofSubmodule(admin) {
-		all, _ := s.config(admin + "/config")
-		for i := range all {
-			if all[i].Places() {
-				file = spelled(admin, all[i].Value) + "/.git"
-			}
+		for _, tree := range vcs.WorkTrees(s.config(admin + "/config")) {
+			file = spelled(admin, tree) + "/.git"
 		}
 	} else if filepath.Dir(admin) == common+"/worktrees" && s.plain(admin+"/commondir") && s.plain(admin+"/gitdir") {
 		text, err := s.readFile(admin+"/commondir", vcs.MaxGitFile)

@@ -305,15 +305,7 @@ func TestLinkedTreePutBack(t *testing.T) {
 							require.Eventually(t, func() bool { return stands() == c.stands }, time.Minute, 10*time.Millisecond, "it is not put back while the run goes on")
 						}
 					case "after a kill":
-						guards.Close()
-						stash := w.stash()
-						for i := range guards {
-							s, _, err := ParseStanding(string(records[i].Append(nil)))
-							require.NoError(t, err)
-							guards[i], err = NewGuard(s, nil, nil, stash, func(Finding) {})
-							require.NoError(t, err)
-						}
-						guards = Together(guards...)
+						guards = w.killed(guards, records)
 					}
 					found, err := guards.Finish()
 					require.NoError(t, err)
@@ -428,15 +420,7 @@ func TestLinkedTreeAnother(t *testing.T) {
 					case when == "during" && c.want != "":
 						require.Eventually(t, func() bool { return !ran() }, time.Minute, 10*time.Millisecond, "git executes it while the run goes on")
 					case when == "after a kill":
-						guards.Close()
-						stash := w.stash()
-						for i := range guards {
-							s, _, err := ParseStanding(string(records[i].Append(nil)))
-							require.NoError(t, err)
-							guards[i], err = NewGuard(s, nil, nil, stash, func(Finding) {})
-							require.NoError(t, err)
-						}
-						guards = Together(guards...)
+						guards = w.killed(guards, records)
 					}
 					found, err := guards.Finish()
 					require.NoError(t, err)

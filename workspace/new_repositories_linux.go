@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/workspace/beneath"
+	"github.com/pccrun/pccrun/workspace/gitconfig"
 	"github.com/pccrun/pccrun/workspace/quarantine"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
@@ -113,11 +114,7 @@ func (i *inerter) repository(path string) (t trail, whose *inerter, far bool, er
 	if err != nil || whose == nil || !t.found || t.end.Kind != File {
 		return t, whose, errors.Is(err, ErrTooMuch), err
 	}
-	b, err := whose.guard.readOwn(t.end.Path, vcs.MaxGitFile)
-	if err != nil {
-		return t, whose, false, err
-	}
-	target, err := vcs.ParseGitFile(b)
+	target, err := vcs.GitFile(whose.guard.readOwn, t.end.Path)
 	if err != nil {
 		return t, whose, false, err
 	}
@@ -316,11 +313,7 @@ func (i *inerter) leadsBack(tree, gitDir string) bool {
 	if _, _, head := i.view.node(tree + "/HEAD"); head {
 		return false
 	}
-	b, err := i.view.readFile(tree+"/.git", vcs.MaxGitFile)
-	if err != nil {
-		return false
-	}
-	target, err := vcs.ParseGitFile(b)
+	target, err := vcs.GitFile(i.view.readFile, tree+"/.git")
 	if err != nil {
 		return false
 	}
@@ -336,16 +329,9 @@ func (i *inerter) worktrees() {
 			return
 		}
 		path := i.view.abs(s.rel)
-		b, err := i.view.readFile(path+"/config", vcs.MaxConfig)
-		if err != nil {
-			return // git does not read it either
-		}
-		all, _ := vcs.ParseConfig(b)
-		for k := range all {
-			if !all[k].Places() {
-				continue
-			}
-			t, _, err := i.follow(path, all[k].Value)
+		b, _ := i.view.readFile(path+"/config", vcs.MaxConfig) // else git does not read it either
+		for _, tree := range vcs.WorkTrees(vcs.ParseConfig(b)) {
+			t, _, err := i.follow(path, tree)
 			i.turned(&t, "git would write through it: it is the working tree of a repository")
 			if err != nil {
 				i.fail(path+"/config", err)
@@ -378,7 +364,7 @@ func (i *inerter) config(path string, drop func(*vcs.Setting) bool) {
 		}
 		left, dropped, ok := []byte(nil), []string(nil), false
 		if err == nil {
-			left, dropped, ok = vcs.Strip(b, drop)
+			left, dropped, ok = gitconfig.Strip(b, drop)
 		}
 		if !ok {
 			i.asideWhole(path, "a configuration that git cannot read")
@@ -505,22 +491,23 @@ func (i *inerter) reviewed() {
 // something, or say where git writes.
 func (f *Found) keys(s *scan) map[string][]string {
 	var all map[string][]string
-	for path, why := range s.awaited {
-		if why, _ := gitPattern(why); why == ".git/config.worktree" || why == ".git/config" {
+	note := func(path, why string) (is bool) {
+		own, _ := gitPattern(why)
+		if is = own == ".git/config" || own == ".git/config.worktree"; is {
 			if all == nil {
 				all = map[string][]string{}
 			}
 			all[path] = []string{}
 		}
+		return is
+	}
+	for path, why := range s.awaited {
+		note(path, why)
 	}
 	for _, r := range f.Review {
-		if own, git := gitPattern(r.Why); !git || own != ".git/config" && own != ".git/config.worktree" {
+		if !note(r.Path, r.Why) {
 			continue
 		}
-		if all == nil {
-			all = map[string][]string{}
-		}
-		all[r.Path] = []string{}
 		list, _ := s.config(r.Path)
 		for i := range list {
 			if !list[i].Inert() || list[i].Places() {

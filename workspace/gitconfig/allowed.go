@@ -73,7 +73,7 @@ func oneOf(words string) check {
 func (m *merger) judge(c Context) map[key]string {
 	refused := map[key]string{}
 	for _, k := range m.changed {
-		if k == (key{"core", "", "worktree"}) && c.Submodule {
+		if k.Places() && c.Submodule {
 			refused[k] = ""
 		} else if reason := m.reason(k, &c); reason != "" {
 			refused[k] = reason
@@ -81,11 +81,11 @@ func (m *merger) judge(c Context) map[key]string {
 	}
 	// A branch may name a remote only if that is taken over as well.
 	for _, k := range m.changed {
-		if _, no := refused[k]; no || k.general() != "branch.*.remote" && k.general() != "branch.*.pushremote" {
+		if _, no := refused[k]; no || general(k) != "branch.*.remote" && general(k) != "branch.*.pushremote" {
 			continue
 		}
 		for _, name := range m.copied[k] {
-			url := key{"remote", name, "url"}
+			url := key{Section: "remote", Sub: name, Key: "url"}
 			if _, no := refused[url]; name != "." && no && len(m.host[url]) == 0 {
 				refused[k] = "its remote has no address that pccrun saves"
 			}
@@ -99,8 +99,8 @@ func (m *merger) reason(k key, c *Context) string {
 	if len(m.copied[k]) == 0 && m.gone(k) {
 		return ""
 	}
-	test := allowed[k.general()]
-	if k.section == "color" {
+	test := allowed[general(k)]
+	if k.Section == "color" {
 		test = colour
 	}
 	if test == nil {
@@ -117,7 +117,7 @@ func (m *merger) reason(k key, c *Context) string {
 			value = "true"
 		}
 		printed := value
-		if k.general() == "branch.*.description" { // which has lines
+		if general(k) == "branch.*.description" { // which has lines
 			printed = strings.ReplaceAll(value, "\n", "")
 		}
 		if reason := text(printed); reason != "" {
@@ -133,11 +133,11 @@ func (m *merger) reason(k key, c *Context) string {
 // gone reports whether nothing is left of the branch, the remote or the submodule that a key belongs to:
 // git removes all that is said of one.
 func (m *merger) gone(k key) bool {
-	if k.sub == "" || k.section != "branch" && k.section != "remote" && k.section != "submodule" {
+	if k.Sub == "" || k.Section != "branch" && k.Section != "remote" && k.Section != "submodule" {
 		return false
 	}
 	for other := range m.copied {
-		if other.section == k.section && other.sub == k.sub {
+		if other.Section == k.Section && other.Sub == k.Sub {
 			return false
 		}
 	}
@@ -146,16 +146,15 @@ func (m *merger) gone(k key) bool {
 
 // why says what is wrong with a key that is not on the list.
 func why(k key, list []string) string {
-	for _, value := range append(list, "") {
-		s := vcs.Setting{Section: k.section, Sub: k.sub, Key: k.name, Value: value}
-		switch s.Use() {
+	for _, k.Value = range append(list, "") {
+		switch k.Use() {
 		case vcs.UseCommand:
 			return "it names a program"
 		case vcs.UseHooks, vcs.UseDir:
 			return "it names a directory of programs"
 		}
 	}
-	switch k.section {
+	switch k.Section {
 	case "include", "includeif":
 		return "it names another configuration"
 	case "filter", "alias", "difftool", "mergetool", "gpg":
@@ -172,18 +171,18 @@ func why(k key, list []string) string {
 
 // subsection says what is wrong with the name of a branch, a remote or a submodule.
 func subsection(k key) string {
-	bad := text(k.sub) != ""
-	switch k.section {
+	bad := text(k.Sub) != ""
+	switch k.Section {
 	case "branch":
-		bad = !isBranch(k.sub)
+		bad = !isBranch(k.Sub)
 	case "remote":
-		bad = !isBranch(k.sub) || strings.Trim(k.sub, letters+"._/+@-") != ""
+		bad = !isBranch(k.Sub) || strings.Trim(k.Sub, letters+"._/+@-") != ""
 	case "submodule":
-		bad = bad || k.sub == "" || k.sub[0] == '-' || strings.Contains("/"+k.sub+"/", "/../") || strings.ContainsAny(k.sub, `\"`)
+		bad = bad || k.Sub == "" || k.Sub[0] == '-' || strings.Contains("/"+k.Sub+"/", "/../") || strings.ContainsAny(k.Sub, `\"`)
 	case "lfs":
-		if k.sub != "" {
+		if k.Sub != "" {
 			var c Context
-			bad = address(nil, &c, k.sub) != ""
+			bad = address(nil, &c, k.Sub) != ""
 		}
 	}
 	if bad {
@@ -254,7 +253,7 @@ func fullRef(_ *merger, _ *Context, value string) string {
 }
 
 func configuredRemote(m *merger, _ *Context, value string) string {
-	url := key{"remote", value, "url"}
+	url := key{Section: "remote", Sub: value, Key: "url"}
 	if value == "." || len(m.copied[url]) > 0 && (len(m.host[url]) > 0 || !slices.Equal(m.base[url], m.copied[url])) {
 		return ""
 	}

@@ -2,6 +2,7 @@ package gitconfig
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,11 +20,11 @@ func edit(text []byte, keys []key, want values) ([]byte, error) {
 	if len(want) == 0 {
 		return text, nil
 	}
-	all, headings, err := vcs.ParseConfigPlaces(text)
+	stood, err := vcs.ParseConfigPlaces(text)
 	if err != nil {
 		return nil, ErrSyntax
 	}
-	e := editor{text: text, all: all, headings: headings, inserts: map[int]string{}}
+	e := editor{text: text, Config: stood, inserts: map[int]string{}}
 	var created strings.Builder
 	for _, k := range keys {
 		if rest := e.set(k, want[k]); len(rest) > 0 {
@@ -37,40 +38,61 @@ func edit(text []byte, keys []key, want values) ([]byte, error) {
 		}
 		out = append(out, created.String()...)
 	}
-	out = dropEmpty(out, text, headings, all)
-	return out, verify(out, text, all, want)
+	out = dropEmpty(out, &stood)
+	return out, verify(out, stood.Settings, want)
+}
+
+// Strip returns a configuration without the settings that drop names, and their
+// names. It is false for one that git cannot parse, or might parse in another
+// way: that one cannot be mended.
+func Strip(text []byte, drop func(*vcs.Setting) bool) (left []byte, dropped []string, ok bool) {
+	c, err := vcs.ParseConfigPlaces(text)
+	if err != nil || odd(text) {
+		return nil, nil, false
+	}
+	e := editor{text: text}
+	var kept []vcs.Setting
+	for i := range c.Settings {
+		if s := &c.Settings[i]; drop(s) {
+			dropped = append(dropped, s.Name())
+			e.cuts = append(e.cuts, e.remove(c.Places[i]))
+		} else {
+			kept = append(kept, *s)
+		}
+	}
+	left = e.apply()
+	again, err := vcs.ParseConfig(left)
+	return left, dropped, err == nil && slices.Equal(again, kept)
 }
 
 // A cut is a part of a text that something takes the place of.
 type cut struct {
-	from, to int
-	with     string
+	vcs.Place
+	with string
 }
 
 type editor struct {
-	text     []byte
-	all      []vcs.Setting
-	headings []vcs.Heading
-	cuts     []cut
-	inserts  map[int]string // by the place before which they stand
-	made     map[key]bool   // sections that are new, by a key without a name
+	text []byte
+	vcs.Config
+	cuts    []cut
+	inserts map[int]string // by the place before which they stand
+	last    string         // the heading of the section that is new and ends the text
 }
 
 // set changes what stands of a key, and returns the values for which there is no section.
 func (e *editor) set(k key, list []string) (rest []string) {
 	n, last := 0, -1
-	for i := range e.all {
-		s := &e.all[i]
-		if keyOf(s) != k {
+	for i := range e.Settings {
+		s := &e.Settings[i]
+		if keyOf(*s) != k {
 			continue
 		}
 		last = i
-		from, to := s.Place()
 		switch {
 		case n >= len(list):
-			e.cuts = append(e.cuts, e.remove(from, to))
-		case valueOf(e.text, s) != list[n]:
-			e.cuts = append(e.cuts, cut{from, to, line(k.name, list[n])})
+			e.cuts = append(e.cuts, e.remove(e.Places[i]))
+		case valueOf(s) != list[n]:
+			e.cuts = append(e.cuts, cut{e.Places[i], line(k.Key, list[n])})
 		}
 		n++
 	}
@@ -79,15 +101,11 @@ func (e *editor) set(k key, list []string) (rest []string) {
 	}
 	at := -1
 	if last >= 0 {
-		_, at = e.all[last].Place()
+		at = e.Places[last].To
 	} else if i := e.lastHeading(k); i >= 0 {
-		at = e.headings[i].To
-		end := len(e.all)
-		if i+1 < len(e.headings) {
-			end = e.headings[i+1].First
-		}
-		if end > e.headings[i].First {
-			_, at = e.all[end-1].Place()
+		at = e.Headings[i].To
+		if n := settings(&e.Config, i); n > 0 {
+			at = e.Places[e.Headings[i].First+n-1].To
 		} else if next := bytes.IndexByte(e.text[at:], '\n'); next >= 0 && blank(e.text[at:at+next]) {
 			at += next + 1
 		}
@@ -99,93 +117,87 @@ func (e *editor) set(k key, list []string) (rest []string) {
 		if at > 0 && e.text[at-1] != '\n' && e.inserts[at] == "" {
 			e.inserts[at] = "\n"
 		}
-		e.inserts[at] += "\t" + line(k.name, v)
+		e.inserts[at] += "\t" + line(k.Key, v)
 	}
 	return nil
 }
 
 func (e *editor) lastHeading(k key) int {
-	for i := len(e.headings) - 1; i >= 0; i-- {
-		if h := &e.headings[i]; h.Section == k.section && h.Sub == k.sub {
+	for i, h := range slices.Backward(e.Headings) {
+		if h.Section == k.Section && h.Sub == k.Sub {
 			return i
 		}
 	}
 	return -1
 }
 
+// settings counts those behind a heading.
+func settings(c *vcs.Config, i int) int {
+	end := len(c.Settings)
+	if i+1 < len(c.Headings) {
+		end = c.Headings[i+1].First
+	}
+	return end - c.Headings[i].First
+}
+
 // section returns a new section with the values of a key, under one heading with those before.
 func (e *editor) section(k key, list []string) string {
-	var b strings.Builder
-	if e.made == nil {
-		e.made = map[key]bool{}
-	}
-	id := key{k.section, k.sub, ""}
-	if !e.made[id] {
-		clear(e.made) // what comes behind another section needs a heading again
-		e.made[id] = true
-		b.WriteString(heading(k))
+	text := heading(k)
+	if text == e.last {
+		text = ""
+	} else {
+		e.last = text
 	}
 	for _, v := range list {
-		b.WriteString("\t" + line(k.name, v))
+		text += "\t" + line(k.Key, v)
 	}
-	return b.String()
+	return text
 }
 
 // remove takes a setting out with its line, if nothing else is on it.
-func (e *editor) remove(from, to int) cut {
-	start := from
+func (e *editor) remove(p vcs.Place) cut {
+	start := p.From
 	for start > 0 && (e.text[start-1] == ' ' || e.text[start-1] == '\t') {
 		start--
 	}
 	if start == 0 || e.text[start-1] == '\n' {
-		return cut{start, to, ""}
+		return cut{vcs.Place{From: start, To: p.To}, ""}
 	}
-	return cut{from, to, "\n"} // it stands behind its heading
+	return cut{p, "\n"} // it stands behind its heading
 }
 
 func (e *editor) apply() []byte {
 	for at, text := range e.inserts {
-		e.cuts = append(e.cuts, cut{at, at, text})
+		e.cuts = append(e.cuts, cut{vcs.Place{From: at, To: at}, text})
 	}
 	// What is put in where a setting ends comes behind that.
-	slices.SortStableFunc(e.cuts, func(a, b cut) int {
-		if a.from != b.from {
-			return a.from - b.from
-		}
-		return a.to - b.to
-	})
+	slices.SortStableFunc(e.cuts, func(a, b cut) int { return cmp.Or(a.From-b.From, a.To-b.To) })
 	var out []byte
 	at := 0
 	for _, c := range e.cuts {
-		out = append(append(out, e.text[at:c.from]...), c.with...)
-		at = c.to
+		out = append(append(out, e.text[at:c.From]...), c.with...)
+		at = c.To
 	}
 	return append(out, e.text[at:]...)
 }
 
 // dropEmpty removes the headings of sections that had settings and have none left, as git does. There are as
 // many headings as there were, and then new ones.
-func dropEmpty(out, text []byte, before []vcs.Heading, had []vcs.Setting) []byte {
-	all, headings, err := vcs.ParseConfigPlaces(out)
-	if err != nil || len(headings) < len(before) {
+func dropEmpty(out []byte, before *vcs.Config) []byte {
+	now, err := vcs.ParseConfigPlaces(out)
+	if err != nil || len(now.Headings) < len(before.Headings) {
 		return out
 	}
-	count := func(list []vcs.Heading, i, settings int) int {
-		if i+1 < len(list) {
-			settings = list[i+1].First
-		}
-		return settings - list[i].First
-	}
-	for i := len(before) - 1; i >= 0; i-- {
-		if count(before, i, len(had)) == 0 || count(headings, i, len(all)) > 0 {
+	for i := range slices.Backward(before.Headings) {
+		if settings(before, i) == 0 || settings(&now, i) > 0 {
 			continue
 		}
 		end := len(out)
-		if i+1 < len(headings) {
-			end = headings[i+1].From
+		if i+1 < len(now.Headings) {
+			end = now.Headings[i+1].From
 		}
-		if blank(out[headings[i].To:end]) {
-			out = append(slices.Clone(out[:headings[i].From]), out[end:]...)
+		if h := now.Headings[i]; blank(out[h.To:end]) {
+			out = slices.Delete(out, h.From, end)
 		}
 	}
 	return out
@@ -195,35 +207,22 @@ func blank(b []byte) bool { return len(bytes.TrimSpace(b)) == 0 }
 
 // verify holds a result against what it is to say: the given keys as given, and of all others the same in
 // the same order.
-func verify(out, text []byte, all []vcs.Setting, want values) error {
+func verify(out []byte, stood []vcs.Setting, want values) error {
 	again, err := vcs.ParseConfig(out)
-	if err != nil {
-		return errEdit
+	got := values{}
+	for _, s := range again {
+		got[keyOf(s)] = append(got[keyOf(s)], valueOf(&s))
 	}
-	type said struct {
-		key
-		value string
+	ours := func(s vcs.Setting) bool {
+		_, is := want[keyOf(s)]
+		return is
 	}
-	others := func(text []byte, list []vcs.Setting) (rest []said, wanted values) {
-		wanted = values{}
-		for i := range list {
-			k := keyOf(&list[i])
-			if _, ours := want[k]; ours {
-				wanted[k] = append(wanted[k], valueOf(text, &list[i]))
-			} else {
-				rest = append(rest, said{k, valueOf(text, &list[i])})
-			}
-		}
-		return rest, wanted
-	}
-	before, _ := others(text, all)
-	after, got := others(out, again)
-	if !slices.Equal(before, after) {
+	if err != nil || !slices.Equal(slices.DeleteFunc(stood, ours), slices.DeleteFunc(again, ours)) {
 		return errEdit
 	}
 	for k, list := range want {
 		if !slices.Equal(got[k], list) {
-			return fmt.Errorf("%s: %w", k, errEdit)
+			return fmt.Errorf("%s: %w", k.Name(), errEdit)
 		}
 	}
 	return nil
@@ -247,8 +246,8 @@ func line(name, value string) string {
 }
 
 func heading(k key) string {
-	if k.sub == "" {
-		return "[" + k.section + "]\n"
+	if k.Sub == "" {
+		return "[" + k.Section + "]\n"
 	}
-	return "[" + k.section + ` "` + quoteSub.Replace(k.sub) + `"]` + "\n"
+	return "[" + k.Section + ` "` + quoteSub.Replace(k.Sub) + `"]` + "\n"
 }

@@ -1,6 +1,7 @@
 package gitconfig
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -47,28 +48,20 @@ var (
 	ErrSize    = fmt.Errorf("it is larger than %d KiB", MaxSize>>10)
 )
 
-// A key is a key as git compares it.
-type key struct{ section, sub, name string }
+// A key is a setting without a value.
+type key = vcs.Setting
 
-func (k key) String() string {
-	if k.sub == "" {
-		return k.section + "." + k.name
+func keyOf(s vcs.Setting) key { return key{Section: s.Section, Sub: s.Sub, Key: s.Key} }
+
+// general is a key as the list of keys has it: with any subsection.
+func general(k key) string {
+	if k.Sub != "" {
+		k.Sub = "*"
 	}
-	return k.section + "." + k.sub + "." + k.name
+	return k.Name()
 }
 
-// general is the key as the list of keys has it: with any subsection.
-func (k key) general() string {
-	if k.sub == "" {
-		return k.section + "." + k.name
-	}
-	return k.section + ".*." + k.name
-}
-
-func keyOf(s *vcs.Setting) key { return key{s.Section, s.Sub, s.Key} }
-
-// values are those of each key, in their order. A key that stands without a value has none like
-// that of any file: see [valueOf].
+// values are those of each key, in their order.
 type values map[key][]string
 
 // bare is the value of a key without "=", which git takes for true. No value of a file
@@ -76,46 +69,41 @@ type values map[key][]string
 const bare = "\x00"
 
 // valueOf tells an empty value from none.
-func valueOf(text []byte, s *vcs.Setting) string {
-	from, to := s.Place()
-	if s.Value == "" && !strings.Contains(string(text[from:to]), "=") {
+func valueOf(s *vcs.Setting) string {
+	if s.Bare {
 		return bare
 	}
 	return s.Value
 }
 
-// parse reads a text that is to be merged, or merged into.
-func parse(text []byte) (values, []vcs.Setting, error) {
-	if !utf8.Valid(text) || strings.HasPrefix(string(text), "\uFEFF") {
-		return nil, nil, ErrControl
-	}
+// odd reports whether a text has control characters, which other versions of git read in other ways.
+func odd(text []byte) bool {
 	for i, c := range text {
 		if c < ' ' && c != '\t' && c != '\n' && (c != '\r' || i+1 == len(text) || text[i+1] != '\n') || c == 0x7f {
-			return nil, nil, ErrControl
+			return true
 		}
 	}
-	all, headings, err := vcs.ParseConfigPlaces(text)
-	if err != nil {
-		return nil, nil, ErrSyntax
-	}
-	for _, h := range headings { // [a ""] is another section than [a] to git, and [] none
-		if h.Section == "" || h.Sub == "" && strings.ContainsAny(string(text[h.From:h.To]), `".`) {
-			return nil, nil, ErrSyntax
-		}
-	}
-	v := values{}
-	for i := range all {
-		k := keyOf(&all[i])
-		v[k] = append(v[k], valueOf(text, &all[i]))
-	}
-	return v, all, nil
+	return false
 }
 
-// continued reports whether a setting that is in a text as such takes several lines: git before and after
-// 2.45 read the blanks of these in different ways.
-func continued(text []byte, s *vcs.Setting) bool {
-	from, to := s.Place()
-	return strings.Contains(strings.TrimRight(string(text[from:to]), "\r\n"), "\n")
+// parse reads a text that is to be merged, or merged into.
+func parse(text []byte) (v values, c vcs.Config, err error) {
+	if !utf8.Valid(text) || strings.HasPrefix(string(text), "\uFEFF") || odd(text) {
+		return nil, c, ErrControl
+	}
+	if c, err = vcs.ParseConfigPlaces(text); err != nil {
+		return nil, c, ErrSyntax
+	}
+	for _, h := range c.Headings { // [a ""] is another section than [a] to git, and [] none
+		if h.Section == "" || h.Sub == "" && strings.ContainsAny(string(text[h.From:h.To]), `".`) {
+			return nil, c, ErrSyntax
+		}
+	}
+	v = values{}
+	for _, s := range c.Settings {
+		v[keyOf(s)] = append(v[keyOf(s)], valueOf(&s))
+	}
+	return v, c, nil
 }
 
 // Merge takes over into the host's text what a copy says otherwise than its base, as far as
@@ -136,7 +124,7 @@ func Accept(before, after, host []byte) (text []byte, ok bool, err error) {
 type merger struct {
 	base, copied, host values
 	changed            []key
-	continued          map[key]bool
+	continued          map[key]bool // over several lines: git before and after 2.45 read the blanks of these in different ways
 }
 
 // moved is why a key is not taken over that the host has changed as well.
@@ -148,26 +136,24 @@ func merge(base, copied, host []byte, judge func(*merger) map[key]string) (r Res
 		return r, ErrSize
 	}
 	m := merger{continued: map[key]bool{}}
-	var stood, settings []vcs.Setting
+	var stood, now vcs.Config
 	if m.base, stood, err = parse(base); err != nil {
 		return r, err
 	}
-	if m.copied, settings, err = parse(copied); err != nil {
+	if m.copied, now, err = parse(copied); err != nil {
 		return r, err
 	}
 	if m.host, _, err = parse(host); err != nil {
 		return r, fmt.Errorf("the host's file: %w", err)
 	}
-	for i := range settings {
-		if continued(copied, &settings[i]) {
-			m.continued[keyOf(&settings[i])] = true
+	for i, p := range now.Places {
+		if bytes.Contains(bytes.TrimRight(copied[p.From:p.To], "\r\n"), []byte{'\n'}) {
+			m.continued[keyOf(now.Settings[i])] = true
 		}
 	}
-	for _, list := range [...][]vcs.Setting{settings, stood} {
-		for i := range list {
-			if k := keyOf(&list[i]); !slices.Equal(m.base[k], m.copied[k]) && !slices.Contains(m.changed, k) {
-				m.changed = append(m.changed, k)
-			}
+	for _, s := range append(now.Settings, stood.Settings...) {
+		if k := keyOf(s); !slices.Equal(m.base[k], m.copied[k]) && !slices.Contains(m.changed, k) {
+			m.changed = append(m.changed, k)
 		}
 	}
 	if len(m.changed) == 0 {
@@ -185,15 +171,15 @@ func merge(base, copied, host []byte, judge func(*merger) map[key]string) (r Res
 			no, reason = true, moved
 		}
 		if no {
-			r.Refused = append(r.Refused, Refusal{k.String(), reason, alone(k, m.base[k]), alone(k, m.copied[k])})
+			r.Refused = append(r.Refused, Refusal{k.Name(), reason, alone(k, m.base[k]), alone(k, m.copied[k])})
 			continue
 		}
 		settled[k], taken = m.copied[k], append(taken, k)
 		if !slices.Equal(m.host[k], m.copied[k]) {
 			into[k], changed = m.copied[k], append(changed, k)
 		}
-		if addresses[k.general()] && len(m.copied[k]) > 0 {
-			r.Changes = append(r.Changes, Change{k.String(), redact(m.base[k]), redact(m.copied[k])})
+		if addresses[general(k)] && len(m.copied[k]) > 0 {
+			r.Changes = append(r.Changes, Change{k.Name(), redact(m.base[k]), redact(m.copied[k])})
 		}
 	}
 	if r.Host, err = edit(host, changed, into); err != nil {

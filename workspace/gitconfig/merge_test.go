@@ -21,9 +21,9 @@ var shown = Context{Shown: func(path string) bool { return strings.HasPrefix(pat
 func said(t testing.TB, text []byte) []string {
 	_, all, err := parse(text)
 	require.NoError(t, err, "%q", text)
-	list := make([]string, len(all))
-	for i := range all {
-		list[i] = all[i].Name() + "=" + strings.TrimSuffix(valueOf(text, &all[i]), bare)
+	list := make([]string, len(all.Settings))
+	for i := range all.Settings {
+		list[i] = all.Settings[i].Name() + "=" + all.Settings[i].Value
 	}
 	return list
 }
@@ -230,7 +230,7 @@ func TestMergeWithHost(t *testing.T) {
 // Nothing but what is to change does, in whatever form it stands.
 func TestEdit(t *testing.T) {
 	k := func(section, sub, name string, list ...string) values {
-		return values{{section, sub, name}: list}
+		return values{{Section: section, Sub: sub, Key: name}: list}
 	}
 	for _, c := range []struct {
 		text string
@@ -257,7 +257,7 @@ func TestEdit(t *testing.T) {
 	}
 	_, err := edit([]byte("[a"), nil, k("a", "", "b", "c"))
 	require.ErrorIs(t, err, ErrSyntax)
-	_, err = edit(nil, []key{{"a", "", "b!"}}, k("a", "", "b!", "c")) // no key
+	_, err = edit(nil, []key{{Section: "a", Key: "b!"}}, k("a", "", "b!", "c")) // no key
 	require.ErrorIs(t, err, errEdit)
 }
 
@@ -300,10 +300,10 @@ func FuzzAsGit(f *testing.F) {
 			blanks := slices.ContainsFunc(strings.Split(text, "\n"), func(line string) bool { return strings.Contains(strings.Trim(line, "\t"), "\t") }) // of which git before 2.45 makes spaces
 			list, ok := ofGit(t, []byte(text))
 			require.True(t, ok, "%q: git refuses it", text)
-			if !blanks && len(all) == len(list) {
+			if !blanks && len(all.Settings) == len(list) {
 				require.Equal(t, list, said(t, []byte(text)), "%q", text)
 			}
-			require.Len(t, all, len(list), "%q", text)
+			require.Len(t, all.Settings, len(list), "%q", text)
 		}
 		for _, host := range []string{plain, text} {
 			base := plain
@@ -329,11 +329,11 @@ func FuzzAsGit(f *testing.F) {
 				}
 				name, _, _ := strings.Cut(line, "=")
 				section, rest, _ := strings.Cut(name, ".")
-				k := key{section: section, name: rest}
+				k := key{Section: section, Key: rest}
 				if i := strings.LastIndexByte(rest, '.'); i >= 0 {
-					k.sub, k.name = rest[:i], rest[i+1:]
+					k.Sub, k.Key = rest[:i], rest[i+1:]
 				}
-				require.True(t, allowed[k.general()] != nil || section == "color", "%q: %s is new", text, line)
+				require.True(t, allowed[general(k)] != nil || section == "color", "%q: %s is new", text, line)
 			}
 		}
 	})

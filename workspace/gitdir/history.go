@@ -112,11 +112,8 @@ func (f Files) Tree(gitDir string) string {
 		tree = filepath.Dir(gitDir)
 	}
 	b, _ := f.Read(gitDir + "/config")
-	all, _ := vcs.ParseConfig(b)
-	for i := range all {
-		if all[i].Places() {
-			tree = from(gitDir, all[i].Value)
-		}
+	for _, path := range vcs.WorkTrees(vcs.ParseConfig(b)) {
+		tree = from(gitDir, path)
 	}
 	if b, err := f.Read(gitDir + "/gitdir"); err == nil && filepath.Base(filepath.Dir(gitDir)) == "worktrees" {
 		tree = filepath.Dir(from(gitDir, vcs.ParsePathFile(b)))

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/pccrun/pccrun/workspace/gitconfig"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
@@ -138,13 +139,12 @@ func (t *Tree) Gone(path string) bool {
 // Inert says why a new repository's configuration is not kept, "" if it is: git executes nothing for it, and looks
 // nowhere else. leads reports whether a working tree that it names is the repository's own; nil for no.
 func Inert(b []byte, leads func(tree string) bool) (why string) {
-	_, dropped, ok := vcs.Strip(b, func(s *vcs.Setting) bool { return !s.Inert() })
+	_, dropped, ok := gitconfig.Strip(b, func(s *vcs.Setting) bool { return !s.Inert() })
 	if !ok || len(dropped) > 0 {
 		return whyExecutes
 	}
-	all, _ := vcs.ParseConfig(b)
-	for i := range all {
-		if all[i].Places() && (leads == nil || !leads(all[i].Value)) {
+	for _, tree := range vcs.WorkTrees(vcs.ParseConfig(b)) {
+		if leads == nil || !leads(tree) {
 			return whyElsewhere
 		}
 	}
@@ -244,11 +244,7 @@ func (t *Tree) pointer(path string) string {
 	if kind, there := t.Now.Kind(path); !there || !kind.IsRegular() {
 		return ""
 	}
-	b, err := t.Now.Read(path, vcs.MaxGitFile)
-	if err != nil {
-		return ""
-	}
-	to, err := vcs.ParseGitFile(b)
+	to, err := vcs.GitFile(t.Now.Read, path)
 	if err != nil {
 		return ""
 	}

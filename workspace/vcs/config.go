@@ -11,8 +11,8 @@ import (
 // section and key in lower case, the subsection as it stands.
 type Setting struct {
 	Section, Sub, Key string
-	Value             string // "" for a key without "=", which is true
-	from, to          int    // where key and value stand in the file, with the end of the line
+	Value             string
+	Bare              bool // without "=": it is true
 }
 
 var errConfigSyntax = errors.New("not a git configuration")
@@ -21,29 +21,33 @@ var errConfigSyntax = errors.New("not a git configuration")
 // does. What stood before a mistake is returned with the error: git acts on it
 // too before it gives up.
 func ParseConfig(b []byte) ([]Setting, error) {
-	all, _, err := ParseConfigPlaces(b)
-	return all, err
+	c, err := ParseConfigPlaces(b)
+	return c.Settings, err
 }
+
+// A Config is a configuration with where in its text it says what.
+type Config struct {
+	Settings []Setting
+	Places   []Place // of each
+	Headings []Heading
+}
+
+// A Place is a part of a text: of a setting its key and value, with the end of the line.
+type Place struct{ From, To int }
 
 // A Heading is where a section begins in a file: `[section "sub"]`.
 type Heading struct {
 	Section, Sub string
-	From, To     int // of the brackets and what is between them
+	Place            // of the brackets and what is between them
 	First        int // the index of the first setting in it
 }
 
-// Place returns where the setting stands in the file that it was read from, with the end of
-// its line.
-func (s *Setting) Place() (from, to int) { return s.from, s.to }
-
-// ParseConfigPlaces is [ParseConfig], and returns the headings too.
-func ParseConfigPlaces(b []byte) ([]Setting, []Heading, error) {
+// ParseConfigPlaces is [ParseConfig], and says where all of that stands.
+func ParseConfigPlaces(b []byte) (all Config, err error) {
 	p := configParser{s: string(b)}
 	if strings.HasPrefix(p.s, "\uFEFF") {
 		p.i = len("\uFEFF")
 	}
-	var all []Setting
-	var headings []Heading
 	var cur Setting
 	named := false
 	for {
@@ -51,7 +55,7 @@ func ParseConfigPlaces(b []byte) ([]Setting, []Heading, error) {
 		switch {
 		case c == '\n':
 			if p.eof {
-				return all, headings, nil
+				return all, nil
 			}
 		case isSpace(c):
 		case c == '#' || c == ';':
@@ -60,21 +64,19 @@ func ParseConfigPlaces(b []byte) ([]Setting, []Heading, error) {
 			from := p.i - 1
 			section, sub, ok := p.header()
 			if !ok {
-				return all, headings, errConfigSyntax
+				return all, errConfigSyntax
 			}
 			cur, named = Setting{Section: section, Sub: sub}, true
-			headings = append(headings, Heading{section, sub, from, p.i, len(all)})
+			all.Headings = append(all.Headings, Heading{section, sub, Place{from, p.i}, len(all.Settings)})
 		case isAlpha(c):
-			cur.from = p.i - 1
-			key, value, ok := p.pair(c)
+			from := p.i - 1
 			// A key before the first section has no name that git would know.
-			if !ok || !named {
-				return all, headings, errConfigSyntax
+			if !p.pair(c, &cur) || !named {
+				return all, errConfigSyntax
 			}
-			cur.Key, cur.Value, cur.to = key, value, p.i
-			all = append(all, cur)
+			all.Settings, all.Places = append(all.Settings, cur), append(all.Places, Place{from, p.i})
 		default:
-			return all, headings, errConfigSyntax
+			return all, errConfigSyntax
 		}
 	}
 }
@@ -165,7 +167,7 @@ func (p *configParser) quoted() (string, bool) {
 }
 
 // pair reads a key that begins with c, and its value.
-func (p *configParser) pair(c byte) (key, value string, ok bool) {
+func (p *configParser) pair(c byte, s *Setting) (ok bool) {
 	var name strings.Builder
 	for ; !p.eof && isKeyChar(c); c = p.next() {
 		name.WriteByte(lower(c))
@@ -173,14 +175,11 @@ func (p *configParser) pair(c byte) (key, value string, ok bool) {
 	for c == ' ' || c == '\t' {
 		c = p.next()
 	}
-	switch c {
-	case '\n':
-		return name.String(), "", true
-	case '=':
-		value, ok = p.value()
-		return name.String(), value, ok
+	s.Key, s.Value, s.Bare = name.String(), "", c == '\n'
+	if c == '=' {
+		s.Value, ok = p.value()
 	}
-	return "", "", false
+	return ok || s.Bare
 }
 
 // value reads up to the end of the line: quotes, escapes, continued lines and
@@ -394,11 +393,7 @@ func Interprets(word string) bool {
 func SameSettings(a, b []byte) bool {
 	said := func(text []byte) ([]Setting, error) {
 		all, err := ParseConfig(text)
-		all = slices.DeleteFunc(all, func(s Setting) bool { return s.Places() })
-		for i := range all {
-			all[i].from, all[i].to = 0, 0
-		}
-		return all, err
+		return slices.DeleteFunc(all, func(s Setting) bool { return s.Places() }), err
 	}
 	x, err := said(a)
 	y, e := said(b)

@@ -27,6 +27,15 @@ func ParseGitFile(b []byte) (string, error) {
 	return s, nil
 }
 
+// GitFile returns where the .git file at a path points.
+func GitFile(read func(path string, limit int64) ([]byte, error), path string) (string, error) {
+	b, err := read(path, MaxGitFile)
+	if err != nil {
+		return "", err
+	}
+	return ParseGitFile(b)
+}
+
 // ParsePathFile returns the path in a commondir or gitdir file, as
 // get_common_dir_noenv in git's setup.c reads it.
 func ParsePathFile(b []byte) string {

@@ -1,10 +1,6 @@
 package vcs
 
-import (
-	"bytes"
-	"slices"
-	"strings"
-)
+import "strings"
 
 // MaxOriginal bounds a file that is looked into, or kept to be shown.
 const MaxOriginal = 256 << 10
@@ -110,51 +106,14 @@ func harmless(url string) bool {
 // Places reports whether a setting says where the working tree is.
 func (s *Setting) Places() bool { return s.Section == "core" && s.Key == "worktree" && s.Sub == "" }
 
-// Strip returns a configuration without the settings that drop names, and their
-// names. It is false for one that git cannot parse, or might parse in another
-// way: that one cannot be mended.
-func Strip(b []byte, drop func(*Setting) bool) (left []byte, dropped []string, ok bool) {
-	for i, c := range b {
-		if c < ' ' && c != '\t' && c != '\n' && (c != '\r' || i+1 == len(b) || b[i+1] != '\n') || c == 0x7f {
-			return nil, nil, false
-		}
-	}
-	all, err := ParseConfig(b)
-	if err != nil {
-		return nil, nil, false
-	}
-	at := 0
-	var kept []Setting
+// WorkTrees returns where the working tree is by what [ParseConfig] returned.
+func WorkTrees(all []Setting, _ error) (list []string) {
 	for i := range all {
-		s := &all[i]
-		if !drop(s) {
-			kept = append(kept, *s)
-			continue
+		if all[i].Places() {
+			list = append(list, all[i].Value)
 		}
-		dropped = append(dropped, s.Name())
-		from := s.from
-		for from > at && (b[from-1] == ' ' || b[from-1] == '\t') {
-			from--
-		}
-		if from > 0 && b[from-1] != '\n' {
-			from = s.from // it stands behind something else
-		}
-		left = append(left, b[at:from]...)
-		at = s.to
 	}
-	left = append(left, b[at:]...)
-	// What comes out must say what was meant to be left, and nothing else.
-	again, err := ParseConfig(left)
-	if err != nil || !slices.EqualFunc(again, kept, Setting.same) {
-		return nil, nil, false
-	}
-	return bytes.Clone(left), dropped, true
-}
-
-// same reports whether two settings say the same, wherever they stand.
-func (s Setting) same(t Setting) bool {
-	s.from, s.to, t.from, t.to = 0, 0, 0, 0
-	return s == t
+	return list
 }
 
 // isOneOf says whether a word is in a list, which is a text: each launch would pay for

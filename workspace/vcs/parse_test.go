@@ -78,14 +78,18 @@ func realPath(path string) (string, error) {
 }
 
 func TestParseConfig(t *testing.T) {
-	got, err := ParseConfig([]byte("\uFEFF# c\n[core]\r\n\thooksPath = a b ; c\n[Filter \"My.\\\"X\"] clean = \"sh -c \\\"x\\\"\" # y\n\tbare\n[a.B]k=1\\\n2\n"))
+	const text = "\uFEFF# c\n[core]\r\n\thooksPath = a b ; c\n[Filter \"My.\\\"X\"] clean = \"sh -c \\\"x\\\"\" # y\n\tbare\n[a.B]k=1\\\n2\n"
+	got, err := ParseConfig([]byte(text))
 	require.NoError(t, err)
 	require.Equal(t, []Setting{
-		{"core", "", "hookspath", "a b", 16, 36},
-		{"filter", `My."X`, "clean", `sh -c "x"`, 54, 80},
-		{"filter", `My."X`, "bare", "", 81, 86},
-		{"a", "b", "k", "12", 91, 98},
+		{"core", "", "hookspath", "a b", false},
+		{"filter", `My."X`, "clean", `sh -c "x"`, false},
+		{"filter", `My."X`, "bare", "", true},
+		{"a", "b", "k", "12", false},
 	}, got)
+	c, err := ParseConfigPlaces([]byte(text))
+	require.NoError(t, err)
+	require.Equal(t, []Place{{16, 36}, {54, 80}, {81, 86}, {91, 98}}, c.Places)
 	require.Equal(t, `filter.My."X.clean`, got[1].Name())
 	require.Equal(t, "core.hookspath", got[0].Name())
 	// What stands before a mistake counts.
