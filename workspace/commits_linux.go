@@ -3,7 +3,6 @@ package workspace
 import (
 	"encoding/hex"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,49 +13,29 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/gitdir"
+	"github.com/pccrun/pccrun/workspace/quarantine"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
-// eachTip is [EachTip] of a repository that lies in the tree, or outside.
-func (g *Guard) eachTip(gitDir string, stop <-chan struct{}, take func(rel string, st *unix.Stat_t) bool, yield func(rel string, b []byte)) error {
-	at, name, err := g.parent(gitDir)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(at)
-	fd, err := g.openDir(at, name)
-	if err != nil {
-		return err
-	}
-	dir := os.NewFile(uintptr(fd), gitDir)
-	defer dir.Close()
-	return EachTip(dir, stop, take, yield)
-}
-
-func isDir(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFDIR }
-
-// knowTips notes what the references of the repositories lead to that the command has not changed yet.
-func (g *Guard) knowTips(stop <-chan struct{}) {
-	known := map[string]gitdir.Tips{}
-	dirs := slices.Clone(g.standing.GitDirs)
-	for rel := range g.repos {
-		dirs = append(dirs, g.abs(rel))
-	}
-	for _, dir := range dirs {
-		for _, dir := range [...]string{dir, g.files().Common(dir)} {
-			stood := func(rel string, st *unix.Stat_t) bool {
-				had, known := g.standing.Git[dir+"/"+rel]
-				if isDir(st) && g.standing.Git != nil { // with another came what is in it, as old as that is
-					return known && had.Ino == st.Ino
-				}
-				return isDir(st) || !g.touched(st)
-			}
-			if t := (gitdir.Tips{}); known[dir] == nil && g.eachTip(dir, stop, stood, t.Add) == nil {
-				known[dir] = t
+// knowTips notes what stands in the references of the repositories, as far as take, if there is one, accepts their
+// files. Of a run that is before its command begins: what that has changed nobody can tell afterwards.
+func (r *Standing) knowTips(take func(st *unix.Stat_t) bool) {
+	files := gitdir.Files{Read: quarantine.ReadNow}
+	r.tips = map[string]map[string][]byte{}
+	know := func(gitDir string) {
+		for _, dir := range [...]string{gitDir, files.Common(gitDir)} {
+			t := map[string][]byte{}
+			if r.tips[dir] == nil && EachTip(dir, take, func(rel string, b []byte) { t[rel] = b }) == nil {
+				r.tips[dir] = t
 			}
 		}
 	}
-	g.tips = known
+	for _, rel := range r.Repos {
+		know(filepath.Join(r.Root, rel))
+	}
+	for _, dir := range r.GitDirs {
+		know(dir)
+	}
 }
 
 // files reads repositories as the guard does.
@@ -102,9 +81,13 @@ func (g *Guard) commits() {
 			continue // only root could come here, whom this launcher was: the run cannot have closed what lies above
 		}
 		w.Stood = !in || g.repos[rel]
-		if own, shared := g.tips[dir], g.tips[g.files().Common(dir)]; own != nil && shared != nil {
-			w.Old = maps.Clone(own)
-			maps.Copy(w.Old, shared)
+		if own, shared := g.standing.tips[dir], g.standing.tips[g.files().Common(dir)]; own != nil && shared != nil {
+			w.Old = gitdir.Tips{}
+			for _, files := range [...]map[string][]byte{own, shared} {
+				for rel, b := range files {
+					w.Old.Add(rel, b)
+				}
+			}
 		}
 		list = append(list, w)
 	}
@@ -247,8 +230,11 @@ func NoteHistory(root string, protect []profiles.ProtectRule, since time.Time, a
 		return nil, err
 	}
 	forget(g.tree, began, g.dev)
-	g.eachRepo(func(rel string) { g.repos[rel] = true })
-	g.knowTips(nil)
+	g.eachRepo(func(rel string) {
+		g.repos[rel] = true
+		g.standing.Repos = append(g.standing.Repos, rel)
+	})
+	g.standing.knowTips(func(st *unix.Stat_t) bool { return !g.touched(st) })
 	return &History{g}, nil
 }
 
@@ -272,8 +258,7 @@ func (h *History) Brought() (found []Finding) {
 	g.eachRepo(func(rel string) {
 		dir := g.abs(rel)
 		for _, dir := range [...]string{dir, g.files().Common(dir)} {
-			came := func(_ string, st *unix.Stat_t) bool { return isDir(st) || g.touched(st) }
-			_ = g.eachTip(dir, nil, came, func(rel string, b []byte) { g.wrote(dir, rel, b) })
+			_ = EachTip(dir, g.touched, func(rel string, b []byte) { g.wrote(dir, rel, b) })
 		}
 		var st unix.Stat_t
 		if g.stat(dir+"/index", &st) == nil && g.touched(&st) {

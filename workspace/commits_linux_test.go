@@ -4,6 +4,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -119,6 +120,35 @@ func TestGuardTellsOfNoOtherCommits(t *testing.T) {
 			w.begin()
 			w.sh(asUser + "set -e; " + c.run)
 			require.Empty(t, w.end())
+		})
+	}
+}
+
+// What references led to is known before the command starts: also where a reference changed just before, and where the
+// run is over before its guard has looked.
+func TestGuardKnowsWhatReferencesLedTo(t *testing.T) {
+	for name, c := range map[string]struct {
+		run  string
+		want []string
+	}{
+		"what stood is no news": {"git commit -q --allow-empty -m more; git branch x; git tag y HEAD~1", nil},
+		"control: what is new":  {"git update-index --add --cacheinfo 100755,$(echo hostile | git hash-object -w --stdin),sub/.npmrc; git commit -q -m planted", []string{"review sub/.npmrc"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWatchman(t)
+			time.Sleep(2 * racy) // the repository is older than the run, and its references are not
+			since := time.Now()
+			w.sh(asUser + "echo theirs > .envrc; git add .envrc; git commit -q -m envrc; git rm -q .envrc; git commit -q -m gone")
+			found := scanOf(t, w.query)
+			found.Start = since
+			s := found.Standing("20261121T120000Z-0a0b0c0d", w.query)
+			w.sh(asUser + c.run)
+			var err error
+			w.guard, err = NewGuard(s, found, nil, w.stash(), func(f Finding) { w.told <- f })
+			require.NoError(t, err)
+			w.guard.AskGit = plainGit
+			w.guard.Watch()
+			require.Equal(t, strings.Join(c.want, " "), strings.Join(w.end(), " "))
 		})
 	}
 }

@@ -35,9 +35,14 @@ const (
 	maxPacked = 64 << 20
 )
 
-// EachTip calls yield with the files of a git directory in which its references are, and the directories in which
-// those lie, as far as take accepts them. It ends early when stop is closed.
-func EachTip(gitDir *os.File, stop <-chan struct{}, take func(rel string, st *unix.Stat_t) bool, yield func(rel string, b []byte)) error {
+// EachTip calls yield with the files of a git directory in which its references are, as far as take, if there is one,
+// accepts them.
+func EachTip(gitDir string, take func(st *unix.Stat_t) bool, yield func(rel string, b []byte)) error {
+	top, err := quarantine.OpenDirectory(gitDir)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
 	files := 0
 	var walk func(dir *os.File, rel string, only []string) error
 	walk = func(dir *os.File, rel string, only []string) error {
@@ -52,17 +57,15 @@ func EachTip(gitDir *os.File, stop <-chan struct{}, take func(rel string, st *un
 			return ErrTooMuch
 		}
 		for _, name := range names {
-			select {
-			case <-stop:
-				return os.ErrClosed
-			default:
-			}
 			name, rest, deeper := strings.Cut(name, "/")
 			var st unix.Stat_t
-			if unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || !take(rel+name, &st) {
+			if unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 				continue
 			}
 			if st.Mode&unix.S_IFMT == unix.S_IFREG {
+				if take != nil && !take(&st) {
+					continue
+				}
 				if b, err := quarantine.ReadIn(dir, name, maxPacked); err == nil {
 					yield(rel+name, b)
 				}
@@ -85,7 +88,10 @@ func EachTip(gitDir *os.File, stop <-chan struct{}, take func(rel string, st *un
 		}
 		return nil
 	}
-	return walk(gitDir, "", append(gitdir.Heads[:], "refs"))
+	if err := walk(top, "", append(gitdir.Heads[:], "refs")); err != nil {
+		return fmt.Errorf("%s/refs: %w", gitDir, err)
+	}
+	return nil
 }
 
 // maxNested is how deep the names of references, and of submodules, may be.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/beneath"
-	"github.com/pccrun/pccrun/workspace/gitdir"
 	"github.com/pccrun/pccrun/workspace/quarantine"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
@@ -52,8 +51,7 @@ type Guard struct {
 	// AskGit asks git of what the run has written into repositories; of the first guard, nil if nobody is to.
 	AskGit AskGit
 
-	tips    map[string]gitdir.Tips // what the references of repositories led to when the run began
-	written map[string]*Written    // what the run has written there
+	written map[string]*Written // what the run has written into repositories
 
 	unwritten []Refusal         // pinned files that git has other content for
 	originals map[string][]byte // of files for review, by path
@@ -136,6 +134,9 @@ func (f *Found) Standing(session string, q Query) *Standing {
 		}
 	}
 	r.Formats = formats
+	known := make(chan struct{}) // beside what follows, which reads as much
+	go func() { defer close(known); r.knowTips(nil) }()
+	defer func() { <-known }()
 	r.Git = map[string]GitEntry{}
 	room := maxStood
 	for _, rel := range r.Repos {
@@ -356,10 +357,6 @@ const poll = 50 * time.Millisecond
 
 func (g *Guard) follow() {
 	defer close(g.ended)
-	// Of many references this takes a while, for which no name may stand.
-	known, stop := make(chan struct{}), g.stop
-	go func() { defer close(known); g.knowTips(stop) }()
-	defer func() { <-known }()
 	g.remember()
 	pause := time.NewTimer(grace)
 	defer pause.Stop()

@@ -84,7 +84,6 @@ func (w *watchman) begin() *Standing {
 	w.guard, err = NewGuard(s, found, nil, w.stash(), func(f Finding) { w.told <- f })
 	require.NoError(w.t, err)
 	w.guard.AskGit = plainGit
-	w.guard.knowTips(nil)
 	return s
 }
 

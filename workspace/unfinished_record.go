@@ -42,6 +42,8 @@ type Standing struct {
 	Trees    map[string]LinkedTree // absolute: the .git files of linked worktrees that are not pinned, see [scan.unpinTrees]
 	Held     map[string]uint64     // absolute: what is protected in those, with all that is in it, or git executes there: the inode that stood
 	Keys     map[string][]string   // of reviewed configurations of git: the settings that execute something, as name=value
+
+	tips map[string]map[string][]byte // by directories of git: the files in which references stood; not in the record
 }
 
 // A GitEntry is what stood in a git directory when a run began.

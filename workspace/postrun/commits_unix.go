@@ -3,7 +3,6 @@
 package postrun
 
 import (
-	"fmt"
 	"os"
 	"slices"
 
@@ -26,14 +25,8 @@ type repository struct {
 func tipsOf(gitDir string) (gitdir.Tips, error) {
 	tips := gitdir.Tips{}
 	for _, path := range slices.Compact([]string{gitDir, files.Common(gitDir)}) {
-		dir, err := quarantine.OpenDirectory(path)
-		if err != nil {
+		if err := workspace.EachTip(path, nil, tips.Add); err != nil {
 			return nil, err
-		}
-		err = workspace.EachTip(dir, nil, func(string, *unix.Stat_t) bool { return true }, tips.Add)
-		dir.Close()
-		if err != nil {
-			return nil, fmt.Errorf("%s/refs: %w", path, err)
 		}
 	}
 	return tips, nil
