@@ -190,18 +190,13 @@ func (r *plan) keeps(rel string) string {
 // starts, and a run whose trial keeps less than the policy requires is refused then.
 const insideThere = "pccrun itself in the sandbox, tried before the command starts"
 
-// answer says of each guarantee how far this run keeps it: by being a copy at another
-// place, or by what the provider itself keeps.
+// answer says of each guarantee how far this run keeps it.
 func (r *plan) answer() []profiles.Answer {
-	own := r.provider.service.Keeps(r.policy)
 	var list []profiles.Answer
 	for i := range profiles.Guarantees {
 		g := profiles.Guarantees[i].Guarantee
 		a := r.ofCopy(g)
 		a.Guarantee = g
-		if at := slices.IndexFunc(own, func(o profiles.Answer) bool { return o.Guarantee == g }); at >= 0 && own[at].State < a.State {
-			a = own[at]
-		}
 		list = append(list, a)
 	}
 	return list
