@@ -74,4 +74,7 @@ func TestBuild(t *testing.T) {
 	req.Host.Environ = []string{"E2B_API_KEY=x"}
 	_, err = program.build(e2b, req, providers.Host{})
 	require.NoError(t, err, "control")
+	req.Ask = true
+	_, err = program.build(e2b, req, providers.Host{})
+	require.EqualError(t, err, "provider e2b: --ask: nobody there can ask at this terminal")
 }

@@ -16,7 +16,7 @@ var newProvider = func(name string, req *profiles.Request, host providers.Host) 
 	case providers.Native:
 		return thisMachine(req, host)
 	case docker.Name:
-		o := docker.Options{Runtime: req.Runtime, Image: req.DockerImage, Network: req.DockerNetwork, Ask: req.Ask}.Complete(&req.Host)
+		o := docker.Options{Runtime: req.Runtime, Image: req.DockerImage, Network: req.DockerNetwork}.Complete(&req.Host)
 		req.DockerImage = o.Image
 		return docker.New(host, o)
 	case e2b.Name:

@@ -6,9 +6,9 @@
 package daytona
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -16,7 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/remote"
 )
@@ -26,11 +25,7 @@ const Name = "daytona"
 
 // Service is Daytona's API.
 type Service struct {
-	api      *remote.API
-	key      string
-	org      string // where the key is a token of a person's
-	keyErr   error
-	base     string
+	remote.Base
 	target   string
 	snapshot string
 }
@@ -41,41 +36,28 @@ func New(host providers.Host) *remote.Provider { return remote.New(NewService(ho
 // NewService reads the variables that Daytona's own client reads.
 func NewService(environ []string) *Service {
 	get := func(name string) string { return remote.Variable(environ, name) }
-	s := &Service{key: get("DAYTONA_API_KEY"), base: "https://app.daytona.io/api", target: get("DAYTONA_TARGET"), snapshot: get("DAYTONA_SNAPSHOT")}
-	if s.key == "" {
-		s.key, s.org = get("DAYTONA_JWT_TOKEN"), get("DAYTONA_ORGANIZATION_ID")
+	key, org := get("DAYTONA_API_KEY"), ""
+	if key == "" { // else it is a token of a person's
+		key, org = get("DAYTONA_JWT_TOKEN"), get("DAYTONA_ORGANIZATION_ID")
 	}
-	for _, name := range []string{"DAYTONA_SERVER_URL", "DAYTONA_API_URL"} {
-		base := strings.TrimSuffix(get(name), "/")
-		if base == "" {
-			continue
-		}
-		s.base = base
-		if err := remote.CheckBase(name, base); err != nil {
-			s.keyErr = &providers.UnusableError{Provider: Name, Cause: err.Error()}
-		}
+	address := cmp.Or(get("DAYTONA_API_URL"), get("DAYTONA_SERVER_URL"), "https://app.daytona.io/api")
+	s := &Service{target: get("DAYTONA_TARGET"), snapshot: get("DAYTONA_SNAPSHOT")}
+	s.Base = remote.Base{
+		API:     remote.API{Provider: Name, Client: remote.NewClient(), Secrets: []string{key}, Advise: advise},
+		Address: strings.TrimSuffix(address, "/"),
+		Key:     http.Header{"Authorization": {"Bearer " + key}, "Accept": {"application/json"}, "X-Daytona-Source": {"pccrun"}, "X-Daytona-Sdk-Version": {"0.205.1"}},
+		Ports:   []uint16{2280}, PerCPU: 0.0504, PerGiB: 0.0162,
 	}
-	if s.key == "" || get("DAYTONA_API_KEY") == "" && s.org == "" {
-		s.keyErr = &providers.UnusableError{
-			Provider: Name, Cause: "DAYTONA_API_KEY is not set",
-			Advice: "make a key at https://app.daytona.io/dashboard/keys, then: export DAYTONA_API_KEY=…; or DAYTONA_JWT_TOKEN with DAYTONA_ORGANIZATION_ID",
-		}
+	if org != "" {
+		s.Key.Set("X-Daytona-Organization-Id", org)
 	}
-	s.api = &remote.API{Provider: Name, Client: remote.NewClient(), Secrets: []string{s.key}, Advise: advise}
+	if key == "" || get("DAYTONA_API_KEY") == "" && org == "" {
+		s.Unusable("DAYTONA_API_KEY is not set", "make a key at https://app.daytona.io/dashboard/keys, then: export DAYTONA_API_KEY=…; or DAYTONA_JWT_TOKEN with DAYTONA_ORGANIZATION_ID")
+	}
+	s.Check("DAYTONA_SERVER_URL", get("DAYTONA_SERVER_URL"))
+	s.Check("DAYTONA_API_URL", get("DAYTONA_API_URL"))
 	return s
 }
-
-// Name is Daytona's.
-func (s *Service) Name() string { return Name }
-
-// Ready says what is wrong with the key or an address.
-func (s *Service) Ready() error { return s.keyErr }
-
-// Daemons is where the toolbox listens.
-func (s *Service) Daemons() []uint16 { return []uint16{2280} }
-
-// Keeps is what Daytona itself keeps of a policy.
-func (s *Service) Keeps(*profiles.Policy) []profiles.Answer { return nil }
 
 func advise(e *remote.APIError) string {
 	switch e.Status {
@@ -124,34 +106,14 @@ type answered struct {
 	Toolbox string            `json:"toolboxProxyUrl"`
 }
 
-// access is where the toolbox of one sandbox is.
-type access struct{ base string }
-
 func (s *Service) taken(a *answered) (*remote.Sandbox, error) {
-	if err := remote.CheckID(Name, "sandbox", a.ID); err != nil {
-		return nil, err
+	box := &remote.Sandbox{
+		ID: a.ID, Region: a.Target, Labels: a.Labels, Running: a.State == "started", Created: a.Created, CPUs: a.CPU, MemoryMB: int64(a.Memory * 1024), Header: s.Key,
 	}
-	box := &remote.Sandbox{ID: a.ID, Region: a.Target, Labels: a.Labels, Running: a.State == "started", Created: a.Created, CPUs: a.CPU, MemoryMB: int64(a.Memory * 1024)}
-	if a.Toolbox == "" {
-		return box, nil // of a list
+	if a.Toolbox != "" { // there is none in a list
+		box.Address = strings.TrimSuffix(a.Toolbox, "/") + "/" + a.ID
 	}
-	box.Access = &access{strings.TrimSuffix(a.Toolbox, "/") + "/" + a.ID}
-	return box, remote.CheckBase("the sandbox's address", a.Toolbox)
-}
-
-func (s *Service) header() http.Header {
-	h := http.Header{"Authorization": {"Bearer " + s.key}, "Accept": {"application/json"}, "X-Daytona-Source": {"pccrun"}, "X-Daytona-Sdk-Version": {"0.205.1"}}
-	if s.org != "" {
-		h.Set("X-Daytona-Organization-Id", s.org)
-	}
-	return h
-}
-
-// call calls the API.
-func (s *Service) call(ctx context.Context, c *remote.Call, path string) error {
-	c.URL, c.Header = s.base+path, s.header()
-	_, err := s.api.Do(ctx, c)
-	return remote.Gone(err)
+	return s.Checked(box)
 }
 
 func of(id string) string { return "/sandbox/" + url.PathEscape(id) }
@@ -162,15 +124,10 @@ type page struct {
 	Next  string     `json:"nextCursor"`
 }
 
-// Ask asks for nothing that costs.
-func (s *Service) Ask(ctx context.Context) error {
-	return s.call(ctx, &remote.Call{What: "ask whether the key is right", Method: http.MethodGet, Out: new(page)}, "/sandbox?limit=1")
-}
-
 // Create makes a sandbox, and waits until it has started.
 func (s *Service) Create(ctx context.Context, r *remote.Request) (*remote.Sandbox, error) {
 	var a answered
-	if err := s.call(ctx, &remote.Call{What: "create a sandbox", Method: http.MethodPost, In: s.request(r), Out: &a, Once: true, Limit: 2 * time.Minute}, "/sandbox"); err != nil {
+	if _, err := s.Call(ctx, &remote.Call{What: "create a sandbox", Method: http.MethodPost, In: s.request(r), Out: &a, Once: true, Limit: 2 * time.Minute}, "/sandbox"); err != nil {
 		return nil, remote.Unclear(err)
 	}
 	if _, err := s.taken(&a); err != nil {
@@ -185,24 +142,26 @@ func (s *Service) Create(ctx context.Context, r *remote.Request) (*remote.Sandbo
 
 // started waits until a sandbox has started.
 func (s *Service) started(ctx context.Context, a *answered) (*remote.Sandbox, error) {
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+	id, looked := a.ID, true
+	err := remote.Poll(ctx, 50*time.Millisecond, time.Second, func() (bool, error) {
+		if !looked {
+			*a = answered{}
+			if err := s.About(ctx, id, &remote.Call{What: "look at", Out: a}, of(id)); err != nil {
+				return false, err
+			}
+		}
+		looked = false
 		switch a.State {
-		case "started":
-			return s.taken(a)
 		case "error", "build_failed", "destroyed", "destroying":
-			return nil, fmt.Errorf("%s: sandbox %s did not start: %s %s", Name, a.ID, a.State, strconv.Quote(a.Reason))
+			return false, fmt.Errorf("%s: sandbox %s did not start: %s %s", Name, id, a.State, strconv.Quote(a.Reason))
 		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(wait):
-		}
-		id := a.ID
-		*a = answered{}
-		if err := s.call(ctx, &remote.Call{What: "look at sandbox " + id, Method: http.MethodGet, Out: a}, of(id)); err != nil {
-			return nil, err
-		}
+		return a.State == "started", nil
+	})
+	if err != nil {
+		a.ID = id
+		return nil, err
 	}
+	return s.taken(a)
 }
 
 // Find lists sandboxes, those that are stopped too.
@@ -216,16 +175,19 @@ func (s *Service) Find(ctx context.Context, labels map[string]string) ([]remote.
 		if cursor != "" {
 			query.Set("cursor", cursor)
 		}
-		var p page
-		err := s.call(ctx, &remote.Call{What: "list the sandboxes", Method: http.MethodGet, Out: &p}, "/sandbox?"+query.Encode())
-		return p.Items, p.Next, err
+		var page struct {
+			Items []answered `json:"items"`
+			Next  string     `json:"nextCursor"`
+		}
+		_, err := s.Call(ctx, &remote.Call{What: "list the sandboxes", Out: &page}, "/sandbox?"+query.Encode())
+		return page.Items, page.Next, err
 	}, s.taken)
 }
 
 // Status returns a sandbox as it is.
 func (s *Service) Status(ctx context.Context, id string) (*remote.Sandbox, error) {
 	var a answered
-	if err := s.call(ctx, &remote.Call{What: "look at sandbox " + id, Method: http.MethodGet, Out: &a}, of(id)); err != nil {
+	if err := s.About(ctx, id, &remote.Call{What: "look at", Out: &a}, of(id)); err != nil {
 		return nil, err
 	}
 	return s.taken(&a)
@@ -234,11 +196,11 @@ func (s *Service) Status(ctx context.Context, id string) (*remote.Sandbox, error
 // Resume makes a sandbox ready, one that is stopped too.
 func (s *Service) Resume(ctx context.Context, id string) (*remote.Sandbox, error) {
 	var a answered
-	if err := s.call(ctx, &remote.Call{What: "look at sandbox " + id, Method: http.MethodGet, Out: &a}, of(id)); err != nil {
+	if err := s.About(ctx, id, &remote.Call{What: "look at", Out: &a}, of(id)); err != nil {
 		return nil, err
 	}
 	if a.State == "stopped" || a.State == "archived" {
-		if err := s.call(ctx, &remote.Call{What: "start sandbox " + id, Method: http.MethodPost, Limit: 2 * time.Minute}, of(id)+"/start"); err != nil {
+		if err := s.post(ctx, id, "start", "/start"); err != nil {
 			return nil, err
 		}
 		a.State = "starting"
@@ -246,9 +208,14 @@ func (s *Service) Resume(ctx context.Context, id string) (*remote.Sandbox, error
 	return s.started(ctx, &a)
 }
 
+// post has the API do something with a sandbox.
+func (s *Service) post(ctx context.Context, id, what, path string) error {
+	return s.About(ctx, id, &remote.Call{What: what, Method: http.MethodPost, Limit: 2 * time.Minute}, of(id)+path)
+}
+
 // Extend is a word to the sandbox's clock, which counts from the last one.
 func (s *Service) Extend(ctx context.Context, box *remote.Sandbox, _ time.Duration) error {
-	return s.call(ctx, &remote.Call{What: "extend sandbox " + box.ID, Method: http.MethodPost}, of(box.ID)+"/last-activity")
+	return s.post(ctx, box.ID, "extend", "/last-activity")
 }
 
 // Keep sets how long the sandbox stands without a word, and what becomes of it then.
@@ -258,41 +225,19 @@ func (s *Service) Keep(ctx context.Context, box *remote.Sandbox, lifetime time.D
 		removes = "/autodelete/0" // as it stops
 	}
 	for _, timer := range []string{removes, "/autostop/" + strconv.Itoa(max(1, int(lifetime/time.Minute)))} {
-		if err := s.call(ctx, &remote.Call{What: "keep sandbox " + box.ID, Method: http.MethodPost}, of(box.ID)+timer); err != nil {
+		if err := s.post(ctx, box.ID, "keep", timer); err != nil {
 			return err
 		}
 	}
 	return s.Extend(ctx, box, lifetime)
 }
 
-// Park stops the sandbox. One that is stopped already is no error.
+// Park stops the sandbox.
 func (s *Service) Park(ctx context.Context, box *remote.Sandbox) error {
-	err := s.call(ctx, &remote.Call{What: "stop sandbox " + box.ID, Method: http.MethodPost, Limit: 2 * time.Minute}, of(box.ID)+"/stop")
-	if err == nil || errors.Is(err, remote.ErrGone) {
-		return err
-	}
-	if now, e := s.Status(ctx, box.ID); e == nil && !now.Running {
-		return nil
-	}
-	return err
+	return s.post(ctx, box.ID, "stop", "/stop")
 }
 
 // Destroy ends a sandbox.
 func (s *Service) Destroy(ctx context.Context, id string) error {
-	err := s.call(ctx, &remote.Call{What: "destroy sandbox " + id, Method: http.MethodDelete}, of(id))
-	if errors.Is(err, remote.ErrGone) {
-		return nil
-	}
-	return err
-}
-
-// Daytona's prices of an hour, in US dollars.
-const (
-	perCPU = 0.0504
-	perGiB = 0.0162
-)
-
-// Price is what is billed while a sandbox runs.
-func (s *Service) Price(box *remote.Sandbox) float64 {
-	return box.Hourly(perCPU, perGiB)
+	return s.About(ctx, id, &remote.Call{What: "destroy", Method: http.MethodDelete}, of(id))
 }

@@ -88,7 +88,7 @@ func TestLife(t *testing.T) {
 	box, err := s.Resume(t.Context(), "b")
 	require.NoError(t, err)
 	require.True(t, box.Running)
-	require.NoError(t, s.Park(t.Context(), box), "it is stopped already")
+	require.ErrorContains(t, s.Park(t.Context(), box), "409", "it is stopped already, as the engine finds out")
 
 	_, err = s.Resume(t.Context(), "bad")
 	require.ErrorContains(t, err, `did not start: build_failed "no \x1b space"`)
@@ -98,14 +98,14 @@ func TestLife(t *testing.T) {
 	require.ErrorContains(t, err, "is not https")
 	_, err = s.Status(t.Context(), "gone")
 	require.ErrorIs(t, err, remote.ErrGone)
-	require.NoError(t, s.Destroy(t.Context(), "gone"))
+	require.ErrorIs(t, s.Destroy(t.Context(), "gone"), remote.ErrGone)
 	require.ErrorIs(t, s.Park(t.Context(), &remote.Sandbox{ID: "gone"}), remote.ErrGone)
 }
 
 // TestRefusals: what the account lacks is said with what helps, and never with the key.
 func TestRefusals(t *testing.T) {
 	for status, want := range map[string]string{"401": "dashboard/keys", "402": "dashboard/billing"} {
-		err := serves(t, map[string][]string{"GET /sandbox": {status}}).Ask(t.Context())
+		_, err := serves(t, map[string][]string{"GET /sandbox": {status}}).Find(t.Context(), nil)
 		require.Error(t, err)
 		require.NotContains(t, err.Error(), strings.TrimPrefix(key, "DAYTONA_API_KEY="))
 		hint, is := err.(interface{ Hint() string })

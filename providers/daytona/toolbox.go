@@ -1,7 +1,6 @@
 package daytona
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
@@ -21,16 +20,7 @@ import (
 
 // tool calls the toolbox of a sandbox.
 func (s *Service) tool(ctx context.Context, box *remote.Sandbox, c *remote.Call, path string) error {
-	at, err := remote.AccessOf[*access](Name, box)
-	if err != nil {
-		return err
-	}
-	h := s.header()
-	for name, values := range c.Header {
-		h[name] = values
-	}
-	c.URL, c.Header = at.base+path, h
-	_, err = s.api.Do(ctx, c)
+	_, err := s.Do(ctx, s.At(box, c, path))
 	return err
 }
 
@@ -62,15 +52,11 @@ func (s *Service) PutFile(ctx context.Context, box *remote.Sandbox, name string,
 	}, "/files/bulk-upload")
 }
 
+func path(name string) string { return url.Values{"path": {name}}.Encode() }
+
 // GetFile reads a file.
 func (s *Service) GetFile(ctx context.Context, box *remote.Sandbox, name string, begin func() (io.Writer, error)) error {
-	at, err := remote.AccessOf[*access](Name, box)
-	if err != nil {
-		return err
-	}
-	h := s.header()
-	h.Set("Accept-Encoding", "identity")
-	return s.api.Copy(ctx, &remote.Call{What: "download", Method: http.MethodGet, URL: at.base + "/files/download?" + url.Values{"path": {name}}.Encode(), Header: h, Limit: 20 * time.Minute}, begin)
+	return s.Download(ctx, box, "/files/download?"+path(name), begin)
 }
 
 // asRoot becomes root where the sandbox's user may.
@@ -88,15 +74,9 @@ func quoted(argv []string) string {
 // Exec executes a program in a session of the toolbox's. The toolbox passes on lines, and
 // knows no end of what is read: what is no lines goes by files.
 func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec) (code int, err error) {
-	if e.Terminal != nil {
-		return 0, errors.New("BUG: daytona: a terminal is pccrun's own part there")
-	}
 	session := "pccrun-" + strings.ToLower(rand.Text())
 	files := "/tmp/." + session
 	argv := e.Argv
-	if len(e.Env) > 0 {
-		argv = append(append([]string{"env"}, e.Env...), argv...)
-	}
 	if e.Root {
 		argv = append([]string{"/bin/sh", "-c", asRoot, "sh"}, argv...)
 	}
@@ -127,7 +107,7 @@ func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec)
 		defer cancel()
 		_ = s.tool(end, box, &remote.Call{What: "end a session", Method: http.MethodDelete}, "/process/session/"+session)
 		for _, name := range made {
-			_ = s.tool(end, box, &remote.Call{What: "remove a file", Method: http.MethodDelete}, "/files?"+url.Values{"path": {name}}.Encode())
+			_ = s.tool(end, box, &remote.Call{What: "remove a file", Method: http.MethodDelete}, "/files?"+path(name))
 		}
 	}()
 	var begun struct {
@@ -147,22 +127,19 @@ func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec)
 		}
 		return 0, &remote.CutError{Err: err}
 	}
-	if code, err = s.exit(ctx, box, at); err != nil || e.Lines {
+	code, err = s.exit(ctx, box, at)
+	if err != nil || e.Lines {
 		return code, err
 	}
-	for _, f := range []struct {
-		name string
-		to   io.Writer
-		want bool
-	}{{".out", e.Out, true}, {".err", e.Err, code != 0}} {
+	for name, to := range map[string]io.Writer{".out": e.Out, ".err": e.Err} {
 		var text bytes.Buffer
-		if f.to == nil || !f.want {
+		if name == ".err" && code == 0 {
 			continue
 		}
-		if err := s.GetFile(ctx, box, files+f.name, func() (io.Writer, error) { text.Reset(); return &text, nil }); err != nil {
+		if err := s.GetFile(ctx, box, files+name, func() (io.Writer, error) { text.Reset(); return &text, nil }); err != nil {
 			return code, cut(err)
 		}
-		_, _ = f.to.Write(text.Bytes())
+		remote.Print(to, text.Bytes())
 	}
 	return code, nil
 }
@@ -178,25 +155,23 @@ func cut(err error) error {
 
 // exit is the exit status of a command that has ended.
 func (s *Service) exit(ctx context.Context, box *remote.Sandbox, at string) (int, error) {
-	for wait := 20 * time.Millisecond; ; wait *= 2 {
-		var state struct {
-			Code *int `json:"exitCode"` // absent while it runs
-		}
-		if err := s.tool(ctx, box, &remote.Call{What: "ask for the exit status", Method: http.MethodGet, Out: &state}, at); err != nil {
-			return 0, cut(err)
-		}
-		if state.Code != nil {
-			return *state.Code, nil
-		}
-		if wait > 2*time.Second {
-			return 0, &remote.CutError{Err: errors.New("the log is at its end, and the command goes on")}
-		}
-		select {
-		case <-ctx.Done():
-			return 0, context.Cause(ctx)
-		case <-time.After(wait):
-		}
+	var state struct {
+		Code *int `json:"exitCode"` // absent while it runs
 	}
+	n := 0
+	err := remote.Poll(ctx, 20*time.Millisecond, 3*time.Second, func() (bool, error) {
+		if n++; n > 8 {
+			return false, &remote.CutError{Err: errors.New("the log is at its end, and the command goes on")}
+		}
+		if err := s.tool(ctx, box, &remote.Call{What: "ask for the exit status", Out: &state}, at); err != nil {
+			return false, cut(err)
+		}
+		return state.Code != nil, nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return *state.Code, nil
 }
 
 // The marks of a log, each before what is of one stream. One may come in two parts.
@@ -209,19 +184,15 @@ var (
 func (s *Service) follow(ctx context.Context, box *remote.Sandbox, e *remote.Exec, at string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	where, err := remote.AccessOf[*access](Name, box)
-	if err != nil {
-		return err
-	}
 	var ws *websocket.Conn
-	call := &remote.Call{What: "follow the log", Raw: true}
-	err = s.api.Try(ctx, call, func(ctx context.Context) error {
+	call := s.At(box, &remote.Call{What: "follow the log", Raw: true}, at+"/logs?follow=true")
+	err := s.Try(ctx, call, func(ctx context.Context) (err error) {
 		shake, stop := context.WithTimeout(ctx, time.Minute)
 		defer stop()
 		var response *http.Response
-		ws, response, err = websocket.Dial(shake, "ws"+strings.TrimPrefix(where.base, "http")+at+"/logs?follow=true", &websocket.DialOptions{HTTPClient: s.api.Client, HTTPHeader: s.header()})
+		ws, response, err = websocket.Dial(shake, "ws"+strings.TrimPrefix(call.URL, "http"), &websocket.DialOptions{HTTPClient: s.Client, HTTPHeader: call.Header})
 		if err != nil && response != nil && response.Body != nil {
-			return s.api.Refused(call, response)
+			return s.Refused(call, response)
 		}
 		return err
 	})
@@ -230,24 +201,17 @@ func (s *Service) follow(ctx context.Context, box *remote.Sandbox, e *remote.Exe
 	}
 	defer ws.CloseNow()
 	ws.SetReadLimit(8 << 20)
-	if e.Started != nil {
-		e.Started()
-	}
 	if e.Lines && e.In != nil {
-		go s.input(ctx, box, e, at)
+		go e.Feed(ctx, func(text []byte) error {
+			return s.tool(ctx, box, &remote.Call{What: "send input", Method: http.MethodPost, In: map[string]string{"data": string(text)}, Once: true}, at+"/input")
+		})
 	}
 	to := e.Out
 	var rest []byte
-	put := func(text []byte) {
-		if to != nil && len(text) > 0 {
-			// A reader that is gone is no reason to end the command: it finds out by itself.
-			_, _ = to.Write(text)
-		}
-	}
 	for {
 		_, text, err := ws.Read(ctx)
 		if websocket.CloseStatus(err) == websocket.StatusNormalClosure {
-			put(rest)
+			remote.Print(to, rest)
 			return nil
 		}
 		if err != nil {
@@ -263,7 +227,7 @@ func (s *Service) follow(ctx context.Context, box *remote.Sandbox, e *remote.Exe
 			if i < 0 || j >= 0 && j < i {
 				n, next = j, e.Err
 			}
-			put(rest[:n])
+			remote.Print(to, rest[:n])
 			rest, to = rest[n+len(ofOut):], next
 		}
 		keep := 0 // of a mark that may go on
@@ -272,31 +236,7 @@ func (s *Service) follow(ctx context.Context, box *remote.Sandbox, e *remote.Exe
 				keep = n
 			}
 		}
-		put(rest[:len(rest)-keep])
+		remote.Print(to, rest[:len(rest)-keep])
 		rest = append([]byte{}, rest[len(rest)-keep:]...)
-	}
-}
-
-// input sends lines as they come.
-func (s *Service) input(ctx context.Context, box *remote.Sandbox, e *remote.Exec, at string) {
-	in := bufio.NewReaderSize(e.In, 256<<10)
-	for ctx.Err() == nil {
-		text, err := in.ReadString('\n')
-		for err == nil && in.Buffered() > 0 && len(text) < 128<<10 { // what has come already goes along
-			var more string
-			more, err = in.ReadString('\n')
-			text += more
-		}
-		if text != "" {
-			if e := s.tool(ctx, box, &remote.Call{What: "send input", Method: http.MethodPost, In: map[string]string{"data": text}, Once: true}, at+"/input"); e != nil {
-				err = e
-			}
-		}
-		if err != nil {
-			if ctx.Err() == nil && e.Lost != nil && err != io.EOF {
-				e.Lost(err)
-			}
-			return
-		}
 	}
 }

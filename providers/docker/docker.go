@@ -42,7 +42,6 @@ type Options struct {
 	Runtime string // "" for runc
 	Image   string // "" for the host's own system
 	Network string // "" for none: nothing but what the rules allow; bridge and host are the engine's own
-	Ask     bool   // the user wants to be asked about hosts, which is not built
 }
 
 // The networks that can be asked for, as engines name them.

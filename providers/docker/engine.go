@@ -51,12 +51,6 @@ func New(host providers.Host, options Options) (*Provider, error) {
 			Advice: "--docker-network is none, bridge or host",
 		}
 	}
-	if options.Ask {
-		return nil, &EngineError{
-			Text:   "flag --ask: not built for containers yet",
-			Advice: "--allow RULE allows a host",
-		}
-	}
 	p := &Provider{host: host, options: options}
 	e, err := findEndpoint(&profiles.Host{Environ: host.Environ})
 	if err != nil {

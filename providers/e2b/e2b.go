@@ -6,17 +6,17 @@
 package e2b
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
-	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/remote"
 )
@@ -31,10 +31,7 @@ type Options struct {
 
 // Service is E2B's API.
 type Service struct {
-	api      *remote.API
-	key      string
-	keyErr   error
-	control  string // the control plane
+	remote.Base
 	sandbox  string // one address for all sandboxes, if the user names it
 	domain   string
 	template string
@@ -50,44 +47,24 @@ func New(host providers.Host, o Options) *remote.Provider {
 // NewService reads the variables that E2B's own client reads.
 func NewService(environ []string, o Options) *Service {
 	get := func(name string) string { return remote.Variable(environ, name) }
-	s := &Service{key: get("E2B_API_KEY"), domain: get("E2B_DOMAIN"), control: strings.TrimSuffix(get("E2B_API_URL"), "/"), sandbox: strings.TrimSuffix(get("E2B_SANDBOX_URL"), "/"), template: o.Template}
-	if s.domain == "" {
-		s.domain = "e2b.app"
-	}
-	if s.control == "" {
-		s.control = "https://api." + s.domain
-	}
-	if s.template == "" {
-		s.template = "base"
-	}
-	unusable := func(cause, advice string) {
-		if s.keyErr == nil {
-			s.keyErr = &providers.UnusableError{Provider: Name, Cause: cause, Advice: advice}
-		}
+	key := get("E2B_API_KEY")
+	s := &Service{domain: cmp.Or(get("E2B_DOMAIN"), "e2b.app"), sandbox: strings.TrimSuffix(get("E2B_SANDBOX_URL"), "/"), template: cmp.Or(o.Template, "base")}
+	s.Base = remote.Base{
+		API:     remote.API{Provider: Name, Client: remote.NewClient(), Secrets: []string{key}, Advise: advise},
+		Address: cmp.Or(strings.TrimSuffix(get("E2B_API_URL"), "/"), "https://api."+s.domain),
+		Key:     http.Header{"X-Api-Key": {key}, "Accept": {"application/json"}},
+		Ports:   []uint16{envdPort}, PerCPU: 0.0504, PerGiB: 0.0162,
 	}
 	switch {
-	case s.key == "":
-		unusable("E2B_API_KEY is not set", "make a key at https://e2b.dev/dashboard?tab=keys, then: export E2B_API_KEY=e2b_…")
-	case get("E2B_VALIDATE_API_KEY") != "false" && !keyShape.MatchString(s.key):
-		unusable("E2B_API_KEY: want e2b_ and hexadecimal digits", "https://e2b.dev/dashboard?tab=keys shows it")
+	case key == "":
+		s.Unusable("E2B_API_KEY is not set", "make a key at https://e2b.dev/dashboard?tab=keys, then: export E2B_API_KEY=e2b_…")
+	case get("E2B_VALIDATE_API_KEY") != "false" && !keyShape.MatchString(key):
+		s.Unusable("E2B_API_KEY: want e2b_ and hexadecimal digits", "https://e2b.dev/dashboard?tab=keys shows it")
 	}
-	for _, base := range []struct{ name, address string }{{"E2B_API_URL", s.control}, {"E2B_SANDBOX_URL", s.sandbox}} {
-		if base.address == "" {
-			continue
-		}
-		if err := remote.CheckBase(base.name, base.address); err != nil {
-			unusable(err.Error(), "")
-		}
-	}
-	s.api = &remote.API{Provider: Name, Client: remote.NewClient(), Secrets: []string{s.key}, Advise: advise}
+	s.Check("E2B_API_URL", s.Address)
+	s.Check("E2B_SANDBOX_URL", s.sandbox)
 	return s
 }
-
-// Name is E2B's.
-func (s *Service) Name() string { return Name }
-
-// Ready says what is wrong with the key or an address.
-func (s *Service) Ready() error { return s.keyErr }
 
 // advise says what mends a refusal.
 func advise(e *remote.APIError) string {
@@ -109,10 +86,6 @@ func advise(e *remote.APIError) string {
 	}
 	return ""
 }
-
-// Keeps is what E2B itself keeps of a policy. It is a virtual machine, so that the answers
-// of a copy elsewhere hold; its own filter of hosts is a second layer only.
-func (s *Service) Keeps(*profiles.Policy) []profiles.Answer { return nil }
 
 // created is the body of a request to create.
 type created struct {
@@ -158,48 +131,35 @@ type answered struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
-// access is what envd of one sandbox is reached by.
-type access struct{ base, id, token, traffic string }
-
 func (s *Service) taken(a *answered) (*remote.Sandbox, error) {
-	if err := remote.CheckID(Name, "sandbox", a.ID); err != nil {
-		return nil, err
+	box := &remote.Sandbox{
+		ID: a.ID, Labels: a.Metadata, Running: a.State != "paused", Created: a.Started, Ends: a.Ends, CPUs: a.CPUs, MemoryMB: a.MemoryMB,
+		Address: s.sandbox, Header: http.Header{"E2b-Sandbox-Id": {a.ID}, "E2b-Sandbox-Port": {strconv.Itoa(envdPort)}, "Authorization": as(user)},
 	}
-	box := &remote.Sandbox{ID: a.ID, Labels: a.Metadata, Running: a.State != "paused", Created: a.Started, Ends: a.Ends, CPUs: a.CPUs, MemoryMB: a.MemoryMB}
 	domain := s.domain
 	if a.Domain != nil && *a.Domain != "" {
 		domain = *a.Domain
 	}
-	at := &access{base: s.sandbox, id: a.ID, token: a.Token, traffic: a.Traffic}
 	switch {
-	case at.base != "":
+	case box.Address != "":
 	case slices.Contains([]string{"e2b.app", "e2b.dev", "e2b.pro"}, domain):
-		at.base = "https://sandbox." + domain
+		box.Address = "https://sandbox." + domain
 	default:
-		at.base = fmt.Sprintf("https://%d-%s.%s", envdPort, a.ID, domain)
+		box.Address = fmt.Sprintf("https://%d-%s.%s", envdPort, a.ID, domain)
 	}
-	box.Access = at
-	return box, remote.CheckBase("the sandbox's address", at.base)
-}
-
-// call calls the control plane.
-func (s *Service) call(ctx context.Context, c *remote.Call, path string) (http.Header, error) {
-	c.URL = s.control + path
-	c.Header = http.Header{"X-Api-Key": {s.key}, "Accept": {"application/json"}}
-	return s.api.Do(ctx, c)
-}
-
-// Ask asks for nothing that costs.
-func (s *Service) Ask(ctx context.Context) error {
-	var list []answered
-	_, err := s.call(ctx, &remote.Call{What: "check the key", Method: http.MethodGet, Out: &list}, "/v2/sandboxes?limit=1")
-	return err
+	if a.Token != "" {
+		box.Header.Set("X-Access-Token", a.Token)
+	}
+	if a.Traffic != "" {
+		box.Header.Set("E2b-Traffic-Access-Token", a.Traffic)
+	}
+	return s.Checked(box)
 }
 
 // Create makes a sandbox.
 func (s *Service) Create(ctx context.Context, r *remote.Request) (*remote.Sandbox, error) {
 	var a answered
-	_, err := s.call(ctx, &remote.Call{What: "create a sandbox", Method: http.MethodPost, In: s.request(r), Out: &a, Once: true, Limit: 2 * time.Minute}, "/v2/sandboxes")
+	_, err := s.Call(ctx, &remote.Call{What: "create a sandbox", Method: http.MethodPost, In: s.request(r), Out: &a, Once: true, Limit: 2 * time.Minute}, "/v2/sandboxes")
 	if err != nil {
 		return nil, remote.Unclear(err)
 	}
@@ -220,34 +180,36 @@ func (s *Service) Find(ctx context.Context, labels map[string]string) ([]remote.
 			query.Set("nextToken", page)
 		}
 		var list []answered
-		header, err := s.call(ctx, &remote.Call{What: "list the sandboxes", Method: http.MethodGet, Out: &list}, "/v2/sandboxes?"+query.Encode())
+		header, err := s.Call(ctx, &remote.Call{What: "list the sandboxes", Out: &list}, "/v2/sandboxes?"+query.Encode())
 		return list, header.Get("X-Next-Token"), err
 	}, s.taken)
 }
 
-// Status returns a sandbox as it is.
-func (s *Service) Status(ctx context.Context, id string) (*remote.Sandbox, error) {
+// one calls about a sandbox, and reads what it is.
+func (s *Service) one(ctx context.Context, id string, c *remote.Call, path string) (*remote.Sandbox, error) {
 	var a answered
-	if _, err := s.call(ctx, &remote.Call{What: "look at sandbox " + id, Method: http.MethodGet, Out: &a}, "/sandboxes/"+url.PathEscape(id)); err != nil {
-		return nil, remote.Gone(err)
+	c.Out = &a
+	if err := s.About(ctx, id, c, path); err != nil {
+		return nil, err
 	}
 	return s.taken(&a)
+}
+
+func of(id string) string { return "/sandboxes/" + url.PathEscape(id) }
+
+// Status returns a sandbox as it is.
+func (s *Service) Status(ctx context.Context, id string) (*remote.Sandbox, error) {
+	return s.one(ctx, id, &remote.Call{What: "look at"}, of(id))
 }
 
 // Resume makes a sandbox ready, one that is paused too.
 func (s *Service) Resume(ctx context.Context, id string) (*remote.Sandbox, error) {
-	var a answered
-	in := map[string]int{"timeout": 300}
-	if _, err := s.call(ctx, &remote.Call{What: "connect to sandbox " + id, Method: http.MethodPost, In: in, Out: &a, Limit: 2 * time.Minute}, "/v2/sandboxes/"+url.PathEscape(id)+"/connect"); err != nil {
-		return nil, remote.Gone(err)
-	}
-	return s.taken(&a)
+	return s.one(ctx, id, &remote.Call{What: "connect to", Method: http.MethodPost, In: map[string]int{"timeout": 300}, Limit: 2 * time.Minute}, "/v2"+of(id)+"/connect")
 }
 
 // Extend sets the sandbox's end.
 func (s *Service) Extend(ctx context.Context, box *remote.Sandbox, lifetime time.Duration) error {
-	_, err := s.call(ctx, &remote.Call{What: "extend sandbox " + box.ID, Method: http.MethodPost, In: map[string]int{"timeout": int(lifetime / time.Second)}}, "/sandboxes/"+box.ID+"/timeout")
-	return remote.Gone(err)
+	return s.About(ctx, box.ID, &remote.Call{What: "extend", Method: http.MethodPost, In: map[string]int{"timeout": int(lifetime / time.Second)}}, of(box.ID)+"/timeout")
 }
 
 // Keep sets the sandbox's end. It is paused then, and costs nothing: what becomes of it was decided
@@ -256,35 +218,12 @@ func (s *Service) Keep(ctx context.Context, box *remote.Sandbox, lifetime time.D
 	return s.Extend(ctx, box, lifetime)
 }
 
-// Park pauses the sandbox. One that is paused already is no error.
+// Park pauses the sandbox.
 func (s *Service) Park(ctx context.Context, box *remote.Sandbox) error {
-	_, err := s.call(ctx, &remote.Call{What: "pause sandbox " + box.ID, Method: http.MethodPost, In: map[string]bool{"memory": false}, Limit: 2 * time.Minute}, "/sandboxes/"+box.ID+"/pause")
-	var e *remote.APIError
-	if errors.As(err, &e) && e.Status == http.StatusConflict {
-		return nil
-	}
-	return remote.Gone(err)
+	return s.About(ctx, box.ID, &remote.Call{What: "pause", Method: http.MethodPost, In: map[string]bool{"memory": false}, Limit: 2 * time.Minute}, of(box.ID)+"/pause")
 }
 
 // Destroy ends a sandbox.
 func (s *Service) Destroy(ctx context.Context, id string) error {
-	_, err := s.call(ctx, &remote.Call{What: "destroy sandbox " + id, Method: http.MethodDelete}, "/sandboxes/"+url.PathEscape(id))
-	if errors.Is(remote.Gone(err), remote.ErrGone) {
-		return nil
-	}
-	return err
+	return s.About(ctx, id, &remote.Call{What: "destroy", Method: http.MethodDelete}, of(id))
 }
-
-// E2B's prices of an hour, in US dollars.
-const (
-	perCPU = 0.0504
-	perGiB = 0.0162
-)
-
-// Price is what is billed while a sandbox runs.
-func (s *Service) Price(box *remote.Sandbox) float64 {
-	return box.Hourly(perCPU, perGiB)
-}
-
-// Daemons is where envd listens.
-func (s *Service) Daemons() []uint16 { return []uint16{envdPort} }

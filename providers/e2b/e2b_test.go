@@ -110,7 +110,7 @@ func TestPrice(t *testing.T) {
 	require.InDelta(t, 2*0.0504+0.0162, s.Price(&remote.Sandbox{CPUs: 2, MemoryMB: 1024}), 1e-9)
 }
 
-// TestRefusals: what the account lacks is said with what helps; what is gone, or paused already, is no error.
+// TestRefusals: what the account lacks is said with what helps; what is gone is told from other errors.
 func TestRefusals(t *testing.T) {
 	status := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
@@ -118,17 +118,15 @@ func TestRefusals(t *testing.T) {
 	s := e2b.NewService([]string{key, "E2B_API_URL=" + server.URL}, e2b.Options{})
 	for code, want := range map[int]string{401: "keys", 402: "billing", 403: "keys", 507: "disk is full"} {
 		status = code
-		hint, is := s.Ask(t.Context()).(interface{ Hint() string })
+		_, failed := s.Find(t.Context(), nil)
+		hint, is := failed.(interface{ Hint() string })
 		require.True(t, is, code)
 		require.Contains(t, hint.Hint(), want)
 	}
 	require.Equal(t, e2b.Name, s.Name())
 	require.Equal(t, []uint16{49983}, s.Daemons())
-	require.Empty(t, s.Keeps(nil))
-	status = http.StatusConflict
-	require.NoError(t, s.Park(t.Context(), &remote.Sandbox{ID: "paused"}))
 	status = http.StatusNotFound
-	require.NoError(t, s.Destroy(t.Context(), "gone"))
+	require.ErrorIs(t, s.Destroy(t.Context(), "gone"), remote.ErrGone)
 	_, err := s.Resume(t.Context(), "gone")
 	require.ErrorIs(t, err, remote.ErrGone)
 	require.ErrorIs(t, s.Extend(t.Context(), &remote.Sandbox{ID: "gone"}, time.Minute), remote.ErrGone)

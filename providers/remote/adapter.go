@@ -1,14 +1,89 @@
 package remote
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"regexp"
 	"time"
+
+	"github.com/pccrun/pccrun/providers"
 )
 
-// What the adapters have in common.
+// A Base is what the adapters have in common: each embeds one.
+type Base struct {
+	API
+	Address        string      // of the provider's API
+	Key            http.Header // what each call to it bears
+	Wrong          error       // what is wrong with the user's key, or an address
+	Ports          []uint16    // see [Service.Daemons]
+	PerCPU, PerGiB float64     // the price of an hour, in US dollars
+}
+
+// Name is the provider's.
+func (b *Base) Name() string { return b.Provider }
+
+// Ready says what is wrong with the key or an address.
+func (b *Base) Ready() error { return b.Wrong }
+
+// Daemons are the ports of the provider's own daemon.
+func (b *Base) Daemons() []uint16 { return b.Ports }
+
+// Price is what is billed while a sandbox runs.
+func (b *Base) Price(s *Sandbox) float64 {
+	return b.PerCPU*s.CPUs + b.PerGiB*float64(s.MemoryMB)/1024
+}
+
+// Unusable says why the provider cannot be used. What was said first counts.
+func (b *Base) Unusable(cause, advice string) {
+	if b.Wrong == nil {
+		b.Wrong = &providers.UnusableError{Provider: b.Provider, Cause: cause, Advice: advice}
+	}
+}
+
+// Check holds an address that a variable gives against [CheckBase].
+func (b *Base) Check(name, address string) {
+	if address != "" {
+		if err := CheckBase(name, address); err != nil {
+			b.Unusable(err.Error(), "")
+		}
+	}
+}
+
+// Call calls the provider's API.
+func (b *Base) Call(ctx context.Context, c *Call, path string) (http.Header, error) {
+	c.URL, c.Header = b.Address+path, b.Key
+	return b.Do(ctx, c)
+}
+
+// About calls the provider's API about one sandbox. An answer of 404 is an [ErrGone].
+func (b *Base) About(ctx context.Context, id string, c *Call, path string) error {
+	c.What += " sandbox " + id
+	_, err := b.Call(ctx, c, path)
+	var e *APIError
+	if errors.As(err, &e) && e.Status == http.StatusNotFound {
+		return fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	return err
+}
+
+// At is a call to the daemon of a sandbox.
+func (*Base) At(s *Sandbox, c *Call, path string) *Call {
+	header := s.Header.Clone()
+	for name, values := range c.Header {
+		header[name] = values
+	}
+	c.URL, c.Header = s.Address+path, header
+	return c
+}
+
+// Download writes what the daemon of a sandbox answers: begin is called before each attempt.
+func (b *Base) Download(ctx context.Context, s *Sandbox, path string, begin func() (io.Writer, error)) error {
+	return b.Copy(ctx, b.At(s, &Call{What: "download", Header: http.Header{"Accept-Encoding": {"identity"}}, Limit: 20 * time.Minute}, path), begin)
+}
 
 var idShape = regexp.MustCompile(`^[A-Za-z0-9_-]{1,100}$`)
 
@@ -20,13 +95,16 @@ func CheckID(provider, what, id string) error {
 	return fmt.Errorf("%s: the answer names no %s", provider, what)
 }
 
-// Gone makes an answer of 404 about a sandbox an [ErrGone].
-func Gone(err error) error {
-	var e *APIError
-	if errors.As(err, &e) && e.Status == http.StatusNotFound {
-		return fmt.Errorf("%w: %w", ErrGone, err)
+// Checked is a sandbox as an answer tells of it, if it may be called.
+func (b *Base) Checked(s *Sandbox) (*Sandbox, error) {
+	err := CheckID(b.Provider, "sandbox", s.ID)
+	if err == nil && s.Address != "" {
+		err = CheckBase("the sandbox's address", s.Address)
 	}
-	return err
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // Gather reads a list that comes in pages: get returns one, and the name of the next; take says what one
@@ -53,21 +131,55 @@ func Gather[T any](get func(page string) (list []T, next string, err error), tak
 	return all, nil
 }
 
-// AccessOf returns what an adapter has put into a sandbox.
-func AccessOf[T any](provider string, s *Sandbox) (T, error) {
-	at, ok := s.Access.(T)
-	if !ok {
-		return at, fmt.Errorf("BUG: %s: sandbox %s of another provider, or of a list", provider, s.ID)
+// Poll calls a function until it is done, after waits that grow.
+func Poll(ctx context.Context, wait, most time.Duration, done func() (bool, error)) error {
+	for ; ; wait = min(2*wait, most) {
+		if is, err := done(); is || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(wait):
+		}
 	}
-	return at, nil
+}
+
+// Feed sends what a program reads, as it comes, whole lines where it reads lines, until send returns an
+// error. One of [io.EOF] says that the program reads no more.
+func (e *Exec) Feed(ctx context.Context, send func(text []byte) error) {
+	buf, have := make([]byte, 256<<10), 0
+	for ctx.Err() == nil {
+		n, err := e.In.Read(buf[have:])
+		have += n
+		whole := have
+		if e.Lines && err == nil && have < len(buf) {
+			whole = bytes.LastIndexByte(buf[:have], '\n') + 1
+		}
+		if whole > 0 {
+			if failed := send(buf[:whole]); failed != nil {
+				err = failed
+			}
+			have = copy(buf, buf[whole:have])
+		}
+		if err != nil {
+			if err != io.EOF && ctx.Err() == nil && e.Lost != nil {
+				e.Lost(err)
+			}
+			return
+		}
+	}
+}
+
+// Print passes on what a program printed. A reader that is gone is no reason to end the command: it
+// finds out by itself.
+func Print(to io.Writer, text []byte) {
+	if len(text) > 0 { // of nothing a pipe waits for a reader too
+		_, _ = to.Write(text)
+	}
 }
 
 // Within is how long an upload may take: one that is slower than 64 KiB a second is none.
 func (a *Archive) Within() time.Duration {
 	return time.Minute + time.Duration(a.Size/(64<<10))*time.Second
-}
-
-// Hourly is what a sandbox costs in an hour.
-func (s *Sandbox) Hourly(perCPU, perGiB float64) float64 {
-	return perCPU*s.CPUs + perGiB*float64(s.MemoryMB)/1024
 }

@@ -31,7 +31,7 @@ func (p *Provider) Copy(ctx context.Context, resource providers.Resource, c prov
 			stop()
 			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.patient.create)
 			defer cancel()
-			err = errors.Join(err, p.service.Park(ending, r.box))
+			err = errors.Join(err, p.park(ending, r.box))
 		}()
 	}
 	after, err := r.look(ctx)

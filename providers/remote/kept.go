@@ -83,7 +83,7 @@ func (r *running) reuse(ctx context.Context) error {
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.provider.patient.script)
 	defer cancel()
-	if e := r.provider.service.Destroy(ending, old.Resource.ID); e != nil || ctx.Err() != nil {
+	if e := r.provider.destroy(ending, old.Resource.ID); e != nil || ctx.Err() != nil {
 		return errors.Join(err, e)
 	}
 	r.observer.Created(providers.Resource{Provider: r.provider.Name(), Labels: labels}) // what comes is found by them again
@@ -114,7 +114,7 @@ func (r *running) resume(ctx context.Context, old *kept) error {
 	}
 	looking, cancel := context.WithTimeout(ctx, r.provider.patient.script)
 	defer cancel()
-	text, _, err := r.shell(looking, true, standing, nil, r.copy)
+	text, _, err := r.shell(looking, true, standing, nil, r.copy, old.Program)
 	if err == nil {
 		r.since, err = parseStanding(text)
 	}

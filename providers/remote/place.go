@@ -300,8 +300,7 @@ func (t *talk) line(ctx context.Context, met func()) error {
 	}()
 	code, err := t.provider.service.Exec(ctx, t.box, &Exec{
 		Argv: []string{path.Join(t.program, "pccrun"), inside.Verb, inside.Attach, path.Join(t.program, "own")},
-		Root: true, In: in, Out: out, Err: &said, Tag: "pccrun-" + t.command.Label, Again: true,
-		Lost: func(error) { cancel() }, Lines: true,
+		Root: true, In: in, Out: out, Err: &said, Lost: func(error) { cancel() }, Lines: true,
 	})
 	in.CloseWithError(io.ErrClosedPipe)
 	out.CloseWithError(io.ErrUnexpectedEOF)

@@ -214,17 +214,13 @@ var ofCopy = map[profiles.Guarantee]string{
 
 const elsewhere = "another machine"
 
-// answer says of each guarantee how far this run keeps it: by that, or by what the provider itself keeps.
+// answer says of each guarantee how far this run keeps it.
 func (r *plan) answer() []profiles.Answer {
 	list := profiles.AnswerEach(ofCopy, func(profiles.Guarantee) (profiles.Answer, bool) { return profiles.KeptBy(insideThere), true })
-	own := r.provider.service.Keeps(r.policy)
 	for i := range list {
 		a := &list[i]
 		if a.Guarantee == profiles.NetInject && len(r.policy.Network.Inject) > 0 {
 			a.State, a.Mechanism, a.Cause = profiles.Weak, insideThere, "the secret is in the memory of the provider's machine, outside of the command's reach"
-		}
-		if at := slices.IndexFunc(own, func(o profiles.Answer) bool { return o.Guarantee == a.Guarantee }); at >= 0 && own[at].State < a.State {
-			*a = own[at]
 		}
 	}
 	return list

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -39,10 +40,7 @@ type Facts struct{ Provider string }
 
 // Examine asks the service whether the key is right.
 func (p *Provider) Examine(ctx context.Context) (providers.Facts, error) {
-	if err := p.service.Ready(); err != nil {
-		return nil, err
-	}
-	if err := p.service.Ask(ctx); err != nil {
+	if _, err := p.Find(ctx, ""); err != nil {
 		return nil, err
 	}
 	return &Facts{p.Name()}, nil
@@ -83,7 +81,7 @@ func (p *Provider) Destroy(ctx context.Context, r providers.Resource) error {
 		return err
 	}
 	if r.ID != "" {
-		return p.service.Destroy(ctx, r.ID)
+		return p.destroy(ctx, r.ID)
 	}
 	label := r.Labels[providers.LabelKey]
 	if label == "" {
@@ -92,7 +90,26 @@ func (p *Provider) Destroy(ctx context.Context, r providers.Resource) error {
 	found, err := p.Find(ctx, label)
 	for _, one := range found {
 		if err == nil {
-			err = p.service.Destroy(ctx, one.ID)
+			err = p.destroy(ctx, one.ID)
+		}
+	}
+	return err
+}
+
+// destroy ends a sandbox. One that is gone already is no error.
+func (p *Provider) destroy(ctx context.Context, id string) error {
+	if err := p.service.Destroy(ctx, id); !errors.Is(err, ErrGone) {
+		return err
+	}
+	return nil
+}
+
+// park stops a sandbox. One that is stopped already is no error.
+func (p *Provider) park(ctx context.Context, box *Sandbox) error {
+	err := p.service.Park(ctx, box)
+	if err != nil && !errors.Is(err, ErrGone) {
+		if now, e := p.service.Status(ctx, box.ID); e == nil && !now.Running {
+			return nil
 		}
 	}
 	return err

@@ -145,10 +145,10 @@ func (r *running) create(ctx context.Context) error {
 		found, e := s.Find(look, r.request.Labels)
 		if e == nil && len(found) > 0 {
 			for _, double := range found[1:] {
-				e = errors.Join(e, s.Destroy(look, double.ID))
+				e = errors.Join(e, r.provider.destroy(look, double.ID))
 			}
 			if ctx.Err() != nil {
-				e = errors.Join(e, s.Destroy(look, found[0].ID))
+				e = errors.Join(e, r.provider.destroy(look, found[0].ID))
 			} else if e == nil {
 				r.box, err = s.Resume(look, found[0].ID)
 			}
@@ -219,7 +219,7 @@ func (r *running) leave(ctx context.Context, err error) error {
 	var stayed *StayedError
 	if errors.As(err, &stayed) && stayed.Kept == "" {
 		stayed.Resource = r.provider.resource(r.box)
-		e := s.Park(ctx, r.box)
+		e := r.provider.park(ctx, r.box)
 		if stayed.Parked = e == nil; errors.Is(e, ErrGone) {
 			return err
 		}
@@ -230,12 +230,12 @@ func (r *running) leave(ctx context.Context, err error) error {
 	}
 	var e error
 	if err != nil || !r.stays(ctx) {
-		e = s.Destroy(ctx, r.box.ID)
+		e = r.provider.destroy(ctx, r.box.ID)
 	}
 	if found, look := s.Find(ctx, r.request.Labels); look == nil { // an answer that got lost may have made two
 		for _, double := range found {
 			if double.ID != r.box.ID {
-				e = errors.Join(e, s.Destroy(ctx, double.ID))
+				e = errors.Join(e, r.provider.destroy(ctx, double.ID))
 			}
 		}
 	}
@@ -247,7 +247,7 @@ func (r *running) leave(ctx context.Context, err error) error {
 
 // shell executes a script of the engine's, and returns what it prints.
 func (r *running) shell(ctx context.Context, root bool, script string, in []byte, args ...string) (out []byte, code int, err error) {
-	return Script(ctx, r.provider.service, r.box, root, r.env[:0:0], script, in, args...)
+	return Script(ctx, r.provider.service, r.box, root, script, in, args...)
 }
 
 // maxPrinted bounds what a script may print: a listing of many names is the most.
@@ -255,11 +255,11 @@ const maxPrinted = 256 << 20
 
 // Script executes a script with arguments; one that does no harm twice. The error holds
 // what it printed on standard error where the exit status is one of the script's own.
-func Script(ctx context.Context, s Service, box *Sandbox, root bool, env []string, script string, in []byte, args ...string) (out []byte, code int, err error) {
+func Script(ctx context.Context, s Service, box *Sandbox, root bool, script string, in []byte, args ...string) (out []byte, code int, err error) {
 	for n := 1; ; n++ {
 		var printed, said limited
 		printed.most, said.most = maxPrinted, 4<<10
-		e := &Exec{Argv: append([]string{shell, "-c", script, "sh"}, args...), Env: env, Root: root, Out: &printed, Err: &said, Again: true}
+		e := &Exec{Argv: append([]string{shell, "-c", script, "sh"}, args...), Root: root, Out: &printed, Err: &said}
 		var half atomic.Pointer[CutError]
 		if in != nil {
 			e.In = bytes.NewReader(in)

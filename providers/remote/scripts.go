@@ -27,11 +27,11 @@ tar -xpf "$1" -C "$3" -I "$c" && rm -f -- "$1"
 `
 
 // standing prints what stands in a directory, $1, but what lies in a .git: kind, mode, size, links,
-// path and target of each, then the SHA-256 of each file that could have come up.
+// path and target of each, then the SHA-256 of each file that could have come up, by pccrun's program in $2.
 const standing = `
 cd -- "$1" || exit
 find . -mindepth 1 -printf '%y %m %s %n\0%P\0%l\0' -name .git -prune && printf '` + sums + `\0' || exit
-find . -mindepth 1 -name .git -prune -o -type f -size -513M -print0 | xargs -0 -r sha256sum -z --
+find . -mindepth 1 -name .git -prune -o -type f -size -513M -print0 | "$2/pccrun" sync sums
 `
 
 const sums = "sums"

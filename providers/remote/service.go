@@ -21,10 +21,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"time"
 
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/providers"
 )
 
 // A Service is one provider's API. Its calls may come at the same time; each ends when
@@ -35,12 +35,6 @@ type Service interface {
 
 	// Ready says which key is missing or malformed. It asks nobody.
 	Ready() error
-
-	// Ask asks the provider whether the key is right.
-	Ask(ctx context.Context) error
-
-	// Keeps says what the provider itself keeps of a policy, by mechanisms of its own.
-	Keeps(policy *profiles.Policy) []profiles.Answer
 
 	// Daemons are the ports at which the provider's own listens in a sandbox, who executes
 	// commands for whoever comes: none of them may be in the command's reach.
@@ -59,7 +53,7 @@ type Service interface {
 	// Status returns a sandbox as it is now; the error wraps [ErrGone] if there is none.
 	Status(ctx context.Context, id string) (*Sandbox, error)
 
-	// Resume makes a sandbox ready for Exec, one that was stopped too.
+	// Resume makes a sandbox ready for Exec, one that was stopped too; likewise.
 	Resume(ctx context.Context, id string) (*Sandbox, error)
 
 	// Extend has the provider stop a sandbox after a time from now, and not before.
@@ -69,14 +63,14 @@ type Service interface {
 	// its files go then too, where the provider can do that; without, they stay.
 	Keep(ctx context.Context, s *Sandbox, lifetime time.Duration, remove bool) error
 
-	// Park stops a sandbox and keeps its files, so that it costs nothing, or little.
+	// Park stops a sandbox and keeps its files, so that it costs nothing, or little. It may be an error that
+	// it is stopped already.
 	Park(ctx context.Context, s *Sandbox) error
 
-	// Destroy removes a sandbox. One that is gone already is no error.
+	// Destroy removes a sandbox; likewise.
 	Destroy(ctx context.Context, id string) error
 
-	// Exec executes a program and returns its exit status; 128 and the number where a
-	// signal ended it. The error is a [CutError] where the program may go on, or
+	// Exec executes a program and returns its exit status, [Killed] where a signal ended it. The error is a [CutError] where the program may go on, or
 	// have ended, and nobody knows.
 	Exec(ctx context.Context, s *Sandbox, e *Exec) (code int, err error)
 
@@ -108,30 +102,26 @@ type Sandbox struct {
 	CPUs     float64
 	MemoryMB int64
 
-	Access any // what the adapter needs to reach it; may hold a secret
+	Address string      // of its daemon; "" for one of a list
+	Header  http.Header // what each call to that bears; may hold a secret
 }
 
-// Exec is a program to be executed.
+// Exec is a program to be executed, which does no harm if it is executed twice.
 type Exec struct {
 	Argv []string
-	Env  []string
 	Root bool // as root where that can be had
-	Tag  string
 
 	In       io.Reader // nil: empty
 	Out, Err io.Writer
-	Started  func()      // called once it runs
 	Lost     func(error) // called where not all of In could be sent; the program reads an end
-
-	// Terminal is what it gets a terminal of its own for, whose output goes to Out.
-	Terminal *providers.Terminal
 
 	// Lines says that what it reads and prints on standard output are lines of text, as they
 	// come; else they are any bytes, and In comes to its end.
 	Lines bool
-
-	Again bool // it does no harm to execute it twice
 }
+
+// Killed is the exit status of a program that a signal ended.
+const Killed = 128 + 9
 
 // Archive is a file on its way up.
 type Archive struct {

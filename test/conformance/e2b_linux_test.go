@@ -21,7 +21,6 @@ func TestE2BControl(t *testing.T) {
 	defer func() { require.NoError(t, server.Stop()) }()
 	s, ctx := e2b.NewService(server.Environ(), e2b.Options{}), t.Context()
 	require.NoError(t, s.Ready())
-	require.NoError(t, s.Ask(ctx))
 	make := func(labels map[string]string) *remote.Sandbox {
 		box, err := s.Create(ctx, &remote.Request{Labels: labels, Lifetime: time.Minute, Policy: &profiles.Policy{}})
 		require.NoError(t, err)
@@ -48,7 +47,7 @@ func TestE2BControl(t *testing.T) {
 		return io.NopCloser(bytes.NewReader([]byte("abc"))), nil
 	}}))
 	require.NoError(t, s.Park(ctx, first))
-	require.NoError(t, s.Park(ctx, first), "it is paused already")
+	require.ErrorContains(t, s.Park(ctx, first), "409", "it is paused already, as the engine finds out")
 	state, err := s.Status(ctx, first.ID)
 	require.NoError(t, err)
 	require.False(t, state.Running)
@@ -62,7 +61,7 @@ func TestE2BControl(t *testing.T) {
 	require.Error(t, s.GetFile(ctx, again, "absent", func() (io.Writer, error) { return &b, nil }))
 
 	require.NoError(t, s.Destroy(ctx, first.ID))
-	require.NoError(t, s.Destroy(ctx, first.ID), "it is gone already")
+	require.ErrorIs(t, s.Destroy(ctx, first.ID), remote.ErrGone)
 	require.NoError(t, s.Destroy(ctx, second.ID))
 	for _, err := range []error{s.Extend(ctx, first, time.Hour), s.Keep(ctx, first, time.Hour, false), s.Park(ctx, first)} {
 		require.ErrorIs(t, err, remote.ErrGone)
@@ -77,7 +76,7 @@ func TestE2BControl(t *testing.T) {
 	_, err = other.Create(ctx, &remote.Request{Policy: &profiles.Policy{}})
 	require.EqualError(t, err, "e2b: create a sandbox: 404 Not Found: template 'absent' not found")
 	wrong := e2b.NewService(append(server.Environ(), "E2B_API_KEY=e2b_ff"), e2b.Options{})
-	err = wrong.Ask(ctx)
+	_, err = wrong.Find(ctx, nil)
 	require.ErrorContains(t, err, "401")
 	require.NotContains(t, err.Error(), "e2b_ff")
 	require.Contains(t, err.(*remote.APIError).Hint(), "E2B_API_KEY")

@@ -77,7 +77,7 @@ func TestInside(t *testing.T) {
 	for _, a := range attacks {
 		script += "( " + a.script + "\n) 2>/dev/null | sed 's/^/" + a.guarantee + ": /'\n"
 	}
-	out, code, err := remote.Script(t.Context(), service, box, false, nil, `exec /bin/bash -c "$1"`, nil, script)
+	out, code, err := remote.Script(t.Context(), service, box, false, `exec /bin/bash -c "$1"`, nil, script)
 	require.NoError(t, err)
 	require.Zero(t, code)
 	for _, a := range attacks {
