@@ -21,27 +21,31 @@ import (
 // the agents' own readers have it.
 func parse(name string, text []byte) (map[string]any, error) {
 	v := map[string]any{}
+	return v, decode(name, text, &v)
+}
+
+func decode(name string, text []byte, v any) error {
 	if filepath.Ext(name) == ".toml" {
-		_, err := toml.Decode(string(text), &v)
-		return v, err
+		_, err := toml.Decode(string(text), v)
+		return err
 	}
 	text = plainJSON(text)
 	if len(bytes.TrimSpace(text)) == 0 {
-		return v, nil
+		return nil
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
-	if err := d.Decode(&v); err != nil {
-		return nil, err
+	if err := d.Decode(v); err != nil {
+		return err
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return nil, errors.New("more than one value")
+		return errors.New("more than one value")
 	}
-	return v, nil
+	return nil
 }
 
 // format writes what [parse] reads.
-func format(name string, v map[string]any) ([]byte, error) {
+func format(name string, v any) ([]byte, error) {
 	var b bytes.Buffer
 	if filepath.Ext(name) == ".toml" {
 		err := toml.NewEncoder(&b).Encode(v)

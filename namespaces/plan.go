@@ -256,7 +256,7 @@ func (m *Mount) addStub(p Place, path string) {
 	name := strings.TrimPrefix(p.Path[len(path):], "/")
 	for i := 0; i < len(name); i++ {
 		if name[i] == '/' {
-			m.stub(Stub{Name: name[:i], Node: Directory, Closed: keptClosed(name[:i])})
+			m.stub(Stub{Name: name[:i], Node: Directory, Closed: p.Copied || keptClosed(name[:i])})
 		}
 	}
 	s := Stub{Name: name, Node: p.Node, Link: p.Link, Text: p.Text}
@@ -273,9 +273,11 @@ func keptClosed(name string) bool {
 }
 
 func (m *Mount) stub(s Stub) {
-	if !slices.ContainsFunc(m.Stubs, func(have Stub) bool { return have.Name == s.Name }) {
-		m.Stubs = append(m.Stubs, s)
+	if i := slices.IndexFunc(m.Stubs, func(have Stub) bool { return have.Name == s.Name }); i >= 0 {
+		m.Stubs[i].Closed = m.Stubs[i].Closed || s.Closed
+		return
 	}
+	m.Stubs = append(m.Stubs, s)
 }
 
 // What every sandbox has, whatever the policy says.

@@ -67,6 +67,7 @@ type Request struct {
 
 	// Resolved stands in place of all of the policy's words: another machine has read them.
 	Resolved *Policy
+	Seeds    map[string]string // and what the home begins with, by path
 
 	Host Host
 }

@@ -117,12 +117,13 @@ type Place = survey.Place
 
 // Survey is what only this machine knows, read once, the same for every provider.
 type Survey struct {
-	UID, GID int      // whose files these are; a command must not run as 0
-	Places   []Place  // outermost first; what no place speaks of is as the directory it is in
-	Command  []string // files of this machine that the command's name stands for, the first that starts wins
-	Env      []string // what belongs to what the policy shows, NAME=VALUE; below [Command.Env]
-	Notes    []string // what the user should hear
-	Machine  any      // what only the provider of this machine reads
+	UID, GID int               // whose files these are; a command must not run as 0
+	Places   []Place           // outermost first; what no place speaks of is as the directory it is in
+	Command  []string          // files of this machine that the command's name stands for, the first that starts wins
+	Env      []string          // what belongs to what the policy shows, NAME=VALUE; below [Command.Env]
+	Notes    []string          // what the user should hear
+	Seeds    map[string]string // what a home begins with that is gone at exit, by path; of a place elsewhere, what it may get. Secrets
+	Machine  any               // what only the provider of this machine reads
 }
 
 // Host is what a provider is made with: what it may take from this process.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -98,9 +99,10 @@ type flow struct {
 	plan     providers.Plan
 	answers  []profiles.Answer
 	warnings []string
-	workDir  string // where the command starts
-	label    string // of what the provider makes
-	tries    int    // see decide
+	workDir  string            // where the command starts
+	seeds    map[string]string // what a home begins with that is gone at exit, by path
+	label    string            // of what the provider makes
+	tries    int               // see decide
 
 	onMachine
 	caught  *catcher
@@ -397,8 +399,11 @@ func (f *flow) look() (*providers.Survey, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, path := range slices.Sorted(maps.Keys(f.seeds)) {
+		found.Places = append(found.Places, survey.Place{Path: path, Node: survey.File, Access: profiles.Read, Copied: true, Text: f.seeds[path], Why: "what a home begins with"})
+	}
 	f.found(found)
-	s := &providers.Survey{Places: found.Places, Command: paths, Notes: found.Notes, Machine: found}
+	s := &providers.Survey{Places: found.Places, Seeds: f.seeds, Command: paths, Notes: found.Notes, Machine: found}
 	s.UID, s.GID = who()
 	for _, v := range found.Env {
 		s.Env = append(s.Env, v.Entry)

@@ -14,18 +14,24 @@ import (
 )
 
 // openHome opens the home that the policy asks for, and copies into it what the profile says.
-// From then on no other run is kept out. A dry run makes none.
-func (f *flow) openHome() error {
-	if f.req.DryRun {
+// From then on no other run is kept out. A dry run makes none, and neither does one elsewhere.
+func (f *flow) openHome() (err error) {
+	var notes []string
+	switch {
+	case f.req.Resolved != nil: // elsewhere: they came along
+		f.seeds = f.req.Seeds
 		return nil
-	}
-	if f.policy.FreshHome {
-		var notes []string
+	case f.Cloud:
+		f.seeds, notes, err = homes.FilesElsewhere(f.policy)
+		f.policy.Warnings = append(f.policy.Warnings, notes...)
+		return err
+	case f.req.DryRun:
+		return nil
+	case f.policy.FreshHome:
 		f.seeds, notes = homes.Files(f.policy)
 		f.policy.Warnings = append(f.policy.Warnings, notes...)
 		return nil
-	}
-	if f.policy.Decide(f.policy.Home).Access != profiles.Persist {
+	case f.policy.Decide(f.policy.Home).Access != profiles.Persist:
 		return nil
 	}
 	variant := ""

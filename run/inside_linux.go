@@ -33,6 +33,10 @@ func Inside(program Program, dir string) int {
 	}
 	host := profiles.ThisHost()
 	req := profiles.Request{Provider: providers.Native, Resolved: asked.Policy, Quiet: true, Events: "fd:" + strconv.Itoa(inside.EventsFD)}
+	req.Seeds = map[string]string{}
+	for path, text := range asked.Seeds {
+		req.Seeds[path] = string(text)
+	}
 	for _, text := range asked.Argv {
 		req.Command = append(req.Command, string(text))
 	}

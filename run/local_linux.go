@@ -2,9 +2,7 @@ package run
 
 import (
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,14 +27,13 @@ type onMachine struct {
 	stood   map[string][]string // names in the home, by directory, before the command
 	hidden  []events.Hidden
 
-	watched *survey.Guarded   // what the command may write of this machine's
-	home    *homes.Home       // nil: it is not persistent
-	seeds   map[string]string // what a fresh home begins with
+	watched *survey.Guarded // what the command may write of this machine's
+	home    *homes.Home     // nil: it is not persistent
 
 	sshRules func() func(alias string) string // see [survey.SSHRules], read once
 }
 
-// found takes a survey in: what the command may write, and what a fresh home begins with.
+// found takes a survey in: what the command may write.
 func (f *flow) found(s *survey.Survey) {
 	if f.sshRules = sync.OnceValue(func() func(string) string { return survey.SSHRules(f.policy.Home) }); f.uid == 0 {
 		f.sshRules() // root is given up before somebody asks
@@ -44,9 +41,6 @@ func (f *flow) found(s *survey.Survey) {
 	f.watched = &survey.Guarded{
 		Policy: f.policy, Trees: append([]survey.Tree{{Query: s.Query, Found: s.Workspace}}, s.Trees...),
 		Writes: func(path string) bool { return f.policy.Decide(path).Access == profiles.Write },
-	}
-	for _, path := range slices.Sorted(maps.Keys(f.seeds)) {
-		s.Places = append(s.Places, survey.Place{Path: path, Node: survey.File, Access: profiles.Read, Copied: true, Text: f.seeds[path], Why: "what a home begins with"})
 	}
 }
 

@@ -19,8 +19,7 @@ import (
 
 type onMachine struct {
 	layout *survey.Layout
-	home   *homes.Home       // nil: it is not persistent
-	seeds  map[string]string // what a fresh home begins with
+	home   *homes.Home // nil: it is not persistent
 }
 
 func who() (uid, gid int) { return os.Getuid(), os.Getgid() }

@@ -115,10 +115,14 @@ func TestMountable(t *testing.T) {
 	s, policy := layoutOn(t, home, work, nil, func(r *profiles.Request) {
 		r.Files = []profiles.FileFlag{{Path: home + "/named", Access: profiles.Read}}
 	})
+	require.NoError(t, os.Symlink("elsewhere", home+"/.seed"))
+	seed := Place{Path: home + "/.seed", Node: File, Access: profiles.Read, Copied: true, Text: "seed"}
+	s.Places = append(s.Places, seed)
 	at := map[string]Place{}
 	for _, p := range s.Mountable(policy) {
 		at[p.Path] = p
 	}
+	require.Equal(t, seed, at[seed.Path], "what stands here is not asked")
 	for path, want := range map[string]Place{
 		home:                         {Node: Directory, Access: profiles.Persist},
 		work:                         {Node: Directory, Access: profiles.Write},

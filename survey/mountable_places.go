@@ -50,6 +50,10 @@ type mountable struct {
 
 // rule adds what a rule names, and each link on the way.
 func (m *mountable) rule(p Place) {
+	if p.Copied && p.Ino == 0 {
+		m.add(p) // a text of ours, whatever stands here
+		return
+	}
 	byDefault := unnamed(m.policy, p.Path) && p.Why != WorktreeRepository && p.Why != worktreeCommits
 	if byDefault && !Below(p.Path, m.policy.Home) && !Below(p.Path, m.policy.Workspace) {
 		if p.Access == profiles.Private {

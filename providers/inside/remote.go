@@ -36,7 +36,8 @@ type Remote struct {
 	Policy   *profiles.Policy // as it is to be kept there
 	Argv     []Text
 	Dir      string
-	Environ  []Text // what the policy's variables are taken from, and secrets that it injects
+	Environ  []Text          // what the policy's variables are taken from, and secrets that it injects
+	Seeds    map[string]Text // what the home begins with, by path
 	Stdin    bool
 	Terminal bool
 	Columns  int

@@ -335,7 +335,7 @@ func (e *elsewhere) trial() (*Trial, error) {
 		return nil, err
 	}
 	asked := *e.asked
-	asked.Stdin, asked.Terminal = false, false
+	asked.Stdin, asked.Terminal, asked.Seeds = false, false, nil
 	shown := *asked.Policy
 	shown.Files = append(slices.Clip(shown.Files), profiles.FileRule{Path: self, Access: profiles.Read, Origin: profiles.Origin{Source: "trial"}})
 	asked.Policy = &shown

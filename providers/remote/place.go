@@ -148,11 +148,27 @@ func (r *running) remote() (*inside.Remote, error) {
 		Policy: r.policy.For(&profiles.Elsewhere{Home: r.home, Workspace: r.copy, WorkDir: dir, Environ: env}),
 		Argv:   inside.Texts(r.command.Argv), Dir: dir, Environ: inside.Texts(slices.Concat(env, secrets)), Stdin: r.io.In != nil, Daemons: r.provider.service.Daemons(),
 	}
+	moved := strings.NewReplacer(quoted(r.policy.Workspace), quoted(r.copy))
+	m.Seeds = map[string]inside.Text{}
+	for name, text := range r.seeds {
+		if rest, below := strings.CutPrefix(name, r.policy.Home+"/"); below {
+			m.Seeds[path.Join(r.home, rest)] = inside.Text(moved.Replace(text))
+		}
+	}
 	if t := r.io.Terminal; t != nil {
 		m.Terminal = true
 		m.Columns, m.Rows = t.Size()
 	}
 	return m, nil
+}
+
+// quoted is a path as JSON and TOML have it: agents keep their answers by workspace.
+func quoted(path string) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(path) // no string fails
+	return strings.TrimSpace(b.String())
 }
 
 // A talk is what goes on with pccrun in the sandbox.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"path/filepath"
 	"slices"
@@ -22,9 +23,10 @@ type plan struct {
 	command  providers.Command
 	request  Request
 
-	name     string   // of the workspace's copy, in the home there
-	dir      string   // where the command starts, relative to the copy
-	env      []string // of the command
+	name     string            // of the workspace's copy, in the home there
+	dir      string            // where the command starts, relative to the copy
+	env      []string          // of the command
+	seeds    map[string]string // what its home begins with, by path here
 	answers  []profiles.Answer
 	warnings []string
 }
@@ -61,6 +63,7 @@ type Description struct {
 // Upload is what goes up, what does not and why.
 type Upload struct {
 	Files      []string        `json:"files"`
+	Home       []string        `json:"home"` // files that the home there begins with
 	Bytes      int64           `json:"bytes"`
 	Compressed int64           `json:"compressed"`
 	Left       []filesync.Left `json:"left"`
@@ -98,6 +101,7 @@ func (r *plan) Describe() any {
 		Upload:  r.weigh(),
 		Answers: r.answers,
 	}
+	d.Upload.Home = append([]string{}, slices.Sorted(maps.Keys(r.seeds))...)
 	for _, v := range r.env {
 		name, _, _ := strings.Cut(v, "=")
 		d.Env = append(d.Env, name)

@@ -135,7 +135,7 @@ func (p *Provider) Plan(policy *profiles.Policy, survey *providers.Survey, facts
 	r := &plan{provider: p, policy: policy, command: command}
 	r.request = Request{Labels: map[string]string{providers.LabelKey: command.Label, machineKey: machine(p.host.StateDir)}, Lifetime: p.patient.lifetime, Policy: policy}
 	if survey != nil {
-		r.warnings = append(r.warnings, survey.Notes...)
+		r.warnings, r.seeds = append(r.warnings, survey.Notes...), survey.Seeds
 	}
 	if err := r.refuse(); err != nil {
 		return nil, err
