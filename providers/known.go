@@ -85,10 +85,13 @@ func (e *UnusableError) Error() string { return "provider " + e.Provider + ": " 
 // Hint says what mends it.
 func (e *UnusableError) Hint() string { return e.Advice }
 
+// NotBuilt is the cause where a provider is known and no more.
+const NotBuilt = "not built yet"
+
 // NotBuilt says that a provider is known and not built; where its key is missing too,
 // what that is.
 func (k Kind) NotBuilt(getenv func(string) string) error {
-	e := &UnusableError{Provider: k.Name, Cause: "not built yet", Advice: "--provider native runs on this machine"}
+	e := &UnusableError{Provider: k.Name, Cause: NotBuilt, Advice: "--provider native runs on this machine"}
 	if keys := k.MissingKeys(getenv); keys != "" {
 		e.Cause += ", and not set up: it needs " + keys
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,7 +46,8 @@ func (f *flow) unpassed() (list []events.Hidden) {
 	return list
 }
 
-// sayHidden prints it when the command has failed, or with -v.
+// sayHidden prints it when the command has failed, or with -v. What only programs of the host
+// execute is printed if the command names it.
 func (f *flow) sayHidden(code int, end *providers.Result) {
 	failed := end != nil && end.Signal == 0 && end.Code != 0 && (code < 124 || code == 128 || code == 255) // as git ends
 	if end == nil || f.local == nil || f.req.Quiet || !failed && !f.req.Verbose {
@@ -54,8 +56,11 @@ func (f *flow) sayHidden(code int, end *providers.Result) {
 	list := slices.DeleteFunc(slices.Concat(f.hidden, f.local.Lacks(f.req.Command), f.unpassed()), func(h events.Hidden) bool {
 		flag, path, _ := strings.Cut(h.Hint, " ")
 		_, err := os.Stat(path)
-		ended := flag == "--socket" && shell.Quote(path) == path && errors.Is(err, os.ErrNotExist) // of an agent
-		return ended || h.Code != 0 && h.Code != end.Code && !f.req.Verbose
+		file, reads := strings.CutPrefix(h.What, "read ")
+		rule, is := f.policy.Protected(file)
+		hosts := reads && is && !rule.Review && !strings.Contains(strings.Join(f.req.Command, " "), filepath.Base(file)) // as .envrc
+		ended := flag == "--socket" && shell.Quote(path) == path && errors.Is(err, os.ErrNotExist)                       // of an agent
+		return ended || (hosts || h.Code != 0 && h.Code != end.Code) && !f.req.Verbose
 	})
 	for i, h := range list {
 		if i == maxSaid {

@@ -277,7 +277,12 @@ func others() (list []doctor.Provider) {
 // printOthers prints them: a table of guarantees for each that can be used.
 func printOthers(f doctorFlags) {
 	printf("\nother providers\n")
+	var missing []string
 	for _, p := range others() {
+		if strings.Contains(p.Refused, providers.NotBuilt) {
+			missing = append(missing, p.Name)
+			continue
+		}
 		if len(p.Guarantees) == 0 {
 			printf("  %-12s %s\n", p.Name, printable(strings.TrimPrefix(p.Refused, "provider "+p.Name+": ")))
 			continue
@@ -288,6 +293,9 @@ func printOthers(f doctorFlags) {
 		}
 		printf("  %-12s %s\n", p.Name, what)
 		printGuarantees(&p, nil, f)
+	}
+	if len(missing) > 0 {
+		printf("  %s: %s\n", providers.NotBuilt, strings.Join(missing, ", "))
 	}
 }
 

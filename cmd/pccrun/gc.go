@@ -71,14 +71,14 @@ func gcVerb(args []string) int {
 	if asJSON {
 		printJSON(object{{"removed", append([]string{}, removed...)}, {"homes", append([]string{}, gone...)}, {"sandboxes", append([]string{}, orphans...)}, {"dry_run", o.DryRun}})
 	} else {
-		for _, id := range removed {
-			printf("%s\n", id)
+		verb := "removed"
+		if o.DryRun {
+			verb = "would remove"
 		}
-		for _, workspace := range gone {
-			printf("the home of %s\n", printable(workspace))
-		}
-		for _, sandbox := range orphans {
-			printf("the sandbox %s\n", printable(sandbox))
+		for i, list := range [...][]string{removed, gone, orphans} {
+			for _, name := range list {
+				printf("%s %s %s\n", verb, [...]string{"session", "the home of", "the sandbox"}[i], printable(name))
+			}
 		}
 	}
 	list, e := home.List()

@@ -2,6 +2,7 @@ package native
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -107,17 +108,19 @@ func (r *Run) look(c *supervisor.Call) {
 		if err != nil {
 			continue // the process is gone, or the kernel will refuse it itself
 		}
-		moves := strings.HasPrefix(c.Name, "rename")
+		moves := n.Deed == supervisor.Remove || strings.HasPrefix(c.Name, "rename") // the name itself is taken or given away
 		switch {
 		case !place.There && (n.Deed == supervisor.Remove || n.Deed == supervisor.Write && !c.Makes()):
 			continue // ENOENT, whatever the policy says
 		case place.There && n.Deed == supervisor.Create && !moves:
 			continue // EEXIST
+		case c.Removes() && !c.Empty(place):
+			continue // ENOTEMPTY
 		}
 		if r.Policy.Decide(place.Path).Access == profiles.Private {
 			continue // it may, and would keep nothing: there was no place for a mount
 		}
-		if r.Plan.Refuses(place.Path, moves) && r.ours(place.Path) {
+		if r.Plan.Refuses(place.Path, moves) && r.ours(place.Path, c.Name, moves) {
 			a := r.attempt(place.Path)
 			if p, ok := r.Policy.ProtectedAnywhere(place.Path); ok && !p.Review && strings.HasPrefix(c.Name, "mkdir") {
 				a.Hint = r.Policy.DirFlag(place.Path, p)
@@ -142,10 +145,10 @@ func (r *Run) look(c *supervisor.Call) {
 	}
 }
 
-// ours reports whether it is the sandbox that refuses a path: the user himself
-// could change it outside. What a run began as root could change outside is
-// everything; of that only the workspace and the homes are worth a word.
-func (r *Planned) ours(path string) bool {
+// ours reports whether it is the sandbox that refuses a call: the user himself
+// could change the path outside, or take its name away. What a run began as root could
+// change outside is everything; of that only the workspace and the homes are worth a word.
+func (r *Planned) ours(path, call string, moves bool) bool {
 	if r.Plan.Identity.Root {
 		for _, dir := range append([]string{r.Policy.Workspace, r.Policy.Home}, r.Policy.Homes...) {
 			if strings.HasPrefix(path, dir+"/") {
@@ -154,10 +157,15 @@ func (r *Planned) ours(path string) bool {
 		}
 		return false
 	}
+	if moves {
+		path = filepath.Dir(path) // it is the directory that is written, whatever the file's mode
+	}
 	for path = r.Plan.Shown(path); ; path = filepath.Dir(path) {
 		var st unix.Stat_t
 		if unix.Lstat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
 			continue // it is its directory's entry that is refused, wherever it leads
+		} else if strings.Contains(call, "chmod") {
+			return st.Uid == uint32(os.Getuid())
 		}
 		err := unix.Access(path, unix.W_OK)
 		if err != unix.ENOENT && err != unix.ENOTDIR || path == "/" {

@@ -107,8 +107,7 @@ var writes = [...]shape{
 	{name: "renameat2", dir: 0, path: 1, deed: Remove, noFollow: true, dir2: 2, path2: 3, deed2: Create},
 }
 
-// removals are the calls that take names away or change modes: of an honest
-// clean-up there are as many as of files.
+// removals are the calls that take names away or change modes or owners.
 var removals = [...]shape{
 	{name: "unlink", dir: -1, path: 0, deed: Remove, noFollow: true},
 	{name: "unlinkat", dir: 0, path: 1, deed: Remove, noFollow: true},
@@ -142,8 +141,8 @@ var reads = [...]shape{
 }
 
 // Writes are the calls that may change something by its name, opens for reading
-// left out: what a report of refused writes needs.
-func Writes() []seccomp.Watched { return watched(true, writes[:]) }
+// left out: what a report of refused changes needs.
+func Writes() []seccomp.Watched { return watched(true, writes[:], removals[:]) }
 
 // Everything are all calls that name a path, and connect(2): every open, stat,
 // execution and removal. Who asks of a descriptor alone (fstat of the C library) is let pass.

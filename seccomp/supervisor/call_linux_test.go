@@ -35,6 +35,8 @@ func TestNames(t *testing.T) {
 		{"rename", seccomp.ArchX86_64, [6]uint64{7, 8}, []Name{{Remove, atFdcwd, 7, false}, {Create, atFdcwd, 8, false}}},
 		{"renameat2", seccomp.ArchX86_64, [6]uint64{3, 7, 4, 8}, []Name{{Remove, 3, 7, false}, {Create, 4, 8, false}}},
 		{"linkat", seccomp.ArchX86_64, [6]uint64{3, 7, 4, 8, atSymlinkFollow}, []Name{{Read, 3, 7, true}, {Create, 4, 8, false}}},
+		{"unlinkat", seccomp.ArchX86_64, [6]uint64{3, 7, unix.AT_REMOVEDIR}, []Name{{Remove, 3, 7, false}}},
+		{"fchmodat", seccomp.ArchX86_64, [6]uint64{3, 7, 0o700}, []Name{{Write, 3, 7, true}}},
 		{"statx", seccomp.ArchX86_64, [6]uint64{3, 7, atSymlinkNofollow}, []Name{{Read, 3, 7, false}}},
 		{"connect", seccomp.ArchX86_64, [6]uint64{3, 7, 16}, nil},
 		{"umask", seccomp.ArchX86_64, [6]uint64{7}, nil},
