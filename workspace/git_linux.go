@@ -61,6 +61,9 @@ func (s *scan) gitEntry(dir, path string, kind Kind) error {
 			return nil
 		}
 		target, perr := vcs.ParseGitFile(b)
+		if kind == File && err == nil && len(b) == 0 {
+			s.private(path) // uv locks one in each of its caches, so that git takes nothing of it
+		}
 		if err != nil || perr != nil {
 			return nil // git refuses it; it cannot be changed
 		}
@@ -298,7 +301,7 @@ func (s *scan) environment(bases []string) error {
 				if err := s.leadsTo(base, value, rule); err != nil {
 					return err
 				}
-				return s.named(filepath.Join(base, value), bases, reading{of: ofUser})
+				return s.named(filepath.Join(base, value), bases, reading{of: ofUser, depth: 1})
 			})
 		} else {
 			err = s.settings([]vcs.Setting{v.Setting}, "$"+v.Variable, bases, reading{of: ofUser})
