@@ -86,7 +86,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	if f.git() && len(s.Workspace.Programs) > 0 {
 		f.tools(Toolchains(ToolQuery{Programs: s.Workspace.Programs, Home: policy.Home, Workspace: policy.Workspace, Env: o.Getenv, Changeable: changeable}), nil)
 	}
-	s.Env = slices.Concat(f.caches(needs.Caches, mounts), o.placed(policy, f.readable), f.certificates(&o, s.Workspace), o.namedSockets(f.policy))
+	s.Env = slices.Concat(f.caches(needs.Caches, mounts), o.placed(policy, f.readable), f.gitConfig(&o), f.certificates(&o, s.Workspace), o.namedSockets(f.policy))
 	f.ssh(policy.Uses("ssh-agent"))
 	if o.startsSSH(policy) {
 		f.sshSystem()

@@ -76,6 +76,23 @@ func (f *finder) certificates(o *Options, found *workspace.Found) (env []Variabl
 	return env
 }
 
+// gitConfig says to git where the user's configuration is, if XDG_CONFIG_HOME says it outside and nothing else has any.
+func (f *finder) gitConfig(o *Options) []Variable {
+	const name, why = "GIT_CONFIG_GLOBAL", "the git/config of XDG_CONFIG_HOME"
+	dir, home := o.xdg(), f.policy.Home
+	path := dir + "/git/config"
+	if _, err := profiles.ReadFile(path); err != nil || dir == home+"/.config" || nodeAt(home+"/.gitconfig") != Absent || o.Getenv(name) != "" || !free(f.policy, name) {
+		return nil
+	}
+	if f.git() {
+		f.lend(path, why)
+	}
+	if !f.readable(path) {
+		return nil
+	}
+	return []Variable{{name + "=" + path, why}}
+}
+
 // readable reports whether the command can read what a variable names, if it is there. A relative path begins where
 // the command is.
 func (f *finder) readable(path string) bool {

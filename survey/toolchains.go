@@ -107,9 +107,9 @@ func Toolchains(q ToolQuery) Tools {
 	for _, path := range q.Programs {
 		f.named(path, "what your git configuration starts")
 	}
+	f.add(filepath.Join(q.Home, ".local/share/uv/python"), "uv's interpreters") // virtual environments anywhere lead here
 	if len(f.show) > 0 {
-		// Virtual environments anywhere lead here; shims of asdf and mise read the others.
-		f.add(filepath.Join(q.Home, ".local/share/uv/python"), "uv's interpreters")
+		// Shims of asdf and mise read these.
 		f.add(filepath.Join(q.Home, ".tool-versions"), "asdf")
 		f.add(filepath.Join(q.Home, ".asdfrc"), "asdf")
 		f.force(filepath.Join(q.Home, ".local/state/mise/trusted-configs"), "which configurations mise trusts")
@@ -410,6 +410,7 @@ var roots = [...]root{
 // search are variables that name where programs find what they load, beside those of [roots]: one is passed
 // where the command can read all that it names.
 var search = [...]string{
+	"GIT_CONFIG_GLOBAL",
 	"FNM_MULTISHELL_PATH", "NIX_PROFILES", "GUIX_PROFILE", "GUIX_LOCPATH", "LOCALE_ARCHIVE", "LOCPATH", "TZDIR", "TERMINFO_DIRS",
 	"LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "PKG_CONFIG_PATH", "CMAKE_PREFIX_PATH", "ACLOCAL_PATH", "GI_TYPELIB_PATH",
 	"PYTHONPATH", "NODE_PATH", "PERL5LIB", "PERL_LOCAL_LIB_ROOT", "RUBYLIB", "GEM_PATH", "CLASSPATH", "MANPATH", "INFOPATH", "XDG_DATA_DIRS", "XDG_CONFIG_DIRS", "SDKROOT",

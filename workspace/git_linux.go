@@ -55,11 +55,15 @@ func (s *scan) gitEntry(dir, path string, kind Kind) error {
 		}
 	}
 	if t.found && t.end.Kind == File {
-		target, err := vcs.GitFile(s.readFile, t.end.Path)
+		b, err := s.readFile(t.end.Path, vcs.MaxGitFile)
 		if errors.Is(err, ErrTooMuch) {
 			s.note("%s: %v: git refuses it too", path, err)
 		}
-		if err != nil {
+		if kind == File && err == nil && len(b) == 0 {
+			s.private(path) // uv locks one in each of its caches, so that git takes nothing of it
+		}
+		target, perr := vcs.ParseGitFile(b)
+		if err != nil || perr != nil {
 			return nil // git refuses it; it cannot be changed
 		}
 		// A relative path starts where .git stands, not where it leads.
@@ -294,7 +298,7 @@ func (s *scan) environment(bases []string) error {
 				if err := s.leadsTo(base, value, rule); err != nil {
 					return err
 				}
-				return s.named(filepath.Join(base, value), bases, reading{of: ofUser})
+				return s.named(filepath.Join(base, value), bases, reading{of: ofUser, depth: 1})
 			})
 		} else {
 			err = s.settings([]vcs.Setting{v.Setting}, "$"+v.Variable, bases, reading{of: ofUser})

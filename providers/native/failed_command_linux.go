@@ -90,7 +90,7 @@ func (l *Lack) hint(home string) string {
 
 // needs returns what a command may lack by the programs that it names, and that stands on the host: settings, who
 // commits, and who signs. It is asked before root gives up what it may see.
-func (p *Planned) needs(command, files []string, places []survey.Place) (list []events.Hidden) {
+func (p *Planned) needs(command, files []string, places []survey.Place, getenv func(string) string) (list []events.Hidden) {
 	if dir := p.beside(files, places); dir != "" {
 		list = append(list, events.Hidden{What: "read the directory of the command, " + dir, Hint: "--read " + shell.Quote(dir)})
 	}
@@ -121,7 +121,11 @@ func (p *Planned) needs(command, files []string, places []survey.Place) (list []
 	if !slices.Contains(words, "git") {
 		return list
 	}
-	for _, path := range [...]string{policy.Home + "/.gitconfig", policy.Home + "/.config/git"} {
+	configs := []string{policy.Home + "/.gitconfig", cmp.Or(getenv("XDG_CONFIG_HOME"), policy.Home+"/.config") + "/git"}
+	if own := getenv("GIT_CONFIG_GLOBAL"); own != "" {
+		configs = []string{own}
+	}
+	for _, path := range configs {
 		if _, err := os.Stat(path); err == nil && policy.Decide(path).Access < profiles.Read && slices.ContainsFunc(words, names) {
 			list = append(list, events.Hidden{What: "read " + path, Hint: "--read " + shell.Quote(path), Code: gitFatal})
 		}

@@ -165,8 +165,9 @@ func decide(policy *profiles.Policy, s *providers.Survey, f *facts, o *options, 
 		p.Warnings = append(p.Warnings, "the workspace is an overlay: file watchers inside do not see changes by the host")
 	}
 	p.Warnings = append(p.Warnings, f.way.Warnings...)
-	p.lacks = p.needs(command.Argv, s.Command, looked.Places)
-	if host := (profiles.Host{Environ: o.environ}); host.Getenv("SSH_AUTH_SOCK") == "" { // else that is printed
+	host := profiles.Host{Environ: o.environ}
+	p.lacks = p.needs(command.Argv, s.Command, looked.Places, host.Getenv)
+	if host.Getenv("SSH_AUTH_SOCK") == "" { // else that is printed
 		p.lacks = append(p.lacks, p.signIn(namesIn(command.Argv))...)
 	}
 	c := namespaces.Command{Paths: s.Command, Argv: command.Argv, Env: f.way.Environ, Dir: command.Dir, Umask: f.umask}
