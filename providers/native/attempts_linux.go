@@ -114,8 +114,6 @@ func (r *Run) look(c *supervisor.Call) {
 			continue // ENOENT, whatever the policy says
 		case place.There && n.Deed == supervisor.Create && !moves:
 			continue // EEXIST
-		case c.Removes() && !c.Empty(place):
-			continue // ENOTEMPTY
 		}
 		if r.Policy.Decide(place.Path).Access == profiles.Private {
 			continue // it may, and would keep nothing: there was no place for a mount

@@ -107,11 +107,15 @@ var writes = [...]shape{
 	{name: "renameat2", dir: 0, path: 1, deed: Remove, noFollow: true, dir2: 2, path2: 3, deed2: Create},
 }
 
-// removals are the calls that take names away or change modes or owners.
+// removals are the calls that take names away. An honest clean-up has as many as it has files.
 var removals = [...]shape{
 	{name: "unlink", dir: -1, path: 0, deed: Remove, noFollow: true},
 	{name: "unlinkat", dir: 0, path: 1, deed: Remove, noFollow: true},
 	{name: "rmdir", dir: -1, path: 0, deed: Remove, noFollow: true},
+}
+
+// modes are the calls that change modes or owners.
+var modes = [...]shape{
 	{name: "chmod", dir: -1, path: 0, deed: Write},
 	{name: "fchmodat", dir: 0, path: 1, deed: Write},
 	{name: "fchmodat2", dir: 0, path: 1, deed: Write, at: 3},
@@ -141,12 +145,14 @@ var reads = [...]shape{
 }
 
 // Writes are the calls that may change something by its name, opens for reading
-// left out: what a report of refused changes needs.
-func Writes() []seccomp.Watched { return watched(true, writes[:], removals[:]) }
+// and removals left out: what a report of refused changes can afford.
+func Writes() []seccomp.Watched { return watched(true, writes[:], modes[:]) }
 
 // Everything are all calls that name a path, and connect(2): every open, stat,
 // execution and removal. Who asks of a descriptor alone (fstat of the C library) is let pass.
-func Everything() []seccomp.Watched { return watched(false, writes[:], removals[:], reads[:]) }
+func Everything() []seccomp.Watched {
+	return watched(false, writes[:], removals[:], modes[:], reads[:])
+}
 
 func watched(narrow bool, tables ...[]shape) (list []seccomp.Watched) {
 	for _, table := range tables {
@@ -165,7 +171,7 @@ func watched(narrow bool, tables ...[]shape) (list []seccomp.Watched) {
 }
 
 func shapeOf(name string) (shape, bool) {
-	for _, table := range [...][]shape{writes[:], removals[:], reads[:]} {
+	for _, table := range [...][]shape{writes[:], removals[:], modes[:], reads[:]} {
 		for _, s := range table {
 			if s.name == name {
 				return s, true

@@ -26,22 +26,6 @@ func (c *Call) Makes() bool {
 	return c.Name == "creat" || ok && s.flags != 0 && c.Data.Args[s.flags]&oCreat != 0
 }
 
-// Removes reports whether the call is to remove a directory.
-func (c *Call) Removes() bool {
-	return c.Name == "rmdir" || c.Name == "unlinkat" && c.Data.Args[2]&unix.AT_REMOVEDIR != 0
-}
-
-// Empty reports whether the process sees nothing in a directory, or cannot look.
-func (c *Call) Empty(p Place) bool {
-	dir, err := os.OpenFile(c.proc("root")+p.Path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return true
-	}
-	defer dir.Close()
-	names, _ := dir.Readdirnames(1)
-	return len(names) == 0
-}
-
 // Text returns a path as the call has it, as long as the kernel would take
 // (PATH_MAX); ENAMETOOLONG and EFAULT as the kernel would answer.
 func (c *Call) Text(n Name) (string, error) {
