@@ -2,6 +2,8 @@ package seccomp
 
 import (
 	"encoding/binary"
+	"os"
+	"os/exec"
 	gosyscall "syscall"
 	"unsafe"
 
@@ -29,11 +31,24 @@ func machineCases() []kernelCase {
 		i386("getpid", 20, 0),
 		i386("open", 5, 0, 0, unix.O_CREAT, 0o644),
 	}
+	if !hasI386() {
+		cases = nil
+	}
 	for i := range cases {
 		cases[i].same = cases[i].want == 0
 	}
 	return append(cases, kernelCase{name: "x32 getppid", nr: x32Bit | unix.SYS_GETPPID, same: true})
 }
+
+// hasI386 reports whether the kernel takes i386 calls: without (ia32_emulation=0) the
+// instruction ends the process, so a child tries.
+func hasI386() bool {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), roleVariable+"=i386")
+	return cmd.Run() == nil
+}
+
+func tryI386() { int80(20, [6]uintptr{}) }
 
 // int80 makes an i386 call with three arguments. The instructions are written
 // into a page of memory, since a package that is not built with cgo cannot have

@@ -160,6 +160,11 @@ func kernelCases() []kernelCase {
 // play makes the calls and does not return.
 func play(role string) {
 	runtime.LockOSThread()
+	if role == "i386" {
+		tryI386()
+		os.Exit(0)
+	}
+	cases := kernelCases()
 	if role != "control" {
 		filter := map[string]func() []byte{NameDefault: Default, NameNested: Nested}[role]()
 		if err := install(filter); err != nil {
@@ -167,7 +172,7 @@ func play(role string) {
 			os.Exit(1)
 		}
 	}
-	for _, c := range kernelCases() {
+	for _, c := range cases {
 		errno := gosyscall.Errno(0)
 		if c.abi != nil {
 			errno = c.abi(c.nr, c.args)
