@@ -178,10 +178,10 @@ func (r *running) send(ctx context.Context, what, dir string, a *Archive) error 
 }
 
 // A download comes in parts, so that one is extracted while the next is made and on its way: each of so
-// many names, and about so many bytes of content.
+// many names, and about so many bytes of content. For each, six programs start there.
 const (
 	partNames = 4096
-	partBytes = 16 << 20
+	partBytes = 32 << 20
 )
 
 // parts cuts what is asked for.

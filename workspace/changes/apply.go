@@ -30,7 +30,7 @@ func (s *Selection) takes(u *Upper, root string, c *Change) (selected, withheld 
 		if c.Protect == "" {
 			return true, false
 		}
-		if rule, _ := u.protected(p); rule != "" || p == full {
+		if rule, _ := u.protected(p, false); rule != "" || p == full {
 			return true, false
 		}
 	}

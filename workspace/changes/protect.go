@@ -19,16 +19,13 @@ func (u *Upper) protect(layer int, s *Set) {
 	kept := s.Changes[:0]
 	for _, c := range s.Changes {
 		full := filepath.Join(s.Root, c.Path)
-		c.Protect, c.Review = u.protected(full)
+		c.Protect, c.Review = u.protected(full, c.After != nil && c.After.Kind == workspace.Link)
 		if c.After == nil {
 			if strings.HasPrefix(c.Protect, ".git/") && git.Gone(full) {
 				c.Protect = ""
 			}
 			kept = append(kept, c)
 			continue
-		}
-		if c.Protect == "" && c.After.Kind == workspace.Link {
-			c.Protect = u.way(full)
 		}
 		d, _ := git.Judge(full, c.After.Kind.Type(), c.After.Target)
 		c.plain = d.Plain
@@ -129,71 +126,85 @@ func (v *view) Read(path string, limit int64) ([]byte, error) {
 	return read(l, rel, limit)
 }
 
+// A Protection finds the rules that protect a path. There are a hundred of them, and there may be as many thousand paths.
+type Protection struct {
+	rules  []profiles.ProtectRule
+	roots  []string
+	byName map[string][]int // rules by the name that a path must have
+	byGlob []globRule       // those whose name is a pattern
+	ways   []wayTo
+}
+
 // A globRule is a rule of which one name begins and ends with texts.
 type globRule struct {
 	rule       int
 	head, tail string
 }
 
-// protected says which rule of the run's policy protects a path of the host.
-func (u *Upper) protected(path string) (deny string, review bool) {
-	if u.byName == nil { // there are a hundred rules, and there may be as many thousand paths
-		u.byName = map[string][]int{}
-		for i := range u.Record.Protect {
-			name, plain := u.Record.Protect[i].Last()
-			if plain {
-				u.byName[name] = append(u.byName[name], i)
-				continue
-			}
+type wayTo struct {
+	root string
+	workspace.Way
+}
+
+// NewProtection makes one of rules that hold below directories.
+func NewProtection(rules []profiles.ProtectRule, roots ...string) *Protection {
+	p := &Protection{rules: rules, roots: roots, byName: map[string][]int{}}
+	for i := range rules {
+		if name, plain := rules[i].Last(); plain {
+			p.byName[name] = append(p.byName[name], i)
+		} else {
 			end := strings.LastIndexAny(name, "*?[]") // -1: all of nothing
-			u.byGlob = append(u.byGlob, globRule{i, name[:max(0, strings.IndexAny(name, "*?[]"))], name[end+1:]})
+			p.byGlob = append(p.byGlob, globRule{i, name[:max(0, strings.IndexAny(name, "*?[]"))], name[end+1:]})
 		}
-	}
-	var rules []int
-	for name := range strings.SplitSeq(path, "/") {
-		rules = append(rules, u.byName[name]...)
-		for _, g := range u.byGlob {
-			if strings.HasPrefix(name, g.head) && strings.HasSuffix(name, g.tail) {
-				rules = append(rules, g.rule)
+		for _, root := range roots {
+			for _, w := range workspace.Ways(root, &rules[i]) {
+				p.ways = append(p.ways, wayTo{root, w})
 			}
 		}
 	}
-	slices.Sort(rules)
-	for _, i := range slices.Compact(rules) {
-		r := &u.Record.Protect[i]
+	return p
+}
+
+// Of says which rule protects a path. A link is protected also where it leads the way to what a rule names: where it
+// leads there may be anything, now or later.
+func (p *Protection) Of(path string, isLink bool) (deny string, review bool) {
+	var found []int
+	for name := range strings.SplitSeq(path, "/") {
+		found = append(found, p.byName[name]...)
+		for _, g := range p.byGlob {
+			if strings.HasPrefix(name, g.head) && strings.HasSuffix(name, g.tail) {
+				found = append(found, g.rule)
+			}
+		}
+	}
+	slices.Sort(found)
+	for _, i := range slices.Compact(found) {
+		r := &p.rules[i]
 		switch {
-		case !u.matches(r, path):
+		case !slices.ContainsFunc(p.roots, func(root string) bool { return r.Matches(root, path) }):
 		case r.Review:
 			review = true
 		default:
 			return r.Pattern, false
 		}
 	}
+	for i := range p.ways {
+		if w := &p.ways[i]; isLink && w.Matches(w.root, path) {
+			return w.Whole, review
+		}
+	}
 	return "", review
 }
 
-// matches reports whether a rule holds for a path: in the workspace, and in an
-// overlay of any other directory as if that were one.
-func (u *Upper) matches(r *profiles.ProtectRule, path string) bool {
-	return r.Matches(u.Record.Workspace, path) ||
-		slices.ContainsFunc(u.Record.Layers, func(l Layer) bool { return l.Path != u.Record.Workspace && r.Matches(l.Path, path) })
-}
-
-// way says to what a link at a path leads the way: where it leads there may be
-// anything, now or later.
-func (u *Upper) way(path string) string {
-	roots := []string{u.Record.Workspace}
-	for _, l := range u.Record.Layers {
-		roots = append(roots, l.Path)
-	}
-	for i := range u.Record.Protect {
-		for _, root := range roots {
-			for _, d := range workspace.Ways(root, &u.Record.Protect[i]) {
-				if d.Matches(root, path) {
-					return d.Whole
-				}
-			}
+// protected says which rule of the run's policy protects a path of the host: in the workspace, and in an overlay of any
+// other directory as if that were one.
+func (u *Upper) protected(path string, isLink bool) (deny string, review bool) {
+	if u.protection == nil {
+		roots := []string{u.Record.Workspace}
+		for _, l := range u.Record.Layers {
+			roots = append(roots, l.Path)
 		}
+		u.protection = NewProtection(u.Record.Protect, roots...)
 	}
-	return ""
+	return u.protection.Of(path, isLink)
 }

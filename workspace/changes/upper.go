@@ -37,8 +37,7 @@ type Upper struct {
 	after  []*layer
 	lock   *store.Lock // while it is changed: [Upper.Begin]
 
-	byName map[string][]int // the rules of Record.Protect by the name that a path must have
-	byGlob []globRule       // those whose name is a pattern
+	protection *Protection // by the rules of Record
 }
 
 // ReadRecord reads the record of a session or of a snapshot.
