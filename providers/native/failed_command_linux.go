@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,6 +66,7 @@ var Lacking = [...]Lack{
 	{Programs: "nuget dotnet", Path: "~/.nuget/NuGet/NuGet.Config"},
 	{Programs: "hg", Path: "~/.hgrc"},
 	{Programs: "jj", Path: "~/.config/jj/"},
+	{Programs: "direnv", Path: "~/.local/share/direnv/"},
 	{Programs: "pass", Path: "~/.password-store/", With: "--use gpg-agent"},
 	{Programs: "docker docker-compose", Path: "/var/run/docker.sock", Flags: "--use docker"},
 	{Programs: "bwrap unshare podman chrome google-chrome chromium chromium-browser electron", Path: "/proc/self/ns/user", Flags: "--nested"},
@@ -206,7 +208,7 @@ func snap(files []string) (name string, is bool) {
 
 // Lacks returns what a command that failed may have lacked, which nobody can have seen it miss.
 func (r *plan) Lacks(command []string) []events.Hidden {
-	return slices.Concat(r.lacks, r.unpassed(), r.listening(command))
+	return slices.Concat(r.lacks, r.unpassed(), r.listening(command), r.siblings())
 }
 
 // toolOptions are variables by which people set what tools do, and no secrets.
@@ -276,4 +278,49 @@ func names(word string) bool {
 // signs reports whether a word is an option of git's by which a commit is signed.
 func signs(word string) bool {
 	return strings.HasPrefix(word, "--gpg-sign") || strings.HasPrefix(word, "-") && !strings.HasPrefix(word, "--") && strings.Contains(word, "S")
+}
+
+// manifests are the files by which projects name others beside them, and by which one is known for such.
+var manifests = [...]string{"go.mod", "go.work", "Cargo.toml", "package.json", "pyproject.toml", "tsconfig.json", "settings.gradle", "settings.gradle.kts", "pubspec.yaml"}
+
+// upward is a path that leads out of where it is written, as manifests have it.
+const upward = "(?:\\.\\./)+[^\\s\"'`,;()\\[\\]{}]*"
+
+// maxPackages bounds what is looked at of node_modules.
+const maxPackages = 2000
+
+// siblings returns the projects outside of the workspace that its manifests name, or npm link has linked, and that are
+// hidden: a build says of one that there is none. Nothing is asked of it at the start.
+func (r *plan) siblings() (list []events.Hidden) {
+	seen, paths := map[string]bool{}, regexp.MustCompile(upward) // which a start does not wait for
+	look := func(path, by string) {
+		dir, err := filepath.EvalSymlinks(path)
+		if err != nil || seen[dir] || r.Policy.Decide(dir).Access >= profiles.Read {
+			return
+		}
+		is := func(name string) bool {
+			info, err := os.Stat(dir + "/" + name)
+			return err == nil && info.Mode().IsRegular()
+		}
+		if seen[dir] = true; slices.ContainsFunc(manifests[:], is) {
+			list = append(list, events.Hidden{What: "read " + dir + ", which " + by, Hint: "--read " + shell.Quote(dir)})
+		}
+	}
+	for _, dir := range slices.Compact([]string{r.Policy.Workspace, r.Policy.WorkDir}) {
+		for _, name := range manifests {
+			text, _ := profiles.ReadFile(dir + "/" + name)
+			for _, path := range paths.FindAll(text, maxPackages) {
+				look(filepath.Join(dir, string(path)), name+" names")
+			}
+		}
+		packages, _ := filepath.Glob(dir + "/node_modules/*")
+		scoped, _ := filepath.Glob(dir + "/node_modules/@*/*")
+		for _, path := range slices.Concat(packages[:min(len(packages), maxPackages)], scoped[:min(len(scoped), maxPackages)]) {
+			if _, err := os.Readlink(path); err == nil {
+				name, _ := filepath.Rel(dir, path)
+				look(path, name+" leads to")
+			}
+		}
+	}
+	return list
 }

@@ -82,6 +82,9 @@ var hints = []hint{
 	{name: "an option that names a file", env: []string{"KUBECONFIG=$HOME/corp/k:$HOME/none"}, prepare: "mkdir ~/corp; echo cluster > ~/corp/k", script: `cat "${KUBECONFIG%:*}"`, says: "hidden: find KUBECONFIG"},
 	{name: "an option with a file in it", env: []string{"NODE_ENV=test", "JAVA_TOOL_OPTIONS=-Da=b -Djavax.net.ssl.trustStore=$HOME/corp.jks"}, prepare: "echo store > ~/corp.jks", script: `cat "${JAVA_TOOL_OPTIONS##*=}"`, says: "hidden: find JAVA_TOOL_OPTIONS"},
 	{name: "an option with a directory in it", env: []string{"CFLAGS=-O2 -I$HOME/inc"}, prepare: "mkdir ~/inc; echo h > ~/inc/h", script: `cat "${CFLAGS##*-I}/h"`, says: "hidden: find CFLAGS"},
+	// Projects beside the workspace, by a manifest and by npm link.
+	{name: "a project beside this one", prepare: `mkdir -p ~/lib; echo module l > ~/lib/go.mod; printf 'module m\n\nreplace l => ../lib\n' > go.mod`, script: "cat ../lib/go.mod", says: `hidden: read .*/lib, which go\.mod names`},
+	{name: "a package that is linked", prepare: `mkdir -p ~/lib node_modules/@a; echo {} > ~/lib/package.json; ln -s ~/lib node_modules/@a/lib`, script: "cat node_modules/@a/lib/package.json", says: `hidden: read .*/lib, which node_modules/@a/lib leads to`},
 	{name: "a service of the machine", script: ": http://localhost:$PORT/; exec 3<>/dev/tcp/localhost/$PORT", says: `hidden: connect localhost:\d+ of this machine`},
 	{name: "a service of the machine, by its address", script: ": 127.0.0.1:$PORT; exec 3<>/dev/tcp/127.0.0.1/$PORT", says: `hidden: connect 127\.0\.0\.1:\d+ of this machine`},
 
