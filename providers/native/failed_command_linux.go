@@ -295,8 +295,8 @@ func (r *plan) siblings() (list []events.Hidden) {
 	seen, paths := map[string]bool{}, regexp.MustCompile(upward) // which a start does not wait for
 	look := func(path, by string) {
 		dir, err := filepath.EvalSymlinks(path)
-		if err != nil || seen[dir] || r.Policy.Decide(dir).Access >= profiles.Read {
-			return
+		if err != nil || seen[dir] || survey.Below(r.Policy.Home, dir) || r.Policy.Decide(dir).Access >= profiles.Read {
+			return // of who keeps one there the whole home would be asked
 		}
 		is := func(name string) bool {
 			info, err := os.Stat(dir + "/" + name)
