@@ -1,6 +1,7 @@
 package escape
 
 import (
+	"runtime/debug"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +22,17 @@ func kernelCallsArch() []kernelCall {
 // int80 enters the kernel by the 32-bit door: int80_linux_amd64.s.
 func int80(nr, a, b, c, d, e uint32) int32
 
+// enter32 is int80 where the kernel has that door. Without (ia32_emulation=0) the instruction faults: ENOSYS.
+func enter32(nr, a, b, c, d, e uint32) (r int32) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if recover() != nil {
+			r = -int32(unix.ENOSYS)
+		}
+	}()
+	return int80(nr, a, b, c, d, e)
+}
+
 // archHelpers are the helpers that only this architecture has.
 var archHelpers = map[string]func(args []string) int{
 	"int80": func(args []string) int {
@@ -33,7 +45,7 @@ var archHelpers = map[string]func(args []string) int{
 			{"io_uring_setup", 425, 1, 0, 0}, {"add_key", 286, 0, 0, 0}, {"userfaultfd", 374, 1, 0, 0}, {"perf_event_open", 336, 0, 0, ^uint32(0)}, {"bpf", 357, 0, 0, 0},
 		} {
 			var err error
-			if r := int80(call.nr, call.a, call.b, call.c, ^uint32(0), 0); r < 0 {
+			if r := enter32(call.nr, call.a, call.b, call.c, ^uint32(0), 0); r < 0 {
 				err = unix.Errno(-r)
 			}
 			all = append(all, Reached(err, "int 0x80: %s", call.name))
@@ -44,7 +56,7 @@ var archHelpers = map[string]func(args []string) int{
 	"int80-ipc": func(args []string) int {
 		// shmget of the host's segment through ipc(2), 117: SHMGET is 23
 		key, _ := strconv.Atoi(args[1])
-		if r := int80(117, 23, uint32(key), 4096, 0, 0); r < 0 {
+		if r := enter32(117, 23, uint32(key), 4096, 0, 0); r < 0 {
 			report(args[0], Blocked("ipc(SHMGET): %v", unix.Errno(-r)))
 		} else {
 			report(args[0], Escaped("ipc(SHMGET) found segment %d of the host", r))
