@@ -352,7 +352,8 @@ func TestWhatIsNotCovered(t *testing.T) {
 
 // TestPackagesKeepTheirTime holds how long the tests of each package took in this
 // run to three times what test/packages.txt says, so that whoever makes a test slow learns
-// of it. What takes less than fifteen seconds is left alone.
+// of it. What takes less than fifteen seconds is left alone. On a slow machine half of the packages
+// take longer than their rows say: by how much, the others may as well.
 func TestPackagesKeepTheirTime(t *testing.T) {
 	rows, err := verdicts.ReadPackages(filepath.Join(top(t), "test", "packages.txt"))
 	require.NoError(t, err)
@@ -368,11 +369,22 @@ func TestPackagesKeepTheirTime(t *testing.T) {
 	times, err := verdicts.Rows(name, 2)
 	require.NoError(t, err)
 	require.NotEmpty(t, times)
-	for _, row := range times {
-		took, err := time.ParseDuration(row[1] + "s")
+	ratio := func(row []string) float64 {
+		took, err := strconv.ParseFloat(row[1], 64)
 		require.NoError(t, err)
-		most := 3 * max(rows.Of(row[0]).Took, 5*time.Second)
-		assert.LessOrEqual(t, took, most, "%s: its tests took longer than three times what test/packages.txt says", row[0])
+		return took / max(rows.Of(row[0]).Took, 5*time.Second).Seconds()
+	}
+	var long []float64 // what is shorter says little of the machine
+	for _, row := range times {
+		if rows.Of(row[0]).Took >= 15*time.Second {
+			long = append(long, ratio(row))
+		}
+	}
+	require.NotEmpty(t, long)
+	slices.Sort(long)
+	slow := max(1, long[len(long)/2])
+	for _, row := range times {
+		assert.LessOrEqual(t, ratio(row), 3*slow, "%s: its tests took longer than three times what test/packages.txt says, on a machine that takes %.1f times as long", row[0], slow)
 	}
 }
 
