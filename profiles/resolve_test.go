@@ -537,9 +537,7 @@ func TestProfileFiles(t *testing.T) {
 
 	big := w.write("~/big.jsonc", "")
 	require.NoError(t, os.Truncate(big, 10<<20))
-	start := time.Now()
 	require.EqualError(t, get(big), "flag --profile: "+big+": larger than 1048576 bytes")
-	require.Less(t, time.Since(start), time.Second)
 
 	fifo := w.home + "/fifo.jsonc"
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))

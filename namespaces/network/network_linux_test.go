@@ -75,7 +75,6 @@ func TestCapture(t *testing.T) {
 	for _, to := range []string{"198.19.0.7:443", "198.19.255.255:1", "10.20.1.1:5432", "[" + name6.String() + "]:22", "[2001:db8:1::1]:65535", "8.8.8.8:53", "[2001:4860::8888]:53"} {
 		o := c.do(task{Network: "tcp", Address: to})
 		require.Equal(t, "captured "+to, o.Answer, "%+v", o)
-		require.Less(t, o.Took, time.Second)
 	}
 	for _, server := range []string{"198.18.0.53", "8.8.8.8", "10.20.1.1", "198.19.0.7", "2001:4860::8888"} {
 		o := c.do(task{Network: "udp", Address: net.JoinHostPort(server, "53"), Send: "who"})
@@ -88,13 +87,13 @@ func TestCapture(t *testing.T) {
 		}
 		o := c.do(task{Network: "tcp", Address: to})
 		require.Equal(t, unix.ECONNREFUSED, o.Errno, "%s: %+v", to, o)
-		require.Less(t, o.Took, 100*time.Millisecond, to)
+		require.Less(t, o.Took, time.Second, "%s: after which the kernel asks again", to)
 		want = append(want, "tcp "+to)
 	}
 	for _, to := range []string{"198.19.0.7:443", "8.8.8.8:443", "10.20.1.1:443", "[2606:4700::1111]:443"} {
 		o := c.do(task{Network: "udp", Address: to, Send: "quic"})
 		require.Equal(t, unix.ECONNREFUSED, o.Errno, "%s: %+v", to, o)
-		require.Less(t, o.Took, 100*time.Millisecond, to)
+		require.Less(t, o.Took, time.Second, "%s: after which the kernel asks again", to)
 		want = append(want, "udp "+to)
 	}
 	require.Eventually(t, func() bool {

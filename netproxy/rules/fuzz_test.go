@@ -136,12 +136,12 @@ func manyRules(t testing.TB) *Set {
 	return set(t, texts...)
 }
 
-// TestManyRules holds a decision under 5 microseconds; the best of some rounds
-// counts, since the machine has other things to do.
+// TestManyRules holds a decision by 1,500 rules to twenty times one by three; the best of some rounds
+// counts, since the machine has other things to do. One that asked each rule would take hundreds.
 func TestManyRules(t *testing.T) {
-	s := manyRules(t)
+	few, many := set(t, "*.zone1.example:443", "deny host1.zone1.example", "10.0.1.0/24:5432"), manyRules(t)
 	const rounds, each = 20, 200
-	for _, host := range []string{"a.b.c.zone499.example", "host7.zone7.example", "nowhere.example.com", "10.1.249.7"} {
+	took := func(s *Set, host string) time.Duration {
 		best := time.Hour
 		for range rounds {
 			start := time.Now()
@@ -150,7 +150,10 @@ func TestManyRules(t *testing.T) {
 			}
 			best = min(best, time.Since(start)/each)
 		}
-		require.Less(t, best, 5*time.Microsecond, host)
+		return best
+	}
+	for _, host := range []string{"a.b.c.zone499.example", "host7.zone7.example", "nowhere.example.com", "10.1.249.7"} {
+		require.Less(t, took(many, host), 20*took(few, host), host)
 	}
 }
 
