@@ -77,4 +77,6 @@ func TestBuild(t *testing.T) {
 	req.Ask = true
 	_, err = program.build(e2b, req, providers.Host{})
 	require.EqualError(t, err, "provider e2b: --ask: nobody there can ask at this terminal")
+	_, err = program.build(providers.Kind{Name: providers.Native}, req, providers.Host{})
+	require.NoError(t, err, "control: this machine asks")
 }
