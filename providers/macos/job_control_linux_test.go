@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/terminal"
@@ -68,9 +67,10 @@ func newScreen(t *testing.T) *screen {
 		}
 	}()
 	t.Cleanup(func() {
-		_ = shell.Process.Signal(unix.SIGHUP)
+		outside.Close() // the kernel hangs up
+		late := time.AfterFunc(10*time.Second, func() { _ = shell.Process.Kill() })
+		defer late.Stop()
 		_ = shell.Wait()
-		outside.Close()
 	})
 	return s
 }
@@ -84,7 +84,7 @@ func (s *screen) types(keys, want string) {
 	_, err := s.keys.WriteString(keys)
 	require.NoError(s, err)
 	seen := regexp.MustCompile(want)
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		s.mu.Lock()
 		text := s.text.String()

@@ -103,7 +103,8 @@ func (m *machine) plan(change func(*profiles.Request), label string, argv ...str
 	return p.Plan(policy, s, facts, providers.Command{Argv: argv, Env: policy.Environ(host.Environ), Dir: m.workspace(), Label: label})
 }
 
-var labels int
+// labels counts runs: root's tests, which may run beside a user's, end the processes of their own labels alone.
+var labels = os.Getpid() * 1000
 
 func (m *machine) run(ctx context.Context, change func(*profiles.Request), stdio providers.Stdio, o providers.Observer, argv ...string) (providers.Result, error) {
 	labels++
@@ -190,7 +191,7 @@ func TestNeverWithout(t *testing.T) {
 		if behave == "bad" { // it is asked before the plan is made
 			bad := m.system.exec
 			m.system.exec = newMachine(t).system.exec
-			plan, err := m.plan(same, "bad", "/bin/sh", "-c", "echo ran > ran")
+			plan, err := m.plan(same, fmt.Sprint("bad", os.Getpid()), "/bin/sh", "-c", "echo ran > ran")
 			require.NoError(t, err)
 			plan.(*thePlan).provider.system.exec = bad
 			_, err = plan.Run(t.Context(), providers.Stdio{Out: io.Discard, Err: io.Discard}, new(heard))
@@ -347,9 +348,10 @@ func alive(t *testing.T, word string) bool {
 
 func TestSurvivors(t *testing.T) {
 	m := newMachine(t)
-	_, result, _ := m.shell(t, same, `setsid sleep 71717 & (env -i setsid sleep 71717 & sleep 0.5); exit 0`)
+	long := fmt.Sprint("71717", os.Getpid()) // no one else's
+	_, result, _ := m.shell(t, same, fmt.Sprintf(`setsid sleep %[1]s & (env -i setsid sleep %[1]s & sleep 0.5); exit 0`, long))
 	require.Equal(t, []string{"sleep"}, result.Survivors)
-	require.False(t, alive(t, "71717"))
+	require.False(t, alive(t, long))
 }
 
 // What ends the launcher ends the command, however that leaves its parents.
@@ -357,7 +359,8 @@ func TestLauncherKilled(t *testing.T) {
 	m := newMachine(t)
 	self, err := os.Executable()
 	require.NoError(t, err)
-	cmd := exec.Command(self, "launcher", m.root, filepath.Dir(m.system.exec), "/bin/sh", "-c", "setsid sleep 82828 & echo up; sleep 82828")
+	long := fmt.Sprint("82828", os.Getpid())
+	cmd := exec.Command(self, "launcher", m.root, filepath.Dir(m.system.exec), "/bin/sh", "-c", fmt.Sprintf("setsid sleep %[1]s & echo up; sleep %[1]s", long))
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	cmd.Stderr = os.Stderr
@@ -365,10 +368,10 @@ func TestLauncherKilled(t *testing.T) {
 	up := make([]byte, 3)
 	_, err = io.ReadFull(out, up)
 	require.NoError(t, err)
-	require.True(t, alive(t, "82828"), "the control")
+	require.True(t, alive(t, long), "the control")
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
-	require.Eventually(t, func() bool { return !alive(t, "82828") }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return !alive(t, long) }, time.Minute, 20*time.Millisecond)
 
 	p := &Provider{host: providers.Host{StateDir: m.state()}, system: m.system}
 	found, err := p.Find(t.Context(), "")
@@ -520,7 +523,7 @@ func TestListenUnix(t *testing.T) {
 // What an earlier run has put where something is shown stays, and is named.
 func TestHomeInTheWay(t *testing.T) {
 	m := newMachine(t)
-	plan, err := m.plan(same, "way", "/bin/cat", m.workspace()+"/file")
+	plan, err := m.plan(same, fmt.Sprint("way", os.Getpid()), "/bin/cat", m.workspace()+"/file")
 	require.NoError(t, err)
 	p := plan.(*thePlan)
 	require.NoError(t, os.MkdirAll(p.profile.Home, 0o700))
