@@ -65,7 +65,7 @@ umask 022
 rm -f -- "$1"
 c="gzip -1"
 [ -z "$3" ] || { cd -- "$3"; c="./pccrun sync zstd"; }
-tar -C "$2" --format=posix --hard-dereference --null --no-recursion ${4:+--ignore-failed-read} -T - -I "$c" -cf "$1" || [ $? = "$4" ]
+tar -C "$2" --format=posix --pax-option=delete=atime,delete=ctime --hard-dereference --null --no-recursion ${4:+--ignore-failed-read} -T - -I "$c" -cf "$1" || [ $? = "$4" ]
 s=$(sha256sum < "$1") && echo "${s%% *}" "$(wc -c < "$1")"
 `
 

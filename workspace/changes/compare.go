@@ -36,9 +36,42 @@ func Compare(before, after *os.Root) (*Set, error) {
 type differ struct {
 	before, after *layer
 	set           *Set
+
+	beforeNear, afterNear near
+}
+
+// near is the directory of a layer in which names were looked at last: to reach it anew for each of
+// its names would take most of the time of a walk.
+type near struct {
+	dir  string
+	root *os.Root
+}
+
+func (n *near) close() {
+	if n.root != nil {
+		n.root.Close()
+	}
+}
+
+// entry is [layer.entry].
+func (n *near) entry(l *layer, name string) (*Entry, error) {
+	dir, base := path.Split(name)
+	if dir == "" {
+		return l.entry(name)
+	}
+	if n.root == nil || n.dir != dir {
+		root, err := l.root.OpenRoot(dir)
+		if err != nil { // one may be searched and not read
+			return l.entry(name)
+		}
+		n.close()
+		n.dir, n.root = dir, root
+	}
+	return (&layer{root: n.root}).entry(base)
 }
 
 func (d *differ) root() error {
+	defer func() { d.beforeNear.close(); d.afterNear.close() }()
 	old, err := d.before.entry(".")
 	if err != nil {
 		return err
@@ -96,13 +129,13 @@ func (d *differ) name(name string, before, after *layer, whole bool) (err error)
 	if before != nil {
 		// What lies in a directory that is closed to us, by the command perhaps and
 		// an apply of its mode, cannot be told from what is not there.
-		if old, err = before.entry(name); err != nil && !isAbsent(err) && !errors.Is(err, fs.ErrPermission) {
+		if old, err = d.beforeNear.entry(before, name); err != nil && !isAbsent(err) && !errors.Is(err, fs.ErrPermission) {
 			return err
 		}
 	}
 	if after != nil {
 		// What went while we looked is not there: the run still goes on.
-		if now, err = after.entry(name); err != nil && !isAbsent(err) {
+		if now, err = d.afterNear.entry(after, name); err != nil && !isAbsent(err) {
 			return err
 		}
 	}

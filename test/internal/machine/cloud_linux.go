@@ -210,8 +210,8 @@ func (c *Cloud[T]) Create(r *http.Request, body any, name func(n int) string) (*
 // Show has a sandbox be found.
 func (c *Cloud[T]) Show(b *Sandbox[T]) { c.Set(func() { c.boxes[b.ID] = b }) }
 
-// Remove ends a sandbox with all that runs in it. Its files go afterwards ([Cloud.Wait]): a provider
-// lets nobody wait for them either.
+// Remove has a sandbox be found no more. What runs in it ends, and its files go, afterwards
+// ([Cloud.Wait]): a provider lets nobody wait for them either.
 func (c *Cloud[T]) Remove(id string) {
 	c.mu.Lock()
 	b := c.boxes[id]
@@ -220,8 +220,10 @@ func (c *Cloud[T]) Remove(id string) {
 	if b == nil {
 		return
 	}
-	c.End(b)
-	c.removed.Go(func() { _ = os.RemoveAll(filepath.Dir(b.Home)) })
+	c.removed.Go(func() {
+		c.End(b)
+		_ = os.RemoveAll(filepath.Dir(b.Home))
+	})
 }
 
 // Wait waits until the files of all sandboxes that were removed are gone.
