@@ -401,7 +401,7 @@ var roots = [...]root{
 	{env: "ANDROID_SDK_ROOT", path: "Android/Sdk", mark: "platform-tools"}, {env: "ANDROID_NDK_HOME", mark: "source.properties"}, {env: "ANDROID_NDK_ROOT", mark: "source.properties"},
 	{env: "FLUTTER_ROOT", path: "flutter"}, {env: "GRAALVM_HOME", mark: "bin/java"}, {env: "M2_HOME", mark: "boot"}, {env: "MAVEN_HOME", mark: "boot"}, {env: "GRADLE_HOME", mark: "lib/plugins"},
 	{env: "ANT_HOME", mark: "lib/ant.jar"}, {env: "GROOVY_HOME", mark: "lib"}, {env: "KOTLIN_HOME", mark: "lib"}, {env: "SCALA_HOME", mark: "lib"}, {env: "SPARK_HOME", mark: "jars"}, {env: "HADOOP_HOME", mark: "share/hadoop"},
-	{env: "CUDA_HOME", mark: "nvvm"}, {env: "CUDA_PATH", mark: "nvvm"}, {env: "EMSDK", mark: "emsdk.py"}, {env: "VCPKG_ROOT", mark: ".vcpkg-root"}, {env: "QTDIR", mark: "mkspecs"},
+	{env: "CUDA_HOME", mark: "nvvm"}, {env: "CUDA_PATH", mark: "nvvm"}, {env: "EMSDK", mark: "emsdk.py"}, {env: "VCPKG_ROOT", mark: ".vcpkg-root"}, {env: "QTDIR", mark: "mkspecs"}, {env: "IDF_PATH", mark: "tools/idf.py"},
 	{env: "KREW_ROOT", path: ".krew"}, {path: ".ghcup"}, {path: ".juliaup"}, {path: ".julia/juliaup"}, {env: "OPAMROOT", path: ".opam"}, {env: "OPAM_SWITCH_PREFIX", mark: "bin/ocaml"},
 	{path: ".cabal/store"}, {path: ".local/state/cabal/store"}, {path: ".config/composer/vendor"}, {path: ".local/state/nix/profiles"},
 	{path: "google-cloud-sdk"},
@@ -463,6 +463,7 @@ func (f *toolFinder) prefix(dir, why string) {
 	f.prefixed[dir] = true
 	for _, r := range roots {
 		if path := f.place(r.env, r.path); path != "" && Below(dir, path) && f.add(path, why) {
+			f.linked(path)
 			return
 		}
 	}
@@ -491,7 +492,8 @@ func (f *toolFinder) prefix(dir, why string) {
 	}
 	base := filepath.Base(dir)
 	prefix := filepath.Dir(dir)
-	if base != "bin" && base != "sbin" || prefix == f.q.Home {
+	hidden := ok && rest[0] == '.'
+	if base != "bin" && base != "sbin" && (base != "shims" || !hidden) || prefix == f.q.Home {
 		return
 	}
 	for _, one := range installations {
@@ -502,13 +504,36 @@ func (f *toolFinder) prefix(dir, why string) {
 			return
 		}
 	}
-	// Well inside a hidden directory of the home a prefix is an installation;
-	// elsewhere it may be a project, or somebody's home.
-	if ok && rest[0] == '.' && strings.Count(rest, "/") > 1 && f.add(prefix, why) {
+	// Well inside a hidden directory of the home a prefix is an installation, and one with versions is
+	// a version manager's; elsewhere it may be a project, or somebody's home.
+	if hidden && (strings.Count(rest, "/") > 1 || f.versions(prefix) != nil) && f.add(prefix, why) {
+		f.linked(prefix)
 		return
 	}
 	for _, part := range parts {
 		f.add(filepath.Join(prefix, part), why)
+	}
+}
+
+// versions returns what a version manager has installed in its directory, nil for none.
+func (f *toolFinder) versions(dir string) (all []string) {
+	for _, name := range [...]string{"versions", "toolchains"} {
+		entries, _ := os.ReadDir(filepath.Join(dir, name))
+		for _, e := range entries[:min(len(entries), maxPrograms)] {
+			all = append(all, filepath.Join(dir, name, e.Name()))
+		}
+	}
+	return all
+}
+
+// linked shows versions that were installed elsewhere, and that a version manager was given as links.
+func (f *toolFinder) linked(dir string) {
+	open := f.open
+	defer func() { f.open = open }()
+	for _, path := range f.versions(dir) {
+		if real, ok := f.follow(path); ok && real != path {
+			f.entry(filepath.Join(real, "bin"), path)
+		}
 	}
 }
 

@@ -201,6 +201,17 @@ var layouts = map[string]layout{
 		prepare: `mkdir -p opt/proto/shims opt/proto/tools/n/22/bin; printf '#!/bin/sh\nexec ${PROTO_HOME:-~/.proto}/tools/n/22/bin/n\n' > opt/proto/shims/n
 			printf '#!/bin/sh\necho n\n' > opt/proto/tools/n/22/bin/n; chmod +x opt/proto/shims/n opt/proto/tools/n/22/bin/n`,
 		env: []string{"PROTO_HOME=~/opt/proto", "PATH=~/opt/proto/shims:" + system}, script: "n", want: "n\n"},
+	// leanprover/elan, and any other that nobody has listed.
+	"a version manager of no list": {
+		prepare: `mkdir -p .elan/bin .elan/toolchains/s/bin .exenv/shims .exenv/versions/1; echo v > .exenv/versions/1/v
+			printf '#!/bin/sh\nexec ~/.elan/toolchains/s/bin/lean\n' > .elan/bin/lean; printf '#!/bin/sh\necho lean\n' > .elan/toolchains/s/bin/lean
+			printf '#!/bin/sh\ncat ~/.exenv/versions/1/v\n' > .exenv/shims/elixir; chmod +x .elan/bin/lean .elan/toolchains/s/bin/lean .exenv/shims/elixir`,
+		env: []string{"PATH=~/.elan/bin:~/.exenv/shims:" + system}, script: "lean; elixir", want: "lean\nv\n"},
+	// jenv(1): `jenv add` makes a link.
+	"a version that was added as a link": {
+		prepare: `mkdir -p .jenv/shims .jenv/versions jdks/21/bin jdks/21/lib; ln -s ../../jdks/21 .jenv/versions/21; echo l > jdks/21/lib/l
+			printf '#!/bin/sh\nexec ~/.jenv/versions/21/bin/java\n' > .jenv/shims/java; printf '#!/bin/sh\ncat ~/jdks/21/lib/l\n' > jdks/21/bin/java; chmod +x .jenv/shims/java jdks/21/bin/java`,
+		env: []string{"PATH=~/.jenv/shims:" + system}, script: "java", want: "l\n"},
 	"fnm's multishells": {
 		prepare: `d=.local/share/fnm/node-versions/v20/installation; mkdir -p $d/bin .local/state/fnm_multishells; printf '#!/bin/sh\necho n\n' > $d/bin/n; chmod +x $d/bin/n; ln -s "$HOME/$d" .local/state/fnm_multishells/1_2`,
 		env:     []string{"FNM_MULTISHELL_PATH=~/.local/state/fnm_multishells/1_2", "PATH=~/.local/state/fnm_multishells/1_2/bin:" + system}, script: "n; echo $FNM_MULTISHELL_PATH", want: "n\n@/.local/state/fnm_multishells/1_2\n"},
