@@ -18,6 +18,8 @@ import (
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/providers/inside"
+	"github.com/pccrun/pccrun/seccomp"
 	"github.com/pccrun/pccrun/survey"
 )
 
@@ -249,6 +251,43 @@ func TestPlanUnderGVisor(t *testing.T) {
 	assert.False(t, slices.ContainsFunc(p.host.Mounts, func(m mount.Mount) bool { return m.Target == "/usr/local" }))
 }
 
+// Limits and a profile of system calls arrive as they were given.
+func TestPlanOfLimits(t *testing.T) {
+	calls := filepath.Join(t.TempDir(), "calls.json")
+	require.NoError(t, os.WriteFile(calls, []byte(`{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["ptrace"], "action": "SCMP_ACT_ERRNO"}]}`), 0o644))
+	p, err := planned(t, Options{}, profiles.Request{Limits: [7]string{"1g", "1.5", "100", "512", "1m", "64m"}, Syscalls: calls, Report: "attempts"})
+	require.NoError(t, err)
+	assert.EqualValues(t, 1<<30, p.host.Memory)
+	assert.EqualValues(t, 1_500_000_000, p.host.NanoCPUs)
+	assert.EqualValues(t, 100+ownTasks, *p.host.PidsLimit)
+	assert.Contains(t, p.inside.Rlimits, inside.Rlimit{Resource: rlimitNofile, Soft: 512, Hard: 512})
+	assert.Contains(t, p.inside.Rlimits, inside.Rlimit{Resource: rlimitFsize, Soft: 1 << 20, Hard: 1 << 20})
+	assert.Contains(t, p.host.Tmpfs["/tmp"], "size=67108864")
+	assert.NotEqual(t, seccomp.Default(), p.inside.Filter)
+	assert.Contains(t, strings.Join(p.Warnings(), "\n"), "denied file accesses are not reported")
+}
+
+// A persistent home is the user's, and no engine makes it another's.
+func TestPlanOfAPersistentHome(t *testing.T) {
+	list := places()
+	list[1].Access, list[1].Source = profiles.Persist, "/state/homes/x"
+	under := func(asRoot bool) (*plan, error) {
+		f, policy := facts(), resolve(t, profiles.Request{})
+		f.AsRoot = asRoot
+		if os.Getuid() == 0 {
+			require.NoError(t, os.Chown(policy.Workspace, 1000, 1001))
+		}
+		made, err := provider(t, Options{}).Plan(policy, &providers.Survey{UID: 1000, GID: 1001, Places: list}, f, providers.Command{Argv: []string{"true"}, Dir: "/home/u/w", Label: "abc"})
+		p, _ := made.(*plan)
+		return p, err
+	}
+	p, err := under(false)
+	require.NoError(t, err)
+	assert.Equal(t, "/state/homes/x", p.mounted(t, "/home/u").Source)
+	_, err = under(true)
+	require.ErrorContains(t, err, "the persistent home /home/u is root's")
+}
+
 func TestPlanOfAnImage(t *testing.T) {
 	p, err := planned(t, Options{Image: "debian:12"}, profiles.Request{})
 	require.NoError(t, err)
@@ -341,6 +380,33 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// What an engine lacks, an answer says.
+func TestAnswersOfALesserEngine(t *testing.T) {
+	answer := func(o Options, request profiles.Request, change func(*Facts), g profiles.Guarantee) profiles.Answer {
+		f, policy := facts(), resolve(t, request)
+		change(f)
+		made, err := provider(t, o).Plan(policy, &providers.Survey{UID: 1000, GID: 1001, Places: places()}, f, providers.Command{Argv: []string{"true"}, Dir: "/home/u/w"})
+		var missing *providers.MissingError
+		if err != nil {
+			require.ErrorAs(t, err, &missing)
+		}
+		list := made.(*plan).Answers()
+		return list[slices.IndexFunc(list, func(a profiles.Answer) bool { return a.Guarantee == g })]
+	}
+	same := func(*Facts) {}
+	old := func(f *Facts) { f.Landlock = 0 }
+	host := Options{Network: hostNetwork}
+	require.Equal(t, profiles.Kept, answer(Options{}, profiles.Request{}, same, profiles.FSSpecial).State, "the control")
+	require.Equal(t, profiles.Weak, answer(Options{}, profiles.Request{}, old, profiles.FSSpecial).State)
+	require.Equal(t, profiles.Kept, answer(Options{}, profiles.Request{}, same, profiles.NetAllowlist).State, "the control")
+	require.Equal(t, profiles.Missing, answer(host, profiles.Request{}, same, profiles.NetAllowlist).State)
+	require.Equal(t, profiles.Missing, answer(host, profiles.Request{}, old, profiles.IPCUnix).State)
+	require.Equal(t, profiles.Kept, answer(Options{}, profiles.Request{}, same, profiles.PrivNone).State, "the control")
+	require.Equal(t, profiles.Missing, answer(Options{}, profiles.Request{}, func(f *Facts) { f.Crash = "|/bin/x" }, profiles.PrivNone).State)
+	require.Equal(t, profiles.Kept, answer(Options{}, profiles.Request{}, same, profiles.ResMemory).State, "the control")
+	require.Equal(t, profiles.Missing, answer(Options{}, profiles.Request{}, func(f *Facts) { f.Memory = false }, profiles.ResMemory).State)
+}
+
 func TestRootfs(t *testing.T) {
 	layer, name, err := rootfs(facts().Root)
 	require.NoError(t, err)
@@ -392,6 +458,8 @@ func TestWhereTheEngineIs(t *testing.T) {
 	assert.Equal(t, endpoint{}, at("DOCKER_CONTEXT=default"))
 	_, err = New(providers.Host{Environ: []string{"HOME=" + home}}, Options{})
 	require.ErrorContains(t, err, "other files than this machine")
+	_, err = New(providers.Host{Environ: []string{"HOME=" + home, "DOCKER_HOST=tcp://x:1", "DOCKER_CERT_PATH=" + home}}, Options{})
+	require.ErrorContains(t, err, "the engine tcp://x:1")
 	write("config.json", "{")
 	_, err = findEndpoint(&profiles.Host{Environ: []string{"HOME=" + home}})
 	require.ErrorContains(t, err, "config.json")

@@ -1,12 +1,17 @@
 package docker
 
 import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/moby/moby/api/types/container"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 )
 
@@ -20,4 +25,31 @@ func TestUsed(t *testing.T) {
 	s.CPUStats.CPUUsage = container.CPUUsage{TotalUsage: 50} // as gVisor counts
 	want.User, want.System = 50*time.Nanosecond, 0
 	require.Equal(t, want, used(&s))
+}
+
+// What an engine answers, and what it does not.
+func TestUsage(t *testing.T) {
+	body, status := `{"cpu_stats": {"cpu_usage": {"usage_in_usermode": 30}}, "memory_stats": {"usage": 4096}}`, http.StatusOK
+	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Api-Version", "1.44")
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, "/containers/abc/stats") {
+			w.WriteHeader(status)
+			fmt.Fprint(w, body)
+		}
+	}))
+	defer engine.Close()
+	p, err := New(providers.Host{Environ: []string{"DOCKER_HOST=tcp://" + strings.TrimPrefix(engine.URL, "http://")}}, Options{})
+	require.NoError(t, err)
+	p.running.Store(&running{id: "abc"})
+	r := &plan{provider: p, policy: resolve(t, profiles.Request{}), facts: facts()}
+	got, err := r.Usage(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, providers.Result{User: 30, Memory: 4096, IOBy: "docker"}, got)
+	body = `{`
+	_, err = r.Usage(t.Context())
+	require.ErrorContains(t, err, "ask what the container uses")
+	body, status = `{"message": "no such container"}`, http.StatusNotFound
+	_, err = r.Usage(t.Context())
+	require.ErrorContains(t, err, "ask what the container uses")
 }
