@@ -4,6 +4,8 @@ package run
 
 import (
 	"context"
+	"net"
+	"net/netip"
 	"strings"
 
 	"github.com/pccrun/pccrun/events"
@@ -67,10 +69,19 @@ func (f *flow) tell(e events.Event) {
 func (o observer) Decision(d events.NetDecision) {
 	if !d.Allowed && d.Via == "dns" && d.Hint != "" {
 		if rule := o.sshRule(d.Host); rule != "" {
-			d.Hint = "--allow " + rule
+			if d.Hint = "--allow " + rule; onLoopback(rule) {
+				d.Hint = "--local localhost" + rule[strings.LastIndexByte(rule, ':'):]
+			}
 		}
 	}
 	o.tell(d)
+}
+
+// onLoopback reports whether the host of a rule for a port is this machine, which no allowed host is.
+func onLoopback(rule string) bool {
+	host, _, _ := net.SplitHostPort(rule)
+	at, err := netip.ParseAddr(host)
+	return err == nil && at.IsLoopback() || strings.EqualFold(host, "localhost")
 }
 
 func (o observer) Closed(c events.NetClosed) {

@@ -31,9 +31,12 @@ func (s *scan) starts(word string) {
 	}
 }
 
-// signs notes that git is set up to sign what is committed, and how.
+// signs notes that git is set up to sign what is committed, and how, and whom it shares a repository with.
 func (s *scan) signs(c *vcs.Setting) {
 	switch {
+	case c.Name() == "core.sharedrepository":
+		s.found.Shared = c.Value
+		return
 	case c.Name() == "gpg.format":
 		s.signFormat = c.Value
 	case (c.Name() == "commit.gpgsign" || c.Name() == "tag.gpgsign") && c.Value != "false" && c.Value != "no" && c.Value != "off" && c.Value != "0":

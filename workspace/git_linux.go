@@ -652,7 +652,14 @@ func (s *scan) settings(all []vcs.Setting, path string, bases []string, from rea
 		c := &all[i]
 		if file := c.Reads(); file != "" {
 			s.names(file, from)
-			if file = s.expand(file); from.of == ofUser && c.Certifies() && filepath.IsAbs(file) && !slices.Contains(s.found.Certificates, file) {
+			file = s.expand(file)
+			if from.of != ofUser && filepath.IsAbs(file) && !inside(s.root, filepath.Clean(file)) {
+				if s.found.NamedHere == nil {
+					s.found.NamedHere = map[string]string{}
+				}
+				s.found.NamedHere[c.Name()] = filepath.Clean(file)
+			}
+			if from.of == ofUser && c.Certifies() && filepath.IsAbs(file) && !slices.Contains(s.found.Certificates, file) {
 				s.found.Certificates = append(s.found.Certificates, file)
 			}
 		}

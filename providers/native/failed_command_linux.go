@@ -1,8 +1,11 @@
 package native
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -66,7 +69,7 @@ var Lacking = [...]Lack{
 	{Programs: "nuget dotnet", Path: "~/.nuget/NuGet/NuGet.Config"},
 	{Programs: "hg", Path: "~/.hgrc"},
 	{Programs: "jj", Path: "~/.config/jj/"},
-	{Programs: "direnv", Path: "~/.local/share/direnv/"},
+	{Programs: "direnv", Path: "~/.local/share/direnv/", With: "--read .envrc"},
 	{Programs: "pass", Path: "~/.password-store/", With: "--use gpg-agent"},
 	{Programs: "docker docker-compose", Path: "/var/run/docker.sock", Flags: "--use docker"},
 	{Programs: "bwrap unshare podman chrome google-chrome chromium chromium-browser electron", Path: "/proc/self/ns/user", Flags: "--nested"},
@@ -92,14 +95,14 @@ func (l *Lack) hint(home string) string {
 
 // needs returns what a command may lack by the programs that it names, and that stands on the host: settings, who
 // commits, and who signs. It is asked before root gives up what it may see.
-func (p *Planned) needs(command, files []string, places []survey.Place, getenv func(string) string) (list []events.Hidden) {
+func (p *Planned) needs(files []string, places []survey.Place, getenv func(string) string) (list []events.Hidden) {
 	if dir := p.beside(files, places); dir != "" {
 		list = append(list, events.Hidden{What: "read the directory of the command, " + dir, Hint: "--read " + shell.Quote(dir)})
 	}
 	if name, is := snap(files); is {
 		list = append(list, events.Hidden{What: "reach snapd, which starts " + name + ": its own program lies below /snap/" + name + "/current"})
 	}
-	words := namesIn(command)
+	words := p.words
 	policy := p.Policy
 	for _, l := range Lacking {
 		if !slices.ContainsFunc(words, func(word string) bool { return strings.Contains(" "+l.Programs+" ", " "+word+" ") }) {
@@ -132,20 +135,42 @@ func (p *Planned) needs(command, files []string, places []survey.Place, getenv f
 			list = append(list, events.Hidden{What: "read " + path, Hint: "--read " + shell.Quote(path), Code: gitFatal})
 		}
 	}
-	if service := signers[cmp.Or(p.found.SignFormat, "openpgp")]; p.signer() == "" && !policy.Attempts && !policy.Uses(service) && slices.ContainsFunc(words, signs) {
-		list = append(list, events.Hidden{What: "sign a commit", Hint: "--use " + service, Code: gitFatal})
+	if flags := p.signing(cmp.Or(p.found.SignFormat, "openpgp")); p.signing(p.found.Signs) == "" && !policy.Attempts && flags != "" && slices.ContainsFunc(words, signs) {
+		list = append(list, events.Hidden{What: "sign a commit", Hint: flags, Code: gitFatal})
 	}
 	return list
 }
 
-// namesIn returns the words of a command, of paths the last name.
-func namesIn(command []string) []string {
-	words := vcs.Words(strings.Join(command, " "))
+// wordsOf returns the words of a command, of paths the last name. A script of the workspace that it starts says as much
+// as one among its words.
+func (p *Planned) wordsOf(command []string) []string {
+	text := strings.Join(command, " ")
+	for i, name := range command[:min(len(command), 3)] {
+		if i > 0 && !slices.Contains(shells[:], filepath.Base(command[0])) || i == 0 && !strings.Contains(name, "/") {
+			continue
+		}
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(p.Policy.WorkDir, name)
+		}
+		if !survey.Below(name, p.Policy.Workspace) {
+			continue
+		}
+		if script, err := profiles.ReadFile(name); err == nil && len(script) <= maxScript && (i > 0 || bytes.HasPrefix(script, []byte("#!"))) {
+			text += "\n" + string(script)
+		}
+	}
+	words := vcs.Words(text)
 	for i, word := range words {
 		words[i] = filepath.Base(word)
 	}
 	return words
 }
+
+// shells are programs of which a word is a script.
+var shells = [...]string{"sh", "bash", "dash", "zsh", "ksh"}
+
+// maxScript bounds the scripts of which each word is looked at.
+const maxScript = 64 << 10
 
 // signIn is what a client of ssh lacks that may reach its servers: the keys stay outside, and an agent signs with them.
 func (p *Planned) signIn(words []string) []events.Hidden {
@@ -208,7 +233,7 @@ func snap(files []string) (name string, is bool) {
 
 // Lacks returns what a command that failed may have lacked, which nobody can have seen it miss.
 func (r *plan) Lacks(command []string) []events.Hidden {
-	return slices.Concat(r.lacks, r.unpassed(), r.listening(command), r.siblings())
+	return slices.Concat(r.lacks, r.unpassed(), r.listening(command), r.siblings(), r.named(), r.setID(r.words))
 }
 
 // toolOptions are variables by which people set what tools do, and no secrets.
@@ -252,10 +277,7 @@ func (r *plan) listening(command []string) (list []events.Hidden) {
 				continue
 			}
 			rule := "localhost:" + rest[:digits]
-			if !slices.ContainsFunc(r.Policy.Network.Local, func(l profiles.NetRule) bool {
-				parsed, err := rules.ParseLocal(l.Text)
-				return err == nil && parsed.Covers(uint16(port))
-			}) {
+			if !slices.ContainsFunc(r.Policy.Network.Local, func(l profiles.NetRule) bool { return l.Text == rule }) {
 				list = append(list, events.Hidden{What: "connect " + host + rest[:digits] + " of this machine", Hint: "--local " + rule})
 			}
 		}
@@ -323,4 +345,60 @@ func (r *plan) siblings() (list []events.Hidden) {
 		}
 	}
 	return list
+}
+
+// named returns the files outside that the repository's own configuration has git read, which are shown where the
+// user's own names them. Of secrets nothing is offered: whoever has made the repository has named them.
+func (r *plan) named() (list []events.Hidden) {
+	for _, name := range slices.Sorted(maps.Keys(r.found.NamedHere)) {
+		path := r.found.NamedHere[name]
+		secret := slices.ContainsFunc(profiles.SecretDirs[:], func(dir string) bool { return survey.Below(path, r.Policy.Home+"/"+dir) })
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) && !secret && name != signingKey && r.Policy.Decide(path).Access < profiles.Read {
+			list = append(list, events.Hidden{What: "read " + path + ", which " + name + " of the repository names", Hint: "--read " + shell.Quote(path), Code: gitFatal})
+		}
+	}
+	return list
+}
+
+// setsID are the words by which commands make set-ID modes: of chmod, mkdir and install.
+const setsID = `^[ugoa+=,rwxXt-]*[+=][rwxXt]*s|^0?[2-7][0-7]{3}$`
+
+// setID returns what of rights no sandbox gives: a filter knows not whether a set-ID mode is a directory's, and to its
+// user namespace no other user or group is known.
+func (r *plan) setID(words []string) (list []events.Hidden) {
+	umask := r.Plan.Command.Umask
+	switch want := sharing(r.found.Shared, umask); {
+	case slices.Contains(words, "git") && slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, "--shared=") || w == "--shared" }):
+		list = append(list, events.Hidden{What: "make a directory set-group-ID, as git init --shared does: run that outside", Code: gitFatal})
+	case want != umask:
+		list = append(list, events.Hidden{What: "make a directory set-group-ID, as core.sharedRepository has git do", Hint: fmt.Sprintf("umask %03o", want), Code: gitFatal})
+	}
+	mode := regexp.MustCompile(setsID)
+	for _, program := range [...]string{"chmod", "mkdir", "install"} {
+		if slices.Contains(words, program) && slices.ContainsFunc(words, mode.MatchString) {
+			list = append(list, events.Hidden{What: program + " with a set-ID mode: run that outside"})
+		}
+	}
+	if slices.Contains(words, "setfacl") {
+		list = append(list, events.Hidden{What: "give rights to other users by setfacl: nobody else is known inside, so run that outside"})
+	}
+	return list
+}
+
+// sharing returns the umask with which what git makes in a shared repository has its modes already: where its directory
+// is set-group-ID, a new one is.
+func sharing(shared string, umask int) int {
+	switch shared = strings.ToLower(shared); shared {
+	case "", "umask", "0", "false", "no", "off":
+		return umask
+	case "group", "1", "true", "yes", "on":
+		return umask &^ 0o070
+	case "all", "world", "everybody", "2":
+		return umask &^ 0o075
+	}
+	mode, err := strconv.ParseUint(shared, 8, 9)
+	if err != nil {
+		return umask
+	}
+	return 0o777 &^ int(mode|mode&0o444>>2)
 }

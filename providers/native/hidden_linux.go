@@ -1,6 +1,7 @@
 package native
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -30,6 +31,9 @@ func (r *plan) Hidden() (list []events.Hidden) {
 		if !in || !covers || len(list) == maxHidden {
 			continue
 		}
+		if from, err := filepath.Rel(p.WorkDir, m.Target); err == nil {
+			rel = from // where the user is
+		}
 		h := events.Hidden{What: "read " + m.Target, Rule: m.Why, Hint: "--read " + shell.Quote(rel)}
 		d := p.Decide(m.Target)
 		if d.Rule.Origin.Source == "flag" {
@@ -48,9 +52,9 @@ func (r *plan) Hidden() (list []events.Hidden) {
 			list = append(list, events.Hidden{What: "find " + name, Rule: "not in environment.pass", Hint: "--socket " + shell.Quote(path)})
 		}
 	}
-	words := namesIn(r.Plan.Command.Argv)
-	if service := r.signer(); service != "" && (!slices.Contains(words, "git") || slices.ContainsFunc(words, names)) {
-		list = append(list, events.Hidden{What: "sign a commit", Rule: "no use of " + service, Hint: "--use " + service, Code: gitFatal})
+	words := r.words
+	if flags := r.signing(r.found.Signs); flags != "" && (!slices.Contains(words, "git") || slices.ContainsFunc(words, names)) {
+		list = append(list, events.Hidden{What: "sign a commit", Rule: "no use of " + signers[r.found.Signs], Hint: flags, Code: gitFatal})
 	}
 	return list
 }

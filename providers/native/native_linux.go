@@ -76,6 +76,7 @@ type Planned struct {
 	learn bool
 	found *workspace.Found
 	lacks []events.Hidden // what the command may lack, should it fail
+	words []string        // see [Planned.wordsOf]
 	trees []survey.Tree   // the workspace, and what else the command may write
 }
 
@@ -166,9 +167,10 @@ func decide(policy *profiles.Policy, s *providers.Survey, f *facts, o *options, 
 	}
 	p.Warnings = append(p.Warnings, f.way.Warnings...)
 	host := profiles.Host{Environ: o.environ}
-	p.lacks = p.needs(command.Argv, s.Command, looked.Places, host.Getenv)
+	p.words = p.wordsOf(command.Argv)
+	p.lacks = p.needs(s.Command, looked.Places, host.Getenv)
 	if host.Getenv("SSH_AUTH_SOCK") == "" { // else that is printed
-		p.lacks = append(p.lacks, p.signIn(namesIn(command.Argv))...)
+		p.lacks = append(p.lacks, p.signIn(p.words)...)
 	}
 	c := namespaces.Command{Paths: s.Command, Argv: command.Argv, Env: f.way.Environ, Dir: command.Dir, Umask: f.umask}
 	with := p.filters(f.filter)

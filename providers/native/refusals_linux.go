@@ -1,16 +1,32 @@
 package native
 
-import "github.com/pccrun/pccrun/workspace"
+import (
+	"os"
+	"strings"
+
+	"github.com/pccrun/pccrun/internal/shell"
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace"
+)
 
 // signers are the services by which git signs, by gpg.format.
 var signers = map[string]string{"openpgp": "gpg-agent", "x509": "gpg-agent", "ssh": "ssh-agent"}
 
-// signer returns the service by which git is set up to sign and which the policy does not use, "" for none.
-func (p *Planned) signer() string {
-	if service := signers[p.found.Signs]; !p.Policy.Uses(service) {
-		return service
+// signingKey is the setting that says which key of an agent's signs.
+const signingKey = "user.signingkey"
+
+// signing returns the flags that git lacks to sign in a format, "" for none: an agent, and of ssh the key that
+// the repository names, since ssh-keygen wants to know which.
+func (p *Planned) signing(format string) (flags string) {
+	if service := signers[format]; service != "" && !p.Policy.Uses(service) {
+		flags = "--use " + service
 	}
-	return ""
+	if key := p.found.NamedHere[signingKey]; format == "ssh" && key != "" && p.Policy.Decide(key).Access < profiles.Read {
+		if _, err := os.Stat(key); err == nil {
+			flags = strings.TrimSpace(flags + " --read " + shell.Quote(key))
+		}
+	}
+	return flags
 }
 
 // Refused returns what [Started.changedCopies] has found.

@@ -59,11 +59,23 @@ const (
 	endAgent = `eval "$(cat ~/agent.env)" > /dev/null; kill $SSH_AGENT_PID`
 )
 
+// ownKey has the repository name a public key in a hidden directory.
+const ownKey = "mkdir ~/.ssh; mv key.pub ~/.ssh; git config user.signingkey ~/.ssh/key.pub; "
+
+// building is a program that lacks its settings, in a script.
+const building = `mkdir ~/.kube; echo s > ~/.kube/config; printf '#!/bin/sh\ncat ~/.kube/config\n' > ~/bin/kubectl; printf '#!/bin/sh\nset -e\necho begin\nkubectl get\n' > build; chmod +x ~/bin/kubectl build`
+
 var hints = []hint{
 	{name: "who signs, by gpg", needs: "git gpg gpgconf", prepare: key + identified + "git config commit.gpgsign true", script: "git commit -q --allow-empty -m x", says: "hidden: sign a commit", end: endKey},
 	{name: "who signs one commit, by gpg", needs: "git gpg gpgconf", flags: "--profile build", prepare: key + identified, script: "git commit -q -S --allow-empty -m x", says: "hidden: sign a commit", end: endKey},
 	{name: "who signs, by ssh", needs: "git ssh-agent ssh-add ssh-keygen", env: []string{"SSH_AUTH_SOCK=$HOME/agent"}, prepare: agent + "git config commit.gpgsign true", script: "git commit -q --allow-empty -m x", says: "hidden: sign a commit", end: endAgent},
 	{name: "who signs one commit, by ssh", needs: "git ssh-agent ssh-add ssh-keygen", env: []string{"SSH_AUTH_SOCK=$HOME/agent"}, flags: "--profile build", prepare: agent, script: "git commit -q -S --allow-empty -m x", says: "hidden: sign a commit", end: endAgent},
+	{name: "who signs, by a key that the repository names", needs: "git ssh-agent ssh-add ssh-keygen", env: []string{"SSH_AUTH_SOCK=$HOME/agent"}, prepare: agent + ownKey + "git config commit.gpgsign true", script: "git commit -q --allow-empty -m x", says: "hidden: sign a commit", end: endAgent},
+	{name: "by which key a commit is signed", needs: "git ssh-agent ssh-add ssh-keygen", env: []string{"SSH_AUTH_SOCK=$HOME/agent"}, flags: "--use ssh-agent", prepare: agent + ownKey, script: "git commit -q -S --allow-empty -m x", says: "hidden: sign a commit", end: endAgent},
+	{name: "a file that the repository's configuration names", needs: "git", prepare: identified + "mkdir ~/cfg; echo text > ~/cfg/template; git config commit.template ~/cfg/template", script: "EDITOR=true git commit -q --allow-empty --allow-empty-message", says: `hidden: read .*/cfg/template, which commit\.template of the repository names`},
+	{name: "a shared repository", needs: "git", prepare: "git init -q --shared; echo x > f", script: "git add f", says: "hidden: make a directory set-group-ID, as core.sharedRepository has git do"},
+	{name: "a script that lacks something", prepare: building, script: "@./build", says: `hidden: read .*/\.kube/config`},
+	{name: "a script of a shell's that lacks something", prepare: building, script: "@sh build", says: `hidden: read .*/\.kube/config`},
 	{name: "the keys of gpg", needs: "gpg gpgconf", flags: trying, prepare: key + "echo text > text", script: "gpg --batch --quiet --yes -s text", says: `denied: read .*/\.gnupg`, end: endKey},
 	{name: "a hidden file", prepare: "echo S=1 > .env", script: "cat .env", says: `hidden: read .*/\.env`},
 	{name: "a hidden file of an odd name", prepare: `mkdir "a b"; echo S=1 > "a b/.env"`, script: `cat "a b/.env"`, says: `hidden: read .*/a b/\.env`},
@@ -87,6 +99,9 @@ var hints = []hint{
 	{name: "a package that is linked", prepare: `mkdir -p ~/lib node_modules/@a; echo {} > ~/lib/package.json; ln -s ~/lib node_modules/@a/lib`, script: "cat node_modules/@a/lib/package.json", says: `hidden: read .*/lib, which node_modules/@a/lib leads to`},
 	{name: "a service of the machine", script: ": http://localhost:$PORT/; exec 3<>/dev/tcp/localhost/$PORT", says: `hidden: connect localhost:\d+ of this machine`},
 	{name: "a service of the machine, by its address", script: ": 127.0.0.1:$PORT; exec 3<>/dev/tcp/127.0.0.1/$PORT", says: `hidden: connect 127\.0\.0\.1:\d+ of this machine`},
+
+	{name: "a service of the machine, by its name", flags: "--local $PORT", script: ": http://localhost:$PORT/; exec 3<>/dev/tcp/localhost/$PORT", says: `hidden: connect localhost:\d+ of this machine`},
+	{name: "a host of ssh's that is this machine", prepare: `mkdir -m 700 ~/.ssh; printf 'Host work\n HostName localhost\n Port $PORT\n' > ~/.ssh/config`, script: "getent hosts work || true; exec 3<>/dev/tcp/localhost/$PORT", says: `denied: resolve work`},
 
 	{name: "write a file", flags: trying + " --read $HOME/out", prepare: "mkdir ~/out; echo a > ~/out/f", script: "echo x > ~/out/f", says: `denied: write .*/out/f`},
 	{name: "make a file", flags: trying + " --read $HOME/out", prepare: "mkdir ~/out", script: "echo x > ~/out/new", says: `denied: write .*/out/new`},
@@ -188,6 +203,8 @@ func (m *hintMachine) lack(l *native.Lack) hint {
 	case l.Flags == "--use docker":
 		row.script, row.says = ": docker; "+connect+l.Path, "hidden: connect "+l.Path
 		row.root = `mount -t tmpfs none /run; perl -MIO::Socket::UNIX -e '$s = IO::Socket::UNIX->new(Listen => 9, Local => "/run/docker.sock"); chmod 0777, "/run/docker.sock"; sleep 600' > /dev/null 2>&1 & daemon=$!; until [ -S /run/docker.sock ]; do sleep 0.01; done`
+	case program == "direnv":
+		row.prepare = "mkdir -p ~/.local/share/direnv; echo s > ~/.local/share/direnv/allowed; echo A=1 > .envrc; " + tool("cat ~/.local/share/direnv/allowed .envrc")
 	case program == "pass":
 		row.needs, row.end = "gpg gpgconf", endKey
 		row.prepare = key + "mkdir ~/.password-store; echo s | gpg --batch --quiet -e -r n@example.com -o ~/.password-store/x.gpg; " + tool("gpg --batch --quiet --decrypt ~/.password-store/x.gpg; : > ~/.password-store/.lock")
@@ -242,7 +259,7 @@ func (m *hintMachine) fresh(t *testing.T, row *hint) {
 		t.Cleanup(func() { _, _ = m.bash(nil, "/", row.end) })
 	}
 	out, err := m.bash(nil, "/", `chmod -R u+rwX "$HOME" 2> /dev/null || true; rm -rf "$HOME"; mkdir -p ~/bin ~/repo; printf '[user]\n\tname = n\n\temail = e@example.com\n' > ~/identity
-		cd ~/repo; echo mine > ~/mine; git init -q -b main .; `+row.prepare)
+		cd ~/repo; echo mine > ~/mine; git init -q -b main .; `+strings.ReplaceAll(row.prepare, "$PORT", m.port))
 	require.NoError(t, err, out)
 	l, err := net.Listen("unix", m.home+"/repo/s")
 	require.NoError(t, err)
@@ -321,6 +338,9 @@ func (m *hintMachine) follow(t *testing.T, row *hint) {
 	before, flags, is := strings.Cut(advice, " and ")
 	if !is && strings.HasPrefix(advice, "--") {
 		before, flags = "true", advice
+	}
+	if strings.HasPrefix(advice, "umask ") { // of the shell in which pccrun is typed
+		before, pccrun = "true", advice+"; "+pccrun
 	}
 	with, instead, is := strings.Cut(flags, " in place of ")
 	if !is {
