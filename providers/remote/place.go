@@ -518,7 +518,7 @@ func (r *running) judgeTrial(t *inside.Trial) error {
 	}
 	var list []profiles.Answer
 	for _, a := range r.answers {
-		if i := slices.IndexFunc(t.Answers, func(o profiles.Answer) bool { return o.Guarantee == a.Guarantee }); i >= 0 && a.Mechanism == insideThere {
+		if i := slices.IndexFunc(t.Answers, func(o profiles.Answer) bool { return o.Guarantee == a.Guarantee }); i >= 0 && strings.HasPrefix(a.Mechanism, insideThere) {
 			a = t.Answers[i]
 			a.Mechanism, a.Cause = events.Clean(a.Mechanism), events.Clean(a.Cause)
 		}
