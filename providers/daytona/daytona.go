@@ -91,7 +91,7 @@ type created struct {
 
 func (s *Service) request(r *remote.Request) *created {
 	c := &created{Snapshot: s.snapshot, Labels: r.Labels, Target: s.target, AutoStop: max(1, int(r.Lifetime/time.Minute))}
-	if filter := remote.FilterOf(&r.Policy.Network); filter.Open == "" {
+	if filter := remote.FilterOf(r); filter.Open == "" {
 		c.BlockAll, c.DomainAllow = len(filter.Hosts) == 0, strings.Join(filter.Hosts, ",")
 	}
 	return c

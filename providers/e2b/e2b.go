@@ -114,7 +114,7 @@ type network struct {
 // request makes the body.
 func (s *Service) request(r *remote.Request) *created {
 	c := &created{Template: s.template, Timeout: int(r.Lifetime / time.Second), Metadata: r.Labels, AutoPause: true}
-	filter := remote.FilterOf(&r.Policy.Network)
+	filter := remote.FilterOf(r)
 	if c.Internet = filter.Open != "" || len(filter.Hosts) > 0; filter.Open == "" {
 		c.Network = &network{AllowOut: append([]string{}, filter.Hosts...), DenyOut: []string{"0.0.0.0/0"}}
 	}

@@ -221,7 +221,7 @@ const elsewhere = "another machine"
 // answer says of each guarantee how far this run keeps it.
 func (r *plan) answer() []profiles.Answer {
 	list := profiles.AnswerEach(ofCopy, func(profiles.Guarantee) (profiles.Answer, bool) { return profiles.KeptBy(insideThere), true })
-	itself, open := r.provider.service.Itself(), FilterOf(&r.policy.Network).Open
+	itself, open := r.provider.service.Itself(), FilterOf(&r.request).Open
 	for i := range list {
 		a := &list[i]
 		if a.Guarantee == profiles.NetInject && len(r.policy.Network.Inject) > 0 {

@@ -93,6 +93,7 @@ type Request struct {
 	Labels   map[string]string
 	Lifetime time.Duration // after which it stops by itself, unless it is extended
 	Policy   *profiles.Policy
+	Ask      bool // the user is asked about hosts that no rule speaks of
 }
 
 // Sandbox is one that stands.
