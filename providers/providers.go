@@ -98,6 +98,8 @@ type Command struct {
 	// Keep is how long a sandbox at a cloud stands afterwards, for the next run that has one
 	// kept. 0: it is destroyed.
 	Keep time.Duration
+
+	Ask bool // a place elsewhere asks [Observer.Ask] about a host that no rule speaks of
 }
 
 // StartDir is where a command starts: the current directory, the workspace where the policy does
@@ -134,6 +136,8 @@ type Host struct {
 	Launcher string   // the file of the launcher for Linux, to be mounted or uploaded
 
 	Whole func() (*os.File, error) // a file with all verbs of this program
+
+	Ask func(ctx context.Context, host string, port uint16) Permission // what a place elsewhere has in place of a terminal
 }
 
 // Stdio is what the command reads and prints.

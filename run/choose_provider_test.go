@@ -76,7 +76,9 @@ func TestBuild(t *testing.T) {
 	require.NoError(t, err, "control")
 	req.Ask = true
 	_, err = program.build(e2b, req, providers.Host{})
-	require.EqualError(t, err, "provider e2b: --ask: nobody there can ask at this terminal")
+	require.NoError(t, err, "control: pccrun there asks over the stream")
 	_, err = program.build(providers.Kind{Name: providers.Native}, req, providers.Host{})
 	require.NoError(t, err, "control: this machine asks")
+	_, err = program.build(providers.Kind{Name: "docker"}, req, providers.Host{})
+	require.EqualError(t, err, "provider docker: --ask: nobody there can ask at this terminal")
 }

@@ -267,6 +267,7 @@ func (f *flow) build() (err error) {
 func (f *flow) host() providers.Host {
 	return providers.Host{
 		Environ: f.req.Host.Environ, StateDir: f.dirs.State, CacheDir: f.dirs.Cache, Launcher: launcherFile(), Whole: f.program.Whole,
+		Ask: f.program.ask,
 	}
 }
 
@@ -346,7 +347,7 @@ func (f *flow) decide(before error) error {
 		if looked, err = f.look(); err != nil {
 			continue
 		}
-		command := providers.Command{Argv: f.req.Command, Env: f.policy.Environ(f.req.Host.Environ), Dir: f.workDir, Label: f.label, Keep: f.req.Keep}
+		command := providers.Command{Argv: f.req.Command, Env: f.policy.Environ(f.req.Host.Environ), Dir: f.workDir, Label: f.label, Keep: f.req.Keep, Ask: f.req.Ask}
 		var facts providers.Facts
 		if facts, err = f.examine(looked, command); err != nil {
 			continue
@@ -388,7 +389,7 @@ func (f *flow) look() (*providers.Survey, error) {
 	host := &f.req.Host
 	o := survey.Options{
 		IndexDir: f.dirs.Cache, Own: f.dirs.State, Home: f.homeDir(), Earliest: sessions.In(f.dirs.State).Earliest,
-		Getenv: host.Getenv, Environ: host.Environ, Network: f.req.Ask || f.req.Learn, Launch: !f.req.DryRun,
+		Getenv: host.Getenv, Environ: host.Environ, Network: f.req.Ask || f.req.Learn || f.program.ask != nil, Launch: !f.req.DryRun,
 	}
 	paths, absent := survey.Programs(f.policy, f.req.Command[0], host.Environ)
 	if absent != nil && !f.Cloud && f.req.DockerImage == "" { // which have programs of their own

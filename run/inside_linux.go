@@ -1,14 +1,17 @@
 package run
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/inside"
@@ -20,7 +23,7 @@ import (
 // three are the command's alone.
 func Inside(program Program, dir string) int {
 	unix.Umask(0o022)
-	for _, fd := range [...]int{inside.LaunchFD, inside.SaidFD, inside.StartedFD} {
+	for _, fd := range [...]int{inside.LaunchFD, inside.SaidFD, inside.StartedFD, inside.AskFD} {
 		unix.CloseOnExec(fd) // the fourth is a caller's, as events have it
 	}
 	os.Stderr = os.NewFile(inside.SaidFD, "said")
@@ -61,7 +64,52 @@ func Inside(program Program, dir string) int {
 		os.Stderr.WriteString(err.Error() + "\n")
 		return 125
 	}
+	if asked.Ask {
+		program.ask = asking(os.NewFile(inside.AskFD, "questions"))
+	}
 	started := os.NewFile(inside.StartedFD, "started")
 	program.Started = func() { _, _ = started.Write([]byte{1}) }
 	return Run(req, program)
+}
+
+// asking asks by f, whose other end is the user's launcher. Nobody's answer is no, though the line there
+// is cut.
+func asking(f *os.File) func(ctx context.Context, host string, port uint16) providers.Permission {
+	var mu sync.Mutex
+	var waiting []chan providers.Permission // by the question's number
+	out := json.NewEncoder(f)
+	go func() {
+		for in := json.NewDecoder(f); ; {
+			var a inside.Answer
+			if in.Decode(&a) != nil {
+				return
+			}
+			mu.Lock()
+			if a.Number >= 0 && a.Number < len(waiting) {
+				select {
+				case waiting[a.Number] <- providers.Permission(a.Permission):
+				default: // it was answered
+				}
+			}
+			mu.Unlock()
+		}
+	}()
+	return func(ctx context.Context, host string, port uint16) providers.Permission {
+		ctx, cancel := context.WithTimeout(ctx, askTimeout+askTimeout/2)
+		defer cancel()
+		answer := make(chan providers.Permission, 1)
+		mu.Lock()
+		waiting = append(waiting, answer)
+		err := out.Encode(inside.Question{Number: len(waiting) - 1, Host: host, Port: port})
+		mu.Unlock()
+		if err != nil {
+			return netproxy.Unasked
+		}
+		select {
+		case p := <-answer:
+			return p
+		case <-ctx.Done():
+			return netproxy.Unasked
+		}
+	}
 }

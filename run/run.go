@@ -7,6 +7,7 @@
 package run
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -30,6 +31,8 @@ type Program struct {
 	Provider func(name string, req *profiles.Request, host providers.Host) (providers.Provider, error)
 
 	Started func() // called when the command of a run runs; may be nil
+
+	ask func(ctx context.Context, host string, port uint16) providers.Permission // see [providers.Host]
 }
 
 // The reasons for which the directory of a session is kept.

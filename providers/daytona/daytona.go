@@ -16,12 +16,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/remote"
 )
 
 // Name is what --provider calls it.
 const Name = "daytona"
+
+// keeps is what Daytona itself keeps.
+var keeps = map[profiles.Guarantee]string{
+	profiles.NetAllowlist: "a filter of host names",
+	profiles.ProcIsolated: "a container or virtual machine, by the snapshot's class",
+}
 
 // Service is Daytona's API.
 type Service struct {
@@ -46,7 +53,7 @@ func NewService(environ []string) *Service {
 		API:     remote.API{Provider: Name, Client: remote.NewClient(), Secrets: []string{key}, Advise: advise},
 		Address: strings.TrimSuffix(address, "/"),
 		Key:     http.Header{"Authorization": {"Bearer " + key}, "Accept": {"application/json"}, "X-Daytona-Source": {"pccrun"}, "X-Daytona-Sdk-Version": {"0.205.1"}},
-		Ports:   []uint16{2280}, PerCPU: 0.0504, PerGiB: 0.0162,
+		Ports:   []uint16{2280}, PerCPU: 0.0504, PerGiB: 0.0162, Keeps: keeps,
 	}
 	if org != "" {
 		s.Key.Set("X-Daytona-Organization-Id", org)
@@ -84,7 +91,7 @@ type created struct {
 
 func (s *Service) request(r *remote.Request) *created {
 	c := &created{Snapshot: s.snapshot, Labels: r.Labels, Target: s.target, AutoStop: max(1, int(r.Lifetime/time.Minute))}
-	if filter := remote.FilterOf(&r.Policy.Network); filter.Open == "" {
+	if filter := remote.FilterOf(r); filter.Open == "" {
 		c.BlockAll, c.DomainAllow = len(filter.Hosts) == 0, strings.Join(filter.Hosts, ",")
 	}
 	return c

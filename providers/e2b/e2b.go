@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/remote"
 )
@@ -37,6 +38,13 @@ type Service struct {
 	template string
 }
 
+// keeps is what E2B itself keeps.
+var keeps = map[profiles.Guarantee]string{
+	profiles.NetAllowlist: "a filter of host names, at ports 80 and 443",
+	profiles.ProcIsolated: "a virtual machine (Firecracker)",
+	profiles.ResTime:      "1 or 24 hours, by plan",
+}
+
 var keyShape = regexp.MustCompile(`^e2b_[0-9a-f]+$`)
 
 // New returns the provider, whether or not it can be used.
@@ -53,7 +61,7 @@ func NewService(environ []string, o Options) *Service {
 		API:     remote.API{Provider: Name, Client: remote.NewClient(), Secrets: []string{key}, Advise: advise},
 		Address: cmp.Or(strings.TrimSuffix(get("E2B_API_URL"), "/"), "https://api."+s.domain),
 		Key:     http.Header{"X-Api-Key": {key}, "Accept": {"application/json"}},
-		Ports:   []uint16{envdPort}, PerCPU: 0.0504, PerGiB: 0.0162,
+		Ports:   []uint16{envdPort}, PerCPU: 0.0504, PerGiB: 0.0162, Keeps: keeps,
 	}
 	switch {
 	case key == "":
@@ -106,7 +114,7 @@ type network struct {
 // request makes the body.
 func (s *Service) request(r *remote.Request) *created {
 	c := &created{Template: s.template, Timeout: int(r.Lifetime / time.Second), Metadata: r.Labels, AutoPause: true}
-	filter := remote.FilterOf(&r.Policy.Network)
+	filter := remote.FilterOf(r)
 	if c.Internet = filter.Open != "" || len(filter.Hosts) > 0; filter.Open == "" {
 		c.Network = &network{AllowOut: append([]string{}, filter.Hosts...), DenyOut: []string{"0.0.0.0/0"}}
 	}

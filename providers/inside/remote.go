@@ -29,6 +29,7 @@ const (
 	EventsFD  = 4 // its events
 	SaidFD    = 5 // what it says itself
 	StartedFD = 6 // one byte when the command runs
+	AskFD     = 7 // with [Remote.Ask]: each [Question] goes out, and its [Answer] comes
 )
 
 // Remote is what a place elsewhere is asked to run. It holds secrets: it is printed nowhere.
@@ -43,7 +44,22 @@ type Remote struct {
 	Columns  int
 	Rows     int
 
+	Ask bool // the user is asked about hosts that no rule speaks of
+
 	Daemons []uint16 // ports of the provider's own, which the command must not reach
+}
+
+// Question asks whether a host may be reached.
+type Question struct {
+	Number int
+	Host   string
+	Port   uint16
+}
+
+// Answer is the [netproxy.Permission] that is given to a question.
+type Answer struct {
+	Number     int
+	Permission uint8
 }
 
 // Trial is what a place elsewhere lets pccrun keep.

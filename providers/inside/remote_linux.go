@@ -92,6 +92,7 @@ type elsewhere struct {
 	dir     string
 	in      *json.Decoder
 	asked   *Remote
+	answers *json.Encoder // to who asked; nil where nobody is asked
 	child   *os.Process
 	ended   bool
 	printed sync.WaitGroup
@@ -265,11 +266,33 @@ func (e *elsewhere) launch(asked *Remote) (*launched, error) {
 		l.ExtraFiles = append(l.ExtraFiles, their)
 		l.mine = append(l.mine, *to)
 	}
+	if asked.Ask {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return nil, os.NewSyscallError("socketpair", err)
+		}
+		mine := os.NewFile(uintptr(pair[0]), "questions")
+		l.ExtraFiles, l.mine = append(l.ExtraFiles, os.NewFile(uintptr(pair[1]), "questions")), append(l.mine, mine)
+		e.answers = json.NewEncoder(mine)
+		go e.questions(mine)
+	}
 	go func() {
 		_ = json.NewEncoder(request).Encode(asked)
 		request.Close()
 	}()
 	return l, nil
+}
+
+// questions passes on what the run asks, to its end.
+func (e *elsewhere) questions(f *os.File) {
+	defer f.Close()
+	for in := json.NewDecoder(f); ; {
+		var q Question
+		if in.Decode(&q) != nil {
+			return
+		}
+		e.say(Message{Question: &q})
+	}
 }
 
 // begin starts it and closes what is its own.
@@ -335,7 +358,7 @@ func (e *elsewhere) trial() (*Trial, error) {
 		return nil, err
 	}
 	asked := *e.asked
-	asked.Stdin, asked.Terminal, asked.Seeds = false, false, nil
+	asked.Stdin, asked.Terminal, asked.Seeds, asked.Ask = false, false, nil, false
 	shown := *asked.Policy
 	shown.Files = append(slices.Clip(shown.Files), profiles.FileRule{Path: self, Access: profiles.Read, Origin: profiles.Origin{Source: "trial"}})
 	asked.Policy = &shown
@@ -539,6 +562,8 @@ func (e *elsewhere) obeyElsewhere() {
 			resize(e.master, m.Size[0], m.Size[1])
 		case m.Exec != nil:
 			e.hear(m.Exec, e.ask)
+		case m.Answer != nil && e.answers != nil:
+			_ = e.answers.Encode(m.Answer) // a run that is over asks no more
 		}
 	}
 }

@@ -180,6 +180,9 @@ type Message struct {
 	Trial  *Trial  `json:",omitempty"`
 	Event  Event   `json:",omitempty"`
 	Done   *Done   `json:",omitempty"`
+
+	Question *Question `json:",omitempty"`
+	Answer   *Answer   `json:",omitempty"`
 }
 
 // Hello is the first message.

@@ -55,7 +55,7 @@ func New(req *profiles.Request, host providers.Host) (*Provider, error) {
 	if p.stdio, err = namespaces.JudgeStdio(req.Log); err != nil {
 		return nil, err // another provider passes streams on, and no descriptors
 	}
-	if req.Ask {
+	if p.ask = host.Ask; req.Ask {
 		if err := p.canAsk(); err != nil {
 			return nil, &providers.CallerError{Err: err}
 		}

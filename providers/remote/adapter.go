@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 )
 
@@ -21,6 +22,8 @@ type Base struct {
 	Wrong          error       // what is wrong with the user's key, or an address
 	Ports          []uint16    // see [Service.Daemons]
 	PerCPU, PerGiB float64     // the price of an hour, in US dollars
+
+	Keeps map[profiles.Guarantee]string // see [Service.Itself]
 }
 
 // Name is the provider's.
@@ -31,6 +34,9 @@ func (b *Base) Ready() error { return b.Wrong }
 
 // Daemons are the ports of the provider's own daemon.
 func (b *Base) Daemons() []uint16 { return b.Ports }
+
+// Itself is what the provider's documentation promises.
+func (b *Base) Itself() map[profiles.Guarantee]string { return b.Keeps }
 
 // Price is what is billed while a sandbox runs.
 func (b *Base) Price(s *Sandbox) float64 {

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/netproxy/rules"
-	"github.com/pccrun/pccrun/profiles"
 )
 
 // A Filter is what a provider's own filter of names can say of a policy's network: a second
@@ -18,8 +17,11 @@ type Filter struct {
 var plainName = regexp.MustCompile(`^(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)+$`)
 
 // FilterOf translates rules that are no more than names, which stand for ports 80 and 443.
-func FilterOf(network *profiles.Network) (f Filter) {
-	for _, rule := range network.Allow {
+func FilterOf(r *Request) (f Filter) {
+	if r.Ask {
+		return Filter{Open: "--ask"}
+	}
+	for _, rule := range r.Policy.Network.Allow {
 		host := strings.TrimPrefix(strings.TrimSpace(rule.Text), "allow ")
 		if _, err := rules.Parse(rule.Text); err != nil || !plainName.MatchString(host) {
 			return Filter{Open: rule.Text}

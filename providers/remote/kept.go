@@ -44,7 +44,7 @@ func (r *running) key(sum string) (string, error) {
 	travels := p.For(&profiles.Elsewhere{Home: "/home", Workspace: "/home/copy", WorkDir: "/home/copy"})
 	travels.PickedBy, travels.Source, travels.Layers = "", "", nil
 	text, err := json.Marshal([]any{
-		r.provider.Name(), r.provider.service.Describe(&Request{Lifetime: r.request.Lifetime, Policy: p}), p.Workspace, p.Files, p.Tighten, p.Protect,
+		r.provider.Name(), r.provider.service.Describe(&Request{Lifetime: r.request.Lifetime, Policy: p, Ask: r.request.Ask}), p.Workspace, p.Files, p.Tighten, p.Protect,
 		p.Environment, travels, sum,
 	})
 	digest := sha256.Sum256(text)

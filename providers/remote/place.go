@@ -13,6 +13,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/pccrun/pccrun/egress"
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/inside"
@@ -147,6 +149,7 @@ func (r *running) remote() (*inside.Remote, error) {
 	m := &inside.Remote{
 		Policy: r.policy.For(&profiles.Elsewhere{Home: r.home, Workspace: r.copy, WorkDir: dir, Environ: env}),
 		Argv:   inside.Texts(r.command.Argv), Dir: dir, Environ: inside.Texts(slices.Concat(env, secrets)), Stdin: r.io.In != nil, Daemons: r.provider.service.Daemons(),
+		Ask: r.request.Ask,
 	}
 	moved := strings.NewReplacer(quoted(r.policy.Workspace), quoted(r.copy))
 	m.Seeds = map[string]inside.Text{}
@@ -206,7 +209,7 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 	var signals <-chan int
 	var resized <-chan struct{}
 	var late <-chan time.Time
-	killed := false
+	killed, questions := false, 0
 	for {
 		select {
 		case m, ok := <-messages:
@@ -240,6 +243,9 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 				r.tell(m.Event)
 			case m.Exec != nil:
 				t.others.Hear(m.Exec)
+			case m.Question != nil && r.request.Ask:
+				questions++
+				go t.answer(life, m.Question, questions <= maxQuestions && len(m.Question.Host) < 254 && hostName.MatchString(m.Question.Host))
 			case m.Done != nil:
 				t.printed.Wait() // all of it is here, and with readers who take their time
 				return r.end(m.Done, killed)
@@ -260,6 +266,21 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 			return providers.Result{Killed: true, Signal: int(syscall.SIGKILL)}, nil // it ends with the sandbox
 		}
 	}
+}
+
+// maxQuestions bounds how often a place may ask the user, and hostName what about: the name is shown, and may
+// become a rule.
+const maxQuestions = 50
+
+var hostName = regexp.MustCompile(`^[a-z0-9_-]+(\.[a-z0-9_-]+)+$`)
+
+// answer asks the user, or refuses.
+func (t *talk) answer(ctx context.Context, q *inside.Question, ask bool) {
+	p := netproxy.Refuse
+	if ask {
+		p = t.observer.Ask(ctx, q.Host, q.Port)
+	}
+	t.say(inside.Message{Answer: &inside.Answer{Number: q.Number, Permission: uint8(p)}})
 }
 
 func (t *talk) say(m inside.Message) {
@@ -518,7 +539,7 @@ func (r *running) judgeTrial(t *inside.Trial) error {
 	}
 	var list []profiles.Answer
 	for _, a := range r.answers {
-		if i := slices.IndexFunc(t.Answers, func(o profiles.Answer) bool { return o.Guarantee == a.Guarantee }); i >= 0 && a.Mechanism == insideThere {
+		if i := slices.IndexFunc(t.Answers, func(o profiles.Answer) bool { return o.Guarantee == a.Guarantee }); i >= 0 && strings.HasPrefix(a.Mechanism, insideThere) {
 			a = t.Answers[i]
 			a.Mechanism, a.Cause = events.Clean(a.Mechanism), events.Clean(a.Cause)
 		}

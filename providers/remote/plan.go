@@ -221,10 +221,14 @@ const elsewhere = "another machine"
 // answer says of each guarantee how far this run keeps it.
 func (r *plan) answer() []profiles.Answer {
 	list := profiles.AnswerEach(ofCopy, func(profiles.Guarantee) (profiles.Answer, bool) { return profiles.KeptBy(insideThere), true })
+	itself, open := r.provider.service.Itself(), FilterOf(&r.request).Open
 	for i := range list {
 		a := &list[i]
 		if a.Guarantee == profiles.NetInject && len(r.policy.Network.Inject) > 0 {
 			a.State, a.Mechanism, a.Cause = profiles.Weak, insideThere, "the secret is in the memory of the provider's machine, outside of the command's reach"
+		}
+		if also := itself[a.Guarantee]; also != "" && (open == "" || a.Guarantee != profiles.NetAllowlist) {
+			a.Mechanism += "; " + r.provider.Name() + " itself, by its documentation: " + also
 		}
 	}
 	return list

@@ -133,14 +133,14 @@ func (p *Provider) Plan(policy *profiles.Policy, survey *providers.Survey, facts
 		return nil, fmt.Errorf("BUG: %s: facts of another provider: %T", p.Name(), facts)
 	}
 	r := &plan{provider: p, policy: policy, command: command}
-	r.request = Request{Labels: map[string]string{providers.LabelKey: command.Label, machineKey: machine(p.host.StateDir)}, Lifetime: p.patient.lifetime, Policy: policy}
+	r.request = Request{Labels: map[string]string{providers.LabelKey: command.Label, machineKey: machine(p.host.StateDir)}, Lifetime: p.patient.lifetime, Policy: policy, Ask: command.Ask}
 	if survey != nil {
 		r.warnings, r.seeds = append(r.warnings, survey.Notes...), survey.Seeds
 	}
 	if err := r.refuse(); err != nil {
 		return nil, err
 	}
-	if open := FilterOf(&policy.Network).Open; open != "" {
+	if open := FilterOf(&r.request).Open; open != "" {
 		r.warnings = append(r.warnings, p.Name()+"'s own filter of hosts is not set: it cannot say "+open+"; pccrun in the sandbox keeps the rules")
 	}
 	r.place()

@@ -40,6 +40,10 @@ type Service interface {
 	// commands for whoever comes: none of them may be in the command's reach.
 	Daemons() []uint16
 
+	// Itself says by what the provider keeps a guarantee beside pccrun, as its documentation has it: nobody
+	// tried it. That of net.allowlist is the filter of names that Create sets ([FilterOf]).
+	Itself() map[profiles.Guarantee]string
+
 	// Describe says what Create would ask for, for --dry-run.
 	Describe(r *Request) any
 
@@ -89,6 +93,7 @@ type Request struct {
 	Labels   map[string]string
 	Lifetime time.Duration // after which it stops by itself, unless it is extended
 	Policy   *profiles.Policy
+	Ask      bool // the user is asked about hosts that no rule speaks of
 }
 
 // Sandbox is one that stands.

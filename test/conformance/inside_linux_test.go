@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/e2b"
@@ -135,6 +136,37 @@ func TestInside(t *testing.T) {
 		require.NoError(t, o.err)
 		require.Equal(t, "77\n", o.out)
 	})
+}
+
+// TestAsk: pccrun in the sandbox asks the user here about a host that no rule speaks of. Yes is a connection, no
+// is none, and what a rule denies is not asked about.
+func TestAsk(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	for _, p := range places {
+		t.Run(p.name, func(t *testing.T) {
+			k := newTask(t, p)
+			k.around(hostsThere, func(m *machine.Machine) {
+				l, err := m.ListenAround("0.0.0.0:80")
+				require.NoError(t, err)
+				go func() {
+					_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
+				}()
+			})
+			k.request.Ask, k.request.Deny = true, []string{"inner.example"}
+			k.heard.answers = map[string]providers.Permission{"good.example:80": netproxy.Session, "evil.example:80": netproxy.Refuse}
+			script := ""
+			for _, host := range []string{"good", "evil", "inner"} {
+				script += "( " + get(host+".example", "80", "hello") + " ) | sed 's/it/" + host + "/'\n"
+			}
+			o := k.run("/bin/bash", "-c", script)
+			require.NoError(t, o.err)
+			require.Equal(t, "got good\n", o.out, o.say)
+			require.Equal(t, []string{"good.example:80", "evil.example:80"}, k.heard.asked)
+			k.nothingLeft()
+		})
+	}
 }
 
 // TestWithoutNamespaces: where nobody can make a namespace, pccrun keeps no rules of the network, and

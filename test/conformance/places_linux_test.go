@@ -19,6 +19,7 @@ import (
 	fake "github.com/pccrun/pccrun/test/internal/e2b"
 	"github.com/pccrun/pccrun/test/internal/faults"
 	"github.com/pccrun/pccrun/test/internal/host"
+	"github.com/pccrun/pccrun/test/internal/machine"
 
 	"github.com/pccrun/pccrun/providers/daytona"
 	"github.com/pccrun/pccrun/providers/e2b"
@@ -58,9 +59,10 @@ func startE2B(t *testing.T) *served {
 		open: func(environ []string, state string) providers.Provider {
 			return e2b.New(providers.Host{Environ: environ, Launcher: host.Program(t), CacheDir: cacheDir, StateDir: state}, e2b.Options{})
 		},
-		path: func(dir string) { s.Path = dir },
-		made: func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
-		bare: func() { s.Bare = true }, decide: s.Break, fault: func(kind string) { s.Break(e2bFault(kind)) },
+		path:   func(dir string) { s.Path = dir },
+		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
+		made:   func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
+		bare:   func() { s.Bare = true }, decide: s.Break, fault: func(kind string) { s.Break(e2bFault(kind)) },
 	}
 }
 
@@ -73,9 +75,10 @@ func startDaytona(t *testing.T) *served {
 		open: func(environ []string, state string) providers.Provider {
 			return daytona.New(providers.Host{Environ: environ, Launcher: host.Program(t), CacheDir: cacheDir, StateDir: state})
 		},
-		path: func(dir string) { s.Path = dir },
-		made: func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
-		bare: func() { s.Bare = true }, decide: s.Break, fault: func(kind string) { s.Break(faultOf(kind, daytonaWire())) },
+		path:   func(dir string) { s.Path = dir },
+		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
+		made:   func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
+		bare:   func() { s.Bare = true }, decide: s.Break, fault: func(kind string) { s.Break(faultOf(kind, daytonaWire())) },
 	}
 }
 

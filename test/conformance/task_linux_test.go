@@ -24,6 +24,7 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/test/internal/faults"
+	"github.com/pccrun/pccrun/test/internal/machine"
 	"github.com/pccrun/pccrun/test/internal/tempuser"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
@@ -84,6 +85,7 @@ type served struct {
 	received func() int64  // bytes of all calls
 	made     func() string // all that requests to create said
 	bare     func()        // has nobody in sandboxes make a namespace
+	around   func(hosts map[string]string, booted func(*machine.Machine))
 	decide   func(fault func(r *http.Request) *faults.Fault)
 	fault    func(kind string)
 }
@@ -118,6 +120,9 @@ type heard struct {
 	started  func()
 
 	decisions []events.NetDecision
+
+	asked   []string
+	answers map[string]providers.Permission // Refuse to all else
 }
 
 func (h *heard) Created(r providers.Resource) { h.created = append(h.created, r) }
@@ -139,7 +144,13 @@ func (h *heard) Warning(w events.Warning) {
 	defer h.mu.Unlock()
 	h.warnings = append(h.warnings, w.Text)
 }
-func (h *heard) Ask(context.Context, string, uint16) (p providers.Permission) { return }
+func (h *heard) Ask(_ context.Context, host string, port uint16) providers.Permission {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := fmt.Sprintf("%s:%d", host, port)
+	h.asked = append(h.asked, at)
+	return h.answers[at]
+}
 
 func newTask(t *testing.T, p *place) *task {
 	k := &task{served: p.start(t), place: p, t: t, label: strings.ToLower(strings.ReplaceAll(filepath.Base(t.TempDir())+t.Name(), "/", "-")), ctx: t.Context()}
@@ -185,7 +196,7 @@ func (k *task) plan(argv ...string) (providers.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	plan, err := k.provider.Plan(policy, &providers.Survey{}, facts, providers.Command{Argv: argv, Env: policy.Environ(k.environment()), Dir: policy.WorkDir, Label: k.label, Keep: k.keep})
+	plan, err := k.provider.Plan(policy, &providers.Survey{}, facts, providers.Command{Argv: argv, Env: policy.Environ(k.environment()), Dir: policy.WorkDir, Label: k.label, Keep: k.keep, Ask: k.request.Ask})
 	if err != nil {
 		return nil, err
 	}
