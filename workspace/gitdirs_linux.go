@@ -66,40 +66,21 @@ func (r *Standing) noteGitIn(fd int, dir, rel string, worktree bool, room *int) 
 		switch {
 		case e.Verdict == gitdir.Config, e.Verdict == gitdir.Keep && !kind.IsDir(), isFan(name):
 		case e.Verdict == gitdir.Keep, e.Verdict == gitdir.Nest:
-			if at, err := beneath.Open(fd, filepath.Base(name), unix.O_RDONLY|unix.O_DIRECTORY); err == nil {
-				if e.Verdict == gitdir.Nest {
-					r.noteNest(at, dir+"/"+name, name == "worktrees", room)
-				} else {
-					r.noteGitIn(at, dir, name, worktree, room)
+			at, err := beneath.Open(fd, filepath.Base(name), unix.O_RDONLY|unix.O_DIRECTORY)
+			if err != nil {
+				if e.Verdict == gitdir.Nest && beneath.Stat(fd, filepath.Base(name), &st) == nil { // it is closed
+					r.Git[dir+"/"+name] = GitEntry{st.Ino, unix.S_IFDIR}
 				}
-				unix.Close(at)
+				continue
 			}
+			if may, tree := gitdir.Nests(name); may && (tree || isRepository(at)) {
+				r.noteGitIn(at, dir+"/"+name, "", tree, room)
+			} else {
+				r.noteGitIn(at, dir, name, worktree, room)
+			}
+			unix.Close(at)
 		case beneath.Stat(fd, filepath.Base(name), &st) == nil:
 			r.Git[dir+"/"+name] = GitEntry{st.Ino, gitSum(fd, filepath.Base(name), e.Verdict)}
-		}
-	}
-}
-
-// noteNest notes what stands where git directories lie by names: of worktrees each in one, of submodules deeper.
-func (r *Standing) noteNest(fd int, path string, worktrees bool, room *int) {
-	names, err := beneath.Entries(fd)
-	var st unix.Stat_t
-	if *room -= len(names) + 1; err != nil || *room < 0 || unix.Fstat(fd, &st) != nil {
-		return
-	}
-	r.Git[path] = GitEntry{st.Ino, unix.S_IFDIR}
-	for _, name := range names {
-		at, err := beneath.Open(fd, name, unix.O_RDONLY|unix.O_DIRECTORY)
-		switch {
-		case err != nil && beneath.Stat(fd, name, &st) == nil:
-			r.Git[path+"/"+name] = GitEntry{st.Ino, gitSum(fd, name, gitdir.Foreign)}
-		case err != nil:
-		case worktrees || isRepository(at):
-			r.noteGitIn(at, path+"/"+name, "", worktrees, room)
-			unix.Close(at)
-		default:
-			r.noteNest(at, path+"/"+name, false, room)
-			unix.Close(at)
 		}
 	}
 }
@@ -246,10 +227,10 @@ func (i *inerter) room(path string) bool {
 // entry judges a name.
 func (p *gitPass) entry(fd int, rel string, kind fs.FileMode, all bool) {
 	path, name := p.dir+"/"+rel, filepath.Base(rel)
-	if !p.room(path) || strings.HasPrefix(name, quarantine.Prefix) { // what could not be moved away, or is being exchanged
+	e := gitdir.Judge(rel, kind, p.worktree)
+	if !p.room(path) || strings.HasPrefix(name, quarantine.Prefix) && e.Verdict != gitdir.Nest { // what could not be moved away, or is being exchanged
 		return
 	}
-	e := gitdir.Judge(rel, kind, p.worktree)
 	if e.Verdict == gitdir.Config || e.Verdict == gitdir.Keep && e.Sound == nil && !kind.IsDir() {
 		return
 	}
@@ -261,7 +242,13 @@ func (p *gitPass) entry(fd int, rel string, kind fs.FileMode, all bool) {
 		all = p.isNew(path, rel, &st, all)
 		switch {
 		case e.Verdict == gitdir.Nest:
-			p.nest(path, all)
+			if own, err := p.nested(fd, rel); err != nil {
+				p.fail(path, err)
+			} else if own {
+				p.gitDirectory(path, all)
+			} else {
+				p.walk(rel, all)
+			}
 		case all && hidesGit(fd, name):
 			p.aside(path, gitdir.WhyForeign)
 		case all || !isFan(rel):
@@ -322,37 +309,18 @@ func (p *gitPass) isNew(path, rel string, st *unix.Stat_t, all bool) bool {
 	return had.Ino != st.Ino
 }
 
-// nest goes through where git directories lie by names.
-func (p *gitPass) nest(path string, all bool) {
-	worktrees := filepath.Base(path) == "worktrees" && !strings.Contains(path[len(p.dir):], "/modules/")
-	p.each(path, func(fd int, e os.DirEntry) {
-		at := path + "/" + e.Name()
-		var st unix.Stat_t
-		if !p.room(at) || beneath.Stat(fd, e.Name(), &st) != nil {
-			return
-		}
-		if !e.IsDir() {
-			if had, known := p.guard.standing.Git[at]; all || !known || had != (GitEntry{st.Ino, gitSum(fd, e.Name(), gitdir.Foreign)}) {
-				p.aside(at, gitdir.WhyForeign)
-			}
-			return
-		}
-		all := p.isNew(at, "", &st, all)
-		dir, err := beneath.OpenOwnDir(fd, e.Name())
-		if err != nil {
-			p.fail(at, err)
-			return
-		}
-		defer unix.Close(dir)
-		switch {
-		case worktrees || isRepository(dir):
-			p.gitDirectory(at, all)
-		case strings.Count(at, "/") > strings.Count(p.dir, "/")+maxNested:
-			p.aside(at, gitdir.WhyForeign)
-		default:
-			p.nest(at, all)
-		}
-	})
+// nested reports whether a directory in it is a git directory of its own.
+func (p *gitPass) nested(fd int, rel string) (bool, error) {
+	may, worktree := gitdir.Nests(rel)
+	if !may || worktree {
+		return worktree, nil
+	}
+	dir, err := beneath.OpenOwnDir(fd, filepath.Base(rel)) // also one that is closed
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(dir)
+	return isRepository(dir), nil
 }
 
 // content looks at a file of which the table knows the shape, and reports whether it stays.

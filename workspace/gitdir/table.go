@@ -29,7 +29,7 @@ const (
 	Lock                   // somebody may be at work: it stays, and is reported
 	Delete                 // git computes it again: it goes, and nobody hears of it
 	Config                 // configuration, hooks and what leads to them: others look at that
-	Nest                   // a directory in which a git directory of its own lies
+	Nest                   // a directory that is a git directory of its own, or in which some lie: see [Nests]
 )
 
 // An Entry is what the table says of a name.
@@ -110,7 +110,7 @@ var table = []row{
 	kept("branches/"), ruled("branches/*", State, whyRemote), kept("remotes/"), ruled("remotes/*", State, whyRemote),
 	kept("hooks/"), kept("hooks/*.sample"), ruled("hooks/*", Config, ""),
 	ruled("config", Config, ""), ruled("config.worktree", Config, ""),
-	ruled("worktrees/", Nest, ""), ruled("modules/", Nest, ""),
+	ruled("worktrees/", Nest, ""), ruled("modules/", Nest, ""), // and the directories in them, of any name
 	kept("lfs/"), kept("lfs/**/"), kept("lfs/**"), // of git-lfs
 	kept("opencode"), // the name that an agent gives the repository
 
@@ -181,10 +181,17 @@ func Judge(rel string, kind fs.FileMode, worktree bool) *Entry {
 			return &Entry{Verdict: Lock, Why: whyLock}
 		}
 	}
-	if e := find(table, first+"/"); e != nil && e.Verdict == State { // what is in it goes with it
+	if e := find(table, first+"/"); e != nil && (e.Verdict == State || e.Verdict == Nest && kind.IsDir()) { // what is in it goes with it
 		return e
 	}
 	return &Entry{Why: WhyForeign}
+}
+
+// Nests reports whether a directory of that name is a git directory of its own if it looks like one: that of a
+// submodule, or a linked worktree's part, which is one in any case.
+func Nests(rel string) (may, worktree bool) {
+	first, _, in := strings.Cut(rel, "/")
+	return in && (first == "worktrees" || first == "modules"), in && first == "worktrees"
 }
 
 // Own reports whether a name in a git directory, or the directory that it lies in, is one that git reads there.

@@ -45,7 +45,7 @@ const (
 // where a link leads.
 func (t *Tree) Judge(path string, kind fs.FileMode, target string) (d Decision, in bool) {
 	dir, rel, worktree, in := t.locate(path)
-	first, _, below := strings.Cut(rel, "/")
+	first, _, _ := strings.Cut(rel, "/")
 	switch {
 	case !in:
 		return d, false
@@ -54,11 +54,9 @@ func (t *Tree) Judge(path string, kind fs.FileMode, target string) (d Decision, 
 			d.Why = whyPointer
 		}
 		return d, true
-	case below && kind.IsDir() && (first == "worktrees" || first == "modules"):
-		return d, true // repositories may lie there
 	}
 	bare := !vcs.InsideGit(dir)
-	standing := t.stood(dir+"/HEAD") || t.stood(dir+"/config")
+	standing := begun(t.Before, dir)
 	if bare {
 		standing = isBare(t.Before, dir)
 	}
@@ -174,30 +172,17 @@ func (t *Tree) locate(path string) (dir, rel string, worktree, in bool) {
 		}
 		rel = strings.TrimPrefix(path[len(dir):], "/")
 	}
-	for {
-		first, rest, deep := strings.Cut(rel, "/")
-		name, inner := "", ""
-		switch {
-		case first == "worktrees" && !worktree:
-			name, inner, _ = strings.Cut(rest, "/")
-		case first == "modules" && deep:
-			for i, c := range rest { // of directories without a repository the names are nobody's
-				if c != '/' {
-					continue
-				}
-				at := dir + "/modules/" + rest[:i]
-				_, head := t.Now.Kind(at + "/HEAD")
-				if _, config := t.Now.Kind(at + "/config"); head || config {
-					name, inner = rest[:i], rest[i+1:]
-					break
-				}
-			}
+	for i := 0; i < len(rel); i++ {
+		if rel[i] != '/' {
+			continue
 		}
-		if inner == "" {
-			return dir, rel, worktree, true
+		at := dir + "/" + rel[:i]
+		may, tree := Nests(rel[:i])
+		if tree && !worktree || may && !tree && begun(t.Now, at) { // of directories without a repository the names are nobody's
+			dir, rel, worktree, i = at, rel[i+1:], tree, -1
 		}
-		dir, rel, worktree = dir+"/"+first+"/"+name, inner, first == "worktrees"
 	}
+	return dir, rel, worktree, true
 }
 
 // bare reports whether a directory is a repository to git, whatever it is called.
@@ -217,6 +202,13 @@ func isBare(v View, dir string) bool {
 	has := func(name string) bool { _, there := v.Kind(dir + "/" + name); return there }
 	store := has("objects") && has("refs")
 	return has("HEAD") && (store || has("commondir")) || store && (has("config") || has("hooks")) // worktrees share one without a HEAD
+}
+
+// begun reports whether a directory where one is looked for has parts of a repository.
+func begun(v View, dir string) bool {
+	_, head := v.Kind(dir + "/HEAD")
+	_, config := v.Kind(dir + "/config")
+	return head || config
 }
 
 // hidden reports whether a directory within a git directory is a repository or lies in one, among references, logs or

@@ -318,8 +318,8 @@ func (w *walk) repository(of *entry, dir *os.File, list []fs.DirEntry, at string
 			if err != nil {
 				return err
 			}
-			if nests(rel) && rel != "modules" && rel != "worktrees" && isRepository("", list) {
-				own := entry{git: e.path, linked: strings.HasPrefix(rel, "worktrees/"), format: of.format}
+			if may, linked := gitdir.Nests(rel); may && isRepository("", list) {
+				own := entry{git: e.path, linked: linked, format: of.format}
 				if !own.linked {
 					own.format = formatOf(in)
 				}
@@ -329,11 +329,6 @@ func (w *walk) repository(of *entry, dir *os.File, list []fs.DirEntry, at string
 		}))
 	}
 	return nil
-}
-
-// nests reports whether a name lies where git keeps git directories of submodules and worktrees.
-func nests(rel string) bool {
-	return rel == "modules" || rel == "worktrees" || strings.HasPrefix(rel, "modules/") || strings.HasPrefix(rel, "worktrees/")
 }
 
 // inFan reports whether a directory holds loose objects, which are files by the thousand: what else
@@ -365,9 +360,6 @@ func (c *check) inGit(e *entry, stood, same bool) (deeper bool, err error) {
 		return isDir, nil
 	}
 	rel := e.rel()
-	if nests(rel) && isDir {
-		return true, nil
-	}
 	rule := gitdir.Judge(rel, e.Kind, e.linked)
 	switch rule.Verdict {
 	case gitdir.Keep, gitdir.List, gitdir.Lock:
@@ -383,6 +375,8 @@ func (c *check) inGit(e *entry, stood, same bool) (deeper bool, err error) {
 			c.note(quarantine.Finding{Path: e.path, Why: rule.Why, What: "new"}, nil, false)
 		}
 		return false, nil
+	case gitdir.Nest:
+		return true, nil
 	case gitdir.Delete:
 		if isDir {
 			return true, nil
