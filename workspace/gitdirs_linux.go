@@ -256,44 +256,35 @@ func (p *gitPass) entry(fd int, rel string, kind fs.FileMode, all bool) {
 		}
 		return
 	}
-	if e.Verdict == gitdir.Keep {
-		if all || p.guard.touched(&st) {
-			p.content(fd, rel, e, &st)
-		}
+	switch had, known := p.guard.standing.Git[path]; {
+	case !all && (e.Verdict == gitdir.Keep || p.guard.standing.Git == nil) && !p.guard.touched(&st): // nil: nobody has noted what stood
+		return
+	case e.Verdict == gitdir.Keep && gitdir.IsIndex(rel):
+		p.indexes = append(p.indexes, func() { p.index(path, e) })
+		return
+	case !all && known && had == (GitEntry{st.Ino, gitSum(fd, name, e.Verdict)}): // what is kept is never noted
 		return
 	}
-	if kind.Type() == fs.ModeSymlink {
-		if text, err := p.view.readlink(path); err == nil && gitdir.IsLinkedRef(rel, text) {
-			return
-		}
+	gone := false
+	d := e.Decide(&gitdir.Name{Rel: rel, Kind: kind, Bare: p.bare, Link: func() string { return p.guard.linkText(path) }, Read: func(limit int64) ([]byte, vcs.Format, error) {
+		b, err := beneath.ReadOwn(fd, name, limit)
+		gone = beneath.Gone(err)
+		return b, vcs.FormatSHA1, err
+	}})
+	if d.Content != nil {
+		p.guard.wrote(p.dir, rel, d.Content)
 	}
-	if had, known := p.guard.standing.Git[path]; known && !all && had == (GitEntry{st.Ino, gitSum(fd, name, e.Verdict)}) {
-		return
-	}
-	if e.Verdict == gitdir.Foreign && p.bare && !gitdir.Own(rel) {
-		return // a directory of any name can be made to look like a repository; what else is in it is not git's to read
-	}
-	if p.guard.standing.Git == nil && !all && !p.guard.touched(&st) {
-		return // nobody has noted what stood
-	}
-	switch e.Verdict {
-	case gitdir.Delete:
+	switch {
+	case gone:
+	case d.Why != "":
+		p.aside(path, d.Why)
+	case d.Note != "":
+		p.guard.told(p.guard.stash.Note(Finding{Kind: Review, Path: path, Why: d.Note, What: d.What}, nil, false))
+	case d.Drop:
 		if err := quarantine.RemoveTree(fd, name); err != nil && !beneath.Gone(err) {
 			p.aside(path, gitdir.WhyForeign)
 		}
-	case gitdir.List:
-		if p.content(fd, rel, e, &st) {
-			p.reported(path, e.Why)
-		}
-	case gitdir.Lock:
-		p.reported(path, e.Why)
-	default:
-		p.aside(path, e.Why)
 	}
-}
-
-func (i *inerter) reported(path, why string) {
-	i.guard.told(i.guard.stash.Note(Finding{Kind: Review, Path: path, Why: why, What: "new"}, nil, false))
 }
 
 // isNew reports whether a directory is not the one that stood: all that is in it has come with it, as old as
@@ -321,30 +312,6 @@ func (p *gitPass) nested(fd int, rel string) (bool, error) {
 	}
 	defer unix.Close(dir)
 	return isRepository(dir), nil
-}
-
-// content looks at a file of which the table knows the shape, and reports whether it stays.
-func (p *gitPass) content(fd int, rel string, e *gitdir.Entry, st *unix.Stat_t) bool {
-	path, name := p.dir+"/"+rel, filepath.Base(rel)
-	if gitdir.IsIndex(rel) {
-		p.indexes = append(p.indexes, func() { p.index(path, e) })
-		return true
-	}
-	b, err := beneath.ReadOwn(fd, name, e.Limit)
-	switch {
-	case beneath.Gone(err):
-		return false
-	case err != nil || !e.Sound(b, vcs.FormatSHA1):
-		p.aside(path, e.Bad)
-		return false
-	}
-	p.guard.wrote(p.dir, rel, b)
-	if rel == "packed-refs" {
-		if odd, _ := gitdir.OddRefs(b); len(odd) > 0 {
-			p.guard.told(p.guard.stash.Note(Finding{Kind: Review, Path: path, Why: gitdir.WhyRef, What: "holds " + beneath.Shorten(strings.Join(odd, ", "))}, nil, false))
-		}
-	}
-	return true
 }
 
 // index looks at an index that the run has left.

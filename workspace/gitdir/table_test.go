@@ -64,7 +64,7 @@ func TestJudge(t *testing.T) {
 	}
 	require.NotEmpty(t, Judge("x", 0, false).Why)
 	for name, want := range map[string]bool{"HEAD": true, "HEAD/x": true, "index.lock": true, "objects/x": true, "commondir": true, "rr-cache": true, "src": false, "README": false} {
-		require.Equal(t, want, Own(name), name)
+		require.Equal(t, want, isOwn(name), name)
 	}
 }
 
@@ -90,12 +90,12 @@ func TestShapes(t *testing.T) {
 	common := Judge("commondir", 0, true)
 	require.True(t, common.Sound([]byte("../..\n"), 0))
 	require.False(t, common.Sound([]byte("/x\n"), 0))
-	odd, sound := OddRefs([]byte(hash1 + " refs/heads/x;y\n" + hash1 + " refs/replace/" + hash1 + "\n" + hash1 + " refs/heads/z\n"))
+	odd, sound := oddRefs([]byte(hash1 + " refs/heads/x;y\n" + hash1 + " refs/replace/" + hash1 + "\n" + hash1 + " refs/heads/z\n"))
 	require.True(t, sound)
 	require.Equal(t, []string{"refs/heads/x;y", "refs/replace/" + hash1}, odd)
 }
 
-func TestIsLinkedRef(t *testing.T) {
-	require.True(t, IsLinkedRef("HEAD", "refs/heads/x") && IsLinkedRef("refs/remotes/o/HEAD", "refs/remotes/o/x"))
-	require.False(t, IsLinkedRef("HEAD", "refs/heads/../../config") || IsLinkedRef("index", "refs/heads/x") || IsLinkedRef("HEAD", "/x"))
+func TestLinkedRef(t *testing.T) {
+	require.True(t, isLinkedRef("HEAD", "refs/heads/x") && isLinkedRef("refs/remotes/o/HEAD", "refs/remotes/o/x"))
+	require.False(t, isLinkedRef("HEAD", "refs/heads/../../config") || isLinkedRef("index", "refs/heads/x") || isLinkedRef("HEAD", "/x"))
 }

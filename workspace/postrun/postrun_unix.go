@@ -361,41 +361,30 @@ func (c *check) inGit(e *entry, stood, same bool) (deeper bool, err error) {
 	}
 	rel := e.rel()
 	rule := gitdir.Judge(rel, e.Kind, e.linked)
-	switch rule.Verdict {
-	case gitdir.Keep, gitdir.List, gitdir.Lock:
-		if isDir {
-			return true, nil
-		}
-		if rule.Sound != nil {
-			if text, err := quarantine.ReadIn(e.dir, e.name, rule.Limit); err != nil || !rule.Sound(text, e.format) {
-				return false, c.take(e, quarantine.Inert, rule.Bad)
-			}
-		}
-		if rule.Verdict != gitdir.Keep {
-			c.note(quarantine.Finding{Path: e.path, Why: rule.Why, What: "new"}, nil, false)
-		}
-		return false, nil
-	case gitdir.Nest:
+	switch {
+	case isDir && (rule.Verdict == gitdir.Keep || rule.Verdict == gitdir.Nest || rule.Verdict == gitdir.Delete):
 		return true, nil
-	case gitdir.Delete:
-		if isDir {
-			return true, nil
-		}
-		return false, unix.Unlinkat(int(e.dir.Fd()), e.name, 0)
-	case gitdir.Config:
-		if stood { // the sandbox lets nobody change it: the user has
-			return false, nil
-		}
-		if rel == "config" && inert(e.dir) {
+	case rule.Verdict == gitdir.Foreign && stood:
+		return false, nil
+	case rule.Verdict == gitdir.Config:
+		if stood || rel == "config" && inert(e.dir) { // what stood the sandbox lets nobody change: the user has
 			return false, nil
 		}
 		return false, c.take(e, quarantine.Inert, "git would execute what it names")
-	case gitdir.Foreign:
-		if stood {
-			return isDir, nil
-		}
 	}
-	return false, c.take(e, quarantine.Inert, rule.Why)
+	// To a disk that takes HOOKS for hooks no name is one that git does not read: no directory counts as bare.
+	switch d := rule.Decide(&gitdir.Name{Rel: rel, Kind: e.Kind, Link: func() string { return files.Link(e.path) }, Read: func(limit int64) ([]byte, vcs.Format, error) {
+		text, err := quarantine.ReadIn(e.dir, e.name, limit)
+		return text, e.format, err
+	}}); {
+	case d.Why != "":
+		return false, c.take(e, quarantine.Inert, d.Why)
+	case d.Note != "":
+		c.note(quarantine.Finding{Path: e.path, Why: d.Note, What: d.What}, nil, false)
+	case d.Drop:
+		return false, unix.Unlinkat(int(e.dir.Fd()), e.name, 0)
+	}
+	return false, nil
 }
 
 // harmless reports whether a new git directory names nothing that git would execute.
