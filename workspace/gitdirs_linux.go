@@ -66,40 +66,21 @@ func (r *Standing) noteGitIn(fd int, dir, rel string, worktree bool, room *int) 
 		switch {
 		case e.Verdict == gitdir.Config, e.Verdict == gitdir.Keep && !kind.IsDir(), isFan(name):
 		case e.Verdict == gitdir.Keep, e.Verdict == gitdir.Nest:
-			if at, err := beneath.Open(fd, filepath.Base(name), unix.O_RDONLY|unix.O_DIRECTORY); err == nil {
-				if e.Verdict == gitdir.Nest {
-					r.noteNest(at, dir+"/"+name, name == "worktrees", room)
-				} else {
-					r.noteGitIn(at, dir, name, worktree, room)
+			at, err := beneath.Open(fd, filepath.Base(name), unix.O_RDONLY|unix.O_DIRECTORY)
+			if err != nil {
+				if e.Verdict == gitdir.Nest && beneath.Stat(fd, filepath.Base(name), &st) == nil { // it is closed
+					r.Git[dir+"/"+name] = GitEntry{st.Ino, unix.S_IFDIR}
 				}
-				unix.Close(at)
+				continue
 			}
+			if may, tree := gitdir.Nests(name); may && (tree || isRepository(at)) {
+				r.noteGitIn(at, dir+"/"+name, "", tree, room)
+			} else {
+				r.noteGitIn(at, dir, name, worktree, room)
+			}
+			unix.Close(at)
 		case beneath.Stat(fd, filepath.Base(name), &st) == nil:
 			r.Git[dir+"/"+name] = GitEntry{st.Ino, gitSum(fd, filepath.Base(name), e.Verdict)}
-		}
-	}
-}
-
-// noteNest notes what stands where git directories lie by names: of worktrees each in one, of submodules deeper.
-func (r *Standing) noteNest(fd int, path string, worktrees bool, room *int) {
-	names, err := beneath.Entries(fd)
-	var st unix.Stat_t
-	if *room -= len(names) + 1; err != nil || *room < 0 || unix.Fstat(fd, &st) != nil {
-		return
-	}
-	r.Git[path] = GitEntry{st.Ino, unix.S_IFDIR}
-	for _, name := range names {
-		at, err := beneath.Open(fd, name, unix.O_RDONLY|unix.O_DIRECTORY)
-		switch {
-		case err != nil && beneath.Stat(fd, name, &st) == nil:
-			r.Git[path+"/"+name] = GitEntry{st.Ino, gitSum(fd, name, gitdir.Foreign)}
-		case err != nil:
-		case worktrees || isRepository(at):
-			r.noteGitIn(at, path+"/"+name, "", worktrees, room)
-			unix.Close(at)
-		default:
-			r.noteNest(at, path+"/"+name, false, room)
-			unix.Close(at)
 		}
 	}
 }
@@ -246,10 +227,10 @@ func (i *inerter) room(path string) bool {
 // entry judges a name.
 func (p *gitPass) entry(fd int, rel string, kind fs.FileMode, all bool) {
 	path, name := p.dir+"/"+rel, filepath.Base(rel)
-	if !p.room(path) || strings.HasPrefix(name, quarantine.Prefix) { // what could not be moved away, or is being exchanged
+	e := gitdir.Judge(rel, kind, p.worktree)
+	if !p.room(path) || strings.HasPrefix(name, quarantine.Prefix) && e.Verdict != gitdir.Nest { // what could not be moved away, or is being exchanged
 		return
 	}
-	e := gitdir.Judge(rel, kind, p.worktree)
 	if e.Verdict == gitdir.Config || e.Verdict == gitdir.Keep && e.Sound == nil && !kind.IsDir() {
 		return
 	}
@@ -261,7 +242,13 @@ func (p *gitPass) entry(fd int, rel string, kind fs.FileMode, all bool) {
 		all = p.isNew(path, rel, &st, all)
 		switch {
 		case e.Verdict == gitdir.Nest:
-			p.nest(path, all)
+			if own, err := p.nested(fd, rel); err != nil {
+				p.fail(path, err)
+			} else if own {
+				p.gitDirectory(path, all)
+			} else {
+				p.walk(rel, all)
+			}
 		case all && hidesGit(fd, name):
 			p.aside(path, gitdir.WhyForeign)
 		case all || !isFan(rel):
@@ -269,44 +256,35 @@ func (p *gitPass) entry(fd int, rel string, kind fs.FileMode, all bool) {
 		}
 		return
 	}
-	if e.Verdict == gitdir.Keep {
-		if all || p.guard.touched(&st) {
-			p.content(fd, rel, e, &st)
-		}
+	switch had, known := p.guard.standing.Git[path]; {
+	case !all && (e.Verdict == gitdir.Keep || p.guard.standing.Git == nil) && !p.guard.touched(&st): // nil: nobody has noted what stood
+		return
+	case e.Verdict == gitdir.Keep && gitdir.IsIndex(rel):
+		p.indexes = append(p.indexes, func() { p.index(path, e) })
+		return
+	case !all && known && had == (GitEntry{st.Ino, gitSum(fd, name, e.Verdict)}): // what is kept is never noted
 		return
 	}
-	if kind.Type() == fs.ModeSymlink {
-		if text, err := p.view.readlink(path); err == nil && gitdir.IsLinkedRef(rel, text) {
-			return
-		}
+	gone := false
+	d := e.Decide(&gitdir.Name{Rel: rel, Kind: kind, Bare: p.bare, Link: func() string { return p.guard.linkText(path) }, Read: func(limit int64) ([]byte, vcs.Format, error) {
+		b, err := beneath.ReadOwn(fd, name, limit)
+		gone = beneath.Gone(err)
+		return b, vcs.FormatSHA1, err
+	}})
+	if d.Content != nil {
+		p.guard.wrote(p.dir, rel, d.Content)
 	}
-	if had, known := p.guard.standing.Git[path]; known && !all && had == (GitEntry{st.Ino, gitSum(fd, name, e.Verdict)}) {
-		return
-	}
-	if e.Verdict == gitdir.Foreign && p.bare && !gitdir.Own(rel) {
-		return // a directory of any name can be made to look like a repository; what else is in it is not git's to read
-	}
-	if p.guard.standing.Git == nil && !all && !p.guard.touched(&st) {
-		return // nobody has noted what stood
-	}
-	switch e.Verdict {
-	case gitdir.Delete:
+	switch {
+	case gone:
+	case d.Why != "":
+		p.aside(path, d.Why)
+	case d.Note != "":
+		p.guard.told(p.guard.stash.Note(Finding{Kind: Review, Path: path, Why: d.Note, What: d.What}, nil, false))
+	case d.Drop:
 		if err := quarantine.RemoveTree(fd, name); err != nil && !beneath.Gone(err) {
 			p.aside(path, gitdir.WhyForeign)
 		}
-	case gitdir.List:
-		if p.content(fd, rel, e, &st) {
-			p.reported(path, e.Why)
-		}
-	case gitdir.Lock:
-		p.reported(path, e.Why)
-	default:
-		p.aside(path, e.Why)
 	}
-}
-
-func (i *inerter) reported(path, why string) {
-	i.guard.told(i.guard.stash.Note(Finding{Kind: Review, Path: path, Why: why, What: "new"}, nil, false))
 }
 
 // isNew reports whether a directory is not the one that stood: all that is in it has come with it, as old as
@@ -322,61 +300,18 @@ func (p *gitPass) isNew(path, rel string, st *unix.Stat_t, all bool) bool {
 	return had.Ino != st.Ino
 }
 
-// nest goes through where git directories lie by names.
-func (p *gitPass) nest(path string, all bool) {
-	worktrees := filepath.Base(path) == "worktrees" && !strings.Contains(path[len(p.dir):], "/modules/")
-	p.each(path, func(fd int, e os.DirEntry) {
-		at := path + "/" + e.Name()
-		var st unix.Stat_t
-		if !p.room(at) || beneath.Stat(fd, e.Name(), &st) != nil {
-			return
-		}
-		if !e.IsDir() {
-			if had, known := p.guard.standing.Git[at]; all || !known || had != (GitEntry{st.Ino, gitSum(fd, e.Name(), gitdir.Foreign)}) {
-				p.aside(at, gitdir.WhyForeign)
-			}
-			return
-		}
-		all := p.isNew(at, "", &st, all)
-		dir, err := beneath.OpenOwnDir(fd, e.Name())
-		if err != nil {
-			p.fail(at, err)
-			return
-		}
-		defer unix.Close(dir)
-		switch {
-		case worktrees || isRepository(dir):
-			p.gitDirectory(at, all)
-		case strings.Count(at, "/") > strings.Count(p.dir, "/")+maxNested:
-			p.aside(at, gitdir.WhyForeign)
-		default:
-			p.nest(at, all)
-		}
-	})
-}
-
-// content looks at a file of which the table knows the shape, and reports whether it stays.
-func (p *gitPass) content(fd int, rel string, e *gitdir.Entry, st *unix.Stat_t) bool {
-	path, name := p.dir+"/"+rel, filepath.Base(rel)
-	if gitdir.IsIndex(rel) {
-		p.indexes = append(p.indexes, func() { p.index(path, e) })
-		return true
+// nested reports whether a directory in it is a git directory of its own.
+func (p *gitPass) nested(fd int, rel string) (bool, error) {
+	may, worktree := gitdir.Nests(rel)
+	if !may || worktree {
+		return worktree, nil
 	}
-	b, err := beneath.ReadOwn(fd, name, e.Limit)
-	switch {
-	case beneath.Gone(err):
-		return false
-	case err != nil || !e.Sound(b, vcs.FormatSHA1):
-		p.aside(path, e.Bad)
-		return false
+	dir, err := beneath.OpenOwnDir(fd, filepath.Base(rel)) // also one that is closed
+	if err != nil {
+		return false, err
 	}
-	p.guard.wrote(p.dir, rel, b)
-	if rel == "packed-refs" {
-		if odd, _ := gitdir.OddRefs(b); len(odd) > 0 {
-			p.guard.told(p.guard.stash.Note(Finding{Kind: Review, Path: path, Why: gitdir.WhyRef, What: "holds " + beneath.Shorten(strings.Join(odd, ", "))}, nil, false))
-		}
-	}
-	return true
+	defer unix.Close(dir)
+	return isRepository(dir), nil
 }
 
 // index looks at an index that the run has left.

@@ -69,12 +69,12 @@ func (x *extraction) judgeGit(a *archive) error {
 	for _, rel := range made {
 		m, d := a.members[rel], gitdir.Decision{}
 		if !x.down.Trust || inGit(rel) {
-			d, _ = git.Judge(archiveRoot+"/"+rel, m.kind.Type(), m.target)
+			d = git.Judge(archiveRoot+"/"+rel, m.kind.Type(), m.target)
 		}
 		switch {
 		case d.Why != "":
 			return &RefusedError{rel, d.Why}
-		case d.Report:
+		case d.Note != "":
 			return &RefusedError{rel, "git would go on with it"}
 		case d.Plain == nil && (!d.Drop || m.kind == workspace.Dir):
 			x.made = append(x.made, rel)

@@ -27,9 +27,9 @@ func (u *Upper) protect(layer int, s *Set) {
 			kept = append(kept, c)
 			continue
 		}
-		d, _ := git.Judge(full, c.After.Kind.Type(), c.After.Target)
+		d := git.Judge(full, c.After.Kind.Type(), c.After.Target)
 		c.plain = d.Plain
-		switch c.Review = c.Review || d.Report; {
+		switch c.Review = c.Review || d.Note != ""; {
 		case c.Protect == "":
 			c.Protect = d.Why
 		case d.New && strings.HasPrefix(c.Protect, ".git/"):

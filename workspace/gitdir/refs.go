@@ -70,13 +70,13 @@ func ids(b []byte, _ vcs.Format) bool {
 
 // packedRefs is the shape of packed-refs.
 func packedRefs(b []byte, _ vcs.Format) bool {
-	_, sound := OddRefs(b)
+	_, sound := oddRefs(b)
 	return sound
 }
 
-// OddRefs returns the names in packed-refs that are none as a loose reference may have, and reports whether
+// oddRefs returns the names in packed-refs that are none as a loose reference may have, and reports whether
 // the file has the shape: git reads all of it or nothing, so that one such name is no reason to take it away.
-func OddRefs(b []byte) (odd []string, sound bool) {
+func oddRefs(b []byte) (odd []string, sound bool) {
 	for line := range bytes.Lines(b) {
 		text, whole := bytes.CutSuffix(line, []byte("\n"))
 		if !whole {
@@ -102,8 +102,8 @@ func OddRefs(b []byte) (odd []string, sound bool) {
 	return odd, true
 }
 
-// IsLinkedRef reports whether a link in a git directory is a reference, as git writes them with
+// isLinkedRef reports whether a link in a git directory is a reference, as git writes them with
 // core.preferSymlinkRefs: nothing else is a link of git's own.
-func IsLinkedRef(rel, text string) bool {
+func isLinkedRef(rel, text string) bool {
 	return (rel == "HEAD" || strings.HasPrefix(rel, "refs/")) && isRef(text, "refs/")
 }

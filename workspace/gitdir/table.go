@@ -11,6 +11,7 @@
 package gitdir
 
 import (
+	"fmt"
 	"io/fs"
 	"strings"
 
@@ -29,7 +30,7 @@ const (
 	Lock                   // somebody may be at work: it stays, and is reported
 	Delete                 // git computes it again: it goes, and nobody hears of it
 	Config                 // configuration, hooks and what leads to them: others look at that
-	Nest                   // a directory in which a git directory of its own lies
+	Nest                   // a directory that is a git directory of its own, or in which some lie: see [Nests]
 )
 
 // An Entry is what the table says of a name.
@@ -46,9 +47,9 @@ type Entry struct {
 // Why a name is not kept.
 const (
 	WhyForeign = "git has no file of that name there"
-	WhyLink    = "git would follow this link"
-	WhyRef     = "not a valid reference"
-	WhyIndex   = "git would write its entries outside the working tree or into .git; git reset makes a new index"
+	whyLink    = "git would follow this link"
+	whyRef     = "not a valid reference"
+	whyIndex   = "git would write its entries outside the working tree or into .git; git reset makes a new index"
 
 	whyLog     = "not a valid log of git"
 	whyGoesOn  = "git would execute or write what it names at --continue"
@@ -85,18 +86,18 @@ func ruled(pattern string, v Verdict, why string) row {
 // <object> the two parts of one that is loose, <name> a component of a reference's name, and * any text;
 // a component ** stands for one or more of those of a reference's name.
 var table = []row{
-	shaped("HEAD", small, head, WhyRef),
-	shaped("ORIG_HEAD", small, ids, WhyRef), shaped("REBASE_HEAD", small, ids, WhyRef), shaped("AUTO_MERGE", small, ids, WhyRef),
+	shaped("HEAD", small, head, whyRef),
+	shaped("ORIG_HEAD", small, ids, whyRef), shaped("REBASE_HEAD", small, ids, whyRef), shaped("AUTO_MERGE", small, ids, whyRef),
 	kept("FETCH_HEAD"), kept("COMMIT_EDITMSG"), kept("TAG_EDITMSG"), kept("SQUASH_MSG"), kept("MERGE_MSG"), kept("MERGE_MODE"), kept("description"),
-	{"MERGE_HEAD", Entry{Verdict: List, Why: whyMerge, Sound: ids, Limit: small, Bad: WhyRef}},
-	{"CHERRY_PICK_HEAD", Entry{Verdict: List, Why: whyMerge, Sound: ids, Limit: small, Bad: WhyRef}},
-	{"REVERT_HEAD", Entry{Verdict: List, Why: whyMerge, Sound: ids, Limit: small, Bad: WhyRef}},
-	shaped("index", vcs.MaxGitIndex, SoundIndex, WhyIndex), shaped("sharedindex.<hash>", vcs.MaxGitIndex, SoundIndex, WhyIndex),
-	shaped("shallow", large, ids, WhyRef),
+	{"MERGE_HEAD", Entry{Verdict: List, Why: whyMerge, Sound: ids, Limit: small, Bad: whyRef}},
+	{"CHERRY_PICK_HEAD", Entry{Verdict: List, Why: whyMerge, Sound: ids, Limit: small, Bad: whyRef}},
+	{"REVERT_HEAD", Entry{Verdict: List, Why: whyMerge, Sound: ids, Limit: small, Bad: whyRef}},
+	shaped("index", vcs.MaxGitIndex, SoundIndex, whyIndex), shaped("sharedindex.<hash>", vcs.MaxGitIndex, SoundIndex, whyIndex),
+	shaped("shallow", large, ids, whyRef),
 
 	ruled("refs/replace/", Foreign, whyHistory), ruled("refs/replace/**", Foreign, whyHistory),
-	kept("refs/"), kept("refs/**/"), shaped("refs/**", small, ref, WhyRef),
-	shaped("packed-refs", large, packedRefs, WhyRef),
+	kept("refs/"), kept("refs/**/"), shaped("refs/**", small, ref, whyRef),
+	shaped("packed-refs", large, packedRefs, whyRef),
 	kept("reftable/"), kept("reftable/tables.list"), kept("reftable/0x*.ref"), kept("reftable/0x*.log"),
 	kept("logs/"), shaped("logs/HEAD", large, log, whyLog), kept("logs/refs/"), kept("logs/refs/**/"), shaped("logs/refs/**", large, log, whyLog),
 
@@ -110,7 +111,7 @@ var table = []row{
 	kept("branches/"), ruled("branches/*", State, whyRemote), kept("remotes/"), ruled("remotes/*", State, whyRemote),
 	kept("hooks/"), kept("hooks/*.sample"), ruled("hooks/*", Config, ""),
 	ruled("config", Config, ""), ruled("config.worktree", Config, ""),
-	ruled("worktrees/", Nest, ""), ruled("modules/", Nest, ""),
+	ruled("worktrees/", Nest, ""), ruled("modules/", Nest, ""), // and the directories in them, of any name
 	kept("lfs/"), kept("lfs/**/"), kept("lfs/**"), // of git-lfs
 	kept("opencode"), // the name that an agent gives the repository
 
@@ -144,7 +145,7 @@ func Judge(rel string, kind fs.FileMode, worktree bool) *Entry {
 	first, _, _ := strings.Cut(rel, "/")
 	switch {
 	case kind.Type()&fs.ModeSymlink != 0:
-		return &Entry{Why: WhyLink}
+		return &Entry{Why: whyLink}
 	case strings.Count(rel, "/") >= maxDeep:
 		return &Entry{Why: "git has no files so deep"}
 	case kind.IsDir():
@@ -181,14 +182,79 @@ func Judge(rel string, kind fs.FileMode, worktree bool) *Entry {
 			return &Entry{Verdict: Lock, Why: whyLock}
 		}
 	}
-	if e := find(table, first+"/"); e != nil && e.Verdict == State { // what is in it goes with it
+	if e := find(table, first+"/"); e != nil && (e.Verdict == State || e.Verdict == Nest && kind.IsDir()) { // what is in it goes with it
 		return e
 	}
 	return &Entry{Why: WhyForeign}
 }
 
-// Own reports whether a name in a git directory, or the directory that it lies in, is one that git reads there.
-func Own(rel string) bool {
+// Nests reports whether a directory of that name is a git directory of its own if it looks like one: that of a
+// submodule, or a linked worktree's part, which is one in any case.
+func Nests(rel string) (may, worktree bool) {
+	first, _, in := strings.Cut(rel, "/")
+	return in && (first == "worktrees" || first == "modules"), in && first == "worktrees"
+}
+
+// A Name is one in a git directory, as it was left there.
+type Name struct {
+	Rel  string
+	Kind fs.FileMode
+	Bare bool          // the git directory has another name than .git, and lies in none
+	Link func() string // where a link leads
+	Read func(limit int64) ([]byte, vcs.Format, error)
+}
+
+// A Decision is what becomes of a name in a git directory.
+type Decision struct {
+	Why   string // it is not kept, "" if it is
+	Note  string // it is kept, and this is reported
+	What  string // of that: what it is, or holds
+	Drop  bool   // git computes it again, and nobody needs it
+	New   bool   // it is kept, and its repository did not stand: no rule for configuration and hooks holds there
+	Plain []byte // what an index is to hold, nil for what it does: git computes the rest again
+
+	Content []byte // by which it is kept
+}
+
+// Decide applies what the table says of a name that is new or has changed.
+func (e *Entry) Decide(n *Name) (d Decision) {
+	switch e.Verdict {
+	case Delete:
+		d.Drop = true
+	case Lock, List:
+		d.Note, d.What = e.Why, "new"
+	case Foreign:
+		// A directory of any name can be made to look like a repository; what else is in it is not git's to read.
+		if n.Kind.Type()&fs.ModeSymlink != 0 && isLinkedRef(n.Rel, n.Link()) || n.Bare && !isOwn(n.Rel) {
+			return d
+		}
+		d.Why = e.Why
+	case State:
+		d.Why = e.Why
+	}
+	if e.Sound == nil || !n.Kind.IsRegular() {
+		return d
+	}
+	b, f, err := n.Read(e.Limit)
+	if err != nil || !e.Sound(b, f) {
+		return Decision{Why: e.Bad}
+	}
+	d.Content = b
+	switch n.Rel {
+	case "index":
+		if plain, has, _ := PlainIndex(b, f, nil); has {
+			d.Plain = plain
+		}
+	case "packed-refs":
+		if odd, _ := oddRefs(b); len(odd) > 0 {
+			d.Note, d.What = whyRef, fmt.Sprintf("holds %.100q", strings.Join(odd, ", "))
+		}
+	}
+	return d
+}
+
+// isOwn reports whether a name in a git directory, or the directory that it lies in, is one that git reads there.
+func isOwn(rel string) bool {
 	first, _, _ := strings.Cut(rel, "/")
 	first = strings.TrimSuffix(first, ".lock")
 	for _, rows := range [][]row{table, ofWorktree} {

@@ -40,7 +40,7 @@ func TestJudge(t *testing.T) {
 
 		"commondir": Foreign, "gitdir": Foreign, "x": Foreign, "Head": Foreign, "hooks": Foreign, "FETCH_HEAD/x": Foreign, "objects": Foreign,
 		"refs/heads/-x": Foreign, "refs/heads/x;touch${IFS}y": Foreign, "refs/heads/a..b": Foreign, "refs/heads/.x": Foreign, "refs/heads/a\nb": Foreign,
-		"refs/heads/x.lock/y": Foreign, "refs/heads/@{x": Foreign, "logs/x": Foreign, "objects/ab/x": Foreign, "objects/ab/" + hash1: Foreign, "objects/info/x": Foreign,
+		"refs/heads/x.lock/y": Foreign, "modules": Foreign, "modules/a/x": Foreign, "worktrees/x": Foreign, "refs/heads/@{x": Foreign, "logs/x": Foreign, "objects/ab/x": Foreign, "objects/ab/" + hash1: Foreign, "objects/info/x": Foreign,
 		"objects/pack/x.pack": Foreign, "refs/heads" + strings.Repeat("/x", 70): Foreign, "hooks/d/x.sample": Foreign, "x.lock": Foreign, "MERGE_RR.lock": Foreign, "": Foreign,
 	} {
 		require.Equal(t, want, Judge(name, 0, false).Verdict, name)
@@ -51,7 +51,7 @@ func TestJudge(t *testing.T) {
 		"refs": Keep, "refs/heads": Keep, "refs/heads/a/b": Keep, "refs/replace": Foreign, "refs/heads/-x": Foreign, "logs": Keep, "logs/refs/heads": Keep,
 		"objects": Keep, "objects/ab": Keep, "objects/pack": Keep, "objects/info": Keep, "objects/zz": Foreign, "objects/ab/x": Foreign, "objects/pack/x": Foreign,
 		"objects/tmp_objdir-incoming-x": Keep, "objects/tmp_objdir-incoming-x/ab": Keep, "objects/tmp_objdir-incoming-x/ab/x": Foreign, "objects/incoming-x/pack": Keep,
-		"info": Keep, "hooks": Keep, "branches": Keep, "lfs/objects/01": Keep, "worktrees": Nest, "modules": Nest, "reftable": Keep,
+		"info": Keep, "hooks": Keep, "branches": Keep, "lfs/objects/01": Keep, "worktrees": Nest, "modules": Nest, "worktrees/x": Nest, "modules/a/.b c": Nest, "reftable": Keep,
 		"rebase-merge": State, "rebase-apply": State, "sequencer": State, "rr-cache": State, "objects/info/commit-graphs": Delete, "objects/pack/multi-pack-index.d": Delete,
 		"x": Foreign, "HEAD": Foreign, "config": Foreign, "index": Foreign, "refs/heads" + strings.Repeat("/x", 70): Foreign,
 	} {
@@ -64,7 +64,7 @@ func TestJudge(t *testing.T) {
 	}
 	require.NotEmpty(t, Judge("x", 0, false).Why)
 	for name, want := range map[string]bool{"HEAD": true, "HEAD/x": true, "index.lock": true, "objects/x": true, "commondir": true, "rr-cache": true, "src": false, "README": false} {
-		require.Equal(t, want, Own(name), name)
+		require.Equal(t, want, isOwn(name), name)
 	}
 }
 
@@ -90,12 +90,12 @@ func TestShapes(t *testing.T) {
 	common := Judge("commondir", 0, true)
 	require.True(t, common.Sound([]byte("../..\n"), 0))
 	require.False(t, common.Sound([]byte("/x\n"), 0))
-	odd, sound := OddRefs([]byte(hash1 + " refs/heads/x;y\n" + hash1 + " refs/replace/" + hash1 + "\n" + hash1 + " refs/heads/z\n"))
+	odd, sound := oddRefs([]byte(hash1 + " refs/heads/x;y\n" + hash1 + " refs/replace/" + hash1 + "\n" + hash1 + " refs/heads/z\n"))
 	require.True(t, sound)
 	require.Equal(t, []string{"refs/heads/x;y", "refs/replace/" + hash1}, odd)
 }
 
-func TestIsLinkedRef(t *testing.T) {
-	require.True(t, IsLinkedRef("HEAD", "refs/heads/x") && IsLinkedRef("refs/remotes/o/HEAD", "refs/remotes/o/x"))
-	require.False(t, IsLinkedRef("HEAD", "refs/heads/../../config") || IsLinkedRef("index", "refs/heads/x") || IsLinkedRef("HEAD", "/x"))
+func TestLinkedRef(t *testing.T) {
+	require.True(t, isLinkedRef("HEAD", "refs/heads/x") && isLinkedRef("refs/remotes/o/HEAD", "refs/remotes/o/x"))
+	require.False(t, isLinkedRef("HEAD", "refs/heads/../../config") || isLinkedRef("index", "refs/heads/x") || isLinkedRef("HEAD", "/x"))
 }

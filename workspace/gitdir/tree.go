@@ -25,15 +25,6 @@ type Tree struct {
 	bares map[string]bool // thousands of names may lie in one directory
 }
 
-// A Decision is what becomes of a name in a git directory.
-type Decision struct {
-	Why    string // it is not kept, "" if it is
-	Drop   bool   // git computes it again, and nobody needs it
-	Report bool   // it is kept, and reported
-	New    bool   // it is kept, and its repository did not stand: no rule for configuration and hooks holds there
-	Plain  []byte // what an index is to hold, nil for what it does: git computes the rest again
-}
-
 const (
 	whyPointer   = ".git: it points to another repository"
 	whyMakes     = "a repository: git executes what its configuration names"
@@ -41,63 +32,50 @@ const (
 	whyElsewhere = "git would write into another working tree"
 )
 
-// Judge decides on a name that is new or has changed; in is false for one that lies in no git directory. target is
-// where a link leads.
-func (t *Tree) Judge(path string, kind fs.FileMode, target string) (d Decision, in bool) {
+// Judge decides on a name that is new or has changed; one that lies in no git directory stays. target is where a link
+// leads.
+func (t *Tree) Judge(path string, kind fs.FileMode, target string) (d Decision) {
 	dir, rel, worktree, in := t.locate(path)
-	first, _, below := strings.Cut(rel, "/")
 	switch {
 	case !in:
-		return d, false
+		return d
 	case rel == "":
 		if _, stood := t.Before.Kind(path); !kind.IsDir() && (stood || !kind.IsRegular() || !t.isRepository(t.pointer(path))) {
 			d.Why = whyPointer
 		}
-		return d, true
-	case below && kind.IsDir() && (first == "worktrees" || first == "modules"):
-		return d, true // repositories may lie there
+		return d
 	}
 	bare := !vcs.InsideGit(dir)
-	standing := t.stood(dir+"/HEAD") || t.stood(dir+"/config")
+	standing := begun(t.Before, dir)
 	if bare {
 		standing = isBare(t.Before, dir)
 	}
 	e := Judge(rel, kind, worktree)
+	first, _, _ := strings.Cut(rel, "/")
 	switch {
 	case bare && !standing && (first == "HEAD" || first == "objects" || first == "refs" || first == "commondir") && (t.stood(dir+"/config") || t.stood(dir+"/hooks")):
 		d.Why = whyMakes // of what was somebody's own
-	case e.Verdict == Delete:
-		d.Drop = true
 	case e.Verdict == Keep && (kind.IsDir() && t.bare(path) || t.hidden(dir, filepath.Dir(path))):
 		d.Why = WhyForeign
-	case e.Verdict == Keep || e.Verdict == List:
-		d.Report = e.Verdict == List
-		if e.Sound != nil && kind.IsRegular() {
-			b, err := t.Now.Read(path, e.Limit)
-			f, known := t.format(dir, worktree, standing)
-			if err != nil || !known || !e.Sound(b, f) {
-				d.Why = e.Bad
-			} else if rel == "index" {
-				if plain, has, _ := PlainIndex(b, f, nil); has {
-					d.Plain = plain
-				}
-			} else if rel == "packed-refs" {
-				odd, _ := OddRefs(b)
-				d.Report = len(odd) > 0
-			}
-		}
-		d.New = !standing && d.Why == ""
 	case e.Verdict == Config:
 		d.Why, d.New = t.config(path, dir, rel, bare, standing)
-	case e.Verdict == Foreign && kind.Type()&fs.ModeSymlink != 0 && IsLinkedRef(rel, target):
-	case e.Verdict == Foreign && bare && !Own(rel):
-		return d, false // it makes something else a repository, and git does not read it
 	case e.Verdict == Foreign && kind.Type()&fs.ModeSymlink == 0 && rel != "commondir" && t.same(path, kind):
 		// Others have that there.
-	case e.Verdict != Nest:
-		d.Why = e.Why
+	default:
+		d = e.Decide(&Name{Rel: rel, Kind: kind, Bare: bare, Link: func() string { return target }, Read: func(limit int64) ([]byte, vcs.Format, error) {
+			b, err := t.Now.Read(path, limit)
+			f, known := t.format(dir, worktree, standing)
+			if err == nil && !known {
+				err = fs.ErrInvalid
+			}
+			return b, f, err
+		}})
+		d.New = !standing && d.Why == "" && (e.Verdict == Keep || e.Verdict == List)
+		if e.Verdict == Lock { // what is under way is not brought there
+			d.Why, d.Note = d.Note, ""
+		}
 	}
-	return d, true
+	return d
 }
 
 // config decides on configuration, hooks and what leads to them. In repositories that stood the rules of a policy
@@ -174,30 +152,17 @@ func (t *Tree) locate(path string) (dir, rel string, worktree, in bool) {
 		}
 		rel = strings.TrimPrefix(path[len(dir):], "/")
 	}
-	for {
-		first, rest, deep := strings.Cut(rel, "/")
-		name, inner := "", ""
-		switch {
-		case first == "worktrees" && !worktree:
-			name, inner, _ = strings.Cut(rest, "/")
-		case first == "modules" && deep:
-			for i, c := range rest { // of directories without a repository the names are nobody's
-				if c != '/' {
-					continue
-				}
-				at := dir + "/modules/" + rest[:i]
-				_, head := t.Now.Kind(at + "/HEAD")
-				if _, config := t.Now.Kind(at + "/config"); head || config {
-					name, inner = rest[:i], rest[i+1:]
-					break
-				}
-			}
+	for i := 0; i < len(rel); i++ {
+		if rel[i] != '/' {
+			continue
 		}
-		if inner == "" {
-			return dir, rel, worktree, true
+		at := dir + "/" + rel[:i]
+		may, tree := Nests(rel[:i])
+		if tree && !worktree || may && !tree && begun(t.Now, at) { // of directories without a repository the names are nobody's
+			dir, rel, worktree, i = at, rel[i+1:], tree, -1
 		}
-		dir, rel, worktree = dir+"/"+first+"/"+name, inner, first == "worktrees"
 	}
+	return dir, rel, worktree, true
 }
 
 // bare reports whether a directory is a repository to git, whatever it is called.
@@ -217,6 +182,13 @@ func isBare(v View, dir string) bool {
 	has := func(name string) bool { _, there := v.Kind(dir + "/" + name); return there }
 	store := has("objects") && has("refs")
 	return has("HEAD") && (store || has("commondir")) || store && (has("config") || has("hooks")) // worktrees share one without a HEAD
+}
+
+// begun reports whether a directory where one is looked for has parts of a repository.
+func begun(v View, dir string) bool {
+	_, head := v.Kind(dir + "/HEAD")
+	_, config := v.Kind(dir + "/config")
+	return head || config
 }
 
 // hidden reports whether a directory within a git directory is a repository or lies in one, among references, logs or

@@ -53,7 +53,7 @@ func TestTree(t *testing.T) {
 		now  files // beside what stood
 		want string
 	}{
-		"f":                              {nil, "out"},
+		"f":                              {nil, ""},
 		".git":                           {files{".git": "-> x"}, whyPointer},
 		"sub/.git":                       {files{"sub/.git": "gitdir: ../.git/\n"}, whyPointer},
 		"n/.git":                         {files{"n/.git": "gitdir: ../.git\n"}, ""},
@@ -68,7 +68,7 @@ func TestTree(t *testing.T) {
 		".git/index":                     {files{".git/index": index}, "plain"},
 		".git/packed-refs":               {files{".git/packed-refs": hash1 + " refs/heads/a;b\n"}, "report"},
 		".git/MERGE_HEAD":                {files{".git/MERGE_HEAD": hash1 + "\n"}, "report"},
-		".git/HEAD":                      {files{".git/HEAD": "x"}, WhyRef},
+		".git/HEAD":                      {files{".git/HEAD": "x"}, whyRef},
 		".git/refs/heads":                {files{".git/refs/heads/HEAD": head, ".git/refs/heads/objects": "dir", ".git/refs/heads/refs": "dir"}, WhyForeign},
 		".git/lfs/r/config":              {files{".git/lfs/r/config": hostile, ".git/lfs/r/HEAD": head, ".git/lfs/r/objects": "dir", ".git/lfs/r/refs": "dir"}, WhyForeign},
 		".git/lfs/objects/x":             {files{".git/lfs/objects/x": "x"}, ""},
@@ -92,17 +92,17 @@ func TestTree(t *testing.T) {
 		".git/modules/b/config":          {files{".git/modules/b/config": "[core]\nworktree = ../../../b\n"}, whyElsewhere},
 		"bare/config":                    {files{"bare/config": inert}, whyExecutes},
 		"bare/description":               {files{"bare/description": "x"}, ""},
-		"bare/README":                    {files{"bare/README": "x"}, "out"},
+		"bare/README":                    {files{"bare/README": "x"}, ""},
 		"own/HEAD":                       {files{"own/HEAD": head, "own/objects": "dir", "own/refs": "dir"}, whyMakes},
 		"new/config":                     {files{"new/HEAD": head, "new/objects": "dir", "new/refs": "dir", "new/config": inert}, "new"},
 		"evil/config":                    {files{"evil/HEAD": head, "evil/objects": "dir", "evil/refs": "dir", "evil/config": hostile}, whyExecutes},
 		"evil/hooks/x":                   {files{"evil/HEAD": head, "evil/objects": "dir", "evil/refs": "dir", "evil/hooks/x": ""}, whyExecutes},
 		"r/.git/hooks/x.sample":          {files{"r/.git/HEAD": head, "r/.git/hooks/x.sample": ""}, "new"},
-		"r/.git/config":                  {files{"r/.git/HEAD": head, "r/.git/config": "-> x"}, WhyLink},
+		"r/.git/config":                  {files{"r/.git/HEAD": head, "r/.git/config": "-> x"}, whyLink},
 		"r/.git/config.worktree":         {files{"r/.git/HEAD": head, "r/.git/config.worktree": strings.Repeat("x", 2<<20)}, whyExecutes},
-		"sha/.git/index":                 {files{"sha/.git/index": index}, WhyIndex},
+		"sha/.git/index":                 {files{"sha/.git/index": index}, whyIndex},
 		"link/.git/index":                {files{"link/.git/index": index}, "plain"},
-		"odd/.git/index":                 {files{"odd/.git/index": index}, WhyIndex},
+		"odd/.git/index":                 {files{"odd/.git/index": index}, whyIndex},
 	} {
 		now := files{}
 		for _, all := range []files{before, c.now} {
@@ -112,14 +112,12 @@ func TestTree(t *testing.T) {
 		}
 		tree := &Tree{Root: "/w", Before: before, Now: now, Rules: true}
 		kind, _ := now.Kind("/w/" + name)
-		d, in := tree.Judge("/w/"+name, kind, strings.TrimPrefix(now[name], "-> "))
+		d := tree.Judge("/w/"+name, kind, strings.TrimPrefix(now[name], "-> "))
 		got := d.Why
 		switch {
-		case !in:
-			got = "out"
 		case d.Drop:
 			got = "drop"
-		case d.Report:
+		case d.Note != "":
 			got = "report"
 		case d.Plain != nil:
 			got = "plain"
@@ -133,6 +131,6 @@ func TestTree(t *testing.T) {
 	require.False(t, (&Tree{Root: "/w", Before: before, Now: before}).Gone("/w/.git/worktrees/old/commondir"))
 	require.False(t, gone.Gone("/w/"+path.Join("bare", "config")))
 	unruled := &Tree{Root: "/w", Before: before, Now: before}
-	d, _ := unruled.Judge("/w/.git/hooks/x", 0, "")
+	d := unruled.Judge("/w/.git/hooks/x", 0, "")
 	require.Equal(t, whyExecutes, d.Why, "where nobody else protects what stood")
 }

@@ -318,8 +318,8 @@ func (w *walk) repository(of *entry, dir *os.File, list []fs.DirEntry, at string
 			if err != nil {
 				return err
 			}
-			if nests(rel) && rel != "modules" && rel != "worktrees" && isRepository("", list) {
-				own := entry{git: e.path, linked: strings.HasPrefix(rel, "worktrees/"), format: of.format}
+			if may, linked := gitdir.Nests(rel); may && isRepository("", list) {
+				own := entry{git: e.path, linked: linked, format: of.format}
 				if !own.linked {
 					own.format = formatOf(in)
 				}
@@ -329,11 +329,6 @@ func (w *walk) repository(of *entry, dir *os.File, list []fs.DirEntry, at string
 		}))
 	}
 	return nil
-}
-
-// nests reports whether a name lies where git keeps git directories of submodules and worktrees.
-func nests(rel string) bool {
-	return rel == "modules" || rel == "worktrees" || strings.HasPrefix(rel, "modules/") || strings.HasPrefix(rel, "worktrees/")
 }
 
 // inFan reports whether a directory holds loose objects, which are files by the thousand: what else
@@ -365,43 +360,31 @@ func (c *check) inGit(e *entry, stood, same bool) (deeper bool, err error) {
 		return isDir, nil
 	}
 	rel := e.rel()
-	if nests(rel) && isDir {
-		return true, nil
-	}
 	rule := gitdir.Judge(rel, e.Kind, e.linked)
-	switch rule.Verdict {
-	case gitdir.Keep, gitdir.List, gitdir.Lock:
-		if isDir {
-			return true, nil
-		}
-		if rule.Sound != nil {
-			if text, err := quarantine.ReadIn(e.dir, e.name, rule.Limit); err != nil || !rule.Sound(text, e.format) {
-				return false, c.take(e, quarantine.Inert, rule.Bad)
-			}
-		}
-		if rule.Verdict != gitdir.Keep {
-			c.note(quarantine.Finding{Path: e.path, Why: rule.Why, What: "new"}, nil, false)
-		}
+	switch {
+	case isDir && (rule.Verdict == gitdir.Keep || rule.Verdict == gitdir.Nest || rule.Verdict == gitdir.Delete):
+		return true, nil
+	case rule.Verdict == gitdir.Foreign && stood:
 		return false, nil
-	case gitdir.Delete:
-		if isDir {
-			return true, nil
-		}
-		return false, unix.Unlinkat(int(e.dir.Fd()), e.name, 0)
-	case gitdir.Config:
-		if stood { // the sandbox lets nobody change it: the user has
-			return false, nil
-		}
-		if rel == "config" && inert(e.dir) {
+	case rule.Verdict == gitdir.Config:
+		if stood || rel == "config" && inert(e.dir) { // what stood the sandbox lets nobody change: the user has
 			return false, nil
 		}
 		return false, c.take(e, quarantine.Inert, "git would execute what it names")
-	case gitdir.Foreign:
-		if stood {
-			return isDir, nil
-		}
 	}
-	return false, c.take(e, quarantine.Inert, rule.Why)
+	// To a disk that takes HOOKS for hooks no name is one that git does not read: no directory counts as bare.
+	switch d := rule.Decide(&gitdir.Name{Rel: rel, Kind: e.Kind, Link: func() string { return files.Link(e.path) }, Read: func(limit int64) ([]byte, vcs.Format, error) {
+		text, err := quarantine.ReadIn(e.dir, e.name, limit)
+		return text, e.format, err
+	}}); {
+	case d.Why != "":
+		return false, c.take(e, quarantine.Inert, d.Why)
+	case d.Note != "":
+		c.note(quarantine.Finding{Path: e.path, Why: d.Note, What: d.What}, nil, false)
+	case d.Drop:
+		return false, unix.Unlinkat(int(e.dir.Fd()), e.name, 0)
+	}
+	return false, nil
 }
 
 // harmless reports whether a new git directory names nothing that git would execute.

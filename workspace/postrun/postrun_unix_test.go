@@ -136,6 +136,8 @@ func TestOrdinaryWork(t *testing.T) {
 	w.git(".", "gc", "-q")
 	w.write(".vscode/settings.json", "{\"a\":1}") // the user's editor
 	w.write(".git/gk/config", "changed\n")
+	require.NoError(t, os.Remove(filepath.Join(w.dir, ".git/HEAD")))
+	require.NoError(t, os.Symlink("refs/heads/main", filepath.Join(w.dir, ".git/HEAD"))) // by core.preferSymlinkRefs
 	require.Empty(t, w.check())
 	require.True(t, w.there("new.git/HEAD"))
 	w.git(".", "fsck")
@@ -226,7 +228,8 @@ func TestWhatStoodInGit(t *testing.T) {
 	w.write(".git/foreign", "b")
 	w.write(".git/index", "no index")
 	w.write(".git/MERGE_HEAD", strings.Repeat("0", 40)+"\n")
-	require.Equal(t, []string{"inert .git", "review .git/MERGE_HEAD"}, w.check())
+	w.write(".git/packed-refs", strings.TrimSpace(w.git(".", "rev-parse", "HEAD"))+" refs/heads/a;b\n")
+	require.Equal(t, []string{"inert .git", "review .git/MERGE_HEAD", "review .git/packed-refs"}, w.check())
 	require.False(t, w.there(".git/sequencer/todo"))
 	require.False(t, w.there(".git/index"))
 	require.False(t, w.there(".git/link"))
