@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -66,12 +65,9 @@ func TestInterrupted(t *testing.T) {
 			}
 			require.Equal(t, row.signal != 0, strings.Contains(told.String(), "interrupted by "+row.name))
 
-			log, err := os.Open(file(".sarif"))
+			log, err := os.ReadFile(file(".sarif"))
 			require.NoError(t, err)
-			defer log.Close()
-			sarif, err := jsonschema.UnmarshalJSON(log)
-			require.NoError(t, err)
-			require.NoError(t, sarifSchema(t).Validate(sarif))
+			require.True(t, json.Valid(log), "%s", log)
 			cases, err := os.ReadFile(file(".xml"))
 			require.NoError(t, err)
 			require.NoError(t, xml.Unmarshal(cases, new(struct{})))

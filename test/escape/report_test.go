@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/joshdk/go-junit"
-	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/profiles"
@@ -126,41 +125,23 @@ func TestSARIF(t *testing.T) {
 	require.Equal(t, "accepted: reason", run.Results[0].Suppressions[0].Justification)
 }
 
-// TestSARIFSchema holds the output to the schema that OASIS publishes for
-// version 2.1.0: testdata/README.md says where it comes from.
-func TestSARIFSchema(t *testing.T) {
-	schema := sarifSchema(t)
-	for what, report := range map[string]*Report{"a report": sample(), "nothing ran": {targets: []string{"t"}}, "no target": {}} {
+// TestSARIFText holds what is written to the files of testdata, which test/escape/schema
+// holds to the schema: its validator takes as long to start as a probe's
+// process, so it is no part of this program. UPDATE_TESTDATA=1 writes them again.
+func TestSARIFText(t *testing.T) {
+	ended := sample()
+	ended.Interrupted = &interrupted{syscall.SIGTERM}
+	for name, report := range map[string]*Report{"full": sample(), "ended": ended, "empty": {targets: []string{"t"}}, "none": {}} {
 		var b bytes.Buffer
 		require.NoError(t, writeSARIF(&b, report))
-		log, err := jsonschema.UnmarshalJSON(&b)
+		file := "testdata/" + name + ".sarif"
+		if os.Getenv("UPDATE_TESTDATA") != "" {
+			require.NoError(t, os.WriteFile(file, b.Bytes(), 0o644))
+		}
+		want, err := os.ReadFile(file)
 		require.NoError(t, err)
-		require.Equal(t, sarifSchemaURL, log.(map[string]any)["$schema"], "what the output says of itself")
-		require.NoError(t, schema.Validate(log), what)
+		require.Equal(t, string(want), b.String(), "%s: UPDATE_TESTDATA=1 writes it again", file)
 	}
-	var b bytes.Buffer
-	require.NoError(t, writeSARIF(&b, sample()))
-	for old, wrong := range map[string]string{`"version": "2.1.0"`: `"version": "2.1"`, `"kind": "open"`: `"kind": "ajar"`, `"ruleId"`: `"rule"`, `"startTimeUtc": "19`: `"startTimeUtc": "x19`} {
-		require.Contains(t, b.String(), old)
-		log, err := jsonschema.UnmarshalJSON(strings.NewReader(strings.Replace(b.String(), old, wrong, 1)))
-		require.NoError(t, err)
-		require.Error(t, schema.Validate(log), "%s: the schema is not asked", wrong)
-	}
-}
-
-const sarifSchemaURL = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-
-func sarifSchema(t *testing.T) *jsonschema.Schema {
-	text, err := os.ReadFile("testdata/sarif-schema-2.1.0.json")
-	require.NoError(t, err)
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	require.NoError(t, err)
-	compiler := jsonschema.NewCompiler()
-	compiler.AssertFormat()
-	require.NoError(t, compiler.AddResource(sarifSchemaURL, doc))
-	schema, err := compiler.Compile(sarifSchemaURL)
-	require.NoError(t, err)
-	return schema
 }
 
 // TestTAPConsumer gives the output to the parser that prove(1) reads it with.
