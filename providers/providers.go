@@ -99,7 +99,7 @@ type Command struct {
 	// kept. 0: it is destroyed.
 	Keep time.Duration
 
-	Ask bool // a place elsewhere asks [Observer.Ask] about a host that no rule speaks of
+	Ask bool // [Observer.Ask] is asked about a host that no rule speaks of
 }
 
 // StartDir is where a command starts: the current directory, the workspace where the policy does

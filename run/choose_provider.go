@@ -79,9 +79,6 @@ func (p *Program) build(k providers.Kind, req *profiles.Request, host providers.
 	if keys := k.MissingKeys(getenv); keys != "" {
 		return nil, &providers.UnusableError{Provider: k.Name, Cause: "not set up: it needs " + keys, Advice: "set it, or --provider native runs on this machine"}
 	}
-	if req.Ask && k.Name != providers.Native && !k.Cloud {
-		return nil, &providers.UnusableError{Provider: k.Name, Cause: "--ask: nobody there can ask at this terminal", Advice: "--allow RULE allows a host"}
-	}
 	return provider, nil
 }
 

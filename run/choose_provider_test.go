@@ -74,11 +74,4 @@ func TestBuild(t *testing.T) {
 	req.Host.Environ = []string{"E2B_API_KEY=x"}
 	_, err = program.build(e2b, req, providers.Host{})
 	require.NoError(t, err, "control")
-	req.Ask = true
-	_, err = program.build(e2b, req, providers.Host{})
-	require.NoError(t, err, "control: pccrun there asks over the stream")
-	_, err = program.build(providers.Kind{Name: providers.Native}, req, providers.Host{})
-	require.NoError(t, err, "control: this machine asks")
-	_, err = program.build(providers.Kind{Name: "docker"}, req, providers.Host{})
-	require.EqualError(t, err, "provider docker: --ask: nobody there can ask at this terminal")
 }

@@ -11,7 +11,7 @@ import (
 // network allows the proxy, and what the policy names.
 func (w *writer) network(p *profiles.Policy, s *Survey) {
 	var out []string
-	if hasProxy(p) {
+	if hasProxy(p, s) {
 		for _, port := range s.Proxy {
 			out = append(out, port16("remote", port))
 		}

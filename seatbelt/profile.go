@@ -52,7 +52,7 @@ func Profile(p *profiles.Policy, s Survey) (Document, error) {
 		w.line("(deny default " + w.message() + ")")
 	}
 	w.processes()
-	w.lookups(hasProxy(p))
+	w.lookups(hasProxy(p, &s))
 	w.network(p, &s)
 	w.devices(&s)
 	w.reading(&s)
@@ -67,8 +67,10 @@ func Profile(p *profiles.Policy, s Survey) (Document, error) {
 	return d, nil
 }
 
-// hasProxy reports whether the policy lets anything out by name.
-func hasProxy(p *profiles.Policy) bool { return len(p.Network.Allow)+len(p.Network.Local) > 0 }
+// hasProxy reports whether anything may be let out by name.
+func hasProxy(p *profiles.Policy, s *Survey) bool {
+	return s.Asks || len(p.Network.Allow)+len(p.Network.Local) > 0
+}
 
 // A writer writes the text, and gives paths their parameters.
 type writer struct {

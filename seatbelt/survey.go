@@ -21,6 +21,7 @@ type Survey struct {
 	Terminal string   // the command's own terminal
 	Tag      string   // what the system's log says with each denial of this run: letters, digits and -; "" for nothing
 	Proxy    []uint16 // the ports of the loopback on which the proxy listens
+	Asks     bool     // the user is asked about a host that no rule speaks of: there is a proxy without a rule too
 }
 
 // A Place is a rule for files that the machine adds.

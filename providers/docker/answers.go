@@ -40,7 +40,7 @@ func (r *plan) answer() []profiles.Answer {
 		return kept(mechanism)
 	}
 	gvisor, want := r.runsc(), &r.policy.Resources
-	network := len(r.policy.Network.Allow)+len(r.policy.Network.Local) > 0
+	network := r.ask || len(r.policy.Network.Allow)+len(r.policy.Network.Local) > 0
 	second := func(first, other string) string { // Landlock, where the kernel has it
 		if gvisor || r.facts.Landlock < landlockRefer {
 			return first

@@ -53,6 +53,9 @@ func (r *running) leave() (err error) {
 		StateDir: r.provider.host.StateDir,
 		Secrets:  new(egress.Secrets),
 	}
+	if r.ask {
+		host.Ask = r.observer.Ask
+	}
 	r.egress, err = egress.New(r.policy, host, egress.Sandbox{Hostname: namespaces.Hostname, Environ: r.environ})
 	if err != nil {
 		return err

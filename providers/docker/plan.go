@@ -62,6 +62,7 @@ type plan struct {
 	policy   *profiles.Policy
 	facts    *Facts
 	label    string
+	ask      bool // the user is asked about a host that no rule speaks of
 	uid, gid int
 
 	config  container.Config
@@ -120,6 +121,7 @@ func (p *Provider) Plan(
 		policy:   policy,
 		facts:    f,
 		label:    command.Label,
+		ask:      command.Ask,
 		uid:      found.UID,
 		gid:      found.GID,
 		names:    map[string]bool{},
@@ -233,6 +235,8 @@ func (r *plan) refuse() error {
 			Text:   "gVisor, Podman and a workspace of root's are not built for an engine in a virtual machine",
 			Advice: "--runtime runc, with Docker's engine, as the owner of " + p.Workspace,
 		}
+	case r.ask && !r.ruled():
+		return &EngineError{Text: "--ask: in a network of the engine nobody is asked", Advice: "leave out --docker-network"}
 	case len(p.Without) > 0:
 		return &EngineError{Text: "--without: layers can be switched off with --provider native only"}
 	case p.Nested:

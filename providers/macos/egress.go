@@ -37,6 +37,9 @@ func (r *running) leave(ctx context.Context) (err error) {
 	}
 	r.close = append(r.close, func() { r.door.Close() })
 	host := egress.Host{Environ: r.provider.host.Environ, StateDir: r.provider.host.StateDir, Secrets: new(egress.Secrets)}
+	if r.command.Ask {
+		host.Ask = r.observer.Ask
+	}
 	if r.egress, err = egress.New(&policy, host, sandbox); err != nil {
 		return err
 	}

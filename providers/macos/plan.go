@@ -111,7 +111,7 @@ func (r *plan) refuse() error {
 func (r *plan) survey(found *providers.Survey, at *survey.Layout) {
 	s := &r.profile
 	s.Home, s.Temp = filepath.Join(r.dir, homeName), filepath.Join(r.dir, tempName)
-	s.Proxy = []uint16{examplePort}
+	s.Proxy, s.Asks = []uint16{examplePort}, r.command.Ask
 	if !r.network() {
 		s.Proxy = nil
 	}
@@ -159,7 +159,7 @@ func (r *plan) enter(e entry) {
 
 // network reports whether anything can be reached by name.
 func (r *plan) network() bool {
-	return len(r.policy.Network.Allow)+len(r.policy.Network.Local) > 0
+	return r.command.Ask || len(r.policy.Network.Allow)+len(r.policy.Network.Local) > 0
 }
 
 // examplePort stands for the proxy's, which is known when the run begins.

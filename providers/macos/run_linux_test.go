@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/survey"
@@ -100,7 +101,7 @@ func (m *machine) plan(change func(*profiles.Request), label string, argv ...str
 		return nil, err
 	}
 	s := &providers.Survey{UID: 1, Places: found.Places, Command: argv[:1], Notes: found.Notes, Machine: found}
-	return p.Plan(policy, s, facts, providers.Command{Argv: argv, Env: policy.Environ(host.Environ), Dir: m.workspace(), Label: label})
+	return p.Plan(policy, s, facts, providers.Command{Argv: argv, Env: policy.Environ(host.Environ), Dir: m.workspace(), Label: label, Ask: req.Ask})
 }
 
 // labels counts runs: root's tests, which may run beside a user's, end the processes of their own labels alone.
@@ -123,6 +124,8 @@ type heard struct {
 	denials []events.Denial
 	said    []string
 	decided []events.NetDecision
+	asked   []string
+	answers map[string]providers.Permission // no to all else
 }
 
 func (h *heard) note(f func()) {
@@ -130,13 +133,16 @@ func (h *heard) note(f func()) {
 	defer h.mu.Unlock()
 	f()
 }
-func (h *heard) Created(r providers.Resource)                                 { h.note(func() { h.created = append(h.created, r) }) }
-func (h *heard) Decision(d events.NetDecision)                                { h.note(func() { h.decided = append(h.decided, d) }) }
-func (h *heard) Closed(events.NetClosed)                                      {}
-func (h *heard) Denial(d events.Denial)                                       { h.note(func() { h.denials = append(h.denials, d) }) }
-func (h *heard) Change(events.Changed)                                        {}
-func (h *heard) Warning(w events.Warning)                                     { h.note(func() { h.said = append(h.said, w.Text) }) }
-func (h *heard) Ask(context.Context, string, uint16) (p providers.Permission) { return p }
+func (h *heard) Created(r providers.Resource)  { h.note(func() { h.created = append(h.created, r) }) }
+func (h *heard) Decision(d events.NetDecision) { h.note(func() { h.decided = append(h.decided, d) }) }
+func (h *heard) Closed(events.NetClosed)       {}
+func (h *heard) Denial(d events.Denial)        { h.note(func() { h.denials = append(h.denials, d) }) }
+func (h *heard) Change(events.Changed)         {}
+func (h *heard) Warning(w events.Warning)      { h.note(func() { h.said = append(h.said, w.Text) }) }
+func (h *heard) Ask(_ context.Context, host string, _ uint16) (p providers.Permission) {
+	h.note(func() { h.asked, p = append(h.asked, host), h.answers[host] })
+	return p
+}
 func (h *heard) Started() {
 	if h.started != nil {
 		close(h.started)
@@ -265,6 +271,26 @@ func TestNetwork(t *testing.T) {
 	}, "echo proxy $http_proxy; "+self+" get "+server.URL)
 	require.Contains(t, out, "proxy\n")
 	require.Contains(t, out, "permission denied")
+}
+
+// The user is asked about a host that no rule speaks of, where there is no rule at all too.
+func TestAsk(t *testing.T) {
+	m := newMachine(t)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	o := &heard{answers: map[string]providers.Permission{"good.example": netproxy.Once, "evil.example": netproxy.Refuse}}
+	var out bytes.Buffer
+	_, err = m.run(t.Context(), func(r *profiles.Request) {
+		r.Ask, r.Deny = true, []string{"inner.example"}
+		r.Files = append(r.Files, profiles.FileFlag{Path: self, Access: profiles.Read})
+	}, providers.Stdio{Out: &out, Err: &out}, o, "/bin/sh", "-c", "for h in good evil inner; do "+self+" get http://$h.example/; done")
+	require.NoError(t, err)
+	require.Equal(t, []string{"good.example", "evil.example"}, o.asked, out.String())
+	allowed := map[string]bool{}
+	for _, d := range o.decided {
+		allowed[d.Host] = d.Allowed
+	}
+	require.Equal(t, map[string]bool{"good.example": true, "evil.example": false, "inner.example": false}, allowed)
 }
 
 // Others of the machine reach the proxy's port, and are not served.

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/docker"
@@ -161,6 +162,8 @@ type heard struct {
 	started   chan struct{}
 	once      sync.Once
 	onCreated func(providers.Resource)
+	asked     []string
+	answers   map[string]providers.Permission // no to all else
 }
 
 func (h *heard) Created(r providers.Resource) {
@@ -169,12 +172,17 @@ func (h *heard) Created(r providers.Resource) {
 		h.onCreated(r)
 	}
 }
-func (h *heard) Started()                                                     { h.once.Do(func() { close(h.started) }) }
-func (h *heard) Closed(events.NetClosed)                                      {}
-func (h *heard) Denial(events.Denial)                                         {}
-func (h *heard) Change(events.Changed)                                        {}
-func (h *heard) Warning(w events.Warning)                                     { h.warnings = append(h.warnings, w) }
-func (h *heard) Ask(context.Context, string, uint16) (p providers.Permission) { return }
+func (h *heard) Started()                 { h.once.Do(func() { close(h.started) }) }
+func (h *heard) Closed(events.NetClosed)  {}
+func (h *heard) Denial(events.Denial)     {}
+func (h *heard) Change(events.Changed)    {}
+func (h *heard) Warning(w events.Warning) { h.warnings = append(h.warnings, w) }
+func (h *heard) Ask(_ context.Context, host string, _ uint16) providers.Permission {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.asked = append(h.asked, host)
+	return h.answers[host]
+}
 func (h *heard) Decision(d events.NetDecision) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -271,6 +279,7 @@ func (k *task) plan(t *testing.T, argv ...string) (providers.Plan, error) {
 		facts,
 		providers.Command{
 			Argv:  argv,
+			Ask:   k.request.Ask,
 			Env:   policy.Environ(environ),
 			Dir:   k.dir,
 			Label: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")) + strconv.Itoa(k.runs),
@@ -578,6 +587,24 @@ func TestNetwork(t *testing.T) {
 			},
 			refused,
 		)
+	})
+}
+
+// The user is asked about a host that no rule speaks of, where there is no rule at all too.
+func TestAsk(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, runtime string) {
+		k := newTask(t, runtime)
+		k.request.Ask, k.request.Deny = true, []string{"inner.example"}
+		k.heard.answers = map[string]providers.Permission{"good.example": netproxy.Once, "evil.example": netproxy.Refuse}
+		k.run(t, "sh", "-c", "for h in good evil inner; do curl -sS http://$h.example; done")
+		k.heard.mu.Lock()
+		defer k.heard.mu.Unlock()
+		assert.Equal(t, []string{"good.example", "evil.example"}, k.heard.asked)
+		allowed := map[string]bool{}
+		for _, d := range k.heard.decisions {
+			allowed[d.Host] = d.Allowed
+		}
+		assert.Equal(t, map[string]bool{"good.example": true, "evil.example": false, "inner.example": false}, allowed)
 	})
 }
 
