@@ -248,7 +248,7 @@ func sweep(dir string) error {
 			break
 		}
 		for _, group := range groups {
-			inner, _ := filepath.Glob(group + "/*/")
+			inner, _ := filepath.Glob(group + "/*") // rmdir(2) takes no file
 			for _, one := range append(inner, group) {
 				_ = syscall.Rmdir(one)
 			}
