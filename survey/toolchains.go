@@ -402,7 +402,7 @@ var roots = [...]root{
 	{env: "FLUTTER_ROOT", path: "flutter"}, {env: "GRAALVM_HOME", mark: "bin/java"}, {env: "M2_HOME", mark: "boot"}, {env: "MAVEN_HOME", mark: "boot"}, {env: "GRADLE_HOME", mark: "lib/plugins"},
 	{env: "ANT_HOME", mark: "lib/ant.jar"}, {env: "GROOVY_HOME", mark: "lib"}, {env: "KOTLIN_HOME", mark: "lib"}, {env: "SCALA_HOME", mark: "lib"}, {env: "SPARK_HOME", mark: "jars"}, {env: "HADOOP_HOME", mark: "share/hadoop"},
 	{env: "CUDA_HOME", mark: "nvvm"}, {env: "CUDA_PATH", mark: "nvvm"}, {env: "EMSDK", mark: "emsdk.py"}, {env: "VCPKG_ROOT", mark: ".vcpkg-root"}, {env: "QTDIR", mark: "mkspecs"}, {env: "IDF_PATH", mark: "tools/idf.py"},
-	{env: "KREW_ROOT", path: ".krew"}, {path: ".ghcup"}, {path: ".juliaup"}, {path: ".julia/juliaup"}, {env: "OPAMROOT", path: ".opam"}, {env: "OPAM_SWITCH_PREFIX", mark: "bin/ocaml"},
+	{env: "KREW_ROOT", path: ".krew"}, {env: "ELAN_HOME", path: ".elan"}, {path: ".ghcup"}, {path: ".juliaup"}, {path: ".julia/juliaup"}, {env: "OPAMROOT", path: ".opam"}, {env: "OPAM_SWITCH_PREFIX", mark: "bin/ocaml"},
 	{path: ".cabal/store"}, {path: ".local/state/cabal/store"}, {path: ".config/composer/vendor"}, {path: ".local/state/nix/profiles"},
 	{path: "google-cloud-sdk"},
 }
@@ -504,11 +504,18 @@ func (f *toolFinder) prefix(dir, why string) {
 			return
 		}
 	}
-	// Well inside a hidden directory of the home a prefix is an installation, and one with versions is
-	// a version manager's; elsewhere it may be a project, or somebody's home.
-	if hidden && (strings.Count(rest, "/") > 1 || f.versions(prefix) != nil) && f.add(prefix, why) {
+	// Well inside a hidden directory of the home a prefix is an installation;
+	// elsewhere it may be a project, or somebody's home.
+	if hidden && strings.Count(rest, "/") > 1 && f.add(prefix, why) {
 		f.linked(prefix)
 		return
+	}
+	// One with versions is a version manager's, or of a tool that keeps a login beside them (~/.pulumi).
+	if hidden && f.versions(prefix) != nil {
+		for _, name := range [...]string{"versions", "toolchains", "version"} {
+			f.add(filepath.Join(prefix, name), why)
+		}
+		f.linked(prefix)
 	}
 	for _, part := range parts {
 		f.add(filepath.Join(prefix, part), why)

@@ -62,6 +62,14 @@ func TestToolchains(t *testing.T) {
 			files: []string{".local/bin/x", ".local/lib/python3.12/site-packages/"},
 			path:  ".local/bin", want: []string{".local/bin"}, // ~/.local/lib has a layer
 		},
+		"a login beside versions": {
+			files: []string{".pulumi/bin/pulumi", ".pulumi/versions/3/pulumi", ".pulumi/credentials.json"},
+			path:  ".pulumi/bin", want: []string{".pulumi/bin", ".pulumi/versions"},
+		},
+		"a version that was added as a link": {
+			files: []string{".exenv/shims/x", ".exenv/version.txt", "elixirs/1/bin/x", "elixirs/1/lib/l", "elixirs/1/notes.txt", ".exenv/versions/1 -> HOME/elixirs/1"},
+			path:  ".exenv/shims", want: []string{".exenv/shims", ".exenv/versions", "elixirs/1/bin", "elixirs/1/lib"},
+		},
 		"claude": {
 			files: []string{".local/share/claude/versions/1.0.3", ".local/bin/claude -> HOME/.local/share/claude/versions/1.0.3"},
 			path:  ".local/bin", want: []string{".local/bin", ".local/share/claude"},

@@ -201,12 +201,12 @@ var layouts = map[string]layout{
 		prepare: `mkdir -p opt/proto/shims opt/proto/tools/n/22/bin; printf '#!/bin/sh\nexec ${PROTO_HOME:-~/.proto}/tools/n/22/bin/n\n' > opt/proto/shims/n
 			printf '#!/bin/sh\necho n\n' > opt/proto/tools/n/22/bin/n; chmod +x opt/proto/shims/n opt/proto/tools/n/22/bin/n`,
 		env: []string{"PROTO_HOME=~/opt/proto", "PATH=~/opt/proto/shims:" + system}, script: "n", want: "n\n"},
-	// leanprover/elan, and any other that nobody has listed.
+	// leanprover/elan, and one that nobody has listed.
 	"a version manager of no list": {
-		prepare: `mkdir -p .elan/bin .elan/toolchains/s/bin .exenv/shims .exenv/versions/1; echo v > .exenv/versions/1/v
+		prepare: `mkdir -p .elan/bin .elan/toolchains/s/bin .exenv/shims .exenv/versions/1 .exenv/libexec; echo v > .exenv/versions/1/v; echo l > .exenv/libexec/l
 			printf '#!/bin/sh\nexec ~/.elan/toolchains/s/bin/lean\n' > .elan/bin/lean; printf '#!/bin/sh\necho lean\n' > .elan/toolchains/s/bin/lean
-			printf '#!/bin/sh\ncat ~/.exenv/versions/1/v\n' > .exenv/shims/elixir; chmod +x .elan/bin/lean .elan/toolchains/s/bin/lean .exenv/shims/elixir`,
-		env: []string{"PATH=~/.elan/bin:~/.exenv/shims:" + system}, script: "lean; elixir", want: "lean\nv\n"},
+			printf '#!/bin/sh\ncat ~/.exenv/versions/1/v ~/.exenv/libexec/l\n' > .exenv/shims/elixir; chmod +x .elan/bin/lean .elan/toolchains/s/bin/lean .exenv/shims/elixir`,
+		env: []string{"PATH=~/.elan/bin:~/.exenv/shims:" + system}, script: "lean; elixir", want: "lean\nv\nl\n"},
 	// jenv(1): `jenv add` makes a link.
 	"a version that was added as a link": {
 		prepare: `mkdir -p .jenv/shims .jenv/versions jdks/21/bin jdks/21/lib; ln -s ../../jdks/21 .jenv/versions/21; echo l > jdks/21/lib/l
