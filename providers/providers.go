@@ -99,6 +99,9 @@ type Command struct {
 	// kept. 0: it is destroyed.
 	Keep time.Duration
 
+	// History is how many commits of the workspace's repository go along to a place elsewhere.
+	History int
+
 	Ask bool // [Observer.Ask] is asked about a host that no rule speaks of
 }
 
@@ -136,6 +139,10 @@ type Host struct {
 	Launcher string   // the file of the launcher for Linux, to be mounted or uploaded
 
 	Whole func() (*os.File, error) // a file with all verbs of this program
+
+	// Export writes the last commits of a repository, as git-fast-export(1) does, up to "done"; common is
+	// the directory that its git directory shares with others, or that itself.
+	Export func(ctx context.Context, git, common string, commits int, to io.Writer) error
 
 	Ask func(ctx context.Context, host string, port uint16) Permission // what a place elsewhere has in place of a terminal
 }

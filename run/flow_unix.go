@@ -41,6 +41,9 @@ func Run(req profiles.Request, program Program) int {
 	if req.Keep != 0 && !c.Cloud {
 		return messages.Fail("flag --keep: the provider is "+c.Name+", which has no sandbox to be kept", "--provider e2b")
 	}
+	if req.History != 0 && !c.Cloud {
+		return messages.Fail("flag --history: the provider is "+c.Name+", where the repository itself is shown", "--provider e2b")
+	}
 	if c.Name != providers.Native && program.Become != nil {
 		return program.Become()
 	}
@@ -267,7 +270,7 @@ func (f *flow) build() (err error) {
 func (f *flow) host() providers.Host {
 	return providers.Host{
 		Environ: f.req.Host.Environ, StateDir: f.dirs.State, CacheDir: f.dirs.Cache, Launcher: launcherFile(), Whole: f.program.Whole,
-		Ask: f.program.ask,
+		Export: exportHistory, Ask: f.program.ask,
 	}
 }
 
@@ -347,7 +350,7 @@ func (f *flow) decide(before error) error {
 		if looked, err = f.look(); err != nil {
 			continue
 		}
-		command := providers.Command{Argv: f.req.Command, Env: f.policy.Environ(f.req.Host.Environ), Dir: f.workDir, Label: f.label, Keep: f.req.Keep, Ask: f.req.Ask}
+		command := providers.Command{Argv: f.req.Command, Env: f.policy.Environ(f.req.Host.Environ), Dir: f.workDir, Label: f.label, Keep: f.req.Keep, History: f.req.History, Ask: f.req.Ask}
 		var facts providers.Facts
 		if facts, err = f.examine(looked, command); err != nil {
 			continue

@@ -125,6 +125,7 @@ func runFlags() []flagDef {
 		flagDef{"--docker-image", takesValue, "NAME", "with --provider docker: use the programs of this image", once(func(r *profiles.Request) *string { return &r.DockerImage })},
 		flagDef{"--docker-network", takesValue, "none|bridge|host", "with --provider docker: a network without rules (default none)", once(func(r *profiles.Request) *string { return &r.DockerNetwork })},
 		flagDef{"--keep", takesValue, "DURATION", "keep the cloud's sandbox for the next run with --keep here", keep},
+		flagDef{"--history", takesValue, "N", "copy the last N commits to the cloud, without secrets", history},
 		flagDef{"--from", takesValue, "SNAPSHOT", "start from the changes of a snapshot, in overlays", once(func(r *profiles.Request) *string { return &r.From })},
 		flagDef{"--pass-fd", takesValue, "N", "pass this file descriptor", passFD},
 		flagDef{"--dry-run", alone, "", "print the plan, and do nothing", on(func(r *profiles.Request) *bool { return &r.DryRun })},
@@ -155,6 +156,16 @@ func keep(r *profiles.Request, v string) error {
 		return errors.New("given twice, as " + r.Keep.String() + " and " + v)
 	}
 	r.Keep = d
+	return nil
+}
+
+// history sets --history.
+func history(r *profiles.Request, v string) error {
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 1 || n > 10_000 {
+		return errors.New(quote(v) + ": want a number of commits, from 1 to 10000")
+	}
+	r.History = n
 	return nil
 }
 

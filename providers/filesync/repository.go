@@ -38,21 +38,9 @@ func findRepository(dir string) *repository {
 		if r.under == "." {
 			r.under = ""
 		}
-		git := filepath.Join(top, ".git")
-		if !info.IsDir() {
-			text, err := readSmall(git, maxIgnoreFile)
-			if err != nil {
-				return r
-			}
-			to, err := vcs.ParseGitFile(text)
-			if err != nil {
-				return r
-			}
-			git = inDir(top, to)
-		}
-		common := git
-		if text, err := readSmall(filepath.Join(git, "commondir"), maxIgnoreFile); err == nil {
-			common = inDir(git, vcs.ParsePathFile(text))
+		git, common, err := gitDirs(filepath.Join(top, ".git"), info.IsDir())
+		if err != nil {
+			return r
 		}
 		if text, err := readSmall(filepath.Join(common, "info", "exclude"), maxIgnoreFile); err == nil {
 			r.exclude = string(text)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/pccrun/pccrun/providers/filesync"
@@ -26,6 +27,14 @@ func (r *running) bring(ctx context.Context) error {
 	}
 	d := differ(r.before, after, &r.sent.Manifest)
 	r.named("not downloaded: left out by ignore files", d.stays)
+	if r.reflog != "" {
+		d.git = slices.DeleteFunc(d.git, func(name string) bool { return name == ".git" })
+		if now, err := r.logged(ctx); err != nil {
+			return err
+		} else if now != r.reflog {
+			r.warn("not downloaded: commits that were made there; the changes of files in them are")
+		}
+	}
 	r.named("not downloaded: a repository that was made there", d.git)
 	r.named("not downloaded: neither a file, a directory nor a link", d.odd)
 	if len(d.ask)+len(d.gone) == 0 {

@@ -26,6 +26,7 @@ type fetchable struct {
 	Protect  []profiles.ProtectRule `json:"protect"`
 	Before   []byte                 `json:"before"` // what stood in the copy
 	Manifest *filesync.Manifest     `json:"manifest"`
+	Reflog   string                 `json:"reflog,omitempty"`
 }
 
 const fetchableVersion = 1
@@ -33,7 +34,7 @@ const fetchableVersion = 1
 // record writes down what a download goes by.
 func (r *running) record() error {
 	p := r.policy
-	text, err := json.Marshal(&fetchable{fetchableVersion, r.copy, p.Workspace, p.Files, p.Tighten, p.Protect, r.before.text, &r.sent.Manifest})
+	text, err := json.Marshal(&fetchable{fetchableVersion, r.copy, p.Workspace, p.Files, p.Tighten, p.Protect, r.before.text, &r.sent.Manifest, r.reflog})
 	if err == nil {
 		err = state.WriteFile(r.session, sessions.UnfetchedName, text, state.Fast)
 	}
@@ -59,7 +60,7 @@ func (r *running) recorded() error {
 	if err != nil {
 		return fmt.Errorf("read the session's %s: %w", sessions.UnfetchedName, err)
 	}
-	r.copy, r.sent = f.Copy, &filesync.Sent{Manifest: *f.Manifest}
+	r.copy, r.sent, r.reflog = f.Copy, &filesync.Sent{Manifest: *f.Manifest}, f.Reflog
 	r.policy = &profiles.Policy{Workspace: f.Space, Files: f.Files, Tighten: f.Tighten, Protect: f.Protect}
 	return nil
 }

@@ -68,7 +68,10 @@ type Upload struct {
 	Compressed int64           `json:"compressed"`
 	Left       []filesync.Left `json:"left"`
 	Secrets    []string        `json:"secrets"` // files that stay for them, with line and rule
-	Error      string          `json:"error,omitempty"`
+
+	History *filesync.History `json:"history,omitempty"`
+
+	Error string `json:"error,omitempty"`
 }
 
 // weigh packs the workspace for nobody.
@@ -89,6 +92,11 @@ func (r *plan) weigh() (u Upload) {
 	}
 	for _, f := range sent.Findings {
 		u.Secrets = append(u.Secrets, f.String())
+	}
+	if r.command.History > 0 {
+		if u.History, err = r.weighHistory(tree); err != nil {
+			u.Error = err.Error()
+		}
 	}
 	return u
 }

@@ -83,6 +83,7 @@ type running struct {
 	there    []string // variables that speak of the place
 	sent     *filesync.Sent
 	before   *listing
+	reflog   string // how long the log of the repository's HEAD was; "": it is not pccrun's
 	started  atomic.Bool
 	label    string // before the name of an archive there; not empty for a copy, see [Provider.Copy]
 	busy     bool   // the command runs while its files are fetched

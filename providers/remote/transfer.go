@@ -25,6 +25,7 @@ type upload struct {
 	stop    context.CancelFunc
 	packed  chan struct{} // closed when all of it is written, or err says why not
 	sent    *filesync.Sent
+	past    *past // nil: none goes
 	err     error
 }
 
@@ -32,6 +33,17 @@ func (u *upload) remove() {
 	u.stop()
 	<-u.packed
 	u.file.Close()
+	if u.past != nil {
+		u.past.file.Close()
+	}
+}
+
+// archive is a file that was written, with the sum of all.
+func archive(file *os.File, sum hash.Hash) (a Archive, err error) {
+	a.Sum = hex.EncodeToString(sum.Sum(nil))
+	a.Size, err = file.Seek(0, io.SeekEnd)
+	a.Open = func() (io.ReadCloser, error) { return io.NopCloser(io.NewSectionReader(file, 0, a.Size)), nil }
+	return a, err
 }
 
 // spool makes a file without a name in the session's directory.
@@ -82,11 +94,10 @@ func (r *running) pack(ctx context.Context) (*upload, error) {
 		if u.sent, u.err = write(ctx, tree, io.MultiWriter(u.file, sum)); u.err != nil {
 			return
 		}
-		var size int64
-		size, u.err = u.file.Seek(0, io.SeekEnd)
-		u.archive = Archive{Size: size, Sum: hex.EncodeToString(sum.Sum(nil)), Open: func() (io.ReadCloser, error) {
-			return io.NopCloser(io.NewSectionReader(u.file, 0, size)), nil
-		}}
+		u.archive, u.err = archive(u.file, sum)
+		if u.err == nil && r.command.History > 0 {
+			u.past, u.err = r.packHistory(ctx, tree)
+		}
 	}()
 	return u, nil
 }
@@ -115,7 +126,10 @@ func (r *running) upload(ctx context.Context, u *upload) error {
 	if err := r.send(ctx, "uploading", r.copy, &u.archive); err != nil {
 		return fmt.Errorf("%s: upload: %w", r.provider.Name(), err)
 	}
-	return nil
+	if u.past == nil {
+		return nil
+	}
+	return r.sendHistory(ctx, u.past)
 }
 
 // beside is where an archive waits: next to the directory, in the user's home.
@@ -153,11 +167,16 @@ func (r *running) progress(what string) (way func(done, total int64), over func(
 var errGarbled = errors.New("the received data differs from what was sent")
 
 // send extracts an archive in a directory of the sandbox: one of zstd where pccrun's program is there
-// already, which decodes it, else one of gzip. What came over broken is sent again.
+// already, which decodes it, else one of gzip.
 func (r *running) send(ctx context.Context, what, dir string, a *Archive) error {
+	return r.put(ctx, what, beside(dir, "up"), a, unpack, dir, r.program)
+}
+
+// put sends a file, and has a script take it: its name, sum and args are the script's arguments. What came over
+// broken is sent again.
+func (r *running) put(ctx context.Context, what, name string, a *Archive, script string, args ...string) error {
 	way, over := r.progress(what)
 	defer over()
-	name := beside(dir, "up")
 	shows := &Archive{Size: a.Size, Open: func() (io.ReadCloser, error) {
 		from, err := a.Open()
 		return &shown{from: from, total: a.Size, shown: way}, err
@@ -166,7 +185,7 @@ func (r *running) send(ctx context.Context, what, dir string, a *Archive) error 
 		if err := r.provider.service.PutFile(ctx, r.box, name, shows); err != nil {
 			return err
 		}
-		_, code, err := r.shell(ctx, false, unpack, nil, name, a.Sum, dir, r.program)
+		_, code, err := r.shell(ctx, false, script, nil, append([]string{name, a.Sum}, args...)...)
 		switch {
 		case code == 65 && n < 3:
 			continue

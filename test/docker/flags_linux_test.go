@@ -128,6 +128,7 @@ func TestFlags(t *testing.T) {
 			"--from":           {args: []string{"1"}, code: 125, err: "--from"},
 			"--pass-fd":        {args: []string{"3"}, code: 125, err: "--pass-fd"},
 			"--keep":           {args: []string{"1h"}, code: 125, err: "no sandbox to be kept"},
+			"--history":        {args: []string{"1"}, code: 125, err: "the repository itself is shown"},
 			"--dry-run":        {sh: "touch not-made", out: "guarantees", after: absent("not-made")},
 			"--json":           {args: []string{"--dry-run"}, sh: "touch not-made", out: `"guarantees"`, after: absent("not-made")},
 			"--events":         {args: []string{"events.jsonl"}, sh: "true", after: matches("events.jsonl", `"type":"`)},
