@@ -23,8 +23,14 @@ func GitDirs(dir string) (git, common string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("%s is not the top of a git repository", dir)
 	}
-	if git, common, err = gitDirs(at, info.IsDir()); err != nil || info.IsDir() {
+	if git, common, err = gitDirs(at, info.IsDir()); err != nil {
 		return git, common, err
+	}
+	if info.IsDir() && common == git {
+		return git, common, nil
+	}
+	if info.IsDir() || filepath.Dir(git) != filepath.Join(common, "worktrees") {
+		return "", "", fmt.Errorf("%s shares %s, which does not name it", at, common)
 	}
 	if text, err := readSmall(filepath.Join(git, "gitdir"), maxIgnoreFile); err != nil || vcs.ParsePathFile(text) != at {
 		return "", "", fmt.Errorf("%s names %s, which does not name it", at, git)
