@@ -91,19 +91,22 @@ func TestHistory(t *testing.T) {
 			require.NotContains(t, out, ".git")
 			code, out, say = p.run("--provider", place.name, "--history", "3", "--dry-run", "--json", "--", "true")
 			require.Equal(t, 0, code, say)
-			var plan struct {
-				Upload struct {
-					History struct {
-						Branch  string
-						Commits int
-						Left    []struct{ Path, Why string }
+			var dry struct {
+				Plan struct {
+					Upload struct {
+						History struct {
+							Branch  string
+							Commits int
+							Left    []struct{ Path, Why string }
+						}
 					}
 				}
 			}
-			require.NoError(t, json.Unmarshal([]byte(out[strings.Index(out, "{"):]), &plan), out)
-			require.Equal(t, 3, plan.Upload.History.Commits, out)
-			require.Equal(t, "refs/heads/topic/one", plan.Upload.History.Branch)
-			require.Len(t, plan.Upload.History.Left, 3, out)
+			require.NoError(t, json.Unmarshal([]byte(out), &dry), out)
+			would := dry.Plan.Upload.History
+			require.Equal(t, 3, would.Commits)
+			require.Equal(t, "refs/heads/topic/one", would.Branch)
+			require.Len(t, would.Left, 3, would.Left)
 		})
 	}
 	p := newProgram(t, nil)
