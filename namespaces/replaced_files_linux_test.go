@@ -29,7 +29,7 @@ func TestHandleOfReplacedDirectory(t *testing.T) {
 		"write git pin protect", "read git/config.txt pin protect", "read git/hooks pin protect", "write git/sub pin protect", "hide git/sub/secret.txt")
 	r, err := b.sh(waits + `await replaced; cd git; (echo early >> config.txt) && echo open; cd sub; echo > $DIR/entered
 		await kept; covered -r secret.txt; covered -w ../config.txt; covered -w ../hooks; cat secret.txt; cd ..; (echo evil >> config.txt) && echo wrote config; (echo evil > hooks/new) && echo wrote hooks; cat sub/secret.txt
-		echo > $DIR/tried; await again; covered -r sub/secret.txt; covered -w config.txt; cat sub/secret.txt; (echo evil >> config.txt) && echo wrote config; echo fine > free && echo free
+		echo > $DIR/tried; await again; covered -r sub/secret.txt; covered -w config.txt; sleep 1; cat sub/secret.txt; (echo evil >> config.txt) && echo wrote config; echo fine > free && echo free
 		cd sub; cat secret.txt; mv ../sub ../other && echo moved; true`).begin()
 	require.NoError(t, err)
 	require.NoError(t, os.Rename(b.path("git"), b.path("old")))

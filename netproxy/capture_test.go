@@ -107,7 +107,14 @@ func TestTurnedAway(t *testing.T) {
 		f.capture(c.to)
 		before := len(f.told())
 		begin := time.Now()
-		b, err := io.ReadAll(f.raw(c.say))
+		var b []byte
+		conn, err := net.Dial("tcp", f.addr)
+		if err == nil { // else the reset came before connect had returned
+			conn.SetDeadline(time.Now().Add(time.Minute))
+			_, _ = io.WriteString(conn, c.say)
+			b, err = io.ReadAll(conn)
+			conn.Close()
+		}
 		if c.want == "" {
 			require.True(t, err == nil && len(b) == 0 || errors.Is(err, syscall.ECONNRESET), "%s: %v %q", c.to, err, b)
 		} else {
