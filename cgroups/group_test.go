@@ -42,7 +42,7 @@ func createPlan(t *testing.T, p Plan) *Group {
 	paths := g.Paths()
 	t.Cleanup(func() {
 		require.NoError(t, g.Kill())
-		require.NoError(t, g.Remove(20*time.Second))
+		require.NoError(t, g.Remove(time.Minute))
 		for _, dir := range paths {
 			require.NoDirExists(t, dir)
 		}
@@ -120,7 +120,7 @@ func TestGroupOfAnotherUser(t *testing.T) {
 		require.Equal(t, path.Base(g.Paths()[0]), c.group("pids"))
 		require.NoError(t, g.Kill())
 		_ = c.Wait()
-		require.NoError(t, g.Remove(20*time.Second))
+		require.NoError(t, g.Remove(time.Minute))
 	})
 	entries, err := filepath.Glob(parent + "/pccrun-*")
 	require.NoError(t, err)
@@ -211,7 +211,7 @@ func TestV2(t *testing.T) {
 	require.NoError(t, g.Kill())
 	_ = c.Wait()
 	_ = late.Wait()
-	require.NoError(t, g.Remove(20*time.Second))
+	require.NoError(t, g.Remove(time.Minute))
 	require.NoDirExists(t, dir)
 }
 
@@ -270,7 +270,7 @@ func TestKillOneByOne(t *testing.T) {
 	d.v2 = false
 	require.NoError(t, d.kill())
 	_ = c.Wait()
-	require.Empty(t, pidsBelow(d.path))
+	require.Eventually(t, func() bool { return len(pidsBelow(d.path)) == 0 }, time.Minute, time.Millisecond)
 	bystander.proceed()
 	require.Equal(t, "done", bystander.line())
 }
@@ -316,7 +316,7 @@ func TestLeaf(t *testing.T) {
 	require.Equal(t, "done", child.line())
 	require.NoError(t, g.Kill())
 	_ = child.Wait()
-	require.NoError(t, g.Remove(20*time.Second))
+	require.NoError(t, g.Remove(time.Minute))
 	require.Contains(t, readString(t, "/proc/self/cgroup"), path.Base(dir)+"\n")
 	entries, err := filepath.Glob(dir + "/pccrun-*")
 	require.NoError(t, err)

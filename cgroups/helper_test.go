@@ -63,14 +63,14 @@ func helper(name string, args []string) {
 		must(unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
 		helper(args[0], args[1:])
 		return
-	case "watch": // watches itself for half a second, begins a timer of as much, stops itself, and says what is over when it goes on, and when the watch is
+	case "watch": // watches itself for two seconds, begins a timer of as much, stops itself, and says what is over when it goes on, and when the watch is
 		watched := make(chan bool, 1)
-		watch(500*time.Millisecond, func() {
-			timer := time.NewTimer(500 * time.Millisecond)
+		watch(2*time.Second, func() {
+			timer := time.NewTimer(2 * time.Second)
 			must(unix.Kill(os.Getpid(), unix.SIGSTOP))
 			on := time.Now()
 			<-timer.C
-			fmt.Println("watched", len(watched), "timed", time.Since(on) < 250*time.Millisecond)
+			fmt.Println("watched", len(watched), "timed", time.Since(on) < time.Second)
 			<-watched
 			fmt.Println("watched")
 		}, func() { watched <- true })

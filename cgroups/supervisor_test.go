@@ -45,7 +45,7 @@ func requireKilled(t *testing.T, c *command, s *Supervisor) {
 		require.True(t, s.Exceeded())
 		require.Equal(t, used, s.Peak())
 		t.Logf("limit %d MiB, killed at %d MiB", s.Limit/mib, used/mib)
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("not killed")
 	}
 }
@@ -196,7 +196,7 @@ func TestWatchOfWhoWasStopped(t *testing.T) {
 	_, err := unix.Wait4(c.Process.Pid, &status, unix.WUNTRACED, nil)
 	require.NoError(t, err)
 	require.True(t, status.Stopped())
-	time.Sleep(700 * time.Millisecond)
+	time.Sleep(2200 * time.Millisecond)
 	require.NoError(t, c.Process.Signal(unix.SIGCONT))
 	require.Equal(t, "watched 0 timed true", c.line(), "control: the timer")
 	require.Equal(t, "watched", c.line())
@@ -230,7 +230,7 @@ func TestSupervisorEndsWithTheSandbox(t *testing.T) {
 	_ = c.Wait()
 	select {
 	case <-ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("still looking for a process that is gone")
 	}
 }

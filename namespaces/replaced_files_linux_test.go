@@ -11,8 +11,11 @@ import (
 	"github.com/pccrun/pccrun/internal/hint"
 )
 
-// waits is a script that says where it is, and goes on when it is told to.
-const waits = `await() { while [ ! -e "$DIR/$1" ]; do sleep 0.01; done; }; `
+// waits is a script that says where it is, and goes on when it is told to, or when a file is
+// covered: not readable (-r) or not writable (-w) by access(2), which takes hold of nothing.
+const waits = `await() { while [ ! -e "$DIR/$1" ]; do sleep 0.01; done; }
+	covered() { n=0; while [ $1 "$2" ] && [ $n -lt 6000 ]; do sleep 0.01; n=$((n+1)); done; }
+	`
 
 func (r *trial) until(name string) {
 	r.b.t.Helper()
@@ -25,8 +28,8 @@ func TestHandleOfReplacedDirectory(t *testing.T) {
 	b := newBench(t, []string{"git/config.txt", "git/hooks/h.txt", "git/sub/secret.txt"},
 		"write git pin protect", "read git/config.txt pin protect", "read git/hooks pin protect", "write git/sub pin protect", "hide git/sub/secret.txt")
 	r, err := b.sh(waits + `await replaced; cd git; (echo early >> config.txt) && echo open; cd sub; echo > $DIR/entered
-		await kept; cat secret.txt; cd ..; (echo evil >> config.txt) && echo wrote config; (echo evil > hooks/new) && echo wrote hooks; cat sub/secret.txt
-		echo > $DIR/tried; await again; cat sub/secret.txt; (echo evil >> config.txt) && echo wrote config; echo fine > free && echo free
+		await kept; covered -r secret.txt; covered -w ../config.txt; covered -w ../hooks; cat secret.txt; cd ..; (echo evil >> config.txt) && echo wrote config; (echo evil > hooks/new) && echo wrote hooks; cat sub/secret.txt
+		echo > $DIR/tried; await again; covered -r sub/secret.txt; covered -w config.txt; sleep 1; cat sub/secret.txt; (echo evil >> config.txt) && echo wrote config; echo fine > free && echo free
 		cd sub; cat secret.txt; mv ../sub ../other && echo moved; true`).begin()
 	require.NoError(t, err)
 	require.NoError(t, os.Rename(b.path("git"), b.path("old")))
@@ -40,7 +43,6 @@ func TestHandleOfReplacedDirectory(t *testing.T) {
 
 	gone := make(chan error, 1)
 	k := r.Keep(func(err error) { gone <- err })
-	time.Sleep(200 * time.Millisecond)
 	b.write("kept", "")
 	r.until("tried")
 	for _, name := range []string{"git/config.txt", "git/sub/secret.txt"} {
@@ -51,7 +53,6 @@ func TestHandleOfReplacedDirectory(t *testing.T) {
 	require.NoError(t, os.Mkdir(b.path("git/sub"), 0o755))
 	b.write("git/sub/secret.txt", "last secret")
 	require.NoError(t, os.RemoveAll(b.path("old")))
-	time.Sleep(300 * time.Millisecond)
 	b.write("again", "")
 	o := r.end()
 	k.Close()
@@ -76,12 +77,12 @@ func TestGripOfReplacedFile(t *testing.T) {
 		{"a second name of what is read-only", "read f.txt pin protect", "ln f.txt kept", "linked it"},
 		{"open for reading", "hide f.txt", "exec 9<f.txt", "still has it open"},
 		{"open for writing", "read f.txt pin protect", "exec 9>>f.txt", "still has it open"},
-		{"held with O_PATH", "hide f.txt", "python3 -c 'import os, time; f = os.open(\"f.txt\", os.O_PATH); open(\"held\", \"w\"); time.sleep(1); os.open(\"/proc/self/fd/%d\" % f, 0)' & await held", "had it open"},
+		{"held with O_PATH", "hide f.txt", "python3 -c 'import os, time; f = os.open(\"f.txt\", os.O_PATH); open(\"held\", \"w\"); time.sleep(20); os.open(\"/proc/self/fd/%d\" % f, 0)' & await held", "had it open"},
 		{"what can be opened again for writing", "read f.txt pin protect", "exec 9<f.txt", "had it open"},
-		{"control: read through its cover", "read f.txt pin protect", "{ sleep 0.1; exec 9<f.txt; sleep 1; } & true", ""},
+		{"control: read through its cover", "read f.txt pin protect", "{ covered -w f.txt; exec 9<f.txt; sleep 1; } & true", ""},
 		{"control: read and closed", "read f.txt pin protect", "cat f.txt > out", ""},
 		{"control: left alone", "hide f.txt", "true", ""},
-		{"control: as an editor leaves it", "hide f.txt", "ln f.txt kept; { sleep 0.01; rm kept; } & true", ""},
+		{"control: as an editor leaves it", "hide f.txt", "python3 -c 'import os, time; os.link(\"f.txt\", \"kept\"); open(\"made\", \"w\"); time.sleep(0.01); os.unlink(\"kept\")' & await made", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -190,9 +190,14 @@ func TestSignals(t *testing.T) {
 // goes on, whatever was said last of all that there was room for.
 func TestSignalsAreNotLost(t *testing.T) {
 	for odd := range 2 {
-		r, err := newBench(t, nil).sh("sleep 0.2").begin()
+		b := newBench(t, nil)
+		r, err := b.sh(waits + "await go").begin()
 		require.NoError(t, err)
 		require.NoError(t, unix.Kill(r.Pid, unix.SIGSTOP))
+		require.Eventually(t, func() bool {
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", r.Pid))
+			return err == nil && strings.Contains(string(stat), ") T ")
+		}, time.Minute, time.Millisecond)
 		for range odd {
 			r.Signal(unix.SIGWINCH, inside.ToGroup)
 		}
@@ -205,7 +210,8 @@ func TestSignalsAreNotLost(t *testing.T) {
 		require.NotEmpty(t, r.untold, "there was room for all")
 		r.telling.Unlock()
 		require.NoError(t, unix.Kill(r.Pid, unix.SIGCONT))
-		late := time.AfterFunc(20*time.Second, r.Kill)
+		b.write("go", "")
+		late := time.AfterFunc(time.Minute, r.Kill)
 		require.Zero(t, r.end().Status)
 		late.Stop()
 		alone(t)
@@ -450,7 +456,7 @@ func TestTerminal(t *testing.T) {
 func TestRemountWatcher(t *testing.T) {
 	b := newBench(t, []string{"secret.txt", "hidden/f.txt", "shown/f.txt", "git/config.txt", "sub/deep/secret.txt"},
 		"hide secret.txt", "hide hidden", "read shown", "write git pin protect", "read git/config.txt pin protect", "hide sub/deep/secret.txt", "write sub pin protect", "write sub/deep pin protect")
-	r, err := b.sh("while [ ! -e go ]; do sleep 0.01; done; cat secret.txt hidden/* sub/deep/secret.txt; for f in shown/new git/config.txt git/x; do (echo changed >> $f) && echo wrote $f; done; cat git/config.txt").begin()
+	r, err := b.sh(waits + "await go; for f in secret.txt hidden/f.txt sub/deep/secret.txt; do covered -r $f; done; covered -w shown; covered -w git/config.txt; cat secret.txt hidden/* sub/deep/secret.txt; for f in shown/new git/config.txt git/x; do (echo changed >> $f) && echo wrote $f; done; cat git/config.txt").begin()
 	require.NoError(t, err)
 	gone := make(chan error, 1)
 	k := r.Keep(func(err error) { gone <- err })
@@ -475,8 +481,6 @@ func TestRemountWatcher(t *testing.T) {
 		again("shown", "shown/f.txt")
 		again("sub/deep", "sub/deep/secret.txt")
 	}
-	time.Sleep(time.Second) // milliseconds, where nothing else runs
-	require.Empty(t, gone)
 	require.NoError(t, writer.Close())
 	require.NoError(t, reader.SetReadDeadline(time.Now().Add(time.Minute)))
 	_, err = reader.Read(make([]byte, 1))
@@ -484,6 +488,7 @@ func TestRemountWatcher(t *testing.T) {
 	b.write("go", "")
 	o := r.end()
 	k.Close()
+	require.Empty(t, gone)
 	require.NotContains(t, strings.TrimSuffix(o.out, "replaced"), "replaced", "only the protected file can be read")
 	require.Contains(t, o.out, "wrote git/x\nreplaced", "and that shows what is there now")
 	require.NotContains(t, o.out, "wrote git/config.txt")

@@ -3,15 +3,15 @@ package netproxy
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
-	"strings"
 	"sync"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/pccrun/pccrun/netproxy/rules"
 )
 
 // TestAsk puts each question once, at connect, and never for what a rule denies.
@@ -60,34 +60,38 @@ func TestAsk(t *testing.T) {
 	require.Len(t, asked, maxAsked)
 }
 
-// TestAskTogether: connections at the same time wait for one answer, and the
-// end of the proxy ends the waiting.
+// TestAskTogether: connections at the same time wait for one answer.
 func TestAskTogether(t *testing.T) {
-	entered, answer := make(chan struct{}, 10), make(chan Permission)
+	synctest.Test(t, func(t *testing.T) {
+		asked, answer := 0, make(chan Permission)
+		p := New(Config{Rules: parse(t), Ask: func(context.Context, string, uint16) Permission {
+			asked++
+			return <-answer
+		}})
+		defer p.Close()
+		got := make(chan rules.Action, 3)
+		for round := range 2 {
+			for range 3 {
+				go func() { got <- p.decideOrAsk(t.Context(), "ok.example", 80).Action }()
+			}
+			synctest.Wait()
+			answer <- Once
+			for range 3 {
+				require.Equal(t, rules.Allow, <-got)
+			}
+			require.Equal(t, round+1, asked)
+		}
+	})
+}
+
+// TestAskEnds: the end of the proxy ends the waiting for an answer.
+func TestAskEnds(t *testing.T) {
+	entered := make(chan struct{}, 10)
 	f := start(t, &Config{Ask: func(ctx context.Context, _ string, _ uint16) Permission {
 		entered <- struct{}{}
-		select {
-		case a := <-answer:
-			return a
-		case <-ctx.Done():
-			return Refuse
-		}
+		<-ctx.Done()
+		return Refuse
 	}})
-	f.host("ok.example", 80, server(t, func(c net.Conn) { c.Write([]byte("hi")) }))
-	var conns []net.Conn
-	for range 3 {
-		conns = append(conns, f.raw("CONNECT ok.example:80 HTTP/1.1\r\n\r\n"))
-	}
-	<-entered
-	time.Sleep(50 * time.Millisecond)
-	answer <- Once
-	for _, c := range conns {
-		b := make([]byte, 100)
-		n, err := c.Read(b)
-		require.NoError(t, err)
-		require.True(t, strings.HasPrefix(string(b[:n]), "HTTP/1.1 200"), string(b[:n]))
-	}
-	require.Empty(t, entered)
 	f.raw("CONNECT other.example:80 HTTP/1.1\r\n\r\n")
 	<-entered
 	f.Close()

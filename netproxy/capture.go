@@ -91,7 +91,7 @@ func (p *Proxy) decideFake(a netip.Addr, port uint16) (v rules.Verdict, ok bool)
 // turnAway ends a connection that the kernel has already accepted, and says why
 // in the client's own language if it speaks first, and soon.
 func (c *client) turnAway(v rules.Verdict, err error) {
-	c.conn.SetReadDeadline(time.Now().Add(turnAwayTimeout))
+	c.conn.SetReadDeadline(time.Now().Add(c.turnAwayTimeout))
 	first, _ := c.br.Peek(1)
 	switch {
 	case len(first) == 1 && first[0] == recordHandshake && err == errDenied:

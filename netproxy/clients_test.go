@@ -49,7 +49,7 @@ func (f *fixture) commandIn(home, ca string, env []string, argv ...string) (stri
 	if err != nil {
 		f.t.Skipf("needs %s", argv[0])
 	}
-	ctx, cancel := context.WithTimeout(f.t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(f.t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, argv[1:]...)
 	cmd.WaitDelay = time.Second
@@ -80,7 +80,7 @@ const nodeFetch = `fetch(process.argv[1]).then(r => r.text()).then(console.log).
 const pythonFetch = `
 import sys, urllib.request, urllib.error
 try:
-    print(urllib.request.urlopen(sys.argv[1], timeout=20).read().decode())
+    print(urllib.request.urlopen(sys.argv[1], timeout=60).read().decode())
 except urllib.error.HTTPError as e:
     print(e, e.read().decode()); sys.exit(1)
 except urllib.error.URLError as e:
@@ -99,9 +99,9 @@ func TestClients(t *testing.T) {
 		argv   []string
 		denied string // what the program tells of the refusal by https
 	}{
-		{"curl", []string{"curl", "-sS", "--max-time", "20"}, "403"},
-		{"curl with SOCKS", []string{"curl", "-sS", "--max-time", "20", "--socks5-hostname", "PROXY"}, ""},
-		{"wget", []string{"wget", "-nv", "-t1", "-T20", "-O-", "--ca-certificate=" + ca}, "Denied by pccrun"},
+		{"curl", []string{"curl", "-sS", "--max-time", "60"}, "403"},
+		{"curl with SOCKS", []string{"curl", "-sS", "--max-time", "60", "--socks5-hostname", "PROXY"}, ""},
+		{"wget", []string{"wget", "-nv", "-t1", "-T60", "-O-", "--ca-certificate=" + ca}, "Denied by pccrun"},
 		{"node", []string{"node", "-e", nodeFetch}, ""},
 		{"python", []string{"python3", "-c", pythonFetch}, "Denied by pccrun (to allow: --allow www.example.com)"},
 	} {

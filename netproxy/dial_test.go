@@ -38,7 +38,7 @@ func TestSpareAttempts(t *testing.T) {
 	for i := range byte(maxAddrs) {
 		addrs = append(addrs, netip.AddrFrom4([4]byte{140, 82, 112, i}))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	const clients = 50
 	var all sync.WaitGroup
@@ -48,9 +48,11 @@ func TestSpareAttempts(t *testing.T) {
 			require.Error(t, err)
 		})
 	}
+	require.Eventually(t, func() bool { return most.Load() > clients+maxSpare/2 }, time.Minute, time.Millisecond, "the control: some race")
+	time.Sleep(100 * time.Millisecond) // in which there could be more
+	cancel()
 	all.Wait()
 	require.LessOrEqual(t, most.Load(), int32(clients+maxSpare))
-	require.Greater(t, most.Load(), int32(clients+maxSpare/2), "the control: some race")
 	require.Eventually(t, func() bool { return f.racing.Load() == 0 }, time.Minute, time.Millisecond, "they are given back")
 
 	f.racing.Store(maxSpare)
@@ -97,7 +99,7 @@ func TestSilentServer(t *testing.T) {
 			}()
 			select {
 			case <-closed:
-			case <-time.After(10 * time.Second):
+			case <-time.After(time.Minute):
 				t.Errorf("%s, %q: it waits for the server", name, request[:4])
 			}
 			close(over)

@@ -131,7 +131,7 @@ func TestReferenceClient(t *testing.T) {
 		dns.TypeDS, dns.TypeDNSKEY, dns.TypeCAA, dns.TypeNAPTR, dns.TypeTLSA, dns.TypeNULL, dns.TypeNone, 65280,
 	}
 	for network, address := range map[string]string{"udp": udp, "tcp": tcp} {
-		client := &dns.Client{Net: network, Timeout: 10 * time.Second}
+		client := &dns.Client{Net: network, Timeout: time.Minute}
 		conn, err := client.Dial(address)
 		require.NoError(t, err)
 		defer conn.Close()
@@ -395,7 +395,7 @@ func putBytes(network, address string, query []byte) ([]byte, error) {
 		return nil, err
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	if network == "tcp" {
 		if _, err := c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(query))), query...)); err != nil {
 			return nil, err

@@ -69,7 +69,7 @@ func TestDisguised(t *testing.T) {
 	for _, request := range disguises {
 		c, err := net.Dial("tcp", web)
 		require.NoError(t, err)
-		c.SetDeadline(time.Now().Add(5 * time.Second))
+		c.SetDeadline(time.Now().Add(time.Minute))
 		io.WriteString(c, strings.Replace(request, "Host:", "Connection: close\r\nHost:", 1))
 		b, _ := io.ReadAll(c)
 		c.Close()
@@ -135,7 +135,9 @@ func TestOtherProtocols(t *testing.T) {
 // asks for another host. Go's does, which is the control.
 func TestRecordBeforeHello(t *testing.T) {
 	const warning = "\x15\x03\x01\x00\x02\x01\x5a"
-	f := start(t, nil, "example.com:443", "patient.example:443")
+	f := build(t, nil, "example.com:443", "patient.example:443")
+	f.headTimeout = 2 * time.Second // which some of them wait for
+	f.serve()
 	asked := make(chan string, 4)
 	srv := httptest.NewUnstartedServer(http.NotFoundHandler())
 	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -179,7 +181,7 @@ func TestRecordBeforeHello(t *testing.T) {
 	require.Empty(t, asked)
 	// Who sends the first byte and waits is not let through with the rest.
 	c := f.raw("CONNECT example.com:443 HTTP/1.1\r\n\r\n" + odd[:1])
-	time.Sleep(f.Proxy.headTimeout + time.Second/2)
+	time.Sleep(f.headTimeout + time.Second/2)
 	io.WriteString(c, odd[1:]+hello)
 	io.ReadAll(c)
 	require.Empty(t, asked)

@@ -126,7 +126,7 @@ const lingerTime = 500 * time.Millisecond
 // unread would reset the connection, and take the answer with it.
 func (c *client) linger() {
 	closeWrite(c.conn)
-	c.conn.SetReadDeadline(time.Now().Add(lingerTime))
+	c.conn.SetReadDeadline(time.Now().Add(c.lingerTime))
 	io.Copy(io.Discard, c.conn)
 }
 

@@ -89,7 +89,7 @@ func (x *exchange) run(ev *Event) {
 	}
 	x.l.Close()
 	closeWrite(x.conn)
-	x.conn.SetReadDeadline(time.Now().Add(lingerTime))
+	x.conn.SetReadDeadline(time.Now().Add(x.lingerTime))
 	up := <-sent
 	if x.websocket {
 		x.linger() // what it sent early is unread

@@ -21,7 +21,9 @@ import (
 
 // TestHostileHeads sends what is no clean request. None may reach a server.
 func TestHostileHeads(t *testing.T) {
-	f := start(t, nil, "ok.example", "ok.example:8080")
+	f := build(t, nil, "ok.example", "ok.example:8080")
+	f.lingerTime = time.Minute // until the client has said all that is too long
+	f.serve()
 	srv := hello(t, false)
 	f.host("ok.example", 80, srv.Listener.Addr().String())
 	const host = "Host: ok.example\r\n"
@@ -196,7 +198,7 @@ func TestLongHeads(t *testing.T) {
 		require.Contains(t, f.ask(long+"\r\n"), want)
 		require.Contains(t, f.ask(short+"\r\n"), " 200 ")
 		c := f.raw("CONNECT ok.example:443 HTTP/1.1\r\n\r\n" + string(longHello))
-		late := 20 * time.Second
+		late := time.Minute
 		if taken == 0 { // it goes to the server, and nothing comes back
 			late = time.Second
 		}
@@ -356,7 +358,7 @@ func TestStreaming(t *testing.T) {
 			worst = max(worst, time.Since(begin))
 		}
 		t.Logf("%s: at most %v an event", path, worst)
-		require.Less(t, worst, 10*time.Second)
+		require.Less(t, worst, 50*time.Second)
 		resp.Body.Close()
 	}
 }
@@ -377,7 +379,7 @@ func TestStubbornServer(t *testing.T) {
 	} {
 		begin := time.Now()
 		require.True(t, strings.HasSuffix(f.ask(request), want), request)
-		require.Less(t, time.Since(begin), 10*time.Second)
+		require.Less(t, time.Since(begin), 50*time.Second)
 	}
 }
 
@@ -424,7 +426,7 @@ func TestClientGone(t *testing.T) {
 	c.Close()
 	select {
 	case <-gone:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the request is still there")
 	}
 }

@@ -45,7 +45,7 @@ func TestOtherNamespace(t *testing.T) {
 	defer cmd.Process.Kill()
 
 	b, oob := make([]byte, 1), make([]byte, 64)
-	require.NoError(t, unix.SetsockoptTimeval(pair[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 20}))
+	require.NoError(t, unix.SetsockoptTimeval(pair[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 60}))
 	_, n, _, _, err := unix.Recvmsg(pair[0], b, oob, unix.MSG_CMSG_CLOEXEC)
 	require.NoError(t, err)
 	messages, err := unix.ParseSocketControlMessage(oob[:n])
@@ -92,7 +92,7 @@ func TestInsideNamespace(t *testing.T) {
 	require.ErrorIs(t, err, unix.ENETUNREACH, "no way out but the proxy")
 	c, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	fmt.Fprintf(c, "CONNECT host.pccrun.internal:%s HTTP/1.1\r\n\r\nping", port)
 	c.(*net.TCPConn).CloseWrite()
 	br := bufio.NewReader(c)

@@ -142,9 +142,11 @@ type Proxy struct {
 	ctx    context.Context // done when closed
 	cancel context.CancelFunc
 
-	// As the constants say; tests have less patience.
-	headTimeout  time.Duration
-	attemptDelay time.Duration
+	// As the constants say; tests have less patience, or more.
+	headTimeout     time.Duration
+	attemptDelay    time.Duration
+	lingerTime      time.Duration
+	turnAwayTimeout time.Duration
 
 	recent  recent // refusals that were told
 	answers answers
@@ -183,14 +185,16 @@ func New(cfg Config) *Proxy {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Proxy{
-		ctx:          ctx,
-		cancel:       cancel,
-		cfg:          cfg,
-		slots:        make(chan struct{}, cfg.MaxConns),
-		local:        local,
-		headTimeout:  headTimeout,
-		attemptDelay: attemptDelay,
-		live:         make(map[io.Closer]served),
+		ctx:             ctx,
+		cancel:          cancel,
+		cfg:             cfg,
+		slots:           make(chan struct{}, cfg.MaxConns),
+		local:           local,
+		headTimeout:     headTimeout,
+		attemptDelay:    attemptDelay,
+		lingerTime:      lingerTime,
+		turnAwayTimeout: turnAwayTimeout,
+		live:            make(map[io.Closer]served),
 	}
 }
 

@@ -94,7 +94,9 @@ func build(t *testing.T, cfg *Config, texts ...string) *fixture {
 		f.events = append(f.events, e)
 	}
 	f.Proxy = New(*cfg)
-	f.headTimeout = 2 * time.Second
+	// A busy machine keeps no test waiting for as long as that: only those that wait for the
+	// end of a patience have less.
+	f.headTimeout = time.Minute
 	return f
 }
 
@@ -161,19 +163,16 @@ func (f *fixture) dials() []string {
 // waitEvent returns the first event of a kind, which may be yet to come.
 func (f *fixture) waitEvent(kind EventKind) Event {
 	f.t.Helper()
-	for range 500 {
-		f.mu.Lock()
-		for _, e := range f.events {
-			if e.Kind == kind {
-				f.mu.Unlock()
-				return e
-			}
+	var found Event
+	require.Eventually(f.t, func() bool {
+		told := f.told()
+		i := slices.IndexFunc(told, func(e Event) bool { return e.Kind == kind })
+		if i >= 0 {
+			found = told[i]
 		}
-		f.mu.Unlock()
-		time.Sleep(10 * time.Millisecond)
-	}
-	f.t.Fatalf("no event %q in %+v", kind, f.events)
-	return Event{}
+		return i >= 0
+	}, time.Minute, time.Millisecond, "no event %v", kind)
+	return found
 }
 
 // client returns an HTTP client that uses the proxy and trusts every server.
@@ -181,7 +180,7 @@ func (f *fixture) client() *http.Client {
 	tr := &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: f.addr}), ForceAttemptHTTP2: true}
 	tr.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
 	f.t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: 20 * time.Second}
+	return &http.Client{Transport: tr, Timeout: time.Minute}
 }
 
 // raw connects to the proxy and sends text.
@@ -190,7 +189,7 @@ func (f *fixture) raw(text string) net.Conn {
 	c, err := net.Dial("tcp", f.addr)
 	require.NoError(f.t, err)
 	f.t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	_, err = io.WriteString(c, text)
 	require.NoError(f.t, err)
 	return c
@@ -475,7 +474,9 @@ func TestRace(t *testing.T) {
 	line, _ := bufio.NewReader(c).ReadString('\n')
 	require.Contains(t, line, " 200 ")
 	require.GreaterOrEqual(t, time.Since(begin), f.attemptDelay)
-	require.Equal(t, []string{"[2606:4700::1111]:443", publicAddr + ":443"}, dialed)
+	mu.Lock()
+	require.Equal(t, []string{"[2606:4700::1111]:443", publicAddr + ":443"}, dialed[:2]) // a third, where the second is slow
+	mu.Unlock()
 	require.Contains(t, f.ask("CONNECT c.example:443 HTTP/1.1\r\n\r\n"), "no route to host")
 	e := f.waitEvent(Opened)
 	require.Equal(t, publicAddr, e.Verdict.Addr.String(), "the address that won")
@@ -608,7 +609,7 @@ func TestTooMany(t *testing.T) {
 	c, err := net.Dial("tcp", f.addr)
 	if err == nil { // else the reset came before connect had returned
 		defer c.Close()
-		c.SetDeadline(time.Now().Add(20 * time.Second))
+		c.SetDeadline(time.Now().Add(time.Minute))
 		_, err = io.ReadAll(c)
 	}
 	require.ErrorIs(t, err, syscall.ECONNRESET)
@@ -621,7 +622,7 @@ func TestTooMany(t *testing.T) {
 			return false
 		}
 		defer c.Close()
-		c.SetDeadline(time.Now().Add(20 * time.Second))
+		c.SetDeadline(time.Now().Add(time.Minute))
 		io.WriteString(c, request)
 		line, _ := bufio.NewReader(c).ReadString('\n')
 		return strings.Contains(line, "200")
@@ -635,7 +636,7 @@ func TestSlowHead(t *testing.T) {
 	for _, text := range []string{"", "G", "GET http://ok.example/ HTTP/1.1\r\nX: ", "\x05", "\x05\x01", "\x05\x01\x00\x05\x01\x00\x03\xff"} {
 		begin := time.Now()
 		resp := f.ask(text)
-		require.Less(t, time.Since(begin), 10*time.Second, "%q", text)
+		require.Less(t, time.Since(begin), 50*time.Second, "%q", text)
 		if strings.HasPrefix(text, "G") {
 			require.Contains(t, resp, "HTTP/1.1 408 ")
 		}
@@ -644,7 +645,7 @@ func TestSlowHead(t *testing.T) {
 	c := f.raw("")
 	begin := time.Now()
 	go func() {
-		for range 100 {
+		for range 1000 {
 			if _, err := c.Write([]byte("G")); err != nil {
 				return
 			}
@@ -652,7 +653,7 @@ func TestSlowHead(t *testing.T) {
 		}
 	}()
 	io.ReadAll(c)
-	require.Less(t, time.Since(begin), 10*time.Second)
+	require.Less(t, time.Since(begin), 50*time.Second)
 }
 
 // TestClose holds that nothing outlives a proxy: neither goroutine nor
@@ -680,12 +681,12 @@ func TestClose(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		begin := time.Now()
 		f.Close()
-		require.Less(t, time.Since(begin), 15*time.Second)
+		require.Less(t, time.Since(begin), 50*time.Second)
 		f.Close()
 		require.NoError(t, f.Serve(t.Context(), listen(t)), "closed for good")
 	})
 	var stacks []byte
-	for range 250 {
+	for range 3000 {
 		if runtime.NumGoroutine() <= before {
 			return
 		}

@@ -188,7 +188,7 @@ func TestAsIfDirect(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				c.SetDeadline(time.Now().Add(30 * time.Second))
+				c.SetDeadline(time.Now().Add(time.Minute))
 				c.Write(n[:])
 				up, down := scripted(n, 0), scripted(n, 1)
 				down.judge(t, n, "client", up, up.play(c.(*net.TCPConn)))

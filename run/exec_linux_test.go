@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -21,6 +20,7 @@ import (
 type echoing struct {
 	providers.Plan
 	signals chan int
+	began   chan struct{} // closed by one that waits
 }
 
 func (e echoing) Exec(ctx context.Context, argv, _ []string, stdio providers.Stdio) (providers.Result, error) {
@@ -37,6 +37,9 @@ func (e echoing) Exec(ctx context.Context, argv, _ []string, stdio providers.Std
 	case "absent":
 		return providers.Result{}, &providers.ExecError{Name: "absent", Err: os.ErrNotExist}
 	case "waits":
+		if e.began != nil {
+			close(e.began)
+		}
 		select {
 		case <-ctx.Done():
 		case n := <-stdio.Signals:
@@ -90,7 +93,7 @@ func execute(t *testing.T, home sessions.Home, e sessions.Entry, text string, ar
 }
 
 func TestExec(t *testing.T) {
-	plan := echoing{signals: make(chan int, 1)}
+	plan := echoing{signals: make(chan int, 1), began: make(chan struct{})}
 	f, home, e := listening(t, plan)
 	code, printed := execute(t, home, e, "read, ", "/bin/true", "argument")
 	require.Equal(t, 7, code)
@@ -108,7 +111,10 @@ func TestExec(t *testing.T) {
 	require.Equal(t, int64(42), used.Memory)
 
 	// The end of the run is the end of its commands.
-	time.AfterFunc(100*time.Millisecond, f.deaf)
+	go func() {
+		<-plan.began
+		f.deaf()
+	}()
 	code, _ = execute(t, home, e, "", "/bin/true", "waits")
 	require.Equal(t, 137, code)
 	_, err = Exec(home, e, []string{"/bin/true"})

@@ -213,7 +213,7 @@ func (h *host) typed(keys string) {
 // expect waits for text, and forgets it and what came before.
 func (h *host) expect(text string) string {
 	h.t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		h.mu.Lock()
 		if i := bytes.Index(h.shown, []byte(text)); i >= 0 {
@@ -362,7 +362,7 @@ func TestRelayHostGoes(t *testing.T) {
 			h.master.Close()
 			select {
 			case <-r.HungUp():
-			case <-time.After(10 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatal("not noticed")
 			}
 			require.Eventually(t, func() bool {
@@ -410,7 +410,7 @@ func TestRelayStuckTerminal(t *testing.T) {
 	start := time.Now()
 	r.Wait(10 * time.Millisecond)
 	r.Close(0)
-	require.Less(t, time.Since(start), 15*time.Second)
+	require.Less(t, time.Since(start), 50*time.Second)
 	after, err := getModes(int(s.Fd()))
 	require.NoError(t, err)
 	require.Equal(t, before, after)
@@ -469,7 +469,7 @@ func TestRelayFullTerminal(t *testing.T) {
 		}
 		select {
 		case <-closed:
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			require.Fail(t, "it waits for the terminal")
 		}
 		require.Equal(t, before, modes())

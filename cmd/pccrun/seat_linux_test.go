@@ -70,7 +70,7 @@ func newSeat(t *testing.T, p *pupil) *seat {
 				}
 			}
 			return true
-		}, 20*time.Second, 10*time.Millisecond, "its jobs go on")
+		}, time.Minute, 10*time.Millisecond, "its jobs go on")
 	})
 	go func() {
 		b := make([]byte, 64<<10)

@@ -22,11 +22,11 @@ func newProgram(t testing.TB) *Program {
 }
 
 // socketpair returns the two ends of what launcher and copy speak over. Who
-// waits on the launcher's waits for ten seconds at most.
+// waits on the launcher's waits for a minute at most.
 func socketpair(t testing.TB) (launcher, control int) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
-	patience := unix.NsecToTimeval(int64(10 * time.Second))
+	patience := unix.NsecToTimeval(int64(time.Minute))
 	require.NoError(t, unix.SetsockoptTimeval(pair[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience))
 	return pair[0], pair[1]
 }

@@ -60,7 +60,7 @@ func TestEchoes(t *testing.T) {
 			f.answers("api.example.com", response)
 			c := f.secure("api.example.com")
 			io.WriteString(c, "GET / HTTP/1.1\r\nHost: api.example.com\r\nX-Api-Key: "+placeholder+"\r\nConnection: close\r\n\r\n")
-			c.SetDeadline(time.Now().Add(20 * time.Second))
+			c.SetDeadline(time.Now().Add(time.Minute))
 			all, err := io.ReadAll(c)
 			require.NoError(t, err)
 			require.NotContains(t, strings.ToLower(string(all)), strings.ToLower(secret))
@@ -157,13 +157,13 @@ func TestWebsocketEnds(t *testing.T) {
 			if first == "client" {
 				c.Close()
 			} else {
-				c.SetDeadline(time.Now().Add(20 * time.Second))
+				c.SetDeadline(time.Now().Add(time.Minute))
 				_, err := io.ReadAll(br)
 				require.NoError(t, err, "the client hears of the end")
 			}
 			select {
 			case <-gone:
-			case <-time.After(20 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatal("the server does not hear of the end")
 			}
 			require.Eventually(t, func() bool {

@@ -143,7 +143,7 @@ func (f *fixture) connect(host string, port uint16, early string) net.Conn {
 		defer f.mu.Unlock()
 		f.up, f.down, f.closes = f.up+up, f.down+down, f.closes+1
 	})
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	return c
 }
 

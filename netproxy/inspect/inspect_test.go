@@ -241,7 +241,7 @@ func TestPipelined(t *testing.T) {
 	c, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	_, err = io.WriteString(c, "CONNECT git.example.com:443 HTTP/1.1\r\nHost: git.example.com:443\r\n\r\n"+hello(t, "git.example.com"))
 	require.NoError(t, err)
 	br := bufio.NewReader(c)
@@ -519,7 +519,7 @@ func TestStreams(t *testing.T) {
 		for _, kind := range []string{"text/event-stream", "application/x-ndjson", "application/grpc", "application/vnd.amazon.eventstream"} {
 			f.both(func(t *testing.T, c *http.Client) {
 				in, out := io.Pipe()
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				r, err := http.NewRequestWithContext(ctx, "POST", "https://"+host+"/stream", in)
 				require.NoError(t, err)

@@ -33,7 +33,7 @@ func pair(t *testing.T) (launcher, inspector *net.UnixConn) {
 		require.NoError(t, err)
 		t.Cleanup(func() { c.Close() })
 		conns[i] = c.(*net.UnixConn)
-		conns[i].SetDeadline(time.Now().Add(40 * time.Second))
+		conns[i].SetDeadline(time.Now().Add(time.Minute))
 	}
 	return conns[0], conns[1]
 }
@@ -111,7 +111,7 @@ func TestServe(t *testing.T) {
 	_, _, err = launcher.WriteMsgUnix(text, unix.UnixRights(int(file.Fd())), nil)
 	require.NoError(t, err)
 	file.Close()
-	client.SetDeadline(time.Now().Add(30 * time.Second))
+	client.SetDeadline(time.Now().Add(time.Minute))
 	c := tls.Client(client, &tls.Config{ServerName: "git.example.com", RootCAs: trusted})
 	_, err = io.WriteString(c, "POST /x HTTP/1.1\r\nHost: git.example.com\r\n\r\n")
 	require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -136,10 +137,8 @@ func TestSpellings(t *testing.T) {
 	require.False(t, InName("X-Secret", pairs))
 }
 
-// pauseHere is more than a busy machine makes of itself.
-const pauseHere = 20 * time.Millisecond
-
-// A conversation is a stream whose pieces are sent when those before have come.
+// A conversation is a stream whose pieces are sent when those before have come. It is one of
+// a synctest bubble, in which a busy machine makes no pauses.
 type conversation struct {
 	t   *testing.T
 	in  *io.PipeWriter
@@ -150,8 +149,7 @@ func converse(t *testing.T, pairs []Pair) *conversation {
 	r, in := io.Pipe()
 	c := &conversation{t, in, make(chan string, 100)}
 	s := NewStream(r, pairs)
-	s.pause = pauseHere
-	t.Cleanup(func() { in.Close(); s.Close() })
+	t.Cleanup(func() { in.Close() }) // which ends both who read
 	go func() {
 		buf := make([]byte, 64<<10)
 		for {
@@ -183,7 +181,7 @@ func (c *conversation) hear() (heard string) {
 		select {
 		case text := <-c.out:
 			heard += text
-		case <-time.After(8 * pauseHere):
+		case <-time.After(8 * pause):
 			return heard
 		}
 	}
@@ -191,7 +189,9 @@ func (c *conversation) hear() (heard string) {
 
 // TestStreamPassesOn holds that a stream is not kept waiting, but for what nobody says by
 // chance.
-func TestStreamPassesOn(t *testing.T) {
+func TestStreamPassesOn(t *testing.T) { synctest.Test(t, streamPassesOn) }
+
+func streamPassesOn(t *testing.T) {
 	c := converse(t, []Pair{{Old: "secret-secret", New: "xxxxxx-xxxxxx"}})
 	for _, say := range []struct{ in, out string }{
 		{"data: 1\n\n", "data: 1\n\n"}, {"a sec", "a sec"}, {"ond\n", "ond\n"}, {"secret-secret\n", "xxxxxx-xxxxxx\n"},
@@ -210,7 +210,9 @@ func TestStreamPassesOn(t *testing.T) {
 
 // TestStreamWaits: the end of a response's body writes its trailers, at which whoever was
 // given the response may still look.
-func TestStreamWaits(t *testing.T) {
+func TestStreamWaits(t *testing.T) { synctest.Test(t, streamWaits) }
+
+func streamWaits(t *testing.T) {
 	r, in := io.Pipe()
 	s := NewStream(r, nil)
 	defer s.Close()
@@ -228,6 +230,7 @@ func TestStreamWaits(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	<-heard
+	in.Close()
 }
 
 // TestStreamCloses: whoever reads a stream no more leaves nobody behind.
@@ -251,7 +254,9 @@ func TestStreamCloses(t *testing.T) {
 // before the rest, learns nothing of the secret: a guess that is right comes no later
 // than one that is wrong, however many characters of the secret are known and as long as
 // the next ones have to be guessed one by one.
-func TestNoOracle(t *testing.T) {
+func TestNoOracle(t *testing.T) { synctest.Test(t, noOracle) }
+
+func noOracle(t *testing.T) {
 	const secret = "sk-ant-api03-aB3dE5gH7jK9mN1pQ3sT5vW7yZ9-bD2fG4hJ6kL8"
 	stand := placeholder(t, secret)
 	pairs := Spellings(secret, stand)
@@ -289,7 +294,9 @@ func TestNoOracle(t *testing.T) {
 
 // TestStreamInPieces: of a secret that the other end sends in pieces no more passes than
 // its beginning, and what is no secret passes as it is.
-func TestStreamInPieces(t *testing.T) {
+func TestStreamInPieces(t *testing.T) { synctest.Test(t, streamInPieces) }
+
+func streamInPieces(t *testing.T) {
 	for _, secret := range []string{"sk-ant-api03-aB3dE5gH7jK9mN1pQ3sT5vW7yZ9-bD2fG4hJ6kL8", "a1B2c3D4e5F6"} {
 		stand := placeholder(t, secret)
 		pairs := Spellings(secret, stand)

@@ -125,7 +125,7 @@ func TestExecutions(t *testing.T) {
 	var all sync.WaitGroup
 	for range maxExecutions {
 		all.Go(func() {
-			_, _, r := sh(t.Context(), "exec sleep 5", "", nil)
+			_, _, r := sh(t.Context(), "exec sleep 600", "", nil)
 			require.Equal(t, int(unix.SIGKILL), r.Signal)
 		})
 	}

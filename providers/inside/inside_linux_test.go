@@ -219,7 +219,7 @@ func TestTheLauncherGoes(t *testing.T) {
 	l.session.Close()
 	select {
 	case <-l.died:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("it lives on")
 	}
 }
@@ -227,7 +227,7 @@ func TestTheLauncherGoes(t *testing.T) {
 func TestDeadlineAndSignals(t *testing.T) {
 	l := launch(t)
 	p := plan("trap 'exit 3' TERM; trap 'echo usr1' USR1; echo set; while :; do sleep 0.05; done")
-	p.Deadline, p.Grace = 2*time.Second, time.Second
+	p.Deadline, p.Grace = 4*time.Second, time.Minute
 	l.say(t, Message{Plan: p})
 	require.NotNil(t, l.hear(t).Ready)
 	l.say(t, Message{Go: true})

@@ -41,7 +41,7 @@ func TestOneSpool(t *testing.T) {
 		select {
 		case err := <-ended:
 			require.NoError(t, err)
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("a line goes on beside another")
 		}
 	}

@@ -68,7 +68,7 @@ func newScreen(t *testing.T) *screen {
 	}()
 	t.Cleanup(func() {
 		outside.Close() // the kernel hangs up
-		late := time.AfterFunc(10*time.Second, func() { _ = shell.Process.Kill() })
+		late := time.AfterFunc(time.Minute, func() { _ = shell.Process.Kill() })
 		defer late.Stop()
 		_ = shell.Wait()
 	})

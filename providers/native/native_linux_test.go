@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
@@ -305,7 +306,7 @@ func TestRemountWatcher(t *testing.T) {
 	hook := filepath.Join(b.workspace, ".git/hooks/post-commit")
 	b.write("work/.git/hooks/post-commit", "#!/bin/sh\n")
 	_, wait := b.start("/bin/sh", "-c", `while [ ! -e go ]; do sleep 0.01; done
-		i=0; while [ -r .env -o -w .git/hooks/post-commit ] && [ $i -lt 1000 ]; do sleep 0.01; i=$((i+1)); done # which opens neither
+		i=0; while [ -r .env -o -w .git/hooks/post-commit ] && [ $i -lt 6000 ]; do sleep 0.01; i=$((i+1)); done # which opens neither
 		cat .env; echo planted >> .git/hooks/post-commit; cat .git/hooks/post-commit`)
 	time.Sleep(50 * time.Millisecond)
 	b.write("work/.env.new", "canary-replaced\n")
@@ -467,8 +468,10 @@ except OSError as e:
 
 func TestPublish(t *testing.T) {
 	unprivileged(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	var l net.Listener
+	for l == nil { // none of those that the kernel gives to others before it is taken again
+		l, _ = net.Listen("tcp", fmt.Sprint("127.0.0.1:", 20000+rand.IntN(10000)))
+	}
 	port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 	b := newBench(t)
 	b.request.Publish = []string{port}
