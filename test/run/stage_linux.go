@@ -182,7 +182,8 @@ func (s *stage) compile(ctx context.Context, o options) error {
 	for i, p := range s.packages {
 		slots <- struct{}{}
 		wait.Go(func() {
-			_, errs[i] = output(ctx, s.source(), "go", "test", "-c", "-cover", "-coverpkg=./...", "-o", p.binary, p.path)
+			// Without symbols for a debugger, which no test reads: they are a third of what is linked.
+			_, errs[i] = output(ctx, s.source(), "go", "test", "-c", "-cover", "-coverpkg=./...", "-ldflags=-s -w", "-o", p.binary, p.path)
 			<-slots
 		})
 	}
