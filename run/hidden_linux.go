@@ -60,6 +60,9 @@ func (f *flow) sayHidden(code int, end *providers.Result) {
 		rule, is := f.policy.Protected(file)
 		hosts := reads && is && !rule.Review && !strings.Contains(strings.Join(f.req.Command, " "), filepath.Base(file)) // as .envrc
 		ended := flag == "--socket" && shell.Quote(path) == path && errors.Is(err, os.ErrNotExist)                       // of an agent
+		if _, err := os.Lstat(file); reads && h.Rule != "" && errors.Is(err, os.ErrNotExist) {
+			ended = true // with a worktree that is in quarantine
+		}
 		return ended || (hosts || h.Code != 0 && h.Code != end.Code) && !f.req.Verbose
 	})
 	for i, h := range list {

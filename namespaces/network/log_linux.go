@@ -20,20 +20,22 @@ const snapshot = 128
 type Refusal struct {
 	Protocol string // "tcp", "udp" or "icmp"; "" for another
 	To       netip.AddrPort
+	Closed   bool // nobody listened there, and no rule refused it
 }
 
 // attributes and commands of nfnetlink_log.h.
 const (
-	logPayload  = 9 // NFULA_PAYLOAD
-	logMessage  = 0 // NFULNL_MSG_PACKET
-	logConfig   = 1 // NFULNL_MSG_CONFIG
-	cfgCommand  = 1 // NFULA_CFG_CMD
-	cfgMode     = 2 // NFULA_CFG_MODE
-	cfgBuffer   = 3 // NFULA_CFG_NLBUFSIZ
-	cfgTimeout  = 4 // NFULA_CFG_TIMEOUT
-	cfgQueue    = 5 // NFULA_CFG_QTHRESH
-	commandBind = 1 // NFULNL_CFG_CMD_BIND
-	copyPacket  = 2 // NFULNL_COPY_PACKET
+	logPayload  = 9  // NFULA_PAYLOAD
+	logPrefix   = 10 // NFULA_PREFIX: of answers alone
+	logMessage  = 0  // NFULNL_MSG_PACKET
+	logConfig   = 1  // NFULNL_MSG_CONFIG
+	cfgCommand  = 1  // NFULA_CFG_CMD
+	cfgMode     = 2  // NFULA_CFG_MODE
+	cfgBuffer   = 3  // NFULA_CFG_NLBUFSIZ
+	cfgTimeout  = 4  // NFULA_CFG_TIMEOUT
+	cfgQueue    = 5  // NFULA_CFG_QTHRESH
+	commandBind = 1  // NFULNL_CFG_CMD_BIND
+	copyPacket  = 2  // NFULNL_COPY_PACKET
 )
 
 // bind asks for the packets of our group, each as soon as it was refused.
@@ -119,16 +121,22 @@ func parseRefusals(b []byte, report func(Refusal)) {
 		if m.kind != unix.NFNL_SUBSYS_ULOG<<8|logMessage || len(m.body) < 4 {
 			continue
 		}
+		answer := false
 		for kind, data := range attributes(m.body[4:]) {
-			if r, ok := parsePacket(data); kind == logPayload && ok {
-				report(r)
+			switch kind {
+			case logPrefix:
+				answer = len(data) > 1 // it stands before the packet, and others have an empty one
+			case logPayload:
+				if r, ok := parsePacket(data, answer); ok {
+					report(r)
+				}
 			}
 		}
 	}
 }
 
-// parsePacket reads where a packet was going.
-func parsePacket(b []byte) (r Refusal, ok bool) {
+// parsePacket reads where a packet was going, or of an answer where that came from.
+func parsePacket(b []byte, answer bool) (r Refusal, ok bool) {
 	var protocol byte
 	var addr netip.Addr
 	switch {
@@ -154,7 +162,10 @@ func parsePacket(b []byte) (r Refusal, ok bool) {
 		if len(b) < 4 {
 			return r, false
 		}
-		port = binary.BigEndian.Uint16(b[2:])
+		if port = binary.BigEndian.Uint16(b[2:]); answer {
+			// To the first segment of a connection: RFC 9293, section 3.10.7.1. Who ends one has numbers of his own.
+			r.Closed, port = addr.IsLoopback() && len(b) >= 8 && binary.BigEndian.Uint32(b[4:]) == 0, binary.BigEndian.Uint16(b)
+		}
 		r.Protocol = "tcp"
 		if protocol == unix.IPPROTO_UDP {
 			r.Protocol = "udp"
@@ -163,7 +174,7 @@ func parsePacket(b []byte) (r Refusal, ok bool) {
 		r.Protocol = "icmp"
 	}
 	r.To = netip.AddrPortFrom(addr, port)
-	return r, true
+	return r, !answer || r.Closed
 }
 
 // extensions returns what an IPv6 packet carries behind its extension headers

@@ -139,17 +139,24 @@ func TestRefusedToTheEnd(t *testing.T) {
 }
 
 func TestOwnLoopback(t *testing.T) {
-	c, _ := open(t, &Plan{Allowed: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}})
+	c, n := open(t, &Plan{Allowed: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}})
 	for _, at := range []string{"127.0.0.1:8080", "127.0.0.1:15001", "[::1]:8080", "198.18.0.2:8080", "[" + testRange.own().String() + "]:0", "127.9.9.9:0"} {
 		o := c.do(task{Network: "tcp", Listen: at})
 		require.Equal(t, "own", o.Answer, "%s: %+v", at, o)
 	}
 	o := c.do(task{Network: "tcp", Address: "127.0.0.1:81"})
 	require.Equal(t, unix.ECONNREFUSED, o.Errno)
+	o = c.do(task{Network: "tcp", Address: "[::1]:82"})
+	require.Equal(t, unix.ECONNREFUSED, o.Errno)
 	o = c.do(task{Network: "tcp", Address: "1.1.1.1:80"})
 	require.Equal(t, "captured 1.1.1.1:80", o.Answer)
 	o = c.do(task{Network: "tcp", Address: "255.255.255.254:80"})
 	require.Equal(t, "captured 255.255.255.254:80", o.Answer, "%+v", o)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	var told []Refusal
+	n.Refused(ended, func(r Refusal) { told = append(told, r) })
+	require.Equal(t, []Refusal{{"tcp", netip.MustParseAddrPort("127.0.0.1:81"), true}, {"tcp", netip.MustParseAddrPort("[::1]:82"), true}}, told)
 }
 
 // TestStopped gives no sign of life, as a launcher does that was stopped.

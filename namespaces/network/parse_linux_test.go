@@ -48,7 +48,7 @@ func TestParsePacket(t *testing.T) {
 		"header too long":  {append([]byte{0x4f}, packet4(6, 1, 2, 3, 4)[1:]...), ""},
 		"header too short": {append([]byte{0x44}, packet4(6, 1, 2, 3, 4)[1:]...), ""},
 	} {
-		r, ok := parsePacket(c.packet)
+		r, ok := parsePacket(c.packet, false)
 		require.Equal(t, c.want != "", ok, name)
 		if ok {
 			require.Equal(t, c.want, r.Protocol+" "+r.To.String(), name)
@@ -56,9 +56,21 @@ func TestParsePacket(t *testing.T) {
 	}
 	fragment := packet4(17, 0, 0, 0, 53)
 	fragment[7] = 1
-	r, ok := parsePacket(fragment)
+	r, ok := parsePacket(fragment, false)
 	require.True(t, ok)
-	require.Equal(t, Refusal{"", netip.MustParseAddrPort("8.8.4.4:0")}, r)
+	require.Equal(t, Refusal{"", netip.MustParseAddrPort("8.8.4.4:0"), false}, r)
+
+	// An answer to the first segment, one that ends a connection, and one from another address.
+	own := packet4(6, 0, 81, 3, 4, 0, 0, 0, 0)
+	copy(own[16:], []byte{127, 0, 0, 1})
+	r, ok = parsePacket(own, true)
+	require.True(t, ok)
+	require.Equal(t, Refusal{"tcp", netip.MustParseAddrPort("127.0.0.1:81"), true}, r)
+	own[27] = 1
+	_, ok = parsePacket(own, true)
+	require.False(t, ok)
+	_, ok = parsePacket(packet4(6, 0, 81, 3, 4, 0, 0, 0, 0), true)
+	require.False(t, ok)
 }
 
 func FuzzParsePacket(f *testing.F) {
@@ -66,7 +78,7 @@ func FuzzParsePacket(f *testing.F) {
 	f.Add(packet6(17, 1, 2, 3, 4))
 	f.Add(packet6(0, 60, 0, 1, 4, 0, 0, 0, 0, 6, 0, 1, 4, 0, 0, 0, 0, 1, 2, 1, 187))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if r, ok := parsePacket(b); ok && !r.To.Addr().IsValid() {
+		if r, ok := parsePacket(b, false); ok && !r.To.Addr().IsValid() {
 			t.Fatalf("%x", b)
 		}
 	})

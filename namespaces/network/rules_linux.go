@@ -16,6 +16,7 @@ import (
 //	  map six { the same for IPv6 }
 //	  chain own {
 //	    tcp dport PORT tcp flags & 0x17 == 2 not @alive reject with tcp reset   # the launcher's; of several a set, @ports
+//	    meta l4proto tcp tcp flags & 0x17 == 0x14 limit rate 200/second log prefix "answer" group 1   # nobody listens there
 //	    accept
 //	  }
 //	  chain capture {
@@ -45,6 +46,7 @@ const (
 	aliveFor = 3 * time.Second // after the last sign of life
 	syn      = 0x02
 	opening  = 0x17 // the flags that tell a segment that opens a connection
+	closed   = 0x14 // RST and ACK: the answer of a port at which nobody listens
 
 	// Renew is how often a sign of life is due.
 	Renew = time.Second
@@ -110,6 +112,9 @@ func (p *Plan) ruleset(log bool) []*batch {
 	}
 	if len(ports) > 0 {
 		w.rule("own", "refuse the launcher's ports while it is stopped", w.port, match, w.tcp, w.newlyDead, w.reset)
+	}
+	if log {
+		w.rule("own", "report closed ports", w.tcp, w.closed, w.limit, w.logAnswer)
 	}
 	w.rule("own", "accept loopback traffic", w.accept)
 	w.rule("capture", "deny new connections while the launcher is stopped", w.tcp, w.newlyDead, w.reset)
@@ -330,10 +335,16 @@ func (w *batch) port() { w.field(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2)() } //
 // newlyDead matches a segment that opens a connection if the launcher has given
 // no sign of life.
 func (w *batch) newlyDead() {
+	w.flags(syn)
+	w.lookup("alive", unix.NFT_LOOKUP_F_INV)
+}
+
+func (w *batch) closed() { w.flags(closed) }
+
+func (w *batch) flags(set byte) {
 	w.field(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 13, 1)()
 	w.mask(opening)
-	w.is(syn)()
-	w.lookup("alive", unix.NFT_LOOKUP_F_INV)
+	w.is(set)()
 }
 
 func (w *batch) alive() { w.load(syn); w.lookup("alive", 0) }
@@ -382,8 +393,15 @@ func (w *batch) limit() {
 	})
 }
 
-func (w *batch) log() {
+func (w *batch) log() { w.logAs("") }
+
+func (w *batch) logAnswer() { w.logAs("answer") }
+
+func (w *batch) logAs(prefix string) {
 	w.expression("log", func() {
+		if prefix != "" {
+			w.text(unix.NFTA_LOG_PREFIX, prefix)
+		}
 		w.attr(unix.NFTA_LOG_GROUP, 0, logGroup)
 		w.be32(unix.NFTA_LOG_SNAPLEN, snapshot)
 	})

@@ -30,6 +30,9 @@ type Lack struct {
 	With     string // what they need with it
 }
 
+// upward is the file that a row's programs look for in their directory and in those above.
+const upward = ".envrc"
+
 // Lacking are the settings that programs keep in a home, and what else only a flag gives them. A directory is
 // given as a copy that they may write: they keep sessions and locks beside the settings, and fail without
 // (Azure/azure-cli issue 21213, snyk/kubernetes-monitor issue 1099).
@@ -95,7 +98,7 @@ func (l *Lack) hint(home string) string {
 
 // needs returns what a command may lack by the programs that it names, and that stands on the host: settings, who
 // commits, and who signs. It is asked before root gives up what it may see.
-func (p *Planned) needs(files []string, places []survey.Place, getenv func(string) string) (list []events.Hidden) {
+func (p *Planned) needs(command, files []string, places []survey.Place, getenv func(string) string) (list []events.Hidden) {
 	if dir := p.beside(files, places); dir != "" {
 		list = append(list, events.Hidden{What: "read the directory of the command, " + dir, Hint: "--read " + shell.Quote(dir)})
 	}
@@ -120,7 +123,7 @@ func (p *Planned) needs(files []string, places []survey.Place, getenv func(strin
 		}
 		traced := policy.Attempts && slices.ContainsFunc(profiles.SecretDirs[:], func(dir string) bool { return survey.Below(path, policy.Home+"/"+dir) })
 		if _, err := os.Stat(l.at(policy.Home)); err == nil && !given && !traced {
-			list = append(list, events.Hidden{What: what + path, Hint: l.hint(policy.Home)})
+			list = append(list, events.Hidden{What: what + path, Hint: strings.Replace(l.hint(policy.Home), upward, p.upward(command), 1)})
 		}
 	}
 	if !slices.Contains(words, "git") {
@@ -221,6 +224,28 @@ func (p *Planned) beside(files []string, places []survey.Place) string {
 	return dir
 }
 
+// upward returns the file of that name that programs find from the directory that the command names first, or else
+// from where it runs, as the user would write it.
+func (p *Planned) upward(command []string) string {
+	from := p.Policy.WorkDir
+	for _, word := range vcs.Words(strings.Join(command[1:], " ")) {
+		if !filepath.IsAbs(word) {
+			word = filepath.Join(p.Policy.WorkDir, word)
+		}
+		if info, err := os.Stat(word); err == nil && info.IsDir() {
+			from = word
+			break
+		}
+	}
+	for dir := from; dir != "/"; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(dir + "/" + upward); err == nil {
+			rel, _ := filepath.Rel(p.Policy.WorkDir, dir+"/"+upward)
+			return shell.Quote(rel)
+		}
+	}
+	return upward
+}
+
 // snap returns the name of the snap that a command is. snapd starts it with a set-user-ID program, and no flag gives that.
 func snap(files []string) (name string, is bool) {
 	if len(files) == 0 {
@@ -266,9 +291,19 @@ func (r *plan) unpassed() (list []events.Hidden) {
 	return list
 }
 
-// listening returns the services of this machine that the command names and cannot reach: its loopback is its own.
+// listening returns the services of this machine that the command names, or has asked for, and cannot reach: its
+// loopback is its own. Where no packet is seen its variables name some.
 func (r *plan) listening(command []string) (list []events.Hidden) {
-	for _, word := range command {
+	words := slices.Clone(command)
+	if r.Plan.Network == nil {
+		words = append(words, r.Plan.Command.Env...)
+	}
+	if r.run != nil {
+		for _, port := range r.run.closed {
+			words = append(words, fmt.Sprintf("localhost:%d", port))
+		}
+	}
+	for _, word := range words {
 		for _, host := range [...]string{"localhost:", "127.0.0.1:", "[::1]:"} {
 			_, rest, is := strings.Cut(word, host)
 			digits := len(rest) - len(strings.TrimLeft(rest, "0123456789"))
@@ -277,8 +312,9 @@ func (r *plan) listening(command []string) (list []events.Hidden) {
 				continue
 			}
 			rule := "localhost:" + rest[:digits]
-			if !slices.ContainsFunc(r.Policy.Network.Local, func(l profiles.NetRule) bool { return l.Text == rule }) {
-				list = append(list, events.Hidden{What: "connect " + host + rest[:digits] + " of this machine", Hint: "--local " + rule})
+			allowed := slices.ContainsFunc(r.Policy.Network.Local, func(l profiles.NetRule) bool { return l.Text == rule })
+			if hint := "--local " + rule; !allowed && !slices.ContainsFunc(list, func(h events.Hidden) bool { return h.Hint == hint }) {
+				list = append(list, events.Hidden{What: "connect " + host + rest[:digits] + " of this machine", Hint: hint})
 			}
 		}
 	}
@@ -305,8 +341,8 @@ func signs(word string) bool {
 // manifests are the files by which projects name others beside them, and by which one is known for such.
 var manifests = [...]string{"go.mod", "go.work", "Cargo.toml", "package.json", "pyproject.toml", "tsconfig.json", "settings.gradle", "settings.gradle.kts", "pubspec.yaml"}
 
-// upward is a path that leads out of where it is written, as manifests have it.
-const upward = "(?:\\.\\./)+[^\\s\"'`,;()\\[\\]{}]*"
+// outward is a path that leads out of where it is written, as manifests have it.
+const outward = "(?:\\.\\./)+[^\\s\"'`,;()\\[\\]{}]*"
 
 // maxPackages bounds what is looked at of node_modules.
 const maxPackages = 2000
@@ -314,7 +350,7 @@ const maxPackages = 2000
 // siblings returns the projects outside of the workspace that its manifests name, or npm link has linked, and that are
 // hidden: a build says of one that there is none. Nothing is asked of it at the start.
 func (r *plan) siblings() (list []events.Hidden) {
-	seen, paths := map[string]bool{}, regexp.MustCompile(upward) // which a start does not wait for
+	seen, paths := map[string]bool{}, regexp.MustCompile(outward) // which a start does not wait for
 	look := func(path, by string) {
 		dir, err := filepath.EvalSymlinks(path)
 		if err != nil || seen[dir] || survey.Below(r.Policy.Home, dir) || r.Policy.Decide(dir).Access >= profiles.Read {

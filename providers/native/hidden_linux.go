@@ -44,6 +44,9 @@ func (r *plan) Hidden() (list []events.Hidden) {
 		} else if m.Why == survey.SocketHidden {
 			h.What, h.Hint = "connect "+m.Target, "--socket "+shell.Quote(m.Target)
 		}
+		if change := r.attempt(m.Target).Hint; strings.HasPrefix(h.Hint, "--read ") && change != "" {
+			h.Hint += ", or " + strings.ReplaceAll(change, shell.Quote(m.Target), shell.Quote(rel)) + " to change or remove it" // nothing is seen of which was tried
+		}
 		list = append(list, h)
 	}
 	for _, name := range dropped {

@@ -95,6 +95,8 @@ type Run struct {
 	group   *cgroups.Group               // made before the sandbox is begun, or root is shed
 	remover *namespaces.DirectoryRemover // as root
 
+	closed []uint16 // ports of its own loopback that the command asked for and nobody listened at
+
 	serveAfter time.Duration // see serveSoon; tests have more patience
 }
 
@@ -168,7 +170,7 @@ func decide(policy *profiles.Policy, s *providers.Survey, f *facts, o *options, 
 	p.Warnings = append(p.Warnings, f.way.Warnings...)
 	host := profiles.Host{Environ: o.environ}
 	p.words = p.wordsOf(command.Argv)
-	p.lacks = p.needs(s.Command, looked.Places, host.Getenv)
+	p.lacks = p.needs(command.Argv, s.Command, looked.Places, host.Getenv)
 	if host.Getenv("SSH_AUTH_SOCK") == "" { // else that is printed
 		p.lacks = append(p.lacks, p.signIn(p.words)...)
 	}

@@ -89,7 +89,16 @@ func (s *Started) servedBefore(gone func(*namespaces.Result)) func(*namespaces.R
 	}
 }
 
-func (s *Started) refused(r network.Refusal) { s.way.Refused(r.Protocol, r.To) }
+func (s *Started) refused(r network.Refusal) {
+	if !r.Closed {
+		s.way.Refused(r.Protocol, r.To)
+	} else if port := r.To.Port(); len(s.run.closed) < maxClosed && !slices.Contains(s.run.closed, port) {
+		s.run.closed = append(s.run.closed, port)
+	}
+}
+
+// maxClosed bounds the ports that nobody listened at.
+const maxClosed = 64
 
 // serveNetwork serves what programs do without knowing of the proxy.
 func (s *Started) serveNetwork(ctx context.Context) {

@@ -35,6 +35,7 @@ type hint struct {
 	says    string   // a regular expression: the line without what allows it, or with a group that is it
 	why     string   // what pccrun why is asked, whose hint it is; else it is the run's
 	instead string   // of flags, that the hint stands for
+	changes bool     // the command changes what is hidden, which is the hint's second way
 	check   string   // for bash on the host: whether the command has done it
 	end     string   // for bash, when all is done
 	root    string   // for bash as root, in a mount namespace of its own, before each run; "" where nobody need be root
@@ -78,6 +79,11 @@ var hints = []hint{
 	{name: "a script of a shell's that lacks something", prepare: building, script: "@sh build", says: `hidden: read .*/\.kube/config`},
 	{name: "the keys of gpg", needs: "gpg gpgconf", flags: trying, prepare: key + "echo text > text", script: "gpg --batch --quiet --yes -s text", says: `denied: read .*/\.gnupg`, end: endKey},
 	{name: "a hidden file", prepare: "echo S=1 > .env", script: "cat .env", says: `hidden: read .*/\.env`},
+	{name: "a hidden file that is removed", prepare: "mkdir -p d; echo S=1 > d/.env", script: "rm -rf d", says: `hidden: read .*/d/\.env`, changes: true},
+	{name: "a hidden file that is moved", prepare: "mkdir -p d; echo S=1 > d/.env", script: "rm -rf e; mv d e", says: `hidden: read .*/d/\.env`, changes: true},
+	{name: "a hidden file that git replaces", needs: "git", prepare: identified + "git commit -q --allow-empty -m one; git switch -q -c other; echo two > .env; git add .env; git commit -q -m two; git switch -q main; echo one > .env", script: "git switch -q -f other", says: `hidden: read .*/\.env`, changes: true},
+	{name: "a hidden file that git cleans", needs: "git", prepare: "mkdir -p d; echo S=1 > d/.env", script: "git clean -q -f -d -x d", says: `hidden: read .*/d/\.env`, changes: true},
+	{name: "a protected hidden file that is removed", prepare: "mkdir -p d; echo S=1 > d/.envrc", script: ": .envrc; rm -rf d", says: `hidden: read .*/d/\.envrc`, changes: true},
 	{name: "a hidden file of an odd name", prepare: `mkdir "a b"; echo S=1 > "a b/.env"`, script: `cat "a b/.env"`, says: `hidden: read .*/a b/\.env`},
 	{name: "a socket in the workspace", script: connect + "s", says: `hidden: connect .*/s`},
 	{name: "SSH_AUTH_SOCK", env: []string{"SSH_AUTH_SOCK=$HOME/repo/s"}, script: connect + `"$SSH_AUTH_SOCK"`, says: `hidden: find SSH_AUTH_SOCK`},
@@ -97,10 +103,17 @@ var hints = []hint{
 	// Projects beside the workspace, by a manifest and by npm link.
 	{name: "a project beside this one", prepare: `mkdir -p ~/lib; echo module l > ~/lib/go.mod; printf 'module m\n\nreplace l => ../lib\n' > go.mod`, script: "cat ../lib/go.mod", says: `hidden: read .*/lib, which go\.mod names`},
 	{name: "a package that is linked", prepare: `mkdir -p ~/lib node_modules/@a; echo {} > ~/lib/package.json; ln -s ~/lib node_modules/@a/lib`, script: "cat node_modules/@a/lib/package.json", says: `hidden: read .*/lib, which node_modules/@a/lib leads to`},
+	{
+		name: "what direnv finds above another directory", needs: "direnv", says: `hidden: read .*/\.local/share/direnv`,
+		prepare: "mkdir -p sub/x; echo export A=1 > sub/.envrc; echo export A=2 > .envrc; direnv allow sub; direnv allow .",
+		script:  `direnv exec sub/x sh -c '[ "$A" = 1 ]'`,
+	},
 	{name: "a service of the machine", script: ": http://localhost:$PORT/; exec 3<>/dev/tcp/localhost/$PORT", says: `hidden: connect localhost:\d+ of this machine`},
 	{name: "a service of the machine, by its address", script: ": 127.0.0.1:$PORT; exec 3<>/dev/tcp/127.0.0.1/$PORT", says: `hidden: connect 127\.0\.0\.1:\d+ of this machine`},
 
 	{name: "a service of the machine, by its name", flags: "--local $PORT", script: ": http://localhost:$PORT/; exec 3<>/dev/tcp/localhost/$PORT", says: `hidden: connect localhost:\d+ of this machine`},
+	{name: "a service of the machine that only a file names", flags: "--allow a.example", prepare: "echo $PORT > conf", script: "exec 3<>/dev/tcp/localhost/$(cat conf)", says: `hidden: connect localhost:\d+ of this machine`},
+	{name: "a service of the machine that a variable names", env: []string{"BASE_URL=http://localhost:$PORT"}, flags: "--env BASE_URL", script: `port=${BASE_URL##*:}; exec 3<>/dev/tcp/localhost/$port`, says: `hidden: connect localhost:\d+ of this machine`},
 	{name: "a host of ssh's that is this machine", prepare: `mkdir -m 700 ~/.ssh; printf 'Host work\n HostName localhost\n Port $PORT\n' > ~/.ssh/config`, script: "getent hosts work || true; exec 3<>/dev/tcp/localhost/$PORT", says: `denied: resolve work`},
 
 	{name: "write a file", flags: trying + " --read $HOME/out", prepare: "mkdir ~/out; echo a > ~/out/f", script: "echo x > ~/out/f", says: `denied: write .*/out/f`},
@@ -334,6 +347,11 @@ func (m *hintMachine) follow(t *testing.T, row *hint) {
 	found := line.FindStringSubmatch(out)
 	require.NotNil(t, found, "%s: %s", says, out)
 	advice := strings.Replace(found[line.SubexpIndex("hint")], " before the run and ", " and ", 1)
+	if read, change, two := strings.Cut(strings.TrimSuffix(advice, " to change or remove it"), ", or "); two && row.changes {
+		advice = change
+	} else {
+		advice = read
+	}
 	t.Log(advice)
 	before, flags, is := strings.Cut(advice, " and ")
 	if !is && strings.HasPrefix(advice, "--") {
