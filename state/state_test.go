@@ -243,6 +243,9 @@ func TestLock(t *testing.T) {
 		_, err = TryLock(root, "lock")
 		require.ErrorIs(t, err, ErrLocked)
 	}
+	shared, err := unix.Dup(int(l.f.Fd())) // as a process has it that is forked and has not executed anything yet
+	require.NoError(t, err)
+	defer unix.Close(shared)
 	require.NoError(t, l.Release())
 	locked, err = Locked(root, "lock")
 	require.NoError(t, err)

@@ -266,7 +266,7 @@ func Locked(root *os.Root, name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer f.Close()
+	defer (&Lock{f}).Release()
 	// Shared, so that two that look at once do not see each other; whoever
 	// takes a lock must do so before others can know of it.
 	err = flock(f, unix.LOCK_SH|unix.LOCK_NB)
@@ -276,8 +276,9 @@ func Locked(root *os.Root, name string) (bool, error) {
 	return false, err
 }
 
-// Release gives the lock up. The file stays.
-func (l *Lock) Release() error { return l.f.Close() }
+// Release gives the lock up. The file stays. Closing alone would not do: a process that another thread
+// has forked holds the file until it executes something, and the lock with it.
+func (l *Lock) Release() error { return errors.Join(Flock(l.f, unix.LOCK_UN), l.f.Close()) }
 
 // Flock is flock(2), again if a signal came in between.
 func Flock(f *os.File, how int) error {

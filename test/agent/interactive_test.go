@@ -97,7 +97,7 @@ func converse(t *testing.T, p Project, args []string) (asked []string) {
 			pieces <- string(b[:n])
 		}
 	}()
-	late := time.After(90 * time.Second)
+	late := time.After(3 * time.Minute)
 	shown := ""
 	for {
 		select {
@@ -123,7 +123,8 @@ func converse(t *testing.T, p Project, args []string) (asked []string) {
 		}
 		break
 	}
-	time.Sleep(2 * time.Second) // it writes its state a moment later
+	require.Eventually(t, func() bool { return p.answered(len(asked) == len(questions)) || slices.Contains(args, "--fresh-home") }, time.Minute, 50*time.Millisecond, "it keeps no answer")
+	time.Sleep(time.Second) // what else it writes
 	require.NoError(t, cmd.Process.Signal(unix.SIGTERM))
 	go func() {
 		for range pieces {
@@ -132,6 +133,15 @@ func converse(t *testing.T, p Project, args []string) (asked []string) {
 	_ = cmd.Wait() // by a signal
 	master.Close()
 	return asked
+}
+
+// answered reports whether the agent has written that its questions were answered, and that it trusts the workspace.
+func (p Project) answered(trusts bool) bool {
+	files, _ := filepath.Glob(filepath.Join(p.Home, ".local/state/pccrun/homes/*/home/.claude.json"))
+	return slices.ContainsFunc(append(files, filepath.Join(p.Home, ".claude.json")), func(name string) bool {
+		text, _ := os.ReadFile(name)
+		return strings.Contains(string(text), `"hasCompletedOnboarding": true`) && (!trusts || strings.Contains(string(text), `"hasTrustDialogAccepted": true`))
+	})
 }
 
 // terminal gives a command a terminal of its own, and returns the other side.

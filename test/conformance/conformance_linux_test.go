@@ -190,7 +190,7 @@ var cases = []struct {
 		require.Equal(t, "the host's\n", k.read("a.txt"))
 	}},
 	{"the time is up", func(t *testing.T, k *task) {
-		k.request.Limits[6] = "1s"
+		k.request.Limits[6] = "3s" // time to make its file
 		begun := time.Now()
 		o := k.run("/bin/sh", "-c", "echo x > made; trap 'exit 3' TERM; sleep 600 & wait")
 		require.NoError(t, o.err)
@@ -201,52 +201,47 @@ var cases = []struct {
 	}},
 	{"a signal reaches the command and its children", func(t *testing.T, k *task) {
 		k.signals = make(chan int, 1)
-		k.started = func() { time.AfterFunc(time.Second, func() { k.signals <- 2 }) }
-		o := k.run("/bin/sh", "-c", "trap 'echo got it; exit 9' INT; while :; do sleep 0.1; done")
+		o := k.meanwhile("trap 'echo got it; exit 9' INT; touch ready; while :; do sleep 0.1; done", func(io.Writer) { k.signals <- 2 })
 		require.NoError(t, o.err)
 		require.Equal(t, 9, o.code)
 		require.Equal(t, "got it\n", o.out)
 	}},
 	{"a terminal there, its size and its keys", func(t *testing.T, k *task) {
-		typed, keys := io.Pipe()
 		resized := make(chan struct{}, 1)
 		var columns atomic.Int32
 		columns.Store(77)
-		k.stdin = typed
 		k.terminal = &providers.Terminal{Name: "xterm", Size: func() (int, int) { return int(columns.Load()), 22 }, Resized: resized}
-		k.started = func() {
-			go func() {
-				time.Sleep(500 * time.Millisecond)
-				columns.Store(99)
-				resized <- struct{}{}
-				time.Sleep(500 * time.Millisecond)
-				_, _ = io.WriteString(keys, "word\n")
-				time.Sleep(500 * time.Millisecond)
-				_, _ = io.WriteString(keys, "\x03")
-			}()
-		}
-		o := k.run("/bin/sh", "-c", "trap 'echo interrupted; exit 5' INT; test -t 0 && test -t 1 && echo $TERM; stty size; read w; stty size; echo got $w > made; while :; do sleep 0.1; done")
+		o := k.meanwhile("trap 'echo interrupted; exit 5' INT; test -t 0 && test -t 1 && echo $TERM; stty size; touch ready; "+
+			`until [ "$(stty size)" = "22 99" ]; do sleep 0.1; done; touch large; read w; echo got $w > made; while :; do sleep 0.1; done`, func(keys io.Writer) {
+			columns.Store(99)
+			resized <- struct{}{}
+			k.until("large")
+			_, _ = io.WriteString(keys, "word\n")
+			k.until("made")
+			_, _ = io.WriteString(keys, "\x03")
+		})
 		require.NoError(t, o.err)
 		require.Equal(t, 5, o.code)
-		require.Equal(t, "xterm\r\n22 77\r\nword\r\n22 99\r\n^Cinterrupted\r\n", o.out)
-		require.Equal(t, []string{"A made"}, k.changed())
+		require.Equal(t, "xterm\r\n22 77\r\nword\r\n^Cinterrupted\r\n", o.out)
+		require.Equal(t, []string{"A large", "A made", "A ready"}, k.changed())
 	}},
 	{"a run that is ended keeps what was made", func(t *testing.T, k *task) {
 		ctx, cancel := context.WithCancel(t.Context())
 		k.ctx = ctx
-		k.started = func() { time.AfterFunc(500*time.Millisecond, cancel) }
-		o := k.run("/bin/sh", "-c", "echo x > made; sleep 60")
+		o := k.meanwhile("echo x > ready; sleep 600", func(io.Writer) { cancel() })
 		require.NoError(t, o.err)
 		require.True(t, o.Killed)
-		require.Equal(t, []string{"A made"}, k.changed())
+		require.Equal(t, []string{"A ready"}, k.changed())
 		k.nothingLeft()
 	}},
 	{"what runs on in the background ends", func(t *testing.T, k *task) {
-		nap := fmt.Sprintf("60.%09d", time.Now().UnixNano()%1e9)
-		k.started = func() { time.AfterFunc(time.Second, func() { k.naps = naps(nap) }) }
-		k.sh("sleep " + nap + " & sleep 2")
-		require.Equal(t, 1, k.naps, "the control: it ran")
-		require.Zero(t, naps(nap))
+		nap := fmt.Sprintf("600.%09d", time.Now().UnixNano()%1e9)
+		ran := func(n int) func() bool { return func() bool { return naps(nap) == n } }
+		o := k.meanwhile("sleep "+nap+" & touch ready; cat", func(io.Writer) {
+			require.Eventually(t, ran(1), time.Minute, 10*time.Millisecond, "the control: it ran")
+		})
+		require.NoError(t, o.err)
+		require.Eventually(t, ran(0), time.Minute, 10*time.Millisecond)
 		k.nothingLeft()
 	}},
 	{"a command that is not there", func(t *testing.T, k *task) {

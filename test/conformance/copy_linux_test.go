@@ -6,7 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -49,26 +51,36 @@ func (k *task) copied(c providers.Copy) (names map[string]string, said *heard, e
 	return names, said, err
 }
 
-// meanwhile runs a script, which waits for the end of its input when it has made a file named ready.
-func (k *task) meanwhile(script string, do func()) *outcome {
+// there reports whether the command has made a file.
+func (k *task) there(name string) bool {
+	return slices.ContainsFunc(k.stand("running"), func(id string) bool {
+		_, err := os.Stat(filepath.Join(k.home(id), "proj", name))
+		return err == nil
+	})
+}
+
+// until waits for a file of the command's.
+func (k *task) until(name string) {
+	k.t.Helper()
+	require.Eventually(k.t, func() bool { return k.there(name) }, 3*time.Minute, 50*time.Millisecond, "the command made no file named %s", name)
+}
+
+// meanwhile runs a script, and does something when it has made a file named ready, and the provider here
+// knows that it runs; then its input ends.
+func (k *task) meanwhile(script string, do func(keys io.Writer)) *outcome {
 	k.t.Helper()
 	in, out := io.Pipe()
 	k.stdin = in
+	var started atomic.Bool
+	k.started = func() { started.Store(true) }
 	ended := make(chan *outcome, 1)
 	go func() { ended <- k.run("/bin/sh", "-c", script) }()
-	require.Eventually(k.t, func() bool {
-		if len(ended) > 0 {
-			o := <-ended
-			require.Fail(k.t, "the run ended before its command made a file named ready", "%v, status %d: %s", o.err, o.code, o.say)
-		}
-		for _, id := range k.stand("running") {
-			if _, err := os.Stat(filepath.Join(k.home(id), "proj/ready")); err == nil {
-				return true
-			}
-		}
-		return false
-	}, 3*time.Minute, 50*time.Millisecond, "the command made no file named ready")
-	do()
+	require.Eventually(k.t, func() bool { return len(ended) > 0 || started.Load() && k.there("ready") }, 3*time.Minute, 50*time.Millisecond, "the command made no file named ready")
+	if len(ended) > 0 {
+		o := <-ended
+		require.Fail(k.t, "the run ended before its command made a file named ready", "%v, status %d: %s", o.err, o.code, o.say)
+	}
+	do(out)
 	require.NoError(k.t, out.Close())
 	select {
 	case o := <-ended:
@@ -81,7 +93,7 @@ func (k *task) meanwhile(script string, do func()) *outcome {
 
 func copiedWhileItRuns(t *testing.T, k *task) {
 	k.write(".gitignore", "build/\n")
-	o := k.meanwhile("echo more >> a.txt; mkdir build; echo b > build/b; echo evil > .mcp.json; touch ready; cat; rm ready; echo late > late; exit 5", func() {
+	o := k.meanwhile("echo more >> a.txt; mkdir build; echo b > build/b; echo evil > .mcp.json; touch ready; cat; rm ready; echo late > late; exit 5", func(io.Writer) {
 		names, said, err := k.copied(providers.Copy{Running: true})
 		require.NoError(t, err)
 		require.Equal(t, map[string]string{"a.txt": "one\nmore\n", "ready": ""}, names)
@@ -162,7 +174,7 @@ func copiedFromNowhere(t *testing.T, k *task) {
 func nothingDownloaded(t *testing.T, k *task) {
 	k.keep = time.Hour
 	k.state = t.TempDir()
-	o := k.meanwhile("echo more >> a.txt; touch ready; cat; exit 5", func() {
+	o := k.meanwhile("echo more >> a.txt; touch ready; cat; exit 5", func(io.Writer) {
 		require.NoError(t, k.session.WriteFile(sessions.NoDownloadName, nil, 0o600))
 	})
 	require.NoError(t, o.err)

@@ -59,7 +59,7 @@ func TestSignals(t *testing.T) {
 					require.NoError(t, c.Start())
 					select {
 					case <-waits:
-					case <-time.After(time.Minute):
+					case <-time.After(3 * time.Minute):
 						_ = c.Process.Kill()
 						t.Fatalf("the call was not made: %s", &said)
 					}
@@ -101,7 +101,7 @@ func TestSignals(t *testing.T) {
 					require.Eventually(t, func() bool { // a call that was made may do its work after its caller is gone
 						code, _, say = p.run("gc")
 						return len(server.stand("")) == 0
-					}, time.Minute, 200*time.Millisecond, "%d: %s", code, say)
+					}, 3*time.Minute, 200*time.Millisecond, "%d: %s", code, say)
 					_, out, _ := p.run("ps", "--all")
 					require.NotContains(t, strings.ToLower(out), "running")
 					require.Equal(t, step.killed+step.fetched, diff(), "gc took changes that had come back")

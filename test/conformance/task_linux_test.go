@@ -107,7 +107,6 @@ type task struct {
 	heard    heard
 	ctx      context.Context
 	started  func()
-	naps     int
 	progress func(what string, done, total int64)
 	state    string // where sessions are that may keep their sandboxes
 	keep     time.Duration

@@ -297,7 +297,7 @@ func (k *task) run(t *testing.T, argv ...string) (stdout, stderr string, result 
 	if k.stdin != "" {
 		io.In = strings.NewReader(k.stdin)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	result, err = plan.Run(ctx, io, k.heard)
 	require.NoError(t, err, "%s", errs.String())
@@ -362,13 +362,13 @@ func TestHowACommandEnds(t *testing.T) {
 		_, _, result := k.run(t, "sh", "-c", "kill -SEGV $$")
 		assert.Equal(t, int(syscall.SIGSEGV), result.Signal)
 
-		k.request.Limits[6] = "1s"
+		k.request.Limits[6] = "3s" // time to set its trap
 		_, _, result = k.run(t, "sh", "-c", "trap 'echo; exit 9' TERM; while :; do sleep 0.1; done")
 		assert.True(t, result.TimedOut)
 		assert.Equal(t, 9, result.Code)
 		k.request.Limits[6] = ""
 
-		_, _, result = k.run(t, "sh", "-c", "sleep 1000 & sleep 0.3; exit 0")
+		_, _, result = k.run(t, "sh", "-c", `sleep 1000 & until [ "$(cat /proc/$!/comm)" = sleep ]; do sleep 0.05; done`)
 		assert.Equal(t, []string{"sleep"}, result.Survivors)
 
 		plan, err := k.plan(t, "./none")
@@ -386,11 +386,10 @@ func TestSignals(t *testing.T) {
 		signals := make(chan int)
 		k.signals = signals
 		go func() {
-			<-k.heard.started
-			time.Sleep(300 * time.Millisecond) // until its trap is set
+			assert.Eventually(t, func() bool { _, err := os.Stat(filepath.Join(k.dir, "ready")); return err == nil }, time.Minute, 10*time.Millisecond)
 			signals <- int(syscall.SIGUSR1)
 		}()
-		out, _, result := k.run(t, "sh", "-c", "trap 'echo usr1; exit 4' USR1; while :; do sleep 0.05; done")
+		out, _, result := k.run(t, "sh", "-c", "trap 'echo usr1; exit 4' USR1; : >ready; while :; do sleep 0.05; done")
 		assert.Equal(t, "usr1\n", out)
 		assert.Equal(t, 4, result.Code)
 	})

@@ -175,7 +175,7 @@ func TestCodex(t *testing.T) {
 	}
 
 	asked, _ := theWorld.since(func() {
-		out, _ = b.run(b.agentCommand([]string{"--timeout", "8s", "--env", "CODEX_API_KEY=sk-some", "--deny", "api.openai.com"}, program, codex...)...)
+		out, _ = b.run(b.agentCommand([]string{"--timeout", "20s", "--env", "CODEX_API_KEY=sk-some", "--deny", "api.openai.com"}, program, codex...)...)
 	})
 	require.NotContains(t, out, "The job is done.")
 	require.Contains(t, out, "denied: api.openai.com:443", "the user is told")

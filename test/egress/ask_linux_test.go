@@ -71,10 +71,29 @@ func (s *screen) expect(text string) (before string) {
 	return before
 }
 
-func (s *screen) answer(key string) {
+func (s *screen) press(key string) {
 	time.Sleep(500 * time.Millisecond) // what comes at once is no answer
 	_, err := s.master.WriteString(key)
 	require.NoError(s.t, err)
+}
+
+// answer presses a key until the question is taken away: to a program that was slow to listen the first came at once.
+func (s *screen) answer(key string) {
+	s.t.Helper()
+	answered := func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return bytes.Contains(s.shown, []byte("\x1b[?1049l")) || bytes.Contains(s.shown, []byte("\x1b8"))
+	}
+	for range 6 {
+		s.press(key)
+		for late := time.Now().Add(10 * time.Second); time.Now().Before(late); time.Sleep(5 * time.Millisecond) {
+			if answered() {
+				return
+			}
+		}
+	}
+	require.Fail(s.t, "the question stays", "%q", s.shown)
 }
 
 // on runs a command at the terminal.

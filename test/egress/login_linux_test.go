@@ -178,7 +178,7 @@ func (b *bench) converse(argv []string, questions []question, ready string) (ask
 		}
 		if keys == "\r" && time.Since(since) > 3*time.Second { // it drops keys while it draws
 			since = time.Now()
-			s.answer(keys)
+			s.press(keys)
 		}
 		for _, q := range questions {
 			if slices.Contains(asked, q.name) || !strings.Contains(bare, q.screen) {
@@ -187,7 +187,7 @@ func (b *bench) converse(argv []string, questions []question, ready string) (ask
 			asked = append(asked, q.name)
 			page, _ := url.Parse(googleURL.FindString(text))
 			keys = q.answer(page)
-			s.answer(keys)
+			s.press(keys)
 		}
 		if strings.Contains(bare, ready) {
 			break
@@ -198,7 +198,7 @@ func (b *bench) converse(argv []string, questions []question, ready string) (ask
 	ended := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(ended) }()
 	for range 20 {
-		s.answer("\x03") // twice, and not too fast, is its way to say goodbye
+		s.press("\x03") // twice, and not too fast, is its way to say goodbye
 		select {
 		case <-ended:
 			return asked, shown()

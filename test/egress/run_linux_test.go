@@ -104,7 +104,7 @@ func TestStoppedKeeps(t *testing.T) {
 
 func TestAddresses(t *testing.T) {
 	b := newBench(t, "--allow", "10.1.0.0/16:80", "--allow", "["+good6+"]:80", "--allow", evil4+":80", "--deny", "10.1.9.0/24")
-	get := func(host string) string { return "curl -g -sS -m 5 http://" + host + "/ 2>&1; " }
+	get := func(host string) string { return "curl -g -sS -m 20 http://" + host + "/ 2>&1; " }
 	out, _ := b.inside(bare + get(private4) + get("["+good6+"]") + get(evil4))
 	require.Contains(t, out, "hello "+private4+" from")
 	require.Contains(t, out, "hello ["+good6+"] from")
@@ -113,7 +113,7 @@ func TestAddresses(t *testing.T) {
 	require.NotContains(t, out, "hello")
 	require.Contains(t, out, "denied: 10.1.9.9:80")
 	require.Contains(t, out, "denied: "+good4+":80 (to allow: --allow "+good4+")")
-	out, _ = b.inside("curl -sS -m 5 http://" + private4 + "/; curl -sS -m 5 -x socks5://127.0.0.1:3128 http://" + evil4)
+	out, _ = b.inside("curl -sS -m 20 http://" + private4 + "/; curl -sS -m 20 -x socks5://127.0.0.1:3128 http://" + evil4)
 	require.Contains(t, out, "hello "+private4+" from", "by the proxy too")
 	require.Contains(t, out, "hello "+evil4+" from")
 }
@@ -123,14 +123,14 @@ func TestAddresses(t *testing.T) {
 func TestMixed(t *testing.T) {
 	b := newBench(t, "--allow", "*.good.example", "--allow", "private internal.good.example")
 	_, reached := theWorld.since(func() {
-		out, _ := b.inside(bare + "curl -sS -m 5 http://mixed.good.example/")
+		out, _ := b.inside(bare + "curl -sS -m 20 http://mixed.good.example/")
 		require.Contains(t, out, "from "+good4+":80")
-		out, _ = b.inside(bare + "curl -sS -m 5 http://internal.good.example/")
+		out, _ = b.inside(bare + "curl -sS -m 20 http://internal.good.example/")
 		require.Contains(t, out, "from "+private4+":80")
 	})
 	require.Equal(t, []string{good4 + ":80", private4 + ":80"}, reached)
 	b = newBench(t, "--allow", "clash.good.example", "--allow", "198.18.0.0/15")
-	out, _ := b.inside(bare + "curl -sS -m 5 http://clash.good.example/")
+	out, _ := b.inside(bare + "curl -sS -m 20 http://clash.good.example/")
 	require.Contains(t, out, "hello clash.good.example from 198.18.0.99:80", "opted in")
 }
 
@@ -139,10 +139,10 @@ func TestMixed(t *testing.T) {
 func TestResolvedFirst(t *testing.T) {
 	b := newBench(t, "--allow", "good.example")
 	for _, flags := range []string{"-x socks5://127.0.0.1:3128", "-x socks5h://127.0.0.1:3128"} {
-		out, _ := b.inside(bare + "curl -sS -m 5 " + flags + " https://good.example/")
+		out, _ := b.inside(bare + "curl -sS -m 20 " + flags + " https://good.example/")
 		require.Contains(t, out, "hello good.example")
 	}
-	out, _ := b.inside(bare + `a=$(getent ahostsv4 good.example | head -1 | cut -d' ' -f1); curl -sS -m 5 -p -x http://127.0.0.1:3128 -H 'Host: good.example' http://$a/; getent hosts $a; getent ahostsv6 good.example; getent hosts localhost`)
+	out, _ := b.inside(bare + `a=$(getent ahostsv4 good.example | head -1 | cut -d' ' -f1); curl -sS -m 20 -p -x http://127.0.0.1:3128 -H 'Host: good.example' http://$a/; getent hosts $a; getent ahostsv6 good.example; getent hosts localhost`)
 	require.Contains(t, out, "hello good.example")
 	require.Contains(t, out, "198.19.0.0      good.example", "its name, by PTR")
 }
@@ -155,16 +155,16 @@ func TestLocal(t *testing.T) {
 		go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "hello %s", r.Host) }))
 		port := fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
 		b := newBench(t, "--local", port)
-		out, _ := b.inside(bare + "curl -sS -m 5 http://host.pccrun.internal:" + port)
+		out, _ := b.inside(bare + "curl -sS -m 20 http://host.pccrun.internal:" + port)
 		require.Contains(t, out, "hello host.pccrun.internal:"+port)
-		out, _ = b.inside(bare + "curl -sS -m 5 http://127.0.0.1:" + port)
+		out, _ = b.inside(bare + "curl -sS -m 20 http://127.0.0.1:" + port)
 		require.NotContains(t, out, "hello", "its own loopback is its own")
 		b = newBench(t, "--local", "localhost:"+port)
 		for _, host := range []string{"localhost", "127.0.0.1", "[::1]", "host.pccrun.internal"} {
-			out, _ = b.inside(bare + "curl -g -sS -m 5 http://" + host + ":" + port)
+			out, _ = b.inside(bare + "curl -g -sS -m 20 http://" + host + ":" + port)
 			require.Contains(t, out, "hello "+host)
 		}
-		out, _ = newBench(t, "--allow", "good.example").inside(bare + "curl -sS -m 5 http://host.pccrun.internal:" + port)
+		out, _ = newBench(t, "--allow", "good.example").inside(bare + "curl -sS -m 20 http://host.pccrun.internal:" + port)
 		require.Contains(t, out, "to allow: --local")
 	}
 }
@@ -177,7 +177,7 @@ func TestOwnServers(t *testing.T) {
 		if address == "::" {
 			to = "[::1]"
 		}
-		out, _ := b.inside(bare + "echo served > f; python3 -m http.server -b " + address + " 8000 >/dev/null 2>&1 & for i in $(seq 100); do curl -g -sS -m 5 http://" + to + ":8000/f 2>/dev/null && break; sleep 0.05; done; kill %1")
+		out, _ := b.inside(bare + "echo served > f; python3 -m http.server -b " + address + " 8000 >/dev/null 2>&1 & for i in $(seq 1000); do curl -g -sS -m 20 http://" + to + ":8000/f 2>/dev/null && break; sleep 0.05; done; kill %1")
 		require.Contains(t, out, "served", address)
 	}
 }
@@ -215,7 +215,7 @@ func TestPublish(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, "published\n", text)
 		}
-		require.Equal(t, "none", r.say(bare+"curl -sS -m 5 http://"+evil4+" 2>/dev/null || echo none"), "it opens nothing")
+		require.Equal(t, "none", r.say(bare+"curl -sS -m 20 http://"+evil4+" 2>/dev/null || echo none"), "it opens nothing")
 		r.in.Close()
 		r.cmd.Wait()
 		_, err := get("127.0.0.1")
@@ -264,7 +264,7 @@ func TestResolvConfIsALink(t *testing.T) {
 
 	argv := append([]string{"unshare", "-m", "bash", "-c", `mount -n -t tmpfs etc /mnt && cp -a /etc/. /mnt/ 2>/dev/null
 ln -sf "$0/resolv.conf" /mnt/resolv.conf && mount -n --bind /mnt /etc && exec setpriv --ambient-caps=-all --inh-caps=-all "$@"`, elsewhere},
-		b.sandboxed(bare+"cat /etc/resolv.conf; curl -sS -m 5 http://good.example/; touch /etc/resolv.conf")...)
+		b.sandboxed(bare+"cat /etc/resolv.conf; curl -sS -m 20 http://good.example/; touch /etc/resolv.conf")...)
 	cmd := b.command(argv...)
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out

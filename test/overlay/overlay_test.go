@@ -427,12 +427,12 @@ func TestSnapshot(t *testing.T) {
 // What an overlay takes of the disk is bounded.
 func TestDisk(t *testing.T) {
 	d := newDesk(t)
-	script := "for i in 1 2 3 4 5 6 7 8; do head -c 4000000 /dev/zero > f$i; sleep 0.1; done; sleep 1"
-	_, said, code := d.pccrun("--overlay", ".", "--disk", "10m", "--", "sh", "-c", script)
+	script := "for i in 1 2 3 4 5 6 7 8; do head -c 4000000 /dev/zero > f$i; sleep 0.1; done; "
+	_, said, code := d.pccrun("--overlay", ".", "--disk", "10m", "--", "sh", "-c", script+"sleep 60")
 	require.Equal(t, 137, code, said)
 	require.Contains(t, said, "disk full")
 	d.ok("discard")
-	d.overlay(script, "--disk", "100m")
+	d.overlay(script+"sleep 1", "--disk", "100m")
 }
 
 // A commit that was made inside can be applied after the host's git has looked

@@ -194,7 +194,7 @@ func (e *Engine) Kill() error {
 
 // Restart starts an engine again that was killed, with what it had.
 func (e *Engine) Restart() error {
-	for range 100 { // its containerd dies with it, but a moment later
+	for range 600 { // its containerd dies with it, but a moment later
 		if !slices.ContainsFunc(users(e.dir), func(pid int) bool {
 			name, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
 			return string(name) == "containerd\n"
@@ -218,7 +218,7 @@ func (e *Engine) Stop() error {
 		_ = e.daemon.Process.Signal(syscall.SIGTERM)
 		select {
 		case <-e.exited:
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			_ = e.Kill()
 		}
 	}
@@ -227,7 +227,7 @@ func (e *Engine) Stop() error {
 
 // sweep ends what runs for an engine whose directory this is, and removes that.
 func sweep(dir string) error {
-	for range 50 {
+	for range 600 {
 		pids := users(dir)
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -239,7 +239,7 @@ func sweep(dir string) error {
 	}
 	// A group whose last process has been killed can be removed once that is gone: after a crash of
 	// the engine that takes seconds.
-	for range 400 {
+	for range 3000 {
 		groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + filepath.Base(dir))
 		if unified := "/sys/fs/cgroup/" + filepath.Base(dir); exists(unified) {
 			groups = append(groups, unified)

@@ -6,10 +6,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -83,19 +85,18 @@ func (u *User) Environ(env []string) []string {
 // kill ends the user's processes and returns the names of those that ran. A
 // process that forks meanwhile is met in the next round.
 func (u *User) kill() []string {
-	var left []string
-	for range 20 {
+	left := map[string]bool{} // on a loaded machine one that was killed is met again
+	for late := time.Now().Add(time.Minute); time.Now().Before(late); time.Sleep(10 * time.Millisecond) {
 		found := u.processes()
 		if len(found) == 0 {
 			break
 		}
 		for pid, name := range found {
-			left = append(left, fmt.Sprintf("%s (%d)", name, pid))
+			left[fmt.Sprintf("%s (%d)", name, pid)] = true
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
-	return left
+	return slices.Sorted(maps.Keys(left))
 }
 
 // processes returns the name of each process that the user runs, zombies aside.
