@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
@@ -82,14 +83,33 @@ type historian struct {
 	links  map[string]string // targets, by mark
 	left   map[string]string // why a name stays
 	gone   map[string]string // why a blob stays, by mark
-	room   int64
 }
 
-// History copies a stream of git-fast-export(1), which ends with "done", as commits of one branch: without
-// the files that do not go up with the tree either, by name or by content.
-func (t *Tree) History(ctx context.Context, from io.ReadSeeker, to io.Writer) (*History, error) {
+// room is what a stream of git-fast-export(1) has on this machine's disk.
+type room struct {
+	io.Writer
+	left int64
+}
+
+func (r *room) Write(b []byte) (int, error) {
+	if r.left -= int64(len(b)); r.left < 0 {
+		return 0, io.ErrShortWrite
+	}
+	return r.Writer.Write(b)
+}
+
+// History copies commits to a stream for git-fast-import(1), as those of one branch: without the files that do
+// not go up with the tree either, by name or by content. export writes them as git-fast-export(1) does, up to
+// "done"; it is kept in a file.
+func (t *Tree) History(ctx context.Context, export func(to io.Writer) error, file io.ReadWriteSeeker, to io.Writer) (*History, error) {
 	rules, err := loadRules()
 	if err != nil {
+		return nil, err
+	}
+	kept := &room{file, t.up.Limits.Bytes}
+	if err := export(kept); kept.left < 0 {
+		return nil, hint.Errorf("a smaller --history", "the commits hold more than %d MB", t.up.Limits.Bytes>>20)
+	} else if err != nil {
 		return nil, err
 	}
 	h := &historian{
@@ -97,12 +117,12 @@ func (t *Tree) History(ctx context.Context, from io.ReadSeeker, to io.Writer) (*
 		others: []*Ignore{ParseIgnore(e2bIgnore, t.Manifest.Ignore[e2bIgnore]), ParseIgnore(pccrunIgnore, t.Manifest.Ignore[pccrunIgnore])},
 	}
 	for _, out := range []*bufio.Writer{nil, bufio.NewWriterSize(to, 1<<20)} {
-		if _, err := from.Seek(0, io.SeekStart); err != nil {
+		if _, err := file.Seek(0, io.SeekStart); err != nil {
 			return nil, err
 		}
-		h.Commits, h.room = 0, t.up.Limits.Bytes
+		h.Commits = 0
 		clear(h.gone)
-		r := &exported{Reader: bufio.NewReaderSize(contextReader{ctx, from}, 1<<20)}
+		r := &exported{Reader: bufio.NewReaderSize(contextReader{ctx, file}, 1<<20)}
 		if err := h.copy(r, out); err != nil {
 			return nil, fmt.Errorf("read the history: %w", err)
 		}
@@ -184,9 +204,6 @@ func (h *historian) blob(r *exported, out *bufio.Writer) error {
 	n, err := r.size()
 	if err != nil {
 		return err
-	}
-	if h.room -= int64(n); h.room < 0 {
-		return &LimitError{What: fmt.Sprintf("the history holds more than %d MB", h.tree.up.Limits.Bytes>>20)}
 	}
 	mark = strings.TrimPrefix(mark, "mark ")
 	name, goes := h.names[mark]

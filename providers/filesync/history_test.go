@@ -2,8 +2,8 @@ package filesync
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,6 +20,15 @@ func stream(message string, files ...string) string {
 		fmt.Fprintf(&lines, "M %s :%d %s\n", files[i], i+1, files[i+1])
 	}
 	return "feature done\n" + blobs.String() + fmt.Sprintf("commit HEAD\nmark :100\nauthor A <a> 1 +0000\ncommitter A <a> 1 +0000\ndata %d\n%s%s\ndone\n", len(message), message, lines.String())
+}
+
+// history copies a stream.
+func history(t *testing.T, tree *Tree, text string, to io.Writer) (*History, error) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "exported"))
+	require.NoError(t, err)
+	defer file.Close()
+	export := func(to io.Writer) error { _, err := io.WriteString(to, text); return err }
+	return tree.History(t.Context(), export, file, to)
 }
 
 func TestHistory(t *testing.T) {
@@ -44,7 +53,7 @@ func TestHistory(t *testing.T) {
 		"120000", "in", "a", "120000", "out", "../text o", "120000", "sub/up", "../a", "100644", `"q\"\303\274"`, "text q", "100644", `"a\nb"`, "text n",
 		"100644", "key", secret, "160000", "module", "")
 	text = strings.Replace(text, "\ndone", "D .env\nD b\ndeleteall\n\ndone", 1)
-	h, err := tree.History(t.Context(), strings.NewReader(text), &out)
+	h, err := history(t, tree, text, &out)
 	require.NoError(t, err)
 	require.Equal(t, "refs/heads/main", h.Branch)
 	require.Equal(t, 1, h.Commits)
@@ -64,25 +73,29 @@ func TestHistory(t *testing.T) {
 	require.True(t, strings.HasSuffix(out.String(), "\ndone\n"))
 
 	out.Reset()
-	h, err = tree.History(t.Context(), strings.NewReader(strings.Replace(stream("token "+secret+"\n", "100644", "a", "a"), "HEAD", "refs/heads/x", 1)), &out)
+	h, err = history(t, tree, strings.Replace(stream("token "+secret+"\n", "100644", "a", "a"), "HEAD", "refs/heads/x", 1), &out)
 	require.NoError(t, err)
 	require.Equal(t, "refs/heads/x", h.Branch)
 	require.Len(t, h.Findings, 1)
 	require.NotContains(t, out.String(), secret)
 	out.Reset()
-	_, err = open(Up{Allow: []string{h.Findings[0].Fingerprint}}).History(t.Context(), strings.NewReader(stream("token "+secret+"\n")), &out)
+	_, err = history(t, open(Up{Allow: []string{h.Findings[0].Fingerprint}}), stream("token "+secret+"\n"), &out)
 	require.NoError(t, err)
 	require.Contains(t, out.String(), secret)
 
-	var limit *LimitError
-	_, err = open(Up{Limits: Limits{Bytes: 10, Files: 10}}).History(t.Context(), strings.NewReader(stream("m", "100644", "a", "eleven byte")), &out)
-	require.True(t, errors.As(err, &limit))
+	small := Up{Limits: Limits{Bytes: 200, Files: 10}}
+	_, err = history(t, open(small), stream("m\n", "100644", "a", strings.Repeat("a", 100)), &out)
+	require.ErrorContains(t, err, "more than 0 MB")
+	_, err = history(t, open(small), stream("m\n"), &out)
+	require.NoError(t, err, "the control")
+	_, err = tree.History(t.Context(), func(io.Writer) error { return os.ErrPermission }, nil, &out)
+	require.ErrorIs(t, err, os.ErrPermission)
 	whole := stream("m\n", "100644", "a", "text")
 	for _, text := range []string{
 		whole[:len(whole)-5], whole[:30], "", "x\n", "blob\nmark :1\nsize 1\n", "blob\nmark :1\ndata -1\n", "blob\nmark :1\ndata x\n", "blob\n",
 		"commit HEAD\ndata 99999999999\n", "commit HEAD\nM 100644 :1\n\n", "commit HEAD\nM 100644 :1 \"x\n\n", "commit HEAD\nR a b\n\n", "commit HEAD\nD \"x\n\n", "commit HEAD\nM 100644 inline\n",
 	} {
-		_, err := tree.History(t.Context(), strings.NewReader(text), &out)
+		_, err := history(t, tree, text, &out)
 		require.Error(t, err, text)
 	}
 }

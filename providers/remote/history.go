@@ -36,10 +36,8 @@ type past struct {
 func (r *plan) history(ctx context.Context, tree *filesync.Tree, raw io.ReadWriteSeeker, to io.Writer) (h *filesync.History, err error) {
 	git, common, err := filesync.GitDirs(r.policy.Workspace)
 	if err == nil {
-		err = r.provider.host.Export(ctx, git, common, r.command.History, raw)
-	}
-	if err == nil {
-		h, err = tree.History(ctx, raw, to)
+		export := func(to io.Writer) error { return r.provider.host.Export(ctx, git, common, r.command.History, to) }
+		h, err = tree.History(ctx, export, raw, to)
 	}
 	if err != nil {
 		err = fmt.Errorf("flag --history: %w", err)
