@@ -70,7 +70,7 @@ func (r *running) packHistory(ctx context.Context, tree *filesync.Tree) (_ *past
 	sum := sha256.New()
 	packed, err := filesync.Compress(io.MultiWriter(p.file, sum))
 	if err != nil {
-		return nil, err
+		return p, err
 	}
 	p.History, err = r.history(ctx, tree, raw, packed)
 	if err = errors.Join(err, packed.Close()); err == nil {

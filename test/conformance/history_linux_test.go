@@ -89,24 +89,29 @@ func TestHistory(t *testing.T) {
 			script = "ls -a"
 			out, _ = cloud()
 			require.NotContains(t, out, ".git")
-			code, out, say = p.run("--provider", place.name, "--history", "3", "--dry-run", "--json", "--", "true")
-			require.Equal(t, 0, code, say)
-			var dry struct {
-				Plan struct {
-					Upload struct {
-						History struct {
-							Branch  string
-							Commits int
-							Left    []struct{ Path, Why string }
+			linked := *p // a worktree, whose repository is another's
+			linked.work = filepath.Join(filepath.Dir(p.work), "linked")
+			git("worktree", "add", "-q", "-b", "other", linked.work)
+			for tree, branch := range map[*program]string{p: "refs/heads/topic/one", &linked: "refs/heads/other"} {
+				code, out, say = tree.run("--provider", place.name, "--history", "3", "--dry-run", "--json", "--", "true")
+				require.Equal(t, 0, code, say)
+				var dry struct {
+					Plan struct {
+						Upload struct {
+							History struct {
+								Branch  string
+								Commits int
+								Left    []struct{ Path, Why string }
+							}
 						}
 					}
 				}
+				require.NoError(t, json.Unmarshal([]byte(out), &dry), out)
+				would := dry.Plan.Upload.History
+				require.Equal(t, 3, would.Commits)
+				require.Equal(t, branch, would.Branch)
+				require.Len(t, would.Left, 3, would.Left)
 			}
-			require.NoError(t, json.Unmarshal([]byte(out), &dry), out)
-			would := dry.Plan.Upload.History
-			require.Equal(t, 3, would.Commits)
-			require.Equal(t, "refs/heads/topic/one", would.Branch)
-			require.Len(t, would.Left, 3, would.Left)
 		})
 	}
 	p := newProgram(t, nil)
