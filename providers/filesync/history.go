@@ -76,13 +76,15 @@ const maxBlob = 64 << 20
 // A historian reads a stream twice: a blob comes before its names.
 type historian struct {
 	*History
-	tree   *Tree
-	rules  *secretRules
-	others []*Ignore
-	names  map[string]string // that a blob goes up by, by its mark
-	links  map[string]string // targets, by mark
-	left   map[string]string // why a name stays
-	gone   map[string]string // why a blob stays, by mark
+	tree  *Tree
+	rules *secretRules
+	sent  map[string]*Item
+	names map[string]string // that a blob goes up by, by its mark
+	links map[string]string // targets, by mark
+	left  map[string]string // why a name stays
+	gone  map[string]string // why a blob stays, by mark
+
+	ignored func(rel string, isDir bool) string
 }
 
 // room is what a stream of git-fast-export(1) has on this machine's disk.
@@ -114,7 +116,7 @@ func (t *Tree) History(ctx context.Context, export func(to io.Writer) error, fil
 	}
 	h := &historian{
 		History: &History{Left: []Left{}}, tree: t, rules: rules, names: map[string]string{}, links: map[string]string{}, left: map[string]string{}, gone: map[string]string{},
-		others: []*Ignore{ParseIgnore(e2bIgnore, t.Manifest.Ignore[e2bIgnore]), ParseIgnore(pccrunIgnore, t.Manifest.Ignore[pccrunIgnore])},
+		sent: t.Manifest.byPath(), ignored: t.Manifest.LeftOut(),
 	}
 	for _, out := range []*bufio.Writer{nil, bufio.NewWriterSize(to, 1<<20)} {
 		if _, err := file.Seek(0, io.SeekStart); err != nil {
@@ -351,11 +353,9 @@ func (h *historian) stays(name string) string {
 		if hides := h.tree.up.Hides; hides != nil && hides(rel) != "" {
 			return hides(rel)
 		}
-		for _, list := range h.others {
-			if why := list.Excluded(rel, isDir); why != "" {
-				return why
-			}
-		}
 	}
-	return ""
+	if h.sent[name] != nil { // also what git ignores and tracks
+		return ""
+	}
+	return h.ignored(name, false)
 }

@@ -35,6 +35,7 @@ func TestHistory(t *testing.T) {
 	const secret = "ghp_016C7f3KxQzW9rTmVb2LpYh8sNdE4aG5uJ0c"
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, ".pccrunignore"), []byte("big/\n"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, ".gitignore"), []byte("old.txt\n"), 0o644)) // and nothing tracks it now
 	open := func(up Up) *Tree {
 		tree, err := Open(t.Context(), dir, up)
 		require.NoError(t, err)
@@ -51,7 +52,7 @@ func TestHistory(t *testing.T) {
 	var out bytes.Buffer
 	text := stream("one\n", "100644", "a", "text a", "100644", ".env", "text e", "100644", "big/x", "text x", "100644", "hidden/y", "text y",
 		"120000", "in", "a", "120000", "out", "../text o", "120000", "sub/up", "../a", "100644", `"q\"\303\274"`, "text q", "100644", `"a\nb"`, "text n",
-		"100644", "key", secret, "160000", "module", "")
+		"100644", "key", secret, "100644", "was/old.txt", "text w", "160000", "module", "")
 	text = strings.Replace(text, "\ndone", "D .env\nD b\ndeleteall\n\ndone", 1)
 	h, err := history(t, tree, text, &out)
 	require.NoError(t, err)
@@ -62,12 +63,12 @@ func TestHistory(t *testing.T) {
 		left = append(left, l.Path)
 		require.NotEmpty(t, l.Why)
 	}
-	require.Equal(t, []string{".env", "big/x", "hidden/y", "out", "a\nb", "key"}, left)
+	require.Equal(t, []string{".env", "big/x", "hidden/y", "out", "a\nb", "key", "was/old.txt"}, left)
 	require.Len(t, h.Findings, 1)
-	for _, gone := range []string{"text e", "text x", "text y", "text o", "text n", secret, ".env", "M 100644 :28 key"} {
+	for _, gone := range []string{"text e", "text w", "text x", "text y", "text o", "text n", secret, ".env", "M 100644 :28 key"} {
 		require.NotContains(t, out.String(), gone)
 	}
-	for _, goes := range []string{"commit refs/heads/main\n", "text a", "text q", "M 100644 :1 a\n", "M 120000 :13 in\n", "M 120000 :19 sub/up\n", `M 100644 :22 "q\"\303\274"`, "D key\n", "D out\n", "D b\n", "deleteall\n", "M 160000 :31 module\n"} {
+	for _, goes := range []string{"commit refs/heads/main\n", "text a", "text q", "M 100644 :1 a\n", "M 120000 :13 in\n", "M 120000 :19 sub/up\n", `M 100644 :22 "q\"\303\274"`, "D key\n", "D out\n", "D b\n", "deleteall\n", "M 160000 :34 module\n"} {
 		require.Contains(t, out.String(), goes)
 	}
 	require.True(t, strings.HasSuffix(out.String(), "\ndone\n"))
