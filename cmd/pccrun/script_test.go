@@ -187,7 +187,7 @@ func TestEachFlagReachesTheRequest(t *testing.T) {
 	for _, d := range runFlags() {
 		args := []string{d.name}
 		if d.kind == takesValue {
-			value := map[string]string{"--pass-fd": "3", "--provider": "native", "--keep": "1h"}[d.name]
+			value := map[string]string{"--pass-fd": "3", "--provider": "native", "--keep": "1h", "--history": "1"}[d.name]
 			if value == "" {
 				value = "x"
 			}
