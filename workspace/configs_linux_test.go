@@ -48,6 +48,14 @@ func (c *copied) host() string {
 }
 
 // git changes the copy as git does.
+// lock takes git's lock of the host's file, as git does: a merge gives up its own after it has written.
+func (c *copied) lock() {
+	require.Eventually(c.t, func() bool {
+		f, err := os.OpenFile(c.path(".git/config.lock"), os.O_CREATE|os.O_EXCL, 0o644)
+		return err == nil && f.Close() == nil
+	}, time.Minute, time.Millisecond)
+}
+
 func (c *copied) git(args ...string) {
 	for i := 0; i+1 < len(args); i += 2 {
 		c.sh("git config --file " + c.copy + " " + args[i] + " '" + args[i+1] + "'")
@@ -113,13 +121,13 @@ func TestConfigsAreNoOthersChange(t *testing.T) {
 func TestConfigsLocked(t *testing.T) {
 	c := newCopied(t)
 	c.configs.Watch()
-	fixture.Write(t, c.path(".git/config.lock"), "")
+	c.lock()
 	c.git("user.name", "x")
 	time.Sleep(50 * time.Millisecond)
 	require.NotContains(t, c.host(), "name = x\n")
 	require.NoError(t, os.Remove(c.path(".git/config.lock")))
 	require.Eventually(t, func() bool { return strings.Contains(c.host(), "name = x\n") }, time.Minute, time.Millisecond)
-	fixture.Write(t, c.path(".git/config.lock"), "")
+	c.lock()
 	c.git("user.name", "y", "core.pager", "z")
 	require.Equal(t, []string{"setting : " + gitconfig.ErrLocked.Error()}, c.settings())
 	found, err := quarantine.ReadFindings(c.session)
@@ -211,7 +219,7 @@ func TestOwedConfigs(t *testing.T) {
 	c.configs.Watch()
 	c.git("remote.x.url", c.root+"/r")
 	require.Eventually(t, func() bool { return strings.Contains(c.host(), "/r\n") }, time.Minute, time.Millisecond)
-	fixture.Write(t, c.path(".git/config.lock"), "")
+	c.lock()
 	c.git("user.name", "y", "core.pager", "z")
 	require.Eventually(t, func() bool {
 		b, _ := os.ReadFile(c.session.Name() + "/config-0")
