@@ -358,6 +358,8 @@ func (i *inerter) config(path string, drop func(*vcs.Setting) bool) {
 	}
 	defer unix.Close(dir)
 	for range exchanges {
+		var then, now unix.Stat_t
+		_ = beneath.Stat(dir, name, &then)
 		b, err := beneath.ReadOwn(dir, name, vcs.MaxConfig)
 		if beneath.Gone(err) {
 			return
@@ -365,6 +367,9 @@ func (i *inerter) config(path string, drop func(*vcs.Setting) bool) {
 		left, dropped, ok := []byte(nil), []string(nil), false
 		if err == nil {
 			left, dropped, ok = gitconfig.Strip(b, drop)
+		}
+		if !ok && beneath.Stat(dir, name, &now) == nil && (now.Ino != then.Ino || now.Ctim != then.Ctim || now.Size != then.Size) {
+			continue // a merge was writing it
 		}
 		if !ok {
 			i.asideWhole(path, "a configuration that git cannot read")

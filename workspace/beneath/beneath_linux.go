@@ -142,27 +142,33 @@ var ErrNotRegular = errors.New("not a regular file")
 // ReadFile reads a regular file of at most limit bytes through fd, and closes it.
 func ReadFile(fd int, limit int64) ([]byte, error) {
 	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, err
+	for range grows {
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return nil, err
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFREG {
+			return nil, ErrNotRegular
+		}
+		if st.Size > limit {
+			return nil, fmt.Errorf("%d bytes, limit %d: %w", st.Size, limit, ErrTooMuch)
+		}
+		// One byte more than it should have tells whether it grew meanwhile.
+		buf := make([]byte, st.Size+1)
+		n, err := io.ReadFull(io.NewSectionReader(Reader(fd), 0, st.Size+1), buf)
+		if err == nil {
+			continue
+		}
+		if err != io.EOF && err != io.ErrUnexpectedEOF {
+			return nil, err
+		}
+		return buf[:n], nil
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, ErrNotRegular
-	}
-	if st.Size > limit {
-		return nil, fmt.Errorf("%d bytes, limit %d: %w", st.Size, limit, ErrTooMuch)
-	}
-	// One byte more than it should have tells whether it grew meanwhile.
-	buf := make([]byte, st.Size+1)
-	n, err := io.ReadFull(Reader(fd), buf)
-	if err == nil {
-		return nil, fmt.Errorf("grew while it was read: %w", ErrTooMuch)
-	}
-	if err != io.EOF && err != io.ErrUnexpectedEOF {
-		return nil, err
-	}
-	return buf[:n], nil
+	return nil, fmt.Errorf("grew while it was read: %w", ErrTooMuch)
 }
+
+// grows is how often a file is read that grows meanwhile.
+const grows = 8
 
 // Reader reads from a descriptor without the runtime's poller.
 type Reader int
