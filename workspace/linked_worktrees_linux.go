@@ -183,19 +183,20 @@ type unchanged struct {
 	young  bool // what it stopped at has changed since then
 	dev    uint64
 	during *during // watches the directories; nil where nobody does
+	fewer  bool    // what is gone has not changed: git removes a worktree name by name
 }
 
 // at reports whether nothing at a name, or in the directory that it names, has changed, or has another name.
 func (u *unchanged) at(dir int, name, rel string) bool {
 	var st unix.Stat_t
-	if unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
-		return false
+	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return u.fewer && err == unix.ENOENT
 	}
 	is, dev := st.Mode&unix.S_IFMT, st.Dev
 	if is == unix.S_IFDIR {
 		fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return false
+			return u.fewer && err == unix.ENOENT
 		}
 		if u.during == nil || !u.during.heeds(rel, fd) { // armed first, and then compared
 			defer unix.Close(fd)
@@ -211,7 +212,7 @@ func (u *unchanged) at(dir int, name, rel string) bool {
 		}
 	}
 	u.young, u.dev = changedSince(st.Ctim.Nano(), u.since), cmp.Or(u.dev, dev)
-	return !u.young && st.Dev == u.dev && (is == unix.S_IFDIR || st.Nlink == 1)
+	return (!u.young || u.fewer && is == unix.S_IFDIR) && st.Dev == u.dev && (is == unix.S_IFDIR || st.Nlink == 1)
 }
 
 // linkedTree returns the .git file of the linked worktree, or of a submodule of one, that a git directory is of, if git
@@ -339,7 +340,7 @@ func (g *Guard) keeps(path string) bool {
 	} else {
 		g.during.writes(strings.Trim(filepath.Dir("/"+rel), "/"))
 	}
-	u := unchanged{since: g.standing.Start, during: &g.during}
+	u := unchanged{since: g.standing.Start, during: &g.during, fewer: !g.during.last}
 	return u.at(dir, name, rel)
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/workspace/internal/fixture"
 	"github.com/pccrun/pccrun/workspace/quarantine"
@@ -460,4 +461,28 @@ func TestGuardLinkJustBefore(t *testing.T) {
 		}
 		require.Equal(t, again, slices.Contains(w.end(), "inert sub/.git"), "the control: the run has made one that says something else")
 	}
+}
+
+// TestFewer: while a run goes on, a directory of which git has removed a part holds nothing new.
+func TestFewer(t *testing.T) {
+	dir := fixture.Dir(t)
+	require.NoError(t, os.MkdirAll(dir+"/hooks/deep", 0o755))
+	for _, name := range []string{"/hooks/a", "/hooks/b", "/hooks/deep/c"} {
+		fixture.Write(t, dir+name, "x")
+	}
+	var st unix.Stat_t
+	require.NoError(t, unix.Stat(dir+"/hooks/deep/c", &st))
+	require.Eventually(t, func() bool { return !changedSince(st.Ctim.Nano(), time.Now()) }, time.Minute, time.Millisecond)
+	since := time.Now()
+	same := func(fewer bool) bool {
+		u := unchanged{since: since, fewer: fewer}
+		return u.at(openDirT(t, dir), "hooks", "hooks")
+	}
+	require.True(t, same(false))
+	require.NoError(t, os.Remove(dir+"/hooks/a"))
+	require.NoError(t, os.RemoveAll(dir+"/hooks/deep"))
+	require.False(t, same(false), "the control: it is put back at the end")
+	require.True(t, same(true))
+	require.NoError(t, os.Rename(dir+"/hooks/b", dir+"/hooks/pre-commit"))
+	require.False(t, same(true), "a new name")
 }
