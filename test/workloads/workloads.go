@@ -229,8 +229,10 @@ try "reach the loopback of the host" 'exec 3<> "/dev/tcp/127.0.0.1/$PORT"'
 try "signal a process of the host" 'kill -0 "$PROCESS"'`,
 		Output:  outcomes("held: "),
 		Outside: outcomes("ESCAPED: "),
-		Swarm:   `seq 200 | xargs -P 200 -n 1 sh -c "sleep 2" && echo "ESCAPED: start 200 processes"`,
-		Last:    `head -c 1500m /dev/zero | tail > /dev/null && echo "ESCAPED: use up the memory"`,
+		// Each waits for a line, so that all are there at once, however long it takes to start them.
+		Swarm: `d=$(mktemp -d); mkfifo "$d/f"; exec 3<>"$d/f"; rm -r "$d"
+for i in $(seq 200); do sh -c "read line <&3" & done; yes | head -200 >&3; wait; echo "ESCAPED: start 200 processes"`,
+		Last: `head -c 1500m /dev/zero | tail > /dev/null && echo "ESCAPED: use up the memory"`,
 	},
 }
 
