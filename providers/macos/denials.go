@@ -161,6 +161,7 @@ func (r *running) hear(ctx context.Context) {
 		case <-done:
 		case <-time.After(time.Second):
 			_ = cmd.Process.Kill()
+			<-done
 		}
 	})
 }

@@ -351,8 +351,8 @@ func TestWhatIsNotCovered(t *testing.T) {
 }
 
 // TestPackagesKeepTheirTime holds how long the tests of each package took in this
-// run to three times what test/packages.txt says, so that whoever makes a test slow learns
-// of it. What takes less than fifteen seconds is left alone. On a slow machine half of the packages
+// run to five times what test/packages.txt says, so that whoever makes a test slow learns
+// of it. What takes less than a minute is left alone. On a slow machine half of the packages
 // take longer than their rows say: by how much, the others may as well.
 func TestPackagesKeepTheirTime(t *testing.T) {
 	rows, err := verdicts.ReadPackages(filepath.Join(top(t), "test", "packages.txt"))
@@ -372,7 +372,7 @@ func TestPackagesKeepTheirTime(t *testing.T) {
 	ratio := func(row []string) float64 {
 		took, err := strconv.ParseFloat(row[1], 64)
 		require.NoError(t, err)
-		return took / max(rows.Of(row[0]).Took, 5*time.Second).Seconds()
+		return took / max(rows.Of(row[0]).Took, 12*time.Second).Seconds()
 	}
 	var long []float64 // what is shorter says little of the machine
 	for _, row := range times {
@@ -384,7 +384,7 @@ func TestPackagesKeepTheirTime(t *testing.T) {
 	slices.Sort(long)
 	slow := max(1, long[len(long)/2])
 	for _, row := range times {
-		assert.LessOrEqual(t, ratio(row), 3*slow, "%s: its tests took longer than three times what test/packages.txt says, on a machine that takes %.1f times as long", row[0], slow)
+		assert.LessOrEqual(t, ratio(row), 5*slow, "%s: its tests took longer than five times what test/packages.txt says, on a machine that takes %.1f times as long", row[0], slow)
 	}
 }
 
