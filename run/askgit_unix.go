@@ -86,7 +86,12 @@ func askGit(questions []workspace.GitQuestion) []workspace.GitAnswer {
 }
 
 // gitPatience is how long git may take for all that it is asked.
-var gitPatience = map[bool]string{true: "10s", false: "2s"}[runtime.GOOS == "darwin"] // xcrun looks for git there, and cannot keep what it has found
+func gitPatience() string {
+	if runtime.GOOS == "darwin" {
+		return "10s" // xcrun looks for git, and cannot keep what it has found
+	}
+	return "2s"
+}
 
 // exportHistory has git write the last commits of a repository, as git-fast-export(1) does, in the same way.
 func exportHistory(ctx context.Context, git, common string, commits int, to io.Writer) error {
@@ -114,7 +119,7 @@ func exportHistory(ctx context.Context, git, common string, commits int, to io.W
 
 // askGitIn starts the sandbox, with a home that nothing else is in.
 func askGitIn(home string, questions []workspace.GitQuestion, answers []workspace.GitAnswer) error {
-	patience := gitPatience
+	patience := gitPatience()
 	mark := rand.Text()
 	script := "ask() { git --no-pager -c core.fsmonitor=false -c log.showSignature=false \"$@\"; }\n"
 	var shown []string

@@ -254,15 +254,18 @@ func (h *historian) commit(r *exported, out *bufio.Writer) error {
 			}
 			return err
 		case "data":
-			n, _ := strconv.Atoi(rest)
-			if n < 0 || n > maxBlob {
+			n, err := strconv.Atoi(rest)
+			if err != nil || n < 0 || n > maxBlob {
 				return fmt.Errorf("%q is not the size of a message", line)
 			}
 			text, err := r.data(n)
 			if err != nil {
 				return err
 			}
-			if found := h.rules.all(messageName, text, h.allowed); out != nil && len(found) > 0 {
+			if out == nil {
+				break
+			}
+			if found := h.rules.all(messageName, text, h.allowed); len(found) > 0 {
 				h.Findings = append(h.Findings, found...)
 				text = []byte("(left out: it may hold a secret)\n")
 			}

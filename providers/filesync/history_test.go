@@ -94,7 +94,7 @@ func TestHistory(t *testing.T) {
 	whole := stream("m\n", "100644", "a", "text")
 	for _, text := range []string{
 		whole[:len(whole)-5], whole[:30], "", "x\n", "blob\nmark :1\nsize 1\n", "blob\nmark :1\ndata -1\n", "blob\nmark :1\ndata x\n", "blob\n",
-		"commit HEAD\ndata 99999999999\n", "commit HEAD\nM 100644 :1\n\n", "commit HEAD\nM 100644 :1 \"x\n\n", "commit HEAD\nR a b\n\n", "commit HEAD\nD \"x\n\n", "commit HEAD\nM 100644 inline\n",
+		"commit HEAD\ndata 99999999999\n", "commit HEAD\ndata x\n\ndone\n", "commit HEAD\nM 100644 :1\n\n", "commit HEAD\nM 100644 :1 \"x\n\n", "commit HEAD\nR a b\n\n", "commit HEAD\nD \"x\n\n", "commit HEAD\nM 100644 inline\n",
 	} {
 		_, err := history(t, tree, text, &out)
 		require.Error(t, err, text)

@@ -14,8 +14,8 @@ import (
 )
 
 // remember makes a repository of the copy, with the commits of a stream: $1 the file, $2 its SHA-256, $3 the
-// directory, $4 its branch, $5 where
-// pccrun's program is, which decodes zstd. Of one that stands there nothing is read: a command may have configured it.
+// directory, $4 its branch, $5 where pccrun's program is, which decodes zstd. Of a repository that stands there
+// nothing is read: a command may have configured it.
 const remember = `
 echo "$2  $1" | sha256sum -c --status 2>/dev/null || exit 65
 command -v git >/dev/null || { echo "there is no git" >&2; exit 71; }
