@@ -76,7 +76,7 @@ var helpers = map[string]func(args []string) int{
 	// hog BYTES: touches memory
 	"hog": func(args []string) int {
 		n, _ := strconv.Atoi(args[0])
-		if o := hog(nil, n); o.Kind != DidEscape {
+		if o := hog(n); o.Kind != DidEscape {
 			return 1
 		}
 		return 0

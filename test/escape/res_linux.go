@@ -25,7 +25,7 @@ func resProbes() []Probe {
 			Explain: "One process touches 192 MiB under a limit of 96.",
 			Payload: func(in *Inside) Outcome {
 				report(in.Nonce, Blocked("began to touch memory"))
-				return hog(in, 192<<20)
+				return hog(192<<20)
 			}},
 		{ID: "RES-002", Name: "a fork bomb", Guarantee: profiles.ResPids, Severity: High, Needs: []Need{NeedNative},
 			Flags: []string{"--pids", "64"}, Expect: "EAGAIN at the limit", Key: "resources.pids", Errnos: errnos("EAGAIN"),
@@ -225,7 +225,12 @@ func resProbes() []Probe {
 				}
 				fd, err := unix.MemfdCreate("canary", unix.MFD_CLOEXEC)
 				blockedBy(err, "memfd_create")
-				return fillFile(os.NewFile(uintptr(fd), "memfd"), 96)
+				memfd := os.NewFile(uintptr(fd), "memfd")
+				defer memfd.Close()
+				if o = fillFile(memfd, 96); o.Kind != DidEscape {
+					return o
+				}
+				return held("%s", o.Detail)
 			}},
 		{ID: "RES-013", Name: "a tree that is deeper than a path is long", Guarantee: profiles.LaunchIntegrity, Severity: Medium, Needs: []Need{NeedNative},
 			Expect: "the run ends in time, the tree can be removed", Key: "",

@@ -15,7 +15,7 @@ import (
 // These use things up, and count what is left of them.
 
 // hog touches memory; it is ended if the limit holds.
-func hog(in *Inside, bytes int) Outcome {
+func hog(bytes int) Outcome {
 	mem, err := unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return Blocked("mmap: %v", err)
@@ -23,8 +23,14 @@ func hog(in *Inside, bytes int) Outcome {
 	for i := 0; i < len(mem); i += 4096 {
 		mem[i] = 1
 	}
-	time.Sleep(300 * time.Millisecond) // a supervisor that samples gets its chance
-	return Escaped("%d MiB were touched", bytes>>20)
+	return held("%d MiB were touched", bytes>>20)
+}
+
+// held says that memory beyond the limit is had, once it was had for longer
+// than a supervisor that samples may leave between two samples (2 s).
+func held(format string, args ...any) Outcome {
+	time.Sleep(3 * time.Second)
+	return Escaped(format, args...)
 }
 
 func fill(path string, mib int) Outcome {
@@ -32,11 +38,11 @@ func fill(path string, mib int) Outcome {
 	if err != nil {
 		return Blocked("create %s: %v", path, cause(err))
 	}
+	defer f.Close()
 	return fillFile(f, mib)
 }
 
 func fillFile(f *os.File, mib int) Outcome {
-	defer f.Close()
 	junk := make([]byte, 1<<20)
 	for n := range mib {
 		if _, err := f.Write(junk); err != nil {
