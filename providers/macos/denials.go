@@ -142,6 +142,7 @@ func (r *running) hear(ctx context.Context) {
 		r.observer.Warning(events.Warning{Text: "denials are not reported: " + err.Error()})
 		return
 	}
+	r.log = cmd.Process
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -76,6 +76,7 @@ type running struct {
 	told     *bufio.Reader // what it says
 	ended    <-chan uint32 // the command's status, which it has passed on
 	warden   *warden
+	log      *os.Process    // what follows the system's log, if anything
 	copying  sync.WaitGroup // what the command prints
 	pipes    []*os.File     // by which it comes
 	over     atomic.Bool    // the command is gone
@@ -165,6 +166,9 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 		return result, err
 	}
 	defer r.warden.abandon()
+	if r.log != nil {
+		r.warden.tell("helper " + strconv.Itoa(r.log.Pid))
+	}
 	reports, err := r.start()
 	if err != nil {
 		return result, err

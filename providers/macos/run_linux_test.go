@@ -389,7 +389,7 @@ func TestLauncherKilled(t *testing.T) {
 	m := newMachine(t)
 	self, err := os.Executable()
 	require.NoError(t, err)
-	long := fmt.Sprint("82828", os.Getpid())
+	long, log := fmt.Sprint("82828", os.Getpid()), m.system.log[0]
 	cmd := exec.Command(self, "launcher", m.root, filepath.Dir(m.system.exec), "/bin/sh", "-c", fmt.Sprintf("setsid sleep %[1]s & echo up; sleep %[1]s", long))
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -398,10 +398,10 @@ func TestLauncherKilled(t *testing.T) {
 	up := make([]byte, 3)
 	_, err = io.ReadFull(out, up)
 	require.NoError(t, err)
-	require.True(t, alive(t, long), "the control")
+	require.True(t, alive(t, long) && alive(t, log), "the control")
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
-	require.Eventually(t, func() bool { return !alive(t, long) }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return !alive(t, long) && !alive(t, log) }, time.Minute, 20*time.Millisecond)
 
 	p := &Provider{host: providers.Host{StateDir: m.state()}, system: m.system}
 	found, err := p.Find(t.Context(), "")

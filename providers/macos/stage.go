@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -290,6 +291,7 @@ func watch(args []string, s system, from io.Reader, to io.Writer) int {
 	}
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGTSTP, syscall.SIGTTOU)
 	t := &tracker{system: &s, label: args[0]}
+	var helpers []process // of the launcher's own
 	words := make(chan string)
 	go func() {
 		defer close(words)
@@ -305,6 +307,20 @@ func watch(args []string, s system, from io.Reader, to io.Writer) int {
 			if pid, err := strconv.Atoi(word); ok && err == nil {
 				t.leader = pid
 				continue
+			}
+			if text, is := strings.CutPrefix(word, "helper "); is {
+				pid, _ := strconv.Atoi(text)
+				all, _ := s.processes()
+				helpers = append(helpers, slices.DeleteFunc(all, func(p process) bool { return p.pid != pid })...)
+				continue
+			}
+			if !ok { // the launcher cannot end them
+				all, _ := s.processes()
+				for _, p := range helpers {
+					if has(all, p) {
+						_ = syscall.Kill(p.pid, syscall.SIGKILL)
+					}
+				}
 			}
 			names, err := t.end() // told to, or the launcher is gone
 			if err != nil {

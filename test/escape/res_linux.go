@@ -25,7 +25,7 @@ func resProbes() []Probe {
 			Explain: "One process touches 192 MiB under a limit of 96.",
 			Payload: func(in *Inside) Outcome {
 				report(in.Nonce, Blocked("began to touch memory"))
-				return hog(192<<20)
+				return hog(192 << 20)
 			}},
 		{ID: "RES-002", Name: "a fork bomb", Guarantee: profiles.ResPids, Severity: High, Needs: []Need{NeedNative},
 			Flags: []string{"--pids", "64"}, Expect: "EAGAIN at the limit", Key: "resources.pids", Errnos: errnos("EAGAIN"),

@@ -56,6 +56,9 @@ func (l *lanes) next(who string) (p testPackage, ok bool) {
 
 func slowest(a, b testPackage) int { return int(b.row.Took - a.row.Took) }
 
+// grace is how long a process may outlive the tests that started it.
+const grace = 10 * time.Second
+
 // runAll runs the packages: root's beside the user's, then those that measure
 // time one by one. A user's package has no other of that user beside it, so that
 // what the user leaves can be told from what others leave.
@@ -68,9 +71,16 @@ func (s *stage) runAll(ctx context.Context, identities []identity, o options, to
 	one := func(who identity, p testPackage) error {
 		before := who.belongings(public)
 		r, err := s.run(ctx, who, p, o)
+		var running []string
+		if who.made != nil {
+			running = who.made.End(grace)
+		}
 		left, leftErr := who.tidy(public, before)
 		if err := errors.Join(err, leftErr); err != nil {
 			return err
+		}
+		for _, process := range running {
+			r.failures = append(r.failures, fmt.Sprintf("%s (%s): leaves running %s", p.path, who.name, process))
 		}
 		for _, path := range left {
 			r.failures = append(r.failures, fmt.Sprintf("%s (%s): leaves %s", p.path, who.name, path))

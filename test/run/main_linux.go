@@ -6,7 +6,7 @@
 // test/skips.txt fails, and so does a package whose statements are covered to
 // less than 85 %, the files in test/uncovered.txt aside. No test is run a second
 // time. Afterwards no user, process or file of the run is left: a package fails
-// if the user's tests leave something where everybody may write.
+// if the user's tests leave a process, or something where everybody may write.
 package main
 
 import (
@@ -141,6 +141,7 @@ type identity struct {
 	name string
 	env  []string
 	cred *syscall.Credential // nil: the caller
+	made *tempuser.User      // nil: the caller
 }
 
 // identify returns who is to run the tests, and what takes them away again.
@@ -162,7 +163,7 @@ func identify(as string) ([]identity, func() error, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	user := identity{name: "user", env: u.Environ(os.Environ()), cred: u.Credential()}
+	user := identity{name: "user", env: u.Environ(os.Environ()), cred: u.Credential(), made: u}
 	if as == "user" {
 		return []identity{user}, u.Remove, nil
 	}

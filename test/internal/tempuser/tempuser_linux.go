@@ -60,6 +60,15 @@ func (u *User) Remove() error {
 	return nil
 }
 
+// End ends what the user runs still after a grace, within which what is ending
+// has ended, and returns the command line and the number of each process.
+func (u *User) End(grace time.Duration) []string {
+	for late := time.Now().Add(grace); time.Now().Before(late) && len(u.processes()) > 0; {
+		time.Sleep(10 * time.Millisecond)
+	}
+	return u.kill()
+}
+
 // Credential is the user's identity for a child, without supplementary groups.
 func (u *User) Credential() *syscall.Credential {
 	return &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: []uint32{}}
@@ -82,7 +91,7 @@ func (u *User) Environ(env []string) []string {
 	return append(out, "HOME="+u.Home, "USER="+u.Name, "LOGNAME="+u.Name)
 }
 
-// kill ends the user's processes and returns the names of those that ran. A
+// kill ends the user's processes and returns the command lines of those that ran. A
 // process that forks meanwhile is met in the next round.
 func (u *User) kill() []string {
 	left := map[string]bool{} // on a loaded machine one that was killed is met again
@@ -91,15 +100,15 @@ func (u *User) kill() []string {
 		if len(found) == 0 {
 			break
 		}
-		for pid, name := range found {
-			left[fmt.Sprintf("%s (%d)", name, pid)] = true
+		for pid, line := range found {
+			left[fmt.Sprintf("%s (%d)", line, pid)] = true
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
 	return slices.Sorted(maps.Keys(left))
 }
 
-// processes returns the name of each process that the user runs, zombies aside.
+// processes returns the command line of each process that the user runs, zombies aside.
 func (u *User) processes() map[int]string {
 	found := map[int]string{}
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
@@ -113,8 +122,8 @@ func (u *User) processes() map[int]string {
 			continue
 		}
 		pid, _ := strconv.Atoi(filepath.Base(dir))
-		name, _ := os.ReadFile(dir + "/comm")
-		found[pid] = strings.TrimSpace(string(name))
+		line, _ := os.ReadFile(dir + "/cmdline")
+		found[pid] = strings.TrimSpace(string(bytes.ReplaceAll(line, []byte{0}, []byte{' '})))
 	}
 	return found
 }

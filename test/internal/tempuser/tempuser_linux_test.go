@@ -1,11 +1,13 @@
 package tempuser
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"os/user"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -21,8 +23,10 @@ func TestUserIsGoneWithAllThatHeLeft(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: u.Credential()}
 	require.NoError(t, cmd.Start())
 	require.Contains(t, u.processes(), cmd.Process.Pid)
-	require.ErrorContains(t, u.Remove(), "left running: sleep")
+	require.Equal(t, []string{fmt.Sprintf("sleep 86396 (%d)", cmd.Process.Pid)}, u.End(0))
 	require.Error(t, cmd.Wait())
+	require.Empty(t, u.End(time.Minute))
+	require.NoError(t, u.Remove())
 	require.NoDirExists(t, u.Home)
 	_, err = user.Lookup(u.Name)
 	require.Error(t, err)
