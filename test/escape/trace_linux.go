@@ -32,7 +32,7 @@ import (
 // traced is what a tracer tells of one run.
 type traced struct {
 	Calls   int      // counted until the command had started and the launcher was idle, or the launcher was killed
-	Cloned  []int    // the numbers, from 1, of those that processes made which the launcher had cloned
+	Cloned  int      // of those, by processes that the launcher had cloned
 	Started bool     // the command did
 	At      string   // the call at which it was killed, and whose it was
 	Left    []string // what was alive some seconds later, with what the kernel says of it
@@ -41,8 +41,9 @@ type traced struct {
 
 const tracedPrefix = "@@traced "
 
-// tracer is a helper: N ARGV… runs a launcher and kills it at its Nth system
-// call, or at none. What it started dies with it.
+// tracer is a helper: N ARGV… runs a launcher and kills it at the Nth system
+// call, at the -Nth of what it has cloned where N is negative, or at none where
+// it is 0. What it started dies with it.
 func tracer(args []string) int {
 	n, err := strconv.Atoi(args[0])
 	if err != nil {
@@ -70,7 +71,7 @@ const traceOptions = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE | uni
 
 // trace is a run that is being traced.
 type trace struct {
-	n        int // the call at which the launcher is killed, 0 for none
+	n        int // the call at which the launcher is killed: see tracer
 	launcher int
 	looks    *looks // a path that is swapped between them, if one is: the run goes on to its end
 
@@ -175,14 +176,16 @@ func (t *trace) stopped(pid int, status unix.WaitStatus) {
 			t.looks.done(pid)
 		}
 		if entered && !t.killed {
-			if t.told.Calls++; !t.ofLauncher(pid) {
-				t.told.Cloned = append(t.told.Cloned, t.told.Calls)
+			t.told.Calls++
+			cloned := !t.ofLauncher(pid)
+			if cloned {
+				t.told.Cloned++
 			}
-			if t.told.Calls == t.n {
+			if t.told.Calls == t.n || cloned && t.told.Cloned == -t.n {
 				t.kill(t.whose(pid) + " at system call " + strconv.FormatUint(call.Nr, 10))
 			}
 			if t.looks != nil {
-				t.looks.at(pid, call, !t.ofLauncher(pid))
+				t.looks.at(pid, call, cloned)
 				t.told.Looks = t.looks.seen
 			}
 		}
@@ -260,13 +263,13 @@ func entry(pid int) (c call, is bool) {
 	return c, err == nil && info[0] == atEntry
 }
 
-// clonedKills is how many of the kills aim at calls of what the launcher has
-// cloned. Those come in between its own, never quite the same, so an even spread
-// over all calls can miss them.
+// clonedKills is how many of the kills are at calls of what the launcher has
+// cloned, by their own numbers: they come in between the launcher's, each time
+// at other places, so an even spread over all calls can miss them.
 const clonedKills = 8
 
-// killPoints returns the numbers of at most so many calls, evenly spread, and,
-// where those are not all, of some that a clone made.
+// killPoints returns at most so many calls, evenly spread, and, where those are
+// not all, some of a clone's.
 func killPoints(whole traced, most int) []int {
 	spread := func(n, most int) (list []int) {
 		for i := 1; i <= n; i += max(1, n/most) {
@@ -276,8 +279,8 @@ func killPoints(whole traced, most int) []int {
 	}
 	points := spread(whole.Calls, most)
 	if len(points) < whole.Calls {
-		for _, i := range spread(len(whole.Cloned), clonedKills) {
-			points = append(points, whole.Cloned[i-1])
+		for _, i := range spread(whole.Cloned, clonedKills) {
+			points = append(points, -i)
 		}
 	}
 	return points
@@ -333,8 +336,8 @@ func killedAtCalls(d *Drive, most int) Outcome {
 	if 2*tried < min(len(points), most) {
 		return Broken("only %d of %d calls were reached", tried, whole.Calls)
 	}
-	if cloned := where[ofCloned]; cloned == 0 && len(whole.Cloned) > 0 && !d.job.Control {
-		return Broken("none of %d kills was at a call of what the launcher cloned, which makes %d of %d calls", tried, len(whole.Cloned), whole.Calls)
+	if cloned := where[ofCloned]; cloned == 0 && whole.Cloned > 0 && !d.job.Control {
+		return Broken("none of %d kills was at a call of what the launcher cloned, which makes %d of %d calls", tried, whole.Cloned, whole.Calls)
 	}
 	var parts []string
 	for who, n := range where {
