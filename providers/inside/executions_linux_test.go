@@ -39,6 +39,7 @@ func newExecutions(t *testing.T) *Executions {
 		if err := c.Start(); err != nil {
 			return 0, nil, "execute", &execError{err}
 		}
+		t.Cleanup(func() { _ = c.Process.Kill() }) // those that the end of the place would end
 		return c.Process.Pid, func() unix.WaitStatus {
 			_ = c.Wait()
 			return unix.WaitStatus(c.ProcessState.Sys().(syscall.WaitStatus))
