@@ -148,6 +148,10 @@ func newProject(t *testing.T) Project {
 	}
 	project, err := NewProject(t.TempDir())
 	require.NoError(t, err)
+	if warm := os.Getenv("PCCRUN_TEST_GOCACHE"); warm != "" {
+		out, err := exec.Command("cp", "-r", warm, filepath.Join(project.Workspace, ".cache")).CombinedOutput()
+		require.NoError(t, err, string(out))
+	}
 	return project
 }
 

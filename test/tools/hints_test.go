@@ -22,6 +22,7 @@ import (
 	"github.com/pccrun/pccrun/providers/native"
 	"github.com/pccrun/pccrun/test/internal/host"
 	"github.com/pccrun/pccrun/test/internal/tempuser"
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // A hint is a refusal with what mends it: test/hints.txt says which row follows which hint.
@@ -193,7 +194,10 @@ func TestHints(t *testing.T) {
 					t.Skip("needs", n)
 				}
 			}
-			if row.root != "" && os.Getuid() != 0 {
+			switch {
+			case row.root == "": // root would follow it as another user
+				verdicts.SkipAsRoot(t)
+			case os.Getuid() != 0:
 				t.Skip("needs root")
 			}
 			m.follow(t, &row)

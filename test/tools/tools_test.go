@@ -94,7 +94,7 @@ var table = []tool{
 	{
 		name:    "go build, test, vet",
 		needs:   []string{"go"},
-		prepare: `cd repo && ` + goCache + `printf 'module example.com/m\n\ngo 1.21\n' > go.mod && printf 'package main\n\nfunc main() { println("built") }\n' > m.go && printf 'package main\n\nimport "testing"\n\nfunc TestM(t *testing.T) {}\n' > m_test.go && go test ./... && go vet ./...`,
+		prepare: `cd repo && if [ "${PCCRUN_TEST_GOCACHE-}" ]; then cp -r "$PCCRUN_TEST_GOCACHE" .gocache; fi && ` + goCache + `printf 'module example.com/m\n\ngo 1.21\n' > go.mod && printf 'package main\n\nfunc main() { println("built") }\n' > m.go && printf 'package main\n\nimport "testing"\n\nfunc TestM(t *testing.T) {}\n' > m_test.go && go test ./... && go vet ./...`,
 		script:  goCache + `go build -o m && ./m 2>&1 && go test ./... | cut -f1,2 && go vet ./...`,
 		want:    "built\nok  \texample.com/m\n",
 	},
