@@ -663,6 +663,11 @@ func (s *scan) settings(all []vcs.Setting, path string, bases []string, from rea
 				s.found.Certificates = append(s.found.Certificates, file)
 			}
 		}
+		for _, dir := range c.Remote(bases) {
+			if dir = filepath.Clean(s.expand(dir)); !inside(s.root, dir) && !slices.Contains(s.found.Remotes, dir) {
+				s.found.Remotes = append(s.found.Remotes, dir)
+			}
+		}
 		s.signs(c)
 		rule := profiles.ProtectRule{Pattern: c.Name() + " in " + path}
 		var err error

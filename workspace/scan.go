@@ -201,6 +201,8 @@ type Found struct {
 
 	// NamedHere are the files outside that other configurations than the user's own have git read, by the setting.
 	NamedHere map[string]string
+	// Remotes are the repositories of this machine that are remotes of one here: whether they exist is not known.
+	Remotes []string
 
 	// Worktrees are the .git files of working trees outside whose repository lies in
 	// the workspace, as it spells their paths, and which lead back to it: git takes one

@@ -258,7 +258,7 @@ func snap(files []string) (name string, is bool) {
 
 // Lacks returns what a command that failed may have lacked, which nobody can have seen it miss.
 func (r *plan) Lacks(command []string) []events.Hidden {
-	return slices.Concat(r.lacks, r.unpassed(), r.listening(command), r.siblings(), r.named(), r.setID(r.words))
+	return slices.Concat(r.lacks, r.unpassed(), r.listening(command), r.siblings(), r.named(), r.remotes(), r.setID(r.words))
 }
 
 // toolOptions are variables by which people set what tools do, and no secrets.
@@ -391,6 +391,28 @@ func (r *plan) named() (list []events.Hidden) {
 		secret := slices.ContainsFunc(profiles.SecretDirs[:], func(dir string) bool { return survey.Below(path, r.Policy.Home+"/"+dir) })
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) && !secret && name != signingKey && r.Policy.Decide(path).Access < profiles.Read {
 			list = append(list, events.Hidden{What: "read " + path + ", which " + name + " of the repository names", Hint: "--read " + shell.Quote(path), Code: gitFatal})
+		}
+	}
+	return list
+}
+
+// reachesRemotes reports whether a word is a verb of git that reads a remote, or writes it.
+func reachesRemotes(word string) bool {
+	return slices.Contains([]string{"fetch", "pull", "push", "remote", "ls-remote", "submodule"}, word)
+}
+
+// remotes returns the remotes of this machine that are hidden: git says of one that it is no repository.
+func (r *plan) remotes() (list []events.Hidden) {
+	if !slices.Contains(r.words, "git") || !slices.ContainsFunc(r.words, reachesRemotes) {
+		return nil
+	}
+	what, flag := "read ", "--read "
+	if slices.Contains(r.words, "push") {
+		what, flag = "write ", "--write "
+	}
+	for _, dir := range r.found.Remotes {
+		if _, err := os.Stat(dir); err == nil && r.Policy.Decide(dir).Access < profiles.Read && !survey.Below(r.Policy.Home, dir) {
+			list = append(list, events.Hidden{What: what + dir + ", a remote of the repository", Hint: flag + shell.Quote(dir)})
 		}
 	}
 	return list

@@ -435,6 +435,22 @@ func (s *Setting) Reads() string {
 	return ""
 }
 
+// Remote returns where a remote lies that is a directory of this machine, none of another: a relative path starts at
+// each of the bases.
+func (s *Setting) Remote(bases []string) (list []string) {
+	dir := strings.TrimPrefix(s.Value, "file://")
+	switch {
+	case s.Section != "remote" || s.Key != "url" && s.Key != "pushurl":
+	case strings.HasPrefix(dir, "/"), strings.HasPrefix(dir, "~/"):
+		list = []string{dir}
+	case strings.HasPrefix(dir, "../"):
+		for _, base := range bases {
+			list = append(list, base+"/"+dir)
+		}
+	}
+	return list
+}
+
 // Certifies reports whether that is a file of certificate authorities, for every host.
 func (s *Setting) Certifies() bool {
 	return s.Section == "http" && s.Sub == "" && (s.Key == "sslcainfo" || s.Key == "proxysslcainfo")
