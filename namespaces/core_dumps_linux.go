@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pccrun/pccrun/internal/procfs"
 )
 
@@ -26,6 +28,13 @@ func coreHandler(pattern string, hard uint64) string {
 		return pattern
 	}
 	return ""
+}
+
+// CoreHandler is [coreHandler] of this process's kernel and limit.
+func CoreHandler() string {
+	var core unix.Rlimit
+	_ = unix.Getrlimit(unix.RLIMIT_CORE, &core)
+	return coreHandler(readCorePattern(corePattern), core.Max)
 }
 
 // readCorePattern returns the host's pattern, "" where the kernel writes no

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -105,6 +104,11 @@ func (p *place) start() (wait func() *Ended, step string, err error) {
 	if err != nil {
 		return nil, "open the command's streams", err
 	}
+	return p.begun(s)
+}
+
+// begun starts the command with its streams.
+func (p *place) begun(s *streams) (wait func() *Ended, step string, err error) {
 	sys := &syscall.SysProcAttr{Setsid: true}
 	if p.plan.Terminal {
 		// pid 1 leads the session: a command that did would be in an orphaned group.
@@ -122,6 +126,9 @@ func (p *place) start() (wait func() *Ended, step string, err error) {
 		p.mu.Unlock()
 	})
 	if err != nil {
+		if p.tree {
+			s.printed() // who waits for what is printed hears that it is nothing
+		}
 		return nil, step, err
 	}
 	if d := p.plan.Deadline; d > 0 {
@@ -138,10 +145,15 @@ func (p *place) launch(plan *Plan, s *streams, sys *syscall.SysProcAttr, born fu
 	if err != nil {
 		return 0, "pipe", err
 	}
-	told, errs, err := os.Pipe()
+	pair := os.Pipe
+	if plan.Bare != nil {
+		pair = socketPair
+	}
+	told, errs, err := pair()
 	if err != nil {
 		return 0, "pipe", err
 	}
+	sys.Credential = p.as
 	attr := &syscall.ProcAttr{
 		Dir: "/", Env: []string{}, Sys: sys,
 		Files: []uintptr{s.theirs[0].Fd(), s.theirs[1].Fd(), s.theirs[2].Fd(), planned.Fd(), errs.Fd()},
@@ -163,7 +175,13 @@ func (p *place) launch(plan *Plan, s *streams, sys *syscall.SysProcAttr, born fu
 	}()
 	defer told.Close()
 	var f Failed
-	if err := json.NewDecoder(told).Decode(&f); err == nil {
+	var rest io.Reader = told
+	if plan.Bare != nil && len(plan.Bare.Sockets) > 0 {
+		if rest, err = plan.Bare.supervise(told); err != nil {
+			return 0, "supervise sockets", err
+		}
+	}
+	if err := json.NewDecoder(rest).Decode(&f); err == nil {
 		return 0, f.Step, f.err()
 	} else if !errors.Is(err, io.EOF) {
 		return 0, "wait for the command's start", err
@@ -187,9 +205,9 @@ func (p *place) expire() {
 	p.mu.Lock()
 	p.expired = true
 	p.mu.Unlock()
-	_ = unix.Kill(-1, unix.SIGTERM) // all but pid 1
-	_ = unix.Kill(-1, unix.SIGCONT)
-	time.AfterFunc(p.plan.Grace, func() { _ = unix.Kill(-1, unix.SIGKILL) })
+	_ = p.all(unix.SIGTERM)
+	_ = p.all(unix.SIGCONT)
+	time.AfterFunc(p.plan.Grace, func() { _ = p.all(unix.SIGKILL) })
 }
 
 // await reaps all that dies until the command has, ends the rest, and returns when
@@ -229,8 +247,15 @@ func (p *place) await(pid int, children <-chan os.Signal, s *streams) *Ended {
 	p.group, end.TimedOut = 0, p.expired
 	p.mu.Unlock()
 	p.endOthers()
-	end.Survivors = running()
-	for unix.Kill(-1, unix.SIGKILL) == nil && reap(0) {
+	for _, q := range p.processes() {
+		if !q.over {
+			end.Survivors = append(end.Survivors, q.name)
+		}
+	}
+	if p.tree {
+		p.endTree(reap)
+	}
+	for !p.tree && unix.Kill(-1, unix.SIGKILL) == nil && reap(0) {
 	}
 	var used unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_CHILDREN, &used) == nil {
@@ -238,22 +263,4 @@ func (p *place) await(pid int, children <-chan os.Signal, s *streams) *Ended {
 	}
 	s.printed()
 	return end
-}
-
-// running returns the names of the processes but pid 1 that are no zombies.
-func running() (names []string) {
-	entries, _ := os.ReadDir("/proc")
-	for _, e := range entries {
-		if strings.Trim(e.Name(), "0123456789") != "" || e.Name() == "1" {
-			continue
-		}
-		stat, err := os.ReadFile("/proc/" + e.Name() + "/stat")
-		name, rest, ok := strings.Cut(string(stat), ") ")
-		if err != nil || !ok || strings.HasPrefix(rest, "Z") {
-			continue
-		}
-		_, name, _ = strings.Cut(name, "(")
-		names = append(names, name)
-	}
-	return names
 }

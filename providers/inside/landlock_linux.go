@@ -17,9 +17,13 @@ const landlockWrite = unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
 
 // The versions that matter: 1 refuses every rename across directories.
 const (
-	landlockRefer = 2 // Linux 5.19
-	landlockScope = 6 // Linux 6.12
+	landlockRefer   = 2 // Linux 5.19
+	landlockConnect = 4 // Linux 6.7
+	landlockScope   = 6 // Linux 6.12
 )
+
+// landlockPort is LANDLOCK_RULE_NET_PORT of linux/landlock.h.
+const landlockPort = 2
 
 // Landlock returns the kernel's Landlock version, 0 for none.
 func Landlock() int {
@@ -38,6 +42,10 @@ func (p *Plan) landlock() error {
 	}
 	attr := struct{ fs, net, scoped uint64 }{fs: landlockWrite}
 	size := unsafe.Sizeof(attr.fs)
+	if p.Bare != nil && abi >= landlockConnect {
+		attr.net = unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
+		size = unsafe.Sizeof(attr.fs) + unsafe.Sizeof(attr.net)
+	}
 	if abi >= landlockScope {
 		attr.scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
 		size = unsafe.Sizeof(attr)
@@ -49,6 +57,12 @@ func (p *Plan) landlock() error {
 	for _, path := range p.Writable {
 		if err := allow(int(rules), path); err != nil {
 			return err
+		}
+	}
+	if attr.net != 0 && p.Bare.Port != 0 {
+		port := struct{ rights, port uint64 }{attr.net, uint64(p.Bare.Port)}
+		if _, _, errno := unix.RawSyscall6(unix.SYS_LANDLOCK_ADD_RULE, rules, landlockPort, uintptr(unsafe.Pointer(&port)), 0, 0, 0); errno != 0 {
+			return os.NewSyscallError("landlock_add_rule", errno)
 		}
 	}
 	if _, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, rules, 0, 0); errno != 0 {

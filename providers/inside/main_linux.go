@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/yamux"
@@ -39,18 +40,7 @@ func Main(args []string) int {
 	case os.Getpid() != 1:
 		return complain("inside", errors.New("pccrun starts this verb as the first process of a container"))
 	}
-	// Handled, they are the default's again in the command: what is ignored would stay so.
-	signal.Notify(
-		make(chan os.Signal, 1),
-		unix.SIGTTOU,
-		unix.SIGTTIN,
-		unix.SIGTSTP,
-		unix.SIGHUP,
-		unix.SIGINT,
-		unix.SIGQUIT,
-		unix.SIGTERM,
-		unix.SIGPIPE,
-	)
+	deafen()
 	if len(args) == 0 {
 		return serve(stdio{}, nil)
 	}
@@ -71,6 +61,22 @@ func Main(args []string) int {
 	return serve(bulk, bulk)
 }
 
+// deafen has signals of a terminal do nothing. Handled, they are the default's again in the command: what
+// is ignored would stay so.
+func deafen() {
+	signal.Notify(
+		make(chan os.Signal, 1),
+		unix.SIGTTOU,
+		unix.SIGTTIN,
+		unix.SIGTSTP,
+		unix.SIGHUP,
+		unix.SIGINT,
+		unix.SIGQUIT,
+		unix.SIGTERM,
+		unix.SIGPIPE,
+	)
+}
+
 func complain(what string, err error) int {
 	fmt.Fprintln(os.Stderr, "pccrun: "+what+": "+err.Error())
 	return failed
@@ -89,6 +95,9 @@ type place struct {
 	plan    *Plan
 	master  *os.File // of the command's terminal
 	slave   *os.File
+
+	tree bool                // it is not pid 1: what descends from it is the command's
+	as   *syscall.Credential // whom commands run as; nil: as this process
 
 	mu      sync.Mutex
 	out     *json.Encoder

@@ -69,6 +69,7 @@ type Trial struct {
 	Reached []string          `json:",omitempty"` // of these, those that answer the command too
 	Refused *Refusal          `json:",omitempty"` // the command would not be started
 	Root    bool              // pccrun is root there, and so another user than the command
+	Bare    string            `json:",omitempty"` // why no namespace can be made there; "" where they surround the command
 }
 
 // Refusal says why a command is not started at a place elsewhere.
@@ -88,6 +89,7 @@ type Done struct {
 	Processes     int64
 	Read, Written int64
 	IOBy          string
+	Survivors     []string `json:",omitempty"`
 	Refused       *Refusal `json:",omitempty"` // it did not start
 }
 

@@ -3,11 +3,13 @@ package inside
 import (
 	"bufio"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -96,6 +98,7 @@ type elsewhere struct {
 	child   *os.Process
 	ended   bool
 	printed sync.WaitGroup
+	bare    *bare // nil: the native provider runs the command
 }
 
 // serveElsewhere is the spool.
@@ -230,6 +233,11 @@ func (e *elsewhere) kill() {
 	defer e.mu.Unlock()
 	if e.child != nil && !e.ended {
 		_ = e.child.Kill()
+	}
+	for range 3 { // what is stopped forks no more
+		if e.tree {
+			_ = errors.Join(e.all(unix.SIGSTOP), e.all(unix.SIGKILL))
+		}
 	}
 }
 
@@ -409,13 +417,27 @@ func (e *elsewhere) trial() (*Trial, error) {
 		t.Refused = &Refusal{Code: failed, Text: said}
 	}
 	if t.Refused == nil {
-		lines := strings.Fields(string(printed))
-		if len(lines) == 0 || lines[len(lines)-1] != reachedAll {
-			return nil, errors.New("the trial did not finish")
+		return t, t.reached(printed)
+	}
+	if t.Refused.Code == failed && t.Refused.Guarantee == "" {
+		if err := e.tryBare(t, asked.Argv); err != nil {
+			t.Refused.Text += "; without namespaces: " + err.Error()
+		} else {
+			t.Bare, _, _ = strings.Cut(t.Refused.Text, "; no mode but namespaces ")
+			t.Refused = nil
 		}
-		t.Reached = lines[:len(lines)-1]
 	}
 	return t, nil
+}
+
+// reached reads what [Reach] has printed.
+func (t *Trial) reached(printed []byte) error {
+	lines := strings.Fields(string(printed))
+	if len(lines) == 0 || lines[len(lines)-1] != reachedAll {
+		return errors.New("the trial did not finish")
+	}
+	t.Reached = lines[:len(lines)-1]
+	return nil
 }
 
 // ownAddresses are where this place's own services can be met.
@@ -432,21 +454,37 @@ func ownAddresses() []string {
 
 // answers reports whether somebody takes a connection.
 func answers(at string) bool {
+	// What captures connections takes them all: somebody has to be there who does not hang up.
+	return asks(at, "GET /health HTTP/1.0\r\n\r\n", "HTTP/")
+}
+
+// asks reports whether what is at an address answers a request with a beginning.
+func asks(at, request, beginning string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", at)
 	if err != nil {
 		return false
 	}
-	// What captures connections takes them all: somebody has to be there who does not hang up.
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(2 * time.Second))
-	if _, err := io.WriteString(c, "GET /health HTTP/1.0\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(c, request); err != nil {
 		return false
 	}
-	head := make([]byte, 5)
+	head := make([]byte, len(beginning))
 	_, err = io.ReadFull(c, head)
-	return err == nil && string(head) == "HTTP/"
+	return err == nil && string(head) == beginning
+}
+
+// leads reports whether the proxy of the environment connects to an address.
+func leads(at string) bool {
+	proxy, err := url.Parse(os.Getenv("HTTPS_PROXY"))
+	if err != nil || proxy.Host == "" {
+		return false
+	}
+	password, _ := proxy.User.Password()
+	token := base64.StdEncoding.EncodeToString([]byte(proxy.User.Username() + ":" + password))
+	return asks(proxy.Host, "CONNECT "+at+" HTTP/1.1\r\nHost: "+at+"\r\nProxy-Authorization: Basic "+token+"\r\n\r\n", "HTTP/1.1 200")
 }
 
 // reachedAll ends what [Reach] prints.
@@ -457,7 +495,7 @@ func reach(addresses []string) int {
 	found := make([]bool, len(addresses))
 	var all sync.WaitGroup
 	for i, at := range addresses {
-		all.Go(func() { found[i] = answers(at) })
+		all.Go(func() { found[i] = answers(at) || leads(at) })
 	}
 	all.Wait()
 	for i, at := range addresses {
@@ -471,6 +509,9 @@ func reach(addresses []string) int {
 
 // command runs what was asked for.
 func (e *elsewhere) command() error {
+	if e.bare != nil {
+		return e.bareCommand()
+	}
 	asked := *e.asked
 	l, err := e.launch(&asked)
 	if err != nil {

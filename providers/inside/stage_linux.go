@@ -75,6 +75,11 @@ func (p *Plan) become() (step string, exec bool, err error) {
 	if err := unix.CloseRange(3, rest, unix.CLOSE_RANGE_CLOEXEC); err != nil && err != unix.ENOSYS {
 		return "close descriptors", false, err
 	}
+	if p.Bare != nil && len(p.Bare.Sockets) > 0 {
+		if err := p.Bare.hand(); err != nil {
+			return "hand the filter of sockets over", false, err
+		}
+	}
 	for _, filter := range [...][]byte{p.Floor, p.Filter} { // the other filter may refuse to have one more
 		if len(filter) == 0 {
 			continue
@@ -172,27 +177,24 @@ func prlimit(resource int, set, get *unix.Rlimit) error {
 
 // install loads a filter for this thread, seccomp(2).
 func install(filter []byte) error {
-	program := unix.SockFprog{
-		Len:    uint16(len(filter) / int(unsafe.Sizeof(unix.SockFilter{}))),
-		Filter: (*unix.SockFilter)(unsafe.Pointer(&filter[0])),
-	}
-	set := func(flags uintptr) unix.Errno {
-		_, _, errno := unix.RawSyscall(
-			unix.SYS_SECCOMP,
-			unix.SECCOMP_SET_MODE_FILTER,
-			flags,
-			uintptr(unsafe.Pointer(&program)),
-		)
-		return errno
-	}
-	errno := set(unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW)
+	_, errno := load(filter, unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW)
 	if errno == unix.EINVAL {
-		errno = set(0) // gVisor knows no flag of the processor's
+		_, errno = load(filter, 0) // gVisor knows no flag of the processor's
 	}
 	if errno != 0 {
 		return errno
 	}
 	return nil
+}
+
+// load is the system call: a filter that asks has a listener.
+func load(filter []byte, flags uintptr) (listener uintptr, errno unix.Errno) {
+	program := unix.SockFprog{
+		Len:    uint16(len(filter) / int(unsafe.Sizeof(unix.SockFilter{}))),
+		Filter: (*unix.SockFilter)(unsafe.Pointer(&filter[0])),
+	}
+	listener, _, errno = unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&program)))
+	return listener, errno
 }
 
 // filters reports whether seccomp filters can be loaded, by a thread that loads one

@@ -79,9 +79,18 @@ type Plan struct {
 	Listen   []uint16 // ports of the loopback that lead to the launcher
 	Capture  []uint16 // ports of all addresses of [Names] that do; with a name server at port 53
 
+	Bare *Bare // nil: namespaces surround the command
+
 	Socket string // of the launcher's, which takes the listeners themselves; "": connections come as streams
 
 	Deadline, Grace time.Duration // 0 for none
+}
+
+// Bare is what a command has in place of namespaces where nobody can make one: filters, Landlock, an
+// environment and limits stay. It starts as another user where the spool is root.
+type Bare struct {
+	Sockets []byte // the filter whose supervisor makes its sockets; none where the kernel has none
+	Port    uint16 // of the loopback, the only one that can be connected to; 0 for none
 }
 
 // Names is where names have addresses in a place without routes: all of 127.0.0.0/8 is

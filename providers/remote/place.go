@@ -502,7 +502,7 @@ func (r *running) end(d *inside.Done, killed bool) (result providers.Result, err
 	r.ended = true
 	result = providers.Result{
 		Code: d.Code, Signal: d.Signal, TimedOut: d.TimedOut, OOM: d.OOM, Killed: killed, User: d.User, System: d.System,
-		Memory: d.Memory, Processes: d.Processes, Read: d.Read, Written: d.Written, IOBy: d.IOBy,
+		Survivors: d.Survivors, Memory: d.Memory, Processes: d.Processes, Read: d.Read, Written: d.Written, IOBy: d.IOBy,
 	}
 	if result.Signal != 0 {
 		result.Code = 0
@@ -524,6 +524,9 @@ func (r *running) judgeTrial(t *inside.Trial) error {
 	if t.Refused != nil {
 		return r.refused(t.Refused)
 	}
+	if t.Bare != "" {
+		r.warn("no namespace can be made in the sandbox, so filters and Landlock alone surround the command, which connects to nothing but the proxy and has no server: %s", events.Clean(t.Bare))
+	}
 	daemon := ""
 	switch {
 	case len(t.Reached) > 0:
@@ -542,6 +545,9 @@ func (r *running) judgeTrial(t *inside.Trial) error {
 		if i := slices.IndexFunc(t.Answers, func(o profiles.Answer) bool { return o.Guarantee == a.Guarantee }); i >= 0 && strings.HasPrefix(a.Mechanism, insideThere) {
 			a = t.Answers[i]
 			a.Mechanism, a.Cause = events.Clean(a.Mechanism), events.Clean(a.Cause)
+		}
+		if by := r.provider.service.Itself()[a.Guarantee]; a.Guarantee == profiles.NetAllowlist && a.State == profiles.Missing && by != "" && FilterOf(&r.request).Open == "" {
+			a = profiles.WeakBy(r.provider.Name()+" itself, by its documentation: "+by, "nobody has tried that; "+a.Cause, "")
 		}
 		switch {
 		case daemon != "" && slices.Contains(ofDaemon, a.Guarantee):

@@ -1,7 +1,6 @@
 package conformance_test
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -166,35 +165,5 @@ func TestAsk(t *testing.T) {
 			require.Equal(t, []string{"good.example:80", "evil.example:80"}, k.heard.asked)
 			k.nothingLeft()
 		})
-	}
-}
-
-// TestWithoutNamespaces: where nobody can make a namespace, pccrun keeps no rules of the network, and
-// the provider's own filter knows neither ports nor addresses: no command runs.
-func TestWithoutNamespaces(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
-	for _, p := range places {
-		for _, bare := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s %t", p.name, bare), func(t *testing.T) {
-				k := newTask(t, p)
-				k.request.Allow = []string{"good.example"}
-				if bare {
-					k.bare()
-				}
-				o := k.run("/bin/sh", "-c", "echo ran")
-				k.nothingLeft()
-				if !bare {
-					require.Equal(t, "ran\n", o.out, "the control")
-					return
-				}
-				require.Equal(t, 125, o.code)
-				require.Empty(t, o.out)
-				require.ErrorContains(t, o.err, "no CAP_SYS_ADMIN")
-				require.ErrorContains(t, o.err, "no mode but namespaces keeps fs.special, net.allowlist")
-				require.Contains(t, hint(o.err), "another template or snapshot")
-			})
-		}
 	}
 }

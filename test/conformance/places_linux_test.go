@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -62,7 +63,7 @@ func startE2B(t *testing.T) *served {
 		path:   func(dir string) { s.Path = dir },
 		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
 		made:   func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
-		bare:   func() { s.Bare = true }, decide: s.Break, fault: func(kind string) { s.Break(e2bFault(kind)) },
+		bare:   func(*syscall.Credential) { s.Bare = true }, decide: s.Break, fault: func(kind string) { s.Break(e2bFault(kind)) },
 	}
 }
 
@@ -78,7 +79,7 @@ func startDaytona(t *testing.T) *served {
 		path:   func(dir string) { s.Path = dir },
 		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
 		made:   func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
-		bare:   func() { s.Bare = true }, decide: s.Break, fault: func(kind string) { s.Break(faultOf(kind, daytonaWire())) },
+		bare:   func(user *syscall.Credential) { s.Bare, s.User = true, user }, decide: s.Break, fault: func(kind string) { s.Break(faultOf(kind, daytonaWire())) },
 	}
 }
 

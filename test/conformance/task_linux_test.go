@@ -82,9 +82,9 @@ type served struct {
 	home    func(id string) string      // where its files are on this machine
 	calls   func() []string
 
-	received func() int64  // bytes of all calls
-	made     func() string // all that requests to create said
-	bare     func()        // has nobody in sandboxes make a namespace
+	received func() int64                   // bytes of all calls
+	made     func() string                  // all that requests to create said
+	bare     func(user *syscall.Credential) // has nobody in sandboxes make a namespace, nor be root where a user is given
 	around   func(hosts map[string]string, booted func(*machine.Machine))
 	decide   func(fault func(r *http.Request) *faults.Fault)
 	fault    func(kind string)

@@ -11,6 +11,7 @@ package daytona
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -333,7 +334,8 @@ func (s *Server) command(m *machine.Machine, b *box, line string) *exec.Cmd {
 	home := b.Home
 	if m != nil {
 		home = machine.Home
-		c = m.Command(0, 0, home, "/bin/sh", "-c", line)
+		user := cmp.Or(s.User, &syscall.Credential{})
+		c = m.Command(user.Uid, user.Gid, home, "/bin/sh", "-c", line)
 	} else {
 		c.Dir = home
 	}

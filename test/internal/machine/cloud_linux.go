@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -25,9 +26,10 @@ type Cloud[T any] struct {
 	Path string // a directory that stands first in the PATH of what is executed
 
 	// Of sandboxes that are machines:
-	Hosts  map[string]string // names that they know, and addresses of their own
-	Booted func(m *Machine)  // hears of each; nil hears of none
-	Bare   bool              // nobody there makes a namespace
+	Hosts  map[string]string   // names that they know, and addresses of their own
+	Booted func(m *Machine)    // hears of each; nil hears of none
+	Bare   bool                // nobody there makes a namespace
+	User   *syscall.Credential // who is executed where nobody is root; nil: root may be
 
 	about   CloudOptions[T]
 	http    *httptest.Server
@@ -201,8 +203,10 @@ func (c *Cloud[T]) Create(r *http.Request, body any, name func(n int) string) (*
 	b := &Sandbox[T]{ID: name(c.next), Started: time.Now()}
 	c.mu.Unlock()
 	b.Home = c.Home(b.ID)
-	if err = os.MkdirAll(b.Home, 0o755); err == nil && c.about.Owner != nil {
-		err = os.Chown(b.Home, int(c.about.Owner.Uid), int(c.about.Owner.Gid))
+	if owner := cmp.Or(c.User, c.about.Owner); owner == nil {
+		err = os.MkdirAll(b.Home, 0o755)
+	} else if err = os.MkdirAll(b.Home, 0o755); err == nil {
+		err = os.Chown(b.Home, int(owner.Uid), int(owner.Gid))
 	}
 	return b, err
 }

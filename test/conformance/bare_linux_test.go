@@ -1,0 +1,152 @@
+package conformance_test
+
+import (
+	_ "embed"
+	"io"
+	"net/http"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers/daytona"
+	"github.com/pccrun/pccrun/providers/remote"
+	fakedaytona "github.com/pccrun/pccrun/test/internal/daytona"
+	"github.com/pccrun/pccrun/test/internal/machine"
+)
+
+// bareAttacks are what a command must not be able to do where no namespace surrounds it. Each line that the
+// program prints is one that succeeded.
+//
+//go:embed testdata/bare.py
+var bareAttacks string
+
+// succeed are those of the attacks that a user's command can do without pccrun there.
+var succeed = []string{
+	"other sockets", "a pair of datagrams", "listen", "connect past the proxy", "connect past the proxy at its port", "connect by TCP fast open",
+	"the daemon", "see another process", "signal another process", "write beside the copy", "io_uring", "user namespace",
+}
+
+// around has the world around a machine answer at port 80.
+func around(t *testing.T) func(m *machine.Machine) {
+	return func(m *machine.Machine) {
+		l, err := m.ListenAround("0.0.0.0:80")
+		require.NoError(t, err)
+		go func() {
+			_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
+		}()
+	}
+}
+
+// TestWithoutNamespaces: where nobody can make a namespace, filters and Landlock surround the command, as
+// root there and as a user.
+func TestWithoutNamespaces(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	t.Run("control", func(t *testing.T) {
+		s, err := fakedaytona.Start()
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, s.Stop()) })
+		s.User, s.Hosts, s.Booted = credential, hostsThere, around(t)
+		service := daytona.NewService(s.Environ())
+		box, err := service.Create(t.Context(), &remote.Request{Labels: map[string]string{"control": "1"}, Lifetime: time.Minute, Policy: &profiles.Policy{}})
+		require.NoError(t, err)
+		out, code, err := remote.Script(t.Context(), service, box, false, `setsid sleep 600 >/dev/null 2>&1 & exec python3 -c "$1" 2280 control 2>&1`, nil, bareAttacks)
+		require.NoError(t, err)
+		require.Zero(t, code, string(out))
+		for _, name := range succeed {
+			require.Contains(t, string(out), name+": ", "the control")
+		}
+		require.NoError(t, service.Destroy(t.Context(), box.ID))
+	})
+	for _, row := range []struct {
+		name  string
+		place *place
+		port  string
+		user  *syscall.Credential
+	}{{"e2b", places[0], "49983", nil}, {"daytona", places[1], "2280", nil}, {"daytona as a user", places[1], "2280", credential}} {
+		start := func(t *testing.T) *task {
+			k := newTask(t, row.place)
+			k.bare(row.user)
+			k.around(hostsThere, around(t))
+			return k
+		}
+		t.Run(row.name, func(t *testing.T) {
+			k := start(t)
+			k.request.Allow = []string{"good.example:80"}
+			o := k.run("/bin/bash", "-c", `
+python3 -c "$1" "$2"
+python3 - <<'END'
+import urllib.request
+for host in "good", "evil":
+    try: print(host, urllib.request.urlopen("http://%s.example/" % host).read().decode())
+    except Exception as e: print(host, "no")
+END
+grep -E '^(Seccomp|NoNewPrivs|CapEff):' /proc/self/status
+env | grep -c SECRET
+echo x > made; mkdir -p sub && mv a.txt sub/; chmod 700 made
+(setsid sleep 1000 >/dev/null 2>&1 &)
+until cat /proc/[0-9]*/comm 2>/dev/null | grep -qx sleep; do :; done
+exit 9`, "sh", bareAttacks, row.port)
+			require.NoError(t, o.err)
+			require.Equal(t, "good hello\nevil no\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\n0\n", o.out, o.say)
+			require.Equal(t, 9, o.code, o.say)
+			require.Contains(t, o.Survivors, "sleep")
+			require.Equal(t, []string{"D a.txt", "A made", "A sub/a.txt"}, k.changed())
+			require.True(t, k.warned("no namespace can be made in the sandbox"), "%q", k.heard.warnings)
+			decided := map[string]bool{}
+			for _, d := range k.heard.decisions {
+				decided[d.Host] = d.Allowed
+			}
+			require.Equal(t, map[string]bool{"good.example": true, "evil.example": false}, decided)
+			k.nothingLeft()
+		})
+		t.Run(row.name+" with no host allowed", func(t *testing.T) {
+			k := start(t)
+			o := k.run("/bin/bash", "-c", `python3 -c "$1" "$2"; python3 -c 'import socket; socket.socket()' 2>&1 | tail -1; env | grep -ci proxy`, "sh", bareAttacks, row.port)
+			require.NoError(t, o.err)
+			require.Equal(t, "OSError: [Errno 97] Address family not supported by protocol\n0\n", o.out, o.say)
+		})
+	}
+	start := func(t *testing.T) *task {
+		k := newTask(t, places[1])
+		k.bare(credential)
+		return k
+	}
+	t.Run("what is missing is named", func(t *testing.T) {
+		k := start(t)
+		k.request.Limits[0] = "1g"
+		o := k.run("/bin/sh", "-c", "echo ran")
+		require.Equal(t, 125, o.code)
+		require.Empty(t, o.out)
+		require.ErrorContains(t, o.err, "guarantee res.memory: missing: no namespace can be made there")
+		require.Equal(t, "--allow-missing res.memory runs without it", hint(o.err))
+		k.nothingLeft()
+
+		again := start(t)
+		again.request.Limits, again.request.AllowMissing = k.request.Limits, []string{"res.memory"}
+		require.Equal(t, "ran\n", again.run("/bin/sh", "-c", "echo ran").out, "with the hint")
+	})
+	t.Run("a rule that leads to the provider's daemon ends the start", func(t *testing.T) {
+		k := start(t)
+		k.request.Allow = []string{machine.Address + ":2280"}
+		o := k.run("/bin/sh", "-c", "echo ran")
+		require.Equal(t, 125, o.code)
+		require.Empty(t, o.out)
+		for _, g := range []string{"net.allowlist", "sys.filter", "launch.integrity"} {
+			require.ErrorContains(t, o.err, "guarantee "+g+": missing: the command can reach the provider's own daemon at "+machine.Address+":2280")
+		}
+	})
+	t.Run("the time is up", func(t *testing.T) {
+		k := start(t)
+		k.request.Limits[6] = "3s"
+		o := k.run("/bin/bash", "-c", `trap "" TERM; (exec setsid sleep 600 >/dev/null 2>&1) & sleep 600`)
+		require.NoError(t, o.err)
+		require.Equal(t, 124, o.code, "%+v", o)
+		k.nothingLeft()
+	})
+}
