@@ -50,9 +50,9 @@ func (p *pupil) write(name, text string, mode os.FileMode) {
 }
 
 func (p *pupil) command(args ...string) *exec.Cmd {
-	self, err := os.Executable()
+	program, err := exec.LookPath("pccrun")
 	require.NoError(p.t, err)
-	return &exec.Cmd{Path: self, Args: append([]string{"pccrun"}, args...), Dir: p.dir, Env: p.env}
+	return &exec.Cmd{Path: program, Args: append([]string{"pccrun"}, args...), Dir: p.dir, Env: p.env}
 }
 
 func (p *pupil) pccrun(args ...string) (stdout, stderr string, code int) {

@@ -40,10 +40,10 @@ type seat struct {
 }
 
 func newSeat(t *testing.T, p *pupil) *seat {
-	self, err := os.Executable()
+	program, err := exec.LookPath("pccrun")
 	require.NoError(t, err)
 	require.NoError(t, os.Mkdir(p.home+"/bin", 0o755))
-	require.NoError(t, os.Symlink(self, p.home+"/bin/pccrun"))
+	require.NoError(t, os.Symlink(program, p.home+"/bin/pccrun"))
 	fd, slave := newTerminal(t)
 	require.NoError(t, unix.SetNonblock(fd, true))
 	s := &seat{t: t, master: os.NewFile(uintptr(fd), "master")}
