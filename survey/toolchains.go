@@ -569,6 +569,15 @@ var secrets = [...]string{
 	".m2/settings.xml", ".gradle/gradle.properties", ".terraform.d", ".vault-token", ".mozilla", ".thunderbird", ".claude", ".codex", ".gemini",
 }
 
+// Secret reports whether a path is known to hold secrets, or contains what does. Of directories where programs keep
+// all their settings that is not known of each file.
+func Secret(home, path string) bool {
+	return slices.ContainsFunc(slices.Concat(secrets[:], profiles.SecretDirs[:]), func(name string) bool {
+		at := home + "/" + name
+		return Below(at, path) || Below(path, at) && name != ".config" && name != ".local/state"
+	})
+}
+
 // add shows a path, and reports whether it does.
 func (f *toolFinder) add(path, why string) bool {
 	if _, seen := f.show[path]; seen {
