@@ -48,7 +48,7 @@ type LocalPlan interface {
 	// Hidden is what the command will not find although the machine has it.
 	Hidden() []events.Hidden
 	// Lacks is what a command that failed with a code may have lacked, by the programs that it names.
-	Lacks(command []string) []events.Hidden
+	Lacks(command []string, code int) []events.Hidden
 	// Pinned says what stands in the workspace and could not change, "" for nothing.
 	Pinned() string
 }

@@ -47,13 +47,14 @@ func (f *flow) unpassed() (list []events.Hidden) {
 }
 
 // sayHidden prints it when the command has failed, or with -v. What only programs of the host
-// execute is printed if the command names it.
+// execute is printed if the command names it, and where a shell found no program only what says so.
 func (f *flow) sayHidden(code int, end *providers.Result) {
-	failed := end != nil && end.Signal == 0 && end.Code != 0 && (code < 124 || code == 128 || code == 255) // as git ends
+	failed := end != nil && end.Signal == 0 && end.Code != 0 && (code < timedOut || code == notExecutable || code == notFound || code == 128 || code == 255) // as git ends
 	if end == nil || f.local == nil || f.req.Quiet || !failed && !f.req.Verbose {
 		return
 	}
-	list := slices.DeleteFunc(slices.Concat(f.hidden, f.local.Lacks(f.req.Command), f.unpassed()), func(h events.Hidden) bool {
+	unstarted := code == notExecutable || code == notFound
+	list := slices.DeleteFunc(slices.Concat(f.hidden, f.local.Lacks(f.req.Command, end.Code), f.unpassed()), func(h events.Hidden) bool {
 		flag, path, _ := strings.Cut(h.Hint, " ")
 		_, err := os.Stat(path)
 		file, reads := strings.CutPrefix(h.What, "read ")
@@ -63,7 +64,7 @@ func (f *flow) sayHidden(code int, end *providers.Result) {
 		if _, err := os.Lstat(file); reads && h.Rule != "" && errors.Is(err, os.ErrNotExist) {
 			ended = true // with a worktree that is in quarantine
 		}
-		return ended || (hosts || h.Code != 0 && h.Code != end.Code) && !f.req.Verbose
+		return ended || (hosts || (h.Code != 0 || unstarted) && h.Code != end.Code) && !f.req.Verbose
 	})
 	for i, h := range list {
 		if i == maxSaid {
@@ -74,7 +75,7 @@ func (f *flow) sayHidden(code int, end *providers.Result) {
 	}
 	_, denied := f.log.Denied()
 	told := slices.ContainsFunc(denied, func(d events.DenialCount) bool { return strings.HasPrefix(d.Guarantee, "fs.") })
-	if pinned := f.local.Pinned(); pinned != "" && !told {
+	if pinned := f.local.Pinned(); pinned != "" && !told && !unstarted {
 		messages.Say(pinned)
 	}
 }

@@ -449,6 +449,12 @@ var installations = [...]struct {
 	{mark: "*/lib/ldscripts", what: "a compiler for another machine"},
 }
 
+// proxies are directories whose programs start those of a toolchain that lies elsewhere.
+var proxies = [...]struct{ env, path, root, rootPath string }{ // as in [root]
+	{"CARGO_HOME", ".cargo", "RUSTUP_HOME", ".rustup"},
+	{"", ".nimble", "", ".choosenim"},
+}
+
 // parts are what belongs to the programs of a prefix that is not shown whole: it may be
 // anybody's project. In one of Homebrew's, programs are links into the Cellar, and find
 // each other through opt.
@@ -474,11 +480,10 @@ func (f *toolFinder) prefix(dir, why string) {
 			f.add(filepath.Dir(filepath.Dir(tool)), "what golang.org/dl has installed")
 		}
 	}
-	if dir == filepath.Join(f.place("CARGO_HOME", ".cargo"), "bin") {
+	for _, p := range proxies {
 		// What a variable names must look like it, since it holds no entry of PATH.
-		rustup := f.place("RUSTUP_HOME", ".rustup")
-		if _, err := os.Lstat(filepath.Join(rustup, "toolchains")); err == nil {
-			f.add(rustup, "the toolchains of "+dir)
+		if root := f.place(p.root, p.rootPath); dir == filepath.Join(f.place(p.env, p.path), "bin") && stands(root, "toolchains") {
+			f.add(root, "the toolchains of "+dir)
 		}
 	}
 	if i := strings.Index(dir+"/", "/node_modules/"); i >= 0 && f.add(dir[:i]+"/node_modules", why) {
@@ -562,6 +567,15 @@ var secrets = [...]string{
 	".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config", ".local/share/keyrings", ".local/share/kwalletd", ".local/state",
 	".password-store", ".netrc", ".npmrc", ".pypirc", ".git-credentials", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials",
 	".m2/settings.xml", ".gradle/gradle.properties", ".terraform.d", ".vault-token", ".mozilla", ".thunderbird", ".claude", ".codex", ".gemini",
+}
+
+// Secret reports whether a path is known to hold secrets, or contains what does. Of directories where programs keep
+// all their settings that is not known of each file.
+func Secret(home, path string) bool {
+	return slices.ContainsFunc(slices.Concat(secrets[:], profiles.SecretDirs[:]), func(name string) bool {
+		at := home + "/" + name
+		return Below(at, path) || Below(path, at) && name != ".config" && name != ".local/state"
+	})
 }
 
 // add shows a path, and reports whether it does.

@@ -133,6 +133,11 @@ func TestToolchains(t *testing.T) {
 			files: []string{".cargo/bin/rustup", ".cargo/bin/cargo -> rustup", ".rustup/toolchains/stable/bin/cargo", ".cargo/config.toml"},
 			path:  ".cargo/bin", want: []string{".cargo/bin", ".rustup"},
 		},
+		"choosenim": {
+			files: []string{".nimble/bin/nim", ".choosenim/current", ".choosenim/toolchains/nim-2.2.0/bin/nim", ".nimble/nimbledata2.json"},
+			path:  ".nimble/bin", want: []string{".choosenim", ".nimble/bin"},
+		},
+		"choosenim, of which nothing is installed": {files: []string{".nimble/bin/nim", ".choosenim/current"}, path: ".nimble/bin", want: []string{".nimble/bin"}},
 		"go":     {files: []string{"go/bin/gopls", "go/src/private/main.go"}, path: "go/bin", want: []string{"go/bin"}},
 		"volta":  {files: []string{".volta/bin/node", ".volta/tools/image/node/22/bin/node"}, path: ".volta/bin", want: []string{".volta"}},
 		"asdf":   {files: []string{".asdf/shims/node", ".tool-versions"}, path: ".asdf/shims", want: []string{".asdf", ".tool-versions"}},

@@ -1,7 +1,6 @@
 package native
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -144,25 +143,9 @@ func (p *Planned) needs(command, files []string, places []survey.Place, getenv f
 	return list
 }
 
-// wordsOf returns the words of a command, of paths the last name. A script of the workspace that it starts says as much
-// as one among its words.
+// wordsOf returns the words of a command, of paths the last name. What shells read of it says as much as its own words.
 func (p *Planned) wordsOf(command []string) []string {
-	text := strings.Join(command, " ")
-	for i, name := range command[:min(len(command), 3)] {
-		if i > 0 && !slices.Contains(shells[:], filepath.Base(command[0])) || i == 0 && !strings.Contains(name, "/") {
-			continue
-		}
-		if !filepath.IsAbs(name) {
-			name = filepath.Join(p.Policy.WorkDir, name)
-		}
-		if !survey.Below(name, p.Policy.Workspace) {
-			continue
-		}
-		if script, err := profiles.ReadFile(name); err == nil && len(script) <= maxScript && (i > 0 || bytes.HasPrefix(script, []byte("#!"))) {
-			text += "\n" + string(script)
-		}
-	}
-	words := vcs.Words(text)
+	words := vcs.Words(strings.Join(slices.Concat(command, p.scripts), "\n"))
 	for i, word := range words {
 		words[i] = filepath.Base(word)
 	}
@@ -256,9 +239,18 @@ func snap(files []string) (name string, is bool) {
 	return name, err == nil && to == "/usr/bin/snap"
 }
 
-// Lacks returns what a command that failed may have lacked, which nobody can have seen it miss.
-func (r *plan) Lacks(command []string) []events.Hidden {
-	return slices.Concat(r.lacks, r.unpassed(), r.listening(command), r.siblings(), r.named(), r.remotes(), r.setID(r.words))
+// Lacks returns what a command that failed with a code may have lacked, which nobody can have seen it miss.
+func (r *plan) Lacks(command []string, code int) []events.Hidden {
+	list := slices.Concat(r.lacks, r.unpassed(), r.listening(command), r.siblings(), r.named(), r.remotes(), r.setID(r.words))
+	for _, h := range r.mentioned(command, code) {
+		covers := func(known events.Hidden) bool {
+			return strings.HasPrefix(h.What+",", known.What+",") || strings.HasPrefix(h.What, known.What+"/")
+		}
+		if !slices.ContainsFunc(list, covers) {
+			list = append(list, h)
+		}
+	}
+	return list
 }
 
 // toolOptions are variables by which people set what tools do, and no secrets.
@@ -411,7 +403,7 @@ func (r *plan) remotes() (list []events.Hidden) {
 		what, flag = "write ", "--write "
 	}
 	for _, dir := range r.found.Remotes {
-		if _, err := os.Stat(dir); err == nil && r.Policy.Decide(dir).Access < profiles.Read && !survey.Below(r.Policy.Home, dir) {
+		if _, err := os.Stat(dir); err == nil && r.Policy.Decide(dir).Access < profiles.Read && !survey.Secret(r.Policy.Home, dir) && !survey.Below(r.Policy.Home, dir) {
 			list = append(list, events.Hidden{What: what + dir + ", a remote of the repository", Hint: flag + shell.Quote(dir)})
 		}
 	}

@@ -51,3 +51,23 @@ func TestSetsID(t *testing.T) {
 		require.Equal(t, want, mode.MatchString(word), word)
 	}
 }
+
+func TestRecipes(t *testing.T) {
+	const makefile = "# a: comment\nX := y\n.PHONY: all\nall: build\n\t@echo all\nbuild: ; \n\tcat $(HOME)/b\n\tcat $$HOME/c\nother:\n\t-other\n"
+	const build = "cat $HOME/b\ncat $HOME/c\n"
+	require.Equal(t, "echo all\n"+build, recipes(makefile, nil))
+	require.Equal(t, "echo all\n"+build, recipes(makefile, []string{"-j4", "V=1"}))
+	require.Equal(t, build, recipes(makefile, []string{"build"}))
+	require.Equal(t, "other\n"+build, recipes(makefile, []string{"other", "build"}))
+	require.Equal(t, "run it\n", recipes("@go mode='x':\n    run it\n", nil), "of just")
+	require.Empty(t, recipes("a: b\nb: a\n", nil))
+	require.Empty(t, recipes("", []string{"x"}))
+}
+
+func TestUnwritten(t *testing.T) {
+	for text, want := range map[string]string{
+		"cat a": "cat a", "cat a > b": "cat a ", "cat a >b; c": "cat a ; c", "cat a >> b < c": "cat a  < c", "a 2>&1 | b": "a 2 | b", "a >| b\nc": "a \nc", "a >": "a ",
+	} {
+		require.Equal(t, want, unwritten(text), text)
+	}
+}

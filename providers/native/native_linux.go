@@ -73,11 +73,12 @@ type Planned struct {
 	Answers  []profiles.Answer
 	Warnings []string
 
-	learn bool
-	found *workspace.Found
-	lacks []events.Hidden // what the command may lack, should it fail
-	words []string        // see [Planned.wordsOf]
-	trees []survey.Tree   // the workspace, and what else the command may write
+	learn   bool
+	found   *workspace.Found
+	lacks   []events.Hidden // what the command may lack, should it fail
+	scripts []string        // see [Planned.scriptsOf]
+	words   []string        // see [Planned.wordsOf]
+	trees   []survey.Tree   // the workspace, and what else the command may write
 }
 
 // A Run carries a plan out. Its Plan is bound to what the run has made for it, and its Answers
@@ -169,6 +170,7 @@ func decide(policy *profiles.Policy, s *providers.Survey, f *facts, o *options, 
 	}
 	p.Warnings = append(p.Warnings, f.way.Warnings...)
 	host := profiles.Host{Environ: o.environ}
+	p.scripts = p.scriptsOf(command.Argv)
 	p.words = p.wordsOf(command.Argv)
 	p.lacks = p.needs(command.Argv, s.Command, looked.Places, host.Getenv)
 	if host.Getenv("SSH_AUTH_SOCK") == "" { // else that is printed
