@@ -57,7 +57,7 @@ func (l *lanes) next(who string) (p testPackage, ok bool) {
 func slowest(a, b testPackage) int { return int(b.row.Took - a.row.Took) }
 
 // grace is how long a process may outlive the tests that started it.
-const grace = 10 * time.Second
+const grace = time.Minute
 
 // runAll runs the packages: root's beside the user's, then those that measure
 // time one by one. A user's package has no other of that user beside it, so that
