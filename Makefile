@@ -1,5 +1,5 @@
 # What each target promises stands in README.md, "Working on pccrun".
-.PHONY: build test test-long test-vm soak demo bench fuzz cross escape clean
+.PHONY: build check test test-long test-vm soak demo bench bench-launch fuzz cross escape clean
 
 GO ?= go
 
@@ -8,6 +8,9 @@ GO ?= go
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o cmd/pccrun/whole.bin ./cmd/pccrun
 	CGO_ENABLED=0 $(GO) build -tags thin -trimpath -ldflags '-s -w -E github.com/pccrun/pccrun/internal/start.entry' -o bin/pccrun ./cmd/pccrun
+
+check: build
+	$(GO) run ./test/run -check
 
 test: build
 	$(GO) run ./test/run
@@ -29,6 +32,10 @@ demo: build
 
 bench: build
 	$(GO) run ./test/bench
+
+BASE ?= HEAD~1
+bench-launch: build
+	$(GO) run ./test/bench -base $(BASE) -rounds 200
 
 fuzz:
 	$(GO) run ./test/run -fuzz 30s

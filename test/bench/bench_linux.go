@@ -119,6 +119,7 @@ func (b *bench) command(ctx context.Context, dir string, argv ...string) *exec.C
 type variant struct {
 	dir  string
 	argv []string
+	env  []string // beside that of all
 }
 
 // wall measures fork, exec and wait of each variant, in turns, and returns
@@ -128,6 +129,7 @@ func (b *bench) wall(ctx context.Context, variants []variant, rounds int) ([][]t
 	for round := range rounds + 1 {
 		for i, v := range variants {
 			cmd := b.command(ctx, v.dir, v.argv...)
+			cmd.Env = append(cmd.Env, v.env...)
 			var stderr bytes.Buffer
 			cmd.Stderr = &stderr
 			start := time.Now()
@@ -194,10 +196,10 @@ func (b *bench) launch(ctx context.Context) ([]figure, error) {
 	}
 	command := "/bin/true"
 	times, err := b.wall(ctx, []variant{
-		{b.empty, []string{command}},
-		{b.empty, append(slices.Clone(bwrap), command)},
-		{b.empty, append(b.pccrun(), command)},
-		{b.empty, append(b.pccrun(proxied...), command)},
+		{b.empty, []string{command}, nil},
+		{b.empty, append(slices.Clone(bwrap), command), nil},
+		{b.empty, append(b.pccrun(), command), nil},
+		{b.empty, append(b.pccrun(proxied...), command), nil},
 	}, b.rounds)
 	if err != nil {
 		return nil, err
@@ -377,7 +379,7 @@ func pss(pid int) (int, error) {
 // standing measures one more launch while many sandboxes stand, and the
 // starting of them.
 func (b *bench) standing(ctx context.Context) ([]figure, error) {
-	alone, err := b.wall(ctx, []variant{{b.empty, append(b.pccrun(), "/bin/true")}}, 20)
+	alone, err := b.wall(ctx, []variant{{b.empty, append(b.pccrun(), "/bin/true"), nil}}, 20)
 	if err != nil {
 		return nil, err
 	}
@@ -422,7 +424,7 @@ func (b *bench) crowd(ctx context.Context, prefix []string) (time.Duration, []ti
 		ends = append(ends, end)
 	}
 	took := time.Since(begin)
-	more, err := b.wall(ctx, []variant{{b.empty, append(slices.Clone(prefix), "/bin/true")}}, 20)
+	more, err := b.wall(ctx, []variant{{b.empty, append(slices.Clone(prefix), "/bin/true"), nil}}, 20)
 	if err != nil {
 		return 0, nil, err
 	}

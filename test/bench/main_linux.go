@@ -20,6 +20,7 @@ import (
 
 const usage = `usage: go run ./test/bench [flags]
 
+  -base COMMIT only by how much a launch has changed since a commit
   -quick       little of everything: shows that the bench works, not the figures
   -only NAMES  some of: launch work tree sync network peers requests memory standing docker cloud (separated by commas)
   -rounds N    launches of each kind (default 300)
@@ -29,6 +30,7 @@ const usage = `usage: go run ./test/bench [flags]
 
 type options struct {
 	only     string
+	base     string
 	rounds   int
 	files    int
 	standing int
@@ -45,6 +47,7 @@ func main() {
 	var o options
 	flag.Usage = func() { fmt.Fprint(os.Stderr, usage) }
 	flag.StringVar(&o.only, "only", "launch,work,tree,sync,network,peers,requests,memory,standing,docker,cloud", "")
+	flag.StringVar(&o.base, "base", "", "")
 	flag.IntVar(&o.rounds, "rounds", 300, "")
 	flag.IntVar(&o.files, "files", 100_000, "")
 	flag.IntVar(&o.standing, "standing", 1000, "")
@@ -68,6 +71,9 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
+	if o.base != "" {
+		return b.sinceBase(ctx, o.base)
+	}
 	parts := map[string]func(context.Context) ([]figure, error){
 		"launch": b.launch, "work": b.work, "tree": b.tree, "sync": b.sync, "network": b.network, "peers": b.peers, "requests": b.inspected, "memory": b.memory, "standing": b.standing, "docker": b.docker, "cloud": b.cloud,
 	}

@@ -194,12 +194,12 @@ func (b *bench) overlay(ctx context.Context, large string, files int) ([]figure,
 	whole := []string{"--overlay", "."}
 	change := []string{"bash", "-c", "echo changed > new"}
 	times, err := b.wall(ctx, []variant{
-		{large, append(b.pccrun(), "/bin/true")},
-		{large, append(b.pccrun(whole...), "/bin/true")},
-		{b.empty, append(b.pccrun(whole...), change...)},
-		{b.empty, []string{b.program, "diff", "--stat"}},
-		{large, append(b.pccrun(whole...), change...)},
-		{large, []string{b.program, "diff", "--stat"}},
+		{large, append(b.pccrun(), "/bin/true"), nil},
+		{large, append(b.pccrun(whole...), "/bin/true"), nil},
+		{b.empty, append(b.pccrun(whole...), change...), nil},
+		{b.empty, []string{b.program, "diff", "--stat"}, nil},
+		{large, append(b.pccrun(whole...), change...), nil},
+		{large, []string{b.program, "diff", "--stat"}, nil},
 	}, max(3, b.rounds/10))
 	if err != nil {
 		return nil, err
@@ -279,10 +279,10 @@ func (b *bench) scan(ctx context.Context, large string, entries int) ([]figure, 
 		rules = append(rules, "--read", file)
 		binds = append(binds, "--ro-bind", file, file)
 	}
-	variants := []variant{{b.empty, launch}, {large, launch}, {large, append(b.pccrun(rules...), "/bin/true")}}
+	variants := []variant{{b.empty, launch, nil}, {large, launch, nil}, {large, append(b.pccrun(rules...), "/bin/true"), nil}}
 	_, noPeer := exec.LookPath("bwrap")
 	if noPeer == nil {
-		variants = append(variants, variant{large, append(binds, "/bin/true")})
+		variants = append(variants, variant{large, append(binds, "/bin/true"), nil})
 	}
 	times, err := b.wall(ctx, variants, max(3, b.rounds/10))
 	if err != nil {
@@ -308,7 +308,7 @@ func (b *bench) scan(ctx context.Context, large string, entries int) ([]figure, 
 // own, which is asked at the end whether the run has changed it.
 func (b *bench) loose(ctx context.Context, large string, entries int) (figure, error) {
 	launch := append(b.pccrun(), "/bin/true")
-	times, err := b.wall(ctx, []variant{{b.empty, launch}, {large, launch}}, max(3, b.rounds/10))
+	times, err := b.wall(ctx, []variant{{b.empty, launch, nil}, {large, launch, nil}}, max(3, b.rounds/10))
 	if err != nil {
 		return figure{}, err
 	}

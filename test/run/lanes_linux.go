@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // Lanes are the lists from which the identities take packages, the slowest first,
@@ -17,24 +16,24 @@ import (
 type lanes struct {
 	own    map[string][]testPackage // by identity
 	either []testPackage            // whoever is free runs it
-	alone  []testPackage            // when both lanes have ended
-	last   []testPackage            // test/rules, which judges how long the others took
+	alone  map[string][]testPackage // when both lanes have ended, by identity
 }
 
-// lay puts each package into a lane.
-func lay(packages []testPackage, identities []identity) lanes {
-	l := lanes{own: map[string][]testPackage{}}
+// lay puts each package into the lanes of those who run tests of it.
+func lay(packages []testPackage, identities []identity, o options) lanes {
+	l := lanes{own: map[string][]testPackage{}, alone: map[string][]testPackage{}}
 	for _, p := range slices.SortedStableFunc(slices.Values(packages), slowest) {
-		switch {
-		case strings.HasSuffix(p.path, "/test/rules"):
-			l.last = append(l.last, p)
-		case p.row.Alone:
-			l.alone = append(l.alone, p)
-		case p.row.Once:
+		if p.row.Who == verdicts.Once && !o.long && len(identities) > 1 {
 			l.either = append(l.either, p)
-		default:
-			for _, who := range identities {
-				l.own[who.name] = append(l.own[who.name], p)
+			continue
+		}
+		list := l.own
+		if p.row.Who == verdicts.Alone {
+			list = l.alone
+		}
+		for _, who := range identities {
+			if _, has := p.tests(who, o); has {
+				list[who.name] = append(list[who.name], p)
 			}
 		}
 	}
@@ -59,14 +58,13 @@ func slowest(a, b testPackage) int { return int(b.row.Took - a.row.Took) }
 // grace is how long a process may outlive the tests that started it.
 const grace = time.Minute
 
-// runAll runs the packages: root's beside the user's, then those that measure
-// time one by one. A user's package has no other of that user beside it, so that
+// runAll runs the packages: root's beside the user's, then those that want nothing
+// beside them. A user's package has no other of that user beside it, so that
 // what the user leaves can be told from what others leave.
 func (s *stage) runAll(ctx context.Context, identities []identity, o options, total *report) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	l := lay(s.packages, identities)
-	took := map[string]time.Duration{}
+	l := lay(s.packages, identities, o)
 	var mu sync.Mutex
 	one := func(who identity, p testPackage) error {
 		before := who.belongings(public)
@@ -88,8 +86,8 @@ func (s *stage) runAll(ctx context.Context, identities []identity, o options, to
 		mu.Lock()
 		defer mu.Unlock()
 		r.print(who, p, o.verbose)
-		took[p.row.Package] = max(took[p.row.Package], r.took)
 		total.add(&r)
+		total.lanes = append(total.lanes, lane{who.name, p.row, r.took})
 		return nil
 	}
 	next := func(who identity) (testPackage, bool) {
@@ -113,29 +111,12 @@ func (s *stage) runAll(ctx context.Context, identities []identity, o options, to
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	for _, p := range l.alone {
-		for _, who := range identities {
+	for _, who := range identities {
+		for _, p := range l.alone[who.name] {
 			if err := one(who, p); err != nil {
 				return err
 			}
 		}
 	}
-	if err := writeTimes(s.times(), took); err != nil {
-		return err
-	}
-	for _, p := range l.last {
-		if err := one(identities[0], p); err != nil {
-			return err
-		}
-	}
 	return nil
-}
-
-// writeTimes leaves how long packages took, for test/rules.
-func writeTimes(name string, took map[string]time.Duration) error {
-	var b strings.Builder
-	for _, pkg := range slices.Sorted(maps.Keys(took)) {
-		fmt.Fprintf(&b, "%s\t%.1f\n", pkg, took[pkg].Seconds())
-	}
-	return os.WriteFile(name, []byte(b.String()), 0o644)
 }

@@ -1,12 +1,15 @@
-// Command run is `make test`: it vets, builds and runs the tests of the
-// repository, as root and as an unprivileged user where it is root, else as
-// whoever calls it, and says on its last line how many passed.
+// Command run is `make test`: it vets, builds and runs the tests of the repository, and says
+// on its last line how many passed. As root it makes an unprivileged user, who runs every
+// test, and runs beside him what differs for root: the packages that test/packages.txt says,
+// and the tests with the mark //test:root. A caller who is not root runs every test as
+// himself. `make check` is a part of that in a few minutes, `make test-long` all of it as both
+// and more.
 //
 // It promises that nothing is passed over in silence: a skip that is not in
-// test/skips.txt fails, and so does a package whose statements are covered to
-// less than 85 %, the files in test/uncovered.txt aside. No test is run a second
-// time. Afterwards no user, process or file of the run is left: a package fails
-// if the user's tests leave a process, or something where everybody may write.
+// test/skips.txt fails. No test is run a second time. Afterwards no user, process or file of
+// the run is left: a package fails if the user's tests leave a process, or something where
+// everybody may write. With -long a package fails whose statements are covered to less than
+// 85 %, the files in test/uncovered.txt aside, or that takes three times its row.
 package main
 
 import (
@@ -35,40 +38,72 @@ Runs the tests of the packages (default ./...). Root's tests and those of an
 unprivileged user run side by side; a caller who is not root runs his own alone.
 
   -as WHO       root, user or both (default both)
-  -run PATTERN  only tests that match; skips and coverage are not judged
-  -long         only the tests that test/skips.txt leaves to make test-long
+  -run PATTERN  only tests that match, as all of WHO; skips and coverage are not judged
+  -check        as the user: the packages of the program, and of the others the tests
+                with the mark //test:check
+  -long         everything as both, then the tests that test/skips.txt leaves to
+                make test-long; coverage and times are judged
   -fuzz TIME    run every fuzz target for TIME instead
   -v            print every test's output, not only that of failures
 `
 
-// options are what the command line says.
+// options are what the command line says, and which pass is under way.
 type options struct {
 	as       string
 	pattern  string
+	check    bool
 	long     bool
 	fuzz     time.Duration
 	verbose  bool
 	packages []string
+	pass     pass
 }
 
-// whole reports whether every test of the packages runs, so that skips and
-// coverage can be judged.
-func (o options) whole() bool { return o.pattern == "" && !o.long }
+// A pass is what part of the tests runs.
+type pass int
 
-// everything is what is tested where no package is named.
-var everything = []string{"./..."}
+const (
+	usual      pass = iota // what decides a landing
+	check                  // its quick part
+	everything             // as both, whatever marks say
+	longOnes               // what only make test-long runs
+)
+
+// passes are what the options ask for.
+func (o options) passes() []pass {
+	switch {
+	case o.long && o.pattern == "":
+		return []pass{everything, longOnes}
+	case o.check:
+		return []pass{check}
+	}
+	return []pass{usual}
+}
+
+// whole reports whether every test of a pass runs, so that skips can be judged.
+func (o options) whole() bool { return o.pattern == "" }
+
+// covers reports whether coverage is counted and judged.
+func (o options) covers() bool { return o.long && o.whole() && o.as == "both" }
+
+// all is what is tested where no package is named.
+var all = []string{"./..."}
 
 func main() {
 	var o options
 	flag.Usage = func() { fmt.Fprint(os.Stderr, usage) }
 	flag.StringVar(&o.as, "as", "both", "")
 	flag.StringVar(&o.pattern, "run", "", "")
+	flag.BoolVar(&o.check, "check", false, "")
 	flag.BoolVar(&o.long, "long", false, "")
 	flag.DurationVar(&o.fuzz, "fuzz", 0, "")
 	flag.BoolVar(&o.verbose, "v", false, "")
 	flag.Parse()
+	if o.check {
+		o.as = "user"
+	}
 	if o.packages = flag.Args(); len(o.packages) == 0 {
-		o.packages = everything
+		o.packages = all
 	}
 	// A signal ends the tests by the context, and then all is tidied up.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
@@ -96,7 +131,7 @@ func test(ctx context.Context, o options) (err error) {
 	if len(missing) > 0 {
 		fmt.Println("missing, and so not tested:", strings.Join(missing, " "))
 	}
-	total := report{failures: vet(ctx, o.packages)}
+	total := report{failures: vet(ctx, o.packages, o.long)}
 	dir, err := os.MkdirTemp("", "pccrun-test-")
 	if err != nil {
 		return err
@@ -105,25 +140,35 @@ func test(ctx context.Context, o options) (err error) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return err
 	}
-	stage, err := prepare(ctx, dir, o)
-	if err != nil {
-		return err
-	}
 	identities, remove, err := identify(o.as)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-
-	total.failures = append(total.failures, stage.broken...)
-	if err := stage.runAll(ctx, identities, o, &total); err != nil {
+	stage, err := prepare(ctx, dir, identities, o)
+	if err != nil {
 		return err
 	}
-	if o.whole() {
-		if err := stage.judge(&total, o, identities); err != nil {
+
+	total.failures = append(total.failures, stage.broken...)
+	for _, o.pass = range o.passes() {
+		part := report{}
+		if err := stage.runAll(ctx, identities, o, &part); err != nil {
+			return err
+		}
+		if o.whole() {
+			stage.judgeSkips(&part)
+			part.judgeTimes(o)
+		}
+		total.add(&part)
+		total.lanes = append(total.lanes, part.lanes...)
+	}
+	if o.covers() {
+		if err := stage.judgeCoverage(&total, identities); err != nil {
 			return err
 		}
 	}
+	total.printLanes(identities)
 	total.printSlowest(20)
 	fmt.Printf("\ntook %s\n", time.Since(start).Round(time.Second))
 	for _, name := range total.failures {
@@ -170,12 +215,12 @@ func identify(as string) ([]identity, func() error, error) {
 	return []identity{caller, user}, u.Remove, nil
 }
 
-// vet checks the packages for every system that pccrun builds for, and
+// vet checks the packages, where it takes long for every system that pccrun builds for, and
 // returns the systems that it found something for. Some packages exist for
 // Linux only, which the pattern of all passes over and a name does not.
-func vet(ctx context.Context, packages []string) []string {
+func vet(ctx context.Context, packages []string, long bool) []string {
 	systems := []string{"linux/" + runtime.GOARCH}
-	if slices.Equal(packages, everything) {
+	if long && slices.Equal(packages, all) {
 		systems = append(systems, "linux/arm64", "darwin/arm64", "windows/amd64")
 	}
 	var failed []string

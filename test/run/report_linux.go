@@ -37,6 +37,7 @@ type report struct {
 	failures []string
 	skips    []skip
 	tests    []timed
+	lanes    []lane
 
 	shown strings.Builder // output of failures
 	all   strings.Builder
@@ -109,21 +110,78 @@ func (r *report) printSlowest(n int) {
 	}
 }
 
-// judge turns skips that nobody allowed, and packages that are covered too
-// little, into failures.
-func (s *stage) judge(r *report, o options, identities []identity) error {
+// judgeSkips turns skips that nobody allowed into failures.
+func (s *stage) judgeSkips(r *report) {
 	for _, k := range r.skips {
 		if !s.skips.Allow(k.Verdict, k.who) {
 			r.failures = append(r.failures, fmt.Sprintf("%s %s (%s): a skip that test/skips.txt does not allow: %s", k.Package, k.Test, k.who, k.Reason))
 		}
 	}
-	if o.as != "both" || len(identities) < 2 {
-		fmt.Println("coverage is judged only where root and a user ran the tests")
-		return nil
-	}
-	return s.judgeCoverage(r, identities)
 }
 
+// A lane is a package's tests as one identity.
+type lane struct {
+	who  string
+	row  verdicts.PackageRow
+	took time.Duration
+}
+
+// printLanes prints how long the tests took in sum, as each identity: what a change of the tests costs.
+func (r *report) printLanes(identities []identity) {
+	sums := map[string]time.Duration{}
+	var sum time.Duration
+	for _, l := range r.lanes {
+		sums[l.who] += l.took
+		sum += l.took
+	}
+	fmt.Print("\nlane seconds:")
+	for _, who := range identities {
+		fmt.Printf(" %s %.0f,", who.name, sums[who.name].Seconds())
+	}
+	fmt.Printf(" in sum %.0f\n", sum.Seconds())
+}
+
+// judgeTimes says which packages took three times what test/packages.txt says, and with -long
+// fails them, so that whoever makes a test slow learns of it. What takes less than
+// half a minute is left alone. On a slow machine most packages take longer than their rows
+// say: by how much, the others may as well.
+func (r *report) judgeTimes(o options) {
+	if o.pass != usual && o.pass != everything {
+		return
+	}
+	for _, l := range slow(r.lanes) {
+		warning := fmt.Sprintf("%s (%s): took %.0f s, more than three times what test/packages.txt says", l.row.Package, l.who, l.took.Seconds())
+		if o.long {
+			r.failures = append(r.failures, warning)
+		} else {
+			fmt.Println("warning:", warning)
+		}
+	}
+}
+
+func slow(lanes []lane) (list []lane) {
+	const floor = 10 * time.Second // what is shorter says little of the machine
+	ratio := func(l lane) float64 { return l.took.Seconds() / max(l.row.Took, floor).Seconds() }
+	var long []float64
+	for _, l := range lanes {
+		if l.row.Took > floor {
+			long = append(long, ratio(l))
+		}
+	}
+	slices.Sort(long)
+	machine := 1.0
+	if len(long) > 0 {
+		machine = max(machine, long[len(long)/2])
+	}
+	for _, l := range lanes {
+		if ratio(l) > 3*machine {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+// judgeCoverage turns packages that are covered too little into failures.
 func (s *stage) judgeCoverage(r *report, identities []identity) error {
 	excluded, err := verdicts.Rows(filepath.Join(s.source(), "test", "uncovered.txt"), 2)
 	if err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -25,23 +24,52 @@ func TestReportCounts(t *testing.T) {
 }
 
 func TestLanes(t *testing.T) {
-	row := func(name string, took time.Duration, once, alone bool) testPackage {
-		return testPackage{path: verdicts.Module + name, row: verdicts.PackageRow{Package: name, Took: took, Once: once, Alone: alone}}
+	root, user := identity{name: "root"}, identity{name: "user"}
+	row := func(name string, took time.Duration, who verdicts.Who, root string) testPackage {
+		return testPackage{path: verdicts.Module + name, root: root, row: verdicts.PackageRow{Package: name, Took: took, Who: who}}
 	}
-	l := lay([]testPackage{
-		row("quick", 1, false, false), row("slow", 9, false, false), row("once", 5, true, false),
-		row("clock", 2, false, true), row("test/rules", 3, true, false),
-	}, []identity{{name: "root"}, {name: "user"}})
-	var took []string
-	for _, who := range []string{"root", "root", "user", "root", "user", "user"} {
-		p, ok := l.next(who)
-		took = append(took, fmt.Sprint(who, " ", p.row.Package, " ", ok))
+	packages := []testPackage{
+		row("quick", 1, verdicts.Both, ""), row("slow", 9, verdicts.Both, ""), row("once", 5, verdicts.Once, ""),
+		row("clock", 2, verdicts.Alone, ""), row("marked", 3, verdicts.Marked, "^TestA$"), row("plain", 4, verdicts.Marked, ""),
 	}
-	require.Equal(t, []string{
-		"root slow true", "root quick true", "user slow true", "root once true", "user quick true", "user  false",
-	}, took)
-	require.Equal(t, "clock", l.alone[0].row.Package)
-	require.Equal(t, "test/rules", l.last[0].row.Package)
+	order := func(o options, identities ...identity) string {
+		l := lay(packages, identities, o)
+		var took []string
+		for _, who := range identities {
+			for p, ok := l.next(who.name); ok; p, ok = l.next(who.name) {
+				took = append(took, who.name+" "+p.row.Package)
+			}
+			for _, p := range l.alone[who.name] {
+				took = append(took, who.name+" "+p.row.Package+" alone")
+			}
+		}
+		return strings.Join(took, ", ")
+	}
+	require.Equal(t, "root slow, root marked, root quick, root once, root clock alone, user slow, user plain, user marked, user quick, user clock alone", order(options{}, root, user))
+	require.Equal(t, "user slow, user once, user plain, user marked, user quick, user clock alone", order(options{}, user))
+	require.Equal(t, "root slow, root once, root plain, root marked, root quick, root clock alone", order(options{long: true, pass: everything}, root))
+	require.Empty(t, order(options{long: true, pass: longOnes}, root, user))
+	packages = append(packages, row("test/some", 1, verdicts.Marked, ""), row("test/rules", 1, verdicts.Once, ""))
+	packages[6].check = "^TestB$"
+	require.Contains(t, order(options{pass: check}, user), "user test/some, user test/rules")
+	pattern, has := packages[6].tests(user, options{pass: check})
+	require.True(t, has)
+	require.Equal(t, "^TestB$", pattern)
+}
+
+func TestSlow(t *testing.T) {
+	took := func(name string, row, took time.Duration) lane {
+		return lane{"user", verdicts.PackageRow{Package: name, Took: row * time.Second}, took * time.Second}
+	}
+	names := func(lanes ...lane) (list []string) {
+		for _, l := range slow(lanes) {
+			list = append(list, l.row.Package)
+		}
+		return list
+	}
+	require.Equal(t, []string{"new", "slower"}, names(took("new", 0, 31), took("slower", 20, 61), took("same", 20, 20), took("other", 40, 40)))
+	require.Equal(t, []string{"slower"}, names(took("new", 0, 31), took("slower", 20, 130), took("same", 20, 40), took("other", 40, 80)), "on a machine that takes twice as long")
+	require.Empty(t, names())
 }
 
 func TestCoverageSums(t *testing.T) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,12 +44,44 @@ type testPackage struct {
 	dir    string // in the stage
 	binary string
 	row    verdicts.PackageRow
+	// Patterns for -test.run, "" where no test is one: what root runs too, what `make check`
+	// runs too, what only `make test-long` runs.
+	root, check, long string
+}
+
+// wanted reports whether somebody runs a test of the package in any pass.
+func (p testPackage) wanted(identities []identity, o options) bool {
+	for _, o.pass = range o.passes() {
+		for _, who := range identities {
+			if _, has := p.tests(who, o); has {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// tests returns which tests of the package somebody runs, as a pattern for -test.run
+// ("": all), and whether any.
+func (p testPackage) tests(who identity, o options) (pattern string, has bool) {
+	name := strings.TrimPrefix(p.path, verdicts.Module)
+	switch {
+	case o.pattern != "":
+		return o.pattern, true
+	case o.pass == longOnes:
+		return p.long, p.long != ""
+	case o.pass == check && strings.HasPrefix(name, "test/") && name != "test/rules":
+		return p.check, p.check != ""
+	case o.pass == usual && who.name == "root" && p.row.Who == verdicts.Marked:
+		return p.root, p.root != ""
+	}
+	return "", true
 }
 
 func (s *stage) source() string  { return filepath.Join(s.dir, "src") }
 func (s *stage) program() string { return filepath.Join(s.dir, "bin", "pccrun") }
 
-// counted is the program with counters of coverage.
+// counted is the program that the scripts of cmd/pccrun launch: where coverage is judged, with counters.
 func (s *stage) counted() string { return filepath.Join(s.dir, "bin", "counted") }
 
 // gocache is a cache of Go's with what a small module needs of the standard library.
@@ -62,11 +93,8 @@ func (s *stage) counters(identity string) string {
 	return filepath.Join(s.dir, "coverage", identity)
 }
 
-// times is the file that says how long the tests of each package took.
-func (s *stage) times() string { return filepath.Join(s.dir, "times") }
-
 // prepare fills dir.
-func prepare(ctx context.Context, dir string, o options) (*stage, error) {
+func prepare(ctx context.Context, dir string, identities []identity, o options) (*stage, error) {
 	s := &stage{dir: dir}
 	top, err := output(ctx, "", "git", "rev-parse", "--show-toplevel")
 	if err != nil {
@@ -89,42 +117,41 @@ func prepare(ctx context.Context, dir string, o options) (*stage, error) {
 	if err := place(filepath.Join(root, "bin", "pccrun"), s.program()); err != nil {
 		return nil, err
 	}
-	// Fetched here, so that no test's time runs out over a download. Without
-	// it the tests that need it skip, and that is not allowed.
-	if agent, err := claude.Fetch(ctx); err != nil {
-		fmt.Println("claude code:", err)
-	} else {
-		s.agent = filepath.Join(dir, "bin", "claude")
-		if err := place(agent, s.agent); err != nil {
+	if !o.check { // which sends out no real agent
+		if err := s.fetch(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if opencode, err := npm.FetchOpencode(ctx); err != nil {
-		fmt.Println("opencode:", err)
-	} else {
-		s.opencode = filepath.Join(dir, "bin", "opencode")
-		if err := place(opencode, s.opencode); err != nil {
-			return nil, err
-		}
-	}
-	if clients, err := npm.FetchClients(ctx); err != nil {
-		fmt.Println("clients:", err)
-	} else {
-		s.clients = filepath.Join(dir, "clients")
-		if _, err := output(ctx, "", "cp", "-a", "--reflink=auto", clients, s.clients); err != nil {
-			return nil, err
-		}
-		if _, err := output(ctx, "", "chmod", "-R", "a+rX", s.clients); err != nil {
-			return nil, err
-		}
-	}
-	if err := s.compile(ctx, o); err != nil {
+	if err := s.compile(ctx, identities, o); err != nil {
 		return nil, err
 	}
 	if err := s.warm(ctx); err != nil {
 		return nil, err
 	}
-	return s, s.count(ctx)
+	return s, s.count(ctx, o)
+}
+
+// fetch gets the agents and clients, so that no test's time runs out over a download. Without
+// them the tests that need them skip, and that is not allowed.
+func (s *stage) fetch(ctx context.Context) error {
+	for _, f := range []struct {
+		name string
+		get  func(context.Context) (string, error)
+		to   *string
+	}{{"claude", claude.Fetch, &s.agent}, {"opencode", npm.FetchOpencode, &s.opencode}, {"clients", npm.FetchClients, &s.clients}} {
+		from, err := f.get(ctx)
+		if err != nil {
+			fmt.Printf("%s: %v\n", f.name, err)
+			continue
+		}
+		*f.to = filepath.Join(s.dir, "fetched", f.name)
+		for _, argv := range [][]string{{"mkdir", "-p", filepath.Dir(*f.to)}, {"cp", "-a", "--reflink=auto", from, *f.to}, {"chmod", "-R", "a+rX", *f.to}} {
+			if _, err := output(ctx, "", argv[0], argv[1:]...); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // warm fills gocache, for the packages whose tests use it.
@@ -155,9 +182,12 @@ func (s *stage) warm(ctx context.Context) error {
 
 // count builds the program as `make build` does, with counters, for the package whose
 // tests it is the program of: there it starts in half the time of their binary.
-func (s *stage) count(ctx context.Context) error {
+func (s *stage) count(ctx context.Context, o options) error {
 	if !slices.ContainsFunc(s.packages, func(p testPackage) bool { return p.row.Package == "cmd/pccrun" }) {
 		return nil
+	}
+	if !o.covers() {
+		return place(s.program(), s.counted())
 	}
 	whole := filepath.Join(s.source(), "cmd", "pccrun", "whole.bin")
 	for _, flags := range [][]string{
@@ -217,9 +247,9 @@ func place(from, to string) error {
 	return errors.Join(err, out.Close())
 }
 
-// compile builds a test binary for each package that has tests, two at a time:
+// compile builds a test binary for each package that has tests for somebody, two at a time:
 // the linker is what takes the time.
-func (s *stage) compile(ctx context.Context, o options) error {
+func (s *stage) compile(ctx context.Context, identities []identity, o options) error {
 	args := append([]string{"list", "-e", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Dir}}{{end}}"}, o.packages...)
 	out, err := output(ctx, s.source(), "go", args...)
 	if err != nil {
@@ -227,12 +257,16 @@ func (s *stage) compile(ctx context.Context, o options) error {
 	}
 	for line := range strings.Lines(string(out)) {
 		path, dir, _ := strings.Cut(strings.TrimSpace(line), "\t")
-		if o.long && s.skips.Long(path) == nil {
-			continue
-		}
 		name := strings.ReplaceAll(path, "/", "_") + ".test"
-		p := testPackage{path: path, dir: dir, binary: filepath.Join(s.dir, "bin", name), row: s.rows.Of(path)}
-		s.packages = append(s.packages, p)
+		p := testPackage{path: path, dir: dir, binary: filepath.Join(s.dir, "bin", name), row: s.rows.Of(path), long: s.skips.Long(path)}
+		for mark, pattern := range map[verdicts.Mark]*string{verdicts.Root: &p.root, verdicts.Check: &p.check} {
+			if *pattern, err = mark.Tests(dir); err != nil {
+				return err
+			}
+		}
+		if p.wanted(identities, o) {
+			s.packages = append(s.packages, p)
+		}
 	}
 	var wait sync.WaitGroup
 	errs := make([]error, len(s.packages))
@@ -241,7 +275,11 @@ func (s *stage) compile(ctx context.Context, o options) error {
 		slots <- struct{}{}
 		wait.Go(func() {
 			// Without symbols for a debugger, which no test reads: they are a third of what is linked.
-			_, errs[i] = output(ctx, s.source(), "go", "test", "-c", "-cover", "-coverpkg=./...", "-ldflags=-s -w", "-o", p.binary, p.path)
+			args := []string{"test", "-c", "-ldflags=-s -w", "-o", p.binary}
+			if o.covers() {
+				args = append(args, "-cover", "-coverpkg=./...")
+			}
+			_, errs[i] = output(ctx, s.source(), "go", append(args, p.path)...)
 			<-slots
 		})
 	}
@@ -272,15 +310,17 @@ func (s *stage) run(ctx context.Context, who identity, p testPackage, o options)
 	if err := os.Chmod(counters, 0o777); err != nil {
 		return report{}, err
 	}
-	args := []string{"-test.v=test2json", "-test.paniconexit0", "-test.gocoverdir=" + counters, "-test.timeout=" + patience.String()}
-	env := append(slices.Clone(who.env), "GOCOVERDIR="+counters, "PCCRUN_TEST_BIN="+s.program(), "PCCRUN_TEST_COUNTED="+s.counted(), "PCCRUN_TEST_GOCACHE="+s.gocache(),
-		"PCCRUN_TEST_CLAUDE="+s.agent, "PCCRUN_TEST_OPENCODE="+s.opencode, "PCCRUN_TEST_CLIENTS="+s.clients, "PCCRUN_TEST_TIMES="+s.times())
-	pattern := o.pattern
-	if o.long {
-		env = append(env, "PCCRUN_LONG=1")
-		pattern = cmp.Or(pattern, "^("+strings.Join(s.skips.Long(p.path), "|")+")$")
+	args := []string{"-test.v=test2json", "-test.paniconexit0", "-test.timeout=" + patience.String()}
+	env := append(slices.Clone(who.env), "PCCRUN_TEST_BIN="+s.program(), "PCCRUN_TEST_COUNTED="+s.counted(), "PCCRUN_TEST_GOCACHE="+s.gocache(),
+		"PCCRUN_TEST_CLAUDE="+s.agent, "PCCRUN_TEST_OPENCODE="+s.opencode, "PCCRUN_TEST_CLIENTS="+s.clients)
+	if o.covers() {
+		args = append(args, "-test.gocoverdir="+counters)
+		env = append(env, "GOCOVERDIR="+counters)
 	}
-	if pattern != "" {
+	if o.pass == longOnes || o.pattern != "" && o.long {
+		env = append(env, "PCCRUN_LONG=1")
+	}
+	if pattern, _ := p.tests(who, o); pattern != "" {
 		args = append(args, "-test.run="+pattern)
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience+30*time.Second)

@@ -155,17 +155,18 @@ func (s Skips) Allow(v Verdict, who ...string) bool {
 const long = "needs make test-long"
 
 // Long returns the tests of a package that the list leaves to `make test-long`,
-// as patterns for -test.run.
-func (s Skips) Long(pkg string) (tests []string) {
+// as one pattern for -test.run; "" if there are none.
+func (s Skips) Long(pkg string) string {
+	var tests []string
 	for _, row := range s {
 		in, test, _ := strings.Cut(path.Base(row[1]), ".")
 		in = path.Join(path.Dir(row[1]), in)
 		if row[2] == long && in == strings.TrimPrefix(pkg, Module) {
 			test, _, _ = strings.Cut(test, ":")
-			tests = append(tests, strings.ReplaceAll(test, "*", ".*"))
+			tests = append(tests, "^"+strings.ReplaceAll(test, "*", ".*")+"$")
 		}
 	}
-	return tests
+	return strings.Join(tests, "|")
 }
 
 // SkipUnlessLong skips a test that is slow and rarely breaks: `make test-long`
@@ -190,10 +191,19 @@ func SkipAsRoot(t testing.TB) {
 type PackageRow struct {
 	Package string
 	Took    time.Duration // where they took longest, when the row was written
-	// Once: who runs them makes no difference. Alone: they measure time, and
-	// run beside no others.
-	Once, Alone bool
+	Who     Who
 }
+
+// Who says as whom the tests of a package run in `make test`; `make test-long` runs all as both.
+type Who string
+
+// The words of test/packages.txt.
+const (
+	Marked Who = "marked" // the user runs all, root the tests with the mark //test:root
+	Both   Who = "both"   // root runs all too
+	Once   Who = "once"   // who runs them makes no difference: root or the user, who is free
+	Alone  Who = "alone"  // both, with nothing beside
+)
 
 // PackageRows are the rows of test/packages.txt.
 type PackageRows []PackageRow
@@ -203,22 +213,22 @@ func ReadPackages(name string) (list PackageRows, err error) {
 	rows, err := Rows(name, 3)
 	for _, row := range rows {
 		seconds, bad := strconv.Atoi(row[1])
-		if bad != nil || !slices.Contains([]string{"both", "once", "alone"}, row[2]) {
-			return nil, fmt.Errorf("%s: %s: want seconds, and both, once or alone", name, row[0])
+		who := Who(row[2])
+		if bad != nil || !slices.Contains([]Who{Marked, Both, Once, Alone}, who) {
+			return nil, fmt.Errorf("%s: %s: want seconds, and marked, both, once or alone", name, row[0])
 		}
-		took := time.Duration(seconds) * time.Second
-		list = append(list, PackageRow{row[0], took, row[2] == "once", row[2] == "alone"})
+		list = append(list, PackageRow{row[0], time.Duration(seconds) * time.Second, who})
 	}
 	return list, err
 }
 
-// Of returns the row of a package; one that has none runs as both, and counts as quick.
+// Of returns the row of a package; one that has none is marked, and counts as quick.
 func (l PackageRows) Of(pkg string) PackageRow {
 	pkg = strings.TrimPrefix(pkg, Module)
 	if i := slices.IndexFunc(l, func(r PackageRow) bool { return r.Package == pkg }); i >= 0 {
 		return l[i]
 	}
-	return PackageRow{Package: pkg}
+	return PackageRow{Package: pkg, Who: Marked}
 }
 
 // FuzzTargets reads the output of `go test -list ^Fuzz -json`.
