@@ -6,26 +6,25 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/internal/procfs"
 )
 
 // The processes of a sandbox are found with their orphans.
 func TestTree(t *testing.T) {
 	needSandbox(t)
-	alsoAsNobody(t)
 	c := start(t, sandbox, "many", "10", "double-fork", "sleep")
 	c.proceed()
 	require.Equal(t, "done", c.line())
-	require.Eventually(t, func() bool {
+	await.Until(t, "pid 1, ten and their orphans are found", func() bool {
 		byChildren, ok := procfs.AppendChildren(nil, c.Process.Pid)
 		require.True(t, ok, "this kernel has lists of children")
 		return len(byChildren) == 20 && len(procfs.Tree(c.Process.Pid)) == 21
-	}, time.Minute, 20*time.Millisecond, "pid 1, ten and their orphans")
+	})
 }
 
 // A number can pass from a process that was listed to another, which is not killed.
@@ -42,10 +41,10 @@ func TestKillAll(t *testing.T) {
 	killAll([]process{all[0], all[1], passed})
 	_ = parent.Wait()
 	require.NoError(t, other.Process.Signal(unix.Signal(0)), "its parent is none of them")
-	require.Eventually(t, func() bool {
+	await.Until(t, "the child has ended", func() bool {
 		p, ok := measure(all[1].pid)
 		return !ok || p.anonymous == 0
-	}, time.Minute, time.Millisecond)
+	})
 }
 
 func TestMeasure(t *testing.T) {

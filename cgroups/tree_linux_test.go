@@ -6,11 +6,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/internal/procfs"
 )
 
@@ -26,8 +26,8 @@ func TestKillTree(t *testing.T) {
 	require.NoError(t, unix.Kill(deep, 0))
 	KillTree(cmd.Process.Pid)
 	_ = cmd.Wait()
-	require.Eventually(t, func() bool { // somebody else collects it
+	await.Until(t, "all below is dead", func() bool { // somebody else collects it
 		stat, err := procfs.Short("/proc/" + strconv.Itoa(deep) + "/stat")
 		return err != nil || strings.Contains(string(stat), ") Z ")
-	}, time.Minute, time.Millisecond)
+	})
 }

@@ -19,6 +19,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 // samples has every event, with every field set.
@@ -223,8 +225,8 @@ func TestLog(t *testing.T) {
 	l.Emit(NetDecision{Allowed: true, Host: "h"})
 	l.Emit(Denial{What: "a"})
 	l.Emit(Exit{})
-	require.NoError(t, l.Close(time.Minute))
-	require.NoError(t, l.Close(time.Minute))
+	require.NoError(t, l.Close(await.Patience))
+	require.NoError(t, l.Close(await.Patience))
 	l.Emit(Exit{})
 	var types []Type
 	for i, r := range all.records(t) {
@@ -250,14 +252,12 @@ func TestLogPace(t *testing.T) {
 	began := time.Now()
 	for i := range n {
 		l.Emit(Denial{What: "x"})
-		for denials.count() <= i {
-			time.Sleep(10 * time.Microsecond)
-		}
+		await.Until(t, "it is written", func() bool { return denials.count() > i })
 	}
 	require.LessOrEqual(t, all.count(), 1+int(time.Since(began)/pace))
 	require.Equal(t, n, denials.count())
 	l.Emit(Exit{})
-	require.NoError(t, l.Close(time.Minute))
+	require.NoError(t, l.Close(await.Patience))
 	require.Len(t, all.records(t), n+1)
 }
 
@@ -277,18 +277,14 @@ func TestLogSlowReader(t *testing.T) {
 	l := NewLog("s", slow.sink("slow"), fast.sink("fast"))
 	l.Start()
 	big := Warning{Text: strings.Repeat("x", 4000)}
-	start := time.Now()
 	const n = 1000 // four times what may wait
 	for range n {
 		l.Emit(big)
-		for fast.len() < 1 {
-			time.Sleep(time.Millisecond)
-		}
-	}
-	require.Less(t, time.Since(start), 20*time.Second)
+		await.Until(t, "another sink is written", func() bool { return fast.len() > 0 })
+	} // nobody waits for the slow one
 	close(slow.gate)
 	l.Emit(Exit{Code: 3})
-	err := l.Close(time.Minute)
+	err := l.Close(await.Patience)
 	require.ErrorContains(t, err, "slow: ")
 	require.ErrorContains(t, err, "events dropped")
 	got := slow.records(t)
@@ -342,7 +338,7 @@ func TestLogBounds(t *testing.T) {
 	for range 100 {
 		l.Emit(Denial{What: "x"})
 	}
-	require.ErrorContains(t, l.Close(time.Minute), "dropped")
+	require.ErrorContains(t, l.Close(await.Patience), "dropped")
 	require.LessOrEqual(t, small.data.Len(), 1000)
 	require.NotEmpty(t, small.records(t))
 	for i := range 1000 {
@@ -359,11 +355,11 @@ func TestFlood(t *testing.T) {
 	l := NewLog("s", Sink{Name: "all", Max: 1 << 20, Open: func() (io.WriteCloser, error) { return &b, nil }}, Denials(&denials))
 	l.Start()
 	flush := func() { // a reader that keeps up
-		require.Eventually(t, func() bool {
+		await.Until(t, "all is written", func() bool {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			return len(l.queues[0].pending) == 0 && len(l.queues[1].pending) == 0
-		}, time.Minute, time.Millisecond)
+		})
 	}
 	const often = 100_000
 	for i := range often {
@@ -391,7 +387,7 @@ func TestFlood(t *testing.T) {
 	require.EqualValues(t, often+20_000, total)
 	require.EqualValues(t, often, distinct[0].Count)
 	l.Emit(Exit{Denials: total})
-	require.ErrorContains(t, l.Close(time.Minute), "dropped")
+	require.ErrorContains(t, l.Close(await.Patience), "dropped")
 	require.LessOrEqual(t, b.data.Len(), 1<<20+64<<10)
 	var same, lines, told, dropped, allowed int64
 	var last []Type
@@ -425,7 +421,7 @@ func TestFlood(t *testing.T) {
 		l.Emit(NetDecision{Host: "evil.example", Port: 443, Via: "http"})
 	}
 	l.Emit(Exit{})
-	require.NoError(t, l.Close(time.Minute))
+	require.NoError(t, l.Close(await.Patience))
 	same = 0
 	for _, r := range few.records(t) {
 		if d, ok := r.Event.(NetDecision); ok {
@@ -444,7 +440,7 @@ func TestTarget(t *testing.T) {
 		require.EqualValues(t, maxFile, s.Max, "which the command could fill")
 		l := NewLog("s", s)
 		l.Emit(Exit{})
-		require.NoError(t, l.Close(time.Minute))
+		require.NoError(t, l.Close(await.Patience))
 	}
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -463,7 +459,7 @@ func TestTarget(t *testing.T) {
 	closeFD(fd)
 	l := NewLog("s", s)
 	l.Emit(Exit{})
-	require.NoError(t, l.Close(time.Minute))
+	require.NoError(t, l.Close(await.Patience))
 	data, err = io.ReadAll(r)
 	require.NoError(t, err)
 	require.Equal(t, 1, bytes.Count(data, []byte("\n")))
@@ -491,7 +487,7 @@ func TestTargetReaderGoes(t *testing.T) {
 	r.Close()
 	l := NewLog("s", s)
 	l.Emit(Exit{})
-	require.ErrorContains(t, l.Close(time.Minute), "broken pipe") // and no SIGPIPE
+	require.ErrorContains(t, l.Close(await.Patience), "broken pipe") // and no SIGPIPE
 }
 
 // TestTable holds docs/events.md against the types: a heading for each event, each field in

@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 func mkfifo(t *testing.T, path string) { require.NoError(t, unix.Mkfifo(path, 0o600)) }
@@ -134,7 +136,7 @@ func TestUnfinishedLine(t *testing.T) {
 		require.NoError(t, err)
 		l := NewLog("s", s)
 		l.Emit(Exit{})
-		require.NoError(t, l.Close(time.Second))
+		require.NoError(t, l.Close(await.Patience))
 		b, err := os.ReadFile(path)
 		require.NoError(t, err)
 		rest, ok := strings.CutPrefix(string(b), want)

@@ -15,6 +15,8 @@ import (
 const renewable = `{"tokens": {"access_token": "a", "refresh_token": "r1", "id_token": "x.eyJlbWFpbCI6ImRAZSIsInN1YiI6InUifQ.y"}}`
 
 // Which log-ins a run has renewed, and what differs from what was copied.
+//
+//test:root
 func TestRenewedAndDiff(t *testing.T) {
 	p := newPlace(t)
 	p.write(".agent/auth.json", renewable)

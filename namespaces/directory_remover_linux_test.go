@@ -5,10 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 func TestJanitor(t *testing.T) {
@@ -58,7 +59,7 @@ func TestJanitorHoldsNothing(t *testing.T) {
 	require.NoError(t, err)
 	defer j.Close()
 	w.Close()
-	require.NoError(t, r.SetReadDeadline(time.Now().Add(time.Minute)))
+	require.NoError(t, r.SetReadDeadline(await.Deadline()))
 	_, err = r.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
 }

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/seccomp"
 )
@@ -91,7 +91,12 @@ func TestExec(t *testing.T) {
 	for i := range 20 {
 		all.Go(func() { busy.Store(i, sh("while ! [ -e go ]; do sleep 0.1; done; exit 5")) })
 	}
-	require.Eventually(t, func() bool { return sh("true").err != nil }, time.Minute, time.Millisecond)
+	await.Until(t, "four are refused", func() bool {
+		full := 0
+		busy.Range(func(_, e any) bool { full++; return true })
+		return full == 4
+	})
+	require.Error(t, sh("true").err)
 	b.write("go", "")
 	all.Wait()
 	full := 0
@@ -104,13 +109,13 @@ func TestExec(t *testing.T) {
 		}
 		return true
 	})
-	require.GreaterOrEqual(t, full, 4)
+	require.Equal(t, 4, full)
 	require.Zero(t, sh("true").status)
 
 	// The end of the run is its own.
 	left := make(chan executed)
 	go func() { left <- sh("echo > there; exec sleep 600") }()
-	require.Eventually(t, func() bool { _, err := os.Stat(b.path("there")); return err == nil }, time.Minute, time.Millisecond)
+	r.until("there")
 	b.write("over", "")
 	o := end()
 	require.Equal(t, 3, o.Status.ExitStatus())

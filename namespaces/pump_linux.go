@@ -80,7 +80,7 @@ func (p *pump) write(inner int) error {
 			m, err := retry(func() (int, error) { return unix.Write(p.host, buffer[sent:n]) })
 			switch {
 			case err == unix.EAGAIN: // whoever shares the other end wants it so
-				if err := await(p.host, unix.POLLOUT, inner); err != nil {
+				if err := waitFor(p.host, unix.POLLOUT, inner); err != nil {
 					return errorOf(err)
 				}
 			case err != nil:
@@ -144,7 +144,7 @@ func (p *pump) exact(inner int) error {
 		return os.NewSyscallError("fcntl", err)
 	}
 	for passed := 0; passed < exactly; {
-		if err := await(p.host, unix.POLLIN, inner); err != nil {
+		if err := waitFor(p.host, unix.POLLIN, inner); err != nil {
 			return errorOf(err)
 		}
 		n, err := retry(func() (int, error) {
@@ -155,7 +155,7 @@ func (p *pump) exact(inner int) error {
 		case err == unix.EAGAIN:
 			// Somebody else was faster, or the command itself has filled its
 			// page: there is nothing to do until that is empty.
-			if err := await(inner, unix.POLLOUT, inner); err != nil {
+			if err := waitFor(inner, unix.POLLOUT, inner); err != nil {
 				return errorOf(err)
 			}
 			continue
@@ -163,7 +163,7 @@ func (p *pump) exact(inner int) error {
 			return errorOf(err)
 		}
 		// Its one page has room again when it is empty.
-		err = await(inner, unix.POLLOUT, inner)
+		err = waitFor(inner, unix.POLLOUT, inner)
 		take(p.host, n-held(inner))
 		if err != nil {
 			return errorOf(err)
@@ -177,7 +177,7 @@ func (p *pump) exact(inner int) error {
 // bulk moves one pipe into another until one of them is closed.
 func bulk(from, to int) error {
 	for {
-		if err := await(from, unix.POLLIN, to); err != nil {
+		if err := waitFor(from, unix.POLLIN, to); err != nil {
 			return errorOf(err)
 		}
 		n, err := retry(func() (int, error) {
@@ -187,7 +187,7 @@ func bulk(from, to int) error {
 		switch {
 		case err == unix.EAGAIN:
 			// The other end is full, since this one has something.
-			if err := await(to, unix.POLLOUT, to); err != nil {
+			if err := waitFor(to, unix.POLLOUT, to); err != nil {
 				return errorOf(err)
 			}
 		case n <= 0:
@@ -196,9 +196,9 @@ func bulk(from, to int) error {
 	}
 }
 
-// await waits until a descriptor is ready, or the reading end of a pipe is
+// waitFor waits until a descriptor is ready, or the reading end of a pipe is
 // gone: then it returns EPIPE.
-func await(fd int, events int16, pipe int) error {
+func waitFor(fd int, events int16, pipe int) error {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: events}, {Fd: int32(pipe)}}
 	for {
 		_, err := retry(func() (int, error) { return unix.Ppoll(fds, nil, nil) })

@@ -110,7 +110,7 @@ func TestShedGone(t *testing.T) {
 		require.NoError(t, os.Chmod(d, 0o755))
 	}
 	// It asks with access(2), since a write just before the file is covered would end the run.
-	const script = `cd of-root; cat pin d/pin 2> /dev/null; for f in pin d/pin; do : > $f || exit 3; n=0; while [ -w $f ] && [ $n -lt 200 ]; do sleep 0.02; n=$((n+1)); done; [ $n -lt 200 ] && echo $f is covered; done`
+	const script = `cd of-root; cat pin d/pin 2> /dev/null; for f in pin d/pin; do : > $f || exit 3; n=0; while [ -w $f ] && [ $n -lt 9000 ]; do sleep 0.02; n=$((n+1)); done; [ $n -lt 9000 ] && echo $f is covered; done`
 	out, err := self(t, "shed", dir, script, dir+"/of-root/d/pin", dir+"/of-root/pin").CombinedOutput()
 	require.NoError(t, err, string(out))
 	require.Equal(t, "pin is covered\nd/pin is covered\n", string(out))

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/namespaces/inside"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/seccomp"
@@ -157,7 +158,7 @@ func TestEnds(t *testing.T) {
 		require.Positive(t, o.Wall)
 	}
 	b := newBench(t, nil).sh("sleep 60")
-	b.plan.Deadline = 100 * time.Millisecond
+	b.plan.Deadline, b.plan.Grace = 100*time.Millisecond, await.Patience
 	o := b.run()
 	require.True(t, o.TimedOut)
 	require.Equal(t, unix.SIGTERM, o.Status.Signal())
@@ -194,10 +195,10 @@ func TestSignalsAreNotLost(t *testing.T) {
 		r, err := b.sh(waits + "await go").begin()
 		require.NoError(t, err)
 		require.NoError(t, unix.Kill(r.Pid, unix.SIGSTOP))
-		require.Eventually(t, func() bool {
+		await.Until(t, "pid 1 is stopped", func() bool {
 			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", r.Pid))
 			return err == nil && strings.Contains(string(stat), ") T ")
-		}, time.Minute, time.Millisecond)
+		})
 		for range odd {
 			r.Signal(unix.SIGWINCH, inside.ToGroup)
 		}
@@ -211,7 +212,7 @@ func TestSignalsAreNotLost(t *testing.T) {
 		r.telling.Unlock()
 		require.NoError(t, unix.Kill(r.Pid, unix.SIGCONT))
 		b.write("go", "")
-		late := time.AfterFunc(time.Minute, r.Kill)
+		late := time.AfterFunc(await.Patience, r.Kill)
 		require.Zero(t, r.end().Status)
 		late.Stop()
 		alone(t)
@@ -482,7 +483,7 @@ func TestRemountWatcher(t *testing.T) {
 		again("sub/deep", "sub/deep/secret.txt")
 	}
 	require.NoError(t, writer.Close())
-	require.NoError(t, reader.SetReadDeadline(time.Now().Add(time.Minute)))
+	require.NoError(t, reader.SetReadDeadline(await.Deadline()))
 	_, err = reader.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF, "what mends holds no pipe of the launcher's")
 	b.write("go", "")
@@ -511,7 +512,7 @@ func TestRemountWatcherGivesUp(t *testing.T) {
 	k := r.Keep(func(err error) { gone <- err })
 	b.write("new", "replaced")
 	require.NoError(t, os.Rename(b.path("new"), b.path("secret.txt")))
-	err = <-gone
+	err = await.Receive(t, "it gives up", gone)
 	require.ErrorContains(t, err, "cover "+b.path("secret.txt")+" again")
 	require.True(t, errors.Is(err, unix.EBADF), err)
 	k.Close()

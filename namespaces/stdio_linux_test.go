@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 // judgement is what the role "stdio" finds.
@@ -359,7 +361,9 @@ func TestPumpPipes(t *testing.T) {
 	// Each side learns when the other is gone.
 	require.Equal(t, "y\n", shell("$P yes | head -n 1"))
 	require.Equal(t, "end\n", shell("$P sh -c 'exec >&-; sleep 1; echo late >&2' 2>/dev/null | { cat; echo end; }"))
-	require.Equal(t, "writer 141\nend\n", shell("{ yes; echo writer $? >&2; } | $P sh -c 'exec <&-; sleep 1; echo end'"))
+	done := filepath.Join(t.TempDir(), "done")
+	wait := "until [ -e " + done + " ]; do sleep 0.01; done"
+	require.Equal(t, "writer 141\nend\n", shell("{ yes; echo writer $? >&2; > "+done+"; } | $P sh -c 'exec <&-; "+wait+"; echo end'"))
 
 	// Opened again, the command's end is not the host's pipe.
 	const write = "echo evil > /proc/self/fd/0"
@@ -370,9 +374,12 @@ func TestPumpPipes(t *testing.T) {
 	fill := `sh -c 'head -c 9 /dev/zero > /proc/self/fd/0'`
 	require.NoError(t, os.WriteFile(script, []byte("echo first\n$P "+fill+"\necho last\n"), 0o644))
 	require.Equal(t, "first\nlast\n", shell("bash < "+script))
-	const read = "timeout 1 head -n 1 < /proc/self/fd/1 >&2; true"
-	require.Equal(t, "secret\n", shell("{ echo secret; sh -c '"+read+"'; } | sleep 1"), "control")
-	require.Equal(t, "", shell("{ echo secret; $P sh -c '"+read+"'; } | sleep 1"))
+	read := func(command string, seconds int) string { // of a pipe that its reader leaves alone, as long as it stands
+		require.NoError(t, os.Remove(done))
+		return shell(fmt.Sprintf("{ echo secret; %s sh -c 'timeout %d head -n 1 < /proc/self/fd/1 >&2; true'; > %s; } | { %s; }", command, seconds, done, wait))
+	}
+	require.Equal(t, "secret\n", read("", int(await.Patience.Seconds())), "control")
+	require.Equal(t, "", read("$P", 1))
 }
 
 // TestPumpSockets gives a command sockets, as node does, on which it wants to

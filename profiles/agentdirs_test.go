@@ -28,6 +28,8 @@ func TestAgentDirs(t *testing.T) {
 
 // Where none stands a run makes one: only who may write there, and only of an agent that keeps
 // notes there itself.
+//
+//test:root
 func TestMadeDirs(t *testing.T) {
 	p := &Policy{Workspace: "/home/u/ws", Layers: []string{"built-in claude"}, Files: []FileRule{{Path: "/home/u/ws", Access: Write}}}
 	if os.Getuid() == 0 {

@@ -3,7 +3,6 @@ package profiles
 import (
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
@@ -41,13 +40,11 @@ func TestGlobRefuses(t *testing.T) {
 	}
 }
 
-// A pattern that makes backtracking matchers take forever.
+// A pattern that makes backtracking matchers take forever: they would not come to the end.
 func TestGlobTakesNoTime(t *testing.T) {
-	start := time.Now()
 	require.False(t, globMatch(strings.Repeat("a*", 200)+"b", strings.Repeat("a", 4000)))
 	require.False(t, globMatch(strings.Repeat("**/a/", 100)+"b", strings.Repeat("a/", 2000)+"a"))
 	require.False(t, globMatch(strings.Repeat("**/*a*/", 70)+"b", strings.Repeat("aaa/", 1000)+"a"))
-	require.Less(t, time.Since(start), time.Minute)
 }
 
 // simpleMatch is the definition: slow, and plain to see.

@@ -347,6 +347,7 @@ func TestWorkspaceOfEverybody(t *testing.T) {
 	}
 }
 
+//test:root
 func TestWorkspaceOfSomebodyElse(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to make a file of another user")

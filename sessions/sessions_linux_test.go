@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/state"
 )
 
@@ -116,7 +117,7 @@ func TestShortRunLeavesNothing(t *testing.T) {
 	l := events.NewLog(s.ID(), s.Events())
 	l.Emit(events.Exit{})
 	require.NoError(t, s.Settle())
-	require.NoError(t, l.Close(time.Minute))
+	require.NoError(t, l.Close(await.Patience))
 	require.NoError(t, s.End(0))
 	require.NoError(t, s.End(0))
 	_, err := os.Lstat(h.dir)
@@ -139,7 +140,7 @@ func TestLongRun(t *testing.T) {
 	l := events.NewLog(s.ID(), s.Events())
 	l.Start()
 	l.Emit(events.Start{})
-	require.Eventually(t, func() bool { return len(states(t, h)) == 1 }, time.Minute, time.Millisecond)
+	await.Until(t, "the session has a state", func() bool { return len(states(t, h)) == 1 })
 	e, err := h.Find("")
 	require.NoError(t, err)
 	require.Equal(t, Running, e.State)
@@ -157,7 +158,7 @@ func TestLongRun(t *testing.T) {
 
 	l.Emit(events.Exit{})
 	require.NoError(t, s.Settle())
-	require.NoError(t, l.Close(time.Minute))
+	require.NoError(t, l.Close(await.Patience))
 	require.NoError(t, s.End(0))
 	require.Empty(t, states(t, h))
 	names, err := os.ReadDir(h.dir)
@@ -174,7 +175,7 @@ func TestKept(t *testing.T) {
 	s.Keep("denials")
 	l.Emit(events.Exit{Code: 3})
 	require.NoError(t, s.Settle(), "makes the directory, although the run was short")
-	require.NoError(t, l.Close(time.Minute))
+	require.NoError(t, l.Close(await.Patience))
 	require.NoError(t, s.End(3))
 	e, err := h.Find("")
 	require.NoError(t, err)
@@ -204,7 +205,7 @@ func TestUnsafeHome(t *testing.T) {
 	l.Emit(events.Exit{})
 	_, err := s.Dir()
 	require.ErrorIs(t, err, state.ErrUnsafe)
-	require.NoError(t, l.Close(time.Minute), "the session says it, once")
+	require.NoError(t, l.Close(await.Patience), "the session says it, once")
 	require.ErrorIs(t, s.End(0), state.ErrUnsafe)
 	_, err = os.Lstat(h.dir)
 	require.ErrorIs(t, err, fs.ErrNotExist)
@@ -245,7 +246,7 @@ func TestCrashed(t *testing.T) {
 	var seen []string
 	removed, err = h.GC(GCOptions{Crashed: func(e Entry) error {
 		seen = append(seen, e.ID)
-		return h.Kill(e, unix.SIGTERM, time.Minute)
+		return h.Kill(e, unix.SIGTERM, await.Patience)
 	}})
 	require.NoError(t, err)
 	require.Equal(t, []string{e.ID}, removed)
@@ -287,8 +288,8 @@ func TestKill(t *testing.T) {
 	require.ErrorIs(t, h.Kill(e, os.Signal(nil), 0), errors.ErrUnsupported)
 
 	// It stays a zombie until the test ends, and a zombie has ended.
-	require.NoError(t, h.Kill(e, unix.SIGTERM, time.Minute))
-	require.ErrorIs(t, h.Kill(e, unix.SIGTERM, time.Minute), ErrGone)
+	require.NoError(t, h.Kill(e, unix.SIGTERM, await.Patience))
+	require.ErrorIs(t, h.Kill(e, unix.SIGTERM, await.Patience), ErrGone)
 }
 
 // What another version of pccrun wrote is shown, left alone, and in nobody's
@@ -659,6 +660,7 @@ func TestTake(t *testing.T) {
 	require.NoError(t, runs.End(0))
 }
 
+//test:root
 func TestHand(t *testing.T) {
 	h := home(t)
 	s := h.Begin(Info{})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/state"
 )
 
@@ -243,14 +244,14 @@ func TestAwaitEnd(t *testing.T) {
 	require.NoError(t, c.Start())
 	began := time.Now()
 	require.ErrorIs(t, AwaitEnd(c.Process.Pid, began, 20*time.Millisecond), ErrAlive)
-	require.NoError(t, AwaitEnd(c.Process.Pid, began.Add(-time.Hour), time.Minute), "another process has the number")
+	require.NoError(t, AwaitEnd(c.Process.Pid, began.Add(-time.Hour), await.Patience), "another process has the number")
 	go func() {
 		time.Sleep(20 * time.Millisecond)
 		_ = c.Process.Kill()
 	}()
-	require.NoError(t, AwaitEnd(c.Process.Pid, began, time.Minute))
+	require.NoError(t, AwaitEnd(c.Process.Pid, began, await.Patience))
 	_ = c.Wait()
-	require.NoError(t, AwaitEnd(c.Process.Pid, began, time.Minute))
+	require.NoError(t, AwaitEnd(c.Process.Pid, began, await.Patience))
 	require.True(t, strings.Contains(NewID(began), "Z-"))
 }
 

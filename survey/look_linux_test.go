@@ -152,6 +152,8 @@ func TestResolve(t *testing.T) {
 }
 
 // A directory that the command's user could open again hides nothing.
+//
+//test:root
 func TestResolveUnsearchable(t *testing.T) {
 	if os.Getuid() == 0 {
 		t.Skip("needs a user who is not root: root searches everything")
@@ -310,6 +312,7 @@ func TestTightenedTables(t *testing.T) {
 	require.Equal(t, "name the directory itself: "+w.path("elsewhere"), pattern.Hint())
 }
 
+//test:root
 func TestSetIDs(t *testing.T) {
 	w := newCountry(t, []string{"ws/d/plain", "ws/d/setgid", "ws/d/setuid", "ws/l -> d/setuid"})
 	require.NoError(t, os.Chmod(w.path("ws/d/setuid"), 0o755|os.ModeSetuid))
@@ -322,6 +325,8 @@ func TestSetIDs(t *testing.T) {
 }
 
 // Wherever the command may write, not only in the workspace.
+//
+//test:root
 func TestSetIDsElsewhere(t *testing.T) {
 	w := newCountry(t, []string{"ws/f", "elsewhere/d/setuid", "single", "other/setuid"}, "write elsewhere", "write single", "read other")
 	for _, name := range []string{"elsewhere/d/setuid", "single", "other/setuid"} {
@@ -343,6 +348,7 @@ func TestSetIDsElsewhere(t *testing.T) {
 	require.Equal(t, 2, pinned)
 }
 
+//test:root
 func TestCapabilitiesOfFiles(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it gives a file capabilities")
@@ -553,6 +559,8 @@ func otherMounts(root string) error {
 // and nothing of what pccrun keeps; one that names what lies around it does not.
 // A second place that only root may enter is out of the command's reach, and
 // out of that of the process that mounts for it.
+//
+//test:root
 func TestAliases(t *testing.T) {
 	w := newCountry(t, []string{"home/deep/f", "home/deep/state/", "second/", "third/", "named/", "around/", "f", "f2", "g", "disk/documents/", "disk/open/", "disk/tool/", "home/documents/", "home/open/", "home/usr/", "home/shown/"})
 	cmd := self(t, w.root)
@@ -578,6 +586,8 @@ func TestAliases(t *testing.T) {
 
 // What is hidden where root alone gets to is out of reach anyway; in what is lent
 // to the command, whose owner is changed, it is not.
+//
+//test:root
 func TestBeyond(t *testing.T) {
 	w := newCountry(t, []string{"shut/f", "shut/d/", "open/f", "ws/shut/f", "home/shut/f"},
 		"read shut", "hide shut/f", "hide shut/d", "hide open/f", "hide ws/shut/f", "read home/shut", "hide home/shut/f")
@@ -597,6 +607,8 @@ func TestBeyond(t *testing.T) {
 
 // A link of somebody else's in a directory where everybody may make names leads
 // where that one likes; one in a directory of his own is his to make.
+//
+//test:root
 func TestResolvePlanted(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

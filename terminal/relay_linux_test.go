@@ -19,6 +19,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 // The test binary is also a small launcher and its pid 1, so that there are
@@ -213,7 +215,7 @@ func (h *host) typed(keys string) {
 // expect waits for text, and forgets it and what came before.
 func (h *host) expect(text string) string {
 	h.t.Helper()
-	deadline := time.After(time.Minute)
+	deadline := time.After(await.Patience)
 	for {
 		h.mu.Lock()
 		if i := bytes.Index(h.shown, []byte(text)); i >= 0 {
@@ -238,11 +240,17 @@ func (h *host) expect(text string) string {
 // it does before it prompts.
 func (h *host) stopped() {
 	h.t.Helper()
-	require.Eventually(h.t, func() bool {
+	await.Until(h.t, "the job has stopped", func() bool {
 		h.typed("\n")
 		h.expect("ready$ ")
 		return strings.Contains(h.last, "Stopped")
-	}, time.Minute, 50*time.Millisecond)
+	})
+}
+
+// relayed waits until a relay has the terminal: a shell that edits its line keeps signals.
+func (h *host) relayed() {
+	h.t.Helper()
+	await.Until(h.t, "the relay has the terminal", func() bool { return h.modes().Lflag&unix.ISIG == 0 })
 }
 
 // run starts a program on the terminal, as the leader of its session.
@@ -332,10 +340,10 @@ func TestRelaySize(t *testing.T) {
 	h, _, slave := joined(t, Options{})
 	require.NoError(t, unix.IoctlSetWinsize(int(h.slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 10, Col: 20}))
 	require.NoError(t, unix.Kill(os.Getpid(), unix.SIGWINCH))
-	require.Eventually(t, func() bool {
+	await.Until(t, "the command's terminal has the size", func() bool {
 		size, err := unix.IoctlGetWinsize(int(slave.Fd()), unix.TIOCGWINSZ)
 		return err == nil && size.Row == 10 && size.Col == 20
-	}, time.Minute, time.Millisecond)
+	})
 }
 
 func TestRelayBulk(t *testing.T) {
@@ -360,15 +368,11 @@ func TestRelayHostGoes(t *testing.T) {
 			h, r, slave := joined(t, o)
 			require.Equal(t, !o.Lazy, r.Active())
 			h.master.Close()
-			select {
-			case <-r.HungUp():
-			case <-time.After(time.Minute):
-				t.Fatal("not noticed")
-			}
-			require.Eventually(t, func() bool {
+			await.Closed(t, "it is noticed", r.HungUp())
+			await.Until(t, "the command hears of it", func() bool {
 				_, err := slave.WriteString("x")
 				return errors.Is(err, unix.EIO)
-			}, time.Minute, time.Millisecond)
+			})
 			r.Wait(0)
 			r.Close(0)
 		})
@@ -390,6 +394,18 @@ func TestRelayNoTerminal(t *testing.T) {
 	require.False(t, IsTerminal(int(pipe.Fd())))
 }
 
+// fill writes to a terminal until it takes nothing more.
+func fill(t *testing.T, s *os.File) {
+	t.Helper()
+	full, err := unix.Open(s.Name(), unix.O_WRONLY|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(full)
+	for err == nil {
+		_, err = unix.Write(full, []byte("x"))
+	}
+	require.ErrorIs(t, err, unix.EAGAIN)
+}
+
 func TestRelayStuckTerminal(t *testing.T) {
 	// A terminal that takes nothing: ending must not wait for it.
 	m, s, err := OpenPair()
@@ -405,12 +421,10 @@ func TestRelayStuckTerminal(t *testing.T) {
 	require.NoError(t, err)
 	r, err := Start(Options{Terminal: int(s.Fd()), Master: master})
 	require.NoError(t, err)
+	fill(t, s)
 	go slave.WriteString(strings.Repeat("x", 1<<20))
-	time.Sleep(50 * time.Millisecond)
-	start := time.Now()
 	r.Wait(10 * time.Millisecond)
 	r.Close(0)
-	require.Less(t, time.Since(start), 50*time.Second)
 	after, err := getModes(int(s.Fd()))
 	require.NoError(t, err)
 	require.Equal(t, before, after)
@@ -441,25 +455,14 @@ func TestRelayFullTerminal(t *testing.T) {
 		require.NoError(t, err)
 		slave.Close()
 		r.Wait(0)
-		full, err := unix.Open(s.Name(), unix.O_WRONLY|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-		require.NoError(t, err)
-		defer unix.Close(full)
-		for err == nil {
-			_, err = unix.Write(full, []byte("x"))
-		}
-		require.ErrorIs(t, err, unix.EAGAIN)
+		fill(t, s)
 		closed := make(chan struct{})
 		go func() {
 			defer close(closed)
 			r.Close(patience)
 		}()
 		if patience == 0 {
-			select {
-			case <-closed:
-				require.Fail(t, "the control: it does not wait")
-			case <-time.After(100 * time.Millisecond):
-			}
-			require.Equal(t, before, modes())
+			await.Until(t, "the modes are given back", func() bool { return modes() == before })
 			buf := make([]byte, 1<<20)
 			for shown := ""; !strings.HasSuffix(shown, off); {
 				n, err := m.Read(buf)
@@ -467,11 +470,7 @@ func TestRelayFullTerminal(t *testing.T) {
 				shown += string(buf[:n])
 			}
 		}
-		select {
-		case <-closed:
-		case <-time.After(time.Minute):
-			require.Fail(t, "it waits for the terminal")
-		}
+		await.Closed(t, "it waits no longer", closed)
 		require.Equal(t, before, modes())
 	}
 }
@@ -520,7 +519,7 @@ func TestSuspend(t *testing.T) {
 		h.stopped()
 		h.typed("fg\n")
 		h.expect("exec cat'\r\n")
-		require.Eventually(t, func() bool { return h.modes().Lflag&unix.ICANON == 0 }, time.Minute, time.Millisecond)
+		h.relayed()
 		h.typed(word + "\n")
 		h.expect(word + "\r\n" + word + "\r\n")
 	}
@@ -552,7 +551,7 @@ func TestStartInBackground(t *testing.T) {
 	h.stopped()
 	h.typed("fg\n")
 	h.expect("got $x'")
-	require.Eventually(t, func() bool { return h.modes().Lflag&unix.ICANON == 0 }, time.Minute, time.Millisecond)
+	h.relayed()
 	h.typed("hello\n")
 	h.expect("got hello")
 	h.expect("ready$ ")
@@ -566,14 +565,18 @@ func TestStartInBackgroundOfAnEditor(t *testing.T) {
 	h := newHost(t)
 	h.run([]string{"PS1=ready$ ", "HISTFILE=", "INPUTRC=/dev/null", "TERM=dumb"}, needs(t, "bash"), "--norc", "-i")
 	h.expect("ready$ ")
-	require.Eventually(t, func() bool { return h.modes().Lflag&unix.ICANON == 0 }, time.Minute, time.Millisecond, "the shell edits its line")
+	await.Until(t, "the shell edits its line", func() bool { return h.modes().Lflag&unix.ICANON == 0 })
 	for _, program := range []string{"", "TERMINAL_TEST=launcher " + exe(t) + " "} {
 		h.typed(program + "sh -c 'stty -a; exec cat' &\n")
 		h.expect("ready$ ")
 		h.stopped()
 		h.typed("fg\n")
 		h.expect("exec cat'")
-		time.Sleep(200 * time.Millisecond) // what is typed before it has the terminal is edited by nobody
+		if program == "" { // what is typed before it has the terminal is edited by nobody
+			await.Until(t, "the shell has left the terminal", func() bool { return h.modes().Lflag&unix.ICANON != 0 })
+		} else {
+			h.relayed()
+		}
 		h.typed("hello\n")
 		h.expect("hello\r\nhello\r\n") // the echo, and what cat has read
 		h.typed("\x04")
@@ -589,7 +592,7 @@ func TestStartInBackgroundOfAnEditor(t *testing.T) {
 	h.stopped()
 	h.typed("fg\n")
 	h.expect("got $x'")
-	time.Sleep(200 * time.Millisecond)
+	h.relayed()
 	h.typed("hello\r\n")
 	h.expect("got hello")
 	require.Contains(t, h.last, " -echo ")
@@ -609,7 +612,7 @@ func TestLazy(t *testing.T) {
 	h.expect("ready$ ")
 	h.typed("LAZY=1 STDOUT_PIPE=1 TERMINAL_TEST=launcher " + exe(t) + " sh -c 'echo up; read x; echo got $x' | cat\n")
 	h.expect("cat\r\nup") // and "\r\n", or "\n" where cat is later than the command's wish for the keys
-	require.Eventually(t, func() bool { return h.modes().Lflag&unix.ICANON == 0 }, time.Minute, time.Millisecond)
+	h.relayed()
 	h.typed("hello\n")
 	h.expect("got hello")
 	h.expect("ready$ ")
@@ -620,7 +623,7 @@ func TestLazy(t *testing.T) {
 	h.stopped()
 	h.typed("fg\n")
 	h.expect("got $x'")
-	require.Eventually(t, func() bool { return h.modes().Lflag&unix.ICANON == 0 }, time.Minute, time.Millisecond)
+	h.relayed()
 	h.typed("again\n")
 	h.expect("got again")
 	h.expect("ready$ ")
@@ -631,7 +634,7 @@ func TestRestoredWhenKilledOrBroken(t *testing.T) {
 	before := h.modes()
 	h.typed("TERMINAL_TEST=launcher " + exe(t) + " sh -c 'printf \"\\033[?1049h\\033[?25lup\"; sleep 1000' & p=$!; fg\n")
 	h.expect("\x1b[?1049h\x1b[?25lup")
-	require.Eventually(t, func() bool { return h.modes().Lflag&unix.ICANON == 0 }, time.Minute, time.Millisecond)
+	h.relayed()
 	group, err := unix.IoctlGetInt(int(h.master.Fd()), unix.TIOCGPGRP)
 	require.NoError(t, err)
 	require.NoError(t, unix.Kill(group, unix.SIGTERM))
@@ -656,7 +659,7 @@ func TestFullScreen(t *testing.T) {
 	// Into a file, since vim draws no more of the screen than has changed.
 	lines := func(want string, rows ...uint16) {
 		t.Helper()
-		require.Eventually(t, func() bool {
+		await.Until(t, "vim has "+want+" lines", func() bool {
 			for _, n := range rows {
 				require.NoError(t, unix.IoctlSetWinsize(int(h.slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: n, Col: 60}))
 				time.Sleep(50 * time.Millisecond)
@@ -665,7 +668,7 @@ func TestFullScreen(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 			got, _ := os.ReadFile(file + ".lines")
 			return string(got) == want+"\n"
-		}, time.Minute, 10*time.Millisecond)
+		})
 	}
 	lines("33")
 	// More than once: vim forgets the one or other size (strace shows that it gets SIGWINCH,

@@ -249,10 +249,10 @@ func stopGroup(sig unix.Signal, then func() error) error {
 // pseudo-terminal open has closed it or is dead; or when a patience that is not
 // 0 ends, since a terminal may take nothing. See [Options.Output] for errors of
 // writing.
-func (r *Relay) Wait(patience time.Duration) { await(r.screened, patience) }
+func (r *Relay) Wait(patience time.Duration) { waitFor(r.screened, patience) }
 
-// await waits for done, or until a patience that is not 0 ends.
-func await(done <-chan struct{}, patience time.Duration) {
+// waitFor waits for done, or until a patience that is not 0 ends.
+func waitFor(done <-chan struct{}, patience time.Duration) {
 	var late <-chan time.Time
 	if patience > 0 {
 		late = time.After(patience)
@@ -297,7 +297,7 @@ func (r *Relay) Close(patience time.Duration) {
 				_, _ = r.o.Output.Write(b)
 			}
 		}()
-		await(written, patience)
+		waitFor(written, patience)
 	case <-time.After(200 * time.Millisecond):
 	}
 	<-r.keysDone

@@ -82,6 +82,7 @@ func TestGuardTellsOfCommits(t *testing.T) {
 		"many":                         {"", blob + "for i in $(seq 30); do " + stage + "$i/.envrc; done; " + commit, "git restore .", "test -e 30/.envrc", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newWatchman(t)
 			w.sh(asUser + "echo one > one; git add one; git commit -q -m one; " + c.before)
 			w.begin()
@@ -115,6 +116,7 @@ func TestGuardTellsOfNoOtherCommits(t *testing.T) {
 		"a removal":              {"echo ours > .envrc; git add .envrc; git commit -q -m envrc", "git rm -q --cached .envrc; git commit -q -m less"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newWatchman(t)
 			w.sh(asUser + "echo one > one; git add one; git commit -q -m one; " + c.before)
 			w.begin()
@@ -135,6 +137,7 @@ func TestGuardKnowsWhatReferencesLedTo(t *testing.T) {
 		"control: what is new":  {"git update-index --add --cacheinfo 100755,$(echo hostile | git hash-object -w --stdin),sub/.npmrc; git commit -q -m planted", []string{"review sub/.npmrc"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newWatchman(t)
 			time.Sleep(2 * racy) // the repository is older than the run, and its references are not
 			since := time.Now()

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/gitconfig"
 	"github.com/pccrun/pccrun/workspace/internal/fixture"
@@ -50,10 +51,10 @@ func (c *copied) host() string {
 // git changes the copy as git does.
 // lock takes git's lock of the host's file, as git does: a merge gives up its own after it has written.
 func (c *copied) lock() {
-	require.Eventually(c.t, func() bool {
+	await.Until(c.t, "the lock is free", func() bool {
 		f, err := os.OpenFile(c.path(".git/config.lock"), os.O_CREATE|os.O_EXCL, 0o644)
 		return err == nil && f.Close() == nil
-	}, time.Minute, time.Millisecond)
+	})
 }
 
 func (c *copied) git(args ...string) {
@@ -83,11 +84,12 @@ func TestConfigsWhileTheRunGoesOn(t *testing.T) {
 	require.NoError(t, err)
 	c.configs.Watch()
 	c.git("user.name", "a much longer name than before, by some", "remote.x.url", "./there", "remote.y.url", "/elsewhere", "core.fsmonitor", "./x")
-	require.Eventually(t, func() bool {
+	await.Until(t, "it is merged", func() bool {
 		return strings.Contains(c.host(), "a much longer name") && strings.Contains(c.host(), "./there")
-	}, time.Minute, time.Millisecond)
+	})
 	c.git("user.name", "x", "branch.b.remote", "x")
-	require.Eventually(t, func() bool { return strings.Contains(c.host(), "name = x\n") && strings.Contains(c.host(), `"b"`) }, time.Minute, time.Millisecond)
+	await.Until(t, "it is merged once more", func() bool { return strings.Contains(c.host(), "name = x\n") && strings.Contains(c.host(), `"b"`) })
+	c.configs.look()                    // which waits until the merge has given up its lock
 	c.sh("git config pull.rebase true") // by a rename
 	after, err := os.Stat(c.path(".git/config"))
 	require.NoError(t, err)
@@ -123,10 +125,10 @@ func TestConfigsLocked(t *testing.T) {
 	c.configs.Watch()
 	c.lock()
 	c.git("user.name", "x")
-	time.Sleep(50 * time.Millisecond)
+	require.True(t, c.configs.look(), "it has to wait")
 	require.NotContains(t, c.host(), "name = x\n")
 	require.NoError(t, os.Remove(c.path(".git/config.lock")))
-	require.Eventually(t, func() bool { return strings.Contains(c.host(), "name = x\n") }, time.Minute, time.Millisecond)
+	await.Until(t, "it is merged", func() bool { return strings.Contains(c.host(), "name = x\n") })
 	c.lock()
 	c.git("user.name", "y", "core.pager", "z")
 	require.Equal(t, []string{"setting : " + gitconfig.ErrLocked.Error()}, c.settings())
@@ -200,6 +202,7 @@ func TestConfigsThatAreNone(t *testing.T) {
 		"the host's is locked by one who was killed": {"git config --file $1 core.pager y; echo pccrun 20260101T000000Z-00000000 > .git/config.lock", "setting core.pager: it names a program"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			c := newCopied(t)
 			c.sh("set -- " + c.copy + "; " + do.copy)
 			var told []string
@@ -218,13 +221,13 @@ func TestOwedConfigs(t *testing.T) {
 	c := newCopied(t)
 	c.configs.Watch()
 	c.git("remote.x.url", c.root+"/r")
-	require.Eventually(t, func() bool { return strings.Contains(c.host(), "/r\n") }, time.Minute, time.Millisecond)
+	await.Until(t, "it is merged", func() bool { return strings.Contains(c.host(), "/r\n") })
 	c.lock()
 	c.git("user.name", "y", "core.pager", "z")
-	require.Eventually(t, func() bool {
+	await.Until(t, "it is recorded", func() bool {
 		b, _ := os.ReadFile(c.session.Name() + "/config-0")
 		return bytes.Contains(b, []byte("pager"))
-	}, time.Minute, time.Millisecond)
+	})
 	c.configs.halt()
 	c.guard.Close()
 	require.NoError(t, os.Remove(c.path(".git/config.lock")))

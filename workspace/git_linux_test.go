@@ -24,7 +24,7 @@ func git(t testing.TB, dir string, args ...string) string {
 		t.Skip("needs git")
 	}
 	cmd := exec.Command("git", append([]string{"-C", dir, "-c", "protocol.file.allow=always"}, args...)...)
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null", "HOME=/nonexistent",
+	cmd.Env = append(fixture.GitEnv(t), "HOME=/nonexistent",
 		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com", "LC_ALL=C")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "git %v: %s", args, out)
@@ -227,6 +227,7 @@ func TestScanWorktreeForged(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			top := fixture.Dir(t)
 			root := top + "/ws"
 			require.NoError(t, os.Mkdir(root, 0o755))
@@ -242,6 +243,8 @@ func TestScanWorktreeForged(t *testing.T) {
 
 // What root lends to be written to is lent as its owner's: the owner of a repository must not
 // give another's directory a name of git's.
+//
+//test:root
 func TestScanWorktreeOwners(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -293,6 +296,8 @@ func TestScanSubmodules(t *testing.T) {
 
 // A copy is of what the command may read itself: root's is a stranger to what is not the
 // owner's of the tree.
+//
+//test:root
 func TestScanCopiesWhatTheCommandMayRead(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -389,6 +394,7 @@ func TestScanConfigured(t *testing.T) {
 		"absent hooks":     {set: [][]string{{"core.hooksPath", "later"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			root := newRepo(t, fixture.Dir(t))
 			for _, kv := range c.set {
 				git(t, root, "config", kv[0], strings.ReplaceAll(kv[1], "@", root))
@@ -492,6 +498,7 @@ func TestScanUserEnvironment(t *testing.T) {
 		"a template":              {map[string]string{"GIT_TEMPLATE_DIR": "@/hooks"}, []string{"hooks"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			top := fixture.Dir(t)
 			root := newRepo(t, top+"/ws")
 			fixture.Write(t, top+"/gitconfig", "[core]\nhooksPath = hooks\nfsmonitor = ./tools/fsm\n")

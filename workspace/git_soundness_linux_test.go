@@ -52,6 +52,7 @@ func TestGuardForgedIndex(t *testing.T) {
 		"that cannot be read": {"", ".git", 2, "../rc", "chmod 600 .git/index 2> /dev/null || true; " + restore, []string{"inert .git/index"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			for _, guarded := range []bool{false, true} {
 				w := newWatchman(t)
 				w.sh(asUser + c.before)
@@ -268,6 +269,7 @@ func TestGuardConflictsElsewhere(t *testing.T) {
 		"said by a gitdir":   {"", `git init -q --bare m; mkdir m/rr-cache m/rr-cache/$id t; git -C m config core.bare false; git -C m config core.worktree $PWD; echo "gitdir: ../m" > t/.git; echo $PWD/t/.git > m/gitdir; ln -s ../secret l; printf "$id\tl\0" > m/MERGE_RR`, "t", `grep -q mine ../m/rr-cache/$id/postimage && mkdir ../.git/went`, []string{"inert m/MERGE_RR", "inert m/gitdir", "inert m/rr-cache"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			for _, guarded := range []bool{false, true} {
 				w := newWatchman(t)
 				w.sh(asUser + "id=" + id + "; mkdir -p .git/rr-cache/$id; echo mine > ../secret; echo x > f; " + c.before)

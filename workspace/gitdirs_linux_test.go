@@ -37,6 +37,7 @@ func TestGuardGitState(t *testing.T) {
 		"logs exchanged for a link": {"", "rm -rf .git/logs; mkdir $TOP/d; ln -s $TOP/d .git/logs", "git commit -q --allow-empty -m x; test ! -e $TOP/d/HEAD || touch $TOP/ran", "ran", []string{"inert .git/logs"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			for _, guarded := range []bool{false, true} {
 				w := newWatchman(t)
 				top := "TOP=" + filepath.Dir(w.root) + "; "
@@ -86,6 +87,7 @@ func TestGuardHonestGit(t *testing.T) {
 		"git-lfs":                   {commits, "mkdir -p .git/lfs/objects/ab/cd .git/lfs/tmp .git/lfs/cache/locks; echo x > .git/lfs/objects/ab/cd/abcd" + strings.Repeat("0", 60) + "; echo x > .git/lfs/tmp/123", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newWatchman(t)
 			top := "TOP=" + filepath.Dir(w.root) + "; set -e; "
 			w.sh(asUser + top + "git commit -q --allow-empty -m one; " + c.before)

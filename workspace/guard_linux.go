@@ -349,6 +349,21 @@ const (
 	burst = 50 * time.Millisecond
 )
 
+// A budget is how long looks may take.
+type budget struct {
+	credit time.Duration
+	last   time.Time // of a look
+}
+
+// spend counts a look that has just ended, by the time that its thread has had, not by what went
+// by: on a loaded machine others' turns would be taken for its own, and a name stand ten times as
+// long. It returns how long the guard rests now.
+func (b *budget) spend(worked time.Duration, now time.Time) time.Duration {
+	b.credit = min(b.credit+now.Sub(b.last)/idle, burst) - worked
+	b.last = now
+	return max(-b.credit*idle, time.Millisecond/2)
+}
+
 // flood is how many names at once are looked for again without a pause.
 const flood = 32
 
@@ -372,18 +387,13 @@ func (g *Guard) follow() {
 func (g *Guard) watch() {
 	g.during.begin(&g.lookout, g.peers.watching())
 	defer g.during.end()
-	credit, last := burst, time.Now()
+	b := budget{burst, time.Now()}
 	for !g.stopped() {
 		began := worked()
 		if moved, _ := g.look(); moved >= flood {
 			continue // none of so many may stand until the guard has time again
 		}
-		// The time that the thread has had, not what went by: on a loaded machine
-		// others' turns would be taken for its own, and a name stand ten times as long.
-		now := time.Now()
-		credit = min(credit+now.Sub(last)/idle, burst) - (worked() - began)
-		last = now
-		if !g.rest(max(-credit*idle, time.Millisecond/2)) && !g.stopped() {
+		if !g.rest(b.spend(worked()-began, time.Now())) && !g.stopped() {
 			g.lookout.wait(g.during.patience())
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/internal/fixture"
 	"github.com/pccrun/pccrun/workspace/quarantine"
@@ -44,7 +45,11 @@ func newWatchman(t testing.TB, rules ...profiles.ProtectRule) *watchman {
 	var err error
 	w.session, err = os.OpenRoot(top + "/session")
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = exec.Command("chmod", "-R", "u+rwx", top).Run() })
+	t.Cleanup(func() {
+		if os.RemoveAll(top) != nil { // some of it is closed
+			_ = exec.Command("chmod", "-R", "u+rwx", top).Run()
+		}
+	})
 	t.Cleanup(func() { w.session.Close() })
 	w.query = Query{Root: w.root, Protect: append(slices.Clip(deny), rules...), Files: hide(w.root, "**/.env*")}
 	w.query.Files = append(w.query.Files, profiles.FileRule{Path: w.root, Glob: "**/out", Access: profiles.Private})
@@ -125,7 +130,7 @@ func (w *watchman) sh(script string) {
 	w.t.Helper()
 	c := exec.Command("sh", "-ec", script)
 	c.Dir = w.root
-	c.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
+	c.Env = fixture.GitEnv(w.t)
 	out, err := c.CombinedOutput()
 	require.NoError(w.t, err, string(out))
 }
@@ -171,6 +176,7 @@ func TestGuardSetsAside(t *testing.T) {
 		"one that is removed":    {"echo a > Makefile", "rm Makefile", []string{"review Makefile"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newWatchman(t)
 			if c.before != "" {
 				w.sh(c.before)
@@ -203,6 +209,8 @@ func TestGuardSetsAside(t *testing.T) {
 const evil = `git -C r config core.fsmonitor "touch $PWD/ran"; git -C r config alias.co checkout; git -C r config filter.x.clean "touch $PWD/ran"; printf '#!/bin/sh\ntouch '$PWD'/ran\n' > r/.git/hooks/pre-commit; chmod +x r/.git/hooks/pre-commit; `
 
 // A repository that comes into being inside works afterwards, and runs nothing.
+//
+//test:root (made_by_init|closed)
 func TestGuardMakesRepositoriesInert(t *testing.T) {
 	use := `git -C r status -s; git -C r add -A; git -C r -c user.name=x -c user.email=x@x commit -qm x --allow-empty; git -C r log --oneline > /dev/null; git -C r gc -q`
 	for name, c := range map[string]struct {
@@ -250,6 +258,7 @@ func TestGuardMakesRepositoriesInert(t *testing.T) {
 		"the user's own directory":                {"mkdir -p r/hooks; echo mine > r/config; echo mine > r/hooks/use.js", "cd r; mkdir objects refs; echo ref: refs/heads/main > HEAD", "", []string{"inert r/HEAD"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newWatchman(t)
 			if c.before != "" {
 				w.sh(c.before)
@@ -298,12 +307,8 @@ func TestGuardWatches(t *testing.T) {
 	plants := []string{".envrc", "a/b/.npmrc", "new/deep/.vscode", ".envrc", "a/.husky"}
 	for _, p := range plants {
 		require.NoError(t, os.MkdirAll(w.path(p), 0o755))
-		select {
-		case f := <-w.told:
-			require.True(t, strings.HasPrefix(w.path(p), f.Path))
-		case <-time.After(time.Minute):
-			t.Fatalf("%s stands", p)
-		}
+		f := await.Receive(t, p+" is quarantined", w.told)
+		require.True(t, strings.HasPrefix(w.path(p), f.Path))
 	}
 	require.Len(t, w.end(), len(plants))
 }
@@ -313,10 +318,9 @@ func TestGuardWatches(t *testing.T) {
 func TestGuardFlood(t *testing.T) {
 	w := newWatchman(t)
 	w.begin()
-	w.guard.Watch()
 	w.guard.told = func(Finding) {}
-	end := time.Now().Add(500 * time.Millisecond)
-	for i := 0; time.Now().Before(end); i++ {
+	w.guard.Watch()
+	for range 3000 {
 		_ = os.WriteFile(w.path(".envrc"), nil, 0o644)
 		_ = os.MkdirAll(w.path("d/.husky"), 0o755)
 	}
@@ -340,11 +344,15 @@ func keepsTheLast(t *testing.T, place func(*watchman)) {
 	place(w)
 	w.begin()
 	w.guard.Watch()
-	for i := range 3 * maxSame {
-		require.NoError(t, os.WriteFile(w.path(".envrc"), []byte(strconv.Itoa(i)), 0o644))
-		require.Eventually(t, func() bool { _, err := os.Lstat(w.path(".envrc")); return err != nil }, time.Minute, 100*time.Microsecond)
+	plant := func(text string) { // whole: what is quarantined is not written any more
+		require.NoError(t, os.WriteFile(w.path("whole"), []byte(text), 0o644))
+		require.NoError(t, os.Rename(w.path("whole"), w.path(".envrc")))
 	}
-	require.NoError(t, os.WriteFile(w.path(".envrc"), []byte("PRECIOUS"), 0o644))
+	for i := range 3 * maxSame {
+		plant(strconv.Itoa(i))
+		await.Until(t, "it is quarantined", func() bool { _, err := os.Lstat(w.path(".envrc")); return err != nil })
+	}
+	plant("PRECIOUS")
 	w.end()
 	stash := w.session.Name() + "/" + quarantine.StashName
 	kept, err := os.ReadDir(stash)
@@ -399,6 +407,8 @@ func TestGuardAfterDeathClosed(t *testing.T) {
 }
 
 // A configuration that may be changed loses what it did not have.
+//
+//test:root
 func TestGuardTakesKeysBack(t *testing.T) {
 	w := newWatchman(t, fixture.Review(".git/config")...)
 	w.sh("git config alias.mine status")
@@ -432,7 +442,6 @@ func TestGuardTakesKeysBackAtOnce(t *testing.T) {
 	w := newWatchman(t, fixture.Review(".git/config")...)
 	w.begin()
 	w.guard.Watch()
-	time.Sleep(20 * time.Millisecond)
 	missing := make(chan int)
 	stop := make(chan struct{})
 	go func() {
@@ -451,10 +460,10 @@ func TestGuardTakesKeysBackAtOnce(t *testing.T) {
 	}()
 	for _, plant := range []string{`printf '[core]\n\tfsmonitor = evil\n' >> .git/config`, "git config core.pager evil", `printf '[core]\n\tsshCommand = evil\n' >> .git/config`} {
 		w.sh(plant)
-		require.Eventually(t, func() bool {
+		await.Until(t, "it is taken back: "+plant, func() bool {
 			b, err := os.ReadFile(w.path(".git/config"))
 			return err == nil && !strings.Contains(string(b), "evil")
-		}, time.Minute, time.Millisecond, plant)
+		})
 	}
 	close(stop)
 	require.Zero(t, <-missing)
@@ -623,6 +632,8 @@ func TestGuardStashGone(t *testing.T) {
 }
 
 // The stash may be on another file system.
+//
+//test:root
 func TestGuardOtherFileSystem(t *testing.T) {
 	w := newWatchman(t)
 	w.elsewhere()

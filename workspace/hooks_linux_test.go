@@ -51,6 +51,7 @@ func TestGuardHooksOfNewWorkingTrees(t *testing.T) {
 		"a program that was not there": {"", monitor + commit, "program tools", ".", []string{"stashed tools/fsm"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newWatchman(t)
 			home := filepath.Dir(w.root) + "/home"
 			fixture.Write(t, home+"/.gitconfig", c.user)

@@ -88,6 +88,8 @@ func TestIndexRacy(t *testing.T) {
 }
 
 // Other rules, another root and a damaged file are no index.
+//
+//test:root
 func TestIndexNotBelieved(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, q *Query, file string){
 		"other rules": func(t *testing.T, q *Query, file string) {
@@ -133,6 +135,7 @@ func TestIndexNotBelieved(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			q, file := settled(t)
 			require.Zero(t, scanOf(t, q).Stats.Read) // the control
 			spoil(t, &q, file)

@@ -57,6 +57,7 @@ func TestGuardGitWritesThroughLinks(t *testing.T) {
 		"among the objects of a number": {"", "mkdir -p .git/objects/0f; git init -q --bare .git/objects/0f/zz; " + evil(".git/objects/0f/zz"), "git push -q .git/objects/0f/zz HEAD || true", []string{"inert .git/objects/0f/zz"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			for _, guarded := range []bool{false, true} {
 				w := newWatchman(t)
 				w.sh(asUser + c.before)
@@ -147,6 +148,7 @@ func TestGuardWorkingTreeOfSubmodule(t *testing.T) {
 		"in a link that is new": {submodule + "git --git-dir .git/modules/m config core.worktree ../../../s; mv s s2", "mkdir ../d; ln -s ../d s", "../d/f", []string{"inert s"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			for _, guarded := range []bool{false, true} {
 				w := newWatchman(t)
 				w.sh(asUser + c.before)

@@ -234,6 +234,7 @@ func change(rnd *rand.Rand, root string) {
 func TestScanReference(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
 			rnd := rand.New(rand.NewPCG(seed, 2))
 			top := fixture.Dir(t)
 			root := top + "/ws"

@@ -27,6 +27,7 @@ func TestGuardSharedWithoutHead(t *testing.T) {
 		"by a link":                    {"mkdir y; rm -rf .git/objects/ab; ln -s ../.git/objects/ab y/.git", share + evil + "; mkdir .git/objects/ab; echo 'ref: refs/heads/x' > .git/objects/ab/HEAD; echo ../../../s > .git/objects/ab/commondir", "inert y/.git inert .git/objects/ab inert y/.git"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			for _, guarded := range []bool{false, true} {
 				w := newWatchman(t)
 				w.sh("printf '#!/bin/sh\ntouch '$PWD'/ran\n' > evil.sh; chmod +x evil.sh; mkdir -p .git/refs/heads")

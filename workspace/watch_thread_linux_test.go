@@ -4,16 +4,21 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 // A thread that has short turns hands none on: what it starts is scheduled as any
 // other process, and so is this one's every other thread.
+//
+//test:root
 func TestLookoutHandsNothingOn(t *testing.T) {
 	child := func() *unix.SchedAttr {
 		c := exec.Command("sleep", "60")
@@ -34,7 +39,7 @@ func TestLookoutHandsNothingOn(t *testing.T) {
 	new(lookout).stand(func() {
 		hasty, started = own(), child()
 		// The lookouts of other tests may be about to end.
-		require.Eventually(t, func() bool {
+		await.Until(t, "one thread is scheduled otherwise", func() bool {
 			hasty := 0
 			tasks, _ := filepath.Glob("/proc/self/task/*")
 			for _, task := range tasks {
@@ -44,7 +49,7 @@ func TestLookoutHandsNothingOn(t *testing.T) {
 				}
 			}
 			return hasty == 1
-		}, time.Minute, time.Millisecond, "one thread is scheduled otherwise")
+		})
 	})
 	new(lookout).stand(func() {
 		attr := own()
@@ -85,43 +90,36 @@ func TestLookoutWaits(t *testing.T) {
 // How long a look takes because its thread must wait, for a processor or a disk, is not
 // held against it: the next name is quarantined as soon. What it works is.
 func TestGuardIsNotHeldUp(t *testing.T) {
-	const each, names = 100 * time.Millisecond, 4
-	for _, c := range []struct {
-		name string
-		look func()
-	}{
-		{"it waits", func() { time.Sleep(each) }},
-		{"control: it works", func() {
-			for began := worked(); worked()-began < each; {
-			}
-		}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			w := newWatchman(t)
-			w.begin()
-			stall = func(string) { c.look() }
-			t.Cleanup(func() { stall = nil })
-			w.guard.Watch()
-			began := time.Now()
-			for range names {
-				require.NoError(t, os.WriteFile(w.path(".envrc"), nil, 0o644))
-				select {
-				case <-w.told:
-				case <-time.After(20 * time.Second):
-					t.Fatal("it stands")
-				}
-			}
-			took := time.Since(began)
-			if c.name == "it waits" {
-				require.Less(t, took, (names-1)*each*idle/2)
-			} else {
-				require.Greater(t, took, (names-1)*each*idle/2)
-			}
-			// The rest that it takes by now ends with the run.
-			stall = nil
-			began = time.Now()
-			w.end()
-			require.Less(t, time.Since(began), each*idle/2)
-		})
+	const look = time.Second
+	for worked, rest := range map[time.Duration]time.Duration{0: time.Millisecond / 2, look: idle * (look - burst)} {
+		now := time.Now()
+		b := budget{burst, now}
+		require.Equal(t, rest, b.spend(worked, now.Add(look)), worked)
 	}
+	b := budget{burst, time.Now()}
+	b.spend(look, b.last)
+	require.Equal(t, time.Millisecond/2, b.spend(0, b.last.Add(idle*look)), "what it took is over by then")
+
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	began := worked()
+	time.Sleep(50 * time.Millisecond)
+	require.Less(t, worked()-began, 50*time.Millisecond, "to wait is no work")
+	for began = worked(); worked() == began; {
+	}
+}
+
+// The rest that a guard takes ends with the run.
+func TestGuardRestEnds(t *testing.T) {
+	g := &Guard{stop: make(chan struct{}), ended: make(chan struct{})}
+	go func() {
+		defer close(g.ended)
+		g.lookout.stand(func() { g.rest(time.Hour) })
+	}()
+	rested := make(chan struct{})
+	go func() {
+		defer close(rested)
+		g.halt()
+	}()
+	await.Closed(t, "it rests no longer", rested)
 }

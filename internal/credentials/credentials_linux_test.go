@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/internal/hint"
 )
 
@@ -78,24 +79,27 @@ func report() {
 }
 
 // Where the queue of signals is full, before or meanwhile, nobody waits for ever.
+//
+//test:root
 func TestBecome(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
 	self, err := os.Executable()
 	require.NoError(t, err)
-	start := func(as, pending string) (string, error) {
+	within := func(patience time.Duration, as, pending string) (string, error) {
 		cmd := exec.Command("prlimit", "--sigpending="+pending, self, "-test.run=^$")
 		cmd.Env = append(os.Environ(), role+"="+as)
 		var out strings.Builder
 		cmd.Stdout = &out // what counts statements may complain that its files are out of reach by then
 		require.NoError(t, cmd.Start())
 		// It would spin for ever, deaf to what its runtime handles.
-		late := time.AfterFunc(5*time.Second, func() { cmd.Process.Kill() })
+		late := time.AfterFunc(patience, func() { cmd.Process.Kill() })
 		defer late.Stop()
 		err := cmd.Wait()
 		return out.String(), err
 	}
+	start := func(as, pending string) (string, error) { return within(await.Patience, as, pending) }
 	const full = "drop root: no signal can be queued to this process's own threads: resource temporarily unavailable\n"
 	over := fmt.Sprintf("%[1]d %[1]d %[1]d %[1]d; %[2]d %[2]d %[2]d %[2]d; ; 0000000000000000\n", nobody, nobody+1)
 	out, err := start("become", "1000:2000")
@@ -116,17 +120,20 @@ func TestBecome(t *testing.T) {
 	out, err = start("raw", "1000:1000")
 	require.NoError(t, err)
 	require.Equal(t, over, out)
-	out, err = start("raw", "0:1000")
 	if libc {
+		out, err = start("raw", "0:1000")
 		require.NoError(t, err)
 		require.Contains(t, out, "0 0 0 0; 0 0 0 0", "control: without them threads stay root's")
 	} else {
+		out, err = within(2*time.Second, "raw", "0:1000")
 		require.Error(t, err)
 		require.Empty(t, out, "control: without them it waits for ever")
 	}
 }
 
 // Whoever may not is told so, and a thread that is somebody else is found.
+//
+//test:root
 func TestBecomeNobody(t *testing.T) {
 	require.NoError(t, all(os.Getuid()))
 	require.ErrorIs(t, all(nobody), unix.EAGAIN)
@@ -157,7 +164,7 @@ func TestNudge(t *testing.T) {
 	require.Contains(t, full.Hint(), "ulimit -i")
 
 	time.AfterFunc(50*time.Millisecond, func() { set(limit.Cur) })
-	made, err = nudge(10 * time.Second)
+	made, err = nudge(await.Patience)
 	require.NoError(t, err)
 	made.remove()
 }

@@ -4,9 +4,10 @@ import (
 	"os"
 	"os/exec"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 func TestParseStat(t *testing.T) {
@@ -47,8 +48,7 @@ func TestTree(t *testing.T) {
 		}
 		_ = cmd.Wait()
 	}()
-	require.Eventually(t, func() bool { return len(Tree(pid)) == 4 && len(descendants(pid, parents())) == 4 }, time.Minute, time.Millisecond,
-		"the shell has two children, and one of them a child")
+	await.Until(t, "the shell has two children, and one of them a child", func() bool { return len(Tree(pid)) == 4 && len(descendants(pid, parents())) == 4 })
 	require.Equal(t, Tree(pid), descendants(pid, parents()))
 	require.Equal(t, []int{1 << 30}, Tree(1<<30), "a process that lets nobody look")
 	s, ok := ReadStat(pid)

@@ -39,6 +39,8 @@ const linked = "-E github.com/pccrun/pccrun/internal/start.entry"
 
 // The first thread has the slack that the program was given, and so has all that it
 // makes; the runtime's monitor has more.
+//
+//test:root
 func TestEntry(t *testing.T) {
 	const slack, more = "60000\n", "thread 1000000\n"
 	text := started(t, linked, 60000)

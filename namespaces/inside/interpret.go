@@ -97,7 +97,7 @@ func run(s *copied) bool {
 			err = resetSignals(s)
 		case unbound:
 			err = dropBounding()
-		case await:
+		case awaitTable:
 			r, err = sys(unix.SYS_RECVFROM, s.control, uintptr(unsafe.Pointer(&s.message)), messageSize, 0, 0, 0)
 			if err == 0 && (r != messageSize || s.message.Kind != Go) {
 				err = syscall.EPIPE

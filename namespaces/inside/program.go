@@ -50,19 +50,19 @@ func Result(r Reg) Arg { return Arg{reg: r} }
 type kind uint8
 
 const (
-	call      kind = iota // one system call
-	same                  // statx buffer (arg 0) must name device arg 1 and inode arg 2
-	poke                  // store arg 1 as an int32 at address arg 0
-	either                // the same, and arg 2 where arg 1 is -errno
-	defaults              // every signal back to its default action
-	unbound               // empty the capability bounding set
-	await                 // wait for a message that says how long the table is
-	fork                  // clone the command off; it runs what follows
-	execAny               // execve each of the NULL-terminated paths (arg 0) until one starts
-	pollAlive             // end at once if the launcher has closed its end of arg 0
-	tell                  // send a message of kind arg 0
-	jump                  // go on at op arg 0
-	decimal               // write arg 1 as decimal digits at address arg 0
+	call       kind = iota // one system call
+	same                   // statx buffer (arg 0) must name device arg 1 and inode arg 2
+	poke                   // store arg 1 as an int32 at address arg 0
+	either                 // the same, and arg 2 where arg 1 is -errno
+	defaults               // every signal back to its default action
+	unbound                // empty the capability bounding set
+	awaitTable             // wait for a message that says how long the table is
+	fork                   // clone the command off; it runs what follows
+	execAny                // execve each of the NULL-terminated paths (arg 0) until one starts
+	pollAlive              // end at once if the launcher has closed its end of arg 0
+	tell                   // send a message of kind arg 0
+	jump                   // go on at op arg 0
+	decimal                // write arg 1 as decimal digits at address arg 0
 )
 
 type op struct {
@@ -294,7 +294,7 @@ func (p *Program) SendOpened(ctl Arg, fds, instead []Reg) {
 
 // Await appends a wait for the launcher's [Go]: it still writes the rest of
 // the table, or has work of its own that must be done first.
-func (p *Program) Await() { p.add(await, 0) }
+func (p *Program) Await() { p.add(awaitTable, 0) }
 
 // A Mark is a place in a program to which it can be cut back.
 type Mark struct{ ops, arena, regs, steps int }

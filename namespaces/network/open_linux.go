@@ -272,7 +272,7 @@ func (n *Net) Renew() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.closed && n.Rules != Routes {
-		lifeSign().send(n.fds[rules])
+		lifeSign(aliveFor).send(n.fds[rules])
 	}
 }
 

@@ -128,7 +128,7 @@ func (p *Plan) ruleset(log bool) []*batch {
 	w.rule("pre", "refuse TCP", w.tcp, w.reset)
 	w.rule("pre", "deny the rest", w.unreachable)
 
-	w.sign()
+	w.sign(aliveFor)
 	if len(ports) > 1 {
 		var all []element
 		for _, port := range ports {
@@ -156,20 +156,22 @@ func (p *Plan) ruleset(log bool) []*batch {
 // most is how many elements one message adds: an attribute holds 64 KiB.
 const most = 500
 
-// lifeSign returns what makes the kernel accept for a while longer. The
-// element is made anew, since older kernels do not renew one that is there.
-func lifeSign() *batch {
+// lifeSign returns what makes the kernel accept for that long. The element is
+// made anew, since older kernels do not renew one that is there.
+func lifeSign(lasts time.Duration) *batch {
 	w := &batch{}
 	w.begin()
 	w.nft("renew", unix.NFT_MSG_DELSETELEM, 0) // all of them: it may have expired
 	w.text(unix.NFTA_SET_ELEM_LIST_TABLE, table)
 	w.text(unix.NFTA_SET_ELEM_LIST_SET, "alive")
-	w.sign()
+	w.sign(lasts)
 	w.finish()
 	return w
 }
 
-func (w *batch) sign() { w.elements("alive", []element{{key: []byte{syn}, timeout: aliveFor}}) }
+func (w *batch) sign(lasts time.Duration) {
+	w.elements("alive", []element{{key: []byte{syn}, timeout: lasts}})
+}
 
 // An element of a set or map.
 type element struct {

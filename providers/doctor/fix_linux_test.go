@@ -97,6 +97,7 @@ func TestFixDelegation(t *testing.T) {
 	require.Empty(t, fixes(&Provider{Runs: true, Limits: []profiles.Answer{{Guarantee: profiles.ResMemory, Mechanism: "cgroup v2"}}}, fake(nil)))
 }
 
+//test:root
 func TestApply(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f")
 	f := Fix{Steps: []Step{{File: file, Content: "x\n"}}}

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/seccomp"
 )
 
@@ -103,12 +104,13 @@ func plan(script string) *Plan {
 	}
 }
 
+//test:root
 func TestACommand(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(dir+"/canary", []byte("sings"), 0o644))
 	l := launch(t)
 	p := plan(
-		"umask; cat; pwd; ulimit -n; echo no >&2; (exec 3<>/dev/tcp/127.0.0.1/3128) 2>/dev/null; sleep 1000 & sleep 0.2; exit 7",
+		"umask; cat; pwd; ulimit -n; echo no >&2; (exec 3<>/dev/tcp/127.0.0.1/3128) 2>/dev/null; sleep 1000 & until grep -qx sleep /proc/$!/comm; do :; done; exit 7",
 	)
 	p.Stdin, p.Umask, p.Dir, p.Canary = true, 0o27, Text(dir), dir+"/canary"
 	p.Rlimits = []Rlimit{{unix.RLIMIT_NOFILE, 99, 99}, {unix.RLIMIT_CORE, 1, 1}}
@@ -146,6 +148,7 @@ func TestACommand(t *testing.T) {
 	require.NoError(t, <-l.died)
 }
 
+//test:root
 func TestAConnection(t *testing.T) {
 	l := launch(t)
 	p := plan(`exec 3<>/dev/tcp/127.0.0.1/3128; echo asked >&3; read -r a <&3; echo "$a"`)
@@ -178,6 +181,8 @@ func TestAConnection(t *testing.T) {
 }
 
 // What is not as planned ends the launch, before the command.
+//
+//test:root
 func TestWhatEndsALaunch(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(p *Plan)
@@ -210,6 +215,8 @@ func TestWhatEndsALaunch(t *testing.T) {
 }
 
 // When the launcher is gone, however it went, all inside ends.
+//
+//test:root
 func TestTheLauncherGoes(t *testing.T) {
 	l := launch(t)
 	l.say(t, Message{Plan: plan("sleep 1000")})
@@ -217,18 +224,27 @@ func TestTheLauncherGoes(t *testing.T) {
 	l.say(t, Message{Go: true})
 	require.True(t, l.hear(t).Started)
 	l.session.Close()
-	select {
-	case <-l.died:
-	case <-time.After(time.Minute):
-		t.Fatal("it lives on")
-	}
+	await.Closed(t, "all inside ends", l.died)
 }
 
-func TestDeadlineAndSignals(t *testing.T) {
+//test:root
+func TestDeadline(t *testing.T) {
 	l := launch(t)
-	p := plan("trap 'exit 3' TERM; trap 'echo usr1' USR1; echo set; while :; do sleep 0.05; done")
-	p.Deadline, p.Grace = 4*time.Second, time.Minute
+	p := plan("exec sleep 600")
+	p.Deadline, p.Grace = 100*time.Millisecond, await.Patience
 	l.say(t, Message{Plan: p})
+	require.NotNil(t, l.hear(t).Ready)
+	l.say(t, Message{Go: true})
+	require.True(t, l.hear(t).Started)
+	end := l.hear(t).Ended
+	assert.True(t, end.TimedOut)
+	assert.Equal(t, int(unix.SIGTERM), end.Signal)
+}
+
+//test:root
+func TestSignals(t *testing.T) {
+	l := launch(t)
+	l.say(t, Message{Plan: plan("trap 'exit 3' TERM; trap 'echo usr1' USR1; echo set; while :; do sleep 0.05; done")})
 	require.NotNil(t, l.hear(t).Ready)
 	l.say(t, Message{Go: true})
 	out, kind := l.accept(t)
@@ -238,11 +254,12 @@ func TestDeadlineAndSignals(t *testing.T) {
 	_, err := io.ReadFull(out, set)
 	require.NoError(t, err)
 	l.say(t, Message{Signal: int(unix.SIGUSR1)})
-	text, err := io.ReadAll(out)
+	_, err = io.ReadFull(out, set)
 	require.NoError(t, err)
-	assert.Equal(t, "usr1\n", string(text))
+	assert.Equal(t, "usr1", string(set))
+	l.say(t, Message{Signal: int(unix.SIGTERM)})
 	end := l.hear(t).Ended
-	assert.True(t, end.TimedOut)
+	assert.False(t, end.TimedOut)
 	assert.Equal(t, 3, end.Code)
 }
 

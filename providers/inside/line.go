@@ -108,12 +108,17 @@ func (c *Conn) fail(err error) error {
 
 // Flush waits until the other side has all that was written, or until a limit.
 func (c *Conn) Flush(limit time.Duration) {
-	late := time.AfterFunc(limit, c.cond.Broadcast)
-	defer late.Stop()
-	end := time.Now().Add(limit)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(c.kept) > 0 && c.closed == nil && time.Now().Before(end) {
+	over := false
+	late := time.AfterFunc(limit, func() {
+		c.mu.Lock() // else it could fall between the look at over and the wait
+		defer c.mu.Unlock()
+		over = true
+		c.cond.Broadcast()
+	})
+	defer late.Stop()
+	for len(c.kept) > 0 && c.closed == nil && !over {
 		c.cond.Wait()
 	}
 }

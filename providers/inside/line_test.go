@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 // fault is a line that alters what it carries.
@@ -120,14 +122,17 @@ func TestConnWaits(t *testing.T) {
 		_, err := c.Write(make([]byte, maxKept+1))
 		wrote <- err
 	}()
-	select {
-	case <-wrote:
-		t.Fatal("more is kept than should be")
-	case <-time.After(100 * time.Millisecond):
+	kept := func() int {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.kept)
 	}
+	await.Until(t, "as much is kept as may be", func() bool { return kept() == maxKept })
 	begun := time.Now()
 	c.Flush(50 * time.Millisecond)
 	require.GreaterOrEqual(t, time.Since(begun), 50*time.Millisecond)
+	require.Equal(t, maxKept, kept())
+	require.Empty(t, wrote)
 	require.NoError(t, c.Close())
 	require.ErrorIs(t, <-wrote, io.EOF)
 }

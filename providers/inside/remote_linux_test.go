@@ -6,9 +6,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 // TestOneSpool has many lines begin at once: one spool waits for all of them, and none is refused.
@@ -38,12 +39,7 @@ func TestOneSpool(t *testing.T) {
 		}()
 	}
 	for range len(lines) - 1 { // all but the last
-		select {
-		case err := <-ended:
-			require.NoError(t, err)
-		case <-time.After(time.Minute):
-			t.Fatal("a line goes on beside another")
-		}
+		require.NoError(t, await.Receive(t, "no line goes on beside another", ended))
 	}
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)

@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/netproxy/inspect"
 	"github.com/pccrun/pccrun/netproxy/inspect/wire"
@@ -191,14 +192,14 @@ func TestInspectorDies(t *testing.T) {
 	b.request.Allow = []string{"GET https://" + host + "/ok/**"}
 	s, wait := b.start("/bin/sh", "-c", "curl -sS https://"+host+"/ok/1; echo one; while [ ! -e gone ]; do sleep 0.01; done; curl -sSk https://"+host+"/ok/2; curl -sSk https://"+host+"/no")
 	require.NotNil(t, s)
-	require.Eventually(t, func() bool {
+	await.Until(t, "the first request is through", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return len(b.events) >= 3
-	}, time.Minute, 5*time.Millisecond)
+	})
 	pid := inspector(t)
 	require.NoError(t, unix.Kill(pid, unix.SIGKILL))
-	require.Eventually(t, func() bool { return ended(pid) }, time.Minute, 5*time.Millisecond)
+	await.Until(t, "the inspector has ended", func() bool { return ended(pid) })
 	b.write("work/gone", "")
 	got := wait()
 	require.Contains(t, got.out, "GET /ok/1")

@@ -51,6 +51,7 @@ func TestStrict(t *testing.T) {
 		"a directory that git reads":  "mkdir d && echo x > d/attributes && rm -rf .git/info && mv d .git/info",
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			for _, strict := range []bool{false, true} {
 				b := newBench(t)
 				b.request.ProtectStrict = strict
@@ -81,7 +82,7 @@ try cp -r moved copy; try cp -p private copy; try rm -rf moved; mkdir 'strange n
 rm -f tmp.*; chmod 500 shared; try touch shared/x; chmod 700 shared; try touch shared/x; ln -s /proc/self/fd/1 out; echo to-the-link > out
 cd copy; echo x > ../from-below; echo y > ../../outside; cd ..; mkdir gone 'gone (deleted)'; cd gone; rmdir ../gone; try touch x; cd ..
 echo t > /tmp/t; mkdir /tmp/d; mv /tmp/t /tmp/d; try mv /tmp/d/t .; echo h > ~/h; mkdir -p ~/.cache/x; mv ~/h ~/.cache/x; ls ~/.cache/x; try ln ~/.cache/x/h h
-mkdir -p deep/$(printf 'd/%.0s' $(seq 100)); seq 500 | xargs -n 1 -P 4 sh -c 'echo $0 > many.$0; mv many.$0 done.$0'; cat done.* | sort -n | tail -1
+mkdir -p deep/$(printf 'd/%.0s' $(seq 100)); seq 200 | xargs -n 1 -P 4 sh -c 'echo $0 > many.$0; mv many.$0 done.$0'; cat done.* | sort -n | tail -1
 printf '#!/bin/sh\necho ran\n' > prog; chmod +x prog; ./prog; mv prog prog2; mv -n prog2 a; mv --exchange prog2 a 2>/dev/null; touch a/ 2>&1; echo x > soft/ 
 show`
 
@@ -107,7 +108,7 @@ func TestStrictWorks(t *testing.T) {
 		require.Equal(t, without[i], with[i])
 	}
 	require.Len(t, with, len(without))
-	require.Contains(t, outs[1], "./done.500 f 664 1")
+	require.Contains(t, outs[1], "./done.200 f 664 1")
 }
 
 // The launcher holds nothing of what it has made.

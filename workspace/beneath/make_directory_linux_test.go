@@ -13,6 +13,8 @@ import (
 
 // Between the making of a name and its use another file can come to stand there:
 // what is given away is what was made, or nothing.
+//
+//test:root
 func TestChownMade(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

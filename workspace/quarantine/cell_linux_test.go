@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/internal/fixture"
 )
@@ -78,7 +79,7 @@ func TestRestoreRaced(t *testing.T) {
 
 	// The control: by name the file is given away sooner or later.
 	race(func() {
-		for end := time.Now().Add(20 * time.Second); fixture.Owner(t, file) == 0; {
+		for end := await.Deadline(); fixture.Owner(t, file) == 0; {
 			require.True(t, time.Now().Before(end), "by name nothing was given away")
 			at := filepath.Join(root, Prefix+"by-name")
 			if os.Symlink("x", at) == nil {
