@@ -2,13 +2,200 @@ package seccomp
 
 import (
 	"encoding/json"
+	"flag"
 	"math/rand/v2"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/seccomp/internal/rules"
 )
+
+var update = flag.Bool("update", false, "write what is embedded anew")
+
+// The embedded bytes are what the compiler makes of the rules now.
+func TestEmbeddedFiltersAreWhatIsCompiled(t *testing.T) {
+	for _, name := range []string{NameDefault, NameNested} {
+		for _, goarch := range []string{"amd64", "arm64"} {
+			made := compiled(t, name, goarch)
+			if *update {
+				require.NoError(t, os.WriteFile("builtin/"+name+"."+goarch+".bpf", made, 0o644))
+			}
+			require.Equal(t, builtinFile(t, name, goarch), made, "%s for %s: run go generate", name, goarch)
+		}
+	}
+}
+
+// compiled is a built-in filter, made of its rules.
+func compiled(t *testing.T, name, goarch string) []byte {
+	list, listed, err := builtin(name, goarch)
+	require.NoError(t, err)
+	m := machineOf(goarch)
+	arches := slices.DeleteFunc(m.arches, func(a arch) bool { return !slices.Contains(listed, a.oci) })
+	unknown := Errno(rules.DefaultErrno)
+	code, err := assemble(arches, unknown, unknown, func(a arch, all checks) (map[uint32]*check, error) {
+		calls := make(map[uint32]*check)
+		for _, r := range list {
+			for _, call := range r.Names {
+				nr, known, ok := a.number(call)
+				require.True(t, known, call)
+				if ok {
+					require.NotContains(t, calls, nr, call)
+					calls[nr] = all.tree(r.Node)
+				}
+			}
+		}
+		return calls, nil
+	})
+	require.NoError(t, err)
+	return encode(code)
+}
+
+// tree is what a tree of the rules decides.
+func (all checks) tree(n *rules.Node) *check {
+	switch {
+	case n.Cases != nil:
+	case n.Errno == rules.Allow:
+		return all.answer(RetAllow)
+	default:
+		return all.answer(Errno(uint16(n.Errno)))
+	}
+	to := all.tree(n.Else)
+	for _, c := range slices.Backward(n.Cases) {
+		to = all.condition(condition{arg: n.Arg, op: maskedEqual, mask: n.Mask, value: c.Value}, all.tree(c.Then), to)
+	}
+	return to
+}
+
+// Libseccomp has no part in the compiler: its tests are a program of their own, since not
+// every machine that runs the others has its headers.
+func TestLibseccomp(t *testing.T) {
+	for _, tool := range []string{"go", "gcc"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("needs %s to build a program with libseccomp", tool)
+		}
+	}
+	if _, err := os.Stat("/usr/include/seccomp.h"); err != nil {
+		t.Skip("needs libseccomp-dev: no /usr/include/seccomp.h")
+	}
+	cmd := exec.Command("go", "test", "-vet=off", "-count=1", "-v", "-tags=libseccomp", "-run=^TestLibseccomp[A-Z]", ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1", "GOFLAGS=")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Equal(t, 4, strings.Count(string(out), "\n--- PASS: "), "%s", out)
+}
+
+func builtinFile(t *testing.T, name, goarch string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("builtin", name+"."+goarch+".bpf"))
+	require.NoError(t, err)
+	return b
+}
+
+func load(t testing.TB, filter []byte) Program {
+	t.Helper()
+	p, err := Load(filter)
+	require.NoError(t, err)
+	return p
+}
+
+// everyCall has a call of each number that a machine's kernel might hand to a filter, from
+// each architecture.
+func everyCall() (list []Data) {
+	for _, word := range []uint32{ArchX86_64, ArchI386, ArchAarch64, ArchARM, 0xdeadbeef} {
+		for nr := range uint32(600) {
+			list = append(list, Data{Nr: nr, Arch: word})
+			if word == ArchX86_64 {
+				list = append(list, Data{Nr: nr | x32Bit, Arch: word})
+			}
+		}
+		for _, nr := range []uint32{0xf0001, 0xf0005, x32Bit - 1, 1 << 31, 1<<32 - 1, 1<<32 - 2} {
+			list = append(list, Data{Nr: nr, Arch: word})
+		}
+	}
+	return list
+}
+
+// compare runs two programs with every call, as often as is given where they look at
+// arguments: these are made of what either compares them with. It returns how many calls
+// the first refused.
+func compare(t *testing.T, one, other Program, often int, alike func(d Data, one, other Action) bool) (refused int) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(8, 8))
+	for _, d := range everyCall() {
+		words := asked(one, d)
+		for word, values := range asked(other, d) {
+			words[word] = append(words[word], values...)
+		}
+		pick := func(word int) uint64 {
+			values := words[uint32(word)]
+			if len(values) == 0 {
+				return 0
+			}
+			v := values[r.IntN(len(values))]
+			return uint64([]uint32{v, v - 1, v + 1, v ^ 1<<r.IntN(32), v | r.Uint32()}[r.IntN(5)])
+		}
+		for range min(often, 1+often*len(words)) {
+			for i := range d.Args {
+				d.Args[i] = pick(offsetArgs + 8*i)
+				if d.Arch != ArchI386 && d.Arch != ArchARM {
+					d.Args[i] |= pick(offsetArgs+8*i+4) << 32
+				}
+			}
+			a, b := one.Run(d), other.Run(d)
+			if a != b && (alike == nil || !alike(d, a, b)) {
+				require.Equal(t, a, b, "%+v", d)
+			}
+			if a != RetAllow {
+				refused++
+			}
+		}
+	}
+	return refused
+}
+
+// asked returns what a program may compare each word of the arguments with, and the masks
+// that it puts on it, on any way that it takes for a call.
+func asked(p Program, d Data) map[uint32][]uint32 {
+	known := map[uint32]uint32{offsetNr: d.Nr, offsetArch: d.Arch}
+	found, seen := make(map[uint32][]uint32), make(map[[2]uint32]bool)
+	var walk func(pc, word uint32)
+	walk = func(pc, word uint32) {
+		i := p.code[pc]
+		if seen[[2]uint32{pc, word}] || i.op == opRetK {
+			return
+		}
+		seen[[2]uint32{pc, word}] = true
+		value, is := known[word]
+		switch pc++; i.op {
+		case opLoad:
+			walk(pc, i.k)
+			return
+		case opJump | opAlways:
+			walk(pc+i.k, word)
+			return
+		case opALU | opAnd:
+			walk(pc, word)
+		default:
+			if holds := holds(i.op&0xf0, value, i.k); !is || holds {
+				walk(pc+uint32(i.jt), word)
+			}
+			if holds := holds(i.op&0xf0, value, i.k); !is || !holds {
+				walk(pc+uint32(i.jf), word)
+			}
+		}
+		if !is {
+			found[word] = append(found[word], i.k)
+		}
+	}
+	walk(0, offsetNr)
+	return found
+}
 
 // What the built-in filters are meant to decide, written down apart from the
 // rules that make them: Docker's default profile for a process without
@@ -90,20 +277,20 @@ func TestBuiltinFiltersDecideEveryNumberAsIntended(t *testing.T) {
 					}
 				}
 				counts := make(map[string]int)
-				// Random arguments, and few distinct ones: the answer must not depend on them.
-				for _, d := range samples(rand.New(rand.NewPCG(5, 5)), goarch, nil, 40) {
+				for _, d := range everyCall() {
 					call, known := names[[2]uint32{d.Arch, d.Nr}]
 					kind := "ENOSYS"
 					if known {
 						kind = want(call, d.Nr)
 					}
 					counts[kind]++
+					require.Equal(t, kind == "argument", len(asked(program, d)) > 0, "%s: %+v", call, d)
 					if kind != "argument" {
-						requireSame(t, answers[kind], program.Run(d), d, call, kind)
+						require.Equal(t, answers[kind], program.Run(d), "%s: %+v", call, d)
 					}
 				}
 				for kind, n := range counts {
-					require.Greater(t, n, 200, kind)
+					require.Greater(t, n, 10, kind)
 				}
 			})
 		}
@@ -372,16 +559,11 @@ func TestOCIFormDecidesAsTheFilter(t *testing.T) {
 			require.NoError(t, err)
 			ours, want := load(t, b), load(t, builtinFile(t, name, goarch))
 			m, _ := machines(goarch)
-			var around []uint64
-			for _, c := range argumentCases() {
-				around = append(around, c.args[:4]...)
-			}
-			for _, d := range samples(rand.New(rand.NewPCG(6, 6)), goarch, around, 50) {
-				if d.Arch != m.native().audit && (d.Arch != ArchI386 || goarch == "arm64") || d.Nr >= x32Bit {
-					continue // the loss that OCI names
-				}
-				requireSame(t, want.Run(d), ours.Run(d), d, name, goarch)
-			}
+			refused := compare(t, want, ours, 500, func(d Data, _, _ Action) bool {
+				// the loss that OCI names
+				return d.Arch != m.native().audit && (d.Arch != ArchI386 || goarch == "arm64") || d.Nr >= x32Bit
+			})
+			require.Greater(t, refused, 5_000)
 		}
 	}
 	_, _, err := OCI("other", "amd64")
@@ -410,9 +592,9 @@ func TestOtherArchitecturesGetENOSYS(t *testing.T) {
 
 // A launch pays for each instruction, and what programs call most must pass few.
 func TestBuiltinFiltersAreShort(t *testing.T) {
-	for name, limit := range map[string]int{"amd64": 380, "arm64": 235} {
+	for name, limit := range map[string]int{"amd64": 310, "arm64": 187} {
 		program := load(t, builtinFile(t, NameDefault, name))
-		require.Less(t, len(program.code), limit)
+		require.LessOrEqual(t, len(program.code), limit)
 	}
 	program := load(t, builtinFile(t, NameDefault, "amd64"))
 	for call, limit := range map[string]int{"getppid": 14, "read": 14, "write": 14, "openat": 16, "newfstatat": 14, "futex": 14, "clone": 16, "sendmsg": 16, "sendto": 16, "setsockopt": 24} {

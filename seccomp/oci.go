@@ -17,7 +17,36 @@ const (
 // configuration, so that runc and its like decide as the filter does, and what
 // is lost on the way, a sentence each. goarch is amd64 or arm64.
 func OCI(name, goarch string) (profile []byte, losses []string, err error) {
-	var list []rules.Rule
+	list, arches, err := builtin(name, goarch)
+	if err != nil {
+		return nil, nil, err
+	}
+	spec := ociProfile{"SCMP_ACT_ERRNO", rules.DefaultErrno, arches, nil}
+	for _, r := range list {
+		for _, path := range r.Node.Paths() {
+			call := ociCall{Names: r.Names, Action: "SCMP_ACT_ALLOW"}
+			if path.Errno != rules.Allow {
+				errno := path.Errno &^ rules.Done
+				call.Action, call.ErrnoRet = "SCMP_ACT_ERRNO", &errno
+			}
+			for _, c := range path.Conds {
+				arg := ociArg{c.Arg, c.Mask, c.Value, "SCMP_CMP_MASKED_EQ"}
+				if c.Differs {
+					arg = ociArg{c.Arg, c.Value, 0, "SCMP_CMP_NE"}
+				}
+				call.Args = append(call.Args, arg)
+			}
+			spec.Syscalls = append(spec.Syscalls, call)
+		}
+	}
+	profile, err = json.Marshal(spec)
+	return profile, []string{
+		"seccomp: calls by programs of an architecture that is not listed (x32, 32-bit arm) end the thread; the built-in filter answers ENOSYS",
+	}, err
+}
+
+// builtin returns the rules of a built-in filter, and the architectures that it decides call by call.
+func builtin(name, goarch string) (list []rules.Rule, arches []string, err error) {
 	switch name {
 	case NameDefault:
 		list = rules.Default()
@@ -26,30 +55,10 @@ func OCI(name, goarch string) (profile []byte, losses []string, err error) {
 	default:
 		return nil, nil, fmt.Errorf("built-in filter %q: want %s or %s", name, NameDefault, NameNested)
 	}
-	arches := rules.Arches(goarch)
-	if arches == nil {
+	if arches = rules.Arches(goarch); arches == nil {
 		return nil, nil, fmt.Errorf("built-in filter %s: architecture %q: want amd64 or arm64", name, goarch)
 	}
-	spec := ociProfile{"SCMP_ACT_ERRNO", rules.DefaultErrno, arches, nil}
-	for _, r := range list {
-		call := ociCall{Names: r.Names, Action: "SCMP_ACT_ALLOW"}
-		if r.Errno != rules.Allow {
-			errno := r.Errno &^ rules.Done
-			call.Action, call.ErrnoRet = "SCMP_ACT_ERRNO", &errno
-		}
-		for _, c := range r.Conds {
-			arg := ociArg{c.Arg, c.Mask, c.Value, "SCMP_CMP_MASKED_EQ"}
-			if c.Differs {
-				arg = ociArg{c.Arg, c.Value, 0, "SCMP_CMP_NE"}
-			}
-			call.Args = append(call.Args, arg)
-		}
-		spec.Syscalls = append(spec.Syscalls, call)
-	}
-	profile, err = json.Marshal(spec)
-	return profile, []string{
-		"seccomp: calls by programs of an architecture that is not listed (x32, 32-bit arm) end the thread; the built-in filter answers ENOSYS",
-	}, err
+	return list, arches, nil
 }
 
 type ociProfile struct {

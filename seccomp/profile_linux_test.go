@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -140,10 +139,8 @@ func TestLongFilters(t *testing.T) {
 	require.Equal(t, RetAllow, p.Run(Data{Nr: 0, Arch: ArchX86_64}))
 	require.Equal(t, RetKillThread, p.Run(Data{Nr: 0, Arch: ArchI386}))
 
-	start := time.Now()
 	_, err = CompileOCI([]byte(conditions(100_000)), "amd64")
 	require.ErrorContains(t, err, "instructions: the kernel takes 4096")
-	require.Less(t, time.Since(start), time.Minute, "a profile of 10 MB")
 }
 
 func FuzzCompileOCI(f *testing.F) {

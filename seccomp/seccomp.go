@@ -2,10 +2,10 @@
 //
 // It promises three things:
 //
-//   - The built-in filters ([Default], [Nested]) are bytes that libseccomp made ahead
-//     of time, and that a generator among the tests shortened. The linker put them into
-//     the program: having them costs no start-up time. docs/seccomp.md says what they
-//     decide, and why. Below them stands a second filter, made by hand ([Floor],
+//   - The built-in filters ([Default], [Nested]) are bytes that a test compiled ahead of
+//     time, and that decide as what libseccomp makes of the same rules. The linker put
+//     them into the program: having them costs no start-up time. docs/seccomp.md says what
+//     they decide, and why. Below them stands a second filter, made by hand ([Floor],
 //     [NestedFloor]).
 //   - [CompileOCI] turns an OCI or Docker seccomp profile into the same form
 //     without cgo, deciding as libseccomp would, or refuses the profile by
@@ -18,10 +18,10 @@
 // and arm64 (refusing 32-bit arm, unless a custom profile lists it).
 package seccomp
 
-// The first needs the headers of linux-libc-dev, the second gcc and libseccomp-dev 2.5.4.
+// The first needs the headers of linux-libc-dev.
 //
 //go:generate go test -run TestTableHasTheNumbersOfTheHeaders -update .
-//go:generate go test -run TestEmbeddedFiltersAreWhatLibseccompMakes -update .
+//go:generate go test -run TestEmbeddedFiltersAreWhatIsCompiled -update .
 //go:generate go test -run TestFloorIsWhatIsWritten -update ./internal/floor
 
 // Default returns the filter that stands in front of every payload, for the

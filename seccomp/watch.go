@@ -1,6 +1,9 @@
 package seccomp
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Watched is a system call about which a filter of [Watch] asks.
 type Watched struct {
@@ -32,15 +35,15 @@ func Watch(calls []Watched, goarch string) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("watch system calls: architecture %q: want amd64 or arm64", goarch)
 	}
-	program, err := assemble(machine.arches, RetAllow, RetAllow, func(a arch) (map[uint32]decision, error) {
-		numbers := map[uint32]decision{}
+	program, err := assemble(machine.arches, RetAllow, RetAllow, func(a arch, all checks) (map[uint32]*check, error) {
+		numbers := map[uint32]*check{}
 		for _, c := range calls {
 			nr, known, has := a.number(c.Name)
 			switch {
 			case !known:
 				return nil, fmt.Errorf("watch system calls: %s: no such call", printable(c.Name))
 			case has:
-				numbers[nr] = c.decision()
+				numbers[nr] = all.first(c.rules())
 			}
 		}
 		return numbers, nil
@@ -48,25 +51,24 @@ func Watch(calls []Watched, goarch string) ([]byte, error) {
 	return encode(program), err
 }
 
-// decision asks about the call, unless none of its bits is set.
-func (c Watched) decision() decision {
-	if len(c.Refused) > 0 {
-		d := decision{answer: RetAllow}
-		for _, v := range c.Refused {
-			d.rules = append(d.rules, rule{action: Errno(1), conds: []condition{{arg: c.Arg, op: equal, narrow: true, value: uint64(v)}}})
-		}
-		return d
+// rules ask about the call, unless none of its bits is set, or refuse it.
+func (c Watched) rules() (list []rule, answer Action) {
+	add := func(action Action, mask, value uint32) {
+		list = append(list, rule{action: action, conds: []condition{{arg: c.Arg, op: maskedEqual, narrow: true, mask: uint64(mask), value: uint64(value)}}})
 	}
-	d := decision{answer: RetUserNotif}
+	if len(c.Refused) > 0 {
+		for _, v := range c.Refused {
+			add(Errno(1), math.MaxUint32, v)
+		}
+		return list, RetAllow
+	}
 	if c.Bits != 0 {
-		none := condition{arg: c.Arg, op: maskedEqual, narrow: true, mask: uint64(c.Bits)}
-		d.rules = []rule{{action: RetAllow, conds: []condition{none}}}
+		add(RetAllow, c.Bits, 0)
 	}
 	for bits := c.Clear; bits != 0; bits &= bits - 1 {
-		set := condition{arg: c.Arg, op: maskedEqual, narrow: true, mask: uint64(bits & -bits), value: uint64(bits & -bits)}
-		d.rules = append(d.rules, rule{action: RetAllow, conds: []condition{set}})
+		add(RetAllow, bits&-bits, bits&-bits)
 	}
-	return d
+	return list, RetUserNotif
 }
 
 // Name returns the name of the call that a filter saw, "" for one that no list

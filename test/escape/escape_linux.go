@@ -64,6 +64,7 @@ type Probe struct {
 	Flags   []string // what pccrun needs on its command line for this probe; {names} as in [Wrap]
 	ByCalls bool     // it stops the launcher at its system calls
 	Long    bool     // runs only when long probes are asked for
+	Root    bool     // a launcher of root's stops it by other means than one of a user's
 
 	// Payload tries, inside. A probe without one is a record: its needs cannot
 	// be met on this platform.

@@ -11,10 +11,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 // TestInterrupted ends runs that are under way, and wants documents that are whole
@@ -42,7 +43,7 @@ func TestInterrupted(t *testing.T) {
 			cmd.Stdout, cmd.Stderr = &out, &told
 			require.NoError(t, cmd.Start())
 			if row.signal != 0 {
-				require.True(t, eventually(time.Minute, func() bool { return marked(home) != "" }), "nothing is under way")
+				await.Until(t, "a probe is under way", func() bool { return marked(home) != "" })
 				require.NoError(t, cmd.Process.Signal(row.signal))
 			}
 			_ = cmd.Wait()

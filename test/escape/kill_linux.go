@@ -51,12 +51,12 @@ func killedAtRandom(d *Drive, times int) Outcome {
 	}
 	for n := range times {
 		cmd, out := d.begin()
-		pause, end := time.Duration(rand.IntN(30_000))*time.Microsecond, time.Second
-		if d.job.Provider != "" { // an engine takes its time, at the beginning and at the end
-			pause, end = 40*pause, 10*time.Second
+		pause, end := time.Duration(rand.IntN(30_000))*time.Microsecond, 10*time.Second // which what ends does not need
+		if d.job.Provider != "" {                                                       // an engine takes its time
+			pause *= 40
 		}
 		if d.job.Control { // without a daemon nothing could be left
-			pause = 0
+			pause, end = 0, time.Second
 			eventually(8*time.Second, func() bool { return size(d.Workspace+"/heart") > 1 })
 		}
 		time.Sleep(pause)

@@ -37,7 +37,7 @@ var Layers = []profiles.Layer{
 var layerGroups = [][]profiles.Layer{Layers[:1], Layers[1:2], Layers[2:3], Layers[3:5], Layers[5:7], Layers[7:10], Layers[10:]}
 
 // layers finds, for each probe that the target stopped, which layers would
-// have stopped it alone.
+// have stopped it alone, or enough of them.
 func (s *Suite) layers(ctx context.Context, t *Target, results []Result) ([]LayerRow, error) {
 	var rows []LayerRow
 	for _, r := range results {
@@ -81,6 +81,9 @@ func (s *Suite) stoppers(ctx context.Context, t *Target, p *Probe) []string {
 	}
 	var search func([]profiles.Layer)
 	search = func(on []profiles.Layer) {
+		if s.enough != nil && len(found) >= s.enough(p) {
+			return
+		}
 		switch kind := s.with(ctx, t, p, on); {
 		case kind == DidEscape, kind == Unmet:
 		case len(on) == 1:
@@ -92,9 +95,16 @@ func (s *Suite) stoppers(ctx context.Context, t *Target, p *Probe) []string {
 			search(on[len(on)/2:])
 		}
 	}
-	for _, group := range layerGroups {
+	groups := layerGroups
+	if p.Guarantee == profiles.FSHide || p.Guarantee == profiles.FSReadonly || p.Guarantee == profiles.FSSpecial {
+		groups = slices.Concat(groups[3:5], groups[:3], groups[5:]) // those of files first
+	}
+	for _, group := range groups {
 		search(group)
 	}
+	slices.SortFunc(found, func(a, b string) int {
+		return cmp.Compare(slices.Index(Layers, profiles.Layer(a)), slices.Index(Layers, profiles.Layer(b)))
+	})
 	return found
 }
 

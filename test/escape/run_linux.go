@@ -22,7 +22,8 @@ type Suite struct {
 	Progress func(done, total int) // called from one goroutine at a time; may be nil
 	Command  string                // how a user calls this program, for the lines that reproduce
 
-	site     *site // of this run
+	enough   func(*Probe) int // how many layers are looked for that stop a probe alone; nil: all
+	site     *site            // of this run
 	host     *host
 	controls sync.Map // probe id → func() Outcome, once
 	smokes   sync.Map // *Target → func() string, once

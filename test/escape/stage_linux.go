@@ -22,20 +22,21 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 )
 
-// Times that bound a run: the payload gives up first, then the run, then the
-// cage around it.
+// Times that bound a run: the payload gives up first, then the run, then the cage around
+// it. The last two end what hangs, and are long: a run that a busy machine made slow would
+// else be one that failed.
 const (
 	payloadTime = 8 * time.Second
-	runTime     = 15 * time.Second
-	cageTime    = 40 * time.Second
-	longTime    = 40 * time.Minute
+	runTime     = time.Minute
+	cageTime    = 2 * time.Minute
+	longTime    = 40 * time.Minute // of what starts the launcher many times
 )
 
 // patience is a time that grows with the load of the machine, up to four times:
 // what is slow must not look like what is blocked.
 func patience(d time.Duration) time.Duration { return time.Duration(slowness() * float64(d)) }
 
-var slowness = sync.OnceValue(func() float64 {
+func slowness() float64 {
 	var load float64
 	data, err := os.ReadFile("/proc/loadavg")
 	if err == nil {
@@ -45,7 +46,7 @@ var slowness = sync.OnceValue(func() float64 {
 		return 1
 	}
 	return min(max(load/float64(runtime.NumCPU()), 1), 4)
-})
+}
 
 // A job is one probe to be performed once: as the control or behind a launcher.
 type job struct {
@@ -78,7 +79,7 @@ func perform(ctx context.Context, j *job) Outcome {
 	w := newWorld()
 	defer w.close()
 	limit := patience(cageTime)
-	if p.Long {
+	if p.Drive != nil {
 		limit = longTime
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)

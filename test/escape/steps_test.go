@@ -211,6 +211,8 @@ func TestStepsAreComplete(t *testing.T) {
 
 // TestSteps takes steps out of the launcher, one at a time, and wants the
 // suite to notice each.
+//
+//test:root
 func TestSteps(t *testing.T) {
 	verdicts.SkipUnlessLong(t)
 	if os.Geteuid() != 0 {

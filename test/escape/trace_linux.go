@@ -53,7 +53,7 @@ func tracer(args []string) int {
 }
 
 func newTrace(n int) *trace {
-	return &trace{n: n, known: map[int]bool{}, free: map[int]bool{}, own: map[int]bool{}, deadline: time.Now().Add(patience(8 * time.Second))}
+	return &trace{n: n, known: map[int]bool{}, free: map[int]bool{}, own: map[int]bool{}, deadline: time.Now().Add(runTime)}
 }
 
 func (t *trace) run(argv []string) int {
@@ -92,7 +92,7 @@ func (t *trace) finish() {
 }
 
 func (t *trace) kill(at string) {
-	t.killed, t.told.At, t.deadline = true, at, time.Now().Add(patience(4*time.Second))
+	t.killed, t.told.At, t.deadline = true, at, time.Now().Add(runTime)
 	unix.Kill(t.launcher, unix.SIGKILL)
 }
 
@@ -323,7 +323,7 @@ func killedAtCalls(d *Drive, most int) Outcome {
 			return Escaped("killed at call %d, %s: left: %s", t.Calls, t.At, strings.Join(t.Left, ", "))
 		}
 		var left []int
-		if !eventually(time.Second, func() bool { left = d.Survivors(); return len(left) == 0 }) {
+		if !eventually(10*time.Second, func() bool { left = d.Survivors(); return len(left) == 0 }) {
 			return Escaped("killed at call %d, %s: processes are left: %s", t.Calls, t.At, described(left))
 		}
 		if more := newIn(d.workspaceFiles(), files); len(more) > 0 {

@@ -101,7 +101,7 @@ exit $code`
 		})
 	}
 	t.Run("a signal reaches it", func(t *testing.T) {
-		ended := strings.Replace(script, `"$PCCRUN" escape --explain FS-001`, `"$PCCRUN" escape --wrap "env --" --id LCH-026 & sleep 1; kill -TERM $!; wait $!; echo status $?; pgrep -c pccrun`, 1)
+		ended := strings.Replace(script, `"$PCCRUN" escape --explain FS-001`, `"$PCCRUN" escape --wrap "env --" --id LCH-026 & while kill -0 $! && ! pgrep -f "[_]_cage" >/dev/null; do sleep 0.05; done; kill -TERM $!; wait $!; echo status $?; pgrep -c pccrun`, 1)
 		out, errs, _ := bash(t, strings.Replace(ended, "$PREPARE", "", 1), "D="+place(t), "LEVEL=2", "OWN="+profiles.ThisHost().Home)
 		if out == "" {
 			t.Skip("needs a kernel with vm.memfd_noexec")

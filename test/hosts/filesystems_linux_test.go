@@ -199,7 +199,7 @@ func TestMountsDuringARun(t *testing.T) {
 	const script = `mount --make-rshared /; mkdir -p $D/ws/sub $D/home; chown -R $ID:$ID $D/ws $D/home; cd $D/ws
 		as() { if [ "$ID" = "$UID" ]; then "$@"; else setpriv --reuid "$ID" --regid "$ID" --clear-groups "$@"; fi; }
 		%RUN% sh -c "$WAIT" & run=$!
-		for i in $(seq 200); do [ ! -e ready ] || break; sleep 0.05; done
+		while [ ! -e ready ] && kill -0 $run; do sleep 0.05; done
 		mount -t tmpfs none sub; chmod 755 sub; echo x > sub/secret; touch go; wait $run`
 	for name, id := range who() {
 		t.Run(name, func(t *testing.T) {
@@ -225,7 +225,7 @@ func TestMountsStayInside(t *testing.T) {
 		echo 'ref: refs/heads/main' > .git/HEAD; echo '[core]' > .git/config; echo canary > .env; chown -R $ID:$ID $D/ws $D/home
 		as() { if [ "$ID" = "$UID" ]; then "$@"; else setpriv --reuid "$ID" --regid "$ID" --clear-groups "$@"; fi; }
 		as "$PCCRUN" -q -- sh -c 'cat .env 2>/dev/null; echo ready > ready; while [ ! -e go ]; do sleep 0.05; done' & run=$!
-		for i in $(seq 200); do [ ! -e ready ] || break; sleep 0.05; done
+		while [ ! -e ready ] && kill -0 $run; do sleep 0.05; done
 		cat ready; cat .env; grep -c "$D" /proc/self/mountinfo || true; touch go; wait $run; cat .env; grep -c "$D" /proc/self/mountinfo || true`
 	for name, id := range who() {
 		t.Run(name, func(t *testing.T) {

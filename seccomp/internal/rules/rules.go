@@ -1,13 +1,14 @@
-// Package rules states what the built-in filters decide, as rules that
-// libseccomp and OCI runtimes understand. It is the one place where a decision
-// is written down for machines; docs/seccomp.md gives the reasons.
+// Package rules states what the built-in filters decide: the one place where a decision is
+// written down for machines; docs/seccomp.md gives the reasons.
 //
-// Rules of one call never contradict each other: libseccomp orders rules by a
-// scheme of its own, so "all but these values" is spelled out as patterns that
-// cover exactly the rest ([complement]).
+// A decision is a tree ([Node]), which the filters are compiled from. Its [Node.Paths] are the
+// same as rules that libseccomp and OCI runtimes understand: they never contradict each other,
+// since libseccomp orders rules by a scheme of its own.
 package rules
 
-// Errno values that rules return, from asm-generic/errno.h.
+import "slices"
+
+// Errno values that filters answer, from asm-generic/errno.h.
 const (
 	EPERM           = 1
 	ENOENT          = 2
@@ -18,7 +19,7 @@ const (
 	EAFNOSUPPORT    = 97
 )
 
-// What a Rule's Errno may be beside an errno.
+// What a Node's Errno may be beside an errno.
 const (
 	Allow = 0       // lets the call through
 	Done  = 1 << 16 // says that the call succeeded, which was not made
@@ -29,24 +30,60 @@ const (
 // them, on which C libraries fall back.
 const DefaultErrno = ENOSYS
 
-// A Cond holds if the argument, masked, is Value, or is not where Differs is
-// set. Masks have 32 bits where the kernel reads 32: what stands above them
-// must not matter. With Differs the mask has all 64, since libseccomp has no
-// masked form of that.
-type Cond struct {
-	Arg         uint
-	Mask, Value uint64
-	Differs     bool
-}
-
-// A Rule gives calls an answer. Conditions of one rule must all hold; of
-// several rules for a call one must. A name that an architecture does not
-// have means nothing there.
+// A Rule gives calls a decision. A name that an architecture does not have
+// means nothing there.
 type Rule struct {
 	Names []string
-	Errno uint32 // Allow, Done, or the errno that the call returns
-	Conds []Cond
+	Node  *Node
 }
+
+// A Node is what is decided about a call: an answer, or, where it has cases, what
+// an argument says under a mask. Masks have 32 bits where the kernel reads 32: what
+// stands above them must not matter. One of 64 bits is asked for zero alone.
+type Node struct {
+	Errno uint32 // Allow, Done, or the errno that the call returns
+	Arg   uint
+	Mask  uint64
+	Cases []Case
+	Else  *Node // for all other values
+}
+
+// A Case is what is decided about one value.
+type Case struct {
+	Value uint64
+	Then  *Node
+}
+
+// on asks for an argument under a mask; what [Node.is] does not name is unknown.
+func on(arg uint, mask uint64) *Node { return &Node{Arg: arg, Mask: mask, Else: unknown} }
+
+func (n *Node) is(then *Node, values ...uint64) *Node {
+	for _, v := range values {
+		n.Cases = append(n.Cases, Case{v, then})
+	}
+	return n
+}
+
+func (n *Node) other(then *Node) *Node { n.Else = then; return n }
+
+// within goes on where an int argument is at most top, a power of two less one: what
+// lies above is not known to the kernel either.
+func within(arg uint, top uint64, then *Node) *Node { return on(arg, low32&^top).is(then, 0) }
+
+// without lets through what has no bit of a mask set.
+func without(arg uint, mask uint64, set *Node) *Node { return on(arg, mask).is(allow, 0).other(set) }
+
+var (
+	allow      = &Node{Errno: Allow}
+	done       = &Node{Errno: Done}
+	unknown    = &Node{Errno: DefaultErrno}
+	refused    = &Node{Errno: EPERM}
+	invalid    = &Node{Errno: EINVAL}
+	absent     = &Node{Errno: ENOENT}
+	noProtocol = &Node{Errno: EPROTONOSUPPORT}
+	noSupport  = &Node{Errno: EOPNOTSUPP}
+	noFamily   = &Node{Errno: EAFNOSUPPORT}
+)
 
 // Arches returns the architectures, in OCI spelling, that a filter for a Go
 // architecture decides call by call. All others get [DefaultErrno]; that
@@ -63,20 +100,17 @@ func Arches(goarch string) []string {
 
 // Default returns the rules of the default filter.
 func Default() []Rule {
-	rules := append(common(), refuse(sandboxing...))
-	rules = append(rules, refuseBits("clone", 0, cloneNew)...)
-	// unshare reads all 64 bits. What concerns no namespace is let through; a
-	// flag of a later kernel gets DefaultErrno.
-	rules = append(rules, allowIf("unshare", masked(0, ^uint64(cloneVM|cloneFS|cloneFiles|cloneSighand|cloneThread|cloneSysVSem), 0)))
-	for _, flag := range bits(cloneNew | cloneNewTime) {
-		rules = append(rules, refuseIf("unshare", EPERM, masked(0, flag, flag)))
-	}
-	return rules
+	return append(common(), Rule{sandboxing, refused},
+		Rule{[]string{"clone"}, without(0, cloneNew, refused)},
+		// unshare reads all 64 bits. What concerns no namespace is let through; a
+		// flag of a later kernel gets DefaultErrno.
+		Rule{[]string{"unshare"}, on(0, cloneNew|cloneNewTime).
+			is(on(0, ^uint64(cloneVM|cloneFS|cloneFiles|cloneSighand|cloneThread|cloneSysVSem)).is(allow, 0), 0).other(refused)})
 }
 
 // Nested returns the rules of the filter for payloads that build sandboxes.
 func Nested() []Rule {
-	return append(common(), allow(sandboxing...), allow("clone", "clone3", "unshare"))
+	return append(common(), Rule{sandboxing, allow}, Rule{[]string{"clone", "clone3", "unshare"}, allow})
 }
 
 const (
@@ -124,60 +158,66 @@ const (
 
 // common returns what both filters share.
 func common() []Rule {
-	rules := []Rule{allow(harmless...), refuse(dangerous...)}
+	rules := []Rule{{harmless, allow}, {dangerous, refused}}
+	add := func(n *Node, names ...string) { rules = append(rules, Rule{names, n}) }
 
 	// A mode that sets user or group on execution makes a program of the file's
 	// owner; in a root-owned workspace that is root, outside.
-	for _, call := range []struct {
-		name string
-		mode uint
-	}{{"chmod", 1}, {"fchmod", 1}, {"fchmodat", 2}, {"creat", 1}} {
-		rules = append(rules, refuseBits(call.name, call.mode, setID)...)
-	}
-	rules = append(rules, opening("open", 1)...)
-	rules = append(rules, opening("openat", 2)...)
-	rules = append(rules, nodes("mknod", 1)...)
-	rules = append(rules, nodes("mknodat", 2)...)
-
-	rules = append(rules, requests()...)
+	add(without(1, setID, refused), "chmod", "fchmod", "creat")
+	add(without(2, setID, refused), "fchmodat")
+	// Where open makes no file its mode is garbage.
+	add(without(1, oCreat|oTmpfile, without(2, setID, refused)), "open")
+	add(without(2, oCreat|oTmpfile, without(3, setID, refused)), "openat")
+	add(nodes(1), "mknod")
+	add(nodes(2), "mknodat")
+	add(requests(), "ioctl")
 	// A lease lets its holder stall whoever opens the file, on the host too.
-	for _, name := range []string{"fcntl", "fcntl64"} {
-		rules = append(rules, allBut(name, 1, EPERM, 2047, fSetLease, fSetDeleg)...)
-	}
+	add(within(1, 2047, on(1, low32).is(refused, fSetLease, fSetDeleg).other(allow)), "fcntl", "fcntl64")
 	// A soft core limit of 0 makes the kernel feed the host's core handler
 	// again, so the limit stays as it was set. Who sets it wants no core written
 	// nearly always (the sanitizers, gpg, browsers), has that, and gives up if told
 	// that it failed.
-	rules = append(rules, allBut("setrlimit", 0, Done, maxRlimit, rlimitCore)...)
-	rules = append(rules, prlimit()...)
-	rules = append(rules, personality()...)
-	rules = append(rules, only("socketpair", 0, EAFNOSUPPORT, maxFamily, afUnix)...)
+	add(within(0, maxRlimit, on(0, low32).is(done, rlimitCore).other(allow)), "setrlimit")
+	// prlimit64 is said to be done where C libraries' setrlimit asks, of the process
+	// itself and for no answer but yes or no. These arguments are compared at 64 bits:
+	// the kernel reads so many of a pointer, and what stands above a process's number
+	// makes it none of libc's calls.
+	const all = ^uint64(0)
+	itself := on(0, all).is(on(3, all).is(done, 0).other(invalid), 0).other(invalid)
+	add(on(2, all).is(allow, 0).other(within(1, maxRlimit, on(1, low32).is(itself, rlimitCore).other(allow))), "prlimit64")
+	// PER_LINUX and PER_LINUX32, each with UNAME26, and the query, which is all bits.
+	// The personalities of other systems get DefaultErrno.
+	add(on(0, low32).is(allow, low32).other(on(0, 1<<31|personalityFlags).
+		is(on(0, low32).is(allow, 0, 8, uname26, uname26|8), 0).other(on(0, 1<<31).is(refused, 0))), "personality")
 	// The kernel's code for data out of band on unix sockets was a way out of
 	// sandboxes (CVE-2025-38236), and few programs send any at all.
-	for _, call := range []struct {
-		name  string
-		flags uint
-	}{{"sendto", 3}, {"sendmsg", 2}, {"sendmmsg", 3}} {
-		rules = append(rules, allowIf(call.name, masked(call.flags, msgOOB, 0)), refuseIf(call.name, EOPNOTSUPP, masked(call.flags, msgOOB, msgOOB)))
-	}
+	add(without(2, msgOOB, noSupport), "sendmsg")
+	add(without(3, msgOOB, noSupport), "sendto", "sendmmsg")
 	// TLS in the kernel, and what else a connection can be handed to, as if the
 	// module were not there. In these bits no other level that a socket here has
 	// is the same, and no other option.
-	const level, option = 0xf, 0x1f
-	for _, c := range complement(1, level, level, []uint64{solTCP}) {
-		rules = append(rules, allowIf("setsockopt", c))
-	}
-	for _, c := range complement(2, option, option, []uint64{tcpULP}) {
-		rules = append(rules, allowIf("setsockopt", masked(1, level, solTCP), c))
-	}
-	rules = append(rules, refuseIf("setsockopt", ENOENT, masked(1, level, solTCP), masked(2, option, tcpULP)))
-	return append(rules, sockets()...)
+	add(on(1, 0xf).is(on(2, 0x1f).is(absent, tcpULP).other(allow), solTCP).other(allow), "setsockopt")
+	add(within(0, maxFamily, on(0, low32).is(allow, afUnix).other(noFamily)), "socketpair")
+	// What reaches other programs here and the network that the sandbox has. Other
+	// families, raw and packet sockets, and protocols whose modules the kernel would
+	// load on demand stay out of reach.
+	protocol := within(2, maxProtocol, on(2, low32).is(allow, protoIP, protoICMP, protoTCP, protoUDP, protoICMPv6).other(noProtocol))
+	add(within(0, maxFamily, on(0, low32).is(allow, afUnix).
+		is(on(1, sockTypeMask).is(protocol, sockStream, sockDgram).other(noProtocol), afInet, afInet6).
+		is(within(2, maxNetlink, on(2, low32).is(allow, netlinkRoute).other(noFamily)), afNetlink).other(noFamily)), "socket")
+	return rules
+}
+
+// nodes lets regular files, FIFOs and sockets be made.
+func nodes(arg uint) *Node {
+	return on(arg, setID).is(on(arg, fileType).is(allow, 0, 0o010000, 0o100000, 0o140000).other(refused), 0).other(refused)
 }
 
 // Requests of ioctl(2) by their type and number, which are the low 16 bits; what
 // stands above says only how long the argument is and which way it goes.
 const (
-	tiocSTI, tiocLinux, tiocCons, tiocSetLine = 0x5412, 0x541c, 0x541d, 0x5423 // asm-generic/ioctls.h
+	terminal                                  = 0x5400 // asm-generic/ioctls.h
+	tiocSTI, tiocLinux, tiocCons, tiocSetLine = 0x12, 0x1c, 0x1d, 0x23
 
 	typeOf     = 0xff00
 	fileFlags  = 0x6600 // linux/fs.h, linux/fscrypt.h, linux/fsverity.h; ext4's
@@ -196,213 +236,98 @@ const (
 // mounts and rules, which go by names: a snapshot of a subvolume holds what is
 // covered in it, a subvolume can be closed to its owner's writes, a directory
 // can be told to take .GIT for .git, or to be read only with a key.
-func requests() []Rule {
-	const name, arg = "ioctl", 1
-	terminal := []uint64{tiocSTI, tiocLinux, tiocCons, tiocSetLine}
-	whole := map[uint64][]uint64{fileFlags: {getFlags, fieMap}, btrfs: {clone, cloneRange, getLabel, dedupe}, bcachefs: nil} // less what is let through
-	var rules []Rule
-	var kinds []uint64
-	for _, kind := range []uint64{fileFlags, btrfs, bcachefs} {
-		kinds = append(kinds, kind)
-		for _, number := range whole[kind] {
-			rules = append(rules, allowIf(name, masked(arg, 0xffff, kind|number)))
+func requests() *Node {
+	const arg, number = 1, 0xff
+	return on(arg, typeOf).
+		is(on(arg, number).is(refused, tiocSTI, tiocLinux, tiocCons, tiocSetLine).other(allow), terminal).
+		is(on(arg, number).is(allow, getFlags, fieMap).other(refused), fileFlags).
+		is(on(arg, number).is(allow, clone, cloneRange, getLabel, dedupe).other(refused), btrfs).
+		is(refused, bcachefs).other(allow)
+}
+
+// A Path is one way through a tree: the answer where all conditions hold. Paths are
+// disjoint; where none holds the answer is [DefaultErrno].
+type Path struct {
+	Errno uint32
+	Conds []Cond
+}
+
+// A Cond holds if the argument, masked, is Value, or, where Differs is set, is not.
+type Cond struct {
+	Arg         uint
+	Mask, Value uint64
+	Differs     bool // of all 64 bits: libseccomp has no masked form of that
+}
+
+// Paths returns the ways through a tree, with one condition on an argument at most.
+func (n *Node) Paths() (list []Path) {
+	if n.Cases == nil {
+		if n.Errno == DefaultErrno {
+			return nil
 		}
-		for _, c := range complement(arg, 0xff, 0xff, whole[kind]) {
-			rules = append(rules, refuseIf(name, EPERM, masked(arg, typeOf|c.Mask, kind|c.Value)))
-		}
+		return []Path{{Errno: n.Errno}}
 	}
-	const tty = tiocSTI & typeOf
-	for _, request := range terminal {
-		rules = append(rules, refuseIf(name, EPERM, masked(arg, 0xffff, request)))
-	}
-	for i := range terminal {
-		terminal[i] &= 0xff
-	}
-	for _, c := range complement(arg, 0xff, 0xff, terminal) {
-		rules = append(rules, allowIf(name, masked(arg, typeOf|c.Mask, tty|c.Value)))
-	}
-	for _, c := range complement(arg, typeOf, typeOf, append(kinds, tty)) {
-		rules = append(rules, allowIf(name, c))
-	}
-	return rules
-}
-
-// personality allows PER_LINUX and PER_LINUX32, each with UNAME26, and the query,
-// which is all bits. What else is known is refused by its flag; the personalities of
-// other systems get DefaultErrno: each bit of them would cost two comparisons.
-func personality() []Rule {
-	const name, query = "personality", 1 << 31
-	var rules []Rule
-	for _, known := range []uint64{0, 8, uname26, uname26 | 8, low32} {
-		rules = append(rules, allowIf(name, masked(0, low32, known)))
-	}
-	for _, flag := range bits(personalityFlags) {
-		rules = append(rules, refuseIf(name, EPERM, masked(0, query|flag, flag)))
-	}
-	return rules
-}
-
-// opening returns rules for a call that takes open flags at arg and, where
-// they make a file, a mode after them; else the mode is garbage.
-func opening(name string, arg uint) []Rule {
-	rules := []Rule{
-		allowIf(name, masked(arg, oCreat|oTmpfile, 0)),
-		allowIf(name, masked(arg+1, setID, 0)),
-	}
-	for _, makes := range bits(oCreat | oTmpfile) {
-		for _, mode := range bits(setID) {
-			rules = append(rules, refuseIf(name, EPERM, masked(arg, makes, makes), masked(arg+1, mode, mode)))
-		}
-	}
-	return rules
-}
-
-// nodes returns rules for a call that makes a file of a type: regular files,
-// FIFOs and sockets may be made.
-func nodes(name string, arg uint) []Rule {
-	var rules []Rule
-	types := []uint64{0, 0o010000, 0o100000, 0o140000}
-	for _, typ := range types {
-		rules = append(rules, allowIf(name, masked(arg, fileType|setID, typ)))
-	}
-	for _, c := range complement(arg, fileType, fileType, types) {
-		rules = append(rules, refuseIf(name, EPERM, c))
-	}
-	for _, mode := range bits(setID) {
-		rules = append(rules, refuseIf(name, EPERM, masked(arg, mode, mode)))
-	}
-	return rules
-}
-
-// prlimit lets limits be read, and all but RLIMIT_CORE be set: that is said to be
-// done where C libraries' setrlimit asks, of the process itself and for no answer
-// but yes or no. These arguments are compared at 64 bits: the kernel reads so many of
-// a pointer, and what stands above a process's number makes it none of libc's calls.
-func prlimit() []Rule {
-	const name = "prlimit64"
-	rules := []Rule{allowIf(name, masked(2, ^uint64(0), 0))}
-	for _, c := range complement(1, low32, maxRlimit, []uint64{rlimitCore}) {
-		rules = append(rules, allowIf(name, c))
-	}
-	set := masked(1, low32, rlimitCore)
-	zero := func(arg uint) Cond { return masked(arg, ^uint64(0), 0) }
-	other := func(arg uint) Cond { return Cond{Arg: arg, Mask: ^uint64(0), Differs: true} }
-	return append(rules,
-		refuseIf(name, Done, zero(0), set, other(2), zero(3)),
-		refuseIf(name, EINVAL, other(0), set, other(2)),
-		refuseIf(name, EINVAL, zero(0), set, other(2), other(3)))
-}
-
-// sockets lets through what reaches other programs here and the network that
-// the sandbox has. Other families, raw and packet sockets, and protocols whose
-// modules the kernel would load on demand stay out of reach.
-func sockets() []Rule {
-	const name = "socket"
-	types := []uint64{sockStream, sockDgram}
-	protocols := []uint64{protoIP, protoICMP, protoTCP, protoUDP, protoICMPv6}
-
-	rules := []Rule{
-		allowIf(name, masked(0, low32, afUnix)),
-		allowIf(name, masked(0, low32, afNetlink), masked(2, low32, netlinkRoute)),
-	}
-	for _, c := range complement(2, low32, maxNetlink, []uint64{netlinkRoute}) {
-		rules = append(rules, refuseIf(name, EAFNOSUPPORT, masked(0, low32, afNetlink), c))
-	}
-	inet := masked(0, low32&^(afInet^afInet6), afInet&afInet6) // either: they part in one bit
-	for _, typ := range types {
-		for _, protocol := range protocols {
-			rules = append(rules, allowIf(name, inet, masked(1, sockTypeMask, typ), masked(2, low32, protocol)))
-		}
-	}
-	for _, c := range append(complement(1, sockTypeMask, sockTypeMask, types), complement(2, low32, maxProtocol, protocols)...) {
-		rules = append(rules, refuseIf(name, EPROTONOSUPPORT, inet, c))
-	}
-	for _, c := range complement(0, low32, maxFamily, []uint64{afUnix, afInet, afInet6, afNetlink}) {
-		rules = append(rules, refuseIf(name, EAFNOSUPPORT, c))
-	}
-	return rules
-}
-
-func masked(arg uint, mask, value uint64) Cond { return Cond{Arg: arg, Mask: mask, Value: value} }
-
-func allow(names ...string) Rule  { return Rule{Names: names, Errno: Allow} }
-func refuse(names ...string) Rule { return Rule{Names: names, Errno: EPERM} }
-
-func allowIf(name string, conds ...Cond) Rule { return Rule{[]string{name}, Allow, conds} }
-
-func refuseIf(name string, errno uint32, conds ...Cond) Rule {
-	return Rule{[]string{name}, errno, conds}
-}
-
-// refuseBits refuses the call with EPERM if any bit of mask is set in arg.
-func refuseBits(name string, arg uint, mask uint64) []Rule {
-	rules := []Rule{allowIf(name, masked(arg, mask, 0))}
-	for _, bit := range bits(mask) {
-		rules = append(rules, refuseIf(name, EPERM, masked(arg, bit, bit)))
-	}
-	return rules
-}
-
-// only allows the values of an int argument, and refuses all others up to top.
-func only(name string, arg uint, errno uint32, top uint64, values ...uint64) []Rule {
-	var rules []Rule
-	for _, v := range values {
-		rules = append(rules, allowIf(name, masked(arg, low32, v)))
-	}
-	for _, c := range complement(arg, low32, top, values) {
-		rules = append(rules, refuseIf(name, errno, c))
-	}
-	return rules
-}
-
-// allBut refuses the values of an int argument, and allows all others up to top.
-func allBut(name string, arg uint, errno uint32, top uint64, values ...uint64) []Rule {
-	var rules []Rule
-	for _, v := range values {
-		rules = append(rules, refuseIf(name, errno, masked(arg, low32, v)))
-	}
-	for _, c := range complement(arg, low32, top, values) {
-		rules = append(rules, allowIf(name, c))
-	}
-	return rules
-}
-
-// complement returns conditions that are disjoint and hold, together, for
-// exactly the arguments that, masked, are at most top (a power of two less
-// one) and none of the values: one condition for each prefix of bits at which
-// the values part from all the rest. What lies above top gets DefaultErrno,
-// as does what the kernel itself does not know; each bit of it would cost a
-// comparison.
-func complement(arg uint, mask, top uint64, values []uint64) []Cond {
-	var conds []Cond
-	var walk func(bits []uint64, prefix, value uint64, within []uint64)
-	walk = func(bits []uint64, prefix, value uint64, within []uint64) {
-		if len(within) == 0 {
-			conds = append(conds, masked(arg, prefix, value))
-			return
-		}
-		if len(bits) == 0 {
-			return
-		}
-		bit := bits[len(bits)-1]
-		var zero, one []uint64
-		for _, v := range within {
-			if v&bit == 0 {
-				zero = append(zero, v)
-			} else {
-				one = append(one, v)
+	under := func(c Cond, to *Node) {
+		for _, p := range to.Paths() {
+			if p, possible := p.under(c); possible {
+				list = append(list, p)
 			}
 		}
-		walk(bits[:len(bits)-1], prefix|bit, value, zero)
-		walk(bits[:len(bits)-1], prefix|bit, value|bit, one)
 	}
-	walk(bits(mask&top), mask&^top, 0, values)
-	return conds
+	var values []uint64
+	for _, c := range n.Cases {
+		under(Cond{n.Arg, n.Mask, c.Value, false}, c.Then)
+		values = append(values, c.Value)
+	}
+	if n.Mask == ^uint64(0) {
+		under(Cond{n.Arg, n.Mask, 0, true}, n.Else)
+		return list
+	}
+	for _, c := range complement(n.Arg, bits(n.Mask), 0, 0, values) {
+		under(c, n.Else)
+	}
+	return list
+}
+
+// under returns a path that is taken where a condition holds as well.
+func (p Path) under(c Cond) (path Path, possible bool) {
+	i := slices.IndexFunc(p.Conds, func(d Cond) bool { return d.Arg == c.Arg })
+	if i < 0 {
+		return Path{p.Errno, append([]Cond{c}, p.Conds...)}, true
+	}
+	d := p.Conds[i]
+	if c.Differs || d.Differs {
+		panic("BUG: a tree asks again for what differs")
+	}
+	p.Conds = slices.Clone(p.Conds)
+	p.Conds[i] = Cond{Arg: c.Arg, Mask: c.Mask | d.Mask, Value: c.Value | d.Value}
+	return p, (c.Value^d.Value)&c.Mask&d.Mask == 0
+}
+
+// complement returns conditions that are disjoint and hold, together, for exactly the
+// arguments that have none of the values in some bits: one condition for each prefix of
+// bits at which the values part from all the rest. prefix are the bits that are decided.
+func complement(arg uint, bits []uint64, prefix, value uint64, values []uint64) []Cond {
+	if len(values) == 0 {
+		return []Cond{{Arg: arg, Mask: prefix, Value: value}}
+	}
+	if len(bits) == 0 {
+		return nil
+	}
+	rest, bit := bits[:len(bits)-1], bits[len(bits)-1]
+	var zero, one []uint64
+	for _, v := range values {
+		if v&bit == 0 {
+			zero = append(zero, v)
+		} else {
+			one = append(one, v)
+		}
+	}
+	return append(complement(arg, rest, prefix|bit, value, zero), complement(arg, rest, prefix|bit, value|bit, one)...)
 }
 
 // bits returns the bits of a mask, the lowest first.
-func bits(mask uint64) []uint64 {
-	var list []uint64
+func bits(mask uint64) (list []uint64) {
 	for ; mask != 0; mask &= mask - 1 {
 		list = append(list, mask&-mask)
 	}
