@@ -103,6 +103,7 @@ func TestRefusedUnseen(t *testing.T) {
 		c := f.raw("")
 		io.WriteString(c, blanks+"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n")
 		b, _ := io.ReadAll(c)
+		c.Close() // else what more it says is waited for
 		require.NotContains(t, string(b), "hello")
 		require.Equal(t, blanks, <-got)
 	}

@@ -633,7 +633,7 @@ func TestTooMany(t *testing.T) {
 
 func TestSlowHead(t *testing.T) {
 	f := build(t, nil, "ok.example")
-	f.headTimeout = 200 * time.Millisecond
+	f.headTimeout = 50 * time.Millisecond
 	f.serve()
 	for _, text := range []string{"", "G", "GET http://ok.example/ HTTP/1.1\r\nX: ", "\x05", "\x05\x01", "\x05\x01\x00\x05\x01\x00\x03\xff"} {
 		resp := f.ask(text)
@@ -648,7 +648,7 @@ func TestSlowHead(t *testing.T) {
 			if _, err := c.Write([]byte("G")); err != nil {
 				return
 			}
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(20 * time.Millisecond)
 		}
 	}()
 	_, err := io.ReadAll(c)

@@ -186,9 +186,9 @@ func TestCodex(t *testing.T) {
 	require.Contains(t, out, "The job is done.")
 	require.Contains(t, out, "CODEX_API_KEY=sk-proj-")
 	require.NotContains(t, out, key[10:])
-	seen := keys.take()
-	require.NotEmpty(t, seen)
-	for _, k := range seen {
+	used := keys.take()
+	require.NotEmpty(t, used)
+	for _, k := range used {
 		require.Equal(t, "api.openai.com GET Bearer "+key, k, "the host sees the real one, and a websocket is enough")
 	}
 

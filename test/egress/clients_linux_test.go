@@ -126,7 +126,7 @@ func TestClients(t *testing.T) {
 		{name: "java", needs: "java", script: javaFetch + "https://HOST/", want: "hello HOST from"},
 		{name: "node 24, undici", needs: "bash", script: undiciFetch + "https://HOST/", want: "hello HOST from", proxied: true},
 		{name: "npm", needs: "npm", script: npmInstall, want: "tiny came"},
-		{name: "pip", needs: "python3", module: "pip", script: pipDownload, want: "tiny came"},
+		{name: "pip", needs: "python3", module: "pip", script: pipDownload, want: "tiny came", proxied: true},
 		{name: "python, requests", needs: "python3", module: "requests", script: requestsGet + "https://HOST/", want: "hello HOST from", proxied: true},
 		{name: "python, aiohttp", needs: "python3", module: "aiohttp", script: aioFetch + "https://HOST/", want: "hello HOST from"},
 		{name: "websocket, aiohttp", needs: "python3", module: "aiohttp", script: aioTalk + "wss://HOST/socket", want: ": two", proxied: true},
