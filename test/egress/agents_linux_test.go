@@ -165,7 +165,8 @@ func (b *bench) until(what string, holds func() bool, argv ...string) string {
 	start(b.t, cmd)
 	defer cmd.Process.Kill()
 	await.Until(b.t, what, holds)
-	require.NoError(b.t, cmd.Process.Signal(os.Interrupt))
+	require.NoError(b.t, cmd.Process.Signal(syscall.SIGTERM))
+	defer time.AfterFunc(await.Patience, func() { cmd.Process.Kill() }).Stop()
 	cmd.Wait()
 	return out.String()
 }
