@@ -193,7 +193,7 @@ func TestPublish(t *testing.T) {
 			rule, inside = port+":3000", "3000"
 		}
 		r := newBench(t, "--publish", rule).shell()
-		r.say("echo published > f; python3 -m http.server -b " + address + " " + inside + " >/dev/null 2>&1 &")
+		r.say("echo published > f; python3 -m http.server -b " + address + " " + inside + " >/dev/null 2>&1 & :")
 		get := func(host string) (string, error) {
 			c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: await.Patience}
 			resp, err := c.Get("http://" + net.JoinHostPort(host, port) + "/f")
