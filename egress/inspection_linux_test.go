@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
@@ -65,7 +66,7 @@ func TestSecretSources(t *testing.T) {
 	b.write("long", strings.Repeat("x", 9000))
 	b.write("bin/printer", "#!/bin/sh\necho ran >>"+marker+"\nprintf '%s\\n' \"$1\"\n")
 	b.write("bin/failing", "#!/bin/sh\necho "+token+"; echo "+token+" >&2; exit 3\n")
-	b.write("bin/slow", "#!/bin/sh\nsleep 60\n")
+	b.write("bin/slow", "#!/bin/sh\nsleep 1000\n")
 	b.write("bin/endless", "#!/bin/sh\nexec yes "+token+"\n")
 	b.write("bin/where", "#!/bin/sh\n[ \"$PWD\" = / ] && [ \"$MY_OTHER\" = passed ] && [ ! -t 0 ] && echo "+token+"\n")
 	b.write("work/token", token)
@@ -111,13 +112,11 @@ func TestSecretSources(t *testing.T) {
 			require.NoError(t, err)
 			b.request.InjectRun = []string{"MY_TOKEN=" + string(argv)}
 		}
-		b.secrets = &Secrets{Timeout: time.Minute}
+		b.secrets = &Secrets{Timeout: await.Patience}
 		if c.command == "slow" {
 			b.secrets.Timeout = 200 * time.Millisecond
 		}
-		begun := time.Now()
 		r, err := b.plan()
-		require.Less(t, time.Since(begun), 50*time.Second)
 		if c.want == "" {
 			require.NoError(t, err, "%+v", c)
 			require.Equal(t, token, r.inspection.setup.Secrets[0].Value, "%+v", c)
@@ -289,7 +288,7 @@ func TestInspectedStreams(t *testing.T) {
 		}
 		client.CloseIdleConnections()
 	}
-	require.Eventually(t, seen.has(func(e netproxy.Event) bool { return e.Kind == netproxy.Closed && e.Up > 0 && e.Down > 0 }), time.Minute, time.Millisecond)
+	await.Until(t, "its end is told", seen.has(func(e netproxy.Event) bool { return e.Kind == netproxy.Closed && e.Up > 0 && e.Down > 0 }))
 	require.True(t, seen.has(func(e netproxy.Event) bool {
 		return e.Kind == netproxy.Denied && e.Request == "GET https://"+host+"/no"
 	})())

@@ -24,6 +24,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
@@ -148,7 +149,7 @@ func TestStreams(t *testing.T) {
 	text, err := io.ReadAll(ours)
 	require.NoError(t, err)
 	require.Equal(t, "hello", string(text))
-	require.Eventually(t, seen.has(func(e netproxy.Event) bool { return e.Kind == netproxy.Closed && e.Verdict.Port == uint16(number) }), time.Minute, time.Millisecond)
+	await.Until(t, "it is told", seen.has(func(e netproxy.Event) bool { return e.Kind == netproxy.Closed && e.Verdict.Port == uint16(number) }))
 
 	for host, want := range map[string]int{"localhost:" + port: http.StatusOK, "localhost:9": http.StatusForbidden, "b.example:443": http.StatusForbidden} {
 		ours, theirs := net.Pipe()
@@ -160,7 +161,7 @@ func TestStreams(t *testing.T) {
 		ours.Close()
 	}
 	s.Refused("tcp", netip.MustParseAddrPort("192.0.2.1:80"))
-	require.Eventually(t, seen.has(func(e netproxy.Event) bool { return e.Kind == netproxy.Denied && e.Verdict.Host == "192.0.2.1" }), time.Minute, time.Millisecond)
+	await.Until(t, "it is told", seen.has(func(e netproxy.Event) bool { return e.Kind == netproxy.Denied && e.Verdict.Host == "192.0.2.1" }))
 
 	listeners[0].Close()
 	_, theirs = net.Pipe()
@@ -194,7 +195,7 @@ func TestQuestions(t *testing.T) {
 		require.NoError(t, err)
 		require.Greater(t, n, 12)
 		require.EqualValues(t, 3, answer[3]&0xf, "no such name")
-		require.Eventually(t, seen.has(func(e netproxy.Event) bool { return e.Kind == netproxy.Denied && e.Verdict.Host == "b.example" }), time.Minute, time.Millisecond)
+		await.Until(t, "it is told", seen.has(func(e netproxy.Event) bool { return e.Kind == netproxy.Denied && e.Verdict.Host == "b.example" }))
 		s.Close()
 		server.Close()
 		c.Close()

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 // recorded returns the bytes of a real ClientHello for a name.
@@ -130,8 +132,8 @@ func TestHostileHello(t *testing.T) {
 		"cut short":        string(hello[:100]),
 		"header cut short": string(hello[:3]),
 	} {
-		if f.headTimeout = time.Minute; strings.HasSuffix(what, "cut short") { // which is waited for
-			f.headTimeout = time.Second
+		if f.headTimeout = await.Patience; strings.HasSuffix(what, "cut short") { // which is waited for
+			f.headTimeout = 100 * time.Millisecond
 		}
 		c := f.raw("CONNECT example.com:443 HTTP/1.1\r\n\r\n" + text)
 		b, err := io.ReadAll(c)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/netproxy/rules"
 )
 
@@ -48,12 +50,12 @@ func TestSpareAttempts(t *testing.T) {
 			require.Error(t, err)
 		})
 	}
-	require.Eventually(t, func() bool { return most.Load() > clients+maxSpare/2 }, time.Minute, time.Millisecond, "the control: some race")
+	await.Until(t, "the control: some race", func() bool { return most.Load() > clients+maxSpare/2 })
 	time.Sleep(100 * time.Millisecond) // in which there could be more
 	cancel()
 	all.Wait()
 	require.LessOrEqual(t, most.Load(), int32(clients+maxSpare))
-	require.Eventually(t, func() bool { return f.racing.Load() == 0 }, time.Minute, time.Millisecond, "they are given back")
+	await.Until(t, "they are given back", func() bool { return f.racing.Load() == 0 })
 
 	f.racing.Store(maxSpare)
 	dials.Store(0)
@@ -69,7 +71,8 @@ func TestSilentServer(t *testing.T) {
 	for name, send := range map[string]func(c net.Conn){
 		"half closed": func(c net.Conn) { c.(*net.TCPConn).CloseWrite() },
 		"unread": func(c net.Conn) {
-			c.SetWriteDeadline(time.Now().Add(time.Second))
+			soon := time.Now().Add(200 * time.Millisecond)
+			c.SetWriteDeadline(soon)
 			for _, err := c.Write(make([]byte, 1<<20)); err == nil; _, err = c.Write(make([]byte, 1<<20)) {
 			}
 		},
@@ -82,28 +85,29 @@ func TestSilentServer(t *testing.T) {
 			f.addr = ln.Addr().String()
 			ctx, cancel := context.WithCancel(t.Context())
 			go f.Serve(ctx, ln)
-			arrived := make(chan struct{})
-			f.host("example.com", 80, server(t, func(net.Conn) {
+			arrived, ended := make(chan struct{}), make(chan struct{})
+			f.host("example.com", 80, server(t, func(c net.Conn) {
 				close(arrived)
+				if name == "half closed" {
+					_, _ = io.Copy(io.Discard, c)
+					close(ended)
+				}
 				<-over
 			}))
 			c := f.raw(request)
-			<-arrived
+			await.Closed(t, "it is there", arrived)
 			send(c)
-			time.Sleep(100 * time.Millisecond)
+			if name == "half closed" {
+				await.Closed(t, "its end is passed on", ended)
+			}
 			cancel()
 			closed := make(chan struct{})
 			go func() {
 				f.Close()
 				close(closed)
 			}()
-			select {
-			case <-closed:
-			case <-time.After(time.Minute):
-				t.Errorf("%s, %q: it waits for the server", name, request[:4])
-			}
+			await.Closed(t, fmt.Sprintf("%s, %q: it does not wait for the server", name, request[:4]), closed)
 			close(over)
-			<-closed
 		}
 	}
 }

@@ -12,11 +12,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/miekg/dns"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 // The name server of the sandbox is held here against miekg/dns, which a launch
@@ -131,7 +132,7 @@ func TestReferenceClient(t *testing.T) {
 		dns.TypeDS, dns.TypeDNSKEY, dns.TypeCAA, dns.TypeNAPTR, dns.TypeTLSA, dns.TypeNULL, dns.TypeNone, 65280,
 	}
 	for network, address := range map[string]string{"udp": udp, "tcp": tcp} {
-		client := &dns.Client{Net: network, Timeout: time.Minute}
+		client := &dns.Client{Net: network, Timeout: await.Patience}
 		conn, err := client.Dial(address)
 		require.NoError(t, err)
 		defer conn.Close()
@@ -395,7 +396,7 @@ func putBytes(network, address string, query []byte) ([]byte, error) {
 		return nil, err
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(time.Minute))
+	c.SetDeadline(await.Deadline())
 	if network == "tcp" {
 		if _, err := c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(query))), query...)); err != nil {
 			return nil, err

@@ -9,11 +9,11 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/dns/dnsmessage"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/netproxy/rules"
 )
 
@@ -217,7 +217,7 @@ func TestServeQuestions(t *testing.T) {
 	c, err := net.Dial("udp", conn.LocalAddr().String())
 	require.NoError(t, err)
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(time.Minute))
+	c.SetDeadline(await.Deadline())
 	c.Write([]byte("short"))
 	c.Write(question(t, "a.example.", dnsmessage.TypeA))
 	buf := make([]byte, 512)

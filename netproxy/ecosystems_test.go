@@ -33,11 +33,6 @@ var ecosystems = []ecosystem{
 		asked: "/pkg", out: "1.2.3",
 	},
 	{
-		name: "pip", argv: []string{"pip", "index", "versions", "pkg", "--index-url=https://example.com/simple", "--cert=CA", "--disable-pip-version-check"},
-		serve: map[string]string{"/simple/pkg/": `<!DOCTYPE html><a href="pkg-1.2.3-py3-none-any.whl">pkg-1.2.3-py3-none-any.whl</a>`},
-		asked: "/simple/pkg/", out: "1.2.3",
-	},
-	{
 		name: "go", argv: []string{"go", "list", "-m", "-versions", "mod.example/m"},
 		files: map[string]string{".config/go/telemetry/mode": "off"}, // or something of it is still written when the test is over
 		env:   []string{"GOPROXY=https://example.com", "GONOSUMDB=*", "GOFLAGS=-mod=mod", "GOTOOLCHAIN=local", "GOPATH=HOME/go"},
@@ -73,7 +68,8 @@ var ecosystems = []ecosystem{
 	},
 }
 
-// TestEcosystems runs the programs that developers fetch packages with.
+// TestEcosystems runs the programs that developers fetch packages with; pip and node are among
+// those of test/egress.
 func TestEcosystems(t *testing.T) {
 	for _, e := range ecosystems {
 		t.Run(e.name, func(t *testing.T) {

@@ -10,12 +10,15 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 // disguises are requests for another host than the tunnel's, in forms that
@@ -69,7 +72,7 @@ func TestDisguised(t *testing.T) {
 	for _, request := range disguises {
 		c, err := net.Dial("tcp", web)
 		require.NoError(t, err)
-		c.SetDeadline(time.Now().Add(time.Minute))
+		c.SetDeadline(await.Deadline())
 		io.WriteString(c, strings.Replace(request, "Host:", "Connection: close\r\nHost:", 1))
 		b, _ := io.ReadAll(c)
 		c.Close()
@@ -100,6 +103,7 @@ func TestRefusedUnseen(t *testing.T) {
 		c := f.raw("")
 		io.WriteString(c, blanks+"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n")
 		b, _ := io.ReadAll(c)
+		c.Close() // else what more it says is waited for
 		require.NotContains(t, string(b), "hello")
 		require.Equal(t, blanks, <-got)
 	}
@@ -136,7 +140,7 @@ func TestOtherProtocols(t *testing.T) {
 func TestRecordBeforeHello(t *testing.T) {
 	const warning = "\x15\x03\x01\x00\x02\x01\x5a"
 	f := build(t, nil, "example.com:443", "patient.example:443")
-	f.headTimeout = 2 * time.Second // which some of them wait for
+	f.headTimeout = 200 * time.Millisecond // which some of them wait for
 	f.serve()
 	asked := make(chan string, 4)
 	srv := httptest.NewUnstartedServer(http.NotFoundHandler())
@@ -181,9 +185,9 @@ func TestRecordBeforeHello(t *testing.T) {
 	require.Empty(t, asked)
 	// Who sends the first byte and waits is not let through with the rest.
 	c := f.raw("CONNECT example.com:443 HTTP/1.1\r\n\r\n" + odd[:1])
-	time.Sleep(f.headTimeout + time.Second/2)
+	_, err := io.ReadAll(c)
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "it has waited long enough")
 	io.WriteString(c, odd[1:]+hello)
-	io.ReadAll(c)
 	require.Empty(t, asked)
 }
 

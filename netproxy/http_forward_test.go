@@ -14,15 +14,16 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 // TestHostileHeads sends what is no clean request. None may reach a server.
 func TestHostileHeads(t *testing.T) {
 	f := build(t, nil, "ok.example", "ok.example:8080")
-	f.lingerTime = time.Minute // until the client has said all that is too long
+	f.lingerTime = await.Patience // until the client has said all that is too long
 	f.serve()
 	srv := hello(t, false)
 	f.host("ok.example", 80, srv.Listener.Addr().String())
@@ -198,17 +199,16 @@ func TestLongHeads(t *testing.T) {
 		require.Contains(t, f.ask(long+"\r\n"), want)
 		require.Contains(t, f.ask(short+"\r\n"), " 200 ")
 		c := f.raw("CONNECT ok.example:443 HTTP/1.1\r\n\r\n" + string(longHello))
-		late := time.Minute
-		if taken == 0 { // it goes to the server, and nothing comes back
-			late = time.Second
+		if taken == 0 { // the rest is waited for
+			await.Until(t, "it is kept", func() bool { return longHeads.Load() == 1 })
+		} else {
+			b, err := io.ReadAll(c)
+			require.True(t, strings.HasSuffix(string(b), unrecognizedName), "%q %v", b, err)
 		}
-		c.SetDeadline(time.Now().Add(late))
-		b, err := io.ReadAll(c)
-		require.Equal(t, taken > 0, strings.HasSuffix(string(b), unrecognizedName), "%q %v", b, err)
 		c.Close()
 		longHeads.Add(-taken)
+		await.Until(t, "each is given back", func() bool { return longHeads.Load() == 0 })
 	}
-	require.Eventually(t, func() bool { return longHeads.Load() == 0 }, time.Minute, 10*time.Millisecond, "each is given back")
 }
 
 // TestOneRequest holds that nothing after a request's body reaches its server, and that
@@ -222,7 +222,6 @@ func TestOneRequest(t *testing.T) {
 			b = append(b, 0)
 			io.ReadFull(c, b[len(b)-1:])
 		}
-		time.Sleep(20 * time.Millisecond) // so that the proxy knows that it has sent the body
 		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 		c.(*net.TCPConn).CloseWrite()
 		rest, _ := io.ReadAll(c)
@@ -341,9 +340,7 @@ func TestStreaming(t *testing.T) {
 	for _, path := range []string{"/chunked", "/raw"} {
 		var resp *http.Response
 		var br *bufio.Reader
-		var worst time.Duration
 		for i := range 5 {
-			begin := time.Now()
 			next <- struct{}{}
 			if i == 0 {
 				var err error
@@ -355,10 +352,7 @@ func TestStreaming(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, fmt.Sprintf("data: %d\n", i), line)
 			br.ReadString('\n')
-			worst = max(worst, time.Since(begin))
 		}
-		t.Logf("%s: at most %v an event", path, worst)
-		require.Less(t, worst, 50*time.Second)
 		resp.Body.Close()
 	}
 }
@@ -377,9 +371,7 @@ func TestStubbornServer(t *testing.T) {
 		"HEAD http://ok.example/ HTTP/1.1\r\nHost: ok.example\r\n\r\n":                                               "\r\nConnection: close\r\n\r\n",
 		"GET http://ok.example/ HTTP/1.1\r\nHost: ok.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nxx": "\r\n\r\nok",
 	} {
-		begin := time.Now()
 		require.True(t, strings.HasSuffix(f.ask(request), want), request)
-		require.Less(t, time.Since(begin), 50*time.Second)
 	}
 }
 
@@ -424,11 +416,7 @@ func TestClientGone(t *testing.T) {
 	c := f.raw("GET http://ok.example/ HTTP/1.1\r\nHost: ok.example\r\n\r\n")
 	<-begun
 	c.Close()
-	select {
-	case <-gone:
-	case <-time.After(time.Minute):
-		t.Fatal("the request is still there")
-	}
+	await.Closed(t, "the request is over", gone)
 }
 
 func TestWebsocket(t *testing.T) {

@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 // TestOtherNamespace serves a listener that a child made in a network
@@ -45,7 +47,7 @@ func TestOtherNamespace(t *testing.T) {
 	defer cmd.Process.Kill()
 
 	b, oob := make([]byte, 1), make([]byte, 64)
-	require.NoError(t, unix.SetsockoptTimeval(pair[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 60}))
+	require.NoError(t, unix.SetsockoptTimeval(pair[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: int64(await.Patience / time.Second)}))
 	_, n, _, _, err := unix.Recvmsg(pair[0], b, oob, unix.MSG_CMSG_CLOEXEC)
 	require.NoError(t, err)
 	messages, err := unix.ParseSocketControlMessage(oob[:n])
@@ -88,11 +90,11 @@ func TestInsideNamespace(t *testing.T) {
 	addr := ln.Addr().String()
 	ln.Close()
 
-	_, err = net.DialTimeout("tcp", "192.0.2.1:443", time.Second)
+	_, err = net.Dial("tcp", "192.0.2.1:443")
 	require.ErrorIs(t, err, unix.ENETUNREACH, "no way out but the proxy")
 	c, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
-	c.SetDeadline(time.Now().Add(time.Minute))
+	c.SetDeadline(await.Deadline())
 	fmt.Fprintf(c, "CONNECT host.pccrun.internal:%s HTTP/1.1\r\n\r\nping", port)
 	c.(*net.TCPConn).CloseWrite()
 	br := bufio.NewReader(c)

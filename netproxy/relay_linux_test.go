@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 // ended waits until the peer's end has come.
@@ -108,11 +110,11 @@ func TestTunnelBreaksOff(t *testing.T) {
 func gone(t *testing.T, c net.Conn) {
 	raw, err := c.(syscall.Conn).SyscallConn()
 	require.NoError(t, err)
-	require.Eventually(t, func() bool {
+	await.Until(t, "it has no peer", func() bool {
 		var err error
 		require.NoError(t, raw.Control(func(fd uintptr) { _, err = unix.Getpeername(int(fd)) }))
 		return err == unix.ENOTCONN
-	}, time.Minute, time.Millisecond)
+	})
 }
 
 // What a server has said before it broke the connection is passed on, and that it broke.
@@ -188,7 +190,7 @@ func TestAsIfDirect(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				c.SetDeadline(time.Now().Add(time.Minute))
+				c.SetDeadline(await.Deadline())
 				c.Write(n[:])
 				up, down := scripted(n, 0), scripted(n, 1)
 				down.judge(t, n, "client", up, up.play(c.(*net.TCPConn)))
@@ -205,13 +207,13 @@ func TestAsIfDirect(t *testing.T) {
 		})
 	}
 	group.Wait()
-	require.Eventually(t, func() bool {
+	await.Until(t, "each is told of", func() bool {
 		total := map[EventKind]int{}
 		for _, e := range f.told() {
 			total[e.Kind]++
 		}
 		return total[Opened] == rows && total[Closed] == rows && len(total) == 2
-	}, time.Minute, 10*time.Millisecond)
+	})
 }
 
 // A script is what one end of a connection does.

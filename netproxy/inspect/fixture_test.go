@@ -16,10 +16,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/netproxy/rules"
 )
@@ -143,7 +143,7 @@ func (f *fixture) connect(host string, port uint16, early string) net.Conn {
 		defer f.mu.Unlock()
 		f.up, f.down, f.closes = f.up+up, f.down+down, f.closes+1
 	})
-	c.SetDeadline(time.Now().Add(time.Minute))
+	c.SetDeadline(await.Deadline())
 	return c
 }
 

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 // TestSecretElsewhere has a host that hands the secret out in places beside head and
@@ -107,7 +109,7 @@ func TestNoOracle(t *testing.T) {
 				resp, err := c.Post("https://api.example.com/", "text/plain", body)
 				require.NoError(t, err)
 				go io.WriteString(in, guess)
-				late := time.AfterFunc(50*time.Second, func() { in.CloseWithError(io.ErrClosedPipe) })
+				late := time.AfterFunc(await.Patience, func() { in.CloseWithError(io.ErrClosedPipe) })
 				got := make([]byte, len(guess))
 				_, err = io.ReadFull(resp.Body, got)
 				require.NoError(t, err, guess)

@@ -3,7 +3,6 @@ package inspect
 import (
 	"bufio"
 	"compress/gzip"
-	"context"
 	"crypto/ecdh"
 	"crypto/rand"
 	"crypto/tls"
@@ -26,6 +25,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/netproxy/rules"
 )
 
@@ -241,7 +241,7 @@ func TestPipelined(t *testing.T) {
 	c, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(time.Minute))
+	c.SetDeadline(await.Deadline())
 	_, err = io.WriteString(c, "CONNECT git.example.com:443 HTTP/1.1\r\nHost: git.example.com:443\r\n\r\n"+hello(t, "git.example.com"))
 	require.NoError(t, err)
 	br := bufio.NewReader(c)
@@ -519,9 +519,7 @@ func TestStreams(t *testing.T) {
 		for _, kind := range []string{"text/event-stream", "application/x-ndjson", "application/grpc", "application/vnd.amazon.eventstream"} {
 			f.both(func(t *testing.T, c *http.Client) {
 				in, out := io.Pipe()
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				r, err := http.NewRequestWithContext(ctx, "POST", "https://"+host+"/stream", in)
+				r, err := http.NewRequestWithContext(t.Context(), "POST", "https://"+host+"/stream", in)
 				require.NoError(t, err)
 				r.Header.Set("Accept", kind)
 				r.Header.Set("TE", "trailers")
@@ -644,7 +642,8 @@ func FuzzRequest(f *testing.F) {
 		client, served := net.Pipe()
 		done := make(chan struct{})
 		fx.Serve(served, []byte(text), fx.set.Decide("git.example.com", 80), func(rules.Verdict, string, error) {}, func(int64, int64) { close(done) })
-		client.SetDeadline(time.Now().Add(20 * time.Millisecond))
+		soon := time.Now().Add(20 * time.Millisecond)
+		client.SetDeadline(soon)
 		io.Copy(io.Discard, client)
 		client.Close()
 		<-done
@@ -665,11 +664,11 @@ func TestClosed(t *testing.T) {
 	c.CloseIdleConnections()
 	idle := f.connect("git.example.com", 443, "")
 	idle.Close()
-	require.Eventually(t, func() bool {
+	await.Until(t, "both ends are told", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return f.closes == 2 && f.up > 500 && f.down > 500
-	}, time.Minute, 10*time.Millisecond)
+	})
 }
 
 func mustURL(text string) *url.URL {

@@ -39,7 +39,7 @@ func Main() int {
 	if err != nil || !ok {
 		return 125
 	}
-	if err := serve(control, os.NewFile(wire.SetupFD, "setup")); err != nil {
+	if err := serve(control, os.NewFile(wire.SetupFD, "setup"), &alive{clock: time.Now}); err != nil {
 		text, _ := json.Marshal(wire.Ready{Error: err.Error()})
 		_, _ = control.Write(text)
 		return 125
@@ -65,16 +65,19 @@ func closeInherited() {
 }
 
 // alive is told when the launcher last was heard of.
-type alive struct{ last atomic.Int64 }
+type alive struct {
+	last  atomic.Int64
+	clock func() time.Time
+}
 
-func (a *alive) heard() { a.last.Store(time.Now().UnixNano()) }
+func (a *alive) heard() { a.last.Store(a.clock().UnixNano()) }
 
 // now says whether the launcher still runs: one that is stopped must not be
 // the reason why something is let through that it would have stopped.
-func (a *alive) now() bool { return time.Since(time.Unix(0, a.last.Load())) < wire.Patience }
+func (a *alive) now() bool { return a.clock().Sub(time.Unix(0, a.last.Load())) < wire.Patience }
 
 // serve sets up and serves until the launcher has closed its end.
-func serve(control *net.UnixConn, pipe io.ReadCloser) error {
+func serve(control *net.UnixConn, pipe io.ReadCloser, launcher *alive) error {
 	var setup wire.Setup
 	err := json.NewDecoder(pipe).Decode(&setup)
 	pipe.Close()
@@ -90,7 +93,6 @@ func serve(control *net.UnixConn, pipe io.ReadCloser) error {
 			return err
 		}
 	}
-	launcher := new(alive)
 	launcher.heard()
 	cfg.Alive = launcher.now
 	i, err := New(*cfg)

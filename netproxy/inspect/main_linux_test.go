@@ -10,12 +10,14 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/netproxy/inspect/wire"
 	"github.com/pccrun/pccrun/netproxy/rules"
 )
@@ -33,7 +35,7 @@ func pair(t *testing.T) (launcher, inspector *net.UnixConn) {
 		require.NoError(t, err)
 		t.Cleanup(func() { c.Close() })
 		conns[i] = c.(*net.UnixConn)
-		conns[i].SetDeadline(time.Now().Add(time.Minute))
+		conns[i].SetDeadline(await.Deadline())
 	}
 	return conns[0], conns[1]
 }
@@ -64,8 +66,10 @@ func TestServe(t *testing.T) {
 		Rules:   []string{"GET https://git.example.com/**", "api.example.com"},
 		Secrets: []wire.Secret{{Placeholder: placeholder, Value: secret, Hosts: []string{"https://api.example.com"}}},
 	})
+	var passed atomic.Int64 // since it began, as its clock has it
+	begin := time.Now()
 	go func() {
-		done <- serve(inspector, pipe)
+		done <- serve(inspector, pipe, &alive{clock: func() time.Time { return begin.Add(time.Duration(passed.Load())) }})
 		inspector.Close()
 	}()
 	buf, oob := make([]byte, wire.MaxMessage), make([]byte, 256)
@@ -98,20 +102,24 @@ func TestServe(t *testing.T) {
 	require.NoError(t, err)
 	served.Close()
 	// A connection whose socket was lost, for want of descriptors, is over.
-	_, err = launcher.Write([]byte(`{"id":6}`))
-	require.NoError(t, err)
+	lose := func() {
+		t.Helper()
+		_, err := launcher.Write([]byte(`{"id":6}`))
+		require.NoError(t, err)
+		n, err := launcher.Read(buf)
+		require.NoError(t, err)
+		var r wire.Report
+		require.NoError(t, json.Unmarshal(buf[:n], &r))
+		require.Equal(t, wire.Report{ID: 6, Closed: true, Error: "too many open files"}, r)
+	}
+	lose()
 	var r wire.Report
-	n, err = launcher.Read(buf)
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(buf[:n], &r))
-	require.Equal(t, wire.Report{ID: 6, Closed: true, Error: "too many open files"}, r)
-	r = wire.Report{}
 	text, err := json.Marshal(wire.Connection{ID: 7, Verdict: rules.Verdict{Action: rules.Inspect, Host: "git.example.com", Port: 443}})
 	require.NoError(t, err)
 	_, _, err = launcher.WriteMsgUnix(text, unix.UnixRights(int(file.Fd())), nil)
 	require.NoError(t, err)
 	file.Close()
-	client.SetDeadline(time.Now().Add(time.Minute))
+	client.SetDeadline(await.Deadline())
 	c := tls.Client(client, &tls.Config{ServerName: "git.example.com", RootCAs: trusted})
 	_, err = io.WriteString(c, "POST /x HTTP/1.1\r\nHost: git.example.com\r\n\r\n")
 	require.NoError(t, err)
@@ -136,14 +144,15 @@ func TestServe(t *testing.T) {
 		io.Copy(io.Discard, resp.Body)
 		return resp.StatusCode
 	}
-	time.Sleep(wire.Patience / 2)
+	passed.Add(int64(wire.Patience) / 2)
 	_, err = launcher.Write(beat)
 	require.NoError(t, err)
-	time.Sleep(wire.Patience * 3 / 4)
+	lose() // which comes after the beat
+	passed.Add(int64(wire.Patience) * 3 / 4)
 	require.Equal(t, 403, ask(), "the launcher was heard of")
 	_, err = launcher.Read(buf)
 	require.NoError(t, err)
-	time.Sleep(wire.Patience / 2)
+	passed.Add(int64(wire.Patience) / 2)
 	require.Equal(t, 503, ask(), "a launcher that is stopped")
 	require.NoError(t, launcher.CloseWrite())
 	n, err = launcher.Read(buf)
@@ -169,13 +178,13 @@ func TestServeRefuses(t *testing.T) {
 		if want == "use of closed " {
 			inspector.Close()
 		}
-		require.ErrorContains(t, serve(inspector, setup(t, s)), want)
+		require.ErrorContains(t, serve(inspector, setup(t, s), &alive{clock: time.Now}), want)
 	}
 	_, _, err := configure(&wire.Setup{HTTPSProxy: "http://127.0.0.1:9", ProxyPorts: []string{"9"}})
 	require.NoError(t, err, "the control: the port is named")
 	launcher, inspector := pair(t)
 	done := make(chan error, 1)
-	go func() { done <- serve(inspector, setup(t, wire.Setup{})) }()
+	go func() { done <- serve(inspector, setup(t, wire.Setup{}), &alive{clock: time.Now}) }()
 	_, err = launcher.Read(make([]byte, 10))
 	require.NoError(t, err)
 	_, err = launcher.Write([]byte("not from a launcher"))

@@ -465,8 +465,14 @@ func TestLocal(t *testing.T) {
 	require.Equal(t, Allow, s.DecideAddr(v, netip.MustParseAddr("127.0.0.1"), true).Action)
 	require.Equal(t, Allow, s.DecideAddr(v, netip.IPv6Loopback(), true).Action)
 	require.Equal(t, Deny, s.DecideAddr(v, netip.MustParseAddr("10.0.0.1"), false).Action)
-	require.Equal(t, "--local 22", s.Decide(HostName, 22).AllowWith)
-	require.Equal(t, "--local localhost:22", s.Decide("127.0.0.1", 22).AllowWith)
+	for host, hint := range map[string]string{HostName: "22", "127.0.0.1": "localhost:22", "localhost": "localhost:22", "::1": "localhost:22"} {
+		require.Equal(t, "--local "+hint, s.Decide(host, 22).AllowWith)
+		more, err := ParseLocal(hint)
+		require.NoError(t, err)
+		followed, err := New(plain, named, more)
+		require.NoError(t, err)
+		require.Equal(t, Allow, followed.Decide(host, 22).Action, "the hint works")
+	}
 
 	for _, text := range []string{"", "0", "x", "80-90", "a.com:80", "localhost:", "localhost", "127.0.0.1:80", "05432", "-1", "70000", "5432\n"} {
 		_, err := ParseLocal(text)
@@ -710,9 +716,14 @@ func TestAllowWith(t *testing.T) {
 		{"b.com", 443, "", "--allow b.com"},
 		{"b.com", 8080, "", "--allow b.com:8080"},
 		{"8.8.8.8", 53, "", "--allow 8.8.8.8:53"},
+		{"8.8.8.8", 80, "", "--allow 8.8.8.8"},
+		{"10.0.0.1", 80, "", "--allow 10.0.0.1"},
 		{"2606::1", 53, "", "--allow [2606::1]:53"},
+		{"2606::1", 443, "", "--allow [2606::1]"},
 		{"pg.corp.example", 5432, "10.0.0.1", "--allow 'private pg.corp.example:5432'"},
 		{"x.a.com", 443, "192.0.2.1", "--allow 192.0.2.1"},
+		{"x.a.com", 443, "10.0.0.1", "--allow 'private x.a.com'"},
+		{"x.a.com", 80, "198.18.0.99", "--allow 198.18.0.0/15"}, // it stands for another
 		{"x.a.com", 443, "127.0.0.1", ""},
 		{"bad host", 443, "", ""},
 	} {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 var key = []byte("0123456789abcdef0123456789abcdef")
@@ -167,7 +169,7 @@ func converse(t *testing.T, pairs []Pair) *conversation {
 }
 
 // say sends pieces one behind the other, and returns what comes until much more than a
-// pause is over.
+// pause is over, of the bubble's clock.
 func (c *conversation) say(pieces ...string) (heard string) {
 	for _, piece := range pieces {
 		_, err := io.WriteString(c.in, piece)
@@ -178,10 +180,12 @@ func (c *conversation) say(pieces ...string) (heard string) {
 
 func (c *conversation) hear() (heard string) {
 	for {
+		time.Sleep(8 * pause)
+		synctest.Wait()
 		select {
 		case text := <-c.out:
 			heard += text
-		case <-time.After(8 * pause):
+		default:
 			return heard
 		}
 	}
@@ -221,10 +225,11 @@ func streamWaits(t *testing.T) {
 		io.WriteString(in, "x")
 		close(heard)
 	}()
+	synctest.Wait()
 	select {
 	case <-heard:
 		t.Fatal("read before anything was wanted")
-	case <-time.After(50 * time.Millisecond):
+	default:
 	}
 	n, err := s.Read(make([]byte, 3))
 	require.NoError(t, err)
@@ -247,7 +252,7 @@ func TestStreamCloses(t *testing.T) {
 		s.Close()
 		in.Close()
 	}
-	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+5 }, time.Minute, 10*time.Millisecond)
+	await.Until(t, "nobody is left behind", func() bool { return runtime.NumGoroutine() <= before+5 })
 }
 
 // TestNoOracle: whoever has the other end say what he likes, and sees what of it comes
@@ -304,7 +309,7 @@ func streamInPieces(t *testing.T) {
 		for cut := range len(secret) {
 			text := "<" + secret + ">"
 			in := NewStream(io.MultiReader(strings.NewReader(text[:cut+1]), strings.NewReader(text[cut+1:])), pairs)
-			in.pause = time.Minute
+			in.pause = await.Patience
 			out, err := io.ReadAll(in)
 			require.NoError(t, err)
 			require.Equal(t, "<"+stand+">", string(out), "no pause between")
@@ -319,7 +324,7 @@ func streamInPieces(t *testing.T) {
 		for _, text := range []string{secret[:len(secret)-1] + "!", strings.Repeat(secret[:len(secret)-1], 50), base64.StdEncoding.EncodeToString([]byte(secret[:len(secret)-6]))} {
 			for _, size := range []int{1, 7, 100} {
 				in := NewStream(&chunks{text, size}, pairs)
-				in.pause = time.Minute
+				in.pause = await.Patience
 				out, err := io.ReadAll(in)
 				require.NoError(t, err)
 				require.Equal(t, Replace(text, pairs), string(out))
@@ -375,7 +380,7 @@ func FuzzSpellings(f *testing.F) {
 		want := Replace(text.String(), pairs)
 		require.NotContains(t, want, secret)
 		stream := NewStream(&chunks{text.String(), int(size)}, pairs)
-		stream.pause = time.Minute
+		stream.pause = await.Patience
 		defer stream.Close()
 		for _, r := range []*Reader{NewReader(&chunks{text.String(), int(size)}, pairs), stream} {
 			got, err := io.ReadAll(r)

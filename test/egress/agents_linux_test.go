@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/websocket"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
@@ -143,40 +145,58 @@ func codexProgram(t *testing.T) string {
 	return list[0]
 }
 
+// refused runs an agent until a host is refused to it, since it tries again for long, and
+// returns what was said.
+func (b *bench) refused(host string, argv []string) string {
+	b.t.Helper()
+	file := filepath.Join(b.home, "events")
+	return b.until("it is refused "+host, func() bool {
+		text, _ := os.ReadFile(file)
+		return strings.Contains(string(text), `"what":"connect `+host)
+	}, slices.Insert(argv, 1, "--events", file)...)
+}
+
+// until runs a command line until something holds, and returns what was said.
+func (b *bench) until(what string, holds func() bool, argv ...string) string {
+	b.t.Helper()
+	cmd := b.command(argv...)
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	start(b.t, cmd)
+	defer cmd.Process.Kill()
+	await.Until(b.t, what, holds)
+	require.NoError(b.t, cmd.Process.Signal(syscall.SIGTERM))
+	defer time.AfterFunc(await.Patience, func() { cmd.Process.Kill() }).Stop()
+	cmd.Wait()
+	return out.String()
+}
+
 // TestCodex has the real Codex work with a key that it does not have, by the
-// websocket that it prefers, with the profile that its name picks.
+// websocket that it prefers, without the proxy's variables: it is a program in Rust
+// that is linked with musl's library. Its name picks its profile.
 func TestCodex(t *testing.T) {
-	verdicts.SkipAsRoot(t)
 	program := codexProgram(t)
 	var keys, codes seen
 	theWorld.site(t, agents4+":443", openai(&keys, &codes))
 	const key = "sk-proj-the-real-key-of-the-test-0123456789"
-	inject := func(host string) []string {
-		return []string{"--inject", "CODEX_API_KEY=" + host, "--inject-file", "CODEX_API_KEY=~/.key"}
-	}
 	b := newBench(t)
 	require.NoError(t, os.WriteFile(filepath.Join(b.home, ".key"), []byte(key+"\n"), 0o600))
-	out, _ := b.run(b.agentCommand(inject("api.openai.com"), program, codex...)...)
-	require.Contains(t, out, "profile codex")
+	flags := []string{"--inject", "CODEX_API_KEY=api.openai.com", "--inject-file", "CODEX_API_KEY=~/.key", "--profile", "codex"}
+	out, _ := b.run(b.agentCommand(flags, "bash", "-c",
+		bare+"env; "+program+" "+strings.Join(codex[:3], " ")+" 'go on' 2>&1; grep -rs "+key[:20]+" /proc/[0-9]*/environ ~ /tmp | head")...)
 	require.Contains(t, out, "The job is done.")
-	for _, k := range keys.take() {
+	require.Contains(t, out, "CODEX_API_KEY=sk-proj-")
+	require.NotContains(t, out, key[10:])
+	used := keys.take()
+	require.NotEmpty(t, used)
+	for _, k := range used {
 		require.Equal(t, "api.openai.com GET Bearer "+key, k, "the host sees the real one, and a websocket is enough")
 	}
 
-	// What a command inside sees, by the same flags; and the same without the proxy's
-	// variables, of a program in Rust that is linked with musl's library.
-	for _, prefix := range []string{"", bare} {
-		out, _ = b.run(b.agentCommand(append(inject("api.openai.com"), "--profile", "codex"), "bash", "-c",
-			prefix+"env; "+program+" "+strings.Join(codex[:3], " ")+" 'go on' 2>&1; grep -rs "+key[:20]+" /proc/[0-9]*/environ ~ /tmp | head")...)
-		require.Contains(t, out, "The job is done.")
-		require.Contains(t, out, "CODEX_API_KEY=sk-proj-")
-		require.NotContains(t, out, key[10:])
-		require.NotEmpty(t, keys.take())
-	}
-
 	asked, _ := theWorld.since(func() {
-		out, _ = b.run(b.agentCommand([]string{"--timeout", "20s", "--env", "CODEX_API_KEY=sk-some", "--deny", "api.openai.com"}, program, codex...)...)
+		out = b.refused("api.openai.com:443", b.agentCommand([]string{"--env", "CODEX_API_KEY=sk-some", "--deny", "api.openai.com"}, program, codex...))
 	})
+	require.Contains(t, out, "profile codex")
 	require.NotContains(t, out, "The job is done.")
 	require.Contains(t, out, "denied: api.openai.com:443", "the user is told")
 	require.NotContains(t, asked, "api.openai.com.")
@@ -208,14 +228,12 @@ func TestCodexLogin(t *testing.T) {
 
 	// Its own login, in the next run. What the service answers to an account is
 	// not played here: the token that it is asked with is enough.
-	out, _ := b.run(b.agentCommand([]string{"--timeout", "10s"}, program, codex...)...)
+	out := b.until("it is logged in", func() bool { return slices.Contains(keys.take(), "chatgpt.com GET Bearer "+token) }, b.agentCommand(nil, program, codex...)...)
 	require.NotContains(t, out, "quarantined", "what it makes of its own in each run is no attack")
-	require.Contains(t, keys.take(), "chatgpt.com GET Bearer "+token)
 }
 
 // TestGemini has the real Gemini CLI work with a key that it does not have.
 func TestGemini(t *testing.T) {
-	verdicts.SkipAsRoot(t)
 	program := geminiProgram(t)
 	var keys seen
 	answer := `{"candidates":[{"content":{"role":"model","parts":[{"text":"The job is done."}]},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":1,"candidatesTokenCount":1,"totalTokenCount":2}}`
@@ -235,20 +253,20 @@ func TestGemini(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(b.home, ".key"), []byte(key+"\n"), 0o600))
 	require.NoError(t, os.Mkdir(filepath.Join(b.home, ".gemini"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(b.home, ".gemini", "settings.json"), []byte(`{"general":{"maxAttempts":1,"retryFetchErrors":false}}`), 0o600))
-	flags := []string{"--inject", "GEMINI_API_KEY=generativelanguage.googleapis.com", "--inject-file", "GEMINI_API_KEY=~/.key", "--env", "GEMINI_CLI_TRUST_WORKSPACE=true"}
+	flags := []string{"--inject", "GEMINI_API_KEY=generativelanguage.googleapis.com", "--inject-file", "GEMINI_API_KEY=~/.key", "--env", "GEMINI_CLI_TRUST_WORKSPACE=true", "--profile", "gemini"}
 	args := []string{"-m", "gemini-2.5-flash", "-p", "go on"}
-	out, _ := b.run(b.agentCommand(flags, program, args...)...)
-	require.Contains(t, out, "profile gemini")
+	out, _ := b.run(b.agentCommand(flags, "bash", "-c",
+		"env; "+program+" "+strings.Join(args[:3], " ")+" 'go on' 2>&1; grep -rs "+key[:20]+" /proc/[0-9]*/environ ~ /tmp | head")...)
 	require.Contains(t, out, "The job is done.")
+	require.Contains(t, out, "GEMINI_API_KEY=")
+	require.NotContains(t, out, key[10:])
 	for _, k := range keys.take() {
 		require.Equal(t, "generativelanguage.googleapis.com "+key, k, "the host sees the real one")
 	}
-	out, _ = b.run(b.agentCommand(append(flags, "--profile", "gemini"), "bash", "-c", "env; grep -rs "+key[:20]+" /proc/[0-9]*/environ ~ /tmp | head")...)
-	require.Contains(t, out, "GEMINI_API_KEY=")
-	require.NotContains(t, out, key[10:])
 	_, reached := theWorld.since(func() {
-		out, _ = b.run(b.agentCommand([]string{"--timeout", "1m", "--env", "GEMINI_API_KEY=AIzaSome", "--env", "GEMINI_CLI_TRUST_WORKSPACE=true", "--deny", "generativelanguage.googleapis.com"}, program, args...)...)
+		out = b.refused("generativelanguage.googleapis.com:443", b.agentCommand([]string{"--env", "GEMINI_API_KEY=AIzaSome", "--env", "GEMINI_CLI_TRUST_WORKSPACE=true", "--deny", "generativelanguage.googleapis.com"}, program, args...))
 	})
+	require.Contains(t, out, "profile gemini")
 	require.NotContains(t, out, "The job is done.")
 	require.Contains(t, out, "denied: generativelanguage.googleapis.com:443", "the user is told")
 	require.Empty(t, reached)

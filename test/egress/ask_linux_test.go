@@ -2,6 +2,7 @@ package egress
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 // A screen is a terminal with somebody before it.
@@ -39,7 +42,13 @@ func newScreen(t *testing.T) *screen {
 	require.NoError(t, err)
 	require.NoError(t, unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 30, Col: 200}))
 	s := &screen{t: t, master: os.NewFile(uintptr(m), "master"), slave: slave}
-	t.Cleanup(func() { s.master.Close(); s.slave.Close() })
+	t.Cleanup(func() {
+		s.master.Close()
+		s.slave.Close()
+		if t.Failed() {
+			t.Logf("shown: %q", s.shown)
+		}
+	})
 	go func() {
 		buf := make([]byte, 4096)
 		for {
@@ -58,7 +67,7 @@ func newScreen(t *testing.T) *screen {
 // expect waits for text and forgets what came up to it.
 func (s *screen) expect(text string) (before string) {
 	s.t.Helper()
-	require.Eventually(s.t, func() bool {
+	await.Until(s.t, fmt.Sprintf("%q", text), func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		i := bytes.Index(s.shown, []byte(text))
@@ -67,7 +76,7 @@ func (s *screen) expect(text string) (before string) {
 		}
 		before, s.shown = string(s.shown[:i]), s.shown[i+len(text):]
 		return true
-	}, time.Minute, 5*time.Millisecond, "%q", text)
+	})
 	return before
 }
 
@@ -85,15 +94,14 @@ func (s *screen) answer(key string) {
 		defer s.mu.Unlock()
 		return bytes.Contains(s.shown, []byte("\x1b[?1049l")) || bytes.Contains(s.shown, []byte("\x1b8"))
 	}
-	for range 6 {
-		s.press(key)
-		for late := time.Now().Add(10 * time.Second); time.Now().Before(late); time.Sleep(5 * time.Millisecond) {
-			if answered() {
-				return
-			}
+	var pressed time.Time
+	await.Until(s.t, "the question is taken away", func() bool {
+		if time.Since(pressed) > 10*time.Second {
+			s.press(key)
+			pressed = time.Now()
 		}
-	}
-	require.Fail(s.t, "the question stays", "%q", s.shown)
+		return answered()
+	})
 }
 
 // on runs a command at the terminal.
@@ -118,12 +126,9 @@ func TestAsk(t *testing.T) {
 		require.NoError(t, err)
 		s.expect("begin ")
 	}
-	question := "allow it [o]nce, for this [s]ession, [a]lways, or [n]ot?"
-	if os.Getuid() == 0 {
-		question = "allow it [o]nce, for this [s]ession, or [n]ot?"
-	}
+	const question = "allow it [o]nce, for this [s]ession, "
 	asked, reached := theWorld.since(func() {
-		say(bare + "getent hosts www.good.example; curl -sS -m 20 http://api.good.example/")
+		say(bare + "getent hosts www.good.example; curl -sS -m 100 http://api.good.example/")
 		s.expect("wants to reach api.good.example, port 80. " + question)
 	})
 	require.Empty(t, asked, "nobody is asked for a name before the answer")
@@ -132,23 +137,23 @@ func TestAsk(t *testing.T) {
 	s.expect("\x1b[?1049l")
 	require.Contains(t, s.expect("end "), "hello api.good.example")
 
-	say("curl -sS -m 20 https://api.good.example/ 2>&1") // by the proxy: another port
+	say("curl -sS -m 100 https://api.good.example/ 2>&1") // by the proxy: another port
 	s.expect("wants to reach api.good.example, port 443. ")
 	s.answer("s")
 	require.Contains(t, s.expect("end "), "hello api.good.example")
-	say(bare + "curl -sS -m 20 https://api.good.example/ 2>&1")
+	say(bare + "curl -sS -m 100 https://api.good.example/ 2>&1")
 	require.Contains(t, s.expect("end "), "hello api.good.example", "remembered")
 
-	say("curl -sS -m 20 http://six.good.example/ 2>&1")
+	say("curl -sS -m 100 http://six.good.example/ 2>&1")
 	s.expect(question)
 	s.answer("n")
 	require.Contains(t, s.expect("end "), "allow_with=\"--allow six.good.example\"")
-	say("curl -sS -m 20 http://six.good.example/ http://evil.example/ http://rebind.good.example.invalid./ 2>&1; true")
+	say("curl -sS -m 100 http://six.good.example/ http://evil.example/ http://rebind.good.example.invalid./ 2>&1; true")
 	s.expect("rebind.good.example.invalid")
 	s.answer("\x1b")
 	require.NotContains(t, s.expect("end "), "hello", "a no is remembered, and what a rule denies is not asked")
 
-	say(`printf '\033[?1049hfull'; trap 'printf "drawn $(stty size)."' WINCH; curl -sS -m 20 http://www.good.example/; for i in 1 2 3 4 5 6 7 8 9; do sleep 0.05; done; printf '\033[?1049l'`)
+	say(`printf '\033[?1049hfull'; trap 'printf "drawn $(stty size)."' WINCH; curl -sS -m 100 http://www.good.example/; for i in 1 2 3 4 5 6 7 8 9; do sleep 0.05; done; printf '\033[?1049l'`)
 	s.expect("\x1b[30;1H")
 	s.expect(question)
 	s.answer("o")
@@ -156,52 +161,58 @@ func TestAsk(t *testing.T) {
 	s.expect("drawn 30 200.")
 	s.expect("end ")
 
-	say("curl -sS -m 20 http://good.example/ 2>&1")
+	say("curl -sS -m 100 http://good.example/ 2>&1")
 	s.expect(question)
+	s.answer("s")
+	s.expect("end ")
+}
+
+// TestAskAlways answers always, which root is not offered, and finds it in the next run
+// where the profile that it changes was shown and agreed to.
+//
+//test:root
+func TestAskAlways(t *testing.T) {
+	s := newScreen(t)
+	b := newBench(t, "--ask")
 	if os.Getuid() == 0 {
-		s.answer("s")
-		s.expect("end ")
+		cmd := b.on(s, b.sandboxed("curl -sS -m 100 http://good.example/")...)
+		s.expect("allow it [o]nce, for this [s]ession, or [n]ot?")
+		s.answer("o")
+		s.expect("hello good.example")
+		require.NoError(t, cmd.Wait())
 		return
 	}
-	s.answer("a")
 	file := filepath.Join(b.home, ".config/pccrun/profiles/default.jsonc")
+	cmd := b.on(s, b.sandboxed("curl -sS -m 100 http://good.example/")...)
+	s.expect("allow it [o]nce, for this [s]ession, [a]lways, or [n]ot?")
+	s.answer("a")
 	s.expect("pccrun: write good.example into " + file + "? [y]es, [n]o")
 	require.Contains(t, s.expect("}\r\n}"), `"extends": "default"`)
 	s.answer("n")
-	require.Contains(t, s.expect("end "), "hello good.example")
+	s.expect("hello good.example")
+	require.NoError(t, cmd.Wait())
 	require.NoFileExists(t, file)
-
-}
-
-// TestAskWrites answers always, and finds it in the next run.
-func TestAskWrites(t *testing.T) {
-	if os.Getuid() == 0 {
-		t.Skip("needs a user who is not root")
-	}
-	s := newScreen(t)
-	b := newBench(t, "--ask")
 	for n, host := range []string{"good.example", "api.good.example"} {
-		cmd := b.on(s, b.sandboxed("curl -sS -m 20 http://"+host+"/")...)
+		cmd := b.on(s, b.sandboxed("curl -sS -m 100 http://"+host+"/")...)
 		s.expect("wants to reach " + host)
 		s.answer("a")
 		s.expect("[y]es, [n]o")
 		s.answer("y")
 		s.expect("hello " + host)
 		require.NoError(t, cmd.Wait())
-		text, err := os.ReadFile(filepath.Join(b.home, ".config/pccrun/profiles/default.jsonc"))
+		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		require.Equal(t, n+1, strings.Count(string(text), "good.example\""), string(text))
 	}
 	b.flags = nil
-	out, _ := b.inside("curl -sS -m 20 http://good.example/ http://api.good.example/")
+	out, _ := b.inside("curl -sS -m 100 http://good.example/ http://api.good.example/")
 	require.Contains(t, out, "hello good.example")
 	require.Contains(t, out, "hello api.good.example")
 
 	// A profile that somebody wrote is not changed.
-	file := filepath.Join(b.home, ".config/pccrun/profiles/default.jsonc")
 	require.NoError(t, os.WriteFile(file, []byte("{\"extends\": \"default\"} // mine\n"), 0o600))
 	b.flags = []string{"--ask"}
-	cmd := b.on(s, b.sandboxed("curl -sS -m 20 http://good.example/")...)
+	cmd = b.on(s, b.sandboxed("curl -sS -m 100 http://good.example/")...)
 	s.expect("for this [s]ession, or [n]ot?")
 	s.answer("s")
 	s.expect("hello good.example")

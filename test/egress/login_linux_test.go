@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
@@ -34,7 +35,7 @@ func (b *bench) signIn(cmd *exec.Cmd, begins string) (page *url.URL, wait func(o
 	cmd.Stdout, cmd.Stderr = w, w
 	start(b.t, cmd)
 	w.Close()
-	stop := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
+	stop := time.AfterFunc(await.Patience, func() { cmd.Process.Kill() })
 	out := bufio.NewScanner(r)
 	var all strings.Builder
 	for page == nil && out.Scan() {
@@ -66,7 +67,7 @@ func come(page *url.URL) error {
 	}
 	back.RawQuery = url.Values{"code": {"code-of-the-test"}, "state": {page.Query().Get("state")}}.Encode()
 	c := &http.Client{
-		Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true},
+		Timeout: await.Patience, Transport: &http.Transport{DisableKeepAlives: true},
 		CheckRedirect: func(r *http.Request, _ []*http.Request) error {
 			if r.URL.Host != back.Host {
 				return http.ErrUseLastResponse
@@ -170,7 +171,8 @@ func (b *bench) converse(argv []string, questions []question, ready string) (ask
 		return sequences.ReplaceAllString(string(s.shown), "")
 	}
 	length, since, keys := 0, time.Now(), ""
-	for late := time.Now().Add(90 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	await.Until(b.t, "it is ready", func() bool {
+		time.Sleep(50 * time.Millisecond)
 		text := shown()
 		bare := blank.ReplaceAllString(text, "")
 		if len(text) != length {
@@ -189,23 +191,20 @@ func (b *bench) converse(argv []string, questions []question, ready string) (ask
 			keys = q.answer(page)
 			s.press(keys)
 		}
-		if strings.Contains(bare, ready) {
-			break
-		}
-		require.True(b.t, time.Now().Before(late), "not ready, asked %q: %s", asked, text)
-	}
+		return strings.Contains(bare, ready)
+	})
 	time.Sleep(time.Second) // it writes its state a moment later
 	ended := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(ended) }()
-	for range 20 {
+	await.Until(b.t, "it ends", func() bool {
 		s.press("\x03") // twice, and not too fast, is its way to say goodbye
 		select {
 		case <-ended:
-			return asked, shown()
-		case <-time.After(500 * time.Millisecond):
+			return true
+		default:
+			return false
 		}
-	}
-	require.Fail(b.t, "it does not end", shown())
+	})
 	return asked, shown()
 }
 

@@ -28,7 +28,7 @@ func TestSecretEchoed(t *testing.T) {
 	}))
 	b := newBench(t, "--allow", "chatgpt.com", "--inject", "KEY=chatgpt.com", "--inject-file", "KEY=~/.key")
 	require.NoError(t, os.WriteFile(filepath.Join(b.home, ".key"), []byte(key+"\n"), 0o600))
-	const script = `curl -isS -m 10 -H "X-Key: $KEY" -H 'Accept: text/plain;q=1; Charset="utf-16", */*' -H 'Accept-Charset: cp037' https://chatgpt.com/ 2>&1`
+	const script = `curl -isS -m 100 -H "X-Key: $KEY" -H 'Accept: text/plain;q=1; Charset="utf-16", */*' -H 'Accept-Charset: cp037' https://chatgpt.com/ 2>&1`
 	out, _ := b.inside(script)
 	require.Contains(t, out, "<a href")
 	coded := base64.StdEncoding.EncodeToString([]byte("user:" + key))
@@ -51,17 +51,17 @@ func TestTooMany(t *testing.T) {
 open, refused = [], 0
 for _ in range(int(sys.argv[1])):
     try:
-        s = socket.create_connection(("good.example", 6379), 10); s.sendall(b"PING\r\n")
+        s = socket.create_connection(("good.example", 6379), 100); s.sendall(b"PING\r\n")
         if s.recv(10): open.append(s)
         else: refused += 1
     except OSError: refused += 1
 print("open", len(open), "refused", refused)
 for s in open: s.close()
 import time
-got, late = b"", time.time() + 60 # what was open is not closed at once on the way out
+got, late = b"", time.time() + 150 # what was open is not closed at once on the way out
 while not got and time.time() < late:
     try:
-        s = socket.create_connection(("good.example", 6379), 10); s.sendall(b"PING\r\n"); got = s.recv(10)
+        s = socket.create_connection(("good.example", 6379), 100); s.sendall(b"PING\r\n"); got = s.recv(10)
     except OSError: time.sleep(0.05)
 print("then", got)' `
 	for count, want := range map[string]string{"100": "open 100 refused 0\n", "300": "open 136 refused 164\n"} {

@@ -34,12 +34,10 @@ func TestSSH(t *testing.T) {
 	config := filepath.Join(keys, "config")
 	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, "HostKey %s\nAuthorizedKeysFile %s\nUsePAM no\nStrictModes no\nPermitRootLogin yes\nPidFile none\n",
 		filepath.Join(keys, "host"), filepath.Join(keys, "client.pub")), 0o600))
-	if os.Getuid() == 0 {
-		// A server of root's wants it, and where none was ever started by its unit
-		// nobody has made it.
-		if err := os.Mkdir("/run/sshd", 0o755); err == nil {
-			t.Cleanup(func() { os.Remove("/run/sshd") })
-		}
+	// A server of root's wants it, and where none was ever started by its unit
+	// nobody has made it.
+	if err := os.Mkdir("/run/sshd", 0o755); err == nil {
+		t.Cleanup(func() { os.Remove("/run/sshd") })
 	}
 	const at, at22 = git4 + ":22", "git.good.example:22"
 	theWorld.mu.Lock()
@@ -60,29 +58,21 @@ func TestSSH(t *testing.T) {
 		defer theWorld.mu.Unlock()
 		delete(theWorld.serve, at)
 	})
-	for _, allow := range []string{at22, "git.good.example", "good.example:22"} {
+	for _, allow := range []string{at22, "git.good.example"} {
 		b := newBench(t, "--allow", allow)
 		key, err := os.ReadFile(filepath.Join(keys, "client"))
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(b.dir, "key"), key, 0o600))
 		script := fmt.Sprintf(`export GIT_SSH_COMMAND="ssh -F none -i $PWD/key -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o BatchMode=yes"
 d=$(mktemp -d); git clone -q ssh://%s@git.good.example%s/files/repo.git $d/clone 2>&1 && cat $d/clone/file`, who.Username, shared)
-		for _, prefix := range []string{bare, ""} {
-			var out string
-			_, reached := theWorld.since(func() { out, _ = b.inside(prefix + script) })
-			if allow == at22 {
-				require.Contains(t, out, "content")
-				continue
-			}
-			require.NotContains(t, out, "content", "port 22 is never implied, and another host is another")
-			if allow == "git.good.example" {
-				require.Contains(t, out, "to allow: --allow "+at22, "the user is told")
-			} else {
-				require.Contains(t, out, "denied: resolve git.good.example", "the user is told")
-			}
-			require.Empty(t, reached)
+		var out string
+		_, reached := theWorld.since(func() { out, _ = b.inside(script) })
+		if allow == at22 {
+			require.Contains(t, out, "content")
+			continue
 		}
-		out, _ := b.outside(script)
-		require.Contains(t, out, "content", "the control: outside it works")
+		require.NotContains(t, out, "content", "port 22 is never implied")
+		require.Contains(t, out, "to allow: --allow "+at22, "the user is told")
+		require.Empty(t, reached)
 	}
 }

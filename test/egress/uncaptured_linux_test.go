@@ -69,7 +69,7 @@ func (b *bench) lacking(what, script string) (string, int) {
 // refused by name, and with leave the proxy alone is the way out.
 func TestUncaptured(t *testing.T) {
 	const (
-		proxied = "curl -sS -m 20 http://good.example/ 2>&1"
+		proxied = "curl -sS -m 100 http://good.example/ 2>&1"
 		direct  = bare + proxied
 	)
 	b := newBench(t, "--allow", "good.example")
@@ -122,46 +122,38 @@ func TestUncaptured(t *testing.T) {
 // TestUncapturedJava: Java knows of no variable of a proxy's, and of JAVA_TOOL_OPTIONS
 // alone, which says a line at each start: it is set only where nothing captures.
 func TestUncapturedJava(t *testing.T) {
-	verdicts.SkipAsRoot(t)
 	if _, err := exec.LookPath("java"); err != nil {
 		t.Skip("needs java")
 	}
 	const script = `keytool -importcert -noprompt -alias w -file $CA -keystore k.p12 -storetype PKCS12 -storepass changeit >/dev/null 2>&1
 cat > F.java <<'X'
 import java.net.*; import java.net.http.*;
-public class F { public static void main(String[] a) throws Exception {
-  for (String url : new String[]{"https://HOST/", "http://HOST/"}) try {
+public class F { public static void main(String[] hosts) throws Exception { for (String host : hosts) {
+  for (String url : new String[]{"https://" + host + "/", "http://" + host + "/"}) try {
     System.out.print("client: " + HttpClient.newHttpClient().send(HttpRequest.newBuilder(URI.create(url)).build(), HttpResponse.BodyHandlers.ofString()).body());
     System.out.print("connection: " + new String(new URL(url).openStream().readAllBytes()));
   } catch (java.io.IOException e) { System.out.println(e); }
-  try (Socket s = new Socket("HOST", 6379)) { s.getOutputStream().write("PING\r\n".getBytes()); System.out.println("socket: " + new String(s.getInputStream().readNBytes(5))); }
+  try (Socket s = new Socket(host, 6379)) { s.getOutputStream().write("PING\r\n".getBytes()); System.out.println("socket: " + host + new String(s.getInputStream().readNBytes(5))); }
   catch (java.io.IOException e) { System.out.println(e); }
-} }
+} } }
 X
-java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djavax.net.ssl.trustStore=k.p12 -Djavax.net.ssl.trustStorePassword=changeit F.java; echo own: $JAVA_TOOL_OPTIONS`
+echo own: $JAVA_TOOL_OPTIONS
+java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djavax.net.ssl.trustStore=k.p12 -Djavax.net.ssl.trustStorePassword=changeit F.java good.example evil.example`
 	b := newBench(t, "--allow", "good.example:80,443,6379", "--allow-missing", "net.transparent")
-	good, evil := strings.ReplaceAll(script, "HOST", "good.example"), strings.ReplaceAll(script, "HOST", "evil.example")
-	all := func(out string) {
-		t.Helper()
-		require.Equal(t, 2, strings.Count(out, "client: hello good.example"), out)
-		require.Equal(t, 2, strings.Count(out, "connection: hello good.example"), out)
-		require.Contains(t, out, "socket: +PONG")
-	}
-	out, _ := b.lacking("", good)
-	all(out)
-	require.Contains(t, out, "own:\n", "it needs no variable where connections are captured")
-	require.NotContains(t, out, "Picked up")
+	out, _ := b.lacking("", "echo own: $JAVA_TOOL_OPTIONS")
+	require.Contains(t, out, "own:\n", "where connections are captured it needs no variable")
 
-	out, _ = b.lacking("capture", "unset JAVA_TOOL_OPTIONS; "+good)
+	out, _ = b.lacking("capture", "unset JAVA_TOOL_OPTIONS; "+script)
 	require.NotContains(t, out, "hello", "the control: nothing leads out without it")
 	require.NotContains(t, out, "PONG")
 	b.flags = append(b.flags, "--env", "JAVA_TOOL_OPTIONS=-Dmine=1")
-	out, _ = b.lacking("capture", good)
-	all(out)
+	out, _ = b.lacking("capture", script)
+	require.Equal(t, 2, strings.Count(out, "client: hello good.example"), out)
+	require.Equal(t, 2, strings.Count(out, "connection: hello good.example"), out)
+	require.Contains(t, out, "socket: good.example+PONG")
 	require.Contains(t, out, "-DsocksProxyPort=3128 -Dmine=1\n", "the user's own stay")
-	out, _ = b.lacking("capture", evil)
-	require.NotContains(t, out, "hello")
-	require.NotContains(t, out, "PONG")
+	require.NotContains(t, out, "hello evil.example")
+	require.NotContains(t, out, "evil.example+PONG")
 }
 
 // TestUncapturedYarn: both yarns go by variables of their own, and nothing else
@@ -176,7 +168,7 @@ func TestUncapturedYarn(t *testing.T) {
 	}
 	const install = `d=$(mktemp -d); cd $d; echo '{"name":"own","dependencies":{"tiny":"*"}}' > package.json; `
 	for name, script := range map[string]string{
-		"classic": install + `echo cafile \"$CA\" > .yarnrc; node YARN/yarn/bin/yarn.js install --no-progress --no-lockfile --network-timeout 5000 --registry https://HOST/npm/; node -p 'require("tiny")'`,
+		"classic": install + `echo cafile \"$CA\" > .yarnrc; node YARN/yarn/bin/yarn.js install --no-progress --no-lockfile --network-timeout 100000 --registry https://HOST/npm/; node -p 'require("tiny")'`,
 		"berry": install + `touch yarn.lock; export YARN_NPM_REGISTRY_SERVER=https://HOST/npm YARN_HTTPS_CA_FILE_PATH=$CA YARN_ENABLE_TELEMETRY=0 YARN_NPM_MINIMAL_AGE_GATE=0 YARN_HTTP_RETRY=0 YARN_NODE_LINKER=node-modules YARN_ENABLE_IMMUTABLE_INSTALLS=0
 node YARN/@yarnpkg/cli-dist/bin/yarn.js install; node -p 'require("tiny")'`,
 	} {
@@ -203,7 +195,7 @@ func TestUncapturedSSH(t *testing.T) {
 		}
 	}
 	b := newBench(t, "--allow", "good.example:22", "--allow-missing", "net.transparent")
-	const command = `ssh -v -o BatchMode=yes -o StrictHostKeyChecking=no -o ConnectTimeout=10 `
+	const command = `ssh -v -o BatchMode=yes -o StrictHostKeyChecking=no -o ConnectTimeout=100 `
 	const by = `-o ProxyCommand="socat - PROXY:127.0.0.1:%h:%p,proxyport=3128" `
 	out, _ := b.lacking("capture", command+by+"good.example true 2>&1")
 	require.Contains(t, out, "remote software version world")
@@ -214,9 +206,11 @@ func TestUncapturedSSH(t *testing.T) {
 }
 
 // TestInsideNested: the filter of an outer pccrun refuses the sockets of netfilter's.
+//
+//test:root
 func TestInsideNested(t *testing.T) {
 	b := newBench(t, "--nested", "--allow", "good.example", "--read", program)
-	const get = bare + "curl -sS -m 20 http://good.example/; curl -sS -m 20 http://www.good.example/"
+	const get = bare + "curl -sS -m 100 http://good.example/; curl -sS -m 100 http://www.good.example/"
 	const own = "XDG_STATE_HOME=$(mktemp -d) " // the user's own home is not there
 	out, _ := b.inside(bare + own + program + " --allow good.example --allow www.good.example --allow 198.18.0.0/15 -- bash -c '" + get + "'")
 	require.Contains(t, out, "net.transparent: weak, by routes: no netfilter socket can be opened\n")
@@ -228,9 +222,11 @@ func TestInsideNested(t *testing.T) {
 
 // TestNoNetfilter: a kernel that cannot be told of rules for packets has routes,
 // which capture the ports that the policy names.
+//
+//test:root
 func TestNoNetfilter(t *testing.T) {
 	b := newBench(t, "--allow", "good.example")
-	out, code := b.lacking("netfilter", bare+"curl -sS -m 20 http://good.example/; curl -sS -m 20 https://good.example/; curl -sS -m 20 http://evil.example/; curl -sS -m 20 http://"+evil4+"")
+	out, code := b.lacking("netfilter", bare+"curl -sS -m 100 http://good.example/; curl -sS -m 100 https://good.example/; curl -sS -m 100 http://evil.example/; curl -sS -m 100 http://"+evil4+"")
 	require.Zero(t, code, out)
 	require.Contains(t, out, "pccrun: guarantee net.transparent: weak, by routes: no netfilter socket can be opened\n")
 	require.Equal(t, 2, strings.Count(out, "hello good.example"), out)

@@ -42,7 +42,7 @@ func TestHostsOwnProxy(t *testing.T) {
 		defer theWorld.mu.Unlock()
 		delete(theWorld.serve, at)
 	})
-	const script = `get() { curl -sS -m 20 "$1" 2>&1; }; get https://www.good.example/; get http://www.good.example/x; get https://unknown.good.example/; get https://rebind.good.example/; get https://evil.example/; get https://api.good.example/ok; get https://api.good.example/no; get https://six.good.example/`
+	const script = `get() { curl -sS -m 100 "$1" 2>&1; }; get https://www.good.example/; get http://www.good.example/x; get https://unknown.good.example/; get https://rebind.good.example/; get https://evil.example/; get https://api.good.example/ok; get https://api.good.example/no; get https://six.good.example/`
 	b := newBench(t, "--allow", "www.good.example", "--allow", "unknown.good.example", "--allow", "rebind.good.example", "--allow", "six.good.example", "--allow", "GET https://api.good.example/ok")
 	run := func(script string) (string, []string) {
 		var out string
@@ -80,7 +80,7 @@ func TestHostsOwnProxy(t *testing.T) {
 		}
 	}
 	b.flags = append(b.flags, "--allow", "evil.example", "--allow", "private rebind.good.example")
-	run("curl -sS -m 20 https://evil.example/ https://rebind.good.example/")
+	run("curl -sS -m 100 https://evil.example/ https://rebind.good.example/")
 	require.ElementsMatch(t, []string{"CONNECT evil.example:443", "CONNECT rebind.good.example:443"}, asked.take(), "the control: allowed, it goes there")
 }
 

@@ -27,7 +27,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -35,10 +34,12 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/test/internal/claude"
 	"github.com/pccrun/pccrun/test/internal/host"
 	"github.com/pccrun/pccrun/test/internal/npm"
+	"github.com/pccrun/pccrun/test/internal/tempuser"
 )
 
 // Where the hosts of the world are.
@@ -160,13 +161,7 @@ func inNamespaces() int {
 		cmd.Env = append(cmd.Env, "EGRESS_TEST_YARNS="+dir)
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	if uid := os.Getuid(); uid != 0 {
-		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
-		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
-		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
-		cmd.SysProcAttr.AmbientCaps = []uintptr{unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_ADMIN}
-	}
+	cmd.SysProcAttr = tempuser.Apart(unix.CLONE_NEWNET|unix.CLONE_NEWNS, unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_ADMIN)
 	runtime.LockOSThread() // the death signal is the thread's
 	err = cmd.Run()
 	if cmd.ProcessState == nil {
@@ -414,7 +409,7 @@ func (b *bench) run(argv ...string) (string, int) {
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
 	start(b.t, cmd)
-	stop := time.AfterFunc(2*time.Minute, func() { cmd.Process.Kill() })
+	stop := time.AfterFunc(await.Patience, func() { cmd.Process.Kill() })
 	defer stop.Stop()
 	cmd.Wait()
 	return out.String(), cmd.ProcessState.ExitCode()

@@ -56,7 +56,10 @@ func listing(t *testing.T, dir string) (text string) {
 }
 
 // Who has modules already must get more of them, as who has none does; and on the
-// host nothing is there afterwards that was not there before.
+// host nothing is there afterwards that was not there before. Where modules lie by which
+// variable survey tests.
+//
+//test:root as_usual
 func TestWarmModules(t *testing.T) {
 	program := host.Program(t)
 	goTool, err := exec.LookPath("go")
@@ -67,10 +70,9 @@ func TestWarmModules(t *testing.T) {
 		flags   []string
 		refuses bool
 	}{
-		"as usual":       {mod: "go/pkg/mod"},
-		"a moved GOPATH": {env: []string{"GOPATH=~/dev/go"}, mod: "dev/go/pkg/mod"},
-		"a moved cache":  {env: []string{"GOMODCACHE=~/dev/mod"}, mod: "dev/mod"},
-		"the control":    {mod: "go/pkg/mod", flags: []string{"--read", "~/go/pkg/mod"}, refuses: true},
+		"as usual":      {mod: "go/pkg/mod"},
+		"a moved cache": {env: []string{"GOMODCACHE=~/dev/mod"}, mod: "dev/mod"},
+		"the control":   {mod: "go/pkg/mod", flags: []string{"--read", "~/go/pkg/mod"}, refuses: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			home := filepath.Join(t.TempDir(), "u")

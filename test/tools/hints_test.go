@@ -4,7 +4,6 @@ package tools
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -19,10 +18,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/providers/native"
 	"github.com/pccrun/pccrun/test/internal/host"
 	"github.com/pccrun/pccrun/test/internal/tempuser"
-	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // A hint is a refusal with what mends it: test/hints.txt says which row follows which hint.
@@ -129,17 +128,8 @@ var hints = []hint{
 	{name: "a host of ssh's that is this machine", prepare: `mkdir -m 700 ~/.ssh; printf 'Host work\n HostName localhost\n Port $PORT\n' > ~/.ssh/config`, script: "getent hosts work || true; exec 3<>/dev/tcp/localhost/$PORT", says: `denied: resolve work`},
 
 	{name: "write a file", flags: trying + " --read $HOME/out", prepare: "mkdir ~/out; echo a > ~/out/f", script: "echo x > ~/out/f", says: `denied: write .*/out/f`},
-	{name: "make a file", flags: trying + " --read $HOME/out", prepare: "mkdir ~/out", script: "echo x > ~/out/new", says: `denied: write .*/out/new`},
-	{name: "make a directory", flags: trying + " --read $HOME/out", prepare: "mkdir ~/out", script: "mkdir ~/out/new", says: `denied: write .*/out/new`},
-	{name: "rename a file", flags: trying + " --read $HOME/out", prepare: "mkdir ~/out; echo a > ~/out/f", script: "mv ~/out/f ~/out/g", says: `denied: write .*/out/f`},
-	{name: "rename a file over another", flags: trying + " --read $HOME/out", prepare: "mkdir ~/out; echo a > ~/out/f; echo b > ~/out/g", script: "mv -f ~/out/f ~/out/g", says: `denied: write .*/out/g`},
-	{name: "move a file to another directory", flags: trying + " --read $HOME/out", prepare: "mkdir -p ~/out/a ~/out/b; echo a > ~/out/a/f", script: "mv ~/out/a/f ~/out/b/f", says: `denied: write .*/a/f`},
-	{name: "write a file that a flag shows", flags: trying + " --read $HOME/f", prepare: "echo a > ~/f", script: "echo x > ~/f", says: `denied: write .*/h/f`},
-	{name: "make a file below what a flag shows", flags: trying + " --read $HOME/out", prepare: "mkdir -p ~/out/d", script: "echo x > ~/out/d/new", says: `denied: write .*/d/new`},
-	{name: "link a file", flags: trying + " --read $HOME/out", prepare: "mkdir ~/out; echo a > ~/out/f", script: "ln -s f ~/out/g", says: `denied: write .*/out/g`},
 	{name: "make a file in the home", flags: trying + " --read $HOME", script: "echo x > ~/new", says: `denied: write .*/h/new`},
 	{name: "write a protected file", flags: trying, prepare: "echo a > .mcp.json", script: "echo x > .mcp.json", says: `denied: write .*/\.mcp\.json`},
-	{name: "write a file of a protected directory", flags: trying, prepare: "mkdir .vscode; echo a > .vscode/settings.json", script: "echo x > .vscode/settings.json", says: `denied: write .*/settings\.json`},
 	{name: "make a file in a protected directory", flags: trying, prepare: "mkdir .vscode", script: "echo x > .vscode/new.json", says: `denied: write .*/new\.json`},
 	{name: "make a directory in a protected one", flags: trying, prepare: "mkdir .claude", script: "mkdir -p .claude/worktrees; echo x > .claude/worktrees/f", says: `denied: write .*/worktrees`},
 	{name: "write a protected file that is hidden", flags: trying, prepare: "echo a > .envrc", script: "echo x > .envrc", says: `denied: write .*/\.envrc`},
@@ -147,7 +137,7 @@ var hints = []hint{
 	{name: "a pinned file", flags: "--report none", prepare: "echo a > .mcp.json", script: "rm .mcp.json", says: `pinned: \.mcp\.json: .*; (?P<hint>--review .*) allows changes`},
 	{name: "a file that git writes by a copy", needs: "git", prepare: identified + `echo one > .mcp.json; git add .mcp.json; git commit -q -m one; git switch -q -c other; echo two > .mcp.json; git commit -q -a -m two; git switch -q main`, script: `git switch -q -f other; [ "$(git status --porcelain --untracked-files=no)" = "" ]`, says: `denied: change \.mcp\.json`},
 	{name: "a name that is forbidden", flags: "--protect-strict", script: "echo x > .mcp.json", says: `denied: write .*/\.mcp\.json`},
-	{name: "a name in quarantine", script: "mkdir -p sub; echo x > sub/.npmrc; for i in {1..50}; do [ -e sub/.npmrc ] || exit 1; sleep 0.02; done", says: `quarantined: sub/\.npmrc \(npm would load it; to allow: (?P<hint>.*)\)`},
+	{name: "a name in quarantine", script: "mkdir -p sub; echo x > sub/.npmrc; echo x > sub/.envrc; while [ -e sub/.envrc ]; do sleep 0.02; done; [ -e sub/.npmrc ]", says: `quarantined: sub/\.npmrc \(npm would load it; to allow: (?P<hint>.*)\)`},
 	{name: "a secret of the home", flags: trying, prepare: "mkdir ~/.ssh; echo k > ~/.ssh/known", script: "cat ~/.ssh/known", says: `denied: read .*/\.ssh`},
 }
 
@@ -177,21 +167,18 @@ var mistakes = []hint{
 	{name: "a file of the home", script: "echo x > ~/report.md", check: "[ -s ~/report.md ]", says: `hint: .*; (?P<hint>touch \S+ before the run and --write \S+) keeps it the next time`},
 	{name: "a directory of the home", script: "mkdir -p ~/report; echo x > ~/report/f", check: "[ -s ~/report/f ]", says: `hint: .*; (?P<hint>mkdir \S+ before the run and --write \S+) keeps it the next time`},
 
-	{name: "why not write", flags: "--read $HOME/out", prepare: "mkdir ~/out; echo a > ~/out/f", script: "echo x > ~/out/f", why: "write $HOME/out/f", says: `hint: (?P<hint>--write \S+) makes it writable`},
-	{name: "why not write what a flag shows", flags: "--read $HOME/f", prepare: "echo a > ~/f", script: "echo x > ~/f", why: "write $HOME/f", says: `hint: (?P<hint>--write .*) makes it writable`},
-	{name: "why not make", flags: "--read $HOME/out", prepare: "mkdir -p ~/out/d", script: "echo x > ~/out/d/f", why: "write $HOME/out/d/f", says: `hint: (?P<hint>--write .*) lets it be made`},
 	{name: "why not write, by a copy", flags: "--read $HOME/out", prepare: "mkdir -p ~/out/d", script: "echo x > ~/out/d/f", why: "write $HOME/out/d", says: `hint: --write .*, (?P<hint>--overlay \S+) a copy of it`},
-	{name: "why not write what is protected", prepare: "echo a > .mcp.json", script: "echo x > .mcp.json", why: "write .mcp.json", says: `hint: (?P<hint>--review \.mcp\.json) allows it, and lists it at exit`},
-	{name: "why not make what is protected", prepare: "mkdir .vscode", script: "echo x > .vscode/f.json", why: "write .vscode/f.json", says: `hint: (?P<hint>touch .*) allow it, and list it at exit`},
 	{name: "why not read what is hidden", prepare: "echo S=1 > .env", script: "cat .env", why: "read .env", says: `hint: (?P<hint>--read \S+) shows it`},
-	{name: "why not read the home", prepare: "echo a > ~/f", script: "cat ~/f", why: "read $HOME/f", says: `hint: (?P<hint>--read \S+) shows the host's`},
 	{name: "why not a socket", script: connect + "s", why: "connect $HOME/repo/s", says: `hint: (?P<hint>--socket \S+) names it`},
 	{name: "why not a variable", env: []string{"A_TOKEN=x"}, script: `[ "$A_TOKEN" ]`, why: "env A_TOKEN", says: `hint: (?P<hint>--env A_TOKEN) passes it`},
 	{name: "why not a service", script: "exec 3<>/dev/tcp/localhost/$PORT", why: "connect localhost:$PORT", says: `hint: (?P<hint>--local \S+) allows it`},
 }
 
-// TestHints follows each hint to the letter: the command that was refused works then, as it does on
-// the bare host, and with any flag less of those that were printed it does not.
+// TestHints follows hints to the letter: the command that was refused works then, and with any
+// flag less of those that were printed it does not. What a flag's hint says for which path, and
+// which call wants which flag, is tested in profiles and native.
+//
+//test:root docker_
 func TestHints(t *testing.T) {
 	m := newHintMachine(t)
 	rows := append(hints, mistakes...)
@@ -205,10 +192,7 @@ func TestHints(t *testing.T) {
 					t.Skip("needs", n)
 				}
 			}
-			switch {
-			case row.root == "": // root would follow it as another user
-				verdicts.SkipAsRoot(t)
-			case os.Getuid() != 0:
+			if row.root != "" && os.Getuid() != 0 {
 				t.Skip("needs root")
 			}
 			m.follow(t, &row)
@@ -303,9 +287,7 @@ func (m *hintMachine) bash(row *hint, dir, script string, args ...string) (strin
 		argv = append([]string{"unshare", "--mount", "bash", "-euc", row.root + `; setpriv --reuid "$0" --regid "$0" --clear-groups "$@" && code=0 || code=$?; kill $daemon; exit $code`, id}, argv...)
 		user = nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir, cmd.SysProcAttr, cmd.Env, cmd.WaitDelay = dir, user, m.environ, time.Second
 	if row != nil {
 		for _, v := range row.env {
@@ -314,7 +296,12 @@ func (m *hintMachine) bash(row *hint, dir, script string, args ...string) (strin
 	}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	err := cmd.Run()
+	err := cmd.Start()
+	if err != nil {
+		return "", err
+	}
+	defer time.AfterFunc(await.Patience, func() { _ = cmd.Process.Kill() }).Stop()
+	err = cmd.Wait()
 	return out.String(), err
 }
 
@@ -344,11 +331,8 @@ func (m *hintMachine) follow(t *testing.T, row *hint) {
 		return out, works
 	}
 	m.fresh(t, row)
-	out, works := tried("")
-	require.True(t, works, "the control, outside: %s", out)
-	m.fresh(t, row)
 	pccrun := m.program + " " + expand(row.flags)
-	out, works = tried(pccrun + " --")
+	out, works := tried(pccrun + " --")
 	require.False(t, works, "without the hint: %s", out)
 	begin, says := "(?m)^pccrun: ", row.says
 	if row.why != "" {

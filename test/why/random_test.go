@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/test/internal/host"
-	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // A forest makes random workspaces and rules.
@@ -156,7 +155,6 @@ for f; do if PCCRUN_TEST_DIAL=$f "$0"; then echo "connect $f yes"; else echo "co
 // TestWhyAgreesOnRandomTrees asks of random trees, and holds the answers to what a run can do.
 // PCCRUN_LONG is how many.
 func TestWhyAgreesOnRandomTrees(t *testing.T) {
-	verdicts.SkipAsRoot(t)
 	program := host.Program(t)
 	self, err := os.Executable()
 	require.NoError(t, err)

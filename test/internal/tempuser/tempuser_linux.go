@@ -91,6 +91,20 @@ func (u *User) Environ(env []string) []string {
 	return append(out, "HOME="+u.Home, "USER="+u.Name, "LOGNAME="+u.Name)
 }
 
+// Apart is for a child in namespaces of its own, which dies with the thread that starts it: the
+// caller is himself in them, and has the capabilities there. Who is not root gets a user
+// namespace around them.
+func Apart(namespaces uintptr, capabilities ...uintptr) *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Cloneflags: namespaces, Pdeathsig: syscall.SIGKILL}
+	if uid, gid := os.Getuid(), os.Getgid(); uid != 0 {
+		attr.Cloneflags |= syscall.CLONE_NEWUSER
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}
+		attr.AmbientCaps = capabilities
+	}
+	return attr
+}
+
 // kill ends the user's processes and returns the command lines of those that ran. A
 // process that forks meanwhile is met in the next round.
 func (u *User) kill() []string {
