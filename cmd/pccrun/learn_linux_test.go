@@ -143,7 +143,7 @@ func TestLearnThenRun(t *testing.T) {
 		{"a socket", "", `./dial ~/srv.sock`, `"~/srv.sock",`, "", "hello\n"},
 		{"a port", "", `bash -c 'exec 3<>/dev/tcp/host.pccrun.internal/` + port + ` && cat <&3'`, "", `"` + port + `"`, "hello\n"},
 		{"a variable", "", `test "$FOO_TOKEN" = value && echo "$FOO_TOKEN"`, "", `"FOO_TOKEN"`, "value\n"},
-		{"memory", `"resources": {"memory": "64m"}`, `(head -c 90000000 /dev/zero; read n < wait; sleep $n) | tail | wc -c`, `"memory": "128m"`, "", "90000000\n"},
+		{"memory", `"resources": {"memory": "64m"}`, `(head -c 90000000 /dev/zero; read n < wait; while [ $n != 0 ]; do printf x; sleep 0.05; done) | tail | wc -c`, `"memory": "128m"`, "", "90000000\n"},
 		{"processes", `"resources": {"pids": 8}`, `read n < wait; for i in 1 2 3 4 5 6 7 8 9; do sleep $n & done; wait; echo all`, `"pids": 16`, "", "all\n"},
 		{"time", `"resources": {"timeout": "1s"}`, `sleep 600`, `"timeout": "2s"`, "", ""}, // that it then has so long would have to be waited for
 		{"open files", `"resources": {"files": 40}`, `python3 -c 'import os; [os.open("/dev/null", 0) for _ in range(50)]; print("all")'`, `"files": 80`, "", "all\n"},

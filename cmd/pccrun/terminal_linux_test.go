@@ -275,7 +275,7 @@ func TestStopWithoutTerminal(t *testing.T) {
 		require.NoError(t, cmd.Process.Signal(unix.SIGTSTP))
 		await.Until(t, "pccrun stops, and the command with it", func() bool {
 			for _, pid := range having("./count.sh\x00" + mark) {
-				if !stopped(pid) {
+				if !stopped(pid) && !inState(pid, "D") { // which waits for a child of vfork(2) that is stopped
 					return false
 				}
 			}
@@ -348,9 +348,12 @@ func signals(t *testing.T, pid int, set string) func(unix.Signal) bool {
 }
 
 // stopped reports whether a signal has stopped a process.
-func stopped(pid string) bool {
+func stopped(pid string) bool { return inState(pid, "T") }
+
+// inState reports whether a process is in a state of proc(5).
+func inState(pid, state string) bool {
 	stat, _ := os.ReadFile("/proc/" + pid + "/stat")
-	return bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" T"))
+	return bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "+state))
 }
 
 // having returns the processes whose command line ends with these words.
