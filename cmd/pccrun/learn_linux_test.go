@@ -157,8 +157,8 @@ func TestLearnThenRun(t *testing.T) {
 			flags := []string{"--profile", p.profile()}
 			run := []string{"--", "sh", "-c", c.script}
 			p.write("project/wait", "600\n", 0o644)
-			_, _, code := p.pccrun(append(flags, run...)...)
-			require.NotZero(t, code, "the control: the policy refuses it")
+			before, _, code := p.pccrun(append(flags, run...)...)
+			require.False(t, code == 0 && before == c.want, "the control: the policy refuses it")
 
 			diff, told, learnt := p.pccrun(append(append([]string{"learn"}, flags...), run...)...)
 			if c.name != "memory" { // which of its processes the kernel ends is the kernel's choice
