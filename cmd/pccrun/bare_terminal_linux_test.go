@@ -11,6 +11,7 @@ import (
 // A command at a provider that is not this machine has a terminal of its own, of the size of
 // the user's, gets its keys, and prints to it through the filter; the user's is as it was after.
 func TestTerminalElsewhere(t *testing.T) {
+	t.Parallel()
 	p := newPupil(t)
 	s := newSeat(t, p)
 	self, err := os.Executable()

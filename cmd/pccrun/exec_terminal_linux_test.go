@@ -8,7 +8,10 @@ import (
 
 // Another command in a session has a terminal of its own, of the size of the user's, whose
 // Ctrl-C is a signal inside; what it prints passes the filter, and the user's is as it was after.
+//
+//test:root
 func TestExecTerminal(t *testing.T) {
+	t.Parallel()
 	p := newPupil(t)
 	s := newSeat(t, p)
 	p.write("project/inside.sh", `stty size

@@ -15,32 +15,27 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/cgroups"
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 // A signal that ends a launch, whenever it comes, leaves nothing: no session, no unfinished-run record to
 // the workspace, no control group. QUIT, USR1 and USR2 would not end one whose runtime has not begun.
+//
+//test:root ^--memory_256m$
 func TestSignalLeavesNothing(t *testing.T) {
+	t.Parallel()
 	for _, flags := range [][]string{nil, {"--log"}, {"--overlay", "."}, {"--memory", "256m"}} {
 		t.Run(strings.Join(flags, " "), func(t *testing.T) {
+			t.Parallel()
 			p := newPupil(t)
 			state := p.home + "/.local/state/pccrun/"
-			var until time.Duration // the command runs
+			running := func() bool { return p.holds("project/ran") }
 			// launch returns what a launch that got a signal has left.
-			launch := func(sig os.Signal, after time.Duration) (left []string) {
-				os.Remove(p.dir + "/ran")
-				cmd := p.command(append(append([]string{"-q", "--write", p.dir + "/ran"}, flags...), "--", "sh", "-c", "echo > ran; exec sleep 60")...)
+			launch := func(sig os.Signal, wait func()) (left []string) {
+				cmd := p.command(append(append([]string{"-q", "--write", p.dir + "/ran"}, flags...), "--", "sh", "-c", "echo > ran; exec sleep 600")...)
 				p.write("project/ran", "", 0o644)
 				require.NoError(t, cmd.Start())
-				running := func() bool {
-					info, err := os.Stat(p.dir + "/ran")
-					return err == nil && info.Size() > 0
-				}
-				if began := time.Now(); until == 0 {
-					require.Eventually(t, running, time.Minute, time.Millisecond)
-					until = time.Since(began)
-				} else {
-					time.Sleep(after)
-				}
+				wait()
 				require.NoError(t, cmd.Process.Signal(sig))
 				require.NoError(t, ignoreExit(cmd.Wait()))
 				if !running() {
@@ -75,16 +70,15 @@ func TestSignalLeavesNothing(t *testing.T) {
 				require.NoError(t, exec.Command("sh", "-c", `chmod -R u+rwx "$0"; rm -rf "$0"`, state).Run())
 				return left
 			}
-			launch(unix.SIGTERM, 0)
-			for round := range 60 {
+			runs := func() { await.Until(t, "the command runs", running) }
+			began := time.Now()
+			launch(unix.SIGTERM, runs)
+			took := time.Since(began) // a launch and its end: all moments of a launch are before
+			for round := range 40 {
 				sig := []os.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP}[round%3]
-				require.Empty(t, launch(sig, until*time.Duration(round)/50), "round %d: %v", round, sig)
+				require.Empty(t, launch(sig, func() { time.Sleep(took * time.Duration(round) / 40) }), "round %d: %v", round, sig)
 			}
-			control := 0
-			for round := 0; round < 100 && control == 0; round++ {
-				control += len(launch(unix.SIGKILL, until*time.Duration(round)/20)) // at last when the command runs
-			}
-			require.NotZero(t, control, "control: KILL leaves something")
+			require.NotEmpty(t, launch(unix.SIGKILL, runs), "control: KILL leaves something")
 		})
 	}
 }
@@ -92,9 +86,10 @@ func TestSignalLeavesNothing(t *testing.T) {
 // A command that Ctrl-C ends ends pccrun by the same signal, by which a shell ends its
 // loop; one that takes the signal and exits lets the loop go on, as it does outside.
 func TestInterruptEndsALoop(t *testing.T) {
+	t.Parallel()
 	for command, rounds := range map[string]int{
-		"echo x >> rounds; exec sleep 60":                                    1,
-		"trap 'exit 130' INT; echo x >> rounds; while :; do sleep 0.1; done": 3,
+		"echo x >> rounds; exec sleep 600":                                    1,
+		"trap 'exit 130' INT; echo x >> rounds; while :; do sleep 0.02; done": 3,
 	} {
 		p := newPupil(t)
 		run := p.command("-q", "--", "sh", "-c", command)
@@ -106,7 +101,7 @@ func TestInterruptEndsALoop(t *testing.T) {
 			return strings.Count(string(text), "x")
 		}
 		for round := 1; round <= rounds; round++ {
-			require.Eventually(t, func() bool { return lines() == round }, time.Minute, time.Millisecond)
+			await.Until(t, "the loop's next round", func() bool { return lines() == round })
 			require.NoError(t, syscall.Kill(-loop.Process.Pid, syscall.SIGINT))
 		}
 		require.NoError(t, ignoreExit(loop.Wait()))

@@ -13,7 +13,10 @@ import (
 )
 
 // A log-in that was made inside is taken over at a terminal, by who says yes to the account.
+//
+//test:root
 func TestLoginAsks(t *testing.T) {
+	t.Parallel()
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	server := &http.Server{Handler: answerTokens("somebody")}
@@ -52,7 +55,10 @@ func TestLoginAsks(t *testing.T) {
 }
 
 // As root a login that was not renewed is not said to be, and one that was is copied on request.
+//
+//test:root
 func TestRootLogin(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -23,14 +25,14 @@ import (
 // programs are what the scripts can start beside the host's own.
 var programs = map[string]func(){"pccrun": main, "carried": carried, "dial": dial, "tokens": tokens}
 
-// conditions are what the scripts can ask beside the usual.
-var conditions = map[string]func() bool{"root": func() bool { return os.Getuid() == 0 }}
+// conditions are what all scripts can ask beside the usual.
+var conditions = map[string]func() bool{}
 
 func TestMain(m *testing.M) { testscript.Main(shipped{m}, programs) }
 
 // shipped are tests in which pccrun is the program of PCCRUN_TEST_COUNTED, which is
-// built as the one that is shipped and counts what it runs: this binary, which stands
-// in for it elsewhere, takes twice its time to start.
+// built as the one that is shipped: this binary, which stands in for it elsewhere,
+// takes several times as long to start.
 type shipped struct{ *testing.M }
 
 func (s shipped) Run() int {
@@ -71,12 +73,36 @@ func dial() {
 // integrationPage is read by tests that run elsewhere.
 var integrationPage, _ = filepath.Abs("../../docs/integration.md")
 
-// TestScripts runs testdata/*.txtar: each is a path through the command line.
-// The scripts have a home and a repository of their own, and the current
-// directory is the repository.
+// TestScripts runs testdata/*.txtar: each is a path through the command line, and
+// the same one for root.
 func TestScripts(t *testing.T) {
+	t.Parallel()
+	runScripts(t, "testdata/*.txtar", conditions)
+}
+
+// TestScriptsThatDifferAsRoot runs testdata/root/*.txtar: they alone can ask for root.
+//
+//test:root
+func TestScriptsThatDifferAsRoot(t *testing.T) {
+	t.Parallel()
+	asks := maps.Clone(conditions)
+	asks["root"] = func() bool { return os.Getuid() == 0 }
+	runScripts(t, "testdata/root/*.txtar", asks)
+}
+
+// runScripts runs scripts, the longest first, so that none is left to run alone. They have
+// a home and a repository of their own, and the current directory is the repository.
+func runScripts(t *testing.T, pattern string, conditions map[string]func() bool) {
+	files, err := filepath.Glob(pattern)
+	require.NoError(t, err)
+	size := func(name string) int64 {
+		info, err := os.Stat(name)
+		require.NoError(t, err)
+		return info.Size()
+	}
+	slices.SortFunc(files, func(a, b string) int { return cmp.Compare(size(b), size(a)) })
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata",
+		Files: files,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"refused": exits(125, "^$"), // nothing on standard output
 			"fails":   exits(125, ""),

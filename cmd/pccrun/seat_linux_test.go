@@ -11,10 +11,11 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 // statsOfAll returns what proc(5) has in stat, from the state on, of each process.
@@ -63,14 +64,14 @@ func newSeat(t *testing.T, p *pupil) *seat {
 				_ = syscall.Kill(pid, syscall.SIGHUP)
 			}
 		}
-		require.Eventually(t, func() bool { // a run records its end in what is to be removed
+		await.Until(t, "the end of its jobs", func() bool { // a run records its end in what is to be removed
 			for _, f := range statsOfAll() {
 				if f[3] == session {
 					return false
 				}
 			}
 			return true
-		}, time.Minute, 10*time.Millisecond, "its jobs go on")
+		})
 	})
 	go func() {
 		b := make([]byte, 64<<10)
@@ -106,23 +107,13 @@ func (s *seat) forget() {
 	s.shown.Reset()
 }
 
-func (s *seat) within(d time.Duration, enough func(shown string) bool) bool {
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if enough(s.all()) {
-			return true
-		}
-	}
-	return false
-}
-
-func (s *seat) shows(enough func(shown string) bool, what string) {
-	s.t.Helper()
-	if !s.within(time.Minute, enough) {
-		require.FailNow(s.t, "not shown", "%s: %q", what, s.all())
-	}
-}
-
 func (s *seat) awaits(pattern string) {
 	s.t.Helper()
-	s.shows(regexp.MustCompile(pattern).MatchString, pattern)
+	defer func() {
+		if s.t.Failed() {
+			s.t.Logf("shown: %q", s.all())
+		}
+	}()
+	expr := regexp.MustCompile(pattern)
+	await.Until(s.t, pattern, func() bool { return expr.MatchString(s.all()) })
 }

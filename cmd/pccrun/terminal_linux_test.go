@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 // newTerminal returns the two ends of a new pseudo-terminal (pty(7)), the master first.
@@ -31,9 +33,10 @@ func newTerminal(t *testing.T) (master int, slave *os.File) {
 // A signal that ends pccrun, whenever it comes, leaves the terminal as it was: it is
 // caught before that is changed.
 func TestSignalLeavesTheTerminal(t *testing.T) {
+	t.Parallel()
 	p := newPupil(t)
 	var until time.Duration // the terminal is changed
-	for round := range 121 {
+	for round := range 61 {
 		fd, slave := newTerminal(t)
 		// A QUIT before main has Go's runtime print a trace, which fills a terminal that nobody reads.
 		go func() {
@@ -54,10 +57,10 @@ func TestSignalLeavesTheTerminal(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 		require.NoError(t, cmd.Start())
 		if began := time.Now(); round == 0 {
-			require.Eventually(t, func() bool { return modes() != before }, time.Minute, time.Millisecond)
+			await.Until(t, "the terminal is changed", func() bool { return modes() != before })
 			until = time.Since(began)
 		} else {
-			time.Sleep(until * time.Duration(round) / 90)
+			time.Sleep(until * time.Duration(round) / 45)
 		}
 		sig := []os.Signal{unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT}[round%3]
 		require.NoError(t, cmd.Process.Signal(sig))
@@ -71,6 +74,7 @@ func TestSignalLeavesTheTerminal(t *testing.T) {
 // A second signal ends pccrun while what a command has printed waits for a terminal that
 // takes nothing, and the terminal is as it was. KILL, the control, leaves it raw.
 func TestSecondSignalLeavesTheTerminal(t *testing.T) {
+	t.Parallel()
 	p := newPupil(t)
 	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
 		fd, slave := newTerminal(t)
@@ -78,25 +82,27 @@ func TestSecondSignalLeavesTheTerminal(t *testing.T) {
 		defer slave.Close()
 		before, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
 		require.NoError(t, err)
-		p.write("project/done", "", 0o644)
-		cmd := p.command("-q", "--write", p.dir+"/done", "--", "sh", "-c", "tr '\\0' x </dev/zero & sleep 0.5; echo > done")
+		mark := filepath.Base(p.home) + "-" + sig.String()
+		cmd := p.command("-q", "--", "sh", "-c", "tr '\\0' x </dev/zero & until [ -e full ]; do sleep 0.02; done", mark)
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 		require.NoError(t, cmd.Start())
 		ended := make(chan error, 1)
 		go func() { ended <- cmd.Wait() }()
-		require.Eventually(t, func() bool {
-			info, err := os.Stat(p.dir + "/done")
-			return err == nil && info.Size() > 0
-		}, time.Minute, time.Millisecond)
-		time.Sleep(300 * time.Millisecond) // the command is gone
+		await.Until(t, "the terminal takes nothing more", func() bool { return !writable(t, slave) })
+		p.write("project/full", "", 0o644)
+		await.Until(t, "the command is gone", func() bool { return len(having(mark)) == 1 })
+		require.NoError(t, os.Remove(p.dir+"/full"))
 		require.NoError(t, cmd.Process.Signal(sig))
 		if sig == unix.SIGTERM {
-			time.Sleep(300 * time.Millisecond)
+			await.Until(t, "it got the signal", func() bool { return !signals(t, cmd.Process.Pid, "ShdPnd")(sig) })
 			require.Empty(t, ended, "the first is held")
-			require.NoError(t, cmd.Process.Signal(sig))
+			await.Until(t, "a second ends it", func() bool {
+				_ = cmd.Process.Signal(sig) // one that comes at once may be one with the first
+				return len(ended) > 0
+			})
 		}
-		require.NoError(t, ignoreExit(<-ended))
+		require.NoError(t, ignoreExit(await.Receive(t, "its end", ended)))
 		after, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
 		require.NoError(t, err)
 		require.Equal(t, sig == unix.SIGTERM, *before == *after, "%v", sig)
@@ -106,6 +112,7 @@ func TestSecondSignalLeavesTheTerminal(t *testing.T) {
 // A command whose time is over ends, and pccrun with it, though the terminal takes nothing any
 // more of what gives it back: its modes are given back without. The control has room for it.
 func TestFullTerminal(t *testing.T) {
+	t.Parallel()
 	p := newPupil(t)
 	const on, off = "\x1b[?1049h", "\x1b[?1049l" // the alternate screen
 	for _, full := range []bool{true, false} {
@@ -117,6 +124,7 @@ func TestFullTerminal(t *testing.T) {
 		cmd.Stdin, cmd.Stdout = slave, slave
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 		require.NoError(t, cmd.Start())
+		t.Cleanup(func() { cmd.Process.Kill() })
 		ended := make(chan error, 1)
 		go func() { ended <- cmd.Wait() }()
 		require.Equal(t, on, read(t, master, len(on)))
@@ -124,14 +132,8 @@ func TestFullTerminal(t *testing.T) {
 		if full {
 			filled = fill(t, slave)
 		}
-		select {
-		case <-ended:
-			require.Equal(t, 124, cmd.ProcessState.ExitCode())
-		case <-time.After(time.Minute):
-			_ = cmd.Process.Kill()
-			<-ended
-			require.Fail(t, "it waits for the terminal")
-		}
+		_ = await.Receive(t, "its end, though the terminal is full", ended)
+		require.Equal(t, 124, cmd.ProcessState.ExitCode())
 		after, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
 		require.NoError(t, err)
 		require.Equal(t, *before, *after)
@@ -153,6 +155,18 @@ func read(t *testing.T, master, n int) string {
 		at += more
 	}
 	return string(b)
+}
+
+// writable reports whether a terminal takes a byte.
+func writable(t *testing.T, slave *os.File) bool {
+	t.Helper()
+	fds := []unix.PollFd{{Fd: int32(slave.Fd()), Events: unix.POLLOUT}}
+	n, err := unix.Poll(fds, 0)
+	if err == unix.EINTR {
+		return true
+	}
+	require.NoError(t, err)
+	return n > 0
 }
 
 // fill writes to a terminal until it takes not one byte more, and returns how many it took.
@@ -177,6 +191,7 @@ func fill(t *testing.T, slave *os.File) (n int) {
 // launcher waited for the command, and that to be continued, for ever. One that does
 // not end at SIGHUP reads the end of its terminal.
 func TestTerminalGoesWhileStopped(t *testing.T) {
+	t.Parallel()
 	for _, ignores := range []bool{false, true} {
 		p := newPupil(t)
 		p.write("project/wait.sh", "trap 'echo hung up > told' HUP\necho ready.\nread x\nread x\necho over > over\n", 0o644)
@@ -190,10 +205,9 @@ func TestTerminalGoesWhileStopped(t *testing.T) {
 		s.typed("\x1a")
 		s.awaits(`(?i)stopped`)
 		running := func() []string { return having("./wait.sh\x00" + mark) }
-		time.Sleep(300 * time.Millisecond)
 		require.Len(t, running(), 2, "control: as long as the terminal stands it waits to go on")
 		s.master.Close()
-		require.Eventually(t, func() bool { return len(running()) == 0 }, time.Minute, 10*time.Millisecond, "ignores HUP: %v", ignores)
+		await.Until(t, "the end, of one that ignores HUP: "+strconv.FormatBool(ignores), func() bool { return len(running()) == 0 })
 		if ignores {
 			require.FileExists(t, p.dir+"/told")
 			require.FileExists(t, p.dir+"/over")
@@ -204,6 +218,7 @@ func TestTerminalGoesWhileStopped(t *testing.T) {
 // A reader that takes nothing, a terminal or a pipe, does not keep a run that --timeout has
 // ended from its end.
 func TestTimeoutWithoutReader(t *testing.T) {
+	t.Parallel()
 	p := newPupil(t)
 	run := func(slave, out *os.File, args ...string) *exec.Cmd {
 		cmd := p.command(args...)
@@ -226,13 +241,8 @@ func TestTimeoutWithoutReader(t *testing.T) {
 	} {
 		ended := make(chan error, 1)
 		go func() { ended <- cmd.Wait() }()
-		select {
-		case err := <-ended:
-			require.NoError(t, ignoreExit(err))
-			require.Equal(t, 124, cmd.ProcessState.ExitCode())
-		case <-time.After(time.Minute):
-			require.Fail(t, "it has not ended")
-		}
+		require.NoError(t, ignoreExit(await.Receive(t, "the end of its time", ended)))
+		require.Equal(t, 124, cmd.ProcessState.ExitCode())
 	}
 }
 
@@ -240,26 +250,37 @@ func TestTimeoutWithoutReader(t *testing.T) {
 // both go on: the launcher let it go on at once, before it had stopped itself, in two of
 // three.
 func TestStopWithoutTerminal(t *testing.T) {
+	t.Parallel()
 	p := newPupil(t)
 	p.write("project/count.sh", "while :; do echo >> count; sleep 0.01; done\n", 0o644)
-	counts := func(d time.Duration) bool {
-		before, _ := os.Stat(p.dir + "/count")
-		time.Sleep(d)
-		after, _ := os.Stat(p.dir + "/count")
-		return after != nil && (before == nil || after.Size() > before.Size())
+	size := func() int64 {
+		info, err := os.Stat(p.dir + "/count")
+		if err != nil {
+			return 0
+		}
+		return info.Size()
 	}
-	for round := range 20 {
-		cmd := p.command("-q", "--", "sh", "./count.sh")
+	for round := range 10 {
+		mark := fmt.Sprintf("%s-%d", filepath.Base(p.home), round)
+		cmd := p.command("-q", "--", "sh", "./count.sh", mark)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		require.NoError(t, cmd.Start())
 		t.Cleanup(func() { cmd.Process.Kill() })
 		goesOn := func() {
-			require.Eventually(t, func() bool { return counts(50 * time.Millisecond) }, time.Minute, time.Millisecond, "round %d", round)
+			before := size()
+			await.Until(t, "it goes on", func() bool { return size() > before })
 		}
 		goesOn()
-		require.Eventually(t, func() bool { return catches(t, cmd.Process.Pid, unix.SIGTSTP) }, time.Minute, time.Millisecond)
+		await.Until(t, "it takes the signal", func() bool { return signals(t, cmd.Process.Pid, "SigCgt")(unix.SIGTSTP) })
 		require.NoError(t, cmd.Process.Signal(unix.SIGTSTP))
-		require.Eventually(t, func() bool { return !counts(200 * time.Millisecond) }, time.Minute, time.Millisecond, "round %d: it runs while pccrun is stopped", round)
+		await.Until(t, "pccrun stops, and the command with it", func() bool {
+			for _, pid := range having("./count.sh\x00" + mark) {
+				if !stopped(pid) && !inState(pid, "D") { // which waits for a child of vfork(2) that is stopped
+					return false
+				}
+			}
+			return true
+		})
 		require.NoError(t, cmd.Process.Signal(unix.SIGCONT))
 		goesOn()
 		require.NoError(t, cmd.Process.Signal(unix.SIGTERM))
@@ -270,46 +291,69 @@ func TestStopWithoutTerminal(t *testing.T) {
 // A CONT that follows a TSTP at once lets pccrun go on: it came before pccrun had stopped
 // itself, which then nobody continued, in one of twenty.
 func TestContinuedBeforeStopped(t *testing.T) {
+	t.Parallel()
 	p := newPupil(t)
-	cmd := p.command("-q", "--", "sleep", "600")
+	p.write("project/marks.sh", "trap 'echo >> marks' USR1; echo > ready; while :; do sleep 0.01; done\n", 0o644)
+	cmd := p.command("-q", "--", "sh", "./marks.sh")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { cmd.Process.Kill() })
-	require.Eventually(t, func() bool { return catches(t, cmd.Process.Pid, unix.SIGTSTP) }, time.Minute, time.Millisecond)
-	stopped := func() bool {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
-		require.NoError(t, err)
-		return bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" T"))
+	marks := func() int {
+		text, _ := os.ReadFile(p.dir + "/marks")
+		return len(text)
 	}
+	// passed returns when a later signal has gone the way to the command.
+	passed := func() {
+		before, sent := marks(), time.Time{}
+		await.Until(t, "the command gets what it is sent", func() bool {
+			if time.Since(sent) > 50*time.Millisecond { // one may be lost while it is stopped
+				require.NoError(t, cmd.Process.Signal(unix.SIGUSR1))
+				sent = time.Now()
+			}
+			return marks() > before
+		})
+	}
+	await.Until(t, "it takes the signal", func() bool { return signals(t, cmd.Process.Pid, "SigCgt")(unix.SIGTSTP) })
+	await.Until(t, "the command has its trap", func() bool { return p.holds("project/ready") })
 	for round := range 60 {
 		require.NoError(t, cmd.Process.Signal(unix.SIGTSTP))
 		for until := time.Now().Add(time.Duration(round) * 20 * time.Microsecond); time.Now().Before(until); {
 		}
 		require.NoError(t, cmd.Process.Signal(unix.SIGCONT))
-		time.Sleep(60 * time.Millisecond)
-		require.Eventually(t, func() bool { return !stopped() }, time.Minute, time.Millisecond, "left stopped")
+		passed() // not one that is left stopped
 	}
 	// The last CONT may be seen late, and takes back what comes close before it.
-	require.Eventually(t, func() bool {
+	pid := strconv.Itoa(cmd.Process.Pid)
+	await.Until(t, "control: one that nothing follows stops it", func() bool {
 		require.NoError(t, cmd.Process.Signal(unix.SIGTSTP))
-		for until := time.Now().Add(time.Second); time.Now().Before(until) && !stopped(); {
+		for until := time.Now().Add(time.Second); time.Now().Before(until) && !stopped(pid); {
 			time.Sleep(time.Millisecond)
 		}
-		return stopped()
-	}, time.Minute, 100*time.Millisecond, "control: one that nothing follows stops it")
+		return stopped(pid)
+	})
 	require.NoError(t, cmd.Process.Signal(unix.SIGCONT))
 	require.NoError(t, cmd.Process.Signal(unix.SIGTERM))
 	require.NoError(t, ignoreExit(cmd.Wait()))
 }
 
-// catches reports whether a process has a handler for a signal.
-func catches(t *testing.T, pid int, sig unix.Signal) bool {
+// signals returns which signals are in a set of a process, by proc(5)'s name for that.
+func signals(t *testing.T, pid int, set string) func(unix.Signal) bool {
+	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	require.NoError(t, err)
-	_, rest, _ := strings.Cut(string(status), "SigCgt:\t")
-	set, err := strconv.ParseUint(rest[:16], 16, 64)
+	_, rest, _ := strings.Cut(string(status), "\n"+set+":\t")
+	bits, err := strconv.ParseUint(rest[:16], 16, 64)
 	require.NoError(t, err)
-	return set>>(sig-1)&1 != 0
+	return func(sig unix.Signal) bool { return bits>>(sig-1)&1 != 0 }
+}
+
+// stopped reports whether a signal has stopped a process.
+func stopped(pid string) bool { return inState(pid, "T") }
+
+// inState reports whether a process is in a state of proc(5).
+func inState(pid, state string) bool {
+	stat, _ := os.ReadFile("/proc/" + pid + "/stat")
+	return bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "+state))
 }
 
 // having returns the processes whose command line ends with these words.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/test/internal/host"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
@@ -180,6 +181,7 @@ func sh(t *testing.T, dir, script string) {
 func TestRandomWork(t *testing.T) {
 	for seed := range uint64(24) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
 			r := rand.New(rand.NewPCG(seed, 7))
 			d := newDesk(t)
 			plain, orig := filepath.Join(d.home, "plain"), filepath.Join(d.home, "orig")
@@ -427,12 +429,12 @@ func TestSnapshot(t *testing.T) {
 // What an overlay takes of the disk is bounded.
 func TestDisk(t *testing.T) {
 	d := newDesk(t)
-	script := "for i in 1 2 3 4 5 6 7 8; do head -c 4000000 /dev/zero > f$i; sleep 0.1; done; "
-	_, said, code := d.pccrun("--overlay", ".", "--disk", "10m", "--", "sh", "-c", script+"sleep 60")
+	script := "for i in 1 2 3 4 5 6 7 8; do head -c 4000000 /dev/zero > f$i; done; "
+	_, said, code := d.pccrun("--overlay", ".", "--disk", "10m", "--", "sh", "-c", script+"sleep 600")
 	require.Equal(t, 137, code, said)
 	require.Contains(t, said, "disk full")
 	d.ok("discard")
-	d.overlay(script+"sleep 1", "--disk", "100m")
+	d.overlay(script, "--disk", "100m")
 }
 
 // A commit that was made inside can be applied after the host's git has looked
@@ -580,10 +582,10 @@ func TestLauncherKilled(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
-	require.Eventually(t, func() bool {
+	await.Until(t, "the session has ended", func() bool {
 		_, _, code := d.pccrun("apply", "--force", "nothing")
 		return code == 1
-	}, time.Minute, 10*time.Millisecond)
+	})
 	d.ok("gc")
 	require.Equal(t, []string{"M f"}, d.changes(), "gc leaves it")
 	d.ok("apply")
@@ -608,6 +610,7 @@ func TestClosedDirectory(t *testing.T) {
 func TestKilledAnywhere(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
 			r := rand.New(rand.NewPCG(seed, 11))
 			d := newDesk(t)
 			seen := filepath.Join(d.home, "seen")
