@@ -552,6 +552,8 @@ func TestParseUnits(t *testing.T) {
 }
 
 // As root, what is made in somebody's directory is his.
+//
+//test:root
 func TestExtractOwner(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

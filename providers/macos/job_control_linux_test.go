@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/terminal"
 )
@@ -68,7 +69,7 @@ func newScreen(t *testing.T) *screen {
 	}()
 	t.Cleanup(func() {
 		outside.Close() // the kernel hangs up
-		late := time.AfterFunc(time.Minute, func() { _ = shell.Process.Kill() })
+		late := time.AfterFunc(await.Patience, func() { _ = shell.Process.Kill() })
 		defer late.Stop()
 		_ = shell.Wait()
 	})
@@ -84,19 +85,16 @@ func (s *screen) types(keys, want string) {
 	_, err := s.keys.WriteString(keys)
 	require.NoError(s, err)
 	seen := regexp.MustCompile(want)
-	deadline := time.Now().Add(time.Minute)
-	for {
+	defer func() {
+		if s.Failed() {
+			s.Logf("on the screen: %q", s.text.String())
+		}
+	}()
+	await.Until(s, want+" is on the screen", func() bool {
 		s.mu.Lock()
-		text := s.text.String()
-		s.mu.Unlock()
-		if seen.MatchString(text) {
-			return
-		}
-		if time.Now().After(deadline) {
-			require.FailNow(s, "not on the screen", "%q is not in %q", want, text)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		defer s.mu.Unlock()
+		return seen.MatchString(s.text.String())
+	})
 }
 
 // TestJobControl stops a command by its key, and lets it go on in the foreground, and after a while in
@@ -107,18 +105,19 @@ func TestJobControl(t *testing.T) {
 	require.NoError(t, err)
 	start := self + " job " + m.root + " " + strings.TrimSuffix(m.system.exec, "/sandbox-exec")
 	s := newScreen(t)
+	const prompt = `\$ $` // before it what is typed may be lost
 	s.types(start+" /bin/sh -c 'echo be''gun; read x; echo got $x; exit 7'\r", `begun\s*\n`)
-	s.types("\x1a", `Stopped`)
-	s.types("echo here\r", "here\r\n")
+	s.types("\x1a", `(?s)Stopped.*`+prompt)
+	s.types("echo he''re\r", `(?s)here\r\n.*`+prompt)
 	s.types("fg\r", `job .*\n`)
-	s.types("word\r", `(?s)got word.*\$ $`)
-	s.types("echo status $?\r", "status 7")
+	s.types("word\r", `(?s)got word.*`+prompt)
+	s.types("echo status $?\r", `(?s)status 7.*`+prompt)
 
 	// Begun in the background, it is stopped when it reads.
 	s.types(start+" /bin/sh -c 'echo be''gun; read x; echo got $x' &\r", `begun\s*\n`)
-	s.types("until jobs -s | grep macos; do sleep 0.05; done\r", `Stopped`) // the shell hears of it by and by
+	s.types("until jobs -s | grep ' job '; do sleep 0.05; done\r", `(?s)Stopped.*`+prompt) // the shell hears of it by and by
 	s.types("fg\r", `job .*\n`)
-	s.types("again\r", `(?s)got again.*\$ $`)
+	s.types("again\r", `(?s)got again.*`+prompt)
 	// Its end is known, also without a stop.
 	s.types(start+" /bin/sh -c 'echo be''gun; exit 3'; echo status $?\r", "status 3")
 }

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/seatbelt"
 	"github.com/pccrun/pccrun/terminal"
@@ -122,7 +123,7 @@ func printLog(args []string) int {
 	} {
 		fmt.Println(line)
 	}
-	time.Sleep(time.Minute)
+	time.Sleep(await.Patience)
 	return 0
 }
 

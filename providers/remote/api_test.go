@@ -100,9 +100,9 @@ func TestRetryAfterIsHeeded(t *testing.T) {
 func TestDeadlines(t *testing.T) {
 	hang := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 	a, url, n := served(t, hang, status(200, "{}"))
-	_, err := a.Do(t.Context(), &remote.Call{What: "call", Method: "GET", URL: url, Limit: 100 * time.Millisecond})
-	require.NoError(t, err, "the second attempt")
-	require.Equal(t, 2, *n)
+	_, err := a.Do(t.Context(), &remote.Call{What: "call", Method: "GET", URL: url, Limit: time.Second})
+	require.NoError(t, err, "the second attempt, or one after it where the machine is slow")
+	require.GreaterOrEqual(t, *n, 2)
 
 	a, url, _ = served(t, hang)
 	_, err = a.Do(t.Context(), &remote.Call{What: "call", Method: "GET", URL: url, Limit: 50 * time.Millisecond, Once: true})

@@ -12,16 +12,18 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/test/internal/claude"
 	"github.com/pccrun/pccrun/test/internal/host"
 )
 
 // TestMainJob is what pccrun is for: the real Claude Code mends a project in a
 // sandbox, then tries what it must not, and the session goes on.
+//
+//test:root
 func TestMainJob(t *testing.T) {
 	program, err := claude.Fetch(t.Context())
 	if err != nil {
@@ -131,9 +133,9 @@ func TestAttemptsSucceedOutside(t *testing.T) {
 			require.Contains(t, string(out), a.Escaped)
 		})
 	}
-	require.Eventually(t, func() bool { return forbidden.accepted.Load() == 1 }, time.Minute, 10*time.Millisecond)
+	await.Until(t, "the host's service is reached", func() bool { return forbidden.accepted.Load() == 1 })
 	// Whoever started it does not wait until it is what it is to be.
-	require.Eventually(t, func() bool { return len(host.Processes(daemon)) == 1 }, time.Minute, 10*time.Millisecond)
+	await.Until(t, "the daemon runs", func() bool { return len(host.Processes(daemon)) == 1 })
 	for _, pid := range host.Processes(daemon) {
 		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/pccrun/pccrun/test/internal/host"
 	"github.com/pccrun/pccrun/test/internal/npm"
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // A generator plays Google's generateContent, streamed or whole: its model calls one tool a turn,
@@ -75,6 +76,7 @@ func (g *generator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // TestGemini has the real Gemini CLI mend the project, with settings in the home and a directory of
 // its own in the workspace.
 func TestGemini(t *testing.T) {
+	verdicts.SkipUnlessLong(t)
 	modules, err := npm.FetchClients(t.Context())
 	if err != nil {
 		t.Skip("needs gemini:", err)

@@ -16,17 +16,21 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/test/internal/claude"
 	"github.com/pccrun/pccrun/test/internal/host"
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // What Claude Code asks before it works, without its spaces, and the keys that
 // agree.
-var questions = []struct{ name, screen, keys string }{
+var questions = []question{
 	{"theme", "Choosethetextstyle", "\r"},
 	{"notes", "PressEntertocontinue", "\r"},
 	{"trust", "Yes,Itrustthisfolder", "\x1b[B|\r"},
 }
+
+type question struct{ name, screen, keys string }
 
 // ready is on the screen when it waits for work.
 const ready = "shift+tabtocycle"
@@ -35,6 +39,7 @@ const ready = "shift+tabtocycle"
 // has answered once he is not asked again, whether it trusts the workspace is no question in
 // the sandbox, and the host's own Claude Code knows nothing of it.
 func TestInteractive(t *testing.T) {
+	verdicts.SkipUnlessLong(t)
 	program, err := claude.Fetch(t.Context())
 	if err != nil {
 		t.Skip("needs claude code:", err)
@@ -97,34 +102,40 @@ func converse(t *testing.T, p Project, args []string) (asked []string) {
 			pieces <- string(b[:n])
 		}
 	}()
-	late := time.After(3 * time.Minute)
 	shown := ""
+	defer func() {
+		if t.Failed() {
+			t.Logf("%q", sequences.ReplaceAllString(shown, ""))
+		}
+	}()
+	read := func() { shown += await.Receive(t, "it waits for work", pieces) }
 	for {
-		select {
-		case piece, more := <-pieces:
-			shown += piece
-			text := sequences.ReplaceAllString(shown, "")
-			for _, q := range questions {
-				if !slices.Contains(asked, q.name) && strings.Contains(text, q.screen) {
-					asked = append(asked, q.name)
-					for keys := range strings.SplitSeq(q.keys, "|") {
-						time.Sleep(time.Second) // it drops keys while it draws
-						_, err := master.WriteString(keys)
-						require.NoError(t, err)
-					}
+		text := sequences.ReplaceAllString(shown, "")
+		if strings.Contains(text, ready) {
+			break
+		}
+		i := slices.IndexFunc(questions, func(q question) bool { return !slices.Contains(asked, q.name) && strings.Contains(text, q.screen) })
+		if i < 0 {
+			read()
+			continue
+		}
+		asked = append(asked, questions[i].name)
+		for keys := range strings.SplitSeq(questions[i].keys, "|") {
+			for drawing := true; drawing; { // it drops keys while it draws
+				select {
+				case piece, more := <-pieces:
+					require.True(t, more, "it ended")
+					shown += piece
+				case <-time.After(time.Second):
+					drawing = false
 				}
 			}
-			if !strings.Contains(text, ready) && more {
-				continue
-			}
-			require.True(t, more, "it ended: %q", text)
-		case <-late:
-			require.Fail(t, "not ready", "%q", sequences.ReplaceAllString(shown, ""))
+			_, err := master.WriteString(keys)
+			require.NoError(t, err)
+			read() // it draws what a key brings about
 		}
-		break
 	}
-	require.Eventually(t, func() bool { return p.answered(len(asked) == len(questions)) || slices.Contains(args, "--fresh-home") }, time.Minute, 50*time.Millisecond, "it keeps no answer")
-	time.Sleep(time.Second) // what else it writes
+	await.Until(t, "it keeps the answers", func() bool { return p.answered(len(asked) == len(questions)) || slices.Contains(args, "--fresh-home") })
 	require.NoError(t, cmd.Process.Signal(unix.SIGTERM))
 	go func() {
 		for range pieces {

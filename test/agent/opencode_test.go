@@ -13,11 +13,12 @@ import (
 
 	"github.com/pccrun/pccrun/test/internal/host"
 	"github.com/pccrun/pccrun/test/internal/npm"
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // TestOpencode has the real opencode mend the project, with its configuration in the home and a
-// directory of its own in the workspace. What it keeps is there in the second run, and the
-// user's files are as they were.
+// directory of its own in the workspace. The user's files are as they were, and in make test-long
+// what it keeps is there in the second run.
 func TestOpencode(t *testing.T) {
 	program, err := npm.FetchOpencode(t.Context())
 	if err != nil {
@@ -66,9 +67,12 @@ func TestOpencode(t *testing.T) {
 		require.Contains(t, r[0].Text, want)
 	}
 	require.Equal(t, before, own(), "the user's own is as it was")
-	said = run("run", "--continue", "go on")
-	require.Contains(t, said, "The job is done.", "the first session goes on, after its last step")
-	require.NotContains(t, said, "Read sums.go")
+	t.Run("a second run", func(t *testing.T) {
+		verdicts.SkipUnlessLong(t)
+		said := run("run", "--continue", "go on")
+		require.Contains(t, said, "The job is done.", "the first session goes on, after its last step")
+		require.NotContains(t, said, "Read sums.go")
+	})
 }
 
 // texts lists the files below a directory with what they hold.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pccrun/pccrun/test/internal/claude"
 	"github.com/pccrun/pccrun/test/internal/host"
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // What the host's own Claude Code would execute or obey later, of its directory:
@@ -100,6 +101,7 @@ func tree(t *testing.T, p Project) map[string]string {
 // TestHostState is a hostile agent in a home in which the host uses the same
 // agent: its work is done, its session is kept, and the host's agent finds all as it was.
 func TestHostState(t *testing.T) {
+	verdicts.SkipUnlessLong(t)
 	program, err := claude.Fetch(t.Context())
 	if err != nil {
 		t.Skip("needs claude code:", err)
@@ -144,6 +146,7 @@ func TestHostState(t *testing.T) {
 
 // TestPlantingSucceedsOutside is the control of TestHostState.
 func TestPlantingSucceedsOutside(t *testing.T) {
+	verdicts.SkipUnlessLong(t)
 	project := newProject(t)
 	stateful(t, project, true)
 	for name, script := range planting() {

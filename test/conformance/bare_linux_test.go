@@ -43,11 +43,15 @@ func around(t *testing.T) func(m *machine.Machine) {
 
 // TestWithoutNamespaces: where nobody can make a namespace, filters and Landlock surround the command, as
 // root there and as a user.
+//
+//test:root
 func TestWithoutNamespaces(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
 	t.Run("control", func(t *testing.T) {
+		t.Parallel()
 		s, err := fakedaytona.Start()
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.Stop()) })
@@ -68,7 +72,7 @@ func TestWithoutNamespaces(t *testing.T) {
 		place *place
 		port  string
 		user  *syscall.Credential
-	}{{"e2b", places[0], "49983", nil}, {"daytona", places[1], "2280", nil}, {"daytona as a user", places[1], "2280", credential}} {
+	}{{"e2b", places[0], "49983", nil}, {"daytona as a user", places[1], "2280", credential}} {
 		start := func(t *testing.T) *task {
 			k := newTask(t, row.place)
 			k.bare(row.user)
@@ -76,6 +80,7 @@ func TestWithoutNamespaces(t *testing.T) {
 			return k
 		}
 		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
 			k := start(t)
 			k.request.Allow = []string{"good.example:80"}
 			o := k.run("/bin/bash", "-c", `
@@ -106,6 +111,7 @@ exit 9`, "sh", bareAttacks, row.port)
 			k.nothingLeft()
 		})
 		t.Run(row.name+" with no host allowed", func(t *testing.T) {
+			t.Parallel()
 			k := start(t)
 			o := k.run("/bin/bash", "-c", `python3 -c "$1" "$2"; python3 -c 'import socket; socket.socket()' 2>&1 | tail -1; env | grep -ci proxy`, "sh", bareAttacks, row.port)
 			require.NoError(t, o.err)
@@ -117,7 +123,8 @@ exit 9`, "sh", bareAttacks, row.port)
 		k.bare(credential)
 		return k
 	}
-	t.Run("what is missing is named", func(t *testing.T) {
+	t.Run("what is missing is named, and the time is up", func(t *testing.T) {
+		t.Parallel()
 		k := start(t)
 		k.request.Limits[0] = "1g"
 		o := k.run("/bin/sh", "-c", "echo ran")
@@ -129,9 +136,15 @@ exit 9`, "sh", bareAttacks, row.port)
 
 		again := start(t)
 		again.request.Limits, again.request.AllowMissing = k.request.Limits, []string{"res.memory"}
-		require.Equal(t, "ran\n", again.run("/bin/sh", "-c", "echo ran").out, "with the hint")
+		again.request.Limits[6] = "10s"
+		o = again.run("/bin/bash", "-c", `echo ran; trap "" TERM; (exec setsid sleep 600 >/dev/null 2>&1) & sleep 600`)
+		require.NoError(t, o.err)
+		require.Equal(t, "ran\n", o.out, "with the hint")
+		require.Equal(t, 124, o.code, "%+v", o)
+		again.nothingLeft()
 	})
 	t.Run("a rule that leads to the provider's daemon ends the start", func(t *testing.T) {
+		t.Parallel()
 		k := start(t)
 		k.request.Allow = []string{machine.Address + ":2280"}
 		o := k.run("/bin/sh", "-c", "echo ran")
@@ -140,13 +153,5 @@ exit 9`, "sh", bareAttacks, row.port)
 		for _, g := range []string{"net.allowlist", "sys.filter", "launch.integrity"} {
 			require.ErrorContains(t, o.err, "guarantee "+g+": missing: the command can reach the provider's own daemon at "+machine.Address+":2280")
 		}
-	})
-	t.Run("the time is up", func(t *testing.T) {
-		k := start(t)
-		k.request.Limits[6] = "3s"
-		o := k.run("/bin/bash", "-c", `trap "" TERM; (exec setsid sleep 600 >/dev/null 2>&1) & sleep 600`)
-		require.NoError(t, o.err)
-		require.Equal(t, 124, o.code, "%+v", o)
-		k.nothingLeft()
 	})
 }

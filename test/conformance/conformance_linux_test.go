@@ -16,83 +16,76 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/remote"
 )
 
-// cases are what each provider must do alike.
+// cases are what each provider must do alike. Each of them has a sandbox made, unless it says
+// that none is: a case tries all that one run can show.
 var cases = []struct {
 	name string
 	try  func(t *testing.T, k *task)
 }{
-	{"an exit status comes back", func(t *testing.T, k *task) {
-		o := k.run("/bin/sh", "-c", "exit 37")
+	{"calls are slow, refused, and answered by errors", func(t *testing.T, k *task) {
+		k.fault(busy, broken, slow)
+		k.sh("echo x > made")
+		require.Equal(t, []string{"A made"}, k.changed())
+		k.nothingLeft()
+	}},
+	{"the time is up", func(t *testing.T, k *task) {
+		k.request.Limits[6] = "10s" // time to make its file
+		o := k.run("/bin/sh", "-c", "echo x > made; trap 'exit 3' TERM; sleep 600 & wait")
+		require.NoError(t, o.err)
+		require.Equal(t, 124, o.code)
+		require.Equal(t, []string{"A made"}, k.changed())
+		k.nothingLeft()
+	}},
+	{"input, arguments, environment, output and status", func(t *testing.T, k *task) {
+		k.stdin = strings.NewReader(strings.Repeat("typed\n", 20_000))
+		k.write("sub/ü $(id) ' \"", "here\n")
+		k.request.Env = []string{"GIVEN=a b\nc", "EMPTY="}
+		o := k.run("/bin/sh", "-c", `wc -c | tr -d ' '
+echo $(basename $PWD)/$(ls a.txt)
+cat "$1"; printf '<%s>' "$2" "$3" "$4"
+printf '%s|%s|%s|%s\n' "$GIVEN" "${EMPTY-unset}" "${HOST_SECRET-unset}" "$LANG"
+printf '\000\377\200x\n'
+env
+touch a.txt; chmod 600 a.txt; chmod 644 a.txt; echo x > t; rm t # which is no change
+i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done
+echo err >&2
+exit 37`, "sh", "sub/ü $(id) ' \"", "", "-n", "a\nb=c")
 		require.NoError(t, o.err)
 		require.Equal(t, 37, o.code)
+		require.Equal(t, "err\n", o.say)
+		head, lines, _ := strings.Cut(o.out, "line 0\n")
+		require.True(t, strings.HasPrefix(head, "120000\nproj/a.txt\nhere\n<><-n><a\nb=c>a b\nc||unset|C.UTF-8\n\x00\xff\x80x\n"), "%q", head)
+		require.NotContains(t, head, "dont-tell")
+		require.NotContains(t, head, "/home/nobody-here")
+		require.Equal(t, 19_999, strings.Count(lines, "\n"))
+		require.True(t, strings.HasSuffix(lines, "line 19999\n"))
+		require.NotContains(t, k.made(), "GIVEN", "a request to create knows of the environment")
+		require.NotContains(t, k.made(), "printf", "a request to create knows of the command")
 		require.Nil(t, k.changed())
 		k.nothingLeft()
 	}},
-	{"a signal that ends the command comes back", func(t *testing.T, k *task) {
-		o := k.run("/bin/sh", "-c", "kill -TERM $$")
+	{"no stdin is an empty one, and a signal that ends the command comes back", func(t *testing.T, k *task) {
+		o := k.run("/bin/sh", "-c", "wc -c | tr -d ' '; kill -TERM $$")
+		require.Equal(t, "0\n", o.out)
 		require.Equal(t, 128+15, o.code)
 		require.Empty(t, o.say)
 	}},
-	{"stdout and stderr are apart", func(t *testing.T, k *task) {
-		o := k.sh("echo out; echo err >&2")
-		require.Equal(t, "out\n", o.out)
-		require.Equal(t, "err\n", o.say)
-	}},
-	{"stdin arrives, and its end", func(t *testing.T, k *task) {
-		k.stdin = strings.NewReader(strings.Repeat("typed\n", 20_000))
-		require.Equal(t, "120000\n", k.sh("wc -c | tr -d ' '").out)
-	}},
-	{"no stdin is an empty one", func(t *testing.T, k *task) {
-		require.Equal(t, "0\n", k.sh("wc -c | tr -d ' '").out)
-	}},
-	{"much output comes whole", func(t *testing.T, k *task) {
-		o := k.sh("i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done; echo end >&2")
-		require.Equal(t, 20_000, strings.Count(o.out, "\n"))
-		require.True(t, strings.HasSuffix(o.out, "line 19999\n"))
-		require.Equal(t, "end\n", o.say)
-	}},
-	{"bytes that are no text", func(t *testing.T, k *task) {
-		require.Equal(t, "\x00\xff\x80x", k.sh(`printf '\000\377\200x'`).out)
-	}},
-	{"names and arguments of any kind", func(t *testing.T, k *task) {
-		k.write("sub/ü $(id) ' \"", "here\n")
-		o := k.run("/bin/sh", "-c", `cat "$1"; printf '<%s>' "$2" "$3" "$4"`, "sh", "sub/ü $(id) ' \"", "", "-n", "a\nb=c")
-		require.Equal(t, "here\n<><-n><a\nb=c>", o.out)
-		require.Equal(t, 0, o.code)
-	}},
-	{"the environment is the policy's", func(t *testing.T, k *task) {
-		k.request.Env = []string{"GIVEN=a b\nc", "EMPTY="}
-		o := k.sh(`printf '%s|%s|%s|%s' "$GIVEN" "${EMPTY-unset}" "${HOST_SECRET-unset}" "$LANG"; env`)
-		require.True(t, strings.HasPrefix(o.out, "a b\nc||unset|C.UTF-8"), o.out)
-		require.NotContains(t, o.out, "dont-tell")
-		require.NotContains(t, o.out, "/home/nobody-here")
-		require.NotContains(t, k.made(), "GIVEN", "a request to create knows of the environment")
-		require.NotContains(t, k.made(), "printf", "a request to create knows of the command")
-	}},
-	{"it starts in the directory", func(t *testing.T, k *task) {
-		require.Equal(t, "proj/a.txt\n", k.sh("echo $(basename $PWD)/$(ls a.txt)").out)
-	}},
-	{"what is ignored or holds keys does not go up", func(t *testing.T, k *task) {
+	{"what is ignored, hidden, or holds keys or secrets stays", func(t *testing.T, k *task) {
 		k.write(".gitignore", "build/\n")
 		k.write("build/x", "x")
 		k.write(".env", "A=1")
 		k.write("id_rsa", "key")
 		k.write(".git/config", "[core]\n")
-		require.Equal(t, ".gitignore\na.txt\nsub\nsub/b.txt\n", k.sh("find . -mindepth 1 | sed 's,^./,,' | LC_ALL=C sort").out)
-	}},
-	{"what the policy hides does not go up", func(t *testing.T, k *task) {
 		k.write("private/p", "p")
-		k.request.Files = []profiles.FileFlag{{Path: filepath.Join(k.dir, "private"), Access: profiles.Hide}, {Path: filepath.Join(k.dir, "a.txt"), Access: profiles.Private}}
-		require.Equal(t, "sub\nsub/b.txt\n", k.sh("find . -mindepth 1 | sed 's,^./,,' | LC_ALL=C sort").out)
-	}},
-	{"a file with a secret stays, and is named", func(t *testing.T, k *task) {
 		k.write("config.py", "github = 'ghp_"+"0aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uV1wX'\n")
-		require.Equal(t, "a.txt\nsub\n", k.sh("ls").out)
+		k.request.Files = []profiles.FileFlag{{Path: filepath.Join(k.dir, "private"), Access: profiles.Hide}, {Path: filepath.Join(k.dir, "a.txt"), Access: profiles.Private}}
+		require.Equal(t, ".gitignore\nsub\nsub/b.txt\n", k.sh("find . -mindepth 1 | sed 's,^./,,' | LC_ALL=C sort").out)
 		require.True(t, k.warned("config.py"), "%q", k.heard.warnings)
 	}},
 	{"what is made, changed, moved and removed comes back", func(t *testing.T, k *task) {
@@ -100,27 +93,13 @@ var cases = []struct {
 		k.write("old.txt", strings.Repeat("the same text\n", 10))
 		k.write("run.sh", "x")
 		k.write("dir/in/deep", "x")
-		k.sh("echo more >> a.txt; mkdir new; echo n > new/n.txt; rm gone.txt; mv old.txt sub/moved.txt; chmod 755 run.sh; ln -s a.txt link; rm -r dir; : > empty; mkdir none")
-		require.Equal(t, []string{
-			"M a.txt", "D dir", "D dir/in", "D dir/in/deep", "A empty", "D gone.txt", "A link", "A new", "A new/n.txt", "A none", "D old.txt", "M run.sh", "A sub/moved.txt",
-		}, k.changed())
-		require.Equal(t, "one\n", k.read("a.txt"), "the host changes before an apply")
-		_, err := k.apply()
-		require.NoError(t, err)
-		require.Equal(t, "one\nmore\n", k.read("a.txt"))
-		require.NoFileExists(t, filepath.Join(k.dir, "gone.txt"))
-		require.NoDirExists(t, filepath.Join(k.dir, "dir"))
-		require.FileExists(t, filepath.Join(k.dir, "sub/moved.txt"))
-		target, err := os.Readlink(filepath.Join(k.dir, "link"))
-		require.NoError(t, err)
-		require.Equal(t, "a.txt", target)
-		info, err := os.Stat(filepath.Join(k.dir, "run.sh"))
-		require.NoError(t, err)
-		require.Equal(t, os.FileMode(0o755), info.Mode().Perm())
-		k.nothingLeft()
-	}},
-	{"both ways are shown to their ends", func(t *testing.T, k *task) {
 		k.write("large", strings.Repeat(rand.Text(), 20_000))
+		k.write("same", "one\n")
+		k.write("todir", "x")
+		k.write("tofile/x", "x")
+		k.write(".env", "SECRET=1\n")
+		k.write(".gitignore", "build\n")
+		k.write("build/kept", "kept")
 		var mu sync.Mutex
 		far, showing := map[string][2]int64{}, ""
 		k.progress = func(what string, done, total int64) {
@@ -136,75 +115,66 @@ var cases = []struct {
 			defer mu.Unlock()
 			require.Empty(t, showing, "the terminal is the command's")
 		}
-		k.sh("head -c 300000 /dev/urandom > made")
+		k.sh(`echo more >> a.txt; mkdir new; echo n > new/n.txt; rm gone.txt; mv old.txt sub/moved.txt; chmod 755 run.sh; ln -s a.txt link; rm -r dir; : > empty; mkdir none
+head -c 300000 /dev/urandom > made
+rm -r tofile; echo f > tofile; rm todir; mkdir todir; echo i > todir/in
+touch -r same ref; echo ONE > same; touch -r ref same; rm ref
+echo evil > .mcp.json; mkdir .vscode; echo {} > .vscode/tasks.json
+echo theirs > .env; mkdir build; echo b > build/b; git init -q . 2>/dev/null || mkdir .git; echo > .gitignore`)
 		delete(far, "")
-		require.Len(t, far, 3)
+		require.Len(t, far, 3, "both ways are shown")
 		for what, n := range far {
 			require.Equal(t, n[1], n[0], what)
 		}
 		require.Greater(t, far["downloading"][1], int64(300_000))
-	}},
-	{"a file in place of a directory, and the other way", func(t *testing.T, k *task) {
-		k.sh("rm -r sub; echo f > sub; rm a.txt; mkdir a.txt; echo i > a.txt/in")
-		require.Equal(t, []string{"T a.txt", "A a.txt/in", "T sub", "D sub/b.txt"}, k.changed())
-	}},
-	{"a file of the same size and time that differs", func(t *testing.T, k *task) {
-		k.sh("touch -r a.txt ref; echo two > a.txt; echo ONE > a.txt; touch -r ref a.txt; rm ref")
-		require.Equal(t, []string{"M a.txt"}, k.changed())
-	}},
-	{"what is only touched is no change", func(t *testing.T, k *task) {
-		k.sh("touch a.txt; chmod 600 a.txt; chmod 644 a.txt; echo x > t; rm t")
-		require.Nil(t, k.changed())
-	}},
-	{"protected names are held back", func(t *testing.T, k *task) {
-		k.sh("echo evil > .mcp.json; mkdir .vscode; echo {} > .vscode/tasks.json; echo ok > ok")
-		require.Equal(t, []string{"A .mcp.json protected", "A .vscode protected", "A .vscode/tasks.json protected", "A ok"}, k.changed())
+		require.Equal(t, []string{
+			"M .gitignore", "A .mcp.json protected", "A .vscode protected", "A .vscode/tasks.json protected", "M a.txt", "D dir", "D dir/in", "D dir/in/deep", "A empty",
+			"D gone.txt", "A link", "A made", "A new", "A new/n.txt", "A none", "D old.txt", "M run.sh", "M same", "A sub/moved.txt", "T todir", "A todir/in", "T tofile", "D tofile/x",
+		}, k.changed())
+		for _, stood := range []string{"build", ".git", ".env"} {
+			require.True(t, k.warned(stood), "%q", k.heard.warnings)
+		}
+		require.Equal(t, "one\n", k.read("a.txt"), "the host changes before an apply")
 		done, err := k.apply()
 		require.NoError(t, err)
 		require.Len(t, done.Withheld, 3)
 		require.NoFileExists(t, filepath.Join(k.dir, ".mcp.json"))
-		require.FileExists(t, filepath.Join(k.dir, "ok"))
+		require.Equal(t, "one\nmore\n", k.read("a.txt"))
+		require.Equal(t, "SECRET=1\n", k.read(".env"), "what did not go up is not replaced")
+		require.NoFileExists(t, filepath.Join(k.dir, "gone.txt"))
+		require.NoDirExists(t, filepath.Join(k.dir, "dir"))
+		require.FileExists(t, filepath.Join(k.dir, "sub/moved.txt"))
+		target, err := os.Readlink(filepath.Join(k.dir, "link"))
+		require.NoError(t, err)
+		require.Equal(t, "a.txt", target)
+		info, err := os.Stat(filepath.Join(k.dir, "run.sh"))
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o755), info.Mode().Perm())
+		k.nothingLeft()
 	}},
-	{"what did not go up is not replaced", func(t *testing.T, k *task) {
-		k.write(".env", "SECRET=1\n")
-		k.write(".gitignore", "build\n")
-		k.write("build/kept", "kept")
-		k.sh("echo theirs > .env; mkdir build; echo b > build/b; git init -q . 2>/dev/null || mkdir .git; echo > .gitignore")
-		require.Equal(t, []string{"M .gitignore"}, k.changed())
-		require.True(t, k.warned("build"), "%q", k.heard.warnings)
-		require.True(t, k.warned(".git"), "%q", k.heard.warnings)
-		require.True(t, k.warned(".env"), "%q", k.heard.warnings)
-		require.Equal(t, "SECRET=1\n", k.read(".env"))
-	}},
-	{"what is read-only is so there, too", func(t *testing.T, k *task) {
+	{"what is read-only is so there, a conflict is told, and a download is cut and altered", func(t *testing.T, k *task) {
+		k.fault(cutDownload, wrongOnce)
 		k.request.Files = []profiles.FileFlag{{Path: filepath.Join(k.dir, "sub"), Access: profiles.Read}}
-		require.Equal(t, "refused\n", k.sh("echo x >> sub/b.txt || echo refused; echo x > c").out)
-		require.Equal(t, []string{"A c"}, k.changed())
-	}},
-	{"what the host changed meanwhile is a conflict", func(t *testing.T, k *task) {
 		k.started = func() { k.write("a.txt", "the host's\n") }
-		k.sh("sleep 0.3; echo theirs > a.txt; echo x > c")
+		require.Equal(t, "refused\n", k.sh("echo x >> sub/b.txt || echo refused; echo theirs > a.txt; head -c 100000 /dev/urandom > c").out)
 		require.Equal(t, []string{"M a.txt conflict", "A c"}, k.changed())
 		_, err := k.apply()
 		require.Error(t, err)
 		require.Equal(t, "the host's\n", k.read("a.txt"))
-	}},
-	{"the time is up", func(t *testing.T, k *task) {
-		k.request.Limits[6] = "3s" // time to make its file
-		begun := time.Now()
-		o := k.run("/bin/sh", "-c", "echo x > made; trap 'exit 3' TERM; sleep 600 & wait")
-		require.NoError(t, o.err)
-		require.Equal(t, 124, o.code)
-		require.Less(t, time.Since(begun), 5*time.Minute, "not what the command takes")
-		require.Equal(t, []string{"A made"}, k.changed())
 		k.nothingLeft()
 	}},
-	{"a signal reaches the command and its children", func(t *testing.T, k *task) {
+	{"a signal reaches the command, and what runs on in the background ends", func(t *testing.T, k *task) {
+		nap := fmt.Sprintf("600.%09d", time.Now().UnixNano()%1e9)
 		k.signals = make(chan int, 1)
-		o := k.meanwhile("trap 'echo got it; exit 9' INT; touch ready; while :; do sleep 0.1; done", func(io.Writer) { k.signals <- 2 })
+		o := k.meanwhile("sleep "+nap+" & trap 'echo got it; exit 9' INT; touch ready; while :; do sleep 0.1; done", func(io.Writer) {
+			await.Until(t, "it runs in the background", func() bool { return naps(nap) == 1 })
+			k.signals <- 2
+		})
 		require.NoError(t, o.err)
 		require.Equal(t, 9, o.code)
 		require.Equal(t, "got it\n", o.out)
+		await.Until(t, "it runs no more", func() bool { return naps(nap) == 0 })
+		k.nothingLeft()
 	}},
 	{"a terminal there, its size and its keys", func(t *testing.T, k *task) {
 		resized := make(chan struct{}, 1)
@@ -234,25 +204,43 @@ var cases = []struct {
 		require.Equal(t, []string{"A ready"}, k.changed())
 		k.nothingLeft()
 	}},
-	{"what runs on in the background ends", func(t *testing.T, k *task) {
-		nap := fmt.Sprintf("600.%09d", time.Now().UnixNano()%1e9)
-		ran := func(n int) func() bool { return func() bool { return naps(nap) == n } }
-		o := k.meanwhile("sleep "+nap+" & touch ready; cat", func(io.Writer) {
-			require.Eventually(t, ran(1), time.Minute, 10*time.Millisecond, "the control: it ran")
-		})
-		require.NoError(t, o.err)
-		require.Eventually(t, ran(0), time.Minute, 10*time.Millisecond)
-		k.nothingLeft()
-	}},
-	{"a command that is not there", func(t *testing.T, k *task) {
+	{"a command is not there, and its sandbox, which cannot be destroyed, is found by its label", func(t *testing.T, k *task) {
+		k.fault(noDestroy)
 		o := k.run("no-such-program")
 		require.Equal(t, 127, o.code)
 		require.ErrorContains(t, o.err, "no-such-program")
 		require.Contains(t, hint(o.err), "~/proj")
+		require.ErrorContains(t, o.err, "was not destroyed")
+		k.fault()
+		found, err := k.provider.Find(t.Context(), "")
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+		require.Equal(t, k.label, found[0].Labels[providers.LabelKey])
+		found, err = k.provider.Find(t.Context(), "another")
+		require.NoError(t, err)
+		require.Empty(t, found)
+		require.NoError(t, k.provider.Destroy(t.Context(), providers.Resource{Provider: k.place.name, Labels: map[string]string{providers.LabelKey: k.label}}))
+		k.nothingLeft()
+		require.NoError(t, k.provider.Destroy(t.Context(), k.heard.created[0]), "what is gone already is no error")
+	}},
+	{"a command is not executable, and the answer to create is lost", func(t *testing.T, k *task) {
+		k.fault(lostCreate)
+		require.Equal(t, 126, k.run("./a.txt").code)
+		require.Equal(t, 1, strings.Count(k.made(), k.label), "a second one was made")
 		k.nothingLeft()
 	}},
-	{"a command that is not executable", func(t *testing.T, k *task) {
-		require.Equal(t, 126, k.run("./a.txt").code)
+	{"one call creates two, and of a stream that is cut over and over nothing is lost", func(t *testing.T, k *task) {
+		k.fault(twiceCreate, cutOften)
+		o := k.run("/bin/sh", "-c", "i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done; echo x > made; exit 6")
+		require.NoError(t, o.err)
+		require.Equal(t, 6, o.code)
+		var want strings.Builder
+		for i := range 2000 {
+			fmt.Fprintf(&want, "line %d\n", i)
+		}
+		require.Equal(t, want.String(), o.out)
+		require.Equal(t, []string{"A made"}, k.changed())
+		require.Equal(t, 2, strings.Count(k.made(), k.label))
 		k.nothingLeft()
 	}},
 	{"a key that is not set", func(t *testing.T, k *task) {
@@ -312,37 +300,6 @@ var cases = []struct {
 		require.Greater(t, d.Compressed, int64(0))
 		require.Empty(t, k.stand(""))
 	}},
-	{"slow answers", func(t *testing.T, k *task) {
-		k.fault(slow)
-		require.Equal(t, "hi\n", k.sh("echo hi").out)
-		k.nothingLeft()
-	}},
-	{"too many calls", func(t *testing.T, k *task) {
-		k.fault(busy)
-		begun := time.Now()
-		k.sh("echo x > made")
-		require.Greater(t, time.Since(begun), 3*time.Second, "Retry-After was not heeded")
-		require.Equal(t, []string{"A made"}, k.changed())
-		k.nothingLeft()
-	}},
-	{"errors of the provider", func(t *testing.T, k *task) {
-		k.fault(broken)
-		k.sh("echo x > made")
-		require.Equal(t, []string{"A made"}, k.changed())
-		k.nothingLeft()
-	}},
-	{"the answer to create is lost", func(t *testing.T, k *task) {
-		k.fault(lostCreate)
-		require.Equal(t, "hi\n", k.sh("echo hi").out)
-		require.Equal(t, 1, strings.Count(k.made(), k.label), "a second one was made")
-		k.nothingLeft()
-	}},
-	{"one call creates two", func(t *testing.T, k *task) {
-		k.fault(twiceCreate)
-		k.sh("echo hi")
-		require.Equal(t, 2, strings.Count(k.made(), k.label))
-		k.nothingLeft()
-	}},
 	{"none can be created", func(t *testing.T, k *task) {
 		k.fault(neverCreate)
 		o := k.run("true")
@@ -361,117 +318,18 @@ var cases = []struct {
 		require.ErrorContains(t, o.err, "is a proxy in between?")
 		k.nothingLeft()
 	}},
-	{"the stream is cut, and taken up", func(t *testing.T, k *task) {
-		k.fault(cutExec)
-		o := k.run("/bin/sh", "-c", "echo begin; sleep 1; echo x > made; sleep 2; echo end; exit 5")
-		require.NoError(t, o.err)
-		require.Equal(t, 5, o.code)
-		require.Equal(t, "begin\nend\n", o.out)
-		require.Equal(t, []string{"A made"}, k.changed())
-		k.nothingLeft()
-	}},
-	{"the stream is cut over and over, and nothing is lost", func(t *testing.T, k *task) {
-		k.fault(cutOften)
-		o := k.run("/bin/sh", "-c", "i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done; echo x > made; exit 6")
-		require.NoError(t, o.err)
-		require.Equal(t, 6, o.code)
-		var want strings.Builder
-		for i := range 2000 {
-			fmt.Fprintf(&want, "line %d\n", i)
-		}
-		require.Equal(t, want.String(), o.out)
-		require.Equal(t, []string{"A made"}, k.changed())
-		k.nothingLeft()
-	}},
-	{"the download is cut", func(t *testing.T, k *task) {
-		k.fault(cutDownload)
-		k.sh("head -c 100000 /dev/urandom > made")
-		require.Equal(t, []string{"A made"}, k.changed())
-		k.nothingLeft()
-	}},
-	{"the download is altered", func(t *testing.T, k *task) {
-		k.fault(wrongOnce)
-		k.sh("head -c 100000 /dev/urandom > made")
-		require.Equal(t, []string{"A made"}, k.changed())
-		k.nothingLeft()
-	}},
-	{"no download comes through", func(t *testing.T, k *task) {
-		k.fault(noDownload)
-		o := k.run("/bin/sh", "-c", "echo x > made; exit 4")
-		require.Equal(t, 4, o.Code)
-		require.ErrorContains(t, o.err, "could not be downloaded")
-		require.ErrorContains(t, o.err, "is paused and has them")
-		require.Contains(t, hint(o.err), "pccrun gc --all")
-		require.Empty(t, k.stand("running"), "it costs money")
-		stand := k.stand("paused")
-		require.Len(t, stand, 1)
-		require.FileExists(t, filepath.Join(k.home(stand[0]), "proj/made"))
-		require.Equal(t, stand[0], k.heard.created[0].ID)
-		again := k.provider.(fetcher)
-		require.ErrorContains(t, again.Fetch(t.Context(), k.heard.created[0], providers.Stdio{Changes: k.session}, &k.heard), "is paused and has them")
-		require.Equal(t, stand, k.stand("paused"))
-		k.fault("")
-		require.NoError(t, again.Fetch(t.Context(), k.heard.created[0], providers.Stdio{Changes: k.session}, &k.heard))
-		require.Equal(t, []string{"A made"}, k.changed())
-		k.nothingLeft()
-		require.ErrorContains(t, again.Fetch(t.Context(), k.heard.created[0], providers.Stdio{Changes: k.session}, &k.heard), "nothing is to be downloaded")
-	}},
-	{"what is gone cannot be downloaded", func(t *testing.T, k *task) {
-		k.fault(noDownload)
-		require.Error(t, k.run("touch", "made").err)
-		k.fault("")
-		require.NoError(t, k.provider.Destroy(t.Context(), k.heard.created[0]))
-		again := k.provider.(fetcher)
-		err := again.Fetch(t.Context(), k.heard.created[0], providers.Stdio{Changes: k.session}, &k.heard)
-		require.ErrorIs(t, err, remote.ErrGone)
-		require.ErrorContains(t, err, "what the command changed is lost")
-		byLabel := providers.Resource{Provider: k.place.name, Labels: k.heard.created[0].Labels}
-		require.ErrorContains(t, again.Fetch(t.Context(), byLabel, providers.Stdio{Changes: k.session}, &k.heard), "nothing is to be downloaded")
+	{"a hostile archive", func(t *testing.T, k *task) {
+		k.path(hostileTar(t, `('made', None), ('made/x', b'x')`))
+		o := k.run("/bin/sh", "-c", "echo x > made")
+		require.ErrorContains(t, o.err, "refused")
+		require.Contains(t, hint(o.err), "refused.tar.zst")
 		require.Nil(t, k.changed())
-	}},
-	{"hostile archives", func(t *testing.T, k *task) {
-		for name, member := range map[string]string{
-			"what leads out":          `('../../evil', b'x')`,
-			"an absolute path":        `('/tmp/evil', b'x')`,
-			"what nobody asked for":   `('other.txt', b'x')`,
-			"a link and what follows": `('made', None), ('made/x', b'x')`,
-			"a hook":                  `('.git/hooks/post-checkout', b'x')`,
-		} {
-			t.Run(name, func(t *testing.T) {
-				k := newTask(t, k.place)
-				k.path(hostileTar(t, member))
-				o := k.run("/bin/sh", "-c", "echo x > made")
-				require.ErrorContains(t, o.err, "refused")
-				require.Contains(t, hint(o.err), "refused.tar.zst")
-				require.Nil(t, k.changed())
-				require.Equal(t, "one\n", k.read("a.txt"))
-				k.nothingLeft()
-			})
-		}
-	}},
-	{"a copy is taken while the command runs", copiedWhileItRuns},
-	{"a copy is taken of a stopped sandbox", copiedWhenStopped},
-	{"no copy is taken of a sandbox that is gone", copiedFromNowhere},
-	{"nothing is downloaded where the user wants that", nothingDownloaded},
-	{"a sandbox is kept for the next run", keptForTheNext},
-	{"a kept sandbox under errors", keptWithErrors},
-	{"a sandbox whose command had user namespaces is not kept", notKept},
-	{"sandboxes are found by their labels", func(t *testing.T, k *task) {
-		k.fault(noDestroy)
-		o := k.run("true")
-		require.ErrorContains(t, o.err, "was not destroyed")
-		k.fault("")
-		found, err := k.provider.Find(t.Context(), "")
-		require.NoError(t, err)
-		require.Len(t, found, 1)
-		require.Equal(t, k.label, found[0].Labels[providers.LabelKey])
-		found, err = k.provider.Find(t.Context(), "another")
-		require.NoError(t, err)
-		require.Empty(t, found)
-		require.NoError(t, k.provider.Destroy(t.Context(), providers.Resource{Provider: k.place.name, Labels: map[string]string{providers.LabelKey: k.label}}))
+		require.Equal(t, "one\n", k.read("a.txt"))
 		k.nothingLeft()
-		require.NoError(t, k.provider.Destroy(t.Context(), k.heard.created[0]), "what is gone already is no error")
 	}},
+	{"no download comes through", notDownloaded},
+	{"what is gone cannot be downloaded", downloadedFromNowhere},
+	{"a copy is taken while the command runs", copiedWhileItRuns},
 }
 
 // fetcher is what each of these providers is, too.
@@ -543,7 +401,11 @@ exec /usr/bin/tar "$@"
 	return dir
 }
 
+// Root's are what has owners there: what goes up, and what comes back.
+//
+//test:root .*/^what_is_(ignored|made|read-only)
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	for _, p := range places {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()

@@ -11,10 +11,10 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/filesync"
 	"github.com/pccrun/pccrun/providers/remote"
@@ -62,7 +62,7 @@ func (k *task) there(name string) bool {
 // until waits for a file of the command's.
 func (k *task) until(name string) {
 	k.t.Helper()
-	require.Eventually(k.t, func() bool { return k.there(name) }, 3*time.Minute, 50*time.Millisecond, "the command made no file named %s", name)
+	await.Until(k.t, "the command makes a file named "+name, func() bool { return k.there(name) })
 }
 
 // meanwhile runs a script, and does something when it has made a file named ready, and the provider here
@@ -75,20 +75,14 @@ func (k *task) meanwhile(script string, do func(keys io.Writer)) *outcome {
 	k.started = func() { started.Store(true) }
 	ended := make(chan *outcome, 1)
 	go func() { ended <- k.run("/bin/sh", "-c", script) }()
-	require.Eventually(k.t, func() bool { return len(ended) > 0 || started.Load() && k.there("ready") }, 3*time.Minute, 50*time.Millisecond, "the command made no file named ready")
+	await.Until(k.t, "the command makes a file named ready", func() bool { return len(ended) > 0 || started.Load() && k.there("ready") })
 	if len(ended) > 0 {
 		o := <-ended
 		require.Fail(k.t, "the run ended before its command made a file named ready", "%v, status %d: %s", o.err, o.code, o.say)
 	}
 	do(out)
 	require.NoError(k.t, out.Close())
-	select {
-	case o := <-ended:
-		return o
-	case <-time.After(3 * time.Minute):
-		require.Fail(k.t, "the command did not end after its input")
-		return nil
-	}
+	return await.Receive(k.t, "the command ends after its input", ended)
 }
 
 func copiedWhileItRuns(t *testing.T, k *task) {
@@ -122,24 +116,41 @@ func copiedWhileItRuns(t *testing.T, k *task) {
 	k.nothingLeft()
 }
 
-func copiedWhenStopped(t *testing.T, k *task) {
+// What could not be downloaded is paused: copies are taken of it, and it is fetched later. None of an archive
+// that is hostile is extracted.
+func notDownloaded(t *testing.T, k *task) {
 	k.fault(noDownload)
-	require.ErrorContains(t, k.run("/bin/sh", "-c", "echo x > made; rm a.txt; mkdir -p lib/.git; : > lib/.git/HEAD").err, "is paused and has them")
+	o := k.run("/bin/sh", "-c", "echo x > made; rm a.txt; mkdir -p lib/.git; : > lib/.git/HEAD; exit 4")
+	require.Equal(t, 4, o.Code)
+	require.ErrorContains(t, o.err, "could not be downloaded")
+	require.ErrorContains(t, o.err, "is paused and has them")
+	require.Contains(t, hint(o.err), "pccrun gc --all")
+	require.Empty(t, k.stand("running"), "it costs money")
+	stand := k.stand("paused")
+	require.Len(t, stand, 1)
+	require.FileExists(t, filepath.Join(k.home(stand[0]), "proj/made"))
+	require.Equal(t, stand[0], k.heard.created[0].ID)
+	fetch := func() error {
+		return k.provider.(fetcher).Fetch(t.Context(), k.heard.created[0], providers.Stdio{Changes: k.session}, &k.heard)
+	}
 	_, _, err := k.copied(providers.Copy{})
 	require.ErrorContains(t, err, "download")
-	require.Len(t, k.stand("paused"), 1, "it costs money")
-	k.fault("")
+	require.ErrorContains(t, fetch(), "is paused and has them")
+	require.Equal(t, stand, k.stand("paused"), "it costs money")
+	k.fault()
 	names, said, err := k.copied(providers.Copy{})
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"made": "x\n"}, names)
 	require.Contains(t, said.warnings, "deleted in the sandbox: a.txt")
 	require.Contains(t, said.warnings, "not downloaded: a git directory: lib/.git")
-	require.Len(t, k.stand("paused"), 1, "it costs money")
+	require.Equal(t, stand, k.stand("paused"), "it costs money")
 
 	for name, member := range map[string]string{
 		"what leads out":        `('../../evil', b'x')`,
+		"an absolute path":      `('/tmp/evil', b'x')`,
 		"what nobody asked for": `('other.txt', b'x')`,
 		"what follows a link":   `('made', None), ('made/x', b'x')`,
+		"a hook":                `('.git/hooks/post-checkout', b'x')`,
 	} {
 		k.path(hostileTar(t, member))
 		names, _, err := k.copied(providers.Copy{})
@@ -152,38 +163,31 @@ func copiedWhenStopped(t *testing.T, k *task) {
 	require.ErrorContains(t, err, "names were requested, and 1 arrived")
 	k.path("")
 	require.Len(t, k.stand("paused"), 1)
-	require.NoError(t, k.provider.(fetcher).Fetch(t.Context(), k.heard.created[0], providers.Stdio{Changes: k.session}, &k.heard))
+	require.NoError(t, fetch())
 	require.Equal(t, []string{"D a.txt", "A lib", "A made"}, k.changed())
 	k.nothingLeft()
 	_, _, err = k.copied(providers.Copy{})
 	require.ErrorContains(t, err, "nothing is to be downloaded")
+	require.ErrorContains(t, fetch(), "nothing is to be downloaded")
 }
 
-func copiedFromNowhere(t *testing.T, k *task) {
+func downloadedFromNowhere(t *testing.T, k *task) {
 	k.fault(noDownload)
 	require.Error(t, k.run("touch", "made").err)
-	k.fault("")
-	require.NoError(t, k.provider.Destroy(t.Context(), k.heard.created[0]))
-	r := k.heard.created[0]
-	_, err := k.provider.(copier).Copy(t.Context(), r, providers.Copy{Dir: filepath.Join(t.TempDir(), "to")}, providers.Stdio{Changes: k.session}, &k.heard)
+	k.fault()
+	r, stdio := k.heard.created[0], providers.Stdio{Changes: k.session}
+	require.NoError(t, k.provider.Destroy(t.Context(), r))
+	_, err := k.provider.(copier).Copy(t.Context(), r, providers.Copy{Dir: filepath.Join(t.TempDir(), "to")}, stdio, &k.heard)
 	require.ErrorIs(t, err, remote.ErrGone)
 	_, err = k.session.Lstat(sessions.UnfetchedName)
 	require.NoError(t, err, "a copy says nothing of what is to be downloaded")
-}
-
-func nothingDownloaded(t *testing.T, k *task) {
-	k.keep = time.Hour
-	k.state = t.TempDir()
-	o := k.meanwhile("echo more >> a.txt; touch ready; cat; exit 5", func(io.Writer) {
-		require.NoError(t, k.session.WriteFile(sessions.NoDownloadName, nil, 0o600))
-	})
-	require.NoError(t, o.err)
-	require.Equal(t, 5, o.code)
+	again := k.provider.(fetcher)
+	err = again.Fetch(t.Context(), r, stdio, &k.heard)
+	require.ErrorIs(t, err, remote.ErrGone)
+	require.ErrorContains(t, err, "what the command changed is lost")
+	byLabel := providers.Resource{Provider: k.place.name, Labels: r.Labels}
+	require.ErrorContains(t, again.Fetch(t.Context(), byLabel, stdio, &k.heard), "nothing is to be downloaded")
 	require.Nil(t, k.changed())
-	require.True(t, k.warned("not downloaded, as pccrun kill --no-download asked"), "%q", k.heard.warnings)
-	_, err := k.session.Lstat(sessions.UnfetchedName)
-	require.ErrorIs(t, err, fs.ErrNotExist)
-	k.nothingLeft()
 }
 
 // TestDownloadProgram takes copies of a run that goes on, and ends it, as a user does.
@@ -193,13 +197,9 @@ func TestDownloadProgram(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop()) })
 	p := newProgram(t, server.Environ())
-	start := func() (ended func()) {
-		c := p.command("--provider", "e2b", "--", "sh", "-c", "echo two >> a.txt; mkdir dist; echo d > dist/d; echo up; exec sleep 600")
-		printed, err := c.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, c.Start())
-		_, err = io.ReadFull(printed, make([]byte, 3)) // the command runs
-		require.NoError(t, err)
+	start := func(flags ...string) (ended func()) {
+		c := p.command(append(append([]string{"--provider", "e2b"}, flags...), "--", "sh", "-c", "echo two >> a.txt; mkdir dist; echo d > dist/d; echo up; exec sleep 600")...)
+		started(t, c, "up\n")
 		return func() {
 			_ = c.Wait()
 			status := c.ProcessState.Sys().(syscall.WaitStatus)
@@ -241,7 +241,7 @@ func TestDownloadProgram(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "d\n", string(text))
 	require.NoFileExists(t, filepath.Join(to, "a.txt"))
-	code, _, say = p.run("kill", "--all", "--wait", "60s")
+	code, _, say = p.run("kill", "--all", "--wait", await.Patience.String())
 	require.Equal(t, 0, code, say)
 	ended()
 	_, out, say = p.run("diff", "--name-status")
@@ -249,8 +249,8 @@ func TestDownloadProgram(t *testing.T) {
 	code, _, say = p.run("discard")
 	require.Equal(t, 0, code, say)
 
-	ended = start()
-	code, _, say = p.run("kill", "--all", "--no-download", "--wait", "60s")
+	ended = start("--keep", "1h")
+	code, _, say = p.run("kill", "--all", "--no-download", "--wait", await.Patience.String())
 	require.Equal(t, 0, code, say)
 	ended()
 	_, out, say = p.run("diff", "--name-status")

@@ -2,12 +2,14 @@ package conformance_test
 
 import (
 	"bytes"
+	"io"
+	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/providers/daytona"
 	"github.com/pccrun/pccrun/providers/e2b"
 	fakedaytona "github.com/pccrun/pccrun/test/internal/daytona"
@@ -15,7 +17,10 @@ import (
 )
 
 // TestExec starts other commands in a run: pccrun there does, by the policy that holds there.
+//
+//test:root e2b
 func TestExec(t *testing.T) {
+	t.Parallel()
 	t.Run(e2b.Name, func(t *testing.T) {
 		server, err := fake.Start(credential)
 		require.NoError(t, err)
@@ -30,12 +35,22 @@ func TestExec(t *testing.T) {
 	})
 }
 
+// started starts a command, and returns when it has printed a text.
+func started(t *testing.T, c *exec.Cmd, text string) {
+	t.Helper()
+	printed, err := c.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	_, err = io.ReadFull(printed, make([]byte, len(text)))
+	require.NoError(t, err, "%s", c.Stderr)
+}
+
 func testExec(t *testing.T, name string, environ []string) {
 	p := newProgram(t, environ)
-	session := p.command("--provider", name, "--env", "MINE=mine", "--", "sh", "-c", "grep -E 'Seccomp|NoNewPrivs|Cap' /proc/self/status > first; until [ -e over ]; do sleep 0.05; done; exit 3")
+	session := p.command("--provider", name, "--env", "MINE=mine", "--", "sh", "-c", "grep -E 'Seccomp|NoNewPrivs|Cap' /proc/self/status > first; echo up; until [ -e over ]; do sleep 0.05; done; exit 3")
 	var said bytes.Buffer
 	session.Stderr = &said
-	require.NoError(t, session.Start())
+	started(t, session, "up\n")
 	run := func(argv ...string) (code int, out, errs string) {
 		c := p.command(append([]string{"exec", "--"}, argv...)...)
 		var o, e bytes.Buffer
@@ -43,10 +58,10 @@ func testExec(t *testing.T, name string, environ []string) {
 		_ = c.Run()
 		return c.ProcessState.ExitCode(), o.String(), e.String()
 	}
-	require.Eventually(t, func() bool {
+	await.Until(t, "the session takes commands", func() bool { // pccrun hears that the command runs beside what it prints
 		code, _, _ := run("test", "-s", "first")
 		return code == 0
-	}, 3*time.Minute, 100*time.Millisecond, "%s", said.String())
+	})
 	code, out, errs := run("sh", "-c", "cat; echo $MINE; cat a.txt; echo mistake >&2; exit 7")
 	require.Equal(t, 7, code, errs)
 	require.Equal(t, "given\nmine\none\n", out)
@@ -65,17 +80,11 @@ func testExec(t *testing.T, name string, environ []string) {
 	require.Regexp(t, `(?m)^provider +`+name+`$`, out)
 	require.Contains(t, errs, "pccrun: provider "+name+": stats: ")
 
-	left := make(chan int)
-	go func() {
-		code, _, _ := run("sh", "-c", "touch begun; exec sleep 600")
-		left <- code
-	}()
-	require.Eventually(t, func() bool {
-		code, _, _ := run("test", "-e", "begun")
-		return code == 0
-	}, 3*time.Minute, 100*time.Millisecond)
+	left := p.command("exec", "--", "sh", "-c", "echo begun; exec sleep 600")
+	started(t, left, "begun\n")
 	run("touch", "over") // which may itself be ended with the session, before it says how it ended
-	require.Equal(t, 128+9, <-left)
+	_ = left.Wait()
+	require.Equal(t, 128+9, left.ProcessState.ExitCode())
 	_ = session.Wait()
 	require.Equal(t, 3, session.ProcessState.ExitCode(), said.String())
 }

@@ -52,10 +52,35 @@ func (k *task) standing() (list []sessions.Entry) {
 	return list
 }
 
-// A run takes the sandbox that another kept: what differs goes up, what the other left and did not
-// bring is undone, and no change of it is this run's.
-func keptForTheNext(t *testing.T, k *task) {
+// TestKept: a run takes the sandbox that another kept.
+//
+//test:root
+func TestKept(t *testing.T) {
+	t.Parallel()
+	for _, p := range places {
+		t.Run(p.name, func(t *testing.T) { t.Parallel(); kept(t, newTask(t, p)) })
+	}
+}
+
+// What differs goes up, what the other left and did not bring is undone, and no change of it is this run's.
+func kept(t *testing.T, k *task) {
 	k.state = t.TempDir()
+
+	// Where the command was not kept from what the next run trusts, no sandbox stands.
+	k.request.Nested = true
+	k.keeps("true")
+	why := "the command may have changed pccrun itself there"
+	if credential == nil {
+		why = "pccrun is not root there"
+	}
+	require.True(t, k.warned("is not kept: "+why), "%q", k.heard.warnings)
+	require.Empty(t, k.standing())
+	k.nothingLeft()
+	if credential == nil {
+		return
+	}
+
+	k.request.Nested = false
 	k.write("large", strings.Repeat(rand.Text(), 2000))
 	k.write(".gitignore", "*.o\ncache/\n")
 	k.write("removed.txt", "x\n")
@@ -63,11 +88,6 @@ func keptForTheNext(t *testing.T, k *task) {
 	_, changed, all := k.keeps(first)
 	require.Contains(t, changed, "A made")
 	require.Contains(t, changed, "T sub")
-	if credential == nil {
-		require.True(t, k.warned("is not kept"), "%q", k.heard.warnings)
-		k.nothingLeft()
-		return
-	}
 	require.True(t, k.warned("kept: sandbox"), "%q", k.heard.warnings)
 	require.True(t, k.warned("an hour until"), "%q", k.heard.warnings)
 	one := k.stand("running")
@@ -84,7 +104,15 @@ func keptForTheNext(t *testing.T, k *task) {
 	require.Equal(t, one, k.stand(""), "a second one was made")
 	require.LessOrEqual(t, second*100, all, "bytes of the second upload, and of the first")
 	require.Len(t, k.standing(), 1, "the first session's is the second's now")
-	require.Equal(t, strings.Count(k.made(), providers.LabelKey), 1)
+	require.Equal(t, 2, strings.Count(k.made(), providers.LabelKey))
+
+	// Errors on the way to it cost neither it nor a file.
+	k.fault(broken, cutExec)
+	out, changed, _ = k.keeps("cat a.txt; ls -A; echo more >> a.txt")
+	require.Equal(t, "one\n.gitignore\na.txt\ncache\nlarge\nsub\n", out)
+	require.Equal(t, []string{"M a.txt"}, changed)
+	require.Equal(t, one, k.stand("running"))
+	k.fault()
 
 	// What another policy lets a command see, this one's command never met.
 	k.request.Files = []profiles.FileFlag{{Path: filepath.Join(k.dir, "large"), Access: profiles.Hide}}
@@ -125,44 +153,11 @@ func keptForTheNext(t *testing.T, k *task) {
 	k.nothingLeft()
 }
 
-// Errors on the way to a kept sandbox cost neither it nor a file.
-func keptWithErrors(t *testing.T, k *task) {
-	k.state = t.TempDir()
-	k.keeps("echo theirs > a.txt; echo x > made")
-	if credential == nil {
-		require.True(t, k.warned("is not kept"), "%q", k.heard.warnings)
-		return
-	}
-	one := k.stand("running")
-	require.Len(t, one, 1)
-	k.fault(broken)
-	out, changed, _ := k.keeps("cat a.txt; ls; echo more >> a.txt")
-	require.Equal(t, "one\na.txt\nsub\n", out)
-	require.Equal(t, []string{"M a.txt"}, changed)
-	require.Equal(t, one, k.stand("running"))
-	k.fault(cutExec)
-	out, _, _ = k.keeps("cat a.txt")
-	require.Equal(t, "one\n", out)
-	require.Equal(t, one, k.stand("running"))
-}
-
-// Where the command was not kept from what the next run trusts, no sandbox stands. The control is
-// [keptForTheNext].
-func notKept(t *testing.T, k *task) {
-	k.state = t.TempDir()
-	k.request.Nested = true
-	k.keeps("true")
-	why := "the command may have changed pccrun itself there"
-	if credential == nil {
-		why = "pccrun is not root there"
-	}
-	require.True(t, k.warned("is not kept: "+why), "%q", k.heard.warnings)
-	require.Empty(t, k.standing())
-	k.nothingLeft()
-}
-
 // TestKeptProgram has the program keep sandboxes, and list and end them.
+//
+//test:root
 func TestKeptProgram(t *testing.T) {
+	t.Parallel()
 	server, err := fake.Start(credential)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop()) })

@@ -63,7 +63,7 @@ func startE2B(t *testing.T) *served {
 		path:   func(dir string) { s.Path = dir },
 		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
 		made:   func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
-		bare:   func(*syscall.Credential) { s.Bare = true }, decide: s.Break, fault: func(kind string) { s.Break(e2bFault(kind)) },
+		bare:   func(*syscall.Credential) { s.Bare = true }, decide: s.Break, fault: func(kinds ...string) { s.Break(faultsOf(e2bWire(), kinds)) },
 	}
 }
 
@@ -79,7 +79,7 @@ func startDaytona(t *testing.T) *served {
 		path:   func(dir string) { s.Path = dir },
 		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
 		made:   func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
-		bare:   func(user *syscall.Credential) { s.Bare, s.User = true, user }, decide: s.Break, fault: func(kind string) { s.Break(faultOf(kind, daytonaWire())) },
+		bare:   func(user *syscall.Credential) { s.Bare, s.User = true, user }, decide: s.Break, fault: func(kinds ...string) { s.Break(faultsOf(daytonaWire(), kinds)) },
 	}
 }
 
@@ -95,6 +95,22 @@ func is(r *http.Request, method, path string) bool {
 }
 
 func e2bFault(kind string) func(r *http.Request) *faults.Fault { return faultOf(kind, e2bWire()) }
+
+// faultsOf is what kinds of faults are on a wire: the first of them that a call has.
+func faultsOf(w *wire, kinds []string) func(r *http.Request) *faults.Fault {
+	var list []func(r *http.Request) *faults.Fault
+	for _, kind := range kinds {
+		list = append(list, faultOf(kind, w))
+	}
+	return func(r *http.Request) *faults.Fault {
+		for _, of := range list {
+			if f := of(r); f != nil {
+				return f
+			}
+		}
+		return nil
+	}
+}
 
 func e2bWire() *wire {
 	start := func(r *http.Request) bool { return is(r, "POST", "/process.Process/Start") }

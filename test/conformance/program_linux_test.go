@@ -3,7 +3,6 @@ package conformance_test
 import (
 	"bytes"
 	"encoding/json"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -34,7 +33,7 @@ func newProgram(t *testing.T, environ []string) *program {
 	require.NoError(t, os.MkdirAll(p.work, 0o755))
 	require.NoError(t, os.MkdirAll(home, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(p.work, "a.txt"), []byte("one\n"), 0o644))
-	p.environ = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "XDG_STATE_HOME=" + base + "/state", "XDG_CACHE_HOME=" + base + "/cache", "XDG_CONFIG_HOME=" + base + "/config"}, environ...)
+	p.environ = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "XDG_STATE_HOME=" + base + "/state", "XDG_CACHE_HOME=" + cacheHome, "XDG_CONFIG_HOME=" + base + "/config"}, environ...)
 	return p
 }
 
@@ -57,38 +56,50 @@ func (p *program) run(args ...string) (code int, out, say string) {
 
 // TestProgram runs the program itself as a user does, with E2B.
 func TestProgram(t *testing.T) {
+	t.Parallel()
 	server, err := fake.Start(credential)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop()) })
 	p := newProgram(t, server.Environ())
 	command, run := p.command, p.run
-	without := []string{"--provider", "e2b"}
-	cloud := func(argv ...string) []string {
-		return append(append(append([]string{}, without...), "--"), argv...)
+	cloud := func(argv ...string) []string { return append([]string{"--provider", "e2b", "--"}, argv...) }
+	breaks := e2bFault(noDownload)
+	onTerminal := func(flags, script string) (code int, text string) { // with an upload that takes long enough to be shown
+		t.Helper()
+		line := host.Program(t) + flags + " --provider e2b -- sh -c '" + script + "'"
+		c := exec.Command("script", "-qefc", line, "/dev/null") // which gives it a terminal
+		c.Dir, c.Env = p.work, append(p.environ, "TERM=xterm")
+		out, _ := c.CombinedOutput()
+		require.Contains(t, string(out), "over\r\n")
+		require.NotRegexp(t, "uploading[^\x1b]*over", string(out), "the line is taken away before the command prints")
+		return c.ProcessState.ExitCode(), string(out)
+	}
+	shown := regexp.MustCompile(`pccrun: uploading pccrun itself: [0-9.]+m of [0-9.]+m, [0-9.]+[km]/s, [0-9]+s left`)
+	slowly := func(r *http.Request) *fake.Fault {
+		if is(r, "POST", "/files") {
+			return &fake.Fault{Delay: 500 * time.Millisecond}
+		}
+		return nil
 	}
 
-	code, out, say := run(cloud("sh", "-c", "echo out; echo two >> a.txt; echo evil > .mcp.json; exit 3")...)
-	require.Equal(t, 3, code, say)
-	require.Equal(t, "out\n", out)
-	require.Contains(t, say, "2 paths changed")
-	_, out, _ = run("diff", "--name-status")
+	server.Break(slowly)
+	code, text := onTerminal("", "echo over; echo two >> a.txt; echo evil > .mcp.json; exit 3")
+	server.Break(nil)
+	require.Equal(t, 3, code, text)
+	require.Regexp(t, shown, text)
+	require.Contains(t, text, "2 paths changed")
+	_, out, _ := run("diff", "--name-status")
 	require.Equal(t, "A\t.mcp.json\nM\ta.txt\n", out)
-	code, _, say = run("apply")
+	code, _, say := run("apply")
 	require.Equal(t, 1, code)
 	require.Contains(t, say, "not applied: .mcp.json")
-	text, err := os.ReadFile(filepath.Join(p.work, "a.txt"))
+	applied, err := os.ReadFile(filepath.Join(p.work, "a.txt"))
 	require.NoError(t, err)
-	require.Equal(t, "one\ntwo\n", string(text))
+	require.Equal(t, "one\ntwo\n", string(applied))
 	code, _, _ = run("discard")
 	require.Equal(t, 0, code)
 
-	code, _, say = run(cloud("no-such-program")...)
-	require.Equal(t, 127, code, say)
-	code, _, _ = run(append([]string{"--timeout", "1s"}, cloud("sleep", "60")...)...)
-	require.Equal(t, 124, code)
-	require.Empty(t, server.Sandboxes(""))
-
-	server.Break(e2bFault(noDownload))
+	server.Break(breaks)
 	code, _, say = run(cloud("touch", "made")...)
 	server.Break(nil)
 	require.Equal(t, 125, code)
@@ -109,9 +120,16 @@ func TestProgram(t *testing.T) {
 	require.Equal(t, 1, code)
 	require.Contains(t, say, "nothing is left to be downloaded in this workspace")
 
-	server.Break(e2bFault(noDownload))
-	_, _, _ = run(cloud("touch", "made")...)
+	server.Break(func(r *http.Request) *fake.Fault {
+		if f := slowly(r); f != nil {
+			return f
+		}
+		return breaks(r)
+	})
+	code, text = onTerminal(" -q", "echo over; touch made")
 	server.Break(nil)
+	require.Equal(t, 125, code, text)
+	require.NotRegexp(t, shown, text)
 	require.NoError(t, e2b.NewService(server.Environ(), e2b.Options{}).Destroy(t.Context(), server.Sandboxes("paused")[0]))
 	code, _, say = run("download")
 	require.Equal(t, 1, code)
@@ -119,44 +137,18 @@ func TestProgram(t *testing.T) {
 	_, out, _ = run("ps", "--all", "--json")
 	require.NotContains(t, out, "unfetched")
 
-	server.Break(e2bFault(noDownload))
+	server.Break(breaks)
 	_, _, _ = run(cloud("touch", "made")...)
 	server.Break(nil)
 	_, out, _ = run("gc", "--all", "--json")
 	var gone struct{ Sandboxes []string }
 	require.NoError(t, json.Unmarshal([]byte(out), &gone), out)
-	require.Len(t, gone.Sandboxes, 1)
+	require.Len(t, gone.Sandboxes, 1, out)
 	require.Empty(t, server.Sandboxes(""))
 
-	server.Break(func(r *http.Request) *fake.Fault { // long enough for the upload to be shown
-		if is(r, "POST", "/files") {
-			return &fake.Fault{Delay: 500 * time.Millisecond}
-		}
-		return nil
-	})
-	for _, quiet := range []bool{false, true} {
-		line := host.Program(t) + " --provider e2b -- echo over"
-		if quiet {
-			line = host.Program(t) + " -q --provider e2b -- echo over"
-		}
-		c := exec.Command("script", "-qefc", line, "/dev/null") // which gives it a terminal
-		c.Dir, c.Env = p.work, append(p.environ, "TERM=xterm")
-		text, err := c.CombinedOutput()
-		require.NoError(t, err, "%s", text)
-		require.Contains(t, string(text), "over\r\n")
-		require.NotRegexp(t, "uploading[^\x1b]*over", string(text), "the line is taken away before the command prints")
-		shown := regexp.MustCompile(`pccrun: uploading pccrun itself: [0-9.]+m of [0-9.]+m, [0-9.]+[km]/s, [0-9]+s left`)
-		require.Equal(t, !quiet, shown.Match(text), "%q", text)
-	}
-	server.Break(nil)
-
 	start := func() *exec.Cmd {
-		c := command(cloud("sh", "-c", "echo up; exec sleep 60")...)
-		printed, err := c.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, c.Start())
-		_, err = io.ReadFull(printed, make([]byte, 3)) // the command runs
-		require.NoError(t, err)
+		c := command(cloud("sh", "-c", "echo up; exec sleep 600")...)
+		started(t, c, "up\n")
 		return c
 	}
 	c := start()
@@ -177,8 +169,8 @@ func TestProgram(t *testing.T) {
 		require.Len(t, server.Sandboxes(""), 1)
 		word := map[string]string{"kill": named[1], "gc": "--all"}[verb]
 		code, _, say = run(verb, word)
-		require.Equal(t, 0, code, say)
 		require.Equal(t, verb == "kill", strings.Contains(say, "was not downloaded, and is destroyed"), say)
+		require.Equal(t, 0, code, say)
 		require.Empty(t, server.Sandboxes(""))
 		code, _, say = run("gc")
 		require.Equal(t, 0, code, say)

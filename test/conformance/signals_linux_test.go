@@ -2,16 +2,19 @@ package conformance_test
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/test/internal/faults"
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // steps are the calls of a run, each by a call of its own, in order, and what is left of the command's
@@ -33,13 +36,27 @@ var steps = []struct {
 
 const made = "A\tmade\n"
 
+// unmet reports whether a signal waits for a process.
+func unmet(t *testing.T, pid int) bool {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	require.NoError(t, err)
+	_, pending, _ := strings.Cut(string(status), "\nShdPnd:\t")
+	pending, _, _ = strings.Cut(pending, "\n")
+	return strings.Trim(pending, "0") != ""
+}
+
 // TestSignals interrupts and kills pccrun while each call of a run waits: afterwards nothing stands at
-// the provider, or gc finds it, and what came back is there.
+// the provider, or gc finds it, and what came back is there. Each call meets one of the signals at one
+// of the places, and the others in make test-long.
 func TestSignals(t *testing.T) {
-	for _, place := range places {
-		for _, step := range steps {
-			for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
+	t.Parallel()
+	for i, place := range places {
+		for j, step := range steps {
+			for k, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
 				t.Run(place.name+"/"+step.name+"/"+sig.String(), func(t *testing.T) {
+					if (i+j+k)%2 == 1 {
+						verdicts.SkipUnlessLong(t)
+					}
 					t.Parallel()
 					server := place.start(t)
 					p := newProgram(t, server.environ)
@@ -57,20 +74,14 @@ func TestSignals(t *testing.T) {
 					var said bytes.Buffer
 					c.Stderr = &said
 					require.NoError(t, c.Start())
-					select {
-					case <-waits:
-					case <-time.After(3 * time.Minute):
-						_ = c.Process.Kill()
-						t.Fatalf("the call was not made: %s", &said)
-					}
+					await.Closed(t, "the call is made", waits)
 					require.NoError(t, c.Process.Signal(sig))
-					until := 100 * time.Millisecond
-					if sig == syscall.SIGKILL {
-						_ = c.Wait()
-					} else if step.interrupted == "" {
-						until = 3 * time.Second // nothing says when pccrun has heard of it
+					if sig == syscall.SIGKILL || step.interrupted == "" {
+						_ = c.Wait() // it waits for no answer
+					} else {
+						await.Until(t, "pccrun meets the signal", func() bool { return !unmet(t, c.Process.Pid) })
 					}
-					time.AfterFunc(until, func() { close(goes) })
+					close(goes)
 					_ = c.Wait()
 
 					diff := func() string { _, out, _ := p.run("diff", "--name-status"); return out }
@@ -98,10 +109,10 @@ func TestSignals(t *testing.T) {
 					if step.fetched != "" {
 						require.Equal(t, step.fetched, diff())
 					}
-					require.Eventually(t, func() bool { // a call that was made may do its work after its caller is gone
-						code, _, say = p.run("gc")
+					await.Until(t, "gc finds what a call made after its caller was gone", func() bool {
+						_, _, _ = p.run("gc")
 						return len(server.stand("")) == 0
-					}, 3*time.Minute, 200*time.Millisecond, "%d: %s", code, say)
+					})
 					_, out, _ := p.run("ps", "--all")
 					require.NotContains(t, strings.ToLower(out), "running")
 					require.Equal(t, step.killed+step.fetched, diff(), "gc took changes that had come back")

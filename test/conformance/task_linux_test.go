@@ -32,8 +32,8 @@ import (
 // credential is who the commands of servers run as: never root.
 var credential *syscall.Credential
 
-// cacheDir is where packed programs are kept.
-var cacheDir string
+// cacheDir is where packed programs are kept, and cacheHome what names it to a program.
+var cacheDir, cacheHome string
 
 func TestMain(m *testing.M) {
 	code, err := tests(m)
@@ -49,10 +49,11 @@ func tests(m *testing.M) (code int, err error) {
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		return 1, err
 	}
-	if cacheDir, err = os.MkdirTemp("", "pccrun-cache-"); err != nil {
+	if cacheHome, err = os.MkdirTemp("", "pccrun-cache-"); err != nil {
 		return 1, err
 	}
-	defer os.RemoveAll(cacheDir)
+	defer os.RemoveAll(cacheHome)
+	cacheDir = filepath.Join(cacheHome, "pccrun")
 	if os.Getuid() == 0 {
 		user, err := tempuser.New()
 		if err != nil {
@@ -87,7 +88,7 @@ type served struct {
 	bare     func(user *syscall.Credential) // has nobody in sandboxes make a namespace, nor be root where a user is given
 	around   func(hosts map[string]string, booted func(*machine.Machine))
 	decide   func(fault func(r *http.Request) *faults.Fault)
-	fault    func(kind string)
+	fault    func(kinds ...string)
 }
 
 // A task is a run of a test.

@@ -15,11 +15,15 @@ import (
 	"github.com/pccrun/pccrun/test/internal/dockerd"
 	"github.com/pccrun/pccrun/test/internal/host"
 	"github.com/pccrun/pccrun/test/internal/tempuser"
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // TestDocker runs commands as a Mac's pccrun does with an engine in a virtual machine: pccrun for Linux
 // is taken from beside it, and nothing but the engine's stream and shared files joins both.
+//
+//test:root
 func TestDocker(t *testing.T) {
+	verdicts.SkipUnlessLong(t)
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to start an engine")
 	}

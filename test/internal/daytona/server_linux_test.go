@@ -7,10 +7,10 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/test/internal/daytona"
 	"github.com/pccrun/pccrun/test/internal/faults"
 	"github.com/pccrun/pccrun/test/internal/npm"
@@ -30,7 +30,7 @@ func run(t *testing.T, s *daytona.Server) (string, error) {
 	}
 	modules, err := npm.Fetch(t.Context(), "daytona-1", npm.Daytona)
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
 	c := exec.CommandContext(ctx, "node", "testdata/client.mjs", modules)
 	c.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, s.Environ()...)
@@ -55,6 +55,7 @@ gone DaytonaNotFoundError
 wrong key 401
 `
 
+//test:root
 func TestOwnClient(t *testing.T) {
 	s := start(t)
 	out, err := run(t, s)

@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/test/internal/e2b"
 	"github.com/pccrun/pccrun/test/internal/npm"
 	"github.com/pccrun/pccrun/test/internal/tempuser"
@@ -53,7 +53,7 @@ func run(t *testing.T, s *e2b.Server) (string, error) {
 	}
 	modules, err := npm.Fetch(t.Context(), "e2b-1", npm.E2B)
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
 	c := exec.CommandContext(ctx, "node", "testdata/client.mjs", modules)
 	c.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, s.Environ()...)
@@ -90,6 +90,7 @@ ended true false
 wrong key AuthenticationError
 `
 
+//test:root
 func TestOwnClient(t *testing.T) {
 	s := start(t)
 	out, err := run(t, s)

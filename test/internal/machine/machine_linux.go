@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 // A Machine is one. It ends with this process.
@@ -235,7 +237,7 @@ func listen(pid int, address string) (l net.Listener, err error) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(10 * time.Second):
+	case <-time.After(await.Patience):
 		err = errors.New("listen: nothing came of it")
 	}
 	return l, err

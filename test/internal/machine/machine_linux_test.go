@@ -10,6 +10,7 @@ import (
 	"github.com/pccrun/pccrun/test/internal/machine"
 )
 
+//test:root
 func TestMachine(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
