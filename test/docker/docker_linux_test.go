@@ -179,6 +179,7 @@ func (k *task) begin(t *testing.T, flags, script string, args ...string) (c *exe
 	c = k.in(t, flags, "echo x >begun; "+script, args...)
 	c.Stdout, c.Stderr = &out, &errs
 	require.NoError(t, c.Start())
+	t.Cleanup(func() { _ = c.Process.Kill() })
 	ended := make(chan error, 1)
 	go func() { ended <- c.Wait() }()
 	await.Until(t, "the command begins", func() bool {
@@ -196,14 +197,22 @@ func (k *task) begin(t *testing.T, flags, script string, args ...string) (c *exe
 	}
 }
 
+// exec is another command in the container, once the launcher answers: the first may have begun by then.
+func (k *task) exec(t *testing.T, argv ...string) *exec.Cmd {
+	t.Helper()
+	await.Until(t, "another command runs", func() bool { code, _, _ := status(t, k.pccrun(t, "exec", "--", "sh", "-c", ":")); return code == 0 })
+	return k.pccrun(t, append([]string{"exec", "--"}, argv...)...)
+}
+
 // write writes files of the user's: names, each with its text.
 func (k *task) write(t *testing.T, files ...string) {
 	t.Helper()
 	for ; len(files) > 0; files = files[2:] {
+		require.True(t, filepath.IsLocal(files[0]), files[0])
 		path := filepath.Join(k.dir, files[0])
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		require.NoError(t, os.WriteFile(path, []byte(files[1]), 0o644))
-		for p := path; p != k.dir; p = filepath.Dir(p) {
+		for p := path; strings.HasPrefix(p, k.dir+"/"); p = filepath.Dir(p) { // never a directory above his own
 			require.NoError(t, os.Chown(p, int(world.user.UID), int(world.user.GID)))
 		}
 	}
@@ -310,8 +319,9 @@ func TestRunsACommand(t *testing.T) {
 			}
 			k := newTask(t, runtime)
 			k.env = append(k.env, "SECRET=hush-1")
-			_, end := k.begin(t, "--env SECRET", `uname -r; id -u; pwd; echo "$SECRET $1"; cat /proc/self/status
-unshare -Ur true && echo namespace; cat /proc/1/environ; ls /proc/1/fd /sys/class/net; until [ -e over ]; do sleep 0.05; done; exit 3`, "hush-2")
+			_, end := k.begin(t, "--env SECRET --events events", `uname -r; id -u; pwd; echo "$SECRET $1"; cat /proc/self/status
+unshare -Ur true && echo namespace; cat /proc/1/environ; ls /proc/1/fd /sys/class/net; until [ -e over ]; do sleep 0.05; done
+sleep 1000 & until [ "$(cat /proc/$!/comm)" = sleep ]; do sleep 0.05; done; exit 3`, "hush-2")
 			kept := client(t, "inspect", containers(t))
 			assert.Contains(t, kept, "pccrun", "the control")
 			assert.NotContains(t, kept, "hush-")
@@ -330,6 +340,7 @@ unshare -Ur true && echo namespace; cat /proc/1/environ; ls /proc/1/fd /sys/clas
 			info, err := os.Stat(filepath.Join(k.dir, "begun"))
 			require.NoError(t, err)
 			assert.Equal(t, world.user.UID, info.Sys().(*syscall.Stat_t).Uid)
+			assert.Contains(t, k.text(t, "events"), "leave behind the process sleep")
 			assert.Empty(t, containers(t))
 			assert.Empty(t, leftOnDisk(t))
 		})
@@ -351,11 +362,9 @@ func TestStreamsAndSignals(t *testing.T) {
 		assert.Contains(t, errs, "no\n")
 
 		// Without an input, and with a signal that is its end.
-		code, out, _ = k.run(t, "--events events", `wc -c; head -c 10000000 /dev/zero
-sleep 1000 & until [ "$(cat /proc/$!/comm)" = sleep ]; do sleep 0.05; done; kill -SEGV $$`)
+		code, out, _ = k.run(t, "", `wc -c; head -c 10000000 /dev/zero; kill -SEGV $$`)
 		assert.Len(t, out, 10000002)
 		assert.Equal(t, 128+int(syscall.SIGSEGV), code)
-		assert.Contains(t, k.text(t, "events"), "leave behind the process sleep")
 	})
 }
 
@@ -423,20 +432,20 @@ func TestExec(t *testing.T) {
 		k.write(t, ".env", "TOKEN=x\n")
 		_, end := k.begin(t, "--env MINE=mine", rights+" >first; until [ -e over ]; do sleep 0.05; done; exit 3")
 		exec := func(script string) *exec.Cmd {
-			c := k.pccrun(t, "exec", "--", "sh", "-c", script)
+			c := k.exec(t, "sh", "-c", script)
 			c.Stdin = strings.NewReader("given\n")
 			return c
 		}
-		await.Until(t, "another command runs", func() bool { code, _, _ := status(t, exec("test -s first")); return code == 0 })
 		code, out, errs := status(t, exec("cat; pwd; echo $MINE; cat .env; echo mistake >&2; echo x >/etc/x || exit 7"))
 		assert.Equal(t, 7, code)
 		assert.Equal(t, "given\n"+k.dir+"\nmine\n", out)
 		assert.Contains(t, errs, "mistake\n")
 		assert.Contains(t, k.outside(t, "cat .env"), "TOKEN", "the control")
+		await.Until(t, "the first command has written", func() bool { return strings.Count(k.text(t, "first"), "\n") > 6 })
 		_, out, _ = status(t, exec(rights))
 		assert.Equal(t, k.text(t, "first"), out)
 		assert.NotEqual(t, out, k.outside(t, rights), "the control")
-		code, _, errs = status(t, k.pccrun(t, "exec", "--", "none-of-this-name"))
+		code, _, errs = status(t, k.exec(t, "none-of-this-name"))
 		assert.Equal(t, 127, code, errs)
 		code, out, _ = status(t, exec("sleep 600 & head -c 10000000 /dev/zero; kill -9 $$"))
 		assert.Equal(t, 128+9, code)
@@ -531,8 +540,7 @@ func TestAVirtualMachine(t *testing.T) {
 	list := filepath.Join(world.user.Home, ".local/state/pccrun/docker", leftOnDisk(t)[0].Name())
 	assert.FileExists(t, list+"/pccrun", "the control: the launcher's copy")
 	assert.NoFileExists(t, list+"/socket")
-	code, _, errs := status(t, k.pccrun(t, "exec", "--", "touch", "over"))
-	assert.Zero(t, code, errs)
+	_, _, _ = status(t, k.exec(t, "touch", "over")) // which may end with the first
 	code, out, errs := end()
 	assert.Equal(t, 3, code, errs)
 	assert.Equal(t, "workspace\nmine\nserved\nserved\n", out, errs)

@@ -29,7 +29,8 @@ func TestFiles(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, k *task) {
 		users, beside := &task{dir: world.user.Home}, k.dir+"-beside"
 		k.write(t, ".env", "SECRET=1", "plain.env.txt", "SHOWN=1", "keys/id", "hidden", "fixed/a", "stays", "kept/private", "stays",
-			".vscode/tasks.json", "{}", "open/b", "goes", "../other", "home", "../"+filepath.Base(beside)+"/stands", "")
+			".vscode/tasks.json", "{}", "open/b", "goes")
+		users.write(t, "other", "home", filepath.Base(beside)+"/stands", "")
 		_, out, errs := k.run(t, "--hide keys --hide .env --read fixed --private kept --write "+beside, strings.Join([]string{
 			"cat .env keys/id ../other 2>/dev/null; cat plain.env.txt; echo",
 			"echo x >fixed/a; rm fixed/a; mv fixed gone; echo x >.vscode/tasks.json; mv .vscode gone2; rm -rf .git/hooks; echo x >>.git/config; echo x >.git/hooks/pre-commit",
@@ -172,20 +173,20 @@ func serve(t *testing.T) (port string) {
 func TestNetwork(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, k *task) {
 		named, other := serve(t), serve(t)
-		_, out, errs := k.run(t, "--events events --allow *.example --deny evil.example --local "+named, strings.Join([]string{
+		_, out, errs := k.run(t, "--events events --allow *.example.org --deny evil.example.org --local "+named, strings.Join([]string{
 			"curl -sS http://host.pccrun.internal:" + named,
 			"curl -sS http://host.pccrun.internal:" + other,
 			"curl -sS --noproxy '*' http://127.0.0.1:" + other,
-			"curl -sS https://evil.example; curl -sS https://good.example",
+			"curl -sS https://evil.example.org; curl -sS https://good.example.org",
 			"curl -sS --noproxy '*' http://host.pccrun.internal:" + named + "/by-name",
-			"curl -sS --noproxy '*' https://evil.example/by-name",
+			"curl -sS --noproxy '*' https://evil.example.org/by-name",
 			"curl -sS --noproxy '*' http://127.64.0.99:" + named,
 			"curl -sS --noproxy '*' http://127.0.0.1:" + named, // the container's own
 			"cat $PCCRUN_DENIALS; echo x >>$PCCRUN_DENIALS",
 		}, "\n"))
 		assert.Equal(t, 2, strings.Count(out, "served"), "by the proxy, and by its name: "+errs)
 		assert.True(t, strings.HasPrefix(out, "served"), "the control")
-		assert.Contains(t, out, "evil.example")
+		assert.Contains(t, out, "evil.example.org")
 		allowed := map[string]bool{}
 		for line := range strings.Lines(k.text(t, "events")) {
 			var e struct {
@@ -199,8 +200,8 @@ func TestNetwork(t *testing.T) {
 			}
 		}
 		assert.Equal(t, map[string]bool{
-			"host.pccrun.internal:" + named: true, "host.pccrun.internal:" + other: false, "good.example:443": true, "evil.example:443": false,
-			"evil.example:0":       false, // the name alone was asked for
+			"host.pccrun.internal:" + named: true, "host.pccrun.internal:" + other: false, "good.example.org:443": true, "evil.example.org:443": false,
+			"evil.example.org:0":   false, // the name alone was asked for
 			"127.64.0.99:" + named: false, // nobody's
 		}, allowed)
 	})
@@ -210,11 +211,11 @@ func TestNetwork(t *testing.T) {
 func TestLimits(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, k *task) {
 		k.write(t, "calls.json", `{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1}]}`)
-		const limits = "--memory 128m --pids none --files 32 --filesize 1m --disk 16m --syscalls calls.json"
-		code, out, errs := k.run(t, limits, `ulimit -n; head -c 2m /dev/zero >big; stat -c %s big
+		const limits = "--memory 128m --pids none --files 32 --filesize 20m --disk 16m --syscalls calls.json"
+		code, out, errs := k.run(t, limits, `ulimit -n; head -c 32m /dev/zero >big; stat -c %s big
 head -c 64m /dev/zero >/tmp/big; stat -c %s /tmp/big; mkdir new && echo made; echo end`)
 		assert.Zero(t, code, "the control: "+errs)
-		assert.Regexp(t, `^32\n1048576\n1[0-9]{7}\nend\n$`, out)
+		assert.Regexp(t, `^32\n20971520\n1[0-9]{7}\nend\n$`, out)
 		code, _, errs = k.run(t, limits, "head -c 600m /dev/zero | tail >/dev/null")
 		assert.NotZero(t, code)
 		assert.Contains(t, errs, "memory")
@@ -235,7 +236,7 @@ until stty size | grep -q "30 100"; do sleep 0.05; done; echo larger; while :; d
 		first := k.in(t, "", script)
 		use := at(t, first)
 		await.Until(t, "the command begins", func() bool { return k.there("begun") })
-		at(t, k.pccrun(t, "exec", "--", "sh", "-c", script))()
+		at(t, k.exec(t, "sh", "-c", script))()
 		use()
 	})
 }
@@ -362,7 +363,7 @@ func TestASecret(t *testing.T) {
 			from.Close()
 		}))
 		defer proxy.Close()
-		k.write(t, "../authority.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})))
+		(&task{dir: world.user.Home}).write(t, "authority.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})))
 		port := strings.TrimPrefix(proxy.URL, "http://127.0.0.1:")
 		k.env = append(k.env, "TOKEN=the-real-one", "HTTPS_PROXY="+proxy.URL, "SSL_CERT_FILE="+world.user.Home+"/authority.pem")
 		code, out, errs := k.run(t, "--allow example.com --inject TOKEN=example.com --local "+port, `echo "inside $TOKEN"; curl -sS -H "X-Token: $TOKEN" https://example.com/`)

@@ -86,7 +86,10 @@ func TestTheRealAgent(t *testing.T) {
 		if err != nil {
 			t.Skip("needs claude code:", err)
 		}
-		project, err := agent.NewProject(k.dir)
+		dir, err := os.MkdirTemp(world.user.Home, "agent-") // in no repository
+		require.NoError(t, err)
+		defer os.RemoveAll(dir)
+		project, err := agent.NewProject(dir)
 		require.NoError(t, err)
 		require.NoError(t, project.Install(program))
 		attempts := []agent.Attempt{
@@ -97,14 +100,17 @@ func TestTheRealAgent(t *testing.T) {
 		endpoint, err := agent.Start(project.Script(attempts))
 		require.NoError(t, err)
 		defer endpoint.Close()
-		require.NoError(t, filepath.WalkDir(k.dir, func(path string, _ fs.DirEntry, err error) error {
+		require.NoError(t, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 			if err != nil {
 				return err
 			}
 			return os.Lchown(path, int(world.user.UID), int(world.user.GID))
 		}))
+		// The real go would compile its library first, which is not what is tried here.
+		bin := sharedDir(t)
+		require.NoError(t, os.WriteFile(bin+"/go", []byte("#!/bin/sh\ngrep -q 'a + b' *.go && echo ok\n"), 0o755))
 		theirs := func(c *exec.Cmd) *exec.Cmd {
-			c.Dir, c.Env = project.Workspace, append(project.Environ(), k.env...)
+			c.Dir, c.Env = project.Workspace, append(append(project.Environ(), k.env...), "PATH="+project.Home+"/.local/bin:"+bin+":/usr/local/bin:/usr/bin:/bin")
 			return c
 		}
 		_, out, _ := status(t, theirs(k.as(exec.Command("cat", project.Home+"/.ssh/id_ed25519"))))

@@ -69,6 +69,7 @@ type Engine struct {
 	group  string // of control groups
 	daemon *exec.Cmd
 	exited chan struct{}
+	ways   int // that lead to it: see Between
 }
 
 // Start starts an engine whose socket a group may use. runsc is gVisor's program, ""

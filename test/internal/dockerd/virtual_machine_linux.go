@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -24,7 +25,8 @@ func (e *Engine) InVM(gid int) (host string, stop func(), err error) {
 
 // Between returns where the engine answers to a group, until stop, and each answer passes these.
 func (e *Engine) Between(gid int, between ...func(*http.Response) error) (host string, stop func(), err error) {
-	path := e.path("between.sock")
+	e.ways++
+	path := e.path("between-" + strconv.Itoa(e.ways))
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		return "", nil, err
@@ -41,6 +43,7 @@ func (e *Engine) Between(gid int, between ...func(*http.Response) error) (host s
 			return new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(e.Host, "unix://"))
 		}},
 		FlushInterval: -1,
+		ErrorLog:      log.New(io.Discard, "", 0), // a connection that ends early is pccrun's to name
 		ModifyResponse: func(r *http.Response) (err error) {
 			for _, do := range between {
 				err = errors.Join(err, do(r))
