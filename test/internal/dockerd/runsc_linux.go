@@ -12,19 +12,14 @@ import (
 // command can build.
 const gvisor = "v0.0.0-20260905035102-160fafc42237"
 
-// Runsc is gVisor's program: the one that [BuildRunsc] has built, else Debian's, of its package
-// runsc, else "".
+// Runsc is gVisor's program that [BuildRunsc] has built, or "". Debian's of 2022 is none: it starts
+// nothing with a network on Linux 6.18, and says of files that they were made at another time.
 func Runsc() (string, error) {
-	built, err := built()
-	if err != nil {
+	file, err := built()
+	if err != nil || !exists(file) {
 		return "", err
 	}
-	for _, file := range []string{built, "/usr/bin/runsc"} {
-		if exists(file) {
-			return file, nil
-		}
-	}
-	return "", nil
+	return file, nil
 }
 
 // built is where BuildRunsc puts it, in the user's cache.
