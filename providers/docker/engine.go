@@ -166,12 +166,19 @@ type Facts struct {
 	AsRoot    bool              // pccrun was started as root
 	Accounts  map[string]string // /etc/passwd and /etc/group, where it was
 	Landlock  int               // ABI version of this machine's kernel, 0 for none, or for another kernel than the container's
-	Root      []Entry           // of /
+	Root      []Entry           // of / and of each directory on the way to DataRoot; parents first
 	Submounts []Submount        // file systems that are mounted below it
 	Texts     []string          // files that are covered with texts where they are there
 }
 
-// Entry is a name in the root directory.
+// engines reports whether the engine takes a path for one that its own files are in, or that is
+// in them. Of such a one it refuses a mount in which nothing appears that this machine mounts
+// later, and it compares beginnings of texts: validateBindDaemonRoot in moby's daemon package.
+func (f *Facts) engines(path string) bool {
+	return f.DataRoot != "" && (strings.HasPrefix(path, f.DataRoot) || strings.HasPrefix(f.DataRoot, path))
+}
+
+// Entry is a name in one of these directories.
 type Entry struct {
 	Path, Link string
 	Dir        bool
@@ -263,7 +270,7 @@ func (p *Provider) unreached(err error) error {
 			case errors.Is(dial, unix.EACCES):
 				return &EngineError{
 					Text:   "no permission to use " + socket,
-					Advice: "join the socket's group, whose members can become root (usermod -aG docker USER, then log in again), or use a rootless engine (DOCKER_HOST)",
+					Advice: "join the socket's group, whose members can become root: usermod -aG docker USER, then log in again",
 				}
 			case errors.Is(dial, unix.ENOENT), errors.Is(dial, unix.ECONNREFUSED):
 				return &EngineError{

@@ -13,24 +13,28 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// hostImage is the name of the images that have nothing but the links of this
-// machine's root; their tag is a hash of those.
+// hostImage is the name of the images that have nothing but the links of this machine's root, and
+// the directories on the way to the engine's own files; their tag is a hash of those.
 const hostImage = "pccrun-host"
 
-// rootfs returns the image's one layer, and its name. Directories are not in it: the
+// rootfs returns the image's one layer, and its name. Other directories are not in it: the
 // runtime makes those that something is mounted on.
-func rootfs(root []Entry) (layer []byte, name string, err error) {
+func rootfs(f *Facts) (layer []byte, name string, err error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	// A directory of its own, so that the image is not empty without a link.
 	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: insideDir[1:] + "/", Mode: 0o755}); err != nil {
 		return nil, "", err
 	}
-	for _, e := range root {
-		if e.Link != "" {
-			if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: e.Path[1:], Linkname: e.Link, Mode: 0o777}); err != nil {
-				return nil, "", err
-			}
+	for _, e := range f.Root {
+		h := &tar.Header{Typeflag: tar.TypeSymlink, Name: e.Path[1:], Linkname: e.Link, Mode: 0o777}
+		if e.Dir && f.engines(e.Path) {
+			h = &tar.Header{Typeflag: tar.TypeDir, Name: e.Path[1:] + "/", Mode: 0o755}
+		} else if e.Link == "" {
+			continue
+		}
+		if err := w.WriteHeader(h); err != nil {
+			return nil, "", err
 		}
 	}
 	if err := w.Close(); err != nil {

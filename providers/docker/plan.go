@@ -287,7 +287,7 @@ func (r *plan) container() error {
 	}
 	if r.config.Image == "" {
 		var err error
-		if r.layer, r.config.Image, err = rootfs(r.facts.Root); err != nil {
+		if r.layer, r.config.Image, err = rootfs(r.facts); err != nil {
 			return err
 		}
 	}
@@ -353,13 +353,6 @@ func below(path, dir string) bool {
 	return dir == "/" || path == dir || strings.HasPrefix(path, dir+"/")
 }
 
-// kernels are directories of which a container has its own.
-var kernels = [...]string{"/proc", "/sys", "/dev"}
-
-func ofKernel(path string) bool {
-	return slices.ContainsFunc(kernels[:], func(dir string) bool { return below(path, dir) })
-}
-
 // mounts turns the plan of mounts, which is the same on this machine, into the
 // engine's. The engine mounts what has fewer names in its path first.
 func (r *plan) mounts(list []namespaces.Mount) error {
@@ -387,8 +380,14 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 	for i := range list {
 		m := &list[i]
 		around[m.Target] = i
-		if ofKernel(m.Target) {
-			continue // of a container's own, and covered by [container.HostConfig.MaskedPaths]
+		if tree := survey.KernelTree(m.Target); tree != "" {
+			if slices.Contains(r.host.MaskedPaths, m.Target) {
+				continue
+			}
+			return &profiles.Error{
+				Cause: "docker: " + m.Target + ": a container has its own " + tree + ", in which no rule holds (" + m.Why + ")",
+				Hint:  "--provider native keeps it",
+			}
 		}
 		switch m.Kind {
 		case namespaces.Bind, namespaces.PrivateCopy, namespaces.Scratch:
@@ -518,33 +517,35 @@ func ofSystem(o profiles.Origin) bool {
 	return o.Source == "default" || strings.HasPrefix(o.Source, "built-in ")
 }
 
-// system binds what the policy shows of this machine's root, read-only.
+// system binds what the policy shows of this machine's root, read-only. The directories on the
+// way to the engine's own files are the image's, with binds of what is in them: see engines.
 func (r *plan) system(list []namespaces.Mount, around map[string]int) {
-	for _, e := range r.facts.Root {
-		if _, is := around[e.Path]; is || e.Link != "" || ofKernel(e.Path) || e.Path == insideDir {
-			continue
+	show := func(path string, dev, ino uint64) {
+		if path == "/" || survey.KernelTree(path) != "" || r.facts.engines(path) {
+			return
 		}
-		if e.Dir || e.Ino != 0 {
-			r.bind(e.Path, e.Path, true, false, e.Dev, e.Ino)
+		for dir := path; dir != "/"; dir = filepath.Dir(dir) {
+			if i, is := around[dir]; is {
+				// In what may be written it is there with the tree; in what is hidden it is hidden.
+				if m := &list[i]; m.Kind != namespaces.Bind || !m.ReadOnly || m.Source != m.Target {
+					return
+				}
+				break
+			}
+		}
+		r.bind(path, path, true, false, dev, ino)
+	}
+	for _, e := range r.facts.Root {
+		if e.Link == "" && e.Path != insideDir {
+			show(e.Path, e.Dev, e.Ino)
 		}
 	}
 	for _, s := range r.facts.Submounts {
 		if r.runsc() {
 			break // they are there with the trees that they are in
 		}
-		if s.Path == "/" || ofKernel(s.Path) || pseudo(s.Type) ||
-			r.facts.DataRoot != "" && below(s.Path, r.facts.DataRoot) {
-			continue
-		}
-		at := -1
-		for dir := s.Path; dir != "/" && at < 0; dir = filepath.Dir(dir) {
-			if i, is := around[dir]; is {
-				at = i
-			}
-		}
-		// In what may be written it is there with the tree; in what is hidden it is hidden.
-		if at < 0 || list[at].Kind == namespaces.Bind && list[at].ReadOnly && list[at].Source == list[at].Target {
-			r.bind(s.Path, s.Path, true, false, 0, 0)
+		if !pseudo(s.Type) {
+			show(s.Path, 0, 0)
 		}
 	}
 }
@@ -733,6 +734,12 @@ func (r *plan) carried() error {
 	for _, m := range r.host.Mounts {
 		if !utf8.ValidString(m.Source) || !utf8.ValidString(m.Target) {
 			return &EngineError{Text: strconv.Quote(m.Target) + ": not UTF-8, which the engine requires"}
+		}
+		if r.facts.engines(m.Source) {
+			return &EngineError{
+				Text:   m.Source + ": the engine takes it for its own files, which are in " + r.facts.DataRoot + ", and would show in it what this machine mounts later",
+				Advice: "--provider native, or another data-root in the engine's daemon.json",
+			}
 		}
 	}
 	for path := range r.host.Tmpfs {

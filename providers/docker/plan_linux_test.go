@@ -38,11 +38,14 @@ func facts() *Facts {
 				Dev:  1,
 				Ino:  13,
 			}, {Path: "/proc", Dir: true, Dev: 2, Ino: 1}, {Path: "/run", Dir: true, Dev: 1, Ino: 14}, {Path: "/var", Dir: true, Dev: 1, Ino: 15},
+			{Path: "/var/cache", Dir: true, Dev: 1, Ino: 16}, {Path: "/var/lib", Dir: true, Dev: 1, Ino: 17}, {Path: "/var/run", Link: "/run"},
+			{Path: "/var/lib/docker", Dir: true, Dev: 1, Ino: 18}, {Path: "/var/lib/dpkg", Dir: true, Dev: 1, Ino: 19},
 		},
 		Submounts: []Submount{
 			{"/", "ext4"},
 			{"/proc", "proc"},
 			{"/usr/local", "ext4"},
+			{"/var/spool", "ext4"},
 			{"/home/u", "ext4"},
 			{"/var/lib/docker/overlay2/x", "overlay"},
 			{"/run/lock", "tmpfs"},
@@ -408,13 +411,15 @@ func TestAnswersOfALesserEngine(t *testing.T) {
 }
 
 func TestRootfs(t *testing.T) {
-	layer, name, err := rootfs(facts().Root)
+	f := facts()
+	layer, name, err := rootfs(f)
 	require.NoError(t, err)
-	again, same, err := rootfs(facts().Root)
+	again, same, err := rootfs(f)
 	require.NoError(t, err)
 	assert.Equal(t, layer, again)
 	assert.Equal(t, name, same)
-	_, other, err := rootfs(facts().Root[1:])
+	f.Root = f.Root[1:]
+	_, other, err := rootfs(f)
 	require.NoError(t, err)
 	assert.NotEqual(t, name, other)
 	links := map[string]string{}
@@ -426,7 +431,50 @@ func TestRootfs(t *testing.T) {
 		require.NoError(t, err)
 		links[h.Name] = h.Linkname
 	}
-	assert.Equal(t, map[string]string{".pccrun/": "", "bin": "usr/bin"}, links)
+	assert.Equal(t, map[string]string{".pccrun/": "", "bin": "usr/bin", "var/": "", "var/lib/": "", "var/lib/docker/": "", "var/run": "/run"}, links)
+}
+
+// The engine would show what is mounted later in a directory that its own files are in: such a one
+// is never bound, but what is beside them.
+func TestPlanBesideTheEnginesFiles(t *testing.T) {
+	under := func(more ...providers.Place) (*plan, error) {
+		made, err := provider(t, Options{}).Plan(resolve(t, profiles.Request{}), &providers.Survey{UID: 1000, GID: 1001, Places: append(places(), more...)},
+			facts(), providers.Command{Argv: []string{"true"}, Dir: "/home/u/w", Label: "abc"})
+		p, _ := made.(*plan)
+		return p, err
+	}
+	bound := func(p *plan) (list []string) {
+		for _, m := range p.host.Mounts {
+			if assert.Equal(t, mount.PropagationRPrivate, m.BindOptions.Propagation); strings.HasPrefix(m.Target, "/var") {
+				list = append(list, m.Target)
+			}
+		}
+		return list
+	}
+	p, err := under()
+	require.NoError(t, err)
+	assert.Equal(t, []string{"/var/cache", "/var/lib/dpkg", "/var/spool"}, bound(p))
+	p, err = under(providers.Place{Path: "/var/lib", Node: survey.Directory, Access: profiles.Hide, Why: "flag --hide"})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"/var/lib", "/var/cache", "/var/spool"}, bound(p), "in what is hidden nothing is shown")
+	for _, dir := range []string{"/var/lib", "/var/lib/docker/w", "/var/lib/docker-too"} {
+		_, err = under(providers.Place{Path: dir, Node: survey.Directory, Dev: 1, Ino: 30, Access: profiles.Write, Why: "flag --write"})
+		require.ErrorContains(t, err, dir+": the engine takes it for its own files, which are in /var/lib/docker")
+	}
+}
+
+// A container's own /proc, /sys and /dev know no rule of the user's.
+func TestPlanOfTheKernelsTrees(t *testing.T) {
+	for path, refused := range map[string]bool{"/proc/kcore": false, "/proc/version": true, "/sys/kernel": true, "/dev/null": true} {
+		_, err := provider(t, Options{}).Plan(resolve(t, profiles.Request{}), &providers.Survey{UID: 1000, GID: 1001, Places: append(places(),
+			providers.Place{Path: path, Node: survey.File, Access: profiles.Hide, Why: "flag --hide"})}, facts(), providers.Command{Argv: []string{"true"}})
+		if !refused {
+			require.NoError(t, err, "the control: each container hides it")
+			continue
+		}
+		require.ErrorContains(t, err, path+": a container has its own /")
+		require.ErrorContains(t, err, "flag --hide")
+	}
 }
 
 func TestWhereTheEngineIs(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -25,23 +26,13 @@ func launcher(host providers.Host) (string, error) { return host.Launcher, nil }
 // look reads this machine's root.
 func (f *Facts) look() error {
 	f.Landlock = inside.Landlock()
-	entries, err := os.ReadDir("/")
-	if err != nil {
+	if err := f.list("/"); err != nil {
 		return err
 	}
-	for _, e := range entries {
-		entry := Entry{Path: "/" + e.Name(), Dir: e.IsDir()}
-		var st unix.Stat_t
-		if err := unix.Lstat(entry.Path, &st); err != nil {
-			continue // gone by now
+	for i, c := range f.DataRoot {
+		if c == '/' && i > 0 {
+			_ = f.list(f.DataRoot[:i]) // nothing is shown of what the user cannot list
 		}
-		entry.Dev, entry.Ino = uint64(unix.Major(st.Dev))<<32|uint64(unix.Minor(st.Dev)), st.Ino
-		if st.Mode&unix.S_IFMT == unix.S_IFLNK {
-			if entry.Link, err = os.Readlink(entry.Path); err != nil {
-				continue
-			}
-		}
-		f.Root = append(f.Root, entry)
 	}
 	// A socket is fed whatever RLIMIT_CORE is, core(5); a program is not where that is 1.
 	if pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern"); err == nil &&
@@ -67,6 +58,29 @@ func (f *Facts) look() error {
 		if exists(path) {
 			f.Texts = append(f.Texts, path)
 		}
+	}
+	return nil
+}
+
+// list adds the entries of a directory.
+func (f *Facts) list(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		entry := Entry{Path: filepath.Join(dir, e.Name()), Dir: e.IsDir()}
+		var st unix.Stat_t
+		if err := unix.Lstat(entry.Path, &st); err != nil {
+			continue // gone by now
+		}
+		entry.Dev, entry.Ino = uint64(unix.Major(st.Dev))<<32|uint64(unix.Minor(st.Dev)), st.Ino
+		if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+			if entry.Link, err = os.Readlink(entry.Path); err != nil {
+				continue
+			}
+		}
+		f.Root = append(f.Root, entry)
 	}
 	return nil
 }

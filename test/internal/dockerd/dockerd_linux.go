@@ -3,7 +3,10 @@
 // made.
 //
 // It has namespaces of its own for mounts and the network: no bridge, no packet rule
-// and no mount of it is the machine's, and an engine that runs already keeps its own.
+// and no mount of it is the machine's, and an engine that runs already keeps its own. Its
+// data is where an engine keeps it by default, but to itself alone: for this machine it
+// is in the engine's own directory, and /var/lib/docker is not touched, or not there.
+// Mounts are shared as where systemd has started the machine.
 package dockerd
 
 import (
@@ -20,6 +23,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 // prefix begins the names of an engine's directory and control group. It is not the one of
@@ -32,6 +37,30 @@ const (
 	Podman  = "/usr/bin/podman"
 )
 
+// Data is where an engine keeps its data that is not told otherwise.
+const Data = "/var/lib/docker"
+
+// inPlace makes $1 the place of what is in $0/data, and executes the rest. $1 need not exist:
+// its directory is replaced by one that has the same entries, each bound.
+const inPlace = `set -e
+dir=${1%/*}
+mkdir -p "$0/data" "$0/around"
+mount -t tmpfs around "$0/around"
+for from in "$dir"/* "$dir"/.[!.]*; do
+	to=$0/around/${from##*/}
+	if [ "$from" = "$1" ]; then continue
+	elif [ -L "$from" ]; then cp -P "$from" "$to"
+	elif [ -d "$from" ]; then mkdir "$to"; mount --rbind "$from" "$to"
+	elif [ -e "$from" ]; then : >"$to"; mount --bind "$from" "$to"
+	fi
+done
+mkdir "$0/around/${1##*/}"
+mount --bind "$0/data" "$0/around/${1##*/}"
+mount --move "$0/around" "$dir"
+mount --make-rshared /
+shift
+exec "$@"`
+
 // An Engine is one that runs.
 type Engine struct {
 	Host string // what DOCKER_HOST says
@@ -40,11 +69,16 @@ type Engine struct {
 	group  string // of control groups
 	daemon *exec.Cmd
 	exited chan struct{}
+	ways   int // that lead to it: see Between
 }
 
 // Start starts an engine whose socket a group may use. runsc is gVisor's program, ""
 // for none.
-func Start(gid int, runsc string) (*Engine, error) {
+func Start(gid int, runsc string) (*Engine, error) { return StartAt(Data, gid, runsc) }
+
+// StartAt starts one that keeps its data elsewhere, in a directory that need not exist: its
+// parent does.
+func StartAt(data string, gid int, runsc string) (*Engine, error) {
 	e, err := prepare()
 	if err != nil {
 		return nil, err
@@ -56,26 +90,9 @@ func Start(gid int, runsc string) (*Engine, error) {
 	if err := os.WriteFile(e.path("daemon.json"), []byte(config), 0o600); err != nil {
 		return nil, errors.Join(err, e.Stop())
 	}
-	e.daemon = exec.Command(
-		Program,
-		"--data-root",
-		e.path("data"),
-		"--exec-root",
-		e.path("exec"),
-		"--host",
-		e.Host,
-		"--group",
-		strconv.Itoa(gid),
-		"--pidfile",
-		e.path("pid"),
-		"--config-file",
-		e.path("daemon.json"),
-		"--bridge=none",
-		"--iptables=false",
-		"--ip6tables=false",
-		"--cgroup-parent",
-		"/"+e.group,
-	)
+	e.daemon = exec.Command("sh", "-c", inPlace, e.dir, data, Program, "--data-root", data,
+		"--exec-root", e.path("exec"), "--host", e.Host, "--group", strconv.Itoa(gid), "--pidfile", e.path("pid"),
+		"--config-file", e.path("daemon.json"), "--bridge=none", "--iptables=false", "--ip6tables=false", "--cgroup-parent", "/"+e.group)
 	return e, e.start()
 }
 
@@ -92,21 +109,8 @@ func StartPodman(gid int) (*Engine, error) {
 	if err = errors.Join(err, os.WriteFile(e.path("containers.conf"), []byte(text), 0o600)); err != nil {
 		return nil, errors.Join(err, e.Stop())
 	}
-	e.daemon = exec.Command(
-		Podman,
-		"--root",
-		e.path("data"),
-		"--runroot",
-		e.path("exec"),
-		"--tmpdir",
-		e.path("tmp"),
-		"--runtime",
-		"/usr/sbin/runc",
-		"system",
-		"service",
-		"--time=0",
-		e.Host,
-	)
+	e.daemon = exec.Command(Podman, "--root", e.path("data"), "--runroot", e.path("exec"), "--tmpdir", e.path("tmp"),
+		"--runtime", "/usr/sbin/runc", "system", "service", "--time=0", e.Host)
 	e.daemon.Dir = e.dir // where its helpers note that memory ran out
 	e.daemon.Env = append(os.Environ(), "CONTAINERS_CONF="+e.path("containers.conf"))
 	if err := e.start(); err != nil {
@@ -157,25 +161,46 @@ func (e *Engine) start() error {
 		_ = e.daemon.Wait()
 		close(e.exited)
 	}()
-	for range 600 {
-		if c, err := net.Dial("unix", e.path("docker.sock")); err == nil {
-			_, _ = c.Write([]byte("GET /_ping HTTP/1.0\r\n\r\n"))
-			answer := make([]byte, 64)
-			n, _ := c.Read(answer)
-			c.Close()
-			if bytes.Contains(answer[:n], []byte(" 200 ")) {
-				return nil
-			}
-		}
-		select {
-		case <-e.exited:
-			said, _ := os.ReadFile(e.path("log"))
-			return errors.Join(fmt.Errorf("the engine ended:\n%s", said), e.Stop())
-		case <-time.After(100 * time.Millisecond):
-		}
+	answers := until(func() bool { return e.answers() || e.gone() })
+	if answers && !e.gone() {
+		return nil
 	}
 	said, _ := os.ReadFile(e.path("log"))
 	return errors.Join(fmt.Errorf("the engine does not answer:\n%s", said), e.Stop())
+}
+
+// answers reports whether the engine does.
+func (e *Engine) answers() bool {
+	c, err := net.Dial("unix", e.path("docker.sock"))
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	_ = c.SetDeadline(await.Deadline())
+	_, _ = c.Write([]byte("GET /_ping HTTP/1.0\r\n\r\n"))
+	answer := make([]byte, 64)
+	n, _ := c.Read(answer)
+	return bytes.Contains(answer[:n], []byte(" 200 "))
+}
+
+// gone reports whether the engine has ended.
+func (e *Engine) gone() bool {
+	select {
+	case <-e.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+// until looks whether something holds until it does, and reports whether it ever did.
+func until(holds func() bool) bool {
+	for end := time.Now().Add(await.Patience); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
 }
 
 func (e *Engine) path(name string) string { return filepath.Join(e.dir, name) }
@@ -194,15 +219,12 @@ func (e *Engine) Kill() error {
 
 // Restart starts an engine again that was killed, with what it had.
 func (e *Engine) Restart() error {
-	for range 600 { // its containerd dies with it, but a moment later
-		if !slices.ContainsFunc(users(e.dir), func(pid int) bool {
+	until(func() bool { // its containerd dies with it, but a moment later
+		return !slices.ContainsFunc(users(e.dir), func(pid int) bool {
 			name, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
 			return string(name) == "containerd\n"
-		}) {
-			break
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+		})
+	})
 	// Its number may still be one that nobody has waited for, and dockerd would wait for that to answer.
 	if err := os.Remove(e.path("exec/containerd/containerd.pid")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -216,9 +238,7 @@ func (e *Engine) Restart() error {
 func (e *Engine) Stop() error {
 	if e.daemon != nil {
 		_ = e.daemon.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-e.exited:
-		case <-time.After(time.Minute):
+		if !until(e.gone) {
 			_ = e.Kill()
 		}
 	}
@@ -227,25 +247,19 @@ func (e *Engine) Stop() error {
 
 // sweep ends what runs for an engine whose directory this is, and removes that.
 func sweep(dir string) error {
-	for range 600 {
+	until(func() bool {
 		pids := users(dir)
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
-		if len(pids) == 0 {
-			break
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+		return len(pids) == 0
+	})
 	// A group whose last process has been killed can be removed once that is gone: after a crash of
 	// the engine that takes seconds.
-	for range 3000 {
+	until(func() bool {
 		groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + filepath.Base(dir))
 		if unified := "/sys/fs/cgroup/" + filepath.Base(dir); exists(unified) {
 			groups = append(groups, unified)
-		}
-		if len(groups) == 0 {
-			break
 		}
 		for _, group := range groups {
 			inner, _ := filepath.Glob(group + "/*") // rmdir(2) takes no file
@@ -253,8 +267,8 @@ func sweep(dir string) error {
 				_ = syscall.Rmdir(one)
 			}
 		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return len(groups) == 0
+	})
 	return os.RemoveAll(dir)
 }
 

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -18,7 +20,13 @@ import (
 // InVM returns where the engine answers as one in a virtual machine does, which has another kernel
 // than this machine. A group may use it, until stop.
 func (e *Engine) InVM(gid int) (host string, stop func(), err error) {
-	path := e.path("vm.sock")
+	return e.Between(gid, OtherKernel)
+}
+
+// Between returns where the engine answers to a group, until stop, and each answer passes these.
+func (e *Engine) Between(gid int, between ...func(*http.Response) error) (host string, stop func(), err error) {
+	e.ways++
+	path := e.path("between-" + strconv.Itoa(e.ways))
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		return "", nil, err
@@ -34,16 +42,22 @@ func (e *Engine) InVM(gid int) (host string, stop func(), err error) {
 		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(e.Host, "unix://"))
 		}},
-		FlushInterval:  -1,
-		ModifyResponse: otherKernel,
+		FlushInterval: -1,
+		ErrorLog:      log.New(io.Discard, "", 0), // a connection that ends early is pccrun's to name
+		ModifyResponse: func(r *http.Response) (err error) {
+			for _, do := range between {
+				err = errors.Join(err, do(r))
+			}
+			return err
+		},
 	}
 	s := &http.Server{Handler: to}
 	go func() { _ = s.Serve(l) }()
 	return "unix://" + path, func() { _ = s.Close() }, nil
 }
 
-// otherKernel changes the one answer that names the kernel.
-func otherKernel(r *http.Response) error {
+// OtherKernel changes the one answer that names the kernel.
+func OtherKernel(r *http.Response) error {
 	if filepath.Base(r.Request.URL.Path) != "info" {
 		return nil
 	}
