@@ -94,13 +94,12 @@ type Denial struct {
 	Hint      string `json:"hint,omitempty"` // what would allow it, e.g. "--allow evil.example"; "" if nothing does
 }
 
-// Hidden is one thing that the host has and the payload will not find, known at the
-// start: nobody has tried it yet. It counts as no denial.
+// Hidden is one thing that the host has, that the command line names, and that a payload
+// which failed did not see. It counts as no denial.
 type Hidden struct {
-	What string `json:"what"`           // e.g. "read /home/u/p/.env", "find SSH_AUTH_SOCK"
+	What string `json:"what"`           // e.g. "read /home/u/p/.env"
 	Rule string `json:"rule,omitempty"` // what hides it, with its origin
 	Hint string `json:"hint,omitempty"` // what would show it
-	Code int    `json:"-"`              // the only exit code with which it is printed; 0 for any
 }
 
 // NetDecision is the answer to one connection or name. A refused one is

@@ -29,14 +29,14 @@ type Sink struct {
 
 // Denials is the sink for the file that the payload itself may read, which
 // is how an agent learns what was refused and what would allow it
-// (/run/pccrun/denials.jsonl, $PCCRUN_DENIALS): the denials and what is hidden, in the
+// (/run/pccrun/denials.jsonl, $PCCRUN_DENIALS): the denials, in the
 // same form as in every other place, no more than 1 MiB.
 func Denials(w io.WriteCloser) Sink {
 	return Sink{
 		Name:   "denials",
 		Open:   func() (io.WriteCloser, error) { return w, nil },
 		Prompt: true, // who was refused looks there next
-		Only:   []Type{TypeDenial, TypeHidden},
+		Only:   []Type{TypeDenial},
 		Max:    1 << 20,
 	}
 }

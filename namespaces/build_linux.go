@@ -274,20 +274,36 @@ func (p *Plan) Writes(path string) bool {
 }
 
 // ReadInWritable returns a directory that is shown read-only within one that
-// may be written, "" if there is none. Landlock grants by hierarchy, so it is
-// of no help there.
+// may be written, "" if there is none: see [WritableAround].
 func (p *Plan) ReadInWritable() string {
 	for _, m := range p.Mounts {
-		if m.Kind != Bind || !m.ReadOnly || !m.Tree {
-			continue
-		}
-		for _, w := range p.Mounts {
-			if !w.ReadOnly && w.Target != m.Target && below(m.Target, w.Target) {
-				return m.Target
-			}
+		if m.Kind == Bind && m.ReadOnly && m.Tree && WritableAround(p.Mounts, m.Target) != "" {
+			return m.Target
 		}
 	}
 	return ""
+}
+
+// WritableAround returns the directory that may be written around the one in which a path
+// is shown read-only, "" for none. A FIFO at the path can be written then: a read-only mount
+// does not refuse that (fifo(7)), and Landlock grants by hierarchy, across mounts (landlock(7)).
+func WritableAround(mounts []Mount, path string) string {
+	at, around := Mount{}, ""
+	for _, m := range mounts {
+		if !below(path, m.Target) {
+			continue
+		}
+		if len(m.Target) >= len(at.Target) {
+			at = m
+		}
+		if !m.ReadOnly {
+			around = m.Target
+		}
+	}
+	if at.Kind != Bind || !at.ReadOnly {
+		return ""
+	}
+	return around
 }
 
 // HidesFiles reports whether a single file is hidden: a directory stays hidden

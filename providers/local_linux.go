@@ -45,12 +45,8 @@ type LocalPlan interface {
 	// Layers are what the overlays lie on; Lower opens one, when Run has opened it.
 	Layers() []changes.Layer
 	Lower(layer int) (*os.Root, error)
-	// Hidden is what the command will not find although the machine has it.
+	// Hidden is what a command that has failed names of the machine, or has asked for there, and could not see.
 	Hidden() []events.Hidden
-	// Lacks is what a command that failed with a code may have lacked, by the programs that it names.
-	Lacks(command []string, code int) []events.Hidden
-	// Pinned says what stands in the workspace and could not change, "" for nothing.
-	Pinned() string
 }
 
 // LocalObserver is an [Observer] of a run on this machine. Its methods are called in their

@@ -128,7 +128,6 @@ type flow struct {
 	changes  sync.Mutex      // over left while the command runs
 	left     []events.Change // what the run changed, once it was looked at
 	missed   unreached
-	sshLooks atomic.Int64                      // see sshRule
 	planTold bool                              // see tellPlan
 	told     string                            // why the run was refused
 	upper    bool                              // the session holds what overlays change, or a copy
@@ -560,7 +559,7 @@ func (f *flow) follow() (code int, err error) {
 		messages.Say("flag --ask: the answer was not saved: " + f.asker.failed.Error())
 	}
 	f.withheld()
-	f.sayHidden(code, &result)
+	f.sayHidden(&result)
 	code = f.ended(code, &result)
 	f.giveBack()
 	if interrupted := f.killed || result.Signal == int(syscall.SIGINT); interrupted && f.isLocal() && code == 128+int(syscall.SIGINT) {

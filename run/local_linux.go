@@ -25,19 +25,13 @@ type onMachine struct {
 	local   providers.LocalPlan // nil: it is elsewhere
 	machine providers.Local     // once it runs
 	stood   map[string][]string // names in the home, by directory, before the command
-	hidden  []events.Hidden
 
 	watched *survey.Guarded // what the command may write of this machine's
 	home    *homes.Home     // nil: it is not persistent
-
-	sshRules func() func(alias string) string // see [survey.SSHRules], read once
 }
 
 // found takes a survey in: what the command may write.
 func (f *flow) found(s *survey.Survey) {
-	if f.sshRules = sync.OnceValue(func() func(string) string { return survey.SSHRules(f.policy.Home) }); f.uid == 0 {
-		f.sshRules() // root is given up before somebody asks
-	}
 	f.watched = &survey.Guarded{
 		Policy: f.policy, Trees: append([]survey.Tree{{Query: s.Query, Found: s.Workspace}}, s.Trees...),
 		Writes: func(path string) bool { return f.policy.Decide(path).Access == profiles.Write },
@@ -197,7 +191,6 @@ func (o observer) Running(run providers.Local) error {
 	f := o.flow
 	f.machine = run
 	f.denials = run.Denials()
-	f.tellHidden()
 	if err := f.guard(run); err != nil {
 		return err
 	}
@@ -262,5 +255,23 @@ func (f *flow) withheld() {
 	f.log.Emit(events.Warning{Text: text, Hint: "--env NAME passes one"})
 	if !f.req.Quiet {
 		messages.Say(text)
+	}
+}
+
+// sayHidden prints what a command that has failed could not see of what it names.
+func (f *flow) sayHidden(end *providers.Result) {
+	if f.local == nil || end.Code == 0 || end.TimedOut || end.Killed {
+		return
+	}
+	list := f.local.Hidden()
+	for i, h := range list {
+		f.tell(h)
+		switch {
+		case f.req.Quiet, i > maxSaid:
+		case i == maxSaid:
+			messages.Say(fmt.Sprintf("hidden: %d more, see pccrun logs", len(list)-maxSaid))
+		default:
+			messages.Say(messages.Allow("hidden: "+h.What, h.Hint))
+		}
 	}
 }

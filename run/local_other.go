@@ -33,13 +33,10 @@ func (f *flow) close()                            {}
 func (f *flow) open() error                       { return nil }
 func (f *flow) localStdio(*providers.Stdio) error { return nil }
 func (f *flow) withheld()                         {}
-func (f *flow) sayHidden(int, *providers.Result)  {}
+func (f *flow) sayHidden(*providers.Result)       {}
 
 // found takes a survey in.
 func (f *flow) found(s *survey.Survey) { f.layout = s.Layout }
-
-// sshRule is for who asks a name server inside, which macOS has none of.
-func (f *flow) sshRule(string) string { return "" }
 
 func (f *flow) examine(*providers.Survey, providers.Command) (providers.Facts, error) { return f.ask() }
 

@@ -4,8 +4,6 @@ package run
 
 import (
 	"context"
-	"net"
-	"net/netip"
 	"strings"
 
 	"github.com/pccrun/pccrun/events"
@@ -66,23 +64,7 @@ func (f *flow) tell(e events.Event) {
 	f.log.Start()
 }
 
-func (o observer) Decision(d events.NetDecision) {
-	if !d.Allowed && d.Via == "dns" && d.Hint != "" {
-		if rule := o.sshRule(d.Host); rule != "" {
-			if d.Hint = "--allow " + rule; onLoopback(rule) {
-				d.Hint = "--local localhost" + rule[strings.LastIndexByte(rule, ':'):]
-			}
-		}
-	}
-	o.tell(d)
-}
-
-// onLoopback reports whether the host of a rule for a port is this machine, which no allowed host is.
-func onLoopback(rule string) bool {
-	host, _, _ := net.SplitHostPort(rule)
-	at, err := netip.ParseAddr(host)
-	return err == nil && at.IsLoopback() || strings.EqualFold(host, "localhost")
-}
+func (o observer) Decision(d events.NetDecision) { o.tell(d) }
 
 func (o observer) Closed(c events.NetClosed) {
 	if c.Via != "publish" { // what failed on the way in is no host

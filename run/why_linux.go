@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/internal/kernel"
+	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers/inside"
 	"github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/survey"
 )
@@ -83,6 +85,29 @@ func ShowsLink(p *profiles.Policy, host *profiles.Host, link string) (bool, erro
 	return around.Access >= profiles.Read || slices.ContainsFunc(looked.Places, func(place survey.Place) bool {
 		return place.Path == link && place.Node == survey.Link && place.Access > profiles.Hide
 	}), nil
+}
+
+// WritesFIFO says why a run can write the FIFO that it is shown read-only at a path, "" if it cannot, or if that is no FIFO.
+func WritesFIFO(p *profiles.Policy, host *profiles.Host, path string) (why string, err error) {
+	if info, err := os.Lstat(path); err != nil || info.Mode()&os.ModeNamedPipe == 0 {
+		return "", nil
+	}
+	looked, err := surveyed(p, host)
+	if err != nil {
+		return "", err
+	}
+	mounts, err := namespaces.Mounts(looked.Places)
+	if err != nil {
+		return "", err
+	}
+	switch around := namespaces.WritableAround(mounts, path); {
+	case p.Nested, slices.Contains(p.Without, profiles.LayerLandlock), inside.Landlock() < 2:
+		return "only Landlock, which is off, keeps a FIFO from being written", nil
+	case p.Strict || around == "":
+		return "", nil // under strict the launcher opens files
+	default:
+		return "it is a FIFO below " + around + ", which can be written: Landlock allows no exception there", nil
+	}
 }
 
 // endOf returns the name at which nothing stands, and where a path leads; "" for one where something does.

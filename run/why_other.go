@@ -18,6 +18,9 @@ func ShowsLink(p *profiles.Policy, _ *profiles.Host, link string) (bool, error) 
 	return p.Decide(filepath.Dir(link)).Access != profiles.Hide, nil
 }
 
+// WritesFIFO is for Linux: Seatbelt knows FIFOs by their paths.
+func WritesFIFO(*profiles.Policy, *profiles.Host, string) (string, error) { return "", nil }
+
 // SurveyedEnv knows nothing either.
 func SurveyedEnv(*profiles.Policy, *profiles.Host, string) (value, what string) { return "", "" }
 

@@ -2,8 +2,6 @@ package survey
 
 import (
 	"bytes"
-	"cmp"
-	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -261,66 +259,6 @@ func (f *finder) trust() {
 			}
 		}
 	}
-}
-
-// SSHRules returns a function that says which rule lets ssh reach what the user's configuration, as
-// it is now, calls by a name, as HOST:PORT: that of the first host on the way, which ProxyJump names.
-// "" where the name is no alias.
-func SSHRules(home string) func(alias string) string {
-	text, err := profiles.ReadFile(home + "/.ssh/config")
-	if err != nil {
-		return func(string) string { return "" }
-	}
-	config := readSSHConfig(string(text), home, false)
-	return config.rule
-}
-
-// rule is what [SSHRules] returns.
-func (config *sshConfig) rule(alias string) string {
-	jumped, given := false, ""
-	for range maxSSHInclude {
-		said, named := config.of(alias)
-		jump, _, _ := strings.Cut(said["proxyjump"], ",")
-		if jump = strings.TrimPrefix(jump, "ssh://"); jump != "" && !strings.EqualFold(jump, "none") {
-			alias, given, jumped = jump[strings.IndexByte(jump, '@')+1:], "", true
-			if i := strings.LastIndexByte(alias, ':'); i >= 0 && !strings.HasSuffix(alias, "]") {
-				alias, given = alias[:i], alias[i+1:]
-			}
-			continue
-		}
-		if !named && !jumped {
-			return ""
-		}
-		return cmp.Or(strings.ReplaceAll(said["hostname"], "%h", alias), alias) + ":" + cmp.Or(given, said["port"], "22")
-	}
-	return ""
-}
-
-// of returns what the lines for a host say of where it is, and whether some are not for all hosts.
-func (c *sshConfig) of(host string) (said map[string]string, named bool) {
-	said = map[string]string{}
-	is := true
-	for line := range strings.Lines(c.text) {
-		word, value := sshWords(line)
-		if word == "host" {
-			is = false
-			all := true
-			for _, pattern := range strings.Fields(value) {
-				ok, _ := path.Match(strings.TrimPrefix(pattern, "!"), host)
-				if ok && pattern[0] == '!' {
-					is = false
-					break
-				}
-				is, all = is || ok, all && (pattern == "*" || !ok)
-			}
-			named = named || is && !all
-			continue
-		}
-		if _, done := said[word]; is && !done && (word == "hostname" || word == "port" || word == "proxyjump") {
-			said[word] = value
-		}
-	}
-	return said, named
 }
 
 // An sshConfig is what of a user's configuration of ssh is no secret.

@@ -118,20 +118,3 @@ func TestNamedSockets(t *testing.T) {
 	got := (&Options{Environ: []string{"A=" + w.path("home/l"), "B=unix://" + w.path("home/s"), "C=" + w.path("home"), "D=x", "E"}}).namedSockets(w.policy)
 	require.Len(t, got, 2)
 }
-
-// An alias of ssh is what ssh_config(5) has it be: the first line that fits says, and of what is
-// reached by way of others the first of these is the one to allow.
-func TestSSHRule(t *testing.T) {
-	home := t.TempDir()
-	require.NoError(t, os.Mkdir(home+"/.ssh", 0o700))
-	text := "Host far\n HostName far.example\n ProxyJump u@mid,other\nHost mid\n HostName mid.example\n Port 2200\nHost *.corp !no.corp\n HostName %h.example\n" +
-		"Host by\n ProxyJump jump.example:2022\nHost through\n ProxyJump plain.example\nHost direct\n ProxyJump none\n User u\nHost loop\n ProxyJump loop\nHost *\n Port 23\n"
-	require.NoError(t, os.WriteFile(home+"/.ssh/config", []byte(text), 0o600))
-	for alias, want := range map[string]string{
-		"far": "mid.example:2200", "mid": "mid.example:2200", "a.corp": "a.corp.example:23", "no.corp": "", "by": "jump.example:2022", "through": "plain.example:23",
-		"direct": "direct:23", "loop": "", "elsewhere.example": "",
-	} {
-		require.Equal(t, want, SSHRules(home)(alias), alias)
-	}
-	require.Empty(t, SSHRules(home+"/nosuch")("far"))
-}

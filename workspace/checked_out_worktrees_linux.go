@@ -29,22 +29,22 @@ const (
 
 // mirrors reports whether a protected name may stand, since it is a part of a linked worktree and
 // holds what the workspace has.
-func (g *Guard) mirrors(rel string) bool {
-	main := g.peers[0]
+func (g *Guard) mirrors(s suspect) bool {
+	main, rel := g.peers[0], s.rel
 	at := g.worktree(rel)
-	if at == "" {
+	if at == "" || s.hit.kind == Link || strings.HasPrefix(s.why, ".git/") {
 		return false
 	}
-	rest := rel[len(at)+1:]
-	stood := g.holds(g.abs(rel)) != 0
+	rest, stood := rel[len(at)+1:], false
 	for above := rest; above != "." && !stood; above = path.Dir(above) {
 		stood = main.stood[above] || slices.Contains(main.standing.Placed, main.abs(above))
 	}
 	if !stood {
 		return false
 	}
-	m := newMirror(main.standing.Root, main.standing.Files)
-	m.now, m.was, m.during, m.changed = g.fd, main.fd, &g.during, main.touched
+	m := mirror{now: g.fd, was: main.fd, root: main.standing.Root, during: &g.during, changed: main.touched, room: maxMirrored}
+	m.shown.Workspace = m.root
+	m.shown.Files = append([]profiles.FileRule{{Path: m.root, Access: profiles.Write}}, main.standing.Files...)
 	if !m.same(rel, rest, 0) {
 		return false
 	}
@@ -52,12 +52,12 @@ func (g *Guard) mirrors(rel string) bool {
 	return true
 }
 
-// worktree returns the nearest directory around a name that has a .git file, or had, since git removes it in any order;
-// "" for none: the root of the tree is none that the run has made.
+// worktree returns the nearest directory around a name that has a .git file, "" for none: the root of the tree is none
+// that the run has made.
 func (g *Guard) worktree(rel string) string {
 	for dir := path.Dir(rel); dir != "."; dir = path.Dir(dir) {
 		var st unix.Stat_t
-		if _, is := g.standing.Trees[g.abs(dir)+"/.git"]; is || beneath.Stat(g.fd, dir+"/.git", &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
+		if beneath.Stat(g.fd, dir+"/.git", &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
 			return dir
 		}
 	}
@@ -71,15 +71,7 @@ type mirror struct {
 	shown    profiles.Policy // what of the workspace the command may read: what it may not, it must not be able to guess
 	during   *during
 	changed  func(*unix.Stat_t) bool // whether what stood may have been changed since
-	inodes   map[string]uint64       // of what is the same in all, its mode too, by path; nil if nobody asks
 	room     int
-}
-
-func newMirror(root string, files []profiles.FileRule) *mirror {
-	m := &mirror{root: root, room: maxMirrored}
-	m.shown.Workspace = root
-	m.shown.Files = append([]profiles.FileRule{{Path: root, Access: profiles.Write}}, files...)
-	return m
 }
 
 // same reports whether a path holds what stood at another, or less of it.
@@ -92,10 +84,6 @@ func (m *mirror) same(rel, stood string, depth int) bool {
 	}
 	now, err := beneath.Open(m.now, rel, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW)
 	if err == unix.ELOOP {
-		var st unix.Stat_t
-		if m.inodes != nil && beneath.Stat(m.now, rel, &st) == nil {
-			m.inodes[rel] = st.Ino
-		}
 		return m.sameLink(rel, stood, depth)
 	}
 	if err != nil {
@@ -115,11 +103,6 @@ func (m *mirror) same(rel, stood string, depth int) bool {
 	var a, b unix.Stat_t
 	if unix.Fstat(now, &a) != nil || unix.Fstat(was, &b) != nil || a.Mode&unix.S_IFMT != b.Mode&unix.S_IFMT || a.Uid != b.Uid || a.Mode&^b.Mode&0o7111 != 0 {
 		return false
-	}
-	if m.inodes != nil {
-		if m.inodes[rel] = a.Ino; a.Mode != b.Mode {
-			return false
-		}
 	}
 	switch a.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:

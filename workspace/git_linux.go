@@ -83,6 +83,9 @@ func (s *scan) gitEntry(dir, path string, kind Kind) error {
 		return err
 	}
 	r := repo{worktree: dir, gitDir: t.end.Path, common: common}
+	if n, _, _ := s.node(path); kind == File && dir != s.root {
+		s.linkedTree(r.gitDir, path, n.Ino)
+	}
 	if _, in := beneath.Path(s.root, r.gitDir); in {
 		s.addGitDir(r.gitDir)
 	} else if dir == s.root && !s.q.Aside {
@@ -250,6 +253,9 @@ func (s *scan) repositories() error {
 		}
 		if err := s.treeElsewhere(dir); err != nil {
 			return err
+		}
+		if _, known := s.trees[dir]; !known && inside(s.root, dir) {
+			s.linkedTree(dir, "", 0)
 		}
 		bases := worktrees[dir]
 		if len(bases) == 0 {
@@ -653,22 +659,10 @@ func (s *scan) settings(all []vcs.Setting, path string, bases []string, from rea
 		if file := c.Reads(); file != "" {
 			s.names(file, from)
 			file = s.expand(file)
-			if from.of != ofUser && filepath.IsAbs(file) && !inside(s.root, filepath.Clean(file)) {
-				if s.found.NamedHere == nil {
-					s.found.NamedHere = map[string]string{}
-				}
-				s.found.NamedHere[c.Name()] = filepath.Clean(file)
-			}
 			if from.of == ofUser && c.Certifies() && filepath.IsAbs(file) && !slices.Contains(s.found.Certificates, file) {
 				s.found.Certificates = append(s.found.Certificates, file)
 			}
 		}
-		for _, dir := range c.Remote(bases) {
-			if dir = filepath.Clean(s.expand(dir)); !inside(s.root, dir) && !slices.Contains(s.found.Remotes, dir) {
-				s.found.Remotes = append(s.found.Remotes, dir)
-			}
-		}
-		s.signs(c)
 		rule := profiles.ProtectRule{Pattern: c.Name() + " in " + path}
 		var err error
 		switch c.Use() {

@@ -41,8 +41,6 @@ type Guard struct {
 	stood  map[string]bool // protected names
 	repos  map[string]bool
 	shut   map[string]bool
-	held   []string        // see [Standing.Held]: directories before what is in them
-	said   map[string]bool // what was put back, and what has become of it
 	during during
 
 	// Configs are the private copies of the run; of the first guard, nil if there are none.
@@ -70,7 +68,6 @@ type Guard struct {
 type leavings struct {
 	rules *rules
 	tree  *dir
-	young bool     // see [scan.young]
 	gits  []string // directories of git, also those that do not look like one: relative
 	stood Standing // as far as the scan knows it by itself
 }
@@ -285,7 +282,6 @@ func NewGuard(r *Standing, f *Found, lent map[string]int, stash *Stash, told fun
 		g.during.covered[rel], g.during.nodes[[2]uint64{n.Dev, n.Ino}] = true, true
 	}
 	g.during.written = map[string]bool{}
-	g.loosen()
 	for path := range r.Keys {
 		if rel, in := beneath.Path(r.Root, filepath.Dir(path)); in {
 			g.during.written[rel] = true

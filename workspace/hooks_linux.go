@@ -18,8 +18,7 @@ import (
 // In a working tree that came into being during the run, of a new repository or
 // of one that stood, what lies there was written by the command.
 
-// workingTrees quarantines what git would run in the working trees of repositories that are new, or of which nothing is
-// pinned.
+// workingTrees quarantines what git would run in the working trees of repositories that are new.
 func (i *inerter) workingTrees(found []suspect) {
 	standing := i.guard.standing
 	if len(found) == 0 || len(standing.Hooks)+len(standing.Commands) == 0 {
@@ -40,20 +39,20 @@ func (i *inerter) workingTrees(found []suspect) {
 	}
 }
 
-// untouched reports whether the run cannot have changed to what a path leads from a working tree: all was held that
+// untouched reports whether the run cannot have changed to what a path leads from a working tree: all is pinned that
 // leads there, or the workspace's own leads there.
 func (i *inerter) untouched(tree, value string, t *trail, whose *inerter) bool {
-	if whose != nil && !i.stood[t.end.Path] && !whose.guard.keeps(t.end.Path) {
+	if whose != nil && !i.stood[t.end.Path] {
 		return false
 	}
-	held := func(path string) bool {
+	pinned := func(path string) bool {
 		k := i.at(path)
-		return k == nil || k.guard.keeps(path) || slices.ContainsFunc(k.guard.standing.Known, func(n Known) bool {
+		return k == nil || slices.ContainsFunc(k.guard.standing.Known, func(n Known) bool {
 			var st unix.Stat_t
 			return n.Pin && n.Path == path && k.guard.stat(path, &st) == nil && n.is(&st)
 		})
 	}
-	if !slices.ContainsFunc(t.links, func(n Node) bool { return !held(n.Path) }) && !slices.ContainsFunc(t.hops, func(path string) bool { return !held(path) }) {
+	if !slices.ContainsFunc(t.links, func(n Node) bool { return !pinned(n.Path) }) && !slices.ContainsFunc(t.hops, func(path string) bool { return !pinned(path) }) {
 		return true
 	}
 	main, _, err := i.follow(i.guard.peers[0].standing.Root, value)

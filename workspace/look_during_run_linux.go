@@ -3,7 +3,6 @@ package workspace
 import (
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -25,18 +24,14 @@ func (g *Guard) look() (moved int, err error) {
 		return 0, errors.Join(errs...)
 	}
 	aside := func(path, why string) {
-		stood := g.stoodAt(path)
 		done, err := g.aside(path, why)
 		if done {
 			moved++
-			delete(g.stood, strings.TrimPrefix(path, g.standing.Root+"/"))
-			g.putBack(stood, path, why, "")
 		}
 		errs = append(errs, err)
 	}
-	g.misled(aside)
 	g.rules.suspects(g.tree, func(s suspect) {
-		if s.kind == isName && !g.stays(s) {
+		if s.kind == isName && !g.stood[s.rel] && !g.mirrors(s) {
 			aside(g.abs(s.rel), s.why)
 		}
 	})

@@ -47,7 +47,6 @@ func (g *Guard) review() error {
 		}
 		g.told(g.stash.Note(f, before, kept))
 	}
-	g.missing()
 	g.fresh(g.tree)
 	g.reviewed()
 	g.commits()

@@ -194,16 +194,6 @@ type Found struct {
 	// Certificates are the files of certificate authorities that it names.
 	Certificates []string
 
-	// Signs says how git signs each commit, if it is set up to: "openpgp", "ssh" or "x509".
-	Signs      string
-	SignFormat string // how it signs where it is asked to; "" for openpgp
-	Shared     string // core.sharedRepository
-
-	// NamedHere are the files outside that other configurations than the user's own have git read, by the setting.
-	NamedHere map[string]string
-	// Remotes are the repositories of this machine that are remotes of one here: whether they exist is not known.
-	Remotes []string
-
 	// Worktrees are the .git files of working trees outside whose repository lies in
 	// the workspace, as it spells their paths, and which lead back to it: git takes one
 	// that it does not see for gone, and removes what the repository has of it.

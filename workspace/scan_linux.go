@@ -22,14 +22,8 @@ const maxMounts = 16_384
 // are [ErrTooMuch]. What changes under its hands it looks at again, and gives up
 // after some tries.
 func Scan(q Query) (found *Found, err error) {
-	waited := false
 	for try := range tries {
 		found, err = scanOnce(q)
-		if err == nil && !waited && found.after.young {
-			waited = true
-			time.Sleep(2 * racy)
-			found, err = scanOnce(q)
-		}
 		if !errors.Is(err, errUnsteady) {
 			return found, err
 		}
@@ -186,8 +180,8 @@ type scan struct {
 
 	repos       []repo
 	gitDirs     []string
-	besides     []string // working trees whose repositories lie elsewhere
-	young       bool     // something in a linked worktree changed so shortly before the scan that its ctime does not tell whether it stood
+	besides     []string              // working trees whose repositories lie elsewhere
+	trees       map[string]LinkedTree // see [Standing.Trees]
 	isGitDir    map[string]bool
 	walked      map[string]bool // git directories whose hooks the walk has looked into
 	ownGit      string          // where the root's own .git leads, if that is outside and trusted
@@ -200,8 +194,6 @@ type scan struct {
 	commands    map[string]bool // and of programs
 	own         map[string]bool // those of the user's own
 	placed      map[string]bool // what both lead to
-	signed      bool            // git signs what is committed
-	signFormat  string          // and how: gpg.format
 	torn        map[string]bool // configurations that git cannot parse
 	beside      map[string]bool // see [Found.Outside]
 
@@ -237,7 +229,7 @@ func newScan(q Query, w *walker, tree *dir, old *index) *scan {
 		view: newView(w.rules, w.fd, w.dev), q: q, tree: tree,
 		pins: map[string]Pin{}, matches: map[string]Match{}, review: map[string]Reviewed{}, awaited: map[string]string{}, fifos: map[string]Node{},
 		vacant: map[string]bool{}, late: map[string]string{}, hooks: map[string]bool{}, commands: map[string]bool{}, own: map[string]bool{}, placed: map[string]bool{}, torn: map[string]bool{}, beside: map[string]bool{},
-		isGitDir: map[string]bool{}, walked: map[string]bool{},
+		trees: map[string]LinkedTree{}, isGitDir: map[string]bool{}, walked: map[string]bool{},
 		linked: map[uint64]struct{}{}, known: w.want, pinnedAs: map[uint64]origin{}, restricted: map[uint64]origin{},
 		oldBlobs: old.blobs,
 	}
@@ -254,6 +246,9 @@ func (s *scan) collect() error {
 		return err
 	}
 	if err := s.repositories(); err != nil {
+		return err
+	}
+	if err := s.namedBeside(); err != nil {
 		return err
 	}
 	if err := s.spare(); err != nil {
@@ -612,10 +607,6 @@ func (s *scan) alias() {
 // finish puts the answer together.
 func (s *scan) finish() (*Found, error) {
 	f := &s.found
-	trees, held, err := s.unpinTrees()
-	if err != nil {
-		return nil, err
-	}
 	// What lies below a read-only directory is read-only already.
 	for _, p := range byPath(s.pins) {
 		if !s.covered(p.Path) {
@@ -625,7 +616,9 @@ func (s *scan) finish() (*Found, error) {
 	anchors := map[string]bool{}
 	for _, p := range f.Pins {
 		top := s.root
-		if !inside(top, p.Path) {
+		if m := s.q.Main; m != nil && inside(m.after.rules.root, p.Path) && !inside(top, p.Path) {
+			top = m.after.rules.root
+		} else if !inside(top, p.Path) {
 			top = filepath.Dir(p.Path) // the command cannot write there
 		}
 		for _, c := range f.Common {
@@ -654,9 +647,9 @@ func (s *scan) finish() (*Found, error) {
 		}
 	}
 	f.Vacant, f.Away = slices.Sorted(maps.Keys(s.vacant)), s.away
-	f.after = leavings{s.rules, s.tree, s.young, s.plainGits(), Standing{
+	f.after = leavings{s.rules, s.tree, s.plainGits(), Standing{
 		Keys: f.keys(s), Late: s.late, Awaited: s.awaited, Hooks: slices.Sorted(maps.Keys(s.hooks)), Commands: slices.Sorted(maps.Keys(s.commands)),
-		Own: slices.Sorted(maps.Keys(s.own)), Placed: slices.Sorted(maps.Keys(s.placed)), Trees: trees, Held: held,
+		Own: slices.Sorted(maps.Keys(s.own)), Placed: slices.Sorted(maps.Keys(s.placed)), Trees: s.trees,
 	}}
 	slices.Sort(f.Notes)
 	f.Notes = slices.Compact(f.Notes)

@@ -39,8 +39,7 @@ type Standing struct {
 	Placed   []string              // absolute: what Hooks and Commands led to, where it stood and cannot be changed
 	Known    []Known               // files whose change is told of
 	Git      map[string]GitEntry   // absolute: what stood in git directories, see [Standing.noteGit]; nil if nobody knows
-	Trees    map[string]LinkedTree // absolute: the .git files of linked worktrees that are not pinned, see [scan.unpinTrees]
-	Held     map[string]uint64     // absolute: what is protected in those, with all that is in it, or git executes there: the inode that stood
+	Trees    map[string]LinkedTree // absolute: the parts of repositories that linked worktrees have, see [Guard.removed]
 	Keys     map[string][]string   // of reviewed configurations of git: the settings that execute something, as name=value
 
 	tips map[string]map[string][]byte // by directories of git: the files in which references stood; not in the record
@@ -64,7 +63,7 @@ type Known struct {
 // standingMagic begins a record, standingEnd ends it: one without was never
 // finished, and its command never started.
 const (
-	standingMagic = "pccrun record 3\n"
+	standingMagic = "pccrun record 4\n"
 	standingEnd   = "\nend\n"
 )
 
@@ -227,14 +226,13 @@ func (r *Standing) code(c *codec) {
 		c.flag(&k.Pin)
 		c.text(&k.Why)
 	})
-	table(c, &r.Held, c.num)
 	table(c, &r.Git, func(e *GitEntry) {
 		c.num(&e.Ino)
 		c.num(&e.Sum)
 	})
 	table(c, &r.Trees, func(t *LinkedTree) {
+		c.text(&t.File)
 		c.num(&t.Ino)
-		c.text(&t.Admin)
 	})
 }
 
@@ -295,8 +293,8 @@ func flag(is bool) byte {
 	return 0
 }
 
-// A LinkedTree is a linked worktree of which what git makes is not pinned.
+// A LinkedTree is a linked worktree that git could find when the run began.
 type LinkedTree struct {
-	Ino   uint64 // of its directory
-	Admin string // its part of the repository, absolute
+	File string // .git in it, which is pinned, absolute; "" where the command cannot write
+	Ino  uint64
 }

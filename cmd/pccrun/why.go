@@ -242,6 +242,11 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 			if strings.HasPrefix(d.Rule.Origin.Key, "protect: ") {
 				a.what, a.hint = "it is protected: a protected name is a link to it, or is the same file", ""
 			}
+			if fifo, err := run.WritesFIFO(p, host, path); err != nil {
+				return err
+			} else if fifo != "" {
+				a.yes, a.what, a.hint = true, fifo, ""
+			}
 		}
 	case profiles.Overlay:
 		a.yes, a.what = true, "a copy-on-write layer over the host's"

@@ -111,7 +111,7 @@ func (r *Planned) gate() *gate {
 			unix.Close(fd)
 		}
 	}
-	for _, s := range r.found.Spared {
+	for _, s := range r.trees[0].Found.Spared {
 		g.spared[s.Path] = true
 	}
 	return g

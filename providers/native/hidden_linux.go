@@ -1,63 +1,110 @@
 package native
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/procfs"
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/survey"
 )
 
-// maxHidden bounds what is told of that is hidden.
-const maxHidden = 256
-
-// dropped are variables that name a socket of the host's by its path, and come with it.
-var dropped = [...]string{"SSH_AUTH_SOCK", "DOCKER_HOST"}
-
-// Hidden returns what the command will not find although the host has it: what the plan
-// covers in the workspace, variables that name a socket and are not passed, and who signs. All of it is
-// known from the plan: nothing is looked at, and nobody has tried it yet.
-func (r *plan) Hidden() (list []events.Hidden) {
-	p := r.Policy
-	host := profiles.Host{Environ: r.provider.environ}
-	for i := range r.Plan.Mounts {
-		m := &r.Plan.Mounts[i]
-		rel, in := strings.CutPrefix(m.Target, p.Workspace+"/")
-		covers := m.Kind == namespaces.Mask || m.Kind == namespaces.Fresh && m.ReadOnly
-		if !in || !covers || len(list) == maxHidden {
-			continue
-		}
-		if from, err := filepath.Rel(p.WorkDir, m.Target); err == nil {
-			rel = from // where the user is
-		}
-		h := events.Hidden{What: "read " + m.Target, Rule: m.Why, Hint: "--read " + shell.Quote(rel)}
-		d := p.Decide(m.Target)
-		if d.Rule.Origin.Source == "flag" {
-			continue // whoever hides it knows
-		}
-		if d.Access == profiles.Hide {
-			h.Rule = "hide " + d.Rule.Text() + " (" + d.Rule.Origin.String() + ")"
-		} else if m.Why == survey.SocketHidden {
-			h.What, h.Hint = "connect "+m.Target, "--socket "+shell.Quote(m.Target)
-		}
-		if change := r.attempt(m.Target).Hint; strings.HasPrefix(h.Hint, "--read ") && change != "" {
-			h.Hint += ", or " + strings.ReplaceAll(change, shell.Quote(m.Target), shell.Quote(rel)) + " to change or remove it" // nothing is seen of which was tried
-		}
-		list = append(list, h)
+// Hidden returns what the words of the command name, that this machine has and the command does not see; and the
+// services of this machine that it has asked its own loopback for.
+func (r *plan) Hidden() []events.Hidden {
+	list := r.named
+	if !r.Plan.Identity.Root {
+		list = r.hiddenNames()
 	}
-	for _, name := range dropped {
-		path := strings.TrimPrefix(host.Getenv(name), "unix://")
-		if strings.HasPrefix(path, "/") && p.DecideEnv(name).Action == profiles.EnvScrubbed && !(r.Plan.Identity.Root && name == "SSH_AUTH_SOCK") {
-			list = append(list, events.Hidden{What: "find " + name, Rule: "not in environment.pass", Hint: "--socket " + shell.Quote(path)})
+	for _, port := range r.run.closed {
+		rule := "localhost:" + strconv.Itoa(int(port))
+		allowed := slices.ContainsFunc(r.Policy.Network.Local, func(l profiles.NetRule) bool { return l.Text == rule })
+		if procfs.Listens(port) && !allowed {
+			list = append(list, events.Hidden{What: "connect " + rule + " of this machine", Hint: "--local " + rule})
 		}
-	}
-	words := r.words
-	if flags := r.signing(r.found.Signs); flags != "" && (!slices.Contains(words, "git") || slices.ContainsFunc(words, names)) {
-		list = append(list, events.Hidden{What: "sign a commit", Rule: "no use of " + signers[r.found.Signs], Hint: flags, Code: gitFatal})
 	}
 	return list
+}
+
+// hiddenNames returns what the words of the command name and is hidden.
+func (r *plan) hiddenNames() (list []events.Hidden) {
+	add := func(h events.Hidden) {
+		if h.What != "" && !slices.Contains(list, h) {
+			list = append(list, h)
+		}
+	}
+	for _, word := range r.Plan.Command.Argv {
+		add(r.hiddenAt(word))
+		if _, value, is := strings.Cut(word, "="); is { // as in --file=PATH
+			add(r.hiddenAt(value))
+		}
+	}
+	return list
+}
+
+// hiddenAt returns what a word names, if that is hidden. No link is followed: the name of a file to which one leads would
+// say more than the command line does.
+func (r *plan) hiddenAt(word string) (h events.Hidden) {
+	path := filepath.Clean(word)
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(r.Plan.Command.Dir, word)
+	}
+	d, m := r.Policy.Decide(path), r.Plan.At(path)
+	covered := m.Target == path && (m.Kind == namespaces.Mask || m.Kind == namespaces.Fresh && m.ReadOnly)
+	switch {
+	case word == "", d.Rule.Origin.Source == "flag" && d.Access == profiles.Hide: // whoever hides it knows
+		return h
+	case !covered:
+		if _, err := os.Lstat(path); err != nil || r.visible(path) {
+			return h
+		}
+	}
+	name := path
+	if rel, in := strings.CutPrefix(path, r.Policy.Workspace+"/"); in {
+		name = rel
+		if from, err := filepath.Rel(r.Policy.WorkDir, path); err == nil {
+			name = from // where the user is
+		}
+	}
+	h = events.Hidden{What: "read " + path, Rule: d.Access.String() + " " + d.Rule.Text() + " (" + d.Rule.Origin.String() + ")", Hint: "--read " + shell.Quote(name)}
+	switch {
+	case m.Why == survey.SocketHidden && covered:
+		return events.Hidden{What: "connect " + path, Rule: m.Why, Hint: "--socket " + shell.Quote(path)}
+	case survey.Secret(r.Policy.Home, path):
+		h.What, h.Hint = h.What+", which may hold secrets", ""
+	case covered:
+		if d.Access != profiles.Hide {
+			h.Rule = m.Why
+		}
+		if change := r.attempt(path).Hint; change != "" {
+			h.Hint += ", or " + strings.ReplaceAll(change, shell.Quote(path), shell.Quote(name)) + " to change or remove it" // nobody has seen which was tried
+		}
+	}
+	return h
+}
+
+// visible reports whether the command finds at a path what the host has there, or something of the sandbox's own.
+func (r *plan) visible(path string) bool {
+	m := r.Plan.At(path)
+	switch {
+	case m.Kind == namespaces.Mask:
+		return false
+	case m.Kind != namespaces.Fresh && m.Kind != namespaces.Persist || m.Target == path:
+		return true
+	case m.Kind == namespaces.Persist:
+		if _, err := os.Lstat(m.Source + path[len(m.Target):]); err == nil {
+			return true
+		}
+	}
+	return slices.ContainsFunc(r.Plan.Mounts, func(other namespaces.Mount) bool { return survey.Below(other.Target, path) }) ||
+		slices.ContainsFunc(m.Stubs, func(s namespaces.Stub) bool {
+			at := m.Target + "/" + s.Name
+			return !s.Trace && (survey.Below(at, path) || s.Node == survey.Link && survey.Below(path, at))
+		})
 }

@@ -24,7 +24,6 @@ import (
 
 	"github.com/pccrun/pccrun/cgroups"
 	"github.com/pccrun/pccrun/egress"
-	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/netproxy"
@@ -73,12 +72,8 @@ type Planned struct {
 	Answers  []profiles.Answer
 	Warnings []string
 
-	learn   bool
-	found   *workspace.Found
-	lacks   []events.Hidden // what the command may lack, should it fail
-	scripts []string        // see [Planned.scriptsOf]
-	words   []string        // see [Planned.wordsOf]
-	trees   []survey.Tree   // the workspace, and what else the command may write
+	learn bool
+	trees []survey.Tree // the workspace, and what else the command may write
 }
 
 // A Run carries a plan out. Its Plan is bound to what the run has made for it, and its Answers
@@ -162,20 +157,13 @@ func machine(s *providers.Survey) *survey.Survey { return s.Machine.(*survey.Sur
 // decide plans a run, given what this machine is and says.
 func decide(policy *profiles.Policy, s *providers.Survey, f *facts, o *options, command providers.Command) (*Planned, error) {
 	looked := machine(s)
-	p := &Planned{Policy: policy, Limits: f.limits, Egress: f.way, learn: o.learn, found: looked.Workspace}
+	p := &Planned{Policy: policy, Limits: f.limits, Egress: f.way, learn: o.learn}
 	p.trees = append([]survey.Tree{{Query: looked.Query, Found: looked.Workspace}}, looked.Trees...)
 	p.Warnings = slices.Clone(looked.Notes)
 	if policy.Decide(policy.Workspace).Access == profiles.Overlay {
 		p.Warnings = append(p.Warnings, "the workspace is an overlay: file watchers inside do not see changes by the host")
 	}
 	p.Warnings = append(p.Warnings, f.way.Warnings...)
-	host := profiles.Host{Environ: o.environ}
-	p.scripts = p.scriptsOf(command.Argv)
-	p.words = p.wordsOf(command.Argv)
-	p.lacks = p.needs(command.Argv, s.Command, looked.Places, host.Getenv)
-	if host.Getenv("SSH_AUTH_SOCK") == "" { // else that is printed
-		p.lacks = append(p.lacks, p.signIn(p.words)...)
-	}
 	c := namespaces.Command{Paths: s.Command, Argv: command.Argv, Env: f.way.Environ, Dir: command.Dir, Umask: f.umask}
 	with := p.filters(f.filter)
 	p.leave(&with, f)

@@ -2,7 +2,7 @@ package native
 
 import (
 	"fmt"
-	"path/filepath"
+	"strings"
 	"sync/atomic"
 
 	"github.com/pccrun/pccrun/events"
@@ -10,7 +10,6 @@ import (
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/survey"
 )
 
 // A teller tells an observer what happens in a run. A command that tries the same thing for
@@ -87,17 +86,32 @@ func (t *teller) try(one Try) {
 	}
 }
 
-// secretHint is the flag that gives the least of a directory with secrets: what signs, and not the keys.
+// leastOf are the flags that give the least of a directory with secrets in a home: what signs, and not the keys; a file of
+// it; or a copy, for programs that keep sessions and locks beside their settings, and fail without (Azure/azure-cli issue
+// 21213, snyk/kubernetes-monitor issue 1099). ~ is the home.
+var leastOf = map[string]string{
+	".gnupg":          "--use gpg-agent",
+	".kube":           "--read ~/.kube/config",
+	".aws":            "--overlay ~/.aws",
+	".azure":          "--overlay ~/.azure",
+	".config/gcloud":  "--overlay ~/.config/gcloud",
+	".config/gh":      "--overlay ~/.config/gh",
+	".password-store": "--overlay ~/.password-store --use gpg-agent",
+}
+
+// secretHint is the flag that gives the least of a directory with secrets.
 func secretHint(path, home string) string {
-	if filepath.Base(path) == ".gnupg" {
-		return "--use gpg-agent"
+	dir, _ := strings.CutPrefix(path, home+"/")
+	words := strings.Fields(leastOf[dir])
+	if words == nil {
+		return "--read " + shell.Quote(path)
 	}
-	for _, l := range Lacking {
-		if survey.Below(l.at(home), path) {
-			return l.hint(home)
+	for i, word := range words {
+		if rest, is := strings.CutPrefix(word, "~"); is {
+			words[i] = shell.Quote(home + rest)
 		}
 	}
-	return "--read " + shell.Quote(path)
+	return strings.Join(words, " ")
 }
 
 // end tells what is known when the run is over: which secrets of the home were looked for, and

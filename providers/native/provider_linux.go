@@ -165,7 +165,8 @@ func unfit(err error) error {
 type plan struct {
 	*Planned
 	provider *Provider
-	run      *Run // the last that was begun
+	run      *Run            // the last that was begun
+	named    []events.Hidden // as root, who gives up what it may see: see [plan.hiddenNames]
 	started  atomic.Pointer[Started]
 }
 
@@ -312,6 +313,7 @@ func (p *plan) start(ctx context.Context, io providers.Stdio, o providers.LocalO
 		return nil, nil, err
 	}
 	if id.Root {
+		p.named = p.hiddenNames()
 		if err := r.shed(io.Session.Path); err != nil {
 			return nil, nil, err
 		}

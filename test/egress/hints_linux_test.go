@@ -5,14 +5,25 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/pccrun/pccrun/workspace/vcs"
 )
+
+// words are the words of a text, as a shell splits it.
+func words(t *testing.T, text string) (list []string) {
+	out, err := exec.Command("bash", "-fc", `printf '%s\0' `+text).Output()
+	require.NoError(t, err)
+	for word := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+		if word != "" {
+			list = append(list, word)
+		}
+	}
+	return list
+}
 
 // TestHints follows a hint of each kind to the letter: the command that was refused works then, and
 // with any flag less of those that were printed it does not. What the hint for a host and a port
@@ -37,13 +48,13 @@ func TestHints(t *testing.T) {
 		{name: "the name of the machine", script: bare + "getent hosts host.pccrun.internal", says: `denied: resolve host\.pccrun\.internal`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			given := vcs.Words(row.flags)
+			given := words(t, row.flags)
 			out, code := newBench(t, given...).inside(row.script)
 			require.NotZero(t, code, "without the hint: %s", out)
 			found := regexp.MustCompile(`(?m)^pccrun: ` + row.says + `(?:, \d+ times)? \(to allow: (.*)\)$`).FindStringSubmatch(out)
 			require.NotNil(t, found, out)
 			t.Log(found[1])
-			flags := vcs.Words(strings.ReplaceAll(found[1], "PORT", port))
+			flags := words(t, strings.ReplaceAll(found[1], "PORT", port))
 			require.Zero(t, len(flags)%2, fmt.Sprint(flags))
 			out, code = newBench(t, append(given, flags...)...).inside(row.script)
 			require.Zero(t, code, "%s, after: %s", found[1], out)

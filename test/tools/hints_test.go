@@ -5,11 +5,9 @@ package tools
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -19,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/internal/await"
-	"github.com/pccrun/pccrun/providers/native"
 	"github.com/pccrun/pccrun/test/internal/host"
 	"github.com/pccrun/pccrun/test/internal/tempuser"
 )
@@ -38,7 +35,6 @@ type hint struct {
 	changes bool     // the command changes what is hidden, which is the hint's second way
 	check   string   // for bash on the host: whether the command has done it
 	end     string   // for bash, when all is done
-	root    string   // for bash as root, in a mount namespace of its own, before each run; "" where nobody need be root
 }
 
 // connect is a client of a socket.
@@ -50,82 +46,29 @@ const trying = "--report attempts"
 // key makes a key of GnuPG's without a passphrase.
 const key = `mkdir -m 700 ~/.gnupg; gpg --batch --quiet --passphrase '' --quick-generate-key 'n <n@example.com>' future-default default never; `
 
-// agent runs a key of ssh's in an agent.
-const agent = `ssh-keygen -q -t ed25519 -N '' -f ~/key; ssh-agent -a ~/agent > ~/agent.env; SSH_AUTH_SOCK=~/agent ssh-add -q ~/key; rm ~/key; ` + identified + `git config gpg.format ssh; git config user.signingkey ~/repo/key.pub; mv ~/key.pub .; `
-
 const identified = `git config user.name n; git config user.email n@example.com; `
 
-const (
-	endKey   = `pid=$(gpg-connect-agent --no-autostart 'getinfo pid' /bye | sed -n 's/^D //p'); gpgconf --kill gpg-agent; while [ -e /proc/$pid/exe ]; do sleep 0.02; done`
-	endAgent = `eval "$(cat ~/agent.env)" > /dev/null; kill $SSH_AGENT_PID`
-)
-
-// ownKey has the repository name a public key in a hidden directory.
-const ownKey = "mkdir ~/.ssh; mv key.pub ~/.ssh; git config user.signingkey ~/.ssh/key.pub; "
-
-// building is a program that lacks its settings, in a script.
-const building = `mkdir ~/.kube; echo s > ~/.kube/config; printf '#!/bin/sh\ncat ~/.kube/config\n' > ~/bin/kubectl; printf '#!/bin/sh\nset -e\necho begin\nkubectl get\n' > build; chmod +x ~/bin/kubectl build`
+const endKey = `pid=$(gpg-connect-agent --no-autostart 'getinfo pid' /bye | sed -n 's/^D //p'); gpgconf --kill gpg-agent; while [ -e /proc/$pid/exe ]; do sleep 0.02; done`
 
 var hints = []hint{
-	{name: "who signs, by gpg", needs: "git gpg gpgconf", prepare: key + identified + "git config commit.gpgsign true", script: "git commit -q --allow-empty -m x", says: "hidden: sign a commit", end: endKey},
-	{name: "who signs one commit, by gpg", needs: "git gpg gpgconf", flags: "--profile build", prepare: key + identified, script: "git commit -q -S --allow-empty -m x", says: "hidden: sign a commit", end: endKey},
-	{name: "who signs, by ssh", needs: "git ssh-agent ssh-add ssh-keygen", env: []string{"SSH_AUTH_SOCK=$HOME/agent"}, prepare: agent + "git config commit.gpgsign true", script: "git commit -q --allow-empty -m x", says: "hidden: sign a commit", end: endAgent},
-	{name: "who signs one commit, by ssh", needs: "git ssh-agent ssh-add ssh-keygen", env: []string{"SSH_AUTH_SOCK=$HOME/agent"}, flags: "--profile build", prepare: agent, script: "git commit -q -S --allow-empty -m x", says: "hidden: sign a commit", end: endAgent},
-	{name: "who signs, by a key that the repository names", needs: "git ssh-agent ssh-add ssh-keygen", env: []string{"SSH_AUTH_SOCK=$HOME/agent"}, prepare: agent + ownKey + "git config commit.gpgsign true", script: "git commit -q --allow-empty -m x", says: "hidden: sign a commit", end: endAgent},
-	{name: "by which key a commit is signed", needs: "git ssh-agent ssh-add ssh-keygen", env: []string{"SSH_AUTH_SOCK=$HOME/agent"}, flags: "--use ssh-agent", prepare: agent + ownKey, script: "git commit -q -S --allow-empty -m x", says: "hidden: sign a commit", end: endAgent},
-	{name: "a file that the repository's configuration names", needs: "git", prepare: identified + "mkdir ~/cfg; echo text > ~/cfg/template; git config commit.template ~/cfg/template", script: "EDITOR=true git commit -q --allow-empty --allow-empty-message", says: `hidden: read .*/cfg/template, which commit\.template of the repository names`},
-	{name: "a remote that is a directory", needs: "git", prepare: "git init -q --bare ~/up.git; git remote add origin ../up.git", script: "git fetch -q", says: `hidden: read .*/up\.git, a remote of the repository`},
-	{name: "a push to a directory", needs: "git", prepare: identified + `git init -q --bare ~/up.git; git remote add origin "file://$HOME/up.git"; git commit -q --allow-empty -m x`, script: "git push -q origin HEAD:refs/heads/pushed", says: `hidden: write .*/up\.git, a remote of the repository`, check: "git -C ~/up.git rev-parse -q --verify refs/heads/pushed"},
-	{name: "a shared repository", needs: "git", prepare: "git init -q --shared; echo x > f", script: "git add f", says: "hidden: make a directory set-group-ID, as core.sharedRepository has git do"},
-	{name: "a script that lacks something", prepare: building, script: "@./build", says: `hidden: read .*/\.kube/config`},
-	{name: "a script of a shell's that lacks something", prepare: building, script: "@sh build", says: `hidden: read .*/\.kube/config`},
-	{name: "a file of the home that the command names", prepare: "echo a > ~/notes.txt", script: "cat ~/notes.txt", says: `hidden: read .*/notes\.txt`},
-	{name: "a directory beside the workspace", prepare: "mkdir '../a b'; echo a > '../a b/f'", script: "cat '../a b/f'", says: `hidden: read .*/a b/f`},
-	{name: "a file that an option names", prepare: "echo a > ~/pattern; echo a > f", script: `grep -q --file="$HOME/pattern" f`, says: `hidden: read .*/pattern`},
-	{name: "a file by a link of the workspace", prepare: "echo a > ~/data; ln -s ~/data l", script: "cat ./l", says: `hidden: read .*/data`},
-	{name: "a file that a script names", prepare: "echo a > ~/notes.txt; echo 'cat ~/notes.txt' > s.sh", script: "@sh s.sh", says: `hidden: read .*/notes\.txt`},
-	{name: "a file that a recipe names", needs: "make", prepare: `echo a > ~/notes.txt; printf 'all: sub\n\ttrue\nsub:\n\t@cat $$HOME/notes.txt\n' > Makefile`, script: "@make", says: `hidden: read .*/notes\.txt`},
-	{name: "what a recipe starts", needs: "make", prepare: building + `; printf 'x:\n\tkubectl\n' > Makefile`, script: "@make", says: `hidden: read .*/\.kube/config`},
-	{name: "a program of a virtual environment", prepare: `mkdir -p ~/venvs/x/bin; echo home > ~/venvs/x/pyvenv.cfg; ` + `printf '#!/bin/sh\ncat "${0%%/bin/*}/pyvenv.cfg"\n' > ~/venvs/x/bin/tool; chmod +x ~/venvs/x/bin/tool`, script: "~/venvs/x/bin/tool", says: `hidden: read .*/venvs/x/bin/tool`},
-	{name: "a program beside the workspace", prepare: `mkdir ../other; printf '#!/bin/sh\necho ran\n' > ../other/tool; chmod +x ../other/tool`, script: "../other/tool", says: `hidden: read .*/other/tool`},
+	// What the words of the command name.
+	{name: "a file of the home", prepare: "echo a > ~/notes.txt", script: "@cat ~/notes.txt", says: `hidden: read .*/notes\.txt`},
+	{name: "a file beside the workspace", prepare: "mkdir '../a b'; echo a > '../a b/f'", script: "@cat '../a b/f'", says: `hidden: read .*/a b/f`},
+	{name: "a directory beside the workspace", prepare: "mkdir ../d; echo a > ../d/f", script: "@grep -rq a ../d", says: `hidden: read .*/d`},
+	{name: "a file that an option names", prepare: "echo a > ~/pattern; echo a > f", script: "@grep -q --file=$HOME/pattern f", says: `hidden: read .*/pattern`},
+	{name: "a hidden file", prepare: "echo S=1 > .env", script: "@cat .env", says: `hidden: read .*/\.env`},
+	{name: "a hidden file that is removed", prepare: "mkdir -p d; echo S=1 > d/.env", script: "@rm -f d/.env", says: `hidden: read .*/d/\.env`, changes: true},
+	{name: "a hidden file that is moved", prepare: "mkdir -p d; echo S=1 > d/.env", script: "@mv d/.env d/e", says: `hidden: read .*/d/\.env`, changes: true},
+	{name: "a protected hidden file that is removed", prepare: "mkdir -p d; echo S=1 > d/.envrc", script: "@rm -f d/.envrc", says: `hidden: read .*/d/\.envrc`, changes: true},
+	{name: "a hidden file of an odd name", prepare: `mkdir "a b"; echo S=1 > "a b/.env"`, script: `@cat "a b/.env"`, says: `hidden: read .*/a b/\.env`},
+	{name: "a socket in the workspace", script: "@" + connect + "s", says: `hidden: connect .*/s`},
+	// What it has asked for.
+	{name: "a service of the machine", flags: "--allow a.example", prepare: "echo $PORT > conf", script: "exec 3<>/dev/tcp/localhost/$(cat conf)", says: `hidden: connect localhost:\d+ of this machine`},
+	{name: "a secret of the home", flags: trying, prepare: "mkdir ~/.ssh; echo k > ~/.ssh/known", script: "cat ~/.ssh/known", says: `denied: read .*/\.ssh`},
 	{name: "the keys of gpg", needs: "gpg gpgconf", flags: trying, prepare: key + "echo text > text", script: "gpg --batch --quiet --yes -s text", says: `denied: read .*/\.gnupg`, end: endKey},
-	{name: "a hidden file", prepare: "echo S=1 > .env", script: "cat .env", says: `hidden: read .*/\.env`},
-	{name: "a hidden file that is removed", prepare: "mkdir -p d; echo S=1 > d/.env", script: "rm -rf d", says: `hidden: read .*/d/\.env`, changes: true},
-	{name: "a hidden file that is moved", prepare: "mkdir -p d; echo S=1 > d/.env", script: "rm -rf e; mv d e", says: `hidden: read .*/d/\.env`, changes: true},
-	{name: "a hidden file that git replaces", needs: "git", prepare: identified + "git commit -q --allow-empty -m one; git switch -q -c other; echo two > .env; git add .env; git commit -q -m two; git switch -q main; echo one > .env", script: "git switch -q -f other", says: `hidden: read .*/\.env`, changes: true},
-	{name: "a hidden file that git cleans", needs: "git", prepare: "mkdir -p d; echo S=1 > d/.env", script: "git clean -q -f -d -x d", says: `hidden: read .*/d/\.env`, changes: true},
-	{name: "a protected hidden file that is removed", prepare: "mkdir -p d; echo S=1 > d/.envrc", script: ": .envrc; rm -rf d", says: `hidden: read .*/d/\.envrc`, changes: true},
-	{name: "a hidden file of an odd name", prepare: `mkdir "a b"; echo S=1 > "a b/.env"`, script: `cat "a b/.env"`, says: `hidden: read .*/a b/\.env`},
-	{name: "a socket in the workspace", script: connect + "s", says: `hidden: connect .*/s`},
-	{name: "SSH_AUTH_SOCK", env: []string{"SSH_AUTH_SOCK=$HOME/repo/s"}, script: connect + `"$SSH_AUTH_SOCK"`, says: `hidden: find SSH_AUTH_SOCK`},
-	{name: "DOCKER_HOST", env: []string{"DOCKER_HOST=unix://$HOME/repo/s"}, script: connect + `"${DOCKER_HOST#unix://}"`, says: `hidden: find DOCKER_HOST`},
-	{name: "a descriptor", script: `read -r x <&5; [ -n "$x" ]`, says: `hidden: use descriptor 5`},
-	{
-		name: "the directory of the command", flags: "--profile default", says: `hidden: read the directory of the command, .*/src`,
-		prepare: `mkdir ~/src; echo beside > ~/src/data; printf '#!/bin/sh\ncat "$(dirname "$(readlink -f "$0")")/data"\n' > ~/src/tool; chmod +x ~/src/tool; ln -s ~/src/tool ~/bin/tool`,
-		script:  "@tool",
-	},
-	{name: "who commits", needs: "git", prepare: "mv ~/identity ~/.gitconfig", script: "git commit -q --allow-empty -m x", says: `hidden: read .*/\.gitconfig`},
-	{name: "who commits, by a directory", needs: "git", prepare: "mkdir -p ~/.config/git; mv ~/identity ~/.config/git/config", script: "git commit -q --allow-empty -m x", says: `hidden: read .*/\.config/git`},
-	{name: "an option of a tool", env: []string{"NODE_ENV=test"}, script: `[ "$NODE_ENV" = test ]`, says: "hidden: find NODE_ENV"},
-	{name: "an option that names a file", env: []string{"KUBECONFIG=$HOME/corp/k:$HOME/none"}, prepare: "mkdir ~/corp; echo cluster > ~/corp/k", script: `cat "${KUBECONFIG%:*}"`, says: "hidden: find KUBECONFIG"},
-	{name: "an option with a file in it", env: []string{"NODE_ENV=test", "JAVA_TOOL_OPTIONS=-Da=b -Djavax.net.ssl.trustStore=$HOME/corp.jks"}, prepare: "echo store > ~/corp.jks", script: `cat "${JAVA_TOOL_OPTIONS##*=}"`, says: "hidden: find JAVA_TOOL_OPTIONS"},
-	{name: "an option with a directory in it", env: []string{"CFLAGS=-O2 -I$HOME/inc"}, prepare: "mkdir ~/inc; echo h > ~/inc/h", script: `cat "${CFLAGS##*-I}/h"`, says: "hidden: find CFLAGS"},
-	// Projects beside the workspace, by a manifest and by npm link.
-	{name: "a project beside this one", prepare: `mkdir -p ~/lib; echo module l > ~/lib/go.mod; printf 'module m\n\nreplace l => ../lib\n' > go.mod`, script: "cat ../lib/go.mod", says: `hidden: read .*/lib, which go\.mod names`},
-	{name: "a package that is linked", prepare: `mkdir -p ~/lib node_modules/@a; echo {} > ~/lib/package.json; ln -s ~/lib node_modules/@a/lib`, script: "cat node_modules/@a/lib/package.json", says: `hidden: read .*/lib, which node_modules/@a/lib leads to`},
-	{
-		name: "what direnv finds above another directory", needs: "direnv", says: `hidden: read .*/\.local/share/direnv`,
-		prepare: "mkdir -p sub/x; echo export A=1 > sub/.envrc; echo export A=2 > .envrc; direnv allow sub; direnv allow .",
-		script:  `direnv exec sub/x sh -c '[ "$A" = 1 ]'`,
-	},
-	{name: "a service of the machine", script: ": http://localhost:$PORT/; exec 3<>/dev/tcp/localhost/$PORT", says: `hidden: connect localhost:\d+ of this machine`},
-	{name: "a service of the machine, by its address", script: ": 127.0.0.1:$PORT; exec 3<>/dev/tcp/127.0.0.1/$PORT", says: `hidden: connect 127\.0\.0\.1:\d+ of this machine`},
-
-	{name: "a service of the machine, by its name", flags: "--local $PORT", script: ": http://localhost:$PORT/; exec 3<>/dev/tcp/localhost/$PORT", says: `hidden: connect localhost:\d+ of this machine`},
-	{name: "a service of the machine that only a file names", flags: "--allow a.example", prepare: "echo $PORT > conf", script: "exec 3<>/dev/tcp/localhost/$(cat conf)", says: `hidden: connect localhost:\d+ of this machine`},
-	{name: "a service of the machine that a variable names", env: []string{"BASE_URL=http://localhost:$PORT"}, flags: "--env BASE_URL", script: `port=${BASE_URL##*:}; exec 3<>/dev/tcp/localhost/$port`, says: `hidden: connect localhost:\d+ of this machine`},
-	{name: "a host of ssh's that is this machine", prepare: `mkdir -m 700 ~/.ssh; printf 'Host work\n HostName localhost\n Port $PORT\n' > ~/.ssh/config`, script: "getent hosts work || true; exec 3<>/dev/tcp/localhost/$PORT", says: `denied: resolve work`},
+	{name: "the settings of kubectl", flags: trying, prepare: "mkdir ~/.kube; echo s > ~/.kube/config", script: "cat ~/.kube/config", says: `denied: read .*/\.kube`},
+	{name: "the settings of a client", flags: trying, prepare: "mkdir ~/.aws; echo s > ~/.aws/config", script: "cat ~/.aws/config; echo x > ~/.aws/session", says: `denied: read .*/\.aws`},
+	{name: "the passwords of pass", needs: "gpg gpgconf", flags: trying, prepare: key + "mkdir ~/.password-store; echo s | gpg --batch --quiet -e -r n@example.com -o ~/.password-store/x.gpg", script: "gpg --batch --quiet --decrypt ~/.password-store/x.gpg; : > ~/.password-store/.lock", says: `denied: read .*/\.password-store`, end: endKey},
 
 	{name: "write a file", flags: trying + " --read $HOME/out", prepare: "mkdir ~/out; echo a > ~/out/f", script: "echo x > ~/out/f", says: `denied: write .*/out/f`},
 	{name: "make a file in the home", flags: trying + " --read $HOME", script: "echo x > ~/new", says: `denied: write .*/h/new`},
@@ -134,11 +77,9 @@ var hints = []hint{
 	{name: "make a directory in a protected one", flags: trying, prepare: "mkdir .claude", script: "mkdir -p .claude/worktrees; echo x > .claude/worktrees/f", says: `denied: write .*/worktrees`},
 	{name: "write a protected file that is hidden", flags: trying, prepare: "echo a > .envrc", script: "echo x > .envrc", says: `denied: write .*/\.envrc`},
 	{name: "write where a protected link leads", flags: trying, prepare: "mkdir cfg; echo a > cfg/m.json; ln -s cfg/m.json .mcp.json", script: "echo x > cfg/m.json", says: `denied: write .*/cfg/m\.json`},
-	{name: "a pinned file", flags: "--report none", prepare: "echo a > .mcp.json", script: "rm .mcp.json", says: `pinned: \.mcp\.json: .*; (?P<hint>--review .*) allows changes`},
 	{name: "a file that git writes by a copy", needs: "git", prepare: identified + `echo one > .mcp.json; git add .mcp.json; git commit -q -m one; git switch -q -c other; echo two > .mcp.json; git commit -q -a -m two; git switch -q main`, script: `git switch -q -f other; [ "$(git status --porcelain --untracked-files=no)" = "" ]`, says: `denied: change \.mcp\.json`},
 	{name: "a name that is forbidden", flags: "--protect-strict", script: "echo x > .mcp.json", says: `denied: write .*/\.mcp\.json`},
 	{name: "a name in quarantine", script: "mkdir -p sub; echo x > sub/.npmrc; echo x > sub/.envrc; while [ -e sub/.envrc ]; do sleep 0.02; done; [ -e sub/.npmrc ]", says: `quarantined: sub/\.npmrc \(npm would load it; to allow: (?P<hint>.*)\)`},
-	{name: "a secret of the home", flags: trying, prepare: "mkdir ~/.ssh; echo k > ~/.ssh/known", script: "cat ~/.ssh/known", says: `denied: read .*/\.ssh`},
 }
 
 // mistakes are hints of a run that does not begin, or has lost what it was for, and of pccrun why.
@@ -177,55 +118,18 @@ var mistakes = []hint{
 // TestHints follows hints to the letter: the command that was refused works then, and with any
 // flag less of those that were printed it does not. What a flag's hint says for which path, and
 // which call wants which flag, is tested in profiles and native.
-//
-//test:root docker_
 func TestHints(t *testing.T) {
 	m := newHintMachine(t)
-	rows := append(hints, mistakes...)
-	for i := range native.Lacking {
-		rows = append(rows, m.lack(&native.Lacking[i]))
-	}
-	for _, row := range rows {
+	for _, row := range append(hints, mistakes...) {
 		t.Run(row.name, func(t *testing.T) {
 			for _, n := range strings.Fields(row.needs) {
 				if _, err := exec.LookPath(n); err != nil {
 					t.Skip("needs", n)
 				}
 			}
-			if row.root != "" && os.Getuid() != 0 {
-				t.Skip("needs root")
-			}
 			m.follow(t, &row)
 		})
 	}
-}
-
-// lack is a command that needs what a row of native's names, and says so by its end alone.
-func (m *hintMachine) lack(l *native.Lack) hint {
-	program, _, _ := strings.Cut(l.Programs, " ")
-	at := strings.Replace(l.Path, "~", "$HOME", 1)
-	row := hint{name: program + " " + l.Path, script: "@" + program, says: "hidden: read " + regexp.QuoteMeta(strings.Replace(strings.TrimSuffix(l.Path, "/"), "~", m.home, 1))}
-	tool := func(body string) string {
-		return fmt.Sprintf("printf '#!/bin/bash -eu\\n%%s\\n' %s > ~/bin/%s; chmod +x ~/bin/%[2]s", "'"+body+"'", program)
-	}
-	dir := filepath.Dir(at)
-	switch {
-	case l.Flags == "--nested":
-		row.script, row.says = "unshare -U true", "hidden: make a user namespace"
-	case l.Flags == "--use docker":
-		row.script, row.says = ": docker; "+connect+l.Path, "hidden: connect "+l.Path
-		row.root = `mount -t tmpfs none /run; perl -MIO::Socket::UNIX -e '$s = IO::Socket::UNIX->new(Listen => 9, Local => "/run/docker.sock"); chmod 0777, "/run/docker.sock"; sleep 600' > /dev/null 2>&1 & daemon=$!; until [ -S /run/docker.sock ]; do sleep 0.01; done`
-	case program == "direnv":
-		row.prepare = "mkdir -p ~/.local/share/direnv; echo s > ~/.local/share/direnv/allowed; echo A=1 > .envrc; " + tool("cat ~/.local/share/direnv/allowed .envrc")
-	case program == "pass":
-		row.needs, row.end = "gpg gpgconf", endKey
-		row.prepare = key + "mkdir ~/.password-store; echo s | gpg --batch --quiet -e -r n@example.com -o ~/.password-store/x.gpg; " + tool("gpg --batch --quiet --decrypt ~/.password-store/x.gpg; : > ~/.password-store/.lock")
-	case strings.HasSuffix(at, "/"): // as clouds' clients do, it keeps something beside the settings
-		row.prepare = fmt.Sprintf("mkdir -p %s; echo s > %[1]ssettings; ", at) + tool(fmt.Sprintf("read -r x < %ssettings; echo x > %[1]ssession", at))
-	default:
-		row.prepare = fmt.Sprintf("mkdir -p %s; echo s > %s; ", dir, at) + tool("cat "+at)
-	}
-	return row
 }
 
 // A hintMachine is where hints are followed: a user who is not root, with a home and a repository.
@@ -281,14 +185,8 @@ func (m *hintMachine) fresh(t *testing.T, row *hint) {
 
 func (m *hintMachine) bash(row *hint, dir, script string, args ...string) (string, error) {
 	argv := append([]string{"bash", "-euc", script}, args...)
-	user := m.user
-	if row != nil && row.root != "" {
-		id := fmt.Sprint(user.Credential.Uid)
-		argv = append([]string{"unshare", "--mount", "bash", "-euc", row.root + `; setpriv --reuid "$0" --regid "$0" --clear-groups "$@" && code=0 || code=$?; kill $daemon; exit $code`, id}, argv...)
-		user = nil
-	}
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Dir, cmd.SysProcAttr, cmd.Env, cmd.WaitDelay = dir, user, m.environ, time.Second
+	cmd.Dir, cmd.SysProcAttr, cmd.Env, cmd.WaitDelay = dir, m.user, m.environ, time.Second
 	if row != nil {
 		for _, v := range row.env {
 			cmd.Env = append(cmd.Env, strings.NewReplacer("$HOME", m.home, "$PORT", m.port).Replace(v))
@@ -355,9 +253,6 @@ func (m *hintMachine) follow(t *testing.T, row *hint) {
 	before, flags, is := strings.Cut(advice, " and ")
 	if !is && strings.HasPrefix(advice, "--") {
 		before, flags = "true", advice
-	}
-	if strings.HasPrefix(advice, "umask ") { // of the shell in which pccrun is typed
-		before, pccrun = "true", advice+"; "+pccrun
 	}
 	with, instead, is := strings.Cut(flags, " in place of ")
 	if !is {

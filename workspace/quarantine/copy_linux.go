@@ -62,7 +62,6 @@ type copier struct {
 	room    int64
 	entries int
 	plain   bool         // leave out what is neither file, link nor directory, and the modes of these: somebody will write there
-	alone   bool         // of a directory copy nothing that is in it
 	owner   *unix.Stat_t // who gets the copies; nil for this process
 }
 
@@ -126,9 +125,6 @@ func (k *copier) dir(from int, name string, to int, as string, st *unix.Stat_t) 
 		return err
 	}
 	for _, e := range list {
-		if k.alone {
-			break
-		}
 		if err := k.copy(src, e, dst, e); err != nil {
 			return err
 		}

@@ -76,28 +76,17 @@ func putBack(stash int, entry string, dir int, name string) error {
 			return err
 		}
 	}
-	if err := copyBy(&copier{}, Prefix+"accept-"+entry, stash, entry, dir, name); err != nil {
-		return err
-	}
-	return RemoveTree(stash, entry)
-}
-
-// Copy puts a copy of what stands in one directory into another, never over anything: of a directory itself alone.
-func (s *Stash) Copy(from int, entry string, dir int, name string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return copyBy(&copier{alone: true}, s.beside(Moving), from, entry, dir, name)
-}
-
-func copyBy(k *copier, by string, from int, entry string, dir int, name string) error {
-	c, err := openCell(dir, by)
+	c, err := openCell(dir, Prefix+"accept-"+entry)
 	if err != nil {
 		return err
 	}
-	if err = c.fill(k, from, entry); err == nil {
+	if err = c.fill(&copier{}, stash, entry); err == nil {
 		err = c.release(name)
 	}
-	return errors.Join(err, c.close())
+	if err = errors.Join(err, c.close()); err != nil {
+		return err
+	}
+	return RemoveTree(stash, entry)
 }
 
 // LeftOver ends the name, in the stash, of what was left of a configuration.

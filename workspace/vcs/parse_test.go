@@ -183,7 +183,7 @@ func TestWords(t *testing.T) {
 		"''":                       {""},
 		"\"a\\\"b\" 'c\\d' 'open ": {"a\"b", "c\\d", "open "},
 	} {
-		require.Equal(t, want, Words(in), "%q", in)
+		require.Equal(t, want, shellWords(in), "%q", in)
 	}
 }
 
@@ -306,7 +306,7 @@ func FuzzConfig(f *testing.F) {
 				t.Fatalf("%q: %+v", b, *s)
 			}
 			_ = s.Use()
-			for _, w := range Words(s.Value) {
+			for _, w := range shellWords(s.Value) {
 				if len(w) > len(s.Value) {
 					t.Fatalf("%q: %q", s.Value, w)
 				}
@@ -332,24 +332,4 @@ func FuzzReadIndex(f *testing.F) {
 			}
 		}
 	})
-}
-
-func TestRemote(t *testing.T) {
-	bases := []string{"/w", "/v"}
-	for text, want := range map[string][]string{
-		"[remote \"a\"]\nurl = /srv/a.git":                {"/srv/a.git"},
-		"[remote \"a\"]\npushurl = ~/a.git":               {"~/a.git"},
-		"[remote \"a\"]\nurl = file:///srv/a.git":         {"/srv/a.git"},
-		"[remote \"a\"]\nurl = ../a.git":                  {"/w/../a.git", "/v/../a.git"},
-		"[remote \"a\"]\nurl = https://example.com/a.git": nil,
-		"[remote \"a\"]\nurl = host:/srv/a.git":           nil,
-		"[remote \"a\"]\nurl = ext::/srv/a":               nil,
-		"[remote \"a\"]\nfetch = /srv/a.git":              nil,
-		"[other \"a\"]\nurl = /srv/a.git":                 nil,
-	} {
-		all, err := ParseConfig([]byte(text))
-		require.NoError(t, err)
-		require.Len(t, all, 1)
-		require.Equal(t, want, all[0].Remote(bases), text)
-	}
 }
