@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 // A linked worktree may have the protected names that the workspace has, with what these hold:
@@ -25,7 +27,7 @@ func TestMirrored(t *testing.T) {
 		echo hook > trees/e/.husky/pre-commit; sleep 0.1; chmod 755 trees/e/.husky/pre-commit; true`)
 	aside := func(name string) {
 		t.Helper()
-		require.Eventually(t, func() bool { _, err := os.Lstat(w.path(name)); return os.IsNotExist(err) }, time.Minute, time.Millisecond, name)
+		await.Until(t, name+" is gone", func() bool { _, err := os.Lstat(w.path(name)); return os.IsNotExist(err) })
 	}
 	for _, name := range []string{"trees/c/.vscode", "trees/b/.envrc", "trees/b/.npmrc", "trees/d/.npmrc", "trees/d/.vscode", "trees/e/.husky", "trees/a/.pccrun.jsonc"} {
 		aside(name)

@@ -271,6 +271,8 @@ func TestPlanOfLimits(t *testing.T) {
 }
 
 // A persistent home is the user's, and no engine makes it another's.
+//
+//test:root
 func TestPlanOfAPersistentHome(t *testing.T) {
 	list := places()
 	list[1].Access, list[1].Source = profiles.Persist, "/state/homes/x"

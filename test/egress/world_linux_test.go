@@ -161,7 +161,7 @@ func inNamespaces() int {
 		cmd.Env = append(cmd.Env, "EGRESS_TEST_YARNS="+dir)
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = tempuser.Apart(unix.CLONE_NEWNET|unix.CLONE_NEWNS, unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_ADMIN)
+	cmd.SysProcAttr = tempuser.InNamespaces(unix.CLONE_NEWNET|unix.CLONE_NEWNS, unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_ADMIN)
 	runtime.LockOSThread() // the death signal is the thread's
 	err = cmd.Run()
 	if cmd.ProcessState == nil {

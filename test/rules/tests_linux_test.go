@@ -140,41 +140,75 @@ var conditions = map[string]func() bool{"root": func() bool { return os.Getuid()
 	require.Equal(t, []string{"TestAsks", "TestByHelper", "TestByName", "TestByTable"}, askForRoot([]*ast.File{file}))
 }
 
-// own are calls by which a test would wait with a bound of its own, or judge how long something
-// took. A test waits by internal/await; what measures time is in `make bench`.
-var own = map[string]string{
-	"time.After": "await.Receive or await.Closed", "context.WithTimeout": "t.Context()", "require.Eventually": "await.Until",
-	"assert.Eventually": "await.Until", "require.EventuallyWithT": "await.Until", "assert.EventuallyWithT": "await.Until",
-	"require.Never": "an event after which it would have happened", "assert.Never": "an event after which it would have happened",
+// bounds are calls that end a wait, and where a bound of the test's own would stand in their
+// arguments: in seconds or minutes. What is shorter is a pause, or is itself what the test is of.
+var bounds = map[string][]string{
+	"Eventually": {"Second", "Minute", "Millisecond"}, "EventuallyWithT": {"Second", "Minute", "Millisecond"}, "Never": {"Second", "Minute", "Millisecond"},
+	"WithTimeout": {"Second", "Minute"}, "WithDeadline": {"Second", "Minute"}, "After": {"Minute"},
+	"SetDeadline": {"Second", "Minute"}, "SetReadDeadline": {"Second", "Minute"}, "SetWriteDeadline": {"Second", "Minute"},
 }
 
+// A test waits by internal/await, so that all have one bound, and none fails for being slow. What
+// measures time is in `make bench`.
 func TestNoTestHasABoundOfItsOwn(t *testing.T) {
 	eachGoFile(t, func(t *testing.T, name string, file *ast.File, positions *token.FileSet) {
-		if !strings.HasSuffix(name, "_test.go") {
-			return
+		if strings.HasSuffix(name, "_test.go") {
+			for _, pos := range boundsOf(file) {
+				assert.Fail(t, "a wait with a bound of its own: use internal/await", "%s", positions.Position(pos))
+			}
 		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			call, ok := n.(*ast.CallExpr)
-			if !ok {
-				return true
-			}
-			f, ok := call.Fun.(*ast.SelectorExpr)
-			if !ok {
-				return true
-			}
-			if pkg, ok := f.X.(*ast.Ident); ok {
-				instead := own[pkg.Name+"."+f.Sel.Name]
-				assert.Empty(t, instead, "%s: %s.%s: use %s", positions.Position(call.Pos()), pkg.Name, f.Sel.Name, instead)
-			}
-			if strings.HasPrefix(f.Sel.Name, "Set") && strings.HasSuffix(f.Sel.Name, "Deadline") && len(call.Args) == 1 {
-				arg, _ := call.Args[0].(*ast.CallExpr)
-				if arg != nil {
-					if until, ok := arg.Fun.(*ast.SelectorExpr); ok && until.Sel.Name == "Add" {
-						assert.Fail(t, "use await.Deadline", "%s", positions.Position(call.Pos()))
-					}
-				}
-			}
-			return true
-		})
 	})
+}
+
+func boundsOf(file *ast.File) (found []token.Pos) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		f, ok := call.Fun.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		has := false
+		for _, arg := range call.Args {
+			ast.Inspect(arg, func(n ast.Node) bool {
+				unit, ok := n.(*ast.SelectorExpr)
+				if ok {
+					pkg, isName := unit.X.(*ast.Ident)
+					has = has || isName && pkg.Name == "time" && slices.Contains(bounds[f.Sel.Name], unit.Sel.Name)
+				}
+				_, isFunc := n.(*ast.FuncLit)
+				return !isFunc
+			})
+		}
+		if has {
+			found = append(found, call.Pos())
+		}
+		return true
+	})
+	return found
+}
+
+func TestBoundsOfFinds(t *testing.T) {
+	const text = `package a
+
+func TestA(t *testing.T) {
+	require.Eventually(t, func() bool { return true }, 10*time.Second, time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	<-time.After(time.Minute)
+	await.Until(t, "it ends", func() bool { return true })
+	c.SetReadDeadline(await.Deadline())
+	<-time.After(10 * time.Millisecond)
+}
+`
+	positions := token.NewFileSet()
+	file, err := parser.ParseFile(positions, "a_test.go", text, 0)
+	require.NoError(t, err)
+	var lines []int
+	for _, pos := range boundsOf(file) {
+		lines = append(lines, positions.Position(pos).Line)
+	}
+	require.Equal(t, []int{4, 5, 6, 7}, lines)
 }

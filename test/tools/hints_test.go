@@ -117,7 +117,10 @@ var mistakes = []hint{
 
 // TestHints follows hints to the letter: the command that was refused works then, and with any
 // flag less of those that were printed it does not. What a flag's hint says for which path, and
-// which call wants which flag, is tested in profiles and native.
+// which call wants which flag, is tested in profiles and native. Root follows one as the user whom
+// it makes.
+//
+//test:root ^a_file_of_the_home$
 func TestHints(t *testing.T) {
 	m := newHintMachine(t)
 	for _, row := range append(hints, mistakes...) {

@@ -15,6 +15,8 @@ import (
 // TestSmallest is what `make test` has of `make test-vm`: one machine boots, an
 // unprivileged user launches there, asks the doctor, and tries to escape, and
 // what is advised is followed.
+//
+//test:root
 func TestSmallest(t *testing.T) {
 	verdicts.SkipUnlessLong(t)
 	if os.Getuid() != 0 {

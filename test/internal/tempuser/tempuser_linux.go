@@ -91,10 +91,10 @@ func (u *User) Environ(env []string) []string {
 	return append(out, "HOME="+u.Home, "USER="+u.Name, "LOGNAME="+u.Name)
 }
 
-// Apart is for a child in namespaces of its own, which dies with the thread that starts it: the
+// InNamespaces is for a child in namespaces of its own, which dies with the thread that starts it: the
 // caller is himself in them, and has the capabilities there. Who is not root gets a user
 // namespace around them.
-func Apart(namespaces uintptr, capabilities ...uintptr) *syscall.SysProcAttr {
+func InNamespaces(namespaces uintptr, capabilities ...uintptr) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Cloneflags: namespaces, Pdeathsig: syscall.SIGKILL}
 	if uid, gid := os.Getuid(), os.Getgid(); uid != 0 {
 		attr.Cloneflags |= syscall.CLONE_NEWUSER

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+//test:root
 func TestUserIsGoneWithAllThatHeLeft(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
