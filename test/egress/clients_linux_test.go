@@ -122,7 +122,7 @@ func TestClients(t *testing.T) {
 		{name: "node, fetch", needs: "node", script: nodeFetch + "https://HOST/", want: "hello HOST from"},
 		{name: "node 24, fetch", needs: "bash", script: strings.Replace(nodeFetch, "node", newNode, 1) + "https://HOST/", want: "hello HOST from", proxied: true},
 		{name: "python, urllib", needs: "python3", script: pyFetch + "https://HOST/", want: "hello HOST from"},
-		{name: "Go, static", needs: "bash", script: "$FETCH https://HOST/", want: "hello HOST from"},
+		{name: "Go", needs: "bash", script: "$FETCH https://HOST/", want: "hello HOST from"},
 		{name: "java", needs: "java", script: javaFetch + "https://HOST/", want: "hello HOST from"},
 		{name: "node 24, undici", needs: "bash", script: undiciFetch + "https://HOST/", want: "hello HOST from", proxied: true},
 		{name: "npm", needs: "npm", script: npmInstall, want: "tiny came"},

@@ -27,7 +27,7 @@ func TestInspectedClients(t *testing.T) {
 		{name: "node 24, undici", needs: "bash", script: undiciFetch},
 		{name: "python, requests", needs: "python3", script: requestsGet, module: "requests"},
 		{name: "python, aiohttp", needs: "python3", script: bare + aioFetch, module: "aiohttp"},
-		{name: "Go, static", needs: "bash", script: bare + "$FETCH "},
+		{name: "Go", needs: "bash", script: bare + "$FETCH "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.script = runnable(t, c.needs, c.script, c.module)

@@ -17,8 +17,10 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"math/big"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -98,7 +100,7 @@ type world struct {
 var (
 	theWorld *world
 	program  string // pccrun
-	goClient string // a static program that fetches a URL
+	goClient string // a copy of this program, which fetches a URL
 	caFile   string
 	shared   string // a directory that everybody can read
 	modules  string // of node: test/internal/npm's; "" where they cannot be had
@@ -107,6 +109,10 @@ var (
 
 // TestMain runs the tests once more in namespaces of their own.
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == fetcher {
+		fetch(os.Args[1])
+		return
+	}
 	if what := os.Getenv(lackVariable); what != "" {
 		fmt.Println(beWithout(what, os.Args[1:]))
 		os.Exit(1)
@@ -114,7 +120,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv("EGRESS_TEST_WORLD") == "" {
 		os.Exit(inNamespaces())
 	}
-	shared, program, goClient = os.Getenv("EGRESS_TEST_WORLD"), os.Getenv("PCCRUN_TEST_BIN"), filepath.Join(os.Getenv("EGRESS_TEST_WORLD"), "fetch")
+	shared, program, goClient = os.Getenv("EGRESS_TEST_WORLD"), os.Getenv("PCCRUN_TEST_BIN"), filepath.Join(os.Getenv("EGRESS_TEST_WORLD"), fetcher)
 	caFile = filepath.Join(shared, "ca.pem")
 	if dir := os.Getenv("PCCRUN_TEST_CLIENTS"); dir != "" {
 		modules = filepath.Join(dir, "node_modules")
@@ -131,6 +137,19 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+const fetcher = "fetch"
+
+// fetch prints what is at a URL, as a program does that resolves names itself.
+func fetch(url string) {
+	dialer := &net.Dialer{Resolver: &net.Resolver{PreferGo: true}}
+	r, err := (&http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext}}).Get(url)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	io.Copy(os.Stdout, r.Body)
+}
+
 // inNamespaces starts this program again, in a network namespace in which it is
 // allowed everything, as the same user.
 func inNamespaces() int {
@@ -143,10 +162,12 @@ func inNamespaces() int {
 	}
 	defer os.RemoveAll(dir)
 	os.Chmod(dir, 0o755)
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, "fetch"), "./testdata/fetch.go")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Printf("%s%v\n", out, err)
+	self, err := os.ReadFile("/proc/self/exe")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, fetcher), self, 0o755)
+	}
+	if err != nil {
+		fmt.Println(err)
 		return 1
 	}
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
