@@ -175,7 +175,7 @@ type Facts struct {
 // in them. Of such a one it refuses a mount in which nothing appears that this machine mounts
 // later, and it compares beginnings of texts: validateBindDaemonRoot in moby's daemon package.
 func (f *Facts) engines(path string) bool {
-	return f.DataRoot != "" && (strings.HasPrefix(path, f.DataRoot) || strings.HasPrefix(f.DataRoot, path))
+	return f.DataRoot != "" && path != "" && (strings.HasPrefix(path, f.DataRoot) || strings.HasPrefix(f.DataRoot, path))
 }
 
 // Entry is a name in one of these directories.

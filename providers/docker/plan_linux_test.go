@@ -18,8 +18,6 @@ import (
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/providers/inside"
-	"github.com/pccrun/pccrun/seccomp"
 	"github.com/pccrun/pccrun/survey"
 )
 
@@ -254,22 +252,6 @@ func TestPlanUnderGVisor(t *testing.T) {
 	assert.False(t, slices.ContainsFunc(p.host.Mounts, func(m mount.Mount) bool { return m.Target == "/usr/local" }))
 }
 
-// Limits and a profile of system calls arrive as they were given.
-func TestPlanOfLimits(t *testing.T) {
-	calls := filepath.Join(t.TempDir(), "calls.json")
-	require.NoError(t, os.WriteFile(calls, []byte(`{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["ptrace"], "action": "SCMP_ACT_ERRNO"}]}`), 0o644))
-	p, err := planned(t, Options{}, profiles.Request{Limits: [7]string{"1g", "1.5", "100", "512", "1m", "64m"}, Syscalls: calls, Report: "attempts"})
-	require.NoError(t, err)
-	assert.EqualValues(t, 1<<30, p.host.Memory)
-	assert.EqualValues(t, 1_500_000_000, p.host.NanoCPUs)
-	assert.EqualValues(t, 100+ownTasks, *p.host.PidsLimit)
-	assert.Contains(t, p.inside.Rlimits, inside.Rlimit{Resource: rlimitNofile, Soft: 512, Hard: 512})
-	assert.Contains(t, p.inside.Rlimits, inside.Rlimit{Resource: rlimitFsize, Soft: 1 << 20, Hard: 1 << 20})
-	assert.Contains(t, p.host.Tmpfs["/tmp"], "size=67108864")
-	assert.NotEqual(t, seccomp.Default(), p.inside.Filter)
-	assert.Contains(t, strings.Join(p.Warnings(), "\n"), "denied file accesses are not reported")
-}
-
 // A persistent home is the user's, and no engine makes it another's.
 //
 //test:root
@@ -318,26 +300,8 @@ func TestPlanOfAnImageProtects(t *testing.T) {
 	assert.False(t, slices.ContainsFunc(p.host.Mounts, func(m mount.Mount) bool { return m.Target == "/home/u/tool" }), "the image has its own programs")
 }
 
-// Each refusal has its control: [TestPlan] is planned of the same.
+// What is refused for what the survey and the engine say: [TestFlags] has what is asked for.
 func TestWhatIsRefused(t *testing.T) {
-	for name, c := range map[string]struct {
-		options Options
-		request profiles.Request
-		want    string
-	}{
-		"runtime":  {Options{Runtime: "kata"}, profiles.Request{}, "no runtime kata"},
-		"without":  {Options{}, profiles.Request{Without: []string{"seccomp"}}, "--without"},
-		"nested":   {Options{}, profiles.Request{Nested: true}, "nested"},
-		"strict":   {Options{}, profiles.Request{ProtectStrict: true}, "protect.strict"},
-		"publish":  {Options{}, profiles.Request{Publish: []string{"3000"}}, "publish"},
-		"pids":     {Options{Runtime: Runsc}, profiles.Request{Limits: [7]string{2: "100"}}, "res.pids"},
-		"syscalls": {Options{}, profiles.Request{Syscalls: "/none"}, "/none"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := planned(t, c.options, c.request)
-			require.ErrorContains(t, err, c.want)
-		})
-	}
 	plan := func(change func(*providers.Survey, *Facts)) error {
 		f, s := facts(), &providers.Survey{UID: 1000, GID: 1000, Places: places()}
 		change(s, f)
