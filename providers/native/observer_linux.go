@@ -103,7 +103,7 @@ var leastOf = map[string]string{
 func secretHint(path, home string) string {
 	dir, _ := strings.CutPrefix(path, home+"/")
 	words := strings.Fields(leastOf[dir])
-	if words == nil {
+	if len(words) == 0 {
 		return "--read " + shell.Quote(path)
 	}
 	for i, word := range words {
