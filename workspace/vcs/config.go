@@ -312,10 +312,10 @@ func (s *Setting) Command() string {
 	return strings.TrimPrefix(strings.TrimPrefix(s.Value, "!"), external)
 }
 
-// Words splits a command as a shell would, so that each word can be looked at
+// shellWords splits a command as a shell would, so that each word can be looked at
 // as a path. Expansions stay as they are written: a path that only a shell
 // finds out is not found.
-func Words(command string) []string {
+func shellWords(command string) []string {
 	var all []string
 	var word strings.Builder
 	begun := false
@@ -364,13 +364,13 @@ func Mentioned(command string) iter.Seq2[string, bool] {
 }
 
 func mentioned(command string, deep int, yield func(string, bool) bool) bool {
-	words := Words(command)
+	words := shellWords(command)
 	for k, word := range words {
 		program := k == 0 && strings.Contains(word, "/") || k > 0 && Interprets(words[k-1]) && !strings.HasPrefix(word, "-")
 		if !yield(word, program) {
 			return false
 		}
-		if deep > 0 && len(Words(word)) > 1 && !mentioned(word, deep-1, yield) {
+		if deep > 0 && len(shellWords(word)) > 1 && !mentioned(word, deep-1, yield) {
 			return false
 		}
 	}

@@ -183,7 +183,7 @@ func TestWords(t *testing.T) {
 		"''":                       {""},
 		"\"a\\\"b\" 'c\\d' 'open ": {"a\"b", "c\\d", "open "},
 	} {
-		require.Equal(t, want, Words(in), "%q", in)
+		require.Equal(t, want, shellWords(in), "%q", in)
 	}
 }
 
@@ -306,7 +306,7 @@ func FuzzConfig(f *testing.F) {
 				t.Fatalf("%q: %+v", b, *s)
 			}
 			_ = s.Use()
-			for _, w := range Words(s.Value) {
+			for _, w := range shellWords(s.Value) {
 				if len(w) > len(s.Value) {
 					t.Fatalf("%q: %q", s.Value, w)
 				}
