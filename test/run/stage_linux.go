@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pccrun/pccrun/test/internal/asmac"
 	"github.com/pccrun/pccrun/test/internal/claude"
 	"github.com/pccrun/pccrun/test/internal/npm"
 	"github.com/pccrun/pccrun/test/internal/verdicts"
@@ -84,6 +85,9 @@ func (s *stage) program() string { return filepath.Join(s.dir, "bin", "pccrun") 
 // counted is the program that the scripts of cmd/pccrun launch: where coverage is judged, with counters.
 func (s *stage) counted() string { return filepath.Join(s.dir, "bin", "counted") }
 
+// macProgram is the program as a Mac builds it.
+func (s *stage) macProgram() string { return filepath.Join(s.dir, "mac", "pccrun") }
+
 // gocache is a cache of Go's with what a small module needs of the standard library.
 // Who builds one by an empty cache copies it first: it saves a minute of a processor.
 func (s *stage) gocache() string { return filepath.Join(s.dir, "gocache") }
@@ -128,7 +132,7 @@ func prepare(ctx context.Context, dir string, identities []identity, o options) 
 	if err := s.warm(ctx); err != nil {
 		return nil, err
 	}
-	return s, s.count(ctx, o)
+	return s, errors.Join(s.count(ctx, o), s.mac(ctx))
 }
 
 // fetch gets the agents and clients, so that no test's time runs out over a download. Without
@@ -154,9 +158,26 @@ func (s *stage) fetch(ctx context.Context) error {
 	return nil
 }
 
+// tests reports whether tests of one of the packages run.
+func (s *stage) tests(packages ...string) bool {
+	return slices.ContainsFunc(s.packages, func(p testPackage) bool { return slices.Contains(packages, p.row.Package) })
+}
+
+// mac builds the program that a Mac has, for the package whose tests launch it: a user would
+// build all of it by an empty cache.
+func (s *stage) mac(ctx context.Context) error {
+	if !s.tests("test/macos") {
+		return nil
+	}
+	if err := os.Mkdir(filepath.Dir(s.macProgram()), 0o755); err != nil {
+		return err
+	}
+	return asmac.Build(ctx, s.source(), s.macProgram())
+}
+
 // warm fills gocache, for the packages whose tests use it.
 func (s *stage) warm(ctx context.Context) error {
-	if !slices.ContainsFunc(s.packages, func(p testPackage) bool { return p.row.Package == "test/agent" || p.row.Package == "test/tools" }) {
+	if !s.tests("test/agent", "test/tools") {
 		return nil
 	}
 	module := filepath.Join(s.dir, "module")
@@ -183,7 +204,7 @@ func (s *stage) warm(ctx context.Context) error {
 // count builds the program as `make build` does, with counters, for the package whose
 // tests it is the program of: there it starts in half the time of their binary.
 func (s *stage) count(ctx context.Context, o options) error {
-	if !slices.ContainsFunc(s.packages, func(p testPackage) bool { return p.row.Package == "cmd/pccrun" }) {
+	if !s.tests("cmd/pccrun") {
 		return nil
 	}
 	if !o.covers() {
@@ -312,7 +333,7 @@ func (s *stage) run(ctx context.Context, who identity, p testPackage, o options)
 	}
 	args := []string{"-test.v=test2json", "-test.paniconexit0", "-test.timeout=" + patience.String()}
 	env := append(slices.Clone(who.env), "PCCRUN_TEST_BIN="+s.program(), "PCCRUN_TEST_COUNTED="+s.counted(), "PCCRUN_TEST_GOCACHE="+s.gocache(),
-		"PCCRUN_TEST_CLAUDE="+s.agent, "PCCRUN_TEST_OPENCODE="+s.opencode, "PCCRUN_TEST_CLIENTS="+s.clients)
+		"PCCRUN_TEST_CLAUDE="+s.agent, "PCCRUN_TEST_OPENCODE="+s.opencode, "PCCRUN_TEST_CLIENTS="+s.clients, "PCCRUN_TEST_MAC="+s.macProgram())
 	if o.covers() {
 		args = append(args, "-test.gocoverdir="+counters)
 		env = append(env, "GOCOVERDIR="+counters)

@@ -178,15 +178,6 @@ func SkipUnlessLong(t testing.TB) {
 	}
 }
 
-// SkipAsRoot skips a test as root where who runs it makes no difference: it runs
-// as the user, beside root's.
-func SkipAsRoot(t testing.TB) {
-	t.Helper()
-	if os.Geteuid() == 0 {
-		t.Skip("runs as the user")
-	}
-}
-
 // A PackageRow says how the tests of a package run.
 type PackageRow struct {
 	Package string
