@@ -28,7 +28,7 @@ func TestWhoAsksForRootIsMarked(t *testing.T) {
 		}
 	})
 	for dir, files := range tests {
-		if who := rows.Of(dir).Who; who == verdicts.Both || who == verdicts.Alone {
+		if rows.Of(dir).Who == verdicts.Both {
 			continue
 		}
 		for _, name := range askForRoot(files) {

@@ -16,24 +16,19 @@ import (
 type lanes struct {
 	own    map[string][]testPackage // by identity
 	either []testPackage            // whoever is free runs it
-	alone  map[string][]testPackage // when both lanes have ended, by identity
 }
 
 // lay puts each package into the lanes of those who run tests of it.
 func lay(packages []testPackage, identities []identity, o options) lanes {
-	l := lanes{own: map[string][]testPackage{}, alone: map[string][]testPackage{}}
+	l := lanes{own: map[string][]testPackage{}}
 	for _, p := range slices.SortedStableFunc(slices.Values(packages), slowest) {
 		if p.row.Who == verdicts.Once && !o.long && len(identities) > 1 {
 			l.either = append(l.either, p)
 			continue
 		}
-		list := l.own
-		if p.row.Who == verdicts.Alone {
-			list = l.alone
-		}
 		for _, who := range identities {
 			if _, has := p.tests(who, o); has {
-				list[who.name] = append(list[who.name], p)
+				l.own[who.name] = append(l.own[who.name], p)
 			}
 		}
 	}
@@ -58,9 +53,8 @@ func slowest(a, b testPackage) int { return int(b.row.Took - a.row.Took) }
 // grace is how long a process may outlive the tests that started it.
 const grace = time.Minute
 
-// runAll runs the packages: root's beside the user's, then those that want nothing
-// beside them. A user's package has no other of that user beside it, so that
-// what the user leaves can be told from what others leave.
+// runAll runs the packages: root's beside the user's. A user's package has no other of
+// that user beside it, so that what the user leaves can be told from what others leave.
 func (s *stage) runAll(ctx context.Context, identities []identity, o options, total *report) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -108,15 +102,5 @@ func (s *stage) runAll(ctx context.Context, identities []identity, o options, to
 		})
 	}
 	wait.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	for _, who := range identities {
-		for _, p := range l.alone[who.name] {
-			if err := one(who, p); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -30,7 +30,7 @@ func TestLanes(t *testing.T) {
 	}
 	packages := []testPackage{
 		row("quick", 1, verdicts.Both, ""), row("slow", 9, verdicts.Both, ""), row("once", 5, verdicts.Once, ""),
-		row("clock", 2, verdicts.Alone, ""), row("marked", 3, verdicts.Marked, "^TestA$"), row("plain", 4, verdicts.Marked, ""),
+		row("marked", 3, verdicts.Marked, "^TestA$"), row("plain", 4, verdicts.Marked, ""),
 	}
 	order := func(o options, identities ...identity) string {
 		l := lay(packages, identities, o)
@@ -39,20 +39,17 @@ func TestLanes(t *testing.T) {
 			for p, ok := l.next(who.name); ok; p, ok = l.next(who.name) {
 				took = append(took, who.name+" "+p.row.Package)
 			}
-			for _, p := range l.alone[who.name] {
-				took = append(took, who.name+" "+p.row.Package+" alone")
-			}
 		}
 		return strings.Join(took, ", ")
 	}
-	require.Equal(t, "root slow, root marked, root quick, root once, root clock alone, user slow, user plain, user marked, user quick, user clock alone", order(options{}, root, user))
-	require.Equal(t, "user slow, user once, user plain, user marked, user quick, user clock alone", order(options{}, user))
-	require.Equal(t, "root slow, root once, root plain, root marked, root quick, root clock alone", order(options{long: true, pass: everything}, root))
+	require.Equal(t, "root slow, root marked, root quick, root once, user slow, user plain, user marked, user quick", order(options{}, root, user))
+	require.Equal(t, "user slow, user once, user plain, user marked, user quick", order(options{}, user))
+	require.Equal(t, "root slow, root once, root plain, root marked, root quick", order(options{long: true, pass: everything}, root))
 	require.Empty(t, order(options{long: true, pass: longOnes}, root, user))
 	packages = append(packages, row("test/some", 1, verdicts.Marked, ""), row("test/rules", 1, verdicts.Once, ""))
-	packages[6].check = "^TestB$"
+	packages[5].check = "^TestB$"
 	require.Contains(t, order(options{pass: check}, user), "user test/some, user test/rules")
-	pattern, has := packages[6].tests(user, options{pass: check})
+	pattern, has := packages[5].tests(user, options{pass: check})
 	require.True(t, has)
 	require.Equal(t, "^TestB$", pattern)
 }

@@ -193,7 +193,6 @@ const (
 	Marked Who = "marked" // the user runs all, root the tests with the mark //test:root
 	Both   Who = "both"   // root runs all too
 	Once   Who = "once"   // who runs them makes no difference: root or the user, who is free
-	Alone  Who = "alone"  // both, with nothing beside
 )
 
 // PackageRows are the rows of test/packages.txt.
@@ -205,8 +204,8 @@ func ReadPackages(name string) (list PackageRows, err error) {
 	for _, row := range rows {
 		seconds, bad := strconv.Atoi(row[1])
 		who := Who(row[2])
-		if bad != nil || !slices.Contains([]Who{Marked, Both, Once, Alone}, who) {
-			return nil, fmt.Errorf("%s: %s: want seconds, and marked, both, once or alone", name, row[0])
+		if bad != nil || !slices.Contains([]Who{Marked, Both, Once}, who) {
+			return nil, fmt.Errorf("%s: %s: want seconds, and marked, both or once", name, row[0])
 		}
 		list = append(list, PackageRow{row[0], time.Duration(seconds) * time.Second, who})
 	}
