@@ -74,7 +74,12 @@ func (all checks) tree(n *rules.Node) *check {
 
 // Libseccomp has no part in the compiler: its tests are a program of their own, since not
 // every machine that runs the others has its headers.
+//
+//test:root
 func TestLibseccomp(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, whose go command builds")
+	}
 	for _, tool := range []string{"go", "gcc"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("needs %s to build a program with libseccomp", tool)
