@@ -13,6 +13,8 @@ import (
 
 // TestCritical is the part of TestNative to run first, and often: what would be a broken
 // boundary.
+//
+//test:check
 func TestCritical(t *testing.T) {
 	native(t, func(p *Probe) bool { return p.Severity == Critical })
 }
