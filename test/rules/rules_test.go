@@ -36,7 +36,7 @@ const module = "github.com/pccrun/pccrun"
 // that stands higher. A package below another's directory stands with it.
 var layers = [][]string{
 	{"netproxy/rules", "state", "events", "internal/hint", "internal/shell", "internal/procfs", "internal/kernel", "internal/credentials", "internal/start", "internal/await", "internal/private"},
-	{"internal/programs"},
+	{"internal/programs", "internal/outgoing"},
 	{"profiles"},
 	{"clients", "seatbelt", "seccomp", "cgroups", "netproxy", "workspace", "homes", "terminal", "sessions", "internal/messages"},
 	{"survey", "egress"},
