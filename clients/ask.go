@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/pccrun/pccrun/internal/programs"
 )
 
 // A client is one row of the table.
@@ -38,10 +40,7 @@ var table = [...]client{
 }
 
 // A question runs one client.
-type question struct {
-	program string
-	env     []string
-}
+type question struct{ *programs.Program }
 
 // How long a client may take: to read its configuration, and to ask the host
 // that it names.
@@ -53,7 +52,7 @@ const (
 
 func (q *question) getenv(name string) string {
 	value := ""
-	for _, e := range q.env {
+	for _, e := range q.Env {
 		if v, ok := strings.CutPrefix(e, name+"="); ok {
 			value = v
 		}
@@ -84,11 +83,9 @@ func (l *limited) String() string { return l.buf.String() }
 func (q *question) run(timeout time.Duration, env []string, args ...string) (out, all string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, q.program, args...)
+	cmd := q.Command(ctx, args...)
 	alone(cmd)
-	cmd.Dir = "/"
-	cmd.Env = slices.Concat(q.env, []string{"PWD=/"}, env)
-	cmd.WaitDelay = time.Second
+	cmd.Env = append(cmd.Env, env...)
 	var stdout, stderr limited
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err = cmd.Run(); errors.Is(err, exec.ErrWaitDelay) {
@@ -109,7 +106,7 @@ func askNpm(q *question) (told, error) {
 	}
 	t := told{watch: []string{q.getenv("HOME") + "/.npmrc"}}
 	t.readNpm(out)
-	if real, err := filepath.EvalSymlinks(q.program); err == nil { // the npmrc that a distribution ships beside it
+	if real, err := filepath.EvalSymlinks(q.Path); err == nil { // the npmrc that a distribution ships beside it
 		t.watch = append(t.watch, filepath.Join(filepath.Dir(filepath.Dir(real)), "npmrc"))
 	}
 	return t, nil
@@ -134,7 +131,7 @@ func (t *told) readNpm(out string) {
 
 // askGo reads the list of proxies, and the checksum database beside them.
 func askGo(q *question) (told, error) {
-	out, _, err := q.run(askTimeout, []string{"GOTOOLCHAIN=local", "GO111MODULE=on"}, "env", "GOPROXY", "GOSUMDB", "GOENV", "GOROOT")
+	out, _, err := q.run(askTimeout, []string{"GO111MODULE=on"}, "env", "GOPROXY", "GOSUMDB", "GOENV", "GOROOT")
 	if err != nil {
 		return told{}, err
 	}

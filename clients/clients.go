@@ -2,9 +2,8 @@
 // hosts they are set up to fetch from: npm, go, pip, cargo, apt.
 //
 // It promises that only the user's own and the system's configuration speak:
-// a client is run from the root directory, found in PATH outside the
-// workspace, with a short list of variables of which none names the
-// workspace, and a file in or above the workspace is never a reason for a
+// a client is found and run by package programs, with variables of which none
+// leads to what a run could write, and a file there is never a reason for a
 // host. Asking costs up to half a second, so an answer is kept until the
 // program, a file that it reads or one of those variables changes, and for a
 // day at the most.
@@ -27,6 +26,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/state"
 )
@@ -40,10 +40,9 @@ type Host struct {
 
 // An Asker asks for one user.
 type Asker struct {
-	Environ   []string     // the user's
-	Workspace string       // absolute; what lies in it does not count
-	StateDir  string       // where answers are kept, "" for nowhere
-	Note      func(string) // hears what could not be found out; may be nil
+	Programs  *programs.Finder // for the run at hand; its Note hears what could not be found out
+	Workspace string           // absolute
+	StateDir  string           // where answers are kept, "" for nowhere
 }
 
 // The ages at which an answer is asked for again. One is incomplete if the
@@ -70,22 +69,25 @@ func (a *Asker) Hosts(group string) ([]Host, error) {
 		return nil, fmt.Errorf("unknown group @%s", group)
 	}
 	c := &table[i]
-	env := a.environ(c)
-	program, err := a.find(c.program, env)
+	program, err := a.Programs.Find(c.program, a.passes(c))
+	if errors.Is(err, programs.ErrNone) {
+		err = fmt.Errorf("%s is not installed: %w", c.program, err)
+	}
 	if err != nil {
 		return nil, err
 	}
-	key := keyOf(program, env)
+	program.Env = append(program.Env, "LC_ALL=C", "COLUMNS=4000")
+	key := keyOf(program)
 	kept, ok := a.load(c)
 	if !ok || !kept.fresh(key, time.Now()) {
-		if kept, err = a.ask(c, program, env); err != nil {
+		if kept, err = a.ask(c, program); err != nil {
 			return nil, err
 		}
 		kept.Key = key
 		a.save(c, kept)
 	}
-	if kept.Missing != "" && a.Note != nil {
-		a.Note("@" + group + ": " + kept.Missing)
+	if kept.Missing != "" && a.Programs.Note != nil {
+		a.Programs.Note("@" + group + ": " + kept.Missing)
 	}
 	return kept.Hosts, nil
 }
@@ -106,10 +108,9 @@ func (a *Asker) Expand(group rules.Rule) ([]rules.Rule, error) {
 }
 
 // ask runs the client.
-func (a *Asker) ask(c *client, program string, env []string) (answer, error) {
+func (a *Asker) ask(c *client, program *programs.Program) (answer, error) {
 	started := time.Now()
-	q := &question{program: program, env: env}
-	got, err := c.ask(q)
+	got, err := c.ask(&question{program})
 	if err != nil {
 		return answer{}, fmt.Errorf("ask %s for its hosts: %w", c.program, err)
 	}
@@ -118,8 +119,8 @@ func (a *Asker) ask(c *client, program string, env []string) (answer, error) {
 		if !filepath.IsAbs(path) {
 			continue
 		}
-		if a.inWorkspace(path) {
-			return answer{}, fmt.Errorf("%s reads %s, which is in the workspace", c.program, path)
+		if in, err := a.Programs.Covers(path); in || err != nil {
+			return answer{}, errors.Join(err, fmt.Errorf("%s reads %s, which sandboxed commands can write", c.program, path))
 		}
 		kept.Watch[path] = stamp(path)
 		if changed(path, started) {
@@ -179,72 +180,22 @@ func strip(text string) string {
 	return "a URL that cannot be read"
 }
 
-// find returns where the program lies: in PATH, and not in the workspace.
-func (a *Asker) find(name string, env []string) (string, error) {
-	for _, e := range env {
-		path, ok := strings.CutPrefix(e, "PATH=")
-		if !ok {
-			continue
-		}
-		for _, dir := range filepath.SplitList(path) {
-			file := filepath.Join(dir, name)
-			if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 && !a.inWorkspace(file) {
-				return file, nil
-			}
-		}
-	}
-	return "", fmt.Errorf("%s is not installed", name)
-}
-
-// inWorkspace reports whether a path, or what it leads to, lies in the
-// workspace.
-func (a *Asker) inWorkspace(path string) bool {
-	if a.Workspace == "" {
-		return false
-	}
-	within := func(p string) bool { return p == a.Workspace || strings.HasPrefix(p, a.Workspace+"/") }
-	if within(path) {
-		return true
-	}
-	real, err := filepath.EvalSymlinks(path)
-	return err == nil && within(real)
-}
-
-// passed are the variables that every client gets; those of its own follow in
-// the table. What starts programs or points into a project is not among them.
+// passed are the variables that every client gets beside those of its own, which follow in
+// the table.
 var passed = [...]string{
-	"HOME", "USER", "LOGNAME", "TMPDIR", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS", "XDG_CACHE_HOME", "XDG_DATA_HOME",
 	"http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR",
 }
 
-// environ returns the variables that a client is asked with.
-func (a *Asker) environ(c *client) []string {
-	env := []string{"LC_ALL=C", "COLUMNS=4000"}
-	inScript := false // npm sets its variables by the project's files for whatever a script starts
-	for _, e := range a.Environ {
-		inScript = inScript || strings.HasPrefix(e, "npm_lifecycle_event=") || strings.HasPrefix(e, "npm_command=")
+// passes says which variables a client is asked with.
+func (a *Asker) passes(c *client) func(name string) bool {
+	// npm sets its variables by the project's files for whatever a script starts.
+	inScript := slices.ContainsFunc(a.Programs.Environ, func(e string) bool {
+		return strings.HasPrefix(e, "npm_lifecycle_event=") || strings.HasPrefix(e, "npm_command=")
+	})
+	return func(name string) bool {
+		own := slices.ContainsFunc(c.vars, func(prefix string) bool { return strings.HasPrefix(strings.ToUpper(name), prefix) })
+		return slices.Contains(passed[:], name) || own && !startsPrograms(name) && !(inScript && strings.HasPrefix(strings.ToLower(name), "npm_"))
 	}
-	for _, e := range a.Environ {
-		name, value, _ := strings.Cut(e, "=")
-		switch {
-		case name == "PATH":
-			env = append(env, "PATH="+a.cleanPath(value))
-			continue
-		case slices.Contains(passed[:], name):
-		case !slices.ContainsFunc(c.vars, func(prefix string) bool { return strings.HasPrefix(strings.ToUpper(name), prefix) }):
-			continue
-		case inScript && strings.HasPrefix(strings.ToLower(name), "npm_"):
-			continue
-		case startsPrograms(name):
-			continue
-		}
-		if a.namesWorkspace(value) {
-			continue
-		}
-		env = append(env, e)
-	}
-	slices.Sort(env)
-	return env
 }
 
 // startsPrograms reports whether a variable of a client's names a program, or
@@ -255,40 +206,13 @@ func startsPrograms(name string) bool {
 		func(part string) bool { return strings.Contains(name, part) })
 }
 
-// namesWorkspace reports whether a value, or a part of it that is a list, leads
-// into the workspace: as it is, or for a client that is asked in the root
-// directory.
-func (a *Asker) namesWorkspace(value string) bool {
-	if a.Workspace == "" {
-		return false
-	}
-	if strings.Contains(value, a.Workspace) {
-		return true
-	}
-	return slices.ContainsFunc(strings.FieldsFunc(value, func(r rune) bool { return strings.ContainsRune(":,; ", r) }), func(part string) bool {
-		return a.inWorkspace(part) || a.inWorkspace(filepath.Clean("/"+part))
-	})
-}
-
-// Path keeps of a list of directories such as PATH what is absolute and outside
-// the workspace, for whoever runs a program of this machine's: in the workspace
-// anybody could have put one of that name.
-func Path(list, workspace string) string { return (&Asker{Workspace: workspace}).cleanPath(list) }
-
-// cleanPath is [Path] for this asker's workspace.
-func (a *Asker) cleanPath(path string) string {
-	return strings.Join(slices.DeleteFunc(filepath.SplitList(path), func(dir string) bool {
-		return !filepath.IsAbs(dir) || a.inWorkspace(dir)
-	}), string(filepath.ListSeparator))
-}
-
 // keyOf says in one word which program was asked, and with what.
-func keyOf(program string, env []string) string {
-	real, err := filepath.EvalSymlinks(program)
+func keyOf(p *programs.Program) string {
+	real, err := filepath.EvalSymlinks(p.Path)
 	if err != nil {
-		real = program
+		real = p.Path
 	}
-	sum := sha256.Sum256([]byte(strings.Join(append([]string{program, stamp(program), real, stamp(real)}, env...), "\x00")))
+	sum := sha256.Sum256([]byte(strings.Join(append([]string{p.Path, stamp(p.Path), real, stamp(real)}, p.Env...), "\x00")))
 	return hex.EncodeToString(sum[:])
 }
 

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/private"
+	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/netproxy/rules"
 )
 
@@ -25,19 +27,23 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	require.NoError(t, err)
+	dir := private.Dir(t)
 	w := &world{t: t, home: dir + "/home", workspace: dir + "/home/project", bin: dir + "/bin"}
 	for _, d := range []string{w.workspace, w.bin, dir + "/state"} {
 		require.NoError(t, os.MkdirAll(d, 0o700))
 	}
 	w.write(w.home+"/.config/go/telemetry/mode", "off") // or something of it is still written when the test is over
-	w.asker = Asker{Workspace: w.workspace, StateDir: dir + "/state", Note: func(s string) { w.notes = append(w.notes, s) }}
+	w.asker = Asker{Workspace: w.workspace, StateDir: dir + "/state", Programs: &programs.Finder{
+		Writes: func(path string) bool { return path == w.workspace || strings.HasPrefix(path, w.workspace+"/") },
+		Note:   func(s string) { w.notes = append(w.notes, s) },
+	}}
 	w.set("HOME="+w.home, "PATH="+w.bin+":"+os.Getenv("PATH"), "PYENV_ROOT="+os.Getenv("PYENV_ROOT"))
 	return w
 }
 
-func (w *world) set(env ...string) { w.asker.Environ = append(w.asker.Environ, env...) }
+func (w *world) set(env ...string) {
+	w.asker.Programs.Environ = append(w.asker.Programs.Environ, env...)
+}
 
 func (w *world) write(path, text string) {
 	w.t.Helper()
@@ -94,7 +100,7 @@ func TestNpm(t *testing.T) {
 	}
 	require.NoError(t, os.Symlink(w.workspace+"/.npmrc", w.home+"/.npmrc"))
 	_, err := w.asker.Hosts("npm")
-	require.ErrorContains(t, err, "in the workspace")
+	require.ErrorContains(t, err, "sandboxed commands can write")
 
 	w = newWorld(t)
 	w.set("npm_config_registry=https://mine.example/")
@@ -253,16 +259,19 @@ func TestErrors(t *testing.T) {
 	w := newWorld(t)
 	_, err := w.asker.Hosts("nope")
 	require.ErrorContains(t, err, "unknown group")
-	w.asker.Environ = []string{"PATH=" + w.bin + ":relative:" + w.workspace}
+	w.asker.Programs.Environ = []string{"PATH=" + w.bin + ":relative:" + w.workspace}
 	w.write(w.workspace+"/npm", "#!/bin/sh\n")
 	require.NoError(t, os.Chmod(w.workspace+"/npm", 0o700))
 	_, err = w.asker.Hosts("npm")
-	require.ErrorContains(t, err, "npm is not installed", "only in the workspace")
+	require.ErrorContains(t, err, "skipped: sandboxed commands can write "+w.workspace, "only in the workspace")
 	require.NoError(t, os.Symlink(w.workspace+"/npm", w.bin+"/npm"))
 	_, err = w.asker.Hosts("npm")
-	require.ErrorContains(t, err, "npm is not installed", "a link into the workspace")
+	require.ErrorContains(t, err, "skipped: sandboxed commands can write "+w.workspace, "a link into the workspace")
+	require.NoError(t, os.Remove(w.workspace+"/npm"))
+	_, err = w.asker.Hosts("npm")
+	require.ErrorContains(t, err, "npm is not installed")
 	require.NoError(t, os.Remove(w.bin+"/npm"))
-	w.asker.Environ = []string{"PATH=" + w.bin + ":/bin:/usr/bin", "HOME=" + w.home}
+	w.asker.Programs.Environ = []string{"PATH=" + w.bin + ":/bin:/usr/bin", "HOME=" + w.home}
 	for script, want := range map[string]string{
 		"exit 1": "exit status 1",
 		"":       "names no host",
@@ -276,7 +285,7 @@ func TestErrors(t *testing.T) {
 		require.ErrorContains(t, err, want, script)
 		require.NotContains(t, err.Error(), "secret")
 	}
-	_, err = (&question{program: "/bin/sleep"}).runFor(t)
+	_, err = (&question{&programs.Program{Path: "/bin/sleep"}}).runFor(t)
 	require.ErrorContains(t, err, "no answer within")
 }
 
@@ -347,13 +356,19 @@ func TestHostileVariables(t *testing.T) {
 	w := newWorld(t)
 	c := &client{vars: []string{"PIP_", "NPM_CONFIG_"}}
 	w.set("PIP_INDEX_URL=https://mirror.example/simple", "PIP_CONFIG_FILE="+w.home+"/pip.conf")
-	control := len(w.asker.environ(c))
+	w.script("show", "")
+	environ := func() []string {
+		p, err := w.asker.Programs.Find("show", w.asker.passes(c))
+		require.NoError(t, err)
+		return p.Env
+	}
+	control := len(environ())
 	relative := strings.TrimPrefix(w.workspace, "/")
 	w.set("PIP_PYTHON=/opt/evil", "NPM_CONFIG_SCRIPT_SHELL=/opt/evil", "PIP_CONFIG_FILE_A="+relative+"/pip.conf", "PIP_B="+filepath.Dir(relative)+"/./"+filepath.Base(relative)+"/x",
 		"PIP_C=a:/"+relative, "PIP_D="+w.workspace+"/y")
-	require.Len(t, w.asker.environ(c), control)
+	require.Len(t, environ(), control)
 	w.set("PIP_NO_INDEX=1")
-	require.Len(t, w.asker.environ(c), control+1, "control")
+	require.Len(t, environ(), control+1, "control")
 }
 
 // TestLimited: a client that prints without end fills no memory. io.Copy would

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/private"
 	"github.com/pccrun/pccrun/netproxy/inspect"
 	"github.com/pccrun/pccrun/netproxy/inspect/wire"
 	"github.com/pccrun/pccrun/profiles"
@@ -34,7 +35,7 @@ type bench struct {
 }
 
 func newBench(t *testing.T) *bench {
-	b := &bench{t: t, home: t.TempDir(), sandbox: Sandbox{Hostname: "sandbox"}}
+	b := &bench{t: t, home: private.Dir(t), sandbox: Sandbox{Hostname: "sandbox"}}
 	b.workspace = filepath.Join(b.home, "work")
 	require.NoError(t, os.Mkdir(b.workspace, 0o755))
 	return b

@@ -24,7 +24,7 @@ func (p *Plan) gitCredentials(in *inspection, host *Host) error {
 	}
 	origin, found := p.policy.Use[i].Origin, 0
 	for _, name := range gitHosts(&p.policy.Network) {
-		c, err := host.Secrets.gitCredential(name, p.policy, host)
+		c, err := host.Secrets.gitCredential(name, host)
 		if err != nil {
 			return &profiles.Error{Origin: origin, Cause: profiles.GitCredentials + ": " + name + ": " + err.Error()}
 		}
@@ -111,22 +111,17 @@ func gitHosts(n *profiles.Network) (names []string) {
 type credential struct{ username, password string }
 
 // gitCredential asks the user's git for a credential, without a question to the user; none is no error.
-func (s *Secrets) gitCredential(name string, p *profiles.Policy, host *Host) (c credential, err error) {
+func (s *Secrets) gitCredential(name string, host *Host) (c credential, err error) {
 	if s == nil {
 		return credential{"user", strings.Repeat("0", secrets.MinLength)}, nil
 	}
 	known := "git " + name
 	text, ok := s.known[known]
 	if !ok {
-		// What asks is switched off, and what has git read a repository's configuration: the command
-		// could have written that.
-		asks := []string{"GIT_TERMINAL_PROMPT", "GIT_ASKPASS", "SSH_ASKPASS", "GCM_INTERACTIVE", "GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR"}
-		env := slices.DeleteFunc(slices.Clone(host.Environ), func(e string) bool {
-			name, _, _ := strings.Cut(e, "=")
-			return slices.Contains(asks, name)
-		})
-		env = append(env, "GIT_TERMINAL_PROMPT=0", "GCM_INTERACTIVE=never")
-		out, err := s.run([]string{"git", "-c", "core.askPass=", "credential", "fill"}, "protocol=https\nhost="+name+"\n\n", env, p, host)
+		// What asks is switched off. No variable of git's own gets there: one could have git read a repository's
+		// configuration, which the command could have written.
+		env := []string{"GIT_TERMINAL_PROMPT=0", "GCM_INTERACTIVE=never"}
+		out, err := s.run([]string{"git", "-c", "core.askPass=", "credential", "fill"}, "protocol=https\nhost="+name+"\n\n", env, host)
 		var exit *exec.ExitError
 		switch {
 		case err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 128): // git's own, where no helper knows one

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/private"
+	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -25,24 +27,25 @@ func TestGitCredential(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("needs git")
 	}
-	home, repository := t.TempDir(), t.TempDir()
+	home, repository := private.Dir(t), private.Dir(t)
 	require.NoError(t, exec.Command("git", "init", "-q", repository).Run())
 	require.NoError(t, exec.Command("git", "-C", repository, "config", "credential.helper", "!echo password=of-the-repository; :").Run())
 	require.NoError(t, os.WriteFile(home+"/helper", []byte("#!/bin/sh\necho x >> ~/asked\ngrep -q host=kept.example && echo username=me && echo password=p4ssword-of-mine\n"), 0o700))
 	require.NoError(t, os.WriteFile(home+"/.gitconfig", []byte("[credential]\n\thelper = "+home+"/helper\n"), 0o600))
-	host := &Host{Environ: []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "GIT_DIR=" + repository + "/.git", "GIT_ASKPASS=/bin/false", "GIT_CONFIG_NOSYSTEM=1"}}
-	p, s := &profiles.Policy{Workspace: repository}, &Secrets{}
+	environ := []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "GIT_DIR=" + repository + "/.git", "GIT_ASKPASS=/bin/false", "GIT_CONFIG_NOSYSTEM=1"}
+	finder := &programs.Finder{Environ: environ}
+	host, s := &Host{Programs: finder}, &Secrets{}
 	for range 2 {
-		c, err := s.gitCredential("kept.example", p, host)
+		c, err := s.gitCredential("kept.example", host)
 		require.NoError(t, err)
 		require.Equal(t, credential{"me", "p4ssword-of-mine"}, c)
 	}
-	c, err := s.gitCredential("other.example", p, host)
+	c, err := s.gitCredential("other.example", host)
 	require.NoError(t, err)
 	require.Empty(t, c)
 	asked, err := os.ReadFile(home + "/asked")
 	require.NoError(t, err)
 	require.Equal(t, "x\nx\n", string(asked))
-	_, err = s.gitCredential("new.example", &profiles.Policy{Workspace: "/usr"}, host)
-	require.ErrorContains(t, err, "the command can write")
+	_, err = s.gitCredential("new.example", &Host{Programs: finder.For((&profiles.Policy{Workspace: "/usr"}).Changes, nil)})
+	require.ErrorContains(t, err, "sandboxed commands can write")
 }

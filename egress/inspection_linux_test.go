@@ -68,7 +68,7 @@ func TestSecretSources(t *testing.T) {
 	b.write("bin/failing", "#!/bin/sh\necho "+token+"; echo "+token+" >&2; exit 3\n")
 	b.write("bin/slow", "#!/bin/sh\nsleep 1000\n")
 	b.write("bin/endless", "#!/bin/sh\nexec yes "+token+"\n")
-	b.write("bin/where", "#!/bin/sh\n[ \"$PWD\" = / ] && [ \"$MY_OTHER\" = passed ] && [ ! -t 0 ] && echo "+token+"\n")
+	b.write("bin/where", "#!/bin/sh\n[ \"$PWD\" = / ] && [ \"$MY_OTHER\" = \"\" ] && [ \"$LANG\" = passed ] && [ ! -t 0 ] && echo "+token+"\n")
 	b.write("work/token", token)
 	b.write("work/printer", "#!/bin/sh\necho "+token+"\n")
 	for _, name := range []string{"bin/printer", "bin/failing", "bin/slow", "bin/endless", "bin/where", "work/printer"} {
@@ -80,7 +80,7 @@ func TestSecretSources(t *testing.T) {
 	require.NoError(t, os.Symlink("../bin/printer", filepath.Join(top, "lent/printer")))
 	b.request.Files = append(b.request.Files, profiles.FileFlag{Path: filepath.Join(top, "lent"), Access: profiles.Write})
 	require.NoError(t, unix.Mkfifo(filepath.Join(top, "fifo"), 0o600))
-	b.environ = []string{"MY_OTHER=passed", "PATH=" + filepath.Join(b.workspace) + ":" + filepath.Join(top, "bin") + ":" + os.Getenv("PATH")}
+	b.environ = []string{"MY_OTHER=passed", "LANG=passed", "PATH=" + filepath.Join(b.workspace) + ":" + filepath.Join(top, "bin") + ":" + os.Getenv("PATH")}
 	for _, c := range []struct {
 		file, command, want string
 		hint                string
@@ -100,8 +100,8 @@ func TestSecretSources(t *testing.T) {
 		{command: "printer short", want: "shorter than 12 bytes"},
 		{command: "nosuchprogram", want: "no such program"},
 		{command: "bin/printer x", want: "no such program"}, // relative
-		{command: b.workspace + "/printer", want: "the command can write there"},
-		{command: top + "/lent/printer", want: "the command can write there"}, // a link to a program that is not
+		{command: b.workspace + "/printer", want: "sandboxed commands can write " + b.workspace},
+		{command: top + "/lent/printer", want: "sandboxed commands can write " + top + "/lent"}, // a link to a program that is not
 	} {
 		b.request.Allow, b.request.Inject = []string{"a.example"}, []string{"MY_TOKEN=a.example"}
 		b.request.InjectFiles, b.request.InjectRun = nil, nil

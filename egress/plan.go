@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/clients"
+	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
@@ -35,8 +36,9 @@ const proxyPort = 3128
 // Host is what the way out takes from this machine.
 type Host struct {
 	Environ  []string
-	StateDir string   // where pccrun keeps what package managers answered, and the key of placeholders; "" for nowhere
-	Secrets  *Secrets // what is injected from files and commands; nil reads none, for a run that is only looked at
+	Programs *programs.Finder // of the user; nil for one who has no record of earlier runs
+	StateDir string           // where pccrun keeps what package managers answered, and the key of placeholders; "" for nowhere
+	Secrets  *Secrets         // what is injected from files and commands; nil reads none, for a run that is only looked at
 
 	Certificates []string // files of certificate authorities that git's configuration names
 
@@ -46,6 +48,13 @@ type Host struct {
 
 // Getenv returns a variable of the host's environment.
 func (h *Host) Getenv(name string) string { return getenv(h.Environ, name) }
+
+func (h *Host) finder() *programs.Finder {
+	if h.Programs == nil {
+		return &programs.Finder{Environ: h.Environ}
+	}
+	return h.Programs
+}
 
 func getenv(env []string, name string) string { return (&profiles.Host{Environ: env}).Getenv(name) }
 
@@ -87,10 +96,8 @@ func New(policy *profiles.Policy, host Host, sandbox Sandbox) (*Plan, error) {
 		p.warnOfEndpoints(&host, nil)
 		return p, p.deny()
 	}
-	asker := clients.Asker{
-		Environ: host.Environ, Workspace: policy.Workspace, StateDir: host.StateDir,
-		Note: func(text string) { p.Warnings = append(p.Warnings, text) },
-	}
+	host.Programs = host.finder().For(policy.Changes, func(text string) { p.Warnings = append(p.Warnings, text) })
+	asker := clients.Asker{Programs: host.Programs, Workspace: policy.Workspace, StateDir: host.StateDir}
 	var err error
 	if p.Rules, err = n.Rules(asker.Expand); err != nil {
 		return nil, err

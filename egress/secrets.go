@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,7 +56,7 @@ func (s *Secrets) value(in *profiles.Injection, p *profiles.Policy, host *Host) 
 	if in.File != "" {
 		text, err = readSecret(in.File, p)
 	} else {
-		text, err = s.print(in.Command, p, host)
+		text, err = s.print(in.Command, host)
 	}
 	if err != nil {
 		return "", err
@@ -102,13 +103,13 @@ func inside(dir, path string) bool { return path == dir || strings.HasPrefix(pat
 
 // print runs a program outside and returns what it prints. It stays in the
 // terminal's foreground: a store may ask for its password there.
-func (s *Secrets) print(argv []string, p *profiles.Policy, host *Host) ([]byte, error) {
-	return s.run(argv, "", host.Environ, p, host)
-}
+func (s *Secrets) print(argv []string, host *Host) ([]byte, error) { return s.run(argv, "", nil, host) }
 
-// run is print for a program with an input and an environment of its own.
-func (s *Secrets) run(argv []string, input string, environ []string, p *profiles.Policy, host *Host) ([]byte, error) {
-	program, err := secretProgram(argv[0], p, host)
+// run is print for a program with an input, and with variables beside those that each gets.
+func (s *Secrets) run(argv []string, input string, environ []string, host *Host) ([]byte, error) {
+	program, err := host.Programs.Find(argv[0], func(name string) bool {
+		return slices.ContainsFunc(stores[:], func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -118,8 +119,8 @@ func (s *Secrets) run(argv []string, input string, environ []string, p *profiles
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, argv[1:]...)
-	cmd.Dir, cmd.Env, cmd.WaitDelay = "/", environ, time.Second
+	cmd := program.Command(ctx, argv[1:]...)
+	cmd.Env = append(cmd.Env, environ...)
 	if input != "" {
 		cmd.Stdin = strings.NewReader(input)
 	}
@@ -140,6 +141,13 @@ func (s *Secrets) run(argv []string, input string, environ []string, p *profiles
 	return out.text, nil
 }
 
+// stores begin the names of the variables by which programs that keep secrets are told where, and as
+// whom. None names what they execute.
+var stores = [...]string{
+	"OP_ACCOUNT", "OP_CONNECT_", "OP_SERVICE_ACCOUNT_TOKEN", "OP_SESSION_", "BW_SESSION", "BWS_ACCESS_TOKEN", "PASSWORD_STORE_DIR",
+	"VAULT_ADDR", "VAULT_TOKEN", "VAULT_NAMESPACE", "AWS_PROFILE", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "GH_HOST", "GH_CONFIG_DIR", "GH_TOKEN", "GITHUB_TOKEN",
+}
+
 // A bounded buffer takes as much as a secret and the end of its line may have,
 // and is an error to write more to: the program gets SIGPIPE then.
 type bounded struct {
@@ -153,33 +161,4 @@ func (b *bounded) Write(text []byte) (int, error) {
 	}
 	b.text = append(b.text, text...)
 	return len(text), nil
-}
-
-// secretProgram finds a program where the command cannot have written it.
-func secretProgram(name string, p *profiles.Policy, host *Host) (string, error) {
-	candidates := []string{name}
-	if !strings.Contains(name, "/") {
-		candidates = nil
-		for _, dir := range filepath.SplitList(host.Getenv("PATH")) {
-			candidates = append(candidates, filepath.Join(dir, name))
-		}
-	}
-	none := fmt.Errorf("%s: no such program", name)
-	for _, path := range candidates {
-		info, err := os.Stat(path)
-		if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 || !filepath.IsAbs(path) {
-			continue
-		}
-		real, err := filepath.EvalSymlinks(path)
-		if err != nil {
-			return "", err
-		}
-		if inside(p.Workspace, path) || inside(p.Workspace, real) ||
-			p.Decide(path).Access == profiles.Write || p.Decide(real).Access == profiles.Write {
-			none = fmt.Errorf("%s: the command can write there", path)
-			continue
-		}
-		return path, nil
-	}
-	return "", none
 }

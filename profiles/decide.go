@@ -38,6 +38,12 @@ func (p *Policy) Decide(path string) Decision {
 	return d
 }
 
+// Changes reports whether what stands at an absolute, clean path may change by the run, now or when an
+// overlay is applied. The workspace always counts.
+func (p *Policy) Changes(path string) bool {
+	return within(p.Workspace, path) || p.Decide(path).Access >= Overlay
+}
+
 // sameSource returns how many rules at the beginning are of one source.
 func sameSource(rules []FileRule) int {
 	n := 1

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/sessions"
@@ -137,6 +138,8 @@ type Host struct {
 	StateDir string   // where pccrun keeps its runs: never shown inside
 	CacheDir string   // where it keeps what it can read again
 	Launcher string   // the file of the launcher for Linux, to be mounted or uploaded
+
+	Programs *programs.Finder // of this machine, for what is executed here outside of any sandbox
 
 	Whole func() (*os.File, error) // a file with all verbs of this program
 

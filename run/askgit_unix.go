@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -15,14 +14,16 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
-	"github.com/pccrun/pccrun/internal/shell"
+	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/workspace"
 )
 
-// maxGit bounds what git may print of all that it is asked at the end of a run.
+// maxGit bounds what git may print in answer to one question.
 const maxGit = 64 << 20
 
 var errGitMuch = fmt.Errorf("git prints more than %d MiB: %w", maxGit>>20, workspace.ErrTooMuch)
@@ -35,152 +36,156 @@ func thisProgram() (string, error) {
 	return os.Executable()
 }
 
-// gitHome makes a home for git that nothing else is in.
-func gitHome() (home string, err error) {
-	home, err = os.MkdirTemp("", "pccrun-git-")
-	if err != nil { // root's, and this was given up
-		home, err = os.MkdirTemp("/tmp", "pccrun-git-")
-	}
-	if err == nil {
-		err = os.Mkdir(filepath.Join(home, "w"), 0o700)
-	}
-	return home, err
+// A gitAsker has git answer in sandboxes of its own, each of which reads git's directories, writes nothing, and has no
+// network, and in which git is the one program that is executed.
+type gitAsker struct {
+	programs  *programs.Finder
+	workspace string                 // hidden there, but for git's directories
+	dir       func() (string, error) // a session's own, where the sandboxes have their home
 }
 
-// withGit is a command in a sandbox of its own, which reads repositories, writes nothing, and has no network.
-func withGit(home, patience string, shown []string, argv ...string) (*exec.Cmd, error) {
+// with calls do with a home that nothing else is in, and with git.
+func (g *gitAsker) with(do func(home string, git *programs.Program) error) error {
+	git, err := g.programs.Find("git", nil)
+	if err != nil {
+		return err
+	}
+	dir, err := g.dir()
+	if err != nil {
+		return err
+	}
+	home, err := os.MkdirTemp(dir, "git-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(home)
+	if err := os.Mkdir(filepath.Join(home, "w"), 0o700); err != nil {
+		return err
+	}
+	return do(home, git)
+}
+
+// run runs git in a sandbox. Its home is the one given, so that no profile of anybody's is read.
+func (g *gitAsker) run(ctx context.Context, home string, git *programs.Program, patience time.Duration, shown, args []string, in io.Reader, out io.Writer) error {
 	self, err := thisProgram()
-	args := []string{"run", "-q", "--workspace", filepath.Join(home, "w"), "--timeout", patience}
+	if err != nil {
+		return err
+	}
+	argv := []string{"run", "-q", "--provider", "native", "--profile", "default", "--workspace", filepath.Join(home, "w"), "--timeout", strconv.FormatInt(max(patience.Milliseconds(), 1), 10) + "ms"}
 	// The working tree that a configuration names is not shown, and not needed: an empty directory stands for it.
 	for _, env := range []string{"GIT_CONFIG_NOSYSTEM=1", "GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1", "GIT_WORK_TREE=."} {
-		args = append(args, "--env", env)
+		argv = append(argv, "--env", env)
 	}
-	slices.Sort(shown)
-	for _, path := range slices.Compact(shown) {
-		args = append(args, "--read", path)
-	}
-	cmd := exec.Command(self, slices.Concat(args, []string{"--"}, argv)...)
-	cmd.Args[0] = "pccrun"
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "XDG_STATE_HOME=" + home + "/state", "XDG_CONFIG_HOME=" + home + "/config", "LC_ALL=C"}
-	cmd.Dir = home
-	return cmd, err
-}
-
-// askGit has git answer in a sandbox of its own: it reads the repositories, writes nothing, and has no network.
-func askGit(questions []workspace.GitQuestion) []workspace.GitAnswer {
-	if _, err := exec.LookPath("git"); err != nil {
-		return nil
-	}
-	home, err := gitHome()
-	defer os.RemoveAll(home)
-	answers := make([]workspace.GitAnswer, len(questions))
-	if err == nil {
-		err = askGitIn(home, questions, answers)
-	}
-	for i := range answers {
-		if answers[i].Text == nil && answers[i].Err == nil {
-			answers[i].Err = err
+	hidden := []string{g.workspace}
+	for _, path := range shown {
+		argv = append(argv, "--read", path)
+		if i := strings.LastIndex(path+"/", "/.git/"); i > 0 {
+			hidden = append(hidden, path[:i])
 		}
 	}
-	return answers
-}
-
-// gitPatience is how long git may take for all that it is asked.
-func gitPatience() string {
-	if runtime.GOOS == "darwin" {
-		return "10s" // xcrun looks for git, and cannot keep what it has found
+	slices.Sort(hidden)
+	for _, path := range slices.Compact(hidden) {
+		if !slices.Contains(shown, path) {
+			argv = append(argv, "--hide", path)
+		}
 	}
-	return "2s"
-}
-
-// exportHistory has git write the last commits of a repository, as git-fast-export(1) does, in the same way.
-func exportHistory(ctx context.Context, git, common string, commits int, to io.Writer) error {
-	home, err := gitHome()
-	defer os.RemoveAll(home)
-	if err != nil {
-		return err
-	}
-	cmd, err := withGit(home, "5m", []string{git, common}, "git", "-c", "core.quotePath=true", "--git-dir="+git, "fast-export", "--use-done-feature", fmt.Sprintf("--max-count=%d", commits), "HEAD")
-	if err != nil {
-		return err
-	}
+	cmd := exec.Command(self, slices.Concat(argv, []string{"--", git.Path, "--no-pager", "-c", "core.fsmonitor=false", "-c", "log.showSignature=false"}, args)...)
+	cmd.Args[0], cmd.Dir = "pccrun", home
+	cmd.Env = []string{"PATH=" + filepath.Dir(git.Path) + ":/usr/bin:/bin", "HOME=" + home, "XDG_STATE_HOME=" + home + "/state", "XDG_CONFIG_HOME=" + home + "/config", "XDG_CACHE_HOME=" + home + "/cache", "LC_ALL=C"}
 	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = to, &said
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, &said
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start a sandbox for git: %w", err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
 	defer stop()
-	if err := cmd.Wait(); err != nil {
-		return cmp.Or(ctx.Err(), errors.New(firstLine(said.String())))
-	}
-	return nil
-}
-
-// askGitIn starts the sandbox, with a home that nothing else is in.
-func askGitIn(home string, questions []workspace.GitQuestion, answers []workspace.GitAnswer) error {
-	patience := gitPatience()
-	mark := rand.Text()
-	script := "ask() { git --no-pager -c core.fsmonitor=false -c log.showSignature=false \"$@\"; }\n"
-	var shown []string
-	for _, q := range questions {
-		shown = append(append(shown, q.Dir), q.Read...)
-		call := func(words []string) string {
-			text := "ask " + shell.Quote("--git-dir="+q.Dir)
-			for _, w := range words {
-				text += " " + shell.Quote(w)
-			}
-			return text
-		}
-		script += call(q.Args) + " <<'" + mark + "'\n" + q.Input + mark + "\n"
-		if q.Else != nil {
-			script += "test $? = 0 || " + call(q.Else) + "\n"
-		}
-		script += "printf '" + mark + "%d" + mark + "' $?\n"
-	}
-	cmd, err := withGit(home, patience, shown, "sh", "-s")
-	if err != nil {
-		return err
-	}
-	cmd.Stdin = strings.NewReader(script)
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start a sandbox for git: %w", err)
-	}
-	text, err := io.ReadAll(io.LimitReader(out, maxGit+1))
-	if len(text) > maxGit {
-		_ = cmd.Process.Kill()
-		err = errGitMuch
-	}
-	ended := cmd.Wait()
+	err = cmd.Wait()
 	var status *exec.ExitError
 	switch {
-	case err != nil:
-	case errors.As(ended, &status) && status.ExitCode() == timedOut:
-		err = fmt.Errorf("git log takes more than %s: %w", patience, workspace.ErrTooMuch)
-	case ended != nil:
-		err = errors.New(firstLine(said.String()))
+	case err == nil:
+		return nil
+	case errors.As(err, &status) && status.ExitCode() == timedOut:
+		return fmt.Errorf("git takes too long: %w", workspace.ErrTooMuch)
+	case !errors.As(err, &status):
+		return err
 	}
-	// What it printed before it ended counts.
-	for i := range answers {
-		part, rest, whole := bytes.Cut(text, []byte(mark))
-		answers[i].Text = part
-		if !whole {
-			err = cmp.Or(err, io.ErrUnexpectedEOF)
-			answers[i].Err = err
-			break
-		}
-		code, rest, _ := bytes.Cut(rest, []byte(mark))
-		if text = rest; string(code) != "0" {
-			answers[i].Err = errors.New(firstLine(said.String()))
-		}
+	return cmp.Or(ctx.Err(), errors.New(firstLine(said.String())))
+}
+
+// gitPatience is how long git may take for all that it is asked.
+func gitPatience() time.Duration {
+	if runtime.GOOS == "darwin" {
+		return 10 * time.Second // xcrun looks for git, and cannot keep what it has found
 	}
-	return err
+	return 2 * time.Second
+}
+
+// ask has git answer: it is a [workspace.AskGit].
+func (g *gitAsker) ask(questions []workspace.GitQuestion) []workspace.GitAnswer {
+	answers := make([]workspace.GitAnswer, len(questions))
+	end := time.Now().Add(gitPatience())
+	asked := 0
+	err := g.with(func(home string, git *programs.Program) error {
+		for i, q := range questions {
+			for _, args := range [][]string{q.Args, q.Else} {
+				if args == nil {
+					break
+				}
+				patience := time.Until(end)
+				if patience <= 0 {
+					return fmt.Errorf("git takes more than %s: %w", gitPatience(), workspace.ErrTooMuch)
+				}
+				if answers[i] = g.answer(home, git, patience, &q, args); answers[i].Err == nil {
+					break
+				}
+			}
+			asked = i + 1
+		}
+		return nil
+	})
+	if errors.Is(err, programs.ErrNone) {
+		return nil
+	}
+	for i := asked; err != nil && i < len(answers); i++ {
+		answers[i].Err = cmp.Or(answers[i].Err, err)
+	}
+	return answers
+}
+
+// answer asks one question. What git has printed before it failed counts.
+func (g *gitAsker) answer(home string, git *programs.Program, patience time.Duration, q *workspace.GitQuestion, args []string) workspace.GitAnswer {
+	out := &bounded{}
+	shown := append([]string{q.Dir}, q.Read...)
+	slices.Sort(shown)
+	err := g.run(context.Background(), home, git, patience, slices.Compact(shown), append([]string{"--git-dir=" + q.Dir}, args...), strings.NewReader(q.Input), out)
+	if out.over {
+		err = errGitMuch
+	}
+	return workspace.GitAnswer{Text: out.Bytes(), Err: err}
+}
+
+// A bounded buffer takes no more than git may print: who prints more gets SIGPIPE.
+type bounded struct {
+	bytes.Buffer
+	over bool
+}
+
+func (b *bounded) Write(text []byte) (int, error) {
+	if b.over = b.over || b.Len()+len(text) > maxGit; b.over {
+		return 0, errGitMuch
+	}
+	return b.Buffer.Write(text)
+}
+
+// exportPatience is how long git may take to write commits.
+const exportPatience = 5 * time.Minute
+
+// export has git write the last commits of a repository, as git-fast-export(1) does, in the same way.
+func (g *gitAsker) export(ctx context.Context, dir, common string, commits int, to io.Writer) error {
+	return g.with(func(home string, git *programs.Program) error {
+		args := []string{"-c", "core.quotePath=true", "--git-dir=" + dir, "fast-export", "--use-done-feature", fmt.Sprintf("--max-count=%d", commits), "HEAD"}
+		return g.run(ctx, home, git, exportPatience, slices.Compact([]string{dir, common}), args, nil, to)
+	})
 }
 
 // firstLine is why something failed, as it has said itself.

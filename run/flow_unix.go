@@ -17,7 +17,9 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/homes"
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/sessions"
@@ -94,6 +96,8 @@ type flow struct {
 	place   providers.Provider
 	policy  *profiles.Policy
 	dirs    state.Dirs
+	helpers *programs.Finder // of what pccrun executes on this machine
+	writes  []string         // what the command may change of this machine's
 	session *sessions.Session
 	log     *events.Log
 	uid     int // whose this process was at first
@@ -269,7 +273,7 @@ func (f *flow) build() (err error) {
 func (f *flow) host() providers.Host {
 	return providers.Host{
 		Environ: f.req.Host.Environ, StateDir: f.dirs.State, CacheDir: f.dirs.Cache, Launcher: launcherFile(), Whole: f.program.Whole,
-		Export: exportHistory, Ask: f.program.ask,
+		Programs: f.helpers, Export: f.exportHistory, Ask: f.program.ask,
 	}
 }
 
@@ -291,6 +295,10 @@ func (f *flow) resolve() int {
 		if err := state.Outside(dir.path, policy.Workspace); err != nil {
 			return messages.Fail(messages.InWords(err), dir.variable+"=DIR names another directory")
 		}
+	}
+	f.helpers = Programs(&f.req.Host, f.dirs.State)
+	if err := f.ownDirs(); err != nil {
+		return messages.Fail(messages.InWords(err), "set HOME, XDG_CONFIG_HOME, XDG_STATE_HOME and XDG_CACHE_HOME to other directories")
 	}
 	if err := Settle(sessions.In(f.dirs.State), f.program); errors.Is(err, state.ErrUnsafe) {
 		return messages.Fail(messages.InWords(err), UnsafeHint) // what this run owes could not be written there either
@@ -406,6 +414,12 @@ func (f *flow) look() (*providers.Survey, error) {
 		found.Places = append(found.Places, survey.Place{Path: path, Node: survey.File, Access: profiles.Read, Copied: true, Text: f.seeds[path], Why: "what a home begins with"})
 	}
 	f.found(found)
+	f.writes = []string{f.policy.Workspace, f.dirs.State + "/" + homes.DirName}
+	for i := range found.Places {
+		if p := &found.Places[i]; p.Access >= profiles.Overlay && !p.Scratch && !p.Copied && (p.Node == survey.File || p.Node == survey.Directory) {
+			f.writes = append(f.writes, p.Path)
+		}
+	}
 	s := &providers.Survey{Places: found.Places, Seeds: f.seeds, Command: paths, Notes: found.Notes, Machine: found}
 	s.UID, s.GID = who()
 	for _, v := range found.Env {
@@ -453,6 +467,9 @@ func (f *flow) announce() {
 // begin makes the session, which says what will have to be found at the provider, before
 // anything is made there.
 func (f *flow) begin() error {
+	if err := f.cover(); err != nil {
+		return err
+	}
 	if !f.hasty() {
 		f.caught = catch() // before anything is made that would be left
 	}
@@ -515,7 +532,7 @@ func (f *flow) follow() (code int, err error) {
 		return 0, err
 	}
 	result, err := f.plan.Run(ctx, stdio, observer{f})
-	for err != nil && stale(err) && f.isLocal() && !f.running.Load() && !f.unlooked && f.aborted == nil && os.Getuid() == f.uid {
+	for err != nil && stale(err) && f.tries < maxTries && f.isLocal() && !f.running.Load() && !f.unlooked && f.aborted == nil && os.Getuid() == f.uid {
 		f.settled()
 		if err = f.decide(err); err == nil {
 			result, err = f.plan.Run(ctx, stdio, observer{f})
@@ -608,7 +625,7 @@ func Inquire(program Program, k providers.Kind) ([]profiles.Answer, error) {
 	if f.dirs, err = state.Find(req.Host.Getenv, f.policy.Home); err != nil {
 		return nil, err
 	}
-	f.workDir = providers.StartDir(f.policy)
+	f.workDir, f.helpers = providers.StartDir(f.policy), Programs(&req.Host, f.dirs.State)
 	if err = f.build(); err == nil {
 		err = f.prepare()
 	}

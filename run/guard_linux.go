@@ -96,7 +96,7 @@ func (f *flow) guard(run providers.Local) error {
 	if err != nil {
 		return err
 	}
-	g.guard[0].AskGit = askGit
+	g.guard[0].AskGit = f.git().ask
 	if run != nil {
 		g.guard.Attach(run.Configs(f.session.ID()))
 	}
@@ -234,7 +234,7 @@ func settleUnfinished(home sessions.Home, program Program, id, text string) erro
 		}
 		guards.Attach(configs)
 	}
-	guards[0].AskGit = askGit
+	guards[0].AskGit = askGit(record.Root)
 	found, err := workspace.Together(guards...).Finish()
 	if err != nil {
 		return err

@@ -51,7 +51,7 @@ func OpenChanges(name string) (*Kept, error) {
 		c.Record = new(changes.Record) // OpenUpper says what is wrong with it
 	}
 	if c.Upper, err = changes.OpenUpper(dir, nil); err == nil {
-		c.Upper.AskGit = askGit
+		c.Upper.AskGit = askGit(c.Record.Workspace)
 	}
 	return c, err
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/pccrun/pccrun/providers/filesync"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/survey"
+	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/postrun"
 )
 
@@ -38,10 +39,10 @@ type unfinishedRun struct {
 }
 
 // postRunRules are those of a policy.
-func postRunRules(p *profiles.Policy) postrun.Rules {
+func postRunRules(p *profiles.Policy, ask workspace.AskGit) postrun.Rules {
 	rules := postrun.Rules{
 		Hidden:    func(path string) bool { return p.Decide(path).Access < profiles.Read },
-		Protected: survey.Protects(p, filesync.FoldKey), AskGit: askGit,
+		Protected: survey.Protects(p, filesync.FoldKey), AskGit: ask,
 	}
 	for _, r := range p.Protect {
 		for _, tail, more := strings.Cut(r.Pattern, "/"); more; _, tail, more = strings.Cut(tail, "/") {
@@ -79,7 +80,7 @@ func (f *flow) recordUnfinished() error {
 	}}
 	var err error
 	var text bytes.Buffer
-	if run.Record, err = postrun.Take(roots, postRunRules(p)); err == nil {
+	if run.Record, err = postrun.Take(roots, postRunRules(p, f.git().ask)); err == nil {
 		err = gob.NewEncoder(&text).Encode(run)
 	}
 	var unfinished *sessions.Unfinished
@@ -155,7 +156,7 @@ func settleUnfinished(home sessions.Home, program Program, id, text string) erro
 	if err := endAt(home, program, id); err != nil {
 		return err
 	}
-	found, err := run.Record.Under(postRunRules(&run.Policy)).Check(func() (*os.Root, error) { return home.Inherit(id) })
+	found, err := run.Record.Under(postRunRules(&run.Policy, askGit(run.Policy.Workspace))).Check(func() (*os.Root, error) { return home.Inherit(id) })
 	if err != nil {
 		return err
 	}

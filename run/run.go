@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/sessions"
@@ -62,6 +64,11 @@ func Dirs() (state.Dirs, error) {
 		return state.Dirs{}, err
 	}
 	return state.Find(host.Getenv, home)
+}
+
+// Programs finds what pccrun itself executes on this machine, for its user.
+func Programs(host *profiles.Host, stateDir string) *programs.Finder {
+	return &programs.Finder{Records: programs.Records(host.Home, stateDir), Environ: host.Environ, Note: messages.Say}
 }
 
 // PathsChanged is one count for the end of a run and for diff: of files and directories.

@@ -20,4 +20,4 @@ func bareMain() {
 	main()
 }
 
-func init() { programs["bare"] = bareMain }
+func init() { started["bare"] = bareMain }

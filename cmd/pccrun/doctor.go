@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pccrun/pccrun/clients"
+	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/doctor"
@@ -38,9 +38,6 @@ func doctorVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
-	if err := leaveWorkspace(); err != nil {
-		return fail("doctor: " + inWords(err))
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	done := slow("testing which guarantees this machine can keep")
@@ -64,12 +61,16 @@ func doctorVerb(args []string) int {
 	return 0
 }
 
-// leaveWorkspace takes out of PATH what lies in the workspace: the doctor asks
-// docker, git and others, outside of any sandbox, and --fix begins with sudo. A
-// profile there that cannot be read is no matter of the doctor's.
-func leaveWorkspace() error {
-	workspace, _, _ := profiles.ReadWorkspaceFile(profiles.Request{Host: profiles.ThisHost()})
-	return os.Setenv("PATH", clients.Path(os.Getenv("PATH"), workspace))
+// hostPrograms finds docker, git and others, which the doctor asks outside of any sandbox, and sudo, with
+// which --fix begins. A profile of the workspace that cannot be read is no matter of the doctor's.
+func hostPrograms() (finder *programs.Finder, home string, err error) {
+	host := profiles.ThisHost()
+	workspace, _, _ := profiles.ReadWorkspaceFile(profiles.Request{Host: host})
+	dirs, err := run.Dirs()
+	if err == nil {
+		home, _, err = host.HomeDir()
+	}
+	return run.Programs(&host, dirs.State).For((&profiles.Policy{Workspace: workspace}).Changes, say), home, err
 }
 
 // examine tries the launcher that the user started: this program may be the
@@ -88,7 +89,11 @@ func examine(ctx context.Context) (*doctor.Report, error) {
 			environ = append(environ, e)
 		}
 	}
-	return doctor.Examine(ctx, doctor.Options{Launcher: launcher, Environ: environ})
+	finder, home, err := hostPrograms()
+	if err != nil {
+		return nil, err
+	}
+	return doctor.Examine(ctx, doctor.Options{Launcher: launcher, Environ: environ, Home: home, Programs: finder})
 }
 
 // mend applies what the user agrees to, and looks again.
@@ -102,12 +107,17 @@ func mend(ctx context.Context, r *doctor.Report, f doctorFlags) *doctor.Report {
 		fail("doctor: nothing was changed: no terminal to ask at", "--fix --yes changes it without asking")
 		return r
 	}
+	finder, _, err := hostPrograms()
+	if err != nil {
+		fail("doctor: "+inWords(err), "")
+		return r
+	}
 	for i := range r.Fixes {
 		fix := &r.Fixes[i]
 		if !f.yes && !agreed(fix.Why) {
 			continue
 		}
-		if err := fix.Apply(ctx); err != nil {
+		if err := fix.Apply(ctx, finder); err != nil {
 			hint := ""
 			if errors.Is(err, doctor.ErrNotRoot) {
 				hint = "run the commands above as root"

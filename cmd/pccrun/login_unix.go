@@ -10,6 +10,7 @@ import (
 
 	"github.com/pccrun/pccrun/homes"
 	"github.com/pccrun/pccrun/homes/login"
+	"github.com/pccrun/pccrun/internal/outgoing/client"
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
 )
@@ -35,6 +36,8 @@ func (r *homeRequest) login(stateDir string, e *homes.Entry) int {
 		return failed
 	}
 	defer h.Close()
+	host := profiles.ThisHost()
+	sends := client.New(host.Home, host.Environ, say)
 	code, found := 0, false
 	for i := range p.Seeds {
 		s := &p.Seeds[i]
@@ -43,7 +46,7 @@ func (r *homeRequest) login(stateDir string, e *homes.Entry) int {
 			continue
 		}
 		l := login.Login{
-			Form: s.Renew, Endpoint: s.Endpoint, Path: s.Path, UserHome: p.Home, Inside: h.Read(name),
+			Form: s.Renew, Endpoint: s.Endpoint, Path: s.Path, UserHome: p.Home, Inside: h.Read(name), Client: sends,
 			Keep:   func(text []byte) error { return h.Write(name, text) },
 			Copied: func(t homes.Tokens) (bool, bool) { return h.Copied(name, t) },
 		}

@@ -17,8 +17,8 @@ import (
 )
 
 func init() {
-	programs["remap"], programs["notify"], programs["small"], programs["keyful"], programs["slack"] = remap, notify, small, keyful, slack
-	programs["listening"] = listening
+	started["remap"], started["notify"], started["small"], started["keyful"], started["slack"] = remap, notify, small, keyful, slack
+	started["listening"] = listening
 	conditions["scratch"] = func() bool { return kernel.AtLeast(6, 6) } // what fetched things can be changed on
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -22,13 +23,13 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 )
 
-// programs are what the scripts can start beside the host's own.
-var programs = map[string]func(){"pccrun": main, "carried": carried, "dial": dial, "tokens": tokens}
+// started are what the scripts can start beside the host's own.
+var started = map[string]func(){"pccrun": main, "carried": carried, "dial": dial, "tokens": tokens}
 
 // conditions are what all scripts can ask beside the usual.
 var conditions = map[string]func() bool{}
 
-func TestMain(m *testing.M) { testscript.Main(shipped{m}, programs) }
+func TestMain(m *testing.M) { testscript.Main(shipped{m}, started) }
 
 // shipped are tests in which pccrun is the program of PCCRUN_TEST_COUNTED, which is
 // built as the one that is shipped: this binary, which stands in for it elsewhere,
@@ -121,7 +122,14 @@ func runScripts(t *testing.T, pattern string, conditions map[string]func() bool)
 			env.Setenv("HOME", home)
 			env.Setenv("WS", home+"/project")
 			env.Cd = home + "/project"
-			return os.MkdirAll(home+"/project/.git", 0o755)
+			own, err := user.Current()
+			if err != nil {
+				return err
+			}
+			dir, err := os.MkdirTemp(own.HomeDir, ".pccrun-test-") // what everybody can write has no programs that pccrun executes
+			env.Setenv("OWN", dir)
+			env.Defer(func() { _ = os.RemoveAll(dir) })
+			return errors.Join(err, os.MkdirAll(home+"/project/.git", 0o755))
 		},
 	})
 }

@@ -4,16 +4,19 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/rogpeppe/go-internal/diff"
 
+	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/run"
 )
 
 const trustUsage = `usage: pccrun trust [--workspace DIR] [--json]
+       pccrun trust --program FILE [--revoke] [--json]
        pccrun trust --list | --revoke [DIR] [--json]
 
 Trusts the workspace's own profile, .pccrun.jsonc in its root, with its present
@@ -22,32 +25,39 @@ the workspace, and a changed file is not trusted until you trust it again. pccru
 prints the file, or the diff to the content that was trusted before: read it.
 
   --workspace DIR  trust the profile of this workspace (default: the current one)
-  --list           list the workspaces that you trust
+  --program FILE   let pccrun execute this program on the host with its present
+                   content, though sandboxed commands could write it
+  --list           list the workspaces and programs that you trust
   --revoke [DIR]   do not trust this workspace any more
   --json           print the result as JSON
 `
 
 func trustVerb(args []string) int {
 	req := profiles.Request{Host: profiles.ThisHost()}
-	list, revoke, asJSON := false, false, false
-	words, err := options(trustUsage, args, flags{"--workspace": &req.Workspace, "--list": &list, "--revoke": &revoke, "--json": &asJSON})
+	list, revoke, asJSON, program := false, false, false, ""
+	words, err := options(trustUsage, args, flags{"--workspace": &req.Workspace, "--program": &program, "--list": &list, "--revoke": &revoke, "--json": &asJSON})
 	switch {
 	case err != nil:
 	case len(words) > 0 && (!revoke || list || len(words) > 1 || req.Workspace != ""):
 		err = misuse("unexpected argument "+quote(words[len(words)-1]), "--workspace DIR names another workspace")
+	case program != "" && (list || len(words) > 0 || req.Workspace != ""):
+		err = misuse("flag --program: takes no other flag than --revoke and --json", "")
 	case list && (revoke || req.Workspace != ""):
 		err = misuse("flag --list: takes no other flag than --json", "")
 	}
 	if err != nil {
 		return failSession(err)
 	}
-	trust, err := trustList()
+	dirs, err := run.Dirs()
 	if err != nil {
 		return failSession(err)
 	}
+	trust, finder := profiles.TrustIn(dirs.State), run.Programs(&req.Host, dirs.State)
 	switch {
+	case program != "":
+		return trustProgram(finder, program, revoke, asJSON)
 	case list:
-		return listTrust(trust, asJSON)
+		return listTrust(trust, finder, asJSON)
 	case revoke:
 		if len(words) > 0 {
 			req.Workspace = words[0]
@@ -57,10 +67,26 @@ func trustVerb(args []string) int {
 	return addTrust(trust, req, asJSON)
 }
 
-// trustList finds the list of what the user trusts.
-func trustList() (profiles.Trust, error) {
-	dirs, err := run.Dirs()
-	return profiles.TrustIn(dirs.State), err
+// trustProgram records a program, by its content, or takes it off the record.
+func trustProgram(finder *programs.Finder, program string, revoke, asJSON bool) int {
+	change, key, did := finder.Trust, "trusted", "trusted with its present content"
+	if revoke {
+		change, key, did = finder.Distrust, "revoked", "not trusted any more"
+	}
+	real, err := change(program)
+	if errors.Is(err, fs.ErrNotExist) && revoke {
+		fail("trust: "+real+" is not trusted", "pccrun trust --list lists trusted programs")
+		return failed
+	}
+	if err != nil {
+		return failSession(err)
+	}
+	if asJSON {
+		printJSON(object{{"program", real}, {key, true}})
+	} else {
+		printf("%s: %s\n", printable(real), did)
+	}
+	return 0
 }
 
 func addTrust(trust profiles.Trust, req profiles.Request, asJSON bool) int {
@@ -128,7 +154,7 @@ func revokeTrust(trust profiles.Trust, req profiles.Request, asJSON bool) int {
 	return 0
 }
 
-func listTrust(trust profiles.Trust, asJSON bool) int {
+func listTrust(trust profiles.Trust, finder *programs.Finder, asJSON bool) int {
 	list, err := trust.List()
 	if err != nil {
 		return failSession(err)
@@ -148,6 +174,21 @@ func listTrust(trust profiles.Trust, asJSON bool) int {
 			continue
 		}
 		printf("%s  %s  %s\n", e.Since.UTC().Format("2006-01-02 15:04"), printable(e.Workspace), is)
+	}
+	trusted, err := finder.Trusted()
+	if err != nil {
+		return failSession(err)
+	}
+	for _, path := range slices.Sorted(maps.Keys(trusted)) {
+		is := "trusted"
+		if !trusted[path] {
+			is = "changed since: not trusted"
+		}
+		if asJSON {
+			rows = append(rows, object{{"program", path}, {"state", is}})
+			continue
+		}
+		printf("program           %s  %s\n", printable(path), is)
 	}
 	if asJSON {
 		printJSON(object{{"trusted", slices.Clip(rows)}})

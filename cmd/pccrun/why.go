@@ -473,10 +473,11 @@ func networkRules(p *profiles.Policy, host *profiles.Host) (*rules.Set, error) {
 			return nil, errors.New("the group needs a client that is not installed here")
 		})
 	}
-	asker := clients.Asker{Environ: host.Environ, Workspace: p.Workspace, Note: say}
-	if dirs, err := state.Find(host.Getenv, p.Home); err == nil {
-		asker.StateDir = dirs.State
+	dirs, err := state.Find(host.Getenv, p.Home)
+	if err != nil {
+		return nil, err
 	}
+	asker := clients.Asker{Programs: run.Programs(host, dirs.State).For(p.Changes, say), Workspace: p.Workspace, StateDir: dirs.State}
 	return p.Network.Rules(asker.Expand)
 }
 

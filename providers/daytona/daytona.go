@@ -50,7 +50,7 @@ func NewService(environ []string) *Service {
 	address := cmp.Or(get("DAYTONA_API_URL"), get("DAYTONA_SERVER_URL"), "https://app.daytona.io/api")
 	s := &Service{target: get("DAYTONA_TARGET"), snapshot: get("DAYTONA_SNAPSHOT")}
 	s.Base = remote.Base{
-		API:     remote.API{Provider: Name, Client: remote.NewClient(), Secrets: []string{key}, Advise: advise},
+		API:     remote.API{Provider: Name, Client: remote.NewClient(environ), Secrets: []string{key}, Advise: advise},
 		Address: strings.TrimSuffix(address, "/"),
 		Key:     http.Header{"Authorization": {"Bearer " + key}, "Accept": {"application/json"}, "X-Daytona-Source": {"pccrun"}, "X-Daytona-Sdk-Version": {"0.205.1"}},
 		Ports:   []uint16{2280}, PerCPU: 0.0504, PerGiB: 0.0162, Keeps: keeps,

@@ -50,6 +50,7 @@ func (r *running) leave() (err error) {
 	}
 	host := egress.Host{
 		Environ:  r.provider.host.Environ,
+		Programs: r.provider.host.Programs,
 		StateDir: r.provider.host.StateDir,
 		Secrets:  new(egress.Secrets),
 	}

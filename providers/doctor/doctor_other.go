@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+
+	"github.com/pccrun/pccrun/internal/programs"
 )
 
 // InsideVerb is the hidden verb of a trial's other side, on Linux.
@@ -28,4 +30,6 @@ func Examine(ctx context.Context, o Options) (*Report, error) {
 }
 
 // Apply has nothing to apply here.
-func (*Fix) Apply(context.Context) error { return fmt.Errorf("doctor: %w", errors.ErrUnsupported) }
+func (*Fix) Apply(context.Context, *programs.Finder) error {
+	return fmt.Errorf("doctor: %w", errors.ErrUnsupported)
+}

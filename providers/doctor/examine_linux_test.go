@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -42,7 +43,7 @@ echo "pccrun: guarantee fs.hide: somewhat" >&2
 echo "pccrun: mount proc on /proc: operation not permitted: covered" >&2
 echo "pccrun: hint: uncover it" >&2
 exit 125`)
-	r, err := Examine(context.Background(), Options{Launcher: at, Environ: os.Environ()})
+	r, err := Examine(context.Background(), Options{Launcher: at, Environ: os.Environ(), Home: t.TempDir(), Programs: &programs.Finder{Environ: os.Environ()}})
 	require.NoError(t, err)
 	require.False(t, r.OK())
 	p := r.Providers[0]
@@ -69,7 +70,7 @@ echo "pccrun: guarantee res.pids: missing: too" >&2
 echo "pccrun: hint: mend that" >&2
 echo "pccrun: hint: --allow-missing fs.hide,res.pids runs although they are not kept" >&2
 exit 125`)
-	r, err := Examine(context.Background(), Options{Launcher: at, Environ: os.Environ()})
+	r, err := Examine(context.Background(), Options{Launcher: at, Environ: os.Environ(), Home: t.TempDir(), Programs: &programs.Finder{Environ: os.Environ()}})
 	require.NoError(t, err)
 	states := map[profiles.Guarantee]profiles.State{}
 	for _, a := range r.Providers[0].Guarantees {
@@ -93,7 +94,7 @@ func TestCaptured(t *testing.T) {
 		`echo "pccrun: guarantee net.transparent: missing: no way (required by flag --local)" >&2; echo "pccrun: hint: go without" >&2; exit 125`: {
 			State: profiles.Missing, Cause: "no way (required by flag --local)", Hint: "go without"},
 	} {
-		r, err := Examine(context.Background(), Options{Launcher: launcher(t, plan+script+";;\nesac"), Environ: os.Environ()})
+		r, err := Examine(context.Background(), Options{Launcher: launcher(t, plan+script+";;\nesac"), Environ: os.Environ(), Home: t.TempDir(), Programs: &programs.Finder{Environ: os.Environ()}})
 		require.NoError(t, err)
 		i := slices.IndexFunc(r.Providers[0].Guarantees, func(a profiles.Answer) bool { return a.Guarantee == profiles.NetTransparent })
 		want.Guarantee = profiles.NetTransparent
@@ -102,7 +103,7 @@ func TestCaptured(t *testing.T) {
 }
 
 func TestLaunchFails(t *testing.T) {
-	x := &examiner{launcher: "/nonexistent", environ: os.Environ()}
+	x := &examiner{launcher: "/nonexistent", environ: os.Environ(), home: t.TempDir()}
 	require.NoError(t, x.lay())
 	defer x.close()
 	text, _, ok := refusal(x.launch(context.Background(), nil, "true"))
@@ -125,7 +126,7 @@ func TestLayerVerdicts(t *testing.T) {
 		`case "$*" in *"--without seccomp"*) echo '{"seccomp":"no filter"}';; *) echo '{"seccomp":"a filter"}';; esac`: Holds,
 		`case "$*" in *"--without seccomp"*) exit 1;; *) echo '{"seccomp":"a filter"}';; esac`:                         Refused,
 	} {
-		x := &examiner{launcher: launcher(t, script), environ: os.Environ()}
+		x := &examiner{launcher: launcher(t, script), environ: os.Environ(), home: t.TempDir()}
 		require.NoError(t, x.lay())
 		require.Equal(t, want, x.layer(context.Background(), looks[0], true).Verdict, script)
 		require.NoError(t, x.close())
@@ -136,7 +137,7 @@ func TestLayerVerdicts(t *testing.T) {
 func TestLayerOfSomebodyElse(t *testing.T) {
 	at := slices.IndexFunc(looks, func(l look) bool { return l.layer == profiles.LayerRlimits })
 	for host, want := range map[string]Verdict{"core dumps of at most 0": Shows, "core dumps of at most 5": Open} {
-		x := &examiner{launcher: launcher(t, `echo '{"rlimits":"`+host+`"}'`), environ: os.Environ()}
+		x := &examiner{launcher: launcher(t, `echo '{"rlimits":"`+host+`"}'`), environ: os.Environ(), home: t.TempDir()}
 		require.NoError(t, x.lay())
 		x.scene.Host[profiles.LayerRlimits] = host
 		require.Equal(t, want, x.layer(context.Background(), looks[at], true).Verdict, host)

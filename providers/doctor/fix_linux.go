@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -14,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -176,24 +176,27 @@ var ErrNotRoot = errors.New("needs root, and sudo is missing or asks for a passw
 
 // Apply makes the change, as root or by sudo(8). Asking for a password is up to
 // sudo, and only if there is a terminal.
-func (f *Fix) Apply(ctx context.Context) error {
-	script := "set -e\n" + f.Script()
-	args := []string{"sh", "-c", script}
+func (f *Fix) Apply(ctx context.Context, finder *programs.Finder) error {
+	shell, err := finder.Find("sh", nil)
+	if err != nil {
+		return fmt.Errorf("apply the fix: %w", err)
+	}
+	args := []string{"-c", "set -e\n" + f.Script()}
+	cmd := shell.Command(ctx, args...)
 	if os.Geteuid() != 0 {
-		sudo, err := exec.LookPath("sudo")
+		sudo, err := finder.Find("sudo", nil)
 		if err != nil {
 			return ErrNotRoot
 		}
-		ahead := []string{sudo}
+		args = append([]string{shell.Path}, args...)
 		if _, err := unix.IoctlGetTermios(0, unix.TCGETS); err != nil {
-			ahead = append(ahead, "-n")
-			if exec.CommandContext(ctx, sudo, "-n", "true").Run() != nil {
+			args = append([]string{"-n"}, args...)
+			if sudo.Command(ctx, "-n", "true").Run() != nil {
 				return ErrNotRoot
 			}
 		}
-		args = append(ahead, args...)
+		cmd = sudo.Command(ctx, args...)
 	}
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stderr, os.Stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("apply the fix: %w", err)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/private"
+	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -102,15 +104,16 @@ func TestApply(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f")
 	f := Fix{Steps: []Step{{File: file, Content: "x\n"}}}
 	if os.Geteuid() != 0 {
-		t.Setenv("PATH", t.TempDir())
-		require.ErrorIs(t, f.Apply(context.Background()), ErrNotRoot)
+		only := private.Dir(t)
+		require.NoError(t, os.Symlink("/bin/sh", only+"/sh"))
+		require.ErrorIs(t, f.Apply(context.Background(), &programs.Finder{Environ: []string{"PATH=" + only}}), ErrNotRoot)
 		require.NoFileExists(t, file)
 		return
 	}
-	require.NoError(t, f.Apply(context.Background()))
+	require.NoError(t, f.Apply(context.Background(), &programs.Finder{Environ: os.Environ()}))
 	require.FileExists(t, file)
 	f.Steps = []Step{{Run: []string{"false"}}, {File: file + "2", Content: "x\n"}}
-	require.ErrorContains(t, f.Apply(context.Background()), "exit status 1")
+	require.ErrorContains(t, f.Apply(context.Background(), &programs.Finder{Environ: os.Environ()}), "exit status 1")
 	require.NoFileExists(t, file+"2", "the first step that does not work is the last")
 }
 
@@ -144,20 +147,19 @@ func TestFacts(t *testing.T) {
 	require.Equal(t, "an unnamed distribution", h.distribution())
 	require.NotEmpty(t, subordinate("nobody-of-that-name").Value)
 
-	dir := t.TempDir()
-	t.Setenv("PATH", dir)
-	require.Equal(t, "not installed", docker(context.Background()).Value)
-	require.Equal(t, "not installed", gvisor(context.Background()).Value)
+	dir := private.Dir(t)
+	x := &examiner{programs: &programs.Finder{Environ: []string{"PATH=" + dir}}}
+	require.Equal(t, "not installed", x.docker(context.Background()).Value)
+	require.Equal(t, "not installed", x.gvisor(context.Background()).Value)
 	program := func(name, script string) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script), 0o755))
 	}
 	program("docker", "case $1 in version) echo 29.1;; info) echo 'io.containerd.runc.v2 runsc ';; esac")
-	require.Equal(t, "daemon 29.1", docker(context.Background()).Value)
-	require.Equal(t, "not installed, a runtime of Docker", gvisor(context.Background()).Value)
+	require.Equal(t, "daemon 29.1", x.docker(context.Background()).Value)
+	require.Equal(t, "not installed, a runtime of Docker", x.gvisor(context.Background()).Value)
 	program("docker", "exit 1")
-	require.Contains(t, docker(context.Background()).Value, "no daemon")
+	require.Contains(t, x.docker(context.Background()).Value, "no daemon")
 	program("runsc", "echo runsc version 1; echo spec: 2")
-	require.Equal(t, "runsc version 1", gvisor(context.Background()).Value)
-	x := &examiner{}
+	require.Equal(t, "runsc version 1", x.gvisor(context.Background()).Value)
 	require.Equal(t, "no git", x.worktree(context.Background()).Value)
 }

@@ -2,9 +2,9 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/user"
 	"path/filepath"
 	"runtime"
@@ -13,13 +13,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
 )
 
 // Examine finds out what this machine can do. It leaves nothing behind.
 func Examine(ctx context.Context, o Options) (r *Report, err error) {
-	x := &examiner{launcher: o.Launcher, environ: o.Environ}
+	x := &examiner{launcher: o.Launcher, environ: o.Environ, home: o.Home, programs: o.Programs}
 	defer func() {
 		if e := x.close(); err == nil {
 			err = e
@@ -43,8 +44,8 @@ func (x *examiner) facts(ctx context.Context) []Fact {
 		{Name: "user", Value: host.user + host.identity()},
 		{Name: "program", Value: x.launcher},
 		x.worktree(ctx),
-		docker(ctx),
-		gvisor(ctx),
+		x.docker(ctx),
+		x.gvisor(ctx),
 		terminal(getenv),
 		completion(getenv),
 		subordinate(host.user),
@@ -58,25 +59,27 @@ func (x *examiner) facts(ctx context.Context) []Fact {
 }
 
 // ask runs a program that may not be there, or not answer.
-func ask(ctx context.Context, name string, args ...string) (string, error) {
+func (x *examiner) ask(ctx context.Context, name string, args ...string) (string, error) {
+	program, err := x.programs.Find(name, func(variable string) bool { return strings.HasPrefix(variable, "DOCKER_") })
+	if err != nil {
+		return "", err
+	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.WaitDelay = time.Second
-	out, err := cmd.Output()
+	out, err := program.Command(ctx, args...).Output()
 	if ctx.Err() != nil {
 		err = fmt.Errorf("%s: no answer within 5 seconds", name)
 	}
 	return strings.TrimSpace(string(out)), err
 }
 
-func docker(ctx context.Context) Fact {
+func (x *examiner) docker(ctx context.Context) Fact {
 	f := Fact{Name: "Docker"}
-	if _, err := exec.LookPath("docker"); err != nil {
+	version, err := x.ask(ctx, "docker", "version", "--format", "{{.Server.Version}}")
+	if errors.Is(err, programs.ErrNone) {
 		f.Value = "not installed"
 		return f
 	}
-	version, err := ask(ctx, "docker", "version", "--format", "{{.Server.Version}}")
 	if err != nil || version == "" {
 		f.Value, f.Hint = "the client exists, but no daemon answers this user", "start the daemon; members of the group docker can become root"
 		return f
@@ -86,13 +89,13 @@ func docker(ctx context.Context) Fact {
 }
 
 // gvisor looks for runsc by itself and among the runtimes of Docker.
-func gvisor(ctx context.Context) Fact {
+func (x *examiner) gvisor(ctx context.Context) Fact {
 	f := Fact{Name: "gVisor", Value: "not installed"}
-	if version, err := ask(ctx, "runsc", "--version"); err == nil {
+	if version, err := x.ask(ctx, "runsc", "--version"); err == nil {
 		first, _, _ := strings.Cut(version, "\n")
 		f.Value = first
 	}
-	if runtimes, err := ask(ctx, "docker", "info", "--format", "{{range $name, $_ := .Runtimes}}{{$name}} {{end}}"); err == nil && strings.Contains(" "+runtimes, " runsc") {
+	if runtimes, err := x.ask(ctx, "docker", "info", "--format", "{{range $name, $_ := .Runtimes}}{{$name}} {{end}}"); err == nil && strings.Contains(" "+runtimes, " runsc") {
 		f.Value += ", a runtime of Docker"
 	}
 	return f

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -17,6 +18,8 @@ import (
 type Options struct {
 	Launcher string   // the program that the trials start
 	Environ  []string // of the user
+	Home     string   // of the user, where the trials are made
+	Programs *programs.Finder
 }
 
 // byLaunches finds out by the launcher alone what this machine keeps: its plan of a command that does

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -30,6 +31,8 @@ const tries = 3
 type examiner struct {
 	launcher string
 	environ  []string
+	home     string // where that is made
+	programs *programs.Finder
 	dir      string // what the trials are about is laid out below it
 	scene    scene
 	socket   net.Listener
@@ -325,10 +328,7 @@ func stateOf(word string) profiles.State {
 
 // lay makes what the trials look at. close takes it away.
 func (x *examiner) lay() error {
-	dir, err := os.MkdirTemp("", "pccrun-doctor-")
-	if err != nil { // a TMPDIR that is gone says nothing of the machine
-		dir, err = os.MkdirTemp("/tmp", "pccrun-doctor-")
-	}
+	dir, err := os.MkdirTemp(x.home, ".pccrun-doctor-") // git is executed there, and what all can write is no place for that
 	if err != nil {
 		return fmt.Errorf("make a place for trials: %w", err)
 	}
@@ -388,25 +388,25 @@ func (x *examiner) close() error {
 // worktree tries what orchestrators do: a linked work tree, and git in it.
 func (x *examiner) worktree(ctx context.Context) Fact {
 	f := Fact{Name: "git work trees"}
-	git, err := exec.LookPath("git")
+	git, err := x.programs.Find("git", nil)
 	if err != nil {
 		f.Value, f.Hint = "no git", "install git"
 		return f
 	}
 	repo, tree := filepath.Join(x.dir, "repo"), filepath.Join(x.dir, "tree")
 	// Nothing of the user's own configuration, and no hook, has a part in it.
-	env := append(slices.Clone(x.environ), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null", "GIT_AUTHOR_NAME=pccrun", "GIT_AUTHOR_EMAIL=pccrun@localhost",
+	env := append(slices.Clone(git.Env), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null", "GIT_AUTHOR_NAME=pccrun", "GIT_AUTHOR_EMAIL=pccrun@localhost",
 		"GIT_COMMITTER_NAME=pccrun", "GIT_COMMITTER_EMAIL=pccrun@localhost")
 	for _, args := range [][]string{{"init", "-q", repo}, {"-C", repo, "commit", "-q", "--allow-empty", "-m", "first"}, {"-C", repo, "worktree", "add", "-q", tree}} {
-		cmd := exec.CommandContext(ctx, git, args...)
+		cmd := git.Command(ctx, args...)
 		cmd.Env = env
 		if out, err := cmd.CombinedOutput(); err != nil {
 			f.Value = fmt.Sprintf("git %s: %v: %s", args[0], err, bytes.TrimSpace(out))
 			return f
 		}
 	}
-	cmd := exec.CommandContext(ctx, x.launcher, "run", "-q", "--profile", "default", "--", git, "status", "--short")
-	cmd.Env, cmd.Dir = env, tree
+	cmd := exec.CommandContext(ctx, x.launcher, "run", "-q", "--profile", "default", "--", git.Path, "status", "--short")
+	cmd.Env, cmd.Dir = x.environ, tree
 	if out, err := cmd.CombinedOutput(); err != nil {
 		f.Value = "made; git in one, inside: " + err.Error() + ": " + strconv.Quote(string(bytes.TrimSpace(out)))
 		return f

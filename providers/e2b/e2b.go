@@ -58,7 +58,7 @@ func NewService(environ []string, o Options) *Service {
 	key := get("E2B_API_KEY")
 	s := &Service{domain: cmp.Or(get("E2B_DOMAIN"), "e2b.app"), sandbox: strings.TrimSuffix(get("E2B_SANDBOX_URL"), "/"), template: cmp.Or(o.Template, "base")}
 	s.Base = remote.Base{
-		API:     remote.API{Provider: Name, Client: remote.NewClient(), Secrets: []string{key}, Advise: advise},
+		API:     remote.API{Provider: Name, Client: remote.NewClient(environ), Secrets: []string{key}, Advise: advise},
 		Address: cmp.Or(strings.TrimSuffix(get("E2B_API_URL"), "/"), "https://api."+s.domain),
 		Key:     http.Header{"X-Api-Key": {key}, "Accept": {"application/json"}},
 		Ports:   []uint16{envdPort}, PerCPU: 0.0504, PerGiB: 0.0162, Keeps: keeps,

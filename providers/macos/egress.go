@@ -36,7 +36,7 @@ func (r *running) leave(ctx context.Context) (err error) {
 		return err
 	}
 	r.close = append(r.close, func() { r.door.Close() })
-	host := egress.Host{Environ: r.provider.host.Environ, StateDir: r.provider.host.StateDir, Secrets: new(egress.Secrets)}
+	host := egress.Host{Environ: r.provider.host.Environ, Programs: r.provider.host.Programs, StateDir: r.provider.host.StateDir, Secrets: new(egress.Secrets)}
 	if r.command.Ask {
 		host.Ask = r.observer.Ask
 	}

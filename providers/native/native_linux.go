@@ -24,6 +24,7 @@ import (
 
 	"github.com/pccrun/pccrun/cgroups"
 	"github.com/pccrun/pccrun/egress"
+	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/netproxy"
@@ -44,6 +45,7 @@ type options struct {
 	passFDs []int
 
 	environ  []string
+	programs *programs.Finder                                                        // see [providers.Host]
 	stateDir string                                                                  // where pccrun keeps its runs, and what package managers answered; "" for nowhere
 	secrets  *egress.Secrets                                                         // what is injected from files and commands; nil reads none, for a run that is only looked at
 	ask      func(ctx context.Context, host string, port uint16) netproxy.Permission // nil asks nobody
@@ -122,7 +124,7 @@ func examine(policy *profiles.Policy, survey *providers.Survey, o *options, comm
 	}
 	f.umask = syscall.Umask(0)
 	syscall.Umask(f.umask)
-	f.way, err = egress.New(policy, egress.Host{Environ: o.environ, StateDir: o.stateDir, Secrets: o.secrets,
+	f.way, err = egress.New(policy, egress.Host{Environ: o.environ, Programs: o.programs, StateDir: o.stateDir, Secrets: o.secrets,
 		Certificates: looked.Workspace.Certificates, Ask: o.ask}, egress.Sandbox{Hostname: namespaces.Hostname,
 		IPv6: network.HasIPv6(), Learn: o.learn, Environ: environ(policy, looked, f.kernel.Identity, o.environ, command)})
 	if err != nil {

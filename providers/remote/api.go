@@ -15,6 +15,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/outgoing/client"
+	"github.com/pccrun/pccrun/profiles"
 )
 
 // API calls a provider over HTTP.
@@ -78,20 +82,9 @@ func (e *APIError) Error() string {
 // Hint says what mends it.
 func (e *APIError) Hint() string { return e.advice }
 
-// NewClient returns a client that follows no redirect, since a header with a key would
-// go along, and uses the proxy that the environment names.
-func NewClient() *http.Client {
-	t := &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: 20 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-		TLSHandshakeTimeout:   20 * time.Second,
-		ResponseHeaderTimeout: 2 * time.Minute,
-		IdleConnTimeout:       90 * time.Second,
-		MaxIdleConnsPerHost:   8,
-		ForceAttemptHTTP2:     true,
-		DisableCompression:    true,
-	}
-	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+// NewClient returns the client by which pccrun sends a key.
+func NewClient(environ []string) *http.Client {
+	return client.New(profiles.ThisHost().Home, environ, messages.Say)
 }
 
 // CheckBase says what is wrong with an address to which a key would be sent.

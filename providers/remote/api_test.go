@@ -25,7 +25,7 @@ func served(t *testing.T, answers ...http.HandlerFunc) (*remote.API, string, *in
 		h(w, r)
 	}))
 	t.Cleanup(s.Close)
-	a := &remote.API{Provider: "cloud", Client: remote.NewClient(), Secrets: []string{"hush"}, Wait: time.Millisecond, Advise: func(e *remote.APIError) string { return "advice " + e.Code }}
+	a := &remote.API{Provider: "cloud", Client: remote.NewClient(nil), Secrets: []string{"hush"}, Wait: time.Millisecond, Advise: func(e *remote.APIError) string { return "advice " + e.Code }}
 	return a, s.URL, n
 }
 

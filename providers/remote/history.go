@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/providers/filesync"
+	"github.com/pccrun/pccrun/state"
 )
 
 // remember makes a repository of the copy, with the commits of a stream: $1 the file, $2 its SHA-256, $3 the
@@ -47,12 +49,20 @@ func (r *plan) history(ctx context.Context, tree *filesync.Tree, raw io.ReadWrit
 
 // weighHistory writes them for nobody.
 func (r *plan) weighHistory(tree *filesync.Tree) (*filesync.History, error) {
-	raw, err := os.CreateTemp("", "pccrun-history-")
+	root, err := state.Open(r.provider.host.StateDir, r.policy.Workspace)
 	if err != nil {
 		return nil, err
 	}
-	defer os.Remove(raw.Name())
+	defer root.Close()
+	name := "history-" + rand.Text()
+	raw, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
 	defer raw.Close()
+	if err := root.Remove(name); err != nil {
+		return nil, err
+	}
 	return r.history(context.Background(), tree, raw, io.Discard)
 }
 

@@ -142,7 +142,7 @@ func (r *running) remote() (*inside.Remote, error) {
 	if t := r.io.Terminal; t != nil {
 		env = append(slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "TERM=") }), "TERM="+t.Name)
 	}
-	secrets, err := new(egress.Secrets).Values(r.policy, &egress.Host{Environ: r.provider.host.Environ, StateDir: r.provider.host.StateDir})
+	secrets, err := new(egress.Secrets).Values(r.policy, &egress.Host{Environ: r.provider.host.Environ, Programs: r.provider.host.Programs, StateDir: r.provider.host.StateDir})
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,108 @@
+package client
+
+import (
+	"encoding/pem"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/internal/outgoing"
+	"github.com/pccrun/pccrun/internal/private"
+)
+
+// server is one with a certificate of its own authority, which stands in a file.
+func server(t *testing.T, dir string) (address, file string) {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") }))
+	t.Cleanup(s.Close)
+	file = filepath.Join(dir, "ca.pem")
+	require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o644))
+	return s.URL, file
+}
+
+// get asks a server, and returns what the user heard.
+func get(t *testing.T, home, address string, environ ...string) (said string, err error) {
+	for _, e := range environ {
+		name, value, _ := strings.Cut(e, "=")
+		t.Setenv(name, value)
+	}
+	var notes []string
+	c := New(home, environ, func(text string) { notes = append(notes, text) })
+	defer c.CloseIdleConnections()
+	r, err := c.Get(address)
+	if err == nil {
+		r.Body.Close()
+	}
+	return strings.Join(notes, "\n"), err
+}
+
+// What a project could have put there is not trusted: SSL_CERT_FILE in a path that a user can write. The user's own line makes it count.
+func TestCertificates(t *testing.T) {
+	home, shared := private.Dir(t), t.TempDir() // which lies where everybody can write
+	address, file := server(t, shared)
+	said, err := get(t, home, address, "SSL_CERT_FILE="+file)
+	require.ErrorContains(t, err, "certificate")
+	require.Contains(t, said, "SSL_CERT_FILE="+file+" of the environment does not count")
+	said, err = get(t, home, address, "SSL_CERT_DIR="+shared)
+	require.ErrorContains(t, err, "certificate")
+	require.Contains(t, said, "SSL_CERT_DIR")
+
+	path := filepath.Join(home, outgoing.File)
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(t, os.WriteFile(path, []byte("# mine\nSSL_CERT_FILE="+file+"\n"), 0o600))
+	said, err = get(t, home, address, "SSL_CERT_FILE="+file)
+	require.NoError(t, err, "the control")
+	require.Empty(t, said)
+	_, err = get(t, home, address)
+	require.NoError(t, err, "nor need the environment say so")
+	require.NoError(t, os.Chmod(path, 0o666))
+	_, err = get(t, home, address)
+	require.ErrorContains(t, err, "that only you can write")
+}
+
+// A path that is root's alone counts, and is named.
+//
+//test:root
+func TestRootsCertificates(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	home := private.Dir(t)
+	address, file := server(t, home)
+	said, err := get(t, "", address, "SSL_CERT_FILE="+file)
+	require.NoError(t, err)
+	require.Equal(t, "SSL_CERT_FILE="+file+" of the environment counts for what pccrun itself sends", said)
+	require.NoError(t, os.Chmod(file, 0o664))
+	_, err = get(t, "", address, "SSL_CERT_FILE="+file)
+	require.ErrorContains(t, err, "certificate", "a group can write it")
+	require.NoError(t, os.Chmod(file, 0o644))
+	link := filepath.Join(t.TempDir(), "link.pem")
+	require.NoError(t, os.Symlink(file, link))
+	_, err = get(t, "", address, "SSL_CERT_FILE="+link)
+	require.ErrorContains(t, err, "certificate", "a link that everybody could have made")
+}
+
+// A proxy of the environment gets nothing, unless the user has the line.
+func TestProxy(t *testing.T) {
+	asked := 0
+	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))
+	defer proxy.Close()
+	home := private.Dir(t)
+	line := "http_proxy=" + proxy.URL
+	said, err := get(t, home, "http://host.invalid/", line)
+	require.Error(t, err)
+	require.Zero(t, asked)
+	require.Contains(t, said, "http_proxy of the environment does not count")
+	require.NotContains(t, said, proxy.URL, "it may hold a password")
+	path := filepath.Join(home, outgoing.File)
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(t, os.WriteFile(path, []byte(line+"\n"), 0o600))
+	_, err = get(t, home, "http://host.invalid/", line)
+	require.NoError(t, err)
+	require.Equal(t, 1, asked)
+}

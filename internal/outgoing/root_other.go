@@ -1,0 +1,5 @@
+//go:build !unix
+
+package outgoing
+
+func rootOnly(string) bool { return false }

@@ -1,0 +1,114 @@
+//go:build unix
+
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/state"
+	"github.com/pccrun/pccrun/workspace"
+)
+
+// ownDirs refuses directories of pccrun's, where a variable has put them into what an earlier run could write: the
+// user's profiles and all that is trusted lie there. Those that the user database's home has were hidden from each
+// run, as were those of another home that was lent as a whole.
+func (f *flow) ownDirs() error {
+	host := &f.req.Host
+	usual, err := state.Find(func(string) string { return "" }, f.policy.Home)
+	if err != nil || f.req.Resolved != nil {
+		return err
+	}
+	asked := []string{}
+	for _, dirs := range [...][2]string{{f.dirs.Config, usual.Config}, {f.dirs.State, usual.State}, {f.dirs.Cache, usual.Cache}} {
+		if dirs[0] != dirs[1] {
+			asked = append(asked, dirs[0])
+		}
+	}
+	if f.policy.Home != host.Home {
+		asked = append(asked, filepath.Dir(f.policy.Home))
+	}
+	for _, dir := range asked {
+		if covers, err := f.helpers.Covers(dir); err != nil {
+			return err
+		} else if covers {
+			return fmt.Errorf("%s: sandboxed commands can write there", dir)
+		}
+	}
+	return nil
+}
+
+// cover records what this run can write, for whoever looks for a program later, before root is given up.
+func (f *flow) cover() error {
+	if f.req.Resolved != nil { // a place elsewhere, where nobody looks for one
+		return nil
+	}
+	if f.uid == 0 && f.native() {
+		if err := makeGitDir(); err != nil {
+			messages.Say("git cannot be asked when this run is over: " + messages.InWords(err))
+		}
+	}
+	return f.helpers.Cover(f.writes)
+}
+
+// gitDir is where the sandboxes have their home in which git is asked by a launcher that has given root up: it
+// can enter no directory of root's sessions.
+const gitDir = "/run/pccrun-git"
+
+// makeGitDir makes it, for the identity that root becomes. Nobody but root can put another in its place.
+func makeGitDir() error {
+	uid, gid := who()
+	root, err := state.Open(gitDir, "")
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := root.Chmod(".", 0o755); err != nil {
+		return err
+	}
+	name := strconv.Itoa(uid)
+	if err := root.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return root.Lchown(name, uid, gid)
+}
+
+// git asks git for this run.
+func (f *flow) git() *gitAsker {
+	return &gitAsker{programs: f.helpers.For(f.policy.Changes, messages.Say), workspace: f.policy.Workspace, dir: func() (string, error) {
+		switch {
+		case os.Getuid() != f.uid:
+			return gitDir + "/" + strconv.Itoa(os.Getuid()), nil
+		case f.session == nil: // nothing runs yet
+			root, err := state.Open(f.dirs.State, f.policy.Workspace)
+			if err == nil {
+				root.Close()
+			}
+			return f.dirs.State, err
+		}
+		_, err := f.session.Dir()
+		return f.session.Path(), err
+	}}
+}
+
+func (f *flow) exportHistory(ctx context.Context, dir, common string, commits int, to io.Writer) error {
+	return f.git().export(ctx, dir, common, commits, to)
+}
+
+// askGit asks git for a session that has ended, of which something is left.
+func askGit(root string) workspace.AskGit {
+	host := profiles.ThisHost()
+	dirs, _ := Dirs() // the caller has found it
+	g := &gitAsker{programs: Programs(&host, dirs.State).For((&profiles.Policy{Workspace: root}).Changes, messages.Say), workspace: root, dir: func() (string, error) {
+		return dirs.State, nil // where the session lies: root has given its directory to another
+	}}
+	return g.ask
+}
