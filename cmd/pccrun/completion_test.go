@@ -13,7 +13,7 @@ func TestHelpFlags(t *testing.T) {
 		"diff": {"--stat", "--name-status", "--json", "--session"}, "apply": {"--force", "--json", "--session"}, "discard": {"--json", "--session"},
 		"snapshot": {"--list", "--remove", "--json", "--session"}, "review": {"--json", "--quiet", "--accept", "--save"}, "ps": {"--all", "--json", "-a"},
 		"logs": {"--follow", "--tail", "--output", "--save", "--json", "-f", "-n"}, "kill": {"--no-download", "--signal", "--wait", "--force", "--json", "--all"},
-		"gc": {"--all", "--dry-run", "--json"}, "trust": {"--workspace", "--program", "--json", "--list", "--revoke"}, "sync": {"--dry-run", "--json", "--allow-secret", "--accept", "--trust", "--max-size", "--max-files"}, "doctor": {"--fix", "--yes", "--json", "--all"},
+		"gc": {"--all", "--dry-run", "--json"}, "trust": {"--workspace", "--json", "--program", "--revoke", "--list"}, "sync": {"--dry-run", "--json", "--allow-secret", "--accept", "--trust", "--max-size", "--max-files"}, "doctor": {"--fix", "--yes", "--json", "--all"},
 		"allow": {"--profile"}, "net": {"--each", "--denied", "--json"}, "help": nil, "version": nil, "completion": nil,
 	}
 	for _, v := range verbs() {

@@ -5,6 +5,7 @@ package client
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/net/http/httpproxy"
@@ -83,6 +85,9 @@ func roots(more []string) (*x509.CertPool, error) {
 		}
 		for _, file := range files {
 			text, err := os.ReadFile(file)
+			if errors.Is(err, syscall.EISDIR) && file != path { // as crypto/x509 passes over it
+				continue
+			}
 			if err != nil {
 				return nil, fmt.Errorf("read certificates: %w", err)
 			}
