@@ -50,4 +50,4 @@ cross:
 	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 $(GO) build ./...
 
 clean:
-	rm -rf bin .cache
+	rm -rf bin .cache cmd/pccrun/whole.bin

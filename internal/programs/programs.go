@@ -5,7 +5,8 @@
 // directory on the way to it, what its #! line names, and what env(1) there finds lie in no tree
 // that this or an earlier run could write, and no directory on the way can be written by everybody.
 // What is executed starts in the root directory, with a PATH of such directories and with variables
-// from a list. The user's own directories pass, and so do those of a group.
+// from a list. The user's own directories pass, and group-writable ones. A program that the user
+// trusts passes wherever it lies.
 //
 // The trees of earlier runs stand in a record in the home of the user database, which no variable
 // leads away from. A program that the user trusts stands there with the hash of its content.

@@ -19,7 +19,7 @@ const (
 
 // Records returns the directories in which the records lie: in the home that the user database has, and
 // in pccrun's state directory if that is another. A variable can so add one, and replace none. A home
-// that is another's is none: who is root in a user namespace has the database's home of the host's root.
+// of another user holds no record: who is root in a user namespace has the database's home of the host's root.
 func Records(home, stateDir string) (dirs []string) {
 	if info, err := os.Stat(home); err == nil && info.IsDir() && filepath.IsAbs(home) && isOwn(info) {
 		if real, err := filepath.EvalSymlinks(home); err == nil {

@@ -6,10 +6,10 @@
 // and more.
 //
 // It promises that nothing is passed over in silence: a skip that is not in
-// test/skips.txt fails. No test is run a second time. Afterwards no user, process or file of
+// test/skips.txt fails. No failed test is run again. Afterwards no user, process or file of
 // the run is left: a package fails if the user's tests leave a process, or something where
 // everybody may write. With -long a package fails whose statements are covered to less than
-// 85 %, the files in test/uncovered.txt aside, or that takes three times its row.
+// 85 %, the files in test/uncovered.txt aside, or that takes much longer than its row.
 package main
 
 import (
@@ -39,7 +39,7 @@ unprivileged user run side by side; a caller who is not root runs his own alone.
 
   -as WHO       root, user or both (default both)
   -run PATTERN  only tests that match, as all of WHO; skips and coverage are not judged
-  -check        as the user: the packages of the program, and of the others the tests
+  -check        as the user alone: packages outside of test, test/rules, and tests
                 with the mark //test:check
   -long         everything as both, then the tests that test/skips.txt leaves to
                 make test-long; coverage and times are judged

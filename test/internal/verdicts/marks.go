@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// A Mark is a directive in the comment of a test function, without its //: who runs the
-// test beside the user.
+// A Mark is a directive in the comment of a test function, without its //: which further
+// runs have the test.
 type Mark string
 
 // The marks.
