@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/url"
 	"os"
@@ -149,7 +150,7 @@ func serveElsewhere(dir string, alone bool) int {
 			select {
 			case <-look.C:
 				// Where the sandbox's files are taken away while its processes go on, nobody comes back.
-				if _, err := os.Lstat(lineName); err != nil {
+				if _, err := os.Lstat(lineName); errors.Is(err, fs.ErrNotExist) {
 					e.kill()
 					os.Exit(failed)
 				}

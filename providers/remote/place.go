@@ -231,6 +231,14 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 				if err := r.judgeTrial(m.Trial); err != nil {
 					return result, err
 				}
+				if m.Trial.Bare != "" && m.Trial.Root { // which may have given the copy to the command's user
+					if r.before, err = r.look(ctx); err == nil {
+						err = r.record()
+					}
+				}
+				if err != nil {
+					return result, err
+				}
 				t.say(inside.Message{Go: true})
 			case m.Started:
 				r.started.Store(true)
@@ -336,7 +344,7 @@ func (t *talk) line(ctx context.Context, met func()) error {
 		carried <- err
 	}()
 	code, err := t.provider.service.Exec(ctx, t.box, &Exec{
-		Argv: []string{path.Join(t.program, "pccrun"), inside.Verb, inside.Attach, path.Join(t.program, "own")},
+		Argv: []string{shell, "-c", attach, "sh", t.program, inside.Verb, inside.Attach},
 		Root: true, In: in, Out: out, Err: &said, Lost: func(error) { cancel() }, Lines: true,
 	})
 	in.CloseWithError(io.ErrClosedPipe)
