@@ -1,12 +1,14 @@
 package daytona_test
 
 import (
+	"bytes"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/providers/daytona"
@@ -112,4 +114,43 @@ func TestRefusals(t *testing.T) {
 		require.True(t, is)
 		require.Contains(t, hint.Hint(), want)
 	}
+}
+
+// TestALogWithoutAnEnd: the toolbox does not always end a log. A command is over when its exit status is there.
+func TestALogWithoutAnEnd(t *testing.T) {
+	mux := http.NewServeMux()
+	answers := func(pattern, text string) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte(text))
+		})
+	}
+	printed := make(chan struct{})
+	answers("POST /box/process/session", "{}")
+	answers("POST /box/process/session/{s}/exec", `{"cmdId":"one"}`)
+	answers("DELETE /box/process/session/{s}", "{}")
+	mux.HandleFunc("GET /box/process/session/{s}/command/one", func(w http.ResponseWriter, _ *http.Request) {
+		<-printed
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"exitCode":3}`))
+	})
+	mux.HandleFunc("GET /box/process/session/{s}/command/one/logs", func(w http.ResponseWriter, r *http.Request) {
+		ws, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer ws.CloseNow()
+		gone := ws.CloseRead(r.Context())
+		_ = ws.Write(gone, websocket.MessageBinary, []byte("\x01\x01\x01hello\n"))
+		close(printed)
+		<-gone.Done()
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	s := daytona.NewService([]string{key})
+	var out bytes.Buffer
+	code, err := s.Exec(t.Context(), &remote.Sandbox{ID: "box", Address: server.URL + "/box"}, &remote.Exec{Argv: []string{"x"}, Out: &out, Err: &out, Lines: true})
+	require.NoError(t, err)
+	require.Equal(t, 3, code)
+	require.Equal(t, "hello\n", out.String())
 }

@@ -489,6 +489,10 @@ func (c *command) follow(w http.ResponseWriter, r *http.Request) {
 			}
 			text, at = text[len(part):], at+len(part)
 		}
+		if over && at == 0 { // as the toolbox, in which one of two who read the command's output may miss its end
+			<-ctx.Done()
+			return
+		}
 		if over {
 			_ = ws.Close(websocket.StatusNormalClosure, "")
 			return
