@@ -68,7 +68,7 @@ func (e *elsewhere) makeBare() (err error) {
 		}
 	}
 	if os.Getuid() == 0 {
-		if err := e.become(); err != nil {
+		if err := errors.Join(e.become(), give(b.home, &syscall.Credential{}, e.as)); err != nil {
 			return err
 		}
 	}
@@ -108,15 +108,13 @@ func (e *elsewhere) become() error {
 		return &os.PathError{Op: "stat", Path: e.asked.Policy.Workspace, Err: err}
 	}
 	e.as = &syscall.Credential{Uid: st.Uid, Gid: st.Gid}
-	if st.Uid == 0 {
-		id := uint32(namespaces.WhoAmI().HostUID)
-		e.as = &syscall.Credential{Uid: id, Gid: id}
-		// For good: each change of an owner is one of the file, for whoever asks what the command changed.
-		if err := give(e.asked.Policy.Workspace, &syscall.Credential{}, e.as); err != nil {
-			return err
-		}
+	if st.Uid != 0 {
+		return nil
 	}
-	return give(e.bare.home, &syscall.Credential{}, e.as)
+	id := uint32(namespaces.WhoAmI().HostUID)
+	e.as, e.given = &syscall.Credential{Uid: id, Gid: id}, true
+	// For good: each change of an owner is one of the file, for whoever asks what the command changed.
+	return give(e.asked.Policy.Workspace, &syscall.Credential{}, e.as)
 }
 
 // give makes the files of one owner below a directory another's. No command runs meanwhile.
@@ -216,11 +214,8 @@ func (e *elsewhere) bareCommand() error {
 	defer e.clearBare()
 	var err error
 	if plan.Terminal {
-		if e.master, e.slave, err = openTerminal(plan.Columns, plan.Rows); err != nil {
+		if e.master, e.slave, err = e.openTerminal(plan.Columns, plan.Rows); err != nil {
 			return err
-		}
-		if e.as != nil {
-			_ = e.slave.Chown(int(e.as.Uid), int(e.as.Gid)) // else it opens /dev/tty alone
 		}
 	}
 	wait, step, err := e.start()

@@ -231,7 +231,7 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 				if err := r.judgeTrial(m.Trial); err != nil {
 					return result, err
 				}
-				if m.Trial.Bare != "" && m.Trial.Root { // which may have given the copy to the command's user
+				if m.Trial.Given {
 					if r.before, err = r.look(ctx); err == nil {
 						err = r.record()
 					}

@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"crypto/rand"
 	_ "embed"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/daytona"
 	"github.com/pccrun/pccrun/providers/remote"
 	fakedaytona "github.com/pccrun/pccrun/test/internal/daytona"
@@ -201,4 +203,50 @@ exit 6`)
 			require.ErrorContains(t, o.err, "guarantee "+g+": missing: the command can reach the provider's own daemon at "+machine.Address+":2280")
 		}
 	})
+}
+
+// TestWithoutIdmappedMounts: where root cannot lend the copy, since its file system maps no owners, pccrun there drops to the
+// copy's owner first, or to nobody else where that is root, and namespaces surround the command.
+//
+//test:root
+func TestWithoutIdmappedMounts(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	for _, p := range places { // the copy is the user's, and root's
+		for _, terminal := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, terminal %v", p.name, terminal), func(t *testing.T) {
+				t.Parallel()
+				k := newTask(t, p)
+				k.unmapped()
+				large := make([]byte, 500_000)
+				_, _ = rand.Read(large)
+				k.write("large", string(large))
+				if terminal {
+					k.terminal = &providers.Terminal{Name: "xterm", Size: func() (int, int) { return 80, 25 }}
+				}
+				came := int64(0)
+				k.progress = func(what string, _, total int64) {
+					if what == "downloading" {
+						came = total
+					}
+				}
+				k.request.AllowMissing = []string{"res.memory", "res.pids", "res.cpu"}
+				o := k.run("/bin/bash", "-c", `[ "$(id -u)" != 0 ] && echo user; ls /proc | grep -c '^[0-9]*$'; cat /proc/net/dev | grep -c w0; echo > /dev/tty && echo tty
+echo more >> a.txt; echo x > made; exit 3`)
+				require.NoError(t, o.err)
+				require.Equal(t, 3, o.code, "%s%s", o.out, o.say)
+				if terminal {
+					require.Regexp(t, "^user\r\n[1-9]\r\n0\r\n\r\ntty\r\n$", o.out)
+				} else {
+					require.Regexp(t, "^user\n[1-9]\n0\n$", o.out, "processes and a network of its own")
+				}
+				require.False(t, k.warned("no namespace can be made"), "%q", k.heard.warnings)
+				require.Equal(t, []string{"M a.txt", "A made"}, k.changed())
+				require.Less(t, came, int64(10_000), "what did not change stays there")
+				k.nothingLeft()
+			})
+		}
+	}
 }
