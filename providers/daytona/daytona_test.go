@@ -2,6 +2,7 @@ package daytona_test
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -53,7 +54,7 @@ func serves(t *testing.T, answers map[string][]string) *daytona.Service {
 			answers[name] = list[1:]
 		}
 		w.Header().Set("Content-Type", "application/json")
-		if status, is := map[string]int{"401": 401, "402": 402, "409": 409}[list[0]]; is {
+		if status, is := map[string]int{"409": 409}[list[0]]; is {
 			w.WriteHeader(status)
 			return
 		}
@@ -106,13 +107,32 @@ func TestLife(t *testing.T) {
 
 // TestRefusals: what the account lacks is said with what helps, and never with the key.
 func TestRefusals(t *testing.T) {
-	for status, want := range map[string]string{"401": "dashboard/keys", "402": "dashboard/billing"} {
-		_, err := serves(t, map[string][]string{"GET /sandbox": {status}}).Find(t.Context(), nil)
-		require.Error(t, err)
+	for _, c := range []struct {
+		status        int
+		message, want string
+	}{
+		{401, "", "DAYTONA_API_KEY is not accepted"},
+		{402, "", "dashboard/billing"},
+		{403, "Forbidden resource", "permissions"},
+		{400, "Total CPU limit exceeded. Maximum allowed: 10.", "the account's limit is reached"},
+		{400, "Invalid sandbox name", ""},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(c.status)
+			_, _ = fmt.Fprintf(w, `{"statusCode":%d,"message":%q}`, c.status, c.message)
+		}))
+		_, err := daytona.NewService([]string{key, "DAYTONA_API_URL=" + server.URL}).Find(t.Context(), nil)
+		server.Close()
+		require.ErrorContains(t, err, c.message)
 		require.NotContains(t, err.Error(), strings.TrimPrefix(key, "DAYTONA_API_KEY="))
 		hint, is := err.(interface{ Hint() string })
 		require.True(t, is)
-		require.Contains(t, hint.Hint(), want)
+		if c.want == "" {
+			require.Empty(t, hint.Hint())
+		}
+		require.Contains(t, hint.Hint(), c.want)
+		require.Equal(t, c.status == 401, strings.Contains(hint.Hint(), "not accepted"), "%d: it is the key's fault", c.status)
 	}
 }
 

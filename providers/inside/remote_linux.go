@@ -107,6 +107,7 @@ type elsewhere struct {
 // serveElsewhere is the spool.
 func serveElsewhere(dir string, alone bool) int {
 	ready := os.NewFile(3, "ready")
+	deafen() // else what the provider's daemon ignores, the command would
 	if !alone {
 		if err := detach(ready, dir, "alone"); err != nil {
 			return complain("start the spool", err)

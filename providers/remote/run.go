@@ -194,6 +194,7 @@ func (r *running) inside(ctx context.Context, up *upload) (result providers.Resu
 // extend keeps the sandbox from stopping by itself.
 func (r *running) extend(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	box := r.box
 	var done sync.WaitGroup
 	done.Go(func() {
 		for told := false; ; {
@@ -202,7 +203,7 @@ func (r *running) extend(ctx context.Context) (stop func()) {
 				return
 			case <-time.After(r.provider.patient.extend):
 			}
-			if err := r.provider.service.Extend(ctx, r.box, r.provider.patient.lifetime); err != nil && ctx.Err() == nil && !told {
+			if err := r.provider.service.Extend(ctx, box, r.provider.patient.lifetime); err != nil && ctx.Err() == nil && !told {
 				told = true
 				r.warn("the sandbox may stop within %s: %v", r.provider.patient.lifetime, err)
 			}

@@ -176,6 +176,17 @@ echo theirs > .env; mkdir build; echo b > build/b; git init -q . 2>/dev/null || 
 		await.Until(t, "it runs no more", func() bool { return naps(nap) == 0 })
 		k.nothingLeft()
 	}},
+	{"a sandbox that is paused while this machine sleeps is resumed", func(t *testing.T, k *task) {
+		o := k.meanwhile("echo early; touch ready; cat >/dev/null; echo late; exit 5", func(io.Writer) {
+			k.pause(k.stand("running")[0])
+			await.Until(t, "it runs again", func() bool { return len(k.stand("running")) == 1 })
+		})
+		require.NoError(t, o.err)
+		require.Equal(t, 5, o.code)
+		require.Equal(t, "early\nlate\n", o.out)
+		require.Equal(t, []string{"A ready"}, k.changed())
+		k.nothingLeft()
+	}},
 	{"a terminal there, its size and its keys", func(t *testing.T, k *task) {
 		resized := make(chan struct{}, 1)
 		var columns atomic.Int32

@@ -60,11 +60,11 @@ func startE2B(t *testing.T) *served {
 		open: func(environ []string, state string) providers.Provider {
 			return e2b.New(providers.Host{Environ: environ, Launcher: host.Program(t), CacheDir: cacheDir, StateDir: state}, e2b.Options{})
 		},
-		path:     func(dir string) { s.Path = dir },
-		around:   func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
-		made:     func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
-		unmapped: func() { s.Unmapped = true },
-		bare:     func(*syscall.Credential) { s.Bare = true }, decide: s.Break, fault: func(kinds ...string) { s.Break(faultsOf(e2bWire(), kinds)) },
+		path:   func(dir string) { s.Path = dir },
+		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
+		made:   func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
+		pause:  s.Pause, unmapped: func() { s.Unmapped = true },
+		bare: func(*syscall.Credential) { s.Bare = true }, decide: s.Break, fault: func(kinds ...string) { s.Break(faultsOf(e2bWire(), kinds)) },
 	}
 }
 
@@ -77,11 +77,11 @@ func startDaytona(t *testing.T) *served {
 		open: func(environ []string, state string) providers.Provider {
 			return daytona.New(providers.Host{Environ: environ, Launcher: host.Program(t), CacheDir: cacheDir, StateDir: state})
 		},
-		path:     func(dir string) { s.Path = dir },
-		around:   func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
-		made:     func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
-		unmapped: func() { s.Unmapped = true },
-		bare:     func(user *syscall.Credential) { s.Bare, s.User = true, user }, decide: s.Break, fault: func(kinds ...string) { s.Break(faultsOf(daytonaWire(), kinds)) },
+		path:   func(dir string) { s.Path = dir },
+		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
+		made:   func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
+		pause:  s.Pause, unmapped: func() { s.Unmapped = true },
+		bare: func(user *syscall.Credential) { s.Bare, s.User = true, user }, decide: s.Break, fault: func(kinds ...string) { s.Break(faultsOf(daytonaWire(), kinds)) },
 	}
 }
 

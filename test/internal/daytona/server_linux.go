@@ -330,6 +330,7 @@ func (s *Server) bulk(w http.ResponseWriter, r *http.Request, b *box) {
 
 // command is what executes a line of a shell's in a sandbox.
 func (s *Server) command(m *machine.Machine, b *box, line string) *exec.Cmd {
+	line = "trap '' HUP INT QUIT TSTP TTIN TTOU\n" + line // what the toolbox executes may ignore signals: its shell starts it in the background
 	c := exec.Command("/bin/sh", "-c", line)
 	home := b.Home
 	if m != nil {

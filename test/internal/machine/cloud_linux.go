@@ -273,6 +273,14 @@ func (c *Cloud[T]) Boot(b *Sandbox[T]) (*Machine, error) {
 	return m, nil
 }
 
+// Pause stops a sandbox with its memory, as a provider does at its end: what runs in it goes on when it is resumed. It stands
+// still nowhere here: nobody is there to see it.
+func (c *Cloud[T]) Pause(id string) {
+	b := c.Sandbox(id)
+	c.Set(func() { b.State = c.about.Stopped })
+	c.http.CloseClientConnections()
+}
+
 // End ends all that runs in a sandbox.
 func (c *Cloud[T]) End(b *Sandbox[T]) {
 	b.Mu.Lock()
