@@ -69,7 +69,7 @@ func (e *StayedError) Hint() string {
 	case e.Kept != "":
 		return "the archive is " + e.Kept + ": tar -itf lists it; pccrun gc --all destroys the sandbox"
 	case e.Left > 0:
-		return "all else is downloaded; pccrun download --to DIR, with a filter, fetches what was too much, and pccrun gc --all destroys the sandbox"
+		return "all else is downloaded; pccrun download --to DIR --filter GLOB copies what was too much, and pccrun gc --all destroys the sandbox with the session"
 	}
 	return "pccrun download fetches them, and pccrun gc --all destroys the sandbox"
 }
