@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -66,13 +67,18 @@ func NewService(environ []string) *Service {
 	return s
 }
 
+// limited is how a refusal by 400 says that a limit of the account is the reason.
+var limited = regexp.MustCompile(`(?i)\b(quota|limit)\b.* exceeded`)
+
 func advise(e *remote.APIError) string {
-	switch e.Status {
-	case http.StatusUnauthorized, http.StatusForbidden:
+	switch {
+	case e.Status == http.StatusUnauthorized:
 		return "DAYTONA_API_KEY is not accepted: https://app.daytona.io/dashboard/keys shows the keys"
-	case http.StatusTooManyRequests:
+	case e.Status == http.StatusForbidden:
+		return "the account, or the key by its permissions, may not do this: https://app.daytona.io/dashboard/keys shows them"
+	case e.Status == http.StatusTooManyRequests, e.Status == http.StatusBadRequest && limited.MatchString(e.Message):
 		return "the account's limit is reached: pccrun gc ends sandboxes that nobody uses"
-	case http.StatusPaymentRequired:
+	case e.Status == http.StatusPaymentRequired:
 		return "https://app.daytona.io/dashboard/billing shows unpaid invoices"
 	}
 	return ""

@@ -1,12 +1,15 @@
 package daytona_test
 
 import (
+	"bytes"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/providers/daytona"
@@ -51,7 +54,7 @@ func serves(t *testing.T, answers map[string][]string) *daytona.Service {
 			answers[name] = list[1:]
 		}
 		w.Header().Set("Content-Type", "application/json")
-		if status, is := map[string]int{"401": 401, "402": 402, "409": 409}[list[0]]; is {
+		if status, is := map[string]int{"409": 409}[list[0]]; is {
 			w.WriteHeader(status)
 			return
 		}
@@ -104,12 +107,70 @@ func TestLife(t *testing.T) {
 
 // TestRefusals: what the account lacks is said with what helps, and never with the key.
 func TestRefusals(t *testing.T) {
-	for status, want := range map[string]string{"401": "dashboard/keys", "402": "dashboard/billing"} {
-		_, err := serves(t, map[string][]string{"GET /sandbox": {status}}).Find(t.Context(), nil)
-		require.Error(t, err)
+	for _, c := range []struct {
+		status        int
+		message, want string
+	}{
+		{401, "", "DAYTONA_API_KEY is not accepted"},
+		{402, "", "dashboard/billing"},
+		{403, "Forbidden resource", "permissions"},
+		{400, "Total CPU limit exceeded. Maximum allowed: 10.", "the account's limit is reached"},
+		{400, "Invalid sandbox name", ""},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(c.status)
+			_, _ = fmt.Fprintf(w, `{"statusCode":%d,"message":%q}`, c.status, c.message)
+		}))
+		_, err := daytona.NewService([]string{key, "DAYTONA_API_URL=" + server.URL}).Find(t.Context(), nil)
+		server.Close()
+		require.ErrorContains(t, err, c.message)
 		require.NotContains(t, err.Error(), strings.TrimPrefix(key, "DAYTONA_API_KEY="))
 		hint, is := err.(interface{ Hint() string })
 		require.True(t, is)
-		require.Contains(t, hint.Hint(), want)
+		if c.want == "" {
+			require.Empty(t, hint.Hint())
+		}
+		require.Contains(t, hint.Hint(), c.want)
+		require.Equal(t, c.status == 401, strings.Contains(hint.Hint(), "not accepted"), "%d: it is the key's fault", c.status)
 	}
+}
+
+// TestALogWithoutAnEnd: the toolbox does not always end a log. A command is over when its exit status is there.
+func TestALogWithoutAnEnd(t *testing.T) {
+	mux := http.NewServeMux()
+	answers := func(pattern, text string) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte(text))
+		})
+	}
+	printed := make(chan struct{})
+	answers("POST /box/process/session", "{}")
+	answers("POST /box/process/session/{s}/exec", `{"cmdId":"one"}`)
+	answers("DELETE /box/process/session/{s}", "{}")
+	mux.HandleFunc("GET /box/process/session/{s}/command/one", func(w http.ResponseWriter, _ *http.Request) {
+		<-printed
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"exitCode":3}`))
+	})
+	mux.HandleFunc("GET /box/process/session/{s}/command/one/logs", func(w http.ResponseWriter, r *http.Request) {
+		ws, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer ws.CloseNow()
+		gone := ws.CloseRead(r.Context())
+		_ = ws.Write(gone, websocket.MessageBinary, []byte("\x01\x01\x01hello\n"))
+		close(printed)
+		<-gone.Done()
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	s := daytona.NewService([]string{key})
+	var out bytes.Buffer
+	code, err := s.Exec(t.Context(), &remote.Sandbox{ID: "box", Address: server.URL + "/box"}, &remote.Exec{Argv: []string{"x"}, Out: &out, Err: &out, Lines: true})
+	require.NoError(t, err)
+	require.Equal(t, 3, code)
+	require.Equal(t, "hello\n", out.String())
 }

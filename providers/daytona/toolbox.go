@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -121,14 +122,10 @@ func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec)
 		return 0, err
 	}
 	at := "/process/session/" + session + "/command/" + begun.ID
-	if err := s.follow(ctx, box, e, at); err != nil {
-		if ctx.Err() != nil {
-			return 0, context.Cause(ctx)
-		}
-		return 0, &remote.CutError{Err: err}
+	if e.Lines {
+		return s.line(ctx, box, e, at)
 	}
-	code, err = s.exit(ctx, box, at)
-	if err != nil || e.Lines {
+	if code, err = s.exit(ctx, box, at, time.Second); err != nil {
 		return code, err
 	}
 	for name, to := range map[string]io.Writer{".out": e.Out, ".err": e.Err} {
@@ -153,16 +150,13 @@ func cut(err error) error {
 	return &remote.CutError{Err: err}
 }
 
-// exit is the exit status of a command that has ended.
-func (s *Service) exit(ctx context.Context, box *remote.Sandbox, at string) (int, error) {
+// exit waits until a command has ended, and returns its exit status. The API tells it by no other way that can be
+// relied on: the toolbox does not always end a log.
+func (s *Service) exit(ctx context.Context, box *remote.Sandbox, at string, most time.Duration) (int, error) {
 	var state struct {
 		Code *int `json:"exitCode"` // absent while it runs
 	}
-	n := 0
-	err := remote.Poll(ctx, 20*time.Millisecond, 3*time.Second, func() (bool, error) {
-		if n++; n > 8 {
-			return false, &remote.CutError{Err: errors.New("the log is at its end, and the command goes on")}
-		}
+	err := remote.Poll(ctx, 20*time.Millisecond, most, func() (bool, error) {
 		if err := s.tool(ctx, box, &remote.Call{What: "ask for the exit status", Out: &state}, at); err != nil {
 			return false, cut(err)
 		}
@@ -180,10 +174,62 @@ var (
 	ofErr = []byte{2, 2, 2}
 )
 
-// follow reads a command's log to its end.
-func (s *Service) follow(ctx context.Context, box *remote.Sandbox, e *remote.Exec, at string) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+// silence is for how long a log may say nothing when its command has ended, before nobody waits for its end: the toolbox
+// looks for that after a second without a word.
+const silence = 5 * time.Second
+
+// line carries what a command reads and prints, to the end of the command.
+func (s *Service) line(ctx context.Context, box *remote.Sandbox, e *remote.Exec, at string) (int, error) {
+	life, stop := context.WithCancel(ctx)
+	defer stop()
+	type exit struct {
+		code int
+		err  error
+	}
+	exited := make(chan exit, 1)
+	go func() {
+		code, err := s.exit(life, box, at, 10*time.Second)
+		exited <- exit{code, err}
+	}()
+	var waits atomic.Int64 // since when for the log's next message, in Unix nanoseconds; 0: it has one
+	log := make(chan error, 1)
+	go func() {
+		err := s.follow(life, box, e, at, &waits)
+		if err != nil {
+			err = &remote.CutError{Err: err}
+		}
+		log <- err
+	}()
+	end := exit{}
+	select {
+	case end.err = <-log:
+		if end.err != nil {
+			break
+		}
+		select {
+		case end = <-exited:
+		case <-time.After(4 * silence):
+			end.err = &remote.CutError{Err: errors.New("the log is at its end, and the command goes on")}
+		}
+	case end = <-exited:
+		for over := end.err != nil; !over; {
+			select {
+			case end.err = <-log:
+				over = true
+			case <-time.After(silence / 5):
+				since := waits.Load()
+				over = since != 0 && time.Since(time.Unix(0, since)) > silence
+			}
+		}
+	}
+	if ctx.Err() != nil {
+		return 0, context.Cause(ctx)
+	}
+	return end.code, end.err
+}
+
+// follow reads a command's log to its end. waits is when it began to wait for the next message.
+func (s *Service) follow(ctx context.Context, box *remote.Sandbox, e *remote.Exec, at string, waits *atomic.Int64) error {
 	var ws *websocket.Conn
 	call := s.At(box, &remote.Call{What: "follow the log", Raw: true}, at+"/logs?follow=true")
 	err := s.Try(ctx, call, func(ctx context.Context) (err error) {
@@ -209,7 +255,9 @@ func (s *Service) follow(ctx context.Context, box *remote.Sandbox, e *remote.Exe
 	to := e.Out
 	var rest []byte
 	for {
+		waits.Store(time.Now().UnixNano())
 		_, text, err := ws.Read(ctx)
+		waits.Store(0)
 		if websocket.CloseStatus(err) == websocket.StatusNormalClosure {
 			remote.Print(to, rest)
 			return nil

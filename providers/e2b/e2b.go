@@ -77,8 +77,10 @@ func NewService(environ []string, o Options) *Service {
 // advise says what mends a refusal.
 func advise(e *remote.APIError) string {
 	switch {
-	case e.Status == http.StatusUnauthorized, e.Status == http.StatusForbidden:
+	case e.Status == http.StatusUnauthorized:
 		return "E2B_API_KEY is not accepted: https://e2b.dev/dashboard?tab=keys shows the keys"
+	case e.Status == http.StatusForbidden:
+		return "the account may not do this, or its limit is reached: https://e2b.dev/dashboard shows both, and pccrun gc removes unused sandboxes"
 	case e.Status == http.StatusTooManyRequests:
 		return "the account's limit is reached: pccrun gc removes unused sandboxes"
 	case e.Status == http.StatusPaymentRequired:

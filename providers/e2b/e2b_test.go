@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -116,12 +117,13 @@ func TestRefusals(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 	defer server.Close()
 	s := e2b.NewService([]string{key, "E2B_API_URL=" + server.URL}, e2b.Options{})
-	for code, want := range map[int]string{401: "keys", 402: "billing", 403: "keys", 507: "disk is full"} {
+	for code, want := range map[int]string{401: "keys", 402: "billing", 403: "its limit is reached", 507: "disk is full"} {
 		status = code
 		_, failed := s.Find(t.Context(), nil)
 		hint, is := failed.(interface{ Hint() string })
 		require.True(t, is, code)
 		require.Contains(t, hint.Hint(), want)
+		require.Equal(t, code == 401, strings.Contains(hint.Hint(), "not accepted"), "%d: it is the key's fault", code)
 	}
 	require.Equal(t, e2b.Name, s.Name())
 	require.Equal(t, []uint16{49983}, s.Daemons())

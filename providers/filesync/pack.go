@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/pccrun/pccrun/workspace"
@@ -276,22 +277,46 @@ func (w *walk) name(root *os.Root, dir, name string, ignored bool) error {
 	if depth := strings.Count(rel, "/") + 1; depth > maxDepth {
 		return fmt.Errorf("deeper than %d directories", maxDepth)
 	}
-	sub, err := root.OpenRoot(name)
+	sub, err := openDir(root, name, e.Stamp.Ino)
+	if went(err) {
+		w.Manifest.Items = w.Manifest.Items[:len(w.Manifest.Items)-1]
+		w.left(Left{Path: rel, Why: errMoved.Error(), Dir: true, notable: true})
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	defer sub.Close()
-	now, err := sub.Lstat(".")
-	if err != nil {
-		return err
-	}
-	if !os.SameFile(info, now) {
-		return errMoved
-	}
 	return w.dir(sub, rel, ignored)
 }
 
-var errMoved = errors.New("it was replaced while it was read")
+// openDir opens the directory that was decided on, and no other that a link leads to by now.
+func openDir(root *os.Root, name string, ino uint64) (*os.Root, error) {
+	named, err := root.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := root.OpenRoot(name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := dir.Lstat(".")
+	if err == nil && (!os.SameFile(info, named) || changes.EntryOf(info).Stamp.Ino != ino) {
+		err = errMoved
+	}
+	if err != nil {
+		dir.Close()
+		return nil, err
+	}
+	return dir, nil
+}
+
+var errMoved = errors.New("it was removed, or became something else, while the workspace was read")
+
+// went reports whether an error says that what was decided on is there no more: others work in the directory meanwhile.
+func went(err error) bool {
+	return errors.Is(err, errMoved) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP)
+}
 
 // why says what keeps a path from going up, whatever git makes of it, and whether that is to be
 // told: it would be missed.
@@ -427,6 +452,7 @@ type parcel struct {
 	file     *os.File // nil if it is none
 	data     []byte
 	large    bool
+	gone     bool // it stays here
 	findings []Finding
 	err      error
 	done     chan struct{}
@@ -456,6 +482,7 @@ func (p *packing) open() {
 	defer close(p.work)
 	var dir *os.Root
 	at := "."
+	dirs := map[string]uint64{} // by their numbers
 	defer func() {
 		if dir != nil {
 			dir.Close()
@@ -463,19 +490,22 @@ func (p *packing) open() {
 	}()
 	for _, item := range p.Manifest.Items {
 		c := &parcel{item: item, done: make(chan struct{})}
+		if item.Entry.Kind == workspace.Dir {
+			dirs[item.Path] = item.Entry.Stamp.Ino
+		}
 		if item.Entry.Kind == workspace.File && (p.send == nil || p.send[item.Path]) {
 			if in := path.Dir(item.Path); dir == nil || in != at {
 				if dir != nil {
 					dir.Close()
 				}
-				dir, c.err = p.root.OpenRoot(in)
+				dir, c.err = openDir(p.root, in, dirs[in])
 				at = in
 			}
 			if c.err == nil {
-				c.file, c.err = openSame(dir, path.Base(item.Path), &c.item.Entry)
+				c.file, c.err = open(dir, path.Base(item.Path), &c.item.Entry)
 			}
-			if c.err != nil {
-				dir = nil
+			if c.gone = went(c.err); c.gone {
+				c.err = nil
 			}
 		}
 		select {
@@ -497,19 +527,20 @@ func (p *packing) open() {
 	}
 }
 
-// openSame opens the file that was decided on, and takes up its times.
-func openSame(dir *os.Root, name string, e *changes.Entry) (*os.File, error) {
+// open opens the file of a name that was decided on, which may be another one by now: many a program saves a file so. A link is none.
+func open(dir *os.Root, name string, e *changes.Entry) (*os.File, error) {
 	f, err := dir.OpenFile(name, os.O_RDONLY|nonblock, 0)
 	if err != nil {
 		return nil, err
 	}
 	info, err := f.Stat()
-	if err == nil {
-		now := changes.EntryOf(info)
-		if !info.Mode().IsRegular() || now.Stamp.Ino != e.Stamp.Ino {
+	named, gone := dir.Lstat(name)
+	if err = errors.Join(err, gone); err == nil {
+		if !info.Mode().IsRegular() || !os.SameFile(info, named) {
 			err = errMoved
 		}
-		e.Size, e.Stamp = now.Size, now.Stamp
+		now := changes.EntryOf(info)
+		e.Size, e.Stamp, e.Mode = now.Size, now.Stamp, now.Mode&0o1777
 	}
 	if err != nil {
 		f.Close()
@@ -553,6 +584,10 @@ func (p *packing) put(c *parcel) error {
 		return c.err
 	}
 	e := &c.item.Entry
+	if c.gone {
+		p.sent.Manifest.Left = append(p.sent.Manifest.Left, Left{Path: c.item.Path, Why: errMoved.Error(), notable: true})
+		return nil
+	}
 	if c.large {
 		var err error
 		if c.findings, err = p.through(c, nil); err != nil {
@@ -622,10 +657,22 @@ func (p *packing) write(c *parcel) error {
 		}
 		return err
 	})
-	if err == nil && (len(again) > 0 || written != c.item.Entry.Size) {
-		err = errors.New("it changed while it was read")
+	if err == nil && len(again) > 0 {
+		err = errors.New("it changed while it was read, and has a secret now")
+	}
+	if missing := c.item.Entry.Size - written; err == nil && missing > 0 { // the archive has said how much comes
+		p.sent.Manifest.Left = append(p.sent.Manifest.Left, Left{Path: c.item.Path, Why: "its end, which was cut off while it was read", Size: missing, notable: true})
+		_, err = io.CopyN(p.tar, zeros{}, missing)
 	}
 	return err
+}
+
+// zeros are any number of them.
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
 }
 
 type contextReader struct {

@@ -281,6 +281,63 @@ func TestChangesWhileItGoes(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
+// Others work in the directory meanwhile: what is saved goes as it is now, what is gone stays, and nothing that a link leads to by
+// now goes by another name.
+func TestOthersWorkMeanwhile(t *testing.T) {
+	root := t.TempDir()
+	for _, name := range []string{"gone", "hidden/in", "in/file", "link", "moved/in", "saved", "still", "swapped/in", "todir"} {
+		write(t, root, name, "before\n")
+	}
+	hides := func(rel string) string {
+		if rel == "hidden" {
+			return "the policy: hide"
+		}
+		return ""
+	}
+	tree, err := Open(t.Context(), root, Up{Hides: hides})
+	require.NoError(t, err)
+	defer tree.Close()
+	at := func(name string) string { return filepath.Join(root, name) }
+	write(t, root, "hidden/in", "hidden\n")
+	write(t, root, "new", "after\n")
+	require.NoError(t, os.Chmod(at("new"), 0o700))
+	require.NoError(t, os.Rename(at("new"), at("saved")))
+	for _, name := range []string{"gone", "in/file", "link", "todir", "moved", "swapped"} {
+		require.NoError(t, os.RemoveAll(at(name)))
+	}
+	require.NoError(t, os.Symlink("hidden/in", at("link")))
+	require.NoError(t, os.Symlink("hidden", at("swapped")))
+	require.NoError(t, os.Mkdir(at("todir"), 0o755))
+	var out bytes.Buffer
+	sent, err := tree.Write(t.Context(), &out)
+	require.NoError(t, err)
+	require.Equal(t, []string{".", "in", "moved", "saved", "still", "swapped"}, members(t, out.Bytes()))
+	require.NotContains(t, out.String(), "hidden\n")
+	require.Contains(t, out.String(), "after\n")
+	require.Equal(t, uint32(0o700), sent.Manifest.byPath()["saved"].Entry.Mode)
+	var left []string
+	for _, l := range sent.Left() {
+		if l.Notable() {
+			left = append(left, l.Path)
+		}
+	}
+	require.Equal(t, []string{"gone", "in/file", "link", "moved/in", "swapped/in", "todir"}, left)
+
+	// A large file that becomes shorter on its way is as long as was said, and that is told.
+	write(t, root, "still", strings.Repeat("0123456789abcde\n", 300_000))
+	cut := false
+	out.Reset()
+	sent, err = Pack(t.Context(), root, &out, Up{Hides: hides, Progress: func(_ int, bytes int64) {
+		if bytes > 0 && !cut && bytes < 4_000_000 {
+			cut = os.Truncate(at("still"), 3<<20) == nil
+		}
+	}})
+	require.NoError(t, err)
+	require.True(t, cut)
+	require.Contains(t, members(t, out.Bytes()), "still")
+	require.Contains(t, sent.Left(), Left{Path: "still", Why: "its end, which was cut off while it was read", Size: 4_800_000 - 3<<20, notable: true})
+}
+
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }

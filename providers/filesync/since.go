@@ -97,7 +97,7 @@ func (t *Tree) same(ctx context.Context, item *Item, there *Standing) (bool, err
 	case e.Size != there.Size || there.Names != 1:
 		return false, nil
 	}
-	f, err := openSame(t.root, item.Path, e)
+	f, err := open(t.root, item.Path, e)
 	if err != nil {
 		return false, nil // whoever packs it says why
 	}

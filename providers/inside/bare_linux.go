@@ -35,9 +35,8 @@ import (
 type bare struct {
 	home    string // of the command, which goes with the run
 	service *egress.Service
-	lent    *syscall.Credential // whom root's copy belongs to while the run goes on; nil: it stays whose it is
-	tells   atomic.Bool         // the command runs
-	asIs    bool                // sockets are nobody's to make: a filter that asks cannot be loaded
+	tells   atomic.Bool // the command runs
+	asIs    bool        // sockets are nobody's to make: a filter that asks cannot be loaded
 }
 
 // makeBare plans a run without namespaces, and makes what it needs.
@@ -69,7 +68,7 @@ func (e *elsewhere) makeBare() (err error) {
 		}
 	}
 	if os.Getuid() == 0 {
-		if err := e.become(); err != nil {
+		if err := errors.Join(e.become(), give(b.home, &syscall.Credential{}, e.as)); err != nil {
 			return err
 		}
 	}
@@ -109,15 +108,13 @@ func (e *elsewhere) become() error {
 		return &os.PathError{Op: "stat", Path: e.asked.Policy.Workspace, Err: err}
 	}
 	e.as = &syscall.Credential{Uid: st.Uid, Gid: st.Gid}
-	if st.Uid == 0 {
-		id := uint32(namespaces.WhoAmI().HostUID)
-		e.as = &syscall.Credential{Uid: id, Gid: id}
-		e.bare.lent = &syscall.Credential{Uid: st.Uid, Gid: st.Gid}
-		if err := give(e.asked.Policy.Workspace, e.bare.lent, e.as); err != nil {
-			return err
-		}
+	if st.Uid != 0 {
+		return nil
 	}
-	return give(e.bare.home, &syscall.Credential{}, e.as)
+	id := uint32(namespaces.WhoAmI().HostUID)
+	e.as, e.given = &syscall.Credential{Uid: id, Gid: id}, true
+	// For good: each change of an owner is one of the file, for whoever asks what the command changed.
+	return give(e.asked.Policy.Workspace, &syscall.Credential{}, e.as)
 }
 
 // give makes the files of one owner below a directory another's. No command runs meanwhile.
@@ -217,11 +214,8 @@ func (e *elsewhere) bareCommand() error {
 	defer e.clearBare()
 	var err error
 	if plan.Terminal {
-		if e.master, e.slave, err = openTerminal(plan.Columns, plan.Rows); err != nil {
+		if e.master, e.slave, err = e.openTerminal(plan.Columns, plan.Rows); err != nil {
 			return err
-		}
-		if e.as != nil {
-			_ = e.slave.Chown(int(e.as.Uid), int(e.as.Gid)) // else it opens /dev/tty alone
 		}
 	}
 	wait, step, err := e.start()
@@ -250,10 +244,20 @@ func (e *elsewhere) bareCommand() error {
 
 // clearBare takes away what was made for the run.
 func (e *elsewhere) clearBare() {
-	if e.bare.lent != nil {
-		_ = give(e.asked.Policy.Workspace, e.as, e.bare.lent)
-	}
+	e.reopen()
 	_ = os.RemoveAll(e.bare.home)
+}
+
+// reopen undoes what a command whose user is pccrun's has closed of pccrun's own files: Landlock knows no chmod(2).
+// [Attach] is executed by a script of package remote's that does the same.
+func (e *elsewhere) reopen() {
+	program := filepath.Dir(e.dir)
+	for _, path := range []string{filepath.Dir(program), program, e.dir, filepath.Join(e.dir, lineName), filepath.Join(program, "pccrun")} {
+		var st unix.Stat_t
+		if unix.Lstat(path, &st) == nil && int(st.Uid) == os.Getuid() && st.Mode&0o700 != 0o700 && st.Mode&unix.S_IFMT != unix.S_IFLNK {
+			_ = unix.Chmod(path, st.Mode&0o7777|0o700)
+		}
+	}
 }
 
 // bareAnswers say what this place lets be kept without a namespace. What is kept by being
@@ -436,13 +440,17 @@ func (p *place) all(sig unix.Signal) error {
 	}
 	for _, q := range p.processes() {
 		fd, err := unix.PidfdOpen(q.pid, 0)
-		if err != nil {
-			continue
-		}
 		if now, ok := readProcess(q.pid); ok && now.start == q.start { // it is still that one
-			_ = unix.PidfdSendSignal(fd, sig, nil, 0)
+			if err == nil {
+				err = unix.PidfdSendSignal(fd, sig, nil, 0)
+			}
+			if err == unix.EPERM || err == unix.ENOSYS { // by the filters of older engines: no other process takes its number so soon
+				_ = unix.Kill(q.pid, sig)
+			}
 		}
-		unix.Close(fd)
+		if fd >= 0 {
+			unix.Close(fd)
+		}
 	}
 	return nil
 }

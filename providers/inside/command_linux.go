@@ -131,10 +131,13 @@ func (p *place) begun(s *streams) (wait func() *Ended, step string, err error) {
 		}
 		return nil, step, err
 	}
-	if d := p.plan.Deadline; d > 0 {
-		time.AfterFunc(d-time.Since(begun), p.expire)
+	over, expired := make(chan struct{}), make(chan bool, 1)
+	go func() { expired <- p.expire(begun, over) }()
+	clock := func() bool {
+		close(over)
+		return <-expired
 	}
-	return func() *Ended { return p.await(pid, children, s) }, "", nil
+	return func() *Ended { return p.await(pid, children, s, clock) }, "", nil
 }
 
 // launch starts the stage of a command, and returns when it has become that. born is told the
@@ -200,19 +203,33 @@ func (f *Failed) err() error {
 	return err
 }
 
-// expire ends the command when its time is up.
-func (p *place) expire() {
-	p.mu.Lock()
-	p.expired = true
-	p.mu.Unlock()
+// expire ends the command when its time is up, and reports that it was. It returns when the command
+// is over: nothing of it signals what is started later.
+func (p *place) expire(begun time.Time, over <-chan struct{}) bool {
+	if p.plan.Deadline == 0 {
+		return false
+	}
+	plan := p.plan
+	select {
+	case <-over:
+		return false
+	case <-time.After(plan.Deadline - time.Since(begun)):
+	}
 	_ = p.all(unix.SIGTERM)
 	_ = p.all(unix.SIGCONT)
-	time.AfterFunc(p.plan.Grace, func() { _ = p.all(unix.SIGKILL) })
+	select {
+	case <-over:
+		return true
+	case <-time.After(plan.Grace):
+	}
+	_ = p.all(unix.SIGKILL)
+	<-over
+	return true
 }
 
 // await reaps all that dies until the command has, ends the rest, and returns when
-// what was printed is with the launcher.
-func (p *place) await(pid int, children <-chan os.Signal, s *streams) *Ended {
+// what was printed is with the launcher. clock is stopped at the command's end, and reports whether its time was up.
+func (p *place) await(pid int, children <-chan os.Signal, s *streams, clock func() bool) *Ended {
 	end := &Ended{}
 	reap := func(options int) (more bool) {
 		for {
@@ -243,8 +260,9 @@ func (p *place) await(pid int, children <-chan os.Signal, s *streams) *Ended {
 			<-children
 		}
 	}
+	end.TimedOut = clock()
 	p.mu.Lock()
-	p.group, end.TimedOut = 0, p.expired
+	p.group = 0
 	p.mu.Unlock()
 	p.endOthers()
 	for _, q := range p.processes() {

@@ -17,9 +17,10 @@ const landlockWrite = unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
 
 // The versions that matter: 1 refuses every rename across directories.
 const (
-	landlockRefer   = 2 // Linux 5.19
-	landlockConnect = 4 // Linux 6.7
-	landlockScope   = 6 // Linux 6.12
+	landlockRefer    = 2 // Linux 5.19
+	landlockTruncate = 3 // Linux 6.2
+	landlockConnect  = 4 // Linux 6.7
+	landlockScope    = 6 // Linux 6.12
 )
 
 // landlockPort is LANDLOCK_RULE_NET_PORT of linux/landlock.h.
@@ -42,6 +43,9 @@ func (p *Plan) landlock() error {
 	}
 	attr := struct{ fs, net, scoped uint64 }{fs: landlockWrite}
 	size := unsafe.Sizeof(attr.fs)
+	if p.Bare != nil && abi >= landlockTruncate {
+		attr.fs |= unix.LANDLOCK_ACCESS_FS_TRUNCATE // no mount is read-only there
+	}
 	if p.Bare != nil && abi >= landlockConnect {
 		attr.net = unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
 		size = unsafe.Sizeof(attr.fs) + unsafe.Sizeof(attr.net)
@@ -55,7 +59,7 @@ func (p *Plan) landlock() error {
 		return os.NewSyscallError("landlock_create_ruleset", errno)
 	}
 	for _, path := range p.Writable {
-		if err := allow(int(rules), path); err != nil {
+		if err := allow(int(rules), path, attr.fs); err != nil {
 			return err
 		}
 	}
@@ -72,7 +76,7 @@ func (p *Plan) landlock() error {
 }
 
 // allow adds a rule: all below a path may be written.
-func allow(rules int, path string) error {
+func allow(rules int, path string, rights uint64) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: path, Err: err}
@@ -85,9 +89,9 @@ func allow(rules int, path string) error {
 	beneath := struct {
 		rights uint64
 		fd     int32
-	}{landlockWrite, int32(fd)}
+	}{rights, int32(fd)}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		beneath.rights = unix.LANDLOCK_ACCESS_FS_WRITE_FILE // the others mean nothing on a file
+		beneath.rights &= unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE // the others mean nothing on a file
 	}
 	_, _, errno := unix.RawSyscall6(
 		unix.SYS_LANDLOCK_ADD_RULE,

@@ -99,11 +99,10 @@ type place struct {
 	tree bool                // it is not pid 1: what descends from it is the command's
 	as   *syscall.Credential // whom commands run as; nil: as this process
 
-	mu      sync.Mutex
-	out     *json.Encoder
-	group   int  // of the command's processes; 0 before it is started
-	expired bool // the wall time is up
-	others  map[int]*other
+	mu     sync.Mutex
+	out    *json.Encoder
+	group  int // of the command's processes; 0 before it is started
+	others map[int]*other
 
 	births sync.Mutex                     // held while a process is born, and its end is told
 	waits  map[int]chan<- unix.WaitStatus // for the end of another command's process

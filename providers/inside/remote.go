@@ -69,6 +69,7 @@ type Trial struct {
 	Reached []string          `json:",omitempty"` // of these, those that answer the command too
 	Refused *Refusal          `json:",omitempty"` // the command would not be started
 	Root    bool              // pccrun is root there, and so another user than the command
+	Given   bool              `json:",omitempty"` // root's copy is the command's user's from here on, which changes the times of its files
 	Bare    string            `json:",omitempty"` // why no namespace can be made there; "" where they surround the command
 }
 

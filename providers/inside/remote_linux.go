@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/url"
 	"os"
@@ -98,12 +99,15 @@ type elsewhere struct {
 	child   *os.Process
 	ended   bool
 	printed sync.WaitGroup
-	bare    *bare // nil: the native provider runs the command
+	bare    *bare  // nil: the native provider runs the command
+	own     string // what the native provider keeps, a directory of its user's
+	given   bool   // the copy was root's, and is the command's user's
 }
 
 // serveElsewhere is the spool.
 func serveElsewhere(dir string, alone bool) int {
 	ready := os.NewFile(3, "ready")
+	deafen() // else what the provider's daemon ignores, the command would
 	if !alone {
 		if err := detach(ready, dir, "alone"); err != nil {
 			return complain("start the spool", err)
@@ -141,7 +145,7 @@ func serveElsewhere(dir string, alone bool) int {
 	if err != nil {
 		return failed
 	}
-	e := &elsewhere{place: place{session: session}, dir: dir}
+	e := &elsewhere{place: place{session: session}, dir: dir, own: dir}
 	go func() {
 		look := time.NewTicker(time.Second)
 		defer look.Stop()
@@ -149,7 +153,7 @@ func serveElsewhere(dir string, alone bool) int {
 			select {
 			case <-look.C:
 				// Where the sandbox's files are taken away while its processes go on, nobody comes back.
-				if _, err := os.Lstat(lineName); err != nil {
+				if _, err := os.Lstat(lineName); errors.Is(err, fs.ErrNotExist) {
 					e.kill()
 					os.Exit(failed)
 				}
@@ -251,9 +255,9 @@ type launched struct {
 // launch prepares a run. The request goes over a pipe: no word of it is an argument, and
 // nobody finds it in /proc.
 func (e *elsewhere) launch(asked *Remote) (*launched, error) {
-	l := &launched{Cmd: exec.Command("/proc/self/exe", Verb, Launch, e.dir)}
+	l := &launched{Cmd: exec.Command("/proc/self/exe", Verb, Launch, e.own)}
 	l.Args[0], l.Dir, l.Env = "pccrun", "/", []string{"PATH=" + os.Getenv("PATH")}
-	l.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	l.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: e.as}
 	pipe := func(theirsReads bool) (mine, theirs *os.File, err error) {
 		r, w, err := os.Pipe()
 		if theirsReads {
@@ -348,9 +352,61 @@ func complaint(said io.ReadCloser) string {
 	return strings.TrimPrefix(strings.Join(strings.Fields(events.Clean(string(text))), " "), "pccrun: ")
 }
 
-// trial runs, as the command will be run, what tries to reach the provider's own daemon.
+// unnamed reports whether a trial was refused for a reason that another way of running the command may not have.
+func (t *Trial) unnamed() bool {
+	return t.Refused != nil && t.Refused.Code == failed && t.Refused.Guarantee == ""
+}
+
+// trial runs, as the command will be run, what tries to reach the provider's own daemon: by the native provider,
+// by that as the copy's owner where root's way needs what the kernel does not have (idmapped mounts), or without namespaces.
 func (e *elsewhere) trial() (*Trial, error) {
-	t := &Trial{Root: os.Getuid() == 0}
+	t, argv, err := e.tryNative()
+	if err != nil || !t.unnamed() {
+		return t, err
+	}
+	if t.Root {
+		if err := e.lower(); err != nil {
+			return nil, err
+		}
+		as, _, err := e.tryNative()
+		if err == nil && !as.unnamed() {
+			as.Given = e.given
+			return as, nil
+		}
+	}
+	if err := e.tryBare(t, argv); err != nil {
+		t.Refused.Text += "; without namespaces: " + err.Error()
+	} else {
+		t.Bare, _, _ = strings.Cut(t.Refused.Text, "; no mode but namespaces ")
+		t.Refused = nil
+	}
+	t.Given = e.given
+	return t, nil
+}
+
+// lower has the native provider run the command as the copy's owner, as on any machine where that user starts pccrun.
+func (e *elsewhere) lower() error {
+	if err := e.become(); err != nil {
+		return err
+	}
+	e.own = filepath.Join(e.dir, "lower")
+	if err := os.Mkdir(e.own, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return os.Lchown(e.own, int(e.as.Uid), int(e.as.Gid))
+}
+
+// openTerminal opens a terminal, which is the command's user's: else that opens /dev/tty alone.
+func (e *elsewhere) openTerminal(columns, rows int) (master, slave *os.File, err error) {
+	if master, slave, err = openTerminal(columns, rows); err == nil && e.as != nil {
+		_ = slave.Chown(int(e.as.Uid), int(e.as.Gid))
+	}
+	return master, slave, err
+}
+
+// tryNative runs the trial by the native provider, and returns what it has executed.
+func (e *elsewhere) tryNative() (t *Trial, argv []Text, err error) {
+	t = &Trial{Root: os.Getuid() == 0}
 	var addresses []string
 	for _, port := range e.asked.Daemons {
 		for _, host := range ownAddresses() {
@@ -363,7 +419,7 @@ func (e *elsewhere) trial() (*Trial, error) {
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	asked := *e.asked
 	asked.Stdin, asked.Terminal, asked.Seeds, asked.Ask = false, false, nil, false
@@ -373,14 +429,14 @@ func (e *elsewhere) trial() (*Trial, error) {
 	asked.Argv = Texts(append([]string{self, Verb, Reach}, append([]string{}, addresses...)...))
 	l, err := e.launch(&asked)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	out, err := l.StdoutPipe()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := l.begin(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var heard sync.WaitGroup
 	var refused *events.Refused
@@ -405,29 +461,21 @@ func (e *elsewhere) trial() (*Trial, error) {
 	heard.Go(func() { said = complaint(l.said) })
 	heard.Go(func() { l.started.Close() })
 	printed, _ := io.ReadAll(io.LimitReader(out, 64<<10))
-	err = l.Wait()
+	failure := l.Wait()
 	heard.Wait()
 	switch {
 	case refused != nil:
 		t.Refused = &Refusal{Code: failed, Guarantee: refused.Guarantee, Text: refused.Cause, Hint: refused.Hint}
-	case err != nil || exit == nil || exit.Code != 0:
-		if said == "" && err != nil {
-			said = err.Error()
+	case failure != nil || exit == nil || exit.Code != 0:
+		if said == "" && failure != nil {
+			said = failure.Error()
 		}
 		t.Refused = &Refusal{Code: failed, Text: said}
 	}
 	if t.Refused == nil {
-		return t, t.reached(printed)
+		err = t.reached(printed)
 	}
-	if t.Refused.Code == failed && t.Refused.Guarantee == "" {
-		if err := e.tryBare(t, asked.Argv); err != nil {
-			t.Refused.Text += "; without namespaces: " + err.Error()
-		} else {
-			t.Bare, _, _ = strings.Cut(t.Refused.Text, "; no mode but namespaces ")
-			t.Refused = nil
-		}
-	}
-	return t, nil
+	return t, asked.Argv, err
 }
 
 // reached reads what [Reach] has printed.
@@ -518,7 +566,7 @@ func (e *elsewhere) command() error {
 		return err
 	}
 	if asked.Terminal {
-		if e.master, e.slave, err = openTerminal(asked.Columns, asked.Rows); err != nil {
+		if e.master, e.slave, err = e.openTerminal(asked.Columns, asked.Rows); err != nil {
 			return err
 		}
 	}
@@ -612,11 +660,12 @@ func (e *elsewhere) obeyElsewhere() {
 // ask has another command started by the run, as `pccrun exec` does on any machine.
 func (e *elsewhere) ask(plan *Plan, s *streams, sys *syscall.SysProcAttr) (pid int, wait func() unix.WaitStatus, step string, err error) {
 	c := exec.Command("/proc/self/exe", "exec", "--")
+	sys.Credential = e.as
 	c.Args[0], c.Dir, c.SysProcAttr = "pccrun", e.asked.Dir, sys
 	for _, arg := range plan.Argv {
 		c.Args = append(c.Args, string(arg))
 	}
-	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + e.asked.Policy.Home, "XDG_STATE_HOME=" + filepath.Join(e.dir, "STATE")}
+	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + e.asked.Policy.Home, "XDG_STATE_HOME=" + filepath.Join(e.own, "STATE")}
 	c.Stdin, c.Stdout, c.Stderr = s.theirs[0], s.theirs[1], s.theirs[2]
 	err = c.Start()
 	s.closeTheirs()

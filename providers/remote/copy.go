@@ -48,6 +48,8 @@ func (p *Provider) Copy(ctx context.Context, resource providers.Resource, c prov
 	r.named("not downloaded: a git directory", d.git)
 	r.named("not downloaded: neither a file, a directory nor a link", d.odd)
 	r.named("deleted in the sandbox", d.gone)
+	down := filesync.Down{Asked: d.askSet, Protect: filesync.Protection(r.policy.Protect)}
+	r.named("not downloaded", d.refuse(after, down))
 	if len(d.ask) == 0 {
 		return 0, nil
 	}
@@ -57,7 +59,6 @@ func (p *Provider) Copy(ctx context.Context, resource providers.Resource, c prov
 	}
 	defer file.Close()
 	held := 0
-	down := filesync.Down{Asked: d.askSet, Protect: filesync.Protection(r.policy.Protect)}
 	err = r.receive(ctx, d.parts(after), file, func(next func() (io.Reader, error)) error {
 		out, err := filesync.ExtractParts(ctx, c.Dir, next, down)
 		if err != nil {

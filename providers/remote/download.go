@@ -37,9 +37,23 @@ func (r *running) bring(ctx context.Context) error {
 	}
 	r.named("not downloaded: a repository that was made there", d.git)
 	r.named("not downloaded: neither a file, a directory nor a link", d.odd)
-	if len(d.ask)+len(d.gone) == 0 {
-		return nil
+	left := d.refuse(after, down(d))
+	r.named("not downloaded, and left in the sandbox", left)
+	if !r.came && len(d.ask)+len(d.gone) > 0 {
+		err = r.download(ctx, d, after)
 	}
+	if err != nil || len(left) == 0 {
+		return err
+	}
+	r.came = true
+	return &StayedError{Err: r.record(), Left: len(left)}
+}
+
+// down is how what was asked for comes down: an apply judges what a tool would execute.
+func down(d *difference) filesync.Down { return filesync.Down{Asked: d.askSet, Trust: true} }
+
+// download fetches what differs.
+func (r *running) download(ctx context.Context, d *difference, after *listing) error {
 	file, err := r.spool("down.tar.zst")
 	if err != nil {
 		return err
@@ -111,7 +125,7 @@ func (r *running) take(ctx context.Context, d *difference, next func() (io.Reade
 		return err
 	}
 	if len(d.ask) > 0 {
-		made, err := filesync.ExtractParts(ctx, came, next, filesync.Down{Asked: d.askSet, Trust: true}) // an apply judges what a tool would execute
+		made, err := filesync.ExtractParts(ctx, came, next, down(d))
 		if err != nil {
 			return err
 		}

@@ -27,6 +27,7 @@ type fetchable struct {
 	Before   []byte                 `json:"before"` // what stood in the copy
 	Manifest *filesync.Manifest     `json:"manifest"`
 	Reflog   string                 `json:"reflog,omitempty"`
+	Came     bool                   `json:"came,omitempty"` // what may come is here: the sandbox has the rest
 }
 
 const fetchableVersion = 1
@@ -34,7 +35,7 @@ const fetchableVersion = 1
 // record writes down what a download goes by.
 func (r *running) record() error {
 	p := r.policy
-	text, err := json.Marshal(&fetchable{fetchableVersion, r.copy, p.Workspace, p.Files, p.Tighten, p.Protect, r.before.text, &r.sent.Manifest, r.reflog})
+	text, err := json.Marshal(&fetchable{fetchableVersion, r.copy, p.Workspace, p.Files, p.Tighten, p.Protect, r.before.text, &r.sent.Manifest, r.reflog, r.came})
 	if err == nil {
 		err = state.WriteFile(r.session, sessions.UnfetchedName, text, state.Fast)
 	}
@@ -60,14 +61,14 @@ func (r *running) recorded() error {
 	if err != nil {
 		return fmt.Errorf("read the session's %s: %w", sessions.UnfetchedName, err)
 	}
-	r.copy, r.sent, r.reflog = f.Copy, &filesync.Sent{Manifest: *f.Manifest}, f.Reflog
+	r.copy, r.sent, r.reflog, r.came = f.Copy, &filesync.Sent{Manifest: *f.Manifest}, f.Reflog, f.Came
 	r.policy = &profiles.Policy{Workspace: f.Space, Files: f.Files, Tighten: f.Tighten, Protect: f.Protect}
 	return nil
 }
 
 // Fetch brings what the command of a run changed whose own download failed, or whose launcher was
 // killed, as a change set in the session's directory, which is all that stdio has beside its
-// Progress, and destroys the sandbox.
+// Progress, and destroys the sandbox, unless something was left out.
 func (p *Provider) Fetch(ctx context.Context, resource providers.Resource, stdio providers.Stdio, o providers.Observer) error {
 	r, err := p.reach(ctx, resource, stdio, o)
 	if errors.Is(err, ErrGone) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/providers/filesync"
+	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
 
@@ -130,6 +131,34 @@ func (d *difference) only(after *listing, selects func(name string, isDir bool) 
 	for _, list := range []*[]string{&d.gone, &d.stays, &d.git, &d.odd} {
 		*list = slices.DeleteFunc(*list, func(name string) bool { return !selects(name, after.is(name, 'd')) })
 	}
+}
+
+// refuse leaves of a difference what a download may hold, and returns what it may not, with the reason of each.
+func (d *difference) refuse(after *listing, down filesync.Down) (left []string) {
+	names := make([]filesync.Name, 0, len(d.ask))
+	for _, name := range d.ask {
+		entry, target, _ := strings.Cut(after.of[name], "\x00")
+		n := filesync.Name{Path: name, Target: target}
+		var kind string
+		_, _ = fmt.Sscanf(entry, "%s %o %d", &kind, &n.Mode, &n.Size)
+		switch kind {
+		case "d":
+			n.Kind = workspace.Dir
+		case "l":
+			n.Kind = workspace.Link
+		}
+		names = append(names, n)
+	}
+	why := down.Refuses(names)
+	d.ask = slices.DeleteFunc(d.ask, func(name string) bool {
+		if why[name] == "" {
+			return false
+		}
+		delete(d.askSet, name)
+		left = append(left, fmt.Sprintf("%q (%s)", name, why[name]))
+		return true
+	})
+	return left
 }
 
 // mode is what a listing says of kind and mode.

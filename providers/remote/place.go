@@ -182,6 +182,7 @@ type talk struct {
 	printed sync.WaitGroup // what the command prints
 	others  inside.Executions
 	lost    atomic.Pointer[CutError]
+	resumed atomic.Pointer[Sandbox] // the sandbox as it was told of when it was resumed last
 
 	mu  sync.Mutex
 	out *json.Encoder
@@ -199,10 +200,15 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 	if t.session, err = yamux.Client(t.conn, inside.Config()); err != nil {
 		return result, err
 	}
+	defer func() {
+		if box := t.resumed.Load(); box != nil {
+			r.box = box
+		}
+	}()
 	defer t.session.Close()
 	t.others.Say = t.say
 	defer t.others.End()
-	go t.carry(life)
+	go t.carry(life, r.box)
 	messages := make(chan inside.Message)
 	go t.listen(life, messages)
 	done := ctx.Done()
@@ -229,6 +235,14 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 				return result, fmt.Errorf("%s: %s: %s", r.provider.Name(), m.Failed.Step, events.Clean(m.Failed.Text))
 			case m.Trial != nil:
 				if err := r.judgeTrial(m.Trial); err != nil {
+					return result, err
+				}
+				if m.Trial.Given {
+					if r.before, err = r.look(ctx); err == nil {
+						err = r.record()
+					}
+				}
+				if err != nil {
 					return result, err
 				}
 				t.say(inside.Message{Go: true})
@@ -292,11 +306,11 @@ func (t *talk) say(m inside.Message) {
 }
 
 // carry keeps a line to the sandbox: one that breaks is followed by another, and nothing is
-// lost between them.
-func (t *talk) carry(ctx context.Context) {
+// lost between them. A sandbox that stopped meanwhile, as where this machine has slept, is resumed.
+func (t *talk) carry(ctx context.Context, box *Sandbox) {
 	var since time.Time // the line was lost
 	for n := 0; ctx.Err() == nil; n++ {
-		err := t.line(ctx, func() { since, n = time.Time{}, 0 })
+		err := t.line(ctx, box, func() { since, n = time.Time{}, 0 })
 		var broken *brokenError
 		if ctx.Err() != nil {
 			break
@@ -304,7 +318,13 @@ func (t *talk) carry(ctx context.Context) {
 		if since.IsZero() {
 			since = time.Now()
 		}
-		if errors.Is(err, ErrGone) || errors.Is(err, inside.ErrForgotten) || errors.As(err, &broken) || time.Since(since) > t.provider.patient.line {
+		over := errors.Is(err, ErrGone) || errors.Is(err, inside.ErrForgotten) || errors.As(err, &broken) || time.Since(since) > t.provider.patient.line
+		if again := t.resume(ctx, box, over || n == 3); again != nil {
+			box, since, n = again, time.Time{}, 0
+			t.resumed.Store(box)
+			continue
+		}
+		if over {
 			t.lost.Store(&CutError{err})
 			break
 		}
@@ -316,13 +336,31 @@ func (t *talk) carry(ctx context.Context) {
 	t.conn.Close()
 }
 
+// resume resumes a sandbox that does not run, if it is time to look; nil if it runs, or none can be had.
+func (t *talk) resume(ctx context.Context, box *Sandbox, look bool) *Sandbox {
+	if !look {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.provider.patient.create)
+	defer cancel()
+	if now, err := t.provider.service.Status(ctx, box.ID); err != nil || now.Running {
+		return nil
+	}
+	again, err := t.provider.service.Resume(ctx, box.ID)
+	if err != nil {
+		return nil
+	}
+	again.Labels = box.Labels
+	return again
+}
+
 // A brokenError says that pccrun in the sandbox did not do its part.
 type brokenError struct{ text string }
 
 func (e *brokenError) Error() string { return e.text }
 
 // line carries the connection by one program that the provider executes.
-func (t *talk) line(ctx context.Context, met func()) error {
+func (t *talk) line(ctx context.Context, box *Sandbox, met func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	in, toThere := io.Pipe()
@@ -335,8 +373,8 @@ func (t *talk) line(ctx context.Context, met func()) error {
 		cancel()
 		carried <- err
 	}()
-	code, err := t.provider.service.Exec(ctx, t.box, &Exec{
-		Argv: []string{path.Join(t.program, "pccrun"), inside.Verb, inside.Attach, path.Join(t.program, "own")},
+	code, err := t.provider.service.Exec(ctx, box, &Exec{
+		Argv: []string{shell, "-c", attach, "sh", t.program, inside.Verb, inside.Attach},
 		Root: true, In: in, Out: out, Err: &said, Lost: func(error) { cancel() }, Lines: true,
 	})
 	in.CloseWithError(io.ErrClosedPipe)

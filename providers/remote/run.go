@@ -43,16 +43,21 @@ type StayedError struct {
 	Resource providers.Resource
 	Parked   bool   // the sandbox is stopped, and keeps its files
 	Kept     string // the file with what came, if it was refused
+	Left     int    // so many names were left out, and all else is here
 }
 
 func (e *StayedError) Error() string {
+	what := fmt.Sprintf("the changes could not be downloaded: %v", e.Err)
 	switch {
 	case e.Kept != "":
-		return fmt.Sprintf("the download was rejected: %v", e.Err)
-	case e.Parked:
-		return fmt.Sprintf("the changes could not be downloaded: %v; sandbox %s is paused and has them", e.Err, e.Resource.ID)
+		what = fmt.Sprintf("the download was rejected: %v", e.Err)
+	case e.Left > 0 && e.Err == nil:
+		what = fmt.Sprintf("%d of the names that were changed could not be downloaded", e.Left)
 	}
-	return fmt.Sprintf("the changes could not be downloaded: %v; sandbox %s may still be running", e.Err, e.Resource.ID)
+	if e.Parked {
+		return fmt.Sprintf("%s; sandbox %s is paused and has them", what, e.Resource.ID)
+	}
+	return fmt.Sprintf("%s; sandbox %s may still be running", what, e.Resource.ID)
 }
 
 // Unwrap returns the cause.
@@ -60,8 +65,11 @@ func (e *StayedError) Unwrap() error { return e.Err }
 
 // Hint says how to go on.
 func (e *StayedError) Hint() string {
-	if e.Kept != "" {
-		return "the archive is " + e.Kept + ": tar -itf lists it"
+	switch {
+	case e.Kept != "":
+		return "the archive is " + e.Kept + ": tar -itf lists it; pccrun gc --all destroys the sandbox"
+	case e.Left > 0:
+		return "all else is downloaded; pccrun download --to DIR --filter GLOB copies what was too much, and pccrun gc --all destroys the sandbox with the session"
 	}
 	return "pccrun download fetches them, and pccrun gc --all destroys the sandbox"
 }
@@ -83,6 +91,7 @@ type running struct {
 	there    []string // variables that speak of the place
 	sent     *filesync.Sent
 	before   *listing
+	came     bool   // an earlier download brought what may come
 	reflog   string // how long the log of the repository's HEAD was; "": it is not pccrun's
 	started  atomic.Bool
 	label    string // before the name of an archive there; not empty for a copy, see [Provider.Copy]
@@ -194,6 +203,7 @@ func (r *running) inside(ctx context.Context, up *upload) (result providers.Resu
 // extend keeps the sandbox from stopping by itself.
 func (r *running) extend(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	box := r.box
 	var done sync.WaitGroup
 	done.Go(func() {
 		for told := false; ; {
@@ -202,7 +212,7 @@ func (r *running) extend(ctx context.Context) (stop func()) {
 				return
 			case <-time.After(r.provider.patient.extend):
 			}
-			if err := r.provider.service.Extend(ctx, r.box, r.provider.patient.lifetime); err != nil && ctx.Err() == nil && !told {
+			if err := r.provider.service.Extend(ctx, box, r.provider.patient.lifetime); err != nil && ctx.Err() == nil && !told {
 				told = true
 				r.warn("the sandbox may stop within %s: %v", r.provider.patient.lifetime, err)
 			}
@@ -211,14 +221,14 @@ func (r *running) extend(ctx context.Context) (stop func()) {
 	return func() { cancel(); done.Wait() }
 }
 
-// leave destroys the sandbox, or keeps it for the next run; where its files could not be fetched, it
+// leave destroys the sandbox, or keeps it for the next run; where not all of its files could be fetched, it
 // is stopped and keeps them.
 func (r *running) leave(ctx context.Context, err error) error {
 	s := r.provider.service
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.provider.patient.create)
 	defer cancel()
 	var stayed *StayedError
-	if errors.As(err, &stayed) && stayed.Kept == "" {
+	if errors.As(err, &stayed) {
 		stayed.Resource = r.provider.resource(r.box)
 		e := r.provider.park(ctx, r.box)
 		if stayed.Parked = e == nil; errors.Is(e, ErrGone) {

@@ -44,6 +44,15 @@ cat > "$3" && echo "$2  $3" | sha256sum -c --status 2>/dev/null || exit 65
 cd -- "$1" && xargs -0 -r rm -rf -- < "$3" && rm -f -- "$3"
 `
 
+// attach becomes pccrun's line to itself in a directory, $1, by what is in $2 and after. Where the command's user is
+// pccrun's, the command can close that directory and the one around it to both.
+const attach = `
+d=$1
+shift
+chmod u+rwx "${d%/*}" "$d" "$d/own" "$d/own/line" "$d/pccrun" 2>/dev/null
+exec "$d/pccrun" "$@" "$d/own"
+`
+
 // adopt gives pccrun's own program that an earlier run installed to another: $1 the directory that
 // it is in, $2 a name, $3 what else goes. It prints the directory that it is in now.
 const adopt = `

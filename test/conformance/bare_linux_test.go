@@ -1,10 +1,13 @@
 package conformance_test
 
 import (
+	"crypto/rand"
 	_ "embed"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -12,10 +15,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/daytona"
 	"github.com/pccrun/pccrun/providers/remote"
 	fakedaytona "github.com/pccrun/pccrun/test/internal/daytona"
 	"github.com/pccrun/pccrun/test/internal/machine"
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // bareAttacks are what a command must not be able to do where no namespace surrounds it. Each line that the
@@ -27,7 +32,7 @@ var bareAttacks string
 // succeed are those of the attacks that a user's command can do without pccrun there.
 var succeed = []string{
 	"other sockets", "a pair of datagrams", "listen", "connect past the proxy", "connect past the proxy at its port", "connect by TCP fast open",
-	"the daemon", "see another process", "signal another process", "write beside the copy", "io_uring", "user namespace",
+	"the daemon", "see another process", "signal another process", "write beside the copy", "truncate beside the copy", "io_uring", "user namespace",
 }
 
 // around has the world around a machine answer at port 80.
@@ -143,6 +148,50 @@ exit 9`, "sh", bareAttacks, row.port)
 		require.Equal(t, 124, o.code, "%+v", o)
 		again.nothingLeft()
 	})
+	t.Run("a command that closes pccrun's own files to its user loses nothing", func(t *testing.T) {
+		t.Parallel()
+		k := start(t)
+		k.fault(cutOften)
+		o := k.run("/bin/bash", "-c", `echo x > made; cd /home/user
+chmod 0 .pccrun-*/inside/own/line .pccrun-*/inside/pccrun .pccrun-*/inside/own .pccrun-*/inside .pccrun-*
+ls .pccrun-* 2>/dev/null && echo open
+for ((i = 0; i < 2000; i++)); do echo line $i; done
+sleep 3 # the spool looks each second whether its files are there
+exit 6`)
+		require.NoError(t, o.err)
+		require.Equal(t, 6, o.code, o.say)
+		require.Equal(t, 2000, strings.Count(o.out, "line "))
+		require.NotContains(t, o.out, "open", "the control: it can close them")
+		require.Equal(t, []string{"A made"}, k.changed())
+		k.nothingLeft()
+	})
+	t.Run("of what root's copy holds only changes come down", func(t *testing.T) {
+		t.Parallel()
+		k := newTask(t, places[1])
+		k.bare(nil)
+		large := make([]byte, 500_000) // which nobody compresses
+		_, _ = rand.Read(large)
+		k.write("large", string(large))
+		came := int64(0)
+		k.progress = func(what string, _, total int64) {
+			if what == "downloading" {
+				came = total
+			}
+		}
+		k.sh("id -u > made; echo more >> a.txt")
+		require.Equal(t, []string{"M a.txt", "A made"}, k.changed())
+		require.NotZero(t, came, "the control")
+		require.Less(t, came, int64(10_000))
+		k.nothingLeft()
+	})
+	t.Run("a command runs for longer than its trial may", func(t *testing.T) {
+		t.Parallel()
+		verdicts.SkipUnlessLong(t)
+		o := start(t).run("/bin/sh", "-c", "sleep 120; echo done")
+		require.NoError(t, o.err)
+		require.Equal(t, "done\n", o.out)
+		require.Zero(t, o.code)
+	})
 	t.Run("a rule that leads to the provider's daemon ends the start", func(t *testing.T) {
 		t.Parallel()
 		k := start(t)
@@ -154,4 +203,50 @@ exit 9`, "sh", bareAttacks, row.port)
 			require.ErrorContains(t, o.err, "guarantee "+g+": missing: the command can reach the provider's own daemon at "+machine.Address+":2280")
 		}
 	})
+}
+
+// TestWithoutIdmappedMounts: where root cannot lend the copy, since its file system maps no owners, pccrun there drops to the
+// copy's owner first, or to nobody else where that is root, and namespaces surround the command.
+//
+//test:root
+func TestWithoutIdmappedMounts(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	for _, p := range places { // the copy is the user's, and root's
+		for _, terminal := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, terminal %v", p.name, terminal), func(t *testing.T) {
+				t.Parallel()
+				k := newTask(t, p)
+				k.unmapped()
+				large := make([]byte, 500_000)
+				_, _ = rand.Read(large)
+				k.write("large", string(large))
+				if terminal {
+					k.terminal = &providers.Terminal{Name: "xterm", Size: func() (int, int) { return 80, 25 }}
+				}
+				came := int64(0)
+				k.progress = func(what string, _, total int64) {
+					if what == "downloading" {
+						came = total
+					}
+				}
+				k.request.AllowMissing = []string{"res.memory", "res.pids", "res.cpu"}
+				o := k.run("/bin/bash", "-c", `[ "$(id -u)" != 0 ] && echo user; ls /proc | grep -c '^[0-9]*$'; cat /proc/net/dev | grep -c w0; echo > /dev/tty && echo tty
+echo more >> a.txt; echo x > made; exit 3`)
+				require.NoError(t, o.err)
+				require.Equal(t, 3, o.code, "%s%s", o.out, o.say)
+				if terminal {
+					require.Regexp(t, "^user\r\n[1-9]\r\n0\r\n\r\ntty\r\n$", o.out)
+				} else {
+					require.Regexp(t, "^user\n[1-9]\n0\n$", o.out, "processes and a network of its own")
+				}
+				require.False(t, k.warned("no namespace can be made"), "%q", k.heard.warnings)
+				require.Equal(t, []string{"M a.txt", "A made"}, k.changed())
+				require.Less(t, came, int64(10_000), "what did not change stays there")
+				k.nothingLeft()
+			})
+		}
+	}
 }

@@ -176,6 +176,17 @@ echo theirs > .env; mkdir build; echo b > build/b; git init -q . 2>/dev/null || 
 		await.Until(t, "it runs no more", func() bool { return naps(nap) == 0 })
 		k.nothingLeft()
 	}},
+	{"a sandbox that is paused while this machine sleeps is resumed", func(t *testing.T, k *task) {
+		o := k.meanwhile("echo early; touch ready; cat >/dev/null; echo late; exit 5", func(io.Writer) {
+			k.pause(k.stand("running")[0])
+			await.Until(t, "it runs again", func() bool { return len(k.stand("running")) == 1 })
+		})
+		require.NoError(t, o.err)
+		require.Equal(t, 5, o.code)
+		require.Equal(t, "early\nlate\n", o.out)
+		require.Equal(t, []string{"A ready"}, k.changed())
+		k.nothingLeft()
+	}},
 	{"a terminal there, its size and its keys", func(t *testing.T, k *task) {
 		resized := make(chan struct{}, 1)
 		var columns atomic.Int32
@@ -325,6 +336,30 @@ echo theirs > .env; mkdir build; echo b > build/b; git init -q . 2>/dev/null || 
 		require.Contains(t, hint(o.err), "refused.tar.zst")
 		require.Nil(t, k.changed())
 		require.Equal(t, "one\n", k.read("a.txt"))
+		require.Len(t, k.stand("paused"), 1, "nobody else has what was made")
+	}},
+	{"what this machine cannot hold stays in the sandbox, and all else comes", func(t *testing.T, k *task) {
+		o := k.run("/bin/sh", "-c", `mkdir -p logs 'odd:dir'; echo x > logs/12:00:00.log; echo x > aux.c; echo x > odd:dir/in; echo x > logs/fine; echo more >> a.txt
+ln -s /usr/bin/python3 python; echo x > README; echo x > readme; rm sub/b.txt; exit 3`)
+		require.Equal(t, 3, o.Code)
+		require.ErrorContains(t, o.err, "6 of the names that were changed could not be downloaded; sandbox ")
+		require.ErrorContains(t, o.err, "is paused and has them")
+		require.Contains(t, hint(o.err), "pccrun gc --all destroys the sandbox")
+		require.True(t, k.warned(`left in the sandbox: "aux.c" (Windows has a device of that name), `), "%q", k.heard.warnings)
+		came := []string{"A README", "M a.txt", "A logs", "A logs/fine", "D sub/b.txt"}
+		require.Equal(t, came, k.changed())
+		stand := k.stand("paused")
+		require.Len(t, stand, 1)
+		require.FileExists(t, filepath.Join(k.home(stand[0]), "proj/odd:dir/in"))
+		err := k.provider.(fetcher).Fetch(t.Context(), k.heard.created[0], providers.Stdio{Changes: k.session}, &k.heard)
+		require.ErrorContains(t, err, "6 of the names")
+		require.Equal(t, came, k.changed(), "they are not downloaded twice")
+		require.Equal(t, stand, k.stand("paused"))
+		names, said, err := k.copied(providers.Copy{})
+		require.NoError(t, err)
+		require.Equal(t, "x\n", names["logs/fine"])
+		require.Contains(t, strings.Join(said.warnings, "\n"), `not downloaded: "aux.c"`)
+		require.NoError(t, k.provider.Destroy(t.Context(), k.heard.created[0]), "the user says so")
 		k.nothingLeft()
 	}},
 	{"no download comes through", notDownloaded},

@@ -259,3 +259,28 @@ func TestDownloadProgram(t *testing.T) {
 	_, out, _ = p.run("ps", "--all", "--json")
 	require.NotContains(t, out, "unfetched")
 }
+
+// TestLeftOutProgram: what can come is in the session, and the sandbox stands with the rest until gc --all.
+func TestLeftOutProgram(t *testing.T) {
+	t.Parallel()
+	server, err := fake.Start(credential)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop()) })
+	p := newProgram(t, server.Environ())
+	code, _, say := p.run("--provider", "e2b", "--", "sh", "-c", "echo two >> a.txt; echo x > aux.c")
+	require.Equal(t, 125, code, say)
+	require.Contains(t, say, `"aux.c" (Windows has a device of that name)`)
+	for range 2 {
+		_, out, say := p.run("diff", "--name-status")
+		require.Equal(t, "M\ta.txt\n", out, say)
+		code, _, say = p.run("gc")
+		require.Equal(t, 0, code, say)
+		require.Len(t, server.Sandboxes("paused"), 1)
+		code, _, say = p.run("download")
+		require.Equal(t, 1, code, say)
+		require.Contains(t, say, "pccrun gc --all destroys the sandbox")
+	}
+	code, _, say = p.run("gc", "--all")
+	require.Equal(t, 0, code, say)
+	require.Empty(t, server.Sandboxes(""))
+}

@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"bytes"
 	"io"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -21,12 +22,15 @@ import (
 //test:root e2b
 func TestExec(t *testing.T) {
 	t.Parallel()
-	t.Run(e2b.Name, func(t *testing.T) {
-		server, err := fake.Start(credential)
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, server.Stop()) })
-		testExec(t, e2b.Name, server.Environ())
-	})
+	for name, unmapped := range map[string]bool{"": false, ", where root maps no owners": os.Getuid() == 0} {
+		t.Run(e2b.Name+name, func(t *testing.T) {
+			server, err := fake.Start(credential)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, server.Stop()) })
+			server.Unmapped = unmapped
+			testExec(t, e2b.Name, server.Environ())
+		})
+	}
 	t.Run(daytona.Name, func(t *testing.T) {
 		server, err := fakedaytona.Start()
 		require.NoError(t, err)

@@ -63,7 +63,8 @@ func startE2B(t *testing.T) *served {
 		path:   func(dir string) { s.Path = dir },
 		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
 		made:   func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
-		bare:   func(*syscall.Credential) { s.Bare = true }, decide: s.Break, fault: func(kinds ...string) { s.Break(faultsOf(e2bWire(), kinds)) },
+		pause:  s.Pause, unmapped: func() { s.Unmapped = true },
+		bare: func(*syscall.Credential) { s.Bare = true }, decide: s.Break, fault: func(kinds ...string) { s.Break(faultsOf(e2bWire(), kinds)) },
 	}
 }
 
@@ -79,7 +80,8 @@ func startDaytona(t *testing.T) *served {
 		path:   func(dir string) { s.Path = dir },
 		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
 		made:   func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
-		bare:   func(user *syscall.Credential) { s.Bare, s.User = true, user }, decide: s.Break, fault: func(kinds ...string) { s.Break(faultsOf(daytonaWire(), kinds)) },
+		pause:  s.Pause, unmapped: func() { s.Unmapped = true },
+		bare: func(user *syscall.Credential) { s.Bare, s.User = true, user }, decide: s.Break, fault: func(kinds ...string) { s.Break(faultsOf(daytonaWire(), kinds)) },
 	}
 }
 

@@ -86,6 +86,8 @@ type served struct {
 	received func() int64                   // bytes of all calls
 	made     func() string                  // all that requests to create said
 	bare     func(user *syscall.Credential) // has nobody in sandboxes make a namespace, nor be root where a user is given
+	pause    func(id string)
+	unmapped func() // has homes be where no owner can be mapped
 	around   func(hosts map[string]string, booted func(*machine.Machine))
 	decide   func(fault func(r *http.Request) *faults.Fault)
 	fault    func(kinds ...string)

@@ -120,5 +120,17 @@ def _():
                 except OSError: pass
     return found[:3]
 
+@attack("truncate beside the copy")
+def _():
+    found = []
+    here = os.getcwd()
+    for top in "/home/user", "/opt", "/srv", "/run":
+        for dir, _, names in os.walk(top):
+            if (dir + "/").startswith(here + "/") or dir.count("/") > 4: continue
+            for name in names:
+                try: os.truncate(dir + "/" + name, os.stat(dir + "/" + name).st_size); found.append(dir + "/" + name)
+                except OSError: pass
+    return found[:3]
+
 attack("io_uring")(lambda: libc.syscall(425, 4, ctypes.create_string_buffer(120)) >= 0)
 attack("user namespace")(lambda: libc.unshare(0x10000000) == 0)

@@ -330,6 +330,7 @@ func (s *Server) bulk(w http.ResponseWriter, r *http.Request, b *box) {
 
 // command is what executes a line of a shell's in a sandbox.
 func (s *Server) command(m *machine.Machine, b *box, line string) *exec.Cmd {
+	line = "trap '' HUP INT QUIT TSTP TTIN TTOU\n" + line // what the toolbox executes may ignore signals: its shell starts it in the background
 	c := exec.Command("/bin/sh", "-c", line)
 	home := b.Home
 	if m != nil {
@@ -488,6 +489,10 @@ func (c *command) follow(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 			text, at = text[len(part):], at+len(part)
+		}
+		if over && at == 0 { // as the toolbox, in which one of two who read the command's output may miss its end
+			<-ctx.Done()
+			return
 		}
 		if over {
 			_ = ws.Close(websocket.StatusNormalClosure, "")

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pccrun/pccrun/test/internal/faults"
 )
 
@@ -26,10 +28,12 @@ type Cloud[T any] struct {
 	Path string // a directory that stands first in the PATH of what is executed
 
 	// Of sandboxes that are machines:
-	Hosts  map[string]string   // names that they know, and addresses of their own
-	Booted func(m *Machine)    // hears of each; nil hears of none
-	Bare   bool                // nobody there makes a namespace
-	User   *syscall.Credential // who is executed where nobody is root; nil: root may be
+	Hosts  map[string]string // names that they know, and addresses of their own
+	Booted func(m *Machine)  // hears of each; nil hears of none
+	Bare   bool              // nobody there makes a namespace
+	// Unmapped has homes be on a file system that maps no owners, as overlayfs does not.
+	Unmapped bool
+	User     *syscall.Credential // who is executed where nobody is root; nil: root may be
 
 	about   CloudOptions[T]
 	http    *httptest.Server
@@ -203,9 +207,11 @@ func (c *Cloud[T]) Create(r *http.Request, body any, name func(n int) string) (*
 	b := &Sandbox[T]{ID: name(c.next), Started: time.Now()}
 	c.mu.Unlock()
 	b.Home = c.Home(b.ID)
-	if owner := cmp.Or(c.User, c.about.Owner); owner == nil {
-		err = os.MkdirAll(b.Home, 0o755)
-	} else if err = os.MkdirAll(b.Home, 0o755); err == nil {
+	err = os.MkdirAll(b.Home, 0o755)
+	if err == nil && c.Unmapped {
+		err = unix.Mount("none", b.Home, "ramfs", 0, "")
+	}
+	if owner := cmp.Or(c.User, c.about.Owner); err == nil && owner != nil {
 		err = os.Chown(b.Home, int(owner.Uid), int(owner.Gid))
 	}
 	return b, err
@@ -226,6 +232,9 @@ func (c *Cloud[T]) Remove(id string) {
 	}
 	c.removed.Go(func() {
 		c.End(b)
+		if c.Unmapped {
+			_ = unix.Unmount(b.Home, unix.MNT_DETACH)
+		}
 		_ = os.RemoveAll(filepath.Dir(b.Home))
 	})
 }
@@ -262,6 +271,14 @@ func (c *Cloud[T]) Boot(b *Sandbox[T]) (*Machine, error) {
 		c.Booted(m)
 	}
 	return m, nil
+}
+
+// Pause stops a sandbox with its memory, as a provider does at its end: what runs in it goes on when it is resumed. It stands
+// still nowhere here: nobody is there to see it.
+func (c *Cloud[T]) Pause(id string) {
+	b := c.Sandbox(id)
+	c.Set(func() { b.State = c.about.Stopped })
+	c.http.CloseClientConnections()
 }
 
 // End ends all that runs in a sandbox.
