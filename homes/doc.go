@@ -70,7 +70,8 @@ func (r *Record) same(w Workspace, profile string) bool {
 type Entry struct {
 	Key    string
 	Record Record
-	Size   int64  // bytes on the disk
+	Size   int64  // bytes on the disk, after [Measure]
+	More   bool   // it takes more than that
 	InUse  bool   // a run uses it
 	Gone   bool   // its workspace does not exist, and the directory above it does
 	Bad    string // why the record cannot be read, "" if it can

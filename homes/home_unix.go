@@ -187,7 +187,10 @@ func (h *Home) open() error {
 }
 
 // Usage returns what the home takes on the disk, as far as it can be looked at.
-func (h *Home) Usage() int64 { return size(h.root) }
+func (h *Home) Usage() int64 {
+	bytes, _ := size(h.root)
+	return bytes
+}
 
 // Share lets other runs use the home too. Whoever waits to remove it comes first.
 func (h *Home) Share() error {

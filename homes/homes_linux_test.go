@@ -354,6 +354,9 @@ func TestExport(t *testing.T) {
 	require.NoError(t, os.Symlink(p.home, h.Path+"/up"))
 	_, err = Export(p.state, Key(p.workspace, "built-in x"), "up/work", to+"3", nil)
 	require.Error(t, err, "no link is followed")
+	require.NoError(t, os.MkdirAll(h.Path+"/deep"+strings.Repeat("/d", maxExported+1), 0o700))
+	_, err = Export(p.state, Key(p.workspace, "built-in x"), "deep", to+"4", nil)
+	require.ErrorContains(t, err, "export: more than 128 levels")
 }
 
 func TestRemove(t *testing.T) {
@@ -366,7 +369,21 @@ func TestRemove(t *testing.T) {
 	list, err := List(p.state)
 	require.NoError(t, err)
 	require.True(t, list[0].InUse)
-	require.GreaterOrEqual(t, list[0].Size, int64(1<<20))
+	require.Zero(t, list[0].Size, "nobody has asked for it")
+	deep, err := os.OpenRoot(h.Path)
+	require.NoError(t, err)
+	for range 6000 { // deeper than the kernel takes a path
+		require.NoError(t, deep.Mkdir("deep", 0o700))
+		next, err := deep.OpenRoot("deep")
+		require.NoError(t, err)
+		deep.Close()
+		deep = next
+	}
+	require.NoError(t, deep.WriteFile("f", make([]byte, 1<<20), 0o600))
+	deep.Close()
+	require.NoError(t, Measure(p.state, &list[0]))
+	require.GreaterOrEqual(t, list[0].Size, int64(2<<20), "with what lies deepest")
+	require.False(t, list[0].More)
 	p.close(h)
 	require.NoError(t, os.Mkdir(h.Path+"/closed", 0))
 	require.NoError(t, Remove(p.state, key))
@@ -445,4 +462,65 @@ func TestParse(t *testing.T) {
 	}
 	_, err = parse("x.toml", []byte("a = ["))
 	require.Error(t, err)
+}
+
+// TestDeepSettings: a file of settings that a command has nested deeper than a parser can follow is not parsed. What a
+// user writes is.
+func TestDeepSettings(t *testing.T) {
+	for _, name := range []string{"config.toml", "settings.json"} {
+		for _, text := range []string{
+			strings.Repeat("[", 2<<20), "a = " + strings.Repeat("[", 2<<20), "{\"a\":" + strings.Repeat("[", 2<<20), strings.Repeat("{\"a\":", 1<<19),
+			"a = " + strings.Repeat("{a=", 1<<19), strings.Repeat("a.", 1<<20) + "b = 1", "[" + strings.Repeat("a.", 1<<20) + "b]",
+			"x = \"\"\"\"a\"\"\"\"\"\na = " + strings.Repeat("[", 2<<20), "x = '''''' # \"\na = " + strings.Repeat("[", 2<<20),
+		} {
+			_, err := parse(name, []byte(text))
+			require.Error(t, err, "%s: %.20s", name, text)
+		}
+	}
+	for name, text := range map[string]string{
+		"config.toml": "# [[[\nmodel = \"a.b\"\nlong = \"\"\"\n[[" + strings.Repeat("[.", 99) + "\"\"\"\nraw = '" + strings.Repeat("{.", 99) + "'\nlist = [" +
+			strings.Repeat("1.5, ", 999) + "]\n[a.b.c]\nx = { y = [ { z = 1 } ] }\n" + strings.Repeat("[[d.e]]\nv = 1.2\n", 99),
+		"settings.json": "{\"a\": \"\\\"" + strings.Repeat("[.", 99) + "\", \"b\": [" + strings.Repeat("{\"c\": 1.5}, ", 999) + "{}]} // [[[",
+	} {
+		v, err := parse(name, []byte(text))
+		require.NoError(t, err, name)
+		require.NotEmpty(t, v)
+	}
+}
+
+// FuzzSettings: what is parsed can be written, and no deeper than is parsed.
+func FuzzSettings(f *testing.F) {
+	for _, text := range []string{"a.b = 1\n[c]\nd = [{e = 'x'}]", "{\"a\": [1, {\"b\": null}]}", "x = \"\"\"\"a\"\"\"\"\"\ny = [[[]]]", "a = ''''''\n", "# \"\na=1", strings.Repeat("[", 40)} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, name := range []string{"x.toml", "x.json"} {
+			v, err := parse(name, []byte(text))
+			if err != nil {
+				continue
+			}
+			require.LessOrEqual(t, depthOf(v), 2*maxDepth+2, "of a table's name, and of what is in it")
+			_, _ = format(name, v)
+		}
+	})
+}
+
+func depthOf(v any) (deepest int) {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, e := range v {
+			deepest = max(deepest, depthOf(e))
+		}
+	case []any:
+		for _, e := range v {
+			deepest = max(deepest, depthOf(e))
+		}
+	case []map[string]any:
+		for _, e := range v {
+			deepest = max(deepest, depthOf(e))
+		}
+	default:
+		return 0
+	}
+	return deepest + 1
 }

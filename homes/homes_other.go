@@ -8,7 +8,8 @@ import (
 )
 
 // List finds no homes: there are none here yet.
-func List(string) ([]Entry, error) { return nil, nil }
+func List(string) ([]Entry, error)    { return nil, nil }
+func Measure(string, ...*Entry) error { return errors.ErrUnsupported }
 
 // Remove is not supported here.
 func Remove(string, string) error { return errors.ErrUnsupported }

@@ -12,15 +12,16 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/state"
+	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
-// List returns the homes in a state directory, those that were used last first.
+// List returns the homes in a state directory, those that were used last first. What they take on the disk says
+// [Measure].
 func List(stateDir string) ([]Entry, error) {
 	top, err := state.OpenExisting(filepath.Join(stateDir, DirName), "")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -43,7 +44,7 @@ func List(stateDir string) ([]Entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		e := Entry{Key: n.Name(), Size: size(root)}
+		e := Entry{Key: n.Name()}
 		e.InUse, err = inUse(root)
 		if err == nil {
 			if e.Record, err = readRecord(root); err != nil {
@@ -95,35 +96,50 @@ func inUse(root *os.Root) (bool, error) {
 	return false, err
 }
 
-// maxEntries bounds what is counted of a home.
-const maxEntries = 4 << 20
+// measured bounds what is looked at of a home to say what it takes.
+var measured = beneath.Limits{Entries: 4 << 20, Depth: 1 << 16, Time: 10 * time.Second}
 
-// size returns what a tree takes on the disk: what may not be looked at counts nothing.
-func size(root *os.Root) (bytes int64) {
-	n := 0
+// Measure sets the size of homes that [List] has returned.
+func Measure(stateDir string, list ...*Entry) error {
+	top, err := state.OpenExisting(filepath.Join(stateDir, DirName), "")
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	for _, e := range list {
+		root, err := top.OpenRoot(e.Key)
+		if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		e.Size, e.More = size(root)
+		root.Close()
+	}
+	return nil
+}
+
+// size returns what a tree takes on the disk, and whether there is more than was looked at: what may not be looked at
+// counts nothing.
+func size(root *os.Root) (bytes int64, more bool) {
+	dir, err := root.Open(".")
+	if err != nil {
+		return 0, false
+	}
+	defer dir.Close()
 	seen := map[uint64]bool{}
-	_ = fs.WalkDir(root.FS(), ".", func(_ string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return nil
-		}
-		if n++; n > maxEntries {
-			return fs.SkipAll
-		}
-		info, err := e.Info()
-		if err != nil {
-			return nil
-		}
-		st, is := info.Sys().(*syscall.Stat_t)
-		if !is || st.Nlink > 1 && !e.IsDir() && seen[st.Ino] {
-			return nil
-		}
-		if st.Nlink > 1 && !e.IsDir() {
+	err = beneath.Walk(int(dir.Fd()), measured, func(_ int, _ string, st *unix.Stat_t, _ func() string) error {
+		if st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			if seen[st.Ino] {
+				return nil
+			}
 			seen[st.Ino] = true
 		}
 		bytes += st.Blocks * 512
 		return nil
 	})
-	return bytes
+	return bytes, err != nil
 }
 
 // Remove removes a home, unless a run uses it.
@@ -181,6 +197,9 @@ func Export(stateDir, key, name, to string, logins []string) (left []string, err
 	return x.left, err
 }
 
+// maxExported bounds how deep directories are exported: each costs two descriptors, and names in a path.
+const maxExported = 128
+
 type exporter struct {
 	logins []string // relative
 	left   []string
@@ -194,6 +213,9 @@ func (x *exporter) copy(dir int, base, name, to string) error {
 	}
 	if x.room--; x.room < 0 {
 		return errors.New("export: more than a million entries")
+	}
+	if strings.Count(name, "/") > maxExported {
+		return fmt.Errorf("export: more than %d levels of directories", maxExported)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstatat(dir, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -239,8 +261,13 @@ func (x *exporter) copy(dir int, base, name, to string) error {
 // Collect removes the homes that [Expired] names, and says which.
 func Collect(stateDir string, l Limits, now time.Time) (removed []Entry, err error) {
 	list, err := List(stateDir)
-	if err != nil {
+	if err != nil || len(list) == 0 {
 		return nil, err
+	}
+	for i := range list {
+		if err := Measure(stateDir, &list[i]); err != nil {
+			return nil, err
+		}
 	}
 	for _, key := range Expired(list, l, now) {
 		err := Remove(stateDir, key)

@@ -5,19 +5,21 @@ package homes
 import (
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"slices"
 	"strings"
-	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/state"
+	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
 // errFound ends a walk.
 var errFound = errors.New("found")
 
-// maxLooked bounds what is looked at for a program.
-const maxLooked = 20_000
+// looked bounds what is looked at for a program.
+var looked = beneath.Limits{Entries: 20_000, Depth: 1 << 16, Time: 10 * time.Second}
 
 // Gains records what this run may do, and returns what of it the run before might not, with a
 // program that stands in the home: what that has left there, this one may execute. Nothing is looked for
@@ -43,23 +45,17 @@ func (h *Home) Gains(rights []string) (more []string, program string, err error)
 	if len(more) == 0 {
 		return nil, "", nil
 	}
-	left := maxLooked
-	err = fs.WalkDir(h.root.FS(), homeName, func(path string, e fs.DirEntry, err error) error {
-		if left--; left < 0 {
-			return fs.SkipAll
-		}
-		if err != nil || !e.Type().IsRegular() {
+	dir, err := h.root.Open(homeName)
+	if err != nil {
+		return nil, "", err
+	}
+	defer dir.Close()
+	_ = beneath.Walk(int(dir.Fd()), looked, func(_ int, name string, st *unix.Stat_t, path func() string) error {
+		if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&0o111 == 0 || st.Size == 0 || st.Nlink != 1 || strings.HasSuffix(name, ".sample") { // git's own, which nothing executes
 			return nil
 		}
-		info, err := e.Info()
-		if err != nil || info.Mode()&0o111 == 0 || info.Size() == 0 || strings.HasSuffix(path, ".sample") { // git's own, which nothing executes
-			return nil
-		}
-		if st, is := info.Sys().(*syscall.Stat_t); is && st.Nlink == 1 {
-			program = path[len(homeName)+1:]
-			return errFound
-		}
-		return nil
+		program = path()
+		return errFound
 	})
 	if program == "" {
 		return nil, "", nil

@@ -24,14 +24,90 @@ func parse(name string, text []byte) (map[string]any, error) {
 	return v, decode(name, text, &v)
 }
 
+// maxDepth bounds values in values, and names in a key: a parser calls itself for each, TOML's takes the square of the
+// time, and to write one takes its depth in spaces for each line.
+const maxDepth = 32
+
+var errDeep = fmt.Errorf("values nested deeper than %d", maxDepth)
+
+// deep reports whether a JSON or TOML text has more levels of brackets, and of dots outside of them, than are parsed. It
+// is exact as far as the text is well formed, and a parser gets no further.
+func deep(text []byte) bool {
+	var above []int // the level around each bracket
+	level := 0
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; c {
+		case '"', '\'':
+			i = quotedEnd(text, i)
+		case '#':
+			for i+1 < len(text) && text[i+1] != '\n' {
+				i++
+			}
+		case '[', '{':
+			above = append(above, level)
+			level++
+		case '.':
+			level++
+		case ',':
+			level = 0
+			if n := len(above); n > 0 {
+				level = above[n-1] + 1
+			}
+		case ']', '}':
+			level = 0
+			if n := len(above); n > 0 {
+				level, above = above[n-1], above[:n-1]
+			}
+		case '\n':
+			if len(above) == 0 {
+				level = 0
+			}
+		}
+		if level > maxDepth {
+			return true
+		}
+	}
+	return false
+}
+
+// quotedEnd returns where a string that begins at i ends: that of one quotation mark, or of three.
+func quotedEnd(text []byte, i int) int {
+	mark := text[i]
+	three := bytes.Repeat([]byte{mark}, 3)
+	long := bytes.HasPrefix(text[i:], three)
+	i++
+	if long {
+		i += 2
+	}
+	for ; i < len(text); i++ {
+		switch {
+		case text[i] == '\\' && mark == '"':
+			i++
+		case !long && (text[i] == mark || text[i] == '\n'):
+			return i
+		case long && bytes.HasPrefix(text[i:], three):
+			for i += 2; i+1 < len(text) && text[i+1] == mark; i++ { // up to two are the string's
+			}
+			return i
+		}
+	}
+	return i
+}
+
 func decode(name string, text []byte, v any) error {
 	if filepath.Ext(name) == ".toml" {
+		if deep(text) {
+			return errDeep
+		}
 		_, err := toml.Decode(string(text), v)
 		return err
 	}
 	text = plainJSON(text)
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil
+	}
+	if deep(text) {
+		return errDeep
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()

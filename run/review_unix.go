@@ -4,18 +4,24 @@ package run
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/diff"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/sessions"
+	"github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/quarantine"
@@ -28,30 +34,127 @@ type Review struct {
 	dir   *os.Root
 	Found []workspace.Finding
 	Lost  []quarantine.Lost
+	named bool  // by the user
+	last  shown // what the user has seen
+	now   shown
 }
+
+// shown is what a review has shown of a session, which may be restored without that session's name.
+type shown struct {
+	At      time.Time         `json:"at"`
+	Digests map[string]string `json:"digests"` // of what was shown whole, by its name in the stash
+}
+
+// shownName is the record of that, in the session's directory.
+const shownName = "shown"
 
 // OpenReview opens the first of some sessions that has left something; the first at all if
 // it was named.
 func OpenReview(home sessions.Home, candidates []sessions.Entry, named bool) (*Review, error) {
 	for _, e := range candidates {
-		dir, err := home.Open(e.ID)
+		r, err := openReview(home, e)
 		if err != nil {
 			return nil, err
 		}
-		r := &Review{Entry: e, home: home, dir: dir}
-		if r.Found, err = quarantine.ReadFindings(dir); err == nil {
-			r.Lost, err = quarantine.ReadLost(dir)
-		}
-		if err != nil {
-			dir.Close()
-			return nil, err
-		}
-		if len(r.Found)+len(r.Lost) > 0 || named {
+		if r.named = named; r.left() || named {
 			return r, nil
 		}
-		dir.Close()
+		r.Close()
 	}
 	return nil, ErrNoReview
+}
+
+// OpenShown opens the one of some sessions, the newest first, that was shown last.
+func OpenShown(home sessions.Home, candidates []sessions.Entry) (last *Review, err error) {
+	newest := ""
+	for _, e := range candidates {
+		r, err := openReview(home, e)
+		if err == nil && newest == "" && r.left() {
+			newest = e.ID
+		}
+		if err == nil && r.left() && !r.last.At.IsZero() && (last == nil || r.last.At.After(last.last.At)) {
+			last, r = r, last
+		}
+		if r != nil {
+			r.Close()
+		}
+		if err != nil {
+			if last != nil {
+				last.Close()
+			}
+			return nil, err
+		}
+	}
+	switch {
+	case newest == "":
+		return nil, ErrNoReview
+	case last == nil:
+		return nil, hint.Errorf("pccrun review shows it; pccrun review "+newest+" --accept restores it unseen", "session %s: pccrun review has not shown it", newest)
+	}
+	return last, nil
+}
+
+func openReview(home sessions.Home, e sessions.Entry) (*Review, error) {
+	dir, err := home.Open(e.ID)
+	if err != nil {
+		return nil, err
+	}
+	r := &Review{Entry: e, home: home, dir: dir, now: shown{Digests: map[string]string{}}}
+	if r.Found, err = quarantine.ReadFindings(dir); err == nil {
+		r.Lost, err = quarantine.ReadLost(dir)
+	}
+	text, unread := state.ReadFile(dir, shownName, maxShownRecord)
+	if unread == nil {
+		unread = json.Unmarshal(text, &r.last)
+	}
+	if unread != nil { // it has shown nothing
+		r.last = shown{}
+	}
+	if err != nil {
+		dir.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// maxShownRecord bounds the record of what was shown, in bytes: some 100 for each of a stash's entries.
+const maxShownRecord = 1 << 20
+
+func (r *Review) left() bool { return len(r.Found)+len(r.Lost) > 0 }
+
+// Shown notes that the user has seen the diffs. What a run that goes on has in quarantine may still change.
+func (r *Review) Shown() error {
+	if r.State == sessions.Running {
+		return nil
+	}
+	r.now.At = time.Now()
+	text, err := json.Marshal(r.now)
+	if err == nil {
+		err = state.WriteFile(r.dir, shownName, text, state.Fast)
+	}
+	return err
+}
+
+// asShown says why what the session holds is not what the user has seen of a finding. Who names the session need not
+// have seen it, but nothing is restored that has changed since.
+func (r *Review) asShown(f workspace.Finding) error {
+	path := Within(r.Workspace, f.Path)
+	digests, err := f.Seal(r.dir, r.named)
+	if err != nil && (r.named || !errors.Is(err, quarantine.ErrUnseen)) {
+		return fmt.Errorf("restore %s: %w", path, err)
+	}
+	unseen := err != nil
+	for name, digest := range digests {
+		was, seen := r.last.Digests[name]
+		if seen && was != digest {
+			return hint.Errorf("pccrun review "+r.ID+" shows it", "restore %s: it has changed since it was shown", path)
+		}
+		unseen = unseen || !seen
+	}
+	if unseen && !r.named {
+		return hint.Errorf("pccrun review "+r.ID+" --accept PATH restores it unseen", "restore %s: pccrun review has not shown all of it", path)
+	}
+	return nil
 }
 
 // Close closes it.
@@ -104,7 +207,7 @@ func (r *Review) Accept(paths []string, cwd string, told func(text string), wron
 		if f.Kind == workspace.Setting { // each key is one by itself
 			if id := live(f.Path); id != "" {
 				wrong(fmt.Errorf("%s: session %s runs in that workspace: accept it when that session has ended", Within(r.Workspace, f.Path), id))
-			} else if err := f.Restore(r.dir); err != nil {
+			} else if err := r.restore(f, workspace.Finding.Restore); err != nil {
 				wrong(err)
 			} else {
 				done = append(done, strings.TrimSuffix(Within(r.Workspace, f.Path)+": "+f.What, ": "))
@@ -115,7 +218,7 @@ func (r *Review) Accept(paths []string, cwd string, told func(text string), wron
 		if back[f.Path] {
 			// What was taken out of a configuration before is missing in the version that is back.
 			if f.Kind == workspace.Inert && f.Left(r.dir) != nil {
-				if err := f.Complete(r.dir); err != nil {
+				if err := r.restore(f, workspace.Finding.Complete); err != nil {
 					wrong(err)
 				}
 			}
@@ -126,7 +229,7 @@ func (r *Review) Accept(paths []string, cwd string, told func(text string), wron
 			wrong(fmt.Errorf("%s: session %s runs in that workspace and would quarantine it again: accept it when that session has ended", Within(r.Workspace, f.Path), id))
 			continue
 		}
-		if err := f.Restore(r.dir); err != nil {
+		if err := r.restore(f, workspace.Finding.Restore); err != nil {
 			wrong(err)
 			continue
 		}
@@ -141,6 +244,14 @@ func (r *Review) Accept(paths []string, cwd string, told func(text string), wron
 		}
 	}
 	return done, nil
+}
+
+// restore puts a finding back that is as it was shown.
+func (r *Review) restore(f workspace.Finding, how func(workspace.Finding, *os.Root) error) error {
+	if err := r.asShown(f); err != nil {
+		return err
+	}
+	return how(f, r.dir)
 }
 
 // restored are the paths that a finding has been put back to.
@@ -187,10 +298,12 @@ const maxDiff = 400
 // Diff shows what a finding is about.
 func (r *Review) Diff(f workspace.Finding) string {
 	var b strings.Builder
+	whole := r.State != sessions.Running && SetAside(f)
 	one := func(path string, before, after []byte) {
 		path = messages.Printable(path) // a newline in a name is no line of the diff
 		if !isText(before) || !isText(after) {
 			fmt.Fprintf(&b, "%s: binary, %d bytes\n", path, len(after))
+			whole = false
 			return
 		}
 		text := diff.Diff("a/"+path, before, "b/"+path, after)
@@ -199,6 +312,7 @@ func (r *Review) Diff(f workspace.Finding) string {
 		for line := range bytes.Lines(text) {
 			if n++; n > maxDiff {
 				b.WriteString("…\n")
+				whole = false
 				break
 			}
 			b.Write(line)
@@ -231,6 +345,12 @@ func (r *Review) Diff(f workspace.Finding) string {
 			return notShown(err)
 		}
 	default:
+		var digests map[string]string
+		if whole {
+			var err error
+			digests, err = f.Seal(r.dir, false)
+			whole = err == nil
+		}
 		left := f.Left(r.dir)
 		err := f.Show(r.dir, func(below string, content []byte, why string) {
 			if why != "" {
@@ -241,6 +361,9 @@ func (r *Review) Diff(f workspace.Finding) string {
 		})
 		if err != nil {
 			return notShown(err)
+		}
+		if whole {
+			maps.Copy(r.now.Digests, digests)
 		}
 	}
 	return b.String()

@@ -324,6 +324,38 @@ func TestSetIDs(t *testing.T) {
 	require.Error(t, w.finder().setIDs())
 }
 
+// TestSetIDsDeep: a tree deeper than the kernel takes a path stops no launch, and a program far down is found.
+//
+//test:root
+func TestSetIDsDeep(t *testing.T) {
+	w := newCountry(t, []string{"ws/d/plain"})
+	program := "ws" + strings.Repeat("/e", maxShared+8)
+	require.NoError(t, os.MkdirAll(w.path(program), 0o755))
+	require.NoError(t, os.WriteFile(w.path(program+"/setuid"), nil, 0o755))
+	require.NoError(t, os.Chmod(w.path(program+"/setuid"), 0o755|os.ModeSetuid))
+	deep, err := os.OpenRoot(w.path("ws"))
+	require.NoError(t, err)
+	for range 3000 {
+		require.NoError(t, deep.Mkdir("deep", 0o755))
+		next, err := deep.OpenRoot("deep")
+		require.NoError(t, err)
+		deep.Close()
+		deep = next
+	}
+	_, err = os.Stat(w.path("ws" + strings.Repeat("/deep", 3000)))
+	require.ErrorIs(t, err, unix.ENAMETOOLONG, "control")
+	f := w.finder()
+	require.NoError(t, f.setIDs())
+	require.Equal(t, []string{"read file " + program + "/setuid pin protect"}, w.found(f))
+
+	require.NoError(t, deep.WriteFile("setuid", nil, 0o755))
+	require.NoError(t, deep.Chmod("setuid", 0o755|os.ModeSetuid))
+	deep.Close()
+	err = w.finder().setIDs()
+	require.ErrorIs(t, err, unix.ENAMETOOLONG, "nothing can be mounted on it")
+	require.Less(t, len(err.Error()), 1000)
+}
+
 // Wherever the command may write, not only in the workspace.
 //
 //test:root

@@ -2,11 +2,13 @@ package survey
 
 import (
 	"cmp"
+	"fmt"
 	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -74,7 +76,10 @@ func setIDFiles(root string) ([]setID, error) {
 		return nil, &os.PathError{Op: "lstat", Path: root, Err: err}
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		gives, err := givesRights(root, &st)
+		gives, err := givesRights(unix.AT_FDCWD, root, &st)
+		if err != nil {
+			err = &os.PathError{Op: "lgetxattr", Path: root, Err: err}
+		}
 		if err != nil || !gives {
 			return nil, err
 		}
@@ -140,14 +145,19 @@ func readSetIDs(dir string, buf []byte) (dirs []string, files []setID, err error
 		case err == unix.ENOENT:
 		case err != nil:
 			failed = &os.PathError{Op: "lstat", Path: path, Err: err}
-		case st.Mode&unix.S_IFMT == unix.S_IFDIR:
+		case st.Mode&unix.S_IFMT == unix.S_IFDIR && strings.Count(path, "/") < maxShared:
 			dirs = append(dirs, path)
+		case st.Mode&unix.S_IFMT == unix.S_IFDIR:
+			below, err := deepSetIDs(fd, name, path)
+			files, failed = append(files, below...), cmp.Or(failed, err)
 		default:
-			gives, err := givesRights(path, &st)
+			gives, err := givesRights(fd, name, &st)
 			if gives {
 				files = append(files, setID{path, uint64(st.Dev), st.Ino})
 			}
-			failed = cmp.Or(failed, err)
+			if err != nil {
+				failed = cmp.Or[error](failed, &os.PathError{Op: "lgetxattr", Path: path, Err: err})
+			}
 		}
 	})
 	if err != nil {
@@ -156,9 +166,45 @@ func readSetIDs(dir string, buf []byte) (dirs []string, files []setID, err error
 	return dirs, files, cmp.Or(err, failed)
 }
 
+// maxShared is how many names a path has up to which workers share directories: what lies deeper one walks by itself,
+// in a time that does not grow with the length of the path.
+const maxShared = 32
+
+// deepest bounds the walk of a launch below that.
+var deepest = beneath.Limits{Entries: 16 << 20, Depth: 1 << 20, Time: time.Minute, Shut: func(path string, err error) error {
+	return &os.PathError{Op: "open", Path: beneath.Shorten(path), Err: err}
+}}
+
+// deepSetIDs reads all below a directory.
+func deepSetIDs(above int, name, path string) (files []setID, err error) {
+	fd, err := beneath.Open(above, name, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP || err == unix.EXDEV {
+		return nil, nil
+	}
+	if err == nil {
+		defer unix.Close(fd)
+		err = beneath.Walk(fd, deepest, func(dir int, name string, st *unix.Stat_t, below func() string) error {
+			gives, err := givesRights(dir, name, st)
+			if !gives {
+				return err
+			}
+			full := path + "/" + below()
+			if len(full) >= unix.PathMax { // nothing can be mounted on it
+				return fmt.Errorf("a set-user-ID or set-group-ID program: %w", unix.ENAMETOOLONG)
+			}
+			files = append(files, setID{full, uint64(st.Dev), st.Ino})
+			return nil
+		})
+	}
+	if err != nil {
+		err = &os.PathError{Op: "look for set-ID programs", Path: beneath.Shorten(path), Err: err}
+	}
+	return files, err
+}
+
 // givesRights reports whether a file has one of the bits, or is a program with
 // capabilities of its own, capabilities(7).
-func givesRights(path string, st *unix.Stat_t) (bool, error) {
+func givesRights(dir int, name string, st *unix.Stat_t) (bool, error) {
 	switch {
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
 		return false, nil
@@ -167,12 +213,16 @@ func givesRights(path string, st *unix.Stat_t) (bool, error) {
 	case st.Mode&0o111 == 0:
 		return false, nil
 	}
+	path := name
+	if dir != unix.AT_FDCWD {
+		path = fmt.Sprintf("/proc/self/fd/%d/%s", dir, name)
+	}
 	switch _, err := unix.Lgetxattr(path, "security.capability", nil); err {
 	case nil:
 		return true, nil
 	case unix.ENODATA, unix.ENOTSUP, unix.ENOENT:
 		return false, nil
 	default:
-		return false, &os.PathError{Op: "lgetxattr", Path: path, Err: err}
+		return false, err
 	}
 }

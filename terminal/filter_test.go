@@ -85,7 +85,8 @@ func TestFilterDrops(t *testing.T) {
 		// Deeds.
 		"\x1b[5i", "\x1b[?5i", "\x1b]83;exec rm\a", "\x1b]51;Eevil\a", "\x1b]51;[\"call\",\"Tapi_x\",[]]\a",
 		"\x1b]9;7;\"calc\"\a", "\x1b]9;6;Shell\a", "\x1b]9;8;\"SECRET\"\a", "\x1b]9;5\a", "\x1b]5113;ac=send\x1b\\",
-		"\x1b]1337;File=name=eA==:aGVsbG8=\a", "\x1b]1337;File=name=eA==;inline=0:aGVsbG8=\a", "\x1b]1337;OpenURL=:aHR0\a", "\x1b]1337;Custom=id=x:y\a", "\x1b]1337;RequestUpload=format=tgz\a",
+		"\x1b]1337;File=name=eA==:aGVsbG8=\a", "\x1b]1337;File=name=eA==;inline=0:aGVsbG8=\a",
+		"\x1b]1337;File=inline=1;inline=0:aGVsbG8=\a", "\x1b]1337;File=inline=0;inline=1:aGVsbG8=\a", "\x1b]1337;MultipartFile=inline=1;size=2;Inline =0\a", "\x1b]1337;OpenURL=:aHR0\a", "\x1b]1337;Custom=id=x:y\a", "\x1b]1337;RequestUpload=format=tgz\a",
 		"\x1bP1000p\x1b\\", "\x1bP1000p%begin 1\n\x1b\\", "\x1bP2000p\x1b\\",
 		"\x1b_Gt=f;L2V0Yy9wYXNzd2Q=\x1b\\", "\x1b_Ga=q,t=t;L3RtcA==\x1b\\", "\x1b_Ga=q,t=s;eA==\x1b\\", "\x9fGt=f;L2V0\x9c", "\x1b_G\x00t=f;L2V0\x1b\\", "\x1b_Gt=f\x1b\\",
 		"\x1b%@", "\x1b%/G",

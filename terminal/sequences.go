@@ -1,6 +1,9 @@
 package terminal
 
-import "bytes"
+import (
+	"bytes"
+	"strings"
+)
 
 // number reads the decimal number that b begins with. One that no terminal
 // has a meaning for comes back as tooLarge: programs that let it overflow
@@ -192,11 +195,19 @@ func iterm(text []byte) verdict {
 	switch string(name) {
 	case "File", "MultipartFile": // without "inline" it is a download
 		args, _, _ = bytes.Cut(args, []byte(":"))
-		for _, arg := range bytes.Split(args, []byte(";")) {
+		shown, keys := drop, map[string]bool{}
+		for arg := range bytes.SplitSeq(args, []byte(";")) {
+			key, _, _ := bytes.Cut(arg, []byte("="))
+			name := strings.ToLower(string(bytes.TrimSpace(key)))
+			if keys[name] { // which of them counts, each terminal says for itself
+				return drop
+			}
+			keys[name] = true
 			if string(arg) == "inline=1" {
-				return pass
+				shown = pass
 			}
 		}
+		return shown
 	case "FilePart", "FileEnd", "SetMark", "CursorShape", "ReportCellSize", "SetUserVar", "CurrentDir", "RemoteHost",
 		"ShellIntegrationVersion", "HighlightCursorLine", "ClearScrollback", "UnicodeVersion", "RequestAttention", "SetColors":
 		return pass

@@ -43,6 +43,7 @@ func TestGuardTellsOfCommits(t *testing.T) {
 		tree   = "git commit-tree -p HEAD -m planted $(git write-tree)"
 		old    = "echo old > .envrc; git add .envrc; git commit -q -m old; "
 		other  = envrc + "h=$(" + tree + "); " + unsaid // a commit that no name leads to
+		behind = other + "c=$(git commit-tree -p $h -m less HEAD^{tree}); git branch x $c; "
 	)
 	for name, c := range map[string]struct {
 		before, run string
@@ -59,6 +60,9 @@ func TestGuardTellsOfCommits(t *testing.T) {
 		"staged in a split index":      {"git update-index --split-index", envrc, "git restore .", wrote, []string{"review .envrc"}},
 		"in what an index shares":      {"", envrc + "git update-index --split-index", "git restore .", wrote, []string{"review .envrc"}},
 		"in place in a split index":    {"echo old > .envrc; git add .envrc; git commit -q -m old; git update-index --split-index", "b=$(echo hostile | git hash-object -w --stdin); git update-index --cacheinfo 100644,$b,.envrc", "git restore .", "grep hostile .envrc", []string{"review .envrc"}},
+		"behind a shallow commit":      {"", behind + "echo $c > .git/shallow", "rm .git/shallow; git checkout -q x~1", wrote, []string{"review .envrc"}},
+		"behind a graft":               {"", behind + "echo $c > .git/info/grafts", "rm -f .git/info/grafts; git checkout -q x~1", wrote, []string{"inert .git/info/grafts", "review .envrc"}},
+		"behind a replacement":         {"", behind + "git replace -g $c", "git replace -l | xargs -r git replace -d; git checkout -q x~1", wrote, []string{"inert .git/refs/replace", "review .envrc"}},
 		"in a stash":                   {"", envrc + "git update-ref --create-reflog refs/stash $(git commit-tree -p HEAD -p $(git commit-tree -p HEAD -m i HEAD^{tree}) -m x $(git write-tree)); " + unsaid, "git stash pop -q", wrote, []string{"review .envrc"}},
 		"in a stash below another":     {"", envrc + "git update-ref --create-reflog refs/stash $(git commit-tree -p HEAD -p $(git commit-tree -p HEAD -m i HEAD^{tree}) -m x $(git write-tree)); " + unsaid + "git update-ref --create-reflog refs/stash $(git commit-tree -p HEAD -p $(git commit-tree -p HEAD -m i HEAD^{tree}) -m y HEAD^{tree})", "git stash pop -q stash@{1}", wrote, []string{"review .envrc"}},
 		"taken back by the next":       {"", envrc + commit + "git rm -q --cached .envrc; git commit -q -m back", "git checkout -q HEAD~1", wrote, []string{"review .envrc"}},

@@ -105,6 +105,7 @@ type Written struct {
 	Old    gitdir.Tips // what references led to when the run began; nil where nobody knows
 	New    gitdir.Tips // what those lead to that the run has written
 	Staged bool        // its index may list protected names that the working tree has not so
+	Cut    bool        // it has written where the history ends: the file "shallow"
 	Err    error       // why not all of that is known
 }
 
@@ -138,11 +139,23 @@ func (c *Commits) Look(list []Written) {
 	}
 }
 
+// untold are the options with which git goes by the objects alone, and fetches none: what it has computed of them, and
+// what stands in their place, a run can have written.
+var untold = []string{"-c", "core.commitGraph=false", "-c", "core.multiPackIndex=false", "-c", "core.useReplaceRefs=false", "-c", "protocol.allow=never"}
+
 // questions are what git is to be asked of a repository. What stood is no news.
 func (c *Commits) questions(w *Written, asked map[string]bool) (list []GitQuestion) {
 	common := c.Files.Common(w.Dir)
+	plain := untold
+	if w.Cut {
+		plain = append(slices.Clone(plain), "--shallow-file", "")
+	}
 	ask := func(input string, args, other []string) {
 		read := append(c.Files.Stores(common+"/objects"), common)
+		args = slices.Concat(plain, args)
+		if other != nil {
+			other = slices.Concat(plain, other)
+		}
 		list = append(list, GitQuestion{Dir: w.Dir, Args: args, Else: other, Input: input, Read: read})
 	}
 	config, _ := c.Files.Read(common + "/config")

@@ -7,7 +7,8 @@ import (
 )
 
 // Another command in a session has a terminal of its own, of the size of the user's, whose
-// Ctrl-C is a signal inside; what it prints passes the filter, and the user's is as it was after.
+// Ctrl-C is a signal inside; what it prints passes the filter, and the user's is as it was after. It ends with the
+// command, whoever has the terminal open then.
 //
 //test:root
 func TestExecTerminal(t *testing.T) {
@@ -23,6 +24,10 @@ echo "read $line."
 trap 'echo trapped.; stty size; exit 4' INT
 while :; do sleep .05; done
 `, 0o644)
+	p.write("project/holder.sh", `trap '' HUP
+echo held; touch holds
+while echo held 2>/dev/null; do sleep .02; done
+`, 0o644)
 	s.typed("pccrun -q -- sh -c 'until [ -e over ]; do sleep .05; done' </dev/null >/dev/null 2>&1 &\n")
 	s.typed("stty rows 33 cols 111; stty -g > before; until pccrun exec -- true </dev/null 2>/dev/null; do sleep .05; done; echo it \"lives.\"\n")
 	s.awaits(`it lives\.`)
@@ -37,7 +42,14 @@ while :; do sleep .05; done
 	s.typed("\x03")
 	s.awaits(`trapped\.`)
 	s.awaits(`at the prompt:`)
-	s.typed("echo status $?; stty -g > after; echo > over; wait; cmp before after && echo the \"same.\"\n")
+	s.typed("echo status $?\n")
 	s.awaits(`status 4`)
+	s.forget()
+	s.typed("pccrun exec -- sh -c 'setsid sh holder.sh & until [ -e holds ]; do sleep .05; done; echo last.; exit 5'\n")
+	s.awaits(`at the prompt:`)
+	require.Contains(t, s.all(), "held\r\n", "another has the terminal open")
+	require.Contains(t, s.all(), "last.\r\n", "what the command printed last")
+	s.typed("echo status $?; stty -g > after; echo > over; wait; cmp before after && echo the \"same.\"\n")
+	s.awaits(`status 5`)
 	s.awaits(`the same\.`)
 }

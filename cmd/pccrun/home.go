@@ -69,15 +69,24 @@ func homeVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
-	defer slow("measuring homes")()
 	list, err := homes.List(dirs.State)
 	if err != nil {
 		return failSession(err)
 	}
 	if words[0] == "list" {
+		defer slow("measuring homes")()
+		for i := range list {
+			if err := homes.Measure(dirs.State, &list[i]); err != nil {
+				return failSession(err)
+			}
+		}
 		return listHomes(list, r.json)
 	}
 	e, err := r.find(list)
+	if err == nil && (words[0] == "size" || words[0] == "reset" && !r.yes) {
+		defer slow("measuring the home")()
+		err = homes.Measure(dirs.State, e)
+	}
 	if err != nil {
 		return failSession(err)
 	}
@@ -86,7 +95,7 @@ func homeVerb(args []string) int {
 		if r.json {
 			printJSON(object{{"workspace", e.Record.Workspace.Path}, {"profile", e.Record.Name}, {"bytes", e.Size}})
 		} else {
-			printf("%s\n", sizeText(e.Size))
+			printf("%s\n", homeSize(e))
 		}
 		return 0
 	case "reset":
@@ -111,19 +120,27 @@ func listHomes(list []homes.Entry, asJSON bool) int {
 			continue
 		}
 		if e.Bad != "" {
-			printf("%-16s  %7s  %s: %s\n", "", sizeText(e.Size), printable(e.Key), printable(e.Bad))
+			printf("%-16s  %7s  %s: %s\n", "", homeSize(&e), printable(e.Key), printable(e.Bad))
 			continue
 		}
 		text := ""
 		if state := homeState(&e); state != "kept" {
 			text = "  " + state
 		}
-		printf("%s  %7s  %-9s %s%s\n", e.Record.Used.UTC().Format("2006-01-02 15:04"), sizeText(e.Size), printable(e.Record.Name), printable(e.Record.Workspace.Path), text)
+		printf("%s  %7s  %-9s %s%s\n", e.Record.Used.UTC().Format("2006-01-02 15:04"), homeSize(&e), printable(e.Record.Name), printable(e.Record.Workspace.Path), text)
 	}
 	if asJSON {
 		printJSON(object{{"homes", rows}})
 	}
 	return 0
+}
+
+// homeSize is what a home takes.
+func homeSize(e *homes.Entry) string {
+	if e.More {
+		return ">" + sizeText(e.Size)
+	}
+	return sizeText(e.Size)
 }
 
 // homeState says in a word or two how a home stands.
@@ -179,7 +196,7 @@ func withProfile(name string) string {
 // reset removes a home.
 func (r *homeRequest) reset(stateDir string, e *homes.Entry) int {
 	if !r.yes {
-		fail("home reset: the home of "+e.Record.Workspace.Path+", profile "+e.Record.Name+" ("+sizeText(e.Size)+"), would be deleted, with its login", "--yes removes it")
+		fail("home reset: the home of "+e.Record.Workspace.Path+", profile "+e.Record.Name+" ("+homeSize(e)+"), would be deleted, with its login", "--yes removes it")
 		return failed
 	}
 	err := homes.Remove(stateDir, e.Key)

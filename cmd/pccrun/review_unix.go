@@ -30,7 +30,7 @@ func reviewVerb(args []string) int {
 	}
 	var r *review
 	if err == nil {
-		r, err = openReview(words)
+		r, err = openReview(words, accept >= 0)
 	}
 	if err != nil {
 		return failSession(err)
@@ -44,6 +44,11 @@ func reviewVerb(args []string) int {
 	default:
 		r.print(!quiet)
 	}
+	if !quiet && stdout.Err == nil {
+		if err := r.Shown(); err != nil {
+			return failSession(err)
+		}
+	}
 	return 0
 }
 
@@ -55,7 +60,7 @@ func saveLost(args []string) int {
 	}
 	var r *review
 	if err == nil {
-		r, err = openReview(words[:1])
+		r, err = openReview(words[:1], false)
 	}
 	if err != nil {
 		return failSession(err)
@@ -76,8 +81,8 @@ func saveLost(args []string) int {
 type review struct{ *run.Review }
 
 // openReview finds the session that the words name, or the newest that has left
-// something in the workspace that the caller stands in.
-func openReview(words []string) (*review, error) {
+// something in the workspace that the caller stands in; to accept, the one that was shown last.
+func openReview(words []string, accept bool) (*review, error) {
 	home, err := run.Sessions()
 	if err != nil {
 		return nil, err
@@ -98,6 +103,10 @@ func openReview(words []string) (*review, error) {
 		candidates = slices.DeleteFunc(list, func(e sessions.Entry) bool {
 			return !slices.Contains(e.Kept, run.KeepChanges) && !slices.Contains(e.Kept, run.KeepLost) || !standsIn(e.Workspace)
 		})
+	}
+	if accept && len(words) == 0 {
+		r, err := run.OpenShown(home, candidates)
+		return &review{r}, err
 	}
 	r, err := run.OpenReview(home, candidates, len(words) > 0)
 	return &review{r}, err

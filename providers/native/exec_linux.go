@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"os"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -33,20 +35,29 @@ func (p *plan) Exec(ctx context.Context, argv, files []string, stdio providers.S
 		if err != nil {
 			return result, err
 		}
+		raw, err := master.SyscallConn()
+		if err != nil {
+			return result, err
+		}
 		size = func() {
 			columns, rows := t.Size()
-			_ = unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: uint16(columns), Row: uint16(rows)})
+			_ = raw.Control(func(fd uintptr) { // Fd would have reading wait without a deadline
+				_ = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Col: uint16(columns), Row: uint16(rows)})
+			})
 		}
 		size()
 		resized, theirs = t.Resized, [3]*os.File{slave, slave, slave}
+		var ended atomic.Bool
 		printed := make(chan struct{})
 		go func() { _, _ = io.Copy(master, in) }()
 		go func() {
-			_, _ = io.Copy(out, master) // EIO, when nobody has it open any more
+			show(out, master, &ended)
 			close(printed)
 		}()
 		defer func() {
 			slave.Close()
+			ended.Store(true)
+			_ = master.SetReadDeadline(time.Now()) // whoever reads looks again
 			<-printed
 			master.Close()
 		}()
@@ -92,6 +103,32 @@ func (p *plan) Exec(ctx context.Context, argv, files []string, stdio providers.S
 		result.Code = status.ExitStatus()
 	}
 	return result, nil
+}
+
+// What is read of a terminal when the command has ended: more than the kernel holds of what was printed before, and how
+// long that may be waited for in all.
+const (
+	maxLeft = 256 << 10
+	quiet   = 100 * time.Millisecond
+)
+
+// show copies what a command prints to its terminal, until nobody has that open any more, or the command has ended:
+// others may have it open, and print on.
+func show(out io.Writer, master *os.File, ended *atomic.Bool) {
+	buffer := make([]byte, 64<<10)
+	for left, patience := maxLeft, quiet; left > 0 && patience > 0; {
+		last, begun := ended.Load(), time.Now()
+		if last {
+			_ = master.SetReadDeadline(begun.Add(patience))
+		}
+		n, err := master.Read(buffer)
+		if last {
+			left, patience = left-n, patience-time.Since(begun)
+		}
+		if _, bad := out.Write(buffer[:n]); bad != nil || err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		}
+	}
 }
 
 var _ providers.Executor = (*plan)(nil)

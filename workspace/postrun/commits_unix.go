@@ -46,7 +46,7 @@ func (c *check) commits(gitDirs []string) {
 		if _, err := files.Read(dir + "/HEAD"); !stood && err != nil {
 			continue // it was quarantined, or never was: to git that is no repository
 		}
-		w := workspace.Written{Dir: dir, Tree: files.Tree(dir), Stood: stood, Staged: c.indexed(dir)}
+		w := workspace.Written{Dir: dir, Tree: files.Tree(dir), Stood: stood, Staged: c.another(dir + "/index"), Cut: c.another(files.Common(dir) + "/shallow")}
 		if w.New, w.Err = tipsOf(dir); old.Known {
 			w.Old = old.Tips
 			if w.Old == nil { // gob leaves out what is empty
@@ -61,11 +61,11 @@ func (c *check) commits(gitDirs []string) {
 	look.Look(list)
 }
 
-// indexed reports whether the index of a repository is another than it was.
-func (c *check) indexed(gitDir string) bool {
+// another reports whether a file of a repository is not the one that stood.
+func (c *check) another(path string) bool {
 	var st unix.Stat_t
-	err := unix.Lstat(gitDir+"/index", &st)
-	return err == nil && c.Stood[gitDir+"/index"] != stampOf(&st)
+	err := unix.Lstat(path, &st)
+	return err == nil && c.Stood[path] != stampOf(&st)
 }
 
 // protects returns the pattern that protects a path of a working tree, or a directory above it.

@@ -319,6 +319,9 @@ func TestCommits(t *testing.T) {
 	w.git(".", "commit", "-qm", "bad")
 	w.git(".", "init", "-q", "--bare", "-b", "bad", "new.git")
 	w.git(".", "push", "-q", "./new.git", "bad")
+	less := strings.TrimSpace(w.git(".", "commit-tree", "-p", "bad", "-m", "less", "main^{tree}"))
+	w.git(".", "update-ref", "refs/heads/bad", less)
+	w.write(".git/shallow", less+"\n") // the bad commit seems to be no part of its history
 	w.git(".", "switch", "-q", "-f", "main")
 	w.git(".", "update-index", "--add", "--cacheinfo", "100644,"+blob+",.vscode/tasks.json")
 	why := ": git writes it at checkout, merge or stash pop)"

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -126,7 +125,11 @@ func show(dir *os.Root, name, path string, left *int, yield func(string, []byte,
 		}
 		return err
 	case info.Mode().IsRegular():
-		b, err := ownBody(dir, name, info)
+		var b []byte
+		err := ErrUnseen
+		if info.Size() <= vcs.MaxOriginal {
+			b, err = dir.ReadFile(name)
+		}
 		if err != nil {
 			yield(path, nil, fmt.Sprintf("%d bytes, not shown", info.Size()))
 			return nil
@@ -142,31 +145,6 @@ func show(dir *os.Root, name, path string, left *int, yield func(string, []byte,
 		yield(path, nil, "a special file")
 	}
 	return nil
-}
-
-// ownBody reads a file of the stash. One that has another name, through which a later run could change
-// it between a look and an acceptance, gets a body of its own first.
-func ownBody(dir *os.Root, name string, info fs.FileInfo) ([]byte, error) {
-	if info.Size() > vcs.MaxOriginal {
-		return nil, fmt.Errorf("limit %d", vcs.MaxOriginal)
-	}
-	if info.Mode()&0o400 == 0 {
-		if err := dir.Chmod(name, info.Mode().Perm()|0o400); err != nil {
-			return nil, err
-		}
-	}
-	b, err := dir.ReadFile(name)
-	if err != nil {
-		return nil, err
-	}
-	if info.Sys().(*syscall.Stat_t).Nlink > 1 {
-		temp := name + ".new"
-		if err := dir.WriteFile(temp, b, info.Mode().Perm()); err != nil {
-			return nil, err
-		}
-		err = dir.Rename(temp, name)
-	}
-	return b, err
 }
 
 // ReadNow returns what stands at a path: a regular file that is not too large, found without

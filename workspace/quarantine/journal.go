@@ -14,6 +14,9 @@ const (
 	JournalName = "changes" // a line for each change, written before what it tells of is done
 )
 
+// LeftOver ends the name, in the stash, of what was left of a configuration.
+const LeftOver = ".left"
+
 // Prefix begins the names that something gets where it stands, when it cannot
 // be moved out of the workspace at once. No tool knows such a name.
 const Prefix = ".pccrun-set-aside-"

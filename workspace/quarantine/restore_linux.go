@@ -89,9 +89,6 @@ func putBack(stash int, entry string, dir int, name string) error {
 	return RemoveTree(stash, entry)
 }
 
-// LeftOver ends the name, in the stash, of what was left of a configuration.
-const LeftOver = ".left"
-
 // Pair keeps what was not taken over of a configuration, and what stood in its place.
 func (s *Stash) Pair(c Finding, after, before []byte) Finding {
 	s.mu.Lock()

@@ -39,7 +39,7 @@ func read(t *testing.T, path string) string {
 }
 
 // TestRestore: a tree is shown and comes back as it was, whatever file system the stash is on,
-// and not while something has its name.
+// whatever else led to its files, and not while something has its name.
 func TestRestore(t *testing.T) {
 	for _, elsewhere := range []bool{false, true} {
 		t.Run(fmt.Sprintf("elsewhere=%t", elsewhere), func(t *testing.T) {
@@ -68,7 +68,21 @@ func TestRestore(t *testing.T) {
 			require.Equal(t, map[string]string{
 				"/d/task": "run", "/big": "307200 bytes, not shown", "/l": "a link to ../README", "/pipe": "a special file",
 			}, shown)
+			_, err = found[0].Seal(session, false)
+			require.ErrorIs(t, err, ErrUnseen, "a large file")
+			sealed, err := found[0].Seal(session, true)
+			require.NoError(t, err)
+			require.Len(t, sealed, 1)
 			require.NoError(t, os.WriteFile(root+"/other", []byte("changed"), 0o600))
+			again, err := found[0].Seal(session, true)
+			require.NoError(t, err)
+			require.Equal(t, sealed, again)
+			body := session.Name() + "/" + StashName + "/" + c.Stash + "/d/task"
+			require.NoError(t, os.WriteFile(body, []byte("ran"), 0o600))
+			other, err := found[0].Seal(session, true)
+			require.NoError(t, err)
+			require.NotEqual(t, sealed, other)
+			require.NoError(t, os.WriteFile(body, []byte("run"), 0o600))
 			require.Nil(t, found[0].Left(session))
 
 			fixture.Write(t, tree, "mine")
