@@ -2,7 +2,7 @@
 // renewed logins, and the keys of clouds.
 //
 // It promises that no project decides that. A variable of the environment counts only if it names a
-// path that root alone can change, or if the same line stands in the file environment of
+// path that root alone can change, and that no run of root's could write, or if the same line stands in the file environment of
 // ~/.config/pccrun, in the home that the user database has; each one is named. Lines of that file
 // count as well where the environment has none.
 package outgoing
@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/pccrun/pccrun/internal/programs"
 )
 
 // File is where the user's own lines NAME=VALUE stand, below the home.
@@ -41,13 +43,18 @@ func Read(home string, environ []string, note func(text string)) (*Settings, err
 	for _, line := range own {
 		s.take(line)
 	}
+	runs := &programs.Finder{Records: programs.Records(home, "")}
+	unsafe := func(path string) bool {
+		covered, err := runs.Covers(path)
+		return err != nil || covered || !rootOnly(path)
+	}
 	for _, e := range environ {
 		name, value, _ := strings.Cut(e, "=")
 		place := s.place(name)
 		if value == "" || place == nil && !certificates(name) || slices.Contains(own, e) {
 			continue
 		}
-		if place == nil && !slices.ContainsFunc(filepath.SplitList(value), func(path string) bool { return !rootOnly(path) }) {
+		if place == nil && !slices.ContainsFunc(filepath.SplitList(value), unsafe) {
 			note(e + " of the environment counts for what pccrun itself sends")
 			s.take(e)
 			continue

@@ -105,7 +105,8 @@ func (f *Finder) Find(name string, more func(variable string) bool) (*Program, e
 	return nil, err
 }
 
-// Covers reports whether a path, or where it leads, lies where a run could write it.
+// Covers reports whether a path, or a link or directory on the way to it, lies where a run could write it,
+// or would lie there.
 func (f *Finder) Covers(path string) (bool, error) {
 	j, err := f.judge()
 	return err == nil && j.covers(path), err
@@ -121,7 +122,8 @@ type judge struct {
 
 func (f *Finder) judge() (*judge, error) {
 	j := &judge{Finder: f}
-	for _, dir := range f.Records {
+	var trusted map[string]string
+	for i, dir := range f.Records {
 		text, err := read(dir)
 		if was, ok := f.kept[dir]; ok && errors.Is(err, fs.ErrPermission) {
 			text, err = was, nil
@@ -130,26 +132,30 @@ func (f *Finder) judge() (*judge, error) {
 			return nil, fmt.Errorf("read which trees runs could write: %w", err)
 		}
 		j.add(text)
+		if i == 0 { // the others are where a variable says, which may be where a run could write
+			trusted = j.trusted
+		}
 	}
-	return j, nil
-}
-
-// found is [Finder.judge] for who follows paths.
-func (f *Finder) found() (*judge, error) {
-	j, err := f.judge()
-	if err != nil {
-		return nil, err
-	}
+	j.trusted = trusted
 	for _, tree := range j.trees { // the same by another name: a bind mount, or another case
 		if info, err := os.Stat(tree); err == nil {
 			j.stands = append(j.stands, info)
 		}
 	}
+	return j, nil
+}
+
+// found is [Finder.judge] for who looks for programs.
+func (f *Finder) found() (*judge, error) {
+	j, err := f.judge()
+	if err != nil {
+		return nil, err
+	}
 	for _, dir := range filepath.SplitList(variable(f.Environ, "PATH")) {
 		if !filepath.IsAbs(dir) || slices.Contains(j.path, dir) {
 			continue
 		}
-		if _, info, why := j.walk(dir); why == "" && info.IsDir() {
+		if _, info, why := j.walk(dir, true); why == "" && info.IsDir() {
 			j.path = append(j.path, dir)
 		}
 	}
@@ -179,17 +185,23 @@ const (
 	maxHops  = 4
 )
 
+// covered begins why a way does not pass on which something lies in a covered tree.
+const covered = "sandboxed commands can write "
+
 // walk follows a path by its links, and returns what stands at its end, or why the way there
-// does not pass.
-func (j *judge) walk(path string) (real string, info fs.FileInfo, why string) {
+// does not pass. What everybody can write is no matter where private is not asked for.
+func (j *judge) walk(path string, private bool) (real string, info fs.FileInfo, why string) {
 	at, rest := "/", path
 	for links := 0; ; {
 		var err error
 		if info, err = os.Lstat(at); err != nil {
+			if tree := j.by(filepath.Join(at, rest)); tree != "" {
+				return "", nil, covered + tree
+			}
 			return "", nil, err.Error()
 		}
 		if tree := j.by(at); tree != "" {
-			return "", nil, "sandboxed commands can write " + tree
+			return "", nil, covered + tree
 		}
 		if info.Mode()&fs.ModeSymlink != 0 {
 			text, err := os.Readlink(at)
@@ -200,10 +212,10 @@ func (j *judge) walk(path string) (real string, info fs.FileInfo, why string) {
 				at = "/"
 			}
 			rest = text + "/" + rest
-		} else if info.Mode().Perm()&0o002 != 0 {
+		} else if private && info.Mode().Perm()&0o002 != 0 {
 			return "", nil, "everybody can write " + at
 		} else if i := slices.IndexFunc(j.stands, func(tree fs.FileInfo) bool { return os.SameFile(tree, info) }); i >= 0 {
-			return "", nil, "sandboxed commands can write " + at
+			return "", nil, covered + at
 		}
 		var name string
 		for name == "" || name == "." {
@@ -218,7 +230,7 @@ func (j *judge) walk(path string) (real string, info fs.FileInfo, why string) {
 
 // fault says why a program does not pass, "" if it does.
 func (j *judge) fault(path string, hops int) string {
-	real, info, why := j.walk(path)
+	real, info, why := j.walk(path, true)
 	if why != "" {
 		var err error
 		if real, err = filepath.EvalSymlinks(path); err != nil || !j.trusts(real) {
@@ -352,14 +364,10 @@ func (j *judge) leads(value string) bool {
 	return slices.ContainsFunc(append(parts, value), func(part string) bool { return j.covers(filepath.Clean("/" + part)) })
 }
 
-// covers is [Finder.Covers]. Of what is not there the directory counts in which it would be.
+// covers is [Finder.Covers].
 func (j *judge) covers(path string) bool {
-	for at := path; j.by(at) == ""; at = filepath.Dir(at) {
-		if real, err := filepath.EvalSymlinks(at); err == nil || at == "/" {
-			return err == nil && j.by(real) != ""
-		}
-	}
-	return true
+	_, _, why := j.walk(path, false)
+	return strings.HasPrefix(why, covered)
 }
 
 // variable returns the first value of a variable, "" for none.

@@ -196,6 +196,11 @@ func TestRecord(t *testing.T) {
 	w.path(w.dir + "/moved")
 	w.program(w.dir+"/moved/x", "#!/bin/sh")
 	require.Contains(t, w.found("x"), "sandboxed commands can write "+w.dir+"/moved")
+	for path, want := range map[string]bool{"/moved/new/deep": true, "/moved": true, "/mo": false} {
+		covers, err := w.Covers(w.dir + path)
+		require.NoError(t, err)
+		require.Equal(t, want, covers, path)
+	}
 
 	// Who cannot trust the record executes nothing.
 	require.NoError(t, os.Chmod(file, 0o622))
@@ -266,6 +271,18 @@ func TestTrust(t *testing.T) {
 	require.Empty(t, list)
 	_, err = w.Trust(w.tree)
 	require.ErrorContains(t, err, "not a regular file")
+
+	// A record where XDG_STATE_HOME says may be a run's own: it can add trees, and trusts nothing.
+	sum, err := hash(w.program(path, "#!/bin/sh"))
+	require.NoError(t, err)
+	line := "program " + sum + " \"" + path + "\"\n"
+	for dir, want := range map[string]string{w.Records[1]: "x: " + path + " skipped: sandboxed commands can write " + w.tree, w.Records[0]: path} {
+		_, err := edit(dir, func(have []string) []string { return append(have, line) })
+		require.NoError(t, err)
+		require.Equal(t, want, w.found("x"))
+		_, err = edit(dir, func(have []string) []string { return have[:len(have)-1] })
+		require.NoError(t, err)
+	}
 }
 
 func FuzzRecord(f *testing.F) {

@@ -18,8 +18,9 @@ const (
 )
 
 // Records returns the directories in which the records lie: in the home that the user database has, and
-// in pccrun's state directory if that is another. A variable can so add one, and replace none. A home
-// of another user holds no record: who is root in a user namespace has the database's home of the host's root.
+// in pccrun's state directory if that is another. A variable can so add one, and replace none: what is
+// trusted stands in the first alone. A home of another user holds no record: who is root in a user
+// namespace has the database's home of the host's root.
 func Records(home, stateDir string) (dirs []string) {
 	if info, err := os.Stat(home); err == nil && info.IsDir() && filepath.IsAbs(home) && isOwn(info) {
 		if real, err := filepath.EvalSymlinks(home); err == nil {
@@ -133,18 +134,12 @@ func (f *Finder) Distrust(file string) (real string, err error) {
 	is := func(line string) bool {
 		return strings.HasPrefix(line, "program ") && strings.HasSuffix(line, " "+quoted+"\n")
 	}
-	for _, dir := range f.Records {
-		text, err := read(dir)
-		if err != nil {
-			return real, err
-		}
-		if !slices.ContainsFunc(slices.Collect(strings.Lines(string(text))), is) {
-			continue
-		}
-		found = true
-		if _, err := edit(dir, func(have []string) []string { return slices.DeleteFunc(have, is) }); err != nil {
-			return real, err
-		}
+	_, err = edit(f.Records[0], func(have []string) []string {
+		found = slices.ContainsFunc(have, is)
+		return slices.DeleteFunc(have, is)
+	})
+	if err != nil {
+		return real, err
 	}
 	if !found {
 		return real, fs.ErrNotExist

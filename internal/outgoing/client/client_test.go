@@ -14,6 +14,7 @@ import (
 
 	"github.com/pccrun/pccrun/internal/outgoing"
 	"github.com/pccrun/pccrun/internal/private"
+	"github.com/pccrun/pccrun/internal/programs"
 )
 
 // server is one with a certificate of its own authority, which stands in a file.
@@ -85,6 +86,13 @@ func TestRootsCertificates(t *testing.T) {
 	require.NoError(t, os.Symlink(file, link))
 	_, err = get(t, "", address, "SSL_CERT_FILE="+link)
 	require.ErrorContains(t, err, "certificate", "a link that everybody could have made")
+	runs := &programs.Finder{Records: programs.Records(home, "")}
+	require.NoError(t, runs.Cover([]string{home + "/other"}))
+	_, err = get(t, home, address, "SSL_CERT_FILE="+file)
+	require.NoError(t, err, "the control")
+	require.NoError(t, runs.Cover([]string{home}))
+	_, err = get(t, home, address, "SSL_CERT_FILE="+file)
+	require.ErrorContains(t, err, "certificate", "a run of root's could write it")
 }
 
 // A proxy of the environment gets nothing, unless the user has the line.
