@@ -377,7 +377,7 @@ func TestReview(t *testing.T) {
 	require.Equal(t, "after\n", string(text))
 }
 
-// TestShow shows what is in quarantine, with another body than a name outside has.
+// TestShow shows what is in quarantine; what is sealed has another body than a name outside has.
 func TestShow(t *testing.T) {
 	w := newTree(t)
 	w.take()
@@ -401,6 +401,10 @@ func TestShow(t *testing.T) {
 		"x/.vscode/tasks.json": "shown\n", "x/.vscode/big": "262145 bytes, not shown", "x/.vscode/closed/f": "f", "x/.vscode/fifo": "a special file",
 		".git/rebase-merge/git-rebase-todo": "exec true\n",
 	}, shown)
+	for _, f := range found {
+		_, err := f.Seal(w.session, true)
+		require.NoError(t, err)
+	}
 	w.write("twin", "changed\n")
 	i := slices.IndexFunc(found, func(f quarantine.Finding) bool { return f.Kind == quarantine.Stashed })
 	require.NoError(t, found[i].Restore(w.session))
