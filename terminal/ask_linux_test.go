@@ -141,7 +141,7 @@ func TestAsk(t *testing.T) {
 // when the window's size changes.
 func TestAskFullScreen(t *testing.T) {
 	h, r, slave := joined(t, Options{})
-	cmd := exec.Command("bash", "-c", `printf '\033[?1049hdrawn'; trap 'printf "drawn in %s." "$(stty size)"' WINCH; while :; do sleep 0.01; done`)
+	cmd := exec.Command("bash", "-c", `trap 'printf "drawn in %s." "$(stty size)"' WINCH; printf '\033[?1049hdrawn'; while :; do sleep 0.01; done`)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	require.NoError(t, cmd.Start())
