@@ -153,7 +153,7 @@ func TestAsk(t *testing.T) {
 	s.answer("\x1b")
 	require.NotContains(t, s.expect("end "), "hello", "a no is remembered, and what a rule denies is not asked")
 
-	say(`printf '\033[?1049hfull'; trap 'printf "drawn $(stty size)."' WINCH; curl -sS -m 100 http://www.good.example/; for i in 1 2 3 4 5 6 7 8 9; do sleep 0.05; done; printf '\033[?1049l'`)
+	say(`trap 'printf "drawn $(stty size)."' WINCH; printf '\033[?1049hfull'; curl -sS -m 100 http://www.good.example/; for i in 1 2 3 4 5 6 7 8 9; do sleep 0.05; done; printf '\033[?1049l'`)
 	s.expect("\x1b[30;1H")
 	s.expect(question)
 	s.answer("o")

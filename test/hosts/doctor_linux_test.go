@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers/doctor"
 	"github.com/pccrun/pccrun/test/internal/host"
@@ -26,7 +27,7 @@ func TestDoctor(t *testing.T) {
 	}
 	t.Setenv("TMPDIR", tmp)
 	environ := append(os.Environ(), "MODAL_API_KEY=doctor-secret")
-	r, err := doctor.Examine(context.Background(), doctor.Options{Launcher: host.Program(t), Environ: environ})
+	r, err := doctor.Examine(context.Background(), doctor.Options{Launcher: host.Program(t), Environ: environ, Programs: &programs.Finder{Environ: environ}})
 	require.NoError(t, err)
 	require.True(t, r.OK())
 	p := r.Providers[0]
