@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 
 	"github.com/pccrun/pccrun/internal/messages"
@@ -20,7 +19,7 @@ import (
 
 // ownDirs refuses directories of pccrun's, where a variable has put them into what an earlier run could write: the
 // user's profiles and all that is trusted lie there. Those that the user database's home has were hidden from each
-// run, as were those of another home that was lent as a whole.
+// run. Those of another home were not, where it was a workspace.
 func (f *flow) ownDirs() error {
 	host := &f.req.Host
 	usual, err := state.Find(func(string) string { return "" }, f.policy.Home)
@@ -33,8 +32,8 @@ func (f *flow) ownDirs() error {
 			asked = append(asked, dirs[0])
 		}
 	}
-	if f.policy.Home != host.Home {
-		asked = append(asked, filepath.Dir(f.policy.Home))
+	if host.Home != "" && f.policy.Home != host.Home {
+		asked = append(asked, f.policy.Home)
 	}
 	for _, dir := range asked {
 		if covers, err := f.helpers.Covers(dir); err != nil {
