@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -726,7 +727,7 @@ func TestStashGoesOn(t *testing.T) {
 }
 
 // What is shown is what is put back, whoever holds another name of it.
-func TestShowDetaches(t *testing.T) {
+func TestSealDetaches(t *testing.T) {
 	w := newWatchman(t)
 	w.sh("echo shown > plain")
 	w.begin()
@@ -736,6 +737,9 @@ func TestShowDetaches(t *testing.T) {
 	require.NoError(t, err)
 	shown := map[string]string{}
 	for _, f := range found {
+		if _, err := f.Seal(w.session, false); !errors.Is(err, quarantine.ErrUnseen) {
+			require.NoError(t, err)
+		}
 		require.NoError(t, f.Show(w.session, func(path string, content []byte, why string) {
 			shown[f.Path[len(w.root)+1:]+path] = string(content) + why
 		}))
