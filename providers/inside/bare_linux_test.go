@@ -39,7 +39,7 @@ func (p *place) next(t *testing.T, script string, deadline time.Duration) (wait 
 //test:root
 func TestADeadlineIsOfOneCommand(t *testing.T) {
 	const trial = 2 * time.Second
-	p, wait := tree(t, "sleep 600", trial)
+	p, wait := tree(t, "exec sleep 600", trial) // one process: a child of a shell that is gone would stay
 	end := wait()
 	require.True(t, end.TimedOut, "the control: what goes on for longer is ended")
 
