@@ -43,6 +43,7 @@ type Finder struct {
 	Records []string               // the directories with the records: see [Records]
 	Environ []string               // of the user
 	Writes  func(path string) bool // whether the run at hand can write a path; nil: it writes nothing
+	NoTrust bool                   // no record lies in a home of the user database: none trusts a program
 	Note    func(text string)      // hears which program was skipped, and why; may be nil
 
 	kept map[string][]byte // records as they were read before root was given up
@@ -132,7 +133,7 @@ func (f *Finder) judge() (*judge, error) {
 			return nil, fmt.Errorf("read which trees runs could write: %w", err)
 		}
 		j.add(text)
-		if i == 0 { // the others are where a variable says, which may be where a run could write
+		if i == 0 && !f.NoTrust { // the others are where a variable says, which may be where a run could write
 			trusted = j.trusted
 		}
 	}

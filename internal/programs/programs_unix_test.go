@@ -249,7 +249,12 @@ func TestTrust(t *testing.T) {
 	real, err := w.Trust(path)
 	require.NoError(t, err)
 	require.Equal(t, path, real)
-	require.Equal(t, path, w.found("x"))
+	require.Equal(t, path, w.found("x"), "the control")
+	w.NoTrust = true
+	require.Contains(t, w.found("x"), "skipped", "the record lies where a variable says")
+	_, err = w.Trust(path)
+	require.ErrorContains(t, err, "no home of your own")
+	w.NoTrust = false
 	w.program(path, "#!/bin/bash")
 	require.Contains(t, w.found("x"), "skipped", "it has changed")
 	list, err := w.Trusted()

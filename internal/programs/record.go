@@ -22,7 +22,7 @@ const (
 // trusted stands in the first alone. A home of another user holds no record: who is root in a user
 // namespace has the database's home of the host's root.
 func Records(home, stateDir string) (dirs []string) {
-	if info, err := os.Stat(home); err == nil && info.IsDir() && filepath.IsAbs(home) && isOwn(info) {
+	if HasHome(home) {
 		if real, err := filepath.EvalSymlinks(home); err == nil {
 			home = real
 		}
@@ -32,6 +32,12 @@ func Records(home, stateDir string) (dirs []string) {
 		dirs = append(dirs, stateDir)
 	}
 	return dirs
+}
+
+// HasHome reports whether a home of the user database is the user's own, so that a record can lie in it.
+func HasHome(home string) bool {
+	info, err := os.Stat(home)
+	return err == nil && info.IsDir() && filepath.IsAbs(home) && isOwn(info)
 }
 
 // A record is what the records together hold.
@@ -109,6 +115,9 @@ func (f *Finder) Cover(trees []string) error {
 // Trust lets a program pass as long as it has its present content, wherever it lies. It returns where
 // its links lead.
 func (f *Finder) Trust(file string) (real string, err error) {
+	if f.NoTrust || len(f.Records) == 0 {
+		return "", errors.New("the user database has no home of your own, in which trust could be recorded")
+	}
 	if real, err = resolve(file); err != nil {
 		return "", err
 	}
@@ -129,6 +138,9 @@ func (f *Finder) Trust(file string) (real string, err error) {
 func (f *Finder) Distrust(file string) (real string, err error) {
 	if real, err = resolve(file); err != nil { // it may be gone
 		real = file
+	}
+	if len(f.Records) == 0 {
+		return real, fs.ErrNotExist
 	}
 	found, quoted := false, strconv.Quote(real)
 	is := func(line string) bool {
