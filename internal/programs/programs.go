@@ -40,6 +40,7 @@ var (
 
 // A Finder finds programs for one user. The zero value knows no earlier run and no PATH.
 type Finder struct {
+	Home    string                 // in the user database, "" for a user whom it does not know
 	Records []string               // the directories with the records: see [Records]
 	Environ []string               // of the user
 	Writes  func(path string) bool // whether the run at hand can write a path; nil: it writes nothing
