@@ -82,7 +82,7 @@ func trustTargets() (list []string) {
 func (p *Plan) trusts(in *inspection, name, path string) {
 	const most = 512
 	real, err := filepath.EvalSymlinks(path)
-	if err != nil || !filepath.IsAbs(path) || slices.Contains(in.judged, real) {
+	if err != nil || !filepath.IsAbs(path) || outgoing.Systems(path) || slices.Contains(in.judged, real) {
 		return
 	}
 	in.judged = append(in.judged, real)

@@ -17,7 +17,7 @@ import (
 // ThisHost reads what [Resolve] needs to know of this machine and its user.
 func ThisHost() Host {
 	h := Host{UID: os.Getuid(), Environ: os.Environ(), Memory: memory()}
-	h.Home = homeInDatabase("/etc/passwd", h.UID)
+	h.Home, _ = Account(h.UID)
 	// Not os.Getwd, which believes $PWD: the kernel's answer has no links.
 	buf := make([]byte, maxPath+1)
 	if n, err := unix.Getcwd(buf); err == nil && n > 1 && buf[0] == '/' {
@@ -26,21 +26,25 @@ func ThisHost() Host {
 	return h
 }
 
-// homeInDatabase returns the home of a user in a file of passwd(5), "" if it
-// is not there. Other databases (LDAP) are only reached by way of $HOME.
-func homeInDatabase(file string, uid int) string {
+// Account returns the home and the group of a user, "" for one whom the user database does not have.
+func Account(uid int) (home string, gid int) { return accountIn("/etc/passwd", uid) }
+
+// accountIn is Account for a file of passwd(5). Other databases (LDAP) are only reached by way of $HOME.
+func accountIn(file string, uid int) (home string, gid int) {
 	text, err := readFile(file, followLinks)
 	if err != nil {
-		return ""
+		return "", 0
 	}
 	id := strconv.Itoa(uid)
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Split(strings.TrimSuffix(line, "\n"), ":")
 		if len(fields) == 7 && fields[2] == id {
-			return fields[5]
+			if gid, err = strconv.Atoi(fields[3]); err == nil {
+				return fields[5], gid
+			}
 		}
 	}
-	return ""
+	return "", 0
 }
 
 // errNotDir is what opening a file below something else than a directory says.

@@ -1357,9 +1357,12 @@ func TestThisHost(t *testing.T) {
 
 	file := filepath.Join(t.TempDir(), "passwd")
 	require.NoError(t, os.WriteFile(file, []byte("root:x:0:0::/root:/bin/sh\nbroken\nu:x:1000:1000:,:/home/u:/bin/sh\nv:x:1000:1:::\n"), 0o600))
-	require.Equal(t, "/home/u", homeInDatabase(file, 1000))
-	require.Equal(t, "", homeInDatabase(file, 100))
-	require.Equal(t, "", homeInDatabase(file+"x", 0))
+	home, gid := accountIn(file, 1000)
+	require.Equal(t, []any{"/home/u", 1000}, []any{home, gid})
+	home, _ = accountIn(file, 100)
+	require.Empty(t, home)
+	home, _ = accountIn(file+"x", 0)
+	require.Empty(t, home)
 }
 
 func BenchmarkResolve(b *testing.B) {

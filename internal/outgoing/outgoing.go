@@ -78,7 +78,7 @@ func (s *Settings) Trust() {
 	s.asked = true
 	for _, e := range s.finder.Environ {
 		name, value, _ := strings.Cut(e, "=")
-		if value == "" || !certificates(name) || slices.Contains(s.Lines, e) {
+		if value == "" || !certificates(name) || slices.Contains(s.Lines, e) || !slices.ContainsFunc(filepath.SplitList(value), func(path string) bool { return !Systems(path) }) {
 			continue
 		}
 		if slices.ContainsFunc(filepath.SplitList(value), func(path string) bool { return !s.Counts(path) }) {
@@ -88,6 +88,11 @@ func (s *Settings) Trust() {
 		s.note(e + " of the environment counts for what pccrun itself sends")
 		s.take(e)
 	}
+}
+
+// Systems reports whether a path is where systems have their own authorities, which count without it.
+func Systems(path string) bool {
+	return rootOnly(path) && (strings.HasPrefix(path, "/etc/ssl/") || strings.HasPrefix(path, "/etc/pki/"))
 }
 
 // Counts reports whether a file of authorities counts that anything names but the user's file.

@@ -4,6 +4,7 @@
 // It promises that no run decides what is executed. A program passes only if it, each link and
 // directory on the way to it, what its #! line names, and what env(1) there finds lie in no tree
 // that this or an earlier run could write, and no directory on the way can be written by everybody.
+// Root executes only what root alone can change: the records of others are not root's to know.
 // What is executed starts in the root directory, with a PATH of such directories and with variables
 // from a list. The user's own directories pass, and group-writable ones. A program that the user
 // trusts passes wherever it lies.
@@ -119,11 +120,15 @@ type judge struct {
 	*Finder
 	record
 	stands []fs.FileInfo // of the record's trees
+	system uint32        // for root: whose the root directory is, which in a user namespace may be nobody's
 	path   []string      // the directories of PATH that pass
 }
 
 func (f *Finder) judge() (*judge, error) {
 	j := &judge{Finder: f}
+	if info, err := os.Stat("/"); err == nil {
+		j.system, _ = owner(info)
+	}
 	var trusted map[string]string
 	for i, dir := range f.Records {
 		text, err := read(dir)
@@ -216,7 +221,11 @@ func (j *judge) walk(path string, private bool) (real string, info fs.FileInfo, 
 			rest = text + "/" + rest
 		} else if private && info.Mode().Perm()&0o002 != 0 {
 			return "", nil, "everybody can write " + at
-		} else if i := slices.IndexFunc(j.stands, func(tree fs.FileInfo) bool { return os.SameFile(tree, info) }); i >= 0 {
+		}
+		if private && !j.roots(info) {
+			return "", nil, "root executes only what root alone can change, and not " + at
+		}
+		if i := slices.IndexFunc(j.stands, func(tree fs.FileInfo) bool { return os.SameFile(tree, info) }); info.Mode()&fs.ModeSymlink == 0 && i >= 0 {
 			return "", nil, covered + at
 		}
 		var name string
@@ -228,6 +237,12 @@ func (j *judge) walk(path string, private bool) (real string, info fs.FileInfo, 
 		}
 		at = filepath.Join(at, name)
 	}
+}
+
+// roots reports whether root alone can change what stands at a place, for root; all is well for others.
+func (j *judge) roots(info fs.FileInfo) bool {
+	uid, gid := owner(info)
+	return os.Geteuid() != 0 || (uid == 0 || uid == j.system) && (info.Mode()&fs.ModeSymlink != 0 || info.Mode().Perm()&0o020 == 0 || gid == 0)
 }
 
 // fault says why a program does not pass, "" if it does.
