@@ -205,6 +205,7 @@ func TestInjectRefusals(t *testing.T) {
 	b := newBench(t)
 	b.write("work/ca.pem", "of a project")
 	b.write("ca.pem", "of the user")
+	require.NoError(t, os.Chmod(filepath.Join(b.home, "ca.pem"), 0o664)) // not root's alone, whoever is asking
 	require.NoError(t, os.Symlink(filepath.Join(b.workspace, "ca.pem"), filepath.Join(b.home, "link.pem")))
 	b.environ = []string{
 		"MY_TOKEN=" + token, "NODE_EXTRA_CA_CERTS=" + filepath.Join(b.workspace, "ca.pem"), "CURL_CA_BUNDLE=" + filepath.Join(b.home, "link.pem"),
@@ -213,10 +214,8 @@ func TestInjectRefusals(t *testing.T) {
 	b.request.Allow, b.request.Inject = []string{"a.example", "*.b.example"}, []string{"MY_TOKEN=a.example", "MY_TOKEN=*.b.example"}
 	r, err := b.plan()
 	require.NoError(t, err)
-	if os.Getuid() != 0 { // else it is root's alone
-		require.Empty(t, r.inspection.setup.Certificates)
-		require.Contains(t, r.Warnings, "SSL_CERT_FILE="+filepath.Join(b.home, "ca.pem")+" does not count for what pccrun itself sends: SSL_CERT_FILE="+filepath.Join(b.home, "ca.pem")+" in ~/.config/pccrun/environment makes it count")
-	}
+	require.Empty(t, r.inspection.setup.Certificates)
+	require.Contains(t, r.Warnings, "SSL_CERT_FILE="+filepath.Join(b.home, "ca.pem")+" does not count for what pccrun itself sends: SSL_CERT_FILE="+filepath.Join(b.home, "ca.pem")+" in ~/.config/pccrun/environment makes it count")
 	b.mine("SSL_CERT_FILE="+filepath.Join(b.home, "ca.pem"), "SSL_CERT_FILE="+filepath.Join(b.workspace, "ca.pem"))
 	r, err = b.plan()
 	require.NoError(t, err)
