@@ -3,13 +3,19 @@
 package profiles
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
+	"os/user"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,19 +33,65 @@ func ThisHost() Host {
 }
 
 // Account returns the home and the group of a user, "" for one whom the user database does not have.
-func Account(uid int) (home string, gid int) { return accountIn("/etc/passwd", uid) }
+// The system's other sources (LDAP) are asked once, where its file does not have him.
+func Account(uid int) (home string, gid int) {
+	if home, gid = accountIn("/etc/passwd", uid); home != "" {
+		return home, gid
+	}
+	a, known := accounts.Load(uid)
+	if !known {
+		home, gid = accountBy("/usr/bin/getent", uid)
+		a, _ = accounts.LoadOrStore(uid, account{home, gid})
+	}
+	return a.(account).home, a.(account).gid
+}
 
-// accountIn is Account for a file of passwd(5). Other databases (LDAP) are only reached by way of $HOME.
+type account struct {
+	home string
+	gid  int
+}
+
+var accounts sync.Map // by uid
+
+// accountBy asks getent(1), which is the system's own; on macOS, where no file has the users, what Go asks.
+func accountBy(getent string, uid int) (home string, gid int) {
+	id := strconv.Itoa(uid)
+	if runtime.GOOS == "darwin" {
+		u, err := user.LookupId(id)
+		if err != nil {
+			return "", 0
+		}
+		if gid, err = strconv.Atoi(u.Gid); err != nil {
+			return "", 0
+		}
+		return u.HomeDir, gid
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, getent, "passwd", id)
+	cmd.Dir, cmd.Env = "/", []string{}
+	text, err := cmd.Output()
+	if err != nil {
+		return "", 0
+	}
+	return accountOf(text, uid)
+}
+
+// accountIn is Account for a file of passwd(5).
 func accountIn(file string, uid int) (home string, gid int) {
 	text, err := readFile(file, followLinks)
 	if err != nil {
 		return "", 0
 	}
+	return accountOf(text, uid)
+}
+
+func accountOf(text []byte, uid int) (home string, gid int) {
 	id := strconv.Itoa(uid)
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Split(strings.TrimSuffix(line, "\n"), ":")
 		if len(fields) == 7 && fields[2] == id {
-			if gid, err = strconv.Atoi(fields[3]); err == nil {
+			if gid, err := strconv.Atoi(fields[3]); err == nil {
 				return fields[5], gid
 			}
 		}

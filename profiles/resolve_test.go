@@ -1363,6 +1363,16 @@ func TestThisHost(t *testing.T) {
 	require.Empty(t, home)
 	home, _ = accountIn(file+"x", 0)
 	require.Empty(t, home)
+
+	// A user of LDAP, by what getent prints; a number that nobody has.
+	getent := filepath.Join(t.TempDir(), "getent")
+	require.NoError(t, os.WriteFile(getent, []byte("#!/bin/sh\n[ \"$*\" = 'passwd 70001' ] && echo 'l:*:70001:70002:L:/home/l:/bin/sh'\n"), 0o700))
+	home, gid = accountBy(getent, 70001)
+	require.Equal(t, []any{"/home/l", 70002}, []any{home, gid})
+	home, _ = accountBy(getent, 70003)
+	require.Empty(t, home)
+	home, _ = Account(70003)
+	require.Empty(t, home)
 }
 
 func BenchmarkResolve(b *testing.B) {

@@ -31,6 +31,7 @@ var executors = map[string]string{
 	"cmd/pccrun/learn_linux.go os.StartProcess":           "this program",
 	"egress/inspector_linux.go os.StartProcess":           "the whole program",
 	"run/home_linux.go os.StartProcess":                   "the whole program",
+	"profiles/host_unix.go exec.CommandContext":           "getent(1), the system's own, by its path",
 	"run/askgit_unix.go exec.Command":                     "this program, for a sandbox with git",
 	"providers/doctor/launches.go exec.CommandContext":    "the launcher that the user started",
 	"providers/doctor/trial_linux.go exec.CommandContext": "the same",
