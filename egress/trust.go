@@ -82,7 +82,7 @@ func trustTargets() (list []string) {
 func (p *Plan) trusts(in *inspection, name, path string) {
 	const most = 512
 	real, err := filepath.EvalSymlinks(path)
-	if err != nil || !filepath.IsAbs(path) || outgoing.Systems(path) || slices.Contains(in.judged, real) {
+	if err != nil || !filepath.IsAbs(path) || slices.Contains(in.judged, real) {
 		return
 	}
 	in.judged = append(in.judged, real)
@@ -104,7 +104,7 @@ func (p *Plan) trusts(in *inspection, name, path string) {
 	case !p.sends.Counts(path):
 		p.Warnings = append(p.Warnings, name+"="+path+" does not count for what pccrun itself sends: "+variable+path+" in ~/"+outgoing.File+" makes it count")
 		return
-	case !slices.Contains(p.sends.Certificates, path):
+	case !slices.Contains(p.sends.Certificates, path) && !outgoing.Systems(path):
 		p.Warnings = append(p.Warnings, name+"="+path+" counts for what pccrun itself sends")
 	}
 	for _, file := range files {

@@ -78,21 +78,23 @@ func (s *Settings) Trust() {
 	s.asked = true
 	for _, e := range s.finder.Environ {
 		name, value, _ := strings.Cut(e, "=")
-		if value == "" || !certificates(name) || slices.Contains(s.Lines, e) || !slices.ContainsFunc(filepath.SplitList(value), func(path string) bool { return !Systems(path) }) {
+		if value == "" || !certificates(name) || slices.Contains(s.Lines, e) {
 			continue
 		}
 		if slices.ContainsFunc(filepath.SplitList(value), func(path string) bool { return !s.Counts(path) }) {
 			s.ignored(e)
 			continue
 		}
-		s.note(e + " of the environment counts for what pccrun itself sends")
+		if slices.ContainsFunc(filepath.SplitList(value), func(path string) bool { return !Systems(path) }) {
+			s.note(e + " of the environment counts for what pccrun itself sends")
+		}
 		s.take(e)
 	}
 }
 
-// Systems reports whether a path is where systems have their own authorities, which count without it.
+// Systems reports whether a path is where systems have their own authorities: that it counts is no news.
 func Systems(path string) bool {
-	return rootOnly(path) && (strings.HasPrefix(path, "/etc/ssl/") || strings.HasPrefix(path, "/etc/pki/"))
+	return strings.HasPrefix(path, "/etc/ssl/") || strings.HasPrefix(path, "/etc/pki/")
 }
 
 // Counts reports whether a file of authorities counts that anything names but the user's file.
