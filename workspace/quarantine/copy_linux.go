@@ -24,33 +24,6 @@ func Move(from int, name string, to int, as string) error {
 	return rename(from, name, to, as)
 }
 
-// RemoveTree removes an entry with all below it, following nothing.
-func RemoveTree(dir int, name string) error {
-	err := unix.Unlinkat(dir, name, 0)
-	if err == unix.EACCES {
-		_ = beneath.ChmodPath(dir, 0o700)
-		err = unix.Unlinkat(dir, name, 0)
-	}
-	if err != unix.EISDIR && err != unix.EPERM {
-		return err
-	}
-	fd, err := beneath.OpenOwnDir(dir, name)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	list, err := beneath.Entries(fd)
-	if err != nil {
-		return err
-	}
-	for _, e := range list {
-		if err := RemoveTree(fd, e); err != nil && !beneath.Gone(err) {
-			return err
-		}
-	}
-	return unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
-}
-
 // What is copied of one entry where it cannot be moved.
 const (
 	maxCopy   = 64 << 20
