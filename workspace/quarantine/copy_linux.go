@@ -1,6 +1,7 @@
 package quarantine
 
 import (
+	"fmt"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -28,12 +29,14 @@ func Move(from int, name string, to int, as string) error {
 const (
 	maxCopy   = 64 << 20
 	maxCopied = 100_000
+	maxLevels = maxSealed // of directories: each takes two descriptors
 )
 
 // A copier copies trees within bounds.
 type copier struct {
 	room    int64
 	entries int
+	levels  int          // of directories that it is in
 	plain   bool         // leave out what is neither file, link nor directory, and the modes of these: somebody will write there
 	owner   *unix.Stat_t // who gets the copies; nil for this process
 }
@@ -83,6 +86,10 @@ func (k *copier) chown(fd int) error {
 }
 
 func (k *copier) dir(from int, name string, to int, as string, st *unix.Stat_t) error {
+	if k.levels++; k.levels > maxLevels {
+		return fmt.Errorf("more than %d levels of directories: %w", maxLevels, beneath.ErrTooMuch)
+	}
+	defer func() { k.levels-- }()
 	src, err := beneath.OpenOwnDir(from, name)
 	if err != nil {
 		return err
