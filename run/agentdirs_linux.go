@@ -1,12 +1,9 @@
 package run
 
 import (
-	"slices"
-
 	"github.com/pccrun/pccrun/internal/kernel"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/workspace"
 )
 
@@ -15,26 +12,16 @@ import (
 // read-only, and no help.
 func (f *flow) makeAgentDirs() {
 	if names := f.policy.MadeDirs(); f.Name == providers.Native && !f.req.DryRun && len(names) > 0 && kernel.AtLeast(6, 6) {
-		workspace.MakeDirs(f.policy.Workspace, names)
+		f.agentDirs.Close() // another provider's turn came before
+		f.agentDirs = workspace.MakeDirs(f.policy.Workspace, names)
 	}
 }
 
 // removeAgentDirs takes them away, if nothing has come to lie in them.
 func (f *flow) removeAgentDirs() {
+	f.agentDirs.Close()
+	f.agentDirs = nil
 	if f.policy != nil && !f.req.DryRun && len(f.policy.MadeDirs()) > 0 {
-		id := ""
-		if f.session != nil {
-			id = f.session.ID()
-		}
-		removeMade(sessions.In(f.dirs.State), id, f.policy.Workspace)
+		workspace.RemoveMade(f.policy.Workspace, profiles.EveryMadeDir())
 	}
-}
-
-// removeMade removes what a run has made for itself in a workspace, unless another run there uses
-// it: without the directory its layer would be gone.
-func removeMade(home sessions.Home, id, root string) {
-	workspace.RemoveMade(root, profiles.EveryMadeDir(), func() bool {
-		list, err := home.List()
-		return err != nil || slices.ContainsFunc(list, func(e sessions.Entry) bool { return e.ID != id && e.Workspace == root && e.State == sessions.Running })
-	})
 }
