@@ -55,6 +55,8 @@ type Home struct {
 	Notes    []string // what the user should hear
 	Aside    []string // what was moved aside, relative to ~
 
+	Layers map[string]string // by directory of the workspace, where lies what earlier runs left in it
+
 	logins      map[string]stamp // how they stood when the run began
 	beside      map[string]int   // as root, the directories that hold them
 	fd, asideFD int

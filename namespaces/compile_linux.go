@@ -134,7 +134,7 @@ func (c *compiler) open(p *Plan) {
 			c.sources[i] = inside.Int(m.Donated)
 			if m.Kind == Scratch { // the kernel takes only what is attached in this mount namespace
 				lower := c.attach(inside.Int(m.Donated), "lower"+strconv.Itoa(i))
-				c.scratch(i, lower)
+				c.scratch(i, m.Upper, lower)
 				c.sources[i] = inside.Result(lower)
 			}
 			continue
@@ -148,7 +148,7 @@ func (c *compiler) open(p *Plan) {
 		}
 		c.sources[i] = inside.Result(c.Get(unix.SYS_OPEN_TREE, inside.Result(fd), c.Str(""), inside.Int(flags)))
 		if m.Kind == Scratch {
-			c.scratch(i, fd)
+			c.scratch(i, m.Upper, fd)
 		}
 		c.Call(unix.SYS_CLOSE, inside.Result(fd))
 	}

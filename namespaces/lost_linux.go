@@ -107,6 +107,9 @@ func (s *Sandbox) Lost(dirs, known []string) (list []Lost, err error) {
 
 // OpenLost opens the directory that holds a [Lost], in which it has the name.
 func (s *Sandbox) OpenLost(path string) (dir int, name string, err error) {
+	if s.plan.holder(path) < 0 {
+		return -1, "", unix.ENOENT
+	}
 	dir, err = openPlain(s.Private, filepath.Dir(s.plan.private(path)), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
 	return dir, filepath.Base(path), err
 }

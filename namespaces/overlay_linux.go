@@ -59,7 +59,7 @@ func (c *compiler) overlay(i int, m Mount) {
 	}
 	c.SameInode(lower, m.Dev, m.Ino)
 	tree, work := c.below(upper, UpperTree), c.below(upper, UpperWork)
-	c.sources[i] = inside.Result(c.layers(lower, tree, work, func() {}))
+	c.sources[i] = inside.Result(c.layers([]inside.Reg{lower}, tree, work, func() {}))
 	if m.Donated >= 0 { // the overlay has clones of its own
 		for _, fd := range [...]inside.Reg{lower, upper} {
 			c.Call(unix.SYS_UMOUNT2, c.FDPath(fd), inside.Int(unix.MNT_DETACH))
@@ -70,9 +70,9 @@ func (c *compiler) overlay(i int, m Mount) {
 	}
 }
 
-// layers mounts an overlay of directories that are open, attached nowhere yet;
+// layers mounts an overlay of directories that are open, the upper one of the lower first, attached nowhere yet;
 // after each call that may fail it calls then.
-func (c *compiler) layers(lower, tree, work inside.Reg, then func()) inside.Reg {
+func (c *compiler) layers(lower []inside.Reg, tree, work inside.Reg, then func()) inside.Reg {
 	fs := c.Get(unix.SYS_FSOPEN, c.Str("overlay"), inside.Int(unix.FSOPEN_CLOEXEC))
 	then()
 	set := func(how int, key string, value inside.Arg) {
@@ -84,7 +84,13 @@ func (c *compiler) layers(lower, tree, work inside.Reg, then func()) inside.Reg 
 	// waits on the upper file system, whoever's it is.
 	set(unix.FSCONFIG_SET_FLAG, "userxattr", inside.Int(0))
 	set(unix.FSCONFIG_SET_FLAG, "volatile", inside.Int(0))
-	set(unix.FSCONFIG_SET_STRING, "lowerdir", c.FDPath(lower))
+	key := "lowerdir"
+	if len(lower) > 1 {
+		key = "lowerdir+" // Linux 6.7
+	}
+	for _, fd := range lower {
+		set(unix.FSCONFIG_SET_STRING, key, c.FDPath(fd))
+	}
 	set(unix.FSCONFIG_SET_STRING, "upperdir", c.FDPath(tree))
 	set(unix.FSCONFIG_SET_STRING, "workdir", c.FDPath(work))
 	c.Call(unix.SYS_FSCONFIG, inside.Result(fs), inside.Int(unix.FSCONFIG_CMD_CREATE), inside.Int(0), inside.Int(0), inside.Int(0))
@@ -104,7 +110,7 @@ const upperName = "upper"
 // is tried: where the kernel has none of this host's directory (another file
 // system, a module that is not there, too many overlays upon each other) what is
 // mounted first, read-only, is what the command sees ([Plan.settle]).
-func (c *compiler) scratch(i int, lower inside.Reg) {
+func (c *compiler) scratch(i int, between string, lower inside.Reg) {
 	at := inside.Result(c.tmpfs)
 	var dirs [2]inside.Reg
 	for n, name := range [...]string{upperName, "work"} {
@@ -112,7 +118,12 @@ func (c *compiler) scratch(i int, lower inside.Reg) {
 		c.Call(unix.SYS_MKDIRAT, at, c.Str(name), inside.Int(0o755))
 		dirs[n] = c.below(c.tmpfs, name)
 	}
-	c.over[i] = c.layers(lower, dirs[0], dirs[1], c.Attempt)
+	lowers := []inside.Reg{lower}
+	if between != "" {
+		lowers = []inside.Reg{lookUp(c.Program, between, unix.O_DIRECTORY), lower}
+		defer c.Call(unix.SYS_CLOSE, inside.Result(lowers[0]))
+	}
+	c.over[i] = c.layers(lowers, dirs[0], dirs[1], c.Attempt)
 	for _, fd := range dirs {
 		c.Call(unix.SYS_CLOSE, inside.Result(fd))
 	}

@@ -58,7 +58,7 @@ type Mount struct {
 	Source   string // Bind, Copy, Scratch, Persist, PrivateCopy: the host's path
 	Dev, Ino uint64 // Bind, Copy, Scratch, Persist, PrivateCopy: what the survey saw there
 	Tree     bool   // Bind, Scratch: with what is mounted below it
-	Upper    string // Copy: the directory that holds [UpperTree] and [UpperWork]
+	Upper    string // Copy: the directory that holds [UpperTree] and [UpperWork]; Scratch: one of the host's that lies between, or ""
 	ReadOnly bool
 	Donated  int    // Bind, Copy, Scratch, Persist: a detached mount that the launcher hands in, -1 for none
 	Lent     int    // Copy, if Donated is: the same of Upper
@@ -199,7 +199,7 @@ func Mounts(places []Place) ([]Mount, error) {
 			}
 			m.Kind, m.Source, m.Dev, m.Ino, m.ReadOnly = Copy, p.Path, p.Dev, p.Ino, false
 			if p.Scratch {
-				m.Kind, m.Tree = Scratch, true
+				m.Kind, m.Tree, m.Upper = Scratch, true, p.Layer
 			}
 		}
 		mounts = append(mounts, m)

@@ -37,8 +37,12 @@ func parseBuiltin(name string) (value, error) {
 	return parseJSONC("built-in "+name, string(text))
 }
 
-// agents are the commands whose name picks a built-in profile.
-var agents = []string{"aider", "claude", "codex", "gemini", "opencode"}
+// agents are the commands whose name picks the built-in profile of that name, builders those that pick build, so that
+// what they keep in the home stays. No interpreter is among them: what one executes may be anything.
+var (
+	agents   = []string{"aider", "claude", "codex", "gemini", "opencode"}
+	builders = strings.Fields("go cargo npm pnpm yarn pip uv poetry make cmake ninja mvn gradle dotnet bundle rake composer mix")
+)
 
 // maxExtends bounds the chain of profiles that extend each other.
 const maxExtends = 16
@@ -402,8 +406,11 @@ func (r *resolver) pick() (name, by string) {
 				return "default", "default"
 			}
 		}
-		if base := path.Base(command); slices.Contains(agents, base) {
+		switch base := path.Base(command); {
+		case slices.Contains(agents, base):
 			return base, "the command's name"
+		case slices.Contains(builders, base):
+			return "build", "the command's name"
 		}
 	}
 	return "default", "default"

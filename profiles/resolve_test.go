@@ -188,6 +188,7 @@ func TestBuiltinPicked(t *testing.T) {
 	for command, want := range map[string]string{
 		"claude": "claude", "/usr/local/bin/codex": "codex", "gemini": "gemini", "aider": "aider", "opencode": "opencode",
 		"bash": "default", "strict": "default", "./claude": "default", w.dir + "/bin/claude": "default", "../../bin/claude": "claude",
+		"make": "build", "/usr/local/go/bin/go": "build", w.dir + "/.venv/bin/pip": "default", "python3": "default", "node": "default",
 	} {
 		p := w.policy(func(r *Request) { r.Command = []string{command} })
 		require.Equal(t, want, p.Profile, command)

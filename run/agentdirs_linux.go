@@ -1,12 +1,19 @@
 package run
 
 import (
+	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/homes"
 	"github.com/pccrun/pccrun/internal/kernel"
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/sessions"
+	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/workspace"
 )
 
@@ -15,26 +22,74 @@ import (
 // read-only, and no help.
 func (f *flow) makeAgentDirs() {
 	if names := f.policy.MadeDirs(); f.Name == providers.Native && !f.req.DryRun && len(names) > 0 && kernel.AtLeast(6, 6) {
-		workspace.MakeDirs(f.policy.Workspace, names)
+		f.agentDirs.Close() // another provider's turn came before
+		f.agentDirs = workspace.MakeDirs(f.policy.Workspace, names)
 	}
 }
 
 // removeAgentDirs takes them away, if nothing has come to lie in them.
 func (f *flow) removeAgentDirs() {
+	f.agentDirs.Close()
+	f.agentDirs = nil
 	if f.policy != nil && !f.req.DryRun && len(f.policy.MadeDirs()) > 0 {
-		id := ""
-		if f.session != nil {
-			id = f.session.ID()
-		}
-		removeMade(sessions.In(f.dirs.State), id, f.policy.Workspace)
+		workspace.RemoveMade(f.policy.Workspace, profiles.EveryMadeDir())
 	}
 }
 
-// removeMade removes what a run has made for itself in a workspace, unless another run there uses
-// it: without the directory its layer would be gone.
-func removeMade(home sessions.Home, id, root string) {
-	workspace.RemoveMade(root, profiles.EveryMadeDir(), func() bool {
-		list, err := home.List()
-		return err != nil || slices.ContainsFunc(list, func(e sessions.Entry) bool { return e.ID != id && e.Workspace == root && e.State == sessions.Running })
-	})
+// agentLayers returns what earlier runs left in the agent's directories, where this run has a layer over them to which it
+// can be added. As root it has none: what lies there would be the user's, whom root becomes.
+func (f *flow) agentLayers(h *homes.Home) (map[string]string, error) {
+	if !f.keepsLayers() {
+		return nil, nil
+	}
+	found := map[string]string{}
+	dirs, _ := f.policy.AgentDirs()
+	for _, dir := range dirs {
+		at, err := h.Layer(dir)
+		if err != nil {
+			return nil, err
+		}
+		if at != "" {
+			found[dir] = at
+		}
+	}
+	return found, nil
+}
+
+func (f *flow) keepsLayers() bool { return f.Name == providers.Native && takesLayers(f.uid) }
+
+// takesLayers reports whether the kernel takes more than one layer by its descriptor, for whom no owners are mapped.
+func takesLayers(uid int) bool { return uid != 0 && kernel.AtLeast(6, 7) }
+
+// KeepsAgentDir reports whether a run on this machine keeps for the next one what it changes at a path, as the agent's.
+func KeepsAgentDir(p *profiles.Policy, path string) bool {
+	dirs, _ := p.AgentDirs()
+	return takesLayers(os.Getuid()) && !p.FreshHome && p.Decide(p.Home).Access == profiles.Persist && slices.ContainsFunc(dirs, func(dir string) bool { return survey.Below(path, dir) })
+}
+
+// keepAgentDirs keeps with the home what the run has changed there, and returns which files of it.
+func (f *flow) keepAgentDirs(run providers.Local) map[string]bool {
+	all := map[string]bool{}
+	if f.home == nil || !f.keepsLayers() {
+		return all
+	}
+	dirs, remade := f.policy.AgentDirs()
+	for _, dir := range dirs {
+		if f.policy.Decide(dir).Access != profiles.Write { // else a layer lies there, or nothing that changed
+			continue
+		}
+		at, _, err := run.OpenLost(filepath.Join(dir, "x"))
+		if err != nil {
+			continue
+		}
+		kept, err := f.home.Keep(dir, at, func(path string) bool {
+			return slices.ContainsFunc(remade, func(name string) bool { return survey.Below(path, name) })
+		})
+		unix.Close(at)
+		if err != nil {
+			messages.Say("not kept for the next run: " + dir + ": " + messages.InWords(err))
+		}
+		maps.Copy(all, kept)
+	}
+	return all
 }

@@ -65,7 +65,13 @@ func TestOrphans(t *testing.T) {
 	kept, ok, err := home.Newest(func(e sessions.Entry) bool { return e.Unfetched })
 	require.NoError(t, err)
 	require.True(t, ok)
-	require.ErrorContains(t, (&Kept{home: home, Entry: kept}).Begin(Program{}), "its changes were not all downloaded")
+	c := &Kept{home: home, Entry: kept}
+	require.ErrorContains(t, c.Begin(Program{}), "its changes were not all downloaded")
+	dir, err := home.Open(kept.ID)
+	require.NoError(t, err)
+	require.NoError(t, dir.WriteFile(sessions.UnfetchedName, []byte(`{"came":true}`), 0o600))
+	require.True(t, c.came(), "what can come is here")
+	require.NoError(t, dir.Close())
 	place := &shelf{has: []providers.Resource{labelled("runs", "a"), labelled("unfetched", "b"), labelled("orphan", "c"), labelled("stuck", "d")}}
 	program := Program{Provider: func(string, *profiles.Request, providers.Host) (providers.Provider, error) { return place, nil }}
 

@@ -129,6 +129,7 @@ type flow struct {
 	denials  *os.File
 	guarded  guarded
 	kept     *transcript     // of what the command prints, if that is wanted
+	tail     *tail           // see overhear
 	changes  sync.Mutex      // over left while the command runs
 	left     []events.Change // what the run changed, once it was looked at
 	missed   unreached

@@ -239,6 +239,6 @@ func settleUnfinished(home sessions.Home, program Program, id, text string) erro
 	if err != nil {
 		return err
 	}
-	removeMade(home, id, record.Root)
+	workspace.RemoveMade(record.Root, profiles.EveryMadeDir())
 	return bury(home, id, record.Root, record.Start, found)
 }

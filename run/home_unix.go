@@ -53,6 +53,9 @@ func (f *flow) openHome() (err error) {
 		err = f.gained(h)
 	}
 	if err == nil {
+		h.Layers, err = f.agentLayers(h)
+	}
+	if err == nil {
 		err = h.Share()
 	}
 	if err != nil {
@@ -84,5 +87,5 @@ func (f *flow) homeDir() *survey.Home {
 	if f.home == nil {
 		return nil
 	}
-	return &survey.Home{Path: f.home.Path, Dev: f.home.Dev, Ino: f.home.Ino}
+	return &survey.Home{Path: f.home.Path, Dev: f.home.Dev, Ino: f.home.Ino, Layers: f.home.Layers}
 }

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -93,10 +94,11 @@ func (c *Kept) Begin(program Program) error {
 	if c.Entry.State == sessions.Running {
 		return fmt.Errorf("session %s: %w", c.Entry.ID, sessions.ErrAlive)
 	}
-	if c.Entry.Unfetched { // what is here is not all, and to clear up would destroy the rest
+	switch {
+	case c.Entry.Unfetched && !c.came(): // what is here is not all
 		return hint.Errorf("pccrun download "+c.Entry.ID+" downloads them", "session %s: its changes were not all downloaded", c.Entry.ID)
-	}
-	if c.Entry.State == sessions.Crashed {
+	case c.Entry.Unfetched: // to clear up would destroy what was left out
+	case c.Entry.State == sessions.Crashed:
 		if err := ClearCrashed(program, c.home, c.Entry); err != nil { // nothing of it writes any more
 			return err
 		}
@@ -105,6 +107,20 @@ func (c *Kept) Begin(program Program) error {
 		return fmt.Errorf("session %s: %w", c.Entry.ID, err)
 	}
 	return nil
+}
+
+// came reports whether all is here that can come: its cloud has only what was left out.
+func (c *Kept) came() bool {
+	dir, err := c.home.Open(c.Entry.ID)
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	text, err := dir.ReadFile(sessions.UnfetchedName)
+	var record struct {
+		Came bool `json:"came"`
+	}
+	return err == nil && json.Unmarshal(text, &record) == nil && record.Came
 }
 
 // Unapplied reports whether no apply is half done.

@@ -17,6 +17,7 @@ import (
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/survey"
+	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
 
@@ -28,6 +29,8 @@ type onMachine struct {
 
 	watched *survey.Guarded // what the command may write of this machine's
 	home    *homes.Home     // nil: it is not persistent
+
+	agentDirs workspace.MadeDirs
 }
 
 // found takes a survey in: what the command may write.

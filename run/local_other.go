@@ -100,3 +100,5 @@ func pending(unix.Signal) bool { return false }
 // The directories of an agent's own are layers, which Linux alone has.
 func (f *flow) makeAgentDirs()   {}
 func (f *flow) removeAgentDirs() {}
+
+func (f *flow) agentLayers(*homes.Home) (map[string]string, error) { return nil, nil }

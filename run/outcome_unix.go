@@ -238,6 +238,7 @@ func (f *flow) ended(code int, end *providers.Result) int {
 			told = line
 		}
 	}
+	f.sayResume()
 	return code
 }
 

@@ -49,6 +49,7 @@ func (f *flow) stdio() (providers.Stdio, error) {
 
 // relay joins the user's terminal and the command's, asks at it, and gives it back where a signal ends us.
 func (f *flow) relay(o terminal.Options) (*terminal.Relay, error) {
+	f.overhear(&o)
 	relay, err := terminal.Start(o)
 	f.caught.relay.Store(relay)
 	if err == nil && f.asker != nil {

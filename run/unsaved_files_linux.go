@@ -10,6 +10,7 @@ import (
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
@@ -17,6 +18,7 @@ import (
 // end with it: the command had no error. The session keeps it.
 func (f *flow) lost(run providers.Local) {
 	p := f.policy
+	kept := f.keepAgentDirs(run)
 	items, err := run.Lost()
 	if err != nil {
 		messages.Say(messages.InWords(err))
@@ -40,7 +42,17 @@ func (f *flow) lost(run providers.Local) {
 			if strings.HasPrefix(one.Path, p.Workspace+"/") {
 				where = " is in a private directory"
 			}
-			lines = append(lines, "not saved: "+one.Path+" ("+LostSize(one)+")"+where)
+			size, files := one.Path+" ("+LostSize(one)+")", 0
+			for path := range kept {
+				if survey.Below(path, one.Path) {
+					files++
+				}
+			}
+			if files == one.Files && !one.More {
+				lines = append(lines, "saved only for runs in a sandbox here: "+size)
+			} else {
+				lines = append(lines, "not saved: "+size+where)
+			}
 		}
 		if one.Kept != "" && fetch == "" {
 			fetch = "pccrun review --save " + f.session.ID() + " " + shell.Quote(one.Path) + " DEST copies it"

@@ -37,6 +37,9 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 		tools <- Toolchains(ToolQuery{Path: o.Getenv("PATH"), Home: policy.Home, Workspace: policy.Workspace, Command: o.Command, Env: o.Getenv, Changeable: changeable})
 	}()
 	f := newFinder(policy)
+	if o.Home != nil {
+		f.layers = o.Home.Layers
+	}
 	f.own, f.earliest = o.Own, o.Earliest
 	f.runs()
 	for _, home := range policy.Homes {
@@ -153,6 +156,8 @@ type finder struct {
 	notes    []string
 	sshTexts []Text // files of the system's that ssh takes from its user only
 	err      error
+
+	layers map[string]string // see [Home.Layers]
 
 	tightening bool // the rule is of a table that opens nothing, wherever it leads
 

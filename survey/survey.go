@@ -70,12 +70,13 @@ type Place struct {
 	Ino         uint64
 	Link        string // Node == Link: its text
 	Access      profiles.Access
-	Pin         bool // a mount of its own even where the access is that of its surroundings: it cannot be renamed away
-	Protect     bool // it belongs to what a host tool would execute later
-	Optional    bool // it may be gone, or out of the command's reach, by the time it is covered; or it need not be there at all
-	Copied      bool // the command gets a copy, with Text in it, where a private directory holds the name
-	Scratch     bool // Access is Overlay, and what is changed is gone at exit
-	PrivateCopy bool // a pin of which the command gets a copy to change, with Text in it, where the plan has a place for one: see [PrivateCopy]
+	Pin         bool   // a mount of its own even where the access is that of its surroundings: it cannot be renamed away
+	Protect     bool   // it belongs to what a host tool would execute later
+	Optional    bool   // it may be gone, or out of the command's reach, by the time it is covered; or it need not be there at all
+	Copied      bool   // the command gets a copy, with Text in it, where a private directory holds the name
+	Scratch     bool   // Access is Overlay, and what is changed is gone at exit
+	Layer       string // Scratch: the directory of the host's that lies over it, "" for none: what an earlier run left
+	PrivateCopy bool   // a pin of which the command gets a copy to change, with Text in it, where the plan has a place for one: see [PrivateCopy]
 	Text        string
 	Source      string // what of the host stands there, if it lies elsewhere: of a socket, or of a persistent home
 	Why         string // the rule, for people
@@ -94,8 +95,9 @@ type Variable struct {
 // launcher's, and what earlier runs have left in it nobody outside goes by: names for mounts
 // are made in it before the start.
 type Home struct {
-	Path     string // absolute, without links
-	Dev, Ino uint64 // as stat(2) has them
+	Path     string            // absolute, without links
+	Dev, Ino uint64            // as stat(2) has them
+	Layers   map[string]string // by directory of the workspace, what earlier runs of its agent left there
 }
 
 // Folding is a directory in which .GIT is .git: of some file systems it is the

@@ -200,7 +200,7 @@ func (f *finder) pinned(found *workspace.Found) {
 			p.PrivateCopy, p.Text = true, pin.Text
 		}
 		if dirs, _ := f.policy.AgentDirs(); pin.Kind == workspace.Dir && f.around(pin.Path) == profiles.Write && kernel.AtLeast(6, 6) && slices.Contains(dirs, pin.Path) {
-			p.Access, p.Scratch = profiles.Overlay, true
+			p.Access, p.Scratch, p.Layer = profiles.Overlay, true, f.layers[pin.Path]
 		}
 		f.put(placeOf(pin.Node, p))
 		if pin.Kind != workspace.Link {

@@ -14,42 +14,104 @@ import (
 // the run is over. The mark says whose it is: one that the user has made stays.
 const madeMark = "user.pccrun.made"
 
+// MadeDirs are directories that a run uses: while one is open, no other run removes it, or what is in it.
+type MadeDirs []int
+
 // MakeDirs makes directories of a workspace, outer ones first, where nothing stands. What cannot
 // be made, or not be marked, is left out: a name that the command makes itself is quarantined.
-func MakeDirs(root string, names []string) {
-	eachParent(root, names, func(dir int, name string) {
-		if unix.Mkdirat(dir, name, 0o755) != nil {
+// Each that lies in no other it opens, and locks, shared (flock(2)): another run may remove it before that,
+// and then it is made again.
+func MakeDirs(root string, names []string) (held MadeDirs) {
+	eachParent(root, names, func(dir int, name string, outer bool) {
+		for range 100 { // who holds it alone removes it, and is gone soon
+			makeDir(dir, name)
+			if !outer {
+				return
+			}
+			fd, err := beneath.Open(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
+			if err == unix.ENOENT {
+				continue
+			} else if err != nil {
+				return
+			}
+			var opened, named unix.Stat_t
+			switch err := unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB); {
+			case err == unix.EWOULDBLOCK:
+				_ = unix.Nanosleep(&unix.Timespec{Nsec: 1e6}, nil)
+			case err != nil:
+				unix.Close(fd)
+				return
+			case unix.Fstat(fd, &opened) == nil && unix.Fstatat(dir, name, &named, unix.AT_SYMLINK_NOFOLLOW) == nil && opened.Dev == named.Dev && opened.Ino == named.Ino:
+				held = append(held, fd)
+				return
+			}
+			unix.Close(fd)
+		}
+	})
+	return held
+}
+
+func makeDir(dir int, name string) {
+	if unix.Mkdirat(dir, name, 0o755) != nil {
+		return
+	}
+	fd, err := beneath.Open(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err == nil {
+		err = unix.Fsetxattr(fd, madeMark, []byte("1"), unix.XATTR_CREATE)
+		unix.Close(fd)
+	}
+	if err != nil {
+		_ = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+	}
+}
+
+// Close says that the run uses them no more.
+func (m MadeDirs) Close() {
+	for _, fd := range m {
+		unix.Close(fd)
+	}
+}
+
+// RemoveMade removes what [MakeDirs] has made and nothing lies in, inner ones first, unless another run uses it.
+func RemoveMade(root string, names []string) {
+	names = slices.Clone(names)
+	var locked []int
+	used := map[string]bool{}
+	eachParent(root, names, func(dir int, name string, outer bool) {
+		if !outer {
 			return
 		}
 		fd, err := beneath.Open(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
-		if err == nil {
-			err = unix.Fsetxattr(fd, madeMark, []byte("1"), unix.XATTR_CREATE)
-			unix.Close(fd)
-		}
 		if err != nil {
-			_ = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+			return
 		}
+		locked = append(locked, fd)
+		used[name] = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil
 	})
-}
-
-// RemoveMade removes what [MakeDirs] has made and nothing lies in, inner ones first, unless it is used.
-func RemoveMade(root string, names []string, used func() bool) {
-	names = slices.Clone(names)
+	defer MadeDirs(locked).Close()
 	slices.Reverse(names)
-	eachParent(root, names, func(dir int, name string) {
+	names = slices.DeleteFunc(names, func(name string) bool { return used[firstOf(name)] })
+	eachParent(root, names, func(dir int, name string, _ bool) {
 		fd, err := beneath.Open(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
 		if err != nil {
 			return
 		}
 		defer unix.Close(fd)
-		if _, err := unix.Fgetxattr(fd, madeMark, nil); err == nil && beneath.Empty(fd) == nil && !used() {
+		if _, err := unix.Fgetxattr(fd, madeMark, nil); err == nil && beneath.Empty(fd) == nil {
 			_ = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR) // which fails where something came meanwhile
 		}
 	})
 }
 
-// eachParent opens the directory of each name, through no link.
-func eachParent(root string, names []string, do func(dir int, name string)) {
+func firstOf(name string) string {
+	for filepath.Dir(name) != "." {
+		name = filepath.Dir(name)
+	}
+	return name
+}
+
+// eachParent opens the directory of each name, through no link. An outer one lies in the root.
+func eachParent(root string, names []string, do func(dir int, name string, outer bool)) {
 	top, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return
@@ -57,7 +119,7 @@ func eachParent(root string, names []string, do func(dir int, name string)) {
 	defer unix.Close(top)
 	for _, name := range names {
 		if dir, err := beneath.Open(top, filepath.Dir(name), unix.O_PATH|unix.O_DIRECTORY); err == nil {
-			do(dir, filepath.Base(name))
+			do(dir, filepath.Base(name), filepath.Dir(name) == ".")
 			unix.Close(dir)
 		}
 	}

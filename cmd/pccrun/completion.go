@@ -6,6 +6,8 @@ import (
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/run"
+	"github.com/pccrun/pccrun/sessions"
 )
 
 // The scripts ask this program for what can stand where the cursor is: it knows the verbs, the
@@ -49,6 +51,10 @@ func complete(words []string) int {
 		flag, prefix = name, name+"="
 	}
 	defs, table := runFlags(), verbs()
+	if flag == "--session" {
+		offer(prefix, sessionIDs(false)...)
+		return 0
+	}
 	if i := slices.IndexFunc(defs, func(d flagDef) bool { return d.name == flag && d.kind == takesValue }); i >= 0 {
 		list, path := values(defs[i])
 		if offer(prefix, list...); path {
@@ -82,18 +88,41 @@ func complete(words []string) int {
 }
 
 // arguments are values for what a verb takes beside flags, first or later.
-func arguments(verb string, first bool) (words []string, path bool) {
+func arguments(name string, first bool) (words []string, path bool) {
 	actions := map[string]string{"profile": "list show check schema", "why": "read write exec connect env",
 		"home": "list login diff size reset export", "sync": "pack extract", "completion": "bash zsh fish"}
 	switch {
-	case verb == "help":
+	case name == "help":
 		return verbNames(), false
-	case first && actions[verb] != "":
-		return strings.Fields(actions[verb]), false
-	case verb == "profile":
+	case first && actions[name] != "":
+		return strings.Fields(actions[name]), false
+	case name == "profile":
 		return profiles.Builtin(), true
+	case name == "kill" || first && name == "exec":
+		return sessionIDs(true), false
 	}
-	return nil, strings.Contains(" why home sync diff apply review ", " "+verb+" ")
+	if i := slices.IndexFunc(verbs(), func(v verb) bool { return v.name == name }); first && i >= 0 {
+		if head, _, _ := strings.Cut(verbs()[i].help(), "\n"); strings.Contains(head, "SESSION") {
+			words = sessionIDs(false)
+		}
+	}
+	return words, strings.Contains(" why home sync diff apply review ", " "+name+" ")
+}
+
+// sessionIDs returns the ids of sessions, the newest first, with what became of each and its command; of those alone that
+// can be ended, if live is true.
+func sessionIDs(live bool) (words []string) {
+	home, err := run.Sessions()
+	if err != nil {
+		return nil
+	}
+	list, _ := home.List()
+	for _, e := range list {
+		if !live || e.State == sessions.Running || e.State == sessions.Crashed || e.Standing {
+			words = append(words, e.ID+"\t"+string(e.State)+" "+commandLine(e.Argv))
+		}
+	}
+	return words
 }
 
 // values returns what can stand after a flag, as far as it is a closed list,

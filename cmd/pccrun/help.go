@@ -14,9 +14,9 @@ const usage = `usage: pccrun [FLAGS] -- COMMAND [ARG…]
 Runs a command, usually a coding agent, in a sandbox. The command sees the files
 that the policy shows, reaches the hosts that the policy allows, and leaves
 nothing that runs later outside. By default the current git repository is writable, homes are
-hidden, the rest of the system is readable, and there is no network. A profile
-of the command's name (claude, codex, gemini, aider, opencode) is used if there
-is one, and adds what that agent needs.
+hidden, the rest of the system is readable, and there is no network. An agent's
+name (claude, codex, gemini, aider, opencode) picks its profile, which adds what
+it needs; that of a tool that builds (go, npm, make, …) picks build, whose home stays.
 
 Verbs:
 %s

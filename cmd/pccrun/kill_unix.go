@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"syscall"
 	"time"
@@ -14,10 +15,10 @@ import (
 	"github.com/pccrun/pccrun/sessions"
 )
 
-const killUsage = `usage: pccrun kill SESSION… [--no-download] [--signal NAME] [--wait DURATION] [--force] [--json]
-       pccrun kill --all    [--no-download] [--signal NAME] [--wait DURATION] [--force] [--json]
+const killUsage = `usage: pccrun kill [SESSION…] [--no-download] [--signal NAME] [--wait DURATION] [--force] [--json]
+       pccrun kill --all     [--no-download] [--signal NAME] [--wait DURATION] [--force] [--json]
 
-Ends sessions. It sends the signal to the launcher, which forwards it, ends all
+Ends sessions; without one, the only run that goes on. It sends the signal to the launcher, which forwards it, ends all
 processes inside and cleans up; pccrun kill waits for that. If the launcher has
 crashed, it kills the processes that are left. A sandbox that --keep left is
 destroyed.
@@ -46,12 +47,8 @@ func killVerb(args []string) int {
 		return nil
 	}
 	words, err := options(killUsage, args, flags{"--all": &all, "--force": &force, "--json": &asJSON, "--no-download": &discard, "--signal": toSignal, "-s": toSignal, "--wait": toWait})
-	switch {
-	case err != nil:
-	case all && len(words) > 0:
+	if err == nil && all && len(words) > 0 {
 		err = misuse("kill: --all and a session contradict each other", "")
-	case !all && len(words) == 0:
-		err = misuse("kill: no session named", "pccrun ps lists them")
 	}
 	if err != nil {
 		return failSession(err)
@@ -60,7 +57,7 @@ func killVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
-	targets, err := killTargets(home, words)
+	targets, err := killTargets(home, words, all)
 	if err != nil {
 		return failSession(err)
 	}
@@ -107,16 +104,19 @@ func endSession(home sessions.Home, e sessions.Entry, signal syscall.Signal, wai
 	return home.Kill(e, signal, wait)
 }
 
-// killTargets returns the sessions that the words name, or without words all
-// that may have something to end.
-func killTargets(home sessions.Home, words []string) ([]sessions.Entry, error) {
+// killTargets returns the sessions that the words name, without words the only one that runs, or all that may have
+// something to end.
+func killTargets(home sessions.Home, words []string, all bool) ([]sessions.Entry, error) {
 	if len(words) == 0 {
 		list, err := home.List()
 		var alive []sessions.Entry
 		for _, e := range list {
-			if e.State == sessions.Running || e.State == sessions.Crashed || e.Standing {
+			if e.State == sessions.Running || all && (e.State == sessions.Crashed || e.Standing) {
 				alive = append(alive, e)
 			}
+		}
+		if err == nil && !all && len(alive) != 1 {
+			err = misuse(fmt.Sprintf("kill: no session named, and %d run", len(alive)), "pccrun ps lists them")
 		}
 		return alive, err
 	}

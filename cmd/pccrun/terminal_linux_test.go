@@ -366,3 +366,40 @@ func having(words string) (pids []string) {
 	}
 	return pids
 }
+
+// What an agent prints of how its conversation goes on pccrun says for a sandbox, by the id alone. The controls: another
+// command, and a home that is gone.
+func TestResumeInASandbox(t *testing.T) {
+	t.Parallel()
+	p := newPupil(t)
+	p.write("bin/claude", "#!/bin/sh\nprintf '\\033[2mResume this session with:\\033[0m\\nclaude \\033[1m--resume %s\\n' \"$1\"\n", 0o755)
+	p.env = append(p.env, "PATH="+p.home+"/bin:"+os.Getenv("PATH"))
+	const id = "5c3ea1b2-0a1b-4c2d-8e3f-a1b2c3d4e5f6"
+	on := func(args ...string) string {
+		fd, slave := newTerminal(t)
+		printed := make(chan string, 1)
+		go func() {
+			var all []byte
+			for b := make([]byte, 4096); ; {
+				n, err := unix.Read(fd, b)
+				if n <= 0 && err != unix.EINTR {
+					printed <- string(all)
+					return
+				}
+				all = append(all, b[:max(n, 0)]...)
+			}
+		}()
+		cmd := p.command(args...)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+		require.NoError(t, cmd.Run())
+		slave.Close()
+		defer unix.Close(fd)
+		return await.Receive(t, "all that was printed", printed)
+	}
+	require.Contains(t, on("--", "claude", id), "pccrun: in a sandbox: pccrun -- claude --resume "+id+"\r\n")
+	require.Contains(t, on("--timeout", "1h", "--", "claude", id), "pccrun: in a sandbox: pccrun [the same flags] -- claude --resume "+id)
+	require.NotContains(t, on("--", "claude", "'$(evil)'"), "in a sandbox")
+	require.NotContains(t, on("--fresh-home", "--", "claude", id), "in a sandbox")
+	require.NotContains(t, on("--profile", "claude", "--", "sh", p.home+"/bin/claude", id), "in a sandbox")
+}

@@ -251,7 +251,9 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 	case profiles.Overlay:
 		a.yes, a.what = true, "a copy-on-write layer over the host's"
 		if scratch {
-			a.what = "the host's file; changes of the run are deleted at exit"
+			if a.what = "the host's file; changes of the run are deleted at exit"; run.KeepsAgentDir(p, path) {
+				a.what = "the host's file; changes of the run are there in the agent's next one here, and nowhere else"
+			}
 		}
 	case profiles.Write:
 		a.yes, a.what = true, "the host's own"

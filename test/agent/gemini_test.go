@@ -128,6 +128,6 @@ func TestGemini(t *testing.T) {
 	require.Contains(t, g.results[2], "mended\\nbegin")
 	require.Contains(t, g.results[3], "x")
 	require.NotContains(t, out.String(), "denied:", "what it always tries is switched off inside")
-	require.Contains(t, out.String(), "not saved: "+p.Workspace+"/.gemini/mine")
+	require.Contains(t, out.String(), "saved only for runs in a sandbox here: "+p.Workspace+"/.gemini/mine")
 	require.Equal(t, before, own(), "the user's own is as it was")
 }

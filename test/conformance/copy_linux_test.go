@@ -260,7 +260,8 @@ func TestDownloadProgram(t *testing.T) {
 	require.NotContains(t, out, "unfetched")
 }
 
-// TestLeftOutProgram: what can come is in the session, and the sandbox stands with the rest until gc --all.
+// TestLeftOutProgram: what can come is in the session, and can be applied; the sandbox stands with the rest until
+// gc --all.
 func TestLeftOutProgram(t *testing.T) {
 	t.Parallel()
 	server, err := fake.Start(credential)
@@ -280,6 +281,15 @@ func TestLeftOutProgram(t *testing.T) {
 		require.Equal(t, 1, code, say)
 		require.Contains(t, say, "pccrun gc --all destroys the sandbox")
 	}
+	code, _, say = p.run("apply")
+	require.Equal(t, 0, code, say)
+	require.Contains(t, say, "1 applied, 0 left")
+	text, err := os.ReadFile(filepath.Join(p.work, "a.txt"))
+	require.NoError(t, err)
+	require.Equal(t, "one\ntwo\n", string(text))
+	code, _, say = p.run("gc")
+	require.Equal(t, 0, code, say)
+	require.Len(t, server.Sandboxes("paused"), 1)
 	code, _, say = p.run("gc", "--all")
 	require.Equal(t, 0, code, say)
 	require.Empty(t, server.Sandboxes(""))

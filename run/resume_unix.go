@@ -1,0 +1,73 @@
+//go:build unix
+
+package run
+
+import (
+	"io"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/shell"
+	"github.com/pccrun/pccrun/terminal"
+)
+
+// resumes are how agents say, at their end on a terminal, by which command a conversation goes on. What the command prints
+// nobody vouches for: no more than an id is taken from it.
+var resumes = map[string]string{
+	"claude": `claude (--resume) ([0-9A-Za-z][0-9A-Za-z-]{7,63})`, "codex": `codex (resume) ([0-9A-Za-z][0-9A-Za-z-]{7,63})`,
+	"opencode": `opencode (-s|--session) (ses_[0-9A-Za-z]{7,63})`, "gemini": `gemini (--resume) ["']?([0-9A-Za-z][0-9A-Za-z-]{7,63})`,
+}
+
+// A tail is the end of what the command printed to its terminal.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+	next io.Writer
+}
+
+const maxTail = 4 << 10
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	t.text = append(t.text, b[max(len(b)-maxTail, 0):]...)
+	if n := len(t.text) - maxTail; n > maxTail {
+		t.text = slices.Delete(t.text, 0, n)
+	}
+	t.mu.Unlock()
+	if t.next == nil {
+		return len(b), nil
+	}
+	return t.next.Write(b)
+}
+
+// overhear has the end of what an agent prints kept, where its home is there in the next run.
+func (f *flow) overhear(o *terminal.Options) {
+	if f.home != nil && resumes[path.Base(f.req.Command[0])] != "" {
+		f.tail = &tail{next: o.Log}
+		o.Log = f.tail
+	}
+}
+
+// sayResume says what the agent has said of its conversation, for a sandbox.
+func (f *flow) sayResume() {
+	if f.tail == nil || f.req.Quiet {
+		return
+	}
+	f.tail.mu.Lock()
+	text := regexp.MustCompile(`\x1b(\[[0-?]*[ -/]*[@-~]|[ -/]*[0-Z\\^-~])`).ReplaceAllString(string(f.tail.text), "")
+	f.tail.mu.Unlock()
+	found := regexp.MustCompile(`\b`+resumes[path.Base(f.req.Command[0])]).FindAllStringSubmatch(text, -1)
+	if len(found) == 0 {
+		return
+	}
+	flags := ""
+	if i := slices.Index(os.Args, "--"); i != 1 { // one may have a secret
+		flags = " [the same flags]"
+	}
+	messages.Say("in a sandbox: pccrun" + flags + " -- " + shell.Quote(f.req.Command[0]) + " " + strings.Join(found[len(found)-1][1:], " "))
+}
