@@ -221,7 +221,7 @@ func (f *flow) ended(code int, end *providers.Result) int {
 		}
 	}
 	if f.missed.any() {
-		f.session.Keep("unreached") // pccrun net shows it
+		f.session.Keep("unreached") // pccrun logs --net shows it
 	}
 	if !f.req.Quiet {
 		f.missed.say()
@@ -260,7 +260,7 @@ func sayDenied(distinct []events.DenialCount) {
 	})
 	for i, d := range distinct {
 		if i == most {
-			messages.Say(fmt.Sprintf("denied: %d more, see pccrun denials", len(distinct)-most))
+			messages.Say(fmt.Sprintf("denied: %d more, see pccrun logs --denied", len(distinct)-most))
 			break
 		}
 		text := "denied: " + strings.TrimPrefix(d.What, "connect ")

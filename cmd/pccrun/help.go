@@ -58,13 +58,15 @@ func helpVerb(args []string) int {
 	if len(args) == 0 {
 		var lines strings.Builder
 		for _, v := range verbs() {
-			fmt.Fprintf(&lines, "  %-12s%s\n", v.name, v.line)
+			if v.line != "" {
+				fmt.Fprintf(&lines, "  %-12s%s\n", v.name, v.line)
+			}
 		}
 		printf(usage, lines.String())
 		return 0
 	}
-	table := verbs()
-	i := slices.IndexFunc(table, func(v verb) bool { return v.name == args[0] })
+	table, name := verbs(), current(args[:1])[0]
+	i := slices.IndexFunc(table, func(v verb) bool { return v.name == name })
 	if len(args) > 1 {
 		return fail("unexpected argument "+quote(args[1]), "pccrun help lists the verbs")
 	}
