@@ -241,6 +241,9 @@ func (f *flow) ended(code int, end *providers.Result) int {
 	return code
 }
 
+// atExit begins what is said of a process that was ended with the command.
+const atExit = "ended at exit: background process "
+
 // survivors makes a refusal of each process that wanted to outlive the command.
 // Where a signal has ended the command it is about to end the others too.
 func (f *flow) survivors(end *providers.Result) {
@@ -248,7 +251,7 @@ func (f *flow) survivors(end *providers.Result) {
 		return
 	}
 	for _, name := range end.Survivors {
-		f.log.Emit(events.Denial{Guarantee: string(profiles.ProcNoSurvivors), What: "leave behind the process " + name})
+		f.log.Emit(events.Denial{Guarantee: string(profiles.ProcNoSurvivors), What: atExit + name})
 	}
 }
 
@@ -263,7 +266,10 @@ func sayDenied(distinct []events.DenialCount) {
 			messages.Say(fmt.Sprintf("denied: %d more, see pccrun logs --denied", len(distinct)-most))
 			break
 		}
-		text := "denied: " + strings.TrimPrefix(d.What, "connect ")
+		text := d.What
+		if !strings.HasPrefix(text, atExit) {
+			text = "denied: " + strings.TrimPrefix(text, "connect ")
+		}
 		if d.Count > 1 {
 			text += fmt.Sprintf(", %d times", d.Count)
 		}

@@ -71,7 +71,7 @@ func helpVerb(args []string) int {
 		return fail("unexpected argument "+quote(args[1]), "pccrun help lists the verbs")
 	}
 	if i < 0 {
-		return fail("help: no verb "+quote(args[0]), suggestVerb(args[0], table)+"pccrun help lists the verbs")
+		return fail("help: no verb "+quote(args[0]), "pccrun help lists the verbs"+suggestVerb(args[0], table))
 	}
 	printf("%s", table[i].help())
 	return 0

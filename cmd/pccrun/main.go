@@ -133,7 +133,7 @@ func Main(args []string) int {
 		}
 		return table[i].run(args[1:])
 	}
-	return fail("unknown verb "+quote(args[0]), suggestVerb(args[0], table)+"pccrun -- "+args[0]+" runs a command of that name; pccrun help lists the verbs")
+	return fail("unknown verb "+quote(args[0]), "put -- before a command: pccrun -- "+commandLine(args)+suggestVerb(args[0], table)+"; pccrun help lists the verbs")
 }
 
 // suggestVerb is the beginning of the hint for a verb that does not exist, ""
@@ -144,7 +144,7 @@ func suggestVerb(word string, table []verb) string {
 		names[i] = table[i].name
 	}
 	if near := profiles.Nearest(word, names); near != "" && len(word) > 2 {
-		return "did you mean pccrun " + near + "? "
+		return "; did you mean pccrun " + near + "?"
 	}
 	return ""
 }
