@@ -28,7 +28,7 @@ type verb struct {
 // so that a launch pays nothing for it.
 func verbs() []verb {
 	return []verb{
-		{"run", "run a command in a sandbox", runCommand, func() string { return runUsage + flagTable() }},
+		{"run", "run a command in a sandbox", runCommand, func() string { return runUsage + flagTable(rare) }},
 		{"profile", "list, show, check and change profiles; print their schema", profileVerb, func() string { return profileUsage }},
 		{"why", "explain whether a path, host or variable is allowed, and by which rule", whyVerb, func() string { return whyUsage }},
 		{"learn", "run a command, and propose changes to its profile", learnVerb, func() string { return learnUsage }},
@@ -50,7 +50,7 @@ func verbs() []verb {
 		{"doctor", "test which guarantees this machine can keep, and how to fix the rest", doctorVerb, func() string { return doctorUsage }},
 		{"spec", "write a run as an OCI bundle for runc, or as a macOS sandbox profile", specVerb, func() string { return specUsage }},
 		{"completion", "print a completion script for bash, zsh or fish", completionVerb, func() string { return completionUsage }},
-		{"help", "print this, or the help of a verb", helpVerb, func() string { return "usage: pccrun help [VERB]\n" }},
+		{"help", "print this, or the help of a verb", helpVerb, func() string { return "usage: pccrun help [-v] [VERB]\n" }},
 		{"version", "print the version", versionVerb, func() string { return "usage: pccrun version\n" }},
 		{"sync", "", syncVerb, func() string { return syncUsage }},
 	}
@@ -111,7 +111,7 @@ func Main(args []string) int {
 	case len(args) == 0, args[0] == "":
 		return fail("no command", "pccrun -- COMMAND runs one; see pccrun help")
 	case args[0] == "--help" || args[0] == "-h":
-		return helpVerb(nil)
+		return helpVerb(verbosely(args, nil))
 	case len(args) > 1 && args[0] == "completion" && args[1] == "--":
 		return complete(args[2:])
 	case args[0] == "--version":
@@ -119,14 +119,14 @@ func Main(args []string) int {
 		return versionVerb(nil)
 	case strings.HasPrefix(args[0], "-"):
 		if asksHelp(args) {
-			return helpVerb([]string{"run"})
+			return helpVerb(verbosely(args, []string{"run"}))
 		}
 		return runCommand(args)
 	}
 	table := verbs()
 	if i := slices.IndexFunc(table, func(v verb) bool { return v.name == args[0] }); i >= 0 {
 		if asksHelp(args[1:]) {
-			return helpVerb(args[:1])
+			return helpVerb(verbosely(args, args[:1:1]))
 		}
 		if i > 0 && table[i].name != "help" { // a run does so itself
 			run.SettleUnfinished(thisProgram())
@@ -147,6 +147,14 @@ func suggestVerb(word string, table []verb) string {
 		return "; did you mean pccrun " + near + "?"
 	}
 	return ""
+}
+
+// verbosely adds -v to a request for help where the command line has it.
+func verbosely(args, verb []string) []string {
+	if slices.Contains(args, "-v") {
+		verb = append(verb, "-v")
+	}
+	return verb
 }
 
 // asksHelp reports whether --help stands first, or last where no command
