@@ -144,7 +144,7 @@ func suggestVerb(word string, table []verb) string {
 		names[i] = table[i].name
 	}
 	if near := profiles.Nearest(word, names); near != "" && len(word) > 2 {
-		return "; did you mean pccrun " + near + "?"
+		return "; or did you mean pccrun " + near + "?"
 	}
 	return ""
 }
