@@ -25,7 +25,7 @@ const WorkspaceFile = ".pccrun.jsonc"
 
 // Builtin returns the names of the built-in profiles.
 func Builtin() []string {
-	return []string{"default", "protect-more", "offline", "build", "strict", "agent", "aider", "claude", "codex", "gemini", "opencode"}
+	return []string{"default", "protect-more", "offline", "build", "strict", "agent", "aider", "amp", "claude", "cline", "codex", "copilot", "gemini", "opencode", "qwen"}
 }
 
 // parseBuiltin returns what a built-in profile's file holds.
@@ -38,7 +38,7 @@ func parseBuiltin(name string) (value, error) {
 }
 
 // agents are the commands whose name picks a built-in profile.
-var agents = []string{"aider", "claude", "codex", "gemini", "opencode"}
+var agents = []string{"aider", "amp", "claude", "cline", "codex", "copilot", "gemini", "opencode", "qwen"}
 
 // maxExtends bounds the chain of profiles that extend each other.
 const maxExtends = 16

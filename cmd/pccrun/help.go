@@ -15,8 +15,8 @@ Runs a command, usually a coding agent, in a sandbox. The command sees the files
 that the policy shows, reaches the hosts that the policy allows, and leaves
 nothing that runs later outside. By default the current git repository is writable, homes are
 hidden, the rest of the system is readable, and there is no network. A profile
-of the command's name (claude, codex, gemini, aider, opencode) is used if there
-is one, and adds what that agent needs.
+of the command's name (aider, amp, claude, cline, codex, copilot, gemini,
+opencode, qwen) is used if there is one, and adds what that agent needs.
 
 Verbs:
 %s
