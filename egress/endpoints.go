@@ -17,7 +17,9 @@ import (
 var endpoints = map[string][]string{
 	"ANTHROPIC_BASE_URL":         {"claude", "opencode"},
 	"ANTHROPIC_API_BASE":         {"aider"},
-	"OPENAI_BASE_URL":            {"codex", "opencode"},
+	"OPENAI_BASE_URL":            {"codex", "opencode", "qwen"},
+	"COPILOT_PROVIDER_BASE_URL":  {"copilot"},
+	"AMP_URL":                    {"amp"},
 	"OPENAI_API_BASE":            {"aider"},
 	"CODEX_OSS_BASE_URL":         {"codex"},
 	"OLLAMA_HOST":                {"aider", "opencode"},

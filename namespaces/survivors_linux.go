@@ -2,6 +2,7 @@ package namespaces
 
 import (
 	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -13,7 +14,7 @@ import (
 const maxSurvivors = 4096
 
 // survivors returns the names of the processes inside, pid 1 aside, as the
-// sandbox's own /proc lists them: nobody else's are there. A name is what the
+// sandbox's own /proc lists them: nobody else's are there. Go's telemetry, which does no harm, is none. A name is what the
 // process calls itself, proc_pid_comm(5).
 func (s *Sandbox) survivors() (names []string) {
 	fd, err := unix.Openat2(s.root, "proc", &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: resolve})
@@ -23,7 +24,7 @@ func (s *Sandbox) survivors() (names []string) {
 	proc := os.NewFile(uintptr(fd), "/proc")
 	defer proc.Close()
 	procfs.Each(proc, func(p procfs.Stat) bool {
-		if p.Pid != 1 && !p.Dead() {
+		if p.Pid != 1 && !p.Dead() && !procfs.IsTelemetry("/proc/self/fd/"+strconv.Itoa(fd), p.Pid) {
 			names = append(names, p.Name)
 		}
 		return len(names) < maxSurvivors

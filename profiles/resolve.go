@@ -25,7 +25,7 @@ const WorkspaceFile = ".pccrun.jsonc"
 
 // Builtin returns the names of the built-in profiles.
 func Builtin() []string {
-	return []string{"default", "protect-more", "offline", "build", "strict", "agent", "aider", "claude", "codex", "gemini", "opencode"}
+	return []string{"default", "protect-more", "offline", "build", "strict", "agent", "aider", "amp", "claude", "cline", "codex", "copilot", "gemini", "opencode", "qwen"}
 }
 
 // parseBuiltin returns what a built-in profile's file holds.
@@ -40,7 +40,7 @@ func parseBuiltin(name string) (value, error) {
 // agents are the commands whose name picks the built-in profile of that name, builders those that pick build, so that
 // what they keep in the home stays. No interpreter is among them: what one executes may be anything.
 var (
-	agents   = []string{"aider", "claude", "codex", "gemini", "opencode"}
+	agents   = strings.Fields("aider amp claude cline codex copilot gemini opencode qwen")
 	builders = strings.Fields("go cargo npm pnpm yarn pip uv poetry make cmake ninja mvn gradle dotnet bundle rake composer mix")
 )
 

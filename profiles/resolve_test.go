@@ -187,6 +187,7 @@ func TestBuiltinPicked(t *testing.T) {
 	w := newWorld(t)
 	for command, want := range map[string]string{
 		"claude": "claude", "/usr/local/bin/codex": "codex", "gemini": "gemini", "aider": "aider", "opencode": "opencode",
+		"copilot": "copilot", "qwen": "qwen", "amp": "amp", "cline": "cline",
 		"bash": "default", "strict": "default", "./claude": "default", w.dir + "/bin/claude": "default", "../../bin/claude": "claude",
 		"make": "build", "/usr/local/go/bin/go": "build", w.dir + "/.venv/bin/pip": "default", "python3": "default", "node": "default",
 	} {

@@ -4,8 +4,11 @@ package run
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/profiles"
@@ -36,7 +39,7 @@ type guaranteeJSON struct {
 
 // print is the dry run.
 func (f *flow) print() int {
-	return PrintPlan(f.policy, Planned{f.Name, f.workDir, f.req.Command, f.warnings, f.answers, f.plan.Describe()}, f.req.JSON)
+	return PrintPlan(f.policy, Planned{f.Name, f.workDir, f.req.Command, f.warnings, f.answers, f.plan.Describe()}, f.req.JSON, f.req.Verbose)
 }
 
 // Planned is what is printed of a plan.
@@ -49,8 +52,8 @@ type Planned struct {
 	Plan     any
 }
 
-// PrintPlan prints what a run would do.
-func PrintPlan(policy *profiles.Policy, p Planned, asJSON bool) int {
+// PrintPlan prints what a run would do: in ten lines, in full or as JSON.
+func PrintPlan(policy *profiles.Policy, p Planned, asJSON, full bool) int {
 	out := planJSON{
 		V: messages.SchemaVersion, Schema: 1, Provider: p.Provider, Profile: policy.Profile, Workspace: policy.Workspace, WorkDir: p.WorkDir,
 		Command: p.Command, Warnings: append([]string{}, p.Warnings...),
@@ -80,6 +83,9 @@ func PrintPlan(policy *profiles.Policy, p Planned, asJSON bool) int {
 	case asJSON:
 		messages.Printf("%s\n", b.String())
 		return 0
+	case !full:
+		printBrief(policy, &out, text)
+		return 0
 	}
 	if !itself {
 		messages.Printf("provider   %s\n", out.Provider)
@@ -99,4 +105,58 @@ func PrintPlan(policy *profiles.Policy, p Planned, asJSON bool) int {
 		messages.Printf("\n")
 	}
 	return 0
+}
+
+// printBrief prints a plan in ten lines. Of the provider's part it takes the names of variables.
+func printBrief(policy *profiles.Policy, out *planJSON, text []byte) {
+	row := func(name string, list ...string) {
+		const most = 8
+		if n := len(list) - most; n > 0 {
+			list = append(slices.Clip(list[:most]), fmt.Sprintf("and %d more", n))
+		}
+		messages.Printf("%-12s %s\n", name, cmp.Or(strings.Join(list, ", "), "none"))
+	}
+	files := map[profiles.Access][]string{}
+	for _, r := range slices.Concat(policy.Files, policy.Tighten) {
+		files[r.Access] = append(files[r.Access], r.Text())
+	}
+	hosts := texts(slices.Concat(policy.Network.Allow, policy.Network.Local))
+	for _, s := range policy.Network.Sockets {
+		hosts = append(hosts, s.Path)
+	}
+	var plan struct{ Env []string }
+	_ = json.Unmarshal(text, &plan) // another provider's has none, or under another name
+	var limits []string
+	for i, name := range profiles.LimitNames() {
+		if l := policy.Resources.Limit(i); l.Value > 0 {
+			value := profiles.LimitText(i, l.Value)
+			if slices.Contains([]string{"memory", "filesize", "disk"}, name) {
+				value = messages.SizeText(l.Value)
+			}
+			limits = append(limits, name+" "+value)
+		}
+	}
+	count, weak := map[string]int{}, []string{}
+	for _, g := range out.Guarantees {
+		if count[g.State]++; g.State == profiles.Weak.String() {
+			weak = append(weak, g.Guarantee)
+		}
+	}
+	row("command", fmt.Sprintf("%q in %s, by %s", out.Command, out.WorkDir, out.Provider))
+	row("profile", out.Profile+", picked by "+policy.PickedBy)
+	row("writable", slices.Concat(files[profiles.Write], files[profiles.Overlay], files[profiles.Persist])...)
+	row("private", files[profiles.Private]...)
+	row("hidden", append([]string{"homes"}, files[profiles.Hide]...)...)
+	row("network", hosts...)
+	row("environment", plan.Env...)
+	row("limits", limits...)
+	row("guarantees", fmt.Sprintf("%d kept, %d missing, %d weak: %s", count[profiles.Kept.String()], count[profiles.Missing.String()], len(weak), cmp.Or(strings.Join(weak, " "), "none")))
+	row("more", "every mount, variable, limit and guarantee: pccrun -v --dry-run")
+}
+
+func texts(rules []profiles.NetRule) (list []string) {
+	for _, r := range rules {
+		list = append(list, r.Text)
+	}
+	return list
 }

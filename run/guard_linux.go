@@ -180,7 +180,7 @@ func (f *flow) unchanged(refused []workspace.Refusal) {
 		}
 	}
 	if more := len(refused) - maxSaid; more > 0 && !f.req.Quiet {
-		messages.Say(fmt.Sprintf("denied: change %d more files, see pccrun denials %s", more, f.session.ID()))
+		messages.Say(fmt.Sprintf("denied: change %d more files, see pccrun logs --denied %s", more, f.session.ID()))
 	}
 }
 

@@ -40,7 +40,7 @@ func (f *flow) openHome() (err error) {
 	}
 	source := f.policy.Source
 	if one := "built-in " + f.policy.Profile; slices.Contains(f.policy.Layers, one) {
-		source = one // a profile of the user's in its place adds to it: `pccrun allow` does not give an agent another home
+		source = one // a profile of the user's in its place adds to it: `pccrun profile allow` does not give an agent another home
 	}
 	h, err := homes.Open(f.dirs.State, f.policy.Workspace, source+variant, f.policy.Profile+variant)
 	if err != nil {

@@ -221,7 +221,7 @@ func (f *flow) ended(code int, end *providers.Result) int {
 		}
 	}
 	if f.missed.any() {
-		f.session.Keep("unreached") // pccrun net shows it
+		f.session.Keep("unreached") // pccrun logs --net shows it
 	}
 	if !f.req.Quiet {
 		f.missed.say()
@@ -242,6 +242,9 @@ func (f *flow) ended(code int, end *providers.Result) int {
 	return code
 }
 
+// atExit begins what is said of a process that was ended with the command.
+const atExit = "ended at exit: background process "
+
 // survivors makes a refusal of each process that wanted to outlive the command.
 // Where a signal has ended the command it is about to end the others too.
 func (f *flow) survivors(end *providers.Result) {
@@ -249,7 +252,7 @@ func (f *flow) survivors(end *providers.Result) {
 		return
 	}
 	for _, name := range end.Survivors {
-		f.log.Emit(events.Denial{Guarantee: string(profiles.ProcNoSurvivors), What: "leave behind the process " + name})
+		f.log.Emit(events.Denial{Guarantee: string(profiles.ProcNoSurvivors), What: atExit + name})
 	}
 }
 
@@ -261,10 +264,13 @@ func sayDenied(distinct []events.DenialCount) {
 	})
 	for i, d := range distinct {
 		if i == most {
-			messages.Say(fmt.Sprintf("denied: %d more, see pccrun denials", len(distinct)-most))
+			messages.Say(fmt.Sprintf("denied: %d more, see pccrun logs --denied", len(distinct)-most))
 			break
 		}
-		text := "denied: " + strings.TrimPrefix(d.What, "connect ")
+		text := d.What
+		if !strings.HasPrefix(text, atExit) {
+			text = "denied: " + strings.TrimPrefix(text, "connect ")
+		}
 		if d.Count > 1 {
 			text += fmt.Sprintf(", %d times", d.Count)
 		}

@@ -44,7 +44,7 @@ func OpenSnapshot(name string) (*os.Root, error) {
 	}
 	root, err := state.OpenExisting(filepath.Join(dir, name), "")
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &messages.UsageError{Text: "snapshot " + strconv.Quote(name) + ": there is none", Hint: "pccrun snapshot --list lists them"}
+		return nil, &messages.UsageError{Text: "snapshot " + strconv.Quote(name) + ": there is none", Hint: "pccrun snapshot list lists them"}
 	}
 	return root, err
 }

@@ -75,7 +75,7 @@ func (u *unreached) say() {
 			continue
 		}
 		if said++; said > maxSaid {
-			messages.Say("not reached: more hosts, see pccrun net")
+			messages.Say("not reached: more hosts, see pccrun logs --net")
 			return
 		}
 		text := "not reached: " + host + ", which is allowed: " + t.cause

@@ -60,6 +60,7 @@ func (h Home) GC(o GCOptions) (removed []string, err error) {
 	defer root.Close()
 	var errs []error
 	newer := 0 // kept ones
+	stands := map[string]bool{}
 	for i := len(names) - 1; i >= 0; i-- {
 		id := names[i]
 		e, err := look(root, id)
@@ -87,6 +88,9 @@ func (h Home) GC(o GCOptions) (removed []string, err error) {
 		case e.State == Crashed && !o.EndedOnly:
 			old, ok = true, true
 		}
+		if !ok || !old || o.DryRun {
+			stands[markName(e.Workspace)] = true
+		}
 		if !ok || !old {
 			continue
 		}
@@ -99,7 +103,7 @@ func (h Home) GC(o GCOptions) (removed []string, err error) {
 		}
 	}
 	if !o.DryRun {
-		errs = append(errs, sweep(root))
+		errs = append(errs, sweep(root, stands))
 	}
 	return removed, errors.Join(errs...)
 }
@@ -192,8 +196,8 @@ func (h Home) remove(root *os.Root, e Entry, id string, o GCOptions) (bool, erro
 	return true, state.RemoveAll(root, gone)
 }
 
-// sweep removes what an interrupted gc left.
-func sweep(root *os.Root) error {
+// sweep removes what an interrupted gc left, and the marks of workspaces that have no session.
+func sweep(root *os.Root, stands map[string]bool) error {
 	dir, err := root.Open(".")
 	if err != nil {
 		return err
@@ -205,7 +209,7 @@ func sweep(root *os.Root) error {
 	}
 	var errs []error
 	for _, name := range names {
-		if strings.HasPrefix(name, trash) {
+		if strings.HasPrefix(name, trash) || strings.HasPrefix(name, markPrefix) && !stands[name] {
 			errs = append(errs, state.RemoveAll(root, name))
 		}
 	}

@@ -30,6 +30,12 @@ func startOf(pid int) (uint64, bool) {
 	return uint64(s.Field(22)), ok && !s.Dead()
 }
 
+// setTime sets the time of a file, if it is there, and follows no link.
+func setTime(path string, at time.Time) {
+	t := unix.NsecToTimespec(at.UnixNano())
+	_ = unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{t, t}, unix.AT_SYMLINK_NOFOLLOW)
+}
+
 func bootID() string {
 	data, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(data))

@@ -17,7 +17,7 @@ import (
 )
 
 // Delay is how long a run lasts before its directory is made. What is over
-// sooner, and leaves nothing to tell, costs no system call.
+// sooner, and leaves nothing to tell, costs one system call: [Home.RanSince].
 const Delay = 50 * time.Millisecond
 
 // A Session is the launcher's own run. Its methods may be called at the same
@@ -31,6 +31,7 @@ type Session struct {
 	root  *os.Root // the home; open from when the directory is made
 	dir   *os.Root
 	lock  *state.Lock
+	mark  *os.File // of who was root, and cannot open it at the end
 	err   error
 	ended bool
 	ready chan struct{} // closed when dir or err is set, or nothing will be
@@ -182,6 +183,7 @@ func (s *Session) Hand(uid, gid int) error {
 			return fmt.Errorf("session %s: %w", s.info.ID, err)
 		}
 	}
+	s.mark, _ = s.root.OpenFile(markName(s.info.Workspace), os.O_WRONLY|os.O_CREATE, 0o600)
 	return nil
 }
 
@@ -237,6 +239,9 @@ func (s *Session) End(code int) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.info.Kept) == 0 && s.err == nil {
+		s.home.setMark(s.info.Workspace, s.mark)
+	}
 	if s.dir == nil {
 		return s.err
 	}
@@ -245,11 +250,13 @@ func (s *Session) End(code int) error {
 	var err error
 	if len(s.info.Kept) > 0 {
 		err = s.write(s.dir)
+		makeMark(s.root, s.info)
 	} else if err = state.RemoveAll(s.root, s.info.ID); errors.Is(err, fs.ErrPermission) {
 		// We were root, and see no further than our own directory now. Whoever
 		// still may removes the empty one, at the latest gc.
 		err = empty(s.dir)
 	}
+	_ = s.mark.Close()
 	err = errors.Join(err, s.lock.Release(), s.dir.Close(), s.root.Close())
 	s.dir, s.err = nil, nil
 	return err

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -33,7 +34,11 @@ const (
 	indexMagic   = "pccrun workspace index\n"
 	indexVersion = 12
 	maxIndex     = 512 << 20
+	maxIndexes   = 256 // files: what was not used for longest goes when one more is made
 )
+
+// indexPrefix begins the name of each.
+const indexPrefix = "workspace-"
 
 // An index is what the last scan left.
 type index struct {
@@ -63,7 +68,7 @@ func identityOf(st *unix.Stat_t) identity {
 
 // indexPath returns the file for a root and rule set.
 func indexPath(q Query, sum uint64) string {
-	return filepath.Join(q.IndexDir, fmt.Sprintf("workspace-%016x", sum))
+	return filepath.Join(q.IndexDir, fmt.Sprintf(indexPrefix+"%016x", sum))
 }
 
 // loadIndex returns what the last scan left, nil if there is nothing that can
@@ -137,11 +142,40 @@ func (x *index) save(q Query, sum uint64) {
 	if e := f.Close(); err == nil {
 		err = e
 	}
+	var st unix.Stat_t
+	first := unix.Lstat(path, &st) != nil
 	if err == nil {
 		err = os.Rename(fresh, path)
 	}
 	if err != nil {
 		_ = os.Remove(fresh)
+	} else if first {
+		prune(q.IndexDir)
+	}
+}
+
+// prune removes the indexes that nobody has read for longest, down to maxIndexes. What is needed
+// again is made again.
+func prune(dir string) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	names, _ := f.Readdirnames(-1)
+	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, indexPrefix) })
+	if len(names) <= maxIndexes {
+		return
+	}
+	used := map[string]int64{}
+	for _, name := range names {
+		var st unix.Stat_t
+		_ = unix.Fstatat(int(f.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW)
+		used[name] = max(st.Atim.Nano(), st.Mtim.Nano())
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(used[a], used[b]) })
+	for _, name := range names[:len(names)-maxIndexes] {
+		_ = unix.Unlinkat(int(f.Fd()), name, 0)
 	}
 }
 

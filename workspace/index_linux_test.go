@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"encoding/binary"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -28,6 +29,33 @@ func settled(t *testing.T) (q Query, file string) {
 	require.NoError(t, err)
 	require.Len(t, files, 1)
 	return q, files[0]
+}
+
+// Each combination of flags has an index. Their number is bounded: what was not read for longest goes.
+func TestIndexesAreFew(t *testing.T) {
+	q, file := settled(t)
+	other := filepath.Join(q.IndexDir, "other")
+	fixture.Write(t, other, "x")
+	for i := range maxIndexes + 3 {
+		name := filepath.Join(q.IndexDir, fmt.Sprintf("%s%d", indexPrefix, i))
+		fixture.Write(t, name, "x")
+		at := time.Now().Add(-time.Duration(i+1) * time.Hour)
+		require.NoError(t, os.Chtimes(name, at, at))
+	}
+	list := func() []string {
+		files, err := filepath.Glob(q.IndexDir + "/" + indexPrefix + "*")
+		require.NoError(t, err)
+		return files
+	}
+	scanOf(t, q)
+	require.Len(t, list(), maxIndexes+4, "control: nothing is new")
+	q.Files = hide(q.Root, "**/.env", "**/x")
+	scanOf(t, q)
+	require.Len(t, list(), maxIndexes)
+	require.FileExists(t, file)
+	require.FileExists(t, other)
+	require.NoFileExists(t, filepath.Join(q.IndexDir, fmt.Sprintf("%s%d", indexPrefix, maxIndexes+2)))
+	require.Zero(t, scanOf(t, q).Stats.Read, "the new one is there")
 }
 
 func TestIndexReadsWhatChanged(t *testing.T) {

@@ -76,7 +76,9 @@ func complete(words []string) int {
 		offer("", "--")
 	case len(before) == 0:
 		for _, v := range table {
-			printf("%s\t%s\n", v.name, v.line)
+			if v.line != "" {
+				printf("%s\t%s\n", v.name, v.line)
+			}
 		}
 	case i > 0:
 		list, path := arguments(table[i].name, len(before) == 1)
@@ -89,7 +91,7 @@ func complete(words []string) int {
 
 // arguments are values for what a verb takes beside flags, first or later.
 func arguments(name string, first bool) (words []string, path bool) {
-	actions := map[string]string{"profile": "list show check schema", "why": "read write exec connect env",
+	actions := map[string]string{"profile": "list show check allow schema", "why": "read write exec connect env",
 		"home": "list login diff size reset export", "sync": "pack extract", "completion": "bash zsh fish"}
 	switch {
 	case name == "help":

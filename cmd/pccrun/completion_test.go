@@ -10,11 +10,11 @@ import (
 // TestHelpFlags holds what is completed against the helps.
 func TestHelpFlags(t *testing.T) {
 	want := map[string][]string{
-		"diff": {"--stat", "--name-status", "--json", "--session"}, "apply": {"--force", "--json", "--session"}, "discard": {"--json", "--session"},
-		"snapshot": {"--list", "--remove", "--json", "--session"}, "review": {"--json", "--quiet", "--accept", "--save"}, "ps": {"--all", "--json", "-a"},
-		"logs": {"--follow", "--tail", "--output", "--save", "--json", "-f", "-n"}, "kill": {"--no-download", "--signal", "--wait", "--force", "--json", "--all"},
+		"diff": {"--git", "--stat", "--name-status", "--json", "--session"}, "apply": {"--force", "--json", "--session"}, "discard": {"--json", "--session"},
+		"snapshot": {"--json", "--remove", "--session"}, "review": {"--json", "--quiet", "--accept", "--save"}, "ps": {"--all", "--json", "-a"},
+		"logs": {"--denied", "--follow", "--tail", "--save", "--json", "--net", "--each", "--output", "-f", "-n"}, "kill": {"--no-download", "--signal", "--wait", "--force", "--json", "--all"},
 		"gc": {"--all", "--dry-run", "--json"}, "trust": {"--workspace", "--json", "--program", "--revoke", "--list"}, "sync": {"--dry-run", "--json", "--allow-secret", "--accept", "--trust", "--max-size", "--max-files"}, "doctor": {"--fix", "--yes", "--json", "--all"},
-		"allow": {"--profile"}, "net": {"--each", "--denied", "--json"}, "help": nil, "version": nil, "completion": nil,
+		"help": {"-v"}, "version": nil, "completion": nil,
 	}
 	for _, v := range verbs() {
 		if flags, ok := want[v.name]; ok {

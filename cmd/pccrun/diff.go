@@ -21,8 +21,10 @@ import (
 const diffUsage = `usage: pccrun diff [flags] [PATH…]
 
 Shows what a run changed in its overlays and the host does not have yet, as a
-patch for git apply. Changes in a .git directory are shown as comments.
+patch for git apply. A .git directory is one line at the end, but for what has a
+mark.
 
+  --git           what changed in .git directories too, in comments
   --stat          lines added and removed in each file
   --name-status   A, M, D or T (type) and the path
   --json          print everything as JSON
@@ -50,8 +52,8 @@ type differ struct {
 
 func diffVerb(args []string) int {
 	session, format := "", "patch"
-	var stat, names, asJSON bool
-	words, err := options(diffUsage, args, flags{"--stat": &stat, "--name-status": &names, "--json": &asJSON, "--session": &session})
+	var stat, names, asJSON, git bool
+	words, err := options(diffUsage, args, flags{"--git": &git, "--stat": &stat, "--name-status": &names, "--json": &asJSON, "--session": &session})
 	switch {
 	case asJSON:
 		format = "json"
@@ -79,17 +81,42 @@ func diffVerb(args []string) int {
 		say("an apply was interrupted: pccrun apply finishes it, pccrun discard undoes it")
 	}
 	var lost []string
-	for i, set := range sets {
+	for _, set := range sets {
 		for _, name := range set.Lost {
 			lost = append(lost, c.Shown(filepath.Join(set.Root, name)))
 		}
-		for j := range set.Changes {
-			if change := &set.Changes[j]; selected(c.Paths(words), set.Root, change) {
+	}
+	git = git || asJSON || slices.ContainsFunc(words, gitsOwn)
+	folded, repositories := map[string]int{}, []string{}
+	for _, last := range [...]bool{false, true} { // git's own last
+		for i, set := range sets {
+			for j := range set.Changes {
+				change := &set.Changes[j]
+				dir := gitDirectory(c.Shown(filepath.Join(set.Root, change.Path)))
+				if (dir != "" && !asJSON) != last || !selected(c.Paths(words), set.Root, change) {
+					continue
+				}
 				d.paths++
+				if dir != "" && !git && marks(change) == "" {
+					if folded[dir]++; folded[dir] == 1 {
+						repositories = append(repositories, dir)
+					}
+					continue
+				}
 				if err := d.print(i, set, j); err != nil {
 					return failChanges(err)
 				}
 			}
+		}
+	}
+	for _, dir := range repositories {
+		switch text := run.PathsChanged(folded[dir]) + ": pccrun diff --git shows them"; format {
+		case "name-status":
+			d.printf("M\t%s/\n", gitName(dir))
+		case "stat":
+			d.printf(" %s | %s\n", gitName(dir), text)
+		default:
+			d.printf("# %s: %s\n", gitName(dir), text)
 		}
 	}
 	if len(words) > 0 && d.paths == 0 {
@@ -197,6 +224,16 @@ func (d *differ) print(layer int, set *run.ChangeSet, i int) error {
 // git apply would refuse all of a patch that has one.
 func gitsOwn(path string) bool {
 	return slices.ContainsFunc(strings.Split(path, "/"), func(name string) bool { return strings.EqualFold(name, ".git") })
+}
+
+// gitDirectory is the .git directory that a path lies in, "" where it lies in none.
+func gitDirectory(path string) string {
+	names := strings.Split(path, "/")
+	i := slices.IndexFunc(names, gitsOwn)
+	if i < 0 || i == len(names)-1 {
+		return ""
+	}
+	return strings.Join(names[:i+1], "/")
 }
 
 // text prints the patch of one file.

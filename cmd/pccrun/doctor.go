@@ -158,8 +158,22 @@ func headline(p *doctor.Provider) string {
 	return text
 }
 
+// summary says in one line whether agents can run here, and how well they are held.
+func summary(r *doctor.Report) string {
+	i := slices.IndexFunc(r.Providers, func(p doctor.Provider) bool { return p.Runs })
+	if i < 0 {
+		return "agents cannot run here: the cause and the fix stand below"
+	}
+	count := map[profiles.State]int{}
+	for _, a := range r.Providers[i].Guarantees {
+		count[a.State]++
+	}
+	return fmt.Sprintf("agents can run here; guarantees: %d kept, %d weak, %d missing", count[profiles.Kept], count[profiles.Weak], count[profiles.Missing])
+}
+
 // printReport prints the tables for a reader.
 func printReport(r *doctor.Report, f doctorFlags) {
+	printf("%s\n\n", summary(r))
 	for i := range r.Providers {
 		p := &r.Providers[i]
 		printf("%s\n", headline(p))

@@ -128,7 +128,7 @@ func runFlags() []flagDef {
 		flagDef{"--history", takesValue, "N", "copy the last N commits to the cloud, without secrets", history},
 		flagDef{"--from", takesValue, "SNAPSHOT", "start from the changes of a snapshot, in overlays", once(func(r *profiles.Request) *string { return &r.From })},
 		flagDef{"--pass-fd", takesValue, "N", "pass this file descriptor", passFD},
-		flagDef{"--dry-run", alone, "", "print the plan, and do nothing", on(func(r *profiles.Request) *bool { return &r.DryRun })},
+		flagDef{"--dry-run", alone, "", "print the plan, with -v in full, and do nothing", on(func(r *profiles.Request) *bool { return &r.DryRun })},
 		flagDef{"--json", alone, "", "with --dry-run: print the plan as JSON", on(func(r *profiles.Request) *bool { return &r.JSON })},
 		flagDef{"--events", takesValue, "FILE|fd:N", "write events as JSON lines", once(func(r *profiles.Request) *string { return &r.Events })},
 		flagDef{"--log", alone, "", "save the output in the session", on(func(r *profiles.Request) *bool { return &r.Log })},

@@ -14,13 +14,14 @@ const usage = `usage: pccrun [FLAGS] -- COMMAND [ARG…]
 Runs a command, usually a coding agent, in a sandbox. The command sees the files
 that the policy shows, reaches the hosts that the policy allows, and leaves
 nothing that runs later outside. By default the current git repository is writable, homes are
-hidden, the rest of the system is readable, and there is no network. An agent's
-name (claude, codex, gemini, aider, opencode) picks its profile, which adds what
-it needs; that of a tool that builds (go, npm, make, …) picks build, whose home stays.
+hidden, the rest of the system is readable, and there is no network. The name of
+an agent (aider, amp, claude, cline, codex, copilot, gemini, opencode, qwen)
+picks its profile, which adds what it needs; that of a tool that builds (go, npm,
+make, …) picks build, whose home stays.
 
 Verbs:
 %s
-Common flags (pccrun help run lists all):
+Common flags (pccrun help run lists them):
   --profile NAME|FILE     use this profile
   --write PATH            let the command change a path (also --read, --hide, …)
   --allow HOST            allow a host, e.g. github.com
@@ -44,6 +45,7 @@ const runUsage = `usage: pccrun run [FLAGS] -- COMMAND [ARG…]
 Put flags before --. Flags that name a path, host or variable can be repeated.
 Flags cannot be abbreviated; --flag VALUE and --flag=VALUE are the same. Relative
 paths are relative to the current directory. Sizes (512m, 4g) use powers of 1024.
+pccrun help run -v lists the rest, that few need.
 
 `
 
@@ -55,32 +57,49 @@ example: pccrun completion bash > ~/.local/share/bash-completion/completions/pcc
 `
 
 func helpVerb(args []string) int {
+	all := slices.Contains(args, "-v")
+	args = slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "-v" })
+	if len(args) == 0 && all {
+		args = []string{"run"}
+	}
 	if len(args) == 0 {
 		var lines strings.Builder
 		for _, v := range verbs() {
-			fmt.Fprintf(&lines, "  %-12s%s\n", v.name, v.line)
+			if v.line != "" {
+				fmt.Fprintf(&lines, "  %-12s%s\n", v.name, v.line)
+			}
 		}
 		printf(usage, lines.String())
 		return 0
 	}
-	table := verbs()
-	i := slices.IndexFunc(table, func(v verb) bool { return v.name == args[0] })
+	table, name := verbs(), current(args[:1])[0]
+	i := slices.IndexFunc(table, func(v verb) bool { return v.name == name })
 	if len(args) > 1 {
 		return fail("unexpected argument "+quote(args[1]), "pccrun help lists the verbs")
 	}
 	if i < 0 {
-		return fail("help: no verb "+quote(args[0]), suggestVerb(args[0], table)+"pccrun help lists the verbs")
+		return fail("help: no verb "+quote(args[0]), "pccrun help lists the verbs"+suggestVerb(args[0], table))
+	}
+	if all && i == 0 {
+		printf("%s", runUsage+flagTable(""))
+		return 0
 	}
 	printf("%s", table[i].help())
 	return 0
 }
 
-// flagTable sets the flags of run in two columns; one that is too wide for its
+// rare are flags that the help of run leaves out, but for -v.
+const rare = " --settings --files --filesize --report --inject-command --docker-network "
+
+// flagTable sets the flags of run in two columns, without some; one that is too wide for its
 // column has a line to itself.
-func flagTable() string {
+func flagTable(without string) string {
 	const width = 26
 	var b strings.Builder
 	for _, d := range runFlags() {
+		if strings.Contains(without, " "+d.name+" ") {
+			continue
+		}
 		flag := strings.TrimSpace(d.name + " " + d.arg)
 		if len(flag) >= width {
 			fmt.Fprintf(&b, "  %s\n", flag)

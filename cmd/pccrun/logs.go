@@ -17,11 +17,18 @@ import (
 	"github.com/pccrun/pccrun/terminal"
 )
 
-const logsUsage = `usage: pccrun logs [SESSION] [--follow] [--tail N] [--output] [--save FILE] [--json]
+const logsUsage = `usage: pccrun logs [SESSION] [--denied] [--follow] [--tail N] [--save FILE] [--json]
+       pccrun logs [SESSION] --net [--denied] [--each]
+       pccrun logs [SESSION] --output
 
 Prints the events of a session, one on a line. Times are in UTC, with the date if
 it is not today's.
 
+  --denied        only what was refused, with the flag that would allow it; inside,
+                  $PCCRUN_DENIALS names a file with the same
+  --net           a line for each host that was tried: how often it was allowed
+                  and refused, the bytes sent and received, the flag to allow it
+  --each          with --net: each decision with its time and rule, not the sums
   --follow, -f    continue until the session ends
   --tail N, -n N  start with the last N lines
   --output        the command's output, if the session has it; on a terminal
@@ -32,9 +39,10 @@ it is not today's.
 
 // logsOptions is what logs was asked for.
 type logsOptions struct {
-	follow, output, json bool
-	tail                 int // -1: all
-	save                 string
+	follow, output, json, net, denied, each bool
+
+	tail int // -1: all
+	save string
 }
 
 func logsVerb(args []string) int {
@@ -46,9 +54,16 @@ func logsVerb(args []string) int {
 		}
 		return nil
 	}
-	words, err := options(logsUsage, args, flags{"--follow": &o.follow, "-f": &o.follow, "--output": &o.output, "--json": &o.json, "--save": &o.save, "--tail": tail, "-n": tail})
-	if err == nil && o.json && o.output {
-		err = misuse("flags --json and --output contradict each other", "")
+	words, err := options(logsUsage, args, flags{"--follow": &o.follow, "-f": &o.follow, "--output": &o.output, "--json": &o.json, "--net": &o.net, "--denied": &o.denied, "--each": &o.each, "--save": &o.save, "--tail": tail, "-n": tail})
+	sums := o.net && !o.each && !o.json
+	switch {
+	case err != nil:
+	case o.output && (o.json || o.net || o.denied):
+		err = misuse("flag --output: what the command printed has no events", "leave out --json, --net and --denied")
+	case o.each && !o.net:
+		err = misuse("flag --each: goes with --net", "")
+	case sums && (o.follow || o.tail >= 0 || o.save != ""):
+		err = misuse("flag --net: prints sums", "--net --each prints each decision on a line")
 	}
 	if err != nil {
 		return failSession(err)
@@ -57,10 +72,60 @@ func logsVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
-	if err := showLogs(home, e, o); err != nil {
+	if o.net || o.denied {
+		switch quiet := home.RanSince(e); {
+		case len(words) > 0:
+		case quiet && !o.json:
+			say("the last run here was refused nothing; of the one before: pccrun logs " + e.ID + o.filters())
+			fallthrough
+		case quiet:
+			return 0
+		case !o.json:
+			say("session " + e.ID + " in " + e.Workspace + ": " + commandLine(e.Argv))
+		}
+	}
+	if sums {
+		err = netTable(home, e, o.denied)
+	} else {
+		err = showLogs(home, e, o)
+	}
+	if err != nil {
 		return failSession(err)
 	}
 	return 0
+}
+
+// filters are the flags that choose among the events.
+func (o *logsOptions) filters() (text string) {
+	if o.net {
+		text = " --net"
+	}
+	if o.denied {
+		text += " --denied"
+	}
+	return text
+}
+
+// line says an event in one line: "" for one that was not asked for.
+func (o *logsOptions) line(r events.Record) string {
+	switch e := r.Event.(type) {
+	case events.Denial:
+		if o.denied && !o.net {
+			return clock(r.Time) + denialText(e)
+		}
+	case events.NetDecision:
+		if o.net && !(o.denied && e.Allowed) {
+			return clock(r.Time) + netText(e)
+		}
+	case events.NetClosed:
+		if o.net && !o.denied {
+			return clock(r.Time) + closedText(e)
+		}
+	}
+	if o.net || o.denied {
+		return ""
+	}
+	return describe(r)
 }
 
 // showLogs prints what there is, then what comes.
@@ -80,7 +145,7 @@ func showLogs(home sessions.Home, e sessions.Entry, o logsOptions) (result error
 	if o.output {
 		next, err = outputLines(home, e, shown)
 	} else {
-		next, err = eventLines(home, e, o.json)
+		next, err = eventLines(home, e, o)
 	}
 	if err != nil {
 		return err
@@ -128,7 +193,7 @@ func showLogs(home sessions.Home, e sessions.Entry, o logsOptions) (result error
 
 // eventLines returns a function that prints the events that are new since it
 // was last called. The file may come into being later.
-func eventLines(home sessions.Home, e sessions.Entry, asJSON bool) (func(func([]byte)) error, error) {
+func eventLines(home sessions.Home, e sessions.Entry, o logsOptions) (func(func([]byte)) error, error) {
 	dir, err := home.Open(e.ID)
 	if err != nil {
 		return nil, err
@@ -146,10 +211,12 @@ func eventLines(home sessions.Home, e sessions.Entry, asJSON bool) (func(func([]
 			r = events.NewReader(f)
 		}
 		return drainEvents(r, func(record events.Record) {
-			if asJSON {
+			switch line := o.line(record); {
+			case line == "":
+			case o.json:
 				print(append(record.Line, '\n'))
-			} else {
-				print([]byte(describe(record) + "\n"))
+			default:
+				print([]byte(line + "\n"))
 			}
 		})
 	}, nil

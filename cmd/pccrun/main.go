@@ -19,7 +19,7 @@ import (
 // A verb is one row of the table: `pccrun name …`.
 type verb struct {
 	name string
-	line string // what it does, in one line, for usage and completion
+	line string // what it does, in one line, for usage and completion, which leave out one without
 	run  func(args []string) int
 	help func() string
 }
@@ -28,24 +28,19 @@ type verb struct {
 // so that a launch pays nothing for it.
 func verbs() []verb {
 	return []verb{
-		{"run", "run a command in a sandbox", runCommand, func() string { return runUsage + flagTable() }},
-		{"profile", "list, show and check profiles; print their schema", profileVerb, func() string { return profileUsage }},
+		{"run", "run a command in a sandbox", runCommand, func() string { return runUsage + flagTable(rare) }},
+		{"profile", "list, show, check and change profiles; print their schema", profileVerb, func() string { return profileUsage }},
 		{"why", "explain whether a path, host or variable is allowed, and by which rule", whyVerb, func() string { return whyUsage }},
 		{"learn", "run a command, and propose changes to its profile", learnVerb, func() string { return learnUsage }},
-		{"allow", "allow hosts in your own profile, for every run", allowVerb, func() string { return allowUsage }},
-		{"config", "print the profile, workspace, files and directories of a run", configVerb, func() string { return configUsage }},
 		{"diff", "show what a run changed in its overlays", diffVerb, func() string { return diffUsage }},
 		{"apply", "write what a run changed in its overlays to the host", applyVerb, func() string { return applyUsage }},
 		{"discard", "delete what a run changed in its overlays", discardVerb, func() string { return discardUsage }},
 		{"download", "download what a run changed at a cloud, after a failure", downloadVerb, func() string { return downloadUsage }},
 		{"snapshot", "save what a run changed in its overlays, for other runs to start from", snapshotVerb, func() string { return snapshotUsage }},
-		{"sync", "pack a directory without secrets for another machine, and extract one", syncVerb, func() string { return syncUsage }},
 		{"ps", "list sessions", psVerb, func() string { return psUsage }},
-		{"logs", "print the events of a session", logsVerb, func() string { return logsUsage }},
+		{"logs", "print the events of a session, its refusals or its hosts", logsVerb, func() string { return logsUsage }},
 		{"exec", "run another command in a running session", execVerb, func() string { return execUsage }},
 		{"stats", "print the resources that a session uses", statsVerb, func() string { return statsUsage }},
-		{"net", "list the hosts that a session tried to reach", netVerb, func() string { return netUsage }},
-		{"denials", "list what a session was denied", denialsVerb, func() string { return denialsUsage }},
 		{"review", "show what a session left to review, and restore what was quarantined", reviewVerb, func() string { return reviewUsage }},
 		{"trust", "trust the workspace's own profile with its present content", trustVerb, func() string { return trustUsage }},
 		{"kill", "end sessions", killVerb, func() string { return killUsage }},
@@ -55,14 +50,35 @@ func verbs() []verb {
 		{"doctor", "test which guarantees this machine can keep, and how to fix the rest", doctorVerb, func() string { return doctorUsage }},
 		{"spec", "write a run as an OCI bundle for runc, or as a macOS sandbox profile", specVerb, func() string { return specUsage }},
 		{"completion", "print a completion script for bash, zsh or fish", completionVerb, func() string { return completionUsage }},
-		{"help", "print this, or the help of a verb", helpVerb, func() string { return "usage: pccrun help [VERB]\n" }},
+		{"help", "print this, or the help of a verb", helpVerb, func() string { return "usage: pccrun help [-v] [VERB]\n" }},
 		{"version", "print the version", versionVerb, func() string { return "usage: pccrun version\n" }},
+		{"sync", "", syncVerb, func() string { return syncUsage }},
 	}
+}
+
+// current is a command line with the verb of now in place of one that it has replaced.
+func current(args []string) []string {
+	var now []string
+	switch {
+	case len(args) == 0:
+	case args[0] == "net":
+		now = []string{"logs", "--net"}
+	case args[0] == "denials":
+		now = []string{"logs", "--denied"}
+	case args[0] == "config":
+		now = []string{"profile", "show", "--why"}
+	case args[0] == "allow":
+		now = []string{"profile", "allow"}
+	}
+	if now == nil {
+		return args
+	}
+	return append(now, args[1:]...)
 }
 
 func main() {
 	run.EndQuietly()
-	args := os.Args[1:]
+	args := current(os.Args[1:])
 	os.Exit(finish(args, Main(args)))
 }
 
@@ -95,7 +111,7 @@ func Main(args []string) int {
 	case len(args) == 0, args[0] == "":
 		return fail("no command", "pccrun -- COMMAND runs one; see pccrun help")
 	case args[0] == "--help" || args[0] == "-h":
-		return helpVerb(nil)
+		return helpVerb(verbosely(args, nil))
 	case len(args) > 1 && args[0] == "completion" && args[1] == "--":
 		return complete(args[2:])
 	case args[0] == "--version":
@@ -103,21 +119,21 @@ func Main(args []string) int {
 		return versionVerb(nil)
 	case strings.HasPrefix(args[0], "-"):
 		if asksHelp(args) {
-			return helpVerb([]string{"run"})
+			return helpVerb(verbosely(args, []string{"run"}))
 		}
 		return runCommand(args)
 	}
 	table := verbs()
 	if i := slices.IndexFunc(table, func(v verb) bool { return v.name == args[0] }); i >= 0 {
 		if asksHelp(args[1:]) {
-			return helpVerb(args[:1])
+			return helpVerb(verbosely(args, args[:1:1]))
 		}
 		if i > 0 && table[i].name != "help" { // a run does so itself
 			run.SettleUnfinished(thisProgram())
 		}
 		return table[i].run(args[1:])
 	}
-	return fail("unknown verb "+quote(args[0]), suggestVerb(args[0], table)+"pccrun -- "+args[0]+" runs a command of that name; pccrun help lists the verbs")
+	return fail("unknown verb "+quote(args[0]), "put -- before a command: pccrun -- "+commandLine(args)+suggestVerb(args[0], table)+"; pccrun help lists the verbs")
 }
 
 // suggestVerb is the beginning of the hint for a verb that does not exist, ""
@@ -128,9 +144,17 @@ func suggestVerb(word string, table []verb) string {
 		names[i] = table[i].name
 	}
 	if near := profiles.Nearest(word, names); near != "" && len(word) > 2 {
-		return "did you mean pccrun " + near + "? "
+		return "; or did you mean pccrun " + near + "?"
 	}
 	return ""
+}
+
+// verbosely adds -v to a request for help where the command line has it.
+func verbosely(args, verb []string) []string {
+	if slices.Contains(args, "-v") {
+		verb = append(verb, "-v")
+	}
+	return verb
 }
 
 // asksHelp reports whether --help stands first, or last where no command

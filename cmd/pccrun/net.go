@@ -10,41 +10,8 @@ import (
 
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/sessions"
 )
-
-const netUsage = `usage: pccrun net [SESSION] [--each] [--denied] [--json]
-
-Lists the hosts that a session's command tried to reach: how often it was
-allowed and denied, the bytes sent and received, and the flag to allow it.
-
-  --each    each decision with its time and rule, not the sums
-  --denied  only what was denied
-  --json    print the events as JSON lines: docs/events.md
-` + sessionHelp
-
-func netVerb(args []string) int {
-	denied, each, asJSON := false, false, false
-	words, err := options(netUsage, args, flags{"--denied": &denied, "--each": &each, "--json": &asJSON})
-	if err != nil {
-		return failSession(err)
-	}
-	if !each && !asJSON {
-		return netTable(words, denied)
-	}
-	return listEvents(words, asJSON, func(r events.Record) string {
-		switch e := r.Event.(type) {
-		case events.NetDecision:
-			if !(denied && e.Allowed) {
-				return clock(r.Time) + netText(e)
-			}
-		case events.NetClosed:
-			if !denied {
-				return clock(r.Time) + closedText(e)
-			}
-		}
-		return ""
-	})
-}
 
 // A netSum is all that happened with one host and port.
 type netSum struct {
@@ -55,12 +22,7 @@ type netSum struct {
 }
 
 // netTable prints a line for each host, the busiest first.
-func netTable(words []string, denied bool) int {
-	home, e, err := findSession(words)
-	if err != nil {
-		return failSession(err)
-	}
-	sayWhich(words, e)
+func netTable(home sessions.Home, e sessions.Entry, denied bool) error {
 	var sums []*netSum
 	index := map[string]*netSum{}
 	sumOf := func(host string, port int) *netSum {
@@ -73,7 +35,7 @@ func netTable(words []string, denied bool) int {
 		}
 		return index[host]
 	}
-	err = eachEvent(home, e, func(r events.Record) {
+	err := eachEvent(home, e, func(r events.Record) {
 		switch e := r.Event.(type) {
 		case events.NetDecision:
 			switch s := sumOf(e.Host, e.Port); {
@@ -90,14 +52,11 @@ func netTable(words []string, denied bool) int {
 			}
 		}
 	})
-	if err != nil {
-		return failSession(err)
-	}
 	if denied {
 		sums = slices.DeleteFunc(sums, func(s *netSum) bool { return s.denied == 0 })
 	}
-	if len(sums) == 0 {
-		return 0
+	if err != nil || len(sums) == 0 {
+		return err
 	}
 	slices.SortStableFunc(sums, func(a, b *netSum) int {
 		return cmp.Or(cmp.Compare(b.up+b.down, a.up+a.down), cmp.Compare(b.allowed+b.denied, a.allowed+a.denied), cmp.Compare(a.host, b.host))
@@ -108,8 +67,7 @@ func netTable(words []string, denied bool) int {
 	for _, s := range sums {
 		row(printable(s.host), itoa(s.allowed), itoa(s.failed), itoa(s.denied), messages.ByteCount(s.up), messages.ByteCount(s.down), printable(s.hint))
 	}
-	_ = w.Flush()
-	return 0
+	return w.Flush()
 }
 
 // closedText says how a connection ended, with a blank before it.
@@ -124,28 +82,13 @@ func closedText(e events.NetClosed) string {
 	return text + fmt.Sprintf(" via %s sent=%d received=%d after %d ms", printable(e.Via), e.Up, e.Down, e.DurationMS)
 }
 
-// listEvents prints the events of a session for which f has a line.
-func listEvents(words []string, asJSON bool, f func(events.Record) string) int {
-	home, e, err := findSession(words)
-	if err != nil {
-		return failSession(err)
+// denialText says a denial, with a blank before it.
+func denialText(d events.Denial) string {
+	text := " " + printable(d.Guarantee) + ": " + printable(d.What)
+	if d.Rule != "" {
+		text += ": " + printable(d.Rule)
 	}
-	if !asJSON {
-		sayWhich(words, e)
-	}
-	err = eachEvent(home, e, func(r events.Record) {
-		switch line := f(r); {
-		case line == "":
-		case asJSON:
-			printf("%s\n", r.Line)
-		default:
-			printf("%s\n", line)
-		}
-	})
-	if err != nil {
-		return failSession(err)
-	}
-	return 0
+	return allow(text, printable(d.Hint))
 }
 
 // netText says a decision, with a blank before it.

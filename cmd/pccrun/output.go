@@ -48,7 +48,7 @@ func wantsObject(args []string) bool {
 		return false
 	}
 	switch args[0] {
-	case "logs", "net", "denials", "escape":
+	case "logs", "escape":
 		return false
 	}
 	if args[0] == "run" || strings.HasPrefix(args[0], "-") {

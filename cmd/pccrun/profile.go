@@ -12,24 +12,31 @@ import (
 )
 
 const profileUsage = `usage: pccrun profile list [--json]
-       pccrun profile show [NAME|FILE] [--json] [FLAGS] [-- COMMAND]
+       pccrun profile show [NAME|FILE] [--why] [--json] [FLAGS] [-- COMMAND]
        pccrun profile check [--json] [FILE…]
+       pccrun profile allow RULE… [--profile NAME|FILE]
        pccrun profile schema
 
 list    list the built-in profiles and your own ($XDG_CONFIG_HOME/pccrun/profiles)
 show    print the policy of a run with these flags, each rule with its file and
-        line; FLAGS are the policy flags of pccrun run
+        line; FLAGS are the policy flags of pccrun run. --why prints instead
+        what picked the profile and the workspace, the files and variables that
+        make up the policy, and pccrun's directories
 check   print every mistake in profiles; without FILE, in the workspace's
         .pccrun.jsonc
+allow   allow hosts in your own profile, for every run. Without --profile it is
+        default; if you have none, it is created and extends the built-in one.
+        A file in the workspace is never changed
 schema  print the JSON Schema of profiles, for editors
 
 example: pccrun profile show strict
          pccrun profile show --json --allow github.com -- claude
+         pccrun profile allow github.com --profile claude
 `
 
 func profileVerb(args []string) int {
 	if len(args) == 0 {
-		return fail("profile: want list, show, check or schema", "see pccrun help profile")
+		return fail("profile: want list, show, check, allow or schema", "see pccrun help profile")
 	}
 	switch args[0] {
 	case "list":
@@ -38,6 +45,8 @@ func profileVerb(args []string) int {
 		return profileShow(args[1:])
 	case "check":
 		return profileCheck(args[1:])
+	case "allow":
+		return profileAllow(args[1:])
 	case "schema":
 		if len(args) > 1 {
 			return fail("unexpected argument "+quote(args[1]), "there is one schema, of all profiles; pccrun profile show NAME shows one")
@@ -45,8 +54,8 @@ func profileVerb(args []string) int {
 		printf("%s", profiles.Schema())
 		return 0
 	}
-	hint := "want list, show, check or schema"
-	if near := profiles.Nearest(args[0], []string{"list", "show", "check", "schema"}); near != "" {
+	hint := "want list, show, check, allow or schema"
+	if near := profiles.Nearest(args[0], []string{"list", "show", "check", "allow", "schema"}); near != "" {
 		hint = "did you mean pccrun profile " + near + "? " + hint
 	}
 	return fail("profile: unknown verb "+quote(args[0]), hint)
@@ -192,7 +201,8 @@ func mistakeObject(err error) object {
 }
 
 func profileShow(args []string) int {
-	req, words, err := queryRequest(append(policyFlags(), jsonFlag()), args)
+	why := false
+	req, words, err := queryRequest(append(policyFlags(), jsonFlag(), flagDef{"--why", alone, "", "", on(func(*profiles.Request) *bool { return &why })}), args)
 	if err != nil {
 		return failUsage(err)
 	}
@@ -208,6 +218,9 @@ func profileShow(args []string) int {
 	}
 	for _, w := range p.Warnings {
 		say(w)
+	}
+	if why {
+		return showWhy(req, p)
 	}
 	if req.JSON {
 		printJSON(policyObject(p))

@@ -69,14 +69,6 @@ func standsIn(workspace string) bool {
 	return workspace != "" && (cwd == workspace || strings.HasPrefix(cwd, workspace+"/"))
 }
 
-// sayWhich says which session is shown where the words name none: the newest that was
-// kept may be older than a run that was refused nothing.
-func sayWhich(words []string, e sessions.Entry) {
-	if len(words) == 0 {
-		say("session " + e.ID + " in " + e.Workspace + ": " + commandLine(e.Argv))
-	}
-}
-
 // failSession prints why there is nothing to show. 125 is for mistakes in
 // the command line.
 func failSession(err error) int {

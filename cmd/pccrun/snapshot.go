@@ -14,12 +14,12 @@ import (
 )
 
 const snapshotUsage = `usage: pccrun snapshot [flags] [NAME]
+       pccrun snapshot list [--json]
 
 Saves what a run changed in its overlays, under a name. Any number of runs can
 start from it with pccrun --from NAME; all other files are the host's at that
 time.
 
-  --list          list the snapshots
   --remove NAME   remove one
   --json          print the result as JSON
   --session ID    use this session
@@ -28,9 +28,10 @@ NAME has letters, digits, '.', '-' and '_'. The default is the time.
 `
 
 func snapshotVerb(args []string) int {
-	session, remove, list, asJSON := "", "", false, false
-	words, err := options(snapshotUsage, args, flags{"--list": &list, "--json": &asJSON, "--remove": &remove, "--session": &session})
-	if err == nil && (len(words) > 1 || len(words) > 0 && (list || remove != "")) {
+	session, remove, old, asJSON := "", "", false, false
+	words, err := options(snapshotUsage, args, flags{"--list": &old, "--json": &asJSON, "--remove": &remove, "--session": &session})
+	list := old || len(words) > 0 && words[0] == "list"
+	if err == nil && (len(words) > 1 || len(words) > 0 && (old || remove != "")) {
 		err = misuse("unexpected argument "+quote(words[len(words)-1]), "see pccrun help snapshot")
 	}
 	if err != nil {
@@ -144,7 +145,7 @@ func listSnapshots(dir string, asJSON bool) int {
 			if r, err = run.SnapshotRecord(root); err == nil {
 				o = append(o, field{"workspace", r.Workspace}, field{"changes", len(r.Stood)})
 				if !asJSON {
-					printf("%s\t%d\t%s\n", e.Name(), len(r.Stood), printable(r.Workspace))
+					printf("%s\t%s\t%s\n", e.Name(), run.PathsChanged(len(r.Stood)), printable(r.Workspace))
 				}
 			}
 			root.Close()

@@ -68,7 +68,7 @@ func specVerb(args []string) int {
 	if req.DryRun {
 		return run.PrintPlan(&offline, run.Planned{
 			Provider: providers.Native, WorkDir: planned.Plan.Command.Dir, Command: req.Command, Warnings: planned.Warnings, Answers: planned.Answers, Plan: planned.Describe(),
-		}, req.JSON)
+		}, req.JSON, true)
 	}
 	if list := planned.Plan.Overlays(); len(list) > 0 {
 		return fail("spec: filesystem "+list[0].Target+": overlay: a bundle has nowhere to keep what it changes", "--read or --private in place of --overlay")

@@ -2,9 +2,11 @@ package main
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/sessions"
 )
@@ -13,10 +15,10 @@ const statsUsage = `usage: pccrun stats [SESSION] [--json]
 
 Prints the resources that a session uses or, if it has ended, has used.
 
-  --json    print them as JSON
+  --json    print them as JSON, in milliseconds and bytes
 
-Memory, and data read from and written to storage, are in bytes. Storage counts
-the live processes and their children; io_by names the counter. Shared memory
+Data read and written counts at the storage, of live processes and their
+children; io_by names the counter. Shared memory
 counts for each process that shares it. For a running session of another
 provider, that provider counts, and counts processes and threads together. If it
 counts nothing, stats prints a message, the time and the denials.
@@ -77,9 +79,23 @@ func statsVerb(args []string) int {
 		return 0
 	}
 	for _, f := range o {
-		printf("%-12s%v\n", f.key, f.value)
+		printf("%-12s%v\n", withUnit(f.key, &f.value), f.value)
 	}
 	return 0
+}
+
+// withUnit gives a value its unit, which the name then lacks.
+func withUnit(name string, value *any) string {
+	n, _ := (*value).(int64)
+	if short, is := strings.CutSuffix(name, "_ms"); is {
+		*value = time.Duration(n) * time.Millisecond
+		return short
+	}
+	if short, is := strings.CutSuffix(name, "_bytes"); is || strings.HasSuffix(name, "memory") {
+		*value = messages.ByteCount(n) + "B"
+		return short
+	}
+	return name
 }
 
 // exitOf returns the last event of a session.

@@ -76,6 +76,14 @@ func Each(proc *os.File, look func(Stat) (more bool)) {
 	}
 }
 
+// IsTelemetry reports whether a process is the second one of a Go program, which counts and uploads: it outlives each
+// go command. Its argument says so to ps (golang.org/x/telemetry, start.go), and whoever has that is believed. proc is
+// the path of a /proc.
+func IsTelemetry(proc string, pid int) bool {
+	text, err := Short(proc + "/" + strconv.Itoa(pid) + "/cmdline")
+	return err == nil && bytes.HasSuffix(text, []byte("\x00** telemetry **\x00"))
+}
+
 // Tree returns a process and its descendants. One whose parent ends meanwhile may be missed.
 func Tree(root int) []int {
 	pids := []int{root}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/hashicorp/yamux"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/procfs"
 )
 
 // execError is that of the last execve(2).
@@ -266,7 +268,7 @@ func (p *place) await(pid int, children <-chan os.Signal, s *streams, clock func
 	p.mu.Unlock()
 	p.endOthers()
 	for _, q := range p.processes() {
-		if !q.over {
+		if !q.over && !procfs.IsTelemetry("/proc", q.pid) {
 			end.Survivors = append(end.Survivors, q.name)
 		}
 	}

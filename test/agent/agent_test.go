@@ -100,7 +100,7 @@ func TestMainJob(t *testing.T) {
 		"plant configuration":  "not saved: .git/config: core.sshcommand (it names a program)",
 		"read the environment": "withheld from the environment: DEPLOY_TOKEN",
 		"reach a host":         "denied: " + Forbidden,
-		"leave a daemon":       "denied: leave behind the process sleep",
+		"leave a daemon":       "ended at exit: background process sleep",
 	} {
 		t.Run("named at exit: "+name, func(t *testing.T) { require.Contains(t, stderr.String(), want) })
 	}
@@ -113,7 +113,7 @@ func TestMainJob(t *testing.T) {
 		require.Contains(t, endpoint.Results("leave a daemon")[0].Text, "started")
 		require.Len(t, seen, 1, "the daemon runs while the session is on")
 		require.Empty(t, host.Processes(daemon))
-		require.Contains(t, stderr.String(), "denied: leave behind the process sleep")
+		require.Contains(t, stderr.String(), "ended at exit: background process sleep")
 	})
 	t.Run("refused: reach a host", func(t *testing.T) {
 		require.True(t, endpoint.Results("reach a host")[0].IsError)

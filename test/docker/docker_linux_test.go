@@ -340,7 +340,7 @@ sleep 1000 & until [ "$(cat /proc/$!/comm)" = sleep ]; do sleep 0.05; done; exit
 			info, err := os.Stat(filepath.Join(k.dir, "begun"))
 			require.NoError(t, err)
 			assert.Equal(t, world.user.UID, info.Sys().(*syscall.Stat_t).Uid)
-			assert.Contains(t, k.text(t, "events"), "leave behind the process sleep")
+			assert.Contains(t, k.text(t, "events"), "ended at exit: background process sleep")
 			assert.Empty(t, containers(t))
 			assert.Empty(t, leftOnDisk(t))
 		})

@@ -404,12 +404,17 @@ func (o *options) perform(ctx context.Context, probes []*Probe, targets []*Targe
 	r.Environment, r.strict = environmentFacts(targets[0]), targets[0].strict
 
 	s := &Suite{Probes: probes, Targets: targets, Long: o.long, Parallel: o.parallel, Command: "pccrun", site: site}
-	if isTerminal(os.Stderr) {
-		s.Progress = func(done, total int) {
-			if ctx.Err() == nil {
-				fmt.Fprintf(os.Stderr, "\r\x1b[K%d of %d", done, total)
-			}
+	draws := isTerminal(os.Stderr)
+	s.Progress = func(done, total int) {
+		switch {
+		case ctx.Err() != nil:
+		case draws:
+			fmt.Fprintf(os.Stderr, "\r\x1b[K%d of %d", done, total)
+		case done%25 == 0:
+			fmt.Fprintf(os.Stderr, "pccrun: escape: %d of %d probes\n", done, total)
 		}
+	}
+	if draws {
 		defer fmt.Fprint(os.Stderr, "\r\x1b[K")
 	}
 	if r.Results, err = s.Run(ctx); err == nil && o.layers {

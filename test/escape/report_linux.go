@@ -421,6 +421,7 @@ func writeTable(w io.Writer, r *Report, style tableStyle) error {
 			}
 		}
 		fmt.Fprintf(&b, "  %s in %s\n", r.counts(target).join(", ", true, paint), r.Took.Round(time.Second/10))
+		r.writeEscapes(&b, target, paint)
 		for _, g := range r.Untested[target] {
 			fmt.Fprintf(&b, "  claimed and not tested: %s\n", g)
 		}
@@ -431,6 +432,28 @@ func writeTable(w io.Writer, r *Report, style tableStyle) error {
 	fmt.Fprintf(&b, "verdict: %s\n", r.verdict())
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// writeEscapes names a target's escapes: those that break a claim apart from the others.
+func (r *Report) writeEscapes(b *strings.Builder, target string, paint func(Verdict, string) string) {
+	var breaches, leaks []string
+	for i := range r.Results {
+		switch res := &r.Results[i]; {
+		case res.Target != target || res.Verdict != VerdictEscaped:
+		case res.failed(r.failOn):
+			breaches = append(breaches, res.ID)
+		default:
+			leaks = append(leaks, res.ID)
+		}
+	}
+	if len(breaches) > 0 {
+		fmt.Fprintf(b, "  breaches of a claim: %s\n", paint(VerdictEscaped, strings.Join(breaches, " ")))
+	} else {
+		b.WriteString("  breaches of a claim: none\n")
+	}
+	if len(leaks) > 0 {
+		fmt.Fprintf(b, "  leaks that nobody claims to stop, or that are accepted: %s\n", strings.Join(leaks, " "))
+	}
 }
 
 type tableStyle struct{ Colour, All bool }

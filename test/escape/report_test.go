@@ -286,6 +286,7 @@ func TestTable(t *testing.T) {
 	require.NoError(t, writeTable(&plain, sample(), tableStyle{All: true}))
 	require.NotContains(t, plain.String(), "\x1b")
 	require.Contains(t, plain.String(), "[accepted: reason]")
+	require.Regexp(t, `(?m)^  breaches of a claim: \S+.*\n  leaks that nobody claims to stop, or that are accepted: \S+`, plain.String())
 	require.NoError(t, writeTable(&colour, sample(), tableStyle{Colour: true}))
 	require.Contains(t, colour.String(), "\x1b[31;1m")
 	require.NotContains(t, colour.String(), "\x1b[31m|")

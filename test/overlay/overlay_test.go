@@ -415,7 +415,7 @@ func TestSnapshot(t *testing.T) {
 	now := tree(t, d.ws)
 	require.Equal(t, "-rw-r--r-- one\n", now["f"])
 	require.NotContains(t, now, "d/gone")
-	out, _ = d.ok("snapshot", "--list")
+	out, _ = d.ok("snapshot", "list")
 	require.Contains(t, out, "first\t")
 	d.ok("snapshot", "--remove", "first")
 	_, _, code = d.pccrun("--from", "first", "--", "true")

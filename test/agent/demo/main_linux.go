@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/pccrun/pccrun/test/agent"
 	"github.com/pccrun/pccrun/test/internal/claude"
@@ -24,8 +26,15 @@ func main() {
 }
 
 func demo() (err error) {
-	fmt.Println("fetching Claude Code", claude.Version, "unless it is in the cache")
+	fmt.Println("fetching Claude Code", claude.Version, "(370 MB) unless it is in the cache")
+	waits := time.NewTicker(10 * time.Second)
+	go func() {
+		for range waits.C {
+			fmt.Println("still fetching")
+		}
+	}()
 	program, err := claude.Fetch(context.Background())
+	waits.Stop()
 	if err != nil {
 		return err
 	}
@@ -54,27 +63,42 @@ func demo() (err error) {
 	defer endpoint.Close()
 
 	args := append(endpoint.Flags(), "--")
+	shown, mu := 0, sync.Mutex{}
+	show := func(until int) { // what the agent did before a step, once the step is asked for
+		mu.Lock()
+		defer mu.Unlock()
+		for ; shown < until; shown++ {
+			printStep(steps[shown], endpoint.Results(steps[shown].Name))
+		}
+	}
+	for i, step := range steps {
+		if step.Name != "" {
+			endpoint.Before(step.Name, func() { show(i) })
+		}
+	}
 	cmd := project.Command(pccrun, append(args, agent.Arguments()...)...)
 	cmd.Stderr = os.Stderr
 	fmt.Println("\n$ pccrun", strings.Join(cmd.Args[1:], " "))
+	fmt.Println("what the agent does, and what comes back:")
 	runErr := cmd.Run()
-
-	fmt.Println("\nwhat the agent did, and what came back:")
-	for _, step := range steps {
-		for i, r := range endpoint.Results(step.Name) {
-			call := step.Calls[i]
-			what := call.Input["command"]
-			if what == nil {
-				what = call.Input["file_path"]
-			}
-			fmt.Printf("\n[%s] %s %v\n", step.Name, call.Tool, what)
-			for line := range strings.Lines(r.Text) {
-				fmt.Printf("    %s", line)
-			}
-			fmt.Println()
-		}
-	}
+	show(len(steps))
 	log, err := project.Command("git", "log", "--stat", "--format=%h %an: %s", "-1").Output()
 	fmt.Printf("\nwhat it left in the project:\n%s", log)
 	return errors.Join(runErr, err)
+}
+
+// printStep shows what the agent did in a step, and what came back.
+func printStep(step agent.Step, results []agent.Result) {
+	for i, r := range results {
+		call := step.Calls[i]
+		what := call.Input["command"]
+		if what == nil {
+			what = call.Input["file_path"]
+		}
+		fmt.Printf("\n[%s] %s %v\n", step.Name, call.Tool, what)
+		for line := range strings.Lines(r.Text) {
+			fmt.Printf("    %s", line)
+		}
+		fmt.Println()
+	}
 }

@@ -50,6 +50,25 @@ func FetchOpencode(ctx context.Context) (string, error) {
 	return path, err
 }
 
+// FetchAgents returns the programs of the agents that test/agent only starts, by their names: about 800 MB.
+func FetchAgents(ctx context.Context) (map[string]string, error) {
+	machine := runtime.GOOS + "-" + arch
+	dir, err := Fetch(ctx, "agents-1", "@github/copilot-"+machine+"@1.0.102", "@qwen-code/qwen-code@0.15.10", "@ampcode/cli-"+machine+"@0.0.1790142911-g7618fb", "@cline/cli-"+machine+"@3.0.65")
+	if err != nil {
+		return nil, err
+	}
+	programs := map[string]string{
+		"copilot": "@github/copilot-" + machine + "/copilot", "qwen": "@qwen-code/qwen-code/cli.js", "amp": "@ampcode/cli-" + machine + "/amp", "cline": "@cline/cli-" + machine + "/bin/cline",
+	}
+	for name, path := range programs {
+		programs[name] = filepath.Join(dir, "node_modules", path)
+		if err := os.Chmod(programs[name], 0o755); err != nil {
+			return nil, err
+		}
+	}
+	return programs, nil
+}
+
 // Fetch installs packages into a directory of that name in the user's cache,
 // if they are not there yet, and returns its path. The name has to change with
 // the list. No script of a package runs.

@@ -9,27 +9,13 @@ import (
 	"github.com/pccrun/pccrun/state"
 )
 
-const allowUsage = `usage: pccrun allow RULE… [--profile NAME|FILE]
-
-Adds rules for hosts to your own profile, so that they apply to every run, as
---allow RULE applies to one. The rest of the file is kept, with its comments.
-
-The file is the one that --profile names by its path, else your profile of that
-name in $XDG_CONFIG_HOME/pccrun/profiles. If there is none, it is created and
-extends the built-in one. Without --profile it is the profile default. A file in
-the workspace is never changed, because a command could change it too.
-
-  --profile NAME|FILE  the profile to change
-
-example: pccrun allow github.com --profile claude
-         pccrun allow @npm '*.corp.example'
-`
-
-func allowVerb(args []string) int {
+// profileAllow adds rules for hosts to the user's own profile, by default to default. Never to a file of the
+// workspace, which a command could change too.
+func profileAllow(args []string) int {
 	profile := ""
-	list, err := options(allowUsage, args, flags{"--profile": &profile})
+	list, err := options(profileUsage, args, flags{"--profile": &profile})
 	if err == nil && len(list) == 0 {
-		err = misuse("allow: no rule", "pccrun allow HOST; see pccrun help allow")
+		err = misuse("profile allow: no rule", "pccrun profile allow HOST; see pccrun help profile")
 	}
 	if err != nil {
 		return failUsage(err)
@@ -43,7 +29,7 @@ func allowVerb(args []string) int {
 	asked.Allow = list
 	if _, err := profiles.Resolve(asked); err != nil {
 		for _, mistake := range profiles.Mistakes(err) { // nobody has written the flag
-			fail("allow: "+strings.TrimPrefix(inWords(mistake), "flag --allow: "), profiles.Hint(mistake))
+			fail("profile allow: "+strings.TrimPrefix(inWords(mistake), "flag --allow: "), profiles.Hint(mistake))
 		}
 		return refused
 	}
@@ -79,7 +65,7 @@ func allowVerb(args []string) int {
 	}
 	for _, e := range edits {
 		if !holdsRule(after, "allow", e.Key) {
-			return fail("allow: "+e.Key+": still denied: "+strings.Join(after.Warnings, "; "), "")
+			return fail("profile allow: "+e.Key+": still denied: "+strings.Join(after.Warnings, "; "), "")
 		}
 	}
 	req.Draft = nil

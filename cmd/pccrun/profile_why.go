@@ -9,25 +9,8 @@ import (
 	"github.com/pccrun/pccrun/state"
 )
 
-const configUsage = `usage: pccrun config [--json] [FLAGS] [-- COMMAND]
-
-Prints what a run with these flags would use: the profile and the workspace and
-why they were picked, the files and variables that make up the policy, and the
-directories of pccrun. docs/integration.md lists everything that pccrun reads.
-`
-
-func configVerb(args []string) int {
-	req, words, err := queryRequest(append(policyFlags(), jsonFlag()), args)
-	if err != nil {
-		return failUsage(err)
-	}
-	if len(words) > 0 {
-		return fail("unexpected argument "+quote(words[0]), "-- stands before a command")
-	}
-	p, err := profiles.Resolve(*req)
-	if err != nil {
-		return failWith(err)
-	}
+// showWhy prints what made up a policy, and why: docs/integration.md lists everything that pccrun reads.
+func showWhy(req *profiles.Request, p *profiles.Policy) int {
 	dirs, err := state.Find(req.Host.Getenv, p.Home)
 	if err != nil {
 		return failWith(err)
@@ -38,9 +21,6 @@ func configVerb(args []string) int {
 		if strings.HasPrefix(name, "PCCRUN_") || strings.HasPrefix(name, "PARALLEL_CC_") || strings.HasPrefix(name, "XDG_") && strings.HasSuffix(name, "_HOME") {
 			set = append(set, name)
 		}
-	}
-	for _, w := range p.Warnings {
-		say(w)
 	}
 	provider, by, err := run.Chosen(req)
 	if err != nil {
