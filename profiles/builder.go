@@ -178,9 +178,8 @@ func (b *builder) removeLists(origins []Origin) {
 	p := b.policy
 	for _, o := range origins {
 		switch o.Key {
-		case "protect.deny", "protect.review":
-			review := o.Key == "protect.review"
-			p.Protect = slices.DeleteFunc(p.Protect, func(r ProtectRule) bool { return r.Review == review })
+		case "protect.deny", "protect.home", "protect.review":
+			p.Protect = slices.DeleteFunc(p.Protect, func(r ProtectRule) bool { return "protect."+r.List() == o.Key })
 		case "network.allow":
 			p.Network.Allow = nil
 		case "network.deny":
@@ -217,8 +216,8 @@ func (b *builder) subtract(l *layer, loosen bool) {
 	less(b, &n.Sockets, l.minus.sockets, l.sockets, true, PathRule.entry)
 	less(b, &b.policy.Environment.Pass, l.minus.pass, l.pass, true, EnvRule.entry)
 	less(b, &b.policy.Protect, l.minus.protect, l.protect, loosen, func(r ProtectRule) (string, Origin) {
-		if r.Review { // another list
-			return "review " + r.Pattern, r.Origin
+		if list := r.List(); list != "deny" {
+			return list + " " + r.Pattern, r.Origin
 		}
 		return r.Pattern, r.Origin
 	})
@@ -229,7 +228,7 @@ func less[T any](b *builder, have *[]T, minus, plus []T, may bool, entry func(T)
 	for _, m := range minus {
 		text, o := entry(m)
 		i := indexOf(*have, m, entry)
-		text = strings.TrimPrefix(text, "review ")
+		text = strings.TrimPrefix(strings.TrimPrefix(text, "review "), "home ")
 		switch {
 		case indexOf(plus, m, entry) >= 0:
 			b.at(o, "", "-%s: the same list adds it", text)
@@ -281,7 +280,7 @@ func (b *builder) tighten(l *layer) {
 	for _, r := range l.protect {
 		if i := slices.IndexFunc(p.Protect, func(old ProtectRule) bool { return old.Pattern == r.Pattern }); i < 0 {
 			p.Protect = append(p.Protect, r)
-		} else if r.Review && !p.Protect[i].Review {
+		} else if r.List() > p.Protect[i].List() { // deny, home, review: each allows more than the one before
 			ignore(r.Origin)
 		} else {
 			p.Protect[i] = r
@@ -343,7 +342,7 @@ func (b *builder) tighten(l *layer) {
 	var cleared []Origin
 	for _, o := range l.clear {
 		switch o.Key {
-		case "protect.deny", "protect.review", "network.deny", "network.inject":
+		case "protect.deny", "protect.home", "protect.review", "network.deny", "network.inject":
 			ignore(o)
 		default:
 			cleared = append(cleared, o)
@@ -378,6 +377,9 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 	}
 	if p.Decide(p.WorkDir).Access < Read {
 		p.WorkDir = p.Workspace
+	}
+	if p.ProtectStrict || b.partOfHome(&req.Host) {
+		p.Protect = denied(p.Protect)
 	}
 	b.home(req)
 	b.network()
@@ -572,6 +574,15 @@ func (p *Policy) NewFlag(pattern string, dir bool) string {
 		return ""
 	}
 	return "--review " + shell.Quote(pattern)
+}
+
+// Lists reports whether a file that is new at a path is listed at exit, where r protects what stands: it
+// is executed only from a home, and none of its kind stands beside it.
+func (p *Policy) Lists(path string, r ProtectRule) bool {
+	stands := func(at string) bool { _, err := os.Lstat(at); return err == nil }
+	return r.Home && !stands(path) && p.Decide(path).Access == Write && !slices.ContainsFunc(p.Protect, func(r ProtectRule) bool {
+		return r.Home && stands(parentOf(path)+"/"+r.Pattern)
+	})
 }
 
 func parentOf(path string) string { return path[:strings.LastIndexByte(path, '/')] }

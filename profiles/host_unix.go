@@ -17,7 +17,7 @@ import (
 // ThisHost reads what [Resolve] needs to know of this machine and its user.
 func ThisHost() Host {
 	h := Host{UID: os.Getuid(), Environ: os.Environ(), Memory: memory()}
-	h.Home = homeInDatabase("/etc/passwd", h.UID)
+	h.Home, h.Homes = homesInDatabase("/etc/passwd", h.UID)
 	// Not os.Getwd, which believes $PWD: the kernel's answer has no links.
 	buf := make([]byte, maxPath+1)
 	if n, err := unix.Getcwd(buf); err == nil && n > 1 && buf[0] == '/' {
@@ -26,21 +26,24 @@ func ThisHost() Host {
 	return h
 }
 
-// homeInDatabase returns the home of a user in a file of passwd(5), "" if it
-// is not there. Other databases (LDAP) are only reached by way of $HOME.
-func homeInDatabase(file string, uid int) string {
+// homesInDatabase returns the home of a user in a file of passwd(5), "" if it is not there,
+// and those of all. Other databases (LDAP) are only reached by way of $HOME.
+func homesInDatabase(file string, uid int) (home string, all []string) {
 	text, err := readFile(file, followLinks)
 	if err != nil {
-		return ""
+		return "", nil
 	}
 	id := strconv.Itoa(uid)
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Split(strings.TrimSuffix(line, "\n"), ":")
-		if len(fields) == 7 && fields[2] == id {
-			return fields[5]
+		if len(fields) != 7 {
+			continue
+		}
+		if all = append(all, fields[5]); home == "" && fields[2] == id {
+			home = fields[5]
 		}
 	}
-	return ""
+	return home, all
 }
 
 // errNotDir is what opening a file below something else than a directory says.
