@@ -179,7 +179,9 @@ func (b *builder) removeLists(origins []Origin) {
 	for _, o := range origins {
 		switch o.Key {
 		case "protect.deny", "protect.home", "protect.review":
-			p.Protect = slices.DeleteFunc(p.Protect, func(r ProtectRule) bool { return "protect."+r.List() == o.Key })
+			p.Protect = slices.DeleteFunc(p.Protect, func(r ProtectRule) bool {
+				return "protect."+r.List() == o.Key || r.Home && o.Key == "protect.deny"
+			})
 		case "network.allow":
 			p.Network.Allow = nil
 		case "network.deny":
@@ -216,8 +218,8 @@ func (b *builder) subtract(l *layer, loosen bool) {
 	less(b, &n.Sockets, l.minus.sockets, l.sockets, true, PathRule.entry)
 	less(b, &b.policy.Environment.Pass, l.minus.pass, l.pass, true, EnvRule.entry)
 	less(b, &b.policy.Protect, l.minus.protect, l.protect, loosen, func(r ProtectRule) (string, Origin) {
-		if list := r.List(); list != "deny" {
-			return list + " " + r.Pattern, r.Origin
+		if r.Review { // another list
+			return "review " + r.Pattern, r.Origin
 		}
 		return r.Pattern, r.Origin
 	})
@@ -228,7 +230,7 @@ func less[T any](b *builder, have *[]T, minus, plus []T, may bool, entry func(T)
 	for _, m := range minus {
 		text, o := entry(m)
 		i := indexOf(*have, m, entry)
-		text = strings.TrimPrefix(strings.TrimPrefix(text, "review "), "home ")
+		text = strings.TrimPrefix(text, "review ")
 		switch {
 		case indexOf(plus, m, entry) >= 0:
 			b.at(o, "", "-%s: the same list adds it", text)
