@@ -43,6 +43,10 @@ type Asker struct {
 	Programs  *programs.Finder // for the run at hand; its Note hears what could not be found out
 	Workspace string           // absolute
 	StateDir  string           // where answers are kept, "" for nowhere
+
+	// Sends are the proxies and authorities by which a client that is asked asks a registry, NAME=VALUE: see
+	// package internal/outgoing. nil: none.
+	Sends func() []string
 }
 
 // The ages at which an answer is asked for again. One is incomplete if the
@@ -76,7 +80,9 @@ func (a *Asker) Hosts(group string) ([]Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	program.Env = append(program.Env, "LC_ALL=C", "COLUMNS=4000")
+	if program.Env = append(program.Env, "LC_ALL=C", "COLUMNS=4000"); a.Sends != nil {
+		program.Env = append(program.Env, a.Sends()...)
+	}
 	key := keyOf(program)
 	kept, ok := a.load(c)
 	if !ok || !kept.fresh(key, time.Now()) {
@@ -180,12 +186,6 @@ func strip(text string) string {
 	return "a URL that cannot be read"
 }
 
-// passed are the variables that every client gets beside those of its own, which follow in
-// the table.
-var passed = [...]string{
-	"http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR",
-}
-
 // passes says which variables a client is asked with.
 func (a *Asker) passes(c *client) func(name string) bool {
 	// npm sets its variables by the project's files for whatever a script starts.
@@ -194,7 +194,7 @@ func (a *Asker) passes(c *client) func(name string) bool {
 	})
 	return func(name string) bool {
 		own := slices.ContainsFunc(c.vars, func(prefix string) bool { return strings.HasPrefix(strings.ToUpper(name), prefix) })
-		return slices.Contains(passed[:], name) || own && !startsPrograms(name) && !(inScript && strings.HasPrefix(strings.ToLower(name), "npm_"))
+		return own && !startsPrograms(name) && !leadsAway(name) && !(inScript && strings.HasPrefix(strings.ToLower(name), "npm_"))
 	}
 }
 
@@ -203,6 +203,14 @@ func (a *Asker) passes(c *client) func(name string) bool {
 func startsPrograms(name string) bool {
 	name = strings.ToUpper(name)
 	return slices.ContainsFunc([]string{"PIP_PYTHON", "RUSTC", "RUSTDOC", "TOOLCHAIN", "WRAPPER", "LINKER", "RUNNER", "SHELL", "NODE_OPTIONS", "NODE_GYP", "CREDENTIAL", "EDITOR", "VIEWER", "GIT", "PLUGIN"},
+		func(part string) bool { return strings.Contains(name, part) })
+}
+
+// leadsAway reports whether a variable of a client's names a proxy, or says by which certificates a registry is
+// known: who answers there gets the user's password for the registry.
+func leadsAway(name string) bool {
+	name = strings.ToUpper(name)
+	return name != "GOPROXY" && slices.ContainsFunc([]string{"PROXY", "CERT", "_CA", "TRUSTED_HOST", "CARGO_HTTP_", "SSL"},
 		func(part string) bool { return strings.Contains(name, part) })
 }
 

@@ -364,11 +364,32 @@ func TestHostileVariables(t *testing.T) {
 	}
 	control := len(environ())
 	relative := strings.TrimPrefix(w.workspace, "/")
+	w.set("PIP_PROXY=http://192.0.2.1", "PIP_CERT=/opt/evil.pem", "PIP_TRUSTED_HOST=mirror.example", "NPM_CONFIG_HTTPS_PROXY=http://192.0.2.1", "NPM_CONFIG_CAFILE=/opt/evil.pem",
+		"HTTPS_PROXY=http://192.0.2.1", "https_proxy=http://192.0.2.1", "SSL_CERT_FILE=/opt/evil.pem", "SSL_CERT_DIR=/opt/evil")
 	w.set("PIP_PYTHON=/opt/evil", "NPM_CONFIG_SCRIPT_SHELL=/opt/evil", "PIP_CONFIG_FILE_A="+relative+"/pip.conf", "PIP_B="+filepath.Dir(relative)+"/./"+filepath.Base(relative)+"/x",
 		"PIP_C=a:/"+relative, "PIP_D="+w.workspace+"/y")
 	require.Len(t, environ(), control)
 	w.set("PIP_NO_INDEX=1")
 	require.Len(t, environ(), control+1, "control")
+}
+
+// A client asks a registry by the proxy and the authorities that count for what pccrun sends, and by no other.
+func TestSends(t *testing.T) {
+	w := newWorld(t)
+	w.set("HTTPS_PROXY=http://192.0.2.1", "SSL_CERT_FILE=/opt/evil.pem")
+	w.script("npm", `echo "registry = \"https://mirror.example/\""; env >"$HOME/environment"`)
+	sent := func() string {
+		_, err := w.asker.Hosts("npm")
+		require.NoError(t, err)
+		text, err := os.ReadFile(w.home + "/environment")
+		require.NoError(t, err)
+		return string(text)
+	}
+	require.NotRegexp(t, "(?m)^(HTTPS_PROXY|SSL_CERT_FILE)=", sent())
+	w.asker.Sends = func() []string { return []string{"HTTPS_PROXY=http://192.0.2.2", "SSL_CERT_FILE=/mine.pem"} }
+	got := sent()
+	require.Contains(t, got, "HTTPS_PROXY=http://192.0.2.2\n", "the control: it is asked again")
+	require.Contains(t, got, "SSL_CERT_FILE=/mine.pem\n")
 }
 
 // TestLimited: a client that prints without end fills no memory. io.Copy would

@@ -3,11 +3,14 @@ package egress
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/outgoing"
 	"github.com/pccrun/pccrun/internal/private"
+	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/netproxy/inspect"
 	"github.com/pccrun/pccrun/netproxy/inspect/wire"
 	"github.com/pccrun/pccrun/profiles"
@@ -45,6 +48,12 @@ func (b *bench) write(name, text string) {
 	require.NoError(b.t, os.WriteFile(filepath.Join(b.home, name), []byte(text), 0o644))
 }
 
+// mine writes lines into the user's own file.
+func (b *bench) mine(lines ...string) {
+	require.NoError(b.t, os.MkdirAll(filepath.Join(b.home, filepath.Dir(outgoing.File)), 0o755))
+	b.write(outgoing.File, strings.Join(lines, "\n"))
+}
+
 // plan plans the way out for the policy that the request stands for.
 func (b *bench) plan() (*Plan, error) {
 	req := b.request
@@ -57,5 +66,6 @@ func (b *bench) plan() (*Plan, error) {
 	}
 	sandbox := b.sandbox
 	sandbox.Environ = policy.Environ(req.Host.Environ)
-	return New(policy, Host{Environ: req.Host.Environ, StateDir: b.state, Secrets: b.secrets}, sandbox)
+	finder := &programs.Finder{Home: b.home, Records: programs.Records(b.home, ""), Environ: req.Host.Environ}
+	return New(policy, Host{Environ: req.Host.Environ, Programs: finder, StateDir: b.state, Secrets: b.secrets}, sandbox)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/pccrun/pccrun/internal/outgoing"
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/netproxy/inspect/wire"
@@ -18,6 +19,7 @@ import (
 // inspection is what has to be read on its way, and who reads it.
 type inspection struct {
 	setup   wire.Setup
+	judged  []string // files and directories of certificates
 	conn    *net.UnixConn
 	process *os.Process
 
@@ -60,25 +62,28 @@ func (p *Plan) inspects(host *Host) error {
 	if len(in.setup.Secrets) == 0 && len(p.Rules.Inspected()) == 0 {
 		return nil
 	}
+	for _, path := range p.sends.Certificates {
+		p.trusts(in, "~/"+outgoing.File, path)
+	}
 	for _, env := range [...][]string{host.Environ, p.Environ} {
 		for _, name := range profiles.CertificateFiles {
-			p.trustFile(in, name, getenv(env, name))
+			p.trusts(in, name, getenv(env, name))
 		}
 		for _, name := range profiles.CertificateDirs {
 			for _, dir := range filepath.SplitList(getenv(env, name)) {
-				p.trustDir(in, name, dir)
+				p.trusts(in, name, dir)
 			}
 		}
 		for _, entry := range env {
 			if name, value, _ := strings.Cut(entry, "="); profiles.NamesAuthorities(name, value) {
-				p.trustFile(in, name, value)
+				p.trusts(in, name, value)
 			}
 		}
 	}
 	for _, path := range host.Certificates {
-		p.trustFile(in, "http.sslCAInfo", path)
+		p.trusts(in, "http.sslCAInfo", path)
 	}
-	in.setup.HTTPProxy, in.setup.HTTPSProxy, in.setup.NoProxy = p.proxies[0], p.proxies[1], p.proxies[2]
+	in.setup.HTTPProxy, in.setup.HTTPSProxy, in.setup.NoProxy = p.sends.HTTPProxy, p.sends.HTTPSProxy, p.sends.NoProxy
 	in.setup.ProxyPorts = p.proxyPorts
 	p.inspection = in
 	return nil

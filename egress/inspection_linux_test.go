@@ -205,6 +205,7 @@ func TestInjectRefusals(t *testing.T) {
 	b := newBench(t)
 	b.write("work/ca.pem", "of a project")
 	b.write("ca.pem", "of the user")
+	require.NoError(t, os.Chmod(filepath.Join(b.home, "ca.pem"), 0o664)) // not root's alone, whoever is asking
 	require.NoError(t, os.Symlink(filepath.Join(b.workspace, "ca.pem"), filepath.Join(b.home, "link.pem")))
 	b.environ = []string{
 		"MY_TOKEN=" + token, "NODE_EXTRA_CA_CERTS=" + filepath.Join(b.workspace, "ca.pem"), "CURL_CA_BUNDLE=" + filepath.Join(b.home, "link.pem"),
@@ -213,8 +214,13 @@ func TestInjectRefusals(t *testing.T) {
 	b.request.Allow, b.request.Inject = []string{"a.example", "*.b.example"}, []string{"MY_TOKEN=a.example", "MY_TOKEN=*.b.example"}
 	r, err := b.plan()
 	require.NoError(t, err)
+	require.Empty(t, r.inspection.setup.Certificates)
+	require.Contains(t, r.Warnings, "SSL_CERT_FILE="+filepath.Join(b.home, "ca.pem")+" does not count for what pccrun itself sends: SSL_CERT_FILE="+filepath.Join(b.home, "ca.pem")+" in ~/.config/pccrun/environment makes it count")
+	b.mine("SSL_CERT_FILE="+filepath.Join(b.home, "ca.pem"), "SSL_CERT_FILE="+filepath.Join(b.workspace, "ca.pem"))
+	r, err = b.plan()
+	require.NoError(t, err)
 	require.Equal(t, []string{filepath.Join(b.home, "ca.pem")}, r.inspection.setup.Certificates)
-	require.Contains(t, strings.Join(r.Warnings, "\n"), "NODE_EXTRA_CA_CERTS: "+filepath.Join(b.workspace, "ca.pem")+" is in the workspace")
+	require.Contains(t, strings.Join(r.Warnings, "\n"), filepath.Join(b.workspace, "ca.pem")+": sandboxed commands can write it")
 	require.Equal(t, rules.Inspect, r.Rules.Decide("a.example", 443).Action)
 	require.Equal(t, rules.Allow, r.Rules.Decide("a.example", 80).Action)
 	require.Equal(t, rules.Inspect, r.Rules.Decide("x.b.example", 443).Action)
@@ -227,6 +233,7 @@ func TestInspectedStreams(t *testing.T) {
 	host, ca := server(t)
 	b := newBench(t)
 	b.state = filepath.Join(b.home, ".state")
+	b.mine("SSL_CERT_FILE=" + ca)
 	b.environ = []string{"CORP_CA_FILE=" + ca, "MY_TOKEN=" + token} // which no list has
 	b.request.Allow, b.request.Inject = []string{"GET https://" + host + "/ok/**"}, []string{"MY_TOKEN=" + host}
 	p, err := b.plan()

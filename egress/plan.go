@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/clients"
+	"github.com/pccrun/pccrun/internal/outgoing"
 	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/netproxy/rules"
@@ -36,7 +37,7 @@ const proxyPort = 3128
 // Host is what the way out takes from this machine.
 type Host struct {
 	Environ  []string
-	Programs *programs.Finder // of the user; nil for one who has no record of earlier runs
+	Programs *programs.Finder // of the user; nil for one who has no home here
 	StateDir string           // where pccrun keeps what package managers answered, and the key of placeholders; "" for nowhere
 	Secrets  *Secrets         // what is injected from files and commands; nil reads none, for a run that is only looked at
 
@@ -78,8 +79,8 @@ type Plan struct {
 	policy     *profiles.Policy
 	sandbox    Sandbox
 	denied     *rules.Set // where there is no network at all: what denies names
-	proxies    [3]string  // the host's own, for http, for https, and what needs none
-	proxyPorts []string   // of this machine's loopback that they may have
+	sends      *outgoing.Settings
+	proxyPorts []string // of this machine's loopback that they may have
 	upstream   netproxy.Upstream
 	inspection *inspection // nil: nothing is inspected
 	ask        func(ctx context.Context, host string, port uint16) netproxy.Permission
@@ -97,8 +98,14 @@ func New(policy *profiles.Policy, host Host, sandbox Sandbox) (*Plan, error) {
 		return p, p.deny()
 	}
 	host.Programs = host.finder().For(policy.Changes, func(text string) { p.Warnings = append(p.Warnings, text) })
-	asker := clients.Asker{Programs: host.Programs, Workspace: policy.Workspace, StateDir: host.StateDir}
 	var err error
+	if p.sends, err = outgoing.Read(host.Programs, host.Programs.Note); err != nil {
+		return nil, err
+	}
+	asker := clients.Asker{Programs: host.Programs, Workspace: policy.Workspace, StateDir: host.StateDir, Sends: func() []string {
+		p.sends.Trust()
+		return p.sends.Lines
+	}}
 	if p.Rules, err = n.Rules(asker.Expand); err != nil {
 		return nil, err
 	}
@@ -126,17 +133,10 @@ func (p *Plan) deny() (err error) {
 	return err
 }
 
-// goBy plans to go by the proxy that the host's environment names, if it names one.
+// goBy plans to go by the proxy that the user's file names, if it names one.
 func (p *Plan) goBy(host *Host) (err error) {
-	proxy := func(name string) string {
-		if v := host.Getenv(strings.ToLower(name)); v != "" {
-			return v
-		}
-		return host.Getenv(name)
-	}
-	p.proxies = [3]string{host.Getenv("http_proxy"), proxy("HTTPS_PROXY"), proxy("NO_PROXY")}
-	if p.upstream, err = netproxy.ParseUpstream(p.proxies[0], p.proxies[1], p.proxies[2]); err != nil {
-		return err
+	if p.upstream, err = netproxy.ParseUpstream(p.sends.HTTPProxy, p.sends.HTTPSProxy, p.sends.NoProxy); err != nil {
+		return fmt.Errorf("~/"+outgoing.File+": %w", err)
 	}
 	for _, l := range p.policy.Network.Local {
 		p.proxyPorts = append(p.proxyPorts, strings.TrimPrefix(l.Text, "localhost:"))
@@ -145,11 +145,11 @@ func (p *Plan) goBy(host *Host) (err error) {
 		return err
 	}
 	for _, addr := range p.upstream.Addresses() {
-		p.Warnings = append(p.Warnings, "connections go through the proxy "+addr+" of the environment")
+		p.Warnings = append(p.Warnings, "connections go through the proxy "+addr+" of ~/"+outgoing.File)
 	}
-	if proxy("ALL_PROXY") != "" && len(p.upstream.Addresses()) == 0 {
+	if host.Getenv("ALL_PROXY")+host.Getenv("all_proxy") != "" && len(p.upstream.Addresses()) == 0 {
 		p.Warnings = append(p.Warnings,
-			"ALL_PROXY is ignored and connections are direct: set HTTPS_PROXY and HTTP_PROXY to an HTTP proxy")
+			"ALL_PROXY is ignored and connections are direct: HTTPS_PROXY and http_proxy in ~/"+outgoing.File+" name an HTTP proxy")
 	}
 	return nil
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/internal/await"
+	"github.com/pccrun/pccrun/internal/outgoing"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
@@ -87,6 +88,7 @@ func TestPlan(t *testing.T) {
 
 	b.sandbox = Sandbox{Hostname: "sandbox", IPv6: true}
 	b.request.Allow, b.request.Local = []string{"a.example"}, []string{"localhost:5432"}
+	b.mine("HTTPS_PROXY=http://192.0.2.1:8080")
 	b.environ = []string{"https_proxy=http://192.0.2.1:8080", "OPENAI_BASE_URL=https://b.example/v1", "CANARY=1"}
 	b.request.Env = []string{"OPENAI_BASE_URL"}
 	p, err = b.plan()
@@ -98,7 +100,7 @@ func TestPlan(t *testing.T) {
 	require.NotContains(t, p.Environ, "CANARY=1")
 	require.NotEqual(t, p.Environ, p.Uncaptured(p.Environ))
 	require.Equal(t, []string{
-		"connections go through the proxy 192.0.2.1:8080 of the environment",
+		"connections go through the proxy 192.0.2.1:8080 of ~/.config/pccrun/environment",
 		"OPENAI_BASE_URL names b.example:443, not allowed: --allow b.example opens it",
 	}, p.Warnings)
 	require.False(t, p.Inspects())
@@ -110,14 +112,26 @@ func TestPlan(t *testing.T) {
 	require.Equal(t, []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:41000"), netip.MustParseAddrPort("127.0.0.1:5432")}, p.Listen)
 	require.Contains(t, p.Environ, "HTTPS_PROXY=http://127.0.0.1:41000")
 
+	b.environ, b.request.Env = []string{"https_proxy=http://192.0.2.2:8080", "HTTPS_PROXY=http://192.0.2.2:8080", "http_proxy=http://u:secret@192.0.2.2:8080", "NO_PROXY=*"}, nil
+	p, err = b.plan()
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"https_proxy, HTTPS_PROXY, http_proxy, NO_PROXY of the environment does not count for what pccrun itself sends: the same line in ~/.config/pccrun/environment makes it count",
+		"connections go through the proxy 192.0.2.1:8080 of ~/.config/pccrun/environment",
+	}, p.Warnings)
+	b.mine("")
+	p, err = b.plan()
+	require.NoError(t, err)
+	require.Empty(t, p.upstream.Addresses(), "a proxy of the environment")
+
 	b.environ, b.request.Env = []string{"ALL_PROXY=socks5://192.0.2.1:1080"}, nil
 	p, err = b.plan()
 	require.NoError(t, err)
 	require.Len(t, p.Warnings, 1)
 	require.Contains(t, p.Warnings[0], "ALL_PROXY is ignored")
-	b.environ = []string{"HTTPS_PROXY=:"}
+	b.mine("HTTPS_PROXY=:")
 	_, err = b.plan()
-	require.Error(t, err)
+	require.ErrorContains(t, err, "~/.config/pccrun/environment: HTTPS_PROXY: ")
 }
 
 // TestStreams serves connections that no listener of this machine has accepted.
@@ -298,12 +312,21 @@ func TestEndpoints(t *testing.T) {
 func TestTrustDirectory(t *testing.T) {
 	b := newBench(t)
 	require.NoError(t, os.Mkdir(filepath.Join(b.home, "certs"), 0o755))
+	require.NoError(t, os.Chmod(filepath.Join(b.home, "certs"), 0o775)) // not root's alone, whoever is asking
 	b.write("certs/one.pem", "")
 	b.write("work/two.pem", "")
 	require.NoError(t, os.Symlink(filepath.Join(b.workspace, "two.pem"), filepath.Join(b.home, "certs/two.pem")))
 	b.environ = []string{"SSL_CERT_DIR=/etc/ssl/certs:" + filepath.Join(b.home, "certs")}
 	b.request.Allow, b.request.Deny = []string{"GET https://a.example/x"}, []string{"@github"}
 	p, err := b.plan()
+	require.NoError(t, err)
+	require.Empty(t, p.inspection.setup.Certificates, "of the environment")
+	line, file, _ := strings.Cut(strings.Join(p.Warnings, "\n"), " in ~/")
+	file, _, _ = strings.Cut(file, " makes it count")
+	require.Equal(t, outgoing.File, file)
+	_, line, _ = strings.Cut(line, "itself sends: ")
+	b.mine(line)
+	p, err = b.plan()
 	require.NoError(t, err)
 	require.Equal(t, []string{filepath.Join(b.home, "certs/one.pem")}, p.inspection.setup.Certificates)
 	require.Contains(t, p.Trusting(nil), nodeTrust+"="+bundlePath)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/outgoing"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -76,33 +77,45 @@ func trustTargets() (list []string) {
 	return list
 }
 
-// trustFile notes a file of certificates that a variable names. What a project
-// could have put there does not count.
-func (p *Plan) trustFile(in *inspection, name, path string) {
-	real, err := filepath.EvalSymlinks(path)
-	if err != nil || !filepath.IsAbs(path) || slices.Contains(in.setup.Certificates, real) {
-		return
-	}
-	if info, err := os.Stat(real); err != nil || !info.Mode().IsRegular() {
-		return
-	}
-	if strings.HasPrefix(real, p.policy.Workspace+"/") || strings.HasPrefix(path, p.policy.Workspace+"/") {
-		p.Warnings = append(p.Warnings, name+": "+path+" is in the workspace: its certificates are not trusted")
-		return
-	}
-	in.setup.Certificates = append(in.setup.Certificates, real)
-}
-
-// trustDir notes the files of a directory of certificates, but for the system's own, of which
-// there is a file.
-func (p *Plan) trustDir(in *inspection, name, dir string) {
+// trusts notes the certificates of a file or directory that counts, and says of what the environment names
+// what becomes of it: of each once. Of the system's own directories there is a file.
+func (p *Plan) trusts(in *inspection, name, path string) {
 	const most = 512
-	real, err := filepath.EvalSymlinks(dir)
-	if err != nil || strings.HasPrefix(real, "/etc/") || strings.HasPrefix(real, "/usr/") {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil || !filepath.IsAbs(path) || slices.Contains(in.judged, real) {
 		return
 	}
-	entries, _ := os.ReadDir(dir)
-	for _, e := range entries[:min(len(entries), most)] {
-		p.trustFile(in, name, filepath.Join(dir, e.Name()))
+	in.judged = append(in.judged, real)
+	info, err := os.Stat(real)
+	if err != nil || !info.IsDir() && !info.Mode().IsRegular() {
+		return
+	}
+	files, variable := []string{path}, "SSL_CERT_FILE="
+	if info.IsDir() {
+		if files, variable = nil, "SSL_CERT_DIR="; strings.HasPrefix(real, "/etc/") || strings.HasPrefix(real, "/usr/") {
+			return
+		}
+		entries, _ := os.ReadDir(path)
+		for _, e := range entries[:min(len(entries), most)] {
+			files = append(files, filepath.Join(path, e.Name()))
+		}
+	}
+	switch {
+	case !p.sends.Counts(path):
+		p.Warnings = append(p.Warnings, name+"="+path+" does not count for what pccrun itself sends: "+variable+path+" in ~/"+outgoing.File+" makes it count")
+		return
+	case !slices.Contains(p.sends.Certificates, path) && !outgoing.Systems(path):
+		p.Warnings = append(p.Warnings, name+"="+path+" counts for what pccrun itself sends")
+	}
+	for _, file := range files {
+		real, err := filepath.EvalSymlinks(file)
+		if err != nil || slices.Contains(in.setup.Certificates, real) {
+			continue
+		}
+		if p.policy.Changes(file) || p.policy.Changes(real) {
+			p.Warnings = append(p.Warnings, name+": "+file+": sandboxed commands can write it: its certificates are not trusted")
+		} else if info, err := os.Stat(real); err == nil && info.Mode().IsRegular() {
+			in.setup.Certificates = append(in.setup.Certificates, real)
+		}
 	}
 }

@@ -61,8 +61,8 @@ func isOwnLink(ip netip.Addr) bool {
 
 // ownProxy is the error where the host's proxy is on the host itself, and nobody has named its port.
 func ownProxy(addr, port string) error {
-	return hint.Errorf("--local "+port+" allows it; without HTTPS_PROXY and http_proxy connections are direct",
-		"the proxy %s of the environment is on this machine, where another program could be listening", addr)
+	return hint.Errorf("--local "+port+" allows it; without that line connections are direct",
+		"the proxy %s of ~/.config/pccrun/environment is on this machine, where another program could be listening", addr)
 }
 
 // check refuses a proxy whose name has led to this machine itself.
@@ -91,7 +91,7 @@ type noProxy struct {
 	port   string // "" for all
 }
 
-// ParseUpstream reads the host's HTTP_PROXY, HTTPS_PROXY and NO_PROXY, each
+// ParseUpstream reads the user's HTTP_PROXY, HTTPS_PROXY and NO_PROXY, each
 // "" where it is not set. A proxy has to be an http:// URL, or host:port. The
 // forms of NO_PROXY are those of curl and Go: names with what lies below them,
 // addresses, CIDRs, each with or without a port, and *.

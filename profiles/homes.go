@@ -68,7 +68,7 @@ func (b *builder) partOfHome(host *Host) bool {
 	}
 	ws := b.policy.Workspace
 	for _, home := range append([]string{b.policy.Home}, host.Homes...) {
-		if rest, in := below(home, ws); home != "/" && (within(ws, home) || in && strings.HasPrefix(rest, ".")) {
+		if rest, in := below(home, ws); len(home) > 1 && (within(ws, home) || in && strings.HasPrefix(rest, ".")) {
 			return true
 		}
 	}

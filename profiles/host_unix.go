@@ -3,13 +3,19 @@
 package profiles
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
+	"os/user"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,7 +23,8 @@ import (
 // ThisHost reads what [Resolve] needs to know of this machine and its user.
 func ThisHost() Host {
 	h := Host{UID: os.Getuid(), Environ: os.Environ(), Memory: memory()}
-	h.Home, h.Homes = homesInDatabase("/etc/passwd", h.UID)
+	h.Home, _ = Account(h.UID)
+	h.Homes = homesIn("/etc/passwd")
 	// Not os.Getwd, which believes $PWD: the kernel's answer has no links.
 	buf := make([]byte, maxPath+1)
 	if n, err := unix.Getcwd(buf); err == nil && n > 1 && buf[0] == '/' {
@@ -26,24 +33,85 @@ func ThisHost() Host {
 	return h
 }
 
-// homesInDatabase returns the home of a user in a file of passwd(5), "" if it is not there,
-// and those of all. Other databases (LDAP) are only reached by way of $HOME.
-func homesInDatabase(file string, uid int) (home string, all []string) {
+// Account returns the home and the group of a user, "" for one whom the user database does not have.
+// The system's other sources (LDAP) are asked once, where its file does not have him.
+func Account(uid int) (home string, gid int) {
+	if home, gid = accountIn("/etc/passwd", uid); home != "" {
+		return home, gid
+	}
+	a, known := accounts.Load(uid)
+	if !known {
+		home, gid = accountBy("/usr/bin/getent", uid)
+		a, _ = accounts.LoadOrStore(uid, account{home, gid})
+	}
+	return a.(account).home, a.(account).gid
+}
+
+type account struct {
+	home string
+	gid  int
+}
+
+var accounts sync.Map // by uid
+
+// accountBy asks getent(1), which is the system's own; on macOS, where no file has the users, what Go asks.
+func accountBy(getent string, uid int) (home string, gid int) {
+	id := strconv.Itoa(uid)
+	if runtime.GOOS == "darwin" {
+		u, err := user.LookupId(id)
+		if err != nil {
+			return "", 0
+		}
+		if gid, err = strconv.Atoi(u.Gid); err != nil {
+			return "", 0
+		}
+		return u.HomeDir, gid
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, getent, "passwd", id)
+	cmd.Dir, cmd.Env = "/", []string{}
+	text, err := cmd.Output()
+	if err != nil {
+		return "", 0
+	}
+	return accountOf(text, uid)
+}
+
+// homesIn returns the homes of everybody in a file of passwd(5).
+func homesIn(file string) (homes []string) {
 	text, err := readFile(file, followLinks)
 	if err != nil {
-		return "", nil
+		return nil
 	}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Split(strings.TrimSuffix(line, "\n"), ":"); len(fields) == 7 {
+			homes = append(homes, fields[5])
+		}
+	}
+	return homes
+}
+
+// accountIn is Account for a file of passwd(5).
+func accountIn(file string, uid int) (home string, gid int) {
+	text, err := readFile(file, followLinks)
+	if err != nil {
+		return "", 0
+	}
+	return accountOf(text, uid)
+}
+
+func accountOf(text []byte, uid int) (home string, gid int) {
 	id := strconv.Itoa(uid)
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Split(strings.TrimSuffix(line, "\n"), ":")
-		if len(fields) != 7 {
-			continue
-		}
-		if all = append(all, fields[5]); home == "" && fields[2] == id {
-			home = fields[5]
+		if len(fields) == 7 && fields[2] == id {
+			if gid, err := strconv.Atoi(fields[3]); err == nil {
+				return fields[5], gid
+			}
 		}
 	}
-	return home, all
+	return "", 0
 }
 
 // errNotDir is what opening a file below something else than a directory says.

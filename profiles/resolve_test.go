@@ -1357,13 +1357,25 @@ func TestThisHost(t *testing.T) {
 
 	file := filepath.Join(t.TempDir(), "passwd")
 	require.NoError(t, os.WriteFile(file, []byte("root:x:0:0::/root:/bin/sh\nbroken\nu:x:1000:1000:,:/home/u:/bin/sh\nv:x:1000:1:::\n"), 0o600))
-	home, all := homesInDatabase(file, 1000)
-	require.Equal(t, "/home/u", home)
-	require.Contains(t, all, "/home/u")
-	for file, uid := range map[string]int{file: 100, file + "x": 0} {
-		home, _ = homesInDatabase(file, uid)
-		require.Empty(t, home)
-	}
+	home, gid := accountIn(file, 1000)
+	require.Equal(t, []any{"/home/u", 1000}, []any{home, gid})
+	home, _ = accountIn(file, 100)
+	require.Empty(t, home)
+	home, _ = accountIn(file+"x", 0)
+	require.Empty(t, home)
+
+	require.Equal(t, []string{"/root", "/home/u", ""}, homesIn(file))
+	require.Empty(t, homesIn(file+"x"))
+
+	// A user of LDAP, by what getent prints; a number that nobody has.
+	getent := filepath.Join(t.TempDir(), "getent")
+	require.NoError(t, os.WriteFile(getent, []byte("#!/bin/sh\n[ \"$*\" = 'passwd 70001' ] && echo 'l:*:70001:70002:L:/home/l:/bin/sh'\n"), 0o700))
+	home, gid = accountBy(getent, 70001)
+	require.Equal(t, []any{"/home/l", 70002}, []any{home, gid})
+	home, _ = accountBy(getent, 70003)
+	require.Empty(t, home)
+	home, _ = Account(70003)
+	require.Empty(t, home)
 }
 
 func BenchmarkResolve(b *testing.B) {

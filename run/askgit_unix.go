@@ -155,9 +155,16 @@ func (g *gitAsker) ask(questions []workspace.GitQuestion) []workspace.GitAnswer 
 // answer asks one question. What git has printed before it failed counts.
 func (g *gitAsker) answer(home string, git *programs.Program, patience time.Duration, q *workspace.GitQuestion, args []string) workspace.GitAnswer {
 	out := &bounded{}
+	options := []string{"--git-dir=" + q.Dir, "--shallow-file", ""}
+	if q.Shallow != "" {
+		options[2] = filepath.Join(home, "w", "shallow")
+		if err := os.WriteFile(options[2], []byte(q.Shallow), 0o600); err != nil {
+			return workspace.GitAnswer{Err: err}
+		}
+	}
 	shown := append([]string{q.Dir}, q.Read...)
 	slices.Sort(shown)
-	err := g.run(context.Background(), home, git, patience, slices.Compact(shown), append([]string{"--git-dir=" + q.Dir}, args...), strings.NewReader(q.Input), out)
+	err := g.run(context.Background(), home, git, patience, slices.Compact(shown), append(options, args...), strings.NewReader(q.Input), out)
 	if out.over {
 		err = errGitMuch
 	}

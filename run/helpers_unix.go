@@ -10,8 +10,10 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"syscall"
 
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/workspace"
@@ -55,7 +57,35 @@ func (f *flow) cover() error {
 			messages.Say("git cannot be asked when this run is over: " + messages.InWords(err))
 		}
 	}
-	return f.helpers.Cover(f.writes)
+	if err := f.helpers.Cover(f.writes); err != nil {
+		return err
+	}
+	f.coverForOwners()
+	return nil
+}
+
+// coverForOwners records what root's run can write for those to whom it belongs: each looks only into his own record.
+func (f *flow) coverForOwners() {
+	if os.Geteuid() != 0 {
+		return
+	}
+	trees := map[uint32][]string{}
+	for _, path := range f.writes {
+		if info, err := os.Stat(path); err == nil {
+			if st := info.Sys().(*syscall.Stat_t); st.Uid != 0 {
+				trees[st.Uid] = append(trees[st.Uid], path)
+			}
+		}
+	}
+	for uid, list := range trees {
+		home, gid := profiles.Account(int(uid))
+		if home == "" {
+			continue
+		}
+		if err := programs.CoverFor(int(uid), gid, home, list); err != nil {
+			messages.Say("what this run can write is not recorded for user " + strconv.Itoa(int(uid)) + ": " + messages.InWords(err))
+		}
+	}
 }
 
 // gitDir is where the sandboxes have their home in which git is asked by a launcher that has given root up: it

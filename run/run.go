@@ -68,7 +68,7 @@ func Dirs() (state.Dirs, error) {
 
 // Programs finds what pccrun itself executes on this machine, for its user.
 func Programs(host *profiles.Host, stateDir string) *programs.Finder {
-	return &programs.Finder{Records: programs.Records(host.Home, stateDir), NoTrust: !programs.HasHome(host.Home), Environ: host.Environ, Note: messages.Say}
+	return &programs.Finder{Home: host.Home, Records: programs.Records(host.Home, stateDir), NoTrust: !programs.HasHome(host.Home), Environ: host.Environ, Note: messages.Say}
 }
 
 // PathsChanged is one count for the end of a run and for diff: of files and directories.

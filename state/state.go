@@ -14,6 +14,8 @@ package state
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 )
@@ -103,4 +105,17 @@ func resolve(path string) (string, error) {
 // within reports whether path is dir or below it. Both are clean.
 func within(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
+}
+
+// RemovePath is [RemoveAll] of what stands at a path.
+func RemovePath(path string) error {
+	root, err := os.OpenRoot(filepath.Dir(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return RemoveAll(root, filepath.Base(path))
 }

@@ -28,7 +28,11 @@ func (f *finder) setIDs() error {
 			return err
 		}
 		for _, file := range found {
-			f.put(Place{Path: file.path, Node: File, Dev: Device(file.dev), Ino: file.ino, Access: f.atMost(file.path, profiles.Read), Pin: true, Protect: true, Why: "a set-user-ID or set-group-ID program"})
+			p := Place{Path: file.path, Node: File, Dev: Device(file.dev), Ino: file.ino, Access: f.atMost(file.path, profiles.Read), Pin: true, Protect: true, Why: "a set-user-ID or set-group-ID program"}
+			if file.around {
+				p.Node, p.Why = Directory, "it holds "+p.Why+" deeper than a path can be"
+			}
+			f.put(p)
 		}
 	}
 	return nil
@@ -56,6 +60,7 @@ func (f *finder) writable() []string {
 type setID struct {
 	path     string
 	dev, ino uint64
+	around   bool // a directory that holds one too deep for a path: nothing can be mounted on that
 }
 
 // A setIDWalk reads directories, with a worker for each processor.
@@ -83,7 +88,7 @@ func setIDFiles(root string) ([]setID, error) {
 		if err != nil || !gives {
 			return nil, err
 		}
-		return []setID{{root, uint64(st.Dev), st.Ino}}, nil
+		return []setID{{path: root, dev: uint64(st.Dev), ino: st.Ino}}, nil
 	}
 	w := &setIDWalk{todo: []string{root}}
 	w.wake.L = &w.mu
@@ -145,7 +150,7 @@ func readSetIDs(dir string, buf []byte) (dirs []string, files []setID, err error
 		case err == unix.ENOENT:
 		case err != nil:
 			failed = &os.PathError{Op: "lstat", Path: path, Err: err}
-		case st.Mode&unix.S_IFMT == unix.S_IFDIR && strings.Count(path, "/") < maxShared:
+		case st.Mode&unix.S_IFMT == unix.S_IFDIR && strings.Count(path, "/") < maxShared && len(path) < unix.PathMax/2:
 			dirs = append(dirs, path)
 		case st.Mode&unix.S_IFMT == unix.S_IFDIR:
 			below, err := deepSetIDs(fd, name, path)
@@ -153,7 +158,7 @@ func readSetIDs(dir string, buf []byte) (dirs []string, files []setID, err error
 		default:
 			gives, err := givesRights(fd, name, &st)
 			if gives {
-				files = append(files, setID{path, uint64(st.Dev), st.Ino})
+				files = append(files, setID{path: path, dev: uint64(st.Dev), ino: st.Ino})
 			}
 			if err != nil {
 				failed = cmp.Or[error](failed, &os.PathError{Op: "lgetxattr", Path: path, Err: err})
@@ -166,8 +171,8 @@ func readSetIDs(dir string, buf []byte) (dirs []string, files []setID, err error
 	return dirs, files, cmp.Or(err, failed)
 }
 
-// maxShared is how many names a path has up to which workers share directories: what lies deeper one walks by itself,
-// in a time that does not grow with the length of the path.
+// maxShared is how many names a path has up to which workers share directories, while it is half as long as the kernel
+// takes one: what lies deeper one walks by itself, in a time that does not grow with the length of the path.
 const maxShared = 32
 
 // deepest bounds the walk of a launch below that.
@@ -183,18 +188,25 @@ func deepSetIDs(above int, name, path string) (files []setID, err error) {
 	}
 	if err == nil {
 		defer unix.Close(fd)
-		err = beneath.Walk(fd, deepest, func(dir int, name string, st *unix.Stat_t, below func() string) error {
-			gives, err := givesRights(dir, name, st)
-			if !gives {
-				return err
-			}
-			full := path + "/" + below()
-			if len(full) >= unix.PathMax { // nothing can be mounted on it
-				return fmt.Errorf("a set-user-ID or set-group-ID program: %w", unix.ENAMETOOLONG)
-			}
-			files = append(files, setID{full, uint64(st.Dev), st.Ino})
-			return nil
-		})
+		around := setID{path: path, around: true}
+		var at unix.Stat_t
+		if err = unix.Fstat(fd, &at); err == nil {
+			around.dev, around.ino = uint64(at.Dev), at.Ino
+			err = beneath.Walk(fd, deepest, func(dir int, name string, st *unix.Stat_t, below func() string) error {
+				gives, err := givesRights(dir, name, st)
+				if !gives {
+					return err
+				}
+				file := setID{path: path + "/" + below(), dev: uint64(st.Dev), ino: st.Ino}
+				if len(file.path) >= unix.PathMax {
+					file = around
+				}
+				if !slices.Contains(files, file) {
+					files = append(files, file)
+				}
+				return nil
+			})
+		}
 	}
 	if err != nil {
 		err = &os.PathError{Op: "look for set-ID programs", Path: beneath.Shorten(path), Err: err}

@@ -6,6 +6,7 @@ type GitQuestion struct {
 	Read       []string // directories outside of it that git reads
 	Args, Else []string // Else is asked if the first fails
 	Input      string
+	Shallow    string // where history ends, as in the file "shallow", which is not read
 }
 
 // A GitAnswer is what git has printed, and why that may not be all.

@@ -81,7 +81,6 @@ func (g *Guard) commits() {
 			continue // only root could come here, whom this launcher was: the run cannot have closed what lies above
 		}
 		w.Stood = !in || g.repos[rel]
-		w.Cut = g.stat(g.files().Common(dir)+"/shallow", &st) == nil && g.touched(&st)
 		if own, shared := g.standing.tips[dir], g.standing.tips[g.files().Common(dir)]; own != nil && shared != nil {
 			w.Old = gitdir.Tips{}
 			for _, files := range [...]map[string][]byte{own, shared} {

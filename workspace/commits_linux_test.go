@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -11,14 +12,26 @@ import (
 
 // plainGit asks git without a sandbox.
 func plainGit(questions []GitQuestion) (answers []GitAnswer) {
+	dir, err := os.MkdirTemp("", "shallow")
+	if err != nil {
+		return nil
+	}
+	defer os.RemoveAll(dir)
 	for _, q := range questions {
+		shallow := ""
+		if q.Shallow != "" {
+			shallow = dir + "/shallow"
+			if os.WriteFile(shallow, []byte(q.Shallow), 0o600) != nil {
+				return nil
+			}
+		}
 		var out []byte
 		var err error
 		for _, args := range [][]string{q.Args, q.Else} {
 			if args == nil {
 				break
 			}
-			c := exec.Command("git", append([]string{"--git-dir=" + q.Dir}, args...)...)
+			c := exec.Command("git", append([]string{"--git-dir=" + q.Dir, "--shallow-file", shallow}, args...)...)
 			c.Stdin = strings.NewReader(q.Input)
 			if out, err = c.Output(); err == nil {
 				break
@@ -100,6 +113,51 @@ func TestGuardTellsOfCommits(t *testing.T) {
 			require.Equal(t, strings.Join(c.want, " "), strings.Join(got, " "))
 		})
 	}
+}
+
+// TestGuardKnowsWhatGitReached: what was there when a run began, and no reference led to, is news when one does; what the
+// user has committed since the run before is none.
+func TestGuardKnowsWhatGitReached(t *testing.T) {
+	const (
+		plant = "b=$(echo hostile | git hash-object -w --stdin); git update-index --add --cacheinfo 100755,$b,.envrc; h=$(git commit-tree -p HEAD -m planted $(git write-tree)); git read-tree HEAD; "
+		less  = "c=$(git commit-tree -p $h -m less HEAD^{tree}); echo $c > ../c; "
+		hide  = "f=.git/objects/$(echo $h | cut -c1-2)/$(echo $h | cut -c3-); "
+	)
+	for name, c := range map[string]struct {
+		first, between, second string
+		want                   []string
+		control                string
+	}{
+		"a commit that nothing led to": {plant + "echo $h > ../h", "", "git branch x $(cat ../h)", []string{"review .envrc"}, "git switch -q x; test -e .envrc"},
+		"behind a shallow file":        {plant + less + "echo $c > .git/shallow", "", "git branch x $(cat ../c)", []string{"review .envrc"}, "rm .git/shallow; git checkout -q x~1; test -e .envrc"},
+		"behind a merge in one":        {plant + "c=$(echo \"tree $(git rev-parse HEAD^{tree})\nparent $h\nparent $(printf %040d 1)\nauthor a <a> 1 +0000\ncommitter a <a> 1 +0000\n\nm\" | git hash-object -t commit -w --stdin); echo $c > ../c; echo $c > .git/shallow", "", "git branch x $(cat ../c)", []string{"review .envrc"}, "git checkout -q x; test -e .git/shallow"},
+		"control: the user's commits":  {"git commit -q --allow-empty -m work", "echo ours > .envrc; git add .envrc; git commit -q -m ours; git rm -q .envrc; git commit -q -m gone", "git branch x HEAD~1; git commit -q --allow-empty -m more", nil, "git switch -q x"},
+		"control: a shallow clone":     {"true", "git commit -q --allow-empty -m two; echo ours > .envrc; git add .envrc; git commit -q -m ours; git rm -q .envrc; git commit -q -m gone; git commit -q --allow-empty -m three; git clone -q --depth=1 file://$PWD ../c; rm -rf .git; mv ../c/.git .; git config gc.auto 0", "git commit -q --allow-empty -m more", nil, "test $(git rev-list HEAD | wc -l) = 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWatchman(t)
+			w.sh(asUser + "echo one > one; git add one; git commit -q -m one")
+			w.begin()
+			w.sh(asUser + "set -e; " + c.first)
+			require.Empty(t, w.end())
+			w.sh(asUser + c.between)
+			w.begin()
+			w.sh(asUser + "set -e; " + c.second)
+			require.Equal(t, c.want, w.end())
+			w.sh(asUser + "set -e; " + c.control)
+		})
+	}
+}
+
+// TestGuardTellsOfMissingCommits: a reference to what is not there yet is told of, since a later run could bring that.
+func TestGuardTellsOfMissingCommits(t *testing.T) {
+	w := newWatchman(t)
+	w.sh(asUser + "echo one > one; git add one; git commit -q -m one; git commit -q --allow-empty -m two; git branch stood; git reset -q --hard HEAD~1")
+	w.begin()
+	w.sh(asUser + "echo 1111111111111111111111111111111111111111 > .git/refs/heads/x; git update-index --add --cacheinfo 100755,$(echo hostile | git hash-object -w --stdin),.envrc; git commit -q -m planted")
+	w.sh(asUser + "h=$(git rev-parse stood); rm -f .git/objects/$(echo $h | cut -c1-2)/$(echo $h | cut -c3-)")
+	require.Equal(t, []string{"review .envrc", "review .git"}, w.end(), "what stood and is gone hides nothing")
 }
 
 // What stood, and ordinary work beside it, is nothing to hear of.

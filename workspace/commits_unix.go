@@ -3,6 +3,7 @@
 package workspace
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -105,7 +106,6 @@ type Written struct {
 	Old    gitdir.Tips // what references led to when the run began; nil where nobody knows
 	New    gitdir.Tips // what those lead to that the run has written
 	Staged bool        // its index may list protected names that the working tree has not so
-	Cut    bool        // it has written where the history ends: the file "shallow"
 	Err    error       // why not all of that is known
 }
 
@@ -146,17 +146,13 @@ var untold = []string{"-c", "core.commitGraph=false", "-c", "core.multiPackIndex
 // questions are what git is to be asked of a repository. What stood is no news.
 func (c *Commits) questions(w *Written, asked map[string]bool) (list []GitQuestion) {
 	common := c.Files.Common(w.Dir)
-	plain := untold
-	if w.Cut {
-		plain = append(slices.Clone(plain), "--shallow-file", "")
-	}
+	q := GitQuestion{Dir: w.Dir, Read: append(c.Files.Stores(common+"/objects"), common)}
 	ask := func(input string, args, other []string) {
-		read := append(c.Files.Stores(common+"/objects"), common)
-		args = slices.Concat(plain, args)
+		q.Input, q.Args, q.Else = input, slices.Concat(untold, args), nil
 		if other != nil {
-			other = slices.Concat(plain, other)
+			q.Else = slices.Concat(untold, other)
 		}
-		list = append(list, GitQuestion{Dir: w.Dir, Args: args, Else: other, Input: input, Read: read})
+		list = append(list, q)
 	}
 	config, _ := c.Files.Read(common + "/config")
 	format, _ := vcs.HashOf(config)
@@ -175,13 +171,74 @@ func (c *Commits) questions(w *Written, asked map[string]bool) (list []GitQuesti
 	case w.Old == nil:
 		w.Err = errors.New("nobody knows what references led to when the run began")
 	default:
+		var packed strings.Builder // or missing: git knows
+		for id := range fresh {
+			if _, err := c.Files.Read(common + "/objects/" + id[:2] + "/" + id[2:]); err != nil {
+				packed.WriteString(id + "\n")
+			}
+		}
+		if packed.Len() > 0 {
+			ask(packed.String(), []string{"cat-file", "--batch-check"}, nil)
+		}
+		q.Shallow = c.ends(q, fresh)
+		maps.Copy(w.New, fresh)
 		args, input := fresh.Since(w.Old)
 		ask(input, args, nil)
+		q.Shallow = ""
 	}
 	if args := diff("diff-index", "--cached"); w.Staged {
 		ask("", append(args, "HEAD"), append(slices.Clone(args), format.EmptyTree())) // before the first commit
 	}
 	return list
+}
+
+// ends returns where the history of a repository ends for want of objects, of the places that its file "shallow" names: a
+// run can have written any into that. What is there behind such a commit becomes a tip.
+func (c *Commits) ends(q GitQuestion, tips gitdir.Tips) string {
+	text, _ := c.Files.Read(c.Files.Common(q.Dir) + "/shallow")
+	if len(text) == 0 || c.Ask == nil {
+		return ""
+	}
+	ask := func(input string, args ...string) []byte {
+		q.Input, q.Args, q.Else = input, slices.Concat(untold, args), nil
+		if answers := c.Ask([]GitQuestion{q}); len(answers) == 1 {
+			return answers[0].Text
+		}
+		return nil
+	}
+	commits := map[string][]string{} // and their parents
+	var parents strings.Builder
+	for line := range strings.Lines(string(ask(string(text), "rev-list", "--no-walk", "--parents", "--ignore-missing", "--stdin"))) {
+		if ids := strings.Fields(line); len(ids) > 1 {
+			commits[ids[0]] = ids[1:]
+			parents.WriteString(strings.Join(ids[1:], "\n") + "\n")
+		}
+	}
+	gone := map[string]bool{}
+	for line := range bytes.Lines(ask(parents.String(), "cat-file", "--batch-check")) {
+		if id, missing := missing(line); missing {
+			gone[id] = true
+		}
+	}
+	var ends strings.Builder
+	for _, id := range slices.Sorted(maps.Keys(commits)) {
+		if !slices.ContainsFunc(commits[id], func(p string) bool { return gone[p] }) {
+			continue
+		}
+		ends.WriteString(id + "\n")
+		for _, p := range commits[id] {
+			if !gone[p] {
+				tips[p] = "shallow"
+			}
+		}
+	}
+	return ends.String()
+}
+
+// missing returns the name in a line by which git-cat-file(1) says that it has no such object.
+func missing(line []byte) (id string, ok bool) {
+	id, ok = strings.CutSuffix(string(line), " missing\n")
+	return id, ok && gitdir.IsID(id)
 }
 
 // report reads the answers: what git would write, but for what stands there just so.
@@ -196,6 +253,11 @@ func (c *Commits) report(w *Written, answers []GitAnswer) {
 			}
 			found = append(found, brought{b.Path, pattern, b.Where})
 		})
+		for line := range bytes.Lines(a.Text) {
+			if id, is := missing(line); is && w.Err == nil {
+				w.Err = fmt.Errorf("%s leads to commit %s, which is missing", w.New[id], id[:12])
+			}
+		}
 		w.Err = cmp.Or(w.Err, a.Err)
 	}
 	if w.Err != nil {

@@ -281,7 +281,7 @@ func (p *gitPass) entry(fd int, rel string, kind fs.FileMode, all bool) {
 	case d.Note != "":
 		p.guard.told(p.guard.stash.Note(Finding{Kind: Review, Path: path, Why: d.Note, What: d.What}, nil, false))
 	case d.Drop:
-		if err := quarantine.RemoveTree(fd, name); err != nil && !beneath.Gone(err) {
+		if err := beneath.RemoveTree(fd, name); err != nil && !beneath.Gone(err) {
 			p.aside(path, gitdir.WhyForeign)
 		}
 	}

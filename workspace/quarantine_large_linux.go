@@ -32,13 +32,19 @@ func (d *dir) weigh() (dirs, weight int) {
 	return dirs, weight
 }
 
-// lighten quarantines the new directories of those that stood, where they weigh most, until half of what a look gets
+// deeper reports whether something below lies too deep.
+func (d *dir) deeper() bool {
+	return d.deep() || slices.ContainsFunc(d.kids, (*dir).deeper)
+}
+
+// lighten quarantines the new directories of those that stood, where they lie too deep or weigh most, until half of what a look gets
 // through is left. It returns how many it has moved.
 func (g *Guard) lighten() (moved int, err error) {
 	type place struct {
 		in           *dir
 		fresh        map[*dir]bool
 		dirs, weight int
+		deep         bool
 	}
 	var places []place
 	var visit func(d *dir)
@@ -51,16 +57,22 @@ func (g *Guard) lighten() (moved int, err error) {
 			}
 			n, w := k.weigh()
 			p.fresh[k], p.dirs, p.weight = true, p.dirs+n, p.weight+w
+			p.deep = p.deep || k.deeper()
 		}
 		if len(p.fresh) > 0 {
 			places = append(places, p)
 		}
 	}
 	visit(g.tree)
-	slices.SortFunc(places, func(a, b place) int { return cmp.Compare(b.weight, a.weight) })
+	slices.SortFunc(places, func(a, b place) int {
+		if a.deep != b.deep {
+			return map[bool]int{true: -1, false: 1}[a.deep]
+		}
+		return cmp.Compare(b.weight, a.weight)
+	})
 	dirs, weight := g.tree.weigh()
 	for i, p := range places {
-		if i > 0 && dirs <= maxDirs/2 && weight <= g.during.bound()/2 {
+		if i > 0 && !p.deep && dirs <= maxDirs/2 && weight <= g.during.bound()/2 {
 			break
 		}
 		n, err := g.moveFresh(p.in)

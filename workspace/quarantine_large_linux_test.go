@@ -132,3 +132,17 @@ func (w *watchman) chain(name string, depth int) {
 	}
 	unix.Close(at)
 }
+
+// A chain that the next launch would not look through goes, though the post-run check gets through more; a shorter one
+// stays, and what is new in another directory.
+func TestGuardTakesWhatIsTooDeep(t *testing.T) {
+	w := newWatchman(t)
+	w.sh("mkdir old other")
+	w.begin()
+	w.chain("old/chain", deepest+100)
+	w.chain("other/chain", deepest-100)
+	require.Equal(t, []string{"stashed old/.pccrun-set-aside-directories"}, w.end())
+	require.NoDirExists(t, w.path("old/chain"))
+	require.DirExists(t, w.path("other/chain"), "control")
+	scanOf(t, w.query)
+}

@@ -233,11 +233,18 @@ func (w *walker) push(d *dir) {
 // weight is what a directory counts.
 func (d *dir) weight() int { return 1 + strings.Count(d.rel, "/") + len(d.rel)/16 }
 
+// deepest is how deep directories may lie in each other, of which some thousand would weigh as much as all that a launch
+// takes.
+const deepest = 1000
+
+func (d *dir) deep() bool { return strings.Count(d.rel, "/") >= deepest }
+
 // fits counts a directory, and reports whether there is room for it.
 func (w *walker) fits(d *dir) bool {
 	w.dirs++
 	w.weight += d.weight()
-	if (w.weight > w.during.bound() || w.during.crowds(w.dirs)) && w.err == nil {
+	tooDeep := (w.during == nil || w.during.last) && d.deep() // while a run goes on it may remove that yet
+	if (tooDeep || w.weight > w.during.bound() || w.during.crowds(w.dirs)) && w.err == nil {
 		w.err = fmt.Errorf("scan %s: directory %d, %s: %w", w.root, w.dirs, beneath.Shorten(d.rel), ErrTooMuch)
 		w.full = true
 	}

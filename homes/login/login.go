@@ -44,7 +44,7 @@ type Login struct {
 	// user's; nil: it is not.
 	Ask func(a homes.Account) bool
 
-	Client *http.Client
+	Client *http.Client // that of package internal/outgoing/client
 }
 
 // Why a log-in stays where it is.
@@ -166,6 +166,9 @@ type answer struct {
 
 // exchange uses a refresh token.
 func (l *Login) exchange(ctx context.Context, t homes.Tokens) (next homes.Tokens, a homes.Account, err error) {
+	if l.Client == nil { // Go's own would believe the environment
+		return next, a, errors.New("BUG: no client to renew it by")
+	}
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	body := map[string]string{"grant_type": "refresh_token", "refresh_token": t.Refresh, "client_id": clients[l.Form]}
@@ -181,10 +184,7 @@ func (l *Login) exchange(ctx context.Context, t homes.Tokens) (next homes.Tokens
 		return next, a, err
 	}
 	request.Header.Set("Content-Type", "application/json")
-	client := http.Client{}
-	if l.Client != nil {
-		client = *l.Client
-	}
+	client := *l.Client
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	response, err := client.Do(request)
 	if err != nil {

@@ -71,7 +71,7 @@ func begin(t *testing.T, form string, e *endpoint) (l *Login, inside func() home
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
 	require.NoError(t, os.WriteFile(path, []byte(file(form, "refresh-1")), 0o640))
 	require.NoError(t, os.WriteFile(home+"/.claude.json", []byte(`{"oauthAccount": {"accountUuid": "u", "organizationUuid": "o", "emailAddress": "dev@example.com"}}`), 0o600))
-	l = &Login{Form: form, Endpoint: e.URL, Path: path, UserHome: home, Inside: []byte(file(form, "refresh-2"))}
+	l = &Login{Form: form, Endpoint: e.URL, Path: path, UserHome: home, Inside: []byte(file(form, "refresh-2")), Client: &http.Client{}}
 	l.Keep = func(text []byte) error { l.Inside = text; return nil }
 	l.Copied = func(t homes.Tokens) (bool, bool) { return t.Refresh == "refresh-1", true }
 	return l, func() homes.Tokens { return homes.TokensOf(form, l.Inside) }

@@ -1,10 +1,10 @@
 // Package outgoing says which certificate authorities and proxies count for what pccrun itself sends:
-// renewed logins, and the keys of clouds.
+// renewed logins, keys of clouds, what goes out of a sandbox, and what package managers are asked.
 //
-// It promises that no project decides that. A variable of the environment counts only if it names a
-// path that root alone can change, and that no run of root's could write, or if the same line stands in the file environment of
-// ~/.config/pccrun, in the home that the user database has; each one is named. Lines of that file
-// count as well where the environment has none.
+// It promises that no project decides that. What counts are the lines of the file environment of
+// ~/.config/pccrun, in the home that the user database has. Of the environment a proxy never counts by
+// itself, and a file of authorities if root alone can change where its path leads, and no run could write
+// there. What counts of the environment is named, and what does not.
 package outgoing
 
 import (
@@ -28,44 +28,82 @@ const maxFile = 64 << 10
 // Settings are what counts.
 type Settings struct {
 	Certificates []string // files and directories of authorities, beside the system's
+	Lines        []string // NAME=VALUE, for a program that is to go the same way; each name once
 
 	HTTPProxy, HTTPSProxy, NoProxy string // see net/http.ProxyFromEnvironment
+
+	finder *programs.Finder
+	note   func(text string)
+	asked  bool // for the certificates of the environment
 }
 
-// Read reads the user's file and the environment. note hears of each variable of the environment, what
-// becomes of it; the home is "" for a user whom the database does not know.
-func Read(home string, environ []string, note func(text string)) (*Settings, error) {
-	own, err := lines(home)
+// Read reads the user's file, and the environment that a finder has of the same user. note hears what
+// becomes of the environment.
+func Read(f *programs.Finder, note func(text string)) (*Settings, error) {
+	own, err := lines(f.Home)
 	if err != nil {
 		return nil, err
 	}
-	s := &Settings{}
+	s := &Settings{finder: f, note: note}
 	for _, line := range own {
 		s.take(line)
 	}
-	runs := &programs.Finder{Records: programs.Records(home, "")}
-	unsafe := func(path string) bool {
-		covered, err := runs.Covers(path)
-		return err != nil || covered || !rootOnly(path)
-	}
-	for _, e := range environ {
+	var not []string // by name alone: a proxy may hold a password
+	for _, e := range f.Environ {
 		name, value, _ := strings.Cut(e, "=")
-		place := s.place(name)
-		if value == "" || place == nil && !certificates(name) || slices.Contains(own, e) {
-			continue
+		if place := s.place(name); place != nil && value != "" && value != *place {
+			not = append(not, name)
 		}
-		if place == nil && !slices.ContainsFunc(filepath.SplitList(value), unsafe) {
-			note(e + " of the environment counts for what pccrun itself sends")
-			s.take(e)
-			continue
-		}
-		what := e
-		if place != nil { // it may hold a password
-			what = name
-		}
-		note(what + " of the environment does not count for what pccrun itself sends: the same line in ~/" + File + " makes it count")
+	}
+	if len(not) > 0 {
+		s.ignored(strings.Join(not, ", "))
 	}
 	return s, nil
+}
+
+func (s *Settings) ignored(what string) {
+	mends := "the same line in ~/" + File + " makes it count"
+	if !programs.HasHome(s.finder.Home) {
+		mends = "the user database has no home of yours, in which a file could make it count"
+	}
+	s.note(what + " of the environment does not count for what pccrun itself sends: " + mends)
+}
+
+// Trust takes the files and directories of authorities in that SSL_CERT_FILE and SSL_CERT_DIR of the environment
+// name, as far as they count.
+func (s *Settings) Trust() {
+	if s.asked {
+		return
+	}
+	s.asked = true
+	for _, e := range s.finder.Environ {
+		name, value, _ := strings.Cut(e, "=")
+		if value == "" || !certificates(name) || slices.Contains(s.Lines, e) {
+			continue
+		}
+		if slices.ContainsFunc(filepath.SplitList(value), func(path string) bool { return !s.Counts(path) }) {
+			s.ignored(e)
+			continue
+		}
+		if slices.ContainsFunc(filepath.SplitList(value), func(path string) bool { return !Systems(path) }) {
+			s.note(e + " of the environment counts for what pccrun itself sends")
+		}
+		s.take(e)
+	}
+}
+
+// Systems reports whether a path is where systems have their own authorities: that it counts is no news.
+func Systems(path string) bool {
+	return strings.HasPrefix(path, "/etc/ssl/") || strings.HasPrefix(path, "/etc/pki/")
+}
+
+// Counts reports whether a file of authorities counts that anything names but the user's file.
+func (s *Settings) Counts(path string) bool {
+	if slices.ContainsFunc(s.Certificates, func(own string) bool { return path == own || filepath.Dir(path) == filepath.Clean(own) }) {
+		return true
+	}
+	covered, err := s.finder.Covers(path)
+	return err == nil && !covered && rootOnly(path)
 }
 
 func certificates(name string) bool { return name == "SSL_CERT_FILE" || name == "SSL_CERT_DIR" }
@@ -84,19 +122,25 @@ func (s *Settings) place(name string) *string {
 	return nil
 }
 
-// take takes a line in. Of proxies the first of its kind counts.
+// take takes a line in. The first of its kind counts.
 func (s *Settings) take(line string) {
 	name, value, _ := strings.Cut(line, "=")
-	if place := s.place(name); place != nil && *place == "" {
+	switch place := s.place(name); {
+	case place != nil && *place == "":
 		*place = value
-	} else if certificates(name) {
+	case certificates(name):
 		s.Certificates = append(s.Certificates, filepath.SplitList(value)...)
+	default:
+		return
+	}
+	if !slices.ContainsFunc(s.Lines, func(have string) bool { return strings.HasPrefix(have, name+"=") }) {
+		s.Lines = append(s.Lines, line)
 	}
 }
 
 // lines returns the lines of the user's file, none where there is none.
 func lines(home string) (list []string, err error) {
-	if !filepath.IsAbs(home) {
+	if !programs.HasHome(home) {
 		return nil, nil
 	}
 	path := filepath.Join(home, File)

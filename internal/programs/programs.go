@@ -4,6 +4,8 @@
 // It promises that no run decides what is executed. A program passes only if it, each link and
 // directory on the way to it, what its #! line names, and what env(1) there finds lie in no tree
 // that this or an earlier run could write, and no directory on the way can be written by everybody.
+// Root executes only what root alone can change: the records of others are not root's to know. So does
+// who has no home in the user database, and so no record that no variable leads away from.
 // What is executed starts in the root directory, with a PATH of such directories and with variables
 // from a list. The user's own directories pass, and group-writable ones. A program that the user
 // trusts passes wherever it lies.
@@ -40,10 +42,11 @@ var (
 
 // A Finder finds programs for one user. The zero value knows no earlier run and no PATH.
 type Finder struct {
+	Home    string                 // in the user database, "" for a user whom it does not know
 	Records []string               // the directories with the records: see [Records]
 	Environ []string               // of the user
 	Writes  func(path string) bool // whether the run at hand can write a path; nil: it writes nothing
-	NoTrust bool                   // no record lies in a home of the user database: none trusts a program
+	NoTrust bool                   // no record lies in a home of the user database: none trusts a program, and root's pass alone
 	Note    func(text string)      // hears which program was skipped, and why; may be nil
 
 	kept map[string][]byte // records as they were read before root was given up
@@ -96,8 +99,12 @@ func (f *Finder) Find(name string, more func(variable string) bool) (*Program, e
 		if f.Note != nil {
 			f.Note("program " + path + " skipped: " + why)
 		}
+		mends := "pccrun trust --program " + shell.Quote(path) + " trusts its present content"
+		if f.NoTrust {
+			mends = "" // no trust can be recorded
+		}
 		if err == nil {
-			err = hint.Errorf("pccrun trust --program "+shell.Quote(path)+" trusts its present content", "%s: %s %w: %s", name, path, ErrSkipped, why)
+			err = hint.Errorf(mends, "%s: %s %w: %s", name, path, ErrSkipped, why)
 		}
 	}
 	if err == nil {
@@ -118,11 +125,15 @@ type judge struct {
 	*Finder
 	record
 	stands []fs.FileInfo // of the record's trees
+	system uint32        // for root: whose the root directory is, which in a user namespace may be nobody's
 	path   []string      // the directories of PATH that pass
 }
 
 func (f *Finder) judge() (*judge, error) {
 	j := &judge{Finder: f}
+	if info, err := os.Stat("/"); err == nil {
+		j.system, _ = owner(info)
+	}
 	var trusted map[string]string
 	for i, dir := range f.Records {
 		text, err := read(dir)
@@ -215,7 +226,14 @@ func (j *judge) walk(path string, private bool) (real string, info fs.FileInfo, 
 			rest = text + "/" + rest
 		} else if private && info.Mode().Perm()&0o002 != 0 {
 			return "", nil, "everybody can write " + at
-		} else if i := slices.IndexFunc(j.stands, func(tree fs.FileInfo) bool { return os.SameFile(tree, info) }); i >= 0 {
+		}
+		if private && !j.roots(info) {
+			if j.NoTrust {
+				return "", nil, "who has no home in the user database executes only what root alone can change, and not " + at
+			}
+			return "", nil, "root executes only what root alone can change, and not " + at
+		}
+		if i := slices.IndexFunc(j.stands, func(tree fs.FileInfo) bool { return os.SameFile(tree, info) }); info.Mode()&fs.ModeSymlink == 0 && i >= 0 {
 			return "", nil, covered + at
 		}
 		var name string
@@ -227,6 +245,12 @@ func (j *judge) walk(path string, private bool) (real string, info fs.FileInfo, 
 		}
 		at = filepath.Join(at, name)
 	}
+}
+
+// roots reports whether root alone can change what stands at a place, for whom that matters.
+func (j *judge) roots(info fs.FileInfo) bool {
+	uid, gid := owner(info)
+	return os.Geteuid() != 0 && !j.NoTrust || (uid == 0 || uid == j.system) && (info.Mode()&fs.ModeSymlink != 0 || info.Mode().Perm()&0o020 == 0 || gid == 0)
 }
 
 // fault says why a program does not pass, "" if it does.
@@ -250,7 +274,18 @@ func (j *judge) fault(path string, hops int) string {
 	if why := j.fault(words[0], hops+1); why != "" {
 		return "by its #! line: " + words[0] + ": " + why
 	}
-	if filepath.Base(words[0]) != "env" {
+	for _, w := range words[1:] { // whatever the interpreter does with it
+		path := w[max(strings.IndexByte(w, '/'), 0):]
+		if j.leads(w) || j.leads(path) {
+			return "by its #! line: " + w + ": " + covered + "it"
+		}
+		if _, err := os.Stat(path); err == nil && filepath.IsAbs(path) {
+			if _, _, why := j.walk(path, true); why != "" {
+				return "by its #! line: " + w + ": " + why
+			}
+		}
+	}
+	if real, err := filepath.EvalSymlinks(words[0]); err != nil || filepath.Base(words[0]) != "env" && filepath.Base(real) != "env" {
 		return ""
 	}
 	name := envTarget(words[1:])
@@ -299,6 +334,9 @@ func envTarget(words []string) string {
 	for _, w := range words {
 		if w = strings.TrimPrefix(w, "-S"); w == "" {
 			continue
+		}
+		if strings.ContainsAny(w, "$\\'\"") { // which -S takes for more than itself
+			return ""
 		}
 		if name, _, sets := strings.Cut(w, "="); strings.HasPrefix(w, "-") || sets && name == "PATH" {
 			return ""

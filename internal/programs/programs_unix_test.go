@@ -78,7 +78,22 @@ func TestFind(t *testing.T) {
 			w.program(w.dir+"/first/tool", "#!/usr/bin/env nosuchnode")
 			w.program(w.tree+"/.venv/bin/nosuchnode", "#!/bin/sh")
 		}, why: "by its #! line: nosuchnode: no such program"},
-		"an option of env's":         {lay: func(w *world) { w.program(w.dir+"/first/tool", "#!/usr/bin/env -C /x node") }, why: "cannot be followed"},
+		"an option of env's":             {lay: func(w *world) { w.program(w.dir+"/first/tool", "#!/usr/bin/env -C /x node") }, why: "cannot be followed"},
+		"an argument of its interpreter": {lay: func(w *world) { w.program(w.dir+"/first/tool", "#!/bin/sh "+w.tree+"/x") }, why: "by its #! line: $/a/x: sandboxed commands can write it"},
+		"an option of its interpreter":   {lay: func(w *world) { w.program(w.dir+"/first/tool", "#!/usr/bin/perl -I"+w.tree+"/x") }, why: "by its #! line: -I$/a/x: sandboxed"},
+		"a variable that env sets":       {lay: func(w *world) { w.program(w.dir+"/first/tool", "#!/usr/bin/env -S NODE_OPTIONS=-r"+w.tree+"/x sh") }, why: "can write it"},
+		"a variable that env expands":    {lay: func(w *world) { w.program(w.dir+"/first/tool", "#!/usr/bin/env -S X=${HOME}/a/x sh") }, why: "cannot be followed"},
+		"env by another name": {lay: func(w *world) {
+			w.link(w.dir+"/other", "/usr/bin/env")
+			w.program(w.dir+"/first/tool", "#!"+w.dir+"/other node")
+			w.link(w.dir+"/first/node", w.program(w.tree+"/node", "#!/bin/sh"))
+		}, why: "by its #! line: $/first/node: sandboxed"},
+		"everybody's argument": {lay: func(w *world) {
+			w.program(w.dir+"/x", "")
+			w.mode("x", 0o646)
+			w.program(w.dir+"/first/tool", "#!/bin/sh "+w.dir+"/x")
+		}, why: "everybody can write $/x"},
+		"control: an argument":       {lay: func(w *world) { w.program(w.dir+"/first/tool", "#!/bin/sh "+w.program(w.dir+"/x", "")) }},
 		"an interpreter in sight":    {lay: func(w *world) { w.program(w.dir+"/first/tool", "#!./sh") }, why: "cannot be followed"},
 		"a script of itself":         {lay: func(w *world) { w.program(w.dir+"/first/tool", "#!"+w.dir+"/first/tool") }, why: "cannot be followed"},
 		"everybody's directory":      {lay: func(w *world) { w.program(w.dir+"/first/tool", "#!/bin/sh"); w.mode("first", 0o777|fs.ModeSticky) }, why: "everybody can write $/first"},
@@ -252,6 +267,19 @@ func TestTrust(t *testing.T) {
 	require.Equal(t, path, w.found("x"), "the control")
 	w.NoTrust = true
 	require.Contains(t, w.found("x"), "skipped", "the record lies where a variable says")
+	require.Equal(t, "/usr/bin/env", w.found("env"), "the system's own")
+	w.path(w.own)
+	w.program(w.own+"/y", "#!/bin/sh")
+	info, err := os.Stat(w.own)
+	require.NoError(t, err)
+	if uid, _ := owner(info); uid != 0 {
+		_, err = w.Find("y", nil)
+		require.ErrorContains(t, err, "who has no home in the user database executes only what root alone can change, and not /")
+		var mends interface{ Hint() string }
+		require.ErrorAs(t, err, &mends)
+		require.Empty(t, mends.Hint(), "none could be followed")
+	}
+	w.path(w.tree+"/.venv/bin", w.own)
 	_, err = w.Trust(path)
 	require.ErrorContains(t, err, "no home of your own")
 	w.NoTrust = false

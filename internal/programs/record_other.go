@@ -11,4 +11,6 @@ func read(string) ([]byte, error) { return nil, nil } // nothing runs here, and 
 
 func isOwn(os.FileInfo) bool { return true }
 
+func owner(os.FileInfo) (uid, gid uint32) { return 0, 0 }
+
 func edit(string, func([]string) []string) ([]byte, error) { return nil, errors.ErrUnsupported }

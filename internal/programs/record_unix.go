@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -44,9 +45,18 @@ func read(dir string) ([]byte, error) {
 
 // isOwn reports whether a file belongs to who runs pccrun.
 func isOwn(info os.FileInfo) bool {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	return ok && int(st.Uid) == os.Geteuid()
+	uid, _ := owner(info)
+	return int(uid) == os.Geteuid()
 }
+
+// owner returns whose a file is.
+func owner(info os.FileInfo) (uid, gid uint32) {
+	st := info.Sys().(*syscall.Stat_t)
+	return st.Uid, st.Gid
+}
+
+// patience is how long another may hold a record's lock: he may be another user than who waits.
+const patience = 20 * time.Second
 
 // edit changes the lines of a record while nobody else does, and returns it.
 func edit(dir string, change func(lines []string) []string) ([]byte, error) {
@@ -60,8 +70,13 @@ func edit(dir string, change func(lines []string) []string) ([]byte, error) {
 		return nil, err
 	}
 	defer lock.Close()
-	if err := state.Flock(lock, unix.LOCK_EX); err != nil {
-		return nil, &os.PathError{Op: "lock", Path: lock.Name(), Err: err}
+	for late := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if err = state.Flock(lock, unix.LOCK_EX|unix.LOCK_NB); err == nil {
+			break
+		}
+		if err != unix.EWOULDBLOCK || time.Now().After(late) {
+			return nil, &os.PathError{Op: "lock", Path: lock.Name(), Err: err}
+		}
 	}
 	text, err := read(dir)
 	if err != nil {

@@ -28,6 +28,7 @@ import (
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/inside"
+	"github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/survey"
 )
 
@@ -72,7 +73,7 @@ func (r *plan) Run(ctx context.Context, io providers.Stdio, o providers.Observer
 	if run.egress != nil {
 		defer run.egress.Abandon()
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(r.dir)) }()
+	defer func() { err = errors.Join(err, state.RemovePath(r.dir)) }()
 	if run.lends() {
 		run.need()
 	}
@@ -756,7 +757,7 @@ func (p *Provider) Destroy(ctx context.Context, res providers.Resource) error {
 	}
 	if label := res.Labels[providers.LabelKey]; label != "" && filepath.IsLocal(label) &&
 		filepath.Base(label) == label {
-		return os.RemoveAll(filepath.Join(p.host.StateDir, "docker", label))
+		return state.RemovePath(filepath.Join(p.host.StateDir, "docker", label))
 	}
 	return nil
 }

@@ -29,6 +29,8 @@ import (
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/seccomp"
 	"github.com/pccrun/pccrun/seccomp/supervisor"
+	"github.com/pccrun/pccrun/state"
+	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
 // bare is the spool's part of such a run.
@@ -119,15 +121,31 @@ func (e *elsewhere) become() error {
 
 // give makes the files of one owner below a directory another's. No command runs meanwhile.
 func give(dir string, from, to *syscall.Credential) error {
-	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-		var st unix.Stat_t
-		if err == nil {
-			err = unix.Lstat(path, &st)
-		}
-		if err == nil && st.Uid == from.Uid {
-			err = os.Lchown(path, int(to.Uid), int(to.Gid))
-		}
+	f, err := os.Open(dir)
+	if err != nil {
 		return err
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return err
+	}
+	if st.Uid == from.Uid {
+		if err := f.Chown(int(to.Uid), int(to.Gid)); err != nil {
+			return err
+		}
+	}
+	shut := func(path string, err error) error {
+		return &os.PathError{Op: "open", Path: beneath.Shorten(path), Err: err}
+	}
+	return beneath.Walk(int(f.Fd()), beneath.Limits{Entries: 1 << 26, Depth: 1 << 26, Time: time.Hour, Shut: shut}, func(dir int, name string, st *unix.Stat_t, path func() string) error {
+		if st.Uid != from.Uid {
+			return nil
+		}
+		if err := unix.Fchownat(dir, name, int(to.Uid), int(to.Gid), unix.AT_SYMLINK_NOFOLLOW); err != nil && !beneath.Gone(err) {
+			return &os.PathError{Op: "lchown", Path: beneath.Shorten(path()), Err: err}
+		}
+		return nil
 	})
 }
 
@@ -245,7 +263,7 @@ func (e *elsewhere) bareCommand() error {
 // clearBare takes away what was made for the run.
 func (e *elsewhere) clearBare() {
 	e.reopen()
-	_ = os.RemoveAll(e.bare.home)
+	_ = state.RemovePath(e.bare.home)
 }
 
 // reopen undoes what a command whose user is pccrun's has closed of pccrun's own files: Landlock knows no chmod(2).

@@ -29,6 +29,7 @@ import (
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/state"
 )
 
 // dirName is the directory below the state directory that holds one for each run, by its label.
@@ -144,7 +145,7 @@ func (p *Provider) Destroy(ctx context.Context, r providers.Resource) error {
 	if _, err := t.end(); err != nil {
 		return err
 	}
-	return os.RemoveAll(dir)
+	return state.RemovePath(dir)
 }
 
 // setenv returns env with a variable in place of those of its name.

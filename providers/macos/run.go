@@ -24,6 +24,7 @@ import (
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/seatbelt"
+	"github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/terminal"
 )
 
@@ -101,7 +102,7 @@ func (r *plan) Run(ctx context.Context, stdio providers.Stdio, o providers.Obser
 		for i := len(run.close) - 1; i >= 0; i-- {
 			run.close[i]()
 		}
-		err = errors.Join(err, os.RemoveAll(r.dir))
+		err = errors.Join(err, state.RemovePath(r.dir))
 	}()
 	begun := time.Now()
 	if err := run.furnish(); err != nil {

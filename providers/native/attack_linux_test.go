@@ -181,12 +181,12 @@ func TestFIFO(t *testing.T) {
 	require.Equal(t, "command\n", string(buf[:n]))
 }
 
-// The environment does not make something on this machine's loopback the proxy.
-func TestProxyOfTheEnvironment(t *testing.T) {
+// The environment makes nothing the proxy, and no file something on this machine's loopback.
+func TestOwnProxy(t *testing.T) {
 	b := newBench(t)
 	b.request.Allow = []string{"example.test"}
-	plan := func(variable string) (*Run, error) {
-		b.environ = []string{variable}
+	plan := func(line string) (*Run, error) {
+		b.mine(line)
 		return b.plan("/bin/true")
 	}
 	_, err := plan("http_proxy=http://127.0.0.1:18099")
@@ -195,7 +195,11 @@ func TestProxyOfTheEnvironment(t *testing.T) {
 	b.request.Local = []string{"18099"}
 	r, err := plan("http_proxy=http://127.0.0.1:18099")
 	require.NoError(t, err)
-	require.Contains(t, strings.Join(r.Warnings, "\n"), "the proxy 127.0.0.1:18099 of the environment")
+	require.Contains(t, strings.Join(r.Warnings, "\n"), "the proxy 127.0.0.1:18099 of ~/.config/pccrun/environment")
+	b.environ = []string{"http_proxy=http://127.0.0.1:18099"}
+	r, err = plan("")
+	require.NoError(t, err)
+	require.Contains(t, strings.Join(r.Warnings, "\n"), "http_proxy of the environment does not count")
 	r, err = plan("HTTPS_PROXY=http://proxy.example:3128")
 	require.NoError(t, err)
 	require.Contains(t, strings.Join(r.Warnings, "\n"), "the proxy proxy.example:3128")

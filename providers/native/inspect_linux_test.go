@@ -91,7 +91,7 @@ func TestInspectedRequests(t *testing.T) {
 	}
 	b := newBench(t)
 	host, ca := server(t)
-	b.environ = []string{"SSL_CERT_FILE=" + ca}
+	b.mine("SSL_CERT_FILE=" + ca)
 	b.request.Allow = []string{"GET https://" + host + "/ok/**"}
 	got := b.sh("curl -sS https://" + host + "/ok/x; curl -sS https://" + host + "/no; curl -sS -X PUT https://" + host + "/ok/x; env -i PATH=$PATH HTTPS_PROXY=$HTTPS_PROXY curl -sS https://" + host + "/ok/bare; cat /run/pccrun/ca.pem")
 	require.NoError(t, got.err)
@@ -128,7 +128,8 @@ func TestInjected(t *testing.T) {
 	b := newBench(t)
 	host, ca := server(t)
 	b.state = filepath.Join(b.home, ".state")
-	b.environ = []string{"SSL_CERT_FILE=" + ca, "MY_TOKEN=" + token}
+	b.mine("SSL_CERT_FILE=" + ca)
+	b.environ = []string{"MY_TOKEN=" + token}
 	b.request.Allow = []string{host}
 	b.request.Inject = []string{"MY_TOKEN=" + host}
 	script := "echo $MY_TOKEN; curl -sS -H \"X-Key: $MY_TOKEN\" https://" + host + "/x; env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'"
@@ -169,7 +170,8 @@ func TestTrusted(t *testing.T) {
 class Fetch { public static void main(String[] a) throws Exception {
   System.out.print(HttpClient.newHttpClient().send(HttpRequest.newBuilder(URI.create(a[0])).header("X-Key", System.getenv("MY_TOKEN")).build(), HttpResponse.BodyHandlers.ofString()).body());
 } }`)
-			b.environ = []string{"SSL_CERT_FILE=" + ca, "MY_TOKEN=" + token}
+			b.mine("SSL_CERT_FILE=" + ca)
+			b.environ = []string{"MY_TOKEN=" + token}
 			b.request.Env = []string{"URL=https://" + host + "/x"}
 			b.request.Allow, b.request.Inject = []string{host}, []string{"MY_TOKEN=" + host}
 			got := b.sh(script)
@@ -188,7 +190,7 @@ func TestInspectorDies(t *testing.T) {
 	}
 	b := newBench(t)
 	host, ca := server(t)
-	b.environ = []string{"SSL_CERT_FILE=" + ca}
+	b.mine("SSL_CERT_FILE=" + ca)
 	b.request.Allow = []string{"GET https://" + host + "/ok/**"}
 	s, wait := b.start("/bin/sh", "-c", "curl -sS https://"+host+"/ok/1; echo one; while [ ! -e gone ]; do sleep 0.01; done; curl -sSk https://"+host+"/ok/2; curl -sSk https://"+host+"/no")
 	require.NotNil(t, s)

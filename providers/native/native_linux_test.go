@@ -24,6 +24,8 @@ import (
 
 	"github.com/pccrun/pccrun/egress"
 	"github.com/pccrun/pccrun/internal/await"
+	"github.com/pccrun/pccrun/internal/outgoing"
+	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/netproxy"
@@ -69,6 +71,12 @@ func (b *bench) write(name, text string) {
 	require.NoError(b.t, os.WriteFile(filepath.Join(b.home, name), []byte(text), 0o644))
 }
 
+// mine writes the user's own file, which says what counts for what pccrun itself sends.
+func (b *bench) mine(line string) {
+	require.NoError(b.t, os.MkdirAll(filepath.Join(b.home, filepath.Dir(outgoing.File)), 0o755))
+	b.write(outgoing.File, line)
+}
+
 func (b *bench) host(argv ...string) {
 	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
 	require.NoError(b.t, err, string(out))
@@ -86,7 +94,7 @@ func (b *bench) plan(argv ...string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := planned(policy, options{environ: req.Host.Environ, stateDir: b.state, secrets: b.secrets}, argv)
+	p, err := planned(policy, options{environ: req.Host.Environ, programs: &programs.Finder{Home: b.home, Environ: req.Host.Environ}, stateDir: b.state, secrets: b.secrets}, argv)
 	if p == nil {
 		return nil, err
 	}

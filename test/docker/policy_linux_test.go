@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/await"
+	"github.com/pccrun/pccrun/internal/outgoing"
 	"github.com/pccrun/pccrun/test/internal/dockerd"
 	"github.com/pccrun/pccrun/test/internal/host"
 )
@@ -365,7 +366,10 @@ func TestASecret(t *testing.T) {
 		defer proxy.Close()
 		(&task{dir: world.user.Home}).write(t, "authority.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})))
 		port := strings.TrimPrefix(proxy.URL, "http://127.0.0.1:")
-		k.env = append(k.env, "TOKEN=the-real-one", "HTTPS_PROXY="+proxy.URL, "SSL_CERT_FILE="+world.user.Home+"/authority.pem")
+		k.env = append(k.env, "TOKEN=the-real-one", "HTTPS_PROXY=http://127.0.0.1:9")
+		mine := world.user.Home + "/" + outgoing.File
+		(&task{dir: world.user.Home}).write(t, outgoing.File, "HTTPS_PROXY="+proxy.URL+"\nSSL_CERT_FILE="+world.user.Home+"/authority.pem\n")
+		defer os.Remove(mine)
 		code, out, errs := k.run(t, "--allow example.com --inject TOKEN=example.com --local "+port, `echo "inside $TOKEN"; curl -sS -H "X-Token: $TOKEN" https://example.com/`)
 		require.Zero(t, code, errs)
 		assert.Contains(t, out, "inside ")

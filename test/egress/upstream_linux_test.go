@@ -44,16 +44,23 @@ func TestHostsOwnProxy(t *testing.T) {
 	})
 	const script = `get() { curl -sS -m 100 "$1" 2>&1; }; get https://www.good.example/; get http://www.good.example/x; get https://unknown.good.example/; get https://rebind.good.example/; get https://evil.example/; get https://api.good.example/ok; get https://api.good.example/no; get https://six.good.example/`
 	b := newBench(t, "--allow", "www.good.example", "--allow", "unknown.good.example", "--allow", "rebind.good.example", "--allow", "six.good.example", "--allow", "GET https://api.good.example/ok")
+	lines := []string{"HTTPS_PROXY=http://chatgpt.com:3128", "http_proxy=http://chatgpt.com:3128", "NO_PROXY=six.good.example"}
 	run := func(script string) (string, []string) {
 		var out string
 		_, reached := theWorld.since(func() {
-			out, _ = b.run(append([]string{"env", "HTTPS_PROXY=http://chatgpt.com:3128", "http_proxy=http://chatgpt.com:3128", "NO_PROXY=six.good.example"}, b.sandboxed(script)...)...)
+			out, _ = b.run(append([]string{"env", lines[0], lines[1], lines[2]}, b.sandboxed(script)...)...)
 		})
 		return out, reached
 	}
+	out, _ := run(script)
+	require.Contains(t, out, "HTTPS_PROXY, http_proxy, NO_PROXY of the environment does not count for what pccrun itself sends: the same line in ~/.config/pccrun/environment makes it count")
+	require.Contains(t, out, "hello www.good.example from")
+	require.Empty(t, asked.take(), "a proxy that a project could have named")
+	require.NoError(t, mine(append(lines, "SSL_CERT_FILE="+caFile)...))
+	defer mine("SSL_CERT_FILE=" + caFile)
 	for _, prefix := range []string{"", bare} {
 		out, reached := run(prefix + script)
-		require.Contains(t, out, "the proxy chatgpt.com:3128 of the environment", "the user is told")
+		require.Contains(t, out, "the proxy chatgpt.com:3128 of ~/.config/pccrun/environment", "the user is told")
 		require.Contains(t, out, "hello www.good.example from")
 		if prefix == "" {
 			require.Contains(t, out, "the proxy's http://www.good.example/x")

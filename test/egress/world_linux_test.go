@@ -37,6 +37,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/await"
+	"github.com/pccrun/pccrun/internal/outgoing"
 	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/test/internal/claude"
 	"github.com/pccrun/pccrun/test/internal/host"
@@ -129,6 +130,12 @@ func TestMain(m *testing.M) {
 		yarns = filepath.Join(dir, "node_modules")
 	}
 	w, err := newWorld()
+	if err == nil {
+		err = mine("SSL_CERT_FILE=" + caFile)
+	}
+	if err == nil {
+		err = inDatabase(os.Getenv("EGRESS_TEST_HOME"))
+	}
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -138,6 +145,29 @@ func TestMain(m *testing.M) {
 }
 
 const fetcher = "fetch"
+
+// mine writes the user's own file, which says what counts for what pccrun itself sends.
+func mine(lines ...string) error {
+	path := filepath.Join(os.Getenv("EGRESS_TEST_HOME"), outgoing.File)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o644)
+}
+
+// inDatabase makes a directory the home that the world's user database has.
+func inDatabase(home string) error {
+	text, err := os.ReadFile("/etc/passwd")
+	if err != nil {
+		return err
+	}
+	line := fmt.Sprintf("world:x:%d:%d::%s:/bin/bash\n", os.Getuid(), os.Getgid(), home)
+	file := filepath.Join(shared, "passwd")
+	if err := os.WriteFile(file, append([]byte(line), text...), 0o644); err != nil {
+		return err
+	}
+	return unix.Mount(file, "/etc/passwd", "", unix.MS_BIND, "")
+}
 
 // fetch prints what is at a URL, as a program does that resolves names itself.
 func fetch(url string) {
@@ -162,6 +192,12 @@ func inNamespaces() int {
 	}
 	defer os.RemoveAll(dir)
 	os.Chmod(dir, 0o755)
+	home, err := os.MkdirTemp("", "pccrun-egress-home-*")
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	defer os.RemoveAll(home)
 	self, err := os.ReadFile("/proc/self/exe")
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, fetcher), self, 0o755)
@@ -171,7 +207,7 @@ func inNamespaces() int {
 		return 1
 	}
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), "EGRESS_TEST_WORLD="+dir, "PCCRUN_TEST_BIN="+bin)
+	cmd.Env = append(os.Environ(), "EGRESS_TEST_WORLD="+dir, "EGRESS_TEST_HOME="+home, "PCCRUN_TEST_BIN="+bin)
 	if program, err := claude.Fetch(context.Background()); err == nil {
 		cmd.Env = append(cmd.Env, "PCCRUN_TEST_CLAUDE="+program)
 	}

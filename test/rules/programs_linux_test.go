@@ -31,6 +31,7 @@ var executors = map[string]string{
 	"cmd/pccrun/learn_linux.go os.StartProcess":           "this program",
 	"egress/inspector_linux.go os.StartProcess":           "the whole program",
 	"run/home_linux.go os.StartProcess":                   "the whole program",
+	"profiles/host_unix.go exec.CommandContext":           "getent(1), the system's own, by its path",
 	"run/askgit_unix.go exec.Command":                     "this program, for a sandbox with git",
 	"providers/doctor/launches.go exec.CommandContext":    "the launcher that the user started",
 	"providers/doctor/trial_linux.go exec.CommandContext": "the same",
@@ -74,6 +75,45 @@ func TestOnlyProgramsExecutes(t *testing.T) {
 	for row := range temporaries {
 		assert.Truef(t, met[row], "%s: the row is not needed any more", row)
 	}
+}
+
+// believes are what reads proxies or authorities from the environment, which a project can set: Go's default client,
+// a client or transport that has no other, and the system's authorities as crypto/x509 finds them.
+var believes = map[string][]string{
+	"net/http":   {"DefaultClient", "DefaultTransport", "Get", "Head", "Post", "PostForm", "ProxyFromEnvironment", "Client{", "Transport{"},
+	"crypto/tls": {"Dial", "DialWithDialer", "Dialer{"}, "crypto/x509": {"SystemCertPool"},
+	"golang.org/x/net/http/httpproxy": {"FromEnvironment"},
+}
+
+// believers are the places outside of package internal/outgoing that use one all the same, and why it reads nothing there.
+var believers = map[string]string{
+	"netproxy/inspect/request.go http.Transport{": "has authorities of its own, and dials by the rules",
+}
+
+// What pccrun itself sends goes by the client of package internal/outgoing, so that no project decides who gets it.
+func TestOnlyOutgoingBelievesTheEnvironment(t *testing.T) {
+	met := map[string]bool{}
+	eachGoFile(t, func(t *testing.T, name string, file *ast.File, positions *token.FileSet) {
+		if strings.HasSuffix(name, "_test.go") || within(name, "test") || within(name, "internal/outgoing") {
+			return
+		}
+		for call, at := range callsOf(file, believes) {
+			row := name + " " + call
+			met[row] = true
+			assert.NotEmptyf(t, believers[row], "%s: %s: package internal/outgoing/client has the client", positions.Position(at), call)
+		}
+	})
+	for row := range believers {
+		assert.Truef(t, met[row], "%s: the row is not needed any more", row)
+	}
+	bad := callsOf(parsed(t, `package x
+import ("net/http"; certs "crypto/x509")
+var a, b = http.Client{}, http.ProxyFromEnvironment
+func f() { certs.SystemCertPool(); new(http.Transport); http.Get("") }`), believes)
+	require.Len(t, bad, 5)
+	require.Empty(t, callsOf(parsed(t, `package x
+import "net/http"
+func f(c *http.Client) { c.Get("") }`), believes), "the control")
 }
 
 // callsOf returns the names of packages that a file uses, of those listed, with the last place of each.

@@ -34,7 +34,7 @@ const module = "github.com/pccrun/pccrun"
 // layers is the order of the packages, from the leaves up: none imports one
 // that stands higher. A package below another's directory stands with it.
 var layers = [][]string{
-	{"netproxy/rules", "state", "events", "internal/hint", "internal/shell", "internal/procfs", "internal/kernel", "internal/credentials", "internal/start", "internal/await", "internal/private"},
+	{"netproxy/rules", "state", "events", "workspace/beneath", "internal/hint", "internal/shell", "internal/procfs", "internal/kernel", "internal/credentials", "internal/start", "internal/await", "internal/private"},
 	{"internal/programs", "internal/outgoing"},
 	{"profiles"},
 	{"clients", "seatbelt", "seccomp", "cgroups", "netproxy", "workspace", "homes", "terminal", "sessions", "internal/messages"},

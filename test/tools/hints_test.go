@@ -92,7 +92,6 @@ var mistakes = []hint{
 	{name: "a rule for a protected directory", flags: "--write .vscode", instead: "--write .vscode", prepare: "mkdir .vscode; echo a > .vscode/FILE", script: "echo x > .vscode/FILE", says: `hint: add .*; (?P<hint>--review \.vscode/FILE), or .*`},
 	{name: "a rule that leads through a link", flags: "--read l", instead: "--read l", prepare: "mkdir ~/out; echo a > ~/out/f; ln -s ~/out l", script: "cat ~/out/f", says: `hint: .*: (?P<hint>--read \S+)`},
 	{name: "a home as the workspace", flags: "--workspace $HOME", instead: "--workspace $HOME", script: "true", says: `hint: cd to a project, or name one: (?P<hint>--workspace DIR)`},
-	{name: "a proxy of the machine", env: []string{"HTTPS_PROXY=http://localhost:$PORT"}, flags: "--allow a.example", script: "true", says: `hint: (?P<hint>--local \d+) allows it; .*`},
 	{name: "a fresh home where there is none", flags: "--fresh-home", script: "true", says: `hint: (?P<hint>--home persist) gives one`},
 	{name: "a socket that is a file", flags: "--socket $HOME/f", instead: "--socket $HOME/f", prepare: "echo a > ~/f", script: "cat ~/f", says: `hint: (?P<hint>--read \S+) shows a file that is not a socket`},
 	{name: "the whole of /run", flags: "--read /run", instead: "--read /run", script: "true", says: `hint: name the path in it: (?P<hint>--read /run/NAME)`},

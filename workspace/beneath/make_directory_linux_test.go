@@ -1,4 +1,4 @@
-package beneath
+package beneath_test
 
 import (
 	"os"
@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	. "github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/internal/fixture"
 )
 

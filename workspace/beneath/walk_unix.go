@@ -19,6 +19,8 @@ type Limits struct {
 	Time    time.Duration
 	// Shut is told of a directory that cannot be opened, and may end the walk; nil: it is left out.
 	Shut func(path string, err error) error
+	// Done is told of a directory when all below it was visited, and where that stands; again has it visited once more.
+	Done func(dir int, name string) (again bool, err error)
 }
 
 // A Visit looks at an entry: the directory that holds it, its name there, and its status. The path begins below the tree.
@@ -36,7 +38,9 @@ func Walk(dir int, l Limits, visit Visit) error {
 		last := &w.levels[len(w.levels)-1]
 		n := len(last.todo)
 		if n == 0 {
-			w.leave()
+			if err := w.leave(); err != nil {
+				return err
+			}
 			continue
 		}
 		name := last.todo[n-1]
@@ -147,9 +151,23 @@ func (w *treeWalk) enter(from int, name string) error {
 	}
 }
 
-// leave goes up to the next directory that still stands on the way.
-func (w *treeWalk) leave() {
-	w.levels = w.levels[:len(w.levels)-1]
+// leave goes up, and says what is done.
+func (w *treeWalk) leave() error {
+	n := len(w.levels) - 1
+	name := w.levels[n].name
+	w.levels = w.levels[:n]
+	if w.up(); w.Done == nil || n == 0 || len(w.levels) < n { // it was moved
+		return nil
+	}
+	again, err := w.Done(int(w.at.Fd()), name)
+	if last := &w.levels[n-1]; again {
+		last.todo = append(last.todo, name)
+	}
+	return err
+}
+
+// up goes to the next directory that still stands on the way.
+func (w *treeWalk) up() {
 	if len(w.levels) == 0 {
 		return
 	}

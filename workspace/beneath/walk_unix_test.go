@@ -4,6 +4,7 @@ package beneath
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -97,4 +98,55 @@ func TestDeepWalk(t *testing.T) {
 
 	stop := errors.New("stop")
 	require.ErrorIs(t, Walk(int(top.Fd()), all, func(int, string, *unix.Stat_t, func() string) error { return stop }), stop)
+}
+
+// FuzzWalk: any tree is visited whole and removed, and nothing that a link leads to.
+func FuzzWalk(f *testing.F) {
+	f.Add([]byte("aabblc\x00ufddux"))
+	f.Add([]byte("dddddddduuxudlf"))
+	f.Fuzz(func(t *testing.T, steps []byte) {
+		dir, outside := t.TempDir(), t.TempDir()
+		require.NoError(t, os.WriteFile(outside+"/kept", nil, 0o600))
+		at, made := dir+"/tree", 1
+		require.NoError(t, os.Mkdir(at, 0o700))
+		closed := map[string]bool{}
+		for i, step := range steps[:min(len(steps), 200)] {
+			name, err := at+"/"+string(rune('0'+i%7))+strings.Repeat("x", int(step)), errors.New("nothing was made")
+			if len(name) < 3000 {
+				switch step % 5 {
+				case 0:
+					if err = os.Mkdir(name, 0o700); err == nil {
+						at = name
+					}
+				case 1:
+					err = os.WriteFile(name, steps, 0o400)
+				case 2:
+					err = os.Symlink(outside, name)
+				case 3:
+					if at != dir+"/tree" {
+						at = at[:strings.LastIndexByte(at, '/')]
+					}
+				case 4:
+					closed[at] = true
+				}
+			}
+			if err == nil {
+				made++
+			}
+		}
+		top, err := os.Open(dir)
+		require.NoError(t, err)
+		defer top.Close()
+		list, err := paths(t, dir, all)
+		require.NoError(t, err)
+		require.Len(t, list, made)
+		for _, path := range slices.Backward(slices.Sorted(maps.Keys(closed))) { // the deepest first
+			require.NoError(t, os.Chmod(path, 0))
+		}
+		require.NoError(t, RemoveTree(int(top.Fd()), "tree"))
+		left, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		require.Empty(t, left)
+		require.FileExists(t, outside+"/kept")
+	})
 }

@@ -17,7 +17,7 @@ import (
 // plainGit asks git without a sandbox.
 func plainGit(questions []workspace.GitQuestion) (answers []workspace.GitAnswer) {
 	for _, q := range questions {
-		c := exec.Command("git", append([]string{"--git-dir=" + q.Dir}, q.Args...)...)
+		c := exec.Command("git", append([]string{"--git-dir=" + q.Dir, "--shallow-file", ""}, q.Args...)...)
 		c.Stdin = strings.NewReader(q.Input)
 		out, err := c.Output()
 		answers = append(answers, workspace.GitAnswer{Text: out, Err: err})

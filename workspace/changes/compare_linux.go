@@ -69,9 +69,6 @@ func opaque(dir *os.File) bool {
 	return err == nil && n == 1 && b[0] == 'y'
 }
 
-// blocks is what a file takes on the disk.
-func blocks(info fs.FileInfo) int64 { return info.Sys().(*syscall.Stat_t).Blocks << 9 }
-
 // LayerOf returns the layer that a directory of the host would be.
 func LayerOf(path string) (Layer, error) {
 	info, err := os.Stat(path)

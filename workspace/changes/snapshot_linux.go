@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
 // Copy copies what a run left of its overlays into another directory, as a
@@ -123,18 +125,40 @@ func marked(name string) string {
 	return ""
 }
 
+// eachUpper calls visit with all that a session keeps of its overlays, however deep the command has made it.
+func eachUpper(session *os.Root, shut func(string, error) error, visit beneath.Visit) error {
+	dir, err := session.Open(UpperName)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return beneath.Walk(int(dir.Fd()), beneath.Limits{Entries: 1 << 26, Depth: 1 << 26, Time: time.Minute, Shut: shut}, visit)
+}
+
 // Usage is how many bytes the overlays of a session take on its disk, as far as
 // they can be counted: what the command closes to itself is closed to us while
 // it runs.
 func Usage(session *os.Root) (bytes int64) {
-	_ = fs.WalkDir(session.FS(), UpperName, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return nil
-		}
-		if info, err := d.Info(); err == nil {
-			bytes += blocks(info)
-		}
+	_ = eachUpper(session, nil, func(_ int, _ string, st *unix.Stat_t, _ func() string) error {
+		bytes += st.Blocks << 9
 		return nil
 	})
 	return bytes
+}
+
+// HandUpper gives what a session keeps of its overlays to another user.
+func HandUpper(session *os.Root, uid, gid int) error {
+	closed := func(path string, err error) error {
+		return &fs.PathError{Op: "open", Path: beneath.Shorten(path), Err: err}
+	}
+	err := eachUpper(session, closed, func(dir int, name string, _ *unix.Stat_t, path func() string) error {
+		if err := unix.Fchownat(dir, name, uid, gid, unix.AT_SYMLINK_NOFOLLOW); err != nil && !beneath.Gone(err) {
+			return &fs.PathError{Op: "lchown", Path: beneath.Shorten(path()), Err: err}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return session.Lchown(UpperName, uid, gid)
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -321,14 +320,4 @@ func read(l *layer, name string, most int64) ([]byte, error) {
 		err = workspace.ErrTooMuch
 	}
 	return b, err
-}
-
-// HandUpper gives what a session keeps of its overlays to another user.
-func HandUpper(session *os.Root, uid, gid int) error {
-	return fs.WalkDir(session.FS(), UpperName, func(path string, _ fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		return session.Lchown(path, uid, gid)
-	})
 }

@@ -45,7 +45,8 @@ func (t Tips) Since(others Tips) (args []string, input string) {
 	for id := range others {
 		in.WriteString("^" + id + "\n")
 	}
-	return append([]string{"log", "--stdin", "-c", "--root", "--format=%x01%H%x00%S", "--ignore-missing"}, Raw...), in.String()
+	// --ignore-missing counts for what is read after it (revision.c).
+	return append([]string{"log", "--ignore-missing", "--stdin", "-c", "--root", "--format=%x01%H%x00%S"}, Raw...), in.String()
 }
 
 // A Brought is a path that git would write.

@@ -46,7 +46,7 @@ func (c *check) commits(gitDirs []string) {
 		if _, err := files.Read(dir + "/HEAD"); !stood && err != nil {
 			continue // it was quarantined, or never was: to git that is no repository
 		}
-		w := workspace.Written{Dir: dir, Tree: files.Tree(dir), Stood: stood, Staged: c.another(dir + "/index"), Cut: c.another(files.Common(dir) + "/shallow")}
+		w := workspace.Written{Dir: dir, Tree: files.Tree(dir), Stood: stood, Staged: c.another(dir + "/index")}
 		if w.New, w.Err = tipsOf(dir); old.Known {
 			w.Old = old.Tips
 			if w.Old == nil { // gob leaves out what is empty

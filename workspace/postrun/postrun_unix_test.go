@@ -75,7 +75,7 @@ func (w *tree) rules() Rules {
 			for _, q := range questions {
 				var a workspace.GitAnswer
 				for _, args := range [][]string{q.Args, q.Else} {
-					cmd := exec.Command("git", append([]string{"--git-dir=" + q.Dir}, args...)...)
+					cmd := exec.Command("git", append([]string{"--git-dir=" + q.Dir, "--shallow-file", ""}, args...)...)
 					cmd.Stdin = strings.NewReader(q.Input)
 					if a.Text, a.Err = cmd.Output(); a.Err == nil {
 						break

@@ -42,7 +42,7 @@ func openCell(dir int, name string) (*cell, error) {
 	}
 	err = beneath.Closed(c.fd)
 	if err == nil && left {
-		if err = RemoveTree(c.fd, held); err == nil || err == unix.ENOENT {
+		if err = beneath.RemoveTree(c.fd, held); err == nil || err == unix.ENOENT {
 			err = beneath.Empty(c.fd)
 		}
 	}
@@ -101,7 +101,7 @@ func (c *cell) close() error {
 	if c.keep {
 		return nil
 	}
-	if err := RemoveTree(c.fd, held); err != nil && err != unix.ENOENT {
+	if err := beneath.RemoveTree(c.fd, held); err != nil && err != unix.ENOENT {
 		return fmt.Errorf("remove %s/%s: %w", c.name, held, err)
 	}
 	// By name: an empty directory is all that this removes, whoever's it is.

@@ -1,6 +1,7 @@
 package quarantine
 
 import (
+	"fmt"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -24,43 +25,18 @@ func Move(from int, name string, to int, as string) error {
 	return rename(from, name, to, as)
 }
 
-// RemoveTree removes an entry with all below it, following nothing.
-func RemoveTree(dir int, name string) error {
-	err := unix.Unlinkat(dir, name, 0)
-	if err == unix.EACCES {
-		_ = beneath.ChmodPath(dir, 0o700)
-		err = unix.Unlinkat(dir, name, 0)
-	}
-	if err != unix.EISDIR && err != unix.EPERM {
-		return err
-	}
-	fd, err := beneath.OpenOwnDir(dir, name)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	list, err := beneath.Entries(fd)
-	if err != nil {
-		return err
-	}
-	for _, e := range list {
-		if err := RemoveTree(fd, e); err != nil && !beneath.Gone(err) {
-			return err
-		}
-	}
-	return unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
-}
-
 // What is copied of one entry where it cannot be moved.
 const (
 	maxCopy   = 64 << 20
 	maxCopied = 100_000
+	maxLevels = maxSealed // of directories: each takes two descriptors
 )
 
 // A copier copies trees within bounds.
 type copier struct {
 	room    int64
 	entries int
+	levels  int          // of directories that it is in
 	plain   bool         // leave out what is neither file, link nor directory, and the modes of these: somebody will write there
 	owner   *unix.Stat_t // who gets the copies; nil for this process
 }
@@ -110,6 +86,10 @@ func (k *copier) chown(fd int) error {
 }
 
 func (k *copier) dir(from int, name string, to int, as string, st *unix.Stat_t) error {
+	if k.levels++; k.levels > maxLevels {
+		return fmt.Errorf("more than %d levels of directories: %w", maxLevels, beneath.ErrTooMuch)
+	}
+	defer func() { k.levels-- }()
 	src, err := beneath.OpenOwnDir(from, name)
 	if err != nil {
 		return err

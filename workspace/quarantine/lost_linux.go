@@ -54,7 +54,7 @@ func KeepLost(session *os.Root, list []Lost, open func(path string) (dir int, na
 				unix.Close(dir)
 			}
 			if err != nil {
-				_ = session.RemoveAll(LostName + "/" + l.Kept)
+				_ = beneath.RemoveTree(int(to.Fd()), l.Kept)
 				l.Kept, *k = "", room
 				if !errors.Is(err, beneath.ErrTooMuch) {
 					return list, fmt.Errorf("keep %s: %w", l.Path, err)

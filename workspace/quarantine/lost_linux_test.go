@@ -3,6 +3,7 @@ package quarantine
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -75,4 +76,24 @@ func TestLost(t *testing.T) {
 	require.NoError(t, other.WriteFile("lost/list", []byte("x\n"), 0o600))
 	_, err = ReadLost(other)
 	require.ErrorContains(t, err, "lost/list")
+}
+
+// What lies deeper than is copied is left out, and what does not is kept.
+func TestLostDeep(t *testing.T) {
+	src := t.TempDir()
+	session, err := os.OpenRoot(t.TempDir())
+	require.NoError(t, err)
+	defer session.Close()
+	require.NoError(t, os.MkdirAll(src+"/deep"+strings.Repeat("/d", maxLevels), 0o755))
+	require.NoError(t, os.MkdirAll(src+"/less"+strings.Repeat("/d", maxLevels-1), 0o755))
+	list, err := KeepLost(session, []Lost{{Path: "deep", Dir: true}, {Path: "less", Dir: true}}, func(path string) (int, string, error) {
+		fd, err := unix.Open(src, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		return fd, path, err
+	})
+	require.NoError(t, err)
+	require.Empty(t, list[0].Kept)
+	require.Equal(t, "1", list[1].Kept, "control")
+	names, err := os.ReadDir(filepath.Join(session.Name(), LostName))
+	require.NoError(t, err)
+	require.Len(t, names, 2, "the list, and what is kept")
 }

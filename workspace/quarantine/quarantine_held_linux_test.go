@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/internal/fixture"
 )
 
@@ -62,7 +63,7 @@ func TestAsideRaced(t *testing.T) {
 	require.NoError(t, Move(at, ".vscode", at, away))
 	require.NoError(t, os.Rename(filepath.Join(root, away), filepath.Join(root, "mine")))
 	require.NoError(t, os.Rename(dir, filepath.Join(root, away)))
-	require.NoError(t, RemoveTree(at, away))
+	require.NoError(t, beneath.RemoveTree(at, away))
 	require.NoFileExists(t, filepath.Join(root, away, "kept"))
 	require.NoDirExists(t, dir)
 }

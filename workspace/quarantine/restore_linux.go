@@ -86,7 +86,7 @@ func putBack(stash int, entry string, dir int, name string) error {
 	if err = errors.Join(err, c.close()); err != nil {
 		return err
 	}
-	return RemoveTree(stash, entry)
+	return beneath.RemoveTree(stash, entry)
 }
 
 // Pair keeps what was not taken over of a configuration, and what stood in its place.
@@ -133,5 +133,5 @@ func (c Finding) restoreSettings(stash, dir int, name string, before []byte, who
 		return err
 	}
 	_ = unix.Unlinkat(stash, c.Stash+LeftOver, 0)
-	return RemoveTree(stash, c.Stash)
+	return beneath.RemoveTree(stash, c.Stash)
 }

@@ -57,7 +57,7 @@ func (s *Stash) replace(i, dir int, name string, c Finding) (Finding, error) {
 		return c, err
 	}
 	c.Mode, c.What, c.Stash = st.Mode, beneath.KindOf(st.Mode).String(), s.found[i].Stash
-	err := RemoveTree(s.dir, c.Stash)
+	err := beneath.RemoveTree(s.dir, c.Stash)
 	if err == nil || beneath.Gone(err) {
 		err = Move(dir, name, s.dir, c.Stash)
 	}
@@ -84,7 +84,7 @@ func (s *Stash) keep(dir int, name string, c *Finding) error {
 	}
 	copier := copier{room: maxCopy, entries: maxCopied}
 	if err := copier.copy(dir, name, s.dir, c.Stash); err != nil {
-		_ = RemoveTree(s.dir, c.Stash)
+		_ = beneath.RemoveTree(s.dir, c.Stash)
 		if first {
 			s.found = s.found[:len(s.found)-1]
 		}

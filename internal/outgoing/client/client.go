@@ -19,6 +19,7 @@ import (
 	"golang.org/x/net/http/httpproxy"
 
 	"github.com/pccrun/pccrun/internal/outgoing"
+	"github.com/pccrun/pccrun/internal/programs"
 )
 
 // New returns a client that follows no redirect, since a header with a key would go along. Its settings are
@@ -41,10 +42,11 @@ func (l *lazy) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func transport(home string, environ []string, note func(text string)) (*http.Transport, error) {
-	s, err := outgoing.Read(home, environ, note)
+	s, err := outgoing.Read(&programs.Finder{Home: home, Records: programs.Records(home, ""), Environ: environ}, note)
 	if err != nil {
 		return nil, err
 	}
+	s.Trust()
 	pool, err := roots(s.Certificates)
 	if err != nil {
 		return nil, err
