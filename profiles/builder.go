@@ -178,9 +178,10 @@ func (b *builder) removeLists(origins []Origin) {
 	p := b.policy
 	for _, o := range origins {
 		switch o.Key {
-		case "protect.deny", "protect.review":
-			review := o.Key == "protect.review"
-			p.Protect = slices.DeleteFunc(p.Protect, func(r ProtectRule) bool { return r.Review == review })
+		case "protect.deny", "protect.home", "protect.review":
+			p.Protect = slices.DeleteFunc(p.Protect, func(r ProtectRule) bool {
+				return "protect."+r.List() == o.Key || r.Home && o.Key == "protect.deny"
+			})
 		case "network.allow":
 			p.Network.Allow = nil
 		case "network.deny":
@@ -281,7 +282,7 @@ func (b *builder) tighten(l *layer) {
 	for _, r := range l.protect {
 		if i := slices.IndexFunc(p.Protect, func(old ProtectRule) bool { return old.Pattern == r.Pattern }); i < 0 {
 			p.Protect = append(p.Protect, r)
-		} else if r.Review && !p.Protect[i].Review {
+		} else if r.List() > p.Protect[i].List() { // deny, home, review: each allows more than the one before
 			ignore(r.Origin)
 		} else {
 			p.Protect[i] = r
@@ -343,7 +344,7 @@ func (b *builder) tighten(l *layer) {
 	var cleared []Origin
 	for _, o := range l.clear {
 		switch o.Key {
-		case "protect.deny", "protect.review", "network.deny", "network.inject":
+		case "protect.deny", "protect.home", "protect.review", "network.deny", "network.inject":
 			ignore(o)
 		default:
 			cleared = append(cleared, o)
@@ -378,6 +379,9 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 	}
 	if p.Decide(p.WorkDir).Access < Read {
 		p.WorkDir = p.Workspace
+	}
+	if p.ProtectStrict || b.partOfHome(&req.Host) {
+		p.Protect = denied(p.Protect)
 	}
 	b.home(req)
 	b.network()
@@ -572,6 +576,15 @@ func (p *Policy) NewFlag(pattern string, dir bool) string {
 		return ""
 	}
 	return "--review " + shell.Quote(pattern)
+}
+
+// Lists reports whether a file that is new at a path is listed at exit, where r protects what stands: it
+// is executed only from a home, and none of its kind stands beside it.
+func (p *Policy) Lists(path string, r ProtectRule) bool {
+	stands := func(at string) bool { _, err := os.Lstat(at); return err == nil }
+	return r.Home && !stands(path) && p.Decide(path).Access == Write && !slices.ContainsFunc(p.Protect, func(r ProtectRule) bool {
+		return r.Home && stands(parentOf(path)+"/"+r.Pattern)
+	})
 }
 
 func parentOf(path string) string { return path[:strings.LastIndexByte(path, '/')] }

@@ -61,10 +61,10 @@ func (r *resolver) flagLayer() (*layer, error) {
 	}
 	d.sourceFlags(req, at)
 	for _, text := range req.Protect {
-		d.protect(text, false, at("--protect"))
+		d.protect(text, "deny", at("--protect"))
 	}
 	for _, text := range req.Review {
-		d.protect(text, true, at("--review"))
+		d.protect(text, "review", at("--review"))
 	}
 	for i, text := range req.Limits {
 		o := at("--" + limits[i].key)

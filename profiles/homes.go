@@ -58,3 +58,28 @@ func homesAround(root string) (homes []string) {
 	}
 	return homes
 }
+
+// partOfHome reports whether in the workspace names count as in a home: it is one, holds one, or is a dot
+// directory of one, where links and variables such as ZDOTDIR lead. The user's own is refused before.
+// On a Mac nothing looks at new names during a run: there they count so everywhere.
+func (b *builder) partOfHome(host *Host) bool {
+	if host.Elsewhere || runtime.GOOS == "darwin" {
+		return true
+	}
+	ws := b.policy.Workspace
+	for _, home := range append([]string{b.policy.Home}, host.Homes...) {
+		if rest, in := below(home, ws); len(home) > 1 && (within(ws, home) || in && strings.HasPrefix(rest, ".")) {
+			return true
+		}
+	}
+	return false
+}
+
+// denied returns rules of which those for names of a home hold everywhere.
+func denied(rules []ProtectRule) []ProtectRule {
+	rules = slices.Clone(rules) // a built-in list is everybody's
+	for i := range rules {
+		rules[i].Home = false
+	}
+	return rules
+}

@@ -24,6 +24,7 @@ import (
 func ThisHost() Host {
 	h := Host{UID: os.Getuid(), Environ: os.Environ(), Memory: memory()}
 	h.Home, _ = Account(h.UID)
+	h.Homes = homesIn("/etc/passwd")
 	// Not os.Getwd, which believes $PWD: the kernel's answer has no links.
 	buf := make([]byte, maxPath+1)
 	if n, err := unix.Getcwd(buf); err == nil && n > 1 && buf[0] == '/' {
@@ -75,6 +76,20 @@ func accountBy(getent string, uid int) (home string, gid int) {
 		return "", 0
 	}
 	return accountOf(text, uid)
+}
+
+// homesIn returns the homes of everybody in a file of passwd(5).
+func homesIn(file string) (homes []string) {
+	text, err := readFile(file, followLinks)
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Split(strings.TrimSuffix(line, "\n"), ":"); len(fields) == 7 {
+			homes = append(homes, fields[5])
+		}
+	}
+	return homes
 }
 
 // accountIn is Account for a file of passwd(5).

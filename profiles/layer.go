@@ -67,7 +67,7 @@ type boolEntry struct {
 // Keys that a profile file may have, for hints; the schema is held against them.
 var (
 	topKeys         = []string{"$schema", "description", "extends", "filesystem", "seeds", "protect", "network", "environment", "resources", "use", "syscalls", "nested", "strict", "report"}
-	protectKeys     = []string{"deny", "review", "strict"}
+	protectKeys     = []string{"deny", "home", "review", "strict"}
 	networkKeys     = []string{"allow", "deny", "local", "publish", "sockets", "inject"}
 	injectKeys      = []string{"env", "hosts", "file", "command"}
 	environmentKeys = []string{"pass", "set"}
@@ -264,7 +264,7 @@ func (d *decoder) top(m member) {
 				return
 			}
 			d.layer.protect = slices.Grow(d.layer.protect, len(m.value.items))
-			d.rules(m.value, key, func(text string, o Origin) { d.protect(text, m.key == "review", o) })
+			d.rules(m.value, key, func(text string, o Origin) { d.protect(text, m.key, o) })
 		})
 	case "network":
 		d.object(v, m.key, networkKeys, d.network)
@@ -369,9 +369,9 @@ func (d *decoder) socket(text, base string, o Origin) {
 	}
 }
 
-func (d *decoder) protect(text string, review bool, o Origin) {
+func (d *decoder) protect(text, list string, o Origin) {
 	if pattern, err := d.protectPattern(text); !d.bad(o, err) {
-		d.layer.protect = append(d.layer.protect, ProtectRule{Pattern: pattern, Review: review, Origin: o})
+		d.layer.protect = append(d.layer.protect, ProtectRule{Pattern: pattern, Review: list == "review", Home: list == "home", Origin: o})
 	}
 }
 
@@ -504,7 +504,7 @@ func (d *decoder) contradictions() {
 	}
 	for _, a := range l.protect {
 		for _, b := range l.protect {
-			if a.Pattern == b.Pattern && a.Review && !b.Review {
+			if a.Pattern == b.Pattern && a.List() > b.List() {
 				d.at(a.Origin, "", "%q is denied too, by %s", a.Pattern, b.Origin.place())
 			}
 		}

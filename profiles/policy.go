@@ -74,7 +74,19 @@ type FileRule struct {
 type ProtectRule struct {
 	Pattern string // a path relative to the workspace, or with no slash a name at any depth; globs as in FileRule
 	Review  bool   // may change, and is reported at exit; else cannot change
+	Home    bool   // a tool executes it only from a home: what stands cannot change, what is new is reported at exit
 	Origin  Origin
+}
+
+// List is the list of a profile's "protect" in which the rule stands. Their names sort by what they allow.
+func (r *ProtectRule) List() string {
+	switch {
+	case r.Review:
+		return "review"
+	case r.Home:
+		return "home"
+	}
+	return "deny"
 }
 
 // Network says which hosts the payload may reach. The zero value is no

@@ -95,7 +95,7 @@ func (p *Policy) Keeps(path string, rule FileRule) bool {
 // ProtectedOutside returns the protect rules for a directory beside the workspace that the
 // command may write, for one that is kept ([Policy.Keeps]) or another; nil where
 // nothing is protected. An absolute rule is none of them: it says itself where it
-// holds.
+// holds. Such a directory may be a home's: its names are denied.
 func (p *Policy) ProtectedOutside(kept bool) []ProtectRule {
 	switch {
 	case slices.Contains(p.Without, LayerProtect) || len(p.Protect) == 0:
@@ -103,7 +103,7 @@ func (p *Policy) ProtectedOutside(kept bool) []ProtectRule {
 	case kept:
 		return keptProtect
 	}
-	return slices.DeleteFunc(slices.Clone(p.Protect), func(r ProtectRule) bool { return strings.HasPrefix(r.Pattern, "/") })
+	return slices.DeleteFunc(denied(p.Protect), func(r ProtectRule) bool { return strings.HasPrefix(r.Pattern, "/") })
 }
 
 // ProtectedAnywhere is [Policy.Protected] for a path that may lie beside the

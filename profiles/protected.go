@@ -13,7 +13,7 @@ func DefaultProtect() (list []ProtectRule) {
 		}
 		for _, kind := range section.value.members {
 			for _, item := range kind.value.items {
-				list = append(list, ProtectRule{Pattern: item.text, Review: kind.key == "review", Origin: Origin{Source: "default"}})
+				list = append(list, ProtectRule{Pattern: item.text, Review: kind.key == "review", Home: kind.key == "home", Origin: Origin{Source: "default"}})
 			}
 		}
 	}

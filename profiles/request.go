@@ -93,6 +93,7 @@ type FileFlag struct {
 type Host struct {
 	UID     int
 	Home    string   // of the user database; "" if it has none
+	Homes   []string // of everybody in its file
 	Environ []string // of this process
 	Cwd     string   // absolute, without links
 	Memory  int64    // bytes

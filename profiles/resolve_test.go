@@ -1366,6 +1366,9 @@ func TestThisHost(t *testing.T) {
 	home, _ = accountIn(file+"x", 0)
 	require.Empty(t, home)
 
+	require.Equal(t, []string{"/root", "/home/u", ""}, homesIn(file))
+	require.Empty(t, homesIn(file+"x"))
+
 	// A user of LDAP, by what getent prints; a number that nobody has.
 	getent := filepath.Join(t.TempDir(), "getent")
 	require.NoError(t, os.WriteFile(getent, []byte("#!/bin/sh\n[ \"$*\" = 'passwd 70001' ] && echo 'l:*:70001:70002:L:/home/l:/bin/sh'\n"), 0o700))

@@ -145,6 +145,7 @@ func (f *flow) lookBack() []events.Change {
 		f.unchanged(guard.Refused(refused)) // of an overlay
 		return nil
 	}
+	guard[0].TreeLost = f.treeLost
 	found, err := guard.Finish()
 	refused = guard.Refused(refused)
 	guard.Close()
@@ -168,6 +169,21 @@ func (f *flow) lookBack() []events.Change {
 		list = append(list, events.Change{Path: Within(f.policy.Workspace, c.Path), Kind: string(c.Kind)})
 	}
 	return list
+}
+
+// treeLost reports whether a working tree that the command has made is deleted now. Another run in the same
+// place may have made it and go on: the last of them finds it.
+func (f *flow) treeLost(tree, admin string) bool {
+	access := f.policy.Decide(tree).Access
+	if access != profiles.Private && (access != profiles.Persist || !f.policy.FreshHome) {
+		return false
+	}
+	return sessions.In(f.dirs.State).EachUnfinished(func(_, text string) error {
+		if overlaps, err := checkedBy(text); err != nil || overlaps(admin) {
+			return errors.New("another run goes on")
+		}
+		return nil
+	}) == nil
 }
 
 // unchanged says what is pinned and somebody has tried to change.

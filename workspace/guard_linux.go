@@ -39,6 +39,7 @@ type Guard struct {
 	fd     int  // the root
 	dev    uint64
 	stood  map[string]bool // protected names
+	homes  map[string]bool // directories in which names of a home stood, nil until asked
 	repos  map[string]bool
 	shut   map[string]bool
 	during during
@@ -48,6 +49,10 @@ type Guard struct {
 
 	// AskGit asks git of what the run has written into repositories; of the first guard, nil if nobody is to.
 	AskGit AskGit
+
+	// TreeLost reports whether a working tree that the run has made outside is deleted with it, and no other run
+	// that goes on may have made its directory in the repository; of the first guard, nil if nobody knows.
+	TreeLost func(tree, admin string) bool
 
 	written map[string]*Written // what the run has written into repositories
 
@@ -196,6 +201,7 @@ type suspect struct {
 	rel  string
 	why  string // of isName: the pattern
 	hit  hit
+	home bool // of isName: see [profiles.ProtectRule]
 }
 
 type suspectKind uint8
@@ -238,6 +244,10 @@ func (c *rules) suspects(d *dir, yield func(suspect)) {
 		switch {
 		case h.class == classGit && h.kind != Dir:
 			yield(suspect{kind: isRepo, dir: d, rel: join(d.rel, h.name), hit: h})
+		case h.class == classProtect && c.protect[h.arg].Home: // another rule of that name may deny it
+			if h.kind != Dir && !inModules(d.rel) {
+				yield(suspect{kind: isName, dir: d, rel: join(d.rel, h.name), why: c.protect[h.arg].Pattern, hit: h, home: true})
+			}
 		case h.class == classProtect && !c.protect[h.arg].Review && !inModules(d.rel) && h.name != last:
 			last = h.name
 			yield(suspect{kind: isName, dir: d, rel: join(d.rel, h.name), why: c.protect[h.arg].Pattern, hit: h})

@@ -136,6 +136,38 @@ func (w *watchman) sh(script string) {
 	require.NoError(w.t, err, string(out))
 }
 
+// What is executed only from a home stays where it is new, and is told of, also after the launcher's
+// death; beside one that stood, or where another rule denies it, it is quarantined.
+func TestGuardListsNamesOfAHome(t *testing.T) {
+	var rules []profiles.ProtectRule
+	for _, name := range []string{".gitconfig", ".zshrc", ".zprofile", ".zlogin"} {
+		rules = append(rules, profiles.ProtectRule{Pattern: name, Home: true})
+	}
+	w := newWatchman(t, append(rules, fixture.Protect(".zlog*")...)...)
+	w.sh("mkdir zsh t; echo a > zsh/.zshrc")
+	text := w.begin().Append(nil)
+	w.sh("ln -s x t/.gitconfig; echo x > t/.zprofile; echo x > t/.zlogin; echo x > zsh/.zprofile; mkdir -p .gitconfig node_modules/.zshrc; echo x > .gitconfig/.envrc; echo x > node_modules/.gitconfig")
+	want := []string{"review t/.gitconfig", "review t/.zprofile", "stashed .gitconfig/.envrc", "stashed t/.zlogin", "stashed zsh/.zprofile"}
+	require.Equal(t, want, w.end())
+	s, _, err := ParseStanding(string(text))
+	require.NoError(t, err)
+	w.guard, err = NewGuard(s, nil, nil, w.stash(), func(Finding) {})
+	require.NoError(t, err)
+	w.sh("echo y > zsh/.zprofile")
+	again := append(want, "review t/.gitconfig", "review t/.zprofile", "stashed zsh/.zprofile")
+	slices.Sort(again)
+	require.Equal(t, again, w.end())
+	w.sh("test -L t/.gitconfig; test -e t/.zprofile; test ! -e zsh/.zprofile; test ! -e t/.zlogin")
+
+	var pins []string
+	for _, p := range scanOf(t, w.query).Pins {
+		pins = append(pins, strings.TrimPrefix(p.Path, w.root+"/"))
+	}
+	require.Contains(t, pins, "zsh/.zshrc")
+	require.Contains(t, pins, "t/.gitconfig")
+	require.NotContains(t, pins, ".gitconfig", "a directory")
+}
+
 // Each plant stands without a guard, and is gone and told with one.
 func TestGuardSetsAside(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -75,7 +75,7 @@ func TestIndexReadsWhatChanged(t *testing.T) {
 		require.Equal(t, 1, again, "it changed too recently to be believed")
 	}
 	time.Sleep(2 * racy)
-	require.Equal(t, again, scanOf(t, q).Stats.Read)
+	require.LessOrEqual(t, scanOf(t, q).Stats.Read, again, "the scan before may have come late enough to be believed")
 	require.Zero(t, scanOf(t, q).Stats.Read)
 
 	// A directory of another inode under the old name, and one that is gone.

@@ -15,6 +15,25 @@ import (
 	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
+// What a repository has of a worktree that is lost with the run goes, and neither one that stood nor one that
+// is there, or in a place that is kept.
+func TestGuardRemovesLostTrees(t *testing.T) {
+	w := newWatchman(t)
+	top := filepath.Dir(w.root)
+	w.sh("git -c user.name=x -c user.email=x@x commit -qm x --allow-empty; git worktree add -q ../old; rm -rf ../old")
+	w.begin()
+	w.sh("for d in lost kept there; do git worktree add -q ../$d; done; rm -rf ../lost ../kept")
+	w.guard.TreeLost = func(tree, admin string) bool {
+		require.Equal(t, w.path(".git/worktrees/"+filepath.Base(tree)), admin)
+		return tree != top+"/kept"
+	}
+	require.Equal(t, []string{"inert .git/worktrees/lost"}, w.end())
+	require.NoDirExists(t, w.path(".git/worktrees/lost"))
+	for _, name := range []string{"old", "kept", "there"} {
+		require.DirExists(t, w.path(".git/worktrees/"+name))
+	}
+}
+
 // A working tree that a run makes of a repository which stood, or leads to one, has
 // nothing that its configuration would have git run there: git itself says so, after one
 // run or two.

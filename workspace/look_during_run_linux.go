@@ -2,12 +2,14 @@ package workspace
 
 import (
 	"errors"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
@@ -31,7 +33,7 @@ func (g *Guard) look() (moved int, err error) {
 		errs = append(errs, err)
 	}
 	g.rules.suspects(g.tree, func(s suspect) {
-		if s.kind == isName && !g.stood[s.rel] && !g.mirrors(s) {
+		if s.kind == isName && !g.stood[s.rel] && !g.listed(s) && !g.mirrors(s) {
 			aside(g.abs(s.rel), s.why)
 		}
 	})
@@ -59,6 +61,24 @@ func (g *Guard) look() (moved int, err error) {
 		g.during.sweep(g.tree)
 	}
 	return moved, errors.Join(errs...)
+}
+
+// listed reports whether a new name is not quarantined, being executed only from a home: unless one of
+// its kind stood beside it, for that may be where ZDOTDIR or a link of the user's home leads.
+func (g *Guard) listed(s suspect) bool {
+	if !s.home {
+		return false
+	}
+	if g.homes == nil {
+		g.homes = map[string]bool{}
+		for name := range g.stood {
+			abs := g.abs(name)
+			if slices.ContainsFunc(g.standing.Protect, func(r profiles.ProtectRule) bool { return r.Home && r.Matches(g.standing.Root, abs) }) {
+				g.homes[filepath.Dir(abs)] = true
+			}
+		}
+	}
+	return !g.homes[filepath.Dir(g.abs(s.rel))]
 }
 
 // read brings the tree up to date.

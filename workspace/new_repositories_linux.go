@@ -183,7 +183,7 @@ func (i *inerter) came(path string) bool {
 
 // elsewhereTrees quarantines what the run has written of where linked worktrees are, if that
 // is a directory outside which does not lead back: git worktree repair would make it one,
-// by a .git file.
+// by a .git file. Of a worktree that is lost with the run it quarantines all that the repository has.
 func (i *inerter) elsewhereTrees(repos []suspect) {
 	for _, s := range repos {
 		path := i.view.abs(s.rel)
@@ -203,7 +203,11 @@ func (i *inerter) elsewhereTrees(repos []suspect) {
 			continue
 		}
 		if err == nil && e == nil && !t.proc {
-			if at := unix.Lstat(filepath.Dir(t.end.Path), &st); beneath.Gone(at) || i.leadsBack(filepath.Dir(t.end.Path), path) {
+			tree := filepath.Dir(t.end.Path)
+			if gone := beneath.Gone(unix.Lstat(tree, &st)); gone || i.leadsBack(tree, path) {
+				if lost := i.guard.peers[0].TreeLost; gone && lost != nil && !i.guard.repos[s.rel] && lost(tree, path) {
+					i.aside(path, "its working tree "+tree+" is not saved")
+				}
 				continue
 			}
 		}

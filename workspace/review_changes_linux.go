@@ -127,7 +127,7 @@ func (g *Guard) fresh(d *dir) {
 		path := g.standing.Root + "/" + join(d.rel, h.name)
 		switch {
 		case inModules(d.rel) || h.kind == Dir:
-		case h.class == classProtect && g.rules.protect[h.arg].Review:
+		case h.class == classProtect && (g.rules.protect[h.arg].Review || g.rules.protect[h.arg].Home):
 			g.added(path, g.rules.protect[h.arg].Pattern)
 		case h.class == classInside && d.state == reviewed:
 			g.added(path, g.rules.protect[d.why].Pattern)

@@ -337,7 +337,7 @@ func (c *rules) sum() uint64 {
 		add(r.Glob, byte(r.Access))
 	}
 	for i := range c.protect {
-		add(c.protect[i].Pattern, flag(c.protect[i].Review))
+		add(c.protect[i].Pattern, flag(c.protect[i].Review), flag(c.protect[i].Home))
 	}
 	return h
 }

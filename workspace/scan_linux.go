@@ -300,6 +300,9 @@ func (s *scan) hit(d *dir, h hit) error {
 		return s.gitEntry(s.abs(d.rel), path, h.kind)
 	case classProtect:
 		r := s.protect[h.arg]
+		if r.Home && h.kind == Dir {
+			return nil
+		}
 		if inModules(d.rel) {
 			if r.Review {
 				return nil

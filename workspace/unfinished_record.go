@@ -63,7 +63,7 @@ type Known struct {
 // standingMagic begins a record, standingEnd ends it: one without was never
 // finished, and its command never started.
 const (
-	standingMagic = "pccrun record 4\n"
+	standingMagic = "pccrun record 5\n"
 	standingEnd   = "\nend\n"
 )
 
@@ -211,6 +211,7 @@ func (r *Standing) code(c *codec) {
 	list(c, &r.Protect, func(p *profiles.ProtectRule) {
 		c.text(&p.Pattern)
 		c.flag(&p.Review)
+		c.flag(&p.Home)
 	})
 	for _, all := range [...]*[]string{&r.Names, &r.Repos, &r.Shut, &r.Vacant, &r.GitDirs, &r.Stores, &r.Reviewed, &r.Hooks, &r.Commands, &r.Own, &r.Placed} {
 		texts(all)

@@ -436,7 +436,7 @@ func (w *walker) enter(d *dir, rel string, ino uint64, hits []hit) {
 	if d.state != hidden {
 		for _, h := range hits {
 			switch {
-			case h.class != classProtect:
+			case h.class != classProtect || w.protect[h.arg].Home: // no tool executes a directory of such a name
 			case !w.protect[h.arg].Review && !inModules(rel):
 				k.state, k.why = protected, h.arg
 			case k.state == plain:

@@ -70,7 +70,11 @@ func hostPrograms() (finder *programs.Finder, home string, err error) {
 	if err == nil {
 		home, _, err = host.HomeDir()
 	}
-	return run.Programs(&host, dirs.State).For((&profiles.Policy{Workspace: workspace}).Changes, say), home, err
+	writes := (&profiles.Policy{Workspace: workspace}).Changes
+	if workspace == "" { // a home, say, in which no run can be
+		writes = nil
+	}
+	return run.Programs(&host, dirs.State).For(writes, say), home, err
 }
 
 // examine tries the launcher that the user started: this program may be the

@@ -254,7 +254,7 @@ func policyObject(p *profiles.Policy) object {
 	}
 	var protect, seeds, sockets, use, inject, pass, set, limits, requirements []object
 	for _, r := range p.Protect {
-		protect = append(protect, object{{"pattern", r.Pattern}, {"review", r.Review}, {"origin", originObject(r.Origin)}})
+		protect = append(protect, object{{"pattern", r.Pattern}, {"review", r.Review}, {"home", r.Home}, {"origin", originObject(r.Origin)}})
 	}
 	for _, s := range p.Seeds {
 		seeds = append(seeds, object{{"path", s.Path}, {"mode", s.Mode.String()}, {"copied", append([]string{}, s.Keys...)}, {"dropped", append([]string{}, s.Drop...)}, {"origin", originObject(s.Origin)}})
@@ -317,11 +317,7 @@ func writePolicy(b *strings.Builder, p *profiles.Policy) {
 	if len(p.Protect) > 0 {
 		head("protect")
 		for _, r := range p.Protect {
-			word := "deny"
-			if r.Review {
-				word = "review"
-			}
-			row(word, r.Pattern, r.Origin)
+			row(r.List(), r.Pattern, r.Origin)
 		}
 	}
 	if len(p.Seeds) > 0 {

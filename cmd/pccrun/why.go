@@ -261,9 +261,12 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 	a.strict(p, path, d.Access)
 	if r, ok := p.ProtectedAnywhere(path); ok && a.question == "write" && d.Access >= profiles.Overlay && !scratch {
 		a.rule = r.Origin
-		if r.Review {
+		switch {
+		case p.Lists(path, r):
+			a.ruleText, a.what = "protect "+r.Pattern, "and it is listed at exit, because a host tool would execute it in a home; what stands is protected"
+		case r.Review:
 			a.ruleText, a.what = "review "+r.Pattern, "and it is listed at exit if it changes, because a host tool would execute it"
-		} else {
+		default:
 			a.yes, a.ruleText, a.what = false, "protect "+r.Pattern, "it is protected, because a host tool would execute it; "+newName(p)
 			if strings.HasPrefix(r.Pattern, ".git/") {
 				a.what = "it is protected in repositories that exist at the start; in a new repository, what git would execute is quarantined at the end"

@@ -43,6 +43,7 @@ type row struct {
 // doctorAnswer is what the table needs of `pccrun doctor --json`.
 type doctorAnswer struct {
 	Providers []struct {
+		Name          string
 		Runs          bool
 		Refused, Hint string
 		Guarantees    []struct{ Guarantee, State, Mechanism, Cause string }
@@ -99,7 +100,7 @@ func (w *row) doctor(text string) error {
 	if err := json.Unmarshal([]byte(text), &d); err != nil {
 		return err
 	}
-	if len(d.Providers) != 1 {
+	if len(d.Providers) == 0 || d.Providers[0].Name != "native" { // the others follow
 		return errors.New("no answer of the native provider")
 	}
 	p := d.Providers[0]

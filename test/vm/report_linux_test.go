@@ -17,7 +17,7 @@ import (
 )
 
 const answer = `{"providers":[{"name":"native","runs":true,"guarantees":[{"guarantee":"fs.hide","state":"weak"},{"guarantee":"sys.filter","state":"kept"}],
-	"limits":[{"guarantee":"res.memory","state":"kept","mechanism":"cgroup v2"}],"trials":[{"name":"seccomp","verdict":"holds"}]}]}`
+	"limits":[{"guarantee":"res.memory","state":"kept","mechanism":"cgroup v2"}],"trials":[{"name":"seccomp","verdict":"holds"}]},{"name":"docker","runs":false}]}`
 
 const plan = `{"guarantees":[{"guarantee":"fs.hide","state":"kept"},{"guarantee":"res.memory","state":"kept","mechanism":"cgroup v2"},
 	{"guarantee":"res.cpu","state":"kept","mechanism":"cgroup v2"},{"guarantee":"res.pids","state":"kept","mechanism":"cgroup v2"}]}`
@@ -28,7 +28,7 @@ const escapes = `{"id":"FS-001","guarantee":"fs.hide","verdict":"degraded","clai
 
 func TestJudge(t *testing.T) {
 	runs, refuses, fixable := &setup{name: "a", says: "plain"}, &setup{name: "b", refused: "is 0"}, &setup{name: "c", refused: "is 0", fixable: true}
-	refused := outcome{Code: 125, Said: "pccrun: clone: x is 0\npccrun: hint: raise it\n", Doctor: `{"providers":[{"runs":false}]}`}
+	refused := outcome{Code: 125, Said: "pccrun: clone: x is 0\npccrun: hint: raise it\n", Doctor: `{"providers":[{"name":"native","runs":false}]}`}
 	good := outcome{Doctor: answer, Escape: escapes}
 	followed := []followed{{By: "the launcher's hint", Script: "sysctl"}, {By: "the doctor", Script: "more"}}
 	w := judge(runs, &result{Before: good}, nil)
@@ -47,7 +47,7 @@ func TestJudge(t *testing.T) {
 	require.Empty(t, w.problems)
 	require.Contains(t, w.line(), "; after the launcher's hint, then the doctor: runs; memory kept by cgroup v2, cpu kept by cgroup v2, pids kept by cgroup v2")
 
-	bare := outcome{Doctor: `{"providers":[{"runs":true,"trials":[{"name":"landlock","verdict":"open"}]}]}`}
+	bare := outcome{Doctor: `{"providers":[{"name":"native","runs":true,"trials":[{"name":"landlock","verdict":"open"}]}]}`}
 	require.Empty(t, judge(&setup{open: "landlock"}, &result{Before: bare}, nil).problems)
 
 	for name, c := range map[string]struct {
@@ -67,7 +67,7 @@ func TestJudge(t *testing.T) {
 		"no plan afterwards":   {fixable, &result{Before: refused, After: &outcome{}}, nil},
 		"the doctor disagrees": {runs, &result{Before: outcome{Doctor: refused.Doctor}}, nil},
 		"the doctor is silent": {runs, &result{Before: outcome{}}, nil},
-		"a layer is open":      {runs, &result{Before: outcome{Doctor: `{"providers":[{"runs":true,"trials":[{"verdict":"open"}]}]}`}}, nil},
+		"a layer is open":      {runs, &result{Before: outcome{Doctor: `{"providers":[{"name":"native","runs":true,"trials":[{"verdict":"open"}]}]}`}}, nil},
 		"a claim is broken":    {runs, &result{Before: outcome{Doctor: answer, Escape: `{"verdict":"escaped","claim":"kept"}`}}, nil},
 		"nothing is proved":    {runs, &result{Before: outcome{Doctor: answer, Escape: `{"verdict":"vacuous","claim":"kept"}`}}, nil},
 		"the suite broke":      {runs, &result{Before: outcome{Doctor: answer, EscapeSaid: "no"}}, nil},

@@ -61,6 +61,15 @@ func TestCertificates(t *testing.T) {
 	require.Empty(t, said)
 	_, err = get(t, home, address)
 	require.NoError(t, err, "nor need the environment say so")
+
+	// A directory in the one that is named is passed over; a file that is not there is each call's error.
+	require.NoError(t, os.Mkdir(filepath.Join(shared, "more"), 0o755))
+	require.NoError(t, os.WriteFile(path, []byte("SSL_CERT_DIR="+shared+"\n"), 0o600))
+	_, err = get(t, home, address)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, []byte("SSL_CERT_FILE="+file+".gone\n"), 0o600))
+	_, err = get(t, home, address)
+	require.ErrorContains(t, err, "read certificates: ")
 	require.NoError(t, os.Chmod(path, 0o666))
 	_, err = get(t, home, address)
 	require.ErrorContains(t, err, "that only you can write")
@@ -93,6 +102,21 @@ func TestRootsCertificates(t *testing.T) {
 	require.NoError(t, runs.Cover([]string{home}))
 	_, err = get(t, home, address, "SSL_CERT_FILE="+file)
 	require.ErrorContains(t, err, "certificate", "a run of root's could write it")
+}
+
+// No redirect is followed.
+func TestRedirect(t *testing.T) {
+	followed := 0
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed++ }))
+	defer other.Close()
+	s := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusFound))
+	defer s.Close()
+	_, err := get(t, private.Dir(t), s.URL)
+	require.NoError(t, err)
+	require.Zero(t, followed, "a header with a key would go along")
+	_, err = get(t, private.Dir(t), other.URL)
+	require.NoError(t, err)
+	require.Equal(t, 1, followed, "the control")
 }
 
 // A proxy of the environment gets nothing, unless the user has the line.

@@ -244,7 +244,7 @@ func listen(pid int, address string) (l net.Listener, err error) {
 }
 
 // listenShared listens at a port of this machine, for a daemon of a sandbox that has no machine of
-// its own. Others may listen there too: each answers alike.
+// its own. The same user's others may listen there too: each answers alike. Another user's are waited for.
 func listenShared(port string) (net.Listener, error) {
 	shared := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
 		if e := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }); e != nil {
@@ -252,7 +252,12 @@ func listenShared(port string) (net.Listener, error) {
 		}
 		return err
 	}}
-	return shared.Listen(context.Background(), "tcp", "127.0.0.1"+port)
+	for end := await.Deadline(); ; time.Sleep(time.Millisecond) {
+		l, err := shared.Listen(context.Background(), "tcp", "127.0.0.1"+port)
+		if !errors.Is(err, unix.EADDRINUSE) || time.Now().After(end) {
+			return l, err
+		}
+	}
 }
 
 // Path is where a path of the machine's is met on this one.
