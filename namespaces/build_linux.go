@@ -58,6 +58,7 @@ type Plan struct {
 	Segments bool // the launcher gets the tables of System V objects ([Sandbox.SysV])
 	Await    bool // the launcher has work between the set-up and the command
 	Command  Command
+	Staging  *Staging       // nil for none
 	Configs  map[string]int // as root: descriptors of the directories of configurations of git that the launcher merges into, and the command may not write
 	Own      map[string]int // as root: descriptors of the directories that the command may write, as its identity may, and read-only ones of repositories that they are a part of, and of a workspace
 

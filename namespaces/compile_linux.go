@@ -35,6 +35,7 @@ type compiler struct {
 	signals   inside.Reg
 	tty       inside.Reg // the command's terminal, in pid 1
 	questions inside.Reg // the name server's socket, in a network namespace of its own
+	staging   inside.Reg // see [Staging]; 0 for none
 	environ   *inside.Environ
 }
 
@@ -84,7 +85,17 @@ func (c *compiler) rest(p *Plan, io *Stdio) {
 		}
 		c.send = append(tables, c.send...)
 	}
-	c.SendFDs(c.control, append([]inside.Reg{c.tmpfs, user, mnt, root}, c.send...)...)
+	if send := []inside.Reg{c.tmpfs, user, mnt, root}; c.staging == 0 {
+		c.SendFDs(c.control, append(send, c.send...)...)
+	} else { // in the place of one that could not be opened, another
+		c.send = append([]inside.Reg{c.staging}, c.send...)
+		send = append(send, c.send...)
+		instead := make([]inside.Reg, len(send))
+		instead[4] = root
+		c.SendOpened(c.control, send, instead)
+		c.Call(unix.SYS_CLOSE, inside.Result(c.staging))
+		c.Attempt()
+	}
 	wait := func() {
 		c.Step("wait for the launcher")
 		c.Await()
@@ -147,6 +158,9 @@ func (c *compiler) open(p *Plan) {
 			flags |= unix.AT_RECURSIVE
 		}
 		c.sources[i] = inside.Result(c.Get(unix.SYS_OPEN_TREE, inside.Result(fd), c.Str(""), inside.Int(flags)))
+		if p.stages(&m) {
+			c.stage(p.Staging, c.sources[i])
+		}
 		if m.Kind == Scratch {
 			c.scratch(i, m.Upper, fd)
 		}

@@ -301,7 +301,11 @@ func (k *RemountWatcher) check() error {
 // fails has come to its end.
 func (k *RemountWatcher) cover(v view, item *kept, seen *unix.Statx_t) (err error) {
 	if k.helper == nil {
-		if k.helper, err = k.sandbox.newHelper(k.views); err != nil {
+		var fds []int
+		for _, v := range k.views {
+			fds = append(fds, v.fd)
+		}
+		if k.helper, err = k.sandbox.newHelper(fds...); err != nil {
 			return err
 		}
 	}
@@ -328,10 +332,10 @@ type helper struct {
 	done    chan struct{}
 }
 
-// newHelper starts one that mounts in views. It lives as long as the sandbox, so
+// newHelper starts one that has descriptors. It lives as long as the sandbox, so
 // it lets go of all else that this process has open: a pipe to a program that
 // is being started just now would not end with that program.
-func (s *Sandbox) newHelper(views []view) (*helper, error) {
+func (s *Sandbox) newHelper(fds ...int) (*helper, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socketpair", err)
@@ -348,11 +352,7 @@ func (s *Sandbox) newHelper(views []view) (*helper, error) {
 	p.Call(unix.SYS_SETNS, inside.Int(s.user), inside.Int(unix.CLONE_NEWUSER))
 	p.Call(unix.SYS_SETNS, inside.Int(s.mnt), inside.Int(unix.CLONE_NEWNS))
 	p.Step("close unneeded descriptors")
-	needed := []int{pair[1], s.Private}
-	for _, v := range views {
-		needed = append(needed, v.fd)
-	}
-	keepOnly(p, needed)
+	keepOnly(p, append([]int{pair[1], s.Private}, fds...))
 	p.Await()
 	h.mark = p.Mark()
 	started := make(chan error)
@@ -403,6 +403,12 @@ func (h *helper) cover(private int, v view, item *kept, seen *unix.Statx_t) erro
 	p.Call(unix.SYS_MOVE_MOUNT, inside.Result(tree), p.Str(""), inside.Result(target), p.Str(""), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
 	p.Call(unix.SYS_CLOSE, inside.Result(tree))
 	p.Call(unix.SYS_CLOSE, inside.Result(target))
+	return h.carryOut()
+}
+
+// carryOut has the helper do what its program says, and waits until it has.
+func (h *helper) carryOut() error {
+	p := h.program
 	p.Repeat(h.mark)
 	if err := p.Go(h.control, inside.Supervision{}); err != nil && err != unix.EPIPE { // what it died of may be told below
 		return err

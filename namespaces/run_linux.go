@@ -121,6 +121,7 @@ type Sandbox struct {
 	Gone func(*Result)
 
 	remounter *RemountWatcher
+	mounter   mounter
 	dialers   dialers
 	listens   []int          // descriptors of Listeners, until they are adopted
 	asked     int            // that of Questions, until then; 0 for none
@@ -315,6 +316,12 @@ func (s *Sandbox) receive(count int) error {
 		return err
 	}
 	s.Private, s.user, s.mnt, s.root, fds = fds[0], fds[1], fds[2], fds[3], fds[4:]
+	if s.shell.staging != 0 {
+		if s.mounter.staging, fds = fds[0], fds[1:]; sameNode(s.mounter.staging, s.root) { // there is none
+			unix.Close(s.mounter.staging)
+			s.mounter.staging = 0
+		}
+	}
 	if s.plan.Segments {
 		s.SysV, fds = [3]int(fds), fds[len(s.SysV):]
 	}
@@ -462,6 +469,7 @@ func (s *Sandbox) part(r *Result) {
 	if s.remounter != nil {
 		s.remounter.end()
 	}
+	s.mounter.end()
 	s.parting.Go(func() {
 		for _, fd := range [...]int{s.mnt, s.user, s.root} {
 			unix.Close(fd)

@@ -567,12 +567,11 @@ func (p *Policy) WriteFlag(path string) string {
 	return flag
 }
 
-// NewFlag is the flag that lets the command make a file of a name that is quarantined as a rule's
-// pattern has it, "" where there is none: a directory is not opened as a whole, and of git's own
-// names more is looked at than a rule says.
-func (p *Policy) NewFlag(pattern string, dir bool) string {
+// NewFlag is the flag that lets the command make what is quarantined as a rule's pattern has it, ""
+// where there is none: of git's own names more is looked at than a rule says.
+func (p *Policy) NewFlag(pattern string) string {
 	named := func(r ProtectRule) bool { return r.Pattern == pattern && !r.Review }
-	if dir || strings.HasPrefix(pattern, ".git/") || !slices.ContainsFunc(p.Protect, named) {
+	if strings.HasPrefix(pattern, ".git/") || !slices.ContainsFunc(p.Protect, named) {
 		return ""
 	}
 	return "--review " + shell.Quote(pattern)

@@ -55,10 +55,9 @@ func TestFlagsOfProtected(t *testing.T) {
 	}
 	_, ok := p.Protected(ws + "/.claude/read")
 	require.True(t, ok)
-	require.Equal(t, "--review .envrc", p.NewFlag(".envrc", false))
-	require.Empty(t, p.NewFlag(".envrc", true))
-	require.Empty(t, p.NewFlag(".git/hooks", false))
-	require.Empty(t, p.NewFlag("Makefile", false), "it is for review")
+	require.Equal(t, "--review .envrc", p.NewFlag(".envrc"))
+	require.Empty(t, p.NewFlag(".git/hooks"))
+	require.Empty(t, p.NewFlag("Makefile"), "it is for review")
 }
 
 // Names of a home are listed where they are new, and denied where the workspace may be a home's, in a

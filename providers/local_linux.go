@@ -79,6 +79,8 @@ type Local interface {
 	Denials() *os.File
 	// Configs are the private copies of git's configurations that the command has.
 	Configs(session string) *workspace.Configs
+	// Stubs say how directories under protected names go on working inside.
+	Stubs() *workspace.Stubs
 	// Refused are the pinned files that somebody wanted to change. For Gone.
 	Refused() []workspace.Refusal
 	// Lost is what was made in private directories. For Gone. OpenLost opens the directory that

@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/internal/messages"
@@ -17,6 +20,7 @@ import (
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
 // A guarded run has what is quarantined of what it leaves.
@@ -92,16 +96,62 @@ func (f *flow) guard(run providers.Local) error {
 		return nil
 	}
 	var err error
-	g.guard, err = f.watched.Guard(g.standing, &workspace.Stash{Open: f.stash}, f.changed)
+	stubs := workspace.NewStubs()
+	if run != nil {
+		stubs = run.Stubs()
+	}
+	stubs.Foreign = func(dev, ino uint64) bool { return hasStub(sessions.In(f.dirs.State), dev, ino) }
+	stubs.Note = func(dev, ino uint64) error { return f.oweAlso(stubLine(dev, ino)) }
+	stubs.Full = func(path string) {
+		observer{f}.Warning(events.Warning{Text: Within(f.policy.Workspace, path) + ": not there for the command, as what follows: 64 such directories are"})
+	}
+	g.guard, err = f.watched.Guard(g.standing, &workspace.Stash{Open: f.stash, Staged: stubs.Staged}, f.changed)
 	if err != nil {
 		return err
 	}
 	g.guard[0].AskGit = f.git().ask
+	g.guard.Stubs(stubs)
 	if run != nil {
 		g.guard.Attach(run.Configs(f.session.ID()))
 	}
 	g.guard.Watch()
 	return nil
+}
+
+// stubLine is the line of an unfinished-run record that tells of a stub, by device and inode.
+func stubLine(dev, ino uint64) string { return fmt.Sprintf("stub %d %d\n", dev, ino) }
+
+// hasStub reports whether a run that goes on has made a stub. One of which that cannot be read is none.
+func hasStub(home sessions.Home, dev, ino uint64) (has bool) {
+	line := "\n" + stubLine(dev, ino)
+	err := home.EachUnfinished(func(_, text string) error {
+		has = has || strings.Contains(text, line)
+		return nil
+	})
+	return has && err == nil
+}
+
+// killedStubs are the stubs that the record of a killed run tells of, behind who held the run.
+func killedStubs(lines []string) *workspace.Stubs {
+	stubs := workspace.NewStubs()
+	for _, line := range lines {
+		var dev, ino uint64
+		if n, _ := fmt.Sscanf(line, "stub %d %d", &dev, &ino); n == 2 {
+			stubs.Knows(dev, ino)
+		}
+	}
+	return stubs
+}
+
+// sweepStaging removes the staging directories of launchers that were killed: where they are empty, and nobody has the number.
+func sweepStaging(dir string) {
+	list, _ := os.ReadDir(dir)
+	for _, e := range list {
+		pid, _, _ := strings.Cut(e.Name(), "-")
+		if n, err := strconv.Atoi(pid); err == nil && unix.Kill(n, 0) == unix.ESRCH {
+			_ = unix.Rmdir(filepath.Join(dir, e.Name()))
+		}
+	}
 }
 
 // stash is the session's directory, for what is quarantined, and noted as wanted before
@@ -132,7 +182,7 @@ func (f *flow) unguarded() {
 func (f *flow) changed(c workspace.Finding) {
 	f.log.Emit(events.Changed{Path: c.Path, Kind: string(c.Kind), What: c.What, Why: c.Why})
 	if c.Protected() {
-		f.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "keep " + c.Path, Rule: "protect " + c.Why, Hint: f.policy.NewFlag(c.Why, c.What == "directory")})
+		f.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "keep " + c.Path, Rule: "protect " + c.Why, Hint: f.policy.NewFlag(c.Why)})
 	}
 	f.log.Start()
 }
@@ -223,11 +273,12 @@ func settleUnfinished(home sessions.Home, program Program, id, text string) erro
 	if len(records) == 0 {
 		return nil
 	}
-	if strings.HasPrefix(rest, unfinishedBy) {
+	held, more, _ := strings.Cut(rest, "\n")
+	if strings.HasPrefix(held, unfinishedBy) {
 		if err := endAt(home, program, id); err != nil {
 			return err
 		}
-	} else if pid, err := strconv.Atoi(strings.TrimSuffix(rest, "\n")); err == nil {
+	} else if pid, err := strconv.Atoi(held); err == nil {
 		if err := sessions.AwaitEnd(pid, record.Start, 5*time.Second); err != nil {
 			return err
 		}
@@ -251,10 +302,12 @@ func settleUnfinished(home sessions.Home, program Program, id, text string) erro
 		guards.Attach(configs)
 	}
 	guards[0].AskGit = askGit(record.Root)
+	guards.Stubs(killedStubs(strings.Split(more, "\n")))
 	found, err := workspace.Together(guards...).Finish()
 	if err != nil {
 		return err
 	}
 	workspace.RemoveMade(record.Root, profiles.EveryMadeDir())
+	sweepStaging(filepath.Join(home.State(), quarantine.StagingName))
 	return bury(home, id, record.Root, record.Start, found)
 }

@@ -91,7 +91,7 @@ func sayFindings(found []workspace.Finding, p *profiles.Policy, root, session st
 		}
 		flag := ""
 		if p != nil && c.Protected() {
-			flag = p.NewFlag(c.Why, c.What == "directory")
+			flag = p.NewFlag(c.Why)
 		}
 		messages.Say(describe(c, root, flag))
 	}

@@ -49,7 +49,10 @@ func title(id string) string { return id + "." + strconv.Itoa(os.Getpid()) }
 const maxTitle = 128
 
 // owed is the directory of the unfinished-run records.
-func (h Home) owed() string { return filepath.Join(filepath.Dir(h.dir), "owed") }
+func (h Home) owed() string { return filepath.Join(h.State(), "owed") }
+
+// State is pccrun's state directory, in which the sessions lie.
+func (h Home) State() string { return filepath.Dir(h.dir) }
 
 // Owe writes down what is owed if this process does not live to pay. It stands
 // in the way of each launch.

@@ -60,6 +60,7 @@ type Guard struct {
 	originals map[string][]byte // of files for review, by path
 	links     map[string]string // where those that are pinned led, by path
 
+	stubs   *Stubs // of the first guard, nil for none
 	lookout lookout
 	stop    chan struct{}
 	ended   chan struct{}

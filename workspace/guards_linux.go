@@ -33,6 +33,7 @@ func (gs Guards) Finish() ([]Finding, error) {
 	for _, g := range gs {
 		errs = append(errs, g.search())
 	}
+	first.stubs.close()
 	for _, g := range gs {
 		errs = append(errs, g.removed()...)
 	}

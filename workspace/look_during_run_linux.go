@@ -33,7 +33,18 @@ func (g *Guard) look() (moved int, err error) {
 		errs = append(errs, err)
 	}
 	g.rules.suspects(g.tree, func(s suspect) {
-		if s.kind == isName && !g.stood[s.rel] && !g.listed(s) && !g.mirrors(s) {
+		if s.kind != isName || g.stood[s.rel] || g.listed(s) || g.mirrors(s) {
+			return
+		}
+		stays, n := g.stub(s)
+		if moved += n; !stays && g.swap(s) {
+			stays = true
+			moved++
+		} else if !stays { // another run may have swapped it meanwhile
+			stays, n = g.stub(s)
+			moved += n
+		}
+		if !stays {
 			aside(g.abs(s.rel), s.why)
 		}
 	})

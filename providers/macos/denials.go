@@ -92,7 +92,7 @@ func denialOf(operation, target string, p *profiles.Policy) events.Denial {
 	case verb == "write" && decision.Access == profiles.Write:
 		if r, ok := p.ProtectedAnywhere(target); ok && !r.Review {
 			d.Guarantee, d.Rule = string(profiles.FSProtect), "protect "+r.Pattern+" ("+r.Origin.String()+")"
-			d.Hint = p.NewFlag(r.Pattern, false)
+			d.Hint = p.NewFlag(r.Pattern)
 		}
 	case verb == "read" || verb == "execute":
 		d.Rule, d.Hint = decision.Access.String()+" "+decision.Rule.Text()+" ("+decision.Rule.Origin.String()+")", "--read "+shell.Quote(target)

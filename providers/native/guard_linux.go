@@ -1,11 +1,20 @@
 package native
 
 import (
+	"crypto/rand"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
 // Guarded returns what the look after this run goes by.
@@ -26,6 +35,42 @@ func (s *Started) Configs(session string) *workspace.Configs {
 		c.Shown = func(path string) bool { return s.run.Policy.Decide(path).Access >= profiles.Read }
 	}
 	return c
+}
+
+// stage plans a staging directory, by which a directory that the command makes under a protected name goes on working
+// inside; nil where none can be had, and such a directory is moved away.
+func (r *Run) stage(stateDir string) *namespaces.Staging {
+	p := r.Policy
+	if stateDir == "" || r.Plan.Identity.Root || p.Nested || p.Strict || p.ProtectStrict || !survey.Guards(p) {
+		return nil
+	}
+	dir := filepath.Join(stateDir, quarantine.StagingName)
+	_ = os.Mkdir(dir, 0o700) // it stands, but for the first time
+	var here, there unix.Statx_t
+	for path, st := range map[string]*unix.Statx_t{p.Workspace: &here, dir: &there} {
+		if unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_TYPE|unix.STATX_MNT_ID, st) != nil {
+			return nil
+		}
+	}
+	if here.Mask&unix.STATX_MNT_ID == 0 || here.Mnt_id != there.Mnt_id { // nothing can be renamed from one to the other
+		return nil
+	}
+	name := strconv.Itoa(os.Getpid()) + "-" + strings.ToLower(rand.Text())
+	s := &namespaces.Staging{Tree: p.Workspace, Name: quarantine.Prefix + name, Kept: filepath.Join(dir, name)}
+	if info, err := os.Lstat(p.Workspace + "/.git"); err == nil && info.IsDir() {
+		s.Name = ".git/" + s.Name // where fewer programs look for what has changed
+	}
+	return s
+}
+
+// Stubs say how directories under protected names go on working inside.
+func (s *Started) Stubs() *workspace.Stubs {
+	stubs := workspace.NewStubs()
+	if s.Staged() {
+		stubs.Staged, stubs.Mount = s.run.Plan.Staging.Kept, s.Mount
+		s.ReadyToMount()
+	}
+	return stubs
 }
 
 // protectMechanism says how fs.protect is kept.

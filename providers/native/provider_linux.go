@@ -273,6 +273,9 @@ func (p *plan) start(ctx context.Context, io providers.Stdio, o providers.LocalO
 			if box != nil {
 				box.Close()
 			}
+			if r.Plan.Staging != nil {
+				_ = os.Remove(r.Plan.Staging.Kept)
+			}
 			r.Egress.Abandon()
 			err = errors.Join(err, r.release())
 		}
@@ -297,6 +300,7 @@ func (p *plan) start(ctx context.Context, io providers.Stdio, o providers.LocalO
 	if err := r.bind(p.provider.whole, upper); err != nil {
 		return nil, nil, err
 	}
+	r.Plan.Staging = r.stage(p.provider.stateDir)
 	id := r.Plan.Identity
 	switch {
 	case id.Root:

@@ -14,6 +14,9 @@ const (
 	JournalName = "changes" // a line for each change, written before what it tells of is done
 )
 
+// StagingName is the directory of pccrun's own, beside the sessions, for what may become a stash ([Stash.Staged]).
+const StagingName = "staging"
+
 // LeftOver ends the name, in the stash, of what was left of a configuration.
 const LeftOver = ".left"
 

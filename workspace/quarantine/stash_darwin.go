@@ -1,6 +1,10 @@
 package quarantine
 
-import "golang.org/x/sys/unix"
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
 
 // Take moves the entry of a directory into the stash. The run has ended: nobody makes the same name again.
 func (s *Stash) Take(dir int, name string, c Finding) (Finding, error) {
@@ -31,6 +35,9 @@ func Move(from int, name string, to int, as string) error {
 	}
 	return rename(from, name, to, as)
 }
+
+// adopt makes no stash: nothing is staged for it.
+func (*Stash) adopt(*os.Root) bool { return false }
 
 // versions are counted where a run goes on.
 type versions struct{}

@@ -17,8 +17,10 @@ import (
 
 // A Stash holds what was quarantined during one run, outside its workspace.
 type Stash struct {
-	Open func() (*os.Root, error) // the session's directory, made when something is to be kept
+	Open   func() (*os.Root, error) // the session's directory, made when something is to be kept
+	Staged string                   // a directory that becomes the stash, so that [Stash.Swap] can be used; "" for none
 
+	staged  bool // it is the stash
 	mu      sync.Mutex
 	dir     int // the stash, 0 while there is none
 	journal *os.File
@@ -52,8 +54,10 @@ func (s *Stash) make() (int, *os.File, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if err := root.Mkdir(StashName, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return 0, nil, err
+	if !s.adopt(root) {
+		if err := root.Mkdir(StashName, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return 0, nil, err
+		}
 	}
 	dir, err := root.Open(StashName)
 	if err != nil {
@@ -197,6 +201,9 @@ func (s *Stash) Settle() []Finding {
 		s.journal.Close()
 		s.dir = 0
 		s.err = os.ErrClosed
+	}
+	if s.Staged != "" && !s.staged {
+		_ = os.Remove(s.Staged) // empty: nobody but [Stash.Swap] puts anything there
 	}
 	return Merge(s.found)
 }

@@ -24,9 +24,6 @@ const (
 func (s *Stash) Take(dir int, name string, c Finding) (Finding, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.names == nil {
-		s.names, s.late = map[string]int{}, map[string]int{}
-	}
 	if s.names[c.Path] >= maxSame {
 		if i := s.last(c.Path); i >= 0 {
 			return s.replace(i, dir, name, c)
@@ -34,9 +31,17 @@ func (s *Stash) Take(dir int, name string, c Finding) (Finding, error) {
 	}
 	c, err := s.take(dir, name, c)
 	if err == nil {
-		s.names[c.Path]++
+		s.count(c.Path)
 	}
 	return c, err
+}
+
+// count counts a version that was taken.
+func (v *versions) count(path string) {
+	if v.names == nil {
+		v.names = map[string]int{}
+	}
+	v.names[path]++
 }
 
 // last returns the last version that is kept of a path, -1 if none is.
@@ -95,6 +100,9 @@ func (s *Stash) keep(dir int, name string, c *Finding) error {
 		delete(s.late, c.Stash)
 	}
 	if fd, err := beneath.Open(dir, name, unix.O_RDONLY); err == nil && c.Mode&unix.S_IFMT == unix.S_IFREG && len(s.late) < maxLate {
+		if s.late == nil {
+			s.late = map[string]int{}
+		}
 		s.late[c.Stash] = fd
 	} else if err == nil {
 		unix.Close(fd)
