@@ -163,21 +163,32 @@ func (p *Plan) listen() error {
 		if err != nil {
 			return err
 		}
-		for _, port := range rule.LocalPorts() {
-			p.Listen = append(p.Listen, netip.AddrPortFrom(loopback, port))
-			if p.sandbox.IPv6 {
-				p.Listen = append(p.Listen, netip.AddrPortFrom(netip.IPv6Loopback(), port))
-			}
+		port := rule.LocalPort()
+		if p.taken(port) && !strings.HasPrefix(local.Text, "localhost:") {
+			continue
+		}
+		p.Listen = append(p.Listen, netip.AddrPortFrom(loopback, port))
+		if p.sandbox.IPv6 {
+			p.Listen = append(p.Listen, netip.AddrPortFrom(netip.IPv6Loopback(), port))
 		}
 		if len(p.Listen) > maxListeners {
 			return &profiles.Error{
 				Origin: local.Origin,
 				Cause:  fmt.Sprintf("more than %d ports of the host's loopback at the loopback inside", maxListeners),
-				Hint:   "name only the ports that are used, or use --local PORT and host.pccrun.internal",
+				Hint:   "name only the ports that are used, or use --allow host:PORT and host.pccrun.internal",
 			}
 		}
 	}
 	return nil
+}
+
+// taken reports whether a port of the loopback inside is another's: the proxy's, the name server's, or that of a
+// server of the command's which the host may reach.
+func (p *Plan) taken(port uint16) bool {
+	return port == p.sandbox.Proxy || port == 53 || slices.ContainsFunc(p.policy.Network.Publish, func(r profiles.NetRule) bool {
+		_, inside, err := profiles.PublishedPorts(r.Text)
+		return err == nil && inside == port
+	})
 }
 
 func (p *Plan) proxyURL() string {
