@@ -61,6 +61,7 @@ func getenv(env []string, name string) string { return (&profiles.Host{Environ: 
 // A Sandbox is what a provider says of the place that the command runs in.
 type Sandbox struct {
 	Hostname string   // what uname(2) says there
+	Names    []string // of its loopback, beside localhost
 	IPv6     bool     // its loopback has ::1
 	Proxy    uint16   // the port of its loopback where the proxy listens; 0 for 3128
 	Token    string   // what a client of the proxy has to give, where others than the command reach that port; "" else
@@ -109,7 +110,7 @@ func New(policy *profiles.Policy, host Host, sandbox Sandbox) (*Plan, error) {
 	if err := p.listen(); err != nil {
 		return nil, err
 	}
-	p.Environ = netproxy.AddEnviron(p.Environ, p.proxyURL())
+	p.Environ = netproxy.AddEnviron(p.Environ, p.proxyURL(), p.sandbox.Names...)
 	return p, p.inspects(&host)
 }
 

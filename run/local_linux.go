@@ -258,12 +258,13 @@ func (f *flow) withheld() {
 	}
 }
 
-// sayHidden prints what a command that has failed could not see of what it names.
+// sayHidden prints which services of this machine the command has asked for, and what one that has failed could not see
+// of what it names.
 func (f *flow) sayHidden(end *providers.Result) {
-	if f.local == nil || end.Code == 0 || end.TimedOut || end.Killed {
+	if f.local == nil {
 		return
 	}
-	list := f.local.Hidden()
+	list := f.local.Hidden(end.Code != 0 && !end.TimedOut && !end.Killed)
 	for i, h := range list {
 		f.tell(h)
 		switch {

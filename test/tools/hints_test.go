@@ -62,8 +62,12 @@ var hints = []hint{
 	{name: "a protected hidden file that is removed", prepare: "mkdir -p d; echo S=1 > d/.envrc", script: "@rm -f d/.envrc", says: `hidden: read .*/d/\.envrc`, changes: true},
 	{name: "a hidden file of an odd name", prepare: `mkdir "a b"; echo S=1 > "a b/.env"`, script: `@cat "a b/.env"`, says: `hidden: read .*/a b/\.env`},
 	{name: "a socket in the workspace", script: "@" + connect + "s", says: `hidden: connect .*/s`},
+	{name: "a socket in the home", script: "@" + connect + "~/s", says: `hidden: connect .*/h/s`},
 	// What it has asked for.
 	{name: "a service of the machine", flags: "--allow a.example", prepare: "echo $PORT > conf", script: "exec 3<>/dev/tcp/localhost/$(cat conf)", says: `hidden: connect localhost:\d+ of this machine`},
+	{name: "a service of the machine, without a network", prepare: "echo $PORT > conf", script: "exec 3<>/dev/tcp/localhost/$(cat conf)", says: `hidden: connect localhost:\d+ of this machine`},
+	{name: "a service of the machine, and no error", prepare: "echo $PORT > conf; rm -f reached", script: "(exec 3<>/dev/tcp/localhost/$(cat conf)) && touch reached; exit 0", check: "[ -e reached ]", says: `hidden: connect localhost:\d+ of this machine`},
+	{name: "a service of the machine, and a signal", prepare: "echo $PORT > conf; rm -f reached", script: "(exec 3<>/dev/tcp/localhost/$(cat conf)) && touch reached && exit 0; kill -9 $$", says: `hidden: connect localhost:\d+ of this machine`},
 	{name: "a secret of the home", flags: trying, prepare: "mkdir ~/.ssh; echo k > ~/.ssh/known", script: "cat ~/.ssh/known", says: `denied: read .*/\.ssh`},
 	{name: "the keys of gpg", needs: "gpg gpgconf", flags: trying, prepare: key + "echo text > text", script: "gpg --batch --quiet --yes -s text", says: `denied: read .*/\.gnupg`, end: endKey},
 	{name: "the settings of kubectl", flags: trying, prepare: "mkdir ~/.kube; echo s > ~/.kube/config", script: "cat ~/.kube/config", says: `denied: read .*/\.kube`},
@@ -180,10 +184,12 @@ func (m *hintMachine) fresh(t *testing.T, row *hint) {
 	out, err := m.bash(nil, "/", `chmod -R u+rwX "$HOME" 2> /dev/null || true; rm -rf "$HOME"; mkdir -p ~/bin ~/repo; printf '[user]\n\tname = n\n\temail = e@example.com\n' > ~/identity
 		cd ~/repo; echo mine > ~/mine; git init -q -b main .; `+strings.ReplaceAll(row.prepare, "$PORT", m.port))
 	require.NoError(t, err, out)
-	l, err := net.Listen("unix", m.home+"/repo/s")
-	require.NoError(t, err)
-	require.NoError(t, os.Chmod(m.home+"/repo/s", 0o777))
-	t.Cleanup(func() { l.Close() })
+	for _, path := range []string{m.home + "/repo/s", m.home + "/s"} {
+		l, err := net.Listen("unix", path)
+		require.NoError(t, err)
+		require.NoError(t, os.Chmod(path, 0o777))
+		t.Cleanup(func() { l.Close() })
+	}
 }
 
 func (m *hintMachine) bash(row *hint, dir, script string, args ...string) (string, error) {
