@@ -47,6 +47,8 @@ type LocalPlan interface {
 	Lower(layer int) (*os.Root, error)
 	// Hidden is which services of the machine the command has asked for, and what one that has failed names and could not see.
 	Hidden(failed bool) []events.Hidden
+	// Unreadable are the hidden files that git would have to read for the command, if it takes them.
+	Unreadable() []string
 }
 
 // LocalObserver is an [Observer] of a run on this machine. Its methods are called in their

@@ -132,6 +132,8 @@ type flow struct {
 	changes  sync.Mutex      // over left while the command runs
 	left     []events.Change // what the run changed, once it was looked at
 	missed   unreached
+
+	early    atomic.Pointer[string]            // the first refusal of the network, as it was printed when it happened; "" if it was not
 	planTold bool                              // see tellPlan
 	told     string                            // why the run was refused
 	upper    bool                              // the session holds what overlays change, or a copy
@@ -577,6 +579,9 @@ func (f *flow) follow() (code int, err error) {
 	}
 	f.withheld()
 	f.sayHidden(&result)
+	if relay := f.caught.relay.Load(); relay != nil && relay.Clipped() && !f.req.Quiet {
+		messages.Say("clipboard: what the command wrote to it was filtered; select the text on the screen instead")
+	}
 	code = f.ended(code, &result)
 	f.giveBack()
 	if interrupted := f.killed || result.Signal == int(syscall.SIGINT); interrupted && f.isLocal() && code == 128+int(syscall.SIGINT) {

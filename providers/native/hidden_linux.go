@@ -26,7 +26,9 @@ func (r *plan) Hidden(failed bool) (list []events.Hidden) {
 	}
 	for _, port := range r.run.closed {
 		rule := "localhost:" + strconv.Itoa(int(port))
-		allowed := slices.ContainsFunc(r.Policy.Network.Local, func(l profiles.NetRule) bool { return strings.TrimPrefix(l.Text, "localhost:") == strings.TrimPrefix(rule, "localhost:") })
+		allowed := slices.ContainsFunc(r.Policy.Network.Local, func(l profiles.NetRule) bool {
+			return strings.TrimPrefix(l.Text, "localhost:") == strings.TrimPrefix(rule, "localhost:")
+		})
 		if procfs.Listens(port) && !allowed {
 			list = append(list, events.Hidden{What: "connect " + rule + " of this machine", Hint: "--local " + rule})
 		}
@@ -48,6 +50,31 @@ func (r *plan) hiddenNames() (list []events.Hidden) {
 		}
 	}
 	return list
+}
+
+// Unreadable returns the hidden files of the workspace that git reads for the command, if it takes them: it is one that
+// adds all there is in a directory.
+func (r *plan) Unreadable() (paths []string) {
+	argv := r.Plan.Command.Argv
+	verb := slices.IndexFunc(argv, func(w string) bool { return w == "add" || w == "stash" })
+	if filepath.Base(argv[0]) != "git" || verb < 0 {
+		return nil
+	}
+	var dirs []string
+	for _, w := range argv[verb+1:] {
+		switch {
+		case w == "--all", w == "-A", argv[verb] == "stash" && (w == "-u" || w == "-a" || w == "--include-untracked"):
+			dirs = append(dirs, r.Policy.Workspace)
+		case argv[verb] == "add" && !strings.HasPrefix(w, "-"):
+			dirs = append(dirs, filepath.Join(r.Plan.Command.Dir, w))
+		}
+	}
+	for _, m := range r.Plan.Mounts {
+		if m.Kind == namespaces.Mask && slices.ContainsFunc(dirs, func(dir string) bool { return m.Target != dir && survey.Below(m.Target, dir) }) {
+			paths = append(paths, m.Target)
+		}
+	}
+	return paths
 }
 
 // hiddenAt returns what a word names, if that is hidden. No link is followed: the name of a file to which one leads would
