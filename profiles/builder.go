@@ -462,7 +462,11 @@ func (b *builder) open() {
 		}
 		d := &p.Protect[at]
 		info, err := os.Lstat(path)
-		if err != nil || !info.Mode().IsRegular() {
+		if err == nil && !info.Mode().IsRegular() {
+			b.at(r.Origin, "--review "+d.Pattern, "review %s: has no effect: it is in %s, which is protected, and is a link or a directory", r.Pattern, d.Pattern)
+			continue
+		}
+		if err != nil {
 			b.at(r.Origin, "name a file that is there", "review %s: has no effect: it is in %s, which is protected, and does not exist", r.Pattern, d.Pattern)
 			continue
 		}

@@ -82,6 +82,7 @@ var hints = []hint{
 	{name: "make a directory in a protected one", flags: trying, prepare: "mkdir .claude", script: "mkdir -p .claude/worktrees; echo x > .claude/worktrees/f", says: `denied: write .*/worktrees`},
 	{name: "write a protected file that is hidden", flags: trying, prepare: "echo a > .envrc", script: "echo x > .envrc", says: `denied: write .*/\.envrc`},
 	{name: "write where a protected link leads", flags: trying, prepare: "mkdir cfg; echo a > cfg/m.json; ln -s cfg/m.json .mcp.json", script: "echo x > cfg/m.json", says: `denied: write .*/cfg/m\.json`},
+	{name: "write where a protected link to a directory leads", flags: trying, prepare: "mkdir -p .claude shared; echo a > shared/x; ln -s ../shared .claude/skills", script: "echo x > .claude/skills/x", says: `denied: write .*/shared/x`},
 	{name: "a file that git writes by a copy", needs: "git", prepare: identified + `echo one > .mcp.json; git add .mcp.json; git commit -q -m one; git switch -q -c other; echo two > .mcp.json; git commit -q -a -m two; git switch -q main`, script: `git switch -q -f other; [ "$(git status --porcelain --untracked-files=no)" = "" ]`, says: `denied: change \.mcp\.json`},
 	{name: "a name that is forbidden", flags: "--protect-strict", script: "echo x > .mcp.json", says: `denied: write .*/\.mcp\.json`},
 	{name: "a name in quarantine", script: "mkdir -p sub; echo x > sub/.npmrc; echo x > sub/.envrc; while [ -e sub/.envrc ]; do sleep 0.02; done; [ -e sub/.npmrc ]", says: `quarantined: sub/\.npmrc \(npm would load it; to allow: (?P<hint>.*)\)`},
@@ -95,6 +96,7 @@ var mistakes = []hint{
 	{name: "a rule by a link that the command could have made", flags: "--write l/f", instead: "--write l/f", prepare: "mkdir ~/out; echo a > ~/out/f; ln -s ~/out l", script: "echo x > ~/out/f", says: `hint: .*: (?P<hint>--write \S+)`},
 	{name: "a rule for a protected name", flags: "--write .mcp.json", prepare: "echo a > .mcp.json", script: "echo x > .mcp.json", says: `hint: add (?P<hint>--review \.mcp\.json): .*`},
 	{name: "a rule for a protected directory", flags: "--write .vscode", instead: "--write .vscode", prepare: "mkdir .vscode; echo a > .vscode/FILE", script: "echo x > .vscode/FILE", says: `hint: add .*; (?P<hint>--review \.vscode/FILE), or .*`},
+	{name: "a rule for a link in a protected directory", flags: "--review .claude/s.json", instead: "--review .claude/s.json", prepare: "mkdir -p .claude cfg; echo a > cfg/s.json; ln -s ../cfg/s.json .claude/s.json", script: "echo x > .claude/s.json", says: `hint: (?P<hint>--review \.claude)`},
 	{name: "a rule that leads through a link", flags: "--read l", instead: "--read l", prepare: "mkdir ~/out; echo a > ~/out/f; ln -s ~/out l", script: "cat ~/out/f", says: `hint: .*: (?P<hint>--read \S+)`},
 	{name: "a home as the workspace", flags: "--workspace $HOME", instead: "--workspace $HOME", script: "true", says: `hint: cd to a project, or name one: (?P<hint>--workspace DIR)`},
 	{name: "a proxy of the machine", env: []string{"HTTPS_PROXY=http://localhost:$PORT"}, flags: "--allow a.example", script: "true", says: `hint: (?P<hint>--local \d+) allows it; .*`},
@@ -115,6 +117,7 @@ var mistakes = []hint{
 
 	{name: "why not write, by a copy", flags: "--read $HOME/out", prepare: "mkdir -p ~/out/d", script: "echo x > ~/out/d/f", why: "write $HOME/out/d", says: `hint: --write .*, (?P<hint>--overlay \S+) a copy of it`},
 	{name: "why not read what is hidden", prepare: "echo S=1 > .env", script: "cat .env", why: "read .env", says: `hint: (?P<hint>--read \S+) shows it`},
+	{name: "why not write where a protected link leads", prepare: "mkdir cfg; echo a > cfg/m.json; ln -s cfg/m.json .mcp.json", script: "echo x > cfg/m.json", why: "write cfg/m.json", says: `hint: (?P<hint>--review \S+) lets it change`},
 	{name: "why not a socket", script: connect + "s", why: "connect $HOME/repo/s", says: `hint: (?P<hint>--socket \S+) names it`},
 	{name: "why not a variable", env: []string{"A_TOKEN=x"}, script: `[ "$A_TOKEN" ]`, why: "env A_TOKEN", says: `hint: (?P<hint>--env A_TOKEN) passes it`},
 	{name: "why not a service", script: "exec 3<>/dev/tcp/localhost/$PORT", why: "connect localhost:$PORT", says: `hint: (?P<hint>--local \S+) allows it`},
