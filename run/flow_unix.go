@@ -329,6 +329,8 @@ func (f *flow) prepare() error {
 		defer messages.Slow("scanning " + f.policy.Workspace)()
 	case slices.ContainsFunc(f.policy.Network.Allow, func(r profiles.NetRule) bool { return strings.HasPrefix(r.Text, "@") }):
 		defer messages.Slow("asking package managers for their hosts")()
+	case !f.req.Quiet:
+		defer messages.Slow("looking at " + f.policy.Workspace)()
 	}
 	if err := f.openHome(); err != nil {
 		return err

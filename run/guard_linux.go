@@ -145,6 +145,9 @@ func (f *flow) lookBack() []events.Change {
 		f.unchanged(guard.Refused(refused)) // of an overlay
 		return nil
 	}
+	if !f.req.Quiet {
+		defer messages.Slow("checking what the run left in " + f.policy.Workspace)()
+	}
 	found, err := guard.Finish()
 	refused = guard.Refused(refused)
 	guard.Close()
