@@ -35,6 +35,7 @@ type Supervisor struct {
 	Over        func(used int64) // called once, when used bytes were more than Limit: has to kill the sandbox
 
 	peak atomic.Int64
+	most atomic.Int64 // processes
 	over atomic.Bool
 
 	last      sample
@@ -117,6 +118,9 @@ func (s *Supervisor) Exceeded() bool { return s.over.Load() }
 // and too little where a peak was short.
 func (s *Supervisor) Peak() int64 { return s.peak.Load() }
 
+// Processes returns the most processes that a sample has seen, pid 1 among them: too few where they were short-lived.
+func (s *Supervisor) Processes() int64 { return s.most.Load() }
+
 // end kills the sandbox, once: whoever waits for pid 1 may ask for the reason
 // before Over is called. The others would else die when pid 1 gets to run.
 func (s *Supervisor) end(used int64) {
@@ -155,6 +159,7 @@ func (s *Supervisor) sample(m memory) int64 {
 	start := threadTime()
 	own := s.own()
 	s.processes = listProcesses(s.PID)
+	s.most.Store(max(int64(len(s.processes)), s.most.Load()))
 	bound := own
 	for _, p := range s.processes {
 		bound += p.anonymous + p.shared + p.tables

@@ -62,6 +62,7 @@ func getenv(env []string, name string) string { return (&profiles.Host{Environ: 
 // A Sandbox is what a provider says of the place that the command runs in.
 type Sandbox struct {
 	Hostname string   // what uname(2) says there
+	Names    []string // of its loopback, beside localhost
 	IPv6     bool     // its loopback has ::1
 	Proxy    uint16   // the port of its loopback where the proxy listens; 0 for 3128
 	Token    string   // what a client of the proxy has to give, where others than the command reach that port; "" else
@@ -116,7 +117,7 @@ func New(policy *profiles.Policy, host Host, sandbox Sandbox) (*Plan, error) {
 	if err := p.listen(); err != nil {
 		return nil, err
 	}
-	p.Environ = netproxy.AddEnviron(p.Environ, p.proxyURL())
+	p.Environ = netproxy.AddEnviron(p.Environ, p.proxyURL(), p.sandbox.Names...)
 	return p, p.inspects(&host)
 }
 
@@ -163,21 +164,32 @@ func (p *Plan) listen() error {
 		if err != nil {
 			return err
 		}
-		for _, port := range rule.LocalPorts() {
-			p.Listen = append(p.Listen, netip.AddrPortFrom(loopback, port))
-			if p.sandbox.IPv6 {
-				p.Listen = append(p.Listen, netip.AddrPortFrom(netip.IPv6Loopback(), port))
-			}
+		port := rule.LocalPort()
+		if p.taken(port) && !strings.HasPrefix(local.Text, "localhost:") {
+			continue
+		}
+		p.Listen = append(p.Listen, netip.AddrPortFrom(loopback, port))
+		if p.sandbox.IPv6 {
+			p.Listen = append(p.Listen, netip.AddrPortFrom(netip.IPv6Loopback(), port))
 		}
 		if len(p.Listen) > maxListeners {
 			return &profiles.Error{
 				Origin: local.Origin,
 				Cause:  fmt.Sprintf("more than %d ports of the host's loopback at the loopback inside", maxListeners),
-				Hint:   "name only the ports that are used, or use --local PORT and host.pccrun.internal",
+				Hint:   "name only the ports that are used, or use --allow host:PORT and host.pccrun.internal",
 			}
 		}
 	}
 	return nil
+}
+
+// taken reports whether a port of the loopback inside is another's: the proxy's, the name server's, or that of a
+// server of the command's which the host may reach.
+func (p *Plan) taken(port uint16) bool {
+	return port == p.sandbox.Proxy || port == 53 || slices.ContainsFunc(p.policy.Network.Publish, func(r profiles.NetRule) bool {
+		_, inside, err := profiles.PublishedPorts(r.Text)
+		return err == nil && inside == port
+	})
 }
 
 func (p *Plan) proxyURL() string {

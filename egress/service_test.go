@@ -123,6 +123,12 @@ func TestPlan(t *testing.T) {
 	p, err = b.plan()
 	require.NoError(t, err)
 	require.Empty(t, p.upstream.Addresses(), "a proxy of the environment")
+	b.request.Local, b.request.Publish = []string{"5432", "53", "41000", "3000", "localhost:8000"}, []string{"8080:3000", "8000"}
+	p, err = b.plan()
+	require.NoError(t, err)
+	require.Equal(t, []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:41000"), netip.MustParseAddrPort("127.0.0.1:5432"), netip.MustParseAddrPort("127.0.0.1:8000")}, p.Listen,
+		"but for ports that are another's, unless the rule insists")
+	b.request.Publish = nil
 
 	b.environ, b.request.Env = []string{"ALL_PROXY=socks5://192.0.2.1:1080"}, nil
 	p, err = b.plan()

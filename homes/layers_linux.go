@@ -198,7 +198,7 @@ func (h *Home) layer(name string, text []byte, mode fs.FileMode) error {
 	}
 	if err == nil {
 		if info, e := h.root.Lstat(name); e == nil && info.IsDir() {
-			err = h.root.RemoveAll(name)
+			err = state.RemoveAll(h.root, name)
 		}
 	}
 	if err == nil {

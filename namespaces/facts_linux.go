@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -71,7 +72,7 @@ func Examine(policy *profiles.Policy, s *survey.Survey) (*Facts, error) {
 
 // texts are the files of /etc that say who and where one is.
 func (f *Facts) texts(policy *profiles.Policy) {
-	f.text(policy, "/etc/hosts", "127.0.0.1 localhost "+Hostname+"\n::1 localhost ip6-localhost ip6-loopback\n")
+	f.text(policy, "/etc/hosts", "127.0.0.1 "+strings.Join(append([]string{"localhost", Hostname}, LocalNames()...), " ")+"\n::1 localhost ip6-localhost ip6-loopback\n")
 	// Each name by which a machine can be told from another, in the form that programs expect.
 	const machine = "70636372756e00000000000000000000\n"
 	for _, path := range [...]string{"/etc/machine-id", "/var/lib/dbus/machine-id", "/var/db/dbus/machine-id", "/usr/local/etc/machine-id"} {
@@ -95,6 +96,38 @@ func (f *Facts) texts(policy *profiles.Policy) {
 		f.text(policy, "/etc/passwd", id.passwd("/etc/passwd", fmt.Sprintf("pccrun:x:%d:%d:pccrun:%s:/bin/bash", id.UID, id.GID, policy.Home)))
 		f.text(policy, "/etc/group", id.passwd("/etc/group", fmt.Sprintf("pccrun:x:%d:", id.GID)))
 	}
+}
+
+// LocalNames are the names that this machine's /etc/hosts gives the loopback's address 127.0.0.1, and that are the same inside:
+// those of a dev server, say. The machine's own name is none of them, which stays outside.
+func LocalNames() []string {
+	text, _ := os.ReadFile("/etc/hosts")
+	own, _ := os.Hostname()
+	return localNames(string(text), own)
+}
+
+// maxNames bounds the local names: some have a list of servers of advertisements there, and all stand in a variable too.
+const maxNames = 64
+
+func localNames(hosts, own string) (names []string) {
+	own, _, _ = strings.Cut(own, ".")
+	for line := range strings.Lines(hosts) {
+		line, _, _ = strings.Cut(line, "#")
+		fields := strings.Fields(line)
+		if len(fields) == 0 || fields[0] != "127.0.0.1" {
+			continue
+		}
+		for _, name := range fields[1:] {
+			first, _, _ := strings.Cut(name, ".")
+			odd := strings.ContainsFunc(name, func(r rune) bool {
+				return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._", r)
+			})
+			if len(names) < maxNames && !odd && name != "localhost" && first != own && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
 }
 
 func (f *Facts) text(policy *profiles.Policy, path, text string) {

@@ -78,3 +78,9 @@ func TestTextOfTheNameServer(t *testing.T) {
 	policy.Network.Allow, policy.Without = nil, []profiles.Layer{profiles.LayerNetns}
 	require.Equal(t, "the host's", server())
 }
+
+func TestLocalNames(t *testing.T) {
+	hosts := "127.0.0.1 localhost app.test\tvm vm.example # a.test\n\n#127.0.0.1 b.test\n::1 localhost\n127.0.1.1 c.test\n192.0.2.1 d.test\n127.0.0.1 e.test app.test f=g"
+	require.Equal(t, []string{"app.test", "e.test"}, localNames(hosts, "vm.example"))
+	require.Empty(t, localNames("127.0.0.1", "vm"))
+}

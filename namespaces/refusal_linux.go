@@ -59,6 +59,9 @@ func explain(err error, step string, errno unix.Errno, read func(string) string)
 		if step != StepClone {
 			verb = " may forbid it"
 		}
+		if unit := unitOf(read("/proc/self/cgroup")); unit != "" {
+			return refusal("a seccomp filter of the unit "+unit+verb+" (RestrictNamespaces= or SystemCallFilter=)", unhardened(unit, read))
+		}
 		return refusal("a seccomp filter around pccrun"+verb+", as in containers and sandboxes", unconfined("", read)+"; inside pccrun, start the outer one with --nested")
 	}
 	switch {
@@ -83,6 +86,9 @@ func explain(err error, step string, errno unix.Errno, read func(string) string)
 	case (step == StepProc || step == StepSys) && covered(read("/proc/self/mountinfo"), step[strings.LastIndexByte(step, '/'):]) != "":
 		// mount_too_revealing in the kernel's fs/namespace.c.
 		root := step[strings.LastIndexByte(step, '/'):]
+		if unit := unitOf(read("/proc/self/cgroup")); unit != "" {
+			return refusal(covered(read("/proc/self/mountinfo"), root)+" is covered or read-only in the unit "+unit+", so that the kernel refuses to mount a new "+root, unhardened(unit, read))
+		}
 		return refusal(covered(read("/proc/self/mountinfo"), root)+" is covered or read-only here, as in containers, so that the kernel refuses to mount a new "+root,
 			unconfined("", read)+"; or run pccrun outside the container")
 	case containerProfile(read("/proc/self/attr/current")):
@@ -189,6 +195,37 @@ func unconfined(options string, read func(string) string) string {
 		both += " --security-opt apparmor=unconfined"
 	}
 	return docker + both + ", " + podman + both
+}
+
+// unitOf returns the service of systemd's that the text of /proc/self/cgroup names, "" for none: a user's
+// manager is one too, which hardens nothing, and a container has a scope of its own.
+func unitOf(cgroups string) (unit string) {
+	for line := range strings.Lines(cgroups) {
+		for name := range strings.SplitSeq(strings.TrimSuffix(line, "\n"), "/") {
+			switch {
+			case strings.HasSuffix(name, ".scope"), strings.HasPrefix(name, "user@"):
+				unit = ""
+			case strings.HasSuffix(name, ".service"):
+				unit = name
+			}
+		}
+		if unit != "" {
+			break
+		}
+	}
+	return unit
+}
+
+// unhardened says which settings of a unit leave nothing in pccrun's way, all of them at once: systemd.exec(5).
+func unhardened(unit string, read func(string) string) string {
+	settings := ""
+	if filtered(read("/proc/self/status")) {
+		settings += " RestrictNamespaces=no, a SystemCallFilter= that allows @mount,"
+	}
+	if table := read("/proc/self/mountinfo"); covered(table, "/proc") != "" || covered(table, "/sys") != "" {
+		settings += " ProtectKernelTunables=no, ProtectKernelLogs=no, ProcSubset=all,"
+	}
+	return "systemctl edit " + unit + ", below [Service]:" + strings.TrimSuffix(settings, ",") + "; NoNewPrivileges= and ProtectSystem= may stay"
 }
 
 // filtered reports whether the text of /proc/self/status tells of a seccomp

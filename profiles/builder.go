@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pccrun/pccrun/internal/shell"
@@ -352,14 +354,19 @@ func (b *builder) tighten(l *layer) {
 	}
 	b.removeLists(cleared)
 	if ignored != nil {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("%s is not trusted and cannot allow more: ignored %s", l.source, strings.Join(slices.Compact(ignored), ", ")))
+		hint := ""
+		if l.source == filepath.Join(p.Workspace, WorkspaceFile) { // another is not the workspace's to trust
+			hint = " (to allow: pccrun trust)"
+		}
+		p.Warnings = append(p.Warnings, fmt.Sprintf("%s is not trusted and cannot allow more: ignored %s%s", l.source, strings.Join(slices.Compact(ignored), ", "), hint))
 	}
 }
 
 // ignoreNew ignores the entries that a list does not have.
 func ignoreNew[T any](ignore func(Origin), have, more []T, entry func(T) (string, Origin)) {
 	for _, m := range more {
-		if _, o := entry(m); indexOf(have, m, entry) < 0 {
+		if text, o := entry(m); indexOf(have, m, entry) < 0 {
+			o.Key += " " + strconv.Quote(text)
 			ignore(o)
 		}
 	}
@@ -459,7 +466,11 @@ func (b *builder) open() {
 		}
 		d := &p.Protect[at]
 		info, err := os.Lstat(path)
-		if err != nil || !info.Mode().IsRegular() {
+		if err == nil && !info.Mode().IsRegular() {
+			b.at(r.Origin, "--review "+d.Pattern, "review %s: has no effect: it is in %s, which is protected, and is a link or a directory", r.Pattern, d.Pattern)
+			continue
+		}
+		if err != nil {
 			b.at(r.Origin, "name a file that is there", "review %s: has no effect: it is in %s, which is protected, and does not exist", r.Pattern, d.Pattern)
 			continue
 		}

@@ -118,7 +118,7 @@ func TestImportClaude(t *testing.T) {
 	require.Equal(t, Read, access(p, "/opt/out"))
 	require.Equal(t, Hide, access(p, w.home+"/.kube/config"))
 	require.NotContains(t, hostsOf(p), "corp.example")
-	require.Contains(t, p.Warnings, settings+" is not trusted and cannot allow more: ignored line 6: sandbox.filesystem.allowWrite, line 5: sandbox.network.allowedDomains")
+	require.Contains(t, p.Warnings, settings+" is not trusted and cannot allow more: ignored line 6: sandbox.filesystem.allowWrite, line 5: sandbox.network.allowedDomains \"corp.example\"")
 
 	// Only for claude and what extends it, as above; and what the command line names is held to its keys.
 	require.NotContains(t, hostsOf(w.policy(nil)), "corp.example")

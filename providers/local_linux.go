@@ -45,8 +45,10 @@ type LocalPlan interface {
 	// Layers are what the overlays lie on; Lower opens one, when Run has opened it.
 	Layers() []changes.Layer
 	Lower(layer int) (*os.Root, error)
-	// Hidden is what a command that has failed names of the machine, or has asked for there, and could not see.
-	Hidden() []events.Hidden
+	// Hidden is which services of the machine the command has asked for, and what one that has failed names and could not see.
+	Hidden(failed bool) []events.Hidden
+	// Unreadable are the hidden files that git would have to read for the command, if it takes them.
+	Unreadable() []string
 }
 
 // LocalObserver is an [Observer] of a run on this machine. Its methods are called in their

@@ -235,6 +235,7 @@ type Result struct {
 	Written      int64         // bytes to storage
 	IOBy         string        // what counted them: "cgroup v2", "rusage"
 
+	Spent     []string // limits that the command came up against, and lived on: "disk", "pids", "filesize"
 	Survivors []string // what ran on when the command was gone, by name, and was killed
 }
 

@@ -112,6 +112,25 @@ func (g *gitAsker) run(ctx context.Context, home string, git *programs.Program, 
 	return cmp.Or(ctx.Err(), errors.New(firstLine(said.String())))
 }
 
+// taken returns which hidden files git takes in a directory, as their names in the repository: those that are neither
+// tracked nor ignored. It answers in a sandbox where the workspace is as the command saw it, and read-only.
+func taken(workspace, dir string, hidden []string) []string {
+	self, err := thisProgram()
+	if err != nil || len(hidden) == 0 {
+		return nil
+	}
+	argv := []string{"run", "-q", "--provider", "native", "--profile", "default", "--workspace", workspace, "--read", workspace, "--timeout", "5s", "--",
+		"git", "-C", dir, "ls-files", "-z", "--others", "--exclude-standard", "--full-name", "--"}
+	cmd := exec.Command(self, append(argv, hidden...)...)
+	cmd.Args[0], cmd.Dir = "pccrun", dir
+	out := &bounded{}
+	cmd.Stdout = out
+	if cmd.Run() != nil {
+		return nil
+	}
+	return strings.FieldsFunc(out.String(), func(r rune) bool { return r == 0 })
+}
+
 // gitPatience is how long git may take for all that it is asked.
 func gitPatience() time.Duration {
 	if runtime.GOOS == "darwin" {

@@ -133,6 +133,8 @@ type flow struct {
 	changes  sync.Mutex      // over left while the command runs
 	left     []events.Change // what the run changed, once it was looked at
 	missed   unreached
+
+	early    atomic.Pointer[string]            // the first refusal of the network, as it was printed when it happened; "" if it was not
 	planTold bool                              // see tellPlan
 	told     string                            // why the run was refused
 	upper    bool                              // the session holds what overlays change, or a copy
@@ -328,6 +330,8 @@ func (f *flow) prepare() error {
 		defer messages.Slow("scanning " + f.policy.Workspace)()
 	case slices.ContainsFunc(f.policy.Network.Allow, func(r profiles.NetRule) bool { return strings.HasPrefix(r.Text, "@") }):
 		defer messages.Slow("asking package managers for their hosts")()
+	case !f.req.Quiet:
+		defer messages.Slow("looking at " + f.policy.Workspace)()
 	}
 	if err := f.openHome(); err != nil {
 		return err
@@ -578,6 +582,9 @@ func (f *flow) follow() (code int, err error) {
 	}
 	f.withheld()
 	f.sayHidden(&result)
+	if relay := f.caught.relay.Load(); relay != nil && relay.Clipped() && !f.req.Quiet {
+		messages.Say("clipboard: what the command wrote to it was filtered; select the text on the screen instead")
+	}
 	code = f.ended(code, &result)
 	f.giveBack()
 	if interrupted := f.killed || result.Signal == int(syscall.SIGINT); interrupted && f.isLocal() && code == 128+int(syscall.SIGINT) {

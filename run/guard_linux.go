@@ -196,6 +196,9 @@ func (f *flow) lookBack() []events.Change {
 		return nil
 	}
 	guard[0].TreeLost = f.treeLost
+	if !f.req.Quiet {
+		defer messages.Slow("checking what the run left in " + f.policy.Workspace)()
+	}
 	found, err := guard.Finish()
 	refused = guard.Refused(refused)
 	guard.Close()

@@ -3,6 +3,7 @@ package run
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/homes"
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
@@ -261,12 +263,22 @@ func (f *flow) withheld() {
 	}
 }
 
-// sayHidden prints what a command that has failed could not see of what it names.
+// sayHidden prints which services of this machine the command has asked for, and what one that has failed could not see
+// of what it names.
 func (f *flow) sayHidden(end *providers.Result) {
-	if f.local == nil || end.Code == 0 || end.TimedOut || end.Killed {
+	if f.local == nil {
 		return
 	}
-	list := f.local.Hidden()
+	failed := end.Code != 0 && !end.TimedOut && !end.Killed
+	list := f.local.Hidden(failed)
+	if failed && f.uid != 0 { // root's rights are gone by now
+		for _, name := range taken(f.policy.Workspace, f.workDir, f.local.Unreadable()) {
+			hint := "echo " + shell.Quote("/"+name) + ` >> "$(git rev-parse --git-path info/exclude)"`
+			if what := "read " + f.policy.Workspace + "/" + name; !slices.ContainsFunc(list, func(h events.Hidden) bool { return h.What == what }) {
+				list = append(list, events.Hidden{What: what + ", which git would add", Hint: hint})
+			}
+		}
+	}
 	for i, h := range list {
 		f.tell(h)
 		switch {

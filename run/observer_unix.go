@@ -64,7 +64,17 @@ func (f *flow) tell(e events.Event) {
 	f.log.Start()
 }
 
-func (o observer) Decision(d events.NetDecision) { o.tell(d) }
+// Decision prints the first that the network refuses when it happens: what waits for an answer, or tries again, is not at
+// its end for long.
+func (o observer) Decision(d events.NetDecision) {
+	o.tell(d)
+	if d.Allowed || o.req.Quiet || o.seat != nil {
+		return
+	}
+	if text := deniedText(d.Denial(), 1); o.early.CompareAndSwap(nil, &text) && !o.sayNow(text) {
+		o.early.Store(new(string))
+	}
+}
 
 func (o observer) Closed(c events.NetClosed) {
 	if c.Via != "publish" { // what failed on the way in is no host
@@ -74,6 +84,15 @@ func (o observer) Closed(c events.NetClosed) {
 }
 
 func (o observer) Denial(d events.Denial) { o.tell(d) }
+
+// sayNow prints a line while the command runs, and reports whether it did: see [terminal.Relay.Say].
+func (f *flow) sayNow(text string) bool {
+	if relay := f.caught.relay.Load(); relay != nil {
+		return relay.Say("pccrun: " + messages.Printable(text))
+	}
+	messages.Say(text)
+	return true
+}
 
 // Change takes what a provider has found by a look of its own.
 func (o observer) Change(c events.Changed) {

@@ -120,6 +120,16 @@ func (f *flow) status(end *providers.Result, killed bool) int {
 	if end.Outlived() {
 		messages.Fail(fmt.Sprintf("out of memory: the limit is %s, and the kernel killed %d processes", messages.Mebibytes(f.policy.Resources.Memory.Value), end.Kills), "--memory SIZE sets the limit")
 	}
+	for _, key := range end.Spent {
+		switch key {
+		case "disk":
+			if !end.DiskFull {
+				messages.Fail(fmt.Sprintf("disk full: private directories were full (the limit is %s)", messages.Mebibytes(f.policy.Resources.Disk.Value)), "--disk SIZE sets the limit")
+			}
+		case "pids":
+			messages.Fail(fmt.Sprintf("out of processes: the limit of %d was reached", f.policy.Resources.Pids.Value), "--pids COUNT sets the limit")
+		}
+	}
 	switch {
 	case end.OOM && !end.Outlived():
 		messages.Fail(fmt.Sprintf("out of memory: the limit is %s, and pccrun ended the sandbox", messages.Mebibytes(f.policy.Resources.Memory.Value)), "--memory SIZE sets the limit")
@@ -217,7 +227,7 @@ func (f *flow) ended(code int, end *providers.Result) int {
 	if total > 0 {
 		f.session.Keep("denials")
 		if !f.req.Quiet {
-			sayDenied(distinct)
+			f.sayDenied(distinct)
 		}
 	}
 	if f.missed.any() {
@@ -257,7 +267,7 @@ func (f *flow) survivors(end *providers.Result) {
 }
 
 // sayDenied sums the refusals up, each with what would allow it.
-func sayDenied(distinct []events.DenialCount) {
+func (f *flow) sayDenied(distinct []events.DenialCount) {
 	const most = 10
 	distinct = slices.DeleteFunc(distinct, func(d events.DenialCount) bool {
 		return strings.HasPrefix(d.What, "keep ") || strings.HasPrefix(d.What, "change ") // printed with the findings, or by unchanged
@@ -267,13 +277,19 @@ func sayDenied(distinct []events.DenialCount) {
 			messages.Say(fmt.Sprintf("denied: %d more, see pccrun logs --denied", len(distinct)-most))
 			break
 		}
-		text := d.What
-		if !strings.HasPrefix(text, atExit) {
-			text = "denied: " + strings.TrimPrefix(text, "connect ")
+		if text := deniedText(d.Denial, d.Count); f.early.Load() == nil || text != *f.early.Load() {
+			messages.Say(text)
 		}
-		if d.Count > 1 {
-			text += fmt.Sprintf(", %d times", d.Count)
-		}
-		messages.Say(messages.Allow(text, d.Hint))
 	}
+}
+
+func deniedText(d events.Denial, times int64) string {
+	text := d.What
+	if !strings.HasPrefix(text, atExit) {
+		text = "denied: " + strings.TrimPrefix(text, "connect ")
+	}
+	if times > 1 {
+		text += fmt.Sprintf(", %d times", times)
+	}
+	return messages.Allow(text, d.Hint)
 }

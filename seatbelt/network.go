@@ -21,10 +21,8 @@ func (w *writer) network(p *profiles.Policy, s *Survey) {
 		out = append([]string{remark("the proxy of this run")}, out...)
 	}
 	for _, r := range p.Network.Local {
-		if digits, ok := strings.CutPrefix(r.Text, "localhost:"); ok {
-			if port, err := strconv.ParseUint(digits, 10, 16); err == nil {
-				out = append(out, remark("network.local, "+label(r.Origin)), port16("remote", uint16(port)))
-			}
+		if port, err := strconv.ParseUint(strings.TrimPrefix(r.Text, "localhost:"), 10, 16); err == nil {
+			out = append(out, remark("network.local, "+label(r.Origin)), port16("remote", uint16(port)))
 		}
 	}
 	w.rule("allow network-outbound", out...)

@@ -38,6 +38,9 @@ type Filter struct {
 	// is never let through.
 	Clipboard bool
 
+	// Clipped says that the output wanted to write the clipboard, and was not let.
+	Clipped bool
+
 	state  state
 	intro  byte   // what began the string: one of ] P _ ^ X
 	esc    bool   // in a string, the last byte was ESC

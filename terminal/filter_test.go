@@ -264,3 +264,15 @@ func ExampleFilter() {
 	fmt.Printf("%q\n", f.Filter([]byte("copied\x1b]52;c;cm0gLXJmIC8K\a: \x1b[32mdone\x1b[m")))
 	// Output: "copied: \x1b[32mdone\x1b[m"
 }
+
+// That a write of the clipboard was filtered is known, and a question is none.
+func TestClipped(t *testing.T) {
+	for text, want := range map[string]bool{
+		"\x1b]52;c;aGVsbG8=\a": true, "\x1b]52;;aGVsbG8=\x1b\\": true, "\x1bPtmux;\x1b\x1b]52;c;aGVsbG8=\a\x1b\\": true,
+		"\x1b]52;c;?\a": false, "\x1b]8;;x\a": false, "52;c;x": false,
+	} {
+		f := new(Filter)
+		f.Filter([]byte(text))
+		require.Equal(t, want, f.Clipped, "%q", text)
+	}
+}

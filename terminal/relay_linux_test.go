@@ -316,6 +316,31 @@ func TestRelayCarries(t *testing.T) {
 	h.expect("\x1b[m") // the rendition that was left on
 }
 
+// A line of the launcher's stands on one of its own, and is not printed where the command draws a screen.
+func TestSay(t *testing.T) {
+	h, r, slave := joined(t, Options{})
+	shown := func(text string) {
+		_, err := slave.WriteString(text)
+		require.NoError(t, err)
+		h.expect(text)
+	}
+	shown("begun")
+	require.True(t, r.Say("said"))
+	require.Equal(t, "\r\n", h.expect("said\r\n"))
+	require.True(t, r.Say("again"))
+	require.Empty(t, h.expect("again\r\n"))
+	shown("\x1b[?1049h")
+	require.False(t, r.Say("unseen"))
+	shown("\x1b[?1049l")
+	modes, err := getModes(int(slave.Fd()))
+	require.NoError(t, err)
+	require.NoError(t, setModes(int(slave.Fd()), RawModes(modes)))
+	require.False(t, r.Say("unseen"), "it takes its keys one by one")
+	require.NoError(t, setModes(int(slave.Fd()), modes))
+	require.True(t, r.Say("the control"))
+	require.NotContains(t, h.expect("the control"), "unseen")
+}
+
 func TestRelayModes(t *testing.T) {
 	h := newHost(t)
 	before := h.modes()

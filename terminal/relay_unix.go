@@ -26,6 +26,7 @@ type Relay struct {
 
 	asking sync.Mutex // one question at a time
 	output sync.Mutex // guards Filter, and what is on the screen
+	within bool       // a line: the last that was shown did not end one
 
 	mu     sync.Mutex
 	wanted bool // raw mode is wanted, as soon as we are in the foreground
@@ -428,8 +429,42 @@ func (r *Relay) show(b []byte) bool {
 			r.o.Log = nil
 		}
 	}
+	r.within = b[len(b)-1] != '\n'
 	_, err := r.o.Output.Write(b)
 	return err == nil
+}
+
+// Say prints a line between two of the command's, and reports whether it did: not where the command draws a screen of its
+// own, which takes its keys one by one or has the alternate screen, and not where the terminal is another's.
+func (r *Relay) Say(line string) bool {
+	drawn := true
+	_ = control(r.o.Master, func(fd int) error {
+		has, err := getModes(fd)
+		drawn = err != nil || has.Lflag&unix.ICANON == 0
+		return err
+	})
+	if drawn || !r.Active() || !r.hold() {
+		return false
+	}
+	defer r.output.Unlock()
+	if r.o.Filter.screen.alternate() == 1 {
+		return false
+	}
+	if r.within {
+		line = "\r\n" + line
+	}
+	r.within = false
+	_, err := r.o.Output.Write([]byte(line + "\r\n"))
+	return err == nil
+}
+
+// Clipped reports whether the command wanted to write the clipboard. It may be asked once the command has ended.
+func (r *Relay) Clipped() bool {
+	if !r.output.TryLock() { // a terminal that takes nothing
+		return false
+	}
+	defer r.output.Unlock()
+	return r.o.Filter.Clipped
 }
 
 // watch follows the terminal's size, and its return to us.

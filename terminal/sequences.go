@@ -106,6 +106,11 @@ func (f *Filter) osc(c byte, end bool) verdict {
 		return pass
 	case 52:
 		if !f.Clipboard {
+			if !end {
+				f.whole = true
+				return undecided
+			}
+			f.Clipped = f.Clipped || !harmful(n, text)
 			return drop
 		}
 	case 0, 1, 2, 9, 21, 22, 99, 633, 777:
@@ -255,6 +260,7 @@ func (f *Filter) tmux() verdict {
 	inner := bytes.ReplaceAll(data, []byte{esc, esc}, []byte{esc})
 	g := Filter{Clipboard: f.Clipboard, depth: f.depth + 1, screen: f.screen}
 	if !bytes.Equal(g.Filter(inner), inner) || !g.quiet() {
+		f.Clipped = f.Clipped || g.Clipped
 		return drop
 	}
 	f.screen = g.screen

@@ -33,8 +33,8 @@ func (g *Guard) review() error {
 		case !g.changed(k, &st), k.Pin && g.peers[0].Configs.mine(k.Path, &st):
 			continue
 		}
-		if text, known := g.links[k.Path]; known && err == nil && k.is(&st) && text == g.linkText(k.Path) {
-			continue // nobody changes a link but by another in its place, and this was made shortly before
+		if text, known := g.links[k.Path]; known && err == nil && (k.is(&st) || !k.Pin) && text == g.linkText(k.Path) {
+			continue // nobody changes a link but by another in its place: a protected one was made shortly before
 		}
 		if k.Pin {
 			f.What += " by the host, or just after a change by the host"
@@ -103,7 +103,7 @@ func (g *Guard) remember() {
 	room := maxOriginals
 	for i := range g.standing.Known {
 		k := &g.standing.Known[i]
-		if k.Kind == Link && k.Pin {
+		if k.Kind == Link {
 			g.links[k.Path] = g.linkText(k.Path)
 		}
 		if k.Kind != File || room < vcs.MaxOriginal {

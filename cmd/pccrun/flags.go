@@ -91,7 +91,7 @@ func policyFlags() []flagDef {
 		{"--review", takesValue, "PATH", "may be changed, and is listed at exit", appends(func(r *profiles.Request) *[]string { return &r.Review })},
 		{"--allow", takesValue, "RULE", "allow a host", appends(func(r *profiles.Request) *[]string { return &r.Allow })},
 		{"--deny", takesValue, "RULE", "deny a host, even if another rule allows it", appends(func(r *profiles.Request) *[]string { return &r.Deny })},
-		{"--local", takesValue, "PORT", "allow a port of the host's loopback, as host.pccrun.internal", appends(func(r *profiles.Request) *[]string { return &r.Local })},
+		{"--local", takesValue, "PORT", "allow a port of the host's loopback, as localhost too", appends(func(r *profiles.Request) *[]string { return &r.Local })},
 		{"--publish", takesValue, "[HOST:]INSIDE", "forward a port of the host's loopback to a port inside", appends(func(r *profiles.Request) *[]string { return &r.Publish })},
 		{"--socket", takesValue, "PATH", "allow a unix socket of the host", appends(func(r *profiles.Request) *[]string { return &r.Sockets })},
 		{"--use", takesValue, "NAME", "allow a service of the host: ssh-agent, gpg-agent, docker, git-credentials", lists(func(r *profiles.Request) *[]string { return &r.Use })},

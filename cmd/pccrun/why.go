@@ -239,8 +239,8 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 			default:
 				a.hint = p.WriteFlag(whole) + " makes it writable"
 			}
-			if strings.HasPrefix(d.Rule.Origin.Key, "protect: ") {
-				a.what, a.hint = "it is protected: a protected name is a link to it, or is the same file", ""
+			if name, is := strings.CutPrefix(d.Rule.Origin.Key, "protect: "); is {
+				a.what, a.hint = "it is protected: a protected name is a link to it, or is the same file", "--review "+shell.Quote(name)+" lets it change"
 			}
 			if fifo, err := run.WritesFIFO(p, host, path); err != nil {
 				return err

@@ -135,16 +135,17 @@ func FailWith(err error) int {
 	return Refused
 }
 
-// patience is how long a verb may be silent before a person wonders.
-const patience = 2 * time.Second
+// patience is how long pccrun may be silent before a person wonders, and elsewhere than at a terminal, where who reads
+// does not wait for it.
+var patience = [...]time.Duration{10 * time.Second, 2 * time.Second}
 
-// Slow says once, at a terminal, what takes so long; nothing if the function
-// that it returns is called before.
+// Slow says once what takes so long; nothing if the function that it returns is called before.
 func Slow(text string) (done func()) {
-	if !IsTerminal(os.Stderr) {
-		return func() {}
+	wait := patience[0]
+	if IsTerminal(os.Stderr) {
+		wait = patience[1]
 	}
-	t := time.AfterFunc(patience, func() { Say(text + " …") })
+	t := time.AfterFunc(wait, func() { Say(text + " …") })
 	return func() { t.Stop() }
 }
 

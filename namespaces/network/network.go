@@ -72,6 +72,7 @@ type Plan struct {
 	Ports   []uint16       // of the sandbox's loopback, served by the launcher: refused as well while it is stopped
 	Capture []uint16       // ports that are captured where the kernel has no rules for packets
 	Rules   Rules          // what to try first
+	Apart   bool           // there is no way out: all that is made is the report of closed ports, where the kernel has it
 }
 
 // Rules says how packets find their way.

@@ -59,8 +59,9 @@ type Net struct {
 	Cause     error // why it is not better
 	IPv6      bool
 
-	log *os.File
-	fds []int // of Sockets; -1 for one that was closed
+	apart bool // see Plan
+	log   *os.File
+	fds   []int // of Sockets; -1 for one that was closed
 
 	mu     sync.Mutex
 	closed bool
@@ -78,6 +79,9 @@ type Prepared struct {
 // Prepare writes down what the kernel is going to be told, so that it costs no
 // time later.
 func (p *Plan) Prepare() *Prepared {
+	if p.Apart {
+		return &Prepared{plan: p, bind: bind(), rules: []*batch{closedPorts()}}
+	}
 	q := &Prepared{plan: p, routes: p.routes(), bind: bind()}
 	if p.Rules < Routes {
 		q.rules = p.ruleset(p.Rules == Reported)
@@ -90,7 +94,7 @@ func (p *Plan) Prepare() *Prepared {
 // out but the explicit proxy. The sockets are its own from now on. What arrives
 // from inside waits until [Net.Adopt].
 func (q *Prepared) Open(fds []int) (*Net, error) {
-	n := &Net{Rules: q.plan.Rules, fds: fds}
+	n := &Net{Rules: q.plan.Rules, apart: q.plan.Apart, fds: fds}
 	if n.Rules != Reported {
 		n.Cause = errors.New("more sockets than planned")
 	}
@@ -102,6 +106,15 @@ func (q *Prepared) Open(fds []int) (*Net, error) {
 }
 
 func (q *Prepared) open(n *Net) error {
+	if q.plan.Apart {
+		if !isNetlink(n.fds[rules]) {
+			return errNoNetfilter
+		}
+		if err := q.bind.send(n.fds[refusals]); err != nil {
+			return err
+		}
+		return sendAll(q.rules, n.fds[rules])
+	}
 	if err := q.plan.Check(); err != nil {
 		return err
 	}
@@ -166,6 +179,25 @@ func sendAll(list []*batch, fd int) error {
 
 // Adopt makes Go's own of the sockets, so that they can be served.
 func (n *Net) Adopt() error {
+	if !n.apart {
+		if err := n.adoptCaptured(); err != nil {
+			return err
+		}
+	}
+	if n.Rules == Reported {
+		unix.SetNonblock(n.fds[refusals], true)
+		n.log = n.file(refusals, "refused packets")
+	}
+	for i, fd := range n.fds {
+		if i != rules && fd >= 0 {
+			unix.Close(fd)
+			n.fds[i] = -1
+		}
+	}
+	return nil
+}
+
+func (n *Net) adoptCaptured() error {
 	first, count := tcp, 1
 	if n.Rules == Routes {
 		first, count = ports, len(n.fds)-ports
@@ -186,16 +218,6 @@ func (n *Net) Adopt() error {
 		return err
 	}
 	n.Questions = &Questions{c.(*net.UDPConn)}
-	if n.Rules == Reported {
-		unix.SetNonblock(n.fds[refusals], true)
-		n.log = n.file(refusals, "refused packets")
-	}
-	for i, fd := range n.fds {
-		if i != rules && fd >= 0 {
-			unix.Close(fd)
-			n.fds[i] = -1
-		}
-	}
 	return nil
 }
 
@@ -271,7 +293,7 @@ func (n *Net) KeepAlive(ctx context.Context) {
 func (n *Net) Renew() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.closed && n.Rules != Routes {
+	if !n.closed && !n.apart && n.Rules != Routes {
 		lifeSign(aliveFor).send(n.fds[rules])
 	}
 }

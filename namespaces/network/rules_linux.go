@@ -153,6 +153,18 @@ func (p *Plan) ruleset(log bool) []*batch {
 	return all
 }
 
+// closedPorts returns a table that reports closed ports of the loopback, and changes the way of no packet.
+func closedPorts() *batch {
+	w := &batch{b: make([]byte, 0, 1<<10), steps: make([]step, 0, 8)}
+	w.begin()
+	w.nft("make a table of packet rules", unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE)
+	w.text(unix.NFTA_TABLE_NAME, table)
+	w.chain("pre", true)
+	w.rule("pre", "report closed ports", w.tcp, w.closed, w.limit, w.logAnswer)
+	w.finish()
+	return w
+}
+
 // most is how many elements one message adds: an attribute holds 64 KiB.
 const most = 500
 

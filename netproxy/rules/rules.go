@@ -40,7 +40,7 @@ const (
 	kindBelow                 // what lies below it
 	kindTree                  // both
 	kindAddr                  // an address or CIDR
-	kindHost                  // the host's loopback
+	kindHost                  // the host's loopback, by [HostName] alone
 	kindLocalhost             // the host's loopback, as localhost too
 	kindAny                   // everything
 	kindGroup                 // a set of hosts, by name
@@ -113,10 +113,9 @@ func (r Rule) For(host string, port uint16) (Rule, error) {
 func (r Rule) spelled() string {
 	text := r.text
 	switch {
-	case r.kind == kindHost || r.kind == kindLocalhost:
-		if !strings.Contains(text, "host:") || r.kind == kindLocalhost {
-			text = "host:" + strconv.Itoa(int(r.ports[0].lo))
-		}
+	case r.kind == kindLocalhost:
+		text = "host:" + strconv.Itoa(int(r.ports[0].lo))
+	case r.kind == kindHost:
 	case r.kind != kindGroup && strings.HasPrefix(text[strings.IndexByte(text, ' ')+1:], "@"):
 		text = r.name
 		if r.kind == kindAddr {
@@ -146,14 +145,8 @@ func bracketed(a netip.Addr) string {
 // only by reading the requests inside a connection.
 func (r Rule) Inspects() bool { return len(r.methods) > 0 || r.path != "" }
 
-// LocalPorts returns the ports of a local rule that asks for the host's
-// loopback at the sandbox's own 127.0.0.1 and ::1 too, else nil.
-func (r Rule) LocalPorts() []uint16 {
-	if r.kind != kindLocalhost {
-		return nil
-	}
-	return []uint16{r.ports[0].lo}
-}
+// LocalPort returns the port of what [ParseLocal] has read.
+func (r Rule) LocalPort() uint16 { return r.ports[0].lo }
 
 // Parse reads one rule. A bare one allows.
 func Parse(text string) (Rule, error) { return parse(text, false) }
@@ -162,15 +155,11 @@ func Parse(text string) (Rule, error) { return parse(text, false) }
 // an error.
 func ParseDeny(text string) (Rule, error) { return parse(text, true) }
 
-// ParseLocal reads a port of the host's loopback: "5432", or "localhost:5432"
-// for one that is also to be had at the sandbox's own 127.0.0.1 and ::1.
+// ParseLocal reads a port of the host's loopback, "5432" or "localhost:5432", which
+// is to be had at the sandbox's own 127.0.0.1 and ::1 too.
 func ParseLocal(text string) (Rule, error) {
-	r := Rule{text: text, kind: kindHost, name: HostName}
-	port := text
-	if after, ok := strings.CutPrefix(text, "localhost:"); ok {
-		port, r.kind = after, kindLocalhost
-	}
-	n, err := parsePort(port)
+	r := Rule{text: text, kind: kindLocalhost, name: HostName}
+	n, err := parsePort(strings.TrimPrefix(text, "localhost:"))
 	if err != nil {
 		return Rule{}, fmt.Errorf("local %q: %w (want PORT or localhost:PORT)", text, err)
 	}

@@ -430,26 +430,28 @@ func TestGroupHosts(t *testing.T) {
 func TestLocal(t *testing.T) {
 	plain, err := ParseLocal("5432")
 	require.NoError(t, err)
-	require.Nil(t, plain.LocalPorts())
+	require.Equal(t, uint16(5432), plain.LocalPort())
 	named, err := ParseLocal("localhost:8000")
 	require.NoError(t, err)
-	require.Equal(t, []uint16{8000}, named.LocalPorts())
-	s, err := New(plain, named)
+	require.Equal(t, uint16(8000), named.LocalPort())
+	byName, err := Parse("host:9000")
+	require.NoError(t, err)
+	s, err := New(plain, named, byName)
 	require.NoError(t, err)
 	require.False(t, s.Empty())
 	for host, ports := range map[string][]uint16{
-		HostName:                 {5432, 8000},
-		"HOST.pccrun.internal.":  {5432, 8000},
-		"localhost":              {8000},
-		"app.localhost":          {8000},
-		"127.0.0.1":              {8000},
-		"127.8.8.8":              {8000},
-		"::1":                    {8000},
-		"::ffff:127.0.0.1":       {8000},
-		"0.0.0.0":                {8000},
+		HostName:                 {5432, 8000, 9000},
+		"HOST.pccrun.internal.":  {5432, 8000, 9000},
+		"localhost":              {5432, 8000},
+		"app.localhost":          {5432, 8000},
+		"127.0.0.1":              {5432, 8000},
+		"127.8.8.8":              {5432, 8000},
+		"::1":                    {5432, 8000},
+		"::ffff:127.0.0.1":       {5432, 8000},
+		"0.0.0.0":                {5432, 8000},
 		"a.host.pccrun.internal": nil,
 	} {
-		for _, port := range []uint16{5432, 8000, 80} {
+		for _, port := range []uint16{5432, 8000, 9000, 80} {
 			v := s.Decide(host, port)
 			want := Deny
 			for _, p := range ports {

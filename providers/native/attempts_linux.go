@@ -14,6 +14,7 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/seccomp"
 	"github.com/pccrun/pccrun/seccomp/supervisor"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // An Attempt is something that the command tried of a file and was refused.
@@ -206,7 +207,7 @@ func (r *Planned) attempt(path string) Attempt {
 	rule := d.Access.String() + " " + d.Rule.Text() + " (" + d.Rule.Origin.String() + ")"
 	if d.Access >= profiles.Overlay {
 		for _, p := range r.Policy.Protect { // a link of the name leads there, or it is the same file
-			if m := r.Plan.At(path); m.Target == path && m.Kind == namespaces.Bind && m.Why == "protect: "+p.Pattern {
+			if m := r.Plan.At(path); survey.Below(path, m.Target) && m.Kind == namespaces.Bind && m.Why == "protect: "+p.Pattern {
 				return Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "protect " + p.Pattern + ", which leads there (" + p.Origin.String() + ")", Hint: "--review " + shell.Quote(p.Pattern)}
 			}
 		}

@@ -80,14 +80,14 @@ func (p *Planned) Describe() any {
 		}
 	}
 	n := &p.Policy.Network
-	if p.Plan.Network == nil && len(n.Publish) == 0 {
+	if p.Egress.Rules == nil && len(n.Publish) == 0 {
 		return d
 	}
 	d.Network = &networkJSON{Allow: texts(n.Allow), Deny: texts(n.Deny), Local: texts(n.Local), Publish: texts(n.Publish)}
 	for _, at := range p.Plan.Listen {
 		d.Network.Listen = append(d.Network.Listen, at.String())
 	}
-	if p.Plan.Network != nil {
+	if p.Egress.Rules != nil {
 		d.Network.Capture = p.Plan.Network.Capture
 	}
 	return d

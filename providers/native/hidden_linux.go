@@ -15,16 +15,20 @@ import (
 	"github.com/pccrun/pccrun/survey"
 )
 
-// Hidden returns what the words of the command name, that this machine has and the command does not see; and the
-// services of this machine that it has asked its own loopback for.
-func (r *plan) Hidden() []events.Hidden {
-	list := r.named
-	if !r.Plan.Identity.Root {
-		list = r.hiddenNames()
+// Hidden returns the services of this machine that the command has asked its own loopback for; and, if it has failed, what
+// its words name that this machine has and the command does not see.
+func (r *plan) Hidden(failed bool) (list []events.Hidden) {
+	if failed {
+		list = r.named
+		if !r.Plan.Identity.Root {
+			list = r.hiddenNames()
+		}
 	}
 	for _, port := range r.run.closed {
 		rule := "localhost:" + strconv.Itoa(int(port))
-		allowed := slices.ContainsFunc(r.Policy.Network.Local, func(l profiles.NetRule) bool { return l.Text == rule })
+		allowed := slices.ContainsFunc(r.Policy.Network.Local, func(l profiles.NetRule) bool {
+			return strings.TrimPrefix(l.Text, "localhost:") == strings.TrimPrefix(rule, "localhost:")
+		})
 		if procfs.Listens(port) && !allowed {
 			list = append(list, events.Hidden{What: "connect " + rule + " of this machine", Hint: "--local " + rule})
 		}
@@ -48,6 +52,31 @@ func (r *plan) hiddenNames() (list []events.Hidden) {
 	return list
 }
 
+// Unreadable returns the hidden files of the workspace that git reads for the command, if it takes them: it is one that
+// adds all there is in a directory.
+func (r *plan) Unreadable() (paths []string) {
+	argv := r.Plan.Command.Argv
+	verb := slices.IndexFunc(argv, func(w string) bool { return w == "add" || w == "stash" })
+	if filepath.Base(argv[0]) != "git" || verb < 0 {
+		return nil
+	}
+	var dirs []string
+	for _, w := range argv[verb+1:] {
+		switch {
+		case w == "--all", w == "-A", argv[verb] == "stash" && (w == "-u" || w == "-a" || w == "--include-untracked"):
+			dirs = append(dirs, r.Policy.Workspace)
+		case argv[verb] == "add" && !strings.HasPrefix(w, "-"):
+			dirs = append(dirs, filepath.Join(r.Plan.Command.Dir, w))
+		}
+	}
+	for _, m := range r.Plan.Mounts {
+		if m.Kind == namespaces.Mask && slices.ContainsFunc(dirs, func(dir string) bool { return m.Target != dir && survey.Below(m.Target, dir) }) {
+			paths = append(paths, m.Target)
+		}
+	}
+	return paths
+}
+
 // hiddenAt returns what a word names, if that is hidden. No link is followed: the name of a file to which one leads would
 // say more than the command line does.
 func (r *plan) hiddenAt(word string) (h events.Hidden) {
@@ -56,14 +85,17 @@ func (r *plan) hiddenAt(word string) (h events.Hidden) {
 		path = filepath.Join(r.Plan.Command.Dir, word)
 	}
 	d, m := r.Policy.Decide(path), r.Plan.At(path)
+	socket := false
 	covered := m.Target == path && (m.Kind == namespaces.Mask || m.Kind == namespaces.Fresh && m.ReadOnly)
 	switch {
 	case word == "", d.Rule.Origin.Source == "flag" && d.Access == profiles.Hide: // whoever hides it knows
 		return h
 	case !covered:
-		if _, err := os.Lstat(path); err != nil || r.visible(path) {
+		info, err := os.Lstat(path)
+		if err != nil || r.visible(path) {
 			return h
 		}
+		socket = info.Mode().Type() == os.ModeSocket
 	}
 	name := path
 	if rel, in := strings.CutPrefix(path, r.Policy.Workspace+"/"); in {
@@ -76,6 +108,8 @@ func (r *plan) hiddenAt(word string) (h events.Hidden) {
 	switch {
 	case m.Why == survey.SocketHidden && covered:
 		return events.Hidden{What: "connect " + path, Rule: m.Why, Hint: "--socket " + shell.Quote(path)}
+	case socket:
+		return events.Hidden{What: "connect " + path, Rule: h.Rule, Hint: "--socket " + shell.Quote(path)}
 	case survey.Secret(r.Policy.Home, path):
 		h.What, h.Hint = h.What+", which may hold secrets", ""
 	case covered:

@@ -186,7 +186,10 @@ func (s *Started) watchPrivate(ctx context.Context) {
 	s.brim = make(chan bool, 1)
 	go func() {
 		defer unix.Close(fd)
-		full := false
+		full, tick := false, time.Second // what fills them most often ends soon, and leaves them full
+		if s.run.learn {
+			tick = 10 * time.Millisecond
+		}
 		look := func() {
 			var private unix.Statfs_t
 			full = full || unix.Fstatfs(fd, &private) == nil && (private.Bfree == 0 || private.Ffree == 0)
@@ -197,7 +200,7 @@ func (s *Started) watchPrivate(ctx context.Context) {
 				look()
 				s.brim <- full
 				return
-			case <-time.After(10 * time.Millisecond):
+			case <-time.After(tick):
 				look()
 			}
 		}

@@ -125,7 +125,7 @@ func examine(policy *profiles.Policy, survey *providers.Survey, o *options, comm
 	f.umask = syscall.Umask(0)
 	syscall.Umask(f.umask)
 	f.way, err = egress.New(policy, egress.Host{Environ: o.environ, Programs: o.programs, StateDir: o.stateDir, Secrets: o.secrets,
-		Certificates: looked.Workspace.Certificates, Ask: o.ask}, egress.Sandbox{Hostname: namespaces.Hostname,
+		Certificates: looked.Workspace.Certificates, Ask: o.ask}, egress.Sandbox{Hostname: namespaces.Hostname, Names: namespaces.LocalNames(),
 		IPv6: network.HasIPv6(), Learn: o.learn, Environ: environ(policy, looked, f.kernel.Identity, o.environ, command)})
 	if err != nil {
 		return nil, err
@@ -405,7 +405,7 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio) (*Started, er
 	if limit := r.Policy.Resources.Disk.Value; limit > 0 && (r.overlaid != nil || r.homed != nil) {
 		go s.watchDisk(ctx, limit)
 	}
-	if r.Policy.Resources.Disk.Value > 0 && r.learn {
+	if r.Policy.Resources.Disk.Value > 0 {
 		s.watchPrivate(ctx)
 	}
 	s.serveSoon(ctx)
@@ -465,8 +465,8 @@ type End struct {
 	OOM     bool   // memory ran out
 	Kills   int64  // processes that the kernel killed for that; 0 where the whole sandbox was ended
 	Full    bool   // more of the disk was used than is allowed
-	Brim    bool   // the private directories were full: looked at where a run learns
-	Forks   int64  // processes that the limit refused, where a control group counts them
+	Brim    bool   // the private directories were full
+	Forks   int64  // processes that the limit refused, where a control group counts them; else 1 if there were as many as it allows
 	Limit   int64  // of memory, in bytes
 	Peak    int64  // of memory, in bytes; 0 if nobody looked
 	Tasks   int64  // processes and threads, the most at a time; 0 if nobody counted
@@ -523,6 +523,9 @@ func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
 	end := &End{Limit: s.run.Policy.Resources.Memory.Value}
 	if s.watch != nil {
 		end.Peak, end.OOM = s.watch.Peak(), s.watch.Exceeded()
+		if limit := s.run.Policy.Resources.Pids.Value; limit > 0 && s.watch.Processes() >= limit {
+			end.Forks = 1
+		}
 	}
 	select {
 	case <-s.full:
@@ -538,7 +541,7 @@ func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
 	}
 	if s.group != nil {
 		happened := s.group.Events()
-		end.Kills, end.Forks = happened.OOMKills, happened.PidsDenied
+		end.Kills, end.Forks = happened.OOMKills, max(end.Forks, happened.PidsDenied)
 		end.OOM = end.OOM || end.Kills > 0
 		used := s.group.Usage()
 		end.Peak, end.Tasks = used.Memory, used.Tasks

@@ -23,7 +23,7 @@ const maxCaptured = 16
 
 // names is where the names of the sandbox have their addresses.
 func (s *Started) names() *netproxy.Names {
-	if s.Net == nil {
+	if s.Net == nil || s.run.Plan.Network.Apart {
 		return nil
 	}
 	var six netip.Prefix
@@ -65,6 +65,7 @@ func (s *Started) serveSoon(ctx context.Context) {
 	s.soonServe(func() {
 		if s.run.Egress.Rules == nil {
 			s.way.Questions(ctx, s.Questions)
+			s.hearRefused(ctx)
 			return
 		}
 		s.way.Listeners(ctx, s.Listeners)
@@ -110,6 +111,14 @@ func (s *Started) serveNetwork(ctx context.Context) {
 	}
 	s.way.Questions(ctx, s.Net.Questions)
 	go s.Net.KeepAlive(ctx)
+	s.hearRefused(ctx)
+}
+
+// hearRefused takes what the kernel reports, if it does.
+func (s *Started) hearRefused(ctx context.Context) {
+	if s.Net == nil {
+		return
+	}
 	s.refusals = make(chan struct{})
 	go func() {
 		defer close(s.refusals)
@@ -124,7 +133,7 @@ const byProxyAlone = "--allow-missing " + string(profiles.NetTransparent) + " ru
 func (r *Run) weaker(box *namespaces.Sandbox) (a profiles.Answer, is bool) {
 	a.Guarantee = profiles.NetTransparent
 	switch {
-	case r.Plan.Network == nil:
+	case r.Plan.Network == nil, r.Plan.Network.Apart:
 		return a, false
 	case box.Net == nil:
 		a.State, a.Cause, a.Hint = profiles.Missing, box.NetError.Error(), byProxyAlone
@@ -177,7 +186,9 @@ func (p *Planned) leave(w *namespaces.With, f *facts) {
 		w.Told = filepath.Dir(DenialsPath)
 	}
 	if f.way.Rules == nil {
-		w.Questions = !slices.Contains(p.Policy.Without, profiles.LayerNetns)
+		if w.Questions = !slices.Contains(p.Policy.Without, profiles.LayerNetns); w.Questions {
+			w.Network = &network.Plan{Apart: true}
+		}
 		return
 	}
 	w.Listen = f.way.Listen

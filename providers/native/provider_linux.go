@@ -260,7 +260,9 @@ func (p *plan) Run(ctx context.Context, io providers.Stdio, observer providers.O
 		return result, unfit(err)
 	}
 	t.end(end, p.learn)
-	return *end.Told(), nil
+	told := end.Told()
+	told.Spent = end.Spent(r.Policy)
+	return *told, nil
 }
 
 // start opens what the command will work on, and lets it run. What fails takes away what was

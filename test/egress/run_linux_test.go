@@ -152,13 +152,15 @@ func TestLocal(t *testing.T) {
 		b := newBench(t, "--local", port)
 		out, _ := b.inside(bare + "curl -sS -m 100 http://host.pccrun.internal:" + port)
 		require.Contains(t, out, "hello host.pccrun.internal:"+port)
-		out, _ = b.inside(bare + "curl -sS -m 100 http://127.0.0.1:" + port)
-		require.NotContains(t, out, "hello", "its own loopback is its own")
-		b = newBench(t, "--local", "localhost:"+port)
-		for _, host := range []string{"localhost", "127.0.0.1", "[::1]", "host.pccrun.internal"} {
-			out, _ = b.inside(bare + "curl -g -sS -m 100 http://" + host + ":" + port)
-			require.Contains(t, out, "hello "+host)
+		for _, rule := range []string{port, "localhost:" + port} {
+			b := newBench(t, "--local", rule)
+			for _, host := range []string{"localhost", "127.0.0.1", "[::1]", "host.pccrun.internal"} {
+				out, _ := b.inside(bare + "curl -g -sS -m 100 http://" + host + ":" + port)
+				require.Contains(t, out, "hello "+host, rule)
+			}
 		}
+		out, _ = newBench(t, "--allow", "host:"+port).inside(bare + "curl -sS -m 100 http://127.0.0.1:" + port)
+		require.NotContains(t, out, "hello", "its own loopback is its own")
 		out, _ = newBench(t, "--allow", "good.example").inside(bare + "curl -sS -m 100 http://host.pccrun.internal:" + port)
 		require.Contains(t, out, "to allow: --local")
 	}

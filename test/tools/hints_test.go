@@ -61,9 +61,14 @@ var hints = []hint{
 	{name: "a hidden file that is moved", prepare: "mkdir -p d; echo S=1 > d/.env", script: "@mv d/.env d/e", says: `hidden: read .*/d/\.env`, changes: true},
 	{name: "a protected hidden file that is removed", prepare: "mkdir -p d; echo S=1 > d/.envrc", script: "@rm -f d/.envrc", says: `hidden: read .*/d/\.envrc`, changes: true},
 	{name: "a hidden file of an odd name", prepare: `mkdir "a b"; echo S=1 > "a b/.env"`, script: `@cat "a b/.env"`, says: `hidden: read .*/a b/\.env`},
+	{name: "a hidden file that git adds", needs: "git", prepare: "echo S=1 > .env; echo a > f; mkdir -p d; echo S=1 > d/.env.ignored; echo .env.ignored > .gitignore", script: "@git add -A", says: `hidden: read .*/\.env, which git would add \(to allow: (?P<hint>.*)\)`},
 	{name: "a socket in the workspace", script: "@" + connect + "s", says: `hidden: connect .*/s`},
+	{name: "a socket in the home", script: "@" + connect + "~/s", says: `hidden: connect .*/h/s`},
 	// What it has asked for.
 	{name: "a service of the machine", flags: "--allow a.example", prepare: "echo $PORT > conf", script: "exec 3<>/dev/tcp/localhost/$(cat conf)", says: `hidden: connect localhost:\d+ of this machine`},
+	{name: "a service of the machine, without a network", prepare: "echo $PORT > conf", script: "exec 3<>/dev/tcp/localhost/$(cat conf)", says: `hidden: connect localhost:\d+ of this machine`},
+	{name: "a service of the machine, and no error", prepare: "echo $PORT > conf; rm -f reached", script: "(exec 3<>/dev/tcp/localhost/$(cat conf)) && touch reached; exit 0", check: "[ -e reached ]", says: `hidden: connect localhost:\d+ of this machine`},
+	{name: "a service of the machine, and a signal", prepare: "echo $PORT > conf; rm -f reached", script: "(exec 3<>/dev/tcp/localhost/$(cat conf)) && touch reached && exit 0; kill -9 $$", says: `hidden: connect localhost:\d+ of this machine`},
 	{name: "a secret of the home", flags: trying, prepare: "mkdir ~/.ssh; echo k > ~/.ssh/known", script: "cat ~/.ssh/known", says: `denied: read .*/\.ssh`},
 	{name: "the keys of gpg", needs: "gpg gpgconf", flags: trying, prepare: key + "echo text > text", script: "gpg --batch --quiet --yes -s text", says: `denied: read .*/\.gnupg`, end: endKey},
 	{name: "the settings of kubectl", flags: trying, prepare: "mkdir ~/.kube; echo s > ~/.kube/config", script: "cat ~/.kube/config", says: `denied: read .*/\.kube`},
@@ -77,6 +82,7 @@ var hints = []hint{
 	{name: "make a directory in a protected one", flags: trying, prepare: "mkdir .claude", script: "mkdir -p .claude/worktrees; echo x > .claude/worktrees/f", says: `denied: write .*/worktrees`},
 	{name: "write a protected file that is hidden", flags: trying, prepare: "echo a > .envrc", script: "echo x > .envrc", says: `denied: write .*/\.envrc`},
 	{name: "write where a protected link leads", flags: trying, prepare: "mkdir cfg; echo a > cfg/m.json; ln -s cfg/m.json .mcp.json", script: "echo x > cfg/m.json", says: `denied: write .*/cfg/m\.json`},
+	{name: "write where a protected link to a directory leads", flags: trying, prepare: "mkdir -p .claude shared; echo a > shared/x; ln -s ../shared .claude/skills", script: "echo x > .claude/skills/x", says: `denied: write .*/shared/x`},
 	{name: "a file that git writes by a copy", needs: "git", prepare: identified + `echo one > .mcp.json; git add .mcp.json; git commit -q -m one; git switch -q -c other; echo two > .mcp.json; git commit -q -a -m two; git switch -q main`, script: `git switch -q -f other; [ "$(git status --porcelain --untracked-files=no)" = "" ]`, says: `denied: change \.mcp\.json`},
 	{name: "a name that is forbidden", flags: "--protect-strict", script: "echo x > .mcp.json", says: `denied: write .*/\.mcp\.json`},
 	{name: "a directory in quarantine", script: "for i in $(seq 500); do mkdir -p .zed && rmdir .zed || exit 1; done", says: `quarantined: \.zed \(Zed would run programs that it names; to allow: (?P<hint>.*)\)`},
@@ -91,6 +97,7 @@ var mistakes = []hint{
 	{name: "a rule by a link that the command could have made", flags: "--write l/f", instead: "--write l/f", prepare: "mkdir ~/out; echo a > ~/out/f; ln -s ~/out l", script: "echo x > ~/out/f", says: `hint: .*: (?P<hint>--write \S+)`},
 	{name: "a rule for a protected name", flags: "--write .mcp.json", prepare: "echo a > .mcp.json", script: "echo x > .mcp.json", says: `hint: add (?P<hint>--review \.mcp\.json): .*`},
 	{name: "a rule for a protected directory", flags: "--write .vscode", instead: "--write .vscode", prepare: "mkdir .vscode; echo a > .vscode/FILE", script: "echo x > .vscode/FILE", says: `hint: add .*; (?P<hint>--review \.vscode/FILE), or .*`},
+	{name: "a rule for a link in a protected directory", flags: "--review .claude/s.json", instead: "--review .claude/s.json", prepare: "mkdir -p .claude cfg; echo a > cfg/s.json; ln -s ../cfg/s.json .claude/s.json", script: "echo x > .claude/s.json", says: `hint: (?P<hint>--review \.claude)`},
 	{name: "a rule that leads through a link", flags: "--read l", instead: "--read l", prepare: "mkdir ~/out; echo a > ~/out/f; ln -s ~/out l", script: "cat ~/out/f", says: `hint: .*: (?P<hint>--read \S+)`},
 	{name: "a home as the workspace", flags: "--workspace $HOME", instead: "--workspace $HOME", script: "true", says: `hint: cd to a project, or name one: (?P<hint>--workspace DIR)`},
 	{name: "a fresh home where there is none", flags: "--fresh-home", script: "true", says: `hint: (?P<hint>--home persist) gives one`},
@@ -110,6 +117,7 @@ var mistakes = []hint{
 
 	{name: "why not write, by a copy", flags: "--read $HOME/out", prepare: "mkdir -p ~/out/d", script: "echo x > ~/out/d/f", why: "write $HOME/out/d", says: `hint: --write .*, (?P<hint>--overlay \S+) a copy of it`},
 	{name: "why not read what is hidden", prepare: "echo S=1 > .env", script: "cat .env", why: "read .env", says: `hint: (?P<hint>--read \S+) shows it`},
+	{name: "why not write where a protected link leads", prepare: "mkdir cfg; echo a > cfg/m.json; ln -s cfg/m.json .mcp.json", script: "echo x > cfg/m.json", why: "write cfg/m.json", says: `hint: (?P<hint>--review \S+) lets it change`},
 	{name: "why not a socket", script: connect + "s", why: "connect $HOME/repo/s", says: `hint: (?P<hint>--socket \S+) names it`},
 	{name: "why not a variable", env: []string{"A_TOKEN=x"}, script: `[ "$A_TOKEN" ]`, why: "env A_TOKEN", says: `hint: (?P<hint>--env A_TOKEN) passes it`},
 	{name: "why not a service", script: "exec 3<>/dev/tcp/localhost/$PORT", why: "connect localhost:$PORT", says: `hint: (?P<hint>--local \S+) allows it`},
@@ -180,10 +188,12 @@ func (m *hintMachine) fresh(t *testing.T, row *hint) {
 	out, err := m.bash(nil, "/", `chmod -R u+rwX "$HOME" 2> /dev/null || true; rm -rf "$HOME"; mkdir -p ~/bin ~/repo; printf '[user]\n\tname = n\n\temail = e@example.com\n' > ~/identity
 		cd ~/repo; echo mine > ~/mine; git init -q -b main .; `+strings.ReplaceAll(row.prepare, "$PORT", m.port))
 	require.NoError(t, err, out)
-	l, err := net.Listen("unix", m.home+"/repo/s")
-	require.NoError(t, err)
-	require.NoError(t, os.Chmod(m.home+"/repo/s", 0o777))
-	t.Cleanup(func() { l.Close() })
+	for _, path := range []string{m.home + "/repo/s", m.home + "/s"} {
+		l, err := net.Listen("unix", path)
+		require.NoError(t, err)
+		require.NoError(t, os.Chmod(path, 0o777))
+		t.Cleanup(func() { l.Close() })
+	}
 }
 
 func (m *hintMachine) bash(row *hint, dir, script string, args ...string) (string, error) {
