@@ -89,7 +89,9 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	if f.git() && len(s.Workspace.Programs) > 0 {
 		f.tools(Toolchains(ToolQuery{Programs: s.Workspace.Programs, Home: policy.Home, Workspace: policy.Workspace, Env: o.Getenv, Changeable: changeable}), nil)
 	}
-	s.Env = slices.Concat(f.caches(needs.Caches, mounts), o.placed(policy, f.readable), f.certificates(&o, s.Workspace), o.namedSockets(f.policy))
+	ci, notes := o.ofCI(policy, f.add)
+	f.notes = append(f.notes, notes...)
+	s.Env = slices.Concat(f.caches(needs.Caches, mounts), o.placed(policy, f.readable), o.ofHooks(policy, f.readable), ci, f.certificates(&o, s.Workspace), o.namedSockets(f.policy))
 	f.ssh(policy.Uses("ssh-agent"))
 	if o.startsSSH(policy) {
 		f.sshSystem()
