@@ -40,6 +40,13 @@ func parseBuiltin(name string) (value, error) {
 // agents are the commands whose name picks a built-in profile.
 var agents = []string{"aider", "claude", "codex", "gemini", "opencode"}
 
+const byName = "the command's name"
+
+// NamesAgent reports whether the command's name alone gives it what an agent may.
+func (p *Policy) NamesAgent() bool {
+	return p.PickedBy == byName && slices.Contains(p.Layers, "built-in agent")
+}
+
 // maxExtends bounds the chain of profiles that extend each other.
 const maxExtends = 16
 
@@ -403,7 +410,7 @@ func (r *resolver) pick() (name, by string) {
 			}
 		}
 		if base := path.Base(command); slices.Contains(agents, base) {
-			return base, "the command's name"
+			return base, byName
 		}
 	}
 	return "default", "default"
