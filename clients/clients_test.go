@@ -246,7 +246,7 @@ func TestKept(t *testing.T) {
 	w.asker.StateDir = ""
 	ask(7, "nowhere to keep it")
 
-	k := answer{Version: 1, Key: "k", Hosts: []Host{{"a", 1}}, AskedFor: time.Now()}
+	k := answer{Version: version, Key: "k", Hosts: []Host{{"a", 1}}, AskedFor: time.Now()}
 	require.True(t, k.fresh("k", time.Now()))
 	require.False(t, k.fresh("other", time.Now()))
 	require.False(t, k.fresh("k", time.Now().Add(25*time.Hour)))

@@ -2,6 +2,7 @@ package survey
 
 import (
 	"bytes"
+	"cmp"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/gitconfig"
 )
 
 // What a policy allows is of no use without what belongs to it: a host without the
@@ -102,6 +104,42 @@ func (f *finder) userGit(o *Options, outside []string) {
 	if said := g.unsigned(f.policy, o.Command); said != "" {
 		f.notes = append(f.notes, said)
 	}
+}
+
+// cargo gives the command what the user's configuration of cargo says of registries, where @cargo is allowed: no variable
+// says what crates.io is replaced by (https://doc.rust-lang.org/cargo/reference/config.html#source).
+func (f *finder) cargo(o *Options) {
+	at := f.policy.Home + "/.cargo/config.toml"
+	if !slices.ContainsFunc(f.policy.Network.Allow, func(r profiles.NetRule) bool { return r.Text == "@cargo" }) || f.shown(at) >= profiles.Read || !f.byDefault(at) {
+		return
+	}
+	dir := cmp.Or(o.Getenv("CARGO_HOME"), filepath.Dir(at))
+	if Below(profiles.Physical(dir), f.policy.Workspace) {
+		return
+	}
+	for _, name := range [...]string{"/config", "/config.toml"} { // the first wins
+		if text, err := profiles.ReadFile(dir + name); err == nil {
+			f.put(Place{Path: at, Node: File, Access: profiles.Read, Copied: true, Text: registries(string(text)), Why: "which registries your cargo goes to"})
+			return
+		}
+	}
+}
+
+// registries returns the tables of a configuration of cargo that say where it fetches from, without lines that may have a
+// secret.
+func registries(text string) string {
+	var b strings.Builder
+	within := false
+	for line := range strings.Lines(text) {
+		if word := strings.TrimLeft(strings.TrimSpace(line), "["); word != strings.TrimSpace(line) {
+			table := word[:max(strings.IndexAny(word, " .]"), 0)]
+			within = table == "source" || table == "registries" || table == "registry"
+		}
+		if within && !gitconfig.Secret(line) {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
 }
 
 // readable reports whether the command can read what a variable names, if it is there. A relative path begins where

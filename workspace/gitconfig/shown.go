@@ -75,5 +75,12 @@ func isShown(s *vcs.Setting) bool {
 		return strings.HasPrefix(s.Value, "!") && strings.Contains(s.Value, "password=$") && !signsIn(s.Sub)
 	}
 	return (slices.Contains(shownSections, s.Section) || slices.Contains(shownKeys, s.Section+"."+s.Key)) &&
-		!slices.ContainsFunc(secretKey, func(part string) bool { return strings.Contains(s.Key, part) }) && !signsIn(s.Sub) && !signsIn(s.Value)
+		!namesSecret(s.Key) && !signsIn(s.Sub) && !signsIn(s.Value)
 }
+
+func namesSecret(key string) bool {
+	return slices.ContainsFunc(secretKey, func(part string) bool { return strings.Contains(key, part) })
+}
+
+// Secret reports whether a line of some configuration may have a secret in it: a word in it says so, or an address signs in.
+func Secret(line string) bool { return namesSecret(strings.ToLower(line)) || signsIn(line) }
