@@ -83,7 +83,7 @@ func (f *finder) userGit(o *Options, outside []string) {
 	g := readUserGit(f.policy, o)
 	for i, t := range g.texts {
 		from := g.from[i]
-		if _, end, err := f.hops(from); err != nil || f.shown(t.Path) >= profiles.Read || !f.byDefault(from) || !f.byDefault(t.Path) {
+		if _, end, err := f.hops(from); err != nil || f.shown(t.Path) >= profiles.Read || !f.byDefault(t.Path) || !f.byDefault(from) && f.shown(from) < profiles.Read {
 			continue
 		} else if f.shown(end.Path) < profiles.Read && !f.lends(end.Path) || f.policy.Decide(t.Path).Access <= profiles.Hide {
 			outside = append(outside, from)
