@@ -104,7 +104,7 @@ func (g *userGit) unsigned(policy *profiles.Policy, command []string) string {
 		agent = "ssh-agent"
 	}
 	git := len(command) > 0 && filepath.Base(command[0]) == "git"
-	if !slices.Contains([]string{"true", "yes", "on", "1"}, strings.ToLower(g.signs)) || policy.Uses(agent) || !git && !policy.Attempts {
+	if !slices.Contains([]string{"true", "yes", "on", "1"}, strings.ToLower(g.signs)) || policy.Uses(agent) || !git || policy.Attempts { // else it is seen that keys are looked for
 		return ""
 	}
 	return "your git configuration has commits signed, which fails inside without its agent (to allow: --use " + agent + ")"
