@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,6 +28,8 @@ type client struct {
 // told is what a client said.
 type told struct {
 	urls    []string
+	env     []string // NAME=VALUE of what has the client inside go there, without credentials
+	signsIn bool     // the user's configuration has credentials for it
 	watch   []string // files and directories that the answer rests on
 	missing string   // what it could not say, in words
 }
@@ -116,6 +119,9 @@ func askNpm(q *question) (told, error) {
 func (t *told) readNpm(out string) {
 	for line := range strings.Lines(out) {
 		name, value, ok := strings.Cut(strings.TrimSpace(line), " = ")
+		if strings.HasPrefix(name, "//") && (strings.HasSuffix(name, ":_authToken") || strings.HasSuffix(name, ":_auth") || strings.HasSuffix(name, ":_password")) {
+			t.signsIn = true
+		}
 		text, err := strconv.Unquote(value)
 		if !ok || err != nil || strings.HasPrefix(name, ";") { // a default that something overrides is a comment
 			continue
@@ -123,22 +129,38 @@ func (t *told) readNpm(out string) {
 		switch {
 		case name == "registry" || strings.HasPrefix(name, "@") && strings.HasSuffix(name, ":registry"):
 			t.urls = append(t.urls, text)
+			t.tell("npm_config_"+name, text)
 		case name == "userconfig" || name == "globalconfig":
 			t.watch = append(t.watch, text)
 		}
 	}
 }
 
+// tell notes a variable for the client inside, with the addresses in its value as they are without credentials.
+func (t *told) tell(name, value string) {
+	bare := value
+	for word := range strings.FieldsFuncSeq(value, func(r rune) bool { return r == ',' || r == '|' || r == ' ' }) {
+		if u, err := url.Parse(word); err == nil && u.User != nil {
+			u.User = nil
+			bare, t.signsIn = strings.ReplaceAll(bare, word, u.String()), true
+		}
+	}
+	t.env = append(slices.DeleteFunc(t.env, func(e string) bool { return strings.HasPrefix(e, name+"=") }), name+"="+bare)
+}
+
 // askGo reads the list of proxies, and the checksum database beside them.
 func askGo(q *question) (told, error) {
-	out, _, err := q.run(askTimeout, []string{"GO111MODULE=on"}, "env", "GOPROXY", "GOSUMDB", "GOENV", "GOROOT")
+	out, _, err := q.run(askTimeout, []string{"GO111MODULE=on"}, append([]string{"env"}, goNames[:]...)...)
 	if err != nil {
 		return told{}, err
 	}
 	return readGo(out)
 }
 
-// readGo reads the output of `go env GOPROXY GOSUMDB GOENV GOROOT`.
+// goNames are what go is asked for, of which the command inside is told all but the third and the fourth.
+var goNames = [...]string{"GOPROXY", "GOSUMDB", "GOENV", "GOROOT", "GOPRIVATE", "GONOPROXY", "GONOSUMDB", "GOINSECURE"}
+
+// readGo reads the output of `go env` for [goNames].
 func readGo(out string) (told, error) {
 	lines := strings.Split(out, "\n")
 	if len(lines) < 4 {
@@ -154,6 +176,11 @@ func readGo(out string) (told, error) {
 			proxy = "https://" + proxy
 		}
 		t.urls = append(t.urls, proxy)
+	}
+	for i, value := range lines[:min(len(lines), len(goNames))] {
+		if i != 2 && i != 3 && value != "" {
+			t.tell(goNames[i], value)
+		}
 	}
 	if len(t.urls) == 0 {
 		return told{}, errors.New("it fetches modules directly from their hosts, GOPROXY=" + lines[0])
@@ -204,6 +231,7 @@ func (t *told) readPipHelp(help string) bool {
 	if ok {
 		index, _, _ := strings.Cut(after, ")")
 		t.urls = append(t.urls, index)
+		t.tell("PIP_INDEX_URL", index)
 	}
 	return ok
 }
@@ -213,6 +241,9 @@ func (t *told) readPipConfig(configured string) {
 	for line := range strings.Lines(configured) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 		name = name[strings.LastIndexByte(name, '.')+1:]
+		if name == "extra-index-url" || name == "trusted-host" {
+			t.tell("PIP_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_")), strings.Join(strings.Fields(strings.ReplaceAll(strings.Trim(value, `'"`), `\n`, " ")), " "))
+		}
 		if name != "index-url" && name != "extra-index-url" && name != "find-links" {
 			continue
 		}
@@ -276,6 +307,8 @@ func (t *told) readCargo(out string) (replaced bool) {
 		switch {
 		case name == "source.crates-io.replace-with":
 			replaced = true
+		case strings.HasPrefix(name, "registries.") && strings.HasSuffix(name, ".token"):
+			t.signsIn = true
 		case strings.HasPrefix(name, "source.") && strings.HasSuffix(name, ".registry"), strings.HasPrefix(name, "registries.") && strings.HasSuffix(name, ".index"):
 			t.urls = append(t.urls, text)
 		}

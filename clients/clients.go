@@ -47,6 +47,7 @@ type Asker struct {
 	// Sends are the proxies and authorities by which a client that is asked asks a registry, NAME=VALUE: see
 	// package internal/outgoing. nil: none.
 	Sends func() []string
+	Environ []string // what tells the clients that were asked so far where they go, without credentials
 }
 
 // The ages at which an answer is asked for again. One is incomplete if the
@@ -56,12 +57,17 @@ const (
 	maxAgeIncomplete = 10 * time.Minute
 )
 
+// version is of the form of an answer.
+const version = 2
+
 // answer is what is kept of having asked.
 type answer struct {
 	Version  int               `json:"v"`
 	Key      string            `json:"key"`   // of program and variables
 	Watch    map[string]string `json:"watch"` // the stamps of the files that the client reads
 	Hosts    []Host            `json:"hosts"`
+	Environ  []string          `json:"environ"`
+	SignsIn  bool              `json:"signs_in,omitempty"`
 	Missing  string            `json:"missing,omitempty"` // what could not be found out
 	AskedFor time.Time         `json:"asked"`
 }
@@ -95,6 +101,10 @@ func (a *Asker) Hosts(group string) ([]Host, error) {
 	if kept.Missing != "" && a.Programs.Note != nil {
 		a.Programs.Note("@" + group + ": " + kept.Missing)
 	}
+	if kept.SignsIn && a.Programs.Note != nil {
+		a.Programs.Note("@" + group + ": your configuration has credentials for where " + c.program + " fetches from: they stay outside, and without them it may be refused")
+	}
+	a.Environ = append(a.Environ, kept.Environ...)
 	return kept.Hosts, nil
 }
 
@@ -120,7 +130,7 @@ func (a *Asker) ask(c *client, program *programs.Program) (answer, error) {
 	if err != nil {
 		return answer{}, fmt.Errorf("ask %s for its hosts: %w", c.program, err)
 	}
-	kept := answer{Version: 1, Watch: map[string]string{}, Missing: got.missing, AskedFor: started}
+	kept := answer{Version: version, Watch: map[string]string{}, Environ: got.env, SignsIn: got.signsIn, Missing: got.missing, AskedFor: started}
 	for _, path := range got.watch {
 		if !filepath.IsAbs(path) {
 			continue
@@ -230,7 +240,7 @@ func (k *answer) fresh(key string, now time.Time) bool {
 	if k.Missing != "" {
 		age = maxAgeIncomplete
 	}
-	if k.Version != 1 || k.Key != key || len(k.Hosts) == 0 || k.AskedFor.After(now) || now.Sub(k.AskedFor) > age {
+	if k.Version != version || k.Key != key || len(k.Hosts) == 0 || k.AskedFor.After(now) || now.Sub(k.AskedFor) > age {
 		return false
 	}
 	for path, was := range k.Watch {

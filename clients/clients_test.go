@@ -133,7 +133,8 @@ func TestPip(t *testing.T) {
 	w := newWorld(t)
 	w.write(w.home+"/.config/pip/pip.conf", "[global]\nindex-url = https://u:p@mirror.corp.example/simple\nextra-index-url =\n    https://more.example/simple\n    http://127.0.0.1:1/simple\nfind-links = /opt/wheels https://wheels.example/x\ntimeout = 1\n")
 	require.ElementsMatch(t, []Host{{"mirror.corp.example", 443}, {"more.example", 443}, {"127.0.0.1", 1}, {"wheels.example", 443}}, w.hosts("pip"))
-	require.Len(t, w.notes, 1, "the index could not be asked")
+	require.Len(t, w.notes, 2, "the index could not be asked, and has credentials")
+	require.Equal(t, []string{"PIP_INDEX_URL=https://mirror.corp.example/simple", "PIP_EXTRA_INDEX_URL=https://more.example/simple http://127.0.0.1:1/simple"}, w.asker.Environ)
 	group, err := rules.Parse("@pip")
 	require.NoError(t, err)
 	_, err = w.asker.Expand(group)
@@ -246,7 +247,7 @@ func TestKept(t *testing.T) {
 	w.asker.StateDir = ""
 	ask(7, "nowhere to keep it")
 
-	k := answer{Version: 1, Key: "k", Hosts: []Host{{"a", 1}}, AskedFor: time.Now()}
+	k := answer{Version: version, Key: "k", Hosts: []Host{{"a", 1}}, AskedFor: time.Now()}
 	require.True(t, k.fresh("k", time.Now()))
 	require.False(t, k.fresh("other", time.Now()))
 	require.False(t, k.fresh("k", time.Now().Add(25*time.Hour)))

@@ -110,6 +110,13 @@ func New(policy *profiles.Policy, host Host, sandbox Sandbox) (*Plan, error) {
 	if p.Rules, err = n.Rules(asker.Expand); err != nil {
 		return nil, err
 	}
+	for _, entry := range asker.Environ { // else it would go to the registry that it comes with, and tell that what is asked for
+		name, _, _ := strings.Cut(entry, "=")
+		said := slices.ContainsFunc(policy.Environment.Scrub, func(r profiles.EnvRule) bool { return r.Matches(name) })
+		if !said && policy.DecideEnv(name).Action != profiles.EnvSetTo && getenv(p.Environ, name) == "" {
+			p.Environ = append(p.Environ, entry)
+		}
+	}
 	if err := p.goBy(&host); err != nil {
 		return nil, err
 	}

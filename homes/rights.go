@@ -22,7 +22,9 @@ func Rights(p *profiles.Policy) []string {
 		add("--socket", r.Path)
 	}
 	for _, u := range p.Use {
-		add("--use", u.Name)
+		if u.Name != profiles.GitConfig {
+			add("--use", u.Name)
+		}
 	}
 	for _, in := range p.Network.Inject {
 		add("--inject", in.Env)

@@ -37,6 +37,7 @@ type Plan struct {
 	Filter     []byte
 	FilterName string
 	OwnFilter  bool   // the filter is the user's: it may refuse what pid 1 would still like to do
+	Sockets    []byte // a filter more, which lets no unix socket be made but pairs; nil for none
 	Watch      *Watch // a filter more, which asks the launcher; nil for none
 	Rlimits    []Rlimit
 	OOMScore   int    // how soon the kernel ends what is inside for want of memory, proc_pid_oom_score_adj(5): sooner than the launcher
@@ -173,6 +174,7 @@ func rlimits(r *profiles.Resources, f *Facts) []Rlimit {
 // With is what belongs to a plan beside its mounts and processes.
 type With struct {
 	Floor, Filter []byte
+	Sockets       []byte
 	FilterName    string
 	OwnFilter     bool
 	Watch         *Watch
@@ -193,7 +195,7 @@ type With struct {
 // With returns the plan with what w adds.
 func (p *Plan) With(w With) *Plan {
 	p = p.clone()
-	p.Floor, p.Filter, p.FilterName, p.OwnFilter = w.Floor, w.Filter, w.FilterName, w.OwnFilter
+	p.Floor, p.Filter, p.FilterName, p.OwnFilter, p.Sockets = w.Floor, w.Filter, w.FilterName, w.OwnFilter, w.Sockets
 	p.Watch, p.Readable = w.Watch, slices.Concat(p.Readable, w.Programs)
 	p.Rlimits = slices.Concat(p.Rlimits, w.Rlimits)
 	p.CPUs, p.Segments, p.Await = w.CPUs, w.Segments, w.Await

@@ -153,7 +153,7 @@ func Mounts(places []Place) ([]Mount, error) {
 			continue // it is not there to begin with
 		}
 		copied := p.Copied && fresh && !persist && !mounts[around.mount].ReadOnly
-		if p.Copied && !copied && p.Ino == 0 {
+		if p.Copied && !copied && !persist && p.Ino == 0 {
 			continue // a text of the survey's, and no place for it
 		}
 		if fresh {
@@ -167,6 +167,11 @@ func Mounts(places []Place) ([]Mount, error) {
 		m := Mount{Target: p.Path, Why: p.Why, ReadOnly: true, Donated: -1, Protect: p.Protect, Optional: p.Optional}
 		if p.Node == Link { // mounted on itself it works as before, and nothing can take its name
 			m.Kind, m.Source, m.Dev, m.Ino, m.OverLink = Bind, p.Path, p.Dev, p.Ino, true
+			mounts = append(mounts, m)
+			continue
+		}
+		if p.Copied && persist && p.Ino == 0 { // no file of the home's, which other runs see
+			m.Kind, m.Mode, m.Text = Text, 0o444, p.Text
 			mounts = append(mounts, m)
 			continue
 		}

@@ -139,7 +139,7 @@ func (c *compiler) filter(p *Plan) {
 		for _, f := range [...]struct {
 			layer   profiles.Layer
 			program []byte
-		}{{profiles.LayerFloor, p.Floor}, {profiles.LayerSeccomp, p.Filter}} { // the other filter may refuse to have one more
+		}{{profiles.LayerSockets, p.Sockets}, {profiles.LayerFloor, p.Floor}, {profiles.LayerSeccomp, p.Filter}} { // the other filter may refuse to have one more
 			if c.has(f.layer) && len(f.program) > 0 {
 				c.Step("install the filter " + string(f.layer))
 				c.Call(unix.SYS_SECCOMP, inside.Int(unix.SECCOMP_SET_MODE_FILTER), inside.Int(unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW), c.Program.Filter(f.program))

@@ -218,6 +218,7 @@ func (b *builder) subtract(l *layer, loosen bool) {
 	less(b, &n.Local, l.minus.local, l.local, true, NetRule.entry)
 	less(b, &n.Publish, l.minus.publish, l.publish, true, NetRule.entry)
 	less(b, &n.Sockets, l.minus.sockets, l.sockets, true, PathRule.entry)
+	less(b, &b.policy.Use, l.minus.use, l.use, true, UseRule.entry)
 	less(b, &b.policy.Environment.Pass, l.minus.pass, l.pass, true, EnvRule.entry)
 	less(b, &b.policy.Protect, l.minus.protect, l.protect, loosen, func(r ProtectRule) (string, Origin) {
 		if r.Review { // another list

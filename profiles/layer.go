@@ -273,7 +273,7 @@ func (d *decoder) top(m member) {
 	case "resources":
 		d.object(v, m.key, resourceKeys, d.resource)
 	case "use":
-		d.list(v, m.key, d.useName)
+		d.rules(v, m.key, d.useName)
 	case "syscalls":
 		if d.is(v, m.key, kindString) {
 			path, err := d.syscallsPath(v.text, d.base)

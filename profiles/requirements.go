@@ -123,6 +123,10 @@ func requirements(p *Policy) []Requirement {
 					r, asked = other, true
 				}
 			}
+		case InfoHost:
+			if p.Strict { // nothing that mounts keeps it strongly: it is named
+				r.Required, r.Strong, r.Origin = false, true, p.strictAt
+			}
 		case SysNoNewUserns, InfoKernel, FSSpecial:
 			if p.Nested {
 				r.Required, r.Origin = false, p.nestedAt

@@ -44,6 +44,13 @@ var (
 	builders = strings.Fields("go cargo npm pnpm yarn pip uv poetry make cmake ninja mvn gradle dotnet bundle rake composer mix")
 )
 
+const byName = "the command's name"
+
+// NamesAgent reports whether the command's name alone gives it what an agent may.
+func (p *Policy) NamesAgent() bool {
+	return p.PickedBy == byName && slices.Contains(p.Layers, "built-in agent")
+}
+
 // maxExtends bounds the chain of profiles that extend each other.
 const maxExtends = 16
 
@@ -408,9 +415,9 @@ func (r *resolver) pick() (name, by string) {
 		}
 		switch base := path.Base(command); {
 		case slices.Contains(agents, base):
-			return base, "the command's name"
+			return base, byName
 		case slices.Contains(builders, base):
-			return "build", "the command's name"
+			return "build", byName
 		}
 	}
 	return "default", "default"

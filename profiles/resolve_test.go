@@ -1101,8 +1101,9 @@ func TestRequirements(t *testing.T) {
 
 	p = w.policy(func(r *Request) { r.Profile = "strict" })
 	for _, r := range p.Requirements {
-		require.Equal(t, r.Required, r.Strong, r.Guarantee)
+		require.Equal(t, r.Required || r.Guarantee == InfoHost, r.Strong, r.Guarantee)
 	}
+	require.False(t, find(p, InfoHost).Required, "nothing keeps it strongly: it is named")
 	require.True(t, find(p, ResMemory).Required)
 
 	p = w.policy(func(r *Request) { r.Nested = true })

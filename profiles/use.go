@@ -17,7 +17,10 @@ type UseRule struct {
 }
 
 // Services are what `use` can name.
-var Services = []string{"ssh-agent", "gpg-agent", "docker", GitCredentials}
+var Services = []string{"ssh-agent", "gpg-agent", "docker", GitConfig, GitCredentials}
+
+// GitConfig is the user's own configuration of git, without what may be secret in it.
+const GitConfig = "git-config"
 
 // GitCredentials is what the user's git signs in with at hosts that are allowed by https.
 const GitCredentials = "git-credentials"

@@ -71,6 +71,18 @@ func (c Watched) rules() (list []rule, answer Action) {
 	return list, RetUserNotif
 }
 
+// PairsAlone are the calls that make unix sockets, as refused but for connected pairs: any other reaches each socket whose
+// path is shown (unix(7)). A pair of datagrams can send to any as well, and SOCK_RAW is one (unix_create in net/unix).
+// i386's socketcall has the same numbers for both.
+func PairsAlone() []Watched {
+	const unix, raw, dgram, nonblock, cloexec = 1, 3, 2, 0x800, 0x80000
+	var kinds []uint32
+	for _, flags := range [...]uint32{0, nonblock, cloexec, nonblock | cloexec} {
+		kinds = append(kinds, dgram|flags, raw|flags)
+	}
+	return []Watched{{Name: "socket", Refused: []uint32{unix}}, {Name: "socketpair", Arg: 1, Refused: kinds}, {Name: "socketcall", Refused: []uint32{1, 8}}}
+}
+
 // Name returns the name of the call that a filter saw, "" for one that no list
 // of this program has.
 func Name(d Data) string {

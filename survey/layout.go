@@ -67,6 +67,11 @@ func LayoutOf(policy *profiles.Policy, o Options) (*Survey, error) {
 		}
 	}
 	l.home()
+	for _, t := range readUserGit(policy, &o).texts {
+		if l.byDefault(t.Path) && policy.Decide(t.Path).Access < profiles.Read {
+			l.put(Place{Path: t.Path, Node: File, Access: profiles.Read, Copied: true, Text: t.Content, Why: whyGit})
+		}
+	}
 	l.tools()
 	if err := l.walk(); err != nil {
 		return nil, err

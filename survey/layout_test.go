@@ -39,7 +39,7 @@ func aMac(t *testing.T) string {
 	write("Users/me/Library/Python/3.13/lib/python/x.py", "", 0o644)
 	write("Users/me/Library/Keychains/login.keychain-db", "secret", 0o600)
 	write("Users/me/.ssh/id_rsa", "secret", 0o600)
-	write("Users/me/dotfiles/gitconfig", "[user]\n", 0o644)
+	write("Users/me/dotfiles/gitconfig", "[user]\n\tname = me\n\ttoken = x\n", 0o644)
 	link("dotfiles/gitconfig", "Users/me/.gitconfig")
 	write("Users/me/ca.pem", "-----BEGIN CERTIFICATE-----\n", 0o644)
 	write("Users/me/key.pem", "-----BEGIN CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\n", 0o644)
@@ -94,7 +94,9 @@ func TestLayout(t *testing.T) {
 	}
 	a, ok := accessAt(s, work+"/sub/notes")
 	require.True(t, ok && a == profiles.Hide, "another name of a hidden file")
-	require.Contains(t, s.Layout.Links, Lead{From: home + "/.gitconfig", To: home + "/dotfiles/gitconfig"})
+	require.True(t, slices.ContainsFunc(s.Places, func(p Place) bool {
+		return p.Path == home+"/.gitconfig" && p.Copied && p.Text == "[user]\n\tname = me\n"
+	}), "git's configuration, without what may be secret")
 	for _, path := range []string{work + "/sub/.env", work + "/.vscode", work + "/.git/config"} {
 		require.Contains(t, s.Layout.Standing, path)
 	}

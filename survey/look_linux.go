@@ -80,6 +80,9 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 		return nil, err
 	}
 	f.workspace(s.Workspace)
+	if f.git() {
+		f.userGit(&o, s.Workspace.Outside)
+	}
 	if err := f.aside(s.Workspace, s.Trees, &o); err != nil {
 		return nil, err
 	}
@@ -89,7 +92,10 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	if f.git() && len(s.Workspace.Programs) > 0 {
 		f.tools(Toolchains(ToolQuery{Programs: s.Workspace.Programs, Home: policy.Home, Workspace: policy.Workspace, Env: o.Getenv, Changeable: changeable}), nil)
 	}
-	s.Env = slices.Concat(f.caches(needs.Caches, mounts), o.placed(policy, f.readable), f.gitConfig(&o), f.certificates(&o, s.Workspace), o.namedSockets(f.policy))
+	ci, notes := o.ofCI(policy, f.add)
+	f.notes = append(f.notes, notes...)
+	s.Env = slices.Concat(f.caches(needs.Caches, mounts), o.placed(policy, f.readable), o.ofHooks(policy, f.readable), ci, f.certificates(&o, s.Workspace), o.namedSockets(f.policy))
+	f.cargo(&o)
 	f.ssh(policy.Uses("ssh-agent"))
 	if o.startsSSH(policy) {
 		f.sshSystem()
@@ -270,11 +276,6 @@ func (f *finder) workspace(found *workspace.Found) {
 			f.lend(path, why)
 		} else if f.byDefault(path) && f.policy.Decide(path).Access < profiles.Read && (f.own == "" || !Below(path, f.own)) {
 			f.add(path, profiles.Read, why)
-		}
-	}
-	for _, path := range found.Outside {
-		if f.git() {
-			f.lend(path, "what your git configuration names")
 		}
 	}
 	f.pinned(found)

@@ -2,14 +2,17 @@ package survey
 
 import (
 	"bytes"
+	"cmp"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/gitconfig"
 )
 
 // What a policy allows is of no use without what belongs to it: a host without the
@@ -74,21 +77,69 @@ func (f *finder) certificates(o *Options, found *workspace.Found) (env []Variabl
 	return env
 }
 
-// gitConfig says to git where the user's configuration is, if XDG_CONFIG_HOME says it outside and nothing else has any.
-func (f *finder) gitConfig(o *Options) []Variable {
-	const name, why = "GIT_CONFIG_GLOBAL", "the git/config of XDG_CONFIG_HOME"
-	dir, home := o.xdg(), f.policy.Home
-	path := dir + "/git/config"
-	if _, err := profiles.ReadFile(path); err != nil || dir == home+"/.config" || nodeAt(home+"/.gitconfig") != Absent || o.Getenv(name) != "" || !free(f.policy, name) {
-		return nil
+// userGit gives the command the user's configuration of git where nothing but the defaults hides it, and says what of it
+// it does not get.
+func (f *finder) userGit(o *Options, outside []string) {
+	g := readUserGit(f.policy, o)
+	for i, t := range g.texts {
+		from := g.from[i]
+		if _, end, err := f.hops(from); err != nil || f.shown(t.Path) >= profiles.Read || !f.byDefault(t.Path) || !f.byDefault(from) && f.shown(from) < profiles.Read {
+			continue
+		} else if f.shown(end.Path) < profiles.Read && !f.lends(end.Path) || f.policy.Decide(t.Path).Access <= profiles.Hide {
+			outside = append(outside, from)
+			continue
+		}
+		f.put(Place{Path: t.Path, Node: File, Access: profiles.Read, Copied: true, Text: t.Content, Why: whyGit})
 	}
-	if f.git() {
+	for _, path := range outside {
+		const why = "what your git configuration names"
 		f.lend(path, why)
+		if _, end, err := f.hops(path); err == nil && end.Node != Absent && f.shown(end.Path) < profiles.Read && f.byDefault(path) {
+			f.notes = append(f.notes, path+" is hidden, and your git configuration names it: git does without it inside (to allow: --read "+shell.Quote(path)+")")
+		}
 	}
-	if !f.readable(path) {
-		return nil
+	for _, said := range g.unread {
+		f.notes = append(f.notes, said+": it is not shown")
 	}
-	return []Variable{{name + "=" + path, why}}
+	if said := g.unsigned(f.policy, o.Command); said != "" {
+		f.notes = append(f.notes, said)
+	}
+}
+
+// cargo gives the command what the user's configuration of cargo says of registries, where @cargo is allowed: no variable
+// says what crates.io is replaced by (https://doc.rust-lang.org/cargo/reference/config.html#source).
+func (f *finder) cargo(o *Options) {
+	at := f.policy.Home + "/.cargo/config.toml"
+	if !slices.ContainsFunc(f.policy.Network.Allow, func(r profiles.NetRule) bool { return r.Text == "@cargo" }) || f.shown(at) >= profiles.Read || !f.byDefault(at) {
+		return
+	}
+	dir := cmp.Or(o.Getenv("CARGO_HOME"), filepath.Dir(at))
+	if Below(profiles.Physical(dir), f.policy.Workspace) {
+		return
+	}
+	for _, name := range [...]string{"/config", "/config.toml"} { // the first wins
+		if text, err := profiles.ReadFile(dir + name); err == nil {
+			f.put(Place{Path: at, Node: File, Access: profiles.Read, Copied: true, Text: registries(string(text)), Why: "which registries your cargo goes to"})
+			return
+		}
+	}
+}
+
+// registries returns the tables of a configuration of cargo that say where it fetches from, without lines that may have a
+// secret.
+func registries(text string) string {
+	var b strings.Builder
+	within := false
+	for line := range strings.Lines(text) {
+		if word := strings.TrimLeft(strings.TrimSpace(line), "["); word != strings.TrimSpace(line) {
+			table := word[:max(strings.IndexAny(word, " .]"), 0)]
+			within = table == "source" || table == "registries" || table == "registry"
+		}
+		if within && !gitconfig.Secret(line) {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
 }
 
 // readable reports whether the command can read what a variable names, if it is there. A relative path begins where
@@ -97,7 +148,11 @@ func (f *finder) readable(path string) bool {
 	if !filepath.IsAbs(path) {
 		return true
 	}
-	_, end, err := f.hops(profiles.Physical(path))
+	path = profiles.Physical(path)
+	if i, ok := f.seen[path]; ok && f.places[i].Copied {
+		return true
+	}
+	_, end, err := f.hops(path)
 	return err == nil && f.shown(end.Path) >= profiles.Read
 }
 

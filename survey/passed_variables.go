@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -29,6 +30,60 @@ func (o *Options) placed(p *profiles.Policy, readable func(path string) bool) (e
 		}
 	}
 	return env
+}
+
+// ofHooks passes what git says to its hooks of a repository that the command sees: githooks(5), git(1).
+func (o *Options) ofHooks(p *profiles.Policy, readable func(path string) bool) (env []Variable) {
+	const why = "git says it to its hooks, of a repository that is shown"
+	for _, name := range [...]string{"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"} {
+		value := o.Getenv(name)
+		path := value
+		if !filepath.IsAbs(path) {
+			path = p.WorkDir + "/" + path
+		}
+		if value != "" && free(p, name) && nodeAt(path) != Absent && readable(path) {
+			env = append(env, Variable{name + "=" + value, why})
+		}
+	}
+	if value := o.Getenv("GIT_PREFIX"); len(env) > 0 && value != "" && free(p, "GIT_PREFIX") {
+		env = append(env, Variable{"GIT_PREFIX=" + value, why})
+	}
+	return env
+}
+
+// ciFiles are the files that a CI gives a step to write, of which none is executed: what a variable names in another
+// directory is the user's to show.
+// https://docs.github.com/actions/reference/workflow-commands-for-github-actions#environment-files
+const ciFiles = "_runner_file_commands"
+
+// ofCI passes the files for outputs and summary of a step, and says what else there is.
+func (o *Options) ofCI(p *profiles.Policy, give func(path string, access profiles.Access, why string)) (env []Variable, notes []string) {
+	for _, name := range [...]string{"GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY"} {
+		path := o.Getenv(name)
+		if path == "" || !free(p, name) {
+			continue
+		}
+		if !filepath.IsAbs(path) || filepath.Base(filepath.Dir(path)) != ciFiles || profiles.Physical(path) != path || nodeAt(path) != File || !ByDefault(p, path) {
+			notes = append(notes, name+" is not passed: it names "+path+" (to allow: --env "+name+" --write "+shell.Quote(path)+")")
+			continue
+		}
+		const why = "the output of this step of a CI"
+		give(path, profiles.Write, why)
+		env = append(env, Variable{name + "=" + path, why})
+	}
+	var held []string
+	for _, name := range [...]string{"GITHUB_ENV", "GITHUB_PATH"} {
+		if o.Getenv(name) != "" && free(p, name) {
+			held = append(held, name)
+		}
+	}
+	if len(held) > 0 {
+		notes = append(notes, "not passed: "+strings.Join(held, " and ")+": later steps outside of the sandbox would execute what the command writes there")
+	}
+	if fd := o.Getenv("NODE_CHANNEL_FD"); fd != "" && free(p, "NODE_CHANNEL_FD") {
+		notes = append(notes, "NODE_CHANNEL_FD is not passed: messages to the parent process of Node.js go nowhere (to allow: --env NODE_CHANNEL_FD --pass-fd "+fd+")")
+	}
+	return env, notes
 }
 
 // namedSockets passes the variables that name a socket which is shown: SSH_AUTH_SOCK is one,

@@ -16,10 +16,9 @@ import (
 
 // ErrNotFound says that no file of the command's name is there to be executed.
 type ErrNotFound struct {
-	Name     string
-	Err      error
-	Skipped  string // a file of that name in PATH, passed over: a run could have put it there, or it is the home itself that PATH has
-	Relative bool   // PATH has its directory by a relative path
+	Name    string
+	Err     error
+	Skipped string // a file of that name in PATH, passed over: a run could have put it there, or it is the home itself that PATH has
 }
 
 func (e *ErrNotFound) Error() string {
@@ -38,11 +37,7 @@ func (e *ErrNotFound) Hint() string {
 	switch {
 	case !errors.Is(e.Err, os.ErrNotExist):
 	case e.Skipped != "":
-		why := "this program is in a directory that sandboxed commands can write"
-		if e.Relative {
-			why = "PATH names its directory by a relative path"
-		}
-		return e.Skipped + " skipped: " + why + "; give its full path"
+		return e.Skipped + " skipped: this program is in a directory that sandboxed commands can write; give its full path"
 	case sets && !strings.Contains(variable, "/"):
 		return "pccrun starts no shell: --env " + variable + "=VALUE, before --, sets a variable"
 	case strings.ContainsAny(e.Name, " \t;|&<>"):
@@ -52,8 +47,9 @@ func (e *ErrNotFound) Hint() string {
 }
 
 // Programs returns the files that a command's name stands for, which a run tries in
-// their order: in the PATH of an environment if the name is no path itself. Where it
-// returns an error a run ends with it.
+// their order: in the PATH of an environment if the name is no path itself. Those of the
+// workspace count as outside: a project has an environment of its own. Where it returns
+// an error a run ends with it.
 func Programs(policy *profiles.Policy, name string, environ []string) (paths []string, err error) {
 	if strings.Contains(name, "/") {
 		path := name
@@ -67,16 +63,22 @@ func Programs(policy *profiles.Policy, name string, environ []string) (paths []s
 	if i := slices.IndexFunc(environ, func(e string) bool { return strings.HasPrefix(e, "PATH=") }); i >= 0 {
 		search = strings.TrimPrefix(environ[i], "PATH=")
 	}
+	// Nothing that a run may have changed elsewhere decides which program runs, wherever PATH and its links lead from;
+	// nor what it may have changed in the workspace, where a name stands for an agent, with what that may.
+	own := !policy.NamesAgent()
+	changeable := func(dir string) bool {
+		return !(own && Below(dir, policy.Workspace)) && policy.Decide(dir).Access >= profiles.Overlay
+	}
 	for _, dir := range filepath.SplitList(search) {
-		if dir = profiles.Physical(dir); !strings.HasPrefix(dir, "/") || dir == policy.Home {
+		if !filepath.IsAbs(dir) {
+			dir = filepath.Join(policy.WorkDir, dir) // execvp(3)
+		}
+		if dir = profiles.Physical(dir); dir == policy.Home {
 			continue
 		}
 		path := filepath.Join(dir, name)
-		// Nothing that a run may have changed decides which program runs,
-		// wherever PATH and its links lead from.
-		changeable := func(dir string) bool { return policy.Decide(dir).Access >= profiles.Overlay }
 		real, ok := Follow(path, changeable)
-		if !ok || strings.HasPrefix(real, policy.Workspace+"/") || strings.HasPrefix(path, policy.Workspace+"/") {
+		if !ok || !own && (Below(real, policy.Workspace) || Below(path, policy.Workspace)) {
 			continue
 		}
 		switch no := executable(name, path); {
@@ -90,24 +92,22 @@ func Programs(policy *profiles.Policy, name string, environ []string) (paths []s
 	case len(paths) > 0:
 		return paths, nil
 	case err == nil:
-		path, relative := passedOver(search, name, policy.WorkDir)
-		err = &ErrNotFound{Name: name, Err: os.ErrNotExist, Skipped: path, Relative: relative}
+		err = &ErrNotFound{Name: name, Err: os.ErrNotExist, Skipped: passedOver(search, name, policy.WorkDir)}
 	}
 	return nil, err
 }
 
-// passedOver returns what stands under a name in a search path where nothing of
-// it was taken, and whether that has it by a relative path.
-func passedOver(search, name, workDir string) (path string, relative bool) {
+// passedOver returns what stands under a name in a search path where nothing of it was taken.
+func passedOver(search, name, workDir string) string {
 	for _, dir := range filepath.SplitList(search) {
-		if relative = !filepath.IsAbs(dir); relative {
+		if !filepath.IsAbs(dir) {
 			dir = filepath.Join(workDir, dir)
 		}
-		if path = filepath.Join(dir, name); executable(name, path) == nil {
-			return path, relative
+		if path := filepath.Join(dir, name); executable(name, path) == nil {
+			return path
 		}
 	}
-	return "", false
+	return ""
 }
 
 // executable tells whether execve(2) has a chance with a path.

@@ -260,7 +260,8 @@ func (f *finder) lend(path, why string) {
 
 // git reports whether the policy shows the user's configuration of git.
 func (f *finder) git() bool {
-	return f.shown(f.policy.Home+"/.gitconfig") >= profiles.Read
+	path := f.policy.Home + "/.gitconfig"
+	return f.shown(path) >= profiles.Read || f.policy.Uses(profiles.GitConfig) && f.byDefault(path)
 }
 
 // linksIn returns the names of a directory that are links, no more than limit.

@@ -86,16 +86,6 @@ func nearest(list []Tree, path string) (near *Tree) {
 	return near
 }
 
-// xdg returns $XDG_CONFIG_HOME, if git takes it for a directory wherever it is started.
-func (o *Options) xdg() string {
-	if o.Getenv != nil {
-		if dir := o.Getenv("XDG_CONFIG_HOME"); filepath.IsAbs(dir) {
-			return filepath.Clean(dir)
-		}
-	}
-	return ""
-}
-
 // git returns what the environment says to the user's git.
 func (o *Options) git() []vcs.Variable {
 	if o.Getenv == nil {

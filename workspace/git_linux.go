@@ -609,7 +609,6 @@ func (s *scan) config(path string) ([]vcs.Setting, error) {
 	}
 	all, err := vcs.ParseConfig(b)
 	if err != nil {
-		s.torn[path] = true
 		s.note("%s: %v: git stops at it too", path, err)
 	}
 	return all, nil
@@ -645,9 +644,6 @@ func (s *scan) named(path string, bases []string, from reading) error {
 	}
 	if from.of == ofUser && inside(s.root, t.end.Path) {
 		from.of = ofUserHere
-	}
-	if from.depth > 0 && !s.torn[t.end.Path] {
-		s.names(path, from)
 	}
 	return s.settings(all, path, bases, from)
 }

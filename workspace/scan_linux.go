@@ -194,7 +194,6 @@ type scan struct {
 	commands    map[string]bool // and of programs
 	own         map[string]bool // those of the user's own
 	placed      map[string]bool // what both lead to
-	torn        map[string]bool // configurations that git cannot parse
 	beside      map[string]bool // see [Found.Outside]
 
 	linked     map[uint64]struct{} // inodes of what is protected or hidden and has other names
@@ -228,7 +227,7 @@ func newScan(q Query, w *walker, tree *dir, old *index) *scan {
 	s := &scan{
 		view: newView(w.rules, w.fd, w.dev), q: q, tree: tree,
 		pins: map[string]Pin{}, matches: map[string]Match{}, review: map[string]Reviewed{}, awaited: map[string]string{}, fifos: map[string]Node{},
-		vacant: map[string]bool{}, late: map[string]string{}, hooks: map[string]bool{}, commands: map[string]bool{}, own: map[string]bool{}, placed: map[string]bool{}, torn: map[string]bool{}, beside: map[string]bool{},
+		vacant: map[string]bool{}, late: map[string]string{}, hooks: map[string]bool{}, commands: map[string]bool{}, own: map[string]bool{}, placed: map[string]bool{}, beside: map[string]bool{},
 		trees: map[string]LinkedTree{}, isGitDir: map[string]bool{}, walked: map[string]bool{},
 		linked: map[uint64]struct{}{}, known: w.want, pinnedAs: map[uint64]origin{}, restricted: map[uint64]origin{},
 		oldBlobs: old.blobs,

@@ -94,7 +94,7 @@ func policyFlags() []flagDef {
 		{"--local", takesValue, "PORT", "allow a port of the host's loopback, as localhost too", appends(func(r *profiles.Request) *[]string { return &r.Local })},
 		{"--publish", takesValue, "[HOST:]INSIDE", "forward a port of the host's loopback to a port inside", appends(func(r *profiles.Request) *[]string { return &r.Publish })},
 		{"--socket", takesValue, "PATH", "allow a unix socket of the host", appends(func(r *profiles.Request) *[]string { return &r.Sockets })},
-		{"--use", takesValue, "NAME", "allow a service of the host: ssh-agent, gpg-agent, docker, git-credentials", lists(func(r *profiles.Request) *[]string { return &r.Use })},
+		{"--use", takesValue, "NAME", "allow a service of the host: ssh-agent, gpg-agent, docker, git-config, git-credentials", lists(func(r *profiles.Request) *[]string { return &r.Use })},
 		{"--env", takesValue, "NAME[=VALUE]", "pass a variable of the host, or set one", appends(func(r *profiles.Request) *[]string { return &r.Env })},
 		{"--inject", takesValue, "NAME=HOST", "the command gets a placeholder; only HOST gets the value", appends(func(r *profiles.Request) *[]string { return &r.Inject })},
 		{"--inject-file", takesValue, "NAME=PATH", "read its value from a file that stays hidden inside", appends(func(r *profiles.Request) *[]string { return &r.InjectFiles })},

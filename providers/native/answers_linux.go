@@ -118,6 +118,9 @@ func (r *Planned) answers() []profiles.Answer {
 				a = missing(cause, hint)
 			}
 		case profiles.IPCUnix:
+			if a = kept("private directories, covered sockets, no unix sockets but pairs (seccomp)"); r.Plan.Sockets != nil {
+				break
+			}
 			a = weak("private directories, covered sockets", "a socket in a shown directory can be reached if the host binds it later, moved it, or bound it by a relative path", "")
 		case profiles.SysNoNewUserns:
 			switch {

@@ -167,7 +167,10 @@ func decide(policy *profiles.Policy, s *providers.Survey, f *facts, o *options, 
 	}
 	p.Warnings = append(p.Warnings, f.way.Warnings...)
 	c := namespaces.Command{Paths: s.Command, Argv: command.Argv, Env: f.way.Environ, Dir: command.Dir, Umask: f.umask}
-	with := p.filters(f.filter)
+	with, err := p.filters(f.filter)
+	if err != nil {
+		return nil, err
+	}
 	p.leave(&with, f)
 	if with.Told != "" {
 		c.Env = append(c.Env, "PCCRUN_DENIALS="+DenialsPath)
@@ -228,7 +231,10 @@ func ownFilter(file string) ([]byte, error) {
 }
 
 // filters picks the seccomp filters.
-func (p *Planned) filters(own []byte) (w namespaces.With) {
+func (p *Planned) filters(own []byte) (w namespaces.With, err error) {
+	if r := p.Policy; r.Strict && len(r.Network.Sockets) == 0 && !slices.Contains(r.AllowMissing, profiles.IPCUnix) {
+		w.Sockets, err = seccomp.Watch(seccomp.PairsAlone(), runtime.GOARCH)
+	}
 	w.Floor, w.Filter, w.FilterName = seccomp.Floor(), own, p.Policy.Syscalls
 	if p.Policy.Nested {
 		w.Floor = seccomp.NestedFloor()
@@ -240,7 +246,7 @@ func (p *Planned) filters(own []byte) (w namespaces.With) {
 	default:
 		w.Filter, w.FilterName = seccomp.Default(), "default"
 	}
-	return w
+	return w, err
 }
 
 // startable is an error where a filter lets no command start, or none end: nobody

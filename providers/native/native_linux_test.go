@@ -589,7 +589,11 @@ func TestAnswers(t *testing.T) {
 	require.Equal(t, profiles.Missing, answer(b, profiles.TTYIsolated).State)
 	b.request.Without = nil
 
+	require.Equal(t, profiles.Weak, answer(b, profiles.IPCUnix).State)
 	b.request.Strict = true
+	b.request.AllowMissing = []string{"res.memory", "res.cpu", "res.pids"}
+	require.Equal(t, profiles.Kept, answer(b, profiles.IPCUnix).State)
+	b.request.Nested, b.request.AllowMissing = true, nil
 	_, err := b.plan("/bin/true")
 	var missing *providers.MissingError
 	require.ErrorAs(t, err, &missing, "strict asks for strong mechanisms")

@@ -112,6 +112,7 @@ var mistakes = []hint{
 	{name: "a port that is taken", flags: "--publish $PORT:8080", instead: "--publish $PORT:8080", script: "true", says: `hint: (?P<hint>--publish FREE:8080) uses a free port of this machine`},
 	{name: "a server that a variable names", flags: "--profile opencode --fresh-home", env: []string{"OPENAI_BASE_URL=http://localhost:$PORT"}, script: `exec 3<>/dev/tcp/localhost/"${OPENAI_BASE_URL##*:}"`, says: `OPENAI_BASE_URL names .*, not allowed: (?P<hint>--env .*) opens it`},
 	{name: "a descriptor of a file that could be reopened", flags: "--nested --pass-fd 5", instead: "--pass-fd 5", script: "cat ~/mine", says: `hint: (?P<hint>--read FILE), or a pipe.*`},
+	{name: "what the configuration of git names", needs: "git", prepare: `mkdir ~/.ssh; echo '*.o' > ~/.ssh/x; git config --file ~/.gitconfig core.excludesFile ~/.ssh/x`, script: `touch a.o; [ "$(git status --short a.o)" = "" ]`, says: `\S+ is hidden, and your git configuration names it: git does without it inside \(to allow: (?P<hint>--read \S+)\)`},
 	{name: "a file of the home", script: "echo x > ~/report.md", check: "[ -s ~/report.md ]", says: `hint: .*; (?P<hint>touch \S+ before the run and --write \S+) keeps it the next time`},
 	{name: "a directory of the home", script: "mkdir -p ~/report; echo x > ~/report/f", check: "[ -s ~/report/f ]", says: `hint: .*; (?P<hint>mkdir \S+ before the run and --write \S+) keeps it the next time`},
 

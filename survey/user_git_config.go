@@ -1,0 +1,111 @@
+package survey
+
+import (
+	"cmp"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace/gitconfig"
+	"github.com/pccrun/pccrun/workspace/vcs"
+)
+
+// xdg returns $XDG_CONFIG_HOME, if git takes it for a directory wherever it is started.
+func (o *Options) xdg() string {
+	if o.Getenv != nil {
+		if dir := o.Getenv("XDG_CONFIG_HOME"); filepath.IsAbs(dir) {
+			return filepath.Clean(dir)
+		}
+	}
+	return ""
+}
+
+// userGit is the user's own configuration of git, as a command is shown it: git would do something else without.
+type userGit struct {
+	home, workspace string
+	texts           []Text // by the paths at which git inside looks for them
+	from            []string
+	unread          []string // of which no text is shown
+	signs, format   string   // commit.gpgSign, gpg.format, wherever the workspace is
+}
+
+// Bounds of what is followed: MAX_INCLUDE_DEPTH in git's config.c, and files.
+const (
+	maxGitInclude = 10
+	maxGitFiles   = 64
+)
+
+// whyGit is why a command sees of it what it does.
+const whyGit = "your git configuration, without what may be secret"
+
+// readUserGit reads it: git-config(1), FILES.
+func readUserGit(policy *profiles.Policy, o *Options) *userGit {
+	g := &userGit{home: policy.Home, workspace: policy.Workspace}
+	if !policy.Uses(profiles.GitConfig) || o.Getenv == nil || policy.Decide(policy.Home).Access >= profiles.Read {
+		return g
+	}
+	usual := g.home + "/.config"
+	xdg := cmp.Or(o.xdg(), usual)
+	if path := o.Getenv("GIT_CONFIG_GLOBAL"); path != "" {
+		g.read(path, path, 0, true)
+	} else {
+		g.read(xdg+"/git/config", usual+"/git/config", 0, true)
+		g.read(g.home+"/.gitconfig", g.home+"/.gitconfig", 0, true)
+	}
+	for _, name := range [...]string{"/git/ignore", "/git/attributes"} { // gitignore(5), gitattributes(5)
+		if text, err := profiles.ReadFile(xdg + name); err == nil {
+			g.add(xdg+name, usual+name, text)
+		}
+	}
+	return g
+}
+
+func (g *userGit) add(from, at string, text []byte) {
+	g.texts, g.from = append(g.texts, Text{Path: at, Content: string(text)}), append(g.from, from)
+}
+
+// read adds a file, which inside is to stand at a path, and what it includes. In the workspace a file is as it is there,
+// and has no say in what else is shown.
+func (g *userGit) read(from, at string, depth int, always bool) {
+	text, err := profiles.ReadFile(from)
+	if err != nil || Below(profiles.Physical(from), g.workspace) || !filepath.IsAbs(from) || len(g.texts) == maxGitFiles || slices.Contains(g.from, from) {
+		return
+	}
+	shown, settings, ok := gitconfig.Shown(text, filepath.Dir(from))
+	if !ok {
+		g.unread = append(g.unread, from+": git versions could parse it differently")
+		return
+	}
+	g.add(from, at, shown)
+	for _, s := range settings {
+		switch name := s.Section + "." + s.Key; {
+		case s.Use() == vcs.UseInclude && depth < maxGitInclude:
+			path := s.Value
+			if rest, ok := strings.CutPrefix(path, "~/"); ok {
+				path = g.home + "/" + rest
+			}
+			g.read(path, path, depth+1, always && s.Section == "include")
+		case always && name == "commit.gpgsign":
+			g.signs = s.Value
+			if s.Bare {
+				g.signs = "true"
+			}
+		case always && name == "gpg.format" && s.Sub == "":
+			g.format = s.Value
+		}
+	}
+}
+
+// unsigned says that commits cannot be signed inside, where they are outside; "" if they can.
+func (g *userGit) unsigned(policy *profiles.Policy, command []string) string {
+	agent := "gpg-agent"
+	if g.format == "ssh" {
+		agent = "ssh-agent"
+	}
+	git := len(command) > 0 && filepath.Base(command[0]) == "git"
+	if !slices.Contains([]string{"true", "yes", "on", "1"}, strings.ToLower(g.signs)) || policy.Uses(agent) || !git || policy.Attempts { // else it is seen that keys are looked for
+		return ""
+	}
+	return "your git configuration has commits signed, which fails inside without its agent (to allow: --use " + agent + ")"
+}
