@@ -46,7 +46,7 @@ type Asker struct {
 
 	// Sends are the proxies and authorities by which a client that is asked asks a registry, NAME=VALUE: see
 	// package internal/outgoing. nil: none.
-	Sends func() []string
+	Sends   func() []string
 	Environ []string // what tells the clients that were asked so far where they go, without credentials
 }
 

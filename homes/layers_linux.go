@@ -165,7 +165,7 @@ func (h *Home) Keep(dir string, layer int, skip func(path string) bool) (kept ma
 					delete(list, name)
 				}
 			}
-			return h.root.RemoveAll(path.Join(layersName, to))
+			return state.RemoveAll(h.root, path.Join(layersName, to))
 		}
 		if _, known := list[to]; !known && len(list) >= maxLayerEntries {
 			return beneath.ErrTooMuch
