@@ -86,7 +86,7 @@ func (h *Home) Layer(dir string) (string, error) {
 		} else {
 			gone = true
 			delete(list, name)
-			err = errors.Join(err, h.root.RemoveAll(path.Join(layersName, name)))
+			err = errors.Join(err, state.RemoveAll(h.root, path.Join(layersName, name)))
 		}
 	}
 	if gone {
