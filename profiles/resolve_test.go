@@ -1413,3 +1413,47 @@ func BenchmarkResolve500(b *testing.B) {
 		}
 	}
 }
+
+// Names of a home are listed where they are new, and denied where the workspace may be a home's, in a
+// directory beside it, under --protect-strict, and where a file that is not trusted says so; none such
+// file has a denied name listed.
+func TestNamesOfAHome(t *testing.T) {
+	w := newWorld(t)
+	w.write("zsh/.zshrc", "")
+	lists := func(p *Policy, path string) bool {
+		r, ok := p.Protected(path)
+		require.True(t, ok, path)
+		return p.Lists(path, r)
+	}
+	p := w.policy(func(r *Request) { r.Files = []FileFlag{{"../beside", Write}} })
+	require.True(t, lists(p, w.dir+"/t/.gitconfig"))
+	require.True(t, lists(p, w.dir+"/.bashrc"))
+	require.False(t, lists(p, w.dir+"/zsh/.zshrc"), "stands")
+	require.False(t, lists(p, w.dir+"/zsh/.zprofile"), "beside one that stands")
+	require.False(t, lists(p, w.dir+"/.envrc"))
+	r, ok := p.ProtectedAnywhere(w.home + "/src/beside/.bashrc")
+	require.True(t, ok)
+	require.False(t, r.Home)
+
+	dot := w.home + "/.dotfiles"
+	require.NoError(t, os.Mkdir(dot, 0o755))
+	for name, change := range map[string]func(*Request){
+		"--protect":          func(r *Request) { r.Protect = []string{".bashrc"} },
+		"--protect-strict":   func(r *Request) { r.ProtectStrict = true },
+		"somebody's home":    func(r *Request) { r.Host.Homes = []string{w.dir + "/homes/v"} },
+		"is somebody's home": func(r *Request) { r.Host.Homes = []string{w.dir} },
+		"a Mac":              func(r *Request) { r.Host, r.Workspace = Host{Home: "/Users/me", Elsewhere: true}, "/Users/me/src" },
+		"a dot directory":    func(r *Request) { r.Workspace = dot },
+	} {
+		p := w.policy(change)
+		require.False(t, lists(p, p.Workspace+"/.bashrc"), name)
+	}
+	require.True(t, lists(w.policy(func(r *Request) { r.Host.Homes = []string{"/", "/srv/v", w.dir + "2"} }), w.dir+"/.bashrc"), "control")
+
+	w.write(".pccrun.jsonc", `{"protect": {"home": [".envrc"], "deny": [".zshrc"]}}`)
+	p = w.policy(nil)
+	require.False(t, lists(p, w.dir+"/.envrc"))
+	require.False(t, lists(p, w.dir+"/.zshrc"))
+	require.Contains(t, p.Warnings[0], "cannot allow more: ignored line 1: protect.home")
+	require.True(t, lists(w.policy(func(r *Request) { r.Profile = w.write("~/p.jsonc", `{"protect": {"home": ["x"]}}`) }), w.dir+"/x"))
+}

@@ -20,7 +20,7 @@ func (f *finder) caches(list []Cache, mounts []mountpoint) (env []Variable) {
 		}
 	}
 	for _, c := range list {
-		if !f.byDefault(c.Path) {
+		if !ByDefault(f.policy, c.Path) {
 			continue
 		}
 		_, end, err := f.hops(c.Path)
@@ -52,6 +52,6 @@ func (f *finder) caches(list []Cache, mounts []mountpoint) (env []Variable) {
 // What is mounted below a directory no overlay shows. Under strict nothing
 // depends on what the kernel makes of it.
 func (f *finder) scratches(path string, mounts []mountpoint) bool {
-	return !f.policy.Strict && kernel.AtLeast(6, 6) && f.byDefault(path) && !Below(f.policy.Workspace, path) &&
+	return !f.policy.Strict && kernel.AtLeast(6, 6) && ByDefault(f.policy, path) && !Below(f.policy.Workspace, path) &&
 		!slices.ContainsFunc(mounts, func(m mountpoint) bool { return m.target != path && Below(m.target, path) })
 }

@@ -85,7 +85,7 @@ func (f *finder) spelledInHome(path string, d *profiles.Decision) bool {
 	}
 	end.Source, end.Path, end.Access, end.Why = end.Path, path, profiles.Read, d.Rule.Origin.String()
 	f.put(end)
-	if end.Node == Directory && f.byDefault(path) {
+	if end.Node == Directory && ByDefault(f.policy, path) {
 		f.inner(nil, end.Source, end.Why)
 	}
 	return true

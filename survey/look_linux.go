@@ -195,13 +195,13 @@ func (f *finder) rule(path string) {
 	f.resolve(path, d.Access, d.Rule.Origin.String(), 0)
 	f.beyond(path)
 	// A default for what an image lacks, such as /var/tmp, covers nothing.
-	if i, ok := f.seen[path]; ok && f.places[i].Node == Absent && d.Access == profiles.Private && f.byDefault(path) && f.shown(filepath.Dir(path)) <= profiles.Read {
+	if i, ok := f.seen[path]; ok && f.places[i].Node == Absent && d.Access == profiles.Private && ByDefault(f.policy, path) && f.shown(filepath.Dir(path)) <= profiles.Read {
 		f.places[i].Optional = true
 		if path == f.policy.Home { // a user has none, and the place for it is private
 			f.places[i].Node = Directory
 		}
 	}
-	if i, ok := f.seen[path]; ok && f.err == nil && d.Access == profiles.Read && f.places[i].Node != File && path != f.policy.Home && Below(path, f.policy.Home) && f.byDefault(path) {
+	if i, ok := f.seen[path]; ok && f.err == nil && d.Access == profiles.Read && f.places[i].Node != File && path != f.policy.Home && Below(path, f.policy.Home) && ByDefault(f.policy, path) {
 		if _, end, err := f.hops(path); err == nil && end.Node == Directory {
 			f.inner(nil, end.Path, d.Rule.Origin.String())
 		}
@@ -216,7 +216,7 @@ func (f *finder) add(path string, access profiles.Access, why string) {
 // hides it, and the command itself.
 func (f *finder) tools(t Tools, command []string) {
 	show := func(path, why string) {
-		if f.policy.Decide(path).Access < profiles.Read && f.byDefault(path) {
+		if f.policy.Decide(path).Access < profiles.Read && ByDefault(f.policy, path) {
 			f.add(path, profiles.Read, why)
 		}
 	}
@@ -255,7 +255,7 @@ func (f *finder) workspace(found *workspace.Found) {
 		}
 	}
 	for _, c := range found.Common {
-		if !f.byDefault(c.Path) {
+		if !ByDefault(f.policy, c.Path) {
 			continue
 		}
 		f.commons = append(f.commons, c.Path)
@@ -265,7 +265,7 @@ func (f *finder) workspace(found *workspace.Found) {
 		// What the command does to the workspace it does to its repository.
 		access := min(profiles.Write, max(profiles.Read, f.policy.Decide(f.policy.Workspace).Access))
 		for _, path := range c.Write {
-			if f.byDefault(path) {
+			if ByDefault(f.policy, path) {
 				f.add(path, access, worktreeCommits)
 			}
 		}
@@ -274,7 +274,7 @@ func (f *finder) workspace(found *workspace.Found) {
 		const why = "the .git file of a worktree of this repository"
 		if links, _, err := f.hops(path); err != nil || len(links) > 0 {
 			f.lend(path, why)
-		} else if f.byDefault(path) && f.policy.Decide(path).Access < profiles.Read && (f.own == "" || !Below(path, f.own)) {
+		} else if ByDefault(f.policy, path) && f.policy.Decide(path).Access < profiles.Read && (f.own == "" || !Below(path, f.own)) {
 			f.add(path, profiles.Read, why)
 		}
 	}
@@ -291,7 +291,7 @@ func restricting(table []profiles.FileRule) []profiles.FileRule {
 // the repository of a worktree, which no rule names, what was just shown of it.
 func (f *finder) around(path string) profiles.Access {
 	for _, common := range f.commons {
-		if !Below(path, common) || !f.byDefault(path) {
+		if !Below(path, common) || !ByDefault(f.policy, path) {
 			continue
 		}
 		for dir := path; Below(dir, common); dir = filepath.Dir(dir) {
@@ -320,26 +320,6 @@ func (f *finder) shown(path string) profiles.Access {
 // stricter.
 func (f *finder) atMost(path string, access profiles.Access) profiles.Access {
 	return min(access, f.policy.Decide(path).Access)
-}
-
-// byDefault reports whether no rule of the user's own decides on a path.
-func (f *finder) byDefault(path string) bool {
-	d := f.policy.Decide(path)
-	return d.Rule.Glob == "" && (builtIn(d.Rule.Origin) || d.Access == profiles.Persist || d.Rule.Path == f.policy.Home && homeFlag(d.Rule.Origin))
-}
-
-// ByDefault reports whether no rule of the user's own decides on a path.
-func ByDefault(policy *profiles.Policy, path string) bool {
-	return (&finder{policy: policy}).byDefault(path)
-}
-
-func builtIn(o profiles.Origin) bool {
-	return o.Source == "default" || strings.HasPrefix(o.Source, "built-in ")
-}
-
-// homeFlag reports whether a rule says no more than what sort of home there is.
-func homeFlag(o profiles.Origin) bool {
-	return o.Source == "flag" && (o.Key == "--home" || o.Key == "--fresh-home") || o.Source == "environment"
 }
 
 func placeOf(n workspace.Node, p Place) Place {

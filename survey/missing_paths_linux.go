@@ -14,7 +14,7 @@ import (
 // appears. What is protected is quarantined.
 func (f *finder) absent() (hidden bool) {
 	for _, p := range f.places {
-		if p.Node != Absent || p.Protect || f.byDefault(p.Path) {
+		if p.Node != Absent || p.Protect || ByDefault(f.policy, p.Path) {
 			continue
 		}
 		around := f.policy.Decide(filepath.Dir(p.Path)).Access

@@ -83,7 +83,7 @@ func (f *finder) userGit(o *Options, outside []string) {
 	g := readUserGit(f.policy, o)
 	for i, t := range g.texts {
 		from := g.from[i]
-		if _, end, err := f.hops(from); err != nil || f.shown(t.Path) >= profiles.Read || !f.byDefault(t.Path) || !f.byDefault(from) && f.shown(from) < profiles.Read {
+		if _, end, err := f.hops(from); err != nil || f.shown(t.Path) >= profiles.Read || !ByDefault(f.policy, t.Path) || !ByDefault(f.policy, from) && f.shown(from) < profiles.Read {
 			continue
 		} else if f.shown(end.Path) < profiles.Read && !f.lends(end.Path) || f.policy.Decide(t.Path).Access <= profiles.Hide {
 			outside = append(outside, from)
@@ -94,7 +94,7 @@ func (f *finder) userGit(o *Options, outside []string) {
 	for _, path := range outside {
 		const why = "what your git configuration names"
 		f.lend(path, why)
-		if _, end, err := f.hops(path); err == nil && end.Node != Absent && f.shown(end.Path) < profiles.Read && f.byDefault(path) {
+		if _, end, err := f.hops(path); err == nil && end.Node != Absent && f.shown(end.Path) < profiles.Read && ByDefault(f.policy, path) {
 			f.notes = append(f.notes, path+" is hidden, and your git configuration names it: git does without it inside (to allow: --read "+shell.Quote(path)+")")
 		}
 	}
@@ -110,7 +110,7 @@ func (f *finder) userGit(o *Options, outside []string) {
 // says what crates.io is replaced by (https://doc.rust-lang.org/cargo/reference/config.html#source).
 func (f *finder) cargo(o *Options) {
 	at := f.policy.Home + "/.cargo/config.toml"
-	if !slices.ContainsFunc(f.policy.Network.Allow, func(r profiles.NetRule) bool { return r.Text == "@cargo" }) || f.shown(at) >= profiles.Read || !f.byDefault(at) {
+	if !slices.ContainsFunc(f.policy.Network.Allow, func(r profiles.NetRule) bool { return r.Text == "@cargo" }) || f.shown(at) >= profiles.Read || !ByDefault(f.policy, at) {
 		return
 	}
 	dir := cmp.Or(o.Getenv("CARGO_HOME"), filepath.Dir(at))
@@ -169,7 +169,7 @@ func (f *finder) certificate(path, why string) (cause string) {
 	}
 	hidden := f.shown(end.Path) < profiles.Read
 	switch {
-	case !f.byDefault(path) && f.policy.Decide(path).Access < profiles.Read || hidden && !f.byDefault(end.Path):
+	case !ByDefault(f.policy, path) && f.policy.Decide(path).Access < profiles.Read || hidden && !ByDefault(f.policy, end.Path):
 		return "which a rule hides (" + f.policy.Decide(end.Path).Rule.Origin.String() + ")"
 	case hidden && end.Node == Directory && !f.lends(end.Path):
 		return "which is a directory with more than certificates"
@@ -290,17 +290,17 @@ func (f *finder) reachesSSH(ports []uint16) bool {
 
 // openly shows a file of public keys where nothing but the defaults hides it.
 func (f *finder) openly(path, why string) {
-	if !f.byDefault(path) || !isPublic(path) {
+	if !ByDefault(f.policy, path) || !isPublic(path) {
 		return
 	}
-	if list, end, err := f.hops(path); err == nil && end.Node == File && f.byDefault(end.Path) {
+	if list, end, err := f.hops(path); err == nil && end.Node == File && ByDefault(f.policy, end.Path) {
 		f.give(list, end, why)
 	}
 }
 
 // own0600 gives the command a file of its own with a text, in a private directory.
 func (f *finder) own0600(path, text, why string) {
-	if d := f.policy.Decide(path); f.byDefault(path) && d.Access > profiles.Hide && d.Access < profiles.Read {
+	if d := f.policy.Decide(path); ByDefault(f.policy, path) && d.Access > profiles.Hide && d.Access < profiles.Read {
 		f.put(Place{Path: path, Node: File, Access: profiles.Read, Copied: true, Text: text, Why: why})
 	}
 }

@@ -31,7 +31,7 @@ func (f *finder) aliases(mounts []mountpoint) {
 			if !f.named(alias) {
 				return true
 			}
-			if f.byDefault(p.Path) && p.Path != f.own {
+			if ByDefault(f.policy, p.Path) && p.Path != f.own {
 				return false
 			}
 			f.notes = append(f.notes, alias+" is hidden: it is another mount of "+p.Path)
@@ -41,7 +41,7 @@ func (f *finder) aliases(mounts []mountpoint) {
 			var st unix.Stat_t
 			if p.Node == Directory && m.target != p.Path && Below(m.target, p.Path) && f.policy.Decide(m.target).Access < profiles.Read &&
 				unix.Lstat(m.target, &st) == nil && st.Uid != 0 && st.Uid != nobody {
-				f.alias(mounts, m, m.root, m.target, f.byDefault)
+				f.alias(mounts, m, m.root, m.target, func(alias string) bool { return ByDefault(f.policy, alias) })
 			}
 		}
 	}
@@ -53,7 +53,7 @@ func (f *finder) aliases(mounts []mountpoint) {
 // named reports whether a rule of the user's names a path, and not what it lies in.
 func (f *finder) named(path string) bool {
 	d := f.policy.Decide(path)
-	return d.Rule.Path == path && !f.byDefault(path)
+	return d.Rule.Path == path && !ByDefault(f.policy, path)
 }
 
 // elsewhere hides a path wherever another mount shows it.

@@ -250,7 +250,7 @@ func (f *finder) give(list []hop, end Place, why string) {
 
 // lend is [finder.give] for a path that no rule of the user's own speaks of.
 func (f *finder) lend(path, why string) {
-	if !f.byDefault(path) {
+	if !ByDefault(f.policy, path) {
 		return
 	}
 	if list, end, err := f.hops(path); err == nil {
@@ -261,7 +261,7 @@ func (f *finder) lend(path, why string) {
 // git reports whether the policy shows the user's configuration of git.
 func (f *finder) git() bool {
 	path := f.policy.Home + "/.gitconfig"
-	return f.shown(path) >= profiles.Read || f.policy.Uses(profiles.GitConfig) && f.byDefault(path)
+	return f.shown(path) >= profiles.Read || f.policy.Uses(profiles.GitConfig) && ByDefault(f.policy, path)
 }
 
 // linksIn returns the names of a directory that are links, no more than limit.

@@ -8,6 +8,7 @@
 package survey
 
 import (
+	"strings"
 	"time"
 
 	"github.com/pccrun/pccrun/profiles"
@@ -144,4 +145,19 @@ func Less(a, b string) int {
 // Below reports whether path is dir or lies in it.
 func Below(path, dir string) bool {
 	return dir == "/" || path == dir || len(path) > len(dir) && path[len(dir)] == '/' && path[:len(dir)] == dir
+}
+
+// ByDefault reports whether no rule of the user's own decides on a path.
+func ByDefault(policy *profiles.Policy, path string) bool {
+	d := policy.Decide(path)
+	return d.Rule.Glob == "" && (builtIn(d.Rule.Origin) || d.Access == profiles.Persist || d.Rule.Path == policy.Home && homeFlag(d.Rule.Origin))
+}
+
+func builtIn(o profiles.Origin) bool {
+	return o.Source == "default" || strings.HasPrefix(o.Source, "built-in ")
+}
+
+// homeFlag reports whether a rule says no more than what sort of home there is.
+func homeFlag(o profiles.Origin) bool {
+	return o.Source == "flag" && (o.Key == "--home" || o.Key == "--fresh-home") || o.Source == "environment"
 }

@@ -238,6 +238,6 @@ func (f *finder) copiesConfig(pin *workspace.Pin) bool {
 		return true
 	}
 	// The repository of a worktree lies elsewhere, and is read-only but for what a commit writes.
-	shared := slices.Contains(f.commons, filepath.Dir(pin.Path)) && f.byDefault(pin.Path) && f.policy.Decide(f.policy.Workspace).Access == profiles.Write
+	shared := slices.Contains(f.commons, filepath.Dir(pin.Path)) && ByDefault(f.policy, pin.Path) && f.policy.Decide(f.policy.Workspace).Access == profiles.Write
 	return shared || around == profiles.Write
 }
