@@ -216,6 +216,9 @@ func (j *judge) walk(path string, private bool) (real string, info fs.FileInfo, 
 			return "", nil, covered + tree
 		}
 		if info.Mode()&fs.ModeSymlink != 0 {
+			if strings.HasPrefix(at, "/proc/") && strings.Count(at, "/") > 2 { // into a sandbox, maybe: its text does not say, proc_pid_root(5)
+				return "", nil, covered + at
+			}
 			text, err := os.Readlink(at)
 			if links++; err != nil || links > maxLinks {
 				return "", nil, at + ": not a link that can be followed"
