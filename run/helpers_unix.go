@@ -9,7 +9,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/pccrun/pccrun/internal/messages"
@@ -38,6 +40,9 @@ func (f *flow) ownDirs() error {
 		asked = append(asked, f.policy.Home)
 	}
 	for _, dir := range asked {
+		if strings.HasPrefix(dir, filepath.Join(host.Home, ".local/state/pccrun/git-")) {
+			continue // hidden from each run, whatever tree it lies in: the launcher's own, see [gitAsker]
+		}
 		if covers, err := f.helpers.Covers(dir); err != nil {
 			return err
 		} else if covers {
