@@ -21,7 +21,7 @@ import (
 type client struct {
 	group   string
 	program string
-	vars    []string // prefixes of the variables that it is set up by, in upper case
+	vars    []string // the variables that it is asked with, in upper case; * stands for any part of a name
 	ask     func(*question) (told, error)
 }
 
@@ -34,11 +34,14 @@ type told struct {
 	missing string   // what it could not say, in words
 }
 
+// The variables say where a client's packages and its own configuration are. None says what is installed, built or
+// executed, as PIP_REQUIREMENT, PYENV_VERSION and CARGO_REGISTRIES_X_CREDENTIAL_PROVIDER do, and none by which proxy or
+// authorities a registry is known: who answers there gets the user's password for it.
 var table = [...]client{
-	{"npm", "npm", []string{"NPM_CONFIG_", "NVM_", "VOLTA_", "ASDF_"}, askNpm},
-	{"go", "go", []string{"GOPROXY", "GOSUMDB", "GONOSUMDB", "GONOSUMCHECK", "GOENV", "GOROOT", "GOPATH", "GOPRIVATE"}, askGo},
-	{"pip", "pip", []string{"PIP_", "PYENV_", "VIRTUAL_ENV", "ASDF_"}, askPip},
-	{"cargo", "cargo", []string{"CARGO_", "RUSTUP_"}, askCargo},
+	{"npm", "npm", []string{"NPM_CONFIG_REGISTRY", "NPM_CONFIG_@*:REGISTRY", "NPM_CONFIG_USERCONFIG", "NPM_CONFIG_GLOBALCONFIG", "NPM_CONFIG_PREFIX", "NVM_DIR", "VOLTA_HOME", "ASDF_DIR", "ASDF_DATA_DIR"}, askNpm},
+	{"go", "go", []string{"GOPROXY", "GOSUMDB", "GOENV", "GOROOT", "GOPATH"}, askGo},
+	{"pip", "pip", []string{"PIP_CONFIG_FILE", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PYENV_ROOT", "VIRTUAL_ENV", "ASDF_DIR", "ASDF_DATA_DIR"}, askPip},
+	{"cargo", "cargo", []string{"CARGO_HOME", "CARGO_REGISTRY_DEFAULT", "CARGO_REGISTRIES_*_INDEX", "RUSTUP_HOME"}, askCargo},
 	{"apt", "apt-get", []string{"APT_CONFIG"}, askApt},
 }
 
@@ -197,7 +200,8 @@ func readGo(out string) (told, error) {
 
 // askPip reads the index, which pip's own help names, and more indexes from
 // its configuration. The files lie where the index says: that costs one look
-// at the index, for pip itself, which every index has.
+// at the index, for pip itself, which every index has: at wheels alone, since pip
+// executes what is in any other package to read what it is called.
 func askPip(q *question) (told, error) {
 	help, _, err := q.run(askTimeout, nil, "install", "--help")
 	if err != nil {
@@ -217,7 +221,7 @@ func askPip(q *question) (told, error) {
 		return told{}, err
 	}
 	t.readPipConfig(configured)
-	report, _, err := q.run(networkTimeout, nil, "install", "--dry-run", "--no-deps", "--ignore-installed", "--no-input", "--retries", "0", "--quiet", "--report", "-", "pip")
+	report, _, err := q.run(networkTimeout, nil, "install", "--dry-run", "--no-deps", "--ignore-installed", "--no-input", "--retries", "0", "--quiet", "--only-binary", ":all:", "--report", "-", "pip")
 	if err != nil || !t.readPipReport(report) {
 		t.missing = "the index did not answer: allow the host of its files with --allow"
 	}

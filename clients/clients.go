@@ -203,25 +203,12 @@ func (a *Asker) passes(c *client) func(name string) bool {
 		return strings.HasPrefix(e, "npm_lifecycle_event=") || strings.HasPrefix(e, "npm_command=")
 	})
 	return func(name string) bool {
-		own := slices.ContainsFunc(c.vars, func(prefix string) bool { return strings.HasPrefix(strings.ToUpper(name), prefix) })
-		return own && !startsPrograms(name) && !leadsAway(name) && !(inScript && strings.HasPrefix(strings.ToLower(name), "npm_"))
+		name = strings.ToUpper(name)
+		return slices.ContainsFunc(c.vars, func(own string) bool {
+			before, after, any := strings.Cut(own, "*")
+			return name == own || any && len(name) >= len(before+after) && strings.HasPrefix(name, before) && strings.HasSuffix(name, after)
+		}) && !(inScript && strings.HasPrefix(name, "NPM_"))
 	}
-}
-
-// startsPrograms reports whether a variable of a client's names a program, or
-// what one is given to run. None of them says where packages come from.
-func startsPrograms(name string) bool {
-	name = strings.ToUpper(name)
-	return slices.ContainsFunc([]string{"PIP_PYTHON", "RUSTC", "RUSTDOC", "TOOLCHAIN", "WRAPPER", "LINKER", "RUNNER", "SHELL", "NODE_OPTIONS", "NODE_GYP", "CREDENTIAL", "EDITOR", "VIEWER", "GIT", "PLUGIN"},
-		func(part string) bool { return strings.Contains(name, part) })
-}
-
-// leadsAway reports whether a variable of a client's names a proxy, or says by which certificates a registry is
-// known: who answers there gets the user's password for the registry.
-func leadsAway(name string) bool {
-	name = strings.ToUpper(name)
-	return name != "GOPROXY" && slices.ContainsFunc([]string{"PROXY", "CERT", "_CA", "TRUSTED_HOST", "CARGO_HTTP_", "SSL"},
-		func(part string) bool { return strings.Contains(name, part) })
 }
 
 // keyOf says in one word which program was asked, and with what.

@@ -1,12 +1,20 @@
 package clients
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
 	"io"
 	"math/rand"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -146,13 +154,46 @@ func TestPipFiles(t *testing.T) {
 	w.script("pip", `case "$*" in
 *--help) echo '  -i, --index-url <url>  Base URL (default'; echo '      https://index.example/simple). This' ;;
 "config list") ;;
-*--report*) echo '{"install": [{"download_info": {"url": "https://files.example/a/pip.whl"}}]}' ;;
+*--only-binary?:all:*--report*) echo '{"install": [{"download_info": {"url": "https://files.example/a/pip.whl"}}]}' ;;
 esac`)
 	require.Equal(t, []Host{{"index.example", 443}, {"files.example", 443}}, w.hosts("pip"))
 	require.Empty(t, w.notes)
 	require.Equal(t, 3, w.asked())
 	w.hosts("pip")
 	require.Equal(t, 3, w.asked(), "the answer was kept")
+}
+
+// TestPipBuildsNothing has an index with a package alone that is built before it is known what it is called.
+func TestPipBuildsNothing(t *testing.T) {
+	need(t, "pip")
+	w := newWorld(t)
+	var asked atomic.Int32
+	var source bytes.Buffer
+	z := gzip.NewWriter(&source)
+	a := tar.NewWriter(z)
+	for name, text := range map[string]string{
+		"pyproject.toml": "[build-system]\nrequires = []\nbuild-backend = 'own'\nbackend-path = ['.']\n",
+		"own.py":         "open(" + strconv.Quote(w.home+"/built") + ", 'w')\n",
+	} {
+		require.NoError(t, a.WriteHeader(&tar.Header{Name: "pip-99.0/" + name, Mode: 0o644, Size: int64(len(text))}))
+		_, err := io.WriteString(a, text)
+		require.NoError(t, err)
+	}
+	require.NoError(t, errors.Join(a.Close(), z.Close()))
+	s := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if strings.HasSuffix(r.URL.Path, ".tar.gz") {
+			_, _ = out.Write(source.Bytes())
+			return
+		}
+		out.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(out, `<a href="/pip-99.0.tar.gz">pip-99.0.tar.gz</a>`)
+	}))
+	defer s.Close()
+	w.set("PIP_INDEX_URL=" + s.URL + "/simple")
+	w.hosts("pip")
+	require.NotZero(t, asked.Load(), "control")
+	require.NoFileExists(t, w.home+"/built")
 }
 
 // TestCargo asks the real cargo, which has no network here, but what it keeps
@@ -235,7 +276,7 @@ func TestKept(t *testing.T) {
 	w.write(w.home+"/.npmrc", "x=2")
 	require.NoError(t, os.Chtimes(w.home+"/.npmrc", past.Add(time.Second), past.Add(time.Second)))
 	ask(3, "a file changed")
-	w.set("npm_config_x=1")
+	w.set("npm_config_registry=https://mine.example/")
 	ask(4, "a variable changed")
 	w.set("OTHER=1")
 	ask(4, "a variable that is none of npm's")
@@ -355,23 +396,28 @@ func FuzzHostOf(f *testing.F) {
 // which program runs.
 func TestHostileVariables(t *testing.T) {
 	w := newWorld(t)
-	c := &client{vars: []string{"PIP_", "NPM_CONFIG_"}}
 	w.set("PIP_INDEX_URL=https://mirror.example/simple", "PIP_CONFIG_FILE="+w.home+"/pip.conf")
 	w.script("show", "")
-	environ := func() []string {
-		p, err := w.asker.Programs.Find("show", w.asker.passes(c))
-		require.NoError(t, err)
-		return p.Env
+	environ := func() (env []string) {
+		for i := range table {
+			p, err := w.asker.Programs.Find("show", w.asker.passes(&table[i]))
+			require.NoError(t, err)
+			env = append(env, p.Env...)
+		}
+		return env
 	}
 	control := len(environ())
 	relative := strings.TrimPrefix(w.workspace, "/")
 	w.set("PIP_PROXY=http://192.0.2.1", "PIP_CERT=/opt/evil.pem", "PIP_TRUSTED_HOST=mirror.example", "NPM_CONFIG_HTTPS_PROXY=http://192.0.2.1", "NPM_CONFIG_CAFILE=/opt/evil.pem",
 		"HTTPS_PROXY=http://192.0.2.1", "https_proxy=http://192.0.2.1", "SSL_CERT_FILE=/opt/evil.pem", "SSL_CERT_DIR=/opt/evil")
-	w.set("PIP_PYTHON=/opt/evil", "NPM_CONFIG_SCRIPT_SHELL=/opt/evil", "PIP_CONFIG_FILE_A="+relative+"/pip.conf", "PIP_B="+filepath.Dir(relative)+"/./"+filepath.Base(relative)+"/x",
-		"PIP_C=a:/"+relative, "PIP_D="+w.workspace+"/y")
+	w.set("PIP_PYTHON=/opt/evil", "PIP_EDITABLE=git+https://evil.example/x", "PIP_REQUIREMENT=https://evil.example/x.txt", "PIP_CONSTRAINT=https://evil.example/x.txt", "NPM_CONFIG_SCRIPT_SHELL=/opt/evil",
+		"PYENV_VERSION=../../x/.venv", "GOENV_VERSION=../../x", "ASDF_NODEJS_VERSION=path:/opt/evil", "RUSTUP_TOOLCHAIN=/opt/evil", "RUSTUP_DIST_SERVER=https://evil.example",
+		"CARGO_BUILD_RUSTC=/opt/evil", "CARGO_REGISTRIES_X_CREDENTIAL_PROVIDER=sh", "CARGO_REGISTRY_GLOBAL_CREDENTIAL_PROVIDERS=sh")
+	w.set("GOENV="+relative+"/env", "CARGO_HOME="+filepath.Dir(relative)+"/./"+filepath.Base(relative)+"/x",
+		"PIP_EXTRA_INDEX_URL=a:/"+relative, "VIRTUAL_ENV="+w.workspace+"/y", "NPM_CONFIG_USERCONFIG=${LC_A}s/.npmrc", "ASDF_DIR=~/x")
 	require.Len(t, environ(), control)
-	w.set("PIP_NO_INDEX=1")
-	require.Len(t, environ(), control+1, "control")
+	w.set("PIP_NO_INDEX=1", "CARGO_REGISTRIES_X_INDEX=sparse+https://mine.example/", "npm_config_@acme:registry=https://acme.example/")
+	require.Len(t, environ(), control+3, "control")
 }
 
 // A client asks a registry by the proxy and the authorities that count for what pccrun sends, and by no other.

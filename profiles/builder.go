@@ -396,7 +396,7 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 	b.use(&req.Host)
 	b.warnOfSockets()
 	if !req.Host.Elsewhere {
-		b.own(dirs)
+		b.own(dirs, req.Host.Home)
 		b.moved(&req.Host)
 		b.open()
 		b.warnOfSecrets()
@@ -602,10 +602,16 @@ func parentOf(path string) string { return path[:strings.LastIndexByte(path, '/'
 
 // own keeps pccrun's own directories from the payload where a rule would show
 // them: what is written there would loosen the next run.
-func (b *builder) own(dirs state.Dirs) {
+func (b *builder) own(dirs state.Dirs, home string) {
 	p := b.policy
-	for _, dir := range []string{dirs.State, dirs.Config, dirs.Cache} {
-		if dir == "" || p.Decide(dir).Access < Read {
+	list := []string{dirs.State, dirs.Config, dirs.Cache}
+	if real, err := filepath.EvalSymlinks(home); err == nil && dirs.State != "" { // a variable adds to these, and replaces none
+		if usual, err := state.Find(func(string) string { return "" }, real); err == nil {
+			list = append(list, usual.State, usual.Config, usual.Cache)
+		}
+	}
+	for i, dir := range list {
+		if dir == "" || slices.Contains(list[:i], dir) || p.Decide(dir).Access < Read {
 			continue
 		}
 		o := Origin{Source: "default", Key: "pccrun's own files"}

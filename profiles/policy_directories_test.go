@@ -72,3 +72,21 @@ func TestWorkspaceByLink(t *testing.T) {
 		require.Empty(t, p.Warnings, pwd)
 	}
 }
+
+// A variable leads pccrun to other directories, and takes from those of the home in the user database nothing: the record
+// of what runs could write lies there, and the user's proxies and authorities.
+func TestOwnDirectoriesOfTheUserDatabase(t *testing.T) {
+	w := newWorld(t)
+	for _, vars := range [][]string{nil, {"XDG_STATE_HOME=" + w.home + "/s", "XDG_CONFIG_HOME=" + w.home + "/c", "XDG_CACHE_HOME=" + w.home + "/k"}} {
+		p := w.policy(func(r *Request) {
+			r.Host.Home, r.Host.Environ = w.home, append(r.Host.Environ, vars...)
+			r.Files = append(r.Files, FileFlag{Path: w.home, Access: Write})
+		})
+		require.Equal(t, Write, access(p, w.home+"/.local/x"), "control")
+		for _, dir := range []string{"/.local/state/pccrun", "/.config/pccrun", "/.cache/pccrun"} {
+			require.Equal(t, Hide, access(p, w.home+dir))
+			_, ok := p.Protected(w.home + dir)
+			require.True(t, ok, dir)
+		}
+	}
+}

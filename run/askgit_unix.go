@@ -41,7 +41,7 @@ func thisProgram() (string, error) {
 type gitAsker struct {
 	programs  *programs.Finder
 	workspace string                 // hidden there, but for git's directories
-	dir       func() (string, error) // a session's own, where the sandboxes have their home
+	dir       func() (string, error) // pccrun's own, where the sandboxes have their home
 }
 
 // with calls do with a home that nothing else is in, and with git.

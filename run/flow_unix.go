@@ -419,7 +419,10 @@ func (f *flow) look() (*providers.Survey, error) {
 		found.Places = append(found.Places, survey.Place{Path: path, Node: survey.File, Access: profiles.Read, Copied: true, Text: f.seeds[path], Why: "what a home begins with"})
 	}
 	f.found(found)
-	f.writes = []string{f.policy.Workspace, f.dirs.State + "/" + homes.DirName}
+	f.writes = []string{f.policy.Workspace} // and what pccrun keeps of runs
+	for _, name := range [...]string{homes.DirName, "sessions", "snapshots"} {
+		f.writes = append(f.writes, f.dirs.State+"/"+name)
+	}
 	for i := range found.Places {
 		if p := &found.Places[i]; p.Access >= profiles.Overlay && !p.Scratch && !p.Copied && (p.Node == survey.File || p.Node == survey.Directory) {
 			f.writes = append(f.writes, p.Path)

@@ -9,7 +9,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/pccrun/pccrun/internal/messages"
@@ -38,6 +40,9 @@ func (f *flow) ownDirs() error {
 		asked = append(asked, f.policy.Home)
 	}
 	for _, dir := range asked {
+		if strings.HasPrefix(dir, filepath.Join(host.Home, ".local/state/pccrun/git-")) {
+			continue // hidden from each run, whatever tree it lies in: the launcher's own, see [gitAsker]
+		}
 		if covers, err := f.helpers.Covers(dir); err != nil {
 			return err
 		} else if covers {
@@ -113,18 +118,14 @@ func makeGitDir() error {
 // git asks git for this run.
 func (f *flow) git() *gitAsker {
 	return &gitAsker{programs: f.helpers.For(f.policy.Changes, messages.Say), workspace: f.policy.Workspace, dir: func() (string, error) {
-		switch {
-		case os.Getuid() != f.uid:
+		if os.Getuid() != f.uid {
 			return gitDir + "/" + strconv.Itoa(os.Getuid()), nil
-		case f.session == nil: // nothing runs yet
-			root, err := state.Open(f.dirs.State, f.policy.Workspace)
-			if err == nil {
-				root.Close()
-			}
-			return f.dirs.State, err
 		}
-		_, err := f.session.Dir()
-		return f.session.Path(), err
+		root, err := state.Open(f.dirs.State, f.policy.Workspace) // beside the sessions, of which each keeps what runs wrote
+		if err == nil {
+			root.Close()
+		}
+		return f.dirs.State, err
 	}}
 }
 

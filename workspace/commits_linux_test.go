@@ -78,6 +78,8 @@ func TestGuardTellsOfCommits(t *testing.T) {
 		"behind a replacement":         {"", behind + "git replace -g $c", "git replace -l | xargs -r git replace -d; git checkout -q x~1", wrote, []string{"inert .git/refs/replace", "review .envrc"}},
 		"in a stash":                   {"", envrc + "git update-ref --create-reflog refs/stash $(git commit-tree -p HEAD -p $(git commit-tree -p HEAD -m i HEAD^{tree}) -m x $(git write-tree)); " + unsaid, "git stash pop -q", wrote, []string{"review .envrc"}},
 		"in a stash below another":     {"", envrc + "git update-ref --create-reflog refs/stash $(git commit-tree -p HEAD -p $(git commit-tree -p HEAD -m i HEAD^{tree}) -m x $(git write-tree)); " + unsaid + "git update-ref --create-reflog refs/stash $(git commit-tree -p HEAD -p $(git commit-tree -p HEAD -m i HEAD^{tree}) -m y HEAD^{tree})", "git stash pop -q stash@{1}", wrote, []string{"review .envrc"}},
+		"as if fetched":                {"", other + "printf '%s\\t\\tx\\n' $h > .git/FETCH_HEAD", "git merge -q FETCH_HEAD", wrote, []string{"review .envrc"}},
+		"where checkout - leads":       {"", "git switch -q --detach; " + envrc + commit + "git switch -q -", "git checkout -q -", wrote, []string{"review .envrc"}},
 		"taken back by the next":       {"", envrc + commit + "git rm -q --cached .envrc; git commit -q -m back", "git checkout -q HEAD~1", wrote, []string{"review .envrc"}},
 		"in a tag":                     {"", envrc + "git tag -a -m x x $(" + tree + "); " + unsaid, "git checkout -q x", wrote, []string{"review .envrc"}},
 		"a directory":                  {"", blob + stage + ".husky/pre-commit; " + commit, "git restore .", "test -e .husky/pre-commit", []string{"review .husky/pre-commit"}},

@@ -216,6 +216,9 @@ func (j *judge) walk(path string, private bool) (real string, info fs.FileInfo, 
 			return "", nil, covered + tree
 		}
 		if info.Mode()&fs.ModeSymlink != 0 {
+			if strings.HasPrefix(at, "/proc/") && strings.Count(at, "/") > 2 { // into a sandbox, maybe: its text does not say, proc_pid_root(5)
+				return "", nil, covered + at
+			}
 			text, err := os.Readlink(at)
 			if links++; err != nil || links > maxLinks {
 				return "", nil, at + ": not a link that can be followed"
@@ -388,7 +391,7 @@ func (j *judge) environ(more func(string) bool) []string {
 			return name == p || strings.HasSuffix(p, "_") && strings.HasPrefix(name, p)
 		})
 		taken := slices.ContainsFunc(env, func(have string) bool { return strings.HasPrefix(have, name+"=") })
-		if !taken && (listed || more != nil && more(name)) && !j.leads(value) {
+		if !taken && (listed || more != nil && more(name)) && !j.leads(value) && !expanded(value) {
 			env = append(env, e)
 		}
 	}
@@ -401,6 +404,13 @@ func (j *judge) environ(more func(string) bool) []string {
 func (j *judge) leads(value string) bool {
 	parts := strings.FieldsFunc(value, func(r rune) bool { return strings.ContainsRune(":,;= \"'[]{}()", r) })
 	return slices.ContainsFunc(append(parts, value), func(part string) bool { return j.covers(filepath.Clean("/" + part)) })
+}
+
+// expanded reports whether a program may take a value for another than it is, as a shell does: npm(1) and asdf(1) do.
+func expanded(value string) bool {
+	return strings.ContainsAny(value, "$`") || slices.ContainsFunc(strings.FieldsFunc(value, func(r rune) bool { return strings.ContainsRune(":, ", r) }), func(part string) bool {
+		return strings.HasPrefix(part, "~")
+	})
 }
 
 // covers is [Finder.Covers].

@@ -11,7 +11,7 @@ import (
 )
 
 // Heads are the files beside references that hold names of commits.
-var Heads = [...]string{"HEAD", "ORIG_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "logs/refs/stash", "packed-refs"}
+var Heads = [...]string{"HEAD", "ORIG_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "FETCH_HEAD", "logs/HEAD", "logs/refs/stash", "packed-refs"}
 
 // Tips are names of commits, and by which reference git knows each.
 type Tips map[string]string
@@ -26,6 +26,11 @@ func (t Tips) Add(file string, b []byte) {
 			name = rest
 		case "logs/refs/stash": // from one to the next
 			first, _, _ = strings.Cut(rest, " ")
+		case "logs/HEAD": // where `git checkout -` leads
+			_, first, _ = strings.Cut(rest, "\tcheckout: moving from ")
+			first, _, _ = strings.Cut(first, " ")
+		case "FETCH_HEAD":
+			first, _, _ = strings.Cut(first, "\t")
 		}
 		if IsID(first) && strings.Trim(first, "0") != "" && t[first] == "" {
 			t[first] = name

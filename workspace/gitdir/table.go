@@ -88,7 +88,7 @@ func ruled(pattern string, v Verdict, why string) row {
 var table = []row{
 	shaped("HEAD", small, head, whyRef),
 	shaped("ORIG_HEAD", small, ids, whyRef), shaped("REBASE_HEAD", small, ids, whyRef), shaped("AUTO_MERGE", small, ids, whyRef),
-	kept("FETCH_HEAD"), kept("COMMIT_EDITMSG"), kept("TAG_EDITMSG"), kept("SQUASH_MSG"), kept("MERGE_MSG"), kept("MERGE_MODE"), kept("description"),
+	shaped("FETCH_HEAD", large, func([]byte, vcs.Format) bool { return true }, whyRef), kept("COMMIT_EDITMSG"), kept("TAG_EDITMSG"), kept("SQUASH_MSG"), kept("MERGE_MSG"), kept("MERGE_MODE"), kept("description"),
 	{"MERGE_HEAD", Entry{Verdict: List, Why: whyMerge, Sound: ids, Limit: small, Bad: whyRef}},
 	{"CHERRY_PICK_HEAD", Entry{Verdict: List, Why: whyMerge, Sound: ids, Limit: small, Bad: whyRef}},
 	{"REVERT_HEAD", Entry{Verdict: List, Why: whyMerge, Sound: ids, Limit: small, Bad: whyRef}},
