@@ -236,7 +236,7 @@ func (j *judge) walk(path string, private bool) (real string, info fs.FileInfo, 
 			}
 			return "", nil, "root executes only what root alone can change, and not " + at
 		}
-		if i := slices.IndexFunc(j.stands, func(tree fs.FileInfo) bool { return os.SameFile(tree, info) }); info.Mode()&fs.ModeSymlink == 0 && i >= 0 {
+		if i := slices.IndexFunc(j.stands, func(tree fs.FileInfo) bool { return os.SameFile(tree, info) }); info.Mode()&fs.ModeSymlink == 0 && i >= 0 || len(j.inodes) > 0 && info.IsDir() && j.inodes[inode(at)] {
 			return "", nil, covered + at
 		}
 		var name string

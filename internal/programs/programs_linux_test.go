@@ -26,3 +26,18 @@ func TestFindByAProcess(t *testing.T) {
 	_, err = os.Stat("/proc/self/root" + w.own + "/tool")
 	require.NoError(t, err, "control: the kernel goes there")
 }
+
+// A tree that was renamed, or whose parent was, is still what a run could write; a new one in its place is so by its path.
+func TestFindInARenamedTree(t *testing.T) {
+	w := newWorld(t)
+	tree := w.dir + "/parent/tree"
+	require.NoError(t, os.MkdirAll(tree+"/bin", 0o755))
+	w.program(tree+"/bin/tool", "#!/bin/sh")
+	w.path(w.dir + "/other/tree/bin")
+	require.NoError(t, os.Rename(w.dir+"/parent", w.dir+"/other"))
+	require.Equal(t, w.dir+"/other/tree/bin/tool", w.found("tool"), "control: no run could write it")
+	require.NoError(t, os.Rename(w.dir+"/other", w.dir+"/parent"))
+	require.NoError(t, w.Cover([]string{tree}))
+	require.NoError(t, os.Rename(w.dir+"/parent", w.dir+"/other"))
+	require.Contains(t, w.found("tool"), "sandboxed commands can write "+w.dir+"/other/tree")
+}

@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// The record is a file of lines: `tree "PATH"`, and `program HASH "PATH"`.
+// The record is a file of lines: `tree "PATH"`, `inode ID "PATH"` with what [inode] told of that tree, and
+// `program HASH "PATH"`.
 const (
 	recordName = "programs"
 	maxRecord  = 256 << 10 // bytes
@@ -43,6 +44,7 @@ func HasHome(home string) bool {
 // A record is what the records together hold.
 type record struct {
 	trees   []string
+	inodes  map[string]bool   // of trees, also after they were renamed
 	trusted map[string]string // hashes by path
 }
 
@@ -51,7 +53,7 @@ func (r *record) add(text []byte) {
 	for line := range strings.Lines(string(text)) {
 		word, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		sum := ""
-		if word == "program" {
+		if word == "program" || word == "inode" {
 			sum, rest, _ = strings.Cut(rest, " ")
 		}
 		path, err := strconv.Unquote(rest)
@@ -59,6 +61,11 @@ func (r *record) add(text []byte) {
 		case err != nil:
 		case word == "tree":
 			r.trees = append(r.trees, path)
+		case word == "inode":
+			if r.inodes == nil {
+				r.inodes = map[string]bool{}
+			}
+			r.inodes[sum] = true
 		case word == "program":
 			if r.trusted == nil {
 				r.trusted = map[string]string{}
@@ -69,6 +76,8 @@ func (r *record) add(text []byte) {
 }
 
 func treeLine(path string) string { return "tree " + strconv.Quote(path) + "\n" }
+
+func inodeLine(path string) string { return "inode " + inode(path) + " " + strconv.Quote(path) + "\n" }
 
 // Cover records trees that a run is about to write, where their links lead. Most launches find them
 // recorded, and write nothing. It is an error if no record has all of them.
@@ -81,6 +90,9 @@ func (f *Finder) Cover(trees []string) error {
 		}
 		if line := treeLine(real); !slices.Contains(lines, line) {
 			lines = append(lines, line)
+			if inode(real) != "" {
+				lines = append(lines, inodeLine(real))
+			}
 		}
 	}
 	var failed []error
@@ -180,7 +192,8 @@ func resolve(file string) (string, error) {
 	return filepath.EvalSymlinks(file)
 }
 
-// bounded takes trees out that are gone where there are too many. Those that stand are not forgotten.
+// bounded takes trees out that are gone where there are too many, and inodes of which another stands at the path now.
+// Trees that stand are not forgotten.
 func bounded(lines []string) (string, error) {
 	text := strings.Join(lines, "")
 	if len(text) <= maxRecord {
@@ -189,6 +202,10 @@ func bounded(lines []string) (string, error) {
 	text = strings.Join(slices.DeleteFunc(lines, func(line string) bool {
 		var r record
 		r.add([]byte(line))
+		if path := line[strings.Index(line, `"`)+1:]; len(r.inodes) > 0 {
+			path, err := strconv.Unquote(`"` + strings.TrimSuffix(path, "\n"))
+			return err != nil || inodeLine(path) != line
+		}
 		return len(r.trees) == 0 && len(r.trusted) == 0 || slices.ContainsFunc(r.trees, func(tree string) bool {
 			_, err := os.Lstat(tree)
 			return errors.Is(err, fs.ErrNotExist)

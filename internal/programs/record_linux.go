@@ -1,6 +1,7 @@
 package programs
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 	"unsafe"
@@ -67,4 +68,15 @@ func number(call string, e unix.Errno) error {
 		return nil
 	}
 	return os.NewSyscallError(call, e)
+}
+
+// inode is what a directory is known by whatever its name: device, inode and time of birth, which tells it from a later one of
+// that number, statx(2). It is "" for anything else.
+func inode(path string) string {
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_TYPE|unix.STATX_INO|unix.STATX_BTIME, &st)
+	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return ""
+	}
+	return fmt.Sprintf("%d:%d:%d:%d.%d", st.Dev_major, st.Dev_minor, st.Ino, st.Btime.Sec, st.Btime.Nsec)
 }

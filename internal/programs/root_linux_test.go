@@ -89,7 +89,7 @@ func TestCoverFor(t *testing.T) {
 	require.Equal(t, []uint32{somebody, somebody}, []uint32{uid, gid})
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.Equal(t, treeLine(tree), string(text))
+	require.Equal(t, recorded(tree), string(text))
 	now, err := unix.Getgroups()
 	require.NoError(t, err)
 	require.Equal(t, []any{0, groups}, []any{os.Geteuid(), now}, "it is root again")
