@@ -57,7 +57,7 @@ func (r *running) leave() (err error) {
 	if r.ask {
 		host.Ask = r.observer.Ask
 	}
-	r.egress, err = egress.New(r.policy, host, egress.Sandbox{Hostname: namespaces.Hostname, Environ: r.environ})
+	r.egress, err = egress.New(r.policy, host, egress.Sandbox{Hostname: namespaces.Hostname, ByName: true, Environ: r.environ})
 	if err != nil {
 		return err
 	}
