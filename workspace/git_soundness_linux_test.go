@@ -249,6 +249,18 @@ func TestGuardNamesInARepositoryElsewhere(t *testing.T) {
 	require.ElementsMatch(t, []string{"stashed " + gitDir + "/glab-cli", "stashed " + gitDir + "/lazygit.yml", "inert " + gitDir + "/other"}, w.end())
 }
 
+// With rerere.enabled each commit leaves an empty list of conflicts, and a directory for them.
+func TestGuardRerereWithoutAConflict(t *testing.T) {
+	for plant, want := range map[string][]string{"": nil, "mkdir .git/rr-cache/x; ": {"inert .git/rr-cache/x"}, "echo x > .git/rr-cache/x; ": {"inert .git/rr-cache/x"}} {
+		w := newWatchman(t)
+		w.begin()
+		w.sh(asUser + "echo a > f; git add f; git -c rerere.enabled=true commit -qm a; " + plant)
+		require.FileExists(t, w.path(".git/MERGE_RR"), "control")
+		require.Equal(t, want, w.end(), plant)
+		require.DirExists(t, w.path(".git/rr-cache"))
+	}
+}
+
 // A commit goes through the list of the files whose conflicts git remembers: it copies
 // one without a conflict into the repository, where the next run reads it.
 func TestGuardConflictsElsewhere(t *testing.T) {
@@ -265,8 +277,8 @@ func TestGuardConflictsElsewhere(t *testing.T) {
 		"of a second tree":   {"", `mkdir y; echo "gitdir: ../.git" > y/.git; ln -s ../../secret y/l; printf "$id\tl\0" > .git/MERGE_RR`, "y", `grep -q mine ../.git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
 		"by a linked .git":   {"", `mkdir y; ln -s ../.git y/.git; ln -s ../../secret y/l; printf "$id\tl\0" > .git/MERGE_RR`, "y", `grep -q mine ../.git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
 		"beside a commondir": {"", `mkdir -p y/.git; cp .git/HEAD y/.git; echo ../../.git > y/.git/commondir; printf '[core]\nworktree = ../..\n' > y/.git/config; ln -s ../../secret y/l; printf "$id\tl\0" > y/.git/MERGE_RR`, "y", `grep -q mine ../.git/rr-cache/$id/postimage`, []string{"inert y/.git/MERGE_RR", "inert y/.git/commondir"}},
-		"said twice":         {"", `git init -q --bare m; mkdir m/rr-cache m/rr-cache/$id t; git -C m config core.bare false; git -C m config core.worktree $PWD; echo "gitdir: ../m" > t/.git; printf '[core]\nworktree = ../t\n' > m/config.worktree; ln -s ../secret l; printf "$id\tl\0" > m/MERGE_RR`, "t", `grep -q mine ../m/rr-cache/$id/postimage && mkdir ../.git/went`, []string{"inert m/MERGE_RR", "inert m/rr-cache"}},
-		"said by a gitdir":   {"", `git init -q --bare m; mkdir m/rr-cache m/rr-cache/$id t; git -C m config core.bare false; git -C m config core.worktree $PWD; echo "gitdir: ../m" > t/.git; echo $PWD/t/.git > m/gitdir; ln -s ../secret l; printf "$id\tl\0" > m/MERGE_RR`, "t", `grep -q mine ../m/rr-cache/$id/postimage && mkdir ../.git/went`, []string{"inert m/MERGE_RR", "inert m/gitdir", "inert m/rr-cache"}},
+		"said twice":         {"", `git init -q --bare m; mkdir m/rr-cache m/rr-cache/$id t; git -C m config core.bare false; git -C m config core.worktree $PWD; echo "gitdir: ../m" > t/.git; printf '[core]\nworktree = ../t\n' > m/config.worktree; ln -s ../secret l; printf "$id\tl\0" > m/MERGE_RR`, "t", `grep -q mine ../m/rr-cache/$id/postimage && mkdir ../.git/went`, []string{"inert m/MERGE_RR", "inert m/rr-cache/" + id}},
+		"said by a gitdir":   {"", `git init -q --bare m; mkdir m/rr-cache m/rr-cache/$id t; git -C m config core.bare false; git -C m config core.worktree $PWD; echo "gitdir: ../m" > t/.git; echo $PWD/t/.git > m/gitdir; ln -s ../secret l; printf "$id\tl\0" > m/MERGE_RR`, "t", `grep -q mine ../m/rr-cache/$id/postimage && mkdir ../.git/went`, []string{"inert m/MERGE_RR", "inert m/gitdir", "inert m/rr-cache/" + id}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

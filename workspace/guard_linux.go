@@ -76,6 +76,8 @@ type leavings struct {
 	tree  *dir
 	gits  []string // directories of git, also those that do not look like one: relative
 	stood Standing // as far as the scan knows it by itself
+
+	covered []Reviewed // of [Found.Review], but for a pinned directory above
 }
 
 // Standing returns what a look at the end of a run in this workspace needs to
@@ -100,6 +102,9 @@ func (f *Found) Standing(session string, q Query) *Standing {
 	}
 	for _, p := range f.Pins {
 		know(p.Node, true, p.Why)
+	}
+	for _, v := range f.after.covered {
+		know(v.Node, true, v.Why)
 	}
 	for _, v := range f.Review {
 		if !inModules(v.Path) { // an installer replaces those by the hundred

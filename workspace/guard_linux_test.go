@@ -57,6 +57,18 @@ func newWatchman(t testing.TB, rules ...profiles.ProtectRule) *watchman {
 	return newRepoIn(w)
 }
 
+// Hooks in a directory for review are pinned: they stood, and are not new.
+func TestGuardHooksInADirectoryForReview(t *testing.T) {
+	for hooks, want := range map[string][]string{".husky/_": {"review .husky/pre-commit"}, ".git/hooks": {"review .husky/_/h", "review .husky/pre-commit"}} {
+		w := newWatchman(t)
+		w.query.Protect = fixture.Review(".husky")
+		w.sh("mkdir -p .husky/_; echo x > .husky/_/old; git config core.hooksPath " + hooks)
+		w.begin()
+		w.sh("echo x > .husky/pre-commit; test " + hooks + " = .husky/_ || echo x > .husky/_/h")
+		require.Equal(t, want, w.end(), hooks)
+	}
+}
+
 // copied returns where a copy of the workspace is, as the run has left it: for a control.
 func (w *watchman) copied() string {
 	w.sh("rm -rf ../control; mkdir ../control; cp -a . ../control/ws")

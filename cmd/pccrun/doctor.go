@@ -43,6 +43,9 @@ func doctorVerb(args []string) int {
 	done := slow("testing which guarantees this machine can keep")
 	report, err := examine(ctx)
 	done()
+	if ctx.Err() != nil { // each trial that was cut short would count as a refusal
+		return fail("doctor: interrupted: nothing was found out")
+	}
 	if err != nil {
 		return fail("doctor: " + inWords(err))
 	}

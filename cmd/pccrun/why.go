@@ -241,6 +241,9 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 			}
 			if name, is := strings.CutPrefix(d.Rule.Origin.Key, "protect: "); is {
 				a.what, a.hint = "it is protected: a protected name is a link to it, or is the same file", "--review "+shell.Quote(name)+" lets it change"
+				if setting, of, is := strings.Cut(name, " in /"); is {
+					a.what, a.hint = "it is protected: "+setting+" in /"+of+" names it", ""
+				}
 			}
 			if fifo, err := run.WritesFIFO(p, host, path); err != nil {
 				return err

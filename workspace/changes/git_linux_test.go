@@ -131,7 +131,7 @@ func TestApplyGitState(t *testing.T) {
 		"an index that writes into .git": {"", "b=$(printf '#!/bin/sh\\ntouch '$TOP/ran | git hash-object -w --stdin); git update-index --add --cacheinfo 100755,$b,_git/hooks/post-checkout; sed -i s/_git/.git/ .git/index", "git checkout -q -- . 2> /dev/null || true; git checkout -q -b x 2> /dev/null || true", []string{".git/index"}},
 		"a remote of old":                {"", evil + "mkdir -p .git/remotes; printf 'URL: evil://x\\n' > .git/remotes/o", "PATH=$PWD/bin:$PATH; git fetch o > /dev/null 2>&1 || true", []string{".git/remotes/o"}},
 		"a branch of old":                {"", evil + "mkdir -p .git/branches; echo evil://x > .git/branches/o", "PATH=$PWD/bin:$PATH; git fetch o > /dev/null 2>&1 || true", []string{".git/branches/o"}},
-		"conflicts to replay":            {"", "mkdir -p .git/rr-cache/x; echo x > .git/rr-cache/x/postimage; printf '%040d\\tf\\0' 1 > .git/MERGE_RR", "test ! -e .git/MERGE_RR || touch $TOP/ran", []string{".git/MERGE_RR", ".git/rr-cache"}},
+		"conflicts to replay":            {"", "mkdir -p .git/rr-cache/x; echo x > .git/rr-cache/x/postimage; printf '%040d\\tf\\0' 1 > .git/MERGE_RR", "test ! -e .git/MERGE_RR || touch $TOP/ran", []string{".git/MERGE_RR", ".git/rr-cache/x"}},
 		"a repository of somebody's own": {"mkdir d; git config -f d/config core.fsmonitor 'touch '$TOP'/ran; false'; git add d; git commit -q -m d", "cp -a .git/HEAD .git/objects .git/refs d/", "git -C d --work-tree=. status > /dev/null 2>&1 || true", []string{"d/HEAD", "d/objects", "d/refs"}},
 	} {
 		t.Run(name, func(t *testing.T) {

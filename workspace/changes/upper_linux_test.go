@@ -387,7 +387,7 @@ func TestApplyGitDirectories(t *testing.T) {
 	s := newStand(t, stood)
 	s.run([2]string{".git/index", forged}, [2]string{".git/worktrees/w/index", whole}, [2]string{"bare/index", forged}, [2]string{"docs/index", forged}, [2]string{"n/.git/index", whole}, [2]string{"n/.git/config", "[core]"},
 		[2]string{"o/.git/index", whole}, [2]string{"o/.git/config", "[extensions]\nobjectFormat = sha256"}, [2]string{".git/sequencer/opts", ""}, [2]string{".git/rebase-merge/git-rebase-todo", "pick 1"}, [2]string{".git/rebase-merge/onto", "2"},
-		[2]string{"bare/rebase-apply/apply-opt", " '-C3'"}, [2]string{".git/MERGE_RR", ""}, [2]string{".git/objects/info/alternates", "/x"}, [2]string{".git/svn/x", "y"}, [2]string{".git/svn/y", "y"}, [2]string{".git/foreign/x", "y"},
+		[2]string{"bare/rebase-apply/apply-opt", " '-C3'"}, [2]string{".git/MERGE_RR", "x"}, [2]string{".git/objects/info/alternates", "/x"}, [2]string{".git/svn/x", "y"}, [2]string{".git/svn/y", "y"}, [2]string{".git/foreign/x", "y"},
 		[2]string{".git/objects/ab/" + hash[:38], "x"}, [2]string{".git/refs/heads/x", hash + "\n"}, [2]string{".git/refs/heads/-x", hash + "\n"}, [2]string{".git/refs/heads/y", "ref: x\n"}, [2]string{"bare/refs/heads/x", hash + "\n"},
 		[2]string{".git/objects/info/commit-graph", "x"}, [2]string{".git/modules/a/b/HEAD", hash + "\n"}, [2]string{".git/modules/a/b/x", "x"}, [2]string{".git/modules/a/b/ORIG_HEAD", hash + "\n"}, [2]string{".git/worktrees/w/x", "x"}, [2]string{".git/MERGE_HEAD", hash + "\n"}).settle()
 	var held, taken []string

@@ -116,7 +116,9 @@ var table = []row{
 	kept("opencode"), // the name that an agent gives the repository
 
 	ruled("rebase-merge/", State, whyGoesOn), ruled("rebase-apply/", State, whyGoesOn), ruled("sequencer/", State, whyGoesOn), ruled("MERGE_AUTOSTASH", State, whyGoesOn),
-	ruled("BISECT_*", State, whyGoesOn), ruled("MERGE_RR", State, whyReplay), ruled("rr-cache/", State, whyReplay),
+	ruled("BISECT_*", State, whyGoesOn),
+	// With rerere.enabled each commit makes these; they are empty unless there was a conflict.
+	shaped("MERGE_RR", small, func(b []byte, _ vcs.Format) bool { return len(b) == 0 }, whyReplay), kept("rr-cache/"), ruled("rr-cache/*/", State, whyReplay), ruled("rr-cache/*/*", State, whyReplay),
 
 	// What git writes before it has a name: somebody may be at it.
 	kept("objects/pack/tmp_*"), kept("objects/pack/.tmp-*"), kept("sharedindex_*"), kept("shallow_*"), kept("packed-refs.new"),

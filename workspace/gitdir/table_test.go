@@ -21,7 +21,7 @@ var (
 // are not kept were plants that real git fell for.
 func TestJudge(t *testing.T) {
 	for name, want := range map[string]Verdict{
-		"HEAD": Keep, "ORIG_HEAD": Keep, "FETCH_HEAD": Keep, "COMMIT_EDITMSG": Keep, "index": Keep, "packed-refs": Keep, "shallow": Keep, "description": Keep,
+		"HEAD": Keep, "ORIG_HEAD": Keep, "FETCH_HEAD": Keep, "MERGE_RR": Keep, "COMMIT_EDITMSG": Keep, "index": Keep, "packed-refs": Keep, "shallow": Keep, "description": Keep,
 		"sharedindex." + hash1: Keep, "info/exclude": Keep, "info/sparse-checkout": Keep, "hooks/pre-commit.sample": Keep,
 		"refs/heads/main": Keep, "refs/heads/fix/a+b(c)#1_ü": Keep, "refs/stash": Keep, "refs/jj/keep/" + hash1: Keep, "refs/remotes/origin/HEAD": Keep,
 		"logs/HEAD": Keep, "logs/refs/heads/fix/x": Keep, "logs/refs/stash": Keep,
@@ -30,18 +30,18 @@ func TestJudge(t *testing.T) {
 		"reftable/tables.list": Keep, "reftable/0x000000000001-0x000000000002-0a0b0c0d.ref": Keep, "lfs/objects/01/23/" + hash2: Keep,
 
 		"MERGE_HEAD": List, "CHERRY_PICK_HEAD": List, "REVERT_HEAD": List,
-		"index.lock": Lock, "refs/heads/main.lock": Lock, "config.lock": Config, "gc.pid": Lock,
+		"index.lock": Lock, "MERGE_RR.lock": Lock, "refs/heads/main.lock": Lock, "config.lock": Config, "gc.pid": Lock,
 		"objects/info/commit-graph": Delete, "objects/pack/multi-pack-index": Delete, "objects/pack/pack-" + hash1 + ".bitmap": Delete, "info/refs": Delete,
 		"objects/info/packs": Delete, "gc.log": Delete, "objects/ab/tmp_obj_x1": Delete, "objects/pack/tmp_pack_x1": Keep,
 		"config": Config, "config.worktree": Config, "hooks/pre-commit": Config, "info/attributes": Config,
 
 		"objects/info/alternates": State, "objects/info/http-alternates": State, "info/grafts": State, "branches/origin": State, "remotes/origin": State,
-		"MERGE_RR": State, "BISECT_RUN": State, "BISECT_START": State, "MERGE_AUTOSTASH": State,
+		"rr-cache/" + hash1 + "/postimage": State, "BISECT_RUN": State, "BISECT_START": State, "MERGE_AUTOSTASH": State,
 
 		"commondir": Foreign, "gitdir": Foreign, "x": Foreign, "Head": Foreign, "hooks": Foreign, "FETCH_HEAD/x": Foreign, "objects": Foreign,
 		"refs/heads/-x": Foreign, "refs/heads/x;touch${IFS}y": Foreign, "refs/heads/a..b": Foreign, "refs/heads/.x": Foreign, "refs/heads/a\nb": Foreign,
 		"refs/heads/x.lock/y": Foreign, "modules": Foreign, "modules/a/x": Foreign, "worktrees/x": Foreign, "refs/heads/@{x": Foreign, "logs/x": Foreign, "objects/ab/x": Foreign, "objects/ab/" + hash1: Foreign, "objects/info/x": Foreign,
-		"objects/pack/x.pack": Foreign, "refs/heads" + strings.Repeat("/x", 70): Foreign, "hooks/d/x.sample": Foreign, "x.lock": Foreign, "MERGE_RR.lock": Foreign, "": Foreign,
+		"objects/pack/x.pack": Foreign, "refs/heads" + strings.Repeat("/x", 70): Foreign, "hooks/d/x.sample": Foreign, "x.lock": Foreign, "rr-cache/x": Foreign, "": Foreign,
 	} {
 		require.Equal(t, want, Judge(name, 0, false).Verdict, name)
 		require.Equal(t, Foreign, Judge(name, link, false).Verdict, "a link: %s", name)
@@ -52,7 +52,7 @@ func TestJudge(t *testing.T) {
 		"objects": Keep, "objects/ab": Keep, "objects/pack": Keep, "objects/info": Keep, "objects/zz": Foreign, "objects/ab/x": Foreign, "objects/pack/x": Foreign,
 		"objects/tmp_objdir-incoming-x": Keep, "objects/tmp_objdir-incoming-x/ab": Keep, "objects/tmp_objdir-incoming-x/ab/x": Foreign, "objects/incoming-x/pack": Keep,
 		"info": Keep, "hooks": Keep, "branches": Keep, "lfs/objects/01": Keep, "worktrees": Nest, "modules": Nest, "worktrees/x": Nest, "modules/a/.b c": Nest, "reftable": Keep,
-		"rebase-merge": State, "rebase-apply": State, "sequencer": State, "rr-cache": State, "objects/info/commit-graphs": Delete, "objects/pack/multi-pack-index.d": Delete,
+		"rebase-merge": State, "rebase-apply": State, "sequencer": State, "rr-cache": Keep, "rr-cache/" + hash1: State, "objects/info/commit-graphs": Delete, "objects/pack/multi-pack-index.d": Delete,
 		"x": Foreign, "HEAD": Foreign, "config": Foreign, "index": Foreign, "refs/heads" + strings.Repeat("/x", 70): Foreign,
 	} {
 		require.Equal(t, want, Judge(name, dir, false).Verdict, name)
