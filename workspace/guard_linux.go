@@ -98,6 +98,11 @@ func (f *Found) Standing(session string, q Query) *Standing {
 		}
 		r.Known = append(r.Known, Known{Node: Node{n.Path, n.Kind, st.Dev, st.Ino}, Ctime: st.Ctim.Nano(), Pin: pin, Why: why})
 	}
+	shut := r.Known // what is for review and lies in a read-only directory: else it would be new at the end
+	r.Known = nil
+	for _, k := range shut {
+		know(k.Node, true, k.Why)
+	}
 	for _, p := range f.Pins {
 		know(p.Node, true, p.Why)
 	}

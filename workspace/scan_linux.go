@@ -643,15 +643,18 @@ func (s *scan) finish() (*Found, error) {
 	f.Anchors, f.Outside = slices.Sorted(maps.Keys(anchors)), slices.Sorted(maps.Keys(s.beside))
 	f.Matches = byPath(s.matches)
 	f.FIFOs = byPath(s.fifos)
+	var shut []Known
 	for _, r := range byPath(s.review) {
-		if _, pinned := s.pins[r.Path]; !pinned && !s.covered(r.Path) {
+		if s.covered(r.Path) {
+			shut = append(shut, Known{Node: r.Node, Why: r.Why})
+		} else if _, pinned := s.pins[r.Path]; !pinned {
 			f.Review = append(f.Review, r)
 		}
 	}
 	f.Vacant, f.Away = slices.Sorted(maps.Keys(s.vacant)), s.away
 	f.after = leavings{s.rules, s.tree, s.plainGits(), Standing{
 		Keys: f.keys(s), Late: s.late, Awaited: s.awaited, Hooks: slices.Sorted(maps.Keys(s.hooks)), Commands: slices.Sorted(maps.Keys(s.commands)),
-		Own: slices.Sorted(maps.Keys(s.own)), Placed: slices.Sorted(maps.Keys(s.placed)), Trees: s.trees,
+		Own: slices.Sorted(maps.Keys(s.own)), Placed: slices.Sorted(maps.Keys(s.placed)), Trees: s.trees, Known: shut,
 	}}
 	slices.Sort(f.Notes)
 	f.Notes = slices.Compact(f.Notes)
