@@ -27,7 +27,7 @@ func Servers(p *profiles.Policy) (list []Server) {
 			continue
 		}
 		var chosen []string
-		values(object, nil, func(key []string, value string) {
+		eachString(object, nil, func(key []string, value string) {
 			if name := plainKey(key); name == "modelprovider" || name == "model" || name == "smallmodel" {
 				provider, _, within := strings.Cut(value, "/")
 				if within || name == "modelprovider" {
@@ -35,7 +35,7 @@ func Servers(p *profiles.Policy) (list []Server) {
 				}
 			}
 		})
-		values(object, nil, func(key []string, value string) {
+		eachString(object, nil, func(key []string, value string) {
 			one := Server{s.Path, value}
 			provider := len(key) > 2 && (key[0] == "model_providers" || key[0] == "provider")
 			if strings.HasSuffix(plainKey(key), "baseurl") && (!provider || chosen == nil || slices.Contains(chosen, key[1])) && !slices.Contains(list, one) {
@@ -51,15 +51,15 @@ func plainKey(key []string) string {
 	return strings.ReplaceAll(strings.ToLower(key[len(key)-1]), "_", "")
 }
 
-// values calls yield with each string in an object, by its key.
-func values(v map[string]any, above []string, yield func(key []string, value string)) {
+// eachString calls yield with each string in an object, by its key.
+func eachString(v map[string]any, above []string, yield func(key []string, value string)) {
 	for _, name := range slices.Sorted(maps.Keys(v)) {
 		key := append(slices.Clip(above), name)
 		switch one := v[name].(type) {
 		case string:
 			yield(key, one)
 		case map[string]any:
-			values(one, key, yield)
+			eachString(one, key, yield)
 		}
 	}
 }
