@@ -11,7 +11,7 @@ import (
 )
 
 // A trace tells at the end whether the command looked for a secret of the home
-// that is not inside. The name is a symbolic link to an empty directory beside
+// that is not inside, or for a directory that the workspace names there ([survey.Named]). The name is a symbolic link to an empty directory beside
 // it: to follow it, or to read it, sets its time of access (inode(7)), which
 // costs a run nothing. Programs find an empty directory where they would have
 // found, or made, one.
