@@ -3,11 +3,13 @@ package egress
 import (
 	"maps"
 	"net"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/pccrun/pccrun/homes"
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
 )
@@ -56,21 +58,38 @@ func (p *Plan) warnOfEndpoints(host *Host, set *rules.Set) {
 			}
 			flag = "--env " + name + " "
 		}
-		server, port, ok := serverOf(name, value)
-		if !ok {
-			continue
+		if server, port, ok := serverOf(name, value); ok {
+			p.warnOf(name, server, port, flag, set)
 		}
-		v := set.Decide(server, port)
-		text := name + " names " + net.JoinHostPort(server, strconv.Itoa(int(port)))
-		switch {
-		case v.Action != rules.Deny && flag == "":
-		case v.Action != rules.Deny:
-			p.Warnings = append(p.Warnings, text+", and is not passed: "+strings.TrimSpace(flag)+" passes it")
-		case v.AllowWith == "":
-			p.Warnings = append(p.Warnings, text+", which "+v.Rule+" denies")
-		default:
-			p.Warnings = append(p.Warnings, text+", not allowed: "+flag+v.AllowWith+" opens it")
+	}
+	for _, s := range homes.Servers(p.policy) { // what is elsewhere may be one of many that the agent knows, and is said when it is tried
+		if server, port, ok := serverOf("", s.URL); ok && loopback(server) {
+			p.warnOf(s.File, server, port, "", set)
 		}
+	}
+}
+
+func loopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// warnOf says why the command does not reach a server that something names, if it does not; the flag passes a variable.
+func (p *Plan) warnOf(name, server string, port uint16, flag string, set *rules.Set) {
+	v := set.Decide(server, port)
+	text := name + " names " + net.JoinHostPort(server, strconv.Itoa(int(port)))
+	switch {
+	case v.Action != rules.Deny && flag == "":
+		return
+	case v.Action != rules.Deny:
+		text += ", and is not passed: " + strings.TrimSpace(flag) + " passes it"
+	case v.AllowWith == "":
+		text += ", which " + v.Rule + " denies"
+	default:
+		text += ", not allowed: " + flag + v.AllowWith + " opens it"
+	}
+	if !slices.Contains(p.Warnings, text) {
+		p.Warnings = append(p.Warnings, text)
 	}
 }
 

@@ -314,6 +314,42 @@ func TestEndpoints(t *testing.T) {
 	require.Equal(t, []string{"ANTHROPIC_BEDROCK_BASE_URL names api.anthropic.com:443, and is not passed: --env ANTHROPIC_BEDROCK_BASE_URL passes it"}, p.Warnings)
 }
 
+// TestServersOfSettings names servers of this machine that an agent's own settings name, where that agent runs.
+func TestServersOfSettings(t *testing.T) {
+	for text, want := range map[string]string{
+		"model_provider = 'lm'\n[model_providers.lm]\nbase_url = 'http://localhost:1234/v1'":                                                     "localhost:1234",
+		"[model_providers.lm]\nbase_url = 'http://127.0.0.1:1234/v1'\n[model_providers.x]\nbase_url = 'http://127.0.0.1:1234/v1'":                "127.0.0.1:1234",
+		"model_provider = 'x'\n[model_providers.lm]\nbase_url = 'http://localhost:1234/v1'\n[model_providers.x]\nbase_url = 'https://x.example'": "",
+		"model_provider = 'lm'\n[model_providers.lm]\nbase_url = 'http://localhost:5432'":                                                        "", // the control: it is reached
+		"openai_base_url = 'http://localhost:1234'\nnotify = ['base_url']":                                                                       "localhost:1234",
+		"[mcp_servers.a]\nurl = 'http://localhost:1234'":                                                                                         "",
+		"[": "",
+	} {
+		for _, profile := range []string{"codex", "default"} {
+			b := newBench(t)
+			require.NoError(t, os.Mkdir(filepath.Join(b.home, ".codex"), 0o700))
+			config := filepath.Join(b.home, ".codex/config.toml")
+			require.NoError(t, os.WriteFile(config, []byte(text), 0o600))
+			b.request.Profile, b.request.Local = profile, []string{"localhost:5432"}
+			p, err := b.plan()
+			require.NoError(t, err)
+			if want == "" || profile == "default" {
+				require.Empty(t, p.Warnings, text)
+			} else {
+				require.Equal(t, []string{config + " names " + want + ", not allowed: --local localhost:1234 opens it"}, p.Warnings)
+			}
+		}
+	}
+	b := newBench(t)
+	require.NoError(t, os.MkdirAll(filepath.Join(b.home, ".config/opencode"), 0o700))
+	config := filepath.Join(b.home, ".config/opencode/opencode.json")
+	require.NoError(t, os.WriteFile(config, []byte(`{"model": "lm/a", "provider": {"lm": {"options": {"baseURL": "http://localhost:1234/v1"}}, "x": {"options": {"baseURL": "http://localhost:1235/v1"}}}}`), 0o600))
+	b.request.Profile = "opencode"
+	p, err := b.plan()
+	require.NoError(t, err)
+	require.Equal(t, []string{config + " names localhost:1234, not allowed: --local localhost:1234 opens it"}, p.Warnings)
+}
+
 // TestTrustDirectory trusts what a directory has that a variable names, and nothing of a project.
 func TestTrustDirectory(t *testing.T) {
 	b := newBench(t)

@@ -5,6 +5,8 @@ package homes
 import (
 	"errors"
 	"time"
+
+	"github.com/pccrun/pccrun/profiles"
 )
 
 // List finds no homes: there are none here yet.
@@ -21,3 +23,9 @@ func Export(string, string, string, string, []string) ([]string, error) {
 
 // Collect finds no homes.
 func Collect(string, Limits, time.Time) ([]Entry, error) { return nil, nil }
+
+// A Server is one that a settings file of an agent's sends it to.
+type Server struct{ File, URL string }
+
+// Servers returns none: there is no home here.
+func Servers(*profiles.Policy) []Server { return nil }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -140,7 +141,11 @@ func Build(policy *profiles.Policy, s *survey.Survey, f *Facts, c Command) (*Pla
 	}
 	p.Mounts = append(p.Mounts, f.Texts...)
 	p.Rlimits = rlimits(&policy.Resources, f)
-	p.trace(policy.Home, s.Traces)
+	traced := s.Traces
+	for _, n := range s.Named {
+		traced = append(traced, strings.TrimPrefix(n.Path, policy.Home+"/"))
+	}
+	p.trace(policy.Home, traced)
 	return p, nil
 }
 

@@ -70,7 +70,8 @@ type Result struct {
 	// name, and were killed.
 	Survivors []string
 
-	Looked []string // the secrets of the home that were looked for, where the plan has traces of them
+	Looked []string // what of the home was looked for that is not there, where the plan has traces of it
+	Made   []string // and where of that the command has made something
 }
 
 // Sandbox is a sandbox that has been started.
@@ -465,7 +466,7 @@ func (s *Sandbox) part(r *Result) {
 	}
 	s.parted = true
 	r.Wall = time.Since(s.started)
-	r.Looked = s.looked()
+	r.Looked, r.Made = s.looked()
 	if s.remounter != nil {
 		s.remounter.end()
 	}

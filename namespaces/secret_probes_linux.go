@@ -1,6 +1,8 @@
 package namespaces
 
 import (
+	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -9,7 +11,7 @@ import (
 )
 
 // A trace tells at the end whether the command looked for a secret of the home
-// that is not inside. The name is a symbolic link to an empty directory beside
+// that is not inside, or for a directory that the workspace names there ([survey.Named]). The name is a symbolic link to an empty directory beside
 // it: to follow it, or to read it, sets its time of access (inode(7)), which
 // costs a run nothing. Programs find an empty directory where they would have
 // found, or made, one.
@@ -42,8 +44,8 @@ func (p *Plan) trace(home string, names []string) {
 	m := &p.Mounts[in]
 	for _, name := range names {
 		path, away := home+"/"+name, home+"/"+traceDir+"/"+name
-		if m.has(strings.TrimPrefix(path[len(m.Target):], "/")) {
-			continue // a part of it is shown
+		if m.has(strings.TrimPrefix(path[len(m.Target):], "/")) || p.over(path, m.Target) {
+			continue // a part of it is shown, or it lies in what is mounted
 		}
 		m.addStub(Place{Path: away, Node: Directory}, m.Target)
 		m.Stubs[len(m.Stubs)-1].Closed = true // gpg and ssh warn of others
@@ -59,8 +61,8 @@ func (p *Plan) traceOver(in int, names []string) {
 	fresh := Mount{Kind: Fresh, Target: home + "/" + traceDir, Mode: 0o700, Donated: -1, Why: "where the links that report searches lead"}
 	var links []Mount
 	for _, name := range names {
-		if p.Mounts[in].has(name) {
-			continue // a part of it is shown
+		if p.Mounts[in].has(name) || p.over(home+"/"+name, home) {
+			continue // a part of it is shown, or it lies in what is mounted
 		}
 		away := fresh.Target + "/" + name
 		fresh.addStub(Place{Path: away, Node: Directory}, fresh.Target)
@@ -72,6 +74,13 @@ func (p *Plan) traceOver(in int, names []string) {
 		p.Mounts[in].addStub(Place{Path: fresh.Target, Node: Directory}, home)
 		p.Mounts = append(append(p.Mounts, fresh), links...)
 	}
+}
+
+// over reports whether a path lies in a mount below a directory.
+func (p *Plan) over(path, dir string) bool {
+	return slices.ContainsFunc(p.Mounts, func(m Mount) bool {
+		return m.Kind != Trace && len(m.Target) > len(dir) && below(path, m.Target)
+	})
 }
 
 // mode is that of a directory.
@@ -98,19 +107,48 @@ func (c *compiler) age(at, name inside.Arg) {
 	c.Call(unix.SYS_UTIMENSAT, at, name, inside.Ptr(c.Program, [2]unix.Timespec{long, long}), inside.Int(unix.AT_SYMLINK_NOFOLLOW))
 }
 
-// looked returns the traces that were followed or read, as paths.
-func (s *Sandbox) looked() (paths []string) {
-	for i, m := range s.plan.Mounts {
-		if m.Kind == Trace && s.wasRead(entry(i)) {
-			paths = append(paths, m.Target)
-		}
-		for _, stub := range m.Stubs {
-			if stub.Trace && s.wasRead(entry(i)+"/"+stub.Name) {
-				paths = append(paths, m.Target+"/"+stub.Name)
+// looked returns the traces that were followed or read, as paths, and those of them where something was made.
+func (s *Sandbox) looked() (paths, made []string) {
+	see := func(name, path, away string) {
+		if s.wasRead(name) {
+			paths = append(paths, path)
+			if s.filled(away) {
+				made = append(made, path)
 			}
 		}
 	}
-	return paths
+	for i, m := range s.plan.Mounts {
+		if m.Kind == Trace {
+			see(entry(i), m.Target, m.Link)
+		}
+		for _, stub := range m.Stubs {
+			if stub.Trace {
+				see(entry(i)+"/"+stub.Name, m.Target+"/"+stub.Name, stub.Link)
+			}
+		}
+	}
+	return paths, made
+}
+
+// filled reports whether something stands in the directory that a trace leads to.
+func (s *Sandbox) filled(away string) bool {
+	in := -1
+	for i, m := range s.plan.Mounts {
+		if m.Kind == Fresh && below(away, m.Target) && (in < 0 || len(m.Target) >= len(s.plan.Mounts[in].Target)) {
+			in = i
+		}
+	}
+	if in < 0 {
+		return false
+	}
+	fd, err := openPlain(s.Private, entry(in)+away[len(s.plan.Mounts[in].Target):], unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	if err != nil {
+		return false
+	}
+	dir := os.NewFile(uintptr(fd), away)
+	defer dir.Close()
+	names, _ := dir.Readdirnames(1)
+	return len(names) > 0
 }
 
 // wasRead reports whether a trace is as it was made, but for having been read.

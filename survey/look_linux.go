@@ -12,6 +12,7 @@ import (
 
 	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/procfs"
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace"
 )
@@ -123,6 +124,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 			return nil, err
 		}
 	}
+	s.Named = f.namesHome(s.Workspace, o.Home)
 	f.anchors()
 	s.Unhidden = f.absent()
 	if s.Folding = f.folds(); s.Folding.Dir == "" {
@@ -247,6 +249,9 @@ func (f *finder) workspace(found *workspace.Found) {
 			continue // likewise
 		}
 		f.put(placeOf(m.Node, Place{Access: f.atMost(m.Path, m.Rule.Access), Why: m.Rule.Origin.String()}))
+		if m.Kind == workspace.Dir && m.Rule.Access == profiles.Hide && builtIn(m.Rule.Origin) && nodeAt(m.Path+"/pyvenv.cfg") == File {
+			f.notes = append(f.notes, m.Path+" is a virtual environment of Python, and is hidden for its name (to allow: --read "+shell.Quote(m.Path)+")")
+		}
 		if m.Target != "" && !f.leads(m) || m.Rule.Access >= profiles.Overlay {
 			continue
 		}

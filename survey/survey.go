@@ -29,6 +29,7 @@ type Survey struct {
 	CallerPath string // the current directory as the caller spells it, where links lead there; "" else
 
 	Traces []string // names in the home whose being looked for is told at the end
+	Named  []Named  // likewise, of what the workspace names
 
 	Layout *Layout // nil for a provider that mounts
 
@@ -49,6 +50,12 @@ type Options struct {
 	Own      string              // pccrun's own directory, which nothing inside may reach; "" for none
 	Alone    bool                // nobody looks when the command is over: it is another's to run
 	Earliest func() time.Time    // when the first began of the other runs that go on; the zero time, and nil, for none
+}
+
+// A Named is a directory of the home that the workspace names and the command does not see.
+type Named struct {
+	Path string // as the command looks it up
+	By   string // what names it, for people
 }
 
 // A Node says what stands at a path.

@@ -463,6 +463,19 @@ func TestGuardTakesKeysBack(t *testing.T) {
 	w.sh(`test "$(git config alias.mine)" = status; test "$(git config user.name)" = me; git remote get-url o; ! git config core.fsmonitor`)
 }
 
+// What is for review below a directory that a protected link leads to stood there at the start, and is no news. What the
+// host makes there is, and so is what changes where no link leads.
+func TestGuardReviewsWhereAProtectedLinkLeads(t *testing.T) {
+	for plant, want := range map[string][]string{"true": nil, "echo b > shared/y; echo b > own/x": {"review own/x", "review shared/y"}, "echo b > shared/x": {"review shared/x"}} {
+		w := newWatchman(t, append(fixture.Review("shared", "own/x"), fixture.Protect(".claude/skills")...)...)
+		w.sh("mkdir -p .claude shared own; echo a > shared/x; echo a > own/x; ln -s ../shared .claude/skills")
+		w.begin()
+		w.guard.remember()
+		w.sh(plant)
+		require.Equal(t, want, w.end(), plant)
+	}
+}
+
 // Where git writes is as good as what it runs: a commit has what it puts there.
 func TestGuardWorkingTreeElsewhere(t *testing.T) {
 	w := newWatchman(t, fixture.Review(".git/config")...)

@@ -138,6 +138,38 @@ func TestTraces(t *testing.T) {
 	require.Empty(t, out.end.Looked)
 }
 
+// What the workspace names in the home is told of where it was looked for, and whether something was made there; a secret,
+// what is shown, and a file never. It needs no report.
+func TestWhatTheWorkspaceNames(t *testing.T) {
+	unprivileged(t)
+	b := newBench(t)
+	for _, name := range []string{"cache/nm", "cache/tg", "shown", ".ssh"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(b.home, name), 0o700))
+		b.write(name+"/file", "canary\n")
+	}
+	for link, to := range map[string]string{"node_modules": "cache/nm", "target": "cache/tg", "keys": ".ssh", "lib": "shown", "one": "shown/file", "up": "."} {
+		require.NoError(t, os.Symlink(filepath.Join(b.home, to), filepath.Join(b.workspace, link)))
+	}
+	b.request.Files = append(b.request.Files, profiles.FileFlag{Path: filepath.Join(b.home, "shown"), Access: profiles.Read})
+	for script, want := range map[string][2][]string{
+		"cat node_modules/file":                       {{"cache/nm"}, nil},
+		"ls; readlink target; false":                  {},
+		"cat keys/file one up/file":                   {},
+		"cat lib/file | grep canary":                  {}, // the control
+		"echo x > target/x":                           {{"cache/tg"}, {"cache/tg"}},
+		"mkdir -p ~/cache/tg/d ~/cache/other; ls one": {{"cache/tg"}, {"cache/tg"}},
+	} {
+		_, out := b.attempted(script + " || true")
+		for i, got := range [][]string{out.end.Looked, out.end.Made} {
+			var paths []string
+			for _, name := range want[i] {
+				paths = append(paths, filepath.Join(b.home, name))
+			}
+			require.Equal(t, paths, got, script+": "+out.out)
+		}
+	}
+}
+
 // Whoever wants to learn hears of reads, programs and connections, refused or
 // not, by whom they were made; nothing of it is granted or refused for that.
 func TestLearn(t *testing.T) {

@@ -16,13 +16,25 @@ import (
 )
 
 // Hidden returns the services of this machine that the command has asked its own loopback for; and, if it has failed, what
-// its words name that this machine has and the command does not see.
+// its words name that this machine has and the command does not see. What the workspace names in the home is told of if it
+// was looked for.
 func (r *plan) Hidden(failed bool) (list []events.Hidden) {
 	if failed {
 		list = r.named
 		if !r.Plan.Identity.Root {
 			list = r.hiddenNames()
 		}
+	}
+	for _, n := range r.outward {
+		if !slices.Contains(r.run.looked, n.Path) {
+			continue
+		}
+		h := r.hiddenAt(n.Path)
+		h.What, h.Hint = "read "+n.Path+", "+n.By, "--read "+shell.Quote(n.Path)
+		if slices.Contains(r.run.made, n.Path) {
+			h.What, h.Hint = "write "+n.Path+", "+n.By, "--write "+shell.Quote(n.Path)
+		}
+		list = append(slices.DeleteFunc(list, func(have events.Hidden) bool { return have.Hint == h.Hint }), h)
 	}
 	for _, port := range r.run.closed {
 		rule := "localhost:" + strconv.Itoa(int(port))
@@ -50,6 +62,22 @@ func (r *plan) hiddenNames() (list []events.Hidden) {
 		}
 	}
 	return list
+}
+
+// unseen returns what shows the program that the command names, if that lies in what is hidden.
+func (r *Planned) unseen() string {
+	for _, path := range r.Plan.Command.Paths {
+		if m := r.Plan.At(path); m.Kind == namespaces.Mask || m.Kind == namespaces.Fresh && m.ReadOnly {
+			return "--read " + shell.Quote(m.Target) + " shows it"
+		}
+		real, _ := filepath.EvalSymlinks(filepath.Dir(path))
+		for _, n := range r.outward {
+			if to, err := filepath.EvalSymlinks(n.Path); err == nil && survey.Below(real, to) {
+				return "--read " + shell.Quote(n.Path) + " shows it: " + n.Path + " is hidden, " + n.By
+			}
+		}
+	}
+	return ""
 }
 
 // Unreadable returns the hidden files of the workspace that git reads for the command, if it takes them: it is one that

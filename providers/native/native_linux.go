@@ -74,8 +74,9 @@ type Planned struct {
 	Answers  []profiles.Answer
 	Warnings []string
 
-	learn bool
-	trees []survey.Tree // the workspace, and what else the command may write
+	learn   bool
+	outward []survey.Named // directories of the home that the workspace names and the command does not see
+	trees   []survey.Tree  // the workspace, and what else the command may write
 }
 
 // A Run carries a plan out. Its Plan is bound to what the run has made for it, and its Answers
@@ -92,6 +93,8 @@ type Run struct {
 	room    int64                        // for processes: see countForks
 	group   *cgroups.Group               // made before the sandbox is begun, or root is shed
 	remover *namespaces.DirectoryRemover // as root
+
+	looked, made []string // as in [namespaces.Result], of what the workspace names
 
 	closed []uint16 // ports of its own loopback that the command asked for and nobody listened at
 
@@ -160,6 +163,10 @@ func machine(s *providers.Survey) *survey.Survey { return s.Machine.(*survey.Sur
 func decide(policy *profiles.Policy, s *providers.Survey, f *facts, o *options, command providers.Command) (*Planned, error) {
 	looked := machine(s)
 	p := &Planned{Policy: policy, Limits: f.limits, Egress: f.way, learn: o.learn}
+	if o.learn { // which sees each call, and what it finds
+		looked.Named = nil
+	}
+	p.outward = looked.Named
 	p.trees = append([]survey.Tree{{Query: looked.Query, Found: looked.Workspace}}, looked.Trees...)
 	p.Warnings = slices.Clone(looked.Notes)
 	if policy.Decide(policy.Workspace).Access == profiles.Overlay {

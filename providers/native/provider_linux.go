@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -257,8 +258,17 @@ func (p *plan) Run(ctx context.Context, io providers.Stdio, observer providers.O
 	}
 	end, err := s.Wait(func(sig unix.Signal) { s.stopped(relay, sig) })
 	if err != nil {
-		return result, unfit(err)
+		err = unfit(err)
+		var exec *providers.ExecError
+		if errors.As(err, &exec) && exec.Err == unix.ENOENT {
+			exec.Advice = cmp.Or(r.unseen(), exec.Advice)
+		}
+		return result, err
 	}
+	r.looked, r.made = end.Looked, end.Made
+	end.Looked = slices.DeleteFunc(slices.Clone(end.Looked), func(path string) bool {
+		return slices.ContainsFunc(r.outward, func(n survey.Named) bool { return n.Path == path })
+	})
 	t.end(end, p.learn)
 	told := end.Told()
 	told.Spent = end.Spent(r.Policy)

@@ -48,6 +48,9 @@ const key = `mkdir -m 700 ~/.gnupg; gpg --batch --quiet --passphrase '' --quick-
 
 const identified = `git config user.name n; git config user.email n@example.com; `
 
+// base makes a repository in the home.
+const base = `git init -q -b main ~/base; git -C ~/base -c user.name=n -c user.email=n@example.com commit -q --allow-empty -m one; `
+
 const endKey = `pid=$(gpg-connect-agent --no-autostart 'getinfo pid' /bye | sed -n 's/^D //p'); gpgconf --kill gpg-agent; while [ -e /proc/$pid/exe ]; do sleep 0.02; done`
 
 var hints = []hint{
@@ -64,6 +67,17 @@ var hints = []hint{
 	{name: "a hidden file that git adds", needs: "git", prepare: "echo S=1 > .env; echo a > f; mkdir -p d; echo S=1 > d/.env.ignored; echo .env.ignored > .gitignore", script: "@git add -A", says: `hidden: read .*/\.env, which git would add \(to allow: (?P<hint>.*)\)`},
 	{name: "a socket in the workspace", script: "@" + connect + "s", says: `hidden: connect .*/s`},
 	{name: "a socket in the home", script: "@" + connect + "~/s", says: `hidden: connect .*/h/s`},
+	// What the workspace names.
+	{name: "where a link of the workspace leads", prepare: "mkdir -p ~/cache/nm; echo a > ~/cache/nm/f; ln -s ~/cache/nm node_modules", script: "cat node_modules/f", says: `hidden: read .*/cache/nm, where node_modules leads`},
+	{name: "where a link to a link leads", prepare: "mkdir -p ~/cache/nm; echo a > ~/cache/nm/f; ln -s cache ~/c; ln -s ../c/nm node_modules", script: "cat node_modules/f", says: `hidden: read .*/c, where node_modules leads`},
+	{name: "writing where a link of the workspace leads", prepare: "mkdir -p ~/cache/tg; ln -s ~/cache/tg target", script: "echo x > target/x", check: "[ -e ~/cache/tg/x ]", says: `hidden: write .*/cache/tg, where target leads`},
+	{name: "the objects of a shared clone", needs: "git", prepare: base + "rm -rf .git; git clone -q -s ~/base c; mv c/.git .; rmdir c", script: "git log -1", says: `hidden: read .*/base/\.git/objects, which \.git/objects/info/alternates names`},
+	{name: "a remote in the home", needs: "git", prepare: base + "git remote add up ~/base", script: "git fetch -q up", says: `hidden: read .*/base, which is the remote up`},
+	{name: "a directory that a .pth file names", needs: "python3", prepare: "python3 -m venv --without-pip .venv; mkdir ~/lib; touch ~/lib/edited.py; echo ~/lib > $(echo .venv/lib/python3*/site-packages)/e.pth", script: ".venv/bin/python -c 'import edited'", says: `hidden: read .*/lib, which e\.pth names`},
+	{name: "an environment elsewhere", needs: "python3", prepare: "python3 -m venv --without-pip ~/envs/a; ln -s ~/envs/a .venv", script: "[ $(PATH=$PWD/.venv/bin:$PATH; command -v python) = $PWD/.venv/bin/python ]", says: `hidden: read .*/envs/a, where \.venv leads`},
+	{name: "a program of an environment elsewhere", needs: "python3", prepare: "python3 -m venv --without-pip ~/envs/a; ln -s ~/envs/a .venv", script: "@.venv/bin/python -c 1", says: `hint: (?P<hint>--read \S+) shows it: .* is hidden, where \.venv leads`},
+	{name: "a program of a hidden environment", needs: "python3", prepare: "python3 -m venv --without-pip .env", script: "@.env/bin/python -c 1", says: `hint: (?P<hint>--read \S+) shows it`},
+	{name: "an environment that is called .env", needs: "python3", prepare: "python3 -m venv --without-pip .env", script: ".env/bin/python -c 1", says: `.*/\.env is a virtual environment of Python, and is hidden for its name`},
 	// What it has asked for.
 	{name: "a service of the machine", flags: "--allow a.example", prepare: "echo $PORT > conf", script: "exec 3<>/dev/tcp/localhost/$(cat conf)", says: `hidden: connect localhost:\d+ of this machine`},
 	{name: "a service of the machine, without a network", prepare: "echo $PORT > conf", script: "exec 3<>/dev/tcp/localhost/$(cat conf)", says: `hidden: connect localhost:\d+ of this machine`},
@@ -110,6 +124,7 @@ var mistakes = []hint{
 	{name: "a secret without a host", env: []string{"TOKEN=a-secret-of-some-length"}, flags: "--inject TOKEN=a.example", script: "true", says: `hint: (?P<hint>--allow a\.example)`},
 	{name: "a secret that is shown", flags: "--allow a.example --read $HOME/s --inject-file TOKEN=$HOME/s/t --inject TOKEN=a.example", prepare: "mkdir ~/s; echo a-secret-of-some-length > ~/s/t", script: "true", says: `hint: (?P<hint>--hide \S+)`},
 	{name: "a port that is taken", flags: "--publish $PORT:8080", instead: "--publish $PORT:8080", script: "true", says: `hint: (?P<hint>--publish FREE:8080) uses a free port of this machine`},
+	{name: "a server that an agent's settings name", flags: "--profile codex --fresh-home", prepare: `mkdir ~/.codex; printf 'model_provider = "lm"\n[model_providers.lm]\nbase_url = "http://localhost:%s/v1"\n' $PORT > ~/.codex/config.toml`, script: `exec 3<>/dev/tcp/localhost/$(sed -n 's|.*localhost:\([0-9]*\).*|\1|p' ~/.codex/config.toml)`, says: `.*/\.codex/config\.toml names .*, not allowed: (?P<hint>--local .*) opens it`},
 	{name: "a server that a variable names", flags: "--profile opencode --fresh-home", env: []string{"OPENAI_BASE_URL=http://localhost:$PORT"}, script: `exec 3<>/dev/tcp/localhost/"${OPENAI_BASE_URL##*:}"`, says: `OPENAI_BASE_URL names .*, not allowed: (?P<hint>--env .*) opens it`},
 	{name: "a descriptor of a file that could be reopened", flags: "--nested --pass-fd 5", instead: "--pass-fd 5", script: "cat ~/mine", says: `hint: (?P<hint>--read FILE), or a pipe.*`},
 	{name: "what the configuration of git names", needs: "git", prepare: `mkdir ~/.ssh; echo '*.o' > ~/.ssh/x; git config --file ~/.gitconfig core.excludesFile ~/.ssh/x`, script: `touch a.o; [ "$(git status --short a.o)" = "" ]`, says: `\S+ is hidden, and your git configuration names it: git does without it inside \(to allow: (?P<hint>--read \S+)\)`},
