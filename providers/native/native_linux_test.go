@@ -336,17 +336,21 @@ func TestProxy(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("needs curl")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "canary-served") }))
-	defer l.Close()
-	port := fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
+	serve := func() (port string) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "canary-served") }))
+		t.Cleanup(func() { l.Close() })
+		return fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
+	}
+	port, other := serve(), serve()
 	b := newBench(t)
 	script := "curl -s http://host.pccrun.internal:" + port + "/"
 	require.NotContains(t, b.sh(script).out, "canary-served", "no rule opens it")
 	b.request.Local = []string{port}
 	require.Contains(t, b.sh(script).out, "canary-served")
-	require.NotContains(t, b.sh("curl -s --noproxy '*' http://127.0.0.1:"+port+"/").out, "canary-served", "not past the proxy")
+	require.Contains(t, b.sh("curl -s --noproxy '*' http://127.0.0.1:"+port+"/").out, "canary-served", "at the loopback inside too")
+	require.NotContains(t, b.sh("curl -s --noproxy '*' http://127.0.0.1:"+other+"/").out, "canary-served", "not past the proxy")
 }
 
 func TestNotExecuted(t *testing.T) {
