@@ -248,8 +248,10 @@ func TestNotExecuted(t *testing.T) {
 
 func TestNetwork(t *testing.T) {
 	m := newMachine(t)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "served") }))
+	serves := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "served") })
+	server, other := httptest.NewServer(serves), httptest.NewServer(serves)
 	defer server.Close()
+	defer other.Close()
 	at, err := url.Parse(server.URL)
 	require.NoError(t, err)
 	self, err := os.Executable()
@@ -259,9 +261,9 @@ func TestNetwork(t *testing.T) {
 		r.Files = append(r.Files, profiles.FileFlag{Path: self, Access: profiles.Read})
 	}
 	out, _, o := m.shell(t, allow, self+" get http://host.pccrun.internal:"+at.Port()+"; "+self+" get http://evil.example/; n=0; until grep -q evil $PCCRUN_DENIALS || [ $n -gt 1800 ]; do sleep 0.1; n=$((n+1)); done; cat $PCCRUN_DENIALS; echo; "+
-		"unset http_proxy HTTP_PROXY; "+self+" get "+server.URL+"; echo $https_proxy")
+		"unset http_proxy HTTP_PROXY; "+self+" get "+server.URL+"; "+self+" get "+other.URL+"; echo $https_proxy")
 	require.Contains(t, out, `{"error":"denied","host":"evil.example"`)
-	require.Equal(t, 1, strings.Count(out, "served"))
+	require.Equal(t, 2, strings.Count(out, "served"), "by the name and at the loopback")
 	require.Contains(t, out, `"what":"connect evil.example:80"`)
 	require.Contains(t, out, "permission denied", "directly")
 	require.Regexp(t, `http://pccrun:[A-Z0-9]{26}@127\.0\.0\.1:\d+`, out)

@@ -71,8 +71,9 @@ func Shown(text []byte, dir string) (shown []byte, settings []vcs.Setting, ok bo
 }
 
 func isShown(s *vcs.Setting) bool {
-	if s.Section == "credential" && s.Key == "helper" { // a script that takes it from a variable, which may be a placeholder
-		return strings.HasPrefix(s.Value, "!") && strings.Contains(s.Value, "password=$") && !signsIn(s.Sub)
+	if s.Section == "credential" && s.Key == "helper" { // a program of the user's, or a script that takes it from a variable, which may be a placeholder
+		program := strings.HasPrefix(s.Value, "/") || strings.HasPrefix(s.Value, "~/")
+		return (program || strings.HasPrefix(s.Value, "!") && strings.Contains(s.Value, "password=$")) && !signsIn(s.Sub)
 	}
 	return (slices.Contains(shownSections, s.Section) || slices.Contains(shownKeys, s.Section+"."+s.Key)) &&
 		!namesSecret(s.Key) && !signsIn(s.Sub) && !signsIn(s.Value)
