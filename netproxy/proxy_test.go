@@ -494,7 +494,7 @@ func TestRace(t *testing.T) {
 func TestLocal(t *testing.T) {
 	srv := hello(t, false)
 	_, port, _ := net.SplitHostPort(srv.Listener.Addr().String())
-	f := start(t, &Config{Dial: new(net.Dialer).DialContext}, "local "+port)
+	f := start(t, &Config{Dial: new(net.Dialer).DialContext}, "host:"+port)
 	c := f.client()
 	status, body := get(t, c, "http://host.pccrun.internal:"+port+"/")
 	require.Equal(t, 200, status)
@@ -503,7 +503,7 @@ func TestLocal(t *testing.T) {
 		require.Contains(t, f.ask("CONNECT "+denied+" HTTP/1.1\r\n\r\n"), "HTTP/1.1 403 ", denied)
 	}
 
-	f = start(t, &Config{Dial: new(net.Dialer).DialContext}, "local localhost:"+port)
+	f = start(t, &Config{Dial: new(net.Dialer).DialContext}, "local "+port)
 	status, _ = get(t, f.client(), "http://127.0.0.1:"+port+"/")
 	require.Equal(t, 200, status)
 	require.Contains(t, f.ask("CONNECT 127.0.0.1:1 HTTP/1.1\r\n\r\n"), "HTTP/1.1 403 ")

@@ -27,7 +27,7 @@ func socksRequest(host string, port uint16) []byte {
 }
 
 func TestSOCKS(t *testing.T) {
-	f := start(t, nil, "ok.example:7", "refused.example:7", "gone.example:7", "192.0.2.10:7", "[2001:db8::1]:7", "local 7")
+	f := start(t, nil, "ok.example:7", "refused.example:7", "gone.example:7", "192.0.2.10:7", "[2001:db8::1]:7", "host:7")
 	echoes := server(t, echo)
 	f.host("ok.example", 7, echoes)
 	for _, a := range []string{"192.0.2.10:7", "[2001:db8::1]:7", "127.0.0.1:7"} {

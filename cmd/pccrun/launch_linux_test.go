@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,6 +35,8 @@ func TestSignalLeavesNothing(t *testing.T) {
 			launch := func(sig os.Signal, wait func()) (left []string) {
 				cmd := p.command(append(append([]string{"-q", "--write", p.dir + "/ran"}, flags...), "--", "sh", "-c", "echo > ran; exec sleep 600")...)
 				p.write("project/ran", "", 0o644)
+				var said bytes.Buffer
+				cmd.Stderr = &said
 				require.NoError(t, cmd.Start())
 				wait()
 				require.NoError(t, cmd.Process.Signal(sig))
@@ -41,7 +44,7 @@ func TestSignalLeavesNothing(t *testing.T) {
 				if !running() {
 					// As the signal ends any program, which a shell tells as 128 and its number.
 					status := cmd.ProcessState.Sys().(syscall.WaitStatus)
-					require.True(t, status.Signaled() && status.Signal() == sig || status.ExitStatus() == 128+int(sig.(syscall.Signal)), "%v: %v", sig, cmd.ProcessState)
+					require.True(t, status.Signaled() && status.Signal() == sig || status.ExitStatus() == 128+int(sig.(syscall.Signal)), "%v: %v: %s", sig, cmd.ProcessState, &said)
 				}
 				sessions, _ := filepath.Glob(state + "sessions/*")
 				records, _ := filepath.Glob(state + "owed/*")
