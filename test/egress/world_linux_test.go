@@ -162,11 +162,21 @@ func inDatabase(home string) error {
 		return err
 	}
 	line := fmt.Sprintf("world:x:%d:%d::%s:/bin/bash\n", os.Getuid(), os.Getgid(), home)
-	file := filepath.Join(shared, "passwd")
+	dir := filepath.Join(shared, "database") // a file system of its own, since what lies in a hidden directory is hidden by each name
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=0755"); err != nil {
+		return err
+	}
+	file := filepath.Join(dir, "passwd")
 	if err := os.WriteFile(file, append([]byte(line), text...), 0o644); err != nil {
 		return err
 	}
-	return unix.Mount(file, "/etc/passwd", "", unix.MS_BIND, "")
+	if err := unix.Mount(file, "/etc/passwd", "", unix.MS_BIND, ""); err != nil {
+		return err
+	}
+	return unix.Unmount(dir, unix.MNT_DETACH)
 }
 
 // fetch prints what is at a URL, as a program does that resolves names itself.
