@@ -373,7 +373,7 @@ func TestResumeInASandbox(t *testing.T) {
 	t.Parallel()
 	p := newPupil(t)
 	p.write("bin/claude", "#!/bin/sh\nprintf '\\033[2mResume this session with:\\033[0m\\nclaude \\033[1m--resume %s\\n' \"$1\"\n", 0o755)
-	p.env = append(p.env, "PATH="+p.home+"/bin:"+os.Getenv("PATH"))
+	p.env = append(p.env, "PATH="+p.home+"/bin:"+os.Getenv("PATH"), "CI=") // in a CI no home stays
 	const id = "5c3ea1b2-0a1b-4c2d-8e3f-a1b2c3d4e5f6"
 	on := func(args ...string) string {
 		fd, slave := newTerminal(t)
