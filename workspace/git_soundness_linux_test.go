@@ -80,6 +80,24 @@ func TestGuardForgedIndex(t *testing.T) {
 	}
 }
 
+// A repository that is read-only has its index judged like others, and stays read-only.
+func TestGuardIndexInAReadOnlyRepository(t *testing.T) {
+	w := newWatchman(t)
+	w.begin()
+	w.sh(asUser + "echo x > a; git add a; git commit -qm one; git write-tree; chmod a-w .git")
+	before, err := os.ReadFile(w.path(".git/index"))
+	require.NoError(t, err)
+	require.Contains(t, string(before), "TREE", "control: git computed something")
+	require.Empty(t, w.end())
+	after, err := os.ReadFile(w.path(".git/index"))
+	require.NoError(t, err)
+	require.NotContains(t, string(after), "TREE")
+	info, err := os.Stat(w.path(".git"))
+	require.NoError(t, err)
+	require.Zero(t, info.Mode().Perm()&0o222)
+	w.sh("chmod u+w .git")
+}
+
 // Of a worktree whose repository lies elsewhere the index does too.
 func TestGuardForgedIndexOutside(t *testing.T) {
 	w := newWatchman(t)

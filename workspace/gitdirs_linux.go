@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -342,12 +343,15 @@ func (p *gitPass) index(path string, e *gitdir.Entry) {
 // may have been changed in the moment in which it was written.
 func (p *gitPass) replaceIndex(dir int, b, plain []byte) error {
 	const name, lock = "index", "index.lock"
-	var st unix.Stat_t
+	var st, at unix.Stat_t
 	if err := beneath.Stat(dir, name, &st); err != nil {
 		return err
 	}
+	if unix.Fstat(dir, &at) == nil && at.Mode&0o300 != 0o300 && beneath.ChmodPath(dir, 0o300) == nil { // as the command could
+		defer func() { _ = unix.Chmod("/proc/self/fd/"+strconv.Itoa(dir), at.Mode&0o7777) }()
+	}
 	err := quarantine.WriteNewFor(ownedAs(&st), dir, lock, plain, st.Mode&0o777)
-	if err == unix.EEXIST || errors.Is(err, fs.ErrExist) {
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, unix.EROFS) { // or nobody can write there, the command neither
 		return nil
 	}
 	if err == nil {
