@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/shell"
@@ -141,17 +139,6 @@ func killedStubs(lines []string) *workspace.Stubs {
 		}
 	}
 	return stubs
-}
-
-// sweepStaging removes the staging directories of launchers that were killed: where they are empty, and nobody has the number.
-func sweepStaging(dir string) {
-	list, _ := os.ReadDir(dir)
-	for _, e := range list {
-		pid, _, _ := strings.Cut(e.Name(), "-")
-		if n, err := strconv.Atoi(pid); err == nil && unix.Kill(n, 0) == unix.ESRCH {
-			_ = unix.Rmdir(filepath.Join(dir, e.Name()))
-		}
-	}
 }
 
 // stash is the session's directory, for what is quarantined, and noted as wanted before
@@ -311,6 +298,6 @@ func settleUnfinished(home sessions.Home, program Program, id, text string) erro
 		return err
 	}
 	workspace.RemoveMade(record.Root, profiles.EveryMadeDir())
-	sweepStaging(filepath.Join(home.State(), quarantine.StagingName))
+	quarantine.SweepStaging(filepath.Join(home.State(), quarantine.StagingName), "")
 	return bury(home, id, record.Root, record.Start, found)
 }

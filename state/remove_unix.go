@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"syscall"
 
 	"github.com/pccrun/pccrun/workspace/beneath"
 )
@@ -26,7 +27,7 @@ func RemoveAll(root *os.Root, name string) error {
 			}
 		}
 	}
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || above == nil && errors.Is(err, syscall.ENOTDIR) {
 		return nil
 	}
 	return err

@@ -48,7 +48,6 @@ func (c *copied) host() string {
 	return string(b)
 }
 
-// git changes the copy as git does.
 // lock takes git's lock of the host's file, as git does: a merge gives up its own after it has written.
 func (c *copied) lock() {
 	await.Until(c.t, "the lock is free", func() bool {
@@ -57,9 +56,10 @@ func (c *copied) lock() {
 	})
 }
 
+// git changes the copy as git does, from where it does not read the host's file, which may be half written.
 func (c *copied) git(args ...string) {
 	for i := 0; i+1 < len(args); i += 2 {
-		c.sh("git config --file " + c.copy + " " + args[i] + " '" + args[i+1] + "'")
+		c.sh("cd /; git config --file " + c.copy + " " + args[i] + " '" + args[i+1] + "'")
 	}
 }
 

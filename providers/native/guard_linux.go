@@ -60,6 +60,7 @@ func (r *Run) stage(stateDir string) *namespaces.Staging {
 	if info, err := os.Lstat(p.Workspace + "/.git"); err == nil && info.IsDir() {
 		s.Name = ".git/" + s.Name // where fewer programs look for what has changed
 	}
+	quarantine.SweepStaging(filepath.Dir(filepath.Join(s.Tree, s.Name)), quarantine.Prefix) // of a launcher that was killed before it had moved it
 	return s
 }
 

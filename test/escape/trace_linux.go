@@ -21,6 +21,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
 // A launcher can be killed at any moment of its set-up, and the moments that
@@ -326,7 +328,10 @@ func killedAtCalls(d *Drive, most int) Outcome {
 		if !eventually(10*time.Second, func() bool { left = d.Survivors(); return len(left) == 0 }) {
 			return Escaped("killed at call %d, %s: processes are left: %s", t.Calls, t.At, described(left))
 		}
-		if more := newIn(d.workspaceFiles(), files); len(more) > 0 {
+		more := slices.DeleteFunc(newIn(d.workspaceFiles(), files), func(path string) bool { // empty, for the next launch to remove
+			return strings.HasPrefix(filepath.Base(path), quarantine.Prefix) && unix.Rmdir(d.Workspace+path) == nil
+		})
+		if len(more) > 0 {
 			return Escaped("killed at call %d, %s: in the workspace: %s", t.Calls, t.At, strings.Join(more, ", "))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -69,4 +70,30 @@ func (s *Stash) Swap(dir int, name string, c Finding, attach func(stash int, ent
 		s.found = s.found[:len(s.found)-1]
 	} // else it is what came there, and stays a finding
 	return c, err
+}
+
+// SweepStaging removes the staging directories that launchers made in a directory and that were killed since: those whose
+// names are the prefix, a process id that nobody has, and more, and which are empty.
+func SweepStaging(dir, prefix string) {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	var names []string
+	buf := make([]byte, 16<<10)
+	for {
+		n, err := unix.ReadDirent(fd, buf)
+		if err != nil || n <= 0 {
+			break
+		}
+		_, _, names = unix.ParseDirent(buf[:n], -1, names[:0])
+		for _, name := range names {
+			rest, is := strings.CutPrefix(name, prefix)
+			number, _, _ := strings.Cut(rest, "-")
+			if pid, err := strconv.Atoi(number); is && err == nil && pid > 0 && unix.Kill(pid, 0) == unix.ESRCH {
+				_ = unix.Unlinkat(fd, name, unix.AT_REMOVEDIR)
+			}
+		}
+	}
 }

@@ -2,6 +2,7 @@ package quarantine
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -85,4 +86,21 @@ func TestSwap(t *testing.T) {
 	require.NoError(t, os.Mkdir(top+"/staged", 0o700))
 	(&Stash{Staged: top + "/staged"}).Settle()
 	require.NoDirExists(t, top+"/staged")
+}
+
+// Of staging directories the empty ones go whose launcher has ended.
+func TestSweepStaging(t *testing.T) {
+	dir := t.TempDir()
+	gone, full := Prefix+"4194305-a", Prefix+"4194305-b" // above the largest process id, proc_sys_kernel(5)
+	mine := fmt.Sprint(Prefix, os.Getpid(), "-c")
+	for _, name := range []string{gone, full + "/x", mine, "4194305-d"} {
+		require.NoError(t, os.MkdirAll(dir+"/"+name, 0o755))
+	}
+	SweepStaging(dir, Prefix)
+	for name, stands := range map[string]bool{gone: false, full: true, mine: true, "4194305-d": true} {
+		_, err := os.Lstat(dir + "/" + name)
+		require.Equal(t, stands, err == nil, name)
+	}
+	SweepStaging(dir, "")
+	require.NoDirExists(t, dir+"/4194305-d")
 }
