@@ -433,7 +433,7 @@ func (c *compiler) sockets(p *Plan) {
 
 // listen opens the launcher's listeners on the sandbox's own loopback.
 func (c *compiler) listen(p *Plan) {
-	for _, at := range p.Listen {
+	for i, at := range p.Listen {
 		c.Step("listen on " + at.String() + " in the sandbox")
 		port, family := at.Port(), unix.AF_INET
 		address := []byte{unix.AF_INET, 0, byte(port >> 8), byte(port), 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0} // struct sockaddr_in, ip(7)
@@ -442,6 +442,9 @@ func (c *compiler) listen(p *Plan) {
 			address = []byte{unix.AF_INET6, 0, byte(port >> 8), byte(port), 23: 1, 27: 0} // struct sockaddr_in6, ipv6(7): ::1
 		}
 		s := c.Get(unix.SYS_SOCKET, inside.Int(family), inside.Int(unix.SOCK_STREAM|unix.SOCK_CLOEXEC), inside.Int(0))
+		if i > 0 { // beside the socket for the port at the addresses of names, where there are no packet rules: socket(7)
+			c.Call(unix.SYS_SETSOCKOPT, inside.Result(s), inside.Int(unix.SOL_SOCKET), inside.Int(unix.SO_REUSEPORT), inside.Ptr(c.Program, int32(1)), inside.Int(4))
+		}
 		c.Call(unix.SYS_BIND, inside.Result(s), c.Buf(address), inside.Int(len(address)))
 		c.Call(unix.SYS_LISTEN, inside.Result(s), inside.Int(1024))
 		c.send = append(c.send, s)

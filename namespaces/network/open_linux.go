@@ -149,7 +149,7 @@ func (q *Prepared) open(n *Net) error {
 	}
 	if n.Rules == Routes {
 		for i, port := range q.plan.Capture {
-			if err := n.listen(n.fds[ports+i], port); err != nil {
+			if err := n.listen(n.fds[ports+i], port, besides); err != nil {
 				return err
 			}
 		}
@@ -258,8 +258,11 @@ func bindTo(fd int, port uint16, options ...option) error {
 // from there.
 var transparent = option{unix.IPPROTO_IP, unix.IP_TRANSPARENT, 1, "accept packets to any address"}
 
-func (n *Net) listen(fd int, port uint16) error {
-	if err := bindTo(fd, port, transparent); err != nil {
+// besides lets the port be served at the sandbox's own loopback as well.
+var besides = option{unix.SOL_SOCKET, unix.SO_REUSEPORT, 1, "share a port with the loopback"}
+
+func (n *Net) listen(fd int, port uint16, more ...option) error {
+	if err := bindTo(fd, port, append(more, transparent)...); err != nil {
 		return err
 	}
 	return os.NewSyscallError("listen", unix.Listen(fd, 1024))

@@ -466,6 +466,9 @@ except OSError as e:
 			c.change(run.Plan.Network)
 			s, wait = b.launch(run)
 		}
+		if s == nil {
+			require.NoError(t, wait().err, c.cause)
+		}
 		a, weaker := s.run.weaker(s.Sandbox)
 		require.Equal(t, c.state != profiles.Kept, weaker)
 		require.Equal(t, c.state, a.State)
