@@ -109,9 +109,7 @@ func (c *Cloud[T]) Stop() error {
 	for _, id := range c.Sandboxes("") {
 		c.Remove(id)
 	}
-	if c.local != nil {
-		c.local.Close()
-	}
+	// c.local stays: it may have been given a connection to another's daemon, which answers alike.
 	c.http.CloseClientConnections()
 	c.http.Close()
 	c.Wait()
