@@ -1,12 +1,15 @@
 package inside
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"os"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // quiet is how long a command may have printed nothing, once it has ended, before what it left
@@ -32,14 +35,35 @@ func (d *Drain) Go(to io.Writer, from *os.File) {
 				_ = from.SetReadDeadline(until)
 			}
 			n, err := from.Read(buffer)
+			if errors.Is(err, os.ErrDeadlineExceeded) && last && !time.Now().Before(until) {
+				n, err = readNow(from, buffer)
+			}
 			if _, bad := to.Write(buffer[:n]); bad != nil {
 				return // as the command's own writing would fail
 			}
-			if late := errors.Is(err, os.ErrDeadlineExceeded); err != nil && !late || late && last && !time.Now().Before(until) {
+			if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 				return
 			}
 		}
 	})
+}
+
+// readNow reads what there is, without waiting. [os.File.Read] looks at its deadline first: on a busy machine that has passed
+// before anybody has looked at the file, and what a command had printed was lost.
+func readNow(f *os.File, b []byte) (n int, err error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	_ = f.SetReadDeadline(time.Time{})
+	late := raw.Read(func(fd uintptr) bool {
+		n, err = unix.Read(int(fd), b)
+		return true
+	})
+	if n > 0 {
+		return n, nil
+	}
+	return 0, cmp.Or(late, err, io.EOF)
 }
 
 // Wait waits, when the command has ended, until all is copied that it has printed.
