@@ -41,9 +41,9 @@ func (f *flow) furnishHome() error {
 }
 
 // homeDirs are the directories of the home where people look for what they have made: itself,
-// and that around the workspace.
+// where `go install` puts programs, and that around the workspace.
 func (f *flow) homeDirs() []string {
-	dirs := []string{"."}
+	dirs := []string{".", "go/bin"}
 	if rest, in := strings.CutPrefix(filepath.Dir(f.policy.Workspace), f.policy.Home+"/"); in {
 		dirs = append(dirs, rest)
 	}

@@ -2,6 +2,7 @@ package survey
 
 import (
 	"bytes"
+	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace/gitconfig"
 )
 
 // free reports whether no rule says anything of a variable.
@@ -27,6 +29,26 @@ func (o *Options) placed(p *profiles.Policy, readable func(path string) bool) (e
 		}
 		if !slices.ContainsFunc(filepath.SplitList(value), func(path string) bool { return !readable(path) }) {
 			env = append(env, Variable{name + "=" + value, "all that it names can be read"})
+		}
+	}
+	return env
+}
+
+// goEnv passes what the user has set by `go env -w` as the variables for which it stands, as far as the policy passes them.
+// https://go.dev/ref/mod#environment-variables
+func (o *Options) goEnv(p *profiles.Policy) (env []Variable) {
+	path := o.Getenv("GOENV")
+	if path == "" {
+		path = cmp.Or(o.xdg(), p.Home+"/.config") + "/go/env"
+	}
+	text, err := profiles.ReadFile(path)
+	if err != nil || !filepath.IsAbs(path) || Below(profiles.Physical(path), p.Workspace) || !ByDefault(p, path) {
+		return nil // "off" is no path
+	}
+	for line := range strings.Lines(string(text)) {
+		name, value, is := strings.Cut(strings.TrimSpace(line), "=")
+		if is && strings.HasPrefix(name, "GO") && o.Getenv(name) == "" && p.DecideEnv(name).Action == profiles.EnvPassed && !gitconfig.Secret(value) {
+			env = append(env, Variable{name + "=" + value, "your `go env -w` has it"})
 		}
 	}
 	return env
