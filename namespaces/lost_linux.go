@@ -48,11 +48,12 @@ func (p *Plan) kept(i int) string {
 	return entry(i)
 }
 
-// Layers returns the directories over which lies a layer that is gone at exit, caches left out:
+// Layers returns the directories of which what the command makes there is gone at exit, caches left out:
 // those of the workspace, of PATH, and of the user's own libraries.
 func (p *Plan) Layers(workspace string) (dirs []string) {
 	for i := range p.Mounts {
-		if m := &p.Mounts[i]; m.Kind == Scratch && (below(m.Target, workspace) || m.Why == survey.PathLayer || m.Why == survey.OwnLibraries) {
+		m := &p.Mounts[i]
+		if m.Kind == Scratch && (below(m.Target, workspace) || m.Why == survey.PathLayer || m.Why == survey.OwnLibraries) || m.Kind == Fresh && m.Why == survey.PathPrivate {
 			dirs = append(dirs, m.Target)
 		}
 	}

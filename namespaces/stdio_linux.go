@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,6 +45,23 @@ type Stdio struct {
 }
 
 var stdNames = [3]string{"standard input", "standard output", "standard error"}
+
+// NamedPipes returns the pipes that arguments of a command name as files, as a shell does for `<(…)` (bash(1), Process
+// Substitution).
+func NamedPipes(argv []string) (fds []int) {
+	for _, word := range argv {
+		number, named := strings.CutPrefix(word, "/dev/fd/")
+		fd, err := strconv.Atoi(number)
+		if !named || err != nil || fd <= 2 || slices.Contains(fds, fd) {
+			continue
+		}
+		var st unix.Stat_t
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 && unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO {
+			fds = append(fds, fd)
+		}
+	}
+	return fds
+}
 
 // JudgePassed refuses descriptors that the caller did not open: whatever this
 // process opens itself is close-on-exec, and what it was handed cannot be.

@@ -37,7 +37,7 @@ func (f *finder) persistent(home *Home, path, traced []string, mounts []mountpoi
 	}
 	for _, dir := range path {
 		if dir != p.Home && Below(dir, p.Home) && !Below(dir, p.Workspace) && !Below(p.Workspace, dir) {
-			f.apart(dir, "a directory of PATH, never persistent")
+			f.apart(dir, PathPrivate)
 			f.installable(dir, mounts)
 		}
 	}
@@ -45,6 +45,9 @@ func (f *finder) persistent(home *Home, path, traced []string, mounts []mountpoi
 
 // PathLayer is the Why of a directory of PATH in the home that the run may write.
 const PathLayer = "a directory of PATH: programs installed there are deleted at exit"
+
+// PathPrivate is that of one of which nothing of the host's is shown.
+const PathPrivate = "a directory of PATH, never persistent"
 
 // installable lets the command install programs into a directory of PATH in the home that the
 // defaults show: `pip install --user`, `npm install -g`. They are this run's, in a layer over

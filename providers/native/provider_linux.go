@@ -45,11 +45,17 @@ type Provider struct {
 // policy is read. Flags that change the namespaces wait for the policy.
 func New(req *profiles.Request, host providers.Host) (*Provider, error) {
 	p := &Provider{whole: host.Whole, without: req.Without, verbose: req.Verbose}
-	p.options = options{learn: req.Learn, passFDs: req.PassFDs, environ: host.Environ}
+	passed := slices.Clone(req.PassFDs)
+	for _, fd := range namespaces.NamedPipes(req.Command) {
+		if !slices.Contains(passed, fd) {
+			passed = append(passed, fd)
+		}
+	}
+	p.options = options{learn: req.Learn, passFDs: passed, environ: host.Environ}
 	if !req.DryRun {
 		p.secrets = new(egress.Secrets)
 	}
-	if err := namespaces.JudgePassed(req.PassFDs); err != nil {
+	if err := namespaces.JudgePassed(passed); err != nil {
 		return nil, &providers.CallerError{Err: err}
 	}
 	var err error
