@@ -113,6 +113,10 @@ func Hint(err error) string {
 	if errors.As(err, &e) {
 		return e.Hint
 	}
+	var other interface{ Hint() string }
+	if errors.As(err, &other) {
+		return other.Hint()
+	}
 	return ""
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/inside"
 	"github.com/pccrun/pccrun/sessions"
@@ -191,7 +192,7 @@ func (f *flow) answer(ctx context.Context, conn *net.UnixConn) {
 		answer.Ended = &result
 	}
 	if err != nil {
-		answer = says{Failed: &failure{messages.InWords(err), Hint(err), messages.Refused}}
+		answer = says{Failed: &failure{messages.InWords(err), profiles.Hint(err), messages.Refused}}
 		var exec *providers.ExecError
 		var absent *survey.ErrNotFound
 		if errors.As(err, &exec) || errors.As(err, &absent) {

@@ -35,7 +35,7 @@ func Run(req profiles.Request, program Program) int {
 	}
 	c, err := choose(&req)
 	if err != nil {
-		return messages.Fail(messages.InWords(err), Hint(err))
+		return messages.Fail(messages.InWords(err), profiles.Hint(err))
 	}
 	if (req.Runtime != "" || req.DockerImage != "" || req.DockerNetwork != "") && c.Name != "docker" {
 		return messages.Fail("flags --runtime, --docker-image and --docker-network: the provider is "+c.Name, "--provider docker")

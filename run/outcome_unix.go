@@ -3,7 +3,6 @@
 package run
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -48,7 +47,7 @@ func FailRun(err error) int {
 		}
 		return messages.Fail(messages.InWords(several[last]), several.Hint()) // one hint for all
 	}
-	hint := Hint(err)
+	hint := profiles.Hint(err)
 	var absent *survey.ErrNotFound
 	var exec *providers.ExecError
 	code := messages.Refused
@@ -73,7 +72,7 @@ const pinnedHint = "raise the hard limit of open files (ulimit -Hn): a launch op
 
 // refused tells the events why the command was not run, and returns the status.
 func (f *flow) refused(code int, err error) int {
-	e := events.Refused{Cause: err.Error(), Hint: cmp.Or(Hint(err), profiles.Hint(err))}
+	e := events.Refused{Cause: err.Error(), Hint: profiles.Hint(err)}
 	var missing *providers.MissingError
 	if errors.As(err, &missing) {
 		e.Guarantee = string(missing.Answer.Guarantee)

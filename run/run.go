@@ -78,12 +78,3 @@ func PathsChanged(n int) string {
 	}
 	return fmt.Sprintf("%d paths changed", n)
 }
-
-// Hint returns what mends an error, "" where it does not know.
-func Hint(err error) string {
-	var h interface{ Hint() string }
-	if errors.As(err, &h) {
-		return h.Hint()
-	}
-	return ""
-}

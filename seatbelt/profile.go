@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -25,6 +26,11 @@ type OverlayError struct{ Rule profiles.FileRule }
 
 func (e *OverlayError) Error() string {
 	return fmt.Sprintf("filesystem %s: overlay: macOS has no copy-on-write for a sandbox", e.Rule.Text())
+}
+
+// Hint names what there is in place of it.
+func (e *OverlayError) Hint() string {
+	return "--read or --write " + shell.Quote(e.Rule.Text()) + " in place of it"
 }
 
 // Profile returns the policy as a profile for a run as the survey describes it.

@@ -1,6 +1,6 @@
 package main
 
-import "github.com/pccrun/pccrun/run"
+import "github.com/pccrun/pccrun/profiles"
 
 // What the verbs about a run's overlays share.
 
@@ -13,7 +13,7 @@ const changesHelp = lastRunHelp + "PATH is a file, or a directory with everythin
 
 // failChanges prints why a verb about changes did not do what it was asked for.
 func failChanges(err error) int {
-	if hint := run.Hint(err); hint != "" {
+	if hint := profiles.Hint(err); hint != "" {
 		fail(inWords(err), hint)
 		return failed
 	}

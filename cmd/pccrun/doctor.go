@@ -298,7 +298,7 @@ func others() (list []doctor.Provider) {
 		p := doctor.Provider{Name: k.Name}
 		answers, err := run.Inquire(thisProgram(), k)
 		if p.Guarantees, p.Runs = answers, err == nil; err != nil {
-			p.Refused, p.Hint = inWords(err), run.Hint(err)
+			p.Refused, p.Hint = inWords(err), profiles.Hint(err)
 		}
 		list = append(list, p)
 	}

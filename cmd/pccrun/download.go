@@ -12,6 +12,7 @@ import (
 
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/internal/hint"
+	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/sessions"
@@ -75,7 +76,7 @@ func downloadVerb(args []string) int {
 		n, err = run.Download(ctx, thisProgram(), home, e, run.ShowProgress(), warned{})
 	}
 	if err != nil {
-		advice := run.Hint(err)
+		advice := profiles.Hint(err)
 		if errors.Is(err, sessions.ErrAlive) && e.Resource != nil {
 			advice = "pccrun download --to DIR " + e.ID + " writes a copy now"
 		}

@@ -24,7 +24,7 @@ func showWhy(req *profiles.Request, p *profiles.Policy) int {
 	}
 	provider, by, err := run.Chosen(req)
 	if err != nil {
-		return fail(inWords(err), run.Hint(err))
+		return fail(inWords(err), profiles.Hint(err))
 	}
 	if req.JSON {
 		printJSON(object{

@@ -95,7 +95,7 @@ func sessionHint(err error) string {
 	case errors.Is(err, sessions.ErrAlive):
 		return "pccrun kill --force SESSION ends it"
 	}
-	return run.Hint(err)
+	return profiles.Hint(err)
 }
 
 // flags are those of a verb, and what each sets: a bool, a string, or what a function makes of its value.

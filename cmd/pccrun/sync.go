@@ -16,7 +16,6 @@ import (
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers/filesync"
-	"github.com/pccrun/pccrun/run"
 )
 
 // syncFlags are what the verb was told.
@@ -265,5 +264,5 @@ func failSync(verb string, err error) int {
 	if errors.Is(err, context.Canceled) {
 		return fail(verb + ": interrupted")
 	}
-	return fail(verb+": "+inWords(err), run.Hint(err))
+	return fail(verb+": "+inWords(err), profiles.Hint(err))
 }

@@ -79,11 +79,11 @@ func (p *Provider) Plan(
 	return r, nil
 }
 
-// hinted gives an overlay the hint that the command line has for it.
+// hinted names the rule that asks for an overlay.
 func hinted(err error) error {
 	var overlay *seatbelt.OverlayError
 	if errors.As(err, &overlay) {
-		return unsupported(overlay.Rule.Origin, err.Error(), "--read or --write "+overlay.Rule.Text()+" instead")
+		return unsupported(overlay.Rule.Origin, err.Error(), overlay.Hint())
 	}
 	return err
 }
