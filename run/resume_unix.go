@@ -19,7 +19,7 @@ import (
 // resumes are how agents say, at their end on a terminal, by which command a conversation goes on. What the command prints
 // nobody vouches for: no more than an id is taken from it.
 var resumes = map[string]string{
-	"claude": `claude (--resume) ([0-9A-Za-z][0-9A-Za-z-]{7,63})`, "codex": `codex (resume) ([0-9A-Za-z][0-9A-Za-z-]{7,63})`,
+	"claude": `claude(?: [^\r\n]{0,200})? (--resume) ([0-9A-Za-z][0-9A-Za-z-]{7,63})`, "codex": `codex (resume) ([0-9A-Za-z][0-9A-Za-z-]{7,63})`,
 	"opencode": `opencode (-s|--session) (ses_[0-9A-Za-z]{7,63})`, "gemini": `gemini (--resume) ["']?([0-9A-Za-z][0-9A-Za-z-]{7,63})`,
 }
 

@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -665,14 +666,22 @@ func TestGuardTwice(t *testing.T) {
 	w.sh("test -z \"$(find . -name .envrc)\"")
 }
 
-// Where nothing can be kept, what is protected does not stand all the same.
+// Where nothing can be kept, what is protected does not stand all the same: nor where nothing can be made, as on a disk
+// that the command has filled.
 func TestGuardNowhereToKeep(t *testing.T) {
-	w := newWatchman(t)
-	w.begin()
-	w.guard.stash.Open = func() (*os.Root, error) { return nil, unix.ENOSPC }
-	w.sh("echo x > .envrc; mkdir -p sub/.vscode")
-	require.Equal(t, []string{"stashed .envrc", "stashed sub/.vscode"}, w.end())
-	w.sh("test ! -e .envrc; test ! -e sub/.vscode; test \"$(cat .pccrun-set-aside-*)\" = x")
+	for what, more := range map[string]string{
+		"no session":  "true",
+		"a full disk": fmt.Sprintf("for i in $(seq 0 40); do echo > .pccrun-set-aside-moving-%[1]d-$i; echo > sub/.pccrun-set-aside-moving-%[1]d-$i; done", os.Getpid()),
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := newWatchman(t)
+			w.begin()
+			w.guard.stash.Open = func() (*os.Root, error) { return nil, unix.ENOSPC }
+			w.sh("echo x > .envrc; mkdir -p sub/.vscode; " + more)
+			require.Equal(t, []string{"stashed .envrc", "stashed sub/.vscode"}, w.end())
+			w.sh("test ! -e .envrc; test ! -e sub/.vscode; rm -f .pccrun-set-aside-moving-*; test \"$(cat .pccrun-set-aside-*)\" = x")
+		})
+	}
 }
 
 // Where somebody removes the session during the run, what is protected does not stand all

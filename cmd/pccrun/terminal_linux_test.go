@@ -372,7 +372,7 @@ func having(words string) (pids []string) {
 func TestResumeInASandbox(t *testing.T) {
 	t.Parallel()
 	p := newPupil(t)
-	p.write("bin/claude", "#!/bin/sh\nprintf '\\033[2mResume this session with:\\033[0m\\nclaude \\033[1m--resume %s\\n' \"$1\"\n", 0o755)
+	p.write("bin/claude", "#!/bin/sh\nprintf '\\033[2mResume this session with:\\033[0m\\nclaude '\"$2\"'\\033[1m--resume %s\\n' \"$1\"\n", 0o755)
 	p.env = append(p.env, "PATH="+p.home+"/bin:"+os.Getenv("PATH"), "CI=") // in a CI no home stays
 	const id = "5c3ea1b2-0a1b-4c2d-8e3f-a1b2c3d4e5f6"
 	on := func(args ...string) string {
@@ -399,6 +399,7 @@ func TestResumeInASandbox(t *testing.T) {
 	}
 	require.Contains(t, on("--", "claude", id), "pccrun: in a sandbox: pccrun -- claude --resume "+id+"\r\n")
 	require.Contains(t, on("--timeout", "1h", "--", "claude", id), "pccrun: in a sandbox: pccrun [the same flags] -- claude --resume "+id)
+	require.Contains(t, on("--", "claude", id, "--permission-mode plan "), "pccrun: in a sandbox: pccrun -- claude --resume "+id+"\r\n", "with its own flags it prints them first")
 	require.NotContains(t, on("--", "claude", "'$(evil)'"), "in a sandbox")
 	require.NotContains(t, on("--fresh-home", "--", "claude", id), "in a sandbox")
 	require.NotContains(t, on("--profile", "claude", "--", "sh", p.home+"/bin/claude", id), "in a sandbox")

@@ -25,6 +25,11 @@ var helpers = map[string]func(args []string) int{
 	"tracer":  tracer,
 	"swapper": swapper,
 	"nothing": func([]string) int { return 0 },
+	// hammer DIR: see there
+	"hammer": func(args []string) int {
+		fight(args[0])
+		return 0
+	},
 	"whoami": func([]string) int {
 		fmt.Println(os.Getuid(), os.Geteuid())
 		return 0

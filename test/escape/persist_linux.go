@@ -60,7 +60,7 @@ func persistProbes() []Probe {
 			Observe: stillPlanted(row.paths...),
 		})
 	}
-	return slices.Concat(list, linkProbes(), besideProbes(), []Probe{
+	return slices.Concat(list, linkProbes(), besideProbes(), exchangeProbes(), []Probe{
 		{ID: "PER-004", Name: "move a protected directory away and put another in its place", Guarantee: profiles.FSProtect, Severity: Critical,
 			Expect: "EBUSY, EXDEV or EACCES", Errnos: errnos("EBUSY EXDEV EACCES EPERM EROFS"), References: refs("srt issue 8"), Key: "protect.deny",
 			Explain: "Renames .git, or the hooks in it, and makes a new one with a hook.",

@@ -120,8 +120,11 @@ func (s *Stash) aside(dir int, name string, c Finding, why error) (Finding, erro
 		_ = beneath.ChmodPath(dir, 0o700)
 		cell, err = openCell(dir, s.beside(Moving))
 	}
-	if err != nil {
-		return c, errors.Join(why, err)
+	if err != nil { // a command can fill the disk: then nothing can be made, and a name still be changed
+		if c, err = s.away(dir, name, c, why); err == nil {
+			s.keepLine(c)
+		}
+		return c, err
 	}
 	if err := Move(dir, name, cell.fd, held); err != nil {
 		if e := cell.close(); !beneath.Gone(err) || e != nil {
