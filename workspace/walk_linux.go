@@ -59,6 +59,11 @@ type dir struct {
 	shut  bool // may not be read by this user
 }
 
+// lists reports whether two directories hold the same as far as anybody asks for it.
+func (d *dir) lists(o *dir) bool {
+	return d.git == o.git && !d.gone && !d.shut && slices.Equal(d.hits, o.hits) && slices.Equal(d.kids, o.kids)
+}
+
 func (d *dir) name() string { return d.rel[strings.LastIndexByte(d.rel, '/')+1:] }
 
 // join returns the path of an entry, relative to the root.
