@@ -88,23 +88,25 @@ func TestIndexReadsWhatChanged(t *testing.T) {
 	require.Equal(t, 5, f.Stats.Dirs)
 }
 
-// Each run in a workspace makes a directory at its top and moves it out again. That alone is no reason to write the
-// index, which would not hold until the next run.
-func TestIndexIsNotWrittenForTheTopsTime(t *testing.T) {
+// Each run in a workspace makes a directory at its top or in .git, and moves it out again. That alone is no reason to
+// write the index, which would not hold until the next run.
+func TestIndexIsNotWrittenForATime(t *testing.T) {
 	q, file := settled(t)
 	written := func(change func()) bool {
 		before, err := os.Stat(file)
 		require.NoError(t, err)
 		change()
-		require.Equal(t, 1, scanOf(t, q).Stats.Read)
+		require.NotZero(t, scanOf(t, q).Stats.Read)
 		after, err := os.Stat(file)
 		require.NoError(t, err)
 		return !os.SameFile(before, after)
 	}
-	require.False(t, written(func() {
-		require.NoError(t, os.Mkdir(q.Root+"/staging", 0o700))
-		require.NoError(t, os.Rename(q.Root+"/staging", filepath.Dir(q.Root)+"/staging"))
-	}))
+	for i, dir := range [...]string{"", "/a"} {
+		require.False(t, written(func() {
+			require.NoError(t, os.Mkdir(q.Root+dir+"/staging", 0o700))
+			require.NoError(t, os.Rename(q.Root+dir+"/staging", fmt.Sprint(filepath.Dir(q.Root), "/staging", i)))
+		}))
+	}
 	require.True(t, written(func() { fixture.Write(t, q.Root+"/.envrc", "x") }), "control: there is news")
 }
 

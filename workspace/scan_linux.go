@@ -32,6 +32,9 @@ func Scan(q Query) (found *Found, err error) {
 	return nil, err
 }
 
+// worthwhile is from how many names on it is quicker to write the index than to read them again at the next launch.
+const worthwhile = 1000
+
 // tries is how often a workspace that changes is looked through.
 const tries = 5
 
@@ -75,7 +78,7 @@ func scanOnce(q Query) (*Found, error) {
 		old.verify(fd, st.Dev)
 		w.keep(root)
 	}
-	changed, before := len(w.todo) > 0, *root
+	changed := len(w.todo) > 0
 	w.want = old.inodes(changed)
 	var s *scan
 	linked, known := old.linked, old
@@ -83,8 +86,8 @@ func scanOnce(q Query) (*Found, error) {
 		if err := w.run(); err != nil {
 			return nil, w.crowd(err, root)
 		}
-		if !again && old.root != nil && w.done == 1 && root.fresh && root.lists(&before) {
-			changed = false // but for a ctime, which each run in a workspace moves: what is written would not hold until the next
+		if !again && old.root != nil && !w.news && w.entries < worthwhile {
+			changed = false // but for ctimes, of which each run moves one: what is written would not hold until the next
 		}
 		s = newScan(q, w, root, known)
 		defer s.close()

@@ -104,6 +104,7 @@ type walker struct {
 	dirs    int
 	weight  int
 	entries int
+	news    bool // a directory that was read holds something else than the index says, or could be believed from now on
 	full    bool // err is that the tree has too many directories, or too deep ones
 	err     error
 }
@@ -168,7 +169,7 @@ func (w *walker) work(helpers *sync.WaitGroup) {
 			helpers.Go(func() { w.work(helpers) })
 		}
 		w.mu.Unlock()
-		old := d.kids
+		was := *d
 		n, err := w.read(d, &r)
 		w.mu.Lock()
 		w.entries += n
@@ -179,7 +180,8 @@ func (w *walker) work(helpers *sync.WaitGroup) {
 				w.err, w.full = err, w.during.crowds(len(d.kids))
 			}
 		}
-		w.descend(d, old)
+		w.descend(d, was.kids)
+		w.news = w.news || !d.lists(&was) || was.ctime == 0 && !changedSince(d.ctime, w.began)
 		if w.helpers > 0 && len(w.todo) > 0 {
 			w.wake.Broadcast()
 		}
