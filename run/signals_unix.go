@@ -5,7 +5,6 @@ package run
 import (
 	"os"
 	"os/signal"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -297,8 +296,6 @@ func (a *arrivals) deliver() {
 // command could read it. A limit of 1 stops a handler of the host's too; what the command
 // gets does not come from ours.
 func EndQuietly() {
-	runtime.LockOSThread() // else the goroutine of package os/signal would take the first thread for good, which clones ([namespaces.Begin])
-	defer runtime.UnlockOSThread()
 	var core unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_CORE, &core) == nil {
 		core.Cur = min(1, core.Max)
