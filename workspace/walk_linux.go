@@ -147,7 +147,7 @@ func (w *walker) run() error {
 }
 
 func (w *walker) work(helpers *sync.WaitGroup) {
-	var r reader
+	buf := make([]byte, listSize)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy++
@@ -170,7 +170,7 @@ func (w *walker) work(helpers *sync.WaitGroup) {
 		}
 		w.mu.Unlock()
 		was := *d
-		n, err := w.read(d, &r)
+		n, err := w.read(d, buf)
 		w.mu.Lock()
 		w.entries += n
 		w.done++
@@ -258,15 +258,13 @@ func (w *walker) fits(d *dir) bool {
 	return w.err == nil
 }
 
-// A reader is what a worker reuses from one directory to the next.
-type reader struct {
-	buf [64 << 10]byte
-}
+// listSize is the room for what is read of a directory at a time. It is no constant, so that no stack has to grow for it.
+var listSize = 64 << 10
 
 // read lists one directory. It returns how many entries it looked at. That the
 // directory is gone, or is none any more, is no error: somebody else is at
 // work, and the mount planner compares inodes.
-func (w *walker) read(d *dir, r *reader) (entries int, err error) {
+func (w *walker) read(d *dir, buf []byte) (entries int, err error) {
 	d.kids, d.hits, d.git, d.fresh = nil, nil, false, true
 	d.gone, d.shut = false, w.during.leaves(d.rel)
 	if d.shut {
@@ -318,7 +316,7 @@ func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 
 	var l listing
 	for {
-		n, err := beneath.Getdents(fd, r.buf[:])
+		n, err := beneath.Getdents(fd, buf)
 		if err == unix.ENOENT { // removed while it was read
 			break
 		}
@@ -328,7 +326,7 @@ func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 		if n == 0 {
 			break
 		}
-		for b := r.buf[:n]; len(b) > 0; {
+		for b := buf[:n]; len(b) > 0; {
 			// struct linux_dirent64 { u64 ino; s64 off; u16 reclen; u8 type; char name[]; }
 			size := binary.NativeEndian.Uint16(b[16:])
 			e := b[:size]
