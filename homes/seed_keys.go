@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/BurntSushi/toml"
 
@@ -255,9 +256,13 @@ func servers(v map[string]any, list []pattern, allow []string) (names []string) 
 // secretKeys are members of a server's description that hold a credential, if they hold anything.
 var secretKeys = []string{"env", "environment", "headers", "http_headers", "env_http_headers", "oauth", "auth", "authorization", "token", "bearer_token", "bearer_token_env_var", "apiKey", "api_key", "headersHelper"}
 
-var (
-	secretOption = regexp.MustCompile(`(?i)(token|secret|passw|api.?key|bearer|authorization|credential)`)
-	secretWord   = regexp.MustCompile(`^(sk-|gh[a-z]_|github_pat_|xox[a-z]-|AKIA|AIza|eyJ)|://[^/@]*:[^/@]*@|^[A-Za-z0-9_\-+/=]{32,}$`)
+var ( // made where a server is looked at: no launch waits for them
+	secretOption = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?i)(token|secret|passw|api.?key|bearer|authorization|credential)`)
+	})
+	secretWord = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^(sk-|gh[a-z]_|github_pat_|xox[a-z]-|AKIA|AIza|eyJ)|://[^/@]*:[^/@]*@|^[A-Za-z0-9_\-+/=]{32,}$`)
+	})
 )
 
 // credential reports whether a server's description has something in it that looks like one. It
@@ -273,7 +278,7 @@ func credential(server any) bool {
 		}
 		for _, word := range words(value) {
 			u, err := url.Parse(word)
-			if secretOption.MatchString(word) || secretWord.MatchString(word) || err == nil && u.Scheme != "" && (u.User != nil || u.RawQuery != "") {
+			if secretOption().MatchString(word) || secretWord().MatchString(word) || err == nil && u.Scheme != "" && (u.User != nil || u.RawQuery != "") {
 				return true
 			}
 		}

@@ -40,7 +40,7 @@ func CoreHandler() string {
 // readCorePattern returns the host's pattern, "" where the kernel writes no
 // core dumps. What cannot be read is taken for the worst.
 func readCorePattern(path string) string {
-	text, err := procfs.Read(path)
+	text, err := procfs.Short(path)
 	switch {
 	case err == nil:
 		return string(text)

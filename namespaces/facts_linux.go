@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/procfs"
 	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/survey"
@@ -19,6 +20,7 @@ type Facts struct {
 	Landlock    int                 // ABI version, 0 where the kernel has none
 	Readable    []Readable          // under strict: see [Plan.Readable]
 	Texts       []Mount             // files that have a content of their own inside
+	LocalNames  []string            // see [localNames]
 	Files, Core unix.Rlimit         // the caller's own limits of open files and core dumps
 	Pending     unix.Rlimit         // and of signals that wait, and timers
 	Limits      map[int]unix.Rlimit // what else of the caller's own is known, by resource
@@ -62,6 +64,9 @@ func Examine(policy *profiles.Policy, s *survey.Survey) (*Facts, error) {
 		return nil, err
 	}
 	f.CoreHandler = coreHandler(readCorePattern(corePattern), f.Core.Max)
+	hosts, _ := procfs.Short("/etc/hosts")
+	own, _ := os.Hostname()
+	f.LocalNames = localNames(string(hosts), own)
 	f.texts(policy)
 	f.sshSystem(s.Texts)
 	if policy.Strict && !policy.Nested && f.Landlock >= landlockRefer {
@@ -72,7 +77,7 @@ func Examine(policy *profiles.Policy, s *survey.Survey) (*Facts, error) {
 
 // texts are the files of /etc that say who and where one is.
 func (f *Facts) texts(policy *profiles.Policy) {
-	f.text(policy, "/etc/hosts", "127.0.0.1 "+strings.Join(append([]string{"localhost", Hostname}, LocalNames()...), " ")+"\n::1 localhost ip6-localhost ip6-loopback\n")
+	f.text(policy, "/etc/hosts", "127.0.0.1 "+strings.Join(append([]string{"localhost", Hostname}, f.LocalNames...), " ")+"\n::1 localhost ip6-localhost ip6-loopback\n")
 	// Each name by which a machine can be told from another, in the form that programs expect.
 	const machine = "70636372756e00000000000000000000\n"
 	for _, path := range [...]string{"/etc/machine-id", "/var/lib/dbus/machine-id", "/var/db/dbus/machine-id", "/usr/local/etc/machine-id"} {
@@ -98,17 +103,11 @@ func (f *Facts) texts(policy *profiles.Policy) {
 	}
 }
 
-// LocalNames are the names that this machine's /etc/hosts gives the loopback's address 127.0.0.1, and that are the same inside:
-// those of a dev server, say. The machine's own name is none of them, which stays outside.
-func LocalNames() []string {
-	text, _ := os.ReadFile("/etc/hosts")
-	own, _ := os.Hostname()
-	return localNames(string(text), own)
-}
-
 // maxNames bounds the local names: some have a list of servers of advertisements there, and all stand in a variable too.
 const maxNames = 64
 
+// localNames are the names that this machine's /etc/hosts gives the loopback's address 127.0.0.1, and that are the same inside:
+// those of a dev server, say. The machine's own name is none of them, which stays outside.
 func localNames(hosts, own string) (names []string) {
 	own, _, _ = strings.Cut(own, ".")
 	for line := range strings.Lines(hosts) {

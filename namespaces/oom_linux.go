@@ -16,7 +16,7 @@ const oomRaise = 200
 // oomScore reads this process's own adjustment, proc_pid_oom_score_adj(5), and
 // returns that of the sandbox.
 func oomScore(path string) (int, error) {
-	text, err := procfs.Read(path)
+	text, err := procfs.Short(path)
 	if err != nil {
 		return 0, err
 	}

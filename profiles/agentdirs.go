@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/pccrun/pccrun/state"
 )
 
 // What agents write in a workspace beside the work itself: a directory that they take for their
@@ -43,10 +45,10 @@ func (b *builder) unlinked(elsewhere bool) {
 		if r.Glob != "" || r.Access != Write || !r.Origin.builtin() || r.Path == p.Workspace || !within(p.Workspace, r.Path) {
 			return false
 		}
-		real, err := filepath.EvalSymlinks(r.Path)
+		real, err := state.Real(r.Path)
 		for dir := r.Path; errors.Is(err, fs.ErrNotExist) && b.makes(r.Path); { // of what is not there, what is above it
 			dir = filepath.Dir(dir)
-			real, err = filepath.EvalSymlinks(dir)
+			real, err = state.Real(dir)
 			real += r.Path[len(dir):]
 		}
 		return elsewhere || err != nil || real != r.Path

@@ -605,7 +605,7 @@ func parentOf(path string) string { return path[:strings.LastIndexByte(path, '/'
 func (b *builder) own(dirs state.Dirs, home string) {
 	p := b.policy
 	list := []string{dirs.State, dirs.Config, dirs.Cache}
-	if real, err := filepath.EvalSymlinks(home); err == nil && dirs.State != "" { // a variable adds to these, and replaces none
+	if real, err := state.Real(home); err == nil && dirs.State != "" { // a variable adds to these, and replaces none
 		if usual, err := state.Find(func(string) string { return "" }, real); err == nil {
 			list = append(list, usual.State, usual.Config, usual.Cache)
 		}

@@ -23,8 +23,9 @@ import (
 // ThisHost reads what [Resolve] needs to know of this machine and its user.
 func ThisHost() Host {
 	h := Host{UID: os.Getuid(), Environ: os.Environ(), Memory: memory()}
-	h.Home, _ = Account(h.UID)
-	h.Homes = homesIn("/etc/passwd")
+	users, _ := readFile("/etc/passwd", followLinks)
+	h.Home, _ = accountAmong(users, h.UID)
+	h.Homes = homesIn(users)
 	// Not os.Getwd, which believes $PWD: the kernel's answer has no links.
 	buf := make([]byte, maxPath+1)
 	if n, err := unix.Getcwd(buf); err == nil && n > 1 && buf[0] == '/' {
@@ -36,7 +37,13 @@ func ThisHost() Host {
 // Account returns the home and the group of a user, "" for one whom the user database does not have.
 // The system's other sources (LDAP) are asked once, where its file does not have him.
 func Account(uid int) (home string, gid int) {
-	if home, gid = accountIn("/etc/passwd", uid); home != "" {
+	users, _ := readFile("/etc/passwd", followLinks)
+	return accountAmong(users, uid)
+}
+
+// accountAmong is Account where the system's file has these users.
+func accountAmong(users []byte, uid int) (home string, gid int) {
+	if home, gid = accountOf(users, uid); home != "" {
 		return home, gid
 	}
 	a, known := accounts.Load(uid)
@@ -78,12 +85,8 @@ func accountBy(getent string, uid int) (home string, gid int) {
 	return accountOf(text, uid)
 }
 
-// homesIn returns the homes of everybody in a file of passwd(5).
-func homesIn(file string) (homes []string) {
-	text, err := readFile(file, followLinks)
-	if err != nil {
-		return nil
-	}
+// homesIn returns the homes of everybody in a text of passwd(5).
+func homesIn(text []byte) (homes []string) {
 	for line := range strings.Lines(string(text)) {
 		if fields := strings.Split(strings.TrimSuffix(line, "\n"), ":"); len(fields) == 7 {
 			homes = append(homes, fields[5])
@@ -92,20 +95,13 @@ func homesIn(file string) (homes []string) {
 	return homes
 }
 
-// accountIn is Account for a file of passwd(5).
-func accountIn(file string, uid int) (home string, gid int) {
-	text, err := readFile(file, followLinks)
-	if err != nil {
-		return "", 0
-	}
-	return accountOf(text, uid)
-}
-
 func accountOf(text []byte, uid int) (home string, gid int) {
 	id := strconv.Itoa(uid)
 	for line := range strings.Lines(string(text)) {
-		fields := strings.Split(strings.TrimSuffix(line, "\n"), ":")
-		if len(fields) == 7 && fields[2] == id {
+		if !strings.Contains(line, ":"+id+":") {
+			continue
+		}
+		if fields := strings.Split(strings.TrimSuffix(line, "\n"), ":"); len(fields) == 7 && fields[2] == id {
 			if gid, err := strconv.Atoi(fields[3]); err == nil {
 				return fields[5], gid
 			}

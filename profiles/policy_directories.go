@@ -5,6 +5,8 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+
+	"github.com/pccrun/pccrun/state"
 )
 
 // What a project sets in the environment (.envrc, an editor's terminal) reaches
@@ -62,6 +64,9 @@ func others(config string) []string {
 // leads returns where a path leads, or would if what lacks were made.
 func leads(name string) string {
 	name, rest := path.Clean(name), ""
+	if state.Straight(name) {
+		return name
+	}
 	for range 40 { // as many links as the kernel follows, path_resolution(7)
 		if to, err := filepath.EvalSymlinks(name); err == nil {
 			return path.Join(to, rest)

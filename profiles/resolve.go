@@ -207,8 +207,10 @@ func (h *Host) HomeDir() (home, warning string, err error) {
 
 // real returns where a path leads, or the path itself if that is nowhere.
 func real(name string) string {
-	if to, err := filepath.EvalSymlinks(name); err == nil {
-		return to
+	if !state.Straight(name) {
+		if to, err := filepath.EvalSymlinks(name); err == nil {
+			return to
+		}
 	}
 	return path.Clean(name)
 }

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -39,17 +40,14 @@ func (f *flow) ownDirs() error {
 	if host.Home != "" && f.policy.Home != host.Home {
 		asked = append(asked, f.policy.Home)
 	}
-	for _, dir := range asked {
-		if strings.HasPrefix(dir, filepath.Join(host.Home, ".local/state/pccrun/git-")) {
-			continue // hidden from each run, whatever tree it lies in: the launcher's own, see [gitAsker]
-		}
-		if covers, err := f.helpers.Covers(dir); err != nil {
-			return err
-		} else if covers {
-			return fmt.Errorf("%s: sandboxed commands can write there", dir)
-		}
+	asked = slices.DeleteFunc(asked, func(dir string) bool { // hidden from each run, whatever tree it lies in: the launcher's own, see [gitAsker]
+		return strings.HasPrefix(dir, filepath.Join(host.Home, ".local/state/pccrun/git-"))
+	})
+	dir, err := f.helpers.Covered(asked...)
+	if err == nil && dir != "" {
+		err = fmt.Errorf("%s: sandboxed commands can write there", dir)
 	}
-	return nil
+	return err
 }
 
 // cover records what this run can write, for whoever looks for a program later, before root is given up.

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pccrun/pccrun/state"
 )
 
@@ -155,34 +157,43 @@ const many = 64
 // maxDebt bounds the file.
 const maxDebt = 64 << 20
 
-// Settle calls pay for each unfinished-run record whose launcher is gone, and takes it away if
-// that succeeds. Where nothing is owed it costs an open and a look.
-func (h Home) Settle(pay func(id, text string) error) error {
-	dir, err := os.OpenFile(h.owed(), os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+// pending lists the files of the directory that owe something, and says whether it holds a crowd. Where nothing is owed,
+// as most launches find it, it costs an open and a look at each.
+func (h Home) pending() (names []string, crowd bool, err error) {
+	fd, err := unix.Open(h.owed(), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err == unix.ENOENT {
+		return nil, false, nil
 	}
 	if err != nil {
-		return err
+		return nil, false, &fs.PathError{Op: "open", Path: h.owed(), Err: err}
 	}
-	names, err := dir.Readdirnames(-1)
-	dir.Close()
-	if err != nil {
-		return err
+	dir := os.NewFile(uintptr(fd), h.owed())
+	defer dir.Close()
+	if names, err = dir.Readdirnames(-1); err != nil {
+		return nil, false, err
 	}
-	crowd := len(names) > many
+	crowd = len(names) > many
 	names = slices.DeleteFunc(names, func(name string) bool {
-		return strings.HasPrefix(name, slotName) && isEmpty(filepath.Join(h.owed(), name))
+		var st unix.Stat_t
+		err := unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+		return strings.HasPrefix(name, slotName) && (err == unix.ENOENT || err == nil && st.Size == 0)
 	})
-	if len(names) == 0 {
-		return nil // as most launches find it, which do not pay for a closer look
+	slices.Sort(names)
+	return names, crowd, nil
+}
+
+// Settle calls pay for each unfinished-run record whose launcher is gone, and takes it away if
+// that succeeds.
+func (h Home) Settle(pay func(id, text string) error) error {
+	names, crowd, err := h.pending()
+	if err != nil || len(names) == 0 {
+		return err
 	}
 	root, err := state.OpenExisting(h.owed(), "")
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	slices.Sort(names)
 	var errs []error
 	for _, name := range names {
 		if strings.HasPrefix(name, slotName) {
@@ -197,12 +208,6 @@ func (h Home) Settle(pay func(id, text string) error) error {
 		errs = append(errs, settle(root, name, id, pay))
 	}
 	return errors.Join(errs...)
-}
-
-// isEmpty reports whether a file owes nothing, or is gone.
-func isEmpty(file string) bool {
-	info, err := os.Lstat(file)
-	return errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0
 }
 
 // A record is a unfinished-run record as it is found: in which file, whose, and how much of the
@@ -255,6 +260,9 @@ func slotTitle(root *os.Root, name string) string {
 // Earliest returns when the first of the runs began that have unfinished-run records, but for
 // this process's; the zero time if there is none. Most of them go on.
 func (h Home) Earliest() (at time.Time) {
+	if names, _, err := h.pending(); err == nil && len(names) == 0 {
+		return at
+	}
 	root, err := state.OpenExisting(h.owed(), "")
 	if err != nil {
 		return at

@@ -79,12 +79,30 @@ func Outside(path, workspace string) error {
 	return nil
 }
 
+// Straight reports whether no link is on the way of a path, as far as it exists. It is false too where that would have
+// to be asked name by name.
+func Straight(path string) bool {
+	is, _ := straight(path)
+	return is && filepath.IsAbs(path) && filepath.Clean(path) == path
+}
+
+// Real is [filepath.EvalSymlinks], and quicker where no link is on the way.
+func Real(path string) (string, error) {
+	if is, exists := straight(path); is && exists && filepath.IsAbs(path) && filepath.Clean(path) == path {
+		return path, nil
+	}
+	return filepath.EvalSymlinks(path)
+}
+
 // resolve follows the links of the part of path that exists.
 func resolve(path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		return "", unsafe(path, "not an absolute path")
 	}
 	path = filepath.Clean(path)
+	if Straight(path) {
+		return path, nil
+	}
 	for dir, rest := path, ""; ; {
 		real, err := filepath.EvalSymlinks(dir)
 		switch {

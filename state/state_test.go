@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -34,6 +35,28 @@ func TestFind(t *testing.T) {
 	require.Equal(t, Dirs{"/s/pccrun", "/home/u/.config/pccrun", "/home/u/.cache/pccrun"}, d)
 	_, err = Find(env(), "")
 	require.Error(t, err)
+}
+
+// Real says what filepath.EvalSymlinks does. What is straight has no link that could lead elsewhere, also where it ends.
+func TestReal(t *testing.T) {
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(top+"/dir/below", 0o700))
+	require.NoError(t, os.WriteFile(top+"/file", nil, 0o600))
+	require.NoError(t, os.Symlink("dir", top+"/link"))
+	require.NoError(t, os.Symlink("nothing", top+"/dangling"))
+	for path, straight := range map[string]bool{
+		"/": true, top + "/dir/below": true, top + "/file": true, top + "/none": true, top + "/dir/none/below": true,
+		top + "/link": false, top + "/link/below": false, top + "/link/none": false, top + "/dangling": false, top + "/dangling/none": false,
+		top + "/file/none": false, top + "/dir/../link": false, top + "/link/..": false, top + "//dir": false, "dir": false, "": false, "/a\x00": false,
+		"/proc/self/cwd": false,
+	} {
+		require.Equal(t, straight && runtime.GOOS == "linux", Straight(path), path)
+		want, wrong := filepath.EvalSymlinks(path)
+		got, err := Real(path)
+		require.Equal(t, want, got, path)
+		require.Equal(t, wrong == nil, err == nil, path)
+	}
 }
 
 // home returns a directory of our own whose parents nobody else can change.

@@ -108,7 +108,7 @@ const overflowUID = 65534
 // be writable for its group: where every user has a group of his own, that
 // is what umask 002 leaves.
 func checkParents(path string) error {
-	real, err := filepath.EvalSymlinks(filepath.Dir(path))
+	real, err := Real(filepath.Dir(path))
 	if err != nil {
 		return err
 	}

@@ -1,11 +1,11 @@
 package survey
 
 import (
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/workspace"
 )
 
@@ -66,7 +66,7 @@ func (g *Guarded) reviewed() (paths []string) {
 			continue
 		}
 		list := []string{p.Pattern}
-		if to, err := filepath.EvalSymlinks(p.Pattern); err == nil && to != p.Pattern {
+		if to, err := state.Real(p.Pattern); err == nil && to != p.Pattern {
 			list = append(list, to)
 		}
 		for _, path := range list {

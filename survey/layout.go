@@ -12,6 +12,7 @@ import (
 
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
@@ -143,7 +144,7 @@ func followed(name string) (to string, links []string) {
 func (l *layer) leads(name string) (to string, links []string) {
 	to, links = followed(name)
 	for _, link := range links {
-		if real, err := filepath.EvalSymlinks(link); err == nil && !slices.ContainsFunc(l.layout.Links, func(o Lead) bool { return o.From == link }) {
+		if real, err := state.Real(link); err == nil && !slices.ContainsFunc(l.layout.Links, func(o Lead) bool { return o.From == link }) {
 			l.layout.Links = append(l.layout.Links, Lead{From: link, To: real})
 		}
 	}
@@ -266,7 +267,7 @@ func (l *layer) walk() error {
 			if r, is := p.Protected(name); is && !r.Review {
 				l.stands(name)
 				if e.Type()&fs.ModeSymlink != 0 {
-					if to, err := filepath.EvalSymlinks(name); err == nil && l.policy.Decide(to).Access == profiles.Write && !Below(p.Workspace, to) {
+					if to, err := state.Real(name); err == nil && l.policy.Decide(to).Access == profiles.Write && !Below(p.Workspace, to) {
 						l.layout.Protect = append(l.layout.Protect, to)
 					}
 				}
@@ -388,7 +389,7 @@ func (l *layer) repository() error {
 	if !path.IsAbs(to) {
 		to = path.Join(l.policy.Workspace, to)
 	}
-	own, err := filepath.EvalSymlinks(to)
+	own, err := state.Real(to)
 	if err != nil || Below(l.policy.Workspace, own) || Below(own, l.policy.Workspace) {
 		return nil
 	}
@@ -397,7 +398,7 @@ func (l *layer) repository() error {
 		if common = vcs.ParsePathFile(text); !path.IsAbs(common) {
 			common = path.Join(own, common)
 		}
-		if common, err = filepath.EvalSymlinks(common); err != nil || !Below(own, common) || Below(l.policy.Workspace, common) {
+		if common, err = state.Real(common); err != nil || !Below(own, common) || Below(l.policy.Workspace, common) {
 			return nil
 		}
 	}
@@ -439,7 +440,7 @@ func (l *layer) pointsBack(own, common string) bool {
 			if !path.IsAbs(at) {
 				at = path.Join(own, at)
 			}
-			real, err := filepath.EvalSymlinks(at)
+			real, err := state.Real(at)
 			return s.Section == "core" && s.Key == "worktree" && err == nil && real == l.policy.Workspace
 		})
 	}
@@ -447,7 +448,7 @@ func (l *layer) pointsBack(own, common string) bool {
 	if err != nil {
 		return false
 	}
-	back, err := filepath.EvalSymlinks(vcs.ParsePathFile(text))
+	back, err := state.Real(vcs.ParsePathFile(text))
 	return err == nil && back == l.policy.Workspace+"/.git"
 }
 

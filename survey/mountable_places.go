@@ -5,11 +5,11 @@ package survey
 import (
 	"os"
 	"path"
-	"path/filepath"
 	"strings"
 	"syscall"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/state"
 )
 
 // Mountable returns what of a [Layout] a container shows, as [Look] returns it on Linux: links, what
@@ -27,7 +27,7 @@ func (s *Survey) Mountable(policy *profiles.Policy) []Place {
 			p.Access, p.Pin, p.Protect, p.Why = profiles.Read, true, true, "protect"
 		}
 		m.put(p)
-		if to, err := filepath.EvalSymlinks(name); err == nil && to != name && d.Access < profiles.Read && (Below(to, policy.Workspace) || !unnamed(policy, to)) {
+		if to, err := state.Real(name); err == nil && to != name && d.Access < profiles.Read && (Below(to, policy.Workspace) || !unnamed(policy, to)) {
 			p.Path = to
 			m.put(p)
 		}

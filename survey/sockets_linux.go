@@ -12,6 +12,7 @@ import (
 	"github.com/pccrun/pccrun/internal/procfs"
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/state"
 )
 
 // SocketHidden is the reason of a socket of the host that is shown and cannot be connected to.
@@ -44,7 +45,7 @@ func (f *finder) sockets() error {
 			continue
 		}
 		f.add(s.Path, profiles.Read, s.Origin.String())
-		if real, err := filepath.EvalSymlinks(s.Path); err == nil {
+		if real, err := state.Real(s.Path); err == nil {
 			shown[real] = true
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/state"
 )
 
 // spelled makes a path of the caller's work inside as he spells it, ~/code where
@@ -32,7 +33,7 @@ func (f *finder) spelled(path string) bool {
 
 // leadsTo reports whether a path leads to a directory that has no links on its way.
 func leadsTo(path, dir string) bool {
-	real, err := filepath.EvalSymlinks(path)
+	real, err := state.Real(path)
 	return err == nil && real == dir
 }
 

@@ -88,6 +88,28 @@ func TestIndexReadsWhatChanged(t *testing.T) {
 	require.Equal(t, 5, f.Stats.Dirs)
 }
 
+// Each run in a workspace makes a directory at its top or in .git, and moves it out again. That alone is no reason to
+// write the index, which would not hold until the next run.
+func TestIndexIsNotWrittenForATime(t *testing.T) {
+	q, file := settled(t)
+	written := func(change func()) bool {
+		before, err := os.Stat(file)
+		require.NoError(t, err)
+		change()
+		require.NotZero(t, scanOf(t, q).Stats.Read)
+		after, err := os.Stat(file)
+		require.NoError(t, err)
+		return !os.SameFile(before, after)
+	}
+	for i, dir := range [...]string{"", "/a"} {
+		require.False(t, written(func() {
+			require.NoError(t, os.Mkdir(q.Root+dir+"/staging", 0o700))
+			require.NoError(t, os.Rename(q.Root+dir+"/staging", fmt.Sprint(filepath.Dir(q.Root), "/staging", i)))
+		}))
+	}
+	require.True(t, written(func() { fixture.Write(t, q.Root+"/.envrc", "x") }), "control: there is news")
+}
+
 // A name that is added within the clock's grain of the post-run check is seen.
 // A file below a directory that a rule closes as a whole is no other name of itself.
 func TestIndexClosedDirectory(t *testing.T) {

@@ -32,6 +32,9 @@ func Scan(q Query) (found *Found, err error) {
 	return nil, err
 }
 
+// worthwhile is from how many names on it is quicker to write the index than to read them again at the next launch.
+const worthwhile = 1000
+
 // tries is how often a workspace that changes is looked through.
 const tries = 5
 
@@ -82,6 +85,9 @@ func scanOnce(q Query) (*Found, error) {
 	for again := false; ; again = true {
 		if err := w.run(); err != nil {
 			return nil, w.crowd(err, root)
+		}
+		if !again && old.root != nil && !w.news && w.entries < worthwhile {
+			changed = false // but for ctimes, of which each run moves one: what is written would not hold until the next
 		}
 		s = newScan(q, w, root, known)
 		defer s.close()

@@ -59,6 +59,11 @@ type dir struct {
 	shut  bool // may not be read by this user
 }
 
+// lists reports whether two directories hold the same as far as anybody asks for it.
+func (d *dir) lists(o *dir) bool {
+	return d.git == o.git && !d.gone && !d.shut && slices.Equal(d.hits, o.hits) && slices.Equal(d.kids, o.kids)
+}
+
 func (d *dir) name() string { return d.rel[strings.LastIndexByte(d.rel, '/')+1:] }
 
 // join returns the path of an entry, relative to the root.
@@ -99,6 +104,7 @@ type walker struct {
 	dirs    int
 	weight  int
 	entries int
+	news    bool // a directory that was read holds something else than the index says, or could be believed from now on
 	full    bool // err is that the tree has too many directories, or too deep ones
 	err     error
 }
@@ -141,7 +147,7 @@ func (w *walker) run() error {
 }
 
 func (w *walker) work(helpers *sync.WaitGroup) {
-	var r reader
+	buf := make([]byte, listSize)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy++
@@ -163,8 +169,8 @@ func (w *walker) work(helpers *sync.WaitGroup) {
 			helpers.Go(func() { w.work(helpers) })
 		}
 		w.mu.Unlock()
-		old := d.kids
-		n, err := w.read(d, &r)
+		was := *d
+		n, err := w.read(d, buf)
 		w.mu.Lock()
 		w.entries += n
 		w.done++
@@ -174,7 +180,8 @@ func (w *walker) work(helpers *sync.WaitGroup) {
 				w.err, w.full = err, w.during.crowds(len(d.kids))
 			}
 		}
-		w.descend(d, old)
+		w.descend(d, was.kids)
+		w.news = w.news || !d.lists(&was) || was.ctime == 0 && !changedSince(d.ctime, w.began)
 		if w.helpers > 0 && len(w.todo) > 0 {
 			w.wake.Broadcast()
 		}
@@ -251,15 +258,13 @@ func (w *walker) fits(d *dir) bool {
 	return w.err == nil
 }
 
-// A reader is what a worker reuses from one directory to the next.
-type reader struct {
-	buf [64 << 10]byte
-}
+// listSize is the room for what is read of a directory at a time. It is no constant, so that no stack has to grow for it.
+var listSize = 64 << 10
 
 // read lists one directory. It returns how many entries it looked at. That the
 // directory is gone, or is none any more, is no error: somebody else is at
 // work, and the mount planner compares inodes.
-func (w *walker) read(d *dir, r *reader) (entries int, err error) {
+func (w *walker) read(d *dir, buf []byte) (entries int, err error) {
 	d.kids, d.hits, d.git, d.fresh = nil, nil, false, true
 	d.gone, d.shut = false, w.during.leaves(d.rel)
 	if d.shut {
@@ -311,7 +316,7 @@ func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 
 	var l listing
 	for {
-		n, err := beneath.Getdents(fd, r.buf[:])
+		n, err := beneath.Getdents(fd, buf)
 		if err == unix.ENOENT { // removed while it was read
 			break
 		}
@@ -321,7 +326,7 @@ func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 		if n == 0 {
 			break
 		}
-		for b := r.buf[:n]; len(b) > 0; {
+		for b := buf[:n]; len(b) > 0; {
 			// struct linux_dirent64 { u64 ino; s64 off; u16 reclen; u8 type; char name[]; }
 			size := binary.NativeEndian.Uint16(b[16:])
 			e := b[:size]

@@ -116,8 +116,23 @@ func (f *Finder) Find(name string, more func(variable string) bool) (*Program, e
 // Covers reports whether a path, or a link or directory on the way to it, lies where a run could write it,
 // or would lie there.
 func (f *Finder) Covers(path string) (bool, error) {
+	at, err := f.Covered(path)
+	return at != "", err
+}
+
+// Covered returns the first of some paths of which [Finder.Covers] holds, "" for none.
+func (f *Finder) Covered(paths ...string) (string, error) {
+	if len(paths) == 0 {
+		return "", nil
+	}
 	j, err := f.judge()
-	return err == nil && j.covers(path), err
+	if err != nil {
+		return "", err
+	}
+	if i := slices.IndexFunc(paths, j.covers); i >= 0 {
+		return cmp.Or(paths[i], "/"), nil
+	}
+	return "", nil
 }
 
 // A judge decides by what the records hold now.

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/pccrun/pccrun/state"
 )
 
 // The record is a file of lines: `tree "PATH"`, `inode ID "PATH"` with what [inode] told of that tree, and
@@ -24,7 +26,7 @@ const (
 // namespace has the database's home of the host's root.
 func Records(home, stateDir string) (dirs []string) {
 	if HasHome(home) {
-		if real, err := filepath.EvalSymlinks(home); err == nil {
+		if real, err := state.Real(home); err == nil {
 			home = real
 		}
 		dirs = append(dirs, filepath.Join(home, ".local/state/pccrun"))
@@ -84,7 +86,7 @@ func inodeLine(path string) string { return "inode " + inode(path) + " " + strco
 func (f *Finder) Cover(trees []string) error {
 	var lines []string
 	for _, tree := range trees {
-		real, err := filepath.EvalSymlinks(tree)
+		real, err := state.Real(tree)
 		if err != nil {
 			real = tree
 		}

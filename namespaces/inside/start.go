@@ -4,6 +4,7 @@ package inside
 
 import (
 	"errors"
+	"os"
 	"syscall"
 	"unsafe"
 
@@ -54,6 +55,9 @@ const notFirst = syscall.Errno(1 << 16)
 func (p *Program) Start(o Options) (pid int, err error) {
 	if p.err != nil {
 		return 0, p.err
+	}
+	if o.First && unix.Gettid() != os.Getpid() { // clone asks again, where nothing comes in between
+		return 0, ErrNotFirst
 	}
 	life, err := newLife()
 	if err != nil {

@@ -49,7 +49,9 @@ func (p *Plan) Sockets() []Socket {
 }
 
 // HasIPv6 reports whether the kernel has IPv6: only then do these files exist.
-func HasIPv6() bool { return unix.Access("/proc/sys/net/ipv6", unix.F_OK) == nil }
+func HasIPv6() bool { return hasIPv6() }
+
+var hasIPv6 = sync.OnceValue(func() bool { return unix.Access("/proc/sys/net/ipv6", unix.F_OK) == nil })
 
 // A Net is the network of a sandbox, seen from outside.
 type Net struct {

@@ -1,12 +1,11 @@
 package native
 
 import (
-	"crypto/rand"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -45,23 +44,34 @@ func (r *Run) stage(stateDir string) *namespaces.Staging {
 		return nil
 	}
 	dir := filepath.Join(stateDir, quarantine.StagingName)
-	_ = os.Mkdir(dir, 0o700) // it stands, but for the first time
 	var here, there unix.Statx_t
-	for path, st := range map[string]*unix.Statx_t{p.Workspace: &here, dir: &there} {
-		if unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_TYPE|unix.STATX_MNT_ID, st) != nil {
-			return nil
-		}
+	look := func(path string, st *unix.Statx_t) error {
+		return unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_TYPE|unix.STATX_MNT_ID, st)
+	}
+	err := look(dir, &there)
+	if err == unix.ENOENT && os.Mkdir(dir, 0o700) == nil {
+		err = look(dir, &there)
+	}
+	if err != nil || look(p.Workspace, &here) != nil {
+		return nil
 	}
 	if here.Mask&unix.STATX_MNT_ID == 0 || here.Mnt_id != there.Mnt_id { // nothing can be renamed from one to the other
 		return nil
 	}
-	name := strconv.Itoa(os.Getpid()) + "-" + strings.ToLower(rand.Text())
+	name := strconv.Itoa(os.Getpid()) + "-" + strconv.FormatUint(rand.Uint64(), 36) + strconv.FormatUint(rand.Uint64(), 36)
 	s := &namespaces.Staging{Tree: p.Workspace, Name: quarantine.Prefix + name, Kept: filepath.Join(dir, name)}
 	if info, err := os.Lstat(p.Workspace + "/.git"); err == nil && info.IsDir() {
 		s.Name = ".git/" + s.Name // where fewer programs look for what has changed
 	}
-	quarantine.SweepStaging(filepath.Dir(filepath.Join(s.Tree, s.Name)), quarantine.Prefix) // of a launcher that was killed before it had moved it
 	return s
+}
+
+// sweep removes what a launcher that was killed before it had moved it left where this one has made its own. No launch
+// waits for it: it is as long as the workspace has names.
+func (r *Run) sweep() {
+	if s := r.Plan.Staging; s != nil {
+		quarantine.SweepStaging(filepath.Dir(filepath.Join(s.Tree, s.Name)), quarantine.Prefix)
+	}
 }
 
 // Stubs say how directories under protected names go on working inside.

@@ -128,7 +128,7 @@ func examine(policy *profiles.Policy, survey *providers.Survey, o *options, comm
 	f.umask = syscall.Umask(0)
 	syscall.Umask(f.umask)
 	f.way, err = egress.New(policy, egress.Host{Environ: o.environ, Programs: o.programs, StateDir: o.stateDir, Secrets: o.secrets,
-		Certificates: looked.Workspace.Certificates, Ask: o.ask}, egress.Sandbox{Hostname: namespaces.Hostname, Names: namespaces.LocalNames(),
+		Certificates: looked.Workspace.Certificates, Ask: o.ask}, egress.Sandbox{Hostname: namespaces.Hostname, Names: f.kernel.LocalNames,
 		IPv6: network.HasIPv6(), Learn: o.learn, Environ: environ(policy, looked, f.kernel.Identity, o.environ, command)})
 	if err != nil {
 		return nil, err

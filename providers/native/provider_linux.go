@@ -250,6 +250,7 @@ func (p *plan) Run(ctx context.Context, io providers.Stdio, observer providers.O
 	}
 	defer context.AfterFunc(ctx, s.Kill)()
 	go s.forward(io.Signals)
+	r.sweep()
 	s.Gone = func(end *namespaces.Result) {
 		patience := o.Ended(ctx.Err() == nil && !end.TimedOut && !end.Status.Signaled())
 		if relay != nil {

@@ -13,7 +13,7 @@ import (
 
 // sinceBase is `make bench-launch`: it builds a commit, and prints a table of how much a launch
 // has changed since: this build, that one and bwrap in turns, round by round. Each
-// build has state of its own, so that none reads what the other left.
+// build has state and workspaces of its own, so that none reads what the other left.
 func (b *bench) sinceBase(ctx context.Context, commit string) error {
 	base, err := b.build(ctx, commit)
 	if err != nil {
@@ -22,22 +22,32 @@ func (b *bench) sinceBase(ctx context.Context, commit string) error {
 	if _, err := exec.LookPath("bwrap"); err != nil {
 		return err
 	}
-	repository, err := b.repository(ctx)
-	if err != nil {
-		return err
+	var empty, repositories [2]string // for that build, and for this
+	for i := range empty {
+		empty[i] = filepath.Join(b.dir, fmt.Sprint("empty-", i))
+		if err := os.Mkdir(empty[i], 0o755); err != nil {
+			return err
+		}
+		if err := b.own(empty[i]); err != nil {
+			return err
+		}
+		if repositories[i], err = b.repository(ctx, fmt.Sprint("repository-", i)); err != nil {
+			return err
+		}
 	}
 	fmt.Printf("| launch of /bin/true | this ÷ %.12s | this ÷ bwrap | %.12s ÷ bwrap | medians: this, that, bwrap |\n|---|---|---|---|---|\n", commit, commit)
 	for _, place := range []struct {
-		name, dir string
-	}{{"in an empty directory", b.empty}, {"in a repository of 1,000 files", repository}} {
-		launch := func(program, state string) variant {
-			return variant{place.dir, []string{program, "-q", "--", "/bin/true"}, []string{"XDG_STATE_HOME=" + filepath.Join(b.dir, state)}}
+		name string
+		dirs [2]string
+	}{{"in an empty directory", empty}, {"in a repository of 1,000 files", repositories}} {
+		launch := func(dir, program, state string) variant {
+			return variant{dir, []string{program, "-q", "--", "/bin/true"}, []string{"XDG_STATE_HOME=" + filepath.Join(b.dir, state)}}
 		}
 		times, err := b.wall(ctx, []variant{
-			{dir: place.dir, argv: []string{"/bin/true"}},
-			{dir: place.dir, argv: append(slices.Clone(bwrap), "/bin/true")},
-			launch(base, "state-base"),
-			launch(b.program, "state"),
+			{dir: place.dirs[0], argv: []string{"/bin/true"}},
+			{dir: place.dirs[0], argv: append(slices.Clone(bwrap), "/bin/true")},
+			launch(place.dirs[0], base, "state-base"),
+			launch(place.dirs[1], b.program, "state"),
 		}, b.rounds)
 		if err != nil {
 			return err
@@ -84,8 +94,8 @@ func (b *bench) build(ctx context.Context, commit string) (string, error) {
 }
 
 // repository makes a git repository with 1,000 files of the user's.
-func (b *bench) repository(ctx context.Context) (string, error) {
-	dir := filepath.Join(b.dir, "repository")
+func (b *bench) repository(ctx context.Context, name string) (string, error) {
+	dir := filepath.Join(b.dir, name)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return "", err
 	}

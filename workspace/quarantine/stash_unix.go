@@ -203,7 +203,7 @@ func (s *Stash) Settle() []Finding {
 		s.err = os.ErrClosed
 	}
 	if s.Staged != "" && !s.staged {
-		_ = os.Remove(s.Staged) // empty: nobody but [Stash.Swap] puts anything there
+		_ = unix.Rmdir(s.Staged) // empty: nobody but [Stash.Swap] puts anything there
 	}
 	return Merge(s.found)
 }
