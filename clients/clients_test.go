@@ -450,3 +450,19 @@ func TestLimited(t *testing.T) {
 	require.EqualValues(t, 3*maxOutput, n)
 	require.Len(t, l.String(), maxOutput)
 }
+
+func TestGroupOf(t *testing.T) {
+	for words, group := range map[string]string{
+		"npm view x version":                     "npm", // its title
+		"/usr/bin/node /usr/bin/npm ci":          "npm",
+		"/usr/bin/python3 /usr/bin/pip3.11 list": "pip",
+		"python3 -m pip install x":               "pip",
+		"/usr/local/go/bin/go list -m":           "go",
+		"node build.js npm":                      "",
+		"python3 pip.py":                         "",
+		"curl https://registry.example":          "",
+		"":                                       "",
+	} {
+		require.Equal(t, group, GroupOf(strings.Split(words, " ")), words)
+	}
+}

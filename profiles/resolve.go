@@ -571,7 +571,7 @@ func (n *Network) Rules(expand func(group rules.Rule) ([]rules.Rule, error)) (*r
 					return nil, &Error{Origin: from.Origin, Cause: err.Error(), Hint: "name the hosts that your client is set up for: --allow HOST"}
 				}
 				if flags := n.unnamed(hosts); flags != "" {
-					return nil, &Error{Origin: from.Origin, Cause: fmt.Sprintf("rule %q: your client fetches from a port of this machine's loopback, which no group opens", rule), Hint: flags + " beside it opens the port"}
+					return nil, &Error{Origin: from.Origin, Cause: fmt.Sprintf("rule %q: your client fetches from a port of this machine's loopback, which no group opens", rule), Hint: flags + " opens the port"}
 				}
 				all = append(all, hosts...)
 				continue

@@ -38,10 +38,13 @@ func (r *plan) Hidden(failed bool) (list []events.Hidden) {
 	}
 	for _, port := range r.run.closed {
 		rule := "localhost:" + strconv.Itoa(int(port))
-		allowed := slices.ContainsFunc(r.Policy.Network.Local, func(l profiles.NetRule) bool {
+		own := slices.ContainsFunc(r.Policy.Network.Local, func(l profiles.NetRule) bool {
 			return strings.TrimPrefix(l.Text, "localhost:") == strings.TrimPrefix(rule, "localhost:")
+		}) || slices.ContainsFunc(r.Policy.Network.Publish, func(p profiles.NetRule) bool {
+			at, _, _ := profiles.PublishedPorts(p.Text)
+			return at == port // pccrun listens there itself
 		})
-		if procfs.Listens(port) && !allowed {
+		if procfs.Listens(os.Getpid(), port) && !own {
 			list = append(list, events.Hidden{What: "connect " + rule + " of this machine", Hint: "--local " + rule})
 		}
 	}
