@@ -64,7 +64,6 @@ type Sandbox struct {
 	Hostname string   // what uname(2) says there
 	Names    []string // of its loopback, beside localhost
 	IPv6     bool     // its loopback has ::1
-	ByName   bool     // a port is captured at the addresses of names: at its loopback it is served only where a rule says localhost
 	Proxy    uint16   // the port of its loopback where the proxy listens; 0 for 3128
 	Token    string   // what a client of the proxy has to give, where others than the command reach that port; "" else
 	Learn    bool     // there is a network whatever the policy allows: what is tried is to be learned
@@ -173,7 +172,7 @@ func (p *Plan) listen() error {
 			return err
 		}
 		port := rule.LocalPort()
-		if (p.sandbox.ByName || p.taken(port)) && !strings.HasPrefix(local.Text, "localhost:") {
+		if p.taken(port) && !strings.HasPrefix(local.Text, "localhost:") {
 			continue
 		}
 		p.Listen = append(p.Listen, netip.AddrPortFrom(loopback, port))
