@@ -72,7 +72,8 @@ func Examine(policy *profiles.Policy, s *survey.Survey) (*Facts, error) {
 
 // texts are the files of /etc that say who and where one is.
 func (f *Facts) texts(policy *profiles.Policy) {
-	f.text(policy, "/etc/hosts", "127.0.0.1 "+strings.Join(append([]string{"localhost", Hostname}, LocalNames()...), " ")+"\n::1 localhost ip6-localhost ip6-loopback\n")
+	four, six := hostNames()
+	f.text(policy, "/etc/hosts", "127.0.0.1 "+strings.Join(append([]string{"localhost", Hostname}, four...), " ")+"\n::1 "+strings.Join(append(six, "ip6-localhost", "ip6-loopback"), " ")+"\n")
 	// Each name by which a machine can be told from another, in the form that programs expect.
 	const machine = "70636372756e00000000000000000000\n"
 	for _, path := range [...]string{"/etc/machine-id", "/var/lib/dbus/machine-id", "/var/db/dbus/machine-id", "/usr/local/etc/machine-id"} {
@@ -98,23 +99,31 @@ func (f *Facts) texts(policy *profiles.Policy) {
 	}
 }
 
-// LocalNames are the names that this machine's /etc/hosts gives the loopback's address 127.0.0.1, and that are the same inside:
-// those of a dev server, say. The machine's own name is none of them, which stays outside.
+// LocalNames are the names that this machine's /etc/hosts gives the loopback's addresses, and that are the same inside: those
+// of a dev server, say. The machine's own name is none of them, which stays outside.
 func LocalNames() []string {
+	four, six := hostNames()
+	return slices.DeleteFunc(append(four, six...), func(name string) bool { return name == "localhost" })
+}
+
+func hostNames() (four, six []string) {
 	text, _ := os.ReadFile("/etc/hosts")
 	own, _ := os.Hostname()
-	return localNames(string(text), own)
+	return loopbackNames(string(text), own)
 }
 
 // maxNames bounds the local names: some have a list of servers of advertisements there, and all stand in a variable too.
 const maxNames = 64
 
-func localNames(hosts, own string) (names []string) {
+// loopbackNames returns the names of 127.0.0.1, and those of ::1, which localhost is one of unless the file has it for
+// 127.0.0.1 alone, as Ubuntu's does: a server that listens at the first address of localhost then is where it is outside.
+func loopbackNames(hosts, own string) (four, six []string) {
 	own, _, _ = strings.Cut(own, ".")
+	said := false
 	for line := range strings.Lines(hosts) {
 		line, _, _ = strings.Cut(line, "#")
 		fields := strings.Fields(line)
-		if len(fields) == 0 || fields[0] != "127.0.0.1" {
+		if len(fields) == 0 || fields[0] != "127.0.0.1" && fields[0] != "::1" {
 			continue
 		}
 		for _, name := range fields[1:] {
@@ -122,12 +131,22 @@ func localNames(hosts, own string) (names []string) {
 			odd := strings.ContainsFunc(name, func(r rune) bool {
 				return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._", r)
 			})
-			if len(names) < maxNames && !odd && name != "localhost" && first != own && !slices.Contains(names, name) {
-				names = append(names, name)
+			said = said || name == "localhost"
+			list := &four
+			if fields[0] == "::1" {
+				list = &six
+			} else if name == "localhost" {
+				continue // it always is
+			}
+			if len(*list) < maxNames && !odd && (first != own || name == "localhost") && !strings.HasPrefix(name, "ip6-") && !slices.Contains(*list, name) {
+				*list = append(*list, name)
 			}
 		}
 	}
-	return names
+	if !said {
+		six = append(six, "localhost")
+	}
+	return four, six
 }
 
 func (f *Facts) text(policy *profiles.Policy, path, text string) {

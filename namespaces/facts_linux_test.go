@@ -81,6 +81,17 @@ func TestTextOfTheNameServer(t *testing.T) {
 
 func TestLocalNames(t *testing.T) {
 	hosts := "127.0.0.1 localhost app.test\tvm vm.example # a.test\n\n#127.0.0.1 b.test\n::1 localhost\n127.0.1.1 c.test\n192.0.2.1 d.test\n127.0.0.1 e.test app.test f=g"
-	require.Equal(t, []string{"app.test", "e.test"}, localNames(hosts, "vm.example"))
-	require.Empty(t, localNames("127.0.0.1", "vm"))
+	four, six := loopbackNames(hosts, "vm.example")
+	require.Equal(t, []string{"app.test", "e.test"}, four)
+	require.Equal(t, []string{"localhost"}, six)
+	for hosts, want := range map[string][]string{
+		"":                    {"localhost"},
+		"127.0.0.1 localhost": nil, // there node listens at 127.0.0.1
+		"127.0.0.1 localhost\n::1 ip6-localhost ip6-loopback six.test": {"six.test"},
+		"127.0.0.1 localhost\n::1 localhost ip6-localhost":             {"localhost"},
+	} {
+		four, six := loopbackNames(hosts, "localhost")
+		require.Empty(t, four, hosts)
+		require.Equal(t, want, six, hosts)
+	}
 }
