@@ -36,6 +36,11 @@ func (r *plan) Hidden(failed bool) (list []events.Hidden) {
 		}
 		list = append(slices.DeleteFunc(list, func(have events.Hidden) bool { return have.Hint == h.Hint }), h)
 	}
+	for _, path := range r.run.sockets {
+		if h := r.hiddenAt(path); strings.HasPrefix(h.Hint, "--socket ") && !slices.Contains(list, h) {
+			list = append(list, h)
+		}
+	}
 	for _, port := range r.run.closed {
 		rule := "localhost:" + strconv.Itoa(int(port))
 		own := slices.ContainsFunc(r.Policy.Network.Local, func(l profiles.NetRule) bool {
@@ -62,6 +67,12 @@ func (r *plan) hiddenNames() (list []events.Hidden) {
 		add(r.hiddenAt(word))
 		if _, value, is := strings.Cut(word, "="); is { // as in --file=PATH
 			add(r.hiddenAt(value))
+		}
+	}
+	for _, path := range triedSockets(r.Plan.Command.Argv) {
+		if h := r.hiddenAt(path); strings.HasPrefix(h.Hint, "--socket ") {
+			list = slices.DeleteFunc(list, func(have events.Hidden) bool { return have.What == "read "+filepath.Dir(path) })
+			add(h)
 		}
 	}
 	return list
