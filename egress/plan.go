@@ -96,6 +96,7 @@ func New(policy *profiles.Policy, host Host, sandbox Sandbox) (*Plan, error) {
 	p := &Plan{policy: policy, sandbox: sandbox, ask: host.Ask, Environ: slices.Clone(sandbox.Environ)}
 	if len(n.Allow)+len(n.Local) == 0 && host.Ask == nil && !sandbox.Learn {
 		p.warnOfEndpoints(&host, nil)
+		p.Environ = netproxy.AddEnvironWithout(p.Environ)
 		return p, p.deny()
 	}
 	host.Programs = host.finder().For(policy.Changes, func(text string) { p.Warnings = append(p.Warnings, text) })
