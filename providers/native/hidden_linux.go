@@ -37,7 +37,7 @@ func (r *plan) Hidden(failed bool) (list []events.Hidden) {
 		list = append(slices.DeleteFunc(list, func(have events.Hidden) bool { return have.Hint == h.Hint }), h)
 	}
 	for _, path := range r.run.sockets {
-		if h := r.hiddenAt(path); strings.HasPrefix(h.Hint, "--socket ") && !slices.Contains(list, h) {
+		if h, is := r.hiddenSocket(path); is && !slices.Contains(list, h) {
 			list = append(list, h)
 		}
 	}
@@ -70,7 +70,7 @@ func (r *plan) hiddenNames() (list []events.Hidden) {
 		}
 	}
 	for _, path := range triedSockets(r.Plan.Command.Argv) {
-		if h := r.hiddenAt(path); strings.HasPrefix(h.Hint, "--socket ") {
+		if h, is := r.hiddenSocket(path); is {
 			list = slices.DeleteFunc(list, func(have events.Hidden) bool { return have.What == "read "+filepath.Dir(path) })
 			add(h)
 		}
@@ -163,6 +163,12 @@ func (r *plan) hiddenAt(word string) (h events.Hidden) {
 		}
 	}
 	return h
+}
+
+// hiddenSocket returns what a path names, if that is a socket and hidden.
+func (r *plan) hiddenSocket(path string) (h events.Hidden, is bool) {
+	h = r.hiddenAt(path)
+	return h, strings.HasPrefix(h.Hint, "--socket ")
 }
 
 // visible reports whether the command finds at a path what the host has there, or something of the sandbox's own.
