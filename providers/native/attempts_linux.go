@@ -153,8 +153,9 @@ func (r *Run) look(c *supervisor.Call) {
 	}
 }
 
-// ownSocket are those that libraries ask for by themselves.
-var ownSocket = regexp.MustCompile(`^/run/(nscd|systemd|avahi-daemon|dbus)/`)
+// ownSocket are those that libraries ask for by themselves, and those of the user's session, which would give the command
+// all that he may: no hint names them.
+var ownSocket = regexp.MustCompile(`^/run/(nscd|systemd|avahi-daemon|dbus|user|screen)/|^/tmp/(tmux-|ssh-|\.X11-|\.ICE-)|/\.gnupg/`)
 
 // ours reports whether it is the sandbox that refuses a call: the user himself
 // could change the path outside, or take its name away. What a run began as root could
