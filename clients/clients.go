@@ -108,6 +108,26 @@ func (a *Asker) Hosts(group string) ([]Host, error) {
 	return kept.Hosts, nil
 }
 
+// GroupOf returns the group of the client that a process is, by its words; "" for none.
+func GroupOf(argv []string) string {
+	words := strings.Fields(strings.Join(argv[:min(len(argv), 3)], " ")) // npm writes a title in their place
+	if len(words) > 1 && (strings.HasPrefix(filepath.Base(words[0]), "python") || filepath.Base(words[0]) == "node") {
+		words = words[1:]
+		if len(words) > 1 && words[0] == "-m" {
+			words = words[1:]
+		}
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	name := strings.TrimRight(filepath.Base(words[0]), ".0123456789") // pip3.11
+	i := slices.IndexFunc(table[:], func(c client) bool { return c.program == name })
+	if i < 0 {
+		return ""
+	}
+	return table[i].group
+}
+
 // Expand returns the rules that a group's rule stands for, one for each host.
 func (a *Asker) Expand(group rules.Rule) ([]rules.Rule, error) {
 	hosts, err := a.Hosts(group.Group())

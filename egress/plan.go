@@ -64,7 +64,6 @@ type Sandbox struct {
 	Hostname string   // what uname(2) says there
 	Names    []string // of its loopback, beside localhost
 	IPv6     bool     // its loopback has ::1
-	ByName   bool     // a port is captured at the addresses of names: at its loopback it is served only where a rule says localhost
 	Proxy    uint16   // the port of its loopback where the proxy listens; 0 for 3128
 	Token    string   // what a client of the proxy has to give, where others than the command reach that port; "" else
 	Learn    bool     // there is a network whatever the policy allows: what is tried is to be learned
@@ -97,6 +96,7 @@ func New(policy *profiles.Policy, host Host, sandbox Sandbox) (*Plan, error) {
 	p := &Plan{policy: policy, sandbox: sandbox, ask: host.Ask, Environ: slices.Clone(sandbox.Environ)}
 	if len(n.Allow)+len(n.Local) == 0 && host.Ask == nil && !sandbox.Learn {
 		p.warnOfEndpoints(&host, nil)
+		p.Environ = netproxy.AddEnvironWithout(p.Environ)
 		return p, p.deny()
 	}
 	host.Programs = host.finder().For(policy.Changes, func(text string) { p.Warnings = append(p.Warnings, text) })
@@ -173,7 +173,7 @@ func (p *Plan) listen() error {
 			return err
 		}
 		port := rule.LocalPort()
-		if (p.sandbox.ByName || p.taken(port)) && !strings.HasPrefix(local.Text, "localhost:") {
+		if p.taken(port) && !strings.HasPrefix(local.Text, "localhost:") {
 			continue
 		}
 		p.Listen = append(p.Listen, netip.AddrPortFrom(loopback, port))

@@ -9,11 +9,14 @@ import (
 	"strconv"
 
 	"github.com/pccrun/pccrun/netproxy"
+	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
 )
 
 // A Service serves a plan: whoever has a listener or a connection of the sandbox hands it in.
 type Service struct {
+	Hint func(client net.Addr, v rules.Verdict) string // as in [netproxy.Config]; set before Begin
+
 	plan      *Plan
 	decided   func(netproxy.Event)
 	proxy     *netproxy.Proxy // nil before Begin
@@ -68,7 +71,7 @@ func (s *Service) publish(text string, origin profiles.Origin) error {
 // nil where no name has one.
 func (s *Service) Begin(names *netproxy.Names) {
 	p := s.plan
-	cfg := netproxy.Config{Rules: p.denied, Hostname: p.sandbox.Hostname, Token: p.sandbox.Token, Event: s.decided}
+	cfg := netproxy.Config{Rules: p.denied, Hostname: p.sandbox.Hostname, Token: p.sandbox.Token, Hint: s.Hint, Event: s.decided}
 	if p.Rules != nil {
 		cfg.Rules, cfg.Names, cfg.Upstream, cfg.Ask, cfg.Learn = p.Rules, names, p.upstream, p.ask, p.sandbox.Learn
 	}

@@ -20,7 +20,7 @@ type Facts struct {
 	Landlock    int                 // ABI version, 0 where the kernel has none
 	Readable    []Readable          // under strict: see [Plan.Readable]
 	Texts       []Mount             // files that have a content of their own inside
-	LocalNames  []string            // see [localNames]
+	LocalNames  []string            // that this machine's /etc/hosts gives the loopback's addresses, without the machine's own
 	Files, Core unix.Rlimit         // the caller's own limits of open files and core dumps
 	Pending     unix.Rlimit         // and of signals that wait, and timers
 	Limits      map[int]unix.Rlimit // what else of the caller's own is known, by resource
@@ -66,8 +66,9 @@ func Examine(policy *profiles.Policy, s *survey.Survey) (*Facts, error) {
 	f.CoreHandler = coreHandler(readCorePattern(corePattern), f.Core.Max)
 	hosts, _ := procfs.Short("/etc/hosts")
 	own, _ := os.Hostname()
-	f.LocalNames = localNames(string(hosts), own)
-	f.texts(policy)
+	four, six := loopbackNames(string(hosts), own)
+	f.LocalNames = slices.DeleteFunc(slices.Concat(four, six), func(name string) bool { return name == "localhost" })
+	f.texts(policy, four, six)
 	f.sshSystem(s.Texts)
 	if policy.Strict && !policy.Nested && f.Landlock >= landlockRefer {
 		f.Readable, err = readable(policy, s.Places, f.Identity.Root)
@@ -75,9 +76,9 @@ func Examine(policy *profiles.Policy, s *survey.Survey) (*Facts, error) {
 	return f, err
 }
 
-// texts are the files of /etc that say who and where one is.
-func (f *Facts) texts(policy *profiles.Policy) {
-	f.text(policy, "/etc/hosts", "127.0.0.1 "+strings.Join(append([]string{"localhost", Hostname}, f.LocalNames...), " ")+"\n::1 localhost ip6-localhost ip6-loopback\n")
+// texts are the files of /etc that say who and where one is: four and six are the names of the loopback's addresses.
+func (f *Facts) texts(policy *profiles.Policy, four, six []string) {
+	f.text(policy, "/etc/hosts", "127.0.0.1 "+strings.Join(append([]string{"localhost", Hostname}, four...), " ")+"\n::1 "+strings.Join(append(six, "ip6-localhost", "ip6-loopback"), " ")+"\n")
 	// Each name by which a machine can be told from another, in the form that programs expect.
 	const machine = "70636372756e00000000000000000000\n"
 	for _, path := range [...]string{"/etc/machine-id", "/var/lib/dbus/machine-id", "/var/db/dbus/machine-id", "/usr/local/etc/machine-id"} {
@@ -106,14 +107,15 @@ func (f *Facts) texts(policy *profiles.Policy) {
 // maxNames bounds the local names: some have a list of servers of advertisements there, and all stand in a variable too.
 const maxNames = 64
 
-// localNames are the names that this machine's /etc/hosts gives the loopback's address 127.0.0.1, and that are the same inside:
-// those of a dev server, say. The machine's own name is none of them, which stays outside.
-func localNames(hosts, own string) (names []string) {
+// loopbackNames returns the names of 127.0.0.1, and those of ::1, which localhost is one of unless the file has it for
+// 127.0.0.1 alone, as Ubuntu's does: a server that listens at the first address of localhost then is where it is outside.
+func loopbackNames(hosts, own string) (four, six []string) {
 	own, _, _ = strings.Cut(own, ".")
+	said := false
 	for line := range strings.Lines(hosts) {
 		line, _, _ = strings.Cut(line, "#")
 		fields := strings.Fields(line)
-		if len(fields) == 0 || fields[0] != "127.0.0.1" {
+		if len(fields) == 0 || fields[0] != "127.0.0.1" && fields[0] != "::1" {
 			continue
 		}
 		for _, name := range fields[1:] {
@@ -121,12 +123,22 @@ func localNames(hosts, own string) (names []string) {
 			odd := strings.ContainsFunc(name, func(r rune) bool {
 				return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._", r)
 			})
-			if len(names) < maxNames && !odd && name != "localhost" && first != own && !slices.Contains(names, name) {
-				names = append(names, name)
+			said = said || name == "localhost"
+			list := &four
+			if fields[0] == "::1" {
+				list = &six
+			} else if name == "localhost" {
+				continue // it always is
+			}
+			if len(*list) < maxNames && !odd && (first != own || name == "localhost") && !strings.HasPrefix(name, "ip6-") && !slices.Contains(*list, name) {
+				*list = append(*list, name)
 			}
 		}
 	}
-	return names
+	if !said {
+		six = append(six, "localhost")
+	}
+	return four, six
 }
 
 func (f *Facts) text(policy *profiles.Policy, path, text string) {

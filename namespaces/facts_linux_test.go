@@ -45,13 +45,13 @@ func texts(s *Facts) string {
 func TestTextsNeedRead(t *testing.T) {
 	policy := &profiles.Policy{Home: "/home/u", Files: []profiles.FileRule{{Path: "/", Access: profiles.Read}}}
 	s := &Facts{Identity: Identity{UID: 1000, GID: 1000, Root: true}}
-	s.texts(policy)
+	s.texts(policy, nil, nil)
 	optional := strings.NewReplacer("/etc/machine-id ", "", "/etc/resolv.conf ", "", "/var/lib/dbus/machine-id ", "", "/etc/hostname ", "", "/etc/machine-info ", "", "/etc/hostid ", "", "/var/lib/cloud/data/instance-id ", "")
 	require.Equal(t, "/etc/hosts /proc/sys/kernel/random/boot_id /etc/passwd /etc/group", optional.Replace(texts(s)))
 	require.Contains(t, s.Texts[len(s.Texts)-2].Text, "pccrun:x:1000:1000:pccrun:"+policy.Home)
 	policy.Files = append(policy.Files, profiles.FileRule{Path: "/etc/hosts", Access: profiles.Hide})
 	s = &Facts{}
-	s.texts(policy)
+	s.texts(policy, nil, nil)
 	require.NotContains(t, texts(s), "/etc/hosts")
 }
 
@@ -64,7 +64,7 @@ func TestTextOfTheNameServer(t *testing.T) {
 	policy := &profiles.Policy{Home: "/home/u", Files: []profiles.FileRule{{Path: "/", Access: profiles.Read}}}
 	server := func() string {
 		s := &Facts{}
-		s.texts(policy)
+		s.texts(policy, nil, nil)
 		for _, m := range s.Texts {
 			if m.Target == "/etc/resolv.conf" {
 				return m.Text
@@ -81,6 +81,17 @@ func TestTextOfTheNameServer(t *testing.T) {
 
 func TestLocalNames(t *testing.T) {
 	hosts := "127.0.0.1 localhost app.test\tvm vm.example # a.test\n\n#127.0.0.1 b.test\n::1 localhost\n127.0.1.1 c.test\n192.0.2.1 d.test\n127.0.0.1 e.test app.test f=g"
-	require.Equal(t, []string{"app.test", "e.test"}, localNames(hosts, "vm.example"))
-	require.Empty(t, localNames("127.0.0.1", "vm"))
+	four, six := loopbackNames(hosts, "vm.example")
+	require.Equal(t, []string{"app.test", "e.test"}, four)
+	require.Equal(t, []string{"localhost"}, six)
+	for hosts, want := range map[string][]string{
+		"":                    {"localhost"},
+		"127.0.0.1 localhost": nil, // there node listens at 127.0.0.1
+		"127.0.0.1 localhost\n::1 ip6-localhost ip6-loopback six.test": {"six.test"},
+		"127.0.0.1 localhost\n::1 localhost ip6-localhost":             {"localhost"},
+	} {
+		four, six := loopbackNames(hosts, "localhost")
+		require.Empty(t, four, hosts)
+		require.Equal(t, want, six, hosts)
+	}
 }

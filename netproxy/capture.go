@@ -173,3 +173,32 @@ func (r *recent) first(what string) bool {
 	r.seen[what] = true
 	return true
 }
+
+// hints are the flags that [Config].Hint has returned.
+type hints struct {
+	mu    sync.Mutex
+	flags map[string]string
+}
+
+// maxHints is how often Config.Hint is asked: it may look at every process of the sandbox.
+const maxHints = 128
+
+// hinted returns a refusal with the flag that would allow it.
+func (p *Proxy) hinted(client net.Addr, v rules.Verdict) rules.Verdict {
+	if p.cfg.Hint == nil || client == nil || v.Action != rules.Deny || v.Reason != rules.ByDefault || v.Addr.IsValid() || v.AllowWith == "" {
+		return v
+	}
+	h, key := &p.hints, hostPort(v)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, asked := h.flags[key]; !asked && len(h.flags) < maxHints {
+		if h.flags == nil {
+			h.flags = map[string]string{}
+		}
+		h.flags[key] = p.cfg.Hint(client, v)
+	}
+	if flag := h.flags[key]; flag != "" {
+		v.AllowWith = flag
+	}
+	return v
+}

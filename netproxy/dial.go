@@ -44,7 +44,7 @@ func (p *Proxy) follow(ctx context.Context, c net.Conn, own uint16, protocol str
 	}
 	switch {
 	case err == errDenied:
-		ev.Kind = Denied
+		ev.Kind, ev.Verdict = Denied, p.hinted(c.RemoteAddr(), ev.Verdict)
 	case err != nil:
 		ev.Kind, ev.Err = Failed, err
 	default:

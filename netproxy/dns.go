@@ -52,7 +52,7 @@ func (p *Proxy) ServeQuestions(ctx context.Context, conn net.PacketConn) {
 			time.Sleep(time.Millisecond) // an answer that could not be delivered, or too little memory
 			continue
 		}
-		if answer := p.reply(buf[:n], out); answer != nil {
+		if answer := p.reply(from, buf[:n], out); answer != nil {
 			conn.WriteTo(answer, from)
 		}
 	}
@@ -74,7 +74,7 @@ func (p *Proxy) serveQuestionsOverTCP(c net.Conn) {
 		if _, err := io.CopyN(io.Discard, c, int64(size-n)); err != nil {
 			return
 		}
-		answer := p.reply(buf[:n], out)
+		answer := p.reply(c.RemoteAddr(), buf[:n], out)
 		if answer == nil {
 			return
 		}
@@ -84,9 +84,9 @@ func (p *Proxy) serveQuestionsOverTCP(c net.Conn) {
 	}
 }
 
-// reply answers one message, in the memory of out; nil is no answer. It
+// reply answers one message of a client, in the memory of out; nil is no answer. It
 // answers for any bytes.
-func (p *Proxy) reply(message, out []byte) []byte {
+func (p *Proxy) reply(from net.Addr, message, out []byte) []byte {
 	var parser dnsmessage.Parser
 	h, err := parser.Start(message)
 	if err != nil || h.Response {
@@ -106,7 +106,7 @@ func (p *Proxy) reply(message, out []byte) []byte {
 	case q.Class != dnsmessage.ClassINET, q.Type == dnsmessage.TypeAXFR, q.Type == typeIXFR:
 		h.RCode = dnsmessage.RCodeRefused
 	default:
-		h.RCode, answers = p.lookUp(q)
+		h.RCode, answers = p.lookUp(from, q)
 	}
 	b := dnsmessage.NewBuilder(out[:0], h)
 	b.EnableCompression()
@@ -176,7 +176,7 @@ func readQuestion(parser *dnsmessage.Parser) (q dnsmessage.Question, opt *dnsmes
 
 // lookUp answers one question. An allowed name has addresses and nothing else:
 // no HTTPS or SVCB, so no keys for an encrypted hello and no hint of QUIC.
-func (p *Proxy) lookUp(q dnsmessage.Question) (dnsmessage.RCode, []dnsmessage.ResourceBody) {
+func (p *Proxy) lookUp(from net.Addr, q dnsmessage.Question) (dnsmessage.RCode, []dnsmessage.ResourceBody) {
 	name := strings.ToLower(strings.TrimSuffix(q.Name.String(), "."))
 	if a, ok := parseReverse(name); ok {
 		host, _ := p.cfg.Names.At(a)
@@ -199,7 +199,7 @@ func (p *Proxy) lookUp(q dnsmessage.Question) (dnsmessage.RCode, []dnsmessage.Re
 	bypass := name == "use-application-dns.net" // a browser's question whether it may pass us by
 	if v.Action == rules.Deny && !p.mayAsk(v) || p.cfg.Names == nil || bypass {
 		if v.Action == rules.Deny && (v.Reason != rules.BadHost || strings.Contains(name, ".")) && p.recent.first("dns "+name) {
-			p.cfg.Event(Event{Kind: Denied, Time: time.Now(), Protocol: "dns", Verdict: v})
+			p.cfg.Event(Event{Kind: Denied, Time: time.Now(), Protocol: "dns", Verdict: p.hinted(from, v)})
 		}
 		if !p.cfg.Learn || p.cfg.Names == nil || bypass || v.Reason != rules.ByDefault || !strings.Contains(name, ".") {
 			return dnsmessage.RCodeNameError, nil

@@ -69,7 +69,7 @@ func held(t testing.TB, query, raw []byte) *dns.Msg {
 // question puts a packed query to the server.
 func (f *fixture) question(query []byte) *dns.Msg {
 	f.t.Helper()
-	raw := f.reply(query, nil)
+	raw := f.reply(nil, query, nil)
 	require.NotNil(f.t, raw, "no answer to %x", query)
 	return held(f.t, query, raw)
 }
@@ -249,7 +249,7 @@ func TestReferenceOdd(t *testing.T) {
 		"an answer": with(func(m *dns.Msg) { m.Response = true }), // two servers that answer each other would never end
 		"no header": with(func(*dns.Msg) {})[:11],
 	} {
-		require.Nil(t, f.reply(query, nil), what)
+		require.Nil(t, f.reply(nil, query, nil), what)
 	}
 	require.Empty(t, f.dials())
 }
@@ -309,7 +309,7 @@ func FuzzReference(f *testing.F) {
 // whether that took them for one question.
 func agree(t testing.TB, p *Proxy, b []byte) bool {
 	t.Helper()
-	m, raw := new(dns.Msg), p.reply(b, nil)
+	m, raw := new(dns.Msg), p.reply(nil, b, nil)
 	theirs := m.Unpack(b)
 	if raw == nil {
 		require.True(t, len(b) < 12 || b[2]&0x80 != 0, "no answer to %x", b)

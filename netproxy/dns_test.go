@@ -34,7 +34,7 @@ func question(t testing.TB, name string, kind dnsmessage.Type) []byte {
 func (f *fixture) resolve(name string, kind dnsmessage.Type) (dnsmessage.RCode, string) {
 	f.t.Helper()
 	var m dnsmessage.Message
-	require.NoError(f.t, m.Unpack(f.reply(question(f.t, name, kind), nil)))
+	require.NoError(f.t, m.Unpack(f.reply(nil, question(f.t, name, kind), nil)))
 	require.EqualValues(f.t, 7, m.ID)
 	require.True(f.t, m.Response && m.RecursionAvailable && m.RecursionDesired && !m.Authoritative)
 	require.Len(f.t, m.Questions, 1)
@@ -184,7 +184,7 @@ func TestReplyOdd(t *testing.T) {
 	f := build(t, &Config{Names: NewNames(fake4, fake6)}, "a.example")
 	q := question(t, "a.example.", dnsmessage.TypeA)
 	code := func(b []byte) int {
-		answer := f.reply(b, nil)
+		answer := f.reply(nil, b, nil)
 		if answer == nil {
 			return -1
 		}
@@ -260,6 +260,27 @@ func TestQuestionsOverTCP(t *testing.T) {
 	require.Empty(t, f.dials())
 }
 
+// TestHint has a client that says more than the name which it looks up.
+func TestHint(t *testing.T) {
+	asked := 0
+	f := build(t, &Config{Names: NewNames(fake4, fake6), Hint: func(client net.Addr, v rules.Verdict) string {
+		asked++
+		if client.String() == "127.0.0.1:7" && v.Host == "b.example" {
+			return "--allow b.example:22"
+		}
+		return ""
+	}}, "a.example", "deny no.example")
+	for _, name := range []string{"a.example.", "no.example.", "b.example.", "c.example."} {
+		f.reply(net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:7")), question(t, name, dnsmessage.TypeA), nil)
+	}
+	hints := map[string]string{}
+	for _, e := range f.told() {
+		hints[e.Verdict.Host] = e.Verdict.AllowWith
+	}
+	require.Equal(t, map[string]string{"no.example": "", "b.example": "--allow b.example:22", "c.example": "--allow c.example"}, hints)
+	require.Equal(t, 2, asked, "of what no rule speaks of")
+}
+
 func FuzzReply(f *testing.F) {
 	f.Add(question(f, "a.example.", dnsmessage.TypeA))
 	f.Add(question(f, "x.wild.example.", dnsmessage.TypeAAAA))
@@ -269,7 +290,7 @@ func FuzzReply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		denied := ""
 		p := New(Config{Rules: set, Names: NewNames(fake4, fake6), Event: func(e Event) { denied = e.Verdict.Host }})
-		answer := p.reply(b, nil)
+		answer := p.reply(nil, b, nil)
 		if answer == nil {
 			return
 		}

@@ -137,6 +137,8 @@ func TestAddEnviron(t *testing.T) {
 	require.Equal(t, "HTTPS_PROXY=http://corp:1", had[0], "what was handed in is left as it was")
 	env = AddEnviron([]string{"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=user.name", "GIT_CONFIG_VALUE_0=me"}, proxy)
 	require.Equal(t, []string{"me"}, get(env, "GIT_CONFIG_VALUE_0"))
+	require.Equal(t, env[:3], AddEnvironWithout(env[:3]), "what the user has set for git holds")
+	require.Equal(t, []string{"1"}, get(AddEnvironWithout(nil), "GIT_CONFIG_COUNT"))
 	require.Empty(t, get(env, "ALL_PROXY"), "it breaks Python's httpx")
 }
 

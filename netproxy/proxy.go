@@ -69,6 +69,10 @@ type Config struct {
 	// the sandbox's programs; "" where it is not.
 	Token string
 
+	// Hint returns the flag that would allow what a client, known by its address, was refused, where
+	// who it is says more than the host and port do, and "" else. It is asked once for each of these.
+	Hint func(client net.Addr, v rules.Verdict) string
+
 	// Event hears of each decision, from many goroutines, and must not block.
 	Event func(Event)
 
@@ -149,6 +153,7 @@ type Proxy struct {
 	turnAwayTimeout time.Duration
 
 	recent  recent // refusals that were told
+	hints   hints
 	answers answers
 	wild    wild
 

@@ -28,6 +28,18 @@ func AddEnviron(env []string, proxyURL string, noProxy ...string) []string {
 	return out
 }
 
+// AddEnvironWithout returns env with what programs need where there is no network at all.
+func AddEnvironWithout(env []string) []string {
+	if slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, "GIT_CONFIG_COUNT=") }) {
+		return env
+	}
+	return append(env, "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0="+noDetach, "GIT_CONFIG_VALUE_0=false")
+}
+
+// noDetach has git collect garbage before it ends: a process that a fetch or commit leaves in the background is
+// ended with the command, halfway, in each run anew.
+const noDetach = "gc.autoDetach"
+
 // AddUncaptured returns env, in which [AddEnviron] has put its variables, with what
 // programs need beside them that read none of those, where their connections are
 // not captured. For Java that is the HTTP client's proxy, and a SOCKS proxy for plain
@@ -84,9 +96,11 @@ func Environ(proxyURL string, noProxy ...string) []string {
 		"ELECTRON_GET_USE_PROXY=1",
 		"HEX_HTTP_PROXY=" + proxyURL, // Elixir's
 		"HEX_HTTPS_PROXY=" + proxyURL,
-		"GIT_CONFIG_COUNT=1", // over the http.proxy of a .gitconfig, which would win over all of these
+		"GIT_CONFIG_COUNT=2", // over the http.proxy of a .gitconfig, which would win over all of these
 		"GIT_CONFIG_KEY_0=http.proxy",
 		"GIT_CONFIG_VALUE_0=" + proxyURL,
+		"GIT_CONFIG_KEY_1=" + noDetach,
+		"GIT_CONFIG_VALUE_1=false",
 	}
 	if u, err := url.Parse(proxyURL); err == nil && u.Port() != "" {
 		env = append(env,

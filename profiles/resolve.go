@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pccrun/pccrun/netproxy/rules"
@@ -553,7 +554,8 @@ func (r *resolver) workspaceLayer() (*layer, []byte, error) {
 }
 
 // Rules returns the rules as the set that decides. What expand returns stands
-// for a rule with a group such as @npm; without it, such a rule is an error.
+// for a rule with a group such as @npm; without it, such a rule is an error. A
+// group opens no port of the host's loopback that is not named.
 func (n *Network) Rules(expand func(group rules.Rule) ([]rules.Rule, error)) (*rules.Set, error) {
 	var all []rules.Rule
 	for _, list := range [...]struct {
@@ -570,6 +572,9 @@ func (n *Network) Rules(expand func(group rules.Rule) ([]rules.Rule, error)) (*r
 				if err != nil {
 					return nil, &Error{Origin: from.Origin, Cause: err.Error(), Hint: "name the hosts that your client is set up for: --allow HOST"}
 				}
+				if flags := n.unnamed(hosts); flags != "" {
+					return nil, &Error{Origin: from.Origin, Cause: fmt.Sprintf("rule %q: your client fetches from a port of this machine's loopback, which no group opens", rule), Hint: flags + " opens the port"}
+				}
 				all = append(all, hosts...)
 				continue
 			}
@@ -577,6 +582,21 @@ func (n *Network) Rules(expand func(group rules.Rule) ([]rules.Rule, error)) (*r
 		}
 	}
 	return rules.New(all...)
+}
+
+// unnamed returns the flags for what a group allows of the host's loopback and nobody has named.
+func (n *Network) unnamed(hosts []rules.Rule) string {
+	var flags []string
+	for _, r := range hosts {
+		if r.Deny() || !r.Local() {
+			continue
+		}
+		port := strconv.Itoa(int(r.LocalPort()))
+		if !slices.ContainsFunc(n.Local, func(l NetRule) bool { return strings.TrimPrefix(l.Text, "localhost:") == port }) {
+			flags = append(flags, "--local "+port)
+		}
+	}
+	return strings.Join(flags, " ")
 }
 
 // checkNet checks a rule of the list, in the grammar of netproxy/rules.

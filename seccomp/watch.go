@@ -17,6 +17,10 @@ type Watched struct {
 	// Clear, if any are given, must not be set there, none of them.
 	Clear uint32
 
+	// Passed, if any are given, are values of the lower half of argument Arg
+	// about which nobody is asked.
+	Passed []uint32
+
 	// Refused, if any are given, are values of the lower half of argument Arg
 	// with which the call fails (EPERM); with others it passes, and nobody is
 	// asked.
@@ -64,6 +68,9 @@ func (c Watched) rules() (list []rule, answer Action) {
 	}
 	if c.Bits != 0 {
 		add(RetAllow, c.Bits, 0)
+	}
+	for _, v := range c.Passed {
+		add(RetAllow, math.MaxUint32, v)
 	}
 	for bits := c.Clear; bits != 0; bits &= bits - 1 {
 		add(RetAllow, bits&-bits, bits&-bits)

@@ -249,7 +249,7 @@ func hostOf(e events.NetDecision) (d proposals.Denial, ok bool) {
 	if port, is := strings.CutPrefix(e.Hint, "--local "); is {
 		d.What, d.Local = port, true
 		n, err := strconv.ParseUint(strings.TrimPrefix(port, "localhost:"), 10, 16)
-		return d, err == nil && procfs.Listens(uint16(n))
+		return d, err == nil && procfs.Listens(os.Getpid(), uint16(n))
 	}
 	d.What, d.Denied = e.Host, e.Rule
 	return d, e.Rule != ""

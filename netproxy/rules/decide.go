@@ -292,7 +292,7 @@ func (s *Set) Decide(host string, port uint16) Verdict {
 		return v
 	}
 	v.Host = name
-	if name == HostName || name == "localhost" || strings.HasSuffix(name, ".localhost") {
+	if name == HostName || isLocalhost(name) {
 		return s.decideLocal(v)
 	}
 	return s.conclude(v, s.candidates(name, netip.Addr{}, port))
@@ -351,6 +351,9 @@ func (s *Set) conclude(v Verdict, matching iter.Seq[Rule]) Verdict {
 	}
 	if v.Action == Deny {
 		v.AllowWith = "--allow " + target(v.Host, v.Addr, v.Port)
+		if !v.Addr.IsValid() && v.Host != HostName && ownTop(v.Host) {
+			v.AllowWith = allowPrivate(v)
+		}
 		return v
 	}
 	v.Reason = ""
@@ -392,6 +395,11 @@ func target(host string, addr netip.Addr, port uint16) string {
 	return host + ":" + strconv.Itoa(int(port))
 }
 
+// allowPrivate is the flag for a name, wherever in a private network it leads.
+func allowPrivate(v Verdict) string {
+	return "--allow 'private " + target(v.Host, netip.Addr{}, v.Port) + "'"
+}
+
 // DecideAddr answers for dialling addr, which the host that v allows resolved
 // to or is. own says that addr is one of the host's own at this moment. An
 // allowed verdict names addr; only that address may be dialled.
@@ -431,7 +439,7 @@ func (s *Set) DecideAddr(v Verdict, addr netip.Addr, own bool) Verdict {
 	case g.fake && !v.IsLiteral():
 		with = "--allow " + target(g.block.String(), netip.Addr{}, v.Port)
 	case g.private && !v.IsLiteral():
-		with = "--allow 'private " + target(v.Host, netip.Addr{}, v.Port) + "'"
+		with = allowPrivate(v)
 	}
 	return no(BadAddr, v.Rule, fmt.Sprintf("%s is guarded: %s", addr, g.class), with)
 }

@@ -79,13 +79,19 @@ func (r Rule) Group() string {
 
 // For returns the rule for one host of the group that r stands for: a name,
 // or an address without brackets. The host may have a private address, as the
-// mirror of a company does, and never a loopback, link-local or metadata one.
+// mirror of a company does, and never a link-local or metadata one. For a
+// loopback it is what [ParseLocal] returns: see [Rule.Local].
 func (r Rule) For(host string, port uint16) (Rule, error) {
 	m := Rule{text: r.text, deny: r.deny, ports: []portRange{{port, port}}}
 	if r.kind != kindGroup || port == 0 {
 		return Rule{}, fmt.Errorf("rule %q: no group, or no port", r.text)
 	}
-	if a, err := netip.ParseAddr(host); err == nil {
+	a, err := netip.ParseAddr(host)
+	if err == nil && a.IsLoopback() || isLocalhost(host) {
+		m.kind, m.name = kindLocalhost, HostName
+		return m, nil
+	}
+	if err == nil {
 		host = a.String()
 		if a.Is6() {
 			host = "[" + host + "]"
@@ -147,6 +153,9 @@ func (r Rule) Inspects() bool { return len(r.methods) > 0 || r.path != "" }
 
 // LocalPort returns the port of what [ParseLocal] has read.
 func (r Rule) LocalPort() uint16 { return r.ports[0].lo }
+
+// Local says whether the rule is for a port of the host's loopback as the sandbox's own.
+func (r Rule) Local() bool { return r.kind == kindLocalhost }
 
 // Parse reads one rule. A bare one allows.
 func Parse(text string) (Rule, error) { return parse(text, false) }
@@ -403,7 +412,7 @@ func (r *Rule) parseHost(host string) error {
 	}
 	r.name = name
 	switch {
-	case name == "localhost" || strings.HasSuffix(name, ".localhost"):
+	case isLocalhost(name):
 		return errors.New("localhost is the sandbox's own loopback; use host:PORT, or --local PORT, for the host's")
 	case r.deny:
 		if r.private {
@@ -416,6 +425,11 @@ func (r *Rule) parseHost(host string) error {
 		return fmt.Errorf("wildcard on public suffix %s: anybody can have a name below it", name)
 	}
 	return nil
+}
+
+// isLocalhost reports whether a name is one of the loopback's, RFC 6761.
+func isLocalhost(name string) bool {
+	return name == "localhost" || strings.HasSuffix(name, ".localhost")
 }
 
 func (r *Rule) noPrivate(what string) error {

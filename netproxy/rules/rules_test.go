@@ -402,10 +402,16 @@ func TestGroupHosts(t *testing.T) {
 	require.Equal(t, "allow fd12::1", allowed("fd12::1", 80, "fd12::1"))
 	for _, to := range []string{"127.0.0.1", "169.254.169.254", "169.254.1.1", "fd00:ec2::254", "::1", "100.100.100.200", "198.18.0.1"} {
 		require.Equal(t, "deny:resolved-address", allowed("registry.example", 443, to), to)
-		_, err := group.For(to, 443)
-		require.Error(t, err, to)
+		r, err := group.For(to, 443)
+		require.True(t, err != nil || r.Local(), to)
 	}
-	for _, host := range []string{"", "*", "*.example.com", ".example.com", "localhost", "host", HostName, "a b", "0x7f.1", "10.0.0.0/8"} {
+	for _, host := range []string{"localhost", "npm.localhost", "127.0.0.1", "::1"} {
+		r, err := group.For(host, 4873)
+		require.NoError(t, err, host)
+		require.True(t, r.Local(), "whoever takes it looks whether the port is named: %s", host)
+		require.Equal(t, uint16(4873), r.LocalPort())
+	}
+	for _, host := range []string{"", "*", "*.example.com", ".example.com", "host", HostName, "a b", "0x7f.1", "10.0.0.0/8"} {
 		_, err := group.For(host, 443)
 		require.Error(t, err, host)
 	}

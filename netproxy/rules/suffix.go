@@ -51,3 +51,11 @@ func onList(line string) bool {
 	}
 	return false
 }
+
+// ownTop reports whether a name lies below no top-level name of the internet's, so
+// that only a network of the user's own has it, at a private address. "example" is
+// nobody's (RFC 2606).
+func ownTop(name string) bool {
+	top := name[strings.LastIndexByte(name, '.')+1:]
+	return top != "example" && !onList(top)
+}

@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -57,7 +56,7 @@ func (r *running) leave() (err error) {
 	if r.ask {
 		host.Ask = r.observer.Ask
 	}
-	r.egress, err = egress.New(r.policy, host, egress.Sandbox{Hostname: namespaces.Hostname, ByName: true, Environ: r.environ})
+	r.egress, err = egress.New(r.policy, host, egress.Sandbox{Hostname: namespaces.Hostname, Environ: r.environ})
 	if err != nil {
 		return err
 	}
@@ -76,9 +75,6 @@ func (r *running) leave() (err error) {
 	}
 	env := r.egress.Trusting(r.egress.Environ)
 	r.inside.Capture, _ = r.egress.Rules.Ports(maxCaptured)
-	r.inside.Capture = slices.DeleteFunc(r.inside.Capture, func(port uint16) bool {
-		return slices.ContainsFunc(r.egress.Listen, func(at netip.AddrPort) bool { return at.Port() == port })
-	})
 	r.inside.Env = inside.Texts(env)
 	for _, at := range r.egress.Listen {
 		r.inside.Listen = append(r.inside.Listen, at.Port())

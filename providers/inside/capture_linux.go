@@ -3,7 +3,6 @@ package inside
 import (
 	"encoding/binary"
 	"net"
-	"strconv"
 )
 
 // capture opens what programs come to that know of no proxy: a name server, which asks
@@ -14,7 +13,7 @@ func (p *place) capture() error {
 		return err
 	}
 	for _, port := range p.plan.Capture {
-		l, err := net.Listen("tcp4", ":"+strconv.Itoa(int(port)))
+		l, err := listen("0.0.0.0", port)
 		if err != nil {
 			return err
 		}

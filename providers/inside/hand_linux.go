@@ -1,9 +1,11 @@
 package inside
 
 import (
+	"context"
 	"net"
 	"os"
 	"strconv"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,7 +35,7 @@ func (p *place) hand() error {
 		}
 	}()
 	listen := func(address string, port uint16) error {
-		l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.ParseIP(address), Port: int(port)})
+		l, err := listen(address, port)
 		if err == nil {
 			defer l.Close()
 		}
@@ -59,6 +61,20 @@ func (p *place) hand() error {
 		}
 	}
 	return send(p.plan.Socket, fds...)
+}
+
+// listen opens a port. One of the loopback and one of every address may be the same: who connects to the loopback comes to
+// the first (SO_REUSEPORT, and the kernel prefers the listener that has the address).
+func listen(address string, port uint16) (*net.TCPListener, error) {
+	share := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		_ = c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
+		return os.NewSyscallError("setsockopt", err)
+	}}
+	l, err := share.Listen(context.Background(), "tcp4", net.JoinHostPort(address, strconv.Itoa(int(port))))
+	if err != nil {
+		return nil, err
+	}
+	return l.(*net.TCPListener), nil
 }
 
 // send gives descriptors to whom a socket belongs.

@@ -240,7 +240,7 @@ func (p *place) prepare() (r *Ready, step string, err error) {
 		p.plan.Listen, p.plan.Capture = nil, nil
 	}
 	for _, port := range p.plan.Listen {
-		l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
+		l, err := listen("127.0.0.1", port)
 		if err != nil {
 			return nil, "listen on port " + strconv.Itoa(int(port)), err
 		}

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -38,7 +40,7 @@ func (r *Planned) watch(f *facts) (*namespaces.Watch, error) {
 		calls = r.studied()
 	}
 	if r.Policy.Attempts {
-		calls = supervisor.Both(calls, supervisor.Writes())
+		calls = supervisor.Both(supervisor.Both(calls, supervisor.Writes()), supervisor.Connects())
 	}
 	strict, err := r.forbids(f.powerless)
 	if err != nil {
@@ -100,6 +102,13 @@ var errWatched = errors.New("another seccomp supervisor already runs around this
 
 // look tells of a call that the plan refuses.
 func (r *Run) look(c *supervisor.Call) {
+	if n, ok := socketOf(c); ok {
+		place, err := c.Path(n)
+		if err == nil && len(r.sockets) < maxClosed && !slices.Contains(r.sockets, place.Path) && !ownSocket.MatchString(place.Path) {
+			r.sockets = append(r.sockets, place.Path)
+		}
+		return
+	}
 	var refused []Attempt
 	for _, n := range c.Names() {
 		if n.Deed == supervisor.Read {
@@ -143,6 +152,10 @@ func (r *Run) look(c *supervisor.Call) {
 		r.tells.attempt(a)
 	}
 }
+
+// ownSocket are those that libraries ask for by themselves, and those of the user's session, which would give the command
+// all that he may: no hint names them.
+var ownSocket = regexp.MustCompile(`^/run/(nscd|systemd|avahi-daemon|dbus|user|screen)/|^/tmp/(tmux-|ssh-|\.X11-|\.ICE-)|/\.gnupg/`)
 
 // ours reports whether it is the sandbox that refuses a call: the user himself
 // could change the path outside, or take its name away. What a run began as root could

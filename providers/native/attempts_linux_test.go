@@ -211,3 +211,19 @@ func TestLearn(t *testing.T) {
 		require.Contains(t, heard, want)
 	}
 }
+
+// A socket that a run tries is known, but for those of libraries and of the user's session.
+func TestTriedSocketsAreSeen(t *testing.T) {
+	unprivileged(t)
+	b := newBench(t)
+	tried := func() []string {
+		run, err := b.plan("perl", "-MIO::Socket::UNIX", "-e", "IO::Socket::UNIX->new($_) for @ARGV", "/run/nscd/socket", "/tmp/tmux-1/default", b.home+"/.gnupg/S.gpg-agent", b.home+"/none/s", "/var/run/none/s")
+		require.NoError(t, err)
+		_, wait := b.launch(run)
+		require.NoError(t, wait().err)
+		return run.sockets
+	}
+	require.Empty(t, tried(), "the control: nobody asks")
+	b.request.Report = "attempts"
+	require.Equal(t, []string{b.home + "/none/s", "/run/none/s"}, tried())
+}

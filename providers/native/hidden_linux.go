@@ -36,12 +36,20 @@ func (r *plan) Hidden(failed bool) (list []events.Hidden) {
 		}
 		list = append(slices.DeleteFunc(list, func(have events.Hidden) bool { return have.Hint == h.Hint }), h)
 	}
+	for _, path := range r.run.sockets {
+		if h, is := r.hiddenSocket(path); is && !slices.Contains(list, h) {
+			list = append(list, h)
+		}
+	}
 	for _, port := range r.run.closed {
 		rule := "localhost:" + strconv.Itoa(int(port))
-		allowed := slices.ContainsFunc(r.Policy.Network.Local, func(l profiles.NetRule) bool {
+		own := slices.ContainsFunc(r.Policy.Network.Local, func(l profiles.NetRule) bool {
 			return strings.TrimPrefix(l.Text, "localhost:") == strings.TrimPrefix(rule, "localhost:")
+		}) || slices.ContainsFunc(r.Policy.Network.Publish, func(p profiles.NetRule) bool {
+			at, _, _ := profiles.PublishedPorts(p.Text)
+			return at == port // pccrun listens there itself
 		})
-		if procfs.Listens(port) && !allowed {
+		if procfs.Listens(os.Getpid(), port) && !own {
 			list = append(list, events.Hidden{What: "connect " + rule + " of this machine", Hint: "--local " + rule})
 		}
 	}
@@ -59,6 +67,12 @@ func (r *plan) hiddenNames() (list []events.Hidden) {
 		add(r.hiddenAt(word))
 		if _, value, is := strings.Cut(word, "="); is { // as in --file=PATH
 			add(r.hiddenAt(value))
+		}
+	}
+	for _, path := range triedSockets(r.Plan.Command.Argv) {
+		if h, is := r.hiddenSocket(path); is {
+			list = slices.DeleteFunc(list, func(have events.Hidden) bool { return have.What == "read "+filepath.Dir(path) })
+			add(h)
 		}
 	}
 	return list
@@ -149,6 +163,12 @@ func (r *plan) hiddenAt(word string) (h events.Hidden) {
 		}
 	}
 	return h
+}
+
+// hiddenSocket returns what a path names, if that is a socket and hidden.
+func (r *plan) hiddenSocket(path string) (h events.Hidden, is bool) {
+	h = r.hiddenAt(path)
+	return h, strings.HasPrefix(h.Hint, "--socket ")
 }
 
 // visible reports whether the command finds at a path what the host has there, or something of the sandbox's own.

@@ -96,7 +96,8 @@ type Run struct {
 
 	looked, made []string // as in [namespaces.Result], of what the workspace names
 
-	closed []uint16 // ports of its own loopback that the command asked for and nobody listened at
+	sockets []string // of unix(7), that the command asked for, where a report is wanted
+	closed  []uint16 // ports of its own loopback that the command asked for and nobody listened at
 
 	serveAfter time.Duration // see serveSoon; tests have more patience
 }

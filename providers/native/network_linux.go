@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/egress"
+	"github.com/pccrun/pccrun/internal/procfs"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/netproxy"
@@ -61,6 +62,7 @@ func (s *Started) serveSoon(ctx context.Context) {
 	if s.run.Egress.Rules == nil && !s.run.Plan.Questions {
 		return
 	}
+	s.way.Hint = s.hint
 	s.way.Begin(s.names())
 	s.soonServe(func() {
 		if s.run.Egress.Rules == nil {
@@ -93,7 +95,9 @@ func (s *Started) servedBefore(gone func(*namespaces.Result)) func(*namespaces.R
 func (s *Started) refused(r network.Refusal) {
 	if !r.Closed {
 		s.way.Refused(r.Protocol, r.To)
-	} else if port := r.To.Port(); len(s.run.closed) < maxClosed && !slices.Contains(s.run.closed, port) {
+	} else if port := r.To.Port(); procfs.Listens(s.Pid, port) { // at ::1, as node does: who tries both addresses got there
+		s.run.closed = slices.DeleteFunc(s.run.closed, func(p uint16) bool { return p == port })
+	} else if len(s.run.closed) < maxClosed && !slices.Contains(s.run.closed, port) {
 		s.run.closed = append(s.run.closed, port)
 	}
 }

@@ -148,6 +148,12 @@ var reads = [...]shape{
 // and removals left out: what a report of refused changes can afford.
 func Writes() []seccomp.Watched { return watched(true, writes[:], modes[:]) }
 
+// Connects is connect(2), but for an address as long as those of netlink, IPv4 and IPv6 are: a unix
+// socket's path is seldom so short or long.
+func Connects() []seccomp.Watched {
+	return []seccomp.Watched{{Name: "connect", Arg: 2, Passed: []uint32{12, 16, 28}}}
+}
+
 // Everything are all calls that name a path, and connect(2): every open, stat,
 // execution and removal. Who asks of a descriptor alone (fstat of the C library) is let pass.
 func Everything() []seccomp.Watched {

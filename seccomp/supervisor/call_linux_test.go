@@ -96,13 +96,15 @@ func TestFind(t *testing.T) {
 		"/nowhere":         {root + "/a/b/none", false, true},
 		"/chain":           {root + "/a/b/none", false, true},
 		"/out":             {root + "/outside", false, true}, // the one above the root is another
-		"/no/such/dir":     {"/no/such/dir", false, false},
+		"/no/such/dir":     {root + "/no/such/dir", false, false},
+		"/abs/such/dir":    {root + "/a/b/such/dir", false, false},
+		"/loop/such/dir":   {"/loop/such/dir", false, false},
 	} {
-		require.Equal(t, want, find(fd, text, true), text)
+		require.Equal(t, want, find(fd, text, true, maxLinks), text)
 	}
-	require.Equal(t, Place{root + "/abs", true, true}, find(fd, "/abs", false))
-	require.Equal(t, Place{root + "/nowhere", true, true}, find(fd, "/nowhere", false))
-	require.False(t, find(fd, "/loop", true).There)
+	require.Equal(t, Place{root + "/abs", true, true}, find(fd, "/abs", false, maxLinks))
+	require.Equal(t, Place{root + "/nowhere", true, true}, find(fd, "/nowhere", false, maxLinks))
+	require.False(t, find(fd, "/loop", true, maxLinks).There)
 }
 
 func TestParseUmask(t *testing.T) {

@@ -173,15 +173,15 @@ func (c *Call) Path(n Name) (Place, error) {
 	if !c.alive() {
 		return Place{}, ErrGone
 	}
-	return find(root, text, n.Follow), nil
+	return find(root, text, n.Follow, maxLinks), nil
 }
 
 // maxLinks bounds the links at the end of a path that lead nowhere yet; the
 // kernel follows no more either (path_resolution(7)).
 const maxLinks = 40
 
-// find returns where an absolute path leads below a root.
-func find(root int, text string, follow bool) Place {
+// find returns where an absolute path leads below a root, of which so many of the last names may be missing.
+func find(root int, text string, follow bool, missing int) Place {
 	for range maxLinks {
 		if follow {
 			if fd, err := open(root, text, 0); err == nil {
@@ -199,6 +199,8 @@ func find(root int, text string, follow bool) Place {
 		if err != nil || name == "." || name == ".." {
 			if err == nil {
 				unix.Close(dir)
+			} else if err == unix.ENOENT && missing > 0 && name != "." && name != ".." {
+				return Place{Path: path.Join(find(root, kept[:i], true, missing-1).Path, name)}
 			}
 			break
 		}

@@ -182,10 +182,11 @@ func TestNetwork(t *testing.T) {
 			"curl -sS --noproxy '*' http://host.pccrun.internal:" + named + "/by-name",
 			"curl -sS --noproxy '*' https://evil.example.org/by-name",
 			"curl -sS --noproxy '*' http://127.64.0.99:" + named,
-			"curl -sS --noproxy '*' http://127.0.0.1:" + named, // the container's own
+			"curl -sS --noproxy '*' http://127.0.0.1:" + named,
+			"curl -sS --noproxy '*' http://127.0.0.1:" + other, // the container's own
 			"cat $PCCRUN_DENIALS; echo x >>$PCCRUN_DENIALS",
 		}, "\n"))
-		assert.Equal(t, 2, strings.Count(out, "served"), "by the proxy, and by its name: "+errs)
+		assert.Equal(t, 3, strings.Count(out, "served"), "by the proxy, by its name, and at the loopback: "+errs)
 		assert.True(t, strings.HasPrefix(out, "served"), "the control")
 		assert.Contains(t, out, "evil.example.org")
 		allowed := map[string]bool{}
@@ -204,6 +205,7 @@ func TestNetwork(t *testing.T) {
 			"host.pccrun.internal:" + named: true, "host.pccrun.internal:" + other: false, "good.example.org:443": true, "evil.example.org:443": false,
 			"evil.example.org:0":   false, // the name alone was asked for
 			"127.64.0.99:" + named: false, // nobody's
+			"localhost:" + named:   true,
 		}, allowed)
 	})
 }

@@ -42,6 +42,8 @@ func TestHints(t *testing.T) {
 		{name: "no network", script: get("https://www.good.example/"), says: `denied: resolve www\.good\.example`},
 		{name: "a name", flags: some, script: get("https://www.good.example/"), says: `denied: (?:resolve )?www\.good\.example(?::443)?`},
 		{name: "another port", flags: "--allow good.example", script: ping, says: `denied: good\.example:6379`},
+		{name: "a client's own port", script: bare + `exec -a redis-cli bash -c 'exec 3<>/dev/tcp/good.example/6379; echo PING >&3; read -t 100 x <&3; [ "$x" ]'`, says: `denied: resolve good\.example`},
+		{name: "a name of a private network", flags: some, script: get("http://git.corp/"), says: `denied: (?:resolve )?git\.corp(?::80)?`},
 		{name: "a private address", flags: some, script: get("http://" + private4 + "/"), says: `denied: 10\.1\.2\.3:80`},
 		{name: "a request", flags: "--allow 'GET https://chatgpt.com/ok/**'", script: get("https://chatgpt.com/no"), says: `denied: request GET https://chatgpt\.com/no`},
 		{name: "a service of the machine", flags: some, script: "curl -gfsS -m 100 --noproxy none -x http://127.0.0.1:3128 http://host.pccrun.internal:" + port, says: `denied: host\.pccrun\.internal:` + port},

@@ -63,6 +63,7 @@ var hosts = map[string][]string{
 	"six.good.example.":      {good6},
 	"evil.example.":          {evil4, evil6},
 	"rebind.good.example.":   {private4},
+	"git.corp.":              {private4},
 	"meta.good.example.":     {metadata4},
 	"loop.good.example.":     {"127.0.0.1"},
 	"mapped.good.example.":   {"::ffff:10.1.2.3"},

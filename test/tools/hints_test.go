@@ -67,6 +67,9 @@ var hints = []hint{
 	{name: "a hidden file that git adds", needs: "git", prepare: "echo S=1 > .env; echo a > f; mkdir -p d; echo S=1 > d/.env.ignored; echo .env.ignored > .gitignore", script: "@git add -A", says: `hidden: read .*/\.env, which git would add \(to allow: (?P<hint>.*)\)`},
 	{name: "a socket in the workspace", script: "@" + connect + "s", says: `hidden: connect .*/s`},
 	{name: "a socket in the home", script: "@" + connect + "~/s", says: `hidden: connect .*/h/s`},
+	{name: "a package manager", needs: "npm", env: []string{"npm_config_registry=http://mirror.example"}, script: `(exec -a npm bash -c ': < /dev/tcp/registry.example/443') || [ "$npm_config_registry" = http://mirror.example ]`, says: `denied: resolve registry\.example`},
+	{name: "a package mirror of this machine", needs: "npm", env: []string{"npm_config_registry=http://localhost:$PORT"}, flags: "--allow @npm", script: `[ "$npm_config_registry" = http://localhost:$PORT ]; exec 3<> /dev/tcp/localhost/$PORT`, says: `hint: (?P<hint>--local \d+) opens the port`},
+	{name: "a socket that is tried", flags: trying, script: connect + "~/s", says: `hidden: connect .*/h/s`},
 	// What the workspace names.
 	{name: "where a link of the workspace leads", prepare: "mkdir -p ~/cache/nm; echo a > ~/cache/nm/f; ln -s ~/cache/nm node_modules", script: "cat node_modules/f", says: `hidden: read .*/cache/nm, where node_modules leads`},
 	{name: "where a link to a link leads", prepare: "mkdir -p ~/cache/nm; echo a > ~/cache/nm/f; ln -s cache ~/c; ln -s ../c/nm node_modules", script: "cat node_modules/f", says: `hidden: read .*/c, where node_modules leads`},
