@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -103,6 +104,20 @@ var hints = []hint{
 	{name: "a name in quarantine", script: "mkdir -p sub; echo x > sub/.npmrc; echo x > sub/.envrc; while [ -e sub/.envrc ]; do sleep 0.02; done; [ -e sub/.npmrc ]", says: `quarantined: sub/\.npmrc \(npm would load it; to allow: (?P<hint>.*)\)`},
 }
 
+// learned are refusals that pccrun learn names, of most of which a run has no record.
+var learned = []hint{
+	{name: "learn a hidden file", prepare: "echo S=1 > .env", script: "sh -c 'cat .env'", says: `learn: read .*/\.env: openat by \S+`},
+	{name: "learn a hidden file of an odd name", prepare: `mkdir "a b"; echo S=1 > "a b/.env"`, script: `cat "a b/.env"`, says: `learn: read .*/a b/\.env: openat by \S+`},
+	{name: "learn a write of a protected file", prepare: "echo a > .mcp.json", script: "sh -c 'echo x > .mcp.json'", says: `learn: write .*/\.mcp\.json: openat by .*`},
+	{name: "learn a directory in a protected one", prepare: "mkdir .husky", script: "mkdir .husky/_", says: `learn: write .*/\.husky/_: mkdir by .*`},
+	{name: "learn a file beside the workspace", prepare: "mkdir ../lib; echo a > ../lib/f", script: "sh -c 'cat ../lib/f'", says: `learn: read .*/lib/f: openat by \S+`},
+	{name: "learn a write beside the workspace", prepare: "mkdir -p ../lib", script: "echo x > ../lib/g", check: "[ -e ~/lib/g ]", says: `learn: write .*/lib: openat by .*`},
+	{name: "learn a socket", script: connect + "s", says: `learn: connect .*/repo/s: connect by \S+`},
+	{name: "learn a service", script: "exec 3<>/dev/tcp/localhost/$PORT", says: `learn: host \S+: .*`},
+	{name: "learn a variable", env: []string{"A_TOKEN=x"}, script: `[ "$A_TOKEN" ]`, says: `learn: variable A_TOKEN: named by the command`},
+	{name: "learn a limit", flags: "--files 20", instead: "--files 20", script: `perl -e 'for (1..20) { open $f[$_], "<", "/dev/null" or exit 1 }'`, says: `learn: limit files: .*`},
+}
+
 // mistakes are hints of a run that does not begin, or has lost what it was for, and of pccrun why.
 var mistakes = []hint{
 	{name: "a rule for what is not there", flags: "--write $HOME/data", script: "mkdir -p ~/data; echo x > ~/data/f", says: `hint: (?P<hint>mkdir -p \S+), or give its parent the access`},
@@ -147,7 +162,7 @@ var mistakes = []hint{
 //test:root ^a_file_of_the_home$
 func TestHints(t *testing.T) {
 	m := newHintMachine(t)
-	for _, row := range append(hints, mistakes...) {
+	for _, row := range slices.Concat(hints, learned, mistakes) {
 		t.Run(row.name, func(t *testing.T) {
 			for _, n := range strings.Fields(row.needs) {
 				if _, err := exec.LookPath(n); err != nil {
@@ -259,7 +274,11 @@ func (m *hintMachine) follow(t *testing.T, row *hint) {
 	}
 	m.fresh(t, row)
 	pccrun := m.program + " " + expand(row.flags)
-	out, works := tried(pccrun + " --")
+	first := pccrun
+	if strings.HasPrefix(row.says, "learn: ") {
+		first = m.program + " learn " + expand(row.flags)
+	}
+	out, works := tried(first + " --")
 	require.False(t, works, "without the hint: %s", out)
 	begin, says := "(?m)^pccrun: ", row.says
 	if row.why != "" {
