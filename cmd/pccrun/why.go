@@ -83,7 +83,7 @@ func whyVerb(args []string) int {
 	case home != "" && platform == "":
 		return fail("why: --home DIR goes with --platform darwin", "HOME says what the home is on this machine")
 	case platform != "" && before != nil:
-		return fail("why: flags --session and --platform contradict each other")
+		return fail("why: flags --session, --platform: a session was on this machine")
 	case platform != "":
 		return whyOnDarwin(args, req, words, home)
 	}
