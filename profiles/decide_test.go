@@ -177,17 +177,6 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// What looks like a credential is passed by no list for every command, and strict has few variables.
-func TestPassedByDefault(t *testing.T) {
-	const signs, plain = "GOFLAGS=-x=https://u:p@a.example/b", "MAKEFLAGS=see https://a.example/@x"
-	w := newWorld(t)
-	for profile, want := range map[string][]string{"default": {plain}, "offline": {plain}, "protect-more": {plain}, "strict": {}} {
-		p := w.policy(func(r *Request) { r.Profile = profile })
-		require.Equal(t, want, p.Environ([]string{signs, plain}), profile)
-	}
-
-}
-
 func BenchmarkDecide(b *testing.B) {
 	p := &Policy{}
 	for i := range 500 {
