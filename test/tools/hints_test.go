@@ -176,7 +176,7 @@ var mistakes = []hint{
 	// Limits that were met.
 	{name: "the memory is spent", flags: "--memory 64m", instead: "--memory 64m", script: `perl -e '$a = "x" x (256 << 20)'`, says: `hint: (?P<hint>--memory SIZE) sets the limit`},
 	{name: "the disk is full", flags: "--disk 8m", instead: "--disk 8m", script: "head -c 32M /dev/zero > /tmp/f", says: `hint: (?P<hint>--disk SIZE) sets the limit.*`},
-	{name: "the processes are spent", flags: "--pids 8", instead: "--pids 8", script: "for i in $(seq 20); do sleep 3 & done; wait -n", says: `hint: (?P<hint>--pids COUNT) sets the limit`},
+	{name: "the processes are spent", flags: "--pids 8", instead: "--pids 8", script: `perl -e 'for (1..20) { defined(my $p = fork) or exit 1; $p or exec "sleep", 60 }'`, says: `hint: (?P<hint>--pids COUNT) sets the limit`},
 
 	{name: "why not write, by a copy", flags: "--read $HOME/out", prepare: "mkdir -p ~/out/d", script: "echo x > ~/out/d/f", why: "write $HOME/out/d", says: `hint: --write .*, (?P<hint>--overlay \S+) a copy of it`},
 	{name: "why not read what is hidden", prepare: "echo S=1 > .env", script: "cat .env", why: "read .env", says: `hint: (?P<hint>--read \S+) shows it`},
