@@ -176,7 +176,6 @@ var mistakes = []hint{
 	// Limits that were met.
 	{name: "the memory is spent", flags: "--memory 64m", instead: "--memory 64m", script: `perl -e '$a = "x" x (256 << 20)'`, says: `hint: (?P<hint>--memory SIZE) sets the limit`},
 	{name: "the disk is full", flags: "--disk 8m", instead: "--disk 8m", script: "head -c 32M /dev/zero > /tmp/f", says: `hint: (?P<hint>--disk SIZE) sets the limit.*`},
-	{name: "the processes are spent", flags: "--pids 8", instead: "--pids 8", script: `perl -e 'for (1..20) { defined(my $p = fork) or exit 1; $p or exec "sleep", 60 }'`, says: `hint: (?P<hint>--pids COUNT) sets the limit`},
 
 	{name: "why not write, by a copy", flags: "--read $HOME/out", prepare: "mkdir -p ~/out/d", script: "echo x > ~/out/d/f", why: "write $HOME/out/d", says: `hint: --write .*, (?P<hint>--overlay \S+) a copy of it`},
 	{name: "why not read what is hidden", prepare: "echo S=1 > .env", script: "cat .env", why: "read .env", says: `hint: (?P<hint>--read \S+) shows it`},
@@ -348,7 +347,7 @@ func (m *hintMachine) follow(t *testing.T, row *hint) {
 		require.Contains(t, pccrun, instead)
 		pccrun = strings.Replace(pccrun, instead, "", 1)
 	}
-	flags = strings.NewReplacer("FREE", freePort(t), " HOST", " a.example", " FILE", " ~/mine", " DIR", " ~/repo", "SIZE", "1g", "COUNT", "500").Replace(flags) // what the user is to put there
+	flags = strings.NewReplacer("FREE", freePort(t), " HOST", " a.example", " FILE", " ~/mine", " DIR", " ~/repo", "SIZE", "1g").Replace(flags) // what the user is to put there
 	again := func(flags string) (string, bool) {
 		said, err := m.bash(row, m.home+"/repo", before)
 		require.NoError(t, err, said)
