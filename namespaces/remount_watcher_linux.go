@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/hint"
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/namespaces/inside"
 	"github.com/pccrun/pccrun/survey"
 )
@@ -213,7 +214,7 @@ func (k *RemountWatcher) watch(d *watched) error {
 	}
 	if err == unix.EACCES {
 		// Nobody would see it when the host replaces a file there that has a rule.
-		return hint.Errorf("a rule for the directory itself (--hide "+d.path+"), which needs no watching",
+		return hint.Errorf(fmt.Sprintf("--hide %s covers the directory itself, which needs no watching", shell.Quote(d.path)),
 			"watch %s, where a file has a rule: %w", d.path, unix.EACCES)
 	}
 	if err != nil {

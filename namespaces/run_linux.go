@@ -240,7 +240,7 @@ func (s Shell) cloneError(err error) error {
 // cgroupError is the error where the kernel did not let a sandbox be born in its control group, with
 // what refuses it most often. Nothing of the command has run.
 func cgroupError(err error) error {
-	why := "without --memory, --cpus and --pids no control group is needed"
+	why := "--memory none --cpus none --pids none needs no control group"
 	switch {
 	case errors.Is(err, unix.ENOSYS):
 		why = "a seccomp filter around pccrun refuses clone3, which limits by cgroup v2 need: allow clone3"

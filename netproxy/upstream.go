@@ -61,7 +61,7 @@ func isOwnLink(ip netip.Addr) bool {
 
 // ownProxy is the error where the host's proxy is on the host itself, and nobody has named its port.
 func ownProxy(addr, port string) error {
-	return hint.Errorf("--local "+port+" allows it; without that line connections are direct",
+	return hint.Errorf(fmt.Sprintf("--local %s allows it; without that line connections are direct", port),
 		"the proxy %s of ~/.config/pccrun/environment is on this machine, where another program could be listening", addr)
 }
 

@@ -240,7 +240,7 @@ const (
 // An EnvDecision is what the policy says of a variable, and the rule that said it.
 type EnvDecision struct {
 	Action EnvAction
-	Value  string // with [EnvSetTo]; with [EnvInjected], where the value comes from
+	Value  string // with [EnvSetTo]; with [EnvInjected], where the value comes from; with [EnvScrubbed], why
 	Origin Origin
 }
 
@@ -268,6 +268,26 @@ func (p *Policy) DecideEnv(name string) EnvDecision {
 	return EnvDecision{Action: EnvScrubbed, Origin: Origin{Source: "default", Key: "no rule passes it"}}
 }
 
+// DecideEnvOf is DecideEnv for a value of the host's: an address that signs in is passed by no list that holds for every
+// command.
+func (p *Policy) DecideEnvOf(name, value string) EnvDecision {
+	d := p.DecideEnv(name)
+	if d.Action == EnvPassed && d.Origin.Source == "built-in default" && signsIn(value) {
+		d.Action, d.Value = EnvScrubbed, "its value has an address that signs in"
+	}
+	return d
+}
+
+// signsIn reports whether an address in a text has a user name.
+func signsIn(text string) bool {
+	for _, rest := range strings.Split(text, "://")[1:] {
+		if i := strings.IndexAny(rest, "@/?# \t'\""); i >= 0 && rest[i] == '@' {
+			return true
+		}
+	}
+	return false
+}
+
 // Matches reports whether the rule passes the variable.
 func (r *EnvRule) Matches(name string) bool {
 	if prefix, ok := strings.CutSuffix(r.Pattern, "*"); ok {
@@ -285,8 +305,8 @@ func (p *Policy) Environ(host []string) []string {
 	env := make([]string, 0, len(p.Environment.Pass)+len(p.Environment.Set))
 	seen := make(map[string]bool, cap(env))
 	for _, entry := range host {
-		name, _, ok := strings.Cut(entry, "=")
-		if !ok || name == "" || p.DecideEnv(name).Action != EnvPassed || seen[name] {
+		name, value, ok := strings.Cut(entry, "=")
+		if !ok || name == "" || seen[name] || p.DecideEnvOf(name, value).Action != EnvPassed {
 			continue
 		}
 		seen[name] = true

@@ -213,13 +213,15 @@ func (d *decoder) list(v value, key string, each func(text string, o Origin)) {
 }
 
 // rules is list for one whose entries can be taken out again: with a - before it one is
-// added to what the layer subtracts.
+// added to what the layer subtracts, and -* takes out all that is inherited.
 func (d *decoder) rules(v value, key string, each func(text string, o Origin)) {
 	d.list(v, key, func(text string, o Origin) {
 		rest, minus := strings.CutPrefix(text, "-")
 		switch {
 		case strings.HasPrefix(text, "!"):
 			d.at(o, "a - takes it out: "+quote("-"+text[1:]), "%q: nothing begins with !", text)
+		case text == "-*":
+			d.layer.clear = append(d.layer.clear, o)
 		case minus:
 			d.subtracts = true
 			d.layer, d.minus = d.minus, d.layer

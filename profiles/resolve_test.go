@@ -1377,6 +1377,17 @@ func TestThisHost(t *testing.T) {
 	require.Empty(t, home)
 }
 
+// An address that signs in is passed by no list for every command, and strict has few variables.
+func TestPassedByDefault(t *testing.T) {
+	const signs, plain = "GOFLAGS=-x=https://u:p@a.example/b", "MAKEFLAGS=see https://a.example/@x"
+	w := newWorld(t)
+	for profile, want := range map[string][]string{"default": {plain}, "offline": {plain}, "protect-more": {plain}, "strict": {}} {
+		p := w.policy(func(r *Request) { r.Profile = profile })
+		require.Equal(t, want, p.Environ([]string{signs, plain}), profile)
+	}
+
+}
+
 func BenchmarkResolve(b *testing.B) {
 	w := newWorld(b)
 	for _, name := range []string{"default", "claude"} {

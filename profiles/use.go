@@ -4,6 +4,8 @@ import (
 	"crypto/sha1"
 	"errors"
 	"fmt"
+	"net/netip"
+	"net/url"
 	"os"
 	"path"
 	"slices"
@@ -202,7 +204,14 @@ func (b *builder) docker(host *Host, o Origin) error {
 	if at := host.Getenv("DOCKER_HOST"); at != "" {
 		name, unix := strings.CutPrefix(at, "unix://")
 		if !unix {
-			return hinted{fmt.Errorf("DOCKER_HOST is %s, which is no socket", at), "--allow HOST:PORT --env DOCKER_HOST reaches it"}
+			rule := "--allow HOST:PORT"
+			if u, err := url.Parse(at); err == nil && u.Port() != "" {
+				rule = "--allow " + u.Host
+				if ip, _ := netip.ParseAddr(u.Hostname()); u.Hostname() == "localhost" || ip.IsLoopback() {
+					rule = "--local localhost:" + u.Port()
+				}
+			}
+			return hinted{fmt.Errorf("DOCKER_HOST is %s, which is no socket", at), rule + " --env DOCKER_HOST reaches it"}
 		}
 		names = []string{name}
 		b.pass("DOCKER_HOST", o)

@@ -56,6 +56,7 @@ func TestPlaceVariables(t *testing.T) {
 	w := newCountry(t, []string{"home/hidden/", "ws/src/", "data/"}, "read data")
 	environ := map[string]string{
 		"PYTHONPATH": "src::" + w.path("ws/src"), "LD_LIBRARY_PATH": w.path("data") + ":" + w.path("home/hidden"), "PERL5LIB": w.path("home/hidden"), "PROTO_HOME": w.path("data"), "AWS_PROFILE": "x",
+		"NODE_OPTIONS": "--max-old-space-size=4096 --require='" + w.path("data/x.js") + "'", "RUBYOPT": "-r" + w.path("home/hidden"), "JAVA_OPTS": "-javaagent:" + w.path("home/hidden"), "MAVEN_OPTS": "-Dhttp.proxyPassword=x",
 	}
 	getenv := func(name string) string { return environ[name] }
 	var got []string
@@ -63,8 +64,8 @@ func TestPlaceVariables(t *testing.T) {
 		name, _, _ := strings.Cut(v.Entry, "=")
 		got = append(got, name)
 	}
-	require.ElementsMatch(t, []string{"PYTHONPATH", "PROTO_HOME"}, got)
-	w.policy.Environment.Scrub = []profiles.EnvRule{{Pattern: "P*"}}
+	require.ElementsMatch(t, []string{"PYTHONPATH", "PROTO_HOME", "NODE_OPTIONS"}, got)
+	w.policy.Environment.Scrub = []profiles.EnvRule{{Pattern: "*"}}
 	require.Empty(t, (&Options{Getenv: getenv}).placed(w.policy, w.finder().readable))
 }
 

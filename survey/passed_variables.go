@@ -19,16 +19,38 @@ func free(p *profiles.Policy, name string) bool {
 		!slices.ContainsFunc(p.Environment.Scrub, func(r profiles.EnvRule) bool { return r.Matches(name) })
 }
 
+// options are variables with options of an interpreter or a build tool, some of which name files: an editor's terminal, say,
+// sets NODE_OPTIONS to a file of its own, without which node does not start.
+var options = [...]string{
+	"NODE_OPTIONS", "RUBYOPT", "PERL5OPT", "LD_PRELOAD", "JAVA_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "MAVEN_OPTS", "MAVEN_ARGS", "GRADLE_OPTS", "SBT_OPTS", "JVM_OPTS",
+}
+
 // placed passes the variables that say where programs are and what they load, where the command can read all that
 // they name.
 func (o *Options) placed(p *profiles.Policy, readable func(path string) bool) (env []Variable) {
-	for _, name := range PlaceVariables() {
+	add := func(name string, split func(value string) []string) {
 		value := o.Getenv(name)
 		if value == "" || !free(p, name) {
-			continue
+			return
 		}
-		if !slices.ContainsFunc(filepath.SplitList(value), func(path string) bool { return !readable(path) }) {
+		if !slices.ContainsFunc(split(value), func(path string) bool { return !readable(path) }) {
 			env = append(env, Variable{name + "=" + value, "all that it names can be read"})
+		}
+	}
+	for _, name := range PlaceVariables() {
+		add(name, filepath.SplitList)
+	}
+	for _, name := range options {
+		if !gitconfig.Secret(o.Getenv(name)) {
+			add(name, func(value string) (paths []string) {
+				for _, word := range strings.FieldsFunc(value, func(r rune) bool { return strings.ContainsRune(" \t\"'=:,;", r) }) {
+					if word[0] == '-' { // -r/PATH
+						word = word[max(strings.IndexByte(word, '/'), 0):]
+					}
+					paths = append(paths, word)
+				}
+				return paths
+			})
 		}
 	}
 	return env

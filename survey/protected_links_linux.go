@@ -73,7 +73,11 @@ func (f *finder) protected() {
 		if err != nil {
 			f.err = fmt.Errorf("protect %s: %w (%s)", r.Pattern, err, r.Origin)
 		} else if Below(f.policy.Workspace, end.Path) {
-			f.err = hint.Errorf("--review "+shell.Quote(r.Pattern),
+			fix := "--review " + shell.Quote(r.Pattern)
+			if r.Origin.Source == "flag" { // which no other flag takes back
+				fix = "leave that flag out"
+			}
+			f.err = hint.Errorf(fix,
 				"protect %s: links to %s, which contains the workspace (%s)", r.Pattern, end.Path, r.Origin)
 		}
 		if f.err != nil {

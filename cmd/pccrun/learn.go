@@ -19,10 +19,10 @@ import (
 
 const learnUsage = `usage: pccrun learn [FLAGS] [--save] [--json] -- COMMAND [ARG…]
 
-Runs a command as pccrun run does, under the same policy, and prints the smallest
-change to the profile that would allow what was denied, as a diff for patch. Each
-line has the access that was tried, the program and the count. FLAGS are the
-policy flags of pccrun run.
+Runs a command as pccrun run does, under the same policy, and prints what was
+denied with the flag that would allow it, and the smallest change to the profile
+that would, as a diff for patch. Each line has the access that was tried, the
+program and the count. FLAGS are the policy flags of pccrun run.
 
 pccrun asks at the terminal before it proposes to show a secret or a home, to
 allow a way out of the sandbox, or to allow a change to what the host executes.
@@ -325,13 +325,19 @@ func (l *lesson) print() {
 	io.WriteString(stdout, l.diff()) // to the byte: patch(1) finds the lines of a profile that has others than ours
 }
 
-// explain says what the diff is of, and what it cannot hold.
+// maxFlags bounds the refusals that are named with a flag: the diff has all.
+const maxFlags = 20
+
+// explain says what was refused, with the flag for it, what the diff is of, and what it cannot hold.
 func (l *lesson) explain() {
-	impossible := 0
+	impossible, flags := 0, 0
 	for _, r := range l.rows {
+		text := r.Deed.String() + " " + r.What + ": "
 		if r.state == "impossible" {
 			impossible++
-			say("learn: not proposed: " + r.Deed.String() + " " + r.What + ": " + r.Never)
+			say("learn: not proposed: " + text + r.Never)
+		} else if flags++; flags <= maxFlags {
+			say(messages.Allow("learn: "+text+r.Reason, r.Flag()))
 		}
 	}
 	if l.lost > 0 {

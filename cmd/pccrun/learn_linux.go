@@ -98,6 +98,10 @@ func readSeen(from io.Reader) (*seen, error) {
 			if !e.Allowed {
 				s.network = append(s.network, e)
 			}
+		case events.Hidden:
+			if strings.HasPrefix(e.Hint, "--local ") {
+				s.network = append(s.network, events.NetDecision{Via: "transparent", Hint: e.Hint})
+			}
 		case events.OOM:
 			s.oom = &e
 		case events.Timeout:

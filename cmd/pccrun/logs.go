@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/terminal"
@@ -25,7 +26,8 @@ Prints the events of a session, one on a line. Times are in UTC, with the date i
 it is not today's.
 
   --denied        only what was refused, with the flag that would allow it; inside,
-                  $PCCRUN_DENIALS names a file with the same
+                  $PCCRUN_DENIALS names a file with the same. Refused reads and
+                  writes of files are not recorded: pccrun learn names them
   --net           a line for each host that was tried: how often it was allowed
                   and refused, the bytes sent and received, the flag to allow it
   --each          with --net: each decision with its time and rule, not the sums
@@ -69,6 +71,9 @@ func logsVerb(args []string) int {
 		return failSession(err)
 	}
 	home, e, err := findSession(words)
+	if errors.Is(err, errNotHere) && o.denied {
+		err = hint.Errorf(unrecorded, "no refusal in this workspace was recorded")
+	}
 	if err != nil {
 		return failSession(err)
 	}
@@ -76,7 +81,10 @@ func logsVerb(args []string) int {
 		switch quiet := home.RanSince(e); {
 		case len(words) > 0:
 		case quiet && !o.json:
-			say("the last run here was refused nothing; of the one before: pccrun logs " + e.ID + o.filters())
+			say("the last run here was refused nothing that is recorded; of the one before: pccrun logs " + e.ID + o.filters())
+			if o.denied {
+				say("hint: " + unrecorded)
+			}
 			fallthrough
 		case quiet:
 			return 0
@@ -94,6 +102,9 @@ func logsVerb(args []string) int {
 	}
 	return 0
 }
+
+// unrecorded says what no record has: a hidden file leaves no trace of who opened it, nor does a read-only one.
+const unrecorded = "reads of hidden files, and writes without --report attempts, leave no record: pccrun learn -- COMMAND names each, with its flag"
 
 // filters are the flags that choose among the events.
 func (o *logsOptions) filters() (text string) {

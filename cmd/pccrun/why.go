@@ -83,7 +83,7 @@ func whyVerb(args []string) int {
 	case home != "" && platform == "":
 		return fail("why: --home DIR goes with --platform darwin", "HOME says what the home is on this machine")
 	case platform != "" && before != nil:
-		return fail("why: flags --session and --platform contradict each other")
+		return fail("why: flags --session, --platform: a session was on this machine")
 	case platform != "":
 		return whyOnDarwin(args, req, words, home)
 	}
@@ -550,7 +550,7 @@ func originOfRule(p *profiles.Policy, text string) profiles.Origin {
 }
 
 func (a *answer) env(p *profiles.Policy, host *profiles.Host) {
-	d := p.DecideEnv(a.subject)
+	d := p.DecideEnvOf(a.subject, host.Getenv(a.subject))
 	a.rule = d.Origin
 	switch d.Action {
 	case profiles.EnvPassed:
@@ -560,7 +560,7 @@ func (a *answer) env(p *profiles.Policy, host *profiles.Host) {
 	case profiles.EnvInjected:
 		a.yes, a.what = true, "a placeholder; its value, from "+d.Value+", is sent only with requests to its hosts"
 	default:
-		a.what, a.hint = "it is not passed", "--env "+shell.Quote(a.subject)+" passes it"
+		a.what, a.hint = cmp.Or(d.Value, "it is not passed"), "--env "+shell.Quote(a.subject)+" passes it"
 	}
 	if !a.yes || d.Action == profiles.EnvPassed && host.Getenv(a.subject) == "" { // nothing comes from the host
 		if value, what := run.SurveyedEnv(p, host, a.subject); value != "" {

@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -82,6 +83,22 @@ type Proposal struct {
 	Reason string // what was tried, by which program, how often
 	Ask    string // why somebody must say yes first; "" if nobody need
 	Never  string // why a profile cannot say it
+}
+
+// Flag returns the flag that does for one run what the entry does for all.
+func (p *Proposal) Flag() string {
+	switch list := p.Keys[len(p.Keys)-1]; list {
+	case "filesystem":
+		return "--" + p.Value + " " + shell.Quote(p.What)
+	case "sockets":
+		return "--socket " + shell.Quote(p.What)
+	case "pass":
+		return "--env " + p.Key
+	case "resources":
+		return "--" + p.Key + " " + p.Value
+	default:
+		return "--" + list + " " + shell.Quote(p.Key)
+	}
 }
 
 // maxOf bounds the proposals of a kind: a command can try as much as it likes.

@@ -56,14 +56,20 @@ func (r *plan) Hidden(failed bool) (list []events.Hidden) {
 	return list
 }
 
-// hiddenNames returns what the words of the command name and is hidden.
+// hiddenNames returns what the words of the command name and is hidden. That it was opened no record has: a refused open
+// leaves none, and a word that is no shell's is for its program.
 func (r *plan) hiddenNames() (list []events.Hidden) {
 	add := func(h events.Hidden) {
 		if h.What != "" && !slices.Contains(list, h) {
 			list = append(list, h)
 		}
 	}
-	for _, word := range r.Plan.Command.Argv {
+	argv := r.Plan.Command.Argv
+	script := slices.Contains([]string{"sh", "bash", "dash", "ksh", "zsh"}, filepath.Base(argv[0]))
+	for _, word := range argv {
+		if script && strings.HasPrefix(word, "-") && strings.HasSuffix(word, "c") {
+			break // what follows is a script and its words, and nobody knows what it does with them
+		}
 		add(r.hiddenAt(word))
 		if _, value, is := strings.Cut(word, "="); is { // as in --file=PATH
 			add(r.hiddenAt(value))

@@ -77,7 +77,7 @@ func hintsOf(dir string, file *ast.File) map[string]bool {
 					}
 				}
 			case *ast.BasicLit:
-				if text, _ := strconv.Unquote(n.Value); leadingFlag.MatchString(text) && !strings.Contains(text, "%d") {
+				if text, _ := strconv.Unquote(n.Value); leadingFlag.MatchString(text) && !strings.Contains(text, "%d") && !strings.HasPrefix(text, "--without ") { // which is a cause
 					add(n)
 				}
 			}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,6 +33,7 @@ type hint struct {
 	says    string   // a regular expression: the line without what allows it, or with a group that is it
 	why     string   // what pccrun why is asked, whose hint it is; else it is the run's
 	instead string   // of flags, that the hint stands for
+	by      string   // what the user does by a hint in words: HINT is what it says
 	changes bool     // the command changes what is hidden, which is the hint's second way
 	check   string   // for bash on the host: whether the command has done it
 	end     string   // for bash, when all is done
@@ -50,6 +52,9 @@ const identified = `git config user.name n; git config user.email n@example.com;
 
 // base makes a repository in the home.
 const base = `git init -q -b main ~/base; git -C ~/base -c user.name=n -c user.email=n@example.com commit -q --allow-empty -m one; `
+
+// snapshot makes a snapshot that is called kept, with a file new.
+const snapshot = "pccrun -q --overlay . -- touch new; rm -rf ~/.local/state/pccrun/snapshots; pccrun snapshot kept; "
 
 const endKey = `pid=$(gpg-connect-agent --no-autostart 'getinfo pid' /bye | sed -n 's/^D //p'); gpgconf --kill gpg-agent; while [ -e /proc/$pid/exe ]; do sleep 0.02; done`
 
@@ -106,6 +111,19 @@ var hints = []hint{
 	{name: "a name in quarantine", script: "mkdir -p sub; echo x > sub/.npmrc; echo x > sub/.envrc; while [ -e sub/.envrc ]; do sleep 0.02; done; [ -e sub/.npmrc ]", says: `quarantined: sub/\.npmrc \(npm would load it; to allow: (?P<hint>.*)\)`},
 }
 
+// learned are refusals that pccrun learn names, of most of which a run has no record.
+var learned = []hint{
+	{name: "learn a hidden file", prepare: "echo S=1 > .env", script: "sh -c 'cat .env'", says: `learn: read .*/\.env: openat by \S+`},
+	{name: "learn a hidden file of an odd name", prepare: `mkdir "a b"; echo S=1 > "a b/.env"`, script: `cat "a b/.env"`, says: `learn: read .*/a b/\.env: openat by \S+`},
+	{name: "learn a write of a protected file", prepare: "echo a > .mcp.json", script: "sh -c 'echo x > .mcp.json'", says: `learn: write .*/\.mcp\.json: openat by .*`},
+	{name: "learn a directory in a protected one", prepare: "mkdir .husky", script: "mkdir .husky/_", says: `learn: write .*/\.husky/_: mkdir by .*`},
+	{name: "learn a file beside the workspace", prepare: "mkdir ../lib; echo a > ../lib/f", script: "sh -c 'cat ../lib/f'", says: `learn: read .*/lib/f: openat by \S+`},
+	{name: "learn a write beside the workspace", prepare: "mkdir -p ../lib", script: "echo x > ../lib/g", check: "[ -e ~/lib/g ]", says: `learn: write .*/lib: openat by .*`},
+	{name: "learn a socket", script: connect + "s", says: `learn: connect .*/repo/s: connect by \S+`},
+	{name: "learn a service", script: "exec 3<>/dev/tcp/localhost/$PORT", says: `learn: host \S+: .*`},
+	{name: "learn a variable", env: []string{"A_TOKEN=x"}, script: `[ "$A_TOKEN" ]`, says: `learn: variable A_TOKEN: named by the command`},
+}
+
 // mistakes are hints of a run that does not begin, or has lost what it was for, and of pccrun why.
 var mistakes = []hint{
 	{name: "a rule for what is not there", flags: "--write $HOME/data", script: "mkdir -p ~/data; echo x > ~/data/f", says: `hint: (?P<hint>mkdir -p \S+), or give its parent the access`},
@@ -134,6 +152,34 @@ var mistakes = []hint{
 	{name: "a file of the home", script: "echo x > ~/report.md", check: "[ -s ~/report.md ]", says: `hint: .*; (?P<hint>touch \S+ before the run and --write \S+) keeps it the next time`},
 	{name: "a directory of the home", script: "mkdir -p ~/report; echo x > ~/report/f", check: "[ -s ~/report/f ]", says: `hint: .*; (?P<hint>mkdir \S+ before the run and --write \S+) keeps it the next time`},
 
+	// What is spelled wrong, or is not what it has to be.
+	{name: "a profile that is misspelled", flags: "--profile buidl", instead: "--profile buidl", script: "true", says: `hint: did you mean (?P<hint>\w+)\?`, by: "--profile HINT"},
+	{name: "a guarantee that is misspelled", flags: "--allow-missing fs.hid", instead: "--allow-missing fs.hid", script: "true", says: `hint: did you mean (?P<hint>\S+)\?`, by: "--allow-missing HINT"},
+	{name: "a service that is misspelled", flags: "--use git-confg", instead: "--use git-confg", script: "true", says: `hint: did you mean (?P<hint>\S+)\?`, by: "--use HINT"},
+	{name: "a provider that is misspelled", flags: "--provider natve", instead: "--provider natve", script: "true", says: `hint: did you mean (?P<hint>\w+)\?.*`, by: "--provider HINT"},
+	{name: "a profile by a path in a variable", env: []string{"PCCRUN_PROFILE=$HOME/p.jsonc"}, prepare: "echo '{}' > ~/p.jsonc", script: "true", says: `hint: (?P<hint>--profile) takes a path too`, by: "HINT $HOME/p.jsonc"},
+	{name: "a key that is misspelled", flags: "--profile $HOME/p.jsonc", prepare: `echo '{"filesytem": {"~/mine": "read"}}' > ~/p.jsonc`, script: "cat ~/mine", says: `hint: did you mean (?P<hint>\w+)\?`, by: "sed -i s/filesytem/HINT/ ~/p.jsonc and "},
+	{name: "a key in the wrong place", flags: "--profile $HOME/p.jsonc", prepare: `echo '{"allow": ["a.example"]}' > ~/p.jsonc`, script: "true", says: `hint: it belongs in (?P<hint>\w+)`, by: `echo '{"HINT": {"allow": ["a.example"]}}' > ~/p.jsonc and `},
+	{name: "a text for a list", flags: "--profile $HOME/p.jsonc", prepare: `echo '{"protect": {"deny": "x"}}' > ~/p.jsonc`, script: "true", says: `hint: write (?P<hint>\[.*\])`, by: `echo '{"protect": {"deny": HINT}}' > ~/p.jsonc and `},
+	{name: "a value for a name", flags: "--profile $HOME/p.jsonc", prepare: `echo '{"environment": {"pass": ["A=b"]}}' > ~/p.jsonc`, script: "[ $A = b ]", says: `hint: environment\.set gives a value: (?P<hint>"set": .*)`, by: `echo '{"environment": {HINT}}' > ~/p.jsonc and `},
+	{name: "a variable in a path", flags: "--read '${HOME}/mine'", instead: "--read '${HOME}/mine'", script: "cat ~/mine", says: `hint: .*write (?P<hint>~) for the home.*`, by: "--read HINT/mine"},
+	{name: "a pattern outside of the workspace", flags: "--read '$HOME/d*'", instead: "--read '$HOME/d*'", prepare: "mkdir ~/d; echo a > ~/d/f", script: "cat ~/d/f", says: `hint: name the directory itself: (?P<hint>\S+)`, by: "--read HINT"},
+	{name: "a secret that is too short", flags: "--allow a.example --inject-file TOKEN=$HOME/t --inject TOKEN=a.example", prepare: "echo short > ~/t", script: "true", says: `hint: want a value of at least 12 bytes in the file (?P<hint>\S+)`, by: "echo a-secret-of-some-length > HINT and "},
+	{name: "secrets as the workspace", flags: "--workspace $HOME/.aws", instead: "--workspace $HOME/.aws", prepare: "mkdir ~/.aws", script: "true", says: `hint: (?P<hint>cd to a project); .*`, by: "--workspace $HOME/repo"},
+	{name: "a question without a terminal", flags: "--ask", instead: "--ask", script: "true", says: `hint: (?P<hint>--allow) RULE allows a host`, by: "HINT a.example"},
+	{name: "Docker at a port of this machine", flags: "--use docker", instead: "--use docker", env: []string{"DOCKER_HOST=tcp://localhost:$PORT"}, script: `exec 3<>/dev/tcp/localhost/"${DOCKER_HOST##*:}"`, says: `hint: (?P<hint>--local \S+ --env DOCKER_HOST) reaches it`},
+	{name: "Docker at a host", flags: "--use docker", instead: "--use docker", env: []string{"DOCKER_HOST=tcp://a.example:2375"}, script: `[ "$DOCKER_HOST" ]`, says: `hint: --allow a\.example:2375 (?P<hint>--env DOCKER_HOST) reaches it`},
+	{name: "a snapshot that is not there", flags: "--from kep", instead: "--from kep", prepare: snapshot, script: "[ -e new ]", says: `hint: (?P<hint>pccrun snapshot list) lists them`, by: "HINT | grep -q kept and --from kept"},
+	{name: "a snapshot by a path", flags: "--from ./kept", instead: "--from ./kept", prepare: snapshot, script: "[ -e new ]", says: `hint: a snapshot has (?P<hint>a name) and no path: .*`, by: "--from kept"},
+	{name: "a cloud that is not set up", flags: "--provider e2b", instead: "--provider e2b", script: "true", says: `hint: set it, or (?P<hint>--provider native) runs on this machine`},
+	{name: "too many ports", flags: "$(printf -- '--local localhost:%s ' {9001..9400})", instead: "$(printf -- '--local localhost:%s ' {9001..9400})", script: "true", says: `hint: (?P<hint>name only the ports that are used), .*`, by: "--local $PORT"},
+	{name: "a client that is set up for no host", flags: "--allow @npm", instead: "--allow @npm", prepare: "echo 'registry=nonsense' > ~/.npmrc", script: "true", says: `hint: name the hosts that your client is set up for: (?P<hint>--allow HOST)`},
+	{name: "a protected link to the workspace", flags: "--profile $HOME/p.jsonc", prepare: `ln -s repo ~/l; echo '{"protect": {"deny": ["~/l"]}}' > ~/p.jsonc`, script: "true", says: `hint: (?P<hint>--review \S+)`},
+	{name: "a socket of the network that is handed in", flags: "--pass-fd 6 6<> /dev/tcp/localhost/$PORT", instead: "--pass-fd 6 6<> /dev/tcp/localhost/$PORT", script: "true <&6", says: `hint: (?P<hint>use a pipe) .*`, by: "true and --pass-fd 6 6< <(echo x)"},
+	// Limits that were met.
+	{name: "the memory is spent", flags: "--memory 64m", instead: "--memory 64m", script: `perl -e '$a = "x" x (256 << 20)'`, says: `hint: (?P<hint>--memory SIZE) sets the limit`},
+	{name: "the disk is full", flags: "--disk 8m", instead: "--disk 8m", script: "head -c 32M /dev/zero > /tmp/f", says: `hint: (?P<hint>--disk SIZE) sets the limit.*`},
+
 	{name: "why not write, by a copy", flags: "--read $HOME/out", prepare: "mkdir -p ~/out/d", script: "echo x > ~/out/d/f", why: "write $HOME/out/d", says: `hint: --write .*, (?P<hint>--overlay \S+) a copy of it`},
 	{name: "why not read what is hidden", prepare: "echo S=1 > .env", script: "cat .env", why: "read .env", says: `hint: (?P<hint>--read \S+) shows it`},
 	{name: "why not write where a protected link leads", prepare: "mkdir cfg; echo a > cfg/m.json; ln -s cfg/m.json .mcp.json", script: "echo x > cfg/m.json", why: "write cfg/m.json", says: `hint: (?P<hint>--review \S+) lets it change`},
@@ -150,7 +196,7 @@ var mistakes = []hint{
 //test:root ^a_file_of_the_home$
 func TestHints(t *testing.T) {
 	m := newHintMachine(t)
-	for _, row := range append(hints, mistakes...) {
+	for _, row := range slices.Concat(hints, learned, mistakes) {
 		t.Run(row.name, func(t *testing.T) {
 			for _, n := range strings.Fields(row.needs) {
 				if _, err := exec.LookPath(n); err != nil {
@@ -216,7 +262,7 @@ func (m *hintMachine) fresh(t *testing.T, row *hint) {
 }
 
 func (m *hintMachine) bash(row *hint, dir, script string, args ...string) (string, error) {
-	argv := append([]string{"bash", "-euc", script}, args...)
+	argv := append([]string{"bash", "-euc", "pccrun() { " + m.program + ` "$@"; }; ` + script}, args...)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir, cmd.SysProcAttr, cmd.Env, cmd.WaitDelay = dir, m.user, m.environ, time.Second
 	if row != nil {
@@ -262,7 +308,11 @@ func (m *hintMachine) follow(t *testing.T, row *hint) {
 	}
 	m.fresh(t, row)
 	pccrun := m.program + " " + expand(row.flags)
-	out, works := tried(pccrun + " --")
+	first := pccrun
+	if strings.HasPrefix(row.says, "learn: ") {
+		first = m.program + " learn " + expand(row.flags)
+	}
+	out, works := tried(first + " --")
 	require.False(t, works, "without the hint: %s", out)
 	begin, says := "(?m)^pccrun: ", row.says
 	if row.why != "" {
@@ -281,6 +331,9 @@ func (m *hintMachine) follow(t *testing.T, row *hint) {
 	} else {
 		advice = read
 	}
+	if row.by != "" {
+		advice = strings.ReplaceAll(expand(row.by), "HINT", advice)
+	}
 	t.Log(advice)
 	before, flags, is := strings.Cut(advice, " and ")
 	if !is && strings.HasPrefix(advice, "--") {
@@ -297,7 +350,7 @@ func (m *hintMachine) follow(t *testing.T, row *hint) {
 		require.Contains(t, pccrun, instead)
 		pccrun = strings.Replace(pccrun, instead, "", 1)
 	}
-	flags = strings.NewReplacer("FREE", freePort(t), "HOST", "a.example", " FILE", " ~/mine", " DIR", " ~/repo").Replace(flags) // what the user is to put there
+	flags = strings.NewReplacer("FREE", freePort(t), " HOST", " a.example", " FILE", " ~/mine", " DIR", " ~/repo", "SIZE", "1g").Replace(flags) // what the user is to put there
 	again := func(flags string) (string, bool) {
 		said, err := m.bash(row, m.home+"/repo", before)
 		require.NoError(t, err, said)
