@@ -238,7 +238,7 @@ func (f *finder) workspace(found *workspace.Found) {
 	// takes away from what the policy says of a path.
 	for _, n := range found.FIFOs {
 		if d := f.policy.Decide(n.Path); d.Rule.Path != n.Path { // else it is named
-			f.put(placeOf(n, Place{Access: f.atMost(n.Path, profiles.Hide), Optional: true, Why: "a FIFO, whose other end is outside"}))
+			f.put(placeOf(n, Place{Access: f.atMost(n.Path, profiles.Hide), Optional: true, Why: FIFOHidden}))
 		}
 	}
 	for _, m := range found.Matches {
