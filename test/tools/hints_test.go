@@ -70,6 +70,7 @@ var hints = []hint{
 	// What the workspace names.
 	{name: "where a link of the workspace leads", prepare: "mkdir -p ~/cache/nm; echo a > ~/cache/nm/f; ln -s ~/cache/nm node_modules", script: "cat node_modules/f", says: `hidden: read .*/cache/nm, where node_modules leads`},
 	{name: "where a link to a link leads", prepare: "mkdir -p ~/cache/nm; echo a > ~/cache/nm/f; ln -s cache ~/c; ln -s ../c/nm node_modules", script: "cat node_modules/f", says: `hidden: read .*/c, where node_modules leads`},
+	{name: "a package that npm has linked", prepare: "mkdir -p ~/lib node_modules/@a; echo a > ~/lib/f; ln -s ../../../lib node_modules/@a/lib; ln -s ../../f node_modules/@a/own; ln -s ../../lib node_modules/lib", script: "cat node_modules/@a/lib/f", says: `hidden: read .*/lib, where node_modules/@a/lib leads`},
 	{name: "writing where a link of the workspace leads", prepare: "mkdir -p ~/cache/tg; ln -s ~/cache/tg target", script: "echo x > target/x", check: "[ -e ~/cache/tg/x ]", says: `hidden: write .*/cache/tg, where target leads; what was written is gone`},
 	{name: "the objects of a shared clone", needs: "git", prepare: base + "rm -rf .git; git clone -q -s ~/base c; mv c/.git .; rmdir c", script: "git log -1", says: `hidden: read .*/base/\.git/objects, which \.git/objects/info/alternates names`},
 	{name: "a remote in the home", needs: "git", prepare: base + "git remote add up ~/base", script: "git fetch -q up", says: `hidden: read .*/base, which is the remote up`},
