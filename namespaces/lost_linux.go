@@ -1,6 +1,7 @@
 package namespaces
 
 import (
+	"bytes"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/survey"
+	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
 // A Lost is a file that the command has made in a private directory, or a directory
@@ -94,7 +96,12 @@ func (s *Sandbox) Lost(dirs, known []string) (list []Lost, err error) {
 		if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP { // the command has put something else there
 			continue
 		}
-		if err == nil {
+		if m.Kind == Scratch && err == nil {
+			w.host = m.Source
+		}
+		if err == nil && w.host != "" && dir == m.Target && w.empty() {
+			err = w.take(Lost{Path: dir, Dir: true}, func(l *Lost) error { return w.countIn(l, fd, dir, maxLostDepth) })
+		} else if err == nil {
 			err = w.look(fd, dir)
 		}
 		if err != nil {
@@ -111,8 +118,12 @@ func (s *Sandbox) OpenLost(path string) (dir int, name string, err error) {
 	if s.plan.holder(path) < 0 {
 		return -1, "", unix.ENOENT
 	}
-	dir, err = openPlain(s.Private, filepath.Dir(s.plan.private(path)), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
-	return dir, filepath.Base(path), err
+	at := s.plan.private(path)
+	if i := slices.IndexFunc(s.plan.Mounts, func(m Mount) bool { return m.Kind == Scratch && m.Target == path }); i >= 0 {
+		at = s.plan.kept(i)
+	}
+	dir, err = openPlain(s.Private, filepath.Dir(at), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
+	return dir, filepath.Base(at), err
 }
 
 type lostWalk struct {
@@ -121,6 +132,28 @@ type lostWalk struct {
 	list  []Lost
 
 	parents []string // directories that were put there for what is mounted in them
+	host    string   // over what of the host's the layer lies, "" for no layer
+}
+
+// empty reports whether a layer lies over nothing: the launcher made the directory.
+func (w *lostWalk) empty() bool {
+	fd, err := unix.Open(w.host, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	return beneath.Empty(fd) == nil
+}
+
+// take lists what count finds of something.
+func (w *lostWalk) take(l Lost, count func(*Lost) error) error {
+	if err := count(&l); err != nil {
+		return err
+	}
+	if l.Files > 0 {
+		w.list = append(w.list, l)
+	}
+	return nil
 }
 
 // look goes through one directory, whose descriptor it closes.
@@ -138,22 +171,18 @@ func (w *lostWalk) look(fd int, path string) error {
 			}
 			return w.look(child, whole)
 		}
-		l := Lost{Path: whole, Dir: dir}
-		if err := w.count(&l, fd, name, st, maxLostDepth); err != nil {
-			return err
-		}
-		if l.Files > 0 {
-			w.list = append(w.list, l)
-		}
-		return nil
+		return w.take(Lost{Path: whole, Dir: dir}, func(l *Lost) error { return w.count(l, fd, whole, st, maxLostDepth) })
 	})
 }
 
-// count adds a tree up.
-func (w *lostWalk) count(l *Lost, dir int, name string, st *unix.Stat_t, depth int) error {
+// count adds a tree up, of a layer what the host does not have as well.
+func (w *lostWalk) count(l *Lost, dir int, path string, st *unix.Stat_t, depth int) error {
+	name := filepath.Base(path)
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		l.Files++
-		l.Size += st.Size
+		if w.host == "" || !sameFile(dir, name, path, st) {
+			l.Files++
+			l.Size += st.Size
+		}
 		return nil
 	}
 	if depth == 0 {
@@ -164,9 +193,35 @@ func (w *lostWalk) count(l *Lost, dir int, name string, st *unix.Stat_t, depth i
 	if err != nil {
 		return err
 	}
-	err = w.each(fd, func(name string, st *unix.Stat_t) error { return w.count(l, fd, name, st, depth-1) })
+	return w.countIn(l, fd, path, depth)
+}
+
+// countIn is [lostWalk.count] for what is in a directory, whose descriptor it closes.
+func (w *lostWalk) countIn(l *Lost, fd int, path string, depth int) error {
+	err := w.each(fd, func(name string, st *unix.Stat_t) error { return w.count(l, fd, path+"/"+name, st, depth-1) })
 	l.More = l.More || w.room < 0
 	return err
+}
+
+// maxSame bounds a file that is compared with the host's: what tools fill in again is small.
+const maxSame = 64 << 10
+
+// sameFile reports whether a file of a layer is what the host has by its path: a tool wrote it again.
+func sameFile(dir int, name, path string, st *unix.Stat_t) bool {
+	var had unix.Stat_t
+	if unix.Lstat(path, &had) != nil || had.Mode != st.Mode || st.Mode&unix.S_IFMT != unix.S_IFREG || had.Size != st.Size || st.Size > maxSame {
+		return false
+	}
+	read := func(dir int, name string) []byte {
+		fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil
+		}
+		text, _ := beneath.ReadFile(fd, maxSame)
+		return text
+	}
+	now := read(dir, name)
+	return now != nil && bytes.Equal(now, read(unix.AT_FDCWD, path))
 }
 
 // madeAnew are what Python and cargo make wherever they load something.

@@ -34,6 +34,9 @@ var agentDirs = map[string]agentDir{
 	"gemini": {name: ".gemini", made: []string{".gemini"}},
 	// Each start makes these where the directory stands, and ends where that fails; plans lie beside them (opencode.ai/docs/config, plugins).
 	"opencode": {name: ".opencode", remade: []string{".gitignore", "package.json", "package-lock.json", "bun.lock", "bun.lockb", "node_modules"}},
+	// No agent, but in all profiles: husky fills it whenever packages are installed, and fails where it cannot. Only the project's
+	// own hooks beside it are tracked (typicode.github.io/husky).
+	"default": {name: ".husky/_", made: []string{".husky/_"}},
 }
 
 // unlinked takes out the rules of built-in profiles for a directory in the workspace to which a
@@ -63,16 +66,24 @@ func (b *builder) makes(path string) bool {
 
 // MadeDirs returns the directories that the launcher makes for the time of a run where they do not
 // stand, below the workspace, so that a layer can lie on them: what the agent notes there
-// works until the run is over. Only who may make them, and write there, has them.
+// works until the run is over. Only who may make them, and write there, has them. What lies
+// above one is made with it, or has to stand.
 func (p *Policy) MadeDirs() (names []string) {
 	if d := p.Decide(p.Workspace); d.Access != Write || os.Getuid() == 0 || slices.Contains(p.Without, LayerProtect) {
 		return nil
 	}
 	dirs, _ := p.AgentDirs()
 	for _, name := range EveryMadeDir() {
-		if slices.ContainsFunc(dirs, func(dir string) bool { return within(dir, filepath.Join(p.Workspace, name)) }) {
-			names = append(names, name)
+		path := filepath.Join(p.Workspace, name)
+		if !slices.ContainsFunc(dirs, func(dir string) bool { return within(dir, path) }) {
+			continue
 		}
+		if above := filepath.Dir(name); above != "." && !slices.Contains(names, above) {
+			if _, err := os.Lstat(filepath.Dir(path)); err != nil {
+				continue
+			}
+		}
+		names = append(names, name)
 	}
 	return names
 }

@@ -456,7 +456,7 @@ func (b *builder) open() {
 		if !strings.HasPrefix(path, "/") {
 			path = p.Workspace + "/" + path
 		}
-		if !r.Review || r.Origin.Source == "default" || r.Origin.builtin() || b.tight[r.Origin.Source] || isGlob(path) || strings.Count(path, "/") < 2 {
+		if !r.Review || r.Origin.BuiltIn() || b.tight[r.Origin.Source] || isGlob(path) || strings.Count(path, "/") < 2 {
 			continue
 		}
 		at := slices.IndexFunc(p.Protect, func(d ProtectRule) bool {
@@ -493,7 +493,7 @@ func (b *builder) barred() {
 	}
 	for i := range p.Files {
 		r := &p.Files[i]
-		if r.Access < Overlay || r.Glob != "" || r.Origin.Source == "default" || r.Origin.builtin() || b.tight[r.Origin.Source] || r.Path == p.Workspace || !within(p.Workspace, r.Path) {
+		if r.Access < Overlay || r.Glob != "" || r.Origin.BuiltIn() || b.tight[r.Origin.Source] || r.Path == p.Workspace || !within(p.Workspace, r.Path) {
 			continue
 		}
 		if d, is := p.Protected(r.Path); is && !d.Review && !d.Matches(p.Workspace, parentOf(r.Path)) {

@@ -88,7 +88,7 @@ var keptProtect = []ProtectRule{
 // for itself, or what everybody shares. Of names in there nothing is known; but a repository of git is one,
 // and its owner runs git in it.
 func (p *Policy) Keeps(path string, rule FileRule) bool {
-	return rule.Origin.Source == "default" || strings.HasPrefix(rule.Origin.Source, "built-in ") || slices.Contains(sharedDirs, path) ||
+	return rule.Origin.BuiltIn() || slices.Contains(sharedDirs, path) ||
 		slices.ContainsFunc(p.Caches(), func(cache string) bool { return within(cache, path) })
 }
 

@@ -177,5 +177,8 @@ func ofLimit(r Requirement, l Limit) (Requirement, bool) {
 	return r, true
 }
 
-// builtin reports whether a rule came with pccrun.
+// builtin reports whether a rule stands in a profile that came with pccrun.
 func (o Origin) builtin() bool { return strings.HasPrefix(o.Source, "built-in ") }
+
+// BuiltIn reports whether a rule is pccrun's, and nobody has said it.
+func (o Origin) BuiltIn() bool { return o.Source == "default" || o.builtin() }

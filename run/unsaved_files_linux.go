@@ -48,7 +48,7 @@ func (f *flow) lost(run providers.Local) {
 					files++
 				}
 			}
-			if files == one.Files && !one.More {
+			if files >= one.Files && !one.More {
 				lines = append(lines, "saved only for runs in a sandbox here: "+size)
 			} else {
 				lines = append(lines, "not saved: "+size+where)
@@ -60,7 +60,11 @@ func (f *flow) lost(run providers.Local) {
 		// Nothing of the host's is to be given away for a name that the command has chosen,
 		// and nothing that the host would execute.
 		var st unix.Stat_t
-		if _, protected := p.Protected(one.Path); keep == "" && !protected && !strings.Contains(strings.TrimPrefix(one.Path, p.Home), "/.") && unix.Lstat(one.Path, &st) == unix.ENOENT {
+		r, protected := p.Protected(one.Path)
+		if flag := p.DirFlag(one.Path, r); keep == "" && protected && one.Dir && flag != "" {
+			keep = flag + " keep it the next time"
+		}
+		if keep == "" && !protected && !strings.Contains(strings.TrimPrefix(one.Path, p.Home), "/.") && unix.Lstat(one.Path, &st) == unix.ENOENT {
 			make := "touch "
 			if one.Dir {
 				make = "mkdir "

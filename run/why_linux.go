@@ -46,7 +46,7 @@ func Surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.
 		return d, false, false, err
 	}
 	if at, access := made(p, path); at != "" {
-		return profiles.Decision{Access: access, Rule: profiles.FileRule{Path: at, Access: access, Origin: profiles.Origin{Source: "this machine", Key: "a directory of the agent's, made for the run"}}}, true, access == profiles.Overlay, nil
+		return profiles.Decision{Access: access, Rule: profiles.FileRule{Path: at, Access: access, Origin: profiles.Origin{Source: "this machine", Key: "a tool's own directory, made for the run"}}}, true, access == profiles.Overlay, nil
 	}
 	if end := endOf(path); end != "" && led(p, looked, end) {
 		return profiles.Decision{Access: profiles.Read, Rule: profiles.FileRule{Path: end, Access: profiles.Read, Origin: profiles.Origin{Source: "this machine", Key: "protect: a link leads to it"}}}, true, false, nil

@@ -69,7 +69,7 @@ func LayoutOf(policy *profiles.Policy, o Options) (*Survey, error) {
 	}
 	l.home()
 	for _, t := range readUserGit(policy, &o).texts {
-		if l.byDefault(t.Path) && policy.Decide(t.Path).Access < profiles.Read {
+		if ByDefault(l.policy, t.Path) && policy.Decide(t.Path).Access < profiles.Read {
 			l.put(Place{Path: t.Path, Node: File, Access: profiles.Read, Copied: true, Text: t.Content, Why: whyGit})
 		}
 	}
@@ -194,23 +194,14 @@ func (l *layer) home() {
 	}
 }
 
-// byDefault reports whether no rule of the user's own decides on a path.
-func (l *layer) byDefault(name string) bool { return unnamed(l.policy, name) }
-
-func unnamed(policy *profiles.Policy, name string) bool {
-	d := policy.Decide(name)
-	return d.Rule.Glob == "" && (d.Access == profiles.Persist || d.Rule.Origin.Source == "default" || strings.HasPrefix(d.Rule.Origin.Source, "built-in ") ||
-		d.Rule.Path == policy.Home && d.Rule.Origin.Source != "own")
-}
-
 // show adds a path that the defaults hide, with where it leads.
 func (l *layer) show(name, why string) {
-	if l.policy.Decide(name).Access >= profiles.Read || !l.byDefault(name) {
+	if l.policy.Decide(name).Access >= profiles.Read || !ByDefault(l.policy, name) {
 		return
 	}
 	to, _ := l.leads(name)
 	for _, one := range slices.Compact([]string{name, to}) {
-		if l.policy.Decide(one).Access < profiles.Read && l.byDefault(one) {
+		if l.policy.Decide(one).Access < profiles.Read && ByDefault(l.policy, one) {
 			l.put(Place{Path: one, Node: nodeAt(one), Access: profiles.Read, Why: why})
 		}
 	}
@@ -406,7 +397,7 @@ func (l *layer) repository() error {
 		l.notes = append(l.notes, l.policy.Workspace+"/.git leads to "+own+", which does not point back: it is not shown")
 		return nil
 	}
-	if !l.byDefault(common) {
+	if !ByDefault(l.policy, common) {
 		return nil
 	}
 	access := l.policy.Decide(l.policy.Workspace).Access
@@ -414,7 +405,7 @@ func (l *layer) repository() error {
 		l.put(Place{Path: common, Node: Directory, Access: profiles.Read, Why: WorktreeRepository})
 	}
 	for _, dir := range slices.Compact([]string{own, common + "/objects", common + "/refs", common + "/logs"}) {
-		if nodeAt(dir) == Directory && l.byDefault(dir) {
+		if nodeAt(dir) == Directory && ByDefault(l.policy, dir) {
 			l.put(Place{Path: dir, Node: Directory, Access: min(access, profiles.Write), Why: worktreeCommits})
 		}
 	}

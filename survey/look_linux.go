@@ -238,7 +238,7 @@ func (f *finder) workspace(found *workspace.Found) {
 	// takes away from what the policy says of a path.
 	for _, n := range found.FIFOs {
 		if d := f.policy.Decide(n.Path); d.Rule.Path != n.Path { // else it is named
-			f.put(placeOf(n, Place{Access: f.atMost(n.Path, profiles.Hide), Optional: true, Why: "a FIFO, whose other end is outside"}))
+			f.put(placeOf(n, Place{Access: f.atMost(n.Path, profiles.Hide), Optional: true, Why: FIFOHidden}))
 		}
 	}
 	for _, m := range found.Matches {
@@ -249,7 +249,7 @@ func (f *finder) workspace(found *workspace.Found) {
 			continue // likewise
 		}
 		f.put(placeOf(m.Node, Place{Access: f.atMost(m.Path, m.Rule.Access), Why: m.Rule.Origin.String()}))
-		if m.Kind == workspace.Dir && m.Rule.Access == profiles.Hide && builtIn(m.Rule.Origin) && nodeAt(m.Path+"/pyvenv.cfg") == File {
+		if m.Kind == workspace.Dir && m.Rule.Access == profiles.Hide && m.Rule.Origin.BuiltIn() && nodeAt(m.Path+"/pyvenv.cfg") == File {
 			f.notes = append(f.notes, m.Path+" is a virtual environment of Python, and is hidden for its name (to allow: --read "+shell.Quote(m.Path)+")")
 		}
 		if m.Target != "" && !f.leads(m) || m.Rule.Access >= profiles.Overlay {

@@ -27,7 +27,7 @@ func (s *Survey) Mountable(policy *profiles.Policy) []Place {
 			p.Access, p.Pin, p.Protect, p.Why = profiles.Read, true, true, "protect"
 		}
 		m.put(p)
-		if to, err := state.Real(name); err == nil && to != name && d.Access < profiles.Read && (Below(to, policy.Workspace) || !unnamed(policy, to)) {
+		if to, err := state.Real(name); err == nil && to != name && d.Access < profiles.Read && (Below(to, policy.Workspace) || !ByDefault(policy, to)) {
 			p.Path = to
 			m.put(p)
 		}
@@ -54,7 +54,7 @@ func (m *mountable) rule(p Place) {
 		m.add(p) // a text of ours, whatever stands here
 		return
 	}
-	byDefault := unnamed(m.policy, p.Path) && p.Why != WorktreeRepository && p.Why != worktreeCommits
+	byDefault := ByDefault(m.policy, p.Path) && p.Why != WorktreeRepository && p.Why != worktreeCommits
 	if byDefault && !Below(p.Path, m.policy.Home) && !Below(p.Path, m.policy.Workspace) {
 		if p.Access == profiles.Private {
 			p.Node, p.Optional = Directory, true
@@ -69,7 +69,7 @@ func (m *mountable) rule(p Place) {
 			m.put(Place{Path: link, Link: text, Access: p.Access, Pin: m.policy.Decide(path.Dir(link)).Access >= profiles.Overlay, Why: p.Why})
 		}
 	}
-	if d := m.policy.Decide(to); to != p.Path && !unnamed(m.policy, to) {
+	if d := m.policy.Decide(to); to != p.Path && !ByDefault(m.policy, to) {
 		p.Access = min(p.Access, d.Access)
 	}
 	p.Path = to

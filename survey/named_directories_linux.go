@@ -15,8 +15,7 @@ import (
 // maxNamed bounds them.
 const maxNamed = 16
 
-// namesHome returns which directories of the home, where that is the sandbox's own, the links at the top of the workspace,
-// git's own files and Python's environments lead to and nothing shows. Nothing is granted for that: whoever can write in
+// namesHome returns which directories of the home, where that is the sandbox's own, links of the workspace, git's own files and Python's environments lead to and nothing shows. Nothing is granted for that: whoever can write in
 // the workspace can name what he likes there.
 func (f *finder) namesHome(found *workspace.Found, persistent *Home) (list []Named) {
 	p := f.policy
@@ -49,8 +48,9 @@ func (f *finder) namesHome(found *workspace.Found, persistent *Home) (list []Nam
 		}
 		list = append(list, Named{at, by})
 	}
-	for _, name := range slices.Sorted(slices.Values(linksIn(p.Workspace, maxInner))) {
-		add(p.Workspace+"/"+name, "where "+name+" leads")
+	slices.Sort(found.Leads)
+	for _, link := range found.Leads[:min(len(found.Leads), maxInner)] {
+		add(link, "where "+strings.TrimPrefix(link, p.Workspace+"/")+" leads")
 	}
 	for i := range found.Pins {
 		git, is := strings.CutSuffix(found.Pins[i].Path, "/config")

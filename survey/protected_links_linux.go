@@ -63,7 +63,7 @@ func (f *finder) protected() {
 	for i := range f.policy.Protect {
 		r := &f.policy.Protect[i]
 		inert := f.policy.Decide(r.Pattern).Access < profiles.Overlay
-		if r.Review || !strings.HasPrefix(r.Pattern, "/") || Below(r.Pattern, f.policy.Workspace) || inert && builtIn(r.Origin) {
+		if r.Review || !strings.HasPrefix(r.Pattern, "/") || Below(r.Pattern, f.policy.Workspace) || inert && r.Origin.BuiltIn() {
 			continue
 		}
 		list, end, err := f.hops(r.Pattern)
@@ -210,7 +210,7 @@ func (f *finder) lead(r *profiles.ProtectRule, to string) {
 // reviewed reports whether the user lets a path of the workspace change.
 func (f *finder) reviewed(path string) bool {
 	return slices.ContainsFunc(f.policy.Protect, func(r profiles.ProtectRule) bool {
-		return r.Review && !builtIn(r.Origin) && r.Matches(f.policy.Workspace, path)
+		return r.Review && !r.Origin.BuiltIn() && r.Matches(f.policy.Workspace, path)
 	})
 }
 

@@ -127,7 +127,7 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 
 // asWhole reports whether a rule merely closes a place as a whole: a home, all homes, /tmp.
 func (f *finder) asWhole(r *profiles.FileRule) bool {
-	return r.Path == f.policy.Home || r.Path == "/" || r.Glob == "" && builtIn(r.Origin) && !Below(r.Path, f.policy.Home)
+	return r.Path == f.policy.Home || r.Path == "/" || r.Glob == "" && r.Origin.BuiltIn() && !Below(r.Path, f.policy.Home)
 }
 
 // beyond marks what is hidden where root alone gets to: the command is not root,

@@ -18,6 +18,9 @@ import (
 // SocketHidden is the reason of a socket of the host that is shown and cannot be connected to.
 const SocketHidden = "a socket of a running service"
 
+// FIFOHidden is the reason of a FIFO that stood.
+const FIFOHidden = "a FIFO, whose other end is outside"
+
 // maxSockets bounds how many sockets are masked one by one: anybody on the host
 // can bind thousands, and each mount is time of every launch.
 const maxSockets = 256

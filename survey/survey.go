@@ -8,7 +8,6 @@
 package survey
 
 import (
-	"strings"
 	"time"
 
 	"github.com/pccrun/pccrun/profiles"
@@ -157,11 +156,7 @@ func Below(path, dir string) bool {
 // ByDefault reports whether no rule of the user's own decides on a path.
 func ByDefault(policy *profiles.Policy, path string) bool {
 	d := policy.Decide(path)
-	return d.Rule.Glob == "" && (builtIn(d.Rule.Origin) || d.Access == profiles.Persist || d.Rule.Path == policy.Home && homeFlag(d.Rule.Origin))
-}
-
-func builtIn(o profiles.Origin) bool {
-	return o.Source == "default" || strings.HasPrefix(o.Source, "built-in ")
+	return d.Rule.Glob == "" && (d.Rule.Origin.BuiltIn() || d.Access == profiles.Persist || d.Rule.Path == policy.Home && homeFlag(d.Rule.Origin))
 }
 
 // homeFlag reports whether a rule says no more than what sort of home there is.

@@ -189,10 +189,9 @@ func (f *finder) pinned(found *workspace.Found) {
 		if f.copiesConfig(&pin) {
 			p.PrivateCopy, p.Text = true, pin.Text
 		}
-		if dirs, _ := f.policy.AgentDirs(); pin.Kind == workspace.Dir && f.around(pin.Path) == profiles.Write && kernel.AtLeast(6, 6) && slices.Contains(dirs, pin.Path) {
-			p.Access, p.Scratch, p.Layer = profiles.Overlay, true, f.layers[pin.Path]
+		if !f.layered(pin, p) {
+			f.put(placeOf(pin.Node, p))
 		}
-		f.put(placeOf(pin.Node, p))
 		if pin.Kind != workspace.Link {
 			continue
 		}
@@ -207,6 +206,28 @@ func (f *finder) pinned(found *workspace.Found) {
 			f.put(end)
 		}
 	}
+}
+
+// layered puts the layers that lie on a protected directory, or on one in it, and reports whether
+// it is the directory itself. Where a rule of the user's has a place by now there is none.
+func (f *finder) layered(pin workspace.Pin, p Place) (whole bool) {
+	if pin.Kind != workspace.Dir || f.around(pin.Path) != profiles.Write || !kernel.AtLeast(6, 6) {
+		return false
+	}
+	dirs, _ := f.policy.AgentDirs()
+	for _, dir := range dirs {
+		if _, seen := f.seen[dir]; seen || !Below(dir, pin.Path) {
+			continue
+		}
+		_, end, err := f.hops(dir)
+		if err == nil && end.Node == Directory && end.Path == dir {
+			p.Node, p.Path, p.Dev, p.Ino = end.Node, end.Path, end.Dev, end.Ino
+			p.Access, p.Scratch, p.Layer = profiles.Overlay, true, f.layers[dir]
+			f.put(p)
+			whole = whole || dir == pin.Path
+		}
+	}
+	return whole
 }
 
 // foldsIn looks at one name in each tree, as [finder.folds] does.

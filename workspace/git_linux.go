@@ -670,7 +670,7 @@ func (s *scan) settings(all []vcs.Setting, path string, bases []string, from rea
 			if !filepath.IsAbs(file) {
 				file = filepath.Dir(path) + "/" + file
 			}
-			if err = s.leadsTo("/", file, rule); err == nil {
+			if _, err = s.leadsToNamed("/", file, rule); err == nil {
 				from := from
 				from.depth++
 				err = s.named(file, bases, from)
@@ -681,10 +681,7 @@ func (s *scan) settings(all []vcs.Setting, path string, bases []string, from rea
 				s.hooks[value] = true
 			}
 			err = s.each(bases, s.expand(c.Value), func(base, value string) error {
-				if err := s.leadsTo(base, value, rule); err != nil {
-					return err
-				}
-				t, err := s.follow(base, value)
+				t, err := s.leadsToNamed(base, value, rule)
 				if err != nil || !t.found {
 					return err
 				}
@@ -710,7 +707,8 @@ func (s *scan) settings(all []vcs.Setting, path string, bases []string, from rea
 					if t.found {
 						s.place(t.end.Path)
 					}
-					return s.leadsTo(base, value, rule)
+					_, err = s.leadsToNamed(base, value, rule)
+					return err
 				})
 				if err != nil {
 					break
@@ -722,6 +720,26 @@ func (s *scan) settings(all []vcs.Setting, path string, bases []string, from rea
 		}
 	}
 	return nil
+}
+
+// leadsToNamed is [scan.leadsTo] for what a configuration names: what the user lets change
+// by its path may change.
+func (s *scan) leadsToNamed(base, path string, r profiles.ProtectRule) (trail, error) {
+	t, err := s.follow(base, path)
+	if err != nil {
+		return t, err
+	}
+	opened := func(o profiles.ProtectRule) bool {
+		return o.Review && !o.Origin.BuiltIn() && o.Matches(s.root, t.end.Path)
+	}
+	switch {
+	case t.found && s.q.Aside && t.end.Path == s.root:
+		s.note("%s may be written, and git runs what is in it: %s", t.end.Path, r.Pattern)
+	case !t.found || !slices.ContainsFunc(s.protect, opened):
+		return t, s.leadsTo(base, path, r)
+	}
+	s.pinLinks(t, r)
+	return t, nil
 }
 
 // place notes what a configuration has git execute, and is pinned for it.

@@ -32,7 +32,7 @@ import (
 // that one is written down as unknown.
 const (
 	indexMagic   = "pccrun workspace index\n"
-	indexVersion = 12
+	indexVersion = 13
 	maxIndex     = 512 << 20
 	maxIndexes   = 256 // files: what was not used for longest goes when one more is made
 )

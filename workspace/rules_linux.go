@@ -20,6 +20,7 @@ const (
 	classGit                  // named .git
 	classAlias                // its inode is one of those asked for
 	classFIFO                 // a FIFO
+	classLead                 // a link at the top, or one of node_modules that leads out
 	classWay                  // a link that stands for a directory on the way to a protected name; arg is the index in rules.deep
 )
 

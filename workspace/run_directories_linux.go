@@ -22,7 +22,9 @@ type MadeDirs []int
 // Each that lies in no other it opens, and locks, shared (flock(2)): another run may remove it before that,
 // and then it is made again.
 func MakeDirs(root string, names []string) (held MadeDirs) {
-	eachParent(root, names, func(dir int, name string, outer bool) {
+	eachParent(root, names, func(dir int, name string) {
+		outer := outermost(names, name) == name
+		name = filepath.Base(name)
 		for range 100 { // who holds it alone removes it, and is gone soon
 			makeDir(dir, name)
 			if !outer {
@@ -73,15 +75,15 @@ func (m MadeDirs) Close() {
 }
 
 // RemoveMade removes what [MakeDirs] has made and nothing lies in, inner ones first, unless another run uses it.
-func RemoveMade(root string, names []string) {
-	names = slices.Clone(names)
+func RemoveMade(root string, all []string) {
+	names := slices.Clone(all)
 	var locked []int
 	used := map[string]bool{}
-	eachParent(root, names, func(dir int, name string, outer bool) {
-		if !outer {
+	eachParent(root, names, func(dir int, name string) {
+		if outermost(names, name) != name {
 			return
 		}
-		fd, err := beneath.Open(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
+		fd, err := beneath.Open(dir, filepath.Base(name), unix.O_RDONLY|unix.O_DIRECTORY)
 		if err != nil {
 			return
 		}
@@ -90,8 +92,9 @@ func RemoveMade(root string, names []string) {
 	})
 	defer MadeDirs(locked).Close()
 	slices.Reverse(names)
-	names = slices.DeleteFunc(names, func(name string) bool { return used[firstOf(name)] })
-	eachParent(root, names, func(dir int, name string, _ bool) {
+	names = slices.DeleteFunc(names, func(name string) bool { return used[outermost(all, name)] })
+	eachParent(root, names, func(dir int, name string) {
+		name = filepath.Base(name)
 		fd, err := beneath.Open(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
 		if err != nil {
 			return
@@ -103,15 +106,16 @@ func RemoveMade(root string, names []string) {
 	})
 }
 
-func firstOf(name string) string {
-	for filepath.Dir(name) != "." {
+// outermost returns which of the names is around one, or that itself.
+func outermost(names []string, name string) string {
+	for slices.Contains(names, filepath.Dir(name)) {
 		name = filepath.Dir(name)
 	}
 	return name
 }
 
-// eachParent opens the directory of each name, through no link. An outer one lies in the root.
-func eachParent(root string, names []string, do func(dir int, name string, outer bool)) {
+// eachParent opens the directory of each name, through no link.
+func eachParent(root string, names []string, do func(dir int, name string)) {
 	top, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return
@@ -119,7 +123,7 @@ func eachParent(root string, names []string, do func(dir int, name string, outer
 	defer unix.Close(top)
 	for _, name := range names {
 		if dir, err := beneath.Open(top, filepath.Dir(name), unix.O_PATH|unix.O_DIRECTORY); err == nil {
-			do(dir, filepath.Base(name), filepath.Dir(name) == ".")
+			do(dir, name)
 			unix.Close(dir)
 		}
 	}

@@ -167,7 +167,8 @@ type Found struct {
 	Pins    []Pin
 	Matches []Match
 	Review  []Reviewed
-	FIFOs   []Node // whose other ends are outside
+	FIFOs   []Node   // whose other ends are outside
+	Leads   []string // links at the top, and those of node_modules that lead out
 	Spared  []Spared
 
 	// Anchors are the directories between Root, or Common.Path, and a pin:

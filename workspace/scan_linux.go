@@ -325,6 +325,8 @@ func (s *scan) hit(d *dir, h hit) error {
 		return s.inside(d, h, path)
 	case classFIFO:
 		return s.fifo(path)
+	case classLead:
+		s.found.Leads = append(s.found.Leads, path)
 	case classWay:
 		way := s.deep[h.arg]
 		if inModules(d.rel) || strings.ContainsAny(way.rest, "*?[") {

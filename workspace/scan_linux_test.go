@@ -551,3 +551,20 @@ func TestScanBlinded(t *testing.T) {
 		require.True(t, covered)
 	}
 }
+
+// Links at the top, and those of node_modules that lead out, are listed; a second scan has them from its index.
+func TestScanLeads(t *testing.T) {
+	root := fixture.Dir(t)
+	fixture.Write(t, root+"/node_modules/@a/x/f", "")
+	fixture.Write(t, root+"/sub/f", "")
+	for name, to := range map[string]string{
+		"top": "sub", "node_modules/out": "../../lib", "node_modules/@a/out": "/elsewhere",
+		"node_modules/in": "../sub", "node_modules/@a/in": root + "/sub", "node_modules/@a/x/out": "../../../../lib", "sub/out": "../../lib",
+	} {
+		require.NoError(t, os.Symlink(to, root+"/"+name))
+	}
+	q := Query{Root: root, IndexDir: fixture.Dir(t)}
+	for range 2 {
+		require.ElementsMatch(t, []string{root + "/top", root + "/node_modules/out", root + "/node_modules/@a/out"}, scanOf(t, q).Leads)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -375,7 +376,8 @@ func (w *walker) entry(fd int, d *dir, l *listing, name []byte, dtype byte, ino 
 		dtype = beneath.DirentType(fd, string(name))
 	}
 	isDir := dtype == unix.DT_DIR
-	look := dtype == unix.DT_FIFO || w.begun(name) || w.ends[name[len(name)-1]] || w.rest.head != 0 || d.state != plain
+	lead := dtype == unix.DT_LNK && w.during == nil && w.leadsOut(fd, d.rel, name)
+	look := lead || dtype == unix.DT_FIFO || w.begun(name) || w.ends[name[len(name)-1]] || w.rest.head != 0 || d.state != plain
 	if !look && w.want != nil {
 		_, look = w.want[ino]
 	}
@@ -385,6 +387,9 @@ func (w *walker) entry(fd int, d *dir, l *listing, name []byte, dtype byte, ino 
 	if look {
 		first := len(d.hits)
 		w.look(d, l, name, dtype, ino)
+		if lead && d.state != hidden {
+			d.hits = append(d.hits, hit{class: classLead, kind: Link, ino: ino, name: string(name)})
+		}
 		if isDir {
 			w.enter(d, join(d.rel, string(name)), ino, d.hits[first:])
 		}
@@ -394,6 +399,31 @@ func (w *walker) entry(fd int, d *dir, l *listing, name []byte, dtype byte, ino 
 		return
 	}
 	w.enter(d, join(d.rel, string(name)), ino, nil)
+}
+
+// leadsOut reports whether a link stands where people, or npm (npm-link(1)), put one to a directory of theirs: at the top,
+// or in node_modules, if its text leads out. There are thousands there of which it does not.
+func (w *walker) leadsOut(fd int, rel string, name []byte) bool {
+	if rel == "" {
+		return true
+	}
+	packages := rel
+	if strings.HasPrefix(filepath.Base(rel), "@") {
+		packages = filepath.Dir(rel)
+	}
+	if filepath.Base(packages) != "node_modules" {
+		return false
+	}
+	var text [unix.PathMax]byte
+	n, err := unix.Readlinkat(fd, string(name), text[:])
+	if err != nil {
+		return false
+	}
+	to := string(text[:n])
+	if !filepath.IsAbs(to) {
+		to = filepath.Join(w.root, rel, to)
+	}
+	return !inside(w.root, filepath.Clean(to))
 }
 
 // look records what an entry is a hit for.

@@ -219,6 +219,9 @@ func (r *Planned) attempt(path string) Attempt {
 	d := r.Policy.Decide(path)
 	rule := d.Access.String() + " " + d.Rule.Text() + " (" + d.Rule.Origin.String() + ")"
 	if d.Access >= profiles.Overlay {
+		if m := r.Plan.At(path); m.Why == survey.FIFOHidden {
+			return Attempt{Guarantee: profiles.FSSpecial, Path: path, Rule: m.Why, Hint: r.Policy.WriteFlag(path)}
+		}
 		for _, p := range r.Policy.Protect { // a link of the name leads there, or it is the same file
 			if m := r.Plan.At(path); survey.Below(path, m.Target) && m.Kind == namespaces.Bind && m.Why == "protect: "+p.Pattern {
 				return Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "protect " + p.Pattern + ", which leads there (" + p.Origin.String() + ")", Hint: "--review " + shell.Quote(p.Pattern)}

@@ -29,7 +29,7 @@ var planted = []struct {
 	{"PER-007", "Cursor", Critical, []string{".cursor/mcp.json", ".cursor/rules/x.mdc"}, refs("CVE-2025-54135")},
 	{"PER-008", "Codex", High, []string{".codex/config.toml"}, refs("CVE-2025-61260")},
 	{"PER-009", "JetBrains", Medium, []string{".idea/workspace.xml", ".idea/runConfigurations/x.xml"}, refs("srt: mandatory deny")},
-	{"PER-011", "husky", Medium, []string{".husky/pre-commit", ".husky/post-merge"}, nil},
+	{"PER-011", "husky", Medium, []string{".husky/pre-commit", ".husky/post-merge", ".husky/_/pre-commit"}, nil},
 	{"PER-012", "development containers", High, []string{".devcontainer/devcontainer.json"}, refs("devcontainers: initializeCommand")},
 	{"PER-015", "settings of package managers", Medium, []string{".npmrc", ".yarnrc.yml", ".pypirc", "uv.toml"}, nil},
 	{"PER-016", "other agents", High, []string{".gemini/settings.json", ".claude/settings.json", ".claude/settings.local.json", ".windsurf/x", ".zed/settings.json", ".continue/config.json", ".aider.conf.yml", ".roo/x", ".kiro/x", ".agents/x", "opencode.json"}, nil},

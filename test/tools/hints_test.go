@@ -78,7 +78,8 @@ var hints = []hint{
 	// What the workspace names.
 	{name: "where a link of the workspace leads", prepare: "mkdir -p ~/cache/nm; echo a > ~/cache/nm/f; ln -s ~/cache/nm node_modules", script: "cat node_modules/f", says: `hidden: read .*/cache/nm, where node_modules leads`},
 	{name: "where a link to a link leads", prepare: "mkdir -p ~/cache/nm; echo a > ~/cache/nm/f; ln -s cache ~/c; ln -s ../c/nm node_modules", script: "cat node_modules/f", says: `hidden: read .*/c, where node_modules leads`},
-	{name: "writing where a link of the workspace leads", prepare: "mkdir -p ~/cache/tg; ln -s ~/cache/tg target", script: "echo x > target/x", check: "[ -e ~/cache/tg/x ]", says: `hidden: write .*/cache/tg, where target leads`},
+	{name: "a package that npm has linked", prepare: "mkdir -p ~/lib node_modules/@a; echo a > ~/lib/f; ln -s ../../../lib node_modules/@a/lib; ln -s ../../f node_modules/@a/own; ln -s ../../lib node_modules/lib", script: "cat node_modules/@a/lib/f", says: `hidden: read .*/lib, where node_modules/@a/lib leads`},
+	{name: "writing where a link of the workspace leads", prepare: "mkdir -p ~/cache/tg; ln -s ~/cache/tg target", script: "echo x > target/x", check: "[ -e ~/cache/tg/x ]", says: `hidden: write .*/cache/tg, where target leads; what was written is gone`},
 	{name: "the objects of a shared clone", needs: "git", prepare: base + "rm -rf .git; git clone -q -s ~/base c; mv c/.git .; rmdir c", script: "git log -1", says: `hidden: read .*/base/\.git/objects, which \.git/objects/info/alternates names`},
 	{name: "a remote in the home", needs: "git", prepare: base + "git remote add up ~/base", script: "git fetch -q up", says: `hidden: read .*/base, which is the remote up`},
 	{name: "a directory that a .pth file names", needs: "python3", prepare: "python3 -m venv --without-pip .venv; mkdir ~/lib; touch ~/lib/edited.py; echo ~/lib > $(echo .venv/lib/python3*/site-packages)/e.pth", script: ".venv/bin/python -c 'import edited'", says: `hidden: read .*/lib, which e\.pth names`},
@@ -102,6 +103,8 @@ var hints = []hint{
 	{name: "write a protected file", flags: trying, prepare: "echo a > .mcp.json", script: "echo x > .mcp.json", says: `denied: write .*/\.mcp\.json`},
 	{name: "make a file in a protected directory", flags: trying, prepare: "mkdir .vscode", script: "echo x > .vscode/new.json", says: `denied: write .*/new\.json`},
 	{name: "make a directory in a protected one", flags: trying, prepare: "mkdir .claude", script: "mkdir -p .claude/worktrees; echo x > .claude/worktrees/f", says: `denied: write .*/worktrees`},
+	{name: "keep what a tool fills in a protected directory", prepare: "mkdir .husky", script: "mkdir -p .husky/_; echo x > .husky/_/h", check: "[ -e .husky/_/h ]", says: `hint: .*; (?P<hint>mkdir .* and --write \S+) keep it the next time`},
+	{name: "a FIFO that stood", flags: trying, prepare: "mkfifo p", script: "cat p & echo x > p && wait", says: `denied: write .*/p`},
 	{name: "write a protected file that is hidden", flags: trying, prepare: "echo a > .envrc", script: "echo x > .envrc", says: `denied: write .*/\.envrc`},
 	{name: "write where a protected link leads", flags: trying, prepare: "mkdir cfg; echo a > cfg/m.json; ln -s cfg/m.json .mcp.json", script: "echo x > cfg/m.json", says: `denied: write .*/cfg/m\.json`},
 	{name: "write where a protected link to a directory leads", flags: trying, prepare: "mkdir -p .claude shared; echo a > shared/x; ln -s ../shared .claude/skills", script: "echo x > .claude/skills/x", says: `denied: write .*/shared/x`},
