@@ -89,7 +89,10 @@ func (f *finder) userGit(o *Options, outside []string) {
 			outside = append(outside, from)
 			continue
 		}
-		f.put(Place{Path: t.Path, Node: File, Access: profiles.Read, Copied: true, Text: t.Content, Why: whyGit})
+		f.put(Place{Path: t.Path, Node: File, Access: profiles.Read, Copied: true, Text: t.Content, Why: whyGit, Kept: g.keeps && t.Path == g.written()})
+	}
+	if _, known := f.seen[g.written()]; !known && g.keeps && ByDefault(f.policy, g.written()) {
+		f.put(Place{Path: g.written(), Node: File, Access: profiles.Read, Copied: true, Why: whyGit, Kept: true})
 	}
 	for _, path := range outside {
 		const why = "what your git configuration names"

@@ -82,6 +82,7 @@ type Place struct {
 	Protect     bool   // it belongs to what a host tool would execute later
 	Optional    bool   // it may be gone, or out of the command's reach, by the time it is covered; or it need not be there at all
 	Copied      bool   // the command gets a copy, with Text in it, where a private directory holds the name
+	Kept        bool   // Copied: in a persistent home it is a file of that, see [homes.Home.GitConfig]
 	Scratch     bool   // Access is Overlay, and what is changed is gone at exit
 	Layer       string // Scratch: the directory of the host's that lies over it, "" for none: what an earlier run left
 	PrivateCopy bool   // a pin of which the command gets a copy to change, with Text in it, where the plan has a place for one: see [PrivateCopy]

@@ -2,6 +2,7 @@ package survey
 
 import (
 	"cmp"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -28,6 +29,7 @@ type userGit struct {
 	from            []string
 	unread          []string // of which no text is shown
 	signs, format   string   // commit.gpgSign, gpg.format, wherever the workspace is
+	keeps           bool     // what git writes there is kept with a persistent home
 }
 
 // Bounds of what is followed: MAX_INCLUDE_DEPTH in git's config.c, and files.
@@ -50,8 +52,13 @@ func readUserGit(policy *profiles.Policy, o *Options) *userGit {
 	if path := o.Getenv("GIT_CONFIG_GLOBAL"); path != "" {
 		g.read(path, path, 0, true)
 	} else {
-		g.read(xdg+"/git/config", usual+"/git/config", 0, true)
-		g.read(g.home+"/.gitconfig", g.home+"/.gitconfig", 0, true)
+		at := usual + "/git/config"
+		if _, err := os.Lstat(g.written()); err != nil && o.Home != nil {
+			at = g.written() // the other is private in a persistent home, and git writes there
+		}
+		g.read(xdg+"/git/config", at, 0, true)
+		g.read(g.written(), g.written(), 0, true)
+		g.keeps = o.Home != nil
 	}
 	for _, name := range [...]string{"/git/ignore", "/git/attributes"} { // gitignore(5), gitattributes(5)
 		if text, err := profiles.ReadFile(xdg + name); err == nil {
@@ -60,6 +67,9 @@ func readUserGit(policy *profiles.Policy, o *Options) *userGit {
 	}
 	return g
 }
+
+// written is the file that `git config --global` writes.
+func (g *userGit) written() string { return g.home + "/.gitconfig" }
 
 func (g *userGit) add(from, at string, text []byte) {
 	g.texts, g.from = append(g.texts, Text{Path: at, Content: string(text)}), append(g.from, from)
