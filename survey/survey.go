@@ -28,8 +28,9 @@ type Survey struct {
 
 	CallerPath string // the current directory as the caller spells it, where links lead there; "" else
 
-	Traces []string // names in the home whose being looked for is told at the end
-	Named  []Named  // likewise, of what the workspace names
+	Traces  []string // names in the home whose being looked for is told at the end
+	Signing Signing  // likewise
+	Named   []Named  // likewise, of what the workspace names
 
 	Layout *Layout // nil for a provider that mounts
 
@@ -37,6 +38,15 @@ type Survey struct {
 	Query     workspace.Query  // what it was asked
 	Trees     []Tree           // what else the command may write
 }
+
+// Signing says what git lacks for commits that are to be signed, nothing where they are not.
+type Signing struct {
+	Dir   string // in the home, where it looks for keys; "" for elsewhere
+	Flags string // with which they are signed
+}
+
+// NamedRemote begins what names a directory from which git fetches, and to which it pushes.
+const NamedRemote = "which is the remote "
 
 // Options says what a survey needs beside the policy.
 type Options struct {
@@ -52,10 +62,11 @@ type Options struct {
 	Earliest func() time.Time    // when the first began of the other runs that go on; the zero time, and nil, for none
 }
 
-// A Named is a directory of the home that the workspace names and the command does not see.
+// A Named is a directory that the workspace names and the command does not see: it has one of its own in place of one above.
 type Named struct {
 	Path string // as the command looks it up
 	By   string // what names it, for people
+	In   string // the directory of its own
 }
 
 // A Node says what stands at a path.

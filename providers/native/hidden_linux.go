@@ -31,7 +31,8 @@ func (r *plan) Hidden(failed bool) (list []events.Hidden) {
 		}
 		h := r.hiddenAt(n.Path)
 		h.What, h.Hint = "read "+n.Path+", "+n.By, "--read "+shell.Quote(n.Path)
-		if slices.Contains(r.run.made, n.Path) {
+		pushes := strings.HasPrefix(n.By, survey.NamedRemote) && slices.ContainsFunc(r.Plan.Command.Argv, func(w string) bool { return strings.Contains(w, "push") })
+		if pushes || slices.Contains(r.run.made, n.Path) {
 			h.What, h.Hint = "write "+n.Path+", "+n.By, "--write "+shell.Quote(n.Path)
 		}
 		list = append(slices.DeleteFunc(list, func(have events.Hidden) bool { return have.Hint == h.Hint }), h)
