@@ -55,6 +55,9 @@ func (h *Home) keepGitConfig() error {
 	if err != nil {
 		return err
 	}
+	if string(text) == g.Now {
+		return unix.Unlinkat(h.fd, userGit, 0)
+	}
 	r, err := gitconfig.Merge([]byte(g.Shown), text, []byte(g.Shown), gitconfig.Context{})
 	if err != nil {
 		h.Notes = append(h.Notes, "what the last run set in ~/.gitconfig is gone: "+err.Error())

@@ -38,7 +38,7 @@ func (f *finder) namedDirectories(found *workspace.Found, persistent *Home) (lis
 			base = p.Home
 		}
 		switch {
-		case len(list) == maxNamed, f.shown(at) >= profiles.Read, d.Access != profiles.Private && d.Access != profiles.Persist, d.Rule.Glob != "", at == base, Below(p.Workspace, at), Secret(p.Home, at):
+		case len(list) == maxNamed, f.shown(at) >= profiles.Read, d.Access != profiles.Private && d.Access != profiles.Persist, d.Rule.Glob != "", at == base, Below(p.Workspace, at), Below(at, p.Workspace), Secret(p.Home, at):
 			return
 		case slices.ContainsFunc(f.places, func(have Place) bool { return Below(have.Path, at) }):
 			return // a part of it is there
