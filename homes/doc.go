@@ -9,7 +9,7 @@
 //     regular one with a single name and of a bounded size;
 //   - what stands in the way of a name that we need is moved aside, and stops no run;
 //   - names that say what a shell, git or ssh obeys are taken out before the next run
-//     ([Home.Clear]);
+//     ([Home.Clear]); of what `git config --global` wrote there, keys that name no program stay;
 //   - what is copied into a home are the user's own files, as far as the profile says
 //     ([Home.Seed]), and nothing is copied back but a log-in, by package login.
 //

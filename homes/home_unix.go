@@ -224,6 +224,9 @@ func (h *Home) Clear() error {
 	if !h.Alone {
 		return nil
 	}
+	if err := h.keepGitConfig(); err != nil {
+		return err
+	}
 	for _, name := range transient {
 		if err := h.clear(name); err != nil && err != unix.ENOENT {
 			return fmt.Errorf("move %s out of the home: %w", name, err)

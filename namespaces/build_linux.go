@@ -143,7 +143,12 @@ func Build(policy *profiles.Policy, s *survey.Survey, f *Facts, c Command) (*Pla
 	p.Rlimits = rlimits(&policy.Resources, f)
 	traced := s.Traces
 	for _, n := range s.Named {
-		traced = append(traced, strings.TrimPrefix(n.Path, policy.Home+"/"))
+		name := strings.TrimPrefix(n.Path, n.In+"/")
+		if n.In == policy.Home {
+			traced = append(traced, name)
+		} else {
+			p.trace(n.In, []string{name})
+		}
 	}
 	p.trace(policy.Home, traced)
 	return p, nil

@@ -142,6 +142,8 @@ func Mounts(places []Place) ([]Mount, error) {
 					"filesystem %s: %s: does not exist, and an empty one would stay on the host (%s)", p.Path, p.Access, p.Why)
 			}
 			continue
+		case p.Kept && persist: // it is there
+			continue
 		case p.Access == around.access && !p.Pin && p.Node != Link:
 			if fresh && p.Access == profiles.Private && p.Node == Directory {
 				mounts[around.mount].addStub(p, around.path) // it is there, and empty

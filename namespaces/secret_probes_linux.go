@@ -11,7 +11,7 @@ import (
 )
 
 // A trace tells at the end whether the command looked for a secret of the home
-// that is not inside, or for a directory that the workspace names there ([survey.Named]). The name is a symbolic link to an empty directory beside
+// that is not inside, or for a directory that the workspace names, there or in another place of the sandbox's own ([survey.Named]). The name is a symbolic link to an empty directory beside
 // it: to follow it, or to read it, sets its time of access (inode(7)), which
 // costs a run nothing. Programs find an empty directory where they would have
 // found, or made, one.
@@ -26,7 +26,7 @@ const traceDir = ".pccrun"
 // sets a time of access that is not later than that of the last change.
 const traceTime = 1
 
-// trace puts the links into the private directory that the home is, or lies in.
+// trace puts the links into the private directory that the home, or another, is or lies in.
 func (p *Plan) trace(home string, names []string) {
 	in := -1
 	for i := range p.Mounts {

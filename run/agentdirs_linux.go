@@ -61,10 +61,15 @@ func (f *flow) keepsLayers() bool { return f.Name == providers.Native && takesLa
 // takesLayers reports whether the kernel takes more than one layer by its descriptor, for whom no owners are mapped.
 func takesLayers(uid int) bool { return uid != 0 && kernel.AtLeast(6, 7) }
 
-// KeepsAgentDir reports whether a run on this machine keeps for the next one what it changes at a path, as the agent's.
+// KeepsAgentDir reports whether a run on this machine keeps for the next one what it changes at a path, as the agent's or git's.
 func KeepsAgentDir(p *profiles.Policy, path string) bool {
 	dirs, _ := p.AgentDirs()
-	return takesLayers(os.Getuid()) && !p.FreshHome && p.Decide(p.Home).Access == profiles.Persist && slices.ContainsFunc(dirs, func(dir string) bool { return survey.Below(path, dir) })
+	return keepsGit(p, path) || takesLayers(os.Getuid()) && !p.FreshHome && p.Decide(p.Home).Access == profiles.Persist && slices.ContainsFunc(dirs, func(dir string) bool { return survey.Below(path, dir) })
+}
+
+// keepsGit reports whether a path is that of the configuration of git of which a persistent home has its own.
+func keepsGit(p *profiles.Policy, path string) bool {
+	return !p.FreshHome && p.Uses(profiles.GitConfig) && p.Decide(p.Home).Access == profiles.Persist && path == p.Home+"/.gitconfig"
 }
 
 // keepAgentDirs keeps with the home what the run has changed there, and returns which files of it.

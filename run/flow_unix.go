@@ -418,6 +418,13 @@ func (f *flow) look() (*providers.Survey, error) {
 	for _, path := range slices.Sorted(maps.Keys(f.seeds)) {
 		found.Places = append(found.Places, survey.Place{Path: path, Node: survey.File, Access: profiles.Read, Copied: true, Text: f.seeds[path], Why: "what a home begins with"})
 	}
+	for _, p := range found.Places {
+		if p.Kept {
+			if err := f.home.GitConfig(p.Text); err != nil {
+				return nil, err
+			}
+		}
+	}
 	f.found(found)
 	f.writes = []string{f.policy.Workspace} // and what pccrun keeps of runs
 	for _, name := range [...]string{homes.DirName, "sessions", "snapshots"} {

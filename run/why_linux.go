@@ -58,6 +58,9 @@ func Surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.
 			deepest = place
 		}
 	}
+	if deepest.Copied && deepest.Path == path && (p.Decide(p.Home).Access == profiles.Private || keepsGit(p, path)) {
+		deepest.Access, deepest.Scratch = profiles.Overlay, true
+	}
 	table := p.Decide(path)
 	inShown := deepest.Scratch || deepest.Access <= profiles.Read && table.Rule.Glob == "" && table.Rule.Path != path
 	rule, named := p.ProtectedAnywhere(path) // else it has another name that is protected, or one leads to it

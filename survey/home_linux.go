@@ -121,10 +121,13 @@ func (o *Options) pathDirs() (list []string) {
 func (f *finder) traces() (names []string) {
 	policy := f.policy
 	home := policy.Decide(policy.Home)
-	if !policy.Attempts || home.Access != profiles.Private && home.Access != profiles.Persist {
+	if !policy.Attempts && f.signing.Flags == "" || home.Access != profiles.Private && home.Access != profiles.Persist {
 		return nil
 	}
 	for _, name := range profiles.SecretDirs {
+		if !policy.Attempts && name != f.signing.Dir {
+			continue
+		}
 		path := policy.Home + "/" + name
 		shows := slices.ContainsFunc(f.places, func(p Place) bool { return Below(p.Path, path) && p.Access != profiles.Hide }) ||
 			slices.ContainsFunc(policy.Network.Sockets, func(s profiles.PathRule) bool { return Below(cmp.Or(s.At, s.Path), path) })

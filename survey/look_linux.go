@@ -70,6 +70,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	s.Query = workspace.Query{
 		Root: policy.Workspace, Home: policy.Home, XDG: o.xdg(), Git: o.git(), Files: append(slices.Clip(policy.Files), restricting(policy.Tighten)...), Protect: append(slices.Clip(policy.Protect), f.led...), Distinct: len(f.led) == 0, IndexDir: o.IndexDir, Launch: o.Launch,
 		Single: func(path string) bool { return f.single[path] },
+		Access: func(path string) profiles.Access { return policy.Decide(path).Access },
 	}
 	s.Trees = f.trees()
 	for _, t := range s.Trees {
@@ -82,7 +83,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	}
 	f.workspace(s.Workspace)
 	if f.git() {
-		f.userGit(&o, s.Workspace.Outside)
+		f.userGit(&o, s.Workspace)
 	}
 	if err := f.aside(s.Workspace, s.Trees, &o); err != nil {
 		return nil, err
@@ -102,7 +103,8 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 		f.sshSystem()
 	}
 	f.trust()
-	s.Traces = f.traces()
+	s.Traces, s.Signing = f.traces(), f.signing
+	f.unsigned(&o, s.Traces)
 	f.persistent(o.Home, o.pathDirs(), s.Traces, mounts)
 	f.terminfo(o.Getenv)
 	f.spelled(o.Getenv("HOME"))
@@ -124,7 +126,8 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 			return nil, err
 		}
 	}
-	s.Named = f.namesHome(s.Workspace, o.Home)
+	s.Named = f.namedDirectories(s.Workspace, o.Home)
+	f.groupShared(s.Workspace)
 	f.anchors()
 	s.Unhidden = f.absent()
 	if s.Folding = f.folds(); s.Folding.Dir == "" {
@@ -153,7 +156,8 @@ func NodeOf(mode uint32) Node {
 type finder struct {
 	policy   *profiles.Policy
 	places   []Place
-	roots    []string               // of trees that lie in another: mounts by which the launcher reaches them
+	roots    []string // of trees that lie in another: mounts by which the launcher reaches them
+	signing  Signing
 	commons  []string               // git directories outside the workspace that are shown for it
 	seen     map[string]int         // by path, index into places
 	dirs     map[string]inode       // directories that are known, and no link is on the way to them

@@ -15,14 +15,11 @@ import (
 // maxNamed bounds them.
 const maxNamed = 16
 
-// namesHome returns which directories of the home, where that is the sandbox's own, links of the workspace, git's own files and Python's environments lead to and nothing shows. Nothing is granted for that: whoever can write in
-// the workspace can name what he likes there.
-func (f *finder) namesHome(found *workspace.Found, persistent *Home) (list []Named) {
+// namedDirectories returns which directories, of the home or another that the sandbox has its own in place of, the links at the top
+// of the workspace, git's own files and Python's environments lead to and nothing shows. Nothing is granted for that: whoever
+// can write in the workspace can name what he likes there.
+func (f *finder) namedDirectories(found *workspace.Found, persistent *Home) (list []Named) {
 	p := f.policy
-	home := p.Decide(p.Home)
-	if home.Access != profiles.Private && home.Access != profiles.Persist {
-		return nil
-	}
 	add := func(path, by string) {
 		hops, end, err := f.hops(path)
 		if err != nil || end.Node != Directory || Secret(p.Home, end.Path) || f.own != "" && (Below(f.own, end.Path) || Below(end.Path, f.own)) {
@@ -36,17 +33,21 @@ func (f *finder) namesHome(found *workspace.Found, persistent *Home) (list []Nam
 			}
 		}
 		d := p.Decide(at)
+		base := d.Rule.Path
+		if Below(at, p.Home) && Below(p.Home, base) {
+			base = p.Home
+		}
 		switch {
-		case len(list) == maxNamed, f.shown(at) >= profiles.Read, d.Rule.Path != home.Rule.Path || d.Access != home.Access, at == p.Home, !Below(at, p.Home), Below(p.Workspace, at), Secret(p.Home, at):
+		case len(list) == maxNamed, f.shown(at) >= profiles.Read, d.Access != profiles.Private && d.Access != profiles.Persist, d.Rule.Glob != "", at == base, Below(p.Workspace, at), Below(at, p.Workspace), Secret(p.Home, at):
 			return
 		case slices.ContainsFunc(f.places, func(have Place) bool { return Below(have.Path, at) }):
 			return // a part of it is there
 		case slices.ContainsFunc(list, func(n Named) bool { return Below(at, n.Path) || Below(n.Path, at) }):
 			return
-		case persistent != nil && unix.Access(persistent.Path+at[len(p.Home):], unix.F_OK) == nil:
+		case persistent != nil && base == p.Home && unix.Access(persistent.Path+at[len(p.Home):], unix.F_OK) == nil:
 			return // an earlier run has made one of its own
 		}
-		list = append(list, Named{at, by})
+		list = append(list, Named{at, by, base})
 	}
 	slices.Sort(found.Leads)
 	for _, link := range found.Leads[:min(len(found.Leads), maxInner)] {
@@ -67,7 +68,7 @@ func (f *finder) namesHome(found *workspace.Found, persistent *Home) (list []Nam
 		settings, _ := vcs.ParseConfig([]byte(found.Pins[i].Text))
 		for _, s := range settings {
 			if path := strings.TrimPrefix(s.Value, "file://"); s.Section == "remote" && s.Key == "url" && (filepath.IsAbs(path) || strings.HasPrefix(path, "../")) {
-				add(beside(strings.TrimSuffix(git, "/.git"), path), "which is the remote "+s.Sub)
+				add(beside(strings.TrimSuffix(git, "/.git"), path), NamedRemote+s.Sub)
 			}
 		}
 	}

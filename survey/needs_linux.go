@@ -79,8 +79,8 @@ func (f *finder) certificates(o *Options, found *workspace.Found) (env []Variabl
 
 // userGit gives the command the user's configuration of git where nothing but the defaults hides it, and says what of it
 // it does not get.
-func (f *finder) userGit(o *Options, outside []string) {
-	g := readUserGit(f.policy, o)
+func (f *finder) userGit(o *Options, found *workspace.Found) {
+	g, outside := readUserGit(f.policy, o), found.Outside
 	for i, t := range g.texts {
 		from := g.from[i]
 		if _, end, err := f.hops(from); err != nil || f.shown(t.Path) >= profiles.Read || !ByDefault(f.policy, t.Path) || !ByDefault(f.policy, from) && f.shown(from) < profiles.Read {
@@ -89,7 +89,10 @@ func (f *finder) userGit(o *Options, outside []string) {
 			outside = append(outside, from)
 			continue
 		}
-		f.put(Place{Path: t.Path, Node: File, Access: profiles.Read, Copied: true, Text: t.Content, Why: whyGit})
+		f.put(Place{Path: t.Path, Node: File, Access: profiles.Read, Copied: true, Text: t.Content, Why: whyGit, Kept: g.keeps && t.Path == g.written()})
+	}
+	if _, known := f.seen[g.written()]; !known && g.keeps && ByDefault(f.policy, g.written()) {
+		f.put(Place{Path: g.written(), Node: File, Access: profiles.Read, Copied: true, Why: whyGit, Kept: true})
 	}
 	for _, path := range outside {
 		const why = "what your git configuration names"
@@ -101,8 +104,17 @@ func (f *finder) userGit(o *Options, outside []string) {
 	for _, said := range g.unread {
 		f.notes = append(f.notes, said+": it is not shown")
 	}
-	if said := g.unsigned(f.policy, o.Command); said != "" {
-		f.notes = append(f.notes, said)
+	_, settings := f.repository(found)
+	for i := range settings {
+		g.sets(&settings[i])
+	}
+	f.signing = g.signing(f.policy, func(path string) bool { return f.shown(path) < profiles.Read })
+}
+
+// unsigned says at the start that git cannot sign, where nobody would see that it looks for keys.
+func (f *finder) unsigned(o *Options, traced []string) {
+	if f.signing.Flags != "" && (f.signing.Dir == "" || traced == nil && !f.policy.Attempts) && len(o.Command) > 0 && filepath.Base(o.Command[0]) == "git" {
+		f.notes = append(f.notes, "your git configuration has commits signed, which fails inside without its agent (to allow: "+f.signing.Flags+")")
 	}
 }
 

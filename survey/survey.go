@@ -27,8 +27,9 @@ type Survey struct {
 
 	CallerPath string // the current directory as the caller spells it, where links lead there; "" else
 
-	Traces []string // names in the home whose being looked for is told at the end
-	Named  []Named  // likewise, of what the workspace names
+	Traces  []string // names in the home whose being looked for is told at the end
+	Signing Signing  // likewise
+	Named   []Named  // likewise, of what the workspace names
 
 	Layout *Layout // nil for a provider that mounts
 
@@ -36,6 +37,15 @@ type Survey struct {
 	Query     workspace.Query  // what it was asked
 	Trees     []Tree           // what else the command may write
 }
+
+// Signing says what git lacks for commits that are to be signed, nothing where they are not.
+type Signing struct {
+	Dir   string // in the home, where it looks for keys; "" for elsewhere
+	Flags string // with which they are signed
+}
+
+// NamedRemote begins what names a directory from which git fetches, and to which it pushes.
+const NamedRemote = "which is the remote "
 
 // Options says what a survey needs beside the policy.
 type Options struct {
@@ -51,10 +61,11 @@ type Options struct {
 	Earliest func() time.Time    // when the first began of the other runs that go on; the zero time, and nil, for none
 }
 
-// A Named is a directory of the home that the workspace names and the command does not see.
+// A Named is a directory that the workspace names and the command does not see: it has one of its own in place of one above.
 type Named struct {
 	Path string // as the command looks it up
 	By   string // what names it, for people
+	In   string // the directory of its own
 }
 
 // A Node says what stands at a path.
@@ -81,6 +92,7 @@ type Place struct {
 	Protect     bool   // it belongs to what a host tool would execute later
 	Optional    bool   // it may be gone, or out of the command's reach, by the time it is covered; or it need not be there at all
 	Copied      bool   // the command gets a copy, with Text in it, where a private directory holds the name
+	Kept        bool   // Copied: in a persistent home it is a file of that, see [homes.Home.GitConfig]
 	Scratch     bool   // Access is Overlay, and what is changed is gone at exit
 	Layer       string // Scratch: the directory of the host's that lies over it, "" for none: what an earlier run left
 	PrivateCopy bool   // a pin of which the command gets a copy to change, with Text in it, where the plan has a place for one: see [PrivateCopy]

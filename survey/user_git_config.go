@@ -2,10 +2,12 @@ package survey
 
 import (
 	"cmp"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/gitconfig"
 	"github.com/pccrun/pccrun/workspace/vcs"
@@ -27,7 +29,9 @@ type userGit struct {
 	texts           []Text // by the paths at which git inside looks for them
 	from            []string
 	unread          []string // of which no text is shown
-	signs, format   string   // commit.gpgSign, gpg.format, wherever the workspace is
+	keeps           bool     // what git writes there is kept with a persistent home
+
+	signs, format, key string // commit.gpgSign, gpg.format, user.signingKey, wherever the workspace is
 }
 
 // Bounds of what is followed: MAX_INCLUDE_DEPTH in git's config.c, and files.
@@ -50,8 +54,13 @@ func readUserGit(policy *profiles.Policy, o *Options) *userGit {
 	if path := o.Getenv("GIT_CONFIG_GLOBAL"); path != "" {
 		g.read(path, path, 0, true)
 	} else {
-		g.read(xdg+"/git/config", usual+"/git/config", 0, true)
-		g.read(g.home+"/.gitconfig", g.home+"/.gitconfig", 0, true)
+		at := usual + "/git/config"
+		if _, err := os.Lstat(g.written()); err != nil && o.Home != nil {
+			at = g.written() // the other is private in a persistent home, and git writes there
+		}
+		g.read(xdg+"/git/config", at, 0, true)
+		g.read(g.written(), g.written(), 0, true)
+		g.keeps = o.Home != nil
 	}
 	for _, name := range [...]string{"/git/ignore", "/git/attributes"} { // gitignore(5), gitattributes(5)
 		if text, err := profiles.ReadFile(xdg + name); err == nil {
@@ -60,6 +69,9 @@ func readUserGit(policy *profiles.Policy, o *Options) *userGit {
 	}
 	return g
 }
+
+// written is the file that `git config --global` writes.
+func (g *userGit) written() string { return g.home + "/.gitconfig" }
 
 func (g *userGit) add(from, at string, text []byte) {
 	g.texts, g.from = append(g.texts, Text{Path: at, Content: string(text)}), append(g.from, from)
@@ -79,33 +91,58 @@ func (g *userGit) read(from, at string, depth int, always bool) {
 	}
 	g.add(from, at, shown)
 	for _, s := range settings {
-		switch name := s.Section + "." + s.Key; {
+		switch {
 		case s.Use() == vcs.UseInclude && depth < maxGitInclude:
 			path := s.Value
 			if rest, ok := strings.CutPrefix(path, "~/"); ok {
 				path = g.home + "/" + rest
 			}
 			g.read(path, path, depth+1, always && s.Section == "include")
-		case always && name == "commit.gpgsign":
-			g.signs = s.Value
-			if s.Bare {
-				g.signs = "true"
-			}
-		case always && name == "gpg.format" && s.Sub == "":
-			g.format = s.Value
+		case always:
+			g.sets(&s)
 		}
 	}
 }
 
-// unsigned says that commits cannot be signed inside, where they are outside; "" if they can.
-func (g *userGit) unsigned(policy *profiles.Policy, command []string) string {
-	agent := "gpg-agent"
+// sets takes over what says how commits are signed.
+func (g *userGit) sets(s *vcs.Setting) {
+	switch s.Name() {
+	case "commit.gpgsign":
+		g.signs = s.Value
+		if s.Bare {
+			g.signs = "true"
+		}
+	case "gpg.format":
+		g.format = s.Value
+	case "user.signingkey":
+		g.key = s.Value
+	}
+}
+
+// signing says what commits lack that are to be signed: by the workspace's own configuration, which shows nothing by itself,
+// or else the user's.
+func (g *userGit) signing(policy *profiles.Policy, hidden func(path string) bool) (s Signing) {
+	if !slices.Contains([]string{"true", "yes", "on", "1"}, strings.ToLower(g.signs)) {
+		return s
+	}
+	agent, flags := "gpg-agent", []string{}
+	s.Dir = ".gnupg"
 	if g.format == "ssh" {
-		agent = "ssh-agent"
+		agent, s.Dir = "ssh-agent", ".ssh"
+		key := strings.TrimSuffix(g.key, ".pub") + ".pub"
+		if rest, ok := strings.CutPrefix(key, "~/"); ok {
+			key = g.home + "/" + rest
+		}
+		if filepath.IsAbs(key) && hidden(key) {
+			flags = append(flags, "--read "+shell.Quote(key))
+			if !Below(key, g.home+"/"+s.Dir) {
+				s.Dir = ""
+			}
+		}
 	}
-	git := len(command) > 0 && filepath.Base(command[0]) == "git"
-	if !slices.Contains([]string{"true", "yes", "on", "1"}, strings.ToLower(g.signs)) || policy.Uses(agent) || !git || policy.Attempts { // else it is seen that keys are looked for
-		return ""
+	if !policy.Uses(agent) {
+		flags = append(flags, "--use "+agent)
 	}
-	return "your git configuration has commits signed, which fails inside without its agent (to allow: --use " + agent + ")"
+	s.Flags = strings.Join(flags, " ")
+	return s
 }

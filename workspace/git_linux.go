@@ -172,7 +172,12 @@ func (s *scan) outside(r repo, pointer string) error {
 		}
 	}
 	if ok, err := s.pointsBack(r, pointer); err != nil || !ok {
-		s.note("%s links to %s, which does not point back, and is not shown: if it is this directory's, --write %[2]s shows it", pointer, r.gitDir)
+		switch access := s.q.access(r.gitDir); {
+		case access < profiles.Read:
+			s.note("%s links to %s, which does not point back, and is not shown: if it is this directory's, --write %[2]s shows it", pointer, r.gitDir)
+		case access == profiles.Read:
+			s.note("%s links to %s, which does not point back, and stays read-only: if it is this directory's, --write %[2]s lets git write", pointer, r.gitDir)
+		}
 		return err
 	}
 	c := Common{Path: r.common, GitDir: r.gitDir, Write: []string{r.gitDir}}
@@ -210,6 +215,13 @@ func (s *scan) outside(r repo, pointer string) error {
 		return nil
 	}
 	return s.pin(modules, profiles.ProtectRule{Pattern: ".git/modules outside of the workspace"})
+}
+
+func (q *Query) access(path string) profiles.Access {
+	if q.Access == nil {
+		return profiles.Hide
+	}
+	return q.Access(path)
 }
 
 // pointsBack reports whether the git directory of a linked worktree or of a

@@ -30,6 +30,9 @@ type Query struct {
 	// searched for what only matters where it can be reached.
 	Files []profiles.FileRule
 
+	// Access says what the policy allows of a path, of which no rule here speaks; nil for nothing.
+	Access func(path string) profiles.Access
+
 	// Single reports of a path that somebody has just looked there, through no link,
 	// and has seen a file without another name; nil if nobody has. A rule's own
 	// file is then not looked at again.

@@ -255,7 +255,7 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		a.yes, a.what = true, "a copy-on-write layer over the host's"
 		if scratch {
 			if a.what = "the host's file; changes of the run are deleted at exit"; run.KeepsAgentDir(p, path) {
-				a.what = "the host's file; changes of the run are there in the agent's next one here, and nowhere else"
+				a.what = "the host's file; changes of the run are there in the next one here, and nowhere else"
 			}
 		}
 	case profiles.Write:

@@ -125,7 +125,9 @@ func (r *Run) look(c *supervisor.Call) {
 		case place.There && n.Deed == supervisor.Create && !moves:
 			continue // EEXIST
 		}
-		if r.Policy.Decide(place.Path).Access == profiles.Private {
+		m := r.Plan.At(place.Path)
+		repository := m.Why == survey.WorktreeRepository
+		if r.Policy.Decide(place.Path).Access == profiles.Private && !repository {
 			continue // it may, and would keep nothing: there was no place for a mount
 		}
 		if r.Plan.Refuses(place.Path, moves) && r.ours(place.Path, c.Name, moves) {
@@ -134,6 +136,9 @@ func (r *Run) look(c *supervisor.Call) {
 				a.Hint = r.Policy.DirFlag(place.Path, p)
 			} else if a.Guarantee == profiles.FSReadonly && (moves || !place.There) {
 				a.Hint = r.Policy.MakeFlag(place.Path, n.Deed == supervisor.Write)
+				if repository { // in a part of it git makes what it cannot read
+					a.Hint = r.Policy.WriteFlag(m.Target)
+				}
 			}
 			refused = append(refused, a)
 		}

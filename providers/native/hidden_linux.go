@@ -31,8 +31,12 @@ func (r *plan) Hidden(failed bool) (list []events.Hidden) {
 		}
 		h := r.hiddenAt(n.Path)
 		h.What, h.Hint = "read "+n.Path+", "+n.By, "--read "+shell.Quote(n.Path)
-		if slices.Contains(r.run.made, n.Path) {
-			h.What, h.Hint = "write "+n.Path+", "+n.By+"; what was written is gone", "--write "+shell.Quote(n.Path)
+		pushes := strings.HasPrefix(n.By, survey.NamedRemote) && slices.ContainsFunc(r.Plan.Command.Argv, func(w string) bool { return strings.Contains(w, "push") })
+		if made := slices.Contains(r.run.made, n.Path); made || pushes {
+			h.What, h.Hint = "write "+n.Path+", "+n.By, "--write "+shell.Quote(n.Path)
+			if made {
+				h.What += "; what was written is gone"
+			}
 		}
 		list = append(slices.DeleteFunc(list, func(have events.Hidden) bool { return have.Hint == h.Hint }), h)
 	}

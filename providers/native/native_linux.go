@@ -75,6 +75,7 @@ type Planned struct {
 	Warnings []string
 
 	learn   bool
+	signs   survey.Signing
 	outward []survey.Named // directories of the home that the workspace names and the command does not see
 	trees   []survey.Tree  // the workspace, and what else the command may write
 }
@@ -167,7 +168,7 @@ func decide(policy *profiles.Policy, s *providers.Survey, f *facts, o *options, 
 	if o.learn { // which sees each call, and what it finds
 		looked.Named = nil
 	}
-	p.outward = looked.Named
+	p.outward, p.signs = looked.Named, looked.Signing
 	p.trees = append([]survey.Tree{{Query: looked.Query, Found: looked.Workspace}}, looked.Trees...)
 	p.Warnings = slices.Clone(looked.Notes)
 	if policy.Decide(policy.Workspace).Access == profiles.Overlay {

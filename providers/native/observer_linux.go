@@ -10,6 +10,7 @@ import (
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // A teller tells an observer what happens in a run. A command that tries the same thing for
@@ -17,6 +18,7 @@ import (
 type teller struct {
 	o      providers.LocalObserver
 	policy *profiles.Policy
+	signs  survey.Signing
 
 	full  atomic.Int64 // connections that were reset for want of room
 	told  map[Attempt]int
@@ -118,9 +120,12 @@ func secretHint(path, home string) string {
 // what a run that learns has tried.
 func (t *teller) end(end *End, learn bool) {
 	for _, path := range end.Looked {
-		rule := t.policy.Decide(path).Rule
+		rule, flags := t.policy.Decide(path).Rule, secretHint(path, t.policy.Home)
+		if t.signs.Flags != "" && path == t.policy.Home+"/"+t.signs.Dir {
+			flags = t.signs.Flags
+		}
 		t.o.Denial(events.Denial{
-			Guarantee: string(profiles.FSHide), What: "read " + path, Rule: rule.Access.String() + " " + rule.Text() + " (" + rule.Origin.String() + ")", Hint: secretHint(path, t.policy.Home),
+			Guarantee: string(profiles.FSHide), What: "read " + path, Rule: rule.Access.String() + " " + rule.Text() + " (" + rule.Origin.String() + ")", Hint: flags,
 		})
 	}
 	if n := t.full.Load(); n > 0 {

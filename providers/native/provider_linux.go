@@ -226,7 +226,7 @@ func (p *plan) Lower(i int) (*os.Root, error) {
 func (p *plan) Run(ctx context.Context, io providers.Stdio, observer providers.Observer) (result providers.Result, err error) {
 	o := observer.(providers.LocalObserver)
 	p.provider.observer.Store(&o)
-	t := &teller{o: o, policy: p.Policy}
+	t := &teller{o: o, policy: p.Policy, signs: p.signs}
 	r := p.Planned.run(t)
 	p.run, p.provider.run = r, r
 	s, stdio, err := p.start(ctx, io, o, r)

@@ -56,6 +56,12 @@ const base = `git init -q -b main ~/base; git -C ~/base -c user.name=n -c user.e
 // snapshot makes a snapshot that is called kept, with a file new.
 const snapshot = "pccrun -q --overlay . -- touch new; rm -rf ~/.local/state/pccrun/snapshots; pccrun snapshot kept; "
 
+// agent runs one that has a key for signatures.
+const (
+	agent    = `mkdir -m 700 ~/.ssh; ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/sign; ssh-agent -a ~/agent > ~/agent.sh; . ~/agent.sh; ssh-add -q ~/.ssh/sign; git config gpg.format ssh; git config commit.gpgSign true; `
+	endAgent = `[ ! -e ~/agent.sh ] || { . ~/agent.sh; kill $SSH_AGENT_PID; while [ -e /proc/$SSH_AGENT_PID/exe ]; do sleep 0.02; done; }`
+)
+
 const endKey = `pid=$(gpg-connect-agent --no-autostart 'getinfo pid' /bye | sed -n 's/^D //p'); gpgconf --kill gpg-agent; while [ -e /proc/$pid/exe ]; do sleep 0.02; done`
 
 var hints = []hint{
@@ -82,6 +88,15 @@ var hints = []hint{
 	{name: "writing where a link of the workspace leads", prepare: "mkdir -p ~/cache/tg; ln -s ~/cache/tg target", script: "echo x > target/x", check: "[ -e ~/cache/tg/x ]", says: `hidden: write .*/cache/tg, where target leads; what was written is gone`},
 	{name: "the objects of a shared clone", needs: "git", prepare: base + "rm -rf .git; git clone -q -s ~/base c; mv c/.git .; rmdir c", script: "git log -1", says: `hidden: read .*/base/\.git/objects, which \.git/objects/info/alternates names`},
 	{name: "a remote in the home", needs: "git", prepare: base + "git remote add up ~/base", script: "git fetch -q up", says: `hidden: read .*/base, which is the remote up`},
+	{name: "a remote in the home, to push to", needs: "git", prepare: base + "git remote add up ~/base; git fetch -q up", script: "git push -q up up/main:refs/heads/new", says: `hidden: write .*/base, which is the remote up`},
+	{name: "the objects of a shared clone, in a private directory", needs: "git", prepare: base + "rm -rf .git /var/tmp/pccrun-hints-$UID; mv ~/base /var/tmp/pccrun-hints-$UID; git clone -q -s /var/tmp/pccrun-hints-$UID c; mv c/.git .; rmdir c", script: "git log -1", says: `hidden: read /var/tmp/pccrun-hints-\d+/\.git/objects, which \.git/objects/info/alternates names`, end: "rm -rf /var/tmp/pccrun-hints-$UID"},
+	{name: "a git directory apart", needs: "git", prepare: base + "rm -rf .git; git clone -q --separate-git-dir ~/apart ~/base c; mv c/.git .; rmdir c", script: "git log -1; git -c user.name=n -c user.email=e commit -q --allow-empty -m x", says: `.* links to .*/apart, which does not point back, and is not shown: if it is this directory's, (?P<hint>--write \S+) shows it`},
+	{name: "a git directory apart, read-only", flags: "--read $HOME/apart", instead: "--read $HOME/apart", needs: "git", prepare: base + "rm -rf .git; git clone -q --separate-git-dir ~/apart ~/base c; mv c/.git .; rmdir c", script: "git -c user.name=n -c user.email=e commit -q --allow-empty -m x", says: `.* links to .*/apart, which does not point back, and stays read-only: if it is this directory's, (?P<hint>--write \S+) lets git write`},
+	{name: "the repository of a linked worktree", flags: trying, needs: "git", prepare: base + "rm -rf ~/repo/.git; git -C ~/base worktree add -q ~/repo -b w", script: "git worktree add -q new; git -C new log -1; git gc -q", says: `denied: write .*/base/\.git/worktrees/new`},
+	{name: "a repository of a group", needs: "git", prepare: "rm -rf .git; git init -q --shared=group .", script: "echo a > a; git add a", says: `git makes no directory in .*/repo/\.git: core.sharedRepository has it set the set-group-ID bit, which the sandbox refuses`},
+	{name: "what signs by gpg", needs: "git gpg gpgconf", prepare: key + "git config commit.gpgSign true", script: "git -c user.name=n -c user.email=n@example.com commit -q --allow-empty -m x", says: `denied: read .*/\.gnupg`, end: endKey},
+	{name: "what signs by ssh", needs: "git ssh-keygen ssh-agent ssh-add", env: []string{"SSH_AUTH_SOCK=$HOME/agent"}, prepare: agent + "git config user.signingKey ~/.ssh/sign.pub", script: "git -c user.name=n -c user.email=n@example.com commit -q --allow-empty -m x", says: `denied: read .*/\.ssh`, end: endAgent},
+	{name: "what signs by ssh, with a key elsewhere", needs: "git ssh-keygen ssh-agent ssh-add", env: []string{"SSH_AUTH_SOCK=$HOME/agent"}, prepare: agent + "mv ~/.ssh/sign.pub ~; git config user.signingKey ~/sign.pub", script: "@git -c user.name=n -c user.email=n@example.com commit -q --allow-empty -m x", says: `your git configuration has commits signed, .*`, end: endAgent},
 	{name: "a directory that a .pth file names", needs: "python3", prepare: "python3 -m venv --without-pip .venv; mkdir ~/lib; touch ~/lib/edited.py; echo ~/lib > $(echo .venv/lib/python3*/site-packages)/e.pth", script: ".venv/bin/python -c 'import edited'", says: `hidden: read .*/lib, which e\.pth names`},
 	{name: "an environment elsewhere", needs: "python3", prepare: "python3 -m venv --without-pip ~/envs/a; ln -s ~/envs/a .venv", script: "[ $(PATH=$PWD/.venv/bin:$PATH; command -v python) = $PWD/.venv/bin/python ]", says: `hidden: read .*/envs/a, where \.venv leads`},
 	{name: "a program of an environment elsewhere", needs: "python3", prepare: "python3 -m venv --without-pip ~/envs/a; ln -s ~/envs/a .venv", script: "@.venv/bin/python -c 1", says: `hint: (?P<hint>--read \S+) shows it: .* is hidden, where \.venv leads`},
@@ -291,7 +306,7 @@ func (m *hintMachine) run(t *testing.T, row *hint, prefix string) (string, bool)
 	if name, is := strings.CutPrefix(row.script, "@"); is {
 		command = name
 	}
-	out, err := m.bash(row, m.home+"/repo", prefix+" "+command+" 5< ~/mine", "bash", strings.ReplaceAll(row.script, "$PORT", m.port))
+	out, err := m.bash(row, m.home+"/repo", "umask 022; "+prefix+" "+command+" 5< ~/mine", "bash", strings.ReplaceAll(row.script, "$PORT", m.port))
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		require.NoError(t, err)
@@ -355,9 +370,7 @@ func (m *hintMachine) follow(t *testing.T, row *hint) {
 	}
 	flags = strings.NewReplacer("FREE", freePort(t), " HOST", " a.example", " FILE", " ~/mine", " DIR", " ~/repo", "SIZE", "1g").Replace(flags) // what the user is to put there
 	again := func(flags string) (string, bool) {
-		said, err := m.bash(row, m.home+"/repo", before)
-		require.NoError(t, err, said)
-		return tried(pccrun + " -q " + flags + " --")
+		return tried(before + "\n" + pccrun + " -q " + flags + " --") // a umask holds in one shell
 	}
 	out, works = again(flags)
 	require.True(t, works, "%s, after: %s", advice, out)
