@@ -19,7 +19,7 @@ import (
 // settled returns what a settling found owed, as "id text".
 func settled(t *testing.T, h Home, fail error) []string {
 	var list []string
-	err := h.Settle(func(id, text string) error {
+	_, err := h.Settle("", func(id, text string) error {
 		list = append(list, id+" "+text)
 		return fail
 	})
@@ -50,14 +50,15 @@ func TestOwed(t *testing.T) {
 	require.NoError(t, os.WriteFile(h.owed()+"/x", []byte("x"), 0o600))
 	require.NoError(t, os.Symlink("/etc/passwd", filepath.Join(h.owed(), id+".1")))
 	require.NoError(t, os.WriteFile(h.owed()+"/"+id+".2", nil, 0o600))
-	_ = h.Settle(func(string, string) error { t.Fatal("it is no unfinished"); return nil })
+	_, _ = h.Settle("", func(string, string) error { t.Fatal("it is no unfinished"); return nil })
 	require.FileExists(t, h.owed()+"/"+id+".2")
 	old := time.Now().Add(-time.Minute)
 	require.NoError(t, os.Chtimes(h.owed()+"/"+id+".2", old, old))
-	_ = h.Settle(func(string, string) error { t.Fatal("it is no unfinished"); return nil })
+	_, _ = h.Settle("", func(string, string) error { t.Fatal("it is no unfinished"); return nil })
 	require.NoFileExists(t, h.owed()+"/"+id+".2")
 	require.NoError(t, os.Chmod(h.owed(), 0o777))
-	require.Error(t, h.Settle(nil), "others could write there")
+	_, err = h.Settle("", nil)
+	require.Error(t, err, "others could write there")
 }
 
 // What others owe is told while they live, and not afterwards.

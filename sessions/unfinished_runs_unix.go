@@ -48,9 +48,6 @@ func title(id string) string { return id + "." + strconv.Itoa(os.Getpid()) }
 // maxTitle bounds the first line.
 const maxTitle = 128
 
-// owed is the directory of the unfinished-run records.
-func (h Home) owed() string { return filepath.Join(h.State(), "owed") }
-
 // State is pccrun's state directory, in which the sessions lie.
 func (h Home) State() string { return filepath.Dir(h.dir) }
 
@@ -156,30 +153,32 @@ const many = 64
 const maxDebt = 64 << 20
 
 // Settle calls pay for each unfinished-run record whose launcher is gone, and takes it away if
-// that succeeds. Where nothing is owed it costs an open and a look.
-func (h Home) Settle(pay func(id, text string) error) error {
+// that succeeds. Where nothing is owed it costs an open and a look. It reports whether [Home.Hold] has marked a workspace.
+func (h Home) Settle(workspace string, pay func(id, text string) error) (held bool, err error) {
 	dir, err := os.OpenFile(h.owed(), os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	names, err := dir.Readdirnames(-1)
 	dir.Close()
 	if err != nil {
-		return err
+		return false, err
 	}
 	crowd := len(names) > many
+	mark := heldPrefix + markName(workspace)
 	names = slices.DeleteFunc(names, func(name string) bool {
-		return strings.HasPrefix(name, slotName) && isEmpty(filepath.Join(h.owed(), name))
+		held = held || name == mark
+		return strings.HasPrefix(name, heldPrefix) || strings.HasPrefix(name, slotName) && isEmpty(filepath.Join(h.owed(), name))
 	})
 	if len(names) == 0 {
-		return nil // as most launches find it, which do not pay for a closer look
+		return held, nil // as most launches find it, which do not pay for a closer look
 	}
 	root, err := state.OpenExisting(h.owed(), "")
 	if err != nil {
-		return err
+		return held, err
 	}
 	defer root.Close()
 	slices.Sort(names)
@@ -196,7 +195,29 @@ func (h Home) Settle(pay func(id, text string) error) error {
 		}
 		errs = append(errs, settle(root, name, id, pay))
 	}
-	return errors.Join(errs...)
+	return held, errors.Join(errs...)
+}
+
+// Hold marks a workspace of which sessions hold what its next run is to have, or takes the mark away. It lies beside the
+// unfinished-run records, through which each launch looks anyway.
+func (h Home) Hold(workspace string, held bool) error {
+	root, err := state.Open(h.owed(), workspace)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	name := heldPrefix + markName(workspace)
+	if held {
+		f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600)
+		if err != nil {
+			return err
+		}
+		return f.Close()
+	}
+	if err = root.Remove(name); errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return err
 }
 
 // isEmpty reports whether a file owes nothing, or is gone.
