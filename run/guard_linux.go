@@ -29,7 +29,6 @@ type guarded struct {
 	standing   []*workspace.Standing // of the workspace, and what else the command may write
 	unfinished *sessions.Unfinished
 	guard      workspace.Guards
-	stash      *workspace.Stash
 	refused    []workspace.Refusal // by what the run itself tells of
 	failed     bool                // the post-run check was not finished
 }
@@ -117,8 +116,7 @@ func (f *flow) guard(run providers.Local) error {
 		}
 		stubs.Knows(u.dev, u.ino, fd)
 	})
-	g.stash = &workspace.Stash{Open: f.stash, Staged: stubs.Staged}
-	g.guard, err = f.watched.Guard(g.standing, g.stash, f.changed)
+	g.guard, err = f.watched.Guard(g.standing, &workspace.Stash{Open: f.stash, Staged: stubs.Staged}, f.changed)
 	if err != nil {
 		return err
 	}
@@ -206,7 +204,6 @@ func (f *flow) lookBack() []events.Change {
 	if !f.req.Quiet {
 		defer messages.Slow("checking what the run left in " + f.policy.Workspace)()
 	}
-	f.inherit()
 	found, err := guard.Finish()
 	refused = guard.Refused(refused)
 	guard.Close()
@@ -217,15 +214,18 @@ func (f *flow) lookBack() []events.Change {
 		g.unfinished, g.failed = nil, true
 	}
 	f.unchanged(refused)
+	held := f.stillHeld()
+	if len(found) > 0 && !f.req.Quiet {
+		sayFindings(found, f.policy, f.policy.Workspace, f.session.ID())
+	}
+	if !f.req.Quiet {
+		f.sayDeleted(slices.Concat(held, found))
+	}
 	if len(found) == 0 {
 		f.session.Drop(KeepChanges)
 		return nil
 	}
 	f.session.Keep(KeepChanges)
-	if !f.req.Quiet {
-		sayFindings(found, f.policy, f.policy.Workspace, f.session.ID())
-		f.sayDeleted(found)
-	}
 	list := make([]events.Change, 0, min(len(found), maxTold))
 	for _, c := range found[:min(len(found), maxTold)] {
 		list = append(list, events.Change{Path: Within(f.policy.Workspace, c.Path), Kind: string(c.Kind)})

@@ -23,8 +23,7 @@ import (
 
 // A directory that a run has left in quarantine, and nobody has decided about, is there in the workspace's next sandbox:
 // else git, for one, would take its files for deleted. It is mounted, from where it lies in the session, on a stub like
-// those of [workspace.Stubs]; when the run is over it is a finding of that run. Of two runs the one that makes the stub has
-// it.
+// those of [workspace.Stubs], and stays a finding of that session. Of two runs the one that makes the stub has it.
 
 // An undecided finding is one of an earlier run in this workspace.
 type undecided struct {
@@ -170,39 +169,36 @@ func (f *flow) removeStubs() {
 	f.eachStub(func(_ *undecided, dir int, name string) { _ = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR) })
 }
 
-// inherit makes what was mounted a finding of this run: nothing of it lives any more.
-func (f *flow) inherit() {
+// stillHeld says of what was mounted that it is in quarantine as before, and returns it. What the command has emptied is
+// no finding any more.
+func (f *flow) stillHeld() (held []workspace.Finding) {
 	home := sessions.In(f.dirs.State)
+	var ids, paths []string
 	for _, u := range f.undecided {
-		if u.ino == 0 {
+		if u.ino == 0 || unix.Rmdir(u.source) == nil && dropEmptied(home, u.session) == nil {
 			continue
 		}
-		if err := f.inheritFrom(home, u); err != nil && !beneath.Gone(err) {
-			messages.Say("quarantine " + Within(f.policy.Workspace, u.Path) + ": it stays in session " + u.session + ": " + messages.InWords(err))
-		}
+		held, ids = append(held, u.Finding), append(ids, "pccrun review "+u.session)
+		paths = append(paths, Within(f.policy.Workspace, u.Path))
 	}
+	if len(held) > 0 && !f.req.Quiet {
+		messages.Say("still in quarantine: " + strings.Join(paths, " ") + " (" + strings.Join(slices.Compact(ids), ", ") + ")")
+	}
+	return held
 }
 
-func (f *flow) inheritFrom(home sessions.Home, u undecided) error {
-	dir, err := home.Open(u.session)
+// dropEmptied lets go of a session that has no finding any more.
+func dropEmptied(home sessions.Home, id string) error {
+	dir, err := home.Open(id)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	stash, err := dir.Open(quarantine.StashName)
-	if err != nil {
-		return err
+	found, err := quarantine.ReadFindings(dir)
+	if err == nil && len(found) == 0 {
+		err = home.Release(id, KeepChanges)
 	}
-	defer stash.Close()
-	if unix.Unlinkat(int(stash.Fd()), u.Stash, unix.AT_REMOVEDIR) == nil {
-		// The command has emptied it: there is nothing to decide about.
-	} else if _, err = f.guarded.stash.Take(int(stash.Fd()), u.Stash, workspace.Finding{Kind: u.Kind, Path: u.Path, Why: u.Why}); err != nil {
-		return err
-	}
-	if found, err := quarantine.ReadFindings(dir); err == nil && len(found) == 0 {
-		return home.Release(u.session, KeepChanges)
-	}
-	return nil
+	return err
 }
 
 // sayUndecided says what git inside takes for deleted, since it is in quarantine and is not mounted.
@@ -245,7 +241,7 @@ func (f *flow) sayUndecided() {
 func (f *flow) sayDeleted(found []workspace.Finding) {
 	found = slices.DeleteFunc(slices.Clone(found), func(c workspace.Finding) bool { return !c.Protected() || c.Stash == "" })
 	if n := len(f.deleted(found)); n > 0 {
-		messages.Say(fmt.Sprintf("until you accept them, git on the host takes tracked files of these for deleted: %d", n))
+		messages.Say(fmt.Sprintf("until you accept what is in quarantine, git on the host takes tracked files for deleted: %d", n))
 	}
 	start := f.guarded.standing[0].Start
 	if info, err := os.Lstat(f.policy.Workspace + "/.git/logs/HEAD"); err != nil || info.ModTime().Before(start) {
