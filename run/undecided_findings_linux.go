@@ -240,6 +240,9 @@ func (f *flow) sayUndecided() {
 // sayDeleted says what git takes for deleted since it is in quarantine.
 func (f *flow) sayDeleted(found []workspace.Finding) {
 	found = slices.DeleteFunc(slices.Clone(found), func(c workspace.Finding) bool { return !c.Protected() || c.Stash == "" })
+	if len(found) == 0 {
+		return
+	}
 	if n := len(f.deleted(found)); n > 0 {
 		messages.Say(fmt.Sprintf("until you accept what is in quarantine, git on the host takes tracked files for deleted: %d", n))
 	}
@@ -265,7 +268,7 @@ func (f *flow) names(found []workspace.Finding, args ...string) []string {
 		paths = append(paths, c.Path)
 	}
 	root := f.policy.Workspace
-	if _, err := os.Lstat(root + "/.git"); err != nil {
+	if _, err := os.Lstat(root + "/.git"); err != nil || len(paths) == 0 {
 		return nil
 	}
 	return names(root, root, paths, args...)

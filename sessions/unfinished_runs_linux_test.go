@@ -61,6 +61,41 @@ func TestOwed(t *testing.T) {
 	require.Error(t, err, "others could write there")
 }
 
+// A workspace is marked while sessions hold something for its next run; what such a session keeps is young while in use.
+func TestHold(t *testing.T) {
+	h := In(t.TempDir())
+	held := func(workspace string) bool {
+		is, err := h.Settle(workspace, nil)
+		require.NoError(t, err)
+		return is
+	}
+	require.False(t, held("/a"))
+	require.NoError(t, h.Hold("/a", true))
+	require.True(t, held("/a"))
+	require.False(t, held("/b"))
+	require.NoError(t, h.Hold("/a", false))
+	require.NoError(t, h.Hold("/a", false))
+	require.False(t, held("/a"))
+
+	s := h.Begin(Info{Workspace: "/a"})
+	s.Keep("changes")
+	require.NoError(t, s.End(0))
+	long := time.Now().Add(-2 * keepAge)
+	require.NoError(t, h.change(s.ID(), func(i *Info) { i.Ended = long }))
+	require.NoError(t, h.Renew(s.ID()))
+	e, err := h.Find(s.ID())
+	require.NoError(t, err)
+	require.True(t, e.Ended.After(long.Add(keepAge)))
+
+	for _, workspace := range []string{"/a", "/gone"} {
+		require.NoError(t, h.Hold(workspace, true))
+	}
+	_, err = h.GC(GCOptions{})
+	require.NoError(t, err)
+	require.True(t, held("/a"))
+	require.False(t, held("/gone"), "no session is of that workspace")
+}
+
 // What others owe is told while they live, and not afterwards.
 func TestOwedByOthers(t *testing.T) {
 	h := In(t.TempDir() + "/state")
