@@ -35,6 +35,12 @@ func TestStubs(t *testing.T) {
 		}
 		return nil
 	}
+	var taken atomic.Int32
+	stubs.Taken = func(path string) {
+		if path == w.path(".husky") {
+			taken.Add(1)
+		}
+	}
 	stubs.Foreign = func(_, ino uint64) bool { return ino == foreign.Load() }
 	w.guard.peers.Stubs(stubs)
 	w.guard.Watch()
@@ -65,6 +71,7 @@ func TestStubs(t *testing.T) {
 	w.sh("mv d .husky; echo x > .husky/h")
 	told(".husky/h")
 	require.DirExists(t, w.path(".husky"))
+	require.EqualValues(t, 1, taken.Load())
 
 	// One that has come to where no name is protected.
 	w.sh("mkdir p/.vscode")
