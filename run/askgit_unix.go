@@ -113,15 +113,21 @@ func (g *gitAsker) run(ctx context.Context, home string, git *programs.Program, 
 }
 
 // taken returns which hidden files git takes in a directory, as their names in the repository: those that are neither
-// tracked nor ignored. It answers in a sandbox where the workspace is as the command saw it, and read-only.
+// tracked nor ignored.
 func taken(workspace, dir string, hidden []string) []string {
+	return names(workspace, dir, hidden, "ls-files", "--others", "--exclude-standard", "--full-name")
+}
+
+// names returns which names in the repository git prints of some paths. It answers in a sandbox where the workspace is as
+// the command saw it, and read-only.
+func names(workspace, dir string, paths []string, args ...string) []string {
 	self, err := thisProgram()
-	if err != nil || len(hidden) == 0 {
+	if err != nil || len(paths) == 0 {
 		return nil
 	}
 	argv := []string{"run", "-q", "--provider", "native", "--profile", "default", "--workspace", workspace, "--read", workspace, "--timeout", "5s", "--",
-		"git", "-C", dir, "ls-files", "-z", "--others", "--exclude-standard", "--full-name", "--"}
-	cmd := exec.Command(self, append(argv, hidden...)...)
+		"git", "-C", dir, "--literal-pathspecs"}
+	cmd := exec.Command(self, slices.Concat(argv, args, []string{"-z", "--"}, paths)...)
 	cmd.Args[0], cmd.Dir = "pccrun", dir
 	out := &bounded{}
 	cmd.Stdout = out

@@ -120,6 +120,7 @@ type flow struct {
 	inquiries
 	seat *seat // nil: the command has no terminal, or the provider has taken the user's
 
+	holds    bool        // earlier runs in this workspace may have left what nobody has decided about
 	tells    bool        // the command has a file that tells it of refusals
 	running  atomic.Bool // the command
 	killed   bool        // by a second Ctrl-C
@@ -303,7 +304,7 @@ func (f *flow) resolve() int {
 	if err := f.ownDirs(); err != nil {
 		return messages.Fail(messages.InWords(err), "set HOME, XDG_CONFIG_HOME, XDG_STATE_HOME and XDG_CACHE_HOME to other directories")
 	}
-	if err := Settle(sessions.In(f.dirs.State), f.program); errors.Is(err, state.ErrUnsafe) {
+	if f.holds, err = settleIn(policy.Workspace, sessions.In(f.dirs.State), f.program); errors.Is(err, state.ErrUnsafe) {
 		return messages.Fail(messages.InWords(err), UnsafeHint) // what this run owes could not be written there either
 	} else if err != nil {
 		messages.Say(unsettled + messages.InWords(err))
@@ -474,6 +475,7 @@ func (f *flow) announce() {
 	for _, w := range f.warnings {
 		messages.Say(w)
 	}
+	f.sayUndecided()
 	if f.req.Verbose || policy.PickedBy != "default" || policy.Workspace != policy.WorkDir {
 		messages.Say("profile " + policy.Profile + " (" + policy.PickedBy + "), workspace " + policy.Workspace)
 	}

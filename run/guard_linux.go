@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/shell"
@@ -18,6 +20,7 @@ import (
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
@@ -100,9 +103,19 @@ func (f *flow) guard(run providers.Local) error {
 	}
 	stubs.Foreign = func(dev, ino uint64) bool { return hasStub(sessions.In(f.dirs.State), dev, ino) }
 	stubs.Note = func(dev, ino uint64) error { return f.oweAlso(stubLine(dev, ino)) }
+	stubs.Taken = func(path string) {
+		observer{f}.Warning(events.Warning{Text: Within(f.policy.Workspace, path) + ": empty for the command: another run in this workspace has it in quarantine"})
+	}
 	stubs.Full = func(path string) {
 		observer{f}.Warning(events.Warning{Text: Within(f.policy.Workspace, path) + ": not there for the command, as what follows: 64 such directories are"})
 	}
+	f.eachStub(func(u *undecided, dir int, name string) {
+		fd, err := beneath.Open(dir, name, unix.O_PATH|unix.O_DIRECTORY)
+		if err != nil {
+			fd = -1
+		}
+		stubs.Knows(u.dev, u.ino, fd)
+	})
 	g.guard, err = f.watched.Guard(g.standing, &workspace.Stash{Open: f.stash, Staged: stubs.Staged}, f.changed)
 	if err != nil {
 		return err
@@ -135,7 +148,7 @@ func killedStubs(lines []string) *workspace.Stubs {
 	for _, line := range lines {
 		var dev, ino uint64
 		if n, _ := fmt.Sscanf(line, "stub %d %d", &dev, &ino); n == 2 {
-			stubs.Knows(dev, ino)
+			stubs.Knows(dev, ino, -1)
 		}
 	}
 	return stubs
@@ -143,7 +156,12 @@ func killedStubs(lines []string) *workspace.Stubs {
 
 // stash is the session's directory, for what is quarantined, and noted as wanted before
 // anything is.
-func (f *flow) stash() (*os.Root, error) { return f.session.Want(KeepChanges) }
+func (f *flow) stash() (*os.Root, error) {
+	if err := sessions.In(f.dirs.State).Hold(f.policy.Workspace, true); err != nil {
+		messages.Say(messages.InWords(err))
+	}
+	return f.session.Want(KeepChanges)
+}
 
 // checkedBy says which paths a run checks that has this record.
 func checkedBy(text string) (func(path string) bool, error) {
@@ -196,14 +214,18 @@ func (f *flow) lookBack() []events.Change {
 		g.unfinished, g.failed = nil, true
 	}
 	f.unchanged(refused)
+	held := f.stillHeld()
+	if len(found) > 0 && !f.req.Quiet {
+		sayFindings(found, f.policy, f.policy.Workspace, f.session.ID())
+	}
+	if !f.req.Quiet {
+		f.sayDeleted(slices.Concat(held, found))
+	}
 	if len(found) == 0 {
 		f.session.Drop(KeepChanges)
 		return nil
 	}
 	f.session.Keep(KeepChanges)
-	if !f.req.Quiet {
-		sayFindings(found, f.policy, f.policy.Workspace, f.session.ID())
-	}
 	list := make([]events.Change, 0, min(len(found), maxTold))
 	for _, c := range found[:min(len(found), maxTold)] {
 		list = append(list, events.Change{Path: Within(f.policy.Workspace, c.Path), Kind: string(c.Kind)})

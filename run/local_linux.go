@@ -33,10 +33,12 @@ type onMachine struct {
 	home    *homes.Home     // nil: it is not persistent
 
 	agentDirs workspace.MadeDirs
+	undecided []undecided
 }
 
 // found takes a survey in: what the command may write.
 func (f *flow) found(s *survey.Survey) {
+	f.hold(s)
 	f.watched = &survey.Guarded{
 		Policy: f.policy, Trees: append([]survey.Tree{{Query: s.Query, Found: s.Workspace}}, s.Trees...),
 		Writes: func(path string) bool { return f.policy.Decide(path).Access == profiles.Write },
@@ -168,6 +170,9 @@ func (o observer) Opened(g *survey.Guarded) error {
 		f.caught = catch()
 	}
 	if err := f.recordUnfinished(); err != nil {
+		return err
+	}
+	if err := f.makeStubs(); err != nil {
 		return err
 	}
 	return f.caught.interrupted()

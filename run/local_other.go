@@ -33,6 +33,8 @@ func (f *flow) close()                            {}
 func (f *flow) open() error                       { return nil }
 func (f *flow) localStdio(*providers.Stdio) error { return nil }
 func (f *flow) withheld()                         {}
+func (f *flow) sayUndecided()                     {}
+func (f *flow) removeStubs()                      {}
 func (f *flow) sayHidden(*providers.Result)       {}
 
 // found takes a survey in.

@@ -34,8 +34,9 @@ type Review struct {
 	dir   *os.Root
 	Found []workspace.Finding
 	Lost  []quarantine.Lost
-	named bool  // by the user
-	last  shown // what the user has seen
+	More  []string // sessions beside it that have something in quarantine
+	named bool     // by the user
+	last  shown    // what the user has seen
 	now   shown
 }
 
@@ -50,27 +51,37 @@ const shownName = "shown"
 
 // OpenReview opens the first of some sessions that has left something; the first at all if
 // it was named.
-func OpenReview(home sessions.Home, candidates []sessions.Entry, named bool) (*Review, error) {
+func OpenReview(home sessions.Home, candidates []sessions.Entry, named bool) (first *Review, err error) {
 	for _, e := range candidates {
 		r, err := openReview(home, e)
-		if err != nil {
+		switch {
+		case err != nil && first == nil:
 			return nil, err
-		}
-		if r.named = named; r.left() || named {
-			return r, nil
+		case err != nil:
+			continue
+		case first == nil && (r.left() || named):
+			first, r.named = r, named
+			continue
+		case slices.ContainsFunc(r.Found, SetAside):
+			first.More = append(first.More, e.ID)
 		}
 		r.Close()
 	}
-	return nil, ErrNoReview
+	if first == nil {
+		return nil, ErrNoReview
+	}
+	return first, nil
 }
 
-// OpenShown opens the one of some sessions, the newest first, that was shown last.
+// OpenShown opens the one of some sessions, the newest first, that was shown last. It is refused while the newest of those
+// that have left something and ended was not shown: the user means that one, or does not know of it.
 func OpenShown(home sessions.Home, candidates []sessions.Entry) (last *Review, err error) {
-	newest := ""
+	var newest sessions.Entry
+	unseen := false
 	for _, e := range candidates {
 		r, err := openReview(home, e)
-		if err == nil && newest == "" && r.left() {
-			newest = e.ID
+		if err == nil && (newest.ID == "" || newest.State == sessions.Running) && r.left() {
+			newest, unseen = e, r.last.At.IsZero()
 		}
 		if err == nil && r.left() && !r.last.At.IsZero() && (last == nil || r.last.At.After(last.last.At)) {
 			last, r = r, last
@@ -85,11 +96,14 @@ func OpenShown(home sessions.Home, candidates []sessions.Entry) (last *Review, e
 			return nil, err
 		}
 	}
-	switch {
-	case newest == "":
+	if newest.ID == "" {
 		return nil, ErrNoReview
-	case last == nil:
-		return nil, hint.Errorf("pccrun review shows it; pccrun review "+newest+" --accept restores it unseen", "session %s: pccrun review has not shown it", newest)
+	}
+	if last == nil || unseen {
+		if last != nil {
+			last.Close()
+		}
+		return nil, hint.Errorf("pccrun review shows it; pccrun review "+newest.ID+" --accept restores it unseen", "session %s: pccrun review has not shown it", newest.ID)
 	}
 	return last, nil
 }

@@ -34,6 +34,7 @@ func noRecord(err error) error {
 // settled takes the record away of a run that never began, or has been looked after.
 func (f *flow) settled() {
 	if d := f.guarded.unfinished; d != nil {
+		f.removeStubs()
 		f.guarded.unfinished = nil
 		if err := d.Done(); err != nil {
 			messages.Say(messages.InWords(err))
@@ -54,7 +55,13 @@ func SettleUnfinished(program Program) {
 // Settle looks after the runs whose launchers were killed, before anything else
 // is done in their workspaces.
 func Settle(home sessions.Home, program Program) error {
-	return home.Settle(func(id, text string) error { return settleUnfinished(home, program, id, text) })
+	_, err := settleIn("", home, program)
+	return err
+}
+
+// settleIn is Settle before a run in a workspace, and reports whether that is marked ([sessions.Home.Hold]).
+func settleIn(workspace string, home sessions.Home, program Program) (held bool, err error) {
+	return home.Settle(workspace, func(id, text string) error { return settleUnfinished(home, program, id, text) })
 }
 
 // bury says what a killed run left, and keeps its session for a review.
@@ -66,7 +73,7 @@ func bury(home sessions.Home, id, root string, start time.Time, found []workspac
 	}
 	messages.Say("a run in " + root + " was killed:")
 	sayFindings(found, nil, root, id)
-	return home.Bury(id, root, start, KeepChanges)
+	return errors.Join(home.Hold(root, true), home.Bury(id, root, start, KeepChanges))
 }
 
 // setAside returns what the directory of a session has kept, if there is one.

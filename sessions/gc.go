@@ -103,9 +103,23 @@ func (h Home) GC(o GCOptions) (removed []string, err error) {
 		}
 	}
 	if !o.DryRun {
-		errs = append(errs, sweep(root, stands))
+		errs = append(errs, sweep(root, func(name string) bool {
+			return strings.HasPrefix(name, trash) || strings.HasPrefix(name, markPrefix) && !stands[name]
+		}))
+		if owed, err := state.OpenExisting(h.owed(), ""); err == nil {
+			errs = append(errs, sweep(owed, func(name string) bool {
+				mark, is := strings.CutPrefix(name, heldPrefix)
+				return is && !stands[mark]
+			}))
+			owed.Close()
+		}
 	}
 	return removed, errors.Join(errs...)
+}
+
+// Renew says that what a session that has ended has kept is in use: it is as young as if it ended now.
+func (h Home) Renew(id string) error {
+	return h.change(id, func(i *Info) { i.Ended = time.Now().UTC() })
 }
 
 // Retain says that a session that has ended is kept for one reason more.
@@ -196,8 +210,9 @@ func (h Home) remove(root *os.Root, e Entry, id string, o GCOptions) (bool, erro
 	return true, state.RemoveAll(root, gone)
 }
 
-// sweep removes what an interrupted gc left, and the marks of workspaces that have no session.
-func sweep(root *os.Root, stands map[string]bool) error {
+// sweep removes what nobody needs of a directory, such as what an interrupted gc left, and the marks of workspaces that
+// have no session.
+func sweep(root *os.Root, useless func(name string) bool) error {
 	dir, err := root.Open(".")
 	if err != nil {
 		return err
@@ -209,7 +224,7 @@ func sweep(root *os.Root, stands map[string]bool) error {
 	}
 	var errs []error
 	for _, name := range names {
-		if strings.HasPrefix(name, trash) || strings.HasPrefix(name, markPrefix) && !stands[name] {
+		if useless(name) {
 			errs = append(errs, state.RemoveAll(root, name))
 		}
 	}

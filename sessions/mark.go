@@ -22,6 +22,12 @@ func markName(workspace string) string {
 	return markPrefix + strconv.FormatUint(h.Sum64(), 36)
 }
 
+// owed is the directory of the unfinished-run records.
+func (h Home) owed() string { return filepath.Join(filepath.Dir(h.dir), "owed") }
+
+// heldPrefix begins the names, in there, of the marks of [Home.Hold].
+const heldPrefix = "held"
+
 // makeMark makes that of a session that is kept.
 func makeMark(root *os.Root, i Info) {
 	if f, err := root.OpenFile(markName(i.Workspace), os.O_WRONLY|os.O_CREATE, 0o600); err == nil {

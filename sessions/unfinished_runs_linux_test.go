@@ -19,7 +19,7 @@ import (
 // settled returns what a settling found owed, as "id text".
 func settled(t *testing.T, h Home, fail error) []string {
 	var list []string
-	err := h.Settle(func(id, text string) error {
+	_, err := h.Settle("", func(id, text string) error {
 		list = append(list, id+" "+text)
 		return fail
 	})
@@ -50,14 +50,50 @@ func TestOwed(t *testing.T) {
 	require.NoError(t, os.WriteFile(h.owed()+"/x", []byte("x"), 0o600))
 	require.NoError(t, os.Symlink("/etc/passwd", filepath.Join(h.owed(), id+".1")))
 	require.NoError(t, os.WriteFile(h.owed()+"/"+id+".2", nil, 0o600))
-	_ = h.Settle(func(string, string) error { t.Fatal("it is no unfinished"); return nil })
+	_, _ = h.Settle("", func(string, string) error { t.Fatal("it is no unfinished"); return nil })
 	require.FileExists(t, h.owed()+"/"+id+".2")
 	old := time.Now().Add(-time.Minute)
 	require.NoError(t, os.Chtimes(h.owed()+"/"+id+".2", old, old))
-	_ = h.Settle(func(string, string) error { t.Fatal("it is no unfinished"); return nil })
+	_, _ = h.Settle("", func(string, string) error { t.Fatal("it is no unfinished"); return nil })
 	require.NoFileExists(t, h.owed()+"/"+id+".2")
 	require.NoError(t, os.Chmod(h.owed(), 0o777))
-	require.Error(t, h.Settle(nil), "others could write there")
+	_, err = h.Settle("", nil)
+	require.Error(t, err, "others could write there")
+}
+
+// A workspace is marked while sessions hold something for its next run; what such a session keeps is young while in use.
+func TestHold(t *testing.T) {
+	h := In(t.TempDir())
+	held := func(workspace string) bool {
+		is, err := h.Settle(workspace, nil)
+		require.NoError(t, err)
+		return is
+	}
+	require.False(t, held("/a"))
+	require.NoError(t, h.Hold("/a", true))
+	require.True(t, held("/a"))
+	require.False(t, held("/b"))
+	require.NoError(t, h.Hold("/a", false))
+	require.NoError(t, h.Hold("/a", false))
+	require.False(t, held("/a"))
+
+	s := h.Begin(Info{Workspace: "/a"})
+	s.Keep("changes")
+	require.NoError(t, s.End(0))
+	long := time.Now().Add(-2 * keepAge)
+	require.NoError(t, h.change(s.ID(), func(i *Info) { i.Ended = long }))
+	require.NoError(t, h.Renew(s.ID()))
+	e, err := h.Find(s.ID())
+	require.NoError(t, err)
+	require.True(t, e.Ended.After(long.Add(keepAge)))
+
+	for _, workspace := range []string{"/a", "/gone"} {
+		require.NoError(t, h.Hold(workspace, true))
+	}
+	_, err = h.GC(GCOptions{})
+	require.NoError(t, err)
+	require.True(t, held("/a"))
+	require.False(t, held("/gone"), "no session is of that workspace")
 }
 
 // What others owe is told while they live, and not afterwards.

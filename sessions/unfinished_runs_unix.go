@@ -50,9 +50,6 @@ func title(id string) string { return id + "." + strconv.Itoa(os.Getpid()) }
 // maxTitle bounds the first line.
 const maxTitle = 128
 
-// owed is the directory of the unfinished-run records.
-func (h Home) owed() string { return filepath.Join(h.State(), "owed") }
-
 // State is pccrun's state directory, in which the sessions lie.
 func (h Home) State() string { return filepath.Dir(h.dir) }
 
@@ -183,15 +180,20 @@ func (h Home) pending() (names []string, crowd bool, err error) {
 }
 
 // Settle calls pay for each unfinished-run record whose launcher is gone, and takes it away if
-// that succeeds.
-func (h Home) Settle(pay func(id, text string) error) error {
+// that succeeds. It reports whether [Home.Hold] has marked a workspace.
+func (h Home) Settle(workspace string, pay func(id, text string) error) (held bool, err error) {
 	names, crowd, err := h.pending()
+	mark := heldPrefix + markName(workspace)
+	names = slices.DeleteFunc(names, func(name string) bool {
+		held = held || name == mark
+		return strings.HasPrefix(name, heldPrefix)
+	})
 	if err != nil || len(names) == 0 {
-		return err
+		return held, err
 	}
 	root, err := state.OpenExisting(h.owed(), "")
 	if err != nil {
-		return err
+		return held, err
 	}
 	defer root.Close()
 	var errs []error
@@ -207,7 +209,29 @@ func (h Home) Settle(pay func(id, text string) error) error {
 		}
 		errs = append(errs, settle(root, name, id, pay))
 	}
-	return errors.Join(errs...)
+	return held, errors.Join(errs...)
+}
+
+// Hold marks a workspace of which sessions hold what its next run is to have, or takes the mark away. It lies beside the
+// unfinished-run records, through which each launch looks anyway.
+func (h Home) Hold(workspace string, held bool) error {
+	root, err := state.Open(h.owed(), workspace)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	name := heldPrefix + markName(workspace)
+	if held {
+		f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600)
+		if err != nil {
+			return err
+		}
+		return f.Close()
+	}
+	if err = root.Remove(name); errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return err
 }
 
 // A record is a unfinished-run record as it is found: in which file, whose, and how much of the

@@ -30,11 +30,14 @@ type Stubs struct {
 	Note func(dev, ino uint64) error
 	// Foreign reports whether a directory is a stub of another run that goes on.
 	Foreign func(dev, ino uint64) bool
+	// Taken is called for one that was made since this run began: its command may have made the directory.
+	Taken func(path string)
 	// Full is called once, for a directory beyond what is mounted for one run.
 	Full func(path string)
 
 	mu           sync.Mutex // over what follows: each guard has a thread
 	own, foreign nodes
+	taken        map[[2]uint64]bool
 	full         bool
 }
 
@@ -48,14 +51,14 @@ func (n nodes) drop(node [2]uint64) {
 	delete(n, node)
 }
 
-// maxStubs bounds the mounts of one run.
-const maxStubs = 64
+// MaxStubs bounds the mounts of one run.
+const MaxStubs = 64
 
 // NewStubs returns stubs of which none is made yet.
-func NewStubs() *Stubs { return &Stubs{own: nodes{}, foreign: nodes{}} }
+func NewStubs() *Stubs { return &Stubs{own: nodes{}, foreign: nodes{}, taken: map[[2]uint64]bool{}} }
 
-// Knows adds a stub of a run that was killed.
-func (s *Stubs) Knows(dev, ino uint64) { s.add([2]uint64{dev, ino}, -1) }
+// Knows adds a stub that stands already, with a descriptor; -1 for none.
+func (s *Stubs) Knows(dev, ino uint64, fd int) { s.add([2]uint64{dev, ino}, fd) }
 
 // close removes what stubs the last look has not met, such as in a directory that was moved to where no name is
 // protected, and lets go of all.
@@ -83,7 +86,7 @@ func (s *Stubs) close() {
 func (s *Stubs) crowded() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.own) >= maxStubs
+	return len(s.own) >= MaxStubs
 }
 
 func (s *Stubs) add(node [2]uint64, fd int) {
@@ -117,6 +120,16 @@ func (s *Stubs) has(node [2]uint64, fd int, last bool) (own, is bool) {
 	return false, is
 }
 
+// tell calls Taken once for a stub of another run.
+func (s *Stubs) tell(node [2]uint64, path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.Taken != nil && !s.taken[node] {
+		s.taken[node] = true
+		s.Taken(path)
+	}
+}
+
 // Stubs gives the first guard its stubs; only in its tree can they be made.
 func (gs Guards) Stubs(s *Stubs) { gs[0].stubs = s }
 
@@ -144,6 +157,9 @@ func (g *Guard) stub(s suspect) (stays bool, moved int) {
 	own, is := st.has([2]uint64{at.Dev, at.Ino}, fd, g.during.last)
 	if !is {
 		return false, 0
+	}
+	if !own && bornSince(dir, name, g.standing.Start) {
+		st.tell([2]uint64{at.Dev, at.Ino}, g.abs(s.rel))
 	}
 	list, err := beneath.Entries(fd)
 	if err != nil {

@@ -35,6 +35,12 @@ func TestStubs(t *testing.T) {
 		}
 		return nil
 	}
+	var taken atomic.Int32
+	stubs.Taken = func(path string) {
+		if path == w.path(".husky") {
+			taken.Add(1)
+		}
+	}
 	stubs.Foreign = func(_, ino uint64) bool { return ino == foreign.Load() }
 	w.guard.peers.Stubs(stubs)
 	w.guard.Watch()
@@ -65,6 +71,7 @@ func TestStubs(t *testing.T) {
 	w.sh("mv d .husky; echo x > .husky/h")
 	told(".husky/h")
 	require.DirExists(t, w.path(".husky"))
+	require.EqualValues(t, 1, taken.Load())
 
 	// One that has come to where no name is protected.
 	w.sh("mkdir p/.vscode")
@@ -72,7 +79,8 @@ func TestStubs(t *testing.T) {
 	require.Equal(t, noted.Load(), ino("p/.vscode"))
 	w.sh("mv p node_modules/")
 
-	require.Equal(t, []string{"stashed .husky/h", "stashed .vscode", "stashed .vscode/mine", "stashed p/.vscode", "stashed r/.vscode"}, w.end())
+	// What nothing is in is no finding.
+	require.Equal(t, []string{"stashed .husky/h", "stashed .vscode", "stashed .vscode/mine", "stashed r/.vscode"}, w.end())
 	for _, name := range []string{".vscode", "node_modules/p/.vscode"} {
 		require.NoDirExists(t, w.path(name))
 	}
@@ -89,7 +97,7 @@ func TestStubsOfKilled(t *testing.T) {
 	for _, name := range []string{".vscode", ".husky"} {
 		var st unix.Stat_t
 		require.NoError(t, unix.Lstat(w.path(name), &st))
-		stubs.Knows(st.Dev, st.Ino)
+		stubs.Knows(st.Dev, st.Ino, -1)
 	}
 	w.guard.peers.Stubs(stubs)
 	require.Equal(t, []string{"stashed .husky/h"}, w.end())

@@ -11,7 +11,8 @@ policy lists for review. It also lists unsaved files: those that the command
 wrote to private directories.
 
   --accept  restore findings and save git settings: all, or those of the paths
-            that follow; without SESSION, just what was shown last
+            that follow; without SESSION, just what was shown last, and nothing
+            while a later session was not shown
   --save    copy unsaved files at PATH to DEST, which must be a directory or not
             exist; a session keeps 64 MiB of them
   --quiet   no diffs

@@ -129,6 +129,9 @@ func (r *review) print(diffs bool) {
 			printf("    %s\n", printableLine(strings.TrimSuffix(line, "\n")))
 		}
 	}
+	if len(r.More) > 0 {
+		printf("more in quarantine: pccrun review %s\n", strings.Join(r.More, ", pccrun review "))
+	}
 }
 
 func (r *review) printJSON(diffs bool) {

@@ -74,6 +74,11 @@ func (r *Run) sweep() {
 	}
 }
 
+// onStub reports whether a mount is of what is in quarantine, on a stub that [providers.LocalObserver].Opened makes.
+func (r *Run) onStub(m namespaces.Mount) bool {
+	return m.Kind == namespaces.Bind && m.Tree && !m.ReadOnly && m.Source != m.Target && survey.Below(m.Target, r.Policy.Workspace)
+}
+
 // Stubs say how directories under protected names go on working inside.
 func (s *Started) Stubs() *workspace.Stubs {
 	stubs := workspace.NewStubs()

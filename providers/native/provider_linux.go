@@ -329,6 +329,9 @@ func (p *plan) start(ctx context.Context, io providers.Stdio, o providers.LocalO
 		if err != nil {
 			return nil, nil, err
 		}
+	case box != nil && slices.ContainsFunc(r.Plan.Mounts, r.onStub):
+		box.Close() // what is mounted on is made when this is opened
+		box = nil
 	case box != nil:
 		box.Feed(r.Plan, stdio)
 	}

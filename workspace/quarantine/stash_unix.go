@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -20,7 +21,8 @@ type Stash struct {
 	Open   func() (*os.Root, error) // the session's directory, made when something is to be kept
 	Staged string                   // a directory that becomes the stash, so that [Stash.Swap] can be used; "" for none
 
-	staged  bool // it is the stash
+	staged  bool     // it is the stash
+	swapped []string // the names in it of what the command went on with, see [Stash.Swap]
 	mu      sync.Mutex
 	dir     int // the stash, 0 while there is none
 	journal *os.File
@@ -197,6 +199,9 @@ func (s *Stash) Settle() []Finding {
 	defer s.mu.Unlock()
 	if s.dir > 0 {
 		s.versions.settle(s.dir)
+		s.found = slices.DeleteFunc(s.found, func(c Finding) bool { // one that the command left empty is nothing to decide about
+			return slices.Contains(s.swapped, c.Stash) && unix.Unlinkat(s.dir, c.Stash, unix.AT_REMOVEDIR) == nil
+		})
 		unix.Close(s.dir)
 		s.journal.Close()
 		s.dir = 0

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -62,6 +63,7 @@ func (s *Stash) Swap(dir int, name string, c Finding, attach func(stash int, ent
 	if err == nil {
 		if err = beneath.Stat(s.dir, c.Stash, &now); err == nil && now.Ino == have.Ino && now.Dev == have.Dev {
 			s.count(c.Path)
+			s.swapped = append(s.swapped, c.Stash)
 			return c, nil
 		}
 		err = errors.Join(fmt.Errorf("%s: another directory by now", beneath.Shorten(c.Path)), err, swap())
@@ -70,6 +72,23 @@ func (s *Stash) Swap(dir int, name string, c Finding, attach func(stash int, ent
 		s.found = s.found[:len(s.found)-1]
 	} // else it is what came there, and stays a finding
 	return c, err
+}
+
+// Single reports whether no file that the stash has of a directory has a second name, by which it could be changed
+// elsewhere. Of one with too much in it nobody knows.
+func (c Finding) Single(session *os.Root) bool {
+	dir, err := session.OpenFile(StashName+"/"+c.Stash, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	l := beneath.Limits{Entries: 20_000, Depth: maxLevels, Time: time.Second, Shut: func(_ string, err error) error { return err }}
+	return beneath.Walk(int(dir.Fd()), l, func(_ int, _ string, st *unix.Stat_t, _ func() string) error {
+		if st.Mode&unix.S_IFMT != unix.S_IFDIR && st.Nlink > 1 {
+			return ErrNoSwap
+		}
+		return nil
+	}) == nil
 }
 
 // SweepStaging removes the staging directories that launchers made in a directory and that were killed since: those whose
