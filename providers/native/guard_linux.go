@@ -60,8 +60,13 @@ func (r *Run) stage(stateDir string) *namespaces.Staging {
 	}
 	name := strconv.Itoa(os.Getpid()) + "-" + strconv.FormatUint(rand.Uint64(), 36) + strconv.FormatUint(rand.Uint64(), 36)
 	s := &namespaces.Staging{Tree: p.Workspace, Name: quarantine.Prefix + name, Kept: filepath.Join(dir, name)}
-	if info, err := os.Lstat(p.Workspace + "/.git"); err == nil && info.IsDir() {
-		s.Name = ".git/" + s.Name // where fewer programs look for what has changed
+	// Where fewer programs look for what has changed; and best where another run in this workspace sees it through a mount that
+	// is read-only, for who opens it on its short way holds the quarantine of this run.
+	for _, dir := range []string{".git", ".git/hooks"} {
+		if info, err := os.Lstat(filepath.Join(p.Workspace, dir)); err != nil || !info.IsDir() {
+			break
+		}
+		s.Name = filepath.Join(dir, filepath.Base(s.Name))
 	}
 	return s
 }

@@ -883,6 +883,34 @@ func TestCount(t *testing.T) {
 	require.Equal(t, End{Result: namespaces.Result{Killed: true}}, e)
 }
 
+// Who opens the staging directory on its short way through a workspace holds a run's quarantine: it comes by where other
+// runs see a read-only mount, if such a directory stands.
+func TestStagedWhereOthersOnlyRead(t *testing.T) {
+	b := newBench(t)
+	b.state = t.TempDir()
+	run, err := b.plan("true")
+	require.NoError(t, err)
+	if run.Plan.Identity.Root {
+		require.Nil(t, run.stage(b.state))
+		run.Plan.Identity.Root = false
+	}
+	in := func(dir string) {
+		t.Helper()
+		s := run.stage(b.state)
+		require.NotNil(t, s)
+		require.Equal(t, dir, filepath.Dir(s.Name))
+	}
+	hooks := b.workspace + "/.git/hooks"
+	require.NoError(t, os.MkdirAll(hooks, 0o755))
+	in(".git/hooks")
+	require.NoError(t, os.RemoveAll(hooks))
+	in(".git")
+	require.NoError(t, os.Symlink(b.home, hooks))
+	in(".git")
+	require.NoError(t, os.RemoveAll(b.workspace+"/.git"))
+	in(".")
+}
+
 // planned surveys this machine and plans a run.
 func planned(policy *profiles.Policy, o options, argv []string) (*Planned, error) {
 	host := profiles.Host{Environ: o.environ}
