@@ -290,8 +290,8 @@ func signsIn(text string) bool {
 
 // Matches reports whether the rule passes the variable.
 func (r *EnvRule) Matches(name string) bool {
-	if prefix, ok := strings.CutSuffix(r.Pattern, "*"); ok {
-		return strings.HasPrefix(name, prefix)
+	if n := len(r.Pattern) - 1; n >= 0 && r.Pattern[n] == '*' {
+		return strings.HasPrefix(name, r.Pattern[:n])
 	}
 	return name == r.Pattern
 }

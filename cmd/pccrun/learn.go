@@ -337,7 +337,10 @@ func (l *lesson) explain() {
 			impossible++
 			say("learn: not proposed: " + text + r.Never)
 		} else if flags++; flags <= maxFlags {
-			say(messages.Allow("learn: "+text+r.Reason, r.Flag()))
+			if text += r.Reason; r.Ask != "" {
+				text += "; " + r.Ask
+			}
+			say(messages.Allow("learn: "+text, r.Flag()))
 		}
 	}
 	if l.lost > 0 {
