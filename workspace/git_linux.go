@@ -734,15 +734,15 @@ func (s *scan) settings(all []vcs.Setting, path string, bases []string, from rea
 	return nil
 }
 
-// leadsToNamed is [scan.leadsTo] for what a configuration names: what the user lets change
-// by its path may change.
+// leadsToNamed is [scan.leadsTo] for what a configuration names: what a flag lets change by its
+// name may change. A profile's rule for review may be there to hear of more.
 func (s *scan) leadsToNamed(base, path string, r profiles.ProtectRule) (trail, error) {
 	t, err := s.follow(base, path)
 	if err != nil {
 		return t, err
 	}
 	opened := func(o profiles.ProtectRule) bool {
-		return o.Review && !o.Origin.BuiltIn() && o.Matches(s.root, t.end.Path)
+		return o.Review && o.Origin.Source == "flag" && !strings.ContainsAny(o.Pattern, "*?[") && o.Matches(s.root, t.end.Path)
 	}
 	switch {
 	case t.found && s.q.Aside && t.end.Path == s.root:

@@ -58,15 +58,26 @@ func newWatchman(t testing.TB, rules ...profiles.ProtectRule) *watchman {
 	return newRepoIn(w)
 }
 
-// Hooks in a directory for review are pinned: they stood, and are not new.
+// Hooks in a directory for review that git's configuration names are pinned, since they stood, but where a flag names it.
 func TestGuardHooksInADirectoryForReview(t *testing.T) {
-	for hooks, want := range map[string][]string{".husky/_": {"review .husky/pre-commit"}, ".git/hooks": {"review .husky/_/h", "review .husky/pre-commit"}} {
+	for _, c := range []struct {
+		hooks, source string
+		want          []string
+	}{
+		{".husky/_", "/p.jsonc", []string{"review .husky/pre-commit"}},
+		{".husky/_", "flag", []string{"review .husky/_/h", "review .husky/pre-commit"}},
+		{".git/hooks", "/p.jsonc", []string{"review .husky/_/h", "review .husky/pre-commit"}},
+	} {
 		w := newWatchman(t)
 		w.query.Protect = fixture.Review(".husky")
-		w.sh("mkdir -p .husky/_; echo x > .husky/_/old; git config core.hooksPath " + hooks)
+		w.query.Protect[0].Origin.Source = c.source
+		w.sh("mkdir -p .husky/_; echo x > .husky/_/old; git config core.hooksPath " + c.hooks)
 		w.begin()
-		w.sh("echo x > .husky/pre-commit; test " + hooks + " = .husky/_ || echo x > .husky/_/h")
-		require.Equal(t, want, w.end(), hooks)
+		w.sh("echo x > .husky/pre-commit")
+		if len(c.want) > 1 {
+			w.sh("echo x > .husky/_/h") // else it is read-only
+		}
+		require.Equal(t, c.want, w.end(), c.hooks+" "+c.source)
 	}
 }
 
