@@ -157,8 +157,10 @@ func killedStubs(lines []string) *workspace.Stubs {
 // stash is the session's directory, for what is quarantined, and noted as wanted before
 // anything is.
 func (f *flow) stash() (*os.Root, error) {
-	if err := sessions.In(f.dirs.State).Hold(f.policy.Workspace, true); err != nil {
-		messages.Say(messages.InWords(err))
+	if os.Getuid() == f.uid { // else root was given up, and may not write there
+		if err := sessions.In(f.dirs.State).Hold(f.policy.Workspace, true); err != nil {
+			messages.Say(messages.InWords(err))
+		}
 	}
 	return f.session.Want(KeepChanges)
 }

@@ -240,7 +240,7 @@ func (f *flow) sayUndecided() {
 // sayDeleted says what git takes for deleted since it is in quarantine.
 func (f *flow) sayDeleted(found []workspace.Finding) {
 	found = slices.DeleteFunc(slices.Clone(found), func(c workspace.Finding) bool { return !c.Protected() || c.Stash == "" })
-	if len(found) == 0 {
+	if len(found) == 0 || os.Getuid() != f.uid { // who was root cannot start a sandbox any more
 		return
 	}
 	if n := len(f.deleted(found)); n > 0 {
