@@ -96,7 +96,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	}
 	ci, notes := o.ofCI(policy, f.add)
 	f.notes = append(f.notes, notes...)
-	s.Env = slices.Concat(f.caches(needs.Caches, mounts), o.placed(policy, f.readable), o.goEnv(policy), o.ofHooks(policy, f.readable), ci, f.certificates(&o, s.Workspace), o.namedSockets(f.policy))
+	s.Env = slices.Concat(f.caches(needs.Caches, mounts), o.placed(policy, f.readable), o.settings(policy), o.ofHooks(policy, f.readable), ci, f.certificates(&o, s.Workspace), o.namedSockets(f.policy))
 	f.cargo(&o)
 	f.ssh(policy.Uses("ssh-agent"))
 	if o.startsSSH(policy) {

@@ -27,8 +27,11 @@ func (o *Options) networked(p *profiles.Policy) bool {
 // certificates passes the variables that name certificate authorities, and shows what
 // they name; and so with what git's configuration names, which not every profile shows.
 func (f *finder) certificates(o *Options, found *workspace.Found) (env []Variable) {
-	if !o.networked(f.policy) || o.Getenv == nil {
+	if o.Getenv == nil {
 		return nil
+	}
+	if before := len(f.notes); !o.networked(f.policy) { // at the loopback inside there may be a server, but who has none misses nothing
+		defer func() { f.notes = f.notes[:before] }()
 	}
 	const why = "certificate authorities that your environment names"
 	for i, name := range slices.Concat(profiles.CertificateFiles[:], profiles.CertificateDirs[:]) {

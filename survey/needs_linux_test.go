@@ -80,7 +80,9 @@ func TestCertificates(t *testing.T) {
 		"SSL_CERT_DIR": w.path("home/certs") + ":/etc/ssl/certs", "GIT_SSL_CAPATH": w.path("home/.aws"), "CONDA_SSL_VERIFY": "true", "CURL_CA_BUNDLE": w.path("home/gone.pem"),
 	}
 	o := &Options{Getenv: func(name string) string { return environ[name] }}
-	require.Empty(t, w.finder().certificates(o, &workspace.Found{}), "without a network nobody needs them")
+	alone := w.finder()
+	require.NotEmpty(t, alone.certificates(o, &workspace.Found{}), "for a server of the command's own")
+	require.Empty(t, alone.notes, "without a network what is not passed is not missed")
 	w.policy.Network.Allow = []profiles.NetRule{{Text: "a.example"}}
 	f := w.finder()
 	var names []string

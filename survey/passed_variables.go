@@ -2,7 +2,6 @@ package survey
 
 import (
 	"bytes"
-	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,26 +50,6 @@ func (o *Options) placed(p *profiles.Policy, readable func(path string) bool) (e
 				}
 				return paths
 			})
-		}
-	}
-	return env
-}
-
-// goEnv passes what the user has set by `go env -w` as the variables for which it stands, as far as the policy passes them.
-// https://go.dev/ref/mod#environment-variables
-func (o *Options) goEnv(p *profiles.Policy) (env []Variable) {
-	path := o.Getenv("GOENV")
-	if path == "" {
-		path = cmp.Or(o.xdg(), p.Home+"/.config") + "/go/env"
-	}
-	text, err := profiles.ReadFile(path)
-	if err != nil || !filepath.IsAbs(path) || Below(profiles.Physical(path), p.Workspace) || !ByDefault(p, path) {
-		return nil // "off" is no path
-	}
-	for line := range strings.Lines(string(text)) {
-		name, value, is := strings.Cut(strings.TrimSpace(line), "=")
-		if is && strings.HasPrefix(name, "GO") && o.Getenv(name) == "" && p.DecideEnv(name).Action == profiles.EnvPassed && !gitconfig.Secret(value) {
-			env = append(env, Variable{name + "=" + value, "your `go env -w` has it"})
 		}
 	}
 	return env
