@@ -194,7 +194,8 @@ func asBefore(before map[string]bool) error {
 			}
 		}
 		for name := range before {
-			if !after[name] && !strings.HasPrefix(name, "group") { // others clear those away too
+			// Others clear groups away too, and the directories on which mounts stand that were copied from theirs.
+			if !after[name] && !strings.HasPrefix(name, "group") && !strings.HasPrefix(name, "/proc/self/mountinfo") {
 				more = append(more, "-"+name)
 			}
 		}
