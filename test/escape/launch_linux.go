@@ -47,16 +47,20 @@ func launchProbes() []Probe {
 				return secretInEnvironment(in)
 			}},
 		{ID: "LCH-002", Name: "variables that make programs run code", Guarantee: profiles.EnvScrub, Severity: High,
-			Expect: "unset", References: refs("CVE-2025-61260"), Key: "environment.pass",
-			Explain: "NODE_OPTIONS, PYTHONSTARTUP, BASH_ENV, ENV, PERL5OPT, RUBYOPT, GIT_SSH_COMMAND, GCONV_PATH come from the caller's shell.",
+			Expect: "unset, where they name what is hidden", References: refs("CVE-2025-61260"), Key: "environment.pass",
+			Explain: "NODE_OPTIONS, PYTHONSTARTUP, BASH_ENV, ENV, PERL5OPT, RUBYOPT, GIT_SSH_COMMAND, GCONV_PATH come from the caller's shell. Options that name no hidden file are passed.",
 			Payload: func(in *Inside) Outcome {
 				for _, name := range []string{"NODE_OPTIONS", "PYTHONSTARTUP", "BASH_ENV", "ENV", "PERL5OPT", "RUBYOPT", "GIT_SSH_COMMAND", "GCONV_PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT"} {
 					value := os.Getenv(name)
-					if strings.Contains(value, in.Canary) || value == "-w" || value == "-W0" || value == "ssh -v" || value == "--no-warnings" {
+					if strings.Contains(value, in.Canary) || value == "ssh -v" {
 						return Escaped("%s is %s", name, value)
 					}
 				}
 				return Blocked("none is set as outside")
+			},
+			Drive: func(d *Drive) Outcome {
+				d.extra = []string{"NODE_OPTIONS=--require " + d.Canary + "/f", "PERL5OPT=-I" + d.Canary, "RUBYOPT=-r" + d.Canary + "/f"}
+				return d.Run()
 			}},
 		{ID: "LCH-005", Name: "the policy in an argument list", Guarantee: profiles.ProcIsolated, Severity: Medium, Needs: []Need{NeedNative},
 			Flags: []string{"--env", "CANARY_TOKEN=argv-canary-7f3a"}, Expect: "no process inside shows the launcher's arguments", Key: "environment.set",
