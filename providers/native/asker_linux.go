@@ -27,7 +27,8 @@ func (s *Started) hint(client net.Addr, v rules.Verdict) string {
 		return ""
 	}
 	group := clients.GroupOf(argv)
-	if group != "" && !slices.ContainsFunc(s.run.Policy.Network.Allow, func(r profiles.NetRule) bool { return r.Text == "@"+group }) {
+	named := slices.ContainsFunc(argv, func(word string) bool { return strings.Contains(word, v.Host) }) // and so not by a configuration
+	if group != "" && !named && !slices.ContainsFunc(s.run.Policy.Network.Allow, func(r profiles.NetRule) bool { return r.Text == "@"+group }) {
 		return "--allow @" + group
 	}
 	if port := portOf(argv, v.Host); port != 0 && v.Port == 0 {
