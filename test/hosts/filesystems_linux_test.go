@@ -54,7 +54,7 @@ var open = []string{"--without", "hide", "--without", "protect", "--without", "r
 const checks = `
 mkdir -p "$W/.git/hooks" "$W/.git/objects" "$W/.git/refs" "$D/out" "$D/home"
 printf 'ref: refs/heads/main\n' > "$W/.git/HEAD"; printf '[core]\n\trepositoryformatversion = 0\n' > "$W/.git/config"; echo canary > "$W/.env"
-chmod 777 "$D/out"; chown -R "$ID:$ID" "$W/" "$D/home"
+chmod 777 "$D/out"; chown -R "$ID:${GID:-$ID}" "$W/" "$D/home"
 cd "$W"
 as() { if [ "$ID" = "$UID" ]; then "$@"; else setpriv --reuid "$ID" --regid "$ID" --clear-groups "$@"; fi; }
 as "$PCCRUN" -q --env OUT="$D/out" --env MARK="$MARK" -- sh -c "$WORK"
@@ -72,10 +72,12 @@ const (
 func bash(t *testing.T, script string, env ...string) (out, errs string, code int) {
 	t.Helper()
 	cmd := exec.Command("bash", "-eu", "-c", script)
+	group := "GID=" + strconv.Itoa(os.Getgid()) // of the user, who need not have the number of his group
 	if os.Geteuid() == 0 {
 		cmd = exec.Command("unshare", append([]string{"--mount", "--propagation", "private"}, cmd.Args...)...)
+		group = "GID=" // of ID
 	}
-	cmd.Env = append(os.Environ(), "WORK="+work, "OPEN="+strings.Join(open, " "), "MARK=", "PCCRUN="+host.Program(t))
+	cmd.Env = append(os.Environ(), group, "WORK="+work, "OPEN="+strings.Join(open, " "), "MARK=", "PCCRUN="+host.Program(t))
 	cmd.Env = append(cmd.Env, env...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -164,9 +166,9 @@ func TestPaths(t *testing.T) {
 // Homes and trees that are not where their names say, or are mounted oddly.
 func TestPlaces(t *testing.T) {
 	for _, c := range []struct{ name, script, work string }{
-		{"a symlinked home", `mkdir -p $D/real/u; ln -s real $D/homes; HOME=$D/homes/u; W=$D/homes/u/ws; mkdir $W; chown $ID:$ID $D/real/u`, ""},
-		{"a symlinked workspace", `mkdir -p $D/real/ws; chown $ID:$ID $D/real/ws; ln -s real/ws $D/ws; W=$D/ws`, ""},
-		{"a home on a mount of its own", `mkdir $D/home; mount -t tmpfs none $D/home; mkdir $D/home/ws; W=$D/home/ws; chown $ID:$ID $D/home`, "root"},
+		{"a symlinked home", `mkdir -p $D/real/u; ln -s real $D/homes; HOME=$D/homes/u; W=$D/homes/u/ws; mkdir $W; chown $ID:${GID:-$ID} $D/real/u`, ""},
+		{"a symlinked workspace", `mkdir -p $D/real/ws; chown $ID:${GID:-$ID} $D/real/ws; ln -s real/ws $D/ws; W=$D/ws`, ""},
+		{"a home on a mount of its own", `mkdir $D/home; mount -t tmpfs none $D/home; mkdir $D/home/ws; W=$D/home/ws; chown $ID:${GID:-$ID} $D/home`, "root"},
 		{"a workspace that is a mount", `mkdir $D/ws; mount -t tmpfs -o mode=755 none $D/ws; W=$D/ws`, "root"},
 		{"a mount in the workspace", `mkdir -p $D/ws/in; W=$D/ws; mount -t tmpfs none $D/ws/in`, "root"},
 		{"/ mounted shared", `mount --make-rshared /; mkdir $D/ws; W=$D/ws`, "root"},
@@ -196,7 +198,7 @@ func TestMountsDuringARun(t *testing.T) {
 	}
 	// The command says that it runs, waits for the mount, and looks.
 	const wait = `echo ready > ready; while [ ! -e go ]; do sleep 0.05; done; test ! -e sub/secret || echo seen; echo done`
-	const script = `mount --make-rshared /; mkdir -p $D/ws/sub $D/home; chown -R $ID:$ID $D/ws $D/home; cd $D/ws
+	const script = `mount --make-rshared /; mkdir -p $D/ws/sub $D/home; chown -R $ID:${GID:-$ID} $D/ws $D/home; cd $D/ws
 		as() { if [ "$ID" = "$UID" ]; then "$@"; else setpriv --reuid "$ID" --regid "$ID" --clear-groups "$@"; fi; }
 		%RUN% sh -c "$WAIT" & run=$!
 		while [ ! -e ready ] && kill -0 $run; do sleep 0.05; done
@@ -222,7 +224,7 @@ func TestMountsStayInside(t *testing.T) {
 		t.Skip("needs root to mount")
 	}
 	const script = `mount --make-rshared /; mkdir -p $D/ws/.git/objects $D/ws/.git/refs $D/home; cd $D/ws
-		echo 'ref: refs/heads/main' > .git/HEAD; echo '[core]' > .git/config; echo canary > .env; chown -R $ID:$ID $D/ws $D/home
+		echo 'ref: refs/heads/main' > .git/HEAD; echo '[core]' > .git/config; echo canary > .env; chown -R $ID:${GID:-$ID} $D/ws $D/home
 		as() { if [ "$ID" = "$UID" ]; then "$@"; else setpriv --reuid "$ID" --regid "$ID" --clear-groups "$@"; fi; }
 		as "$PCCRUN" -q -- sh -c 'cat .env 2>/dev/null; echo ready > ready; while [ ! -e go ]; do sleep 0.05; done' & run=$!
 		while [ ! -e ready ] && kill -0 $run; do sleep 0.05; done
@@ -244,7 +246,7 @@ func TestNested(t *testing.T) {
 		"D="+d, "W="+d+"/ws", "ID="+who()["user"], "HOME="+d+"/home")
 	require.Equal(t, protected+"control\n"+unprotected, out, errs)
 
-	_, errs, code := bash(t, `mkdir -p "$W" "$D/home"; chown -R $ID:$ID $W $D/home; cd "$W"; if [ $ID = $UID ]; then as=; else as="setpriv --reuid $ID --regid $ID --clear-groups"; fi
+	_, errs, code := bash(t, `mkdir -p "$W" "$D/home"; chown -R $ID:${GID:-$ID} $W $D/home; cd "$W"; if [ $ID = $UID ]; then as=; else as="setpriv --reuid $ID --regid $ID --clear-groups"; fi
 		$as "$PCCRUN" -q --write "$D/home" --env XDG_STATE_HOME=/tmp/state -- "$PCCRUN" -- true`,
 		"D="+d, "W="+d+"/other", "ID="+who()["user"], "HOME="+d+"/home")
 	require.Equal(t, 125, code, errs)

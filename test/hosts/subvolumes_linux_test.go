@@ -22,7 +22,7 @@ func TestSubvolumes(t *testing.T) {
 	const script = `
 mkdir "$D/mnt" "$D/home"; truncate -s 600M "$D/disk"; mkfs.btrfs -q "$D/disk" >/dev/null; mount -o loop "$D/disk" "$D/mnt"
 chmod 755 "$D/mnt"; btrfs subvolume create "$D/mnt/ws" >/dev/null
-cd "$D/mnt/ws"; git init -q .; echo canary > .env; chown -R "$ID:$ID" . "$D/home"
+cd "$D/mnt/ws"; git init -q .; echo canary > .env; chown -R "$ID:${GID:-$ID}" . "$D/home"
 as() { if [ "$ID" = 0 ]; then "$@"; else setpriv --reuid "$ID" --regid "$ID" --clear-groups "$@"; fi; }
 try='cat .env; btrfs subvolume snapshot . again >/dev/null; cat again/.env
 btrfs subvolume create new >/dev/null && mkdir -p new/.git/hooks new/.git/objects new/.git/refs && cp .git/HEAD new/.git/ && echo true > new/.git/hooks/pre-commit && btrfs property set new ro true'
