@@ -134,7 +134,7 @@ var learned = []hint{
 	{name: "learn a hidden file", prepare: "echo S=1 > .env", script: "sh -c 'cat .env'", says: `learn: read .*/\.env: openat by .*`},
 	{name: "learn a hidden file of an odd name", prepare: `mkdir "a b"; echo S=1 > "a b/.env"`, script: `cat "a b/.env"`, says: `learn: read .*/a b/\.env: openat by .*`},
 	{name: "learn a write of a protected file", prepare: "echo a > .mcp.json", script: "sh -c 'echo x > .mcp.json'", says: `learn: write .*/\.mcp\.json: openat by .*`},
-	{name: "learn a directory in a protected one", prepare: "mkdir .husky", script: "mkdir .husky/_", says: `learn: write .*/\.husky/_: mkdir by .*`},
+	{name: "learn a directory in a protected one", prepare: "mkdir .husky", script: "mkdir .husky/new", says: `learn: write .*/\.husky/new: mkdir by .*`},
 	{name: "learn a file beside the workspace", prepare: "mkdir ../lib; echo a > ../lib/f", script: "sh -c 'cat ../lib/f'", says: `learn: read .*/lib/f: openat by .*`},
 	{name: "learn a write beside the workspace", prepare: "mkdir -p ../lib", script: "echo x > ../lib/g", check: "[ -e ~/lib/g ]", says: `learn: write .*/lib: openat by .*`},
 	{name: "learn a socket", script: connect + "s", says: `learn: connect .*/repo/s: connect by .*`},
