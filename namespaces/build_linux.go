@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/survey"
 )
 
 // Command is what runs inside.

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/survey"
 )
 
 func TestRlimits(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pccrun/pccrun/survey"
+	"github.com/pccrun/pccrun/internal/survey"
 )
 
 // Own says what the command finds at a path of /dev, /proc or /sys, where no rule

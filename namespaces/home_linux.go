@@ -3,7 +3,7 @@ package namespaces
 import (
 	"slices"
 
-	"github.com/pccrun/pccrun/survey"
+	"github.com/pccrun/pccrun/internal/survey"
 )
 
 // Home is [survey.Home].

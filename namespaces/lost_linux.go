@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/survey"
+	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/workspace/beneath"
 )
 

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/survey"
+	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/workspace"
 )
 

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/kernel"
-	"github.com/pccrun/pccrun/survey"
+	"github.com/pccrun/pccrun/internal/survey"
 )
 
 // A Refusal is a step that this host is set up to refuse: which setting does

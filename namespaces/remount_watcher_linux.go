@@ -16,8 +16,8 @@ import (
 
 	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/shell"
+	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/namespaces/inside"
-	"github.com/pccrun/pccrun/survey"
 )
 
 // A mount ends when the host renames something onto what it covers, or removes

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/credentials"
+	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/namespaces/inside"
-	"github.com/pccrun/pccrun/survey"
 )
 
 // Started as root, pccrun gives that up for an identity that owns nothing on

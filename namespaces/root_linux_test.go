@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/survey"
+	"github.com/pccrun/pccrun/internal/survey"
 )
 
 func needsRoot(t *testing.T) {

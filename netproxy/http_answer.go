@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/netproxy/rules"
 )
 

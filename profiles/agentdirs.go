@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pccrun/pccrun/state"
+	"github.com/pccrun/pccrun/internal/state"
 )
 
 // What agents write in a workspace beside the work itself: a directory that they take for their

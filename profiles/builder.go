@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/internal/shell"
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/netproxy/rules"
-	"github.com/pccrun/pccrun/state"
 )
 
 // A builder lays layers on each other: maps merge by key, lists unite, null

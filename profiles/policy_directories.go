@@ -6,7 +6,7 @@ import (
 	"path"
 	"path/filepath"
 
-	"github.com/pccrun/pccrun/state"
+	"github.com/pccrun/pccrun/internal/state"
 )
 
 // What a project sets in the environment (.envrc, an editor's terminal) reaches

@@ -12,8 +12,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/netproxy/rules"
-	"github.com/pccrun/pccrun/state"
 )
 
 //go:embed builtin/*.jsonc

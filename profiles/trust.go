@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pccrun/pccrun/state"
+	"github.com/pccrun/pccrun/internal/state"
 )
 
 // Trust is the list of workspace files that the user trusts, below pccrun's

@@ -4,10 +4,10 @@ import (
 	"os"
 	"time"
 
-	"github.com/pccrun/pccrun/events"
-	"github.com/pccrun/pccrun/homes"
+	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/internal/homes"
+	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/changes"
 	"github.com/pccrun/pccrun/workspace/quarantine"

@@ -13,13 +13,13 @@ import (
 	"os"
 	"time"
 
-	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/programs"
+	"github.com/pccrun/pccrun/internal/sessions"
+	"github.com/pccrun/pccrun/internal/survey"
+	"github.com/pccrun/pccrun/internal/terminal"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/sessions"
-	"github.com/pccrun/pccrun/survey"
-	"github.com/pccrun/pccrun/terminal"
 )
 
 // A Provider is a place where commands run.

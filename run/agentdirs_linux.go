@@ -8,12 +8,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/homes"
+	"github.com/pccrun/pccrun/internal/homes"
 	"github.com/pccrun/pccrun/internal/kernel"
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/workspace"
 )
 

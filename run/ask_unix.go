@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pccrun/pccrun/internal/state"
+	"github.com/pccrun/pccrun/internal/terminal"
 	"github.com/pccrun/pccrun/netproxy"
-	"github.com/pccrun/pccrun/state"
-	"github.com/pccrun/pccrun/terminal"
 )
 
 // askTimeout is how long a question stands. Nobody's answer is no.

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/pccrun/pccrun/internal/sessions"
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/sessions"
-	"github.com/pccrun/pccrun/state"
 )
 
 // KeepUnfetched is the reason for which the directory of a session is kept whose provider has

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
 

@@ -16,14 +16,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/sessions"
+	"github.com/pccrun/pccrun/internal/survey"
+	"github.com/pccrun/pccrun/internal/terminal"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/inside"
-	"github.com/pccrun/pccrun/sessions"
-	"github.com/pccrun/pccrun/survey"
-	"github.com/pccrun/pccrun/terminal"
 )
 
 // The launcher of a run listens on a socket in the session's directory, which no sandbox shows.

@@ -10,10 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/sessions"
 )
 
 // An echoing is a plan whose other commands print what they read, and then their arguments.

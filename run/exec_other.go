@@ -5,8 +5,8 @@ package run
 import (
 	"errors"
 
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/sessions"
 )
 
 var errNoExec = errors.New("exec and stats of a running session are not built for this system")

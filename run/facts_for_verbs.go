@@ -3,9 +3,9 @@ package run
 import (
 	"runtime"
 
+	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/seccomp"
-	"github.com/pccrun/pccrun/survey"
 )
 
 // RuntimeDir is a directory of the sandbox's own, where names of the host's can be shown.

@@ -16,15 +16,15 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/pccrun/pccrun/events"
-	"github.com/pccrun/pccrun/homes"
+	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/internal/homes"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/programs"
+	"github.com/pccrun/pccrun/internal/sessions"
+	"github.com/pccrun/pccrun/internal/state"
+	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/sessions"
-	"github.com/pccrun/pccrun/state"
-	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
 

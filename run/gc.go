@@ -7,9 +7,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/sessions"
 )
 
 // ClearCrashed ends what a crashed launcher left: the sandbox with its control groups, which

@@ -7,8 +7,8 @@ import (
 
 	"github.com/pccrun/pccrun/internal/private"
 	"github.com/pccrun/pccrun/internal/programs"
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/state"
 )
 
 // A run with --write ~ covers the home for good. What the launcher has git asked in is hidden from each run, and still

@@ -17,8 +17,8 @@ import (
 
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/programs"
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/workspace"
 )
 

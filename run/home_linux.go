@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pccrun/pccrun/events"
-	"github.com/pccrun/pccrun/homes"
+	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/internal/homes"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/shell"
 )

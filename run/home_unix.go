@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/pccrun/pccrun/homes"
+	"github.com/pccrun/pccrun/internal/homes"
+	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/survey"
 )
 
 // openHome opens the home that the policy asks for, and copies into it what the profile says.

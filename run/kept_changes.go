@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/internal/hint"
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
 

@@ -8,10 +8,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/homes"
+	"github.com/pccrun/pccrun/internal/homes"
+	"github.com/pccrun/pccrun/internal/survey"
+	"github.com/pccrun/pccrun/internal/terminal"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/survey"
-	"github.com/pccrun/pccrun/terminal"
 )
 
 // What of the flow is Linux's has nothing to do here: no launcher has files open for its command, and

@@ -6,11 +6,11 @@ import (
 	"context"
 	"strings"
 
-	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/sessions"
 )
 
 // observer is what a provider tells of a run.

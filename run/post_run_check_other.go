@@ -13,12 +13,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/sessions"
+	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers/filesync"
-	"github.com/pccrun/pccrun/sessions"
-	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/postrun"
 )

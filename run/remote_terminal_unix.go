@@ -7,8 +7,8 @@ import (
 	"io"
 	"os"
 
+	"github.com/pccrun/pccrun/internal/terminal"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/terminal"
 )
 
 // A seat is the user's terminal for a command that runs elsewhere: a pseudo-terminal of this

@@ -13,7 +13,7 @@ import (
 
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/shell"
-	"github.com/pccrun/pccrun/terminal"
+	"github.com/pccrun/pccrun/internal/terminal"
 )
 
 // resumes are how agents say, at their end on a terminal, by which command a conversation goes on. What the command prints

@@ -20,8 +20,8 @@ import (
 
 	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/messages"
-	"github.com/pccrun/pccrun/sessions"
-	"github.com/pccrun/pccrun/state"
+	"github.com/pccrun/pccrun/internal/sessions"
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/quarantine"

@@ -6,9 +6,9 @@ import (
 	"runtime"
 
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/sessions"
 )
 
 // Run says that nothing can run here.

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/messages"
-	"github.com/pccrun/pccrun/terminal"
+	"github.com/pccrun/pccrun/internal/terminal"
 )
 
 // twice is how soon a second Ctrl-C must follow to mean: end it now.

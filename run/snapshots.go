@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
 

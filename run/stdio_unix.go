@@ -7,8 +7,8 @@ import (
 	"io"
 	"os"
 
+	"github.com/pccrun/pccrun/internal/terminal"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/terminal"
 )
 
 // stdio gives the command what pccrun itself reads and prints. Where both are a terminal the

@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/pccrun/pccrun/internal/messages"
-	"github.com/pccrun/pccrun/sessions"
+	"github.com/pccrun/pccrun/internal/sessions"
 )
 
 // maxKept bounds what is kept of a command's output, bytes.

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/internal/shell"
+	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/sessions"
-	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/quarantine"

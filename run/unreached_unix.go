@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/messages"
 )
 

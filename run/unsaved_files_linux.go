@@ -6,11 +6,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/shell"
+	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 

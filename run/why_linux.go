@@ -8,11 +8,11 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/internal/kernel"
+	"github.com/pccrun/pccrun/internal/state"
+	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers/inside"
-	"github.com/pccrun/pccrun/state"
-	"github.com/pccrun/pccrun/survey"
 )
 
 // looks are what was surveyed for an answer, by the policy: it is asked more than once.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/run"
-	"github.com/pccrun/pccrun/state"
 )
 
 const applyUsage = `usage: pccrun apply [flags] [PATH…]

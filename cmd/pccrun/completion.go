@@ -4,10 +4,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/run"
-	"github.com/pccrun/pccrun/sessions"
 )
 
 // The scripts ask this program for what can stand where the cursor is: it knows the verbs, the

@@ -3,8 +3,8 @@ package main
 import (
 	"fmt"
 
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/run"
-	"github.com/pccrun/pccrun/sessions"
 )
 
 const discardUsage = `usage: pccrun discard [flags]

@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/internal/programs"
+	"github.com/pccrun/pccrun/internal/terminal"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/doctor"
 	"github.com/pccrun/pccrun/run"
-	"github.com/pccrun/pccrun/terminal"
 )
 
 // doctorFlags are what the verb was told.

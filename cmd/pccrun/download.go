@@ -10,12 +10,12 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/hint"
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/run"
-	"github.com/pccrun/pccrun/sessions"
 )
 
 const downloadUsage = `usage: pccrun download [--json] [SESSION]

@@ -4,8 +4,8 @@ import (
 	"slices"
 
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/run"
-	"github.com/pccrun/pccrun/sessions"
 )
 
 const execUsage = `usage: pccrun exec [SESSION] -- COMMAND [ARG…]

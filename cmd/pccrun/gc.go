@@ -4,10 +4,10 @@ import (
 	"errors"
 	"time"
 
-	"github.com/pccrun/pccrun/homes"
+	"github.com/pccrun/pccrun/internal/homes"
+	"github.com/pccrun/pccrun/internal/sessions"
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/run"
-	"github.com/pccrun/pccrun/sessions"
-	"github.com/pccrun/pccrun/state"
 )
 
 const gcUsage = `usage: pccrun gc [--all] [--dry-run] [--json]

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pccrun/pccrun/homes"
+	"github.com/pccrun/pccrun/internal/homes"
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/run"

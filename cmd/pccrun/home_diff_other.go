@@ -5,7 +5,7 @@ package main
 import (
 	"errors"
 
-	"github.com/pccrun/pccrun/homes"
+	"github.com/pccrun/pccrun/internal/homes"
 )
 
 // diff has nothing to compare where there are no homes yet.

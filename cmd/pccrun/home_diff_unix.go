@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/pccrun/pccrun/homes"
+	"github.com/pccrun/pccrun/internal/homes"
 	"github.com/pccrun/pccrun/profiles"
 )
 

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/run"
-	"github.com/pccrun/pccrun/sessions"
 )
 
 const killUsage = `usage: pccrun kill [SESSION…] [--no-download] [--signal NAME] [--wait DURATION] [--force] [--json]

@@ -11,10 +11,10 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/profiles/proposals"
 	"github.com/pccrun/pccrun/run"
-	"github.com/pccrun/pccrun/state"
 )
 
 const learnUsage = `usage: pccrun learn [FLAGS] [--save] [--json] -- COMMAND [ARG…]

@@ -15,13 +15,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/procfs"
+	"github.com/pccrun/pccrun/internal/terminal"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/profiles/proposals"
 	"github.com/pccrun/pccrun/run"
-	"github.com/pccrun/pccrun/terminal"
 )
 
 // seen is what a run has told, as events.

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"os"
 
-	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/profiles/proposals"
 )

@@ -5,7 +5,7 @@ package main
 import (
 	"errors"
 
-	"github.com/pccrun/pccrun/homes"
+	"github.com/pccrun/pccrun/internal/homes"
 )
 
 // login has nothing to do where there are no homes yet.

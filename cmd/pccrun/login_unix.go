@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/pccrun/pccrun/homes"
-	"github.com/pccrun/pccrun/homes/login"
+	"github.com/pccrun/pccrun/internal/homes"
+	"github.com/pccrun/pccrun/internal/homes/login"
 	"github.com/pccrun/pccrun/internal/outgoing/client"
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"

@@ -11,11 +11,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/hint"
-	"github.com/pccrun/pccrun/sessions"
-	"github.com/pccrun/pccrun/state"
-	"github.com/pccrun/pccrun/terminal"
+	"github.com/pccrun/pccrun/internal/sessions"
+	"github.com/pccrun/pccrun/internal/state"
+	"github.com/pccrun/pccrun/internal/terminal"
 )
 
 const logsUsage = `usage: pccrun logs [SESSION] [--denied] [--follow] [--tail N] [--save FILE] [--json]

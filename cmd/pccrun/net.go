@@ -8,9 +8,9 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/messages"
-	"github.com/pccrun/pccrun/sessions"
+	"github.com/pccrun/pccrun/internal/sessions"
 )
 
 // A netSum is all that happened with one host and port.

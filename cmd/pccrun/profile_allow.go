@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/state"
 )
 
 // profileAllow adds rules for hosts to the user's own profile, by default to default. Never to a file of the

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/run"
-	"github.com/pccrun/pccrun/state"
 )
 
 // showWhy prints what made up a policy, and why: docs/integration.md lists everything that pccrun reads.

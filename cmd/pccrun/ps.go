@@ -6,8 +6,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/run"
-	"github.com/pccrun/pccrun/sessions"
 )
 
 const psUsage = `usage: pccrun ps [--all] [--json]

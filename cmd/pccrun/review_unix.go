@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/run"
-	"github.com/pccrun/pccrun/sessions"
 )
 
 func reviewVerb(args []string) int {

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/sessions"
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/run"
-	"github.com/pccrun/pccrun/sessions"
-	"github.com/pccrun/pccrun/state"
 )
 
 // What the verbs about sessions share.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/run"
-	"github.com/pccrun/pccrun/state"
 )
 
 const snapshotUsage = `usage: pccrun snapshot [flags] [NAME]

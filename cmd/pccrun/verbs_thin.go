@@ -3,7 +3,7 @@
 package main
 
 import (
-	"github.com/pccrun/pccrun/homes"
+	"github.com/pccrun/pccrun/internal/homes"
 	"github.com/pccrun/pccrun/profiles"
 )
 

@@ -17,9 +17,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/run"
-	"github.com/pccrun/pccrun/state"
 )
 
 // runWholeFile does what runWhole does where nothing may be executed from

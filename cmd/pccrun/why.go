@@ -9,12 +9,12 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/pccrun/pccrun/clients"
+	"github.com/pccrun/pccrun/internal/clients"
 	"github.com/pccrun/pccrun/internal/shell"
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/run"
-	"github.com/pccrun/pccrun/state"
 )
 
 const whyUsage = `usage: pccrun why read|write PATH            [FLAGS] [-- COMMAND]

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/pccrun/pccrun/state"
+	"github.com/pccrun/pccrun/internal/state"
 )
 
 // The record is a file of lines: `tree "PATH"`, `inode ID "PATH"` with what [inode] told of that tree, and

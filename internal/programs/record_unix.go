@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/state"
+	"github.com/pccrun/pccrun/internal/state"
 )
 
 // read returns a record, nothing where there is none. It does without os.File, which would set up Go's

@@ -17,8 +17,8 @@ import (
 
 	"github.com/hashicorp/yamux"
 
-	"github.com/pccrun/pccrun/egress"
-	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/egress"
+	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"

@@ -13,11 +13,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/inside"
 	"github.com/pccrun/pccrun/seccomp"
-	"github.com/pccrun/pccrun/survey"
 )
 
 // others are fields of a request in which a provider has no part: what reads them comes before

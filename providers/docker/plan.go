@@ -17,12 +17,12 @@ import (
 	"github.com/moby/moby/api/types/mount"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/inside"
 	"github.com/pccrun/pccrun/seccomp"
-	"github.com/pccrun/pccrun/survey"
 )
 
 // Where pccrun's own stands in a container.

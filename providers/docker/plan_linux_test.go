@@ -15,10 +15,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/survey"
 )
 
 // facts are those of an engine that nobody asked.

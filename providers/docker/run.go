@@ -24,12 +24,12 @@ import (
 	"github.com/moby/moby/client"
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/egress"
-	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/egress"
+	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/internal/state"
+	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/inside"
-	"github.com/pccrun/pccrun/state"
-	"github.com/pccrun/pccrun/survey"
 )
 
 // grace is how long the command has between TERM and KILL when its time is up, and

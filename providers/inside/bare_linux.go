@@ -21,15 +21,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/egress"
-	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/egress"
+	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/seccomp"
 	"github.com/pccrun/pccrun/seccomp/supervisor"
-	"github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/workspace/beneath"
 )
 

@@ -9,8 +9,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/pccrun/pccrun/egress"
-	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/egress"
+	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/providers"
 )

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/internal/await"
+	"github.com/pccrun/pccrun/internal/terminal"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/terminal"
 )
 
 // job runs a command as pccrun does from a shell: the terminal is 0.

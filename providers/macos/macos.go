@@ -27,9 +27,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/state"
 )
 
 // dirName is the directory below the state directory that holds one for each run, by its label.

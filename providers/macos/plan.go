@@ -9,10 +9,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/seatbelt"
-	"github.com/pccrun/pccrun/survey"
 )
 
 // Names in the directory of a run.

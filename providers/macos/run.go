@@ -20,12 +20,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/pccrun/pccrun/egress"
-	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/egress"
+	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/internal/state"
+	"github.com/pccrun/pccrun/internal/terminal"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/seatbelt"
-	"github.com/pccrun/pccrun/state"
-	"github.com/pccrun/pccrun/terminal"
 )
 
 // grace is how long the command has between TERM and KILL when its time is up; startWithin how long

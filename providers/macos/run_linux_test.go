@@ -24,13 +24,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/internal/await"
+	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/internal/survey"
+	"github.com/pccrun/pccrun/internal/terminal"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/survey"
-	"github.com/pccrun/pccrun/terminal"
 )
 
 // roles are what this program is when it is started for it.

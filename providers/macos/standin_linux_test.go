@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/await"
+	"github.com/pccrun/pccrun/internal/terminal"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/seatbelt"
-	"github.com/pccrun/pccrun/terminal"
 )
 
 // What stands in macOS's place here. The program of sandbox-exec reads the profile with

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/terminal"
+	"github.com/pccrun/pccrun/internal/terminal"
 )
 
 // input is what the command reads. A terminal of the user's is never handed in.

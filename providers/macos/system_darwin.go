@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/terminal"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/terminal"
 )
 
 // thisSystem is macOS.

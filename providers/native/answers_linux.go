@@ -6,10 +6,10 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/cgroups"
+	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/survey"
 )
 
 // layerOf names the layer that a guarantee cannot do without.

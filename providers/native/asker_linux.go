@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/pccrun/pccrun/clients"
+	"github.com/pccrun/pccrun/internal/clients"
 	"github.com/pccrun/pccrun/internal/procfs"
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/shell"
+	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/seccomp"
 	"github.com/pccrun/pccrun/seccomp/supervisor"
-	"github.com/pccrun/pccrun/survey"
 )
 
 // An Attempt is something that the command tried of a file and was refused.

@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/survey"
 )
 
 // Where capitals do not count a file of another spelling is the one that is

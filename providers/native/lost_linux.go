@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 

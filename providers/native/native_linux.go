@@ -23,8 +23,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/cgroups"
-	"github.com/pccrun/pccrun/egress"
+	"github.com/pccrun/pccrun/internal/egress"
 	"github.com/pccrun/pccrun/internal/programs"
+	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/netproxy"
@@ -32,7 +33,6 @@ import (
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/seccomp"
 	"github.com/pccrun/pccrun/seccomp/supervisor"
-	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/workspace"
 )
 

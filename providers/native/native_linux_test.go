@@ -22,17 +22,17 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/egress"
 	"github.com/pccrun/pccrun/internal/await"
+	"github.com/pccrun/pccrun/internal/egress"
 	"github.com/pccrun/pccrun/internal/outgoing"
 	"github.com/pccrun/pccrun/internal/programs"
+	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/survey"
 )
 
 // bench is a home with a workspace in it, and what a run in it says.

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pccrun/pccrun/egress"
+	"github.com/pccrun/pccrun/internal/egress"
 	"github.com/pccrun/pccrun/internal/procfs"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/namespaces/network"

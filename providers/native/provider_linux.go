@@ -12,18 +12,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/egress"
-	"github.com/pccrun/pccrun/events"
-	"github.com/pccrun/pccrun/homes"
+	"github.com/pccrun/pccrun/internal/egress"
+	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/internal/homes"
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/state"
+	"github.com/pccrun/pccrun/internal/survey"
+	"github.com/pccrun/pccrun/internal/terminal"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/namespaces/inside"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/state"
-	"github.com/pccrun/pccrun/survey"
-	"github.com/pccrun/pccrun/terminal"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
 

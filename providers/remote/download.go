@@ -14,8 +14,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/providers/filesync"
-	"github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
 

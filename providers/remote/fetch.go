@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/pccrun/pccrun/internal/sessions"
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/filesync"
-	"github.com/pccrun/pccrun/sessions"
-	"github.com/pccrun/pccrun/state"
 )
 
 // fetchable is what a download goes by, in the session's directory from before the command starts

@@ -10,9 +10,9 @@ import (
 	"os"
 	"strings"
 
-	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/providers/filesync"
-	"github.com/pccrun/pccrun/state"
 )
 
 // remember makes a repository of the copy, with the commits of a stream: $1 the file, $2 its SHA-256, $3 the

@@ -14,12 +14,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/internal/sessions"
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/filesync"
-	"github.com/pccrun/pccrun/sessions"
-	"github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/workspace"
 )
 

@@ -14,10 +14,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/filesync"
-	"github.com/pccrun/pccrun/sessions"
 )
 
 // patience is how long each part of a run may take.

@@ -15,10 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/internal/await"
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/filesync"
 	"github.com/pccrun/pccrun/providers/remote"
-	"github.com/pccrun/pccrun/sessions"
 	fake "github.com/pccrun/pccrun/test/internal/e2b"
 )
 

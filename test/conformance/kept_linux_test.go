@@ -11,9 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/sessions"
 	fake "github.com/pccrun/pccrun/test/internal/e2b"
 )
 

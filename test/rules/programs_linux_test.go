@@ -29,7 +29,7 @@ var executors = map[string]string{
 	"cmd/pccrun/escape_thin.go unix.Exec":                 "the whole program, which the launcher carries",
 	"cmd/pccrun/wholefile_thin.go unix.Exec":              "the same",
 	"cmd/pccrun/learn_linux.go os.StartProcess":           "this program",
-	"egress/inspector_linux.go os.StartProcess":           "the whole program",
+	"internal/egress/inspector_linux.go os.StartProcess":  "the whole program",
 	"run/home_linux.go os.StartProcess":                   "the whole program",
 	"profiles/host_unix.go exec.CommandContext":           "getent(1), the system's own, by its path",
 	"run/askgit_unix.go exec.Command":                     "this program, for a sandbox with git",

@@ -34,11 +34,11 @@ const module = "github.com/pccrun/pccrun"
 // layers is the order of the packages, from the leaves up: none imports one
 // that stands higher. A package below another's directory stands with it.
 var layers = [][]string{
-	{"netproxy/rules", "state", "events", "workspace/beneath", "internal/hint", "internal/shell", "internal/procfs", "internal/kernel", "internal/credentials", "internal/start", "internal/await", "internal/private"},
+	{"netproxy/rules", "internal/state", "internal/events", "workspace/beneath", "internal/hint", "internal/shell", "internal/procfs", "internal/kernel", "internal/credentials", "internal/start", "internal/await", "internal/private"},
 	{"internal/programs", "internal/outgoing"},
 	{"profiles"},
-	{"clients", "seatbelt", "seccomp", "cgroups", "netproxy", "workspace", "homes", "terminal", "sessions", "internal/messages"},
-	{"survey", "egress"},
+	{"internal/clients", "seatbelt", "seccomp", "cgroups", "netproxy", "workspace", "internal/homes", "internal/terminal", "internal/sessions", "internal/messages"},
+	{"internal/survey", "internal/egress"},
 	{"namespaces"},
 	{"providers/filesync"},
 	{"providers"},
@@ -50,7 +50,7 @@ var layers = [][]string{
 }
 
 // house are the packages that are counted: all that a native run takes, and the command line.
-var house = strings.Fields("cmd run survey egress homes profiles namespaces seccomp cgroups netproxy sessions state events terminal clients internal providers/native providers/doctor")
+var house = strings.Fields("cmd run profiles namespaces seccomp cgroups netproxy internal providers/native providers/doctor")
 
 // TestLines prints how many lines the packages have without their tests, and without those that a
 // program has written.
@@ -77,10 +77,10 @@ func TestLines(t *testing.T) {
 }
 
 // innocent packages know nothing of the policy, though they stand above it.
-var innocent = []string{"clients", "seccomp", "cgroups", "netproxy", "terminal"}
+var innocent = []string{"internal/clients", "seccomp", "cgroups", "netproxy", "internal/terminal"}
 
 // below the flow are packages that the command line reaches by package run alone.
-var belowTheFlow = []string{"survey", "egress", "namespaces", "seatbelt", "seccomp", "cgroups", "netproxy", "workspace"}
+var belowTheFlow = []string{"internal/survey", "internal/egress", "namespaces", "seatbelt", "seccomp", "cgroups", "netproxy", "workspace"}
 
 // reachesThrough are the files of the command line that import one of them all the same, and
 // why. A row that is not needed any more fails the test.
@@ -165,10 +165,10 @@ func TestCheckImportsFinds(t *testing.T) {
 	imports := func(target string) []*ast.ImportSpec {
 		return []*ast.ImportSpec{{Path: &ast.BasicLit{Value: strconv.Quote(module + "/" + target)}}}
 	}
-	for _, ok := range [][2]string{{"netproxy", "netproxy/rules"}, {"profiles", "state"}, {"cmd/pccrun", "providers/native"}, {"test/bench", "test/internal/host"}} {
+	for _, ok := range [][2]string{{"netproxy", "netproxy/rules"}, {"profiles", "internal/state"}, {"cmd/pccrun", "providers/native"}, {"test/bench", "test/internal/host"}} {
 		require.NoError(t, checkImports(ok[0], imports(ok[1])), ok)
 	}
-	for _, bad := range [][2]string{{"netproxy/rules", "netproxy"}, {"state", "profiles"}, {"seccomp", "profiles"}, {"providers/native", "cmd/pccrun"}, {"unheard", "state"}, {"profiles", "test/escape"}} {
+	for _, bad := range [][2]string{{"netproxy/rules", "netproxy"}, {"internal/state", "profiles"}, {"seccomp", "profiles"}, {"providers/native", "cmd/pccrun"}, {"unheard", "internal/state"}, {"profiles", "test/escape"}} {
 		require.Error(t, checkImports(bad[0], imports(bad[1])), bad)
 	}
 }
@@ -459,7 +459,7 @@ func TestEachVariableThatIsReadIsNamed(t *testing.T) {
 	reads := regexp.MustCompile(`(?i)(?:getenv|lookupenv)\((?:env, )?"([A-Za-z_]+)"\)`)
 	found := 0
 	eachFile(t, ".go", func(t *testing.T, name string, data []byte) {
-		if strings.HasSuffix(name, "_test.go") || within(name, "test") || within(name, "clients") {
+		if strings.HasSuffix(name, "_test.go") || within(name, "test") || within(name, "internal/clients") {
 			return
 		}
 		for _, m := range reads.FindAllSubmatch(data, -1) {

@@ -24,12 +24,12 @@ var walkers = map[string]string{
 	"cgroups/leftovers_linux.go filepath.WalkDir":        "control groups, of which a command makes none",
 	"cmd/pccrun/learn_linux.go filepath.WalkDir":         "ends at its limit, and at the first path that is too long",
 	"namespaces/landlock_read_linux.go filepath.WalkDir": "ends at its limit; what has too long a path cannot be executed",
-	"survey/layout.go filepath.WalkDir":                  "ends at its limit; below too long a path nothing of the user's lies",
+	"internal/survey/layout.go filepath.WalkDir":         "ends at its limit; below too long a path nothing of the user's lies",
 	"providers/doctor/trial_linux.go os.RemoveAll":       "a directory of its own, in which nothing runs that others chose",
 	"run/askgit_unix.go os.RemoveAll":                    "a sandbox's home, where git alone could write",
 	"internal/private/private.go os.RemoveAll":           "for tests",
-	"sessions/session.go root.RemoveAll":                 "a session that has not begun",
-	"state/remove_other.go root.RemoveAll":               "a system on which nothing runs",
+	"internal/sessions/session.go root.RemoveAll":        "a session that has not begun",
+	"internal/state/remove_other.go root.RemoveAll":      "a system on which nothing runs",
 }
 
 // What a command may have made is walked and removed by package beneath: by descriptors, without recursion, within bounds.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/shell"
-	store "github.com/pccrun/pccrun/state"
+	store "github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )

@@ -7,7 +7,7 @@ import (
 	"strconv"
 
 	"github.com/pccrun/pccrun/internal/hint"
-	store "github.com/pccrun/pccrun/state"
+	store "github.com/pccrun/pccrun/internal/state"
 )
 
 // CreateUpper makes the directories for the overlays of a run that is about to

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	store "github.com/pccrun/pccrun/state"
+	store "github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
