@@ -68,6 +68,6 @@ func TestArm64(t *testing.T) {
 	require.Equal(t, 125, code, out)
 	require.Contains(t, out, "function not implemented")
 
-	goTool("test", "-exec", qemu, "./profiles", "./state", "./events/...")
+	goTool("test", "-exec", qemu, "./profiles", "./internal/state", "./internal/events/...")
 	goTool("test", "-exec", qemu, "-run", "^(TestBuiltin.*|TestOCIForm.*|TestOtherArchitectures.*|TestFloor(Refuses|DecidesByArguments|IsShort)|TestWatch|FuzzCompileOCI)$", "./seccomp")
 }

@@ -23,7 +23,7 @@ const reportName = "macos-report.txt"
 var sandboxExec = "/usr/bin/sandbox-exec"
 
 // tested are the packages that a Mac uses.
-var tested = []string{"./seatbelt", "./survey", "./homes", "./netproxy", "./egress", "./workspace/postrun", "./providers/macos", "./run"}
+var tested = []string{"./seatbelt", "./internal/survey", "./internal/homes", "./netproxy", "./internal/egress", "./workspace/postrun", "./providers/macos", "./run"}
 
 func main() {
 	if runtime.GOOS != "darwin" {
