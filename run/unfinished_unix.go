@@ -107,7 +107,7 @@ func sayFindings(found []workspace.Finding, p *profiles.Policy, root, session st
 	}
 	what := " shows them"
 	if slices.ContainsFunc(found, SetAside) {
-		what += ", and restores what you accept"
+		what += ", with --accept it restores them"
 	}
 	messages.Say("pccrun review " + session + what)
 }

@@ -64,7 +64,7 @@ func Surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.
 	table := p.Decide(path)
 	inShown := deepest.Scratch || deepest.Access <= profiles.Read && table.Rule.Glob == "" && table.Rule.Path != path
 	rule, named := p.ProtectedAnywhere(path) // else it has another name that is protected, or one leads to it
-	pinned := deepest.Protect && !deepest.Scratch && (named && !rule.Review && deepest.Access == profiles.Read || table.Access <= deepest.Access)
+	pinned := deepest.Protect && !deepest.Scratch && table.Access != profiles.Hide && (named && !rule.Review && deepest.Access == profiles.Read || table.Access <= deepest.Access)
 	if missing != nil && !inShown || deepest.Path == "" || pinned || deepest.Access == table.Access {
 		return d, false, false, nil
 	}

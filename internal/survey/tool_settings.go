@@ -30,7 +30,7 @@ var tools = [...]toolSettings{
 	},
 	{
 		moved: "PIP_CONFIG_FILE", files: []string{".config/pip/pip.conf", ".pip/pip.conf"}, section: "global", // https://pip.pypa.io/en/stable/topics/configuration/
-		keys: "break-system-packages disable-pip-version-check no-binary no-compile no-input only-binary prefer-binary progress-bar quiet require-virtualenv retries timeout use-pep517 verbose",
+		keys: "break-system-packages disable-pip-version-check find-links no-binary no-compile no-index no-input only-binary prefer-binary progress-bar quiet require-virtualenv retries timeout use-pep517 verbose",
 		name: func(key string) string { return "PIP_" + strings.ToUpper(strings.ReplaceAll(key, "-", "_")) },
 	},
 }

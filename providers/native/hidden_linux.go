@@ -144,6 +144,12 @@ func (r *plan) hiddenAt(word string) (h events.Hidden) {
 		return h
 	case !covered:
 		info, err := os.Lstat(path)
+		if dir := filepath.Dir(path); os.IsNotExist(err) && strings.Contains(word, "/") && d.Access != profiles.Hide && !r.visible(dir) && !survey.Secret(r.Policy.Home, path) {
+			if in, err := os.Stat(dir); err == nil && in.IsDir() {
+				touch := shell.Quote(path)
+				return events.Hidden{What: "write " + path, Rule: d.Access.String() + " " + d.Rule.Text() + " (" + d.Rule.Origin.String() + ")", Hint: "touch " + touch + " and --write " + touch}
+			}
+		}
 		if err != nil || r.visible(path) {
 			return h
 		}

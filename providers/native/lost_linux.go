@@ -34,14 +34,18 @@ func (s *Started) Lost() ([]quarantine.Lost, error) {
 	return items, err
 }
 
-// namedTemporary is what was made in temporary directories by a name that is one of an agent's own words: whoever asks
-// for a report in /tmp wants it there.
+// namedTemporary is what was made in temporary directories by a name that is an argument of the command, or in an agent's own
+// words: whoever asks for a report in /tmp wants it there.
 func (s *Started) namedTemporary() (found []namespaces.Lost, err error) {
 	p := s.run.Policy
-	if !p.Attempts {
-		return nil, nil
+	apart := "="
+	if p.Attempts {
+		apart = " \t\n\"'`;|&<>()=,"
 	}
-	words := strings.FieldsFunc(strings.Join(s.run.Plan.Command.Argv, " "), func(r rune) bool { return strings.ContainsRune(" \t\n\"'`;|&<>()=,", r) })
+	var words []string
+	for _, argument := range s.run.Plan.Command.Argv {
+		words = append(words, strings.FieldsFunc(argument, func(r rune) bool { return strings.ContainsRune(apart, r) })...)
+	}
 	slices.Sort(words) // a directory before what is in it
 	for _, word := range words {
 		path := filepath.Clean(strings.TrimRight(word, ".:!?"))

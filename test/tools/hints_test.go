@@ -68,6 +68,7 @@ var hints = []hint{
 	// What the words of the command name.
 	{name: "a file of the home", prepare: "echo a > ~/notes.txt", script: "@cat ~/notes.txt", says: `hidden: read .*/notes\.txt`},
 	{name: "a file beside the workspace", prepare: "mkdir '../a b'; echo a > '../a b/f'", script: "@cat '../a b/f'", says: `hidden: read .*/a b/f`},
+	{name: "a file to be made where nothing is shown", prepare: "mkdir ~/docs; echo a > a", script: "@cp a ~/docs/b", check: "[ -s ~/docs/b ]", says: `hidden: write .*/docs/b`},
 	{name: "a directory beside the workspace", prepare: "mkdir ../d; echo a > ../d/f", script: "@grep -rq a ../d", says: `hidden: read .*/d`},
 	{name: "a file that an option names", prepare: "echo a > ~/pattern; echo a > f", script: "@grep -q --file=$HOME/pattern f", says: `hidden: read .*/pattern`},
 	{name: "a hidden file", prepare: "echo S=1 > .env", script: "@cat .env", says: `hidden: read .*/\.env`},
