@@ -333,7 +333,7 @@ func (m *hintMachine) follow(t *testing.T, row *hint) {
 	}
 	out, works := tried(first + " --")
 	require.False(t, works, "without the hint: %s", out)
-	begin, says := "(?m)^pccrun: ", row.says
+	begin, says := "(?m)pccrun: ", row.says // what the command prints in pieces may stand before it
 	if row.why != "" {
 		begin = "(?m)^  "
 		out, _ = m.bash(row, m.home+"/repo", m.program+" why "+expand(row.why)+" "+expand(row.flags))
