@@ -93,7 +93,7 @@ func (g *gitAsker) run(ctx context.Context, home string, git *programs.Program, 
 	cmd.Args[0], cmd.Dir = "pccrun", home
 	cmd.Env = []string{"PATH=" + filepath.Dir(git.Path) + ":/usr/bin:/bin", "HOME=" + home, "XDG_STATE_HOME=" + home + "/state", "XDG_CONFIG_HOME=" + home + "/config", "XDG_CACHE_HOME=" + home + "/cache", "LC_ALL=C"}
 	var said bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, &said
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = in, out, &said, programs.PipeDelay
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start a sandbox for git: %w", err)
 	}
@@ -102,7 +102,7 @@ func (g *gitAsker) run(ctx context.Context, home string, git *programs.Program, 
 	err = cmd.Wait()
 	var status *exec.ExitError
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, exec.ErrWaitDelay):
 		return nil
 	case errors.As(err, &status) && status.ExitCode() == timedOut:
 		return fmt.Errorf("git takes too long: %w", workspace.ErrTooMuch)
@@ -130,8 +130,8 @@ func names(workspace, dir string, paths []string, args ...string) []string {
 	cmd := exec.Command(self, slices.Concat(argv, args, []string{"-z", "--"}, paths)...)
 	cmd.Args[0], cmd.Dir = "pccrun", dir
 	out := &bounded{}
-	cmd.Stdout = out
-	if cmd.Run() != nil {
+	cmd.Stdout, cmd.WaitDelay = out, programs.PipeDelay
+	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		return nil
 	}
 	return strings.FieldsFunc(out.String(), func(r rune) bool { return r == 0 })

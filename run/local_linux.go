@@ -294,4 +294,9 @@ func (f *flow) sayHidden(end *providers.Result) {
 			messages.Say(messages.Allow("hidden: "+h.What, h.Hint))
 		}
 	}
+	// A refused open leaves no trace. Who has learned that once need not be told at each test that fails.
+	refused, _ := f.log.Denied()
+	if failed && end.Signal == 0 && refused == 0 && len(list) == 0 && f.uid != 0 && !f.req.Quiet && !f.req.Learn && sessions.In(f.dirs.State).Once(f.policy.Workspace) {
+		messages.Say("no run records which files it was refused: pccrun learn -- COMMAND names them")
+	}
 }

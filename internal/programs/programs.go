@@ -68,9 +68,13 @@ type Program struct {
 // Command is a command of the program's, which starts in the root directory.
 func (p *Program) Command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, p.Path, args...)
-	cmd.Dir, cmd.Env, cmd.WaitDelay = "/", slices.Clone(p.Env), time.Second
+	cmd.Dir, cmd.Env, cmd.WaitDelay = "/", slices.Clone(p.Env), PipeDelay
 	return cmd
 }
+
+// PipeDelay is how long a program that has ended is waited for on account of its pipes: a sandbox that is cloned meanwhile has
+// copies of their ends, until it executes the command, for which it may have to wait as long.
+const PipeDelay = time.Second
 
 // Find returns the first program of PATH that passes, or that of an absolute path. more says which
 // variables it gets beside those that each program gets; nil for none. The error says what mends it.

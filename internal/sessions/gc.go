@@ -104,7 +104,8 @@ func (h Home) GC(o GCOptions) (removed []string, err error) {
 	}
 	if !o.DryRun {
 		errs = append(errs, sweep(root, func(name string) bool {
-			return strings.HasPrefix(name, trash) || strings.HasPrefix(name, markPrefix) && !stands[name]
+			return strings.HasPrefix(name, trash) || strings.HasPrefix(name, markPrefix) && !stands[name] ||
+				strings.HasPrefix(name, toldPrefix) && o.Now.Sub(modified(root, name)) > keepAge
 		}))
 		if owed, err := state.OpenExisting(h.owed(), ""); err == nil {
 			errs = append(errs, sweep(owed, func(name string) bool {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/pccrun/pccrun/internal/state"
 )
 
 // The last run of a workspace may have left nothing, while an older one is kept. A kept session makes a mark, an
@@ -27,6 +29,24 @@ func (h Home) owed() string { return filepath.Join(filepath.Dir(h.dir), "owed") 
 
 // heldPrefix begins the names, in there, of the marks of [Home.Hold].
 const heldPrefix = "held"
+
+// toldPrefix begins the names of the marks of [Home.Once].
+const toldPrefix = ".told-"
+
+// Once reports whether it is asked for the first time of a workspace, as far as GC has left the mark of that. Where none
+// can be made it is not.
+func (h Home) Once(workspace string) bool {
+	root, err := state.Open(h.dir, workspace)
+	if err != nil {
+		return false
+	}
+	defer root.Close()
+	f, err := root.OpenFile(toldPrefix+markName(workspace), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		f.Close()
+	}
+	return err == nil
+}
 
 // makeMark makes that of a session that is kept.
 func makeMark(root *os.Root, i Info) {
