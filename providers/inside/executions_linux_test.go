@@ -30,17 +30,37 @@ func newExecutions(t *testing.T) *Executions {
 	require.NoError(t, err)
 	t.Cleanup(func() { outside.Close(); within.Close() })
 	p := &place{session: within, plan: &Plan{}}
+	var starts sync.Mutex // held while one starts: the end of the place, here the test's, ends those that have, and no other begins
+	var over bool
+	var begun []*os.Process
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		starts.Lock()
+		over = true
+		for _, child := range begun {
+			_ = child.Kill()
+		}
+		starts.Unlock()
+		running.Wait()
+	})
 	begin := func(plan *Plan, s *streams, sys *syscall.SysProcAttr) (int, func() unix.WaitStatus, string, error) {
 		defer s.closeTheirs()
 		c := &exec.Cmd{Path: string(plan.Paths[0]), SysProcAttr: sys, Stdin: s.theirs[0], Stdout: s.theirs[1], Stderr: s.theirs[2]}
 		for _, arg := range plan.Argv {
 			c.Args = append(c.Args, string(arg))
 		}
+		starts.Lock()
+		defer starts.Unlock()
+		if over {
+			return 0, nil, "execute", net.ErrClosed
+		}
 		if err := c.Start(); err != nil {
 			return 0, nil, "execute", &execError{err}
 		}
-		t.Cleanup(func() { _ = c.Process.Kill() }) // those that the end of the place would end
+		begun = append(begun, c.Process)
+		running.Add(1)
 		return c.Process.Pid, func() unix.WaitStatus {
+			defer running.Done()
 			_ = c.Wait()
 			return unix.WaitStatus(c.ProcessState.Sys().(syscall.WaitStatus))
 		}, "", nil

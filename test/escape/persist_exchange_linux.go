@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -157,7 +158,7 @@ func fight(sub string) {
 
 // descriptors goes on with what it holds of a directory when that is exchanged.
 func descriptors(in *Inside) Outcome {
-	made, vscode := in.Path("contested/made"), in.Path("contested/.vscode")
+	made, vscode := in.Path("contested/made"), ""
 	must(os.MkdirAll(made+"/in", 0o755))
 	held, err := unix.Open(made, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	must(err)
@@ -166,7 +167,13 @@ func descriptors(in *Inside) Outcome {
 	file, err := os.Create(made + "/tasks.json")
 	must(err)
 	defer file.Close()
-	must(os.Rename(made, vscode))
+	if !slices.ContainsFunc(contested, func(name string) bool {
+		vscode = in.Path(name)
+		os.RemoveAll(vscode) // who writes to the same names may have put something there
+		return os.Rename(made, vscode) == nil
+	}) {
+		return Blocked("the child had each of the names first")
+	}
 	moved := "not exchanged"
 	if !in.Control {
 		eventually(2*time.Second, func() bool {

@@ -41,10 +41,17 @@ const (
 const Data = "/var/lib/docker"
 
 // inPlace makes $1 the place of what is in $0/data, and executes the rest. $1 need not exist:
-// its directory is replaced by one that has the same entries, each bound.
+// its directory is then replaced by one that has the same entries, each bound. The engine does not see
+// what comes into that directory of the host later.
 const inPlace = `set -e
 dir=${1%/*}
 mkdir -p "$0/data" "$0/around"
+if [ -d "$1" ]; then
+	mount --bind "$0/data" "$1"
+	mount --make-rshared /
+	shift
+	exec "$@"
+fi
 mount -t tmpfs around "$0/around"
 for from in "$dir"/* "$dir"/.[!.]*; do
 	to=$0/around/${from##*/}
