@@ -117,7 +117,7 @@ type flow struct {
 	stop    func() (killed bool)
 	cancel  func() // kills the run
 	asker   *asker
-	inquiries
+	attached
 	seat *seat // nil: the command has no terminal, or the provider has taken the user's
 
 	holds    bool        // earlier runs in this workspace may have left what nobody has decided about
@@ -558,7 +558,7 @@ func (f *flow) follow() (code int, err error) {
 	if f.stop != nil {
 		f.killed = f.stop()
 	}
-	f.deaf()
+	f.endAttached()
 	f.seat.close()
 	if !f.isLocal() {
 		f.kept.tell()

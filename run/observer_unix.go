@@ -52,7 +52,7 @@ func (o observer) Started() {
 func (f *flow) begun(stops bool) {
 	f.running.Store(true)
 	f.forward(stops)
-	f.hear()
+	f.listen()
 	if f.program.Started != nil {
 		f.program.Started()
 	}

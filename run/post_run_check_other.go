@@ -80,7 +80,7 @@ func (f *flow) recordUnfinished() error {
 	}}
 	var err error
 	var text bytes.Buffer
-	if run.Record, err = postrun.Take(roots, postRunRules(p, f.git().ask)); err == nil {
+	if run.Record, err = postrun.Take(roots, postRunRules(p, f.git().Ask)); err == nil {
 		err = gob.NewEncoder(&text).Encode(run)
 	}
 	var unfinished *sessions.Unfinished

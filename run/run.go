@@ -8,7 +8,6 @@ package run
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 
@@ -46,9 +45,6 @@ const (
 
 // UnsafeHint mends a state directory that is refused, and is said of no other.
 const UnsafeHint = "XDG_STATE_HOME=DIR names a directory that only you can write"
-
-// ErrNoReview says that there is nothing to show of the workspace that the caller stands in.
-var ErrNoReview = errors.New("no session left anything to review in this workspace")
 
 // Sessions finds the sessions of the user.
 func Sessions() (sessions.Home, error) {

@@ -13,6 +13,7 @@ import (
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/run/review"
 	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/quarantine"
 )
@@ -106,7 +107,7 @@ func sayFindings(found []workspace.Finding, p *profiles.Policy, root, session st
 		messages.Say(fmt.Sprintf("and %d more", said-maxSaid))
 	}
 	what := " shows them"
-	if slices.ContainsFunc(found, SetAside) {
+	if slices.ContainsFunc(found, review.Quarantined) {
 		what += ", with --accept it restores them"
 	}
 	messages.Say("pccrun review " + session + what)

@@ -14,6 +14,7 @@ import (
 	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/run"
+	"github.com/pccrun/pccrun/run/review"
 )
 
 // What the verbs about sessions share.
@@ -88,7 +89,7 @@ func sessionHint(err error) string {
 		return "pccrun --overlay . -- COMMAND keeps changes in an overlay; pccrun ps --all lists all sessions"
 	case errors.Is(err, errNotHere):
 		return "a session is kept if something was denied, is left to review, or --log was given; pccrun ps --all lists all workspaces"
-	case errors.Is(err, run.ErrNoReview):
+	case errors.Is(err, review.ErrNone):
 		return "pccrun ps --all lists sessions of all workspaces; pccrun review SESSION shows one"
 	case errors.Is(err, sessions.ErrNoSession):
 		return "pccrun ps --all lists them"
