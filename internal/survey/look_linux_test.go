@@ -602,7 +602,7 @@ func otherMounts(root string) error {
 	if err != nil {
 		return err
 	}
-	f.aliases(parseMountinfo(string(table)))
+	mountAliases{&f.paths, parseMountinfo(string(table))}.hide()
 	for _, place := range f.places {
 		reach := ""
 		if place.Optional {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -16,13 +17,32 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 )
 
+// paths are the places of a survey, by what stands at each path and where its links lead. The first error ends it.
+type paths struct {
+	policy  *profiles.Policy
+	places  []Place
+	seen    map[string]int   // by path, index into places
+	dirs    map[string]inode // directories that are known, and no link is on the way to them
+	single  map[string]bool  // files that have no other name, as known
+	roots   []string         // of trees that lie in another: mounts by which the launcher reaches them
+	commons []string         // git directories outside the workspace that are shown for it
+	own     string           // pccrun's own directory
+	notes   []string
+	err     error
+
+	tightening bool // the rule is of a table that opens nothing, wherever it leads
+
+	earliest     func() time.Time // see [Options.Earliest]
+	since, asked time.Time        // what it said, and when
+}
+
 // inode is a directory as a survey has seen it. It is remembered for what lies in
 // it: of hundreds of rules most share what is on the way. A survey is one look, and
 // what has changed since then the launch finds by the inode when it opens it.
 type inode struct{ dev, ino uint64 }
 
 // anchor pins what holds something that must stay where it is.
-func (f *finder) anchor(path string) {
+func (f *paths) anchor(path string) {
 	node := Directory
 	at, ok := f.dirs[path]
 	if !ok {
@@ -38,7 +58,7 @@ func (f *finder) anchor(path string) {
 }
 
 // unknown returns the length of the first part of a path that is not known.
-func (f *finder) unknown(path string) int {
+func (f *paths) unknown(path string) int {
 	for end := len(path); ; {
 		dir := strings.LastIndexByte(path[:end], '/')
 		if _, ok := f.dirs[path[:max(dir, 0)]]; ok {
@@ -57,7 +77,7 @@ func (f *finder) unknown(path string) int {
 // carry a grant: whoever can write there could point them anywhere. Nor do those
 // of the workspace, where it is read-only: whoever wrote the repository chose
 // where they lead.
-func (f *finder) resolve(path string, access profiles.Access, why string, depth int) {
+func (f *paths) resolve(path string, access profiles.Access, why string, depth int) {
 	if f.err != nil {
 		return
 	}
@@ -70,7 +90,7 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 	}
 	prefix, st, err := f.first(path)
 	if err != nil {
-		if err == unix.EACCES && f.owns(filepath.Dir(prefix)) {
+		if err == unix.EACCES && owns(filepath.Dir(prefix)) {
 			// The command has the same owner: it could make it searchable,
 			// and what is below would be covered by nothing.
 			dir := filepath.Dir(prefix)
@@ -126,7 +146,7 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 }
 
 // asWhole reports whether a rule merely closes a place as a whole: a home, all homes, /tmp.
-func (f *finder) asWhole(r *profiles.FileRule) bool {
+func (f *paths) asWhole(r *profiles.FileRule) bool {
 	return r.Path == f.policy.Home || r.Path == "/" || r.Glob == "" && r.Origin.BuiltIn() && !Below(r.Path, f.policy.Home)
 }
 
@@ -134,7 +154,7 @@ func (f *finder) asWhole(r *profiles.FileRule) bool {
 // and neither is who mounts for it. Of what is lent the owner is changed, so there
 // a directory says nothing of who may enter it; what may be read all the way down
 // is the host's own.
-func (f *finder) beyond(path string) {
+func (f *paths) beyond(path string) {
 	i, ok := f.seen[path]
 	if !ok || f.places[i].Access != profiles.Hide || f.places[i].Node != File && f.places[i].Node != Directory || os.Getuid() != 0 {
 		return
@@ -152,7 +172,7 @@ func (f *finder) beyond(path string) {
 }
 
 // first looks along a path as far as the first link on the way, or to its end.
-func (f *finder) first(path string) (prefix string, st unix.Stat_t, err error) {
+func (f *paths) first(path string) (prefix string, st unix.Stat_t, err error) {
 	for i := f.unknown(path); i <= len(path); i++ {
 		if i < len(path) && path[i] != '/' {
 			continue
@@ -186,10 +206,10 @@ func nowhere(err error) bool {
 }
 
 // refuses says why a link must not carry a grant to where it leads, "" if it may.
-func (f *finder) refuses(link string, st *unix.Stat_t, access profiles.Access, to string) string {
+func (f *paths) refuses(link string, st *unix.Stat_t, access profiles.Access, to string) string {
 	dir := filepath.Dir(link)
 	switch {
-	case (f.shown(dir) >= profiles.Overlay || f.guarded(link)) && !f.sworn(link, st):
+	case (f.shown(dir) >= profiles.Overlay || f.protectedOutside(link)) && !f.madeByUser(link, st):
 		return "which the command could have made"
 	case Below(link, f.policy.Workspace) && f.policy.Decide(to).Access < access:
 		return "which is in the workspace, to " + to
@@ -200,7 +220,7 @@ func (f *finder) refuses(link string, st *unix.Stat_t, access profiles.Access, t
 }
 
 // owns reports whether a directory is the user's own.
-func (f *finder) owns(dir string) bool {
+func owns(dir string) bool {
 	var st unix.Stat_t
 	return unix.Lstat(dir, &st) == nil && int(st.Uid) == os.Getuid()
 }
