@@ -126,7 +126,7 @@ func (o observer) Ask(ctx context.Context, host string, port uint16) providers.P
 	if o.asker == nil {
 		return netproxy.Unasked
 	}
-	return o.asker.ask(ctx, host, port)
+	return o.asker.Ask(ctx, host, port)
 }
 
 // Within returns a path as one in the workspace, if it is.

@@ -122,7 +122,7 @@ func (r *reviewed) print(diffs bool) {
 		printf("not saved: %s (%s)\n", printable(one.Path), review.LostSize(one))
 	}
 	for _, f := range r.Found {
-		printf("%s\n", printable(run.DescribeFinding(f, r.Workspace)))
+		printf("%s\n", printable(review.Describe(f, r.Workspace, "")))
 		if !diffs {
 			continue
 		}
