@@ -285,7 +285,7 @@ func settleUnfinished(home sessions.Home, program Program, id, text string) erro
 		}
 		guards.Attach(configs)
 	}
-	guards[0].AskGit = askGit(record.Root)
+	guards[0].AskGit = AskGit(record.Root)
 	guards.Stubs(undecided.KilledStubs(more))
 	found, err := workspace.Together(guards...).Finish()
 	if err != nil {

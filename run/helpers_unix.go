@@ -132,8 +132,8 @@ func (f *flow) exportHistory(ctx context.Context, dir, common string, commits in
 	return f.git().Export(ctx, dir, common, commits, to)
 }
 
-// askGit asks git for a session that has ended, of which something is left.
-func askGit(root string) workspace.AskGit {
+// AskGit asks git for a session that has ended, of which something is left.
+func AskGit(root string) workspace.AskGit {
 	host := profiles.ThisHost()
 	dirs, _ := Dirs() // the caller has found it
 	g := &askgit.Git{Programs: Programs(&host, dirs.State).For((&profiles.Policy{Workspace: root}).Changes, messages.Say), Workspace: root, Dir: func() (string, error) {

@@ -28,9 +28,3 @@ func Inside(Program, string) int { return 125 }
 
 // KeepsAgentDir is for Linux, which has layers.
 func KeepsAgentDir(*profiles.Policy, string) bool { return false }
-
-// Control groups are Linux's.
-func removeGroups([]string) error { return nil }
-
-// RemoveLeftovers has nothing to remove.
-func RemoveLeftovers() error { return nil }

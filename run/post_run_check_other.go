@@ -156,7 +156,7 @@ func settleUnfinished(home sessions.Home, program Program, id, text string) erro
 	if err := endAt(home, program, id); err != nil {
 		return err
 	}
-	found, err := run.Record.Under(postRunRules(&run.Policy, askGit(run.Policy.Workspace))).Check(func() (*os.Root, error) { return home.Inherit(id) })
+	found, err := run.Record.Under(postRunRules(&run.Policy, AskGit(run.Policy.Workspace))).Check(func() (*os.Root, error) { return home.Inherit(id) })
 	if err != nil {
 		return err
 	}

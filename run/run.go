@@ -41,6 +41,9 @@ const (
 	KeepChanges = "changes" // there are findings to review
 	KeepLost    = "lost"    // what private directories held
 	KeepUpper   = "upper"   // overlays changed something
+
+	// KeepUnfetched is for a session whose provider has files that could not be fetched, or sent some that were refused.
+	KeepUnfetched = "unfetched"
 )
 
 // UnsafeHint mends a state directory that is refused, and is said of no other.

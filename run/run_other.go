@@ -24,4 +24,4 @@ func Inquire(program Program, k providers.Kind) ([]profiles.Answer, error) {
 // SettleUnfinished does nothing: where nothing runs natively, there is no unfinished-run record.
 func SettleUnfinished(Program) {}
 
-func askGit(string) workspace.AskGit { return nil }
+func AskGit(string) workspace.AskGit { return nil }

@@ -16,6 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/pccrun/pccrun/run"
+	"github.com/pccrun/pccrun/run/leftovers"
 )
 
 const diffUsage = `usage: pccrun diff [flags] [PATH…]
@@ -39,7 +40,7 @@ const maxPatch = 4 << 20
 
 // differ prints changes.
 type differ struct {
-	*run.Kept
+	*leftovers.Kept
 	out     io.Writer
 	shows   bool // to a terminal: controls are shown, not sent
 	comment bool // what git apply would not take, nor anything beside it
@@ -65,7 +66,7 @@ func diffVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
-	c, err := run.OpenChanges(session)
+	c, err := leftovers.OpenChanges(session)
 	if err != nil {
 		return failChanges(err)
 	}
