@@ -59,7 +59,7 @@ func Exec(home sessions.Home, e sessions.Entry, argv []string, stdio providers.S
 		return a, err
 	}
 	defer conn.Close()
-	ask := request{Terminal: stdio.Terminal != nil}
+	var ask request
 	for _, arg := range argv {
 		ask.Argv = append(ask.Argv, []byte(arg))
 	}
@@ -68,10 +68,11 @@ func Exec(home sessions.Home, e sessions.Entry, argv []string, stdio providers.S
 		s[0], s[1] = stdio.Terminal.Size()
 		return s
 	}
-	if ask.Terminal {
-		ask.Size, resized = size(), stdio.Terminal.Resized
+	pipes := 3
+	if stdio.Terminal != nil {
+		pipes, ask.Size, resized = 2, size(), stdio.Terminal.Resized
 	}
-	input, outputs, err := send(conn, ask)
+	input, outputs, err := send(conn, ask, pipes)
 	if err != nil {
 		return a, err
 	}
@@ -102,11 +103,7 @@ func Exec(home sessions.Home, e sessions.Entry, argv []string, stdio providers.S
 }
 
 // send makes the pipes of a command, and sends the request with the command's ends.
-func send(conn *net.UnixConn, ask request) (input *os.File, outputs []*os.File, err error) {
-	pipes := 3
-	if ask.Terminal {
-		pipes = 2
-	}
+func send(conn *net.UnixConn, ask request, pipes int) (input *os.File, outputs []*os.File, err error) {
 	var ours []*os.File
 	var theirs []int
 	for i := range pipes {

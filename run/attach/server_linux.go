@@ -27,12 +27,11 @@ func address(dir *os.File) *net.UnixAddr {
 }
 
 // A request is what is asked of the launcher. The first of a connection has Argv, and comes with the
-// command's ends of its pipes: two with a terminal, else three.
+// command's ends of its pipes: two where it is to have a terminal, else three.
 type request struct {
-	Argv     [][]byte `json:",omitempty"` // nil: what does the run use?
-	Terminal bool     `json:",omitempty"`
-	Size     [2]int   `json:",omitzero"` // of the terminal: columns, rows
-	Signal   int      `json:",omitempty"`
+	Argv   [][]byte `json:",omitempty"` // nil: what does the run use?
+	Size   [2]int   `json:",omitzero"`  // of the terminal: columns, rows
+	Signal int      `json:",omitempty"`
 }
 
 // An Answer is how the command ended, or what the run uses, if Failed is nil.
@@ -215,7 +214,7 @@ func receive(conn *net.UnixConn) (c call, err error) {
 	if err = c.more.Decode(&c.request); err != nil {
 		return c, err
 	}
-	if pipes := len(c.files); len(c.Argv) > 0 && pipes != 3 && !(c.Terminal && pipes == 2) {
+	if pipes := len(c.files); len(c.Argv) > 0 && pipes != 2 && pipes != 3 {
 		return c, errors.New("exec: the command has no pipes")
 	}
 	return c, nil
@@ -233,7 +232,7 @@ func (c *call) exec(ctx context.Context, cancel func(), h Handler) (providers.Re
 	stdio := providers.Stdio{In: c.files[0], Out: c.files[1], Signals: signals}
 	var size atomic.Pointer[[2]int]
 	size.Store(&c.Size)
-	if c.Terminal {
+	if len(c.files) == 2 {
 		stdio.Terminal = &providers.Terminal{Resized: resized, Size: func() (columns, rows int) {
 			now := size.Load()
 			return now[0], now[1]
