@@ -75,7 +75,7 @@ func (f *links) protected() {
 		}
 		list, end, err := f.hops(r.Pattern)
 		if inert && (err != nil || f.shown(end.Path) < profiles.Overlay) {
-			continue // nor can what it leads to be changed
+			continue // what it leads to cannot be changed either
 		}
 		if err != nil {
 			f.err = fmt.Errorf("protect %s: %w (%s)", r.Pattern, err, r.Origin)
@@ -101,8 +101,8 @@ func (f *links) protected() {
 	}
 }
 
-// guard covers a protected path, links and end, and reports whether what stands
-// at the end is shown, or nothing does.
+// guard adds a protected path, its links and its end, and reports whether what stands at the end is shown, or nothing
+// stands there.
 func (f *links) guard(r *profiles.ProtectRule, list []hop, end Place, why string) bool {
 	carries := true
 	for i := range list {
@@ -167,9 +167,8 @@ func (f *paths) protectedOutside(path string) bool {
 // ctimeGrain is the coarsest time that a file system keeps: FAT's.
 const ctimeGrain = 2 * time.Second
 
-// lends reports whether a link of the user's shows what it leads to in a hidden
-// or private place: nothing that a rule of its own closes, no secret, nothing that
-// holds one, or a home.
+// lends reports whether a link of the user's may show a path in a hidden or private place. It may not if the path has a
+// rule of its own, is a secret, holds one, or holds a home.
 func (f *links) lends(path string) bool {
 	d := f.policy.Decide(path)
 	if d.Rule.Glob != "" || d.Rule.Path != "/" && d.Rule.Path != f.policy.Home && !slices.Contains(f.policy.Homes, d.Rule.Path) || f.isWhole(path) {
@@ -184,8 +183,8 @@ func (f *links) lends(path string) bool {
 	return f.own == "" || !Below(path, f.own)
 }
 
-// settings reports whether what lies there below a directory with secrets is made
-// to be shared between agents, or of a directory that has them only in part.
+// settings reports whether what lies there below a directory with secrets is none: it is made to be shared between
+// agents, or belongs to a program that keeps no secret there.
 func settings(name, rest string) bool {
 	switch name {
 	case ".claude", ".codex", ".gemini":
@@ -202,8 +201,8 @@ func settings(name, rest string) bool {
 // keyrings are the directories of ~/.config that hold keys.
 var keyrings = [...]string{"/gcloud", "/gh", "/glab-cli", "/google-chrome", "/chromium", "/op", "/rclone", "/doctl", "/hub", "/sops", "/age", "/pccrun", "/containers"}
 
-// lead notes that a protected path goes on at another one, which the command may
-// write: there it is protected as well, what does not exist yet included.
+// lead protects the path at which a protected link goes on, where the command may write it: also if nothing stands there
+// yet.
 func (f *links) lead(r *profiles.ProtectRule, to string) {
 	if f.shown(to) < profiles.Overlay || Below(f.policy.Workspace, to) || f.reviewed(to) {
 		return
@@ -223,8 +222,8 @@ func (f *links) reviewed(path string) bool {
 // maxInner bounds the links of a directory that are followed.
 const maxInner = 256
 
-// inner follows the links of a directory that is shown: a tool that links each
-// file by itself leaves such directories. What must not be shown is left out.
+// inner follows the links in a directory that is shown, as GNU Stow leaves it, which links each file by itself. What must
+// not be shown is left out.
 func (f *links) inner(r *profiles.ProtectRule, dir, why string) {
 	for _, name := range linksIn(dir, maxInner) {
 		path := dir + "/" + name
@@ -240,8 +239,8 @@ func (f *links) inner(r *profiles.ProtectRule, dir, why string) {
 	}
 }
 
-// give shows what a path leads to that the user's own files name, unless a link on
-// the way is anybody's, or it is what no link shows: then it is left out.
+// give shows what a path leads to that the user's own files name. It leaves out what [links.lends] does not allow, and what
+// a link leads to that may be another's.
 func (f *links) give(list []hop, end Place, why string) {
 	if end.Node != File && end.Node != Directory || f.shown(end.Path) >= profiles.Read || !f.lends(end.Path) {
 		return
@@ -297,9 +296,8 @@ func entriesOf(dir string) []os.DirEntry {
 	return entries
 }
 
-// dotfiles finds what of the workspace the user's own settings are: what a
-// protected name of the home leads to is protected there. In a repository of
-// dotfiles it has another name, such as `bashrc`.
+// dotfiles protects files of the workspace to which protected names of the home lead: in a repository of dotfiles they
+// have other names, such as `bashrc`.
 func (f *links) dotfiles() {
 	if f.policy.Decide(f.policy.Workspace).Access < profiles.Overlay {
 		return
@@ -322,7 +320,7 @@ func (f *links) dotfiles() {
 			continue
 		}
 		if r == nil || f.policy.Decide(path).Access >= profiles.Overlay {
-			continue // the profile says what is protected in there
+			continue // its own rules protect what is in there
 		}
 		switch {
 		case e.Type()&os.ModeSymlink != 0:

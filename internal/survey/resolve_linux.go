@@ -36,9 +36,9 @@ type paths struct {
 	since, asked time.Time        // what it said, and when
 }
 
-// inode is a directory as a survey has seen it. It is remembered for what lies in
-// it: of hundreds of rules most share what is on the way. A survey is one look, and
-// what has changed since then the launch finds by the inode when it opens it.
+// inode is a directory as a survey has seen it. It is remembered, since most of hundreds of rules share the
+// directories on the way to their paths. A launch opens what it mounts, and compares the inode: so it finds what has
+// changed since the survey.
 type inode struct{ dev, ino uint64 }
 
 // anchor pins what holds something that must stay where it is.
@@ -72,11 +72,10 @@ func (f *paths) unknown(path string) int {
 }
 
 // resolve adds path as a place. A link on the way is followed as the kernel
-// would, and each link is a place of its own, since in a fresh directory it
-// must be made again. Links that the command itself could have made never
-// carry a grant: whoever can write there could point them anywhere. Nor do those
-// of the workspace, where it is read-only: whoever wrote the repository chose
-// where they lead.
+// would, and is a place of its own, since it has to be made again in a private
+// directory. A link grants nothing if the command could have made it: it could
+// lead anywhere. Nor does one in a read-only workspace: whoever wrote the
+// repository chose where it leads.
 func (f *paths) resolve(path string, access profiles.Access, why string, depth int) {
 	if f.err != nil {
 		return
@@ -91,8 +90,8 @@ func (f *paths) resolve(path string, access profiles.Access, why string, depth i
 	prefix, st, err := f.first(path)
 	if err != nil {
 		if err == unix.EACCES && owns(filepath.Dir(prefix)) {
-			// The command has the same owner: it could make it searchable,
-			// and what is below would be covered by nothing.
+			// The command runs as the owner: it could make the directory searchable, and nothing would be mounted on
+			// what is below.
 			dir := filepath.Dir(prefix)
 			f.err = hint.Errorf("chmod u+rwx "+shell.Quote(dir)+" after you have checked its content: an earlier run may have changed its mode",
 				"filesystem %s: %s: %s cannot be searched, and the command could change that (%s)", path, access, dir, why)
@@ -128,14 +127,14 @@ func (f *paths) resolve(path string, access profiles.Access, why string, depth i
 		}
 	}
 	link := Place{Path: prefix, Node: Link, Link: text, Access: access, Why: why}
-	// What closes a path by a link closes it as long as the link stands: a command
-	// that could take it away, or lead it elsewhere, would open the path to the next run.
+	// A rule that hides a path behind a link holds as long as the link stands. If the command could remove or replace
+	// the link, the next run would show the path.
 	if (access < profiles.Read || f.tightening) && f.within(prefix) {
 		link.Pin, link.Dev, link.Ino = true, Device(st.Dev), st.Ino
 	}
 	f.put(link)
-	// Where it leads may have a rule of its own: the stricter wins, but for one
-	// that merely closes a place as a whole.
+	// The end of the link may have a rule of its own: the stricter rule wins, unless it is one for a whole home, for all
+	// homes, or for /tmp.
 	if d := f.policy.Decide(real); (f.tightening || !f.asWhole(&d.Rule)) && d.Access < access {
 		if f.tightening {
 			f.notes = append(f.notes, fmt.Sprintf("%s: goes to %s through the link %s, and is ignored because the file is not trusted: name %[2]s itself, then run pccrun trust", why, real, prefix))
@@ -145,15 +144,14 @@ func (f *paths) resolve(path string, access profiles.Access, why string, depth i
 	f.resolve(real, access, why, depth+1)
 }
 
-// asWhole reports whether a rule merely closes a place as a whole: a home, all homes, /tmp.
+// asWhole reports whether a rule is for a whole home, for all homes, for /tmp or for the root.
 func (f *paths) asWhole(r *profiles.FileRule) bool {
 	return r.Path == f.policy.Home || r.Path == "/" || r.Glob == "" && r.Origin.BuiltIn() && !Below(r.Path, f.policy.Home)
 }
 
-// beyond marks what is hidden where root alone gets to: the command is not root,
-// and neither is who mounts for it. Of what is lent the owner is changed, so there
-// a directory says nothing of who may enter it; what may be read all the way down
-// is the host's own.
+// beyond makes a hidden path optional if a directory on the way is closed to all but root: neither the command nor its
+// pid 1, which mounts, is root, so the path need not be covered. Only where all directories on the way are shown
+// read-only: of the others the sandbox maps the owner, and their modes do not say who can enter.
 func (f *paths) beyond(path string) {
 	i, ok := f.seen[path]
 	if !ok || f.places[i].Access != profiles.Hide || f.places[i].Node != File && f.places[i].Node != Directory || os.Getuid() != 0 {
@@ -200,7 +198,7 @@ func leads(link, rest string) (text, to string, err error) {
 }
 
 // nowhere reports whether an error says that nothing stands at a path, or
-// nothing that anybody like us could reach.
+// nothing that this user could reach.
 func nowhere(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || err == unix.ENOTDIR || err == unix.EACCES
 }
