@@ -62,9 +62,9 @@ func Chosen(req *profiles.Request) (name, by string, err error) {
 	return name, c.by, err
 }
 
-// Build makes a provider that is not this machine itself. What a key is missing for, or
+// build makes a provider that is not this machine itself. What a key is missing for, or
 // nobody has built, is an error that says so.
-func (p *Program) Build(k providers.Kind, req *profiles.Request, host providers.Host) (providers.Provider, error) {
+func (p *Program) build(k providers.Kind, req *profiles.Request, host providers.Host) (providers.Provider, error) {
 	getenv := req.Host.Getenv
 	if p.Provider == nil {
 		return nil, k.NotBuilt(getenv)

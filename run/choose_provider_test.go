@@ -64,14 +64,14 @@ func TestBuild(t *testing.T) {
 	e2b, err := providers.KindOf("e2b")
 	require.NoError(t, err)
 	req := &profiles.Request{}
-	_, err = new(Program).Build(e2b, req, providers.Host{})
+	_, err = new(Program).build(e2b, req, providers.Host{})
 	require.EqualError(t, err, "provider e2b: not built yet, and not set up: it needs E2B_API_KEY")
 	program := &Program{Provider: func(name string, _ *profiles.Request, _ providers.Host) (providers.Provider, error) {
 		return struct{ providers.Provider }{}, nil
 	}}
-	_, err = program.Build(e2b, req, providers.Host{})
+	_, err = program.build(e2b, req, providers.Host{})
 	require.EqualError(t, err, "provider e2b: not set up: it needs E2B_API_KEY")
 	req.Host.Environ = []string{"E2B_API_KEY=x"}
-	_, err = program.Build(e2b, req, providers.Host{})
+	_, err = program.build(e2b, req, providers.Host{})
 	require.NoError(t, err, "control")
 }

@@ -270,7 +270,7 @@ func (f *flow) unsupported() (text, hint string) {
 
 // build makes the provider.
 func (f *flow) build() (err error) {
-	f.place, err = f.program.Build(f.Kind, f.req, f.host())
+	f.place, err = f.program.build(f.Kind, f.req, f.host())
 	return err
 }
 
@@ -636,7 +636,7 @@ func endAt(home sessions.Home, program Program, id string) error {
 func Inquire(program Program, k providers.Kind) ([]profiles.Answer, error) {
 	req := &profiles.Request{Host: profiles.ThisHost(), Command: []string{"/bin/true"}, DryRun: true}
 	f := newFlow(req, program, choice{Kind: k})
-	if _, err := program.Build(k, req, providers.Host{Environ: req.Host.Environ}); err != nil {
+	if _, err := program.build(k, req, providers.Host{Environ: req.Host.Environ}); err != nil {
 		return nil, err // without a look at the workspace
 	}
 	var err error

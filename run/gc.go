@@ -11,22 +11,27 @@ import (
 	"github.com/pccrun/pccrun/providers"
 )
 
+// ProviderOf makes the provider at which a session has something.
+func (p *Program) ProviderOf(r *sessions.Resource) (providers.Provider, error) {
+	kind, err := providers.KindOf(r.Provider)
+	if err != nil {
+		return nil, err
+	}
+	req := &profiles.Request{Host: profiles.ThisHost()}
+	dirs, err := Dirs()
+	if err != nil {
+		return nil, err
+	}
+	return p.build(kind, req, providers.Host{Environ: req.Host.Environ, StateDir: dirs.State, CacheDir: dirs.Cache, Launcher: launcherFile()})
+}
+
 // Destroy ends what a session has at a provider that is not this machine, by the name and
 // the label that its record has.
 func Destroy(program Program, r *sessions.Resource) error {
 	if program.Become != nil {
 		return fmt.Errorf("provider %s: the sandbox of a killed run still exists: pccrun gc removes it", r.Provider)
 	}
-	kind, err := providers.KindOf(r.Provider)
-	if err != nil {
-		return err
-	}
-	req := &profiles.Request{Host: profiles.ThisHost()}
-	dirs, err := Dirs()
-	if err != nil {
-		return err
-	}
-	place, err := program.Build(kind, req, providers.Host{Environ: req.Host.Environ, StateDir: dirs.State, CacheDir: dirs.Cache, Launcher: launcherFile()})
+	place, err := program.ProviderOf(r)
 	if err != nil {
 		return err
 	}

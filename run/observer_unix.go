@@ -4,7 +4,6 @@ package run
 
 import (
 	"context"
-	"strings"
 
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/messages"
@@ -127,12 +126,4 @@ func (o observer) Ask(ctx context.Context, host string, port uint16) providers.P
 		return netproxy.Unasked
 	}
 	return o.asker.Ask(ctx, host, port)
-}
-
-// Within returns a path as one in the workspace, if it is.
-func Within(root, path string) string {
-	if rest, ok := strings.CutPrefix(path, root+"/"); ok {
-		return rest
-	}
-	return path
 }

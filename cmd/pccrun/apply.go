@@ -48,7 +48,7 @@ func applyVerb(args []string) int {
 			printJSON(applied(c, &run.Outcome{Left: len(c.Upper.Record.Stood)}, nil, conflict))
 		}
 		for _, change := range conflict.Changes {
-			say("conflict: " + c.Shown(filepath.Join(conflict.Root, change.Path)) + ": " + change.Conflict)
+			say("conflict: " + run.Within(c.Entry.Workspace, filepath.Join(conflict.Root, change.Path)) + ": " + change.Conflict)
 		}
 		say("nothing was applied")
 		say("hint: " + conflict.Hint())
@@ -75,7 +75,7 @@ func applyVerb(args []string) int {
 				say(fmt.Sprintf("and %d more", len(out.Committed)-i))
 				break
 			}
-			say(f.What + ": " + c.Shown(f.Path) + " (review " + f.Why + ")")
+			say(f.What + ": " + run.Within(c.Entry.Workspace, f.Path) + " (review " + f.Why + ")")
 		}
 	}
 	for _, change := range out.Withheld {

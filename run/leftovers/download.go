@@ -7,7 +7,6 @@ import (
 	"os"
 
 	"github.com/pccrun/pccrun/internal/sessions"
-	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/workspace/changes"
@@ -25,16 +24,7 @@ func errNothingLeft(e sessions.Entry) error {
 
 // reach opens a session's cloud and its directory.
 func reach(program run.Program, home sessions.Home, e sessions.Entry) (fetcher, *os.Root, error) {
-	kind, err := providers.KindOf(e.Resource.Provider)
-	if err != nil {
-		return nil, nil, err
-	}
-	req := &profiles.Request{Host: profiles.ThisHost()}
-	dirs, err := run.Dirs()
-	if err != nil {
-		return nil, nil, err
-	}
-	place, err := program.Build(kind, req, providers.Host{Environ: req.Host.Environ, StateDir: dirs.State, CacheDir: dirs.Cache})
+	place, err := program.ProviderOf(e.Resource)
 	if err != nil {
 		return nil, nil, err
 	}

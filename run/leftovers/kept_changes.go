@@ -146,15 +146,6 @@ func (c *Kept) Paths(words []string) []string {
 	return list
 }
 
-// Shown is how a path of the host is printed: relative to the workspace, if it
-// lies there.
-func (c *Kept) Shown(path string) string {
-	if rel, ok := strings.CutPrefix(path, c.Entry.Workspace+"/"); ok {
-		return rel
-	}
-	return path
-}
-
 // Drop removes what is kept.
 func (c *Kept) Drop() error { return dropUpper(c.home, c.Entry.ID) }
 

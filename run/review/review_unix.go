@@ -257,9 +257,4 @@ func within(dir, path string) bool {
 }
 
 // name returns a path as one in the workspace, if it is.
-func (s *Session) name(path string) string {
-	if rest, in := strings.CutPrefix(path, s.Workspace+"/"); in {
-		return rest
-	}
-	return path
-}
+func (s *Session) name(path string) string { return strings.TrimPrefix(path, s.Workspace+"/") }

@@ -216,12 +216,7 @@ func (f *Findings) releaseEmpty(id, kept string) error {
 }
 
 // name returns a path as one in the workspace, if it is.
-func (f *Findings) name(path string) string {
-	if rest, in := strings.CutPrefix(path, f.workspace+"/"); in {
-		return rest
-	}
-	return path
-}
+func (f *Findings) name(path string) string { return strings.TrimPrefix(path, f.workspace+"/") }
 
 // Missing says what git inside takes for deleted, since it is in quarantine and is not mounted. settled: there is nothing
 // of that kind, and no later run has to look.
