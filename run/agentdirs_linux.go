@@ -14,6 +14,7 @@ import (
 	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/run/explain"
 	"github.com/pccrun/pccrun/workspace"
 )
 
@@ -64,12 +65,7 @@ func takesLayers(uid int) bool { return uid != 0 && kernel.AtLeast(6, 7) }
 // KeepsAgentDir reports whether a run on this machine keeps for the next one what it changes at a path, as the agent's or git's.
 func KeepsAgentDir(p *profiles.Policy, path string) bool {
 	dirs, _ := p.AgentDirs()
-	return keepsGit(p, path) || takesLayers(os.Getuid()) && !p.FreshHome && p.Decide(p.Home).Access == profiles.Persist && slices.ContainsFunc(dirs, func(dir string) bool { return survey.Below(path, dir) })
-}
-
-// keepsGit reports whether a path is that of the configuration of git of which a persistent home has its own.
-func keepsGit(p *profiles.Policy, path string) bool {
-	return !p.FreshHome && p.Uses(profiles.GitConfig) && p.Decide(p.Home).Access == profiles.Persist && path == p.Home+"/.gitconfig"
+	return explain.KeepsGit(p, path) || takesLayers(os.Getuid()) && !p.FreshHome && p.Decide(p.Home).Access == profiles.Persist && slices.ContainsFunc(dirs, func(dir string) bool { return survey.Below(path, dir) })
 }
 
 // keepAgentDirs keeps with the home what the run has changed there, and returns which files of it.

@@ -64,9 +64,9 @@ func listening(t *testing.T, plan providers.Plan) (*flow, sessions.Home, session
 	f := newFlow(&profiles.Request{}, Program{}, choice{Kind: providers.Kind{Name: "test"}})
 	home := sessions.In(t.TempDir())
 	f.plan, f.policy, f.session, f.log = plan, &profiles.Policy{WorkDir: t.TempDir()}, home.Begin(sessions.Info{}), events.NewLog("test")
-	require.NoError(t, f.listen())
+	require.NoError(t, f.server.Listen(f.session.Dir, f.uid, reached{f}))
 	t.Cleanup(func() {
-		f.deaf()
+		f.endAttached()
 		require.NoError(t, f.session.End(0))
 	})
 	return f, home, sessions.Entry{Info: sessions.Info{ID: f.session.ID()}}
@@ -113,7 +113,7 @@ func TestExec(t *testing.T) {
 	// The end of the run is the end of its commands.
 	go func() {
 		<-plan.began
-		f.deaf()
+		f.endAttached()
 	}()
 	code, _ = execute(t, home, e, "", "/bin/true", "waits")
 	require.Equal(t, 137, code)

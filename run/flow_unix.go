@@ -25,6 +25,7 @@ import (
 	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/run/ask"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
 
@@ -116,8 +117,8 @@ type flow struct {
 	signals chan int // for the command
 	stop    func() (killed bool)
 	cancel  func() // kills the run
-	asker   *asker
-	inquiries
+	asker   *ask.Asker
+	attached
 	seat *seat // nil: the command has no terminal, or the provider has taken the user's
 
 	holds    bool        // earlier runs in this workspace may have left what nobody has decided about
@@ -324,7 +325,7 @@ func (f *flow) resolve() int {
 // prepare surveys this machine, asks the provider what it is, and plans the run.
 func (f *flow) prepare() error {
 	if f.req.Ask {
-		f.asker = &asker{profile: f.policy.Profile, config: f.dirs.Config, work: f.policy.Workspace, root: f.uid == 0, ready: make(chan struct{})}
+		f.asker = ask.New(f.policy.Profile, f.dirs.Config, f.policy.Workspace, f.uid == 0)
 	}
 	switch { // a launch is not slow, or gives up, but where others have to be asked
 	case f.req.DryRun:
@@ -558,7 +559,7 @@ func (f *flow) follow() (code int, err error) {
 	if f.stop != nil {
 		f.killed = f.stop()
 	}
-	f.deaf()
+	f.endAttached()
 	f.seat.close()
 	if !f.isLocal() {
 		f.kept.tell()
@@ -589,8 +590,8 @@ func (f *flow) follow() (code int, err error) {
 	result.TimedOut = result.TimedOut || f.late.Load()
 	code = f.status(&result, f.killed)
 	f.survivors(&result)
-	if f.asker != nil && f.asker.failed != nil {
-		messages.Say("flag --ask: the answer was not saved: " + f.asker.failed.Error())
+	if f.asker != nil && f.asker.Failed() != nil {
+		messages.Say("flag --ask: the answer was not saved: " + f.asker.Failed().Error())
 	}
 	f.withheld()
 	f.sayHidden(&result)

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/sessions"
@@ -19,28 +17,28 @@ import (
 	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/run/undecided"
 	"github.com/pccrun/pccrun/workspace"
-	"github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
-// A guarded run has what is quarantined of what it leaves.
+// A guarded run is one whose protected names are quarantined as they appear.
 type guarded struct {
-	standing   []*workspace.Standing // of the workspace, and what else the command may write
-	unfinished *sessions.Unfinished
+	standing   []*workspace.Standing // what stood before, in each tree that the command may write: the workspace first
+	unfinished *sessions.Unfinished  // the record
 	guard      workspace.Guards
-	refused    []workspace.Refusal // by what the run itself tells of
+	refused    []workspace.Refusal // changes that the sandbox refused
 	failed     bool                // the post-run check was not finished
 }
 
-// owe writes down what stands in the workspace and beside it, before the command can change
-// it: if this launcher is killed, the next pccrun looks in its place.
+// recordUnfinished records what stands where the command may write, before it can change that: if this
+// launcher is killed, the next pccrun makes the post-run check.
 func (f *flow) recordUnfinished() error {
 	if !survey.Guards(f.policy) {
 		return nil
 	}
 	f.guarded.standing = f.watched.Standing(f.session.ID())
-	err := f.meet()
+	err := f.excludeOtherRuns()
 	if err != nil {
 		return noRecord(err)
 	}
@@ -58,10 +56,10 @@ func (f *flow) recordUnfinished() error {
 	return nil
 }
 
-// meet takes out of what stood the names that runs in the same place have made
-// and will quarantine, and the repositories that they have made. Nothing is read for it
-// but where one of those is younger than the earliest of all runs.
-func (f *flow) meet() error {
+// excludeOtherRuns removes from what stood the protected names and repositories that runs which go on have made in
+// the same place: those runs will quarantine them. Other runs' records are read only where something that stands is
+// younger than the earliest of them.
+func (f *flow) excludeOtherRuns() error {
 	home := sessions.In(f.dirs.State)
 	since := home.Earliest()
 	if since.IsZero() {
@@ -90,7 +88,7 @@ func (f *flow) meet() error {
 	})
 }
 
-// guard begins to quarantine what appears.
+// guard begins to quarantine protected names as they appear.
 func (f *flow) guard(run providers.Local) error {
 	g := &f.guarded
 	if g.standing == nil {
@@ -101,26 +99,20 @@ func (f *flow) guard(run providers.Local) error {
 	if run != nil {
 		stubs = run.Stubs()
 	}
-	stubs.Foreign = func(dev, ino uint64) bool { return hasStub(sessions.In(f.dirs.State), dev, ino) }
-	stubs.Note = func(dev, ino uint64) error { return f.oweAlso(stubLine(dev, ino)) }
+	stubs.Foreign = func(dev, ino uint64) bool { return undecided.HasStub(sessions.In(f.dirs.State), dev, ino) }
+	stubs.Note = func(dev, ino uint64) error { return f.oweAlso(undecided.StubLine(dev, ino)) }
 	stubs.Taken = func(path string) {
 		observer{f}.Warning(events.Warning{Text: Within(f.policy.Workspace, path) + ": empty for the command: another run in this workspace has it in quarantine"})
 	}
 	stubs.Full = func(path string) {
 		observer{f}.Warning(events.Warning{Text: Within(f.policy.Workspace, path) + ": not there for the command, as what follows: 64 such directories are"})
 	}
-	f.eachStub(func(u *undecided, dir int, name string) {
-		fd, err := beneath.Open(dir, name, unix.O_PATH|unix.O_DIRECTORY)
-		if err != nil {
-			fd = -1
-		}
-		stubs.Knows(u.dev, u.ino, fd)
-	})
+	f.undecided.AddTo(stubs)
 	g.guard, err = f.watched.Guard(g.standing, &workspace.Stash{Open: f.stash, Staged: stubs.Staged}, f.changed)
 	if err != nil {
 		return err
 	}
-	g.guard[0].AskGit = f.git().ask
+	g.guard[0].AskGit = f.git().Ask
 	g.guard.Stubs(stubs)
 	if run != nil {
 		g.guard.Attach(run.Configs(f.session.ID()))
@@ -129,33 +121,8 @@ func (f *flow) guard(run providers.Local) error {
 	return nil
 }
 
-// stubLine is the line of an unfinished-run record that tells of a stub, by device and inode.
-func stubLine(dev, ino uint64) string { return fmt.Sprintf("stub %d %d\n", dev, ino) }
-
-// hasStub reports whether a run that goes on has made a stub. One of which that cannot be read is none.
-func hasStub(home sessions.Home, dev, ino uint64) (has bool) {
-	line := "\n" + stubLine(dev, ino)
-	err := home.EachUnfinished(func(_, text string) error {
-		has = has || strings.Contains(text, line)
-		return nil
-	})
-	return has && err == nil
-}
-
-// killedStubs are the stubs that the record of a killed run tells of, behind who held the run.
-func killedStubs(lines []string) *workspace.Stubs {
-	stubs := workspace.NewStubs()
-	for _, line := range lines {
-		var dev, ino uint64
-		if n, _ := fmt.Sscanf(line, "stub %d %d", &dev, &ino); n == 2 {
-			stubs.Knows(dev, ino, -1)
-		}
-	}
-	return stubs
-}
-
-// stash is the session's directory, for what is quarantined, and noted as wanted before
-// anything is.
+// stash returns the session's directory, which holds what is quarantined. The session is marked to be kept before
+// anything is moved there.
 func (f *flow) stash() (*os.Root, error) {
 	if os.Getuid() == f.uid { // else root was given up, and may not write there
 		if err := sessions.In(f.dirs.State).Hold(f.policy.Workspace, true); err != nil {
@@ -176,8 +143,8 @@ func checkedBy(text string) (func(path string) bool, error) {
 	}, err
 }
 
-// unguarded leaves the record of a run that began, and that nobody could look after:
-// the next pccrun does, as if this one had been killed.
+// unguarded leaves the record of a run that began and could not be guarded: the next pccrun makes the post-run check,
+// as if this one had been killed.
 func (f *flow) unguarded() {
 	if g := &f.guarded; g.guard == nil && g.unfinished != nil {
 		g.unfinished, g.failed = nil, true
@@ -185,7 +152,7 @@ func (f *flow) unguarded() {
 	}
 }
 
-// changed turns what the guard did into events.
+// changed emits the events of a finding.
 func (f *flow) changed(c workspace.Finding) {
 	f.log.Emit(events.Changed{Path: c.Path, Kind: string(c.Kind), What: c.What, Why: c.Why})
 	if c.Protected() {
@@ -194,7 +161,7 @@ func (f *flow) changed(c workspace.Finding) {
 	f.log.Start()
 }
 
-// lookBack looks a last time, when all of the run is dead, and says what was found.
+// lookBack makes the post-run check, when all processes of the run are dead, and reports what it found.
 func (f *flow) lookBack() []events.Change {
 	g := &f.guarded
 	guard, refused := g.guard, g.refused
@@ -216,12 +183,19 @@ func (f *flow) lookBack() []events.Change {
 		g.unfinished, g.failed = nil, true
 	}
 	f.unchanged(refused)
-	held := f.stillHeld()
-	if len(found) > 0 && !f.req.Quiet {
-		sayFindings(found, f.policy, f.policy.Workspace, f.session.ID())
-	}
+	held, line := f.undecided.StillQuarantined(KeepChanges)
 	if !f.req.Quiet {
-		f.sayDeleted(slices.Concat(held, found))
+		if line != "" {
+			messages.Say(line)
+		}
+		if len(found) > 0 {
+			sayFindings(found, f.policy, f.policy.Workspace, f.session.ID())
+		}
+		if left := slices.Concat(held, found); len(left) > 0 && os.Getuid() == f.uid { // who was root cannot start a sandbox any more
+			for _, line := range undecided.Deleted(f.policy.Workspace, left, f.guarded.standing[0].Start) {
+				messages.Say(line)
+			}
+		}
 	}
 	if len(found) == 0 {
 		f.session.Drop(KeepChanges)
@@ -235,22 +209,18 @@ func (f *flow) lookBack() []events.Change {
 	return list
 }
 
-// treeLost reports whether a working tree that the command has made is deleted now. Another run in the same
-// place may have made it and go on: the last of them finds it.
+// treeLost reports whether a working tree that the command has made is deleted by now, with its private place. Another
+// run in the same place may have made it and go on: the last of these finds it.
 func (f *flow) treeLost(tree, admin string) bool {
 	access := f.policy.Decide(tree).Access
 	if access != profiles.Private && (access != profiles.Persist || !f.policy.FreshHome) {
 		return false
 	}
-	return sessions.In(f.dirs.State).EachUnfinished(func(_, text string) error {
-		if overlaps, err := checkedBy(text); err != nil || overlaps(admin) {
-			return errors.New("another run goes on")
-		}
-		return nil
-	}) == nil
+	checking, err := Checking(sessions.In(f.dirs.State))
+	return err == nil && checking(admin) == ""
 }
 
-// unchanged says what is pinned and somebody has tried to change.
+// unchanged reports which pinned files the command has tried to change.
 func (f *flow) unchanged(refused []workspace.Refusal) {
 	for i, r := range refused {
 		flags := "--review " + shell.Quote(r.Why)
@@ -315,8 +285,8 @@ func settleUnfinished(home sessions.Home, program Program, id, text string) erro
 		}
 		guards.Attach(configs)
 	}
-	guards[0].AskGit = askGit(record.Root)
-	guards.Stubs(killedStubs(strings.Split(more, "\n")))
+	guards[0].AskGit = AskGit(record.Root)
+	guards.Stubs(undecided.KilledStubs(more))
 	found, err := workspace.Together(guards...).Finish()
 	if err != nil {
 		return err

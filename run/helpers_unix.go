@@ -19,6 +19,7 @@ import (
 	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/run/askgit"
 	"github.com/pccrun/pccrun/workspace"
 )
 
@@ -40,7 +41,7 @@ func (f *flow) ownDirs() error {
 	if host.Home != "" && f.policy.Home != host.Home {
 		asked = append(asked, f.policy.Home)
 	}
-	asked = slices.DeleteFunc(asked, func(dir string) bool { // hidden from each run, whatever tree it lies in: the launcher's own, see [gitAsker]
+	asked = slices.DeleteFunc(asked, func(dir string) bool { // hidden from each run, whatever tree it lies in: the launcher's own, see [askgit.Git]
 		return strings.HasPrefix(dir, filepath.Join(host.Home, ".local/state/pccrun/git-"))
 	})
 	dir, err := f.helpers.Covered(asked...)
@@ -114,8 +115,8 @@ func makeGitDir() error {
 }
 
 // git asks git for this run.
-func (f *flow) git() *gitAsker {
-	return &gitAsker{programs: f.helpers.For(f.policy.Changes, messages.Say), workspace: f.policy.Workspace, dir: func() (string, error) {
+func (f *flow) git() *askgit.Git {
+	return &askgit.Git{Programs: f.helpers.For(f.policy.Changes, messages.Say), Workspace: f.policy.Workspace, Dir: func() (string, error) {
 		if os.Getuid() != f.uid {
 			return gitDir + "/" + strconv.Itoa(os.Getuid()), nil
 		}
@@ -128,15 +129,15 @@ func (f *flow) git() *gitAsker {
 }
 
 func (f *flow) exportHistory(ctx context.Context, dir, common string, commits int, to io.Writer) error {
-	return f.git().export(ctx, dir, common, commits, to)
+	return f.git().Export(ctx, dir, common, commits, to)
 }
 
-// askGit asks git for a session that has ended, of which something is left.
-func askGit(root string) workspace.AskGit {
+// AskGit asks git for a session that has ended, of which something is left.
+func AskGit(root string) workspace.AskGit {
 	host := profiles.ThisHost()
 	dirs, _ := Dirs() // the caller has found it
-	g := &gitAsker{programs: Programs(&host, dirs.State).For((&profiles.Policy{Workspace: root}).Changes, messages.Say), workspace: root, dir: func() (string, error) {
+	g := &askgit.Git{Programs: Programs(&host, dirs.State).For((&profiles.Policy{Workspace: root}).Changes, messages.Say), Workspace: root, Dir: func() (string, error) {
 		return dirs.State, nil // where the session lies: root has given its directory to another
 	}}
-	return g.ask
+	return g.Ask
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/inside"
+	"github.com/pccrun/pccrun/run/ask"
 )
 
 // Inside runs, at a place that a provider made elsewhere, what the launcher asked for: on
@@ -95,7 +96,7 @@ func asking(f *os.File) func(ctx context.Context, host string, port uint16) prov
 		}
 	}()
 	return func(ctx context.Context, host string, port uint16) providers.Permission {
-		ctx, cancel := context.WithTimeout(ctx, askTimeout+askTimeout/2)
+		ctx, cancel := context.WithTimeout(ctx, ask.Timeout+ask.Timeout/2)
 		defer cancel()
 		answer := make(chan providers.Permission, 1)
 		mu.Lock()

@@ -19,6 +19,8 @@ import (
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/run/askgit"
+	"github.com/pccrun/pccrun/run/undecided"
 	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
@@ -33,12 +35,12 @@ type onMachine struct {
 	home    *homes.Home     // nil: it is not persistent
 
 	agentDirs workspace.MadeDirs
-	undecided []undecided
+	undecided undecided.Findings
 }
 
 // found takes a survey in: what the command may write.
 func (f *flow) found(s *survey.Survey) {
-	f.hold(s)
+	f.mountUndecided(s)
 	f.watched = &survey.Guarded{
 		Policy: f.policy, Trees: append([]survey.Tree{{Query: s.Query, Found: s.Workspace}}, s.Trees...),
 		Writes: func(path string) bool { return f.policy.Decide(path).Access == profiles.Write },
@@ -277,7 +279,7 @@ func (f *flow) sayHidden(end *providers.Result) {
 	failed := end.Code != 0 && !end.TimedOut && !end.Killed
 	list := f.local.Hidden(failed)
 	if failed && f.uid != 0 { // root's rights are gone by now
-		for _, name := range taken(f.policy.Workspace, f.workDir, f.local.Unreadable()) {
+		for _, name := range askgit.Names(f.policy.Workspace, f.workDir, f.local.Unreadable(), "ls-files", "--others", "--exclude-standard", "--full-name") {
 			hint := "echo " + shell.Quote("/"+name) + ` >> "$(git rev-parse --git-path info/exclude)"`
 			if what := "read " + f.policy.Workspace + "/" + name; !slices.ContainsFunc(list, func(h events.Hidden) bool { return h.What == what }) {
 				list = append(list, events.Hidden{What: what + ", which git would add", Hint: hint})

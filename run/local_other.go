@@ -24,7 +24,7 @@ type onMachine struct {
 
 func who() (uid, gid int) { return os.Getuid(), os.Getgid() }
 
-func (f *flow) hear()                             {} // no exec: see exec_linux.go
+func (f *flow) listen()                           {} // no exec: see exec_linux.go
 func (f *flow) native() bool                      { return false }
 func (f *flow) isLocal() bool                     { return false }
 func (f *flow) hasty() bool                       { return false }
@@ -61,9 +61,6 @@ func linuxNumber(sig unix.Signal) int {
 
 func (f *flow) guard(any) error { return nil }
 func (f *flow) unguarded()      {}
-
-// Inside is for Linux: no provider runs pccrun on another system.
-func Inside(Program, string) int { return 125 }
 
 // giveBack ends the use of the home: a renewed login stays in it.
 func (f *flow) giveBack() {

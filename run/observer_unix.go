@@ -4,7 +4,6 @@ package run
 
 import (
 	"context"
-	"strings"
 
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/messages"
@@ -52,7 +51,7 @@ func (o observer) Started() {
 func (f *flow) begun(stops bool) {
 	f.running.Store(true)
 	f.forward(stops)
-	f.hear()
+	f.listen()
 	if f.program.Started != nil {
 		f.program.Started()
 	}
@@ -126,13 +125,5 @@ func (o observer) Ask(ctx context.Context, host string, port uint16) providers.P
 	if o.asker == nil {
 		return netproxy.Unasked
 	}
-	return o.asker.ask(ctx, host, port)
-}
-
-// Within returns a path as one in the workspace, if it is.
-func Within(root, path string) string {
-	if rest, ok := strings.CutPrefix(path, root+"/"); ok {
-		return rest
-	}
-	return path
+	return o.asker.Ask(ctx, host, port)
 }

@@ -229,11 +229,13 @@ func (f *flow) ended(code int, end *providers.Result) int {
 			f.sayDenied(distinct)
 		}
 	}
-	if f.missed.any() {
-		f.session.Keep("unreached") // pccrun logs --net shows it
-	}
-	if !f.req.Quiet {
-		f.missed.say()
+	for i, line := range f.missed.lines() {
+		if i == 0 {
+			f.session.Keep("unreached") // pccrun logs --net shows it
+		}
+		if !f.req.Quiet {
+			messages.Say(line)
+		}
 	}
 	f.log.Emit(exit)
 	f.settleUpper()

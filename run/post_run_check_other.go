@@ -80,7 +80,7 @@ func (f *flow) recordUnfinished() error {
 	}}
 	var err error
 	var text bytes.Buffer
-	if run.Record, err = postrun.Take(roots, postRunRules(p, f.git().ask)); err == nil {
+	if run.Record, err = postrun.Take(roots, postRunRules(p, f.git().Ask)); err == nil {
 		err = gob.NewEncoder(&text).Encode(run)
 	}
 	var unfinished *sessions.Unfinished
@@ -156,7 +156,7 @@ func settleUnfinished(home sessions.Home, program Program, id, text string) erro
 	if err := endAt(home, program, id); err != nil {
 		return err
 	}
-	found, err := run.Record.Under(postRunRules(&run.Policy, askGit(run.Policy.Workspace))).Check(func() (*os.Root, error) { return home.Inherit(id) })
+	found, err := run.Record.Under(postRunRules(&run.Policy, AskGit(run.Policy.Workspace))).Check(func() (*os.Root, error) { return home.Inherit(id) })
 	if err != nil {
 		return err
 	}

@@ -64,8 +64,7 @@ func (f *flow) takeSeat(s *providers.Stdio) error {
 	}
 	f.seat = seat
 	if f.asker != nil {
-		f.asker.relay = seat.relay
-		close(f.asker.ready)
+		f.asker.At(seat.relay)
 	}
 	s.In, s.Out, s.Err, s.Terminal = seat.slave, seat.slave, seat.slave, seat.terminal
 	return nil

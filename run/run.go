@@ -8,9 +8,9 @@ package run
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/programs"
@@ -42,13 +42,13 @@ const (
 	KeepChanges = "changes" // there are findings to review
 	KeepLost    = "lost"    // what private directories held
 	KeepUpper   = "upper"   // overlays changed something
+
+	// KeepUnfetched is for a session whose provider has files that could not be fetched, or sent some that were refused.
+	KeepUnfetched = "unfetched"
 )
 
 // UnsafeHint mends a state directory that is refused, and is said of no other.
 const UnsafeHint = "XDG_STATE_HOME=DIR names a directory that only you can write"
-
-// ErrNoReview says that there is nothing to show of the workspace that the caller stands in.
-var ErrNoReview = errors.New("no session left anything to review in this workspace")
 
 // Sessions finds the sessions of the user.
 func Sessions() (sessions.Home, error) {
@@ -70,6 +70,9 @@ func Dirs() (state.Dirs, error) {
 func Programs(host *profiles.Host, stateDir string) *programs.Finder {
 	return &programs.Finder{Home: host.Home, Records: programs.Records(host.Home, stateDir), NoTrust: !programs.HasHome(host.Home), Environ: host.Environ, Note: messages.Say}
 }
+
+// Within returns a path as one in the workspace, if it is.
+func Within(root, path string) string { return strings.TrimPrefix(path, root+"/") }
 
 // PathsChanged is one count for the end of a run and for diff: of files and directories.
 func PathsChanged(n int) string {

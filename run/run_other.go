@@ -6,9 +6,9 @@ import (
 	"runtime"
 
 	"github.com/pccrun/pccrun/internal/messages"
-	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/workspace"
 )
 
 // Run says that nothing can run here.
@@ -21,5 +21,7 @@ func Inquire(program Program, k providers.Kind) ([]profiles.Answer, error) {
 	return nil, &providers.UnusableError{Provider: k.Name, Cause: "not built for " + runtime.GOOS + " yet"}
 }
 
-// Restore finds nothing: nothing was run here.
-func Restore(sessions.Home, sessions.Entry, []string, string, func(text string)) error { return nil }
+// SettleUnfinished does nothing: where nothing runs natively, there is no unfinished-run record.
+func SettleUnfinished(Program) {}
+
+func AskGit(string) workspace.AskGit { return nil }

@@ -53,8 +53,7 @@ func (f *flow) relay(o terminal.Options) (*terminal.Relay, error) {
 	relay, err := terminal.Start(o)
 	f.caught.relay.Store(relay)
 	if err == nil && f.asker != nil {
-		f.asker.relay = relay
-		close(f.asker.ready)
+		f.asker.At(relay)
 	}
 	return relay, err
 }

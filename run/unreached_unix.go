@@ -9,20 +9,18 @@ import (
 	"sync"
 
 	"github.com/pccrun/pccrun/internal/events"
-	"github.com/pccrun/pccrun/internal/messages"
 )
 
-// unreached are the hosts that the policy allowed and that were not reached when the
-// command last tried: it may print no more than that something went wrong.
+// unreached are the hosts that the policy allows and the command did not reach when it last tried: it may print no more
+// than that something went wrong.
 type unreached struct {
 	mu    sync.Mutex
-	order []string
-	tries map[string]*failedTries
+	hosts []unreachedHost
 }
 
-type failedTries struct {
-	n     int
-	cause string
+type unreachedHost struct {
+	name, cause string
+	tries       int
 }
 
 // maxUnreached bounds the hosts that are remembered, and maxSaid those that are printed.
@@ -37,51 +35,35 @@ func (u *unreached) closed(c events.NetClosed) {
 	u.note(host, c.Error)
 }
 
-// note notes that a host was reached, or why not.
+// note records why a host was not reached; "" for one that was.
 func (u *unreached) note(host, cause string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	t := u.tries[host]
+	i := slices.IndexFunc(u.hosts, func(h unreachedHost) bool { return h.name == host })
 	switch {
+	case cause == "" && i >= 0:
+		u.hosts = slices.Delete(u.hosts, i, i+1)
 	case cause == "":
-		if t != nil {
-			t.n = 0
-		}
-	case t != nil:
-		t.n, t.cause = t.n+1, cause
-	case len(u.tries) < maxUnreached:
-		if u.tries == nil {
-			u.tries = map[string]*failedTries{}
-		}
-		u.tries[host], u.order = &failedTries{1, cause}, append(u.order, host)
+	case i >= 0:
+		u.hosts[i].tries, u.hosts[i].cause = u.hosts[i].tries+1, cause
+	case len(u.hosts) < maxUnreached:
+		u.hosts = append(u.hosts, unreachedHost{host, cause, 1})
 	}
 }
 
-// any reports whether there is one.
-func (u *unreached) any() bool {
+// lines are what is printed, one for each host.
+func (u *unreached) lines() (lines []string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return slices.ContainsFunc(u.order, func(host string) bool { return u.tries[host].n > 0 })
-}
-
-// say prints a line for each.
-func (u *unreached) say() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	said := 0
-	for _, host := range u.order {
-		t := u.tries[host]
-		if t.n == 0 {
-			continue
+	for i, h := range u.hosts {
+		if i == maxSaid {
+			return append(lines, "not reached: more hosts, see pccrun logs --net")
 		}
-		if said++; said > maxSaid {
-			messages.Say("not reached: more hosts, see pccrun logs --net")
-			return
+		text := "not reached: " + h.name + ", which is allowed: " + h.cause
+		if h.tries > 1 {
+			text += fmt.Sprintf(" (%d times)", h.tries)
 		}
-		text := "not reached: " + host + ", which is allowed: " + t.cause
-		if t.n > 1 {
-			text += fmt.Sprintf(" (%d times)", t.n)
-		}
-		messages.Say(text)
+		lines = append(lines, text)
 	}
+	return lines
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/run/review"
 	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
@@ -36,13 +37,13 @@ func (f *flow) lost(run providers.Local) {
 	var lines []string
 	fetch, keep := "", ""
 	for i, one := range items {
-		f.log.Emit(events.Changed{Path: one.Path, Kind: "lost", What: "new", Why: LostSize(one)})
+		f.log.Emit(events.Changed{Path: one.Path, Kind: "lost", What: "new", Why: review.LostSize(one)})
 		if i < maxSaid {
 			where := " is outside the workspace"
 			if strings.HasPrefix(one.Path, p.Workspace+"/") {
 				where = " is in a private directory"
 			}
-			size, files := one.Path+" ("+LostSize(one)+")", 0
+			size, files := one.Path+" ("+review.LostSize(one)+")", 0
 			for path := range kept {
 				if survey.Below(path, one.Path) {
 					files++

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/run"
+	"github.com/pccrun/pccrun/run/leftovers"
 )
 
 const applyUsage = `usage: pccrun apply [flags] [PATH…]
@@ -29,7 +30,7 @@ func applyVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
-	c, err := run.OpenChanges(session)
+	c, err := leftovers.OpenChanges(session)
 	if err != nil {
 		return failChanges(err)
 	}
@@ -47,7 +48,7 @@ func applyVerb(args []string) int {
 			printJSON(applied(c, &run.Outcome{Left: len(c.Upper.Record.Stood)}, nil, conflict))
 		}
 		for _, change := range conflict.Changes {
-			say("conflict: " + c.Shown(filepath.Join(conflict.Root, change.Path)) + ": " + change.Conflict)
+			say("conflict: " + run.Within(c.Entry.Workspace, filepath.Join(conflict.Root, change.Path)) + ": " + change.Conflict)
 		}
 		say("nothing was applied")
 		say("hint: " + conflict.Hint())
@@ -74,7 +75,7 @@ func applyVerb(args []string) int {
 				say(fmt.Sprintf("and %d more", len(out.Committed)-i))
 				break
 			}
-			say(f.What + ": " + c.Shown(f.Path) + " (review " + f.Why + ")")
+			say(f.What + ": " + run.Within(c.Entry.Workspace, f.Path) + " (review " + f.Why + ")")
 		}
 	}
 	for _, change := range out.Withheld {
@@ -99,7 +100,7 @@ func applyVerb(args []string) int {
 const maxCommitted = 10
 
 // applied is what became of an apply, as --json shows it.
-func applied(c *run.Kept, out *run.Outcome, withheld []string, conflict *run.ConflictError) object {
+func applied(c *leftovers.Kept, out *run.Outcome, withheld []string, conflict *run.ConflictError) object {
 	conflicts := []object{}
 	if conflict != nil {
 		for _, change := range conflict.Changes {

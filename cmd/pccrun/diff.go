@@ -16,6 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/pccrun/pccrun/run"
+	"github.com/pccrun/pccrun/run/leftovers"
 )
 
 const diffUsage = `usage: pccrun diff [flags] [PATH…]
@@ -39,7 +40,7 @@ const maxPatch = 4 << 20
 
 // differ prints changes.
 type differ struct {
-	*run.Kept
+	*leftovers.Kept
 	out     io.Writer
 	shows   bool // to a terminal: controls are shown, not sent
 	comment bool // what git apply would not take, nor anything beside it
@@ -65,7 +66,7 @@ func diffVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
-	c, err := run.OpenChanges(session)
+	c, err := leftovers.OpenChanges(session)
 	if err != nil {
 		return failChanges(err)
 	}
@@ -83,7 +84,7 @@ func diffVerb(args []string) int {
 	var lost []string
 	for _, set := range sets {
 		for _, name := range set.Lost {
-			lost = append(lost, c.Shown(filepath.Join(set.Root, name)))
+			lost = append(lost, run.Within(c.Entry.Workspace, filepath.Join(set.Root, name)))
 		}
 	}
 	git = git || asJSON || slices.ContainsFunc(words, gitsOwn)
@@ -92,7 +93,7 @@ func diffVerb(args []string) int {
 		for i, set := range sets {
 			for j := range set.Changes {
 				change := &set.Changes[j]
-				dir := gitDirectory(c.Shown(filepath.Join(set.Root, change.Path)))
+				dir := gitDirectory(run.Within(c.Entry.Workspace, filepath.Join(set.Root, change.Path)))
 				if (dir != "" && !asJSON) != last || !selected(c.Paths(words), set.Root, change) {
 					continue
 				}
@@ -173,7 +174,7 @@ func (d *differ) printf(format string, args ...any) {
 
 func (d *differ) print(layer int, set *run.ChangeSet, i int) error {
 	c := &set.Changes[i]
-	name := d.Shown(filepath.Join(set.Root, c.Path))
+	name := run.Within(d.Entry.Workspace, filepath.Join(set.Root, c.Path))
 	switch d.format {
 	case "json":
 		d.objects = append(d.objects, changeObject(set.Root, c))

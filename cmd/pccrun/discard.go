@@ -5,6 +5,7 @@ import (
 
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/run"
+	"github.com/pccrun/pccrun/run/leftovers"
 )
 
 const discardUsage = `usage: pccrun discard [flags]
@@ -26,11 +27,11 @@ func discardVerb(args []string) int {
 		return failSession(err)
 	}
 	if home, err := run.Sessions(); err == nil {
-		if err := run.DropRest(home); err != nil {
+		if err := leftovers.DropRest(home); err != nil {
 			say(inWords(err))
 		}
 	}
-	c, err := run.OpenChanges(session)
+	c, err := leftovers.OpenChanges(session)
 	if err != nil && c != nil && c.Entry.State != sessions.Running && c.Unapplied() {
 		// The workspace is gone. There is nothing to take back.
 		if err = c.Drop(); err == nil {
@@ -58,7 +59,7 @@ func discardVerb(args []string) int {
 
 // count is how many changes are kept, -1 if nobody can say: those of a run that was
 // killed are told by comparing, which needs the workspace.
-func count(c *run.Kept) int {
+func count(c *leftovers.Kept) int {
 	if c.Record.Ended {
 		return len(c.Record.Stood)
 	}
@@ -77,7 +78,7 @@ func count(c *run.Kept) int {
 }
 
 // discarded says what has gone.
-func discarded(c *run.Kept, n int, asJSON bool) int {
+func discarded(c *leftovers.Kept, n int, asJSON bool) int {
 	switch {
 	case asJSON && n < 0:
 		printJSON(object{{"session", c.Entry.ID}, {"discarded", nil}})

@@ -16,6 +16,7 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/run"
+	"github.com/pccrun/pccrun/run/leftovers"
 )
 
 const downloadUsage = `usage: pccrun download [--json] [SESSION]
@@ -70,10 +71,10 @@ func downloadVerb(args []string) int {
 	to := c.Dir
 	if to != "" {
 		if c.Dir, err = emptyDir(to, e.Workspace); err == nil {
-			n, err = run.CopyOut(ctx, thisProgram(), home, e, c, run.ShowProgress(), warned{})
+			n, err = leftovers.CopyOut(ctx, thisProgram(), home, e, c, run.ShowProgress(), warned{})
 		}
 	} else {
-		n, err = run.Download(ctx, thisProgram(), home, e, run.ShowProgress(), warned{})
+		n, err = leftovers.Download(ctx, thisProgram(), home, e, run.ShowProgress(), warned{})
 	}
 	if err != nil {
 		advice := profiles.Hint(err)

@@ -8,6 +8,7 @@ import (
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/run"
+	"github.com/pccrun/pccrun/run/leftovers"
 )
 
 const gcUsage = `usage: pccrun gc [--all] [--dry-run] [--json]
@@ -41,23 +42,23 @@ func gcVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
-	if list, err := home.List(); err == nil && (needsWhole(list...) || become != nil && run.CloudKeySet()) {
+	if list, err := home.List(); err == nil && (needsWhole(list...) || become != nil && leftovers.CloudKeySet()) {
 		return become()
 	}
-	o.Crashed = func(e sessions.Entry) error { return run.ClearCrashed(thisProgram(), home, e) }
+	o.Crashed = func(e sessions.Entry) error { return leftovers.ClearCrashed(thisProgram(), home, e) }
 	defer slow("removing")()
 	var rest error
 	if !o.DryRun {
-		if rest = run.DropRest(home); errors.Is(rest, state.ErrUnsafe) {
+		if rest = leftovers.DropRest(home); errors.Is(rest, state.ErrUnsafe) {
 			return failSession(rest) // nothing is cleared away there
 		}
 	}
 	removed, err := home.GC(o)
 	err = errors.Join(rest, err)
 	if !o.DryRun {
-		err = errors.Join(err, run.RemoveLeftovers())
+		err = errors.Join(err, leftovers.RemoveLeftovers())
 	}
-	orphans, e := run.Orphans(thisProgram(), home, o.DryRun, o.All)
+	orphans, e := leftovers.Orphans(thisProgram(), home, o.DryRun, o.All)
 	err = errors.Join(err, e)
 	var gone []string
 	if dirs, e := run.Dirs(); e == nil && !o.DryRun {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/run"
+	"github.com/pccrun/pccrun/run/leftovers"
 )
 
 const killUsage = `usage: pccrun kill [SESSION…] [--no-download] [--signal NAME] [--wait DURATION] [--force] [--json]
@@ -69,7 +70,7 @@ func killVerb(args []string) int {
 		done := slow("waiting for session " + e.ID + " to end")
 		end := func() error { return endSession(home, e, signal, wait) }
 		if plain := end; discard {
-			end = func() error { return run.WithoutDownload(home, e, plain) }
+			end = func() error { return leftovers.WithoutDownload(home, e, plain) }
 		}
 		err := end()
 		done()
@@ -99,7 +100,7 @@ func endSession(home sessions.Home, e sessions.Entry, signal syscall.Signal, wai
 		if e.Unfetched {
 			say("session " + e.ID + ": what its command changed at " + e.Resource.Provider + " was not downloaded, and is destroyed")
 		}
-		return run.ClearCrashed(thisProgram(), home, e)
+		return leftovers.ClearCrashed(thisProgram(), home, e)
 	}
 	return home.Kill(e, signal, wait)
 }

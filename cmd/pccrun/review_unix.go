@@ -10,6 +10,7 @@ import (
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/run"
+	"github.com/pccrun/pccrun/run/review"
 )
 
 func reviewVerb(args []string) int {
@@ -28,7 +29,7 @@ func reviewVerb(args []string) int {
 	if err == nil && accept >= 0 {
 		paths, err = options(reviewUsage, paths, known)
 	}
-	var r *review
+	var r *reviewed
 	if err == nil {
 		r, err = openReview(words, accept >= 0)
 	}
@@ -58,7 +59,7 @@ func saveLost(args []string) int {
 	if err == nil && len(words) != 3 {
 		err = misuse("flag --save: want a session, a path that was not saved, and a destination", "pccrun review --save SESSION PATH DEST")
 	}
-	var r *review
+	var r *reviewed
 	if err == nil {
 		r, err = openReview(words[:1], false)
 	}
@@ -77,12 +78,12 @@ func saveLost(args []string) int {
 	return 0
 }
 
-// review is what a session left, for the verb to print.
-type review struct{ *run.Review }
+// reviewed is a session, for the verb to print what it left.
+type reviewed struct{ *review.Session }
 
 // openReview finds the session that the words name, or the newest that has left
 // something in the workspace that the caller stands in; to accept, the one that was shown last.
-func openReview(words []string, accept bool) (*review, error) {
+func openReview(words []string, accept bool) (*reviewed, error) {
 	home, err := run.Sessions()
 	if err != nil {
 		return nil, err
@@ -105,23 +106,23 @@ func openReview(words []string, accept bool) (*review, error) {
 		})
 	}
 	if accept && len(words) == 0 {
-		r, err := run.OpenShown(home, candidates)
-		return &review{r}, err
+		r, err := review.OpenShown(home, candidates)
+		return &reviewed{r}, err
 	}
-	r, err := run.OpenReview(home, candidates, len(words) > 0)
-	return &review{r}, err
+	r, err := review.Open(home, candidates, len(words) > 0)
+	return &reviewed{r}, err
 }
 
-func (r *review) print(diffs bool) {
+func (r *reviewed) print(diffs bool) {
 	printf("session %s in %s\n", r.ID, printable(r.Workspace))
 	if len(r.Found)+len(r.Lost) == 0 {
 		printf("nothing to review\n")
 	}
 	for _, one := range r.Lost {
-		printf("not saved: %s (%s)\n", printable(one.Path), run.LostSize(one))
+		printf("not saved: %s (%s)\n", printable(one.Path), review.LostSize(one))
 	}
 	for _, f := range r.Found {
-		printf("%s\n", printable(run.DescribeFinding(f, r.Workspace)))
+		printf("%s\n", printable(review.Describe(f, r.Workspace, "")))
 		if !diffs {
 			continue
 		}
@@ -134,10 +135,10 @@ func (r *review) print(diffs bool) {
 	}
 }
 
-func (r *review) printJSON(diffs bool) {
+func (r *reviewed) printJSON(diffs bool) {
 	list := []object{}
 	for _, f := range r.Found {
-		o := object{{"kind", string(f.Kind)}, {"path", run.Within(r.Workspace, f.Path)}, {"why", f.Why}, {"what", f.What}, {"quarantined", run.SetAside(f)}}
+		o := object{{"kind", string(f.Kind)}, {"path", run.Within(r.Workspace, f.Path)}, {"why", f.Why}, {"what", f.What}, {"quarantined", review.Quarantined(f)}}
 		if diffs {
 			o = append(o, field{"diff", r.Diff(f)})
 		}
@@ -151,25 +152,34 @@ func (r *review) printJSON(diffs bool) {
 }
 
 // accept puts back what was quarantined at the paths, or all of it.
-func (r *review) accept(paths []string, asJSON bool) int {
-	status := 0
-	told := func(text string) {
-		if !asJSON {
-			say(text)
-		}
-	}
-	done, err := r.Accept(paths, profiles.ThisHost().Cwd, told, func(err error) {
-		fail(inWords(err))
-		status = failed
-	})
+func (r *reviewed) accept(paths []string, asJSON bool) int {
+	home, err := run.Sessions()
 	if err != nil {
 		return failSession(err)
 	}
-	if len(done) == 0 && status == 0 {
+	checking, err := run.Checking(home)
+	if err != nil {
+		return failSession(err)
+	}
+	done, wrong := r.Accept(paths, profiles.ThisHost().Cwd, checking)
+	names, status := []string{}, 0
+	for _, one := range done {
+		what := "restored: "
+		if one.Saved {
+			what = "saved: "
+		}
+		if names = append(names, one.Name); !asJSON {
+			say(what + one.Name)
+		}
+	}
+	for _, err := range wrong {
+		status = failSession(err)
+	}
+	if len(done)+len(wrong) == 0 {
 		say("nothing is in quarantine")
 	}
 	if asJSON {
-		printJSON(object{{"session", r.ID}, {"workspace", r.Workspace}, {"accepted", append([]string{}, done...)}, {"errors", mistakes()}})
+		printJSON(object{{"session", r.ID}, {"workspace", r.Workspace}, {"accepted", names}, {"errors", mistakes()}})
 	}
 	return status
 }

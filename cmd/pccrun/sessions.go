@@ -14,6 +14,8 @@ import (
 	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/run"
+	"github.com/pccrun/pccrun/run/leftovers"
+	"github.com/pccrun/pccrun/run/review"
 )
 
 // What the verbs about sessions share.
@@ -84,11 +86,11 @@ func sessionHint(err error) string {
 	switch {
 	case errors.Is(err, state.ErrUnsafe):
 		return run.UnsafeHint
-	case errors.Is(err, run.ErrNoneHere), errors.Is(err, run.ErrNoChanges):
+	case errors.Is(err, leftovers.ErrNoneHere), errors.Is(err, leftovers.ErrNoChanges):
 		return "pccrun --overlay . -- COMMAND keeps changes in an overlay; pccrun ps --all lists all sessions"
 	case errors.Is(err, errNotHere):
 		return "a session is kept if something was denied, is left to review, or --log was given; pccrun ps --all lists all workspaces"
-	case errors.Is(err, run.ErrNoReview):
+	case errors.Is(err, review.ErrNone):
 		return "pccrun ps --all lists sessions of all workspaces; pccrun review SESSION shows one"
 	case errors.Is(err, sessions.ErrNoSession):
 		return "pccrun ps --all lists them"

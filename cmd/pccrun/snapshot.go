@@ -11,6 +11,7 @@ import (
 
 	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/run"
+	"github.com/pccrun/pccrun/run/leftovers"
 )
 
 const snapshotUsage = `usage: pccrun snapshot [flags] [NAME]
@@ -75,7 +76,7 @@ func takeSnapshot(dir, name, session string, asJSON bool) int {
 	if err := run.CheckSnapshotName(name); err != nil {
 		return failSession(err)
 	}
-	c, err := run.OpenChanges(session)
+	c, err := leftovers.OpenChanges(session)
 	if err != nil {
 		return failChanges(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/run"
+	"github.com/pccrun/pccrun/run/explain"
 )
 
 const whyUsage = `usage: pccrun why read|write PATH            [FLAGS] [-- COMMAND]
@@ -166,10 +167,10 @@ func (a *answer) print() {
 // path answers for a file. A link is decided by where it leads, as at a run.
 func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 	if a.question == "exec" && !strings.ContainsAny(a.subject, "/~") {
-		found, err := run.ProgramOf(p, host, a.subject)
+		found, err := explain.ProgramOf(p, host, a.subject)
 		if err != nil {
 			a.rule = profiles.Origin{Source: "environment", Key: "PATH"}
-			a.what, a.hint = run.Unrunnable(err)
+			a.what, a.hint = explain.Unrunnable(err)
 			return nil
 		}
 		a.subject = found
@@ -181,9 +182,9 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 	a.subject = path
 	if a.question == "exec" {
 		defer func() {
-			if _, err := run.ProgramOf(p, host, path); a.yes && err != nil {
+			if _, err := explain.ProgramOf(p, host, path); a.yes && err != nil {
 				a.yes = false
-				a.what, a.hint = run.Unrunnable(err)
+				a.what, a.hint = explain.Unrunnable(err)
 			}
 		}()
 	}
@@ -195,7 +196,7 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		a.leadsTo, path = end, end
 	}
 	d := p.Decide(path)
-	here, differs, scratch, err := run.Surveyed(p, host, path)
+	here, differs, scratch, err := explain.Surveyed(p, host, path)
 	if err != nil {
 		return err
 	}
@@ -217,7 +218,7 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 	case profiles.Private:
 		a.yes = a.question == "write"
 		if a.what = "a private, empty place of the sandbox, deleted at exit"; !a.yes {
-			if a.hint = flag + " shows the host's"; path == run.RuntimeDir {
+			if a.hint = flag + " shows the host's"; path == explain.RuntimeDir {
 				a.hint = flag + "/NAME shows the host's file of that name"
 			}
 		}
@@ -228,7 +229,7 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		}
 	case profiles.Read:
 		if a.yes, a.what = a.question != "write", "the host's file, read-only"; !a.yes {
-			whole := run.ChangedWith(&d, path)
+			whole := explain.ChangedWith(&d, path)
 			switch info, err := os.Lstat(whole); {
 			case errors.Is(err, os.ErrNotExist):
 				if a.hint = p.MakeFlag(whole, true); a.hint != "" {
@@ -245,7 +246,7 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 					a.what, a.hint = "it is protected: "+setting+" in /"+of+" names it", ""
 				}
 			}
-			if fifo, err := run.WritesFIFO(p, host, path); err != nil {
+			if fifo, err := explain.WritesFIFO(p, host, path); err != nil {
 				return err
 			} else if fifo != "" {
 				a.yes, a.what, a.hint = true, fifo, ""
@@ -289,7 +290,7 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 
 // own answers for what the sandbox has of its own.
 func (a *answer) own(path string, nested bool) {
-	tree, read, write := run.OwnPath(path, nested)
+	tree, read, write := explain.OwnPath(path, nested)
 	a.what = "the sandbox has a " + tree + " of its own"
 	switch {
 	case a.question == "read" && read || a.question == "write" && write:
@@ -307,7 +308,7 @@ func (a *answer) own(path string, nested bool) {
 
 // ownTree reports whether a path is in what each sandbox has of its own.
 func ownTree(path string) bool {
-	tree, _, _ := run.OwnPath(path, false)
+	tree, _, _ := explain.OwnPath(path, false)
 	return tree != ""
 }
 
@@ -363,7 +364,7 @@ func shownEnd(p *profiles.Policy, host *profiles.Host, path string) (end string,
 			return false
 		}
 		var shown bool
-		shown, err = run.ShowsLink(p, host, link)
+		shown, err = explain.ShowsLink(p, host, link)
 		return shown
 	})
 	return end, err
@@ -563,7 +564,7 @@ func (a *answer) env(p *profiles.Policy, host *profiles.Host) {
 		a.what, a.hint = cmp.Or(d.Value, "it is not passed"), "--env "+shell.Quote(a.subject)+" passes it"
 	}
 	if !a.yes || d.Action == profiles.EnvPassed && host.Getenv(a.subject) == "" { // nothing comes from the host
-		if value, what := run.SurveyedEnv(p, host, a.subject); value != "" {
+		if value, what := explain.SurveyedEnv(p, host, a.subject); value != "" {
 			a.yes, a.what, a.hint = true, "it is set to "+quote(value)+", "+what, ""
 		}
 	}

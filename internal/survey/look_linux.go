@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -42,6 +41,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 		f.layers = o.Home.Layers
 	}
 	f.own, f.earliest = o.Own, o.Earliest
+	n := needs{f}
 	f.runs()
 	for _, home := range policy.Homes {
 		f.rule(home)
@@ -83,9 +83,9 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	}
 	f.workspace(s.Workspace)
 	if f.git() {
-		f.userGit(&o, s.Workspace)
+		n.userGit(&o, s.Workspace)
 	}
-	if err := f.aside(s.Workspace, s.Trees, &o); err != nil {
+	if err := f.scanTrees(s.Workspace, s.Trees, &o); err != nil {
 		return nil, err
 	}
 	needs := <-tools // and with it the table of mounts
@@ -96,15 +96,15 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	}
 	ci, notes := o.ofCI(policy, f.add)
 	f.notes = append(f.notes, notes...)
-	s.Env = slices.Concat(f.caches(needs.Caches, mounts), o.placed(policy, f.readable), o.settings(policy), o.ofHooks(policy, f.readable), ci, f.certificates(&o, s.Workspace), o.namedSockets(f.policy))
-	f.cargo(&o)
-	f.ssh(policy.Uses("ssh-agent"))
+	s.Env = slices.Concat(f.caches(needs.Caches, mounts), o.placed(policy, n.readable), o.settings(policy), o.ofHooks(policy, n.readable), ci, n.certificates(&o, s.Workspace), o.namedSockets(f.policy))
+	n.cargo(&o)
+	n.ssh(policy.Uses("ssh-agent"))
 	if o.startsSSH(policy) {
-		f.sshSystem()
+		n.sshSystem()
 	}
-	f.trust()
+	n.trust()
 	s.Traces, s.Signing = f.traces(), f.signing
-	f.unsigned(&o, s.Traces)
+	n.unsigned(&o, s.Traces)
 	f.persistent(o.Home, o.pathDirs(), s.Traces, mounts)
 	f.terminfo(o.Getenv)
 	f.spelled(o.Getenv("HOME"))
@@ -120,14 +120,14 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	if unread != nil {
 		return nil, unread
 	}
-	f.aliases(mounts)
+	mountAliases{&f.paths, mounts}.hide()
 	if os.Getuid() == 0 {
 		if err := f.setIDs(); err != nil {
 			return nil, err
 		}
 	}
 	s.Named = f.namedDirectories(s.Workspace, o.Home)
-	f.groupShared(s.Workspace)
+	n.groupShared(s.Workspace)
 	f.anchors()
 	s.Unhidden = f.absent()
 	if s.Folding = f.folds(); s.Folding.Dir == "" {
@@ -152,38 +152,21 @@ func NodeOf(mode uint32) Node {
 	return Special
 }
 
-// finder collects places; the first mistake wins.
+// A finder adds to [links] what the policy and this machine have beside links: rules, trees, tools, the home.
 type finder struct {
-	policy   *profiles.Policy
-	places   []Place
-	roots    []string // of trees that lie in another: mounts by which the launcher reaches them
+	links
+	layers   map[string]string // see [Home.Layers]
 	signing  Signing
-	commons  []string               // git directories outside the workspace that are shown for it
-	seen     map[string]int         // by path, index into places
-	dirs     map[string]inode       // directories that are known, and no link is on the way to them
-	single   map[string]bool        // files that have no other name, as known
-	led      []profiles.ProtectRule // where links of protected names lead, beside those of the policy
-	aways    []profiles.ProtectRule // and where links of the workspace's protected names lead outside of it
-	own      string                 // pccrun's own directory
-	notes    []string
 	sshTexts []Text // files of the system's that ssh takes from its user only
-	err      error
-
-	layers map[string]string // see [Home.Layers]
-
-	tightening bool // the rule is of a table that opens nothing, wherever it leads
-
-	earliest     func() time.Time // see [Options.Earliest]
-	since, asked time.Time        // what it said, and when
 }
 
 // newFinder returns a finder with room for what the rules name.
 func newFinder(policy *profiles.Policy) *finder {
 	n := len(policy.Files) + len(policy.Tighten)
-	return &finder{
+	return &finder{links: links{paths: paths{
 		policy: policy, places: make([]Place, 0, 2*n),
 		seen: make(map[string]int, 2*n), dirs: make(map[string]inode, n), single: make(map[string]bool, n),
-	}
+	}}}
 }
 
 // rule adds the place that a rule's path names, with the access that
@@ -214,7 +197,7 @@ func (f *finder) rule(path string) {
 	}
 }
 
-func (f *finder) add(path string, access profiles.Access, why string) {
+func (f *paths) add(path string, access profiles.Access, why string) {
 	f.resolve(path, access, why, 0)
 }
 
@@ -259,7 +242,7 @@ func (f *finder) workspace(found *workspace.Found) {
 		if m.Target != "" && !f.leads(m) || m.Rule.Access >= profiles.Overlay {
 			continue
 		}
-		for _, l := range m.Links { // as in [finder.resolve]
+		for _, l := range m.Links { // as in [paths.resolve]
 			f.put(placeOf(l, Place{Access: f.atMost(l.Path, m.Rule.Access), Why: m.Rule.Origin.String(), Pin: f.within(l.Path)}))
 		}
 	}
@@ -298,7 +281,7 @@ func restricting(table []profiles.FileRule) []profiles.FileRule {
 
 // around returns what is allowed where a path lies: what the policy says, but in
 // the repository of a worktree, which no rule names, what was just shown of it.
-func (f *finder) around(path string) profiles.Access {
+func (f *paths) around(path string) profiles.Access {
 	for _, common := range f.commons {
 		if !Below(path, common) || !ByDefault(f.policy, path) {
 			continue
@@ -315,7 +298,7 @@ func (f *finder) around(path string) profiles.Access {
 // shown returns what the command may do at a path: what the policy says, but where
 // a link of a rule's path has led above it, what that rule says, and below what is
 // protected that it is read.
-func (f *finder) shown(path string) profiles.Access {
+func (f *paths) shown(path string) profiles.Access {
 	d := f.policy.Decide(path)
 	for dir := path; len(dir) >= len(d.Rule.Path) && dir != "/"; dir = filepath.Dir(dir) {
 		if i, ok := f.seen[dir]; ok && f.places[i].Node != Absent && f.places[i].Node != Link {
@@ -327,7 +310,7 @@ func (f *finder) shown(path string) profiles.Access {
 
 // atMost returns an access, or what the policy says of the path if that is
 // stricter.
-func (f *finder) atMost(path string, access profiles.Access) profiles.Access {
+func (f *paths) atMost(path string, access profiles.Access) profiles.Access {
 	return min(access, f.policy.Decide(path).Access)
 }
 
@@ -377,7 +360,7 @@ func (f *finder) patterns(table []profiles.FileRule) {
 }
 
 // put adds a place, or makes the one that is there stricter.
-func (f *finder) put(p Place) {
+func (f *paths) put(p Place) {
 	if i, ok := f.seen[p.Path]; ok {
 		if p.Access < f.places[i].Access {
 			f.places[i].Access, f.places[i].Why = p.Access, p.Why

@@ -19,6 +19,9 @@ import (
 // authorities that certify it, ssh without the keys of hosts, an agent's socket without
 // the variable that names it. None of this is a secret.
 
+// needs adds it to a survey.
+type needs struct{ *finder }
+
 // networked reports whether a run reaches anything.
 func (o *Options) networked(p *profiles.Policy) bool {
 	return o.Network || len(p.Network.Allow)+len(p.Network.Local) > 0
@@ -26,7 +29,7 @@ func (o *Options) networked(p *profiles.Policy) bool {
 
 // certificates passes the variables that name certificate authorities, and shows what
 // they name; and so with what git's configuration names, which not every profile shows.
-func (f *finder) certificates(o *Options, found *workspace.Found) (env []Variable) {
+func (f needs) certificates(o *Options, found *workspace.Found) (env []Variable) {
 	if o.Getenv == nil {
 		return nil
 	}
@@ -82,7 +85,7 @@ func (f *finder) certificates(o *Options, found *workspace.Found) (env []Variabl
 
 // userGit gives the command the user's configuration of git where nothing but the defaults hides it, and says what of it
 // it does not get.
-func (f *finder) userGit(o *Options, found *workspace.Found) {
+func (f needs) userGit(o *Options, found *workspace.Found) {
 	g, outside := readUserGit(f.policy, o), found.Outside
 	for i, t := range g.texts {
 		from := g.from[i]
@@ -115,7 +118,7 @@ func (f *finder) userGit(o *Options, found *workspace.Found) {
 }
 
 // unsigned says at the start that git cannot sign, where nobody would see that it looks for keys.
-func (f *finder) unsigned(o *Options, traced []string) {
+func (f needs) unsigned(o *Options, traced []string) {
 	if f.signing.Flags != "" && (f.signing.Dir == "" || traced == nil && !f.policy.Attempts) && len(o.Command) > 0 && filepath.Base(o.Command[0]) == "git" {
 		f.notes = append(f.notes, "your git configuration has commits signed, which fails inside without its agent (to allow: "+f.signing.Flags+")")
 	}
@@ -123,7 +126,7 @@ func (f *finder) unsigned(o *Options, traced []string) {
 
 // cargo gives the command what the user's configuration of cargo says of registries, where @cargo is allowed: no variable
 // says what crates.io is replaced by (https://doc.rust-lang.org/cargo/reference/config.html#source).
-func (f *finder) cargo(o *Options) {
+func (f needs) cargo(o *Options) {
 	at := f.policy.Home + "/.cargo/config.toml"
 	if !slices.ContainsFunc(f.policy.Network.Allow, func(r profiles.NetRule) bool { return r.Text == "@cargo" }) || f.shown(at) >= profiles.Read || !ByDefault(f.policy, at) {
 		return
@@ -159,7 +162,7 @@ func registries(text string) string {
 
 // readable reports whether the command can read what a variable names, if it is there. A relative path begins where
 // the command is.
-func (f *finder) readable(path string) bool {
+func (f needs) readable(path string) bool {
 	if !filepath.IsAbs(path) {
 		return true
 	}
@@ -173,7 +176,7 @@ func (f *finder) readable(path string) bool {
 
 // certificate shows a file or directory of certificates wherever nothing but the defaults
 // hides it, and says why not.
-func (f *finder) certificate(path, why string) (cause string) {
+func (f needs) certificate(path, why string) (cause string) {
 	if !filepath.IsAbs(path) {
 		return "" // of the current directory, or no path at all
 	}
@@ -242,7 +245,7 @@ func isPublic(path string) bool {
 // ssh shows what a client needs where a host may be reached by ssh: the keys of hosts, and of
 // the user's configuration which hosts there are. What else is in it are keys, programs and
 // files, which stay outside.
-func (f *finder) ssh(agent bool) {
+func (f needs) ssh(agent bool) {
 	dir := f.policy.Home + "/.ssh"
 	var config sshConfig
 	if text, err := profiles.ReadFile(dir + "/config"); err == nil {
@@ -267,7 +270,7 @@ func (o *Options) startsSSH(p *profiles.Policy) bool {
 
 // sshSystem gives the command files of its own in place of those that /etc/ssh/ssh_config
 // includes: to the command these are nobody's, and ssh ends where one is neither root's nor the user's.
-func (f *finder) sshSystem() {
+func (f needs) sshSystem() {
 	files, _ := filepath.Glob("/etc/ssh/ssh_config.d/*.conf")
 	for _, name := range files {
 		if text, err := profiles.ReadFile(name); err == nil && f.policy.Decide(name).Access == profiles.Read {
@@ -294,7 +297,7 @@ func knownPorts(files []string) (ports []uint16) {
 }
 
 // reachesSSH reports whether the policy allows a port at which the user's servers of ssh are.
-func (f *finder) reachesSSH(ports []uint16) bool {
+func (f needs) reachesSSH(ports []uint16) bool {
 	reaches := func(text string, parse func(string) (rules.Rule, error)) bool {
 		rule, err := parse(text)
 		return err == nil && slices.ContainsFunc(append(ports, 22), rule.Covers)
@@ -304,7 +307,7 @@ func (f *finder) reachesSSH(ports []uint16) bool {
 }
 
 // openly shows a file of public keys where nothing but the defaults hides it.
-func (f *finder) openly(path, why string) {
+func (f needs) openly(path, why string) {
 	if !ByDefault(f.policy, path) || !isPublic(path) {
 		return
 	}
@@ -314,14 +317,14 @@ func (f *finder) openly(path, why string) {
 }
 
 // own0600 gives the command a file of its own with a text, in a private directory.
-func (f *finder) own0600(path, text, why string) {
+func (f needs) own0600(path, text, why string) {
 	if d := f.policy.Decide(path); ByDefault(f.policy, path) && d.Access > profiles.Hide && d.Access < profiles.Read {
 		f.put(Place{Path: path, Node: File, Access: profiles.Read, Copied: true, Text: text, Why: why})
 	}
 }
 
 // trust gives gpg a trust database of its own: it stops where it can read one and not write.
-func (f *finder) trust() {
+func (f needs) trust() {
 	for i := range f.places {
 		if p := &f.places[i]; f.policy.Uses("gpg-agent") && filepath.Base(p.Path) == "trustdb.gpg" && p.Access == profiles.Read && p.Node == File {
 			if text, err := profiles.ReadFile(p.Path); err == nil && f.shown(filepath.Dir(p.Path)) < profiles.Read {

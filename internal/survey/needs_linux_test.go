@@ -60,13 +60,13 @@ func TestPlaceVariables(t *testing.T) {
 	}
 	getenv := func(name string) string { return environ[name] }
 	var got []string
-	for _, v := range (&Options{Getenv: getenv}).placed(w.policy, w.finder().readable) {
+	for _, v := range (&Options{Getenv: getenv}).placed(w.policy, needs{w.finder()}.readable) {
 		name, _, _ := strings.Cut(v.Entry, "=")
 		got = append(got, name)
 	}
 	require.ElementsMatch(t, []string{"PYTHONPATH", "PROTO_HOME", "NODE_OPTIONS"}, got)
 	w.policy.Environment.Scrub = []profiles.EnvRule{{Pattern: "*"}}
-	require.Empty(t, (&Options{Getenv: getenv}).placed(w.policy, w.finder().readable))
+	require.Empty(t, (&Options{Getenv: getenv}).placed(w.policy, needs{w.finder()}.readable))
 }
 
 func TestCertificates(t *testing.T) {
@@ -81,12 +81,12 @@ func TestCertificates(t *testing.T) {
 	}
 	o := &Options{Getenv: func(name string) string { return environ[name] }}
 	alone := w.finder()
-	require.NotEmpty(t, alone.certificates(o, &workspace.Found{}), "for a server of the command's own")
+	require.NotEmpty(t, needs{alone}.certificates(o, &workspace.Found{}), "for a server of the command's own")
 	require.Empty(t, alone.notes, "without a network what is not passed is not missed")
 	w.policy.Network.Allow = []profiles.NetRule{{Text: "a.example"}}
 	f := w.finder()
 	var names []string
-	for _, v := range f.certificates(o, &workspace.Found{Certificates: []string{w.path("home/corp/ca.pem")}}) {
+	for _, v := range (needs{f}).certificates(o, &workspace.Found{Certificates: []string{w.path("home/corp/ca.pem")}}) {
 		name, _, _ := strings.Cut(v.Entry, "=")
 		names = append(names, name)
 	}
@@ -97,7 +97,7 @@ func TestCertificates(t *testing.T) {
 		require.Equal(t, shown, ok, path)
 	}
 	w.policy.Environment.Scrub = []profiles.EnvRule{{Pattern: "*"}}
-	require.Empty(t, w.finder().certificates(o, &workspace.Found{}))
+	require.Empty(t, needs{w.finder()}.certificates(o, &workspace.Found{}))
 }
 
 func TestSSHNeedsPort22(t *testing.T) {
@@ -107,7 +107,7 @@ func TestSSHNeedsPort22(t *testing.T) {
 	for text, want := range map[string]bool{"a.example": false, "a.example:22": true, "a.example:2222": true, "a.example:5432": false, "bad rule": false} {
 		w.policy.Network.Allow = []profiles.NetRule{{Text: text}}
 		f := w.finder()
-		f.ssh(false)
+		needs{f}.ssh(false)
 		_, hosts := f.seen[w.path("home/.ssh/known_hosts")]
 		_, config := f.seen[w.path("home/.ssh/config")]
 		require.Equal(t, [2]bool{want, want}, [2]bool{hosts, config}, text)

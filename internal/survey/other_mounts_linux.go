@@ -14,20 +14,25 @@ import (
 // /proc/sys/fs/overflowuid says unless somebody has changed it.
 const nobody = 65534
 
-// aliases covers what is hidden in the other mounts of the same file system
-// that show it too, such as a home that is bound to a second place; and the
-// other places of what is mounted in a hidden directory, such as a directory of
-// a data disk that is bound into the home. Of these a rule of the user's shows
-// what it names, and what belongs to root, or in a container to nobody, is no
-// secret of somebody's home: /usr may be bound into a chroot there. So does a rule
-// of the user's that names another mount, path and all, of what only the defaults
-// hide; what pccrun keeps of its runs is covered there too.
-func (f *finder) aliases(mounts []mountpoint) {
+// mountAliases are the places where mounts show what is hidden under another path, such as a home that is bound to a
+// second place.
+type mountAliases struct {
+	*paths
+	mounts []mountpoint
+}
+
+// hide hides what is hidden in the other mounts of its file system too; and the other places of what is mounted in a
+// hidden directory, such as a directory of a data disk that is bound into the home.
+//
+// Not hidden is what a rule of the user's shows by name. Nor is what belongs to root, or in a container to nobody: that is
+// no secret of a home, and /usr may be bound into a chroot there. Where only the defaults hide a path, a rule of the user's
+// for the other mount shows that, whole. What pccrun keeps of its runs is hidden in any case.
+func (f mountAliases) hide() {
 	for _, p := range f.places[:len(f.places):len(f.places)] {
 		if p.Access >= profiles.Read || p.Node != Directory && p.Node != File {
 			continue
 		}
-		f.elsewhere(mounts, p.Path, func(alias string) bool {
+		f.elsewhere(p.Path, func(alias string) bool {
 			if !f.named(alias) {
 				return true
 			}
@@ -37,35 +42,35 @@ func (f *finder) aliases(mounts []mountpoint) {
 			f.notes = append(f.notes, alias+" is hidden: it is another mount of "+p.Path)
 			return true
 		})
-		for _, m := range mounts {
+		for _, m := range f.mounts {
 			var st unix.Stat_t
 			if p.Node == Directory && m.target != p.Path && Below(m.target, p.Path) && f.policy.Decide(m.target).Access < profiles.Read &&
 				unix.Lstat(m.target, &st) == nil && st.Uid != 0 && st.Uid != nobody {
-				f.alias(mounts, m, m.root, m.target, func(alias string) bool { return ByDefault(f.policy, alias) })
+				f.alias(m, m.root, m.target, func(alias string) bool { return ByDefault(f.policy, alias) })
 			}
 		}
 	}
 	if f.own != "" {
-		f.elsewhere(mounts, f.own, func(alias string) bool { return f.shown(alias) >= profiles.Read })
+		f.elsewhere(f.own, func(alias string) bool { return f.shown(alias) >= profiles.Read })
 	}
 }
 
 // named reports whether a rule of the user's names a path, and not what it lies in.
-func (f *finder) named(path string) bool {
+func (f mountAliases) named(path string) bool {
 	d := f.policy.Decide(path)
 	return d.Rule.Path == path && !ByDefault(f.policy, path)
 }
 
 // elsewhere hides a path wherever another mount shows it.
-func (f *finder) elsewhere(mounts []mountpoint, path string, hides func(alias string) bool) {
-	own := mountOf(mounts, path)
-	f.alias(mounts, own, filepath.Join(own.root, path[len(strings.TrimSuffix(own.target, "/")):]), path, hides)
+func (f mountAliases) elsewhere(path string, hides func(alias string) bool) {
+	own := mountOf(f.mounts, path)
+	f.alias(own, filepath.Join(own.root, path[len(strings.TrimSuffix(own.target, "/")):]), path, hides)
 }
 
 // alias hides the places, but for that of own, where mounts show a path of a
 // file system, and a condition holds.
-func (f *finder) alias(mounts []mountpoint, own mountpoint, inside, path string, hides func(string) bool) {
-	for _, m := range mounts {
+func (f mountAliases) alias(own mountpoint, inside, path string, hides func(string) bool) {
+	for _, m := range f.mounts {
 		if m.device != own.device || m.target == own.target {
 			continue
 		}
@@ -75,7 +80,7 @@ func (f *finder) alias(mounts []mountpoint, own mountpoint, inside, path string,
 		} else if !Below(m.root, inside) {
 			continue
 		}
-		if alias != "/" && f.policy.Decide(alias).Access >= profiles.Read && !Below(alias, f.policy.Workspace) && mountOf(mounts, alias).target == m.target && hides(alias) {
+		if alias != "/" && f.policy.Decide(alias).Access >= profiles.Read && !Below(alias, f.policy.Workspace) && mountOf(f.mounts, alias).target == m.target && hides(alias) {
 			f.add(alias, profiles.Hide, "another mount of "+path)
 			f.beyond(alias)
 		}

@@ -9,7 +9,7 @@ import (
 
 // owned judges a rule for what the sandbox has of its own. It reports whether nothing is
 // to be mounted: what the rule asks is so, or is refused.
-func (f *finder) owned(path string, access profiles.Access, why string) (done bool) {
+func (f *paths) owned(path string, access profiles.Access, why string) (done bool) {
 	tree, has := KernelTree(path), OwnDevice(path)
 	refuse := func(format string, args ...any) bool {
 		f.err = &profiles.Error{Cause: fmt.Sprintf("filesystem %s: %s: %s (%s)", path, access, fmt.Sprintf(format, args...), why)}

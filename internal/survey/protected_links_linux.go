@@ -15,16 +15,23 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 )
 
-// People keep their settings in a repository and link to them: ~/.codex/skills
-// -> ~/dotfiles/codex/skills, made by hand, by GNU Stow, chezmoi or Home Manager.
-// A protected name that is a link stays where it is, what it leads to is read-only
-// as well, and can be read as if it stood at the name itself.
+// People keep their settings in a repository and link to them: ~/.codex/skills -> ~/dotfiles/codex/skills, made by hand,
+// by GNU Stow, chezmoi or Home Manager. Where a protected name is a link:
 //
-// The last of these is a grant, and where such a link stands the command may
-// write. That it is the user's follows from what pccrun keeps: no run leaves
-// anything new at a protected name, so that what stands there was put there
-// outside, unless it came while a run goes on. A link that may be younger than
-// any such run grants nothing, nor does one to a secret.
+//   - the link stays as it is;
+//   - what it leads to is read-only too;
+//   - what it leads to can be read, also in a place that is hidden or private.
+//
+// The third is a grant, by a link that may stand where the command can write. So the link must be the user's. A protected
+// name that a run makes is quarantined: a link that is older than every run which still goes on was made outside. A
+// younger one grants nothing, and none grants what is secret.
+
+// links are the places of a survey with what links of protected names, and of the user's own files, lead to.
+type links struct {
+	paths
+	led   []profiles.ProtectRule // where links of protected names lead, beside those of the policy
+	aways []profiles.ProtectRule // where links of the workspace's protected names lead outside of it
+}
 
 // A hop is a link on the way of a path.
 type hop struct {
@@ -35,12 +42,12 @@ type hop struct {
 
 // hops follows a path through all links, and says what stands at the end:
 // nothing is [Absent].
-func (f *finder) hops(path string) (list []hop, end Place, err error) {
+func (f *paths) hops(path string) (list []hop, end Place, err error) {
 	for {
 		prefix, st, err := f.first(path)
 		end = Place{Path: path, Node: NodeOf(st.Mode), Dev: Device(st.Dev), Ino: st.Ino}
 		switch {
-		case err != nil && nowhere(err) && (err != unix.EACCES || !f.owns(filepath.Dir(prefix))):
+		case err != nil && nowhere(err) && (err != unix.EACCES || !owns(filepath.Dir(prefix))):
 			return list, Place{Path: path, Node: Absent}, nil
 		case err != nil:
 			return nil, end, fmt.Errorf("lstat %s: %w", prefix, err)
@@ -59,7 +66,7 @@ func (f *finder) hops(path string) (list []hop, end Place, err error) {
 
 // protected adds the protected paths outside the workspace, such as an agent's
 // own settings in a state directory that it may write.
-func (f *finder) protected() {
+func (f *links) protected() {
 	for i := range f.policy.Protect {
 		r := &f.policy.Protect[i]
 		inert := f.policy.Decide(r.Pattern).Access < profiles.Overlay
@@ -68,7 +75,7 @@ func (f *finder) protected() {
 		}
 		list, end, err := f.hops(r.Pattern)
 		if inert && (err != nil || f.shown(end.Path) < profiles.Overlay) {
-			continue // nor can what it leads to be changed
+			continue // what it leads to cannot be changed either
 		}
 		if err != nil {
 			f.err = fmt.Errorf("protect %s: %w (%s)", r.Pattern, err, r.Origin)
@@ -94,9 +101,9 @@ func (f *finder) protected() {
 	}
 }
 
-// guard covers a protected path, links and end, and reports whether what stands
-// at the end is shown, or nothing does.
-func (f *finder) guard(r *profiles.ProtectRule, list []hop, end Place, why string) bool {
+// guard adds a protected path, its links and its end, and reports whether what stands at the end is shown, or nothing
+// stands there.
+func (f *links) guard(r *profiles.ProtectRule, list []hop, end Place, why string) bool {
 	carries := true
 	for i := range list {
 		h := &list[i]
@@ -125,18 +132,17 @@ func (f *finder) guard(r *profiles.ProtectRule, list []hop, end Place, why strin
 }
 
 // within reports whether a name lies where the command may write.
-func (f *finder) within(path string) bool {
+func (f *paths) within(path string) bool {
 	return f.shown(filepath.Dir(path)) >= profiles.Overlay
 }
 
-// sworn reports whether nobody but the user can have put a link where the command
-// may write: it is a protected name, and older than every run that has not been
-// looked after yet. The time of its last change nobody can set (inode(7)).
-func (f *finder) sworn(path string, st *unix.Stat_t) bool {
+// madeByUser reports whether the user made a link that stands where the command may write: it is a protected name, and
+// older than every run of which the post-run check is still to come. Nobody can set the time of its last change (inode(7)).
+func (f *paths) madeByUser(path string, st *unix.Stat_t) bool {
 	if uid := int(st.Uid); uid != 0 && uid != os.Getuid() {
 		return false
 	}
-	if !f.guarded(path) {
+	if !f.protectedOutside(path) {
 		return false
 	}
 	if f.earliest == nil {
@@ -144,16 +150,16 @@ func (f *finder) sworn(path string, st *unix.Stat_t) bool {
 	}
 	changed := time.Unix(st.Ctim.Unix())
 	if f.asked.IsZero() || !changed.Before(f.asked.Add(-ctimeGrain)) {
-		// After the look: what a run has made stood on its list before.
+		// The runs are listed after the link was seen: whoever has made it is on the list.
 		f.asked = time.Now()
 		f.since = f.earliest()
 	}
 	return f.since.IsZero() || changed.Before(f.since.Add(-ctimeGrain))
 }
 
-// guarded reports whether a path outside the workspace is a protected name, or lies
+// protectedOutside reports whether a path outside the workspace is a protected name, or lies
 // below one.
-func (f *finder) guarded(path string) bool {
+func (f *paths) protectedOutside(path string) bool {
 	r, ok := f.policy.Protected(path)
 	return ok && !r.Review && !Below(path, f.policy.Workspace)
 }
@@ -161,10 +167,9 @@ func (f *finder) guarded(path string) bool {
 // ctimeGrain is the coarsest time that a file system keeps: FAT's.
 const ctimeGrain = 2 * time.Second
 
-// lends reports whether a link of the user's shows what it leads to in a hidden
-// or private place: nothing that a rule of its own closes, no secret, nothing that
-// holds one, or a home.
-func (f *finder) lends(path string) bool {
+// lends reports whether a link of the user's may show a path in a hidden or private place. It may not if the path has a
+// rule of its own, is a secret, holds one, or holds a home.
+func (f *links) lends(path string) bool {
 	d := f.policy.Decide(path)
 	if d.Rule.Glob != "" || d.Rule.Path != "/" && d.Rule.Path != f.policy.Home && !slices.Contains(f.policy.Homes, d.Rule.Path) || f.isWhole(path) {
 		return false
@@ -178,8 +183,8 @@ func (f *finder) lends(path string) bool {
 	return f.own == "" || !Below(path, f.own)
 }
 
-// settings reports whether what lies there below a directory with secrets is made
-// to be shared between agents, or of a directory that has them only in part.
+// settings reports whether what lies there below a directory with secrets is none: it is made to be shared between
+// agents, or belongs to a program that keeps no secret there.
 func settings(name, rest string) bool {
 	switch name {
 	case ".claude", ".codex", ".gemini":
@@ -196,9 +201,9 @@ func settings(name, rest string) bool {
 // keyrings are the directories of ~/.config that hold keys.
 var keyrings = [...]string{"/gcloud", "/gh", "/glab-cli", "/google-chrome", "/chromium", "/op", "/rclone", "/doctl", "/hub", "/sops", "/age", "/pccrun", "/containers"}
 
-// lead notes that a protected path goes on at another one, which the command may
-// write: there it is protected as well, what does not exist yet included.
-func (f *finder) lead(r *profiles.ProtectRule, to string) {
+// lead protects the path at which a protected link goes on, where the command may write it: also if nothing stands there
+// yet.
+func (f *links) lead(r *profiles.ProtectRule, to string) {
 	if f.shown(to) < profiles.Overlay || Below(f.policy.Workspace, to) || f.reviewed(to) {
 		return
 	}
@@ -208,7 +213,7 @@ func (f *finder) lead(r *profiles.ProtectRule, to string) {
 }
 
 // reviewed reports whether the user lets a path of the workspace change.
-func (f *finder) reviewed(path string) bool {
+func (f *links) reviewed(path string) bool {
 	return slices.ContainsFunc(f.policy.Protect, func(r profiles.ProtectRule) bool {
 		return r.Review && !r.Origin.BuiltIn() && r.Matches(f.policy.Workspace, path)
 	})
@@ -217,9 +222,9 @@ func (f *finder) reviewed(path string) bool {
 // maxInner bounds the links of a directory that are followed.
 const maxInner = 256
 
-// inner follows the links of a directory that is shown: a tool that links each
-// file by itself leaves such directories. What must not be shown is left out.
-func (f *finder) inner(r *profiles.ProtectRule, dir, why string) {
+// inner follows the links in a directory that is shown, as GNU Stow leaves it, which links each file by itself. What must
+// not be shown is left out.
+func (f *links) inner(r *profiles.ProtectRule, dir, why string) {
 	for _, name := range linksIn(dir, maxInner) {
 		path := dir + "/" + name
 		list, end, err := f.hops(path)
@@ -234,9 +239,9 @@ func (f *finder) inner(r *profiles.ProtectRule, dir, why string) {
 	}
 }
 
-// give shows what a path leads to that the user's own files name, unless a link on
-// the way is anybody's, or it is what no link shows: then it is left out.
-func (f *finder) give(list []hop, end Place, why string) {
+// give shows what a path leads to that the user's own files name. It leaves out what [links.lends] does not allow, and what
+// a link leads to that may be another's.
+func (f *links) give(list []hop, end Place, why string) {
 	if end.Node != File && end.Node != Directory || f.shown(end.Path) >= profiles.Read || !f.lends(end.Path) {
 		return
 	}
@@ -252,8 +257,8 @@ func (f *finder) give(list []hop, end Place, why string) {
 	f.put(end)
 }
 
-// lend is [finder.give] for a path that no rule of the user's own speaks of.
-func (f *finder) lend(path, why string) {
+// lend is [links.give] for a path that no rule of the user's own speaks of.
+func (f *links) lend(path, why string) {
 	if !ByDefault(f.policy, path) {
 		return
 	}
@@ -263,7 +268,7 @@ func (f *finder) lend(path, why string) {
 }
 
 // git reports whether the policy shows the user's configuration of git.
-func (f *finder) git() bool {
+func (f *links) git() bool {
 	path := f.policy.Home + "/.gitconfig"
 	return f.shown(path) >= profiles.Read || f.policy.Uses(profiles.GitConfig) && ByDefault(f.policy, path)
 }
@@ -291,10 +296,9 @@ func entriesOf(dir string) []os.DirEntry {
 	return entries
 }
 
-// dotfiles finds what of the workspace the user's own settings are: what a
-// protected name of the home leads to is protected there. In a repository of
-// dotfiles it has another name, such as `bashrc`.
-func (f *finder) dotfiles() {
+// dotfiles protects files of the workspace to which protected names of the home lead: in a repository of dotfiles they
+// have other names, such as `bashrc`.
+func (f *links) dotfiles() {
 	if f.policy.Decide(f.policy.Workspace).Access < profiles.Overlay {
 		return
 	}
@@ -316,7 +320,7 @@ func (f *finder) dotfiles() {
 			continue
 		}
 		if r == nil || f.policy.Decide(path).Access >= profiles.Overlay {
-			continue // the profile says what is protected in there
+			continue // its own rules protect what is in there
 		}
 		switch {
 		case e.Type()&os.ModeSymlink != 0:
@@ -329,9 +333,9 @@ func (f *finder) dotfiles() {
 	}
 }
 
-// leadIn is [finder.lead] for what lies in the workspace, wherever else the path
+// leadIn is [links.lead] for what lies in the workspace, wherever else the path
 // leads.
-func (f *finder) leadIn(r *profiles.ProtectRule, path string) {
+func (f *links) leadIn(r *profiles.ProtectRule, path string) {
 	list, _, err := f.hops(path)
 	if err != nil {
 		return

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -16,13 +17,32 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 )
 
-// inode is a directory as a survey has seen it. It is remembered for what lies in
-// it: of hundreds of rules most share what is on the way. A survey is one look, and
-// what has changed since then the launch finds by the inode when it opens it.
+// paths are the places of a survey, by what stands at each path and where its links lead. The first error ends it.
+type paths struct {
+	policy  *profiles.Policy
+	places  []Place
+	seen    map[string]int   // by path, index into places
+	dirs    map[string]inode // directories that are known, and no link is on the way to them
+	single  map[string]bool  // files that have no other name, as known
+	roots   []string         // of trees that lie in another: mounts by which the launcher reaches them
+	commons []string         // git directories outside the workspace that are shown for it
+	own     string           // pccrun's own directory
+	notes   []string
+	err     error
+
+	tightening bool // the rule is of a table that opens nothing, wherever it leads
+
+	earliest     func() time.Time // see [Options.Earliest]
+	since, asked time.Time        // what it said, and when
+}
+
+// inode is a directory as a survey has seen it. It is remembered, since most of hundreds of rules share the
+// directories on the way to their paths. A launch opens what it mounts, and compares the inode: so it finds what has
+// changed since the survey.
 type inode struct{ dev, ino uint64 }
 
 // anchor pins what holds something that must stay where it is.
-func (f *finder) anchor(path string) {
+func (f *paths) anchor(path string) {
 	node := Directory
 	at, ok := f.dirs[path]
 	if !ok {
@@ -38,7 +58,7 @@ func (f *finder) anchor(path string) {
 }
 
 // unknown returns the length of the first part of a path that is not known.
-func (f *finder) unknown(path string) int {
+func (f *paths) unknown(path string) int {
 	for end := len(path); ; {
 		dir := strings.LastIndexByte(path[:end], '/')
 		if _, ok := f.dirs[path[:max(dir, 0)]]; ok {
@@ -52,12 +72,11 @@ func (f *finder) unknown(path string) int {
 }
 
 // resolve adds path as a place. A link on the way is followed as the kernel
-// would, and each link is a place of its own, since in a fresh directory it
-// must be made again. Links that the command itself could have made never
-// carry a grant: whoever can write there could point them anywhere. Nor do those
-// of the workspace, where it is read-only: whoever wrote the repository chose
-// where they lead.
-func (f *finder) resolve(path string, access profiles.Access, why string, depth int) {
+// would, and is a place of its own, since it has to be made again in a private
+// directory. A link grants nothing if the command could have made it: it could
+// lead anywhere. Nor does one in a read-only workspace: whoever wrote the
+// repository chose where it leads.
+func (f *paths) resolve(path string, access profiles.Access, why string, depth int) {
 	if f.err != nil {
 		return
 	}
@@ -70,9 +89,9 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 	}
 	prefix, st, err := f.first(path)
 	if err != nil {
-		if err == unix.EACCES && f.owns(filepath.Dir(prefix)) {
-			// The command has the same owner: it could make it searchable,
-			// and what is below would be covered by nothing.
+		if err == unix.EACCES && owns(filepath.Dir(prefix)) {
+			// The command runs as the owner: it could make the directory searchable, and nothing would be mounted on
+			// what is below.
 			dir := filepath.Dir(prefix)
 			f.err = hint.Errorf("chmod u+rwx "+shell.Quote(dir)+" after you have checked its content: an earlier run may have changed its mode",
 				"filesystem %s: %s: %s cannot be searched, and the command could change that (%s)", path, access, dir, why)
@@ -108,14 +127,14 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 		}
 	}
 	link := Place{Path: prefix, Node: Link, Link: text, Access: access, Why: why}
-	// What closes a path by a link closes it as long as the link stands: a command
-	// that could take it away, or lead it elsewhere, would open the path to the next run.
+	// A rule that hides a path behind a link holds as long as the link stands. If the command could remove or replace
+	// the link, the next run would show the path.
 	if (access < profiles.Read || f.tightening) && f.within(prefix) {
 		link.Pin, link.Dev, link.Ino = true, Device(st.Dev), st.Ino
 	}
 	f.put(link)
-	// Where it leads may have a rule of its own: the stricter wins, but for one
-	// that merely closes a place as a whole.
+	// The end of the link may have a rule of its own: the stricter rule wins, unless it is one for a whole home, for all
+	// homes, or for /tmp.
 	if d := f.policy.Decide(real); (f.tightening || !f.asWhole(&d.Rule)) && d.Access < access {
 		if f.tightening {
 			f.notes = append(f.notes, fmt.Sprintf("%s: goes to %s through the link %s, and is ignored because the file is not trusted: name %[2]s itself, then run pccrun trust", why, real, prefix))
@@ -125,16 +144,15 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 	f.resolve(real, access, why, depth+1)
 }
 
-// asWhole reports whether a rule merely closes a place as a whole: a home, all homes, /tmp.
-func (f *finder) asWhole(r *profiles.FileRule) bool {
+// asWhole reports whether a rule is for a whole home, for all homes, for /tmp or for the root.
+func (f *paths) asWhole(r *profiles.FileRule) bool {
 	return r.Path == f.policy.Home || r.Path == "/" || r.Glob == "" && r.Origin.BuiltIn() && !Below(r.Path, f.policy.Home)
 }
 
-// beyond marks what is hidden where root alone gets to: the command is not root,
-// and neither is who mounts for it. Of what is lent the owner is changed, so there
-// a directory says nothing of who may enter it; what may be read all the way down
-// is the host's own.
-func (f *finder) beyond(path string) {
+// beyond makes a hidden path optional if a directory on the way is closed to all but root: neither the command nor its
+// pid 1, which mounts, is root, so the path need not be covered. Only where all directories on the way are shown
+// read-only: of the others the sandbox maps the owner, and their modes do not say who can enter.
+func (f *paths) beyond(path string) {
 	i, ok := f.seen[path]
 	if !ok || f.places[i].Access != profiles.Hide || f.places[i].Node != File && f.places[i].Node != Directory || os.Getuid() != 0 {
 		return
@@ -152,7 +170,7 @@ func (f *finder) beyond(path string) {
 }
 
 // first looks along a path as far as the first link on the way, or to its end.
-func (f *finder) first(path string) (prefix string, st unix.Stat_t, err error) {
+func (f *paths) first(path string) (prefix string, st unix.Stat_t, err error) {
 	for i := f.unknown(path); i <= len(path); i++ {
 		if i < len(path) && path[i] != '/' {
 			continue
@@ -180,16 +198,16 @@ func leads(link, rest string) (text, to string, err error) {
 }
 
 // nowhere reports whether an error says that nothing stands at a path, or
-// nothing that anybody like us could reach.
+// nothing that this user could reach.
 func nowhere(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || err == unix.ENOTDIR || err == unix.EACCES
 }
 
 // refuses says why a link must not carry a grant to where it leads, "" if it may.
-func (f *finder) refuses(link string, st *unix.Stat_t, access profiles.Access, to string) string {
+func (f *paths) refuses(link string, st *unix.Stat_t, access profiles.Access, to string) string {
 	dir := filepath.Dir(link)
 	switch {
-	case (f.shown(dir) >= profiles.Overlay || f.guarded(link)) && !f.sworn(link, st):
+	case (f.shown(dir) >= profiles.Overlay || f.protectedOutside(link)) && !f.madeByUser(link, st):
 		return "which the command could have made"
 	case Below(link, f.policy.Workspace) && f.policy.Decide(to).Access < access:
 		return "which is in the workspace, to " + to
@@ -200,7 +218,7 @@ func (f *finder) refuses(link string, st *unix.Stat_t, access profiles.Access, t
 }
 
 // owns reports whether a directory is the user's own.
-func (f *finder) owns(dir string) bool {
+func owns(dir string) bool {
 	var st unix.Stat_t
 	return unix.Lstat(dir, &st) == nil && int(st.Uid) == os.Getuid()
 }

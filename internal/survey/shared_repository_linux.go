@@ -16,7 +16,7 @@ import (
 // groupShared says that git can make no directory in the workspace's repository, and so no commit: it sets the set-group-ID
 // bit of each (core.sharedRepository, git-config(1); adjust_shared_perm in git's path.c), unless that has it already from the
 // one above, and the mode that is wanted from the umask. The filter refuses the bit, since it sees no difference to a file's.
-func (f *finder) groupShared(found *workspace.Found) {
+func (f needs) groupShared(found *workspace.Found) {
 	value := ""
 	git, settings := f.repository(found)
 	for _, s := range settings {
@@ -43,7 +43,7 @@ func (f *finder) groupShared(found *workspace.Found) {
 }
 
 // repository returns the git directory of the repository that the workspace is of, and what its configuration says.
-func (f *finder) repository(found *workspace.Found) (git string, settings []vcs.Setting) {
+func (f needs) repository(found *workspace.Found) (git string, settings []vcs.Setting) {
 	for i := range found.Pins {
 		dir, is := strings.CutSuffix(found.Pins[i].Path, "/config")
 		if is && found.Pins[i].Private && (dir == f.policy.Workspace+"/.git" || slices.Contains(f.commons, dir)) {

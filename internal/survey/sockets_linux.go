@@ -62,7 +62,7 @@ func (f *finder) sockets() error {
 	hidden := f.service(sssd)
 	var paths []string
 	for _, name := range namesOfSockets(string(list)) {
-		path, ok := f.socket(name)
+		path, ok := socketAt(name)
 		if ok && f.policy.Decide(path).Access >= profiles.Read && !Below(path, "/run") && !Below(path, "/dev") && !(hidden && Below(path, sssd)) && !shown[path] {
 			paths = append(paths, path)
 		}
@@ -109,9 +109,9 @@ func namesOfSockets(text string) (names []string) {
 	return names
 }
 
-// socket returns where a socket's path leads, and whether it leads to one. The
+// socketAt returns where a socket's path leads, and whether it leads to one. The
 // kernel prints names as they are, and one with a newline looks like two lines.
-func (f *finder) socket(path string) (string, bool) {
+func socketAt(path string) (string, bool) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err == unix.EACCES {
 		return filepath.Clean(path), true // our own directory, closed, could be opened inside

@@ -12,7 +12,7 @@ import (
 // that is a link to another disk: build files keep such paths. The links are the
 // user's own, and what they lead to is shown already, or a home: a name is made,
 // and nothing is granted. It reports whether the path leads there by links.
-func (f *finder) spelled(path string) bool {
+func (f *links) spelled(path string) bool {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path || f.err != nil {
 		return false
 	}
@@ -39,7 +39,7 @@ func leadsTo(path, dir string) bool {
 
 // terminfo shows what the caller's terminal is, where that is described in the
 // home: terminfo(5). A new terminal brings its own.
-func (f *finder) terminfo(getenv func(string) string) {
+func (f *links) terminfo(getenv func(string) string) {
 	term := getenv("TERM")
 	if term == "" || strings.ContainsAny(term, "/.") {
 		return

@@ -127,15 +127,14 @@ type Folding struct {
 	Covered bool   // the kernel folds the names itself: what is mounted on one is on all its spellings
 }
 
-// A Tree is a directory beside the workspace that the command may write on the
-// host, and what stands there. What a tool of the host executes it finds there as
-// well as in the workspace.
+// A Tree is a directory outside the workspace that the command may write on the
+// host, and what stands there: a tool of the host may execute what it finds there.
 type Tree struct {
 	Query workspace.Query
 	Found *workspace.Found
 
-	// State is set for what a cache keeps for itself: of names there
-	// nothing is known, but a repository of git is one, and git is run in it.
+	// State is set for a directory in which a tool keeps its own files, such as a cache. Names mean nothing there, so
+	// none is protected but in git's repositories: git is run in them.
 	State bool
 }
 

@@ -12,18 +12,17 @@ import (
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
-// trees lists the directories beside the workspace that the rules let the command
-// write, the outermost of each sort: a nearer one of the same sort is part of it.
-// A launch that has none looks nothing up for it.
+// trees lists the directories outside the workspace that the policy lets the command write. There are two kinds, by
+// [Tree.State]; a tree within another of its kind is a part of that, and is not listed.
 func (f *finder) trees() (list []Tree) {
 	p := f.policy
-	if p.ProtectedOutside(true) == nil {
+	if p.ProtectedOutside(true) == nil { // nothing is protected there
 		return nil
 	}
 	add := func(t Tree, path string) {
 		_, end, err := f.hops(path)
 		if err != nil || end.Node != Directory || end.Path == "/" || Below(end.Path, p.Workspace) && !f.unsearched(end.Path) || f.shown(end.Path) != profiles.Write || KernelTree(end.Path) != "" {
-			return // a root that may be written the plan refuses
+			return // a plan with a writable / is refused
 		}
 		t.Query.Root = end.Path
 		list = append(list, t)
@@ -47,7 +46,7 @@ func (f *finder) trees() (list []Tree) {
 			}
 		}
 	}
-	// What is around comes first; of one that is named twice the one with more rules.
+	// A tree comes before what is in it, and of a directory that is named twice first the kind of which more is protected.
 	slices.SortFunc(list, func(a, b Tree) int {
 		if n := cmp.Compare(a.Query.Root, b.Query.Root); n != 0 || a.State == b.State {
 			return n
@@ -57,17 +56,17 @@ func (f *finder) trees() (list []Tree) {
 		}
 		return 1
 	})
-	outer := list[:0]
+	trees := list[:0]
 	for _, t := range list {
-		if around := nearest(outer, t.Query.Root); around == nil || around.State != t.State && around.Query.Root != t.Query.Root {
-			outer = append(outer, t)
+		if around := nearest(trees, t.Query.Root); around == nil || around.State != t.State && around.Query.Root != t.Query.Root {
+			trees = append(trees, t)
 		}
 	}
-	return outer
+	return trees
 }
 
 // unsearched reports whether a path lies in a directory of the workspace that is protected as a
-// whole. The workspace's own guard stays out of it: what a rule opens in there is a tree by itself.
+// whole. The scan of the workspace does not enter that: what a rule opens in there is a tree by itself.
 func (f *finder) unsearched(path string) bool {
 	if path == f.policy.Workspace {
 		return false
@@ -94,8 +93,7 @@ func (o *Options) git() []vcs.Variable {
 	return vcs.Environment(o.Getenv)
 }
 
-// query completes what is asked of a tree, given those that lie in it: somebody else
-// looks through these.
+// query completes what is asked of a tree. Those within it are left out, since each is scanned by itself.
 func (f *finder) query(t *Tree, within []string, o *Options) {
 	q := &t.Query
 	q.Aside, q.Kept, q.IndexDir = true, t.State, o.IndexDir
@@ -122,8 +120,8 @@ func (f *finder) query(t *Tree, within []string, o *Options) {
 	}
 }
 
-// aside looks through the trees beside the workspace, and pins what stands there.
-func (f *finder) aside(main *workspace.Found, list []Tree, o *Options) error {
+// scanTrees scans the trees outside the workspace, and pins what is protected there.
+func (f *finder) scanTrees(main *workspace.Found, list []Tree, o *Options) error {
 	roots := []string{f.policy.Workspace}
 	for _, t := range list {
 		roots = append(roots, t.Query.Root)
@@ -145,13 +143,13 @@ func (f *finder) aside(main *workspace.Found, list []Tree, o *Options) error {
 		if t.Found, err = workspace.Scan(t.Query); err != nil {
 			return fmt.Errorf("%s may be written: %w", root, err)
 		}
-		for _, note := range t.Found.Notes { // of the user's own configuration another may have said the same
+		for _, note := range t.Found.Notes { // a note about the user's own configuration is the same for each tree
 			if !slices.Contains(f.notes, note) {
 				f.notes = append(f.notes, note)
 			}
 		}
 		for _, path := range within {
-			// Renamed away it would make room for one that nobody looks through.
+			// If the command could rename it, a directory that it makes there would not be guarded.
 			f.roots = append(f.roots, path)
 			f.anchor(path)
 			for dir := filepath.Dir(path); dir != root && f.shown(filepath.Dir(dir)) == profiles.Write; dir = filepath.Dir(dir) {
@@ -164,21 +162,21 @@ func (f *finder) aside(main *workspace.Found, list []Tree, o *Options) error {
 	return nil
 }
 
-// pinned adds what must stay as it is, and what holds it.
+// pinned adds what must stay as it is, the directories that hold it, and where its links lead.
 func (f *finder) pinned(found *workspace.Found) {
 	for _, path := range found.Anchors {
 		f.anchor(path)
 	}
 	for _, path := range found.Away {
 		if list, end, err := f.hops(path); err == nil && !(filepath.Base(path) == ".git" && end.Node == Directory) {
-			for _, h := range list { // what stands on the way, or comes there, is the name's as well
+			for _, h := range list { // what stands there, or is made there, is protected as the name itself is
 				if !Below(h.to, f.policy.Workspace) && f.shown(filepath.Dir(h.to)) >= profiles.Overlay && !f.reviewed(h.to) {
 					f.aways = append(f.aways, profiles.ProtectRule{Pattern: h.to, Origin: profiles.Origin{Source: "this machine", Key: "where " + path + " leads"}})
 				}
 			}
 		}
 	}
-	// What is for review by its own path may change.
+	// A path that the user has named for review may change.
 	found.Pins = slices.DeleteFunc(found.Pins, func(p workspace.Pin) bool { return slices.Contains(f.policy.Opened, p.Path) })
 	for _, pin := range found.Pins {
 		access := profiles.Read
@@ -195,8 +193,8 @@ func (f *finder) pinned(found *workspace.Found) {
 		if pin.Kind != workspace.Link {
 			continue
 		}
-		// The scan has pinned what it leads to in the workspace. Elsewhere it may be written too, and of a repository
-		// there, which is a tree by itself, the scan of that pins what must stay.
+		// In the workspace the scan has pinned the end of a link. Elsewhere it is pinned here, but for a repository: that
+		// is a tree by itself, and has its own scan.
 		_, end, err := f.hops(pin.Path)
 		if err == nil && filepath.Base(pin.Path) == ".git" && end.Node == Directory {
 			continue
@@ -208,8 +206,8 @@ func (f *finder) pinned(found *workspace.Found) {
 	}
 }
 
-// layered puts the layers that lie on a protected directory, or on one in it, and reports whether
-// it is the directory itself. Where a rule of the user's has a place by now there is none.
+// layered adds the agent's layers over a protected directory and over directories in it, and reports whether the
+// protected directory itself has one. A directory that a rule of the user's names has none.
 func (f *finder) layered(pin workspace.Pin, p Place) (whole bool) {
 	if pin.Kind != workspace.Dir || f.around(pin.Path) != profiles.Write || !kernel.AtLeast(6, 6) {
 		return false
@@ -230,14 +228,14 @@ func (f *finder) layered(pin workspace.Pin, p Place) (whole bool) {
 	return whole
 }
 
-// foldsIn looks at one name in each tree, as [finder.folds] does.
+// foldsIn returns the first tree in which .GIT is .git, by one name in each, as [finder.folds] does for the workspace.
 func foldsIn(list []Tree) Folding {
 	for _, t := range list {
 		path := t.Query.Root
 		if pins := t.Found.Pins; len(pins) > 0 {
 			path = pins[0].Path
 		} else if t.State {
-			// by its own name: an agent's directory of sessions can be a long list
+			// its own name is looked at: a cache can be a long list
 		} else if names := entriesOf(path); len(names) > 0 {
 			path += "/" + names[0].Name()
 		}
@@ -248,8 +246,8 @@ func foldsIn(list []Tree) Folding {
 	return Folding{}
 }
 
-// copiesConfig reports whether a pin is one of which the command gets a copy: where it may write in the
-// repository, and nobody has said otherwise of the file.
+// copiesConfig reports whether the command gets a private copy of a configuration that is pinned: it does where it may
+// write in the repository.
 func (f *finder) copiesConfig(pin *workspace.Pin) bool {
 	if !pin.Private || f.policy.Nested { // in a sandbox within this one the link would lead to nothing
 		return false

@@ -20,7 +20,7 @@ var commonTrees = [...]string{"/etc", "/opt", "/var", "/tmp"}
 // it must not take away the system, the home or the workspace as a whole: that
 // is said, and stays as the policy has it under its own name. What else is
 // hidden outside the workspace is said too.
-func (f *finder) leads(m workspace.Match) bool {
+func (f *links) leads(m workspace.Match) bool {
 	access := f.atMost(m.Target, m.Rule.Access)
 	outside := !Below(m.Target, f.policy.Workspace)
 	if access < profiles.Read && f.isWhole(m.Target) {
@@ -40,7 +40,7 @@ func (f *finder) leads(m workspace.Match) bool {
 // isWhole reports whether hiding a path would hide more than files of a
 // project: a tree of the system or part of it, what holds the workspace or a
 // home, or a device.
-func (f *finder) isWhole(path string) bool {
+func (f *links) isWhole(path string) bool {
 	var st unix.Stat_t
 	if unix.Lstat(path, &st) == nil && st.Mode&unix.S_IFMT != unix.S_IFREG && st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return true

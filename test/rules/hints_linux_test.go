@@ -18,7 +18,7 @@ import (
 
 // hinting are the directories whose hints are about what a run refuses.
 var hinting = []string{
-	"run", "profiles", "providers/native", "providers", "internal/egress", "netproxy", "netproxy/rules", "internal/survey", "namespaces", "workspace", "internal/credentials",
+	"run", "run/review", "run/leftovers", "run/undecided", "run/explain", "profiles", "providers/native", "providers", "internal/egress", "netproxy", "netproxy/rules", "internal/survey", "namespaces", "workspace", "internal/credentials",
 }
 
 var (

@@ -32,7 +32,7 @@ var executors = map[string]string{
 	"internal/egress/inspector_linux.go os.StartProcess":  "the whole program",
 	"run/home_linux.go os.StartProcess":                   "the whole program",
 	"profiles/host_unix.go exec.CommandContext":           "getent(1), the system's own, by its path",
-	"run/askgit_unix.go exec.Command":                     "this program, for a sandbox with git",
+	"run/askgit/askgit_unix.go exec.Command":              "this program, for a sandbox with git",
 	"providers/doctor/launches.go exec.CommandContext":    "the launcher that the user started",
 	"providers/doctor/trial_linux.go exec.CommandContext": "the same",
 	"providers/inside/command_linux.go syscall.ForkExec":  "inside: this program",

@@ -1,4 +1,4 @@
-package run
+package leftovers
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/run"
 )
 
 // shelf is a provider that has some resources, and makes none.
@@ -49,7 +50,7 @@ func TestOrphans(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", "")
 	t.Setenv("E2B_API_KEY", "e2b_0000")
 	require.True(t, CloudKeySet())
-	home, err := Sessions()
+	home, err := run.Sessions()
 	require.NoError(t, err)
 	record := func(id, label string) *sessions.Session {
 		s := home.Begin(sessions.Info{})
@@ -57,7 +58,7 @@ func TestOrphans(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, dir.WriteFile(sessions.UnfetchedName, nil, 0o600))
 		require.NoError(t, s.Update(func(i *sessions.Info) { r := labelled(id, label); i.Resource = &r }))
-		s.Keep(KeepUnfetched)
+		s.Keep(run.KeepUnfetched)
 		return s
 	}
 	running := record("runs", "a")
@@ -66,14 +67,14 @@ func TestOrphans(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, ok)
 	c := &Kept{home: home, Entry: kept}
-	require.ErrorContains(t, c.Begin(Program{}), "its changes were not all downloaded")
+	require.ErrorContains(t, c.Begin(run.Program{}), "its changes were not all downloaded")
 	dir, err := home.Open(kept.ID)
 	require.NoError(t, err)
 	require.NoError(t, dir.WriteFile(sessions.UnfetchedName, []byte(`{"came":true}`), 0o600))
 	require.True(t, c.came(), "what can come is here")
 	require.NoError(t, dir.Close())
 	place := &shelf{has: []providers.Resource{labelled("runs", "a"), labelled("unfetched", "b"), labelled("orphan", "c"), labelled("stuck", "d")}}
-	program := Program{Provider: func(string, *profiles.Request, providers.Host) (providers.Provider, error) { return place, nil }}
+	program := run.Program{Provider: func(string, *profiles.Request, providers.Host) (providers.Provider, error) { return place, nil }}
 
 	gone, err := Orphans(program, home, true, false)
 	require.NoError(t, err)
@@ -94,13 +95,13 @@ func TestOrphans(t *testing.T) {
 	require.False(t, kept.Unfetched, "there is nothing to be downloaded any more")
 
 	r := labelled("", "a")
-	require.NoError(t, Destroy(program, &r), "by its label")
+	require.NoError(t, run.Destroy(program, &r), "by its label")
 	require.Contains(t, place.destroyed, "runs")
-	gone, err = Orphans(Program{}, home, false, true)
+	gone, err = Orphans(run.Program{}, home, false, true)
 	require.NoError(t, err)
 	require.Empty(t, gone, "a program without providers")
 	program.Become = func() int { return 0 }
-	require.ErrorContains(t, Destroy(program, &r), "pccrun gc removes it")
+	require.ErrorContains(t, run.Destroy(program, &r), "pccrun gc removes it")
 }
 
 // A sandbox that stands for the next run is no orphan until all goes, and ends with its session.
@@ -109,7 +110,7 @@ func TestKeptSandbox(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", "")
 	t.Setenv("XDG_CACHE_HOME", "")
 	t.Setenv("E2B_API_KEY", "e2b_0000")
-	home, err := Sessions()
+	home, err := run.Sessions()
 	require.NoError(t, err)
 	s := home.Begin(sessions.Info{})
 	dir, err := s.Dir()
@@ -123,7 +124,7 @@ func TestKeptSandbox(t *testing.T) {
 	}))
 	require.NoError(t, s.End(0))
 	place := &shelf{has: []providers.Resource{labelled("stands", "a")}}
-	program := Program{Provider: func(string, *profiles.Request, providers.Host) (providers.Provider, error) { return place, nil }}
+	program := run.Program{Provider: func(string, *profiles.Request, providers.Host) (providers.Provider, error) { return place, nil }}
 	gone, err := Orphans(program, home, false, false)
 	require.NoError(t, err)
 	require.Empty(t, gone)
@@ -145,26 +146,24 @@ func TestDestroyFails(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", "")
 	t.Setenv("XDG_CACHE_HOME", "")
 	t.Setenv("E2B_API_KEY", "e2b_0000")
-	home, err := Sessions()
+	home, err := run.Sessions()
 	require.NoError(t, err)
 	place := &shelf{has: []providers.Resource{labelled("stuck", "d")}}
-	program := Program{Provider: func(string, *profiles.Request, providers.Host) (providers.Provider, error) { return place, nil }}
+	program := run.Program{Provider: func(string, *profiles.Request, providers.Host) (providers.Provider, error) { return place, nil }}
 	r := labelled("stuck", "d")
 	require.EqualError(t, ClearCrashed(program, home, sessions.Entry{Info: sessions.Info{Resource: &r}}), "stuck")
-	require.ErrorContains(t, Destroy(program, &sessions.Resource{Provider: "nowhere"}), "nowhere")
+	require.ErrorContains(t, run.Destroy(program, &sessions.Resource{Provider: "nowhere"}), "nowhere")
 	place.lost = errors.New("lost")
-	require.ErrorContains(t, Destroy(program, &r), "find what session d left: lost")
+	require.ErrorContains(t, run.Destroy(program, &r), "find what session d left: lost")
 	_, err = Orphans(program, home, false, true)
 	require.ErrorContains(t, err, "lost")
 	program.Provider = func(string, *profiles.Request, providers.Host) (providers.Provider, error) {
 		return nil, errors.New("no client")
 	}
-	require.ErrorContains(t, Destroy(program, &r), "no client")
+	require.ErrorContains(t, run.Destroy(program, &r), "no client")
 	_, err = Orphans(program, home, false, true)
 	require.EqualError(t, err, "no client")
 	require.Empty(t, place.destroyed)
-	require.Error(t, fromSnapshot(&profiles.Request{From: "none"}))
-	require.Error(t, fromSnapshot(&profiles.Request{From: "../none"}))
 	_, err = OpenChanges("none")
 	require.Error(t, err)
 }

@@ -1,4 +1,4 @@
-package run
+package leftovers
 
 import (
 	"context"
@@ -7,8 +7,8 @@ import (
 	"os"
 
 	"github.com/pccrun/pccrun/internal/sessions"
-	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
 
@@ -23,17 +23,8 @@ func errNothingLeft(e sessions.Entry) error {
 }
 
 // reach opens a session's cloud and its directory.
-func reach(program Program, home sessions.Home, e sessions.Entry) (fetcher, *os.Root, error) {
-	kind, err := providers.KindOf(e.Resource.Provider)
-	if err != nil {
-		return nil, nil, err
-	}
-	req := &profiles.Request{Host: profiles.ThisHost()}
-	dirs, err := Dirs()
-	if err != nil {
-		return nil, nil, err
-	}
-	place, err := program.build(kind, req, providers.Host{Environ: req.Host.Environ, StateDir: dirs.State, CacheDir: dirs.Cache})
+func reach(program run.Program, home sessions.Home, e sessions.Entry) (fetcher, *os.Root, error) {
+	place, err := program.ProviderOf(e.Resource)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -47,7 +38,7 @@ func reach(program Program, home sessions.Home, e sessions.Entry) (fetcher, *os.
 
 // CopyOut writes files from a session's cloud to a directory outside of the workspace, and leaves the
 // sandbox, the session and its run as they are. It returns how many names it wrote.
-func CopyOut(ctx context.Context, program Program, home sessions.Home, e sessions.Entry, c providers.Copy, progress func(what string, done, total int64), o providers.Observer) (paths int, err error) {
+func CopyOut(ctx context.Context, program run.Program, home sessions.Home, e sessions.Entry, c providers.Copy, progress func(what string, done, total int64), o providers.Observer) (paths int, err error) {
 	c.Running = e.State == sessions.Running
 	switch {
 	case c.Running && e.Resource == nil:
@@ -65,7 +56,7 @@ func CopyOut(ctx context.Context, program Program, home sessions.Home, e session
 
 // Download brings what a session's command changed at a cloud, and returns how many paths that are.
 // They are in the session then, as if its own download had come through.
-func Download(ctx context.Context, program Program, home sessions.Home, e sessions.Entry, progress func(what string, done, total int64), o providers.Observer) (paths int, err error) {
+func Download(ctx context.Context, program run.Program, home sessions.Home, e sessions.Entry, progress func(what string, done, total int64), o providers.Observer) (paths int, err error) {
 	switch {
 	case e.State == sessions.Running:
 		return 0, fmt.Errorf("session %s: %w; it downloads when it ends", e.ID, sessions.ErrAlive)
@@ -78,7 +69,7 @@ func Download(ctx context.Context, program Program, home sessions.Home, e sessio
 	}
 	defer dir.Close()
 	// Its directory stays, whatever comes of it: with the changes, or for another attempt.
-	if err := errors.Join(home.Retain(e.ID, KeepUnfetched), home.Retain(e.ID, KeepUpper)); err != nil {
+	if err := errors.Join(home.Retain(e.ID, run.KeepUnfetched), home.Retain(e.ID, run.KeepUpper)); err != nil {
 		return 0, err
 	}
 	var stays interface{ Stays() }
@@ -96,7 +87,7 @@ func Download(ctx context.Context, program Program, home sessions.Home, e sessio
 		}
 		err = errors.Join(err, e)
 	}
-	err = errors.Join(err, home.Release(e.ID, KeepUnfetched))
+	err = errors.Join(err, home.Release(e.ID, run.KeepUnfetched))
 	if paths == 0 {
 		err = errors.Join(err, dropUpper(home, e.ID))
 	}

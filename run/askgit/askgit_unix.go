@@ -1,6 +1,6 @@
 //go:build unix
 
-package run
+package askgit
 
 import (
 	"bytes"
@@ -28,29 +28,20 @@ const maxGit = 64 << 20
 
 var errGitMuch = fmt.Errorf("git prints more than %d MiB: %w", maxGit>>20, workspace.ErrTooMuch)
 
-// thisProgram returns where this program lies.
-func thisProgram() (string, error) {
-	if runtime.GOOS == "linux" {
-		return "/proc/self/exe", nil
-	}
-	return os.Executable()
-}
-
-// A gitAsker has git answer in sandboxes of its own, each of which reads git's directories, writes nothing, and has no
-// network, and in which git is the one program that is executed.
-type gitAsker struct {
-	programs  *programs.Finder
-	workspace string                 // hidden there, but for git's directories
-	dir       func() (string, error) // pccrun's own, where the sandboxes have their home
+// A Git answers. The repositories lie in the workspace, or beside it.
+type Git struct {
+	Programs  *programs.Finder
+	Workspace string                 // hidden there, but for git's directories
+	Dir       func() (string, error) // pccrun's own, where the sandboxes have their home
 }
 
 // with calls do with a home that nothing else is in, and with git.
-func (g *gitAsker) with(do func(home string, git *programs.Program) error) error {
-	git, err := g.programs.Find("git", nil)
+func (g *Git) with(do func(home string, git *programs.Program) error) error {
+	git, err := g.Programs.Find("git", nil)
 	if err != nil {
 		return err
 	}
-	dir, err := g.dir()
+	dir, err := g.Dir()
 	if err != nil {
 		return err
 	}
@@ -65,20 +56,33 @@ func (g *gitAsker) with(do func(home string, git *programs.Program) error) error
 	return do(home, git)
 }
 
-// run runs git in a sandbox. Its home is the one given, so that no profile of anybody's is read.
-func (g *gitAsker) run(ctx context.Context, home string, git *programs.Program, patience time.Duration, shown, args []string, in io.Reader, out io.Writer) error {
-	self, err := thisProgram()
-	if err != nil {
-		return err
+// sandboxed returns this program, which runs git in a sandbox.
+func sandboxed(dir string, flags, git []string) (*exec.Cmd, error) {
+	self := "/proc/self/exe"
+	if runtime.GOOS != "linux" {
+		var err error
+		if self, err = os.Executable(); err != nil {
+			return nil, err
+		}
 	}
-	argv := []string{"run", "-q", "--provider", "native", "--profile", "default", "--workspace", filepath.Join(home, "w"), "--timeout", strconv.FormatInt(max(patience.Milliseconds(), 1), 10) + "ms"}
+	cmd := exec.Command(self, slices.Concat([]string{"run", "-q", "--provider", "native"}, flags, []string{"--"}, git)...)
+	cmd.Args[0], cmd.Dir, cmd.WaitDelay = "pccrun", dir, programs.PipeDelay
+	return cmd, nil
+}
+
+// timedOut is pccrun's exit status for a command that took longer than --timeout.
+const timedOut = 124
+
+// run runs git in a sandbox. Its home is the one given, so that no profile of anybody's is read.
+func (g *Git) run(ctx context.Context, home string, git *programs.Program, patience time.Duration, shown, args []string, in io.Reader, out io.Writer) error {
+	flags := []string{"--profile", "default", "--workspace", filepath.Join(home, "w"), "--timeout", strconv.FormatInt(max(patience.Milliseconds(), 1), 10) + "ms"}
 	// The working tree that a configuration names is not shown, and not needed: an empty directory stands for it.
 	for _, env := range []string{"GIT_CONFIG_NOSYSTEM=1", "GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1", "GIT_WORK_TREE=."} {
-		argv = append(argv, "--env", env)
+		flags = append(flags, "--env", env)
 	}
-	hidden := []string{g.workspace}
+	hidden := []string{g.Workspace}
 	for _, path := range shown {
-		argv = append(argv, "--read", path)
+		flags = append(flags, "--read", path)
 		if i := strings.LastIndex(path+"/", "/.git/"); i > 0 {
 			hidden = append(hidden, path[:i])
 		}
@@ -86,14 +90,16 @@ func (g *gitAsker) run(ctx context.Context, home string, git *programs.Program, 
 	slices.Sort(hidden)
 	for _, path := range slices.Compact(hidden) {
 		if !slices.Contains(shown, path) {
-			argv = append(argv, "--hide", path)
+			flags = append(flags, "--hide", path)
 		}
 	}
-	cmd := exec.Command(self, slices.Concat(argv, []string{"--", git.Path, "--no-pager", "-c", "core.fsmonitor=false", "-c", "log.showSignature=false"}, args)...)
-	cmd.Args[0], cmd.Dir = "pccrun", home
+	cmd, err := sandboxed(home, flags, append([]string{git.Path, "--no-pager", "-c", "core.fsmonitor=false", "-c", "log.showSignature=false"}, args...))
+	if err != nil {
+		return err
+	}
 	cmd.Env = []string{"PATH=" + filepath.Dir(git.Path) + ":/usr/bin:/bin", "HOME=" + home, "XDG_STATE_HOME=" + home + "/state", "XDG_CONFIG_HOME=" + home + "/config", "XDG_CACHE_HOME=" + home + "/cache", "LC_ALL=C"}
 	var said bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = in, out, &said, programs.PipeDelay
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, &said
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start a sandbox for git: %w", err)
 	}
@@ -112,43 +118,37 @@ func (g *gitAsker) run(ctx context.Context, home string, git *programs.Program, 
 	return cmp.Or(ctx.Err(), errors.New(firstLine(said.String())))
 }
 
-// taken returns which hidden files git takes in a directory, as their names in the repository: those that are neither
-// tracked nor ignored.
-func taken(workspace, dir string, hidden []string) []string {
-	return names(workspace, dir, hidden, "ls-files", "--others", "--exclude-standard", "--full-name")
-}
-
-// names returns which names in the repository git prints of some paths. It answers in a sandbox where the workspace is as
-// the command saw it, and read-only.
-func names(workspace, dir string, paths []string, args ...string) []string {
-	self, err := thisProgram()
-	if err != nil || len(paths) == 0 {
+// Names returns which names in the repository git prints of some paths. It answers in a sandbox where the workspace is as
+// a command sees it, and read-only.
+func Names(workspace, dir string, paths []string, args ...string) []string {
+	if len(paths) == 0 {
 		return nil
 	}
-	argv := []string{"run", "-q", "--provider", "native", "--profile", "default", "--workspace", workspace, "--read", workspace, "--timeout", "5s", "--",
-		"git", "-C", dir, "--literal-pathspecs"}
-	cmd := exec.Command(self, slices.Concat(argv, args, []string{"-z", "--"}, paths)...)
-	cmd.Args[0], cmd.Dir = "pccrun", dir
+	cmd, err := sandboxed(dir, []string{"--workspace", workspace, "--read", workspace, "--timeout", "5s"},
+		slices.Concat([]string{"git", "-C", dir, "--literal-pathspecs"}, args, []string{"-z", "--"}, paths))
+	if err != nil {
+		return nil
+	}
 	out := &bounded{}
-	cmd.Stdout, cmd.WaitDelay = out, programs.PipeDelay
+	cmd.Stdout = out
 	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		return nil
 	}
 	return strings.FieldsFunc(out.String(), func(r rune) bool { return r == 0 })
 }
 
-// gitPatience is how long git may take for all that it is asked.
-func gitPatience() time.Duration {
+// wholePatience is how long git may take for all that it is asked.
+func wholePatience() time.Duration {
 	if runtime.GOOS == "darwin" {
 		return 10 * time.Second // xcrun looks for git, and cannot keep what it has found
 	}
 	return 2 * time.Second
 }
 
-// ask has git answer: it is a [workspace.AskGit].
-func (g *gitAsker) ask(questions []workspace.GitQuestion) []workspace.GitAnswer {
+// Ask has git answer: it is a [workspace.AskGit].
+func (g *Git) Ask(questions []workspace.GitQuestion) []workspace.GitAnswer {
 	answers := make([]workspace.GitAnswer, len(questions))
-	end := time.Now().Add(gitPatience())
+	end := time.Now().Add(wholePatience())
 	asked := 0
 	err := g.with(func(home string, git *programs.Program) error {
 		for i, q := range questions {
@@ -158,7 +158,7 @@ func (g *gitAsker) ask(questions []workspace.GitQuestion) []workspace.GitAnswer 
 				}
 				patience := time.Until(end)
 				if patience <= 0 {
-					return fmt.Errorf("git takes more than %s: %w", gitPatience(), workspace.ErrTooMuch)
+					return fmt.Errorf("git takes more than %s: %w", wholePatience(), workspace.ErrTooMuch)
 				}
 				if answers[i] = g.answer(home, git, patience, &q, args); answers[i].Err == nil {
 					break
@@ -178,7 +178,7 @@ func (g *gitAsker) ask(questions []workspace.GitQuestion) []workspace.GitAnswer 
 }
 
 // answer asks one question. What git has printed before it failed counts.
-func (g *gitAsker) answer(home string, git *programs.Program, patience time.Duration, q *workspace.GitQuestion, args []string) workspace.GitAnswer {
+func (g *Git) answer(home string, git *programs.Program, patience time.Duration, q *workspace.GitQuestion, args []string) workspace.GitAnswer {
 	out := &bounded{}
 	options := []string{"--git-dir=" + q.Dir, "--shallow-file", ""}
 	if q.Shallow != "" {
@@ -212,8 +212,8 @@ func (b *bounded) Write(text []byte) (int, error) {
 // exportPatience is how long git may take to write commits.
 const exportPatience = 5 * time.Minute
 
-// export has git write the last commits of a repository, as git-fast-export(1) does, in the same way.
-func (g *gitAsker) export(ctx context.Context, dir, common string, commits int, to io.Writer) error {
+// Export has git write the last commits of a repository, as git-fast-export(1) does.
+func (g *Git) Export(ctx context.Context, dir, common string, commits int, to io.Writer) error {
 	return g.with(func(home string, git *programs.Program) error {
 		args := []string{"-c", "core.quotePath=true", "--git-dir=" + dir, "fast-export", "--use-done-feature", fmt.Sprintf("--max-count=%d", commits), "HEAD"}
 		return g.run(ctx, home, git, exportPatience, slices.Compact([]string{dir, common}), args, nil, to)

@@ -1,4 +1,4 @@
-package run
+package leftovers
 
 import (
 	"encoding/json"
@@ -12,6 +12,7 @@ import (
 	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
 
@@ -28,7 +29,7 @@ type Kept struct {
 // workspace that keeps something. With an error it is not nil if the session was
 // found, and only the host's directory is not there to compare with.
 func OpenChanges(name string) (*Kept, error) {
-	home, err := Sessions()
+	home, err := run.Sessions()
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +53,7 @@ func OpenChanges(name string) (*Kept, error) {
 		c.Record = new(changes.Record) // OpenUpper says what is wrong with it
 	}
 	if c.Upper, err = changes.OpenUpper(dir, nil); err == nil {
-		c.Upper.AskGit = askGit(c.Record.Workspace)
+		c.Upper.AskGit = run.AskGit(c.Record.Workspace)
 	}
 	return c, err
 }
@@ -76,7 +77,7 @@ func holds(home sessions.Home, e sessions.Entry) bool {
 
 func lastKept(home sessions.Home, cwd string) (sessions.Entry, error) {
 	e, ok, err := home.Newest(func(e sessions.Entry) bool {
-		return slices.Contains(e.Kept, KeepUpper) && (e.Workspace == cwd || strings.HasPrefix(cwd, e.Workspace+"/")) && holds(home, e)
+		return slices.Contains(e.Kept, run.KeepUpper) && (e.Workspace == cwd || strings.HasPrefix(cwd, e.Workspace+"/")) && holds(home, e)
 	})
 	switch {
 	case err != nil || ok:
@@ -90,7 +91,7 @@ func lastKept(home sessions.Home, cwd string) (sessions.Entry, error) {
 
 // Begin locks the changes against another apply; a run that still goes on is an
 // error.
-func (c *Kept) Begin(program Program) error {
+func (c *Kept) Begin(program run.Program) error {
 	if c.Entry.State == sessions.Running {
 		return fmt.Errorf("session %s: %w", c.Entry.ID, sessions.ErrAlive)
 	}
@@ -145,15 +146,6 @@ func (c *Kept) Paths(words []string) []string {
 	return list
 }
 
-// Shown is how a path of the host is printed: relative to the workspace, if it
-// lies there.
-func (c *Kept) Shown(path string) string {
-	if rel, ok := strings.CutPrefix(path, c.Entry.Workspace+"/"); ok {
-		return rel
-	}
-	return path
-}
-
 // Drop removes what is kept.
 func (c *Kept) Drop() error { return dropUpper(c.home, c.Entry.ID) }
 
@@ -166,14 +158,14 @@ func dropUpper(home sessions.Home, id string) error {
 	if err := changes.RemoveUpper(dir); err != nil {
 		return err
 	}
-	return home.Release(id, KeepUpper)
+	return home.Release(id, run.KeepUpper)
 }
 
 // DropRest removes what was dropped by who was killed before it was through.
 func DropRest(home sessions.Home) error {
 	list, err := home.List()
 	for _, e := range list {
-		if slices.Contains(e.Kept, KeepUpper) && (e.State == sessions.Ended || e.State == sessions.Crashed) && !holds(home, e) {
+		if slices.Contains(e.Kept, run.KeepUpper) && (e.State == sessions.Ended || e.State == sessions.Crashed) && !holds(home, e) {
 			err = errors.Join(err, dropUpper(home, e.ID))
 		}
 	}

@@ -1,4 +1,4 @@
-package run
+package explain
 
 import (
 	"errors"
@@ -58,7 +58,7 @@ func Surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.
 			deepest = place
 		}
 	}
-	if deepest.Copied && deepest.Path == path && (p.Decide(p.Home).Access == profiles.Private || keepsGit(p, path)) {
+	if deepest.Copied && deepest.Path == path && (p.Decide(p.Home).Access == profiles.Private || KeepsGit(p, path)) {
 		deepest.Access, deepest.Scratch = profiles.Overlay, true
 	}
 	table := p.Decide(path)

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package run
+package explain
 
 import (
 	"path/filepath"
@@ -26,9 +26,6 @@ func SurveyedEnv(*profiles.Policy, *profiles.Host, string) (value, what string) 
 
 // ProgramOf takes a name as it stands: nothing is looked for where nothing runs.
 func ProgramOf(_ *profiles.Policy, _ *profiles.Host, name string) (string, error) { return name, nil }
-
-// KeepsAgentDir is for Linux, which has layers.
-func KeepsAgentDir(*profiles.Policy, string) bool { return false }
 
 // Unrunnable says what the error says.
 func Unrunnable(err error) (what, hint string) { return err.Error(), "" }

@@ -1,4 +1,4 @@
-package run
+package review
 
 // executors say what a host tool would do with a protected name, by its pattern in the
 // default profile.

@@ -1,4 +1,4 @@
-package run
+package leftovers
 
 import (
 	"context"
@@ -10,11 +10,8 @@ import (
 	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/run"
 )
-
-// KeepUnfetched is the reason for which the directory of a session is kept whose provider has
-// files that could not be fetched, or sent some that were refused.
-const KeepUnfetched = "unfetched"
 
 // CloudKeySet reports whether a key of a cloud is set.
 func CloudKeySet() bool {
@@ -25,7 +22,7 @@ func CloudKeySet() bool {
 // Orphans finds what stands at clouds whose key is set and belongs to no session that goes on,
 // by its label, and destroys it. What a session has there that could not be fetched goes with
 // all only. It returns what it destroyed, or would.
-func Orphans(program Program, home sessions.Home, dryRun, all bool) (gone []string, err error) {
+func Orphans(program run.Program, home sessions.Home, dryRun, all bool) (gone []string, err error) {
 	if program.Become != nil || program.Provider == nil {
 		return nil, nil
 	}
@@ -43,7 +40,7 @@ func Orphans(program Program, home sessions.Home, dryRun, all bool) (gone []stri
 		}
 	}
 	req := &profiles.Request{Host: profiles.ThisHost()}
-	dirs, err := Dirs()
+	dirs, err := run.Dirs()
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +53,7 @@ func Orphans(program Program, home sessions.Home, dryRun, all bool) (gone []stri
 			err = errors.Join(err, e)
 			continue // one that is not built has made nothing
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), destroyWithin)
+		ctx, cancel := context.WithTimeout(context.Background(), run.DestroyWithin)
 		found, e := place.Find(ctx, "")
 		for _, r := range found {
 			if stays[r.Labels[providers.LabelKey]] {

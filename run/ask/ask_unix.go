@@ -1,6 +1,6 @@
 //go:build unix
 
-package run
+package ask
 
 import (
 	"context"
@@ -18,23 +18,38 @@ import (
 	"github.com/pccrun/pccrun/netproxy"
 )
 
-// askTimeout is how long a question stands. Nobody's answer is no.
-const askTimeout = time.Minute
+// Timeout is how long a question stands. Nobody's answer is no.
+const Timeout = time.Minute
 
-// An asker puts the questions of --ask at the command's terminal.
-type asker struct {
+// An Asker puts the questions of a run, once it is [Asker.At] a terminal.
+type Asker struct {
 	profile string // of the run: a name, or a path
 	config  string // the user's directory for configuration
 	work    string // the workspace
 	root    bool   // started as root: the rights to write what is root's are gone by the time of an answer
-	failed  error  // what kept an answer from being written; valid when the run has ended
-	ready   chan struct{}
-	relay   *terminal.Relay // valid once ready is closed
+
+	ready  chan struct{}
+	relay  *terminal.Relay // valid once ready is closed
+	failed error           // see [Asker.Failed]
 }
 
-// ask is a [netproxy.Config]'s Ask.
-func (a *asker) ask(ctx context.Context, host string, port uint16) netproxy.Permission {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+// New returns who asks for a run in a workspace, with a profile. config is the user's directory for configuration.
+func New(profile, config, workspace string, root bool) *Asker {
+	return &Asker{profile: profile, config: config, work: workspace, root: root, ready: make(chan struct{})}
+}
+
+// At says at which terminal the command is.
+func (a *Asker) At(relay *terminal.Relay) {
+	a.relay = relay
+	close(a.ready)
+}
+
+// Failed is why an answer was not saved; valid when the run has ended.
+func (a *Asker) Failed() error { return a.failed }
+
+// Ask is a [netproxy.Config]'s Ask.
+func (a *Asker) Ask(ctx context.Context, host string, port uint16) netproxy.Permission {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	select {
 	case <-a.ready:
@@ -70,11 +85,11 @@ func (a *asker) ask(ctx context.Context, host string, port uint16) netproxy.Perm
 	return netproxy.Session
 }
 
-func (a *asker) profiles() string { return filepath.Join(a.config, "profiles") }
+func (a *Asker) profiles() string { return filepath.Join(a.config, "profiles") }
 
 // widened returns the user's profile with one host more: its name and content.
 // A file that somebody wrote by hand is not for a program to change.
-func (a *asker) widened(rule string) (file, content string, err error) {
+func (a *Asker) widened(rule string) (file, content string, err error) {
 	if a.root {
 		return "", "", errors.New("root's profile")
 	}
@@ -95,18 +110,18 @@ func (a *asker) widened(rule string) (file, content string, err error) {
 				hosts = append(hosts, strings.TrimSuffix(host, `"`))
 			}
 		}
-		if string(old) != Allowing(a.profile, hosts) {
+		if string(old) != allowing(a.profile, hosts) {
 			return "", "", fmt.Errorf("%s: pccrun changes only a file that it wrote", file)
 		}
 	}
 	if !slices.Contains(hosts, rule) {
 		hosts = append(hosts, rule)
 	}
-	return file, Allowing(a.profile, hosts), nil
+	return file, allowing(a.profile, hosts), nil
 }
 
-// Allowing is the text of a profile that adds hosts to another of its name.
-func Allowing(profile string, hosts []string) string {
+// allowing is the text of a profile that adds hosts to another of its name.
+func allowing(profile string, hosts []string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "{\n  \"extends\": %q,\n  \"network\": {\n    \"allow\": [\n", profile)
 	for i, h := range hosts {
@@ -119,7 +134,7 @@ func Allowing(profile string, hosts []string) string {
 	return b.String() + "    ]\n  }\n}\n"
 }
 
-func (a *asker) write(file, content string) error {
+func (a *Asker) write(file, content string) error {
 	root, err := state.Open(a.profiles(), a.work)
 	if err != nil {
 		return err
