@@ -329,7 +329,7 @@ func TestSetIDs(t *testing.T) {
 //test:root
 func TestSetIDsDeep(t *testing.T) {
 	w := newCountry(t, []string{"ws/d/plain"})
-	program := "ws" + strings.Repeat("/e", 40)
+	program := "ws" + strings.Repeat("/e", maxShared+8)
 	require.NoError(t, os.MkdirAll(w.path(program), 0o755))
 	require.NoError(t, os.WriteFile(w.path(program+"/setuid"), nil, 0o755))
 	require.NoError(t, os.Chmod(w.path(program+"/setuid"), 0o755|os.ModeSetuid))
@@ -353,11 +353,11 @@ func TestSetIDsDeep(t *testing.T) {
 	deep.Close()
 	f = w.finder()
 	require.NoError(t, f.setIDs(), "nothing can be mounted on it, and no launch is refused for it")
-	holder := w.path("ws")
-	for len(holder)+len("/deep") < unix.PathMax/2 {
-		holder += "/deep"
+	shut := w.path("ws")
+	for strings.Count(shut, "/") < maxShared {
+		shut += "/deep"
 	}
-	require.Contains(t, w.found(f), "read dir "+strings.TrimPrefix(holder, w.root+"/")+" pin protect")
+	require.Contains(t, w.found(f), "read dir ws"+strings.TrimPrefix(shut, w.path("ws"))+" pin protect")
 }
 
 // TestSetIDsOfLongNames: directories with the longest names, and no more than are shared, stop no launch either.

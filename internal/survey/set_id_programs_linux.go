@@ -1,10 +1,13 @@
 package survey
 
 import (
+	"cmp"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,8 +27,11 @@ func (f *finder) setIDs() error {
 		if err != nil {
 			return err
 		}
-		for _, p := range found {
-			p.Access, p.Pin, p.Protect = f.atMost(p.Path, profiles.Read), true, true
+		for _, file := range found {
+			p := Place{Path: file.path, Node: File, Dev: Device(file.dev), Ino: file.ino, Access: f.atMost(file.path, profiles.Read), Pin: true, Protect: true, Why: "a set-user-ID or set-group-ID program"}
+			if file.around {
+				p.Node, p.Why = Directory, "it holds "+p.Why+" deeper than a path can be"
+			}
 			f.put(p)
 		}
 	}
@@ -51,64 +57,161 @@ func (f *finder) writable() []string {
 	})
 }
 
-const whySetID = "a set-user-ID or set-group-ID program"
+type setID struct {
+	path     string
+	dev, ino uint64
+	around   bool // a directory that holds one too deep for a path: nothing can be mounted on that
+}
 
-// deepest bounds the walk of a launch. A directory that cannot be read ends it.
-var deepest = beneath.Limits{Entries: 16 << 20, Depth: 1 << 20, Time: time.Minute, Shut: func(path string, err error) error {
-	return &os.PathError{Op: "open", Path: beneath.Shorten(path), Err: err}
-}}
+// A setIDWalk reads directories, with a worker for each processor.
+type setIDWalk struct {
+	mu    sync.Mutex
+	wake  sync.Cond
+	todo  []string
+	busy  int
+	found []setID
+	err   error
+}
 
 // setIDFiles lists the regular files of a tree, or the file itself, that have
 // one of the bits or capabilities. What vanishes meanwhile has none.
-func setIDFiles(root string) (found []Place, err error) {
+func setIDFiles(root string) ([]setID, error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(root, &st); err != nil {
 		return nil, &os.PathError{Op: "lstat", Path: root, Err: err}
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		gives, err := givesRights(unix.AT_FDCWD, root, &st)
-		if gives {
-			found = []Place{{Path: root, Node: File, Dev: Device(st.Dev), Ino: st.Ino, Why: whySetID}}
+		if err != nil {
+			err = &os.PathError{Op: "lgetxattr", Path: root, Err: err}
 		}
-		return found, err
+		if err != nil || !gives {
+			return nil, err
+		}
+		return []setID{{path: root, dev: uint64(st.Dev), ino: st.Ino}}, nil
 	}
-	fd, err := unix.Open(root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: root, Err: err}
+	w := &setIDWalk{todo: []string{root}}
+	w.wake.L = &w.mu
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(w.work)
 	}
-	defer unix.Close(fd)
-	err = beneath.Walk(fd, deepest, func(dir int, name string, st *unix.Stat_t, below func() string) error {
-		gives, err := givesRights(dir, name, st)
-		if !gives {
-			return err
-		}
-		file := Place{Path: root + "/" + below(), Node: File, Dev: Device(st.Dev), Ino: st.Ino, Why: whySetID}
-		if len(file.Path) >= unix.PathMax {
-			if file, err = holderOf(root, file.Path); err != nil {
-				return err
-			}
-		}
-		if !slices.Contains(found, file) {
-			found = append(found, file)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("look for set-ID programs in %s: %w", root, err)
-	}
-	slices.SortFunc(found, func(a, b Place) int { return strings.Compare(a.Path, b.Path) })
-	return found, nil
+	workers.Wait()
+	slices.SortFunc(w.found, func(a, b setID) int { return strings.Compare(a.path, b.path) })
+	return w.found, w.err
 }
 
-// holderOf returns the directory that is pinned in place of a file below root whose path is too long to be mounted on: the
-// last of the path's first half.
-func holderOf(root, path string) (Place, error) {
-	dir := path[:max(strings.LastIndexByte(path[:unix.PathMax/2], '/'), len(root))]
-	var st unix.Stat_t
-	if err := unix.Lstat(dir, &st); err != nil {
-		return Place{}, &os.PathError{Op: "lstat", Path: beneath.Shorten(dir), Err: err}
+func (w *setIDWalk) work() {
+	buf := make([]byte, 32<<10)
+	for {
+		w.mu.Lock()
+		for len(w.todo) == 0 && w.busy > 0 {
+			w.wake.Wait()
+		}
+		if len(w.todo) == 0 || w.err != nil {
+			w.mu.Unlock()
+			w.wake.Broadcast()
+			return
+		}
+		dir := w.todo[len(w.todo)-1]
+		w.todo = w.todo[:len(w.todo)-1]
+		w.busy++
+		w.mu.Unlock()
+
+		dirs, files, err := readSetIDs(dir, buf)
+
+		w.mu.Lock()
+		w.busy--
+		w.todo, w.found = append(w.todo, dirs...), append(w.found, files...)
+		if err != nil && w.err == nil {
+			w.err = err
+		}
+		w.mu.Unlock()
+		w.wake.Broadcast()
 	}
-	return Place{Path: dir, Node: Directory, Dev: Device(st.Dev), Ino: st.Ino, Why: "it holds " + whySetID + " deeper than a path can be"}, nil
+}
+
+// readSetIDs reads one directory.
+func readSetIDs(dir string, buf []byte) (dirs []string, files []setID, err error) {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, &os.PathError{Op: "open", Path: dir, Err: err}
+	}
+	defer unix.Close(fd)
+	var failed error
+	err = beneath.Each(fd, buf, func(entry []byte) {
+		name := string(entry)
+		path := dir + "/" + name
+		var st unix.Stat_t
+		switch err := unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); {
+		case err == unix.ENOENT:
+		case err != nil:
+			failed = &os.PathError{Op: "lstat", Path: path, Err: err}
+		case st.Mode&unix.S_IFMT == unix.S_IFDIR && strings.Count(path, "/") < maxShared && len(path) < unix.PathMax/2:
+			dirs = append(dirs, path)
+		case st.Mode&unix.S_IFMT == unix.S_IFDIR:
+			below, err := deepSetIDs(fd, name, path)
+			files, failed = append(files, below...), cmp.Or(failed, err)
+		default:
+			gives, err := givesRights(fd, name, &st)
+			if gives {
+				files = append(files, setID{path: path, dev: uint64(st.Dev), ino: st.Ino})
+			}
+			if err != nil {
+				failed = cmp.Or[error](failed, &os.PathError{Op: "lgetxattr", Path: path, Err: err})
+			}
+		}
+	})
+	if err != nil {
+		err = &os.PathError{Op: "getdents", Path: dir, Err: err}
+	}
+	return dirs, files, cmp.Or(err, failed)
+}
+
+// maxShared is how many names a path has up to which workers share directories, while it is half as long as the kernel
+// takes one: what lies deeper one walks by itself, in a time that does not grow with the length of the path.
+const maxShared = 32
+
+// deepest bounds the walk of a launch below that.
+var deepest = beneath.Limits{Entries: 16 << 20, Depth: 1 << 20, Time: time.Minute, Shut: func(path string, err error) error {
+	return &os.PathError{Op: "open", Path: beneath.Shorten(path), Err: err}
+}}
+
+// deepSetIDs reads all below a directory.
+func deepSetIDs(above int, name, path string) (files []setID, err error) {
+	fd, err := beneath.Open(above, name, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP || err == unix.EXDEV {
+		return nil, nil
+	}
+	if err == nil {
+		defer unix.Close(fd)
+		around := setID{path: path, around: true}
+		var at unix.Stat_t
+		if err = unix.Fstat(fd, &at); err == nil {
+			around.dev, around.ino = uint64(at.Dev), at.Ino
+			err = beneath.Walk(fd, deepest, func(dir int, name string, st *unix.Stat_t, below func() string) error {
+				gives, err := givesRights(dir, name, st)
+				if !gives {
+					return err
+				}
+				file := setID{path: path + "/" + below(), dev: uint64(st.Dev), ino: st.Ino}
+				if len(file.path) >= unix.PathMax {
+					file = around
+				}
+				if !slices.Contains(files, file) {
+					files = append(files, file)
+				}
+				return nil
+			})
+		}
+	}
+	if err != nil {
+		err = &os.PathError{Op: "look for set-ID programs", Path: beneath.Shorten(path), Err: err}
+	}
+	return files, err
 }
 
 // givesRights reports whether a file has one of the bits, or is a program with
