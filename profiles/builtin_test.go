@@ -7,6 +7,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// What the default profile protects where it stands in a home, persistent homes do not take over either.
+func TestDefaultsStartupFiles(t *testing.T) {
+	home := 0
+	for _, r := range DefaultProtect() {
+		if r.Home {
+			home++
+			assert.Contains(t, StartupFiles, r.Pattern)
+		}
+	}
+	assert.NotZero(t, home)
+}
+
 // The rules of a built-in profile are taken as they stand, so none may be a second of
 // its pattern; control: two of a profile file's are one.
 func TestBuiltinsProtectNothingTwice(t *testing.T) {
