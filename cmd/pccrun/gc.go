@@ -1,3 +1,5 @@
+//go:build !launcher
+
 package main
 
 import (
@@ -40,9 +42,6 @@ func gcVerb(args []string) int {
 	home, err := run.Sessions()
 	if err != nil {
 		return failSession(err)
-	}
-	if list, err := home.List(); err == nil && (needsWhole(list...) || become != nil && run.CloudKeySet()) {
-		return become()
 	}
 	o.Crashed = func(e sessions.Entry) error { return run.ClearCrashed(thisProgram(), home, e) }
 	defer slow("removing")()
