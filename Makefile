@@ -4,12 +4,12 @@
 GO ?= go
 
 # The program that is shipped carries the whole one and starts it on demand:
-# cmd/pccrun/escape_thin.go says why.
+# cmd/pccrun/launcher_linux.go says why.
 build:
 	@echo "building bin/pccrun: seconds, or some minutes while Go's cache is cold"
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o cmd/pccrun/whole.bin ./cmd/pccrun
 	@echo "half is built"
-	@CGO_ENABLED=0 $(GO) build -tags thin -trimpath -ldflags '-s -w -E github.com/pccrun/pccrun/internal/start.entry' -o bin/pccrun ./cmd/pccrun
+	@CGO_ENABLED=0 $(GO) build -tags launcher -trimpath -ldflags '-s -w -E github.com/pccrun/pccrun/internal/start.entry' -o bin/pccrun ./cmd/pccrun
 	@echo "bin/pccrun is built: $$(du -h bin/pccrun | cut -f1)"
 
 check: build

@@ -19,8 +19,6 @@ import (
 //go:embed builtin/*.jsonc
 var builtin embed.FS
 
-//go:generate go test -run TestListsStandInTheDefaultProfile -update .
-
 // WorkspaceFile is the name of the workspace's own profile, in its root.
 const WorkspaceFile = ".pccrun.jsonc"
 

@@ -7,13 +7,7 @@ import (
 	"strings"
 )
 
-// SecretDirs are names in a home under which secrets are kept, and which programs
-// look for only if they mean to use them.
-var SecretDirs = [...]string{
-	".ssh", ".gnupg", ".aws", ".azure", ".kube", ".config/gcloud", ".config/gh", ".password-store", ".local/share/keyrings", ".mozilla", ".config/google-chrome",
-}
-
-// warnOfSecrets says which of them a rule of the user's shows: that may be meant, and is
+// warnOfSecrets says which [SearchedPlaces] a rule of the user's shows: that may be meant, and is
 // no less than to show the home.
 func (b *builder) warnOfSecrets() {
 	p := b.policy
@@ -21,7 +15,7 @@ func (b *builder) warnOfSecrets() {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("your home %s is shown, with the secrets in it (%s)", p.Home, d.Rule.Origin))
 		return
 	}
-	for _, name := range SecretDirs {
+	for _, name := range SearchedPlaces() {
 		d := p.Decide(p.Home + "/" + name)
 		if _, err := os.Lstat(p.Home + "/" + name); err == nil && d.Access >= Read && !strings.HasPrefix(d.Rule.Origin.Source, "built-in ") {
 			p.Warnings = append(p.Warnings, fmt.Sprintf("%s/%s is shown, with the secrets in it (%s)", p.Home, name, d.Rule.Origin))

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -21,20 +20,8 @@ type Document struct {
 // A Param is a parameter, which sandbox-exec takes as -D NAME=VALUE.
 type Param struct{ Name, Value string }
 
-// An OverlayError says that a policy asks for copy-on-write, which Seatbelt has not.
-type OverlayError struct{ Rule profiles.FileRule }
-
-func (e *OverlayError) Error() string {
-	return fmt.Sprintf("filesystem %s: overlay: macOS has no copy-on-write for a sandbox", e.Rule.Text())
-}
-
-// Hint names what there is in place of it.
-func (e *OverlayError) Hint() string {
-	return "--read or --write " + shell.Quote(e.Rule.Text()) + " in place of it"
-}
-
 // Profile returns the policy as a profile for a run as the survey describes it.
-// It refuses an overlay ([OverlayError]) and a pattern that no expression of
+// It refuses an overlay ([profiles.Error]) and a pattern that no expression of
 // Seatbelt's stands for.
 func Profile(p *profiles.Policy, s Survey) (Document, error) {
 	s.Home, s.Temp = s.own()

@@ -286,9 +286,8 @@ func TestProfileRefuses(t *testing.T) {
 		r.Files = []profiles.FileFlag{{Path: testWorkspace, Access: profiles.Overlay}}
 	})
 	_, err = Profile(p, Survey{})
-	var overlay *OverlayError
-	require.ErrorAs(t, err, &overlay)
 	require.ErrorContains(t, err, testWorkspace+": overlay")
+	require.Contains(t, profiles.Hint(err), "--read or --write")
 	for pattern, cause := range map[string]string{"a\"*": "no expression", "ä*": "no expression",
 		"[!.]*": "all but a sign", `["]`: "no expression"} {
 		p := policy(t, "default", func(r *profiles.Request) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -72,7 +73,9 @@ func realPolicy(p *profiles.Policy, s *Survey) (*profiles.Policy, error) {
 	for _, rules := range [...][]profiles.FileRule{table.Files, table.Tighten} {
 		for i := range rules {
 			if rules[i].Access == profiles.Overlay {
-				return nil, &OverlayError{Rule: rules[i]}
+				text := rules[i].Text()
+				return nil, &profiles.Error{Origin: rules[i].Origin, Cause: "filesystem " + text + ": overlay: macOS has no copy-on-write for a sandbox",
+					Hint: "--read or --write " + shell.Quote(text) + " in place of it"}
 			}
 			rules[i].Path = s.Real(rules[i].Path)
 			named[rules[i].Path] = named[rules[i].Path] || rules[i].Glob == ""

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
@@ -13,33 +14,6 @@ import (
 // The post-run check of a run takes four times as many: what it could not look
 // through it would have to quarantine.
 func launchDirs() int { return maxDirs / 4 }
-
-// A crowdError is a tree that a launch does not look through.
-type crowdError struct {
-	root string
-	part string // the flag that uses a part of it
-	most string // the directory in which most of it lies; absolute
-	dirs int    // that it has, as far as they were seen
-}
-
-func (e *crowdError) Error() string {
-	where := "in all of it"
-	if e.most != e.root {
-		where = fmt.Sprintf("%d of them or more in %s", e.dirs, beneath.Shorten(e.most))
-	}
-	return fmt.Sprintf("scan %s: too many or too deep directories, %s: %s", e.root, where, ErrTooMuch)
-}
-
-// Unwrap returns the sentinel.
-func (e *crowdError) Unwrap() error { return ErrTooMuch }
-
-// Hint says what to do.
-func (e *crowdError) Hint() string {
-	if e.most == e.root {
-		return e.part + " uses a part of it"
-	}
-	return "remove it or move it away; " + e.part + " uses a part"
-}
 
 // part returns the flag that names less than the tree.
 func (c *rules) part() string {
@@ -55,7 +29,12 @@ func (w *walker) crowd(err error, tree *dir) error {
 		return err
 	}
 	most, dirs := tree.heaviest()
-	return &crowdError{root: w.root, part: w.part(), most: filepath.Join(w.root, most.rel), dirs: dirs}
+	where, fix := "in all of it", w.part()+" uses a part of it"
+	if path := filepath.Join(w.root, most.rel); path != w.root {
+		where = fmt.Sprintf("%d of them or more in %s", dirs, beneath.Shorten(path))
+		fix = "remove it or move it away; " + w.part() + " uses a part"
+	}
+	return hint.Errorf(fix, "scan %s: too many or too deep directories, %s: %w", w.root, where, ErrTooMuch)
 }
 
 // heaviest goes down from a directory as long as one of those in it weighs more

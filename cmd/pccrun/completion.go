@@ -1,3 +1,5 @@
+//go:build !launcher
+
 package main
 
 import (
@@ -8,6 +10,7 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/run"
+	"github.com/pccrun/pccrun/test/escape"
 )
 
 // The scripts ask this program for what can stand where the cursor is: it knows the verbs, the
@@ -147,54 +150,15 @@ func values(d flagDef) (words []string, path bool) {
 	return nil, strings.HasPrefix(d.arg, "PATH") || strings.HasPrefix(d.arg, "FILE") || d.arg == "DIR"
 }
 
-func flagNames(defs []flagDef) []string {
-	var names []string
-	for _, d := range defs {
-		names = append(names, d.name)
-	}
-	return names
-}
-
-// escapeFlags are the flags of escape, whose help is not linked into a launcher.
-const escapeFlags = "--list --explain --profile --provider --runtime --allow-missing --without --wrap --wrap-ready --only --id --severity --long --layers " +
-	"--json --junit --sarif --tap --markdown --report --all --fail-on --baseline --parallel"
-
 // verbFlags returns the flags of a verb.
 func verbFlags(v verb) []string {
 	switch v.name {
 	case "run":
 		return flagNames(runFlags())
-	case "escape":
-		return strings.Fields(escapeFlags)
+	case "escape": // its FLAGS are those of a run, of which it has a few
+		return helpFlags(strings.ReplaceAll(escape.Usage, "[FLAGS]", ""))
 	}
 	return helpFlags(v.help())
-}
-
-// helpFlags returns the flags that a help describes: in its first lines, and at
-// the beginning of a line of its list. Where it says FLAGS those are meant that
-// say what the policy is.
-func helpFlags(help string) []string {
-	var names []string
-	add := func(words []string) {
-		for _, w := range words {
-			w = strings.TrimSuffix(w, ",")
-			if strings.Trim(w, "-") != "" && strings.HasPrefix(w, "-") && strings.Trim(w, "abcdefghijklmnopqrstuvwxyz-") == "" && !slices.Contains(names, w) {
-				names = append(names, w)
-			}
-		}
-	}
-	head, list, _ := strings.Cut(help, "\n\n")
-	add(strings.FieldsFunc(head, func(r rune) bool { return strings.ContainsRune(" []|\n", r) }))
-	for line := range strings.Lines(list) {
-		if line, ok := strings.CutPrefix(line, "  -"); ok {
-			flags, _, _ := strings.Cut("-"+line, "  ")
-			add(strings.Fields(flags))
-		}
-	}
-	if strings.Contains(head, "FLAGS") {
-		add(flagNames(policyFlags()))
-	}
-	return names
 }
 
 func verbNames() []string {

@@ -1,3 +1,5 @@
+//go:build !launcher
+
 package main
 
 import (
@@ -48,9 +50,6 @@ func downloadVerb(args []string) int {
 	}
 	if err != nil {
 		return failSession(err)
-	}
-	if become != nil {
-		return become()
 	}
 	home, e, err := findSession(words)
 	if len(words) == 0 && home != (sessions.Home{}) {

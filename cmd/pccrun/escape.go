@@ -1,4 +1,4 @@
-//go:build !thin
+//go:build !launcher
 
 package main
 
@@ -13,8 +13,6 @@ import (
 	"github.com/pccrun/pccrun/providers/doctor"
 	"github.com/pccrun/pccrun/test/escape"
 )
-
-const escapeUsage = escape.Usage
 
 func escapeVerb(args []string) int { return escape.Main(args) }
 
@@ -31,8 +29,8 @@ func escapeHidden(args []string) (code int, is bool) {
 	return escape.Hidden(args)
 }
 
-// believe takes what the thin program tells this one by variables, and forgets
-// them where it is not the thin one that started this: a project can set them
+// believe takes what the launcher tells this one by variables, and forgets
+// them where it is not the launcher that started this: a project can set them
 // (.envrc), and the launcher that they name is executed outside of any sandbox.
 func believe() {
 	path := os.Getenv(wholeVariable)

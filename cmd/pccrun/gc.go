@@ -1,3 +1,5 @@
+//go:build !launcher
+
 package main
 
 import (
@@ -41,9 +43,6 @@ func gcVerb(args []string) int {
 	home, err := run.Sessions()
 	if err != nil {
 		return failSession(err)
-	}
-	if list, err := home.List(); err == nil && (needsWhole(list...) || become != nil && leftovers.CloudKeySet()) {
-		return become()
 	}
 	o.Crashed = func(e sessions.Entry) error { return leftovers.ClearCrashed(thisProgram(), home, e) }
 	defer slow("removing")()

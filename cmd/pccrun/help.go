@@ -1,3 +1,5 @@
+//go:build !launcher
+
 package main
 
 import (
@@ -109,11 +111,6 @@ func flagTable(without string) string {
 	}
 	return b.String()
 }
-
-// version is set by the linker in a release.
-var version = unreleased
-
-const unreleased = "(devel)"
 
 func versionVerb(args []string) int {
 	if len(args) > 0 {

@@ -1,4 +1,4 @@
-//go:build unix
+//go:build unix && !launcher
 
 package main
 
@@ -61,9 +61,6 @@ func killVerb(args []string) int {
 	targets, err := killTargets(home, words, all)
 	if err != nil {
 		return failSession(err)
-	}
-	if needsWhole(targets...) {
-		return become()
 	}
 	code, results := 0, []object{}
 	for _, e := range targets {

@@ -26,6 +26,7 @@ func plain(s, but string) string            { return messages.PrintableExcept(s,
 func printf(format string, args ...any)     { messages.Printf(format, args...) }
 func isTerminal(f *os.File) bool            { return messages.IsTerminal(f) }
 func quote(s string) string                 { return strconv.Quote(s) }
+func itoa(n int64) string                   { return strconv.FormatInt(n, 10) }
 
 var stdout = messages.Stdout
 

@@ -1,3 +1,5 @@
+//go:build !launcher
+
 package main
 
 import (
@@ -18,7 +20,7 @@ func showWhy(req *profiles.Request, p *profiles.Policy) int {
 	var set []string
 	for _, e := range req.Host.Environ {
 		name, _, _ := strings.Cut(e, "=")
-		if strings.HasPrefix(name, "PCCRUN_") || strings.HasPrefix(name, "PARALLEL_CC_") || strings.HasPrefix(name, "XDG_") && strings.HasSuffix(name, "_HOME") {
+		if strings.HasPrefix(name, "PCCRUN_") && name != "PCCRUN_LAUNCHER" || strings.HasPrefix(name, "PARALLEL_CC_") || strings.HasPrefix(name, "XDG_") && strings.HasSuffix(name, "_HOME") {
 			set = append(set, name)
 		}
 	}

@@ -1,3 +1,5 @@
+//go:build !launcher
+
 package main
 
 import (
@@ -92,5 +94,3 @@ func commandLine(argv []string) string {
 	}
 	return string(line)
 }
-
-func itoa(n int64) string { return strconv.FormatInt(n, 10) }

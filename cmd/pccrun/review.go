@@ -1,3 +1,5 @@
+//go:build !launcher
+
 package main
 
 const reviewUsage = `usage: pccrun review [SESSION] [--json] [--quiet]

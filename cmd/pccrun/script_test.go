@@ -49,7 +49,7 @@ func (s shipped) Run() int {
 	return s.M.Run()
 }
 
-// carried is pccrun as the thin program starts it from a file, so that it
+// carried is pccrun as the launcher starts it from a file, so that it
 // believes PCCRUN_LAUNCHER.
 func carried() {
 	self, err := os.Executable()

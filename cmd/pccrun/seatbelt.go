@@ -1,4 +1,4 @@
-//go:build !thin
+//go:build !launcher
 
 package main
 

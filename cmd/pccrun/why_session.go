@@ -1,3 +1,5 @@
+//go:build !launcher
+
 package main
 
 import (

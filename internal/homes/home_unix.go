@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/state"
+	"github.com/pccrun/pccrun/profiles"
 )
 
 // Names in the directory of a home.
@@ -28,23 +29,6 @@ const (
 	recordName = "record" // a [Record]
 	lockName   = "lock"   // held shared by runs, exclusively by who seeds or removes it
 )
-
-// transient are names in a home that no run takes over from another: what a shell,
-// git, npm and their like obey. Directories of that sort are private in each run: see
-// namespaces.
-var transient = [...]string{
-	".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout",
-	".kshrc", ".mkshrc", ".cshrc", ".tcshrc", ".login", ".logout", ".inputrc", ".envrc", ".xprofile", ".xsessionrc", ".pam_environment",
-	".gitconfig", ".gitattributes", ".npmrc", ".yarnrc", ".yarnrc.yml", ".netrc", ".pypirc", ".pydistutils.cfg", ".curlrc", ".wgetrc",
-	".gdbinit", ".lldbinit", ".vimrc", ".exrc", ".tmux.conf", ".screenrc",
-	".config/fish", ".config/environment.d", ".config/pip", ".config/systemd", ".config/autostart", ".config/npm", ".config/direnv", ".config/mise",
-}
-
-// mounted are names on which a run may mount a link where the host has something: the empty file
-// that it stands on is in the way of a run in which the host has nothing.
-var mounted = [...]string{
-	".ssh", ".gnupg", ".aws", ".azure", ".kube", ".config/gcloud", ".config/gh", ".password-store", ".local/share/keyrings", ".mozilla", ".config/google-chrome",
-}
 
 // A Home is a home that is open, and locked: nobody removes it. The zero value is none.
 type Home struct {
@@ -218,8 +202,9 @@ func (h *Home) Close() {
 	}
 }
 
-// Clear moves aside what an earlier run has left under a name that a shell, git or npm obeys. It
-// does nothing where another run uses the home.
+// Clear moves away what an earlier run has left under one of [profiles.StartupFiles], and removes the empty
+// files on which one has mounted something: links that report searches, for one. It does nothing where
+// another run uses the home.
 func (h *Home) Clear() error {
 	if !h.Alone {
 		return nil
@@ -227,7 +212,7 @@ func (h *Home) Clear() error {
 	if err := h.keepGitConfig(); err != nil {
 		return err
 	}
-	for _, name := range transient {
+	for _, name := range profiles.StartupFiles {
 		if err := h.clear(name); err != nil && err != unix.ENOENT {
 			return fmt.Errorf("move %s out of the home: %w", name, err)
 		}
@@ -239,7 +224,7 @@ func (h *Home) Clear() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	for _, name := range append(mounted[:], strings.Split(string(text), "\x00")...) {
+	for _, name := range append(profiles.SearchedPlaces(), strings.Split(string(text), "\x00")...) {
 		dir, err := open(h.fd, path.Dir(name), unix.O_RDONLY|unix.O_DIRECTORY)
 		if err != nil {
 			continue

@@ -124,7 +124,7 @@ func (f *finder) traces() (names []string) {
 	if !policy.Attempts && f.signing.Flags == "" || home.Access != profiles.Private && home.Access != profiles.Persist {
 		return nil
 	}
-	for _, name := range profiles.SecretDirs {
+	for _, name := range profiles.SearchedPlaces() {
 		if !policy.Attempts && name != f.signing.Dir {
 			continue
 		}

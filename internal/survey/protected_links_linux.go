@@ -174,9 +174,9 @@ func (f *links) lends(path string) bool {
 	if d.Rule.Glob != "" || d.Rule.Path != "/" && d.Rule.Path != f.policy.Home && !slices.Contains(f.policy.Homes, d.Rule.Path) || f.isWhole(path) {
 		return false
 	}
-	for _, name := range secrets {
-		secret := filepath.Join(f.policy.Home, name)
-		if Below(secret, path) || Below(path, secret) && !settings(name, path[len(secret):]) && !isPublic(path) {
+	for _, s := range profiles.SecretPlaces {
+		secret := filepath.Join(f.policy.Home, s.Name)
+		if Below(secret, path) || Below(path, secret) && !settings(s.Name, path[len(secret):]) && !isPublic(path) {
 			return false
 		}
 	}
@@ -191,15 +191,12 @@ func settings(name, rest string) bool {
 		first, _, _ := strings.Cut(strings.TrimPrefix(rest, "/"), "/")
 		return slices.Contains([]string{"skills", "agents", "commands", "prompts", "rules", "hooks", "plugins", "output-styles", "CLAUDE.md", "AGENTS.md", "GEMINI.md"}, first)
 	case ".config":
-		return strings.Count(rest, "/") > 1 && !slices.ContainsFunc(keyrings[:], func(k string) bool { return Below(rest, k) })
+		return strings.Count(rest, "/") > 1 // the parts that hold keys are places of their own
 	case ".local/state":
 		return strings.HasPrefix(rest, "/nix/")
 	}
 	return false
 }
-
-// keyrings are the directories of ~/.config that hold keys.
-var keyrings = [...]string{"/gcloud", "/gh", "/glab-cli", "/google-chrome", "/chromium", "/op", "/rclone", "/doctl", "/hub", "/sops", "/age", "/pccrun", "/containers"}
 
 // lead protects the path at which a protected link goes on, where the command may write it: also if nothing stands there
 // yet.

@@ -11,8 +11,8 @@ import (
 // change: somebody may have led there by a link. A repository of its own within is one
 // that somebody works in, such as ~/.config/nvim.
 func keepsSecrets(policy *profiles.Policy) error {
-	for _, name := range secrets {
-		dir := policy.Home + "/" + name
+	for _, s := range profiles.SecretPlaces {
+		dir := policy.Home + "/" + s.Name
 		if !Below(policy.Workspace, dir) {
 			continue
 		}

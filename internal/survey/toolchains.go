@@ -72,8 +72,8 @@ func Toolchains(q ToolQuery) Tools {
 		q.Changeable = func(string) bool { return false }
 	}
 	f := toolFinder{q: q, show: map[string]string{}, seen: map[string]bool{}, prefixed: map[string]bool{}}
-	for _, s := range secrets {
-		f.secrets = append(f.secrets, q.Home+"/"+s)
+	for _, s := range profiles.SecretPlaces {
+		f.secrets = append(f.secrets, q.Home+"/"+s.Name)
 	}
 	for _, r := range roots {
 		f.roots = append(f.roots, f.place(r.env, r.path))
@@ -562,19 +562,11 @@ func (f *toolFinder) place(env, rel string) string {
 	return filepath.Join(f.q.Home, rel)
 }
 
-// secrets are never shown, nor is a directory that contains one. They need not exist.
-var secrets = [...]string{
-	".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config", ".local/share/keyrings", ".local/share/kwalletd", ".local/state",
-	".password-store", ".netrc", ".npmrc", ".pypirc", ".git-credentials", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials",
-	".m2/settings.xml", ".gradle/gradle.properties", ".terraform.d", ".vault-token", ".mozilla", ".thunderbird", ".claude", ".codex", ".gemini",
-}
-
-// Secret reports whether a path is known to hold secrets, or contains what does. Of directories where programs keep
-// all their settings that is not known of each file.
+// Secret reports whether a path is known to hold secrets, or contains what does.
 func Secret(home, path string) bool {
-	return slices.ContainsFunc(slices.Concat(secrets[:], profiles.SecretDirs[:]), func(name string) bool {
-		at := home + "/" + name
-		return Below(at, path) || Below(path, at) && name != ".config" && name != ".local/state"
+	return slices.ContainsFunc(profiles.SecretPlaces[:], func(s profiles.SecretPlace) bool {
+		at := home + "/" + s.Name
+		return Below(at, path) || Below(path, at) && s.Sort != profiles.Mixed
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
@@ -38,23 +39,6 @@ func (l Limits) orDefault() Limits {
 		l.Files = DefaultLimits.Files
 	}
 	return l
-}
-
-// A LimitError says that there is more than the limits allow.
-type LimitError struct {
-	What    string
-	Largest []string // the names in the top directory that hold most
-}
-
-func (e *LimitError) Error() string { return e.What }
-
-// Hint says what to do about it.
-func (e *LimitError) Hint() string {
-	hint := "list files that need no upload in .pccrunignore, or raise --max-size and --max-files"
-	if len(e.Largest) > 0 {
-		hint += "; most is in " + strings.Join(e.Largest, ", ")
-	}
-	return hint
 }
 
 // Up says how a tree goes up.
@@ -360,18 +344,22 @@ func (w *walk) check() error {
 	default:
 		return nil
 	}
-	e := &LimitError{What: what}
 	names := make([]string, 0, len(w.sizes))
 	for name := range w.sizes {
 		names = append(names, name)
 	}
 	slices.SortFunc(names, func(a, b string) int { return int(min(max(w.sizes[b]-w.sizes[a], -1), 1)) })
+	var largest []string
 	for _, name := range names[:min(3, len(names))] {
 		if size := w.sizes[name]; size >= 1<<20 {
-			e.Largest = append(e.Largest, fmt.Sprintf("%s (%d MB)", name, size>>20))
+			largest = append(largest, fmt.Sprintf("%s (%d MB)", name, size>>20))
 		}
 	}
-	return e
+	fix := "list files that need no upload in .pccrunignore, or raise --max-size and --max-files"
+	if largest != nil {
+		fix += "; most is in " + strings.Join(largest, ", ")
+	}
+	return &hint.Error{Err: errors.New(what), Fix: fix}
 }
 
 // links leaves out the links that lead out.

@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
@@ -348,7 +349,7 @@ func TestLimits(t *testing.T) {
 	write(t, root, "data/x", strings.Repeat("x", 3<<20))
 	write(t, root, "y", "1")
 	_, err := Pack(t.Context(), root, io.Discard, Up{Limits: Limits{Bytes: 2 << 20}})
-	var limit *LimitError
+	var limit *hint.Error
 	require.ErrorAs(t, err, &limit)
 	require.Equal(t, "more than 2 MB", limit.Error())
 	require.Contains(t, limit.Hint(), "data (3 MB)")

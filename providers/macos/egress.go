@@ -11,6 +11,7 @@ import (
 
 	"github.com/pccrun/pccrun/internal/egress"
 	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/providers"
 )
@@ -47,7 +48,8 @@ func (r *running) leave(ctx context.Context) (err error) {
 		r.observer.Warning(events.Warning{Text: text})
 	}
 	if r.egress.Inspects() {
-		return &StartError{Cause: "rules for requests need the inspection process, which does not run on macOS", Advice: "--allow HOST, without a method or a path; pccrun in a Linux virtual machine keeps such rules"}
+		return hint.Errorf("--allow HOST, without a method or a path; pccrun in a Linux virtual machine keeps such rules",
+			"macos: rules for requests need the inspection process, which does not run on macOS")
 	}
 	if r.service, err = r.egress.Open(r.decided); err != nil {
 		return err

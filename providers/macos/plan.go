@@ -3,7 +3,6 @@
 package macos
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -74,18 +73,9 @@ func (p *Provider) Plan(
 	r.environ = r.environment(found)
 	var err error
 	if r.document, err = seatbelt.Profile(policy, r.profile); err != nil {
-		return nil, hinted(err)
+		return nil, err
 	}
 	return r, nil
-}
-
-// hinted names the rule that asks for an overlay.
-func hinted(err error) error {
-	var overlay *seatbelt.OverlayError
-	if errors.As(err, &overlay) {
-		return unsupported(overlay.Rule.Origin, err.Error(), overlay.Hint())
-	}
-	return err
 }
 
 // refuse names what a policy asks for that macOS has nothing for, and that no guarantee stands for.

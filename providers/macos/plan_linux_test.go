@@ -170,5 +170,5 @@ func TestJudge(t *testing.T) {
 	} {
 		require.EqualError(t, got, want)
 	}
-	require.NotEmpty(t, judge(nil, 65*exited, "x").(*StartError).Hint())
+	require.NotEmpty(t, profiles.Hint(judge(nil, 65*exited, "x")))
 }

@@ -3,13 +3,15 @@
 package macos
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/providers"
 )
 
-// judge is what a report, or that there was none, says of the start.
+// judge is what a report, or that there was none, says of the start. Nothing ran outside of the profile.
 func judge(r *report, status syscall.WaitStatus, command string) error {
 	const (
 		badProfile = 65 // of sandbox-exec: the text is none that it takes
@@ -19,22 +21,14 @@ func judge(r *report, status syscall.WaitStatus, command string) error {
 	case r != nil && r.Errno != 0:
 		return &providers.ExecError{Name: command, Err: syscall.Errno(r.Errno)}
 	case r != nil && r.Fail != "":
-		return &StartError{Cause: r.Fail}
+		return errors.New("macos: " + r.Fail)
 	case status.Exited() && status.ExitStatus() == badProfile:
-		return &StartError{Cause: "sandbox-exec does not take the profile", Advice: "pccrun spec --format seatbelt prints it; docs/macos.md says how to report that"}
+		return hint.Errorf("pccrun spec --format seatbelt prints it; docs/macos.md says how to report that", "macos: sandbox-exec does not take the profile")
 	case status.Exited() && status.ExitStatus() == nested:
 		return alreadyInside()
 	}
-	return &StartError{Cause: fmt.Sprintf("sandbox-exec ended before the command began (status %d)", status)}
+	return fmt.Errorf("macos: sandbox-exec ended before the command began (status %d)", status)
 }
-
-// A StartError says why the command was not started. Nothing ran outside of the profile.
-type StartError struct{ Cause, Advice string }
-
-func (e *StartError) Error() string { return "macos: " + e.Cause }
-
-// Hint says what mends it.
-func (e *StartError) Hint() string { return e.Advice }
 
 // alreadyInside refuses to run in another sandbox: macOS makes none in one that denies anything.
 func alreadyInside() error {

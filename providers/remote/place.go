@@ -25,6 +25,7 @@ import (
 
 	"github.com/pccrun/pccrun/internal/egress"
 	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
@@ -506,14 +507,6 @@ func (r *running) tell(line []byte) {
 	}
 }
 
-// placeError is what pccrun in the sandbox says of a command that it does not start.
-type placeError struct{ text, hint string }
-
-func (e *placeError) Error() string { return e.text }
-
-// Hint says what mends it.
-func (e *placeError) Hint() string { return e.hint }
-
 // refused turns what pccrun in the sandbox says into an error of this side.
 func (r *running) refused(f *inside.Refusal) error {
 	name := r.command.Argv[0]
@@ -524,11 +517,11 @@ func (r *running) refused(f *inside.Refusal) error {
 	case 126:
 		return &providers.ExecError{Name: name, Err: syscall.EACCES, Advice: advice}
 	}
-	hint := events.Clean(f.Hint)
-	if !strings.HasPrefix(hint, "--") { // what mends a machine of the user's mends no sandbox
-		hint = "another template or snapshot of the provider's may allow it; --provider native runs the command on this machine"
+	fix := events.Clean(f.Hint)
+	if !strings.HasPrefix(fix, "--") { // what mends a machine of the user's mends no sandbox
+		fix = "another template or snapshot of the provider's may allow it; --provider native runs the command on this machine"
 	}
-	return &placeError{r.provider.Name() + ": in the sandbox: " + events.Clean(f.Text), hint}
+	return hint.Errorf(fix, "%s: in the sandbox: %s", r.provider.Name(), events.Clean(f.Text))
 }
 
 // end is how the command ended.

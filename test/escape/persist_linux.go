@@ -105,7 +105,7 @@ func persistProbes() []Probe {
 			Observe: unplanted("{workspace}", "bare")},
 		reviewed("PER-010", "submodules and attributes", Medium, ".gitmodules", ".gitattributes"),
 		reviewed("PER-013", "workflows of the forge", Medium, ".github/workflows/evil.yml"),
-		reviewed("PER-024", "scripts of the build", Info, "package.json", "Makefile"),
+		reviewed("PER-024", "scripts that an installation runs", Info, "package.json"),
 		reviewed("PER-032", "instructions to agents", Medium, "AGENTS.md", "CLAUDE.md"),
 		{ID: "PER-019", Name: "the common directory of a linked work tree", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
 			Expect: "hooks and config cannot be written", References: refs("git-worktree(1)"), Key: "protect.deny",
@@ -167,7 +167,7 @@ func persistProbes() []Probe {
 			Expect: "private or copy-on-write", References: refs("clinejection"), Key: "filesystem",
 			Explain: "A changed module in ~/go/pkg/mod, ~/.npm, ~/.cargo/registry or ~/.cache is built into the next program.",
 		}, plantedIn("go/pkg/mod/cache", ".npm/_cacache", ".cargo/registry", ".cache/go-build", ".cache/pip", ".m2/repository", ".gradle")...),
-		overlooked("PER-031", "AGENTS.md", "Makefile"),
+		overlooked("PER-031", "AGENTS.md", "package.json"),
 		plantsInHome(Probe{
 			ID: "PER-033", Name: "start-up files of the desktop and of services", Guarantee: profiles.FSReadonly, Severity: Critical,
 			Expect: "never on the host", Key: "filesystem",

@@ -26,8 +26,8 @@ var executes = map[string][]string{
 
 // executors are the calls outside of package programs, and what they execute.
 var executors = map[string]string{
-	"cmd/pccrun/escape_thin.go unix.Exec":                 "the whole program, which the launcher carries",
-	"cmd/pccrun/wholefile_thin.go unix.Exec":              "the same",
+	"cmd/pccrun/launcher_linux.go unix.Exec":              "the whole program, which the launcher carries",
+	"cmd/pccrun/whole_file_linux.go unix.Exec":            "the same",
 	"cmd/pccrun/learn_linux.go os.StartProcess":           "this program",
 	"internal/egress/inspector_linux.go os.StartProcess":  "the whole program",
 	"run/home_linux.go os.StartProcess":                   "the whole program",

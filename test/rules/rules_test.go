@@ -433,13 +433,8 @@ func TestWhatIsForTestsIsNotLinked(t *testing.T) {
 	tests, _, _ = strings.Cut(tests, "\n## ")
 	forProgram, forTests := modulesIn(linked), modulesIn(tests)
 	require.NotEmpty(t, forTests)
-	for _, tags := range []string{"", "thin"} {
-		// -e: what the thin program carries need not have been built.
-		list := exec.Command("go", "list", "-e", "-deps", "-tags", tags, "-f", "{{with .Module}}{{.Path}}{{end}}", "./cmd/pccrun")
-		list.Dir = top(t)
-		out, err := list.Output()
-		require.NoError(t, err)
-		modules := strings.Fields(string(out))
+	for _, tags := range []string{"", "launcher"} {
+		modules := linkedBy(t, tags, "{{with .Module}}{{.Path}}{{end}}")
 		require.Contains(t, modules, "golang.org/x/sys", "the control")
 		for module := range forTests {
 			if !forProgram[module] { // one may be both
@@ -447,6 +442,45 @@ func TestWhatIsForTestsIsNotLinked(t *testing.T) {
 			}
 		}
 	}
+}
+
+// linkedBy lists what a build of the program with some tags links, by a format of go list.
+func linkedBy(t *testing.T, tags, format string) []string {
+	// -e: the program that the launcher carries need not have been built.
+	list := exec.Command("go", "list", "-e", "-deps", "-tags", tags, "-f", format, "./cmd/pccrun")
+	list.Dir = top(t)
+	out, err := list.Output()
+	require.NoError(t, err)
+	return strings.Fields(string(out))
+}
+
+// The launcher runs commands, and Go initialises each package that is linked at each start: what verbs alone
+// need is not in it, and of modules only what the page of dependencies marks.
+func TestTheLauncherLinksLittle(t *testing.T) {
+	has := linkedBy(t, "launcher", "{{.ImportPath}}")
+	whole := linkedBy(t, "", "{{.ImportPath}}")
+	for _, name := range []string{
+		"text/tabwriter", "encoding/xml", "net/http",
+		module + "/internal/homes/login", module + "/internal/outgoing/client", module + "/netproxy/inspect", module + "/seatbelt", module + "/test/escape",
+		module + "/providers/doctor", module + "/providers/docker", module + "/providers/remote", module + "/providers/filesync",
+	} {
+		assert.NotContains(t, has, name)
+		assert.Contains(t, whole, name, "the control")
+	}
+	for _, name := range []string{module + "/run", module + "/providers/native", module + "/providers/inside"} {
+		assert.Contains(t, has, name, "the control")
+	}
+	page, err := os.ReadFile(filepath.Join(top(t), "docs/dependencies.md"))
+	require.NoError(t, err)
+	marked := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^- (\S+): \(L\)`).FindAllStringSubmatch(string(page), -1) {
+		marked[m[1]] = true
+	}
+	used := map[string]bool{}
+	for _, name := range linkedBy(t, "launcher", "{{with .Module}}{{if not .Main}}{{.Path}}{{end}}{{end}}") {
+		used[name] = true
+	}
+	assert.Equal(t, used, marked, "docs/dependencies.md marks with (L) what the launcher links")
 }
 
 // What pccrun reads of its environment stands in one table. Package managers'

@@ -213,7 +213,7 @@ func (s *stage) count(ctx context.Context, o options) error {
 	whole := filepath.Join(s.source(), "cmd", "pccrun", "whole.bin")
 	for _, flags := range [][]string{
 		{"-ldflags=-s -w", "-o", whole},
-		{"-tags=thin", "-ldflags=-s -w -E github.com/pccrun/pccrun/internal/start.entry", "-o", s.counted()},
+		{"-tags=launcher", "-ldflags=-s -w -E github.com/pccrun/pccrun/internal/start.entry", "-o", s.counted()},
 	} {
 		build := slices.Concat([]string{"CGO_ENABLED=0", "go", "build", "-cover", "-coverpkg=./..."}, flags, []string{"./cmd/pccrun"})
 		if _, err := output(ctx, s.source(), "env", build...); err != nil {

@@ -1,4 +1,4 @@
-//go:build thin && linux
+//go:build launcher
 
 package main
 
