@@ -295,11 +295,7 @@ func (f *facts) bound(policy *profiles.Policy) error {
 			cheap |= l.r
 		}
 	}
-	o := cgroups.Options{Cheap: cheap}
-	if id := f.kernel.Identity; id.Root {
-		o.UID = id.HostUID
-	}
-	f.limits = cgroups.Survey(need).Plan(want, o)
+	f.limits = cgroups.Survey(need).Plan(want, cgroups.Options{Cheap: cheap, Sheds: f.kernel.Identity.Root})
 	if n := f.limits.Affinity; n > 0 {
 		set, err := cgroups.Processors(n)
 		if err != nil {
