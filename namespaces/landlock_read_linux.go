@@ -96,12 +96,12 @@ func Readables(places []Place, list func(string) ([]fs.DirEntry, error)) ([]Read
 }
 
 // Programs returns the files that can be executed where the
-// launcher opens all others ([Plan.Opens]), as they stand: to execute a file the
+// launcher opens all others ([Watch.Opens]), as they stand: to execute a file the
 // kernel opens it for the process, and asks Landlock for the right to read it
 // (Linux 5.13 to 6.18, hook_file_open). What the command makes there it cannot execute.
 func (p *Plan) Programs(hidden func(path string) bool) (list []Readable, err error) {
 	for _, m := range p.Mounts {
-		if m.Kind != Bind || !m.Tree || m.ReadOnly || !p.Opens(m.Target) {
+		if m.Kind != Bind || !m.Tree || m.ReadOnly || !p.At(m.Target).OpensFiles {
 			continue
 		}
 		err := filepath.WalkDir(m.Target, func(path string, e fs.DirEntry, err error) error {

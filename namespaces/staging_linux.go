@@ -59,14 +59,14 @@ func (m *mounter) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.ended = true
-	m.dismiss()
+	m.endHelper()
 	if m.staging != 0 {
 		unix.Close(m.staging)
 		m.staging = 0
 	}
 }
 
-func (m *mounter) dismiss() {
+func (m *mounter) endHelper() {
 	if m.helper != nil {
 		m.helper.close()
 		m.helper = nil
@@ -109,35 +109,35 @@ func (s *Sandbox) Mount(path string, have *unix.Stat_t, host int, entry string, 
 	if !there || source.Ino != have.Ino || target.Ino != stub.Ino || source.Mnt_id != place.Mnt_id || target.Mnt_id != place.Mnt_id {
 		return ErrNotStaged
 	}
-	if err := s.hire(); err != nil {
+	if err := s.startHelper(); err != nil {
 		return err
 	}
 	if err = m.helper.mount(v, m.staging, path, &source, entry, &target); err != nil {
-		m.dismiss()
+		m.endHelper()
 	}
 	return err
 }
 
-// hire starts the helper that mounts, if there is none.
-func (s *Sandbox) hire() (err error) {
+// startHelper starts the helper that mounts, if there is none.
+func (s *Sandbox) startHelper() (err error) {
 	if s.mounter.helper == nil {
 		s.mounter.helper, err = s.newHelper(s.root, s.mounter.staging)
 	}
 	return err
 }
 
-// hireAfter is how long a run lasts before its helper is started, so that the first directory does not stand longer
+// helperAfter is how long a run lasts before its helper is started, so that the first directory does not stand longer
 // than others. What is over sooner does not pay for it.
-const hireAfter = 20 * time.Millisecond
+const helperAfter = 20 * time.Millisecond
 
 // ReadyToMount has [Sandbox.Mount] be quick from soon on.
 func (s *Sandbox) ReadyToMount() {
-	time.AfterFunc(hireAfter, func() {
+	time.AfterFunc(helperAfter, func() {
 		m := &s.mounter
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if !m.ended {
-			_ = s.hire() // Mount tries again
+			_ = s.startHelper() // Mount tries again
 		}
 	})
 }
@@ -154,7 +154,8 @@ func (h *helper) mount(v view, staging int, path string, source *unix.Statx_t, e
 	p.Cut(h.mark)
 	p.Step("mount " + path + " again")
 	same := func(fd inside.Reg, st *unix.Statx_t) {
-		p.SameInode(fd, uint64(st.Dev_major)<<32|uint64(st.Dev_minor), st.Ino)
+		is := inodeOf(st)
+		p.SameInode(fd, is.dev, is.ino)
 	}
 	from := lookUpAt(p, inside.Int(v.fd), v.relative(path), unix.O_NOFOLLOW|unix.O_DIRECTORY)
 	same(from, source)
