@@ -101,11 +101,10 @@ func (s *Supervisor) Peak() int64 { return s.peak.Load() }
 func (s *Supervisor) Processes() int64 { return s.most.Load() }
 
 // end kills the sandbox, once: whoever waits for pid 1 may ask for the reason
-// before Over is called. The others would else die when pid 1 gets to run.
+// before Over is called.
 func (s *Supervisor) end(used int64) {
 	if s.over.CompareAndSwap(false, true) {
 		s.peak.Store(max(used, s.peak.Load()))
-		killAll(s.processes)
 		s.Over(used)
 	}
 }
