@@ -3,39 +3,42 @@ package namespaces
 import (
 	"os"
 	"runtime"
+	"slices"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/namespaces/inside"
 )
 
-// A helper is a child that mounts in the sandbox's namespaces for the launcher. Like pid 1 it is a
-// clone of this process. It has joined the sandbox's user and mount namespaces, which a program
+// A helper mounts in a sandbox's namespaces for the launcher, through a child. Like pid 1 that is a
+// clone of this process. It joins the sandbox's user and mount namespaces, which a program
 // with several threads cannot, but not its pid namespace: nothing inside can see it.
 type helper struct {
-	pid     int
-	fds     []int // that it has of this process's, by number
+	pid     int   // of the child, 0 while there is none
+	fds     []int // that the child has of this process's, by number
 	control int
 	program *inside.Program
 	mark    inside.Mark
-	done    chan struct{}
+	ended   chan struct{}
 }
 
-// newHelper starts one that has these descriptors. It may live as long as the sandbox, so
+// start starts a child with descriptors, if there is none that has one of them. It may live as long as the sandbox, so
 // it closes all else that this process has open: a pipe to a program that
 // is being started just now would not end with that program.
-func (s *Sandbox) newHelper(fds ...int) (*helper, error) {
+func (h *helper) start(s *Sandbox, need int, fds ...int) error {
+	if h.pid != 0 && slices.Contains(h.fds, need) {
+		return nil
+	}
+	h.end()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, os.NewSyscallError("socketpair", err)
+		return os.NewSyscallError("socketpair", err)
 	}
 	p, err := inside.New()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	h := &helper{fds: fds, control: pair[0], program: p, done: make(chan struct{})}
 	p.Step("bind the helper's life to the launcher's")
 	p.Call(unix.SYS_PRCTL, inside.Int(unix.PR_SET_PDEATHSIG), inside.Int(int(unix.SIGKILL)))
 	p.Alive(inside.Int(pair[1]))
@@ -45,62 +48,54 @@ func (s *Sandbox) newHelper(fds ...int) (*helper, error) {
 	p.Step("close unneeded descriptors")
 	keepOnly(p, append([]int{pair[1], s.Private}, fds...))
 	p.Await()
-	h.mark = p.Mark()
-	started := make(chan error)
+	h.fds, h.control, h.program, h.mark, h.ended = fds, pair[0], p, p.Mark(), make(chan struct{})
+	started, ended := make(chan error), h.ended
 	go func() {
-		runtime.LockOSThread() // the helper's death signal is this thread's end
-		pid, err := p.Start(inside.Options{Control: pair[1], Launcher: pair[0]})
+		runtime.LockOSThread() // the child's death signal is this thread's end
+		var err error
+		h.pid, err = p.Start(inside.Options{Control: pair[1], Launcher: pair[0]})
 		unix.Close(pair[1])
-		h.pid = pid
 		started <- err
-		<-h.done
+		<-ended
 	}()
 	if err := <-started; err != nil {
-		close(h.done)
+		h.pid = 0
+		close(ended)
 		unix.Close(pair[0])
-		return nil, err
+		p.Free()
+		return err
 	}
-	return h, nil
+	return nil
 }
 
-func (h *helper) close() {
+// end ends the child, if there is one.
+func (h *helper) end() {
+	if h.pid == 0 {
+		return
+	}
 	unix.Kill(h.pid, unix.SIGKILL)
 	unix.Wait4(h.pid, nil, unix.WALL, nil)
-	close(h.done)
+	h.pid = 0
+	close(h.ended)
 	unix.Close(h.control)
 	h.program.Free()
 }
 
-// cover has the helper mount over what was seen at a path, and waits until it has. A
-// directory keeps what is mounted in it.
-func (h *helper) cover(private int, v view, m *remount, seen inode) error {
-	p := h.program
-	p.Cut(h.mark)
-	p.Step("cover " + m.path)
-	target := lookUpAt(p, inside.Int(v.fd), v.relative(m.path), unix.O_NOFOLLOW)
-	p.SameInode(target, seen.dev, seen.ino)
-	var tree inside.Reg
-	clone := unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC
-	if m.with != "" {
-		tree = p.Get(unix.SYS_OPEN_TREE, inside.Int(private), p.Str(m.with), inside.Int(clone|unix.AT_SYMLINK_NOFOLLOW))
-	} else {
-		tree = p.Get(unix.SYS_OPEN_TREE, inside.Result(target), p.Str(""), inside.Int(clone|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE))
+// do has the child make the calls that are written to its program, and waits until it has. After
+// a call that failed there is no child any more.
+func (h *helper) do(write func(p *inside.Program)) error {
+	h.program.Cut(h.mark)
+	write(h.program)
+	h.program.Repeat(h.mark)
+	err := h.run()
+	if err != nil {
+		h.end()
 	}
-	attr := unix.MountAttr{Attr_set: attrFresh}
-	if m.readonly {
-		attr.Attr_set = attrHidden
-	}
-	p.Call(unix.SYS_MOUNT_SETATTR, inside.Result(tree), p.Str(""), inside.Int(unix.AT_EMPTY_PATH|unix.AT_RECURSIVE), inside.Ptr(p, attr), inside.Int(unsafe.Sizeof(attr)))
-	p.Call(unix.SYS_MOVE_MOUNT, inside.Result(tree), p.Str(""), inside.Result(target), p.Str(""), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
-	p.Call(unix.SYS_CLOSE, inside.Result(tree))
-	p.Call(unix.SYS_CLOSE, inside.Result(target))
-	return h.carryOut()
+	return err
 }
 
-// carryOut has the helper do what its program says, and waits until it has.
-func (h *helper) carryOut() error {
+func (h *helper) run() error {
 	p := h.program
-	p.Repeat(h.mark)
 	if err := p.Go(h.control, inside.Supervision{}); err != nil && err != unix.EPIPE { // what it died of may be told below
 		return err
 	}
@@ -108,8 +103,8 @@ func (h *helper) carryOut() error {
 	unix.SetsockoptTimeval(h.control, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout)
 	var m inside.Message
 	n, _, err := unix.Recvfrom(h.control, bytesOf(&m), 0)
-	// With a timeout it is not taken up again, signal(7). A helper that ended before
-	// it took our message is told of once, and then what it said last: unix(7).
+	// With a timeout it is not taken up again, signal(7). A child that ended before
+	// it took our message is reported once, and then what it said last: unix(7).
 	for err == unix.EINTR || err == unix.ECONNRESET {
 		n, _, err = unix.Recvfrom(h.control, bytesOf(&m), 0)
 	}

@@ -10,12 +10,14 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/internal/survey"
+	"github.com/pccrun/pccrun/namespaces/inside"
 )
 
 // A RemountWatcher mounts again what the host has detached.
@@ -41,7 +43,7 @@ type RemountWatcher struct {
 	dirs    []watched // containing directories first
 	views   []view    // the sandbox's root first
 	signals chan os.Signal
-	helper  *helper
+	helper  helper
 
 	mu              sync.Mutex    // held while a change is looked at
 	done            chan struct{} // closed when nothing is covered any more
@@ -194,7 +196,7 @@ func (k *RemountWatcher) end() {
 func (k *RemountWatcher) Close() {
 	k.end()
 	k.closing.Do(func() {
-		k.endHelper()
+		k.helper.end()
 		for _, d := range k.dirs {
 			if d.fd >= 0 {
 				unix.Close(d.fd)
@@ -302,7 +304,7 @@ func (k *RemountWatcher) prune() error {
 		return true
 	})
 	if len(k.views) < before {
-		k.endHelper() // the numbers of its descriptors may soon mean others
+		k.helper.end() // the numbers of its descriptors may soon mean others
 	}
 	if len(k.views) > maxViews {
 		return fmt.Errorf("the host replaced more than %d directories", maxViews)
@@ -346,33 +348,35 @@ func (k *RemountWatcher) cover(v view, m *remount) error {
 	return nil
 }
 
-// mount has the helper mount over what was seen at a path. A helper that fails has come to
-// its end, and one that was started before the view has no descriptor of it.
-func (k *RemountWatcher) mount(v view, m *remount, seen inode) (err error) {
-	if k.helper != nil && !slices.Contains(k.helper.fds, v.fd) {
-		k.endHelper()
+// mount mounts over what was seen at a path. A directory keeps what is mounted in it.
+func (k *RemountWatcher) mount(v view, m *remount, seen inode) error {
+	var fds []int
+	for _, v := range k.views {
+		fds = append(fds, v.fd)
 	}
-	if k.helper == nil {
-		var fds []int
-		for _, v := range k.views {
-			fds = append(fds, v.fd)
+	if err := k.helper.start(k.sandbox, v.fd, fds...); err != nil {
+		return err
+	}
+	return k.helper.do(func(p *inside.Program) {
+		p.Step("cover " + m.path)
+		target := lookUpAt(p, inside.Int(v.fd), v.relative(m.path), unix.O_NOFOLLOW)
+		p.SameInode(target, seen.dev, seen.ino)
+		var tree inside.Reg
+		clone := unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC
+		if m.with != "" {
+			tree = p.Get(unix.SYS_OPEN_TREE, inside.Int(k.sandbox.Private), p.Str(m.with), inside.Int(clone|unix.AT_SYMLINK_NOFOLLOW))
+		} else {
+			tree = p.Get(unix.SYS_OPEN_TREE, inside.Result(target), p.Str(""), inside.Int(clone|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE))
 		}
-		if k.helper, err = k.sandbox.newHelper(fds...); err != nil {
-			return err
+		attr := unix.MountAttr{Attr_set: attrFresh}
+		if m.readonly {
+			attr.Attr_set = attrHidden
 		}
-	}
-	if err = k.helper.cover(k.sandbox.Private, v, m, seen); err != nil {
-		k.endHelper()
-	}
-	return err
-}
-
-// endHelper ends the helper. The next one has the descriptors of its time.
-func (k *RemountWatcher) endHelper() {
-	if k.helper != nil {
-		k.helper.close()
-		k.helper = nil
-	}
+		p.Call(unix.SYS_MOUNT_SETATTR, inside.Result(tree), p.Str(""), inside.Int(unix.AT_EMPTY_PATH|unix.AT_RECURSIVE), inside.Ptr(p, attr), inside.Int(unsafe.Sizeof(attr)))
+		p.Call(unix.SYS_MOVE_MOUNT, inside.Result(tree), p.Str(""), inside.Result(target), p.Str(""), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
+		p.Call(unix.SYS_CLOSE, inside.Result(tree))
+		p.Call(unix.SYS_CLOSE, inside.Result(target))
+	})
 }
 
 // relative is a path below the view's descriptor.
