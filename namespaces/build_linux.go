@@ -46,7 +46,7 @@ type Plan struct {
 	Deadline   time.Duration
 	Grace      time.Duration
 	Listen     []netip.AddrPort // of the sandbox's loopback, served by the launcher
-	Network    *network.Plan    // the way out beside those; nil for none
+	Network    *network.Plan    // the way out for what does not know of those; nil for none
 	Questions  bool             // the launcher hears what the sandbox's name server is asked, where Network is nil: see [Sandbox.Questions]
 	Dial       int              // sockets with which the launcher can connect to ports inside at once
 	PassFDs    []int            // descriptors beyond 2 that the command gets as they are
@@ -181,7 +181,7 @@ func rlimits(r *profiles.Resources, f *Facts) []Rlimit {
 	})
 }
 
-// With is what belongs to a plan beside its mounts and processes.
+// With is what a plan has more than mounts and processes.
 type With struct {
 	Floor, Filter []byte
 	Sockets       []byte
@@ -189,7 +189,7 @@ type With struct {
 	OwnFilter     bool
 	Watch         *Watch
 	Programs      []Readable // what may be executed where the launcher opens all else: see [Plan.Programs]
-	Rlimits       []Rlimit   // beside those of [Build]
+	Rlimits       []Rlimit   // in addition to those of [Build]
 	Disk          int64      // where the policy has no limit of its own
 	CPUs          []byte
 	Segments      bool

@@ -128,7 +128,7 @@ func (c *compiler) size(p *Plan) {
 	c.Call(unix.SYS_CLOSE, inside.Result(fs))
 }
 
-// open takes a clone of everything that the host lends, before any of it is
+// open takes a clone of everything that is bound, before any of it is
 // covered or made read-only. A descriptor from before the clone is of no use
 // here (EINVAL in a new mount namespace), so each path is looked up once more,
 // through no link, and held against the inode that the survey saw.
@@ -442,7 +442,7 @@ func (c *compiler) listen(p *Plan) {
 			address = []byte{unix.AF_INET6, 0, byte(port >> 8), byte(port), 23: 1, 27: 0} // struct sockaddr_in6, ipv6(7): ::1
 		}
 		s := c.Get(unix.SYS_SOCKET, inside.Int(family), inside.Int(unix.SOCK_STREAM|unix.SOCK_CLOEXEC), inside.Int(0))
-		if i > 0 { // beside the socket for the port at the addresses of names, where there are no packet rules: socket(7)
+		if i > 0 { // it shares the port with the socket at the addresses of names, where there are no packet rules: socket(7)
 			c.Call(unix.SYS_SETSOCKOPT, inside.Result(s), inside.Int(unix.SOL_SOCKET), inside.Int(unix.SO_REUSEPORT), inside.Ptr(c.Program, int32(1)), inside.Int(4))
 		}
 		c.Call(unix.SYS_BIND, inside.Result(s), c.Buf(address), inside.Int(len(address)))

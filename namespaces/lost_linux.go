@@ -81,7 +81,7 @@ func (s *Sandbox) Lost(dirs, known []string) (list []Lost, err error) {
 			switch path := filepath.Join(m.Target, stub.Name); {
 			case below(dir, path):
 			case slices.ContainsFunc(m.Stubs, func(in Stub) bool { return in.Name != stub.Name && below(in.Name, stub.Name) }):
-				w.parents = append(w.parents, path) // beside the mounts in it the command may have made something
+				w.parents = append(w.parents, path) // the command may have made something more in it
 			default:
 				w.known = append(w.known, path)
 			}

@@ -127,8 +127,8 @@ func (k *RemountWatcher) list(p *Plan) {
 			r.with = entry(i)
 		}
 		k.mounts = append(k.mounts, r)
-		// Above the root of a tree that is lent another user's or root's
-		// rename would be needed.
+		// Above the root of a tree that a rule shows only another user or root can
+		// rename.
 		for dir := filepath.Dir(r.path); !seen[dir]; dir = filepath.Dir(dir) {
 			seen[dir] = true
 			k.dirs = append(k.dirs, watched{path: dir, fd: -1})
@@ -175,7 +175,7 @@ func (p *Plan) inOwn(path string, top map[string]int) bool {
 	return false
 }
 
-// isRoot reports whether a path is that of a tree which the plan lends by rule,
+// isRoot reports whether a path is that of a tree which a rule shows,
 // such as the workspace.
 func (p *Plan) isRoot(path string, top map[string]int) bool {
 	i, ok := top[path]
@@ -292,7 +292,7 @@ func (k *RemountWatcher) watch(d *watched) error {
 // more of them, and keeps the old ones, is not kept up with.
 const maxViews = 256
 
-// prune lets go of directories that were removed: nothing can be made in them.
+// prune closes directories that were removed: nothing can be made in them.
 func (k *RemountWatcher) prune() error {
 	before := len(k.views)
 	k.views = slices.DeleteFunc(k.views, func(v view) bool {

@@ -86,7 +86,7 @@ func (p *Plan) checked(m *Mount) bool {
 	case m.Kind == Scratch, m.Kind != Copy && !m.Tree:
 		return false
 	case m.Protect:
-		// Where the workspace may be written in parts alone, what appears in one of these is quarantined by
+		// Where the workspace may be written in parts only, what appears in one of these is quarantined by
 		// a mount of that part, which may hold what must stay where it is.
 		return !m.ReadOnly && len(p.guarded) > 0 && !p.Writes(p.guarded[0])
 	case m.ReadOnly:

@@ -54,7 +54,7 @@ type mounter struct {
 	helper  helper
 }
 
-// end lets go of the sandbox. What was mounted stands as long as that does.
+// end ends the child and closes the staging directory. What was mounted stands as long as the sandbox does.
 func (m *mounter) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -123,7 +123,7 @@ func (s *Sandbox) Mount(path string, have *unix.Stat_t, host int, entry string, 
 }
 
 // helperAfter is how long a run lasts before its helper is started, so that the first directory does not stand longer
-// than others. What is over sooner does not pay for it.
+// than others. What is over sooner starts none.
 const helperAfter = 20 * time.Millisecond
 
 // ReadyToMount has [Sandbox.Mount] be quick from soon on.
