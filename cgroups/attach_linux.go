@@ -3,24 +3,20 @@ package cgroups
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path"
-	"slices"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/hint"
 )
 
-// Attach moves a process into all the groups that it is not in yet. It is for
+// Attach moves a process into all the groups that it was not cloned into ([Plan.Born]). It is for
 // a sandbox of one process that has not started its command: what is forked
 // earlier stays outside. It costs some 5 ms for each v1 hierarchy, because the
 // kernel waits until no processor is forking.
 func (g *Group) Attach(pid int) error {
 	for _, d := range g.dirs {
-		if d.v2 && d.member(pid) {
+		if d.v2 && !g.sheds {
 			continue
 		}
 		if _, err := retry(func() (int, error) { return unix.Write(d.procs, strconv.AppendInt(nil, int64(pid), 10)) }); err != nil {
@@ -35,18 +31,6 @@ func (g *Group) Attach(pid int) error {
 		}
 	}
 	return nil
-}
-
-// member reports whether a process is in the group that the sandbox lives in.
-func (d *dir) member(pid int) bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	if err != nil {
-		return false
-	}
-	suffix := path.Join("/", path.Base(d.path), inner)
-	return slices.ContainsFunc(strings.Split(string(b), "\n"), func(line string) bool {
-		return strings.HasPrefix(line, "0::") && strings.HasSuffix(line, suffix)
-	})
 }
 
 // realTime reports whether a process has one of the policies SCHED_FIFO,

@@ -18,17 +18,17 @@ import (
 // A Group is the control groups of one sandbox: one in cgroup v2, or one in
 // each v1 hierarchy that has a limit, or both. It holds a lock on each, by
 // which [Leftovers] sees that the launcher lives. Its methods are not for
-// concurrent use, but for Usage, Events and Kill.
+// concurrent use, but for Usage and Events.
 type Group struct {
-	dirs []*dir
-	leaf *leaf
+	dirs  []*dir
+	leaf  *leaf
+	sheds bool // see [Options.Sheds]
 }
 
 // A dir is one control group on the host.
 type dir struct {
 	path  string
 	v2    bool
-	user  int // the directory above, with a shared lock, if it is made for a user; else -1
 	lock  int // the group itself, locked
 	run   int // v2: the group inside that the sandbox lives in; else -1
 	procs int // for writing: the kernel judges a move by who opened the file (Linux 5.16)
@@ -46,7 +46,7 @@ type leaf struct {
 // leaves nothing behind. A plan without groups gives a Group that does
 // nothing. It may move this process: see [Dir.Leaf].
 func (p Plan) Create() (*Group, error) {
-	g := &Group{}
+	g := &Group{sheds: p.Sheds}
 	for _, d := range p.Dirs {
 		if err := g.create(p, d); err != nil {
 			return nil, errors.Join(err, g.Remove(time.Second))
@@ -60,21 +60,13 @@ func (g *Group) create(p Plan, d Dir) error {
 	if err != nil {
 		return err
 	}
-	parent, user := d.Parent, -1
-	switch {
-	case d.Mechanism == BySystemd:
+	parent := d.Parent
+	if d.Mechanism == BySystemd {
 		if parent, err = startScope(p.Bus, name+".scope"); err != nil {
 			return err
 		}
-	case p.UID != 0:
-		if _, err := enable(path.Dir(parent), d.Enable); err != nil {
-			return err
-		}
-		if user, err = makeUserDir(parent, p.UID); err != nil {
-			return err
-		}
 	}
-	group := &dir{path: path.Join(parent, name), v2: d.Mechanism != ByV1, user: user, lock: -1, run: -1, procs: -1}
+	group := &dir{path: path.Join(parent, name), v2: d.Mechanism != ByV1, lock: -1, run: -1, procs: -1}
 	g.dirs = append(g.dirs, group) // from here on Remove undoes it
 	if d.Leaf {
 		if g.leaf, err = enterLeaf(parent, name); err != nil {
@@ -104,14 +96,14 @@ func (g *Group) create(p Plan, d Dir) error {
 			return err
 		}
 	}
-	return group.open(p.UID)
+	return group.open()
 }
 
 // open makes the place where the sandbox will live. In v2 that is a group below
 // the one with the limits: a sandbox that may mount cgroup2 in its own
 // namespace sees the lower one as the root, owned by its own user, and must not
 // find the limits there.
-func (d *dir) open(uid int) (err error) {
+func (d *dir) open() (err error) {
 	home := d.path
 	if d.v2 {
 		home = path.Join(d.path, inner)
@@ -126,21 +118,13 @@ func (d *dir) open(uid int) (err error) {
 	if d.procs, err = unix.Open(procs, unix.O_WRONLY|unix.O_CLOEXEC, 0); err != nil {
 		return &fs.PathError{Op: "open", Path: procs, Err: err}
 	}
-	if uid == 0 {
-		return nil
-	}
-	for _, name := range []string{d.path, home, path.Join(d.path, "cgroup.kill"), path.Join(d.path, "cgroup.freeze")} {
-		if err := os.Chown(name, uid, -1); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
 	return nil
 }
 
 // FD returns the descriptor for CLONE_INTO_CGROUP (clone3(2)), or -1 where the
 // sandbox is not cloned into a group. The Group keeps the descriptor. The clone
 // needs leave to write cgroup.procs of the nearest common ancestor, so a
-// launcher that sheds root clones first, or uses [Group.Attach].
+// launcher that sheds root uses [Group.Attach].
 func (g *Group) FD() int {
 	for _, d := range g.dirs {
 		if d.v2 {
@@ -159,21 +143,15 @@ func (g *Group) Paths() []string {
 	return paths
 }
 
-// A UserDir is a directory that was made for a user ([Options.UID]), with the
-// lock that those share who use it. [Group.Remove] cannot remove it if the
-// process is that user by then.
-type UserDir struct {
-	Path string
-	Lock int // a descriptor of the directory, which the Group keeps
-}
-
-// UserDirs returns the directories that the groups are in and that were made
-// for a user.
-func (g *Group) UserDirs() (dirs []UserDir) {
+// Directories returns all that the groups consist of, deepest first: for a launcher
+// that sheds root, which has somebody remove them who is still root.
+func (g *Group) Directories() []string {
+	var dirs []string
 	for _, d := range g.dirs {
-		if d.user >= 0 {
-			dirs = append(dirs, UserDir{path.Dir(d.path), d.user})
+		if d.v2 {
+			dirs = append(dirs, path.Join(d.path, inner))
 		}
+		dirs = append(dirs, d.path)
 	}
 	return dirs
 }
@@ -220,106 +198,6 @@ func (g *Group) Events() Events {
 	return e
 }
 
-// Freeze stops every process of the sandbox where it stands, and returns when
-// they have stopped. Only cgroup v2 can: elsewhere it returns
-// [errors.ErrUnsupported].
-func (g *Group) Freeze() error { return g.freeze("1") }
-
-// Thaw lets the processes go on.
-func (g *Group) Thaw() error { return g.freeze("0") }
-
-func (g *Group) freeze(value string) error {
-	i := slices.IndexFunc(g.dirs, func(d *dir) bool { return d.v2 })
-	if i < 0 {
-		return fmt.Errorf("freeze: no cgroup v2: %w", errors.ErrUnsupported)
-	}
-	d := g.dirs[i]
-	// A change of cgroup.events is told by POLLPRI: open it before the change.
-	events, err := os.Open(path.Join(d.path, "cgroup.events"))
-	if err != nil {
-		return err
-	}
-	defer events.Close()
-	if err := write(path.Join(d.path, "cgroup.freeze"), value); err != nil {
-		return err
-	}
-	for deadline := time.Now().Add(freezeWait); ; {
-		buf := make([]byte, 256)
-		n, err := events.ReadAt(buf, 0)
-		if n == 0 && err != nil {
-			return err
-		}
-		if strconv.FormatInt(field(buf[:n], "frozen"), 10) == value {
-			return nil
-		}
-		left := time.Until(deadline)
-		if left <= 0 {
-			return fmt.Errorf("freeze %s: %w", d.path, os.ErrDeadlineExceeded)
-		}
-		fds := []unix.PollFd{{Fd: int32(events.Fd()), Events: unix.POLLPRI}}
-		if _, err := unix.Poll(fds, int(left.Milliseconds())+1); err != nil && err != unix.EINTR {
-			return os.NewSyscallError("poll", err)
-		}
-	}
-}
-
-// freezeWait bounds how long a process may take to stop: one in an
-// uninterruptible sleep does not.
-const freezeWait = 2 * time.Second
-
-// Kill sends SIGKILL to every process in the groups. A process that is forked
-// meanwhile is hit too.
-func (g *Group) Kill() error {
-	var errs []error
-	for _, d := range g.dirs {
-		errs = append(errs, d.kill())
-	}
-	return errors.Join(errs...)
-}
-
-func (d *dir) kill() error {
-	if d.v2 {
-		// Since Linux 5.14, and atomic: no fork gets away.
-		err := write(path.Join(d.path, "cgroup.kill"), "1")
-		if !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	// Each round kills what it sees. A fork bomb under its limit has no room
-	// to grow while it is being killed, so a few rounds are enough.
-	for range killRounds {
-		pids := pidsBelow(d.path)
-		if len(pids) == 0 {
-			return nil
-		}
-		kill(pids, d.path)
-		time.Sleep(time.Millisecond)
-	}
-	return fmt.Errorf("kill %s: processes are left", d.path)
-}
-
-const killRounds = 1000
-
-// kill sends SIGKILL to those of pids that are still in the group. A number may
-// pass to a stranger once its process has gone; one that is listed after the
-// descriptor has been opened cannot have been a stranger's then.
-func kill(pids []int, dir string) {
-	fds := make(map[int]int, len(pids))
-	for _, pid := range pids {
-		if fd, err := unix.PidfdOpen(pid, 0); err == nil {
-			fds[pid] = fd
-		}
-	}
-	for _, pid := range pidsBelow(dir) {
-		if fd, ok := fds[pid]; ok {
-			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
-		}
-	}
-	for _, fd := range fds {
-		unix.Close(fd)
-	}
-}
-
 // pidsBelow lists the processes in a group and below it.
 func pidsBelow(dir string) []int {
 	var pids []int
@@ -338,19 +216,19 @@ func pidsBelow(dir string) []int {
 
 // Remove waits until the groups are empty and removes them, with what the
 // sandbox made below them. It does not kill. After it the Group is of no use,
-// whatever it returns; what could not be removed is a leftover.
+// whatever it returns; what could not be removed is a leftover. A launcher that has
+// shed root leaves the removal to who has [Group.Directories].
 func (g *Group) Remove(wait time.Duration) error {
 	deadline := time.Now().Add(wait)
 	var errs []error
 	for _, d := range g.dirs {
-		errs = append(errs, removeTree(d.path, deadline))
+		if !g.sheds || os.Geteuid() == 0 {
+			errs = append(errs, removeTree(d.path, deadline))
+		}
 		for _, fd := range []int{d.lock, d.run, d.procs} {
 			if fd >= 0 {
 				unix.Close(fd)
 			}
-		}
-		if d.user >= 0 {
-			leaveUserDir(path.Dir(d.path), d.user)
 		}
 	}
 	g.dirs = nil
@@ -403,22 +281,19 @@ func walk(dir string, visit func(dir string) error) error {
 // enterLeaf moves this process out of parent into a new group below it, since
 // a group of v2 that has processes cannot hand down memory ("no internal
 // processes", cgroups(7)).
-func enterLeaf(parent, name string) (*leaf, error) {
+func enterLeaf(parent, name string) (_ *leaf, err error) {
 	l := &leaf{path: path.Join(parent, name+leafSuffix)}
-	home := path.Join(parent, "cgroup.procs")
-	var err error
-	if l.home, err = os.OpenFile(home, os.O_WRONLY, 0); err != nil {
+	if l.home, err = os.OpenFile(path.Join(parent, "cgroup.procs"), os.O_WRONLY, 0); err != nil {
 		return nil, err
 	}
-	if err := os.Mkdir(l.path, 0o755); err != nil {
-		l.home.Close()
-		return nil, err
+	if err = os.Mkdir(l.path, 0o755); err == nil {
+		if err = write(path.Join(l.path, "cgroup.procs"), strconv.Itoa(os.Getpid())); err == nil {
+			return l, nil
+		}
+		err = errors.Join(err, removeTree(l.path, time.Time{}))
 	}
-	if err := write(path.Join(l.path, "cgroup.procs"), strconv.Itoa(os.Getpid())); err != nil {
-		l.home.Close()
-		return nil, errors.Join(err, removeTree(l.path, time.Time{}))
-	}
-	return l, nil
+	l.home.Close()
+	return nil, err
 }
 
 // exit brings this process back to where it was.
@@ -463,53 +338,6 @@ func enable(dir string, controllers []string) ([]string, error) {
 		enabled = append(enabled, c)
 	}
 	return enabled, nil
-}
-
-// makeUserDir makes the directory in which a user's groups are made and
-// removed, and returns it with a shared lock. Another launcher that ends may
-// remove it in between.
-func makeUserDir(dir string, uid int) (int, error) {
-	for {
-		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-			return -1, err
-		}
-		fd, err := openDir(dir)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return -1, err
-		}
-		// Who removes it has the lock for itself. Once we share it, the
-		// directory stays, if it is still there.
-		_, err = retry(func() (int, error) { return 0, unix.Flock(fd, unix.LOCK_SH) })
-		if err == nil && !exists(dir) {
-			unix.Close(fd)
-			continue
-		}
-		for _, file := range []string{"", "cgroup.procs", "cgroup.subtree_control"} {
-			if err == nil {
-				err = os.Chown(path.Join(dir, file), uid, -1)
-			}
-			if errors.Is(err, fs.ErrNotExist) { // v1 has no such file
-				err = nil
-			}
-		}
-		if err != nil {
-			unix.Close(fd)
-			return -1, err
-		}
-		return fd, nil
-	}
-}
-
-// leaveUserDir gives the directory of a user back, and removes it if nobody
-// else is using it and this process may.
-func leaveUserDir(dir string, fd int) {
-	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil {
-		_ = unix.Rmdir(dir)
-	}
-	unix.Close(fd)
 }
 
 // newName returns a name that says to a reader of the hierarchy whose group

@@ -3,7 +3,6 @@
 package cgroups
 
 import (
-	"errors"
 	"os"
 	"path"
 	"path/filepath"
@@ -42,13 +41,22 @@ func createPlan(t *testing.T, p Plan) *Group {
 	require.NoError(t, err)
 	paths := g.Paths()
 	t.Cleanup(func() {
-		require.NoError(t, g.Kill())
+		killIn(g)
 		require.NoError(t, g.Remove(await.Patience))
 		for _, dir := range paths {
 			require.NoDirExists(t, dir)
 		}
 	})
 	return g
+}
+
+// killIn kills all processes in a group.
+func killIn(g *Group) {
+	for _, dir := range g.Paths() {
+		for _, pid := range pidsBelow(dir) {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	}
 }
 
 func TestV1Memory(t *testing.T) {
@@ -98,46 +106,35 @@ func TestV1CPU(t *testing.T) {
 	require.Less(t, got, 320, "thousandths of a processor")
 }
 
-// A launcher that sheds root removes its groups all the same.
-func TestGroupOfAnotherUser(t *testing.T) {
+// A launcher that sheds root moves a process into its groups all the same, and leaves
+// their removal to root.
+func TestGroupOfWhoShedsRoot(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
-	p := Survey(Pids).Plan(Limits{Pids: 20}, Options{UID: nobody})
+	p := Survey(Pids).Plan(Limits{Pids: 20}, Options{Sheds: true})
 	require.Len(t, p.Dirs, 1)
-	parent := p.Dirs[0].Parent
-	require.Equal(t, "pccrun-user-65534", path.Base(parent))
 	g, err := p.Create()
 	require.NoError(t, err)
-	second, err := p.Create()
-	require.NoError(t, err)
-	require.NoError(t, second.Remove(0))
-	require.DirExists(t, parent, "another launcher is using it")
+	dirs := g.Directories()
 	c := start(t, 0, "sleep")
-
 	asUser(t, nobody, func() {
 		require.NoError(t, g.Attach(c.Process.Pid), "its file was opened by root")
 		require.Equal(t, path.Base(g.Paths()[0]), c.group("pids"))
-		require.NoError(t, g.Kill())
-		_ = c.Wait()
-		require.NoError(t, g.Remove(await.Patience))
 	})
-	entries, err := filepath.Glob(parent + "/pccrun-*")
-	require.NoError(t, err)
-	require.Empty(t, entries)
+	require.NoError(t, c.Process.Kill())
+	_ = c.Wait()
+	asUser(t, nobody, func() { require.NoError(t, g.Remove(0)) })
+	require.DirExists(t, dirs[0])
+	for _, dir := range dirs {
+		await.Until(t, "it is empty", func() bool { return unix.Rmdir(dir) == nil })
+	}
 
-	// What the user could not remove is a leftover; root's next run takes it
-	// away too.
-	all, err := Leftovers()
-	require.NoError(t, err)
-	require.Contains(t, all, Leftover{parent})
 	g, err = p.Create()
 	require.NoError(t, err)
-	all, err = Leftovers()
-	require.NoError(t, err)
-	require.NotContains(t, all, Leftover{parent})
-	require.NoError(t, g.Remove(0))
-	require.NoDirExists(t, parent)
+	dirs = g.Directories()
+	require.NoError(t, g.Remove(0), "as long as it is root")
+	require.NoDirExists(t, dirs[0])
 }
 
 // asUser runs f on a thread that has another effective user.
@@ -191,24 +188,21 @@ func TestV2(t *testing.T) {
 	require.Equal(t, "done", c.line())
 	dir := g.Paths()[0]
 	require.Len(t, pidsBelow(dir), 4)
-	require.True(t, g.dirs[0].member(c.Process.Pid))
 	require.NoError(t, g.Attach(c.Process.Pid), "it is there already")
 
-	// It can be attached too.
+	// Whoever sheds root attaches to it.
+	g.sheds = true
 	late := start(t, 0, "sleep")
-	require.False(t, g.dirs[0].member(late.Process.Pid))
 	require.NoError(t, g.Attach(late.Process.Pid))
-	require.True(t, g.dirs[0].member(late.Process.Pid))
+	require.Len(t, pidsBelow(dir), 5)
+	g.sheds = false
 
-	require.NoError(t, g.Freeze())
-	require.Contains(t, readString(t, dir+"/cgroup.events"), "frozen 1")
-	require.NoError(t, g.Thaw())
-	require.Contains(t, readString(t, dir+"/cgroup.events"), "frozen 0")
+	require.Equal(t, []string{dir + "/run", dir}, g.Directories())
 	require.Positive(t, g.Usage().CPU)
 
 	require.ErrorIs(t, removeTree(dir, time.Time{}), unix.EBUSY)
 	require.NoError(t, os.Mkdir(dir+"/run/of-the-payload", 0o755))
-	require.NoError(t, g.Kill())
+	killIn(g)
 	_ = c.Wait()
 	_ = late.Wait()
 	require.NoError(t, g.Remove(await.Patience))
@@ -244,7 +238,7 @@ func TestV2Limits(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, got, 24)
 	require.Positive(t, g.Events().PidsDenied)
-	require.NoError(t, g.Kill())
+	killIn(g)
 	_ = forks.Wait()
 	await.Until(t, "the group is empty", func() bool { return len(pidsBelow(g.Paths()[0])) == 0 })
 
@@ -257,22 +251,6 @@ func TestV2Limits(t *testing.T) {
 			require.Less(t, got, 500, "thousandths, of 200: a busy machine counts in ticks")
 		}
 	}
-}
-
-// Kernels before 5.14 have no cgroup.kill.
-func TestKillOneByOne(t *testing.T) {
-	g := createPlan(t, v2(t))
-	c := into(t, g, "many", "5", "sleep")
-	c.proceed()
-	require.Equal(t, "done", c.line())
-	bystander := start(t, 0, "sleep")
-	d := *g.dirs[0]
-	d.v2 = false
-	require.NoError(t, d.kill())
-	_ = c.Wait()
-	await.Until(t, "the group is empty", func() bool { return len(pidsBelow(d.path)) == 0 })
-	bystander.proceed()
-	require.Equal(t, "done", bystander.line())
 }
 
 // This process leaves its own group for a leaf, so that the group may hand
@@ -314,7 +292,7 @@ func TestLeaf(t *testing.T) {
 	child := into(t, g, "sleep")
 	child.proceed()
 	require.Equal(t, "done", child.line())
-	require.NoError(t, g.Kill())
+	killIn(g)
 	_ = child.Wait()
 	require.NoError(t, g.Remove(await.Patience))
 	require.Contains(t, readString(t, "/proc/self/cgroup"), path.Base(dir)+"\n")
@@ -322,12 +300,6 @@ func TestLeaf(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, entries)
 	require.Empty(t, strings.TrimSpace(readString(t, dir+"/cgroup.subtree_control")))
-}
-
-func TestV1DoesNotFreeze(t *testing.T) {
-	g := create(t, Limits{Pids: 100}, ByV1)
-	require.ErrorIs(t, g.Freeze(), errors.ErrUnsupported)
-	require.Equal(t, -1, g.FD())
 }
 
 func TestCreateLeavesNothingBehind(t *testing.T) {
@@ -363,7 +335,7 @@ func TestEmptyPlan(t *testing.T) {
 	require.NoError(t, g.Attach(1))
 	require.Zero(t, g.Usage())
 	require.Zero(t, g.Events())
-	require.NoError(t, g.Kill())
+	killIn(g)
 	require.NoError(t, g.Remove(0))
 }
 

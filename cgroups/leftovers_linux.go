@@ -35,7 +35,7 @@ func leftoversBelow(root string) ([]Leftover, error) {
 			found = append(found, Leftover{name})
 			return fs.SkipDir
 		}
-		return nil // a user's directory may be in use, and hold leftovers
+		return nil // an older pccrun's directory for a user may hold leftovers
 	})
 	return found, err
 }

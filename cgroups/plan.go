@@ -2,7 +2,6 @@ package cgroups
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -115,7 +114,7 @@ type Plan struct {
 	Answers   []Answer // one for each limit that is set, in the order of the resources
 	Dirs      []Dir    // at most one of v2, and it comes first
 	Bus       string   // the socket of the service manager that is asked for a scope; "" for none
-	UID       int      // see [Options.UID]
+	Sheds     bool     // see [Options.Sheds]
 	NProc     int64    // RLIMIT_NPROC, hard and soft, to be set by a process that is in the sandbox's user namespace; 0 for none
 	Supervise int64    // bytes that a [Supervisor] has to hold; 0 for none
 	Affinity  int      // number of processors that the sandbox may run on; 0 for all. See [Processors]
@@ -125,7 +124,7 @@ type Plan struct {
 // the plan makes ([Group.FD]): there is one, and whoever makes it goes on as
 // the same user.
 func (p Plan) Born() bool {
-	return p.UID == 0 && len(p.Dirs) > 0 && p.Dirs[0].Mechanism != ByV1
+	return !p.Sheds && len(p.Dirs) > 0 && p.Dirs[0].Mechanism != ByV1
 }
 
 // Options change how a plan is made.
@@ -136,12 +135,10 @@ type Options struct {
 	// needs no preparation, or because another limit needs the group anyway.
 	Cheap Resource
 
-	// UID is the user that this process will be when it removes the groups, where
-	// that is not who makes them: a launcher that was started by root and
-	// sheds it. The groups are then made below a directory
-	// "pccrun-user-UID" that this user owns. It stays, empty, if only the
-	// user is left to remove it. 0 means no change.
-	UID int
+	// Sheds says that this process is root, and somebody else when it attaches and
+	// removes. The groups stay root's then, and so does their removal: see
+	// [Group.Directories].
+	Sheds bool
 }
 
 // A Tree is a place in the cgroup v2 hierarchy where groups may be made.
@@ -171,7 +168,7 @@ type Host struct {
 
 // Plan picks a mechanism for every limit. It touches nothing.
 func (h Host) Plan(l Limits, o Options) Plan {
-	p := Plan{UID: o.UID}
+	p := Plan{Sheds: o.Sheds}
 	tree := h.tree(l, o)
 	for _, r := range resources {
 		n := l.Of(r)
@@ -188,7 +185,7 @@ func (h Host) Plan(l Limits, o Options) Plan {
 			p.addV2(tree, r, n)
 		case hasV1 && o.Cheap&r == 0:
 			a.Mechanism = ByV1
-			p.Dirs = append(p.Dirs, Dir{Mechanism: ByV1, Parent: o.parent(v1.Dir), Writes: writesV1(v1, n)})
+			p.Dirs = append(p.Dirs, Dir{Mechanism: ByV1, Parent: v1.Dir, Writes: writesV1(v1, n)})
 		default:
 			p.fallback(h, &a, n)
 		}
@@ -199,10 +196,14 @@ func (h Host) Plan(l Limits, o Options) Plan {
 
 // tree picks the v2 tree for these limits: the first that has all that cannot
 // be cheap, else the first that has some. One that has to be prepared is not
-// worth it for cheap limits alone.
+// worth it for cheap limits alone. Who sheds root cannot move back from a leaf
+// of its own: systemd removes the scope in which its leaf is.
 func (h Host) tree(l Limits, o Options) Tree {
 	var second Tree
 	for _, t := range h.V2 {
+		if o.Sheds && t.Leaf && t.Bus == "" {
+			continue
+		}
 		all, some := true, false
 		for _, r := range resources {
 			if l.Of(r) > 0 && (o.Cheap&r == 0 || t.ready()) {
@@ -241,24 +242,13 @@ func (h Host) v1(r Resource) (V1, bool) {
 	return h.V1[i], true
 }
 
-// parent returns the directory below dir in which groups are made.
-func (o Options) parent(dir string) string {
-	if o.UID == 0 {
-		return dir
-	}
-	return path.Join(dir, userPrefix+strconv.Itoa(o.UID))
-}
-
 // addV2 adds the limit n of r to the v2 group, which is made if it is the
 // first.
 func (p *Plan) addV2(t Tree, r Resource, n int64) {
 	if len(p.Dirs) == 0 || p.Dirs[0].Mechanism == ByV1 {
-		d := Dir{Mechanism: t.mechanism(), Leaf: !t.ready()}
+		d := Dir{Mechanism: t.mechanism(), Parent: t.Dir, Leaf: !t.ready()}
 		if slices.Contains(t.Controllers, "io") {
 			d.Enable = append(d.Enable, "io") // it bounds nothing, and counts
-		}
-		if t.Bus == "" {
-			d.Parent = Options{UID: p.UID}.parent(t.Dir)
 		}
 		p.Bus = t.Bus
 		p.Dirs = slices.Insert(p.Dirs, 0, d)
@@ -355,11 +345,10 @@ func (p *Plan) fallback(h Host, a *Answer, n int64) {
 
 // The names of what is made in control group hierarchies.
 const (
-	prefix     = "pccrun-"      // what a run makes, and nobody else
-	userPrefix = "pccrun-user-" // and a user's id: see [Options.UID]
-	leafSuffix = "-launcher"    // where a launcher waits
-	inner      = "run"          // v2: where the sandbox lives, below the group that has the limits
-	given      = "pccrun."      // and a user's id: a directory that an administrator made for that user
+	prefix     = "pccrun-"   // what a run makes, and nobody else
+	leafSuffix = "-launcher" // where a launcher waits
+	inner      = "run"       // v2: where the sandbox lives, below the group that has the limits
+	given      = "pccrun."   // and a user's id: a directory that an administrator made for that user
 )
 
 // Usage is what a group has used since it was made. Zero is also what nobody

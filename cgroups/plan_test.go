@@ -27,7 +27,7 @@ func TestBorn(t *testing.T) {
 	require.False(t, Plan{Dirs: []Dir{v1, v1}}.Born())
 	require.True(t, Plan{Dirs: []Dir{v2, v1}}.Born())
 	require.True(t, Plan{Dirs: []Dir{{Mechanism: BySystemd}}}.Born())
-	require.False(t, Plan{Dirs: []Dir{v2}, UID: 1000}.Born())
+	require.False(t, Plan{Dirs: []Dir{v2}, Sheds: true}.Born())
 }
 
 func TestPlan(t *testing.T) {
@@ -120,10 +120,15 @@ pids: kept: cgroup v2
 /m/pccrun-*/memory.limit_in_bytes: 1048576
 /m/pccrun-*/memory.memsw.limit_in_bytes: 1048576
 `},
-		{"for another user", Host{V2: []Tree{v2}}, Limits{Pids: 7}, Options{UID: 65534}, `
-pids: kept: cgroup v2
-/cg/own/pccrun-user-65534/cgroup.subtree_control: +io +pids
-/cg/own/pccrun-user-65534/pccrun-*/pids.max: 7
+		{"whoever sheds root makes no leaf", Host{V2: []Tree{leaf}, NProc: true}, Limits{Pids: 7}, Options{Sheds: true}, `
+pids: kept: RLIMIT_NPROC in the user namespace
+RLIMIT_NPROC: 7
+`},
+		{"but one in a scope", Host{V2: []Tree{leaf, systemd}}, Limits{Pids: 7}, Options{Sheds: true}, `
+pids: kept: cgroup v2 by systemd
+systemd at /run/user/1000/bus: a scope
+(scope)/cgroup.subtree_control: +pids
+(scope)/pccrun-*/pids.max: 7
 `},
 		{"no more processors than that", Host{Processors: 2}, Limits{CPUs: 2000}, Options{}, `
 cpus: kept: the machine has no more

@@ -107,24 +107,6 @@ func sharedBytes(smaps []byte, device uint64, memfds map[uint64]int64) (sum int6
 	return sum
 }
 
-// killAll sends SIGKILL to processes. Their numbers may have passed to others since:
-// whose parent is none of them is left alone.
-func killAll(all []process) {
-	for _, p := range all {
-		// The directory serves as a pidfd (pidfd_send_signal(2)).
-		dir, err := openDir(procFile(p.pid, ""))
-		if err != nil {
-			continue
-		}
-		now, ok := measure(p.pid)
-		known := slices.ContainsFunc(all, func(q process) bool { return q.pid == now.parent })
-		if ok && (known || now.parent == p.parent) {
-			_ = unix.PidfdSendSignal(dir, unix.SIGKILL, nil, 0)
-		}
-		unix.Close(dir)
-	}
-}
-
 // openMemfds returns the memfds that processes hold open or execute, bytes by inode. A
 // thread can have descriptors of its own (unshare(2), CLONE_FILES). The name of a link
 // is asked for first and the inode without asking its filesystem, since a process can

@@ -27,26 +27,6 @@ func TestTree(t *testing.T) {
 	})
 }
 
-// A number can pass from a process that was listed to another, which is not killed.
-func TestKillAll(t *testing.T) {
-	parent, other := start(t, 0, "many", "1", "sleep"), start(t, 0, "sleep")
-	for _, c := range []*command{parent, other} {
-		c.proceed()
-		require.Equal(t, "done", c.line())
-	}
-	all := listProcesses(parent.Process.Pid)
-	require.Len(t, all, 2)
-	passed := all[1]
-	passed.pid = other.Process.Pid
-	killAll([]process{all[0], all[1], passed})
-	_ = parent.Wait()
-	require.NoError(t, other.Process.Signal(unix.Signal(0)), "its parent is none of them")
-	await.Until(t, "the child has ended", func() bool {
-		p, ok := measure(all[1].pid)
-		return !ok || p.anonymous == 0
-	})
-}
-
 func TestMeasure(t *testing.T) {
 	b := mapping(50*mib, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, -1)
 	fill(b)

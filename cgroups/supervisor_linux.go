@@ -41,31 +41,14 @@ type Supervisor struct {
 	last      sample
 	grew      time.Time // when a sample last saw growth
 	processes []process
-	memfds    memfds
-	exact     exact
 }
 
 // A sample is what was known at one moment.
 type sample struct {
 	at   time.Time
 	cost time.Duration // processor time
-	used int64         // too much where processes share memory, but for a sandbox near its limit
+	used int64         // too much where processes share memory, but for a sandbox over its limit
 	free int64         // of the machine
-}
-
-// memfds are those that the sandbox holds open, bytes by inode.
-type memfds struct {
-	at    time.Time
-	cost  time.Duration
-	bytes map[uint64]int64
-	gains int64 // shared memory of the whole machine at that time
-}
-
-// exact is the last sum in which each page counts once, and the bound at that time.
-type exact struct {
-	at          time.Time
-	cost        time.Duration
-	used, bound int64
 }
 
 const (
@@ -73,15 +56,11 @@ const (
 	minTick     = 4 * time.Millisecond
 	maxTick     = time.Second
 	maxPause    = 2 * time.Second // between two samples, whatever one costs
-	memfdAge    = 2 * time.Second // after which memfds are looked for again
 	growthAge   = 100 * time.Millisecond
 	stuck       = 5 * time.Second // a process can delay a look into its mappings
 	fillRate    = 5 << 30         // bytes a second that one processor can fill at most, about
-	idleShare   = 400             // one part of the time goes into samples of a sandbox that does not grow,
-	blindShare  = 100             // of one whose growth free memory would not show,
-	growthShare = 10              // of one that grows,
-	nearShare   = 2               // and of one that grows and is near its limit
-	exactShare  = 50              // and into sums of what processes share
+	restShare   = 100             // one part of the time goes into samples of a sandbox that does not grow,
+	growthShare = 10              // and of one that grows
 )
 
 // Run samples the sandbox until it is over the limit, its pid 1 is gone, or
@@ -100,13 +79,13 @@ func (s *Supervisor) Run(ctx context.Context) {
 	runtime.LockOSThread() // threadTime is one thread's
 	defer runtime.UnlockOSThread()
 	for ctx.Err() == nil && unix.Kill(s.PID, 0) != unix.ESRCH && !s.over.Load() {
-		m := readMachine()
-		if time.Since(s.last.at) >= s.pause(m) && s.sample(m) > s.Limit {
-			if used := s.sample(readMachine()); used > s.Limit { // memory that passed from one to another counted twice
+		free := freeMemory()
+		if time.Since(s.last.at) >= s.pause(free) && s.sample(free) > s.Limit {
+			if used := s.sample(freeMemory()); used > s.Limit { // memory that passed from one to another counted twice
 				s.end(used)
 			}
 		}
-		time.Sleep(s.tick(m))
+		time.Sleep(s.tick(free))
 	}
 }
 
@@ -114,85 +93,69 @@ func (s *Supervisor) Run(ctx context.Context) {
 func (s *Supervisor) Exceeded() bool { return s.over.Load() }
 
 // Peak returns the most that a sample has seen, in bytes: too much where
-// processes share memory, since that is counted exactly only near the limit,
-// and too little where a peak was short.
+// processes share memory, since each page is counted once only where the limit
+// is reached otherwise, and too little where a peak was short.
 func (s *Supervisor) Peak() int64 { return s.peak.Load() }
 
 // Processes returns the most processes that a sample has seen, pid 1 among them: too few where they were short-lived.
 func (s *Supervisor) Processes() int64 { return s.most.Load() }
 
 // end kills the sandbox, once: whoever waits for pid 1 may ask for the reason
-// before Over is called. The others would else die when pid 1 gets to run.
+// before Over is called.
 func (s *Supervisor) end(used int64) {
 	if s.over.CompareAndSwap(false, true) {
 		s.peak.Store(max(used, s.peak.Load()))
-		killAll(s.processes)
 		s.Over(used)
 	}
 }
 
 // pause returns how old a sample may become.
-func (s *Supervisor) pause(m memory) time.Duration {
-	room, lost := s.Limit-s.last.used, s.last.free-m.free
-	share := time.Duration(idleShare)
-	switch {
-	case time.Since(s.grew) < growthAge && room < s.Limit/4:
-		share = nearShare
-	case time.Since(s.grew) < growthAge, lost >= room/4+s.Limit/32: // the machine has lost what the sandbox may have taken
+func (s *Supervisor) pause(free int64) time.Duration {
+	room, lost := s.Limit-s.last.used, s.last.free-free
+	share := time.Duration(restShare)
+	if time.Since(s.grew) < growthAge || lost >= room/4+s.Limit/32 { // the machine has lost what the sandbox may have taken
 		share = growthShare
-	case m.free < room, m.free < m.total/16: // the kernel makes room by dropping page cache
-		share = blindShare
 	}
 	return min(share*s.last.cost, maxPause)
 }
 
 // tick returns how long it takes at least until the sandbox can be a sixteenth over the limit.
-func (s *Supervisor) tick(m memory) time.Duration {
-	room := max(0, s.Limit-s.last.used-max(0, s.last.free-m.free)) + s.Limit/16
+func (s *Supervisor) tick(free int64) time.Duration {
+	room := max(0, s.Limit-s.last.used-max(0, s.last.free-free)) + s.Limit/16
 	rate := int64(min(runtime.NumCPU(), 3)) * fillRate
 	return min(max(time.Duration(float64(room)/float64(rate)*float64(time.Second)), minTick), maxTick)
 }
 
 // sample returns how much the sandbox uses: a bound that is cheap, or, where that is
 // over the limit, the sum in which each page counts once.
-func (s *Supervisor) sample(m memory) int64 {
+func (s *Supervisor) sample(free int64) int64 {
 	start := threadTime()
-	own := s.own()
 	s.processes = listProcesses(s.PID)
 	s.most.Store(max(int64(len(s.processes)), s.most.Load()))
-	bound := own
+	memfds := openMemfds(s.processes)
+	own := s.own(memfds)
+	used := own
 	for _, p := range s.processes {
-		bound += p.anonymous + p.shared + p.tables
+		used += p.anonymous + p.shared + p.tables
 	}
-	age := time.Since(s.memfds.at)
-	if age > max(memfdAge, idleShare*s.memfds.cost) || bound+s.memfds.sum()+max(0, m.shared-s.memfds.gains) > s.Limit {
-		from := threadTime()
-		found := openMemfds(s.processes)
-		s.memfds = memfds{at: time.Now(), cost: threadTime() - from, bytes: found, gains: m.shared}
-	}
-	used := bound + s.memfds.sum()
 	if used > s.Limit {
-		bound, used = used, s.exact.used+max(0, used-s.exact.bound)
-		if used > s.Limit || time.Since(s.exact.at) >= exactShare*s.exact.cost {
-			from := threadTime()
-			used = s.sum(own, bound)
-			s.exact = exact{at: time.Now(), cost: threadTime() - from, used: used, bound: bound}
-		}
+		used = s.sum(own, used, memfds)
 	}
 	now := time.Now()
 	if used > s.last.used+s.Limit/128 {
 		s.grew = now
 	}
-	s.last = sample{at: now, cost: threadTime() - start, used: used, free: m.free}
+	s.last = sample{at: now, cost: threadTime() - start, used: used, free: free}
 	s.peak.Store(max(min(used, s.Limit), s.peak.Load()))
 	return used
 }
 
-// sum counts each page once, the largest processes first, and no further than it
-// takes to see that it is over the limit.
-func (s *Supervisor) sum(own, bound int64) int64 {
+// sum adds to the sandbox's own what its processes have, each page once, the largest
+// processes first, and no further than it takes to see that it is over the limit. The bound
+// is what it may have.
+func (s *Supervisor) sum(own, bound int64, memfds map[uint64]int64) int64 {
 	slices.SortFunc(s.processes, func(a, b process) int { return cmp.Compare(b.anonymous, a.anonymous) })
-	used := own + s.memfds.sum()
+	used := own
 	for _, p := range s.processes {
 		if used > s.Limit {
 			break
@@ -202,7 +165,7 @@ func (s *Supervisor) sum(own, bound int64) int64 {
 		}
 		// The kernel walks mappings, which a process can delay by holding its own
 		// lock on them. Then the bound has to do.
-		watch(stuck, func() { used += p.tables + p.proportional(s.memfds.bytes) }, func() { s.end(bound) })
+		watch(stuck, func() { used += p.tables + p.proportional(memfds) }, func() { s.end(bound) })
 	}
 	return used
 }
@@ -228,29 +191,11 @@ func watch(long time.Duration, look, late func()) {
 	look()
 }
 
-func (m memfds) sum() (sum int64) {
-	for _, bytes := range m.bytes {
-		sum += bytes
-	}
-	return sum
-}
-
-// memory is what the machine says of itself.
-type memory struct {
-	free   int64 // with free swap
-	total  int64
-	shared int64 // tmpfs, memfds, shared mappings
-}
-
-func readMachine() memory {
+// freeMemory is what the machine has left, with swap.
+func freeMemory() int64 {
 	var info unix.Sysinfo_t
 	_ = unix.Sysinfo(&info) // fails only for a bad address
-	unit := int64(info.Unit)
-	return memory{
-		free:   (int64(info.Freeram) + int64(info.Freeswap)) * unit,
-		total:  int64(info.Totalram) * unit,
-		shared: int64(info.Sharedram) * unit,
-	}
+	return (int64(info.Freeram) + int64(info.Freeswap)) * int64(info.Unit)
 }
 
 // threadTime returns the processor time that this thread has used. The time on
@@ -261,9 +206,12 @@ func threadTime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// own is what is in the sandbox's filesystems and System V objects, whoever has it.
-func (s *Supervisor) own() int64 {
+// own is what is in the sandbox's filesystems, memfds and System V objects, whoever has it.
+func (s *Supervisor) own(memfds map[uint64]int64) int64 {
 	sum := segments(s.Segments) + kernelBytes(s.Semaphores, s.Queues)
+	for _, bytes := range memfds {
+		sum += bytes
+	}
 	for _, fd := range s.Filesystems {
 		var st unix.Statfs_t
 		if unix.Fstatfs(fd, &st) == nil {

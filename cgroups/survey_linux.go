@@ -65,7 +65,7 @@ func (m machine) survey(need Resource) Host {
 	return h
 }
 
-// base returns where cgroup v2 is mounted: alone, beside v1 (hybrid), or
+// base returns where cgroup v2 is mounted: by itself, with v1 (hybrid), or
 // nowhere ("").
 func (m machine) base() string {
 	for _, dir := range []string{m.cgroup, m.cgroup + "/unified"} {
@@ -85,7 +85,7 @@ func (m machine) trees(base, own string) []Tree {
 	switch {
 	case !exists(dir + "/cgroup.events"):
 		// Only the root of the hierarchy lacks it, and may hold processes
-		// beside groups that have controllers.
+		// and groups that have controllers.
 		if m.writable(dir) {
 			trees = append(trees, m.tree(dir))
 		}
@@ -95,7 +95,7 @@ func (m machine) trees(base, own string) []Tree {
 		// nothing of who gave what, and a sibling would escape the limits of
 		// this process's own group.
 		trees = append(trees, m.tree(above))
-	case m.writable(dir) && (!isUnit(dir) || delegated(dir)) && m.alone(dir):
+	case m.writable(dir) && (!isUnit(dir) || delegated(dir)) && m.onlyProcess(dir):
 		t := m.tree(dir)
 		t.Leaf = true
 		trees = append(trees, t)
@@ -117,10 +117,10 @@ func (m machine) writable(dir string) bool {
 	return access(dir) && access(dir+"/cgroup.procs") && access(dir+"/cgroup.subtree_control")
 }
 
-// alone reports whether this process is the only one in a group. With another,
+// onlyProcess reports whether this process is the only one in a group. With another,
 // which cannot be moved out without its leave, the group has no controllers to
 // hand down.
-func (m machine) alone(dir string) bool {
+func (m machine) onlyProcess(dir string) bool {
 	b, err := os.ReadFile(dir + "/cgroup.procs")
 	return err == nil && string(bytes.TrimSpace(b)) == strconv.Itoa(m.pid)
 }

@@ -46,7 +46,7 @@ type Plan struct {
 	Deadline   time.Duration
 	Grace      time.Duration
 	Listen     []netip.AddrPort // of the sandbox's loopback, served by the launcher
-	Network    *network.Plan    // the way out beside those; nil for none
+	Network    *network.Plan    // the way out for what does not know of those; nil for none
 	Questions  bool             // the launcher hears what the sandbox's name server is asked, where Network is nil: see [Sandbox.Questions]
 	Dial       int              // sockets with which the launcher can connect to ports inside at once
 	PassFDs    []int            // descriptors beyond 2 that the command gets as they are
@@ -62,7 +62,7 @@ type Plan struct {
 	Command  Command
 	Staging  *Staging       // nil for none
 	Configs  map[string]int // as root: descriptors of the directories of configurations of git that the launcher merges into, and the command may not write
-	Own      map[string]int // as root: descriptors of the directories that the command may write, as its identity may, and read-only ones of repositories that they are a part of, and of a workspace
+	Checked  map[string]int // as root: descriptors of the directories that the post-run check looks through
 
 	guarded []string // the directories that the launcher looks through at the end
 }
@@ -72,8 +72,8 @@ type Plan struct {
 type Watch struct {
 	Filter   []byte
 	Flags    int  // of seccomp(2)
-	Broker   bool // the launcher makes names in place of the command: see [Plan.Makes]
-	Opens    bool // and opens files for it: see [Plan.Opens]
+	Broker   bool // the launcher makes names in place of the command: see [Plan.At]
+	Opens    bool // and opens files for it
 	Required bool // else the run goes on without where the kernel has a supervisor around this one already
 }
 
@@ -181,7 +181,7 @@ func rlimits(r *profiles.Resources, f *Facts) []Rlimit {
 	})
 }
 
-// With is what belongs to a plan beside its mounts and processes.
+// With is what a plan has more than mounts and processes.
 type With struct {
 	Floor, Filter []byte
 	Sockets       []byte
@@ -189,7 +189,7 @@ type With struct {
 	OwnFilter     bool
 	Watch         *Watch
 	Programs      []Readable // what may be executed where the launcher opens all else: see [Plan.Programs]
-	Rlimits       []Rlimit   // beside those of [Build]
+	Rlimits       []Rlimit   // in addition to those of [Build]
 	Disk          int64      // where the policy has no limit of its own
 	CPUs          []byte
 	Segments      bool
@@ -250,7 +250,7 @@ func (p *Plan) clone() *Plan {
 	for i := range q.Mounts {
 		q.Mounts[i].Stubs = slices.Clip(q.Mounts[i].Stubs)
 	}
-	q.Own, q.Configs = maps.Clone(p.Own), maps.Clone(p.Configs)
+	q.Checked, q.Configs = maps.Clone(p.Checked), maps.Clone(p.Configs)
 	return &q
 }
 
@@ -273,61 +273,6 @@ func (p *Plan) addText(t TextFile) {
 	}
 	m.Optional = i < 0 // the policy may hide what it would cover
 	p.Mounts = append(p.Mounts, m)
-}
-
-// Writes reports whether what the command writes at a path is the host's.
-func (p *Plan) Writes(path string) bool {
-	deepest := Mount{Kind: Fresh}
-	for _, m := range p.Mounts {
-		if below(path, m.Target) && len(m.Target) >= len(deepest.Target) {
-			deepest = m
-		}
-	}
-	return deepest.Kind == Bind && !deepest.ReadOnly
-}
-
-// ReadInWritable returns a directory that is shown read-only within one that
-// may be written, "" if there is none: see [WritableAround].
-func (p *Plan) ReadInWritable() string {
-	for _, m := range p.Mounts {
-		if m.Kind == Bind && m.ReadOnly && m.Tree && WritableAround(p.Mounts, m.Target) != "" {
-			return m.Target
-		}
-	}
-	return ""
-}
-
-// WritableAround returns the directory that may be written around the one in which a path
-// is shown read-only, "" for none. A FIFO at the path can be written then: a read-only mount
-// does not refuse that (fifo(7)), and Landlock grants by hierarchy, across mounts (landlock(7)).
-func WritableAround(mounts []Mount, path string) string {
-	at, around := Mount{}, ""
-	for _, m := range mounts {
-		if !below(path, m.Target) {
-			continue
-		}
-		if len(m.Target) >= len(at.Target) {
-			at = m
-		}
-		if !m.ReadOnly {
-			around = m.Target
-		}
-	}
-	if at.Kind != Bind || !at.ReadOnly {
-		return ""
-	}
-	return around
-}
-
-// HidesFiles reports whether a single file is hidden: a directory stays hidden
-// whatever the host does in it, the cover of a file does not.
-func (p *Plan) HidesFiles() bool {
-	for _, m := range p.Mounts {
-		if m.Kind == Mask && !m.Optional {
-			return true
-		}
-	}
-	return false
 }
 
 // KernelFiles returns which of the kernel's own files this plan's sandbox makes

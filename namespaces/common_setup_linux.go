@@ -275,7 +275,7 @@ func (c *compiler) unasked(p *Plan) {
 	}
 }
 
-// userLimits forbids user namespaces inside by number, beside the filter that
+// userLimits forbids user namespaces inside by number, in addition to the filter that
 // forbids them by call (namespaces(7), /proc/sys/user).
 func (c *compiler) userLimits() {
 	if !c.Nested && c.has(profiles.LayerUsernsLimit) {

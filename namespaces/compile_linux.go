@@ -41,10 +41,10 @@ type compiler struct {
 
 // grant is a mount that may be written.
 type grant struct {
-	fd        inside.Arg
-	file      bool // it is of a single file
-	deputized bool // somebody else makes the names there
-	perhaps   bool // it may not have come about
+	fd       inside.Arg
+	file     bool // it is of a single file
+	brokered bool // the launcher makes the names there
+	perhaps  bool // it may not have come about
 }
 
 // shell writes the half that every sandbox has: its life bound to ours, its
@@ -128,7 +128,7 @@ func (c *compiler) size(p *Plan) {
 	c.Call(unix.SYS_CLOSE, inside.Result(fs))
 }
 
-// open takes a clone of everything that the host lends, before any of it is
+// open takes a clone of everything that is bound, before any of it is
 // covered or made read-only. A descriptor from before the clone is of no use
 // here (EINVAL in a new mount namespace), so each path is looked up once more,
 // through no link, and held against the inode that the survey saw.
@@ -253,22 +253,22 @@ func (c *compiler) mount(p *Plan) {
 		if c.inPlace(p, i) {
 			c.Call(unix.SYS_MOVE_MOUNT, tree, c.Str(""), c.sources[c.within[i]], c.Str(filepath.Base(m.Target)), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH))
 		} else {
-			c.attachAt(m, tree, m.Optional || top != nil && p.keeps(m, top))
+			c.attachAt(m, tree, m.Optional || top != nil && p.detachable(m, top))
 		}
 		switch c.sources[i] = tree; {
 		case m.Kind == Scratch:
 			c.scratchOver(i, tree)
 			c.Call(unix.SYS_CLOSE, tree)
-			c.writable = append(c.writable, grant{fd: inside.Result(c.over[i]), perhaps: true, deputized: p.deputized(m)})
+			c.writable = append(c.writable, grant{fd: inside.Result(c.over[i]), perhaps: true, brokered: p.brokered(m)})
 			continue
 		case m.ReadOnly || m.Kind == Trace:
 			c.Call(unix.SYS_CLOSE, tree)
 			continue
 		case m.Kind == Bind && c.within[i] >= 0: // what Landlock grants around it holds in it
 		default:
-			c.writable = append(c.writable, grant{fd: tree, file: m.Kind == Bind && !m.Tree, deputized: p.deputized(m)})
+			c.writable = append(c.writable, grant{fd: tree, file: m.Kind == Bind && !m.Tree, brokered: p.brokered(m)})
 		}
-		c.lend(p, i)
+		c.cloneInPlace(p, i)
 	}
 }
 
@@ -326,12 +326,12 @@ func (c *compiler) tree(p *Plan, i int, set uint64) inside.Arg {
 	return inside.Result(c.ownTree(entry(i), set))
 }
 
-// lend clones what stands in a tree that may be written, for the mounts that only
+// cloneInPlace clones what stands in a tree that may be written, for the mounts that only
 // change what is allowed there: the tree itself names it, and what was cloned
-// is held against the inode that the survey saw, as in [compiler.open]. All
+// is compared with the inode that the survey saw, as in [compiler.open]. All
 // are cloned before one is mounted: to clone the kernel goes through all that is
 // mounted in the tree.
-func (c *compiler) lend(p *Plan, from int) {
+func (c *compiler) cloneInPlace(p *Plan, from int) {
 	for i := from + 1; i < len(p.Mounts) && below(p.Mounts[i].Target, p.Mounts[from].Target); i++ {
 		m := &p.Mounts[i]
 		if c.within[i] != from || !c.inPlace(p, i) {
@@ -369,7 +369,7 @@ func (c *compiler) fill(i int, m *Mount) {
 	if m.Kind == PrivateCopy || m.Kind == Trace {
 		c.Call(unix.SYS_SYMLINKAT, c.Str(m.Link), at, c.Str(entry(i)))
 		if m.Kind == Trace {
-			c.age(at, c.Str(entry(i)))
+			c.backdate(at, c.Str(entry(i)))
 		}
 		return
 	}
@@ -388,7 +388,7 @@ func (c *compiler) fill(i int, m *Mount) {
 		case Link:
 			c.Call(unix.SYS_SYMLINKAT, c.Str(s.Link), at, name)
 			if s.Trace {
-				c.age(at, name)
+				c.backdate(at, name)
 			}
 		default:
 			if s.Text == "" {
@@ -442,7 +442,7 @@ func (c *compiler) listen(p *Plan) {
 			address = []byte{unix.AF_INET6, 0, byte(port >> 8), byte(port), 23: 1, 27: 0} // struct sockaddr_in6, ipv6(7): ::1
 		}
 		s := c.Get(unix.SYS_SOCKET, inside.Int(family), inside.Int(unix.SOCK_STREAM|unix.SOCK_CLOEXEC), inside.Int(0))
-		if i > 0 { // beside the socket for the port at the addresses of names, where there are no packet rules: socket(7)
+		if i > 0 { // it shares the port with the socket at the addresses of names, where there are no packet rules: socket(7)
 			c.Call(unix.SYS_SETSOCKOPT, inside.Result(s), inside.Int(unix.SOL_SOCKET), inside.Int(unix.SO_REUSEPORT), inside.Ptr(c.Program, int32(1)), inside.Int(4))
 		}
 		c.Call(unix.SYS_BIND, inside.Result(s), c.Buf(address), inside.Int(len(address)))

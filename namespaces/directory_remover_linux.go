@@ -12,7 +12,7 @@ import (
 )
 
 // A DirectoryRemover removes empty directories that only root may remove, for a
-// launcher that has given root up by then. It is a copy of the launcher, made
+// launcher that has given root up by then. It is a clone of the launcher, made
 // before, that waits and does nothing else; it ends with the launcher.
 type DirectoryRemover struct {
 	program *inside.Program
@@ -20,19 +20,9 @@ type DirectoryRemover struct {
 	pid     int
 }
 
-// A EmptyDirectory is a directory to be removed if it is empty.
-type EmptyDirectory struct {
-	Path string
-
-	// Lock is a descriptor of the directory with a lock that others share who
-	// use it (flock(2)): if anybody does, it stays, and so do the chores after
-	// it. 0 for none.
-	Lock int
-}
-
-// NewDirectoryRemover makes a directory remover for chores that are done in their order. What it
-// looks up it looks up now: a name of theirs is removed where it is.
-func NewDirectoryRemover(chores ...EmptyDirectory) (*DirectoryRemover, error) {
+// NewDirectoryRemover makes a directory remover for directories, which it removes in their
+// order if they are empty. What it looks up it looks up now: a name of theirs is removed where it is.
+func NewDirectoryRemover(paths ...string) (*DirectoryRemover, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socketpair", err)
@@ -44,33 +34,25 @@ func NewDirectoryRemover(chores ...EmptyDirectory) (*DirectoryRemover, error) {
 		return nil, err
 	}
 	p := j.program
-	dirs, keep := make([]int, len(chores)), []int{pair[1]}
-	for i, c := range chores {
-		if dirs[i], err = unix.Open(filepath.Dir(c.Path), lookup|unix.O_DIRECTORY, 0); err != nil {
+	dirs, keep := make([]int, len(paths)), []int{pair[1]}
+	for i, path := range paths {
+		if dirs[i], err = unix.Open(filepath.Dir(path), lookup|unix.O_DIRECTORY, 0); err != nil {
 			dirs[i] = -1 // it has gone with what it is in
 			continue
 		}
 		defer unix.Close(dirs[i])
 		keep = append(keep, dirs[i])
-		if c.Lock != 0 {
-			keep = append(keep, c.Lock)
-		}
 	}
 	p.Step("close the launcher's descriptors") // whoever reads from a pipe waits for the last writer
 	keepOnly(p, keep)
 	p.Step("wait for the end")
 	p.Await()
-	for i, c := range chores {
-		dir := dirs[i]
-		if dir < 0 {
-			continue
+	for i, path := range paths {
+		if dirs[i] >= 0 {
+			p.Step("remove " + path)
+			p.Call(unix.SYS_UNLINKAT, inside.Int(dirs[i]), p.Str(filepath.Base(path)), inside.Int(unix.AT_REMOVEDIR))
+			p.Attempt()
 		}
-		p.Step("remove " + c.Path)
-		if c.Lock != 0 {
-			p.Call(unix.SYS_FLOCK, inside.Int(c.Lock), inside.Int(unix.LOCK_EX|unix.LOCK_NB))
-		}
-		p.Call(unix.SYS_UNLINKAT, inside.Int(dir), p.Str(filepath.Base(c.Path)), inside.Int(unix.AT_REMOVEDIR))
-		p.Allow(unix.ENOTEMPTY, unix.ENOENT)
 	}
 	runtime.LockOSThread()
 	j.pid, err = p.Start(inside.Options{Control: pair[1], Launcher: pair[0]})
@@ -83,7 +65,7 @@ func NewDirectoryRemover(chores ...EmptyDirectory) (*DirectoryRemover, error) {
 	return j, nil
 }
 
-// Close has the chores done and waits until they are.
+// Close has the directories removed and waits until they are.
 func (j *DirectoryRemover) Close() {
 	_ = j.program.Go(j.control, inside.Supervision{})
 	for {

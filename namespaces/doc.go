@@ -6,9 +6,9 @@
 //	Build(policy, survey, facts, command) ─▶ Plan    pure, printable
 //	Plan.Run(stdio) ─▶ Result      clone, set up, execve, reap
 //
-// Inside and outside are kept apart: what runs in the copy between clone and
+// Inside and outside are kept apart: what runs in the child between clone and
 // execve is package inside, a table of system calls and its interpreter; this
-// package writes the table, makes the copy, and talks to it over one socket.
+// package writes the table, clones the child, and directs it over one socket.
 //
 // The promise: the command starts only if every step of the plan was carried
 // out; whatever a step finds different from the survey ends the launch; and

@@ -46,8 +46,8 @@ func (p *Plan) judgeSocket(fd int) string {
 	}
 	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
 	listens, err2 := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
-	_, alone := unix.Getpeername(fd)
-	if err != nil || err2 != nil || kind == unix.SOCK_DGRAM || alone != nil && listens == 0 {
+	_, unconnected := unix.Getpeername(fd)
+	if err != nil || err2 != nil || kind == unix.SOCK_DGRAM || unconnected != nil && listens == 0 {
 		return "a unix socket, which the command could connect to other sockets of the host; only Landlock of Linux 6.12 prevents that"
 	}
 	return ""

@@ -16,7 +16,7 @@ import (
 
 // Under strict what is hidden is hidden twice: the mounts cover it, and
 // Landlock gives no right to read it. Landlock only grants, and by hierarchy:
-// what is shown beside something hidden has to be named, entry by entry, as it
+// what is shown in a directory with something hidden has to be named, entry by entry, as it
 // stands when the run starts. What the host puts there later is not readable.
 // Within a directory that may be written nothing can be left out, since what the
 // command makes there must be its own to read.
@@ -47,7 +47,7 @@ func (r Readable) Rights() uint64 {
 	return landlockRead &^ unix.LANDLOCK_ACCESS_FS_READ_DIR
 }
 
-// maxReadable bounds how many names stand beside what is hidden: each costs the
+// maxReadable bounds how many names are shown in directories with something hidden: each costs the
 // launch three system calls.
 const maxReadable = 2048
 
@@ -63,7 +63,7 @@ type shower struct {
 // /etc is granted name by name there. For a user they are not his to begin with.
 var hashes = [...]string{"/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-"}
 
-// readable returns what strict lets the command read, beside what it may write.
+// readable returns what strict lets the command read, in addition to what it may write.
 func readable(policy *profiles.Policy, places []Place, root bool) ([]Readable, error) {
 	places = slices.Clip(places)
 	for _, path := range hashes {
@@ -96,12 +96,12 @@ func Readables(places []Place, list func(string) ([]fs.DirEntry, error)) ([]Read
 }
 
 // Programs returns the files that can be executed where the
-// launcher opens all others ([Plan.Opens]), as they stand: to execute a file the
+// launcher opens all others ([Watch.Opens]), as they stand: to execute a file the
 // kernel opens it for the process, and asks Landlock for the right to read it
 // (Linux 5.13 to 6.18, hook_file_open). What the command makes there it cannot execute.
 func (p *Plan) Programs(hidden func(path string) bool) (list []Readable, err error) {
 	for _, m := range p.Mounts {
-		if m.Kind != Bind || !m.Tree || m.ReadOnly || !p.Opens(m.Target) {
+		if m.Kind != Bind || !m.Tree || m.ReadOnly || !p.At(m.Target).OpensFiles {
 			continue
 		}
 		err := filepath.WalkDir(m.Target, func(path string, e fs.DirEntry, err error) error {

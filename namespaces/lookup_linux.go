@@ -55,7 +55,7 @@ func lookUpIfThere(p *inside.Program, path string, flags uint64) inside.Reg {
 
 // walk looks a path up name by name. A link on the way is no directory; one at
 // the end is found itself: what is mounted there covers the name, and what is
-// lent from there is held against the inode that the plan decided on.
+// bound from there is compared with the inode that the plan decided on.
 func walk(p *inside.Program, dir inside.Arg, path string, flags uint64, allow []unix.Errno) inside.Reg {
 	top := "."
 	if strings.HasPrefix(path, "/") {

@@ -27,23 +27,17 @@ type Lost struct {
 // holder returns the index of the mount that holds a name, -1 for the host's own
 // tree.
 func (p *Plan) holder(path string) int {
-	in := -1
-	for i := range p.Mounts {
-		if target := p.Mounts[i].Target; below(path, target) && path != target && (in < 0 || len(target) >= len(p.Mounts[in].Target)) {
-			in = i
-		}
-	}
-	return in
+	return innermost(p.Mounts, path, func(m *Mount) bool { return m.Target != path })
 }
 
 // private returns what a path in a private directory is called in the tmpfs that holds them.
 func (p *Plan) private(path string) string {
 	i := p.holder(path)
-	return p.kept(i) + path[len(p.Mounts[i].Target):]
+	return p.storage(i) + path[len(p.Mounts[i].Target):]
 }
 
-// kept returns what holds, in that tmpfs, what the command has made in a mount.
-func (p *Plan) kept(i int) string {
+// storage returns the name, in that tmpfs, of what holds what the command has made in a mount.
+func (p *Plan) storage(i int) string {
 	if p.Mounts[i].Kind == Scratch {
 		return upperName + strconv.Itoa(i)
 	}
@@ -68,10 +62,10 @@ const (
 	maxLostDepth   = 64
 )
 
-// Lost returns what the command has made below directories that are private, or lie in one
-// that is, by path: the topmost of what it has made. What was put there for mounts is none of
-// it, nor is what known says is made again by any run; where some of that lies below, what
-// lies beside it is named by itself. It is for [Sandbox.Gone].
+// Lost returns, by path, what the command has made in private directories or below them: of a
+// directory that it has made the directory alone. It leaves out what the launcher has put there for
+// mounts, and the known paths, which any run makes again; where one of these lies in a directory,
+// the other entries of the directory are named one by one. It is for [Sandbox.Gone].
 func (s *Sandbox) Lost(dirs, known []string) (list []Lost, err error) {
 	for _, dir := range dirs {
 		i := slices.IndexFunc(s.plan.Mounts, func(m Mount) bool { return m.Target == dir })
@@ -87,12 +81,12 @@ func (s *Sandbox) Lost(dirs, known []string) (list []Lost, err error) {
 			switch path := filepath.Join(m.Target, stub.Name); {
 			case below(dir, path):
 			case slices.ContainsFunc(m.Stubs, func(in Stub) bool { return in.Name != stub.Name && below(in.Name, stub.Name) }):
-				w.parents = append(w.parents, path) // beside the mounts in it the command may have made something
+				w.parents = append(w.parents, path) // the command may have made something more in it
 			default:
 				w.known = append(w.known, path)
 			}
 		}
-		fd, err := openPlain(s.Private, s.plan.kept(i)+dir[len(m.Target):], unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
+		fd, err := openPlain(s.Private, s.plan.storage(i)+dir[len(m.Target):], unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
 		if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP { // the command has put something else there
 			continue
 		}
@@ -100,9 +94,9 @@ func (s *Sandbox) Lost(dirs, known []string) (list []Lost, err error) {
 			w.host = m.Source
 		}
 		if err == nil && w.host != "" && dir == m.Target && w.empty() {
-			err = w.take(Lost{Path: dir, Dir: true}, func(l *Lost) error { return w.countIn(l, fd, dir, maxLostDepth) })
+			err = w.add(Lost{Path: dir, Dir: true}, func(l *Lost) error { return w.countIn(l, fd, dir, maxLostDepth) })
 		} else if err == nil {
-			err = w.look(fd, dir)
+			err = w.walk(fd, dir)
 		}
 		if err != nil {
 			return list, fmt.Errorf("search %s in the sandbox: %w", dir, err)
@@ -120,7 +114,7 @@ func (s *Sandbox) OpenLost(path string) (dir int, name string, err error) {
 	}
 	at := s.plan.private(path)
 	if i := slices.IndexFunc(s.plan.Mounts, func(m Mount) bool { return m.Kind == Scratch && m.Target == path }); i >= 0 {
-		at = s.plan.kept(i)
+		at = s.plan.storage(i)
 	}
 	dir, err = openPlain(s.Private, filepath.Dir(at), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
 	return dir, filepath.Base(at), err
@@ -145,8 +139,8 @@ func (w *lostWalk) empty() bool {
 	return beneath.Empty(fd) == nil
 }
 
-// take lists what count finds of something.
-func (w *lostWalk) take(l Lost, count func(*Lost) error) error {
+// add lists a file or a directory, if count finds files in it.
+func (w *lostWalk) add(l Lost, count func(*Lost) error) error {
 	if err := count(&l); err != nil {
 		return err
 	}
@@ -156,8 +150,8 @@ func (w *lostWalk) take(l Lost, count func(*Lost) error) error {
 	return nil
 }
 
-// look goes through one directory, whose descriptor it closes.
-func (w *lostWalk) look(fd int, path string) error {
+// walk goes through one directory, whose descriptor it closes.
+func (w *lostWalk) walk(fd int, path string) error {
 	return w.each(fd, func(name string, st *unix.Stat_t) error {
 		whole := filepath.Join(path, name)
 		dir := st.Mode&unix.S_IFMT == unix.S_IFDIR
@@ -169,9 +163,9 @@ func (w *lostWalk) look(fd int, path string) error {
 			if err != nil {
 				return err
 			}
-			return w.look(child, whole)
+			return w.walk(child, whole)
 		}
-		return w.take(Lost{Path: whole, Dir: dir}, func(l *Lost) error { return w.count(l, fd, whole, st, maxLostDepth) })
+		return w.add(Lost{Path: whole, Dir: dir}, func(l *Lost) error { return w.count(l, fd, whole, st, maxLostDepth) })
 	})
 }
 

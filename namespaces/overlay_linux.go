@@ -53,7 +53,7 @@ func (c *compiler) overlay(i int, m Mount) {
 	if m.Donated >= 0 {
 		// The kernel takes only what is attached in this mount namespace.
 		lower = c.attach(inside.Int(m.Donated), "lower"+strconv.Itoa(i))
-		upper = c.attach(inside.Int(m.Lent), "upper"+strconv.Itoa(i))
+		upper = c.attach(inside.Int(m.DonatedUpper), "upper"+strconv.Itoa(i))
 	} else {
 		lower, upper = lookUp(c.Program, m.Source, unix.O_DIRECTORY), lookUp(c.Program, m.Upper, unix.O_DIRECTORY)
 	}

@@ -53,6 +53,10 @@ func (p *Plan) JudgePassing(fds []int) error {
 // inode is a file as stat(2) has it, its device as statx(2) does.
 type inode struct{ dev, ino uint64 }
 
+func inodeOf(st *unix.Statx_t) inode {
+	return inode{uint64(st.Dev_major)<<32 | uint64(st.Dev_minor), st.Ino}
+}
+
 // pinned returns the path at which mounts alone keep a file from being written, ""
 // for none. A file of several names may have been opened by one that has no mount.
 func (p *Plan) pinned(path string, file inode) string {
@@ -62,7 +66,7 @@ func (p *Plan) pinned(path string, file inode) string {
 		}
 	}
 	around := func(m Mount) bool { return m.Kind == Bind && m.Tree && !m.ReadOnly && below(path, m.Target) }
-	if p.Pins(path, false) && !p.Opens(path) && slices.ContainsFunc(p.Mounts, around) {
+	if p.Planned(path).ReadOnly && !p.At(path).OpensFiles && slices.ContainsFunc(p.Mounts, around) {
 		return path
 	}
 	return ""

@@ -53,23 +53,23 @@ func (k Kind) String() string { return kindNames[k] }
 // A Mount is one step of the plan: it puts something on a path that then
 // exists, be it on the host or as a stub in a fresh directory.
 type Mount struct {
-	Kind     Kind
-	Target   string
-	Source   string // Bind, Copy, Scratch, Persist, PrivateCopy: the host's path
-	Dev, Ino uint64 // Bind, Copy, Scratch, Persist, PrivateCopy: what the survey saw there
-	Tree     bool   // Bind, Scratch: with what is mounted below it
-	Upper    string // Copy: the directory that holds [UpperTree] and [UpperWork]; Scratch: one of the host's that lies between, or ""
-	ReadOnly bool
-	Donated  int    // Bind, Copy, Scratch, Persist: a detached mount that the launcher hands in, -1 for none
-	Lent     int    // Copy, if Donated is: the same of Upper
-	Protect  bool   // it pins a file that a host tool would execute later
-	Optional bool   // nothing is lost if the target is gone or out of reach
-	OverLink bool   // the target is a symbolic link and is covered itself
-	Mode     uint32 // Fresh, Text
-	Text     string // Text, and of what the copy of PrivateCopy is of: the content
-	Link     string // PrivateCopy, Trace: where it leads
-	Stubs    []Stub // Fresh, Persist: what must stand in it for later mounts, parents first
-	Why      string
+	Kind         Kind
+	Target       string
+	Source       string // Bind, Copy, Scratch, Persist, PrivateCopy: the host's path
+	Dev, Ino     uint64 // Bind, Copy, Scratch, Persist, PrivateCopy: what the survey saw there
+	Tree         bool   // Bind, Scratch: with what is mounted below it
+	Upper        string // Copy: the directory that holds [UpperTree] and [UpperWork]; Scratch: one of the host's that lies between, or ""
+	ReadOnly     bool
+	Donated      int    // Bind, Copy, Scratch, Persist: a detached mount that the launcher hands in, -1 for none
+	DonatedUpper int    // Copy, if Donated is: the same of Upper
+	Protect      bool   // it pins a file that a host tool would execute later
+	Optional     bool   // nothing is lost if the target is gone or out of reach
+	OverLink     bool   // the target is a symbolic link and is covered itself
+	Mode         uint32 // Fresh, Text
+	Text         string // Text, and of what the copy of PrivateCopy is of: the content
+	Link         string // PrivateCopy, Trace: where it leads
+	Stubs        []Stub // Fresh, Persist: what must stand in it for later mounts, parents first
+	Why          string
 }
 
 // A Stub is a name in a fresh directory.

@@ -16,14 +16,14 @@ import (
 // line is not the command's. What it left is given back to a file, and is not
 // taken from a pipe before the command has read it ([pump.exact]).
 type pump struct {
-	name  string
-	host  int // 0, 1 or 2
-	inner int // the launcher's end of the pipe
-	input bool
-	kind  uint32          // the host's end: S_IFREG, S_IFIFO, S_IFSOCK, …
-	alone bool            // no other of the three is the same
-	gone  <-chan struct{} // closed when the command is
-	log   io.Writer       // gets what passes too; nil for nobody
+	name   string
+	host   int // 0, 1 or 2
+	inner  int // the launcher's end of the pipe
+	input  bool
+	kind   uint32          // the host's end: S_IFREG, S_IFIFO, S_IFSOCK, …
+	single bool            // no other of the three is the same
+	gone   <-chan struct{} // closed when the command is
+	log    io.Writer       // gets what passes too; nil for nobody
 }
 
 // exactly is how much of a pipe is passed on without being taken from it
@@ -39,7 +39,7 @@ const atOnce = 1 << 20
 func (p *pump) run() error {
 	err := p.copy()
 	unix.Close(p.inner)
-	if p.alone && p.host < 2 { // the launcher has something to say at the end, on standard error
+	if p.single && p.host < 2 { // the launcher has something to say at the end, on standard error
 		if null, e := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0); e == nil {
 			unix.Dup3(null, p.host, unix.O_CLOEXEC)
 			unix.Close(null)

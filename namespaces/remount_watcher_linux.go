@@ -1,14 +1,14 @@
 package namespaces
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"slices"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -20,45 +20,40 @@ import (
 	"github.com/pccrun/pccrun/namespaces/inside"
 )
 
+// A RemountWatcher mounts again what the host has detached.
+//
 // A mount ends when the host renames something onto what it covers, or removes
 // that: the kernel detaches it in every namespace. An editor that saves `.env`,
 // a `git config`, a checkout that replaces a directory, would so open to the
-// command what the policy closes. The remount watcher mounts it again.
+// command what the policy closes.
 //
-// It watches every directory on the way to what is covered, from outside, by
+// The watcher watches every directory on the way to such a mount, from outside, by
 // F_NOTIFY (fcntl(2)): closing an inotify instance waits for a grace period of
 // 10 ms and more, and a user has no more than 128 of them. It then looks at the
-// sandbox's own tree, through a descriptor of its root: what is not a mount
-// point any more is open. That it covers anew through a helper, a copy like pid
-// 1 that has joined the sandbox's user and mount namespaces, which a program
-// with several threads cannot, but not its pid namespace: nothing inside can
-// see it.
+// sandbox's own tree, through a descriptor of its root: a path that is no mount
+// point any more is open. A [helper] mounts over it.
 //
-// In the gap the command can have taken hold of what was open. A directory that
-// it holds lies below the mount that would cover it, so that what is in there
-// is covered first, where the holder would find it, and again whenever the host
-// replaces it: see view. Of a file no mount takes a hold away: see grip.
+// Before that the command can open what is there. A file that it has opened or
+// linked stays in its reach: the answers to fs.hide and fs.protect name this gap.
+// A directory that it has opened lies below the mount that covers it again, and so
+// does what the host puts there later: the watcher covers that as well, see view.
 type RemountWatcher struct {
 	sandbox *Sandbox
-	items   []kept    // containing directories first
+	mounts  []remount // containing directories first
 	dirs    []watched // containing directories first
-	views   []view    // the sandbox's own root first
-	grips   []grip
-	pid     int // this process's
+	views   []view    // the sandbox's root first
 	signals chan os.Signal
-	done    chan struct{}
-	helper  *helper
+	helper  helper
 
-	over   atomic.Bool // nothing need be covered any more: a turn that is under way ends by that
-	mu     sync.Mutex
-	ended  bool // nothing is looked at any more
-	closed bool // all is given back
+	mu              sync.Mutex    // held while a change is looked at
+	done            chan struct{} // closed when nothing is covered any more
+	ending, closing sync.Once
 }
 
-// kept is a mount that the host can end without knowing.
-type kept struct {
+// A remount is a mount that the host can detach without knowing of it.
+type remount struct {
 	path     string
-	with     string // the entry of the private tmpfs that covers it; "" for itself
+	with     string // the entry of the private tmpfs that covers the path; "" for what stands there
 	readonly bool
 }
 
@@ -66,9 +61,19 @@ type kept struct {
 type watched struct {
 	path string
 	fd   int // -1 while there is none
+	seen inode
 }
 
-// pause bounds how often the remount watcher looks: a command that makes files as fast
+// A view is a directory from which a process inside looks at the tree: the root,
+// and each directory that was open for a moment, which the command may have
+// opened then. A mount over that directory does not cover what is in it for
+// whoever has it open.
+type view struct {
+	path string // of the directory
+	fd   int
+}
+
+// pause bounds how often the watcher looks: a command that makes files as fast
 // as it can must not keep a processor busy with it.
 const pause = time.Millisecond
 
@@ -77,12 +82,11 @@ const pause = time.Millisecond
 const notifyNames = 0x4 | 0x8 | 0x10 | 0x80000000
 
 // Keep begins to cover again what the host replaces, nil if the plan covers
-// nothing. If it cannot go on, gaveUp is called once: what it kept is not kept
-// any more.
+// nothing. If it cannot go on, gaveUp is called once: what was covered may be open.
 func (s *Sandbox) Keep(gaveUp func(error)) *RemountWatcher {
-	k := &RemountWatcher{sandbox: s, pid: os.Getpid(), signals: make(chan os.Signal, 1), done: make(chan struct{})}
+	k := &RemountWatcher{sandbox: s, signals: make(chan os.Signal, 1), done: make(chan struct{})}
 	k.list(s.plan)
-	if len(k.items) == 0 {
+	if len(k.mounts) == 0 {
 		return nil
 	}
 	k.views = []view{{path: "/", fd: s.root}}
@@ -90,66 +94,56 @@ func (s *Sandbox) Keep(gaveUp func(error)) *RemountWatcher {
 	signal.Notify(k.signals, unix.SIGIO)
 	go func() {
 		for {
-			if err := k.turn(); err != nil {
+			if err := k.check(); err != nil {
 				k.Close()
 				gaveUp(err)
 				return
-			}
-			var again <-chan time.Time
-			if k.grasps() {
-				again = time.After(settle / 10)
 			}
 			select {
 			case <-k.done:
 				return
 			case <-k.signals:
 				time.Sleep(pause)
-			case <-again:
 			}
 		}
 	}()
 	return k
 }
 
-// grasps reports whether a file that stood open is still watched.
-func (k *RemountWatcher) grasps() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return len(k.grips) > 0
-}
-
-// list finds what there is to keep, and the directories to watch for it.
+// list finds which mounts the host can detach, and the directories to watch for that.
 func (k *RemountWatcher) list(p *Plan) {
 	top := p.top()
 	seen := map[string]bool{}
-	for i, m := range p.Mounts {
-		if !p.keeps(&m, top) {
+	for i := range p.Mounts {
+		m := &p.Mounts[i]
+		if !p.detachable(m, top) {
 			continue
 		}
-		item := kept{path: m.Target, readonly: m.ReadOnly}
+		r := remount{path: m.Target, readonly: m.ReadOnly}
 		switch m.Kind {
 		case Mask:
-			item.with = "mask"
+			r.with = "mask"
 		case Fresh, PrivateCopy:
-			item.with = entry(i)
+			r.with = entry(i)
 		}
-		k.items = append(k.items, item)
-		// Above the root of a tree that is lent another user's or root's
-		// rename would be needed.
-		for dir := filepath.Dir(item.path); !seen[dir]; dir = filepath.Dir(dir) {
+		k.mounts = append(k.mounts, r)
+		// Above the root of a tree that a rule shows only another user or root can
+		// rename.
+		for dir := filepath.Dir(r.path); !seen[dir]; dir = filepath.Dir(dir) {
 			seen[dir] = true
-			k.dirs = append(k.dirs, watched{dir, -1})
+			k.dirs = append(k.dirs, watched{path: dir, fd: -1})
 			if dir == "/" || p.isRoot(dir, top) {
 				break
 			}
 		}
 	}
-	slices.SortStableFunc(k.items, func(a, b kept) int { return survey.Less(a.path, b.path) })
+	slices.SortStableFunc(k.mounts, func(a, b remount) int { return survey.Less(a.path, b.path) })
 	slices.SortStableFunc(k.dirs, func(a, b watched) int { return survey.Less(a.path, b.path) })
 }
 
-// keeps reports whether a mount is one that the remount watcher covers again.
-func (p *Plan) keeps(m *Mount, top map[string]int) bool {
+// detachable reports whether a mount closes something of the host's that the host can
+// replace, and so detach the mount.
+func (p *Plan) detachable(m *Mount, top map[string]int) bool {
 	switch {
 	case m.Kind == Mask, m.Kind == Fresh && m.ReadOnly, (m.Kind == Bind || m.Kind == PrivateCopy) && (m.Protect || m.ReadOnly):
 		// Else the host's file of that name is not what is seen inside.
@@ -171,87 +165,28 @@ func (p *Plan) top() map[string]int {
 // overlay, and in nothing of the host's within that: names there are the
 // sandbox's own, and the host cannot take one from under a mount.
 func (p *Plan) inOwn(path string, top map[string]int) bool {
-	last := -1
 	for dir := path; dir != "/"; {
 		dir = filepath.Dir(dir)
 		if i, ok := top[dir]; ok {
-			last = max(last, i)
+			kind := p.Mounts[i].Kind
+			return kind == Fresh || kind == Persist || kind == Copy || kind == Scratch
 		}
 	}
-	return last >= 0 && (p.Mounts[last].Kind == Fresh || p.Mounts[last].Kind == Persist || p.Mounts[last].Kind == Copy || p.Mounts[last].Kind == Scratch)
+	return false
 }
 
-// isRoot reports whether a path is that of a tree which the plan lends by rule,
+// isRoot reports whether a path is that of a tree which a rule shows,
 // such as the workspace.
 func (p *Plan) isRoot(path string, top map[string]int) bool {
 	i, ok := top[path]
 	return ok && p.Mounts[i].Kind == Bind && !p.Mounts[i].Protect
 }
 
-// watch sees to it that a directory is watched as it is now.
-func (k *RemountWatcher) watch(d *watched) error {
-	now, there, err := k.views[0].look(d.path)
-	if err != nil {
-		return err
-	}
-	if d.fd >= 0 {
-		var st unix.Stat_t
-		if err := unix.Fstat(d.fd, &st); err != nil {
-			return os.NewSyscallError("fstat", err)
-		}
-		if there && st.Nlink > 0 && st.Ino == now.Ino && survey.Device(st.Dev) == uint64(now.Dev_major)<<32|uint64(now.Dev_minor) {
-			return nil
-		}
-		unix.Close(d.fd)
-		d.fd = -1
-	}
-	if !there {
-		return nil
-	}
-	fd, err := openPlain(k.sandbox.root, k.views[0].relative(d.path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC)
-	if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP {
-		return nil
-	}
-	if err == unix.EACCES {
-		// Nobody would see it when the host replaces a file there that has a rule.
-		return hint.Errorf(fmt.Sprintf("--hide %s covers the directory itself, which needs no watching", shell.Quote(d.path)),
-			"watch %s, where a file has a rule: %w", d.path, unix.EACCES)
-	}
-	if err != nil {
-		return fmt.Errorf("open %s: %w", d.path, err)
-	}
-	// The owner first: left to itself, F_NOTIFY would name this thread, and the
-	// signal goes to processes only.
-	if _, err = unix.FcntlInt(uintptr(fd), unix.F_SETOWN, k.pid); err == nil {
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_NOTIFY, notifyNames)
-	}
-	if err != nil {
-		unix.Close(fd)
-		return fmt.Errorf("watch %s: %w", d.path, err)
-	}
-	d.fd = fd
-	return nil
-}
-
-// turn looks once, unless the watch has ended.
-func (k *RemountWatcher) turn() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.ended {
-		return nil
-	}
-	return k.check()
-}
-
 // end ends the watch: when it returns, nothing of the sandbox's is looked at any more.
 func (k *RemountWatcher) end() {
-	k.over.Store(true)
-	k.mu.Lock()
+	k.ending.Do(func() { close(k.done) })
+	k.mu.Lock() // for a look that is under way
 	defer k.mu.Unlock()
-	if !k.ended {
-		k.ended = true
-		close(k.done)
-	}
 }
 
 // Close ends the watch and gives back what it held. [Sandbox.Wait] does so as
@@ -260,27 +195,37 @@ func (k *RemountWatcher) end() {
 // SIGIO stays taken: a last one may be on its way, and would end the process.
 func (k *RemountWatcher) Close() {
 	k.end()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.closed {
-		return
-	}
-	k.closed = true
-	k.dismiss()
-	for _, d := range k.dirs {
-		if d.fd >= 0 {
-			unix.Close(d.fd)
+	k.closing.Do(func() {
+		k.helper.end()
+		for _, d := range k.dirs {
+			if d.fd >= 0 {
+				unix.Close(d.fd)
+			}
 		}
-	}
-	k.release(1, 0)
+		for _, v := range k.views[1:] {
+			unix.Close(v.fd)
+		}
+	})
 }
 
-// check watches what has come, from above, and covers what is open. Once it is
-// over there is nobody inside to cover anything from, and a command may end long
-// before hundreds of directories are watched.
+// over reports whether the watch has ended. A look ends by that: there is nobody
+// inside to cover anything from, and a command may end long before hundreds of
+// directories are watched.
+func (k *RemountWatcher) over() bool {
+	select {
+	case <-k.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// check watches what has come, from above, and covers what is open.
 func (k *RemountWatcher) check() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	for i := range k.dirs {
-		if k.over.Load() {
+		if k.over() {
 			return nil
 		}
 		if err := k.watch(&k.dirs[i]); err != nil {
@@ -291,145 +236,198 @@ func (k *RemountWatcher) check() error {
 		return err
 	}
 	for i := 0; i < len(k.views); i++ { // there may be more of them at the end
-		if err := k.mend(k.views[i]); err != nil {
-			return err
+		v := k.views[i]
+		for j := range k.mounts {
+			m := &k.mounts[j]
+			if m.path == v.path || !below(m.path, v.path) {
+				continue
+			}
+			if k.over() {
+				return nil
+			}
+			if err := k.restore(v, m); err != nil {
+				return fmt.Errorf("cover %s again: %w", m.path, err)
+			}
 		}
-	}
-	return k.loosen()
-}
-
-// cover mounts over an item where a view shows it as it was seen. A helper that
-// fails has come to its end.
-func (k *RemountWatcher) cover(v view, item *kept, seen *unix.Statx_t) (err error) {
-	if k.helper == nil {
-		var fds []int
-		for _, v := range k.views {
-			fds = append(fds, v.fd)
-		}
-		if k.helper, err = k.sandbox.newHelper(fds...); err != nil {
-			return err
-		}
-	}
-	if err = k.helper.cover(k.sandbox.Private, v, item, seen); err != nil {
-		k.dismiss()
-	}
-	return err
-}
-
-// dismiss lets the helper go. The next one has the descriptors of its time.
-func (k *RemountWatcher) dismiss() {
-	if k.helper != nil {
-		k.helper.close()
-		k.helper = nil
-	}
-}
-
-// helper is a copy that mounts in the sandbox's namespaces.
-type helper struct {
-	pid     int
-	control int
-	program *inside.Program
-	mark    inside.Mark
-	done    chan struct{}
-}
-
-// newHelper starts one that has descriptors. It lives as long as the sandbox, so
-// it lets go of all else that this process has open: a pipe to a program that
-// is being started just now would not end with that program.
-func (s *Sandbox) newHelper(fds ...int) (*helper, error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, os.NewSyscallError("socketpair", err)
-	}
-	p, err := inside.New()
-	if err != nil {
-		return nil, err
-	}
-	h := &helper{control: pair[0], program: p, done: make(chan struct{})}
-	p.Step("bind the helper's life to the launcher's")
-	p.Call(unix.SYS_PRCTL, inside.Int(unix.PR_SET_PDEATHSIG), inside.Int(int(unix.SIGKILL)))
-	p.Alive(inside.Int(pair[1]))
-	p.Step("join the sandbox's namespaces") // the user namespace first: it gives the right to join the other
-	p.Call(unix.SYS_SETNS, inside.Int(s.user), inside.Int(unix.CLONE_NEWUSER))
-	p.Call(unix.SYS_SETNS, inside.Int(s.mnt), inside.Int(unix.CLONE_NEWNS))
-	p.Step("close unneeded descriptors")
-	keepOnly(p, append([]int{pair[1], s.Private}, fds...))
-	p.Await()
-	h.mark = p.Mark()
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread() // the helper's death signal is this thread's end
-		pid, err := p.Start(inside.Options{Control: pair[1], Launcher: pair[0]})
-		unix.Close(pair[1])
-		h.pid = pid
-		started <- err
-		<-h.done
-	}()
-	if err := <-started; err != nil {
-		close(h.done)
-		unix.Close(pair[0])
-		return nil, err
-	}
-	return h, nil
-}
-
-func (h *helper) close() {
-	unix.Kill(h.pid, unix.SIGKILL)
-	unix.Wait4(h.pid, nil, unix.WALL, nil)
-	close(h.done)
-	unix.Close(h.control)
-	h.program.Free()
-}
-
-// cover tells the helper to mount over the item, and waits until it has. A
-// directory keeps what is mounted in it.
-func (h *helper) cover(private int, v view, item *kept, seen *unix.Statx_t) error {
-	p := h.program
-	p.Cut(h.mark)
-	p.Step("cover " + item.path)
-	target := lookUpAt(p, inside.Int(v.fd), v.relative(item.path), unix.O_NOFOLLOW)
-	p.SameInode(target, uint64(seen.Dev_major)<<32|uint64(seen.Dev_minor), seen.Ino)
-	var tree inside.Reg
-	clone := unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC
-	if item.with != "" {
-		tree = p.Get(unix.SYS_OPEN_TREE, inside.Int(private), p.Str(item.with), inside.Int(clone|unix.AT_SYMLINK_NOFOLLOW))
-	} else {
-		tree = p.Get(unix.SYS_OPEN_TREE, inside.Result(target), p.Str(""), inside.Int(clone|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE))
-	}
-	attr := unix.MountAttr{Attr_set: attrFresh}
-	if item.readonly {
-		attr.Attr_set = attrHidden
-	}
-	p.Call(unix.SYS_MOUNT_SETATTR, inside.Result(tree), p.Str(""), inside.Int(unix.AT_EMPTY_PATH|unix.AT_RECURSIVE), inside.Ptr(p, attr), inside.Int(unsafe.Sizeof(attr)))
-	p.Call(unix.SYS_MOVE_MOUNT, inside.Result(tree), p.Str(""), inside.Result(target), p.Str(""), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
-	p.Call(unix.SYS_CLOSE, inside.Result(tree))
-	p.Call(unix.SYS_CLOSE, inside.Result(target))
-	return h.carryOut()
-}
-
-// carryOut has the helper do what its program says, and waits until it has.
-func (h *helper) carryOut() error {
-	p := h.program
-	p.Repeat(h.mark)
-	if err := p.Go(h.control, inside.Supervision{}); err != nil && err != unix.EPIPE { // what it died of may be told below
-		return err
-	}
-	timeout := unix.Timeval{Sec: int64(10 * time.Second / time.Second)}
-	unix.SetsockoptTimeval(h.control, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout)
-	var m inside.Message
-	n, _, err := unix.Recvfrom(h.control, bytesOf(&m), 0)
-	// With a timeout it is not taken up again, signal(7). A helper that ended before
-	// it took our message is told of once, and then what it said last: unix(7).
-	for err == unix.EINTR || err == unix.ECONNRESET {
-		n, _, err = unix.Recvfrom(h.control, bytesOf(&m), 0)
-	}
-	switch {
-	case err != nil:
-		return os.NewSyscallError("recvfrom", err)
-	case n == 0:
-		return ErrEnded
-	case m.Kind == inside.Failed:
-		return &StepError{Step: p.StepName(m.A), Errno: unix.Errno(m.B)}
 	}
 	return nil
+}
+
+// watch sees to it that a directory is watched as it is now.
+func (k *RemountWatcher) watch(d *watched) error {
+	now, there, err := k.views[0].look(d.path)
+	if err != nil || there && d.fd >= 0 && inodeOf(&now) == d.seen {
+		return err
+	}
+	if d.fd >= 0 {
+		unix.Close(d.fd)
+		d.fd = -1
+	}
+	if !there {
+		return nil
+	}
+	fd, err := k.views[0].open(d.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
+	if errors.Is(err, unix.EACCES) {
+		// Nobody would see it when the host replaces a file there that has a rule.
+		return hint.Errorf(fmt.Sprintf("--hide %s covers the directory itself, which needs no watching", shell.Quote(d.path)),
+			"watch %s, where a file has a rule: %w", d.path, unix.EACCES)
+	}
+	if err != nil || fd < 0 {
+		return err
+	}
+	// The owner first: left to itself, F_NOTIFY would name this thread, and the
+	// signal goes to processes only.
+	if _, err = unix.FcntlInt(uintptr(fd), unix.F_SETOWN, os.Getpid()); err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_NOTIFY, notifyNames)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return fmt.Errorf("watch %s: %w", d.path, err)
+	}
+	d.fd, d.seen = fd, inodeOf(&now)
+	return nil
+}
+
+// maxViews bounds how many directories the watcher holds. A host that replaces
+// more of them, and keeps the old ones, is not kept up with.
+const maxViews = 256
+
+// prune closes directories that were removed: nothing can be made in them.
+func (k *RemountWatcher) prune() error {
+	before := len(k.views)
+	k.views = slices.DeleteFunc(k.views, func(v view) bool {
+		var st unix.Stat_t
+		if v.path == "/" || unix.Fstat(v.fd, &st) == nil && st.Nlink > 0 {
+			return false
+		}
+		unix.Close(v.fd)
+		return true
+	})
+	if len(k.views) < before {
+		k.helper.end() // the numbers of its descriptors may soon mean others
+	}
+	if len(k.views) > maxViews {
+		return fmt.Errorf("the host replaced more than %d directories", maxViews)
+	}
+	return nil
+}
+
+// maxTries is how often something is covered that the host goes on replacing.
+const maxTries = 5
+
+// restore covers a path as long as a view shows it open. What is gone by then
+// comes back with an event.
+func (k *RemountWatcher) restore(v view, m *remount) error {
+	for try := 1; ; try++ {
+		covered, err := v.covered(m.path)
+		if covered || err != nil {
+			return err
+		}
+		if err = k.cover(v, m); err != nil && try == maxTries {
+			return err
+		}
+	}
+}
+
+// cover mounts over a path where a view shows it open. A directory that may have been
+// opened is held before it is covered, and is a view from then on.
+func (k *RemountWatcher) cover(v view, m *remount) error {
+	fd, err := v.open(m.path, lookup)
+	if err != nil || fd < 0 {
+		return err
+	}
+	var seen unix.Statx_t
+	if err = unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_TYPE|unix.STATX_INO, &seen); err == nil {
+		err = k.mount(v, m, inodeOf(&seen))
+	}
+	if err != nil || m.with != "" || seen.Mode&unix.S_IFMT != unix.S_IFDIR {
+		unix.Close(fd)
+		return err
+	}
+	k.views = append(k.views, view{m.path, fd})
+	return nil
+}
+
+// mount mounts over what was seen at a path. A directory keeps what is mounted in it.
+func (k *RemountWatcher) mount(v view, m *remount, seen inode) error {
+	var fds []int
+	for _, v := range k.views {
+		fds = append(fds, v.fd)
+	}
+	if err := k.helper.start(k.sandbox, v.fd, fds...); err != nil {
+		return err
+	}
+	return k.helper.do(func(p *inside.Program) {
+		p.Step("cover " + m.path)
+		target := lookUpAt(p, inside.Int(v.fd), v.relative(m.path), unix.O_NOFOLLOW)
+		p.SameInode(target, seen.dev, seen.ino)
+		var tree inside.Reg
+		clone := unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC
+		if m.with != "" {
+			tree = p.Get(unix.SYS_OPEN_TREE, inside.Int(k.sandbox.Private), p.Str(m.with), inside.Int(clone|unix.AT_SYMLINK_NOFOLLOW))
+		} else {
+			tree = p.Get(unix.SYS_OPEN_TREE, inside.Result(target), p.Str(""), inside.Int(clone|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE))
+		}
+		attr := unix.MountAttr{Attr_set: attrFresh}
+		if m.readonly {
+			attr.Attr_set = attrHidden
+		}
+		p.Call(unix.SYS_MOUNT_SETATTR, inside.Result(tree), p.Str(""), inside.Int(unix.AT_EMPTY_PATH|unix.AT_RECURSIVE), inside.Ptr(p, attr), inside.Int(unsafe.Sizeof(attr)))
+		p.Call(unix.SYS_MOVE_MOUNT, inside.Result(tree), p.Str(""), inside.Result(target), p.Str(""), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
+		p.Call(unix.SYS_CLOSE, inside.Result(tree))
+		p.Call(unix.SYS_CLOSE, inside.Result(target))
+	})
+}
+
+// relative is a path below the view's descriptor.
+func (v view) relative(path string) string {
+	if path == v.path {
+		return "."
+	}
+	return strings.TrimPrefix(path[len(v.path):], "/")
+}
+
+// absent reports whether an error says that nothing is there.
+func absent(err error) bool { return err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP }
+
+// look returns what the view shows at a path, itself if it is a link, and
+// whether anything does.
+func (v view) look(path string) (st unix.Statx_t, there bool, err error) {
+	const mask = unix.STATX_TYPE | unix.STATX_INO | unix.STATX_MNT_ID
+	err = unix.Statx(v.fd, v.relative(path), unix.AT_SYMLINK_NOFOLLOW, mask, &st)
+	switch {
+	case err == nil:
+		return st, true, nil
+	case absent(err):
+		return st, false, nil
+	case err == unix.EACCES:
+		// What the host puts there could no longer be covered again, and by a descriptor that it
+		// holds the command would reach it.
+		return st, false, hint.Errorf("a parent directory lost its search permission during the run (chmod), and hidden or protected files "+
+			"below it could not be watched", "statx %s: %w", path, unix.EACCES)
+	}
+	return st, false, fmt.Errorf("statx %s: %w", path, err)
+}
+
+// covered reports whether a path is a mount point in the view, or nothing.
+func (v view) covered(path string) (bool, error) {
+	st, there, err := v.look(path)
+	if err != nil || !there {
+		return true, err
+	}
+	above, there, err := v.look(filepath.Dir(path))
+	return !there || st.Mnt_id != above.Mnt_id, err
+}
+
+// open opens what the view shows at a path, itself if it is a link: -1 if nothing
+// is there.
+func (v view) open(path string, flags uint64) (fd int, err error) {
+	fd, err = openPlain(v.fd, v.relative(path), flags|unix.O_NOFOLLOW)
+	if absent(err) {
+		return -1, nil
+	}
+	if err != nil {
+		return -1, fmt.Errorf("open %s: %w", path, err)
+	}
+	return fd, nil
 }

@@ -95,7 +95,7 @@ func (c *compiler) landlock(p *Plan) {
 			if g.file {
 				rights &= landlockFile
 			}
-			if g.deputized {
+			if g.brokered {
 				rights &^= landlockMake
 				if p.Watch.Opens {
 					rights &^= landlockContent

@@ -43,7 +43,7 @@ func WhoAmI() Identity {
 // root, and makes what root or the owner of the tree owns look as if it were
 // the identity's. On the disk it stays whose it is.
 //
-// What in a tree is only pinned, or closed to more than the tree, is lent as that is:
+// What in a tree is only pinned, or closed to more than the tree, looks as the tree does:
 // by its own owner root's file of mode 0600 would be the identity's, whoever has given it
 // such a name.
 func (p *Plan) Donate() error {
@@ -53,8 +53,7 @@ func (p *Plan) Donate() error {
 			f.Close()
 		}
 	}()
-	parted := p.parted()
-	owners, around := make([]owner, len(p.Mounts)), p.lentWith()
+	owners, around := make([]owner, len(p.Mounts)), p.ownedWith()
 	for i := range p.Mounts {
 		m := &p.Mounts[i]
 		if m.Kind != Bind && m.Kind != Copy && m.Kind != Scratch && m.Kind != Persist {
@@ -63,47 +62,65 @@ func (p *Plan) Donate() error {
 		if around[i] >= 0 {
 			owners[i] = owners[around[i]]
 		}
-		fd, err := m.donate(p.Identity, maps, &owners[i])
+		var err error
+		m.Donated, err = m.donate(p.Identity, maps, &owners[i])
 		if err == nil && m.Kind == Copy {
-			m.Lent, err = unix.OpenTree(unix.AT_FDCWD, m.Upper, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+			m.DonatedUpper, err = unix.OpenTree(unix.AT_FDCWD, m.Upper, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+		}
+		if err == nil && p.checked(m) {
+			err = p.donateToCheck(m, maps, &owners[i])
 		}
 		if err != nil {
 			return fmt.Errorf("mount %s: %w", m, err)
 		}
-		m.Donated = fd
-		if m.ReadOnly && !p.shares(m) && !slices.Contains(p.guarded, m.Target) || !m.Tree && m.Kind != Copy || m.Kind == Scratch || m.Protect && (m.ReadOnly || !parted) {
-			continue
-		}
-		// What appears there, or in a part of an overlay that is the host's own, the launcher quarantines, by a mount without pins.
-		if fd, err = m.donate(p.Identity, maps, &owners[i]); err != nil {
-			return fmt.Errorf("mount %s: %w", m, err)
-		}
-		if m.ReadOnly {
-			if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
-				unix.Close(fd)
-				return fmt.Errorf("mount %s: %w", m, os.NewSyscallError("mount_setattr", err))
-			}
-		}
-		if p.Own == nil {
-			p.Own = map[string]int{}
-		}
-		p.Own[m.Target] = fd
 	}
 	return p.donateConfigs(func(m *Mount) (int, error) { return m.donate(p.Identity, maps, new(owner)) })
 }
 
-// parted reports whether the workspace can be changed in parts only. What appears in one of
-// these is quarantined by a mount of that part, which may hold what must stay where it is.
-func (p *Plan) parted() bool { return len(p.guarded) > 0 && !p.Writes(p.guarded[0]) }
+// checked reports whether the launcher looks through a mount of the host's for what the command
+// has made there: through a directory that the command may write, through one that is the workspace,
+// and through a repository of which the command may write a part. No other directory around what may
+// be written stays open to it: that may hold what a rule hides.
+func (p *Plan) checked(m *Mount) bool {
+	switch {
+	case m.Kind == Scratch, m.Kind != Copy && !m.Tree:
+		return false
+	case m.Protect:
+		// Where the workspace may be written in parts only, what appears in one of these is quarantined by
+		// a mount of that part, which may hold what must stay where it is.
+		return !m.ReadOnly && len(p.guarded) > 0 && !p.Writes(p.guarded[0])
+	case m.ReadOnly:
+		return slices.Contains(p.guarded, m.Target) || p.hasObjects(m)
+	}
+	return true
+}
 
-// shares reports whether a mount is the repository of a working tree that lies elsewhere, of
-// which the command may write a part: what it has done there the launcher finds out from the
-// whole, as it does in a workspace. Of any other directory around what may be written it keeps nothing open: that may
-// hold what a rule hides.
-func (p *Plan) shares(m *Mount) bool {
+// hasObjects reports whether a mount is the repository of a working tree that lies elsewhere, of
+// which the command may write a part.
+func (p *Plan) hasObjects(m *Mount) bool {
 	return m.Kind == Bind && m.Tree && slices.ContainsFunc(p.Mounts, func(o Mount) bool {
 		return o.Kind == Bind && o.Tree && !o.ReadOnly && o.Target == m.Target+"/objects"
 	})
+}
+
+// donateToCheck opens a directory a second time, for the launcher: what appears there, or in a part of an
+// overlay that is the host's own, it quarantines by a mount without pins.
+func (p *Plan) donateToCheck(m *Mount, maps map[owner]*os.File, of *owner) error {
+	fd, err := m.donate(p.Identity, maps, of)
+	if err != nil {
+		return err
+	}
+	if m.ReadOnly {
+		if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+			unix.Close(fd)
+			return os.NewSyscallError("mount_setattr", err)
+		}
+	}
+	if p.Checked == nil {
+		p.Checked = map[string]int{}
+	}
+	p.Checked[m.Target] = fd
+	return nil
 }
 
 // An owner is whose files a mount makes look as if they were the identity's.
@@ -112,9 +129,9 @@ type owner struct {
 	known    bool
 }
 
-// lentWith returns for each mount the index of the tree around it that the host lends as
-// well, if the mount grants no more than that, else -1.
-func (p *Plan) lentWith() []int {
+// ownedWith returns for each mount the index of the host's tree around it by whose owner its files
+// are the identity's as well, since the mount grants no more than that tree; else -1.
+func (p *Plan) ownedWith() []int {
 	around := make([]int, len(p.Mounts))
 	var stack []int
 	for i := range p.Mounts {

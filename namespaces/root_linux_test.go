@@ -109,7 +109,6 @@ func TestShedGone(t *testing.T) {
 	for d := dir; d != "/tmp" && d != "/"; d = filepath.Dir(d) {
 		require.NoError(t, os.Chmod(d, 0o755))
 	}
-	// It asks with access(2), since a write just before the file is covered would end the run.
 	const script = `cd of-root; cat pin d/pin 2> /dev/null; for f in pin d/pin; do : > $f || exit 3; n=0; while [ -w $f ] && [ $n -lt 9000 ]; do sleep 0.02; n=$((n+1)); done; [ $n -lt 9000 ] && echo $f is covered; done`
 	out, err := self(t, "shed", dir, script, dir+"/of-root/d/pin", dir+"/of-root/pin").CombinedOutput()
 	require.NoError(t, err, string(out))
@@ -142,7 +141,7 @@ func TestShed(t *testing.T) {
 }
 
 // What takes away is lent as the tree around it is; what grants more, or comes from elsewhere, by itself.
-func TestLentWith(t *testing.T) {
+func TestOwnedWith(t *testing.T) {
 	bind := func(path string, readOnly bool) Mount {
 		return Mount{Kind: Bind, Target: path, Source: path, ReadOnly: readOnly}
 	}
@@ -159,7 +158,7 @@ func TestLentWith(t *testing.T) {
 		bind("/srv/data", false),
 		bind("/srv/data/.git", true),
 	}}
-	require.Equal(t, []int{-1, -1, 1, 2, 1, 4, -1, -1, -1, -1, 9}, p.lentWith())
+	require.Equal(t, []int{-1, -1, 1, 2, 1, 4, -1, -1, -1, -1, 9}, p.ownedWith())
 }
 
 func TestDonateFails(t *testing.T) {
@@ -186,7 +185,7 @@ func TestDonateFails(t *testing.T) {
 
 // What surrounds a directory that may be written stays shut to a launcher that has given
 // root up, since it may hold what a rule hides; the repository of a worktree does not.
-func TestShares(t *testing.T) {
+func TestCheckedRepositories(t *testing.T) {
 	p := &Plan{Mounts: []Mount{
 		{Target: "/home/u", Tree: true, ReadOnly: true}, {Target: "/home/u/ws", Tree: true},
 		{Target: "/src/.git", Tree: true, ReadOnly: true}, {Target: "/src/.git/objects", Tree: true},
@@ -194,7 +193,7 @@ func TestShares(t *testing.T) {
 	}}
 	var shared []string
 	for i := range p.Mounts {
-		if p.shares(&p.Mounts[i]) {
+		if p.checked(&p.Mounts[i]) && p.Mounts[i].ReadOnly {
 			shared = append(shared, p.Mounts[i].Target)
 		}
 	}

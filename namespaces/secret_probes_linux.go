@@ -10,13 +10,12 @@ import (
 	"github.com/pccrun/pccrun/namespaces/inside"
 )
 
-// A trace tells at the end whether the command looked for a secret of the home
-// that is not inside, or for a directory that the workspace names, there or in another place of the sandbox's own ([survey.Named]). The name is a symbolic link to an empty directory beside
-// it: to follow it, or to read it, sets its time of access (inode(7)), which
-// costs a run nothing. Programs find an empty directory where they would have
-// found, or made, one.
+// A trace reports, when the run has ended, that the command looked for something that is not
+// inside: a secret of the home, or a directory that the workspace names ([survey.Named]). It is a
+// symbolic link of that name to an empty directory. Whoever follows or reads the link sets its time
+// of access (inode(7)), which costs a run nothing, and finds an empty directory.
 //
-// It is a report and no protection: the command can take a trace away, and set
+// It is a report and no protection: the command can remove a trace, and set
 // its times. `ls -l ~` reads it too.
 
 // traceDir holds what traces lead to, in the private home.
@@ -28,12 +27,7 @@ const traceTime = 1
 
 // trace puts the links into the private directory that the home, or another, is or lies in.
 func (p *Plan) trace(home string, names []string) {
-	in := -1
-	for i := range p.Mounts {
-		if below(home, p.Mounts[i].Target) && (in < 0 || len(p.Mounts[i].Target) >= len(p.Mounts[in].Target)) {
-			in = i
-		}
-	}
+	in := innermost(p.Mounts, home, nil)
 	if in >= 0 && p.Mounts[in].Kind == Persist {
 		p.traceOver(in, names)
 		return
@@ -44,7 +38,7 @@ func (p *Plan) trace(home string, names []string) {
 	m := &p.Mounts[in]
 	for _, name := range names {
 		path, away := home+"/"+name, home+"/"+traceDir+"/"+name
-		if m.has(strings.TrimPrefix(path[len(m.Target):], "/")) || p.over(path, m.Target) {
+		if m.hasStub(strings.TrimPrefix(path[len(m.Target):], "/")) || p.mountedBelow(path, m.Target) {
 			continue // a part of it is shown, or it lies in what is mounted
 		}
 		m.addStub(Place{Path: away, Node: Directory}, m.Target)
@@ -61,7 +55,7 @@ func (p *Plan) traceOver(in int, names []string) {
 	fresh := Mount{Kind: Fresh, Target: home + "/" + traceDir, Mode: 0o700, Donated: -1, Why: "where the links that report searches lead"}
 	var links []Mount
 	for _, name := range names {
-		if p.Mounts[in].has(name) || p.over(home+"/"+name, home) {
+		if p.Mounts[in].hasStub(name) || p.mountedBelow(home+"/"+name, home) {
 			continue // a part of it is shown, or it lies in what is mounted
 		}
 		away := fresh.Target + "/" + name
@@ -76,8 +70,8 @@ func (p *Plan) traceOver(in int, names []string) {
 	}
 }
 
-// over reports whether a path lies in a mount below a directory.
-func (p *Plan) over(path, dir string) bool {
+// mountedBelow reports whether a path lies in a mount below a directory.
+func (p *Plan) mountedBelow(path, dir string) bool {
 	return slices.ContainsFunc(p.Mounts, func(m Mount) bool {
 		return m.Kind != Trace && len(m.Target) > len(dir) && below(path, m.Target)
 	})
@@ -91,8 +85,8 @@ func (s Stub) mode() uint32 {
 	return 0o755
 }
 
-// has reports whether a name in the directory, or one below it, is taken.
-func (m *Mount) has(name string) bool {
+// hasStub reports whether a name in the directory, or one below it, is taken.
+func (m *Mount) hasStub(name string) bool {
 	for _, s := range m.Stubs {
 		if s.Name == name || strings.HasPrefix(s.Name, name+"/") {
 			return true
@@ -101,43 +95,38 @@ func (m *Mount) has(name string) bool {
 	return false
 }
 
-// age makes a link look as if it had never been read.
-func (c *compiler) age(at, name inside.Arg) {
+// backdate makes a link look as if it had never been read.
+func (c *compiler) backdate(at, name inside.Arg) {
 	long := unix.Timespec{Sec: traceTime}
 	c.Call(unix.SYS_UTIMENSAT, at, name, inside.Ptr(c.Program, [2]unix.Timespec{long, long}), inside.Int(unix.AT_SYMLINK_NOFOLLOW))
 }
 
-// looked returns the traces that were followed or read, as paths, and those of them where something was made.
+// looked returns the paths of the traces that were followed or read, and those of them where something was made.
 func (s *Sandbox) looked() (paths, made []string) {
-	see := func(name, path, away string) {
+	look := func(name, path, away string) {
 		if s.wasRead(name) {
 			paths = append(paths, path)
-			if s.filled(away) {
+			if s.hasEntries(away) {
 				made = append(made, path)
 			}
 		}
 	}
 	for i, m := range s.plan.Mounts {
 		if m.Kind == Trace {
-			see(entry(i), m.Target, m.Link)
+			look(entry(i), m.Target, m.Link)
 		}
 		for _, stub := range m.Stubs {
 			if stub.Trace {
-				see(entry(i)+"/"+stub.Name, m.Target+"/"+stub.Name, stub.Link)
+				look(entry(i)+"/"+stub.Name, m.Target+"/"+stub.Name, stub.Link)
 			}
 		}
 	}
 	return paths, made
 }
 
-// filled reports whether something stands in the directory that a trace leads to.
-func (s *Sandbox) filled(away string) bool {
-	in := -1
-	for i, m := range s.plan.Mounts {
-		if m.Kind == Fresh && below(away, m.Target) && (in < 0 || len(m.Target) >= len(s.plan.Mounts[in].Target)) {
-			in = i
-		}
-	}
+// hasEntries reports whether something stands in the directory that a trace leads to.
+func (s *Sandbox) hasEntries(away string) bool {
+	in := innermost(s.plan.Mounts, away, func(m *Mount) bool { return m.Kind == Fresh })
 	if in < 0 {
 		return false
 	}

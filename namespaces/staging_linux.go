@@ -51,25 +51,18 @@ type mounter struct {
 	mu      sync.Mutex
 	staging int // its descriptor, through the sandbox's mount; 0 for none
 	ended   bool
-	helper  *helper
+	helper  helper
 }
 
-// end lets go of the sandbox. What was mounted stands as long as that does.
+// end ends the child and closes the staging directory. What was mounted stands as long as the sandbox does.
 func (m *mounter) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.ended = true
-	m.dismiss()
+	m.helper.end()
 	if m.staging != 0 {
 		unix.Close(m.staging)
 		m.staging = 0
-	}
-}
-
-func (m *mounter) dismiss() {
-	if m.helper != nil {
-		m.helper.close()
-		m.helper = nil
 	}
 }
 
@@ -109,35 +102,38 @@ func (s *Sandbox) Mount(path string, have *unix.Stat_t, host int, entry string, 
 	if !there || source.Ino != have.Ino || target.Ino != stub.Ino || source.Mnt_id != place.Mnt_id || target.Mnt_id != place.Mnt_id {
 		return ErrNotStaged
 	}
-	if err := s.hire(); err != nil {
+	if err := m.helper.start(s, m.staging, s.root, m.staging); err != nil {
 		return err
 	}
-	if err = m.helper.mount(v, m.staging, path, &source, entry, &target); err != nil {
-		m.dismiss()
-	}
-	return err
+	return m.helper.do(func(p *inside.Program) {
+		p.Step("mount " + path + " again")
+		from := lookUpAt(p, inside.Int(v.fd), v.relative(path), unix.O_NOFOLLOW|unix.O_DIRECTORY)
+		to := p.Get(unix.SYS_OPENAT, inside.Int(m.staging), p.Str(entry), inside.Int(lookup|unix.O_DIRECTORY|unix.O_NOFOLLOW))
+		is, at := inodeOf(&source), inodeOf(&target)
+		p.SameInode(from, is.dev, is.ino)
+		p.SameInode(to, at.dev, at.ino)
+		tree := p.Get(unix.SYS_OPEN_TREE, inside.Result(from), p.Str(""), inside.Int(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH))
+		attr := unix.MountAttr{Attr_set: attrFresh}
+		p.Call(unix.SYS_MOUNT_SETATTR, inside.Result(tree), p.Str(""), inside.Int(unix.AT_EMPTY_PATH), inside.Ptr(p, attr), inside.Int(unsafe.Sizeof(attr)))
+		p.Call(unix.SYS_MOVE_MOUNT, inside.Result(tree), p.Str(""), inside.Result(to), p.Str(""), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
+		for _, fd := range [...]inside.Reg{tree, to, from} {
+			p.Call(unix.SYS_CLOSE, inside.Result(fd))
+		}
+	})
 }
 
-// hire starts the helper that mounts, if there is none.
-func (s *Sandbox) hire() (err error) {
-	if s.mounter.helper == nil {
-		s.mounter.helper, err = s.newHelper(s.root, s.mounter.staging)
-	}
-	return err
-}
-
-// hireAfter is how long a run lasts before its helper is started, so that the first directory does not stand longer
-// than others. What is over sooner does not pay for it.
-const hireAfter = 20 * time.Millisecond
+// helperAfter is how long a run lasts before its helper is started, so that the first directory does not stand longer
+// than others. What is over sooner starts none.
+const helperAfter = 20 * time.Millisecond
 
 // ReadyToMount has [Sandbox.Mount] be quick from soon on.
 func (s *Sandbox) ReadyToMount() {
-	time.AfterFunc(hireAfter, func() {
+	time.AfterFunc(helperAfter, func() {
 		m := &s.mounter
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if !m.ended {
-			_ = s.hire() // Mount tries again
+			_ = m.helper.start(s, m.staging, s.root, m.staging) // Mount tries again
 		}
 	})
 }
@@ -146,26 +142,4 @@ func (s *Sandbox) ReadyToMount() {
 func sameNode(a, b int) bool {
 	var x, y unix.Stat_t
 	return unix.Fstat(a, &x) == nil && unix.Fstat(b, &y) == nil && x.Ino == y.Ino && x.Dev == y.Dev
-}
-
-// mount tells the helper to mount what stands at a path on an entry of the staging directory, and waits until it has.
-func (h *helper) mount(v view, staging int, path string, source *unix.Statx_t, entry string, target *unix.Statx_t) error {
-	p := h.program
-	p.Cut(h.mark)
-	p.Step("mount " + path + " again")
-	same := func(fd inside.Reg, st *unix.Statx_t) {
-		p.SameInode(fd, uint64(st.Dev_major)<<32|uint64(st.Dev_minor), st.Ino)
-	}
-	from := lookUpAt(p, inside.Int(v.fd), v.relative(path), unix.O_NOFOLLOW|unix.O_DIRECTORY)
-	same(from, source)
-	to := p.Get(unix.SYS_OPENAT, inside.Int(staging), p.Str(entry), inside.Int(lookup|unix.O_DIRECTORY|unix.O_NOFOLLOW))
-	same(to, target)
-	tree := p.Get(unix.SYS_OPEN_TREE, inside.Result(from), p.Str(""), inside.Int(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH))
-	attr := unix.MountAttr{Attr_set: attrFresh}
-	p.Call(unix.SYS_MOUNT_SETATTR, inside.Result(tree), p.Str(""), inside.Int(unix.AT_EMPTY_PATH), inside.Ptr(p, attr), inside.Int(unsafe.Sizeof(attr)))
-	p.Call(unix.SYS_MOVE_MOUNT, inside.Result(tree), p.Str(""), inside.Result(to), p.Str(""), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
-	for _, fd := range [...]inside.Reg{tree, to, from} {
-		p.Call(unix.SYS_CLOSE, inside.Result(fd))
-	}
-	return h.carryOut()
 }

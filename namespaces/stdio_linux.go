@@ -210,7 +210,7 @@ func (s *Stdio) pump(fd int, stats []unix.Stat_t) error {
 	st := &stats[fd]
 	if fd == 2 && s.Fds[1] > 2 && same(st, &stats[1]) {
 		s.Fds[2] = s.Fds[1] // 2>&1: one pipe keeps the order
-		s.pumps[len(s.pumps)-1].alone = false
+		s.pumps[len(s.pumps)-1].single = false
 		return nil
 	}
 	var ends [2]int
@@ -226,7 +226,7 @@ func (s *Stdio) pump(fd int, stats []unix.Stat_t) error {
 	if fd > 0 {
 		theirs, ours = ours, theirs
 	}
-	s.pumps = append(s.pumps, pump{name: stdNames[fd], host: fd, inner: ours, input: fd == 0, kind: st.Mode & unix.S_IFMT, alone: true, gone: s.gone})
+	s.pumps = append(s.pumps, pump{name: stdNames[fd], host: fd, inner: ours, input: fd == 0, kind: st.Mode & unix.S_IFMT, single: true, gone: s.gone})
 	s.theirs = append(s.theirs, theirs)
 	s.Fds[fd] = theirs
 	return nil

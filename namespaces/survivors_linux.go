@@ -13,7 +13,7 @@ import (
 // for long.
 const maxSurvivors = 4096
 
-// survivors returns the names of the processes inside, pid 1 aside, as the
+// survivors returns the names of the processes inside but pid 1, as the
 // sandbox's own /proc lists them: nobody else's are there. Go's telemetry, which does no harm, is none. A name is what the
 // process calls itself, proc_pid_comm(5).
 func (s *Sandbox) survivors() (names []string) {

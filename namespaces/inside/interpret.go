@@ -377,7 +377,7 @@ func keepOnly(a, b, c uintptr) {
 //go:nosplit
 //go:norace
 func reap(s *copied, cause int32) {
-	gone, more, alone := false, maxReaped, int32(0)
+	gone, more, last := false, maxReaped, int32(0)
 	var status int32
 	for more > 0 {
 		pid, err := sys(unix.SYS_WAIT4, ^uintptr(0), uintptr(unsafe.Pointer(&s.status)),
@@ -387,7 +387,7 @@ func reap(s *copied, cause int32) {
 				return
 			}
 			if err == syscall.ECHILD && s.namespace {
-				alone = 1
+				last = 1
 			} else if err == 0 && cause == ByItself && s.namespace {
 				left(s)
 			}
@@ -415,9 +415,9 @@ func reap(s *copied, cause int32) {
 		gone, status = true, s.status
 		endExecs(s)
 	}
-	s.message = Message{Kind: Exited, A: status, B: cause, C: alone}
+	s.message = Message{Kind: Exited, A: status, B: cause, C: last}
 	send(s)
-	if alone == 0 {
+	if last == 0 {
 		finish(s)
 	}
 	exit(0)

@@ -82,14 +82,6 @@ func (n *Net) Refused(ctx context.Context, report func(Refusal)) {
 	}
 }
 
-// Untold reports what the kernel has told of by now, on a network that nobody
-// has adopted.
-func (n *Net) Untold(report func(Refusal)) {
-	if n.log == nil && n.Rules == Reported && n.fds[refusals] >= 0 {
-		drain(n.fds[refusals], make([]byte, 16<<10), report)
-	}
-}
-
 // last makes Refused read what is left, and end.
 func (n *Net) last() { _ = n.log.SetReadDeadline(time.Unix(1, 0)) }
 
@@ -99,20 +91,18 @@ func (n *Net) drain(buf []byte, report func(Refusal)) {
 	if err != nil {
 		return
 	}
-	_ = raw.Control(func(fd uintptr) { drain(int(fd), buf, report) })
-}
-
-func drain(fd int, buf []byte, report func(Refusal)) {
-	for {
-		size, _, err := unix.Recvfrom(fd, buf, unix.MSG_DONTWAIT)
-		if err == unix.ENOBUFS || err == unix.EINTR {
-			continue
+	_ = raw.Control(func(fd uintptr) {
+		for {
+			size, _, err := unix.Recvfrom(int(fd), buf, unix.MSG_DONTWAIT)
+			if err == unix.ENOBUFS || err == unix.EINTR {
+				continue
+			}
+			if err != nil || size <= 0 {
+				return
+			}
+			parseRefusals(buf[:size], report)
 		}
-		if err != nil || size <= 0 {
-			return
-		}
-		parseRefusals(buf[:size], report)
-	}
+	})
 }
 
 // parseRefusals reads the packets in a datagram.

@@ -36,7 +36,7 @@ func (r *running) lend() error {
 			donated[m.Target] = m.Donated
 		}
 	}
-	for _, fd := range r.lent.Own {
+	for _, fd := range r.lent.Checked {
 		unix.Close(fd)
 	}
 	ns, err := r.receive(1)

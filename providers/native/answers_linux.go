@@ -60,18 +60,18 @@ func (r *Planned) answers() []profiles.Answer {
 				by += ", files opened by the launcher"
 			}
 			a = kept(by)
-			switch alone := r.Plan.Alone(); {
+			switch alone := r.Plan.OpenedDirectly(); {
 			case r.Plan.Folding.Dir != "" && (p.HidesPatterns() || !r.Plan.Folding.Covered && r.Plan.HidesFiles()):
 				a = missing(folded(r.Plan.Folding, ".ENV is read where .env is hidden", g))
 			case p.Strict && len(r.Plan.Readable) == 0:
 				a = weak(by, "strict needs Landlock, which the kernel lacks or nested switches off", "a kernel with Landlock (Linux 5.19)")
 			case p.Strict && !p.Nested && alone == "":
 			case p.Strict && !p.Nested && (r.Plan.HidesFiles() || r.hidesLater()):
-				a = weak(by, "in "+alone+" is writable, so only mounts hide files there: a command that waits can read a hidden file for a moment when the host replaces it, and permanently when the host creates it during the run", "hide its directory")
+				a = weak(by, "in "+alone+" is writable, so only mounts hide files there: a command that waits can open or link a hidden file in the moment when the host replaces it, and read it from then on; one that the host creates during the run can be read", "hide its directory")
 			case p.Nested && r.Plan.HidesFiles():
 				a = weak(by, "a hidden file that the host replaces can be read in a mount namespace that the command made", "hide its directory")
 			case r.Plan.HidesFiles() || r.hidesLater():
-				a = weak(by, "a command that waits can read a hidden file for a moment when the host replaces it, and permanently when the host creates it during the run", "hide its directory")
+				a = weak(by, "a command that waits can open or link a hidden file in the moment when the host replaces it, and read it from then on; one that the host creates during the run can be read", "hide its directory")
 			}
 		case profiles.FSReadonly:
 			a = kept("read-only mounts, Landlock")
@@ -85,7 +85,7 @@ func (r *Planned) answers() []profiles.Answer {
 				a = missing("without Landlock, which nested switches off, FIFOs in shown directories outside the workspace can be written", "")
 			case r.Plan.Landlock == 0:
 				a = weak("nodev and nosuid mounts, seccomp", "a FIFO of the host can be written", "a kernel with Landlock (Linux 5.19)")
-			case inner != "" && !r.Plan.Opens(inner):
+			case inner != "" && !r.Plan.At(inner).OpensFiles:
 				a = weak("nodev and nosuid mounts, Landlock, seccomp", "a FIFO below "+inner+" can be written: its directory is writable", "")
 			}
 		case profiles.FSProtect:

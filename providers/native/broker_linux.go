@@ -51,7 +51,7 @@ func (r *Planned) opens(powerless error) bool {
 	if !p.Strict || slices.Contains(p.AllowMissing, profiles.FSHide) || p.Nested || len(r.Plan.Readable) == 0 || r.Plan.Landlock < truncates || slices.Contains(p.Without, profiles.LayerLandlock) {
 		return false
 	}
-	if r.Plan.Alone() == "" && r.Plan.ReadInWritable() == "" || powerless != nil {
+	if r.Plan.OpenedDirectly() == "" && r.Plan.ReadInWritable() == "" || powerless != nil {
 		return false
 	}
 	return r.hidesLater() || r.Plan.HidesFiles() || len(r.pins()) > 0 || r.Plan.ReadInWritable() != ""
@@ -63,7 +63,7 @@ func (r *Planned) hidesLater() bool { return r.Plan.Unhidden || r.Policy.HidesPa
 // broker is the launcher as the one who does what the plan has it do.
 func (s *Started) broker(seen func(*supervisor.Call)) *supervisor.Broker {
 	r := s.run
-	d := &supervisor.Broker{Root: s.Root(), Umask: r.Plan.Command.Umask, Seen: seen, Makes: r.Plan.Makes}
+	d := &supervisor.Broker{Root: s.Root(), Umask: r.Plan.Command.Umask, Seen: seen, Makes: func(path string) bool { return r.Plan.At(path).MakesNames }}
 	d.Separate = func(string, string) bool { return false }
 	d.Forbids = func(string, func(string) bool) bool { return false }
 	if r.Policy.ProtectStrict {
@@ -88,7 +88,8 @@ func (s *Started) broker(seen func(*supervisor.Call)) *supervisor.Broker {
 	}
 	if r.Plan.Watch.Opens {
 		g := r.gate()
-		d.Opens, d.Withholds, d.Keeps, d.Created = r.Plan.Opens, g.withholds, g.keeps, g.made
+		d.Opens = func(path string) bool { return r.Plan.At(path).OpensFiles }
+		d.Withholds, d.Keeps, d.Created = g.withholds, g.keeps, g.made
 	}
 	return d
 }
@@ -123,20 +124,21 @@ func (g *gate) withholds(path string, id supervisor.FileID, writes bool) unix.Er
 	switch {
 	case g.hidden[id], g.hides(path) && !g.own[id]:
 		return unix.EACCES
-	case writes && g.run.Plan.Pins(path, false):
+	case writes && g.run.Plan.Planned(path).ReadOnly:
 		return unix.EROFS
 	}
 	return 0
 }
 
 func (g *gate) hides(path string) bool {
-	return g.run.Plan.Covers(path, false) || g.run.Policy.Decide(path).Access == profiles.Hide && !g.spared[path]
+	m := g.run.Plan.Planned(path)
+	return m.Hides() || g.run.Policy.Decide(path).Access == profiles.Hide && !g.spared[path]
 }
 
 // keeps reports whether a directory stays where it is, since the plan or a rule
 // hides something in it by its path, or pins it.
 func (g *gate) keeps(dir string) bool {
-	if g.hides(dir) || g.run.Plan.Covers(dir, true) || g.run.Plan.Pins(dir, true) {
+	if g.hides(dir) || g.run.Plan.ReadOnlyIn(dir) {
 		return true
 	}
 	for _, table := range [...][]profiles.FileRule{g.run.Policy.Files, g.run.Policy.Tighten} {

@@ -50,7 +50,7 @@ func TestBornInGroup(t *testing.T) {
 	require.Contains(t, o.out, "/"+filepath.Base(groups[0])+"/run\n")
 	require.NoDirExists(t, groups[0])
 
-	run.Limits.UID = 1
+	run.Limits.Sheds = true
 	require.False(t, run.Limits.Born(), "whoever sheds root is moved")
 	run.Limits = cgroups.Plan{Dirs: []cgroups.Dir{{Mechanism: cgroups.ByV1}}}
 	require.False(t, run.Limits.Born())

@@ -18,7 +18,7 @@ import (
 
 // Guarded returns what the look after this run goes by.
 func (r *Planned) Guarded() *survey.Guarded {
-	return &survey.Guarded{Policy: r.Policy, Trees: r.trees, Writes: r.Plan.Writes, Own: r.Plan.Own}
+	return &survey.Guarded{Policy: r.Policy, Trees: r.trees, Writes: r.Plan.Writes, Own: r.Plan.Checked}
 }
 
 // Tells reports whether the command has a file that tells it of refusals.
@@ -113,9 +113,9 @@ func (r *Planned) protectGap() string {
 	switch {
 	case r.Policy.Nested:
 		return "a file that the host replaces can be changed in a mount namespace that the command made"
-	case r.Plan.Watch != nil && r.Plan.Watch.Opens && r.Plan.Alone() == "":
+	case r.Plan.Watch != nil && r.Plan.Watch.Opens && r.Plan.OpenedDirectly() == "":
 	case slices.ContainsFunc(r.pins(), func(p workspace.Pin) bool { return p.Kind != workspace.Dir }):
-		return "a command that waits can change a protected file when the host replaces it during the run; it is reported at exit"
+		return "a command that waits can open or link a protected file in the moment when the host replaces it, and change it from then on; it is reported at exit"
 	}
 	return ""
 }

@@ -99,8 +99,6 @@ type Run struct {
 
 	sockets []string // of unix(7), that the command asked for, where a report is wanted
 	closed  []uint16 // ports of its own loopback that the command asked for and nobody listened at
-
-	serveAfter time.Duration // see serveSoon; tests have more patience
 }
 
 // hears hears what happens in a run, each kind from one goroutine but for decided.
@@ -114,7 +112,7 @@ type hears interface {
 
 // run begins to carry a plan out.
 func (p *Planned) run(tells hears) *Run {
-	r := &Run{Planned: *p, tells: tells, serveAfter: serveAfter}
+	r := &Run{Planned: *p, tells: tells}
 	r.Answers, r.seen = slices.Clone(p.Answers), r.study
 	return r
 }
@@ -295,11 +293,7 @@ func (f *facts) bound(policy *profiles.Policy) error {
 			cheap |= l.r
 		}
 	}
-	o := cgroups.Options{Cheap: cheap}
-	if id := f.kernel.Identity; id.Root {
-		o.UID = id.HostUID
-	}
-	f.limits = cgroups.Survey(need).Plan(want, o)
+	f.limits = cgroups.Survey(need).Plan(want, cgroups.Options{Cheap: cheap, Sheds: f.kernel.Identity.Root})
 	if n := f.limits.Affinity; n > 0 {
 		set, err := cgroups.Processors(n)
 		if err != nil {
@@ -372,8 +366,6 @@ type Started struct {
 	denials *os.File            // where the command reads of refusals; nil for none
 	pinned  []workspace.Refusal // see [Started.Refused]
 
-	serve    func()        // sets the network's service going, once; nil if there is none
-	soon     *time.Timer   // until then
 	refusals chan struct{} // closed when the last refused packet was told of
 }
 
@@ -423,7 +415,9 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio) (*Started, er
 	if r.Policy.Resources.Disk.Value > 0 {
 		s.watchPrivate(ctx)
 	}
-	s.serveSoon(ctx)
+	if err := s.serve(ctx); err != nil {
+		s.end(err)
+	}
 	s.way.Published(ctx, s.Dial)
 	return s, nil
 }
@@ -431,13 +425,16 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio) (*Started, er
 // keep begins to cover again what the host replaces. A remount watcher that cannot go on
 // ends the run: what it kept would be open.
 func (s *Started) keep() {
-	s.Keep(func(err error) {
-		select {
-		case s.broken <- err:
-		default:
-		}
-		s.Kill()
-	})
+	s.Keep(s.end)
+}
+
+// end ends the run for a reason, if it is the first.
+func (s *Started) end(err error) {
+	select {
+	case s.broken <- err:
+	default:
+	}
+	s.Kill()
 }
 
 // watchDisk ends the run when its overlays, its private directories and what it adds to a persistent
@@ -517,7 +514,6 @@ func (e *End) count() {
 
 // Wait follows the run to its end and takes away what it needed.
 func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
-	s.Gone = s.servedBefore(s.Gone)
 	result, err := s.Sandbox.Wait(stopped)
 	s.cancel()
 	if s.seen != nil {

@@ -749,21 +749,19 @@ func TestLocalhost(t *testing.T) {
 	require.Error(t, err, "too many, or no such rule")
 }
 
-// Who connects before the network is served waits, and who is refused and gone by
-// then is told of.
-func TestServedLate(t *testing.T) {
+// Who connects at once is served, and who is refused and gone at once is reported.
+func TestServedAtOnce(t *testing.T) {
 	unprivileged(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
 	go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "canary-served") }))
 	port := fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
-	run := func(after time.Duration, host, port string) (string, []string) {
+	run := func(host, port string) (string, []string) {
 		b := newBench(t)
 		b.request.Local = []string{"localhost:" + port}
 		r, err := b.plan("/bin/bash", "-c", "exec 3<>/dev/tcp/"+host+"/"+port+` || exit; printf 'GET / HTTP/1.0\r\n\r\n' >&3; cat <&3`)
 		require.NoError(t, err)
-		r.serveAfter = after
 		_, wait := b.launch(r)
 		out := wait()
 		require.NoError(t, out.err)
@@ -776,16 +774,12 @@ func TestServedLate(t *testing.T) {
 		return out.out, denied
 	}
 	for _, host := range []string{"127.0.0.1", "host.pccrun.internal"} {
-		begin := time.Now()
-		out, _ := run(300*time.Millisecond, host, port)
+		out, _ := run(host, port)
 		require.Contains(t, out, "canary-served")
-		require.GreaterOrEqual(t, time.Since(begin), 300*time.Millisecond)
 	}
-	for _, after := range []time.Duration{time.Hour, 0} { // the second is the control: it was served
-		out, denied := run(after, "192.0.2.1", "80")
-		require.Contains(t, out, "refused")
-		require.Equal(t, []string{"192.0.2.1"}, denied, after)
-	}
+	out, denied := run("192.0.2.1", "80")
+	require.Contains(t, out, "refused")
+	require.Equal(t, []string{"192.0.2.1"}, denied)
 }
 
 // untilGo keeps what a Python script has until the test has seen it counted.

@@ -6,8 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/pccrun/pccrun/internal/egress"
 	"github.com/pccrun/pccrun/internal/procfs"
@@ -34,62 +32,24 @@ func (s *Started) names() *netproxy.Names {
 	return netproxy.NewNames(network.Names4, six)
 }
 
-// serveAfter is how long a run lasts before its network is served: no program
-// that has to be loaded and linked first has connected by then, or else it waits,
-// and what is over sooner pays for nothing. That is a third of a millisecond of
-// both processors, in which pid 1 and the command would wait.
-const serveAfter = 2 * time.Millisecond
-
-// soonServe has what arrives from inside served in a moment.
-func (s *Started) soonServe(serve func()) {
-	s.serve = sync.OnceFunc(func() {
-		if err := s.Adopt(); err != nil {
-			select {
-			case s.broken <- err:
-			default:
-			}
-			s.Kill() // nobody would say why there is no way out
-			return
-		}
-		serve()
-	})
-	s.soon = time.AfterFunc(s.run.serveAfter, s.serve)
-}
-
-// serveSoon begins in a moment to serve the sandbox's network, or to tell which names the
-// command looks up where there is none.
-func (s *Started) serveSoon(ctx context.Context) {
+// serve serves the sandbox's network, or reports which names the command looks up where
+// there is none. Without it nobody would say why there is no way out.
+func (s *Started) serve(ctx context.Context) error {
 	if s.run.Egress.Rules == nil && !s.run.Plan.Questions {
-		return
+		return nil
+	}
+	if err := s.Adopt(); err != nil {
+		return err
 	}
 	s.way.Hint = s.hint
 	s.way.Begin(s.names())
-	s.soonServe(func() {
-		if s.run.Egress.Rules == nil {
-			s.way.Questions(ctx, s.Questions)
-			s.hearRefused(ctx)
-			return
-		}
+	if s.run.Egress.Rules == nil {
+		s.way.Questions(ctx, s.Questions)
+	} else {
 		s.way.Listeners(ctx, s.Listeners)
-		s.serveNetwork(ctx)
-	})
-}
-
-// servedBefore wraps what is called when all of the run is dead: what a run that
-// was over before it was served was refused is told all the same.
-func (s *Started) servedBefore(gone func(*namespaces.Result)) func(*namespaces.Result) {
-	return func(r *namespaces.Result) {
-		switch {
-		case s.serve == nil:
-		case !s.soon.Stop():
-			s.serve() // is being done, or was: it is over when this returns
-		case s.Net != nil:
-			s.Net.Untold(s.refused)
-		}
-		if gone != nil {
-			gone(r)
-		}
 	}
+	s.serveNetwork(ctx)
+	return nil
 }
 
 func (s *Started) refused(r network.Refusal) {
@@ -105,23 +65,18 @@ func (s *Started) refused(r network.Refusal) {
 // maxClosed bounds the ports that nobody listened at.
 const maxClosed = 64
 
-// serveNetwork serves what programs do without knowing of the proxy.
+// serveNetwork serves what programs do without knowing of the proxy, and takes what the kernel
+// reports of refused packets.
 func (s *Started) serveNetwork(ctx context.Context) {
 	if s.Net == nil {
 		return
 	}
-	for _, l := range s.Net.Captured {
-		s.way.Captured(ctx, l)
-	}
-	s.way.Questions(ctx, s.Net.Questions)
-	go s.Net.KeepAlive(ctx)
-	s.hearRefused(ctx)
-}
-
-// hearRefused takes what the kernel reports, if it does.
-func (s *Started) hearRefused(ctx context.Context) {
-	if s.Net == nil {
-		return
+	if s.run.Egress.Rules != nil {
+		for _, l := range s.Net.Captured {
+			s.way.Captured(ctx, l)
+		}
+		s.way.Questions(ctx, s.Net.Questions)
+		go s.Net.KeepAlive(ctx)
 	}
 	s.refusals = make(chan struct{})
 	go func() {

@@ -298,7 +298,7 @@ func TestOpensAnswers(t *testing.T) {
 		}
 		run, err := b.plan("true")
 		require.NoError(t, err)
-		require.Equal(t, !overlay, run.Plan.Opens(b.workspace))
+		require.Equal(t, !overlay, run.Plan.At(b.workspace).OpensFiles)
 		answers := map[profiles.Guarantee]profiles.Answer{}
 		for _, a := range run.Answers {
 			answers[a.Guarantee] = a

@@ -28,13 +28,11 @@ func (r *Run) shed(session string) error {
 			return err
 		}
 	}
-	chores := []namespaces.EmptyDirectory{{Path: session}}
+	empty := []string{session}
 	if r.group != nil {
-		for _, d := range r.group.UserDirs() {
-			chores = append(chores, namespaces.EmptyDirectory{Path: d.Path, Lock: d.Lock})
-		}
+		empty = append(empty, r.group.Directories()...)
 	}
-	if r.remover, err = namespaces.NewDirectoryRemover(chores...); err != nil {
+	if r.remover, err = namespaces.NewDirectoryRemover(empty...); err != nil {
 		return errors.Join(err, r.release())
 	}
 	return r.Plan.Identity.Shed()
