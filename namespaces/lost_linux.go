@@ -71,7 +71,7 @@ const (
 // Lost returns what the command has made below directories that are private, or lie in one
 // that is, by path: the topmost of what it has made. What was put there for mounts is none of
 // it, nor is what known says is made again by any run; where some of that lies below, what
-// lies beside it is named by itself. It is for [Sandbox.Gone].
+// lies beside it is named by itself. It is for when [Sandbox.Next] has returned a result.
 func (s *Sandbox) Lost(dirs, known []string) (list []Lost, err error) {
 	for _, dir := range dirs {
 		i := slices.IndexFunc(s.plan.Mounts, func(m Mount) bool { return m.Target == dir })

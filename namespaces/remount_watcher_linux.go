@@ -77,9 +77,8 @@ const pause = time.Millisecond
 const notifyNames = 0x4 | 0x8 | 0x10 | 0x80000000
 
 // Keep begins to cover again what the host replaces, nil if the plan covers
-// nothing. If it cannot go on, gaveUp is called once: what it kept is not kept
-// any more.
-func (s *Sandbox) Keep(gaveUp func(error)) *RemountWatcher {
+// nothing. If it cannot go on it ends the sandbox ([Sandbox.Abort]): what it kept would be open.
+func (s *Sandbox) Keep() *RemountWatcher {
 	k := &RemountWatcher{sandbox: s, pid: os.Getpid(), signals: make(chan os.Signal, 1), done: make(chan struct{})}
 	k.list(s.plan)
 	if len(k.items) == 0 {
@@ -92,7 +91,7 @@ func (s *Sandbox) Keep(gaveUp func(error)) *RemountWatcher {
 		for {
 			if err := k.turn(); err != nil {
 				k.Close()
-				gaveUp(err)
+				s.Abort(err)
 				return
 			}
 			var again <-chan time.Time
@@ -254,7 +253,7 @@ func (k *RemountWatcher) end() {
 	}
 }
 
-// Close ends the watch and gives back what it held. [Sandbox.Wait] does so as
+// Close ends the watch and gives back what it held. [Sandbox.Next] does so as
 // well, before it closes what the remount watcher looks through.
 //
 // SIGIO stays taken: a last one may be on its way, and would end the process.

@@ -43,8 +43,7 @@ func TestHandleOfReplacedDirectory(t *testing.T) {
 	b.write("replaced", "")
 	r.until("entered")
 
-	gone := make(chan error, 1)
-	k := r.Keep(func(err error) { gone <- err })
+	k, gone := r.Keep(), r.aborted
 	b.write("kept", "")
 	r.until("tried")
 	for _, name := range []string{"git/config.txt", "git/sub/secret.txt"} {
@@ -94,8 +93,7 @@ func TestGripOfReplacedFile(t *testing.T) {
 			require.NoError(t, os.Rename(b.path("new"), b.path("f.txt")))
 			b.write("replaced", "")
 			r.until("ready")
-			gone := make(chan error, 1)
-			k := r.Keep(func(err error) { gone <- err })
+			k, gone := r.Keep(), r.aborted
 			if c.cause == "" {
 				await.Until(t, "it is covered, and let go of", func() bool {
 					k.mu.Lock()

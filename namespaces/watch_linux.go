@@ -145,7 +145,7 @@ func (p *Plan) deputized(m *Mount) bool {
 }
 
 // Listener takes the listener of the plan's [Watch] from pid 1. Call it once,
-// when nothing holds pid 1 up any more and before [Sandbox.Wait], and let
+// when nothing holds pid 1 up any more and before [Sandbox.Next], and let
 // somebody answer at once: the command may wait in its first call. Where the
 // plan does not require one, [ErrWatched] says that the run goes on without.
 // After any other error the sandbox must be closed.
@@ -165,5 +165,5 @@ func (s *Sandbox) Listener() (fd int, err error) {
 }
 
 // Root returns a descriptor of the root of the sandbox's tree, good until
-// [Sandbox.Wait] returns.
+// [Sandbox.Next] returns a result.
 func (s *Sandbox) Root() int { return s.root }

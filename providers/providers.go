@@ -60,6 +60,11 @@ type Plan interface {
 	// Describe returns a value that says all of the plan: --dry-run prints it as
 	// JSON, tests compare it. It holds no secret.
 	Describe() any
+}
+
+// A Runner is a [Plan] that carries itself out. That of this machine is carried out in stages.
+type Runner interface {
+	Plan
 
 	// Run carries the plan out, once, and returns when the command has ended and
 	// what the provider made for it is gone. An error says that the command did
@@ -247,7 +252,7 @@ func (r *Result) Outlived() bool { return r.Kills > 0 && !r.Killed && r.Signal !
 // sigkill is Linux's number of SIGKILL.
 const sigkill = 9
 
-// An ExecError is what [Plan.Run] returns where the place stands and the command cannot be
+// An ExecError is what a run returns where the place stands and the command cannot be
 // executed in it: pccrun then exits as a shell does, with 127 where Err is an
 // [io/fs.ErrNotExist], else with 126.
 type ExecError struct {

@@ -73,7 +73,7 @@ func keepsGit(p *profiles.Policy, path string) bool {
 }
 
 // keepAgentDirs keeps with the home what the run has changed there, and returns which files of it.
-func (f *flow) keepAgentDirs(run providers.Local) map[string]bool {
+func (f *flow) keepAgentDirs(run providers.LocalRun) map[string]bool {
 	all := map[string]bool{}
 	if f.home == nil || !f.keepsLayers() {
 		return all

@@ -103,13 +103,14 @@ type flow struct {
 	uid     int // whose this process was at first
 
 	// What is known once the run is planned.
-	plan     providers.Plan
-	answers  []profiles.Answer
-	warnings []string
-	workDir  string            // where the command starts
-	seeds    map[string]string // what a home begins with that is gone at exit, by path
-	label    string            // of what the provider makes
-	tries    int               // see decide
+	plan      providers.Plan
+	answers   []profiles.Answer
+	warnings  []string
+	workDir   string            // where the command starts
+	homeNotes []string          // what the user should hear of the home
+	seeds     map[string]string // what a home begins with that is gone at exit, by path
+	label     string            // of what the provider makes
+	tries     int               // see decide
 
 	onMachine
 	caught  *catcher
@@ -120,27 +121,25 @@ type flow struct {
 	inquiries
 	seat *seat // nil: the command has no terminal, or the provider has taken the user's
 
-	holds    bool        // earlier runs in this workspace may have left what nobody has decided about
-	tells    bool        // the command has a file that tells it of refusals
-	running  atomic.Bool // the command
-	killed   bool        // by a second Ctrl-C
-	late     atomic.Bool // the provider did not keep the time
-	aborted  error       // why the launch was ended from here
-	unlooked bool        // the command runs, and nobody could look after it
-	denials  *os.File
-	guarded  guarded
-	kept     *transcript     // of what the command prints, if that is wanted
-	tail     *tail           // see overhear
-	changes  sync.Mutex      // over left while the command runs
-	left     []events.Change // what the run changed, once it was looked at
-	missed   unreached
+	holds     bool        // earlier runs in this workspace may have left what nobody has decided about
+	running   atomic.Bool // the command
+	killed    bool        // by a second Ctrl-C
+	late      atomic.Bool // the provider did not keep the time
+	unguarded bool        // the command may run, and nobody looks after it
+	denials   *os.File
+	guarded   guarded
+	kept      *transcript     // of what the command prints, if that is wanted
+	tail      *tail           // see overhear
+	changes   sync.Mutex      // over left while the command runs
+	left      []events.Change // what the run changed, once it was looked at
+	missed    unreached
 
-	early    atomic.Pointer[string]            // the first refusal of the network, as it was printed when it happened; "" if it was not
-	planTold bool                              // see tellPlan
-	told     string                            // why the run was refused
-	upper    bool                              // the session holds what overlays change, or a copy
-	lower    func(layer int) (*os.Root, error) // opens what an overlay lies on
-	noted    func() (overlaid, error)          // [flow.noteUpper], once
+	early      atomic.Pointer[string]            // the first refusal of the network, as it was printed when it happened; "" if it was not
+	planLogged bool                              // see logPlan
+	told       string                            // why the run was refused
+	upper      bool                              // the session holds what overlays change, or a copy
+	lower      func(layer int) (*os.Root, error) // opens what an overlay lies on
+	noted      func() (overlaid, error)          // [flow.noteUpper], once
 }
 
 func newFlow(req *profiles.Request, program Program, c choice) *flow {
@@ -288,10 +287,12 @@ func (f *flow) resolve() int {
 	if err != nil {
 		return f.refused(messages.FailWith(err), err)
 	}
-	f.policy, f.workDir = policy, providers.StartDir(policy)
 	if f.req.Learn {
-		policy.Attempts = false // its traces stand where the command would find nothing
+		quiet := *policy
+		quiet.Attempts = false // its traces stand where the command would find nothing
+		policy = &quiet
 	}
+	f.policy, f.workDir = policy, providers.StartDir(policy)
 	if f.dirs, err = state.Find(f.req.Host.Getenv, policy.Home); err != nil {
 		return messages.Fail(messages.InWords(err))
 	}
@@ -382,7 +383,7 @@ func (f *flow) decide(before error) error {
 		if err != nil {
 			return err
 		}
-		return f.furnish()
+		return f.prepareHere()
 	}
 	return err
 }
@@ -457,6 +458,11 @@ func (f *flow) copies() bool {
 	return slices.ContainsFunc(f.answers, func(a profiles.Answer) bool { return a.Guarantee == profiles.SyncUp })
 }
 
+// allWarnings are those of the policy, of the home and of the plan.
+func (f *flow) allWarnings() []string {
+	return slices.Concat(f.policy.Warnings, f.homeNotes, f.warnings)
+}
+
 // announce says what the user should hear before the command starts.
 func (f *flow) announce() {
 	policy := f.policy
@@ -469,10 +475,7 @@ func (f *flow) announce() {
 	if f.req.Quiet {
 		return
 	}
-	for _, w := range policy.Warnings {
-		messages.Say(w)
-	}
-	for _, w := range f.warnings {
+	for _, w := range f.allWarnings() {
 		messages.Say(w)
 	}
 	f.sayUndecided()
@@ -487,7 +490,7 @@ func (f *flow) begin() error {
 	if err := f.cover(); err != nil {
 		return err
 	}
-	if !f.hasty() {
+	if !f.makesNothing() {
 		f.caught = catch() // before anything is made that would be left
 	}
 	info := sessions.Info{
@@ -502,7 +505,7 @@ func (f *flow) begin() error {
 		return err
 	}
 	if f.label != "" { // what is not processes of this machine is looked for by the record alone
-		f.tellPlan()
+		f.logPlan()
 		if _, err := f.session.Dir(); err != nil {
 			return err
 		}
@@ -519,7 +522,7 @@ func (f *flow) begin() error {
 	if err := f.recordUnfinished(); err != nil {
 		return err
 	}
-	if err := f.oweAlso(unfinishedBy + f.Name + "\n"); err != nil {
+	if err := f.addToRecord(unfinishedBy + f.Name + "\n"); err != nil {
 		return err
 	}
 	return f.guard(nil)
@@ -548,11 +551,11 @@ func (f *flow) follow() (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	result, err := f.plan.Run(ctx, stdio, observer{f})
-	for err != nil && stale(err) && f.tries < maxTries && f.isLocal() && !f.running.Load() && !f.unlooked && f.aborted == nil && os.Getuid() == f.uid {
+	result, err := f.carryOut(ctx, stdio)
+	for err != nil && stale(err) && f.tries < maxTries && f.isLocal() && !f.running.Load() && !f.unguarded && os.Getuid() == f.uid {
 		f.settled()
 		if err = f.decide(err); err == nil {
-			result, err = f.plan.Run(ctx, stdio, observer{f})
+			result, err = f.carryOut(ctx, stdio)
 		}
 	}
 	if f.stop != nil {
@@ -571,9 +574,9 @@ func (f *flow) follow() (code int, err error) {
 		f.upper, f.noted = changes.Stands(stdio.Changes), sync.OnceValues(f.noteUpper)
 	}
 	if err != nil {
-		switch err = cmp.Or(f.aborted, f.interruption(), err); {
-		case f.unlooked:
-			f.unguarded()
+		switch err = cmp.Or(f.interruption(), err); {
+		case f.unguarded:
+			f.leaveRecord()
 			return f.ended(messages.Fail(messages.InWords(err)), nil), nil
 		case !f.running.Load():
 			return 0, err

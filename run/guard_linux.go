@@ -91,7 +91,7 @@ func (f *flow) meet() error {
 }
 
 // guard begins to quarantine what appears.
-func (f *flow) guard(run providers.Local) error {
+func (f *flow) guard(run providers.LocalRun) error {
 	g := &f.guarded
 	if g.standing == nil {
 		return nil
@@ -102,7 +102,7 @@ func (f *flow) guard(run providers.Local) error {
 		stubs = run.Stubs()
 	}
 	stubs.Foreign = func(dev, ino uint64) bool { return hasStub(sessions.In(f.dirs.State), dev, ino) }
-	stubs.Note = func(dev, ino uint64) error { return f.oweAlso(stubLine(dev, ino)) }
+	stubs.Note = func(dev, ino uint64) error { return f.addToRecord(stubLine(dev, ino)) }
 	stubs.Taken = func(path string) {
 		observer{f}.Warning(events.Warning{Text: Within(f.policy.Workspace, path) + ": empty for the command: another run in this workspace has it in quarantine"})
 	}
@@ -176,9 +176,9 @@ func checkedBy(text string) (func(path string) bool, error) {
 	}, err
 }
 
-// unguarded leaves the record of a run that began, and that nobody could look after:
+// leaveRecord leaves the record of a run that began, and that nobody could look after:
 // the next pccrun does, as if this one had been killed.
-func (f *flow) unguarded() {
+func (f *flow) leaveRecord() {
 	if g := &f.guarded; g.guard == nil && g.unfinished != nil {
 		g.unfinished, g.failed = nil, true
 		messages.Say("the next pccrun checks what the command did")

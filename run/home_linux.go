@@ -18,12 +18,12 @@ import (
 
 // What a run does about a persistent home.
 
-// furnishHome makes what the plan needs in the home.
-func (f *flow) furnishHome() error {
+// prepareHome makes what the plan needs in the home.
+func (f *flow) prepareHome() error {
 	if f.home == nil {
 		return nil
 	}
-	needs := f.local.Needs()
+	needs := f.local.HomeNeeds()
 	if err := f.home.Prepare(needs); err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (f *flow) homeFlags() string {
 // needed reports whether something of the host's is shown at, or below, a path of the home, and
 // whether a cache of Go's lies there.
 func (f *flow) needed(path string) bool {
-	return path == "go" || slices.ContainsFunc(f.local.Needs(), func(n homes.Need) bool {
+	return path == "go" || slices.ContainsFunc(f.local.HomeNeeds(), func(n homes.Need) bool {
 		return n.Name == path || strings.HasPrefix(n.Name, path+"/")
 	})
 }

@@ -16,20 +16,17 @@ import (
 // openHome opens the home that the policy asks for, and copies into it what the profile says.
 // From then on no other run is kept out. A dry run makes none, and neither does one elsewhere.
 func (f *flow) openHome() (err error) {
-	var notes []string
 	switch {
 	case f.req.Resolved != nil: // elsewhere: they came along
 		f.seeds = f.req.Seeds
 		return nil
 	case f.Cloud:
-		f.seeds, notes, err = homes.FilesElsewhere(f.policy)
-		f.policy.Warnings = append(f.policy.Warnings, notes...)
+		f.seeds, f.homeNotes, err = homes.FilesElsewhere(f.policy)
 		return err
 	case f.req.DryRun:
 		return nil
 	case f.policy.FreshHome:
-		f.seeds, notes = homes.Files(f.policy)
-		f.policy.Warnings = append(f.policy.Warnings, notes...)
+		f.seeds, f.homeNotes = homes.Files(f.policy)
 		return nil
 	case f.policy.Decide(f.policy.Home).Access != profiles.Persist:
 		return nil
@@ -63,7 +60,7 @@ func (f *flow) openHome() (err error) {
 		return err
 	}
 	f.home = h
-	f.policy.Warnings = append(f.policy.Warnings, h.Notes...)
+	f.homeNotes = append(f.homeNotes, h.Notes...)
 	return nil
 }
 
@@ -78,7 +75,7 @@ func (f *flow) gained(h *homes.Home) error {
 	if n := len(more) - most; n > 0 {
 		text += fmt.Sprintf(" and %d more", n)
 	}
-	f.policy.Warnings = append(f.policy.Warnings, "this run may do more than the last one here ("+text+"), and the home has a program of that run: "+strconv.Quote("~/"+program)+"; --fresh-home starts with a new home")
+	f.homeNotes = append(f.homeNotes, "this run may do more than the last one here ("+text+"), and the home has a program of that run: "+strconv.Quote("~/"+program)+"; --fresh-home starts with a new home")
 	return nil
 }
 

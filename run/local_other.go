@@ -3,6 +3,7 @@
 package run
 
 import (
+	"context"
 	"os"
 	"time"
 
@@ -27,8 +28,9 @@ func who() (uid, gid int) { return os.Getuid(), os.Getgid() }
 func (f *flow) hear()                             {} // no exec: see exec_linux.go
 func (f *flow) native() bool                      { return false }
 func (f *flow) isLocal() bool                     { return false }
-func (f *flow) hasty() bool                       { return false }
-func (f *flow) furnish() error                    { return nil }
+func (f *flow) makesNothing() bool                { return false }
+func (f *flow) showsDenials() bool                { return false }
+func (f *flow) prepareHere() error                { return nil }
 func (f *flow) close()                            {}
 func (f *flow) open() error                       { return nil }
 func (f *flow) localStdio(*providers.Stdio) error { return nil }
@@ -39,6 +41,11 @@ func (f *flow) sayHidden(*providers.Result)       {}
 
 // found takes a survey in.
 func (f *flow) found(s *survey.Survey) { f.layout = s.Layout }
+
+// carryOut carries the plan out.
+func (f *flow) carryOut(ctx context.Context, stdio providers.Stdio) (providers.Result, error) {
+	return f.plan.(providers.Runner).Run(ctx, stdio, observer{f})
+}
 
 func (f *flow) examine(*providers.Survey, providers.Command) (providers.Facts, error) { return f.ask() }
 
@@ -60,7 +67,7 @@ func linuxNumber(sig unix.Signal) int {
 }
 
 func (f *flow) guard(any) error { return nil }
-func (f *flow) unguarded()      {}
+func (f *flow) leaveRecord()    {}
 
 // Inside is for Linux: no provider runs pccrun on another system.
 func Inside(Program, string) int { return 125 }

@@ -13,17 +13,10 @@ import (
 	"github.com/pccrun/pccrun/providers"
 )
 
-// observer is what a provider tells of a run.
+// observer takes what a provider reports of a run.
 type observer struct{ *flow }
 
-// Created is told of pid 1 by the provider of this machine.
 func (o observer) Created(r providers.Resource) {
-	if o.label == "" {
-		if err := o.oweAlso(r.ID + "\n"); err != nil {
-			o.abort(err)
-		}
-		return
-	}
 	if r.Labels == nil {
 		r.Labels = map[string]string{providers.LabelKey: o.label}
 	}
@@ -35,14 +28,8 @@ func (o observer) Created(r providers.Resource) {
 	}
 }
 
-// abort ends a launch.
-func (f *flow) abort(err error) {
-	f.aborted = err
-	f.cancel()
-}
-
-// Started is what providers tell that do not meet the flow at more points. One that is this machine
-// has the command stop with us, where it has no terminal of its own.
+// Started is for what is not carried out in stages. Where it is this machine the command stops with us, if it has no
+// terminal of its own.
 func (o observer) Started() {
 	o.begun(o.Name == providers.Native && o.seat == nil)
 	o.log.Start()

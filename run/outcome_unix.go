@@ -78,7 +78,7 @@ func (f *flow) refused(code int, err error) int {
 		e.Guarantee = string(missing.Answer.Guarantee)
 	}
 	if f.log != nil {
-		f.tellPlan()
+		f.logPlan()
 		f.log.Emit(e)
 		f.told = err.Error()
 		return f.ended(code, nil)
@@ -157,7 +157,7 @@ func (f *flow) openLog() error {
 		}
 		sinks = append(sinks, sink)
 	}
-	if f.tells {
+	if f.showsDenials() {
 		sink := events.Denials(nil)
 		sink.Wanted = func() bool { return f.denials != nil }
 		sink.Open = func() (io.WriteCloser, error) {
@@ -177,19 +177,19 @@ func (f *flow) openLog() error {
 	return nil
 }
 
-// tellPlan writes down what is kept of the policy, once: when the sandbox stands,
+// logPlan writes down what is kept of the policy, once: when the sandbox stands,
 // since all of it is known only then.
-func (f *flow) tellPlan() {
-	if f.planTold {
+func (f *flow) logPlan() {
+	if f.planLogged {
 		return
 	}
-	f.planTold = true
+	f.planLogged = true
 	plan := events.Plan{}
 	for _, a := range f.answers {
 		plan.Guarantees = append(plan.Guarantees, events.Guarantee{Name: string(a.Guarantee), State: a.State.String(), Mechanism: a.Mechanism, Cause: a.Cause})
 	}
 	f.log.Emit(plan)
-	for _, w := range append(slices.Clip(f.policy.Warnings), f.warnings...) {
+	for _, w := range f.allWarnings() {
 		f.log.Emit(events.Warning{Text: w})
 	}
 }

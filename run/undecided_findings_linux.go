@@ -129,7 +129,7 @@ func (f *flow) makeStub(u *undecided, staged string) error {
 	}
 	defer unix.Rmdir(staged)
 	var st unix.Stat_t
-	if err := cmp.Or(unix.Lstat(staged, &st), f.oweAlso(stubLine(st.Dev, st.Ino))); err != nil {
+	if err := cmp.Or(unix.Lstat(staged, &st), f.addToRecord(stubLine(st.Dev, st.Ino))); err != nil {
 		return err
 	}
 	dir, name, err := beneath.ParentOf(u.Path)

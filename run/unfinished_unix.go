@@ -17,8 +17,8 @@ import (
 	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
-// oweAlso adds to the record who holds the run: what is looked after waits for that.
-func (f *flow) oweAlso(text string) error {
+// addToRecord adds to the record who holds the run: what is looked after waits for that.
+func (f *flow) addToRecord(text string) error {
 	if f.guarded.unfinished == nil {
 		return nil
 	}
