@@ -7,11 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"sync"
-	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -97,10 +94,8 @@ type Sandbox struct {
 	user, mnt   int            // its namespaces, for the remounter
 	root        int            // the root of its tree
 	control     int
-	ear         *os.File // control, for who waits
-	telling     sync.Mutex
-	untold      []inside.Message // for want of room
-	starting    sync.Mutex       // over the program, once the command runs
+	link        link
+	starting    sync.Mutex // over the program, once the command runs
 	execs       executes
 	env         []string // in place of the plan's; nil: none
 	plan        *Plan
@@ -146,7 +141,7 @@ func Begin(shell Shell) (*Sandbox, error) {
 	if err := unix.SetNonblock(pair[0], true); err != nil {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
-	s := &Sandbox{control: pair[0], ear: os.NewFile(uintptr(pair[0]), "pid 1"), program: program, started: time.Now(), cloned: make(chan error, 1), aborted: make(chan error, 1),
+	s := &Sandbox{control: pair[0], link: link{file: os.NewFile(uintptr(pair[0]), "pid 1"), program: program}, program: program, started: time.Now(), cloned: make(chan error, 1), aborted: make(chan error, 1),
 		result: Result{Status: unix.WaitStatus(unix.SIGKILL), Killed: true}}
 	s.shell = &compiler{Program: program, Shell: shell, control: inside.Int(pair[1]), sources: map[int]inside.Arg{}, over: map[int]inside.Reg{}, scratched: map[int]*int32{}}
 	s.shell.shell()
@@ -177,13 +172,13 @@ func (s *Sandbox) Give(p *Plan, io *Stdio) error {
 	c := s.shell
 	c.rest(p, io)
 	if err := <-s.cloned; err != nil {
-		s.ear.Close()
+		s.link.file.Close()
 		return c.cloneError(err)
 	}
 	s.supervision = inside.Supervision{Deadline: int64(p.Deadline), Grace: int64(p.Grace), Signals: c.signals, Terminal: c.tty, Namespace: p.has(profiles.LayerPidns)}
 	if err := s.proceed(); err != nil {
 		if gone(err) { // it says what it died of
-			_, err = s.descriptors(0)
+			_, err = s.link.descriptors(0)
 		}
 		return s.fail(err)
 	}
@@ -200,7 +195,7 @@ func (s *Sandbox) Network() error {
 	if len(list) == 0 {
 		return nil
 	}
-	fds, err := s.descriptors(len(list))
+	fds, err := s.link.descriptors(len(list))
 	if err != nil {
 		return s.fail(err)
 	}
@@ -294,7 +289,7 @@ func (s *Sandbox) Adopt() error {
 
 // receive takes what pid 1 opened last.
 func (s *Sandbox) receive(count int) error {
-	fds, err := s.descriptors(count)
+	fds, err := s.link.descriptors(count)
 	if err != nil {
 		return err
 	}
@@ -320,73 +315,6 @@ func (s *Sandbox) receive(count int) error {
 	return nil
 }
 
-// descriptors takes a message with descriptors from pid 1.
-func (s *Sandbox) descriptors(count int) ([]int, error) {
-	fds, m, err := s.perhaps(count)
-	if err == nil && len(fds) != count {
-		err = fmt.Errorf("BUG: a message of kind %d in place of %d descriptors", m.Kind, count)
-	}
-	return fds, err
-}
-
-// perhaps takes a message from pid 1, which may be one with that many descriptors.
-func (s *Sandbox) perhaps(count int) ([]int, inside.Message, error) {
-	var m inside.Message
-	control := make([]byte, unix.CmsgSpace(4*count))
-	n, cn, err := s.hear(&m, control)
-	if err != nil {
-		return nil, m, err
-	}
-	if n == 0 || m.Kind == inside.Failed {
-		return nil, m, s.failed(m, n)
-	}
-	if m.Kind != inside.Descriptors {
-		return nil, m, nil
-	}
-	messages, err := unix.ParseSocketControlMessage(control[:cn])
-	if err != nil || len(messages) != 1 {
-		return nil, m, fmt.Errorf("BUG: control message of %d bytes: %v", cn, err)
-	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != count {
-		return nil, m, fmt.Errorf("BUG: %d descriptors in place of %d: %v", len(fds), count, err)
-	}
-	return fds, m, nil
-}
-
-// hear waits for a message of pid 1's; there is none, and n is 0, when it is
-// gone. It waits in the runtime's poller: a thread in a system call keeps the
-// runtime's monitor awake, which takes the processor every 20 microseconds from
-// what we wait for.
-func (s *Sandbox) hear(m *inside.Message, control []byte) (n, cn int, err error) {
-	conn, err := s.ear.SyscallConn()
-	if err != nil {
-		return 0, 0, err
-	}
-	polled := conn.Read(func(fd uintptr) bool {
-		for {
-			n, cn, _, _, err = unix.Recvmsg(int(fd), bytesOf(m), control, unix.MSG_CMSG_CLOEXEC)
-			// A reset says that pid 1 went before it had read all that it was
-			// told, and comes once, before the last that pid 1 said.
-			if err != unix.EINTR && err != unix.ECONNRESET {
-				return err != unix.EAGAIN
-			}
-		}
-	})
-	if err != nil {
-		err = os.NewSyscallError("recvmsg", err)
-	}
-	return n, cn, errors.Join(err, polled)
-}
-
-func (s *Sandbox) failed(m inside.Message, n int) error {
-	if n == 0 {
-		return ErrEnded
-	}
-	e := &StepError{Step: s.program.StepName(m.A), Errno: unix.Errno(m.B)}
-	return explain(e, e.Step, e.Errno, readText)
-}
-
 // Next follows the command. It returns the signal by which the command was stopped, if it was, or how it
 // ended, but for the usage, when nothing of it runs any more. The kernel may then still be taking the sandbox apart,
 // which takes as long as what a launcher has to do at the end.
@@ -407,7 +335,7 @@ func (s *Sandbox) Next() (stopped unix.Signal, end *Result) {
 
 // message takes the next message of pid 1's, or collects pid 1 if there is none, and n is 0.
 func (s *Sandbox) message() (m inside.Message, n int) {
-	n, _, err := s.hear(&m, nil)
+	n, _, err := s.link.hear(&m, nil)
 	if err != nil {
 		s.problem, n = err, 0
 	}
@@ -417,14 +345,14 @@ func (s *Sandbox) message() (m inside.Message, n int) {
 	}
 	switch r := &s.result; m.Kind {
 	case inside.Failed:
-		s.problem = s.failed(m, n)
+		s.problem = s.link.failed(m, n)
 	case inside.NotExecuted:
 		s.problem = &ExecError{Name: s.plan.Command.Argv[0], Errno: unix.Errno(m.B)}
 	case inside.ExecGone:
-		s.execGone(m)
+		s.execs.ended(m)
 	case inside.Left:
 		r.Survivors = s.survivors()
-		s.tell(inside.Message{Kind: inside.Seen})
+		s.link.tell(inside.Message{Kind: inside.Seen})
 	case inside.Exited:
 		r.Status, r.TimedOut, r.Killed = unix.WaitStatus(m.A), m.B == inside.ByDeadline, false
 	}
@@ -439,7 +367,7 @@ func (s *Sandbox) Collect() (*Result, error) {
 	}
 	s.part()
 	s.parting.Wait()
-	s.ear.Close()
+	s.link.file.Close()
 	s.unplug()
 	unix.Close(s.Private)
 	for _, fd := range s.SysV {
@@ -491,7 +419,7 @@ func (s *Sandbox) part() {
 		}
 		s.starting.Lock() // a start ends with the sandbox
 		defer s.starting.Unlock()
-		s.endExecs()
+		s.execs.end()
 		s.program.Free()
 	})
 }
@@ -508,7 +436,7 @@ func (s *Sandbox) Close() {
 	}
 	unix.Kill(s.Pid, unix.SIGKILL)
 	s.reap()
-	s.ear.Close()
+	s.link.file.Close()
 	s.unplug()
 }
 
@@ -557,7 +485,7 @@ func (s *Sandbox) Kill() { unix.Kill(s.Pid, unix.SIGKILL) }
 
 // Signal asks pid 1 to forward a signal.
 func (s *Sandbox) Signal(sig unix.Signal, to int32) {
-	s.tell(inside.Message{Kind: inside.Signal, A: int32(sig), B: to})
+	s.link.tell(inside.Message{Kind: inside.Signal, A: int32(sig), B: to})
 }
 
 // Resume lets a stopped command go on, in the foreground of its terminal or
@@ -567,54 +495,7 @@ func (s *Sandbox) Resume(foreground bool) {
 	if foreground {
 		m.A = 1
 	}
-	s.tell(m)
-}
-
-// tell says something to pid 1. Nothing is said once the sandbox has ended: its
-// descriptor may be somebody else's then.
-//
-// It does not wait, since pid 1 may itself wait to be heard. What there is no
-// room for, as while somebody has stopped pid 1, follows in its order, so that a run
-// that was stopped goes on. Of what is said again only the last is kept: there are
-// not many different messages.
-func (s *Sandbox) tell(m inside.Message) {
-	conn, err := s.ear.SyscallConn()
-	if err != nil {
-		return
-	}
-	s.telling.Lock()
-	defer s.telling.Unlock()
-	if len(s.untold) == 0 {
-		var err error
-		_ = conn.Write(func(fd uintptr) bool {
-			err = say(fd, m)
-			return true
-		})
-		if err != unix.EAGAIN {
-			return
-		}
-		go s.catchUp(conn)
-	}
-	s.untold = append(slices.DeleteFunc(s.untold, func(u inside.Message) bool { return u == m }), m)
-}
-
-// catchUp tells what there was no room for.
-func (s *Sandbox) catchUp(conn syscall.RawConn) {
-	_ = conn.Write(func(fd uintptr) bool {
-		s.telling.Lock()
-		defer s.telling.Unlock()
-		for len(s.untold) > 0 {
-			if say(fd, s.untold[0]) == unix.EAGAIN {
-				return false
-			}
-			s.untold = s.untold[1:]
-		}
-		return true
-	})
-}
-
-func say(fd uintptr, m inside.Message) error {
-	return unix.Sendto(int(fd), bytesOf(&m), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, nil)
+	s.link.tell(m)
 }
 
 // reap waits for pid 1, and so for everything: the kernel lets go of it when
@@ -626,8 +507,4 @@ func (s *Sandbox) reap() (usage unix.Rusage) {
 			return usage
 		}
 	}
-}
-
-func bytesOf(m *inside.Message) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(m)), unsafe.Sizeof(*m))
 }

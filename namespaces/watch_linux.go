@@ -150,14 +150,14 @@ func (p *Plan) deputized(m *Mount) bool {
 // plan does not require one, [ErrWatched] says that the run goes on without.
 // After any other error the sandbox must be closed.
 func (s *Sandbox) Listener() (fd int, err error) {
-	fds, word, err := s.perhaps(1)
+	fds, word, err := s.link.perhaps(1)
 	if err != nil || word.Kind == inside.Watched {
 		if err == nil {
 			err = ErrWatched
 		}
 		return -1, err
 	}
-	if _, word, err = s.perhaps(0); err != nil || word.Kind != inside.Watched {
+	if _, word, err = s.link.perhaps(0); err != nil || word.Kind != inside.Watched {
 		unix.Close(fds[0])
 		return -1, errors.Join(errors.New("BUG: no word after the listener"), err)
 	}

@@ -108,6 +108,4 @@ type LocalRun interface {
 	// Hidden is which services of the machine the command has asked for, and what one that has failed names and could not
 	// see. After Result.
 	Hidden(failed bool) []events.Hidden
-	// Unreadable are the hidden files that git would have to read for the command, if it takes them.
-	Unreadable() []string
 }

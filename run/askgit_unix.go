@@ -112,12 +112,6 @@ func (g *gitAsker) run(ctx context.Context, home string, git *programs.Program, 
 	return cmp.Or(ctx.Err(), errors.New(firstLine(said.String())))
 }
 
-// taken returns which hidden files git takes in a directory, as their names in the repository: those that are neither
-// tracked nor ignored.
-func taken(workspace, dir string, hidden []string) []string {
-	return names(workspace, dir, hidden, "ls-files", "--others", "--exclude-standard", "--full-name")
-}
-
 // names returns which names in the repository git prints of some paths. It answers in a sandbox where the workspace is as
 // the command saw it, and read-only.
 func names(workspace, dir string, paths []string, args ...string) []string {

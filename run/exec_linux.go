@@ -410,10 +410,10 @@ func Exec(home sessions.Home, e sessions.Entry, argv []string) (code int, err er
 	for _, arg := range argv {
 		ask.Argv = append(ask.Argv, []byte(arg))
 	}
-	var sit *seat
+	var sit *relayedTerminal
 	var resized <-chan struct{}
 	if ask.Terminal {
-		if sit, err = takeSeat("", nil); err != nil {
+		if sit, err = openRelayed("", nil); err != nil {
 			return 0, err
 		}
 		defer sit.close()
@@ -493,7 +493,7 @@ func takeOver(conn *net.UnixConn) (files []*os.File, rest io.Reader, err error) 
 
 // carry joins the command's pipes with what this process reads and prints; the function that it
 // returns waits until all is printed that the command has.
-func carry(files []*os.File, sit *seat) (printed func()) {
+func carry(files []*os.File, sit *relayedTerminal) (printed func()) {
 	if len(files) < 2 {
 		return func() {}
 	}

@@ -323,5 +323,5 @@ func settleUnfinished(home sessions.Home, program Program, id, text string) erro
 	}
 	workspace.RemoveMade(record.Root, profiles.EveryMadeDir())
 	quarantine.SweepStaging(filepath.Join(home.State(), quarantine.StagingName), "")
-	return bury(home, id, record.Root, record.Start, found)
+	return keepForReview(home, id, record.Root, record.Start, found)
 }

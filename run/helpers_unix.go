@@ -25,7 +25,7 @@ import (
 // ownDirs refuses directories of pccrun's, where a variable has put them into what an earlier run could write: the
 // user's profiles and all that is trusted lie there. Those that the user database's home has were hidden from each
 // run. Those of another home were not, where it was a workspace.
-func (f *flow) ownDirs() error {
+func (f *resolved) ownDirs() error {
 	host := &f.req.Host
 	usual, err := state.Find(func(string) string { return "" }, f.policy.Home)
 	if err != nil || f.req.Resolved != nil {
@@ -51,7 +51,7 @@ func (f *flow) ownDirs() error {
 }
 
 // cover records what this run can write, for whoever looks for a program later, before root is given up.
-func (f *flow) cover() error {
+func (f *prepared) cover() error {
 	if f.req.Resolved != nil { // a place elsewhere, where nobody looks for one
 		return nil
 	}
@@ -68,7 +68,7 @@ func (f *flow) cover() error {
 }
 
 // coverForOwners records what root's run can write for those to whom it belongs: each looks only into his own record.
-func (f *flow) coverForOwners() {
+func (f *prepared) coverForOwners() {
 	if os.Geteuid() != 0 {
 		return
 	}
@@ -114,7 +114,7 @@ func makeGitDir() error {
 }
 
 // git asks git for this run.
-func (f *flow) git() *gitAsker {
+func (f *resolved) git() *gitAsker {
 	return &gitAsker{programs: f.helpers.For(f.policy.Changes, messages.Say), workspace: f.policy.Workspace, dir: func() (string, error) {
 		if os.Getuid() != f.uid {
 			return gitDir + "/" + strconv.Itoa(os.Getuid()), nil
@@ -127,7 +127,7 @@ func (f *flow) git() *gitAsker {
 	}}
 }
 
-func (f *flow) exportHistory(ctx context.Context, dir, common string, commits int, to io.Writer) error {
+func (f *resolved) exportHistory(ctx context.Context, dir, common string, commits int, to io.Writer) error {
 	return f.git().export(ctx, dir, common, commits, to)
 }
 

@@ -19,7 +19,7 @@ import (
 // What a run does about a persistent home.
 
 // prepareHome makes what the plan needs in the home.
-func (f *flow) prepareHome() error {
+func (f *prepared) prepareHome() error {
 	if f.home == nil {
 		return nil
 	}
@@ -42,7 +42,7 @@ func (f *flow) prepareHome() error {
 
 // homeDirs are the directories of the home where people look for what they have made: itself,
 // where `go install` puts programs, and that around the workspace.
-func (f *flow) homeDirs() []string {
+func (f *prepared) homeDirs() []string {
 	dirs := []string{".", "go/bin"}
 	if rest, in := strings.CutPrefix(filepath.Dir(f.policy.Workspace), f.policy.Home+"/"); in {
 		dirs = append(dirs, rest)
@@ -123,7 +123,7 @@ func (f *flow) giveBack() {
 const loginWithin = 30 * time.Second
 
 // homeFlags name the home of this run where it is not the one that `pccrun home` takes by itself.
-func (f *flow) homeFlags() string {
+func (f *prepared) homeFlags() string {
 	flags := " --profile " + shell.Quote(f.home.Record.Name)
 	if f.policy.WorkDir != f.policy.Workspace {
 		flags += " --workspace " + shell.Quote(f.policy.Workspace)
@@ -133,7 +133,7 @@ func (f *flow) homeFlags() string {
 
 // needed reports whether something of the host's is shown at, or below, a path of the home, and
 // whether a cache of Go's lies there.
-func (f *flow) needed(path string) bool {
+func (f *prepared) needed(path string) bool {
 	return path == "go" || slices.ContainsFunc(f.local.HomeNeeds(), func(n homes.Need) bool {
 		return n.Name == path || strings.HasPrefix(n.Name, path+"/")
 	})

@@ -15,7 +15,7 @@ import (
 
 // openHome opens the home that the policy asks for, and copies into it what the profile says.
 // From then on no other run is kept out. A dry run makes none, and neither does one elsewhere.
-func (f *flow) openHome() (err error) {
+func (f *prepared) openHome() (err error) {
 	switch {
 	case f.req.Resolved != nil: // elsewhere: they came along
 		f.seeds = f.req.Seeds
@@ -65,7 +65,7 @@ func (f *flow) openHome() (err error) {
 }
 
 // gained says where this run may do more than the one before, and finds programs in the home.
-func (f *flow) gained(h *homes.Home) error {
+func (f *prepared) gained(h *homes.Home) error {
 	more, program, err := h.Gains(homes.Rights(f.policy))
 	if err != nil || len(more) == 0 {
 		return err
@@ -80,7 +80,7 @@ func (f *flow) gained(h *homes.Home) error {
 }
 
 // homeDir is what the plan mounts at ~.
-func (f *flow) homeDir() *survey.Home {
+func (f *prepared) homeDir() *survey.Home {
 	if f.home == nil {
 		return nil
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,7 +17,6 @@ import (
 	"github.com/pccrun/pccrun/internal/homes"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/sessions"
-	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
@@ -41,7 +39,7 @@ type onMachine struct {
 }
 
 // found takes a survey in: what the command may write.
-func (f *flow) found(s *survey.Survey) {
+func (f *prepared) found(s *survey.Survey) {
 	f.hold(s)
 	f.watched = &survey.Guarded{
 		Policy: f.policy, Trees: append([]survey.Tree{{Query: s.Query, Found: s.Workspace}}, s.Trees...),
@@ -56,22 +54,22 @@ func who() (uid, gid int) {
 }
 
 // native reports whether the provider is this machine, and meets the flow at more points than others.
-func (f *flow) native() bool { return f.Name == providers.Native }
+func (f *request) native() bool { return f.Name == providers.Native }
 
 // linuxNumber is a signal's number on Linux, by which providers know it.
 func linuxNumber(sig unix.Signal) int { return int(sig) }
 
-func (f *flow) takeTerminal(s *providers.Stdio) error { return f.takeSeat(s) }
+func (f *flow) takeTerminal(s *providers.Stdio) error { return f.relayTerminal(s) }
 
-func (f *flow) isLocal() bool { return f.local != nil }
+func (f *prepared) isLocal() bool { return f.local != nil }
 
 // makesNothing reports whether nothing is made that somebody has to take away before the unfinished-run record.
-func (f *flow) makesNothing() bool {
+func (f *prepared) makesNothing() bool {
 	return f.local != nil && f.req.Events == "" && !f.req.Log && !f.local.NeedsCleanup()
 }
 
 // examine asks the provider what the plan has to know.
-func (f *flow) examine(s *providers.Survey, c providers.Command) (providers.Facts, error) {
+func (f *prepared) examine(s *providers.Survey, c providers.Command) (providers.Facts, error) {
 	if local, is := f.place.(providers.LocalProvider); is {
 		return local.ExamineFor(f.policy, s, c, f.host())
 	}
@@ -79,7 +77,7 @@ func (f *flow) examine(s *providers.Survey, c providers.Command) (providers.Fact
 }
 
 // prepareHere takes a plan in, and makes what it needs in the home.
-func (f *flow) prepareHere() error {
+func (f *prepared) prepareHere() error {
 	local, is := f.plan.(providers.LocalPlan)
 	if !is {
 		return nil
@@ -93,7 +91,7 @@ func (f *flow) prepareHere() error {
 }
 
 // close takes away what is left of a run that has ended.
-func (f *flow) close() {
+func (f *request) close() {
 	if local, is := f.place.(providers.LocalProvider); is {
 		local.Close()
 	}
@@ -155,12 +153,12 @@ func (f *flow) makeUpper() error {
 		return fmt.Errorf("session %s: %w", f.session.ID(), err)
 	}
 	f.lower = func(layer int) (*os.Root, error) { return os.OpenRoot(layers[layer].Path) } // until it is bound
-	f.upper, f.noted = true, sync.OnceValues(f.noteUpper)
+	f.upper, f.summarized = true, sync.OnceValues(f.summarizeUpper)
 	return nil
 }
 
 // showsDenials reports whether the command has a file in which it reads of refusals.
-func (f *flow) showsDenials() bool { return f.local != nil && f.local.ShowsDenials() }
+func (f *prepared) showsDenials() bool { return f.local != nil && f.local.ShowsDenials() }
 
 // carryOut carries the plan out: on this machine in stages, see [providers.LocalPlan].
 func (f *flow) carryOut(ctx context.Context, stdio providers.Stdio) (result providers.Result, err error) {
@@ -287,7 +285,7 @@ func (f *flow) checkHere(run providers.LocalRun) {
 	f.lost(run)
 	f.removeAgentDirs()
 	if f.upper {
-		_, _ = f.noted() // what goes wrong settleUpper says
+		_, _ = f.summarized() // what goes wrong settleUpper says
 	}
 	f.settled()
 }
@@ -324,14 +322,6 @@ func (f *flow) sayHidden(end *providers.Result) {
 	}
 	failed := end.Code != 0 && !end.TimedOut && !end.Killed
 	list := f.machine.Hidden(failed)
-	if failed && f.uid != 0 { // root's rights are gone by now
-		for _, name := range taken(f.policy.Workspace, f.workDir, f.machine.Unreadable()) {
-			hint := "echo " + shell.Quote("/"+name) + ` >> "$(git rev-parse --git-path info/exclude)"`
-			if what := "read " + f.policy.Workspace + "/" + name; !slices.ContainsFunc(list, func(h events.Hidden) bool { return h.What == what }) {
-				list = append(list, events.Hidden{What: what + ", which git would add", Hint: hint})
-			}
-		}
-	}
 	for i, h := range list {
 		f.tell(h)
 		switch {

@@ -31,7 +31,7 @@ func (o observer) Created(r providers.Resource) {
 // Started is for what is not carried out in stages. Where it is this machine the command stops with us, if it has no
 // terminal of its own.
 func (o observer) Started() {
-	o.begun(o.Name == providers.Native && o.seat == nil)
+	o.begun(o.Name == providers.Native && o.terminal == nil)
 	o.log.Start()
 }
 
@@ -55,17 +55,17 @@ func (f *flow) tell(e events.Event) {
 // its end for long.
 func (o observer) Decision(d events.NetDecision) {
 	o.tell(d)
-	if d.Allowed || o.req.Quiet || o.seat != nil {
+	if d.Allowed || o.req.Quiet || o.terminal != nil {
 		return
 	}
-	if text := deniedText(d.Denial(), 1); o.early.CompareAndSwap(nil, &text) && !o.sayNow(text) {
-		o.early.Store(new(string))
+	if text := deniedText(d.Denial(), 1); o.printedDenial.CompareAndSwap(nil, &text) && !o.sayNow(text) {
+		o.printedDenial.Store(new(string))
 	}
 }
 
 func (o observer) Closed(c events.NetClosed) {
 	if c.Via != "publish" { // what failed on the way in is no host
-		o.missed.closed(c)
+		o.unreached.closed(c)
 	}
 	o.tell(c)
 }

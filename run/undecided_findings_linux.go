@@ -35,7 +35,7 @@ type undecided struct {
 }
 
 // hold takes in what is undecided, and adds what of it is mounted to the places of a run.
-func (f *flow) hold(s *survey.Survey) {
+func (f *prepared) hold(s *survey.Survey) {
 	f.undecided = nil
 	if !f.holds {
 		return
@@ -81,7 +81,7 @@ func (f *flow) hold(s *survey.Survey) {
 
 // mountable reports whether a finding can be mounted where it stood: what stood there is a directory, nothing does now,
 // and the command could make one there, which would be quarantined and go on working.
-func (f *flow) mountable(c workspace.Finding) bool {
+func (f *prepared) mountable(c workspace.Finding) bool {
 	p := f.policy
 	if !f.native() || f.uid == 0 || p.Nested || p.Strict || p.ProtectStrict || !survey.Guards(p) || c.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return false
@@ -202,7 +202,7 @@ func dropEmptied(home sessions.Home, id string) error {
 }
 
 // sayUndecided says what git inside takes for deleted, since it is in quarantine and is not mounted.
-func (f *flow) sayUndecided() {
+func (f *prepared) sayUndecided() {
 	if !f.holds || f.req.Quiet {
 		return
 	}
@@ -257,12 +257,12 @@ func (f *flow) sayDeleted(found []workspace.Finding) {
 }
 
 // deleted are the tracked files of findings that are not where git has them.
-func (f *flow) deleted(found []workspace.Finding) []string {
+func (f *prepared) deleted(found []workspace.Finding) []string {
 	return f.names(found, "ls-files", "--deleted", "--full-name")
 }
 
 // names has the workspace's git answer of the paths of findings.
-func (f *flow) names(found []workspace.Finding, args ...string) []string {
+func (f *prepared) names(found []workspace.Finding, args ...string) []string {
 	var paths []string
 	for _, c := range found {
 		paths = append(paths, c.Path)

@@ -64,8 +64,8 @@ func settleIn(workspace string, home sessions.Home, program Program) (held bool,
 	return home.Settle(workspace, func(id, text string) error { return settleUnfinished(home, program, id, text) })
 }
 
-// bury says what a killed run left, and keeps its session for a review.
-func bury(home sessions.Home, id, root string, start time.Time, found []workspace.Finding) (err error) {
+// keepForReview says what a killed run left, and keeps its session for a review.
+func keepForReview(home sessions.Home, id, root string, start time.Time, found []workspace.Finding) (err error) {
 	if len(found) == 0 { // but for what was quarantined by one that was killed before it had told
 		if found, err = setAside(home, id); err != nil || len(found) == 0 {
 			return err

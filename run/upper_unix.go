@@ -15,9 +15,9 @@ import (
 // An overlaid is what a run left of its overlays.
 type overlaid struct{ changed, lost int }
 
-// noteUpper notes what the run changed, and removes what nothing was changed in.
+// summarizeUpper counts what the run changed, and removes what nothing was changed in.
 // Nothing of the run lives: it is done while the kernel takes the mounts apart.
-func (f *flow) noteUpper() (o overlaid, err error) {
+func (f *flow) summarizeUpper() (o overlaid, err error) {
 	session, err := f.session.Dir()
 	if err != nil {
 		return o, err
@@ -43,7 +43,7 @@ func (f *flow) settleUpper() {
 		f.session.Drop(KeepUpper)
 		return
 	}
-	o, err := f.noted()
+	o, err := f.summarized()
 	if err != nil {
 		messages.Fail(messages.InWords(err), "the overlay is unchanged: pccrun diff shows it; apply and discard work when the error is fixed")
 		return

@@ -46,39 +46,6 @@ var ports = map[string]struct {
 	"redis-cli": {6379, "-p"}, "mongosh": {27017, "--port"},
 }
 
-// serviceSockets are what clients try that are given no host. A PORT is one of [ports].
-var serviceSockets = map[string][]string{
-	"psql":    {"/run/postgresql/.s.PGSQL.PORT", "/tmp/.s.PGSQL.PORT"},
-	"pg_dump": {"/run/postgresql/.s.PGSQL.PORT", "/tmp/.s.PGSQL.PORT"},
-	"mysql":   {"/run/mysqld/mysqld.sock", "/tmp/mysql.sock"},
-	"mariadb": {"/run/mysqld/mysqld.sock", "/tmp/mysql.sock"},
-	"docker":  {"/run/docker.sock"},
-}
-
-// triedSockets returns those that a command with these words tries.
-func triedSockets(argv []string) (paths []string) {
-	paths = slices.Clone(serviceSockets[filepath.Base(argv[0])])
-	for i, word := range argv[1:] {
-		host, is := strings.CutPrefix(word, "--host=")
-		if !is {
-			host, is = strings.CutPrefix(word, "-h")
-		}
-		if is && host == "" {
-			host = strings.Join(argv[i+2:min(i+3, len(argv))], "")
-		}
-		switch {
-		case is && !filepath.IsAbs(host):
-			return nil // by TCP
-		case is && len(paths) > 0:
-			paths = []string{filepath.Join(host, filepath.Base(paths[0]))}
-		}
-	}
-	for i := range paths {
-		paths[i] = strings.Replace(paths[i], "PORT", strconv.Itoa(int(portOf(argv, "\x00"))), 1)
-	}
-	return paths
-}
-
 // portOf returns the port of a host that a program's words name: after the host, or by a flag of a
 // client that has a port of its own. 0: none.
 func portOf(argv []string, host string) uint16 {

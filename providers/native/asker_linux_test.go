@@ -26,18 +26,3 @@ func TestPortOf(t *testing.T) {
 		require.Equal(t, port, portOf(strings.Fields(words), "a.example"), words)
 	}
 }
-
-func TestTriedSockets(t *testing.T) {
-	for words, paths := range map[string]string{
-		"psql app":                      "/run/postgresql/.s.PGSQL.5432 /tmp/.s.PGSQL.5432",
-		"/usr/bin/psql -h /tmp -p 5433": "/tmp/.s.PGSQL.5433",
-		"psql -h/srv/pg app":            "/srv/pg/.s.PGSQL.5432",
-		"psql --host=/srv/pg -p5433":    "/srv/pg/.s.PGSQL.5433",
-		"psql -h db.example":            "",
-		"mysql -u root":                 "/run/mysqld/mysqld.sock /tmp/mysql.sock",
-		"make -h":                       "",
-		"redis-cli ping":                "",
-	} {
-		require.Equal(t, strings.Fields(paths), append([]string{}, triedSockets(strings.Fields(words))...), words)
-	}
-}

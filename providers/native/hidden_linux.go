@@ -80,12 +80,6 @@ func (r *Run) hiddenNames() (list []events.Hidden) {
 			add(r.hiddenAt(value))
 		}
 	}
-	for _, path := range triedSockets(r.Plan.Command.Argv) {
-		if h, is := r.hiddenSocket(path); is {
-			list = slices.DeleteFunc(list, func(have events.Hidden) bool { return have.What == "read "+filepath.Dir(path) })
-			add(h)
-		}
-	}
 	return list
 }
 
@@ -103,32 +97,6 @@ func (r *Planned) unseen() string {
 		}
 	}
 	return ""
-}
-
-// Unreadable returns the hidden files of the workspace that git reads for the command, if it takes them: it is one that
-// adds all there is in a directory.
-func (s *Started) Unreadable() (paths []string) {
-	r := s.run
-	argv := r.Plan.Command.Argv
-	verb := slices.IndexFunc(argv, func(w string) bool { return w == "add" || w == "stash" })
-	if filepath.Base(argv[0]) != "git" || verb < 0 {
-		return nil
-	}
-	var dirs []string
-	for _, w := range argv[verb+1:] {
-		switch {
-		case w == "--all", w == "-A", argv[verb] == "stash" && (w == "-u" || w == "-a" || w == "--include-untracked"):
-			dirs = append(dirs, r.Policy.Workspace)
-		case argv[verb] == "add" && !strings.HasPrefix(w, "-"):
-			dirs = append(dirs, filepath.Join(r.Plan.Command.Dir, w))
-		}
-	}
-	for _, m := range r.Plan.Mounts {
-		if m.Kind == namespaces.Mask && slices.ContainsFunc(dirs, func(dir string) bool { return m.Target != dir && survey.Below(m.Target, dir) }) {
-			paths = append(paths, m.Target)
-		}
-	}
-	return paths
 }
 
 // hiddenAt returns what a word names, if that is hidden. No link is followed: the name of a file to which one leads would

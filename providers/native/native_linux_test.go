@@ -945,6 +945,20 @@ func TestStagedWhereOthersOnlyRead(t *testing.T) {
 
 // planned surveys this machine and plans a run.
 func planned(policy *profiles.Policy, o options, argv []string) (*Planned, error) {
+	plan, err := planner(policy, o, argv)
+	if err != nil {
+		return nil, err
+	}
+	p, err := plan()
+	if err != nil {
+		return nil, err
+	}
+	_, err = providers.Check(policy, p.Answers)
+	return p, err
+}
+
+// planner learns what a plan is made of, and returns what makes it.
+func planner(policy *profiles.Policy, o options, argv []string) (func() (*Planned, error), error) {
 	host := profiles.Host{Environ: o.environ}
 	paths, err := survey.Programs(policy, argv[0], o.environ)
 	if err != nil {
@@ -962,12 +976,40 @@ func planned(policy *profiles.Policy, o options, argv []string) (*Planned, error
 	if err != nil {
 		return nil, err
 	}
-	p, err := decide(policy, s, f, &o, command)
-	if err != nil {
-		return nil, err
+	return func() (*Planned, error) { return decide(policy, s, f, &o, command) }, nil
+}
+
+// A plan is made of the policy, the survey, the facts and the command alone: when all that they speak of is gone, it is
+// the same.
+func TestPlanIsPure(t *testing.T) {
+	for name, change := range map[string]func(*profiles.Request, *options){
+		"default":  func(*profiles.Request, *options) {},
+		"strict":   func(r *profiles.Request, _ *options) { r.Profile = "strict" },
+		"attempts": func(r *profiles.Request, _ *options) { r.Report = "attempts" },
+		"learn":    func(_ *profiles.Request, o *options) { o.learn = true },
+		"network":  func(r *profiles.Request, _ *options) { r.Allow = []string{"example.com"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			req := b.request
+			req.Command, req.Workspace = []string{"/bin/true"}, b.workspace
+			req.Host = profiles.Host{UID: os.Getuid(), Home: b.home, Cwd: b.workspace, Memory: 8 << 30, Environ: []string{"PATH=/usr/bin:/bin", "HOME=" + b.home}}
+			o := options{environ: req.Host.Environ}
+			change(&req, &o)
+			policy, err := profiles.Resolve(req)
+			require.NoError(t, err)
+			plan, err := planner(policy, o, req.Command)
+			require.NoError(t, err)
+			first, err := plan()
+			require.NoError(t, err)
+			require.NoError(t, os.RemoveAll(b.home))
+			second, err := plan()
+			require.NoError(t, err)
+			require.Equal(t, first.Plan, second.Plan)
+			require.Equal(t, first.Answers, second.Answers)
+			require.Equal(t, first.Warnings, second.Warnings)
+		})
 	}
-	_, err = providers.Check(policy, p.Answers)
-	return p, err
 }
 
 func groupsOf(s *Started) []string {

@@ -186,8 +186,9 @@ func (s *Started) Attend() (warnings []events.Warning, err error) {
 		warnings = append(warnings, events.Warning{Text: "denied writes are not reported: another seccomp supervisor already runs around this pccrun"})
 	}
 	if s.run.ShowsDenials() {
-		if s.denials, err = s.box.Create(DenialsPath); err != nil {
-			warnings = append(warnings, events.Warning{Text: messages.InWords(err), Hint: "the command finds its refusals there where the image has a directory /run"})
+		var failed error
+		if s.denials, failed = s.box.Create(DenialsPath); failed != nil {
+			warnings = append(warnings, events.Warning{Text: messages.InWords(failed), Hint: "the command finds its refusals there where the image has a directory /run"})
 		}
 	}
 	s.drain = s.run.stdio.Run()

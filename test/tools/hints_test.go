@@ -76,7 +76,6 @@ var hints = []hint{
 	{name: "a hidden file that is moved", prepare: "mkdir -p d; echo S=1 > d/.env", script: "@mv d/.env d/e", says: `hidden: read .*/d/\.env`, changes: true},
 	{name: "a protected hidden file that is removed", prepare: "mkdir -p d; echo S=1 > d/.envrc", script: "@rm -f d/.envrc", says: `hidden: read .*/d/\.envrc`, changes: true},
 	{name: "a hidden file of an odd name", prepare: `mkdir "a b"; echo S=1 > "a b/.env"`, script: `@cat "a b/.env"`, says: `hidden: read .*/a b/\.env`},
-	{name: "a hidden file that git adds", needs: "git", prepare: "echo S=1 > .env; echo a > f; mkdir -p d; echo S=1 > d/.env.ignored; echo .env.ignored > .gitignore", script: "@git add -A", says: `hidden: read .*/\.env, which git would add \(to allow: (?P<hint>.*)\)`},
 	{name: "a socket in the workspace", script: "@" + connect + "s", says: `hidden: connect .*/s`},
 	{name: "a socket in the home", script: "@" + connect + "~/s", says: `hidden: connect .*/h/s`},
 	{name: "a package manager", needs: "npm", env: []string{"npm_config_registry=http://mirror.example"}, script: `(exec -a npm bash -c ': < /dev/tcp/registry.example/443') || [ "$npm_config_registry" = http://mirror.example ]`, says: `denied: resolve registry\.example`},
