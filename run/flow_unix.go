@@ -144,18 +144,30 @@ type flow struct {
 	unguarded bool        // the command may run, and nobody looks after it
 	denials   *os.File
 	guarded   guarded
-	kept      *transcript     // of what the command prints, if that is wanted
-	tail      *tail           // see overhear
-	changes   sync.Mutex      // over left while the command runs
-	left      []events.Change // what the run changed, once it was looked at
+	overlays
+	copied
+	changeList
+	printed
 	unreached unreached
+}
 
-	printedDenial atomic.Pointer[string]            // the first refusal of the network, as it was printed when it happened; "" if it was not
-	planLogged    bool                              // see logPlan
-	printed       string                            // why the run was refused
-	upper         bool                              // the session holds what overlays change, or a copy
-	lower         func(layer int) (*os.Root, error) // opens what an overlay lies on
-	summarized    func() (overlaid, error)          // [flow.summarizeUpper], once
+// copied is what becomes of the command's output beside the user's terminal.
+type copied struct {
+	kept *transcript // of what the command prints, if that is wanted
+	tail *tail       // see overhear
+}
+
+// changeList is what the run changed, once it was looked at.
+type changeList struct {
+	changes sync.Mutex // over left while the command runs
+	left    []events.Change
+}
+
+// printed is what was reported already, and is not reported again.
+type printed struct {
+	printedDenial atomic.Pointer[string] // the first refusal of the network, as it was printed when it happened; "" if it was not
+	planLogged    bool                   // see logPlan
+	refusal       string                 // why the run was refused
 }
 
 type ended struct {
@@ -164,18 +176,9 @@ type ended struct {
 	cause  error // why nothing is known of the end, or nobody has looked after the command
 }
 
-// newFlow is a run that is in no stage yet.
-func newFlow(req *profiles.Request, program Program, c choice) *flow {
-	return newPrepared(&resolved{request: newRequest(req, program, c)}).started()
-}
-
 func newRequest(req *profiles.Request, program Program, c choice) *request {
 	return &request{choice: c, program: program, req: req, uid: os.Getuid(), workspace: req.Host.Cwd}
 }
-
-func newPrepared(r *resolved) *prepared { return &prepared{resolved: r} }
-
-func (p *prepared) started() *flow { return &flow{prepared: p, signals: make(chan int, 16)} }
 
 // run does it all. With an error, which is for [Run] alone, the command has not run and nothing
 // was said: another provider may be taken.
@@ -370,7 +373,7 @@ func (q *request) resolve() (*resolved, int) {
 
 // prepare surveys this machine, asks the provider what it is, and plans the run.
 func (r *resolved) prepare() (*prepared, error) {
-	f := newPrepared(r)
+	f := &prepared{resolved: r}
 	if f.req.Ask {
 		f.asker = &asker{profile: f.policy.Profile, config: f.dirs.Config, work: f.policy.Workspace, root: f.uid == 0, ready: make(chan struct{})}
 	}
@@ -534,7 +537,7 @@ func (f *prepared) announce() {
 // begin makes the session, which says what will have to be found at the provider, before
 // anything is made there.
 func (p *prepared) begin() (*flow, error) {
-	f := p.started()
+	f := &flow{prepared: p, signals: make(chan int, 16)}
 	return f, f.begin()
 }
 

@@ -75,7 +75,7 @@ func (f *flow) refused(code int, err error) int {
 	if f.log != nil {
 		f.logPlan()
 		f.log.Emit(refusedEvent(err))
-		f.printed = err.Error()
+		f.refusal = err.Error()
 		return f.finish(code, nil)
 	}
 	if f.session != nil {
@@ -244,7 +244,7 @@ func (f *flow) finish(code int, end *providers.Result) int {
 	f.settleUpper()
 	err := errors.Join(f.session.Settle(), f.log.Close(time.Second), f.session.End(code))
 	if err != nil && !f.req.Quiet {
-		last := f.printed // what kept the session from being written is found by each who ends it
+		last := f.refusal // what kept the session from being written is found by each who ends it
 		for line := range strings.Lines(err.Error()) {
 			if line = strings.TrimSuffix(line, "\n"); line != last {
 				messages.Say(line)

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/terminal"
 	"github.com/pccrun/pccrun/providers"
@@ -18,7 +21,7 @@ import (
 type relayedTerminal struct {
 	slave    *os.File
 	relay    *terminal.Relay
-	terminal *providers.Terminal // what a provider is told of it
+	terminal *providers.Terminal // its description for a provider
 	stop     func()
 }
 
@@ -69,4 +72,25 @@ func (f *flow) relayTerminal(s *providers.Stdio) error {
 	}
 	s.In, s.Out, s.Err, s.Terminal = relayed.slave, relayed.slave, relayed.slave, relayed.terminal
 	return nil
+}
+
+// userTerminal describes the user's terminal to a provider; stop ends that.
+func userTerminal(name string) (t *providers.Terminal, stop func()) {
+	resized, winch := make(chan struct{}, 1), make(chan os.Signal, 1)
+	signal.Notify(winch, unix.SIGWINCH)
+	go func() {
+		for range winch {
+			select {
+			case resized <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return &providers.Terminal{Name: name, Resized: resized, Size: func() (columns, rows int) {
+		size, err := unix.IoctlGetWinsize(int(os.Stdout.Fd()), unix.TIOCGWINSZ)
+		if err != nil {
+			return 80, 24
+		}
+		return int(size.Col), int(size.Row)
+	}}, func() { signal.Stop(winch) }
 }

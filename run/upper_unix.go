@@ -4,6 +4,7 @@ package run
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/workspace/changes"
@@ -11,6 +12,12 @@ import (
 
 // What a run does about its overlays: the session's directory holds what they
 // change, and is kept if anything did.
+
+type overlays struct {
+	upper      bool                              // the session holds what overlays change, or a copy
+	lower      func(layer int) (*os.Root, error) // opens what an overlay lies on
+	summarized func() (overlaid, error)          // [flow.summarizeUpper], once
+}
 
 // An overlaid is what a run left of its overlays.
 type overlaid struct{ changed, lost int }

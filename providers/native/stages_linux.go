@@ -275,6 +275,7 @@ func (s *Started) Close() error {
 	}
 	s.box.Kill()
 	s.untilGone()
+	_ = s.Drain(time.Second)
 	_, _ = s.collect() // why it is closed the caller knows
 	return nil
 }
