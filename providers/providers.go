@@ -1,7 +1,7 @@
 // Package providers says what a place is in which a command can run under a
 // policy: this machine, a container engine, a cloud.
 //
-// It promises that a provider is one interface, that what it hears and returns
+// It promises that a provider is one interface, that what it takes and returns
 // belongs to no operating system, and that a policy's requirements are held
 // against every provider's answers by the same function ([Check]). It knows no
 // provider: package run has the list.
@@ -190,7 +190,7 @@ type Terminal struct {
 	Relay func(terminal.Options) (*terminal.Relay, error)
 }
 
-// Observer hears what happens in a run, from any goroutine. It waits for nobody,
+// Observer takes what happens in a run, from any goroutine. It waits for nobody,
 // Created and Ask excepted.
 type Observer interface {
 	// Created is called as soon as a resource is there, before the command starts:
