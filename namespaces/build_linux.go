@@ -58,7 +58,6 @@ type Plan struct {
 	CoreHandler string
 
 	Segments bool // the launcher gets the tables of System V objects ([Sandbox.SysV])
-	Await    bool // the launcher has work between the set-up and the command
 	Command  Command
 	Staging  *Staging       // nil for none
 	Configs  map[string]int // as root: descriptors of the directories of configurations of git that the launcher merges into, and the command may not write
@@ -193,7 +192,6 @@ type With struct {
 	Disk          int64      // where the policy has no limit of its own
 	CPUs          []byte
 	Segments      bool
-	Await         bool
 	Listen        []netip.AddrPort
 	Network       *network.Plan
 	Questions     bool
@@ -208,7 +206,7 @@ func (p *Plan) With(w With) *Plan {
 	p.Floor, p.Filter, p.FilterName, p.OwnFilter, p.Sockets = w.Floor, w.Filter, w.FilterName, w.OwnFilter, w.Sockets
 	p.Watch, p.Readable = w.Watch, slices.Concat(p.Readable, w.Programs)
 	p.Rlimits = slices.Concat(p.Rlimits, w.Rlimits)
-	p.CPUs, p.Segments, p.Await = w.CPUs, w.Segments, w.Await
+	p.CPUs, p.Segments = w.CPUs, w.Segments
 	p.Listen, p.Network, p.Questions, p.Dial, p.PassFDs = w.Listen, w.Network, w.Questions, w.Dial, w.PassFDs
 	if p.Disk == 0 && w.Disk > 0 {
 		p.Disk, p.Inodes = w.Disk, max(w.Disk>>15, 128)
@@ -224,6 +222,8 @@ type Bound struct {
 	Upper string     // the directory for what overlays change: each gets one in it, named by number: 0, 1, …
 	Texts []TextFile // read-only files of the launcher's own
 	Env   []string
+
+	Staging *Staging // nil for none
 }
 
 // TextFile is such a file, over the host's of that name, or in [With.Told].
@@ -239,7 +239,7 @@ func (p *Plan) Bind(b Bound) *Plan {
 	for _, t := range b.Texts {
 		p.addText(t)
 	}
-	p.Command.Env = b.Env
+	p.Command.Env, p.Staging = b.Env, b.Staging
 	return p
 }
 

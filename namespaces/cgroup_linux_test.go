@@ -68,7 +68,7 @@ func TestNotBornInGroup(t *testing.T) {
 	box, err := Begin(Shell{Identity: me(), Cgroup: int(null.Fd())})
 	require.NoError(t, err, "it fails later")
 	var refused *hint.Error
-	require.ErrorAs(t, box.Start(b.plan, &Stdio{Fds: [3]int{0, 1, 2}, Host: -1}), &refused)
+	require.ErrorAs(t, launch(box, b.plan, &Stdio{Fds: [3]int{0, 1, 2}, Host: -1}), &refused)
 	require.ErrorIs(t, refused, unix.EBADF)
 	require.EqualError(t, refused, "clone into new namespaces and a control group: bad file descriptor")
 	for err, fix := range map[error]string{unix.EBADF: "--memory", unix.ENOSYS: "clone3", unix.EACCES: "cgroup.procs"} {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -26,8 +27,9 @@ type Executed struct {
 
 // executes are the other commands.
 type executes struct {
-	list [inside.MaxExecs]*Executed // guarded by [Sandbox.telling]
-	over bool                       // the sandbox has ended, likewise
+	mu   sync.Mutex
+	list [inside.MaxExecs]*Executed
+	over bool // the sandbox has ended
 }
 
 // execs reports whether pid 1 can do what [Sandbox.Exec] asks of it.
@@ -63,7 +65,7 @@ func (s *Sandbox) Exec(paths, argv []string, fds [3]int, terminal bool) (*Execut
 	defer told.Close()
 	s.starting.Lock()
 	defer s.starting.Unlock()
-	e, err := s.enroll()
+	e, err := s.execs.enroll(s)
 	if err != nil {
 		unix.Close(report[1])
 		return nil, err
@@ -78,11 +80,11 @@ func (s *Sandbox) Exec(paths, argv []string, fds [3]int, terminal bool) (*Execut
 	s.shell.another(s.plan, paths, argv, env, terminal)
 	m, err := p.Also(mark, e.which)
 	if err == nil {
-		err = s.hand(m, []int{fds[0], fds[1], fds[2], report[1]})
+		err = s.link.hand(m, []int{fds[0], fds[1], fds[2], report[1]})
 	}
 	unix.Close(report[1])
 	if err != nil {
-		s.dismiss(e.which)
+		s.execs.dismiss(e.which)
 		return nil, err
 	}
 	// What its process tells is a failure; that it has become the command closes the other end.
@@ -103,16 +105,16 @@ func (s *Sandbox) Exec(paths, argv []string, fds [3]int, terminal bool) (*Execut
 }
 
 // enroll finds a number for another command.
-func (s *Sandbox) enroll() (*Executed, error) {
-	s.telling.Lock()
-	defer s.telling.Unlock()
-	if s.execs.over {
+func (x *executes) enroll(s *Sandbox) (*Executed, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.over {
 		return nil, ErrEnded
 	}
-	for i, e := range s.execs.list {
+	for i, e := range x.list {
 		if e == nil {
 			e = &Executed{s, i, make(chan inside.Message, 1)}
-			s.execs.list[i] = e
+			x.list[i] = e
 			return e, nil
 		}
 	}
@@ -120,49 +122,34 @@ func (s *Sandbox) enroll() (*Executed, error) {
 }
 
 // dismiss forgets another command, and returns it.
-func (s *Sandbox) dismiss(which int) *Executed {
-	s.telling.Lock()
-	defer s.telling.Unlock()
-	e := s.execs.list[which]
-	s.execs.list[which] = nil
+func (x *executes) dismiss(which int) *Executed {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e := x.list[which]
+	x.list[which] = nil
 	return e
 }
 
-// execGone is told that another command has ended.
-func (s *Sandbox) execGone(m inside.Message) {
+// ended is told that another command has ended.
+func (x *executes) ended(m inside.Message) {
 	if m.B >= 0 && m.B < inside.MaxExecs {
-		if e := s.dismiss(int(m.B)); e != nil {
+		if e := x.dismiss(int(m.B)); e != nil {
 			e.gone <- m
 		}
 	}
 }
 
-// endExecs ends the waiting for other commands: all that ran inside was killed.
-func (s *Sandbox) endExecs() {
-	s.telling.Lock()
-	defer s.telling.Unlock()
-	s.execs.over = true
-	for i, e := range s.execs.list {
+// end ends the waiting for other commands: all that ran inside was killed.
+func (x *executes) end() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.over = true
+	for i, e := range x.list {
 		if e != nil {
 			close(e.gone)
-			s.execs.list[i] = nil
+			x.list[i] = nil
 		}
 	}
-}
-
-// hand tells pid 1 something, with descriptors.
-func (s *Sandbox) hand(m inside.Message, fds []int) error {
-	conn, err := s.ear.SyscallConn()
-	if err != nil {
-		return ErrEnded
-	}
-	// Not while a part of the launcher tells something: what pid 1 has no room for it says is so.
-	s.telling.Lock()
-	defer s.telling.Unlock()
-	sent := conn.Control(func(fd uintptr) {
-		err = unix.Sendmsg(int(fd), bytesOf(&m), unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
-	})
-	return errors.Join(sent, os.NewSyscallError("sendmsg", err))
 }
 
 // Wait waits for the command's end. It was killed where the sandbox has ended.
@@ -179,7 +166,7 @@ func (e *Executed) Wait() (unix.WaitStatus, error) {
 
 // Signal sends a signal to the command's process group.
 func (e *Executed) Signal(sig unix.Signal) {
-	e.s.tell(inside.Message{Kind: inside.ExecSignal, A: int32(sig), B: int32(e.which)})
+	e.s.link.tell(inside.Message{Kind: inside.ExecSignal, A: int32(sig), B: int32(e.which)})
 }
 
 // OpenTerminal opens a terminal of the sandbox's own: its /dev, in which nobody inside can make a

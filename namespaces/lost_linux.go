@@ -65,7 +65,8 @@ const (
 // Lost returns, by path, what the command has made in private directories or below them: of a
 // directory that it has made the directory alone. It leaves out what the launcher has put there for
 // mounts, and the known paths, which any run makes again; where one of these lies in a directory,
-// the other entries of the directory are named one by one. It is for [Sandbox.Gone].
+// the other entries of the directory are named one by one. It is for when [Sandbox.Next] has returned
+// a result.
 func (s *Sandbox) Lost(dirs, known []string) (list []Lost, err error) {
 	for _, dir := range dirs {
 		i := slices.IndexFunc(s.plan.Mounts, func(m Mount) bool { return m.Target == dir })

@@ -82,8 +82,8 @@ const pause = time.Millisecond
 const notifyNames = 0x4 | 0x8 | 0x10 | 0x80000000
 
 // Keep begins to cover again what the host replaces, nil if the plan covers
-// nothing. If it cannot go on, gaveUp is called once: what was covered may be open.
-func (s *Sandbox) Keep(gaveUp func(error)) *RemountWatcher {
+// nothing. If it cannot go on it ends the sandbox ([Sandbox.Abort]): what was covered may be open.
+func (s *Sandbox) Keep() *RemountWatcher {
 	k := &RemountWatcher{sandbox: s, signals: make(chan os.Signal, 1), done: make(chan struct{})}
 	k.list(s.plan)
 	if len(k.mounts) == 0 {
@@ -96,7 +96,7 @@ func (s *Sandbox) Keep(gaveUp func(error)) *RemountWatcher {
 		for {
 			if err := k.check(); err != nil {
 				k.Close()
-				gaveUp(err)
+				s.Abort(err)
 				return
 			}
 			select {
@@ -189,7 +189,7 @@ func (k *RemountWatcher) end() {
 	defer k.mu.Unlock()
 }
 
-// Close ends the watch and gives back what it held. [Sandbox.Wait] does so as
+// Close ends the watch and gives back what it held. [Sandbox.Next] does so as
 // well, before it closes what the remount watcher looks through.
 //
 // SIGIO stays taken: a last one may be on its way, and would end the process.

@@ -40,8 +40,7 @@ func TestHandleOfReplacedDirectory(t *testing.T) {
 	b.write("replaced", "")
 	r.until("entered")
 
-	gone := make(chan error, 1)
-	k := r.Keep(func(err error) { gone <- err })
+	k, gone := r.Keep(), r.aborted
 	b.write("kept", "")
 	r.until("tried")
 	for _, name := range []string{"git/config.txt", "git/sub/secret.txt"} {
@@ -75,8 +74,7 @@ func TestFileOpenedBeforeItIsCovered(t *testing.T) {
 	require.NoError(t, os.Rename(b.path("new"), b.path("f.txt")))
 	b.write("replaced", "")
 	r.until("opened")
-	gone := make(chan error, 1)
-	k := r.Keep(func(err error) { gone <- err })
+	k, gone := r.Keep(), r.aborted
 	o := r.end()
 	k.Close()
 	require.Empty(t, gone)

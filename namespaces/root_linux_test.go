@@ -1,7 +1,6 @@
 package namespaces
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -93,11 +92,11 @@ func shedRole(args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := box.Start(p, &Stdio{Fds: [3]int{0, 1, 2}, Host: -1}); err != nil {
+	if err := launch(box, p, &Stdio{Fds: [3]int{0, 1, 2}, Host: -1}); err != nil {
 		return err
 	}
-	box.Keep(func(err error) { fmt.Println(err) })
-	_, err = box.Wait(nil)
+	box.Keep()
+	_, err = end(box)
 	return err
 }
 

@@ -7,11 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"sync"
-	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -74,7 +71,17 @@ type Result struct {
 	Made   []string // and where of that the command has made something
 }
 
-// Sandbox is a sandbox that has been started.
+// Sandbox is a sandbox, from the clone of its pid 1 to its end. Its launcher takes it through these steps,
+// each once and in this order:
+//
+//	Begin    clone pid 1, which makes what every sandbox has
+//	Give     tell it the plan, by which it goes on
+//	Network  make the way out of the sockets that it opens (if the plan has one)
+//	Go       let the command run as soon as the set-up is through
+//	Next     wait until the command is stopped or gone
+//	Collect  wait until nothing is left
+//
+// Close ends one for which Go has not succeeded.
 type Sandbox struct {
 	Pid         int            // of its pid 1, in this process's pid namespace
 	Private     int            // a descriptor of the tmpfs that holds its private directories
@@ -87,10 +94,8 @@ type Sandbox struct {
 	user, mnt   int            // its namespaces, for the remounter
 	root        int            // the root of its tree
 	control     int
-	ear         *os.File // control, for who waits
-	telling     sync.Mutex
-	untold      []inside.Message // for want of room
-	starting    sync.Mutex       // over the program, once the command runs
+	link        link
+	starting    sync.Mutex // over the program, once the command runs
 	execs       executes
 	env         []string // in place of the plan's; nil: none
 	plan        *Plan
@@ -100,39 +105,26 @@ type Sandbox struct {
 	cloned      chan error
 	supervision inside.Supervision
 	prepared    *network.Prepared
-	fed         error // what went wrong when the plan was given
 
-	// SharesKeyring says, once it has started, that it has the session keyring of its
+	// SharesKeyring says, once [Sandbox.Go] has returned, that it has the session keyring of its
 	// user, who has no key left for another.
 	SharesKeyring bool
 
-	// Cloned, if set, is told pid 1 before the command starts; an error ends
-	// the launch.
-	Cloned func(pid int) error
-
-	// Connected, if set, is called when the plan's way out has been made, or could
-	// not be ([Sandbox.NetError]), and before the command starts; an error ends the
-	// launch.
-	Connected func() error
-
-	// Gone, if set, is called once by [Sandbox.Wait] when nothing of the
-	// command runs any more, with all of the result but the usage. The kernel
-	// may still be taking the sandbox apart, which takes as long as what a
-	// launcher has to do at the end.
-	Gone func(*Result)
-
+	result    Result     // as far as it is known
+	problem   error      // why the command did not run
+	aborted   chan error // why the launcher has ended it: see [Sandbox.Abort]
+	collected bool       // pid 1 is gone and was waited for
 	remounter *RemountWatcher
 	mounter   mounter
 	dialers   dialers
 	listens   []int          // descriptors of Listeners, until they are adopted
 	asked     int            // that of Questions, until then; 0 for none
 	parted    bool           // see [Sandbox.part]
-	parting   sync.WaitGroup // what part lets go of
+	parting   sync.WaitGroup // closes what part gives up
 }
 
 // Begin starts the half of a sandbox that every policy has, so that the kernel
-// makes its namespaces while the caller reads the policy. [Sandbox.Start]
-// finishes it, [Sandbox.Close] gives it up.
+// makes its namespaces while the caller reads the policy.
 //
 // The sandbox ends with the thread that has cloned it. The process's first
 // thread lives as long as the process does, so a caller that is on it clones at
@@ -149,7 +141,8 @@ func Begin(shell Shell) (*Sandbox, error) {
 	if err := unix.SetNonblock(pair[0], true); err != nil {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
-	s := &Sandbox{control: pair[0], ear: os.NewFile(uintptr(pair[0]), "pid 1"), program: program, started: time.Now(), cloned: make(chan error, 1)}
+	s := &Sandbox{control: pair[0], link: link{file: os.NewFile(uintptr(pair[0]), "pid 1"), program: program}, program: program, started: time.Now(), cloned: make(chan error, 1), aborted: make(chan error, 1),
+		result: Result{Status: unix.WaitStatus(unix.SIGKILL), Killed: true}}
 	s.shell = &compiler{Program: program, Shell: shell, control: inside.Int(pair[1]), sources: map[int]inside.Arg{}, over: map[int]inside.Reg{}, scratched: map[int]*int32{}}
 	s.shell.shell()
 	o := inside.Options{Flags: shell.cloneFlags(), Cgroup: shell.Cgroup, Control: pair[1], Launcher: pair[0], First: true}
@@ -172,58 +165,73 @@ func Begin(shell Shell) (*Sandbox, error) {
 	return s, nil
 }
 
-// Feed gives the sandbox its plan, so that it goes on while the caller still has
-// something to do before the command may run. What goes wrong [Sandbox.Start]
-// tells.
-func (s *Sandbox) Feed(p *Plan, io *Stdio) {
+// Give gives pid 1 the plan, so that it goes on while the caller still has
+// something to do before the command may run. From then on [Sandbox.Pid] is known.
+func (s *Sandbox) Give(p *Plan, io *Stdio) error {
 	s.plan = p
 	c := s.shell
 	c.rest(p, io)
 	if err := <-s.cloned; err != nil {
-		s.fed = s.shell.cloneError(err)
-		return
+		s.link.file.Close()
+		return c.cloneError(err)
 	}
 	s.supervision = inside.Supervision{Deadline: int64(p.Deadline), Grace: int64(p.Grace), Signals: c.signals, Terminal: c.tty, Namespace: p.has(profiles.LayerPidns)}
-	s.fed = s.Continue()
+	if err := s.proceed(); err != nil {
+		if gone(err) { // it says what it died of
+			_, err = s.link.descriptors(0)
+		}
+		return s.fail(err)
+	}
 	if p.Network != nil {
 		s.prepared = p.Network.Prepare() // while pid 1 opens its sockets
 	}
+	return nil
 }
 
-// Start lets the command run as soon as the set-up is through, or if the plan
-// awaits the launcher, on [Sandbox.Continue]. It returns when the set-up has
-// succeeded as far as the launcher has a part in it, or failed.
-func (s *Sandbox) Start(p *Plan, io *Stdio) error {
-	if s.plan == nil {
-		s.Feed(p, io)
+// Network makes the way out of the sockets that pid 1 has opened, while that mounts. [Sandbox.NetError]
+// says why the kernel could not make it: whether the command may run without is for the caller to judge.
+func (s *Sandbox) Network() error {
+	list := s.plan.sockets()
+	if len(list) == 0 {
+		return nil
 	}
-	if s.Pid == 0 {
-		s.ear.Close()
-		return s.fed
+	fds, err := s.link.descriptors(len(list))
+	if err != nil {
+		return s.fail(err)
 	}
-	if s.Cloned != nil {
-		if err := s.Cloned(s.Pid); err != nil {
-			s.Close()
-			return err
-		}
+	n := len(fds) - 2*s.plan.Dial
+	s.dialers.add(list[n:], fds[n:])
+	if s.prepared != nil {
+		s.Net, s.NetError = s.prepared.Open(fds[:n])
 	}
-	err := s.fed
-	switch {
-	case err != nil:
-	case len(p.sockets()) > 0:
-		err = s.connect()
-	case !p.Await:
-		err = s.Continue()
+	return nil
+}
+
+// Go lets the command run as soon as the set-up is through, with another environment than the plan's if env
+// is not nil, and returns when it is. An error says that the set-up has failed: nothing of the command has run.
+func (s *Sandbox) Go(env []string) error {
+	if env != nil {
+		s.env = env
+		s.shell.environ.Replace(env)
 	}
-	if err == nil || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
-		if err = s.receive(4 + len(s.shell.send)); err == nil { // what it died of may be told there
-			s.shell.settle(p)
-			s.SharesKeyring = s.shell.keyring != nil && *s.shell.keyring == -int32(unix.EDQUOT)
-		}
+	err := s.proceed()
+	if err == nil || gone(err) { // it says what it died of
+		err = s.receive(4 + len(s.shell.send))
 	}
 	if err != nil {
-		s.Close()
+		return s.fail(err)
 	}
+	s.shell.settle(s.plan)
+	s.SharesKeyring = s.shell.keyring != nil && *s.shell.keyring == -int32(unix.EDQUOT)
+	return nil
+}
+
+// gone reports whether an error says that pid 1 has closed its end.
+func gone(err error) bool { return errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) }
+
+// fail ends a sandbox whose set-up has failed.
+func (s *Sandbox) fail(err error) error {
+	s.Close()
 	return overlayError(err)
 }
 
@@ -248,37 +256,6 @@ func cgroupError(err error) error {
 		why = "you need write permission for cgroup.procs of the common parent of pccrun's and the sandbox's control groups"
 	}
 	return hint.Errorf(why, "clone into new namespaces and a control group: %w", err)
-}
-
-// connect makes the network out of the sockets that pid 1 opened, while it
-// goes on, and tells it not to wait.
-func (s *Sandbox) connect() error {
-	list := s.plan.sockets()
-	fds, err := s.descriptors(len(list))
-	if err != nil {
-		return err
-	}
-	n := len(fds) - 2*s.plan.Dial
-	s.dialers.add(list[n:], fds[n:])
-	if s.prepared != nil {
-		s.Net, s.NetError = s.prepared.Open(fds[:n])
-		if s.Connected != nil {
-			if err := s.Connected(); err != nil {
-				return err
-			}
-		}
-	}
-	if s.plan.Await { // there is more to be done before
-		return nil
-	}
-	return s.Continue()
-}
-
-// Environ gives the command another environment than the plan says. It is for
-// [Sandbox.Connected]: later may be too late.
-func (s *Sandbox) Environ(env []string) {
-	s.env = env
-	s.shell.environ.Replace(env)
 }
 
 // Adopt makes Go's own of the sockets at which the sandbox's network is served.
@@ -312,7 +289,7 @@ func (s *Sandbox) Adopt() error {
 
 // receive takes what pid 1 opened last.
 func (s *Sandbox) receive(count int) error {
-	fds, err := s.descriptors(count)
+	fds, err := s.link.descriptors(count)
 	if err != nil {
 		return err
 	}
@@ -338,111 +315,59 @@ func (s *Sandbox) receive(count int) error {
 	return nil
 }
 
-// descriptors takes a message with descriptors from pid 1.
-func (s *Sandbox) descriptors(count int) ([]int, error) {
-	fds, m, err := s.perhaps(count)
-	if err == nil && len(fds) != count {
-		err = fmt.Errorf("BUG: a message of kind %d in place of %d descriptors", m.Kind, count)
-	}
-	return fds, err
-}
-
-// perhaps takes a message from pid 1, which may be one with that many descriptors.
-func (s *Sandbox) perhaps(count int) ([]int, inside.Message, error) {
-	var m inside.Message
-	control := make([]byte, unix.CmsgSpace(4*count))
-	n, cn, err := s.hear(&m, control)
-	if err != nil {
-		return nil, m, err
-	}
-	if n == 0 || m.Kind == inside.Failed {
-		return nil, m, s.failed(m, n)
-	}
-	if m.Kind != inside.Descriptors {
-		return nil, m, nil
-	}
-	messages, err := unix.ParseSocketControlMessage(control[:cn])
-	if err != nil || len(messages) != 1 {
-		return nil, m, fmt.Errorf("BUG: control message of %d bytes: %v", cn, err)
-	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != count {
-		return nil, m, fmt.Errorf("BUG: %d descriptors in place of %d: %v", len(fds), count, err)
-	}
-	return fds, m, nil
-}
-
-// hear waits for a message of pid 1's; there is none, and n is 0, when it is
-// gone. It waits in the runtime's poller: a thread in a system call keeps the
-// runtime's monitor awake, which takes the processor every 20 microseconds from
-// what we wait for.
-func (s *Sandbox) hear(m *inside.Message, control []byte) (n, cn int, err error) {
-	conn, err := s.ear.SyscallConn()
-	if err != nil {
-		return 0, 0, err
-	}
-	polled := conn.Read(func(fd uintptr) bool {
-		for {
-			n, cn, _, _, err = unix.Recvmsg(int(fd), bytesOf(m), control, unix.MSG_CMSG_CLOEXEC)
-			// A reset says that pid 1 went before it had read all that it was
-			// told, and comes once, before the last that pid 1 said.
-			if err != unix.EINTR && err != unix.ECONNRESET {
-				return err != unix.EAGAIN
-			}
+// Next follows the command. It returns the signal by which the command was stopped, if it was, or how it
+// ended, but for the usage, when nothing of it runs any more. The kernel may then still be taking the sandbox apart,
+// which takes as long as what a launcher has to do at the end.
+func (s *Sandbox) Next() (stopped unix.Signal, end *Result) {
+	for !s.collected {
+		m, n := s.message()
+		switch {
+		case n > 0 && m.Kind == inside.Stopped:
+			return unix.Signal(m.A), nil
+		case n > 0 && m.Kind == inside.Exited && m.C != 0: // nobody else is left
+			s.part()
+			return 0, &s.result
 		}
-	})
-	if err != nil {
-		err = os.NewSyscallError("recvmsg", err)
 	}
-	return n, cn, errors.Join(err, polled)
+	s.part()
+	return 0, &s.result
 }
 
-func (s *Sandbox) failed(m inside.Message, n int) error {
+// message takes the next message of pid 1's, or collects pid 1 if there is none, and n is 0.
+func (s *Sandbox) message() (m inside.Message, n int) {
+	n, _, err := s.link.hear(&m, nil)
+	if err != nil {
+		s.problem, n = err, 0
+	}
 	if n == 0 {
-		return ErrEnded
+		s.result.Usage, s.collected = s.reap(), true
+		return m, 0
 	}
-	e := &StepError{Step: s.program.StepName(m.A), Errno: unix.Errno(m.B)}
-	return explain(e, e.Step, e.Errno, readText)
+	switch r := &s.result; m.Kind {
+	case inside.Failed:
+		s.problem = s.link.failed(m, n)
+	case inside.NotExecuted:
+		s.problem = &ExecError{Name: s.plan.Command.Argv[0], Errno: unix.Errno(m.B)}
+	case inside.ExecGone:
+		s.execs.ended(m)
+	case inside.Left:
+		r.Survivors = s.survivors()
+		s.link.tell(inside.Message{Kind: inside.Seen})
+	case inside.Exited:
+		r.Status, r.TimedOut, r.Killed = unix.WaitStatus(m.A), m.B == inside.ByDeadline, false
+	}
+	return m, n
 }
 
-// Wait follows the sandbox to its end; stopped is called when the command was
-// stopped by a signal. When Wait returns, nothing of the sandbox is left.
-func (s *Sandbox) Wait(stopped func(unix.Signal)) (*Result, error) {
-	r := &Result{Status: unix.WaitStatus(unix.SIGKILL), Killed: true}
-	var problem error
-	var m inside.Message
-	for {
-		n, _, err := s.hear(&m, nil)
-		if err != nil {
-			problem = err
-			break
-		}
-		if n == 0 {
-			break
-		}
-		switch m.Kind {
-		case inside.Failed:
-			problem = s.failed(m, n)
-		case inside.NotExecuted:
-			problem = &ExecError{Name: s.plan.Command.Argv[0], Errno: unix.Errno(m.B)}
-		case inside.Stopped:
-			stopped(unix.Signal(m.A))
-		case inside.ExecGone:
-			s.execGone(m)
-		case inside.Left:
-			r.Survivors = s.survivors()
-			s.tell(inside.Message{Kind: inside.Seen})
-		case inside.Exited:
-			r.Status, r.TimedOut, r.Killed = unix.WaitStatus(m.A), m.B == inside.ByDeadline, false
-			if m.C != 0 { // nobody else is left
-				s.part(r)
-			}
-		}
+// Collect returns when nothing of the sandbox is left. Its error says that the command did not run, or why the
+// launcher has ended it ([Sandbox.Abort]).
+func (s *Sandbox) Collect() (*Result, error) {
+	for !s.collected {
+		s.message()
 	}
-	r.Usage = s.reap()
-	s.part(r)
+	s.part()
 	s.parting.Wait()
-	s.ear.Close()
+	s.link.file.Close()
 	s.unplug()
 	unix.Close(s.Private)
 	for _, fd := range s.SysV {
@@ -450,23 +375,37 @@ func (s *Sandbox) Wait(stopped func(unix.Signal)) (*Result, error) {
 			unix.Close(fd)
 		}
 	}
-	if problem != nil {
-		return nil, problem
+	if s.problem == nil && s.result.Killed { // what fails while an ended sandbox is taken apart is no reason of anything
+		select {
+		case s.problem = <-s.aborted:
+		default:
+		}
 	}
-	return r, nil
+	if s.problem != nil {
+		return nil, s.problem
+	}
+	return &s.result, nil
 }
 
-// part lets go of the sandbox's namespaces, while pid 1 still holds them if
+// Abort ends everything inside, and has [Sandbox.Collect] return the cause, or that of an earlier call.
+func (s *Sandbox) Abort(cause error) {
+	select {
+	case s.aborted <- cause:
+	default:
+	}
+	s.Kill()
+}
+
+// part gives up the sandbox's namespaces, while pid 1 still holds them if
 // possible: whoever is the last to do so takes every mount apart. That it is this
-// process must not hold it up, so the caller, who is told that the command is
-// gone, looks beside it.
-func (s *Sandbox) part(r *Result) {
+// process must not delay the caller of [Sandbox.Next], so it is done by another goroutine.
+func (s *Sandbox) part() {
 	if s.parted {
 		return
 	}
 	s.parted = true
-	r.Wall = time.Since(s.started)
-	r.Looked, r.Made = s.looked()
+	s.result.Wall = time.Since(s.started)
+	s.result.Looked, s.result.Made = s.looked()
 	if s.remounter != nil {
 		s.remounter.end()
 	}
@@ -480,23 +419,24 @@ func (s *Sandbox) part(r *Result) {
 		}
 		s.starting.Lock() // a start ends with the sandbox
 		defer s.starting.Unlock()
-		s.endExecs()
+		s.execs.end()
 		s.program.Free()
 	})
-	if s.Gone != nil {
-		s.Gone(r)
-	}
 }
 
 // Close ends everything inside, and collects it. It is for a sandbox that was
-// begun and cannot be started.
+// begun and cannot be started, and does nothing when it is called again.
 func (s *Sandbox) Close() {
-	if s.Pid == 0 && (s.plan != nil || <-s.cloned != nil) { // the clone has failed, as whoever gave the plan knows
+	if s.collected {
+		return
+	}
+	s.collected = true
+	if s.Pid == 0 && (s.plan != nil || <-s.cloned != nil) { // the clone has failed, as Give has returned
 		return
 	}
 	unix.Kill(s.Pid, unix.SIGKILL)
 	s.reap()
-	s.ear.Close()
+	s.link.file.Close()
 	s.unplug()
 }
 
@@ -535,17 +475,17 @@ func (s *Sandbox) Create(path string) (*os.File, error) {
 	return nil, &os.PathError{Op: "create", Path: path, Err: unix.ENOENT}
 }
 
-// Continue lets a sandbox whose plan awaits the launcher go on to the command.
-func (s *Sandbox) Continue() error {
+// proceed lets pid 1 go on from where it waits.
+func (s *Sandbox) proceed() error {
 	return s.program.Go(s.control, s.supervision)
 }
 
-// Kill ends everything inside; [Sandbox.Wait] then returns.
+// Kill ends everything inside; [Sandbox.Next] then returns.
 func (s *Sandbox) Kill() { unix.Kill(s.Pid, unix.SIGKILL) }
 
 // Signal asks pid 1 to forward a signal.
 func (s *Sandbox) Signal(sig unix.Signal, to int32) {
-	s.tell(inside.Message{Kind: inside.Signal, A: int32(sig), B: to})
+	s.link.tell(inside.Message{Kind: inside.Signal, A: int32(sig), B: to})
 }
 
 // Resume lets a stopped command go on, in the foreground of its terminal or
@@ -555,54 +495,7 @@ func (s *Sandbox) Resume(foreground bool) {
 	if foreground {
 		m.A = 1
 	}
-	s.tell(m)
-}
-
-// tell says something to pid 1. Nothing is said once the sandbox has ended: its
-// descriptor may be somebody else's then.
-//
-// It does not wait, since pid 1 may itself wait to be heard. What there is no
-// room for, as while somebody has stopped pid 1, follows in its order, so that a run
-// that was stopped goes on. Of what is said again only the last is kept: there are
-// not many different messages.
-func (s *Sandbox) tell(m inside.Message) {
-	conn, err := s.ear.SyscallConn()
-	if err != nil {
-		return
-	}
-	s.telling.Lock()
-	defer s.telling.Unlock()
-	if len(s.untold) == 0 {
-		var err error
-		_ = conn.Write(func(fd uintptr) bool {
-			err = say(fd, m)
-			return true
-		})
-		if err != unix.EAGAIN {
-			return
-		}
-		go s.catchUp(conn)
-	}
-	s.untold = append(slices.DeleteFunc(s.untold, func(u inside.Message) bool { return u == m }), m)
-}
-
-// catchUp tells what there was no room for.
-func (s *Sandbox) catchUp(conn syscall.RawConn) {
-	_ = conn.Write(func(fd uintptr) bool {
-		s.telling.Lock()
-		defer s.telling.Unlock()
-		for len(s.untold) > 0 {
-			if say(fd, s.untold[0]) == unix.EAGAIN {
-				return false
-			}
-			s.untold = s.untold[1:]
-		}
-		return true
-	})
-}
-
-func say(fd uintptr, m inside.Message) error {
-	return unix.Sendto(int(fd), bytesOf(&m), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, nil)
+	s.link.tell(m)
 }
 
 // reap waits for pid 1, and so for everything: the kernel lets go of it when
@@ -614,8 +507,4 @@ func (s *Sandbox) reap() (usage unix.Rusage) {
 			return usage
 		}
 	}
-}
-
-func bytesOf(m *inside.Message) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(m)), unsafe.Sizeof(*m))
 }

@@ -169,11 +169,11 @@ func TestSignals(t *testing.T) {
 	r, err := newBench(t, nil).sh("exec sleep 60").begin()
 	require.NoError(t, err)
 	r.Signal(unix.SIGSTOP, inside.ToGroup)
-	result, err := r.Wait(func(sig unix.Signal) {
-		require.Equal(t, unix.SIGSTOP, sig)
-		r.Signal(unix.SIGTERM, inside.ToCommand)
-		r.Resume(true)
-	})
+	sig, _ := r.Next()
+	require.Equal(t, unix.SIGSTOP, sig)
+	r.Signal(unix.SIGTERM, inside.ToCommand)
+	r.Resume(true)
+	result, err := end(r.Sandbox)
 	require.NoError(t, err)
 	require.Equal(t, unix.SIGTERM, result.Status.Signal())
 
@@ -206,10 +206,10 @@ func TestSignalsAreNotLost(t *testing.T) {
 			r.Signal(unix.SIGWINCH, inside.ToGroup)
 			r.Signal(unix.SIGURG, inside.ToGroup)
 		}
-		r.telling.Lock()
-		require.LessOrEqual(t, len(r.untold), 2, "what is said again is kept once")
-		require.NotEmpty(t, r.untold, "there was room for all")
-		r.telling.Unlock()
+		r.link.mu.Lock()
+		require.LessOrEqual(t, len(r.link.unsent), 2, "what is said again is kept once")
+		require.NotEmpty(t, r.link.unsent, "there was room for all")
+		r.link.mu.Unlock()
 		require.NoError(t, unix.Kill(r.Pid, unix.SIGCONT))
 		b.write("go", "")
 		late := time.AfterFunc(await.Patience, r.Kill)
@@ -244,7 +244,7 @@ func TestCommandThatDoesNotStart(t *testing.T) {
 	b.plan.Command.Paths, b.plan.Command.Argv = []string{b.path("absent"), b.path("text.txt")}, []string{"text"}
 	r, err := b.begin()
 	require.NoError(t, err)
-	_, err = r.Wait(nil)
+	_, err = end(r.Sandbox)
 	var refused *ExecError
 	require.ErrorAs(t, err, &refused)
 	require.ErrorIs(t, err, unix.EACCES)
@@ -264,14 +264,14 @@ func TestGiveUp(t *testing.T) {
 	require.NoError(t, <-box.cloned)
 	box.cloned <- nil
 	box.Kill()
-	require.ErrorIs(t, box.Start(newBench(t, nil).sh("true").plan, &Stdio{Fds: [3]int{0, 1, 2}, Host: -1}), ErrEnded)
+	require.ErrorIs(t, launch(box, newBench(t, nil).sh("true").plan, &Stdio{Fds: [3]int{0, 1, 2}, Host: -1}), ErrEnded)
 	alone(t)
 
 	_, err = Begin(Shell{Identity: Identity{HostUID: os.Getuid() + 1, HostGID: os.Getgid()}})
 	require.NoError(t, err, "it fails later")
 	box, err = Begin(Shell{Identity: Identity{HostUID: os.Getuid() + 1, HostGID: os.Getgid()}})
 	require.NoError(t, err)
-	require.ErrorContains(t, box.Start(newBench(t, nil).sh("true").plan, &Stdio{Fds: [3]int{0, 1, 2}, Host: -1}), "map user and group")
+	require.ErrorContains(t, launch(box, newBench(t, nil).sh("true").plan, &Stdio{Fds: [3]int{0, 1, 2}, Host: -1}), "map user and group")
 }
 
 // beginRole says how a sandbox fares inside another.
@@ -285,10 +285,10 @@ func beginRole([]string) error {
 		return err
 	}
 	p := &Plan{OOMScore: score, Command: Command{Paths: []string{"/bin/true"}, Argv: []string{"true"}, Dir: "/"}}
-	if err := box.Start(p, &Stdio{Fds: [3]int{0, 1, 2}, Host: -1}); err != nil {
+	if err := launch(box, p, &Stdio{Fds: [3]int{0, 1, 2}, Host: -1}); err != nil {
 		return err
 	}
-	_, err = box.Wait(nil)
+	_, err = end(box)
 	return err
 }
 
@@ -355,11 +355,10 @@ func TestMessageQueues(t *testing.T) {
 	}
 }
 
-// The launcher serves ports inside; the plan may wait for it.
+// The launcher serves ports inside: who connects before waits.
 func TestListeners(t *testing.T) {
 	b := newBench(t, nil).in("connect", "3129")
 	b.plan.Listen = []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:3128"), netip.MustParseAddrPort("127.0.0.1:3129"), netip.MustParseAddrPort("[::1]:3129")}
-	b.plan.Await = true
 	r, err := b.begin()
 	require.NoError(t, err)
 	require.NoError(t, r.Adopt())
@@ -374,7 +373,6 @@ func TestListeners(t *testing.T) {
 			c.Close()
 		}
 	}()
-	require.NoError(t, r.Continue())
 	require.Equal(t, "you said hello\n", r.end().out)
 	for _, l := range r.Listeners {
 		l.Close()
@@ -385,8 +383,7 @@ func TestCreate(t *testing.T) {
 	b := newBench(t, []string{"private/"}, "private private")
 	b.plan.addFresh(b.path("private/pccrun"), "for the command to read")
 	b.plan.addFresh(b.path("elsewhere/pccrun"), "in nothing private")
-	b.plan.Await = true
-	r, err := b.sh("cat private/pccrun/log; echo x >> private/pccrun/log").begin()
+	r, err := b.sh("while [ ! -s private/pccrun/log ]; do sleep 0.01; done; cat private/pccrun/log; echo x >> private/pccrun/log").begin()
 	require.NoError(t, err)
 	f, err := r.Create(b.path("private/pccrun/log"))
 	require.NoError(t, err)
@@ -397,7 +394,6 @@ func TestCreate(t *testing.T) {
 	require.ErrorIs(t, err, unix.EEXIST)
 	_, err = r.Create(b.path("elsewhere/pccrun/log"))
 	require.ErrorIs(t, err, unix.ENOENT)
-	require.NoError(t, r.Continue())
 	o := r.end()
 	require.True(t, strings.HasPrefix(o.out, "told\n"), o.out)
 	require.NotZero(t, o.Status, "it can be read only")
@@ -438,13 +434,17 @@ func TestTerminal(t *testing.T) {
 		b := newBench(t, nil).sh("tty; stty size; ps -o tpgid= -p $$ 2>/dev/null; exit 3")
 		box, err := Begin(b.plan.Shell)
 		require.NoError(t, err)
-		require.NoError(t, box.Start(b.plan, &Stdio{Fds: [3]int{Terminal, Terminal, Terminal}, Host: 0, Background: background, size: &unix.Winsize{Row: 24, Col: 80}}))
+		require.NoError(t, launch(box, b.plan, &Stdio{Fds: [3]int{Terminal, Terminal, Terminal}, Host: 0, Background: background, size: &unix.Winsize{Row: 24, Col: 80}}))
 		text := make(chan string)
 		go func() {
 			all, _ := io.ReadAll(box.Master) // EIO once nobody has it open
 			text <- string(all)
 		}()
-		result, err := box.Wait(func(unix.Signal) { box.Resume(false) })
+		for sig, end := box.Next(); end == nil; sig, end = box.Next() {
+			require.NotZero(t, sig)
+			box.Resume(false)
+		}
+		result, err := box.Collect()
 		require.NoError(t, err)
 		require.Equal(t, 3, result.Status.ExitStatus())
 		require.True(t, strings.HasPrefix(<-text, "/dev/pts/0\r\n24 80\r\n"), "its size is known before it can ask")
@@ -459,8 +459,7 @@ func TestRemountWatcher(t *testing.T) {
 		"hide secret.txt", "hide hidden", "read shown", "write git pin protect", "read git/config.txt pin protect", "hide sub/deep/secret.txt", "write sub pin protect", "write sub/deep pin protect")
 	r, err := b.sh(waits + "await go; for f in secret.txt hidden/f.txt sub/deep/secret.txt; do covered -r $f; done; covered -w shown; covered -w git/config.txt; cat secret.txt hidden/* sub/deep/secret.txt; for f in shown/new git/config.txt git/x; do (echo changed >> $f) && echo wrote $f; done; cat git/config.txt").begin()
 	require.NoError(t, err)
-	gone := make(chan error, 1)
-	k := r.Keep(func(err error) { gone <- err })
+	k, gone := r.Keep(), r.aborted
 	require.NotNil(t, k)
 	reader, writer, err := os.Pipe() // as to a program that is being started when the helper is
 	require.NoError(t, err)
@@ -497,7 +496,7 @@ func TestRemountWatcher(t *testing.T) {
 
 	r, err = newBench(t, nil).sh("true").begin()
 	require.NoError(t, err)
-	require.Nil(t, r.Keep(nil), "there is nothing to keep")
+	require.Nil(t, r.Keep(), "there is nothing to keep")
 	r.end()
 }
 
@@ -508,8 +507,7 @@ func TestRemountWatcherGivesUp(t *testing.T) {
 	require.NoError(t, err)
 	user := r.user
 	r.user = -1
-	gone := make(chan error, 1)
-	k := r.Keep(func(err error) { gone <- err })
+	k, gone := r.Keep(), r.aborted
 	b.write("new", "replaced")
 	require.NoError(t, os.Rename(b.path("new"), b.path("secret.txt")))
 	err = await.Receive(t, "it gives up", gone)

@@ -14,19 +14,19 @@ import (
 var ErrWatched = errors.New("another seccomp supervisor already runs around this sandbox")
 
 // Listener takes the listener of the plan's [Watch] from pid 1. Call it once,
-// when nothing holds pid 1 up any more and before [Sandbox.Wait], and let
+// when nothing holds pid 1 up any more and before [Sandbox.Next], and let
 // somebody answer at once: the command may wait in its first call. Where the
 // plan does not require one, [ErrWatched] says that the run goes on without.
 // After any other error the sandbox must be closed.
 func (s *Sandbox) Listener() (fd int, err error) {
-	fds, word, err := s.perhaps(1)
+	fds, word, err := s.link.perhaps(1)
 	if err != nil || word.Kind == inside.Watched {
 		if err == nil {
 			err = ErrWatched
 		}
 		return -1, err
 	}
-	if _, word, err = s.perhaps(0); err != nil || word.Kind != inside.Watched {
+	if _, word, err = s.link.perhaps(0); err != nil || word.Kind != inside.Watched {
 		unix.Close(fds[0])
 		return -1, errors.Join(errors.New("BUG: no word after the listener"), err)
 	}
@@ -34,5 +34,5 @@ func (s *Sandbox) Listener() (fd int, err error) {
 }
 
 // Root returns a descriptor of the root of the sandbox's tree, good until
-// [Sandbox.Wait] returns.
+// [Sandbox.Next] returns a result.
 func (s *Sandbox) Root() int { return s.root }

@@ -1,6 +1,7 @@
 package providers
 
 import (
+	"context"
 	"os"
 	"time"
 
@@ -13,9 +14,20 @@ import (
 	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
-// A provider of this machine works with the very files that pccrun has before it, so it and
-// package run meet more often than [Provider] has it. What they say then stands here: each type
-// is beside one of the others, and a provider that is somewhere else knows none of them.
+// The provider of this machine works with the very files that pccrun has before it. Package run takes its plan
+// through stages, of which each is a value that the one before returns, and does its own work between them. What a
+// stage learns it returns:
+//
+//	LocalPlan.Bind    → Bound       what the command will work on is open, as far as only root can open it
+//	Bound.Clone       → LocalRun    pid 1 is cloned, and sets the sandbox up
+//	LocalRun.Connect                the way out is made: how far the answers hold is known
+//	LocalRun.Go                     the command runs
+//	LocalRun.Attend                 what goes on beside it has begun
+//	LocalRun.Follow                 nothing of the command runs any more
+//	LocalRun.Drain                  all that it printed is where it belongs
+//	LocalRun.Result                 nothing of the run is left
+//
+// Each is called once. A stage that fails is followed by Close of the last value that there was.
 
 // LocalProvider is a [Provider] that asks this machine what a policy's plan has to know.
 type LocalProvider interface {
@@ -27,66 +39,75 @@ type LocalProvider interface {
 	Close()
 }
 
-// LocalPlan is a [Plan] whose command works on this machine's files. Its Run takes the
-// descriptors 0, 1 and 2 of this process as they are, calls the methods of a [LocalObserver],
-// and can be called again after an error that came before Opened, or before the command ran.
+// LocalPlan is a [Plan] whose command works on this machine's files.
 type LocalPlan interface {
 	Plan
-	// Bare reports whether Run makes nothing before Opened that would be left.
-	Bare() bool
-	// Judge refuses descriptors that are handed in and would lead out.
-	Judge() error
+	// NeedsCleanup reports whether Bind makes what somebody has to take away.
+	NeedsCleanup() bool
+	// JudgeDescriptors refuses descriptors that are handed in and would lead out.
+	JudgeDescriptors() error
 	// Guarded says what the command may write.
 	Guarded() *survey.Guarded
-	// Tells reports whether the command has a file that tells it of refusals.
-	Tells() bool
-	// Needs are the names that must stand in the persistent home.
-	Needs() []homes.Need
-	// Layers are what the overlays lie on; Lower opens one, when Run has opened it.
+	// ShowsDenials reports whether the command has a file in which it reads of refusals.
+	ShowsDenials() bool
+	// HomeNeeds are the names that must stand in the persistent home.
+	HomeNeeds() []homes.Need
+	// Layers are what the overlays lie on.
 	Layers() []changes.Layer
+	// Bind makes what a run needs of its own. The plan stays as it is, and can be bound again when that run is closed.
+	// The command takes the descriptors 0, 1 and 2 of this process as they are.
+	Bind(Stdio, Observer) (Bound, error)
+}
+
+// Bound is a plan with what one run has of its own.
+type Bound interface {
+	// Guarded says what the command may write, as root with descriptors of it.
+	Guarded() *survey.Guarded
+	// Lower opens what an overlay lies on.
 	Lower(layer int) (*os.Root, error)
-	// Hidden is which services of the machine the command has asked for, and what one that has failed names and could not see.
-	Hidden(failed bool) []events.Hidden
-	// Unreadable are the hidden files that git would have to read for the command, if it takes them.
-	Unreadable() []string
+	// Clone gives root up, and clones pid 1, if that was not done while the policy was read.
+	Clone() (LocalRun, error)
+	Close() error
 }
 
-// LocalObserver is an [Observer] of a run on this machine. Its methods are called in their
-// order, by one goroutine.
-type LocalObserver interface {
-	Observer
-	// Note has an event written down, and nothing said.
-	Note(events.Event)
-
-	// Opened is called when all is open that the command will work on, as far as only root can
-	// open it. An error ends the launch. Created follows, with the number of pid 1.
-	Opened(*survey.Guarded) error
-	// Settled is called when the place stands: with what the start made of the plan's answers.
-	Settled([]profiles.Answer)
-	// Running stands in for Started. An error ends the run.
-	Running(Local) error
-	// Ended is called when the command is gone, and says how long whoever still reads is waited
-	// for, 0 for as long as it takes. Alone says that it ended by itself.
-	Ended(alone bool) (patience time.Duration)
-	// Gone is called when all that was printed is where it belongs. What is private to the run
-	// still stands.
-	Gone()
-}
-
-// Local is a run on this machine that goes on.
-type Local interface {
+// LocalRun is a run on this machine from the clone of its pid 1 on.
+type LocalRun interface {
 	// Process is its pid 1, and the control groups of its own.
 	Process() (pid int, groups []string)
-	// Denials is the file that tells the command of refusals; nil for none.
+
+	// Connect returns the plan's answers with what this start has made of them. An error may be a [MissingError].
+	Connect() ([]profiles.Answer, error)
+	// Go lets the command run. With an error nothing of it has.
+	Go() error
+	// Attend returns what of that which goes on beside the command is not as it should be. With an error the run is to be
+	// closed: the command may have run.
+	Attend() ([]events.Warning, error)
+	// Follow passes signals on, and kills the run when ctx is done. Alone says that the command ended by itself.
+	Follow(ctx context.Context, signals <-chan int) (alone bool)
+	// Drain waits for whoever still reads, for as long as patience says, 0 for as long as it takes. What is private to the
+	// run still stands then.
+	Drain(patience time.Duration) error
+	// Result returns what is only to be written down as well.
+	Result() (Result, []events.Event, error)
+	Close() error
+
+	// Denials is the file that tells the command of refusals; nil for none. From Attend on.
 	Denials() *os.File
 	// Configs are the private copies of git's configurations that the command has.
 	Configs(session string) *workspace.Configs
 	// Stubs say how directories under protected names go on working inside.
 	Stubs() *workspace.Stubs
-	// Refused are the pinned files that somebody wanted to change. For Gone.
+
+	// Refused are the pinned files that somebody wanted to change. Between Drain and Result.
 	Refused() []workspace.Refusal
-	// Lost is what was made in private directories. For Gone. OpenLost opens the directory that
-	// holds one of them, in which it has the name.
+	// Lost is what was made in private directories. OpenLost opens the directory that
+	// holds one of them, in which it has the name. Between Drain and Result.
 	Lost() ([]quarantine.Lost, error)
 	OpenLost(path string) (dir int, name string, err error)
+
+	// Hidden is which services of the machine the command has asked for, and what one that has failed names and could not
+	// see. After Result.
+	Hidden(failed bool) []events.Hidden
+	// Unreadable are the hidden files that git would have to read for the command, if it takes them.
+	Unreadable() []string
 }

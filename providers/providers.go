@@ -1,7 +1,7 @@
 // Package providers says what a place is in which a command can run under a
 // policy: this machine, a container engine, a cloud.
 //
-// It promises that a provider is one interface, that what it hears and returns
+// It promises that a provider is one interface, that what it takes and returns
 // belongs to no operating system, and that a policy's requirements are held
 // against every provider's answers by the same function ([Check]). It knows no
 // provider: package run has the list.
@@ -60,6 +60,11 @@ type Plan interface {
 	// Describe returns a value that says all of the plan: --dry-run prints it as
 	// JSON, tests compare it. It holds no secret.
 	Describe() any
+}
+
+// A Runner is a [Plan] that carries itself out. That of this machine is carried out in stages.
+type Runner interface {
+	Plan
 
 	// Run carries the plan out, once, and returns when the command has ended and
 	// what the provider made for it is gone. An error says that the command did
@@ -185,7 +190,7 @@ type Terminal struct {
 	Relay func(terminal.Options) (*terminal.Relay, error)
 }
 
-// Observer hears what happens in a run, from any goroutine. It waits for nobody,
+// Observer takes what happens in a run, from any goroutine. It waits for nobody,
 // Created and Ask excepted.
 type Observer interface {
 	// Created is called as soon as a resource is there, before the command starts:
@@ -247,7 +252,7 @@ func (r *Result) Outlived() bool { return r.Kills > 0 && !r.Killed && r.Signal !
 // sigkill is Linux's number of SIGKILL.
 const sigkill = 9
 
-// An ExecError is what [Plan.Run] returns where the place stands and the command cannot be
+// An ExecError is what a run returns where the place stands and the command cannot be
 // executed in it: pccrun then exits as a shell does, with 127 where Err is an
 // [io/fs.ErrNotExist], else with 126.
 type ExecError struct {

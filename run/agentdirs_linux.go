@@ -21,7 +21,7 @@ import (
 // makeAgentDirs makes the directories of the workspace's that the agent takes for its own, where
 // none stand: a layer lies on each until the run is over. What earlier kernels make of a layer is
 // read-only, and no help.
-func (f *flow) makeAgentDirs() {
+func (f *prepared) makeAgentDirs() {
 	if names := f.policy.MadeDirs(); f.Name == providers.Native && !f.req.DryRun && len(names) > 0 && kernel.AtLeast(6, 6) {
 		f.agentDirs.Close() // another provider's turn came before
 		f.agentDirs = workspace.MakeDirs(f.policy.Workspace, names)
@@ -29,7 +29,7 @@ func (f *flow) makeAgentDirs() {
 }
 
 // removeAgentDirs takes them away, if nothing has come to lie in them.
-func (f *flow) removeAgentDirs() {
+func (f *prepared) removeAgentDirs() {
 	f.agentDirs.Close()
 	f.agentDirs = nil
 	if f.policy != nil && !f.req.DryRun && len(f.policy.MadeDirs()) > 0 {
@@ -39,7 +39,7 @@ func (f *flow) removeAgentDirs() {
 
 // agentLayers returns what earlier runs left in the agent's directories, where this run has a layer over them to which it
 // can be added. As root it has none: what lies there would be the user's, whom root becomes.
-func (f *flow) agentLayers(h *homes.Home) (map[string]string, error) {
+func (f *prepared) agentLayers(h *homes.Home) (map[string]string, error) {
 	if !f.keepsLayers() {
 		return nil, nil
 	}
@@ -57,7 +57,7 @@ func (f *flow) agentLayers(h *homes.Home) (map[string]string, error) {
 	return found, nil
 }
 
-func (f *flow) keepsLayers() bool { return f.Name == providers.Native && takesLayers(f.uid) }
+func (f *prepared) keepsLayers() bool { return f.Name == providers.Native && takesLayers(f.uid) }
 
 // takesLayers reports whether the kernel takes more than one layer by its descriptor, for whom no owners are mapped.
 func takesLayers(uid int) bool { return uid != 0 && kernel.AtLeast(6, 7) }
@@ -69,7 +69,7 @@ func KeepsAgentDir(p *profiles.Policy, path string) bool {
 }
 
 // keepAgentDirs keeps with the home what the run has changed there, and returns which files of it.
-func (f *flow) keepAgentDirs(run providers.Local) map[string]bool {
+func (f *flow) keepAgentDirs(run providers.LocalRun) map[string]bool {
 	all := map[string]bool{}
 	if f.home == nil || !f.keepsLayers() {
 		return all

@@ -38,7 +38,7 @@ type guaranteeJSON struct {
 }
 
 // print is the dry run.
-func (f *flow) print() int {
+func (f *prepared) print() int {
 	return PrintPlan(f.policy, Planned{f.Name, f.workDir, f.req.Command, f.warnings, f.answers, f.plan.Describe()}, f.req.JSON, f.req.Verbose)
 }
 

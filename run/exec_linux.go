@@ -106,9 +106,9 @@ func Exec(home sessions.Home, e sessions.Entry, argv []string) (code int, err er
 		}
 	}()
 	stdio := providers.Stdio{In: os.Stdin, Out: screened(os.Stdout), Err: screened(os.Stderr), Signals: signals}
-	var user *seat
+	var user *relayedTerminal
 	if terminal.IsTerminal(int(os.Stdin.Fd())) && terminal.IsTerminal(int(os.Stdout.Fd())) {
-		if user, err = takeSeat("", nil); err != nil {
+		if user, err = openRelayed("", nil); err != nil {
 			return 0, err
 		}
 		stdio.In, stdio.Out, stdio.Err, stdio.Terminal = user.slave, user.slave, nil, user.terminal

@@ -55,7 +55,7 @@ func Run(req profiles.Request, program Program) int {
 			return messages.FailUsage(err)
 		}
 	}
-	first := newFlow(&req, program, c)
+	first := newRequest(&req, program, c)
 	code, passed := first.run()
 	if passed == nil {
 		return code
@@ -70,7 +70,8 @@ func Run(req profiles.Request, program Program) int {
 		if k.Name == providers.Native || k.Cloud {
 			continue
 		}
-		next := newFlow(&req, program, choice{Kind: k, by: "--provider auto: " + strings.Join(why, "; "), auto: true})
+		next := *first
+		next.place, next.choice = nil, choice{Kind: k, by: "--provider auto: " + strings.Join(why, "; "), auto: true}
 		code, failed := next.run()
 		if failed == nil {
 			return code
@@ -84,117 +85,161 @@ func Run(req profiles.Request, program Program) int {
 	for _, text := range why[1:] {
 		messages.Say(text)
 	}
-	return first.failed(passed)
+	return first.refused(FailRun(passed), passed)
 }
 
-// flow is one run, from the request to the exit status, wherever its command runs: the provider
-// is asked for facts, a plan and a result, and for nothing else. What a run on this machine has
-// beside that is in onMachine.
-type flow struct {
+// A run goes through stages. Each has what those before it have found out, and what is made from it is the next:
+//
+//	request   what is asked for, and the provider
+//	resolved  the policy, and pccrun's own directories
+//	prepared  the plan, for what this machine was found to be
+//	flow      the session: the command is started, followed and looked after
+//	ended     how the command ended: it is reported, and the session is closed
+type request struct {
 	choice
 	program Program
 	req     *profiles.Request
 	place   providers.Provider
+	uid     int // whose this process was at first
+
+	workspace string // until the policy is known, the current directory
+}
+
+type resolved struct {
+	*request
 	policy  *profiles.Policy
 	dirs    state.Dirs
 	helpers *programs.Finder // of what pccrun executes on this machine
-	writes  []string         // what the command may change of this machine's
+	workDir string           // where the command starts
+	holds   bool             // earlier runs in this workspace may have left what nobody has decided about
+}
+
+type prepared struct {
+	*resolved
+	onMachine
+	plan      providers.Plan
+	answers   []profiles.Answer
+	warnings  []string
+	homeNotes []string          // what the user should hear of the home
+	seeds     map[string]string // what a home begins with that is gone at exit, by path
+	writes    []string          // what the command may change of this machine's
+	label     string            // of what the provider makes
+	tries     int               // see decide
+	asker     *ask.Asker
+}
+
+type flow struct {
+	*prepared
 	session *sessions.Session
 	log     *events.Log
-	uid     int // whose this process was at first
-
-	// What is known once the run is planned.
-	plan     providers.Plan
-	answers  []profiles.Answer
-	warnings []string
-	workDir  string            // where the command starts
-	seeds    map[string]string // what a home begins with that is gone at exit, by path
-	label    string            // of what the provider makes
-	tries    int               // see decide
-
-	onMachine
 	caught  *catcher
 	signals chan int // for the command
 	stop    func() (killed bool)
 	cancel  func() // kills the run
 	asker   *ask.Asker
 	attached
-	seat *seat // nil: the command has no terminal, or the provider has taken the user's
+	terminal *relayedTerminal // nil: the command has no terminal, or the provider has taken the user's
 
-	holds    bool        // earlier runs in this workspace may have left what nobody has decided about
-	tells    bool        // the command has a file that tells it of refusals
-	running  atomic.Bool // the command
-	killed   bool        // by a second Ctrl-C
-	late     atomic.Bool // the provider did not keep the time
-	aborted  error       // why the launch was ended from here
-	unlooked bool        // the command runs, and nobody could look after it
-	denials  *os.File
-	guarded  guarded
-	kept     *transcript     // of what the command prints, if that is wanted
-	tail     *tail           // see overhear
-	changes  sync.Mutex      // over left while the command runs
-	left     []events.Change // what the run changed, once it was looked at
-	missed   unreached
-
-	early    atomic.Pointer[string]            // the first refusal of the network, as it was printed when it happened; "" if it was not
-	planTold bool                              // see tellPlan
-	told     string                            // why the run was refused
-	upper    bool                              // the session holds what overlays change, or a copy
-	lower    func(layer int) (*os.Root, error) // opens what an overlay lies on
-	noted    func() (overlaid, error)          // [flow.noteUpper], once
+	running   atomic.Bool // the command
+	killed    bool        // by a second Ctrl-C
+	late      atomic.Bool // the provider did not keep the time
+	unguarded bool        // the command may run, and nobody looks after it
+	denials   *os.File
+	guarded   guarded
+	overlays
+	copied
+	changeList
+	printed
+	unreached unreached
 }
 
-func newFlow(req *profiles.Request, program Program, c choice) *flow {
-	return &flow{choice: c, program: program, req: req, uid: os.Getuid(), signals: make(chan int, 16)}
+// copied is what becomes of the command's output beside the user's terminal.
+type copied struct {
+	kept *transcript // of what the command prints, if that is wanted
+	tail *tail       // see overhear
+}
+
+// changeList is what the run changed, once it was looked at.
+type changeList struct {
+	changes sync.Mutex // over left while the command runs
+	left    []events.Change
+}
+
+// printed is what was reported already, and is not reported again.
+type printed struct {
+	printedDenial atomic.Pointer[string] // the first refusal of the network, as it was printed when it happened; "" if it was not
+	planLogged    bool                   // see logPlan
+	refusal       string                 // why the run was refused
+}
+
+type ended struct {
+	flow   *flow
+	result providers.Result
+	cause  error // why nothing is known of the end, or nobody has looked after the command
+}
+
+func newRequest(req *profiles.Request, program Program, c choice) *request {
+	return &request{choice: c, program: program, req: req, uid: os.Getuid(), workspace: req.Host.Cwd}
 }
 
 // run does it all. With an error, which is for [Run] alone, the command has not run and nothing
 // was said: another provider may be taken.
-func (f *flow) run() (code int, passed error) {
-	if text, hint := f.unsupported(); text != "" {
-		err := &profiles.Error{Cause: "provider " + f.Name + ": " + text, Hint: hint}
-		if f.auto {
+func (q *request) run() (code int, passed error) {
+	if text, hint := q.unsupported(); text != "" {
+		err := &profiles.Error{Cause: "provider " + q.Name + ": " + text, Hint: hint}
+		if q.auto {
 			return 0, err
 		}
 		return messages.Fail(err.Error(), hint), nil
 	}
 	// The order is the launch's: this machine judges what the command will hold before anything
 	// is made, and begins while the policy is read. The others want to know of directories.
-	native := f.native()
+	native := q.native()
 	if native {
-		if err := f.build(); err != nil {
-			return f.refuse(err, f.auto && mayMove(err))
+		if err := q.build(q.host()); err != nil {
+			return q.refuse(err, q.auto && mayMove(err))
 		}
-		defer f.close()
+		defer q.close()
 	}
-	if code := f.resolve(); code != 0 {
+	r, code := q.resolve()
+	if code != 0 {
 		return code, nil
 	}
 	if !native {
-		if err := f.build(); err != nil {
-			return f.refuse(err, f.auto)
+		if err := q.build(r.host()); err != nil {
+			return r.refuse(err, q.auto)
 		}
-		defer f.close()
+		defer q.close()
 	}
-	defer f.removeAgentDirs()
-	if err := f.prepare(); err != nil {
-		return f.refuse(err, f.auto && (!native || isMissing(err)))
+	p, err := r.prepare()
+	defer p.removeAgentDirs()
+	if err != nil {
+		return r.refuse(err, q.auto && (!native || isMissing(err)))
 	}
-	if f.req.DryRun {
-		return f.print(), nil
+	if q.req.DryRun {
+		return p.print(), nil
 	}
-	if !native && !f.req.Quiet {
-		messages.Say("provider " + f.Name + " (" + f.by + ")")
+	if !native && !q.req.Quiet {
+		messages.Say("provider " + q.Name + " (" + q.by + ")")
 	}
-	f.announce()
-	err := f.begin()
+	p.announce()
+	f, err := p.begin()
+	var end *ended
 	if err == nil {
-		code, err = f.follow()
+		end, err = f.follow()
 	}
 	if err != nil {
-		return f.refuse(err, f.auto && mayMove(err) && os.Getuid() == f.uid)
+		return f.refuse(err, q.auto && mayMove(err) && os.Getuid() == q.uid)
 	}
-	return code, nil
+	return end.report(), nil
+}
+
+// refuse ends a run that has no session, or passes it on to another provider.
+func (q *request) refuse(err error, passes bool) (int, error) {
+	if passes {
+		return 0, err
+	}
+	return q.refused(FailRun(err), err), nil
 }
 
 // refuse ends a run whose command has not run, or passes it on.
@@ -251,11 +296,11 @@ func (f *flow) giveUp() {
 }
 
 // unsupported names what a request asks for that only a run on this machine has.
-func (f *flow) unsupported() (text, hint string) {
-	if f.native() {
+func (q *request) unsupported() (text, hint string) {
+	if q.native() {
 		return "", ""
 	}
-	switch req := f.req; {
+	switch req := q.req; {
 	case len(req.PassFDs) > 0:
 		return "flag --pass-fd: this provider cannot pass descriptors", "--provider native"
 	case req.Learn:
@@ -269,61 +314,68 @@ func (f *flow) unsupported() (text, hint string) {
 }
 
 // build makes the provider.
-func (f *flow) build() (err error) {
-	f.place, err = f.program.build(f.Kind, f.req, f.host())
+func (q *request) build(host providers.Host) (err error) {
+	q.place, err = q.program.build(q.Kind, q.req, host)
 	return err
 }
 
 // host is what a provider may take from this process.
-func (f *flow) host() providers.Host {
-	return providers.Host{
-		Environ: f.req.Host.Environ, StateDir: f.dirs.State, CacheDir: f.dirs.Cache, Launcher: launcherFile(), Whole: f.program.Whole,
-		Programs: f.helpers, Export: f.exportHistory, Ask: f.program.ask,
-	}
+func (q *request) host() providers.Host {
+	return providers.Host{Environ: q.req.Host.Environ, Launcher: launcherFile(), Whole: q.program.Whole, Ask: q.program.ask}
+}
+
+func (r *resolved) host() providers.Host {
+	host := r.request.host()
+	host.StateDir, host.CacheDir, host.Programs, host.Export = r.dirs.State, r.dirs.Cache, r.helpers, r.exportHistory
+	return host
 }
 
 // resolve reads the policy, finds pccrun's own directories, and looks after runs that were
-// killed, before anything is looked at in their workspaces.
-func (f *flow) resolve() int {
-	policy, err := profiles.Resolve(*f.req)
+// killed, before anything is looked at in their workspaces. A code that is not 0 is the exit status.
+func (q *request) resolve() (*resolved, int) {
+	policy, err := profiles.Resolve(*q.req)
 	if err != nil {
-		return f.refused(messages.FailWith(err), err)
+		return nil, q.refused(messages.FailWith(err), err)
 	}
-	f.policy, f.workDir = policy, providers.StartDir(policy)
-	if f.req.Learn {
-		policy.Attempts = false // its traces stand where the command would find nothing
+	if q.req.Learn {
+		quiet := *policy
+		quiet.Attempts = false // its traces stand where the command would find nothing
+		policy = &quiet
 	}
-	if f.dirs, err = state.Find(f.req.Host.Getenv, policy.Home); err != nil {
-		return messages.Fail(messages.InWords(err))
+	r := &resolved{request: q, policy: policy, workDir: providers.StartDir(policy)}
+	q.workspace = policy.Workspace
+	if r.dirs, err = state.Find(q.req.Host.Getenv, policy.Home); err != nil {
+		return nil, messages.Fail(messages.InWords(err))
 	}
-	for _, dir := range [...]struct{ path, variable string }{{f.dirs.State, "XDG_STATE_HOME"}, {f.dirs.Cache, "XDG_CACHE_HOME"}} {
+	for _, dir := range [...]struct{ path, variable string }{{r.dirs.State, "XDG_STATE_HOME"}, {r.dirs.Cache, "XDG_CACHE_HOME"}} {
 		if err := state.Outside(dir.path, policy.Workspace); err != nil {
-			return messages.Fail(messages.InWords(err), dir.variable+"=DIR names another directory")
+			return nil, messages.Fail(messages.InWords(err), dir.variable+"=DIR names another directory")
 		}
 	}
-	f.helpers = Programs(&f.req.Host, f.dirs.State)
-	if err := f.ownDirs(); err != nil {
-		return messages.Fail(messages.InWords(err), "set HOME, XDG_CONFIG_HOME, XDG_STATE_HOME and XDG_CACHE_HOME to other directories")
+	r.helpers = Programs(&q.req.Host, r.dirs.State)
+	if err := r.ownDirs(); err != nil {
+		return nil, messages.Fail(messages.InWords(err), "set HOME, XDG_CONFIG_HOME, XDG_STATE_HOME and XDG_CACHE_HOME to other directories")
 	}
-	if f.holds, err = settleIn(policy.Workspace, sessions.In(f.dirs.State), f.program); errors.Is(err, state.ErrUnsafe) {
-		return messages.Fail(messages.InWords(err), UnsafeHint) // what this run owes could not be written there either
+	if r.holds, err = settleIn(policy.Workspace, sessions.In(r.dirs.State), q.program); errors.Is(err, state.ErrUnsafe) {
+		return nil, messages.Fail(messages.InWords(err), UnsafeHint) // the unfinished-run record could not be written there either
 	} else if err != nil {
 		messages.Say(unsettled + messages.InWords(err))
 	}
-	if !f.req.DryRun {
+	if !q.req.DryRun {
 		for _, dir := range policy.Own {
 			root, err := state.Open(dir, policy.Workspace)
 			if err != nil {
-				return messages.Fail(messages.InWords(err), "set XDG_CONFIG_HOME, XDG_STATE_HOME and XDG_CACHE_HOME to other directories")
+				return nil, messages.Fail(messages.InWords(err), "set XDG_CONFIG_HOME, XDG_STATE_HOME and XDG_CACHE_HOME to other directories")
 			}
 			root.Close()
 		}
 	}
-	return 0
+	return r, 0
 }
 
 // prepare surveys this machine, asks the provider what it is, and plans the run.
-func (f *flow) prepare() error {
+func (r *resolved) prepare() (*prepared, error) {
+	f := &prepared{resolved: r}
 	if f.req.Ask {
 		f.asker = ask.New(f.policy.Profile, f.dirs.Config, f.policy.Workspace, f.uid == 0)
 	}
@@ -336,13 +388,13 @@ func (f *flow) prepare() error {
 		defer messages.Slow("looking at " + f.policy.Workspace)()
 	}
 	if err := f.openHome(); err != nil {
-		return err
+		return f, err
 	}
 	f.makeAgentDirs()
 	if !f.req.DryRun && !f.native() {
 		f.label = strings.ToLower(rand.Text())
 	}
-	return f.decide(nil)
+	return f, f.decide(nil)
 }
 
 // maxTries bounds how often a launch begins anew because what it had found was
@@ -352,10 +404,10 @@ const maxTries = 8
 // decide plans the run, after what went wrong before, if anything did. Somebody
 // else works in the same place, a second run perhaps, which sets things aside:
 // what was found may be gone the next moment. An error that is not of that kind
-// is returned, and so is any once the session says what the overlays lie on.
-func (f *flow) decide(before error) error {
+// is returned.
+func (f *prepared) decide(before error) error {
 	err := before
-	for err == nil || stale(err) && f.tries < maxTries && !f.upper {
+	for err == nil || stale(err) && f.tries < maxTries {
 		if err != nil {
 			f.tries++
 			time.Sleep(time.Duration(f.tries) * time.Millisecond)
@@ -383,7 +435,7 @@ func (f *flow) decide(before error) error {
 		if err != nil {
 			return err
 		}
-		return f.furnish()
+		return f.prepareHere()
 	}
 	return err
 }
@@ -402,7 +454,7 @@ func stale(err error) bool {
 const examineWithin = 30 * time.Second
 
 // look surveys this machine, and finds the files that the command's name stands for.
-func (f *flow) look() (*providers.Survey, error) {
+func (f *prepared) look() (*providers.Survey, error) {
 	host := &f.req.Host
 	o := survey.Options{
 		IndexDir: f.dirs.Cache, Own: f.dirs.State, Home: f.homeDir(), Earliest: sessions.In(f.dirs.State).Earliest,
@@ -446,7 +498,7 @@ func (f *flow) look() (*providers.Survey, error) {
 }
 
 // ask asks a provider what it is.
-func (f *flow) ask() (providers.Facts, error) {
+func (f *resolved) ask() (providers.Facts, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), examineWithin)
 	defer cancel()
 	return f.place.Examine(ctx)
@@ -454,12 +506,17 @@ func (f *flow) ask() (providers.Facts, error) {
 
 // copies reports whether the command works on a copy of the workspace: nothing of this
 // machine's changes then while it runs.
-func (f *flow) copies() bool {
+func (f *prepared) copies() bool {
 	return slices.ContainsFunc(f.answers, func(a profiles.Answer) bool { return a.Guarantee == profiles.SyncUp })
 }
 
+// allWarnings are those of the policy, of the home and of the plan.
+func (f *prepared) allWarnings() []string {
+	return slices.Concat(f.policy.Warnings, f.homeNotes, f.warnings)
+}
+
 // announce says what the user should hear before the command starts.
-func (f *flow) announce() {
+func (f *prepared) announce() {
 	policy := f.policy
 	for _, w := range policy.Without {
 		messages.Say("layer " + string(w) + " is off: --without")
@@ -470,10 +527,7 @@ func (f *flow) announce() {
 	if f.req.Quiet {
 		return
 	}
-	for _, w := range policy.Warnings {
-		messages.Say(w)
-	}
-	for _, w := range f.warnings {
+	for _, w := range f.allWarnings() {
 		messages.Say(w)
 	}
 	f.sayUndecided()
@@ -484,11 +538,16 @@ func (f *flow) announce() {
 
 // begin makes the session, which says what will have to be found at the provider, before
 // anything is made there.
+func (p *prepared) begin() (*flow, error) {
+	f := &flow{prepared: p, signals: make(chan int, 16)}
+	return f, f.begin()
+}
+
 func (f *flow) begin() error {
 	if err := f.cover(); err != nil {
 		return err
 	}
-	if !f.hasty() {
+	if !f.makesNothing() {
 		f.caught = catch() // before anything is made that would be left
 	}
 	info := sessions.Info{
@@ -503,7 +562,7 @@ func (f *flow) begin() error {
 		return err
 	}
 	if f.label != "" { // what is not processes of this machine is looked for by the record alone
-		f.tellPlan()
+		f.logPlan()
 		if _, err := f.session.Dir(); err != nil {
 			return err
 		}
@@ -520,7 +579,7 @@ func (f *flow) begin() error {
 	if err := f.recordUnfinished(); err != nil {
 		return err
 	}
-	if err := f.oweAlso(unfinishedBy + f.Name + "\n"); err != nil {
+	if err := f.addToRecord(unfinishedBy + f.Name + "\n"); err != nil {
 		return err
 	}
 	return f.guard(nil)
@@ -530,7 +589,7 @@ func (f *flow) begin() error {
 const graceful = 15 * time.Second
 
 // follow starts the command and follows it to its end. An error says that it has not run.
-func (f *flow) follow() (code int, err error) {
+func (f *flow) follow() (*ended, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	f.cancel = cancel
@@ -547,20 +606,20 @@ func (f *flow) follow() (code int, err error) {
 	}
 	stdio, err := f.stdio()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	result, err := f.plan.Run(ctx, stdio, observer{f})
-	for err != nil && stale(err) && f.tries < maxTries && f.isLocal() && !f.running.Load() && !f.unlooked && f.aborted == nil && os.Getuid() == f.uid {
+	result, err := f.carryOut(ctx, stdio)
+	for err != nil && stale(err) && f.tries < maxTries && f.isLocal() && !f.upper && !f.running.Load() && !f.unguarded && os.Getuid() == f.uid {
 		f.settled()
 		if err = f.decide(err); err == nil {
-			result, err = f.plan.Run(ctx, stdio, observer{f})
+			result, err = f.carryOut(ctx, stdio)
 		}
 	}
 	if f.stop != nil {
 		f.killed = f.stop()
 	}
 	f.endAttached()
-	f.seat.close()
+	f.terminal.close()
 	if !f.isLocal() {
 		f.kept.tell()
 	}
@@ -569,17 +628,14 @@ func (f *flow) follow() (code int, err error) {
 		f.session.Keep(KeepUnfetched)
 	}
 	if stdio.Changes != nil && !f.upper {
-		f.upper, f.noted = changes.Stands(stdio.Changes), sync.OnceValues(f.noteUpper)
+		f.upper, f.summarized = changes.Stands(stdio.Changes), sync.OnceValues(f.summarizeUpper)
 	}
 	if err != nil {
-		switch err = cmp.Or(f.aborted, f.interruption(), err); {
-		case f.unlooked:
-			f.unguarded()
-			return f.ended(messages.Fail(messages.InWords(err)), nil), nil
-		case !f.running.Load():
-			return 0, err
-		case f.isLocal(), ctx.Err() == nil:
-			return f.failed(err), nil
+		switch err = cmp.Or(f.interruption(), err); {
+		case !f.running.Load() && !f.unguarded:
+			return nil, err
+		case f.unguarded, f.isLocal(), ctx.Err() == nil:
+			return &ended{flow: f, cause: err}, nil
 		}
 		result = providers.Result{} // it was ended from here, and nobody counted
 		if !errors.Is(err, context.Canceled) {
@@ -588,23 +644,36 @@ func (f *flow) follow() (code int, err error) {
 	}
 	result.Killed = result.Killed || f.killed
 	result.TimedOut = result.TimedOut || f.late.Load()
-	code = f.status(&result, f.killed)
-	f.survivors(&result)
+	return &ended{flow: f, result: result}, nil
+}
+
+// report says how the command ended, ends the session, and returns the exit status.
+func (e *ended) report() int {
+	f, result := e.flow, &e.result
+	switch {
+	case e.cause != nil && f.unguarded:
+		f.leaveRecord()
+		return f.finish(messages.Fail(messages.InWords(e.cause)), nil)
+	case e.cause != nil:
+		return f.failed(e.cause)
+	}
+	code := f.status(result, f.killed)
+	f.survivors(result)
 	if f.asker != nil && f.asker.Failed() != nil {
 		messages.Say("flag --ask: the answer was not saved: " + f.asker.Failed().Error())
 	}
 	f.withheld()
-	f.sayHidden(&result)
+	f.sayHidden(result)
 	if relay := f.caught.relay.Load(); relay != nil && relay.Clipped() && !f.req.Quiet {
 		messages.Say("clipboard: what the command wrote to it was filtered; select the text on the screen instead")
 	}
-	code = f.ended(code, &result)
+	code = f.finish(code, result)
 	f.giveBack()
 	if interrupted := f.killed || result.Signal == int(syscall.SIGINT); interrupted && f.isLocal() && code == 128+int(syscall.SIGINT) {
 		f.close()
 		f.caught.endBy(syscall.SIGINT) // a shell that runs us in a loop goes by that, and not by the status
 	}
-	return code, nil
+	return code
 }
 
 // interruption is the signal that wanted the end before the command ran.
@@ -635,20 +704,21 @@ func endAt(home sessions.Home, program Program, id string) error {
 // for doctor: nothing is made there. The error says why it cannot be used, or what it misses.
 func Inquire(program Program, k providers.Kind) ([]profiles.Answer, error) {
 	req := &profiles.Request{Host: profiles.ThisHost(), Command: []string{"/bin/true"}, DryRun: true}
-	f := newFlow(req, program, choice{Kind: k})
+	r := &resolved{request: newRequest(req, program, choice{Kind: k})}
 	if _, err := program.build(k, req, providers.Host{Environ: req.Host.Environ}); err != nil {
 		return nil, err // without a look at the workspace
 	}
 	var err error
-	if f.policy, err = profiles.Resolve(*req); err != nil {
+	if r.policy, err = profiles.Resolve(*req); err != nil {
 		return nil, err
 	}
-	if f.dirs, err = state.Find(req.Host.Getenv, f.policy.Home); err != nil {
+	if r.dirs, err = state.Find(req.Host.Getenv, r.policy.Home); err != nil {
 		return nil, err
 	}
-	f.workDir, f.helpers = providers.StartDir(f.policy), Programs(&req.Host, f.dirs.State)
-	if err = f.build(); err == nil {
-		err = f.prepare()
+	r.workDir, r.helpers = providers.StartDir(r.policy), Programs(&req.Host, r.dirs.State)
+	if err = r.build(r.host()); err != nil {
+		return nil, err
 	}
-	return f.answers, err
+	p, err := r.prepare()
+	return p.answers, err
 }

@@ -89,7 +89,7 @@ func (f *flow) excludeOtherRuns() error {
 }
 
 // guard begins to quarantine protected names as they appear.
-func (f *flow) guard(run providers.Local) error {
+func (f *flow) guard(run providers.LocalRun) error {
 	g := &f.guarded
 	if g.standing == nil {
 		return nil
@@ -100,7 +100,7 @@ func (f *flow) guard(run providers.Local) error {
 		stubs = run.Stubs()
 	}
 	stubs.Foreign = func(dev, ino uint64) bool { return undecided.HasStub(sessions.In(f.dirs.State), dev, ino) }
-	stubs.Note = func(dev, ino uint64) error { return f.oweAlso(undecided.StubLine(dev, ino)) }
+	stubs.Note = func(dev, ino uint64) error { return f.addToRecord(undecided.StubLine(dev, ino)) }
 	stubs.Taken = func(path string) {
 		observer{f}.Warning(events.Warning{Text: Within(f.policy.Workspace, path) + ": empty for the command: another run in this workspace has it in quarantine"})
 	}
@@ -143,9 +143,9 @@ func checkedBy(text string) (func(path string) bool, error) {
 	}, err
 }
 
-// unguarded leaves the record of a run that began and could not be guarded: the next pccrun makes the post-run check,
+// leaveRecord leaves the record of a run that began and could not be guarded: the next pccrun makes the post-run check,
 // as if this one had been killed.
-func (f *flow) unguarded() {
+func (f *flow) leaveRecord() {
 	if g := &f.guarded; g.guard == nil && g.unfinished != nil {
 		g.unfinished, g.failed = nil, true
 		messages.Say("the next pccrun checks what the command did")
@@ -293,5 +293,5 @@ func settleUnfinished(home sessions.Home, program Program, id, text string) erro
 	}
 	workspace.RemoveMade(record.Root, profiles.EveryMadeDir())
 	quarantine.SweepStaging(filepath.Join(home.State(), quarantine.StagingName), "")
-	return bury(home, id, record.Root, record.Start, found)
+	return keepForReview(home, id, record.Root, record.Start, found)
 }

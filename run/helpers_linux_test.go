@@ -17,7 +17,7 @@ func TestOwnDirsInACoveredHome(t *testing.T) {
 	home := private.Dir(t)
 	helpers := &programs.Finder{Home: home, Records: programs.Records(home, "")}
 	own := func(below string) error {
-		f := &flow{req: &profiles.Request{}, helpers: helpers, policy: &profiles.Policy{Home: home + below}}
+		f := &resolved{request: &request{req: &profiles.Request{}}, helpers: helpers, policy: &profiles.Policy{Home: home + below}}
 		f.req.Host.Home = home
 		f.dirs, _ = state.Find(func(string) string { return "" }, home+below)
 		return f.ownDirs()

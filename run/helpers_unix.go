@@ -26,7 +26,7 @@ import (
 // ownDirs refuses directories of pccrun's, where a variable has put them into what an earlier run could write: the
 // user's profiles and all that is trusted lie there. Those that the user database's home has were hidden from each
 // run. Those of another home were not, where it was a workspace.
-func (f *flow) ownDirs() error {
+func (f *resolved) ownDirs() error {
 	host := &f.req.Host
 	usual, err := state.Find(func(string) string { return "" }, f.policy.Home)
 	if err != nil || f.req.Resolved != nil {
@@ -52,7 +52,7 @@ func (f *flow) ownDirs() error {
 }
 
 // cover records what this run can write, for whoever looks for a program later, before root is given up.
-func (f *flow) cover() error {
+func (f *prepared) cover() error {
 	if f.req.Resolved != nil { // a place elsewhere, where nobody looks for one
 		return nil
 	}
@@ -69,7 +69,7 @@ func (f *flow) cover() error {
 }
 
 // coverForOwners records what root's run can write for those to whom it belongs: each looks only into his own record.
-func (f *flow) coverForOwners() {
+func (f *prepared) coverForOwners() {
 	if os.Geteuid() != 0 {
 		return
 	}
@@ -115,7 +115,7 @@ func makeGitDir() error {
 }
 
 // git asks git for this run.
-func (f *flow) git() *askgit.Git {
+func (f *resolved) git() *askgit.Git {
 	return &askgit.Git{Programs: f.helpers.For(f.policy.Changes, messages.Say), Workspace: f.policy.Workspace, Dir: func() (string, error) {
 		if os.Getuid() != f.uid {
 			return gitDir + "/" + strconv.Itoa(os.Getuid()), nil
@@ -128,7 +128,7 @@ func (f *flow) git() *askgit.Git {
 	}}
 }
 
-func (f *flow) exportHistory(ctx context.Context, dir, common string, commits int, to io.Writer) error {
+func (f *resolved) exportHistory(ctx context.Context, dir, common string, commits int, to io.Writer) error {
 	return f.git().Export(ctx, dir, common, commits, to)
 }
 

@@ -18,12 +18,12 @@ import (
 
 // What a run does about a persistent home.
 
-// furnishHome makes what the plan needs in the home.
-func (f *flow) furnishHome() error {
+// prepareHome makes what the plan needs in the home.
+func (f *prepared) prepareHome() error {
 	if f.home == nil {
 		return nil
 	}
-	needs := f.local.Needs()
+	needs := f.local.HomeNeeds()
 	if err := f.home.Prepare(needs); err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (f *flow) furnishHome() error {
 
 // homeDirs are the directories of the home where people look for what they have made: itself,
 // where `go install` puts programs, and that around the workspace.
-func (f *flow) homeDirs() []string {
+func (f *prepared) homeDirs() []string {
 	dirs := []string{".", "go/bin"}
 	if rest, in := strings.CutPrefix(filepath.Dir(f.policy.Workspace), f.policy.Home+"/"); in {
 		dirs = append(dirs, rest)
@@ -123,7 +123,7 @@ func (f *flow) giveBack() {
 const loginWithin = 30 * time.Second
 
 // homeFlags name the home of this run where it is not the one that `pccrun home` takes by itself.
-func (f *flow) homeFlags() string {
+func (f *prepared) homeFlags() string {
 	flags := " --profile " + shell.Quote(f.home.Record.Name)
 	if f.policy.WorkDir != f.policy.Workspace {
 		flags += " --workspace " + shell.Quote(f.policy.Workspace)
@@ -133,8 +133,8 @@ func (f *flow) homeFlags() string {
 
 // needed reports whether something of the host's is shown at, or below, a path of the home, and
 // whether a cache of Go's lies there.
-func (f *flow) needed(path string) bool {
-	return path == "go" || slices.ContainsFunc(f.local.Needs(), func(n homes.Need) bool {
+func (f *prepared) needed(path string) bool {
+	return path == "go" || slices.ContainsFunc(f.local.HomeNeeds(), func(n homes.Need) bool {
 		return n.Name == path || strings.HasPrefix(n.Name, path+"/")
 	})
 }

@@ -15,21 +15,18 @@ import (
 
 // openHome opens the home that the policy asks for, and copies into it what the profile says.
 // From then on no other run is kept out. A dry run makes none, and neither does one elsewhere.
-func (f *flow) openHome() (err error) {
-	var notes []string
+func (f *prepared) openHome() (err error) {
 	switch {
 	case f.req.Resolved != nil: // elsewhere: they came along
 		f.seeds = f.req.Seeds
 		return nil
 	case f.Cloud:
-		f.seeds, notes, err = homes.FilesElsewhere(f.policy)
-		f.policy.Warnings = append(f.policy.Warnings, notes...)
+		f.seeds, f.homeNotes, err = homes.FilesElsewhere(f.policy)
 		return err
 	case f.req.DryRun:
 		return nil
 	case f.policy.FreshHome:
-		f.seeds, notes = homes.Files(f.policy)
-		f.policy.Warnings = append(f.policy.Warnings, notes...)
+		f.seeds, f.homeNotes = homes.Files(f.policy)
 		return nil
 	case f.policy.Decide(f.policy.Home).Access != profiles.Persist:
 		return nil
@@ -63,12 +60,12 @@ func (f *flow) openHome() (err error) {
 		return err
 	}
 	f.home = h
-	f.policy.Warnings = append(f.policy.Warnings, h.Notes...)
+	f.homeNotes = append(f.homeNotes, h.Notes...)
 	return nil
 }
 
 // gained says where this run may do more than the one before, and finds programs in the home.
-func (f *flow) gained(h *homes.Home) error {
+func (f *prepared) gained(h *homes.Home) error {
 	more, program, err := h.Gains(homes.Rights(f.policy))
 	if err != nil || len(more) == 0 {
 		return err
@@ -78,12 +75,12 @@ func (f *flow) gained(h *homes.Home) error {
 	if n := len(more) - most; n > 0 {
 		text += fmt.Sprintf(" and %d more", n)
 	}
-	f.policy.Warnings = append(f.policy.Warnings, "this run may do more than the last one here ("+text+"), and the home has a program of that run: "+strconv.Quote("~/"+program)+"; --fresh-home starts with a new home")
+	f.homeNotes = append(f.homeNotes, "this run may do more than the last one here ("+text+"), and the home has a program of that run: "+strconv.Quote("~/"+program)+"; --fresh-home starts with a new home")
 	return nil
 }
 
 // homeDir is what the plan mounts at ~.
-func (f *flow) homeDir() *survey.Home {
+func (f *prepared) homeDir() *survey.Home {
 	if f.home == nil {
 		return nil
 	}

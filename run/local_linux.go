@@ -1,9 +1,13 @@
 package run
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -28,7 +32,7 @@ import (
 // onMachine is what a run has beside the rest if its provider is this machine.
 type onMachine struct {
 	local   providers.LocalPlan // nil: it is elsewhere
-	machine providers.Local     // once it runs
+	machine providers.LocalRun  // once it has pid 1
 	stood   map[string][]string // names in the home, by directory, before the command
 
 	watched *survey.Guarded // what the command may write of this machine's
@@ -39,7 +43,7 @@ type onMachine struct {
 }
 
 // found takes a survey in: what the command may write.
-func (f *flow) found(s *survey.Survey) {
+func (f *prepared) found(s *survey.Survey) {
 	f.mountUndecided(s)
 	f.watched = &survey.Guarded{
 		Policy: f.policy, Trees: append([]survey.Tree{{Query: s.Query, Found: s.Workspace}}, s.Trees...),
@@ -54,44 +58,44 @@ func who() (uid, gid int) {
 }
 
 // native reports whether the provider is this machine, and meets the flow at more points than others.
-func (f *flow) native() bool { return f.Name == providers.Native }
+func (f *request) native() bool { return f.Name == providers.Native }
 
 // linuxNumber is a signal's number on Linux, by which providers know it.
 func linuxNumber(sig unix.Signal) int { return int(sig) }
 
-func (f *flow) takeTerminal(s *providers.Stdio) error { return f.takeSeat(s) }
+func (f *flow) takeTerminal(s *providers.Stdio) error { return f.relayTerminal(s) }
 
-func (f *flow) isLocal() bool { return f.local != nil }
+func (f *prepared) isLocal() bool { return f.local != nil }
 
-// hasty reports whether nothing is made that would be left before [observer.Opened].
-func (f *flow) hasty() bool {
-	return f.local != nil && f.req.Events == "" && !f.req.Log && f.local.Bare()
+// makesNothing reports whether nothing is made that somebody has to take away before the unfinished-run record.
+func (f *prepared) makesNothing() bool {
+	return f.local != nil && f.req.Events == "" && !f.req.Log && !f.local.NeedsCleanup()
 }
 
 // examine asks the provider what the plan has to know.
-func (f *flow) examine(s *providers.Survey, c providers.Command) (providers.Facts, error) {
+func (f *prepared) examine(s *providers.Survey, c providers.Command) (providers.Facts, error) {
 	if local, is := f.place.(providers.LocalProvider); is {
 		return local.ExamineFor(f.policy, s, c, f.host())
 	}
 	return f.ask()
 }
 
-// furnish takes a plan in, and makes what it needs in the home.
-func (f *flow) furnish() error {
+// prepareHere takes a plan in, and makes what it needs in the home.
+func (f *prepared) prepareHere() error {
 	local, is := f.plan.(providers.LocalPlan)
 	if !is {
 		return nil
 	}
-	f.local, f.tells = local, local.Tells()
+	f.local = local
 	f.watched = local.Guarded()
-	if err := f.furnishHome(); err != nil {
+	if err := f.prepareHome(); err != nil {
 		return err
 	}
-	return local.Judge()
+	return local.JudgeDescriptors()
 }
 
 // close takes away what is left of a run that has ended.
-func (f *flow) close() {
+func (f *request) close() {
 	if local, is := f.place.(providers.LocalProvider); is {
 		local.Close()
 	}
@@ -152,22 +156,88 @@ func (f *flow) makeUpper() error {
 		_ = changes.RemoveUpper(session) // the session may be kept for something else, on a disk that is full
 		return fmt.Errorf("session %s: %w", f.session.ID(), err)
 	}
-	f.lower, f.upper, f.noted = f.local.Lower, true, sync.OnceValues(f.noteUpper)
+	f.lower = func(layer int) (*os.Root, error) { return os.OpenRoot(layers[layer].Path) } // until it is bound
+	f.upper, f.summarized = true, sync.OnceValues(f.summarizeUpper)
 	return nil
 }
 
-// Note writes an event down.
-func (o observer) Note(e events.Event) {
-	o.log.Emit(e)
-	if w, is := e.(events.Warning); is && w.Hint != "" {
-		o.log.Start()
+// showsDenials reports whether the command has a file in which it reads of refusals.
+func (f *prepared) showsDenials() bool { return f.local != nil && f.local.ShowsDenials() }
+
+// carryOut carries the plan out: on this machine in stages, see [providers.LocalPlan].
+func (f *flow) carryOut(ctx context.Context, stdio providers.Stdio) (result providers.Result, err error) {
+	if f.local == nil {
+		return f.plan.(providers.Runner).Run(ctx, stdio, observer{f})
 	}
+	bound, err := f.local.Bind(stdio, observer{f})
+	if err != nil {
+		return result, err
+	}
+	var last interface{ Close() error } = bound
+	defer func() {
+		if last != nil {
+			if failed := last.Close(); failed != nil {
+				err = errors.Join(err, failed)
+			}
+		}
+	}()
+	f.lower = bound.Lower
+	if err = f.record(bound.Guarded()); err != nil {
+		return result, err
+	}
+	run, err := bound.Clone()
+	if err != nil {
+		return result, err
+	}
+	f.machine, last = run, run
+	pid, groups := run.Process()
+	if err = cmp.Or(f.addToRecord(strconv.Itoa(pid)+"\n"), ctx.Err()); err != nil {
+		return result, err
+	}
+	answers, err := run.Connect()
+	if err != nil {
+		return result, err
+	}
+	if err = run.Go(); err != nil {
+		return result, err
+	}
+	f.unguarded = true // the command may run
+	f.weakened(answers)
+	warnings, err := run.Attend()
+	for _, w := range warnings {
+		observer{f}.Warning(w)
+	}
+	if err == nil {
+		f.denials = run.Denials()
+		err = f.guard(run)
+	}
+	if err != nil {
+		return result, err
+	}
+	f.unguarded = false
+	f.watchHere(pid, groups)
+	alone := run.Follow(ctx, f.signals)
+	f.killed = f.stop() // from here on the signals are for the post-run check
+	patience := time.Duration(0)
+	if !alone || f.killed { // whoever wanted the end does not wait for a reader that takes nothing
+		messages.Hurry()
+		patience = time.Second
+	}
+	if err := run.Drain(patience); err != nil {
+		observer{f}.Warning(events.Warning{Text: messages.InWords(err)})
+	}
+	f.checkHere(run)
+	last = nil
+	result, notes, err := run.Result()
+	for _, e := range notes {
+		f.log.Emit(e)
+	}
+	return result, err
 }
 
-// Opened writes down what stands, while a copy of this process may be at work already.
-func (o observer) Opened(g *survey.Guarded) error {
-	f := o.flow
-	f.watched = g // as root the plan has descriptors by now
+// record writes down what stands where the command may write, while pid 1 may be at work already.
+func (f *flow) record(g *survey.Guarded) error {
+	f.watched = g // as root it has descriptors by now
 	if f.caught == nil {
 		f.caught = catch()
 	}
@@ -180,9 +250,8 @@ func (o observer) Opened(g *survey.Guarded) error {
 	return f.caught.interrupted()
 }
 
-// Settled says how the place is less than was planned, if it is.
-func (o observer) Settled(answers []profiles.Answer) {
-	f := o.flow
+// weakened prints which answers are less than was planned.
+func (f *flow) weakened(answers []profiles.Answer) {
 	for i, a := range answers {
 		if a == f.answers[i] || f.req.Quiet {
 			continue
@@ -194,54 +263,33 @@ func (o observer) Settled(answers []profiles.Answer) {
 		messages.Say("guarantee " + string(a.Guarantee) + ": " + state + ": " + a.Cause)
 	}
 	f.answers = answers
-	f.unlooked = true // until it is guarded: the command may run
-	f.tellPlan()
+	f.logPlan()
 }
 
-// Running begins to look after the command.
-func (o observer) Running(run providers.Local) error {
-	f := o.flow
-	f.machine = run
-	f.denials = run.Denials()
-	if err := f.guard(run); err != nil {
-		return err
-	}
-	f.unlooked = false
+// watchHere begins what goes on beside a command that is guarded.
+func (f *flow) watchHere(pid int, groups []string) {
 	if f.req.Events != "" {
 		f.log.Start() // who reads them learns from the first which session this is
 	}
 	time.AfterFunc(logAfter, f.log.Start) // so that pccrun logs shows a run in which nothing has happened
 	time.AfterFunc(restAfter, rest)
 	f.begun(f.caught.relay.Load() == nil)
-	pid, groups := run.Process()
 	_ = f.session.Update(func(i *sessions.Info) {
 		i.Sandbox = sessions.Process{Pid: pid}
 		i.Cgroups = groups
 	})
-	return nil
 }
 
-// Ended leaves the signals to whoever looks back. Whoever wanted the end does not wait for a
-// reader that takes nothing.
-func (o observer) Ended(alone bool) (patience time.Duration) {
-	if o.flow.killed = o.stop(); alone && !o.flow.killed {
-		return 0
-	}
-	messages.Hurry()
-	return time.Second
-}
-
-// Gone looks at what the run left.
-func (o observer) Gone() {
-	f := o.flow
+// checkHere checks what the run left, while what is private to it still stands.
+func (f *flow) checkHere(run providers.LocalRun) {
 	f.kept.tell()
-	f.guarded.refused = f.machine.Refused()
+	f.guarded.refused = run.Refused()
 	f.left = f.lookBack()
 	f.leaveHome()
-	f.lost(f.machine)
+	f.lost(run)
 	f.removeAgentDirs()
 	if f.upper {
-		_, _ = f.noted() // what goes wrong settleUpper says
+		_, _ = f.summarized() // what goes wrong settleUpper says
 	}
 	f.settled()
 }
@@ -277,9 +325,9 @@ func (f *flow) sayHidden(end *providers.Result) {
 		return
 	}
 	failed := end.Code != 0 && !end.TimedOut && !end.Killed
-	list := f.local.Hidden(failed)
+	list := f.machine.Hidden(failed)
 	if failed && f.uid != 0 { // root's rights are gone by now
-		for _, name := range askgit.Names(f.policy.Workspace, f.workDir, f.local.Unreadable(), "ls-files", "--others", "--exclude-standard", "--full-name") {
+		for _, name := range askgit.Names(f.policy.Workspace, f.workDir, f.machine.Unreadable(), "ls-files", "--others", "--exclude-standard", "--full-name") {
 			hint := "echo " + shell.Quote("/"+name) + ` >> "$(git rev-parse --git-path info/exclude)"`
 			if what := "read " + f.policy.Workspace + "/" + name; !slices.ContainsFunc(list, func(h events.Hidden) bool { return h.What == what }) {
 				list = append(list, events.Hidden{What: what + ", which git would add", Hint: hint})

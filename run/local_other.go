@@ -3,6 +3,7 @@
 package run
 
 import (
+	"context"
 	"os"
 	"time"
 
@@ -25,22 +26,30 @@ type onMachine struct {
 func who() (uid, gid int) { return os.Getuid(), os.Getgid() }
 
 func (f *flow) listen()                           {} // no exec: see exec_linux.go
-func (f *flow) native() bool                      { return false }
-func (f *flow) isLocal() bool                     { return false }
-func (f *flow) hasty() bool                       { return false }
-func (f *flow) furnish() error                    { return nil }
-func (f *flow) close()                            {}
+func (f *request) native() bool                   { return false }
+func (f *prepared) isLocal() bool                 { return false }
+func (f *prepared) makesNothing() bool            { return false }
+func (f *prepared) showsDenials() bool            { return false }
+func (f *prepared) prepareHere() error            { return nil }
+func (f *request) close()                         {}
 func (f *flow) open() error                       { return nil }
 func (f *flow) localStdio(*providers.Stdio) error { return nil }
 func (f *flow) withheld()                         {}
-func (f *flow) sayUndecided()                     {}
+func (f *prepared) sayUndecided()                 {}
 func (f *flow) removeStubs()                      {}
 func (f *flow) sayHidden(*providers.Result)       {}
 
 // found takes a survey in.
-func (f *flow) found(s *survey.Survey) { f.layout = s.Layout }
+func (f *prepared) found(s *survey.Survey) { f.layout = s.Layout }
 
-func (f *flow) examine(*providers.Survey, providers.Command) (providers.Facts, error) { return f.ask() }
+// carryOut carries the plan out.
+func (f *flow) carryOut(ctx context.Context, stdio providers.Stdio) (providers.Result, error) {
+	return f.plan.(providers.Runner).Run(ctx, stdio, observer{f})
+}
+
+func (f *prepared) examine(*providers.Survey, providers.Command) (providers.Facts, error) {
+	return f.ask()
+}
 
 // linuxNumber is a signal's number on Linux, by which providers know it.
 func linuxNumber(sig unix.Signal) int {
@@ -60,7 +69,7 @@ func linuxNumber(sig unix.Signal) int {
 }
 
 func (f *flow) guard(any) error { return nil }
-func (f *flow) unguarded()      {}
+func (f *flow) leaveRecord()    {}
 
 // giveBack ends the use of the home: a renewed login stays in it.
 func (f *flow) giveBack() {
@@ -73,9 +82,9 @@ func (f *flow) giveBack() {
 // of its own.
 func (f *flow) takeTerminal(s *providers.Stdio) error {
 	if f.Name != providers.Native {
-		return f.takeSeat(s)
+		return f.relayTerminal(s)
 	}
-	f.seat = new(seat)
+	f.terminal = new(relayedTerminal)
 	s.In, s.Out, s.Err = os.Stdin, os.Stdout, os.Stderr
 	s.Terminal, _ = userTerminal(f.req.Host.Getenv("TERM"))
 	s.Terminal.Relay = func(o terminal.Options) (*terminal.Relay, error) {
@@ -97,7 +106,7 @@ func stopSelf() {
 func pending(unix.Signal) bool { return false }
 
 // The directories of an agent's own are layers, which Linux alone has.
-func (f *flow) makeAgentDirs()   {}
-func (f *flow) removeAgentDirs() {}
+func (f *prepared) makeAgentDirs()   {}
+func (f *prepared) removeAgentDirs() {}
 
-func (f *flow) agentLayers(*homes.Home) (map[string]string, error) { return nil, nil }
+func (f *prepared) agentLayers(*homes.Home) (map[string]string, error) { return nil, nil }

@@ -12,17 +12,10 @@ import (
 	"github.com/pccrun/pccrun/providers"
 )
 
-// observer is what a provider tells of a run.
+// observer takes what a provider reports of a run.
 type observer struct{ *flow }
 
-// Created is told of pid 1 by the provider of this machine.
 func (o observer) Created(r providers.Resource) {
-	if o.label == "" {
-		if err := o.oweAlso(r.ID + "\n"); err != nil {
-			o.abort(err)
-		}
-		return
-	}
 	if r.Labels == nil {
 		r.Labels = map[string]string{providers.LabelKey: o.label}
 	}
@@ -34,16 +27,10 @@ func (o observer) Created(r providers.Resource) {
 	}
 }
 
-// abort ends a launch.
-func (f *flow) abort(err error) {
-	f.aborted = err
-	f.cancel()
-}
-
-// Started is what providers tell that do not meet the flow at more points. One that is this machine
-// has the command stop with us, where it has no terminal of its own.
+// Started is for what is not carried out in stages. Where it is this machine the command stops with us, if it has no
+// terminal of its own.
 func (o observer) Started() {
-	o.begun(o.Name == providers.Native && o.seat == nil)
+	o.begun(o.Name == providers.Native && o.terminal == nil)
 	o.log.Start()
 }
 
@@ -67,17 +54,17 @@ func (f *flow) tell(e events.Event) {
 // its end for long.
 func (o observer) Decision(d events.NetDecision) {
 	o.tell(d)
-	if d.Allowed || o.req.Quiet || o.seat != nil {
+	if d.Allowed || o.req.Quiet || o.terminal != nil {
 		return
 	}
-	if text := deniedText(d.Denial(), 1); o.early.CompareAndSwap(nil, &text) && !o.sayNow(text) {
-		o.early.Store(new(string))
+	if text := deniedText(d.Denial(), 1); o.printedDenial.CompareAndSwap(nil, &text) && !o.sayNow(text) {
+		o.printedDenial.Store(new(string))
 	}
 }
 
 func (o observer) Closed(c events.NetClosed) {
 	if c.Via != "publish" { // what failed on the way in is no host
-		o.missed.closed(c)
+		o.unreached.closed(c)
 	}
 	o.tell(c)
 }

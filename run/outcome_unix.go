@@ -70,36 +70,41 @@ func FailRun(err error) int {
 // pinnedHint is for a launch that had no descriptor left.
 const pinnedHint = "raise the hard limit of open files (ulimit -Hn): a launch opens each file that it protects"
 
-// refused tells the events why the command was not run, and returns the status.
+// refused writes to the events why the command was not run, and returns the status.
 func (f *flow) refused(code int, err error) int {
+	if f.log != nil {
+		f.logPlan()
+		f.log.Emit(refusedEvent(err))
+		f.refusal = err.Error()
+		return f.finish(code, nil)
+	}
+	if f.session != nil {
+		_ = f.session.End(code) // it had begun: on a busy machine it is there by now
+	}
+	return f.request.refused(code, err)
+}
+
+func refusedEvent(err error) events.Refused {
 	e := events.Refused{Cause: err.Error(), Hint: profiles.Hint(err)}
 	var missing *providers.MissingError
 	if errors.As(err, &missing) {
 		e.Guarantee = string(missing.Answer.Guarantee)
 	}
-	if f.log != nil {
-		f.tellPlan()
-		f.log.Emit(e)
-		f.told = err.Error()
-		return f.ended(code, nil)
-	}
-	if f.session != nil {
-		_ = f.session.End(code) // it had begun: on a busy machine it is there by now
-	}
-	if f.req.Events == "" || f.req.DryRun {
+	return e
+}
+
+// refused is the same before there is a session.
+func (q *request) refused(code int, err error) int {
+	if q.req.Events == "" || q.req.DryRun {
 		return code
 	}
-	workspace := f.req.Host.Cwd
-	if f.policy != nil {
-		workspace = f.policy.Workspace
-	}
-	sink, bad := events.Target(f.req.Events, workspace)
+	sink, bad := events.Target(q.req.Events, q.workspace)
 	if bad != nil {
-		return code // which is the error that was told, or the lesser one
+		return code // which is the error that was printed, or the lesser one
 	}
 	log := events.NewLog(sessions.NewID(time.Now()), sink)
-	log.Emit(events.Start{Version: f.program.Version, Pid: os.Getpid(), Argv: events.Redact(os.Args), Provider: f.Name})
-	log.Emit(e)
+	log.Emit(events.Start{Version: q.program.Version, Pid: os.Getpid(), Argv: events.Redact(os.Args), Provider: q.Name})
+	log.Emit(refusedEvent(err))
 	log.Emit(events.Exit{Code: code})
 	if bad := log.Close(time.Second); bad != nil {
 		messages.Say(bad.Error())
@@ -157,7 +162,7 @@ func (f *flow) openLog() error {
 		}
 		sinks = append(sinks, sink)
 	}
-	if f.tells {
+	if f.showsDenials() {
 		sink := events.Denials(nil)
 		sink.Wanted = func() bool { return f.denials != nil }
 		sink.Open = func() (io.WriteCloser, error) {
@@ -177,31 +182,31 @@ func (f *flow) openLog() error {
 	return nil
 }
 
-// tellPlan writes down what is kept of the policy, once: when the sandbox stands,
+// logPlan writes down what is kept of the policy, once: when the sandbox stands,
 // since all of it is known only then.
-func (f *flow) tellPlan() {
-	if f.planTold {
+func (f *flow) logPlan() {
+	if f.planLogged {
 		return
 	}
-	f.planTold = true
+	f.planLogged = true
 	plan := events.Plan{}
 	for _, a := range f.answers {
 		plan.Guarantees = append(plan.Guarantees, events.Guarantee{Name: string(a.Guarantee), State: a.State.String(), Mechanism: a.Mechanism, Cause: a.Cause})
 	}
 	f.log.Emit(plan)
-	for _, w := range append(slices.Clip(f.policy.Warnings), f.warnings...) {
+	for _, w := range f.allWarnings() {
 		f.log.Emit(events.Warning{Text: w})
 	}
 }
 
-// ended writes the last events, tells what was denied, and ends the session.
-func (f *flow) ended(code int, end *providers.Result) int {
+// finish writes the last events, prints what was denied, and ends the session.
+func (f *flow) finish(code int, end *providers.Result) int {
 	f.left = append(f.left, f.lookBack()...) // of a run that was ended before it was followed
 	if f.guarded.failed {
 		code = messages.Refused // a promise was not kept: no status of the command's says that
 	}
 	if f.upper && end != nil {
-		if _, err := f.noted(); err != nil {
+		if _, err := f.summarized(); err != nil {
 			code = messages.Refused // the same: settleUpper says why
 		}
 	}
@@ -229,7 +234,7 @@ func (f *flow) ended(code int, end *providers.Result) int {
 			f.sayDenied(distinct)
 		}
 	}
-	for i, line := range f.missed.lines() {
+	for i, line := range f.unreached.lines() {
 		if i == 0 {
 			f.session.Keep("unreached") // pccrun logs --net shows it
 		}
@@ -241,12 +246,12 @@ func (f *flow) ended(code int, end *providers.Result) int {
 	f.settleUpper()
 	err := errors.Join(f.session.Settle(), f.log.Close(time.Second), f.session.End(code))
 	if err != nil && !f.req.Quiet {
-		told := f.told // what kept the session from being written is found by each who ends it
+		last := f.refusal // what kept the session from being written is found by each who ends it
 		for line := range strings.Lines(err.Error()) {
-			if line = strings.TrimSuffix(line, "\n"); line != told {
+			if line = strings.TrimSuffix(line, "\n"); line != last {
 				messages.Say(line)
 			}
-			told = line
+			last = line
 		}
 	}
 	f.sayResume()
@@ -278,7 +283,7 @@ func (f *flow) sayDenied(distinct []events.DenialCount) {
 			messages.Say(fmt.Sprintf("denied: %d more, see pccrun logs --denied", len(distinct)-most))
 			break
 		}
-		if text := deniedText(d.Denial, d.Count); f.early.Load() == nil || text != *f.early.Load() {
+		if text := deniedText(d.Denial, d.Count); f.printedDenial.Load() == nil || text != *f.printedDenial.Load() {
 			messages.Say(text)
 		}
 	}

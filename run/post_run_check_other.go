@@ -160,5 +160,5 @@ func settleUnfinished(home sessions.Home, program Program, id, text string) erro
 	if err != nil {
 		return err
 	}
-	return bury(home, id, run.Policy.Workspace, run.Started, found)
+	return keepForReview(home, id, run.Policy.Workspace, run.Started, found)
 }

@@ -6,25 +6,28 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/terminal"
 	"github.com/pccrun/pccrun/providers"
 )
 
-// A seat is the user's terminal for a command that runs elsewhere: a pseudo-terminal of this
+// A relayedTerminal is the user's terminal for a command that runs elsewhere: a pseudo-terminal of this
 // machine without a line discipline, of which one side is relayed to the user's and the other
 // is the stream to the provider. So what the command prints is filtered, and what the relay
 // does for the keys and modes of the user's holds there too.
-type seat struct {
+type relayedTerminal struct {
 	slave    *os.File
 	relay    *terminal.Relay
-	terminal *providers.Terminal // what a provider is told of it
+	terminal *providers.Terminal // its description for a provider
 	stop     func()
 }
 
-// takeSeat begins to relay, for a terminal of that name. What the command prints goes to log too, if
+// openRelayed begins to relay, for a terminal of that name. What the command prints goes to log too, if
 // that is not nil.
-func takeSeat(name string, log *transcript) (*seat, error) {
+func openRelayed(name string, log *transcript) (*relayedTerminal, error) {
 	master, slave, err := terminal.OpenPair()
 	if err != nil {
 		return nil, fmt.Errorf("open a pseudo-terminal: %w", err)
@@ -33,7 +36,7 @@ func takeSeat(name string, log *transcript) (*seat, error) {
 	if log != nil {
 		o.Log = io.Writer(log)
 	}
-	s := &seat{slave: slave}
+	s := &relayedTerminal{slave: slave}
 	if s.relay, err = terminal.Start(o); err == nil {
 		err = terminal.MakeRaw(slave)
 	}
@@ -46,7 +49,7 @@ func takeSeat(name string, log *transcript) (*seat, error) {
 }
 
 // close gives the user's terminal back.
-func (s *seat) close() {
+func (s *relayedTerminal) close() {
 	if s == nil || s.relay == nil { // that of the provider's own
 		return
 	}
@@ -56,16 +59,37 @@ func (s *seat) close() {
 	s.relay.Close(lastWord)
 }
 
-// takeSeat gives the command a terminal of its own.
-func (f *flow) takeSeat(s *providers.Stdio) error {
-	seat, err := takeSeat(f.req.Host.Getenv("TERM"), f.kept)
+// relayTerminal gives the command a terminal of its own.
+func (f *flow) relayTerminal(s *providers.Stdio) error {
+	relayed, err := openRelayed(f.req.Host.Getenv("TERM"), f.kept)
 	if err != nil {
 		return err
 	}
-	f.seat = seat
+	f.terminal = relayed
 	if f.asker != nil {
-		f.asker.At(seat.relay)
+		f.asker.At(relayed.relay)
 	}
-	s.In, s.Out, s.Err, s.Terminal = seat.slave, seat.slave, seat.slave, seat.terminal
+	s.In, s.Out, s.Err, s.Terminal = relayed.slave, relayed.slave, relayed.slave, relayed.terminal
 	return nil
+}
+
+// userTerminal describes the user's terminal to a provider; stop ends that.
+func userTerminal(name string) (t *providers.Terminal, stop func()) {
+	resized, winch := make(chan struct{}, 1), make(chan os.Signal, 1)
+	signal.Notify(winch, unix.SIGWINCH)
+	go func() {
+		for range winch {
+			select {
+			case resized <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return &providers.Terminal{Name: name, Resized: resized, Size: func() (columns, rows int) {
+		size, err := unix.IoctlGetWinsize(int(os.Stdout.Fd()), unix.TIOCGWINSZ)
+		if err != nil {
+			return 80, 24
+		}
+		return int(size.Col), int(size.Row)
+	}}, func() { signal.Stop(winch) }
 }

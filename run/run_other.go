@@ -25,3 +25,9 @@ func Inquire(program Program, k providers.Kind) ([]profiles.Answer, error) {
 func SettleUnfinished(Program) {}
 
 func AskGit(string) workspace.AskGit { return nil }
+
+// EndQuietly is for the time of a launch: nothing can run here.
+func EndQuietly() {}
+
+// LeaveSignals is for the time of a launch too.
+func LeaveSignals() {}

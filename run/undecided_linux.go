@@ -12,7 +12,7 @@ import (
 )
 
 // mountUndecided finds what is undecided in the workspace, and adds what of it is mounted to the places of a run.
-func (f *flow) mountUndecided(s *survey.Survey) {
+func (f *prepared) mountUndecided(s *survey.Survey) {
 	f.undecided = undecided.Findings{}
 	if !f.holds {
 		return
@@ -27,7 +27,7 @@ func (f *flow) mountUndecided(s *survey.Survey) {
 
 // makeStubs makes the directories on which the plan mounts it. Where one cannot be made, the run is planned anew.
 func (f *flow) makeStubs() error {
-	err := f.undecided.MakeStubs(f.oweAlso)
+	err := f.undecided.MakeStubs(f.addToRecord)
 	if err != nil {
 		f.holds = errors.Is(err, unix.EEXIST) // then another run has it, which the next plan sees
 	}
@@ -37,7 +37,7 @@ func (f *flow) makeStubs() error {
 func (f *flow) removeStubs() { f.undecided.RemoveStubs() }
 
 // sayUndecided says what git inside takes for deleted.
-func (f *flow) sayUndecided() {
+func (f *prepared) sayUndecided() {
 	if !f.holds || f.req.Quiet {
 		return
 	}

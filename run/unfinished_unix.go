@@ -18,8 +18,8 @@ import (
 	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
-// oweAlso adds to the record who holds the run: what is looked after waits for that.
-func (f *flow) oweAlso(text string) error {
+// addToRecord adds to the record who holds the run: what is looked after waits for that.
+func (f *flow) addToRecord(text string) error {
 	if f.guarded.unfinished == nil {
 		return nil
 	}
@@ -65,8 +65,8 @@ func settleIn(workspace string, home sessions.Home, program Program) (held bool,
 	return home.Settle(workspace, func(id, text string) error { return settleUnfinished(home, program, id, text) })
 }
 
-// bury says what a killed run left, and keeps its session for a review.
-func bury(home sessions.Home, id, root string, start time.Time, found []workspace.Finding) (err error) {
+// keepForReview says what a killed run left, and keeps its session for a review.
+func keepForReview(home sessions.Home, id, root string, start time.Time, found []workspace.Finding) (err error) {
 	if len(found) == 0 { // but for what was quarantined by one that was killed before it had told
 		if found, err = setAside(home, id); err != nil || len(found) == 0 {
 			return err

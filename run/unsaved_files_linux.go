@@ -17,7 +17,7 @@ import (
 
 // lost prints what was made outside the workspace in directories of the sandbox's own, which
 // end with it: the command had no error. The session keeps it.
-func (f *flow) lost(run providers.Local) {
+func (f *flow) lost(run providers.LocalRun) {
 	p := f.policy
 	kept := f.keepAgentDirs(run)
 	items, err := run.Lost()

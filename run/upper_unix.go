@@ -4,6 +4,7 @@ package run
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/workspace/changes"
@@ -12,12 +13,18 @@ import (
 // What a run does about its overlays: the session's directory holds what they
 // change, and is kept if anything did.
 
+type overlays struct {
+	upper      bool                              // the session holds what overlays change, or a copy
+	lower      func(layer int) (*os.Root, error) // opens what an overlay lies on
+	summarized func() (overlaid, error)          // [flow.summarizeUpper], once
+}
+
 // An overlaid is what a run left of its overlays.
 type overlaid struct{ changed, lost int }
 
-// noteUpper notes what the run changed, and removes what nothing was changed in.
+// summarizeUpper counts what the run changed, and removes what nothing was changed in.
 // Nothing of the run lives: it is done while the kernel takes the mounts apart.
-func (f *flow) noteUpper() (o overlaid, err error) {
+func (f *flow) summarizeUpper() (o overlaid, err error) {
 	session, err := f.session.Dir()
 	if err != nil {
 		return o, err
@@ -43,7 +50,7 @@ func (f *flow) settleUpper() {
 		f.session.Drop(KeepUpper)
 		return
 	}
-	o, err := f.noted()
+	o, err := f.summarized()
 	if err != nil {
 		messages.Fail(messages.InWords(err), "the overlay is unchanged: pccrun diff shows it; apply and discard work when the error is fixed")
 		return

@@ -114,7 +114,7 @@ func (m *machine) run(ctx context.Context, change func(*profiles.Request), stdio
 	if err != nil {
 		return providers.Result{}, err
 	}
-	return plan.Run(ctx, stdio, o)
+	return plan.(providers.Runner).Run(ctx, stdio, o)
 }
 
 // heard is an observer that remembers.
@@ -201,7 +201,7 @@ func TestNeverWithout(t *testing.T) {
 			plan, err := m.plan(same, fmt.Sprint("bad", os.Getpid()), "/bin/sh", "-c", "echo ran > ran")
 			require.NoError(t, err)
 			plan.(*thePlan).provider.system.exec = bad
-			_, err = plan.Run(t.Context(), providers.Stdio{Out: io.Discard, Err: io.Discard}, new(heard))
+			_, err = plan.(providers.Runner).Run(t.Context(), providers.Stdio{Out: io.Discard, Err: io.Discard}, new(heard))
 			require.EqualError(t, err, want)
 			continue
 		}
@@ -516,7 +516,7 @@ func TestRefusals(t *testing.T) {
 	}
 	plan, err := m.plan(same, "", "/bin/true")
 	require.NoError(t, err)
-	_, err = plan.Run(t.Context(), providers.Stdio{}, new(heard))
+	_, err = plan.(providers.Runner).Run(t.Context(), providers.Stdio{}, new(heard))
 	require.ErrorContains(t, err, "only looked at")
 	_, err = m.run(t.Context(), func(r *profiles.Request) { r.Allow = []string{"GET https://api.example.com/v1/*"} }, providers.Stdio{Out: io.Discard, Err: io.Discard}, new(heard), "/bin/true")
 	require.ErrorContains(t, err, "rules for requests need the inspection process")
@@ -573,7 +573,7 @@ func TestHomeInTheWay(t *testing.T) {
 	require.NoError(t, os.WriteFile(p.profile.Home+"/.gitconfig", nil, 0o600))
 	p.home = append(p.home, entry{Name: ".seeded", Text: "text"})
 	o := new(heard)
-	_, err = plan.Run(t.Context(), providers.Stdio{Out: io.Discard, Err: io.Discard}, o)
+	_, err = plan.(providers.Runner).Run(t.Context(), providers.Stdio{Out: io.Discard, Err: io.Discard}, o)
 	require.NoError(t, err)
 	require.Contains(t, strings.Join(o.said, "\n"), "~/.gitconfig in the persistent home is from an earlier run")
 	require.NoDirExists(t, p.dir)

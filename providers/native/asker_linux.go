@@ -22,7 +22,7 @@ func (s *Started) hint(client net.Addr, v rules.Verdict) string {
 	if err != nil {
 		return ""
 	}
-	argv := procfs.Client(s.Pid, client.Network(), at.Port())
+	argv := procfs.Client(s.box.Pid, client.Network(), at.Port())
 	if argv == nil {
 		return ""
 	}

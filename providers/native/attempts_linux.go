@@ -60,7 +60,7 @@ func (r *Planned) watch(f *facts) (*namespaces.Watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &namespaces.Watch{Filter: filter, Flags: supervisor.InstallFlags(), Broker: strict || opens, Opens: opens, Required: strict || opens || r.learn}, nil
+	return &namespaces.Watch{Filter: filter, Flags: f.supervise, Broker: strict || opens, Opens: opens, Required: strict || opens || r.learn}, nil
 }
 
 // observe begins to answer what the command asks. A supervisor around this run
@@ -70,7 +70,7 @@ func (s *Started) observe() error {
 	if s.run.Plan.Watch == nil {
 		return nil
 	}
-	listener, err := s.Listener()
+	listener, err := s.box.Listener()
 	switch {
 	case errors.Is(err, namespaces.ErrWatched):
 		s.Unreported = true
@@ -154,7 +154,7 @@ func (r *Run) look(c *supervisor.Call) {
 		}
 	}
 	for _, a := range refused {
-		r.tells.attempt(a)
+		r.report.attempt(a)
 	}
 }
 

@@ -63,7 +63,7 @@ func (r *Planned) hidesLater() bool { return r.Plan.Unhidden || r.Policy.HidesPa
 // broker is the launcher as the one who does what the plan has it do.
 func (s *Started) broker(seen func(*supervisor.Call)) *supervisor.Broker {
 	r := s.run
-	d := &supervisor.Broker{Root: s.Root(), Umask: r.Plan.Command.Umask, Seen: seen, Makes: func(path string) bool { return r.Plan.At(path).MakesNames }}
+	d := &supervisor.Broker{Root: s.box.Root(), Umask: r.Plan.Command.Umask, Seen: seen, Makes: func(path string) bool { return r.Plan.At(path).MakesNames }}
 	d.Separate = func(string, string) bool { return false }
 	d.Forbids = func(string, func(string) bool) bool { return false }
 	if r.Policy.ProtectStrict {
@@ -78,10 +78,10 @@ func (s *Started) broker(seen func(*supervisor.Call)) *supervisor.Broker {
 			}
 			pattern, yes := ban.Covers(path, within)
 			if yes {
-				r.tells.attempt(r.forbidden(path, pattern))
+				r.report.attempt(r.forbidden(path, pattern))
 			}
 			if yes && r.learn {
-				r.tells.try(Try{Deed: supervisor.Write, Path: path, Opened: true})
+				r.report.try(Try{Deed: supervisor.Write, Path: path, Opened: true})
 			}
 			return yes
 		}

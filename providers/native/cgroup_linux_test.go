@@ -40,7 +40,6 @@ func TestBornInGroup(t *testing.T) {
 	run, err := b.plan("/bin/sh", "-c", "sed -n 's/^0:://p' /proc/self/cgroup")
 	require.NoError(t, err)
 	run.Limits = cgroups.Plan{Dirs: []cgroups.Dir{{Mechanism: cgroups.ByV2, Parent: parent}}}
-	run.Plan.Await = false
 	require.True(t, run.Limits.Born())
 	s, wait := b.launch(run)
 	groups := groupsOf(s)

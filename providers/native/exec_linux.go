@@ -31,7 +31,7 @@ func (p *plan) Exec(ctx context.Context, argv, files []string, stdio providers.S
 	size, over := func() {}, make(chan struct{})
 	defer close(over)
 	if t := stdio.Terminal; t != nil {
-		master, slave, err := s.OpenTerminal()
+		master, slave, err := s.box.OpenTerminal()
 		if err != nil {
 			return result, err
 		}
@@ -66,7 +66,7 @@ func (p *plan) Exec(ctx context.Context, argv, files []string, stdio providers.S
 	for i, f := range theirs {
 		fds[i] = int(f.Fd())
 	}
-	e, err := s.Exec(files, argv, fds, stdio.Terminal != nil)
+	e, err := s.box.Exec(files, argv, fds, stdio.Terminal != nil)
 	for _, f := range theirs {
 		_ = f.Close() // a terminal's is one for all
 	}

@@ -21,14 +21,14 @@ func (r *Planned) Guarded() *survey.Guarded {
 	return &survey.Guarded{Policy: r.Policy, Trees: r.trees, Writes: r.Plan.Writes, Own: r.Plan.Checked}
 }
 
-// Tells reports whether the command has a file that tells it of refusals.
-func (r *Planned) Tells() bool {
+// ShowsDenials reports whether the command has a file in which it reads of refusals.
+func (r *Planned) ShowsDenials() bool {
 	return survey.Guards(r.Policy) || r.Policy.Attempts || r.Egress.Rules != nil
 }
 
 // Configs returns the private copies of git's configurations that a run which has started has.
 func (s *Started) Configs(session string) *workspace.Configs {
-	c := workspace.NewConfigs(session, s.Sandbox.Configs(true))
+	c := workspace.NewConfigs(session, s.box.Configs(true))
 	if c != nil {
 		c.At = s.run.Plan.OpenConfig
 		c.Shown = func(path string) bool { return s.run.Policy.Decide(path).Access >= profiles.Read }
@@ -79,7 +79,7 @@ func (r *Run) sweep() {
 	}
 }
 
-// onStub reports whether a mount is of what is in quarantine, on a stub that [providers.LocalObserver].Opened makes.
+// onStub reports whether a mount is of what is in quarantine, on a stub that is made between [plan.Bind] and [Run.Clone].
 func (r *Run) onStub(m namespaces.Mount) bool {
 	return m.Kind == namespaces.Bind && m.Tree && !m.ReadOnly && m.Source != m.Target && survey.Below(m.Target, r.Policy.Workspace)
 }
@@ -87,9 +87,9 @@ func (r *Run) onStub(m namespaces.Mount) bool {
 // Stubs say how directories under protected names go on working inside.
 func (s *Started) Stubs() *workspace.Stubs {
 	stubs := workspace.NewStubs()
-	if s.Staged() {
-		stubs.Staged, stubs.Mount = s.run.Plan.Staging.Kept, s.Mount
-		s.ReadyToMount()
+	if s.box.Staged() {
+		stubs.Staged, stubs.Mount = s.run.Plan.Staging.Kept, s.box.Mount
+		s.box.ReadyToMount()
 	}
 	return stubs
 }

@@ -18,7 +18,8 @@ import (
 // Hidden returns the services of this machine that the command has asked its own loopback for; and, if it has failed, what
 // its words name that this machine has and the command does not see. What the workspace names in the home is told of if it
 // was looked for.
-func (r *plan) Hidden(failed bool) (list []events.Hidden) {
+func (s *Started) Hidden(failed bool) (list []events.Hidden) {
+	r := s.run
 	if failed {
 		list = r.named
 		if !r.Plan.Identity.Root {
@@ -26,13 +27,13 @@ func (r *plan) Hidden(failed bool) (list []events.Hidden) {
 		}
 	}
 	for _, n := range r.outward {
-		if !slices.Contains(r.run.looked, n.Path) {
+		if !slices.Contains(r.looked, n.Path) {
 			continue
 		}
 		h := r.hiddenAt(n.Path)
 		h.What, h.Hint = "read "+n.Path+", "+n.By, "--read "+shell.Quote(n.Path)
 		pushes := strings.HasPrefix(n.By, survey.NamedRemote) && slices.ContainsFunc(r.Plan.Command.Argv, func(w string) bool { return strings.Contains(w, "push") })
-		if made := slices.Contains(r.run.made, n.Path); made || pushes {
+		if made := slices.Contains(r.made, n.Path); made || pushes {
 			h.What, h.Hint = "write "+n.Path+", "+n.By, "--write "+shell.Quote(n.Path)
 			if made {
 				h.What += "; what was written is gone"
@@ -40,12 +41,12 @@ func (r *plan) Hidden(failed bool) (list []events.Hidden) {
 		}
 		list = append(slices.DeleteFunc(list, func(have events.Hidden) bool { return have.Hint == h.Hint }), h)
 	}
-	for _, path := range r.run.sockets {
+	for _, path := range r.sockets {
 		if h, is := r.hiddenSocket(path); is && !slices.Contains(list, h) {
 			list = append(list, h)
 		}
 	}
-	for _, port := range r.run.closed {
+	for _, port := range r.closed {
 		rule := "localhost:" + strconv.Itoa(int(port))
 		own := slices.ContainsFunc(r.Policy.Network.Local, func(l profiles.NetRule) bool {
 			return strings.TrimPrefix(l.Text, "localhost:") == strings.TrimPrefix(rule, "localhost:")
@@ -62,7 +63,7 @@ func (r *plan) Hidden(failed bool) (list []events.Hidden) {
 
 // hiddenNames returns what the words of the command name and is hidden. That it was opened no record has: a refused open
 // leaves none, and a word that is no shell's is for its program.
-func (r *plan) hiddenNames() (list []events.Hidden) {
+func (r *Run) hiddenNames() (list []events.Hidden) {
 	add := func(h events.Hidden) {
 		if h.What != "" && !slices.Contains(list, h) {
 			list = append(list, h)
@@ -106,7 +107,8 @@ func (r *Planned) unseen() string {
 
 // Unreadable returns the hidden files of the workspace that git reads for the command, if it takes them: it is one that
 // adds all there is in a directory.
-func (r *plan) Unreadable() (paths []string) {
+func (s *Started) Unreadable() (paths []string) {
+	r := s.run
 	argv := r.Plan.Command.Argv
 	verb := slices.IndexFunc(argv, func(w string) bool { return w == "add" || w == "stash" })
 	if filepath.Base(argv[0]) != "git" || verb < 0 {
@@ -131,7 +133,7 @@ func (r *plan) Unreadable() (paths []string) {
 
 // hiddenAt returns what a word names, if that is hidden. No link is followed: the name of a file to which one leads would
 // say more than the command line does.
-func (r *plan) hiddenAt(word string) (h events.Hidden) {
+func (r *Run) hiddenAt(word string) (h events.Hidden) {
 	path := filepath.Clean(word)
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(r.Plan.Command.Dir, word)
@@ -182,13 +184,13 @@ func (r *plan) hiddenAt(word string) (h events.Hidden) {
 }
 
 // hiddenSocket returns what a path names, if that is a socket and hidden.
-func (r *plan) hiddenSocket(path string) (h events.Hidden, is bool) {
+func (r *Run) hiddenSocket(path string) (h events.Hidden, is bool) {
 	h = r.hiddenAt(path)
 	return h, strings.HasPrefix(h.Hint, "--socket ")
 }
 
 // visible reports whether the command finds at a path what the host has there, or something of the sandbox's own.
-func (r *plan) visible(path string) bool {
+func (r *Run) visible(path string) bool {
 	m := r.Plan.At(path)
 	switch {
 	case m.Kind == namespaces.Mask:

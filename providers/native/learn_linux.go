@@ -47,7 +47,7 @@ func (r *Run) study(c *supervisor.Call) {
 	if limit := r.Policy.Resources.Files.Value; limit > 0 && strings.HasPrefix(c.Name, "open") && c.Descriptors() >= limit {
 		t := Try{Limit: true, Path: "files", Call: c.Name} // EMFILE
 		t.Program, _ = c.Program()
-		r.tells.try(t)
+		r.report.try(t)
 	}
 	if slices.Contains(forks[:], c.Name) {
 		r.countForks(c)
@@ -78,7 +78,7 @@ func (r *Run) study(c *supervisor.Call) {
 		}
 		if refused || t.Done {
 			t.Program, _ = c.Program()
-			r.tells.try(t)
+			r.report.try(t)
 		}
 	}
 }
@@ -101,7 +101,7 @@ func (r *Run) countForks(c *supervisor.Call) {
 	if r.room <= 0 {
 		t := Try{Limit: true, Path: "pids", Call: c.Name} // EAGAIN
 		t.Program, _ = c.Program()
-		r.tells.try(t)
+		r.report.try(t)
 	}
 }
 
@@ -179,11 +179,11 @@ func socketOf(c *supervisor.Call) (n supervisor.Name, ok bool) {
 // watchPrivate looks whether the private directories become full: the kernel refuses
 // what has no room, and tells nobody but the command.
 func (s *Started) watchPrivate(ctx context.Context) {
-	fd, err := unix.FcntlInt(uintptr(s.Private), unix.F_DUPFD_CLOEXEC, 0)
+	fd, err := unix.FcntlInt(uintptr(s.box.Private), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return
 	}
-	s.brim = make(chan bool, 1)
+	s.filled = make(chan bool, 1)
 	go func() {
 		defer unix.Close(fd)
 		full, tick := false, time.Second // what fills them most often ends soon, and leaves them full
@@ -198,7 +198,7 @@ func (s *Started) watchPrivate(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 				look()
-				s.brim <- full
+				s.filled <- full
 				return
 			case <-time.After(tick):
 				look()
@@ -213,7 +213,7 @@ func (e *End) Spent(policy *profiles.Policy) (keys []string) {
 	if e.Forks > 0 && policy.Resources.Pids.Value > 0 {
 		keys = append(keys, "pids")
 	}
-	if e.Full || e.Brim {
+	if e.Full || e.Filled {
 		keys = append(keys, "disk")
 	}
 	if e.Status.Signaled() && e.Status.Signal() == unix.SIGXFSZ || e.Status.Exited() && e.Status.ExitStatus() == 128+int(unix.SIGXFSZ) {

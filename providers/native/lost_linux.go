@@ -21,7 +21,7 @@ func (s *Started) Lost() ([]quarantine.Lost, error) {
 		dirs = append(dirs, dir)
 	}
 	_, remade := p.AgentDirs()
-	list, err := s.Sandbox.Lost(append(dirs, s.run.Plan.Layers(p.Workspace)...), append(p.Remade(), remade...))
+	list, err := s.box.Lost(append(dirs, s.run.Plan.Layers(p.Workspace)...), append(p.Remade(), remade...))
 	if err == nil {
 		var named []namespaces.Lost
 		named, err = s.namedTemporary()
@@ -53,9 +53,14 @@ func (s *Started) namedTemporary() (found []namespaces.Lost, err error) {
 		if d.Access != profiles.Private || !p.Temporary(d.Rule.Path) || path == d.Rule.Path || slices.ContainsFunc(found, func(f namespaces.Lost) bool { return survey.Below(path, f.Path) }) {
 			continue
 		}
-		list, e := s.Sandbox.Lost([]string{filepath.Dir(path)}, nil)
+		list, e := s.box.Lost([]string{filepath.Dir(path)}, nil)
 		err = errors.Join(err, e)
 		found = append(found, slices.DeleteFunc(list, func(l namespaces.Lost) bool { return l.Path != path })...)
 	}
 	return found, err
+}
+
+// OpenLost opens the directory that holds one of them, in which it has the name.
+func (s *Started) OpenLost(path string) (dir int, name string, err error) {
+	return s.box.OpenLost(path)
 }

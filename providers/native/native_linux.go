@@ -24,8 +24,10 @@ import (
 
 	"github.com/pccrun/pccrun/cgroups"
 	"github.com/pccrun/pccrun/internal/egress"
+	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/internal/survey"
+	"github.com/pccrun/pccrun/internal/terminal"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/netproxy"
@@ -63,6 +65,7 @@ type facts struct {
 	powerless error                 // why the launcher makes no names in place of the command
 	programs  []namespaces.Readable // see [namespaces.Plan.Programs]
 	umask     int
+	supervise int // flags of seccomp(2) by which the launcher is asked, if the policy has it asked
 }
 
 // Planned is a run that is decided, as a value: nobody changes it.
@@ -80,11 +83,16 @@ type Planned struct {
 	trees   []survey.Tree  // the workspace, and what else the command may write
 }
 
-// A Run carries a plan out. Its Plan is bound to what the run has made for it, and its Answers
-// say what became of the plan when the sandbox stands.
+// A Run is a plan that is being carried out: its Plan is bound to what was made for it.
 type Run struct {
 	Planned
-	tells hears
+	report *reporter
+
+	plan  *plan // that it carries out
+	io    providers.Stdio
+	stdio *namespaces.Stdio
+	box   *namespaces.Sandbox // nil: none was begun
+	given bool                // it has its plan
 
 	seen func(*supervisor.Call) // looks at each call of a run that learns
 
@@ -95,25 +103,17 @@ type Run struct {
 	group   *cgroups.Group               // made before the sandbox is begun, or root is shed
 	remover *namespaces.DirectoryRemover // as root
 
-	looked, made []string // as in [namespaces.Result], of what the workspace names
+	looked, made []string        // as in [namespaces.Result], of what the workspace names
+	named        []events.Hidden // as root, who gives up what it may see: see [Run.hiddenNames]
 
 	sockets []string // of unix(7), that the command asked for, where a report is wanted
 	closed  []uint16 // ports of its own loopback that the command asked for and nobody listened at
 }
 
-// hears hears what happens in a run, each kind from one goroutine but for decided.
-type hears interface {
-	decided(netproxy.Event) // by the proxy
-	attempt(Attempt)        // of a file, that was refused: see [profiles.Policy.Attempts]
-	try(Try)                // of the host, that was not had: where a run learns
-
-	settled([]profiles.Answer) // what became of the plan, before anything else
-}
-
 // run begins to carry a plan out.
-func (p *Planned) run(tells hears) *Run {
-	r := &Run{Planned: *p, tells: tells}
-	r.Answers, r.seen = slices.Clone(p.Answers), r.study
+func (p *Planned) run(o providers.Observer) *Run {
+	r := &Run{Planned: *p, report: &reporter{o: o, policy: p.Policy, signs: p.signs}}
+	r.seen = r.study
 	return r
 }
 
@@ -141,6 +141,9 @@ func examine(policy *profiles.Policy, survey *providers.Survey, o *options, comm
 	if (policy.Strict || policy.ProtectStrict) && !f.kernel.Identity.Root { // else it is shed before the start
 		f.powerless = supervisor.Powerless()
 	}
+	if policy.Attempts || policy.Strict || policy.ProtectStrict || o.learn {
+		f.supervise = supervisor.InstallFlags()
+	}
 	if err := f.bound(policy); err != nil {
 		return nil, err
 	}
@@ -164,7 +167,9 @@ func decide(policy *profiles.Policy, s *providers.Survey, f *facts, o *options, 
 	looked := machine(s)
 	p := &Planned{Policy: policy, Limits: f.limits, Egress: f.way, learn: o.learn}
 	if o.learn { // which sees each call, and what it finds
-		looked.Named = nil
+		unnamed := *looked
+		unnamed.Named = nil
+		looked = &unnamed
 	}
 	p.outward, p.signs = looked.Named, looked.Signing
 	p.trees = append([]survey.Tree{{Query: looked.Query, Found: looked.Workspace}}, looked.Trees...)
@@ -311,8 +316,12 @@ func (p *Planned) bound(w *namespaces.With, f *facts) {
 	}
 	w.Disk = f.limits.Supervise // private files count as memory
 	w.Segments = f.limits.Supervise > 0 && f.tables && !slices.Contains(p.Policy.Without, profiles.LayerIpcns)
-	w.Await = len(f.limits.Dirs) > 1 || len(f.limits.Dirs) == 1 && !f.limits.Born()
 	w.CPUs = f.cpus
+}
+
+// moves reports whether the sandbox is moved into control groups, and was not born in one.
+func (p *Planned) moves() bool {
+	return len(p.Limits.Dirs) > 1 || len(p.Limits.Dirs) == 1 && !p.Limits.Born()
 }
 
 func requires(p *profiles.Policy, g profiles.Guarantee) bool {
@@ -347,64 +356,44 @@ func (r *Run) release() error {
 	return r.group.Remove(time.Second)
 }
 
-// Started is a run under way.
+// Started is a run whose pid 1 is cloned.
 type Started struct {
-	*namespaces.Sandbox
+	box *namespaces.Sandbox
 
-	Unreported bool // refused writes are not told: there is a supervisor around this run already
+	Unreported bool // refused writes are not reported: there is a supervisor around this run already
 
-	run    *Run
-	group  *cgroups.Group
-	way    *egress.Service
-	watch  *cgroups.Supervisor
-	cancel context.CancelFunc
-	seen   *supervisor.Supervisor // nil: nobody asks
-	full   chan int64
-	brim   chan bool  // says, when the run is over, whether its private directories were full; nil if nobody looked
-	broken chan error // why the run had to be ended
+	run     *Run
+	environ []string // of the command, where it is not the plan's
+	group   *cgroups.Group
+	way     *egress.Service
+	watch   *cgroups.Supervisor
+	cancel  context.CancelFunc
+	seen    *supervisor.Supervisor // nil: nobody asks
+	full    chan int64
+	filled  chan bool // says, when the run is over, whether its private directories were full; nil if nobody looked
 
-	denials *os.File            // where the command reads of refusals; nil for none
-	pinned  []workspace.Refusal // see [Started.Refused]
+	drain   func(patience time.Duration) error // once it is attended
+	relay   *terminal.Relay                    // nil: the command has no terminal
+	denials *os.File                           // where the command reads of refusals; nil for none
+	pinned  []workspace.Refusal                // see [Started.Refused]
 
-	refusals chan struct{} // closed when the last refused packet was told of
+	refusals chan struct{} // closed when the last refused packet was reported
 }
 
-// Start finishes a sandbox that was begun and sets everything around it going.
-func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio) (*Started, error) {
-	s := &Started{Sandbox: box, run: r, group: r.group, full: make(chan int64, 1), broken: make(chan error, 1)}
-	var err error
-	if s.way, err = r.Egress.Open(r.tells.decided); err != nil {
-		box.Close()
-		return nil, s.close(err)
-	}
-	box.Connected = func() error { return r.connected(box) }
-	if err := box.Start(r.Plan, io); err != nil {
-		return nil, s.close(r.unkept(r.overlayMissing(err)))
-	}
-	r.tells.settled(r.Answers)
+// started is the run once its sandbox has its plan.
+func (r *Run) started() *Started {
+	return &Started{box: r.box, run: r, group: r.group, full: make(chan int64, 1)}
+}
+
+// attend sets everything around the sandbox going.
+func (s *Started) attend() error {
+	r, box := s.run, s.box
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
-	if r.Plan.Await {
-		var err error
-		if s.group == nil {
-			s.group, err = r.Limits.Create()
-		}
-		if err == nil {
-			err = s.group.Attach(box.Pid)
-		}
-		if err == nil {
-			err = box.Continue()
-		}
-		if err != nil {
-			box.Close()
-			return nil, s.close(err)
-		}
-	}
 	if err := s.observe(); err != nil {
-		box.Close()
-		return nil, s.close(err)
+		return err
 	}
-	s.keep()
+	box.Keep()
 	if limit := r.Limits.Supervise; limit > 0 {
 		s.watch = &cgroups.Supervisor{Limit: limit, PID: box.Pid, Filesystems: []int{box.Private}, Segments: box.SysV[0], Semaphores: box.SysV[1], Queues: box.SysV[2], Over: func(int64) { box.Kill() }}
 		go s.watch.Run(ctx)
@@ -416,25 +405,10 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio) (*Started, er
 		s.watchPrivate(ctx)
 	}
 	if err := s.serve(ctx); err != nil {
-		s.end(err)
+		box.Abort(err) // nobody would say why there is no way out
 	}
-	s.way.Published(ctx, s.Dial)
-	return s, nil
-}
-
-// keep begins to cover again what the host replaces. A remount watcher that cannot go on
-// ends the run: what it kept would be open.
-func (s *Started) keep() {
-	s.Keep(s.end)
-}
-
-// end ends the run for a reason, if it is the first.
-func (s *Started) end(err error) {
-	select {
-	case s.broken <- err:
-	default:
-	}
-	s.Kill()
+	s.way.Published(ctx, box.Dial)
+	return nil
 }
 
 // watchDisk ends the run when its overlays, its private directories and what it adds to a persistent
@@ -455,12 +429,12 @@ func (s *Started) watchDisk(ctx context.Context, limit int64) {
 			used += max(0, s.run.homed()-before)
 		}
 		var private unix.Statfs_t
-		if unix.Fstatfs(s.Private, &private) == nil {
+		if unix.Fstatfs(s.box.Private, &private) == nil {
 			used += int64(private.Blocks-private.Bfree) * private.Bsize
 		}
 		if used > limit {
 			s.full <- used
-			s.Kill()
+			s.box.Kill()
 			return
 		}
 		select {
@@ -477,7 +451,7 @@ type End struct {
 	OOM     bool   // memory ran out
 	Kills   int64  // processes that the kernel killed for that; 0 where the whole sandbox was ended
 	Full    bool   // more of the disk was used than is allowed
-	Brim    bool   // the private directories were full
+	Filled  bool   // the private directories were full
 	Forks   int64  // processes that the limit refused, where a control group counts them; else 1 if there were as many as it allows
 	Limit   int64  // of memory, in bytes
 	Peak    int64  // of memory, in bytes; 0 if nobody looked
@@ -512,25 +486,17 @@ func (e *End) count() {
 	e.Read, e.Written = e.Usage.Inblock<<9, e.Usage.Oublock<<9 // sectors, getrusage(2)
 }
 
-// Wait follows the run to its end and takes away what it needed.
-func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
-	result, err := s.Sandbox.Wait(stopped)
+// collect returns when nothing of the sandbox is left, and takes away what the run needed.
+func (s *Started) collect() (*End, error) {
+	result, err := s.box.Collect()
 	s.cancel()
 	if s.seen != nil {
 		err = errors.Join(err, s.seen.Wait())
 	}
 	if s.refusals != nil {
-		<-s.refusals // all that was refused is told: whoever tried is dead
+		<-s.refusals // all that was refused is reported: whoever tried is dead
 	}
 	s.way.Close()
-	// What the remount watcher meets while a sandbox that has ended is taken apart is no
-	// reason of anything.
-	if err == nil && result.Killed {
-		select {
-		case err = <-s.broken:
-		default:
-		}
-	}
 	end := &End{Limit: s.run.Policy.Resources.Memory.Value}
 	if s.watch != nil {
 		end.Peak, end.OOM = s.watch.Peak(), s.watch.Exceeded()
@@ -543,8 +509,8 @@ func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
 		end.Full = true
 	default:
 	}
-	if s.brim != nil {
-		end.Brim = <-s.brim
+	if s.filled != nil {
+		end.Filled = <-s.filled
 	}
 	if result != nil {
 		end.Result = *result

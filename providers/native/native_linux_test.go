@@ -24,6 +24,7 @@ import (
 
 	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/internal/egress"
+	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/outgoing"
 	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/internal/survey"
@@ -35,8 +36,10 @@ import (
 	"github.com/pccrun/pccrun/providers"
 )
 
-// bench is a home with a workspace in it, and what a run in it says.
+// bench is a home with a workspace in it, and what a run in it reports.
 type bench struct {
+	providers.Observer // nil: of its methods a test calls those that bench has
+
 	t         *testing.T
 	home      string
 	workspace string
@@ -101,15 +104,30 @@ func (b *bench) plan(argv ...string) (*Run, error) {
 	return p.run(b), err
 }
 
-func (b *bench) settled([]profiles.Answer) {}
-
-func (b *bench) attempt(a Attempt) {
-	if b.onAttempt != nil {
-		b.onAttempt(a)
+func (b *bench) Denial(d events.Denial) {
+	if path, writes := strings.CutPrefix(d.What, "write "); writes && b.onAttempt != nil {
+		b.onAttempt(Attempt{Guarantee: profiles.Guarantee(d.Guarantee), Path: path, Rule: d.Rule, Hint: d.Hint})
 	}
 }
 
-func (b *bench) try(Try) {}
+// Decision notes what the proxy says.
+func (b *bench) Decision(d events.NetDecision) {
+	e := netproxy.Event{Kind: netproxy.Denied, Request: d.Request, Verdict: rules.Verdict{Host: d.Host}}
+	if d.Allowed {
+		e.Kind = netproxy.Opened
+	}
+	b.note(e)
+}
+
+func (b *bench) Closed(c events.NetClosed) {
+	b.note(netproxy.Event{Kind: netproxy.Closed, Up: c.Up, Down: c.Down})
+}
+
+func (b *bench) note(e netproxy.Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.events = append(b.events, e)
+}
 
 // outcome is what a run printed, and how it ended.
 type outcome struct {
@@ -126,6 +144,26 @@ func (b *bench) start(argv ...string) (s *Started, wait func() outcome) {
 	return b.launch(run)
 }
 
+// begin takes a run through its stages until the command runs. It gives the run nothing of a session.
+func begin(run *Run, box *namespaces.Sandbox, stdio *namespaces.Stdio) (*Started, error) {
+	run.plan, run.box, run.stdio = &plan{Planned: &run.Planned, provider: &Provider{}}, box, stdio
+	if err := run.give(); err != nil {
+		return nil, err
+	}
+	s := run.started()
+	_, err := s.Connect()
+	if err == nil {
+		err = s.Go()
+	}
+	if err == nil {
+		err = s.attend()
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
 // launch begins a planned run.
 func (b *bench) launch(run *Run) (s *Started, wait func() outcome) {
 	b.t.Helper()
@@ -134,12 +172,12 @@ func (b *bench) launch(run *Run) (s *Started, wait func() outcome) {
 	r, w, err := os.Pipe()
 	require.NoError(b.t, err)
 	stdio := &namespaces.Stdio{Fds: [3]int{int(in.Fd()), int(w.Fd()), int(w.Fd())}, Host: -1}
-	require.NoError(b.t, run.bind(func() (*os.File, error) { return os.Open("/proc/self/exe") }, ""))
+	require.NoError(b.t, run.bind(func() (*os.File, error) { return os.Open("/proc/self/exe") }, "", ""))
 	shell, err := run.shell()
 	require.NoError(b.t, err)
 	box, err := namespaces.Begin(shell)
 	require.NoError(b.t, err)
-	s, err = run.Start(box, stdio)
+	s, err = begin(run, box, stdio)
 	in.Close()
 	w.Close()
 	if err != nil {
@@ -153,16 +191,10 @@ func (b *bench) launch(run *Run) (s *Started, wait func() outcome) {
 		text <- string(all)
 	}()
 	return s, func() outcome {
-		end, err := s.Wait(func(unix.Signal) {})
+		s.untilGone()
+		end, err := s.collect()
 		return outcome{<-text, end, err}
 	}
-}
-
-// decided notes what the proxy says.
-func (b *bench) decided(e netproxy.Event) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.events = append(b.events, e)
 }
 
 func (b *bench) sh(script string) outcome {
@@ -469,7 +501,7 @@ except OSError as e:
 		if s == nil {
 			require.NoError(t, wait().err, c.cause)
 		}
-		a, weaker := s.run.weaker(s.Sandbox)
+		a, weaker := s.run.weaker(s.box)
 		require.Equal(t, c.state != profiles.Kept, weaker)
 		require.Equal(t, c.state, a.State)
 		require.Contains(t, a.Mechanism+a.Cause, c.cause)
@@ -539,7 +571,7 @@ func TestStepFails(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(b.workspace, ".git/config")))
 	box, err := namespaces.Begin(run.Plan.Shell)
 	require.NoError(t, err)
-	_, err = run.Start(box, &namespaces.Stdio{Fds: [3]int{0, 1, 2}, Host: -1})
+	_, err = begin(run, box, &namespaces.Stdio{Fds: [3]int{0, 1, 2}, Host: -1})
 	var step *namespaces.StepError
 	require.ErrorAs(t, err, &step)
 	require.Contains(t, err.Error(), ".git/config read-only: no such file or directory")
@@ -551,7 +583,7 @@ func TestStepFails(t *testing.T) {
 		require.NoError(t, os.Mkdir(filepath.Join(b.workspace, ".git/hooks"), 0o755))
 		box, err = namespaces.Begin(run.Plan.Shell)
 		require.NoError(t, err)
-		_, err = run.Start(box, &namespaces.Stdio{Fds: [3]int{0, 1, 2}, Host: -1})
+		_, err = begin(run, box, &namespaces.Stdio{Fds: [3]int{0, 1, 2}, Host: -1})
 		require.ErrorIs(t, err, unix.ESTALE)
 	}
 	require.NoError(t, errors.Join(noChildren()))
@@ -907,6 +939,20 @@ func TestStagedWhereOthersOnlyRead(t *testing.T) {
 
 // planned surveys this machine and plans a run.
 func planned(policy *profiles.Policy, o options, argv []string) (*Planned, error) {
+	plan, err := planner(policy, o, argv)
+	if err != nil {
+		return nil, err
+	}
+	p, err := plan()
+	if err != nil {
+		return nil, err
+	}
+	_, err = providers.Check(policy, p.Answers)
+	return p, err
+}
+
+// planner learns what a plan is made of, and returns what makes it.
+func planner(policy *profiles.Policy, o options, argv []string) (func() (*Planned, error), error) {
 	host := profiles.Host{Environ: o.environ}
 	paths, err := survey.Programs(policy, argv[0], o.environ)
 	if err != nil {
@@ -924,12 +970,40 @@ func planned(policy *profiles.Policy, o options, argv []string) (*Planned, error
 	if err != nil {
 		return nil, err
 	}
-	p, err := decide(policy, s, f, &o, command)
-	if err != nil {
-		return nil, err
+	return func() (*Planned, error) { return decide(policy, s, f, &o, command) }, nil
+}
+
+// A plan is made of the policy, the survey, the facts and the command alone: when all that they speak of is gone, it is
+// the same.
+func TestPlanIsPure(t *testing.T) {
+	for name, change := range map[string]func(*profiles.Request, *options){
+		"default":  func(*profiles.Request, *options) {},
+		"strict":   func(r *profiles.Request, _ *options) { r.Profile = "strict" },
+		"attempts": func(r *profiles.Request, _ *options) { r.Report = "attempts" },
+		"learn":    func(_ *profiles.Request, o *options) { o.learn = true },
+		"network":  func(r *profiles.Request, _ *options) { r.Allow = []string{"example.com"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			req := b.request
+			req.Command, req.Workspace = []string{"/bin/true"}, b.workspace
+			req.Host = profiles.Host{UID: os.Getuid(), Home: b.home, Cwd: b.workspace, Memory: 8 << 30, Environ: []string{"PATH=/usr/bin:/bin", "HOME=" + b.home}}
+			o := options{environ: req.Host.Environ}
+			change(&req, &o)
+			policy, err := profiles.Resolve(req)
+			require.NoError(t, err)
+			plan, err := planner(policy, o, req.Command)
+			require.NoError(t, err)
+			first, err := plan()
+			require.NoError(t, err)
+			require.NoError(t, os.RemoveAll(b.home))
+			second, err := plan()
+			require.NoError(t, err)
+			require.Equal(t, first.Plan, second.Plan)
+			require.Equal(t, first.Answers, second.Answers)
+			require.Equal(t, first.Warnings, second.Warnings)
+		})
 	}
-	_, err = providers.Check(policy, p.Answers)
-	return p, err
 }
 
 func groupsOf(s *Started) []string {

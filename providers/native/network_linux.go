@@ -22,11 +22,11 @@ const maxCaptured = 16
 
 // names is where the names of the sandbox have their addresses.
 func (s *Started) names() *netproxy.Names {
-	if s.Net == nil || s.run.Plan.Network.Apart {
+	if s.box.Net == nil || s.run.Plan.Network.Apart {
 		return nil
 	}
 	var six netip.Prefix
-	if s.Net.IPv6 {
+	if s.box.Net.IPv6 {
 		six = s.run.Plan.Network.Range.Names6()
 	}
 	return netproxy.NewNames(network.Names4, six)
@@ -38,15 +38,15 @@ func (s *Started) serve(ctx context.Context) error {
 	if s.run.Egress.Rules == nil && !s.run.Plan.Questions {
 		return nil
 	}
-	if err := s.Adopt(); err != nil {
+	if err := s.box.Adopt(); err != nil {
 		return err
 	}
 	s.way.Hint = s.hint
 	s.way.Begin(s.names())
 	if s.run.Egress.Rules == nil {
-		s.way.Questions(ctx, s.Questions)
+		s.way.Questions(ctx, s.box.Questions)
 	} else {
-		s.way.Listeners(ctx, s.Listeners)
+		s.way.Listeners(ctx, s.box.Listeners)
 	}
 	s.serveNetwork(ctx)
 	return nil
@@ -55,7 +55,7 @@ func (s *Started) serve(ctx context.Context) error {
 func (s *Started) refused(r network.Refusal) {
 	if !r.Closed {
 		s.way.Refused(r.Protocol, r.To)
-	} else if port := r.To.Port(); procfs.Listens(s.Pid, port) { // at ::1, as node does: who tries both addresses got there
+	} else if port := r.To.Port(); procfs.Listens(s.box.Pid, port) { // at ::1, as node does: who tries both addresses got there
 		s.run.closed = slices.DeleteFunc(s.run.closed, func(p uint16) bool { return p == port })
 	} else if len(s.run.closed) < maxClosed && !slices.Contains(s.run.closed, port) {
 		s.run.closed = append(s.run.closed, port)
@@ -68,20 +68,20 @@ const maxClosed = 64
 // serveNetwork serves what programs do without knowing of the proxy, and takes what the kernel
 // reports of refused packets.
 func (s *Started) serveNetwork(ctx context.Context) {
-	if s.Net == nil {
+	if s.box.Net == nil {
 		return
 	}
 	if s.run.Egress.Rules != nil {
-		for _, l := range s.Net.Captured {
+		for _, l := range s.box.Net.Captured {
 			s.way.Captured(ctx, l)
 		}
-		s.way.Questions(ctx, s.Net.Questions)
-		go s.Net.KeepAlive(ctx)
+		s.way.Questions(ctx, s.box.Net.Questions)
+		go s.box.Net.KeepAlive(ctx)
 	}
 	s.refusals = make(chan struct{})
 	go func() {
 		defer close(s.refusals)
-		s.Net.Refused(ctx, s.refused)
+		s.box.Net.Refused(ctx, s.refused)
 	}()
 }
 
@@ -104,36 +104,28 @@ func (r *Run) weaker(box *namespaces.Sandbox) (a profiles.Answer, is bool) {
 	return a, true
 }
 
-// connected judges what became of the way out, before the command runs: what the
-// policy requires of it was not to be had, or the command is told by variables
-// what it would have needed none for.
-func (r *Run) connected(box *namespaces.Sandbox) error {
+// connected judges what became of the way out, before the command runs. It returns the answers with what this start
+// has made of them, or what the policy requires and could not be had. Where nothing is captured the command gets an
+// environment that leads to the proxy, in place of the plan's.
+func (r *Run) connected(box *namespaces.Sandbox) (answers []profiles.Answer, environ []string, err error) {
 	a, is := r.weaker(box)
 	if !is {
-		return nil
+		return r.Answers, nil, nil
 	}
-	i := slices.IndexFunc(r.Answers, func(planned profiles.Answer) bool { return planned.Guarantee == a.Guarantee })
-	if r.Answers[i].State != profiles.Missing { // by --without, say
-		r.Answers[i] = a
+	answers = slices.Clone(r.Answers)
+	i := slices.IndexFunc(answers, func(planned profiles.Answer) bool { return planned.Guarantee == a.Guarantee })
+	if answers[i].State != profiles.Missing { // by --without, say
+		answers[i] = a
 	}
 	for _, q := range r.Policy.Requirements {
-		if q.Guarantee == a.Guarantee && q.Required && (a.State == profiles.Missing || q.Strong) && !providers.GivenUp(r.Policy, q.Guarantee, r.Answers[i]) {
-			return &providers.MissingError{Answer: a, Origin: q.Origin}
+		if q.Guarantee == a.Guarantee && q.Required && (a.State == profiles.Missing || q.Strong) && !providers.GivenUp(r.Policy, q.Guarantee, answers[i]) {
+			return nil, nil, &providers.MissingError{Answer: a, Origin: q.Origin}
 		}
 	}
 	if a.State == profiles.Missing {
-		box.Environ(r.Egress.Uncaptured(r.Plan.Command.Env))
+		environ = r.Egress.Uncaptured(r.Plan.Command.Env)
 	}
-	return nil
-}
-
-// Resume lets a stopped command go on. The kernel may have taken the launcher
-// for stopped as well.
-func (s *Started) Resume(foreground bool) {
-	if s.Net != nil {
-		s.Net.Renew()
-	}
-	s.Sandbox.Resume(foreground)
+	return answers, environ, nil
 }
 
 // leave plans what this machine does for the way out.
@@ -141,7 +133,7 @@ func (p *Planned) leave(w *namespaces.With, f *facts) {
 	if len(p.Policy.Network.Publish) > 0 {
 		w.Dial = egress.MaxInward
 	}
-	if p.Tells() {
+	if p.ShowsDenials() {
 		w.Told = filepath.Dir(DenialsPath)
 	}
 	if f.way.Rules == nil {
@@ -160,8 +152,8 @@ func (p *Planned) leave(w *namespaces.With, f *facts) {
 
 // bind starts the process that reads requests, if the policy needs one, has what it issues
 // trusted inside, and gives the plan what else is this run's own. program returns the whole of
-// this program, open; upper is the directory for what overlays change.
-func (r *Run) bind(program func() (*os.File, error), upper string) error {
+// this program, open; upper is the directory for what overlays change, and stateDir that of pccrun's runs.
+func (r *Run) bind(program func() (*os.File, error), upper, stateDir string) error {
 	uid, gid := 0, 0
 	if id := r.Plan.Identity; id.Root {
 		uid, gid = id.HostUID, id.HostGID
@@ -170,7 +162,7 @@ func (r *Run) bind(program func() (*os.File, error), upper string) error {
 	if err != nil {
 		return err
 	}
-	b := namespaces.Bound{Upper: upper, Env: r.Egress.Trusting(r.Plan.Command.Env)}
+	b := namespaces.Bound{Upper: upper, Env: r.Egress.Trusting(r.Plan.Command.Env), Staging: r.stage(stateDir)}
 	for _, f := range files {
 		b.Texts = append(b.Texts, namespaces.TextFile(f))
 	}

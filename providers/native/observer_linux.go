@@ -13,16 +13,16 @@ import (
 	"github.com/pccrun/pccrun/providers"
 )
 
-// A teller tells an observer what happens in a run. A command that tries the same thing for
-// ever, or ever new things, is told of no more than the bounds.
-type teller struct {
-	o      providers.LocalObserver
+// A reporter reports to the observer what happens in a run. Of a command that tries the same thing for
+// ever, or ever new things, it reports no more than the bounds.
+type reporter struct {
+	o      providers.Observer
 	policy *profiles.Policy
 	signs  survey.Signing
 
 	full  atomic.Int64 // connections that were reset for want of room
-	told  map[Attempt]int
-	tried []events.Access // told at the end, where `pccrun learn` reads it
+	times map[Attempt]int
+	tried []events.Access // written at the end, where `pccrun learn` reads it
 	index map[Try]int
 	bytes int
 	more  int64 // that there was no room for
@@ -43,29 +43,27 @@ const (
 	crowdedHint = "raise the hard limit of open files (ulimit -Hn): half of it, at most 10000, is used for connections"
 )
 
-func (t *teller) settled(answers []profiles.Answer) { t.o.Settled(answers) }
-
-func (t *teller) decided(e netproxy.Event) {
+func (t *reporter) decided(e netproxy.Event) {
 	if e.Kind != netproxy.Full {
 		providers.Tell(t.o, e)
-	} else if t.full.Add(1) == 1 {
-		t.o.Note(events.Warning{Text: crowded, Hint: crowdedHint})
+	} else {
+		t.full.Add(1)
 	}
 }
 
-func (t *teller) attempt(a Attempt) {
-	if t.told == nil {
-		t.told = map[Attempt]int{}
+func (t *reporter) attempt(a Attempt) {
+	if t.times == nil {
+		t.times = map[Attempt]int{}
 	}
-	n := t.told[a]
-	if n == maxRepeats || n == 0 && len(t.told) == maxAttempts {
+	n := t.times[a]
+	if n == maxRepeats || n == 0 && len(t.times) == maxAttempts {
 		return
 	}
-	t.told[a] = n + 1
+	t.times[a] = n + 1
 	t.o.Denial(events.Denial{Guarantee: string(a.Guarantee), What: "write " + a.Path, Rule: a.Rule, Hint: a.Hint})
 }
 
-func (t *teller) try(one Try) {
+func (t *reporter) try(one Try) {
 	if t.index == nil {
 		t.index = map[Try]int{}
 	}
@@ -116,9 +114,9 @@ func secretHint(path, home string) string {
 	return strings.Join(words, " ")
 }
 
-// end tells what is known when the run is over: which secrets of the home were looked for, and
+// end reports what is known when the run is over: which secrets of the home were looked for. It returns
 // what a run that learns has tried.
-func (t *teller) end(end *End, learn bool) {
+func (t *reporter) end(end *End, learn bool) (notes []events.Event) {
 	for _, path := range end.Looked {
 		rule, flags := t.policy.Decide(path).Rule, secretHint(path, t.policy.Home)
 		if t.signs.Flags != "" && path == t.policy.Home+"/"+t.signs.Dir {
@@ -132,15 +130,16 @@ func (t *teller) end(end *End, learn bool) {
 		t.o.Warning(events.Warning{Text: fmt.Sprintf("%s (%d times)", crowded, n), Hint: crowdedHint})
 	}
 	if !learn {
-		return
+		return nil
 	}
 	for _, one := range t.tried {
-		t.o.Note(one)
+		notes = append(notes, one)
 	}
 	for _, key := range end.Spent(t.policy) {
-		t.o.Note(events.Access{Deed: "limit", Path: key, Times: 1})
+		notes = append(notes, events.Access{Deed: "limit", Path: key, Times: 1})
 	}
 	if t.more > 0 {
-		t.o.Note(events.Dropped{Count: t.more})
+		notes = append(notes, events.Dropped{Count: t.more})
 	}
+	return notes
 }

@@ -1,26 +1,19 @@
 package native
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/egress"
-	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/homes"
-	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/internal/survey"
-	"github.com/pccrun/pccrun/internal/terminal"
 	"github.com/pccrun/pccrun/namespaces"
-	"github.com/pccrun/pccrun/namespaces/inside"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
@@ -33,7 +26,7 @@ type Provider struct {
 	whole    func() (*os.File, error)
 	without  []string
 	verbose  bool
-	observer atomic.Pointer[providers.LocalObserver] // of the run that goes on
+	observer atomic.Pointer[providers.Observer] // of the run that goes on
 
 	stdio *namespaces.Stdio
 	box   *namespaces.Sandbox // begun before the policy is read; nil for none
@@ -172,9 +165,7 @@ func unfit(err error) error {
 type plan struct {
 	*Planned
 	provider *Provider
-	run      *Run            // the last that was begun
-	named    []events.Hidden // as root, who gives up what it may see: see [plan.hiddenNames]
-	started  atomic.Pointer[Started]
+	started  atomic.Pointer[Started] // for [plan.Exec]
 }
 
 // Answers says how far each guarantee is kept.
@@ -183,21 +174,21 @@ func (p *plan) Answers() []profiles.Answer { return p.Planned.Answers }
 // Warnings are what the user should hear.
 func (p *plan) Warnings() []string { return p.Planned.Warnings }
 
-// Bare reports whether nothing is made that would be left before a copy has its plan.
-func (p *plan) Bare() bool {
-	return !p.Plan.Identity.Root && !p.Egress.Inspects() && len(p.Plan.Overlays()) == 0
+// NeedsCleanup reports whether Bind makes what somebody has to take away.
+func (p *plan) NeedsCleanup() bool {
+	return p.Plan.Identity.Root || p.Egress.Inspects() || len(p.Plan.Overlays()) > 0
 }
 
-// Judge refuses descriptors that would lead out of the sandbox.
-func (p *plan) Judge() error {
+// JudgeDescriptors refuses descriptors that would lead out of the sandbox.
+func (p *plan) JudgeDescriptors() error {
 	if err := p.Plan.JudgeHanded(p.provider.stdio); err != nil {
 		return err
 	}
 	return p.Plan.JudgePassing(p.Plan.PassFDs)
 }
 
-// Needs are the names that must stand in the persistent home.
-func (p *plan) Needs() (needs []homes.Need) {
+// HomeNeeds are the names that must stand in the persistent home.
+func (p *plan) HomeNeeds() (needs []homes.Need) {
 	for _, s := range p.Plan.HomeStubs() {
 		needs = append(needs, homes.Need{Name: s.Name, Dir: s.Node == namespaces.Directory, Link: s.Link})
 	}
@@ -210,222 +201,4 @@ func (p *plan) Layers() (list []changes.Layer) {
 		list = append(list, changes.Layer{Path: m.Source, Dev: m.Device(), Ino: m.Ino})
 	}
 	return list
-}
-
-// Lower opens the directory under an overlay: as root, who is not root any
-// more by now, through the mount that was lent.
-func (p *plan) Lower(i int) (*os.Root, error) {
-	m := p.run.Plan.Overlays()[i]
-	if m.Donated < 0 {
-		return os.OpenRoot(m.Source)
-	}
-	return os.OpenRoot("/proc/self/fd/" + strconv.Itoa(m.Donated))
-}
-
-// Run carries the plan out.
-func (p *plan) Run(ctx context.Context, io providers.Stdio, observer providers.Observer) (result providers.Result, err error) {
-	o := observer.(providers.LocalObserver)
-	p.provider.observer.Store(&o)
-	t := &teller{o: o, policy: p.Policy, signs: p.signs}
-	r := p.Planned.run(t)
-	p.run, p.provider.run = r, r
-	s, stdio, err := p.start(ctx, io, o, r)
-	if err != nil {
-		return result, unfit(err)
-	}
-	p.beside(s, o)
-	drain := stdio.Run()
-	var relay *terminal.Relay
-	if s.Master != nil {
-		relay, err = io.Terminal.Relay(terminal.Options{Terminal: stdio.Host, Master: s.Master, Lazy: stdio.Background, Log: stdio.Log})
-	}
-	p.started.Store(s)
-	if err == nil {
-		err = o.Running(s)
-	}
-	if err != nil {
-		s.Kill()
-		_, _ = s.Wait(func(unix.Signal) {})
-		return result, err
-	}
-	defer context.AfterFunc(ctx, s.Kill)()
-	go s.forward(io.Signals)
-	r.sweep()
-	s.Gone = func(end *namespaces.Result) {
-		patience := o.Ended(ctx.Err() == nil && !end.TimedOut && !end.Status.Signaled())
-		if relay != nil {
-			relay.Wait(patience)
-			relay.Close(patience)
-		}
-		if err := drain(patience); err != nil {
-			o.Warning(events.Warning{Text: messages.InWords(err)})
-		}
-		s.pinned = s.changedCopies()
-		o.Gone()
-	}
-	end, err := s.Wait(func(sig unix.Signal) { s.stopped(relay, sig) })
-	if err != nil {
-		err = unfit(err)
-		var exec *providers.ExecError
-		if errors.As(err, &exec) && exec.Err == unix.ENOENT {
-			exec.Advice = cmp.Or(r.unseen(), exec.Advice)
-		}
-		return result, err
-	}
-	r.looked, r.made = end.Looked, end.Made
-	end.Looked = slices.DeleteFunc(slices.Clone(end.Looked), func(path string) bool {
-		return slices.ContainsFunc(r.outward, func(n survey.Named) bool { return n.Path == path })
-	})
-	t.end(end, p.learn)
-	told := end.Told()
-	told.Spent = end.Spent(r.Policy)
-	return *told, nil
-}
-
-// start opens what the command will work on, and lets it run. What fails takes away what was
-// made.
-func (p *plan) start(ctx context.Context, io providers.Stdio, o providers.LocalObserver, r *Run) (s *Started, stdio *namespaces.Stdio, err error) {
-	box := p.provider.box
-	p.provider.box = nil
-	defer func() {
-		if err != nil {
-			if box != nil {
-				box.Close()
-			}
-			if r.Plan.Staging != nil {
-				_ = os.Remove(r.Plan.Staging.Kept)
-			}
-			r.Egress.Abandon()
-			err = errors.Join(err, r.release())
-		}
-	}()
-	stdio = p.provider.stdio
-	stdio.Log = io.Log
-	if slices.Contains(p.Policy.Without, profiles.LayerTTY) {
-		stdio.HandIn()
-	}
-	if box != nil && (r.Plan.Nested || r.Limits.Born()) {
-		box.Close()
-		box = nil
-	}
-	upper := ""
-	if len(r.Plan.Overlays()) > 0 {
-		if upper, err = filepath.EvalSymlinks(filepath.Join(io.Changes.Name(), changes.UpperName)); err != nil {
-			return nil, nil, err
-		}
-		r.overlaid = func() int64 { return changes.Usage(io.Changes) }
-	}
-	r.homed = io.Session.HomeSize
-	if err := r.bind(p.provider.whole, upper); err != nil {
-		return nil, nil, err
-	}
-	r.Plan.Staging = r.stage(p.provider.stateDir)
-	id := r.Plan.Identity
-	switch {
-	case id.Root:
-		if err = r.donate(); err == nil && upper != "" {
-			err = changes.HandUpper(io.Changes, id.HostUID, id.HostGID)
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-	case box != nil && slices.ContainsFunc(r.Plan.Mounts, r.onStub):
-		box.Close() // what is mounted on is made when this is opened
-		box = nil
-	case box != nil:
-		box.Feed(r.Plan, stdio)
-	}
-	if err := o.Opened(r.Guarded()); err != nil {
-		return nil, nil, err
-	}
-	if id.Root {
-		p.named = p.hiddenNames()
-		if err := r.shed(io.Session.Path); err != nil {
-			return nil, nil, err
-		}
-	}
-	if box == nil {
-		shell, err := r.shell()
-		if err != nil {
-			return nil, nil, err
-		}
-		if box, err = namespaces.Begin(shell); err != nil {
-			return nil, nil, err
-		}
-	}
-	box.Cloned = func(pid int) error {
-		o.Created(providers.Resource{Provider: providers.Native, ID: strconv.Itoa(pid)})
-		return ctx.Err()
-	}
-	begun := box
-	box = nil // whatever becomes of it, it is closed by then
-	s, err = r.Start(begun, stdio)
-	return s, stdio, err
-}
-
-// sharedKeyring is said where the floor alone keeps keys from the command.
-const sharedKeyring = "no session keyring could be made: your key quota is used up; system calls for keys are denied"
-
-// beside tells what became of a start beside the answers, and makes the file in which the
-// command reads of refusals: before it can look.
-func (p *plan) beside(s *Started, o providers.LocalObserver) {
-	if s.SharesKeyring {
-		if w := (events.Warning{Text: sharedKeyring}); p.provider.verbose {
-			o.Warning(w)
-		} else {
-			o.Note(w)
-		}
-	}
-	if s.Unreported {
-		o.Warning(events.Warning{Text: "denied writes are not reported: another seccomp supervisor already runs around this pccrun"})
-	}
-	if p.Tells() {
-		var err error
-		if s.denials, err = s.Create(DenialsPath); err != nil {
-			o.Warning(events.Warning{Text: messages.InWords(err), Hint: "the command finds its refusals there where the image has a directory /run"})
-		}
-	}
-}
-
-// Denials is the file that tells the command of refusals.
-func (s *Started) Denials() *os.File { return s.denials }
-
-// Process is pid 1, and the control groups of the run's own.
-func (s *Started) Process() (pid int, groups []string) {
-	if s.group != nil {
-		groups = s.group.Paths()
-	}
-	return s.Pid, groups
-}
-
-// forward passes signals on. INT, QUIT and HUP go to the command's process group, as a terminal
-// would send them, and so do STOP and CONT; TERM, USR1 and USR2 to the command alone, as kill(1)
-// would.
-func (s *Started) forward(signals <-chan int) {
-	for n := range signals {
-		switch sig := unix.Signal(n); sig {
-		case unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGSTOP, unix.SIGCONT:
-			s.Signal(sig, inside.ToGroup)
-		default:
-			s.Signal(sig, inside.ToCommand)
-		}
-	}
-}
-
-// stopped is called when the command was stopped, by Ctrl-Z or because it
-// wants the keys. If the terminal is gone when we go on, nobody is left to continue
-// the command: it gets what the kernel gives to a stopped group whose terminal goes,
-// setpgid(2), HUP and CONT.
-func (s *Started) stopped(relay *terminal.Relay, sig unix.Signal) {
-	if relay == nil {
-		return
-	}
-	halt := relay.Suspend
-	if sig == unix.SIGTTIN || sig == unix.SIGTTOU {
-		halt = relay.Foreground
-	}
-	if halt() != nil {
-		s.Signal(unix.SIGHUP, inside.ToGroup)
-	}
-	s.Resume(relay.Active())
 }

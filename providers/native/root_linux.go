@@ -23,7 +23,7 @@ func (r *Run) donate() error {
 // empty at the end if nothing in it is wanted, is removed by tidy.
 func (r *Run) shed(session string) error {
 	var err error
-	if r.Plan.Await {
+	if r.moves() {
 		if r.group, err = r.Limits.Create(); err != nil {
 			return err
 		}

@@ -222,7 +222,7 @@ func (k *task) run(argv ...string) *outcome {
 	if err == nil {
 		var out, say bytes.Buffer
 		k.heard.started = k.started
-		o.Result, err = plan.Run(k.ctx, providers.Stdio{In: k.stdin, Out: &out, Err: &say, Signals: k.signals, Terminal: k.terminal, Changes: k.session, Progress: k.progress}, &k.heard)
+		o.Result, err = plan.(providers.Runner).Run(k.ctx, providers.Stdio{In: k.stdin, Out: &out, Err: &say, Signals: k.signals, Terminal: k.terminal, Changes: k.session, Progress: k.progress}, &k.heard)
 		o.out, o.say = out.String(), say.String()
 	}
 	o.err = err
