@@ -123,7 +123,7 @@ func (f *flow) guard(run providers.Local) error {
 	g.guard[0].AskGit = f.git().ask
 	g.guard.Stubs(stubs)
 	if run != nil {
-		g.guard.Attach(run.Configs(f.session.ID()))
+		g.guard[0].Configs = run.Configs(f.session.ID())
 	}
 	g.guard.Watch()
 	return nil
@@ -308,12 +308,11 @@ func settleUnfinished(home sessions.Home, program Program, id, text string) erro
 		guards = append(guards, guard)
 	}
 	if dir, err := home.Open(id); err == nil {
-		configs, err := workspace.UnfinishedConfigs(id, dir)
+		guards[0].Configs, err = workspace.SavedConfigs(record, dir)
 		dir.Close()
 		if err != nil {
 			return err
 		}
-		guards.Attach(configs)
 	}
 	guards[0].AskGit = askGit(record.Root)
 	guards.Stubs(killedStubs(strings.Split(more, "\n")))

@@ -45,6 +45,12 @@ type Standing struct {
 	tips map[string]map[string][]byte // by directories of git: the files in which references stood; not in the record
 }
 
+// policy returns the rules of the record, under which the workspace can be written.
+func (r *Standing) policy() *profiles.Policy {
+	files := append([]profiles.FileRule{{Path: r.Root, Access: profiles.Write}}, r.Files...)
+	return &profiles.Policy{Workspace: r.Root, Files: files}
+}
+
 // A GitEntry is what stood in a git directory when a run began.
 type GitEntry struct {
 	Ino uint64
