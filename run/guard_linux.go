@@ -48,7 +48,7 @@ func (f *flow) recordUnfinished() error {
 	for _, standing := range f.guarded.standing {
 		record = standing.Append(record)
 	}
-	if f.guarded.unfinished, err = sessions.In(f.dirs.State).Owe(f.session.ID(), record); err != nil {
+	if f.guarded.unfinished, err = sessions.In(f.dirs.State).WriteUnfinished(f.session.ID(), record); err != nil {
 		if slices.Contains(f.policy.AllowMissing, profiles.FSProtect) {
 			f.guarded.standing = nil
 			return nil
@@ -322,5 +322,5 @@ func settleUnfinished(home sessions.Home, program Program, id, text string) erro
 	}
 	workspace.RemoveMade(record.Root, profiles.EveryMadeDir())
 	quarantine.SweepStaging(filepath.Join(home.State(), quarantine.StagingName), "")
-	return bury(home, id, record.Root, record.Start, found)
+	return reportKilled(home, id, record.Root, record.Start, found)
 }
