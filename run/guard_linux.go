@@ -46,7 +46,7 @@ func (f *flow) recordUnfinished() error {
 	for _, standing := range f.guarded.standing {
 		record = standing.Append(record)
 	}
-	if f.guarded.unfinished, err = sessions.In(f.dirs.State).Owe(f.session.ID(), record); err != nil {
+	if f.guarded.unfinished, err = sessions.In(f.dirs.State).WriteUnfinished(f.session.ID(), record); err != nil {
 		if slices.Contains(f.policy.AllowMissing, profiles.FSProtect) {
 			f.guarded.standing = nil
 			return nil
@@ -115,7 +115,7 @@ func (f *flow) guard(run providers.LocalRun) error {
 	g.guard[0].AskGit = f.git().Ask
 	g.guard.Stubs(stubs)
 	if run != nil {
-		g.guard.Attach(run.Configs(f.session.ID()))
+		g.guard[0].Configs = run.Configs(f.session.ID())
 	}
 	g.guard.Watch()
 	return nil
@@ -278,12 +278,11 @@ func settleUnfinished(home sessions.Home, program Program, id, text string) erro
 		guards = append(guards, guard)
 	}
 	if dir, err := home.Open(id); err == nil {
-		configs, err := workspace.UnfinishedConfigs(id, dir)
+		guards[0].Configs, err = workspace.SavedConfigs(record, dir)
 		dir.Close()
 		if err != nil {
 			return err
 		}
-		guards.Attach(configs)
 	}
 	guards[0].AskGit = AskGit(record.Root)
 	guards.Stubs(undecided.KilledStubs(more))
@@ -293,5 +292,5 @@ func settleUnfinished(home sessions.Home, program Program, id, text string) erro
 	}
 	workspace.RemoveMade(record.Root, profiles.EveryMadeDir())
 	quarantine.SweepStaging(filepath.Join(home.State(), quarantine.StagingName), "")
-	return keepForReview(home, id, record.Root, record.Start, found)
+	return reportKilled(home, id, record.Root, record.Start, found)
 }

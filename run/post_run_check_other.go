@@ -85,7 +85,7 @@ func (f *flow) recordUnfinished() error {
 	}
 	var unfinished *sessions.Unfinished
 	if err == nil {
-		unfinished, err = sessions.In(f.dirs.State).Owe(run.Session, text.Bytes())
+		unfinished, err = sessions.In(f.dirs.State).WriteUnfinished(run.Session, text.Bytes())
 	}
 	if err != nil && slices.Contains(p.AllowMissing, profiles.FSProtect) {
 		return nil
@@ -160,5 +160,5 @@ func settleUnfinished(home sessions.Home, program Program, id, text string) erro
 	if err != nil {
 		return err
 	}
-	return keepForReview(home, id, run.Policy.Workspace, run.Started, found)
+	return reportKilled(home, id, run.Policy.Workspace, run.Started, found)
 }

@@ -62,11 +62,11 @@ func Settle(home sessions.Home, program Program) error {
 
 // settleIn is Settle before a run in a workspace, and reports whether that is marked ([sessions.Home.Hold]).
 func settleIn(workspace string, home sessions.Home, program Program) (held bool, err error) {
-	return home.Settle(workspace, func(id, text string) error { return settleUnfinished(home, program, id, text) })
+	return home.Recover(workspace, func(id, text string) error { return settleUnfinished(home, program, id, text) })
 }
 
-// keepForReview says what a killed run left, and keeps its session for a review.
-func keepForReview(home sessions.Home, id, root string, start time.Time, found []workspace.Finding) (err error) {
+// reportKilled says what a killed run left, and keeps its session for a review.
+func reportKilled(home sessions.Home, id, root string, start time.Time, found []workspace.Finding) (err error) {
 	if len(found) == 0 { // but for what was quarantined by one that was killed before it had told
 		if found, err = setAside(home, id); err != nil || len(found) == 0 {
 			return err
@@ -74,7 +74,7 @@ func keepForReview(home sessions.Home, id, root string, start time.Time, found [
 	}
 	messages.Say("a run in " + root + " was killed:")
 	sayFindings(found, nil, root, id)
-	return errors.Join(home.Hold(root, true), home.Bury(id, root, start, KeepChanges))
+	return errors.Join(home.Hold(root, true), home.EndKilled(id, root, start, KeepChanges))
 }
 
 // setAside returns what the directory of a session has kept, if there is one.

@@ -14,11 +14,11 @@ import (
 )
 
 // What git checks out into a new linked worktree has protected names where the repository has
-// some. Set aside under its hands they would make `git worktree add` fail half way. So such a name
-// stands where it holds what stands by the same path in the workspace, which the command cannot
-// have changed: what a tool of the host executes there, it executes here already. While git
-// writes a file it may hold the beginning of it; when the run is over it is all of it, or is set
-// aside.
+// some. If they were quarantined at once, `git worktree add` would fail half way. So such a name stands
+// where it holds what stands by the same path in the workspace, which the command cannot have
+// changed: what a tool of the host executes there, it executes here already. While git writes a
+// file it may hold the beginning of it. When the run has ended a file that does not hold all of it is
+// quarantined.
 
 // Bounds of what is compared for one name.
 const (
@@ -42,9 +42,7 @@ func (g *Guard) mirrors(s suspect) bool {
 	if !stood {
 		return false
 	}
-	m := mirror{now: g.fd, was: main.fd, root: main.standing.Root, during: &g.during, changed: main.touched, room: maxMirrored}
-	m.shown.Workspace = m.root
-	m.shown.Files = append([]profiles.FileRule{{Path: m.root, Access: profiles.Write}}, main.standing.Files...)
+	m := mirror{now: g.fd, was: main.fd, root: main.standing.Root, shown: main.standing.policy(), during: &g.during, changed: main.touched, room: maxMirrored}
 	if !m.same(rel, rest, 0) {
 		return false
 	}
@@ -68,7 +66,7 @@ func (g *Guard) worktree(rel string) string {
 type mirror struct {
 	now, was int // the roots of both
 	root     string
-	shown    profiles.Policy // what of the workspace the command may read: what it may not, it must not be able to guess
+	shown    *profiles.Policy // what of the workspace the command may read: what it may not, it must not be able to guess
 	during   *during
 	changed  func(*unix.Stat_t) bool // whether what stood may have been changed since
 	room     int
@@ -106,7 +104,7 @@ func (m *mirror) same(rel, stood string, depth int) bool {
 	}
 	switch a.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
-		kept = m.during.heeds(rel, now) // armed first, and then compared
+		kept = m.during.watchMirrored(rel, now) // armed first, and then compared
 		names, err := beneath.Entries(now)
 		for _, name := range names {
 			if err != nil || !m.same(rel+"/"+name, stood+"/"+name, depth+1) {

@@ -2,194 +2,86 @@ package workspace
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
-	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	store "github.com/pccrun/pccrun/internal/state"
+	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/gitconfig"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
-// Of each configuration of git that stood the command has a private copy. What git makes of that
-// is merged into the host's file by keys, whenever it has changed and when the run is over
-// ([gitconfig.Merge]).
+// Of each configuration of git that stood the command has a private copy. What git inside makes of that is merged into
+// the host's file, key by key, when the run has ended ([gitconfig.Merge]).
 //
-// The host's file is written in its place, under git's own lock. It cannot be replaced: a rename
-// ends the mount that covers the file inside, in this run and in each other one in the same
-// place, and a command that waits for that gets the new file open to be written. Whoever reads the
-// file in the very moment in which it is written may see half of either; git that writes waits for
-// the lock.
+// The host's file is written in place, under git's own lock. It cannot be replaced: a rename onto it would end the mount
+// that covers it in every other run, whose command could then open the new file and write to it. A program that reads the
+// file in the moment of the write may see a part of either text; git that writes waits for the lock.
+//
+// The copies lie in the sandbox's own tmpfs, which is gone when the launcher is killed. So what changes in them is saved
+// in the session's directory while the run goes on, and the next pccrun merges that.
 
-// A Config is a configuration of which the command has a copy.
+// A Config is a configuration of git of which the command has a copy.
 type Config struct {
-	Path string // of the host's
+	Path string // the host's file
 	Text string // what was handed out
-
-	// Open opens the directory that holds the copy, and says its name in there.
+	// Open opens the directory that holds the copy, and returns the copy's name in it.
 	Open func() (dir int, name string, err error)
 }
 
-// Configs are those of one run. All of it is nothing for a nil.
+// Configs are the private copies of one run. All of it is nothing for a nil.
 type Configs struct {
 	Session string
-	At      func(path string) (dir int, err error) // opens the directory of a host's file; -1, or nil: as the guards do
+	At      func(path string) (dir int, err error) // opens the directory of a host's file; -1, or nil: as the guard does
 	Shown   func(path string) bool                 // whether the run was shown a path
 
-	guard *Guard
-	mu    sync.Mutex
-	list  []*config
-	stop  chan struct{}
-	ended chan struct{}
+	list []*config
 }
 
 type config struct {
-	Config
-	n       int    // of its record
-	base    []byte // what was handed out, with what is taken over
-	now     []byte // the copy as it was last read; nil: as it was handed out
-	seen    unix.Stat_t
-	shown   []string           // the paths among the addresses that the run was shown
-	changes []gitconfig.Change // addresses that are the host's by now
-	refused []gitconfig.Refusal
-	failed  error        // why nothing of the last one was taken over
-	left    *unix.Stat_t // the host's file as it was left here, where nobody else had changed it
+	Path      string
+	Base, Now []byte // what was handed out, and what the copy says; nil: nothing else
+
+	open func() (dir int, name string, err error)
+	seen unix.Stat_t // the copy as it was last read
 }
 
-// NewConfigs returns the copies of a run that begins.
+// NewConfigs returns the copies of a run that begins, nil for none.
 func NewConfigs(session string, list []Config) *Configs {
 	if len(list) == 0 {
 		return nil
 	}
 	c := &Configs{Session: session}
-	for i, one := range list {
-		c.list = append(c.list, &config{Config: one, n: i, base: []byte(one.Text)})
+	for _, one := range list {
+		c.list = append(c.list, one.config())
 	}
 	return c
 }
 
-// Attach gives the copies to the guards of their run.
-func (gs Guards) Attach(c *Configs) {
-	if c != nil {
-		c.guard = gs[0]
-		gs[0].Configs = c
-	}
-}
-
-// Watch begins to merge what changes. It hears of the directories of the copies by SIGIO, as
-// a guard hears of the workspace's.
-func (c *Configs) Watch() {
-	if c == nil {
-		return
-	}
-	c.stop, c.ended = make(chan struct{}), make(chan struct{})
-	go c.follow()
-}
-
-// maxHeard bounds the copies that are listened to; those beyond are looked at when others change,
-// and when the run is over.
-const maxHeard = 64
-
-// unlocked is how long it takes until a file of the host's that was locked is tried again.
-const unlocked = 100 * time.Millisecond
-
-func (c *Configs) follow() {
-	defer close(c.ended)
-	select {
-	case <-c.stop:
-		return
-	case <-time.After(grace):
-	}
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, unix.SIGIO) // for good: a last one may be on its way, and would end the process
-	for _, k := range c.list[:min(len(c.list), maxHeard)] {
-		if dir, err := k.listen(); err == nil {
-			defer unix.Close(dir)
-		}
-	}
-	for {
-		var again <-chan time.Time
-		if c.look() {
-			again = time.After(unlocked)
-		}
-		select {
-		case <-c.stop:
-			return
-		case <-again:
-		case <-signals:
-			time.Sleep(time.Millisecond) // others' directories are told of in the same way
-		}
-	}
-}
-
-// notifyMany keeps a directory armed (DN_MULTISHOT), notifyWritten hears of what is written in
-// its place (DN_MODIFY).
-const (
-	notifyMany    = 0x80000000
-	notifyWritten = 0x2
-)
-
-// listen has this process hear of what happens beside a copy.
-func (k *config) listen() (int, error) {
-	dir, _, err := k.Open()
-	if err != nil {
-		return -1, err
-	}
-	// The owner first: left to itself, F_NOTIFY would name this thread, and
-	// the signal goes to processes only.
-	if _, err = unix.FcntlInt(uintptr(dir), unix.F_SETOWN, os.Getpid()); err == nil {
-		_, err = unix.FcntlInt(uintptr(dir), unix.F_NOTIFY, notifyOnce|notifyWritten|notifyMany)
-	}
-	if err != nil {
-		unix.Close(dir)
-	}
-	return dir, err
-}
-
-// look merges what has changed, and reports whether some of it has to wait.
-func (c *Configs) look() (wait bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, k := range c.list {
-		if k.read() {
-			c.merge(k, 0)
-		}
-		wait = wait || errors.Is(k.failed, gitconfig.ErrLocked)
-	}
-	return wait
-}
-
-// halt ends the watch.
-func (c *Configs) halt() {
-	if c != nil && c.stop != nil {
-		close(c.stop)
-		<-c.ended
-		c.stop = nil
-	}
-}
+func (c Config) config() *config { return &config{Path: c.Path, Base: []byte(c.Text), open: c.Open} }
 
 // Changed reports whether the copy says something else than was handed out, and not only where the working
 // tree is.
 func (c Config) Changed() bool {
-	k := config{Config: c}
-	return k.read() && !vcs.SameSettings([]byte(c.Text), k.now)
+	k := c.config()
+	return k.read() && !vcs.SameSettings(k.Base, k.Now)
 }
 
-// read reads a copy, and reports whether it is to be merged. Whoever removes it has changed nothing.
+// read reads a copy, and reports whether it says something else than at the last time. Whoever removes it has changed
+// nothing.
 func (k *config) read() (changed bool) {
-	if k.Open == nil {
+	if k.open == nil {
 		return false
 	}
-	dir, name, err := k.Open()
+	dir, name, err := k.open()
 	if err != nil {
 		return false
 	}
@@ -199,7 +91,7 @@ func (k *config) read() (changed bool) {
 		return false
 	}
 	if st.Ino == k.seen.Ino && st.Mtim == k.seen.Mtim && st.Size == k.seen.Size {
-		return errors.Is(k.failed, gitconfig.ErrLocked)
+		return false
 	}
 	fd, err := beneath.Open(dir, name, unix.O_RDONLY)
 	if err != nil {
@@ -213,248 +105,187 @@ func (k *config) read() (changed bool) {
 		return false
 	}
 	k.seen = st
-	if k.now == nil && string(b) == k.Text || k.now != nil && bytes.Equal(b, k.now) {
+	if k.Now == nil && bytes.Equal(b, k.Base) || k.Now != nil && bytes.Equal(b, k.Now) {
 		return false
 	}
-	k.now = b
+	k.Now = b
 	return true
 }
 
-// merge takes over what a copy says, and waits so long for the lock.
-func (c *Configs) merge(k *config, patience time.Duration) {
-	if k.now == nil {
+// maxSaved bounds the copies that are watched and saved while the run goes on. Those beyond are read when it has ended.
+const maxSaved = 64
+
+// watch has a lookout hear of what changes beside the copies, until the returned function is called.
+func (c *Configs) watch(l *lookout) (end func()) {
+	var watched []int
+	for _, k := range c.saved() {
+		dir, _, err := k.open()
+		if err != nil {
+			continue
+		}
+		watched = append(watched, dir)
+		if l.own(dir) == nil {
+			_, _ = unix.FcntlInt(uintptr(dir), unix.F_NOTIFY, notifyOnce|notifyWrites|notifyMany)
+		}
+	}
+	return func() {
+		for _, dir := range watched {
+			unix.Close(dir)
+		}
+	}
+}
+
+func (c *Configs) saved() []*config {
+	if c == nil {
+		return nil
+	}
+	return c.list[:min(len(c.list), maxSaved)]
+}
+
+// savedName is the file in the session's directory in which the changed copies are saved, and maxSavedSize bounds it: each
+// byte of two texts takes 4/3.
+const (
+	savedName    = "git-configs.json"
+	maxSavedSize = maxSaved * 3 * (gitconfig.MaxSize + 1<<10)
+)
+
+// save keeps in the session's directory what the copies say, if one has changed since the last time. Where that fails the
+// recovery of a killed run lacks it, and nothing else.
+func (c *Configs) save(stash *Stash) {
+	var list []*config
+	changed := false
+	for _, k := range c.saved() {
+		changed = k.read() || changed
+		if k.Now != nil {
+			list = append(list, k)
+		}
+	}
+	if !changed {
 		return
 	}
-	c.record(k)
-	k.refused, k.changes = nil, nil
-	context := gitconfig.Context{Submodule: vcs.OfSubmodule(k.Path), Shown: func(path string) bool { return c.shows(k, path) }}
-	base := k.base
-	k.failed = c.edit(k.Path, patience, func(host []byte) ([]byte, error) {
-		r, err := gitconfig.Merge(k.base, k.now, host, context)
-		if err != nil {
-			return nil, err
+	if dir, err := stash.Open(); err == nil {
+		text, _ := json.Marshal(list) // it fails for no texts
+		_ = store.WriteFile(dir, savedName, text, store.Fast)
+	}
+}
+
+// SavedConfigs returns what the copies said of a run whose launcher was killed, from its session's directory; nil if none
+// had changed. Of the paths among addresses only those in the workspace count as shown: the record names no others.
+func SavedConfigs(r *Standing, dir *os.Root) (*Configs, error) {
+	text, err := store.ReadFile(dir, savedName, maxSavedSize)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	c := &Configs{Session: r.Session, Shown: r.shows}
+	if err == nil {
+		err = json.Unmarshal(text, &c.list)
+	}
+	for _, k := range c.list {
+		if k == nil || !filepath.IsAbs(k.Path) {
+			err = errors.Join(err, errors.New("a configuration without a path"))
 		}
-		k.refused, base = r.Refused, r.Base
-		all, err := gitconfig.Merge([]byte(k.Text), k.now, r.Host, context) // also what was taken over before
-		k.changes = all.Changes
-		return r.Host, err
-	}, k)
-	if k.failed == nil { // else the host's file lacks what the copy says
-		k.base = base
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", savedName, err)
+	}
+	return c, nil
+}
+
+// shows reports whether the rules of a record show a path in its workspace.
+func (r *Standing) shows(path string) bool {
+	return inside(r.Root, path) && r.policy().Decide(path).Access >= profiles.Read
+}
+
+// maxRefused bounds the keys of one configuration that are reported.
+const maxRefused = 64
+
+// merge merges what the copies say into the host's files, and reports each address that is new and each key that the host's
+// file does not get. Nothing of the run lives by then.
+func (c *Configs) merge(g *Guard) {
+	if c == nil {
+		return
+	}
+	changed := false
+	for _, k := range c.list {
+		k.read()
+		changed = changed || k.Now != nil
+		if k.Now == nil || bytes.Equal(k.Now, k.Base) {
+			continue
+		}
+		context := gitconfig.Context{Submodule: vcs.OfSubmodule(k.Path), Shown: func(path string) bool { return c.shows(k, path) }}
+		var r gitconfig.Result
+		err := c.rewrite(g, k.Path, func(host []byte) (_ []byte, err error) {
+			r, err = gitconfig.Merge(k.Base, k.Now, host, context)
+			return r.Host, err
+		})
+		if err != nil {
+			g.told(g.stash.Pair(Finding{Kind: Setting, Path: k.Path, Why: err.Error(), Mode: unix.S_IFREG | 0o600}, k.Now, k.Base))
+			continue
+		}
+		g.reportMerge(k.Path, &r)
+	}
+	if !changed {
+		return
+	}
+	if dir, err := g.stash.Open(); err == nil {
+		_ = dir.Remove(savedName)
+	}
+}
+
+// reportMerge reports what became of a configuration.
+func (g *Guard) reportMerge(path string, r *gitconfig.Result) {
+	for _, change := range r.Changes {
+		why := "it was " + change.Old
+		if change.Old == "" {
+			why = "it is new"
+		}
+		g.told(g.stash.Note(Finding{Kind: Address, Path: path, What: change.Key + " is " + change.New, Why: why}, nil, false))
+	}
+	for i, f := range r.Refused {
+		if i == maxRefused {
+			g.told(g.stash.Note(Finding{Kind: Setting, Path: path, What: "and others", Why: strconv.Itoa(len(r.Refused)-i) + " more"}, nil, false))
+			break
+		}
+		g.told(g.stash.Pair(Finding{Kind: Setting, Path: path, What: f.Key, Why: f.Reason, Mode: unix.S_IFREG | 0o600}, f.After, f.Before))
 	}
 }
 
 // shows reports whether the run was shown what an address leads to. One that is relative
 // begins in the working tree.
 func (c *Configs) shows(k *config, path string) bool {
-	if slices.Contains(k.shown, path) {
-		return true
-	}
-	at := path
-	if !filepath.IsAbs(at) {
+	if !filepath.IsAbs(path) {
 		dir := filepath.Dir(k.Path)
 		if filepath.Base(dir) != ".git" {
 			return false
 		}
-		at = filepath.Join(filepath.Dir(dir), at)
+		path = filepath.Join(filepath.Dir(dir), path)
 	}
-	at = filepath.Clean(at)
-	if c.Shown == nil || !c.Shown(at) {
+	path = filepath.Clean(path)
+	if c.Shown == nil || !c.Shown(path) {
 		return false
 	}
-	if real, err := filepath.EvalSymlinks(at); err == nil && real != at && !c.Shown(real) {
-		return false
-	}
-	k.shown = append(k.shown, path)
-	return true
+	real, err := filepath.EvalSymlinks(path)
+	return err != nil || real == path || c.Shown(real)
 }
 
-// edit changes a configuration of the host's under git's lock. Of k it keeps how it left the file.
-func (c *Configs) edit(path string, patience time.Duration, change func(host []byte) ([]byte, error), k *config) error {
-	dir, name, err := -1, filepath.Base(path), error(nil)
+// rewrite changes a configuration of the host's in place, under git's lock.
+func (c *Configs) rewrite(g *Guard, path string, change func(host []byte) ([]byte, error)) error {
+	dir, err := -1, error(nil)
 	if c.At != nil {
 		dir, err = c.At(path)
 	}
 	if dir < 0 && err == nil {
-		dir, _, err = c.guard.parent(path)
+		dir, _, err = g.parent(path)
 	}
 	if err != nil {
 		return err
 	}
 	defer unix.Close(dir)
-	unlock, err := gitconfig.Lock(dir, name, gitconfig.LockText(c.Session), patience)
+	name := filepath.Base(path)
+	unlock, err := gitconfig.Lock(dir, name, gitconfig.LockText(c.Session), gitconfig.Patient)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	before, after, err := gitconfig.Rewrite(dir, name, change)
-	if err != nil || after == nil {
-		return err
-	}
-	known := func(st *unix.Stat_t) bool { return k.left != nil && st.Ino == k.left.Ino && st.Ctim == k.left.Ctim }
-	for _, g := range c.guard.peers {
-		if i := slices.IndexFunc(g.standing.Known, func(n Known) bool { return n.Path == path }); k.left == nil && i >= 0 && g.standing.Known[i].is(before) || known(before) {
-			k.left = after
-		}
-	}
-	return nil
-}
-
-// finish merges a last time, when nothing of the run lives, and tells of it.
-func (c *Configs) finish() {
-	if c == nil {
-		return
-	}
-	g := c.guard
-	for _, k := range c.list {
-		if k.read() || k.Open == nil || k.failed != nil {
-			c.merge(k, gitconfig.Patient)
-		}
-		for _, change := range k.changes {
-			why := "it was " + change.Old
-			if change.Old == "" {
-				why = "it is new"
-			}
-			g.told(g.stash.Note(Finding{Kind: Address, Path: k.Path, What: change.Key + " is " + change.New, Why: why}, nil, false))
-		}
-		if k.failed != nil {
-			g.told(g.stash.Pair(Finding{Kind: Setting, Path: k.Path, Why: k.failed.Error(), Mode: unix.S_IFREG | 0o600}, k.now, k.base))
-			continue
-		}
-		for i, f := range k.refused {
-			if i == maxRefused {
-				g.told(g.stash.Note(Finding{Kind: Setting, Path: k.Path, What: "and others", Why: strconv.Itoa(len(k.refused)-i) + " more"}, nil, false))
-				break
-			}
-			g.told(g.stash.Pair(Finding{Kind: Setting, Path: k.Path, What: f.Key, Why: f.Reason, Mode: unix.S_IFREG | 0o600}, f.After, f.Before))
-		}
-	}
-	c.forget()
-}
-
-// maxRefused bounds the keys of one configuration that are told.
-const maxRefused = 64
-
-// mine reports whether a configuration is as it was left by a merge, and was not changed by somebody else before.
-func (c *Configs) mine(path string, st *unix.Stat_t) bool {
-	if c == nil {
-		return false
-	}
-	return slices.ContainsFunc(c.list, func(k *config) bool {
-		return k.Path == path && k.left != nil && k.left.Ino == st.Ino && k.left.Dev == st.Dev && k.left.Ctim == st.Ctim
-	})
-}
-
-// splits is [scan.splits] of the host's configuration as it is now.
-func (g *Guard) splits(path string) bool {
-	b, err := g.readOwn(path, vcs.MaxConfig)
-	return splits(b) || err != nil && !beneath.Gone(err)
-}
-
-// What a copy says is written down before it is merged: if the launcher is killed, the next pccrun
-// merges in its place.
-
-const (
-	recordName  = "config-" // in the session's directory, with a number
-	newRecord   = ".new"
-	recordMagic = "pccrun config 2\n"
-)
-
-var errNoRecord = errors.New("not the record of a configuration")
-
-// record writes down what is to be merged. Without one, only that is missing.
-func (c *Configs) record(k *config) {
-	if k.Open == nil {
-		return
-	}
-	root, err := c.guard.stash.Open()
-	if err != nil {
-		return
-	}
-	name := recordName + strconv.Itoa(k.n)
-	if root.WriteFile(name+newRecord, k.append(nil), 0o600) == nil {
-		_ = root.Rename(name+newRecord, name)
-	}
-}
-
-// code writes what is to be merged, or reads it.
-func (k *config) code(c *codec) {
-	base, now := string(k.base), string(k.now)
-	for _, s := range [...]*string{&k.Path, &k.Text, &base, &now} {
-		c.text(s)
-	}
-	list(c, &k.shown, c.text)
-	k.base, k.now = []byte(base), []byte(now)
-}
-
-func (k *config) append(b []byte) []byte {
-	c := codec{out: append(b, recordMagic...)}
-	k.code(&c)
-	return append(c.out, standingEnd...)
-}
-
-func parseRecord(text string) (*config, error) {
-	body, ok := strings.CutPrefix(text, recordMagic)
-	body, whole := strings.CutSuffix(body, standingEnd)
-	k, c := &config{}, codec{in: body, reading: true}
-	if k.code(&c); !ok || !whole || c.bad || c.in != "" || !filepath.IsAbs(k.Path) {
-		return nil, errNoRecord
-	}
-	return k, nil
-}
-
-// forget removes the records.
-func (c *Configs) forget() {
-	if !slices.ContainsFunc(c.list, func(k *config) bool { return k.now != nil }) {
-		return
-	}
-	root, err := c.guard.stash.Open()
-	if err != nil {
-		return
-	}
-	for _, k := range c.list {
-		if k.now != nil {
-			_ = root.Remove(recordName + strconv.Itoa(k.n))
-		}
-	}
-}
-
-// maxRecord bounds a record, of which each byte may take four.
-const maxRecord = 4*3*vcs.MaxConfig + 64<<10
-
-// UnfinishedConfigs returns what a run had still to merge whose launcher was killed, from its session's directory. What is
-// shown of a path it knows from there alone.
-func UnfinishedConfigs(session string, root *os.Root) (*Configs, error) {
-	c := &Configs{Session: session}
-	for n := range maxPrivate {
-		name := recordName + strconv.Itoa(n)
-		f, err := root.Open(name)
-		if err != nil {
-			continue
-		}
-		b, err := beneath.ReadFile(dupOf(f), maxRecord)
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", name, err)
-		}
-		k, err := parseRecord(string(b))
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", name, err)
-		}
-		k.n = n
-		c.list = append(c.list, k)
-	}
-	if len(c.list) == 0 {
-		return nil, nil
-	}
-	return c, nil
-}
-
-// dupOf gives a file's descriptor to who closes it.
-func dupOf(f *os.File) int {
-	defer f.Close()
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return -1
-	}
-	return fd
+	return gitconfig.Rewrite(dir, name, change)
 }

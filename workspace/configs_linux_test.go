@@ -2,6 +2,8 @@ package workspace
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,7 +39,7 @@ func newCopied(t *testing.T) *copied {
 		return fd, "config", err
 	}}})
 	c.configs.Shown = func(path string) bool { return inside(w.root, path) }
-	Guards{w.guard}.Attach(c.configs)
+	w.guard.Configs = c.configs
 	w.guard.peers = Guards{w.guard}
 	return c
 }
@@ -48,11 +50,18 @@ func (c *copied) host() string {
 	return string(b)
 }
 
-// lock takes git's lock of the host's file, as git does: a merge gives up its own after it has written.
+// lock takes git's lock of the host's file, as git does.
 func (c *copied) lock() {
-	await.Until(c.t, "the lock is free", func() bool {
-		f, err := os.OpenFile(c.path(".git/config.lock"), os.O_CREATE|os.O_EXCL, 0o644)
-		return err == nil && f.Close() == nil
+	f, err := os.OpenFile(c.path(".git/config.lock"), os.O_CREATE|os.O_EXCL, 0o644)
+	require.NoError(c.t, errors.Join(err, f.Close()))
+}
+
+// saved waits until a text that the copy has is in the session's directory.
+func (c *copied) saved(text string) {
+	await.Until(c.t, text+" is saved", func() bool {
+		b, _ := os.ReadFile(c.session.Name() + "/" + savedName)
+		var list []config
+		return json.Unmarshal(b, &list) == nil && len(list) == 1 && bytes.Contains(list[0].Now, []byte(text))
 	})
 }
 
@@ -76,38 +85,37 @@ func (c *copied) settings() (list []string) {
 	return list
 }
 
-// What has changed while a run goes on is the host's at once, in its place, and what the host has stays.
-func TestConfigsWhileTheRunGoesOn(t *testing.T) {
+// What has changed is the host's when the run has ended, in its place, and what the host has changed meanwhile stays.
+func TestConfigsAreMergedAtTheEnd(t *testing.T) {
 	c := newCopied(t)
+	c.guard.Watch()
+	c.sh("git config pull.rebase true")                        // by a rename
 	require.NoError(t, os.Chmod(c.path(".git/config"), 0o440)) // whatever the mode
 	before, err := os.Stat(c.path(".git/config"))
 	require.NoError(t, err)
-	c.configs.Watch()
+	host := c.host()
 	c.git("user.name", "a much longer name than before, by some", "remote.x.url", "./there", "remote.y.url", "/elsewhere", "core.fsmonitor", "./x")
-	await.Until(t, "it is merged", func() bool {
-		return strings.Contains(c.host(), "a much longer name") && strings.Contains(c.host(), "./there")
-	})
-	c.git("user.name", "x", "branch.b.remote", "x")
-	await.Until(t, "it is merged once more", func() bool { return strings.Contains(c.host(), "name = x\n") && strings.Contains(c.host(), `"b"`) })
-	c.configs.look()                    // which waits until the merge has given up its lock
-	c.sh("git config pull.rebase true") // by a rename
-	after, err := os.Stat(c.path(".git/config"))
-	require.NoError(t, err)
-	require.Equal(t, before.Mode(), after.Mode())
-	c.git("user.email", "x@example.org")
+	c.saved("elsewhere")
+	c.git("user.name", "x", "branch.b.remote", "x", "user.email", "x@example.org")
+	c.saved("x@example.org")
+	require.Equal(t, host, c.host(), "nothing is merged while the run goes on")
 	require.Equal(t, []string{
+		"review changed by the host, or just after a change by the host: .git/config",
 		"address remote.x.url is ./there: it is new",
 		"setting core.fsmonitor: it names a program",
 		"setting remote.y.url: its value is a path that this run did not show",
-		"review changed by the host, or just after a change by the host: .git/config",
 	}, c.settings())
-	for _, want := range []string{"email = x@example.org", "rebase = true"} {
+	after, err := os.Stat(c.path(".git/config"))
+	require.NoError(t, err)
+	require.Equal(t, before.Mode(), after.Mode())
+	require.True(t, os.SameFile(before, after), "a rename would end the mounts of other runs")
+	for _, want := range []string{"name = x\n", `"b"`, "email = x@example.org", "rebase = true"} {
 		require.Contains(t, c.host(), want)
 	}
 	for _, not := range []string{"elsewhere", "fsmonitor"} {
 		require.NotContains(t, c.host(), not)
 	}
-	c.sh("test ! -e .git/config.lock; test ! -e " + c.session.Name() + "/config-0")
+	c.sh("test ! -e .git/config.lock; test ! -e " + c.session.Name() + "/" + savedName)
 }
 
 // Without the host's doing nothing is said of a change that was merged.
@@ -119,16 +127,9 @@ func TestConfigsAreNoOthersChange(t *testing.T) {
 	c.sh(`test "$(git config user.name)" = x`)
 }
 
-// Where the host's git is at work the run waits, and what could not be merged is told, and accepted later.
+// Where the host's git is at work and does not end, what could not be merged is reported, and accepted later.
 func TestConfigsLocked(t *testing.T) {
 	c := newCopied(t)
-	c.configs.Watch()
-	c.lock()
-	c.git("user.name", "x")
-	require.True(t, c.configs.look(), "it has to wait")
-	require.NotContains(t, c.host(), "name = x\n")
-	require.NoError(t, os.Remove(c.path(".git/config.lock")))
-	await.Until(t, "it is merged", func() bool { return strings.Contains(c.host(), "name = x\n") })
 	c.lock()
 	c.git("user.name", "y", "core.pager", "z")
 	require.Equal(t, []string{"setting : " + gitconfig.ErrLocked.Error()}, c.settings())
@@ -141,7 +142,17 @@ func TestConfigsLocked(t *testing.T) {
 	require.ErrorIs(t, found[0].Restore(c.session), unix.ENOENT, "it is put back once")
 }
 
-// What could not be written to the host's file, as on a full disk, is written at the end.
+// Where the host's git ends in time, the run waits for it.
+func TestConfigsUnlocked(t *testing.T) {
+	c := newCopied(t)
+	c.lock()
+	c.git("user.name", "y")
+	time.AfterFunc(50*time.Millisecond, func() { os.Remove(c.path(".git/config.lock")) })
+	require.Empty(t, c.settings())
+	c.sh(`test "$(git config user.name)" = y`)
+}
+
+// What could not be written to the host's file, as on a full disk, is reported as a whole.
 func TestConfigsThatCannotBeWritten(t *testing.T) {
 	c := newCopied(t)
 	config, away := c.path(".git/config"), c.path("away")
@@ -150,11 +161,9 @@ func TestConfigsThatCannotBeWritten(t *testing.T) {
 		return true
 	}
 	c.git("user.name", "x", "remote.x.url", "./there")
-	require.False(t, c.configs.look())
-	require.ErrorIs(t, c.configs.list[0].failed, unix.ENOENT, "control")
+	require.Contains(t, strings.Join(c.settings(), "\n"), "setting : write the host's file: "+unix.ENOENT.Error())
 	require.NoError(t, os.Rename(away, config))
-	require.Contains(t, c.settings(), "address remote.x.url is ./there: it is new")
-	require.Contains(t, c.host(), "name = x\n")
+	require.NotContains(t, c.host(), "name = x\n")
 }
 
 // What is accepted takes the place of nothing that has changed since.
@@ -216,38 +225,35 @@ func TestConfigsThatAreNone(t *testing.T) {
 	}
 }
 
-// What a launcher that was killed had seen and not merged the next one merges, and it tells of all.
-func TestOwedConfigs(t *testing.T) {
+// What the copies of a killed run said the next pccrun merges, and it reports all.
+func TestSavedConfigs(t *testing.T) {
 	c := newCopied(t)
-	c.configs.Watch()
-	c.git("remote.x.url", c.root+"/r")
-	await.Until(t, "it is merged", func() bool { return strings.Contains(c.host(), "/r\n") })
-	c.lock()
-	c.git("user.name", "y", "core.pager", "z")
-	await.Until(t, "it is recorded", func() bool {
-		b, _ := os.ReadFile(c.session.Name() + "/config-0")
-		return bytes.Contains(b, []byte("pager"))
-	})
-	c.configs.halt()
+	c.guard.Watch()
+	c.git("remote.x.url", c.root+"/r", "remote.y.url", "/elsewhere", "user.name", "y", "core.pager", "z")
+	c.saved("pager")
+	c.guard.halt()
 	c.guard.Close()
-	require.NoError(t, os.Remove(c.path(".git/config.lock")))
 	require.NotContains(t, c.host(), "name = y")
 
-	owed, err := UnfinishedConfigs("20260101T000000Z-00000000", c.session)
+	s := scanOf(t, c.query).Standing("20260101T000000Z-00000000", c.query)
+	configs, err := SavedConfigs(s, c.session)
 	require.NoError(t, err)
-	s := scanOf(t, c.query).Standing("x", c.query)
 	c.guard, err = NewGuard(s, nil, nil, c.stash(), func(Finding) {})
 	require.NoError(t, err)
-	Guards{c.guard}.Attach(owed)
-	require.Equal(t, []string{"address remote.x.url is " + c.root + "/r: it is new", "setting core.pager: it names a program"}, c.settings())
+	c.guard.Configs = configs
+	require.Equal(t, []string{
+		"address remote.x.url is " + c.root + "/r: it is new",
+		"setting core.pager: it names a program",
+		"setting remote.y.url: its value is a path that this run did not show",
+	}, c.settings())
 	require.Contains(t, c.host(), "name = y")
-	owed, err = UnfinishedConfigs("x", c.session)
+	configs, err = SavedConfigs(s, c.session)
 	require.NoError(t, err)
-	require.Nil(t, owed, "it is done")
-	for _, text := range []string{"", recordMagic, recordMagic + standingEnd, recordMagic + "\"a\"\n", recordMagic + "\"/a\"\n\"\"\n\"\"\n" + standingEnd} {
-		require.NoError(t, os.WriteFile(c.session.Name()+"/config-3", []byte(text), 0o600))
-		_, err = UnfinishedConfigs("x", c.session)
-		require.ErrorIs(t, err, errNoRecord)
+	require.Nil(t, configs, "it is done")
+	for _, text := range []string{"", "[", "[null]", `[{"Path":"a"}]`, "[{}]"} {
+		require.NoError(t, os.WriteFile(c.session.Name()+"/"+savedName, []byte(text), 0o600))
+		_, err = SavedConfigs(s, c.session)
+		require.Error(t, err, text)
 	}
 }
 

@@ -399,12 +399,14 @@ func (g *Guard) follow() {
 func (g *Guard) watch() {
 	g.during.begin(&g.lookout, g.peers.watching())
 	defer g.during.end()
+	defer g.Configs.watch(&g.lookout)()
 	b := budget{burst, time.Now()}
 	for !g.stopped() {
 		began := worked()
 		if moved, _ := g.look(); moved >= flood {
 			continue // none of so many may stand until the guard has time again
 		}
+		g.Configs.save(g.stash)
 		if !g.rest(b.spend(worked()-began, time.Now())) && !g.stopped() {
 			g.lookout.wait(g.during.patience())
 		}

@@ -26,7 +26,6 @@ func Together(list ...*Guard) Guards {
 func (gs Guards) Finish() ([]Finding, error) {
 	first := gs[0]
 	var errs []error
-	first.Configs.halt()
 	for _, g := range gs {
 		g.halt()
 	}
@@ -43,10 +42,10 @@ func (gs Guards) Finish() ([]Finding, error) {
 	for _, g := range gs { // which may quarantine in each other's
 		errs = append(errs, g.inerter().all())
 	}
-	first.Configs.finish()
 	for _, g := range gs {
 		errs = append(errs, g.review())
 	}
+	first.Configs.merge(first) // last: else a review would report what is merged as the host's change
 	return first.stash.Settle(), errors.Join(errs...)
 }
 
@@ -57,7 +56,6 @@ func (gs Guards) Watch() {
 			g.Watch()
 		}
 	}
-	gs[0].Configs.Watch()
 }
 
 // watching returns how many there are whose trees are watched.

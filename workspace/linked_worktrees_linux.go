@@ -14,8 +14,8 @@ import (
 // Linked worktrees are pinned like any directory. So `git worktree remove` of one that stood fails inside, and has
 // removed a part of it by then: the end of the run finishes it.
 
-// linkedTree notes a directory, if that is a linked worktree's part of a repository which git can find, and the .git file
-// that leads to it, "" for none that the command could remove.
+// linkedTree notes the directory that a repository has for a linked worktree, if git can find both, and the worktree's .git
+// file, "" where the command cannot write.
 func (s *scan) linkedTree(admin, file string, ino uint64) {
 	_, _, head := s.node(admin + "/HEAD")
 	if _, _, found := s.node(admin + "/gitdir"); found && head && ofWorktree(admin) && !inside(filepath.Dir(file), admin) {
@@ -23,8 +23,8 @@ func (s *scan) linkedTree(admin, file string, ino uint64) {
 	}
 }
 
-// namedBeside pins what git executes by the workspace's configurations in the working trees of its repositories that lie
-// beside it, also where that leads into the workspace.
+// namedBeside pins what the workspace's git configurations have git execute in linked worktrees that lie outside of it,
+// also where that leads into the workspace.
 func (s *scan) namedBeside() error {
 	if s.q.Main == nil {
 		return nil
@@ -52,7 +52,8 @@ func (s *scan) namedBeside() error {
 	return nil
 }
 
-// dissolved reports whether a path lay in a linked worktree, or in its part of the repository, that is gone as a whole.
+// dissolved reports whether a path lay in a linked worktree that is gone as a whole, or in the directory that the
+// repository has for it.
 func (g *Guard) dissolved(path string) bool {
 	var st unix.Stat_t
 	for admin, tree := range g.standing.Trees {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/beneath"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // look reads what has changed since the post-run check and quarantines what is new
@@ -72,6 +73,12 @@ func (g *Guard) look() (moved int, err error) {
 		g.during.sweep(g.tree)
 	}
 	return moved, errors.Join(errs...)
+}
+
+// splits is [scan.splits] of the host's configuration as it is now.
+func (g *Guard) splits(path string) bool {
+	b, err := g.readOwn(path, vcs.MaxConfig)
+	return splits(b) || err != nil && !beneath.Gone(err)
 }
 
 // listed reports whether a new name is not quarantined, being executed only from a home: unless one of

@@ -30,7 +30,7 @@ func (g *Guard) review() error {
 			continue // in a directory that is named instead: see reviewed; or the command cannot write there
 		case err != nil:
 			return fmt.Errorf("stat %s: %w", k.Path, err)
-		case !g.changed(k, &st), k.Pin && g.peers[0].Configs.mine(k.Path, &st):
+		case !g.changed(k, &st):
 			continue
 		}
 		if text, known := g.links[k.Path]; known && err == nil && (k.is(&st) || !k.Pin) && text == g.linkText(k.Path) {

@@ -1,10 +1,10 @@
 package workspace
 
 import (
+	"encoding/binary"
 	"errors"
-	"maps"
+	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -45,6 +45,12 @@ type Standing struct {
 	tips map[string]map[string][]byte // by directories of git: the files in which references stood; not in the record
 }
 
+// policy returns the rules of the record, under which the workspace can be written.
+func (r *Standing) policy() *profiles.Policy {
+	files := append([]profiles.FileRule{{Path: r.Root, Access: profiles.Write}}, r.Files...)
+	return &profiles.Policy{Workspace: r.Root, Files: files}
+}
+
 // A GitEntry is what stood in a git directory when a run began.
 type GitEntry struct {
 	Ino uint64
@@ -60,212 +66,166 @@ type Known struct {
 	Why   string
 }
 
-// standingMagic begins a record, standingEnd ends it: one without was never
-// finished, and its command never started.
-const (
-	standingMagic = "pccrun record 5\n"
-	standingEnd   = "\nend\n"
-)
-
-// appendQuoted is [strconv.AppendQuoteToASCII], which goes through a word letter by
-// letter, for those that have nothing to escape: a launch writes some five hundred.
-func appendQuoted(b []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' {
-			return strconv.AppendQuoteToASCII(b, s)
-		}
-	}
-	return append(append(append(b, '"'), s...), '"')
-}
-
-// A codec writes values one behind the other, or reads them back.
-type codec struct {
-	out     []byte
-	in      string
-	reading bool
-	bad     bool // what was read is something else; all that follows is zero
-}
-
-// next is what stands behind the space or the newline before a value.
-func (c *codec) next() string {
-	if c.in == "" || c.bad {
-		return ""
-	}
-	return c.in[1:]
-}
-
-// took goes on behind a value that was read, or none.
-func (c *codec) took(rest string, ok bool) {
-	c.in = rest
-	if !ok {
-		c.in, c.bad = "", true
-	}
-}
-
-func (c *codec) num(n *uint64) {
-	if !c.reading {
-		c.out = strconv.AppendUint(append(c.out, ' '), *n, 10)
-		return
-	}
-	rest := strings.TrimLeft(c.next(), "0123456789")
-	var err error
-	*n, err = strconv.ParseUint(strings.TrimSuffix(c.next(), rest), 10, 64)
-	c.took(rest, err == nil)
-}
-
-// text writes a text quoted as in Go.
-func (c *codec) text(s *string) {
-	if !c.reading {
-		c.out = appendQuoted(append(c.out, ' '), *s)
-		return
-	}
-	quoted, err := strconv.QuotedPrefix(c.next())
-	*s, _ = strconv.Unquote(quoted) // QuotedPrefix has checked it
-	c.took(strings.TrimPrefix(c.next(), quoted), err == nil)
-}
-
-// number is a number of another type, up to some value.
-func number[T ~uint8 | ~int64](c *codec, n *T, most T) {
-	v := uint64(*n)
-	if c.num(&v); v > uint64(most) {
-		c.took("", false)
-	}
-	*n = T(v)
-}
-
-func (c *codec) flag(is *bool) {
-	v := flag(*is)
-	number(c, &v, 1)
-	*is = v == 1
-}
-
-// count is that of entries, each of which takes some bytes. It begins a line.
-func (c *codec) count(n uint64) uint64 {
-	at := len(c.out)
-	if c.num(&n); !c.reading {
-		c.out[at] = '\n'
-	} else if n > uint64(len(c.in))+1 {
-		c.took("", false)
-	}
-	if c.bad {
-		return 0
-	}
-	return n
-}
-
-func list[T any](c *codec, all *[]T, each func(*T)) {
-	if n := c.count(uint64(len(*all))); c.reading && n > 0 {
-		*all = make([]T, n)
-	}
-	for i := range *all {
-		each(&(*all)[i])
-	}
-}
-
-// table is a map by paths; nil for one of which nobody knows what was in it.
-func table[T any](c *codec, all *map[string]T, each func(*T)) {
-	n := uint64(len(*all))
-	if *all != nil {
-		n++
-	}
-	if n = c.count(n); !c.reading {
-		for _, path := range slices.Sorted(maps.Keys(*all)) {
-			value := (*all)[path]
-			c.text(&path)
-			each(&value)
-		}
-		return
-	}
-	if n > 0 {
-		*all = map[string]T{}
-	}
-	for ; n > 1 && !c.bad; n-- {
-		var path string
-		var value T
-		c.text(&path)
-		each(&value)
-		(*all)[path] = value
-	}
-}
-
-// code writes all of a record, or reads it.
-func (r *Standing) code(c *codec) {
-	texts := func(all *[]string) { list(c, all, c.text) }
-	node := func(n *Node) {
-		c.text(&n.Path)
-		number(c, &n.Kind, Special)
-		c.num(&n.Dev)
-		c.num(&n.Ino)
-	}
-	c.text(&r.Session)
-	c.text(&r.Root)
-	start := r.Start.UnixNano()
-	if number(c, &start, -1); c.reading {
-		r.Start = time.Unix(0, start)
-	}
-	list(c, &r.Files, func(f *profiles.FileRule) {
-		c.text(&f.Path)
-		c.text(&f.Glob)
-		number(c, &f.Access, profiles.Write)
-	})
-	list(c, &r.Protect, func(p *profiles.ProtectRule) {
-		c.text(&p.Pattern)
-		c.flag(&p.Review)
-		c.flag(&p.Home)
-	})
-	for _, all := range [...]*[]string{&r.Names, &r.Repos, &r.Shut, &r.Vacant, &r.GitDirs, &r.Stores, &r.Reviewed, &r.Hooks, &r.Commands, &r.Own, &r.Placed} {
-		texts(all)
-	}
-	table(c, &r.Late, c.text)
-	table(c, &r.Awaited, c.text)
-	table(c, &r.Keys, texts)
-	table(c, &r.Formats, func(f *vcs.Format) { number(c, f, vcs.FormatSHA256) })
-	list(c, &r.Covered, node)
-	list(c, &r.Known, func(k *Known) {
-		node(&k.Node)
-		number(c, &k.Ctime, -1)
-		c.flag(&k.Pin)
-		c.text(&k.Why)
-	})
-	table(c, &r.Git, func(e *GitEntry) {
-		c.num(&e.Ino)
-		c.num(&e.Sum)
-	})
-	table(c, &r.Trees, func(t *LinkedTree) {
-		c.text(&t.File)
-		c.num(&t.Ino)
-	})
-}
-
-// Append appends the record's text.
-func (r *Standing) Append(b []byte) []byte {
-	c := codec{out: append(b, standingMagic...)}
-	r.code(&c)
-	return append(c.out, standingEnd...)
-}
+// standingMagic begins a record, and has the number of its schema: the exported fields of a [Standing] in their order. The
+// length of what follows makes one known that was cut short, whose command never started.
+const standingMagic = "pccrun record 6\n"
 
 var (
-	errNoStanding = errors.New("not a record of a run")
-	errUnfinished = errors.New("the record was never finished")
+	errNoStanding   = errors.New("not an unfinished-run record")
+	errOtherVersion = errors.New("an unfinished-run record of another version of pccrun")
+	errUnfinished   = errors.New("the record was never finished")
 )
+
+// Append appends the record's text. Each value stands behind the other: numbers as varints, texts and lists behind their
+// length. Names need not be UTF-8, which JSON would ask for.
+func (r *Standing) Append(b []byte) []byte {
+	body := appendValue(make([]byte, 0, 32<<10), reflect.ValueOf(r).Elem())
+	b = binary.BigEndian.AppendUint32(append(b, standingMagic...), uint32(len(body)))
+	return append(b, body...)
+}
 
 // ParseStanding reads what [Standing.Append] wrote, and what stands behind its end.
 // The error of a record that was cut short, whose command never started, is
 // one that [Unfinished] knows.
 func ParseStanding(text string) (*Standing, string, error) {
-	body, ok := strings.CutPrefix(text, standingMagic)
-	if !ok && !strings.HasPrefix(standingMagic, text) {
+	rest, ok := strings.CutPrefix(text, standingMagic)
+	switch {
+	case strings.HasPrefix(standingMagic, text):
+		return nil, "", errUnfinished
+	case !ok && strings.Contains(text, "pccrun record "):
+		return nil, "", errOtherVersion
+	case !ok:
 		return nil, "", errNoStanding
-	}
-	body, rest, whole := strings.Cut(body, standingEnd)
-	if !ok || !whole {
+	case len(rest) < 4:
 		return nil, "", errUnfinished
 	}
-	r, c := &Standing{}, codec{in: body, reading: true}
-	if r.code(&c); c.bad || c.in != "" {
+	size := int(binary.BigEndian.Uint32([]byte(rest[:4])))
+	if rest = rest[4:]; len(rest) < size {
+		return nil, "", errUnfinished
+	}
+	r, d := &Standing{}, recordReader{in: rest[:size]}
+	if d.value(reflect.ValueOf(r).Elem()); d.bad || d.in != "" {
 		return nil, "", errNoStanding
 	}
-	return r, rest, nil
+	return r, rest[size:], nil
+}
+
+// appendValue appends a value of those kinds that a [Standing] has. Where a rule comes from is left out.
+func appendValue(b []byte, v reflect.Value) []byte {
+	switch v.Kind() {
+	case reflect.String:
+		b = append(binary.AppendUvarint(b, uint64(v.Len())), v.String()...)
+	case reflect.Bool:
+		b = append(b, flag(v.Bool()))
+	case reflect.Int64:
+		b = binary.AppendUvarint(b, uint64(v.Int()))
+	case reflect.Uint8, reflect.Uint64:
+		b = binary.AppendUvarint(b, v.Uint())
+	case reflect.Slice:
+		b = binary.AppendUvarint(b, uint64(v.Len()))
+		for i := range v.Len() {
+			b = appendValue(b, v.Index(i))
+		}
+	case reflect.Map: // by paths; nil, of which nobody knows what was in it, is not an empty one
+		if v.IsNil() {
+			return append(b, 0)
+		}
+		b = binary.AppendUvarint(b, uint64(v.Len())+1)
+		keys := v.MapKeys()
+		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
+		for _, key := range keys {
+			b = appendValue(appendValue(b, key), v.MapIndex(key))
+		}
+	case reflect.Struct:
+		switch v.Type() {
+		case originType:
+			return b
+		case timeType:
+			return binary.AppendUvarint(b, uint64(v.Interface().(time.Time).UnixNano()))
+		}
+		for i := range v.NumField() {
+			if field := v.Field(i); field.CanInterface() {
+				b = appendValue(b, field)
+			}
+		}
+	}
+	return b
+}
+
+var (
+	originType = reflect.TypeFor[profiles.Origin]()
+	timeType   = reflect.TypeFor[time.Time]()
+)
+
+// A recordReader reads what appendValue wrote.
+type recordReader struct {
+	in  string
+	bad bool // what was read is something else; all that follows is zero
+}
+
+func (d *recordReader) number() uint64 {
+	n, size := binary.Uvarint([]byte(d.in[:min(len(d.in), binary.MaxVarintLen64)]))
+	if size <= 0 {
+		d.in, d.bad = "", true
+		return 0
+	}
+	d.in = d.in[size:]
+	return n
+}
+
+// length is that of a text or a list, of which each element takes a byte at least.
+func (d *recordReader) length() int {
+	n := d.number()
+	if n > uint64(len(d.in)) {
+		d.in, d.bad, n = "", true, 0
+	}
+	return int(n)
+}
+
+func (d *recordReader) value(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		n := d.length()
+		v.SetString(d.in[:n])
+		d.in = d.in[n:]
+	case reflect.Bool:
+		v.SetBool(d.number() == 1)
+	case reflect.Int64:
+		v.SetInt(int64(d.number()))
+	case reflect.Uint8, reflect.Uint64:
+		v.SetUint(d.number())
+	case reflect.Slice:
+		if n := d.length(); n > 0 {
+			v.Set(reflect.MakeSlice(v.Type(), n, n))
+		}
+		for i := range v.Len() {
+			d.value(v.Index(i))
+		}
+	case reflect.Map:
+		n := d.number()
+		if n > 0 {
+			v.Set(reflect.MakeMap(v.Type()))
+		}
+		for ; n > 1 && !d.bad; n-- {
+			key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+			d.value(key)
+			d.value(value)
+			v.SetMapIndex(key, value)
+		}
+	case reflect.Struct:
+		switch v.Type() {
+		case originType:
+			return
+		case timeType:
+			v.Set(reflect.ValueOf(time.Unix(0, int64(d.number()))))
+			return
+		}
+		for i := range v.NumField() {
+			if field := v.Field(i); field.CanInterface() {
+				d.value(field)
+			}
+		}
+	}
 }
 
 // ParseStandings reads the records of one run, one behind the other, and what stands

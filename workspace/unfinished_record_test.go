@@ -1,9 +1,9 @@
 package workspace
 
 import (
-	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -34,19 +34,22 @@ func TestParseStanding(t *testing.T) {
 		_, _, err := ParseStanding(text[:i])
 		require.True(t, Unfinished(err), "cut at %d: %v", i, err)
 	}
-	for _, bad := range []string{"x", text[:len(text)-5] + " 1\nend\n", strings.Replace(text, `"a"`, "7", 1), strings.Replace(text, `"a"`, "", 1), strings.Replace(text, `"a"`, `"a`, 1), strings.Replace(text, "\n1 ", "\n2 ", 1), strings.Replace(text, "\n0", "\n999", 1), strings.Replace(text, "\n0", "\nx", 1)} {
+	for _, bad := range []string{"x", standingMagic + "\x00\x00\x00\x00", standingMagic + "\x00\x00\x00\x01\x7f", strings.Replace(text, "\x01s\x02/w", "\x01s\x7f/w", 1), strings.Replace(text, "\x01\x01a", "\x01\x00a", 1)} {
 		require.NotEqual(t, text, bad)
 		_, _, err := ParseStanding(bad)
-		require.Error(t, err, bad)
-		require.False(t, Unfinished(err), bad)
+		require.ErrorIs(t, err, errNoStanding, "%q", bad)
 	}
-	full := Standing{Files: []profiles.FileRule{{Path: "/w", Access: profiles.Write}}, Git: map[string]GitEntry{}}
-	text = string(full.Append(nil))
-	again, _, err := ParseStanding(text)
+	for _, old := range []string{"pccrun record 5\n \"s\" \"/w\"", "20260101T000000Z-00000000.1\npccrun record 5\n"} {
+		_, _, err := ParseStanding(old)
+		require.ErrorIs(t, err, errOtherVersion, old)
+	}
+	full := Standing{Start: time.Unix(1, 2), Files: []profiles.FileRule{{Path: "/w", Access: profiles.Write}}, Names: []string{"not \xff UTF-8"}, Git: map[string]GitEntry{}, Trees: map[string]LinkedTree{"/x": {File: "/y", Ino: 1 << 63}}}
+	again, _, err := ParseStanding(string(full.Append(nil)))
 	require.NoError(t, err)
-	require.Equal(t, full.Files, again.Files)
-	require.NotNil(t, again.Git)
-	require.Nil(t, again.Late)
-	_, _, err = ParseStanding(strings.Replace(text, fmt.Sprintf(`"" %d`, profiles.Write), `"" 9`, 1))
-	require.Error(t, err)
+	require.Equal(t, full, *again, "nil is not an empty map")
+	// Where a rule comes from is in no record.
+	full.Files[0].Origin.Source = "x"
+	again, _, err = ParseStanding(string(full.Append(nil)))
+	require.NoError(t, err)
+	require.Empty(t, again.Files[0].Origin.Source)
 }

@@ -18,23 +18,26 @@ const notifyOnce = 0x4 | 0x8 | 0x10 // DN_CREATE, DN_DELETE and DN_RENAME of lin
 // configuration of git that is for review can be written in its place.
 const notifyWrites = 0x2 | 0x20 // DN_MODIFY and DN_ATTRIB
 
+// notifyMany keeps a directory armed (DN_MULTISHOT).
+const notifyMany = 0x80000000
+
 // maxWatched bounds the descriptors that a watch takes. Directories beyond
 // them are looked at from time to time.
 const maxWatched = 8192
 
 // during says how a look differs from a launch's.
 type during struct {
-	last    bool               // the post-run check: it reads all, and opens what is shut
-	shut    map[string]bool    // what was shut at the start stays so
-	covered map[string]bool    // and what was closed to the command, by path
-	nodes   map[[2]uint64]bool // and by device and inode
-	blind   bool               // some directories cannot be watched
-	budget  int                // descriptors that may still be opened
-	lookout *lookout           // the thread that hears of changes
-	mu      sync.Mutex
-	fds     map[int]bool    // what watches; nil where nothing does
-	written map[string]bool // directories, by path, whose files are watched for what is written to them
-	heeded  map[string]int  // what watches in protected directories that may stand: see [Guard.mirrors]
+	last     bool               // the post-run check: it reads all, and opens what is shut
+	shut     map[string]bool    // what was shut at the start stays so
+	covered  map[string]bool    // and what was closed to the command, by path
+	nodes    map[[2]uint64]bool // and by device and inode
+	blind    bool               // some directories cannot be watched
+	budget   int                // descriptors that may still be opened
+	lookout  *lookout           // the thread that hears of changes
+	mu       sync.Mutex
+	fds      map[int]bool    // what watches; nil where nothing does
+	written  map[string]bool // directories, by path, whose files are watched for what is written to them
+	mirrored map[string]int  // descriptors of directories with protected names that may stand, by path: see [Guard.mirrors]
 }
 
 // writes has a directory watched for what is written to its files.
@@ -48,31 +51,31 @@ func (u *during) writes(rel string) {
 	u.lookout.wake() // it is armed so in the next look
 }
 
-// heeds arms a directory that the tree does not go into. If it keeps the descriptor it returns
-// true.
-func (u *during) heeds(rel string, fd int) (kept bool) {
+// watchMirrored arms a directory that the walk does not enter, since its name is protected. It returns true if it keeps the
+// descriptor.
+func (u *during) watchMirrored(rel string, fd int) (kept bool) {
 	if u.fds == nil {
 		return false
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if old, is := u.heeded[rel]; is {
+	if old, is := u.mirrored[rel]; is {
 		if sameFile(old, fd) {
 			u.written[rel] = true
 			u.arm(old, rel)
 			return false
 		}
 		unix.Close(old)
-		delete(u.heeded, rel)
+		delete(u.mirrored, rel)
 	}
-	if len(u.heeded) >= maxMirrored || u.lookout.own(fd) != nil {
+	if len(u.mirrored) >= maxMirrored || u.lookout.own(fd) != nil {
 		u.blind = true
 		return false
 	}
-	if u.heeded == nil {
-		u.heeded = map[string]int{}
+	if u.mirrored == nil {
+		u.mirrored = map[string]int{}
 	}
-	u.written[rel], u.heeded[rel] = true, fd
+	u.written[rel], u.mirrored[rel] = true, fd
 	u.arm(fd, rel)
 	return true
 }
@@ -98,10 +101,10 @@ func (u *during) end() {
 	for fd := range u.fds {
 		unix.Close(fd)
 	}
-	for _, fd := range u.heeded {
+	for _, fd := range u.mirrored {
 		unix.Close(fd)
 	}
-	u.fds, u.heeded = nil, nil
+	u.fds, u.mirrored = nil, nil
 }
 
 // skips reports whether a look leaves a directory for the last one: what is in

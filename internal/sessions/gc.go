@@ -107,7 +107,7 @@ func (h Home) GC(o GCOptions) (removed []string, err error) {
 			return strings.HasPrefix(name, trash) || strings.HasPrefix(name, markPrefix) && !stands[name] ||
 				strings.HasPrefix(name, toldPrefix) && o.Now.Sub(modified(root, name)) > keepAge
 		}))
-		if owed, err := state.OpenExisting(h.owed(), ""); err == nil {
+		if owed, err := state.OpenExisting(h.unfinished(), ""); err == nil {
 			errs = append(errs, sweep(owed, func(name string) bool {
 				mark, is := strings.CutPrefix(name, heldPrefix)
 				return is && !stands[mark]

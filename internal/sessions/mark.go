@@ -24,8 +24,8 @@ func markName(workspace string) string {
 	return markPrefix + strconv.FormatUint(h.Sum64(), 36)
 }
 
-// owed is the directory of the unfinished-run records.
-func (h Home) owed() string { return filepath.Join(filepath.Dir(h.dir), "owed") }
+// unfinished is the directory of the unfinished-run records.
+func (h Home) unfinished() string { return filepath.Join(filepath.Dir(h.dir), "owed") }
 
 // heldPrefix begins the names, in there, of the marks of [Home.Hold].
 const heldPrefix = "held"

@@ -292,7 +292,8 @@ func StubLine(dev, ino uint64) string { return fmt.Sprintf("stub %d %d\n", dev, 
 func HasStub(home sessions.Home, dev, ino uint64) (has bool) {
 	line := "\n" + StubLine(dev, ino)
 	err := home.EachUnfinished(func(_, text string) error {
-		has = has || strings.Contains(text, line)
+		_, lines, err := workspace.ParseStandings(text) // a name in these may look like such a line
+		has = has || err == nil && strings.Contains("\n"+lines, line)
 		return nil
 	})
 	return has && err == nil

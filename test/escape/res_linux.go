@@ -345,9 +345,9 @@ func resProbes() []Probe {
 				}
 				time.Sleep(50 * time.Millisecond)
 				more := append(newIn(leftovers(), before), newIn(d.homeFiles(), home)...)
-				// Slots are eight at most, used again; the sessions' directory is made by the first run that lasts.
+				// The next run removes the record of one of root's; the sessions' directory is made by the first run that lasts.
 				more = slices.DeleteFunc(more, func(name string) bool {
-					return strings.Contains(name, "/owed/slot.") || strings.HasSuffix(name, "/pccrun/sessions")
+					return strings.Contains(name, "/owed/") || strings.HasSuffix(name, "/pccrun/sessions")
 				})
 				if len(more) > 0 {
 					return Escaped("left behind: %s", strings.Join(more[:min(5, len(more))], ", "))

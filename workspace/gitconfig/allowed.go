@@ -49,6 +49,10 @@ var allowed = map[string]check{
 	"core.quotepath":       oneOf(booleans),
 	"core.commentchar":     commentChar,
 
+	"core.sparsecheckout":     oneOf(booleans),
+	"core.sparsecheckoutcone": oneOf(booleans),
+	"index.sparse":            oneOf(booleans),
+
 	"lfs.url":                     address,
 	"lfs.repositoryformatversion": oneOf("0"),
 	"lfs.*.access":                oneOf("none basic private negotiate"),

@@ -62,42 +62,38 @@ func readLock(dir int, name string) ([]byte, error) {
 	return beneath.ReadFile(fd, 128)
 }
 
-// Rewrite changes a file in its place. After is nil where there was nothing to change.
-func Rewrite(dir int, name string, change func(now []byte) ([]byte, error)) (before, after *unix.Stat_t, err error) {
+// Rewrite changes a file in place, by one write. The caller has its lock.
+func Rewrite(dir int, name string, change func(now []byte) ([]byte, error)) error {
 	fd, err := beneath.Open(dir, name, unix.O_RDONLY)
 	if beneath.Gone(err) {
-		return nil, nil, ErrReplaced
+		return ErrReplaced
 	}
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	now, err := beneath.ReadFile(fd, vcs.MaxConfig)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the host's file: %w", err)
+		return fmt.Errorf("read the host's file: %w", err)
 	}
 	text, err := change(now)
 	if err != nil || bytes.Equal(text, now) {
-		return nil, nil, err
+		return err
 	}
 	fd, err = openToWrite(dir, name)
-	if err != nil {
-		return nil, nil, fmt.Errorf("write the host's file: %w", err)
-	}
-	defer unix.Close(fd)
-	before, after = new(unix.Stat_t), new(unix.Stat_t)
-	if err = unix.Fstat(fd, before); err == nil && before.Mode&unix.S_IFMT != unix.S_IFREG {
-		err = ErrReplaced
+	if err == nil {
+		defer unix.Close(fd)
+		var st unix.Stat_t
+		if err = unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+			err = ErrReplaced
+		}
 	}
 	if err == nil {
 		err = overwrite(fd, now, text)
 	}
-	if err == nil {
-		err = unix.Fstat(fd, after)
-	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("write the host's file: %w", err)
+		return fmt.Errorf("write the host's file: %w", err)
 	}
-	return before, after, nil
+	return nil
 }
 
 // openToWrite opens a file of the user's own, whatever its mode, which stays.

@@ -36,7 +36,6 @@ type Refusal struct {
 // A Result is what became of a merge.
 type Result struct {
 	Host    []byte // the host's new text
-	Base    []byte // what was handed out, with what is taken over by now: the next merge begins there
 	Changes []Change
 	Refused []Refusal
 }
@@ -131,7 +130,7 @@ type merger struct {
 const moved = "the host changed it during the run"
 
 func merge(base, copied, host []byte, judge func(*merger) map[key]string) (r Result, err error) {
-	r = Result{Host: host, Base: base}
+	r = Result{Host: host}
 	if len(copied) > MaxSize {
 		return r, ErrSize
 	}
@@ -160,8 +159,8 @@ func merge(base, copied, host []byte, judge func(*merger) map[key]string) (r Res
 		return r, nil
 	}
 	refused := judge(&m)
-	into, settled := values{}, values{}
-	var changed, taken []key
+	into := values{}
+	var changed []key
 	for _, k := range m.changed {
 		reason, no := refused[k]
 		if no && reason == "" {
@@ -174,7 +173,6 @@ func merge(base, copied, host []byte, judge func(*merger) map[key]string) (r Res
 			r.Refused = append(r.Refused, Refusal{k.Name(), reason, alone(k, m.base[k]), alone(k, m.copied[k])})
 			continue
 		}
-		settled[k], taken = m.copied[k], append(taken, k)
 		if !slices.Equal(m.host[k], m.copied[k]) {
 			into[k], changed = m.copied[k], append(changed, k)
 		}
@@ -183,10 +181,7 @@ func merge(base, copied, host []byte, judge func(*merger) map[key]string) (r Res
 		}
 	}
 	if r.Host, err = edit(host, changed, into); err != nil {
-		return Result{Host: host, Base: base}, err
-	}
-	if r.Base, err = edit(base, taken, settled); err != nil {
-		return Result{Host: host, Base: base}, err
+		return Result{Host: host}, err
 	}
 	return r, nil
 }

@@ -122,7 +122,7 @@ func (c Finding) restoreSettings(stash, dir int, name string, before []byte, who
 		return err
 	}
 	defer unlock()
-	_, _, err = gitconfig.Rewrite(dir, name, func(host []byte) ([]byte, error) {
+	err = gitconfig.Rewrite(dir, name, func(host []byte) ([]byte, error) {
 		text, ok, err := gitconfig.Accept(before, after, host)
 		if err == nil && !ok && whole {
 			err = ErrInTheWay
