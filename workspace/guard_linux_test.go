@@ -276,10 +276,10 @@ func TestGuardMakesRepositoriesInert(t *testing.T) {
 	}{
 		"made by init":         {"", "git init -q r; " + evil, use, []string{"inert r/.git/config", "inert r/.git/hooks/pre-commit"}},
 		"a clone":              {"git init -q o; git -C o -c user.name=x -c user.email=x@x commit -qm x --allow-empty", "git clone -q o r; " + evil, use, []string{"inert r/.git/config", "inert r/.git/hooks/pre-commit"}},
-		"a separate directory": {"", "git init -q --separate-git-dir=meta r; " + strings.ReplaceAll(evil, "r/.git", "meta"), use, []string{"inert meta/config", "inert meta/hooks/pre-commit"}},
+		"a separate directory": {"", "git init -q --separate-git-dir=meta r; " + strings.ReplaceAll(evil, "r/.git", "meta"), use, []string{"inert meta/config", "inert meta/hooks/pre-commit", "inert r/.git"}},
 		"hidden where nobody looks": {"", "git init -q --separate-git-dir=.git/objects/zz r; " + strings.ReplaceAll(evil, "r/.git", ".git/objects/zz"),
 			"test -e .git/objects/zz || exit 0; " + use, []string{"inert .git/objects/zz", "inert r/.git"}},
-		"behind a link": {"", "git init -q r; " + evil + "mv r/.git m; ln -s ../m r/.git", use, []string{"inert m/config", "inert m/hooks/pre-commit"}},
+		"behind a link": {"", "git init -q r; " + evil + "mv r/.git m; ln -s ../m r/.git", use, []string{"inert m/config", "inert m/hooks/pre-commit", "inert r/.git"}},
 		"a bare one":    {"", "git init -q --bare r; printf '#!/bin/sh\n' > r/hooks/update; git -C r config core.pager x", "git -C r log --all", []string{"inert r/config", "inert r/hooks/update"}},
 		"one that leans on another": {"", "git init -q r; " + evil + "mkdir c; mv r/.git/config r/.git/hooks r/.git/objects r/.git/refs c/; echo ../../c > r/.git/commondir", use,
 			[]string{"inert r/.git/commondir"}},

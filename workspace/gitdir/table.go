@@ -202,6 +202,7 @@ type Name struct {
 	Rel  string
 	Kind fs.FileMode
 	Bare bool          // the git directory has another name than .git, and lies in none
+	Fold bool          // the disk takes HOOKS for hooks
 	Link func() string // where a link leads
 	Read func(limit int64) ([]byte, vcs.Format, error)
 }
@@ -227,7 +228,7 @@ func (e *Entry) Decide(n *Name) (d Decision) {
 		d.Note, d.What = e.Why, "new"
 	case Foreign:
 		// A directory of any name can be made to look like a repository; what else is in it is not git's to read.
-		if n.Kind.Type()&fs.ModeSymlink != 0 && isLinkedRef(n.Rel, n.Link()) || n.Bare && !isOwn(n.Rel) {
+		if n.Kind.Type()&fs.ModeSymlink != 0 && isLinkedRef(n.Rel, n.Link()) || n.Bare && !isOwn(n.Rel) && (!n.Fold || !isOwn(strings.ToLower(n.Rel))) {
 			return d
 		}
 		d.Why = e.Why
