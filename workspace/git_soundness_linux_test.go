@@ -113,12 +113,17 @@ func TestGuardForgedIndexOutside(t *testing.T) {
 }
 
 // By another hash the same index lists other names: what counts is the configuration that
-// is left, and this one is quarantined.
+// is left, and this one is quarantined, also where it was there before in a directory of another name.
 func TestGuardIndexOfAnotherHash(t *testing.T) {
-	for _, guarded := range []bool{false, true} {
+	for i, guarded := range []bool{false, true, false, true} {
 		w := newWatchman(t)
+		const config = `printf '[extensions]\nobjectformat = sha256\n[x]\ny = \1\n' > `
+		w.sh("mkdir old; " + config + "old/config")
 		w.begin()
-		w.sh(`git init -q r; echo evil | git -C r hash-object -w --stdin > r/.git/oid; mv r/.git/oid oid; printf '[extensions]\nobjectformat = sha256\n[x]\ny = \1\n' > r/.git/config`)
+		w.sh(`git init -q r; echo evil | git -C r hash-object -w --stdin > r/.git/oid; mv r/.git/oid oid; ` + config + "r/.git/config")
+		if i >= 2 {
+			w.sh("rm r/.git/config; mv r/.git/* old; rmdir r/.git; mv old r/.git")
+		}
 		text, err := os.ReadFile(w.path("oid"))
 		require.NoError(t, err)
 		oid, err := hex.DecodeString(strings.TrimSpace(string(text)))

@@ -77,7 +77,8 @@ func (g *Guard) near(path string) *Guard { return cmp.Or(g.peers.near(path), g) 
 // A recorded is what stood when the run began, as [gitdir.View].
 type recorded struct{ *Guard }
 
-// Kind returns what stood at a path. What the record does not name is as old as it says.
+// Kind returns what stood at a path. Of what lies in a directory .git the record says it, since a directory of any name
+// may have been moved there with all that is in it; elsewhere the times of what is there.
 func (v recorded) Kind(path string) (fs.FileMode, bool) {
 	g := v.near(path)
 	had, known := g.standing.Git[path]
@@ -93,13 +94,13 @@ func (v recorded) Kind(path string) (fs.FileMode, bool) {
 	if beneath.Stat(dir, name, &st) != nil {
 		return 0, false
 	}
-	stood := !g.touched(&st)
+	kind, stood := KindOf(st.Mode), known || !vcs.InsideGit(path) && !g.touched(&st)
 	if fd, err := beneath.OpenOwnDir(dir, name); err == nil {
 		defer unix.Close(fd)
 		list, err := beneath.Entries(fd)
-		stood = stood && (err != nil || len(list) > 0) // git leaves an empty one behind where it changes branches
+		stood = known || stood && (err != nil || len(list) > 0) // git leaves an empty one behind where it changes branches
 	}
-	return KindOf(st.Mode).Type(), known || stood
+	return kind.Type(), stood
 }
 
 // Read reads what a regular file holds now: of what stood the command can change no configuration.
