@@ -181,7 +181,8 @@ func (i *inerter) gitDirectory(path string, all bool) {
 			return
 		}
 		in, _ := i.git.Locate(path + "/HEAD")
-		p := &gitPass{i, gitdir.Place{Dir: path, Worktree: in.Dir == path && in.Worktree, Standing: !all}}
+		worktree := ofWorktree(path) && (!all || in.Dir == path && in.Worktree)
+		p := &gitPass{i, gitdir.Place{Dir: path, Worktree: worktree, Standing: !all}}
 		p.walk("", all)
 	}
 }
@@ -276,9 +277,11 @@ func (p *gitPass) entry(fd int, rel string, kind fs.FileMode, all bool) {
 
 // judge does with a name what the table says.
 func (p *gitPass) judge(rel string, kind fs.FileMode) gitdir.Decision {
-	place, path := p.Place, p.Dir+"/"+rel
-	place.Rel = rel
-	d := p.git.JudgeIn(place, kind, p.guard.linkText(path))
+	place, path, target := p.Place, p.Dir+"/"+rel, ""
+	if place.Rel = rel; kind&fs.ModeSymlink != 0 {
+		target = p.guard.linkText(path)
+	}
+	d := p.git.JudgeIn(place, kind, target)
 	if d.Content != nil {
 		p.guard.wrote(p.Dir, rel, d.Content)
 	}

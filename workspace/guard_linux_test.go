@@ -310,7 +310,8 @@ func TestGuardMakesRepositoriesInert(t *testing.T) {
 		"one that leans out":        {"", "git init -q r; echo /proc/self/cwd/.git/objects > r/.git/commondir", "", []string{"inert r/.git/commondir"}},
 		"one that pushes where nobody looks": {"", `git init -q r; git init -q --bare .git/objects/zz; (echo '#!/bin/sh'; echo "touch $PWD/ran") > .git/objects/zz/hooks/pre-receive; chmod +x .git/objects/zz/hooks/pre-receive; git -C r remote add origin $PWD/.git/objects/zz`,
 			`git -C r -c user.name=x -c user.email=x@x commit -qm x --allow-empty; git -C r push -q origin HEAD || true`, []string{"inert .git/objects/zz", "inert r/.git/config"}},
-		"an honest one": {"", "git init -q r; git -C r remote add origin https://example.com/x; git -C r config user.name me", use, nil},
+		"what git refuses":                        {"", "mkdir r; : > r/.git", "", nil},
+		"an honest one":                           {"", "git init -q r; git -C r remote add origin https://example.com/x; git -C r config user.name me", use, nil},
 		"a directory of hooks with nothing in it": {"mkdir -p r/hooks", "cd r; mkdir objects refs; echo ref: refs/heads/main > HEAD; printf '[core]\\nbare = true\\neditor = x\\n' > config", "", []string{"inert r/config"}},
 		"the user's own directory":                {"mkdir -p r/hooks; echo mine > r/config; echo mine > r/hooks/use.js", "cd r; mkdir objects refs; echo ref: refs/heads/main > HEAD", "", []string{"inert r/HEAD"}},
 	} {

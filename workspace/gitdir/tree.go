@@ -265,8 +265,13 @@ func (t *Tree) isRepository(dir string) bool {
 }
 
 // LeadsBack reports whether a .git file is that of a linked worktree or of a submodule in the tree, and what it leads to
-// says the same.
+// says the same; or git refuses it, as the empty one in each of uv's caches.
 func (t *Tree) LeadsBack(path string) bool {
+	if b, err := t.Now.Read(path, vcs.MaxGitFile); err == nil {
+		if _, err := vcs.ParseGitFile(b); err != nil {
+			return true
+		}
+	}
 	dir := t.Leads(path)
 	if dir == "" {
 		return false
