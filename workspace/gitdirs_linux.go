@@ -65,7 +65,7 @@ func (r *Standing) noteGitIn(fd int, dir, rel string, worktree bool, room *int) 
 		name, kind := join(rel, entry.Name()), entry.Type()
 		e := gitdir.Judge(name, kind, worktree)
 		switch {
-		case e.Verdict == gitdir.Config, e.Verdict == gitdir.Keep && !kind.IsDir(), isFan(name):
+		case e.Verdict == gitdir.Config, e.Verdict == gitdir.Keep && !kind.IsDir(), gitdir.IsFan(name):
 		case e.Verdict == gitdir.Keep, e.Verdict == gitdir.Nest:
 			at, err := beneath.Open(fd, filepath.Base(name), unix.O_RDONLY|unix.O_DIRECTORY)
 			if err != nil {
@@ -89,13 +89,6 @@ func (r *Standing) noteGitIn(fd int, dir, rel string, worktree bool, room *int) 
 func isRepository(fd int) bool {
 	var st unix.Stat_t
 	return beneath.Stat(fd, "HEAD", &st) == nil || beneath.Stat(fd, "config", &st) == nil
-}
-
-// isFan reports whether a name is one of the directories over which git spreads its objects: they are many, and
-// nothing but objects has been in one that the run has not changed.
-func isFan(rel string) bool {
-	name, ok := strings.CutPrefix(rel, "objects/")
-	return ok && vcs.IsFan(name)
 }
 
 // readDir lists a directory that stays open.
@@ -260,7 +253,7 @@ func (p *gitPass) entry(fd int, rel string, kind fs.FileMode, all bool) {
 			p.walk(rel, all)
 		}
 	case kind.IsDir() && e.Verdict == gitdir.Keep:
-		if all = p.isNew(path, rel, &st, all); all || !isFan(rel) {
+		if all = p.isNew(path, rel, &st, all); all || !gitdir.IsFan(rel) {
 			p.walk(rel, all)
 		}
 	case !all && kept && !p.guard.touched(&st):
@@ -271,7 +264,12 @@ func (p *gitPass) entry(fd int, rel string, kind fs.FileMode, all bool) {
 		p.configs = append(p.configs, path)
 	case p.Worktree && rel == "gitdir" && p.absent(path):
 	default:
-		p.judge(rel, kind)
+		if !p.judge(rel, kind).Drop {
+			break
+		}
+		if err := beneath.RemoveTree(fd, name); err != nil && !beneath.Gone(err) {
+			p.foreign = append(p.foreign, Finding{Path: path, Why: gitdir.WhyForeign})
+		}
 	}
 }
 
@@ -286,8 +284,6 @@ func (p *gitPass) judge(rel string, kind fs.FileMode) gitdir.Decision {
 		p.guard.wrote(p.Dir, rel, d.Content)
 	}
 	switch {
-	case d.Drop:
-		p.dropped = append(p.dropped, path)
 	case d.Note != "":
 		p.guard.told(p.guard.stash.Note(Finding{Kind: Review, Path: path, Why: d.Note, What: d.What}, nil, false))
 	case d.Why != "":
@@ -299,7 +295,7 @@ func (p *gitPass) judge(rel string, kind fs.FileMode) gitdir.Decision {
 // isNew reports whether a directory is not the one that stood: all that is in it has come with it, as old as
 // that may be.
 func (p *gitPass) isNew(path, rel string, st *unix.Stat_t, all bool) bool {
-	if all || isFan(rel) {
+	if all || gitdir.IsFan(rel) {
 		return all || p.guard.touched(st)
 	}
 	had, known := p.guard.standing.Git[path]

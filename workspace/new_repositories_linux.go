@@ -33,7 +33,6 @@ type inerter struct {
 	passed map[string]bool // git directories that were
 
 	foreign []Finding // what is to be quarantined
-	dropped []string  // what git computes again
 	configs []string  // configurations of repositories that are new
 
 	parts []Finding // what was quarantined of git directories, of which one finding is told
@@ -44,7 +43,7 @@ type inerter struct {
 func (g *Guard) inerter() *inerter {
 	v := newView(g.rules, g.fd, g.dev)
 	i := &inerter{guard: g, view: &v}
-	i.git = gitdir.Tree{Root: g.standing.Root, Before: recorded{g}, Now: present{g}, Rules: true, Live: true, Stood: g.stoodGit, Formats: g.standing.Formats}
+	i.git = gitdir.Tree{Root: g.standing.Root, Before: recorded{present{g}}, Now: present{g}, Rules: true, Live: true, Stood: g.stoodGit, Formats: g.standing.Formats}
 	for _, other := range g.peers {
 		i.git.Others = append(i.git.Others, other.standing.Root)
 	}
@@ -74,8 +73,9 @@ func (v present) Read(path string, limit int64) ([]byte, error) {
 // near returns the guard that looks after a path, or this one.
 func (g *Guard) near(path string) *Guard { return cmp.Or(g.peers.near(path), g) }
 
-// A recorded is what stood when the run began, as [gitdir.View].
-type recorded struct{ *Guard }
+// A recorded is what stood when the run began, as [gitdir.View]. What it reads is what files hold now: of what stood the
+// command can change no configuration.
+type recorded struct{ present }
 
 // Kind returns what stood at a path. Of what lies in a directory .git the record says it, since a directory of any name
 // may have been moved there with all that is in it; elsewhere the times of what is there.
@@ -102,9 +102,6 @@ func (v recorded) Kind(path string) (fs.FileMode, bool) {
 	}
 	return kind.Type(), stood
 }
-
-// Read reads what a regular file holds now: of what stood the command can change no configuration.
-func (v recorded) Read(path string, limit int64) ([]byte, error) { return present(v).Read(path, limit) }
 
 // stoodGit reports whether a git directory stood.
 func (g *Guard) stoodGit(dir string) bool {
@@ -157,9 +154,6 @@ func (i *inerter) all() error {
 	for _, c := range i.foreign {
 		i.aside(c.Path, c.Why)
 	}
-	for _, path := range i.dropped {
-		i.drop(path)
-	}
 	for _, path := range i.configs {
 		i.config(path, func(s *vcs.Setting) bool { return i.git.Drops(filepath.Dir(path), s) != "" })
 	}
@@ -200,19 +194,6 @@ func (g *Guard) linkedSince(path string) bool {
 	}
 	var st unix.Stat_t
 	return g.stat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK && g.touched(&st)
-}
-
-// drop removes what git computes again.
-func (i *inerter) drop(path string) {
-	dir, name, err := i.guard.parent(path)
-	if err != nil {
-		i.fail(path, err)
-		return
-	}
-	defer unix.Close(dir)
-	if err := beneath.RemoveTree(dir, name); err != nil && !beneath.Gone(err) {
-		i.aside(path, gitdir.WhyForeign)
-	}
 }
 
 // config takes the settings that drop names out of a configuration: the file is

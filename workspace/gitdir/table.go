@@ -197,6 +197,13 @@ func Nests(rel string) (may, worktree bool) {
 	return in && (first == "worktrees" || first == "modules"), in && first == "worktrees"
 }
 
+// IsFan reports whether a name is one of the directories over which git spreads its objects: they are many, and nothing
+// but objects has been in one that the run has not changed.
+func IsFan(rel string) bool {
+	name, ok := strings.CutPrefix(rel, "objects/")
+	return ok && vcs.IsFan(name)
+}
+
 // A Name is one in a git directory, as it was left there.
 type Name struct {
 	Rel  string

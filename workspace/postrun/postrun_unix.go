@@ -27,6 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/gitdir"
 	"github.com/pccrun/pccrun/workspace/quarantine"
 	"github.com/pccrun/pccrun/workspace/vcs"
@@ -97,7 +98,7 @@ func (r *Record) Under(rules Rules) *Record {
 // opens when something is to be kept.
 func (r *Record) Check(stash func() (*os.Root, error)) (found []quarantine.Finding, err error) {
 	c := &check{Record: r, stash: &quarantine.Stash{Open: stash}, seen: map[string]bool{}}
-	c.git = &gitdir.Tree{Root: "/", Before: before{r}, Now: now{}, Live: true, Fold: true, Stood: func(dir string) bool {
+	c.git = &gitdir.Tree{Root: "/", Before: before{Record: r}, Now: now{}, Live: true, Fold: true, Stood: func(dir string) bool {
 		_, stood := r.Repos[dir]
 		return stood
 	}}
@@ -248,7 +249,7 @@ func (w *walk) met(e *entry) (deeper bool, err error) {
 }
 
 func stampOf(st *unix.Stat_t) stamp {
-	s := stamp{Kind: kindOf(uint32(st.Mode))}
+	s := stamp{Kind: beneath.KindOf(uint32(st.Mode)).Type()}
 	if !s.Kind.IsDir() {
 		s.Inode, s.Changed = uint64(st.Ino), st.Ctim
 	}
@@ -265,25 +266,13 @@ func (w *walk) leads(path string) (pattern string, review, is bool) {
 	return "", false, false
 }
 
-func kindOf(mode uint32) fs.FileMode {
-	switch mode & unix.S_IFMT {
-	case unix.S_IFREG:
-		return 0
-	case unix.S_IFDIR:
-		return fs.ModeDir
-	case unix.S_IFLNK:
-		return fs.ModeSymlink
-	}
-	return fs.ModeIrregular
-}
-
 // descend opens a directory, after the run also one that is closed to its owner.
 func (w *walk) descend(e *entry, into func(*os.File) error) error {
 	at := int(e.dir.Fd())
 	fd, err := quarantine.OpenIn(at, e.name)
 	if err == unix.EACCES && w.git != nil {
 		var st unix.Stat_t
-		if unix.Fstatat(at, e.name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && int(st.Uid) == os.Getuid() && kindOf(uint32(st.Mode)).IsDir() {
+		if unix.Fstatat(at, e.name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && int(st.Uid) == os.Getuid() && beneath.KindOf(uint32(st.Mode)) == beneath.Dir {
 			_ = unix.Fchmodat(at, e.name, uint32(st.Mode)&0o7777|0o700, 0)
 			defer func() { _ = unix.Fchmodat(at, e.name, uint32(st.Mode)&0o7777, 0) }()
 			fd, err = quarantine.OpenIn(at, e.name)
@@ -312,7 +301,7 @@ func (w *walk) repository(of *entry, dir *os.File, list []fs.DirEntry, at string
 		e.path, e.dir, e.name = at+"/"+d.Name(), dir, d.Name()
 		rel := e.rel()
 		deeper, err := w.met(&e)
-		if w.failed(err); !deeper || inFan(rel) {
+		if w.failed(err); !deeper || gitdir.IsFan(rel) {
 			continue
 		}
 		w.failed(w.descend(&e, func(in *os.File) error {
@@ -330,24 +319,18 @@ func (w *walk) repository(of *entry, dir *os.File, list []fs.DirEntry, at string
 	return nil
 }
 
-// inFan reports whether a directory holds loose objects, which are files by the thousand: what else
-// lies there git does not look for.
-func inFan(rel string) bool {
-	fan, is := strings.CutPrefix(rel, "objects/")
-	return is && vcs.IsFan(fan)
+// A before is what stood, as [gitdir.View]. What it reads is what files hold now: the sandbox lets nobody change a
+// configuration that stood.
+type before struct {
+	now
+	*Record
 }
-
-// A before is what stood, as [gitdir.View].
-type before struct{ *Record }
 
 // Kind returns what stood at a path.
 func (v before) Kind(path string) (fs.FileMode, bool) {
 	was, stood := v.Stood[path]
 	return was.Kind, stood
 }
-
-// Read reads what a file holds now: the sandbox lets nobody change a configuration that stood.
-func (v before) Read(path string, limit int64) ([]byte, error) { return now{}.Read(path, limit) }
 
 // A now is what stands, as [gitdir.View].
 type now struct{}
@@ -361,7 +344,7 @@ func (now) Kind(at string) (fs.FileMode, bool) {
 	defer dir.Close()
 	var st unix.Stat_t
 	err = unix.Fstatat(int(dir.Fd()), path.Base(at), &st, unix.AT_SYMLINK_NOFOLLOW)
-	return kindOf(uint32(st.Mode)), err == nil
+	return beneath.KindOf(uint32(st.Mode)).Type(), err == nil
 }
 
 // Read reads a regular file.
