@@ -323,7 +323,7 @@ func (p *gitPass) nested(fd int, rel string) (bool, error) {
 // all that the repository has is quarantined.
 func (p *gitPass) absent(path string) bool {
 	b, err := p.guard.readOwn(path, vcs.MaxGitFile)
-	file := gitdir.Said(p.Dir, vcs.ParsePathFile(b))
+	file := gitdir.ByText(p.Dir, vcs.ParsePathFile(b))
 	if err != nil || filepath.Base(file) != ".git" {
 		return false
 	}

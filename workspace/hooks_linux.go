@@ -28,46 +28,56 @@ func (i *inerter) workingTrees(list []newTree) {
 	standing := i.guard.standing
 	for _, tree := range list {
 		for _, value := range standing.Hooks {
-			i.named(tree.path, value, "git would run its hooks in a new working tree")
+			switch end, kind := i.unlike(tree.path, value); {
+			case kind.IsDir():
+				i.newHooks(tree.path, end)
+			case kind&fs.ModeSymlink != 0:
+				i.foreign = append(i.foreign, Finding{Path: end, Why: "git would find hooks through it in a new working tree"})
+			}
 		}
 		programs := standing.Own
 		if tree.shares {
 			programs = standing.Commands
 		}
 		for _, value := range programs {
-			i.named(tree.path, value, "git would run it: an existing configuration names it")
+			if end, kind := i.unlike(tree.path, value); end != "" && !kind.IsDir() {
+				i.foreign = append(i.foreign, Finding{Path: end, Why: "git would run it: an existing configuration names it"})
+			}
 		}
 	}
 }
 
-// named quarantines what lies by a path in a new working tree, but for what is as in the workspace: a link on the way,
-// a program, or what is in a directory of hooks. Samples git does not run.
-func (i *inerter) named(tree, value, why string) {
-	end := filepath.Join(tree, value)
+// unlike returns what lies by a path in a new working tree, or the link on the way that is nearest to its root; "" for
+// nothing, and for what is as in the workspace.
+func (i *inerter) unlike(tree, value string) (end string, kind fs.FileMode) {
+	end = filepath.Join(tree, value)
 	if i.guard.placed(end) || i.guard.peers.near(end) == nil {
-		return
+		return "", 0
 	}
 	now := present{i.guard}
 	for at := end; len(at) > len(tree); at = filepath.Dir(at) {
 		if kind, _ := now.Kind(at); kind&fs.ModeSymlink != 0 {
-			end = at // the one nearest to the root of the tree
+			end = at
 		}
 	}
-	switch kind, there := now.Kind(end); {
-	case !there, i.asInWorkspace(tree, end):
-	case !kind.IsDir():
-		i.foreign = append(i.foreign, Finding{Path: end, Why: why})
-	default:
-		list, fd, err := i.list(end)
-		if err != nil {
-			i.fail(end, err)
-			return
-		}
-		defer unix.Close(fd)
-		for _, e := range list {
-			if hook := end + "/" + e.Name(); !e.IsDir() && !strings.HasSuffix(hook, ".sample") && !i.asInWorkspace(tree, hook) {
-				i.foreign = append(i.foreign, Finding{Path: hook, Why: why})
-			}
+	kind, there := now.Kind(end)
+	if !there || i.asInWorkspace(tree, end) {
+		return "", 0
+	}
+	return end, kind
+}
+
+// newHooks quarantines what is in a directory of hooks, but for what is as in the workspace. Samples git does not run.
+func (i *inerter) newHooks(tree, dir string) {
+	list, fd, err := i.list(dir)
+	if err != nil {
+		i.fail(dir, err)
+		return
+	}
+	defer unix.Close(fd)
+	for _, e := range list {
+		if path := dir + "/" + e.Name(); !e.IsDir() && !strings.HasSuffix(path, ".sample") && !i.asInWorkspace(tree, path) {
+			i.foreign = append(i.foreign, Finding{Path: path, Why: "git would run it as a hook in a new working tree"})
 		}
 	}
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/pccrun/pccrun/workspace/internal/fixture"
 )
 
-// What a worktree has of programs as they stood stays.
+// What a worktree has of programs as they stood stays, and so does a directory that has the name of one.
 func TestGuardProgramsAsTheyStood(t *testing.T) {
 	w := newWatchman(t)
-	w.sh(asUser + `mkdir tools; echo exit 0 > tools/fsm; chmod +x tools/fsm; ln -s fsm tools/two; git add tools; git commit -qm x; git config core.fsmonitor './tools/fsm x/y'; git config core.pager ./tools/two`)
+	w.sh(asUser + `mkdir tools; echo exit 0 > tools/fsm; chmod +x tools/fsm; ln -s fsm tools/two; git add tools; git commit -qm x; git config core.fsmonitor './tools/fsm x/y'; git config core.pager ./tools/two; git config alias.l '!less'`)
 	w.begin()
-	w.sh(asUser + "git worktree add -q r; git clone -q . c; mkdir x; echo x > x/y")
+	w.sh(asUser + "git worktree add -q r; git clone -q . c; mkdir x r/less; echo x > x/y; echo x > r/less/a.css")
 	require.Empty(t, w.end())
 }
 

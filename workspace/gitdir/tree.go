@@ -111,7 +111,7 @@ func (t *Tree) config(path string, p Place, bare bool) (why string, new bool) {
 	switch {
 	case p.Rel == "gitdir":
 		b, err := t.Now.Read(path, vcs.MaxGitFile)
-		if git := Said(p.Dir, vcs.ParsePathFile(b)); err != nil || filepath.Base(git) != ".git" || t.pointer(git) != p.Dir {
+		if git := ByText(p.Dir, vcs.ParsePathFile(b)); err != nil || filepath.Base(git) != ".git" || t.pointer(git) != p.Dir {
 			return whyWorktree, false
 		}
 		return "", true
@@ -150,7 +150,7 @@ func (t *Tree) Drops(gitDir string, s *vcs.Setting) (why string) {
 	case !s.Places():
 		return ""
 	}
-	tree := Said(gitDir, s.Value)
+	tree := ByText(gitDir, s.Value)
 	if _, head := t.Now.Kind(tree + "/HEAD"); tree == "" || tree != t.Shared && (vcs.InsideGit(tree) || head || t.pointer(tree+"/.git") != gitDir || !t.LeadsBack(tree+"/.git")) {
 		return whyElsewhere
 	}
@@ -278,11 +278,11 @@ func (t *Tree) LeadsBack(path string) bool {
 	}
 	if outer := filepath.Dir(dir); filepath.Base(outer) == "worktrees" {
 		b, err := t.Now.Read(dir+"/gitdir", vcs.MaxGitFile)
-		return err == nil && t.isRepository(filepath.Dir(outer)) && Said(dir, vcs.ParsePathFile(b)) == path
+		return err == nil && t.isRepository(filepath.Dir(outer)) && ByText(dir, vcs.ParsePathFile(b)) == path
 	}
 	b, err := t.Now.Read(dir+"/config", vcs.MaxConfig)
 	for _, tree := range vcs.WorkTrees(vcs.ParseConfig(b)) {
-		if Said(dir, tree) != filepath.Dir(path) {
+		if ByText(dir, tree) != filepath.Dir(path) {
 			return false
 		}
 	}
@@ -313,12 +313,12 @@ func (t *Tree) pointer(path string) string {
 	if err != nil {
 		return ""
 	}
-	return Said(filepath.Dir(path), to)
+	return ByText(filepath.Dir(path), to)
 }
 
-// Said returns where a path leads that is said in a directory, "" where `..` follows a name: that may be a link, and
-// the kernel goes up from where it leads.
-func Said(dir, path string) string {
+// ByText returns where a path leads that begins in a directory, by its text alone; "" where `..` follows a name: that may
+// be a link, and the kernel goes up from where it leads.
+func ByText(dir, path string) string {
 	named := false
 	for part := range strings.SplitSeq(path, "/") {
 		if part == ".." && named {
