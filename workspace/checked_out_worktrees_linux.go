@@ -42,8 +42,7 @@ func (g *Guard) mirrors(s suspect) bool {
 	if !stood {
 		return false
 	}
-	m := mirror{now: g.fd, was: main.fd, root: main.standing.Root, shown: main.standing.policy(), during: &g.during, changed: main.touched, room: maxMirrored}
-	if !m.same(rel, rest, 0) {
+	if !main.mirror(g).same(rel, rest, 0) {
 		return false
 	}
 	g.during.writes(path.Dir(rel))

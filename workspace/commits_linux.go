@@ -274,3 +274,6 @@ func (h *History) Brought() (found []Finding) {
 
 // Close gives back what it has opened.
 func (h *History) Close() { h.guard.Close() }
+
+// maxProgram bounds a file that is compared with what git has.
+const maxProgram = 16 << 20

@@ -76,3 +76,11 @@ func (r *Standing) Overlaps(path string) bool {
 	_, in := beneath.Path(r.Root, path)
 	return in || slices.Contains(r.Vacant, path)
 }
+
+// workTreeOf returns the working tree of what is named .git, and of a bare repository itself: hooks are run there.
+func workTreeOf(path string) string {
+	if filepath.Base(path) == ".git" {
+		return filepath.Dir(path)
+	}
+	return path
+}

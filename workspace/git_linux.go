@@ -75,6 +75,9 @@ func (s *scan) gitEntry(dir, path string, kind Kind) error {
 			s.private(path)
 		}
 	}
+	if !t.found && inside(s.root, t.end.Path) && !vcs.OfSubmodule(t.end.Path) && !ofWorktree(t.end.Path) {
+		s.vacant[t.end.Path] = true // the directory around is the working tree of what comes there
+	}
 	if !t.found || t.end.Kind != Dir {
 		return nil
 	}
@@ -110,6 +113,9 @@ func (s *scan) commonDir(gitDir string) (string, error) {
 	t, err := s.follow(gitDir, vcs.ParsePathFile(b))
 	if err != nil {
 		return "", err
+	}
+	if !t.found && inside(s.root, t.end.Path) {
+		s.vacant[t.end.Path] = true
 	}
 	if !t.found || t.end.Kind != Dir {
 		return gitDir, nil

@@ -113,12 +113,17 @@ func TestGuardForgedIndexOutside(t *testing.T) {
 }
 
 // By another hash the same index lists other names: what counts is the configuration that
-// is left, and this one is quarantined.
+// is left, and this one is quarantined, also where it was there before in a directory of another name.
 func TestGuardIndexOfAnotherHash(t *testing.T) {
-	for _, guarded := range []bool{false, true} {
+	for i, guarded := range []bool{false, true, false, true} {
 		w := newWatchman(t)
+		const config = `printf '[extensions]\nobjectformat = sha256\n[x]\ny = \1\n' > `
+		w.sh("mkdir old; " + config + "old/config")
 		w.begin()
-		w.sh(`git init -q r; echo evil | git -C r hash-object -w --stdin > r/.git/oid; mv r/.git/oid oid; printf '[extensions]\nobjectformat = sha256\n[x]\ny = \1\n' > r/.git/config`)
+		w.sh(`git init -q r; echo evil | git -C r hash-object -w --stdin > r/.git/oid; mv r/.git/oid oid; ` + config + "r/.git/config")
+		if i >= 2 {
+			w.sh("rm r/.git/config; mv r/.git/* old; rmdir r/.git; mv old r/.git")
+		}
 		text, err := os.ReadFile(w.path("oid"))
 		require.NoError(t, err)
 		oid, err := hex.DecodeString(strings.TrimSpace(string(text)))
@@ -163,11 +168,11 @@ func TestGuardIndexOfAConfigurationToCome(t *testing.T) {
 	}
 }
 
-// A configuration that is a link says as much: git-new-workdir makes one.
+// Where a configuration that stood is a link, as git-new-workdir makes one, an index is read as most repositories have it.
 func TestGuardIndexOfAWorkdir(t *testing.T) {
 	for name, plant := range map[string]string{"honest": "", "forged": "; mv ../forged .git/index"} {
 		w := newWatchman(t)
-		w.sh(asUser + `git init -q --object-format=sha256 m; cd m; echo x > f; git add f; git commit -qm x; mkdir -p ../nw/.git
+		w.sh(asUser + `git init -q m; cd m; echo x > f; git add f; git commit -qm x; mkdir -p ../nw/.git
 			for f in config refs objects info hooks packed-refs; do ln -s $PWD/.git/$f ../nw/.git/$f; done; cp .git/HEAD ../nw/.git; cd ../nw; git reset -q --hard`)
 		w.begin()
 		require.NoError(t, os.WriteFile(w.path("forged"), fixture.Index(2, nil, fixture.Entry{Path: "../rc", Mode: 0o100644}), 0o600))
@@ -291,12 +296,12 @@ func TestGuardConflictsElsewhere(t *testing.T) {
 		"a secret":           {"", `printf "$id\t../secret\0" > .git/MERGE_RR`, ".git", `grep -q mine .git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
 		"by a link":          {"", `ln -s ../secret l; printf "$id\tl\0" > .git/MERGE_RR`, ".git", `grep -q mine .git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
 		"in a worktree":      {"git worktree add -q w", `printf "$id\t../../secret\0" > .git/worktrees/w/MERGE_RR; cd w`, "w", `grep -q mine ../.git/rr-cache/$id/postimage`, []string{"inert .git/worktrees/w/MERGE_RR"}},
-		"of a forged tree":   {"git worktree add -q w", `ln -s ../../secret w/l; mkdir t; echo x > t/.git; echo $PWD/t/.git > .git/worktrees/w/gitdir; printf "$id\tl\0" > .git/worktrees/w/MERGE_RR`, "w", `grep -q mine ../.git/rr-cache/$id/postimage`, []string{"inert .git/worktrees/w/MERGE_RR"}},
-		"of a second tree":   {"", `mkdir y; echo "gitdir: ../.git" > y/.git; ln -s ../../secret y/l; printf "$id\tl\0" > .git/MERGE_RR`, "y", `grep -q mine ../.git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
-		"by a linked .git":   {"", `mkdir y; ln -s ../.git y/.git; ln -s ../../secret y/l; printf "$id\tl\0" > .git/MERGE_RR`, "y", `grep -q mine ../.git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
+		"of a forged tree":   {"git worktree add -q w", `ln -s ../../secret w/l; mkdir t; echo x > t/.git; echo $PWD/t/.git > .git/worktrees/w/gitdir; printf "$id\tl\0" > .git/worktrees/w/MERGE_RR`, "w", `grep -q mine ../.git/rr-cache/$id/postimage`, []string{"inert .git/worktrees/w/MERGE_RR", "inert .git/worktrees/w/gitdir"}},
+		"of a second tree":   {"", `mkdir y; echo "gitdir: ../.git" > y/.git; ln -s ../../secret y/l; printf "$id\tl\0" > .git/MERGE_RR`, "y", `grep -q mine ../.git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR", "inert y/.git"}},
+		"by a linked .git":   {"", `mkdir y; ln -s ../.git y/.git; ln -s ../../secret y/l; printf "$id\tl\0" > .git/MERGE_RR`, "y", `grep -q mine ../.git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR", "inert y/.git"}},
 		"beside a commondir": {"", `mkdir -p y/.git; cp .git/HEAD y/.git; echo ../../.git > y/.git/commondir; printf '[core]\nworktree = ../..\n' > y/.git/config; ln -s ../../secret y/l; printf "$id\tl\0" > y/.git/MERGE_RR`, "y", `grep -q mine ../.git/rr-cache/$id/postimage`, []string{"inert y/.git/MERGE_RR", "inert y/.git/commondir"}},
-		"said twice":         {"", `git init -q --bare m; mkdir m/rr-cache m/rr-cache/$id t; git -C m config core.bare false; git -C m config core.worktree $PWD; echo "gitdir: ../m" > t/.git; printf '[core]\nworktree = ../t\n' > m/config.worktree; ln -s ../secret l; printf "$id\tl\0" > m/MERGE_RR`, "t", `grep -q mine ../m/rr-cache/$id/postimage && mkdir ../.git/went`, []string{"inert m/MERGE_RR", "inert m/rr-cache/" + id}},
-		"said by a gitdir":   {"", `git init -q --bare m; mkdir m/rr-cache m/rr-cache/$id t; git -C m config core.bare false; git -C m config core.worktree $PWD; echo "gitdir: ../m" > t/.git; echo $PWD/t/.git > m/gitdir; ln -s ../secret l; printf "$id\tl\0" > m/MERGE_RR`, "t", `grep -q mine ../m/rr-cache/$id/postimage && mkdir ../.git/went`, []string{"inert m/MERGE_RR", "inert m/gitdir", "inert m/rr-cache/" + id}},
+		"said twice":         {"", `git init -q --bare m; mkdir m/rr-cache m/rr-cache/$id t; git -C m config core.bare false; git -C m config core.worktree $PWD; echo "gitdir: ../m" > t/.git; printf '[core]\nworktree = ../t\n' > m/config.worktree; ln -s ../secret l; printf "$id\tl\0" > m/MERGE_RR`, "t", `grep -q mine ../m/rr-cache/$id/postimage && mkdir ../.git/went`, []string{"inert m/MERGE_RR", "inert m/config.worktree", "inert m/rr-cache/" + id, "inert t/.git"}},
+		"said by a gitdir":   {"", `git init -q --bare m; mkdir m/rr-cache m/rr-cache/$id t; git -C m config core.bare false; git -C m config core.worktree $PWD; echo "gitdir: ../m" > t/.git; echo $PWD/t/.git > m/gitdir; ln -s ../secret l; printf "$id\tl\0" > m/MERGE_RR`, "t", `grep -q mine ../m/rr-cache/$id/postimage && mkdir ../.git/went`, []string{"inert m/MERGE_RR", "inert m/gitdir", "inert m/rr-cache/" + id, "inert t/.git"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

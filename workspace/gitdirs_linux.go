@@ -65,7 +65,7 @@ func (r *Standing) noteGitIn(fd int, dir, rel string, worktree bool, room *int) 
 		name, kind := join(rel, entry.Name()), entry.Type()
 		e := gitdir.Judge(name, kind, worktree)
 		switch {
-		case e.Verdict == gitdir.Config, e.Verdict == gitdir.Keep && !kind.IsDir(), isFan(name):
+		case e.Verdict == gitdir.Config, e.Verdict == gitdir.Keep && !kind.IsDir(), gitdir.IsFan(name):
 		case e.Verdict == gitdir.Keep, e.Verdict == gitdir.Nest:
 			at, err := beneath.Open(fd, filepath.Base(name), unix.O_RDONLY|unix.O_DIRECTORY)
 			if err != nil {
@@ -86,22 +86,9 @@ func (r *Standing) noteGitIn(fd int, dir, rel string, worktree bool, room *int) 
 	}
 }
 
-// hidesGit reports whether a directory of references or logs is a repository: its files would have the shapes.
-func hidesGit(fd int, name string) bool {
-	var st unix.Stat_t
-	return beneath.Stat(fd, name+"/HEAD", &st) == nil && (beneath.Stat(fd, name+"/objects", &st) == nil || beneath.Stat(fd, name+"/commondir", &st) == nil)
-}
-
 func isRepository(fd int) bool {
 	var st unix.Stat_t
 	return beneath.Stat(fd, "HEAD", &st) == nil || beneath.Stat(fd, "config", &st) == nil
-}
-
-// isFan reports whether a name is one of the directories over which git spreads its objects: they are many, and
-// nothing but objects has been in one that the run has not changed.
-func isFan(rel string) bool {
-	name, ok := strings.CutPrefix(rel, "objects/")
-	return ok && vcs.IsFan(name)
 }
 
 // readDir lists a directory that stays open.
@@ -155,14 +142,11 @@ func gitSum(dir int, name string, v gitdir.Verdict) uint64 {
 // A gitPass goes through one git directory after a run.
 type gitPass struct {
 	*inerter
-	dir      string
-	worktree bool
-	bare     bool // it has another name than .git, and lies in none
+	gitdir.Place // without a name
 }
 
-// gitDirectories goes through all that the command could write in. What their indexes list is looked at by the
-// returned function: how long the names of objects are in one says a configuration, as it is left.
-func (i *inerter) gitDirectories() (indexes func()) {
+// gitDirectories goes through all that the command could write in.
+func (i *inerter) gitDirectories() {
 	g := i.guard
 	i.work, i.passed = maxStore, map[string]bool{}
 	g.rules.suspects(g.tree, func(s suspect) {
@@ -177,13 +161,7 @@ func (i *inerter) gitDirectories() (indexes func()) {
 		i.gitDirectory(dir, false)
 	}
 	for _, dir := range g.standing.Stores {
-		p := &gitPass{inerter: i, dir: filepath.Dir(dir)}
-		p.walk(filepath.Base(dir), false)
-	}
-	return func() {
-		for _, check := range i.indexes {
-			check()
-		}
+		i.store(dir)
 	}
 }
 
@@ -191,10 +169,21 @@ func (i *inerter) gitDirectories() (indexes func()) {
 func (i *inerter) gitDirectory(path string, all bool) {
 	if !i.passed[path] {
 		i.passed[path] = true
-		rel, in := beneath.Path(i.guard.standing.Root, path)
-		p := &gitPass{inerter: i, dir: path, worktree: ofWorktree(path), bare: in && !vcs.InsideGit(rel)}
+		if all && i.git.Owned(path) { // what else is there is no repository's
+			i.foreign = append(i.foreign, Finding{Path: path + "/HEAD", Why: gitdir.WhyMakes})
+			return
+		}
+		in, _ := i.git.Locate(path + "/HEAD")
+		worktree := ofWorktree(path) && (!all || in.Dir == path && in.Worktree)
+		p := &gitPass{i, gitdir.Place{Dir: path, Worktree: worktree, Standing: !all}}
 		p.walk("", all)
 	}
+}
+
+// store goes through a directory of objects or references that stood.
+func (i *inerter) store(path string) {
+	p := &gitPass{i, gitdir.Place{Dir: filepath.Dir(path), Standing: true}}
+	p.walk(filepath.Base(path), false)
 }
 
 // strayStores goes through directories of objects in what programs keep for themselves that belong to no
@@ -204,17 +193,11 @@ func (i *inerter) strayStores(d *dir) {
 		return
 	}
 	if path := i.view.abs(d.rel); d.store() && !i.passed[filepath.Dir(path)] {
-		p := &gitPass{inerter: i, dir: filepath.Dir(path)}
-		p.walk("objects", false)
+		i.store(path)
 	}
 	for _, k := range d.kids {
 		i.strayStores(k)
 	}
-}
-
-// walk goes through a directory in it.
-func (p *gitPass) walk(rel string, all bool) {
-	p.each(filepath.Join(p.dir, rel), func(fd int, e os.DirEntry) { p.entry(fd, join(rel, e.Name()), e.Type(), all) })
 }
 
 // room counts the names that were looked at, and says once that they are too many.
@@ -225,73 +208,94 @@ func (i *inerter) room(path string) bool {
 	return i.work >= 0
 }
 
-// entry judges a name.
+// walk goes through a directory in it. One that is new is judged when it has been opened: in one that is closed nobody
+// finds a repository.
+func (p *gitPass) walk(rel string, all bool) {
+	path := filepath.Join(p.Dir, rel)
+	list, fd, err := p.list(path)
+	if err != nil {
+		p.fail(path, err)
+		return
+	}
+	defer unix.Close(fd)
+	if all && rel != "" && p.judge(rel, fs.ModeDir).Why != "" {
+		return
+	}
+	for _, e := range list {
+		p.entry(fd, join(rel, e.Name()), e.Type(), all)
+	}
+}
+
+// entry looks whether a name is new or has changed, and has it judged.
 func (p *gitPass) entry(fd int, rel string, kind fs.FileMode, all bool) {
-	path, name := p.dir+"/"+rel, filepath.Base(rel)
-	e := gitdir.Judge(rel, kind, p.worktree)
+	path, name := p.Dir+"/"+rel, filepath.Base(rel)
+	e := gitdir.Judge(rel, kind, p.Worktree)
 	if !p.room(path) || strings.HasPrefix(name, quarantine.Prefix) && e.Verdict != gitdir.Nest { // what could not be moved away, or is being exchanged
 		return
 	}
-	if e.Verdict == gitdir.Config || e.Verdict == gitdir.Keep && e.Sound == nil && !kind.IsDir() {
+	if e.Verdict == gitdir.Config && p.Standing && rel != "gitdir" || e.Verdict == gitdir.Keep && e.Sound == nil && !kind.IsDir() {
 		return
 	}
 	var st unix.Stat_t
 	if beneath.Stat(fd, name, &st) != nil {
 		return
 	}
-	if kind.IsDir() && (e.Verdict == gitdir.Keep || e.Verdict == gitdir.Nest) {
+	had, known := p.guard.standing.Git[path]
+	kept := e.Verdict == gitdir.Keep || e.Verdict == gitdir.Config || p.guard.standing.Git == nil // nil: nobody has noted what stood
+	switch {
+	case kind.IsDir() && e.Verdict == gitdir.Nest:
 		all = p.isNew(path, rel, &st, all)
-		switch {
-		case e.Verdict == gitdir.Nest:
-			if own, err := p.nested(fd, rel); err != nil {
-				p.fail(path, err)
-			} else if own {
-				p.gitDirectory(path, all)
-			} else {
-				p.walk(rel, all)
-			}
-		case all && hidesGit(fd, name):
-			p.aside(path, gitdir.WhyForeign)
-		case all || !isFan(rel):
+		if own, err := p.nested(fd, rel); err != nil {
+			p.fail(path, err)
+		} else if own {
+			p.gitDirectory(path, all)
+		} else {
 			p.walk(rel, all)
 		}
-		return
-	}
-	switch had, known := p.guard.standing.Git[path]; {
-	case !all && (e.Verdict == gitdir.Keep || p.guard.standing.Git == nil) && !p.guard.touched(&st): // nil: nobody has noted what stood
-		return
-	case e.Verdict == gitdir.Keep && gitdir.IsIndex(rel):
-		p.indexes = append(p.indexes, func() { p.index(path, e) })
-		return
+	case kind.IsDir() && e.Verdict == gitdir.Keep:
+		if all = p.isNew(path, rel, &st, all); all || !gitdir.IsFan(rel) {
+			p.walk(rel, all)
+		}
+	case !all && kept && !p.guard.touched(&st):
 	case !all && known && had == (GitEntry{st.Ino, gitSum(fd, name, e.Verdict)}): // what is kept is never noted
-		return
-	}
-	gone := false
-	d := e.Decide(&gitdir.Name{Rel: rel, Kind: kind, Bare: p.bare, Link: func() string { return p.guard.linkText(path) }, Read: func(limit int64) ([]byte, vcs.Format, error) {
-		b, err := beneath.ReadOwn(fd, name, limit)
-		gone = beneath.Gone(err)
-		return b, vcs.FormatSHA1, err
-	}})
-	if d.Content != nil {
-		p.guard.wrote(p.dir, rel, d.Content)
-	}
-	switch {
-	case gone:
-	case d.Why != "":
-		p.aside(path, d.Why)
-	case d.Note != "":
-		p.guard.told(p.guard.stash.Note(Finding{Kind: Review, Path: path, Why: d.Note, What: d.What}, nil, false))
-	case d.Drop:
+	case e.Verdict == gitdir.Keep && gitdir.IsIndex(rel):
+		p.index(fd, rel, e)
+	case rel == "config" || rel == "config.worktree":
+		p.configs = append(p.configs, path)
+	case p.Worktree && rel == "gitdir" && p.absent(path):
+	default:
+		if !p.judge(rel, kind).Drop {
+			break
+		}
 		if err := beneath.RemoveTree(fd, name); err != nil && !beneath.Gone(err) {
-			p.aside(path, gitdir.WhyForeign)
+			p.foreign = append(p.foreign, Finding{Path: path, Why: gitdir.WhyForeign})
 		}
 	}
+}
+
+// judge does with a name what the table says.
+func (p *gitPass) judge(rel string, kind fs.FileMode) gitdir.Decision {
+	place, path, target := p.Place, p.Dir+"/"+rel, ""
+	if place.Rel = rel; kind&fs.ModeSymlink != 0 {
+		target = p.guard.linkText(path)
+	}
+	d := p.git.JudgeIn(place, kind, target)
+	if d.Content != nil {
+		p.guard.wrote(p.Dir, rel, d.Content)
+	}
+	switch {
+	case d.Note != "":
+		p.guard.told(p.guard.stash.Note(Finding{Kind: Review, Path: path, Why: d.Note, What: d.What}, nil, false))
+	case d.Why != "":
+		p.foreign = append(p.foreign, Finding{Path: path, Why: d.Why})
+	}
+	return d
 }
 
 // isNew reports whether a directory is not the one that stood: all that is in it has come with it, as old as
 // that may be.
 func (p *gitPass) isNew(path, rel string, st *unix.Stat_t, all bool) bool {
-	if all || isFan(rel) {
+	if all || gitdir.IsFan(rel) {
 		return all || p.guard.touched(st)
 	}
 	had, known := p.guard.standing.Git[path]
@@ -315,26 +319,38 @@ func (p *gitPass) nested(fd int, rel string) (bool, error) {
 	return isRepository(dir), nil
 }
 
-// index looks at an index that the run has left.
-func (p *gitPass) index(path string, e *gitdir.Entry) {
-	dir, name, err := p.guard.parent(path)
-	if err != nil {
-		p.fail(path, err)
-		return
+// absent reports whether the working tree of a linked worktree is nowhere on the host. Of one that is lost with the run
+// all that the repository has is quarantined.
+func (p *gitPass) absent(path string) bool {
+	b, err := p.guard.readOwn(path, vcs.MaxGitFile)
+	file := gitdir.ByText(p.Dir, vcs.ParsePathFile(b))
+	if err != nil || filepath.Base(file) != ".git" {
+		return false
 	}
-	defer unix.Close(dir)
-	b, err := beneath.ReadOwn(dir, name, e.Limit)
+	var st unix.Stat_t
+	tree := filepath.Dir(file)
+	if err := p.guard.near(tree).stat(tree, &st); err != unix.ENOENT && err != unix.ENOTDIR {
+		return false
+	}
+	if lost := p.guard.peers[0].TreeLost; lost != nil && !p.Standing && lost(tree, p.Dir) {
+		p.foreign = append(p.foreign, Finding{Path: p.Dir, Why: "its working tree " + tree + " is not saved"})
+	}
+	return true
+}
+
+// index looks at an index that the run has left.
+func (p *gitPass) index(dir int, rel string, e *gitdir.Entry) {
+	b, err := beneath.ReadOwn(dir, rel, e.Limit)
 	if beneath.Gone(err) {
 		return
 	}
-	f, known := p.hash(p.dir)
-	plain, shorter, sound := gitdir.PlainIndex(b, f, p.guard.stages(p.dir))
-	if err != nil || !known || !sound {
-		p.aside(path, e.Bad)
-		return
-	}
-	if shorter && name == "index" {
-		p.fail(path, p.replaceIndex(dir, b, plain))
+	f, known := p.git.Format(p.Place)
+	plain, shorter, sound := gitdir.PlainIndex(b, f, p.guard.stages(p.Dir))
+	switch {
+	case err != nil, !known, !sound:
+		p.foreign = append(p.foreign, Finding{Path: p.Dir + "/" + rel, Why: e.Bad})
+	case shorter && rel == "index":
+		p.fail(p.Dir+"/"+rel, p.replaceIndex(dir, b, plain))
 	}
 }
 
@@ -368,36 +384,6 @@ func (p *gitPass) replaceIndex(dir int, b, plain []byte) error {
 	return err
 }
 
-// hash returns by what the objects of a repository are named, and whether its
-// configuration leaves no doubt of that.
-func (i *inerter) hash(gitDir string) (f vcs.Format, known bool) {
-	common := gitDir
-	if b, err := i.guard.readOwn(gitDir+"/commondir", vcs.MaxGitFile); err == nil {
-		t, _, err := i.follow(gitDir, vcs.ParsePathFile(b))
-		if err != nil {
-			return 0, false
-		}
-		common = t.end.Path
-	}
-	if k := i.at(common); k != nil && k.whole[common+"/config"] {
-		return 0, false // accepted later, it would count for what is here now
-	}
-	// git-new-workdir has a link there; one that is new has been quarantined.
-	t, _, err := i.follow(common, "config")
-	if err != nil {
-		return 0, false
-	}
-	b, err := i.guard.readOwn(t.end.Path, vcs.MaxConfig)
-	if beneath.Gone(err) {
-		return vcs.FormatSHA1, true
-	}
-	if err != nil { // as root that is given up, what it was is all that is known: the command has read it at most
-		f, known = i.guard.standing.Formats[gitDir]
-		return f, known
-	}
-	return vcs.HashOf(b)
-}
-
 // readOwn reads a file of a repository, in the tree or outside.
 func (g *Guard) readOwn(path string, limit int64) ([]byte, error) {
 	dir, name, err := g.parent(path)
@@ -406,19 +392,6 @@ func (g *Guard) readOwn(path string, limit int64) ([]byte, error) {
 	}
 	defer unix.Close(dir)
 	return beneath.ReadOwn(dir, name, limit)
-}
-
-// each calls look for all that is in a directory, and with that itself.
-func (i *inerter) each(path string, look func(fd int, e os.DirEntry)) {
-	list, fd, err := i.list(path)
-	if err != nil {
-		i.fail(path, err)
-		return
-	}
-	defer unix.Close(fd)
-	for _, e := range list {
-		look(fd, e)
-	}
 }
 
 // list lists a directory, and leaves it open.

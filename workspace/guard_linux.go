@@ -466,7 +466,13 @@ func (g *Guard) search() error {
 func (g *Guard) replaced() {
 	steady := keepsCtime(g.fd) // else inodes may be numbered anew
 	g.rules.suspects(g.tree, func(s suspect) {
-		if s.kind != isRepo || s.hit.name != "" || !g.repos[s.rel] {
+		if s.kind != isRepo || !g.repos[s.rel] {
+			return
+		}
+		if s.hit.name != "" {
+			if g.linkedSince(g.abs(s.rel)) {
+				delete(g.repos, s.rel)
+			}
 			return
 		}
 		had, known := g.standing.Git[g.abs(s.rel)]

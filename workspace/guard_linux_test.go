@@ -276,10 +276,10 @@ func TestGuardMakesRepositoriesInert(t *testing.T) {
 	}{
 		"made by init":         {"", "git init -q r; " + evil, use, []string{"inert r/.git/config", "inert r/.git/hooks/pre-commit"}},
 		"a clone":              {"git init -q o; git -C o -c user.name=x -c user.email=x@x commit -qm x --allow-empty", "git clone -q o r; " + evil, use, []string{"inert r/.git/config", "inert r/.git/hooks/pre-commit"}},
-		"a separate directory": {"", "git init -q --separate-git-dir=meta r; " + strings.ReplaceAll(evil, "r/.git", "meta"), use, []string{"inert meta/config", "inert meta/hooks/pre-commit"}},
+		"a separate directory": {"", "git init -q --separate-git-dir=meta r; " + strings.ReplaceAll(evil, "r/.git", "meta"), use, []string{"inert meta/config", "inert meta/hooks/pre-commit", "inert r/.git"}},
 		"hidden where nobody looks": {"", "git init -q --separate-git-dir=.git/objects/zz r; " + strings.ReplaceAll(evil, "r/.git", ".git/objects/zz"),
 			"test -e .git/objects/zz || exit 0; " + use, []string{"inert .git/objects/zz", "inert r/.git"}},
-		"behind a link": {"", "git init -q r; " + evil + "mv r/.git m; ln -s ../m r/.git", use, []string{"inert m/config", "inert m/hooks/pre-commit"}},
+		"behind a link": {"", "git init -q r; " + evil + "mv r/.git m; ln -s ../m r/.git", use, []string{"inert m/config", "inert m/hooks/pre-commit", "inert r/.git"}},
 		"a bare one":    {"", "git init -q --bare r; printf '#!/bin/sh\n' > r/hooks/update; git -C r config core.pager x", "git -C r log --all", []string{"inert r/config", "inert r/hooks/update"}},
 		"one that leans on another": {"", "git init -q r; " + evil + "mkdir c; mv r/.git/config r/.git/hooks r/.git/objects r/.git/refs c/; echo ../../c > r/.git/commondir", use,
 			[]string{"inert r/.git/commondir"}},
@@ -310,7 +310,8 @@ func TestGuardMakesRepositoriesInert(t *testing.T) {
 		"one that leans out":        {"", "git init -q r; echo /proc/self/cwd/.git/objects > r/.git/commondir", "", []string{"inert r/.git/commondir"}},
 		"one that pushes where nobody looks": {"", `git init -q r; git init -q --bare .git/objects/zz; (echo '#!/bin/sh'; echo "touch $PWD/ran") > .git/objects/zz/hooks/pre-receive; chmod +x .git/objects/zz/hooks/pre-receive; git -C r remote add origin $PWD/.git/objects/zz`,
 			`git -C r -c user.name=x -c user.email=x@x commit -qm x --allow-empty; git -C r push -q origin HEAD || true`, []string{"inert .git/objects/zz", "inert r/.git/config"}},
-		"an honest one": {"", "git init -q r; git -C r remote add origin https://example.com/x; git -C r config user.name me", use, nil},
+		"what git refuses":                        {"", "mkdir r; : > r/.git", "", nil},
+		"an honest one":                           {"", "git init -q r; git -C r remote add origin https://example.com/x; git -C r config user.name me", use, nil},
 		"a directory of hooks with nothing in it": {"mkdir -p r/hooks", "cd r; mkdir objects refs; echo ref: refs/heads/main > HEAD; printf '[core]\\nbare = true\\neditor = x\\n' > config", "", []string{"inert r/config"}},
 		"the user's own directory":                {"mkdir -p r/hooks; echo mine > r/config; echo mine > r/hooks/use.js", "cd r; mkdir objects refs; echo ref: refs/heads/main > HEAD", "", []string{"inert r/HEAD"}},
 	} {

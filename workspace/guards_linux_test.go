@@ -73,7 +73,7 @@ func TestGuardsLeadToEachOther(t *testing.T) {
 	found, err := guards.Finish()
 	require.NoError(t, err)
 	guards.Close()
-	require.ElementsMatch(t, []string{"stashed " + other + "/.envrc", "inert " + other + "/odd/config", "inert " + other + "/odd/objects", "inert b/.git"}, w.names(found))
+	require.ElementsMatch(t, []string{"stashed " + other + "/.envrc", "inert " + other + "/odd/config", "inert " + other + "/odd/objects", "inert a/.git", "inert b/.git"}, w.names(found))
 	w.sh("git -C ../other/tree status; git -C tree status; test -e ../other/.git/hooks/post-merge; git -C ../other config core.fsmonitor")
 }
 
@@ -90,12 +90,12 @@ func TestGuardsWithin(t *testing.T) {
 		require.Empty(t, r.Repos)
 		require.Empty(t, r.Known)
 	}
-	w.sh(`echo x > .envrc; echo x > ../.envrc; echo x > ../d/.envrc; mkdir ../e; echo "gitdir: ../ws/.git" > ../e/.git`)
+	w.sh(`echo x > .envrc; echo x > ../.envrc; echo x > ../d/.envrc; mkdir ../e; echo "gitdir: ../ws/.git" > ../e/.git; git worktree add -q ../tree`)
 	found, err := guards.Finish()
 	require.NoError(t, err)
 	guards.Close()
-	require.ElementsMatch(t, []string{"stashed .envrc", "stashed " + top + "/.envrc", "stashed " + top + "/d/.envrc"}, w.names(found))
-	w.sh("git config core.fsmonitor; test -e ../e/.git")
+	require.ElementsMatch(t, []string{"stashed .envrc", "stashed " + top + "/.envrc", "stashed " + top + "/d/.envrc", "inert " + top + "/e/.git"}, w.names(found))
+	w.sh("git config core.fsmonitor; git -C ../tree status")
 }
 
 // Records of one run stand one behind the other, and one that is cut short says so,

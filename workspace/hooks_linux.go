@@ -1,218 +1,111 @@
 package workspace
 
 import (
-	"bytes"
-	"os"
+	"io/fs"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/beneath"
-	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
-// A configuration that stood, the user's own or that of a repository, can name a
-// directory of hooks relative to the working tree (core.hooksPath, git-config(1)).
-// In a working tree that came into being during the run, of a new repository or
-// of one that stood, what lies there was written by the command.
+// A configuration that stood, the user's own or that of a repository, can name hooks and programs relative to the
+// working tree (core.hooksPath, git-config(1)). In a working tree that came into being during the run, of a new
+// repository or of one that stood, the command has written what lies there. What is as in the workspace stays.
 
-// workingTrees quarantines what git would run in the working trees of repositories that are new.
-func (i *inerter) workingTrees(found []suspect) {
+// A newTree is a working tree that came into being, or one of a repository that did.
+type newTree struct {
+	path   string
+	shares bool // the configuration of a repository that stood
+}
+
+// workingTrees quarantines what git would run in working trees that are new.
+func (i *inerter) workingTrees(list []newTree) {
 	standing := i.guard.standing
-	if len(found) == 0 || len(standing.Hooks)+len(standing.Commands) == 0 {
-		return
-	}
-	for _, path := range standing.Placed {
-		i.stood[path] = true
-	}
-	for _, s := range found {
+	for _, tree := range list {
+		for _, value := range standing.Hooks {
+			switch end, kind := i.unlike(tree.path, value); {
+			case kind.IsDir():
+				i.newHooks(tree.path, end)
+			case kind&fs.ModeSymlink != 0:
+				i.foreign = append(i.foreign, Finding{Path: end, Why: "git would find hooks through it in a new working tree"})
+			}
+		}
 		programs := standing.Own
-		if len(standing.Commands) > len(programs) && i.leadsToStood(s) {
+		if tree.shares {
 			programs = standing.Commands
 		}
-		for _, tree := range i.newTrees(s) {
-			i.workingTree(tree)
-			i.commands(tree, programs)
-		}
-	}
-}
-
-// untouched reports whether the run cannot have changed to what a path leads from a working tree: all is pinned that
-// leads there, or the workspace's own leads there.
-func (i *inerter) untouched(tree, value string, t *trail, whose *inerter) bool {
-	if whose != nil && !i.stood[t.end.Path] {
-		return false
-	}
-	pinned := func(path string) bool {
-		k := i.at(path)
-		return k == nil || slices.ContainsFunc(k.guard.standing.Known, func(n Known) bool {
-			var st unix.Stat_t
-			return n.Pin && n.Path == path && k.guard.stat(path, &st) == nil && n.is(&st)
-		})
-	}
-	if !slices.ContainsFunc(t.links, func(n Node) bool { return !pinned(n.Path) }) && !slices.ContainsFunc(t.hops, func(path string) bool { return !pinned(path) }) {
-		return true
-	}
-	main, _, err := i.follow(i.guard.peers[0].standing.Root, value)
-	return err == nil && !t.proc && main.found && main.end.Path == t.end.Path
-}
-
-// newTrees returns the working trees of what is new.
-func (i *inerter) newTrees(s suspect) []string {
-	path := i.view.abs(s.rel)
-	list := []string{workTreeOf(path)}
-	if s.hit.name != "" {
-		return list
-	}
-	for _, name := range [...]string{"/config", "/config.worktree"} {
-		// Errors are of a configuration that has been quarantined by now.
-		b, _ := i.view.readFile(path+name, vcs.MaxConfig)
-		for _, tree := range vcs.WorkTrees(vcs.ParseConfig(b)) {
-			if t, whose, err := i.follow(path, tree); err == nil && whose != nil {
-				list = append(list, t.end.Path)
+		for _, value := range programs {
+			if end, kind := i.unlike(tree.path, value); end != "" && !kind.IsDir() {
+				i.foreign = append(i.foreign, Finding{Path: end, Why: "git would run it: an existing configuration names it"})
 			}
 		}
 	}
-	return list
 }
 
-// workTreeOf returns the working tree of what is named .git, and of a bare
-// repository itself: hooks are run there.
-func workTreeOf(path string) string {
-	if filepath.Base(path) == ".git" {
-		return filepath.Dir(path)
+// unlike returns what lies by a path in a new working tree, or the link on the way that is nearest to its root; "" for
+// nothing, and for what is as in the workspace.
+func (i *inerter) unlike(tree, value string) (end string, kind fs.FileMode) {
+	end = filepath.Join(tree, value)
+	if i.guard.placed(end) || i.guard.peers.near(end) == nil {
+		return "", 0
 	}
-	return path
-}
-
-// leadsToStood reports whether a directory of git, or what is named .git and leads to one,
-// is a repository that stood, or shares one: its configuration counts there.
-func (i *inerter) leadsToStood(s suspect) bool {
-	gitDir, whose := i.view.abs(s.rel), i
-	if s.hit.name != "" {
-		t, k, _, err := i.repository(gitDir)
-		if err != nil || k == nil || !t.found {
-			return false
-		}
-		gitDir, whose = t.end.Path, k
-	}
-	if b, err := whose.view.readFile(gitDir+"/commondir", vcs.MaxGitFile); err == nil {
-		t, k, err := whose.follow(gitDir, vcs.ParsePathFile(b))
-		if err != nil || k == nil {
-			return false
-		}
-		gitDir, whose = t.end.Path, k
-	}
-	rel, _ := beneath.Path(whose.view.root, gitDir)
-	return whose.guard.repos[rel]
-}
-
-// commands quarantines the programs of a new working tree that a configuration which stood
-// names relative to it, but for those that are as they stood.
-func (i *inerter) commands(tree string, programs []string) {
-	const why = "git would run it: an existing configuration names it"
-	for _, value := range programs {
-		t, whose, err := i.follow(tree, value)
-		switch {
-		case err != nil:
-			first, _, _ := strings.Cut(filepath.Clean(value), "/")
-			i.aside(filepath.Join(tree, first), "git would run it, through too many links")
-		case !t.found || t.end.Kind != File || i.sameProgram(&t, whose) || i.untouched(tree, value, &t, whose):
-		case len(t.links) > 0:
-			i.aside(t.links[0].Path, why)
-		case whose != nil:
-			whose.aside(t.end.Path, why)
+	now := present{i.guard}
+	for at := end; len(at) > len(tree); at = filepath.Dir(at) {
+		if kind, _ := now.Kind(at); kind&fs.ModeSymlink != 0 {
+			end = at
 		}
 	}
+	kind, there := now.Kind(end)
+	if !there || i.asInWorkspace(tree, end) {
+		return "", 0
+	}
+	return end, kind
 }
 
-// sameProgram reports whether a program is one that stood where it could not be changed.
-// What has its path in another working tree does not count: the command may have written
-// that as well.
-func (i *inerter) sameProgram(at *trail, whose *inerter) bool {
-	if whose == nil {
-		return len(at.links) == 0 // outside, by a path that the configuration says
-	}
-	if i.stood[at.end.Path] {
-		return true
-	}
-	now, err := whose.view.readFile(at.end.Path, maxProgram)
+// newHooks quarantines what is in a directory of hooks, but for what is as in the workspace. Samples git does not run.
+func (i *inerter) newHooks(tree, dir string) {
+	list, fd, err := i.list(dir)
 	if err != nil {
-		return false
+		i.fail(dir, err)
+		return
 	}
-	for _, path := range i.guard.standing.Placed {
-		if filepath.Base(path) != filepath.Base(at.end.Path) {
-			continue
+	defer unix.Close(fd)
+	for _, e := range list {
+		if path := dir + "/" + e.Name(); !e.IsDir() && !strings.HasSuffix(path, ".sample") && !i.asInWorkspace(tree, path) {
+			i.foreign = append(i.foreign, Finding{Path: path, Why: "git would run it as a hook in a new working tree"})
 		}
-		whose := i.at(path)
-		if whose == nil {
-			continue
-		}
-		if had, err := whose.view.readFile(path, maxProgram); err == nil && bytes.Equal(had, now) {
+	}
+}
+
+// asInWorkspace reports whether what a working tree has by a path is what the workspace has by the same, and the command
+// could not change there.
+func (i *inerter) asInWorkspace(tree, end string) bool {
+	main := i.guard.peers[0]
+	rel, in := beneath.Path(i.guard.standing.Root, end)
+	stood := strings.TrimPrefix(end, strings.TrimSuffix(tree, "/")+"/")
+	return in && main.placed(main.abs(stood)) && main.mirror(i.guard).same(rel, stood, 0)
+}
+
+// placed reports whether a path, or a directory above it, stood and is pinned.
+func (g *Guard) placed(at string) bool {
+	for ; len(at) > len(g.standing.Root); at = path.Dir(at) {
+		if rel, _ := beneath.Path(g.standing.Root, at); g.stood[rel] || slices.Contains(g.standing.Placed, at) ||
+			slices.ContainsFunc(g.standing.Known, func(k Known) bool { return k.Pin && k.Path == at }) {
 			return true
 		}
 	}
 	return false
 }
 
-// maxProgram bounds a program that is compared.
-const maxProgram = 16 << 20
-
-func (i *inerter) workingTree(tree string) {
-	for _, value := range i.guard.standing.Hooks {
-		t, whose, err := i.follow(tree, value)
-		switch {
-		case err != nil:
-			first, _, _ := strings.Cut(filepath.Clean(value), "/")
-			i.aside(filepath.Join(tree, first), "git would find hooks there, through too many links")
-		case !t.found || t.end.Kind != Dir || i.stood[t.end.Path] || i.untouched(tree, value, &t, whose):
-		case len(t.links) > 0:
-			i.aside(t.links[0].Path, "git would find hooks through it in a new working tree")
-		case whose != nil:
-			whose.hooks(t.end.Path, func(name string) bool { return i.same(t.end.Path, name) })
-		}
-	}
-}
-
-// same reports whether a hook is what stands by its name where hooks stood: a
-// worktree of the same repository has a copy of each.
-func (i *inerter) same(dir, name string) bool {
-	now, err := i.view.readFile(dir+"/"+name, vcs.MaxConfig)
-	if err != nil {
-		return false
-	}
-	for stood := range i.stood {
-		whose := i.at(stood)
-		if whose == nil {
-			continue
-		}
-		if n, _, ok := whose.view.node(stood + "/" + name); !ok || n.Kind != File {
-			continue
-		}
-		if had, err := whose.view.readFile(stood+"/"+name, vcs.MaxConfig); err == nil && bytes.Equal(had, now) {
-			return true
-		}
-	}
-	return false
-}
-
-// hooks quarantines what is in a directory of hooks, but for samples, which git
-// does not run, and what is spared.
-func (i *inerter) hooks(path string, spare func(name string) bool) {
-	n, _, ok := i.view.node(path)
-	switch {
-	case !ok:
-		return
-	case n.Kind != Dir:
-		i.aside(path, "git would run its target")
-		return
-	}
-	i.each(path, func(_ int, e os.DirEntry) {
-		at := path + "/" + e.Name()
-		if n, _, ok := i.view.node(at); !strings.HasSuffix(at, ".sample") && ok && n.Kind != Dir && (n.Kind != File || !spare(e.Name())) {
-			i.aside(at, "a hook of a repository that is new")
-		}
-	})
+// mirror compares another tree with this one.
+func (g *Guard) mirror(other *Guard) *mirror {
+	m := &mirror{now: other.fd, was: g.fd, root: g.standing.Root, during: &other.during, changed: g.touched, room: maxMirrored}
+	m.shown.Workspace = m.root
+	m.shown.Files = append([]profiles.FileRule{{Path: m.root, Access: profiles.Write}}, g.standing.Files...)
+	return m
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/pccrun/pccrun/workspace/internal/fixture"
 )
 
-// What a worktree has of programs as they stood stays.
+// What a worktree has of programs as they stood stays, and so does a directory that has the name of one.
 func TestGuardProgramsAsTheyStood(t *testing.T) {
 	w := newWatchman(t)
-	w.sh(asUser + `mkdir tools; echo exit 0 > tools/fsm; chmod +x tools/fsm; ln -s fsm tools/two; git add tools; git commit -qm x; git config core.fsmonitor './tools/fsm x/y'; git config core.pager ./tools/two`)
+	w.sh(asUser + `mkdir tools; echo exit 0 > tools/fsm; chmod +x tools/fsm; ln -s fsm tools/two; git add tools; git commit -qm x; git config core.fsmonitor './tools/fsm x/y'; git config core.pager ./tools/two; git config alias.l '!less'`)
 	w.begin()
-	w.sh(asUser + "git worktree add -q r; git clone -q . c; mkdir x; echo x > x/y")
+	w.sh(asUser + "git worktree add -q r; git clone -q . c; mkdir x r/less; echo x > x/y; echo x > r/less/a.css")
 	require.Empty(t, w.end())
 }
 
@@ -39,7 +39,7 @@ func TestGuardHooksOfNewWorkingTrees(t *testing.T) {
 		"behind a link":                     {"[core]\nhooksPath = .githooks\n", "", "git init -q r; hook other; ln -s ../other r/.githooks", "r", []string{"inert r/.githooks"}},
 		"behind a link on the way":          {"[core]\nhooksPath = tools/hooks\n", "", "git init -q r; hook t/hooks; ln -s ../t r/tools", "r", []string{"inert r/tools"}},
 		"a working tree elsewhere": {"[core]\nhooksPath = .githooks\n", "", "git init -q --bare .git/modules/m; git --git-dir .git/modules/m config core.bare false; git --git-dir .git/modules/m config core.worktree ../../../w; mkdir w r; echo gitdir: ../.git/modules/m | tee w/.git > r/.git; hook w/.githooks", "r",
-			[]string{"inert w/.githooks/pre-commit"}},
+			[]string{"inert r/.git", "inert w/.githooks/pre-commit"}},
 		"a new worktree of a repository that stood": {"", own + commit, "git worktree add -q r; hook r/.githooks", "r", []string{"inert r/.githooks/pre-commit"}},
 		"a hook that stood is copied": {"", own + "mkdir .githooks; echo exit 0 > .githooks/commit-msg; git add .githooks; " + commit, "git worktree add -q r; hook r/.githooks", "r",
 			[]string{"inert r/.githooks/pre-commit"}},
@@ -47,7 +47,7 @@ func TestGuardHooksOfNewWorkingTrees(t *testing.T) {
 			[]string{"inert r/.githooks/pre-commit"}},
 		"a program in a new worktree":  {"", monitor + "mkdir tools; printf '#!/bin/sh\n' > tools/fsm; chmod +x tools/fsm; git add tools; " + commit, "git worktree add -q r; program r/tools", "r", []string{"inert r/tools/fsm"}},
 		"a program behind a link":      {"", monitor + commit, "git worktree add -q r; program t; ln -s ../t r/tools", "r", []string{"inert r/tools"}},
-		"in a second tree":             {"", monitor + commit, "mkdir r; ln -s ../.git r/.git; program r/tools", "r", []string{"inert r/tools/fsm"}},
+		"in a second tree":             {"", monitor + commit, "mkdir r; ln -s ../.git r/.git; program r/tools", "r", []string{"inert r/.git"}},
 		"a program that was not there": {"", monitor + commit, "program tools", ".", []string{"stashed tools/fsm"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -142,9 +142,9 @@ func TestGuardWorkingTreeOfSubmodule(t *testing.T) {
 		before, plant, made string
 		want                []string
 	}{
-		"in the hooks": {"", submodule + "git --git-dir .git/modules/m config core.worktree ../../hooks", ".git/hooks/f", []string{"inert .git/modules/m/config"}},
+		"in the hooks": {"", submodule + "git --git-dir .git/modules/m config core.worktree ../../hooks", ".git/hooks/f", []string{"inert .git/modules/m/config", "inert s/.git"}},
 		"in its own repository": {"", submodule + "git --git-dir .git/modules/m config core.worktree ../../../.git; echo gitdir: modules/m > .git/.git", ".git/f",
-			[]string{"inert .git/.git", "inert .git/modules/m/config"}},
+			[]string{"inert .git/.git", "inert .git/modules/m/config", "inert s/.git"}},
 		"in a link that is new": {submodule + "git --git-dir .git/modules/m config core.worktree ../../../s; mv s s2", "mkdir ../d; ln -s ../d s", "../d/f", []string{"inert s"}},
 	} {
 		t.Run(name, func(t *testing.T) {

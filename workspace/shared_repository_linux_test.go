@@ -18,10 +18,10 @@ func TestGuardSharedWithoutHead(t *testing.T) {
 		first, second string
 		want          string
 	}{
-		"a configuration that comes":   {share + tree + "printf '[core]\n' > s/config", evil, "inert z/commondir"},
-		"its directory comes":          {tree, share + evil, "inert z/commondir"},
-		"a way to what stands":         {share + evil, tree, "inert z/commondir"},
-		"a way of more than git needs": {share + tree + "printf '../s\\0' > z/commondir; head -c 2000000 /dev/zero >> z/commondir", evil, "inert z/commondir"},
+		"a configuration that comes":   {share + tree + "printf '[core]\n' > s/config", evil, "inert y/.git inert z/commondir"},
+		"its directory comes":          {tree, share + evil, "inert y/.git inert z/commondir"},
+		"a way to what stands":         {share + evil, tree, "inert y/.git inert z/commondir"},
+		"a way of more than git needs": {share + tree + "printf '../s\\0' > z/commondir; head -c 2000000 /dev/zero >> z/commondir", evil, "inert y/.git inert z/commondir"},
 		"in an object store":           {"mkdir y; echo 'gitdir: ../.git/objects/zz' > y/.git", share + evil + "; mkdir .git/objects/zz; echo 'ref: refs/heads/x' > .git/objects/zz/HEAD; echo ../../../s > .git/objects/zz/commondir", "inert y/.git inert .git/objects/zz inert y/.git"},
 		"among objects":                {"mkdir y; rm -rf .git/objects/ab; echo 'gitdir: ../.git/objects/ab' > y/.git", share + evil + "; mkdir .git/objects/ab; echo 'ref: refs/heads/x' > .git/objects/ab/HEAD; echo ../../../s > .git/objects/ab/commondir", "inert y/.git inert .git/objects/ab inert y/.git"},
 		"by a link":                    {"mkdir y; rm -rf .git/objects/ab; ln -s ../.git/objects/ab y/.git", share + evil + "; mkdir .git/objects/ab; echo 'ref: refs/heads/x' > .git/objects/ab/HEAD; echo ../../../s > .git/objects/ab/commondir", "inert y/.git inert .git/objects/ab inert y/.git"},

@@ -103,9 +103,13 @@ const plainConfig = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\
 // and is. What stands there beforehand: dir/, file, and out, a link that leads out.
 func hostile(t testing.TB) map[string][2][]byte {
 	pointed := func(to string, more ...entry) []entry {
-		return append(more, file("x/.git", "gitdir: "+to+"\n"), file("r/.git/HEAD", "ref: refs/heads/x\n"), dir("r/.git/objects"), dir("r/.git/refs"))
+		for _, repository := range []string{"r/.git/", "r/.git/modules/x/"} {
+			more = append(more, file(repository+"HEAD", "ref: refs/heads/x\n"), dir(repository+"objects"), dir(repository+"refs"))
+		}
+		return append(more, file("x/.git", "gitdir: "+to+"\n"))
 	}
-	tree := func(of string) entry { return file("r/.git/config", "[core]\n\tworktree = "+of+"\n") }
+	tree := func(of string) entry { return file("r/.git/modules/x/config", "[core]\n\tworktree = "+of+"\n") }
+	const submodule, back = "../r/.git/modules/x", "../../../../x"
 	rows := map[string][2][]entry{
 		"absolute path":             {{file("/etc/x", "")}, {file("etc/x", "")}},
 		"dot dot":                   {{file("../x", "")}, {file("x", "")}},
@@ -163,10 +167,11 @@ func hostile(t testing.TB) map[string][2][]byte {
 		"git by its end":            {{file(".git./config", "")}, {file(".git.x/config", "")}},
 		"git by a stream":           {{file(".git::$INDEX_ALLOCATION/config", "")}, {file(".git-INDEX/config", "")}},
 		"git that is a file":        {{file(".git", "gitdir: ../x\n")}, {file("git", "gitdir: ../x\n")}},
-		"git that leads out":        {pointed("../../r/.git"), pointed("../r/.git")},
-		"git that is absolute":      {pointed("/r/.git"), pointed("../r/.git")},
-		"git's tree of the host":    {pointed("../r/.git", tree("/x")), pointed("../r/.git", tree("../../x"))},
-		"git's tree above":          {pointed("../r/.git", tree("../../../../../../../../x")), pointed("../r/.git", tree("../../x"))},
+		"git that leads out":        {pointed("../../r/.git/modules/x", tree(back)), pointed(submodule, tree(back))},
+		"git that is absolute":      {pointed("/r/.git/modules/x", tree(back)), pointed(submodule, tree(back))},
+		"git's tree of the host":    {pointed(submodule, tree("/x")), pointed(submodule, tree(back))},
+		"git's tree above":          {pointed(submodule, tree("../../../../../../../../x")), pointed(submodule, tree(back))},
+		"git of no submodule":       {pointed("../r/.git"), pointed(submodule, tree(back))},
 		"git that is a link":        {{link(".git", "dir")}, {link("git", "dir")}},
 		"git hook":                  {{mode(file(".git/hooks/post-commit", "#!/bin/sh\n"), 0o755)}, {file(".git/hooks/post-commit.sample", "")}},
 		"git configuration":         {{file(".git/config", "[core]\n\tfsmonitor = touch /tmp/x\n")}, {file(".git/config", plainConfig)}},

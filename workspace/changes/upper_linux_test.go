@@ -412,7 +412,7 @@ func TestApplyProtected(t *testing.T) {
 		[2]string{"sub/.git", "gitdir: ../evil"}, [2]string{"bare/HEAD", "ref"}, [2]string{"bare/objects", "dir"}, [2]string{"bare/refs", "dir"}).settle()
 	require.Equal(t, []string{
 		"A .vscode (.vscode)", "A .vscode/more (.vscode)", "A .vscode/tasks.json (.vscode)", "A Makefile", "A bare/HEAD (a repository: git executes what its configuration names)",
-		"A bare/objects (a repository: git executes what its configuration names)", "A bare/refs (a repository: git executes what its configuration names)", "M f", "A sub", "A sub/.envrc (.envrc)", "A sub/.git (.git: it points to another repository)",
+		"A bare/objects (a repository: git executes what its configuration names)", "A bare/refs (a repository: git executes what its configuration names)", "M f", "A sub", "A sub/.envrc (.envrc)", "A sub/.git (it leads to a repository of which it is no worktree or submodule)",
 	}, s.diff())
 	out, err := s.apply()
 	require.NoError(t, err)

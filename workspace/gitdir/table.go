@@ -197,11 +197,19 @@ func Nests(rel string) (may, worktree bool) {
 	return in && (first == "worktrees" || first == "modules"), in && first == "worktrees"
 }
 
+// IsFan reports whether a name is one of the directories over which git spreads its objects: they are many, and nothing
+// but objects has been in one that the run has not changed.
+func IsFan(rel string) bool {
+	name, ok := strings.CutPrefix(rel, "objects/")
+	return ok && vcs.IsFan(name)
+}
+
 // A Name is one in a git directory, as it was left there.
 type Name struct {
 	Rel  string
 	Kind fs.FileMode
 	Bare bool          // the git directory has another name than .git, and lies in none
+	Fold bool          // the disk takes HOOKS for hooks
 	Link func() string // where a link leads
 	Read func(limit int64) ([]byte, vcs.Format, error)
 }
@@ -227,7 +235,7 @@ func (e *Entry) Decide(n *Name) (d Decision) {
 		d.Note, d.What = e.Why, "new"
 	case Foreign:
 		// A directory of any name can be made to look like a repository; what else is in it is not git's to read.
-		if n.Kind.Type()&fs.ModeSymlink != 0 && isLinkedRef(n.Rel, n.Link()) || n.Bare && !isOwn(n.Rel) {
+		if n.Kind.Type()&fs.ModeSymlink != 0 && isLinkedRef(n.Rel, n.Link()) || n.Bare && !isOwn(n.Rel) && (!n.Fold || !isOwn(strings.ToLower(n.Rel))) {
 			return d
 		}
 		d.Why = e.Why

@@ -1,8 +1,10 @@
 package gitdir
 
 import (
+	"cmp"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/pccrun/pccrun/workspace/gitconfig"
@@ -17,61 +19,86 @@ type View interface {
 
 // A Tree is a directory as a run has left it, or an archive would, beside what stood in it before. It finds the git
 // directories in there by their paths, and asks the table about each name that is new or has changed.
+//
+// A repository that is new is laid out in one of the four ways of git: a directory .git, a bare repository, a linked
+// worktree or a submodule, the last two by a file .git. Where such a file leads its text alone says, and what it leads
+// to leads back. Any other way is not followed: the .git that leads there, or the commondir, is not kept.
 type Tree struct {
 	Root        string
+	Others      []string // directories in which a working tree or a repository of Root's may lie as well
 	Before, Now View
 	Rules       bool // of a policy protect configuration and hooks of what stood
+	Live        bool // somebody may be at work there now: a lock stays
+	Fold        bool // the disk takes HOOKS for hooks
+
+	Stood   func(gitDir string) bool // whether one stood; nil for what Before says
+	Formats map[string]vcs.Format    // of git directories that stood, where that was noted
+	Shared  string                   // a working tree that each new repository may have; "" for none
 
 	bares map[string]bool // thousands of names may lie in one directory
 }
 
+// A Place is where a name lies in a git directory.
+type Place struct {
+	Dir, Rel string
+	Worktree bool // the directory is a linked worktree's part of a repository
+	Standing bool // it stood
+}
+
+// Why a name is not kept, beside the reasons of the table.
 const (
-	whyPointer   = ".git: it points to another repository"
-	whyMakes     = "a repository: git executes what its configuration names"
+	WhyPointer   = "it leads to a repository of which it is no worktree or submodule"
+	WhyMakes     = "a repository: git executes what its configuration names"
 	whyExecutes  = "git would execute what it names"
+	whyUnread    = "git cannot read it"
 	whyElsewhere = "git would write into another working tree"
+	whyWorktree  = "git worktree would write where it leads"
 )
 
 // Judge decides on a name that is new or has changed; one that lies in no git directory stays. target is where a link
 // leads.
 func (t *Tree) Judge(path string, kind fs.FileMode, target string) (d Decision) {
-	dir, rel, worktree, in := t.locate(path)
+	p, in := t.Locate(path)
 	switch {
 	case !in:
 		return d
-	case rel == "":
-		if _, stood := t.Before.Kind(path); !kind.IsDir() && (stood || !kind.IsRegular() || !t.isRepository(t.pointer(path))) {
-			d.Why = whyPointer
+	case p.Rel == "":
+		if _, stood := t.Before.Kind(path); !kind.IsDir() && (stood || !kind.IsRegular() || !t.LeadsBack(path)) {
+			d.Why = WhyPointer
 		}
 		return d
 	}
-	bare := !vcs.InsideGit(dir)
-	standing := begun(t.Before, dir)
-	if bare {
-		standing = isBare(t.Before, dir)
-	}
-	e := Judge(rel, kind, worktree)
-	first, _, _ := strings.Cut(rel, "/")
+	return t.JudgeIn(p, kind, target)
+}
+
+// JudgeIn is [Tree.Judge] for a name that lies in a git directory.
+func (t *Tree) JudgeIn(p Place, kind fs.FileMode, target string) (d Decision) {
+	path, bare := p.Dir+"/"+p.Rel, !vcs.InsideGit(p.Dir)
+	e := Judge(p.Rel, kind, p.Worktree)
+	first, _, _ := strings.Cut(p.Rel, "/")
 	switch {
-	case bare && !standing && (first == "HEAD" || first == "objects" || first == "refs" || first == "commondir") && (t.stood(dir+"/config") || t.stood(dir+"/hooks")):
-		d.Why = whyMakes // of what was somebody's own
-	case e.Verdict == Keep && (kind.IsDir() && t.bare(path) || t.hidden(dir, filepath.Dir(path))):
+	case (first == "HEAD" || first == "objects" || first == "refs" || first == "commondir") && !p.Standing && t.Owned(p.Dir):
+		d.Why = WhyMakes
+	case e.Verdict == Keep && (kind.IsDir() && t.bare(path) || t.hidden(p.Dir, filepath.Dir(path))):
 		d.Why = WhyForeign
 	case e.Verdict == Config:
-		d.Why, d.New = t.config(path, dir, rel, bare, standing)
-	case e.Verdict == Foreign && kind.Type()&fs.ModeSymlink == 0 && rel != "commondir" && t.same(path, kind):
+		d.Why, d.New = t.config(path, p, bare)
+	case e.Verdict == Foreign && kind.Type()&fs.ModeSymlink == 0 && p.Rel != "commondir" && t.same(path, kind):
 		// Others have that there.
 	default:
-		d = e.Decide(&Name{Rel: rel, Kind: kind, Bare: bare, Link: func() string { return target }, Read: func(limit int64) ([]byte, vcs.Format, error) {
+		d = e.Decide(&Name{Rel: p.Rel, Kind: kind, Bare: bare && !(t.Fold && p.Standing), Fold: t.Fold, Link: func() string { return target }, Read: func(limit int64) ([]byte, vcs.Format, error) {
 			b, err := t.Now.Read(path, limit)
-			f, known := t.format(dir, worktree, standing)
-			if err == nil && !known {
+			if err != nil || !IsIndex(p.Rel) {
+				return b, 0, err
+			}
+			f, known := t.Format(p)
+			if !known {
 				err = fs.ErrInvalid
 			}
 			return b, f, err
 		}})
-		d.New = !standing && d.Why == "" && (e.Verdict == Keep || e.Verdict == List)
-		if e.Verdict == Lock { // what is under way is not brought there
+		d.New = !p.Standing && d.Why == "" && (e.Verdict == Keep || e.Verdict == List)
+		if e.Verdict == Lock && !t.Live { // what is under way is not brought there
 			d.Why, d.Note = d.Note, ""
 		}
 	}
@@ -80,53 +107,67 @@ func (t *Tree) Judge(path string, kind fs.FileMode, target string) (d Decision) 
 
 // config decides on configuration, hooks and what leads to them. In repositories that stood the rules of a policy
 // protect them; those do not name the parts of a bare one.
-func (t *Tree) config(path, dir, rel string, bare, standing bool) (why string, new bool) {
+func (t *Tree) config(path string, p Place, bare bool) (why string, new bool) {
 	switch {
-	case rel == "gitdir":
+	case p.Rel == "gitdir":
 		b, err := t.Now.Read(path, vcs.MaxGitFile)
-		if git := said(dir, vcs.ParsePathFile(b)); err != nil || filepath.Base(git) != ".git" || t.pointer(git) != dir {
-			return "git worktree would write where it leads", false
+		if git := ByText(p.Dir, vcs.ParsePathFile(b)); err != nil || filepath.Base(git) != ".git" || t.pointer(git) != p.Dir {
+			return whyWorktree, false
 		}
 		return "", true
-	case standing && !bare && t.Rules:
+	case p.Standing && !bare && t.Rules:
 		return "", false
-	case standing, rel != "config" && rel != "config.worktree":
+	case p.Standing, p.Rel != "config" && p.Rel != "config.worktree":
 		return whyExecutes, false
 	}
 	b, err := t.Now.Read(path, vcs.MaxConfig)
 	if err != nil {
 		return whyExecutes, false
 	}
-	if why = Inert(b, func(tree string) bool {
-		tree = said(dir, tree)
-		_, head := t.Now.Kind(tree + "/HEAD")
-		return tree != "" && !vcs.InsideGit(tree) && !head && t.pointer(tree+"/.git") == dir
-	}); why != "" {
-		return why, false
+	why = t.drops(p.Dir, b)
+	return why, why == ""
+}
+
+// drops says why a new repository's configuration is not kept as it is, "" if it is.
+func (t *Tree) drops(gitDir string, config []byte) (why string) {
+	_, _, ok := gitconfig.Strip(config, func(s *vcs.Setting) bool {
+		w := t.Drops(gitDir, s)
+		why = cmp.Or(why, w)
+		return w != ""
+	})
+	if !ok {
+		return whyUnread
 	}
-	return "", true
+	return why
+}
+
+// Drops says why a setting of a new repository's configuration is not kept, "" for one that is: git executes nothing
+// for it, and writes into no working tree but the repository's own.
+func (t *Tree) Drops(gitDir string, s *vcs.Setting) (why string) {
+	switch {
+	case !s.Inert():
+		return whyExecutes
+	case !s.Places():
+		return ""
+	}
+	tree := ByText(gitDir, s.Value)
+	if _, head := t.Now.Kind(tree + "/HEAD"); tree == "" || tree != t.Shared && (vcs.InsideGit(tree) || head || t.pointer(tree+"/.git") != gitDir || !t.LeadsBack(tree+"/.git")) {
+		return whyElsewhere
+	}
+	return ""
+}
+
+// Owned reports whether what makes a repository of a directory has come to a configuration or hooks that stood there:
+// they are somebody's own, and without a HEAD nothing is a repository.
+func (t *Tree) Owned(dir string) bool {
+	return !vcs.InsideGit(dir) && !t.standing(dir) && (t.stood(dir+"/config") || t.stood(dir+"/hooks"))
 }
 
 // Gone reports whether a name went with the whole of a linked worktree's part of a repository, in which it lay.
 func (t *Tree) Gone(path string) bool {
-	dir, _, worktree, _ := t.locate(path)
-	_, there := t.Now.Kind(dir)
-	return worktree && !there
-}
-
-// Inert says why a new repository's configuration is not kept, "" if it is: git executes nothing for it, and looks
-// nowhere else. leads reports whether a working tree that it names is the repository's own; nil for no.
-func Inert(b []byte, leads func(tree string) bool) (why string) {
-	_, dropped, ok := gitconfig.Strip(b, func(s *vcs.Setting) bool { return !s.Inert() })
-	if !ok || len(dropped) > 0 {
-		return whyExecutes
-	}
-	for _, tree := range vcs.WorkTrees(vcs.ParseConfig(b)) {
-		if leads == nil || !leads(tree) {
-			return whyElsewhere
-		}
-	}
-	return ""
+	p, _ := t.Locate(path)
+	_, there := t.Now.Kind(p.Dir)
+	return p.Worktree && !there
 }
 
 func (t *Tree) stood(path string) bool {
@@ -140,29 +181,44 @@ func (t *Tree) same(path string, kind fs.FileMode) bool {
 	return stood && was.Type() == kind.Type()
 }
 
-// locate cuts a path behind the git directory that it lies in; of `.git` itself nothing is left.
-func (t *Tree) locate(path string) (dir, rel string, worktree, in bool) {
+// Locate finds the git directory that a path lies in; of `.git` itself no name in it is left.
+func (t *Tree) Locate(path string) (p Place, in bool) {
 	if i := strings.Index(path+"/", "/.git/"); i >= 0 {
-		dir, rel = path[:i+len("/.git")], strings.TrimPrefix(path[i+len("/.git"):], "/")
+		p.Dir, p.Rel = path[:i+len("/.git")], strings.TrimPrefix(path[i+len("/.git"):], "/")
 	} else {
-		for dir = filepath.Dir(path); !t.bare(dir); dir = filepath.Dir(dir) {
-			if dir == t.Root || dir == "/" {
-				return "", "", false, false
+		for p.Dir = filepath.Dir(path); !t.bare(p.Dir); p.Dir = filepath.Dir(p.Dir) {
+			if p.Dir == t.Root || p.Dir == "/" {
+				return Place{}, false
 			}
 		}
-		rel = strings.TrimPrefix(path[len(dir):], "/")
+		if outer := filepath.Dir(p.Dir); filepath.Base(outer) == "worktrees" && t.isRepository(filepath.Dir(outer)) {
+			p.Dir = filepath.Dir(outer)
+		}
+		p.Rel = strings.TrimPrefix(path[len(p.Dir):], "/")
 	}
-	for i := 0; i < len(rel); i++ {
-		if rel[i] != '/' {
+	for i := 0; i < len(p.Rel); i++ {
+		if p.Rel[i] != '/' {
 			continue
 		}
-		at := dir + "/" + rel[:i]
-		may, tree := Nests(rel[:i])
-		if tree && !worktree || may && !tree && begun(t.Now, at) { // of directories without a repository the names are nobody's
-			dir, rel, worktree, i = at, rel[i+1:], tree, -1
+		at := p.Dir + "/" + p.Rel[:i]
+		may, tree := Nests(p.Rel[:i])
+		if tree && !p.Worktree || may && !tree && begun(t.Now, at) { // of directories without a repository the names are nobody's
+			p, i = Place{Dir: at, Rel: p.Rel[i+1:], Worktree: tree}, -1
 		}
 	}
-	return dir, rel, worktree, true
+	p.Standing = t.standing(p.Dir)
+	return p, true
+}
+
+// standing reports whether a git directory stood.
+func (t *Tree) standing(dir string) bool {
+	switch {
+	case t.Stood != nil:
+		return t.Stood(dir)
+	case vcs.InsideGit(dir):
+		return begun(t.Before, dir)
+	}
+	return isBare(t.Before, dir)
 }
 
 // bare reports whether a directory is a repository to git, whatever it is called.
@@ -202,13 +258,50 @@ func (t *Tree) hidden(dir, at string) bool {
 	return false
 }
 
-// isRepository reports whether a pointer leads to a git directory in the tree.
+// isRepository reports whether there is a repository with all that it needs, or a linked worktree's part of one.
 func (t *Tree) isRepository(dir string) bool {
-	if _, in := strings.CutPrefix(dir+"/", strings.TrimSuffix(t.Root, "/")+"/"); dir == "" || !in {
-		return false
-	}
 	has := func(name string) bool { _, there := t.Now.Kind(dir + "/" + name); return there }
 	return has("HEAD") && (has("objects") && has("refs") || has("commondir"))
+}
+
+// LeadsBack reports whether a .git file is that of a linked worktree or of a submodule in the tree, and what it leads to
+// says the same; or git refuses it, as the empty one in each of uv's caches.
+func (t *Tree) LeadsBack(path string) bool {
+	if b, err := t.Now.Read(path, vcs.MaxGitFile); err == nil {
+		if _, err := vcs.ParseGitFile(b); err != nil {
+			return true
+		}
+	}
+	dir := t.Leads(path)
+	if dir == "" {
+		return false
+	}
+	if outer := filepath.Dir(dir); filepath.Base(outer) == "worktrees" {
+		b, err := t.Now.Read(dir+"/gitdir", vcs.MaxGitFile)
+		return err == nil && t.isRepository(filepath.Dir(outer)) && ByText(dir, vcs.ParsePathFile(b)) == path
+	}
+	b, err := t.Now.Read(dir+"/config", vcs.MaxConfig)
+	for _, tree := range vcs.WorkTrees(vcs.ParseConfig(b)) {
+		if ByText(dir, tree) != filepath.Dir(path) {
+			return false
+		}
+	}
+	for i := range dir { // a submodule's name may have slashes in it
+		if err == nil && strings.HasPrefix(dir[i:], "/modules/") && t.isRepository(dir[:i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// Leads returns the repository in the tree to which a .git file leads by its text, "" where there is none.
+func (t *Tree) Leads(path string) (gitDir string) {
+	dir := t.pointer(path)
+	in := func(root string) bool { return strings.HasPrefix(dir, strings.TrimSuffix(root, "/")+"/") }
+	if dir == "" || !in(t.Root) && !slices.ContainsFunc(t.Others, in) || !t.isRepository(dir) {
+		return ""
+	}
+	return dir
 }
 
 // pointer returns where a .git file leads, "" where there is none.
@@ -220,12 +313,12 @@ func (t *Tree) pointer(path string) string {
 	if err != nil {
 		return ""
 	}
-	return said(filepath.Dir(path), to)
+	return ByText(filepath.Dir(path), to)
 }
 
-// said returns where a path leads that is said in a directory, "" where `..` follows a name: that may be a link, and
-// the kernel goes up from where it leads.
-func said(dir, path string) string {
+// ByText returns where a path leads that begins in a directory, by its text alone; "" where `..` follows a name: that may
+// be a link, and the kernel goes up from where it leads.
+func ByText(dir, path string) string {
 	named := false
 	for part := range strings.SplitSeq(path, "/") {
 		if part == ".." && named {
@@ -236,23 +329,33 @@ func said(dir, path string) string {
 	return from(dir, path)
 }
 
-// format returns by what the objects of a repository are named, and whether that is sure: the configuration of one
-// that stood may be held back, and applied afterwards.
-func (t *Tree) format(dir string, worktree, standing bool) (f vcs.Format, known bool) {
-	if worktree {
-		dir = filepath.Dir(filepath.Dir(dir))
-		standing = t.stood(dir + "/HEAD")
+// Format returns by what the objects of a repository are named, and whether that is sure: a configuration that is not
+// kept may be accepted afterwards.
+func (t *Tree) Format(p Place) (f vcs.Format, known bool) {
+	if f, known = t.Formats[p.Dir]; known {
+		return f, true
 	}
+	dir, standing := p.Dir, p.Standing
+	if p.Worktree {
+		dir = filepath.Dir(filepath.Dir(dir))
+		standing = t.standing(dir)
+	}
+	standing = standing || t.stood(dir+"/config")
 	read := func(v View) (f vcs.Format, known bool) {
 		b, err := v.Read(dir+"/config", vcs.MaxConfig)
 		if err != nil {
 			kind, there := v.Kind(dir + "/config")
-			return vcs.FormatSHA1, !there || kind&fs.ModeSymlink != 0 // as some have it; one of a run's is held back
+			return vcs.FormatSHA1, !there || standing && kind&fs.ModeSymlink != 0 // as some have it; a new one is not kept
 		}
-		return vcs.HashOf(b)
+		f, known = vcs.HashOf(b)
+		if !standing && known { // what of it stays says nothing of another hash, if any
+			why := t.drops(dir, b)
+			known = why != whyUnread && (why == "" || f == vcs.FormatSHA1)
+		}
+		return f, known
 	}
 	f, known = read(t.Now)
-	if standing || t.stood(dir+"/config") {
+	if standing {
 		was, sure := read(t.Before)
 		return was, known && sure && f == was
 	}

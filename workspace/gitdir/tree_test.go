@@ -54,12 +54,25 @@ func TestTree(t *testing.T) {
 		want string
 	}{
 		"f":                              {nil, ""},
-		".git":                           {files{".git": "-> x"}, whyPointer},
-		"sub/.git":                       {files{"sub/.git": "gitdir: ../.git/\n"}, whyPointer},
-		"n/.git":                         {files{"n/.git": "gitdir: ../.git\n"}, ""},
-		"m/.git":                         {files{"m/.git": "gitdir: /other/.git\n"}, whyPointer},
-		"o/.git":                         {files{"o/.git": "x"}, whyPointer},
-		"p/.git":                         {files{"p/.git": "gitdir: ../p/../.git\n", "p/l": "-> /other/x"}, whyPointer},
+		".git":                           {files{".git": "-> x"}, WhyPointer},
+		"sub/.git":                       {files{"sub/.git": "gitdir: ../.git/\n"}, WhyPointer},
+		"n/.git":                         {files{"n/.git": "gitdir: ../.git\n"}, WhyPointer},
+		"s/.git":                         {files{"s/.git": "gitdir: ../meta\n", "meta/HEAD": head, "meta/objects": "dir", "meta/refs": "dir"}, WhyPointer},
+		"w/.git":                         {files{"w/.git": "gitdir: /w/.git/worktrees/w\n", ".git/worktrees/w/gitdir": "/w/w/.git\n", ".git/worktrees/w/HEAD": head, ".git/worktrees/w/commondir": "../..\n"}, ""},
+		"v/.git":                         {files{"v/.git": "gitdir: /w/.git/worktrees/w\n", ".git/worktrees/w/gitdir": "/w/w/.git\n", ".git/worktrees/w/HEAD": head, ".git/worktrees/w/commondir": "../..\n"}, WhyPointer},
+		"u/.git":                         {files{"u/.git": "gitdir: /w/x/worktrees/u\n", "x/worktrees/u/gitdir": "/w/u/.git\n", "x/worktrees/u/HEAD": head, "x/worktrees/u/commondir": "../..\n", "x/objects": "dir", "x/refs": "dir", "x/config": hostile}, WhyPointer},
+		"a/.git":                         {files{"a/.git": "gitdir: ../.git/modules/d/a\n", ".git/modules/d/a/config": "[core]\nworktree = ../../../../a\n", ".git/modules/d/a/HEAD": head, ".git/modules/d/a/objects": "dir", ".git/modules/d/a/refs": "dir"}, ""},
+		"b/.git":                         {files{"b/.git": "gitdir: ../.git/modules/a\n", ".git/modules/a/config": "[core]\nworktree = ../../../a\n", ".git/modules/a/HEAD": head, ".git/modules/a/objects": "dir", ".git/modules/a/refs": "dir"}, WhyPointer},
+		"bare/worktrees/w/commondir":     {files{"bare/worktrees/w/commondir": "../..\n", "bare/worktrees/w/HEAD": head}, "new"},
+		"x/worktrees/w/commondir":        {files{"x/worktrees/w/commondir": "../..\n", "x/worktrees/w/HEAD": head, "x/objects": "dir", "x/refs": "dir"}, WhyForeign},
+		"m/config":                       {files{"m/HEAD": head, "m/objects": "dir", "m/refs": "dir", "m/config": "[core]\nworktree = ../mt\n", "mt/.git": "gitdir: ../m\n"}, whyElsewhere},
+		"hash/.git/index":                {files{"hash/.git/HEAD": head, "hash/.git/config": "[extensions]\nobjectFormat = sha256\n[core]\nfsmonitor = x\n", "hash/.git/index": index}, whyIndex},
+		"hostile/.git/index":             {files{"hostile/.git/HEAD": head, "hostile/.git/config": hostile, "hostile/.git/index": index}, "plain"},
+		"t/.git/config":                  {files{"t/.git/HEAD": head, "t/.git/config": "[core]\nworktree = /w/shared\n"}, "new"},
+		"o2/.git/config":                 {files{"o2/.git/HEAD": head, "o2/.git/config": "[core]\nworktree = /w/other\n"}, whyElsewhere},
+		"m/.git":                         {files{"m/.git": "gitdir: /other/.git\n"}, WhyPointer},
+		"o/.git":                         {files{"o/.git": ""}, ""},
+		"p/.git":                         {files{"p/.git": "gitdir: ../p/../.git\n", "p/l": "-> /other/x"}, WhyPointer},
 		".git/config":                    {files{".git/config": hostile}, ""},
 		".git/hooks/x":                   {files{".git/hooks/x": "y"}, ""},
 		".git/svn/x":                     {files{".git/svn/x": "y"}, ""},
@@ -86,14 +99,14 @@ func TestTree(t *testing.T) {
 		".git/modules/x":                 {files{".git/modules/x": "dir"}, ""},
 		".git/modules/a/b/x":             {files{".git/modules/a/b/x": "x", ".git/modules/a/b/HEAD": head}, WhyForeign},
 		".git/modules/a/y":               {files{".git/modules/a/y": "x"}, WhyForeign},
-		".git/modules/a/config":          {files{".git/modules/a/config": "[core]\nworktree = ../../../a\n", "a/.git": "gitdir: ../.git/modules/a\n"}, "new"},
+		".git/modules/a/config":          {files{".git/modules/a/config": "[core]\nworktree = ../../../a\n", "a/.git": "gitdir: ../.git/modules/a\n", ".git/modules/a/HEAD": head, ".git/modules/a/objects": "dir", ".git/modules/a/refs": "dir"}, "new"},
 		".git/modules/c/config":          {files{".git/modules/c/config": "[core]\nworktree = ../../../l/../c\n", "c/.git": "gitdir: ../.git/modules/c\n", "l": "-> /other/x"}, whyElsewhere},
 		".git/worktrees/u/gitdir":        {files{".git/worktrees/u/gitdir": "/w/l/../u/.git\n", "u/.git": "gitdir: /w/.git/worktrees/u\n", "l": "-> /other/x"}, "git worktree would write where it leads"},
 		".git/modules/b/config":          {files{".git/modules/b/config": "[core]\nworktree = ../../../b\n"}, whyElsewhere},
 		"bare/config":                    {files{"bare/config": inert}, whyExecutes},
 		"bare/description":               {files{"bare/description": "x"}, ""},
 		"bare/README":                    {files{"bare/README": "x"}, ""},
-		"own/HEAD":                       {files{"own/HEAD": head, "own/objects": "dir", "own/refs": "dir"}, whyMakes},
+		"own/HEAD":                       {files{"own/HEAD": head, "own/objects": "dir", "own/refs": "dir"}, WhyMakes},
 		"new/config":                     {files{"new/HEAD": head, "new/objects": "dir", "new/refs": "dir", "new/config": inert}, "new"},
 		"evil/config":                    {files{"evil/HEAD": head, "evil/objects": "dir", "evil/refs": "dir", "evil/config": hostile}, whyExecutes},
 		"evil/hooks/x":                   {files{"evil/HEAD": head, "evil/objects": "dir", "evil/refs": "dir", "evil/hooks/x": ""}, whyExecutes},
@@ -110,7 +123,7 @@ func TestTree(t *testing.T) {
 				now[name] = text
 			}
 		}
-		tree := &Tree{Root: "/w", Before: before, Now: now, Rules: true}
+		tree := &Tree{Root: "/w", Before: before, Now: now, Rules: true, Shared: "/w/shared"}
 		kind, _ := now.Kind("/w/" + name)
 		d := tree.Judge("/w/"+name, kind, strings.TrimPrefix(now[name], "-> "))
 		got := d.Why

@@ -27,6 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/gitdir"
 	"github.com/pccrun/pccrun/workspace/quarantine"
 	"github.com/pccrun/pccrun/workspace/vcs"
@@ -70,7 +71,7 @@ func Take(roots []string, rules Rules) (*Record, error) {
 	r := &Record{
 		Roots: roots, Repos: map[string]repository{}, Stood: map[string]stamp{}, Reviewed: map[string]string{}, Texts: map[string][]byte{}, rules: rules, room: maxTexts,
 	}
-	w := walk{Record: r, take: true, meet: func(e *entry) (deeper bool, err error) {
+	w := walk{Record: r, meet: func(e *entry) (deeper bool, err error) {
 		if len(r.Stood) == maxStood {
 			return false, fmt.Errorf("more than %d protected names and files of git", maxStood)
 		}
@@ -97,8 +98,12 @@ func (r *Record) Under(rules Rules) *Record {
 // opens when something is to be kept.
 func (r *Record) Check(stash func() (*os.Root, error)) (found []quarantine.Finding, err error) {
 	c := &check{Record: r, stash: &quarantine.Stash{Open: stash}, seen: map[string]bool{}}
+	c.git = &gitdir.Tree{Root: "/", Before: before{Record: r}, Now: now{}, Live: true, Fold: true, Stood: func(dir string) bool {
+		_, stood := r.Repos[dir]
+		return stood
+	}}
 	defer c.stash.Settle()
-	w := walk{Record: r, meet: func(e *entry) (bool, error) {
+	w := walk{Record: r, git: c.git, meet: func(e *entry) (bool, error) {
 		was, stood := r.Stood[e.path]
 		same := stood && was == e.stamp
 		if e.review {
@@ -129,7 +134,6 @@ type entry struct {
 	review  bool   // it may change
 	git     string // the git directory in which it lies, "" for none
 	linked  bool   // that is a linked worktree's part
-	format  vcs.Format
 	stamp
 }
 
@@ -137,7 +141,7 @@ func (e *entry) rel() string { return strings.TrimPrefix(e.path, e.git+"/") }
 
 type walk struct {
 	*Record
-	take    bool // nothing has run yet
+	git     *gitdir.Tree // nil: nothing has run yet
 	meet    func(*entry) (deeper bool, err error)
 	visited []string // git directories
 	errs    []error  // of what could not be looked at, or moved: the rest is looked at all the same
@@ -184,15 +188,15 @@ func (w *walk) directory(dir *os.File, at, reviewed string) error {
 	if err != nil {
 		return err
 	}
-	if w.take && isRepository(path.Base(at), list) {
+	if w.git == nil && isRepository(path.Base(at), list) {
 		w.Repos[at] = repository{}
 	}
 	_, stood := w.Repos[at]
 	switch {
 	case stood || strings.EqualFold(path.Base(at), ".git"):
-		e := entry{git: at, linked: has(list, "commondir"), format: formatOf(dir)}
+		e := entry{git: at, linked: has(list, "commondir")}
 		return w.repository(&e, dir, list, at)
-	case isRepository("", list) && harmless(dir, list):
+	case isRepository("", list) && w.harmless(dir, at, list):
 		w.visited = append(w.visited, at)
 	case isRepository("", list):
 		// What else is there may be the user's: without a HEAD git takes it for none.
@@ -245,7 +249,7 @@ func (w *walk) met(e *entry) (deeper bool, err error) {
 }
 
 func stampOf(st *unix.Stat_t) stamp {
-	s := stamp{Kind: kindOf(uint32(st.Mode))}
+	s := stamp{Kind: beneath.KindOf(uint32(st.Mode)).Type()}
 	if !s.Kind.IsDir() {
 		s.Inode, s.Changed = uint64(st.Ino), st.Ctim
 	}
@@ -262,25 +266,13 @@ func (w *walk) leads(path string) (pattern string, review, is bool) {
 	return "", false, false
 }
 
-func kindOf(mode uint32) fs.FileMode {
-	switch mode & unix.S_IFMT {
-	case unix.S_IFREG:
-		return 0
-	case unix.S_IFDIR:
-		return fs.ModeDir
-	case unix.S_IFLNK:
-		return fs.ModeSymlink
-	}
-	return fs.ModeIrregular
-}
-
 // descend opens a directory, after the run also one that is closed to its owner.
 func (w *walk) descend(e *entry, into func(*os.File) error) error {
 	at := int(e.dir.Fd())
 	fd, err := quarantine.OpenIn(at, e.name)
-	if err == unix.EACCES && !w.take {
+	if err == unix.EACCES && w.git != nil {
 		var st unix.Stat_t
-		if unix.Fstatat(at, e.name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && int(st.Uid) == os.Getuid() && kindOf(uint32(st.Mode)).IsDir() {
+		if unix.Fstatat(at, e.name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && int(st.Uid) == os.Getuid() && beneath.KindOf(uint32(st.Mode)) == beneath.Dir {
 			_ = unix.Fchmodat(at, e.name, uint32(st.Mode)&0o7777|0o700, 0)
 			defer func() { _ = unix.Fchmodat(at, e.name, uint32(st.Mode)&0o7777, 0) }()
 			fd, err = quarantine.OpenIn(at, e.name)
@@ -299,7 +291,7 @@ func (w *walk) descend(e *entry, into func(*os.File) error) error {
 func (w *walk) repository(of *entry, dir *os.File, list []fs.DirEntry, at string) error {
 	if at == of.git {
 		w.visited = append(w.visited, at)
-		if w.take {
+		if w.git == nil {
 			tips, err := tipsOf(at)
 			w.Repos[at] = repository{tips, err == nil} // what is not known the check reports
 		}
@@ -309,7 +301,7 @@ func (w *walk) repository(of *entry, dir *os.File, list []fs.DirEntry, at string
 		e.path, e.dir, e.name = at+"/"+d.Name(), dir, d.Name()
 		rel := e.rel()
 		deeper, err := w.met(&e)
-		if w.failed(err); !deeper || inFan(rel) {
+		if w.failed(err); !deeper || gitdir.IsFan(rel) {
 			continue
 		}
 		w.failed(w.descend(&e, func(in *os.File) error {
@@ -319,11 +311,7 @@ func (w *walk) repository(of *entry, dir *os.File, list []fs.DirEntry, at string
 				return err
 			}
 			if may, linked := gitdir.Nests(rel); may && isRepository("", list) {
-				own := entry{git: e.path, linked: linked, format: of.format}
-				if !own.linked {
-					own.format = formatOf(in)
-				}
-				return w.repository(&own, in, list, e.path)
+				return w.repository(&entry{git: e.path, linked: linked}, in, list, e.path)
 			}
 			return w.repository(of, in, list, e.path)
 		}))
@@ -331,92 +319,99 @@ func (w *walk) repository(of *entry, dir *os.File, list []fs.DirEntry, at string
 	return nil
 }
 
-// inFan reports whether a directory holds loose objects, which are files by the thousand: what else
-// lies there git does not look for.
-func inFan(rel string) bool {
-	fan, is := strings.CutPrefix(rel, "objects/")
-	return is && vcs.IsFan(fan)
+// A before is what stood, as [gitdir.View]. What it reads is what files hold now: the sandbox lets nobody change a
+// configuration that stood.
+type before struct {
+	now
+	*Record
 }
 
-// formatOf reads by what the objects of a repository are named.
-func formatOf(dir *os.File) vcs.Format {
-	text, _ := quarantine.ReadIn(dir, "config", vcs.MaxConfig)
-	f, _ := vcs.HashOf(text)
-	return f
+// Kind returns what stood at a path.
+func (v before) Kind(path string) (fs.FileMode, bool) {
+	was, stood := v.Stood[path]
+	return was.Kind, stood
+}
+
+// A now is what stands, as [gitdir.View].
+type now struct{}
+
+// Kind returns what is at a path.
+func (now) Kind(at string) (fs.FileMode, bool) {
+	dir, err := quarantine.OpenDirectory(path.Dir(at))
+	if err != nil {
+		return 0, false
+	}
+	defer dir.Close()
+	var st unix.Stat_t
+	err = unix.Fstatat(int(dir.Fd()), path.Base(at), &st, unix.AT_SYMLINK_NOFOLLOW)
+	return beneath.KindOf(uint32(st.Mode)).Type(), err == nil
+}
+
+// Read reads a regular file.
+func (now) Read(at string, limit int64) ([]byte, error) {
+	dir, err := quarantine.OpenDirectory(path.Dir(at))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return quarantine.ReadIn(dir, path.Base(at), limit)
 }
 
 // A check collects findings.
 type check struct {
 	*Record
+	git   *gitdir.Tree
 	stash *quarantine.Stash
 	found []quarantine.Finding
 	seen  map[string]bool // files for review
 }
 
-// inGit judges a name in a git directory by the table. What stood stays, whatever it is.
+// inGit judges a name in a git directory that is new or has changed. What stood stays, whatever it is.
 func (c *check) inGit(e *entry, stood, same bool) (deeper bool, err error) {
-	isDir := e.Kind.IsDir()
-	if same || stood && isDir {
+	isDir, rel := e.Kind.IsDir(), e.rel()
+	if same || stood && (isDir || gitdir.Judge(rel, e.Kind, e.linked).Verdict == gitdir.Config) { // what stood the sandbox lets nobody change: the user has
 		return isDir, nil
 	}
-	rel := e.rel()
-	rule := gitdir.Judge(rel, e.Kind, e.linked)
+	d := c.git.JudgeIn(gitdir.Place{Dir: e.git, Rel: rel, Worktree: e.linked, Standing: c.git.Stood(e.git)}, e.Kind, files.Link(e.path))
 	switch {
-	case isDir && (rule.Verdict == gitdir.Keep || rule.Verdict == gitdir.Nest || rule.Verdict == gitdir.Delete):
-		return true, nil
-	case rule.Verdict == gitdir.Foreign && stood:
-		return false, nil
-	case rule.Verdict == gitdir.Config:
-		if stood || rel == "config" && inert(e.dir) { // what stood the sandbox lets nobody change: the user has
-			return false, nil
-		}
-		return false, c.take(e, quarantine.Inert, "git would execute what it names")
-	}
-	// To a disk that takes HOOKS for hooks no name is one that git does not read: no directory counts as bare.
-	switch d := rule.Decide(&gitdir.Name{Rel: rel, Kind: e.Kind, Link: func() string { return files.Link(e.path) }, Read: func(limit int64) ([]byte, vcs.Format, error) {
-		text, err := quarantine.ReadIn(e.dir, e.name, limit)
-		return text, e.format, err
-	}}); {
+	case d.Why == "" && rel == "gitdir": // the .git file of a new worktree does not stay
+		d.Why = gitdir.WhyPointer
+		fallthrough
 	case d.Why != "":
 		return false, c.take(e, quarantine.Inert, d.Why)
 	case d.Note != "":
 		c.note(quarantine.Finding{Path: e.path, Why: d.Note, What: d.What}, nil, false)
-	case d.Drop:
+	case d.Drop && !isDir:
 		return false, unix.Unlinkat(int(e.dir.Fd()), e.name, 0)
 	}
-	return false, nil
+	return isDir, nil
 }
 
-// harmless reports whether a new git directory names nothing that git would execute.
-func harmless(dir *os.File, list []fs.DirEntry) bool {
+// harmless reports whether a git directory that is new under any name has nothing that git would execute. A name there
+// may be the user's: as long as none is one of git's, it counts for nothing.
+func (w *walk) harmless(dir *os.File, at string, list []fs.DirEntry) bool {
+	sound := func(rel string, kind fs.FileMode) bool {
+		return w.git.JudgeIn(gitdir.Place{Dir: at, Rel: rel}, kind, "").Why == ""
+	}
 	for _, e := range list {
-		switch name := strings.ToLower(e.Name()); {
-		case e.Type()&fs.ModeSymlink != 0, name == "commondir", name == "config.worktree", name == "config" && !inert(dir):
+		if !sound(e.Name(), e.Type()) {
 			return false
-		case name == "hooks":
-			fd, err := quarantine.OpenIn(int(dir.Fd()), e.Name())
-			if err != nil {
-				return false
-			}
-			hooks := os.NewFile(uintptr(fd), e.Name())
-			names, err := hooks.Readdirnames(-1)
-			hooks.Close()
-			if err != nil || slices.ContainsFunc(names, func(name string) bool { return !strings.HasSuffix(name, ".sample") }) {
-				return false
-			}
+		}
+		if e.Name() != "hooks" {
+			continue
+		}
+		fd, err := quarantine.OpenIn(int(dir.Fd()), e.Name())
+		if err != nil {
+			return false
+		}
+		hooks := os.NewFile(uintptr(fd), e.Name())
+		names, err := hooks.Readdirnames(-1)
+		hooks.Close()
+		if err != nil || slices.ContainsFunc(names, func(name string) bool { return !sound("hooks/"+name, 0) }) {
+			return false
 		}
 	}
 	return true
-}
-
-// inert reports whether a new repository's configuration makes git execute nothing, and names no
-// other working tree.
-func inert(dir *os.File) bool {
-	text, err := quarantine.ReadIn(dir, "config", vcs.MaxConfig)
-	if err != nil {
-		return false
-	}
-	return gitdir.Inert(text, nil) == ""
 }
 
 // take quarantines an entry.
