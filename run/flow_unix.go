@@ -289,9 +289,6 @@ func (f *flow) resolve() int {
 		return f.refused(messages.FailWith(err), err)
 	}
 	f.policy, f.workDir = policy, providers.StartDir(policy)
-	if f.req.Learn {
-		policy.Attempts = false // its traces stand where the command would find nothing
-	}
 	if f.dirs, err = state.Find(f.req.Host.Getenv, policy.Home); err != nil {
 		return messages.Fail(messages.InWords(err))
 	}

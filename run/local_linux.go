@@ -287,7 +287,7 @@ func (f *flow) sayHidden(end *providers.Result) {
 	for i, h := range list {
 		f.tell(h)
 		switch {
-		case f.req.Quiet, i > maxSaid:
+		case f.req.Quiet, f.req.Learn, i > maxSaid: // learn prints all of them
 		case i == maxSaid:
 			messages.Say(fmt.Sprintf("hidden: %d more, see pccrun logs", len(list)-maxSaid))
 		default:

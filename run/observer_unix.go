@@ -68,10 +68,10 @@ func (f *flow) tell(e events.Event) {
 // its end for long.
 func (o observer) Decision(d events.NetDecision) {
 	o.tell(d)
-	if d.Allowed || o.req.Quiet || o.seat != nil {
+	if d.Allowed || o.req.Quiet || o.req.Learn || o.seat != nil {
 		return
 	}
-	if text := deniedText(d.Denial(), 1); o.early.CompareAndSwap(nil, &text) && !o.sayNow(text) {
+	if text := DeniedText(d.Denial(), 1); o.early.CompareAndSwap(nil, &text) && !o.sayNow(text) {
 		o.early.Store(new(string))
 	}
 }

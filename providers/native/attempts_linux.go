@@ -36,11 +36,11 @@ type Attempt struct {
 // lets the call go on, can make a report wrong and nothing else.
 func (r *Planned) watch(f *facts) (*namespaces.Watch, error) {
 	var calls []seccomp.Watched
-	if r.learn {
-		calls = r.studied()
-	}
 	if r.Policy.Attempts {
-		calls = supervisor.Both(supervisor.Both(calls, supervisor.Writes()), supervisor.Connects())
+		calls = supervisor.Both(supervisor.Writes(), supervisor.Connects())
+		if r.learn {
+			calls = supervisor.Both(calls, supervisor.Accesses())
+		}
 	}
 	strict, err := r.forbids(f.powerless)
 	if err != nil {
@@ -81,13 +81,8 @@ func (s *Started) observe() error {
 		return err
 	}
 	var seen func(*supervisor.Call)
-	switch attempts := s.run.Policy.Attempts; {
-	case attempts && s.run.learn:
-		seen = func(c *supervisor.Call) { s.run.seen(c); s.run.look(c) }
-	case attempts:
+	if s.run.Policy.Attempts {
 		seen = s.run.look
-	case s.run.learn:
-		seen = s.run.seen
 	}
 	if !s.run.Plan.Watch.Broker {
 		s.seen = supervisor.Observe(listener, seen)
@@ -111,12 +106,16 @@ func (r *Run) look(c *supervisor.Call) {
 	}
 	var refused []Attempt
 	for _, n := range c.Names() {
-		if n.Deed == supervisor.Read {
+		reads := n.Deed == supervisor.Read || n.Deed == supervisor.Execute
+		if reads && !r.learn {
 			continue
 		}
 		place, err := c.Path(n)
 		if err != nil {
 			continue // the process is gone, or the kernel will refuse it itself
+		}
+		if r.learn && r.seek(c, n, place) || reads {
+			continue
 		}
 		moves := n.Deed == supervisor.Remove || strings.HasPrefix(c.Name, "rename") // the name itself is taken or given away
 		switch {
@@ -156,6 +155,21 @@ func (r *Run) look(c *supervisor.Call) {
 	for _, a := range refused {
 		r.tells.attempt(a)
 	}
+}
+
+// socketOf returns the path that a connect(2) names, if it is of unix(7) and has
+// one. Its argument is a sockaddr_un, of 110 bytes at most and perhaps without a
+// NUL at its end.
+func socketOf(c *supervisor.Call) (n supervisor.Name, ok bool) {
+	const family = 2 // bytes
+	address, err := c.Address()
+	if err != nil || len(address) <= family || address[0] != unix.AF_UNIX || address[1] != 0 || address[family] == 0 {
+		return n, false
+	}
+	path, _, _ := strings.Cut(string(address[family:]), "\x00")
+	n = supervisor.Name{Deed: supervisor.Connect, Dir: unix.AT_FDCWD, Pointer: c.Data.Args[1] + family, Follow: true}
+	text, err := c.Text(n)
+	return n, err == nil && text == path
 }
 
 // ownSocket are those that libraries ask for by themselves, and those of the user's session, which would give the command

@@ -80,9 +80,6 @@ func (s *Started) broker(seen func(*supervisor.Call)) *supervisor.Broker {
 			if yes {
 				r.tells.attempt(r.forbidden(path, pattern))
 			}
-			if yes && r.learn {
-				r.tells.try(Try{Deed: supervisor.Write, Path: path, Opened: true})
-			}
 			return yes
 		}
 	}

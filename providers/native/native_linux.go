@@ -41,7 +41,7 @@ const DenialsPath = "/run/pccrun/denials.jsonl"
 
 // options are what a run takes from the request and from this process.
 type options struct {
-	learn   bool // each call that names something is told of, whatever the policy makes of it
+	learn   bool // refused reads are recorded too, and the network is there whatever the policy allows
 	passFDs []int
 
 	environ  []string
@@ -86,19 +86,19 @@ type Run struct {
 	Planned
 	tells hears
 
-	seen func(*supervisor.Call) // looks at each call of a run that learns
-
 	overlaid func() int64 // bytes that the overlays take; nil without any
 	homed    func() int64 // bytes that the persistent home takes, likewise
 
-	room    int64                        // for processes: see countForks
 	group   *cgroups.Group               // made before the sandbox is begun, or root is shed
 	remover *namespaces.DirectoryRemover // as root
 
 	looked, made []string // as in [namespaces.Result], of what the workspace names
 
-	sockets []string // of unix(7), that the command asked for, where a report is wanted
-	closed  []uint16 // ports of its own loopback that the command asked for and nobody listened at
+	sockets  []string // of unix(7), that the command asked for, where a report is wanted
+	sought   []sought // where refused reads are recorded
+	unsought int64    // for which there was no room
+
+	closed []uint16 // ports of its own loopback that the command asked for and nobody listened at
 
 	serveAfter time.Duration // see serveSoon; tests have more patience
 }
@@ -107,7 +107,6 @@ type Run struct {
 type hears interface {
 	decided(netproxy.Event) // by the proxy
 	attempt(Attempt)        // of a file, that was refused: see [profiles.Policy.Attempts]
-	try(Try)                // of the host, that was not had: where a run learns
 
 	settled([]profiles.Answer) // what became of the plan, before anything else
 }
@@ -115,7 +114,7 @@ type hears interface {
 // run begins to carry a plan out.
 func (p *Planned) run(tells hears) *Run {
 	r := &Run{Planned: *p, tells: tells, serveAfter: serveAfter}
-	r.Answers, r.seen = slices.Clone(p.Answers), r.study
+	r.Answers = slices.Clone(p.Answers)
 	return r
 }
 
@@ -165,9 +164,6 @@ func machine(s *providers.Survey) *survey.Survey { return s.Machine.(*survey.Sur
 func decide(policy *profiles.Policy, s *providers.Survey, f *facts, o *options, command providers.Command) (*Planned, error) {
 	looked := machine(s)
 	p := &Planned{Policy: policy, Limits: f.limits, Egress: f.way, learn: o.learn}
-	if o.learn { // which sees each call, and what it finds
-		looked.Named = nil
-	}
 	p.outward, p.signs = looked.Named, looked.Signing
 	p.trees = append([]survey.Tree{{Query: looked.Query, Found: looked.Workspace}}, looked.Trees...)
 	p.Warnings = slices.Clone(looked.Notes)

@@ -43,6 +43,7 @@ type bench struct {
 	request   profiles.Request
 	environ   []string // of the host, beside the few that it always has
 	state     string   // "" for nowhere
+	learn     bool     // refused reads are recorded
 
 	secrets *egress.Secrets
 
@@ -94,7 +95,7 @@ func (b *bench) plan(argv ...string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := planned(policy, options{environ: req.Host.Environ, programs: &programs.Finder{Home: b.home, Environ: req.Host.Environ}, stateDir: b.state, secrets: b.secrets}, argv)
+	p, err := planned(policy, options{environ: req.Host.Environ, programs: &programs.Finder{Home: b.home, Environ: req.Host.Environ}, stateDir: b.state, secrets: b.secrets, learn: b.learn}, argv)
 	if p == nil {
 		return nil, err
 	}
@@ -108,8 +109,6 @@ func (b *bench) attempt(a Attempt) {
 		b.onAttempt(a)
 	}
 }
-
-func (b *bench) try(Try) {}
 
 // outcome is what a run printed, and how it ended.
 type outcome struct {

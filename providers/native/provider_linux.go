@@ -276,7 +276,13 @@ func (p *plan) Run(ctx context.Context, io providers.Stdio, observer providers.O
 	end.Looked = slices.DeleteFunc(slices.Clone(end.Looked), func(path string) bool {
 		return slices.ContainsFunc(r.outward, func(n survey.Named) bool { return n.Path == path })
 	})
-	t.end(end, p.learn)
+	t.end(end)
+	for _, d := range p.soughtDenials() {
+		o.Denial(d)
+	}
+	if r.unsought > 0 {
+		o.Note(events.Dropped{Count: r.unsought})
+	}
 	told := end.Told()
 	told.Spent = end.Spent(r.Policy)
 	return *told, nil

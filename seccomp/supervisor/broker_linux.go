@@ -86,7 +86,7 @@ func Creations() []seccomp.Watched {
 	list := []seccomp.Watched{{Name: "umask"}, {Name: "landlock_create_ruleset"}, {Name: "landlock_restrict_self"}, {Name: "ioctl", Arg: 1, Refused: []uint32{
 		btrfsSnapshot, btrfsSubvolume, btrfsSnapshot2, btrfsSubvolume2, bcachefsSubvolume, ocfs2Reflink,
 	}}}
-	for _, w := range watched(true, writes[:]) {
+	for _, w := range watched(writes[:]) {
 		switch {
 		case w.Name == "truncate":
 			continue
@@ -96,6 +96,12 @@ func Creations() []seccomp.Watched {
 		list = append(list, w)
 	}
 	return list
+}
+
+// Accesses are what [Writes] leaves out for the number of such calls: every open, execution and
+// removal, and chdir(2). Calls that ask for the status of a file alone are not among them.
+func Accesses() []seccomp.Watched {
+	return Both(Opens(), watched(removals[:], uses[:]))
 }
 
 // Both returns the calls of two lists; a call that stands in both is asked

@@ -15,13 +15,11 @@
 // may do so between the look and the call. A decision that protects something
 // must therefore not rest on a [Call] that is then let go on; a report may.
 //
-// Whoever wants a stream of what a program does (`pccrun learn`) gives native.Host
-// a function (Learn), which is called with each [Call]: [Call.PID] and
-// [Call.Program] say who, [Call.Names] what for, [Call.Path] where that leads in
-// the process's own view of files, [Call.Address] whereto a connect(2) goes. A call
-// whose process has died says [ErrGone], and counts for nothing. Beneath it,
-// namespaces.Plan.Watch takes the filter of [Everything], namespaces.Sandbox.Listener
-// hands out the listener, and [Observe] serves it.
+// namespaces.Plan.Watch takes the filter, namespaces.Sandbox.Listener hands out the
+// listener, and [Observe] or [Broker.Serve] serves it. [Call.Names] are the paths that a
+// call names, [Call.Path] is where one leads in the process's own view of files, and
+// [Call.Address] is the address of a connect(2). A call whose process has died returns
+// [ErrGone], and counts for nothing.
 package supervisor
 
 import (
@@ -38,7 +36,7 @@ const (
 	Create              // the name is made: mkdir, link, symlink, mknod, the new name of a rename
 	Remove              // the name is taken away: unlink, rmdir, the old name of a rename
 	Execute             // execve and execveat
-	Connect             // a unix socket, or an address: see [Call.Address]
+	Connect             // a unix socket
 )
 
 var deedNames = [...]string{"read", "write", "create", "remove", "execute", "connect"}
@@ -65,7 +63,7 @@ type shape struct {
 	flags     int    // argument of O_* flags, 0 for none
 	at        int    // argument of AT_* flags, 0 for none
 	noFollow  bool   // a link at the end is not followed, whatever the flags
-	bits      uint32 // of flags: the filter of [Writes] asks only where one is set
+	bits      uint32 // of flags: the filter asks only where one is set
 }
 
 // writing are the flags with which open(2) may change something.
@@ -76,7 +74,6 @@ const writing = 0o1 | 0o2 | 0o100 | 0o1000 // O_WRONLY, O_RDWR, O_CREAT, O_TRUNC
 const (
 	atSymlinkNofollow = 0x100
 	atSymlinkFollow   = 0x400
-	atEmptyPath       = 0x1000
 	oCreat            = 0o100
 	oExcl             = 0o200
 )
@@ -124,29 +121,16 @@ var modes = [...]shape{
 	{name: "fchownat", dir: 0, path: 1, deed: Write, at: 4},
 }
 
-// reads are the calls that look at something, execute, or connect.
-var reads = [...]shape{
-	{name: "access", dir: -1, path: 0},
-	{name: "faccessat", dir: 0, path: 1},
-	{name: "faccessat2", dir: 0, path: 1, at: 3},
-	{name: "stat", dir: -1, path: 0},
-	{name: "stat64", dir: -1, path: 0},
-	{name: "lstat", dir: -1, path: 0, noFollow: true},
-	{name: "lstat64", dir: -1, path: 0, noFollow: true},
-	{name: "newfstatat", dir: 0, path: 1, at: 3},
-	{name: "fstatat64", dir: 0, path: 1, at: 3},
-	{name: "statx", dir: 0, path: 1, at: 2},
-	{name: "readlink", dir: -1, path: 0, noFollow: true},
-	{name: "readlinkat", dir: 0, path: 1, noFollow: true},
+// uses are the calls that execute a file or enter a directory.
+var uses = [...]shape{
 	{name: "chdir", dir: -1, path: 0},
 	{name: "execve", dir: -1, path: 0, deed: Execute},
 	{name: "execveat", dir: 0, path: 1, at: 4, deed: Execute},
-	{name: "connect", dir: -1, path: -1, deed: Connect},
 }
 
 // Writes are the calls that may change something by its name, opens for reading
 // and removals left out: what a report of refused changes can afford.
-func Writes() []seccomp.Watched { return watched(true, writes[:], modes[:]) }
+func Writes() []seccomp.Watched { return watched(writes[:], modes[:]) }
 
 // Connects is connect(2), but for an address as long as those of netlink, IPv4 and IPv6 are: a unix
 // socket's path is seldom so short or long.
@@ -154,21 +138,12 @@ func Connects() []seccomp.Watched {
 	return []seccomp.Watched{{Name: "connect", Arg: 2, Passed: []uint32{12, 16, 28}}}
 }
 
-// Everything are all calls that name a path, and connect(2): every open, stat,
-// execution and removal. Who asks of a descriptor alone (fstat of the C library) is let pass.
-func Everything() []seccomp.Watched {
-	return watched(false, writes[:], removals[:], modes[:], reads[:])
-}
-
-func watched(narrow bool, tables ...[]shape) (list []seccomp.Watched) {
+func watched(tables ...[]shape) (list []seccomp.Watched) {
 	for _, table := range tables {
 		for _, s := range table {
 			w := seccomp.Watched{Name: s.name}
-			if narrow && s.bits != 0 {
+			if s.bits != 0 {
 				w.Arg, w.Bits = uint(s.flags), s.bits
-			}
-			if !narrow && s.at != 0 && s.deed == Read {
-				w.Arg, w.Clear = uint(s.at), atEmptyPath
 			}
 			list = append(list, w)
 		}
@@ -177,7 +152,7 @@ func watched(narrow bool, tables ...[]shape) (list []seccomp.Watched) {
 }
 
 func shapeOf(name string) (shape, bool) {
-	for _, table := range [...][]shape{writes[:], removals[:], modes[:], reads[:]} {
+	for _, table := range [...][]shape{writes[:], removals[:], modes[:], uses[:]} {
 		for _, s := range table {
 			if s.name == name {
 				return s, true
