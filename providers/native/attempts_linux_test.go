@@ -206,7 +206,8 @@ func TestSought(t *testing.T) {
 	}
 	at := func(name string) string { return filepath.Join(b.home, name) }
 	require.Equal(t, map[string]string{
-		"read " + at("secret"):    "--read " + at("secret"),
+		"read " + at("notes"):     "--read " + at("notes"),
+		"read " + at("secret"):    "", // by its name
 		"read " + at("tools/run"): "--read " + at("tools/run"),
 		"read " + at("dir"):       "--read " + at("dir"),
 		"read " + at("work/.env"): "--read .env",
