@@ -224,11 +224,14 @@ type lesson struct {
 // change finds what of the profile would allow a refusal: what its flags say.
 func (l *lesson) change(r *refusal) {
 	r.state = "impossible"
-	_, subject, _ := strings.Cut(r.What, " ")
+	deed, subject, _ := strings.Cut(r.What, " ")
 	decided := l.policy.Decide(subject)
+	if _, err := os.Lstat(subject); err != nil && deed == "write" && r.Guarantee == string(profiles.FSHide) && r.Hint != "" {
+		r.Hint = l.policy.MakeFlag(subject, true) // a run that root began could not see that it is missing
+	}
 	before, flags := flagsOf(r.Hint)
-	switch isFile := strings.HasPrefix(r.Guarantee, "fs."); {
-	case isFile && slices.ContainsFunc(profiles.SecretDirs[:], func(name string) bool { return subject == l.policy.Home+"/"+name }):
+	switch {
+	case strings.HasPrefix(r.Guarantee, "fs.") && slices.ContainsFunc(profiles.SecretDirs[:], func(name string) bool { return strings.HasPrefix(subject+"/", l.policy.Home+"/"+name+"/") }):
 		r.why = "secrets are kept in it"
 		return
 	case r.Guarantee == string(profiles.FSHide) && r.Hint == "" && decided.Rule.Origin.Source == "flag":
@@ -240,7 +243,9 @@ func (l *lesson) change(r *refusal) {
 	case flags == nil:
 		return
 	}
-	r.edits = l.edits(flags)
+	if r.edits = l.edits(flags); r.edits == nil {
+		return
+	}
 	r.state = "proposed"
 	for _, e := range r.edits {
 		if !profiles.Printable(e.Key) || strings.Contains(e.Key, replaced) {
@@ -293,7 +298,7 @@ func flagsOf(hint string) (before string, flags *profiles.Request) {
 }
 
 // sections are the sections of a profile that flags of hints go into, in their order.
-var sections = []string{"filesystem", "protect.review", "network.allow", "network.local", "network.sockets", "use", "environment.pass"}
+var sections = []string{"filesystem", "protect.review", "network.allow", "network.local", "network.sockets"}
 
 // edits are the entries of a profile that say what flags do.
 func (l *lesson) edits(flags *profiles.Request) (list []profiles.Edit) {
@@ -303,7 +308,7 @@ func (l *lesson) edits(flags *profiles.Request) (list []profiles.Edit) {
 	for i, socket := range flags.Sockets {
 		flags.Sockets[i] = l.spell(socket)
 	}
-	for i, items := range [...][]string{flags.Review, flags.Allow, flags.Local, flags.Sockets, flags.Use, flags.Env} {
+	for i, items := range [...][]string{flags.Review, flags.Allow, flags.Local, flags.Sockets} {
 		for _, item := range items {
 			list = append(list, profiles.Edit{Keys: strings.Split(sections[1+i], "."), Key: item})
 		}
@@ -351,11 +356,12 @@ func (l *lesson) caution(e *profiles.Edit) string {
 		if strings.HasPrefix(e.Key, "private ") {
 			return "it is in your own network"
 		}
-	case "use":
-		return "it acts with your keys"
 	case "filesystem":
 		name := l.expand(e.Key)
 		below := func(dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") }
+		if end := resolveLinks(name); end != name && l.req.Host.UID == 0 {
+			return "it leads to " + end // a run that root began could not see whether secrets are there
+		}
 		if d := p.Decide(name); d.Access == profiles.Hide && d.Rule.Origin.Source != "default" {
 			return "the rule " + d.Rule.Text() + " hides it"
 		}
