@@ -37,7 +37,7 @@ func (b *bench) seen(script string) (list []string, out outcome) {
 			if err != nil {
 				place.Path = err.Error()
 			}
-			list = append(list, fmt.Sprintln(c.Name, n.Deed, place.Path))
+			list = append(list, fmt.Sprintln(c.Name, n.Op, place.Path))
 		}
 	})
 	out = run.end()

@@ -26,15 +26,15 @@ type sought struct {
 // maxSought bounds the different paths that a run remembers.
 const maxSought = 4096
 
-// seek remembers a place if the plan hides what the host may have there, and reports whether it does.
+// recordSought remembers a place if the plan hides what the host may have there, and reports whether it does.
 // Whether the host has it is not looked up before the end: the command must not learn it from a report.
-func (r *Run) seek(c *supervisor.Call, n supervisor.Name, place supervisor.Place) bool {
-	writes := n.Deed == supervisor.Write || n.Deed == supervisor.Create
+func (r *Run) recordSought(c *supervisor.Call, n supervisor.Name, place supervisor.Place) bool {
+	writes := n.Op == supervisor.Write || n.Op == supervisor.Create
 	switch m := r.Plan.At(place.Path); {
-	case n.Deed == supervisor.Remove || survey.KernelTree(place.Path) != "" || r.Policy.Passing(place.Path):
+	case n.Op == supervisor.Remove || survey.KernelTree(place.Path) != "" || r.Policy.Passing(place.Path):
 		return false
 	case writes: // what the command makes in a private directory is its own
-		if m.Kind != namespaces.Fresh && m.Kind != namespaces.Persist || m.ReadOnly || place.There || place.Dir && (n.Deed == supervisor.Create || c.Makes()) {
+		if m.Kind != namespaces.Fresh && m.Kind != namespaces.Persist || m.ReadOnly || place.There || place.Dir && (n.Op == supervisor.Create || c.Makes()) {
 			return false
 		}
 	case m.Kind == namespaces.Mask:
@@ -56,7 +56,7 @@ func (r *Run) seek(c *supervisor.Call, n supervisor.Name, place supervisor.Place
 }
 
 // soughtDenials returns what was hidden and the user could have had outside, each with its flag; of what may
-// hold secrets without one. Of a run that root began, [Run.seek] has paths that only root can look up.
+// hold secrets without one. Of a run that root began, [Run.recordSought] has paths that only root can look up.
 func (p *plan) soughtDenials() (list []events.Denial) {
 	for _, s := range p.run.sought {
 		d := events.Denial{Guarantee: string(profiles.FSHide), What: "read " + s.path}

@@ -122,7 +122,7 @@ func FuzzNames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, arch, nr uint32, a, b, c, d uint64) {
 		data := seccomp.Data{Arch: arch, Nr: nr, Args: [6]uint64{a, b, c, d}}
 		for _, n := range names(seccomp.Name(data), data) {
-			_ = n.Deed.String()
+			_ = n.Op.String()
 			require.False(t, n.Dir != atFdcwd && n.Dir != int(int32(a)) && n.Dir != int(int32(b)) && n.Dir != int(int32(c)))
 		}
 	})
@@ -158,8 +158,8 @@ func TestGone(t *testing.T) {
 	require.ErrorIs(t, err, ErrGone)
 	_, ok := c.ownDescriptor(n)
 	require.False(t, ok)
-	d := &Broker{masked: true}
-	require.ErrorIs(t, d.mask(c), ErrGone)
+	d := &Broker{umaskSet: true}
+	require.ErrorIs(t, d.takeUmask(c), ErrGone)
 	did := false
 	require.Equal(t, Answer{kind: fails, errno: unix.EACCES}, d.outcome(c, func() error { did = true; return nil }))
 	require.False(t, did)
