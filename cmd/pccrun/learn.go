@@ -15,6 +15,7 @@ import (
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/shell"
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/run"
 )
@@ -126,7 +127,11 @@ func learnVerb(args []string) int {
 		messages.Note(causes[0], seen.refused.Hint)
 		return code
 	}
-	l := &lesson{req: req, policy: policy, file: file, code: code, lost: seen.lost, list: gather(seen.denials)}
+	dirs, err := state.Find(req.Host.Getenv, policy.Home)
+	if err != nil {
+		return fail(inWords(err))
+	}
+	l := &lesson{req: req, policy: policy, file: file, code: code, lost: seen.lost, list: gather(seen.denials), own: []string{dirs.State, dirs.Config, dirs.Cache}}
 	for i := range l.list {
 		l.change(&l.list[i])
 	}
@@ -214,8 +219,9 @@ type lesson struct {
 	req    *profiles.Request
 	policy *profiles.Policy
 	file   *profiles.File
-	code   int   // of the run
-	lost   int64 // events that there was no room for
+	own    []string // pccrun's own directories
+	code   int      // of the run
+	lost   int64    // events that there was no room for
 
 	list []refusal
 	text string // the profile as it would be
@@ -248,10 +254,14 @@ func (l *lesson) change(r *refusal) {
 	}
 	r.state = "proposed"
 	for _, e := range r.edits {
-		if !profiles.Printable(e.Key) || strings.Contains(e.Key, replaced) {
+		switch inOwn := func(dir string) bool { return strings.HasPrefix(l.expand(e.Key)+"/", dir+"/") }; {
+		case !profiles.Printable(e.Key) || strings.Contains(e.Key, replaced):
 			r.why = "its name cannot be written in a profile"
-		} else if e.Keys[0] == "filesystem" && strings.ContainsAny(e.Key, "*?[") {
+		case e.Keys[0] != "filesystem":
+		case strings.ContainsAny(e.Key, "*?["):
 			r.why = "in a profile its name would be a pattern"
+		case slices.ContainsFunc(l.own, inOwn):
+			r.why = "it belongs to pccrun"
 		}
 	}
 	if r.why != "" {
