@@ -61,7 +61,7 @@ type Request struct {
 	Quiet   bool
 	Ask     bool
 	From    string // --from: a snapshot to begin with
-	Learn   bool   // every refusal is told, with what of the host it was about
+	Learn   bool   // refused reads of files are recorded too
 
 	// Draft stands in place of a profile file that is not written yet, to see
 	// what would come of it; nil for none.

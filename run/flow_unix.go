@@ -337,11 +337,6 @@ func (q *request) resolve() (*resolved, int) {
 	if err != nil {
 		return nil, q.refused(messages.FailWith(err), err)
 	}
-	if q.req.Learn {
-		quiet := *policy
-		quiet.Attempts = false // its traces stand where the command would find nothing
-		policy = &quiet
-	}
 	r := &resolved{request: q, policy: policy, workDir: providers.StartDir(policy)}
 	q.workspace = policy.Workspace
 	if r.dirs, err = state.Find(q.req.Host.Getenv, policy.Home); err != nil {

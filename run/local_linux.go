@@ -336,8 +336,11 @@ func (f *flow) sayHidden(end *providers.Result) {
 	}
 	for i, h := range list {
 		f.tell(h)
+		if strings.HasPrefix(h.What, "connect ") {
+			f.session.Keep("denials") // pccrun logs --denied shows it
+		}
 		switch {
-		case f.req.Quiet, i > maxSaid:
+		case f.req.Quiet, f.req.Learn, i > maxSaid: // learn prints all of them
 		case i == maxSaid:
 			messages.Say(fmt.Sprintf("hidden: %d more, see pccrun logs", len(list)-maxSaid))
 		default:

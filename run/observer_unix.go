@@ -54,10 +54,10 @@ func (f *flow) tell(e events.Event) {
 // its end for long.
 func (o observer) Decision(d events.NetDecision) {
 	o.tell(d)
-	if d.Allowed || o.req.Quiet || o.terminal != nil {
+	if d.Allowed || o.req.Quiet || o.req.Learn || o.terminal != nil {
 		return
 	}
-	if text := deniedText(d.Denial(), 1); o.printedDenial.CompareAndSwap(nil, &text) && !o.sayNow(text) {
+	if text := DeniedText(d.Denial(), 1); o.printedDenial.CompareAndSwap(nil, &text) && !o.sayNow(text) {
 		o.printedDenial.Store(new(string))
 	}
 }

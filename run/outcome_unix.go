@@ -230,7 +230,7 @@ func (f *flow) finish(code int, end *providers.Result) int {
 	}
 	if total > 0 {
 		f.session.Keep("denials")
-		if !f.req.Quiet {
+		if !f.req.Quiet && !f.req.Learn { // which prints all of them
 			f.sayDenied(distinct)
 		}
 	}
@@ -258,9 +258,6 @@ func (f *flow) finish(code int, end *providers.Result) int {
 	return code
 }
 
-// atExit begins what is said of a process that was ended with the command.
-const atExit = "ended at exit: background process "
-
 // survivors makes a refusal of each process that wanted to outlive the command.
 // Where a signal has ended the command it is about to end the others too.
 func (f *flow) survivors(end *providers.Result) {
@@ -275,27 +272,14 @@ func (f *flow) survivors(end *providers.Result) {
 // sayDenied sums the refusals up, each with what would allow it.
 func (f *flow) sayDenied(distinct []events.DenialCount) {
 	const most = 10
-	distinct = slices.DeleteFunc(distinct, func(d events.DenialCount) bool {
-		return strings.HasPrefix(d.What, "keep ") || strings.HasPrefix(d.What, "change ") // printed with the findings, or by unchanged
-	})
+	distinct = slices.DeleteFunc(distinct, func(d events.DenialCount) bool { return PrintedApart(d.Denial) })
 	for i, d := range distinct {
 		if i == most {
 			messages.Say(fmt.Sprintf("denied: %d more, see pccrun logs --denied", len(distinct)-most))
 			break
 		}
-		if text := deniedText(d.Denial, d.Count); f.printedDenial.Load() == nil || text != *f.printedDenial.Load() {
+		if text := DeniedText(d.Denial, d.Count); f.printedDenial.Load() == nil || text != *f.printedDenial.Load() {
 			messages.Say(text)
 		}
 	}
-}
-
-func deniedText(d events.Denial, times int64) string {
-	text := d.What
-	if !strings.HasPrefix(text, atExit) {
-		text = "denied: " + strings.TrimPrefix(text, "connect ")
-	}
-	if times > 1 {
-		text += fmt.Sprintf(", %d times", times)
-	}
-	return messages.Allow(text, d.Hint)
 }

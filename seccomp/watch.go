@@ -14,9 +14,6 @@ type Watched struct {
 	Arg  uint
 	Bits uint32
 
-	// Clear, if any are given, must not be set there, none of them.
-	Clear uint32
-
 	// Passed, if any are given, are values of the lower half of argument Arg
 	// about which nobody is asked.
 	Passed []uint32
@@ -71,9 +68,6 @@ func (c Watched) rules() (list []rule, answer Action) {
 	}
 	for _, v := range c.Passed {
 		add(RetAllow, math.MaxUint32, v)
-	}
-	for bits := c.Clear; bits != 0; bits &= bits - 1 {
-		add(RetAllow, bits&-bits, bits&-bits)
 	}
 	return list, RetUserNotif
 }

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
@@ -104,8 +103,5 @@ func (g *Guard) placed(at string) bool {
 
 // mirror compares another tree with this one.
 func (g *Guard) mirror(other *Guard) *mirror {
-	m := &mirror{now: other.fd, was: g.fd, root: g.standing.Root, during: &other.during, changed: g.touched, room: maxMirrored}
-	m.shown.Workspace = m.root
-	m.shown.Files = append([]profiles.FileRule{{Path: m.root, Access: profiles.Write}}, g.standing.Files...)
-	return m
+	return &mirror{now: other.fd, was: g.fd, root: g.standing.Root, shown: g.standing.policy(), during: &other.during, changed: g.touched, room: maxMirrored}
 }

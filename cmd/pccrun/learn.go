@@ -4,33 +4,35 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"os"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/rogpeppe/go-internal/diff"
 
+	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/profiles/proposals"
 	"github.com/pccrun/pccrun/run"
 )
 
 const learnUsage = `usage: pccrun learn [FLAGS] [--save] [--json] -- COMMAND [ARG…]
 
-Runs a command as pccrun run does, under the same policy, and prints what was
-denied with the flag that would allow it, and the smallest change to the profile
-that would, as a diff for patch. Each line has the access that was tried, the
-program and the count. FLAGS are the policy flags of pccrun run.
+Runs a command as pccrun run --report attempts does, records refused reads too,
+and prints what was denied, each with the flag that would allow it, and the same
+as a change to the profile, as a diff for patch. FLAGS are the policy flags of
+pccrun run.
 
-pccrun asks at the terminal before it proposes to show a secret or a home, to
-allow a way out of the sandbox, or to allow a change to what the host executes.
-Without a terminal these lines are commented out. Hosts have their ports and are
-not resolved. Reads of environment variables cannot be observed: variables named
-in the command or in a program that it executed are listed as comments.
+The change has what was denied and nothing more. What needs a thought stands there
+as a comment, with the reason: what a rule hides, what a host tool would execute,
+services of this machine, private addresses. Of what may hold secrets nothing stands
+there; it is listed.
 
 The file is the one that --profile names by its path, else your profile of that
 name in $XDG_CONFIG_HOME/pccrun/profiles, which is created if needed.
@@ -40,8 +42,8 @@ error. The exit status is that of the command, or 125 if pccrun run would exit
 with 125 or --save could not write.
 
   --save    show the change, ask, and write it to the profile
-  --json    print the proposals as JSON
-  -q        print errors only, and ask nothing
+  --json    print the refusals and the change as JSON
+  -q        print errors only
 
 example: pccrun learn -- make test
          pccrun learn --profile claude --save -- claude -p "run the tests"
@@ -91,12 +93,14 @@ func learnVerb(args []string) int {
 		return code
 	}
 	if child {
-		req.JSON, req.Learn, req.Events = false, true, "fd:3"
+		req.JSON, req.Learn, req.Report, req.Events = false, true, "attempts", "fd:3"
 		return run.Run(*req, thisProgram())
 	}
-	tty := openTerminal(req.Quiet)
-	if tty != nil {
-		defer tty.Close()
+	var tty *os.File
+	if o.save {
+		if tty = openTerminal(req.Quiet); tty != nil {
+			defer tty.Close()
+		}
 	}
 	if o.save && tty == nil {
 		return fail("flag --save: no terminal to ask at", "without it, pccrun prints a diff for patch")
@@ -117,7 +121,7 @@ func learnVerb(args []string) int {
 	case seen.exit == nil:
 		fail("learn: the run was interrupted before it reported anything")
 		return code
-	case seen.refused != nil: // it has said so itself
+	case seen.refused != nil: // it has printed that itself
 		causes := strings.Split(seen.refused.Cause, "\n")
 		for _, cause := range causes[1:] {
 			messages.Note(cause, "")
@@ -129,9 +133,11 @@ func learnVerb(args []string) int {
 	if err != nil {
 		return fail(inWords(err))
 	}
-	l := &lesson{req: req, policy: policy, file: file, code: code, lost: seen.lost}
-	list := proposals.Make(policy, seen.denials(req, policy), proposals.Machine{List: listFiles, Memory: req.Host.Memory, File: file.Path, Own: []string{dirs.State, dirs.Config, dirs.Cache}})
-	if err := l.weigh(list, tty); err != nil {
+	l := &lesson{req: req, policy: policy, file: file, code: code, lost: seen.lost, list: gather(seen.denials), own: []string{dirs.State, dirs.Config, dirs.Cache}}
+	for i := range l.list {
+		l.change(&l.list[i])
+	}
+	if err := l.amend(); err != nil {
 		return failWith(err)
 	}
 	l.print()
@@ -144,151 +150,316 @@ func learnVerb(args []string) int {
 	return code
 }
 
+// seen is what the events of a run say.
+type seen struct {
+	denials []events.Denial
+	exit    *events.Exit
+	refused *events.Refused
+	lost    int64
+}
+
+// add takes an event in.
+func (s *seen) add(event events.Event) {
+	switch e := event.(type) {
+	case events.Denial:
+		s.denials = append(s.denials, e)
+	case events.Hidden:
+		s.denials = append(s.denials, e.Denial())
+	case events.Refused:
+		s.refused = &e
+	case events.Dropped:
+		s.lost += e.Count
+	case events.Exit:
+		s.exit = &e
+	}
+}
+
+// A refusal is something that the run was denied, with what of the profile would have to change.
+type refusal struct {
+	events.Denial
+	times int64
+	state string // "proposed", "commented", "impossible"
+	why   string // why it is not proposed; "" where no flag is known either
+
+	edits []profiles.Edit
+}
+
+// gather returns what was denied, each once. What the host does not have is left out: a run that root
+// began cannot see that itself. A name that was looked up is left out where its port is known.
+func gather(denials []events.Denial) (list []refusal) {
+	index := map[events.Denial]int{}
+	for _, d := range denials {
+		deed, subject, _ := strings.Cut(d.What, " ")
+		isConnect := func(o events.Denial) bool { return strings.HasPrefix(o.What, "connect "+subject+":") }
+		i, known := index[d]
+		switch {
+		case known:
+			list[i].times++
+		case deed == "resolve" && slices.ContainsFunc(denials, isConnect), d.Guarantee == string(profiles.FSHide) && isMissing(deed, subject):
+		default:
+			index[d] = len(list)
+			list = append(list, refusal{Denial: d, times: 1})
+		}
+	}
+	return list
+}
+
+// isMissing reports whether the host does not have a path, and, for a write, not its directory either.
+func isMissing(deed, name string) bool {
+	_, err := os.Lstat(name)
+	if err != nil && deed == "write" {
+		_, err = os.Lstat(path.Dir(name))
+	}
+	return err != nil && !strings.Contains(name, replaced)
+}
+
+// replaced stands in events for a byte that is no UTF-8 (RFC 8259).
+const replaced = "\ufffd"
+
 // A lesson is what a run has taught of its policy.
 type lesson struct {
 	req    *profiles.Request
 	policy *profiles.Policy
 	file   *profiles.File
-	code   int   // of the run
-	lost   int64 // observations that there was no room for
+	own    []string // pccrun's own directories
+	code   int      // of the run
+	lost   int64    // events that there was no room for
 
-	rows []row
+	list []refusal
 	text string // the profile as it would be
 }
 
-// A row is a proposal and what became of it.
-type row struct {
-	proposals.Proposal
-	state string // "proposed", "commented", "impossible"
+// change finds what of the profile would allow a refusal: what its flags say.
+func (l *lesson) change(r *refusal) {
+	r.state = "impossible"
+	deed, subject, _ := strings.Cut(r.What, " ")
+	decided := l.policy.Decide(subject)
+	if _, err := os.Lstat(subject); err != nil && deed == "write" && r.Guarantee == string(profiles.FSHide) && r.Hint != "" {
+		r.Hint = l.policy.MakeFlag(subject, true) // a run that root began could not see that it is missing
+	}
+	before, flags := flagsOf(r.Hint)
+	switch {
+	case strings.HasPrefix(r.Guarantee, "fs.") && slices.ContainsFunc(profiles.SearchedPlaces(), func(name string) bool { return strings.HasPrefix(subject+"/", l.policy.Home+"/"+name+"/") }):
+		r.why = "secrets are kept in it"
+		return
+	case r.Guarantee == string(profiles.FSHide) && r.Hint == "" && decided.Rule.Origin.Source == "flag":
+		r.why = "the flag " + decided.Rule.Origin.Key + " hides it"
+		return
+	case r.Guarantee == string(profiles.FSHide) && r.Hint == "":
+		r.why = "it may hold secrets"
+		return
+	case flags == nil:
+		return
+	}
+	if r.edits = l.edits(flags); r.edits == nil {
+		return
+	}
+	r.state = "proposed"
+	for _, e := range r.edits {
+		switch inOwn := func(dir string) bool { return strings.HasPrefix(l.expand(e.Key)+"/", dir+"/") }; {
+		case !profiles.Printable(e.Key) || strings.Contains(e.Key, replaced):
+			r.why = "its name cannot be written in a profile"
+		case e.Keys[0] != "filesystem":
+		case strings.ContainsAny(e.Key, "*?["):
+			r.why = "in a profile its name would be a pattern"
+		case slices.ContainsFunc(l.own, inOwn):
+			r.why = "it belongs to pccrun"
+		}
+	}
+	if r.why != "" {
+		r.state, r.edits = "impossible", nil
+		return
+	}
+	if before != "" {
+		r.why = "before the run: " + before
+	}
+	for _, e := range r.edits {
+		r.why = cmp.Or(r.why, l.caution(&e))
+	}
+	if r.why != "" {
+		r.state = "commented"
+	}
 }
 
-// weigh asks about what needs it, and keeps of the rest what the functions that
-// enforce then allow: another rule, or a flag, may still refuse it.
-func (l *lesson) weigh(list []proposals.Proposal, tty *os.File) error {
-	for _, p := range list {
-		r := row{p, "proposed"}
-		switch {
-		case p.Never != "":
-			r.state = "impossible"
-		case p.Ask != "" && !yes(tty, l.question(p)):
-			r.state = "commented"
-		}
-		l.rows = append(l.rows, r)
+// flagsOf reads a hint that names flags, and what is to be done before they are given: as in
+// "touch x and --write x". Of flags "in place of" others the first count. Nil where it names none.
+func flagsOf(hint string) (before string, flags *profiles.Request) {
+	words, ok := shell.Words(hint)
+	begin := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, "--") })
+	if !ok || begin < 0 {
+		return "", nil
 	}
-	for {
-		if err := l.amend(); err != nil {
-			return err
+	if begin > 0 {
+		if words[begin-1] != "and" {
+			return "", nil
 		}
-		again, err := l.check()
-		if err != nil || !again {
-			return err
+		before, _, _ = strings.Cut(hint, " and --")
+	}
+	words = words[begin:]
+	for i := range words {
+		if i+2 < len(words) && words[i] == "in" && words[i+1] == "place" && words[i+2] == "of" {
+			words = words[:i]
+			break
 		}
 	}
+	flags = &profiles.Request{}
+	if rest, _, err := parseFlags(policyFlags(), flags, words); err != nil || len(rest) > 0 {
+		return "", nil
+	}
+	return before, flags
 }
 
-func (l *lesson) question(p proposals.Proposal) string {
-	what := p.Key
-	if p.Value != "" {
-		what += ": " + p.Value
+// sections are the sections of a profile that flags of hints go into, in their order.
+var sections = []string{"filesystem", "protect.review", "network.allow", "network.local", "network.sockets"}
+
+// edits are the entries of a profile that say what flags do.
+func (l *lesson) edits(flags *profiles.Request) (list []profiles.Edit) {
+	for _, f := range flags.Files {
+		list = append(list, profiles.Edit{Keys: []string{"filesystem"}, Key: l.spell(f.Path), Value: f.Access.String()})
 	}
-	return strings.Join(p.Keys, ".") + ": " + what + "? " + p.Ask + " (" + p.Reason + ")"
+	for i, socket := range flags.Sockets {
+		flags.Sockets[i] = l.spell(socket)
+	}
+	for i, items := range [...][]string{flags.Review, flags.Allow, flags.Local, flags.Sockets} {
+		for _, item := range items {
+			list = append(list, profiles.Edit{Keys: strings.Split(sections[1+i], "."), Key: item})
+		}
+	}
+	return list
 }
 
-// amend writes the profile as it would be.
+// spell writes a path of a flag as a profile does: absolute, or below ~ where it is in the home. Where
+// the profile has a rule for it already, it is spelled as there.
+func (l *lesson) spell(name string) string {
+	if !path.IsAbs(name) {
+		name = path.Join(l.policy.WorkDir, name)
+	}
+	if rule := l.policy.Decide(name).Rule; rule.Origin.Source == l.file.Path && rule.Path == name && rule.Glob == "" {
+		if key, err := strconv.Unquote(strings.TrimPrefix(rule.Origin.Key, "filesystem.")); err == nil {
+			return key
+		}
+	}
+	if rest, in := strings.CutPrefix(name, l.policy.Home+"/"); in {
+		return "~/" + rest
+	}
+	return name
+}
+
+// expand is the path that a profile spells so.
+func (l *lesson) expand(key string) string {
+	if rest, in := strings.CutPrefix(key, "~/"); in {
+		return path.Join(l.policy.Home, rest)
+	}
+	if !path.IsAbs(key) {
+		return path.Join(l.policy.Workspace, key)
+	}
+	return key
+}
+
+// caution says why an entry is not for every run without a thought; "" if it is.
+func (l *lesson) caution(e *profiles.Edit) string {
+	p := l.policy
+	switch e.Keys[len(e.Keys)-1] {
+	case "review":
+		return "a host tool would execute it later"
+	case "local", "sockets":
+		return "a service of this machine, which may trust every client"
+	case "allow":
+		if strings.HasPrefix(e.Key, "private ") {
+			return "it is in your own network"
+		}
+	case "filesystem":
+		name := l.expand(e.Key)
+		below := func(dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") }
+		if end := resolveLinks(name); end != name && l.req.Host.UID == 0 {
+			return "it leads to " + end // a run that root began could not see whether secrets are there
+		}
+		if d := p.Decide(name); d.Access == profiles.Hide && d.Rule.Origin.Source != "default" {
+			return "the rule " + d.Rule.Text() + " hides it"
+		}
+		if slices.ContainsFunc(p.Homes, below) && !below(p.Home) && !below(p.Workspace) {
+			return "it is in somebody else's home"
+		}
+		if e.Value == "read" || below(p.Workspace) {
+			return ""
+		}
+		if slices.ContainsFunc([]string{"/bin", "/boot", "/etc", "/lib", "/lib64", "/opt", "/sbin", "/usr"}, below) {
+			return "it belongs to the system"
+		}
+		if below(p.Home+"/bin") || below(p.Home+"/go/bin") || strings.HasPrefix(name, p.Home+"/.") {
+			return "programs of the host use it"
+		}
+	}
+	return ""
+}
+
+// amend writes the profile as it would be, and takes back what its rules would not allow even then.
 func (l *lesson) amend() error {
-	var edits []profiles.Edit
-	for _, r := range l.rows {
-		e := r.Edit
-		e.Comment = printable(r.Reason)
-		switch r.state {
-		case "commented":
-			e.Off = true
-			e.Comment += "; " + printable(r.Ask)
-		case "impossible":
-			continue
+	for again := true; again; {
+		again = false
+		l.text = l.file.Text
+		edits := l.merged()
+		if len(edits) == 0 {
+			return nil
 		}
-		edits = append(edits, e)
+		var after *profiles.Policy
+		var err error
+		if l.text, after, err = amended(*l.req, l.policy, l.file, edits); err != nil {
+			return err
+		}
+		for i := range l.list {
+			r := &l.list[i]
+			for _, e := range r.edits {
+				if r.state == "proposed" && !l.allows(after, &e) {
+					r.state, r.why, again = "impossible", "another rule, or a flag, denies it", true
+				}
+			}
+		}
 	}
-	l.text = l.file.Text
-	if len(edits) == 0 {
-		return nil
-	}
-	base := ""
-	if l.file.New {
-		base = l.policy.Profile
-	}
-	var err error
-	l.text, err = profiles.Amend(l.file.Path, l.file.Text, base, edits)
-	return err
+	return nil
 }
 
-// check resolves the policy as it would be, and asks `why` of each proposal.
-// It reports whether one was taken back.
-func (l *lesson) check() (again bool, err error) {
-	if l.text == l.file.Text {
-		return false, nil
-	}
-	req := *l.req
-	req.Draft = &profiles.Draft{Path: l.file.Path, Text: l.text}
-	policy, err := profiles.Resolve(req)
-	if err != nil {
-		return false, err
-	}
-	for i := range l.rows {
-		r := &l.rows[i]
-		if r.state != "proposed" {
-			continue
-		}
-		a := answer{subject: r.What}
-		switch r.Deed {
-		case proposals.Read:
-			a.question, err = "read", a.path(policy, &req.Host)
-		case proposals.Write:
-			a.question = "write"
-			err = a.path(policy, &req.Host)
-		case proposals.Socket:
-			err = a.connect(policy, &req.Host)
-		case proposals.Variable:
-			a.env(policy, &l.req.Host)
-		case proposals.Limit:
-			n := limitIndex(r.What)
-			a.yes = policy.Resources.Limit(n).Value > l.policy.Resources.Limit(n).Value
-			a.rule = policy.Resources.Limit(n).Origin
-		case proposals.Host:
-			a.yes = holdsRule(policy, r.Keys[1], r.What)
-			a.rule = profiles.Origin{Source: "default", Key: "another rule overrides it"}
-		}
-		if err != nil {
-			return false, err
-		}
-		if !a.yes {
-			r.state, r.Never, again = "impossible", "still denied by "+a.rule.String(), true
+// merged returns the edits of all refusals in the order of a profile, of those for one path the one that gives
+// most. What is in a directory that is shown needs no entry of its own.
+func (l *lesson) merged() (list []profiles.Edit) {
+	for _, r := range l.list {
+		for _, e := range r.edits {
+			if r.state == "impossible" {
+				continue
+			}
+			if e.Comment = printable(r.What); r.state == "commented" {
+				e.Off = true
+				e.Comment += "; " + printable(r.why)
+			}
+			same := func(o profiles.Edit) bool {
+				return o.Key == e.Key && o.Off == e.Off && slices.Equal(o.Keys, e.Keys)
+			}
+			if i := slices.IndexFunc(list, same); i < 0 {
+				list = append(list, e)
+			} else if e.Value == "write" {
+				list[i] = e
+			}
 		}
 	}
-	return again, nil
+	slices.SortStableFunc(list, func(a, b profiles.Edit) int {
+		section := func(e profiles.Edit) int { return slices.Index(sections, strings.Join(e.Keys, ".")) }
+		return cmp.Or(section(a)-section(b), strings.Compare(a.Key, b.Key))
+	})
+	return slices.DeleteFunc(slices.Clone(list), func(e profiles.Edit) bool {
+		return e.Value == "read" && slices.ContainsFunc(list, func(o profiles.Edit) bool { return o.Off == e.Off && strings.HasPrefix(e.Key, o.Key+"/") })
+	})
 }
 
-func limitIndex(name string) int {
-	for i, n := range profiles.LimitNames() {
-		if n == name {
-			return i
-		}
+// allows reports whether a policy allows what an entry is for.
+func (l *lesson) allows(p *profiles.Policy, e *profiles.Edit) bool {
+	switch e.Keys[len(e.Keys)-1] {
+	case "filesystem":
+		want, err := profiles.ParseAccess(e.Value)
+		return err == nil && p.Decide(l.expand(e.Key)).Access >= want
+	case "allow", "local":
+		return holdsRule(p, e.Keys[1], e.Key)
 	}
-	return 0
-}
-
-// holdsRule reports whether a policy has a network rule, and no deny of all.
-func holdsRule(p *profiles.Policy, list, text string) bool {
-	from := p.Network.Allow
-	if list == "local" {
-		from = p.Network.Local
-	}
-	for _, r := range from {
-		if r.Text == text {
-			return true
-		}
-	}
-	return false
+	return true
 }
 
 // diff is the change, for people and for patch(1).
@@ -308,13 +479,16 @@ func (l *lesson) diff() string {
 func (l *lesson) print() {
 	if l.req.JSON {
 		rows := []object{}
-		for _, r := range l.rows {
+		for _, r := range l.list {
+			edits := []object{}
+			for _, e := range r.edits {
+				edits = append(edits, object{{"keys", e.Keys}, {"key", e.Key}, {"value", e.Value}})
+			}
 			rows = append(rows, object{
-				{"keys", r.Keys}, {"key", r.Key}, {"value", r.Value}, {"deed", r.Deed.String()}, {"what", r.What}, {"reason", r.Reason},
-				{"state", r.state}, {"ask", r.Ask}, {"never", r.Never},
+				{"guarantee", r.Guarantee}, {"what", r.What}, {"rule", r.Rule}, {"hint", r.Hint}, {"times", r.times}, {"state", r.state}, {"why", r.why}, {"edits", edits},
 			})
 		}
-		printJSON(object{{"profile", l.policy.Profile}, {"file", l.file.Path}, {"new", l.file.New}, {"proposals", rows}, {"diff", l.diff()}, {"lost", l.lost}, {"code", l.code}})
+		printJSON(object{{"profile", l.policy.Profile}, {"file", l.file.Path}, {"new", l.file.New}, {"refusals", rows}, {"diff", l.diff()}, {"lost", l.lost}, {"code", l.code}})
 		return
 	}
 	if !l.req.Quiet {
@@ -327,34 +501,33 @@ func (l *lesson) print() {
 	io.WriteString(stdout, l.diff()) // to the byte: patch(1) finds the lines of a profile that has others than ours
 }
 
-// maxFlags bounds the refusals that are named with a flag: the diff has all.
-const maxFlags = 20
+// maxPrinted bounds the refusals that are printed: --json has all.
+const maxPrinted = 64
 
-// explain says what was refused, with the flag for it, what the diff is of, and what it cannot hold.
+// explain prints what was refused, what of it the diff leaves out, and which file the diff is of.
 func (l *lesson) explain() {
-	impossible, flags := 0, 0
-	for _, r := range l.rows {
-		text := r.Deed.String() + " " + r.What + ": "
-		if r.state == "impossible" {
-			impossible++
-			say("learn: not proposed: " + text + r.Never)
-		} else if flags++; flags <= maxFlags {
-			if text += r.Reason; r.Ask != "" {
-				text += "; " + r.Ask
-			}
-			say(messages.Allow("learn: "+text, r.Flag()))
+	for i, r := range l.list {
+		if i == maxPrinted {
+			say("learn: " + strconv.Itoa(len(l.list)-i) + " more refusals, see pccrun logs --denied")
+			break
+		}
+		if !run.PrintedApart(r.Denial) {
+			say(run.DeniedText(r.Denial, r.times))
+		}
+		if r.state == "impossible" && r.why != "" {
+			say("learn: not proposed: " + r.What + ": " + r.why)
 		}
 	}
 	if l.lost > 0 {
-		say("learn: " + strconv.FormatInt(l.lost, 10) + " more accesses were not recorded")
+		say("learn: " + strconv.FormatInt(l.lost, 10) + " more refusals were not recorded")
 	}
 	is := "changes:"
 	if l.file.New {
 		is = "is new:"
 	}
 	switch {
-	case l.text == l.file.Text && impossible > 0:
-		say("learn: no change to the profile " + l.policy.Profile + " would help")
+	case l.text == l.file.Text && len(l.list) > 0:
+		say("learn: no change to the profile " + l.policy.Profile + " is proposed")
 	case l.text == l.file.Text:
 		say("learn: the profile " + l.policy.Profile + " need not change")
 	default:
@@ -365,7 +538,7 @@ func (l *lesson) explain() {
 // sum counts what the profile gains.
 func (l *lesson) sum() string {
 	counts := map[string]int{}
-	for _, r := range l.rows {
+	for _, r := range l.list {
 		counts[r.state]++
 	}
 	return strconv.Itoa(counts["proposed"]) + " proposed, " + strconv.Itoa(counts["commented"]) + " commented out"

@@ -100,15 +100,17 @@ func (p *pupil) uncomment(what string) {
 
 const plainProfile = "{\n  // mine\n  \"extends\": \"default\",\n}\n"
 
-// What is proposed is then allowed: refused, learnt, taken over, gone through. What is
-// waited for at a limit is in the file wait, and none in the end.
+// What is proposed is then allowed: refused, learnt, written, gone through.
 //
-//test:root ^(a_file|writing|a_secret|memory)$
+//test:root ^(a_file|writing|a_secret)$
 func TestLearnThenRun(t *testing.T) {
 	t.Parallel()
 	p := newPupil(t)
 	_, err := exec.LookPath("patch")
 	require.NoError(t, err)
+	p.write("project/.env", "S=1\n", 0o644)
+	p.write("project/Makefile", "-include .env\nall:\n\t@test -n \"$(S)\" && echo $(S)\n", 0o644)
+	p.write("project/.mcp.json", "old\n", 0o644)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	program, err := os.ReadFile(self)
@@ -119,6 +121,7 @@ func TestLearnThenRun(t *testing.T) {
 	p.write("shown/file", "old\n", 0o644)
 	p.write("tools/prog", "#!/bin/sh\necho ran\n", 0o755)
 	p.write(".netrc", "secret\n", 0o600)
+	p.write(".ssh/id", "secret\n", 0o600)
 	require.NoError(t, os.Symlink("conf", p.home+"/link"))
 	require.NoError(t, os.Symlink(p.home+"/link", p.home+"/link2"))
 	require.NoError(t, os.Symlink(p.home+"/.config/tool", p.home+"/dir"))
@@ -128,27 +131,24 @@ func TestLearnThenRun(t *testing.T) {
 
 	for _, c := range []struct {
 		name, profile, script string
-		proposed, asked       string // of the diff, without indentation
+		proposed, commented   string // in the diff, without indentation; neither: listed alone
 		want                  string // what the command prints in the end
 	}{
 		{"a file", "", `cat ~/conf`, `"~/conf": "read",`, "", "configured\n"},
-		{"a secret", "", `cat ~/.netrc`, "", `"~/.netrc"`, "secret\n"},
+		{"a secret", "", `cat ~/.netrc`, "", "", ""},
 		{"in lines of another system", "\"filesystem\": {\r\n    \"~/x\": \"hide\" // \u202e\r\n  },\r", `cat ~/conf`, `"~/conf": "read",`, "", "configured\n"},
 		{"by links", "", `cat ~/link2`, `"~/link2": "read",`, "", "configured\n"},
 		{"by a link on the way", "", `cat ~/dir/a; ls ~/dir`, `"~/dir/a": "read",`, "", "aa\n"},
-		{"a secret by a link", "", `cat ~/plain`, "", `"~/plain"`, "secret\n"},
+		{"a secret by a link", "", `cat ~/plain`, "", "", ""},
+		{"keys", "", `cat ~/.ssh/id`, "", "", ""},
+		{"what a rule hides, by a child", "", `make -s`, "", `"~/project/.env"`, "1\n"},
+		{"a protected file", "", `echo new > .mcp.json && cat .mcp.json`, "", `".mcp.json"`, "new\n"},
+		{"a directory beside the workspace", "", `echo new > ../shown/new && cat ../shown/new`, `"~/shown": "write",`, "", "new\n"},
 		{"writing", `"filesystem": {"~/shown": "read"},`, `echo new > ~/shown/file && cat ~/shown/file`, `"~/shown/file": "write",`, "", "new\n"},
 		{"a new file", `"filesystem": {"~/shown": "read"}`, `echo new > ~/shown/new && cat ~/shown/new`, `"~/shown": "write"`, "", "new\n"},
 		{"a program", "", `~/tools/prog`, `"~/tools/prog": "read",`, "", "ran\n"},
-		{"a socket", "", `./dial ~/srv.sock`, `"~/srv.sock",`, "", "hello\n"},
-		{"a port", "", `bash -c 'exec 3<>/dev/tcp/host.pccrun.internal/` + port + ` && cat <&3'`, "", `"` + port + `"`, "hello\n"},
-		{"a variable", "", `test "$FOO_TOKEN" = value && echo "$FOO_TOKEN"`, "", `"FOO_TOKEN"`, "value\n"},
-		{"memory", `"resources": {"memory": "64m"}`, `(head -c 90000000 /dev/zero; read n < wait; while [ $n != 0 ]; do printf x; sleep 0.05; done) | tail | wc -c`, `"memory": "128m"`, "", "90000000\n"},
-		{"processes", `"resources": {"pids": 8}`, `read n < wait; for i in 1 2 3 4 5 6 7 8 9; do sleep $n & done; wait; echo all`, `"pids": 16`, "", "all\n"},
-		{"time", `"resources": {"timeout": "1s"}`, `sleep 600`, `"timeout": "2s"`, "", ""}, // that it then has so long would have to be waited for
-		{"open files", `"resources": {"files": 40}`, `python3 -c 'import os; [os.open("/dev/null", 0) for _ in range(50)]; print("all")'`, `"files": 80`, "", "all\n"},
-		{"disk", `"resources": {"disk": "2m"}`, `head -c 3000000 /dev/zero > /tmp/big && wc -c < /tmp/big`, `"disk": "4m"`, "", "3000000\n"},
-		{"file size", `"resources": {"filesize": "1m"}`, `head -c 2000000 /dev/zero > big && wc -c < big`, `"filesize": "2m"`, "", "2000000\n"},
+		{"a socket", "", `./dial ~/srv.sock`, "", `"~/srv.sock"`, "hello\n"},
+		{"a port", "", `bash -c 'exec 3<>/dev/tcp/localhost/` + port + ` && cat <&3'`, "", `"localhost:` + port + `"`, "hello\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := *p
@@ -156,13 +156,18 @@ func TestLearnThenRun(t *testing.T) {
 			require.NoError(t, os.WriteFile(p.profile(), []byte(strings.Replace(plainProfile, "\n}", "\n  "+c.profile+"\n}", 1)), 0o600))
 			flags := []string{"--profile", p.profile()}
 			run := []string{"--", "sh", "-c", c.script}
-			p.write("project/wait", "600\n", 0o644)
+			p.write("project/.mcp.json", "old\n", 0o644)
+			require.NoError(t, os.RemoveAll(p.home+"/shown/new"))
 			before, _, code := p.pccrun(append(flags, run...)...)
 			require.False(t, code == 0 && before == c.want, "the control: the policy refuses it")
 
 			diff, told, learnt := p.pccrun(append(append([]string{"learn"}, flags...), run...)...)
-			if c.name != "memory" { // which of its processes the kernel ends is the kernel's choice
-				require.Equal(t, code, learnt, "the status is the command's: %s", told)
+			require.Equal(t, code, learnt, "the status is the command's: %s", told)
+			if c.proposed+c.commented == "" {
+				require.Empty(t, diff, "no secret is proposed")
+				require.Regexp(t, `(?m)^pccrun: denied: read .*/\.(netrc|ssh)|plain`, told)
+				require.Regexp(t, `(?m)^pccrun: learn: not proposed: read \S+: .*secrets`, told)
+				return
 			}
 			for _, line := range strings.Split(told, "\n") {
 				require.NotContains(t, diff, line+"\n\n", "no output of the command's")
@@ -170,18 +175,14 @@ func TestLearnThenRun(t *testing.T) {
 			after := p.take(diff)
 			require.Contains(t, after, "// mine\n", "what stands stays")
 			require.Contains(t, after, c.proposed, diff)
-			if c.asked != "" {
-				require.Regexp(t, `(?m)^ *// `+regexp.QuoteMeta(c.asked), after)
+			if c.commented != "" {
+				require.Regexp(t, `(?m)^ *// `+regexp.QuoteMeta(c.commented), after)
 				again, _, _ := p.pccrun(append(flags, run...)...)
 				require.NotEqual(t, c.want, again, "a comment allows nothing")
 				diff, _, _ := p.pccrun(append(append([]string{"learn"}, flags...), run...)...)
-				require.NotContains(t, diff, c.asked, "it stands there")
-				p.uncomment(strings.Trim(c.asked, `"`))
+				require.NotContains(t, diff, c.commented, "it stands there")
+				p.uncomment(strings.Trim(c.commented, `"`))
 			}
-			if c.want == "" {
-				return
-			}
-			p.write("project/wait", "0\n", 0o644)
 			out, told, code := p.pccrun(append(flags, run...)...)
 			require.Equal(t, c.want, out, told+after)
 			require.Zero(t, code)
@@ -207,7 +208,7 @@ func (p *pupil) serve(network, address string) net.Listener {
 	return l
 }
 
-// Hosts are told with their ports, and asked of nobody.
+// Hosts are printed with their ports, and nobody is asked for them.
 func TestLearnHosts(t *testing.T) {
 	t.Parallel()
 	p := newPupil(t)
@@ -224,6 +225,8 @@ for i in {1..500}; do if grep -q b.example:2222 $PCCRUN_DENIALS; then break; fi;
 	if !strings.Contains(told, "net.transparent") { // the host captures what knows of no proxy
 		require.Contains(t, after, `"b.example:2222",`, told)
 		require.NotContains(t, after, `"b.example",`, "the port is known")
+		require.Contains(t, told, "pccrun: denied: b.example:2222 (to allow: --allow b.example:2222)\n")
+		require.NotContains(t, told, "resolve b.example")
 	}
 }
 
@@ -294,7 +297,7 @@ for f; do cat "$HOME/$f"; ./c* "$HOME/$f"; echo x >> "$HOME/$f"; done; true`, "s
 	for _, name := range []string{"~/.ssh", "~/.aws", "~/.kube", ".env", "~/.config/gh", "server.key", "~/.bash_history"} {
 		for _, line := range strings.Split(after, "\n") {
 			if strings.Contains(line, name) && strings.Contains(line, "\": \"") {
-				require.Regexp(t, `^ *// `, line)
+				require.Regexp(t, `^ *// "~/project/.env": `, line, "the rest is listed alone")
 			}
 		}
 	}
@@ -318,20 +321,26 @@ func TestLearnJSON(t *testing.T) {
 		File, Diff string
 		New        bool
 		Code       int
-		Proposals  []struct{ Key, Value, State, Reason, What string }
+		Refusals   []struct {
+			What, Hint, State, Why string
+			Times                  int
+			Edits                  []struct{ Key, Value string }
+		}
 	}
 	require.NoError(t, json.Unmarshal([]byte(out), &got))
 	require.True(t, got.New)
 	require.Equal(t, p.home+"/.config/pccrun/profiles/default.jsonc", got.File)
 	require.Equal(t, 1, got.Code)
-	require.Len(t, got.Proposals, 1, out)
-	require.Equal(t, "~/conf", got.Proposals[0].Key)
-	require.Equal(t, "proposed", got.Proposals[0].State)
+	require.Len(t, got.Refusals, 1, out)
+	require.Equal(t, "read "+p.home+"/conf", got.Refusals[0].What)
+	require.Equal(t, "--read "+p.home+"/conf", got.Refusals[0].Hint)
+	require.Equal(t, 1, got.Refusals[0].Times)
+	require.Equal(t, "~/conf", got.Refusals[0].Edits[0].Key)
+	require.Equal(t, "proposed", got.Refusals[0].State)
 	require.Contains(t, got.Diff, "--- /dev/null\n")
 }
 
-// At a terminal it asks, and --save writes; what was typed before the question
-// is no answer to it.
+// --save asks at the terminal, and writes; what was typed before the question is no answer to it.
 func TestLearnAsks(t *testing.T) {
 	t.Parallel()
 	for _, answer := range []string{"y", "n"} {
@@ -341,26 +350,24 @@ func TestLearnAsks(t *testing.T) {
 		cmd := p.command("learn", "--save", "--", "sh", "-c", "cat ~/conf ~/.ssh/id_rsa")
 		shown := typeAt(t, cmd, "y\ny\n", func(shown string) string {
 			if strings.HasSuffix(shown, "[y/N] ") {
-				if strings.Contains(shown, "write "+p.home) {
-					return "y\n"
-				}
 				return answer + "\n"
 			}
 			return ""
 		})
-		require.Contains(t, shown, "filesystem: ~/.ssh/id_rsa: read?", shown)
 		file := p.home + "/.config/pccrun/profiles/default.jsonc"
-		gained := map[string]string{"y": "2 proposed, 0", "n": "1 proposed, 1"}[answer]
-		require.Contains(t, shown, "pccrun: learn: written: "+file+", "+gained+" commented out; it now replaces the built-in default")
+		require.Contains(t, shown, "write "+file+"?", shown)
 		out, told, code := p.pccrun("--", "sh", "-c", "cat ~/conf ~/.ssh/id_rsa")
-		require.Contains(t, told, "pccrun: profile default: "+file+", replaces the built-in one\n")
-		if answer == "y" {
-			require.Equal(t, "configuredsecret", out, shown)
-			require.Zero(t, code)
-		} else {
-			require.Equal(t, "configured", out, shown)
+		require.NotZero(t, code, "the secret stays hidden")
+		if answer == "n" {
+			require.Contains(t, shown, "pccrun: learn: nothing was written")
+			require.NoFileExists(t, file)
+			require.Empty(t, out)
+			continue
 		}
-		info, err := os.Stat(p.home + "/.config/pccrun/profiles/default.jsonc")
+		require.Contains(t, shown, "pccrun: learn: written: "+file+", 1 proposed, 0 commented out; it now replaces the built-in default")
+		require.Contains(t, told, "pccrun: profile default: "+file+", replaces the built-in one\n")
+		require.Equal(t, "configured", out, shown)
+		info, err := os.Stat(file)
 		require.NoError(t, err)
 		require.Equal(t, os.FileMode(0o600), info.Mode())
 	}

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pccrun/pccrun/internal/events"
@@ -125,6 +126,10 @@ func (o *logsOptions) line(r events.Record) string {
 	case events.Denial:
 		if o.denied && !o.net {
 			return clock(r.Time) + denialText(e)
+		}
+	case events.Hidden:
+		if o.denied && !o.net && strings.HasPrefix(e.What, "connect ") { // the rest may be named by a word alone
+			return clock(r.Time) + denialText(e.Denial())
 		}
 	case events.NetDecision:
 		if o.net && !(o.denied && e.Allowed) {
@@ -324,11 +329,6 @@ func describe(r events.Record) string {
 		line += fmt.Sprintf(" after %d ms", e.AfterMS)
 	case events.Changed:
 		line += " " + changedText(e)
-	case events.Access:
-		add("", e.Deed)
-		add("", e.Path)
-		add("by ", e.Program)
-		line += fmt.Sprintf(" (%d times)", e.Times)
 	case events.Exec:
 		line += fmt.Sprintf(" %d: %s", e.Number, commandLine(e.Argv))
 	case events.ExecEnd:

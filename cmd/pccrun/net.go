@@ -86,7 +86,7 @@ func closedText(e events.NetClosed) string {
 
 // denialText says a denial, with a blank before it.
 func denialText(d events.Denial) string {
-	text := " " + printable(d.Guarantee) + ": " + printable(d.What)
+	text := " " + printable(cmp.Or(d.Guarantee, "hidden")) + ": " + printable(d.What)
 	if d.Rule != "" {
 		text += ": " + printable(d.Rule)
 	}

@@ -52,16 +52,7 @@ func profileAllow(args []string) int {
 	if len(edits) == 0 {
 		return 0
 	}
-	base := ""
-	if file.New {
-		base = policy.Profile
-	}
-	text, err := profiles.Amend(file.Path, file.Text, base, edits)
-	if err != nil {
-		return failWith(err)
-	}
-	req.Draft = &profiles.Draft{Path: file.Path, Text: text}
-	after, err := profiles.Resolve(req)
+	text, after, err := amended(req, policy, file, edits)
 	if err != nil {
 		return failWith(err)
 	}
@@ -70,7 +61,6 @@ func profileAllow(args []string) int {
 			return fail("profile allow: "+e.Key+": still denied: "+strings.Join(after.Warnings, "; "), "")
 		}
 	}
-	req.Draft = nil
 	if err := writeProfile(&req, policy, file, text); err != nil {
 		failSession(err)
 		return refused
@@ -80,6 +70,29 @@ func profileAllow(args []string) int {
 		file.New = false // said once
 	}
 	return 0
+}
+
+// amended is a profile's file with edits made, and the policy of a request as it would be then.
+func amended(req profiles.Request, policy *profiles.Policy, file *profiles.File, edits []profiles.Edit) (text string, after *profiles.Policy, err error) {
+	base := ""
+	if file.New {
+		base = policy.Profile
+	}
+	if text, err = profiles.Amend(file.Path, file.Text, base, edits); err != nil {
+		return "", nil, err
+	}
+	req.Draft = &profiles.Draft{Path: file.Path, Text: text}
+	after, err = profiles.Resolve(req)
+	return text, after, err
+}
+
+// holdsRule reports whether a policy has a network rule, and no deny of all.
+func holdsRule(p *profiles.Policy, list, text string) bool {
+	from := p.Network.Allow
+	if list == "local" {
+		from = p.Network.Local
+	}
+	return slices.ContainsFunc(from, func(r profiles.NetRule) bool { return r.Text == text })
 }
 
 // writeProfile writes a profile, whole or not at all, if it is still what was read.

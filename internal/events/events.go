@@ -34,7 +34,6 @@ const (
 	TypeOOM         Type = "oom"
 	TypeTimeout     Type = "timeout"
 	TypeChanged     Type = "changed"
-	TypeTried       Type = "tried"
 	TypeExec        Type = "exec"
 	TypeExecEnd     Type = "exec.end"
 	TypeDropped     Type = "dropped"
@@ -149,6 +148,9 @@ func (d NetDecision) Denial() Denial {
 	return Denial{Guarantee: d.Guarantee, What: what, Rule: d.Rule, Hint: d.Hint}
 }
 
+// Denial is what is hidden as a denial.
+func (h Hidden) Denial() Denial { return Denial{What: h.What, Rule: h.Rule, Hint: h.Hint} }
+
 // OOM says that the kernel killed processes for want of memory.
 type OOM struct {
 	Limit int64 `json:"limit"` // bytes
@@ -167,20 +169,6 @@ type Changed struct {
 	Kind string `json:"kind"`          // "review", "stashed", "inert", "keys", "made"
 	What string `json:"what"`          // what has become of it: "new", "changed", what kind of file was quarantined
 	Why  string `json:"why,omitempty"` // the pattern, or what would execute it
-}
-
-// Access is something that a run under `pccrun learn` tried of the host and the
-// policy kept from it, whether or not the host has it; and each program that it
-// executed. Told at the end, each once.
-type Access struct {
-	Deed    string `json:"deed"`              // "read", "write", "execute", "connect", "limit"
-	Path    string `json:"path"`              // absolute, as the command sees it; of a limit its key: "pids", "disk", …
-	Call    string `json:"call,omitempty"`    // the system call that came first, e.g. "openat"
-	Program string `json:"program,omitempty"` // that made it
-	Times   int64  `json:"times"`
-	There   bool   `json:"there"`  // something stands at the path inside
-	Opened  bool   `json:"opened"` // it was not only looked at
-	Done    bool   `json:"done"`   // of an execution: it was not refused
 }
 
 // Exec is another command that was started in the run, by `pccrun exec`.
@@ -238,7 +226,6 @@ func (NetClosed) Type() Type   { return TypeNetClosed }
 func (OOM) Type() Type         { return TypeOOM }
 func (Timeout) Type() Type     { return TypeTimeout }
 func (Changed) Type() Type     { return TypeChanged }
-func (Access) Type() Type      { return TypeTried }
 func (Exec) Type() Type        { return TypeExec }
 func (ExecEnd) Type() Type     { return TypeExecEnd }
 func (Dropped) Type() Type     { return TypeDropped }

@@ -36,7 +36,6 @@ var samples = []Event{
 	NetDecision{Allowed: true, Host: "h", Port: 443, Address: "192.0.2.1:443", Upstream: true, Via: "http", Request: "GET /", Rule: "r", Guarantee: "net.allowlist", Hint: "x", Times: 7},
 	OOM{Limit: 1 << 30, Kills: 2},
 	Timeout{AfterMS: 1500},
-	Access{Deed: "read", Path: "/home/u/.x", Call: "openat", Program: "/usr/bin/cat", Times: 3, There: true, Opened: true, Done: true},
 	Changed{Path: "/w/.envrc", Kind: "stashed", What: "file", Why: ".envrc"},
 	Exec{Number: 1, Argv: []string{"sh", "-c", "x"}},
 	ExecEnd{Number: 1, Code: 127, WallMS: 5, Error: "none: no such file or directory"},

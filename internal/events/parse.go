@@ -45,7 +45,7 @@ func Parse(line []byte) (Record, error) {
 
 // known are the events that this version reads.
 var known = [...]Event{Start{}, Plan{}, Warning{}, Refused{}, Denial{}, Hidden{}, NetDecision{}, NetClosed{}, OOM{}, Timeout{},
-	Changed{}, Access{}, Exec{}, ExecEnd{}, Dropped{}, Exit{}}
+	Changed{}, Exec{}, ExecEnd{}, Dropped{}, Exit{}}
 
 func decode(t Type, line []byte) (Event, error) {
 	for _, e := range known {

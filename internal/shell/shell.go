@@ -16,3 +16,41 @@ func Quote(word string) string {
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
+
+// Words splits a text that [Quote] wrote into its words; ok is false for one that a shell would read otherwise.
+func Words(text string) (words []string, ok bool) {
+	var word strings.Builder
+	begun := false
+	for text != "" {
+		switch text[0] {
+		case ' ':
+			if begun {
+				words = append(words, word.String())
+			}
+			word.Reset()
+			begun, text = false, text[1:]
+			continue
+		case '\'':
+			quoted, rest, closed := strings.Cut(text[1:], "'")
+			if !closed {
+				return nil, false
+			}
+			word.WriteString(quoted)
+			text = rest
+		case '\\':
+			if !strings.HasPrefix(text, `\'`) {
+				return nil, false
+			}
+			word.WriteByte('\'')
+			text = text[2:]
+		default:
+			word.WriteByte(text[0])
+			text = text[1:]
+		}
+		begun = true
+	}
+	if begun {
+		words = append(words, word.String())
+	}
+	return words, true
+}

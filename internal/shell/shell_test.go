@@ -19,3 +19,19 @@ func TestQuote(t *testing.T) {
 		require.Equal(t, word, string(out))
 	}
 }
+
+// What is quoted is one word again.
+func TestWords(t *testing.T) {
+	for _, word := range []string{"", "a b", "a'b", "''", `a\b`, "in place of", "--write x"} {
+		words, ok := Words("--read " + Quote(word) + "  and x")
+		require.True(t, ok, word)
+		require.Equal(t, []string{"--read", word, "and", "x"}, words)
+	}
+	for _, text := range []string{"'a", `\n`} {
+		_, ok := Words(text)
+		require.False(t, ok, text)
+	}
+	words, ok := Words("")
+	require.True(t, ok)
+	require.Empty(t, words)
+}

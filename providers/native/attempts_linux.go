@@ -27,20 +27,19 @@ type Attempt struct {
 	Hint      string // the flag that would allow it
 }
 
-// watch makes the sandbox ask about each call that changes something, where the
-// policy wants to hear of attempts, and about each that makes a name, where the
-// launcher is to forbid some: see forbids.
+// watch returns the filter by which the sandbox asks the launcher about calls: those that change
+// something, where the policy has refused attempts reported, with every open, execution and removal
+// where the run learns; and those that make a name, where the launcher forbids some (see forbids).
 //
-// Where it only hears of attempts the mounts refuse whatever comes of it: that
-// the launcher looks at a path which another thread may rewrite meanwhile, and
-// lets the call go on, can make a report wrong and nothing else.
+// A reported call continues in the kernel, and the mounts refuse it there. Another thread may rewrite
+// its path after the launcher has read it: that can make a report wrong and nothing else.
 func (r *Planned) watch(f *facts) (*namespaces.Watch, error) {
 	var calls []seccomp.Watched
-	if r.learn {
-		calls = r.studied()
-	}
 	if r.Policy.Attempts {
-		calls = supervisor.Both(supervisor.Both(calls, supervisor.Writes()), supervisor.Connects())
+		calls = supervisor.Both(supervisor.Writes(), supervisor.Connects())
+		if r.learn {
+			calls = supervisor.Both(calls, supervisor.Accesses())
+		}
 	}
 	strict, err := r.forbids(f.powerless)
 	if err != nil {
@@ -63,9 +62,9 @@ func (r *Planned) watch(f *facts) (*namespaces.Watch, error) {
 	return &namespaces.Watch{Filter: filter, Flags: f.supervise, Broker: strict || opens, Opens: opens, Required: strict || opens || r.learn}, nil
 }
 
-// observe begins to answer what the command asks. A supervisor around this run
-// leaves it without a report, which is no protection; where the launcher forbids
-// names, or somebody wants to learn, the run does not begin.
+// observe begins to answer the calls. Where another supervisor runs around this run there can be
+// no second one: attempts are then not reported, which protects nothing; a run in which the launcher
+// forbids names, or that learns, does not start.
 func (s *Started) observe() error {
 	if s.run.Plan.Watch == nil {
 		return nil
@@ -81,13 +80,8 @@ func (s *Started) observe() error {
 		return err
 	}
 	var seen func(*supervisor.Call)
-	switch attempts := s.run.Policy.Attempts; {
-	case attempts && s.run.learn:
-		seen = func(c *supervisor.Call) { s.run.seen(c); s.run.look(c) }
-	case attempts:
-		seen = s.run.look
-	case s.run.learn:
-		seen = s.run.seen
+	if s.run.Policy.Attempts {
+		seen = s.run.reportCall
 	}
 	if !s.run.Plan.Watch.Broker {
 		s.seen = supervisor.Observe(listener, seen)
@@ -100,8 +94,8 @@ func (s *Started) observe() error {
 // errWatched says that the kernel's one supervisor for a process is another's.
 var errWatched = errors.New("another seccomp supervisor already runs around this pccrun, so protect-strict and learn do not work")
 
-// look tells of a call that the plan refuses.
-func (r *Run) look(c *supervisor.Call) {
+// reportCall reports a call that the plan refuses.
+func (r *Run) reportCall(c *supervisor.Call) {
 	if n, ok := socketOf(c); ok {
 		place, err := c.Path(n)
 		if err == nil && len(r.sockets) < maxClosed && !slices.Contains(r.sockets, place.Path) && !ownSocket.MatchString(place.Path) {
@@ -111,31 +105,35 @@ func (r *Run) look(c *supervisor.Call) {
 	}
 	var refused []Attempt
 	for _, n := range c.Names() {
-		if n.Deed == supervisor.Read {
+		reads := n.Op == supervisor.Read || n.Op == supervisor.Execute
+		if reads && !r.learn {
 			continue
 		}
 		place, err := c.Path(n)
 		if err != nil {
-			continue // the process is gone, or the kernel will refuse it itself
+			continue // the process is gone, or the kernel refuses the path itself
 		}
-		moves := n.Deed == supervisor.Remove || strings.HasPrefix(c.Name, "rename") // the name itself is taken or given away
+		if r.learn && r.recordSought(c, n, place) || reads {
+			continue
+		}
+		moves := n.Op == supervisor.Remove || strings.HasPrefix(c.Name, "rename") // the name itself is taken or given away
 		switch {
-		case !place.There && (n.Deed == supervisor.Remove || n.Deed == supervisor.Write && !c.Makes()):
+		case !place.There && (n.Op == supervisor.Remove || n.Op == supervisor.Write && !c.Makes()):
 			continue // ENOENT, whatever the policy says
-		case place.There && n.Deed == supervisor.Create && !moves:
+		case place.There && n.Op == supervisor.Create && !moves:
 			continue // EEXIST
 		}
 		m := r.Plan.At(place.Path)
 		repository := m.Why == survey.WorktreeRepository
 		if r.Policy.Decide(place.Path).Access == profiles.Private && !repository {
-			continue // it may, and would keep nothing: there was no place for a mount
+			continue // it may write there, and what it writes goes: there was no place for a mount
 		}
 		if r.Plan.Refuses(place.Path, moves) && r.ours(place.Path, c.Name, moves) {
 			a := r.attempt(place.Path)
 			if p, ok := r.Policy.ProtectedAnywhere(place.Path); ok && !p.Review && strings.HasPrefix(c.Name, "mkdir") {
 				a.Hint = r.Policy.DirFlag(place.Path, p)
 			} else if a.Guarantee == profiles.FSReadonly && (moves || !place.There) {
-				a.Hint = r.Policy.MakeFlag(place.Path, n.Deed == supervisor.Write)
+				a.Hint = r.Policy.MakeFlag(place.Path, n.Op == supervisor.Write)
 				if repository { // in a part of it git makes what it cannot read
 					a.Hint = r.Policy.WriteFlag(m.Target)
 				}
@@ -158,13 +156,28 @@ func (r *Run) look(c *supervisor.Call) {
 	}
 }
 
-// ownSocket are those that libraries ask for by themselves, and those of the user's session, which would give the command
-// all that he may: no hint names them.
+// socketOf returns the path that a connect(2) names, if it is of unix(7) and has
+// one. Its argument is a sockaddr_un, of 110 bytes at most and perhaps without a
+// NUL at its end.
+func socketOf(c *supervisor.Call) (n supervisor.Name, ok bool) {
+	const family = 2 // bytes
+	address, err := c.Address()
+	if err != nil || len(address) <= family || address[0] != unix.AF_UNIX || address[1] != 0 || address[family] == 0 {
+		return n, false
+	}
+	path, _, _ := strings.Cut(string(address[family:]), "\x00")
+	n = supervisor.Name{Op: supervisor.Connect, Dir: unix.AT_FDCWD, Pointer: c.Data.Args[1] + family, Follow: true}
+	text, err := c.Text(n)
+	return n, err == nil && text == path
+}
+
+// ownSocket matches sockets that libraries try by themselves, and those of the user's session, by which the command
+// could do whatever the user can: no hint names them.
 var ownSocket = regexp.MustCompile(`^/run/(nscd|systemd|avahi-daemon|dbus|user|screen)/|^/tmp/(tmux-|ssh-|\.X11-|\.ICE-)|/\.gnupg/`)
 
-// ours reports whether it is the sandbox that refuses a call: the user himself
-// could change the path outside, or take its name away. What a run began as root could
-// change outside is everything; of that only the workspace and the homes are worth a word.
+// ours reports whether it is the sandbox that refuses a call: outside, the user could change the path,
+// or remove its name. Root could change everything outside; a run that root began reports only the
+// workspace and the homes.
 func (r *Planned) ours(path, call string, moves bool) bool {
 	if r.Plan.Identity.Root {
 		for _, dir := range append([]string{r.Policy.Workspace, r.Policy.Home}, r.Policy.Homes...) {

@@ -1,16 +1,13 @@
 package native
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/seccomp/supervisor"
 )
 
 // attempted runs a script and returns what of it the launcher was told, by path
@@ -170,46 +167,53 @@ func TestWhatTheWorkspaceNames(t *testing.T) {
 	}
 }
 
-// Whoever wants to learn hears of reads, programs and connections, refused or
-// not, by whom they were made; nothing of it is granted or refused for that.
-func TestLearn(t *testing.T) {
+// A run that learns records what was hidden and opened, executed, entered or to be changed, by children too, and nothing of
+// what it had, of what the command made, of caches, or of the sandbox's own.
+func TestSought(t *testing.T) {
 	unprivileged(t)
 	b := newBench(t)
-	var heard []string
-	hear := func(c *supervisor.Call) {
-		program, err := c.Program()
-		if err != nil {
-			return
-		}
-		if address, err := c.Address(); err == nil && len(address) > 4 && address[0] == unix.AF_INET {
-			heard = append(heard, fmt.Sprint(filepath.Base(program), " connect ", int(address[2])<<8|int(address[3])))
-		}
-		for _, n := range c.Names() {
-			if place, err := c.Path(n); err == nil {
-				heard = append(heard, fmt.Sprint(filepath.Base(program), " ", n.Deed, " ", place.Path, " ", place.There))
-			}
-		}
+	b.request.Report = "attempts"
+	for _, name := range []string{"dir", "tools", ".ssh"} {
+		require.NoError(t, os.Mkdir(filepath.Join(b.home, name), 0o755))
 	}
-	req := b.request
-	req.Command, req.Workspace = []string{"/bin/bash", "-c", "cat file ../secret; echo x > made; rm made; (exec 3<>/dev/tcp/127.0.0.1/9) 2>/dev/null; true"}, b.workspace
-	req.Host = profiles.Host{UID: os.Getuid(), Home: b.home, Cwd: b.workspace, Memory: 8 << 30, Environ: []string{"PATH=/usr/bin:/bin", "HOME=" + b.home}}
-	policy, err := profiles.Resolve(req)
+	b.write("dir/file", "canary")
+	b.write("notes", "canary")
+	b.write("tools/run", "#!/bin/sh\n")
+	b.write("closed", "canary")
+	require.NoError(t, os.Chmod(filepath.Join(b.home, "closed"), 0))
+	b.write("server.key", "canary")
+	require.NoError(t, os.Symlink("server.key", filepath.Join(b.home, "plain")))
+	script := `cat file ../notes ../secret ../none ../closed ../plain ../.ssh/id ../.cache/x /tmp/x /proc/1/environ; ../tools/run; cd ../dir; cat ../shown/none
+		echo x > ../dir/new; echo x > ~/made; cat ~/made; (cat .env; sh -c 'cat .env'); echo >> .env; true`
+	run, err := b.plan("sh", "-c", script)
 	require.NoError(t, err)
-	p, err := planned(policy, options{environ: req.Host.Environ, learn: true}, req.Command)
-	require.NoError(t, err)
-	run := p.run(b)
-	run.seen = hear
 	_, wait := b.launch(run)
+	require.NoError(t, wait().err)
+	require.Empty(t, run.sought, "the control: only a run that learns asks about reads")
+
+	b.learn = true
+	run, err = b.plan("sh", "-c", script)
+	require.NoError(t, err)
+	_, wait = b.launch(run)
 	o := wait()
 	require.NoError(t, o.err)
 	require.NotContains(t, o.out, "canary")
-	in := func(name string) string { return filepath.Join(b.workspace, name) }
-	for _, want := range []string{
-		"cat read " + in("file") + " true", "cat read " + filepath.Join(b.home, "secret") + " false", "bash write " + in("made") + " false",
-		"rm remove " + in("made") + " true", "bash execute /usr/bin/cat true", "bash connect 9",
-	} {
-		require.Contains(t, heard, want)
+	got := map[string]string{}
+	for _, d := range run.soughtDenials() {
+		require.Equal(t, "fs.hide", d.Guarantee)
+		require.NotEmpty(t, d.Rule)
+		got[d.What] = d.Hint
 	}
+	at := func(name string) string { return filepath.Join(b.home, name) }
+	require.Equal(t, map[string]string{
+		"read " + at("notes"):     "--read " + at("notes"),
+		"read " + at("secret"):    "", // by its name
+		"read " + at("tools/run"): "--read " + at("tools/run"),
+		"read " + at("dir"):       "--read " + at("dir"),
+		"read " + at("work/.env"): "--read .env",
+		"write " + at("dir/new"):  "--write " + at("dir"),
+		"read " + at("plain"):     "", // leads to a key
+	}, got)
 }
 
 // A socket that a run tries is known, but for those of libraries and of the user's session.

@@ -80,9 +80,6 @@ func (s *Started) broker(seen func(*supervisor.Call)) *supervisor.Broker {
 			if yes {
 				r.report.attempt(r.forbidden(path, pattern))
 			}
-			if yes && r.learn {
-				r.report.try(Try{Deed: supervisor.Write, Path: path, Opened: true})
-			}
 			return yes
 		}
 	}

@@ -1,6 +1,8 @@
 package native
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,7 +22,7 @@ import (
 // was looked for.
 func (s *Started) Hidden(failed bool) (list []events.Hidden) {
 	r := s.run
-	if failed {
+	if failed && !r.learn { // which has seen what was opened
 		list = r.named
 		if !r.Plan.Identity.Root {
 			list = r.hiddenNames()
@@ -75,9 +77,9 @@ func (r *Run) hiddenNames() (list []events.Hidden) {
 		if script && strings.HasPrefix(word, "-") && strings.HasSuffix(word, "c") {
 			break // what follows is a script and its words, and nobody knows what it does with them
 		}
-		add(r.hiddenAt(word))
+		add(r.hiddenWord(word))
 		if _, value, is := strings.Cut(word, "="); is { // as in --file=PATH
-			add(r.hiddenAt(value))
+			add(r.hiddenWord(value))
 		}
 	}
 	for _, path := range triedSockets(r.Plan.Command.Argv) {
@@ -152,10 +154,11 @@ func (r *Run) hiddenAt(word string) (h events.Hidden) {
 				return events.Hidden{What: "write " + path, Rule: d.Access.String() + " " + d.Rule.Text() + " (" + d.Rule.Origin.String() + ")", Hint: "touch " + touch + " and --write " + touch}
 			}
 		}
-		if err != nil || r.visible(path) {
+		unknown := r.Plan.Identity.Root && errors.Is(err, fs.ErrPermission) // root's rights are gone by now
+		if err != nil && !unknown || r.visible(path) {
 			return h
 		}
-		socket = info.Mode().Type() == os.ModeSocket
+		socket = err == nil && info.Mode().Type() == os.ModeSocket
 	}
 	name := path
 	if rel, in := strings.CutPrefix(path, r.Policy.Workspace+"/"); in {
@@ -172,13 +175,23 @@ func (r *Run) hiddenAt(word string) (h events.Hidden) {
 		return events.Hidden{What: "connect " + path, Rule: h.Rule, Hint: "--socket " + shell.Quote(path)}
 	case survey.Secret(r.Policy.Home, path):
 		h.What, h.Hint = h.What+", which may hold secrets", ""
-	case covered:
-		if d.Access != profiles.Hide {
-			h.Rule = m.Why
-		}
-		if change := r.attempt(path).Hint; change != "" {
-			h.Hint += ", or " + strings.ReplaceAll(change, shell.Quote(path), shell.Quote(name)) + " to change or remove it" // nobody has seen which was tried
-		}
+	case covered && d.Access != profiles.Hide:
+		h.Rule = m.Why
+	}
+	return h
+}
+
+// hiddenWord is [Run.hiddenAt] for a word of a command that failed: nobody has seen whether it wanted to read what is
+// hidden or to change it.
+func (r *Run) hiddenWord(word string) events.Hidden {
+	h := r.hiddenAt(word)
+	name, reads := strings.CutPrefix(h.Hint, "--read ")
+	path, _ := strings.CutPrefix(h.What, "read ")
+	if !reads || r.Plan.At(path).Target != path {
+		return h
+	}
+	if change := r.attempt(path).Hint; change != "" {
+		h.Hint += ", or " + strings.ReplaceAll(change, shell.Quote(path), name) + " to change or remove it"
 	}
 	return h
 }

@@ -43,7 +43,7 @@ const DenialsPath = "/run/pccrun/denials.jsonl"
 
 // options are what a run takes from the request and from this process.
 type options struct {
-	learn   bool // each call that names something is told of, whatever the policy makes of it
+	learn   bool // refused reads are recorded too, and the network is there whatever the policy allows
 	passFDs []int
 
 	environ  []string
@@ -94,26 +94,24 @@ type Run struct {
 	box   *namespaces.Sandbox // nil: none was begun
 	given bool                // it has its plan
 
-	seen func(*supervisor.Call) // looks at each call of a run that learns
-
 	overlaid func() int64 // bytes that the overlays take; nil without any
 	homed    func() int64 // bytes that the persistent home takes, likewise
 
-	room    int64                        // for processes: see countForks
 	group   *cgroups.Group               // made before the sandbox is begun, or root is shed
 	remover *namespaces.DirectoryRemover // as root
 
 	looked, made []string        // as in [namespaces.Result], of what the workspace names
 	named        []events.Hidden // as root, who gives up what it may see: see [Run.hiddenNames]
 
-	sockets []string // of unix(7), that the command asked for, where a report is wanted
-	closed  []uint16 // ports of its own loopback that the command asked for and nobody listened at
+	sockets  []string // of unix(7), that the command asked for, where a report is wanted
+	sought   []sought // where refused reads are recorded
+	unsought int64    // for which there was no room
+	closed   []uint16 // ports of its own loopback that the command asked for and nobody listened at
 }
 
 // run begins to carry a plan out.
 func (p *Planned) run(o providers.Observer) *Run {
 	r := &Run{Planned: *p, report: &reporter{o: o, policy: p.Policy, signs: p.signs}}
-	r.seen = r.study
 	return r
 }
 
@@ -166,11 +164,6 @@ func machine(s *providers.Survey) *survey.Survey { return s.Machine.(*survey.Sur
 func decide(policy *profiles.Policy, s *providers.Survey, f *facts, o *options, command providers.Command) (*Planned, error) {
 	looked := machine(s)
 	p := &Planned{Policy: policy, Limits: f.limits, Egress: f.way, learn: o.learn}
-	if o.learn { // which sees each call, and what it finds
-		unnamed := *looked
-		unnamed.Named = nil
-		looked = &unnamed
-	}
 	p.outward, p.signs = looked.Named, looked.Signing
 	p.trees = append([]survey.Tree{{Query: looked.Query, Found: looked.Workspace}}, looked.Trees...)
 	p.Warnings = slices.Clone(looked.Notes)

@@ -46,6 +46,7 @@ type bench struct {
 	request   profiles.Request
 	environ   []string // of the host, beside the few that it always has
 	state     string   // "" for nowhere
+	learn     bool     // refused reads are recorded
 
 	secrets *egress.Secrets
 
@@ -97,7 +98,7 @@ func (b *bench) plan(argv ...string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := planned(policy, options{environ: req.Host.Environ, programs: &programs.Finder{Home: b.home, Environ: req.Host.Environ}, stateDir: b.state, secrets: b.secrets}, argv)
+	p, err := planned(policy, options{environ: req.Host.Environ, programs: &programs.Finder{Home: b.home, Environ: req.Host.Environ}, stateDir: b.state, secrets: b.secrets, learn: b.learn}, argv)
 	if p == nil {
 		return nil, err
 	}

@@ -22,19 +22,11 @@ type reporter struct {
 
 	full  atomic.Int64 // connections that were reset for want of room
 	times map[Attempt]int
-	tried []events.Access // written at the end, where `pccrun learn` reads it
-	index map[Try]int
-	bytes int
-	more  int64 // that there was no room for
 }
 
 const (
 	maxAttempts = 256 // different ones
 	maxRepeats  = 16  // of each
-
-	// A reader of events has 1 MiB of room.
-	maxTried      = 4096
-	maxTriedBytes = 512 << 10
 )
 
 // What is said of connections that were reset because there were too many.
@@ -61,29 +53,6 @@ func (t *reporter) attempt(a Attempt) {
 	}
 	t.times[a] = n + 1
 	t.o.Denial(events.Denial{Guarantee: string(a.Guarantee), What: "write " + a.Path, Rule: a.Rule, Hint: a.Hint})
-}
-
-func (t *reporter) try(one Try) {
-	if t.index == nil {
-		t.index = map[Try]int{}
-	}
-	key := one
-	key.Call, key.Program = "", "" // the first that there was
-	i, ok := t.index[key]
-	switch size := len(one.Path) + len(one.Program); {
-	case ok:
-		t.tried[i].Times++
-	case len(t.tried) == maxTried || t.bytes+size > maxTriedBytes:
-		t.more++
-	default:
-		t.bytes += size
-		t.index[key] = len(t.tried)
-		deed := one.Deed.String()
-		if one.Limit {
-			deed = "limit"
-		}
-		t.tried = append(t.tried, events.Access{Deed: deed, Path: one.Path, Call: one.Call, Program: one.Program, Times: 1, There: one.There, Opened: one.Opened, Done: one.Done})
-	}
 }
 
 // leastOf are the flags that give the least of a directory with secrets in a home: what signs, and not the keys; a file of
@@ -114,9 +83,8 @@ func secretHint(path, home string) string {
 	return strings.Join(words, " ")
 }
 
-// end reports what is known when the run is over: which secrets of the home were looked for. It returns
-// what a run that learns has tried.
-func (t *reporter) end(end *End, learn bool) (notes []events.Event) {
+// end reports what is known when the run is over: which secrets of the home were looked for.
+func (t *reporter) end(end *End) {
 	for _, path := range end.Looked {
 		rule, flags := t.policy.Decide(path).Rule, secretHint(path, t.policy.Home)
 		if t.signs.Flags != "" && path == t.policy.Home+"/"+t.signs.Dir {
@@ -129,17 +97,4 @@ func (t *reporter) end(end *End, learn bool) (notes []events.Event) {
 	if n := t.full.Load(); n > 0 {
 		t.o.Warning(events.Warning{Text: fmt.Sprintf("%s (%d times)", crowded, n), Hint: crowdedHint})
 	}
-	if !learn {
-		return nil
-	}
-	for _, one := range t.tried {
-		notes = append(notes, one)
-	}
-	for _, key := range end.Spent(t.policy) {
-		notes = append(notes, events.Access{Deed: "limit", Path: key, Times: 1})
-	}
-	if t.more > 0 {
-		notes = append(notes, events.Dropped{Count: t.more})
-	}
-	return notes
 }

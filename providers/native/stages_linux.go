@@ -246,7 +246,14 @@ func (s *Started) Result() (providers.Result, []events.Event, error) {
 	end.Looked = slices.DeleteFunc(slices.Clone(end.Looked), func(path string) bool {
 		return slices.ContainsFunc(r.outward, func(n survey.Named) bool { return n.Path == path })
 	})
-	notes := r.report.end(end, r.learn)
+	r.report.end(end)
+	for _, d := range r.soughtDenials() {
+		r.report.o.Denial(d)
+	}
+	var notes []events.Event
+	if r.unsought > 0 {
+		notes = append(notes, events.Dropped{Count: r.unsought})
+	}
 	if s.box.SharesKeyring && !r.plan.provider.verbose {
 		notes = append(notes, events.Warning{Text: sharedKeyring})
 	}

@@ -13,64 +13,62 @@ import (
 	"github.com/pccrun/pccrun/seccomp"
 )
 
-// A Broker makes names in place of the processes that want them, so that some
-// can be refused without a race: it looks a path up once, decides on where that
-// leads, and does the call there, on descriptors. It never lets a call go on
-// that it decided on, since another thread may have changed the path by then.
+// A Broker makes names in place of the processes that ask for them, so that it
+// can refuse some without a race: it looks a path up once, decides on the result,
+// and does the call there, on descriptors. A call that it decided on never
+// continues in the kernel, since another thread may have changed the path by then.
 //
-// What it does not do itself goes on, and must fail where it would make a name
-// in the broker's part of the tree: see to that with Landlock, which withholds
-// the rights to make something there. The broker has none of the process's
-// domain, and does nothing but make names, link and rename, and open regular
-// files that stand there with the flags that the process gave. It works as the
-// same user, without capabilities, through the process's own mounts, and with
-// its umask, so that it succeeds where the process itself would, and not where
-// that would fail.
+// A call that the broker does not do itself continues, and must fail where it would
+// make a name in the broker's part of the tree: the caller gives the processes a
+// Landlock domain without the rights to make something there. The broker is not in
+// that domain. It makes names, links and renames, and opens regular files with the
+// flags of the process, and does nothing else. It is the same user, without
+// capabilities, and uses the process's own mounts and umask, so that it succeeds
+// where the process would succeed without the domain, and only there.
 //
-// All calls are done one after the other by one thread: nothing inside can move
-// what has been looked up before it is used.
+// One thread does all calls one after the other: nothing inside can move what was
+// looked up before it is used.
 type Broker struct {
-	Root  int // the root of the processes' tree; the broker has a descriptor of its own
-	Umask int // theirs at the beginning
+	Root  int // the root of the processes' tree; the broker duplicates the descriptor
+	Umask int // of the processes at the start
 
 	// Makes reports whether the broker makes names at a path, absolute and
 	// through no link.
 	Makes func(path string) bool
 
-	// Forbids reports whether nothing may be made at a path; of a directory
-	// that is moved there, whether what it holds may not be there. Within tells
-	// of its content.
+	// Forbids reports whether nothing may be made at a path, or, for a directory
+	// that is moved there, whether something that it holds may not be there:
+	// within reports whether it holds a relative path.
 	Forbids func(path string, within func(rel string) bool) bool
 
-	// Apart reports whether a directory cannot move from one place to another
-	// as a whole, as if they were on different file systems: Forbids then
-	// decides on each name in it.
+	// Separate reports whether a directory cannot move from one path to another
+	// as a whole, as if these were on different file systems (EXDEV): the process
+	// then copies it, and Forbids decides on each name in it.
 	Separate func(from, to string) bool
 
-	// Opens reports whether the broker opens what stands at a path, absolute and
-	// through no link, in place of the processes; nil: it opens what it makes, and
-	// else nothing. See that [Opens] is asked about, and that Landlock withholds the
-	// rights to read and write there. What is not regular nobody opens then.
+	// Opens reports whether the broker opens the existing file at a path, absolute and
+	// through no link, in place of the processes; nil: it opens only what it makes. The
+	// filter must ask about [Opens], and Landlock must withhold the rights to read and
+	// write there. A file there that is not regular cannot be opened at all.
 	Opens func(path string) bool
 
-	// Withholds returns the error with which an open of a file fails, 0 to let it
-	// be opened. A name that it withholds is not moved, linked or replaced either.
-	// Keeps reports whether it withholds something by a path below a directory,
-	// which so cannot be moved. Made hears of each name that a process gives to a
-	// file that it could read, or has made.
+	// Withholds returns the error with which an open of a file fails, 0 to open it.
+	// A name that it withholds cannot be moved, linked or replaced either. Keeps
+	// reports whether Withholds depends on a path below a directory, which therefore
+	// cannot be moved. Created is called with each new name of a file that the
+	// process could read or has made.
 	Withholds func(path string, id FileID, writes bool) unix.Errno
 	Keeps     func(dir string) bool
 	Created   func(path string, id FileID)
 
-	// Seen looks at each call first; nil for nobody.
+	// Seen is called with each call first; nil for none.
 	Seen func(*Call)
 
-	masked bool // somebody has set a umask of his own
+	umaskSet bool // a process has called umask(2)
 }
 
-// Requests of ioctl(2) that make a name past Landlock, which hears of calls that
-// have a path: whoever needs one is refused (linux/btrfs.h, bcachefs_ioctl.h,
-// ocfs2_ioctl.h).
+// Requests of ioctl(2) that make a name without a path argument, which Landlock does
+// not check: they are refused (linux/btrfs.h, bcachefs_ioctl.h, ocfs2_ioctl.h).
 const (
 	btrfsSnapshot     = 0x50009401 // BTRFS_IOC_SNAP_CREATE
 	btrfsSubvolume    = 0x5000940e // BTRFS_IOC_SUBVOL_CREATE
@@ -81,12 +79,12 @@ const (
 )
 
 // Creations are the calls that make a name, umask(2), and those by which a
-// process takes rights from itself that the broker cannot see.
+// process would restrict itself in a way that the broker cannot see.
 func Creations() []seccomp.Watched {
 	list := []seccomp.Watched{{Name: "umask"}, {Name: "landlock_create_ruleset"}, {Name: "landlock_restrict_self"}, {Name: "ioctl", Arg: 1, Refused: []uint32{
 		btrfsSnapshot, btrfsSubvolume, btrfsSnapshot2, btrfsSubvolume2, bcachefsSubvolume, ocfs2Reflink,
 	}}}
-	for _, w := range watched(true, writes[:]) {
+	for _, w := range watched(writes[:]) {
 		switch {
 		case w.Name == "truncate":
 			continue
@@ -96,6 +94,12 @@ func Creations() []seccomp.Watched {
 		list = append(list, w)
 	}
 	return list
+}
+
+// Accesses are what [Writes] leaves out for the number of such calls: every open, execution and
+// removal, and chdir(2). Calls that ask for the status of a file alone are not among them.
+func Accesses() []seccomp.Watched {
+	return Both(Opens(), watched(removals[:], uses[:]))
 }
 
 // Both returns the calls of two lists; a call that stands in both is asked
@@ -119,9 +123,8 @@ next:
 	return list
 }
 
-// Serve begins to answer. The listener is the supervisor's from here on. Who
-// has a capability must not be a broker: it would do for a process what that
-// cannot do.
+// Serve begins to answer, and takes the listener over. A process with a capability
+// must not be a broker: it would do what the asking process may not.
 func (d *Broker) Serve(listener int) (*Supervisor, error) {
 	if err := Powerless(); err != nil {
 		return nil, err
@@ -133,10 +136,10 @@ func (d *Broker) Serve(listener int) (*Supervisor, error) {
 	d.Root = root
 	ready := make(chan error, 1)
 	s := serve(listener, func() error {
-		// Its own umask, which is that of the process of the moment.
+		// The umask of this thread alone: it is set to that of each asking process.
 		err := os.NewSyscallError("unshare(CLONE_FS)", unix.Unshare(unix.CLONE_FS))
 		if err == nil {
-			err = deafen()
+			err = blockSignals()
 		}
 		ready <- err
 		return err
@@ -164,11 +167,10 @@ func Powerless() error {
 	return nil
 }
 
-// deafen keeps signals from this thread, but for those that it would cause
-// itself: what they break off would fail for a process that got none. The Go
-// runtime sends some to have a goroutine make place; this one does so with each
-// function that it calls.
-func deafen() error {
+// blockSignals blocks all signals in this thread except those of its own faults. A signal
+// would interrupt a system call, which would then fail for a process that got no signal. The Go
+// runtime preempts goroutines by signals; this one is preempted at function calls all the same.
+func blockSignals() error {
 	set := unix.Sigset_t{}
 	for i := range set.Val {
 		set.Val[i] = ^uint64(0)
@@ -185,10 +187,10 @@ func (d *Broker) answer(c *Call) Answer {
 	}
 	switch c.Name {
 	case "umask":
-		d.masked = true
+		d.umaskSet = true
 	case "landlock_create_ruleset", "landlock_restrict_self":
-		// What a domain within the sandbox's forbids, the broker would do: so
-		// there is none, as where Landlock was switched off at boot.
+		// The broker would do what a domain inside the sandbox's forbids. So a process
+		// cannot make one, as on a kernel whose Landlock was switched off at boot.
 		return Answer{kind: fails, errno: unix.EOPNOTSUPP}
 	case "open", "openat", "creat":
 		return d.open(c)
@@ -224,8 +226,8 @@ func (c *Call) arg(at bool, n int) uint64 {
 	return c.Data.Args[n]
 }
 
-// A spot is where a name is made: a directory, held, and the name in it.
-type spot struct {
+// An entry is a name in a directory that is held open, and what it named when it was looked up.
+type entry struct {
 	dir   int
 	name  string
 	path  string // of the name, through no link
@@ -236,15 +238,14 @@ type spot struct {
 	mount bool   // what is there is mounted there
 }
 
-// spot finds where a call's name leads; ok is false where the call shall go on:
-// its own errors are the kernel's to tell. Every spot that it returns is to be
-// closed.
-func (d *Broker) spot(c *Call, n Name) (s spot, ok bool) {
-	return d.look(c, n, func(s *spot) bool { return !s.mount && d.Makes(s.path) })
+// lookUpToMake looks up an entry where the broker makes names. ok is false for a call that continues in
+// the kernel, which then returns its errors. The caller closes the directory of the entry.
+func (d *Broker) lookUpToMake(c *Call, n Name) (s entry, ok bool) {
+	return d.lookUp(c, n, func(s *entry) bool { return !s.mount && d.Makes(s.path) })
 }
 
-// look is spot for a place of which ours decides whether it is the broker's.
-func (d *Broker) look(c *Call, n Name, ours func(*spot) bool) (s spot, ok bool) {
+// lookUp is lookUpToMake for entries that ours reports to be the broker's.
+func (d *Broker) lookUp(c *Call, n Name, ours func(*entry) bool) (s entry, ok bool) {
 	text, err := c.absolute(n)
 	if err != nil || !c.alive() {
 		return s, false
@@ -276,8 +277,8 @@ func (d *Broker) look(c *Call, n Name, ours func(*spot) bool) (s spot, ok bool) 
 	return s, false
 }
 
-// absolute returns what a call names, from the root on. It means nothing before
-// the process is known to wait still.
+// absolute returns the path that a call names, from the root on. It is valid only if
+// [Call.alive] reports true afterwards.
 func (c *Call) absolute(n Name) (string, error) {
 	text, err := c.text(n)
 	if err != nil || strings.HasPrefix(text, "/") {
@@ -291,7 +292,7 @@ func (c *Call) absolute(n Name) (string, error) {
 }
 
 // base returns the directory that a relative path begins at. Nothing inside can
-// rename it before it is looked up: that is the broker's to do as well.
+// rename it before it is looked up, since the broker does renames too.
 func (c *Call) base(n Name) (string, error) {
 	link := "cwd"
 	if n.Dir != atFdcwd {
@@ -307,8 +308,8 @@ func (c *Call) base(n Name) (string, error) {
 	return text, err
 }
 
-// split looks a path's directory up, and at what the name is there.
-func (d *Broker) split(text string) (s spot, ok bool) {
+// split looks up a path's directory, and the name in it.
+func (d *Broker) split(text string) (s entry, ok bool) {
 	kept := strings.TrimRight(text, "/")
 	i := strings.LastIndexByte(kept, '/')
 	if i < 0 {
@@ -342,7 +343,7 @@ func (d *Broker) split(text string) (s spot, ok bool) {
 // create makes a name that is not there.
 func (d *Broker) create(c *Call, isDir bool, make func(dir int, name string) error) Answer {
 	names := c.Names()
-	s, ok := d.spot(c, names[len(names)-1])
+	s, ok := d.lookUpToMake(c, names[len(names)-1])
 	if !ok {
 		return Answer{}
 	}
@@ -358,8 +359,8 @@ func (d *Broker) create(c *Call, isDir bool, make func(dir int, name string) err
 	return d.outcome(c, func() error { return make(s.dir, s.name) })
 }
 
-// content tells what is in what the call makes: in a directory nothing, and
-// where a link leads there may be anything, now or later.
+// content reports what the thing that a call makes holds: a new directory nothing; where a
+// symbolic link leads there may be anything, now or later.
 func (c *Call) content() func(string) bool {
 	if strings.HasPrefix(c.Name, "symlink") {
 		return anything
@@ -370,14 +371,14 @@ func (c *Call) content() func(string) bool {
 func nothing(string) bool  { return false }
 func anything(string) bool { return true }
 
-// outcome does something with the process's umask, and answers with what became of it.
+// outcome does something with the process's umask, and answers with its result.
 func (d *Broker) outcome(c *Call, do func() error) Answer {
-	if err := d.mask(c); err != nil {
+	if err := d.takeUmask(c); err != nil {
 		return Answer{kind: fails, errno: unix.EACCES}
 	}
 	err := do()
 	if err == nil {
-		return Answer{kind: done}
+		return Answer{kind: succeeds}
 	}
 	if errno, ok := err.(unix.Errno); ok {
 		return Answer{kind: fails, errno: errno}
@@ -385,11 +386,11 @@ func (d *Broker) outcome(c *Call, do func() error) Answer {
 	return Answer{kind: fails, errno: unix.EIO}
 }
 
-// mask takes over the process's umask. As long as nobody has set one it is the
-// one that all began with: to ask for it costs more than to make the file.
-func (d *Broker) mask(c *Call) error {
+// takeUmask sets this thread's umask to the process's. Before the first umask(2) that is the one of the
+// start, and is not read: reading it costs more than making the file.
+func (d *Broker) takeUmask(c *Call) error {
 	mask := d.Umask
-	if d.masked {
+	if d.umaskSet {
 		text, err := os.ReadFile(c.proc("status"))
 		if err != nil {
 			return err

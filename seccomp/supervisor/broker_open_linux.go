@@ -64,13 +64,13 @@ func (d *Broker) open(c *Call) Answer {
 	case flags&oPath != 0:
 		return Answer{} // it neither makes a name nor opens what has one
 	case flags&oTmpfile != 0 && d.Opens != nil:
-		return d.nameless(c, name, flags, mode)
+		return d.openNameless(c, name, flags, mode)
 	case flags&(oDirectory|oTmpfile) != 0, flags&unix.O_CREAT == 0 && d.Opens == nil:
 		return Answer{}
 	}
-	s, ok := d.look(c, name, d.opens)
+	s, ok := d.lookUp(c, name, d.opens)
 	if !ok {
-		return d.again(c, name, flags)
+		return d.reopen(c, name, flags)
 	}
 	defer func() {
 		if s.dir >= 0 {
@@ -79,21 +79,21 @@ func (d *Broker) open(c *Call) Answer {
 	}()
 	switch makes := flags&unix.O_CREAT != 0; {
 	case !s.there && !makes:
-		return Answer{} // ENOENT, and the kernel's to say
+		return Answer{} // the kernel returns ENOENT
 	case s.slash && makes:
 		return Answer{kind: fails, errno: unix.EISDIR}
 	case s.there && makes && flags&unix.O_EXCL != 0:
 		return Answer{kind: fails, errno: unix.EEXIST}
 	case s.there && s.mode&unix.S_IFMT != unix.S_IFREG, s.slash:
-		return Answer{} // it makes nothing, and the open is the process's own
+		return Answer{} // it makes nothing, and the process opens it itself
 	case s.there && d.Opens != nil:
-		return d.content(s, flags)
+		return d.openExisting(s, flags)
 	case s.mount || !d.Makes(s.path):
 		return Answer{}
 	case !s.there && d.Forbids(s.path, nothing):
 		return Answer{kind: fails, errno: unix.EACCES}
 	}
-	if err := d.mask(c); err != nil {
+	if err := d.takeUmask(c); err != nil {
 		return Answer{kind: fails, errno: unix.EACCES}
 	}
 	how := unix.OpenHow{Flags: flags&openFlags | unix.O_CLOEXEC, Mode: mode & 0o7777, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV | unix.RESOLVE_BENEATH}
@@ -102,12 +102,12 @@ func (d *Broker) open(c *Call) Answer {
 	}
 	fd, err := unix.Openat2(s.dir, s.name, &how)
 	if err == unix.EEXIST && flags&unix.O_EXCL == 0 {
-		return d.content(s, flags) // the host has made it since, and nobody has judged that
+		return d.openExisting(s, flags) // the host has made it since
 	}
 	if err != nil {
 		return failed(err)
 	}
-	a := Answer{kind: opened, fd: fd, cloex: uint32(flags & unix.O_CLOEXEC)}
+	a := Answer{kind: opened, fd: fd, cloexec: uint32(flags & unix.O_CLOEXEC)}
 	if !s.there { // the kernel would have found out before
 		if d.Opens != nil {
 			if id, _, err := Identify(fd); err == nil {
@@ -115,7 +115,7 @@ func (d *Broker) open(c *Call) Answer {
 			}
 		}
 		dir := s.dir
-		a.given = func(err error) {
+		a.delivered = func(err error) {
 			if err != nil {
 				_ = unix.Unlinkat(dir, s.name, 0)
 			}
@@ -127,23 +127,23 @@ func (d *Broker) open(c *Call) Answer {
 }
 
 // opens reports whether a path is the broker's to open, or to make.
-func (d *Broker) opens(s *spot) bool {
+func (d *Broker) opens(s *entry) bool {
 	return d.Opens != nil && d.Opens(s.path) || !s.mount && d.Makes(s.path)
 }
 
-// content opens a regular file that stands, if nothing withholds it: the very
-// file that was judged, whatever gets its name meanwhile.
-func (d *Broker) content(s spot, flags uint64) Answer {
+// openExisting opens an existing regular file, unless it is withheld: the very file that was
+// decided on, even if another gets its name meanwhile.
+func (d *Broker) openExisting(s entry, flags uint64) Answer {
 	fd, err := unix.Openat2(s.dir, s.name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
 	if err != nil {
 		return failed(err)
 	}
 	defer unix.Close(fd)
-	return d.judged(fd, s.path, flags)
+	return d.openHeld(fd, s.path, flags)
 }
 
-// judged opens what a descriptor holds, if nothing withholds it.
-func (d *Broker) judged(fd int, path string, flags uint64) Answer {
+// openHeld opens the file that a descriptor holds, unless it is withheld.
+func (d *Broker) openHeld(fd int, path string, flags uint64) Answer {
 	id, mode, err := Identify(fd)
 	switch {
 	case err != nil:
@@ -164,9 +164,9 @@ func (d *Broker) judged(fd int, path string, flags uint64) Answer {
 	if err != nil {
 		return failed(err)
 	}
-	a := Answer{kind: opened, fd: mine, cloex: uint32(flags & unix.O_CLOEXEC)}
-	if cut { // what a process has no number left for keeps its content
-		a.given = func(err error) {
+	a := Answer{kind: opened, fd: mine, cloexec: uint32(flags & unix.O_CLOEXEC)}
+	if cut { // only once the process has the descriptor: with EMFILE the content stays
+		a.delivered = func(err error) {
 			if err == nil {
 				_ = unix.Ftruncate(mine, 0)
 			}
@@ -175,8 +175,8 @@ func (d *Broker) judged(fd int, path string, flags uint64) Answer {
 	return a
 }
 
-// nameless makes a file that has no name (O_TMPFILE): it is the process's own.
-func (d *Broker) nameless(c *Call, n Name, flags, mode uint64) Answer {
+// openNameless makes a file that has no name (O_TMPFILE).
+func (d *Broker) openNameless(c *Call, n Name, flags, mode uint64) Answer {
 	text, err := c.absolute(n)
 	if err != nil || !c.alive() {
 		return Answer{}
@@ -189,20 +189,20 @@ func (d *Broker) nameless(c *Call, n Name, flags, mode uint64) Answer {
 	if at, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(dir)); err != nil || !d.Opens(at) {
 		return Answer{}
 	}
-	if err := d.mask(c); err != nil {
+	if err := d.takeUmask(c); err != nil {
 		return Answer{kind: fails, errno: unix.EACCES}
 	}
 	fd, err := unix.Openat2(dir, ".", &unix.OpenHow{Flags: flags&openFlags | unix.O_TMPFILE | unix.O_CLOEXEC, Mode: mode & 0o7777})
 	if err != nil {
 		return failed(err)
 	}
-	return Answer{kind: opened, fd: fd, cloex: uint32(flags & unix.O_CLOEXEC)}
+	return Answer{kind: opened, fd: fd, cloexec: uint32(flags & unix.O_CLOEXEC)}
 }
 
-// again opens anew what a process has open, or executes: by names in /proc,
-// which lead past all others, and which nobody but the process's own can follow.
-// What was handed in from outside is not opened: it may be open for less.
-func (d *Broker) again(c *Call, n Name, flags uint64) Answer {
+// reopen opens again what a process has open, or executes, by its names in /proc: these are
+// links of the process's own, past every other path. A file of another mount was passed in
+// from outside, perhaps with fewer rights, and is not reopened.
+func (d *Broker) reopen(c *Call, n Name, flags uint64) Answer {
 	if d.Opens == nil {
 		return Answer{}
 	}
@@ -220,15 +220,15 @@ func (d *Broker) again(c *Call, n Name, flags uint64) Answer {
 	if err != nil || !c.alive() || !d.Opens(name) || !d.mounted(fd, name) {
 		return Answer{}
 	}
-	return d.judged(fd, name, flags)
+	return d.openHeld(fd, name, flags)
 }
 
-// removed is what readlink(2) adds to the path of what has no name any more, and
-// a name that anything may have (d_path of Linux 6.18).
+// removed is what readlink(2) adds to the path of a file that has no name any more; a file may also
+// have a name that ends so (d_path of Linux 6.18).
 const removed = " (deleted)"
 
-// withholds is Withholds for what a descriptor holds. What is withheld under a
-// name stays so when the process takes that name away.
+// withholds is Withholds for what a descriptor holds. A file that is withheld under a
+// name stays so after the process removed that name.
 func (d *Broker) withholds(path string, id FileID, writes bool) unix.Errno {
 	if errno := d.Withholds(path, id, writes); errno != 0 {
 		return errno
@@ -293,9 +293,9 @@ func ownLink(text string) (link string, ok bool) {
 	return "", false
 }
 
-// truncate cuts a file that stands, if nothing withholds it.
+// truncate cuts an existing file, unless it is withheld.
 func (d *Broker) truncate(c *Call) Answer {
-	s, ok := d.look(c, c.Names()[0], d.opens)
+	s, ok := d.lookUp(c, c.Names()[0], d.opens)
 	if !ok || d.Opens == nil {
 		return Answer{}
 	}
@@ -303,7 +303,7 @@ func (d *Broker) truncate(c *Call) Answer {
 	if !s.there || s.mode&unix.S_IFMT != unix.S_IFREG || s.slash {
 		return Answer{}
 	}
-	a := d.content(s, unix.O_WRONLY)
+	a := d.openExisting(s, unix.O_WRONLY)
 	if a.kind != opened {
 		return a
 	}

@@ -18,7 +18,7 @@ func (d *Broker) link(c *Call) Answer {
 	if flags&^atSymlinkFollow != 0 {
 		return Answer{} // AT_EMPTY_PATH takes a capability
 	}
-	to, ok := d.spot(c, names[1])
+	to, ok := d.lookUpToMake(c, names[1])
 	if !ok {
 		return Answer{}
 	}
@@ -32,7 +32,7 @@ func (d *Broker) link(c *Call) Answer {
 	if fd, ok := c.ownDescriptor(names[0]); ok && flags&atSymlinkFollow != 0 {
 		defer unix.Close(fd)
 		var st unix.Stat_t
-		if unix.Fstat(fd, &st) != nil || d.Forbids(to.path, d.within(spot{mode: st.Mode})) {
+		if unix.Fstat(fd, &st) != nil || d.Forbids(to.path, d.within(entry{mode: st.Mode})) {
 			return Answer{kind: fails, errno: unix.EACCES}
 		}
 		id, mode, err := Identify(fd)
@@ -45,11 +45,11 @@ func (d *Broker) link(c *Call) Answer {
 				return Answer{kind: fails, errno: unix.EACCES}
 			}
 		}
-		return d.named(spot{id: id, mode: mode}, to, d.outcome(c, func() error {
+		return d.reportName(entry{id: id, mode: mode}, to, d.outcome(c, func() error {
 			return unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), to.dir, to.name, unix.AT_SYMLINK_FOLLOW)
 		}))
 	}
-	from, ok := d.spot(c, names[0])
+	from, ok := d.lookUpToMake(c, names[0])
 	if !ok {
 		return Answer{}
 	}
@@ -57,10 +57,10 @@ func (d *Broker) link(c *Call) Answer {
 	switch {
 	case !from.there || from.slash:
 		return Answer{}
-	case d.Forbids(to.path, d.within(from)), d.bound(from):
+	case d.Forbids(to.path, d.within(from)), d.mustStay(from):
 		return Answer{kind: fails, errno: unix.EACCES}
 	}
-	return d.named(from, to, d.outcome(c, func() error { return unix.Linkat(from.dir, from.name, to.dir, to.name, 0) }))
+	return d.reportName(from, to, d.outcome(c, func() error { return unix.Linkat(from.dir, from.name, to.dir, to.name, 0) }))
 }
 
 // ownDescriptor holds what a descriptor of the process stands for, where a name
@@ -94,12 +94,12 @@ func (d *Broker) rename(c *Call) Answer {
 		return Answer{} // a whiteout takes a capability
 	}
 	names := c.Names()
-	from, ok := d.spot(c, names[0])
+	from, ok := d.lookUpToMake(c, names[0])
 	if !ok {
 		return Answer{}
 	}
 	defer unix.Close(from.dir)
-	to, ok := d.spot(c, names[1])
+	to, ok := d.lookUpToMake(c, names[1])
 	if !ok {
 		return Answer{}
 	}
@@ -107,28 +107,28 @@ func (d *Broker) rename(c *Call) Answer {
 	isDir := from.mode&unix.S_IFMT == unix.S_IFDIR
 	switch {
 	case !from.there, (from.slash || to.slash) && !isDir:
-		return Answer{} // an error, and the kernel's to name
+		return Answer{} // the kernel returns the error
 	case isDir && d.Separate(from.path, to.path), flags&unix.RENAME_EXCHANGE != 0 && to.mode&unix.S_IFMT == unix.S_IFDIR && d.Separate(to.path, from.path):
 		return Answer{kind: fails, errno: unix.EXDEV}
 	case d.Forbids(to.path, d.within(from)), flags&unix.RENAME_EXCHANGE != 0 && d.Forbids(from.path, d.within(to)):
 		return Answer{kind: fails, errno: unix.EACCES}
-	case d.bound(from), to.there && d.bound(to):
+	case d.mustStay(from), to.there && d.mustStay(to):
 		return Answer{kind: fails, errno: unix.EACCES}
 	}
-	return d.named(from, to, d.outcome(c, func() error { return unix.Renameat2(from.dir, from.name, to.dir, to.name, flags) }))
+	return d.reportName(from, to, d.outcome(c, func() error { return unix.Renameat2(from.dir, from.name, to.dir, to.name, flags) }))
 }
 
-// named tells of the new name of what was moved or linked, if it was.
-func (d *Broker) named(from, to spot, a Answer) Answer {
-	if d.Opens != nil && a.kind == done && from.mode&unix.S_IFMT == unix.S_IFREG {
+// reportName calls Created with the new name of a file that was moved or linked.
+func (d *Broker) reportName(from, to entry, a Answer) Answer {
+	if d.Opens != nil && a.kind == succeeds && from.mode&unix.S_IFMT == unix.S_IFREG {
 		d.Created(to.path, from.id)
 	}
 	return a
 }
 
-// bound reports whether a name stays where it is: what it names, or something
-// below it, is withheld by its path.
-func (d *Broker) bound(s spot) bool {
+// mustStay reports whether a name cannot be moved, since what it names, or something below it, is
+// withheld by its path.
+func (d *Broker) mustStay(s entry) bool {
 	if d.Opens == nil {
 		return false
 	}
@@ -138,9 +138,9 @@ func (d *Broker) bound(s spot) bool {
 	return d.Withholds(s.path, s.id, true) != 0
 }
 
-// within tells what a directory holds, by relative paths. Where a link leads
-// there may be anything, now or later.
-func (d *Broker) within(s spot) func(string) bool {
+// within returns a function that reports whether a directory holds a relative path. Where a
+// symbolic link leads there may be anything, now or later.
+func (d *Broker) within(s entry) func(string) bool {
 	switch s.mode & unix.S_IFMT {
 	case unix.S_IFDIR:
 	case unix.S_IFLNK:

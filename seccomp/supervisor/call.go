@@ -3,52 +3,50 @@
 //
 // It promises:
 //
-//   - Each call that the filter asks about is shown once, with the process, the
-//     call's name, and the paths that its arguments name ([Call]), read from the
-//     memory of a process that was still waiting in it after they were read.
-//   - Who looks only ([Observe]) changes nothing: the call goes on as if nobody
-//     had asked, whatever the look found or failed to find.
+//   - Each call that the filter asks about is handed over once ([Call]), with the
+//     process, the call's name, and the paths that its arguments name. These were
+//     read while the process still waited in that call.
+//   - [Observe] changes nothing: the call continues in the kernel, whatever the
+//     observer does.
 //   - When the supervisor ends or its process dies, the kernel answers every
-//     such call with ENOSYS: nothing passes unseen.
+//     such call with ENOSYS: no call passes unseen.
 //
-// What a call's arguments point to is its process's to rewrite: another thread
-// may do so between the look and the call. A decision that protects something
-// must therefore not rest on a [Call] that is then let go on; a report may.
+// Another thread of the process may rewrite the memory that a call's arguments
+// point to, after it was read here and before the kernel reads it. So a decision
+// that protects something must not rest on a [Call] that then continues; a report may.
 //
-// Whoever wants a stream of what a program does (`pccrun learn`) gives native.Host
-// a function (Learn), which is called with each [Call]: [Call.PID] and
-// [Call.Program] say who, [Call.Names] what for, [Call.Path] where that leads in
-// the process's own view of files, [Call.Address] whereto a connect(2) goes. A call
-// whose process has died says [ErrGone], and counts for nothing. Beneath it,
-// namespaces.Plan.Watch takes the filter of [Everything], namespaces.Sandbox.Listener
-// hands out the listener, and [Observe] serves it.
+// namespaces.Plan.Watch takes the filter, namespaces.Sandbox.Listener hands out the
+// listener, and [Observe] or [Broker.Serve] serves it. [Call.Names] are the paths that a
+// call names, [Call.Path] is where one leads in the process's own view of files, and
+// [Call.Address] is the address of a connect(2). A call whose process has died returns
+// [ErrGone], and counts for nothing.
 package supervisor
 
 import (
 	"github.com/pccrun/pccrun/seccomp"
 )
 
-// A Deed is what a call does with a path that it names.
-type Deed uint8
+// An Op is what a call does with a path that it names.
+type Op uint8
 
-// The deeds.
+// The operations.
 const (
-	Read    Deed = iota // its content, its status, where it leads
-	Write               // its content, its mode; it is made where it is absent
-	Create              // the name is made: mkdir, link, symlink, mknod, the new name of a rename
-	Remove              // the name is taken away: unlink, rmdir, the old name of a rename
-	Execute             // execve and execveat
-	Connect             // a unix socket, or an address: see [Call.Address]
+	Read    Op = iota // its content, its status, where it leads
+	Write             // its content, its mode; an open with O_CREAT
+	Create            // a new name: mkdir, link, symlink, mknod, the new name of a rename
+	Remove            // an old name: unlink, rmdir, the old name of a rename
+	Execute           // execve and execveat
+	Connect           // a unix socket
 )
 
-var deedNames = [...]string{"read", "write", "create", "remove", "execute", "connect"}
+var opNames = [...]string{"read", "write", "create", "remove", "execute", "connect"}
 
-// String returns the deed as a word.
-func (d Deed) String() string { return deedNames[d] }
+// String returns the operation as a word.
+func (d Op) String() string { return opNames[d] }
 
 // A Name is a path as a call names it: relative to a directory's descriptor.
 type Name struct {
-	Deed    Deed
+	Op      Op
 	Dir     int    // descriptor of the process, or AT_FDCWD
 	Pointer uint64 // of the path, in the process's memory
 	Follow  bool   // a link at the end is followed
@@ -60,12 +58,12 @@ type shape struct {
 	dir, path int // of the arguments, -1 for none
 	dir2      int
 	path2     int // 0 for none: no call has its second path first
-	deed      Deed
-	deed2     Deed
+	op        Op
+	op2       Op
 	flags     int    // argument of O_* flags, 0 for none
 	at        int    // argument of AT_* flags, 0 for none
 	noFollow  bool   // a link at the end is not followed, whatever the flags
-	bits      uint32 // of flags: the filter of [Writes] asks only where one is set
+	bits      uint32 // of flags: the filter asks only where one is set
 }
 
 // writing are the flags with which open(2) may change something.
@@ -76,7 +74,6 @@ const writing = 0o1 | 0o2 | 0o100 | 0o1000 // O_WRONLY, O_RDWR, O_CREAT, O_TRUNC
 const (
 	atSymlinkNofollow = 0x100
 	atSymlinkFollow   = 0x400
-	atEmptyPath       = 0x1000
 	oCreat            = 0o100
 	oExcl             = 0o200
 )
@@ -90,85 +87,63 @@ func oNofollow(arch uint32) uint64 {
 
 // writes are the calls that change names or open for writing.
 var writes = [...]shape{
-	{name: "open", dir: -1, path: 0, flags: 1, bits: writing, deed: Write},
-	{name: "openat", dir: 0, path: 1, flags: 2, bits: writing, deed: Write},
-	{name: "creat", dir: -1, path: 0, deed: Write},
-	{name: "truncate", dir: -1, path: 0, deed: Write},
-	{name: "mkdir", dir: -1, path: 0, deed: Create, noFollow: true},
-	{name: "mkdirat", dir: 0, path: 1, deed: Create, noFollow: true},
-	{name: "mknod", dir: -1, path: 0, deed: Create, noFollow: true},
-	{name: "mknodat", dir: 0, path: 1, deed: Create, noFollow: true},
-	{name: "symlink", dir: -1, path: 1, deed: Create, noFollow: true}, // the first is text
-	{name: "symlinkat", dir: 1, path: 2, deed: Create, noFollow: true},
-	{name: "link", dir: -1, path: 0, deed: Read, noFollow: true, dir2: -1, path2: 1, deed2: Create},
-	{name: "linkat", dir: 0, path: 1, deed: Read, noFollow: true, dir2: 2, path2: 3, deed2: Create},
-	{name: "rename", dir: -1, path: 0, deed: Remove, noFollow: true, dir2: -1, path2: 1, deed2: Create},
-	{name: "renameat", dir: 0, path: 1, deed: Remove, noFollow: true, dir2: 2, path2: 3, deed2: Create},
-	{name: "renameat2", dir: 0, path: 1, deed: Remove, noFollow: true, dir2: 2, path2: 3, deed2: Create},
+	{name: "open", dir: -1, path: 0, flags: 1, bits: writing, op: Write},
+	{name: "openat", dir: 0, path: 1, flags: 2, bits: writing, op: Write},
+	{name: "creat", dir: -1, path: 0, op: Write},
+	{name: "truncate", dir: -1, path: 0, op: Write},
+	{name: "mkdir", dir: -1, path: 0, op: Create, noFollow: true},
+	{name: "mkdirat", dir: 0, path: 1, op: Create, noFollow: true},
+	{name: "mknod", dir: -1, path: 0, op: Create, noFollow: true},
+	{name: "mknodat", dir: 0, path: 1, op: Create, noFollow: true},
+	{name: "symlink", dir: -1, path: 1, op: Create, noFollow: true}, // the first is text
+	{name: "symlinkat", dir: 1, path: 2, op: Create, noFollow: true},
+	{name: "link", dir: -1, path: 0, op: Read, noFollow: true, dir2: -1, path2: 1, op2: Create},
+	{name: "linkat", dir: 0, path: 1, op: Read, noFollow: true, dir2: 2, path2: 3, op2: Create},
+	{name: "rename", dir: -1, path: 0, op: Remove, noFollow: true, dir2: -1, path2: 1, op2: Create},
+	{name: "renameat", dir: 0, path: 1, op: Remove, noFollow: true, dir2: 2, path2: 3, op2: Create},
+	{name: "renameat2", dir: 0, path: 1, op: Remove, noFollow: true, dir2: 2, path2: 3, op2: Create},
 }
 
-// removals are the calls that take names away. An honest clean-up has as many as it has files.
+// removals are the calls that remove names: a clean-up makes one for each file.
 var removals = [...]shape{
-	{name: "unlink", dir: -1, path: 0, deed: Remove, noFollow: true},
-	{name: "unlinkat", dir: 0, path: 1, deed: Remove, noFollow: true},
-	{name: "rmdir", dir: -1, path: 0, deed: Remove, noFollow: true},
+	{name: "unlink", dir: -1, path: 0, op: Remove, noFollow: true},
+	{name: "unlinkat", dir: 0, path: 1, op: Remove, noFollow: true},
+	{name: "rmdir", dir: -1, path: 0, op: Remove, noFollow: true},
 }
 
 // modes are the calls that change modes or owners.
 var modes = [...]shape{
-	{name: "chmod", dir: -1, path: 0, deed: Write},
-	{name: "fchmodat", dir: 0, path: 1, deed: Write},
-	{name: "fchmodat2", dir: 0, path: 1, deed: Write, at: 3},
-	{name: "chown", dir: -1, path: 0, deed: Write},
-	{name: "lchown", dir: -1, path: 0, deed: Write, noFollow: true},
-	{name: "fchownat", dir: 0, path: 1, deed: Write, at: 4},
+	{name: "chmod", dir: -1, path: 0, op: Write},
+	{name: "fchmodat", dir: 0, path: 1, op: Write},
+	{name: "fchmodat2", dir: 0, path: 1, op: Write, at: 3},
+	{name: "chown", dir: -1, path: 0, op: Write},
+	{name: "lchown", dir: -1, path: 0, op: Write, noFollow: true},
+	{name: "fchownat", dir: 0, path: 1, op: Write, at: 4},
 }
 
-// reads are the calls that look at something, execute, or connect.
-var reads = [...]shape{
-	{name: "access", dir: -1, path: 0},
-	{name: "faccessat", dir: 0, path: 1},
-	{name: "faccessat2", dir: 0, path: 1, at: 3},
-	{name: "stat", dir: -1, path: 0},
-	{name: "stat64", dir: -1, path: 0},
-	{name: "lstat", dir: -1, path: 0, noFollow: true},
-	{name: "lstat64", dir: -1, path: 0, noFollow: true},
-	{name: "newfstatat", dir: 0, path: 1, at: 3},
-	{name: "fstatat64", dir: 0, path: 1, at: 3},
-	{name: "statx", dir: 0, path: 1, at: 2},
-	{name: "readlink", dir: -1, path: 0, noFollow: true},
-	{name: "readlinkat", dir: 0, path: 1, noFollow: true},
+// uses are the calls that execute a file or enter a directory.
+var uses = [...]shape{
 	{name: "chdir", dir: -1, path: 0},
-	{name: "execve", dir: -1, path: 0, deed: Execute},
-	{name: "execveat", dir: 0, path: 1, at: 4, deed: Execute},
-	{name: "connect", dir: -1, path: -1, deed: Connect},
+	{name: "execve", dir: -1, path: 0, op: Execute},
+	{name: "execveat", dir: 0, path: 1, at: 4, op: Execute},
 }
 
-// Writes are the calls that may change something by its name, opens for reading
-// and removals left out: what a report of refused changes can afford.
-func Writes() []seccomp.Watched { return watched(true, writes[:], modes[:]) }
+// Writes are the calls that may change a file by its name. Opens for reading and removals are
+// left out: there are so many that a report in every run would slow it down.
+func Writes() []seccomp.Watched { return watched(writes[:], modes[:]) }
 
-// Connects is connect(2), but for an address as long as those of netlink, IPv4 and IPv6 are: a unix
-// socket's path is seldom so short or long.
+// Connects is connect(2), except with an address of the length of netlink's, IPv4's or IPv6's: few
+// addresses of unix sockets have these lengths.
 func Connects() []seccomp.Watched {
 	return []seccomp.Watched{{Name: "connect", Arg: 2, Passed: []uint32{12, 16, 28}}}
 }
 
-// Everything are all calls that name a path, and connect(2): every open, stat,
-// execution and removal. Who asks of a descriptor alone (fstat of the C library) is let pass.
-func Everything() []seccomp.Watched {
-	return watched(false, writes[:], removals[:], modes[:], reads[:])
-}
-
-func watched(narrow bool, tables ...[]shape) (list []seccomp.Watched) {
+func watched(tables ...[]shape) (list []seccomp.Watched) {
 	for _, table := range tables {
 		for _, s := range table {
 			w := seccomp.Watched{Name: s.name}
-			if narrow && s.bits != 0 {
+			if s.bits != 0 {
 				w.Arg, w.Bits = uint(s.flags), s.bits
-			}
-			if !narrow && s.at != 0 && s.deed == Read {
-				w.Arg, w.Clear = uint(s.at), atEmptyPath
 			}
 			list = append(list, w)
 		}
@@ -177,7 +152,7 @@ func watched(narrow bool, tables ...[]shape) (list []seccomp.Watched) {
 }
 
 func shapeOf(name string) (shape, bool) {
-	for _, table := range [...][]shape{writes[:], removals[:], modes[:], reads[:]} {
+	for _, table := range [...][]shape{writes[:], removals[:], modes[:], uses[:]} {
 		for _, s := range table {
 			if s.name == name {
 				return s, true
@@ -193,11 +168,11 @@ func names(name string, d seccomp.Data) []Name {
 	if !ok || s.path < 0 {
 		return nil
 	}
-	first := Name{Deed: s.deed, Dir: dirArg(d, s.dir), Pointer: d.Args[s.path], Follow: !s.noFollow}
+	first := Name{Op: s.op, Dir: dirArg(d, s.dir), Pointer: d.Args[s.path], Follow: !s.noFollow}
 	if s.flags != 0 {
 		flags := d.Args[s.flags]
 		if flags&writing == 0 {
-			first.Deed = Read
+			first.Op = Read
 		}
 		if flags&oNofollow(d.Arch) != 0 || flags&oCreat != 0 && flags&oExcl != 0 {
 			first.Follow = false
@@ -211,7 +186,7 @@ func names(name string, d seccomp.Data) []Name {
 	}
 	list := []Name{first}
 	if s.path2 != 0 {
-		list = append(list, Name{Deed: s.deed2, Dir: dirArg(d, s.dir2), Pointer: d.Args[s.path2]})
+		list = append(list, Name{Op: s.op2, Dir: dirArg(d, s.dir2), Pointer: d.Args[s.path2]})
 	}
 	return list
 }

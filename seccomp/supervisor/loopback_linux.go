@@ -46,6 +46,6 @@ func Loopback(listener int, all bool) *Supervisor {
 		if err != nil {
 			return failed(err)
 		}
-		return Answer{kind: opened, fd: fd, cloex: uint32(kind & unix.SOCK_CLOEXEC)}
+		return Answer{kind: opened, fd: fd, cloexec: uint32(kind & unix.SOCK_CLOEXEC)}
 	})
 }

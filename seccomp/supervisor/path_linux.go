@@ -91,40 +91,6 @@ func (c *Call) memory(at uint64, length int) ([]byte, error) {
 	return b[:n], nil
 }
 
-// Program returns the file that the process executes, as it was named when it
-// began.
-func (c *Call) Program() (string, error) {
-	text, err := os.Readlink(c.proc("exe"))
-	if !c.alive() {
-		return "", ErrGone
-	}
-	return text, err
-}
-
-// Descriptors returns how many descriptors the process has open, as far as the
-// kernel says so at once (Linux 6.2); 0 if it does not.
-func (c *Call) Descriptors() int64 {
-	info, err := os.Stat(c.proc("fd"))
-	if err != nil || !c.alive() {
-		return 0
-	}
-	return info.Size()
-}
-
-// Processes returns how many processes and threads the process's own /proc has,
-// itself included. That of a process that is not dumpable cannot be looked at.
-func (c *Call) Processes() (n int64, err error) {
-	const own = 2 // links of a directory without others
-	entries, err := os.ReadDir(c.proc("root/proc"))
-	for _, e := range entries {
-		var st unix.Stat_t
-		if name := e.Name(); name[0] >= '0' && name[0] <= '9' && unix.Stat(c.proc("root/proc/"+name+"/task"), &st) == nil {
-			n += max(int64(st.Nlink)-own, 1)
-		}
-	}
-	return n, err
-}
-
 func (c *Call) proc(name string) string { return "/proc/" + strconv.Itoa(c.PID) + "/" + name }
 
 // A Place is where a name leads in the process's own view of files.

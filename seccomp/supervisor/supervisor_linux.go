@@ -57,8 +57,8 @@ func InstallFlags() int {
 	return flags
 }
 
-// A Call is a system call whose process waits for an answer. It is good until
-// the function that it was handed to returns.
+// A Call is a system call whose process waits for an answer. It is valid until
+// the function that it was passed to returns.
 type Call struct {
 	PID  int // of the thread, as this process sees it
 	Name string
@@ -78,25 +78,24 @@ type Supervisor struct {
 
 // An Answer is what becomes of a call. The zero Answer lets it go on.
 type Answer struct {
-	kind  answerKind
-	errno unix.Errno
-	fd    int         // closed once the process has it
-	cloex uint32      // O_CLOEXEC, of the descriptor that the process gets
-	given func(error) // told whether it has it; may be nil
+	kind      answerKind
+	errno     unix.Errno
+	fd        int         // closed once the process has it
+	cloexec   uint32      // O_CLOEXEC, of the descriptor that the process gets
+	delivered func(error) // told whether it has it; may be nil
 }
 
 type answerKind uint8
 
 const (
-	goesOn answerKind = iota
+	continues answerKind = iota
 	fails
-	done // with 0
+	succeeds // with 0
 	opened
 )
 
-// Observe lets every call go on, after seen has looked at it. seen is called
-// from one goroutine, and its process waits meanwhile. The listener is the
-// supervisor's from here on.
+// Observe lets every call continue, after it was passed to seen. seen is called
+// from one goroutine, and the process waits meanwhile. Observe takes the listener over.
 func Observe(listener int, seen func(*Call)) *Supervisor {
 	return serve(listener, func() error { return nil }, func(c *Call) Answer {
 		seen(c)
@@ -122,8 +121,8 @@ func serve(listener int, prepare func() error, answer func(*Call) Answer) *Super
 	return s
 }
 
-// Wait returns when no process with the filter is left, or when the kernel
-// would tell of no more calls: from then on each fails with ENOSYS.
+// Wait returns when no process with the filter is left, or when the listener
+// failed: from then on each call fails with ENOSYS.
 func (s *Supervisor) Wait() error {
 	<-s.done
 	return s.err
@@ -163,7 +162,7 @@ func (s *Supervisor) serve(answer func(*Call) Answer) error {
 		}
 		r = response{id: n.id}
 		switch a.kind {
-		case goesOn:
+		case continues:
 			r.flags = flagContinue
 		case fails:
 			r.errno = -int32(a.errno)
@@ -193,7 +192,7 @@ type addition struct {
 // (seccomp_notify_addfd of Linux 6.18). Like this it is merely tried again.
 func (s *Supervisor) give(id uint64, a *Answer) (fd int, err error) {
 	defer unix.Close(a.fd)
-	add := addition{id: id, from: uint32(a.fd), descriptor: a.cloex}
+	add := addition{id: id, from: uint32(a.fd), descriptor: a.cloexec}
 	for {
 		n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(s.listener), ioctlAdd, uintptr(unsafe.Pointer(&add)))
 		if errno == unix.EINTR {
@@ -202,8 +201,8 @@ func (s *Supervisor) give(id uint64, a *Answer) (fd int, err error) {
 		if errno != 0 {
 			err = errno
 		}
-		if a.given != nil {
-			a.given(err)
+		if a.delivered != nil {
+			a.delivered(err)
 		}
 		return int(n), err
 	}

@@ -22,7 +22,6 @@ var walks = map[string][]string{
 // walkers are the calls of these outside of tests, and why no command's tree stops them.
 var walkers = map[string]string{
 	"cgroups/leftovers_linux.go filepath.WalkDir":        "control groups, of which a command makes none",
-	"cmd/pccrun/learn_linux.go filepath.WalkDir":         "ends at its limit, and at the first path that is too long",
 	"namespaces/landlock_read_linux.go filepath.WalkDir": "ends at its limit; what has too long a path cannot be executed",
 	"internal/survey/layout.go filepath.WalkDir":         "ends at its limit; below too long a path nothing of the user's lies",
 	"providers/doctor/trial_linux.go os.RemoveAll":       "a directory of its own, in which nothing runs that others chose",

@@ -130,17 +130,19 @@ var hints = []hint{
 	{name: "a name in quarantine", script: "mkdir -p sub; echo x > sub/.npmrc; echo x > sub/.envrc; while [ -e sub/.envrc ]; do sleep 0.02; done; [ -e sub/.npmrc ]", says: `quarantined: sub/\.npmrc \(npm would load it; to allow: (?P<hint>.*)\)`},
 }
 
-// learned are refusals that pccrun learn names, of most of which a run has no record.
+// learned are refusals that pccrun learn prints, of most of which a run has no record.
 var learned = []hint{
-	{name: "learn a hidden file", prepare: "echo S=1 > .env", script: "sh -c 'cat .env'", says: `learn: read .*/\.env: openat by .*`},
-	{name: "learn a hidden file of an odd name", prepare: `mkdir "a b"; echo S=1 > "a b/.env"`, script: `cat "a b/.env"`, says: `learn: read .*/a b/\.env: openat by .*`},
-	{name: "learn a write of a protected file", prepare: "echo a > .mcp.json", script: "sh -c 'echo x > .mcp.json'", says: `learn: write .*/\.mcp\.json: openat by .*`},
-	{name: "learn a directory in a protected one", prepare: "mkdir .husky", script: "mkdir .husky/new", says: `learn: write .*/\.husky/new: mkdir by .*`},
-	{name: "learn a file beside the workspace", prepare: "mkdir ../lib; echo a > ../lib/f", script: "sh -c 'cat ../lib/f'", says: `learn: read .*/lib/f: openat by .*`},
-	{name: "learn a write beside the workspace", prepare: "mkdir -p ../lib", script: "echo x > ../lib/g", check: "[ -e ~/lib/g ]", says: `learn: write .*/lib: openat by .*`},
-	{name: "learn a socket", script: connect + "s", says: `learn: connect .*/repo/s: connect by .*`},
-	{name: "learn a service", script: "exec 3<>/dev/tcp/localhost/$PORT", says: `learn: host \S+: .*`},
-	{name: "learn a variable", env: []string{"A_TOKEN=x"}, script: `[ "$A_TOKEN" ]`, says: `learn: variable A_TOKEN: named by the command.*`},
+	{name: "learn a hidden file", prepare: "echo S=1 > .env", script: "sh -c 'cat .env'", says: `denied: read .*/\.env`},
+	{name: "learn a hidden file of an odd name", prepare: `mkdir "a b"; echo S=1 > "a b/.env"`, script: `cat "a b/.env"`, says: `denied: read .*/a b/\.env`},
+	{name: "learn a write of a protected file", prepare: "echo a > .mcp.json", script: "sh -c 'echo x > .mcp.json'", says: `denied: write .*/\.mcp\.json`},
+	{name: "learn a directory in a protected one", prepare: "mkdir .husky", script: "mkdir -p .husky/new; echo x > .husky/new/f", says: `denied: write .*/\.husky/new`},
+	{name: "learn a file beside the workspace", prepare: "mkdir ../lib; echo a > ../lib/f", script: "sh -c 'cat ../lib/f'", says: `denied: read .*/lib/f`},
+	{name: "learn a write beside the workspace", prepare: "mkdir -p ../lib", script: "echo x > ../lib/g", check: "[ -e ~/lib/g ]", says: `denied: write .*/lib/g`},
+	{name: "learn a directory", prepare: "mkdir ../lib", script: "cd ../lib", says: `denied: read .*/lib`},
+	{name: "learn a program", prepare: "mkdir ../tools; printf '#!/bin/sh\n' > ../tools/p; chmod +x ../tools/p", script: "../tools/p", says: `denied: read .*/tools/p`},
+	{name: "learn a removal", flags: "--read $HOME/out", prepare: "mkdir ../out; echo a > ../out/f", script: "rm ../out/f", says: `denied: write .*/out/f`},
+	{name: "learn a socket", script: connect + "s", says: `denied: .*/repo/s`},
+	{name: "learn a service", script: "exec 3<>/dev/tcp/localhost/$PORT", says: `denied: localhost:\d+ of this machine`},
 }
 
 // mistakes are hints of a run that does not begin, or has lost what it was for, and of pccrun why.
@@ -328,7 +330,7 @@ func (m *hintMachine) follow(t *testing.T, row *hint) {
 	m.fresh(t, row)
 	pccrun := m.program + " " + expand(row.flags)
 	first := pccrun
-	if strings.HasPrefix(row.says, "learn: ") {
+	if strings.HasPrefix(row.name, "learn ") {
 		first = m.program + " learn " + expand(row.flags)
 	}
 	out, works := tried(first + " --")
