@@ -248,7 +248,7 @@ func FuzzImport(f *testing.F) {
 			for _, m := range Mistakes(im.err()) {
 				require.NotContains(t, m.Error(), "\n")
 			}
-			for _, rule := range im.layer.tighten {
+			for _, rule := range im.layer.atMost {
 				require.Equal(t, Read, rule.Access)
 			}
 		}

@@ -33,23 +33,6 @@ var displays = map[string]string{
 	"wayland": "its socket gives access to the clipboard, and with many compositors to the screen and keyboard",
 }
 
-// useName checks a word of `use`.
-func (d *decoder) useName(name string, o Origin) {
-	if why, refused := displays[name]; refused {
-		d.at(o, "run programs with windows outside the sandbox", "%s: not given: %s", name, why)
-		return
-	}
-	if !slices.Contains(Services, name) {
-		hint := "one of " + strings.Join(Services, ", ")
-		if near := Nearest(name, Services); near != "" {
-			hint = "did you mean " + near + "?"
-		}
-		d.at(o, hint, "unknown service %q", name)
-		return
-	}
-	d.layer.use = append(d.layer.use, UseRule{Name: name, Origin: o})
-}
-
 // Uses reports whether a service is given.
 func (p *Policy) Uses(name string) bool {
 	return slices.ContainsFunc(p.Use, func(u UseRule) bool { return u.Name == name })
@@ -81,8 +64,8 @@ func (b *builder) use(host *Host) {
 // socket adds a socket, at another path than its own if there is one.
 func (b *builder) socket(name, at string, o Origin) {
 	p := b.policy
-	p.Network.Sockets = unite(p.Network.Sockets, []PathRule{{Path: Physical(name), At: at, Origin: o}},
-		func(r PathRule) (string, Origin) { return r.Path + "\x00" + r.At, r.Origin })
+	rule := PathRule{Path: Physical(name), At: at, Origin: o}
+	p.Network.Sockets = unite(p.Network.Sockets, rule, func(r PathRule) bool { return r.Path == rule.Path && r.At == at })
 }
 
 // pass passes a variable of which no rule speaks.
