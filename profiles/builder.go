@@ -13,7 +13,7 @@ import (
 	"github.com/pccrun/pccrun/netproxy/rules"
 )
 
-// A builder lays layers on each other.
+// A builder merges layers into a policy, the most basic first.
 type builder struct {
 	policy   *Policy
 	texts    [numKeys][]NetRule // of the keys that hold texts, until finish
@@ -42,7 +42,7 @@ func (b *builder) homes() {
 	}
 }
 
-// file adds a rule in the place of one for the same path.
+// file adds a rule, or replaces that for the same path.
 func (b *builder) file(f FileRule) {
 	key := f.key()
 	// A later rule for the same path stands in place of an import's denyWrite.
@@ -55,18 +55,18 @@ func (b *builder) file(f FileRule) {
 	b.policy.Files = append(b.policy.Files, f)
 }
 
-// protect adds a rule after all others, and takes one with the same pattern out.
+// protect adds a rule after all others, and removes one with the same pattern.
 func (b *builder) protect(r ProtectRule) {
 	p := b.policy
 	if i, ok := b.patterns[r.Pattern]; ok {
-		p.Protect[i].Pattern = gap // which keeps the indices of the others
+		p.Protect[i].Pattern = gap
 	}
 	b.patterns[r.Pattern] = len(p.Protect)
 	p.Protect = append(p.Protect, r)
 }
 
-// apply lays a layer on what is there. What it removes goes first: in one file null empties a list
-// for what stands beside it.
+// apply merges a layer that may loosen. Its removals go first: a file that empties a list by -* can
+// add to it in the same list.
 func (b *builder) apply(l *layer) {
 	for i := range l.entries {
 		e := &l.entries[i]
@@ -74,7 +74,7 @@ func (b *builder) apply(l *layer) {
 		case e.key == keyPass && e.op == opAdd:
 			delete(b.policy.Environment.Set, e.text) // to pass a variable undoes what an earlier layer set it to
 		case e.op == opRemove || e.op == opClear:
-			b.remove(l, e)
+			b.remove(e)
 		}
 	}
 	for i := range l.entries {
@@ -86,7 +86,7 @@ func (b *builder) apply(l *layer) {
 	b.policy.Warnings = append(b.policy.Warnings, l.warnings...)
 }
 
-// add lays an entry on what is there.
+// add merges an entry that adds something.
 func (b *builder) add(e *entry) {
 	p := b.policy
 	switch keys[e.key].kind {
@@ -128,9 +128,8 @@ func (b *builder) inject(e *entry) {
 	}
 }
 
-// remove takes out what an entry names, or all that its key holds. What takes nothing out is a
-// mistake.
-func (b *builder) remove(l *layer, e *entry) {
+// remove removes what an entry names, or all that its key holds. To remove nothing is a mistake.
+func (b *builder) remove(e *entry) {
 	p := b.policy
 	switch kind := keys[e.key].kind; {
 	case kind == holdsFiles:
@@ -159,8 +158,6 @@ func (b *builder) remove(l *layer, e *entry) {
 		}
 	case e.op == opClear:
 		b.texts[e.key] = nil
-	case slices.ContainsFunc(l.entries, func(other entry) bool { return other.op == opAdd && other.key == e.key && other.text == e.text }):
-		b.at(e.origin, "", "-%s: the same list adds it", e.text)
 	case !b.has(e):
 		b.at(e.origin, "pccrun profile show prints what is inherited", "-%s: no such entry is inherited", e.text)
 	case kind == holdsProtected:
@@ -191,7 +188,7 @@ func unite[T any](list []T, rule T, same func(T) bool) []T {
 	return append(list, rule)
 }
 
-// without returns a list with what is out of it.
+// without returns a list less some of its rules.
 func without[T any](list []T, out func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(list), out)
 }
@@ -205,15 +202,14 @@ func as[T, R any](list []T, one func(T) R) []R {
 	return of
 }
 
-// planted reports whether a file that was read unasked lies where what stands
-// below it lets the command write: an earlier run may have made it.
+// planted reports whether a file that no flag names lies where the layers so far
+// let the command write: an earlier run may have made it.
 func (b *builder) planted(l *layer) bool {
 	return l.unasked && max(b.policy.Decide(l.source).Access, b.policy.Decide(real(l.source)).Access) >= Overlay
 }
 
-// tighten applies a file that is not trusted: what makes the policy stricter
-// counts, what would loosen it is named and ignored. A rule of the file table
-// needs no judgement, since Tighten cannot loosen.
+// tighten merges a file that is not trusted: what makes the policy stricter
+// counts, what would allow more is ignored, and named in a warning.
 func (b *builder) tighten(l *layer) {
 	p := b.policy
 	if b.tight == nil {
@@ -227,7 +223,7 @@ func (b *builder) tighten(l *layer) {
 	slices.SortStableFunc(l.entries, func(a, b entry) int { return cmp.Compare(a.key, b.key) })
 	for i := range l.entries {
 		e := &l.entries[i]
-		if b.counts(l, e) {
+		if b.counts(e) {
 			continue
 		}
 		said := e.origin.short()
@@ -253,14 +249,14 @@ func (b *builder) tighten(l *layer) {
 
 // counts applies an entry of a file that is not trusted as far as it makes the policy stricter, and
 // reports whether nothing of it is ignored.
-func (b *builder) counts(l *layer, e *entry) bool {
+func (b *builder) counts(e *entry) bool {
 	p, row := b.policy, &keys[e.key]
 	switch {
 	case row.untrusted == trustNothing:
 		return row.kind == holdsWord && e.text == p.Syscalls
 	case e.op == opAdd:
 	case row.untrusted == trustRemovals, row.untrusted == trustAdditions && e.op == opRemove && !b.has(e):
-		b.remove(l, e)
+		b.remove(e)
 		return true
 	case row.untrusted == trustAdditions && e.op == opRemove:
 		b.at(e.origin, "read the file and run pccrun trust, or remove the line", "-%s: would allow more, and the file is not trusted", e.text)
@@ -270,7 +266,7 @@ func (b *builder) counts(l *layer, e *entry) bool {
 	}
 	switch row.kind {
 	case holdsFiles:
-		looser := p.Decide(e.text).Access < Access(e.number)
+		looser := p.Decide(e.text).Access < Access(e.number) // which Tighten makes harmless
 		p.Tighten = append(p.Tighten, e.file())
 		return !looser
 	case holdsProtected:
@@ -302,10 +298,10 @@ func (b *builder) counts(l *layer, e *entry) bool {
 	return true
 }
 
-// short is an origin in a sentence that names its file.
+// short is an origin in a sentence that names the file already.
 func (o Origin) short() string { return fmt.Sprintf("line %d: %s", o.Line, o.Key) }
 
-// fill gives the policy the lists.
+// fill puts what was merged into the policy.
 func (b *builder) fill() {
 	n, e := &b.policy.Network, &b.policy.Environment
 	n.Allow, n.Deny, n.Local, n.Publish = b.texts[keyAllow], b.texts[keyDeny], b.texts[keyLocal], b.texts[keyPublish]
@@ -317,7 +313,7 @@ func (b *builder) fill() {
 	b.policy.Protect = slices.DeleteFunc(b.policy.Protect, func(r ProtectRule) bool { return r.Pattern == gap })
 }
 
-// gap stands in a row that was taken out, until [builder.fill]: it is no path and no pattern.
+// gap marks a removed row until [builder.fill], so that indices stay right: it is no path and no pattern.
 const gap = "\x00"
 
 // finish checks what only the whole can be checked for, and derives the rest.
@@ -335,13 +331,13 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 	if p.Decide(p.WorkDir).Access < Read {
 		p.WorkDir = p.Workspace
 	}
-	if p.ProtectStrict || b.partOfHome(&req.Host) {
+	if p.ProtectStrict || p.partOfHome(&req.Host) {
 		p.Protect = denied(p.Protect)
 	}
 	b.home(req)
 	b.network()
 	b.use(&req.Host)
-	b.warnOfSockets()
+	p.warnOfSockets()
 	if !req.Host.Elsewhere {
 		b.own(dirs, req.Host.Home)
 		b.moved(&req.Host)

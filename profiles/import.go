@@ -483,46 +483,52 @@ func (r *resolver) importEnviron() (*layer, error) {
 		return nil, nil
 	}
 	im := r.newImporter("environment")
-	each := func(name string, entry func(text string, o Origin)) {
-		text := r.req.Host.Getenv(name)
-		o := Origin{Source: "environment", Key: name}
-		for item := range strings.SplitSeq(text, ",") {
-			if item = strings.TrimSpace(item); item != "" {
-				entry(item, o)
+	rule := func(access Access) func(string, Origin) {
+		return func(text string, o Origin) { im.rule(text, access, o) }
+	}
+	limit := func(k keyID) func(string, Origin) {
+		return func(text string, o Origin) {
+			if r.docker() {
+				im.read(k, opAdd, text, o)
 			}
 		}
 	}
-	var loosened []string
-	each("PARALLEL_CC_NATIVE_ALLOWED_DOMAINS", func(text string, o Origin) {
-		im.allow(text, o)
-		loosened = append(loosened, o.Key)
-	})
-	first := true
-	each("PARALLEL_CC_NATIVE_ALLOW_WRITE_PATHS", func(text string, o Origin) {
-		if first {
+	for _, v := range [...]struct {
+		name    string
+		read    func(text string, o Origin)
+		loosens bool
+	}{
+		{"PARALLEL_CC_NATIVE_ALLOWED_DOMAINS", im.allow, true},
+		{"PARALLEL_CC_NATIVE_ALLOW_WRITE_PATHS", rule(Write), true},
+		{"PARALLEL_CC_NATIVE_DENY_READ_PATHS", rule(Hide), false},
+		{"PARALLEL_CC_SANDBOX_TIMEOUT", im.seconds, false},
+		{"PARALLEL_CC_DOCKER_MEMORY_LIMIT", limit(keyMemory), false},
+		{"PARALLEL_CC_DOCKER_CPU_LIMIT", limit(keyCPUs), false},
+	} {
+		text, o := r.req.Host.Getenv(v.name), Origin{Source: "environment", Key: v.name}
+		items := strings.FieldsFunc(text, func(c rune) bool { return c == ',' })
+		items = slices.DeleteFunc(items, func(item string) bool { return strings.TrimSpace(item) == "" })
+		if v.loosens && len(items) > 0 {
+			im.layer.warnings = append(im.layer.warnings, v.name+" allows more than the profile: "+text)
+		}
+		if v.name == "PARALLEL_CC_NATIVE_ALLOW_WRITE_PATHS" && len(items) > 0 {
 			im.readOnly(o)
-			first = false
 		}
-		im.rule(text, Write, o)
-		loosened = append(loosened, o.Key)
-	})
-	each("PARALLEL_CC_NATIVE_DENY_READ_PATHS", func(text string, o Origin) { im.rule(text, Hide, o) })
-	each("PARALLEL_CC_SANDBOX_TIMEOUT", func(text string, o Origin) {
-		n, err := parseCount(text)
-		if err != nil || n == 0 {
-			im.at(o, "", "%q: want a number of seconds", text)
-			return
+		for _, item := range items {
+			v.read(strings.TrimSpace(item), o)
 		}
-		im.put(entry{key: keyTimeout, number: n * int64(time.Second), origin: o})
-	})
-	if r.docker() {
-		each("PARALLEL_CC_DOCKER_MEMORY_LIMIT", func(text string, o Origin) { im.read(keyMemory, opAdd, text, o) })
-		each("PARALLEL_CC_DOCKER_CPU_LIMIT", func(text string, o Origin) { im.read(keyCPUs, opAdd, text, o) })
-	}
-	for _, name := range slices.Compact(loosened) {
-		im.layer.warnings = append(im.layer.warnings, name+" allows more than the profile: "+r.req.Host.Getenv(name))
 	}
 	return &im.layer, im.err()
+}
+
+// seconds reads a time limit.
+func (im *importer) seconds(text string, o Origin) {
+	n, err := parseCount(text)
+	if err != nil || n == 0 {
+		im.at(o, "", "%q: want a number of seconds", text)
+		return
+	}
+	im.put(entry{key: keyTimeout, number: n * int64(time.Second), origin: o})
 }
 
 // docker reports whether a container engine is asked for, whose limits the founding

@@ -7,10 +7,11 @@ import (
 	"time"
 )
 
-// The policy language is one table. Each step that a policy goes through (reading a file, a flag
-// or another tool's settings; laying layers on each other; tightening; showing) is a loop over
-// entries that asks the row of an entry's key what to do. So a new key is a row of keys, perhaps a
-// row of [Flags], its place in [Policy], and its description in schema.json.
+// The policy language is one table. Whatever reads an entry (of a file, a flag or another tool's
+// settings) and whatever merges one (as it is, or only where it tightens) is a loop that asks the
+// row of the entry's key what to do. A new key is a row of keys, one of [Flags] if it has a flag,
+// a field of [Policy] with its line in [builder.fill] or [Policy.toggle], and its description in
+// schema.json, which a test compares with the table.
 
 // A keyID is the index of a row.
 type keyID uint8

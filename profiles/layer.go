@@ -1,6 +1,7 @@
 package profiles
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -8,8 +9,7 @@ import (
 )
 
 // A layer is what one source says: a profile file, the flags, the environment, or somebody else's
-// settings. Paths are expanded, entries have their origin, and nothing is merged yet. Layers are
-// laid on each other by [builder.apply].
+// settings. Paths are expanded and entries have their origin. [builder.apply] merges layers.
 type layer struct {
 	source      string
 	description string
@@ -19,7 +19,7 @@ type layer struct {
 	entries     []entry
 	atMost      []FileRule // of other tools' settings: rules that open nothing
 	warnings    []string
-	unasked     bool // read because it is there: see [builder.planted]
+	unasked     bool // no flag names the file: see [builder.planted]
 }
 
 // An entry is one thing that a layer says of a key.
@@ -84,7 +84,7 @@ func decodeProfile(s *scope, source, text string) (*layer, error) {
 // decode turns the value that a profile file holds into a layer.
 func decode(s *scope, source string, v value) (*layer, error) {
 	s.dot = s.workspace
-	d := &decoder{scope: s, source: source, layer: layer{source: source, entries: make([]entry, 0, v.size())}}
+	d := &decoder{scope: s, source: source, layer: layer{source: source, entries: make([]entry, 0, min(v.size(), maxEntries))}}
 	d.keys(v, "")
 	if !d.origin(0, "").builtin() {
 		d.contradictions()
@@ -402,21 +402,21 @@ func (d *decoder) injection(v value, key string) {
 }
 
 // contradictions finds entries of one layer that cannot both hold: two for one path, a host that
-// is allowed and denied, a pattern in two lists of protect.
+// is allowed and denied, a pattern in two lists of protect, and -X in a list with X.
 func (d *decoder) contradictions() {
 	type about struct {
 		rivals     keyID
 		text, glob string
 	}
+	of := func(e *entry) about { return about{cmp.Or(keys[e.key].rivals, e.key), e.text, e.more} }
 	seen := make(map[about]*entry, len(d.layer.entries))
 	for i := range d.layer.entries {
 		e := &d.layer.entries[i]
-		a := about{rivals: keys[e.key].rivals, text: e.text, glob: e.more}
-		if a.rivals == keyNone || e.op != opAdd && e.key != keyFilesystem {
+		if e.key != keyFilesystem && (e.op != opAdd || keys[e.key].check == nil) {
 			continue
 		}
-		first, again := seen[a]
-		seen[a] = e
+		first, again := seen[of(e)]
+		seen[of(e)] = e
 		switch {
 		case !again:
 		case first.key == e.key:
@@ -432,6 +432,12 @@ func (d *decoder) contradictions() {
 				said = "allowed"
 			}
 			d.at(e.origin, "", "%q is %s too, by %s", e.text, said, first.origin.place())
+		}
+	}
+	for i := range d.layer.entries {
+		e := &d.layer.entries[i]
+		if added := seen[of(e)]; e.op == opRemove && added != nil && added.op == opAdd && added.key == e.key {
+			d.at(e.origin, "", "-%s: the same list adds it", e.text)
 		}
 	}
 }

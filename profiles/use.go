@@ -86,7 +86,7 @@ func (b *builder) sshAgent(host *Host, o Origin) error {
 		return hinted{errors.New("it answers only root and its own user, and a command run by root is neither"), "run pccrun as the user whose agent it is"}
 	}
 	name := host.Getenv("SSH_AUTH_SOCK")
-	if at := b.identityAgent(); at != "" && !strings.HasPrefix(name, "/") {
+	if at := identityAgent(b.policy.Home); at != "" && !strings.HasPrefix(name, "/") {
 		b.socket(at, "", o)
 		if p := b.policy; p.DecideEnv("SSH_AUTH_SOCK").Action == EnvScrubbed {
 			p.Environment.Set["SSH_AUTH_SOCK"] = EnvSet{Value: at, Origin: o}
@@ -106,8 +106,8 @@ func (b *builder) sshAgent(host *Host, o Origin) error {
 
 // identityAgent is the socket that the user's configuration of ssh names for an agent, as that of a password manager; ""
 // for none.
-func (b *builder) identityAgent() string {
-	text, err := ReadFile(b.policy.Home + "/.ssh/config")
+func identityAgent(home string) string {
+	text, err := ReadFile(home + "/.ssh/config")
 	if err != nil {
 		return ""
 	}
@@ -115,7 +115,7 @@ func (b *builder) identityAgent() string {
 		word, value, _ := strings.Cut(strings.Replace(strings.TrimSpace(line), "=", " ", 1), " ")
 		value = strings.Trim(strings.TrimSpace(value), `"`)
 		if rest, ok := strings.CutPrefix(value, "~/"); ok {
-			value = b.policy.Home + "/" + rest
+			value = home + "/" + rest
 		}
 		if strings.EqualFold(word, "IdentityAgent") && strings.HasPrefix(value, "/") && isSocket(value) {
 			return value
