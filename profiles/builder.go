@@ -353,12 +353,10 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 	slices.SortFunc(p.Tighten, func(a, b FileRule) int {
 		return cmp.Or(strings.Compare(a.Origin.Source, b.Origin.Source), compareRules(a, b))
 	})
-	for _, name := range req.AllowMissing {
-		b.flagWord("--allow-missing", name, GuaranteeNames(), func() { p.AllowMissing = append(p.AllowMissing, Guarantee(name)) })
-	}
-	for _, name := range req.Without {
-		b.flagWord("--without", name, LayerNames(), func() { p.Without = append(p.Without, Layer(name)) })
-	}
+	b.known("--allow-missing", req.AllowMissing, GuaranteeNames())
+	b.known("--without", req.Without, LayerNames())
+	p.AllowMissing = as(req.AllowMissing, func(name string) Guarantee { return Guarantee(name) })
+	p.Without = as(req.Without, func(name string) Layer { return Layer(name) })
 	b.barred()
 	p.Requirements = requirements(p)
 	return b.err()
@@ -620,15 +618,23 @@ func compareRules(a, b FileRule) int {
 	return strings.Compare(a.Glob, b.Glob)
 }
 
-// flagWord checks a flag's value against a closed list.
-func (b *builder) flagWord(flag, word string, words []string, found func()) {
+// known checks the words of a flag against a closed list.
+func (b *builder) known(flag string, given, words []string) {
+	for _, word := range given {
+		if err := known("name", word, words); err != nil {
+			b.at(Origin{Source: "flag", Key: flag}, hintOf(err), "%v", err)
+		}
+	}
+}
+
+// known checks a word against a closed list.
+func known(what, word string, words []string) error {
 	if slices.Contains(words, word) {
-		found()
-		return
+		return nil
 	}
 	hint := "one of " + strings.Join(words, ", ")
 	if near := Nearest(word, words); near != "" {
 		hint = "did you mean " + near + "?"
 	}
-	b.at(Origin{Source: "flag", Key: flag}, hint, "unknown name %q", word)
+	return hinted{fmt.Errorf("unknown %s %q", what, word), hint}
 }

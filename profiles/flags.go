@@ -13,9 +13,11 @@ type Flag struct {
 	Arg  string // how help names its value, "" where it has none; closed lists have their words with | between
 	Help string // what it does
 
-	field  func(*Request) any // where a request has it: *string, *bool, *[]string or *[]FileFlag
-	commas bool               // several values may stand in one, with commas between
-	access Access             // of a *[]FileFlag
+	// Field says where a request has it: a *string, which is given once, a *bool, a *[]string or a *[]FileFlag.
+	Field func(*Request) any
+
+	commas bool   // several values may stand in one, with commas between
+	access Access // of a *[]FileFlag
 
 	key  keyID                                   // what it says something of; none where the layer has nothing of it
 	read func(d *decoder, text string, o Origin) // how, where it is not as an entry of the key
@@ -23,50 +25,50 @@ type Flag struct {
 
 // Flags is the table.
 var Flags = [...]Flag{
-	{Name: "--profile", Arg: "NAME|FILE", Help: "use this profile, not the one for the command's name", field: func(r *Request) any { return &r.Profile }},
-	{Name: "--workspace", Arg: "DIR", Help: "the directory that the command may change", field: func(r *Request) any { return &r.Workspace }},
-	{Name: "--settings", Arg: "FILE", Help: "add the rules of an srt or Claude Code settings file", field: func(r *Request) any { return &r.Settings }},
-	{Name: "--hide", Arg: "PATH", Help: "its content is never readable", field: ofFiles, access: Hide, key: keyFilesystem},
-	{Name: "--private", Arg: "PATH", Help: "empty, writable, deleted at exit", field: ofFiles, access: Private, key: keyFilesystem},
-	{Name: "--read", Arg: "PATH", Help: "readable, not writable", field: ofFiles, access: Read, key: keyFilesystem},
-	{Name: "--overlay", Arg: "PATH", Help: "copy-on-write", field: ofFiles, access: Overlay, key: keyFilesystem},
-	{Name: "--write", Arg: "PATH", Help: "writable: the command changes the host's file", field: ofFiles, access: Write, key: keyFilesystem},
-	{Name: "--home", Arg: "persist|private", Help: "keep the home for the next run here, or delete it at exit", field: func(r *Request) any { return &r.Home }, key: keyFilesystem, read: (*decoder).homeFlag},
-	{Name: "--no-login", Help: "copy none of your logins into the home", field: func(r *Request) any { return &r.NoLogin }},
-	{Name: "--fresh-home", Help: "use a new home with the same seeds, deleted at exit", field: func(r *Request) any { return &r.FreshHome }},
-	{Name: "--protect", Arg: "PATH", Help: "cannot be changed, because a host tool would execute it", field: func(r *Request) any { return &r.Protect }, key: keyProtectDeny},
-	{Name: "--review", Arg: "PATH", Help: "may be changed, and is listed at exit", field: func(r *Request) any { return &r.Review }, key: keyProtectReview},
-	{Name: "--allow", Arg: "RULE", Help: "allow a host", field: func(r *Request) any { return &r.Allow }, key: keyAllow},
-	{Name: "--deny", Arg: "RULE", Help: "deny a host, even if another rule allows it", field: func(r *Request) any { return &r.Deny }, key: keyDeny},
-	{Name: "--local", Arg: "PORT", Help: "allow a port of the host's loopback, as localhost too", field: func(r *Request) any { return &r.Local }, key: keyLocal},
-	{Name: "--publish", Arg: "[HOST:]INSIDE", Help: "forward a port of the host's loopback to a port inside", field: func(r *Request) any { return &r.Publish }, key: keyPublish},
-	{Name: "--socket", Arg: "PATH", Help: "allow a unix socket of the host", field: func(r *Request) any { return &r.Sockets }, key: keySockets},
-	{Name: "--use", Arg: "NAME", Help: "allow a service of the host: ssh-agent, gpg-agent, docker, git-config, git-credentials", field: func(r *Request) any { return &r.Use }, commas: true, key: keyUse},
-	{Name: "--env", Arg: "NAME[=VALUE]", Help: "pass a variable of the host, or set one", field: func(r *Request) any { return &r.Env }, key: keyPass, read: (*decoder).envFlag},
-	{Name: "--inject", Arg: "NAME=HOST", Help: "the command gets a placeholder; only HOST gets the value", field: func(r *Request) any { return &r.Inject }, key: keyInject, read: (*decoder).injectFlag},
-	{Name: "--inject-file", Arg: "NAME=PATH", Help: "read its value from a file that stays hidden inside", field: func(r *Request) any { return &r.InjectFiles }, key: keyInject, read: (*decoder).injectFile},
-	{Name: "--inject-command", Arg: "NAME=PROGRAM", Help: "take its value from the output of a program on the host", field: func(r *Request) any { return &r.InjectRun }, key: keyInject, read: (*decoder).injectCommand},
-	{Name: "--memory", Arg: "SIZE", Help: "memory and swap of all processes together, e.g. 4g or 50%", field: func(r *Request) any { return &r.Limits[0] }, key: keyMemory},
-	{Name: "--cpus", Arg: "N", Help: "processors, e.g. 2 or 0.5", field: func(r *Request) any { return &r.Limits[1] }, key: keyCPUs},
-	{Name: "--pids", Arg: "N", Help: "processes and threads", field: func(r *Request) any { return &r.Limits[2] }, key: keyPids},
-	{Name: "--files", Arg: "N", Help: "open files of a process", field: func(r *Request) any { return &r.Limits[3] }, key: keyFiles},
-	{Name: "--filesize", Arg: "SIZE", Help: "size of the largest file", field: func(r *Request) any { return &r.Limits[4] }, key: keyFileSize},
-	{Name: "--disk", Arg: "SIZE", Help: "private and overlay file systems together", field: func(r *Request) any { return &r.Limits[5] }, key: keyDisk},
-	{Name: "--timeout", Arg: "DURATION", Help: "wall time, e.g. 10m; then TERM, KILL and exit status 124", field: func(r *Request) any { return &r.Limits[6] }, key: keyTimeout},
-	{Name: "--syscalls", Arg: "default|FILE", Help: "use an OCI seccomp profile", field: func(r *Request) any { return &r.Syscalls }, key: keySyscalls},
-	{Name: "--nested", Help: "allow user namespaces inside: browsers, bwrap", field: func(r *Request) any { return &r.Nested }, key: keyNested},
-	{Name: "--strict", Help: "refuse to run if a guarantee is only weakly kept", field: func(r *Request) any { return &r.Strict }, key: keyStrict},
-	{Name: "--report", Arg: "attempts|none", Help: "list denied file accesses at exit", field: func(r *Request) any { return &r.Report }, key: keyReport},
-	{Name: "--protect-strict", Help: "forbid creating protected names, at a cost", field: func(r *Request) any { return &r.ProtectStrict }, key: keyProtectStrict},
-	{Name: "--allow-missing", Arg: "GUARANTEE", Help: "run even if this host cannot keep it; several with commas", field: func(r *Request) any { return &r.AllowMissing }, commas: true},
-	{Name: "--without", Arg: "LAYER", Help: "switch a layer off, for tests; several with commas", field: func(r *Request) any { return &r.Without }, commas: true},
+	{Name: "--profile", Arg: "NAME|FILE", Help: "use this profile, not the one for the command's name", Field: func(r *Request) any { return &r.Profile }},
+	{Name: "--workspace", Arg: "DIR", Help: "the directory that the command may change", Field: func(r *Request) any { return &r.Workspace }},
+	{Name: "--settings", Arg: "FILE", Help: "add the rules of an srt or Claude Code settings file", Field: func(r *Request) any { return &r.Settings }},
+	{Name: "--hide", Arg: "PATH", Help: "its content is never readable", Field: ofFiles, access: Hide, key: keyFilesystem},
+	{Name: "--private", Arg: "PATH", Help: "empty, writable, deleted at exit", Field: ofFiles, access: Private, key: keyFilesystem},
+	{Name: "--read", Arg: "PATH", Help: "readable, not writable", Field: ofFiles, access: Read, key: keyFilesystem},
+	{Name: "--overlay", Arg: "PATH", Help: "copy-on-write", Field: ofFiles, access: Overlay, key: keyFilesystem},
+	{Name: "--write", Arg: "PATH", Help: "writable: the command changes the host's file", Field: ofFiles, access: Write, key: keyFilesystem},
+	{Name: "--home", Arg: "persist|private", Help: "keep the home for the next run here, or delete it at exit", Field: func(r *Request) any { return &r.Home }, key: keyFilesystem, read: (*decoder).homeFlag},
+	{Name: "--no-login", Help: "copy none of your logins into the home", Field: func(r *Request) any { return &r.NoLogin }},
+	{Name: "--fresh-home", Help: "use a new home with the same seeds, deleted at exit", Field: func(r *Request) any { return &r.FreshHome }},
+	{Name: "--protect", Arg: "PATH", Help: "cannot be changed, because a host tool would execute it", Field: func(r *Request) any { return &r.Protect }, key: keyProtectDeny},
+	{Name: "--review", Arg: "PATH", Help: "may be changed, and is listed at exit", Field: func(r *Request) any { return &r.Review }, key: keyProtectReview},
+	{Name: "--allow", Arg: "RULE", Help: "allow a host", Field: func(r *Request) any { return &r.Allow }, key: keyAllow},
+	{Name: "--deny", Arg: "RULE", Help: "deny a host, even if another rule allows it", Field: func(r *Request) any { return &r.Deny }, key: keyDeny},
+	{Name: "--local", Arg: "PORT", Help: "allow a port of the host's loopback, as localhost too", Field: func(r *Request) any { return &r.Local }, key: keyLocal},
+	{Name: "--publish", Arg: "[HOST:]INSIDE", Help: "forward a port of the host's loopback to a port inside", Field: func(r *Request) any { return &r.Publish }, key: keyPublish},
+	{Name: "--socket", Arg: "PATH", Help: "allow a unix socket of the host", Field: func(r *Request) any { return &r.Sockets }, key: keySockets},
+	{Name: "--use", Arg: "NAME", Help: "allow a service of the host: ssh-agent, gpg-agent, docker, git-config, git-credentials", Field: func(r *Request) any { return &r.Use }, commas: true, key: keyUse},
+	{Name: "--env", Arg: "NAME[=VALUE]", Help: "pass a variable of the host, or set one", Field: func(r *Request) any { return &r.Env }, key: keyPass, read: (*decoder).envFlag},
+	{Name: "--inject", Arg: "NAME=HOST", Help: "the command gets a placeholder; only HOST gets the value", Field: func(r *Request) any { return &r.Inject }, key: keyInject, read: (*decoder).injectFlag},
+	{Name: "--inject-file", Arg: "NAME=PATH", Help: "read its value from a file that stays hidden inside", Field: func(r *Request) any { return &r.InjectFiles }, key: keyInject, read: (*decoder).injectSource},
+	{Name: "--inject-command", Arg: "NAME=PROGRAM", Help: "take its value from the output of a program on the host", Field: func(r *Request) any { return &r.InjectRun }, key: keyInject, read: (*decoder).injectSource},
+	{Name: "--memory", Arg: "SIZE", Help: "memory and swap of all processes together, e.g. 4g or 50%", Field: func(r *Request) any { return &r.Limits[0] }, key: keyMemory},
+	{Name: "--cpus", Arg: "N", Help: "processors, e.g. 2 or 0.5", Field: func(r *Request) any { return &r.Limits[1] }, key: keyCPUs},
+	{Name: "--pids", Arg: "N", Help: "processes and threads", Field: func(r *Request) any { return &r.Limits[2] }, key: keyPids},
+	{Name: "--files", Arg: "N", Help: "open files of a process", Field: func(r *Request) any { return &r.Limits[3] }, key: keyFiles},
+	{Name: "--filesize", Arg: "SIZE", Help: "size of the largest file", Field: func(r *Request) any { return &r.Limits[4] }, key: keyFileSize},
+	{Name: "--disk", Arg: "SIZE", Help: "private and overlay file systems together", Field: func(r *Request) any { return &r.Limits[5] }, key: keyDisk},
+	{Name: "--timeout", Arg: "DURATION", Help: "wall time, e.g. 10m; then TERM, KILL and exit status 124", Field: func(r *Request) any { return &r.Limits[6] }, key: keyTimeout},
+	{Name: "--syscalls", Arg: "default|FILE", Help: "use an OCI seccomp profile", Field: func(r *Request) any { return &r.Syscalls }, key: keySyscalls},
+	{Name: "--nested", Help: "allow user namespaces inside: browsers, bwrap", Field: func(r *Request) any { return &r.Nested }, key: keyNested},
+	{Name: "--strict", Help: "refuse to run if a guarantee is only weakly kept", Field: func(r *Request) any { return &r.Strict }, key: keyStrict},
+	{Name: "--report", Arg: "attempts|none", Help: "list denied file accesses at exit", Field: func(r *Request) any { return &r.Report }, key: keyReport},
+	{Name: "--protect-strict", Help: "forbid creating protected names, at a cost", Field: func(r *Request) any { return &r.ProtectStrict }, key: keyProtectStrict},
+	{Name: "--allow-missing", Arg: "GUARANTEE", Help: "run even if this host cannot keep it; several with commas", Field: func(r *Request) any { return &r.AllowMissing }, commas: true},
+	{Name: "--without", Arg: "LAYER", Help: "switch a layer off, for tests; several with commas", Field: func(r *Request) any { return &r.Without }, commas: true},
 }
 
 func ofFiles(r *Request) any { return &r.Files }
 
 // Set sets what a flag says in a request.
 func (f *Flag) Set(r *Request, value string) error {
-	switch at := f.field(r).(type) {
+	switch at := f.Field(r).(type) {
 	case *bool:
 		*at = true
 	case *string:
@@ -88,7 +90,7 @@ func (f *Flag) Set(r *Request, value string) error {
 
 // values returns what a request has of a flag: of one without a value, true.
 func (f *Flag) values(r *Request) []string {
-	switch at := f.field(r).(type) {
+	switch at := f.Field(r).(type) {
 	case *bool:
 		if *at {
 			return []string{"true"}
@@ -178,37 +180,32 @@ func (d *decoder) injectFlag(text string, o Origin) {
 	d.put(entry{key: keyInject, inject: &Injection{Env: name, Hosts: []string{host}, Origin: o}, origin: o})
 }
 
-// injectFile reads NAME=PATH.
-func (d *decoder) injectFile(text string, o Origin) {
+// injectSource reads where the value of an injected variable comes from: NAME=PATH of --inject-file,
+// NAME=PROGRAM and NAME=["PROGRAM", "ARGUMENT", …] of --inject-command.
+func (d *decoder) injectSource(text string, o Origin) {
 	name, value, _ := strings.Cut(text, "=")
-	path, err := d.path(value, d.dot)
-	d.injectSource(Injection{Env: name, File: path, Origin: o}, value, err)
-}
-
-// injectCommand reads NAME=PROGRAM and NAME=["PROGRAM", "ARGUMENT", …].
-func (d *decoder) injectCommand(text string, o Origin) {
-	name, value, _ := strings.Cut(text, "=")
-	command, err := []string{value}, error(nil)
+	in := &Injection{Env: name, Origin: o}
+	var err error
 	switch {
+	case o.Key == "--inject-file":
+		in.File, err = d.path(value, d.dot)
 	case strings.HasPrefix(value, "["):
-		command, err = argv(value)
-	case strings.Contains(value, "/"):
-		command[0], err = d.path(value, d.dot)
-	}
-	d.injectSource(Injection{Env: name, Command: command, Origin: o}, value, err)
-}
-
-// injectSource notes where the value of an injected variable comes from.
-func (d *decoder) injectSource(in Injection, value string, err error) {
-	switch {
-	case !isEnvName(in.Env) || value == "":
-		d.at(in.Origin, "", "%q: want NAME and a value", in.Env)
-	case err != nil:
-		d.at(in.Origin, hintOf(err), "%s: %v", in.Env, err)
-	case slices.ContainsFunc(d.layer.entries, func(e entry) bool { return e.op == opSource && e.inject.Env == in.Env }):
-		d.at(in.Origin, "", "%s has two sources", in.Env)
+		in.Command, err = argv(value)
 	default:
-		d.put(entry{key: keyInject, op: opSource, inject: &in, origin: in.Origin})
+		in.Command = []string{value}
+		if strings.Contains(value, "/") {
+			in.Command[0], err = d.path(value, d.dot)
+		}
+	}
+	switch {
+	case !isEnvName(name) || value == "":
+		d.at(o, "", "%q: want NAME and a value", name)
+	case err != nil:
+		d.at(o, hintOf(err), "%s: %v", name, err)
+	case slices.ContainsFunc(d.layer.entries, func(e entry) bool { return e.op == opSource && e.inject.Env == name }):
+		d.at(o, "", "%s has two sources", name)
+	default:
+		d.put(entry{key: keyInject, op: opSource, inject: in, origin: o})
 	}
 }
 

@@ -177,16 +177,13 @@ func (im *importer) warn(o Origin, why string) {
 
 // either tells srt's format from Claude Code's.
 func (im *importer) either(v value) {
-	has := func(key string) bool {
-		return slices.ContainsFunc(v.members, func(m member) bool { return m.key == key })
-	}
-	if has("sandbox") {
+	if v.member("sandbox") != nil {
 		im.ofClaude(v)
 		return
 	}
 	im.section(v, "", "")
 	for _, key := range [...]string{"network", "filesystem"} {
-		if v.kind == kindObject && !has(key) {
+		if v.kind == kindObject && v.member(key) == nil {
 			im.at(im.origin(v.line, key), "want settings of srt, or of Claude Code with a sandbox key", "missing")
 		}
 	}
@@ -199,9 +196,7 @@ func (im *importer) ofClaude(v value) {
 	if dir := im.home + "/.claude"; within(dir, im.source) {
 		im.dot = dir
 	}
-	if !im.is(v, "", kindObject) {
-		return
-	}
+	im.is(v, "", kindObject)
 	for _, m := range v.members {
 		if m.key == "sandbox" {
 			im.section(m.value, "sandbox", "")
@@ -468,10 +463,8 @@ func DefaultProvider(host *Host) (name, file string, err error) {
 	if err != nil || v.kind != kindObject {
 		return "", "", err
 	}
-	for _, m := range v.members {
-		if m.key == "defaultProvider" && m.value.kind == kindString {
-			name = m.value.text
-		}
+	if named := v.member("defaultProvider"); named != nil && named.kind == kindString {
+		name = named.text
 	}
 	return name, file, nil
 }

@@ -2,7 +2,6 @@ package profiles
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 )
@@ -26,7 +25,6 @@ const (
 	keyProtectDeny
 	keyProtectHome
 	keyProtectReview
-	keyProtectKeys
 	keySeeds
 	keyNetwork
 	keyAllow
@@ -75,7 +73,6 @@ const (
 	holdsLimit                    // a number: the later counts, null is no limit
 	holdsToggle                   // one of two: the later counts
 	holdsWord                     // a text: the later counts
-	holdsNoMore                   // an old key, which is a mistake
 )
 
 // A trusting says what counts of a key in a file that is not trusted, which may only tighten.
@@ -108,8 +105,6 @@ type key struct {
 	// Of a toggle: whether it is stricter when it is on, and its two words.
 	strictOn bool
 	off, on  string
-
-	instead string // of an old key: what is there in its place
 }
 
 var keys = [numKeys]key{
@@ -123,8 +118,6 @@ var keys = [numKeys]key{
 	keyProtectHome:   {in: "protect", name: "home", kind: holdsProtected, untrusted: trustAdditions, rivals: keyProtect, check: checkProtect},
 	keyProtectReview: {in: "protect", name: "review", kind: holdsProtected, untrusted: trustAdditions, rivals: keyProtect, check: checkProtect},
 	keyProtectStrict: {in: "protect", name: "strict", kind: holdsToggle, untrusted: trustStricter, strictOn: true, off: "false", on: "true"},
-
-	keyProtectKeys: {in: "protect", name: "keys", kind: holdsNoMore, instead: `"seeds": {"~/FILE": {"mode": "follow"}} says which part of a file is copied into an agent's home`},
 
 	keySeeds: {name: "seeds", kind: holdsSeeds},
 
@@ -170,7 +163,7 @@ func keyNamed(in, name string) keyID {
 // keysIn returns the names of the keys in an object.
 func keysIn(in string) (names []string) {
 	for k := keyNone + 1; k < numKeys; k++ {
-		if keys[k].in == in && keys[k].name != "" && keys[k].kind != holdsNoMore {
+		if keys[k].in == in && keys[k].name != "" {
 			names = append(names, keys[k].name)
 		}
 	}
@@ -179,17 +172,15 @@ func keysIn(in string) (names []string) {
 
 // keyHome says which object has a key that another one does not know, "" if none has it.
 func keyHome(name string) string {
-	top := ""
-	for k := keyNone + 1; k < numKeys; k++ {
-		if keys[k].name != name || name == "" {
-			continue
+	for _, in := range keysIn("") {
+		if keyNamed(in, name) != keyNone {
+			return in
 		}
-		if keys[k].in != "" {
-			return keys[k].in
-		}
-		top = "the profile itself, not in a part of it"
 	}
-	return top
+	if keyNamed("", name) != keyNone {
+		return "the profile itself, not in a part of it"
+	}
+	return ""
 }
 
 // toggle returns where a policy has a toggle, and what said it, nil where nobody asks.
@@ -220,14 +211,7 @@ func checkUse(_ *scope, _ *key, name string) (string, error) {
 	if why, refused := displays[name]; refused {
 		return "", hinted{fmt.Errorf("%s: not given: %s", name, why), "run programs with windows outside the sandbox"}
 	}
-	if !slices.Contains(Services, name) {
-		hint := "one of " + strings.Join(Services, ", ")
-		if near := Nearest(name, Services); near != "" {
-			hint = "did you mean " + near + "?"
-		}
-		return "", hinted{fmt.Errorf("unknown service %q", name), hint}
-	}
-	return name, nil
+	return name, known("service", name, Services)
 }
 
 func checkPass(_ *scope, _ *key, text string) (string, error) {

@@ -271,8 +271,6 @@ func (d *decoder) key(k keyID, v value, o Origin) {
 		if d.is(v, o.Key, kindString) {
 			d.read(k, opAdd, v.text, o)
 		}
-	case holdsNoMore:
-		d.at(o, row.instead, "the old key is not supported any more")
 	}
 }
 

@@ -121,7 +121,7 @@ func Words[T ~string](list []T) []string {
 
 // LimitText writes the value of a limit as a profile does, exactly.
 func LimitText(i int, n int64) string {
-	switch LimitNames()[i] {
+	switch keys[int(keyMemory)+i].name {
 	case "memory", "filesize", "disk":
 		for _, u := range [...]struct {
 			shift uint

@@ -90,16 +90,17 @@ func requirements(p *Policy) []Requirement {
 			}
 		case NetTransparent:
 			// What the policy names is to be reached, by whatever program the command is.
-			if asked = len(p.Network.Allow)+len(p.Network.Local) > 0; asked {
-				r.Origin = first(p.Network.Allow, p.Network.Local)
+			reached := slices.Concat(p.Network.Allow, p.Network.Local)
+			if asked = len(reached) > 0; asked {
+				r.Origin = reached[0].Origin
 			}
 		case NetInject:
-			asked = len(p.Network.Inject) > 0 || p.Uses(GitCredentials)
-			if i := slices.IndexFunc(p.Use, func(u UseRule) bool { return u.Name == GitCredentials }); i >= 0 {
-				r.Origin = p.Use[i].Origin
-			}
+			i := slices.IndexFunc(p.Use, func(u UseRule) bool { return u.Name == GitCredentials })
+			asked = len(p.Network.Inject) > 0 || i >= 0
 			if len(p.Network.Inject) > 0 {
 				r.Origin = p.Network.Inject[0].Origin
+			} else if asked {
+				r.Origin = p.Use[i].Origin
 			}
 		case ResMemory, ResCPU, ResPids, ResFiles, ResDisk, ResTime:
 			r, asked = p.ofLimits(r)
@@ -124,15 +125,6 @@ func requirements(p *Policy) []Requirement {
 		list = append(list, r)
 	}
 	return list
-}
-
-func first(lists ...[]NetRule) Origin {
-	for _, l := range lists {
-		if len(l) > 0 {
-			return l[0].Origin
-		}
-	}
-	return Origin{}
 }
 
 // firstWith returns the origin of the first rule with one of the words.

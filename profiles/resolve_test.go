@@ -1333,7 +1333,7 @@ func TestSchemaTypes(t *testing.T) {
 				continue
 			}
 		}
-		if row.name != "" && row.kind != holdsNoMore {
+		if row.name != "" {
 			require.Equal(t, want, got["type"], "%s.%s", row.in, row.name)
 		}
 	}
@@ -1368,7 +1368,7 @@ func TestEachKeyHasAFlag(t *testing.T) {
 	}
 	for k := keyFilesystem; k < numKeys; k++ {
 		switch k {
-		case keyProtectHome, keyProtectKeys, keySeeds, keyScrub:
+		case keyProtectHome, keySeeds, keyScrub:
 			require.False(t, flags[k], keys[k].name)
 		default:
 			require.Equal(t, keys[k].kind != holdsKeys, flags[k], keys[k].name)

@@ -30,16 +30,9 @@ type flagDef struct {
 	set  func(r *profiles.Request, value string) error
 }
 
-// once returns a setter of a value that may be given once.
-func once(field func(*profiles.Request) *string) func(*profiles.Request, string) error {
-	return func(r *profiles.Request, v string) error {
-		at := field(r)
-		if *at != "" && *at != v {
-			return errors.New("given twice, as " + quote(*at) + " and " + quote(v))
-		}
-		*at = v
-		return nil
-	}
+// by returns the setter of a field, as of [profiles.Flag].
+func by(field func(*profiles.Request) any) func(*profiles.Request, string) error {
+	return (&profiles.Flag{Field: field}).Set
 }
 
 func on(field func(*profiles.Request) *bool) func(*profiles.Request, string) error {
@@ -68,16 +61,16 @@ func runFlags() []flagDef {
 	return append(policyFlags(),
 		flagDef{"--ask", alone, "", "ask at the terminal before a host is denied", on(func(r *profiles.Request) *bool { return &r.Ask })},
 		flagDef{"--provider", takesValue, "NAME", "where to run: native, auto, …", provider},
-		flagDef{"--runtime", takesValue, "NAME", "with --provider docker: runc, or runsc for gVisor", once(func(r *profiles.Request) *string { return &r.Runtime })},
-		flagDef{"--docker-image", takesValue, "NAME", "with --provider docker: use the programs of this image", once(func(r *profiles.Request) *string { return &r.DockerImage })},
-		flagDef{"--docker-network", takesValue, "none|bridge|host", "with --provider docker: a network without rules (default none)", once(func(r *profiles.Request) *string { return &r.DockerNetwork })},
+		flagDef{"--runtime", takesValue, "NAME", "with --provider docker: runc, or runsc for gVisor", by(func(r *profiles.Request) any { return &r.Runtime })},
+		flagDef{"--docker-image", takesValue, "NAME", "with --provider docker: use the programs of this image", by(func(r *profiles.Request) any { return &r.DockerImage })},
+		flagDef{"--docker-network", takesValue, "none|bridge|host", "with --provider docker: a network without rules (default none)", by(func(r *profiles.Request) any { return &r.DockerNetwork })},
 		flagDef{"--keep", takesValue, "DURATION", "keep the cloud's sandbox for the next run with --keep here", keep},
 		flagDef{"--history", takesValue, "N", "copy the last N commits to the cloud, without secrets", history},
-		flagDef{"--from", takesValue, "SNAPSHOT", "start from the changes of a snapshot, in overlays", once(func(r *profiles.Request) *string { return &r.From })},
+		flagDef{"--from", takesValue, "SNAPSHOT", "start from the changes of a snapshot, in overlays", by(func(r *profiles.Request) any { return &r.From })},
 		flagDef{"--pass-fd", takesValue, "N", "pass this file descriptor", passFD},
 		flagDef{"--dry-run", alone, "", "print the plan, with -v in full, and do nothing", on(func(r *profiles.Request) *bool { return &r.DryRun })},
 		flagDef{"--json", alone, "", "with --dry-run: print the plan as JSON", on(func(r *profiles.Request) *bool { return &r.JSON })},
-		flagDef{"--events", takesValue, "FILE|fd:N", "write events as JSON lines", once(func(r *profiles.Request) *string { return &r.Events })},
+		flagDef{"--events", takesValue, "FILE|fd:N", "write events as JSON lines", by(func(r *profiles.Request) any { return &r.Events })},
 		flagDef{"--log", alone, "", "save the output in the session", on(func(r *profiles.Request) *bool { return &r.Log })},
 		flagDef{"-v", alone, "", "print more", on(func(r *profiles.Request) *bool { return &r.Verbose })},
 		flagDef{"-q", alone, "", "print errors only", on(func(r *profiles.Request) *bool { return &r.Quiet })},
@@ -90,7 +83,7 @@ func provider(r *profiles.Request, v string) error {
 	if _, err := providers.KindOf(v); v != providers.Auto && errors.As(err, &unusable) {
 		return misuse(quote(v)+": "+unusable.Cause, unusable.Hint())
 	}
-	return once(func(r *profiles.Request) *string { return &r.Provider })(r, v)
+	return by(func(r *profiles.Request) any { return &r.Provider })(r, v)
 }
 
 // keep sets --keep: clouds count in minutes, and sell no more than a day.
