@@ -31,8 +31,9 @@ func newBuilder(p *Policy, layers []*layer) *builder {
 	for _, l := range layers {
 		n += len(l.entries)
 	}
-	p.Protect = make([]ProtectRule, 0, n) // most of them
-	return &builder{policy: p, files: map[string]int{}, patterns: make(map[string]int, n)}
+	files := n / 8 // about what the built-in profiles have
+	p.Files, p.Protect = make([]FileRule, 0, files), make([]ProtectRule, 0, n)
+	return &builder{policy: p, files: make(map[string]int, files), patterns: make(map[string]int, n)}
 }
 
 // homes hides everybody's home: rules of profiles stand on top.

@@ -109,7 +109,7 @@ func (f *Flag) values(r *Request) []string {
 func (r *resolver) flagLayer() (*layer, error) {
 	s := r.scope
 	s.bare, s.dot, s.base = true, s.cwd, s.cwd
-	d := &decoder{scope: &s, source: "flag", layer: layer{source: "flag"}}
+	d := &decoder{scope: &s, source: "flag", layer: layer{source: "flag", entries: make([]entry, 0, len(r.req.Files))}}
 	for _, f := range r.req.Files {
 		d.file(f.Path, opAdd, f.Access, Origin{Source: "flag", Key: "--" + f.Access.String()})
 	}
