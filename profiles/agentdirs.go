@@ -49,7 +49,7 @@ func (b *builder) unlinked(elsewhere bool) {
 			return false
 		}
 		real, err := state.Real(r.Path)
-		for dir := r.Path; errors.Is(err, fs.ErrNotExist) && b.makes(r.Path); { // of what is not there, what is above it
+		for dir := r.Path; errors.Is(err, fs.ErrNotExist) && p.makes(r.Path); { // of what is not there, what is above it
 			dir = filepath.Dir(dir)
 			real, err = state.Real(dir)
 			real += r.Path[len(dir):]
@@ -59,9 +59,9 @@ func (b *builder) unlinked(elsewhere bool) {
 }
 
 // makes reports whether a run makes a directory where none stands, and not even a link.
-func (b *builder) makes(path string) bool {
+func (p *Policy) makes(path string) bool {
 	_, err := os.Lstat(path)
-	return errors.Is(err, fs.ErrNotExist) && slices.Contains(b.policy.MadeDirs(), path[len(b.policy.Workspace)+1:])
+	return errors.Is(err, fs.ErrNotExist) && slices.Contains(p.MadeDirs(), path[len(p.Workspace)+1:])
 }
 
 // MadeDirs returns the directories that the launcher makes for the time of a run where they do not

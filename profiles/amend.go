@@ -102,7 +102,7 @@ func Amend(source, text, base string, edits []Edit) (string, error) {
 	if text == "" {
 		text = "{\n}\n"
 		if base != "" {
-			text = "{\n  \"extends\": " + jsonString(base) + ",\n}\n"
+			text = "{\n  \"extends\": " + quote(base) + ",\n}\n"
 		}
 	}
 	for len(edits) > 0 {
@@ -155,7 +155,7 @@ func amend(source, text string, root value, keys []string, edits []Edit) (string
 				brackets = "[]"
 			}
 			indent := strings.Repeat("  ", i+1)
-			block = indent + jsonString(keys[i]) + ": " + brackets[:1] + "\n" + block + indent + brackets[1:] + ",\n"
+			block = indent + quote(keys[i]) + ": " + brackets[:1] + "\n" + block + indent + brackets[1:] + ",\n"
 		}
 		return insert(text, at, block, true), nil
 	}
@@ -239,7 +239,7 @@ func entries(edits []Edit, indent string) string {
 
 // entry is an edit as it stands in a line, less the comment.
 func (e *Edit) entry() string {
-	text := jsonString(e.Key)
+	text := quote(e.Key)
 	if e.Off {
 		text = "// " + text
 	}
@@ -253,7 +253,7 @@ func (e *Edit) value() string {
 	if e.Number {
 		return e.Value
 	}
-	return jsonString(e.Value)
+	return quote(e.Value)
 }
 
 func (e *Edit) check() error {
@@ -295,9 +295,4 @@ func lineIndent(text string, at int) int {
 // terminal that shows it.
 func Printable(s string) bool {
 	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) < 0
-}
-
-// jsonString writes a printable text as a string.
-func jsonString(s string) string {
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/pccrun/pccrun/internal/shell"
@@ -14,346 +13,232 @@ import (
 	"github.com/pccrun/pccrun/netproxy/rules"
 )
 
-// A builder lays layers on each other: maps merge by key, lists unite, null
-// removes.
+// A builder merges layers into a policy, the most basic first.
 type builder struct {
-	policy *Policy
-	index  map[string]int  // of policy.Files, by FileRule.key
-	tight  map[string]bool // the sources that can only tighten
+	policy   *Policy
+	texts    [numKeys][]NetRule // of the keys that hold texts, until finish
+	files    map[string]int     // where a rule is in policy.Files, by FileRule.key
+	patterns map[string]int     // where one is in policy.Protect, by its pattern
+	tight    map[string]bool    // the sources that can only tighten
 	mistakes
 }
 
-// newBuilder makes a builder with room for that many rules of the file table.
-func newBuilder(p *Policy, rules int) *builder {
+// newBuilder makes a builder with room for what the layers say.
+func newBuilder(p *Policy, layers []*layer) *builder {
 	p.Syscalls = "default"
 	p.Environment.Set = map[string]EnvSet{}
-	p.Files = make([]FileRule, 0, rules)
-	return &builder{policy: p, index: make(map[string]int, rules)}
+	n := 0
+	for _, l := range layers {
+		n += len(l.entries)
+	}
+	files := n / 8 // about what the built-in profiles have
+	p.Files, p.Protect = make([]FileRule, 0, files), make([]ProtectRule, 0, n)
+	return &builder{policy: p, files: make(map[string]int, files), patterns: make(map[string]int, n)}
 }
 
 // homes hides everybody's home: rules of profiles stand on top.
 func (b *builder) homes() {
 	for _, dir := range b.policy.Homes {
-		b.file(fileEntry{FileRule: FileRule{Path: dir, Access: Hide, Origin: Origin{Source: "default", Key: "homes"}}})
+		b.file(FileRule{Path: dir, Access: Hide, Origin: Origin{Source: "default", Key: "homes"}})
 	}
 }
 
-func (b *builder) file(f fileEntry) {
+// file adds a rule, or replaces that for the same path.
+func (b *builder) file(f FileRule) {
 	key := f.key()
 	// A later rule for the same path stands in place of an import's denyWrite.
 	b.policy.Tighten = slices.DeleteFunc(b.policy.Tighten, func(t FileRule) bool { return t.key() == key })
-	i, ok := b.index[key]
-	switch {
-	case f.remove && ok:
-		// The row stays as a gap until finish, so that the index holds.
-		b.policy.Files[i].Path = ""
-		delete(b.index, key)
-	case f.remove:
-		b.at(f.Origin, "", "null has no effect: no rule for that path is inherited")
-	case ok:
-		b.policy.Files[i] = f.FileRule
-	default:
-		b.index[key] = len(b.policy.Files)
-		b.policy.Files = append(b.policy.Files, f.FileRule)
-	}
-}
-
-// override adds rules for protection, each in the place of any before it that has the
-// same pattern.
-func override(have, more []ProtectRule) []ProtectRule {
-	last := make(map[string]int, len(more))
-	for i := range more {
-		last[more[i].Pattern] = i
-	}
-	if len(more) > 0 {
-		have = slices.DeleteFunc(have, func(r ProtectRule) bool {
-			_, again := last[r.Pattern]
-			return again
-		})
-	}
-	have = slices.Grow(have, len(more))
-	for i := range more {
-		if last[more[i].Pattern] == i {
-			have = append(have, more[i])
-		}
-	}
-	return have
-}
-
-func (b *builder) apply(l *layer) {
-	p := b.policy
-	b.removeLists(l.clear)
-	b.subtract(l, true)
-	for _, f := range l.files {
-		b.file(f)
-	}
-	p.Tighten = append(p.Tighten, l.tighten...) // of imports only
-	p.Protect = override(p.Protect, l.protect)
-	for _, s := range l.seeds {
-		p.Seeds = s.onto(p.Seeds)
-	}
-	n := &p.Network
-	n.Allow = unite(n.Allow, l.allow, NetRule.entry)
-	n.Deny = unite(n.Deny, l.deny, NetRule.entry)
-	n.Local = unite(n.Local, l.local, NetRule.entry)
-	n.Publish = unite(n.Publish, l.publish, NetRule.entry)
-	n.Sockets = unite(n.Sockets, l.sockets, PathRule.entry)
-	p.Use = unite(p.Use, l.use, UseRule.entry)
-	n.Inject = unite(n.Inject, l.inject, Injection.entry)
-	for _, s := range l.sources {
-		i := slices.IndexFunc(n.Inject, func(in Injection) bool { return in.Env == s.Env })
-		if i < 0 {
-			b.at(s.Origin, "--inject "+s.Env+"=HOST", "%s goes to no host", s.Env)
-			continue
-		}
-		n.Inject = slices.Clone(n.Inject)
-		n.Inject[i].File, n.Inject[i].Command = s.File, s.Command
-	}
-	e := &p.Environment
-	e.Pass = unite(e.Pass, l.pass, EnvRule.entry)
-	for _, r := range l.pass {
-		delete(e.Set, r.Pattern) // to pass a variable undoes what an earlier layer set it to
-	}
-	e.Scrub = unite(e.Scrub, l.scrub, EnvRule.entry)
-	for _, s := range l.set {
-		_, stood := e.Set[s.name]
-		switch {
-		case !s.remove:
-			e.Set[s.name] = s.EnvSet
-		case !stood:
-			b.at(s.Origin, "", "null has no effect: no value is inherited")
-		default:
-			delete(e.Set, s.name)
-		}
-	}
-	for i, limit := range l.limits {
-		if limit.given {
-			*p.Resources.at(i) = limit.Limit
-		}
-	}
-	if l.syscalls != nil {
-		p.Syscalls, p.SyscallsAt = l.syscalls.Path, l.syscalls.Origin
-	}
-	if l.nested != nil {
-		p.Nested, p.nestedAt = l.nested.value, l.nested.origin
-	}
-	if l.strict != nil {
-		p.Strict, p.strictAt = l.strict.value, l.strict.origin
-	}
-	if l.report != nil {
-		p.Attempts = l.report.value
-	}
-	if l.forbid != nil {
-		p.ProtectStrict = l.forbid.value
-	}
-	p.Warnings = append(p.Warnings, l.warnings...)
-}
-
-// An entry is what a rule stands in its list by, and where it was written.
-func (r NetRule) entry() (string, Origin)    { return r.Text, r.Origin }
-func (r PathRule) entry() (string, Origin)   { return r.Path, r.Origin }
-func (r EnvRule) entry() (string, Origin)    { return r.Pattern, r.Origin }
-func (r UseRule) entry() (string, Origin)    { return r.Name, r.Origin }
-func (in Injection) entry() (string, Origin) { return in.Env, in.Origin }
-
-// indexOf returns where a list has an entry for what m is for, -1 for nowhere.
-func indexOf[T any](have []T, m T, entry func(T) (string, Origin)) int {
-	text, _ := entry(m)
-	return slices.IndexFunc(have, func(h T) bool { t, _ := entry(h); return t == text })
-}
-
-// unite appends what is new; what stands in both keeps its place and takes
-// the later origin.
-func unite[T any](have, more []T, entry func(T) (string, Origin)) []T {
-	for _, m := range more {
-		if i := indexOf(have, m, entry); i >= 0 {
-			have[i] = m
-		} else {
-			have = append(have, m)
-		}
-	}
-	return have
-}
-
-// removeLists empties the lists that a layer set to null.
-func (b *builder) removeLists(origins []Origin) {
-	p := b.policy
-	for _, o := range origins {
-		switch o.Key {
-		case "protect.deny", "protect.home", "protect.review":
-			p.Protect = slices.DeleteFunc(p.Protect, func(r ProtectRule) bool {
-				return "protect."+r.List() == o.Key || r.Home && o.Key == "protect.deny"
-			})
-		case "network.allow":
-			p.Network.Allow = nil
-		case "network.deny":
-			p.Network.Deny = nil
-		case "network.local":
-			p.Network.Local = nil
-		case "network.publish":
-			p.Network.Publish = nil
-		case "network.sockets":
-			p.Network.Sockets = nil
-		case "network.inject":
-			p.Network.Inject = nil
-		case "use":
-			p.Use = nil
-		case "environment.pass":
-			p.Environment.Pass = nil
-		default:
-			b.at(o, "", "BUG: unknown list")
-		}
-	}
-}
-
-// subtract takes out of the lists what a layer names with a - before it. What takes
-// nothing out is a mistake, and so is what would loosen, unless that may be.
-func (b *builder) subtract(l *layer, loosen bool) {
-	if l.minus == nil {
+	if i, ok := b.files[key]; ok {
+		b.policy.Files[i] = f
 		return
 	}
-	n := &b.policy.Network
-	less(b, &n.Allow, l.minus.allow, l.allow, true, NetRule.entry)
-	less(b, &n.Deny, l.minus.deny, l.deny, loosen, NetRule.entry)
-	less(b, &n.Local, l.minus.local, l.local, true, NetRule.entry)
-	less(b, &n.Publish, l.minus.publish, l.publish, true, NetRule.entry)
-	less(b, &n.Sockets, l.minus.sockets, l.sockets, true, PathRule.entry)
-	less(b, &b.policy.Use, l.minus.use, l.use, true, UseRule.entry)
-	less(b, &b.policy.Environment.Pass, l.minus.pass, l.pass, true, EnvRule.entry)
-	less(b, &b.policy.Protect, l.minus.protect, l.protect, loosen, func(r ProtectRule) (string, Origin) {
-		if r.Review { // another list
-			return "review " + r.Pattern, r.Origin
-		}
-		return r.Pattern, r.Origin
-	})
+	b.files[key] = len(b.policy.Files)
+	b.policy.Files = append(b.policy.Files, f)
 }
 
-// less takes minus out of a list. Plus is what the same layer adds to it.
-func less[T any](b *builder, have *[]T, minus, plus []T, may bool, entry func(T) (string, Origin)) {
-	for _, m := range minus {
-		text, o := entry(m)
-		i := indexOf(*have, m, entry)
-		text = strings.TrimPrefix(text, "review ")
+// protect adds a rule after all others, and removes one with the same pattern.
+func (b *builder) protect(r ProtectRule) {
+	p := b.policy
+	if i, ok := b.patterns[r.Pattern]; ok {
+		p.Protect[i].Pattern = gap
+	}
+	b.patterns[r.Pattern] = len(p.Protect)
+	p.Protect = append(p.Protect, r)
+}
+
+// apply merges a layer that may loosen. Its removals go first: a file that empties a list by -* can
+// add to it in the same list.
+func (b *builder) apply(l *layer) {
+	for i := range l.entries {
+		e := &l.entries[i]
 		switch {
-		case indexOf(plus, m, entry) >= 0:
-			b.at(o, "", "-%s: the same list adds it", text)
-		case i < 0:
-			b.at(o, "pccrun profile show prints what is inherited", "-%s: no such entry is inherited", text)
-		case !may:
-			b.at(o, "read the file and run pccrun trust, or remove the line", "-%s: would allow more, and the file is not trusted", text)
-		default:
-			*have = slices.Delete(slices.Clone(*have), i, i+1) // a built-in list is everybody's
+		case e.key == keyPass && e.op == opAdd:
+			delete(b.policy.Environment.Set, e.text) // to pass a variable undoes what an earlier layer set it to
+		case e.op == opRemove || e.op == opClear:
+			b.remove(e)
 		}
+	}
+	for i := range l.entries {
+		if e := &l.entries[i]; e.op == opAdd || e.op == opSource {
+			b.add(e)
+		}
+	}
+	b.policy.Tighten = append(b.policy.Tighten, l.atMost...)
+	b.policy.Warnings = append(b.policy.Warnings, l.warnings...)
+}
+
+// add merges an entry that adds something.
+func (b *builder) add(e *entry) {
+	p := b.policy
+	switch keys[e.key].kind {
+	case holdsFiles:
+		b.file(e.file())
+	case holdsProtected:
+		b.protect(e.protect())
+	case holdsSeeds:
+		p.Seeds = append(without(p.Seeds, func(s Seed) bool { return s.Path == e.text }), *e.seed)
+	case holdsVariables:
+		p.Environment.Set[e.text] = EnvSet{Value: e.more, Origin: e.origin}
+	case holdsTexts:
+		b.texts[e.key] = unite(b.texts[e.key], NetRule{e.text, e.origin}, e.same)
+	case holdsInjected:
+		b.inject(e)
+	case holdsLimit:
+		*p.limit(e.key) = Limit{Value: e.number, Origin: e.origin}
+	case holdsToggle:
+		value, at := p.toggle(e.key)
+		*value = e.number == 1
+		if at != nil {
+			*at = e.origin
+		}
+	case holdsWord:
+		p.Syscalls, p.SyscallsAt = e.text, e.origin
 	}
 }
 
-// planted reports whether a file that was read unasked lies where what stands
-// below it lets the command write: an earlier run may have made it.
+// inject adds a variable that is injected, or where the value of one comes from.
+func (b *builder) inject(e *entry) {
+	n := &b.policy.Network
+	same := func(in Injection) bool { return in.Env == e.inject.Env }
+	if e.op == opAdd {
+		n.Inject = unite(n.Inject, *e.inject, same)
+	} else if i := slices.IndexFunc(n.Inject, same); i >= 0 {
+		n.Inject[i].File, n.Inject[i].Command = e.inject.File, e.inject.Command
+	} else {
+		b.at(e.origin, "--inject "+e.inject.Env+"=HOST", "%s goes to no host", e.inject.Env)
+	}
+}
+
+// remove removes what an entry names, or all that its key holds. To remove nothing is a mistake.
+func (b *builder) remove(e *entry) {
+	p := b.policy
+	switch kind := keys[e.key].kind; {
+	case kind == holdsFiles:
+		f := e.file()
+		if i, ok := b.files[f.key()]; ok {
+			p.Files[i].Path = gap
+			delete(b.files, f.key())
+		} else {
+			b.at(e.origin, "", "null has no effect: no rule for that path is inherited")
+		}
+	case kind == holdsVariables:
+		if _, ok := p.Environment.Set[e.text]; !ok {
+			b.at(e.origin, "", "null has no effect: no value is inherited")
+		}
+		delete(p.Environment.Set, e.text)
+	case kind == holdsSeeds:
+		p.Seeds = without(p.Seeds, func(s Seed) bool { return s.Path == e.text })
+	case kind == holdsInjected:
+		p.Network.Inject = nil
+	case kind == holdsProtected && e.op == opClear:
+		for i := range p.Protect {
+			if r := &p.Protect[i]; r.List() == keys[e.key].name || r.Home && e.key == keyProtectDeny {
+				delete(b.patterns, r.Pattern)
+				r.Pattern = gap
+			}
+		}
+	case e.op == opClear:
+		b.texts[e.key] = nil
+	case !b.has(e):
+		b.at(e.origin, "pccrun profile show prints what is inherited", "-%s: no such entry is inherited", e.text)
+	case kind == holdsProtected:
+		p.Protect[b.patterns[e.text]].Pattern = gap
+		delete(b.patterns, e.text)
+	default:
+		b.texts[e.key] = slices.DeleteFunc(b.texts[e.key], e.same)
+	}
+}
+
+// has reports whether a list has the entry. What protect.deny and protect.home hold is one list.
+func (b *builder) has(e *entry) bool {
+	if keys[e.key].kind == holdsProtected {
+		i, ok := b.patterns[e.text]
+		return ok && b.policy.Protect[i].Review == (e.key == keyProtectReview)
+	}
+	return slices.ContainsFunc(b.texts[e.key], e.same)
+}
+
+func (e *entry) same(r NetRule) bool { return r.Text == e.text }
+
+// unite adds a rule to a list: one that is the same keeps its place and takes the later origin.
+func unite[T any](list []T, rule T, same func(T) bool) []T {
+	if i := slices.IndexFunc(list, same); i >= 0 {
+		list[i] = rule
+		return list
+	}
+	return append(list, rule)
+}
+
+// without returns a list less some of its rules.
+func without[T any](list []T, out func(T) bool) []T {
+	return slices.DeleteFunc(slices.Clone(list), out)
+}
+
+// as returns a list as rules of another type.
+func as[T, R any](list []T, one func(T) R) []R {
+	var of []R
+	for _, r := range list {
+		of = append(of, one(r))
+	}
+	return of
+}
+
+// planted reports whether a file that no flag names lies where the layers so far
+// let the command write: an earlier run may have made it.
 func (b *builder) planted(l *layer) bool {
 	return l.unasked && max(b.policy.Decide(l.source).Access, b.policy.Decide(real(l.source)).Access) >= Overlay
 }
 
-// tighten applies a file that is not trusted: what makes the policy stricter
-// counts, what would loosen it is named and ignored. A rule of the file table
-// needs no judgement, since Tighten cannot loosen.
+// tighten merges a file that is not trusted: what makes the policy stricter
+// counts, what would allow more is ignored, and named in a warning.
 func (b *builder) tighten(l *layer) {
 	p := b.policy
-	b.subtract(l, false)
 	if b.tight == nil {
 		b.tight = map[string]bool{}
 	}
 	b.tight[l.source] = true
 	var ignored []string
-	ignore := func(o Origin) { ignored = append(ignored, fmt.Sprintf("line %d: %s", o.Line, o.Key)) }
-
 	if l.extends != "" || l.noExtends {
-		ignore(l.extendsAt)
+		ignored = append(ignored, l.extendsAt.short())
 	}
-	for _, f := range l.files {
-		if f.remove {
-			ignore(f.Origin)
+	slices.SortStableFunc(l.entries, func(a, b entry) int { return cmp.Compare(a.key, b.key) })
+	for i := range l.entries {
+		e := &l.entries[i]
+		if b.counts(e) {
 			continue
 		}
-		if p.Decide(f.Path).Access < f.Access {
-			ignore(f.Origin)
+		said := e.origin.short()
+		switch kind := keys[e.key].kind; {
+		case e.op == opClear:
+		case kind == holdsInjected:
+			said += " " + quote(e.inject.Env)
+		case kind == holdsTexts:
+			said += " " + quote(e.text)
 		}
-		p.Tighten = append(p.Tighten, f.FileRule)
+		ignored = append(ignored, said)
 	}
-	p.Tighten = append(p.Tighten, l.tighten...)
-	p.Environment.Scrub = unite(p.Environment.Scrub, l.scrub, EnvRule.entry)
+	p.Tighten = append(p.Tighten, l.atMost...)
 	p.Warnings = append(p.Warnings, l.warnings...)
-	for _, r := range l.protect {
-		if i := slices.IndexFunc(p.Protect, func(old ProtectRule) bool { return old.Pattern == r.Pattern }); i < 0 {
-			p.Protect = append(p.Protect, r)
-		} else if r.List() > p.Protect[i].List() { // deny, home, review: each allows more than the one before
-			ignore(r.Origin)
-		} else {
-			p.Protect[i] = r
-		}
-	}
-	for _, s := range l.seeds {
-		ignore(s.Origin)
-	}
-	n := &p.Network
-	n.Deny = unite(n.Deny, l.deny, NetRule.entry)
-	ignoreNew(ignore, n.Allow, l.allow, NetRule.entry)
-	ignoreNew(ignore, n.Local, l.local, NetRule.entry)
-	ignoreNew(ignore, n.Publish, l.publish, NetRule.entry)
-	ignoreNew(ignore, n.Sockets, l.sockets, PathRule.entry)
-	ignoreNew(ignore, p.Use, l.use, UseRule.entry)
-	ignoreNew(ignore, nil, l.inject, Injection.entry)
-	ignoreNew(ignore, p.Environment.Pass, l.pass, EnvRule.entry)
-	for _, s := range l.set {
-		ignore(s.Origin)
-	}
-	for i, limit := range l.limits {
-		have := p.Resources.at(i)
-		switch {
-		case !limit.given:
-		case limit.Value > 0 && (have.Value == 0 || limit.Value <= have.Value):
-			*have = limit.Limit
-		default:
-			ignore(limit.Origin)
-		}
-	}
-	if l.syscalls != nil && l.syscalls.Path != p.Syscalls {
-		ignore(l.syscalls.Origin)
-	}
-	if l.nested != nil {
-		if l.nested.value && !p.Nested {
-			ignore(l.nested.origin)
-		} else if !l.nested.value {
-			p.Nested = false
-		}
-	}
-	if l.strict != nil {
-		if l.strict.value {
-			p.Strict, p.strictAt = true, l.strict.origin
-		} else if p.Strict {
-			ignore(l.strict.origin)
-		}
-	}
-	// A report loosens nothing, and neither does more of it.
-	for _, pair := range [...]struct {
-		have *bool
-		said *boolEntry
-	}{{&p.Attempts, l.report}, {&p.ProtectStrict, l.forbid}} {
-		if pair.said != nil && *pair.have && !pair.said.value {
-			ignore(pair.said.origin)
-		} else if pair.said != nil {
-			*pair.have = pair.said.value
-		}
-	}
-	var cleared []Origin
-	for _, o := range l.clear {
-		switch o.Key {
-		case "protect.deny", "protect.home", "protect.review", "network.deny", "network.inject":
-			ignore(o)
-		default:
-			cleared = append(cleared, o)
-		}
-	}
-	b.removeLists(cleared)
 	if ignored != nil {
 		hint := ""
 		if l.source == filepath.Join(p.Workspace, WorkspaceFile) { // another is not the workspace's to trust
@@ -363,20 +248,79 @@ func (b *builder) tighten(l *layer) {
 	}
 }
 
-// ignoreNew ignores the entries that a list does not have.
-func ignoreNew[T any](ignore func(Origin), have, more []T, entry func(T) (string, Origin)) {
-	for _, m := range more {
-		if text, o := entry(m); indexOf(have, m, entry) < 0 {
-			o.Key += " " + strconv.Quote(text)
-			ignore(o)
+// counts applies an entry of a file that is not trusted as far as it makes the policy stricter, and
+// reports whether nothing of it is ignored.
+func (b *builder) counts(e *entry) bool {
+	p, row := b.policy, &keys[e.key]
+	switch {
+	case row.untrusted == trustNothing:
+		return row.kind == holdsWord && e.text == p.Syscalls
+	case e.op == opAdd:
+	case row.untrusted == trustRemovals, row.untrusted == trustAdditions && e.op == opRemove && !b.has(e):
+		b.remove(e)
+		return true
+	case row.untrusted == trustAdditions && e.op == opRemove:
+		b.at(e.origin, "read the file and run pccrun trust, or remove the line", "-%s: would allow more, and the file is not trusted", e.text)
+		return true
+	default:
+		return false
+	}
+	switch row.kind {
+	case holdsFiles:
+		looser := p.Decide(e.text).Access < Access(e.number) // which Tighten makes harmless
+		p.Tighten = append(p.Tighten, e.file())
+		return !looser
+	case holdsProtected:
+		r := e.protect()
+		i, stands := b.patterns[r.Pattern]
+		switch {
+		case !stands:
+			b.protect(r)
+		case r.List() > p.Protect[i].List(): // deny, home, review: each allows more than the one before
+			return false
+		default:
+			p.Protect[i] = r
+		}
+		return true
+	case holdsTexts:
+		if row.untrusted == trustRemovals {
+			return b.has(e)
+		}
+	case holdsLimit:
+		if have := p.limit(e.key).Value; e.number == 0 || have != 0 && e.number > have {
+			return false
+		}
+	case holdsToggle:
+		if value, _ := p.toggle(e.key); (e.number == 1) != row.strictOn {
+			return *value == (e.number == 1)
 		}
 	}
+	b.add(e)
+	return true
 }
+
+// short is an origin in a sentence that names the file already.
+func (o Origin) short() string { return fmt.Sprintf("line %d: %s", o.Line, o.Key) }
+
+// fill puts what was merged into the policy.
+func (b *builder) fill() {
+	n, e := &b.policy.Network, &b.policy.Environment
+	n.Allow, n.Deny, n.Local, n.Publish = b.texts[keyAllow], b.texts[keyDeny], b.texts[keyLocal], b.texts[keyPublish]
+	n.Sockets = as(b.texts[keySockets], func(r NetRule) PathRule { return PathRule{Path: r.Text, Origin: r.Origin} })
+	b.policy.Use = as(b.texts[keyUse], func(r NetRule) UseRule { return UseRule{r.Text, r.Origin} })
+	e.Pass = as(b.texts[keyPass], func(r NetRule) EnvRule { return EnvRule{r.Text, r.Origin} })
+	e.Scrub = as(b.texts[keyScrub], func(r NetRule) EnvRule { return EnvRule{r.Text, r.Origin} })
+	b.policy.Files = slices.DeleteFunc(b.policy.Files, func(r FileRule) bool { return r.Path == gap })
+	b.policy.Protect = slices.DeleteFunc(b.policy.Protect, func(r ProtectRule) bool { return r.Pattern == gap })
+}
+
+// gap marks a removed row until [builder.fill], so that indices stay right: it is no path and no pattern.
+const gap = "\x00"
 
 // finish checks what only the whole can be checked for, and derives the rest.
 func (b *builder) finish(req Request, dirs state.Dirs) error {
+	b.fill()
 	p := b.policy
-	p.Files = slices.DeleteFunc(p.Files, func(r FileRule) bool { return r.Path == "" })
 	b.unlinked(req.Host.Elsewhere)
 	if d := p.Decide(p.Workspace); d.Access == Hide {
 		b.at(d.Rule.Origin, "name another with --workspace DIR", "hides the workspace %s", p.Workspace)
@@ -388,13 +332,13 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 	if p.Decide(p.WorkDir).Access < Read {
 		p.WorkDir = p.Workspace
 	}
-	if p.ProtectStrict || b.partOfHome(&req.Host) {
+	if p.ProtectStrict || p.partOfHome(&req.Host) {
 		p.Protect = denied(p.Protect)
 	}
 	b.home(req)
 	b.network()
 	b.use(&req.Host)
-	b.warnOfSockets()
+	p.warnOfSockets()
 	if !req.Host.Elsewhere {
 		b.own(dirs, req.Host.Home)
 		b.moved(&req.Host)
@@ -410,12 +354,10 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 	slices.SortFunc(p.Tighten, func(a, b FileRule) int {
 		return cmp.Or(strings.Compare(a.Origin.Source, b.Origin.Source), compareRules(a, b))
 	})
-	for _, name := range req.AllowMissing {
-		b.flagWord("--allow-missing", name, GuaranteeNames(), func() { p.AllowMissing = append(p.AllowMissing, Guarantee(name)) })
-	}
-	for _, name := range req.Without {
-		b.flagWord("--without", name, LayerNames(), func() { p.Without = append(p.Without, Layer(name)) })
-	}
+	b.known("--allow-missing", req.AllowMissing, GuaranteeNames())
+	b.known("--without", req.Without, LayerNames())
+	p.AllowMissing = as(req.AllowMissing, func(name string) Guarantee { return Guarantee(name) })
+	p.Without = as(req.Without, func(name string) Layer { return Layer(name) })
 	b.barred()
 	p.Requirements = requirements(p)
 	return b.err()
@@ -480,7 +422,9 @@ func (b *builder) open() {
 			continue
 		}
 		p.Opened = append(p.Opened, path)
-		b.file(fileEntry{FileRule: FileRule{Path: path, Access: Write, Origin: r.Origin}})
+		same := func(f FileRule) bool { return f.key() == path }
+		p.Files = unite(p.Files, FileRule{Path: path, Access: Write, Origin: r.Origin}, same)
+		p.Tighten = slices.DeleteFunc(p.Tighten, same)
 	}
 }
 
@@ -675,15 +619,23 @@ func compareRules(a, b FileRule) int {
 	return strings.Compare(a.Glob, b.Glob)
 }
 
-// flagWord checks a flag's value against a closed list.
-func (b *builder) flagWord(flag, word string, words []string, found func()) {
+// known checks the words of a flag against a closed list.
+func (b *builder) known(flag string, given, words []string) {
+	for _, word := range given {
+		if err := known("name", word, words); err != nil {
+			b.at(Origin{Source: "flag", Key: flag}, hintOf(err), "%v", err)
+		}
+	}
+}
+
+// known checks a word against a closed list.
+func known(what, word string, words []string) error {
 	if slices.Contains(words, word) {
-		found()
-		return
+		return nil
 	}
 	hint := "one of " + strings.Join(words, ", ")
 	if near := Nearest(word, words); near != "" {
 		hint = "did you mean " + near + "?"
 	}
-	b.at(Origin{Source: "flag", Key: flag}, hint, "unknown name %q", word)
+	return hinted{fmt.Errorf("unknown %s %q", what, word), hint}
 }

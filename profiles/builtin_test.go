@@ -28,11 +28,16 @@ func TestBuiltinsProtectNothingTwice(t *testing.T) {
 		l, err := decode(&scope{home: "/home/u", workspace: "/home/u/w"}, "built-in "+name, v)
 		require.NoError(t, err)
 		seen := map[string]Origin{}
-		for _, r := range l.protect {
-			assert.NotContains(t, seen, r.Pattern, "%s and %s", r.Origin, seen[r.Pattern])
-			seen[r.Pattern] = r.Origin
+		for i := range l.entries {
+			if e := &l.entries[i]; keys[e.key].kind == holdsProtected {
+				assert.NotContains(t, seen, e.text, "%s and %s", e.origin, seen[e.text])
+				seen[e.text] = e.origin
+			}
 		}
 	}
-	twice := []ProtectRule{{Pattern: "x", Origin: Origin{Source: "/p"}}, {Pattern: "x", Review: true, Origin: Origin{Source: "/p"}}}
-	assert.Equal(t, twice[1:], override(nil, twice))
+	twice := &layer{entries: []entry{{key: keyProtectDeny, text: "x"}, {key: keyProtectReview, text: "x"}}}
+	b := newBuilder(&Policy{}, []*layer{twice})
+	b.apply(twice)
+	b.fill()
+	assert.Equal(t, []ProtectRule{{Pattern: "x", Review: true}}, b.policy.Protect)
 }

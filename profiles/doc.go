@@ -14,5 +14,6 @@
 //
 // A policy is a value. It knows the user, his home and the workspace, and
 // nothing else of the machine: which links, repositories and programs stand
-// there is the survey's part. The language is described in docs/policy.md.
+// there is the survey's part. The language is described in docs/policy.md; its
+// keys and flags are the tables in keys.go and flags.go.
 package profiles

@@ -62,12 +62,12 @@ func homesAround(root string) (homes []string) {
 // partOfHome reports whether in the workspace names count as in a home: it is one, holds one, or is a dot
 // directory of one, where links and variables such as ZDOTDIR lead. The user's own is refused before.
 // On a Mac nothing looks at new names during a run: there they count so everywhere.
-func (b *builder) partOfHome(host *Host) bool {
+func (p *Policy) partOfHome(host *Host) bool {
 	if host.Elsewhere || runtime.GOOS == "darwin" {
 		return true
 	}
-	ws := b.policy.Workspace
-	for _, home := range append([]string{b.policy.Home}, host.Homes...) {
+	ws := p.Workspace
+	for _, home := range append([]string{p.Home}, host.Homes...) {
 		if rest, in := below(home, ws); len(home) > 1 && (within(ws, home) || in && strings.HasPrefix(rest, ".")) {
 			return true
 		}

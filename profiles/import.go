@@ -40,11 +40,11 @@ func (r *resolver) importLayers(claude bool) ([]*layer, error) {
 		}
 		return err
 	}
-	if err := add(r.importFile(r.home+parallelSettings, unasked, (*importer).parallel)); err != nil {
+	if err := add(r.importFile(r.home+parallelSettings, false, (*importer).parallel)); err != nil {
 		return nil, err
 	}
 	if claude {
-		if err := add(r.importFile(r.home+claudeSettings, unasked, (*importer).claude)); err != nil {
+		if err := add(r.importFile(r.home+claudeSettings, false, (*importer).ofClaude)); err != nil {
 			return nil, err
 		}
 	}
@@ -56,42 +56,98 @@ func (r *resolver) importLayers(claude bool) ([]*layer, error) {
 		if err != nil {
 			return nil, &Error{Origin: Origin{Source: "flag", Key: "--settings"}, Cause: err.Error()}
 		}
-		if err := add(r.importFile(file, asked, (*importer).either)); err != nil {
+		if err := add(r.importFile(file, true, (*importer).either)); err != nil {
 			return nil, err
 		}
 	}
 	return layers, nil
 }
 
-type askedFor bool
-
-const (
-	asked   askedFor = true
-	unasked askedFor = false
-)
-
-// An importer translates one file of another tool.
+// An importer translates one file of another tool into entries, as those of a profile are.
 type importer struct {
 	decoder
-	asked askedFor
-	dot   string // what relative paths are relative to
+	asked  bool // the command line names the file
+	claude bool // it is Claude Code's
+}
+
+// A foreignKey is one row of what such a file can hold: keys, and what is made of their values.
+type foreignKey struct {
+	in    string // the object that they stand in, by its last name
+	names string // with blanks between
+	as    meaning
+	why   string // with some, what is said
+}
+
+// A meaning says what is made of a value.
+type meaning uint8
+
+const (
+	asNothing        meaning = iota // nothing: it is so anyway, or nobody is asked
+	asSection                       // an object with rows of its own
+	saidUnless                      // said, unless it is false or empty
+	said                            // said
+	asMistake                       // a mistake
+	asAllow                         // hosts to allow; one that the grammar refuses is left out, which is stricter
+	asDeny                          // hosts to deny
+	asHide                          // paths
+	asRead                          // paths
+	asWrite                         // paths; but for Claude Code's, nothing else in the workspace can be written
+	asReadOnly                      // paths that can be read at most
+	asNested                        // user namespaces
+	asGitConfig                     // git's configuration may change
+	asSecretFile                    // paths of secrets
+	asSecretVariable                // variables with secrets
+)
+
+const meaningless = "it has no meaning here"
+
+var foreignKeys = [...]foreignKey{
+	{"", "network filesystem credentials", asSection, ""},
+	{"", "allowNestedUserNamespaces", asNested, ""},
+	{"", "excludedCommands", saidUnless, "pccrun runs nothing outside the sandbox"},
+	{"", "enableWeakerNestedSandbox enableWeakerNetworkIsolation allowAppleEvents seccomp git", saidUnless, meaningless},
+	{"", "ignoreViolations ripgrep mandatoryDenySearchDepth allowPty bwrapPath socatPath javaAgentJarPath windows", asNothing, ""},
+	{"", "enabled failIfUnavailable autoAllowBashIfSandboxed allowUnsandboxedCommands enabledPlatforms", asNothing, ""},
+
+	{"native", "allowedDomains", asAllow, ""},
+	{"native", "filesystem", asSection, ""},
+
+	{"network", "allowedDomains", asAllow, ""},
+	{"network", "deniedDomains deniedResolvedAddresses", asDeny, ""},
+	// Another proxy may be what keeps secrets in: to go round it would loosen.
+	{"network", "mitmProxy parentProxy httpProxyPort socksProxyPort filterRequest", asMistake, "another proxy is not supported"},
+	{"network", "allowUnixSockets allowAllUnixSockets", saidUnless, "name each socket with --socket PATH"},
+	{"network", "tlsTerminate stripResponseHeaders refuseOpaqueTunnels allowMachLookup", said, meaningless},
+	{"network", "deniedDomainReasons strictAllowlist allowLocalBinding allowPlaintextHeaderSet requireHostMatch ambiguousRequestTarget allowManagedDomainsOnly", asNothing, ""},
+
+	{"filesystem", "denyRead", asHide, ""},
+	{"filesystem", "allowRead", asRead, ""},
+	{"filesystem", "allowWrite", asWrite, ""},
+	{"filesystem", "denyWrite", asReadOnly, ""},
+	{"filesystem", "allowGitConfig", asGitConfig, ""},
+	{"filesystem", "disabled", saidUnless, "files stay protected"},
+	{"filesystem", "allowManagedReadPathsOnly", asNothing, ""},
+
+	{"credentials", "files", asSecretFile, ""},
+	{"credentials", "envVars", asSecretVariable, ""},
+	{"credentials", "allowPlaintextInject awsPairs sigv4", saidUnless, meaningless},
 }
 
 // importFile reads a file of another tool; one that is not there and was not
 // asked for is no layer.
-func (r *resolver) importFile(file string, asked askedFor, read func(*importer, value)) (*layer, error) {
+func (r *resolver) importFile(file string, asked bool, read func(*importer, value)) (*layer, error) {
 	origin := Origin{Source: file}
 	if asked {
 		origin = Origin{Source: "flag", Key: "--settings"}
 	}
-	if !bool(asked) && r.req.Host.Elsewhere {
+	if !asked && r.req.Host.Elsewhere {
 		return nil, nil
 	}
 	text, err := readFile(file, followLinks)
-	if !bool(asked) && err == nil && !r.asks(path.Dir(file), path.Dir(strings.TrimPrefix(file, r.home)), file) {
+	if !asked && err == nil && !r.asks(path.Dir(file), path.Dir(strings.TrimPrefix(file, r.home)), file) {
 		return nil, nil
 	}
-	if !bool(asked) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotDir)) {
+	if !asked && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotDir)) {
 		return nil, nil
 	}
 	if err != nil {
@@ -103,23 +159,64 @@ func (r *resolver) importFile(file string, asked askedFor, read func(*importer, 
 	}
 	im := r.newImporter(file)
 	im.asked = asked
-	im.layer.unasked = !bool(asked)
+	im.layer.unasked = !asked
 	read(im, v)
 	return &im.layer, im.err()
 }
 
 func (r *resolver) newImporter(source string) *importer {
 	s := r.scope
-	s.bare = true
-	return &importer{
-		decoder: decoder{scope: &s, source: source, layer: layer{source: source}},
-		dot:     s.workspace,
-	}
+	s.bare, s.dot = true, s.workspace
+	return &importer{decoder: decoder{scope: &s, source: source, layer: layer{source: source}}}
 }
 
 // warn says that a key means nothing here.
 func (im *importer) warn(o Origin, why string) {
 	im.layer.warnings = append(im.layer.warnings, o.String()+": ignored: "+why)
+}
+
+// either tells srt's format from Claude Code's.
+func (im *importer) either(v value) {
+	if v.member("sandbox") != nil {
+		im.ofClaude(v)
+		return
+	}
+	im.section(v, "", "")
+	for _, key := range [...]string{"network", "filesystem"} {
+		if v.kind == kindObject && v.member(key) == nil {
+			im.at(im.origin(v.line, key), "want settings of srt, or of Claude Code with a sandbox key", "missing")
+		}
+	}
+}
+
+// ofClaude reads the sandbox key of Claude Code's settings. Its own files know
+// /x, ~/x and, relative to where they lie, x; older ones wrote //x for /x.
+func (im *importer) ofClaude(v value) {
+	im.claude = true
+	if dir := im.home + "/.claude"; within(dir, im.source) {
+		im.dot = dir
+	}
+	im.is(v, "", kindObject)
+	for _, m := range v.members {
+		if m.key == "sandbox" {
+			im.section(m.value, "sandbox", "")
+		}
+	}
+}
+
+// parallel reads ~/.parallel-cc/sandbox.json, of which the native provider
+// concerns the policy.
+func (im *importer) parallel(v value) {
+	im.object(v, "", nil, func(m member) {
+		if m.key != "providers" || m.value.kind == kindNull {
+			return
+		}
+		im.object(m.value, "providers", nil, func(m member) {
+			if m.key == "native" {
+				im.section(m.value, "providers.native", "native")
+			}
+		})
+	})
 }
 
 // fields calls each for the members of an object that are not null; a key for
@@ -138,215 +235,70 @@ func (im *importer) fields(v value, key string, each func(m member, key string) 
 	})
 }
 
-// either tells srt's format from Claude Code's.
-func (im *importer) either(v value) {
-	for _, m := range v.members {
-		if m.key == "sandbox" {
-			im.claude(v)
-			return
-		}
-	}
-	im.srt(v, "", append(srtRequired, "ignoreViolations", "enableWeakerNestedSandbox", "allowNestedUserNamespaces", "enableWeakerNetworkIsolation",
-		"allowAppleEvents", "ripgrep", "mandatoryDenySearchDepth", "allowPty", "seccomp", "bwrapPath", "socatPath", "javaAgentJarPath", "windows", "git"))
-	for _, key := range srtRequired[:2] {
-		if v.kind == kindObject && !slices.ContainsFunc(v.members, func(m member) bool { return m.key == key }) {
-			im.at(im.origin(v.line, key), "want settings of srt, or of Claude Code with a sandbox key", "missing")
-		}
-	}
-}
-
-var srtRequired = []string{"network", "filesystem", "credentials"}
-
-// claude reads the sandbox key of Claude Code's settings. Its own files know
-// /x, ~/x and, relative to where they lie, x; older ones wrote //x for /x.
-func (im *importer) claude(v value) {
-	if dir := im.home + "/.claude"; within(dir, im.source) {
-		im.dot = dir
-	}
-	if !im.is(v, "", kindObject) {
-		return
-	}
-	for _, m := range v.members {
-		if m.key == "sandbox" {
-			im.srt(m.value, "sandbox", []string{"network", "filesystem", "enabled", "failIfUnavailable", "autoAllowBashIfSandboxed",
-				"excludedCommands", "allowUnsandboxedCommands", "ignoreViolations", "enableWeakerNestedSandbox", "enableWeakerNetworkIsolation", "ripgrep", "enabledPlatforms"})
-		}
-	}
-}
-
-// parallel reads ~/.parallel-cc/sandbox.json, of which the native provider
-// concerns the policy.
-func (im *importer) parallel(v value) {
-	im.fields(v, "", func(m member, key string) bool {
-		if m.key != "providers" {
-			return true
-		}
-		im.object(m.value, key, nil, func(m member) {
-			if m.key != "native" {
-				return
-			}
-			key := join(key, m.key)
-			im.fields(m.value, key, func(m member, key string) bool {
-				switch m.key {
-				case "allowedDomains":
-					im.list(m.value, key, im.allow)
-				case "filesystem":
-					im.filesystem(m.value, key)
-				default:
-					return false
-				}
+// section reads an object by the rows that are in it.
+func (im *importer) section(v value, key, in string) {
+	im.fields(v, key, func(m member, key string) bool {
+		for i := range foreignKeys {
+			f := &foreignKeys[i]
+			if f.in == in && slices.Contains(strings.Fields(f.names), m.key) {
+				im.field(f, m, key)
 				return true
-			})
-		})
-		return true
-	})
-}
-
-// DefaultProvider returns the provider that ~/.parallel-cc/sandbox.json names, "" for none, and
-// the file.
-func DefaultProvider(host *Host) (name, file string, err error) {
-	home, _, err := host.HomeDir()
-	if err != nil {
-		return "", "", nil // whatever reads the policy says so
-	}
-	file = home + parallelSettings
-	text, err := ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", "", nil
-	}
-	if err != nil {
-		return "", "", err
-	}
-	v, err := parseJSONC(file, string(text))
-	if err != nil || v.kind != kindObject {
-		return "", "", err
-	}
-	for _, m := range v.members {
-		if m.key == "defaultProvider" && m.value.kind == kindString {
-			name = m.value.text
-		}
-	}
-	return name, file, nil
-}
-
-// importEnviron reads the variables. The user's shell set them, so they count
-// also where they loosen, and then they are named.
-func (r *resolver) importEnviron() (*layer, error) {
-	if !slices.ContainsFunc(r.req.Host.Environ, func(e string) bool { return strings.HasPrefix(e, "PARALLEL_CC_") }) {
-		return nil, nil
-	}
-	im := r.newImporter("environment")
-	each := func(name string, entry func(text string, o Origin)) {
-		text := r.req.Host.Getenv(name)
-		o := Origin{Source: "environment", Key: name}
-		for item := range strings.SplitSeq(text, ",") {
-			if item = strings.TrimSpace(item); item != "" {
-				entry(item, o)
 			}
 		}
-	}
-	var loosened []string
-	each("PARALLEL_CC_NATIVE_ALLOWED_DOMAINS", func(text string, o Origin) {
-		im.allow(text, o)
-		loosened = append(loosened, o.Key)
+		return false
 	})
-	first := true
-	each("PARALLEL_CC_NATIVE_ALLOW_WRITE_PATHS", func(text string, o Origin) {
-		if first {
+}
+
+// field reads the value of a key as its row says.
+func (im *importer) field(f *foreignKey, m member, key string) {
+	v, o := m.value, im.origin(m.line, key)
+	on := func() bool { return im.is(v, key, kindBool) && v.text == "true" }
+	switch f.as {
+	case asSection:
+		im.section(v, key, m.key)
+	case saidUnless:
+		if v.text != "false" && !(v.kind == kindArray && len(v.items) == 0) {
+			im.warn(o, f.why)
+		}
+	case said:
+		im.warn(o, f.why)
+	case asMistake:
+		im.at(o, "remove the key, and name the hosts in network.allowedDomains", "%s", f.why)
+	case asAllow:
+		im.texts(v, key, im.allow)
+	case asDeny:
+		im.texts(v, key, func(text string, o Origin) { im.read(keyDeny, opAdd, bracketed(text), o) })
+	case asHide:
+		im.paths(v, key, Hide)
+	case asRead:
+		im.paths(v, key, Read)
+	case asWrite:
+		if !im.claude { // there the list adds to the workspace
 			im.readOnly(o)
-			first = false
 		}
-		im.rule(text, Write, o)
-		loosened = append(loosened, o.Key)
-	})
-	each("PARALLEL_CC_NATIVE_DENY_READ_PATHS", func(text string, o Origin) { im.rule(text, Hide, o) })
-	each("PARALLEL_CC_SANDBOX_TIMEOUT", func(text string, o Origin) {
-		n, err := parseCount(text)
-		if err != nil || n == 0 {
-			im.at(o, "", "%q: want a number of seconds", text)
-			return
+		im.paths(v, key, Write)
+	case asReadOnly:
+		im.eachPath(v, key, func(rule FileRule) {
+			rule.Access = Read // as the strictest that it asks for: it opens nothing
+			im.layer.atMost = append(im.layer.atMost, rule)
+		})
+	case asNested:
+		if im.claude { // which does not have it
+			im.warn(o, meaningless)
+		} else if on() {
+			im.read(keyNested, opAdd, "true", o)
 		}
-		im.layer.limits[len(limits)-1] = limitEntry{Limit: Limit{Value: n * int64(time.Second), Origin: o}, given: true}
-	})
-	if r.docker() {
-		each("PARALLEL_CC_DOCKER_MEMORY_LIMIT", func(text string, o Origin) { im.limit(slices.Index(resourceKeys, "memory"), text, o) })
-		each("PARALLEL_CC_DOCKER_CPU_LIMIT", func(text string, o Origin) { im.limit(slices.Index(resourceKeys, "cpus"), text, o) })
+	case asGitConfig:
+		if on() {
+			im.read(keyProtectReview, opAdd, ".git/config", o)
+		}
+	case asSecretFile, asSecretVariable:
+		if im.holds(v, key, kindArray) {
+			for _, item := range v.items {
+				im.credential(item, key, f.as)
+			}
+		}
 	}
-	for _, name := range slices.Compact(loosened) {
-		im.layer.warnings = append(im.layer.warnings, name+" allows more than the profile: "+r.req.Host.Getenv(name))
-	}
-	return &im.layer, im.err()
-}
-
-// docker reports whether a container engine is asked for, whose limits the founding
-// documents have names for.
-func (r *resolver) docker() bool {
-	return cmp.Or(r.req.Provider, r.req.Host.Getenv("PARALLEL_CC_SANDBOX_PROVIDER")) == "docker"
-}
-
-// srt reads the object that holds network, filesystem and the rest.
-func (im *importer) srt(v value, key string, known []string) {
-	im.fields(v, key, func(m member, key string) bool {
-		if !slices.Contains(known, m.key) {
-			return false
-		}
-		switch m.key {
-		case "network":
-			im.srtNetwork(m.value, key)
-		case "filesystem":
-			im.filesystem(m.value, key)
-		case "credentials":
-			im.credentials(m.value, key)
-		case "allowNestedUserNamespaces":
-			if im.is(m.value, key, kindBool) && m.value.text == "true" {
-				im.layer.nested = &boolEntry{true, im.origin(m.line, key)}
-			}
-		case "excludedCommands":
-			if len(m.value.items) > 0 {
-				im.warn(im.origin(m.line, key), "pccrun runs nothing outside the sandbox")
-			}
-		case "seccomp", "git", "enableWeakerNestedSandbox", "enableWeakerNetworkIsolation", "allowAppleEvents":
-			if m.value.text != "false" {
-				im.warn(im.origin(m.line, key), "it has no meaning here")
-			}
-		}
-		return true
-	})
-}
-
-func (im *importer) srtNetwork(v value, key string) {
-	im.fields(v, key, func(m member, key string) bool {
-		o := im.origin(m.line, key)
-		switch m.key {
-		case "allowedDomains":
-			im.list(m.value, key, im.allow)
-		case "deniedDomains":
-			im.list(m.value, key, im.deny)
-		case "deniedResolvedAddresses":
-			im.list(m.value, key, func(text string, o Origin) {
-				if p, err := netip.ParsePrefix(text); err == nil && p.Addr().Is6() {
-					text = fmt.Sprintf("[%s]/%d", p.Addr(), p.Bits())
-				} else if a, err := netip.ParseAddr(text); err == nil && a.Is6() {
-					text = "[" + text + "]"
-				}
-				im.deny(text, o)
-			})
-		case "mitmProxy", "parentProxy", "httpProxyPort", "socksProxyPort", "filterRequest":
-			// Another proxy may be what keeps secrets in: to go round it would loosen.
-			im.at(o, "remove the key, and name the hosts in network.allowedDomains", "another proxy is not supported")
-		case "allowUnixSockets", "allowAllUnixSockets":
-			if m.value.text != "false" && !(m.value.kind == kindArray && len(m.value.items) == 0) {
-				im.warn(o, "name each socket with --socket PATH")
-			}
-		case "tlsTerminate", "stripResponseHeaders", "refuseOpaqueTunnels", "allowMachLookup":
-			im.warn(o, "it has no meaning here")
-		case "deniedDomainReasons", "strictAllowlist", "allowLocalBinding", "allowPlaintextHeaderSet", "requireHostMatch", "ambiguousRequestTarget", "allowManagedDomainsOnly":
-			// Kept anyway, or never asked.
-		default:
-			return false
-		}
-		return true
-	})
 }
 
 // allow adds an allowed domain. One that the grammar refuses is left out,
@@ -356,55 +308,69 @@ func (im *importer) allow(text string, o Origin) {
 		im.warn(o, err.Error())
 		return
 	}
-	im.layer.allow = append(im.layer.allow, NetRule{Text: text, Origin: o})
+	im.read(keyAllow, opAdd, text, o)
 }
 
-func (im *importer) deny(text string, o Origin) { im.net("deny", text, o) }
+// bracketed writes an address of IPv6 as the grammar has it.
+func bracketed(text string) string {
+	if p, err := netip.ParsePrefix(text); err == nil && p.Addr().Is6() {
+		return fmt.Sprintf("[%s]/%d", p.Addr(), p.Bits())
+	}
+	if a, err := netip.ParseAddr(text); err == nil && a.Is6() {
+		return "[" + text + "]"
+	}
+	return text
+}
 
 // readOnly takes the workspace's write access back: there, only what is listed
 // can be written.
 func (im *importer) readOnly(o Origin) {
-	im.layer.files = append(im.layer.files, fileEntry{FileRule: FileRule{Path: im.workspace, Access: Read, Origin: o}})
+	im.put(entry{key: keyFilesystem, text: im.workspace, number: int64(Read), origin: o})
 }
 
-func (im *importer) filesystem(v value, key string) {
-	im.fields(v, key, func(m member, key string) bool {
-		o := im.origin(m.line, key)
-		switch m.key {
-		case "denyRead":
-			im.paths(m.value, key, Hide)
-		case "allowRead":
-			im.paths(m.value, key, Read)
-		case "allowWrite":
-			// In Claude Code's settings the list adds to the workspace.
-			if !strings.HasPrefix(key, "sandbox.") {
-				im.readOnly(o)
-			}
-			im.paths(m.value, key, Write)
-		case "denyWrite":
-			im.eachPath(m.value, key, func(rule FileRule) {
-				rule.Access = Read // as the strictest that it asks for: it opens nothing
-				im.layer.tighten = append(im.layer.tighten, rule)
-			})
-		case "allowGitConfig":
-			if im.is(m.value, key, kindBool) && m.value.text == "true" {
-				im.layer.protect = append(im.layer.protect, ProtectRule{Pattern: ".git/config", Review: true, Origin: o})
-			}
-		case "disabled":
-			if m.value.text != "false" {
-				im.warn(o, "files stay protected")
-			}
-		case "allowManagedReadPathsOnly":
-		default:
-			return false
-		}
-		return true
+// paths reads a list of paths that get an access.
+func (im *importer) paths(v value, key string, access Access) {
+	im.eachPath(v, key, func(rule FileRule) {
+		rule.Access = access
+		im.grant(rule)
 	})
+}
+
+// rule reads one path that gets an access.
+func (im *importer) rule(text string, access Access, o Origin) {
+	if rule, err := im.foreignRule(text); !im.bad(o, err) {
+		rule.Access, rule.Origin = access, o
+		im.grant(rule)
+	}
+}
+
+// grant adds a rule. Where two lists name the same path, hide wins; otherwise
+// the later stands, since read and write are both granted.
+func (im *importer) grant(rule FileRule) {
+	e := entry{key: keyFilesystem, text: rule.Path, more: rule.Glob, number: int64(rule.Access), origin: rule.Origin}
+	for have := range im.layer.each(keyFilesystem) {
+		if have.text != e.text || have.more != e.more {
+			continue
+		}
+		if have.number != int64(Hide) && (rule.Access == Hide || e.number > have.number) {
+			*have = e
+		}
+		return
+	}
+	im.put(e)
+}
+
+// foreignRule expands a path as the tools do whose settings these are.
+func (im *importer) foreignRule(text string) (FileRule, error) {
+	if strings.HasPrefix(text, "//") {
+		text = text[1:]
+	}
+	return im.fileRule(text, im.dot)
 }
 
 // eachPath reads a list of strings, or of objects with path and literal.
 func (im *importer) eachPath(v value, key string, each func(FileRule)) {
-	if !im.is(v, key, kindArray) || !im.few(v, key, len(v.items)) {
+	if !im.holds(v, key, kindArray) {
 		return
 	}
 	for _, item := range v.items {
@@ -439,67 +405,9 @@ func (im *importer) eachPath(v value, key string, each func(FileRule)) {
 	}
 }
 
-// foreignRule expands a path as the tools do whose settings these are.
-func (im *importer) foreignRule(text string) (FileRule, error) {
-	if strings.HasPrefix(text, "//") {
-		text = text[1:]
-	}
-	return im.fileRule(text, im.dot)
-}
-
-func (im *importer) paths(v value, key string, access Access) {
-	im.eachPath(v, key, func(rule FileRule) {
-		rule.Access = access
-		im.put(rule)
-	})
-}
-
-func (im *importer) rule(text string, access Access, o Origin) {
-	if rule, err := im.foreignRule(text); !im.bad(o, err) {
-		rule.Access, rule.Origin = access, o
-		im.put(rule)
-	}
-}
-
-// put adds a rule. Where two lists name the same path, hide wins; otherwise
-// the later stands, since read and write are both granted.
-func (im *importer) put(rule FileRule) {
-	for i := range im.layer.files {
-		f := &im.layer.files[i].FileRule
-		if f.key() != rule.key() {
-			continue
-		}
-		if f.Access != Hide && (rule.Access == Hide || rule.Access > f.Access) {
-			*f = rule
-		}
-		return
-	}
-	im.layer.files = append(im.layer.files, fileEntry{FileRule: rule})
-}
-
-// credentials reads srt's list of secrets: deny hides, mask puts the value
+// credential reads one secret of srt's list: deny hides, mask puts the value
 // into requests only.
-func (im *importer) credentials(v value, key string) {
-	im.fields(v, key, func(m member, key string) bool {
-		switch m.key {
-		case "files", "envVars":
-			if im.is(m.value, key, kindArray) && im.few(m.value, key, len(m.value.items)) {
-				for _, item := range m.value.items {
-					im.credential(item, key, m.key == "files")
-				}
-			}
-		case "allowPlaintextInject", "awsPairs", "sigv4":
-			if m.value.text != "false" {
-				im.warn(im.origin(m.line, key), "it has no meaning here")
-			}
-		default:
-			return false
-		}
-		return true
-	})
-}
-
-func (im *importer) credential(v value, key string, file bool) {
+func (im *importer) credential(v value, key string, as meaning) {
 	o := im.origin(v.line, key)
 	var name, mode string
 	var hosts []string
@@ -510,7 +418,7 @@ func (im *importer) credential(v value, key string, file bool) {
 		case "mode":
 			mode = m.value.text
 		case "injectHosts":
-			im.list(m.value, key, func(text string, o Origin) { hosts = append(hosts, text) })
+			im.texts(m.value, key, func(text string, _ Origin) { hosts = append(hosts, text) })
 		case "extract", "onExtractNoMatch", "decode", "maskClaims", "maskDuplicates":
 		default:
 			return false
@@ -520,7 +428,7 @@ func (im *importer) credential(v value, key string, file bool) {
 	switch {
 	case mode != "deny" && mode != "mask":
 		im.at(o, "", "mode %q: want deny or mask", mode)
-	case file:
+	case as == asSecretFile:
 		if mode == "mask" {
 			im.warn(o, "pccrun hides the file and does not mask it")
 		}
@@ -528,10 +436,96 @@ func (im *importer) credential(v value, key string, file bool) {
 	case !isEnvName(name):
 		im.at(o, "", "name %q: want the name of a variable", name)
 	case mode == "deny" || len(hosts) == 0:
-		im.layer.scrub = append(im.layer.scrub, EnvRule{Pattern: name, Origin: o})
+		im.put(entry{key: keyScrub, text: name, origin: o})
 	case slices.ContainsFunc(hosts, func(h string) bool { return checkNet("inject", h) != nil }):
 		im.at(o, "", "injectHosts: want names of hosts")
 	default:
-		im.layer.inject = append(im.layer.inject, Injection{Env: name, Hosts: hosts, Origin: o})
+		im.put(entry{key: keyInject, inject: &Injection{Env: name, Hosts: hosts, Origin: o}, origin: o})
 	}
+}
+
+// DefaultProvider returns the provider that ~/.parallel-cc/sandbox.json names, "" for none, and
+// the file.
+func DefaultProvider(host *Host) (name, file string, err error) {
+	home, _, err := host.HomeDir()
+	if err != nil {
+		return "", "", nil // whatever reads the policy says so
+	}
+	file = home + parallelSettings
+	text, err := ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", "", nil
+	}
+	if err != nil {
+		return "", "", err
+	}
+	v, err := parseJSONC(file, string(text))
+	if err != nil || v.kind != kindObject {
+		return "", "", err
+	}
+	if named := v.member("defaultProvider"); named != nil && named.kind == kindString {
+		name = named.text
+	}
+	return name, file, nil
+}
+
+// importEnviron reads the variables. The user's shell set them, so they count
+// also where they loosen, and then they are named.
+func (r *resolver) importEnviron() (*layer, error) {
+	if !slices.ContainsFunc(r.req.Host.Environ, func(e string) bool { return strings.HasPrefix(e, "PARALLEL_CC_") }) {
+		return nil, nil
+	}
+	im := r.newImporter("environment")
+	rule := func(access Access) func(string, Origin) {
+		return func(text string, o Origin) { im.rule(text, access, o) }
+	}
+	limit := func(k keyID) func(string, Origin) {
+		return func(text string, o Origin) {
+			if r.docker() {
+				im.read(k, opAdd, text, o)
+			}
+		}
+	}
+	for _, v := range [...]struct {
+		name    string
+		read    func(text string, o Origin)
+		loosens bool
+	}{
+		{"PARALLEL_CC_NATIVE_ALLOWED_DOMAINS", im.allow, true},
+		{"PARALLEL_CC_NATIVE_ALLOW_WRITE_PATHS", rule(Write), true},
+		{"PARALLEL_CC_NATIVE_DENY_READ_PATHS", rule(Hide), false},
+		{"PARALLEL_CC_SANDBOX_TIMEOUT", im.seconds, false},
+		{"PARALLEL_CC_DOCKER_MEMORY_LIMIT", limit(keyMemory), false},
+		{"PARALLEL_CC_DOCKER_CPU_LIMIT", limit(keyCPUs), false},
+	} {
+		text, o := r.req.Host.Getenv(v.name), Origin{Source: "environment", Key: v.name}
+		items := strings.FieldsFunc(text, func(c rune) bool { return c == ',' })
+		items = slices.DeleteFunc(items, func(item string) bool { return strings.TrimSpace(item) == "" })
+		if v.loosens && len(items) > 0 {
+			im.layer.warnings = append(im.layer.warnings, v.name+" allows more than the profile: "+text)
+		}
+		if v.name == "PARALLEL_CC_NATIVE_ALLOW_WRITE_PATHS" && len(items) > 0 {
+			im.readOnly(o)
+		}
+		for _, item := range items {
+			v.read(strings.TrimSpace(item), o)
+		}
+	}
+	return &im.layer, im.err()
+}
+
+// seconds reads a time limit.
+func (im *importer) seconds(text string, o Origin) {
+	n, err := parseCount(text)
+	if err != nil || n == 0 {
+		im.at(o, "", "%q: want a number of seconds", text)
+		return
+	}
+	im.put(entry{key: keyTimeout, number: n * int64(time.Second), origin: o})
+}
+
+// docker reports whether a container engine is asked for, whose limits the founding
+// documents have names for.
+func (r *resolver) docker() bool {
+	return cmp.Or(r.req.Provider, r.req.Host.Getenv("PARALLEL_CC_SANDBOX_PROVIDER")) == "docker"
 }

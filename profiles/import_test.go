@@ -132,6 +132,17 @@ func TestImportClaude(t *testing.T) {
 	require.ErrorContains(t, err, settings+":1: ")
 }
 
+// What srt's format has, the sandbox key can have too, but it opens no user namespaces.
+func TestImportClaudeAsSRT(t *testing.T) {
+	w := newWorld(t)
+	file := w.write("~/s.json", `{"sandbox": {"allowNestedUserNamespaces": true, "credentials": {"files": [{"path": "/opt/k", "mode": "deny"}]}}}`)
+	p := w.policy(func(r *Request) { r.Settings = []string{file} })
+	require.Equal(t, Hide, access(p, "/opt/k"))
+	require.Equal(t, Read, access(p, "/opt/l"), "control")
+	require.False(t, p.Nested)
+	require.Equal(t, []string{file + ":1: sandbox.allowNestedUserNamespaces: ignored: it has no meaning here"}, p.Warnings)
+}
+
 func TestImportParallel(t *testing.T) {
 	w := newWorld(t)
 	w.write("~/.parallel-cc/sandbox.json", `{
@@ -248,7 +259,7 @@ func FuzzImport(f *testing.F) {
 			for _, m := range Mistakes(im.err()) {
 				require.NotContains(t, m.Error(), "\n")
 			}
-			for _, rule := range im.layer.tighten {
+			for _, rule := range im.layer.atMost {
 				require.Equal(t, Read, rule.Access)
 			}
 		}

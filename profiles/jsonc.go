@@ -38,6 +38,16 @@ type value struct {
 	at, end int      // its bytes
 }
 
+// member returns the value of an object's key, nil if it has none.
+func (v *value) member(key string) *value {
+	for i := range v.members {
+		if v.members[i].key == key {
+			return &v.members[i].value
+		}
+	}
+	return nil
+}
+
 type member struct {
 	key   string
 	line  int

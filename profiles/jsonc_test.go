@@ -77,12 +77,12 @@ func TestJSONCRefuses(t *testing.T) {
 }
 
 func TestNearest(t *testing.T) {
-	require.Equal(t, "filesystem", Nearest("filesytem", topKeys))
-	require.Equal(t, "network", Nearest("networks", topKeys))
-	require.Equal(t, "deny", Nearest("dney", protectKeys))
-	require.Equal(t, "", Nearest("quux", topKeys))
-	require.Equal(t, "", Nearest(strings.Repeat("x", 1000), topKeys))
-	require.Equal(t, "", Nearest("", topKeys))
+	require.Equal(t, "filesystem", Nearest("filesytem", keysIn("")))
+	require.Equal(t, "network", Nearest("networks", keysIn("")))
+	require.Equal(t, "deny", Nearest("dney", keysIn("protect")))
+	require.Equal(t, "", Nearest("quux", keysIn("")))
+	require.Equal(t, "", Nearest(strings.Repeat("x", 1000), keysIn("")))
+	require.Equal(t, "", Nearest("", keysIn("")))
 }
 
 func FuzzJSONC(f *testing.F) {

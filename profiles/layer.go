@@ -1,87 +1,75 @@
 package profiles
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 )
 
-// A layer is what one source says: a profile file, the flags, the environment,
-// or somebody else's settings. Paths are expanded, rules have their origin,
-// and nothing is merged yet. Layers are laid on each other by [builder.apply].
+// A layer is what one source says: a profile file, the flags, the environment, or somebody else's
+// settings. Paths are expanded and entries have their origin. [builder.apply] merges layers.
 type layer struct {
 	source      string
 	description string
 	extends     string
 	noExtends   bool // "extends": null
 	extendsAt   Origin
-
-	files    []fileEntry
-	tighten  []FileRule // rules that an import may only tighten with
-	protect  []ProtectRule
-	seeds    []seedEntry
-	allow    []NetRule
-	deny     []NetRule
-	local    []NetRule
-	publish  []NetRule
-	sockets  []PathRule
-	inject   []Injection
-	use      []UseRule
-	sources  []Injection // of flags: where values of inject, or of what lies below, come from
-	pass     []EnvRule
-	scrub    []EnvRule // names that an import takes off the pass list
-	set      []setEntry
-	limits   [len(limits)]limitEntry
-	syscalls *PathRule // "default" or a path
-	nested   *boolEntry
-	strict   *boolEntry
-	report   *boolEntry // of attempts
-	forbid   *boolEntry // protect.strict
-	clear    []Origin   // lists set to null, by key
-	minus    *layer     // what entries with a - before them take out of lists; nil for nothing
-	warnings []string
-	unasked  bool // read because it is there: see [builder.planted]
+	entries     []entry
+	atMost      []FileRule // of other tools' settings: rules that open nothing
+	warnings    []string
+	unasked     bool // no flag names the file: see [builder.planted]
 }
 
-type fileEntry struct {
-	FileRule
-	remove bool
-}
-
-type setEntry struct {
-	name string
-	EnvSet
-	remove bool
-}
-
-type limitEntry struct {
-	Limit
-	given bool // with Value 0: no limit
-}
-
-type boolEntry struct {
-	value  bool
+// An entry is one thing that a layer says of a key.
+type entry struct {
+	key    keyID
+	op     op
+	text   string     // the rule, or what it is about: a path, a pattern, a variable's name
+	more   string     // a variable's value; a path's glob
+	number int64      // an access, a limit, or 1 for a toggle that is on
+	inject *Injection // of network.inject
+	seed   *Seed      // of seeds
 	origin Origin
 }
 
-// Keys that a profile file may have, for hints; the schema is held against them.
-var (
-	topKeys         = []string{"$schema", "description", "extends", "filesystem", "seeds", "protect", "network", "environment", "resources", "use", "syscalls", "nested", "strict", "report"}
-	protectKeys     = []string{"deny", "home", "review", "strict"}
-	networkKeys     = []string{"allow", "deny", "local", "publish", "sockets", "inject"}
-	injectKeys      = []string{"env", "hosts", "file", "command"}
-	environmentKeys = []string{"pass", "set"}
-	resourceKeys    = []string{"memory", "cpus", "pids", "files", "filesize", "disk", "timeout"}
+// An op is what an entry does.
+type op uint8
+
+const (
+	opAdd    op = iota
+	opRemove    // -X in a list, or null for a member of an object
+	opClear     // -* in a list, or null in its place
+	opSource    // says where the value of an injected variable comes from
 )
 
-// A decoder turns the values of one file into a layer.
+func (e *entry) file() FileRule {
+	return FileRule{Path: e.text, Glob: e.more, Access: Access(e.number), Origin: e.origin}
+}
+
+func (e *entry) protect() ProtectRule {
+	return ProtectRule{Pattern: e.text, Review: e.key == keyProtectReview, Home: e.key == keyProtectHome, Origin: e.origin}
+}
+
+// each returns the layer's entries for a key that add something.
+func (l *layer) each(k keyID) func(func(*entry) bool) {
+	return func(yield func(*entry) bool) {
+		for i := range l.entries {
+			if e := &l.entries[i]; e.key == k && e.op == opAdd && !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+// A decoder turns what one source says into a layer. Whether an entry stands in a file, a flag or
+// another tool's settings, it goes through [decoder.read] or one of its like.
 type decoder struct {
 	*scope
 	mistakes
-	source    string
-	layer     layer
-	minus     layer // becomes that of layer, if it
-	subtracts bool
+	source string
+	layer  layer
 }
 
 // decodeProfile reads a profile file's text. All mistakes are returned.
@@ -95,18 +83,25 @@ func decodeProfile(s *scope, source, text string) (*layer, error) {
 
 // decode turns the value that a profile file holds into a layer.
 func decode(s *scope, source string, v value) (*layer, error) {
-	d := &decoder{scope: s, source: source, layer: layer{source: source}}
-	d.object(v, "", topKeys, func(m member) { d.top(m) })
+	s.dot = s.workspace
+	d := &decoder{scope: s, source: source, layer: layer{source: source, entries: make([]entry, 0, min(v.size(), maxEntries))}}
+	d.keys(v, "")
 	if !d.origin(0, "").builtin() {
 		d.contradictions()
 	}
 	if err := d.err(); err != nil {
 		return nil, err
 	}
-	if d.subtracts {
-		d.layer.minus = &d.minus
-	}
 	return &d.layer, nil
+}
+
+// size is about how many entries a profile has.
+func (v *value) size() int {
+	n := len(v.items) + len(v.members)
+	for i := range v.members {
+		n += v.members[i].value.size()
+	}
+	return n
 }
 
 func (d *decoder) origin(line int, key string) Origin {
@@ -115,6 +110,14 @@ func (d *decoder) origin(line int, key string) Origin {
 
 func (d *decoder) fail(line int, key, format string, args ...any) {
 	d.at(d.origin(line, key), "", format, args...)
+}
+
+// bad notes that something was not understood.
+func (d *decoder) bad(o Origin, err error) bool {
+	if err != nil {
+		d.at(o, hintOf(err), "%v", err)
+	}
+	return err != nil
 }
 
 // is reports whether v has the kind, and names the mistake if not.
@@ -136,16 +139,18 @@ func (d *decoder) is(v value, key string, want kind) bool {
 // own, and must not make each launch in it slow.
 const maxEntries = 4096
 
-func (d *decoder) few(v value, key string, n int) bool {
+// holds is [decoder.is] for a list or an object, of not too many entries.
+func (d *decoder) holds(v value, key string, want kind) bool {
+	n := len(v.items) + len(v.members)
 	if n > maxEntries {
-		d.fail(v.line, key, "%d entries: want at most %d", n, maxEntries)
+		d.at(d.origin(v.line, key), "", "%d entries: want at most %d", n, maxEntries)
 	}
-	return n <= maxEntries
+	return d.is(v, key, want) && n <= maxEntries
 }
 
 // object calls each for every member of v; known nil means that any key will do.
 func (d *decoder) object(v value, key string, known []string, each func(member)) {
-	if !d.is(v, key, kindObject) || !d.few(v, key, len(v.members)) {
+	if !d.holds(v, key, kindObject) {
 		return
 	}
 	if again, first := duplicate(v.members); again != nil {
@@ -154,34 +159,22 @@ func (d *decoder) object(v value, key string, known []string, each func(member))
 	}
 	for _, m := range v.members {
 		if known != nil && !slices.Contains(known, m.key) {
-			hint := ""
-			if where := keyHome(m.key); where != "" {
-				hint = "it belongs in " + where
-			} else if near := Nearest(m.key, known); near != "" {
-				hint = "did you mean " + near + "?"
-			}
-			d.at(d.origin(m.line, join(key, m.key)), hint, "unknown key")
+			d.unknown(m, key, known)
 			continue
 		}
 		each(m)
 	}
 }
 
-// keyHome says which object has a key that another one does not know, "" if none
-// has it.
-func keyHome(key string) string {
-	for _, o := range [...]struct {
-		name string
-		keys []string
-	}{{"protect", protectKeys}, {"network", networkKeys}, {"environment", environmentKeys}, {"resources", resourceKeys}} {
-		if slices.Contains(o.keys, key) {
-			return o.name
-		}
+// unknown names a key that its object does not have.
+func (d *decoder) unknown(m member, key string, known []string) {
+	hint := ""
+	if where := keyHome(m.key); where != "" {
+		hint = "it belongs in " + where
+	} else if near := Nearest(m.key, known); near != "" {
+		hint = "did you mean " + near + "?"
 	}
-	if slices.Contains(topKeys, key) {
-		return "the profile itself, not in a part of it"
-	}
-	return ""
+	d.at(d.origin(m.line, join(key, m.key)), hint, "unknown key")
 }
 
 // join appends a key to the path of keys that leads to it.
@@ -196,13 +189,9 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// list calls each for every string of v. A list set to null is noted as removed.
-func (d *decoder) list(v value, key string, each func(text string, o Origin)) {
-	if v.kind == kindNull {
-		d.layer.clear = append(d.layer.clear, d.origin(v.line, key))
-		return
-	}
-	if !d.is(v, key, kindArray) || !d.few(v, key, len(v.items)) {
+// texts calls each for every string of a list.
+func (d *decoder) texts(v value, key string, each func(text string, o Origin)) {
+	if !d.holds(v, key, kindArray) {
 		return
 	}
 	for _, item := range v.items {
@@ -212,218 +201,187 @@ func (d *decoder) list(v value, key string, each func(text string, o Origin)) {
 	}
 }
 
-// rules is list for one whose entries can be taken out again: with a - before it one is
-// added to what the layer subtracts, and -* takes out all that is inherited.
-func (d *decoder) rules(v value, key string, each func(text string, o Origin)) {
-	d.list(v, key, func(text string, o Origin) {
-		rest, minus := strings.CutPrefix(text, "-")
-		switch {
-		case strings.HasPrefix(text, "!"):
-			d.at(o, "a - takes it out: "+quote("-"+text[1:]), "%q: nothing begins with !", text)
-		case text == "-*":
-			d.layer.clear = append(d.layer.clear, o)
-		case minus:
-			d.subtracts = true
-			d.layer, d.minus = d.minus, d.layer
-			each(rest, o)
-			d.layer, d.minus = d.minus, d.layer
-		default:
-			each(text, o)
+// keys reads the members of an object of the table: the profile itself, or a part of it.
+func (d *decoder) keys(v value, in string) {
+	d.object(v, in, nil, func(m member) {
+		k := keyNamed(in, m.key)
+		if k == keyNone {
+			d.unknown(m, in, keysIn(in))
+			return
 		}
+		d.key(k, m.value, d.origin(m.line, join(in, m.key)))
 	})
 }
 
-func (d *decoder) top(m member) {
-	v, o := m.value, d.origin(m.line, m.key)
-	switch m.key {
-	case "$schema", "description":
-		if d.is(v, m.key, kindString) && m.key == "description" {
+// key reads what a profile file has for a key.
+func (d *decoder) key(k keyID, v value, o Origin) {
+	row := &keys[k]
+	list := row.kind == holdsTexts || row.kind == holdsProtected || row.kind == holdsInjected
+	if v.kind == kindNull && list {
+		d.put(entry{key: k, op: opClear, origin: d.origin(v.line, o.Key)})
+		return
+	}
+	switch row.kind {
+	case holdsKeys:
+		d.keys(v, o.Key)
+	case holdsNote:
+		if d.is(v, o.Key, kindString) && k == keyDescription {
 			d.layer.description = v.text
 		}
-	case "extends":
-		d.layer.extendsAt = o
-		if v.kind == kindNull {
-			d.layer.noExtends = true
-		} else if d.is(v, m.key, kindString) {
+	case holdsBase:
+		d.layer.extendsAt, d.layer.noExtends = o, v.kind == kindNull
+		if !d.layer.noExtends && d.is(v, o.Key, kindString) {
 			if v.text == "" {
-				d.fail(m.line, m.key, "empty: want a profile's name or path, or null")
+				d.at(o, "", "empty: want a profile's name or path, or null")
 			}
 			d.layer.extends = v.text
 		}
-	case "filesystem":
-		d.object(v, m.key, nil, d.file)
-	case "seeds":
-		d.object(v, m.key, nil, d.seed)
-	case "protect":
-		d.object(v, m.key, append(protectKeys[:len(protectKeys):len(protectKeys)], "keys"), func(m member) {
-			key := "protect." + m.key
-			if m.key == "keys" {
-				d.at(d.origin(m.line, key), `"seeds": {"~/FILE": {"mode": "follow"}} says which part of a file is copied into an agent's home`, "the old key is not supported any more")
-				return
+	case holdsFiles:
+		d.object(v, o.Key, nil, func(m member) { d.fileMember(m, d.origin(m.line, join(o.Key, m.key))) })
+	case holdsSeeds:
+		d.object(v, o.Key, nil, d.seed)
+	case holdsVariables:
+		d.object(v, o.Key, nil, func(m member) { d.variable(m, d.origin(m.line, join(o.Key, m.key))) })
+	case holdsTexts, holdsProtected:
+		d.texts(v, o.Key, func(text string, o Origin) { d.item(k, text, o) })
+	case holdsInjected:
+		if d.holds(v, o.Key, kindArray) {
+			for _, item := range v.items {
+				d.injection(item, o.Key)
 			}
-			if m.key == "strict" {
-				d.boolean(m.value, d.origin(m.line, key), &d.layer.forbid)
-				return
-			}
-			d.layer.protect = slices.Grow(d.layer.protect, len(m.value.items))
-			d.rules(m.value, key, func(text string, o Origin) { d.protect(text, m.key, o) })
-		})
-	case "network":
-		d.object(v, m.key, networkKeys, d.network)
-	case "environment":
-		d.object(v, m.key, environmentKeys, d.environment)
-	case "resources":
-		d.object(v, m.key, resourceKeys, d.resource)
-	case "use":
-		d.rules(v, m.key, d.useName)
-	case "syscalls":
-		if d.is(v, m.key, kindString) {
-			path, err := d.syscallsPath(v.text, d.base)
-			d.bad(o, err)
-			d.layer.syscalls = &PathRule{Path: path, Origin: o}
 		}
-	case "report":
-		if d.is(v, m.key, kindString) {
-			d.report(v.text, o)
+	case holdsLimit:
+		switch v.kind {
+		case kindNull:
+			d.put(entry{key: k, origin: o})
+		case kindString, kindNumber:
+			d.read(k, opAdd, v.text, o)
+		default:
+			d.at(o, "", "%s: want a number or a string such as %q", kindNames[v.kind], row.want)
 		}
-	case "nested":
-		d.boolean(v, o, &d.layer.nested)
-	case "strict":
-		d.boolean(v, o, &d.layer.strict)
+	case holdsToggle:
+		want := kindString
+		if row.on == "true" {
+			want = kindBool
+		}
+		if d.is(v, o.Key, want) {
+			d.read(k, opAdd, v.text, o)
+		}
+	case holdsWord:
+		if d.is(v, o.Key, kindString) {
+			d.read(k, opAdd, v.text, o)
+		}
 	}
 }
 
-func (d *decoder) boolean(v value, o Origin, into **boolEntry) {
-	if d.is(v, o.Key, kindBool) {
-		*into = &boolEntry{v.text == "true", o}
+// item reads an item of a list: with a - before it, it removes what is inherited.
+func (d *decoder) item(k keyID, text string, o Origin) {
+	rest, minus := strings.CutPrefix(text, "-")
+	switch {
+	case strings.HasPrefix(text, "!"):
+		d.at(o, "a - takes it out: "+quote("-"+text[1:]), "%q: nothing begins with !", text)
+	case text == "-*":
+		d.put(entry{key: k, op: opClear, origin: o})
+	case minus:
+		d.read(k, opRemove, rest, o)
+	default:
+		d.read(k, opAdd, text, o)
 	}
 }
 
-func (d *decoder) file(m member) {
-	key := join("filesystem", m.key)
-	o := d.origin(m.line, key)
-	rule, err := d.fileRule(m.key, d.workspace)
-	if d.bad(o, err) {
-		return
-	}
-	rule.Origin = o
-	if m.value.kind == kindNull {
-		d.layer.files = append(d.layer.files, fileEntry{FileRule: rule, remove: true})
-		return
-	}
-	if m.value.kind != kindString {
-		d.fail(m.line, key, "%s: want one of %s", kindNames[m.value.kind], strings.Join(accessNames[:], ", "))
-		return
-	}
-	if rule.Access, err = ParseAccess(m.value.text); d.bad(o, err) {
-		return
-	}
-	if rule.Access == Persist && !d.isHome(rule) {
-		d.at(o, "", "persist is for ~ only")
-		return
-	}
-	d.layer.files = append(d.layer.files, fileEntry{FileRule: rule})
-}
-
-// isHome reports whether a rule is that of ~.
-func (s *scope) isHome(r FileRule) bool { return r.Glob == "" && r.Path == s.home }
-
-func (d *decoder) network(m member) {
-	key := "network." + m.key
-	l := &d.layer
-	switch m.key {
-	case "sockets":
-		d.rules(m.value, key, func(text string, o Origin) { d.socket(text, d.workspace, o) })
-	case "inject":
-		if m.value.kind == kindNull {
-			l.clear = append(l.clear, d.origin(m.line, key))
-			return
-		}
-		if d.is(m.value, key, kindArray) && d.few(m.value, key, len(m.value.items)) {
-			for _, item := range m.value.items {
-				d.injection(item, key)
-			}
+// read adds the entry that one text stands for, wherever it was written.
+func (d *decoder) read(k keyID, op op, text string, o Origin) {
+	e := entry{key: k, op: op, text: text, origin: o}
+	row := &keys[k]
+	var err error
+	switch row.kind {
+	case holdsLimit:
+		e.number, err = parseLimit(row, text, d.memory)
+	case holdsToggle:
+		switch text {
+		case row.on:
+			e.number = 1
+		case row.off:
+		default:
+			err = fmt.Errorf("%s %q: want %s or %s", row.name, text, row.on, row.off)
 		}
 	default:
-		d.rules(m.value, key, func(text string, o Origin) { d.net(m.key, text, o) })
+		e.text, err = row.check(d.scope, row, text)
+	}
+	if !d.bad(o, err) {
+		d.put(e)
 	}
 }
 
-// What follows reads one entry, whether a file has it or a flag.
+func (d *decoder) put(e entry) { d.layer.entries = append(d.layer.entries, e) }
 
-// bad notes that something was not understood.
-func (d *decoder) bad(o Origin, err error) bool {
-	if err != nil {
-		d.at(o, hintOf(err), "%v", err)
+// file adds a rule for a path.
+func (d *decoder) file(path string, op op, access Access, o Origin) {
+	rule, err := d.fileRule(path, d.dot)
+	if err == nil && access == Persist && op == opAdd && (rule.Glob != "" || rule.Path != d.home) {
+		err = errors.New("persist is for ~ only")
 	}
-	return err != nil
-}
-
-func (d *decoder) net(key, text string, o Origin) {
-	if into := d.layer.nets(key); !d.bad(o, checkNet(key, text)) {
-		*into = append(*into, NetRule{Text: text, Origin: o})
+	if !d.bad(o, err) {
+		d.put(entry{key: keyFilesystem, op: op, text: rule.Path, more: rule.Glob, number: int64(access), origin: o})
 	}
 }
 
-func (d *decoder) socket(text, base string, o Origin) {
-	if path, err := d.path(text, base); !d.bad(o, err) {
-		d.layer.sockets = append(d.layer.sockets, PathRule{Path: path, Origin: o})
+// fileMember reads a member of filesystem.
+func (d *decoder) fileMember(m member, o Origin) {
+	switch m.value.kind {
+	case kindNull:
+		d.file(m.key, opRemove, 0, o)
+	case kindString:
+		if access, err := ParseAccess(m.value.text); !d.bad(o, err) {
+			d.file(m.key, opAdd, access, o)
+		}
+	default:
+		d.at(o, "", "%s: want one of %s", kindNames[m.value.kind], strings.Join(accessNames[:], ", "))
 	}
 }
 
-func (d *decoder) protect(text, list string, o Origin) {
-	if pattern, err := d.protectPattern(text); !d.bad(o, err) {
-		d.layer.protect = append(d.layer.protect, ProtectRule{Pattern: pattern, Review: list == "review", Home: list == "home", Origin: o})
+// variable reads a member of environment.set.
+func (d *decoder) variable(m member, o Origin) {
+	switch {
+	case !isEnvName(m.key):
+		d.at(o, "", "%q: want the name of a variable", m.key)
+	case m.value.kind == kindNull:
+		d.put(entry{key: keySet, op: opRemove, text: m.key, origin: o})
+	case !d.is(m.value, o.Key, kindString):
+	case strings.IndexByte(m.value.text, 0) >= 0:
+		d.at(o, "", "value with a NUL byte")
+	default:
+		d.put(entry{key: keySet, text: m.key, more: m.value.text, origin: o})
 	}
 }
 
-func (d *decoder) limit(i int, text string, o Origin) {
-	if n, err := parseLimit(i, text, d.memory); !d.bad(o, err) {
-		d.layer.limits[i] = limitEntry{Limit: Limit{Value: n, Origin: o}, given: true}
-	}
-}
+// injectKeys are the keys of an item of network.inject.
+var injectKeys = []string{"env", "hosts", "file", "command"}
 
-func (d *decoder) report(text string, o Origin) {
-	attempts, err := parseReport(text)
-	d.bad(o, err)
-	d.layer.report = &boolEntry{attempts, o}
-}
-
-// nets returns the list of network rules of that key.
-func (l *layer) nets(key string) *[]NetRule {
-	switch key {
-	case "allow":
-		return &l.allow
-	case "deny":
-		return &l.deny
-	case "local":
-		return &l.local
-	}
-	return &l.publish
-}
-
+// injection reads an item of network.inject.
 func (d *decoder) injection(v value, key string) {
-	in := Injection{Origin: d.origin(v.line, key)}
+	in := &Injection{Origin: d.origin(v.line, key)}
 	d.object(v, key, injectKeys, func(m member) {
+		key := key + "." + m.key
 		switch m.key {
 		case "env":
-			if d.is(m.value, key+".env", kindString) {
+			if d.is(m.value, key, kindString) {
 				in.Env = m.value.text
 			}
 		case "hosts":
-			d.list(m.value, key+".hosts", func(text string, o Origin) {
+			d.texts(m.value, key, func(text string, o Origin) {
 				d.bad(o, checkNet("inject", text))
 				in.Hosts = append(in.Hosts, text)
 			})
 		case "file":
-			if d.is(m.value, key+".file", kindString) {
-				path, err := d.path(m.value.text, d.workspace)
-				d.bad(d.origin(m.line, key+".file"), err)
+			if d.is(m.value, key, kindString) {
+				path, err := d.path(m.value.text, d.dot)
+				d.bad(d.origin(m.line, key), err)
 				in.File = path
 			}
 		case "command":
 			in.Command = []string{}
-			d.list(m.value, key+".command", func(text string, _ Origin) { in.Command = append(in.Command, text) })
+			d.texts(m.value, key, func(text string, _ Origin) { in.Command = append(in.Command, text) })
 		}
 	})
 	switch {
@@ -437,78 +395,47 @@ func (d *decoder) injection(v value, key string) {
 	case in.File != "" && in.Command != nil:
 		d.fail(v.line, key, "%s: want a file or a command, not both", in.Env)
 	default:
-		d.layer.inject = append(d.layer.inject, in)
+		d.put(entry{key: keyInject, inject: in, origin: in.Origin})
 	}
 }
 
-func (d *decoder) environment(m member) {
-	if m.key == "pass" {
-		d.rules(m.value, "environment.pass", func(text string, o Origin) {
-			if !isEnvName(strings.TrimSuffix(text, "*")) && text != "*" {
-				hint := ""
-				if name, value, sets := strings.Cut(text, "="); sets && isEnvName(name) {
-					hint = `environment.set gives a value: "set": {` + quote(name) + ": " + quote(value) + "}"
-				}
-				d.at(o, hint, "%q: want a variable's name, or a prefix and *", text)
-				return
-			}
-			d.layer.pass = append(d.layer.pass, EnvRule{Pattern: text, Origin: o})
-		})
-		return
-	}
-	d.object(m.value, "environment.set", nil, func(m member) {
-		key := join("environment.set", m.key)
-		o := d.origin(m.line, key)
-		switch {
-		case !isEnvName(m.key):
-			d.at(o, "", "%q: want the name of a variable", m.key)
-		case m.value.kind == kindNull:
-			d.layer.set = append(d.layer.set, setEntry{name: m.key, EnvSet: EnvSet{Origin: o}, remove: true})
-		case !d.is(m.value, key, kindString):
-		case strings.IndexByte(m.value.text, 0) >= 0:
-			d.at(o, "", "value with a NUL byte")
-		default:
-			d.layer.set = append(d.layer.set, setEntry{name: m.key, EnvSet: EnvSet{Value: m.value.text, Origin: o}})
-		}
-	})
-}
-
-func (d *decoder) resource(m member) {
-	i := slices.Index(resourceKeys, m.key)
-	key := "resources." + m.key
-	o := d.origin(m.line, key)
-	switch m.value.kind {
-	case kindNull:
-		d.layer.limits[i] = limitEntry{Limit: Limit{Origin: o}, given: true}
-	case kindString, kindNumber:
-		d.limit(i, m.value.text, o)
-	default:
-		d.fail(m.line, key, "%s: want a number or a string such as %q", kindNames[m.value.kind], limits[i].want)
-	}
-}
-
-// contradictions finds rules of one layer that cannot both hold.
+// contradictions finds entries of one layer that cannot both hold: two for one path, a host that
+// is allowed and denied, a pattern in two lists of protect, and -X in a list with X.
 func (d *decoder) contradictions() {
-	l := &d.layer
-	files := make(map[string]int, len(l.files))
-	for i, f := range l.files {
-		if j, ok := files[f.key()]; ok && (l.files[j].Access != f.Access || l.files[j].remove != f.remove) {
-			d.at(f.Origin, "", "contradicts %s, which names the same path", l.files[j].Origin.place())
-		}
-		files[f.key()] = i
+	type about struct {
+		rivals     keyID
+		text, glob string
 	}
-	for _, a := range l.allow {
-		for _, b := range l.deny {
-			if a.Text == b.Text {
-				d.at(b.Origin, "", "%q is allowed too, by %s", b.Text, a.Origin.place())
+	of := func(e *entry) about { return about{cmp.Or(keys[e.key].rivals, e.key), e.text, e.more} }
+	seen := make(map[about]*entry, len(d.layer.entries))
+	for i := range d.layer.entries {
+		e := &d.layer.entries[i]
+		if e.key != keyFilesystem && (e.op != opAdd || keys[e.key].check == nil) {
+			continue
+		}
+		first, again := seen[of(e)]
+		seen[of(e)] = e
+		switch {
+		case !again:
+		case first.key == e.key:
+			if first.number != e.number || first.op != e.op {
+				d.at(e.origin, "", "contradicts %s, which names the same path", first.origin.place())
 			}
+		default:
+			if first.key > e.key {
+				first, e = e, first
+			}
+			said := "denied"
+			if first.key == keyAllow {
+				said = "allowed"
+			}
+			d.at(e.origin, "", "%q is %s too, by %s", e.text, said, first.origin.place())
 		}
 	}
-	for _, a := range l.protect {
-		for _, b := range l.protect {
-			if a.Pattern == b.Pattern && a.List() > b.List() {
-				d.at(a.Origin, "", "%q is denied too, by %s", a.Pattern, b.Origin.place())
-			}
+	for i := range d.layer.entries {
+		e := &d.layer.entries[i]
+		if added := seen[of(e)]; e.op == opRemove && added != nil && added.op == opAdd && added.key == e.key {
+			d.at(e.origin, "", "-%s: the same list adds it", e.text)
 		}
 	}
 }
@@ -538,13 +465,4 @@ func isEnvName(name string) bool {
 		}
 	}
 	return name != ""
-}
-
-// parseReport reads what the report at exit is about: "attempts" or "none".
-func parseReport(word string) (attempts bool, err error) {
-	switch word {
-	case "attempts", "none":
-		return word == "attempts", nil
-	}
-	return false, fmt.Errorf("report %q: want attempts or none", word)
 }

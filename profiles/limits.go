@@ -73,35 +73,19 @@ func isDecimal(s string) bool {
 	return err == nil
 }
 
-// A limit is one row of resources: how it is written and what is sane.
-type limit struct {
-	key   string
-	parse func(string) (int64, error)
-	least int64  // what is below it is a mistake, such as a forgotten unit
-	want  string // how to say least
-}
+// LimitNames returns the names of the limits, in the order of [Request.Limits] and [Resources]:
+// each is a key of resources and a flag.
+func LimitNames() []string { return keysIn("resources") }
 
-// The limits, in the order of [Resources].
-var limits = [...]limit{
-	{"memory", parseSize, 1 << 20, "1m"},
-	{"cpus", parseCPUs, 10, "0.01"},
-	{"pids", parseCount, 2, "2"}, // pid 1 of the sandbox is one
-	{"files", parseCount, 16, "16"},
-	{"filesize", parseSize, 1, "1"},
-	{"disk", parseSize, 1 << 20, "1m"},
-	{"timeout", parseTimeout, int64(time.Millisecond), "1ms"},
-}
-
-// at returns the limit that belongs to limits[i].
+// at returns the limit of [LimitNames][i].
 func (r *Resources) at(i int) *Limit {
 	return [...]*Limit{&r.Memory, &r.CPUs, &r.Pids, &r.Files, &r.FileSize, &r.Disk, &r.Timeout}[i]
 }
 
-// parseLimit reads the text of limits[i]. The memory limit may be a share of
+// parseLimit reads the text of a limit. The memory limit may be a share of
 // the machine's, such as 75%.
-func parseLimit(i int, text string, memory int64) (int64, error) {
-	l := &limits[i]
-	if share, ok := strings.CutSuffix(text, "%"); ok && l.key == "memory" {
+func parseLimit(l *key, text string, memory int64) (int64, error) {
+	if share, ok := strings.CutSuffix(text, "%"); ok && l.name == "memory" {
 		n, err := decimal(share)
 		if err != nil || n <= 0 || n > 100 {
 			return 0, fmt.Errorf("%q: want a share such as 75%%", text)
@@ -137,7 +121,7 @@ func Words[T ~string](list []T) []string {
 
 // LimitText writes the value of a limit as a profile does, exactly.
 func LimitText(i int, n int64) string {
-	switch limits[i].key {
+	switch keys[int(keyMemory)+i].name {
 	case "memory", "filesize", "disk":
 		for _, u := range [...]struct {
 			shift uint

@@ -20,8 +20,7 @@ func TestLimits(t *testing.T) {
 		{"pids", "512", 512}, {"files", "1024", 1024}, {"filesize", "10m", 10 << 20}, {"disk", "10g", 10 << 30},
 		{"timeout", "3s", int64(3 * time.Second)}, {"timeout", "1h30m", int64(90 * time.Minute)},
 	} {
-		i := index(t, c.key)
-		n, err := parseLimit(i, c.text, ram)
+		n, err := parseLimit(row(t, c.key), c.text, ram)
 		require.NoError(t, err, c.text)
 		require.Equal(t, c.want, n, c.text)
 	}
@@ -35,29 +34,23 @@ func TestLimits(t *testing.T) {
 		"timeout":  {"0", "0s", "-1s", "10", "1e30s", "1d", "", "1ns", "9999999999h"},
 	} {
 		for _, text := range texts {
-			_, err := parseLimit(index(t, key), text, ram)
+			_, err := parseLimit(row(t, key), text, ram)
 			require.Error(t, err, "%s %q", key, text)
 		}
 	}
-	_, err := parseLimit(index(t, "pids"), "75%", ram)
+	_, err := parseLimit(row(t, "pids"), "75%", ram)
 	require.Error(t, err, "only memory has a share")
 }
 
-func index(t *testing.T, key string) int {
-	for i := range limits {
-		if limits[i].key == key {
-			return i
-		}
-	}
-	t.Fatal(key)
-	return 0
+func row(t *testing.T, name string) *key {
+	k := keyNamed("resources", name)
+	require.NotEqual(t, keyNone, k, name)
+	return &keys[k]
 }
 
 func TestLimitNames(t *testing.T) {
-	require.Len(t, LimitNames(), len(limits))
-	for i, name := range LimitNames() {
-		require.Equal(t, limits[i].key, name)
-	}
+	require.Equal(t, []string{"memory", "cpus", "pids", "files", "filesize", "disk", "timeout"}, LimitNames())
+	require.Len(t, LimitNames(), numLimits)
 }
 
 func FuzzLimit(f *testing.F) {
@@ -65,9 +58,9 @@ func FuzzLimit(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		for i := range limits {
-			if n, err := parseLimit(i, text, 1<<34); err == nil {
-				require.GreaterOrEqual(t, n, limits[i].least, "%s %q", limits[i].key, text)
+		for k := keyMemory; k <= keyTimeout; k++ {
+			if n, err := parseLimit(&keys[k], text, 1<<34); err == nil {
+				require.GreaterOrEqual(t, n, keys[k].least, "%s %q", keys[k].name, text)
 			}
 		}
 	})

@@ -15,6 +15,7 @@ type scope struct {
 	workspace string // for . in files
 	cwd       string // for relative paths in flags
 	bare      bool   // x means ./x, as for any command; else it is a mistake
+	dot       string // for . in what is read: the workspace in profiles, the current directory in flags
 	base      string // the directory of the file that is read, for paths of other files
 	memory    int64  // bytes of this machine
 }
@@ -190,17 +191,6 @@ func (s *scope) protectPattern(text string) (string, error) {
 		return "", fmt.Errorf("%q: %s", text, cause)
 	}
 	return p[1:], nil
-}
-
-// syscallsPath expands the value of syscalls.
-func (s *scope) syscallsPath(text, dot string) (string, error) {
-	if text == "default" {
-		return text, nil
-	}
-	if !strings.Contains(text, "/") {
-		return "", hinted{fmt.Errorf("%q: want default, or the path of a seccomp profile", text), "./" + text + " is a path"}
-	}
-	return s.path(text, dot)
 }
 
 // ReadFile reads a file that a policy names, as profiles themselves are read: a

@@ -1,9 +1,6 @@
 package profiles
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // A Request is what one command line asks for, and what the machine tells of
 // the user. [Resolve] makes a [Policy] of it.
@@ -27,7 +24,7 @@ type Request struct {
 	InjectRun   []string // --inject-command: NAME=PROGRAM, or NAME=["PROGRAM", "ARGUMENT", …]
 	Protect     []string
 	Review      []string
-	Limits      [len(limits)]string // --memory …, in the order of [Resources]; "none" takes a limit away
+	Limits      [numLimits]string // --memory …, in the order of [Resources]; "none" takes a limit away
 	Syscalls    string
 	Nested      bool
 	Strict      bool
@@ -72,14 +69,6 @@ type Request struct {
 	Seeds    map[string]string // and what the home begins with, by path
 
 	Host Host
-}
-
-// hasPolicy reports whether the flags say anything of the policy beyond the
-// profile and the workspace.
-func (r *Request) hasPolicy() bool {
-	lists := [...][]string{r.Allow, r.Deny, r.Local, r.Publish, r.Sockets, r.Use, r.Env, r.Inject, r.InjectFiles, r.InjectRun, r.Protect, r.Review, r.Limits[:]}
-	said := func(list []string) bool { return slices.ContainsFunc(list, func(s string) bool { return s != "" }) }
-	return len(r.Files) > 0 || slices.ContainsFunc(lists[:], said) || r.Syscalls != "" || r.Nested || r.Strict || r.Report != "" || r.Home != "" || r.FreshHome || r.NoLogin || r.ProtectStrict
 }
 
 // A FileFlag is --hide, --read, --write, --overlay or --private.

@@ -65,13 +65,7 @@ var Layers = [...]Layer{
 }
 
 // LayerNames returns the names of the layers.
-func LayerNames() []string {
-	names := make([]string, len(Layers))
-	for i, l := range Layers {
-		names[i] = string(l)
-	}
-	return names
-}
+func LayerNames() []string { return Words(Layers[:]) }
 
 // requirements derives what a policy asks of a provider, in the order of
 // [Guarantees]: what it restricts is required, a limit that only the built-in
@@ -96,33 +90,20 @@ func requirements(p *Policy) []Requirement {
 			}
 		case NetTransparent:
 			// What the policy names is to be reached, by whatever program the command is.
-			if asked = len(p.Network.Allow)+len(p.Network.Local) > 0; asked {
-				r.Origin = first(p.Network.Allow, p.Network.Local)
+			reached := slices.Concat(p.Network.Allow, p.Network.Local)
+			if asked = len(reached) > 0; asked {
+				r.Origin = reached[0].Origin
 			}
 		case NetInject:
-			asked = len(p.Network.Inject) > 0 || p.Uses(GitCredentials)
-			if i := slices.IndexFunc(p.Use, func(u UseRule) bool { return u.Name == GitCredentials }); i >= 0 {
-				r.Origin = p.Use[i].Origin
-			}
+			i := slices.IndexFunc(p.Use, func(u UseRule) bool { return u.Name == GitCredentials })
+			asked = len(p.Network.Inject) > 0 || i >= 0
 			if len(p.Network.Inject) > 0 {
 				r.Origin = p.Network.Inject[0].Origin
+			} else if asked {
+				r.Origin = p.Use[i].Origin
 			}
-		case ResMemory:
-			r, asked = ofLimit(r, p.Resources.Memory)
-		case ResCPU:
-			r, asked = ofLimit(r, p.Resources.CPUs)
-		case ResPids:
-			r, asked = ofLimit(r, p.Resources.Pids)
-		case ResDisk:
-			r, asked = ofLimit(r, p.Resources.Disk)
-		case ResTime:
-			r, asked = ofLimit(r, p.Resources.Timeout)
-		case ResFiles:
-			if r, asked = ofLimit(r, p.Resources.Files); !asked || !r.Required {
-				if other, ok := ofLimit(r, p.Resources.FileSize); ok {
-					r, asked = other, true
-				}
-			}
+		case ResMemory, ResCPU, ResPids, ResFiles, ResDisk, ResTime:
+			r, asked = p.ofLimits(r)
 		case InfoHost:
 			if p.Strict { // nothing that mounts keeps it strongly: it is named
 				r.Required, r.Strong, r.Origin = false, true, p.strictAt
@@ -146,15 +127,6 @@ func requirements(p *Policy) []Requirement {
 	return list
 }
 
-func first(lists ...[]NetRule) Origin {
-	for _, l := range lists {
-		if len(l) > 0 {
-			return l[0].Origin
-		}
-	}
-	return Origin{}
-}
-
 // firstWith returns the origin of the first rule with one of the words.
 func (p *Policy) firstWith(words ...Access) (Origin, bool) {
 	for _, rules := range [...][]FileRule{p.Files, p.Tighten} {
@@ -167,14 +139,18 @@ func (p *Policy) firstWith(words ...Access) (Origin, bool) {
 	return Origin{}, false
 }
 
-// ofLimit makes a requirement of a limit, if there is one.
-func ofLimit(r Requirement, l Limit) (Requirement, bool) {
-	if l.Value == 0 {
-		return r, false
+// ofLimits makes a requirement of the limits that have its guarantee, if there are any: of one
+// that is required, if there is one.
+func (p *Policy) ofLimits(r Requirement) (of Requirement, asked bool) {
+	r.Required = false
+	for k := keyMemory; k <= keyTimeout; k++ {
+		l := p.limit(k)
+		if keys[k].guarantee != r.Guarantee || l.Value == 0 || r.Required {
+			continue
+		}
+		asked, r.Origin, r.Required = true, l.Origin, l.Origin.Source != "built-in default"
 	}
-	r.Origin = l.Origin
-	r.Required = l.Origin.Source != "built-in default"
-	return r, true
+	return r, asked
 }
 
 // builtin reports whether a rule stands in a profile that came with pccrun.

@@ -119,15 +119,12 @@ func Resolve(req Request) (*Policy, error) {
 	}
 	layers = append(layers, flags)
 
-	rules := len(r.policy.Homes)
 	for _, l := range layers {
-		rules += len(l.files)
-		if l == flags && !r.req.hasPolicy() {
-			continue
+		if l != flags || len(l.entries) > 0 || req.NoLogin || req.FreshHome {
+			r.policy.Layers = append(r.policy.Layers, l.source)
 		}
-		r.policy.Layers = append(r.policy.Layers, l.source)
 	}
-	b := newBuilder(r.policy, rules)
+	b := newBuilder(r.policy, layers)
 	b.homes()
 	var tightening []*layer
 	for _, l := range layers {

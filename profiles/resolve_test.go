@@ -1066,7 +1066,7 @@ func FuzzWorkspaceFile(f *testing.F) {
 		require.Empty(t, p.Network.Inject)
 		require.Equal(t, base.Environment.Set, p.Environment.Set)
 		require.Equal(t, EnvScrubbed, p.DecideEnv("SECRET").Action)
-		for i := range limits {
+		for i := range numLimits {
 			require.LessOrEqual(t, p.Resources.Limit(i).Value, base.Resources.Limit(i).Value)
 			require.Positive(t, p.Resources.Limit(i).Value)
 		}
@@ -1287,12 +1287,12 @@ func TestSchema(t *testing.T) {
 		return v
 	}
 	sorted := func(list []string) []string { return slices.Sorted(slices.Values(list)) }
-	require.Equal(t, sorted(topKeys), keys(at("properties")))
-	require.Equal(t, sorted(protectKeys), keys(at("properties", "protect", "properties")))
-	require.Equal(t, sorted(networkKeys), keys(at("properties", "network", "properties")))
+	require.Equal(t, sorted(keysIn("")), keys(at("properties")))
+	require.Equal(t, sorted(keysIn("protect")), keys(at("properties", "protect", "properties")))
+	require.Equal(t, sorted(keysIn("network")), keys(at("properties", "network", "properties")))
 	require.Equal(t, sorted(injectKeys), keys(at("properties", "network", "properties", "inject", "items", "properties")))
-	require.Equal(t, sorted(environmentKeys), keys(at("properties", "environment", "properties")))
-	require.Equal(t, sorted(resourceKeys), keys(at("properties", "resources", "properties")))
+	require.Equal(t, sorted(keysIn("environment")), keys(at("properties", "environment", "properties")))
+	require.Equal(t, sorted(keysIn("resources")), keys(at("properties", "resources", "properties")))
 	var words []string
 	for _, word := range at("properties", "filesystem", "additionalProperties", "enum").([]any) {
 		if word != nil {
@@ -1315,6 +1315,48 @@ func TestSchema(t *testing.T) {
 	}
 }
 
+// Each key has the type in the schema that its kind reads.
+func TestSchemaTypes(t *testing.T) {
+	var schema map[string]any
+	require.NoError(t, json.Unmarshal([]byte(Schema()), &schema))
+	at := func(path ...string) map[string]any {
+		v := schema
+		for _, name := range path {
+			v, _ = v[name].(map[string]any)
+		}
+		if ref, is := v["$ref"].(string); is {
+			v, _ = schema["$defs"].(map[string]any)[strings.TrimPrefix(ref, "#/$defs/")].(map[string]any)
+		}
+		return v
+	}
+	for k := keyNone + 1; k < numKeys; k++ {
+		row := &keys[k]
+		got := at("properties", row.name)
+		if row.in != "" {
+			got = at("properties", row.in, "properties", row.name)
+		}
+		var want any = "string"
+		switch row.kind {
+		case holdsKeys, holdsFiles, holdsSeeds, holdsVariables:
+			want = "object"
+		case holdsBase:
+			want = []any{"string", "null"}
+		case holdsTexts, holdsProtected, holdsInjected:
+			want = []any{"array", "null"}
+		case holdsLimit:
+			want = []any{"string", "number", "null"}
+		case holdsToggle:
+			if want = "boolean"; row.on != "true" {
+				require.Equal(t, []any{row.on, row.off}, got["enum"], row.name)
+				continue
+			}
+		}
+		if row.name != "" {
+			require.Equal(t, want, got["type"], "%s.%s", row.in, row.name)
+		}
+	}
+}
+
 // Every example of the manual is a profile that loads.
 func TestManualExamples(t *testing.T) {
 	text, err := os.ReadFile("../docs/policy.md")
@@ -1331,6 +1373,24 @@ func TestManualExamples(t *testing.T) {
 		p, err := w.profile(block)
 		require.NoError(t, err, block)
 		require.Empty(t, p.Warnings, block)
+	}
+}
+
+// Each key that says something of a run has a flag, but for what only files have, and no flag is
+// without its help.
+func TestEachKeyHasAFlag(t *testing.T) {
+	flags := map[keyID]bool{keySet: true} // --env NAME=VALUE
+	for i := range Flags {
+		require.NotEmpty(t, Flags[i].Help, Flags[i].Name)
+		flags[Flags[i].key] = true
+	}
+	for k := keyFilesystem; k < numKeys; k++ {
+		switch k {
+		case keyProtectHome, keySeeds, keyScrub:
+			require.False(t, flags[k], keys[k].name)
+		default:
+			require.Equal(t, keys[k].kind != holdsKeys, flags[k], keys[k].name)
+		}
 	}
 }
 

@@ -47,19 +47,13 @@ var seedKeys = []string{"mode", "keys", "drop", "servers", "allow", "set", "rene
 // renewers are the forms of log-ins that are known.
 var renewers = []string{"claude", "codex", "opencode"}
 
-type seedEntry struct {
-	Seed
-	remove bool
-}
-
 // seed reads a member of seeds.
 func (d *decoder) seed(m member) {
 	key := join("seeds", m.key)
-	e := seedEntry{Seed: Seed{Origin: d.origin(m.line, key)}}
-	path, err := d.path(m.key, d.workspace)
+	e := &Seed{Origin: d.origin(m.line, key)}
+	path, err := d.path(m.key, d.dot)
 	switch rest, in := below(d.home, path); {
-	case err != nil:
-		d.at(e.Origin, hintOf(err), "%v", err)
+	case d.bad(e.Origin, err):
 		return
 	case !in || rest == "":
 		d.at(e.Origin, "", "want a file below ~")
@@ -67,12 +61,11 @@ func (d *decoder) seed(m member) {
 	}
 	e.Path = path
 	if m.value.kind == kindNull {
-		e.remove = true
-		d.layer.seeds = append(d.layer.seeds, e)
+		d.put(entry{key: keySeeds, op: opRemove, text: path, origin: e.Origin})
 		return
 	}
 	patterns := func(v value, key string) (list []string) {
-		d.list(v, key, func(text string, o Origin) {
+		d.texts(v, key, func(text string, o Origin) {
 			if cause := checkKeys(text); cause != "" {
 				d.at(o, "", "%s", cause)
 			}
@@ -100,7 +93,7 @@ func (d *decoder) seed(m member) {
 		case "servers":
 			e.Server = patterns(m.value, key)
 		case "allow":
-			d.list(m.value, key, func(text string, _ Origin) { e.Allow = append(e.Allow, text) })
+			d.texts(m.value, key, func(text string, _ Origin) { e.Allow = append(e.Allow, text) })
 		case "renew":
 			if d.is(m.value, key, kindString) && !slices.Contains(renewers, m.value.text) {
 				d.fail(m.line, key, "%q: want claude, codex or opencode", m.value.text)
@@ -131,7 +124,7 @@ func (d *decoder) seed(m member) {
 	if moded && (e.Renew == "") != (e.Endpoint == "") || e.Renew != "" && e.Mode != Login {
 		d.fail(m.line, key, "renew and endpoint belong together, and to the mode login")
 	}
-	d.layer.seeds = append(d.layer.seeds, e)
+	d.put(entry{key: keySeeds, text: path, seed: e, origin: e.Origin})
 }
 
 // safeEndpoint reports whether a token can be sent to an address: nobody on the way reads it.
@@ -152,13 +145,4 @@ func checkKeys(pattern string) string {
 		}
 	}
 	return ""
-}
-
-// onto lays the entry on those that are there.
-func (e *seedEntry) onto(have []Seed) []Seed {
-	have = slices.DeleteFunc(slices.Clone(have), func(h Seed) bool { return h.Path == e.Path })
-	if e.remove {
-		return have
-	}
-	return append(have, e.Seed)
 }

@@ -17,8 +17,7 @@ var engines = []string{
 
 // warnOfSockets names what a socket gives away that is as good as no sandbox: what
 // listens there runs outside of it, and does there what it is asked.
-func (b *builder) warnOfSockets() {
-	p := b.policy
+func (p *Policy) warnOfSockets() {
 	for _, s := range p.Network.Sockets {
 		dir, name := path.Split(s.Path)
 		if !slices.Contains(engines, name) && !slices.Contains(engines, path.Base(dir)+"/"+name) {

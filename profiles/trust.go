@@ -182,13 +182,16 @@ func (r *resolver) trustedLayers(own *layer) ([]*layer, error) {
 		if l != own && within(r.workspace, real(l.source)) && strings.HasPrefix(l.source, "/") {
 			return nil, lean(chain[i+1].extendsAt, l.source)
 		}
-		for _, in := range l.inject {
+		for e := range l.each(keyInject) {
+			in := e.inject
 			if within(r.workspace, real(l.source)) && (in.File != "" || in.Command != nil) {
 				return nil, &Error{Origin: in.Origin, Cause: in.Env + ": " + in.Source() + ": a workspace profile cannot name files to read or programs to run on the host", Hint: "write it into a profile of your own"}
 			}
 		}
-		if s := l.syscalls; s != nil && strings.HasPrefix(s.Path, "/") && within(r.workspace, real(s.Path)) {
-			return nil, lean(s.Origin, s.Path)
+		for e := range l.each(keySyscalls) {
+			if strings.HasPrefix(e.text, "/") && within(r.workspace, real(e.text)) {
+				return nil, lean(e.origin, e.text)
+			}
 		}
 	}
 	return chain, nil

@@ -33,23 +33,6 @@ var displays = map[string]string{
 	"wayland": "its socket gives access to the clipboard, and with many compositors to the screen and keyboard",
 }
 
-// useName checks a word of `use`.
-func (d *decoder) useName(name string, o Origin) {
-	if why, refused := displays[name]; refused {
-		d.at(o, "run programs with windows outside the sandbox", "%s: not given: %s", name, why)
-		return
-	}
-	if !slices.Contains(Services, name) {
-		hint := "one of " + strings.Join(Services, ", ")
-		if near := Nearest(name, Services); near != "" {
-			hint = "did you mean " + near + "?"
-		}
-		d.at(o, hint, "unknown service %q", name)
-		return
-	}
-	d.layer.use = append(d.layer.use, UseRule{Name: name, Origin: o})
-}
-
 // Uses reports whether a service is given.
 func (p *Policy) Uses(name string) bool {
 	return slices.ContainsFunc(p.Use, func(u UseRule) bool { return u.Name == name })
@@ -81,8 +64,8 @@ func (b *builder) use(host *Host) {
 // socket adds a socket, at another path than its own if there is one.
 func (b *builder) socket(name, at string, o Origin) {
 	p := b.policy
-	p.Network.Sockets = unite(p.Network.Sockets, []PathRule{{Path: Physical(name), At: at, Origin: o}},
-		func(r PathRule) (string, Origin) { return r.Path + "\x00" + r.At, r.Origin })
+	rule := PathRule{Path: Physical(name), At: at, Origin: o}
+	p.Network.Sockets = unite(p.Network.Sockets, rule, func(r PathRule) bool { return r.Path == rule.Path && r.At == at })
 }
 
 // pass passes a variable of which no rule speaks.
@@ -103,7 +86,7 @@ func (b *builder) sshAgent(host *Host, o Origin) error {
 		return hinted{errors.New("it answers only root and its own user, and a command run by root is neither"), "run pccrun as the user whose agent it is"}
 	}
 	name := host.Getenv("SSH_AUTH_SOCK")
-	if at := b.identityAgent(); at != "" && !strings.HasPrefix(name, "/") {
+	if at := identityAgent(b.policy.Home); at != "" && !strings.HasPrefix(name, "/") {
 		b.socket(at, "", o)
 		if p := b.policy; p.DecideEnv("SSH_AUTH_SOCK").Action == EnvScrubbed {
 			p.Environment.Set["SSH_AUTH_SOCK"] = EnvSet{Value: at, Origin: o}
@@ -123,8 +106,8 @@ func (b *builder) sshAgent(host *Host, o Origin) error {
 
 // identityAgent is the socket that the user's configuration of ssh names for an agent, as that of a password manager; ""
 // for none.
-func (b *builder) identityAgent() string {
-	text, err := ReadFile(b.policy.Home + "/.ssh/config")
+func identityAgent(home string) string {
+	text, err := ReadFile(home + "/.ssh/config")
 	if err != nil {
 		return ""
 	}
@@ -132,7 +115,7 @@ func (b *builder) identityAgent() string {
 		word, value, _ := strings.Cut(strings.Replace(strings.TrimSpace(line), "=", " ", 1), " ")
 		value = strings.Trim(strings.TrimSpace(value), `"`)
 		if rest, ok := strings.CutPrefix(value, "~/"); ok {
-			value = b.policy.Home + "/" + rest
+			value = home + "/" + rest
 		}
 		if strings.EqualFold(word, "IdentityAgent") && strings.HasPrefix(value, "/") && isSocket(value) {
 			return value

@@ -142,12 +142,18 @@ func values(d flagDef) (words []string, path bool) {
 		return profiles.LayerNames(), false
 	case "--provider":
 		return providerNames(), false
-	case "--report":
-		return []string{"attempts", "none"}, false
-	case "--syscalls":
-		return []string{"default"}, true
+	case "--use":
+		return profiles.Services, false
 	}
-	return nil, strings.HasPrefix(d.arg, "PATH") || strings.HasPrefix(d.arg, "FILE") || d.arg == "DIR"
+	for word := range strings.SplitSeq(d.arg, "|") { // what is not a placeholder is a word
+		switch word {
+		case "PATH", "FILE", "DIR":
+			path = true
+		case strings.ToLower(word):
+			words = append(words, word)
+		}
+	}
+	return words, path
 }
 
 // verbFlags returns the flags of a verb.

@@ -30,39 +30,9 @@ type flagDef struct {
 	set  func(r *profiles.Request, value string) error
 }
 
-// appends returns a setter that appends to a list of the request.
-func appends(list func(*profiles.Request) *[]string) func(*profiles.Request, string) error {
-	return func(r *profiles.Request, v string) error {
-		*list(r) = append(*list(r), v)
-		return nil
-	}
-}
-
-// lists is appends of words that no comma is part of: several may stand in one value.
-func lists(list func(*profiles.Request) *[]string) func(*profiles.Request, string) error {
-	return func(r *profiles.Request, v string) error {
-		*list(r) = append(*list(r), strings.Split(v, ",")...)
-		return nil
-	}
-}
-
-func access(a profiles.Access) func(*profiles.Request, string) error {
-	return func(r *profiles.Request, v string) error {
-		r.Files = append(r.Files, profiles.FileFlag{Path: v, Access: a})
-		return nil
-	}
-}
-
-// once returns a setter of a value that may be given once.
-func once(field func(*profiles.Request) *string) func(*profiles.Request, string) error {
-	return func(r *profiles.Request, v string) error {
-		at := field(r)
-		if *at != "" && *at != v {
-			return errors.New("given twice, as " + quote(*at) + " and " + quote(v))
-		}
-		*at = v
-		return nil
-	}
+// by returns the setter of a field, as of [profiles.Flag].
+func by(field func(*profiles.Request) any) func(*profiles.Request, string) error {
+	return (&profiles.Flag{Field: field}).Set
 }
 
 func on(field func(*profiles.Request) *bool) func(*profiles.Request, string) error {
@@ -75,45 +45,15 @@ func on(field func(*profiles.Request) *bool) func(*profiles.Request, string) err
 // policyFlags are the flags that say what the policy is; `why` and `profile
 // show` take them too.
 func policyFlags() []flagDef {
-	defs := []flagDef{
-		{"--profile", takesValue, "NAME|FILE", "use this profile, not the one for the command's name", once(func(r *profiles.Request) *string { return &r.Profile })},
-		{"--workspace", takesValue, "DIR", "the directory that the command may change", once(func(r *profiles.Request) *string { return &r.Workspace })},
-		{"--settings", takesValue, "FILE", "add the rules of an srt or Claude Code settings file", appends(func(r *profiles.Request) *[]string { return &r.Settings })},
-		{"--hide", takesValue, "PATH", "its content is never readable", access(profiles.Hide)},
-		{"--private", takesValue, "PATH", "empty, writable, deleted at exit", access(profiles.Private)},
-		{"--read", takesValue, "PATH", "readable, not writable", access(profiles.Read)},
-		{"--overlay", takesValue, "PATH", "copy-on-write", access(profiles.Overlay)},
-		{"--write", takesValue, "PATH", "writable: the command changes the host's file", access(profiles.Write)},
-		{"--home", takesValue, "persist|private", "keep the home for the next run here, or delete it at exit", once(func(r *profiles.Request) *string { return &r.Home })},
-		{"--no-login", alone, "", "copy none of your logins into the home", on(func(r *profiles.Request) *bool { return &r.NoLogin })},
-		{"--fresh-home", alone, "", "use a new home with the same seeds, deleted at exit", on(func(r *profiles.Request) *bool { return &r.FreshHome })},
-		{"--protect", takesValue, "PATH", "cannot be changed, because a host tool would execute it", appends(func(r *profiles.Request) *[]string { return &r.Protect })},
-		{"--review", takesValue, "PATH", "may be changed, and is listed at exit", appends(func(r *profiles.Request) *[]string { return &r.Review })},
-		{"--allow", takesValue, "RULE", "allow a host", appends(func(r *profiles.Request) *[]string { return &r.Allow })},
-		{"--deny", takesValue, "RULE", "deny a host, even if another rule allows it", appends(func(r *profiles.Request) *[]string { return &r.Deny })},
-		{"--local", takesValue, "PORT", "allow a port of the host's loopback, as localhost too", appends(func(r *profiles.Request) *[]string { return &r.Local })},
-		{"--publish", takesValue, "[HOST:]INSIDE", "forward a port of the host's loopback to a port inside", appends(func(r *profiles.Request) *[]string { return &r.Publish })},
-		{"--socket", takesValue, "PATH", "allow a unix socket of the host", appends(func(r *profiles.Request) *[]string { return &r.Sockets })},
-		{"--use", takesValue, "NAME", "allow a service of the host: ssh-agent, gpg-agent, docker, git-config, git-credentials", lists(func(r *profiles.Request) *[]string { return &r.Use })},
-		{"--env", takesValue, "NAME[=VALUE]", "pass a variable of the host, or set one", appends(func(r *profiles.Request) *[]string { return &r.Env })},
-		{"--inject", takesValue, "NAME=HOST", "the command gets a placeholder; only HOST gets the value", appends(func(r *profiles.Request) *[]string { return &r.Inject })},
-		{"--inject-file", takesValue, "NAME=PATH", "read its value from a file that stays hidden inside", appends(func(r *profiles.Request) *[]string { return &r.InjectFiles })},
-		{"--inject-command", takesValue, "NAME=PROGRAM", "take its value from the output of a program on the host", appends(func(r *profiles.Request) *[]string { return &r.InjectRun })},
+	defs := make([]flagDef, len(profiles.Flags), len(profiles.Flags)+16)
+	for i := range profiles.Flags {
+		f := &profiles.Flags[i]
+		defs[i] = flagDef{f.Name, takesValue, f.Arg, f.Help, f.Set}
+		if f.Arg == "" {
+			defs[i].kind = alone
+		}
 	}
-	what := [...]string{"memory and swap of all processes together, e.g. 4g or 50%", "processors, e.g. 2 or 0.5", "processes and threads", "open files of a process", "size of the largest file", "private and overlay file systems together", "wall time, e.g. 10m; then TERM, KILL and exit status 124"}
-	arg := [...]string{"SIZE", "N", "N", "N", "SIZE", "SIZE", "DURATION"}
-	for i, name := range profiles.LimitNames() {
-		defs = append(defs, flagDef{"--" + name, takesValue, arg[i], what[i], once(func(r *profiles.Request) *string { return &r.Limits[i] })})
-	}
-	return append(defs,
-		flagDef{"--syscalls", takesValue, "default|FILE", "use an OCI seccomp profile", once(func(r *profiles.Request) *string { return &r.Syscalls })},
-		flagDef{"--nested", alone, "", "allow user namespaces inside: browsers, bwrap", on(func(r *profiles.Request) *bool { return &r.Nested })},
-		flagDef{"--strict", alone, "", "refuse to run if a guarantee is only weakly kept", on(func(r *profiles.Request) *bool { return &r.Strict })},
-		flagDef{"--report", takesValue, "attempts|none", "list denied file accesses at exit", once(func(r *profiles.Request) *string { return &r.Report })},
-		flagDef{"--protect-strict", alone, "", "forbid creating protected names, at a cost", on(func(r *profiles.Request) *bool { return &r.ProtectStrict })},
-		flagDef{"--allow-missing", takesValue, "GUARANTEE", "run even if this host cannot keep it; several with commas", lists(func(r *profiles.Request) *[]string { return &r.AllowMissing })},
-		flagDef{"--without", takesValue, "LAYER", "switch a layer off, for tests; several with commas", lists(func(r *profiles.Request) *[]string { return &r.Without })},
-	)
+	return defs
 }
 
 // runFlags are all flags of `pccrun run`.
@@ -121,16 +61,16 @@ func runFlags() []flagDef {
 	return append(policyFlags(),
 		flagDef{"--ask", alone, "", "ask at the terminal before a host is denied", on(func(r *profiles.Request) *bool { return &r.Ask })},
 		flagDef{"--provider", takesValue, "NAME", "where to run: native, auto, …", provider},
-		flagDef{"--runtime", takesValue, "NAME", "with --provider docker: runc, or runsc for gVisor", once(func(r *profiles.Request) *string { return &r.Runtime })},
-		flagDef{"--docker-image", takesValue, "NAME", "with --provider docker: use the programs of this image", once(func(r *profiles.Request) *string { return &r.DockerImage })},
-		flagDef{"--docker-network", takesValue, "none|bridge|host", "with --provider docker: a network without rules (default none)", once(func(r *profiles.Request) *string { return &r.DockerNetwork })},
+		flagDef{"--runtime", takesValue, "NAME", "with --provider docker: runc, or runsc for gVisor", by(func(r *profiles.Request) any { return &r.Runtime })},
+		flagDef{"--docker-image", takesValue, "NAME", "with --provider docker: use the programs of this image", by(func(r *profiles.Request) any { return &r.DockerImage })},
+		flagDef{"--docker-network", takesValue, "none|bridge|host", "with --provider docker: a network without rules (default none)", by(func(r *profiles.Request) any { return &r.DockerNetwork })},
 		flagDef{"--keep", takesValue, "DURATION", "keep the cloud's sandbox for the next run with --keep here", keep},
 		flagDef{"--history", takesValue, "N", "copy the last N commits to the cloud, without secrets", history},
-		flagDef{"--from", takesValue, "SNAPSHOT", "start from the changes of a snapshot, in overlays", once(func(r *profiles.Request) *string { return &r.From })},
+		flagDef{"--from", takesValue, "SNAPSHOT", "start from the changes of a snapshot, in overlays", by(func(r *profiles.Request) any { return &r.From })},
 		flagDef{"--pass-fd", takesValue, "N", "pass this file descriptor", passFD},
 		flagDef{"--dry-run", alone, "", "print the plan, with -v in full, and do nothing", on(func(r *profiles.Request) *bool { return &r.DryRun })},
 		flagDef{"--json", alone, "", "with --dry-run: print the plan as JSON", on(func(r *profiles.Request) *bool { return &r.JSON })},
-		flagDef{"--events", takesValue, "FILE|fd:N", "write events as JSON lines", once(func(r *profiles.Request) *string { return &r.Events })},
+		flagDef{"--events", takesValue, "FILE|fd:N", "write events as JSON lines", by(func(r *profiles.Request) any { return &r.Events })},
 		flagDef{"--log", alone, "", "save the output in the session", on(func(r *profiles.Request) *bool { return &r.Log })},
 		flagDef{"-v", alone, "", "print more", on(func(r *profiles.Request) *bool { return &r.Verbose })},
 		flagDef{"-q", alone, "", "print errors only", on(func(r *profiles.Request) *bool { return &r.Quiet })},
@@ -143,7 +83,7 @@ func provider(r *profiles.Request, v string) error {
 	if _, err := providers.KindOf(v); v != providers.Auto && errors.As(err, &unusable) {
 		return misuse(quote(v)+": "+unusable.Cause, unusable.Hint())
 	}
-	return once(func(r *profiles.Request) *string { return &r.Provider })(r, v)
+	return by(func(r *profiles.Request) any { return &r.Provider })(r, v)
 }
 
 // keep sets --keep: clouds count in minutes, and sell no more than a day.
