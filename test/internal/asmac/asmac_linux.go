@@ -16,7 +16,7 @@ import (
 // asOnMac are the packages of which a Mac builds other files than Linux does: what is to be tried
 // here is built of the Mac's, with the provider for tests in the place of sandbox-exec.
 var asOnMac = []string{
-	"cmd/pccrun", "run", "internal/survey", "namespaces", "providers", "providers/docker", "providers/doctor", "providers/filesync", "providers/inside", "test/escape", "workspace", "workspace/changes", "workspace/quarantine",
+	"cmd/pccrun", "run", "run/ask", "run/askgit", "run/attach", "run/explain", "run/leftovers", "run/review", "run/undecided", "internal/survey", "namespaces", "providers", "providers/docker", "providers/doctor", "providers/filesync", "providers/inside", "test/escape", "workspace", "workspace/changes", "workspace/quarantine",
 }
 
 // Build builds the program, of the sources below a directory.
