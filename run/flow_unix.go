@@ -136,7 +136,6 @@ type flow struct {
 	signals chan int // for the command
 	stop    func() (killed bool)
 	cancel  func() // kills the run
-	asker   *ask.Asker
 	attached
 	terminal *relayedTerminal // nil: the command has no terminal, or the provider has taken the user's
 

@@ -50,7 +50,7 @@ func TestSignalLeavesNothing(t *testing.T) {
 				records, _ := filepath.Glob(state + "owed/*")
 				for _, name := range records {
 					if info, err := os.Stat(name); err == nil && info.Size() == 0 {
-						continue // kept to be used again
+						continue // root's, who is not root any more at the end: the next launch removes it
 					}
 					left = append(left, name)
 				}

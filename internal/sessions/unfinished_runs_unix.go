@@ -65,17 +65,12 @@ func (u *Unfinished) Add(text string) error {
 	return err
 }
 
-// done is what a record says that asks for nothing any more.
-const done = "done\n"
-
 // Done removes the record. A launcher that was root and is not any more can
-// only write to a file of its own: the next one that is root removes it.
+// only empty it: the next one that is root removes it.
 func (u *Unfinished) Done() error {
 	err := os.Remove(u.file.Name())
 	if errors.Is(err, fs.ErrPermission) {
-		if err = u.file.Truncate(0); err == nil {
-			_, err = u.file.WriteAt([]byte(done), 0)
-		}
+		err = u.file.Truncate(0)
 	}
 	return errors.Join(err, u.file.Close())
 }
@@ -167,7 +162,7 @@ func (r record) recover(root *os.Root, check func(id, text string) error) error 
 		return nil // made this moment, and not held yet
 	}
 	text, err := io.ReadAll(f)
-	if err == nil && len(text) > 0 && string(text) != done {
+	if err == nil && len(text) > 0 {
 		err = check(r.id, string(text))
 	}
 	if err != nil {
@@ -264,9 +259,6 @@ func (r record) readHeld(root *os.Root) (string, error) {
 	text, err := io.ReadAll(io.LimitReader(f, maxRecord+1))
 	if err == nil && len(text) > maxRecord {
 		err = fmt.Errorf("%s: larger than %d bytes", r.file, maxRecord)
-	}
-	if string(text) == done {
-		return "", nil
 	}
 	return string(text), err
 }

@@ -65,6 +65,7 @@ func (p *plan) Exec(ctx context.Context, argv, files []string, stdio providers.S
 	var fds [3]int
 	for i, f := range theirs {
 		fds[i] = int(f.Fd())
+		_ = unix.SetNonblock(fds[i], false) // a pipe that another process made does not block, for this one's poller
 	}
 	e, err := s.box.Exec(files, argv, fds, stdio.Terminal != nil)
 	for _, f := range theirs {
