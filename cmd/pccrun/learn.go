@@ -238,7 +238,10 @@ func (l *lesson) change(r *refusal) {
 		r.Hint = l.policy.MakeFlag(subject, true) // a run that root began could not see that it is missing
 	}
 	before, flags := flagsOf(r.Hint)
-	switch {
+	switch inOwn := func(dir string) bool { return strings.HasPrefix(subject+"/", dir+"/") }; {
+	case strings.HasPrefix(r.Guarantee, "fs.") && slices.ContainsFunc(l.own, inOwn):
+		r.why = "it belongs to pccrun"
+		return
 	case strings.HasPrefix(r.Guarantee, "fs.") && slices.ContainsFunc(profiles.SearchedPlaces(), func(name string) bool { return strings.HasPrefix(subject+"/", l.policy.Home+"/"+name+"/") }):
 		r.why = "secrets are kept in it"
 		return
