@@ -27,7 +27,7 @@ type size struct{ methods, fields int }
 // tooLarge are the types that are larger, and by how much. A count may be lowered, and a row removed. None is raised, and
 // none is added: divide the type.
 var tooLarge = map[string]size{
-	"internal/homes.Home":        {41, 0},
+	"internal/homes.Home":        {37, 0},
 	"internal/survey.finder":     {60, 0},
 	"internal/survey.links":      {32, 0},
 	"namespaces.Plan":            {52, 31},
