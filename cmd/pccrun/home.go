@@ -18,14 +18,13 @@ import (
 
 const homeUsage = `usage: pccrun home list [--json]
        pccrun home login [--workspace DIR] [--profile NAME]
-       pccrun home diff|size|reset [--workspace DIR] [--profile NAME] [--yes] [--json]
+       pccrun home size|reset [--workspace DIR] [--profile NAME] [--yes] [--json]
        pccrun home export PATH DEST [--workspace DIR] [--profile NAME] [--json]
 
 Lists and removes persistent homes: agents and builds have one for each
 workspace and profile. No program of the host executes what is in them.
 
   list              all homes: last use, size, workspace, profile
-  diff              the seeds (files copied into the home) that changed, by key
   size              the disk space of the home of this workspace
   reset             remove the home; the next run starts with a new one
   login             copy a login that was made inside to your own home: pccrun
@@ -54,13 +53,13 @@ type homeRequest struct {
 func homeVerb(args []string) int {
 	r := homeRequest{args: append([]string{"home"}, args...)}
 	words, err := options(homeUsage, args, flags{"--workspace": &r.workspace, "--profile": &r.profile, "--yes": &r.yes, "--renewed": &r.renewed, "--json": &r.json})
-	want := map[string]int{"list": 1, "size": 1, "reset": 1, "login": 1, "diff": 1, "export": 3}
+	want := map[string]int{"list": 1, "size": 1, "reset": 1, "login": 1, "export": 3}
 	switch {
 	case err != nil:
 	case len(words) == 0:
-		err = misuse("no action", "one of list, diff, size, reset, login, export")
+		err = misuse("no action", "one of list, size, reset, login, export")
 	case want[words[0]] == 0:
-		err = misuse("unknown word "+quote(words[0]), "one of list, diff, size, reset, login, export")
+		err = misuse("unknown word "+quote(words[0]), "one of list, size, reset, login, export")
 	case len(words) != want[words[0]]:
 		err = misuse(words[0]+": wrong number of arguments", "see pccrun help home")
 	}
@@ -104,8 +103,6 @@ func homeVerb(args []string) int {
 		return r.reset(dirs.State, e)
 	case "login":
 		return r.login(dirs.State, e)
-	case "diff":
-		return r.diff(dirs.State, e)
 	}
 	return r.export(dirs.State, e, words[1], words[2])
 }

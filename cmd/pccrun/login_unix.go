@@ -77,6 +77,12 @@ func (r *homeRequest) login(stateDir string, e *homes.Entry) int {
 	return code
 }
 
+// policy is that by which the home was filled.
+func (r *homeRequest) policy(e *homes.Entry) (*profiles.Policy, error) {
+	name := strings.TrimPrefix(strings.TrimSuffix(e.Record.Profile, homes.NoLogin), "built-in ")
+	return profiles.Resolve(profiles.Request{Host: profiles.ThisHost(), Workspace: r.workspace, Profile: name, Home: profiles.Persist.String(), NoLogin: strings.HasSuffix(e.Record.Profile, homes.NoLogin)})
+}
+
 // whose names an account as far as it is known.
 func whose(a homes.Account) string {
 	name := a.Name

@@ -59,7 +59,6 @@ type Log struct {
 	mu      sync.Mutex
 	seq     uint64
 	scratch []byte
-	early   []early // what was emitted before Start, in its order: most runs end before anybody reads, and pay for no line
 	queues  []*queue
 	running bool
 	closed  bool
@@ -67,15 +66,6 @@ type Log struct {
 	denials tally
 	repeats repeats
 }
-
-// An early event is one that is no line yet.
-type early struct {
-	at time.Time
-	Event
-}
-
-// maxEarly bounds those.
-const maxEarly = 256
 
 // A queue holds the lines that one sink has not taken yet. The log's mutex
 // guards it.
@@ -114,7 +104,6 @@ func (l *Log) start() {
 		return
 	}
 	l.running = true
-	l.write()
 	for _, q := range l.queues {
 		go l.drain(q)
 	}
@@ -158,25 +147,16 @@ func (l *Log) emit(e Event) {
 	if d, ok := e.(Denial); ok {
 		l.denials.add(d)
 	}
-	if l.early = append(l.early, early{l.now(), e}); l.running || len(l.early) == maxEarly {
-		l.write()
+	at := l.now()
+	if len(l.queues) > 0 {
+		l.scratch = Append(l.scratch[:0], l.seq, at, l.session, e)
 	}
-}
-
-// write makes lines of the early events.
-func (l *Log) write() {
-	for _, e := range l.early {
-		if len(l.queues) > 0 {
-			l.scratch = Append(l.scratch[:0], l.seq, e.at, l.session, e.Event)
-		}
-		l.seq++
-		for _, q := range l.queues {
-			if q.wants(e.Type()) {
-				q.put(l, e.at, e.Event, l.scratch)
-			}
+	l.seq++
+	for _, q := range l.queues {
+		if q.wants(e.Type()) {
+			q.put(l, at, e, l.scratch)
 		}
 	}
-	l.early = l.early[:0]
 }
 
 func (q *queue) wants(t Type) bool {
@@ -292,8 +272,7 @@ func (l *Log) Close(patience time.Duration) error {
 	close(l.closing)
 	if !l.running {
 		l.queues = slices.DeleteFunc(l.queues, func(q *queue) bool {
-			waits := len(q.pending) > 0 || slices.ContainsFunc(l.early, func(e early) bool { return q.wants(e.Type()) })
-			return q.Wanted != nil && (!waits || !q.Wanted())
+			return q.Wanted != nil && (len(q.pending) == 0 || !q.Wanted())
 		})
 	}
 	l.start()

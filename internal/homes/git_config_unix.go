@@ -3,14 +3,12 @@
 package homes
 
 import (
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/workspace/gitconfig"
 )
 
@@ -28,21 +26,10 @@ type gits struct {
 }
 
 func (h *Home) gits() (g gits, err error) {
-	text, err := state.ReadFile(h.root, gitsName, maxFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return g, nil
-	} else if err == nil {
-		err = json.Unmarshal(text, &g)
+	if err = load(h.root, gitsName, &g); errors.Is(err, fs.ErrNotExist) {
+		err = nil
 	}
 	return g, err
-}
-
-func (h *Home) saveGits(g gits) error {
-	text, err := json.Marshal(g)
-	if err == nil {
-		err = state.WriteFile(h.root, gitsName, text, state.Fast)
-	}
-	return err
 }
 
 // keepGitConfig takes what the last run has set out of the home.
@@ -71,7 +58,7 @@ func (h *Home) keepGitConfig() error {
 		h.Notes = append(h.Notes, "what the last run set in ~/.gitconfig is gone: "+strings.Join(gone, ", "))
 	}
 	g.Now = string(r.Host)
-	if err = h.saveGits(g); err == nil {
+	if err = save(h.root, gitsName, g); err == nil {
 		err = unix.Unlinkat(h.fd, userGit, 0)
 	}
 	return err
@@ -92,7 +79,7 @@ func (h *Home) GitConfig(shown string) error {
 	} else {
 		g = gits{Shown: shown, Now: shown}
 	}
-	if err = h.saveGits(g); err == nil && g.Now != "" {
+	if err = save(h.root, gitsName, g); err == nil && g.Now != "" {
 		err = h.write(userGit, []byte(g.Now))
 	}
 	return err

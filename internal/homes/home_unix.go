@@ -129,11 +129,7 @@ func (h *Home) begin(dir string, w Workspace, profile, name string) (again bool,
 	if err := h.open(); err != nil {
 		return false, err
 	}
-	text, err := json.Marshal(h.Record)
-	if err != nil {
-		return false, err
-	}
-	return false, state.WriteFile(h.root, recordName, text, state.Fast)
+	return false, save(h.root, recordName, h.Record)
 }
 
 // open opens the directories, and makes them.
@@ -240,32 +236,24 @@ func (h *Home) Clear() error {
 
 // clear moves one name aside, and the link that leads to it, if there is one on the way.
 func (h *Home) clear(name string) error {
-	at := h.fd
-	if above, base, in := strings.Cut(name, "/"); in {
-		var st unix.Stat_t
-		if unix.Fstatat(h.fd, above, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+	at, dir := h.fd, path.Dir(name)
+	if dir != "." {
+		var err error
+		if at, err = open(h.fd, dir, unix.O_RDONLY|unix.O_DIRECTORY); err == unix.ENOENT {
 			return nil
+		} else if err != nil {
+			at, err = h.dir(dir)
 		}
-		dir, err := h.dir(above)
 		if err != nil {
 			return err
 		}
-		defer unix.Close(dir)
-		at = dir
-		return h.clearIn(at, base, name)
+		defer unix.Close(at)
 	}
-	return h.clearIn(at, name, name)
-}
-
-func (h *Home) clearIn(at int, base, name string) error {
 	var st unix.Stat_t
-	if unix.Fstatat(at, base, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+	if unix.Fstatat(at, path.Base(name), &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 		return nil
 	}
-	if st.Size == 0 && st.Mode&unix.S_IFMT == unix.S_IFREG { // what a mount stood on
-		return unix.Unlinkat(at, base, 0)
-	}
-	return h.aside(at, base, name)
+	return h.aside(at, path.Base(name), name)
 }
 
 // A Need is a name that must stand in a home for a mount.
@@ -395,12 +383,26 @@ func (h *Home) removeAside(name string) error {
 }
 
 func readRecord(root *os.Root) (r Record, err error) {
-	text, err := state.ReadFile(root, recordName, 64<<10)
-	if err != nil {
-		return r, err
-	}
-	if err = json.Unmarshal(text, &r); err == nil && !strings.HasPrefix(r.Workspace.Path, "/") {
+	if err = load(root, recordName, &r); err == nil && !strings.HasPrefix(r.Workspace.Path, "/") {
 		err = errors.New("no path")
 	}
 	return r, err
+}
+
+// load reads a record that stands beside a home.
+func load(root *os.Root, name string, into any) error {
+	text, err := state.ReadFile(root, name, 2*maxFile)
+	if err == nil {
+		err = json.Unmarshal(text, into)
+	}
+	return err
+}
+
+// save replaces one.
+func save(root *os.Root, name string, record any) error {
+	text, err := json.Marshal(record)
+	if err == nil {
+		err = state.WriteFile(root, name, text, state.Fast)
+	}
+	return err
 }

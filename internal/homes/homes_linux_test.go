@@ -354,9 +354,9 @@ func TestExport(t *testing.T) {
 	require.NoError(t, os.Symlink(p.home, h.Path+"/up"))
 	_, err = Export(p.state, Key(p.workspace, "built-in x"), "up/work", to+"3", nil)
 	require.Error(t, err, "no link is followed")
-	require.NoError(t, os.MkdirAll(h.Path+"/deep"+strings.Repeat("/d", maxExported+1), 0o700))
+	require.NoError(t, os.MkdirAll(h.Path+"/deep"+strings.Repeat("/d", exported.Depth+1), 0o700))
 	_, err = Export(p.state, Key(p.workspace, "built-in x"), "deep", to+"4", nil)
-	require.ErrorContains(t, err, "export: more than 128 levels")
+	require.ErrorContains(t, err, "128 levels of directories")
 }
 
 func TestRemove(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -46,25 +45,15 @@ func (h *Home) layers() (lock *os.File, list layered, err error) {
 		return nil, list, err
 	}
 	if err = state.Flock(lock, unix.LOCK_EX); err == nil {
-		var text []byte
-		if text, err = state.ReadFile(h.root, layersList, maxFile); err == nil {
-			err = json.Unmarshal(text, &list)
-		} else if errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
+		err = load(h.root, layersList, &list)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
 	}
 	if err != nil {
 		lock.Close()
 	}
 	return lock, list, err
-}
-
-func (h *Home) saveLayers(list layered) error {
-	text, err := json.Marshal(list)
-	if err == nil {
-		err = state.WriteFile(h.root, layersList, text, state.Fast)
-	}
-	return err
 }
 
 // Layer returns the directory of what earlier runs left in one of the workspace, "" for nothing. What stands there of a
@@ -90,7 +79,7 @@ func (h *Home) Layer(dir string) (string, error) {
 		}
 	}
 	if gone {
-		err = errors.Join(err, h.saveLayers(list))
+		err = errors.Join(err, save(h.root, layersList, list))
 	}
 	if !some || err != nil {
 		return "", err
@@ -179,7 +168,7 @@ func (h *Home) Keep(dir string, layer int, skip func(path string) bool) (kept ma
 	if errors.Is(err, beneath.ErrTooMuch) {
 		err = nil // the rest is told as not saved
 	}
-	return kept, errors.Join(err, h.saveLayers(list))
+	return kept, errors.Join(err, save(h.root, layersList, list))
 }
 
 // layer writes one file that is kept.

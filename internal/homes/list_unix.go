@@ -176,6 +176,11 @@ func Remove(stateDir, key string) error {
 	return state.RemoveAll(top, away)
 }
 
+// exported bounds what is exported: each level of directories costs names in a path.
+var exported = beneath.Limits{Entries: 1 << 20, Depth: 128, Time: time.Hour, Shut: func(path string, err error) error {
+	return &fs.PathError{Op: "open", Path: path, Err: err}
+}}
+
 // Export copies a file or directory of a home to a path that does not exist. What is neither is
 // left out, and so is what is a log-in. It returns what was left out.
 func Export(stateDir, key, name, to string, logins []string) (left []string, err error) {
@@ -185,77 +190,56 @@ func Export(stateDir, key, name, to string, logins []string) (left []string, err
 		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
 	defer unix.Close(fd)
-	x := exporter{logins: logins, room: 1 << 20}
-	above := fd
-	if d := path.Dir(name); d != "." {
-		if above, err = open(fd, d, unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
-			return nil, &fs.PathError{Op: "open", Path: "~/" + d, Err: err}
-		}
-		defer unix.Close(above)
+	at, err := open(fd, path.Dir(name), unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: "~/" + path.Dir(name), Err: err}
 	}
-	err = x.copy(above, path.Base(name), name, to)
-	return x.left, err
-}
-
-// maxExported bounds how deep directories are exported: each costs two descriptors, and names in a path.
-const maxExported = 128
-
-type exporter struct {
-	logins []string // relative
-	left   []string
-	room   int // how many entries more
-}
-
-func (x *exporter) copy(dir int, base, name, to string) error {
-	if slices.Contains(x.logins, name) {
-		x.left = append(x.left, name)
+	defer unix.Close(at)
+	one := func(dir int, base string, st *unix.Stat_t, name, to string) error {
+		switch kind := st.Mode & unix.S_IFMT; {
+		case slices.ContainsFunc(logins, func(login string) bool { return strings.HasPrefix(name+"/", login+"/") }):
+		case kind == unix.S_IFDIR:
+			return os.Mkdir(to, 0o700)
+		case kind == unix.S_IFREG:
+			return exportFile(dir, base, to, 0o600|fs.FileMode(st.Mode)&0o100)
+		}
+		left = append(left, name) // a link may lead anywhere; devices, sockets and FIFOs are nothing to copy
 		return nil
 	}
-	if x.room--; x.room < 0 {
-		return errors.New("export: more than a million entries")
-	}
-	if strings.Count(name, "/") > maxExported {
-		return fmt.Errorf("export: more than %d levels of directories", maxExported)
-	}
 	var st unix.Stat_t
-	if err := unix.Fstatat(dir, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return &fs.PathError{Op: "stat", Path: "~/" + name, Err: err}
+	if err = unix.Fstatat(at, path.Base(name), &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return nil, &fs.PathError{Op: "stat", Path: "~/" + name, Err: err}
 	}
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFDIR:
-		fd, err := open(dir, base, unix.O_RDONLY|unix.O_DIRECTORY)
-		if err != nil {
-			return &fs.PathError{Op: "open", Path: "~/" + name, Err: err}
-		}
-		f := os.NewFile(uintptr(fd), name)
-		defer f.Close()
-		if err := os.Mkdir(to, 0o700); err != nil {
-			return err
-		}
-		names, err := f.Readdirnames(-1)
-		for _, n := range names {
-			if err == nil {
-				err = x.copy(fd, n, name+"/"+n, filepath.Join(to, n))
-			}
-		}
+	if err = one(at, path.Base(name), &st, name, to); err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return left, err
+	}
+	below, err := open(at, path.Base(name), unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return left, &fs.PathError{Op: "open", Path: "~/" + name, Err: err}
+	}
+	defer unix.Close(below)
+	err = beneath.Walk(below, exported, func(dir int, base string, st *unix.Stat_t, rel func() string) error {
+		return one(dir, base, st, path.Join(name, rel()), filepath.Join(to, rel()))
+	})
+	if errors.Is(err, beneath.ErrTooMuch) {
+		err = fmt.Errorf("export: more than %d entries or %d levels of directories", exported.Entries, exported.Depth)
+	}
+	return left, err
+}
+
+func exportFile(dir int, base, to string, mode fs.FileMode) error {
+	fd, err := open(dir, base, unix.O_RDONLY|unix.O_NONBLOCK)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: base, Err: err}
+	}
+	from := os.NewFile(uintptr(fd), base)
+	defer from.Close()
+	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
 		return err
-	case unix.S_IFREG:
-		fd, err := open(dir, base, unix.O_RDONLY|unix.O_NONBLOCK)
-		if err != nil {
-			return &fs.PathError{Op: "open", Path: "~/" + name, Err: err}
-		}
-		from := os.NewFile(uintptr(fd), name)
-		defer from.Close()
-		mode := fs.FileMode(0o600 | st.Mode&0o100)
-		f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(f, from)
-		return errors.Join(err, f.Close())
 	}
-	x.left = append(x.left, name) // a link may lead anywhere; devices, sockets and FIFOs are nothing to copy
-	return nil
+	_, err = io.Copy(f, from)
+	return errors.Join(err, f.Close())
 }
 
 // Collect removes the homes that [Expired] names, and says which.

@@ -64,24 +64,19 @@ func (h *Home) stampOf(name string) (s stamp, known bool) {
 }
 
 // OpenAlone opens a home by its key, for itself: [ErrInUse] where a run uses it.
-func OpenAlone(stateDir, key string) (*Home, error) { return openKey(stateDir, key, unix.LOCK_EX) }
-
-// OpenShared opens a home by its key, to look into it.
-func OpenShared(stateDir, key string) (*Home, error) { return openKey(stateDir, key, unix.LOCK_SH) }
-
-func openKey(stateDir, key string, how int) (*Home, error) {
+func OpenAlone(stateDir, key string) (*Home, error) {
 	h := &Home{fd: -1, asideFD: -1}
 	var err error
 	if h.root, err = state.OpenExisting(filepath.Join(stateDir, DirName, key), ""); err != nil {
 		return nil, err
 	}
 	if h.lock, err = h.root.OpenFile(lockName, os.O_RDWR|os.O_CREATE|unix.O_NONBLOCK, 0o600); err == nil {
-		if err = state.Flock(h.lock, how|unix.LOCK_NB); err == unix.EWOULDBLOCK {
+		if err = state.Flock(h.lock, unix.LOCK_EX|unix.LOCK_NB); err == unix.EWOULDBLOCK {
 			err = ErrInUse
 		}
 	}
 	if err == nil {
-		h.Alone = how == unix.LOCK_EX
+		h.Alone = true
 		h.Record, err = readRecord(h.root)
 	}
 	if err == nil {
@@ -103,6 +98,6 @@ func (h *Home) Write(name string, text []byte) error { return h.write(name, text
 // Copied reports whether the refresh token of a log-in is the one that was copied into the home
 // by the name, and whether one was.
 func (h *Home) Copied(name string, t Tokens) (is, any bool) {
-	was, _ := h.record(name)
+	was, _ := h.seeded(name)
 	return was.Token != "" && was.Token == t.hash(), was.Token != ""
 }

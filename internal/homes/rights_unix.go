@@ -3,7 +3,6 @@
 package homes
 
 import (
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -11,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
@@ -30,11 +28,7 @@ func (h *Home) Gains(rights []string) (more []string, program string, err error)
 		return nil, "", nil
 	}
 	h.Record.Rights = rights
-	text, err := json.Marshal(h.Record)
-	if err == nil {
-		err = state.WriteFile(h.root, recordName, text, state.Fast)
-	}
-	if before == nil || err != nil {
+	if err := save(h.root, recordName, h.Record); before == nil || err != nil {
 		return nil, "", err
 	}
 	for _, r := range rights {

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -43,6 +41,20 @@ type stamp struct {
 	Hash  string `json:"hash,omitempty"`
 }
 
+// seedFile is where the record of a seed stands.
+func seedFile(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return seedsName + "/" + hex.EncodeToString(sum[:8])
+}
+
+// seeded returns the record of a seed, and whether there is one.
+func (h *Home) seeded(name string) (was seeded, copied bool) {
+	if load(h.root, seedFile(name), &was) != nil || was.Schema != Schema {
+		return seeded{}, false
+	}
+	return was, true
+}
+
 // Seed copies into the home what the policy says of the user's files. Where another run uses the
 // home only log-ins are.
 func (h *Home) Seed(p *profiles.Policy) error {
@@ -65,38 +77,27 @@ func (h *Home) Seed(p *profiles.Policy) error {
 
 // seed copies one file.
 func (h *Home) seed(p *profiles.Policy, s *profiles.Seed, name string) error {
-	sum := sha256.Sum256([]byte(name))
-	file := seedsName + "/" + hex.EncodeToString(sum[:8])
-	var was seeded
-	text, err := state.ReadFile(h.root, file, 2*maxFile)
-	first := err != nil || json.Unmarshal(text, &was) != nil || was.Schema != Schema
-	if first {
-		was = seeded{}
-	} else if s.Mode == profiles.Once {
+	was, copied := h.seeded(name)
+	if copied && s.Mode == profiles.Once {
 		return nil
 	}
 	now, text, note := look(p, s.Path, &was.Stamp)
 	if note != "" {
 		h.Notes = append(h.Notes, note)
 	}
-	if !first && now == was.Stamp {
+	if copied && now == was.Stamp {
 		return nil
 	}
-	changed := first || now.Hash != was.Stamp.Hash
 	next := seeded{Schema: Schema, Stamp: now, Base: was.Base, Token: was.Token}
 	if s.Renew != "" && text != nil {
 		next.Token = TokensOf(s.Renew, text).hash()
 	}
-	if changed {
-		if err := h.copy(p, s, name, text, now.Ino != 0, first, &next); err != nil {
+	if !copied || now.Hash != was.Stamp.Hash {
+		if err := h.copy(p, s, name, text, now.Ino != 0, !copied, &next); err != nil {
 			return err
 		}
 	}
-	record, err := json.Marshal(next)
-	if err != nil {
-		return err
-	}
-	return state.WriteFile(h.root, file, record, state.Fast)
+	return save(h.root, seedFile(name), next)
 }
 
 // copy writes what is to stand in the home.

@@ -83,17 +83,7 @@ func (f *Finder) Find(name string, more func(variable string) bool) (*Program, e
 	if err != nil {
 		return nil, err
 	}
-	candidates := []string{name}
-	if !strings.Contains(name, "/") {
-		candidates = nil
-		for _, dir := range filepath.SplitList(variable(f.Environ, "PATH")) {
-			candidates = append(candidates, filepath.Join(dir, name))
-		}
-	}
-	for _, path := range candidates {
-		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
-			continue
-		}
+	for _, path := range candidates(name, filepath.SplitList(variable(f.Environ, "PATH"))) {
 		why := "PATH has its directory by a relative path"
 		if filepath.IsAbs(path) {
 			if why = j.fault(path, 0); why == "" {
@@ -115,6 +105,23 @@ func (f *Finder) Find(name string, more func(variable string) bool) (*Program, e
 		err = fmt.Errorf("%s: %w", name, ErrNone)
 	}
 	return nil, err
+}
+
+// candidates returns the programs of a name in some directories; a name with a slash is a path.
+func candidates(name string, dirs []string) (paths []string) {
+	if strings.Contains(name, "/") {
+		dirs = []string{""}
+	}
+	for _, dir := range dirs {
+		path := name
+		if dir != "" {
+			path = filepath.Join(dir, name)
+		}
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			paths = append(paths, path)
+		}
+	}
+	return paths
 }
 
 // Covers reports whether a path, or a link or directory on the way to it, lies where a run could write it,
@@ -314,17 +321,7 @@ func (j *judge) fault(path string, hops int) string {
 	if name == "" {
 		return "its #! line cannot be followed"
 	}
-	candidates := []string{name}
-	if !strings.Contains(name, "/") {
-		candidates = nil
-		for _, dir := range j.path {
-			candidates = append(candidates, filepath.Join(dir, name))
-		}
-	}
-	for _, path := range candidates {
-		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
-			continue
-		}
+	for _, path := range candidates(name, j.path) {
 		if why := j.fault(path, hops+1); why != "" || !filepath.IsAbs(path) {
 			return "by its #! line: " + path + ": " + why
 		}

@@ -53,7 +53,7 @@ func (h Home) GC(o GCOptions) (removed []string, err error) {
 	if o.Now.IsZero() {
 		o.Now = time.Now()
 	}
-	root, names, err := h.open()
+	root, ids, err := h.open()
 	if root == nil {
 		return nil, err
 	}
@@ -61,8 +61,7 @@ func (h Home) GC(o GCOptions) (removed []string, err error) {
 	var errs []error
 	newer := 0 // kept ones
 	stands := map[string]bool{}
-	for i := len(names) - 1; i >= 0; i-- {
-		id := names[i]
+	for _, id := range slices.Backward(ids) {
 		e, err := look(root, id)
 		old, ok := false, false
 		switch {
@@ -71,22 +70,20 @@ func (h Home) GC(o GCOptions) (removed []string, err error) {
 		case err != nil:
 			// Another version's, or hostile: not ours to judge.
 		case (e.Unfetched || e.Standing) && !o.All:
-		case e.State == Ended:
-			newer++
-			young := o.Now.Sub(e.Ended) < keepAge
-			old, ok = o.All || len(e.Kept) == 0 || newer > keepCount && !young, true
-		case e.State == Crashed && !o.EndedOnly && len(e.Kept) > 0:
-			// What it wanted kept is as wanted now, but not what still runs.
-			newer++
-			young := o.Now.Sub(e.Started) < keepAge
-			old, ok = o.All || newer > keepCount && !young, true
-			if !old && !o.DryRun && o.Crashed != nil {
+		case e.State == Ended || e.State == Crashed && !o.EndedOnly:
+			last := e.Ended
+			if e.State == Crashed {
+				last = e.Started
+			}
+			if len(e.Kept) > 0 {
+				newer++
+			}
+			old, ok = o.All || len(e.Kept) == 0 || newer > keepCount && o.Now.Sub(last) >= keepAge, true
+			if !old && e.State == Crashed && !o.DryRun && o.Crashed != nil { // what it wanted kept is still wanted, but not what still runs
 				if err := o.Crashed(e); err != nil {
 					errs = append(errs, fmt.Errorf("session %s: %w", id, err))
 				}
 			}
-		case e.State == Crashed && !o.EndedOnly:
-			old, ok = true, true
 		}
 		if !ok || !old || o.DryRun {
 			stands[markName(e.Workspace)] = true
@@ -107,12 +104,12 @@ func (h Home) GC(o GCOptions) (removed []string, err error) {
 			return strings.HasPrefix(name, trash) || strings.HasPrefix(name, markPrefix) && !stands[name] ||
 				strings.HasPrefix(name, toldPrefix) && o.Now.Sub(modified(root, name)) > keepAge
 		}))
-		if owed, err := state.OpenExisting(h.unfinished(), ""); err == nil {
-			errs = append(errs, sweep(owed, func(name string) bool {
+		if records, err := state.OpenExisting(h.unfinished(), ""); err == nil {
+			errs = append(errs, sweep(records, func(name string) bool {
 				mark, is := strings.CutPrefix(name, heldPrefix)
 				return is && !stands[mark]
 			}))
-			owed.Close()
+			records.Close()
 		}
 	}
 	return removed, errors.Join(errs...)
@@ -214,17 +211,12 @@ func (h Home) remove(root *os.Root, e Entry, id string, o GCOptions) (bool, erro
 // sweep removes what nobody needs of a directory, such as what an interrupted gc left, and the marks of workspaces that
 // have no session.
 func sweep(root *os.Root, useless func(name string) bool) error {
-	dir, err := root.Open(".")
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
+	all, err := names(root)
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, name := range names {
+	for _, name := range all {
 		if useless(name) {
 			errs = append(errs, state.RemoveAll(root, name))
 		}

@@ -42,7 +42,6 @@ type Process struct {
 type infoFile struct {
 	Schema int64 `json:"schema"`
 	Info
-	Code *int `json:"code,omitempty"` // in place of Info's
 }
 
 // append appends the file.
@@ -52,11 +51,7 @@ func (i Info) append(b []byte) []byte {
 	for n, arg := range i.Argv {
 		i.Argv[n] = events.Cut(arg)
 	}
-	file := infoFile{Schema: Schema, Info: i}
-	if !i.Ended.IsZero() {
-		file.Code = &i.Code
-	}
-	return append(append(b, events.Marshal(file)...), '\n')
+	return append(append(b, events.Marshal(infoFile{Schema, i})...), '\n')
 }
 
 // parseInfo reads the file. One of another schema is an error.
@@ -67,9 +62,6 @@ func parseInfo(data []byte) (Info, error) {
 	}
 	if file.Schema != Schema {
 		return Info{}, fmt.Errorf("schema %d, written by another version of pccrun", file.Schema)
-	}
-	if file.Code != nil {
-		file.Info.Code = *file.Code
 	}
 	return file.Info, nil
 }

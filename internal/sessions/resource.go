@@ -39,12 +39,12 @@ func (r *Resource) stands(dir *os.Root) bool {
 // Take takes the record [KeptName] that one wants: nobody else has it then, and its session knows of
 // no sandbox any more, so that nothing which clears that session away ends it. None is no error.
 func (h Home) Take(wants func(text []byte) bool) (text []byte, err error) {
-	root, names, err := h.open()
+	root, ids, err := h.open()
 	if root == nil {
 		return nil, err
 	}
 	defer root.Close()
-	for _, id := range slices.Backward(names) {
+	for _, id := range slices.Backward(ids) {
 		e, err := look(root, id)
 		if err != nil || e.State == Running {
 			continue // it begins or ends at this moment, or is another version's

@@ -111,7 +111,7 @@ func (s *Session) make() (err error) {
 	// Now, and not at the end: a launcher that was root is no longer then. Few
 	// launches so much as count them, and of those few look through them all.
 	if rand.IntN(gcTurn) == 0 {
-		if all, _ := ids(root); len(all) > keepCount && rand.IntN(len(all)) < gcTurn*gcShare {
+		if all, _ := names(root); len(onlyIDs(all)) > keepCount && rand.IntN(len(all)) < gcTurn*gcShare {
 			_, _ = s.home.GC(GCOptions{EndedOnly: true})
 		}
 	}

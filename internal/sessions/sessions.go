@@ -118,30 +118,41 @@ type Usage struct {
 	Written   int64         // bytes to storage, likewise
 }
 
-// open opens the directory, and returns the ids in it. Where there is none, root is nil.
-func (h Home) open() (root *os.Root, names []string, err error) {
-	if root, err = state.OpenExisting(h.dir, ""); err != nil {
+// open opens the directory, and returns the ids in it, sorted, which is by time. Where there is none, root is nil.
+func (h Home) open() (root *os.Root, ids []string, err error) {
+	root, all, err := openDirectory(h.dir)
+	return root, onlyIDs(all), err
+}
+
+func onlyIDs(names []string) []string {
+	return slices.DeleteFunc(names, func(name string) bool { return !validID(name) })
+}
+
+// openDirectory opens a directory of the state directory's, and returns the names in it, sorted. Where there is none,
+// root is nil.
+func openDirectory(path string) (root *os.Root, all []string, err error) {
+	if root, err = state.OpenExisting(path, ""); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
 		return nil, nil, err
 	}
-	if names, err = ids(root); err != nil {
+	if all, err = names(root); err != nil {
 		root.Close()
 		return nil, nil, err
 	}
-	return root, names, nil
+	return root, all, nil
 }
 
 // List returns all sessions, the oldest first. None is no error.
 func (h Home) List() ([]Entry, error) {
-	root, names, err := h.open()
+	root, ids, err := h.open()
 	if root == nil {
 		return nil, err
 	}
 	defer root.Close()
 	var list []Entry
-	for _, id := range names {
+	for _, id := range ids {
 		e, err := look(root, id)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it begins or ends at this moment, or never began: see GC
@@ -159,12 +170,12 @@ func (h Home) List() ([]Entry, error) {
 // Newest returns the session that began last of those that want takes; ok is
 // false if there is none. It looks at no older one.
 func (h Home) Newest(want func(Entry) bool) (newest Entry, ok bool, err error) {
-	root, names, err := h.open()
+	root, ids, err := h.open()
 	if root == nil {
 		return Entry{}, false, err
 	}
 	defer root.Close()
-	for _, id := range slices.Backward(names) {
+	for _, id := range slices.Backward(ids) {
 		if ok && startOfID(id).Before(startOfID(newest.ID)) {
 			break // ids are by the second
 		}
@@ -179,20 +190,16 @@ func (h Home) Newest(want func(Entry) bool) (newest Entry, ok bool, err error) {
 	return newest, ok, nil
 }
 
-// ids returns the names of the sessions in root, sorted, which is by time.
-func ids(root *os.Root) ([]string, error) {
+// names returns the names in a directory, sorted.
+func names(root *os.Root) ([]string, error) {
 	dir, err := root.Open(".")
 	if err != nil {
 		return nil, err
 	}
 	defer dir.Close()
 	all, err := dir.Readdirnames(-1)
-	if err != nil {
-		return nil, err
-	}
-	all = slices.DeleteFunc(all, func(name string) bool { return !validID(name) })
 	slices.Sort(all)
-	return all, nil
+	return all, err
 }
 
 // maxInfo bounds session.json: an argv may be long.

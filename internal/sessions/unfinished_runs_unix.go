@@ -15,8 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pccrun/pccrun/internal/state"
 )
 
@@ -88,22 +86,11 @@ type record struct {
 	pid      int
 }
 
-// records lists those of the directory, and says whether it has the mark of a workspace ([Home.Hold]). Where there is none,
-// as most launches find it, it costs an open and a read.
-func (h Home) records(workspace string) (list []record, held bool, err error) {
-	// Not by way of [state.OpenExisting], which costs more, and is for those that open a name in it.
-	fd, err := unix.Open(h.unfinished(), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err == unix.ENOENT {
-		return nil, false, nil
-	}
-	if err != nil {
-		return nil, false, &fs.PathError{Op: "open", Path: h.unfinished(), Err: err}
-	}
-	dir := os.NewFile(uintptr(fd), h.unfinished())
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	slices.Sort(names)
-	for _, name := range names {
+// records lists those of the directory, which it opens, and says whether it has the mark of a workspace ([Home.Hold]).
+// Where there is no directory, root is nil.
+func (h Home) records(workspace string) (root *os.Root, list []record, held bool, err error) {
+	root, all, err := openDirectory(h.unfinished())
+	for _, name := range all {
 		held = held || name == heldPrefix+markName(workspace)
 		id, pid, _ := strings.Cut(name, ".")
 		n, err := strconv.Atoi(pid)
@@ -111,18 +98,14 @@ func (h Home) records(workspace string) (list []record, held bool, err error) {
 			list = append(list, record{name, id, n})
 		}
 	}
-	return list, held, err
+	return root, list, held, err
 }
 
 // Recover calls check for each record whose launcher is gone, and removes it if
 // that succeeds. It reports whether [Home.Hold] has marked a workspace.
 func (h Home) Recover(workspace string, check func(id, text string) error) (held bool, err error) {
-	list, held, err := h.records(workspace)
-	if err != nil || len(list) == 0 {
-		return held, err
-	}
-	root, err := state.OpenExisting(h.unfinished(), "")
-	if err != nil {
+	root, list, held, err := h.records(workspace)
+	if root == nil {
 		return held, err
 	}
 	defer root.Close()
@@ -208,7 +191,11 @@ func (h Home) Hold(workspace string, held bool) error {
 // Earliest returns when the first of the runs began that have unfinished-run records, but for
 // this process's; the zero time if there is none. Most of them go on.
 func (h Home) Earliest() (at time.Time) {
-	list, _, _ := h.records("")
+	root, list, _, _ := h.records("")
+	if root == nil {
+		return at
+	}
+	defer root.Close()
 	for _, r := range list {
 		if start := startOfID(r.id); !start.IsZero() && r.pid != os.Getpid() && (at.IsZero() || start.Before(at)) {
 			at = start
@@ -219,12 +206,8 @@ func (h Home) Earliest() (at time.Time) {
 
 // EachUnfinished calls yield with each unfinished-run record of another launcher that lives.
 func (h Home) EachUnfinished(yield func(id, text string) error) error {
-	list, _, err := h.records("")
-	if err != nil || len(list) == 0 {
-		return err
-	}
-	root, err := state.OpenExisting(h.unfinished(), "")
-	if err != nil {
+	root, list, _, err := h.records("")
+	if root == nil {
 		return err
 	}
 	defer root.Close()

@@ -2,7 +2,6 @@ package terminal
 
 import (
 	"context"
-	"fmt"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -148,9 +147,9 @@ func TestAskFullScreen(t *testing.T) {
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	h.expect("drawn")
 	done := r.askTest(t.Context())
-	h.expect("\x1b7\x1b[?6l\x1b[m\x0f\x1b(B\x1b[33;1H\x1b[2K\x1b[7mmay it?  y or n\x1b[m")
+	h.expect("\x1b7\x1b[?6l\x1b[m\x0f\x1b(B\x1b[H\x1b[2Jmay it?\r\ny or n")
 	h.answer("y", 'y', done)
-	require.Equal(t, "", h.expect("\x1b[33;1H\x1b[2K\x1b8"))
+	require.Equal(t, "", h.expect("\x1b[2J\x1b8"))
 	h.expect("drawn in 33 77.") // a slow one does not see the size between, for which alone the kernel tells it of one
 }
 
@@ -162,18 +161,8 @@ func TestAskLong(t *testing.T) {
 	for _, full := range []bool{true, false} {
 		enter, leave, err := new(screen).around(full, "may it reach "+name+"? [y]es, [n]o\n\nmore", window)
 		require.NoError(t, err)
-		text := string(enter)
-		for _, seq := range []string{"\r\n", "\x1b[2K", "\x1b[7m", "\x1b[m"} {
-			text = strings.ReplaceAll(text, seq, "")
-		}
-		for row := range 10 {
-			text = strings.ReplaceAll(text, fmt.Sprintf("\x1b[%d;1H", row+1), "")
-		}
-		require.Contains(t, text, name+"? [y]es, [n]o")
-		if full {
-			require.Contains(t, string(enter), "\x1b[8;1H\x1b[2K\x1b[7mmay it reach good.example.")
-			require.Equal(t, "\x1b[8;1H\x1b[2K\x1b[9;1H\x1b[2K\x1b[10;1H\x1b[2K\x1b8", string(leave), "no line of it is left")
-		}
+		require.Contains(t, strings.ReplaceAll(string(enter), "\r\n", ""), name+"? [y]es, [n]o")
+		require.Contains(t, string(leave), "\x1b[2J", "no line of it is left")
 		_, _, err = new(screen).around(full, "may it reach "+name+"?", &unix.Winsize{Row: 2, Col: 41})
 		require.ErrorIs(t, err, ErrCannotAsk, "half of it is worse than none")
 		_, _, err = new(screen).around(full, "may it?\n"+strings.Repeat("more\n", 99), &unix.Winsize{Row: 2, Col: 41})

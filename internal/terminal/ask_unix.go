@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -32,9 +31,8 @@ const (
 // screen as it was. The command's output waits meanwhile, and so do its keys.
 // Escape, Ctrl-C and the end of ctx are no answer: 0.
 //
-// Where the command draws on the main screen the question has the alternate one
-// to itself. Where it has that, as full-screen programs do, the question stands
-// on the last lines, and the program is made to draw anew, as for a new size of
+// The question has the alternate screen to itself. Where the command draws on
+// that, as full-screen programs do, it is made to draw anew, as for a new size of
 // the window. What is typed within the first moment is dropped, and so is
 // what is pasted or typed on after that: none was meant as an answer. A question
 // whose first line does not fit into the window is not put: what would be missing
@@ -56,7 +54,7 @@ func (r *Relay) Ask(ctx context.Context, question string, keys string) (byte, er
 	r.mu.Unlock()
 
 	s := &r.o.Filter.screen
-	full := s.alternate() == 1
+	full := s.alternate()
 	enter, leave, err := s.around(full, question, r.size())
 	answer := byte(0)
 	if err == nil {
@@ -91,42 +89,30 @@ func (r *Relay) hold() bool {
 	}
 }
 
-// around returns what puts a question on the screen, and what takes it away.
-// Both save and restore the cursor with its rendition and character set (DECSC).
-// Each line is put where it stands: nobody knows whether the command has left the
-// terminal wrapping lines, or scrolling all of the screen.
+// around returns what puts a question on the alternate screen, and what takes it
+// away. Both save and restore the cursor with its rendition and character set
+// (DECSC). Full is where that screen is the command's.
 func (s *screen) around(full bool, question string, window *unix.Winsize) (enter, leave []byte, err error) {
-	const plain = "\x1b[?6l\x1b[m\x0f\x1b(B" // origin, rendition, ASCII
-	lines, ok := fold(question, full, max(int(window.Col)-1, 1), int(window.Row))
+	const plain = "\x1b[?6l\x1b[m\x0f\x1b(B\x1b[H\x1b[2J" // origin, rendition, ASCII; and nothing else
+	text, ok := fold(question, max(int(window.Col)-1, 1), int(window.Row))
 	if !ok {
 		return nil, nil, ErrCannotAsk
 	}
-	var frozen, thaw string
-	for i, m := range modes {
-		if m.n == 2026 && s.modes&(1<<i) != 0 {
-			frozen, thaw = "\x1b[?2026l", "\x1b[?2026h"
-		}
+	save, restore := "\x1b[?1049h", "\x1b[?1049l"
+	if full {
+		save, restore = "\x1b7", "\x1b8"
 	}
-	if !full {
-		return []byte(frozen + "\x1b[?1049h" + plain + "\x1b[H\x1b[2J" + strings.Join(lines, "\r\n")), []byte("\x1b[2J\x1b[?1049l" + thaw), nil
+	if s.is("?2026") { // nothing would be drawn
+		save, restore = "\x1b[?2026l"+save, restore+"\x1b[?2026h"
 	}
-	var put, take strings.Builder
-	for i, line := range lines {
-		at := fmt.Sprintf("\x1b[%d;1H\x1b[2K", int(window.Row)-len(lines)+1+i)
-		put.WriteString(at + "\x1b[7m" + line + "\x1b[m")
-		take.WriteString(at)
-	}
-	return []byte(frozen + "\x1b7" + plain + put.String()), []byte(take.String() + "\x1b8" + thaw), nil
+	return []byte(save + plain + text), []byte("\x1b[2J" + restore), nil
 }
 
 // fold breaks a text into lines that fit into a window, as many as do. It is
-// false if those do not hold the first line of the text. Flat makes one line of
-// all first.
-func fold(text string, flat bool, columns, rows int) (lines []string, ok bool) {
+// false if those do not hold the first line of the text.
+func fold(text string, columns, rows int) (folded string, ok bool) {
 	head, _, _ := strings.Cut(text, "\n")
-	if flat {
-		text = strings.ReplaceAll(text, "\n", "  ")
-	}
+	var lines []string
 	for line := range strings.SplitSeq(text, "\n") {
 		runes := []rune(line)
 		for ; len(runes) > columns; runes = runes[columns:] {
@@ -134,7 +120,7 @@ func fold(text string, flat bool, columns, rows int) (lines []string, ok bool) {
 		}
 		lines = append(lines, string(runes))
 	}
-	return lines[:min(len(lines), rows)], utf8.RuneCountInString(head) <= columns*rows
+	return strings.Join(lines[:min(len(lines), rows)], "\r\n"), utf8.RuneCountInString(head) <= columns*rows
 }
 
 // size returns the size of the window; where nobody knows it that of a VT100.

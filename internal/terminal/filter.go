@@ -1,7 +1,7 @@
 package terminal
 
 import (
-	"encoding/binary"
+	"bytes"
 	"slices"
 	"unicode/utf8"
 )
@@ -41,18 +41,16 @@ type Filter struct {
 	// Clipped says that the output wanted to write the clipboard, and was not let.
 	Clipped bool
 
-	state  state
-	intro  byte   // what began the string: one of ] P _ ^ X
-	esc    bool   // in a string, the last byte was ESC
-	c2     bool   // the last byte was 0xC2, which may begin a C1 control
-	more   int    // bytes that the UTF-8 character still has
-	lo, hi byte   // bounds of the next of them
-	whole  bool   // the string is judged at its end only
-	hold   []byte // the sequence, while it is not clear whether it passes
-	body   int    // where in hold the introducer ends
-	out    []byte
-	depth  int // of tmux's passthrough
-	screen screen
+	state   state
+	intro   byte   // what began the string: one of ] P _ ^ X
+	esc     bool   // in a string, the last byte was ESC
+	partial []byte // the beginning of a UTF-8 character
+	whole   bool   // the string is judged at its end only
+	hold    []byte // the sequence, while it is not clear whether it passes
+	body    int    // where in hold the introducer ends
+	out     []byte
+	depth   int // of tmux's passthrough
+	screen  screen
 }
 
 type state uint8
@@ -91,195 +89,81 @@ const (
 )
 
 // Filter returns what of p passes, with what was held before and passes now.
-// The result is valid until the next call, and is p itself where nothing had
-// to be changed.
+// The result is valid until the next call.
 func (f *Filter) Filter(p []byte) []byte {
-	n := 0
-	if f.quiet() {
-		if n = plain(p); n == len(p) {
-			return p
-		}
+	if len(f.partial) > 0 {
+		p, f.partial = append(f.partial, p...), nil
 	}
-	f.out = append(f.out[:0], p[:n]...)
-	for n < len(p) {
-		run := 0
+	// ENQ acts in the middle of anything. It goes first, so that what stands
+	// around it is judged as it will arrive: side by side.
+	if bytes.IndexByte(p, enq) >= 0 {
+		p = bytes.ReplaceAll(p, []byte{enq}, nil)
+	}
+	f.out = f.out[:0]
+	for len(p) > 0 {
+		if n := f.plain(p); n > 0 {
+			f.out = append(f.out, p[:n]...)
+			p = p[n:]
+			continue
+		}
+		if p[0] < utf8.RuneSelf {
+			f.ascii(p[0])
+			p = p[1:]
+			continue
+		}
+		r, size := utf8.DecodeRune(p)
 		switch {
-		case f.quiet():
-			run = plain(p[n:])
-			run += f.common(p[n+run:])
-			f.out = append(f.out, p[n:n+run]...)
-		case f.state == passing && !f.esc && !f.c2 && f.more == 0:
-			run = printable(p[n:])
-			f.out = append(f.out, p[n:n+run]...)
+		case !utf8.FullRune(p):
+			f.partial = bytes.Clone(p)
+			return f.out
+		case r < 0xa0:
+			f.c1(byte(r), p[:size]...)
+		case size == 1 && p[0] < 0xa0: // alone
+			f.c1(p[0], p[0])
+		default:
+			f.text(p[:size]...)
 		}
-		if run == 0 {
-			f.step(p[n])
-			run = 1
-		}
-		n += run
+		p = p[size:]
 	}
 	return f.out
 }
 
+// plain returns how many of the first bytes of p pass as they are: of text up
+// to the next escape sequence, of a string that passes up to the next control.
+func (f *Filter) plain(p []byte) (n int) {
+	switch {
+	case f.state == ground:
+		for n < len(p) && p[n] != esc && p[n] < utf8.RuneSelf {
+			n++
+		}
+	case f.state == passing && !f.esc:
+		for n < len(p) && p[n] >= ' ' && p[n] < utf8.RuneSelf {
+			n++
+		}
+	}
+	return n
+}
+
 // quiet reports whether the last byte left nothing open.
-func (f *Filter) quiet() bool { return f.state == ground && !f.c2 && f.more == 0 }
+func (f *Filter) quiet() bool { return f.state == ground && len(f.partial) == 0 }
 
-const (
-	ones  = 0x0101010101010101
-	highs = 0x8080808080808080
-)
-
-// plain returns how many of the first bytes of p pass from ground to ground:
-// ASCII but ESC and ENQ, and whole UTF-8 characters but C1 controls.
-func plain(p []byte) int {
-	i := 0
-	for {
-		// Eight at a time: none has its high bit set, none is ESC or ENQ.
-		for ; i+8 <= len(p); i += 8 {
-			w := binary.LittleEndian.Uint64(p[i:])
-			e, q := w^ones*esc, w^ones*enq
-			if (w|(e-ones)&^e|(q-ones)&^q)&highs != 0 {
-				break
-			}
-		}
-		for ; ; i++ {
-			if i == len(p) || p[i] == esc || p[i] == enq {
-				return i
-			}
-			if p[i] >= utf8.RuneSelf {
-				r, size := utf8.DecodeRune(p[i:])
-				if size < 2 || r < 0xa0 {
-					return i
-				}
-				i += size - 1
-			} else if i&7 == 7 {
-				i++
-				break
-			}
-		}
-	}
-}
-
-// common returns the length of the control sequence that p begins with, if
-// all of it is there and it is one of those that fill most output: colours
-// and movements. It does no more than step would, faster.
-func (f *Filter) common(p []byte) int {
-	if len(p) < 3 || p[0] != esc || p[1] != '[' {
-		return 0
-	}
-	colour := false
-	for i := 2; i < min(len(p), maxSequence); i++ {
-		switch c := p[i]; {
-		case c >= '1' && c <= '9':
-			colour = true
-		case c == '0' || c == ';' || c == ':':
-		case c == 'm':
-			f.screen.colour = colour
-			return i + 1
-		case c >= 'A' && c <= 'H' || c == 'J' || c == 'K':
-			return i + 1
-		default:
-			return 0
-		}
-	}
-	return 0
-}
-
-// printable returns how many of the first bytes of p are neither controls
-// nor above ASCII: images in strings have nothing else.
-func printable(p []byte) int {
-	i := 0
-	for ; i+8 <= len(p); i += 8 {
-		w := binary.LittleEndian.Uint64(p[i:])
-		if (w|(w-ones*0x20))&highs != 0 {
-			break
-		}
-	}
-	for i < len(p) && p[i] >= 0x20 && p[i] < 0x80 {
-		i++
-	}
-	return i
-}
-
-// step takes one byte.
-func (f *Filter) step(c byte) {
-	// ENQ acts in the middle of anything. It goes first, so that what stands
-	// around it is judged as it will arrive: side by side.
-	if c == enq {
-		return
-	}
-	if f.c2 {
-		f.c2 = false
-		if c >= 0x80 && c < 0xa0 {
-			f.c1(c, 0xc2, c)
-			return
-		}
-		f.text(0xc2)
-		if c >= 0xa0 && c < 0xc0 {
-			f.text(c)
-			return
-		}
-	}
-	if f.more > 0 {
-		if f.lo <= c && c <= f.hi {
-			f.more, f.lo, f.hi = f.more-1, 0x80, 0xbf
-			f.text(c)
-			return
-		}
-		f.more = 0
-	}
-	switch {
-	case c >= 0x80 && c < 0xa0:
-		f.c1(c, c)
-	case c >= 0x80:
-		f.lead(c)
-	default:
-		f.ascii(c)
-	}
-}
-
-// lead takes a byte that may begin a UTF-8 character: the Unicode standard,
-// table 3-7.
-func (f *Filter) lead(c byte) {
-	f.lo, f.hi = 0x80, 0xbf
-	switch {
-	case c == 0xc2:
-		f.c2 = true
-		return
-	case c >= 0xc3 && c <= 0xdf:
-		f.more = 1
-	case c >= 0xe0 && c <= 0xef:
-		f.more = 2
-	case c >= 0xf0 && c <= 0xf4:
-		f.more = 3
-	}
-	switch c {
-	case 0xe0:
-		f.lo = 0xa0
-	case 0xed:
-		f.hi = 0x9f
-	case 0xf0:
-		f.lo = 0x90
-	case 0xf4:
-		f.hi = 0x8f
-	}
-	f.text(c)
-}
-
-// text takes a byte above ASCII that is no control.
-func (f *Filter) text(c byte) {
+// text takes a character above ASCII that is no control, or a byte that is part
+// of none.
+func (f *Filter) text(char ...byte) {
 	if f.inString() && f.esc {
 		f.abort()
 	}
 	switch f.state {
 	case ground, passing:
-		f.out = append(f.out, c)
+		f.out = append(f.out, char...)
 	case header:
-		f.keep(c)
-		f.judge(c, false)
+		for _, c := range char {
+			f.keep(c)
+		}
+		f.judge(char[0], false)
 	case escape, csi, csiDrop:
 		f.state = ground
-		f.out = append(f.out, c)
+		f.out = append(f.out, char...)
 	}
 }
 
@@ -297,9 +181,7 @@ func (f *Filter) c1(c byte, form ...byte) {
 			f.finish(form...)
 			return
 		case !begins:
-			for _, b := range form {
-				f.text(b)
-			}
+			f.text(form...)
 			return
 		}
 		f.abort()

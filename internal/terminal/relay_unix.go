@@ -64,15 +64,13 @@ func Start(o Options) (*Relay, error) {
 		r.o.Filter = new(Filter)
 	}
 	modes, err := getModes(o.Terminal)
+	if err == nil {
+		err = control(o.Master, func(fd int) error { return setModes(fd, modes) })
+	}
+	if err == nil {
+		r.wake, r.poked, err = wakeable()
+	}
 	if err != nil {
-		o.Master.Close()
-		return nil, err
-	}
-	if err := control(o.Master, func(fd int) error { return setModes(fd, modes) }); err != nil {
-		o.Master.Close()
-		return nil, err
-	}
-	if r.wake, r.poked, err = wakeable(); err != nil {
 		o.Master.Close()
 		return nil, err
 	}
@@ -447,7 +445,7 @@ func (r *Relay) Say(line string) bool {
 		return false
 	}
 	defer r.output.Unlock()
-	if r.o.Filter.screen.alternate() == 1 {
+	if r.o.Filter.screen.alternate() {
 		return false
 	}
 	if r.within {

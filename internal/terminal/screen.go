@@ -3,52 +3,74 @@ package terminal
 import (
 	"bytes"
 	"strconv"
+	"strings"
 )
 
 // A screen is what a terminal has been told to be, as far as it would spoil
 // what comes after the program, or hide it.
 type screen struct {
-	modes    uint32 // bit i: modes[i] is not at its default
-	ansi     uint32 // bit n: ANSI mode n is set
-	kitty    [2]int // entries on the stack of keyboard modes: main and alternate screen
-	kittySet bool   // keyboard modes were set outside of it
-	keypad   bool
-	otherKey bool // xterm's modifyOtherKeys
-	region   bool
-	colour   bool // any rendition
-	charset  bool
-	shape    bool // of the cursor
+	changed uint64 // bit i: what resets[i] puts back is not at its default
+	kitty   [2]int // entries on the stack of keyboard modes: main and alternate screen
 }
 
-// modes are the private modes (DECSET) that are put back, with their
-// defaults: what a full-screen program that crashes leaves behind.
-var modes = [...]struct {
-	n       int
-	initial bool
-}{
-	{2026, false},                                                          // synchronized update: nothing is drawn while it lasts
-	{1, false},                                                             // cursor keys
-	{5, false},                                                             // reverse video
-	{6, false},                                                             // origin
-	{7, true},                                                              // wrap
-	{66, false},                                                            // keypad
-	{69, false},                                                            // margins left and right
-	{9, false}, {1000, false}, {1001, false}, {1002, false}, {1003, false}, // mouse
-	{1004, false},                                              // focus
-	{1005, false}, {1006, false}, {1015, false}, {1016, false}, // forms of mouse reports
-	{2004, false},                // bracketed paste
-	{2031, false}, {2048, false}, // reports of colour scheme and size
-	{47, false}, {1047, false}, {1049, false}, // alternate screen
-	{25, true}, // cursor shown
+// resets put back what a full-screen program that crashes leaves behind.
+var resets = [...]struct{ key, text string }{
+	{"?2026", "\x1b[?2026l"},                                                                                                   // synchronized update: nothing is drawn while it lasts
+	{"?1", "\x1b[?1l"},                                                                                                         // cursor keys
+	{"?5", "\x1b[?5l"},                                                                                                         // reverse video
+	{"?6", "\x1b[?6l"},                                                                                                         // origin
+	{"?7", "\x1b[?7h"},                                                                                                         // wrap
+	{"?66", "\x1b[?66l"},                                                                                                       // keypad
+	{"?69", "\x1b[?69l"},                                                                                                       // margins left and right
+	{"?9", "\x1b[?9l"}, {"?1000", "\x1b[?1000l"}, {"?1001", "\x1b[?1001l"}, {"?1002", "\x1b[?1002l"}, {"?1003", "\x1b[?1003l"}, // mouse
+	{"?1004", "\x1b[?1004l"},                                                                               // focus
+	{"?1005", "\x1b[?1005l"}, {"?1006", "\x1b[?1006l"}, {"?1015", "\x1b[?1015l"}, {"?1016", "\x1b[?1016l"}, // forms of mouse reports
+	{"?2004", "\x1b[?2004l"},                           // bracketed paste
+	{"?2031", "\x1b[?2031l"}, {"?2048", "\x1b[?2048l"}, // reports of colour scheme and size
+	{"?47", "\x1b[?47l"}, {"?1047", "\x1b[?1047l"}, {"?1049", "\x1b[?1049l"}, // alternate screen
+	{"?25", "\x1b[?25h"},                 // cursor shown
+	{"4", "\x1b[4l"}, {"20", "\x1b[20l"}, // insert, new line
+	{"keypad", "\x1b>"},
+	{"keyboard", "\x1b[=0u"},       // kitty's modes, outside of the stack
+	{"other keys", "\x1b[>4;0m"},   // xterm's modifyOtherKeys
+	{"region", "\x1b7\x1b[r\x1b8"}, // which moves the cursor
+	{"charset", "\x1b(B\x1b)B\x0f"},
+	{"cursor", "\x1b[0 q"}, // its shape
+	{"colour", "\x1b[m"},   // any rendition
 }
 
-func (s *screen) alternate() int {
-	for i, m := range modes {
-		if s.modes&(1<<i) != 0 && (m.n == 47 || m.n == 1047 || m.n == 1049) {
-			return 1
+// set notes whether what a key of resets stands for is not at its default.
+func (s *screen) set(key string, changed bool) {
+	for i := range resets {
+		if resets[i].key == key {
+			s.changed &^= 1 << i
+			if changed {
+				s.changed |= 1 << i
+			}
 		}
 	}
-	return 0
+}
+
+// is reports whether one of the keys of resets is not at its default.
+func (s *screen) is(keys ...string) bool {
+	for i := range resets {
+		for _, key := range keys {
+			if s.changed&(1<<i) != 0 && resets[i].key == key {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (s *screen) alternate() bool { return s.is("?47", "?1047", "?1049") }
+
+// stack is that of the screen's keyboard modes.
+func (s *screen) stack() *int {
+	if s.alternate() {
+		return &s.kitty[1]
+	}
+	return &s.kitty[0]
 }
 
 // escape follows an escape sequence, given without its ESC.
@@ -56,71 +78,40 @@ func (s *screen) escape(b []byte) {
 	switch {
 	case string(b) == "c": // RIS
 		*s = screen{}
-	case string(b) == "=":
-		s.keypad = true
-	case string(b) == ">":
-		s.keypad = false
+	case string(b) == "=", string(b) == ">":
+		s.set("keypad", b[0] == '=')
 	case len(b) == 2 && (b[0] == '(' || b[0] == ')') && b[1] != 'B':
-		s.charset = true
+		s.set("charset", true)
 	}
 }
 
-// control follows a control sequence.
-func (s *screen) control(private byte, args, inter []byte, final byte) {
-	if len(inter) > 0 {
-		if string(inter) == " " && final == 'q' {
-			n, _ := number(args)
-			s.shape = n > 0
+// control follows a control sequence: its private mark, its arguments, and the rest.
+func (s *screen) control(private string, args []byte, final string) {
+	n, rest := number(args)
+	switch private + final {
+	case "?h", "?l", "h", "l":
+		for arg := range bytes.SplitSeq(args, []byte(";")) {
+			n, _ := number(arg)
+			key := private + strconv.Itoa(n)
+			s.set(key, (key == "?7" || key == "?25") == (final == "l"))
 		}
-		return
-	}
-	n, _ := number(args)
-	switch {
-	case private == '?' && (final == 'h' || final == 'l'):
-		eachNumber(args, func(n int) { s.set(n, final == 'h') })
-	case private == 0 && (final == 'h' || final == 'l'):
-		eachNumber(args, func(n int) {
-			if n == 4 || n == 20 { // insert, new line
-				s.ansi &^= 1 << n
-				if final == 'h' {
-					s.ansi |= 1 << n
-				}
-			}
-		})
-	case private == '>' && final == 'u':
-		s.kitty[s.alternate()]++
-	case private == '=' && final == 'u':
-		s.kittySet = n > 0
-	case private == '<' && final == 'u':
-		k := &s.kitty[s.alternate()]
-		*k = max(0, *k-max(1, n))
-	case private == '>' && final == 'm' && n == 4:
-		_, level, _ := bytes.Cut(args, []byte(";"))
-		n, _ := number(level)
-		s.otherKey = n > 0
-	case private == 0 && final == 'r':
-		s.region = len(args) > 0
-	case private == 0 && final == 'm':
-		s.colour = bytes.ContainsAny(args, "123456789")
-	}
-}
-
-func (s *screen) set(n int, on bool) {
-	for i, m := range modes {
-		if m.n == n {
-			s.modes &^= 1 << i
-			if on != m.initial {
-				s.modes |= 1 << i
-			}
+	case ">u":
+		*s.stack()++
+	case "=u":
+		s.set("keyboard", n > 0)
+	case "<u":
+		*s.stack() = max(0, *s.stack()-max(1, n))
+	case ">m":
+		if n == 4 {
+			level, _ := number(bytes.TrimPrefix(rest, []byte(";")))
+			s.set("other keys", level > 0)
 		}
-	}
-}
-
-func eachNumber(args []byte, f func(int)) {
-	for len(args) > 0 {
-		n, rest := number(args)
-		f(n)
-		_, args, _ = bytes.Cut(rest, []byte(";"))
+	case "r":
+		s.set("region", len(args) > 0)
+	case " q":
+		s.set("cursor", n > 0)
+	case "m":
+		s.set("colour", bytes.ContainsAny(args, "123456789"))
 	}
 }
 
@@ -128,53 +119,29 @@ func eachNumber(args []byte, f func(int)) {
 // changed and not restored, and forgets them; nothing, if there are none. A
 // sequence that is still held is lost, a string that is open gets its end.
 func (f *Filter) Reset() []byte {
-	var b []byte
+	var b strings.Builder
 	if f.state == passing {
-		b = append(b, esc, '\\')
+		b.WriteString("\x1b\\")
 	}
-	f.state, f.esc, f.c2, f.more = ground, false, false, 0
+	if f.state == ground {
+		b.Write(f.partial) // no character, now that nothing follows
+	}
+	f.state, f.esc, f.partial = ground, false, nil
 	s := f.screen
 	f.screen = screen{}
-	alternate := s.alternate()
 	pop := func(n int) {
 		if n > 0 {
-			b = append(b, "\x1b[<"...)
-			b = strconv.AppendInt(b, int64(n), 10)
-			b = append(b, 'u')
+			b.WriteString("\x1b[<" + strconv.Itoa(n) + "u")
 		}
 	}
-	if alternate == 1 {
+	if s.alternate() {
 		pop(s.kitty[1]) // each screen has its own, and this one is going
 	}
-	for i, m := range modes {
-		if s.modes&(1<<i) != 0 {
-			b = append(b, "\x1b[?"...)
-			b = strconv.AppendInt(b, int64(m.n), 10)
-			if m.initial {
-				b = append(b, 'h')
-			} else {
-				b = append(b, 'l')
-			}
+	for i, r := range resets {
+		if s.changed&(1<<i) != 0 {
+			b.WriteString(r.text)
 		}
 	}
 	pop(s.kitty[0])
-	for _, part := range []struct {
-		changed bool
-		undo    string
-	}{
-		{s.ansi&(1<<4) != 0, "\x1b[4l"},
-		{s.ansi&(1<<20) != 0, "\x1b[20l"},
-		{s.keypad, "\x1b>"},
-		{s.kittySet, "\x1b[=0u"},
-		{s.otherKey, "\x1b[>4;0m"},
-		{s.region, "\x1b7\x1b[r\x1b8"}, // which moves the cursor
-		{s.charset, "\x1b(B\x1b)B\x0f"},
-		{s.shape, "\x1b[0 q"},
-		{s.colour, "\x1b[m"},
-	} {
-		if part.changed {
-			b = append(b, part.undo...)
-		}
-	}
-	return b
+	return []byte(b.String())
 }

@@ -34,9 +34,9 @@ func (f *Filter) simple() verdict {
 func (f *Filter) control() verdict {
 	b := f.params()
 	final, args := b[len(b)-1], b[:len(b)-1]
-	private := byte(0)
+	private := ""
 	if len(args) > 0 && args[0] >= '<' && args[0] <= '?' {
-		private, args = args[0], args[1:]
+		private, args = string(args[:1]), args[1:]
 	}
 	end := len(args)
 	for end > 0 && args[end-1] >= 0x20 && args[end-1] < 0x30 {
@@ -65,7 +65,7 @@ func (f *Filter) control() verdict {
 			return drop
 		}
 	}
-	f.screen.control(private, args, inter, final)
+	f.screen.control(private, args, string(inter)+string(rune(final)))
 	return pass
 }
 

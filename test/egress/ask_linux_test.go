@@ -154,10 +154,10 @@ func TestAsk(t *testing.T) {
 	require.NotContains(t, s.expect("end "), "hello", "a no is remembered, and what a rule denies is not asked")
 
 	say(`trap 'printf "drawn $(stty size)."' WINCH; printf '\033[?1049hfull'; curl -sS -m 100 http://www.good.example/; for i in 1 2 3 4 5 6 7 8 9; do sleep 0.05; done; printf '\033[?1049l'`)
-	s.expect("\x1b[30;1H")
+	s.expect("\x1b7\x1b[?6l\x1b[m\x0f\x1b(B\x1b[H\x1b[2J")
 	s.expect(question)
 	s.answer("o")
-	s.expect("\x1b[2K\x1b8")
+	s.expect("\x1b[2J\x1b8")
 	s.expect("drawn 30 200.")
 	s.expect("end ")
 

@@ -27,7 +27,7 @@ type size struct{ methods, fields int }
 // tooLarge are the types that are larger, and by how much. A count may be lowered, and a row removed. None is raised, and
 // none is added: divide the type.
 var tooLarge = map[string]size{
-	"internal/homes.Home":        {41, 0},
+	"internal/homes.Home":        {37, 0},
 	"internal/survey.finder":     {60, 0},
 	"internal/survey.links":      {32, 0},
 	"namespaces.Plan":            {52, 31},
@@ -53,7 +53,7 @@ var tooLarge = map[string]size{
 	"providers/native.plan":      {31, 0},
 	"providers/remote.running":   {61, 22},
 	"providers/remote.talk":      {66, 0},
-	"run.flow":                   {97, 21},
+	"run.flow":                   {97, 0},
 	"run.prepared":               {44, 0},
 	"workspace.Guard":            {60, 27},
 	"workspace.Standing":         {0, 25},
