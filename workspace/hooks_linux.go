@@ -27,7 +27,7 @@ func (i *inerter) workingTrees(list []string) {
 		}
 		for _, value := range i.guard.standing.Commands {
 			if end, kind := i.unlike(tree, value); end != "" && !kind.IsDir() {
-				i.foreign = append(i.foreign, Finding{Path: end, Why: "git would run it: an existing configuration names it"})
+				i.foreign = append(i.foreign, Finding{Path: end, Why: "an existing configuration has git run what lies at this path of a working tree"})
 			}
 		}
 	}
