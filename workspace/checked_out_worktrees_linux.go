@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"path"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -32,17 +31,11 @@ const (
 func (g *Guard) mirrors(s suspect) bool {
 	main, rel := g.peers[0], s.rel
 	at := g.worktree(rel)
-	if at == "" || s.hit.kind == Link || strings.HasPrefix(s.why, ".git/") {
+	if at == "" || s.hit.Kind == Link || strings.HasPrefix(s.why, ".git/") {
 		return false
 	}
-	rest, stood := rel[len(at)+1:], false
-	for above := rest; above != "." && !stood; above = path.Dir(above) {
-		stood = main.stood[above] || slices.Contains(main.standing.Placed, main.abs(above))
-	}
-	if !stood {
-		return false
-	}
-	if !main.mirror(g).same(rel, rest, 0) {
+	rest := rel[len(at)+1:]
+	if !main.placed(main.abs(rest)) || !main.mirror(g).same(rel, rest, 0) {
 		return false
 	}
 	g.during.writes(path.Dir(rel))

@@ -193,25 +193,11 @@ func (g *Guard) stages(gitDir string) func(gitdir.Staged) {
 			return
 		}
 		w.Staged = true
-		if !s.Written && rule != "" && len(g.unwritten) < maxNamed && g.pinned(full) {
+		var st unix.Stat_t
+		if !s.Written && rule != "" && len(g.unwritten) < maxNamed && g.placed(full) && g.stat(full, &st) == nil {
 			g.unwritten = append(g.unwritten, Refusal{Path: full, Why: rule})
 		}
 	}
-}
-
-// pinned reports whether a path stands by a protected name that stood when the run began.
-func (g *Guard) pinned(path string) bool {
-	var st unix.Stat_t
-	rel, in := beneath.Path(g.standing.Root, path)
-	if !in || g.stat(path, &st) != nil {
-		return false
-	}
-	for ; rel != "." && rel != "/"; rel = filepath.Dir(rel) {
-		if g.stood[rel] {
-			return true
-		}
-	}
-	return false
 }
 
 // A History is what the repositories below a directory lead to, before what a run has done elsewhere is brought there.
@@ -241,7 +227,7 @@ func NoteHistory(root string, protect []profiles.ProtectRule, since time.Time, a
 // eachRepo calls yield with each git directory of the tree.
 func (g *Guard) eachRepo(yield func(rel string)) {
 	g.rules.suspects(g.tree, func(s suspect) {
-		if s.kind == isRepo && s.hit.name == "" {
+		if s.kind == isRepo && s.hit.Name == "" {
 			yield(s.rel)
 		}
 	})

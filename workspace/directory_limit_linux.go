@@ -30,7 +30,7 @@ func (w *walker) crowd(err error, tree *dir) error {
 	}
 	most, dirs := tree.heaviest()
 	where, fix := "in all of it", w.part()+" uses a part of it"
-	if path := filepath.Join(w.root, most.rel); path != w.root {
+	if path := filepath.Join(w.root, most.Rel); path != w.root {
 		where = fmt.Sprintf("%d of them or more in %s", dirs, beneath.Shorten(path))
 		fix = "remove it or move it away; " + w.part() + " uses a part"
 	}
@@ -43,7 +43,7 @@ func (d *dir) heaviest() (most *dir, dirs int) {
 	dirs, weight := d.weigh()
 	for {
 		next, nextDirs, nextWeight := (*dir)(nil), 0, 0
-		for _, k := range d.kids {
+		for _, k := range d.Kids {
 			if n, w := k.weigh(); w > weight/2 {
 				next, nextDirs, nextWeight = k, n, w
 				break

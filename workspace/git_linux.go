@@ -365,7 +365,8 @@ func (s *scan) above() (trees []string, err error) {
 				return nil, err
 			}
 		}
-		if err := s.programs(common+"/hooks", s.gitRule(".git/hooks")); err != nil {
+		rule, _ := s.gitRule(".git/hooks")
+		if err := s.programs(common+"/hooks", rule); err != nil {
 			return nil, err
 		}
 	}
@@ -427,7 +428,7 @@ func (s *scan) pinGitDir(dir string) error {
 	}
 	for i, name := range names {
 		path := filepath.Join(dir, name)
-		r := s.gitRule(".git/" + name)
+		r, _ := s.gitRule(".git/" + name)
 		own := name == "config" || name == "config.worktree"
 		t, err := s.follow(dir, name)
 		if err != nil {
@@ -547,7 +548,7 @@ func (s *scan) gitOwn() (names []string) {
 	for i := range s.protect {
 		p := &s.protect[i]
 		name, own := strings.CutPrefix(filepath.Clean(p.Pattern), ".git/")
-		if _, git := gitPattern(p.Pattern); own && !git && !p.Review && !s.overridden(i) && !strings.ContainsAny(name, "*?[") {
+		if _, git := gitPattern(p.Pattern); own && !git && !p.Review && !strings.ContainsAny(name, "*?[") {
 			names = append(names, name)
 		}
 	}
@@ -638,7 +639,7 @@ type source uint8
 const (
 	ofRepository source = iota
 	ofAround            // of a repository around the workspace, in which no tree has a part
-	ofUser              // the user's own, which counts in every repository
+	ofUser              // the user's own
 	ofUserHere          // what that includes of the workspace
 )
 
@@ -718,9 +719,6 @@ func (s *scan) settings(all []vcs.Setting, path string, bases []string, from rea
 					}
 					if relative := !filepath.IsAbs(value); relative && from.of != ofAround && (program || strings.Contains(value, "/")) {
 						s.commands[value] = true
-						if from.of >= ofUser && program {
-							s.own[value] = true
-						}
 					}
 					if t.found {
 						s.place(t.end.Path)

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -566,34 +565,6 @@ func TestScanTracked(t *testing.T) {
 			})
 		}
 	}
-}
-
-// What git's index said is remembered for as long as it is the same file.
-func TestScanTrackedRemembered(t *testing.T) {
-	top := fixture.Dir(t)
-	root := newRepo(t, top+"/ws")
-	fixture.Write(t, root+"/.env.test", "PUBLIC=1\n")
-	git(t, root, "add", "-f", ".")
-	time.Sleep(2 * racy)
-	q := Query{Root: root, Files: hide(root, "**/.env*"), IndexDir: top + "/index"}
-	require.Len(t, scanOf(t, q).Spared, 1)
-	// A wrong answer, put there by hand, shows that it is memory that answers.
-	rules, err := compile(q)
-	require.NoError(t, err)
-	x := loadIndex(q, rules, rules.sum())
-	require.NotNil(t, x)
-	require.Len(t, x.blobs, 1)
-	x.blobs[0].ids[".env.test"] = ""
-	x.save(q, rules.sum())
-	require.Empty(t, scanOf(t, q).Spared)
-	// Another file to look up, or another index, and git's index is read again.
-	fixture.Write(t, root+"/.env.more", "x")
-	require.Len(t, scanOf(t, q).Spared, 1)
-	git(t, root, "add", "-f", ".env.more")
-	require.Len(t, scanOf(t, q).Spared, 2)
-	// The content is compared each time.
-	fixture.Write(t, root+"/.env.more", "y")
-	require.Len(t, scanOf(t, q).Spared, 1)
 }
 
 func TestScanTrackedInWorktree(t *testing.T) {

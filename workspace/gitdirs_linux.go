@@ -150,7 +150,7 @@ func (i *inerter) gitDirectories() {
 	g := i.guard
 	i.work, i.passed = maxStore, map[string]bool{}
 	g.rules.suspects(g.tree, func(s suspect) {
-		if s.kind == isRepo && s.hit.name == "" {
+		if s.kind == isRepo && s.hit.Name == "" {
 			i.gitDirectory(i.view.abs(s.rel), !g.repos[s.rel])
 		}
 	})
@@ -192,10 +192,10 @@ func (i *inerter) strayStores(d *dir) {
 	if d.gone || d.shut {
 		return
 	}
-	if path := i.view.abs(d.rel); d.store() && !i.passed[filepath.Dir(path)] {
+	if path := i.view.abs(d.Rel); d.store() && !i.passed[filepath.Dir(path)] {
 		i.store(path)
 	}
-	for _, k := range d.kids {
+	for _, k := range d.Kids {
 		i.strayStores(k)
 	}
 }

@@ -175,7 +175,7 @@ func (f *Found) Standing(session string, q Query) *Standing {
 // directory: they may be linked worktrees of its repositories.
 func (r *Standing) AddCommands(main *Standing) {
 	r.Hooks, r.Commands = slices.Concat(r.Hooks, main.Hooks), slices.Concat(r.Commands, main.Commands)
-	r.Own, r.Placed = slices.Concat(r.Own, main.Own), slices.Concat(r.Placed, main.Placed)
+	r.Placed = slices.Concat(r.Placed, main.Placed)
 }
 
 // Named returns rules for what git would execute by the configurations that stood and that
@@ -224,9 +224,9 @@ func (d *dir) shuts(list []string) []string {
 		return list
 	}
 	if d.shut {
-		return append(list, d.rel)
+		return append(list, d.Rel)
 	}
-	for _, k := range d.kids {
+	for _, k := range d.Kids {
 		list = k.shuts(list)
 	}
 	return list
@@ -236,33 +236,33 @@ func (d *dir) shuts(list []string) []string {
 // can reach it: containing directories first, and of a name that is protected
 // nothing within it.
 func (c *rules) suspects(d *dir, yield func(suspect)) {
-	if d.gone || d.shut || d.state == hidden {
+	if d.gone || d.shut || d.State == hidden {
 		return
 	}
-	if d.git || d.name() == ".git" {
-		yield(suspect{kind: isRepo, dir: d, rel: d.rel})
+	if d.Git || d.name() == ".git" {
+		yield(suspect{kind: isRepo, dir: d, rel: d.Rel})
 	}
-	if d.state == protected && d.why != byGit {
+	if d.State == protected && d.Why != byGit {
 		return // read-only inside, or as good as quarantined
 	}
 	last := ""
-	for _, h := range d.hits {
+	for _, h := range d.Hits {
 		switch {
-		case h.class == classGit && h.kind != Dir:
-			yield(suspect{kind: isRepo, dir: d, rel: join(d.rel, h.name), hit: h})
-		case h.class == classProtect && c.protect[h.arg].Home: // another rule of that name may deny it
-			if h.kind != Dir && !inModules(d.rel) {
-				yield(suspect{kind: isName, dir: d, rel: join(d.rel, h.name), why: c.protect[h.arg].Pattern, hit: h, home: true})
+		case h.Class == classGit && h.Kind != Dir:
+			yield(suspect{kind: isRepo, dir: d, rel: join(d.Rel, h.Name), hit: h})
+		case h.Class == classProtect && c.protect[h.Arg].Home: // another rule of that name may deny it
+			if h.Kind != Dir && !inModules(d.Rel) {
+				yield(suspect{kind: isName, dir: d, rel: join(d.Rel, h.Name), why: c.protect[h.Arg].Pattern, hit: h, home: true})
 			}
-		case h.class == classProtect && !c.protect[h.arg].Review && !inModules(d.rel) && h.name != last:
-			last = h.name
-			yield(suspect{kind: isName, dir: d, rel: join(d.rel, h.name), why: c.protect[h.arg].Pattern, hit: h})
-		case h.class == classWay && !inModules(d.rel) && h.name != last: // where it leads there may be anything, now or later
-			last = h.name
-			yield(suspect{kind: isName, dir: d, rel: join(d.rel, h.name), why: c.deep[h.arg].Whole, hit: h})
+		case h.Class == classProtect && !c.protect[h.Arg].Review && !inModules(d.Rel) && h.Name != last:
+			last = h.Name
+			yield(suspect{kind: isName, dir: d, rel: join(d.Rel, h.Name), why: c.protect[h.Arg].Pattern, hit: h})
+		case h.Class == classWay && !inModules(d.Rel) && h.Name != last: // where it leads there may be anything, now or later
+			last = h.Name
+			yield(suspect{kind: isName, dir: d, rel: join(d.Rel, h.Name), why: c.deep[h.Arg].Whole, hit: h})
 		}
 	}
-	for _, k := range d.kids {
+	for _, k := range d.Kids {
 		c.suspects(k, yield)
 	}
 }
@@ -469,7 +469,7 @@ func (g *Guard) replaced() {
 		if s.kind != isRepo || !g.repos[s.rel] {
 			return
 		}
-		if s.hit.name != "" {
+		if s.hit.Name != "" {
 			if g.linkedSince(g.abs(s.rel)) {
 				delete(g.repos, s.rel)
 			}
@@ -483,7 +483,7 @@ func (g *Guard) replaced() {
 		defer unix.Close(dir)
 		// The clock of births goes in steps, and lags: what was made just before the run never
 		// has a later one.
-		if known && steady && had.Ino != s.dir.ino || bornAt(dir, name, g.standing.Start.UnixNano()) {
+		if known && steady && had.Ino != s.dir.Ino || bornAt(dir, name, g.standing.Start.UnixNano()) {
 			delete(g.repos, s.rel)
 		}
 	})

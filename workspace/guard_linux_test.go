@@ -851,9 +851,9 @@ func TestStoppedLookTrustsNothingNew(t *testing.T) {
 		_, err := w.guard.look()
 		stall = nil
 		require.NoError(t, err)
-		i := slices.IndexFunc(w.guard.tree.kids, func(d *dir) bool { return d.rel == "a" })
+		i := slices.IndexFunc(w.guard.tree.Kids, func(d *dir) bool { return d.Rel == "a" })
 		require.GreaterOrEqual(t, i, 0, "it was read")
-		require.Zero(t, w.guard.tree.kids[i].ctime, "it is read again")
+		require.Zero(t, w.guard.tree.Kids[i].Ctime, "it is read again")
 		w.guard.stop = nil
 		w.end()
 	}

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
@@ -16,31 +14,20 @@ import (
 // working tree (core.hooksPath, git-config(1)). In a working tree that came into being during the run, of a new
 // repository or of one that stood, the command has written what lies there. What is as in the workspace stays.
 
-// A newTree is a working tree that came into being, or one of a repository that did.
-type newTree struct {
-	path   string
-	shares bool // the configuration of a repository that stood
-}
-
-// workingTrees quarantines what git would run in working trees that are new.
-func (i *inerter) workingTrees(list []newTree) {
-	standing := i.guard.standing
+// workingTrees quarantines what git would run in working trees that came into being, or of repositories that did.
+func (i *inerter) workingTrees(list []string) {
 	for _, tree := range list {
-		for _, value := range standing.Hooks {
-			switch end, kind := i.unlike(tree.path, value); {
-			case kind.IsDir():
-				i.newHooks(tree.path, end)
-			case kind&fs.ModeSymlink != 0:
-				i.foreign = append(i.foreign, Finding{Path: end, Why: "git would find hooks through it in a new working tree"})
+		for _, value := range i.guard.standing.Hooks {
+			if end, kind := i.unlike(tree, value); kind&(fs.ModeDir|fs.ModeSymlink) != 0 {
+				if inside(end, tree) {
+					end = tree // as by the value "."
+				}
+				i.foreign = append(i.foreign, Finding{Path: end, Why: "git would run hooks from it in a new working tree"})
 			}
 		}
-		programs := standing.Own
-		if tree.shares {
-			programs = standing.Commands
-		}
-		for _, value := range programs {
-			if end, kind := i.unlike(tree.path, value); end != "" && !kind.IsDir() {
-				i.foreign = append(i.foreign, Finding{Path: end, Why: "git would run it: an existing configuration names it"})
+		for _, value := range i.guard.standing.Commands {
+			if end, kind := i.unlike(tree, value); end != "" && !kind.IsDir() {
+				i.foreign = append(i.foreign, Finding{Path: end, Why: "an existing configuration has git run what lies at this path of a working tree"})
 			}
 		}
 	}
@@ -64,21 +51,6 @@ func (i *inerter) unlike(tree, value string) (end string, kind fs.FileMode) {
 		return "", 0
 	}
 	return end, kind
-}
-
-// newHooks quarantines what is in a directory of hooks, but for what is as in the workspace. Samples git does not run.
-func (i *inerter) newHooks(tree, dir string) {
-	list, fd, err := i.list(dir)
-	if err != nil {
-		i.fail(dir, err)
-		return
-	}
-	defer unix.Close(fd)
-	for _, e := range list {
-		if path := dir + "/" + e.Name(); !e.IsDir() && !strings.HasSuffix(path, ".sample") && !i.asInWorkspace(tree, path) {
-			i.foreign = append(i.foreign, Finding{Path: path, Why: "git would run it as a hook in a new working tree"})
-		}
-	}
 }
 
 // asInWorkspace reports whether what a working tree has by a path is what the workspace has by the same, and the command

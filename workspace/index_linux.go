@@ -4,9 +4,10 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
-	"math"
+	"hash/fnv"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -17,24 +18,20 @@ import (
 	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
-// The index is one file a workspace and rule set, outside the workspace:
-//
-//	magic, version, sum of rules, root's path
-//	inodes whose other names were looked for
-//	what git's index said of files, by git directory
-//	the tree of directories, each before those below it
-//	a checksum of all that
+// The index is one file a workspace and rule set, outside the workspace: its magic, what an [index] holds in the form of
+// an unfinished-run record, and a checksum of both.
 //
 // It is believed only as far as (device, inode, ctime) of each directory say
 // that its list of names is still the same. A ctime cannot be set by a program,
 // but it is only as fine as the clock that it is taken from: a directory that
 // changed just before it was read could change again without a new ctime, so
 // that one is written down as unknown.
+//
+// The magic has a number, to be raised with the format and with what [compile] makes of a query: hits name rules by theirs.
 const (
-	indexMagic   = "pccrun workspace index\n"
-	indexVersion = 13
-	maxIndex     = 512 << 20
-	maxIndexes   = 256 // files: what was not used for longest goes when one more is made
+	indexMagic = "pccrun workspace index 14\n"
+	maxIndex   = 512 << 20
+	maxIndexes = 256 // files: what was not used for longest goes when one more is made
 )
 
 // indexPrefix begins the name of each.
@@ -42,28 +39,12 @@ const indexPrefix = "workspace-"
 
 // An index is what the last scan left.
 type index struct {
-	linked []uint64 // inodes with several names; their names are hits of classAlias
-	blobs  []blobs
-	root   *dir
-	all    []dir // root and all below it
-}
+	Sum    uint64 // [rules.sum]
+	Root   string
+	Linked []uint64 // inodes with several names; their names are hits of classAlias
+	Tree   *dir
 
-// blobs is what one git index records of some files, valid while the index
-// file is the same.
-type blobs struct {
-	gitDir string
-	id     identity
-	ids    map[string]string // by path in the worktree; "" for a file that is not tracked
-}
-
-// An identity changes when the content of a file may have.
-type identity struct {
-	dev, ino    uint64
-	ctime, size int64
-}
-
-func identityOf(st *unix.Stat_t) identity {
-	return identity{st.Dev, st.Ino, st.Ctim.Nano(), st.Size}
+	all []*dir // Tree and all below it
 }
 
 // indexPath returns the file for a root and rule set.
@@ -73,7 +54,7 @@ func indexPath(q Query, sum uint64) string {
 
 // loadIndex returns what the last scan left, nil if there is nothing that can
 // be believed.
-func loadIndex(q Query, c *rules, sum uint64) *index {
+func loadIndex(q Query, sum uint64) *index {
 	if q.IndexDir == "" || !ownDir(q.IndexDir) {
 		return nil
 	}
@@ -91,24 +72,31 @@ func loadIndex(q Query, c *rules, sum uint64) *index {
 		return nil
 	}
 	body := b[:len(b)-8]
-	if checksum(body) != binary.LittleEndian.Uint64(b[len(body):]) {
+	text, ok := strings.CutPrefix(string(body), indexMagic)
+	if !ok || checksum(body) != binary.LittleEndian.Uint64(b[len(body):]) {
 		return nil
 	}
-	return decodeIndex(body, c, sum)
+	x, d := &index{}, recordReader{in: text}
+	d.value(reflect.ValueOf(x).Elem())
+	if d.bad || d.in != "" || x.Sum != sum || x.Root != q.Root {
+		return nil
+	}
+	x.list(x.Tree)
+	return x
 }
 
-// checksum tells a damaged index from a whole one: FNV-1a over words, which
-// needs no table to be built at each start.
+func (x *index) list(d *dir) {
+	x.all = append(x.all, d)
+	for _, k := range d.Kids {
+		x.list(k)
+	}
+}
+
+// checksum tells a damaged index from a whole one.
 func checksum(b []byte) uint64 {
-	h := uint64(14695981039346656037)
-	for ; len(b) >= 8; b = b[8:] {
-		h = (h ^ binary.LittleEndian.Uint64(b)) * 1099511628211
-		h ^= h >> 32 // a multiplication carries upwards only
-	}
-	for _, c := range b {
-		h = (h ^ uint64(c)) * 1099511628211
-	}
-	return h
+	h := fnv.New64a()
+	h.Write(b)
+	return h.Sum64()
 }
 
 // own reports whether nobody but this user can have written a file or directory.
@@ -137,7 +125,8 @@ func (x *index) save(q Query, sum uint64) {
 		}
 		return
 	}
-	b := x.encode(q.Root, sum)
+	x.Sum, x.Root = sum, q.Root
+	b := appendValue([]byte(indexMagic), reflect.ValueOf(x).Elem())
 	_, err = f.Write(binary.LittleEndian.AppendUint64(b, checksum(b)))
 	if e := f.Close(); err == nil {
 		err = e
@@ -179,217 +168,15 @@ func prune(dir string) {
 	}
 }
 
-func (x *index) encode(root string, sum uint64) []byte {
-	e := encoder{b: make([]byte, 0, 64<<10)}
-	e.b = append(e.b, indexMagic...)
-	e.num(indexVersion)
-	e.num(sum)
-	e.text(root)
-	e.num(uint64(len(x.linked)))
-	for _, ino := range x.linked {
-		e.num(ino)
-	}
-	e.num(uint64(len(x.blobs)))
-	for _, bl := range x.blobs {
-		e.text(bl.gitDir)
-		e.num(bl.id.dev)
-		e.num(bl.id.ino)
-		e.num(uint64(bl.id.ctime))
-		e.num(uint64(bl.id.size))
-		e.num(uint64(len(bl.ids)))
-		for path, id := range bl.ids {
-			e.text(path)
-			e.text(id)
-		}
-	}
-	// The tree is written apart, since how many there are stands before it.
-	tree := encoder{b: make([]byte, 0, 64<<10)}
-	tree.dir(x.root)
-	e.num(tree.dirs)
-	return append(e.b, tree.b...)
-}
-
-type encoder struct {
-	b    []byte
-	dirs uint64
-}
-
-func (e *encoder) num(n uint64) { e.b = binary.AppendUvarint(e.b, n) }
-
-func (e *encoder) text(s string) {
-	e.num(uint64(len(s)))
-	e.b = append(e.b, s...)
-}
-
-func (e *encoder) dir(d *dir) {
-	e.dirs++
-	e.text(d.rel)
-	e.num(d.dev)
-	e.num(d.ino)
-	e.num(uint64(d.ctime))
-	flags := uint64(d.state) << 1
-	if d.git {
-		flags |= 1
-	}
-	e.num(flags)
-	e.num(uint64(d.why))
-	e.num(uint64(len(d.hits)))
-	for _, h := range d.hits {
-		e.num(uint64(h.class)<<2 | uint64(h.kind))
-		e.num(uint64(h.arg))
-		e.num(h.ino)
-		e.text(h.name)
-	}
-	e.num(uint64(len(d.kids)))
-	for _, k := range d.kids {
-		e.dir(k)
-	}
-}
-
-// decodeIndex reads an index whose checksum is right. One that was written for
-// another root, other rules or by another version is nil.
-func decodeIndex(b []byte, c *rules, sum uint64) *index {
-	rest, ok := strings.CutPrefix(string(b), indexMagic)
-	if !ok {
-		return nil
-	}
-	d := decoder{s: rest, rules: c}
-	if d.num() != indexVersion || d.num() != sum || d.text() != c.root {
-		return nil
-	}
-	x := &index{}
-	for n := d.count(); n > 0; n-- {
-		x.linked = append(x.linked, d.num())
-	}
-	for n := d.count(); n > 0; n-- {
-		bl := blobs{gitDir: d.text(), id: identity{d.num(), d.num(), int64(d.num()), int64(d.num())}, ids: map[string]string{}}
-		for n := d.count(); n > 0; n-- {
-			path := d.text()
-			bl.ids[path] = d.text()
-		}
-		x.blobs = append(x.blobs, bl)
-	}
-	n := d.count()
-	if d.bad || n == 0 {
-		return nil
-	}
-	d.slab, d.links = make([]dir, 0, n), make([]*dir, n)
-	x.root = d.dir("", 0)
-	x.all = d.slab
-	if d.bad || d.s != "" || len(x.all) != n {
-		return nil
-	}
-	return x
-}
-
-// A decoder reads what an encoder wrote; bad once something did not fit.
-type decoder struct {
-	s     string
-	rules *rules
-	slab  []dir  // directories yet to come are cut from here, all in one allocation
-	links []*dir // and the lists of them from here
-	bad   bool
-}
-
-// fail makes all that is read from here on zero.
-func (d *decoder) fail() { d.bad, d.s = true, "" }
-
-func (d *decoder) num() uint64 {
-	var n uint64
-	for i := 0; i < len(d.s) && i < binary.MaxVarintLen64; i++ {
-		c := d.s[i]
-		n |= uint64(c&0x7f) << (7 * i)
-		if c < 0x80 {
-			d.s = d.s[i+1:]
-			return n
-		}
-	}
-	d.fail()
-	return 0
-}
-
-// count is a number of things that take at least a byte each.
-func (d *decoder) count() int {
-	n := d.num()
-	if n > uint64(len(d.s)) {
-		d.fail()
-		return 0
-	}
-	return int(n)
-}
-
-func (d *decoder) text() string {
-	n := d.count()
-	s := d.s[:n]
-	d.s = d.s[n:]
-	return s
-}
-
-func (d *decoder) dir(parent string, depth int) *dir {
-	if len(d.slab) == cap(d.slab) || depth > math.MaxUint16 {
-		d.fail()
-		return nil
-	}
-	d.slab = d.slab[:len(d.slab)+1]
-	n := &d.slab[len(d.slab)-1]
-	n.rel = d.text()
-	if !isBelow(parent, n.rel, depth) {
-		d.fail()
-	}
-	n.dev, n.ino, n.ctime = d.num(), d.num(), int64(d.num())
-	flags := d.num()
-	n.git, n.state = flags&1 != 0, state(flags>>1)
-	n.why = uint32(d.num())
-	if !d.rules.explains(n.state, n.why) {
-		d.fail()
-	}
-	if c := d.count(); c > 0 {
-		n.hits = make([]hit, c)
-		for i := range n.hits {
-			flags := d.num()
-			h := hit{class: class(flags >> 2), kind: Kind(flags & 3), arg: uint32(d.num()), ino: d.num(), name: d.text()}
-			if !d.rules.has(h) {
-				d.fail()
-			}
-			n.hits[i] = h
-		}
-	}
-	c := d.count()
-	if d.bad || c > len(d.links) {
-		d.fail()
-		return nil
-	}
-	n.kids, d.links = d.links[:c:c], d.links[c:]
-	for i := range n.kids {
-		n.kids[i] = d.dir(n.rel, depth+1)
-	}
-	return n
-}
-
-// isBelow reports whether rel is a name in parent, or the root at depth 0.
-func isBelow(parent, rel string, depth int) bool {
-	if depth == 0 {
-		return rel == ""
-	}
-	if parent != "" {
-		if len(rel) <= len(parent) || rel[:len(parent)] != parent || rel[len(parent)] != '/' {
-			return false
-		}
-		rel = rel[len(parent)+1:]
-	}
-	return rel != "" && rel != "." && rel != ".." && strings.IndexByte(rel, '/') < 0 && strings.IndexByte(rel, 0) < 0
-}
-
 // verify marks the directories that are as they were. One is if its inode and
 // ctime are, and its parent is, so that it stands where it stood: the walk
 // asks for the parent first.
 func (x *index) verify(fd int, dev uint64) {
-	check := func(some []dir) {
+	check := func(some []*dir) {
 		var st unix.Stat_t
-		for i := range some {
-			d := &some[i]
-			d.same = d.ctime != 0 && beneath.Stat(fd, d.rel, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR &&
-				st.Dev == dev && st.Dev == d.dev && st.Ino == d.ino && st.Ctim.Nano() == d.ctime
+		for _, d := range some {
+			d.same = d.Ctime != 0 && beneath.Stat(fd, d.Rel, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR &&
+				st.Dev == dev && st.Dev == d.Dev && st.Ino == d.Ino && st.Ctim.Nano() == d.Ctime
 		}
 	}
 	if len(x.all) < 4*pile {
@@ -407,11 +194,11 @@ func (x *index) verify(fd int, dev uint64) {
 // changed just before start, that lie on another file system, or that could
 // not be read.
 func forget(d *dir, start time.Time, dev uint64) {
-	if changedSince(d.ctime, start) || d.dev != dev || d.shut {
-		d.ctime = 0
+	if changedSince(d.Ctime, start) || d.Dev != dev || d.shut {
+		d.Ctime = 0
 	}
-	d.kids = slices.DeleteFunc(d.kids, func(k *dir) bool { return k.gone })
-	for _, k := range d.kids {
+	d.Kids = slices.DeleteFunc(d.Kids, func(k *dir) bool { return k.gone })
+	for _, k := range d.Kids {
 		forget(k, start, dev)
 	}
 }

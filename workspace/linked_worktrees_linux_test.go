@@ -53,11 +53,11 @@ func TestGuardWaysToConfigurationsThatStood(t *testing.T) {
 		where, use   string
 		want         string
 	}{
-		"a directory that shares it":            {"", monitor, []string{"mkdir -p r/.git; echo 'ref: refs/heads/x' > r/.git/HEAD; echo ../../.git > r/.git/commondir; program r/tools"}, "r", status, "inert r/.git/commondir"},
-		"of another name":                       {"", "git config alias.x '!./tools/fsm'; git commit -qm x --allow-empty; ", []string{share + "echo ../.git > x/commondir; program x/tools"}, "x", "git x", "inert x/commondir"},
+		"a directory that shares it":            {"", monitor, []string{"mkdir -p r/.git; echo 'ref: refs/heads/x' > r/.git/HEAD; echo ../../.git > r/.git/commondir; program r/tools"}, "r", status, "inert r/.git/commondir inert r/tools/fsm"},
+		"of another name":                       {"", "git config alias.x '!./tools/fsm'; git commit -qm x --allow-empty; ", []string{share + "echo ../.git > x/commondir; program x/tools"}, "x", "git x", "inert x/commondir inert x/tools/fsm"},
 		"a program that another repository has": {"", "git init -q a; " + monitor, []string{"program a/tools; git worktree add -q r; program r/tools"}, "r", status, "inert r/tools/fsm"},
-		"hooks that another repository has":     {"", "git init -q a; " + hooks, []string{"hook a/.githooks; git worktree add -q r; hook r/.githooks"}, "r", commit, "inert r/.githooks/pre-commit"},
-		"hooks beside a worktree's own":         {"", hooks + "git worktree add -q a", []string{"hook .git/worktrees/a/.githooks; git worktree add -q r; hook r/.githooks"}, "r", commit, "inert .git/worktrees/a/.githooks inert r/.githooks/pre-commit"},
+		"hooks that another repository has":     {"", "git init -q a; " + hooks, []string{"hook a/.githooks; git worktree add -q r; hook r/.githooks"}, "r", commit, "inert r/.githooks"},
+		"hooks beside a worktree's own":         {"", hooks + "git worktree add -q a", []string{"hook .git/worktrees/a/.githooks; git worktree add -q r; hook r/.githooks"}, "r", commit, "inert .git/worktrees/a/.githooks inert r/.githooks"},
 		"a link to another repository's":        {"", "git init -q a; " + hooks, []string{"hook a/.githooks; git worktree add -q r; ln -s ../a/.githooks r/.githooks"}, "r", commit, "inert r/.githooks"},
 		"a .git file that led to nothing":       {"", monitor, []string{"mkdir sub; echo gitdir: ../x > sub/.git", share + "echo ../.git > x/commondir; program sub/tools"}, "sub", status, "inert sub/.git inert sub/.git inert x/commondir"},
 		"a link that led to nothing":            {"", monitor, []string{"mkdir sub; ln -s ../x sub/.git", share + "echo ../.git > x/commondir; program sub/tools"}, "sub", status, "inert sub/.git inert sub/.git inert x/commondir"},

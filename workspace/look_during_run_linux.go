@@ -4,7 +4,6 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -124,18 +123,18 @@ func (g *Guard) stopped() bool {
 // verify marks the directories that are as the tree has them.
 func (g *Guard) verify(d *dir) {
 	d.same = false
-	if g.during.skips(d.rel) || g.stopped() {
+	if g.during.skips(d.Rel) || g.stopped() {
 		return
 	}
 	var st unix.Stat_t
 	var err error
 	switch {
 	case g.during.fds == nil:
-		err = beneath.Stat(g.fd, d.rel, &st)
+		err = beneath.Stat(g.fd, d.Rel, &st)
 	case d.watch == 0 && !d.shut:
 		// Armed first, and then compared: what changes from here on is told.
 		var fd int
-		if fd, err = beneath.Open(g.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY); err == nil {
+		if fd, err = beneath.Open(g.fd, d.Rel, unix.O_RDONLY|unix.O_DIRECTORY); err == nil {
 			kept := g.during.watch(d, fd)
 			err = unix.Fstat(fd, &st)
 			if !kept {
@@ -148,19 +147,8 @@ func (g *Guard) verify(d *dir) {
 		g.during.rearm(d)
 		err = unix.Fstat(d.watch, &st)
 	}
-	d.same = d.ctime != 0 && err == nil && st.Dev == d.dev && st.Ino == d.ino && st.Ctim.Nano() == d.ctime
-	kids := d.kids
-	if half := len(kids) / 2; half > 2*pile && g.during.last { // which nobody but the user waits for
-		var second sync.WaitGroup
-		defer second.Wait()
-		kids = kids[:half]
-		second.Go(func() {
-			for _, k := range d.kids[half:] {
-				g.verify(k)
-			}
-		})
-	}
-	for _, k := range kids {
+	d.same = d.Ctime != 0 && err == nil && st.Dev == d.Dev && st.Ino == d.Ino && st.Ctim.Nano() == d.Ctime
+	for _, k := range d.Kids {
 		g.verify(k)
 	}
 }

@@ -129,23 +129,22 @@ func (i *inerter) all() error {
 	g := i.guard
 	defer i.close()
 	i.gitDirectories()
-	var trees []newTree
+	var trees []string
 	g.rules.suspects(g.tree, func(s suspect) {
 		if s.kind != isRepo {
 			return
 		}
 		path, stood, leads := i.view.abs(s.rel), g.repos[s.rel], ""
-		if s.hit.name != "" {
+		if s.hit.Name != "" {
 			leads = i.git.Leads(path)
 		}
-		tree := newTree{path: workTreeOf(path), shares: leads != "" && i.stands(leads)}
 		switch {
-		case stood && s.hit.name == "":
+		case stood && s.hit.Name == "":
 			i.linkedTrees(path)
 		case stood && (leads == "" || g.stoodGit(leads)): // else git has made anew what it leads to
 		default:
-			trees = append(trees, tree)
-			if !stood && s.hit.name != "" && !i.git.LeadsBack(path) {
+			trees = append(trees, workTreeOf(path))
+			if !stood && s.hit.Name != "" && !i.git.LeadsBack(path) {
 				i.foreign = append(i.foreign, Finding{Path: path, Why: gitdir.WhyPointer})
 			}
 		}
@@ -159,11 +158,6 @@ func (i *inerter) all() error {
 	}
 	i.reviewed()
 	return errors.Join(i.errs...)
-}
-
-// stands reports whether a git directory stood, or shares the configuration of one that did.
-func (i *inerter) stands(gitDir string) bool {
-	return i.guard.stoodGit(gitDir) || ofWorktree(gitDir) && i.guard.stoodGit(filepath.Dir(filepath.Dir(gitDir)))
 }
 
 // linkedTrees quarantines links that the run has put where a repository which stood has its working tree: git would

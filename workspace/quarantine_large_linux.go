@@ -25,7 +25,7 @@ var maxDirs = 1 << 20
 // weigh is how many a directory and all that is known below it are, and what they weigh.
 func (d *dir) weigh() (dirs, weight int) {
 	dirs, weight = 1, d.weight()
-	for _, k := range d.kids {
+	for _, k := range d.Kids {
 		n, w := k.weigh()
 		dirs, weight = dirs+n, weight+w
 	}
@@ -34,7 +34,7 @@ func (d *dir) weigh() (dirs, weight int) {
 
 // deeper reports whether something below lies too deep.
 func (d *dir) deeper() bool {
-	return d.deep() || slices.ContainsFunc(d.kids, (*dir).deeper)
+	return d.deep() || slices.ContainsFunc(d.Kids, (*dir).deeper)
 }
 
 // lighten quarantines the new directories of those that stood, where they lie too deep or weigh most, until half of what a look gets
@@ -50,8 +50,8 @@ func (g *Guard) lighten() (moved int, err error) {
 	var visit func(d *dir)
 	visit = func(d *dir) {
 		p := place{in: d, fresh: map[*dir]bool{}}
-		for _, k := range d.kids {
-			if !g.born(k.rel) {
+		for _, k := range d.Kids {
+			if !g.born(k.Rel) {
 				visit(k)
 				continue
 			}
@@ -77,10 +77,10 @@ func (g *Guard) lighten() (moved int, err error) {
 		}
 		n, err := g.moveFresh(p.in)
 		if moved += n; err != nil {
-			return moved, fmt.Errorf("quarantine directories of %s: %w", beneath.Shorten(p.in.rel), err)
+			return moved, fmt.Errorf("quarantine directories of %s: %w", beneath.Shorten(p.in.Rel), err)
 		}
-		p.in.kids = slices.DeleteFunc(p.in.kids, func(k *dir) bool { return p.fresh[k] })
-		p.in.ctime = 0 // to be read again
+		p.in.Kids = slices.DeleteFunc(p.in.Kids, func(k *dir) bool { return p.fresh[k] })
+		p.in.Ctime = 0 // to be read again
 		dirs, weight = dirs-p.dirs, weight-p.weight
 	}
 	return moved, nil
@@ -88,15 +88,15 @@ func (g *Guard) lighten() (moved int, err error) {
 
 // moveFresh quarantines all new directories in one, together.
 func (g *Guard) moveFresh(d *dir) (moved int, err error) {
-	from, err := beneath.Open(g.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
+	from, err := beneath.Open(g.fd, d.Rel, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return 0, err
 	}
 	defer unix.Close(from)
-	path := g.standing.Root + "/" + join(d.rel, quarantine.Prefix+"directories")
+	path := g.standing.Root + "/" + join(d.Rel, quarantine.Prefix+"directories")
 	c, left, moved, err := g.stash.TakeUnseen(from, Finding{Kind: Stashed, Path: path, Why: TooMuch}, func(name string) bool { return g.bornAt(from, name) })
 	if left != "" {
-		g.shut[join(d.rel, left)] = true // it is closed to everybody, and no look opens it
+		g.shut[join(d.Rel, left)] = true // it is closed to everybody, and no look opens it
 	}
 	if moved > 0 || left != "" {
 		g.told(c)

@@ -120,21 +120,21 @@ func (g *Guard) remember() {
 
 // fresh tells of files for review that are new.
 func (g *Guard) fresh(d *dir) {
-	if d.gone || d.state == hidden || d.state == protected {
+	if d.gone || d.State == hidden || d.State == protected {
 		return
 	}
-	for _, h := range d.hits {
-		path := g.standing.Root + "/" + join(d.rel, h.name)
+	for _, h := range d.Hits {
+		path := g.standing.Root + "/" + join(d.Rel, h.Name)
 		switch {
-		case inModules(d.rel) || h.kind == Dir:
-		case h.class == classProtect && (g.rules.protect[h.arg].Review || g.rules.protect[h.arg].Home):
-			g.added(path, g.rules.protect[h.arg].Pattern)
-		case h.class == classInside && d.state == reviewed:
-			g.added(path, g.rules.protect[d.why].Pattern)
+		case inModules(d.Rel) || h.Kind == Dir:
+		case h.Class == classProtect && (g.rules.protect[h.Arg].Review || g.rules.protect[h.Arg].Home):
+			g.added(path, g.rules.protect[h.Arg].Pattern)
+		case h.Class == classInside && d.State == reviewed:
+			g.added(path, g.rules.protect[d.Why].Pattern)
 		}
 	}
-	for _, k := range d.kids {
-		if k.name() == "hooks" && (d.git || d.name() == ".git") && !g.repos[d.rel] {
+	for _, k := range d.Kids {
+		if k.name() == "hooks" && (d.Git || d.name() == ".git") && !g.repos[d.Rel] {
 			continue // a new repository's, which are quarantined
 		}
 		g.fresh(k)

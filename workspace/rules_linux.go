@@ -3,6 +3,7 @@ package workspace
 import (
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -53,7 +54,6 @@ type rules struct {
 	kept    bool // see [Query.Kept]
 	files   []profiles.FileRule
 	protect []profiles.ProtectRule
-	final   map[string]int // the last rule with a pattern, by its number; nil if each is the only one
 	deep    []Way
 	closed  []int    // rules without a glob that hide or replace a directory below the root
 	open    []string // paths below the root that rules without a glob show
@@ -96,18 +96,12 @@ func compile(q Query) (*rules, error) {
 			}
 		}
 	}
-	if !q.Distinct {
-		c.final = make(map[string]int, len(q.Protect))
-		for i := range q.Protect {
-			c.final[q.Protect[i].Pattern] = i
-		}
-	}
 	for i := range q.Protect {
 		r := &q.Protect[i]
 		if r.Pattern == "" || strings.IndexByte(r.Pattern, 0) >= 0 {
 			return nil, fmt.Errorf("scan workspace: %s: pattern %q: want a name or a path", r.Origin, r.Pattern)
 		}
-		if _, git := gitPattern(r.Pattern); git || c.overridden(i) {
+		if _, git := gitPattern(r.Pattern); git {
 			continue
 		}
 		c.add(classProtect, i, r.Pattern)
@@ -122,11 +116,6 @@ func compile(q Query) (*rules, error) {
 		c.begins(name)
 	}
 	return c, nil
-}
-
-// overridden reports whether a later rule has the same pattern.
-func (c *rules) overridden(i int) bool {
-	return c.final != nil && c.final[c.protect[i].Pattern] != i
 }
 
 // add files a rule under what the last name of its pattern begins or ends with.
@@ -196,34 +185,6 @@ func (c *rules) matches(r *rule, path string) bool {
 	return c.protect[r.arg].Matches(c.root, path)
 }
 
-// has reports whether a hit could be one of these rules'.
-func (c *rules) has(h hit) bool {
-	switch h.class {
-	case classGlob:
-		return int(h.arg) < len(c.files)
-	case classProtect:
-		return int(h.arg) < len(c.protect)
-	case classWay:
-		return int(h.arg) < len(c.deep)
-	}
-	return h.class < classWay && h.arg == 0
-}
-
-// explains reports whether a directory could be in the state because of why.
-func (c *rules) explains(s state, why uint32) bool {
-	switch s {
-	case plain:
-		return why == 0
-	case protected:
-		return why == byGit || int(why) < len(c.protect)
-	case reviewed:
-		return int(why) < len(c.protect)
-	case hidden, fixed:
-		return int(why) < len(c.files)
-	}
-	return false
-}
-
 // closes returns the rule of the file table that keeps the payload from seeing
 // what lies below the directory, given what its name was a hit for.
 func (c *rules) closes(path string, hits []hit) (file uint32, ok bool) {
@@ -236,11 +197,11 @@ func (c *rules) closes(path string, hits []hit) (file uint32, ok bool) {
 		return 0, false
 	}
 	for _, h := range hits {
-		if h.class != classGlob {
+		if h.Class != classGlob {
 			continue
 		}
-		if a := c.files[h.arg].Access; a == profiles.Hide || a == profiles.Private {
-			return h.arg, true
+		if a := c.files[h.Arg].Access; a == profiles.Hide || a == profiles.Private {
+			return h.Arg, true
 		}
 	}
 	return 0, false
@@ -282,25 +243,14 @@ func (c *rules) named() bool {
 }
 
 // gitRule returns the last rule that a query has for one of the package's own
-// patterns, or one that denies.
-func (c *rules) gitRule(pattern string) profiles.ProtectRule {
-	for _, r := range slices.Backward(c.protect) {
+// patterns, and its index; else one that denies.
+func (c *rules) gitRule(pattern string) (profiles.ProtectRule, int) {
+	for i, r := range slices.Backward(c.protect) {
 		if own, git := gitPattern(r.Pattern); git && own == pattern {
-			return r
+			return r, i
 		}
 	}
-	return profiles.ProtectRule{Pattern: pattern}
-}
-
-// gitReview returns the index of the rule by which one of the package's own patterns is
-// for review, if the last one for it says so.
-func (c *rules) gitReview(pattern string) (int, bool) {
-	for i := range slices.Backward(c.protect) {
-		if own, git := gitPattern(c.protect[i].Pattern); git && own == pattern {
-			return i, c.protect[i].Review
-		}
-	}
-	return 0, false
+	return profiles.ProtectRule{Pattern: pattern}, -1
 }
 
 // gitPattern returns which of the package's own patterns a pattern is.
@@ -315,30 +265,13 @@ func gitPattern(pattern string) (string, bool) {
 	return "", false
 }
 
-// sum is a hash of all that decides what a scan finds, the format of the index
-// included: an index with another sum is of no use.
+// sum is a hash of all that decides what a scan finds: an index with another sum is of no use.
 func (c *rules) sum() uint64 {
-	h := uint64(14695981039346656037) // FNV-1a: hash/fnv takes slices, which would all be copies
-	one := func(b byte) { h = (h ^ uint64(b)) * 1099511628211 }
-	add := func(text string, more ...byte) {
-		for i := range 4 {
-			one(byte(len(text) >> (8 * i)))
-		}
-		for i := range len(text) {
-			one(text[i])
-		}
-		for _, b := range more {
-			one(b)
-		}
-	}
-	add(c.root, indexVersion, flag(c.kept))
-	for i := range c.files {
-		r := &c.files[i]
-		add(r.Path)
-		add(r.Glob, byte(r.Access))
-	}
-	for i := range c.protect {
-		add(c.protect[i].Pattern, flag(c.protect[i].Review), flag(c.protect[i].Home))
-	}
-	return h
+	query := struct {
+		Root    string
+		Kept    bool
+		Files   []profiles.FileRule
+		Protect []profiles.ProtectRule
+	}{c.root, c.kept, c.files, c.protect}
+	return checksum(appendValue(nil, reflect.ValueOf(query)))
 }

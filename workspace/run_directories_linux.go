@@ -19,31 +19,25 @@ type MadeDirs []int
 
 // MakeDirs makes directories of a workspace, outer ones first, where nothing stands. What cannot
 // be made, or not be marked, is left out: a name that the command makes itself is quarantined.
-// Each that lies in no other it opens, and locks, shared (flock(2)): another run may remove it before that,
+// Each is opened, and locked, shared (flock(2)): another run may remove it before that,
 // and then it is made again.
 func MakeDirs(root string, names []string) (held MadeDirs) {
 	eachParent(root, names, func(dir int, name string) {
-		outer := outermost(names, name) == name
-		name = filepath.Base(name)
-		for range 100 { // who holds it alone removes it, and is gone soon
+		for range 100 { // who has the lock alone removes it, and is gone soon
 			makeDir(dir, name)
-			if !outer {
-				return
-			}
 			fd, err := beneath.Open(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
 			if err == unix.ENOENT {
 				continue
 			} else if err != nil {
 				return
 			}
-			var opened, named unix.Stat_t
 			switch err := unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB); {
 			case err == unix.EWOULDBLOCK:
 				_ = unix.Nanosleep(&unix.Timespec{Nsec: 1e6}, nil)
 			case err != nil:
 				unix.Close(fd)
 				return
-			case unix.Fstat(fd, &opened) == nil && unix.Fstatat(dir, name, &named, unix.AT_SYMLINK_NOFOLLOW) == nil && opened.Dev == named.Dev && opened.Ino == named.Ino:
+			case standsAs(fd, dir, name):
 				held = append(held, fd)
 				return
 			}
@@ -77,44 +71,27 @@ func (m MadeDirs) Close() {
 // RemoveMade removes what [MakeDirs] has made and nothing lies in, inner ones first, unless another run uses it.
 func RemoveMade(root string, all []string) {
 	names := slices.Clone(all)
-	var locked []int
-	used := map[string]bool{}
-	eachParent(root, names, func(dir int, name string) {
-		if outermost(names, name) != name {
-			return
-		}
-		fd, err := beneath.Open(dir, filepath.Base(name), unix.O_RDONLY|unix.O_DIRECTORY)
-		if err != nil {
-			return
-		}
-		locked = append(locked, fd)
-		used[name] = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil
-	})
-	defer MadeDirs(locked).Close()
 	slices.Reverse(names)
-	names = slices.DeleteFunc(names, func(name string) bool { return used[outermost(all, name)] })
 	eachParent(root, names, func(dir int, name string) {
-		name = filepath.Base(name)
 		fd, err := beneath.Open(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
 		if err != nil {
 			return
 		}
 		defer unix.Close(fd)
-		if _, err := unix.Fgetxattr(fd, madeMark, nil); err == nil && beneath.Empty(fd) == nil {
+		_, err = unix.Fgetxattr(fd, madeMark, nil)
+		if err == nil && beneath.Empty(fd) == nil && unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil && standsAs(fd, dir, name) {
 			_ = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR) // which fails where something came meanwhile
 		}
 	})
 }
 
-// outermost returns which of the names is around one, or that itself.
-func outermost(names []string, name string) string {
-	for slices.Contains(names, filepath.Dir(name)) {
-		name = filepath.Dir(name)
-	}
-	return name
+// standsAs reports whether what was opened still stands under its name.
+func standsAs(fd, dir int, name string) bool {
+	var opened, named unix.Stat_t
+	return unix.Fstat(fd, &opened) == nil && beneath.Stat(dir, name, &named) == nil && opened.Dev == named.Dev && opened.Ino == named.Ino
 }
 
-// eachParent opens the directory of each name, through no link.
+// eachParent opens the directory of each path, through no link, and passes the last name on.
 func eachParent(root string, names []string, do func(dir int, name string)) {
 	top, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -123,7 +100,7 @@ func eachParent(root string, names []string, do func(dir int, name string)) {
 	defer unix.Close(top)
 	for _, name := range names {
 		if dir, err := beneath.Open(top, filepath.Dir(name), unix.O_PATH|unix.O_DIRECTORY); err == nil {
-			do(dir, name)
+			do(dir, filepath.Base(name))
 			unix.Close(dir)
 		}
 	}

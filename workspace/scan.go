@@ -42,13 +42,9 @@ type Query struct {
 	// the package's own rules have the patterns .git/hooks, .git/config,
 	// .git/config.worktree, .git/commondir and .git/info/attributes, and a
 	// rule here with such a pattern and Review set moves them to
-	// [Found.Review]. Of two rules with one pattern the later counts. The list is
+	// [Found.Review]. Of two rules with one pattern the one that denies counts. The list is
 	// kept, not copied: nobody changes it from here on.
 	Protect []profiles.ProtectRule
-
-	// Distinct says that there are no two with one pattern, as in a policy: looking
-	// for them takes as long as all else that is done with the rules of a launch.
-	Distinct bool
 
 	// Trees are directories that the command may write as well, of which each is looked
 	// through by itself, as the workspace is.

@@ -67,26 +67,26 @@ func scanOnce(q Query) (*Found, error) {
 
 	start := time.Now()
 	sum := rules.sum()
-	old := loadIndex(q, rules, sum)
+	old := loadIndex(q, sum)
 	w := &walker{rules: rules, fd: fd, dev: st.Dev}
 	root := &dir{}
 	if old == nil {
 		old = &index{}
 		w.push(root)
 	} else {
-		root = old.root
+		root = old.Tree
 		old.verify(fd, st.Dev)
 		w.keep(root)
 	}
 	changed := len(w.todo) > 0
 	w.want = old.inodes(changed)
 	var s *scan
-	linked, known := old.linked, old
+	linked, known := old.Linked, old
 	for again := false; ; again = true {
 		if err := w.run(); err != nil {
 			return nil, w.crowd(err, root)
 		}
-		if !again && old.root != nil && !w.news && w.entries < worthwhile {
+		if !again && old.Tree != nil && !w.news && w.entries < worthwhile {
 			changed = false // but for ctimes, of which each run moves one: what is written would not hold until the next
 		}
 		s = newScan(q, w, root, known)
@@ -104,7 +104,7 @@ func scanOnce(q Query) (*Found, error) {
 		}
 		// Something has other names that nobody has looked for: only a look
 		// at every inode tells where they are.
-		linked, known, changed = slices.Sorted(maps.Keys(s.linked)), &index{blobs: s.blobs}, true
+		linked, known, changed = slices.Sorted(maps.Keys(s.linked)), &index{}, true
 		w = &walker{rules: rules, fd: fd, dev: st.Dev, want: s.linked, entries: w.entries}
 		root = &dir{}
 		w.push(root)
@@ -117,10 +117,9 @@ func scanOnce(q Query) (*Found, error) {
 	if err != nil {
 		return nil, err
 	}
-	if q.IndexDir != "" && (changed || s.blobsChanged) {
+	if q.IndexDir != "" && changed {
 		forget(root, start, st.Dev)
-		s.blobs = slices.DeleteFunc(s.blobs, func(b blobs) bool { return changedSince(b.id.ctime, start) })
-		x := &index{linked: slices.Sorted(maps.Keys(s.linked)), blobs: s.blobs, root: root}
+		x := &index{Linked: slices.Sorted(maps.Keys(s.linked)), Tree: root}
 		x.save(q, sum)
 	}
 	return found, nil
@@ -148,21 +147,20 @@ func openRoot(root string) (int, error) {
 // for their link count each time, because they lie in a directory that is
 // protected or hidden as a whole.
 func (x *index) inodes(reading bool) map[uint64]struct{} {
-	want := make(map[uint64]struct{}, len(x.linked))
-	for _, ino := range x.linked {
+	want := make(map[uint64]struct{}, len(x.Linked))
+	for _, ino := range x.Linked {
 		want[ino] = struct{}{}
 	}
 	if !reading {
 		return want
 	}
-	for i := range x.all {
-		d := &x.all[i]
-		if d.state != protected && d.state != hidden && d.state != fixed {
+	for _, d := range x.all {
+		if d.State != protected && d.State != hidden && d.State != fixed {
 			continue
 		}
-		for _, h := range d.hits {
-			if h.class == classInside && h.kind == File {
-				want[h.ino] = struct{}{}
+		for _, h := range d.Hits {
+			if h.Class == classInside && h.Kind == File {
+				want[h.Ino] = struct{}{}
 			}
 		}
 	}
@@ -198,7 +196,6 @@ type scan struct {
 	copied      int             // bytes of those
 	hooks       map[string]bool // relative paths of hooks that configurations name
 	commands    map[string]bool // and of programs
-	own         map[string]bool // those of the user's own
 	placed      map[string]bool // what both lead to
 	beside      map[string]bool // see [Found.Outside]
 
@@ -207,10 +204,6 @@ type scan struct {
 	pinnedAs   map[uint64]origin   // one name of each, as far as it is pinned
 	restricted map[uint64]origin   // and as far as a rule of the file table hides it or makes it read-only
 	aliases    []alias
-
-	blobs        []blobs
-	oldBlobs     []blobs
-	blobsChanged bool
 
 	found Found
 }
@@ -233,12 +226,11 @@ func newScan(q Query, w *walker, tree *dir, old *index) *scan {
 	s := &scan{
 		view: newView(w.rules, w.fd, w.dev), q: q, tree: tree,
 		pins: map[string]Pin{}, matches: map[string]Match{}, review: map[string]Reviewed{}, awaited: map[string]string{}, fifos: map[string]Node{},
-		vacant: map[string]bool{}, late: map[string]string{}, hooks: map[string]bool{}, commands: map[string]bool{}, own: map[string]bool{}, placed: map[string]bool{}, beside: map[string]bool{},
+		vacant: map[string]bool{}, late: map[string]string{}, hooks: map[string]bool{}, commands: map[string]bool{}, placed: map[string]bool{}, beside: map[string]bool{},
 		trees: map[string]LinkedTree{}, isGitDir: map[string]bool{}, walked: map[string]bool{},
 		linked: map[uint64]struct{}{}, known: w.want, pinnedAs: map[uint64]origin{}, restricted: map[uint64]origin{},
-		oldBlobs: old.blobs,
 	}
-	for _, ino := range old.linked {
+	for _, ino := range old.Linked {
 		s.linked[ino] = struct{}{}
 	}
 	s.found.Stats.Entries = w.entries
@@ -268,7 +260,7 @@ func (s *scan) collect() error {
 
 func (s *scan) visit(d *dir) error {
 	if d.gone {
-		s.unseen[s.abs(d.rel)] = unix.ENOENT
+		s.unseen[s.abs(d.Rel)] = unix.ENOENT
 		return nil
 	}
 	s.found.Stats.Dirs++
@@ -277,20 +269,20 @@ func (s *scan) visit(d *dir) error {
 	}
 	if d.shut {
 		// Its owner could open it from inside and change what lies there.
-		if err := s.pin(s.abs(d.rel), profiles.ProtectRule{Pattern: Unlisted}); err != nil {
+		if err := s.pin(s.abs(d.Rel), profiles.ProtectRule{Pattern: Unlisted}); err != nil {
 			return err
 		}
 	}
-	if (d.git || d.name() == ".git") && d.state != hidden {
-		s.walked[s.abs(d.rel)] = true
-		s.addGitDir(s.abs(d.rel))
+	if (d.Git || d.name() == ".git") && d.State != hidden {
+		s.walked[s.abs(d.Rel)] = true
+		s.addGitDir(s.abs(d.Rel))
 	}
-	for _, h := range d.hits {
+	for _, h := range d.Hits {
 		if err := s.hit(d, h); err != nil {
 			return err
 		}
 	}
-	for _, k := range d.kids {
+	for _, k := range d.Kids {
 		if err := s.visit(k); err != nil {
 			return err
 		}
@@ -299,27 +291,27 @@ func (s *scan) visit(d *dir) error {
 }
 
 func (s *scan) hit(d *dir, h hit) error {
-	path := s.abs(join(d.rel, h.name))
-	switch h.class {
+	path := s.abs(join(d.Rel, h.Name))
+	switch h.Class {
 	case classGit:
-		return s.gitEntry(s.abs(d.rel), path, h.kind)
+		return s.gitEntry(s.abs(d.Rel), path, h.Kind)
 	case classProtect:
-		r := s.protect[h.arg]
-		if r.Home && h.kind == Dir {
+		r := s.protect[h.Arg]
+		if r.Home && h.Kind == Dir {
 			return nil
 		}
-		if inModules(d.rel) {
+		if inModules(d.Rel) {
 			if r.Review {
 				return nil
 			}
 			r.Review = true
 		}
-		return s.guard(Node{path, h.kind, d.dev, h.ino}, r)
+		return s.guard(Node{path, h.Kind, d.Dev, h.Ino}, r)
 	case classGlob:
 		return s.match(path, h)
 	case classAlias:
-		if d.state != hidden { // else it is out of reach
-			s.aliases = append(s.aliases, alias{path: path, ino: h.ino})
+		if d.State != hidden { // else it is out of reach
+			s.aliases = append(s.aliases, alias{path: path, ino: h.Ino})
 		}
 	case classInside:
 		return s.inside(d, h, path)
@@ -328,13 +320,13 @@ func (s *scan) hit(d *dir, h hit) error {
 	case classLead:
 		s.found.Leads = append(s.found.Leads, path)
 	case classWay:
-		way := s.deep[h.arg]
-		if inModules(d.rel) || strings.ContainsAny(way.rest, "*?[") {
+		way := s.deep[h.Arg]
+		if inModules(d.Rel) || strings.ContainsAny(way.rest, "*?[") {
 			return nil
 		}
 		r := way.rule
 		r.Pattern = way.Whole
-		return s.leadsTo(s.abs(d.rel), h.name+"/"+way.rest, r)
+		return s.leadsTo(s.abs(d.Rel), h.Name+"/"+way.rest, r)
 	}
 	return nil
 }
@@ -378,32 +370,32 @@ func (s *scan) restrict(ino uint64, o origin) {
 // inside is for a file or link below a directory that matters as a whole.
 func (s *scan) inside(d *dir, h hit, path string) error {
 	rule := profiles.ProtectRule{Pattern: ".git/hooks"}
-	byFile := d.state == hidden || d.state == fixed
-	if !byFile && d.why != byGit {
-		rule = s.protect[d.why]
+	byFile := d.State == hidden || d.State == fixed
+	if !byFile && d.Why != byGit {
+		rule = s.protect[d.Why]
 	}
 	take := func(ino uint64) { s.pinnedAs[ino] = origin{path: path, rule: rule} }
 	switch {
-	case d.state == reviewed:
+	case d.State == reviewed:
 		rule.Review = true // or why is a rule that does not hold in node_modules
-		return s.guard(Node{path, h.kind, d.dev, h.ino}, rule)
+		return s.guard(Node{path, h.Kind, d.Dev, h.Ino}, rule)
 	case byFile:
-		take = func(ino uint64) { s.restrict(ino, origin{path: path, file: s.files[d.why]}) }
-	case h.kind == Link:
-		err := s.leadsTo(filepath.Dir(path), h.name, rule)
+		take = func(ino uint64) { s.restrict(ino, origin{path: path, file: s.files[d.Why]}) }
+	case h.Kind == Link:
+		err := s.leadsTo(filepath.Dir(path), h.Name, rule)
 		if errors.Is(err, errWhole) {
 			s.note("%v", err)
 			err = nil
 		}
 		return err
 	}
-	if h.kind != File {
+	if h.Kind != File {
 		return nil
 	}
-	if _, known := s.known[h.ino]; known {
-		take(h.ino)
-		if d.state == protected {
-			s.aliases = append(s.aliases, alias{path, h.ino, true})
+	if _, known := s.known[h.Ino]; known {
+		take(h.Ino)
+		if d.State == protected {
+			s.aliases = append(s.aliases, alias{path, h.Ino, true})
 		}
 		return nil
 	}
@@ -552,7 +544,7 @@ func (s *scan) note(format string, args ...any) {
 // match records what a glob of the file table matches; of two rules for a path
 // the stricter.
 func (s *scan) match(path string, h hit) error {
-	r := s.files[h.arg]
+	r := s.files[h.Arg]
 	if m, seen := s.matches[path]; seen && m.Rule.Access <= r.Access {
 		return nil
 	}
@@ -664,7 +656,7 @@ func (s *scan) finish() (*Found, error) {
 	f.Vacant, f.Away = slices.Sorted(maps.Keys(s.vacant)), s.away
 	f.after = leavings{s.rules, s.tree, s.plainGits(), Standing{
 		Keys: f.keys(s), Late: s.late, Awaited: s.awaited, Hooks: slices.Sorted(maps.Keys(s.hooks)), Commands: slices.Sorted(maps.Keys(s.commands)),
-		Own: slices.Sorted(maps.Keys(s.own)), Placed: slices.Sorted(maps.Keys(s.placed)), Trees: s.trees,
+		Placed: slices.Sorted(maps.Keys(s.placed)), Trees: s.trees,
 	}, covered}
 	slices.Sort(f.Notes)
 	f.Notes = slices.Compact(f.Notes)

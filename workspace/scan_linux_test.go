@@ -50,14 +50,18 @@ func TestScanNames(t *testing.T) {
 	require.Equal(t, []string{".github/workflows/ci.yml", "AGENTS.md", "a/AGENTS.md", "node_modules/p/.vscode/settings.json"}, relative(t, root, reviewed))
 }
 
-func TestScanLaterRuleWins(t *testing.T) {
+// Of two rules that match the stricter counts, whichever is the later.
+func TestScanStricterRuleWins(t *testing.T) {
 	root := fixture.Dir(t)
 	fixture.Write(t, root+"/.npmrc", "")
-	f := scanOf(t, Query{Root: root, Protect: append(fixture.Protect(".npmrc"), fixture.Review(".npmrc")...)})
-	require.Empty(t, f.Pins)
-	require.Len(t, f.Review, 1)
-	f = scanOf(t, Query{Root: root, Protect: append(fixture.Review(".npmrc"), fixture.Protect(".npm*")...)})
-	require.Len(t, f.Pins, 1) // another pattern: the stricter
+	for _, denies := range []string{".npmrc", ".npm*"} {
+		deny, review := fixture.Protect(denies), fixture.Review(".npmrc")
+		for _, rules := range [][]profiles.ProtectRule{slices.Concat(deny, review), slices.Concat(review, deny)} {
+			f := scanOf(t, Query{Root: root, Protect: rules})
+			require.Len(t, f.Pins, 1)
+			require.Empty(t, f.Review)
+		}
+	}
 }
 
 func TestScanGlobs(t *testing.T) {

@@ -137,7 +137,7 @@ func (gs Guards) Stubs(s *Stubs) { gs[0].stubs = s }
 // run is over its own ones go.
 func (g *Guard) stub(s suspect) (stays bool, moved int) {
 	st := g.peers[0].stubs
-	if st == nil || s.hit.kind != Dir {
+	if st == nil || s.hit.Kind != Dir {
 		return false, 0
 	}
 	dir, name, err := g.parent(g.abs(s.rel))
@@ -184,7 +184,7 @@ func (g *Guard) stub(s suspect) (stays bool, moved int) {
 // swap quarantines a directory and leaves the command a mount of it; false where it has to be moved away.
 func (g *Guard) swap(s suspect) (done bool) {
 	st := g.stubs
-	if st == nil || st.Staged == "" || g.during.last || s.hit.kind != Dir {
+	if st == nil || st.Staged == "" || g.during.last || s.hit.Kind != Dir {
 		return false
 	}
 	path := g.abs(s.rel)

@@ -1,12 +1,9 @@
 package workspace
 
 import (
-	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/beneath"
@@ -92,62 +89,20 @@ func (s *scan) format(r repo) vcs.Format {
 	return vcs.FormatSHA1
 }
 
-// tracked returns what a git index says of some files: from the last scan, if
-// the index is the same file. One that cannot be read tracks nothing.
+// tracked returns what a git index says of some files. One that cannot be read tracks nothing.
 func (s *scan) tracked(gitDir string, f vcs.Format, want map[string]bool) map[string]string {
 	path := filepath.Join(gitDir, "index")
-	var st unix.Stat_t
-	if s.stat(path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > vcs.MaxGitIndex {
+	b, err := s.readFile(path, vcs.MaxGitIndex)
+	if beneath.Gone(err) {
 		return nil
 	}
-	id := identityOf(&st)
-	for _, b := range s.oldBlobs {
-		if b.gitDir == gitDir && b.id == id && covers(b.ids, want) {
-			s.blobs = append(s.blobs, b)
-			return b.ids
-		}
+	var ids map[string]string
+	if err == nil {
+		ids, err = vcs.ReadIndex(b, f, want)
 	}
-	s.blobsChanged = true
-	ids, err := s.readGitIndex(path, id, f, want)
 	if err != nil {
 		s.note("%s: %v: tracked files are hidden like others", path, err)
 		return nil
 	}
-	for path := range want {
-		if _, ok := ids[path]; !ok {
-			ids[path] = ""
-		}
-	}
-	s.blobs = append(s.blobs, blobs{gitDir: gitDir, id: id, ids: ids})
 	return ids
-}
-
-func covers(ids map[string]string, want map[string]bool) bool {
-	for path := range want {
-		if _, ok := ids[path]; !ok {
-			return false
-		}
-	}
-	return true
-}
-
-// readGitIndex reads the index at path, if it still is the file that was asked for.
-func (s *scan) readGitIndex(path string, id identity, f vcs.Format, want map[string]bool) (map[string]string, error) {
-	fd, err := s.openFile(path)
-	if err != nil {
-		return nil, err
-	}
-	var st unix.Stat_t
-	if err = unix.Fstat(fd, &st); err == nil && identityOf(&st) != id {
-		err = errors.New("changed while it was read")
-	}
-	if err != nil {
-		unix.Close(fd)
-		return nil, err
-	}
-	b, err := beneath.ReadFile(fd, vcs.MaxGitIndex)
-	if err != nil {
-		return nil, err
-	}
-	return vcs.ReadIndex(b, f, want)
 }

@@ -35,7 +35,6 @@ type Standing struct {
 	Covered  []Node                // absolute: directories that the command does not see, or sees empty; by path or, moved, by inode
 	Hooks    []string              // relative to a working tree: where a configuration that stood makes git look for hooks
 	Commands []string              // relative to a working tree: programs that a configuration that stood names
-	Own      []string              // those among them that the user's own configuration names: they count in every repository
 	Placed   []string              // absolute: what Hooks and Commands led to, where it stood and cannot be changed
 	Known    []Known               // files whose change is told of
 	Git      map[string]GitEntry   // absolute: what stood in git directories, see [Standing.noteGit]; nil if nobody knows
@@ -68,7 +67,7 @@ type Known struct {
 
 // standingMagic begins a record, and has the number of its schema: the exported fields of a [Standing] in their order. The
 // length of what follows makes one known that was cut short, whose command never started.
-const standingMagic = "pccrun record 6\n"
+const standingMagic = "pccrun record 7\n"
 
 var (
 	errNoStanding   = errors.New("not an unfinished-run record")
@@ -110,7 +109,8 @@ func ParseStanding(text string) (*Standing, string, error) {
 	return r, rest[size:], nil
 }
 
-// appendValue appends a value of those kinds that a [Standing] has. Where a rule comes from is left out.
+// appendValue appends the exported fields of a value of those kinds that a [Standing] and an index of a workspace have.
+// Where a rule comes from is left out.
 func appendValue(b []byte, v reflect.Value) []byte {
 	switch v.Kind() {
 	case reflect.String:
@@ -119,7 +119,7 @@ func appendValue(b []byte, v reflect.Value) []byte {
 		b = append(b, flag(v.Bool()))
 	case reflect.Int64:
 		b = binary.AppendUvarint(b, uint64(v.Int()))
-	case reflect.Uint8, reflect.Uint64:
+	case reflect.Uint8, reflect.Uint32, reflect.Uint64:
 		b = binary.AppendUvarint(b, v.Uint())
 	case reflect.Slice:
 		b = binary.AppendUvarint(b, uint64(v.Len()))
@@ -136,6 +136,8 @@ func appendValue(b []byte, v reflect.Value) []byte {
 		for _, key := range keys {
 			b = appendValue(appendValue(b, key), v.MapIndex(key))
 		}
+	case reflect.Pointer: // to what is always there
+		b = appendValue(b, v.Elem())
 	case reflect.Struct:
 		switch v.Type() {
 		case originType:
@@ -192,7 +194,7 @@ func (d *recordReader) value(v reflect.Value) {
 		v.SetBool(d.number() == 1)
 	case reflect.Int64:
 		v.SetInt(int64(d.number()))
-	case reflect.Uint8, reflect.Uint64:
+	case reflect.Uint8, reflect.Uint32, reflect.Uint64:
 		v.SetUint(d.number())
 	case reflect.Slice:
 		if n := d.length(); n > 0 {
@@ -212,6 +214,9 @@ func (d *recordReader) value(v reflect.Value) {
 			d.value(value)
 			v.SetMapIndex(key, value)
 		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		d.value(v.Elem())
 	case reflect.Struct:
 		switch v.Type() {
 		case originType:

@@ -20,11 +20,11 @@ import (
 
 // A hit is a directory entry that something has to be done about.
 type hit struct {
-	class class
-	kind  Kind
-	arg   uint32
-	ino   uint64
-	name  string
+	Class class
+	Kind  Kind
+	Arg   uint32
+	Ino   uint64
+	Name  string
 }
 
 // A state says why the files of a directory matter as a whole.
@@ -43,15 +43,15 @@ const byGit = ^uint32(0)
 
 // A dir is a directory of the workspace. The tree of them is what the index keeps.
 type dir struct {
-	rel   string // relative to the root, "" for the root
-	dev   uint64
-	ino   uint64
-	ctime int64 // nanoseconds; 0 if it may not be trusted the next time
-	state state
-	why   uint32
-	git   bool // looks like a repository's directory: HEAD and its like are there
-	kids  []*dir
-	hits  []hit
+	Rel   string // relative to the root, "" for the root
+	Dev   uint64
+	Ino   uint64
+	Ctime int64 // nanoseconds; 0 if it may not be trusted the next time
+	State state
+	Why   uint32
+	Git   bool // looks like a repository's directory: HEAD and its like are there
+	Kids  []*dir
+	Hits  []hit
 
 	watch int  // a descriptor that tells of changes, 0 for none
 	same  bool // the index is right about it
@@ -62,10 +62,10 @@ type dir struct {
 
 // lists reports whether two directories hold the same as far as anybody asks for it.
 func (d *dir) lists(o *dir) bool {
-	return d.git == o.git && !d.gone && !d.shut && slices.Equal(d.hits, o.hits) && slices.Equal(d.kids, o.kids)
+	return d.Git == o.Git && !d.gone && !d.shut && slices.Equal(d.Hits, o.Hits) && slices.Equal(d.Kids, o.Kids)
 }
 
-func (d *dir) name() string { return d.rel[strings.LastIndexByte(d.rel, '/')+1:] }
+func (d *dir) name() string { return d.Rel[strings.LastIndexByte(d.Rel, '/')+1:] }
 
 // join returns the path of an entry, relative to the root.
 func join(rel, name string) string {
@@ -176,13 +176,13 @@ func (w *walker) work(helpers *sync.WaitGroup) {
 		w.entries += n
 		w.done++
 		if err != nil {
-			d.ctime = 0 // its list is not whole
+			d.Ctime = 0 // its list is not whole
 			if w.err == nil {
-				w.err, w.full = err, w.during.crowds(len(d.kids))
+				w.err, w.full = err, w.during.crowds(len(d.Kids))
 			}
 		}
-		w.descend(d, was.kids)
-		w.news = w.news || !d.lists(&was) || was.ctime == 0 && !changedSince(d.ctime, w.began)
+		w.descend(d, was.Kids)
+		w.news = w.news || !d.lists(&was) || was.Ctime == 0 && !changedSince(d.Ctime, w.began)
 		if w.helpers > 0 && len(w.todo) > 0 {
 			w.wake.Broadcast()
 		}
@@ -196,12 +196,12 @@ func (w *walker) descend(d *dir, old []*dir) {
 	if len(old) > 0 {
 		known = make(map[string]*dir, len(old))
 		for _, o := range old {
-			known[o.rel] = o
+			known[o.Rel] = o
 		}
 	}
-	for i, k := range d.kids {
-		if o := known[k.rel]; o != nil && o.state == k.state && o.why == k.why {
-			d.kids[i] = o
+	for i, k := range d.Kids {
+		if o := known[k.Rel]; o != nil && o.State == k.State && o.Why == k.Why {
+			d.Kids[i] = o
 			w.keep(o)
 			continue
 		}
@@ -212,7 +212,7 @@ func (w *walker) descend(d *dir, old []*dir) {
 // keep takes over what the index says of d and all below it, and puts what has
 // changed on the pile.
 func (w *walker) keep(d *dir) {
-	if w.during.skips(d.rel) {
+	if w.during.skips(d.Rel) {
 		return
 	}
 	if !d.same {
@@ -222,14 +222,14 @@ func (w *walker) keep(d *dir) {
 	if !w.fits(d) {
 		return
 	}
-	for _, k := range d.kids {
+	for _, k := range d.Kids {
 		w.keep(k)
 	}
 }
 
 func (w *walker) push(d *dir) {
-	if w.during.skips(d.rel) {
-		d.ctime = 0 // for a later look to read
+	if w.during.skips(d.Rel) {
+		d.Ctime = 0 // for a later look to read
 		return
 	}
 	if !w.fits(d) {
@@ -239,13 +239,13 @@ func (w *walker) push(d *dir) {
 }
 
 // weight is what a directory counts.
-func (d *dir) weight() int { return 1 + strings.Count(d.rel, "/") + len(d.rel)/16 }
+func (d *dir) weight() int { return 1 + strings.Count(d.Rel, "/") + len(d.Rel)/16 }
 
 // deepest is how deep directories may lie in each other, of which some thousand would weigh as much as all that a launch
 // takes.
 const deepest = 1000
 
-func (d *dir) deep() bool { return strings.Count(d.rel, "/") >= deepest }
+func (d *dir) deep() bool { return strings.Count(d.Rel, "/") >= deepest }
 
 // fits counts a directory, and reports whether there is room for it.
 func (w *walker) fits(d *dir) bool {
@@ -253,7 +253,7 @@ func (w *walker) fits(d *dir) bool {
 	w.weight += d.weight()
 	tooDeep := (w.during == nil || w.during.last) && d.deep() // while a run goes on it may remove that yet
 	if (tooDeep || w.weight > w.during.bound() || w.during.crowds(w.dirs)) && w.err == nil {
-		w.err = fmt.Errorf("scan %s: directory %d, %s: %w", w.root, w.dirs, beneath.Shorten(d.rel), ErrTooMuch)
+		w.err = fmt.Errorf("scan %s: directory %d, %s: %w", w.root, w.dirs, beneath.Shorten(d.Rel), ErrTooMuch)
 		w.full = true
 	}
 	return w.err == nil
@@ -266,17 +266,17 @@ var listSize = 64 << 10
 // directory is gone, or is none any more, is no error: somebody else is at
 // work, and the mount planner compares inodes.
 func (w *walker) read(d *dir, buf []byte) (entries int, err error) {
-	d.kids, d.hits, d.git, d.fresh = nil, nil, false, true
-	d.gone, d.shut = false, w.during.leaves(d.rel)
+	d.Kids, d.Hits, d.Git, d.fresh = nil, nil, false, true
+	d.gone, d.shut = false, w.during.leaves(d.Rel)
 	if d.shut {
 		return 0, nil
 	}
 	if stall != nil {
-		stall(d.rel)
+		stall(d.Rel)
 	}
-	fd, err := beneath.Open(w.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
-	if err == unix.EACCES && w.during.opens(d.rel) && beneath.Unlock(w.fd, d.rel) == nil {
-		fd, err = beneath.Open(w.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
+	fd, err := beneath.Open(w.fd, d.Rel, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err == unix.EACCES && w.during.opens(d.Rel) && beneath.Unlock(w.fd, d.Rel) == nil {
+		fd, err = beneath.Open(w.fd, d.Rel, unix.O_RDONLY|unix.O_DIRECTORY)
 	}
 	switch err {
 	case nil:
@@ -287,7 +287,7 @@ func (w *walker) read(d *dir, buf []byte) (entries int, err error) {
 		d.shut = true
 		return 0, nil
 	default:
-		return 0, fmt.Errorf("open %s/%s: %w", w.root, d.rel, err)
+		return 0, fmt.Errorf("open %s/%s: %w", w.root, d.Rel, err)
 	}
 	kept := false
 	defer func() {
@@ -297,12 +297,12 @@ func (w *walker) read(d *dir, buf []byte) (entries int, err error) {
 	}()
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return 0, fmt.Errorf("stat %s/%s: %w", w.root, d.rel, err)
+		return 0, fmt.Errorf("stat %s/%s: %w", w.root, d.Rel, err)
 	}
 	if int(st.Uid) == os.Getuid() && st.Mode&0o500 != 0o500 && os.Getuid() != 0 {
 		// Its names or what they stand for are closed to us, and would not be
 		// to a command that changes the mode.
-		if !w.during.opens(d.rel) || unix.Fchmod(fd, st.Mode&0o7777|0o700) != nil {
+		if !w.during.opens(d.Rel) || unix.Fchmod(fd, st.Mode&0o7777|0o700) != nil {
 			d.shut = true
 			return 0, nil
 		}
@@ -313,7 +313,7 @@ func (w *walker) read(d *dir, buf []byte) (entries int, err error) {
 	}
 	kept = w.during.watch(d, fd)
 	// Before the list, so that what changes while it is read shows the next time.
-	d.dev, d.ino, d.ctime = st.Dev, st.Ino, st.Ctim.Nano()
+	d.Dev, d.Ino, d.Ctime = st.Dev, st.Ino, st.Ctim.Nano()
 
 	var l listing
 	for {
@@ -322,7 +322,7 @@ func (w *walker) read(d *dir, buf []byte) (entries int, err error) {
 			break
 		}
 		if err != nil {
-			return entries, fmt.Errorf("read directory %s/%s: %w", w.root, d.rel, err)
+			return entries, fmt.Errorf("read directory %s/%s: %w", w.root, d.Rel, err)
 		}
 		if n == 0 {
 			break
@@ -340,8 +340,8 @@ func (w *walker) read(d *dir, buf []byte) (entries int, err error) {
 			name = name[:bytes.IndexByte(name, 0)]
 			w.entry(fd, d, &l, name, e[18], binary.NativeEndian.Uint64(e))
 		}
-		if len(d.hits) > maxHits || w.during.crowds(len(d.kids)) {
-			return entries, fmt.Errorf("scan %s: entry %d of %s: %w", w.root, entries, beneath.Shorten(d.rel), ErrTooMuch)
+		if len(d.Hits) > maxHits || w.during.crowds(len(d.Kids)) {
+			return entries, fmt.Errorf("scan %s: entry %d of %s: %w", w.root, entries, beneath.Shorten(d.Rel), ErrTooMuch)
 		}
 	}
 	w.settle(d, &l)
@@ -376,8 +376,8 @@ func (w *walker) entry(fd int, d *dir, l *listing, name []byte, dtype byte, ino 
 		dtype = beneath.DirentType(fd, string(name))
 	}
 	isDir := dtype == unix.DT_DIR
-	lead := dtype == unix.DT_LNK && w.during == nil && w.leadsOut(fd, d.rel, name)
-	look := lead || dtype == unix.DT_FIFO || w.begun(name) || w.ends[name[len(name)-1]] || w.rest.head != 0 || d.state != plain
+	lead := dtype == unix.DT_LNK && w.during == nil && w.leadsOut(fd, d.Rel, name)
+	look := lead || dtype == unix.DT_FIFO || w.begun(name) || w.ends[name[len(name)-1]] || w.rest.head != 0 || d.State != plain
 	if !look && w.want != nil {
 		_, look = w.want[ino]
 	}
@@ -385,20 +385,20 @@ func (w *walker) entry(fd int, d *dir, l *listing, name []byte, dtype byte, ino 
 		return
 	}
 	if look {
-		first := len(d.hits)
+		first := len(d.Hits)
 		w.look(d, l, name, dtype, ino)
-		if lead && d.state != hidden {
-			d.hits = append(d.hits, hit{class: classLead, kind: Link, ino: ino, name: string(name)})
+		if lead && d.State != hidden {
+			d.Hits = append(d.Hits, hit{Class: classLead, Kind: Link, Ino: ino, Name: string(name)})
 		}
 		if isDir {
-			w.enter(d, join(d.rel, string(name)), ino, d.hits[first:])
+			w.enter(d, join(d.Rel, string(name)), ino, d.Hits[first:])
 		}
 		if w.during != nil { // a guard asks for no globs of files
-			d.hits = append(d.hits[:first], slices.DeleteFunc(d.hits[first:], func(h hit) bool { return h.class == classGlob })...)
+			d.Hits = append(d.Hits[:first], slices.DeleteFunc(d.Hits[first:], func(h hit) bool { return h.Class == classGlob })...)
 		}
 		return
 	}
-	w.enter(d, join(d.rel, string(name)), ino, nil)
+	w.enter(d, join(d.Rel, string(name)), ino, nil)
 }
 
 // leadsOut reports whether a link stands where people, or npm (npm-link(1)), put one to a directory of theirs: at the top,
@@ -435,15 +435,15 @@ func (w *walker) look(d *dir, l *listing, name []byte, dtype byte, ino uint64) {
 		if text == "" {
 			text = string(name)
 		}
-		d.hits = append(d.hits, hit{class: class, kind: kind, arg: arg, ino: ino, name: text})
+		d.Hits = append(d.Hits, hit{Class: class, Kind: kind, Arg: arg, Ino: ino, Name: text})
 	}
-	if d.state != plain && (kind == File || kind == Link) && (w.during == nil || d.state == reviewed) {
+	if d.State != plain && (kind == File || kind == Link) && (w.during == nil || d.State == reviewed) {
 		add(classInside, 0)
 	}
 	if _, ok := w.want[ino]; ok && kind == File {
 		add(classAlias, 0)
 	}
-	if d.state == hidden {
+	if d.State == hidden {
 		return // the payload meets none of these names
 	}
 	if dtype == unix.DT_FIFO && w.during == nil {
@@ -455,7 +455,7 @@ func (w *walker) look(d *dir, l *listing, name []byte, dtype byte, ino uint64) {
 	path := ""
 	w.candidates(name, func(r *rule) {
 		if path == "" {
-			path = w.root + "/" + join(d.rel, string(name))
+			path = w.root + "/" + join(d.Rel, string(name))
 		}
 		if (r.class != classWay || kind == Link) && w.matches(r, path) {
 			add(r.class, r.arg)
@@ -467,63 +467,63 @@ func (w *walker) look(d *dir, l *listing, name []byte, dtype byte, ino uint64) {
 // a hit for give it. Of a directory that the payload will not see, nothing is
 // searched but what a rule shows in it, and what has other names.
 func (w *walker) enter(d *dir, rel string, ino uint64, hits []hit) {
-	k := &dir{rel: rel, state: d.state, why: d.why}
-	if d.state != hidden {
+	k := &dir{Rel: rel, State: d.State, Why: d.Why}
+	if d.State != hidden {
 		for _, h := range hits {
 			switch {
-			case h.class != classProtect || w.protect[h.arg].Home: // no tool executes a directory of such a name
-			case !w.protect[h.arg].Review && !inModules(rel):
-				k.state, k.why = protected, h.arg
-			case k.state == plain:
-				k.state, k.why = reviewed, h.arg
+			case h.Class != classProtect || w.protect[h.Arg].Home: // no tool executes a directory of such a name
+			case !w.protect[h.Arg].Review && !inModules(rel):
+				k.State, k.Why = protected, h.Arg
+			case k.State == plain:
+				k.State, k.Why = reviewed, h.Arg
 			}
 		}
 	}
 	if len(w.closed) > 0 || len(hits) > 0 {
-		if file, ok := w.closes(w.root+"/"+rel, hits); ok && !w.shows(w.root+"/"+rel) && w.during.covers(rel, d.dev, ino) {
+		if file, ok := w.closes(w.root+"/"+rel, hits); ok && !w.shows(w.root+"/"+rel) && w.during.covers(rel, d.Dev, ino) {
 			if w.files[file].Access != profiles.Hide {
 				return
 			}
-			k.state, k.why = hidden, file
+			k.State, k.Why = hidden, file
 		}
 	}
 	if len(w.fixed) > 0 {
-		k.state, k.why = w.fixes(w.root+"/"+rel, k.state, k.why)
+		k.State, k.Why = w.fixes(w.root+"/"+rel, k.State, k.Why)
 	}
-	d.kids = append(d.kids, k)
+	d.Kids = append(d.Kids, k)
 }
 
 // settle draws the conclusions from the whole list of d.
 func (w *walker) settle(d *dir, l *listing) {
 	if w.kept && d.store() {
-		d.kids = slices.DeleteFunc(d.kids, func(k *dir) bool { return vcs.IsFan(k.name()) })
+		d.Kids = slices.DeleteFunc(d.Kids, func(k *dir) bool { return vcs.IsFan(k.name()) })
 	}
-	d.git = l.git()
+	d.Git = l.git()
 	named := d.name() == ".git"
-	if !d.git && !named {
+	if !d.Git && !named {
 		return
 	}
-	kept := d.kids[:0]
-	for _, k := range d.kids {
+	kept := d.Kids[:0]
+	for _, k := range d.Kids {
 		switch k.name() {
 		case "hooks", "config", "config.worktree", "commondir": // those but the first are files, in a repository that works
-			if k.state != protected && k.state != hidden {
-				k.state, k.why = protected, byGit
-				if i, ok := w.gitReview(".git/" + k.name()); ok && k.name() == "hooks" {
-					k.state, k.why = reviewed, uint32(i) // what is new in there is told of
+			if k.State != protected && k.State != hidden {
+				k.State, k.Why = protected, byGit
+				if r, i := w.gitRule(".git/hooks"); r.Review && k.name() == "hooks" {
+					k.State, k.Why = reviewed, uint32(i) // what is new in there is told of
 				}
 			}
 		case "objects", "refs", "logs":
 			// Nothing that a tool opens by its name stands in there. A
 			// directory elsewhere that only looks like a repository is
 			// searched like any other.
-			if d.git && vcs.InsideGit(d.rel) {
+			if d.Git && vcs.InsideGit(d.Rel) {
 				continue
 			}
 		}
 		kept = append(kept, k)
 	}
-	d.kids = kept
+	d.Kids = kept
 }
 
 // store reports whether a directory looks like one that git keeps objects in.
@@ -531,7 +531,7 @@ func (d *dir) store() bool { return d.name() == "objects" && d.holds("pack") && 
 
 // holds reports whether a directory of that name lies in d.
 func (d *dir) holds(name string) bool {
-	return slices.ContainsFunc(d.kids, func(k *dir) bool { return k.name() == name })
+	return slices.ContainsFunc(d.Kids, func(k *dir) bool { return k.name() == name })
 }
 
 // KindOf is [beneath.KindOf].

@@ -1,7 +1,6 @@
 package workspace
 
 import (
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,16 +33,13 @@ type during struct {
 	blind    bool               // some directories cannot be watched
 	budget   int                // descriptors that may still be opened
 	lookout  *lookout           // the thread that hears of changes
-	mu       sync.Mutex
-	fds      map[int]bool    // what watches; nil where nothing does
-	written  map[string]bool // directories, by path, whose files are watched for what is written to them
-	mirrored map[string]int  // descriptors of directories with protected names that may stand, by path: see [Guard.mirrors]
+	fds      map[int]bool       // what watches; nil where nothing does
+	written  map[string]bool    // directories, by path, whose files are watched for what is written to them
+	mirrored map[string]int     // descriptors of directories with protected names that may stand, by path: see [Guard.mirrors]
 }
 
 // writes has a directory watched for what is written to its files.
 func (u *during) writes(rel string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
 	if u.fds == nil || u.written[rel] {
 		return
 	}
@@ -57,8 +53,6 @@ func (u *during) watchMirrored(rel string, fd int) (kept bool) {
 	if u.fds == nil {
 		return false
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
 	if old, is := u.mirrored[rel]; is {
 		if sameFile(old, fd) {
 			u.written[rel] = true
@@ -146,8 +140,6 @@ func (u *during) watch(d *dir, fd int) (kept bool) {
 	if u == nil || u.fds == nil {
 		return false
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
 	if d.watch > 0 && sameFile(d.watch, fd) {
 		fd = d.watch
 	} else {
@@ -162,7 +154,7 @@ func (u *during) watch(d *dir, fd int) (kept bool) {
 			u.blind = true
 		}
 	}
-	u.arm(fd, d.rel)
+	u.arm(fd, d.Rel)
 	return kept
 }
 
@@ -179,8 +171,8 @@ func (u *during) arm(fd int, rel string) {
 // rearm arms a directory that may be as it was, and in which a file has been
 // written to: it is not read again, and would not be armed.
 func (u *during) rearm(d *dir) {
-	if u.written[d.rel] {
-		u.arm(d.watch, d.rel)
+	if u.written[d.Rel] {
+		u.arm(d.watch, d.Rel)
 	}
 }
 
@@ -203,7 +195,7 @@ func (u *during) sweep(tree *dir) {
 		if d.watch > 0 {
 			live[d.watch] = true
 		}
-		for _, k := range d.kids {
+		for _, k := range d.Kids {
 			mark(k)
 		}
 	}

@@ -68,7 +68,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	}
 	f.dotfiles()
 	s.Query = workspace.Query{
-		Root: policy.Workspace, Home: policy.Home, XDG: o.xdg(), Git: o.git(), Files: append(slices.Clip(policy.Files), restricting(policy.Tighten)...), Protect: append(slices.Clip(policy.Protect), f.led...), Distinct: len(f.led) == 0, IndexDir: o.IndexDir, Launch: o.Launch,
+		Root: policy.Workspace, Home: policy.Home, XDG: o.xdg(), Git: o.git(), Files: append(slices.Clip(policy.Files), restricting(policy.Tighten)...), Protect: append(slices.Clip(policy.Protect), f.led...), IndexDir: o.IndexDir, Launch: o.Launch,
 		Single: func(path string) bool { return f.single[path] },
 		Access: func(path string) profiles.Access { return policy.Decide(path).Access },
 	}

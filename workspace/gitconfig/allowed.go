@@ -229,18 +229,8 @@ func colour(_ *merger, _ *Context, value string) string {
 	return ""
 }
 
-// isBranch reports whether git takes a name for a reference's (git-check-ref-format(1)), and for no option.
-func isBranch(name string) bool {
-	if name == "" || name == "@" || name[0] == '-' || strings.ContainsAny(name, " ~^:?*[\\\x7f") || strings.Contains(name, "..") || strings.Contains(name, "@{") || strings.HasSuffix(name, ".") {
-		return false
-	}
-	for part := range strings.SplitSeq(name, "/") {
-		if part == "" || part[0] == '.' || strings.HasSuffix(part, ".lock") {
-			return false
-		}
-	}
-	return text(name) == ""
-}
+// isBranch reports whether a repository may keep a branch of that name.
+func isBranch(name string) bool { return vcs.IsRef(name, "") && text(name) == "" }
 
 func branch(_ *merger, _ *Context, value string) string {
 	if value == "." || isBranch(value) {

@@ -293,10 +293,10 @@ func match(pattern, rel string) bool {
 		name, rest, below := strings.Cut(rel, "/")
 		switch {
 		case part == "**":
-			for below && rest != "" && isName(name) {
+			for below && rest != "" && vcs.IsRefName(name) {
 				name, rest, below = strings.Cut(rest, "/")
 			}
-			return isName(name) && below == deep
+			return vcs.IsRefName(name) && below == deep
 		case !matchPart(part, name) || deep != below:
 			return false
 		case more == "" || rest == "":
@@ -328,7 +328,7 @@ func matchPart(part, name string) bool {
 	case "object":
 		return ok && isHex(name, 38, 62)
 	case "name":
-		return ok && isName(name)
+		return ok && vcs.IsRefName(name)
 	}
 	return ok
 }
