@@ -39,8 +39,9 @@ func (f *finder) caches(list []Cache, mounts []mountpoint) (env []Variable) {
 			continue // it lies in a toolchain that is shown
 		}
 		f.places[i].Scratch = true
-		if name, _, _ := strings.Cut(c.Entry, "="); name != "" && free(f.policy, name) {
-			env = append(env, Variable{c.Entry, "where the tool's cache is"})
+		v := Variable{c.Entry, "where the tool's cache is"}
+		if name, _, _ := strings.Cut(c.Entry, "="); name != "" && free(f.policy, name) && !slices.Contains(env, v) {
+			env = append(env, v)
 		}
 	}
 	return env

@@ -5,24 +5,34 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace"
 )
 
-// folds looks at one name of each file system that the workspace has places on,
-// or at the workspace's own where it has none: whatever that is, spelled with
-// other capitals it must not be there.
-func (f *finder) folds() Folding {
-	var seen []uint64
-	for _, p := range f.places {
-		if p.Ino == 0 || !Below(p.Path, f.policy.Workspace) || p.Path == f.policy.Workspace || slices.Contains(seen, p.Dev) || respell(filepath.Base(p.Path)) == filepath.Base(p.Path) {
-			continue
+// folds looks at one name of each file system that the workspace, or another tree, has places on, or at its own where it
+// has none: whatever that is, spelled with other capitals it must not be there.
+func (f *finder) folds(trees []Tree) (dir Folding) {
+	for _, t := range append([]Tree{{State: true, Query: workspace.Query{Root: f.policy.Workspace}}}, trees...) {
+		var seen []uint64
+		for _, p := range f.places {
+			if p.Ino == 0 || !Below(p.Path, t.Query.Root) || p.Path == t.Query.Root || slices.Contains(seen, p.Dev) || respell(filepath.Base(p.Path)) == filepath.Base(p.Path) {
+				continue
+			}
+			seen = append(seen, p.Dev)
+			if dir = foldedAt(p.Path); dir.Dir != "" {
+				return dir
+			}
 		}
-		seen = append(seen, p.Dev)
-		if dir := foldedAt(p.Path); dir.Dir != "" {
+		switch {
+		case len(seen) > 0:
+		case t.State:
+			dir = foldedAt(t.Query.Root) // what is in a cache can be a long list
+		default:
+			dir = foldedIn(t.Query.Root)
+		}
+		if dir.Dir != "" {
 			return dir
 		}
-	}
-	if len(seen) == 0 {
-		return foldedAt(f.policy.Workspace)
 	}
 	return Folding{}
 }

@@ -75,13 +75,8 @@ func (f *finder) spelledInHome(path string, d *profiles.Decision) bool {
 	if end.Node == Absent { // no link of the home's is needed for nothing
 		return true
 	}
-	if end.Node != File && end.Node != Directory || Below(home, end.Path) {
-		return false
-	}
-	for i := range list {
-		if f.refuses(list[i].at, &list[i].st, profiles.Read, list[i].to) != "" {
-			return false // which is said where it is resolved
-		}
+	if end.Node != File && end.Node != Directory || Below(home, end.Path) || !f.carries(list) {
+		return false // [paths.add] says what is refused
 	}
 	if to := f.policy.Decide(end.Path); to.Rule.Path != home && to.Rule.Path != "/" && to.Access < profiles.Read {
 		return false
@@ -105,9 +100,6 @@ func (f *finder) apart(path, why string) {
 
 // pathDirs are the absolute directories of the caller's PATH.
 func (o *Options) pathDirs() (list []string) {
-	if o.Getenv == nil {
-		return nil
-	}
 	for _, dir := range filepath.SplitList(o.Getenv("PATH")) {
 		if dir = filepath.Clean(dir); filepath.IsAbs(dir) {
 			list = append(list, dir)

@@ -1,3 +1,5 @@
+//go:build unix
+
 package survey
 
 import (
@@ -9,25 +11,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
-	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
-
-// A Layout is what a provider goes by that mounts nothing, and whose kernel decides on each path
-// by its name: what leads where, and what stands of that which patterns speak of.
-type Layout struct {
-	Links    []Lead   // on the paths of rules
-	Standing []string // what patterns hide or protect, and is there
-	Protect  []string // what protected names outside the workspace's patterns lead to, and of a repository elsewhere what no command changes
-	OwnGit   string   // outside the workspace, the part of a repository that its worktree or submodule has; "" for none
-	Crowded  bool     // there is more to know than a launch takes in: Standing is a part of it
-}
-
-// A Lead is a link, and the path to which it leads in the end.
-type Lead struct{ From, To string }
 
 // Bounds of what a launch takes in of a workspace.
 const (
@@ -38,22 +28,17 @@ const (
 // LayoutOf is [Look] on a machine where paths are all that counts. It follows no link that a command
 // could have made, and reads no file but those that say where a repository lies.
 func LayoutOf(policy *profiles.Policy, o Options) (*Survey, error) {
-	l := &layer{policy: policy, options: &o, at: map[string]bool{}}
+	l := &layer{found: needs{newFinder(policy)}, policy: policy, options: &o}
+	f := l.found
+	f.own = o.Own
 	s := &Survey{Layout: &l.layout}
 	for _, home := range policy.Homes {
-		if err := l.rule(home, profiles.Origin{Source: "default"}); err != nil {
-			return nil, err
-		}
+		l.rule(home)
 	}
 	for _, table := range [...][]profiles.FileRule{policy.Files, policy.Tighten} {
+		f.patterns(table)
 		for i := range table {
-			r := &table[i]
-			if r.Glob != "" && !Below(r.Path, policy.Workspace) {
-				return nil, fmt.Errorf("filesystem %s: a pattern is looked for in the workspace only (%s)", r.Text(), r.Origin)
-			}
-			if err := l.rule(r.Path, r.Origin); err != nil {
-				return nil, err
-			}
+			l.rule(table[i].Path)
 		}
 	}
 	for i := range policy.Protect {
@@ -64,174 +49,98 @@ func LayoutOf(policy *profiles.Policy, o Options) (*Survey, error) {
 	for _, sock := range policy.Network.Sockets {
 		l.leads(sock.Path)
 		if _, err := os.Stat(sock.Path); errors.Is(err, fs.ErrNotExist) {
-			s.Notes = append(s.Notes, sock.Path+" does not exist: there is no socket to reach ("+sock.Origin.String()+")")
+			f.notes = append(f.notes, sock.Path+" does not exist: there is no socket to reach ("+sock.Origin.String()+")")
 		}
 	}
 	l.home()
 	for _, t := range readUserGit(policy, &o).texts {
-		if ByDefault(l.policy, t.Path) && policy.Decide(t.Path).Access < profiles.Read {
-			l.put(Place{Path: t.Path, Node: File, Access: profiles.Read, Copied: true, Text: t.Content, Why: whyGit})
+		if ByDefault(policy, t.Path) && policy.Decide(t.Path).Access < profiles.Read {
+			f.put(Place{Path: t.Path, Node: File, Access: profiles.Read, Copied: true, Text: t.Content, Why: whyGit})
 		}
 	}
-	l.tools()
+	l.toolchains()
+	if f.err != nil {
+		return nil, f.err
+	}
 	if err := l.walk(); err != nil {
 		return nil, err
 	}
-	if err := l.repository(); err != nil {
-		return nil, err
-	}
-	s.Env = l.environment()
+	l.worktree()
+	s.Env = slices.Concat(f.certificates(&o, &workspace.Found{}), o.placed(policy, f.readable), o.namedSockets(policy))
 	s.Folding = foldedIn(policy.Workspace)
-	s.Places, s.Notes = l.places, append(s.Notes, l.notes...)
-	return s, nil
+	for i := range f.places {
+		if f.places[i].Node == Link {
+			l.leads(f.places[i].Path)
+		}
+	}
+	s.Places, s.Notes = f.places, f.notes
+	return s, f.err
 }
 
-// layer collects a [Layout].
+// A layer collects a [Layout] beside what is found.
 type layer struct {
+	found   needs
 	policy  *profiles.Policy
 	options *Options
 	layout  Layout
-	places  []Place
-	notes   []string
-	at      map[string]bool // paths of places
 }
 
-func (l *layer) put(p Place) {
-	if !l.at[p.Path] {
-		l.at[p.Path] = true
-		l.places = append(l.places, p)
+// rule adds the place that a rule names, as it is spelled. A link that the command could have made carries no grant.
+func (l *layer) rule(path string) {
+	d := l.policy.Decide(path)
+	if opensNothing(&l.found.paths, path, &d) {
+		return
 	}
+	why := d.Rule.Origin.String()
+	links, end, _ := l.found.hops(path)
+	for i := range links {
+		if d.Access >= profiles.Read && l.found.err == nil {
+			l.found.err = l.found.refusal(path, &links[i], d.Access, why)
+		}
+	}
+	l.leads(path)
+	l.found.put(Place{Path: path, Node: end.Node, Access: d.Access, Why: why})
 }
 
-// nodeAt says what stands at a path, itself.
-func nodeAt(path string) Node {
-	info, err := os.Lstat(path)
-	switch {
-	case err != nil:
-		return Absent
-	case info.Mode().IsRegular():
-		return File
-	case info.IsDir():
-		return Directory
-	case info.Mode()&fs.ModeSymlink != 0:
-		return Link
-	}
-	return Special
-}
-
-// followed returns where a path leads, and the links on it.
-func followed(name string) (to string, links []string) {
-	to = name
-	for range 40 {
-		link := firstLink(to)
-		if link == "" {
-			break
-		}
-		text, err := os.Readlink(link)
-		if err != nil {
-			break
-		}
-		if !path.IsAbs(text) {
-			text = path.Join(path.Dir(link), text)
-		}
-		links = append(links, link)
-		to = path.Join(profiles.Physical(text), to[len(link):])
-	}
-	return to, links
-}
-
-// leads notes the links on a path, and returns where it leads.
-func (l *layer) leads(name string) (to string, links []string) {
-	to, links = followed(name)
-	for _, link := range links {
-		if real, err := state.Real(link); err == nil && !slices.ContainsFunc(l.layout.Links, func(o Lead) bool { return o.From == link }) {
-			l.layout.Links = append(l.layout.Links, Lead{From: link, To: real})
+// leads notes the links on a path.
+func (l *layer) leads(path string) {
+	links, _, _ := l.found.hops(path)
+	for _, h := range links {
+		if real, err := state.Real(h.at); err == nil && !slices.ContainsFunc(l.layout.Links, func(o Lead) bool { return o.From == h.at }) {
+			l.layout.Links = append(l.layout.Links, Lead{From: h.at, To: real})
 		}
 	}
-	return to, links
-}
-
-// firstLink returns the first part of a path that is a link, "" for none.
-func firstLink(name string) string {
-	for i := 1; i <= len(name); i++ {
-		if i < len(name) && name[i] != '/' {
-			continue
-		}
-		info, err := os.Lstat(name[:i])
-		if err != nil {
-			return ""
-		}
-		if info.Mode()&fs.ModeSymlink != 0 {
-			return name[:i]
-		}
-	}
-	return ""
-}
-
-// rule adds the place that a rule names. A link that the command could have made carries no grant.
-func (l *layer) rule(name string, origin profiles.Origin) error {
-	d := l.policy.Decide(name)
-	to, links := l.leads(name)
-	for _, link := range links {
-		r, protected := l.policy.Protected(link)
-		if d.Access >= profiles.Read && l.policy.Decide(path.Dir(link)).Access >= profiles.Overlay && !(protected && !r.Review) {
-			return &profiles.Error{
-				Cause: fmt.Sprintf("filesystem %s: %s: leads through the link %s, which the command could have made (%s)", name, d.Access, link, origin),
-				Hint:  "name where it leads, if that is meant: --" + d.Access.String() + " " + shell.Quote(to),
-			}
-		}
-	}
-	l.put(Place{Path: name, Node: nodeAt(to), Access: d.Access, Why: d.Rule.Origin.String()})
-	return nil
 }
 
 // home names the directory that stands at ~ where that is persistent.
 func (l *layer) home() {
-	for i := range l.places {
-		if p := &l.places[i]; p.Path == l.policy.Home && p.Access == profiles.Persist && l.options.Home != nil {
+	for i := range l.found.places {
+		if p := &l.found.places[i]; p.Path == l.policy.Home && p.Access == profiles.Persist && l.options.Home != nil {
 			p.Source = l.options.Home.Path
 		}
 	}
 }
 
-// show adds a path that the defaults hide, with where it leads.
-func (l *layer) show(name, why string) {
-	if l.policy.Decide(name).Access >= profiles.Read || !ByDefault(l.policy, name) {
-		return
-	}
-	to, _ := l.leads(name)
-	for _, one := range slices.Compact([]string{name, to}) {
-		if l.policy.Decide(one).Access < profiles.Read && ByDefault(l.policy, one) {
-			l.put(Place{Path: one, Node: nodeAt(one), Access: profiles.Read, Why: why})
-		}
-	}
-}
-
-// tools shows what the programs of PATH need.
-func (l *layer) tools() {
+// toolchains shows what the programs of PATH need.
+func (l *layer) toolchains() {
 	o := l.options
 	found := Toolchains(ToolQuery{
 		Path: o.Getenv("PATH"), Home: l.policy.Home, Workspace: l.policy.Workspace, Command: o.Command, Env: o.Getenv,
 		Changeable: func(dir string) bool { return l.policy.Decide(dir).Access >= profiles.Overlay },
 	})
-	for _, name := range o.Command {
-		l.show(name, "the command")
-	}
-	for _, tool := range found.Show {
-		l.show(tool.Path, tool.Why)
-	}
 	for _, c := range found.Caches { // no layers here: what programs of PATH lie in, and load, is read-only
 		if c.Why == OwnLibraries || slices.ContainsFunc(filepath.SplitList(o.Getenv("PATH")), func(dir string) bool { return Below(profiles.Physical(dir), c.Path) }) {
-			l.show(c.Path, c.Why)
+			found.Show = append(found.Show, Tool{c.Path, c.Why})
 		}
 	}
+	l.found.tools(found, o.Command)
 }
 
 // walk goes through the workspace, without following links, and notes what patterns speak of.
 func (l *layer) walk() error {
 	p := l.policy
 	names := newNamed(p.Protect)
-	hidden, twins := map[any][]string{}, map[any][]string{}
+	hidden, twins := map[inode][]string{}, map[inode][]string{}
 	entries := 0
 	err := filepath.WalkDir(p.Workspace, func(name string, e fs.DirEntry, err error) error {
 		if entries++; entries > maxEntries {
@@ -271,7 +180,7 @@ func (l *layer) walk() error {
 	})
 	for file := range hidden {
 		for _, name := range twins[file] {
-			l.put(Place{Path: name, Node: File, Access: profiles.Hide, Why: "another name of " + hidden[file][0]})
+			l.found.put(Place{Path: name, Node: File, Access: profiles.Hide, Why: "another name of " + hidden[file][0]})
 			l.stands(name)
 		}
 	}
@@ -287,12 +196,13 @@ func (l *layer) stands(name string) {
 }
 
 // twin notes a file that has another name too.
-func (l *layer) twin(in map[any][]string, name string, e fs.DirEntry) {
+func (l *layer) twin(in map[inode][]string, name string, e fs.DirEntry) {
 	info, err := e.Info()
 	if err != nil || !info.Mode().IsRegular() {
 		return
 	}
-	if file, names := identity(info); names > 1 {
+	if st, is := info.Sys().(*syscall.Stat_t); is && st.Nlink > 1 {
+		file := inode{uint64(st.Dev), st.Ino}
 		in[file] = append(in[file], name)
 	}
 }
@@ -366,47 +276,44 @@ func Protects(p *profiles.Policy, fold func(string) string) func(name string) (p
 	}
 }
 
-// repository shows, where the workspace is a linked worktree or a submodule, the repository that it
+// worktree shows, where the workspace is a linked worktree or a submodule, the repository that it
 // belongs to: what a commit writes, and nothing that git executes.
-func (l *layer) repository() error {
-	text, err := profiles.ReadFile(l.policy.Workspace + "/.git")
-	if err != nil {
-		return nil // a directory, or none
+func (l *layer) worktree() {
+	work := l.policy.Workspace
+	text, err := profiles.ReadFile(work + "/.git")
+	to, is := vcs.ParseGitFile(text)
+	if err != nil || is != nil {
+		return // a directory, or none
 	}
-	to, err := vcs.ParseGitFile(text)
-	if err != nil {
-		return nil
-	}
-	if !path.IsAbs(to) {
-		to = path.Join(l.policy.Workspace, to)
-	}
-	own, err := state.Real(to)
-	if err != nil || Below(l.policy.Workspace, own) || Below(own, l.policy.Workspace) {
-		return nil
-	}
-	common := own
+	own := realFrom(work, to)
+	common, back := own, ""
 	if text, err := profiles.ReadFile(own + "/commondir"); err == nil {
-		if common = vcs.ParsePathFile(text); !path.IsAbs(common) {
-			common = path.Join(own, common)
+		common = realFrom(own, vcs.ParsePathFile(text))
+	}
+	if own == "" || common == "" || !Below(own, common) || Below(own, work) || Below(work, common) || !ByDefault(l.policy, common) {
+		return
+	}
+	// It names this workspace as its own: a worktree's part by its gitdir, a submodule's by its configuration's core.worktree.
+	if text, err := profiles.ReadFile(own + "/gitdir"); own != common && err == nil {
+		back = realFrom(own, vcs.ParsePathFile(text))
+	} else if text, err := profiles.ReadFile(own + "/config"); own == common && err == nil && nodeAt(own+"/HEAD") == File {
+		settings, _ := vcs.ParseConfig(text)
+		for _, s := range settings {
+			if s.Name() == "core.worktree" {
+				back = realFrom(own, s.Value) + "/.git"
+			}
 		}
-		if common, err = state.Real(common); err != nil || !Below(own, common) || Below(l.policy.Workspace, common) {
-			return nil
-		}
 	}
-	if !l.pointsBack(own, common) {
-		l.notes = append(l.notes, l.policy.Workspace+"/.git leads to "+own+", which does not point back: it is not shown")
-		return nil
+	if back != work+"/.git" {
+		l.found.notes = append(l.found.notes, work+"/.git leads to "+own+", which does not point back: it is not shown")
+		return
 	}
-	if !ByDefault(l.policy, common) {
-		return nil
-	}
-	access := l.policy.Decide(l.policy.Workspace).Access
 	if common != own {
-		l.put(Place{Path: common, Node: Directory, Access: profiles.Read, Why: WorktreeRepository})
+		l.found.put(Place{Path: common, Node: Directory, Access: profiles.Read, Why: WorktreeRepository})
 	}
 	for _, dir := range slices.Compact([]string{own, common + "/objects", common + "/refs", common + "/logs"}) {
 		if nodeAt(dir) == Directory && ByDefault(l.policy, dir) {
-			l.put(Place{Path: dir, Node: Directory, Access: min(access, profiles.Write), Why: worktreeCommits})
+			l.found.put(Place{Path: dir, Node: Directory, Access: min(l.policy.Decide(work).Access, profiles.Write), Why: worktreeCommits})
 		}
 	}
 	l.layout.OwnGit = own
@@ -414,54 +321,13 @@ func (l *layer) repository() error {
 		l.layout.Protect = append(l.layout.Protect, own+"/"+name)
 	}
 	l.layout.Protect = append(l.layout.Protect, common+"/objects/info/alternates")
-	return nil
 }
 
-// pointsBack reports whether a repository names this workspace as its own: a worktree's part by its
-// gitdir, a submodule's by its configuration's core.worktree.
-func (l *layer) pointsBack(own, common string) bool {
-	if own == common {
-		text, err := profiles.ReadFile(own + "/config")
-		if err != nil || nodeAt(own+"/HEAD") != File {
-			return false
-		}
-		settings, err := vcs.ParseConfig(text)
-		return err == nil && slices.ContainsFunc(settings, func(s vcs.Setting) bool {
-			at := s.Value
-			if !path.IsAbs(at) {
-				at = path.Join(own, at)
-			}
-			real, err := state.Real(at)
-			return s.Section == "core" && s.Key == "worktree" && err == nil && real == l.policy.Workspace
-		})
+// realFrom returns where a path that may begin at a directory leads, "" if nothing stands there.
+func realFrom(dir, path string) string {
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
 	}
-	text, err := profiles.ReadFile(own + "/gitdir")
-	if err != nil {
-		return false
-	}
-	back, err := state.Real(vcs.ParsePathFile(text))
-	return err == nil && back == l.policy.Workspace+"/.git"
-}
-
-// environment passes what names something that is shown: certificates and sockets.
-func (l *layer) environment() (env []Variable) {
-	if l.options.Network || len(l.policy.Network.Allow)+len(l.policy.Network.Local) > 0 {
-		for _, name := range profiles.CertificateFiles {
-			value := l.options.Getenv(name)
-			if !path.IsAbs(value) || !free(l.policy, name) {
-				continue
-			}
-			if l.policy.Decide(value).Access < profiles.Read && holds(value, isCertificates) {
-				l.show(value, "certificate authorities that your environment names")
-			}
-			if to, _ := l.leads(value); l.at[to] || l.policy.Decide(to).Access >= profiles.Read {
-				env = append(env, Variable{name + "=" + value, "certificate authorities that your environment names"})
-			}
-		}
-	}
-	env = append(env, l.options.placed(l.policy, func(at string) bool {
-		to, _ := l.leads(profiles.Physical(at))
-		return !path.IsAbs(at) || l.at[to] || l.policy.Decide(to).Access >= profiles.Read
-	})...)
-	return append(env, l.options.namedSockets(l.policy)...)
+	real, _ := state.Real(path)
+	return real
 }

@@ -121,7 +121,9 @@ func TestMountable(t *testing.T) {
 	seed := Place{Path: home + "/.seed", Node: File, Access: profiles.Read, Copied: true, Text: "seed"}
 	s.Places = append(s.Places, seed)
 	at := map[string]Place{}
-	for _, p := range s.Mountable(policy) {
+	places, err := s.Mountable(policy)
+	require.NoError(t, err)
+	for _, p := range places {
 		at[p.Path] = p
 	}
 	require.Equal(t, seed, at[seed.Path], "what stands here is not asked")
@@ -140,7 +142,7 @@ func TestMountable(t *testing.T) {
 	} {
 		p, is := at[path]
 		require.True(t, is, path)
-		require.True(t, p.Ino != 0 || path == "/tmp", path)
+		require.True(t, p.Ino != 0 || path == "/tmp" || p.Link != "", path)
 		p.Path, p.Dev, p.Ino, p.Why = "", 0, 0, ""
 		require.Equal(t, want, p, path)
 	}
@@ -159,11 +161,20 @@ func TestLayoutRefusesLinksOfTheCommand(t *testing.T) {
 	_, err = LayoutOf(policy, Options{Getenv: func(string) string { return "" }})
 	require.ErrorContains(t, err, "which the command could have made")
 
+	req.Files = []profiles.FileFlag{}
+	require.NoError(t, os.Mkdir(home+"/husky", 0o755))
+	require.NoError(t, os.Symlink(home+"/husky", work+"/.husky"))
+	policy, err = profiles.Resolve(req)
+	require.NoError(t, err)
+	policy.Files = append(policy.Files, profiles.FileRule{Path: work + "/.husky/_", Access: profiles.Write, Origin: profiles.Origin{Source: "built-in default"}})
+	_, err = LayoutOf(policy, Options{Getenv: func(string) string { return "" }})
+	require.NoError(t, err, "a built-in rule opens nothing there, and is in nobody's way")
+
 	req.Files = []profiles.FileFlag{{Path: home + "/.gitconfig", Access: profiles.Read}, {Path: "/opt/*/x", Access: profiles.Hide}}
 	policy, err = profiles.Resolve(req)
 	require.NoError(t, err)
 	_, err = LayoutOf(policy, Options{Getenv: func(string) string { return "" }})
-	require.ErrorContains(t, err, "in the workspace only")
+	require.ErrorContains(t, err, "patterns work only in the workspace")
 }
 
 // The repository of a linked worktree is shown if it points back, and nothing of it that git executes
@@ -195,7 +206,9 @@ func TestLayoutOfAWorktree(t *testing.T) {
 	write(own+"/HEAD", "ref: refs/heads/wt\n")
 	require.NoError(t, os.MkdirAll(main+"/objects/info", 0o755))
 	at := map[string]Place{}
-	for _, p := range s.Mountable(policy) {
+	places, err := s.Mountable(policy)
+	require.NoError(t, err)
+	for _, p := range places {
 		at[p.Path] = p
 	}
 	for path, want := range map[string]profiles.Access{

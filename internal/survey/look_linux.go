@@ -5,15 +5,16 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/procfs"
 	"github.com/pccrun/pccrun/internal/shell"
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // Look reads from the host what a plan of this policy needs to know.
@@ -68,7 +69,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	}
 	f.dotfiles()
 	s.Query = workspace.Query{
-		Root: policy.Workspace, Home: policy.Home, XDG: o.xdg(), Git: o.git(), Files: append(slices.Clip(policy.Files), restricting(policy.Tighten)...), Protect: append(slices.Clip(policy.Protect), f.led...), IndexDir: o.IndexDir, Launch: o.Launch,
+		Root: policy.Workspace, Home: policy.Home, XDG: o.xdg(), Git: vcs.Environment(o.Getenv), Files: append(slices.Clip(policy.Files), restricting(policy.Tighten)...), Protect: append(slices.Clip(policy.Protect), f.led...), IndexDir: o.IndexDir, Launch: o.Launch,
 		Single: func(path string) bool { return f.single[path] },
 		Access: func(path string) profiles.Access { return policy.Decide(path).Access },
 	}
@@ -108,8 +109,10 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	f.persistent(o.Home, o.pathDirs(), s.Traces, mounts)
 	f.terminfo(o.Getenv)
 	f.spelled(o.Getenv("HOME"))
-	if pwd := o.Getenv("PWD"); f.spelled(pwd) && leadsTo(pwd, policy.WorkDir) {
-		s.CallerPath = pwd
+	if pwd := o.Getenv("PWD"); f.spelled(pwd) {
+		if real, err := state.Real(pwd); err == nil && real == policy.WorkDir {
+			s.CallerPath = pwd
+		}
 	}
 	if o.Own != "" && policy.Decide(o.Own).Access >= profiles.Read {
 		f.add(o.Own, profiles.Hide, "pccrun's own state")
@@ -130,43 +133,11 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	n.groupShared(s.Workspace)
 	f.anchors()
 	s.Unhidden = f.absent()
-	if s.Folding = f.folds(); s.Folding.Dir == "" {
-		s.Folding = foldsIn(s.Trees)
-	}
+	s.Folding = f.folds(s.Trees)
 	s.Places = f.places
 	s.Texts = f.sshTexts
 	s.Notes = f.notes
 	return s, f.err
-}
-
-// NodeOf returns what a mode of stat(2) is of.
-func NodeOf(mode uint32) Node {
-	switch mode & unix.S_IFMT {
-	case unix.S_IFREG:
-		return File
-	case unix.S_IFDIR:
-		return Directory
-	case unix.S_IFLNK:
-		return Link
-	}
-	return Special
-}
-
-// A finder adds to [links] what the policy and this machine have beside links: rules, trees, tools, the home.
-type finder struct {
-	links
-	layers   map[string]string // see [Home.Layers]
-	signing  Signing
-	sshTexts []Text // files of the system's that ssh takes from its user only
-}
-
-// newFinder returns a finder with room for what the rules name.
-func newFinder(policy *profiles.Policy) *finder {
-	n := len(policy.Files) + len(policy.Tighten)
-	return &finder{links: links{paths: paths{
-		policy: policy, places: make([]Place, 0, 2*n),
-		seen: make(map[string]int, 2*n), dirs: make(map[string]inode, n), single: make(map[string]bool, n),
-	}}}
 }
 
 // rule adds the place that a rule's path names, with the access that
@@ -176,12 +147,10 @@ func (f *finder) rule(path string) {
 	if f.spelledInHome(path, &d) {
 		return
 	}
-	if d.Access == profiles.Write && d.Rule.Path == path && path != f.policy.Workspace && Below(path, f.policy.Workspace) && strings.HasPrefix(d.Rule.Origin.Source, "built-in ") {
-		if _, end, err := f.hops(path); err != nil || end.Path != path || end.Node == Absent {
-			return // a link that has come since the policy was read says what it opens; nothing opens nothing
-		}
+	if opensNothing(&f.paths, path, &d) {
+		return
 	}
-	f.resolve(path, d.Access, d.Rule.Origin.String(), 0)
+	f.add(path, d.Access, d.Rule.Origin.String())
 	f.beyond(path)
 	// A default for what an image lacks, such as /var/tmp, covers nothing.
 	if i, ok := f.seen[path]; ok && f.places[i].Node == Absent && d.Access == profiles.Private && ByDefault(f.policy, path) && f.shown(filepath.Dir(path)) <= profiles.Read {
@@ -194,26 +163,6 @@ func (f *finder) rule(path string) {
 		if _, end, err := f.hops(path); err == nil && end.Node == Directory {
 			f.inner(nil, end.Path, d.Rule.Origin.String())
 		}
-	}
-}
-
-func (f *paths) add(path string, access profiles.Access, why string) {
-	f.resolve(path, access, why, 0)
-}
-
-// tools shows what the programs of PATH need, where nothing but the defaults
-// hides it, and the command itself.
-func (f *finder) tools(t Tools, command []string) {
-	show := func(path, why string) {
-		if f.policy.Decide(path).Access < profiles.Read && ByDefault(f.policy, path) {
-			f.add(path, profiles.Read, why)
-		}
-	}
-	for _, path := range command {
-		show(path, "the command")
-	}
-	for _, tool := range t.Show {
-		show(tool.Path, tool.Why)
 	}
 }
 
@@ -242,7 +191,7 @@ func (f *finder) workspace(found *workspace.Found) {
 		if m.Target != "" && !f.leads(m) || m.Rule.Access >= profiles.Overlay {
 			continue
 		}
-		for _, l := range m.Links { // as in [paths.resolve]
+		for _, l := range m.Links { // as in [paths.add]
 			f.put(placeOf(l, Place{Access: f.atMost(l.Path, m.Rule.Access), Why: m.Rule.Origin.String(), Pin: f.within(l.Path)}))
 		}
 	}
@@ -279,41 +228,6 @@ func restricting(table []profiles.FileRule) []profiles.FileRule {
 	return slices.DeleteFunc(slices.Clone(table), func(r profiles.FileRule) bool { return r.Access > profiles.Read })
 }
 
-// around returns what is allowed where a path lies: what the policy says, but in
-// the repository of a worktree, which no rule names, what was just shown of it.
-func (f *paths) around(path string) profiles.Access {
-	for _, common := range f.commons {
-		if !Below(path, common) || !ByDefault(f.policy, path) {
-			continue
-		}
-		for dir := path; Below(dir, common); dir = filepath.Dir(dir) {
-			if i, ok := f.seen[dir]; ok {
-				return f.places[i].Access
-			}
-		}
-	}
-	return f.shown(path)
-}
-
-// shown returns what the command may do at a path: what the policy says, but where
-// a link of a rule's path has led above it, what that rule says, and below what is
-// protected that it is read.
-func (f *paths) shown(path string) profiles.Access {
-	d := f.policy.Decide(path)
-	for dir := path; len(dir) >= len(d.Rule.Path) && dir != "/"; dir = filepath.Dir(dir) {
-		if i, ok := f.seen[dir]; ok && f.places[i].Node != Absent && f.places[i].Node != Link {
-			return f.places[i].Access
-		}
-	}
-	return d.Access
-}
-
-// atMost returns an access, or what the policy says of the path if that is
-// stricter.
-func (f *paths) atMost(path string, access profiles.Access) profiles.Access {
-	return min(access, f.policy.Decide(path).Access)
-}
-
 func placeOf(n workspace.Node, p Place) Place {
 	p.Path, p.Dev, p.Ino = n.Path, Device(n.Dev), n.Ino
 	switch n.Kind {
@@ -329,46 +243,45 @@ func placeOf(n workspace.Node, p Place) Place {
 	return p
 }
 
-// anchors pins the directories between what may be written and what may not:
-// a directory that can be renamed away makes room for another of its name.
-// That a rule names one of them with the access that it has anyway changes
-// nothing.
-func (f *finder) anchors() {
-	done := map[string]bool{}
-	for _, p := range f.places[:len(f.places):len(f.places)] {
-		if p.Node == Absent || p.Access >= profiles.Overlay {
+// keepsSecrets refuses a workspace that is a directory of secrets, which the command could read and
+// change: somebody may have led there by a link. A repository of its own within is one
+// that somebody works in, such as ~/.config/nvim.
+func keepsSecrets(policy *profiles.Policy) error {
+	for _, s := range profiles.SecretPlaces {
+		dir := policy.Home + "/" + s.Name
+		if !Below(policy.Workspace, dir) {
 			continue
 		}
-		// The topmost of them is the root of a mount anyway.
-		for dir := filepath.Dir(p.Path); dir != "/" && !done[dir] && f.shown(filepath.Dir(dir)) == profiles.Write; dir = filepath.Dir(dir) {
-			done[dir] = true
-			f.anchor(dir)
+		var st unix.Stat_t
+		if policy.Workspace == dir || unix.Lstat(policy.Workspace+"/.git", &st) != nil {
+			return hint.Errorf("cd to a project; --read or --write DIR shows another directory",
+				"workspace %s: %s keeps secrets and configuration of other programs", policy.Workspace, dir)
 		}
 	}
+	return nil
 }
 
-// patterns refuses rules whose pattern would have to be looked for outside the
-// workspace: only that is walked, and a rule must not be half kept.
-func (f *finder) patterns(table []profiles.FileRule) {
-	for i := range table {
-		r := &table[i]
-		if r.Glob != "" && !Below(r.Path, f.policy.Workspace) && f.err == nil {
-			f.err = hint.Errorf("name the directory itself: "+r.Path,
-				"filesystem %s: patterns work only in the workspace (%s)", r.Text(), r.Origin)
+// absent names the paths that the user wants hidden, or kept from writing, or
+// shown by a flag, which may be mistyped (a profile of his own may be for several
+// machines), and that do not exist. A mount needs something to cover: if they appear during
+// the run they are what their directory is. It reports whether one was to be
+// hidden. In a directory that is hidden or private itself nothing of the host's
+// appears. What is protected is quarantined.
+func (f *finder) absent() (hidden bool) {
+	for _, p := range f.places {
+		if p.Node != Absent || p.Protect || ByDefault(f.policy, p.Path) {
+			continue
+		}
+		around := f.policy.Decide(filepath.Dir(p.Path)).Access
+		switch {
+		case p.Access == profiles.Hide && around >= profiles.Read:
+			hidden = true
+			f.notes = append(f.notes, p.Path+" does not exist; if it appears during the run it is not hidden ("+p.Why+")")
+		case p.Access == profiles.Read && around <= profiles.Read && f.policy.Decide(p.Path).Rule.Origin.Source == "flag":
+			f.notes = append(f.notes, p.Path+" does not exist and is not shown ("+p.Why+")")
+		case p.Access == profiles.Read && around > profiles.Read:
+			f.notes = append(f.notes, p.Path+" does not exist; the command can create and write it ("+p.Why+")")
 		}
 	}
-}
-
-// put adds a place, or makes the one that is there stricter.
-func (f *paths) put(p Place) {
-	if i, ok := f.seen[p.Path]; ok {
-		if p.Access < f.places[i].Access {
-			f.places[i].Access, f.places[i].Why = p.Access, p.Why
-		}
-		f.places[i].Pin = f.places[i].Pin || p.Pin
-		f.places[i].Protect = f.places[i].Protect || p.Protect
-		return
-	}
-	f.seen[p.Path] = len(f.places)
-	f.places = append(f.places, p)
+	return hidden
 }

@@ -329,7 +329,7 @@ func TestSetIDs(t *testing.T) {
 //test:root
 func TestSetIDsDeep(t *testing.T) {
 	w := newCountry(t, []string{"ws/d/plain"})
-	program := "ws" + strings.Repeat("/e", maxShared+8)
+	program := "ws" + strings.Repeat("/e", maxDirectories+8)
 	require.NoError(t, os.MkdirAll(w.path(program), 0o755))
 	require.NoError(t, os.WriteFile(w.path(program+"/setuid"), nil, 0o755))
 	require.NoError(t, os.Chmod(w.path(program+"/setuid"), 0o755|os.ModeSetuid))
@@ -354,7 +354,7 @@ func TestSetIDsDeep(t *testing.T) {
 	f = w.finder()
 	require.NoError(t, f.setIDs(), "nothing can be mounted on it, and no launch is refused for it")
 	shut := w.path("ws")
-	for strings.Count(shut, "/") < maxShared {
+	for strings.Count(shut, "/") < maxDirectories {
 		shut += "/deep"
 	}
 	require.Contains(t, w.found(f), "read dir ws"+strings.TrimPrefix(shut, w.path("ws"))+" pin protect")

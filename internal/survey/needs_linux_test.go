@@ -24,6 +24,12 @@ func TestPublicTexts(t *testing.T) {
 	}
 }
 
+func readSSHConfig(text, home string, agent bool) *sshConfig {
+	c := &sshConfig{home: home, agent: agent, left: maxSSHFiles}
+	c.read(text, "", 0)
+	return c
+}
+
 // Of what stands in a configuration only what is on the list is left, under the hosts that it is about.
 func TestSSHConfig(t *testing.T) {
 	home := fakeHome(t, ".ssh/")
@@ -39,7 +45,7 @@ func TestSSHConfig(t *testing.T) {
 		"no agent":  {"Host a\nIdentityFile ~/.ssh/k\n", "Host a"},
 	} {
 		var lines []string
-		for line := range strings.Lines(readSSHConfig(c.text, home, false).text) {
+		for line := range strings.Lines(readSSHConfig(c.text, home, false).text.String()) {
 			lines = append(lines, strings.TrimSpace(line))
 		}
 		require.Equal(t, c.want, strings.Join(lines, "|"), name)

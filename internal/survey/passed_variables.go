@@ -2,6 +2,7 @@ package survey
 
 import (
 	"bytes"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -144,4 +145,20 @@ func holds(path string, is func(text []byte) bool) bool {
 // isCertificates reports whether a text has certificates in it, and no key.
 func isCertificates(text []byte) bool {
 	return bytes.Contains(text, []byte("CERTIFICATE-----")) && !bytes.Contains(text, []byte("PRIVATE KEY"))
+}
+
+// nodeAt says what stands at a path, itself.
+func nodeAt(path string) Node {
+	info, err := os.Lstat(path)
+	switch {
+	case err != nil:
+		return Absent
+	case info.Mode().IsRegular():
+		return File
+	case info.IsDir():
+		return Directory
+	case info.Mode()&fs.ModeSymlink != 0:
+		return Link
+	}
+	return Special
 }

@@ -2,7 +2,6 @@ package survey
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -10,7 +9,6 @@ import (
 
 	"github.com/pccrun/pccrun/internal/procfs"
 	"github.com/pccrun/pccrun/workspace"
-	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // groupShared says that git can make no directory in the workspace's repository, and so no commit: it sets the set-group-ID
@@ -42,32 +40,20 @@ func (f needs) groupShared(found *workspace.Found) {
 	}
 }
 
-// repository returns the git directory of the repository that the workspace is of, and what its configuration says.
-func (f needs) repository(found *workspace.Found) (git string, settings []vcs.Setting) {
-	for i := range found.Pins {
-		dir, is := strings.CutSuffix(found.Pins[i].Path, "/config")
-		if is && found.Pins[i].Private && (dir == f.policy.Workspace+"/.git" || slices.Contains(f.commons, dir)) {
-			git = dir
-			settings, _ = vcs.ParseConfig([]byte(found.Pins[i].Text))
-		}
-	}
-	return git, settings
-}
-
 // sharedUmask returns the umask with which git finds the mode that a value of core.sharedRepository asks for on a directory
 // that it makes, as near to the one that there is as may be; -1 for a value that asks for none.
 func sharedUmask(value string, mask int) int {
-	n, err := strconv.ParseInt(value, 8, 32)
-	group, all := mask&^0o770, mask&^0o775
-	switch {
-	case err != nil && slices.Contains([]string{"group", "true", "yes", "on"}, value), n == 1:
-		return group
-	case err != nil && slices.Contains([]string{"all", "world", "everybody"}, value), n == 2:
-		return all
-	case err != nil, n&0o060 == 0:
+	n, _ := strconv.ParseInt(value, 8, 32)
+	mode := int(n) & 0o666
+	switch value {
+	case "group", "true", "yes", "on", "1":
+		mode = 0o777&^mask | 0o070
+	case "all", "world", "everybody", "2":
+		mode = 0o777&^mask | 0o075
+	}
+	if mode&0o060 == 0 {
 		return -1
 	}
-	mode := int(n) & 0o666
 	return 0o777 &^ (mode | mode&0o444>>2)
 }
 

@@ -67,7 +67,7 @@ func (f *finder) sockets() error {
 			paths = append(paths, path)
 		}
 	}
-	for _, path := range crowd(paths, maxSockets, f.keepsOpen) {
+	for _, path := range crowd(paths, maxSockets, func(dir string) bool { return keepsOpen(f.policy, dir) }) {
 		f.add(path, profiles.Hide, SocketHidden)
 		if i, ok := f.seen[path]; ok {
 			f.places[i].Optional = true
@@ -130,13 +130,13 @@ func socketAt(path string) (string, bool) {
 
 // keepsOpen reports whether a directory cannot be covered as a whole: it holds
 // what the command works with.
-func (f *finder) keepsOpen(dir string) bool {
-	for _, needed := range [...]string{f.policy.Workspace, f.policy.Home, "/usr", "/etc", "/opt", "/srv", "/var/lib", "/nix", "/gnu"} {
+func keepsOpen(p *profiles.Policy, dir string) bool {
+	for _, needed := range [...]string{p.Workspace, p.Home, "/usr", "/etc", "/opt", "/srv", "/var/lib", "/nix", "/gnu"} {
 		if Below(needed, dir) {
 			return true
 		}
 	}
-	return Below(dir, f.policy.Workspace)
+	return Below(dir, p.Workspace)
 }
 
 // crowd names the directories of sockets in place of them, from below, until

@@ -38,6 +38,19 @@ type Survey struct {
 	Trees     []Tree           // what else the command may write
 }
 
+// A Layout is what a provider goes by that mounts nothing, and whose kernel decides on each path
+// by its name: what leads where, and what stands of that which patterns speak of.
+type Layout struct {
+	Links    []Lead   // on the paths of rules
+	Standing []string // what patterns hide or protect, and is there
+	Protect  []string // what protected names outside the workspace's patterns lead to, and of a repository elsewhere what no command changes
+	OwnGit   string   // outside the workspace, the part of a repository that its worktree or submodule has; "" for none
+	Crowded  bool     // there is more to know than a launch takes in: Standing is a part of it
+}
+
+// A Lead is a link, and the path to which it leads in the end.
+type Lead struct{ From, To string }
+
 // Signing says what git lacks for commits that are to be signed, nothing where they are not.
 type Signing struct {
 	Dir   string // in the home, where it looks for keys; "" for elsewhere
@@ -57,7 +70,6 @@ type Options struct {
 	Command  []string            // the files that the command's name stands for
 	Home     *Home               // what stands at ~ where that is persistent; nil for a plan that is only looked at
 	Own      string              // pccrun's own directory, which nothing inside may reach; "" for none
-	Alone    bool                // nobody looks when the command is over: it is another's to run
 	Earliest func() time.Time    // when the first began of the other runs that go on; the zero time, and nil, for none
 }
 

@@ -38,7 +38,7 @@ var tools = [...]toolSettings{
 // settings passes what the user has set for tools, as the variables for which it stands: in a home of the sandbox's own
 // they would do something else than outside, without a word.
 func (o *Options) settings(p *profiles.Policy) (env []Variable) {
-	if o.Getenv == nil || p.Decide(p.Home).Access >= profiles.Read {
+	if p.Decide(p.Home).Access >= profiles.Read {
 		return nil
 	}
 	for i := range tools {

@@ -81,15 +81,9 @@ func Toolchains(q ToolQuery) Tools {
 	for _, dir := range filepath.SplitList(q.Path) {
 		f.entry(profiles.Physical(dir), "PATH")
 	}
-	// Maven and Gradle look there first, and not in PATH. What a variable names must look like it.
-	if bin := filepath.Join(q.Env("JAVA_HOME"), "bin"); filepath.IsAbs(bin) {
-		if info, err := os.Stat(filepath.Join(bin, "java")); err == nil && info.Mode().IsRegular() {
-			f.entry(bin, "JAVA_HOME")
-		}
-	}
-	for _, r := range roots {
-		if r.mark != "" && q.Env(r.env) != "" {
-			if dir := f.place(r.env, ""); dir != "" && stands(dir, r.mark) && !system(dir) {
+	for _, r := range roots { // what a variable names must look like it
+		if dir := f.place(r.env, ""); r.mark != "" && dir != "" && stands(dir, r.mark) && !system(dir) {
+			if _, ok := f.follow(dir); ok {
 				f.add(dir, r.env)
 			}
 		}
@@ -399,7 +393,7 @@ var roots = [...]root{
 	{path: "miniconda3"}, {path: "anaconda3"}, {path: "miniforge3"}, {path: "mambaforge"},
 	{env: "DOTNET_ROOT", path: ".dotnet", mark: "host/fxr"}, {path: ".dotnet/tools"}, {env: "ANDROID_HOME", path: "Android/Sdk", mark: "platform-tools"},
 	{env: "ANDROID_SDK_ROOT", path: "Android/Sdk", mark: "platform-tools"}, {env: "ANDROID_NDK_HOME", mark: "source.properties"}, {env: "ANDROID_NDK_ROOT", mark: "source.properties"},
-	{env: "FLUTTER_ROOT", path: "flutter"}, {env: "GRAALVM_HOME", mark: "bin/java"}, {env: "M2_HOME", mark: "boot"}, {env: "MAVEN_HOME", mark: "boot"}, {env: "GRADLE_HOME", mark: "lib/plugins"},
+	{env: "FLUTTER_ROOT", path: "flutter"}, {env: "JAVA_HOME", mark: "bin/java"}, {env: "GRAALVM_HOME", mark: "bin/java"}, {env: "M2_HOME", mark: "boot"}, {env: "MAVEN_HOME", mark: "boot"}, {env: "GRADLE_HOME", mark: "lib/plugins"},
 	{env: "ANT_HOME", mark: "lib/ant.jar"}, {env: "GROOVY_HOME", mark: "lib"}, {env: "KOTLIN_HOME", mark: "lib"}, {env: "SCALA_HOME", mark: "lib"}, {env: "SPARK_HOME", mark: "jars"}, {env: "HADOOP_HOME", mark: "share/hadoop"},
 	{env: "CUDA_HOME", mark: "nvvm"}, {env: "CUDA_PATH", mark: "nvvm"}, {env: "EMSDK", mark: "emsdk.py"}, {env: "VCPKG_ROOT", mark: ".vcpkg-root"}, {env: "QTDIR", mark: "mkspecs"}, {env: "IDF_PATH", mark: "tools/idf.py"},
 	{env: "KREW_ROOT", path: ".krew"}, {env: "ELAN_HOME", path: ".elan"}, {path: ".ghcup"}, {path: ".juliaup"}, {path: ".julia/juliaup"}, {env: "OPAMROOT", path: ".opam"}, {env: "OPAM_SWITCH_PREFIX", mark: "bin/ocaml"},
@@ -449,10 +443,12 @@ var installations = [...]struct {
 	{mark: "*/lib/ldscripts", what: "a compiler for another machine"},
 }
 
-// proxies are directories whose programs start those of a toolchain that lies elsewhere.
-var proxies = [...]struct{ env, path, root, rootPath string }{ // as in [root]
-	{"CARGO_HOME", ".cargo", "RUSTUP_HOME", ".rustup"},
-	{"", ".nimble", "", ".choosenim"},
+// proxies are directories whose programs start those of a toolchain that lies elsewhere, and what stands in that: what a
+// variable names must look like it, since it holds no entry of PATH.
+var proxies = [...]struct{ env, path, root, rootPath, mark string }{ // as in [root]
+	{"CARGO_HOME", ".cargo", "RUSTUP_HOME", ".rustup", "toolchains"},
+	{"", ".nimble", "", ".choosenim", "toolchains"},
+	{"GOPATH", "go", "", "sdk/go*", "pkg/tool"}, // golang.org/dl installs a program of a few lines, and what it starts there
 }
 
 // parts are what belongs to the programs of a prefix that is not shown whole: it may be
@@ -473,17 +469,15 @@ func (f *toolFinder) prefix(dir, why string) {
 			return
 		}
 	}
-	if dir == filepath.Join(f.place("GOPATH", "go"), "bin") {
-		// golang.org/dl installs a program of a few lines, and what it starts there.
-		sdks, _ := filepath.Glob(filepath.Join(f.q.Home, "sdk/go*/pkg/tool"))
-		for _, tool := range sdks {
-			f.add(filepath.Dir(filepath.Dir(tool)), "what golang.org/dl has installed")
-		}
-	}
 	for _, p := range proxies {
-		// What a variable names must look like it, since it holds no entry of PATH.
-		if root := f.place(p.root, p.rootPath); dir == filepath.Join(f.place(p.env, p.path), "bin") && stands(root, "toolchains") {
-			f.add(root, "the toolchains of "+dir)
+		if dir != filepath.Join(f.place(p.env, p.path), "bin") {
+			continue
+		}
+		found, _ := filepath.Glob(f.place(p.root, p.rootPath))
+		for _, toolchain := range found {
+			if stands(toolchain, p.mark) {
+				f.add(toolchain, "the toolchains of "+dir)
+			}
 		}
 	}
 	if i := strings.Index(dir+"/", "/node_modules/"); i >= 0 && f.add(dir[:i]+"/node_modules", why) {
@@ -549,10 +543,10 @@ func (f *toolFinder) linked(dir string) {
 	}
 }
 
-// place returns a directory that a variable names, or that lies below the home.
+// place returns a directory that a variable names, the first of a list, or that lies below the home.
 func (f *toolFinder) place(env, rel string) string {
 	if env != "" {
-		if path := f.q.Env(env); filepath.IsAbs(path) {
+		if path, _, _ := strings.Cut(f.q.Env(env), ":"); filepath.IsAbs(path) {
 			return filepath.Clean(path)
 		}
 	}
@@ -636,62 +630,46 @@ const OwnLibraries = "the user's own libraries: those installed there are delete
 // downloads are what tools have downloaded once, and look for again in each project.
 var downloads = [...]struct {
 	env, path string // as in [root]
-	mark      string // what stands in it
+	below     string // the part of it
+	mark      string // what stands in that
 	why       string
 }{
-	{"", ".m2/repository", ".", "Maven's artifacts"}, {"", ".m2/wrapper", "dists", "Maven's own versions"},
-	{"", ".gradle/wrapper", "dists", "Gradle's own versions"}, {"", ".gradle/caches/modules-2", "files-2.1", "Gradle's artifacts"}, {"", ".konan", ".", "Kotlin's compilers"},
-	{"COURSIER_CACHE", ".cache/coursier", ".", "Scala's artifacts"}, {"", ".ivy2/cache", ".", "Ivy's artifacts"}, {"", ".sbt/boot", ".", "sbt's own versions"},
-	{"", ".cache/node/corepack", "v1", "corepack's package managers"}, {"", ".cache/node-gyp", ".", "headers of Node.js"}, {"", ".cache/electron", ".", "Electron"},
-	{"PLAYWRIGHT_BROWSERS_PATH", ".cache/ms-playwright", ".links", "Playwright's browsers"}, {"PUPPETEER_CACHE_DIR", ".cache/puppeteer", ".", "Puppeteer's browsers"}, {"CYPRESS_CACHE_FOLDER", ".cache/Cypress", ".", "Cypress"},
-	{"", ".local/share/pnpm/store", ".", "pnpm's store"}, {"BUN_INSTALL_CACHE_DIR", ".bun/install/cache", ".", "bun's packages"}, {"", ".yarn/berry", "cache", "yarn's packages"},
-	{"GEM_HOME", "", "specifications", "Ruby's gems"}, {"", ".local/share/gem", "ruby", OwnLibraries}, {"", ".gem/ruby", ".", OwnLibraries},
-	{"", ".local/lib", ".", OwnLibraries}, {"PYTHONUSERBASE", "", "lib", OwnLibraries}, {"", "perl5", "lib/perl5", OwnLibraries}, {"", ".luarocks/share", "lua", OwnLibraries}, {"", ".luarocks/lib", "lua", OwnLibraries},
-	{"R_LIBS_USER", "R/x86_64-pc-linux-gnu-library", ".", OwnLibraries}, {"R_LIBS_USER", "R/aarch64-unknown-linux-gnu-library", ".", OwnLibraries}, {"", ".cabal/packages", ".", "Haskell's packages"}, {"", ".julia/packages", ".", "Julia's packages"}, {"", ".julia/artifacts", ".", "Julia's artifacts"},
-	{"NUGET_PACKAGES", ".nuget/packages", ".", ".NET's packages"}, {"", ".pub-cache/hosted", ".", "Dart's packages"}, {"MIX_HOME", ".mix", "archives", "Elixir's archives"},
-	{"PRE_COMMIT_HOME", ".cache/pre-commit", "db.db", "pre-commit's hooks"}, {"BAZELISK_HOME", ".cache/bazelisk", "downloads", "Bazel's own versions"},
+	{"GOMODCACHE", "go/pkg/mod", "", "cache/download", "Go's modules"},
+	{"CARGO_HOME", ".cargo", "registry", "index", "cargo's crates"}, {"CARGO_HOME", ".cargo", "git", "db", "cargo's repositories"},
+	{"", ".m2/repository", "", ".", "Maven's artifacts"}, {"", ".m2/wrapper", "", "dists", "Maven's own versions"},
+	{"", ".gradle/wrapper", "", "dists", "Gradle's own versions"}, {"", ".gradle/caches/modules-2", "", "files-2.1", "Gradle's artifacts"}, {"", ".konan", "", ".", "Kotlin's compilers"},
+	{"COURSIER_CACHE", ".cache/coursier", "", ".", "Scala's artifacts"}, {"", ".ivy2/cache", "", ".", "Ivy's artifacts"}, {"", ".sbt/boot", "", ".", "sbt's own versions"},
+	{"", ".cache/node/corepack", "", "v1", "corepack's package managers"}, {"", ".cache/node-gyp", "", ".", "headers of Node.js"}, {"", ".cache/electron", "", ".", "Electron"},
+	{"PLAYWRIGHT_BROWSERS_PATH", ".cache/ms-playwright", "", ".links", "Playwright's browsers"}, {"PUPPETEER_CACHE_DIR", ".cache/puppeteer", "", ".", "Puppeteer's browsers"}, {"CYPRESS_CACHE_FOLDER", ".cache/Cypress", "", ".", "Cypress"},
+	{"", ".local/share/pnpm/store", "", ".", "pnpm's store"}, {"BUN_INSTALL_CACHE_DIR", ".bun/install/cache", "", ".", "bun's packages"}, {"", ".yarn/berry", "", "cache", "yarn's packages"},
+	{"GEM_HOME", "", "", "specifications", "Ruby's gems"}, {"", ".local/share/gem", "", "ruby", OwnLibraries}, {"", ".gem/ruby", "", ".", OwnLibraries},
+	{"", ".local/lib", "", ".", OwnLibraries}, {"PYTHONUSERBASE", "", "", "lib", OwnLibraries}, {"", "perl5", "", "lib/perl5", OwnLibraries}, {"", ".luarocks/share", "", "lua", OwnLibraries}, {"", ".luarocks/lib", "", "lua", OwnLibraries},
+	{"R_LIBS_USER", "R/x86_64-pc-linux-gnu-library", "", ".", OwnLibraries}, {"R_LIBS_USER", "R/aarch64-unknown-linux-gnu-library", "", ".", OwnLibraries}, {"", ".cabal/packages", "", ".", "Haskell's packages"}, {"", ".julia/packages", "", ".", "Julia's packages"}, {"", ".julia/artifacts", "", ".", "Julia's artifacts"},
+	{"NUGET_PACKAGES", ".nuget/packages", "", ".", ".NET's packages"}, {"", ".pub-cache/hosted", "", ".", "Dart's packages"}, {"MIX_HOME", ".mix", "", "archives", "Elixir's archives"},
+	{"PRE_COMMIT_HOME", ".cache/pre-commit", "", "db.db", "pre-commit's hooks"}, {"BAZELISK_HOME", ".cache/bazelisk", "", "downloads", "Bazel's own versions"},
 }
 
-// caches returns what exists of the caches of the usual tools.
-func (f *toolFinder) caches() []Cache {
-	gopath := f.place("GOPATH", "go")
-	if list := filepath.SplitList(f.q.Env("GOPATH")); len(list) > 1 {
-		gopath = list[0]
-	}
-	cargo := f.place("CARGO_HOME", ".cargo")
-	var all []Cache
-	// A variable that names what does not look like the cache is not believed
-	// so far as to show it.
-	add := func(env, path, mark, entry, why string) {
-		if v := f.q.Env(env); env != "" && filepath.IsAbs(v) {
-			path = filepath.Clean(v)
-		}
-		if path == "" || !stands(path, mark) || !f.showable(path) {
-			return
-		}
-		if entry != "" {
-			entry += "=" + path
-		}
-		if real, ok := f.follow(path); ok && f.showable(real) {
-			all = append(all, Cache{Path: path, Entry: entry, Why: why})
-		}
-	}
-	modules, moved := filepath.Join(gopath, "pkg/mod"), ""
-	if f.q.Env("GOMODCACHE") != "" || modules != filepath.Join(f.q.Home, "go/pkg/mod") {
-		moved = "GOMODCACHE"
-	}
-	add("GOMODCACHE", modules, "cache/download", moved, "Go's modules")
-	add("", filepath.Join(cargo, "registry"), "index", "", "cargo's crates")
-	add("", filepath.Join(cargo, "git"), "db", "", "cargo's repositories")
-	if n := len(all); n > 0 && cargo != filepath.Join(f.q.Home, ".cargo") && Below(all[n-1].Path, cargo) {
-		all[n-1].Entry = "CARGO_HOME=" + cargo
-	}
+// caches returns what exists of the caches of the usual tools. A variable that names what does not look like the cache is
+// not believed so far as to show it.
+func (f *toolFinder) caches() (all []Cache) {
 	for _, c := range downloads {
-		moved := c.env
-		if f.q.Env(c.env) == "" {
-			moved = ""
+		dir, moved := f.place(c.env, c.path), f.q.Env(c.env) != ""
+		if c.env == "GOMODCACHE" && !moved {
+			gopath := f.place("GOPATH", "go")
+			dir, moved = filepath.Join(gopath, "pkg/mod"), gopath != filepath.Join(f.q.Home, "go")
 		}
-		add(c.env, f.place("", c.path), c.mark, moved, c.why)
+		path := filepath.Join(dir, c.below)
+		if dir == "" || !stands(path, c.mark) || !f.showable(path) {
+			continue
+		}
+		if real, ok := f.follow(path); !ok || !f.showable(real) {
+			continue
+		}
+		cache := Cache{Path: path, Why: c.why}
+		if moved {
+			cache.Entry = c.env + "=" + dir
+		}
+		all = append(all, cache)
 	}
 	return all
 }

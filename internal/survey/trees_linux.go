@@ -85,21 +85,13 @@ func nearest(list []Tree, path string) (near *Tree) {
 	return near
 }
 
-// git returns what the environment says to the user's git.
-func (o *Options) git() []vcs.Variable {
-	if o.Getenv == nil {
-		return nil
-	}
-	return vcs.Environment(o.Getenv)
-}
-
 // query completes what is asked of a tree. Those within it are left out, since each is scanned by itself.
 func (f *finder) query(t *Tree, within []string, o *Options) {
 	q := &t.Query
 	q.Aside, q.Kept, q.IndexDir = true, t.State, o.IndexDir
 	q.Protect = append(slices.Clip(f.policy.ProtectedOutside(t.State)), f.aways...)
 	if !t.State {
-		q.Home, q.XDG, q.Git = f.policy.Home, o.xdg(), o.git()
+		q.Home, q.XDG, q.Git = f.policy.Home, o.xdg(), vcs.Environment(o.Getenv)
 	}
 	closed := slices.Clone(within)
 	if o.Own != "" && Below(o.Own, q.Root) {
@@ -226,24 +218,6 @@ func (f *finder) layered(pin workspace.Pin, p Place) (whole bool) {
 		}
 	}
 	return whole
-}
-
-// foldsIn returns the first tree in which .GIT is .git, by one name in each, as [finder.folds] does for the workspace.
-func foldsIn(list []Tree) Folding {
-	for _, t := range list {
-		path := t.Query.Root
-		if pins := t.Found.Pins; len(pins) > 0 {
-			path = pins[0].Path
-		} else if t.State {
-			// its own name is looked at: a cache can be a long list
-		} else if names := entriesOf(path); len(names) > 0 {
-			path += "/" + names[0].Name()
-		}
-		if dir := foldedAt(path); dir.Dir != "" {
-			return dir
-		}
-	}
-	return Folding{}
 }
 
 // copiesConfig reports whether the command gets a private copy of a configuration that is pinned: it does where it may

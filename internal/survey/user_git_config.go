@@ -15,10 +15,8 @@ import (
 
 // xdg returns $XDG_CONFIG_HOME, if git takes it for a directory wherever it is started.
 func (o *Options) xdg() string {
-	if o.Getenv != nil {
-		if dir := o.Getenv("XDG_CONFIG_HOME"); filepath.IsAbs(dir) {
-			return filepath.Clean(dir)
-		}
+	if dir := o.Getenv("XDG_CONFIG_HOME"); filepath.IsAbs(dir) {
+		return filepath.Clean(dir)
 	}
 	return ""
 }
@@ -46,7 +44,7 @@ const whyGit = "your git configuration, without what may be secret"
 // readUserGit reads it: git-config(1), FILES.
 func readUserGit(policy *profiles.Policy, o *Options) *userGit {
 	g := &userGit{home: policy.Home, workspace: policy.Workspace}
-	if !policy.Uses(profiles.GitConfig) || o.Getenv == nil || policy.Decide(policy.Home).Access >= profiles.Read {
+	if !policy.Uses(profiles.GitConfig) || policy.Decide(policy.Home).Access >= profiles.Read {
 		return g
 	}
 	usual := g.home + "/.config"

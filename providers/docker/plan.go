@@ -145,7 +145,9 @@ func (p *Provider) Plan(
 			if machine.Layout.Crowded {
 				return nil, &EngineError{Text: "workspace " + policy.Workspace + ": too many paths are hidden or protected"}
 			}
-			places = machine.Mountable(policy)
+			if places, err = machine.Mountable(policy); err != nil {
+				return nil, err
+			}
 		}
 	}
 	for _, place := range places {

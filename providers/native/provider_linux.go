@@ -129,7 +129,7 @@ func Alone(policy *profiles.Policy, host *profiles.Host, argv []string) (*Planne
 	if err != nil {
 		return nil, err
 	}
-	looked, err := survey.Look(policy, survey.Options{Getenv: host.Getenv, Environ: host.Environ, Command: paths, Alone: true})
+	looked, err := survey.Look(policy, survey.Options{Getenv: host.Getenv, Environ: host.Environ, Command: paths})
 	if err != nil {
 		return nil, err
 	}

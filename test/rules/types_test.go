@@ -28,7 +28,7 @@ type size struct{ methods, fields int }
 // none is added: divide the type.
 var tooLarge = map[string]size{
 	"internal/homes.Home":        {37, 0},
-	"internal/survey.finder":     {60, 0},
+	"internal/survey.finder":     {58, 0},
 	"internal/survey.links":      {32, 0},
 	"namespaces.Plan":            {52, 31},
 	"namespaces.Sandbox":         {35, 35},

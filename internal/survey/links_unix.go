@@ -1,3 +1,5 @@
+//go:build unix
+
 package survey
 
 import (
@@ -13,6 +15,7 @@ import (
 	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace"
 )
 
 // People keep their settings in a repository and link to them: ~/.codex/skills -> ~/dotfiles/codex/skills, made by hand,
@@ -31,37 +34,6 @@ type links struct {
 	paths
 	led   []profiles.ProtectRule // where links of protected names lead, beside those of the policy
 	aways []profiles.ProtectRule // where links of the workspace's protected names lead outside of it
-}
-
-// A hop is a link on the way of a path.
-type hop struct {
-	at, text string
-	to       string // where the path goes on
-	st       unix.Stat_t
-}
-
-// hops follows a path through all links, and says what stands at the end:
-// nothing is [Absent].
-func (f *paths) hops(path string) (list []hop, end Place, err error) {
-	for {
-		prefix, st, err := f.first(path)
-		end = Place{Path: path, Node: NodeOf(st.Mode), Dev: Device(st.Dev), Ino: st.Ino}
-		switch {
-		case err != nil && nowhere(err) && (err != unix.EACCES || !owns(filepath.Dir(prefix))):
-			return list, Place{Path: path, Node: Absent}, nil
-		case err != nil:
-			return nil, end, fmt.Errorf("lstat %s: %w", prefix, err)
-		case end.Node != Link:
-			return list, end, nil
-		case len(list) == 40:
-			return nil, end, fmt.Errorf("lstat %s: %w", path, unix.ELOOP)
-		}
-		h := hop{at: prefix, st: st}
-		if h.text, h.to, err = leads(prefix, path[len(prefix):]); err != nil {
-			return nil, end, err
-		}
-		list, path = append(list, h), h.to
-	}
 }
 
 // protected adds the protected paths outside the workspace, such as an agent's
@@ -110,9 +82,9 @@ func (f *links) guard(r *profiles.ProtectRule, list []hop, end Place, why string
 		f.lead(r, h.to)
 		p := Place{Path: h.at, Node: Link, Link: h.text, Access: profiles.Read, Why: why}
 		if f.within(h.at) {
-			p.Pin, p.Protect, p.Dev, p.Ino = true, true, Device(h.st.Dev), h.st.Ino
+			p.Pin, p.Protect, p.Dev, p.Ino = true, true, Device(uint64(h.st.Dev)), h.st.Ino
 		}
-		carries = carries && f.refuses(h.at, &h.st, profiles.Read, h.to) == ""
+		carries = carries && f.refuses(h, profiles.Read) == ""
 		f.put(p)
 	}
 	if len(list) > 0 && f.reviewed(end.Path) {
@@ -171,7 +143,7 @@ const ctimeGrain = 2 * time.Second
 // rule of its own, is a secret, holds one, or holds a home.
 func (f *links) lends(path string) bool {
 	d := f.policy.Decide(path)
-	if d.Rule.Glob != "" || d.Rule.Path != "/" && d.Rule.Path != f.policy.Home && !slices.Contains(f.policy.Homes, d.Rule.Path) || f.isWhole(path) {
+	if d.Rule.Glob != "" || d.Rule.Path != "/" && d.Rule.Path != f.policy.Home && !slices.Contains(f.policy.Homes, d.Rule.Path) || isWhole(f.policy, path) {
 		return false
 	}
 	for _, s := range profiles.SecretPlaces {
@@ -239,17 +211,10 @@ func (f *links) inner(r *profiles.ProtectRule, dir, why string) {
 // give shows what a path leads to that the user's own files name. It leaves out what [links.lends] does not allow, and what
 // a link leads to that may be another's.
 func (f *links) give(list []hop, end Place, why string) {
-	if end.Node != File && end.Node != Directory || f.shown(end.Path) >= profiles.Read || !f.lends(end.Path) {
+	if end.Node != File && end.Node != Directory || f.shown(end.Path) >= profiles.Read || !f.lends(end.Path) || !f.carries(list) {
 		return
 	}
-	for i := range list {
-		if f.refuses(list[i].at, &list[i].st, profiles.Read, list[i].to) != "" {
-			return
-		}
-	}
-	for _, h := range list {
-		f.put(Place{Path: h.at, Node: Link, Link: h.text, Access: profiles.Read, Why: why})
-	}
+	f.through(list, why)
 	end.Access, end.Why = profiles.Read, why
 	f.put(end)
 }
@@ -340,6 +305,78 @@ func (f *links) leadIn(r *profiles.ProtectRule, path string) {
 	for _, h := range list {
 		if Below(h.to, f.policy.Workspace) {
 			f.lead(r, h.to)
+		}
+	}
+}
+
+// systemTrees are what programs need, wherever a link in a workspace leads.
+var systemTrees = [...]string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/gnu", "/proc", "/sys", "/dev", "/run"}
+
+// commonTrees may be hidden in part, not as a whole.
+var commonTrees = [...]string{"/etc", "/opt", "/var", "/tmp"}
+
+// leads hides what a link of the workspace leads to, where a pattern matches
+// the link's name. Whoever can write in the workspace can plant such a link, so
+// it must not take away the system, the home or the workspace as a whole: that
+// is said, and stays as the policy has it under its own name. What else is
+// hidden outside the workspace is said too.
+func (f *links) leads(m workspace.Match) bool {
+	access := f.atMost(m.Target, m.Rule.Access)
+	outside := !Below(m.Target, f.policy.Workspace)
+	if access < profiles.Read && isWhole(f.policy, m.Target) {
+		f.notes = append(f.notes, m.Path+" leads to "+m.Target+", which this rule does not hide ("+m.Rule.Origin.String()+")")
+		return false
+	}
+	if d := f.policy.Decide(m.Target); !outside && d.Rule.Path == m.Target && d.Rule.Glob == "" {
+		return true // named, which beats a pattern, for a directory as for a file
+	}
+	if outside && access < f.policy.Decide(m.Target).Access {
+		f.notes = append(f.notes, m.Target+" is hidden, since "+m.Path+" leads there")
+	}
+	f.add(m.Target, access, m.Rule.Origin.String())
+	return true
+}
+
+// isWhole reports whether hiding a path would hide more than files of a
+// project: a tree of the system or part of it, what holds the workspace or a
+// home, or a device.
+func isWhole(p *profiles.Policy, path string) bool {
+	var st unix.Stat_t
+	if unix.Lstat(path, &st) == nil && st.Mode&unix.S_IFMT != unix.S_IFREG && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return true
+	}
+	holds := func(tree string) bool { return tree != "" && Below(tree, path) }
+	return holds(p.Workspace) || holds(p.Home) || slices.ContainsFunc(p.Homes, holds) ||
+		slices.ContainsFunc(commonTrees[:], holds) ||
+		slices.ContainsFunc(systemTrees[:], func(tree string) bool { return holds(tree) || Below(path, tree) })
+}
+
+// spelled makes a path of the caller's work inside as he spells it, ~/code where
+// that is a link to another disk: build files keep such paths. The links are the
+// user's own, and what they lead to is shown already, or a home: a name is made,
+// and nothing is granted. It reports whether the path leads there by links.
+func (f *links) spelled(path string) bool {
+	if !filepath.IsAbs(path) || filepath.Clean(path) != path || f.err != nil {
+		return false
+	}
+	list, end, err := f.hops(path)
+	if err != nil || len(list) == 0 || f.shown(end.Path) < profiles.Read && end.Path != f.policy.Home || !f.carries(list) {
+		return false
+	}
+	f.through(list, "as "+path+" is spelled")
+	return true
+}
+
+// terminfo shows what the caller's terminal is, where that is described in the
+// home: terminfo(5). A new terminal brings its own.
+func (f *links) terminfo(getenv func(string) string) {
+	term := getenv("TERM")
+	if term == "" || strings.ContainsAny(term, "/.") {
+		return
+	}
+	for _, dir := range [...]string{getenv("TERMINFO"), f.policy.Home + "/.terminfo"} {
+		if filepath.IsAbs(dir) {
+			f.lend(filepath.Join(dir, term[:1], term), "the terminal's description")
 		}
 	}
 }

@@ -1,3 +1,5 @@
+//go:build unix
+
 package survey
 
 import (
@@ -13,6 +15,7 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/gitconfig"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // What a policy allows is of no use without what belongs to it: a host without the
@@ -30,9 +33,6 @@ func (o *Options) networked(p *profiles.Policy) bool {
 // certificates passes the variables that name certificate authorities, and shows what
 // they name; and so with what git's configuration names, which not every profile shows.
 func (f needs) certificates(o *Options, found *workspace.Found) (env []Variable) {
-	if o.Getenv == nil {
-		return nil
-	}
 	if before := len(f.notes); !o.networked(f.policy) { // at the loopback inside there may be a server, but who has none misses nothing
 		defer func() { f.notes = f.notes[:before] }()
 	}
@@ -117,6 +117,18 @@ func (f needs) userGit(o *Options, found *workspace.Found) {
 	f.signing = g.signing(f.policy, func(path string) bool { return f.shown(path) < profiles.Read })
 }
 
+// repository returns the git directory of the repository that the workspace is of, and what its configuration says.
+func (f needs) repository(found *workspace.Found) (git string, settings []vcs.Setting) {
+	for i := range found.Pins {
+		dir, is := strings.CutSuffix(found.Pins[i].Path, "/config")
+		if is && found.Pins[i].Private && (dir == f.policy.Workspace+"/.git" || slices.Contains(f.commons, dir)) {
+			git = dir
+			settings, _ = vcs.ParseConfig([]byte(found.Pins[i].Text))
+		}
+	}
+	return git, settings
+}
+
 // unsigned says at the start that git cannot sign, where nobody would see that it looks for keys.
 func (f needs) unsigned(o *Options, traced []string) {
 	if f.signing.Flags != "" && (f.signing.Dir == "" || traced == nil && !f.policy.Attempts) && len(o.Command) > 0 && filepath.Base(o.Command[0]) == "git" {
@@ -195,15 +207,11 @@ func (f needs) certificate(path, why string) (cause string) {
 		return "which has more than certificates"
 	}
 	for i := range list {
-		if hidden {
-			if no := f.refuses(list[i].at, &list[i].st, profiles.Read, list[i].to); no != "" {
-				return "by the link " + list[i].at + ", " + no
-			}
+		if no := f.refuses(&list[i], profiles.Read); hidden && no != "" {
+			return "by the link " + list[i].at + ", " + no
 		}
 	}
-	for _, h := range list {
-		f.put(Place{Path: h.at, Node: Link, Link: h.text, Access: profiles.Read, Why: why})
-	}
+	f.through(list, why)
 	if hidden {
 		end.Access, end.Why = profiles.Read, why
 		f.put(end)
@@ -247,19 +255,22 @@ func isPublic(path string) bool {
 // files, which stay outside.
 func (f needs) ssh(agent bool) {
 	dir := f.policy.Home + "/.ssh"
-	var config sshConfig
+	config := sshConfig{home: f.policy.Home, agent: agent, left: maxSSHFiles}
 	if text, err := profiles.ReadFile(dir + "/config"); err == nil {
-		config = readSSHConfig(string(text), f.policy.Home, agent)
+		config.read(string(text), "", 0)
 	}
 	if !f.reachesSSH(append(config.ports, knownPorts(append(config.hosts, dir+"/known_hosts"))...)) && !agent {
 		return
 	}
 	const why = "the host keys and settings that ssh reads"
 	for _, name := range slices.Concat([]string{dir + "/known_hosts", dir + "/known_hosts2"}, config.hosts, config.keys) {
-		f.openly(name, why)
+		if isPublic(name) {
+			f.lend(name, why)
+		}
 	}
-	if config.text != "" {
-		f.own0600(dir+"/config", config.text, why)
+	at := dir + "/config"
+	if d := f.policy.Decide(at); config.text.Len() > 0 && ByDefault(f.policy, at) && d.Access > profiles.Hide && d.Access < profiles.Read {
+		f.put(Place{Path: at, Node: File, Access: profiles.Read, Copied: true, Text: config.text.String(), Why: why})
 	}
 }
 
@@ -306,23 +317,6 @@ func (f needs) reachesSSH(ports []uint16) bool {
 		slices.ContainsFunc(f.policy.Network.Local, func(r profiles.NetRule) bool { return reaches(r.Text, rules.ParseLocal) })
 }
 
-// openly shows a file of public keys where nothing but the defaults hides it.
-func (f needs) openly(path, why string) {
-	if !ByDefault(f.policy, path) || !isPublic(path) {
-		return
-	}
-	if list, end, err := f.hops(path); err == nil && end.Node == File && ByDefault(f.policy, end.Path) {
-		f.give(list, end, why)
-	}
-}
-
-// own0600 gives the command a file of its own with a text, in a private directory.
-func (f needs) own0600(path, text, why string) {
-	if d := f.policy.Decide(path); ByDefault(f.policy, path) && d.Access > profiles.Hide && d.Access < profiles.Read {
-		f.put(Place{Path: path, Node: File, Access: profiles.Read, Copied: true, Text: text, Why: why})
-	}
-}
-
 // trust gives gpg a trust database of its own: it stops where it can read one and not write.
 func (f needs) trust() {
 	for i := range f.places {
@@ -336,7 +330,10 @@ func (f needs) trust() {
 
 // An sshConfig is what of a user's configuration of ssh is no secret.
 type sshConfig struct {
-	text  string
+	home  string
+	agent bool
+	left  int // how many files are still followed
+	text  strings.Builder
 	hosts []string // files with the keys of hosts
 	keys  []string // public keys that it names
 	ports []uint16
@@ -357,99 +354,74 @@ const (
 	maxSSHFiles   = 64
 )
 
-// readSSHConfig keeps of a configuration what is on the list. Match is dropped, with what it
-// is about; an included file stands in the place of its line.
-func readSSHConfig(text, home string, agent bool) (c sshConfig) {
-	var b strings.Builder
-	left := maxSSHFiles
-	var read func(text, host string, depth int)
-	read = func(text, host string, depth int) {
-		current, dropped := host, false
-		for line := range strings.Lines(text) {
-			word, value := sshWords(line)
-			switch word {
-			case "":
-				continue
-			case "match":
-				dropped = true
-				continue
-			case "host":
-				// Within a file that a host's own lines include, ssh wants both to match.
-				dropped, current = host != "" && host != "*", value
-				if !dropped {
-					b.WriteString("Host " + value + "\n")
-				}
-				continue
+// read keeps of a file what is on the list. Match is dropped, with what it is about; an included file stands in the place
+// of its line. host is the Host of the line that includes it, "" for none.
+func (c *sshConfig) read(text, host string, depth int) {
+	current, dropped := host, false
+	for line := range strings.Lines(text) {
+		word, value := sshWords(line)
+		switch {
+		case word == "match":
+			dropped = true
+		case word == "host":
+			// Within a file that a host's own lines include, ssh wants both to match.
+			dropped, current = host != "" && host != "*", value
+			if !dropped {
+				c.text.WriteString("Host " + value + "\n")
 			}
-			if dropped {
-				continue
-			}
-			if word == "include" {
-				for _, pattern := range strings.Fields(value) {
-					files, _ := filepath.Glob(sshPath(strings.Trim(pattern, `"`), home))
-					for _, name := range files {
-						if text, err := profiles.ReadFile(name); err == nil && depth < maxSSHInclude && left > 0 {
-							left--
-							read(string(text), current, depth+1)
-						}
+		case dropped:
+		case word == "include":
+			for _, pattern := range c.paths(strings.Fields(value)...) {
+				files, _ := filepath.Glob(pattern)
+				for _, name := range files {
+					if text, err := profiles.ReadFile(name); err == nil && depth < maxSSHInclude && c.left > 0 {
+						c.left--
+						c.read(string(text), current, depth+1)
 					}
 				}
-				if depth == 0 || current != "" {
-					if current == "" {
-						b.WriteString("Host *\n")
-					} else {
-						b.WriteString("Host " + current + "\n")
-					}
-				}
-				continue
 			}
-			own := agent && (word == "identityfile" || word == "identitiesonly")
-			if !own && !slices.Contains(sshKeys[:], word) {
-				continue
+			if depth == 0 || current != "" {
+				c.text.WriteString("Host " + cmp.Or(current, "*") + "\n")
 			}
+		case slices.Contains(sshKeys[:], word), c.agent && (word == "identityfile" || word == "identitiesonly"):
 			switch word {
 			case "port":
 				if n, err := strconv.ParseUint(value, 10, 16); err == nil {
 					c.ports = append(c.ports, uint16(n))
 				}
 			case "userknownhostsfile":
-				for _, name := range strings.Fields(value) {
-					c.hosts = append(c.hosts, sshPath(strings.Trim(name, `"`), home))
-				}
+				c.hosts = append(c.hosts, c.paths(strings.Fields(value)...)...)
 			case "identityfile":
-				name := sshPath(strings.Trim(value, `"`), home)
-				c.keys = append(c.keys, strings.TrimSuffix(name, ".pub")+".pub")
+				for _, name := range c.paths(value) {
+					c.keys = append(c.keys, strings.TrimSuffix(name, ".pub")+".pub")
+				}
 			}
-			b.WriteString("  " + strings.TrimSpace(line) + "\n")
+			c.text.WriteString("  " + strings.TrimSpace(line) + "\n")
 		}
 	}
-	read(text, "", 0)
-	c.text = b.String()
-	return c
 }
 
-// sshWords returns the keyword of a line in lower case, and its value.
+// sshWords returns the keyword of a line in lower case, and its value; nothing of a comment.
 func sshWords(line string) (word, value string) {
 	line = strings.TrimSpace(line)
-	if line == "" || line[0] == '#' {
+	i := strings.IndexAny(line+" ", " \t=")
+	if i == 0 || line[0] == '#' {
 		return "", ""
-	}
-	i := strings.IndexAny(line, " \t=")
-	if i < 0 {
-		return strings.ToLower(line), ""
 	}
 	value = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line[i:]), "="))
 	return strings.ToLower(strings.Trim(line[:i], `"`)), value
 }
 
-// sshPath is where a file of the user's configuration lies.
-func sshPath(name, home string) string {
-	name = strings.NewReplacer("%d", home, "${HOME}", home).Replace(name)
-	if rest, ok := strings.CutPrefix(name, "~/"); ok {
-		return home + "/" + rest
+// paths are where files of the user's configuration lie.
+func (c *sshConfig) paths(names ...string) (paths []string) {
+	for _, name := range names {
+		name = strings.NewReplacer("%d", c.home, "${HOME}", c.home).Replace(strings.Trim(name, `"`))
+		if rest, ok := strings.CutPrefix(name, "~/"); ok {
+			name = c.home + "/" + rest
+		} else if !filepath.IsAbs(name) {
+			name = c.home + "/.ssh/" + name
+		}
+		paths = append(paths, name)
 	}
-	if !filepath.IsAbs(name) {
-		return home + "/.ssh/" + name
-	}
-	return name
+	return paths
 }
