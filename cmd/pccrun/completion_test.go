@@ -21,7 +21,7 @@ func TestHelpFlags(t *testing.T) {
 			require.Equal(t, flags, verbFlags(v), v.name)
 		}
 	}
-	for name, own := range map[string][]string{"why": {"--session", "--json", "--platform", "--home"}, "learn": {"--save", "--json", "-q"}, "spec": {"--bundle", "--terminal", "--dry-run", "--json", "--format", "--home"}} {
+	for name, own := range map[string][]string{"why": {"--session", "--json"}, "learn": {"--save", "--json", "-q"}, "spec": {"--bundle", "--terminal", "--dry-run", "--json", "--format", "--home"}} {
 		i := slices.IndexFunc(verbs(), func(v verb) bool { return v.name == name })
 		require.Subset(t, verbFlags(verbs()[i]), append(own, flagNames(policyFlags())...), name)
 	}

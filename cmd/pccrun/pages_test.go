@@ -134,7 +134,7 @@ func takes(words []string) error {
 	own := func(name string, kind flagKind) flagDef {
 		return flagDef{name, kind, "", "", func(*profiles.Request, string) error { return nil }}
 	}
-	defs := append(runFlags(), own("--session", takesValue), own("--save", alone), own("--bundle", takesValue), own("--terminal", alone), own("--format", takesValue), own("--platform", takesValue), own("--why", alone))
+	defs := append(runFlags(), own("--session", takesValue), own("--save", alone), own("--bundle", takesValue), own("--terminal", alone), own("--format", takesValue), own("--why", alone))
 	home := ""
 	req := &profiles.Request{Host: profiles.ThisHost()}
 	defs = homeElsewhere(defs, &home)

@@ -32,10 +32,6 @@ policy flags of pccrun run. COMMAND picks a profile by its name and is not run.
 
   --session ID  print first what that session recorded about it, then the answer
                 for its workspace and profile
-  --platform NAME
-                darwin: answer read, write, exec and connect for the profile that
-                pccrun spec --format seatbelt prints
-  --home DIR    with --platform: the home of a user on a Mac
   --json        print the answer as JSON
 
 The exit status is 0 for yes, 1 for no, 125 for an error.
@@ -57,17 +53,12 @@ type answer struct {
 }
 
 func whyVerb(args []string) int {
-	session, platform, home := "", "", ""
+	session := ""
 	ofSession := flagDef{"--session", takesValue, "ID", "what a session did about it", func(_ *profiles.Request, v string) error {
 		session = v
 		return nil
 	}}
-	on := flagDef{"--platform", takesValue, "NAME", "answer for another system", func(_ *profiles.Request, v string) error {
-		platform = v
-		return nil
-	}}
-	defs := append(homeElsewhere(policyFlags(), &home), jsonFlag(), ofSession, on)
-	req, words, err := queryRequest(defs, args)
+	req, words, err := queryRequest(append(policyFlags(), jsonFlag(), ofSession), args)
 	var before *past
 	if err == nil && session != "" {
 		if before, err = findPast(session, req); err != nil {
@@ -81,14 +72,6 @@ func whyVerb(args []string) int {
 		return fail("why: want a question and one thing to ask about", "e.g. pccrun why read ~/.ssh/id_rsa; see pccrun help why")
 	case words[1] == "":
 		return fail("why "+words[0]+": empty", "see pccrun help why")
-	case platform != "" && platform != "darwin":
-		return fail("why: platform "+quote(platform)+": want darwin", "leave --platform out for this machine")
-	case home != "" && platform == "":
-		return fail("why: --home DIR goes with --platform darwin", "HOME says what the home is on this machine")
-	case platform != "" && before != nil:
-		return fail("why: flags --session, --platform: a session was on this machine")
-	case platform != "":
-		return whyOnDarwin(args, req, words, home)
 	}
 	p, err := profiles.Resolve(*req)
 	if err != nil {
@@ -479,11 +462,6 @@ func (a *answer) request(p *profiles.Policy, host *profiles.Host) error {
 // networkRules are the policy's, groups such as @npm put in by the clients that
 // they stand for, as at a run.
 func networkRules(p *profiles.Policy, host *profiles.Host) (*rules.Set, error) {
-	if host.Elsewhere {
-		return p.Network.Rules(func(rules.Rule) ([]rules.Rule, error) {
-			return nil, errors.New("the group needs a client that is not installed here")
-		})
-	}
 	dirs, err := state.Find(host.Getenv, p.Home)
 	if err != nil {
 		return nil, err
