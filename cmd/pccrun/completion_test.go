@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/profiles"
 )
 
 // TestHelpFlags holds what is completed against the helps.
@@ -23,6 +25,6 @@ func TestHelpFlags(t *testing.T) {
 	}
 	for name, own := range map[string][]string{"why": {"--session", "--json"}, "learn": {"--save", "--json", "-q"}, "spec": {"--bundle", "--terminal", "--dry-run", "--json", "--format", "--home"}} {
 		i := slices.IndexFunc(verbs(), func(v verb) bool { return v.name == name })
-		require.Subset(t, verbFlags(verbs()[i]), append(own, flagNames(policyFlags())...), name)
+		require.Subset(t, verbFlags(verbs()[i]), append(own, flagNames(policyFlags(&profiles.Request{}))...), name)
 	}
 }

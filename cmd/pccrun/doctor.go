@@ -21,33 +21,15 @@ import (
 	"github.com/pccrun/pccrun/run"
 )
 
-const doctorUsage = `usage: pccrun doctor [--fix [--yes]] [--json] [--all]
-
-Prints which guarantees this machine can keep, and how to fix the rest. It tests
-them with real launches: of the profiles default and strict, and of each
-protection, with and without it.
-
-  --fix   show the commands that fix it, and run them if you agree; with sudo,
-          unless you are root
-  --yes   with --fix: do not ask
-  --all   list every guarantee and protection, not only those with a problem
-  --json  print the result as JSON
-
-Of API keys only the names of the variables are printed. Without a terminal,
---fix changes nothing unless --yes is given.
-
-Exit status: 0 if a run with the default profile works; 1 if not.
-`
-
 // doctorFlags are what the verb was told.
 type doctorFlags struct{ fix, yes, all, json bool }
 
 func doctorVerb(args []string) int {
 	var f doctorFlags
-	words, err := options(doctorUsage, args, flags{"--fix": &f.fix, "--yes": &f.yes, "--all": &f.all, "--json": &f.json})
+	words, err := options(args, flags{"--fix": &f.fix, "--yes": &f.yes, "--all": &f.all, "--json": &f.json})
 	switch {
 	case err == nil && len(words) > 0:
-		err = misuse("unexpected argument "+quote(words[0]), "see pccrun help doctor")
+		err = unexpected(words, 0, "see pccrun help doctor")
 	case err == nil && f.yes && !f.fix:
 		err = misuse("flag --yes: goes with --fix", "")
 	case err == nil && f.fix && f.json:
@@ -350,32 +332,23 @@ func printOthers(f doctorFlags) {
 
 // reportJSON is `--json`: everything, whatever there is to say.
 func reportJSON(r *doctor.Report, others []doctor.Provider) object {
-	var list, host, fixes []object
-	for _, p := range slices.Concat(r.Providers, others) {
-		var trials []object
-		for _, t := range p.Trials {
-			trials = append(trials, object{{"name", t.Name}, {"verdict", string(t.Verdict)}, {"seen", t.Seen}, {"control", t.Control}, {"hint", t.Hint}})
-		}
-		list = append(list, object{
+	answers := func(list []profiles.Answer) []object {
+		return each(list, func(a profiles.Answer) object {
+			return object{{"guarantee", string(a.Guarantee)}, {"state", a.State.String()}, {"mechanism", a.Mechanism}, {"cause", a.Cause}, {"hint", a.Hint}}
+		})
+	}
+	list := each(slices.Concat(r.Providers, others), func(p doctor.Provider) object {
+		trials := each(p.Trials, func(t doctor.Trial) object {
+			return object{{"name", t.Name}, {"verdict", string(t.Verdict)}, {"seen", t.Seen}, {"control", t.Control}, {"hint", t.Hint}}
+		})
+		return object{
 			{"name", p.Name}, {"runs", p.Runs}, {"refused", p.Refused}, {"hint", p.Hint}, {"launch_us", p.Launch.Microseconds()},
-			{"guarantees", answersJSON(p.Guarantees)}, {"limits", answersJSON(p.Limits)}, {"trials", trials},
-		})
-	}
-	for _, f := range r.Host {
-		host = append(host, object{{"name", f.Name}, {"value", f.Value}, {"hint", f.Hint}})
-	}
-	for _, f := range r.Fixes {
-		fixes = append(fixes, object{{"why", f.Why}, {"optional", f.Optional}, {"script", f.Script()}, {"after", f.After}})
-	}
+			{"guarantees", answers(p.Guarantees)}, {"limits", answers(p.Limits)}, {"trials", trials},
+		}
+	})
+	host := each(r.Host, func(f doctor.Fact) object { return object{{"name", f.Name}, {"value", f.Value}, {"hint", f.Hint}} })
+	fixes := each(r.Fixes, func(f doctor.Fix) object {
+		return object{{"why", f.Why}, {"optional", f.Optional}, {"script", f.Script()}, {"after", f.After}}
+	})
 	return object{{"ok", r.OK()}, {"providers", list}, {"host", host}, {"fixes", fixes}}
-}
-
-func answersJSON(answers []profiles.Answer) []object {
-	var list []object
-	for _, a := range answers {
-		list = append(list, object{
-			{"guarantee", string(a.Guarantee)}, {"state", a.State.String()}, {"mechanism", a.Mechanism}, {"cause", a.Cause}, {"hint", a.Hint},
-		})
-	}
-	return list
 }

@@ -20,27 +20,6 @@ import (
 	"github.com/pccrun/pccrun/run/explain"
 )
 
-const whyUsage = `usage: pccrun why read|write PATH            [FLAGS] [-- COMMAND]
-       pccrun why exec PATH|NAME             [FLAGS] [-- COMMAND]
-       pccrun why connect HOST[:PORT]|SOCKET [FLAGS] [-- COMMAND]
-       pccrun why METHOD URL                 [FLAGS] [-- COMMAND]
-       pccrun why env NAME                   [FLAGS] [-- COMMAND]
-
-Prints whether a run with these flags could do it, and which rule of which file
-decides. The answer comes from the code that enforces the policy. FLAGS are the
-policy flags of pccrun run. COMMAND picks a profile by its name and is not run.
-
-  --session ID  print first what that session recorded about it, then the answer
-                for its workspace and profile
-  --json        print the answer as JSON
-
-The exit status is 0 for yes, 1 for no, 125 for an error.
-
-example: pccrun why read ~/.ssh/id_rsa
-         pccrun why connect api.anthropic.com -- claude
-         pccrun why GET https://api.example.com/v1/users --allow 'GET https://api.example.com/v1/*'
-`
-
 // An answer is what `why` found out.
 type answer struct {
 	question, subject string
@@ -54,11 +33,7 @@ type answer struct {
 
 func whyVerb(args []string) int {
 	session := ""
-	ofSession := flagDef{"--session", takesValue, "ID", "what a session did about it", func(_ *profiles.Request, v string) error {
-		session = v
-		return nil
-	}}
-	req, words, err := queryRequest(append(policyFlags(), jsonFlag(), ofSession), args)
+	req, words, err := queryRequest(args, flags{"--session": &session})
 	var before *past
 	if err == nil && session != "" {
 		if before, err = findPast(session, req); err != nil {
@@ -116,7 +91,7 @@ func (a *answer) report(req *profiles.Request, p *profiles.Policy, before *past)
 			{"rule", a.ruleText}, {"origin", originObject(a.rule)}, {"hint", a.hint}, {"profile", p.Profile}, {"workspace", p.Workspace},
 		}
 		if before != nil {
-			o = append(o, field{"session", before.entry.ID}, field{"happened", append([]string{}, before.lines...)})
+			o = append(o, field{"session", before.entry.ID}, field{"happened", before.lines})
 		}
 		printJSON(o)
 	} else {

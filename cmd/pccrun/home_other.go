@@ -8,5 +8,6 @@ import (
 	"github.com/pccrun/pccrun/internal/homes"
 )
 
-// login has nothing to do where there are no homes yet.
+// There are no homes here yet, so nothing to compare and no login.
+func (r *homeRequest) diff(string, *homes.Entry) int  { return failSession(errors.ErrUnsupported) }
 func (r *homeRequest) login(string, *homes.Entry) int { return failSession(errors.ErrUnsupported) }
