@@ -208,6 +208,9 @@ func (l *lesson) change(r *refusal) {
 	case strings.HasPrefix(r.Guarantee, "fs.") && slices.ContainsFunc(profiles.SearchedPlaces(), func(name string) bool { return strings.HasPrefix(subject+"/", l.policy.Home+"/"+name+"/") }):
 		r.why = "secrets are kept in it"
 		return
+	case strings.HasPrefix(r.Guarantee, "fs.") && l.isOwn(subject):
+		r.why = "it belongs to pccrun"
+		return
 	case r.Guarantee == string(profiles.FSHide) && r.Hint == "" && decided.Rule.Origin.Source == "flag":
 		r.why = "the flag " + decided.Rule.Origin.Key + " hides it"
 		return
@@ -222,13 +225,13 @@ func (l *lesson) change(r *refusal) {
 	}
 	r.state = "proposed"
 	for _, e := range r.edits {
-		switch inOwn := func(dir string) bool { return strings.HasPrefix(l.expand(e.Key)+"/", dir+"/") }; {
+		switch {
 		case !profiles.Printable(e.Key) || strings.Contains(e.Key, replaced):
 			r.why = "its name cannot be written in a profile"
 		case e.Keys[0] != "filesystem":
 		case strings.ContainsAny(e.Key, "*?["):
 			r.why = "in a profile its name would be a pattern"
-		case slices.ContainsFunc(l.own, inOwn):
+		case l.isOwn(l.expand(e.Key)):
 			r.why = "it belongs to pccrun"
 		}
 	}
@@ -245,6 +248,11 @@ func (l *lesson) change(r *refusal) {
 	if r.why != "" {
 		r.state = "commented"
 	}
+}
+
+// isOwn reports whether a path is in a directory of pccrun's.
+func (l *lesson) isOwn(name string) bool {
+	return slices.ContainsFunc(l.own, func(dir string) bool { return strings.HasPrefix(name+"/", dir+"/") })
 }
 
 // flagsOf reads a hint that names flags, and what is to be done before they are given: as in
