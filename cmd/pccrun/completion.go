@@ -62,7 +62,7 @@ func complete(words []string) int {
 		offer(prefix, sessionIDs(false)...)
 		return 0
 	}
-	if i := slices.IndexFunc(defs, func(d flagDef) bool { return d.name == flag && !d.alone() }); i >= 0 {
+	if i := slices.IndexFunc(defs, func(d flagDef) bool { return d.name == flag && !d.isSwitch() }); i >= 0 {
 		list, path := values(cmp.Or(listed[flag], defs[i].arg))
 		if offer(prefix, list...); path {
 			offer("", ":files")

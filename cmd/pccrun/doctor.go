@@ -223,8 +223,16 @@ func briefly(hint string, fixes []doctor.Fix) string {
 	return printable(hint)
 }
 
+// below prints what belongs to the line above, in its last column, if there is anything to say.
+func below(label, text string) {
+	if text != "" {
+		printf("  %-28s %s%s\n", "", label, text)
+	}
+}
+
 // printGuarantees prints those with something to say.
 func printGuarantees(p *doctor.Provider, fixes []doctor.Fix, f doctorFlags) {
+	const byPolicy = ", if a policy sets the limit"
 	printf("\n  %-19s %-8s %s\n", "GUARANTEE", "", "BY")
 	kept := 0
 	limits := slices.Clone(p.Limits)
@@ -234,29 +242,23 @@ func printGuarantees(p *doctor.Provider, fixes []doctor.Fix, f doctorFlags) {
 			continue
 		}
 		printf("  %-19s %-8s %s\n", a.Guarantee, a.State, printable(a.Mechanism))
-		if a.Cause != "" {
-			printf("  %-28s %s\n", "", printable(a.Cause))
-		}
-		if a.Hint != "" {
-			printf("  %-28s hint: %s\n", "", briefly(a.Hint, fixes))
-		}
+		below("", printable(a.Cause))
+		below("hint: ", briefly(a.Hint, fixes))
 		// One that the default profile sets has one entry, with both answers.
 		if i := slices.IndexFunc(limits, func(l profiles.Answer) bool { return l.Guarantee == a.Guarantee }); i >= 0 {
 			l := limits[i]
 			if l.State != a.State || l.Mechanism != a.Mechanism {
-				printf("  %-28s %s by %s, if a policy sets the limit\n", "", l.State, printable(l.Mechanism))
+				below("", l.State.String()+" by "+printable(l.Mechanism)+byPolicy)
 			}
-			if l.Hint != "" && l.Hint != a.Hint {
-				printf("  %-28s hint: %s\n", "", briefly(l.Hint, fixes))
+			if l.Hint != a.Hint {
+				below("hint: ", briefly(l.Hint, fixes))
 			}
 			limits = slices.Delete(limits, i, i+1)
 		}
 	}
 	for _, a := range limits {
-		printf("  %-19s %-8s %s, if a policy sets the limit\n", a.Guarantee, a.State, printable(a.Mechanism))
-		if a.Hint != "" {
-			printf("  %-28s hint: %s\n", "", briefly(a.Hint, fixes))
-		}
+		printf("  %-19s %-8s %s%s\n", a.Guarantee, a.State, printable(a.Mechanism), byPolicy)
+		below("hint: ", briefly(a.Hint, fixes))
 	}
 	if kept > 0 {
 		printf("  %-19s %-8s --all lists them\n", fmt.Sprintf("%d more", kept), profiles.Kept)
@@ -268,22 +270,18 @@ func printTrials(p *doctor.Provider, f doctorFlags) {
 	printf("\n  TRIAL\n")
 	held := 0
 	for _, t := range p.Trials {
-		if t.Verdict == doctor.Holds {
+		if t.Verdict == doctor.Holds && !f.all {
 			held++
-			if !f.all {
-				continue
-			}
+			continue
 		}
 		printf("%s", strings.TrimRight(fmt.Sprintf("  %-19s %-8s %s", t.Name, t.Verdict, printable(t.Seen)), " "))
 		if t.Control != "" {
 			printf(" (without it: %s)", printable(t.Control))
 		}
 		printf("\n")
-		if t.Hint != "" {
-			printf("  %-28s hint: %s\n", "", printable(t.Hint))
-		}
+		below("hint: ", printable(t.Hint))
 	}
-	if held > 0 && !f.all {
+	if held > 0 {
 		printf("  %-19s %-8s tested, all work; --all lists them\n", fmt.Sprintf("%d protections", held), doctor.Holds)
 	}
 }

@@ -22,8 +22,8 @@ type flagDef struct {
 	to   any    // what it sets: *bool, *string, or what func(string) error makes of its value, and func() error of none
 }
 
-// alone reports whether a flag has no value.
-func (d *flagDef) alone() bool {
+// isSwitch reports whether a flag takes no value.
+func (d *flagDef) isSwitch() bool {
 	switch d.to.(type) {
 	case *bool, func() error:
 		return true
@@ -166,22 +166,22 @@ func parse(args []string, defs []flagDef) (words, rest []string, dashes bool, er
 		if i < 0 {
 			return words, nil, false, misuse("unknown flag "+quote(name), suggestFlag(defs, name))
 		}
-		d, alone := &defs[i], defs[i].alone()
+		d, isSwitch := &defs[i], defs[i].isSwitch()
 		mistake := func(text, hint string) ([]string, []string, bool, error) {
 			return words, nil, false, misuse("flag "+name+": "+text, hint)
 		}
 		switch {
-		case alone && joined:
+		case isSwitch && joined:
 			return mistake("takes no value", "")
-		case !alone && !joined && (len(args) == 0 || args[0] == "--") && d.arg != "":
+		case !isSwitch && !joined && (len(args) == 0 || args[0] == "--") && d.arg != "":
 			return mistake("value missing", "write "+name+" "+d.arg)
-		case !alone && !joined && (len(args) == 0 || args[0] == "--"):
+		case !isSwitch && !joined && (len(args) == 0 || args[0] == "--"):
 			return mistake("value missing", "")
-		case !alone && !joined:
+		case !isSwitch && !joined:
 			value, args = args[0], args[1:]
 		}
 		switch {
-		case !alone && value == "":
+		case !isSwitch && value == "":
 			return mistake("empty value", "")
 		case strings.IndexByte(value, 0) >= 0:
 			return mistake("NUL in the value", "")

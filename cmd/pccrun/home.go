@@ -20,12 +20,11 @@ import (
 type homeRequest struct {
 	workspace, profile string
 	yes, json          bool
-	renewed            bool     // a run has just ended, and asks no question
-	args               []string // the command line
+	renewed            bool // a run has just ended, and asks no question
 }
 
 func homeVerb(args []string) int {
-	r := homeRequest{args: append([]string{"home"}, args...)}
+	var r homeRequest
 	words, err := options(args, flags{"--workspace": &r.workspace, "--profile": &r.profile, "--yes": &r.yes, "--renewed": &r.renewed, "--json": &r.json})
 	want := map[string]int{"list": 1, "size": 1, "reset": 1, "login": 1, "diff": 1, "export": 3}
 	switch {

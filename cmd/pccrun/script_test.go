@@ -238,7 +238,7 @@ func TestJSONMistakes(t *testing.T) {
 func TestEachFlagReachesTheRequest(t *testing.T) {
 	for _, d := range runFlags(&profiles.Request{}) {
 		args := []string{d.name}
-		if !d.alone() {
+		if !d.isSwitch() {
 			value := map[string]string{"--pass-fd": "3", "--provider": "native", "--keep": "1h", "--history": "1"}[d.name]
 			if value == "" {
 				value = "x"
@@ -253,7 +253,7 @@ func TestEachFlagReachesTheRequest(t *testing.T) {
 		req.Host = profiles.Host{}
 		require.NotEqual(t, profiles.Request{Command: []string{"true"}}, *req, d.name)
 		require.NotEmpty(t, d.line, d.name)
-		require.Equal(t, !d.alone(), d.arg != "", d.name)
+		require.Equal(t, !d.isSwitch(), d.arg != "", d.name)
 	}
 }
 

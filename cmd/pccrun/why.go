@@ -112,15 +112,10 @@ func (a *answer) print() {
 		word = "yes"
 	}
 	printf("%s: %s %s: %s\n", word, a.question, printable(a.subject), printable(a.what))
-	if a.leadsTo != "" {
-		printf("  link: leads to %s\n", printable(a.leadsTo))
-	}
-	if a.ruleText != "" {
-		printf("  rule: %s\n", printable(a.ruleText))
-	}
-	printf("  from: %s\n", printable(a.rule.String()))
-	if a.hint != "" {
-		printf("  hint: %s\n", printable(a.hint))
+	for _, row := range [...]struct{ label, text string }{{"link: leads to", a.leadsTo}, {"rule:", a.ruleText}, {"from:", a.rule.String()}, {"hint:", a.hint}} {
+		if row.text != "" {
+			printf("  %s %s\n", row.label, printable(row.text))
+		}
 	}
 }
 
