@@ -90,23 +90,7 @@ func realPolicy(p *profiles.Policy, s *Survey) (*profiles.Policy, error) {
 	return table, nil
 }
 
-// Decide is [profiles.Policy.Decide] with the places that the machine, the system
-// and the run add: it names the rule behind an answer of [Evaluate].
-func Decide(p *profiles.Policy, s Survey, path string) (profiles.Decision, error) {
-	table, err := realPolicy(p, &s)
-	if err != nil {
-		return profiles.Decision{}, err
-	}
-	path = s.Real(path)
-	home, temp := s.own()
-	for _, own := range []string{home, temp} {
-		if own != "" && within(own, path) {
-			return ownDecision(own), nil
-		}
-	}
-	return table.Decide(path), nil
-}
-
+// ownDecision is that for a directory of the run's own.
 func ownDecision(dir string) profiles.Decision {
 	return profiles.Decision{Access: profiles.Write, Rule: profiles.FileRule{Path: dir, Access: profiles.Write,
 		Origin: private}}

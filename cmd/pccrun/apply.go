@@ -12,29 +12,15 @@ import (
 	"github.com/pccrun/pccrun/run/leftovers"
 )
 
-const applyUsage = `usage: pccrun apply [flags] [PATH…]
-
-Writes what a run changed in its overlays to the host: all of it or, if
-anything fails, nothing. An interrupted apply is finished first.
-
-  --force         overwrite files that the host has changed since the run
-  --json          print the result as JSON
-  --session ID    use this session
-` + changesHelp + `
-A protected file, which a host tool would execute (docs/protect.md), is applied
-only if PATH names it; else it stays in the overlay, and the exit status is 1.
-The exit status is also 1 for a conflict, and then nothing is applied.
-`
-
 func applyVerb(args []string) int {
 	session, asJSON, sel := "", false, run.Selection{}
-	words, err := options(applyUsage, args, flags{"--force": &sel.Force, "--json": &asJSON, "--session": &session})
+	words, err := options(args, flags{"--force": &sel.Force, "--json": &asJSON, "--session": &session})
 	if err != nil {
 		return failSession(err)
 	}
 	c, err := leftovers.OpenChanges(session)
 	if err != nil {
-		return failChanges(err)
+		return failSession(err)
 	}
 	defer c.Upper.Close()
 	sel.Paths = c.Paths(words)
@@ -57,11 +43,11 @@ func applyVerb(args []string) int {
 		return failed
 	}
 	if err != nil {
-		return failChanges(err)
+		return failSession(err)
 	}
 	if out.Left == 0 {
 		if err := c.Drop(); err != nil {
-			return failChanges(err)
+			return failSession(err)
 		}
 	}
 	var withheld []string
@@ -105,9 +91,9 @@ const maxCommitted = 10
 func applied(c *leftovers.Kept, out *run.Outcome, withheld []string, conflict *run.ConflictError) object {
 	conflicts := []object{}
 	if conflict != nil {
-		for _, change := range conflict.Changes {
-			conflicts = append(conflicts, object{{"path", filepath.Join(conflict.Root, change.Path)}, {"conflict", change.Conflict}})
-		}
+		conflicts = each(conflict.Changes, func(change run.Change) object {
+			return object{{"path", filepath.Join(conflict.Root, change.Path)}, {"conflict", change.Conflict}}
+		})
 	}
 	committed := []object{}
 	for _, f := range out.Committed {
@@ -121,5 +107,5 @@ func failLocked(err error) int {
 		fail("another pccrun is changing it: " + inWords(err))
 		return failed
 	}
-	return failChanges(err)
+	return failSession(err)
 }

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"cmp"
+	"embed"
 	"slices"
 	"strings"
 
@@ -10,21 +12,23 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/run"
-	"github.com/pccrun/pccrun/test/escape"
 )
 
 // The scripts ask this program for what can stand where the cursor is: it knows the verbs, the
 // flags and the values that are a closed list, and leaves the rest to the shell.
 
+//go:embed completion
+var completionScripts embed.FS
+
 func completionVerb(args []string) int {
-	scripts := map[string]string{"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}
 	if len(args) != 1 {
 		return fail("completion: want a shell", "bash, zsh or fish")
 	}
-	if scripts[args[0]] == "" {
+	script, err := completionScripts.ReadFile("completion/pccrun." + args[0])
+	if err != nil {
 		return fail("completion: no script for "+quote(args[0]), "bash, zsh or fish")
 	}
-	printf("%s", scripts[args[0]])
+	printf("%s", script)
 	return 0
 }
 
@@ -53,13 +57,13 @@ func complete(words []string) int {
 	case joined && name != "":
 		flag, prefix = name, name+"="
 	}
-	defs, table := runFlags(), verbs()
+	defs, table := runFlags(&profiles.Request{}), verbs()
 	if flag == "--session" {
 		offer(prefix, sessionIDs(false)...)
 		return 0
 	}
-	if i := slices.IndexFunc(defs, func(d flagDef) bool { return d.name == flag && d.kind == takesValue }); i >= 0 {
-		list, path := values(defs[i])
+	if i := slices.IndexFunc(defs, func(d flagDef) bool { return d.name == flag && !d.isSwitch() }); i >= 0 {
+		list, path := values(cmp.Or(listed[flag], defs[i].arg))
 		if offer(prefix, list...); path {
 			offer("", ":files")
 		}
@@ -84,34 +88,16 @@ func complete(words []string) int {
 			}
 		}
 	case i > 0:
-		list, path := arguments(table[i].name, len(before) == 1)
+		first, others, _ := strings.Cut(table[i].args, " ")
+		if len(before) > 1 {
+			first = others
+		}
+		list, path := values(first)
 		if offer("", list...); path {
 			offer("", ":files")
 		}
 	}
 	return 0
-}
-
-// arguments are values for what a verb takes beside flags, first or later.
-func arguments(name string, first bool) (words []string, path bool) {
-	actions := map[string]string{"profile": "list show check allow schema", "why": "read write exec connect env",
-		"home": "list login diff size reset export", "sync": "pack extract", "completion": "bash zsh fish"}
-	switch {
-	case name == "help":
-		return verbNames(), false
-	case first && actions[name] != "":
-		return strings.Fields(actions[name]), false
-	case name == "profile":
-		return profiles.Builtin(), true
-	case name == "kill" || first && name == "exec":
-		return sessionIDs(true), false
-	}
-	if i := slices.IndexFunc(verbs(), func(v verb) bool { return v.name == name }); first && i >= 0 {
-		if head, _, _ := strings.Cut(verbs()[i].help(), "\n"); strings.Contains(head, "SESSION") {
-			words = sessionIDs(false)
-		}
-	}
-	return words, strings.Contains(" why home sync diff apply review ", " "+name+" ")
 }
 
 // sessionIDs returns the ids of sessions, the newest first, with what became of each and its command; of those alone that
@@ -130,25 +116,33 @@ func sessionIDs(live bool) (words []string) {
 	return words
 }
 
-// values returns what can stand after a flag, as far as it is a closed list,
-// and whether a path can.
-func values(d flagDef) (words []string, path bool) {
-	switch d.name {
-	case "--profile":
-		return profiles.Builtin(), true
-	case "--allow-missing":
-		return profiles.GuaranteeNames(), false
-	case "--without":
-		return profiles.LayerNames(), false
-	case "--provider":
-		return providerNames(), false
-	case "--use":
-		return profiles.Services, false
-	}
-	for word := range strings.SplitSeq(d.arg, "|") { // what is not a placeholder is a word
+// values returns what can stand for one of some words, as far as it is a closed list, and whether a path can. A word in
+// capitals is a placeholder.
+func values(choice string) (words []string, path bool) {
+	for word := range strings.SplitSeq(choice, "|") {
 		switch word {
+		case "":
 		case "PATH", "FILE", "DIR":
 			path = true
+		case "PROFILE":
+			words, path = profiles.Builtin(), true
+		case "GUARANTEE":
+			words = profiles.GuaranteeNames()
+		case "LAYER":
+			words = profiles.LayerNames()
+		case "PROVIDER":
+			words = append(words, providers.Auto)
+			for _, k := range providers.Known() {
+				words = append(words, k.Name)
+			}
+		case "SERVICE":
+			words = profiles.Services
+		case "SESSION", "RUNNING":
+			words = sessionIDs(word == "RUNNING")
+		case "VERB":
+			for _, v := range verbs() {
+				words = append(words, v.name)
+			}
 		case strings.ToLower(word):
 			words = append(words, word)
 		}
@@ -156,104 +150,16 @@ func values(d flagDef) (words []string, path bool) {
 	return words, path
 }
 
+// listed are the flags whose value is of a list that their placeholder does not name.
+var listed = map[string]string{"--profile": "PROFILE", "--allow-missing": "GUARANTEE", "--without": "LAYER", "--provider": "PROVIDER", "--use": "SERVICE"}
+
 // verbFlags returns the flags of a verb.
 func verbFlags(v verb) []string {
 	switch v.name {
 	case "run":
-		return flagNames(runFlags())
+		return flagNames(runFlags(&profiles.Request{}))
 	case "escape": // its FLAGS are those of a run, of which it has a few
-		return helpFlags(strings.ReplaceAll(escape.Usage, "[FLAGS]", ""))
+		return helpFlags(strings.ReplaceAll(v.help(), "[FLAGS]", ""))
 	}
 	return helpFlags(v.help())
-}
-
-func verbNames() []string {
-	var names []string
-	for _, v := range verbs() {
-		names = append(names, v.name)
-	}
-	return names
-}
-
-const bashCompletion = `# bash completion for pccrun
-_pccrun_files() { # adds the files that cur is the beginning of
-  local IFS=$'\n'
-  compopt -o filenames 2>/dev/null
-  COMPREPLY+=($(compgen -f -- "$cur"))
-}
-_pccrun() {
-  local cur=${COMP_WORDS[COMP_CWORD]} word rest
-  COMPREPLY=()
-  while IFS=$'\t' read -r word rest; do
-    case $word in
-      :files) _pccrun_files;;
-      :command)
-        if declare -F _command_offset >/dev/null; then
-          _command_offset "$rest"
-          return
-        fi
-        ((COMP_CWORD == rest)) && COMPREPLY=($(compgen -c -- "$cur"))
-        _pccrun_files;;
-      "${cur#=}"*) COMPREPLY+=("$word");;
-    esac
-  done < <(pccrun completion -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
-}
-complete -F _pccrun pccrun
-`
-
-const zshCompletion = `#compdef pccrun
-# zsh completion for pccrun
-_pccrun() {
-  local -a found
-  local line
-  for line in "${(@f)$(pccrun completion -- "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
-    case $line in
-      '') ;;
-      :files) _files;;
-      :command*)
-        line=${line#*$'\t'}
-        shift $line words
-        ((CURRENT -= line))
-        _normal
-        return;;
-      *) found+=("${${line//:/\\:}/$'\t'/:}");;
-    esac
-  done
-  (($#found)) && _describe argument found
-}
-if [[ $funcstack[1] == _pccrun ]]; then
-  _pccrun "$@" # zsh has loaded this file from $fpath, to complete
-elif (($+functions[compdef])); then
-  compdef _pccrun pccrun # it was sourced
-else
-  print -u2 'pccrun: completion: zsh completes nothing before compinit'
-  print -u2 'pccrun: hint: autoload -U compinit && compinit, and then this once more'
-fi
-`
-
-const fishCompletion = `# fish completion for pccrun
-function __pccrun_complete
-    set -l words (commandline -opc)
-    for line in (pccrun completion -- $words[2..-1] "$(commandline -ct)" 2>/dev/null)
-        switch $line
-            case :files
-                __fish_complete_path "$(commandline -ct)"
-            case ':command*'
-                set -e words[1..(string split \t -- $line)[2]]
-                complete -C "$(string join ' ' -- (string escape -- $words) (commandline -ct))"
-            case '*'
-                echo $line
-        end
-    end
-end
-complete -c pccrun -f -a '(__pccrun_complete)'
-`
-
-// providerNames are what --provider takes.
-func providerNames() []string {
-	names := []string{providers.Auto}
-	for _, k := range providers.Known() {
-		names = append(names, k.Name)
-	}
-	return names
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/profiles"
 )
 
 // TestHelpFlags holds what is completed against the helps.
@@ -21,8 +23,8 @@ func TestHelpFlags(t *testing.T) {
 			require.Equal(t, flags, verbFlags(v), v.name)
 		}
 	}
-	for name, own := range map[string][]string{"why": {"--session", "--json", "--platform", "--home"}, "learn": {"--save", "--json", "-q"}, "spec": {"--bundle", "--terminal", "--dry-run", "--json", "--format", "--home"}} {
+	for name, own := range map[string][]string{"why": {"--session", "--json"}, "learn": {"--save", "--json", "-q"}, "spec": {"--bundle", "--terminal", "--dry-run", "--json", "--format", "--home"}} {
 		i := slices.IndexFunc(verbs(), func(v verb) bool { return v.name == name })
-		require.Subset(t, verbFlags(verbs()[i]), append(own, flagNames(policyFlags())...), name)
+		require.Subset(t, verbFlags(verbs()[i]), append(own, flagNames(policyFlags(&profiles.Request{}))...), name)
 	}
 }

@@ -21,22 +21,6 @@ import (
 	"github.com/pccrun/pccrun/run/leftovers"
 )
 
-const diffUsage = `usage: pccrun diff [flags] [PATH…]
-
-Shows what a run changed in its overlays and the host does not have yet, as a
-patch for git apply. A .git directory is one line at the end, but for what has a
-mark.
-
-  --git           what changed in .git directories too, in comments
-  --stat          lines added and removed in each file
-  --name-status   A, M, D or T (type) and the path
-  --json          print everything as JSON
-  --session ID    use this session
-` + changesHelp + `
-"conflict" marks a file that the host has changed since the run read it.
-"protected" marks a file that a host tool would execute: apply it by name.
-`
-
 // maxPatch is the size of a file beyond which a patch only says that it differs.
 const maxPatch = 4 << 20
 
@@ -56,7 +40,7 @@ type differ struct {
 func diffVerb(args []string) int {
 	session, format := "", "patch"
 	var stat, names, asJSON, git bool
-	words, err := options(diffUsage, args, flags{"--git": &git, "--stat": &stat, "--name-status": &names, "--json": &asJSON, "--session": &session})
+	words, err := options(args, flags{"--git": &git, "--stat": &stat, "--name-status": &names, "--json": &asJSON, "--session": &session})
 	switch {
 	case asJSON:
 		format = "json"
@@ -70,14 +54,14 @@ func diffVerb(args []string) int {
 	}
 	c, err := leftovers.OpenChanges(session)
 	if err != nil {
-		return failChanges(err)
+		return failSession(err)
 	}
 	defer c.Upper.Close()
 	done := slow("comparing the changes with the host")
 	sets, err := c.Upper.Changes()
 	done()
 	if err != nil {
-		return failChanges(err)
+		return failSession(err)
 	}
 	d := &differ{Kept: c, out: stdout, shows: isTerminal(os.Stdout), format: format}
 	if c.Upper.Interrupted() {
@@ -107,7 +91,7 @@ func diffVerb(args []string) int {
 					continue
 				}
 				if err := d.print(i, set, j); err != nil {
-					return failChanges(err)
+					return failSession(err)
 				}
 			}
 		}
@@ -128,7 +112,7 @@ func diffVerb(args []string) int {
 	switch format {
 	case "json":
 		printJSON(object{{"session", c.Entry.ID}, {"state", string(c.Entry.State)}, {"workspace", c.Entry.Workspace},
-			{"interrupted", c.Upper.Interrupted()}, {"changes", append([]object{}, d.objects...)}, {"lost", append([]string{}, lost...)}})
+			{"interrupted", c.Upper.Interrupted()}, {"changes", d.objects}, {"lost", lost}})
 		return 0
 	case "stat":
 		d.printf(" %s, %d insertions(+), %d deletions(-)\n", run.PathsChanged(d.paths), d.plus, d.minus)
@@ -157,21 +141,10 @@ func (d *differ) printf(format string, args ...any) {
 		}
 		text = b.String()
 	}
-	if !d.shows {
-		io.WriteString(d.out, text)
-		return
+	if d.shows {
+		text = plain(text, "\n\t") // a tab does no harm
 	}
-	for line := range strings.Lines(text) {
-		body, end := strings.CutSuffix(line, "\n")
-		parts := strings.Split(body, "\t") // a tab does no harm
-		for i := range parts {
-			parts[i] = printable(parts[i])
-		}
-		io.WriteString(d.out, strings.Join(parts, "\t"))
-		if end {
-			io.WriteString(d.out, "\n")
-		}
-	}
+	io.WriteString(d.out, text)
 }
 
 func (d *differ) print(layer int, set *run.ChangeSet, i int) error {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/pccrun/pccrun/internal/sessions"
@@ -10,22 +11,10 @@ import (
 	"github.com/pccrun/pccrun/run/leftovers"
 )
 
-const discardUsage = `usage: pccrun discard [flags]
-
-Deletes what a run changed in its overlays. An interrupted apply is undone, so
-that the host's files are as they were before it.
-
-  --json          print the result as JSON
-  --session ID    use this session
-` + lastRunHelp
-
 func discardVerb(args []string) int {
 	session, asJSON := "", false
-	words, err := options(discardUsage, args, flags{"--json": &asJSON, "--session": &session})
-	if err == nil && len(words) > 0 {
-		err = misuse("unexpected argument "+quote(words[0]), "discard deletes all changes; apply takes paths")
-	}
-	if err != nil {
+	words, err := options(args, flags{"--json": &asJSON, "--session": &session})
+	if err = cmp.Or(err, unexpected(words, 0, "discard deletes all changes; apply takes paths")); err != nil {
 		return failSession(err)
 	}
 	if home, err := run.Sessions(); err == nil {
@@ -41,7 +30,7 @@ func discardVerb(args []string) int {
 		}
 	}
 	if err != nil {
-		return failChanges(err)
+		return failSession(err)
 	}
 	defer c.Upper.Close()
 	if err := c.Begin(thisProgram()); err != nil {
@@ -49,12 +38,12 @@ func discardVerb(args []string) int {
 	}
 	defer slow("deleting the changes")()
 	if err := c.Upper.TakeBack(); err != nil {
-		return failChanges(err)
+		return failSession(err)
 	}
 	c.Record = &c.Upper.Record // an apply that had come to its end has left less
 	n := count(c)
 	if err := c.Drop(); err != nil {
-		return failChanges(err)
+		return failSession(err)
 	}
 	return discarded(c, n, asJSON)
 }

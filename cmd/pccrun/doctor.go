@@ -21,33 +21,15 @@ import (
 	"github.com/pccrun/pccrun/run"
 )
 
-const doctorUsage = `usage: pccrun doctor [--fix [--yes]] [--json] [--all]
-
-Prints which guarantees this machine can keep, and how to fix the rest. It tests
-them with real launches: of the profiles default and strict, and of each
-protection, with and without it.
-
-  --fix   show the commands that fix it, and run them if you agree; with sudo,
-          unless you are root
-  --yes   with --fix: do not ask
-  --all   list every guarantee and protection, not only those with a problem
-  --json  print the result as JSON
-
-Of API keys only the names of the variables are printed. Without a terminal,
---fix changes nothing unless --yes is given.
-
-Exit status: 0 if a run with the default profile works; 1 if not.
-`
-
 // doctorFlags are what the verb was told.
 type doctorFlags struct{ fix, yes, all, json bool }
 
 func doctorVerb(args []string) int {
 	var f doctorFlags
-	words, err := options(doctorUsage, args, flags{"--fix": &f.fix, "--yes": &f.yes, "--all": &f.all, "--json": &f.json})
+	words, err := options(args, flags{"--fix": &f.fix, "--yes": &f.yes, "--all": &f.all, "--json": &f.json})
 	switch {
 	case err == nil && len(words) > 0:
-		err = misuse("unexpected argument "+quote(words[0]), "see pccrun help doctor")
+		err = unexpected(words, 0, "see pccrun help doctor")
 	case err == nil && f.yes && !f.fix:
 		err = misuse("flag --yes: goes with --fix", "")
 	case err == nil && f.fix && f.json:
@@ -241,8 +223,16 @@ func briefly(hint string, fixes []doctor.Fix) string {
 	return printable(hint)
 }
 
+// below prints what belongs to the line above, in its last column, if there is anything to say.
+func below(label, text string) {
+	if text != "" {
+		printf("  %-28s %s%s\n", "", label, text)
+	}
+}
+
 // printGuarantees prints those with something to say.
 func printGuarantees(p *doctor.Provider, fixes []doctor.Fix, f doctorFlags) {
+	const byPolicy = ", if a policy sets the limit"
 	printf("\n  %-19s %-8s %s\n", "GUARANTEE", "", "BY")
 	kept := 0
 	limits := slices.Clone(p.Limits)
@@ -252,29 +242,23 @@ func printGuarantees(p *doctor.Provider, fixes []doctor.Fix, f doctorFlags) {
 			continue
 		}
 		printf("  %-19s %-8s %s\n", a.Guarantee, a.State, printable(a.Mechanism))
-		if a.Cause != "" {
-			printf("  %-28s %s\n", "", printable(a.Cause))
-		}
-		if a.Hint != "" {
-			printf("  %-28s hint: %s\n", "", briefly(a.Hint, fixes))
-		}
+		below("", printable(a.Cause))
+		below("hint: ", briefly(a.Hint, fixes))
 		// One that the default profile sets has one entry, with both answers.
 		if i := slices.IndexFunc(limits, func(l profiles.Answer) bool { return l.Guarantee == a.Guarantee }); i >= 0 {
 			l := limits[i]
 			if l.State != a.State || l.Mechanism != a.Mechanism {
-				printf("  %-28s %s by %s, if a policy sets the limit\n", "", l.State, printable(l.Mechanism))
+				below("", l.State.String()+" by "+printable(l.Mechanism)+byPolicy)
 			}
-			if l.Hint != "" && l.Hint != a.Hint {
-				printf("  %-28s hint: %s\n", "", briefly(l.Hint, fixes))
+			if l.Hint != a.Hint {
+				below("hint: ", briefly(l.Hint, fixes))
 			}
 			limits = slices.Delete(limits, i, i+1)
 		}
 	}
 	for _, a := range limits {
-		printf("  %-19s %-8s %s, if a policy sets the limit\n", a.Guarantee, a.State, printable(a.Mechanism))
-		if a.Hint != "" {
-			printf("  %-28s hint: %s\n", "", briefly(a.Hint, fixes))
-		}
+		printf("  %-19s %-8s %s%s\n", a.Guarantee, a.State, printable(a.Mechanism), byPolicy)
+		below("hint: ", briefly(a.Hint, fixes))
 	}
 	if kept > 0 {
 		printf("  %-19s %-8s --all lists them\n", fmt.Sprintf("%d more", kept), profiles.Kept)
@@ -286,22 +270,18 @@ func printTrials(p *doctor.Provider, f doctorFlags) {
 	printf("\n  TRIAL\n")
 	held := 0
 	for _, t := range p.Trials {
-		if t.Verdict == doctor.Holds {
+		if t.Verdict == doctor.Holds && !f.all {
 			held++
-			if !f.all {
-				continue
-			}
+			continue
 		}
 		printf("%s", strings.TrimRight(fmt.Sprintf("  %-19s %-8s %s", t.Name, t.Verdict, printable(t.Seen)), " "))
 		if t.Control != "" {
 			printf(" (without it: %s)", printable(t.Control))
 		}
 		printf("\n")
-		if t.Hint != "" {
-			printf("  %-28s hint: %s\n", "", printable(t.Hint))
-		}
+		below("hint: ", printable(t.Hint))
 	}
-	if held > 0 && !f.all {
+	if held > 0 {
 		printf("  %-19s %-8s tested, all work; --all lists them\n", fmt.Sprintf("%d protections", held), doctor.Holds)
 	}
 }
@@ -350,32 +330,23 @@ func printOthers(f doctorFlags) {
 
 // reportJSON is `--json`: everything, whatever there is to say.
 func reportJSON(r *doctor.Report, others []doctor.Provider) object {
-	var list, host, fixes []object
-	for _, p := range slices.Concat(r.Providers, others) {
-		var trials []object
-		for _, t := range p.Trials {
-			trials = append(trials, object{{"name", t.Name}, {"verdict", string(t.Verdict)}, {"seen", t.Seen}, {"control", t.Control}, {"hint", t.Hint}})
-		}
-		list = append(list, object{
+	answers := func(list []profiles.Answer) []object {
+		return each(list, func(a profiles.Answer) object {
+			return object{{"guarantee", string(a.Guarantee)}, {"state", a.State.String()}, {"mechanism", a.Mechanism}, {"cause", a.Cause}, {"hint", a.Hint}}
+		})
+	}
+	list := each(slices.Concat(r.Providers, others), func(p doctor.Provider) object {
+		trials := each(p.Trials, func(t doctor.Trial) object {
+			return object{{"name", t.Name}, {"verdict", string(t.Verdict)}, {"seen", t.Seen}, {"control", t.Control}, {"hint", t.Hint}}
+		})
+		return object{
 			{"name", p.Name}, {"runs", p.Runs}, {"refused", p.Refused}, {"hint", p.Hint}, {"launch_us", p.Launch.Microseconds()},
-			{"guarantees", answersJSON(p.Guarantees)}, {"limits", answersJSON(p.Limits)}, {"trials", trials},
-		})
-	}
-	for _, f := range r.Host {
-		host = append(host, object{{"name", f.Name}, {"value", f.Value}, {"hint", f.Hint}})
-	}
-	for _, f := range r.Fixes {
-		fixes = append(fixes, object{{"why", f.Why}, {"optional", f.Optional}, {"script", f.Script()}, {"after", f.After}})
-	}
+			{"guarantees", answers(p.Guarantees)}, {"limits", answers(p.Limits)}, {"trials", trials},
+		}
+	})
+	host := each(r.Host, func(f doctor.Fact) object { return object{{"name", f.Name}, {"value", f.Value}, {"hint", f.Hint}} })
+	fixes := each(r.Fixes, func(f doctor.Fix) object {
+		return object{{"why", f.Why}, {"optional", f.Optional}, {"script", f.Script()}, {"after", f.After}}
+	})
 	return object{{"ok", r.OK()}, {"providers", list}, {"host", host}, {"fixes", fixes}}
-}
-
-func answersJSON(answers []profiles.Answer) []object {
-	var list []object
-	for _, a := range answers {
-		list = append(list, object{
-			{"guarantee", string(a.Guarantee)}, {"state", a.State.String()}, {"mechanism", a.Mechanism}, {"cause", a.Cause}, {"hint", a.Hint},
-		})
-	}
-	return list
 }

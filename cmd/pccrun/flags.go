@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,67 +14,88 @@ import (
 	"github.com/pccrun/pccrun/run"
 )
 
-// A flagKind says what stands after a flag.
-type flagKind uint8
-
-const (
-	takesValue flagKind = iota
-	alone
-)
-
-// A flagDef is one flag of `pccrun run`.
+// A flagDef is one flag of a verb.
 type flagDef struct {
 	name string // with its dashes
-	kind flagKind
 	arg  string // how usage names the value
 	line string // what it does
-	set  func(r *profiles.Request, value string) error
+	to   any    // what it sets: *bool, *string, or what func(string) error makes of its value, and func() error of none
 }
 
-// by returns the setter of a field, as of [profiles.Flag].
-func by(field func(*profiles.Request) any) func(*profiles.Request, string) error {
-	return (&profiles.Flag{Field: field}).Set
-}
-
-func on(field func(*profiles.Request) *bool) func(*profiles.Request, string) error {
-	return func(r *profiles.Request, _ string) error {
-		*field(r) = true
-		return nil
+// isSwitch reports whether a flag takes no value.
+func (d *flagDef) isSwitch() bool {
+	switch d.to.(type) {
+	case *bool, func() error:
+		return true
 	}
+	return false
+}
+
+func (d *flagDef) set(value string) error {
+	switch to := d.to.(type) {
+	case *bool:
+		*to = true
+	case *string:
+		*to = value
+	case func() error:
+		return to()
+	case func(string) error:
+		return to(value)
+	}
+	return nil
+}
+
+// flags are those of a verb's own, and what each sets, as in a [flagDef]; nil for one that is read elsewhere.
+type flags map[string]any
+
+func (f flags) defs() (defs []flagDef) {
+	for _, name := range slices.Sorted(maps.Keys(f)) {
+		defs = append(defs, flagDef{name: name, to: f[name]})
+	}
+	return defs
 }
 
 // policyFlags are the flags that say what the policy is; `why` and `profile
 // show` take them too.
-func policyFlags() []flagDef {
+func policyFlags(req *profiles.Request) []flagDef {
 	defs := make([]flagDef, len(profiles.Flags), len(profiles.Flags)+16)
 	for i := range profiles.Flags {
 		f := &profiles.Flags[i]
-		defs[i] = flagDef{f.Name, takesValue, f.Arg, f.Help, f.Set}
+		var to any = func(v string) error { return f.Set(req, v) }
 		if f.Arg == "" {
-			defs[i].kind = alone
+			to = func() error { return f.Set(req, "") }
 		}
+		defs[i] = flagDef{f.Name, f.Arg, f.Help, to}
 	}
 	return defs
 }
 
 // runFlags are all flags of `pccrun run`.
-func runFlags() []flagDef {
-	return append(policyFlags(),
-		flagDef{"--ask", alone, "", "ask at the terminal before a host is denied", on(func(r *profiles.Request) *bool { return &r.Ask })},
-		flagDef{"--provider", takesValue, "NAME", "where to run: native, auto, …", provider},
-		flagDef{"--runtime", takesValue, "NAME", "with --provider docker: runc, or runsc for gVisor", by(func(r *profiles.Request) any { return &r.Runtime })},
-		flagDef{"--docker-image", takesValue, "NAME", "with --provider docker: use the programs of this image", by(func(r *profiles.Request) any { return &r.DockerImage })},
-		flagDef{"--docker-network", takesValue, "none|bridge|host", "with --provider docker: a network without rules (default none)", by(func(r *profiles.Request) any { return &r.DockerNetwork })},
-		flagDef{"--keep", takesValue, "DURATION", "keep the cloud's sandbox for the next run with --keep here", keep},
-		flagDef{"--history", takesValue, "N", "copy the last N commits to the cloud, without secrets", history},
-		flagDef{"--from", takesValue, "SNAPSHOT", "start from the changes of a snapshot, in overlays", by(func(r *profiles.Request) any { return &r.From })},
-		flagDef{"--pass-fd", takesValue, "N", "pass this file descriptor", passFD},
-		flagDef{"--dry-run", alone, "", "print the plan, with -v in full, and do nothing", on(func(r *profiles.Request) *bool { return &r.DryRun })},
-		flagDef{"--json", alone, "", "with --dry-run: print the plan as JSON", on(func(r *profiles.Request) *bool { return &r.JSON })},
-		flagDef{"--events", takesValue, "FILE|fd:N", "write events as JSON lines", by(func(r *profiles.Request) any { return &r.Events })},
-		flagDef{"--log", alone, "", "save the output in the session", on(func(r *profiles.Request) *bool { return &r.Log })},
-		flagDef{"-v", alone, "", "print more", on(func(r *profiles.Request) *bool { return &r.Verbose })},
-		flagDef{"-q", alone, "", "print errors only", on(func(r *profiles.Request) *bool { return &r.Quiet })},
+func runFlags(r *profiles.Request) []flagDef {
+	once := func(field any) func(string) error {
+		return func(v string) error {
+			return (&profiles.Flag{Field: func(*profiles.Request) any { return field }}).Set(r, v)
+		}
+	}
+	of := func(set func(*profiles.Request, string) error) func(string) error {
+		return func(v string) error { return set(r, v) }
+	}
+	return append(policyFlags(r),
+		flagDef{"--ask", "", "ask at the terminal before a host is denied", &r.Ask},
+		flagDef{"--provider", "NAME", "where to run: native, auto, …", of(provider)},
+		flagDef{"--runtime", "NAME", "with --provider docker: runc, or runsc for gVisor", once(&r.Runtime)},
+		flagDef{"--docker-image", "NAME", "with --provider docker: use the programs of this image", once(&r.DockerImage)},
+		flagDef{"--docker-network", "none|bridge|host", "with --provider docker: a network without rules (default none)", once(&r.DockerNetwork)},
+		flagDef{"--keep", "DURATION", "keep the cloud's sandbox for the next run with --keep here", of(keep)},
+		flagDef{"--history", "N", "copy the last N commits to the cloud, without secrets", of(history)},
+		flagDef{"--from", "SNAPSHOT", "start from the changes of a snapshot, in overlays", once(&r.From)},
+		flagDef{"--pass-fd", "N", "pass this file descriptor", of(passFD)},
+		flagDef{"--dry-run", "", "print the plan, with -v in full, and do nothing", &r.DryRun},
+		flagDef{"--json", "", "with --dry-run: print the plan as JSON", &r.JSON},
+		flagDef{"--events", "FILE|fd:N", "write events as JSON lines", once(&r.Events)},
+		flagDef{"--log", "", "save the output in the session", &r.Log},
+		flagDef{"-v", "", "print more", &r.Verbose},
+		flagDef{"-q", "", "print errors only", &r.Quiet},
 	)
 }
 
@@ -83,7 +105,7 @@ func provider(r *profiles.Request, v string) error {
 	if _, err := providers.KindOf(v); v != providers.Auto && errors.As(err, &unusable) {
 		return misuse(quote(v)+": "+unusable.Cause, unusable.Hint())
 	}
-	return by(func(r *profiles.Request) any { return &r.Provider })(r, v)
+	return (&profiles.Flag{Field: func(r *profiles.Request) any { return &r.Provider }}).Set(r, v)
 }
 
 // keep sets --keep: clouds count in minutes, and sell no more than a day.
@@ -125,64 +147,70 @@ func misuse(text, hint string) *messages.UsageError {
 	return &messages.UsageError{Text: text, Hint: hint}
 }
 
-// parseFlags reads flags up to -- or to the first argument that is none, and
-// returns the rest: the command if dashes was seen.
-func parseFlags(defs []flagDef, req *profiles.Request, args []string) (rest []string, dashes bool, err error) {
+// parse reads a command line: flags, the words before, between and behind them, and what follows --, if dashes says that
+// it stood there. With an error the words are those before the mistake.
+func parse(args []string, defs []flagDef) (words, rest []string, dashes bool, err error) {
 	for len(args) > 0 {
-		arg := args[0]
-		if arg == "--" {
-			return args[1:], true, nil
+		name, value, joined := args[0], "", false
+		switch {
+		case name == "--":
+			return words, args[1:], true, nil
+		case !strings.HasPrefix(name, "-") || name == "-":
+			words, args = append(words, name), args[1:]
+			continue
+		case strings.HasPrefix(name, "--"):
+			name, value, joined = strings.Cut(name, "=")
 		}
-		if !strings.HasPrefix(arg, "-") || arg == "-" {
-			return args, false, nil
+		args = args[1:]
+		i := slices.IndexFunc(defs, func(d flagDef) bool { return d.name == name && d.to != nil })
+		if i < 0 {
+			return words, nil, false, misuse("unknown flag "+quote(name), suggestFlag(defs, name))
 		}
-		if args, err = readFlag(args, func(name string) (*flagDef, string) {
-			if i := slices.IndexFunc(defs, func(d flagDef) bool { return d.name == name }); i >= 0 {
-				return &defs[i], ""
-			}
-			return nil, suggestFlag(defs, name)
-		}, func(d *flagDef, value string) error { return d.set(req, value) }); err != nil {
-			return nil, false, err
+		d, isSwitch := &defs[i], defs[i].isSwitch()
+		mistake := func(text, hint string) ([]string, []string, bool, error) {
+			return words, nil, false, misuse("flag "+name+": "+text, hint)
+		}
+		switch {
+		case isSwitch && joined:
+			return mistake("takes no value", "")
+		case !isSwitch && !joined && (len(args) == 0 || args[0] == "--") && d.arg != "":
+			return mistake("value missing", "write "+name+" "+d.arg)
+		case !isSwitch && !joined && (len(args) == 0 || args[0] == "--"):
+			return mistake("value missing", "")
+		case !isSwitch && !joined:
+			value, args = args[0], args[1:]
+		}
+		switch {
+		case !isSwitch && value == "":
+			return mistake("empty value", "")
+		case strings.IndexByte(value, 0) >= 0:
+			return mistake("NUL in the value", "")
+		}
+		if err := d.set(value); err != nil {
+			u := misuse(err.Error(), "")
+			errors.As(err, &u)
+			return mistake(u.Text, u.Hint)
 		}
 	}
-	return nil, false, nil
+	return words, nil, false, nil
 }
 
-// readFlag reads the flag that stands first, and returns what follows it and its value. find
-// returns a flag by its name, or a hint.
-func readFlag(args []string, find func(string) (*flagDef, string), set func(*flagDef, string) error) (rest []string, err error) {
-	name, value, joined := args[0], "", false
-	if strings.HasPrefix(name, "--") {
-		name, value, joined = strings.Cut(name, "=")
+// options reads the flags of a verb that takes no command: what follows -- are words too. A run can leave a file of any
+// name, and a shell puts it in the place of a *.
+func options(args []string, known flags) ([]string, error) {
+	words, rest, _, err := parse(args, known.defs())
+	if words = append(words, rest...); err == nil && slices.Contains(words, "") { // of a variable that is not set: it would mean the newest, or all
+		err = misuse("empty argument", "")
 	}
-	args = args[1:]
-	mistake := func(text, hint string) ([]string, error) { return nil, misuse("flag "+name+": "+text, hint) }
-	d, hint := find(name)
-	switch {
-	case d == nil:
-		return nil, misuse("unknown flag "+quote(name), hint)
-	case d.kind == alone && joined:
-		return mistake("takes no value", "")
-	case d.kind == takesValue && !joined:
-		if len(args) == 0 || args[0] == "--" {
-			return mistake("value missing", strings.TrimSuffix("write "+name+" "+d.arg, "write "+name+" "))
-		}
-		value, args = args[0], args[1:]
+	return words, err
+}
+
+// unexpected is a mistake where there are more words than a verb takes.
+func unexpected(words []string, most int, hint string) error {
+	if len(words) <= most {
+		return nil
 	}
-	if d.kind == takesValue && value == "" {
-		return mistake("empty value", "")
-	}
-	if strings.IndexByte(value, 0) >= 0 {
-		return mistake("NUL in the value", "")
-	}
-	if err := set(d, value); err != nil {
-		var u *messages.UsageError
-		if !errors.As(err, &u) {
-			u = misuse(err.Error(), "")
-		}
-		return mistake(u.Text, u.Hint)
-	}
-	return args, nil
+	return misuse("unexpected argument "+quote(words[most]), hint)
 }
 
 // elsewhere are flags of other programs that do the like, by what is said here.
@@ -210,6 +238,14 @@ var elsewhere = [...]struct{ flag, others string }{
 const always = " --unshare-all --unshare-net --unshare-pid --unshare-ipc --unshare-uts --unshare-user --unshare-cgroup --disable-userns --die-with-parent --new-session " +
 	"--cap-drop --caps.drop --no-new-privs --nonewprivs --noroot --proc --dev --private-tmp --private-dev --no-network "
 
+func flagNames(defs []flagDef) []string {
+	var names []string
+	for _, d := range defs {
+		names = append(names, d.name)
+	}
+	return names
+}
+
 // suggestFlag returns the hint for a flag that does not exist.
 func suggestFlag(defs []flagDef, name string) string {
 	if strings.Contains(always, " "+name+" ") {
@@ -222,14 +258,9 @@ func suggestFlag(defs []flagDef, name string) string {
 			}
 		}
 	}
-	return suggestName(flagNames(defs), name)
-}
-
-// suggestName is suggestFlag for flags of which the names alone are known.
-func suggestName(flags []string, name string) string {
 	var names []string
-	for _, f := range flags {
-		if word, long := strings.CutPrefix(f, "--"); long {
+	for _, d := range defs {
+		if word, long := strings.CutPrefix(d.name, "--"); long {
 			names = append(names, word)
 		}
 	}
@@ -254,23 +285,24 @@ func runCommand(args []string) int {
 // with the status to exit with.
 func runRequest(args []string) (*profiles.Request, int) {
 	req := &profiles.Request{}
-	rest, dashes, err := parseFlags(runFlags(), req, args)
+	words, rest, _, err := parse(args, runFlags(req))
+	behind := len(words) > 0 && args[0] != words[0] // a flag stands before the first word
 	switch {
-	case err != nil:
-		return nil, failUsage(err)
-	case !dashes && slices.Contains(rest, "--") && len(rest) < len(args):
-		return nil, fail("unexpected argument "+quote(rest[0]), "a flag takes one value: repeat the flag for each value, and quote patterns")
-	case !dashes && len(rest) > 0:
+	case behind && slices.Contains(args, "--"):
+		return nil, fail("unexpected argument "+quote(words[0]), "a flag takes one value: repeat the flag for each value, and quote patterns")
+	case len(words) > 0:
 		// What stood before is kept: who copies the hint means it, too.
 		before := ""
-		if len(rest) < len(args) {
+		if behind {
 			before = "… "
 		}
-		hint := "put -- before the command: pccrun " + before + "-- " + rest[0] + " …"
-		if slices.ContainsFunc(verbs(), func(v verb) bool { return v.name == rest[0] }) {
-			hint = "put the verb first: pccrun " + rest[0] + " …; " + hint
+		hint := "put -- before the command: pccrun " + before + "-- " + words[0] + " …"
+		if slices.ContainsFunc(verbs(), func(v verb) bool { return v.name == words[0] }) {
+			hint = "put the verb first: pccrun " + words[0] + " …; " + hint
 		}
-		return nil, fail("unexpected argument "+quote(rest[0]), hint)
+		return nil, fail("unexpected argument "+quote(words[0]), hint)
+	case err != nil:
+		return nil, failUsage(err)
 	case len(rest) == 0:
 		return nil, fail("no command", "put -- before the command: pccrun -- COMMAND")
 	case rest[0] == "":

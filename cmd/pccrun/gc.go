@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -13,31 +14,11 @@ import (
 	"github.com/pccrun/pccrun/run/leftovers"
 )
 
-const gcUsage = `usage: pccrun gc [--all] [--dry-run] [--json]
-
-Removes what is not needed any more:
-  - sessions whose launcher crashed, with their sandboxes and cgroups
-  - ended sessions, except the last 100 and those of the last 7 days
-  - homes of workspaces that were deleted 30 days ago; then the least recently
-    used homes, until all take at most 10 GiB (see pccrun home)
-  - this machine's sandboxes at clouds whose key is set, if no session uses them
-
-  --all      every ended session, and sandboxes that are kept or whose files
-             were not downloaded
-  --dry-run  print what would be removed
-  --json     print the ids as JSON
-
-Running sessions, and those of other versions of pccrun, are kept.
-`
-
 func gcVerb(args []string) int {
 	o := sessions.GCOptions{}
 	asJSON := false
-	words, err := options(gcUsage, args, flags{"--all": &o.All, "--dry-run": &o.DryRun, "--json": &asJSON})
-	if err == nil && len(words) > 0 {
-		err = misuse("unexpected argument "+quote(words[0]), "see pccrun help gc")
-	}
-	if err != nil {
+	words, err := options(args, flags{"--all": &o.All, "--dry-run": &o.DryRun, "--json": &asJSON})
+	if err = cmp.Or(err, unexpected(words, 0, "see pccrun help gc")); err != nil {
 		return failSession(err)
 	}
 	home, err := run.Sessions()
@@ -69,7 +50,7 @@ func gcVerb(args []string) int {
 		err = errors.Join(err, e)
 	}
 	if asJSON {
-		printJSON(object{{"removed", append([]string{}, removed...)}, {"homes", append([]string{}, gone...)}, {"sandboxes", append([]string{}, orphans...)}, {"dry_run", o.DryRun}})
+		printJSON(object{{"removed", removed}, {"homes", gone}, {"sandboxes", orphans}, {"dry_run", o.DryRun}})
 	} else {
 		verb := "removed"
 		if o.DryRun {

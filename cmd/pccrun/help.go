@@ -3,60 +3,43 @@
 package main
 
 import (
+	"embed"
 	"fmt"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/test/escape"
 )
 
-const usage = `usage: pccrun [FLAGS] -- COMMAND [ARG…]
-       pccrun VERB [ARG…]
+// pages are the helps: one of each verb, and pccrun.txt, of the program itself. What a page says of flags is what
+// completion offers: see [helpFlags].
+//
+//go:embed help
+var pages embed.FS
 
-Runs a command, usually a coding agent, in a sandbox. The command sees the files
-that the policy shows, reaches the hosts that the policy allows, and leaves
-nothing that runs later outside. By default the current git repository is writable, homes are
-hidden, the rest of the system is readable, and there is no network. The name of
-an agent (aider, amp, claude, cline, codex, copilot, gemini, opencode, qwen)
-picks its profile, which adds what it needs; that of a tool that builds (go, npm,
-make, …) picks build, whose home stays.
+// page returns one of them.
+func page(name string) string {
+	text, err := pages.ReadFile("help/" + name + ".txt")
+	if err != nil {
+		panic("BUG: no help of " + name) // a test reads each
+	}
+	return string(text)
+}
 
-Verbs:
-%s
-Common flags (pccrun help run lists them):
-  --profile NAME|FILE     use this profile
-  --write PATH            let the command change a path (also --read, --hide, …)
-  --allow HOST            allow a host, e.g. github.com
-  --env NAME[=VALUE]      pass a variable of the host, or set one
-  --memory 4g --cpus 2 --timeout 10m
-  --dry-run               print the plan, and do nothing
-
-Exit status: the command's own; 124 timed out; 125 pccrun refused or failed
-before the command ran; 126 not executable; 127 not found; 128+n signal n.
-
-Examples:
-  pccrun -- claude
-  pccrun --allow @npm -- npm install
-  pccrun --profile strict --timeout 5m -- ./untrusted.sh
-  pccrun why read ~/.ssh/id_rsa
-`
-
-const runUsage = `usage: pccrun run [FLAGS] -- COMMAND [ARG…]
-       pccrun [FLAGS] -- COMMAND [ARG…]
-
-Put flags before --. Flags that name a path, host or variable can be repeated.
-Flags cannot be abbreviated; --flag VALUE and --flag=VALUE are the same. Relative
-paths are relative to the current directory. Sizes (512m, 4g) use powers of 1024.
-pccrun help run -v lists the rest, that few need.
-
-`
-
-const completionUsage = `usage: pccrun completion bash|zsh|fish
-
-Prints the completion script of a shell.
-
-example: pccrun completion bash > ~/.local/share/bash-completion/completions/pccrun
-`
+// help is what `pccrun help` says of a verb.
+func (v *verb) help() string {
+	switch v.name {
+	case "run":
+		return page("run") + flagTable(rare)
+	case "escape": // which probes there are goes by the system
+		return escape.Usage
+	}
+	return page(v.name)
+}
 
 func helpVerb(args []string) int {
 	all := slices.Contains(args, "-v")
@@ -71,7 +54,7 @@ func helpVerb(args []string) int {
 				fmt.Fprintf(&lines, "  %-12s%s\n", v.name, v.line)
 			}
 		}
-		printf(usage, lines.String())
+		printf(page("pccrun"), lines.String())
 		return 0
 	}
 	table, name := verbs(), current(args[:1])[0]
@@ -83,7 +66,7 @@ func helpVerb(args []string) int {
 		return fail("help: no verb "+quote(args[0]), "pccrun help lists the verbs"+suggestVerb(args[0], table))
 	}
 	if all && i == 0 {
-		printf("%s", runUsage+flagTable(""))
+		printf("%s", page("run")+flagTable(""))
 		return 0
 	}
 	printf("%s", table[i].help())
@@ -98,7 +81,7 @@ const rare = " --settings --files --filesize --report --inject-command --docker-
 func flagTable(without string) string {
 	const width = 26
 	var b strings.Builder
-	for _, d := range runFlags() {
+	for _, d := range runFlags(&profiles.Request{}) {
 		if strings.Contains(without, " "+d.name+" ") {
 			continue
 		}
@@ -122,4 +105,25 @@ func versionVerb(args []string) int {
 	}
 	printf("pccrun %s %s/%s %s\n", v, runtime.GOOS, runtime.GOARCH, runtime.Version())
 	return 0
+}
+
+var (
+	flagWord = regexp.MustCompile(`\B--?[a-z][a-z-]*`)
+	flagLine = regexp.MustCompile(`(?m)^  -.*?(  |$)`) // what begins a line of a list, up to what it does
+)
+
+// helpFlags returns the flags that a help describes: in its first lines, and at the beginning of a line of its list.
+// Where it says FLAGS those are meant that say what the policy is.
+func helpFlags(help string) (names []string) {
+	head, list, _ := strings.Cut(help, "\n\n")
+	found := flagWord.FindAllString(head+"\n"+strings.Join(flagLine.FindAllString(list, -1), "\n"), -1)
+	if strings.Contains(head, "FLAGS") {
+		found = append(found, flagNames(policyFlags(&profiles.Request{}))...)
+	}
+	for _, name := range found {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }

@@ -16,43 +16,16 @@ import (
 	"github.com/pccrun/pccrun/run"
 )
 
-const homeUsage = `usage: pccrun home list [--json]
-       pccrun home login [--workspace DIR] [--profile NAME]
-       pccrun home size|reset [--workspace DIR] [--profile NAME] [--yes] [--json]
-       pccrun home export PATH DEST [--workspace DIR] [--profile NAME] [--json]
-
-Lists and removes persistent homes: agents and builds have one for each
-workspace and profile. No program of the host executes what is in them.
-
-  list              all homes: last use, size, workspace, profile
-  size              the disk space of the home of this workspace
-  reset             remove the home; the next run starts with a new one
-  login             copy a login that was made inside to your own home: pccrun
-                    renews it at the service, which confirms the account, and
-                    asks you first
-  export PATH DEST  copy a file or directory of the home (PATH is relative to ~)
-                    to DEST, which must not exist; logins and special files are
-                    left out
-
-  --workspace DIR  use the home of this workspace (default: the current one)
-  --profile NAME   use the home of this profile, if there are several
-  --yes            reset without asking
-  --json           print the result as JSON
-
-A home in use is not removed. docs/homes.md describes what a home contains.
-`
-
 // A homeRequest is what `pccrun home` is asked for.
 type homeRequest struct {
 	workspace, profile string
 	yes, json          bool
-	renewed            bool     // a run has just ended, and asks no question
-	args               []string // the command line
+	renewed            bool // a run has just ended, and asks no question
 }
 
 func homeVerb(args []string) int {
-	r := homeRequest{args: append([]string{"home"}, args...)}
-	words, err := options(homeUsage, args, flags{"--workspace": &r.workspace, "--profile": &r.profile, "--yes": &r.yes, "--renewed": &r.renewed, "--json": &r.json})
+	var r homeRequest
+	words, err := options(args, flags{"--workspace": &r.workspace, "--profile": &r.profile, "--yes": &r.yes, "--renewed": &r.renewed, "--json": &r.json})
 	want := map[string]int{"list": 1, "size": 1, "reset": 1, "login": 1, "export": 3}
 	switch {
 	case err != nil:
@@ -236,7 +209,7 @@ func (r *homeRequest) export(stateDir string, e *homes.Entry, name, to string) i
 		return failSession(err)
 	}
 	if r.json {
-		printJSON(object{{"path", name}, {"to", to}, {"left_out", append([]string{}, left...)}})
+		printJSON(object{{"path", name}, {"to", to}, {"left_out", left}})
 		return 0
 	}
 	for _, name := range left {

@@ -49,3 +49,12 @@ func (o object) MarshalJSON() ([]byte, error) {
 	}
 	return append(b, '}'), nil
 }
+
+// each returns a list of objects, one for each of another list.
+func each[T any](list []T, of func(T) object) []object {
+	objects := make([]object, len(list))
+	for i := range list {
+		objects[i] = of(list[i])
+	}
+	return objects
+}

@@ -16,22 +16,6 @@ import (
 	"github.com/pccrun/pccrun/run/leftovers"
 )
 
-const killUsage = `usage: pccrun kill [SESSION…] [--no-download] [--signal NAME] [--wait DURATION] [--force] [--json]
-       pccrun kill --all     [--no-download] [--signal NAME] [--wait DURATION] [--force] [--json]
-
-Ends sessions; without one, the only run that goes on. It sends the signal to the launcher, which forwards it, ends all
-processes inside and cleans up; pccrun kill waits for that. If the launcher has
-crashed, it kills the processes that are left. A sandbox that --keep left is
-destroyed.
-
-  --no-download    at a cloud: what the command changed is destroyed, not fetched
-  --signal NAME    the signal to send (default TERM); -s is the same
-  --wait DURATION  how long to wait (default 10s)
-  --force          send KILL after that time
-  --all            every running session, and others with a sandbox left
-  --json           print the result for each session as JSON
-`
-
 func killVerb(args []string) int {
 	all, force, asJSON, discard := false, false, false, false
 	signal, wait := syscall.Signal(unix.SIGTERM), 10*time.Second
@@ -47,7 +31,7 @@ func killVerb(args []string) int {
 		}
 		return nil
 	}
-	words, err := options(killUsage, args, flags{"--all": &all, "--force": &force, "--json": &asJSON, "--no-download": &discard, "--signal": toSignal, "-s": toSignal, "--wait": toWait})
+	words, err := options(args, flags{"--all": &all, "--force": &force, "--json": &asJSON, "--no-download": &discard, "--signal": toSignal, "-s": toSignal, "--wait": toWait})
 	if err == nil && all && len(words) > 0 {
 		err = misuse("kill: --all and a session contradict each other", "")
 	}
@@ -120,9 +104,6 @@ func killTargets(home sessions.Home, words []string, all bool) ([]sessions.Entry
 	}
 	var targets []sessions.Entry
 	for _, word := range words {
-		if word == "" {
-			return nil, misuse("kill: empty session name", "")
-		}
 		e, err := home.Find(word)
 		if err != nil {
 			return nil, err

@@ -56,9 +56,6 @@ func verbs() []verb { return nil }
 // supervised is a word of learn, which this program has not.
 const supervised = "--supervised"
 
-// verbHint is what other verbs than exec add to.
-func verbHint(err error) string { return profiles.Hint(err) }
-
 // become has the whole program do what this one was asked for.
 var become = func() int { return runWhole(os.Args[1:]) }
 

@@ -22,59 +22,25 @@ import (
 	"github.com/pccrun/pccrun/run"
 )
 
-const learnUsage = `usage: pccrun learn [FLAGS] [--save] [--json] -- COMMAND [ARG…]
-
-Runs a command as pccrun run --report attempts does, records refused reads too,
-and prints what was denied, each with the flag that would allow it, and the same
-as a change to the profile, as a diff for patch. FLAGS are the policy flags of
-pccrun run.
-
-The change has what was denied and nothing more. What needs a thought stands there
-as a comment, with the reason: what a rule hides, what a host tool would execute,
-services of this machine, private addresses. Of what may hold secrets nothing stands
-there; it is listed.
-
-The file is the one that --profile names by its path, else your profile of that
-name in $XDG_CONFIG_HOME/pccrun/profiles, which is created if needed.
-
-Standard output has only the diff; the output of the command goes to standard
-error. The exit status is that of the command, or 125 if pccrun run would exit
-with 125 or --save could not write.
-
-  --save    show the change, ask, and write it to the profile
-  --json    print the refusals and the change as JSON
-  -q        print errors only
-
-example: pccrun learn -- make test
-         pccrun learn --profile claude --save -- claude -p "run the tests"
-`
-
-// learnOptions are the flags of learn that a run has not.
-type learnOptions struct{ save bool }
-
 // learnRequest reads the command line of learn; nil if there is nothing to do,
 // with the status to exit with.
-func learnRequest(args []string) (*profiles.Request, learnOptions, int) {
-	var o learnOptions
-	req := &profiles.Request{}
-	defs := append(policyFlags(), jsonFlag(),
-		flagDef{"--save", alone, "", "ask, and write the profile", func(*profiles.Request, string) error { o.save = true; return nil }},
-		flagDef{"-q", alone, "", "print errors only", on(func(r *profiles.Request) *bool { return &r.Quiet })},
-	)
-	rest, dashes, err := parseFlags(defs, req, args)
+func learnRequest(args []string) (req *profiles.Request, save bool, code int) {
+	req = &profiles.Request{}
+	own := flags{"--json": &req.JSON, "--save": &save, "-q": &req.Quiet}
+	words, rest, _, err := parse(args, append(policyFlags(req), own.defs()...))
 	switch {
+	case len(words) > 0:
+		return nil, false, fail("unexpected argument "+quote(words[0]), "put -- before the command: pccrun learn -- "+words[0]+" …")
 	case err != nil:
-		return nil, o, failUsage(err)
-	case !dashes && len(rest) > 0:
-		return nil, o, fail("unexpected argument "+quote(rest[0]), "put -- before the command: pccrun learn -- "+rest[0]+" …")
+		return nil, false, failUsage(err)
 	case len(rest) == 0:
-		return nil, o, fail("no command", "put -- before the command: pccrun learn -- COMMAND")
+		return nil, false, fail("no command", "put -- before the command: pccrun learn -- COMMAND")
 	case rest[0] == "":
-		return nil, o, fail("empty command name")
+		return nil, false, fail("empty command name")
 	}
 	req.Command = rest
 	req.Host = profiles.ThisHost()
-	return req, o, 0
+	return req, save, 0
 }
 
 // supervised is how learn starts itself: the run is a process of its own, since
@@ -88,7 +54,7 @@ func learnVerb(args []string) int {
 		args = args[1:]
 		os.Args = slices.Concat(os.Args[:2], args) // ps and the events say what the user typed
 	}
-	req, o, code := learnRequest(args)
+	req, save, code := learnRequest(args)
 	if req == nil {
 		return code
 	}
@@ -97,12 +63,12 @@ func learnVerb(args []string) int {
 		return run.Run(*req, thisProgram())
 	}
 	var tty *os.File
-	if o.save {
+	if save {
 		if tty = openTerminal(req.Quiet); tty != nil {
 			defer tty.Close()
 		}
 	}
-	if o.save && tty == nil {
+	if save && tty == nil {
 		return fail("flag --save: no terminal to ask at", "without it, pccrun prints a diff for patch")
 	}
 	policy, err := profiles.Resolve(*req)
@@ -141,7 +107,7 @@ func learnVerb(args []string) int {
 		return failWith(err)
 	}
 	l.print()
-	if o.save && l.text != file.Text {
+	if save && l.text != file.Text {
 		if err := l.save(tty); err != nil {
 			failSession(err)
 			return refused
@@ -245,6 +211,9 @@ func (l *lesson) change(r *refusal) {
 	case strings.HasPrefix(r.Guarantee, "fs.") && slices.ContainsFunc(profiles.SearchedPlaces(), func(name string) bool { return strings.HasPrefix(subject+"/", l.policy.Home+"/"+name+"/") }):
 		r.why = "secrets are kept in it"
 		return
+	case strings.HasPrefix(r.Guarantee, "fs.") && l.isOwn(subject):
+		r.why = "it belongs to pccrun"
+		return
 	case r.Guarantee == string(profiles.FSHide) && r.Hint == "" && decided.Rule.Origin.Source == "flag":
 		r.why = "the flag " + decided.Rule.Origin.Key + " hides it"
 		return
@@ -259,13 +228,13 @@ func (l *lesson) change(r *refusal) {
 	}
 	r.state = "proposed"
 	for _, e := range r.edits {
-		switch inOwn := func(dir string) bool { return strings.HasPrefix(l.expand(e.Key)+"/", dir+"/") }; {
+		switch {
 		case !profiles.Printable(e.Key) || strings.Contains(e.Key, replaced):
 			r.why = "its name cannot be written in a profile"
 		case e.Keys[0] != "filesystem":
 		case strings.ContainsAny(e.Key, "*?["):
 			r.why = "in a profile its name would be a pattern"
-		case slices.ContainsFunc(l.own, inOwn):
+		case l.isOwn(l.expand(e.Key)):
 			r.why = "it belongs to pccrun"
 		}
 	}
@@ -282,6 +251,11 @@ func (l *lesson) change(r *refusal) {
 	if r.why != "" {
 		r.state = "commented"
 	}
+}
+
+// isOwn reports whether a path is in a directory of pccrun's.
+func (l *lesson) isOwn(name string) bool {
+	return slices.ContainsFunc(l.own, func(dir string) bool { return strings.HasPrefix(name+"/", dir+"/") })
 }
 
 // flagsOf reads a hint that names flags, and what is to be done before they are given: as in
@@ -306,7 +280,7 @@ func flagsOf(hint string) (before string, flags *profiles.Request) {
 		}
 	}
 	flags = &profiles.Request{}
-	if rest, _, err := parseFlags(policyFlags(), flags, words); err != nil || len(rest) > 0 {
+	if more, rest, _, err := parse(words, policyFlags(flags)); err != nil || len(more)+len(rest) > 0 {
 		return "", nil
 	}
 	return before, flags
@@ -481,16 +455,12 @@ func (l *lesson) diff() string {
 
 func (l *lesson) print() {
 	if l.req.JSON {
-		rows := []object{}
-		for _, r := range l.list {
-			edits := []object{}
-			for _, e := range r.edits {
-				edits = append(edits, object{{"keys", e.Keys}, {"key", e.Key}, {"value", e.Value}})
-			}
-			rows = append(rows, object{
+		rows := each(l.list, func(r refusal) object {
+			edits := each(r.edits, func(e profiles.Edit) object { return object{{"keys", e.Keys}, {"key", e.Key}, {"value", e.Value}} })
+			return object{
 				{"guarantee", r.Guarantee}, {"what", r.What}, {"rule", r.Rule}, {"hint", r.Hint}, {"times", r.times}, {"state", r.state}, {"why", r.why}, {"edits", edits},
-			})
-		}
+			}
+		})
 		printJSON(object{{"profile", l.policy.Profile}, {"file", l.file.Path}, {"new", l.file.New}, {"refusals", rows}, {"diff", l.diff()}, {"lost", l.lost}, {"code", l.code}})
 		return
 	}

@@ -5,7 +5,6 @@ package main
 import (
 	"bufio"
 	"errors"
-	"io"
 	"os"
 	"os/signal"
 	"runtime"
@@ -51,7 +50,8 @@ func observe(args []string) (*seen, int, error) {
 			}
 		}
 	}()
-	s, err := readSeen(r)
+	s := &seen{}
+	err = drainEvents(events.NewReader(r), func(record events.Record) { s.add(record.Event) })
 	state, e := child.Wait()
 	if err = errors.Join(err, e); err != nil {
 		return nil, refused, err
@@ -61,22 +61,6 @@ func observe(args []string) (*seen, int, error) {
 		return s, 128 + int(status.Signal()), nil
 	}
 	return s, status.ExitStatus(), nil
-}
-
-// readSeen reads the events of a run to their end.
-func readSeen(from io.Reader) (*seen, error) {
-	s := &seen{}
-	reader := events.NewReader(from)
-	for {
-		record, err := reader.Next()
-		if err == io.EOF {
-			return s, nil
-		}
-		if errors.Is(err, events.ErrRead) {
-			return s, err
-		}
-		s.add(record.Event)
-	}
 }
 
 // openTerminal returns the user's terminal, nil where there is none to ask at.

@@ -21,27 +21,6 @@ import (
 	"github.com/pccrun/pccrun/internal/terminal"
 )
 
-const logsUsage = `usage: pccrun logs [SESSION] [--denied] [--follow] [--tail N] [--save FILE] [--json]
-       pccrun logs [SESSION] --net [--denied] [--each]
-       pccrun logs [SESSION] --output
-
-Prints the events of a session, one on a line. Times are in UTC, with the date if
-it is not today's.
-
-  --denied        only what was refused, with the flag that would allow it; inside,
-                  $PCCRUN_DENIALS names a file with the same. Refused reads and
-                  writes of files are not recorded: pccrun learn names them
-  --net           a line for each host that was tried: how often it was allowed
-                  and refused, the bytes sent and received, the flag to allow it
-  --each          with --net: each decision with its time and rule, not the sums
-  --follow, -f    continue until the session ends
-  --tail N, -n N  start with the last N lines
-  --output        the command's output, if the session has it; on a terminal
-                  without the escape sequences that a run filters
-  --save FILE     write it to FILE, which must not exist
-  --json          print the events as JSON lines: docs/events.md
-` + sessionHelp
-
 // logsOptions is what logs was asked for.
 type logsOptions struct {
 	follow, output, json, net, denied, each bool
@@ -59,7 +38,7 @@ func logsVerb(args []string) int {
 		}
 		return nil
 	}
-	words, err := options(logsUsage, args, flags{"--follow": &o.follow, "-f": &o.follow, "--output": &o.output, "--json": &o.json, "--net": &o.net, "--denied": &o.denied, "--each": &o.each, "--save": &o.save, "--tail": tail, "-n": tail})
+	words, err := options(args, flags{"--follow": &o.follow, "-f": &o.follow, "--output": &o.output, "--json": &o.json, "--net": &o.net, "--denied": &o.denied, "--each": &o.each, "--save": &o.save, "--tail": tail, "-n": tail})
 	sums := o.net && !o.each && !o.json
 	switch {
 	case err != nil:
@@ -73,7 +52,7 @@ func logsVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
-	home, e, err := findSession(words)
+	home, e, err := findSession(words, anySession, errNotHere)
 	if errors.Is(err, errNotHere) && o.denied {
 		err = hint.Errorf(unrecorded, "no refusal in this workspace was recorded")
 	}

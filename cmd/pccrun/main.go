@@ -22,27 +22,21 @@ type verb struct {
 	name string
 	line string // what it does, in one line, for usage and completion, which leave out one without
 	run  func(args []string) int
-	help func() string
+	args string // what completion offers for its first word, and after a blank for the others: see [values]
 }
 
-// current is a command line with the verb of now in place of one that it has replaced.
+// current is a command line with the verb of now in place of one that it has replaced: those go on, and stand in no help.
 func current(args []string) []string {
-	var now []string
-	switch {
-	case len(args) == 0:
-	case args[0] == "net":
-		now = []string{"logs", "--net"}
-	case args[0] == "denials":
-		now = []string{"logs", "--denied"}
-	case args[0] == "config":
-		now = []string{"profile", "show", "--why"}
-	case args[0] == "allow":
-		now = []string{"profile", "allow"}
+	former := map[string][]string{
+		"net":     {"logs", "--net"},
+		"denials": {"logs", "--denied"},
+		"config":  {"profile", "show", "--why"},
+		"allow":   {"profile", "allow"},
 	}
-	if now == nil {
+	if len(args) == 0 || former[args[0]] == nil {
 		return args
 	}
-	return append(now, args[1:]...)
+	return append(former[args[0]], args[1:]...)
 }
 
 func main() {

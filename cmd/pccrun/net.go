@@ -28,10 +28,7 @@ func netTable(home sessions.Home, e sessions.Entry, denied bool) error {
 	var sums []*netSum
 	index := map[string]*netSum{}
 	sumOf := func(host string, port int) *netSum {
-		if port != 0 {
-			host += ":" + strconv.Itoa(port)
-		}
-		if index[host] == nil {
+		if host = hostPort(host, port); index[host] == nil {
 			index[host] = &netSum{host: host}
 			sums = append(sums, index[host])
 		}
@@ -72,12 +69,17 @@ func netTable(home sessions.Home, e sessions.Entry, denied bool) error {
 	return w.Flush()
 }
 
+// hostPort writes a host with its port, where an event has one.
+func hostPort(host string, port int) string {
+	if port == 0 {
+		return host
+	}
+	return host + ":" + strconv.Itoa(port)
+}
+
 // closedText says how a connection ended, with a blank before it.
 func closedText(e events.NetClosed) string {
-	text := " closed " + printable(e.Host)
-	if e.Port != 0 {
-		text += ":" + strconv.Itoa(e.Port)
-	}
+	text := " closed " + printable(hostPort(e.Host, e.Port))
 	if e.Error != "" {
 		return text + " not reached: " + printable(e.Error)
 	}
@@ -99,10 +101,7 @@ func netText(d events.NetDecision) string {
 	if d.Allowed {
 		text = " allowed "
 	}
-	text += printable(d.Host)
-	if d.Port != 0 {
-		text += ":" + strconv.Itoa(d.Port)
-	}
+	text += printable(hostPort(d.Host, d.Port))
 	upstream := ""
 	if d.Upstream {
 		upstream = "by the host's own proxy"
@@ -115,8 +114,5 @@ func netText(d events.NetDecision) string {
 	if d.Times > 1 {
 		text += " (" + itoa(d.Times) + " times)"
 	}
-	if d.Hint != "" {
-		text += " (to allow: " + printable(d.Hint) + ")"
-	}
-	return text
+	return allow(text, printable(d.Hint))
 }

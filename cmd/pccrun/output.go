@@ -32,11 +32,7 @@ var stdout = messages.Stdout
 
 // mistakes are what went wrong, for who asked for JSON.
 func mistakes() []object {
-	list := []object{}
-	for _, m := range messages.Mistakes {
-		list = append(list, object{{"text", m.Text}, {"hint", m.Hint}})
-	}
-	return list
+	return each(messages.Mistakes, func(m messages.Mistake) object { return object{{"text", m.Text}, {"hint", m.Hint}} })
 }
 
 // wantsObject reports whether a command line asks for one JSON object on standard

@@ -32,7 +32,7 @@ func TestPages(t *testing.T) {
 			return "    " + strings.TrimLeft(strings.TrimPrefix(s, "example:"), " ")
 		})
 	}
-	texts["help"] = strings.ReplaceAll(usage, "\n  pccrun", "\n    pccrun")
+	texts["help"] = strings.ReplaceAll(page("pccrun"), "\n  pccrun", "\n    pccrun")
 
 	home := t.TempDir()
 	t.Setenv("HOME", home)
@@ -46,7 +46,7 @@ func TestPages(t *testing.T) {
 		}
 	}
 	require.Greater(t, total, 150, "hardly an example was found")
-	for _, d := range policyFlags() {
+	for _, d := range policyFlags(&profiles.Request{}) {
 		require.Truef(t, strings.Contains(texts["policy.md"], "`"+d.name), "docs/policy.md does not name %s", d.name)
 	}
 }
@@ -116,7 +116,7 @@ func takes(words []string) error {
 	case words[0][0] != '-':
 		return errors.New("no such verb: " + words[0])
 	}
-	flags := verbFlags(table[i])
+	of := verbFlags(table[i])
 	form := false
 	for _, w := range words {
 		form = form || strings.ContainsAny(w, "[]")
@@ -124,34 +124,25 @@ func takes(words []string) error {
 		if name == "--" {
 			break
 		}
-		if strings.HasPrefix(name, "-") && name != "-" && !slices.Contains(flags, name) {
+		if strings.HasPrefix(name, "-") && name != "-" && !slices.Contains(of, name) {
 			return errors.New("no such flag of " + table[i].name + ": " + name)
 		}
 	}
 	if form || i > 0 && !strings.Contains(table[i].help(), "FLAGS") || table[i].name == "escape" {
 		return nil
 	}
-	own := func(name string, kind flagKind) flagDef {
-		return flagDef{name, kind, "", "", func(*profiles.Request, string) error { return nil }}
-	}
-	defs := append(runFlags(), own("--session", takesValue), own("--save", alone), own("--bundle", takesValue), own("--terminal", alone), own("--format", takesValue), own("--platform", takesValue), own("--why", alone))
-	home := ""
+	var text, home string
+	var is bool
+	own := flags{"--session": &text, "--save": &is, "--bundle": &text, "--terminal": &is, "--format": &text, "--why": &is}
 	req := &profiles.Request{Host: profiles.ThisHost()}
-	defs = homeElsewhere(defs, &home)
-	for len(words) > 0 {
-		rest, dashes, err := parseFlags(defs, req, words)
-		if err != nil {
-			return err
-		}
-		if dashes {
-			req.Command = rest
-			break
-		}
-		if len(rest) > 0 && i == 0 {
-			return errors.New("-- is missing before " + rest[0])
-		}
-		words = rest[min(1, len(rest)):]
+	bare, command, _, err := parse(words, homeElsewhere(append(runFlags(req), own.defs()...), &home))
+	if err != nil {
+		return err
 	}
+	if len(bare) > 0 && i == 0 {
+		return errors.New("-- is missing before " + bare[0])
+	}
+	req.Command = command
 	if req.Profile != "" && !slices.Contains(profiles.Builtin(), req.Profile) {
 		req.Profile = "" // the reader's own
 	}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,29 +13,6 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/run"
 )
-
-const profileUsage = `usage: pccrun profile list [--json]
-       pccrun profile show [NAME|FILE] [--why] [--json] [FLAGS] [-- COMMAND]
-       pccrun profile check [--json] [FILE…]
-       pccrun profile allow RULE… [--profile NAME|FILE]
-       pccrun profile schema
-
-list    list the built-in profiles and your own ($XDG_CONFIG_HOME/pccrun/profiles)
-show    print the policy of a run with these flags, each rule with its file and
-        line; FLAGS are the policy flags of pccrun run. --why prints instead
-        what picked the profile and the workspace, the files and variables that
-        make up the policy, and pccrun's directories
-check   print every mistake in profiles; without FILE, in the workspace's
-        .pccrun.jsonc
-allow   allow hosts in your own profile, for every run. Without --profile it is
-        default; if you have none, it is created and extends the built-in one.
-        A file in the workspace is never changed
-schema  print the JSON Schema of profiles, for editors
-
-example: pccrun profile show strict
-         pccrun profile show --json --allow github.com -- claude
-         pccrun profile allow github.com --profile claude
-`
 
 func profileVerb(args []string) int {
 	if len(args) == 0 {
@@ -63,50 +41,32 @@ func profileVerb(args []string) int {
 	return fail("profile: unknown verb "+quote(args[0]), hint)
 }
 
-// jsonFlag is --json of the verbs that print.
-func jsonFlag() flagDef {
-	return flagDef{"--json", alone, "", "print it as JSON", on(func(r *profiles.Request) *bool { return &r.JSON })}
-}
-
 // queryRequest reads the command line of a verb that asks about a policy:
 // flags, words, and perhaps -- and a command, whose name picks a profile.
-func queryRequest(defs []flagDef, args []string) (req *profiles.Request, words []string, err error) {
+func queryRequest(args []string, own flags) (req *profiles.Request, words []string, err error) {
 	req = &profiles.Request{Host: profiles.ThisHost()}
-	for {
-		rest, dashes, err := parseFlags(defs, req, args)
-		switch {
-		case err != nil:
-			return nil, nil, err
-		case dashes:
-			req.Command = rest
-			return req, words, nil
-		case len(rest) == 0:
-			return req, words, nil
-		case rest[0] == "":
-			return nil, nil, misuse("empty argument", "")
-		}
-		words, args = append(words, rest[0]), rest[1:]
+	own["--json"] = &req.JSON
+	words, req.Command, _, err = parse(args, append(policyFlags(req), own.defs()...))
+	if err == nil && slices.Contains(words, "") {
+		err = misuse("empty argument", "")
 	}
+	return req, words, err
 }
 
 func profileList(args []string) int {
-	req, words, err := queryRequest([]flagDef{jsonFlag()}, args)
-	if err != nil {
+	req := profiles.Request{Host: profiles.ThisHost()}
+	words, err := options(args, flags{"--json": &req.JSON})
+	if err = cmp.Or(err, unexpected(words, 0, "pccrun profile show NAME shows one")); err != nil {
 		return failUsage(err)
 	}
-	if more := slices.Concat(words, req.Command); len(more) > 0 {
-		return fail("unexpected argument "+quote(more[0]), "pccrun profile show NAME shows one")
-	}
-	list, err := profiles.List(*req)
+	list, err := profiles.List(req)
 	if err != nil {
 		return failWith(err)
 	}
 	if req.JSON {
-		rows := make([]object, len(list))
-		for i, l := range list {
-			rows[i] = object{{"name", l.Name}, {"source", l.Source}, {"description", l.Description}}
-		}
-		printJSON(object{{"profiles", rows}})
+		printJSON(object{{"profiles", each(list, func(l profiles.Listed) object {
+			return object{{"name", l.Name}, {"source", l.Source}, {"description", l.Description}}
+		})}})
 		return 0
 	}
 	for _, l := range list {
@@ -126,15 +86,13 @@ func profileList(args []string) int {
 }
 
 func profileCheck(args []string) int {
-	req, words, err := queryRequest([]flagDef{jsonFlag()}, args)
+	req := profiles.Request{Host: profiles.ThisHost()}
+	words, err := options(args, flags{"--json": &req.JSON})
 	if err != nil {
 		return failUsage(err)
 	}
-	if req.Command != nil {
-		return fail("profile check: takes files, no command")
-	}
 	if len(words) == 0 {
-		workspace, content, err := profiles.ReadWorkspaceFile(*req)
+		workspace, content, err := profiles.ReadWorkspaceFile(req)
 		switch {
 		case workspace == "":
 			return failWith(err)
@@ -151,17 +109,12 @@ func profileCheck(args []string) int {
 		if !strings.Contains(file, "/") {
 			req.Profile = "./" + file
 		}
-		p, err := profiles.Resolve(*req)
+		p, err := profiles.Resolve(req)
 		if err == nil {
 			err = checkFilter(p)
 		}
 		if req.JSON {
-			row := object{{"file", file}, {"ok", err == nil}}
-			var mistakes []object
-			for _, m := range profiles.Mistakes(err) {
-				mistakes = append(mistakes, mistakeObject(m))
-			}
-			rows = append(rows, append(row, field{"mistakes", mistakes}))
+			rows = append(rows, object{{"file", file}, {"ok", err == nil}, {"mistakes", each(profiles.Mistakes(err), mistakeObject)}})
 		} else if err == nil {
 			printf("%s: ok\n", printable(file))
 		} else {
@@ -204,7 +157,7 @@ func mistakeObject(err error) object {
 
 func profileShow(args []string) int {
 	why := false
-	req, words, err := queryRequest(append(policyFlags(), jsonFlag(), flagDef{"--why", alone, "", "", on(func(*profiles.Request) *bool { return &why })}), args)
+	req, words, err := queryRequest(args, flags{"--why": &why})
 	if err != nil {
 		return failUsage(err)
 	}
@@ -226,11 +179,9 @@ func profileShow(args []string) int {
 	}
 	if req.JSON {
 		printJSON(policyObject(p))
-		return 0
+	} else {
+		printPolicy(p)
 	}
-	var b strings.Builder
-	writePolicy(&b, p)
-	printf("%s", b.String())
 	return 0
 }
 
@@ -238,140 +189,65 @@ func originObject(o profiles.Origin) object {
 	return object{{"source", o.Source}, {"line", o.Line}, {"key", o.Key}}
 }
 
-// policyObject is a policy as --json shows it: docs/integration.md.
-func policyObject(p *profiles.Policy) object {
-	files := func(rules []profiles.FileRule) []object {
-		rows := make([]object, len(rules))
-		for i, r := range rules {
-			rows[i] = object{{"access", r.Access.String()}, {"path", r.Path}, {"glob", r.Glob}, {"origin", originObject(r.Origin)}}
-		}
-		return rows
-	}
-	nets := func(rules []profiles.NetRule) []object {
-		rows := make([]object, len(rules))
-		for i, r := range rules {
-			rows[i] = object{{"rule", r.Text}, {"origin", originObject(r.Origin)}}
-		}
-		return rows
-	}
-	var protect, seeds, sockets, use, inject, pass, set, limits, requirements []object
-	for _, r := range p.Protect {
-		protect = append(protect, object{{"pattern", r.Pattern}, {"review", r.Review}, {"home", r.Home}, {"origin", originObject(r.Origin)}})
-	}
-	for _, s := range p.Seeds {
-		seeds = append(seeds, object{{"path", s.Path}, {"mode", s.Mode.String()}, {"copied", append([]string{}, s.Keys...)}, {"dropped", append([]string{}, s.Drop...)}, {"origin", originObject(s.Origin)}})
-	}
-	for _, r := range p.Network.Sockets {
-		sockets = append(sockets, object{{"path", r.Path}, {"at", r.At}, {"origin", originObject(r.Origin)}})
-	}
-	for _, u := range p.Use {
-		use = append(use, object{{"name", u.Name}, {"origin", originObject(u.Origin)}})
-	}
-	for _, in := range p.Network.Inject {
-		inject = append(inject, object{{"env", in.Env}, {"hosts", in.Hosts}, {"file", in.File}, {"command", append([]string{}, in.Command...)}, {"origin", originObject(in.Origin)}})
-	}
-	for _, r := range p.Environment.Pass {
-		pass = append(pass, object{{"pattern", r.Pattern}, {"origin", originObject(r.Origin)}})
-	}
-	for _, name := range p.SetNames() {
-		s := p.Environment.Set[name]
-		set = append(set, object{{"name", name}, {"value", s.Value}, {"origin", originObject(s.Origin)}})
-	}
-	for i, name := range profiles.LimitNames() {
-		if l := p.Resources.Limit(i); l.Value > 0 {
-			limits = append(limits, object{{"name", name}, {"value", l.Value}, {"text", limitText(i, l.Value)}, {"origin", originObject(l.Origin)}})
-		}
-	}
-	for _, r := range p.Requirements {
-		requirements = append(requirements, object{{"guarantee", string(r.Guarantee)}, {"required", r.Required}, {"strong", r.Strong}, {"origin", originObject(r.Origin)}})
-	}
-	return object{
-		{"profile", p.Profile}, {"picked_by", p.PickedBy}, {"workspace", p.Workspace}, {"workdir", p.WorkDir}, {"home", p.Home},
-		{"filesystem", files(p.Files)}, {"tighten", files(p.Tighten)}, {"protect", protect}, {"seeds", seeds},
-		{"network", object{
-			{"allow", nets(p.Network.Allow)}, {"deny", nets(p.Network.Deny)}, {"local", nets(p.Network.Local)}, {"publish", nets(p.Network.Publish)},
-			{"sockets", sockets}, {"inject", inject},
-		}},
-		{"environment", object{{"pass", pass}, {"set", set}}},
-		{"resources", limits}, {"use", use}, {"syscalls", p.Syscalls}, {"nested", p.Nested}, {"strict", p.Strict}, {"report", reportName(p)}, {"protect_strict", p.ProtectStrict},
-		{"requirements", requirements}, {"without", profiles.Words(p.Without)}, {"allow_missing", profiles.Words(p.AllowMissing)}, {"warnings", p.Warnings},
-	}
+// A shownRule is one rule of a policy, as a line and as JSON.
+type shownRule struct {
+	word, text string
+	origin     profiles.Origin
+	fields     object
 }
 
-// writePolicy writes a policy for people: what each rule says, and where it
-// stands.
-func writePolicy(b *strings.Builder, p *profiles.Policy) {
-	head := func(title string) { fmt.Fprintf(b, "\n%s\n", title) }
-	row := func(what, thing string, o profiles.Origin) {
-		fmt.Fprintf(b, "  %-8s %-44s %s\n", what, printable(thing), printable(o.String()))
+// rulesOf are all rules of a policy, in the lists of its JSON: docs/integration.md.
+func rulesOf(p *profiles.Policy) map[string][]shownRule {
+	rules := map[string][]shownRule{}
+	add := func(list, word, text string, from profiles.Origin, fields ...field) {
+		rules[list] = append(rules[list], shownRule{word, text, from, append(fields, field{"origin", originObject(from)})})
 	}
-	fmt.Fprintf(b, "profile    %s, picked by %s\n", printable(p.Profile), p.PickedBy)
-	fmt.Fprintf(b, "workspace  %s\n", printable(p.Workspace))
-	fmt.Fprintf(b, "home       %s\n", printable(p.Home))
-
-	head("filesystem")
 	for _, r := range p.Files {
-		row(r.Access.String(), r.Text(), r.Origin)
+		add("filesystem", r.Access.String(), r.Text(), r.Origin, field{"access", r.Access.String()}, field{"path", r.Path}, field{"glob", r.Glob})
 	}
 	for _, r := range p.Tighten {
-		row(r.Access.String(), r.Text()+" (at most)", r.Origin)
+		add("tighten", r.Access.String(), r.Text()+" (at most)", r.Origin, field{"access", r.Access.String()}, field{"path", r.Path}, field{"glob", r.Glob})
 	}
-	if len(p.Protect) > 0 {
-		head("protect")
-		for _, r := range p.Protect {
-			row(r.List(), r.Pattern, r.Origin)
-		}
+	for _, r := range p.Protect {
+		add("protect", r.List(), r.Pattern, r.Origin, field{"pattern", r.Pattern}, field{"review", r.Review}, field{"home", r.Home})
 	}
-	if len(p.Seeds) > 0 {
-		head("seeds of the home")
-		for _, s := range p.Seeds {
-			row(s.Mode.String(), s.Path, s.Origin)
-		}
+	for _, s := range p.Seeds {
+		add("seeds", s.Mode.String(), s.Path, s.Origin, field{"path", s.Path}, field{"mode", s.Mode.String()}, field{"copied", s.Keys}, field{"dropped", s.Drop})
 	}
-	head("network")
 	n := &p.Network
-	if len(n.Allow)+len(n.Local)+len(n.Publish)+len(n.Sockets) == 0 {
-		b.WriteString("  none\n")
-	}
-	for _, list := range []struct {
-		word string
-		from []profiles.NetRule
-	}{{"allow", n.Allow}, {"deny", n.Deny}, {"local", n.Local}, {"publish", n.Publish}} {
-		for _, r := range list.from {
-			row(list.word, r.Text, r.Origin)
+	for list, from := range map[string][]profiles.NetRule{"allow": n.Allow, "deny": n.Deny, "local": n.Local, "publish": n.Publish} {
+		for _, r := range from {
+			add(list, list, r.Text, r.Origin, field{"rule", r.Text})
 		}
 	}
 	for _, r := range n.Sockets {
-		row("socket", r.Path, r.Origin)
+		add("sockets", "socket", r.Path, r.Origin, field{"path", r.Path}, field{"at", r.At})
 	}
 	for _, in := range n.Inject {
 		text := in.Env + " to " + strings.Join(in.Hosts, ", ")
 		if in.File != "" || len(in.Command) > 0 {
 			text += ", from " + in.Source()
 		}
-		row("inject", text, in.Origin)
+		add("inject", "inject", text, in.Origin, field{"env", in.Env}, field{"hosts", in.Hosts}, field{"file", in.File}, field{"command", in.Command})
 	}
-	head("environment")
 	for _, r := range p.Environment.Pass {
-		row("pass", r.Pattern, r.Origin)
+		add("pass", "pass", r.Pattern, r.Origin, field{"pattern", r.Pattern})
 	}
 	for _, name := range p.SetNames() {
-		row("set", name+"="+p.Environment.Set[name].Value, p.Environment.Set[name].Origin)
+		s := p.Environment.Set[name]
+		add("set", "set", name+"="+s.Value, s.Origin, field{"name", name}, field{"value", s.Value})
 	}
 	for _, r := range p.Environment.Scrub {
-		row("scrub", r.Pattern, r.Origin)
+		add("scrub", "scrub", r.Pattern, r.Origin)
 	}
-	head("resources")
 	for i, name := range profiles.LimitNames() {
 		if l := p.Resources.Limit(i); l.Value > 0 {
-			row(name, limitText(i, l.Value), l.Origin)
+			add("resources", name, limitText(i, l.Value), l.Origin, field{"name", name}, field{"value", l.Value}, field{"text", limitText(i, l.Value)})
 		}
 	}
-	fmt.Fprintf(b, "\nsyscalls   %s\n", printable(p.Syscalls))
-	fmt.Fprintf(b, "nested     %v\n", p.Nested)
-	fmt.Fprintf(b, "report     %s\n", reportName(p))
-	fmt.Fprintf(b, "strict     %v\n", p.Strict)
-	head("guarantees")
+	for _, u := range p.Use {
+		add("use", "use", u.Name, u.Origin, field{"name", u.Name})
+	}
 	for _, r := range p.Requirements {
 		word := "wanted"
 		if r.Required {
@@ -380,8 +256,65 @@ func writePolicy(b *strings.Builder, p *profiles.Policy) {
 		if r.Strong {
 			word = "strong"
 		}
-		row(word, string(r.Guarantee), r.Origin)
+		add("requirements", word, string(r.Guarantee), r.Origin, field{"guarantee", string(r.Guarantee)}, field{"required", r.Required}, field{"strong", r.Strong})
 	}
+	return rules
+}
+
+// policyObject is a policy as --json shows it.
+func policyObject(p *profiles.Policy) object {
+	rules := rulesOf(p)
+	lists := func(names ...string) (o object) {
+		for _, name := range names {
+			o = append(o, field{name, each(rules[name], func(r shownRule) object { return r.fields })})
+		}
+		return o
+	}
+	return slices.Concat(object{
+		{"profile", p.Profile}, {"picked_by", p.PickedBy}, {"workspace", p.Workspace}, {"workdir", p.WorkDir}, {"home", p.Home},
+	}, lists("filesystem", "tighten", "protect", "seeds"), object{
+		{"network", lists("allow", "deny", "local", "publish", "sockets", "inject")}, {"environment", lists("pass", "set")},
+	}, lists("resources", "use"), object{
+		{"syscalls", p.Syscalls}, {"nested", p.Nested}, {"strict", p.Strict}, {"report", reportName(p)}, {"protect_strict", p.ProtectStrict},
+	}, lists("requirements"), object{
+		{"without", profiles.Words(p.Without)}, {"allow_missing", profiles.Words(p.AllowMissing)}, {"warnings", p.Warnings},
+	})
+}
+
+// printPolicy prints a policy for people: what each rule says, and where it
+// stands.
+func printPolicy(p *profiles.Policy) {
+	rules := rulesOf(p)
+	section := func(title string, lists ...string) {
+		printf("\n%s\n", title)
+		for _, list := range lists {
+			for _, r := range rules[list] {
+				printf("  %-8s %-44s %s\n", r.word, printable(r.text), printable(r.origin.String()))
+			}
+		}
+	}
+	printf("profile    %s, picked by %s\n", printable(p.Profile), p.PickedBy)
+	printf("workspace  %s\n", printable(p.Workspace))
+	printf("home       %s\n", printable(p.Home))
+	section("filesystem", "filesystem", "tighten")
+	if len(p.Protect) > 0 {
+		section("protect", "protect")
+	}
+	if len(p.Seeds) > 0 {
+		section("seeds of the home", "seeds")
+	}
+	title := "network"
+	if n := &p.Network; len(n.Allow)+len(n.Local)+len(n.Publish)+len(n.Sockets) == 0 {
+		title += "\n  none"
+	}
+	section(title, "allow", "deny", "local", "publish", "sockets", "inject")
+	section("environment", "pass", "set", "scrub")
+	section("resources", "resources")
+	printf("\nsyscalls   %s\n", printable(p.Syscalls))
+	printf("nested     %v\n", p.Nested)
+	printf("report     %s\n", reportName(p))
+	printf("strict     %v\n", p.Strict)
+	section("guarantees", "requirements")
 }
 
 // limitText writes a limit as a profile would, but for sizes, which are rounded.

@@ -15,7 +15,7 @@ import (
 // workspace, which a command could change too.
 func profileAllow(args []string) int {
 	profile := ""
-	list, err := options(profileUsage, args, flags{"--profile": &profile})
+	list, err := options(args, flags{"--profile": &profile})
 	if err == nil && len(list) == 0 {
 		err = misuse("profile allow: no rule", "pccrun profile allow HOST; see pccrun help profile")
 	}

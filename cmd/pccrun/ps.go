@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -12,25 +13,10 @@ import (
 	"github.com/pccrun/pccrun/run"
 )
 
-const psUsage = `usage: pccrun ps [--all] [--json]
-
-Lists the running sessions, and those whose launcher crashed or whose sandbox
-is kept (--keep).
-
-  --all, -a  also ended sessions that were kept, and those of other versions of
-             pccrun
-  --json     print them as JSON
-
-The command line is the one given to pccrun, without the secrets of --env.
-`
-
 func psVerb(args []string) int {
 	all, asJSON := false, false
-	words, err := options(psUsage, args, flags{"--all": &all, "-a": &all, "--json": &asJSON})
-	if err == nil && len(words) > 0 {
-		err = misuse("unexpected argument "+quote(words[0]), "see pccrun help ps")
-	}
-	if err != nil {
+	words, err := options(args, flags{"--all": &all, "-a": &all, "--json": &asJSON})
+	if err = cmp.Or(err, unexpected(words, 0, "see pccrun help ps")); err != nil {
 		return failSession(err)
 	}
 	home, err := run.Sessions()
@@ -48,11 +34,7 @@ func psVerb(args []string) int {
 		}
 	}
 	if asJSON {
-		objects := []object{}
-		for _, e := range shown {
-			objects = append(objects, sessionObject(e))
-		}
-		printJSON(object{{"sessions", objects}})
+		printJSON(object{{"sessions", each(shown, sessionObject)}})
 		return 0
 	}
 	if len(shown) == 0 {

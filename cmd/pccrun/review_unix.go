@@ -24,10 +24,10 @@ func reviewVerb(args []string) int {
 		args = args[:accept]
 	}
 	asJSON, quiet := false, false
-	known := flags{"--json": &asJSON, "--quiet": &quiet}
-	words, err := options(reviewUsage, args, known)
+	known := flags{"--json": &asJSON, "--quiet": &quiet, "--accept": nil, "--save": nil} // which are read above
+	words, err := options(args, known)
 	if err == nil && accept >= 0 {
-		paths, err = options(reviewUsage, paths, known)
+		paths, err = options(paths, known)
 	}
 	var r *reviewed
 	if err == nil {
@@ -55,7 +55,7 @@ func reviewVerb(args []string) int {
 
 // saveLost copies what a session has kept of what was lost: SESSION PATH DEST.
 func saveLost(args []string) int {
-	words, err := options(reviewUsage, args, nil)
+	words, err := options(args, nil)
 	if err == nil && len(words) != 3 {
 		err = misuse("flag --save: want a session, a path that was not saved, and a destination", "pccrun review --save SESSION PATH DEST")
 	}
@@ -90,7 +90,7 @@ func openReview(words []string, accept bool) (*reviewed, error) {
 	}
 	var candidates []sessions.Entry
 	if len(words) > 0 {
-		_, e, err := findSession(words)
+		_, e, err := findSession(words, anySession, errNotHere)
 		if err != nil {
 			return nil, err
 		}

@@ -236,9 +236,9 @@ func TestJSONMistakes(t *testing.T) {
 }
 
 func TestEachFlagReachesTheRequest(t *testing.T) {
-	for _, d := range runFlags() {
+	for _, d := range runFlags(&profiles.Request{}) {
 		args := []string{d.name}
-		if d.kind == takesValue {
+		if !d.isSwitch() {
 			value := map[string]string{"--pass-fd": "3", "--provider": "native", "--keep": "1h", "--history": "1"}[d.name]
 			if value == "" {
 				value = "x"
@@ -253,7 +253,7 @@ func TestEachFlagReachesTheRequest(t *testing.T) {
 		req.Host = profiles.Host{}
 		require.NotEqual(t, profiles.Request{Command: []string{"true"}}, *req, d.name)
 		require.NotEmpty(t, d.line, d.name)
-		require.Equal(t, d.kind == takesValue, d.arg != "", d.name)
+		require.Equal(t, !d.isSwitch(), d.arg != "", d.name)
 	}
 }
 
@@ -265,7 +265,7 @@ func TestManual(t *testing.T) {
 		require.True(t, strings.Contains(string(text), "\n.It Cm "+v.name+"\n"), "docs/man/pccrun.1 does not describe %s", v.name)
 		require.NotEmpty(t, v.help(), v.name)
 	}
-	for _, d := range runFlags() {
+	for _, d := range runFlags(&profiles.Request{}) {
 		entry := regexp.MustCompile(`(?m)^\.It Fl ` + d.name[1:] + `( |$)`)
 		require.True(t, entry.Match(text), "docs/man/pccrun.1 does not describe %s", d.name)
 	}
@@ -307,10 +307,9 @@ func FuzzFlags(f *testing.F) {
 	f.Add("--read", "x", "--", "true")
 	f.Add("--memory=1g", "--nested", "-v", "--")
 	f.Fuzz(func(t *testing.T, a, b, c, d string) {
-		req := &profiles.Request{}
-		rest, dashes, err := parseFlags(runFlags(), req, []string{a, b, c, d})
+		words, rest, dashes, err := parse([]string{a, b, c, d}, runFlags(&profiles.Request{}))
 		if err == nil && dashes {
-			require.LessOrEqual(t, len(rest), 3)
+			require.LessOrEqual(t, len(words)+len(rest), 3)
 		}
 	})
 }

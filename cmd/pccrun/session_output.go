@@ -12,27 +12,7 @@ import (
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/internal/state"
-	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/run/leftovers"
-	"github.com/pccrun/pccrun/run/review"
 )
-
-const sessionHelp = `
-SESSION is an id from pccrun ps, the start of one, or the start of the eight
-digits at its end. The default is the newest session of the current workspace
-that pccrun ps --all lists.
-`
-
-// verbHint is sessionHint of what other verbs than exec look for.
-func verbHint(err error) string {
-	switch {
-	case errors.Is(err, leftovers.ErrNoneHere), errors.Is(err, leftovers.ErrNoChanges):
-		return "pccrun --overlay . -- COMMAND keeps changes in an overlay; pccrun ps --all lists all sessions"
-	case errors.Is(err, review.ErrNone):
-		return "pccrun ps --all lists sessions of all workspaces; pccrun review SESSION shows one"
-	}
-	return profiles.Hint(err)
-}
 
 // sessionObject is a session as --json shows it.
 func sessionObject(e sessions.Entry) object {
@@ -53,25 +33,18 @@ func sessionObject(e sessions.Entry) object {
 	return o
 }
 
-// openEvents opens the events of a session; a session without any has an
-// empty file.
-func openEvents(home sessions.Home, e sessions.Entry) (io.ReadCloser, error) {
-	dir, err := home.Open(e.ID)
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	f, err := state.OpenFile(dir, sessions.EventsName)
-	if errors.Is(err, fs.ErrNotExist) {
-		return io.NopCloser(strings.NewReader("")), nil
-	}
-	return f, err
-}
-
 // eachEvent calls f for the events of a session that there are now. A line
 // that is none is named on stderr and passed over.
 func eachEvent(home sessions.Home, e sessions.Entry, f func(events.Record)) error {
-	file, err := openEvents(home, e)
+	dir, err := home.Open(e.ID)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	file, err := state.OpenFile(dir, sessions.EventsName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -79,6 +52,7 @@ func eachEvent(home sessions.Home, e sessions.Entry, f func(events.Record)) erro
 	return drainEvents(events.NewReader(file), f)
 }
 
+// drainEvents calls f for what a reader has by now.
 func drainEvents(r *events.Reader, f func(events.Record)) error {
 	for {
 		record, err := r.Next()

@@ -2,9 +2,9 @@ package main
 
 import (
 	"errors"
-	"slices"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/internal/state"
@@ -14,44 +14,35 @@ import (
 
 // What exec and the verbs about sessions share.
 
-// Why there is nothing to show of the workspace that the caller stands in.
-var (
-	errNotHere = errors.New("no session of this workspace was kept")
-)
+// errNotHere is why there is nothing to show of the workspace that the caller stands in.
+var errNotHere = hint.Errorf("a session is kept if something was denied, is left to review, or --log was given; pccrun ps --all lists all workspaces",
+	"no session of this workspace was kept")
 
 // failed is the exit status of a verb that was asked for what is not there.
 const failed = 1
 
-// findSession finds the one session that the words name.
-func findSession(words []string) (sessions.Home, sessions.Entry, error) {
-	name := ""
-	switch len(words) {
-	case 0:
-	case 1:
-		name = words[0]
-	default:
-		return sessions.Home{}, sessions.Entry{}, misuse("unexpected argument "+quote(words[1]), "name one session")
+// findSession finds the one session that the words name; without words the newest of the workspace that the caller
+// stands in which is wanted. What ran elsewhere is never shown in its place: where there is none here, the error is none.
+func findSession(words []string, wanted func(sessions.Entry) bool, none error) (home sessions.Home, e sessions.Entry, err error) {
+	if err = unexpected(words, 1, "name one session"); err != nil {
+		return home, e, err
 	}
-	home, err := run.Sessions()
-	if err != nil {
-		return home, sessions.Entry{}, err
+	if home, err = run.Sessions(); err != nil {
+		return home, e, err
 	}
-	if name == "" {
-		return lastHere(home)
+	if len(words) == 1 {
+		e, err = home.Find(words[0])
+		return home, e, err
 	}
-	e, err := home.Find(name)
+	e, ok, err := home.Newest(func(e sessions.Entry) bool { return standsIn(e.Workspace) && wanted(e) })
+	if err == nil && !ok {
+		err = none
+	}
 	return home, e, err
 }
 
-// lastHere finds the newest session of the workspace that the caller stands in. What ran
-// elsewhere is never shown in its place.
-func lastHere(home sessions.Home) (sessions.Home, sessions.Entry, error) {
-	e, ok, err := home.Newest(func(e sessions.Entry) bool { return standsIn(e.Workspace) })
-	if err == nil && !ok {
-		err = errNotHere
-	}
-	return home, e, err
-}
+// anySession wants each.
+func anySession(sessions.Entry) bool { return true }
 
 // standsIn reports whether the current directory is in a workspace.
 func standsIn(workspace string) bool {
@@ -72,58 +63,14 @@ func failSession(err error) int {
 
 func sessionHint(err error) string {
 	switch {
+	case profiles.Hint(err) != "":
+		return profiles.Hint(err)
 	case errors.Is(err, state.ErrUnsafe):
 		return run.UnsafeHint
-	case errors.Is(err, errNotHere):
-		return "a session is kept if something was denied, is left to review, or --log was given; pccrun ps --all lists all workspaces"
 	case errors.Is(err, sessions.ErrNoSession):
 		return "pccrun ps --all lists them"
 	case errors.Is(err, sessions.ErrAlive):
 		return "pccrun kill --force SESSION ends it"
 	}
-	return verbHint(err)
-}
-
-// flags are those of a verb, and what each sets: a bool, a string, or what a function makes of its value.
-type flags map[string]any
-
-// options reads the flags that a verb's usage describes, which may stand before and after words, but not after --:
-// a run can leave a file of any name, and a shell puts it in the place of a *.
-func options(usage string, args []string, known flags) (words []string, err error) {
-	for len(args) > 0 {
-		switch arg := args[0]; {
-		case arg == "--":
-			words, args = append(words, args[1:]...), nil
-			continue
-		case !strings.HasPrefix(arg, "-") || arg == "-":
-			words, args = append(words, arg), args[1:]
-			continue
-		}
-		if args, err = readFlag(args, func(name string) (*flagDef, string) {
-			d := &flagDef{name: name}
-			if _, is := known[name].(*bool); is {
-				d.kind = alone
-			}
-			if known[name] == nil {
-				return nil, suggestName(helpFlags(usage), name)
-			}
-			return d, ""
-		}, func(d *flagDef, value string) error {
-			switch to := known[d.name].(type) {
-			case *bool:
-				*to = true
-			case *string:
-				*to = value
-			case func(string) error:
-				return to(value)
-			}
-			return nil
-		}); err != nil {
-			return nil, err
-		}
-	}
-	if slices.Contains(words, "") { // of a variable that is not set: it would mean the newest, or all
-		return nil, misuse("empty argument", "")
-	}
-	return words, nil
+	return ""
 }

@@ -16,23 +16,9 @@ import (
 	"github.com/pccrun/pccrun/run/leftovers"
 )
 
-const snapshotUsage = `usage: pccrun snapshot [flags] [NAME]
-       pccrun snapshot list [--json]
-
-Saves what a run changed in its overlays, under a name. Any number of runs can
-start from it with pccrun --from NAME; all other files are the host's at that
-time.
-
-  --remove NAME   remove one
-  --json          print the result as JSON
-  --session ID    use this session
-` + lastRunHelp + `
-NAME has letters, digits, '.', '-' and '_'. The default is the time.
-`
-
 func snapshotVerb(args []string) int {
 	session, remove, old, asJSON := "", "", false, false
-	words, err := options(snapshotUsage, args, flags{"--list": &old, "--json": &asJSON, "--remove": &remove, "--session": &session})
+	words, err := options(args, flags{"--list": &old, "--json": &asJSON, "--remove": &remove, "--session": &session})
 	list := old || len(words) > 0 && words[0] == "list"
 	if err == nil && (len(words) > 1 || len(words) > 0 && (old || remove != "")) {
 		err = misuse("unexpected argument "+quote(words[len(words)-1]), "see pccrun help snapshot")
@@ -42,7 +28,7 @@ func snapshotVerb(args []string) int {
 	}
 	dir, err := run.SnapshotDir()
 	if err != nil {
-		return failChanges(err)
+		return failSession(err)
 	}
 	switch {
 	case list:
@@ -80,7 +66,7 @@ func takeSnapshot(dir, name, session string, asJSON bool) int {
 	}
 	c, err := leftovers.OpenChanges(session)
 	if err != nil {
-		return failChanges(err)
+		return failSession(err)
 	}
 	defer c.Upper.Close()
 	if err := c.Begin(thisProgram()); err != nil {
@@ -88,7 +74,7 @@ func takeSnapshot(dir, name, session string, asJSON bool) int {
 	}
 	root, err := state.Open(dir, c.Entry.Workspace)
 	if err != nil {
-		return failChanges(err)
+		return failSession(err)
 	}
 	defer root.Close()
 	lock, err := state.TryLock(root, snapshotLock)
@@ -121,7 +107,7 @@ func takeSnapshot(dir, name, session string, asJSON bool) int {
 		if !errors.Is(err, fs.ErrExist) { // which says so
 			err = fmt.Errorf("snapshot %s: %w", name, err)
 		}
-		return failChanges(errors.Join(err, state.RemoveAll(root, temp)))
+		return failSession(errors.Join(err, state.RemoveAll(root, temp)))
 	}
 	if asJSON {
 		printJSON(object{{"snapshot", name}, {"session", c.Entry.ID}})
@@ -134,7 +120,7 @@ func takeSnapshot(dir, name, session string, asJSON bool) int {
 func listSnapshots(dir string, asJSON bool) int {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return failChanges(err)
+		return failSession(err)
 	}
 	list := []object{}
 	for _, e := range entries {
@@ -180,7 +166,7 @@ func removeSnapshot(dir, name string, asJSON bool) int {
 		err = os.Remove(filepath.Join(dir, name))
 	}
 	if err != nil {
-		return failChanges(err)
+		return failSession(err)
 	}
 	if asJSON {
 		printJSON(object{{"snapshot", name}, {"removed", true}})

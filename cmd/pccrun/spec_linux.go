@@ -100,10 +100,7 @@ func unsearchable(path string) string {
 func reportBundle(b *bundle.Bundle, asJSON bool) int {
 	config := filepath.Join(b.Dir, "config.json")
 	if asJSON {
-		var list []object
-		for _, l := range b.Losses {
-			list = append(list, object{{"name", l.Name}, {"text", l.Text}})
-		}
+		list := each(b.Losses, func(l bundle.Loss) object { return object{{"name", l.Name}, {"text", l.Text}} })
 		printJSON(object{{"bundle", b.Dir}, {"config", config}, {"losses", list}})
 		return 0
 	}

@@ -13,26 +13,13 @@ import (
 	"github.com/pccrun/pccrun/run"
 )
 
-const statsUsage = `usage: pccrun stats [SESSION] [--json]
-
-Prints the resources that a session uses or, if it has ended, has used.
-
-  --json    print them as JSON, in milliseconds and bytes
-
-Data read and written counts at the storage, of live processes and their
-children; io_by names the counter. Shared memory
-counts for each process that shares it. For a running session of another
-provider, that provider counts, and counts processes and threads together. If it
-counts nothing, stats prints a message, the time and the denials.
-` + sessionHelp
-
 func statsVerb(args []string) int {
 	asJSON := false
-	words, err := options(statsUsage, args, flags{"--json": &asJSON})
+	words, err := options(args, flags{"--json": &asJSON})
 	if err != nil {
 		return failSession(err)
 	}
-	home, e, err := findSession(words)
+	home, e, err := findSession(words, anySession, errNotHere)
 	if err != nil {
 		return failSession(err)
 	}

@@ -18,32 +18,6 @@ import (
 	"github.com/pccrun/pccrun/providers/filesync"
 )
 
-const syncUsage = `usage: pccrun sync pack [--dry-run] [--json] [--allow-secret FINGERPRINT] DIR
-       pccrun sync extract [--accept PATH] [--trust] [--json] DIR
-
-pack writes the files of DIR without secrets to standard output, as a tar archive.
-extract reads one from standard input into DIR: all of it or nothing.
-
-  --dry-run                   list which files would be packed, and why not
-  --allow-secret FINGERPRINT  pack a file although it contains this secret
-  --max-size SIZE             limit of all files together (default 500m)
-  --max-files N               limit of the number of names (default 100000)
-  --accept PATH               extract this protected path too
-  --trust                     you made the archive: extract protected names too
-  --json                      print the result as JSON; for pack with --dry-run
-
-pack leaves out .git, keys and .env files by name, the names in .gitignore,
-.e2bignore and .pccrunignore, links to the outside, and files that contain a
-secret. extract overwrites nothing, and refuses names that could reach out of DIR
-or be mistaken for others; docs/sync.md has the list.
-
-Exit status: 0 if everything was packed or extracted; 1 if a secret or a protected
-name was left out, or a member was refused (then nothing is extracted); 125 if the
-command line is wrong or an archive could not be read or written.
-
-example: pccrun sync pack . | ssh host pccrun sync extract --trust project
-`
-
 // syncFlags are what the verb was told.
 type syncFlags struct {
 	dryRun, json, trust bool
@@ -53,7 +27,7 @@ type syncFlags struct {
 
 func syncVerb(args []string) int {
 	var f syncFlags
-	words, err := options(syncUsage, args, flags{
+	words, err := options(args, flags{
 		"--dry-run": &f.dryRun, "--json": &f.json, "--trust": &f.trust,
 		"--allow-secret": func(name string) error { f.allow = append(f.allow, name); return nil },
 		"--accept": func(name string) error {
@@ -211,16 +185,15 @@ func (c *counting) Write(b []byte) (int, error) {
 // printPacked says what would go and what not, with sizes.
 func printPacked(sent *filesync.Sent, raw, small int64, asJSON bool) {
 	if asJSON {
-		files, left, findings := []object{}, []object{}, []object{}
-		for _, item := range sent.Manifest.Items {
-			files = append(files, object{{"path", item.Path}, {"kind", item.Entry.Kind.String()}, {"size", item.Entry.Size}})
-		}
-		for _, l := range sent.Left() {
-			left = append(left, object{{"path", l.Path}, {"why", l.Why}, {"size", l.Size}, {"directory", l.Dir}})
-		}
-		for _, s := range sent.Findings {
-			findings = append(findings, object{{"path", s.File}, {"line", s.Line}, {"rule", s.Rule}, {"fingerprint", s.Fingerprint}})
-		}
+		files := each(sent.Manifest.Items, func(item filesync.Item) object {
+			return object{{"path", item.Path}, {"kind", item.Entry.Kind.String()}, {"size", item.Entry.Size}}
+		})
+		left := each(sent.Left(), func(l filesync.Left) object {
+			return object{{"path", l.Path}, {"why", l.Why}, {"size", l.Size}, {"directory", l.Dir}}
+		})
+		findings := each(sent.Findings, func(s filesync.Finding) object {
+			return object{{"path", s.File}, {"line", s.Line}, {"rule", s.Rule}, {"fingerprint", s.Fingerprint}}
+		})
 		printJSON(object{{"files", files}, {"left", left}, {"secrets", findings}, {"bytes", sent.Bytes}, {"archive", raw}, {"compressed", small}})
 		return
 	}
@@ -269,10 +242,7 @@ func syncExtract(ctx context.Context, dir string, f syncFlags) int {
 		return failSync("sync extract", err)
 	}
 	if f.json {
-		held := []object{}
-		for _, h := range out.NotExtracted {
-			held = append(held, object{{"path", h.Path}, {"why", h.Why}})
-		}
+		held := each(out.NotExtracted, func(h filesync.HeldBack) object { return object{{"path", h.Path}, {"why", h.Why}} })
 		printJSON(object{{"files", out.Files}, {"directories", out.Dirs}, {"links", out.Links}, {"bytes", out.Bytes}, {"withheld", held}})
 	}
 	for _, h := range out.NotExtracted {

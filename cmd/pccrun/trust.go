@@ -17,27 +17,10 @@ import (
 	"github.com/pccrun/pccrun/run"
 )
 
-const trustUsage = `usage: pccrun trust [--workspace DIR] [--json]
-       pccrun trust --program FILE [--revoke] [--json]
-       pccrun trust --list | --revoke [DIR] [--json]
-
-Trusts the workspace's own profile, .pccrun.jsonc in its root, with its present
-content. It may then allow more, not only less. Its content is recorded outside
-the workspace, and a changed file is not trusted until you trust it again. pccrun
-prints the file, or the diff to the content that was trusted before: read it.
-
-  --workspace DIR  trust the profile of this workspace (default: the current one)
-  --program FILE   let pccrun execute this program on the host with its present
-                   content, though sandboxed commands could write it
-  --list           list the workspaces and programs that you trust
-  --revoke [DIR]   do not trust this workspace any more
-  --json           print the result as JSON
-`
-
 func trustVerb(args []string) int {
 	req := profiles.Request{Host: profiles.ThisHost()}
 	list, revoke, asJSON, program := false, false, false, ""
-	words, err := options(trustUsage, args, flags{"--workspace": &req.Workspace, "--program": &program, "--list": &list, "--revoke": &revoke, "--json": &asJSON})
+	words, err := options(args, flags{"--workspace": &req.Workspace, "--program": &program, "--list": &list, "--revoke": &revoke, "--json": &asJSON})
 	switch {
 	case err != nil:
 	case len(words) > 0 && (!revoke || list || len(words) > 1 || req.Workspace != ""):

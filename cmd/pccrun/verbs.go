@@ -8,38 +8,37 @@ import (
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/run"
-	"github.com/pccrun/pccrun/test/escape"
 )
 
 // verbs returns the table, in the order in which usage shows it. A function,
 // so that a launch pays nothing for it.
 func verbs() []verb {
 	return []verb{
-		{"run", "run a command in a sandbox", runCommand, func() string { return runUsage + flagTable(rare) }},
-		{"profile", "list, show, check and change profiles; print their schema", profileVerb, func() string { return profileUsage }},
-		{"why", "explain whether a path, host or variable is allowed, and by which rule", whyVerb, func() string { return whyUsage }},
-		{"learn", "run a command, and propose changes to its profile", learnVerb, func() string { return learnUsage }},
-		{"diff", "show what a run changed in its overlays", diffVerb, func() string { return diffUsage }},
-		{"apply", "write what a run changed in its overlays to the host", applyVerb, func() string { return applyUsage }},
-		{"discard", "delete what a run changed in its overlays", discardVerb, func() string { return discardUsage }},
-		{"download", "download what a run changed at a cloud, after a failure", downloadVerb, func() string { return downloadUsage }},
-		{"snapshot", "save what a run changed in its overlays, for other runs to start from", snapshotVerb, func() string { return snapshotUsage }},
-		{"ps", "list sessions", psVerb, func() string { return psUsage }},
-		{"logs", "print the events of a session, its refusals or its hosts", logsVerb, func() string { return logsUsage }},
-		{"exec", "run another command in a running session", execVerb, func() string { return execUsage }},
-		{"stats", "print the resources that a session uses", statsVerb, func() string { return statsUsage }},
-		{"review", "show what a session left to review, and restore what was quarantined", reviewVerb, func() string { return reviewUsage }},
-		{"trust", "trust the workspace's own profile with its present content", trustVerb, func() string { return trustUsage }},
-		{"kill", "end sessions", killVerb, func() string { return killUsage }},
-		{"home", "list, remove and export persistent homes", homeVerb, func() string { return homeUsage }},
-		{"gc", "remove what old and crashed sessions left", gcVerb, func() string { return gcUsage }},
-		{"escape", "test the sandbox with escape attempts", escapeVerb, func() string { return escape.Usage }},
-		{"doctor", "test which guarantees this machine can keep, and how to fix the rest", doctorVerb, func() string { return doctorUsage }},
-		{"spec", "write a run as an OCI bundle for runc, or as a macOS sandbox profile", specVerb, func() string { return specUsage }},
-		{"completion", "print a completion script for bash, zsh or fish", completionVerb, func() string { return completionUsage }},
-		{"help", "print this, or the help of a verb", helpVerb, func() string { return "usage: pccrun help [-v] [VERB]\n" }},
-		{"version", "print the version", versionVerb, func() string { return "usage: pccrun version\n" }},
-		{"sync", "", syncVerb, func() string { return syncUsage }},
+		{"run", "run a command in a sandbox", runCommand, ""},
+		{"profile", "list, show, check and change profiles; print their schema", profileVerb, "list|show|check|allow|schema PROFILE"},
+		{"why", "explain whether a path, host or variable is allowed, and by which rule", whyVerb, "read|write|exec|connect|env PATH"},
+		{"learn", "run a command, and propose changes to its profile", learnVerb, ""},
+		{"diff", "show what a run changed in its overlays", diffVerb, "PATH PATH"},
+		{"apply", "write what a run changed in its overlays to the host", applyVerb, "PATH PATH"},
+		{"discard", "delete what a run changed in its overlays", discardVerb, ""},
+		{"download", "download what a run changed at a cloud, after a failure", downloadVerb, "SESSION"},
+		{"snapshot", "save what a run changed in its overlays, for other runs to start from", snapshotVerb, ""},
+		{"ps", "list sessions", psVerb, ""},
+		{"logs", "print the events of a session, its refusals or its hosts", logsVerb, "SESSION"},
+		{"exec", "run another command in a running session", execVerb, "RUNNING"},
+		{"stats", "print the resources that a session uses", statsVerb, "SESSION"},
+		{"review", "show what a session left to review, and restore what was quarantined", reviewVerb, "SESSION|PATH PATH"},
+		{"trust", "trust the workspace's own profile with its present content", trustVerb, ""},
+		{"kill", "end sessions", killVerb, "RUNNING RUNNING"},
+		{"home", "list, remove and export persistent homes", homeVerb, "list|login|diff|size|reset|export PATH"},
+		{"gc", "remove what old and crashed sessions left", gcVerb, ""},
+		{"escape", "test the sandbox with escape attempts", escapeVerb, ""},
+		{"doctor", "test which guarantees this machine can keep, and how to fix the rest", doctorVerb, ""},
+		{"spec", "write a run as an OCI bundle for runc, or as a macOS sandbox profile", specVerb, ""},
+		{"completion", "print a completion script for bash, zsh or fish", completionVerb, "bash|zsh|fish"},
+		{"help", "print this, or the help of a verb", helpVerb, "VERB VERB"},
+		{"version", "print the version", versionVerb, ""},
+		{"sync", "", syncVerb, "pack|extract PATH"},
 	}
 }
 

@@ -20,31 +20,6 @@ import (
 	"github.com/pccrun/pccrun/run/explain"
 )
 
-const whyUsage = `usage: pccrun why read|write PATH            [FLAGS] [-- COMMAND]
-       pccrun why exec PATH|NAME             [FLAGS] [-- COMMAND]
-       pccrun why connect HOST[:PORT]|SOCKET [FLAGS] [-- COMMAND]
-       pccrun why METHOD URL                 [FLAGS] [-- COMMAND]
-       pccrun why env NAME                   [FLAGS] [-- COMMAND]
-
-Prints whether a run with these flags could do it, and which rule of which file
-decides. The answer comes from the code that enforces the policy. FLAGS are the
-policy flags of pccrun run. COMMAND picks a profile by its name and is not run.
-
-  --session ID  print first what that session recorded about it, then the answer
-                for its workspace and profile
-  --platform NAME
-                darwin: answer read, write, exec and connect for the profile that
-                pccrun spec --format seatbelt prints
-  --home DIR    with --platform: the home of a user on a Mac
-  --json        print the answer as JSON
-
-The exit status is 0 for yes, 1 for no, 125 for an error.
-
-example: pccrun why read ~/.ssh/id_rsa
-         pccrun why connect api.anthropic.com -- claude
-         pccrun why GET https://api.example.com/v1/users --allow 'GET https://api.example.com/v1/*'
-`
-
 // An answer is what `why` found out.
 type answer struct {
 	question, subject string
@@ -57,17 +32,8 @@ type answer struct {
 }
 
 func whyVerb(args []string) int {
-	session, platform, home := "", "", ""
-	ofSession := flagDef{"--session", takesValue, "ID", "what a session did about it", func(_ *profiles.Request, v string) error {
-		session = v
-		return nil
-	}}
-	on := flagDef{"--platform", takesValue, "NAME", "answer for another system", func(_ *profiles.Request, v string) error {
-		platform = v
-		return nil
-	}}
-	defs := append(homeElsewhere(policyFlags(), &home), jsonFlag(), ofSession, on)
-	req, words, err := queryRequest(defs, args)
+	session := ""
+	req, words, err := queryRequest(args, flags{"--session": &session})
 	var before *past
 	if err == nil && session != "" {
 		if before, err = findPast(session, req); err != nil {
@@ -81,14 +47,6 @@ func whyVerb(args []string) int {
 		return fail("why: want a question and one thing to ask about", "e.g. pccrun why read ~/.ssh/id_rsa; see pccrun help why")
 	case words[1] == "":
 		return fail("why "+words[0]+": empty", "see pccrun help why")
-	case platform != "" && platform != "darwin":
-		return fail("why: platform "+quote(platform)+": want darwin", "leave --platform out for this machine")
-	case home != "" && platform == "":
-		return fail("why: --home DIR goes with --platform darwin", "HOME says what the home is on this machine")
-	case platform != "" && before != nil:
-		return fail("why: flags --session, --platform: a session was on this machine")
-	case platform != "":
-		return whyOnDarwin(args, req, words, home)
 	}
 	p, err := profiles.Resolve(*req)
 	if err != nil {
@@ -133,7 +91,7 @@ func (a *answer) report(req *profiles.Request, p *profiles.Policy, before *past)
 			{"rule", a.ruleText}, {"origin", originObject(a.rule)}, {"hint", a.hint}, {"profile", p.Profile}, {"workspace", p.Workspace},
 		}
 		if before != nil {
-			o = append(o, field{"session", before.entry.ID}, field{"happened", append([]string{}, before.lines...)})
+			o = append(o, field{"session", before.entry.ID}, field{"happened", before.lines})
 		}
 		printJSON(o)
 	} else {
@@ -154,15 +112,10 @@ func (a *answer) print() {
 		word = "yes"
 	}
 	printf("%s: %s %s: %s\n", word, a.question, printable(a.subject), printable(a.what))
-	if a.leadsTo != "" {
-		printf("  link: leads to %s\n", printable(a.leadsTo))
-	}
-	if a.ruleText != "" {
-		printf("  rule: %s\n", printable(a.ruleText))
-	}
-	printf("  from: %s\n", printable(a.rule.String()))
-	if a.hint != "" {
-		printf("  hint: %s\n", printable(a.hint))
+	for _, row := range [...]struct{ label, text string }{{"link: leads to", a.leadsTo}, {"rule:", a.ruleText}, {"from:", a.rule.String()}, {"hint:", a.hint}} {
+		if row.text != "" {
+			printf("  %s %s\n", row.label, printable(row.text))
+		}
 	}
 }
 
@@ -479,11 +432,6 @@ func (a *answer) request(p *profiles.Policy, host *profiles.Host) error {
 // networkRules are the policy's, groups such as @npm put in by the clients that
 // they stand for, as at a run.
 func networkRules(p *profiles.Policy, host *profiles.Host) (*rules.Set, error) {
-	if host.Elsewhere {
-		return p.Network.Rules(func(rules.Rule) ([]rules.Rule, error) {
-			return nil, errors.New("the group needs a client that is not installed here")
-		})
-	}
 	dirs, err := state.Find(host.Getenv, p.Home)
 	if err != nil {
 		return nil, err

@@ -23,7 +23,7 @@ type past struct {
 // findPast finds the session, and makes the request ask for the policy that it
 // ran under, as far as the session tells: its workspace and its profile.
 func findPast(name string, req *profiles.Request) (*past, error) {
-	home, e, err := findSession([]string{name})
+	home, e, err := findSession([]string{name}, anySession, errNotHere)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,7 @@
 // standard output.
 //
 // It promises that nothing that a hostile name or file brings in acts on a terminal, that
-// each message is a line of its own, and that who is in a hurry does not wait for a reader.
+// each message is a line of its own, and that a run that has to end does not wait for a reader.
 package messages
 
 import (
@@ -30,30 +30,28 @@ const Refused = 125
 // workspace may bring in, are shown as escapes: they would act on the terminal.
 func Say(text string) {
 	line := "pccrun: " + Printable(text) + "\n"
-	if !hasty.Load() {
+	if !hurried.Load() {
 		os.Stderr.WriteString(line)
 		return
 	}
-	if deaf.Load() {
+	if unread.Load() {
 		return
 	}
-	said := make(chan struct{})
+	written := make(chan struct{})
 	go func() {
 		os.Stderr.WriteString(line)
-		close(said)
+		close(written)
 	}()
 	select {
-	case <-said:
-	case <-time.After(hearing):
-		deaf.Store(true)
+	case <-written:
+	case <-time.After(time.Second):
+		unread.Store(true)
 	}
 }
 
-// hasty is set when somebody wants the end, as by --timeout, and so does not wait for who
-// reads what is said; deaf, when that one has taken nothing for as long as hearing.
-var hasty, deaf atomic.Bool
-
-const hearing = time.Second
+// hurried is set by [Hurry]. unread is set when a line could then not be written within a second: a reader of standard
+// error that takes nothing is not waited for again.
+var hurried, unread atomic.Bool
 
 // Fail prints an error and its hints, and returns the status to exit with.
 func Fail(text string, hints ...string) int {
@@ -135,8 +133,7 @@ func FailWith(err error) int {
 	return Refused
 }
 
-// patience is how long pccrun may be silent before a person wonders, and elsewhere than at a terminal, where who reads
-// does not wait for it.
+// patience is how long something may take before [Slow] says what: in a file or a pipe, and at a terminal.
 var patience = [...]time.Duration{10 * time.Second, 2 * time.Second}
 
 // Slow says once what takes so long; nothing if the function that it returns is called before.
@@ -214,9 +211,8 @@ func IsTerminal(f *os.File) bool {
 	return err == nil && info.Mode()&fs.ModeCharDevice != 0
 }
 
-// Hurry is for when somebody wants the end, as by --timeout: from now on nobody waits for
-// who reads what is said.
-func Hurry() { hasty.Store(true) }
+// Hurry is for a run that has to end, as by --timeout: from now on [Say] does not wait for a reader of standard error.
+func Hurry() { hurried.Store(true) }
 
 // ByteCount says a number of bytes in at most five characters.
 func ByteCount(n int64) string {

@@ -58,10 +58,12 @@ func OpenChanges(name string) (*Kept, error) {
 	return c, err
 }
 
+const keeps = "pccrun --overlay . -- COMMAND keeps changes in an overlay; pccrun ps --all lists all sessions"
+
 // Why there are no changes to show.
 var (
-	ErrNoChanges = errors.New("it changed nothing in an overlay")
-	ErrNoneHere  = errors.New("no run here left changes in an overlay")
+	ErrNoChanges = hint.Errorf(keeps, "it changed nothing in an overlay")
+	ErrNoneHere  = hint.Errorf(keeps, "no run here left changes in an overlay")
 )
 
 // holds reports whether a session has what its overlays changed. One that was killed

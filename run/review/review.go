@@ -6,17 +6,17 @@
 package review
 
 import (
-	"errors"
 	"slices"
 	"strconv"
 
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
 // ErrNone says that there is nothing to show of the workspace that the caller stands in.
-var ErrNone = errors.New("no session left anything to review in this workspace")
+var ErrNone = hint.Errorf("pccrun ps --all lists sessions of all workspaces; pccrun review SESSION shows one", "no session left anything to review in this workspace")
 
 // Quarantined reports whether a finding can be put back.
 func Quarantined(f workspace.Finding) bool {

@@ -8,5 +8,5 @@ import (
 	"github.com/pccrun/pccrun/internal/homes"
 )
 
-// login has nothing to do where there are no homes yet.
+// There are no homes here yet, and so no login.
 func (r *homeRequest) login(string, *homes.Entry) int { return failSession(errors.ErrUnsupported) }

@@ -15,6 +15,12 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 )
 
+// policy is that by which the home was filled.
+func (r *homeRequest) policy(e *homes.Entry) (*profiles.Policy, error) {
+	name := strings.TrimPrefix(strings.TrimSuffix(e.Record.Profile, homes.NoLogin), "built-in ")
+	return profiles.Resolve(profiles.Request{Host: profiles.ThisHost(), Workspace: r.workspace, Profile: name, Home: profiles.Persist.String(), NoLogin: strings.HasSuffix(e.Record.Profile, homes.NoLogin)})
+}
+
 // login takes the log-ins of a home over into the user's own files: where a run has just renewed
 // them, as far as that needs no question, else after one.
 func (r *homeRequest) login(stateDir string, e *homes.Entry) int {
@@ -75,12 +81,6 @@ func (r *homeRequest) login(stateDir string, e *homes.Entry) int {
 		say("no login in this home differs from yours")
 	}
 	return code
-}
-
-// policy is that by which the home was filled.
-func (r *homeRequest) policy(e *homes.Entry) (*profiles.Policy, error) {
-	name := strings.TrimPrefix(strings.TrimSuffix(e.Record.Profile, homes.NoLogin), "built-in ")
-	return profiles.Resolve(profiles.Request{Host: profiles.ThisHost(), Workspace: r.workspace, Profile: name, Home: profiles.Persist.String(), NoLogin: strings.HasSuffix(e.Record.Profile, homes.NoLogin)})
 }
 
 // whose names an account as far as it is known.
