@@ -1,7 +1,8 @@
+//go:build linux || darwin
+
 package quarantine
 
 import (
-	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -11,8 +12,7 @@ import (
 
 // Versions are of one path, which a command makes over and over while a run goes on.
 type versions struct {
-	names map[string]int // how often a path was quarantined
-	late  map[string]int // files that were copied, by their name in the stash: the command may still write to them
+	late map[string]int // files that were copied, by their name in the stash: the command may still write to them
 }
 
 const (
@@ -24,34 +24,20 @@ const (
 func (s *Stash) Take(dir int, name string, c Finding) (Finding, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.names[c.Path] >= maxSame {
-		if i := s.last(c.Path); i >= 0 {
-			return s.replace(i, dir, name, c)
-		}
+	if n, last := s.kept(c.Path); n >= maxSame {
+		return s.replace(last, dir, name, c)
 	}
-	c, err := s.take(dir, name, c)
-	if err == nil {
-		s.count(c.Path)
-	}
-	return c, err
+	return s.take(dir, name, c)
 }
 
-// count counts a version that was taken.
-func (v *versions) count(path string) {
-	if v.names == nil {
-		v.names = map[string]int{}
-	}
-	v.names[path]++
-}
-
-// last returns the last version that is kept of a path, -1 if none is.
-func (s *Stash) last(path string) int {
-	for i, f := range slices.Backward(s.found) {
+// kept returns how many versions of a path the stash has, and the index of the last.
+func (s *Stash) kept(path string) (n, last int) {
+	for i, f := range s.found {
 		if f.Path == path && f.Kind == Stashed && f.Stash != "" {
-			return i
+			n, last = n+1, i
 		}
 	}
-	return -1
+	return n, last
 }
 
 // replace puts a version in the place of the last one: of many, the first and
@@ -61,7 +47,7 @@ func (s *Stash) replace(i, dir int, name string, c Finding) (Finding, error) {
 	if err := beneath.Stat(dir, name, &st); err != nil {
 		return c, err
 	}
-	c.Mode, c.What, c.Stash = st.Mode, beneath.KindOf(st.Mode).String(), s.found[i].Stash
+	c.Mode, c.What, c.Stash = uint32(st.Mode), beneath.KindOf(uint32(st.Mode)).String(), s.found[i].Stash
 	err := beneath.RemoveTree(s.dir, c.Stash)
 	if err == nil || beneath.Gone(err) {
 		err = Move(dir, name, s.dir, c.Stash)
@@ -117,7 +103,7 @@ func (v *versions) settle(stash int) {
 		err := beneath.Stat(stash, name, &st)
 		if b, e := beneath.ReadFile(fd, maxCopy); err == nil && e == nil && len(b) > 0 {
 			_ = unix.Unlinkat(stash, name, 0)
-			_ = WriteNew(stash, name, b, st.Mode&0o777)
+			_ = WriteNew(stash, name, b, uint32(st.Mode)&0o777)
 		}
 	}
 	v.late = nil
