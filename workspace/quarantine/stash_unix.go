@@ -165,40 +165,10 @@ func (s *Stash) beside(prefix string) string {
 	return prefix + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(s.next-1)
 }
 
-// take moves the entry of a directory into the stash. Where the stash lies on
-// another file system or cannot be made, it is given a name that nothing looks
-// for, and then copied as far as that is possible.
-func (s *Stash) take(dir int, name string, c Finding) (Finding, error) {
-	var st unix.Stat_t
-	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return c, err
-	}
-	c.Mode, c.What = uint32(st.Mode), beneath.KindOf(uint32(st.Mode)).String()
-	err := s.open()
-	if err == nil {
-		if s.next >= maxStash {
-			return s.away(dir, name, c, errors.New("the stash is full"))
-		}
-		c.Stash = strconv.Itoa(s.next)
-		s.next++
-		if err = s.write(c); err == nil {
-			err = Move(dir, name, s.dir, c.Stash)
-			if err == nil {
-				return c, nil
-			}
-			s.found = s.found[:len(s.found)-1]
-			if beneath.Gone(err) && beneath.Gone(unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)) { // else it is the stash that is gone
-				return c, err
-			}
-		}
-		c.Stash = ""
-	}
-	return s.aside(dir, name, c, err)
-}
-
 // away renames within the directory, for what cannot be kept elsewhere: it stays
 // where it is, inert.
 func (s *Stash) away(dir int, name string, c Finding, why error) (Finding, error) {
+	c.Stash = ""
 	away := s.beside(Prefix)
 	if err := Move(dir, name, dir, away); beneath.Gone(err) {
 		return c, err

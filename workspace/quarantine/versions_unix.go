@@ -3,6 +3,8 @@
 package quarantine
 
 import (
+	"errors"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -20,14 +22,35 @@ const (
 	maxLate = 64 // files that are held open until the end
 )
 
-// Take moves the entry of a directory into the stash.
+// Take moves the entry of a directory into the stash. Of many versions of a path the first and the very last are kept,
+// since the host may have made that. Where the stash lies on another file system the entry is copied; where it cannot be
+// made, or is full, it stays where it is under a name that nothing looks for.
 func (s *Stash) Take(dir int, name string, c Finding) (Finding, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n, last := s.kept(c.Path); n >= maxSame {
-		return s.replace(last, dir, name, c)
+	var st unix.Stat_t
+	if err := beneath.Stat(dir, name, &st); err != nil {
+		return c, err
 	}
-	return s.take(dir, name, c)
+	c.Mode, c.What = uint32(st.Mode), beneath.KindOf(uint32(st.Mode)).String()
+	err := s.open()
+	if n, last := s.kept(c.Path); err == nil && n >= maxSame {
+		err = s.reuse(last, &c)
+	} else if err == nil && s.next >= maxStash {
+		return s.away(dir, name, c, errors.New("the stash is full"))
+	} else if err == nil {
+		err = s.reserve(&c)
+	}
+	if err == nil {
+		if err = Move(dir, name, s.dir, c.Stash); err == nil {
+			return c, nil
+		}
+		s.found = s.found[:len(s.found)-1]
+		if beneath.Gone(err) && beneath.Gone(beneath.Stat(dir, name, &st)) { // else it is the stash that is gone
+			return c, err
+		}
+	}
+	return s.aside(dir, name, c, err)
 }
 
 // kept returns how many versions of a path the stash has, and the index of the last.
@@ -40,50 +63,44 @@ func (s *Stash) kept(path string) (n, last int) {
 	return n, last
 }
 
-// replace puts a version in the place of the last one: of many, the first and
-// the very last are kept, since the host may have made that.
-func (s *Stash) replace(i, dir int, name string, c Finding) (Finding, error) {
-	var st unix.Stat_t
-	if err := beneath.Stat(dir, name, &st); err != nil {
-		return c, err
-	}
-	c.Mode, c.What, c.Stash = uint32(st.Mode), beneath.KindOf(uint32(st.Mode)).String(), s.found[i].Stash
-	err := beneath.RemoveTree(s.dir, c.Stash)
-	if err == nil || beneath.Gone(err) {
-		err = Move(dir, name, s.dir, c.Stash)
-	}
+// reserve gives a finding a name in the stash, and writes that down before anything is moved there.
+func (s *Stash) reserve(c *Finding) error {
+	c.Stash = strconv.Itoa(s.next)
+	s.next++
+	err := s.write(*c)
 	if err != nil {
-		if c, err = s.aside(dir, name, c, err); c.Stash == "" || err != nil {
-			return c, err
-		}
+		c.Stash = ""
 	}
-	f := &s.found[i]
-	f.Mode, f.What = c.Mode, c.What
-	return *f, nil
+	return err
 }
 
-// keep copies an entry into the stash, as what c says that it is there: in the place of one that is gone, or, written
-// down first, as another.
+// reuse gives a finding the name in the stash of one that goes.
+func (s *Stash) reuse(i int, c *Finding) error {
+	name := s.found[i].Stash
+	if err := beneath.RemoveTree(s.dir, name); err != nil && !beneath.Gone(err) {
+		return err
+	}
+	if old, ok := s.late[name]; ok {
+		unix.Close(old)
+		delete(s.late, name)
+	}
+	c.Stash = name
+	s.found = append(slices.Delete(s.found, i, i+1), *c)
+	return nil
+}
+
+// keep copies an entry into the stash, by the name there that it has or is given.
 func (s *Stash) keep(dir int, name string, c *Finding) error {
-	first := c.Stash == ""
-	if first {
-		c.Stash = strconv.Itoa(s.next)
-		s.next++
-		if err := s.write(*c); err != nil {
-			return err
-		}
+	if c.Stash != "" {
+		s.found = append(s.found, *c)
+	} else if err := s.reserve(c); err != nil {
+		return err
 	}
 	copier := copier{room: maxCopy, entries: maxCopied}
 	if err := copier.copy(dir, name, s.dir, c.Stash); err != nil {
 		_ = beneath.RemoveTree(s.dir, c.Stash)
-		if first {
-			s.found = s.found[:len(s.found)-1]
-		}
+		s.found = s.found[:len(s.found)-1]
 		return err
-	}
-	if old, ok := s.late[c.Stash]; ok {
-		unix.Close(old)
-		delete(s.late, c.Stash)
 	}
 	if fd, err := beneath.Open(dir, name, unix.O_RDONLY); err == nil && c.Mode&unix.S_IFMT == unix.S_IFREG && len(s.late) < maxLate {
 		if s.late == nil {
