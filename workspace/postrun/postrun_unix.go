@@ -392,13 +392,9 @@ func (w *walk) harmless(dir int, at string, list []fs.DirEntry) bool {
 		if err != nil {
 			return false
 		}
-		err = w.list(os.NewFile(uintptr(fd), at+"/hooks"), func(_ int, list []fs.DirEntry) error {
-			if slices.ContainsFunc(list, func(e fs.DirEntry) bool { return !sound("hooks/"+e.Name(), 0) }) {
-				return fs.ErrInvalid
-			}
-			return nil
-		})
-		if err != nil {
+		names, err := beneath.Entries(fd)
+		unix.Close(fd)
+		if err != nil || slices.ContainsFunc(names, func(name string) bool { return !sound("hooks/"+name, 0) }) {
 			return false
 		}
 	}
