@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/gitdir"
-	"github.com/pccrun/pccrun/workspace/quarantine"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
@@ -39,7 +39,7 @@ const (
 // EachTip calls yield with the files of a git directory in which its references are, as far as take, if there is one,
 // accepts them.
 func EachTip(gitDir string, take func(st *unix.Stat_t) bool, yield func(rel string, b []byte)) error {
-	top, err := quarantine.OpenDirectory(gitDir)
+	top, err := beneath.OpenDirectory(gitDir)
 	if err != nil {
 		return err
 	}
@@ -67,12 +67,12 @@ func EachTip(gitDir string, take func(st *unix.Stat_t) bool, yield func(rel stri
 				if take != nil && !take(&st) {
 					continue
 				}
-				if b, err := quarantine.ReadIn(dir, name, maxPacked); err == nil {
+				if b, err := beneath.ReadIn(int(dir.Fd()), name, maxPacked); err == nil {
 					yield(rel+name, b)
 				}
 				continue
 			}
-			fd, err := quarantine.OpenIn(int(dir.Fd()), name)
+			fd, err := beneath.Open(int(dir.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY)
 			if err != nil {
 				continue
 			}

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/workspace/beneath"
-	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
 // A directory that a command makes under a protected name goes on working inside while it is in quarantine. What is
@@ -145,7 +144,7 @@ func (g *Guard) stub(s suspect) (stays bool, moved int) {
 		return false, 0
 	}
 	defer unix.Close(dir)
-	fd, err := quarantine.OpenIn(dir, name)
+	fd, err := beneath.Open(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return false, 0
 	}

@@ -3,13 +3,13 @@ package beneath
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
-	"fmt"
-	"io"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
+
+// handle opens what is only a place to start from, whether it can be read or not.
+const handle = unix.O_PATH
 
 // Getdents is getdents64(2), again if a signal came in between.
 func Getdents(fd int, buf []byte) (int, error) {
@@ -137,70 +137,16 @@ func DirentType(dirfd int, name string) byte {
 	return byte(st.Mode & unix.S_IFMT >> 12)
 }
 
-var ErrNotRegular = errors.New("not a regular file")
-
-// ReadFile reads a regular file of at most limit bytes through fd, and closes it.
-func ReadFile(fd int, limit int64) ([]byte, error) {
-	defer unix.Close(fd)
-	for range grows {
-		var st unix.Stat_t
-		if err := unix.Fstat(fd, &st); err != nil {
-			return nil, err
-		}
-		if st.Mode&unix.S_IFMT != unix.S_IFREG {
-			return nil, ErrNotRegular
-		}
-		if st.Size > limit {
-			return nil, fmt.Errorf("%d bytes, limit %d: %w", st.Size, limit, ErrTooMuch)
-		}
-		// One byte more than it should have tells whether it grew meanwhile.
-		buf := make([]byte, st.Size+1)
-		n, err := io.ReadFull(io.NewSectionReader(Reader(fd), 0, st.Size+1), buf)
-		if err == nil {
-			continue
-		}
-		if err != io.EOF && err != io.ErrUnexpectedEOF {
-			return nil, err
-		}
-		return buf[:n], nil
-	}
-	return nil, fmt.Errorf("grew while it was read: %w", ErrTooMuch)
-}
-
-// grows is how often a file is read that grows meanwhile.
-const grows = 8
-
-// Reader reads from a descriptor without the runtime's poller.
-type Reader int
-
-func (fd Reader) Read(b []byte) (int, error) {
+// Rename is renameat2(2) without replacing.
+func Rename(from int, name string, to int, as string) error {
 	for {
-		n, err := unix.Read(int(fd), b)
-		switch {
-		case err == unix.EINTR:
+		err := unix.Renameat2(from, name, to, as, unix.RENAME_NOREPLACE)
+		switch err {
+		case unix.EINTR:
 			continue
-		case err != nil:
-			return 0, err
-		case n == 0 && len(b) > 0:
-			return 0, io.EOF
+		case unix.EINVAL: // a file system without the flag; the names are ours
+			return unix.Renameat(from, name, to, as)
 		}
-		return n, nil
+		return err
 	}
-}
-
-// ReadAt is that of [io.ReaderAt].
-func (fd Reader) ReadAt(b []byte, at int64) (n int, err error) {
-	for n < len(b) {
-		m, err := unix.Pread(int(fd), b[n:], at+int64(n))
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err != nil:
-			return n, err
-		case m == 0:
-			return n, io.EOF
-		}
-		n += m
-	}
-	return n, nil
 }

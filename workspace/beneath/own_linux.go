@@ -1,9 +1,9 @@
 package beneath
 
 import (
-	"path/filepath"
+	"fmt"
+	"os"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,44 +34,36 @@ func ChmodPath(fd int, bits uint32) error {
 	return unix.Fchmodat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), st.Mode&0o7777|bits, 0)
 }
 
-// OpenOwnDir opens a directory of the user's own, whatever its mode.
-func OpenOwnDir(dir int, name string) (int, error) {
-	fd, err := Open(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
-	if err == unix.EACCES && Unlock(dir, name) == nil {
-		fd, err = Open(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
-	}
-	return fd, err
-}
-
-// ReadOwn reads a file of the user's own, whatever its mode.
-func ReadOwn(dir int, name string, limit int64) ([]byte, error) {
-	fd, err := OpenOwn(dir, name)
+// allow adds bits to the mode of a file.
+func allow(dir int, name string, bits uint32) error {
+	fd, err := Open(dir, name, unix.O_PATH)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return ReadFile(fd, limit)
+	defer unix.Close(fd)
+	return ChmodPath(fd, bits)
 }
 
-func OpenOwn(dir int, name string) (fd int, err error) {
-	fd, err = Open(dir, name, unix.O_RDONLY)
-	if err == unix.EACCES {
-		if path, e := Open(dir, name, unix.O_PATH); e == nil {
-			_ = ChmodPath(path, 0o400)
-			unix.Close(path)
-		}
-		fd, err = Open(dir, name, unix.O_RDONLY)
+// ChownMade gives the link or FIFO that was just made at a name to an owner; -1
+// leaves one as it is. What has other names is not what was made, nor is what
+// belongs to somebody else. A file is not either: one of ours that stands in a
+// directory of somebody else's can be moved to that name.
+func ChownMade(dir int, name string, uid, gid int) error {
+	if uid < 0 && gid < 0 {
+		return nil
 	}
-	return fd, err
-}
-
-// ParentOf opens the directory that an absolute path lies in, following no link.
-func ParentOf(path string) (fd int, name string, err error) {
-	root, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd, err := Open(dir, name, unix.O_PATH)
 	if err != nil {
-		return -1, "", err
+		return fmt.Errorf("open %s: %w", name, err)
 	}
-	defer unix.Close(root)
-	dir, name := filepath.Split(path)
-	fd, err = Open(root, strings.Trim(dir, "/"), unix.O_PATH|unix.O_DIRECTORY)
-	return fd, name, err
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return os.NewSyscallError("fstat", err)
+	}
+	kind := st.Mode & unix.S_IFMT
+	if st.Nlink != 1 || int(st.Uid) != os.Geteuid() || kind != unix.S_IFLNK && kind != unix.S_IFIFO {
+		return fmt.Errorf("%s: %w", name, ErrNotMade)
+	}
+	return os.NewSyscallError("fchownat", unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH))
 }

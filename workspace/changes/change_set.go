@@ -90,24 +90,15 @@ func contains(dir, path string) bool {
 
 // ComparePaths orders paths so that a directory comes right before what is in it.
 func ComparePaths(a, b string) int {
-	switch {
-	case a == b:
-		return 0
-	case a == ".":
-		return -1
-	case b == ".":
-		return 1
+	if a == "." || b == "." {
+		return cmp.Compare(strings.TrimPrefix(a, "."), strings.TrimPrefix(b, "."))
 	}
-	for i := 0; i < len(a) && i < len(b); i++ {
-		x, y := a[i], b[i]
-		switch {
-		case x == y:
-		case x == '/':
-			return -1
-		case y == '/':
+	for i := range min(len(a), len(b)) {
+		if x, y := a[i], b[i]; x != y {
+			if x == '/' || y != '/' && x < y {
+				return -1
+			}
 			return 1
-		default:
-			return cmp.Compare(x, y)
 		}
 	}
 	return cmp.Compare(len(a), len(b))

@@ -44,7 +44,7 @@ func Lock(dir int, name, text string, patience time.Duration) (unlock func(), er
 		if err != unix.EEXIST {
 			return nil, fmt.Errorf("lock the host's file: %w", err)
 		}
-		if b, e := readLock(dir, lock); e == nil && string(b) == text {
+		if b, e := beneath.ReadIn(dir, lock, 128); e == nil && string(b) == text {
 			_ = unix.Unlinkat(dir, lock, 0)
 			continue
 		}
@@ -54,24 +54,12 @@ func Lock(dir int, name, text string, patience time.Duration) (unlock func(), er
 	}
 }
 
-func readLock(dir int, name string) ([]byte, error) {
-	fd, err := beneath.Open(dir, name, unix.O_RDONLY)
-	if err != nil {
-		return nil, err
-	}
-	return beneath.ReadFile(fd, 128)
-}
-
 // Rewrite changes a file in place, by one write. The caller has its lock.
 func Rewrite(dir int, name string, change func(now []byte) ([]byte, error)) error {
-	fd, err := beneath.Open(dir, name, unix.O_RDONLY)
+	now, err := beneath.ReadIn(dir, name, vcs.MaxConfig)
 	if beneath.Gone(err) {
 		return ErrReplaced
 	}
-	if err != nil {
-		return err
-	}
-	now, err := beneath.ReadFile(fd, vcs.MaxConfig)
 	if err != nil {
 		return fmt.Errorf("read the host's file: %w", err)
 	}
@@ -79,7 +67,7 @@ func Rewrite(dir int, name string, change func(now []byte) ([]byte, error)) erro
 	if err != nil || bytes.Equal(text, now) {
 		return err
 	}
-	fd, err = openToWrite(dir, name)
+	fd, err := openToWrite(dir, name)
 	if err == nil {
 		defer unix.Close(fd)
 		var st unix.Stat_t

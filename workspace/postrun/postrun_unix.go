@@ -78,7 +78,7 @@ func Take(roots []string, rules Rules) (*Record, error) {
 		r.Stood[e.path] = e.stamp
 		if e.review && !e.Kind.IsDir() {
 			r.Reviewed[e.path] = e.pattern
-			if text, err := quarantine.ReadIn(e.dir, e.name, min(r.room, vcs.MaxOriginal)); err == nil {
+			if text, err := beneath.ReadIn(e.dir, e.name, min(r.room, vcs.MaxOriginal)); err == nil {
 				r.Texts[e.path] = text
 				r.room -= int64(len(text))
 			}
@@ -128,7 +128,7 @@ func (r *Record) Check(stash func() (*os.Root, error)) (found []quarantine.Findi
 // An entry is a name that counts.
 type entry struct {
 	path    string
-	dir     *os.File // that holds it
+	dir     int // that holds it
 	name    string
 	pattern string // that it matches
 	review  bool   // it may change
@@ -158,12 +158,12 @@ const maxErrors = 10
 
 func (w *walk) all() error {
 	for _, root := range w.Roots {
-		dir, err := quarantine.OpenDirectory(root)
+		dir, err := beneath.OpenDirectory(root)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err == nil {
-			err = w.directory(dir, root, "")
+			err = w.list(dir, func(dir int, list []fs.DirEntry) error { return w.directory(dir, list, root, "") })
 		}
 		w.failed(err)
 	}
@@ -181,13 +181,8 @@ func isRepository(name string, list []fs.DirEntry) bool {
 	return strings.EqualFold(name, ".git") || has(list, "HEAD") && (has(list, "objects") && has(list, "refs") || has(list, "commondir"))
 }
 
-// directory goes through one, and closes it. For review is what lies in a directory that is.
-func (w *walk) directory(dir *os.File, at, reviewed string) error {
-	defer dir.Close()
-	list, err := dir.ReadDir(-1)
-	if err != nil {
-		return err
-	}
+// directory goes through one. For review is what lies in a directory that is.
+func (w *walk) directory(dir int, list []fs.DirEntry, at, reviewed string) error {
 	if w.git == nil && isRepository(path.Base(at), list) {
 		w.Repos[at] = repository{}
 	}
@@ -221,6 +216,7 @@ func (w *walk) directory(dir *os.File, at, reviewed string) error {
 			if !is || review && isGit {
 				e.pattern, e.review = ".git", false
 			}
+			var err error
 			deeper, err = w.met(&e)
 			w.failed(err)
 		}
@@ -229,7 +225,7 @@ func (w *walk) directory(dir *os.File, at, reviewed string) error {
 			if e.review {
 				under = e.pattern
 			}
-			w.failed(w.descend(&e, func(in *os.File) error { return w.directory(in, e.path, under) }))
+			w.failed(w.descend(&e, func(in int, list []fs.DirEntry) error { return w.directory(in, list, e.path, under) }))
 		}
 	}
 	return nil
@@ -238,7 +234,7 @@ func (w *walk) directory(dir *os.File, at, reviewed string) error {
 // met stamps an entry, and says what it is for. Of what is gone nothing is said.
 func (w *walk) met(e *entry) (deeper bool, err error) {
 	var st unix.Stat_t
-	if err := unix.Fstatat(int(e.dir.Fd()), e.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	if err := unix.Fstatat(e.dir, e.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		if err == unix.ENOENT {
 			return false, nil
 		}
@@ -266,29 +262,33 @@ func (w *walk) leads(path string) (pattern string, review, is bool) {
 	return "", false, false
 }
 
-// descend opens a directory, after the run also one that is closed to its owner.
-func (w *walk) descend(e *entry, into func(*os.File) error) error {
-	at := int(e.dir.Fd())
-	fd, err := quarantine.OpenIn(at, e.name)
+// descend lists a directory, after the run also one that is closed to its owner.
+func (w *walk) descend(e *entry, each func(dir int, list []fs.DirEntry) error) error {
+	fd, err := beneath.Open(e.dir, e.name, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err == unix.EACCES && w.git != nil {
-		var st unix.Stat_t
-		if unix.Fstatat(at, e.name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && int(st.Uid) == os.Getuid() && beneath.KindOf(uint32(st.Mode)) == beneath.Dir {
-			_ = unix.Fchmodat(at, e.name, uint32(st.Mode)&0o7777|0o700, 0)
-			defer func() { _ = unix.Fchmodat(at, e.name, uint32(st.Mode)&0o7777, 0) }()
-			fd, err = quarantine.OpenIn(at, e.name)
-		}
+		fd, err = beneath.OpenOwnDir(e.dir, e.name)
 	}
-	switch err {
-	case nil:
-		return into(os.NewFile(uintptr(fd), e.path))
-	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EACCES: // it has gone meanwhile, or is somebody else's
+	switch {
+	case err == nil:
+		return w.list(os.NewFile(uintptr(fd), e.path), each)
+	case beneath.Gone(err) || err == unix.EACCES: // it has gone meanwhile, or is somebody else's
 		return nil
 	}
 	return &fs.PathError{Op: "open", Path: e.path, Err: err}
 }
 
+// list lists a directory, and closes it when each has gone through it.
+func (w *walk) list(dir *os.File, each func(dir int, list []fs.DirEntry) error) error {
+	defer dir.Close()
+	list, err := dir.ReadDir(-1)
+	if err != nil {
+		return err
+	}
+	return each(int(dir.Fd()), list)
+}
+
 // repository goes through a git directory, and those that lie in it.
-func (w *walk) repository(of *entry, dir *os.File, list []fs.DirEntry, at string) error {
+func (w *walk) repository(of *entry, dir int, list []fs.DirEntry, at string) error {
 	if at == of.git {
 		w.visited = append(w.visited, at)
 		if w.git == nil {
@@ -304,12 +304,7 @@ func (w *walk) repository(of *entry, dir *os.File, list []fs.DirEntry, at string
 		if w.failed(err); !deeper || gitdir.IsFan(rel) {
 			continue
 		}
-		w.failed(w.descend(&e, func(in *os.File) error {
-			defer in.Close()
-			list, err := in.ReadDir(-1)
-			if err != nil {
-				return err
-			}
+		w.failed(w.descend(&e, func(in int, list []fs.DirEntry) error {
 			if may, linked := gitdir.Nests(rel); may && isRepository("", list) {
 				return w.repository(&entry{git: e.path, linked: linked}, in, list, e.path)
 			}
@@ -337,25 +332,18 @@ type now struct{}
 
 // Kind returns what is at a path.
 func (now) Kind(at string) (fs.FileMode, bool) {
-	dir, err := quarantine.OpenDirectory(path.Dir(at))
+	dir, name, err := beneath.ParentOf(at)
 	if err != nil {
 		return 0, false
 	}
-	defer dir.Close()
+	defer unix.Close(dir)
 	var st unix.Stat_t
-	err = unix.Fstatat(int(dir.Fd()), path.Base(at), &st, unix.AT_SYMLINK_NOFOLLOW)
+	err = unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
 	return beneath.KindOf(uint32(st.Mode)).Type(), err == nil
 }
 
 // Read reads a regular file.
-func (now) Read(at string, limit int64) ([]byte, error) {
-	dir, err := quarantine.OpenDirectory(path.Dir(at))
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	return quarantine.ReadIn(dir, path.Base(at), limit)
-}
+func (now) Read(at string, limit int64) ([]byte, error) { return beneath.ReadPath(at, limit) }
 
 // A check collects findings.
 type check struct {
@@ -382,14 +370,14 @@ func (c *check) inGit(e *entry, stood, same bool) (deeper bool, err error) {
 	case d.Note != "":
 		c.note(quarantine.Finding{Path: e.path, Why: d.Note, What: d.What}, nil, false)
 	case d.Drop && !isDir:
-		return false, unix.Unlinkat(int(e.dir.Fd()), e.name, 0)
+		return false, unix.Unlinkat(e.dir, e.name, 0)
 	}
 	return isDir, nil
 }
 
 // harmless reports whether a git directory that is new under any name has nothing that git would execute. A name there
 // may be the user's: as long as none is one of git's, it counts for nothing.
-func (w *walk) harmless(dir *os.File, at string, list []fs.DirEntry) bool {
+func (w *walk) harmless(dir int, at string, list []fs.DirEntry) bool {
 	sound := func(rel string, kind fs.FileMode) bool {
 		return w.git.JudgeIn(gitdir.Place{Dir: at, Rel: rel}, kind, "").Why == ""
 	}
@@ -400,13 +388,12 @@ func (w *walk) harmless(dir *os.File, at string, list []fs.DirEntry) bool {
 		if e.Name() != "hooks" {
 			continue
 		}
-		fd, err := quarantine.OpenIn(int(dir.Fd()), e.Name())
+		fd, err := beneath.Open(dir, e.Name(), unix.O_RDONLY|unix.O_DIRECTORY)
 		if err != nil {
 			return false
 		}
-		hooks := os.NewFile(uintptr(fd), e.Name())
-		names, err := hooks.Readdirnames(-1)
-		hooks.Close()
+		names, err := beneath.Entries(fd)
+		unix.Close(fd)
 		if err != nil || slices.ContainsFunc(names, func(name string) bool { return !sound("hooks/"+name, 0) }) {
 			return false
 		}
@@ -416,7 +403,7 @@ func (w *walk) harmless(dir *os.File, at string, list []fs.DirEntry) bool {
 
 // take quarantines an entry.
 func (c *check) take(e *entry, kind quarantine.FindingKind, why string) error {
-	f, err := c.stash.Take(int(e.dir.Fd()), e.name, quarantine.Finding{Kind: kind, Path: e.path, Why: why, Of: e.git})
+	f, err := c.stash.Take(e.dir, e.name, quarantine.Finding{Kind: kind, Path: e.path, Why: why, Of: e.git})
 	if err != nil {
 		return fmt.Errorf("quarantine %s: %w", e.path, err)
 	}
@@ -436,7 +423,7 @@ func (c *check) reviewed(e *entry, stood, same bool) {
 		return
 	}
 	before, known := c.Texts[e.path]
-	if now, err := quarantine.ReadIn(e.dir, e.name, vcs.MaxOriginal); known && err == nil && bytes.Equal(now, before) {
+	if now, err := beneath.ReadIn(e.dir, e.name, vcs.MaxOriginal); known && err == nil && bytes.Equal(now, before) {
 		return
 	}
 	what := "new"

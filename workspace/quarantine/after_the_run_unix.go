@@ -5,11 +5,9 @@ package quarantine
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -53,125 +51,101 @@ func (c Finding) Restore(session *os.Root) error {
 	return nil
 }
 
-// OpenDirectory opens a directory by its absolute path, following no link.
-func OpenDirectory(path string) (*os.File, error) {
-	fd, err := openDirectory(path)
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
-	}
-	return os.NewFile(uintptr(fd), path), nil
-}
-
-// OpenIn opens a directory in another one, not through a link.
-func OpenIn(dir int, name string) (int, error) {
-	for {
-		fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-		if err != unix.EINTR {
-			return fd, err
-		}
-	}
-}
+// maxShown bounds the files of a finding that are shown.
+const maxShown = 100
 
 // Show calls yield with the files of what is in the stash: their path below the finding's, and
 // what they hold, nil if that is not to be shown and then why not.
-func (c Finding) Show(session *os.Root, yield func(path string, content []byte, why string)) (err error) {
+func (c Finding) Show(session *os.Root, yield func(path string, content []byte, why string)) error {
 	stash, err := session.OpenRoot(StashName)
 	if err != nil {
 		return err
 	}
 	defer stash.Close()
-	left := maxShown
-	parts := c.Parts
-	if parts == nil {
-		parts = []Finding{c}
+	w := walk{stash: stash, left: maxShown, visit: func(name, path string, info fs.FileInfo) error {
+		switch {
+		case info.IsDir():
+		case info.Mode().IsRegular() && info.Size() <= vcs.MaxOriginal:
+			b, err := stash.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			yield(path, b, "")
+		case info.Mode().IsRegular():
+			yield(path, nil, fmt.Sprintf("%d bytes, not shown", info.Size()))
+		case info.Mode()&fs.ModeSymlink != 0:
+			to, err := stash.Readlink(name)
+			if err != nil {
+				return err
+			}
+			yield(path, nil, "a link to "+to)
+		default:
+			yield(path, nil, "a special file")
+		}
+		return nil
+	}}
+	for _, p := range c.stored() {
+		if err = w.each(p.Stash, strings.TrimPrefix(p.Path, c.Path), 0); err != nil {
+			break
+		}
 	}
-	for _, p := range parts {
-		if p.Stash != "" {
-			err = errors.Join(err, show(stash, p.Stash, strings.TrimPrefix(p.Path, c.Path), &left, yield))
+	if errors.Is(err, ErrUnseen) {
+		yield("", nil, "and more")
+		return nil
+	}
+	return err
+}
+
+// A walk goes through what the stash has of a finding.
+type walk struct {
+	stash *os.Root
+	left  int // how many entries more
+	visit func(name, path string, info fs.FileInfo) error
+}
+
+// maxLevels bounds the directories in each other that are looked into or copied: each takes two descriptors to copy.
+const maxLevels = 256
+
+// each visits an entry of the stash, and then all that lies in it, by its path below the finding's. What its maker has
+// closed is opened.
+func (w *walk) each(name, path string, depth int) error {
+	info, err := w.stash.Lstat(name)
+	if err != nil {
+		return err
+	}
+	if w.left--; w.left <= 0 {
+		return ErrUnseen
+	}
+	if depth > maxLevels {
+		return fmt.Errorf("%w: more than %d levels of directories", ErrUnseen, maxLevels)
+	}
+	open := fs.FileMode(0o400)
+	if info.IsDir() {
+		open = 0o700
+	}
+	if info.Mode()&open != open && (info.IsDir() || info.Mode().IsRegular()) {
+		if err := w.stash.Chmod(name, info.Mode().Perm()|open); err != nil {
+			return err
+		}
+	}
+	if err := w.visit(name, path, info); err != nil || !info.IsDir() {
+		return err
+	}
+	dir, err := w.stash.Open(name)
+	if err != nil {
+		return err
+	}
+	names, err := dir.Readdirnames(-1)
+	dir.Close()
+	slices.Sort(names)
+	for _, n := range names {
+		if err == nil {
+			err = w.each(name+"/"+n, path+"/"+n, depth+1)
 		}
 	}
 	return err
 }
 
-// maxShown bounds the files of a finding that are shown.
-const maxShown = 100
-
-func show(dir *os.Root, name, path string, left *int, yield func(string, []byte, string)) error {
-	info, err := dir.Lstat(name)
-	if err != nil {
-		return err
-	}
-	if *left--; *left <= 0 {
-		if *left == 0 {
-			yield(path, nil, "and more")
-		}
-		return nil
-	}
-	switch {
-	case info.IsDir():
-		if info.Mode()&0o700 != 0o700 { // its maker has closed it
-			if err := dir.Chmod(name, 0o700); err != nil {
-				return err
-			}
-		}
-		in, err := dir.OpenRoot(name)
-		if err != nil {
-			return err
-		}
-		defer in.Close()
-		list, err := fs.ReadDir(in.FS(), ".")
-		for _, e := range list {
-			err = errors.Join(err, show(in, e.Name(), path+"/"+e.Name(), left, yield))
-		}
-		return err
-	case info.Mode().IsRegular():
-		var b []byte
-		err := ErrUnseen
-		if info.Size() <= vcs.MaxOriginal {
-			b, err = dir.ReadFile(name)
-		}
-		if err != nil {
-			yield(path, nil, fmt.Sprintf("%d bytes, not shown", info.Size()))
-			return nil
-		}
-		yield(path, b, "")
-	case info.Mode()&fs.ModeSymlink != 0:
-		to, err := dir.Readlink(name)
-		if err != nil {
-			return err
-		}
-		yield(path, nil, "a link to "+to)
-	default:
-		yield(path, nil, "a special file")
-	}
-	return nil
-}
-
 // ReadNow returns what stands at a path: a regular file that is not too large, found without
 // following a link.
-func ReadNow(path string) ([]byte, error) {
-	dir, err := OpenDirectory(filepath.Dir(path))
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	return ReadIn(dir, filepath.Base(path), vcs.MaxOriginal)
-}
-
-// ReadIn reads a regular file in a directory, not through a link.
-func ReadIn(dir *os.File, name string, limit int64) ([]byte, error) {
-	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	f := os.NewFile(uintptr(fd), name)
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > limit {
-		return nil, fmt.Errorf("%d bytes, limit %d", info.Size(), limit)
-	}
-	return io.ReadAll(io.LimitReader(f, limit))
-}
+func ReadNow(path string) ([]byte, error) { return beneath.ReadPath(path, vcs.MaxOriginal) }

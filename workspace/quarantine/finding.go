@@ -2,6 +2,7 @@ package quarantine
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,12 +99,9 @@ func whyParts(parts []Finding) string {
 
 // append appends the change as a line of the journal.
 func (c Finding) append(b []byte) []byte {
-	b = append(append(b, c.Kind...), ' ')
-	b = strconv.AppendUint(b, uint64(c.Mode), 8)
-	for i, s := range [...]string{c.Stash, c.Path, c.Why, c.What, c.Of} {
-		if i < 4 || s != "" {
-			b = strconv.AppendQuoteToASCII(append(b, ' '), s)
-		}
+	b = fmt.Appendf(b, "%s %o %+q %+q %+q %+q", c.Kind, c.Mode, c.Stash, c.Path, c.Why, c.What)
+	if c.Of != "" {
+		b = fmt.Appendf(b, " %+q", c.Of)
 	}
 	return append(b, '\n')
 }
@@ -135,36 +133,11 @@ func ParseJournal(text string) ([]Finding, error) {
 	}
 }
 
+// parseFinding reads what append wrote, and nothing else: what it understands is written again, and compared.
 func parseFinding(line string) (c Finding, err error) {
-	kind, rest, _ := strings.Cut(line, " ")
-	switch c.Kind = FindingKind(kind); c.Kind {
-	case Stashed, Inert, Review, Address, Setting:
-	default:
-		return c, errNoJournal
-	}
-	digits, rest, _ := strings.Cut(rest, " ")
-	mode, err := strconv.ParseUint(digits, 8, 32)
-	if err != nil {
-		return c, errNoJournal
-	}
-	c.Mode = uint32(mode)
-	for i, field := range [...]*string{&c.Stash, &c.Path, &c.Why, &c.What, &c.Of} {
-		quoted, err := strconv.QuotedPrefix(rest)
-		if err != nil {
-			return c, errNoJournal
-		}
-		*field, _ = strconv.Unquote(quoted) // QuotedPrefix has checked it
-		rest = rest[len(quoted):]
-		if i == 3 && rest == "" {
-			break
-		}
-		if i < 4 {
-			if rest, _ = strings.CutPrefix(rest, " "); rest == "" {
-				return c, errNoJournal
-			}
-		}
-	}
-	if rest != "" || !strings.HasPrefix(c.Path, "/") || c.Stash != "" && strings.Trim(c.Stash, "0123456789") != "" {
+	_, _ = fmt.Sscanf(line, "%s %o %q %q %q %q %q", &c.Kind, &c.Mode, &c.Stash, &c.Path, &c.Why, &c.What, &c.Of)
+	if !slices.Contains([]FindingKind{Stashed, Inert, Review, Address, Setting}, c.Kind) || string(c.append(nil)) != line+"\n" ||
+		!strings.HasPrefix(c.Path, "/") || strings.Trim(c.Stash, "0123456789") != "" {
 		return c, errNoJournal
 	}
 	return c, nil

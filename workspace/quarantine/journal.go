@@ -3,9 +3,10 @@ package quarantine
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
+
+	"github.com/pccrun/pccrun/internal/state"
 )
 
 // The names within a session's directory.
@@ -54,23 +55,11 @@ func kept(session *os.Root, all []Finding) []Finding {
 // readJournal returns all that the journal tells of, and how long it is up to
 // the end of its last whole line.
 func readJournal(session *os.Root) (all []Finding, size int64, err error) {
-	f, err := session.Open(JournalName)
+	b, err := state.ReadFile(session, JournalName, maxJournal)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, nil
 	}
 	if err != nil {
-		return nil, 0, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, 0, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > maxJournal {
-		return nil, 0, fmt.Errorf("read %s: %d bytes: not the journal of a stash", JournalName, info.Size())
-	}
-	b := make([]byte, info.Size())
-	if _, err := f.ReadAt(b, 0); err != nil && len(b) > 0 {
 		return nil, 0, err
 	}
 	all, err = ParseJournal(string(b))

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"io/fs"
 	"math"
@@ -19,9 +18,6 @@ import (
 
 // ErrUnseen is returned for more than is shown of one finding.
 var ErrUnseen = errors.New("it is too much to be shown")
-
-// maxSealed bounds how deep directories in the stash are looked into.
-const maxSealed = 256
 
 // freshName is a body that is being written, in the stash: entries have numbers.
 const freshName = "fresh"
@@ -35,123 +31,79 @@ func (c Finding) Seal(session *os.Root, all bool) (digests map[string]string, er
 		return nil, err
 	}
 	defer stash.Close()
-	s := sealer{stash: stash, left: maxShown, limit: vcs.MaxOriginal}
+	w := walk{stash: stash, left: maxShown}
+	limit := int64(vcs.MaxOriginal)
 	if all {
-		s.left, s.limit = 1<<30, math.MaxInt64-1
-	}
-	parts := c.Parts
-	if parts == nil {
-		parts = []Finding{c}
+		w.left, limit = 1<<30, math.MaxInt64-1
 	}
 	digests = map[string]string{}
-	for _, p := range parts {
-		if p.Stash == "" {
-			continue
+	for _, p := range c.stored() {
+		sum := sha256.New()
+		fmt.Fprintf(sum, "%s %q ", p.Kind, p.Path)
+		w.visit = func(name, path string, info fs.FileInfo) error {
+			mode := info.Mode().Type()
+			if mode == 0 {
+				mode = info.Mode() & 0o111
+			}
+			fmt.Fprintf(sum, "%q %o ", path, mode)
+			switch {
+			case info.Mode().IsRegular():
+				return renew(stash, name, info, sum, limit)
+			case info.Mode()&fs.ModeSymlink != 0:
+				to, err := stash.Readlink(name)
+				fmt.Fprintf(sum, "%q ", to)
+				return err
+			}
+			return nil
 		}
-		s.sum = sha256.New()
-		fmt.Fprintf(s.sum, "%s %q ", p.Kind, p.Path)
-		err := s.seal(p.Stash, "", 0)
+		err := w.each(p.Stash, "", 0)
 		if left := p.Stash + LeftOver; err == nil {
-			s.left++
-			if err = s.seal(left, left, 0); errors.Is(err, fs.ErrNotExist) {
+			w.left++
+			if err = w.each(left, left, 0); errors.Is(err, fs.ErrNotExist) {
 				err = nil
 			}
 		}
 		if err != nil {
 			return nil, err
 		}
-		digests[p.Stash] = hex.EncodeToString(s.sum.Sum(nil))
+		digests[p.Stash] = hex.EncodeToString(sum.Sum(nil))
 	}
 	return digests, nil
 }
 
-type sealer struct {
-	stash *os.Root
-	sum   hash.Hash
-	left  int   // how many entries more
-	limit int64 // of a file, in bytes
+// stored are the findings of which the stash has something: it, or its parts.
+func (c Finding) stored() []Finding {
+	parts := c.Parts
+	if parts == nil {
+		parts = []Finding{c}
+	}
+	return slices.DeleteFunc(slices.Clone(parts), func(p Finding) bool { return p.Stash == "" })
 }
 
-// seal adds an entry to the sum, by its path below the finding's.
-func (s *sealer) seal(name, path string, depth int) error {
-	info, err := s.stash.Lstat(name)
-	if err != nil {
-		return err
-	}
-	if s.left--; s.left <= 0 {
-		return ErrUnseen
-	}
-	mode := info.Mode() & fs.ModeType
-	if mode == 0 {
-		mode = info.Mode() & 0o111
-	}
-	fmt.Fprintf(s.sum, "%q %o ", path, mode)
-	switch {
-	case info.IsDir():
-		if depth == maxSealed {
-			return fmt.Errorf("%w: more than %d levels of directories", ErrUnseen, maxSealed)
-		}
-		if info.Mode()&0o700 != 0o700 { // its maker has closed it
-			if err := s.stash.Chmod(name, info.Mode().Perm()|0o700); err != nil {
-				return err
-			}
-		}
-		dir, err := s.stash.Open(name)
-		if err != nil {
-			return err
-		}
-		names, err := dir.Readdirnames(s.left + 1)
-		dir.Close()
-		if err == io.EOF {
-			err = nil
-		}
-		slices.Sort(names)
-		for _, n := range names {
-			if err == nil {
-				err = s.seal(name+"/"+n, path+"/"+n, depth+1)
-			}
-		}
-		fmt.Fprint(s.sum, "end ")
-		return err
-	case info.Mode().IsRegular():
-		return s.body(name, info)
-	case info.Mode()&fs.ModeSymlink != 0:
-		to, err := s.stash.Readlink(name)
-		fmt.Fprintf(s.sum, "%q ", to)
-		return err
-	}
-	return nil
-}
-
-// body writes the body of a file anew.
-func (s *sealer) body(name string, info fs.FileInfo) error {
-	if info.Mode()&0o400 == 0 {
-		if err := s.stash.Chmod(name, info.Mode().Perm()|0o400); err != nil {
-			return err
-		}
-	}
-	from, err := s.stash.Open(name)
+// renew writes the body of a file anew, and adds it to a sum.
+func renew(stash *os.Root, name string, info fs.FileInfo, sum io.Writer, limit int64) error {
+	from, err := stash.Open(name)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	if err := s.stash.Remove(freshName); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := stash.Remove(freshName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	to, err := s.stash.OpenFile(freshName, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	to, err := stash.OpenFile(freshName, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	n, err := io.Copy(io.MultiWriter(to, s.sum), io.LimitReader(from, s.limit+1))
-	fmt.Fprintf(s.sum, " %d ", n)
+	n, err := io.Copy(io.MultiWriter(to, sum), io.LimitReader(from, limit+1))
+	fmt.Fprintf(sum, " %d ", n)
 	if err == nil {
 		err = to.Chmod(info.Mode().Perm())
 	}
-	if err = errors.Join(err, to.Close()); err == nil && n > s.limit {
+	if err = errors.Join(err, to.Close()); err == nil && n > limit {
 		err = ErrUnseen
 	}
 	if err == nil {
-		return s.stash.Rename(freshName, name)
+		return stash.Rename(freshName, name)
 	}
-	return errors.Join(err, s.stash.Remove(freshName))
+	return errors.Join(err, stash.Remove(freshName))
 }

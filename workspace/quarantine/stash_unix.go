@@ -114,16 +114,32 @@ func (s *Stash) write(c Finding) error {
 	return nil
 }
 
-// note keeps a finding that moves nothing, with what the file held before if
+// Note keeps a finding that moves nothing, with what the file held before if
 // that is known.
 func (s *Stash) Note(c Finding, before []byte, known bool) Finding {
+	texts := map[string][]byte{}
+	if known {
+		texts[""] = before
+	}
+	return s.store(c, texts)
+}
+
+// Pair keeps what was not taken over of a configuration, and what stood in its place.
+func (s *Stash) Pair(c Finding, after, before []byte) Finding {
+	return s.store(c, map[string][]byte{"": after, LeftOver: before})
+}
+
+// store keeps a finding, and texts by what ends their names in the stash.
+func (s *Stash) store(c Finding, texts map[string][]byte) Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.open()
-	if err == nil && known {
+	if err := s.open(); err == nil && len(texts) > 0 {
 		c.Stash = strconv.Itoa(s.next)
 		s.next++
-		if WriteNew(s.dir, c.Stash, before, 0o600) != nil {
+		for end, text := range texts {
+			err = errors.Join(err, WriteNew(s.dir, c.Stash+end, text, 0o600))
+		}
+		if err != nil {
 			c.Stash = ""
 		}
 	}
@@ -149,40 +165,10 @@ func (s *Stash) beside(prefix string) string {
 	return prefix + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(s.next-1)
 }
 
-// take moves the entry of a directory into the stash. Where the stash lies on
-// another file system or cannot be made, it is given a name that nothing looks
-// for, and then copied as far as that is possible.
-func (s *Stash) take(dir int, name string, c Finding) (Finding, error) {
-	var st unix.Stat_t
-	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return c, err
-	}
-	c.Mode, c.What = uint32(st.Mode), beneath.KindOf(uint32(st.Mode)).String()
-	err := s.open()
-	if err == nil {
-		if s.next >= maxStash {
-			return s.away(dir, name, c, errors.New("the stash is full"))
-		}
-		c.Stash = strconv.Itoa(s.next)
-		s.next++
-		if err = s.write(c); err == nil {
-			err = Move(dir, name, s.dir, c.Stash)
-			if err == nil {
-				return c, nil
-			}
-			s.found = s.found[:len(s.found)-1]
-			if beneath.Gone(err) && beneath.Gone(unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)) { // else it is the stash that is gone
-				return c, err
-			}
-		}
-		c.Stash = ""
-	}
-	return s.aside(dir, name, c, err)
-}
-
 // away renames within the directory, for what cannot be kept elsewhere: it stays
 // where it is, inert.
 func (s *Stash) away(dir int, name string, c Finding, why error) (Finding, error) {
+	c.Stash = ""
 	away := s.beside(Prefix)
 	if err := Move(dir, name, dir, away); beneath.Gone(err) {
 		return c, err
@@ -191,6 +177,18 @@ func (s *Stash) away(dir int, name string, c Finding, why error) (Finding, error
 	}
 	c.What += fmt.Sprintf(", renamed to %s: %v", away, why)
 	return c, nil
+}
+
+// Move moves an entry, never over another, and with what its owner needs: a directory can be moved only by who may write
+// in it, and out of one that he may write in.
+func Move(from int, name string, to int, as string) error {
+	err := beneath.Rename(from, name, to, as)
+	if err != unix.EACCES {
+		return err
+	}
+	_ = beneath.Unlock(from, "")
+	_ = beneath.Unlock(from, name)
+	return beneath.Rename(from, name, to, as)
 }
 
 // Settle ends the stash, and returns all that was found.

@@ -41,7 +41,10 @@ func (s *Stash) Swap(dir int, name string, c Finding, attach func(stash int, ent
 	if err := beneath.Stat(dir, name, &have); err != nil {
 		return c, err
 	}
-	if have.Mode&unix.S_IFMT != unix.S_IFDIR || s.open() != nil || !s.staged || s.next >= maxStash || s.names[c.Path] >= maxSame {
+	if have.Mode&unix.S_IFMT != unix.S_IFDIR || s.open() != nil || !s.staged || s.next >= maxStash {
+		return c, ErrNoSwap
+	}
+	if n, _ := s.kept(c.Path); n >= maxSame {
 		return c, ErrNoSwap
 	}
 	c.Mode, c.What, c.Stash = have.Mode, beneath.Dir.String(), strconv.Itoa(s.next)
@@ -62,7 +65,6 @@ func (s *Stash) Swap(dir int, name string, c Finding, attach func(stash int, ent
 	}
 	if err == nil {
 		if err = beneath.Stat(s.dir, c.Stash, &now); err == nil && now.Ino == have.Ino && now.Dev == have.Dev {
-			s.count(c.Path)
 			s.swapped = append(s.swapped, c.Stash)
 			return c, nil
 		}
@@ -94,25 +96,17 @@ func (c Finding) Single(session *os.Root) bool {
 // SweepStaging removes the staging directories that launchers made in a directory and that were killed since: those whose
 // names are the prefix, a process id that nobody has, and more, and which are empty.
 func SweepStaging(dir, prefix string) {
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	at, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return
 	}
-	defer unix.Close(fd)
-	var names []string
-	buf := make([]byte, 16<<10)
-	for {
-		n, err := unix.ReadDirent(fd, buf)
-		if err != nil || n <= 0 {
-			break
-		}
-		_, _, names = unix.ParseDirent(buf[:n], -1, names[:0])
-		for _, name := range names {
-			rest, is := strings.CutPrefix(name, prefix)
-			number, _, _ := strings.Cut(rest, "-")
-			if pid, err := strconv.Atoi(number); is && err == nil && pid > 0 && unix.Kill(pid, 0) == unix.ESRCH {
-				_ = unix.Unlinkat(fd, name, unix.AT_REMOVEDIR)
-			}
+	defer at.Close()
+	names, _ := at.Readdirnames(-1)
+	for _, name := range names {
+		rest, is := strings.CutPrefix(name, prefix)
+		number, _, _ := strings.Cut(rest, "-")
+		if pid, err := strconv.Atoi(number); is && err == nil && pid > 0 && unix.Kill(pid, 0) == unix.ESRCH {
+			_ = unix.Unlinkat(int(at.Fd()), name, unix.AT_REMOVEDIR)
 		}
 	}
 }

@@ -34,21 +34,21 @@ func (s *Stash) TakeUnseen(dir int, c Finding, take func(name string) bool) (_ F
 	}
 	at := len(s.found)
 	s.keepLine(c)
-	var failed error
-	err = beneath.Each(dir, make([]byte, 64<<10), func(raw []byte) {
-		name := string(raw)
-		if failed != nil || name == left || !take(name) {
-			return
+	names, err := beneath.Entries(dir)
+	for _, name := range names {
+		if name == left || !take(name) {
+			continue
 		}
 		if e := Move(dir, name, to, name); e == nil {
 			moved++
 		} else if !beneath.Gone(e) {
-			failed = fmt.Errorf("move %s: %w", name, e)
+			err = fmt.Errorf("move %s: %w", name, e)
+			break
 		}
-	})
+	}
 	c.What = fmt.Sprintf("%d %s", moved, c.What)
 	s.found[at].What = c.What
-	if err = errors.Join(err, failed); left != "" {
+	if left != "" {
 		err = errors.Join(err, unix.Fchmod(to, 0))
 	}
 	return c, left, moved, err

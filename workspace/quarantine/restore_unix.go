@@ -1,15 +1,15 @@
+//go:build linux || darwin
+
 package quarantine
 
 import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/workspace/beneath"
-	"github.com/pccrun/pccrun/workspace/gitconfig"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
@@ -66,7 +66,7 @@ func (c Finding) restore(session *os.Root, whole bool) error {
 // is copied.
 func putBack(stash int, entry string, dir int, name string) error {
 	if os.Getuid() != 0 {
-		switch err := rename(stash, entry, dir, name); err {
+		switch err := beneath.Rename(stash, entry, dir, name); err {
 		case nil:
 			return nil
 		case unix.EEXIST:
@@ -89,49 +89,7 @@ func putBack(stash int, entry string, dir int, name string) error {
 	return beneath.RemoveTree(stash, entry)
 }
 
-// Pair keeps what was not taken over of a configuration, and what stood in its place.
-func (s *Stash) Pair(c Finding, after, before []byte) Finding {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	err := s.open()
-	if err == nil && s.next < maxStash {
-		c.Stash = strconv.Itoa(s.next)
-		s.next++
-		if err = errors.Join(WriteNew(s.dir, c.Stash+LeftOver, before, 0o600), WriteNew(s.dir, c.Stash, after, 0o600)); err != nil {
-			c.Stash = ""
-		}
-	}
-	s.keepLine(c)
-	return c
-}
-
 // Left keeps what was left of a configuration that was taken.
 func (s *Stash) Left(c Finding, left []byte) error {
 	return WriteNew(s.dir, c.Stash+LeftOver, left, 0o600)
-}
-
-// restoreSettings does to the host's configuration what was not taken over or was taken out: all of it, or as far as it
-// does not say something else by now.
-func (c Finding) restoreSettings(stash, dir int, name string, before []byte, whole bool) error {
-	after, err := beneath.ReadOwn(stash, c.Stash, vcs.MaxConfig)
-	if err != nil {
-		return err
-	}
-	unlock, err := gitconfig.Lock(dir, name, gitconfig.LockText("review"), gitconfig.Patient)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	err = gitconfig.Rewrite(dir, name, func(host []byte) ([]byte, error) {
-		text, ok, err := gitconfig.Accept(before, after, host)
-		if err == nil && !ok && whole {
-			err = ErrInTheWay
-		}
-		return text, err
-	})
-	if err != nil {
-		return err
-	}
-	_ = unix.Unlinkat(stash, c.Stash+LeftOver, 0)
-	return beneath.RemoveTree(stash, c.Stash)
 }

@@ -1,35 +1,19 @@
+//go:build linux || darwin
+
 package quarantine
 
 import (
 	"fmt"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
-// Move is renameat2(2) without replacing, and with what its owner needs: a
-// directory can be moved only by who may write in it, and out of one that he
-// may write in.
-func Move(from int, name string, to int, as string) error {
-	err := rename(from, name, to, as)
-	if err != unix.EACCES {
-		return err
-	}
-	_ = beneath.ChmodPath(from, 0o700)
-	if fd, e := beneath.Open(from, name, unix.O_PATH); e == nil {
-		_ = beneath.ChmodPath(fd, 0o700)
-		unix.Close(fd)
-	}
-	return rename(from, name, to, as)
-}
-
 // What is copied of one entry where it cannot be moved.
 const (
 	maxCopy   = 64 << 20
 	maxCopied = 100_000
-	maxLevels = maxSealed // of directories: each takes two descriptors
 )
 
 // A copier copies trees within bounds.
@@ -49,15 +33,12 @@ func (k *copier) copy(from int, name string, to int, as string) error {
 	if k.entries--; k.entries < 0 {
 		return beneath.ErrTooMuch
 	}
-	if k.plain && !slices.Contains([]uint32{unix.S_IFREG, unix.S_IFLNK, unix.S_IFDIR}, st.Mode&unix.S_IFMT) {
-		return nil
-	}
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFREG:
+	switch beneath.KindOf(uint32(st.Mode)) {
+	case beneath.File:
 		return k.file(from, name, to, as, &st)
-	case unix.S_IFDIR:
+	case beneath.Dir:
 		return k.dir(from, name, to, as, &st)
-	case unix.S_IFLNK:
+	case beneath.Link:
 		buf := make([]byte, unix.PathMax)
 		n, err := unix.Readlinkat(from, name, buf)
 		if err != nil {
@@ -67,7 +48,10 @@ func (k *copier) copy(from int, name string, to int, as string) error {
 			return err
 		}
 	default: // a socket or FIFO: that there was one
-		if err := unix.Mknodat(to, as, unix.S_IFIFO|0o600, 0); err != nil {
+		if k.plain {
+			return nil
+		}
+		if err := makeFIFO(to, as); err != nil {
 			return err
 		}
 	}
@@ -112,7 +96,7 @@ func (k *copier) dir(from int, name string, to int, as string, st *unix.Stat_t) 
 	if err := k.chown(dst); err != nil || k.plain {
 		return err
 	}
-	return unix.Fchmod(dst, st.Mode&0o777)
+	return unix.Fchmod(dst, uint32(st.Mode)&0o777)
 }
 
 func (k *copier) file(from int, name string, to int, as string, st *unix.Stat_t) error {
@@ -124,5 +108,5 @@ func (k *copier) file(from int, name string, to int, as string, st *unix.Stat_t)
 		return err
 	}
 	k.room -= max(0, int64(len(b))-st.Size)
-	return WriteNewFor(k.chown, to, as, b, st.Mode&0o777)
+	return WriteNewFor(k.chown, to, as, b, uint32(st.Mode)&0o777)
 }

@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package quarantine
 
 import (
@@ -68,31 +70,11 @@ func (c *cell) fill(k *copier, stash int, entry string) error {
 
 // release moves what is held out of the cell, never over anything.
 func (c *cell) release(name string) error {
-	err := rename(c.fd, held, c.dir, name)
-	if err == unix.EACCES {
-		// To move a directory its owner must be able to write in it.
-		err = c.releaseDir(name)
-	}
+	err := Move(c.fd, held, c.dir, name)
 	if err == unix.EEXIST {
 		return ErrInTheWay
 	}
 	return err
-}
-
-func (c *cell) releaseDir(name string) error {
-	fd, err := beneath.Open(c.fd, held, unix.O_RDONLY|unix.O_DIRECTORY)
-	if err != nil {
-		return unix.EACCES
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return err
-	}
-	if err := unix.Fchmod(fd, st.Mode&0o777|0o200); err != nil {
-		return err
-	}
-	return errors.Join(rename(c.fd, held, c.dir, name), unix.Fchmod(fd, st.Mode&0o777))
 }
 
 // close takes the cell away with what is still held.
@@ -117,7 +99,7 @@ func (c *cell) close() error {
 func (s *Stash) aside(dir int, name string, c Finding, why error) (Finding, error) {
 	cell, err := openCell(dir, s.beside(Moving))
 	if errors.Is(err, unix.EACCES) { // the command may have closed it
-		_ = beneath.ChmodPath(dir, 0o700)
+		_ = beneath.Unlock(dir, "")
 		cell, err = openCell(dir, s.beside(Moving))
 	}
 	if err != nil { // a command can fill the disk: then nothing can be made, and a name still be changed
@@ -141,7 +123,7 @@ func (s *Stash) aside(dir int, name string, c Finding, why error) (Finding, erro
 	}
 	// What cannot be kept elsewhere stays where it is, inert.
 	away := s.beside(Prefix)
-	if err := rename(cell.fd, held, dir, away); err != nil {
+	if err := beneath.Rename(cell.fd, held, dir, away); err != nil {
 		cell.keep, away = true, cell.name+"/"+held
 	}
 	c.What += fmt.Sprintf(", renamed to %s: %v", away, why)

@@ -1,9 +1,10 @@
+//go:build linux || darwin
+
 package quarantine
 
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
@@ -72,15 +74,10 @@ func lostDir(session *os.Root) (*os.File, error) {
 
 // ReadLost returns what a session notes of what was lost. None is no error.
 func ReadLost(session *os.Root) (list []Lost, err error) {
-	f, err := session.OpenFile(LostName+"/"+lostList, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	text, err := state.ReadFile(session, LostName+"/"+lostList, maxLostList)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxLostList))
 	for line := range strings.Lines(string(text)) {
 		var l Lost
 		if _, e := fmt.Sscanf(line, "%q %t %d %d %t %q\n", &l.Path, &l.Dir, &l.Files, &l.Size, &l.More, &l.Kept); e != nil {
@@ -110,14 +107,12 @@ func SaveLost(session *os.Root, list []Lost, path, dest string) (string, error) 
 			return "", err
 		}
 		defer from.Close()
-		at := int(from.Fd())
 		name := filepath.Join(l.Kept, rest)
-		if rest != "" {
-			if at, err = beneath.Open(at, filepath.Dir(name), unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
-				return "", fmt.Errorf("%s: %w", path, err)
-			}
-			defer unix.Close(at)
+		at, err := beneath.Open(int(from.Fd()), filepath.Dir(name), unix.O_RDONLY|unix.O_DIRECTORY)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", path, err)
 		}
+		defer unix.Close(at)
 		to, err := os.OpenFile(filepath.Dir(dest), os.O_RDONLY|unix.O_DIRECTORY, 0)
 		if err != nil {
 			return "", err

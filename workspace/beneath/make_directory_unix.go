@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package beneath
 
 import (
@@ -52,30 +54,6 @@ func Empty(fd int) error {
 		err = ErrNotMade
 	}
 	return err
-}
-
-// ChownMade gives the link or FIFO that was just made at a name to an owner; -1
-// leaves one as it is. What has other names is not what was made, nor is what
-// belongs to somebody else. A file is not either: one of ours that stands in a
-// directory of somebody else's can be moved to that name.
-func ChownMade(dir int, name string, uid, gid int) error {
-	if uid < 0 && gid < 0 {
-		return nil
-	}
-	fd, err := Open(dir, name, unix.O_PATH)
-	if err != nil {
-		return fmt.Errorf("open %s: %w", name, err)
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return os.NewSyscallError("fstat", err)
-	}
-	kind := st.Mode & unix.S_IFMT
-	if st.Nlink != 1 || int(st.Uid) != os.Geteuid() || kind != unix.S_IFLNK && kind != unix.S_IFIFO {
-		return fmt.Errorf("%s: %w", name, ErrNotMade)
-	}
-	return os.NewSyscallError("fchownat", unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH))
 }
 
 // Entries lists a directory, opened for reading.
