@@ -34,7 +34,6 @@ var tooLarge = map[string]size{
 	"namespaces.Sandbox":         {35, 35},
 	"namespaces.compiler":        {96, 0},
 	"namespaces/inside.Program":  {35, 0},
-	"namespaces/network.batch":   {45, 0},
 	"netproxy.Proxy":             {42, 0},
 	"netproxy.client":            {71, 0},
 	"netproxy.exchange":          {77, 0},
