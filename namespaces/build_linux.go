@@ -29,41 +29,46 @@ type Command struct {
 // depends on the kernel any more, and --dry-run prints it.
 type Plan struct {
 	Shell
-	Mounts     []Mount
-	Disk       int64 // bytes of all fresh directories together; 0: half of the memory, as tmpfs(5) has it
-	Inodes     int64
-	Landlock   int        // ABI version to use, 0 for none
-	Readable   []Readable // what Landlock lets be read; none: it leaves reading to the mounts
-	Floor      []byte     // a filter below the other, and a layer of its own: what not even a filter of the user's own may allow
-	Filter     []byte
-	FilterName string
-	OwnFilter  bool   // the filter is the user's: it may refuse what pid 1 would still like to do
-	Sockets    []byte // a filter more, which lets no unix socket be made but pairs; nil for none
-	Watch      *Watch // a filter more, which asks the launcher; nil for none
-	Rlimits    []Rlimit
-	OOMScore   int    // how soon the kernel ends what is inside for want of memory, proc_pid_oom_score_adj(5): sooner than the launcher
-	CPUs       []byte // processors that the sandbox may run on, as sched_setaffinity(2) takes them; nil for all
-	Deadline   time.Duration
-	Grace      time.Duration
-	Listen     []netip.AddrPort // of the sandbox's loopback, served by the launcher
-	Network    *network.Plan    // the way out for what does not know of those; nil for none
-	Questions  bool             // the launcher hears what the sandbox's name server is asked, where Network is nil: see [Sandbox.Questions]
-	Dial       int              // sockets with which the launcher can connect to ports inside at once
-	PassFDs    []int            // descriptors beyond 2 that the command gets as they are
-	Unhidden   bool             // a path that a rule hides does not exist: there is nothing to cover
-	Folding    survey.Folding   // where names are reached by other spellings than the rules'
+	Additions
+	Mounts   []Mount
+	Disk     int64 // bytes of all fresh directories together; 0: half of the memory, as tmpfs(5) has it
+	Inodes   int64
+	Landlock int        // ABI version to use, 0 for none
+	Readable []Readable // what Landlock lets be read; none: it leaves reading to the mounts
+	Rlimits  []Rlimit
+	OOMScore int // how soon the kernel ends what is inside for want of memory, proc_pid_oom_score_adj(5): sooner than the launcher
+	Deadline time.Duration
+	Grace    time.Duration
+	Unhidden bool           // a path that a rule hides does not exist: there is nothing to cover
+	Folding  survey.Folding // where names are reached by other spellings than the rules'
 
 	// CoreHandler is what of the host a crash inside would feed, as its
 	// core_pattern names it; "" if nothing.
 	CoreHandler string
 
-	Segments bool // the launcher gets the tables of System V objects ([Sandbox.SysV])
-	Command  Command
-	Staging  *Staging       // nil for none
-	Configs  map[string]int // as root: descriptors of the directories of configurations of git that the launcher merges into, and the command may not write
-	Checked  map[string]int // as root: descriptors of the directories that the post-run check looks through
+	Command Command
+	Staging *Staging       // nil for none
+	Configs map[string]int // as root: descriptors of the directories of configurations of git that the launcher merges into, and the command may not write
+	Checked map[string]int // as root: descriptors of the directories that the post-run check looks through
 
 	guarded []string // the directories that the launcher looks through at the end
+}
+
+// Additions are what a plan has more than mounts and processes.
+type Additions struct {
+	Floor      []byte // a filter below the other, and a layer of its own: what not even a filter of the user's own may allow
+	Filter     []byte
+	FilterName string
+	OwnFilter  bool             // the filter is the user's: it may refuse what pid 1 would still like to do
+	Sockets    []byte           // a filter more, which lets no unix socket be made but pairs; nil for none
+	Watch      *Watch           // a filter more, which asks the launcher; nil for none
+	CPUs       []byte           // processors that the sandbox may run on, as sched_setaffinity(2) takes them; nil for all
+	Segments   bool             // the launcher gets the tables of System V objects ([Sandbox.SysV])
+	Listen     []netip.AddrPort // of the sandbox's loopback, served by the launcher
+	Network    *network.Plan    // the way out for what does not know of those; nil for none
+	Questions  bool             // the launcher hears what the sandbox's name server is asked, where Network is nil: see [Sandbox.Questions]
+	Dial       int              // sockets with which the launcher can connect to ports inside at once
+	PassFDs    []int            // descriptors beyond 2 that the command gets as they are
 }
 
 // Watch is a filter that asks the launcher about some calls, and lets all else
@@ -180,34 +185,21 @@ func rlimits(r *profiles.Resources, f *Facts) []Rlimit {
 	})
 }
 
-// With is what a plan has more than mounts and processes.
+// With is what [Plan.With] adds.
 type With struct {
-	Floor, Filter []byte
-	Sockets       []byte
-	FilterName    string
-	OwnFilter     bool
-	Watch         *Watch
-	Programs      []Readable // what may be executed where the launcher opens all else: see [Plan.Programs]
-	Rlimits       []Rlimit   // in addition to those of [Build]
-	Disk          int64      // where the policy has no limit of its own
-	CPUs          []byte
-	Segments      bool
-	Listen        []netip.AddrPort
-	Network       *network.Plan
-	Questions     bool
-	Dial          int
-	PassFDs       []int
-	Told          string // a directory that the command can read and only the launcher can write ([Sandbox.Create]); "" for none
+	Additions
+	Programs []Readable // what may be executed where the launcher opens all else: see [Plan.Programs]
+	Rlimits  []Rlimit   // in addition to those of [Build]
+	Disk     int64      // where the policy has no limit of its own
+	Told     string     // a directory that the command can read and only the launcher can write ([Sandbox.Create]); "" for none
 }
 
 // With returns the plan with what w adds.
 func (p *Plan) With(w With) *Plan {
 	p = p.clone()
-	p.Floor, p.Filter, p.FilterName, p.OwnFilter, p.Sockets = w.Floor, w.Filter, w.FilterName, w.OwnFilter, w.Sockets
-	p.Watch, p.Readable = w.Watch, slices.Concat(p.Readable, w.Programs)
+	p.Additions = w.Additions
+	p.Readable = slices.Concat(p.Readable, w.Programs)
 	p.Rlimits = slices.Concat(p.Rlimits, w.Rlimits)
-	p.CPUs, p.Segments = w.CPUs, w.Segments
-	p.Listen, p.Network, p.Questions, p.Dial, p.PassFDs = w.Listen, w.Network, w.Questions, w.Dial, w.PassFDs
 	if p.Disk == 0 && w.Disk > 0 {
 		p.Disk, p.Inodes = w.Disk, max(w.Disk>>15, 128)
 	}

@@ -27,9 +27,10 @@ func (c *compiler) tether() {
 func (c *compiler) identity() {
 	id := c.Shell.Identity
 	c.Step("map user and group in the user namespace")
-	c.write("/proc/self/setgroups", "deny")
-	c.write("/proc/self/uid_map", fmt.Sprintf("%d %d 1", id.UID, id.HostUID))
-	c.write("/proc/self/gid_map", fmt.Sprintf("%d %d 1", id.GID, id.HostGID))
+	at := inside.Int(unix.AT_FDCWD)
+	c.writeAt(at, "/proc/self/setgroups", "deny")
+	c.writeAt(at, "/proc/self/uid_map", fmt.Sprintf("%d %d 1", id.UID, id.HostUID))
+	c.writeAt(at, "/proc/self/gid_map", fmt.Sprintf("%d %d 1", id.GID, id.HostGID))
 	c.Call(unix.SYS_UMASK, inside.Int(0)) // modes in the plan are meant as they stand
 }
 
@@ -38,10 +39,6 @@ func (c *compiler) identity() {
 func (c *compiler) unshare() {
 	c.Step(StepClone)
 	c.Call(unix.SYS_UNSHARE, inside.Int(c.Shell.unshareFlags()))
-}
-
-func (c *compiler) write(path, text string) {
-	c.writeAt(inside.Int(unix.AT_FDCWD), path, text)
 }
 
 func (c *compiler) writeAt(dir inside.Arg, path, text string) {

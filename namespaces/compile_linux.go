@@ -171,26 +171,30 @@ func (c *compiler) open(p *Plan) {
 // within returns for each mount the index of the one around it, if that is a tree
 // of the host's in its own place that may be written, else -1.
 func (p *Plan) within() []int {
-	around := make([]int, len(p.Mounts))
+	return around(p.Mounts, func(m *Mount) bool { return !p.skips(m) }, func(_, w *Mount) bool {
+		return w.Kind == Bind && w.Tree && !w.ReadOnly && w.Source == w.Target
+	})
+}
+
+// around returns for each mount that counts the index of the innermost around it, if that is fit for it, else -1.
+func around(mounts []Mount, counts func(*Mount) bool, fit func(m, around *Mount) bool) []int {
+	indices := make([]int, len(mounts))
 	var stack []int
-	for i := range p.Mounts {
-		m := &p.Mounts[i]
-		around[i] = -1
-		if p.skips(m) {
+	for i := range mounts {
+		m := &mounts[i]
+		indices[i] = -1
+		if !counts(m) {
 			continue
 		}
-		for len(stack) > 0 && !below(m.Target, p.Mounts[stack[len(stack)-1]].Target) {
+		for len(stack) > 0 && !below(m.Target, mounts[stack[len(stack)-1]].Target) {
 			stack = stack[:len(stack)-1]
 		}
-		if len(stack) > 0 {
-			last := stack[len(stack)-1]
-			if w := &p.Mounts[last]; w.Kind == Bind && w.Tree && !w.ReadOnly && w.Source == w.Target {
-				around[i] = last
-			}
+		if n := len(stack); n > 0 && fit(m, &mounts[stack[n-1]]) {
+			indices[i] = stack[n-1]
 		}
 		stack = append(stack, i)
 	}
-	return around
+	return indices
 }
 
 // inPlace reports whether a mount only changes what is allowed of a name in the
@@ -374,9 +378,7 @@ func (c *compiler) fill(i int, m *Mount) {
 		return
 	}
 	if m.Kind == Text {
-		fd := c.Get(unix.SYS_OPENAT, at, c.Str(entry(i)), inside.Int(unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC), inside.Int(m.Mode))
-		c.Call(unix.SYS_WRITE, inside.Result(fd), c.Str(m.Text), inside.Int(len(m.Text)))
-		c.Call(unix.SYS_CLOSE, inside.Result(fd))
+		c.file(at, c.Str(entry(i)), m.Mode, m.Text)
 		return
 	}
 	c.Call(unix.SYS_MKDIRAT, at, c.Str(entry(i)), inside.Int(m.Mode))
@@ -393,13 +395,18 @@ func (c *compiler) fill(i int, m *Mount) {
 		default:
 			if s.Text == "" {
 				c.Call(unix.SYS_MKNODAT, at, name, inside.Int(unix.S_IFREG|0o644), inside.Int(0))
-				continue
+			} else {
+				c.file(at, name, 0o600, s.Text)
 			}
-			fd := c.Get(unix.SYS_OPENAT, at, name, inside.Int(unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC), inside.Int(0o600))
-			c.Call(unix.SYS_WRITE, inside.Result(fd), c.Str(s.Text), inside.Int(len(s.Text)))
-			c.Call(unix.SYS_CLOSE, inside.Result(fd))
 		}
 	}
+}
+
+// file makes a file that has a text.
+func (c *compiler) file(at, name inside.Arg, mode uint32, text string) {
+	fd := c.Get(unix.SYS_OPENAT, at, name, inside.Int(unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC), inside.Int(mode))
+	c.Call(unix.SYS_WRITE, inside.Result(fd), c.Str(text), inside.Int(len(text)))
+	c.Call(unix.SYS_CLOSE, inside.Result(fd))
 }
 
 // sockets opens what only a process in this network namespace can open, and

@@ -3,7 +3,6 @@ package namespaces
 import (
 	"errors"
 	"os"
-	"runtime"
 	"strconv"
 	"sync"
 
@@ -40,13 +39,8 @@ func (p *Plan) execs() bool {
 	if !p.OwnFilter || !p.has(profiles.LayerSeccomp) {
 		return true
 	}
-	arch := map[string]uint32{"amd64": seccomp.ArchX86_64, "arm64": seccomp.ArchAarch64}[runtime.GOARCH]
-	filter, err := seccomp.Load(p.Filter)
-	if err != nil {
-		return false
-	}
-	answer := filter.Run(seccomp.Data{Nr: unix.SYS_RECVMSG, Arch: arch})
-	return answer == seccomp.RetAllow || answer == seccomp.RetLog
+	_, passes, err := seccomp.Answer(p.Filter, unix.SYS_RECVMSG)
+	return err == nil && passes
 }
 
 // Exec starts another command with the rights, limits and environment of the first. The

@@ -69,7 +69,9 @@ func Examine(policy *profiles.Policy, s *survey.Survey) (*Facts, error) {
 	four, six := loopbackNames(string(hosts), own)
 	f.LocalNames = slices.DeleteFunc(slices.Concat(four, six), func(name string) bool { return name == "localhost" })
 	f.texts(policy, four, six)
-	f.sshSystem(s.Texts)
+	for _, t := range s.Texts {
+		f.cover(t.Path, t.Content, "the same, which ssh takes from its user only")
+	}
 	if policy.Strict && !policy.Nested && f.Landlock >= landlockRefer {
 		f.Readable, err = readable(policy, s.Places, f.Identity.Root)
 	}
@@ -142,22 +144,18 @@ func loopbackNames(hosts, own string) (four, six []string) {
 }
 
 func (f *Facts) text(policy *profiles.Policy, path, text string) {
-	var st unix.Stat_t
-	if unix.Lstat(path, &st) != nil || policy.Decide(path).Access != profiles.Read {
-		return
-	}
-	// A link, as resolv.conf often is one into /run, is covered itself.
-	if n := survey.NodeOf(st.Mode); n == File || n == Link {
-		f.Texts = append(f.Texts, Mount{Kind: Text, Target: path, OverLink: n == Link, ReadOnly: true, Mode: 0o644, Text: text, Donated: -1, Why: "who and where the command is"})
+	if policy.Decide(path).Access == profiles.Read {
+		f.cover(path, text, "who and where the command is")
 	}
 }
 
-// sshSystem covers the system's files with the same, of the command's own.
-func (f *Facts) sshSystem(texts []survey.Text) {
-	for _, t := range texts {
-		var st unix.Stat_t
-		if unix.Lstat(t.Path, &st) == nil {
-			f.Texts = append(f.Texts, Mount{Kind: Text, Target: t.Path, OverLink: survey.NodeOf(st.Mode) == Link, ReadOnly: true, Mode: 0o644, Text: t.Content, Donated: -1, Why: "the same, which ssh takes from its user only"})
-		}
+// cover plans another text for a file of the host's. A link, as resolv.conf often is one into /run, is covered itself.
+func (f *Facts) cover(path, text, why string) {
+	var st unix.Stat_t
+	if unix.Lstat(path, &st) != nil {
+		return
+	}
+	if n := survey.NodeOf(st.Mode); n == File || n == Link {
+		f.Texts = append(f.Texts, Mount{Kind: Text, Target: path, OverLink: n == Link, ReadOnly: true, Mode: 0o644, Text: text, Donated: -1, Why: why})
 	}
 }

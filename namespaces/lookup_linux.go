@@ -77,37 +77,3 @@ func walk(p *inside.Program, dir inside.Arg, path string, flags uint64, allow []
 	}
 	return at
 }
-
-// openPlain opens a path below a directory for this process, as lookUp does it.
-func openPlain(dir int, path string, flags uint64) (int, error) {
-	if hasOpenat2() {
-		return unix.Openat2(dir, path, &unix.OpenHow{Flags: flags, Resolve: resolve})
-	}
-	at := dir
-	if strings.HasPrefix(path, "/") {
-		top, err := unix.Open("/", lookup|unix.O_DIRECTORY, 0)
-		if err != nil {
-			return -1, err
-		}
-		at = top
-	}
-	for rest := strings.Trim(path, "/"); rest != ""; {
-		name, after, more := strings.Cut(rest, "/")
-		f := int(flags) | unix.O_NOFOLLOW
-		if more {
-			f = lookup | unix.O_DIRECTORY | unix.O_NOFOLLOW
-		}
-		next, err := unix.Openat(at, name, f, 0)
-		if at != dir {
-			unix.Close(at)
-		}
-		if err != nil {
-			return -1, err
-		}
-		at, rest = next, after
-	}
-	if at == dir {
-		return unix.Openat(dir, ".", int(flags), 0)
-	}
-	return at, nil
-}

@@ -2,11 +2,13 @@ package namespaces
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -56,11 +58,8 @@ func (p *Plan) Layers(workspace string) (dirs []string) {
 	return dirs
 }
 
-// Bounds of what is looked at.
-const (
-	maxLostEntries = 20_000
-	maxLostDepth   = 64
-)
+// lostLimits bound what is looked at in a directory.
+var lostLimits = beneath.Limits{Entries: 20_000, Depth: 64, Time: time.Minute}
 
 // Lost returns, by path, what the command has made in private directories or below them: of a
 // directory that it has made the directory alone. It leaves out what the launcher has put there for
@@ -77,7 +76,8 @@ func (s *Sandbox) Lost(dirs, known []string) (list []Lost, err error) {
 			continue
 		}
 		m := &s.plan.Mounts[i]
-		w := lostWalk{room: maxLostEntries, known: slices.Clone(known)}
+		w := lostWalk{dir: dir, known: slices.Clone(known), layer: m.Kind == Scratch}
+		w.whole = w.layer && dir == m.Target && isEmpty(m.Source)
 		for _, stub := range m.Stubs {
 			switch path := filepath.Join(m.Target, stub.Name); {
 			case below(dir, path):
@@ -87,22 +87,17 @@ func (s *Sandbox) Lost(dirs, known []string) (list []Lost, err error) {
 				w.known = append(w.known, path)
 			}
 		}
-		fd, err := openPlain(s.Private, s.plan.storage(i)+dir[len(m.Target):], unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
-		if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP { // the command has put something else there
+		fd, err := beneath.Open(s.Private, s.plan.storage(i)+dir[len(m.Target):], unix.O_RDONLY|unix.O_DIRECTORY)
+		if beneath.Gone(err) { // the command has put something else there
 			continue
 		}
-		if m.Kind == Scratch && err == nil {
-			w.host = m.Source
-		}
-		if err == nil && w.host != "" && dir == m.Target && w.empty() {
-			err = w.add(Lost{Path: dir, Dir: true}, func(l *Lost) error { return w.countIn(l, fd, dir, maxLostDepth) })
-		} else if err == nil {
-			err = w.walk(fd, dir)
+		if err == nil {
+			list, err = w.walk(fd, list)
+			unix.Close(fd)
 		}
 		if err != nil {
 			return list, fmt.Errorf("search %s in the sandbox: %w", dir, err)
 		}
-		list = append(list, w.list...)
 	}
 	slices.SortFunc(list, func(a, b Lost) int { return strings.Compare(a.Path, b.Path) })
 	return slices.CompactFunc(list, func(a, b Lost) bool { return a.Path == b.Path }), nil
@@ -117,22 +112,22 @@ func (s *Sandbox) OpenLost(path string) (dir int, name string, err error) {
 	if i := slices.IndexFunc(s.plan.Mounts, func(m Mount) bool { return m.Kind == Scratch && m.Target == path }); i >= 0 {
 		at = s.plan.storage(i)
 	}
-	dir, err = openPlain(s.Private, filepath.Dir(at), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
+	dir, err = beneath.Open(s.Private, filepath.Dir(at), unix.O_RDONLY|unix.O_DIRECTORY)
 	return dir, filepath.Base(at), err
 }
 
+// A lostWalk goes through a private directory, or through what a layer has of one.
 type lostWalk struct {
-	room  int
-	known []string
-	list  []Lost
-
+	dir     string
+	known   []string // that do not count
 	parents []string // directories that were put there for what is mounted in them
-	host    string   // over what of the host's the layer lies, "" for no layer
+	layer   bool     // over the host's directory
+	whole   bool     // that is empty: the launcher made it
 }
 
-// empty reports whether a layer lies over nothing: the launcher made the directory.
-func (w *lostWalk) empty() bool {
-	fd, err := unix.Open(w.host, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+// isEmpty reports whether a directory of the host's has no entry.
+func isEmpty(dir string) bool {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false
 	}
@@ -140,62 +135,64 @@ func (w *lostWalk) empty() bool {
 	return beneath.Empty(fd) == nil
 }
 
-// add lists a file or a directory, if count finds files in it.
-func (w *lostWalk) add(l Lost, count func(*Lost) error) error {
-	if err := count(&l); err != nil {
-		return err
-	}
-	if l.Files > 0 {
-		w.list = append(w.list, l)
-	}
-	return nil
-}
-
-// walk goes through one directory, whose descriptor it closes.
-func (w *lostWalk) walk(fd int, path string) error {
-	return w.each(fd, func(name string, st *unix.Stat_t) error {
-		whole := filepath.Join(path, name)
-		dir := st.Mode&unix.S_IFMT == unix.S_IFDIR
-		if slices.ContainsFunc(w.known, func(known string) bool { return below(whole, known) }) || st.Mode&unix.S_IFMT == unix.S_IFCHR {
-			return nil // a device is what a layer has of a name that was removed
+// walk adds to the list what is below an open directory.
+func (w *lostWalk) walk(fd int, list []Lost) ([]Lost, error) {
+	found := map[string]*Lost{}
+	err := beneath.Walk(fd, lostLimits, func(at int, name string, st *unix.Stat_t, rel func() string) error {
+		path, kind := w.dir+"/"+rel(), st.Mode&unix.S_IFMT
+		if kind == unix.S_IFCHR || w.ignores(path) { // a device is what a layer has of a name that was removed
+			return nil
 		}
-		if dir && (slices.Contains(w.parents, whole) || slices.ContainsFunc(w.known, func(known string) bool { return below(known, whole) })) {
-			child, err := openOwnDir(fd, name)
-			if err != nil {
-				return err
-			}
-			return w.walk(child, whole)
+		if kind == unix.S_IFDIR && st.Mode&0o700 != 0o700 { // the sandbox has ended, and the walk is to see all of it
+			_ = unix.Fchmodat(at, name, 0o700, 0)
 		}
-		return w.add(Lost{Path: whole, Dir: dir}, func(l *Lost) error { return w.count(l, fd, whole, st, maxLostDepth) })
-	})
-}
-
-// count adds a tree up, of a layer what the host does not have as well.
-func (w *lostWalk) count(l *Lost, dir int, path string, st *unix.Stat_t, depth int) error {
-	name := filepath.Base(path)
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		if w.host == "" || !sameFile(dir, name, path, st) {
+		top := w.top(path)
+		if found[top] == nil {
+			found[top] = &Lost{Path: top}
+		}
+		l := found[top]
+		l.Dir = l.Dir || top != path || kind == unix.S_IFDIR
+		if kind != unix.S_IFDIR && (!w.layer || !sameFile(at, name, path, st)) {
 			l.Files++
 			l.Size += st.Size
 		}
 		return nil
+	})
+	for _, l := range found {
+		if l.More = l.Dir && errors.Is(err, beneath.ErrTooMuch); l.Files > 0 {
+			list = append(list, *l)
+		}
 	}
-	if depth == 0 {
-		l.More = true
-		return nil
+	if errors.Is(err, beneath.ErrTooMuch) {
+		err = nil
 	}
-	fd, err := openOwnDir(dir, name)
-	if err != nil {
-		return err
-	}
-	return w.countIn(l, fd, path, depth)
+	return list, err
 }
 
-// countIn is [lostWalk.count] for what is in a directory, whose descriptor it closes.
-func (w *lostWalk) countIn(l *Lost, fd int, path string, depth int) error {
-	err := w.each(fd, func(name string, st *unix.Stat_t) error { return w.count(l, fd, path+"/"+name, st, depth-1) })
-	l.More = l.More || w.room < 0
-	return err
+// ignores reports whether a path does not count: it is known, or what tools make wherever they load something.
+func (w *lostWalk) ignores(path string) bool {
+	for name := range strings.SplitSeq(path[len(w.dir)+1:], "/") {
+		if slices.Contains(madeAnew[:], name) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(w.known, func(known string) bool { return below(path, known) })
+}
+
+// top returns what a path is listed as: the first directory on the way to it that the command has made, or itself.
+// What is known in a directory leaves the other entries of that to be named one by one.
+func (w *lostWalk) top(path string) string {
+	if w.whole {
+		return w.dir
+	}
+	at := w.dir
+	for name := range strings.SplitSeq(path[len(w.dir)+1:], "/") {
+		at += "/" + name
+		if !slices.Contains(w.parents, at) && !slices.ContainsFunc(w.known, func(known string) bool { return below(known, at) }) {
+			break
+		}
+	}
+	return at
 }
 
 // maxSame bounds a file that is compared with the host's: what tools fill in again is small.
@@ -221,51 +218,3 @@ func sameFile(dir int, name, path string, st *unix.Stat_t) bool {
 
 // madeAnew are what Python and cargo make wherever they load something.
 var madeAnew = [...]string{"__pycache__", ".package-cache", ".package-cache-mutate", ".global-cache"}
-
-// each calls f for the entries of a directory, as long as there is room.
-func (w *lostWalk) each(fd int, f func(name string, st *unix.Stat_t) error) error {
-	defer unix.Close(fd)
-	names, err := namesOf(fd)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if w.room--; w.room < 0 {
-			return nil
-		}
-		if slices.Contains(madeAnew[:], name) {
-			continue
-		}
-		var st unix.Stat_t
-		if err := unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			return err
-		}
-		if err := f(name, &st); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// namesOf returns the names in a directory, as many as are looked at.
-func namesOf(fd int) (names []string, err error) {
-	buf := make([]byte, 16<<10)
-	for len(names) <= maxLostEntries {
-		n, err := unix.ReadDirent(fd, buf)
-		if n <= 0 || err != nil {
-			return names, err
-		}
-		_, _, names = unix.ParseDirent(buf[:n], -1, names)
-	}
-	return names, nil
-}
-
-// openOwnDir opens a directory of a sandbox that has ended, whatever its mode.
-func openOwnDir(dir int, name string) (int, error) {
-	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	fd, err := unix.Openat(dir, name, flags, 0)
-	if err == unix.EACCES && unix.Fchmodat(dir, name, 0o700, 0) == nil {
-		fd, err = unix.Openat(dir, name, flags, 0)
-	}
-	return fd, err
-}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
 // Git replaces its configuration by a rename, which a mount over the file refuses, and the host's file cannot
@@ -27,7 +28,7 @@ func (s *Sandbox) Configs(merged bool) (list []workspace.Config) {
 			continue
 		}
 		open := func() (dir int, name string, err error) {
-			dir, err = openPlain(s.Private, filepath.Dir(s.plan.private(m.Link)), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
+			dir, err = beneath.Open(s.Private, filepath.Dir(s.plan.private(m.Link)), unix.O_RDONLY|unix.O_DIRECTORY)
 			return dir, filepath.Base(m.Link), err
 		}
 		list = append(list, workspace.Config{Path: m.Target, Text: m.Text, Open: open})

@@ -18,6 +18,7 @@ import (
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/namespaces/inside"
+	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
 // A RemountWatcher mounts again what the host has detached.
@@ -266,7 +267,7 @@ func (k *RemountWatcher) watch(d *watched) error {
 	if !there {
 		return nil
 	}
-	fd, err := k.views[0].open(d.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
+	fd, err := k.views[0].open(d.path, unix.O_RDONLY|unix.O_DIRECTORY)
 	if errors.Is(err, unix.EACCES) {
 		// Nobody would see it when the host replaces a file there that has a rule.
 		return hint.Errorf(fmt.Sprintf("--hide %s covers the directory itself, which needs no watching", shell.Quote(d.path)),
@@ -332,7 +333,7 @@ func (k *RemountWatcher) restore(v view, m *remount) error {
 // cover mounts over a path where a view shows it open. A directory that may have been
 // opened is held before it is covered, and is a view from then on.
 func (k *RemountWatcher) cover(v view, m *remount) error {
-	fd, err := v.open(m.path, lookup)
+	fd, err := v.open(m.path, unix.O_PATH)
 	if err != nil || fd < 0 {
 		return err
 	}
@@ -387,9 +388,6 @@ func (v view) relative(path string) string {
 	return strings.TrimPrefix(path[len(v.path):], "/")
 }
 
-// absent reports whether an error says that nothing is there.
-func absent(err error) bool { return err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP }
-
 // look returns what the view shows at a path, itself if it is a link, and
 // whether anything does.
 func (v view) look(path string) (st unix.Statx_t, there bool, err error) {
@@ -398,7 +396,7 @@ func (v view) look(path string) (st unix.Statx_t, there bool, err error) {
 	switch {
 	case err == nil:
 		return st, true, nil
-	case absent(err):
+	case beneath.Gone(err):
 		return st, false, nil
 	case err == unix.EACCES:
 		// What the host puts there could no longer be covered again, and by a descriptor that it
@@ -421,9 +419,9 @@ func (v view) covered(path string) (bool, error) {
 
 // open opens what the view shows at a path, itself if it is a link: -1 if nothing
 // is there.
-func (v view) open(path string, flags uint64) (fd int, err error) {
-	fd, err = openPlain(v.fd, v.relative(path), flags|unix.O_NOFOLLOW)
-	if absent(err) {
+func (v view) open(path string, flags int) (fd int, err error) {
+	fd, err = beneath.Open(v.fd, v.relative(path), flags)
+	if beneath.Gone(err) {
 		return -1, nil
 	}
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/pccrun/pccrun/internal/credentials"
 	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/namespaces/inside"
+	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
 // Started as root, pccrun gives that up for an identity that owns nothing on
@@ -132,23 +133,9 @@ type owner struct {
 // ownedWith returns for each mount the index of the host's tree around it by whose owner its files
 // are the identity's as well, since the mount grants no more than that tree; else -1.
 func (p *Plan) ownedWith() []int {
-	around := make([]int, len(p.Mounts))
-	var stack []int
-	for i := range p.Mounts {
-		m := &p.Mounts[i]
-		for len(stack) > 0 && !below(m.Target, p.Mounts[stack[len(stack)-1]].Target) {
-			stack = stack[:len(stack)-1]
-		}
-		around[i] = -1
-		if len(stack) > 0 {
-			last := stack[len(stack)-1]
-			if w := &p.Mounts[last]; m.Source == m.Target && w.Source == w.Target && 0 < m.grants() && m.grants() <= w.grants() {
-				around[i] = last
-			}
-		}
-		stack = append(stack, i)
-	}
-	return around
+	return around(p.Mounts, func(*Mount) bool { return true }, func(m, w *Mount) bool {
+		return m.Source == m.Target && w.Source == w.Target && 0 < m.grants() && m.grants() <= w.grants()
+	})
 }
 
 // grants orders mounts by what may be done in the host's files there: 0 where there are none.
@@ -167,7 +154,12 @@ func (m *Mount) grants() int {
 // donate opens what is bound, as if it belonged to the identity: its own owner's files
 // if none is known.
 func (m *Mount) donate(id Identity, maps map[owner]*os.File, of *owner) (int, error) {
-	fd, err := openPlain(unix.AT_FDCWD, m.Source, lookup|m.noFollow())
+	dir, name, err := beneath.ParentOf(m.Source)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(dir)
+	fd, err := beneath.Open(dir, name, unix.O_PATH)
 	if err != nil {
 		return -1, err
 	}
@@ -175,6 +167,9 @@ func (m *Mount) donate(id Identity, maps map[owner]*os.File, of *owner) (int, er
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return -1, err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFLNK && !m.OverLink {
+		return -1, unix.ELOOP
 	}
 	if survey.Device(st.Dev) != m.Dev || st.Ino != m.Ino {
 		return -1, unix.ESTALE

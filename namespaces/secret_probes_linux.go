@@ -1,13 +1,14 @@
 package namespaces
 
 import (
-	"os"
+	"errors"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/namespaces/inside"
+	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
 // A trace reports, when the run has ended, that the command looked for something that is not
@@ -130,19 +131,17 @@ func (s *Sandbox) hasEntries(away string) bool {
 	if in < 0 {
 		return false
 	}
-	fd, err := openPlain(s.Private, entry(in)+away[len(s.plan.Mounts[in].Target):], unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	fd, err := beneath.Open(s.Private, entry(in)+away[len(s.plan.Mounts[in].Target):], unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return false
 	}
-	dir := os.NewFile(uintptr(fd), away)
-	defer dir.Close()
-	names, _ := dir.Readdirnames(1)
-	return len(names) > 0
+	defer unix.Close(fd)
+	return errors.Is(beneath.Empty(fd), beneath.ErrNotMade)
 }
 
 // wasRead reports whether a trace is as it was made, but for having been read.
 func (s *Sandbox) wasRead(name string) bool {
-	fd, err := openPlain(s.Private, name, lookup|unix.O_NOFOLLOW)
+	fd, err := beneath.Open(s.Private, name, unix.O_PATH)
 	if err != nil {
 		return false
 	}

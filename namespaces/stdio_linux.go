@@ -113,6 +113,7 @@ func JudgeStdio(kept bool) (*Stdio, error) {
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err == nil && flags&unix.O_PATH != 0 {
 			return nil, fmt.Errorf("%s: opened with O_PATH, so it cannot be read or written", stdNames[fd])
 		}
+		pumped := kept && fd > 0
 		switch st.Mode & unix.S_IFMT {
 		case unix.S_IFCHR:
 			if modes, err := unix.IoctlGetTermios(fd, unix.TCGETS); err == nil {
@@ -124,24 +125,16 @@ func JudgeStdio(kept bool) (*Stdio, error) {
 				continue
 			}
 		case unix.S_IFREG, unix.S_IFIFO:
-			if err := s.pump(fd, stats[:]); err != nil {
-				return nil, err
-			}
-			continue
-		case unix.S_IFSOCK:
-			if !stream(fd) || fd == 0 && local(fd) && !same(&stats[0], &stats[1]) && !same(&stats[0], &stats[2]) {
-				break // of a message nothing but the command knows where it ends
-			}
-			if err := s.pump(fd, stats[:]); err != nil {
-				return nil, err
-			}
-			continue
+			pumped = true
+		case unix.S_IFSOCK: // of a message nothing but the command knows where it ends
+			alone := fd == 0 && local(fd) && !same(&stats[0], &stats[1]) && !same(&stats[0], &stats[2])
+			pumped = pumped || stream(fd) && !alone
 		default:
 			if err := judgeAnonymous(fd, st); err != nil {
 				return nil, fmt.Errorf("%s: %w", stdNames[fd], err)
 			}
 		}
-		if kept && fd > 0 {
+		if pumped {
 			if err := s.pump(fd, stats[:]); err != nil {
 				return nil, err
 			}

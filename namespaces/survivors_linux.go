@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/procfs"
+	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
 // maxSurvivors bounds how many processes are looked at: pid 1 does not wait
@@ -17,7 +18,7 @@ const maxSurvivors = 4096
 // sandbox's own /proc lists them: nobody else's are there. Go's telemetry, which does no harm, is none. A name is what the
 // process calls itself, proc_pid_comm(5).
 func (s *Sandbox) survivors() (names []string) {
-	fd, err := unix.Openat2(s.root, "proc", &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: resolve})
+	fd, err := beneath.Open(s.root, "proc", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil
 	}

@@ -3,6 +3,7 @@ package seccomp
 import (
 	"encoding/binary"
 	"fmt"
+	"runtime"
 )
 
 // Data is struct seccomp_data of linux/seccomp.h: what a filter sees of a call.
@@ -161,6 +162,17 @@ func (i instruction) check(after int) error {
 func (p Program) Run(d Data) Action {
 	action, _ := p.trace(d)
 	return action
+}
+
+// Answer returns what a filter answers to a call of a program for this machine, and whether that lets the call pass.
+func Answer(filter []byte, nr uint32) (a Action, passes bool, err error) {
+	p, err := Load(filter)
+	m, known := machines(runtime.GOARCH)
+	if err != nil || !known {
+		return RetKillProcess, false, err
+	}
+	a = p.Run(Data{Nr: nr, Arch: m.native().audit})
+	return a, a == RetAllow || a == RetLog, nil
 }
 
 // trace runs the program and also counts the instructions.

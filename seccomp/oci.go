@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/pccrun/pccrun/seccomp/internal/rules"
 )
 
@@ -21,18 +23,22 @@ func OCI(name, goarch string) (profile []byte, losses []string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	spec := ociProfile{"SCMP_ACT_ERRNO", rules.DefaultErrno, arches, nil}
+	fallback := uint(rules.DefaultErrno)
+	spec := specs.LinuxSeccomp{DefaultAction: specs.ActErrno, DefaultErrnoRet: &fallback}
+	for _, name := range arches {
+		spec.Architectures = append(spec.Architectures, specs.Arch(name))
+	}
 	for _, r := range list {
 		for _, path := range r.Node.Paths() {
-			call := ociCall{Names: r.Names, Action: "SCMP_ACT_ALLOW"}
+			call := specs.LinuxSyscall{Names: r.Names, Action: specs.ActAllow}
 			if path.Errno != rules.Allow {
-				errno := path.Errno &^ rules.Done
-				call.Action, call.ErrnoRet = "SCMP_ACT_ERRNO", &errno
+				errno := uint(path.Errno &^ rules.Done)
+				call.Action, call.ErrnoRet = specs.ActErrno, &errno
 			}
 			for _, c := range path.Conds {
-				arg := ociArg{c.Arg, c.Mask, c.Value, "SCMP_CMP_MASKED_EQ"}
+				arg := specs.LinuxSeccompArg{Index: c.Arg, Value: c.Mask, ValueTwo: c.Value, Op: specs.OpMaskedEqual}
 				if c.Differs {
-					arg = ociArg{c.Arg, c.Value, 0, "SCMP_CMP_NE"}
+					arg = specs.LinuxSeccompArg{Index: c.Arg, Value: c.Value, Op: specs.OpNotEqual}
 				}
 				call.Args = append(call.Args, arg)
 			}
@@ -59,25 +65,4 @@ func builtin(name, goarch string) (list []rules.Rule, arches []string, err error
 		return nil, nil, fmt.Errorf("built-in filter %s: architecture %q: want amd64 or arm64", name, goarch)
 	}
 	return list, arches, nil
-}
-
-type ociProfile struct {
-	DefaultAction   string    `json:"defaultAction"`
-	DefaultErrnoRet uint32    `json:"defaultErrnoRet"`
-	Architectures   []string  `json:"architectures"`
-	Syscalls        []ociCall `json:"syscalls"`
-}
-
-type ociCall struct {
-	Names    []string `json:"names"`
-	Action   string   `json:"action"`
-	ErrnoRet *uint32  `json:"errnoRet,omitempty"`
-	Args     []ociArg `json:"args,omitempty"`
-}
-
-type ociArg struct {
-	Index    uint   `json:"index"`
-	Value    uint64 `json:"value"`
-	ValueTwo uint64 `json:"valueTwo,omitempty"`
-	Op       string `json:"op"`
 }

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
 // A profile is what a JSON profile says for one machine, after its conditions
@@ -48,144 +50,155 @@ const (
 	maskedEqual
 )
 
-// parseProfile reads the JSON form of an OCI runtime configuration's
-// linux.seccomp, with what Docker and Podman add to it: archMap, name, comment,
-// includes, excludes, errno and defaultErrno. goarch is where it will run.
+// ociProfile is linux.seccomp of an OCI runtime configuration, with what Docker and Podman add to it.
+type ociProfile struct {
+	specs.LinuxSeccomp
+	DefaultErrno string    `json:"defaultErrno,omitempty"`
+	ArchMap      []archMap `json:"archMap,omitempty"`
+	Syscalls     []ociCall `json:"syscalls"`
+}
+
+type archMap struct {
+	Architecture     specs.Arch   `json:"architecture"`
+	SubArchitectures []specs.Arch `json:"subArchitectures"`
+}
+
+type ociCall struct {
+	specs.LinuxSyscall
+	Name     string     `json:"name,omitempty"`
+	Errno    string     `json:"errno,omitempty"`
+	Comment  string     `json:"comment,omitempty"`
+	Includes *selection `json:"includes,omitempty"`
+	Excludes *selection `json:"excludes,omitempty"`
+}
+
+// A selection says on which machines a rule counts, or does not.
+type selection struct {
+	Caps      []string `json:"caps"`
+	Arches    []string `json:"arches"`
+	MinKernel string   `json:"minKernel"`
+}
+
+// parseProfile reads an [ociProfile]. goarch is where it will run.
 func parseProfile(src []byte, goarch string) (*profile, error) {
 	machine, ok := machines(goarch)
 	if !ok {
 		return nil, fmt.Errorf("architecture %q: want amd64 or arm64", goarch)
 	}
-	p := &parser{dec: json.NewDecoder(bytes.NewReader(src)), src: src, machine: machine}
-	p.dec.UseNumber()
-	return p.profile()
+	var read ociProfile
+	err := json.Unmarshal(src, &read)
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		return nil, fmt.Errorf("line %d: %w", lineOf(src, syntax.Offset), err)
+	case errors.As(err, &kind):
+		key := strings.NewReplacer("LinuxSeccomp.", "", "LinuxSyscall.", "").Replace(kind.Field + ": ") // embedded types
+		return nil, fmt.Errorf("line %d: %s%s: want %s", lineOf(src, kind.Offset), strings.TrimPrefix(key, ": "), kind.Value, wanted(kind.Type))
+	case err != nil:
+		return nil, err
+	}
+	p := &parser{dec: json.NewDecoder(bytes.NewReader(src)), src: src, machine: machine, lines: map[string]int{}, keys: map[string]bool{}, line: 1}
+	addKeys(p.keys, "", reflect.TypeFor[ociProfile]())
+	p.find("", "")
+	return p.profile(&read)
 }
 
-// A parser walks the tokens of a profile. It keeps the path to where it is for
-// errors, and stops at the first.
+func lineOf(src []byte, offset int64) int { return 1 + bytes.Count(src[:offset], []byte("\n")) }
+
+// wanted says what is read into a type.
+func wanted(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Slice:
+		return "an array"
+	case reflect.Struct:
+		return "an object"
+	}
+	return "a whole number from 0 on"
+}
+
+// addKeys lists the keys that are read into a type: those of the objects in it follow theirs and a point.
+func addKeys(keys map[string]bool, under string, t reflect.Type) {
+	for t.Kind() == reflect.Slice || t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		if !f.Anonymous {
+			key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			keys[under+key] = true
+			addKeys(keys, under+key+".", f.Type)
+		}
+	}
+}
+
+// A parser makes rules of what was read, and stops at the first mistake.
 type parser struct {
 	dec     *json.Decoder
 	src     []byte
-	path    []string
 	machine machine
+	keys    map[string]bool // that are known: "syscalls.args.index"
+	lines   map[string]int  // in which the value at a path begins: "syscalls[3].args[0].index"
 	err     error
 
 	counted int64 // bytes of src in which lines are counted
-	line    int   // newlines in them
+	line    int
 }
 
-// fail keeps the first error, with line and key.
-func (p *parser) fail(format string, args ...any) {
-	if p.err == nil {
-		p.err = fmt.Errorf("%s: %s", p.origin(), fmt.Sprintf(format, args...))
+// find finds the lines of a value and of all that is in it. What encoding/json passes over is a mistake
+// here: a key that is not known, spelled as it is, or that comes twice.
+func (p *parser) find(path, key string) {
+	token := p.next(path)
+	switch token {
+	case json.Delim('{'):
+		for p.err == nil && p.dec.More() {
+			name, _ := p.next("").(string)
+			under, below := strings.TrimPrefix(path+"."+printable(name), "."), strings.TrimPrefix(key+"."+name, ".")
+			twice := p.lines[under] != 0
+			p.lines[under] = p.line
+			switch {
+			case twice:
+				p.fail(under, "given twice")
+			case !p.keys[below]:
+				p.fail(under, "unknown key")
+			}
+			p.find(under, below)
+		}
+	case json.Delim('['):
+		for i := 0; p.err == nil && p.dec.More(); i++ {
+			p.find(fmt.Sprintf("%s[%d]", path, i), key)
+		}
+	default:
+		return
 	}
+	p.next("")
 }
 
-func (p *parser) origin() string {
+// next returns the next token of a text that is known to be JSON, and remembers in which line the value at a path begins.
+func (p *parser) next(path string) json.Token {
+	token, _ := p.dec.Token()
 	to := p.dec.InputOffset()
 	p.line += bytes.Count(p.src[p.counted:to], []byte("\n"))
 	p.counted = to
-	at := fmt.Sprintf("line %d", 1+p.line)
-	if key := strings.TrimPrefix(strings.Join(p.path, ""), "."); key != "" {
-		at += ": " + key
+	if p.lines[path] == 0 {
+		p.lines[path] = p.line
 	}
-	return at
+	return token
 }
 
-func (p *parser) token() json.Token {
-	if p.err != nil {
-		return nil
+// fail keeps the first mistake, with line and key.
+func (p *parser) fail(path, format string, args ...any) {
+	if p.err == nil {
+		p.err = fmt.Errorf("%s: %s", p.origin(path), fmt.Sprintf(format, args...))
 	}
-	t, err := p.dec.Token()
-	if err != nil {
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		p.fail("%v", err)
-	}
-	return t
 }
 
-// keys are what an object may hold, and what reads the value of each.
-type keys map[string]func()
-
-// object reads an object, or null, and returns where it began. A key that comes twice, or that is
-// not known, is an error.
-func (p *parser) object(known keys) (origin string) {
-	switch t := p.token(); t {
-	case nil:
-		return ""
-	case json.Delim('{'):
-	default:
-		p.fail("%v: want an object", t)
-		return ""
-	}
-	origin = p.origin()
-	seen := make(map[string]bool)
-	for p.err == nil && p.dec.More() {
-		key, _ := p.token().(string)
-		p.path = append(p.path, "."+printable(key))
-		switch read := known[key]; {
-		case p.err != nil:
-		case seen[key]:
-			p.fail("given twice")
-		case read == nil:
-			p.fail("unknown key")
-		default:
-			read()
-		}
-		seen[key] = true
-		p.path = p.path[:len(p.path)-1]
-	}
-	p.token()
-	return origin
-}
-
-// array reads an array, or null, and calls item for each element.
-func (p *parser) array(item func()) {
-	switch t := p.token(); t {
-	case nil:
-		return
-	case json.Delim('['):
-	default:
-		p.fail("%v: want an array", t)
-		return
-	}
-	for i := 0; p.err == nil && p.dec.More(); i++ {
-		p.path = append(p.path, fmt.Sprintf("[%d]", i))
-		item()
-		p.path = p.path[:len(p.path)-1]
-	}
-	p.token()
-}
-
-func (p *parser) text() string {
-	t := p.token()
-	s, ok := t.(string)
-	if !ok {
-		p.fail("%v: want a string", t)
-	}
-	return s
-}
-
-func (p *parser) texts() (list []string) {
-	p.array(func() { list = append(list, p.text()) })
-	return list
-}
-
-func (p *parser) number(limit uint64) uint64 {
-	t := p.token()
-	n, ok := t.(json.Number)
-	if !ok {
-		p.fail("%v: want a number", t)
-		return 0
-	}
-	v, err := strconv.ParseUint(n.String(), 10, 64)
-	if err != nil || v > limit {
-		p.fail("%s: want a whole number from 0 to %d", printable(n.String()), limit)
-		return 0
-	}
-	return v
+func (p *parser) origin(path string) string {
+	return strings.TrimSuffix(fmt.Sprintf("line %d: %s", p.lines[path], path), ": ")
 }
 
 // printable returns s, or a quoted and shortened form that is safe in one line.
@@ -199,59 +212,48 @@ func printable(s string) string {
 	return s
 }
 
-// An answer is an action with the errno that goes with it, as a profile gives
-// them: in up to three keys, in any order.
-type answer struct {
-	action    string
-	errnoRet  *uint64 // errnoRet
-	errnoName string  // errno
-}
-
 // maxErrno is MAX_ERRNO of linux/err.h; the kernel cuts larger ones down to it.
 const maxErrno = 4095
 
-func (p *parser) errnoRet() *uint64 {
-	v := p.number(maxErrno)
-	return &v
-}
-
-// resolve returns the action. An errno may be given only with SCMP_ACT_ERRNO,
-// where it is EPERM if it is not given.
-func (p *parser) resolve(a answer) Action {
+// resolve returns the action of a rule, or of the profile. An errno, by number or name, may be given only
+// with SCMP_ACT_ERRNO, where it is EPERM if it is not given.
+func (p *parser) resolve(path string, name specs.LinuxSeccompAction, errno *uint, errnoName string) Action {
 	action, known := map[string]Action{
 		"SCMP_ACT_ALLOW": RetAllow, "SCMP_ACT_ERRNO": RetErrno, "SCMP_ACT_KILL": RetKillThread, "SCMP_ACT_KILL_THREAD": RetKillThread,
 		"SCMP_ACT_KILL_PROCESS": RetKillProcess, "SCMP_ACT_TRAP": RetTrap, "SCMP_ACT_LOG": RetLog,
-	}[a.action]
+	}[string(name)]
 	switch {
 	case known:
-	case a.action == "SCMP_ACT_TRACE": // a payload may trace its children, and would decide for itself
-		p.fail("action SCMP_ACT_TRACE: not supported: a tracer inside would decide")
-	case a.action == "SCMP_ACT_NOTIFY":
-		p.fail("action SCMP_ACT_NOTIFY: not supported: there is no supervisor to ask")
-	case a.action == "":
-		p.fail("no action")
+	case name == specs.ActTrace: // a payload may trace its children, and would decide for itself
+		p.fail(path, "action SCMP_ACT_TRACE: not supported: a tracer inside would decide")
+	case name == specs.ActNotify:
+		p.fail(path, "action SCMP_ACT_NOTIFY: not supported: there is no supervisor to ask")
+	case name == "":
+		p.fail(path, "no action")
 	default:
-		p.fail("action %s: unknown", printable(a.action))
+		p.fail(path, "action %s: unknown", printable(string(name)))
 	}
 	if action != RetErrno {
-		if a.errnoRet != nil || a.errnoName != "" {
-			p.fail("an errno is for SCMP_ACT_ERRNO only")
+		if errno != nil || errnoName != "" {
+			p.fail(path, "an errno is for SCMP_ACT_ERRNO only")
 		}
 		return action
 	}
-	number := uint64(1) // EPERM
-	if a.errnoName != "" {
-		named, ok := errnoNumber(a.errnoName)
+	number := uint(1) // EPERM
+	if errnoName != "" {
+		named, ok := errnoNumber(errnoName)
 		if !ok {
-			p.fail("errno %s: not known by name here: give its number as errnoRet", printable(a.errnoName))
+			p.fail(path, "errno %s: not known by name here: give its number as errnoRet", printable(errnoName))
 		}
 		number = named
 	}
-	if a.errnoRet != nil {
-		if a.errnoName != "" && *a.errnoRet != number {
-			p.fail("errno %s and errnoRet %d contradict each other", a.errnoName, *a.errnoRet)
+	if errno != nil {
+		if errnoName != "" && *errno != number {
+			p.fail(path, "errno %s and errnoRet %d contradict each other", errnoName, *errno)
 		}
-		number = *a.errnoRet
+		if number = *errno; number > maxErrno {
+			p.fail(path, "errno %d: want a whole number from 0 to %d", number, maxErrno)
+		}
 	}
 	return Errno(uint16(number))
 }
@@ -261,70 +263,55 @@ func (p *parser) resolve(a answer) Action {
 const errnos = " EPERM=1 ENOENT=2 ESRCH=3 EIO=5 EBADF=9 EAGAIN=11 ENOMEM=12 EACCES=13 EFAULT=14 ENODEV=19 EINVAL=22 " +
 	"ENOTTY=25 ENOSYS=38 EPROTONOSUPPORT=93 ESOCKTNOSUPPORT=94 EOPNOTSUPP=95 ENOTSUP=95 EAFNOSUPPORT=97 "
 
-func errnoNumber(name string) (uint64, bool) {
+func errnoNumber(name string) (uint, bool) {
 	_, after, known := strings.Cut(errnos, " "+name+"=")
 	digits, _, _ := strings.Cut(after, " ")
 	number, err := strconv.ParseUint(digits, 10, 16)
-	return number, known && err == nil
+	return uint(number), known && err == nil
 }
 
-func (p *parser) profile() (*profile, error) {
-	var prof profile
-	var fallback answer
-	var listed, mapped []string
-	listener := func() {
-		if p.text() != "" {
-			p.fail("not supported: there is no supervisor to ask")
+func (p *parser) profile(read *ociProfile) (*profile, error) {
+	prof := &profile{fallback: p.resolve("", read.DefaultAction, read.DefaultErrnoRet, read.DefaultErrno)}
+	for path, listener := range map[string]string{"listenerPath": read.ListenerPath, "listenerMetadata": read.ListenerMetadata} {
+		if listener != "" {
+			p.fail(path, "not supported: there is no supervisor to ask")
 		}
 	}
-	p.object(keys{
-		"defaultAction":    func() { fallback.action = p.text() },
-		"defaultErrnoRet":  func() { fallback.errnoRet = p.errnoRet() },
-		"defaultErrno":     func() { fallback.errnoName = p.text() },
-		"architectures":    func() { listed = p.texts() },
-		"archMap":          func() { mapped = p.archMap() },
-		"flags":            p.flags,
-		"listenerPath":     listener,
-		"listenerMetadata": listener,
-		"syscalls":         func() { p.array(func() { prof.rules = append(prof.rules, p.rule()...) }) },
-	})
-	if p.err == nil {
-		if _, err := p.dec.Token(); !errors.Is(err, io.EOF) {
-			p.fail("something follows the profile")
+	for _, flag := range read.Flags {
+		// These make no difference here: the filter is loaded before there is a second thread, and speculation
+		// is the launcher's choice.
+		if flag != "SECCOMP_FILTER_FLAG_TSYNC" && flag != specs.LinuxSeccompFlagSpecAllow {
+			p.fail("flags", "flag %s: not supported", printable(string(flag)))
 		}
 	}
-	prof.fallback = p.resolve(fallback)
-	if len(listed) > 0 && len(mapped) > 0 {
-		p.fail("architectures and archMap: give one of them")
+	listed := read.Architectures
+	if len(listed) > 0 && len(read.ArchMap) > 0 {
+		p.fail("", "architectures and archMap: give one of them")
 	}
-	prof.arches = p.arches(append(listed, mapped...))
-	return &prof, p.err
-}
-
-// archMap returns the architectures that the map gives this machine.
-func (p *parser) archMap() (list []string) {
-	p.array(func() {
-		var name string
-		var sub []string
-		p.object(keys{"architecture": func() { name = p.text() }, "subArchitectures": func() { sub = p.texts() }})
-		p.arches(append(sub, name)) // a mistake counts, also for another machine
-		if name == p.machine.native().oci {
-			list = append(append(list, name), sub...)
+	for i, m := range read.ArchMap {
+		names := append([]specs.Arch{m.Architecture}, m.SubArchitectures...)
+		p.arches(fmt.Sprintf("archMap[%d]", i), names) // a mistake counts, also for another machine
+		if string(m.Architecture) == p.machine.native().oci {
+			listed = append(listed, names...)
 		}
-	})
-	return list
+	}
+	prof.arches = p.arches("architectures", listed)
+	for i := range read.Syscalls {
+		prof.rules = append(prof.rules, p.rule(fmt.Sprintf("syscalls[%d]", i), &read.Syscalls[i])...)
+	}
+	return prof, p.err
 }
 
 // arches returns what of a list this machine's kernel could run. Its own
 // architecture is always among it, as with OCI runtimes.
-func (p *parser) arches(names []string) []arch {
+func (p *parser) arches(path string, names []specs.Arch) []arch {
 	list := []arch{p.machine.native()}
 	for _, name := range names {
-		if !slices.Contains(ociArches, name) {
-			p.fail("architecture %s: unknown", printable(name))
+		if !slices.Contains(ociArches, string(name)) {
+			p.fail(path, "architecture %s: unknown", printable(string(name)))
 		}
 		for _, a := range p.machine.arches[1:] {
-			if a.oci == name && !slices.Contains(list, a) {
+			if a.oci == string(name) && !slices.Contains(list, a) {
 				list = append(list, a)
 			}
 		}
@@ -340,48 +327,29 @@ var ociArches = []string{
 	"SCMP_ARCH_PARISC64", "SCMP_ARCH_RISCV64", "SCMP_ARCH_LOONGARCH64", "SCMP_ARCH_M68K", "SCMP_ARCH_SH", "SCMP_ARCH_SHEB",
 }
 
-// flags accepts what makes no difference here: the filter is loaded before
-// there is a second thread, and speculation is the launcher's choice.
-func (p *parser) flags() {
-	for _, flag := range p.texts() {
-		switch flag {
-		case "SECCOMP_FILTER_FLAG_TSYNC", "SECCOMP_FILTER_FLAG_SPEC_ALLOW":
-		default:
-			p.fail("flag %s: not supported", printable(flag))
+// rule returns the rules that an element of syscalls comes to here: none if it is for another machine, or
+// for capabilities, which a payload never has.
+func (p *parser) rule(path string, c *ociCall) []rule {
+	r := rule{names: c.Names, origin: p.origin(path)}
+	if c.Name != "" {
+		if len(c.Names) > 0 {
+			p.fail(path, "name and names: give one of them")
 		}
-	}
-}
-
-// rule reads an element of syscalls and returns the rules that it comes to
-// here: none if it is for another machine, or for capabilities, which a
-// payload never has.
-func (p *parser) rule() []rule {
-	var r rule
-	var a answer
-	var one string
-	applies := true
-	r.origin = p.object(keys{
-		"name":     func() { one = p.text() },
-		"names":    func() { r.names = p.texts() },
-		"action":   func() { a.action = p.text() },
-		"errnoRet": func() { a.errnoRet = p.errnoRet() },
-		"errno":    func() { a.errnoName = p.text() },
-		"args":     func() { p.array(func() { r.conds = append(r.conds, p.condition()) }) },
-		"comment":  func() { p.text() },
-		"includes": func() { applies = p.includes() && applies },
-		"excludes": func() { applies = !p.excludes() && applies },
-	})
-	if one != "" {
-		if len(r.names) > 0 {
-			p.fail("name and names: give one of them")
-		}
-		r.names = []string{one}
+		r.names = []string{c.Name}
 	}
 	if len(r.names) == 0 || slices.Contains(r.names, "") {
-		p.fail("a rule without a system call's name")
+		p.fail(path, "a rule without a system call's name")
 	}
-	r.action = p.resolve(a)
-	if !applies {
+	r.action = p.resolve(path, c.Action, c.ErrnoRet, c.Errno)
+	for i, a := range c.Args {
+		r.conds = append(r.conds, p.condition(fmt.Sprintf("%s.args[%d]", path, i), a))
+	}
+	own := p.machine.native().docker
+	p.minKernel(path+".includes.minKernel", c.Includes) // what is asked must be met by every kernel that pccrun runs on
+	if s := c.Includes; s != nil && (len(s.Caps) > 0 || len(s.Arches) > 0 && !slices.Contains(s.Arches, own)) {
+		return nil
+	}
+	if p.minKernel(path+".excludes.minKernel", c.Excludes) || c.Excludes != nil && slices.Contains(c.Excludes.Arches, own) {
 		return nil
 	}
 	if !repeats(r.conds) {
@@ -410,51 +378,21 @@ func repeats(conds []condition) bool {
 	return false
 }
 
-func (p *parser) condition() condition {
-	var c condition
-	var op string
-	var value, valueTwo uint64
-	p.object(keys{
-		"index":    func() { c.arg = uint(p.number(5)) },
-		"value":    func() { value = p.number(1<<64 - 1) },
-		"valueTwo": func() { valueTwo = p.number(1<<64 - 1) },
-		"op":       func() { op = p.text() },
-	})
+func (p *parser) condition(path string, a specs.LinuxSeccompArg) condition {
+	if a.Index > 5 {
+		p.fail(path+".index", "%d: want a whole number from 0 to 5", a.Index)
+		return condition{}
+	}
+	op := string(a.Op)
 	i := slices.Index([]string{"EQ", "NE", "LT", "LE", "GT", "GE", "MASKED_EQ"}, strings.TrimPrefix(op, "SCMP_CMP_")) // as comparison has them
 	if i < 0 || !strings.HasPrefix(op, "SCMP_CMP_") {
-		p.fail("op %s: unknown", printable(op))
+		p.fail(path, "op %s: unknown", printable(op))
 	}
-	if c.op, c.value = comparison(i), value; c.op == maskedEqual {
-		c.mask, c.value = value, valueTwo&value
+	c := condition{arg: a.Index, op: comparison(i), value: a.Value}
+	if c.op == maskedEqual {
+		c.mask, c.value = a.Value, a.ValueTwo&a.Value
 	}
 	return c
-}
-
-// A selection is what includes or excludes say.
-type selection struct {
-	caps, arches []string
-	kernel       bool // a minKernel is given, and met
-}
-
-func (p *parser) selection() (s selection) {
-	p.object(keys{
-		"caps":      func() { s.caps = p.texts() },
-		"arches":    func() { s.arches = p.texts() },
-		"minKernel": func() { s.kernel = p.minKernel() },
-	})
-	return s
-}
-
-// includes reports whether all that is asked is so here.
-func (p *parser) includes() bool {
-	s := p.selection()
-	return len(s.caps) == 0 && (len(s.arches) == 0 || slices.Contains(s.arches, p.machine.native().docker))
-}
-
-// excludes reports whether anything that is named is so here.
-func (p *parser) excludes() bool {
-	s := p.selection()
-	return s.kernel || slices.Contains(s.arches, p.machine.native().docker)
 }
 
 // oldestKernel is the oldest that pccrun starts sandboxes on, 5.12. A filter
@@ -462,21 +400,19 @@ func (p *parser) excludes() bool {
 // later one cannot be decided.
 const oldestMajor, oldestMinor = 5, 12
 
-// minKernel reads "4.8" and reports whether one is asked for at all: what is
-// asked must be met by every kernel that pccrun runs on.
-func (p *parser) minKernel() bool {
-	text := p.text()
-	if text == "" {
+// minKernel reads "4.8" and reports whether one is asked for at all.
+func (p *parser) minKernel(path string, s *selection) bool {
+	if s == nil || s.MinKernel == "" {
 		return false
 	}
-	before, after, _ := strings.Cut(text, ".")
+	before, after, _ := strings.Cut(s.MinKernel, ".")
 	major, err1 := strconv.ParseUint(before, 10, 8)
 	minor, err2 := strconv.ParseUint(after, 10, 8)
 	switch {
 	case err1 != nil || err2 != nil:
-		p.fail("%s: want a kernel version like 4.8", printable(text))
+		p.fail(path, "%s: want a kernel version like 4.8", printable(s.MinKernel))
 	case major > oldestMajor || major == oldestMajor && minor > oldestMinor:
-		p.fail("%s: not supported: want %d.%d or older; every kernel that runs pccrun is at least that new", printable(text), oldestMajor, oldestMinor)
+		p.fail(path, "%s: not supported: want %d.%d or older; every kernel that runs pccrun is at least that new", printable(s.MinKernel), oldestMajor, oldestMinor)
 	}
 	return true
 }

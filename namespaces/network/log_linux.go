@@ -6,8 +6,10 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"syscall"
 	"time"
 
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -41,10 +43,9 @@ const (
 // bind asks for the packets of our group, each as soon as it was refused.
 func bind() *batch {
 	w := &batch{}
-	w.message("subscribe to denied packets", unix.NFNL_SUBSYS_ULOG<<8|logConfig, unix.NLM_F_ACK, unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, logGroup)
-	w.attr(cfgCommand, commandBind)
-	w.attr(cfgMode, 0, 0, 0, snapshot, copyPacket, 0) // struct nfulnl_msg_config_mode
-	w.be32(cfgQueue, 1)
+	w.message("subscribe to denied packets", unix.NFNL_SUBSYS_ULOG<<8|logConfig, unix.NLM_F_ACK, &nl.Nfgenmsg{ResId: nl.Swap16(logGroup)},
+		attr(cfgCommand, commandBind), attr(cfgMode, 0, 0, 0, snapshot, copyPacket, 0), // struct nfulnl_msg_config_mode
+		be32(cfgQueue, 1))
 	return w
 }
 
@@ -65,59 +66,48 @@ func (n *Net) Refused(ctx context.Context, report func(Refusal)) {
 	}
 	defer n.log.Close()
 	defer context.AfterFunc(ctx, n.last)()
+	raw, err := n.log.SyscallConn()
+	if err != nil {
+		return
+	}
 	buf := make([]byte, 16<<10)
-	for {
-		size, err := n.log.Read(buf)
-		switch {
-		case err == nil:
-			parseRefusals(buf[:size], report)
-		case errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.EINTR):
-			// more was refused than we could read
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			n.drain(buf, report)
-			return
-		default:
-			return
+	read := func(fd uintptr) (done bool) {
+		for {
+			switch size, _, err := unix.Recvfrom(int(fd), buf, unix.MSG_DONTWAIT); {
+			case err == unix.EAGAIN:
+				return false
+			case err == unix.ENOBUFS, err == unix.EINTR: // of the first: more was refused than was read
+			case err != nil || size <= 0:
+				return true
+			default:
+				parseRefusals(buf[:size], report)
+			}
 		}
+	}
+	if err := raw.Read(read); errors.Is(err, os.ErrDeadlineExceeded) {
+		_ = raw.Control(func(fd uintptr) { read(fd) })
 	}
 }
 
 // last makes Refused read what is left, and end.
 func (n *Net) last() { _ = n.log.SetReadDeadline(time.Unix(1, 0)) }
 
-// drain reports what is left to be read.
-func (n *Net) drain(buf []byte, report func(Refusal)) {
-	raw, err := n.log.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = raw.Control(func(fd uintptr) {
-		for {
-			size, _, err := unix.Recvfrom(int(fd), buf, unix.MSG_DONTWAIT)
-			if err == unix.ENOBUFS || err == unix.EINTR {
-				continue
-			}
-			if err != nil || size <= 0 {
-				return
-			}
-			parseRefusals(buf[:size], report)
-		}
-	})
-}
-
 // parseRefusals reads the packets in a datagram.
 func parseRefusals(b []byte, report func(Refusal)) {
-	for m := range messages(b) {
-		if m.kind != unix.NFNL_SUBSYS_ULOG<<8|logMessage || len(m.body) < 4 {
+	messages, _ := syscall.ParseNetlinkMessage(b)
+	for _, m := range messages {
+		if m.Header.Type != unix.NFNL_SUBSYS_ULOG<<8|logMessage || len(m.Data) < nl.SizeofNfgenmsg {
 			continue
 		}
 		answer := false
-		for kind, data := range attributes(m.body[4:]) {
-			switch kind {
+		// The kernel pads each attribute; without the padding of the last one the parser reads past the end.
+		attributes, _ := nl.ParseRouteAttr(m.Data[nl.SizeofNfgenmsg : len(m.Data)&^3])
+		for _, a := range attributes {
+			switch a.Attr.Type {
 			case logPrefix:
-				answer = len(data) > 1 // it stands before the packet, and others have an empty one
+				answer = len(a.Value) > 1 // it stands before the packet, and others have an empty one
 			case logPayload:
-				if r, ok := parsePacket(data, answer); ok {
+				if r, ok := parsePacket(a.Value, answer); ok {
 					report(r)
 				}
 			}

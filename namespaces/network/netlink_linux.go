@@ -4,17 +4,19 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"syscall"
 	"unsafe"
 
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
-// A batch is a run of netlink messages, netlink(7). Numbers of headers and of
-// rtnetlink are the machine's, those of nfnetlink big-endian.
+// A batch is a run of netlink messages, netlink(7). It is sent on a socket of the sandbox's network
+// namespace, which package nl cannot be given: the socket and what becomes of each message are ours.
 type batch struct {
 	b        []byte
 	steps    []step // what each message does, by its sequence number
-	start    int    // of the message that is being written
+	last     int    // where the last message begins
 	optional bool   // of the messages that follow
 }
 
@@ -25,67 +27,40 @@ type step struct {
 	err      error // what became of it
 }
 
-// message begins a message; attributes follow.
-func (w *batch) message(what string, kind, flags uint16, header ...byte) {
-	w.end()
-	w.start = len(w.b)
-	w.b = binary.NativeEndian.AppendUint32(w.b, 0) // length
-	w.b = binary.NativeEndian.AppendUint16(w.b, kind)
-	w.b = binary.NativeEndian.AppendUint16(w.b, flags|unix.NLM_F_REQUEST)
-	w.b = binary.NativeEndian.AppendUint32(w.b, uint32(len(w.steps))) // sequence
-	w.b = binary.NativeEndian.AppendUint32(w.b, 0)                    // port: the kernel's
-	w.b = append(w.b, header...)
-	w.steps = append(w.steps, step{what: what, optional: w.optional})
-}
-
-// end fills in the length of the last message.
-func (w *batch) end() {
-	if n := len(w.b) - w.start; n > 0 {
-		binary.NativeEndian.PutUint32(w.b[w.start:], uint32(n))
+// message appends a message.
+func (w *batch) message(what string, kind, flags uint16, header nl.NetlinkRequestData, attributes ...*nl.RtAttr) {
+	m := nl.NetlinkRequest{NlMsghdr: unix.NlMsghdr{Type: kind, Flags: flags | unix.NLM_F_REQUEST, Seq: uint32(len(w.steps))}}
+	m.AddData(header)
+	for _, a := range attributes {
+		m.AddData(a)
 	}
+	w.last = len(w.b)
+	w.b = append(w.b, m.Serialize()...)
+	w.steps = append(w.steps, step{what: what, optional: w.optional})
 }
 
 // acknowledge asks for an answer to the last message.
 func (w *batch) acknowledge() {
-	flags := w.b[w.start+6:]
+	flags := w.b[w.last+6:]
 	binary.NativeEndian.PutUint16(flags, binary.NativeEndian.Uint16(flags)|unix.NLM_F_ACK)
 }
 
-// attr appends an attribute. Each is padded to four bytes.
-func (w *batch) attr(kind uint16, data ...byte) {
-	w.b = binary.NativeEndian.AppendUint16(w.b, uint16(4+len(data)))
-	w.b = binary.NativeEndian.AppendUint16(w.b, kind)
-	w.b = append(w.b, data...)
-	for len(w.b)%4 != 0 {
-		w.b = append(w.b, 0)
+func attr(kind int, data ...byte) *nl.RtAttr { return nl.NewRtAttr(kind, data) }
+
+// Numbers of rtnetlink are the machine's, those of nfnetlink big-endian.
+func ne32(kind int, n uint32) *nl.RtAttr { return nl.NewRtAttr(kind, nl.Uint32Attr(n)) }
+func be32(kind int, n uint32) *nl.RtAttr { return nl.NewRtAttr(kind, nl.BEUint32Attr(n)) }
+func be64(kind int, n uint64) *nl.RtAttr { return nl.NewRtAttr(kind, nl.BEUint64Attr(n)) }
+
+func text(kind int, s string) *nl.RtAttr { return nl.NewRtAttr(kind, nl.ZeroTerminated(s)) }
+
+// nest is an attribute that holds others.
+func nest(kind int, attributes ...*nl.RtAttr) *nl.RtAttr {
+	a := nl.NewRtAttr(kind|unix.NLA_F_NESTED, nil)
+	for _, child := range attributes {
+		a.AddChild(child)
 	}
-}
-
-func (w *batch) be32(kind uint16, n uint32) {
-	w.attr(kind, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
-}
-
-func (w *batch) be64(kind uint16, n uint64) {
-	w.attr(kind, binary.BigEndian.AppendUint64(make([]byte, 0, 8), n)...)
-}
-
-// text appends a string and its NUL.
-func (w *batch) text(kind uint16, s string) {
-	at := len(w.b)
-	w.attr(kind)
-	w.b = append(append(w.b, s...), 0)
-	binary.NativeEndian.PutUint16(w.b[at:], uint16(len(w.b)-at))
-	for len(w.b)%4 != 0 {
-		w.b = append(w.b, 0)
-	}
-}
-
-// nest appends an attribute that holds others.
-func (w *batch) nest(kind uint16, body func()) {
-	at := len(w.b)
-	w.attr(kind | unix.NLA_F_NESTED)
-	body()
-	binary.NativeEndian.PutUint16(w.b[at:], uint16(len(w.b)-at))
+	return a
 }
 
 // send carries the batch out on a socket and reads what became of it: the
@@ -93,7 +68,6 @@ func (w *batch) nest(kind uint16, body func()) {
 // ask for an acknowledgement; an error of any is told unasked. The first error
 // of a message that must not fail is returned.
 func (w *batch) send(fd int) error {
-	w.end()
 	if err := toKernel(fd, w.b); err != nil {
 		return os.NewSyscallError("netlink send", err)
 	}
@@ -112,15 +86,17 @@ func (w *batch) send(fd int) error {
 		if from != 0 {
 			continue // not the kernel's
 		}
-		for m := range messages(buf[:n]) {
-			if m.kind != unix.NLMSG_ERROR || len(m.body) < 4 || int(m.seq) >= len(w.steps) {
+		messages, _ := syscall.ParseNetlinkMessage(buf[:n])
+		for _, m := range messages {
+			seq := int(m.Header.Seq)
+			if m.Header.Type != unix.NLMSG_ERROR || len(m.Data) < 4 || seq >= len(w.steps) {
 				continue
 			}
-			s := &w.steps[m.seq]
-			if errno := unix.Errno(-int32(binary.NativeEndian.Uint32(m.body))); errno != 0 && s.err == nil {
+			s := &w.steps[seq]
+			if errno := unix.Errno(-int32(binary.NativeEndian.Uint32(m.Data))); errno != 0 && s.err == nil {
 				s.err = fmt.Errorf("%s: %w", s.what, errno)
 			}
-			last = last || int(m.seq) == len(w.steps)-1
+			last = last || seq == len(w.steps)-1
 		}
 	}
 	return w.err()
@@ -161,46 +137,4 @@ func (w *batch) err() error {
 		}
 	}
 	return nil
-}
-
-// A received message: its body is what follows the header.
-type received struct {
-	kind uint16
-	seq  uint32
-	body []byte
-}
-
-// messages yields the messages of a datagram, and ends at the first that is
-// cut short.
-func messages(b []byte) func(func(received) bool) {
-	return func(yield func(received) bool) {
-		for len(b) >= unix.NLMSG_HDRLEN {
-			n := int(binary.NativeEndian.Uint32(b))
-			if n < unix.NLMSG_HDRLEN || n > len(b) {
-				return
-			}
-			m := received{binary.NativeEndian.Uint16(b[4:]), binary.NativeEndian.Uint32(b[8:]), b[unix.NLMSG_HDRLEN:n]}
-			if !yield(m) {
-				return
-			}
-			b = b[min((n+3)&^3, len(b)):]
-		}
-	}
-}
-
-// attributes yields the attributes of a message, and ends at the first that is
-// cut short.
-func attributes(b []byte) func(func(uint16, []byte) bool) {
-	return func(yield func(uint16, []byte) bool) {
-		for len(b) >= 4 {
-			n := int(binary.NativeEndian.Uint16(b))
-			if n < 4 || n > len(b) {
-				return
-			}
-			if !yield(binary.NativeEndian.Uint16(b[2:])&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER), b[4:n]) {
-				return
-			}
-			b = b[min((n+3)&^3, len(b)):]
-		}
-	}
 }

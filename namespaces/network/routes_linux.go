@@ -1,9 +1,9 @@
 package network
 
 import (
-	"encoding/binary"
 	"net/netip"
 
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,13 +18,11 @@ const bigTCP = 512000
 // first and may fail: large packets, and IPv6, whose route is the step that
 // haveIPv6 looks at.
 func (p *Plan) routes() *batch {
-	w := &batch{b: make([]byte, 0, 512), optional: true}
-	header := [16]byte{unix.AF_UNSPEC} // struct ifinfomsg; the index is the machine's int32
-	binary.NativeEndian.PutUint32(header[4:], loopback)
-	w.message("raise the MTU", unix.RTM_NEWLINK, 0, header[:]...)
-	for _, kind := range [...]uint16{unix.IFLA_GSO_MAX_SIZE, unix.IFLA_GRO_MAX_SIZE, unix.IFLA_GSO_IPV4_MAX_SIZE, unix.IFLA_GRO_IPV4_MAX_SIZE} {
-		w.ne32(kind, bigTCP)
-	}
+	w := &batch{optional: true}
+	header := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	header.Index = loopback
+	w.message("raise the MTU", unix.RTM_NEWLINK, 0, header, ne32(unix.IFLA_GSO_MAX_SIZE, bigTCP), ne32(unix.IFLA_GRO_MAX_SIZE, bigTCP),
+		ne32(unix.IFLA_GSO_IPV4_MAX_SIZE, bigTCP), ne32(unix.IFLA_GRO_IPV4_MAX_SIZE, bigTCP))
 	if HasIPv6() {
 		w.route(unix.AF_INET6, p.Range.own())
 	}
@@ -48,21 +46,14 @@ func haveIPv6(sent *batch) bool {
 // the machine has (AI_ADDRCONFIG) would find none.
 func (w *batch) route(family byte, own netip.Addr) {
 	address := own.AsSlice()
-	// struct ifaddrmsg, struct rtmsg: rtnetlink(7)
-	w.message("give the sandbox the address "+own.String(), unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL,
-		family, byte(own.BitLen()), 0, unix.RT_SCOPE_UNIVERSE, 0, 0, 0, 0)
-	binary.NativeEndian.PutUint32(w.b[len(w.b)-4:], loopback)
-	w.attr(unix.IFA_LOCAL, address...)
-	w.attr(unix.IFA_ADDRESS, address...)
+	a := nl.NewIfAddrmsg(int(family))
+	a.Prefixlen, a.Scope, a.Index = uint8(own.BitLen()), unix.RT_SCOPE_UNIVERSE, loopback
 	// Without a route of its own: that would be there before the kernel's work
 	// on the address is done, and lead nowhere until then.
-	w.ne32(unix.IFA_FLAGS, unix.IFA_F_NODAD|unix.IFA_F_NOPREFIXROUTE)
-	w.message("route every address to the sandbox's loopback", unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL,
-		family, 0, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, unix.RT_SCOPE_HOST, unix.RTN_LOCAL, 0, 0, 0, 0)
-	w.ne32(unix.RTA_OIF, loopback)
-	w.attr(unix.RTA_PREFSRC, address...)
-}
-
-func (w *batch) ne32(kind uint16, n uint32) {
-	w.attr(kind, binary.NativeEndian.AppendUint32(make([]byte, 0, 4), n)...)
+	w.message("give the sandbox the address "+own.String(), unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, a,
+		attr(unix.IFA_LOCAL, address...), attr(unix.IFA_ADDRESS, address...), ne32(unix.IFA_FLAGS, unix.IFA_F_NODAD|unix.IFA_F_NOPREFIXROUTE))
+	r := nl.NewRtMsg()
+	r.Family, r.Protocol, r.Scope, r.Type = family, unix.RTPROT_STATIC, unix.RT_SCOPE_HOST, unix.RTN_LOCAL
+	w.message("route every address to the sandbox's loopback", unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, r,
+		ne32(unix.RTA_OIF, loopback), attr(unix.RTA_PREFSRC, address...))
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -52,11 +53,8 @@ const (
 	Renew = time.Second
 )
 
-// Registers, nf_tables.h: 1 to 4 hold 16 bytes each.
-const (
-	verdict = unix.NFT_REG_VERDICT
-	first   = unix.NFT_REG_1
-)
+// first is a register of nf_tables.h: 1 to 4 hold 16 bytes each.
+const first = unix.NFT_REG_1
 
 // Attributes of tproxy, nf_tables.h.
 const (
@@ -75,27 +73,45 @@ const mangle = 1<<32 - 150
 
 // begin and finish enclose what the kernel is to do as a whole or not at all.
 func (w *batch) begin() {
-	w.message("begin", unix.NFNL_MSG_BATCH_BEGIN, 0, unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES)
+	w.message("begin", unix.NFNL_MSG_BATCH_BEGIN, 0, &nl.Nfgenmsg{ResId: nl.Swap16(unix.NFNL_SUBSYS_NFTABLES)})
 }
 
 func (w *batch) finish() {
 	w.acknowledge()
-	w.message("end", unix.NFNL_MSG_BATCH_END, 0, unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES)
+	w.message("end", unix.NFNL_MSG_BATCH_END, 0, &nl.Nfgenmsg{ResId: nl.Swap16(unix.NFNL_SUBSYS_NFTABLES)})
 	w.steps = w.steps[:len(w.steps)-1] // what stands before it is acknowledged
 }
 
-func (w *batch) nft(what string, kind, flags uint16) {
-	w.message(what, unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags, unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0)
+func (w *batch) nft(what string, kind, flags uint16, attributes ...*nl.RtAttr) {
+	w.message(what, unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags, &nl.Nfgenmsg{NfgenFamily: unix.NFPROTO_INET}, attributes...)
+}
+
+// newTable begins a batch that makes the table.
+func newTable() *batch {
+	w := &batch{b: make([]byte, 0, 8<<10)}
+	w.begin()
+	w.nft("make a table of packet rules", unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, text(unix.NFTA_TABLE_NAME, table))
+	return w
 }
 
 // ruleset returns the table with everything in it but the allowed addresses
 // that are too many for one batch: those follow, in batches of their own.
 func (p *Plan) ruleset(log bool) []*batch {
-	w := &batch{b: make([]byte, 0, 8<<10), steps: make([]step, 0, 32)}
+	toPort := payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2)
+	alive := slices.Concat(load(syn), lookup("alive", 0))
+	// A segment that opens a connection, where the launcher has given no sign of life.
+	newlyDead := slices.Concat(flags(syn), lookup("alive", unix.NFT_LOOKUP_F_INV))
+	// To a socket: that of the packet's connection, or the one that listens at our port.
+	tproxy := slices.Concat(load(capturePort>>8, capturePort&0xff),
+		expression("tproxy", be32(tproxyFamily, unix.NFPROTO_UNSPEC), be32(tproxyPort, first)))
+	accepted := expression("immediate", be32(unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT),
+		verdict(unix.NFTA_IMMEDIATE_DATA, be32(unix.NFTA_VERDICT_CODE, accept)))
+	reset := expression("reject", be32(unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_TCP_RST))
+	unreachable := expression("reject", be32(unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_ICMPX_UNREACH),
+		attr(unix.NFTA_REJECT_ICMP_CODE, unix.NFT_REJECT_ICMPX_PORT_UNREACH))
+
 	ports := slices.Compact(slices.Sorted(slices.Values(p.Ports)))
-	w.begin()
-	w.nft("make a table of packet rules", unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE)
-	w.text(unix.NFTA_TABLE_NAME, table)
+	w := newTable()
 	w.set("alive", 1, unix.NFT_SET_TIMEOUT)
 	w.set("four", 4, unix.NFT_SET_INTERVAL|unix.NFT_SET_MAP)
 	w.set("six", 16, unix.NFT_SET_INTERVAL|unix.NFT_SET_MAP)
@@ -106,27 +122,27 @@ func (p *Plan) ruleset(log bool) []*batch {
 	w.chain("capture", false)
 	w.chain("pre", true)
 
-	match := func() { w.lookup("ports", 0) }
-	if len(ports) == 1 { // which costs less than a set
-		match = w.is(byte(ports[0]>>8), byte(ports[0]))
-	}
 	if len(ports) > 0 {
-		w.rule("own", "refuse the launcher's ports while it is stopped", w.port, match, w.tcp, w.newlyDead, w.reset)
+		served := lookup("ports", 0)
+		if len(ports) == 1 { // which costs less than a set
+			served = equals(byte(ports[0]>>8), byte(ports[0]))
+		}
+		w.rule("own", "refuse the launcher's ports while it is stopped", toPort, served, isTCP(), newlyDead, reset)
 	}
 	if log {
-		w.rule("own", "report closed ports", w.tcp, w.closed, w.limit, w.logAnswer)
+		w.rule("own", "report closed ports", closedPort())
 	}
-	w.rule("own", "accept loopback traffic", w.accept)
-	w.rule("capture", "deny new connections while the launcher is stopped", w.tcp, w.newlyDead, w.reset)
-	w.rule("capture", "capture connections", w.tcp, w.tproxy, w.accept)
-	w.rule("pre", "match IPv4", w.family(unix.NFPROTO_IPV4), w.field(unix.NFT_PAYLOAD_NETWORK_HEADER, 16, 4), w.vmap("four"))
-	w.rule("pre", "match IPv6", w.family(unix.NFPROTO_IPV6), w.field(unix.NFT_PAYLOAD_NETWORK_HEADER, 24, 16), w.vmap("six"))
-	w.rule("pre", "capture DNS queries", w.port, w.is(0, 53), w.alive, w.tproxy, w.accept)
+	w.rule("own", "accept loopback traffic", accepted)
+	w.rule("capture", "deny new connections while the launcher is stopped", isTCP(), newlyDead, reset)
+	w.rule("capture", "capture connections", isTCP(), tproxy, accepted)
+	w.rule("pre", "match IPv4", family(unix.NFPROTO_IPV4), payload(unix.NFT_PAYLOAD_NETWORK_HEADER, 16, 4), vmap("four"))
+	w.rule("pre", "match IPv6", family(unix.NFPROTO_IPV6), payload(unix.NFT_PAYLOAD_NETWORK_HEADER, 24, 16), vmap("six"))
+	w.rule("pre", "capture DNS queries", toPort, equals(0, 53), alive, tproxy, accepted)
 	if log {
-		w.rule("pre", "report denied packets", w.limit, w.log)
+		w.rule("pre", "report denied packets", limit(), logged(""))
 	}
-	w.rule("pre", "refuse TCP", w.tcp, w.reset)
-	w.rule("pre", "deny the rest", w.unreachable)
+	w.rule("pre", "refuse TCP", isTCP(), reset)
+	w.rule("pre", "deny the rest", unreachable)
 
 	w.sign(aliveFor)
 	if len(ports) > 1 {
@@ -142,10 +158,10 @@ func (p *Plan) ruleset(log bool) []*batch {
 	w.finish()
 	all := []*batch{w}
 	for set, rest := range map[string][]element{"four": four[min(len(four), most):], "six": six[min(len(six), most):]} {
-		for ; len(rest) > 0; rest = rest[min(most, len(rest)):] {
+		for more := range slices.Chunk(rest, most) {
 			w := &batch{}
 			w.begin()
-			w.elements(set, rest[:min(most, len(rest))])
+			w.elements(set, more)
 			w.finish()
 			all = append(all, w)
 		}
@@ -155,12 +171,9 @@ func (p *Plan) ruleset(log bool) []*batch {
 
 // closedPorts returns a table that reports closed ports of the loopback, and changes the way of no packet.
 func closedPorts() *batch {
-	w := &batch{b: make([]byte, 0, 1<<10), steps: make([]step, 0, 8)}
-	w.begin()
-	w.nft("make a table of packet rules", unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE)
-	w.text(unix.NFTA_TABLE_NAME, table)
+	w := newTable()
 	w.chain("pre", true)
-	w.rule("pre", "report closed ports", w.tcp, w.closed, w.limit, w.logAnswer)
+	w.rule("pre", "report closed ports", closedPort())
 	w.finish()
 	return w
 }
@@ -173,9 +186,8 @@ const most = 500
 func lifeSign(lasts time.Duration) *batch {
 	w := &batch{}
 	w.begin()
-	w.nft("renew", unix.NFT_MSG_DELSETELEM, 0) // all of them: it may have expired
-	w.text(unix.NFTA_SET_ELEM_LIST_TABLE, table)
-	w.text(unix.NFTA_SET_ELEM_LIST_SET, "alive")
+	w.nft("renew", unix.NFT_MSG_DELSETELEM, 0, // all of them: it may have expired
+		text(unix.NFTA_SET_ELEM_LIST_TABLE, table), text(unix.NFTA_SET_ELEM_LIST_SET, "alive"))
 	w.sign(lasts)
 	w.finish()
 	return w
@@ -205,229 +217,121 @@ func (p *Plan) elements(is4 bool) (all []element) {
 }
 
 func (w *batch) set(name string, length, flags uint32) {
-	w.nft("make the set "+name, unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE)
-	w.text(unix.NFTA_SET_TABLE, table)
-	w.text(unix.NFTA_SET_NAME, name)
-	w.be32(unix.NFTA_SET_FLAGS, flags)
-	w.be32(unix.NFTA_SET_KEY_TYPE, 0)
-	w.be32(unix.NFTA_SET_KEY_LEN, length)
-	if flags&unix.NFT_SET_MAP != 0 {
-		w.be32(unix.NFTA_SET_DATA_TYPE, unix.NFT_DATA_VERDICT)
+	attributes := []*nl.RtAttr{
+		text(unix.NFTA_SET_TABLE, table), text(unix.NFTA_SET_NAME, name), be32(unix.NFTA_SET_FLAGS, flags), be32(unix.NFTA_SET_KEY_TYPE, 0),
+		be32(unix.NFTA_SET_KEY_LEN, length), be32(unix.NFTA_SET_ID, uint32(len(w.steps))),
 	}
-	w.be32(unix.NFTA_SET_ID, uint32(len(w.steps)))
+	if flags&unix.NFT_SET_MAP != 0 {
+		attributes = append(attributes, be32(unix.NFTA_SET_DATA_TYPE, unix.NFT_DATA_VERDICT))
+	}
+	w.nft("make the set "+name, unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, attributes...)
 }
 
 func (w *batch) elements(set string, all []element) {
-	w.nft("fill the set "+set, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE)
-	w.text(unix.NFTA_SET_ELEM_LIST_TABLE, table)
-	w.text(unix.NFTA_SET_ELEM_LIST_SET, set)
-	w.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS, func() {
-		for _, e := range all {
-			w.nest(unix.NFTA_LIST_ELEM, func() {
-				w.data(unix.NFTA_SET_ELEM_KEY, e.key...)
-				if e.end {
-					w.be32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
-				}
-				if e.chain != "" {
-					w.verdict(unix.NFTA_SET_ELEM_DATA, jump, e.chain)
-				}
-				if e.timeout > 0 {
-					w.be64(unix.NFTA_SET_ELEM_TIMEOUT, uint64(e.timeout.Milliseconds()))
-				}
-			})
+	list := nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	for _, e := range all {
+		a := nest(unix.NFTA_LIST_ELEM, data(unix.NFTA_SET_ELEM_KEY, e.key...))
+		if e.end {
+			a.AddChild(be32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END))
 		}
-	})
+		if e.chain != "" {
+			a.AddChild(verdict(unix.NFTA_SET_ELEM_DATA, be32(unix.NFTA_VERDICT_CODE, jump), text(unix.NFTA_VERDICT_CHAIN, e.chain)))
+		}
+		if e.timeout > 0 {
+			a.AddChild(be64(unix.NFTA_SET_ELEM_TIMEOUT, uint64(e.timeout.Milliseconds())))
+		}
+		list.AddChild(a)
+	}
+	w.nft("fill the set "+set, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE,
+		text(unix.NFTA_SET_ELEM_LIST_TABLE, table), text(unix.NFTA_SET_ELEM_LIST_SET, set), list)
 }
 
 // chain makes a chain, hooked in or to be jumped to.
 func (w *batch) chain(name string, hooked bool) {
-	w.nft("make the chain "+name, unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE)
-	w.text(unix.NFTA_CHAIN_TABLE, table)
-	w.text(unix.NFTA_CHAIN_NAME, name)
-	if !hooked {
-		return
+	attributes := []*nl.RtAttr{text(unix.NFTA_CHAIN_TABLE, table), text(unix.NFTA_CHAIN_NAME, name)}
+	if hooked {
+		attributes = append(attributes, text(unix.NFTA_CHAIN_TYPE, "filter"),
+			nest(unix.NFTA_CHAIN_HOOK, be32(unix.NFTA_HOOK_HOOKNUM, unix.NF_INET_PRE_ROUTING), be32(unix.NFTA_HOOK_PRIORITY, mangle)))
 	}
-	w.nest(unix.NFTA_CHAIN_HOOK, func() {
-		w.be32(unix.NFTA_HOOK_HOOKNUM, unix.NF_INET_PRE_ROUTING)
-		w.be32(unix.NFTA_HOOK_PRIORITY, mangle)
-	})
-	w.text(unix.NFTA_CHAIN_TYPE, "filter")
+	w.nft("make the chain "+name, unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, attributes...)
 }
 
 // data is a value in an attribute of its own.
-func (w *batch) data(kind uint16, value ...byte) {
-	w.nest(kind, func() { w.attr(unix.NFTA_DATA_VALUE, value...) })
+func data(kind int, value ...byte) *nl.RtAttr {
+	return nest(kind, attr(unix.NFTA_DATA_VALUE, value...))
 }
 
 // verdict is what becomes of a packet, in an attribute of its own.
-func (w *batch) verdict(kind uint16, code uint32, chain string) {
-	w.nest(kind, func() {
-		w.nest(unix.NFTA_DATA_VERDICT, func() {
-			w.be32(unix.NFTA_VERDICT_CODE, code)
-			if chain != "" {
-				w.text(unix.NFTA_VERDICT_CHAIN, chain)
-			}
-		})
-	})
+func verdict(kind int, attributes ...*nl.RtAttr) *nl.RtAttr {
+	return nest(kind, nest(unix.NFTA_DATA_VERDICT, attributes...))
 }
 
-// rule appends a rule: its expressions one after the other, until one does not
-// match.
-func (w *batch) rule(chain, what string, expressions ...func()) {
-	w.nft(what, unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND)
-	w.text(unix.NFTA_RULE_TABLE, table)
-	w.text(unix.NFTA_RULE_CHAIN, chain)
-	w.nest(unix.NFTA_RULE_EXPRESSIONS, func() {
-		for _, e := range expressions {
-			e()
-		}
-	})
+// Expressions are what a rule consists of, one after the other, until one does not match.
+type expressions []*nl.RtAttr
+
+func expression(name string, attributes ...*nl.RtAttr) expressions {
+	return expressions{nest(unix.NFTA_LIST_ELEM, text(unix.NFTA_EXPR_NAME, name), nest(unix.NFTA_EXPR_DATA, attributes...))}
 }
 
-func (w *batch) expression(name string, body func()) {
-	w.nest(unix.NFTA_LIST_ELEM, func() {
-		w.text(unix.NFTA_EXPR_NAME, name)
-		w.nest(unix.NFTA_EXPR_DATA, body)
-	})
+// rule appends a rule.
+func (w *batch) rule(chain, what string, all ...expressions) {
+	w.nft(what, unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND,
+		text(unix.NFTA_RULE_TABLE, table), text(unix.NFTA_RULE_CHAIN, chain), nest(unix.NFTA_RULE_EXPRESSIONS, slices.Concat(all...)...))
 }
 
-func (w *batch) meta(key uint32) {
-	w.expression("meta", func() {
-		w.be32(unix.NFTA_META_KEY, key)
-		w.be32(unix.NFTA_META_DREG, first)
-	})
+// What loads bytes into the register.
+
+func meta(key uint32) expressions {
+	return expression("meta", be32(unix.NFTA_META_KEY, key), be32(unix.NFTA_META_DREG, first))
 }
 
-// field loads bytes of one of a packet's headers.
-func (w *batch) field(base, offset, length uint32) func() {
-	return func() {
-		w.expression("payload", func() {
-			w.be32(unix.NFTA_PAYLOAD_DREG, first)
-			w.be32(unix.NFTA_PAYLOAD_BASE, base)
-			w.be32(unix.NFTA_PAYLOAD_OFFSET, offset)
-			w.be32(unix.NFTA_PAYLOAD_LEN, length)
-		})
-	}
+func payload(header, offset, length uint32) expressions {
+	return expression("payload", be32(unix.NFTA_PAYLOAD_DREG, first), be32(unix.NFTA_PAYLOAD_BASE, header),
+		be32(unix.NFTA_PAYLOAD_OFFSET, offset), be32(unix.NFTA_PAYLOAD_LEN, length))
 }
 
-func (w *batch) load(value ...byte) {
-	w.expression("immediate", func() {
-		w.be32(unix.NFTA_IMMEDIATE_DREG, first)
-		w.data(unix.NFTA_IMMEDIATE_DATA, value...)
-	})
+func load(value ...byte) expressions {
+	return expression("immediate", be32(unix.NFTA_IMMEDIATE_DREG, first), data(unix.NFTA_IMMEDIATE_DATA, value...))
 }
 
-// is compares what was loaded.
-func (w *batch) is(value ...byte) func() {
-	return func() {
-		w.expression("cmp", func() {
-			w.be32(unix.NFTA_CMP_SREG, first)
-			w.be32(unix.NFTA_CMP_OP, unix.NFT_CMP_EQ)
-			w.data(unix.NFTA_CMP_DATA, value...)
-		})
-	}
+// What matches, or acts, by what was loaded.
+
+func equals(value ...byte) expressions {
+	return expression("cmp", be32(unix.NFTA_CMP_SREG, first), be32(unix.NFTA_CMP_OP, unix.NFT_CMP_EQ), data(unix.NFTA_CMP_DATA, value...))
 }
 
-// mask keeps of what was loaded the bits of value.
-func (w *batch) mask(value ...byte) {
-	w.expression("bitwise", func() {
-		w.be32(unix.NFTA_BITWISE_SREG, first)
-		w.be32(unix.NFTA_BITWISE_DREG, first)
-		w.be32(unix.NFTA_BITWISE_LEN, uint32(len(value)))
-		w.data(unix.NFTA_BITWISE_MASK, value...)
-		w.data(unix.NFTA_BITWISE_XOR, make([]byte, len(value))...)
-	})
+func lookup(set string, flags uint32) expressions {
+	return expression("lookup", text(unix.NFTA_LOOKUP_SET, set), be32(unix.NFTA_LOOKUP_SREG, first), be32(unix.NFTA_LOOKUP_FLAGS, flags))
 }
 
-func (w *batch) family(f byte) func() {
-	return func() { w.meta(unix.NFT_META_NFPROTO); w.is(f)() }
+func vmap(name string) expressions {
+	return expression("lookup", text(unix.NFTA_LOOKUP_SET, name), be32(unix.NFTA_LOOKUP_SREG, first), be32(unix.NFTA_LOOKUP_DREG, unix.NFT_REG_VERDICT))
 }
 
-func (w *batch) tcp()  { w.meta(unix.NFT_META_L4PROTO); w.is(unix.IPPROTO_TCP)() }
-func (w *batch) port() { w.field(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2)() } // of the destination
+func family(f byte) expressions { return slices.Concat(meta(unix.NFT_META_NFPROTO), equals(f)) }
 
-// newlyDead matches a segment that opens a connection if the launcher has given
-// no sign of life.
-func (w *batch) newlyDead() {
-	w.flags(syn)
-	w.lookup("alive", unix.NFT_LOOKUP_F_INV)
+// flags matches a TCP segment with these of the flags that tell what it begins or ends.
+func flags(set byte) expressions {
+	return slices.Concat(payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 13, 1),
+		expression("bitwise", be32(unix.NFTA_BITWISE_SREG, first), be32(unix.NFTA_BITWISE_DREG, first), be32(unix.NFTA_BITWISE_LEN, 1),
+			data(unix.NFTA_BITWISE_MASK, opening), data(unix.NFTA_BITWISE_XOR, 0)),
+		equals(set))
 }
 
-func (w *batch) closed() { w.flags(closed) }
-
-func (w *batch) flags(set byte) {
-	w.field(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 13, 1)()
-	w.mask(opening)
-	w.is(set)()
+// logged reports the packet.
+func logged(prefix string) expressions {
+	return expression("log", text(unix.NFTA_LOG_PREFIX, prefix), attr(unix.NFTA_LOG_GROUP, 0, logGroup), be32(unix.NFTA_LOG_SNAPLEN, snapshot))
 }
 
-func (w *batch) alive() { w.load(syn); w.lookup("alive", 0) }
-
-func (w *batch) lookup(set string, flags uint32) {
-	w.expression("lookup", func() {
-		w.text(unix.NFTA_LOOKUP_SET, set)
-		w.be32(unix.NFTA_LOOKUP_SREG, first)
-		w.be32(unix.NFTA_LOOKUP_FLAGS, flags)
-	})
+func isTCP() expressions {
+	return slices.Concat(meta(unix.NFT_META_L4PROTO), equals(unix.IPPROTO_TCP))
 }
 
-// vmap does what the map says of what was loaded.
-func (w *batch) vmap(name string) func() {
-	return func() {
-		w.expression("lookup", func() {
-			w.text(unix.NFTA_LOOKUP_SET, name)
-			w.be32(unix.NFTA_LOOKUP_SREG, first)
-			w.be32(unix.NFTA_LOOKUP_DREG, verdict)
-		})
-	}
+func limit() expressions { // a second
+	return expression("limit", be64(unix.NFTA_LIMIT_RATE, 200), be64(unix.NFTA_LIMIT_UNIT, 1), be32(unix.NFTA_LIMIT_BURST, 200))
 }
 
-// tproxy hands the packet to a socket: that of its connection, or the one that
-// listens at our port.
-func (w *batch) tproxy() {
-	w.load(capturePort>>8, capturePort&0xff)
-	w.expression("tproxy", func() {
-		w.be32(tproxyFamily, unix.NFPROTO_UNSPEC)
-		w.be32(tproxyPort, first)
-	})
-}
-
-func (w *batch) accept() {
-	w.expression("immediate", func() {
-		w.be32(unix.NFTA_IMMEDIATE_DREG, verdict)
-		w.verdict(unix.NFTA_IMMEDIATE_DATA, accept, "")
-	})
-}
-
-func (w *batch) limit() {
-	w.expression("limit", func() {
-		w.be64(unix.NFTA_LIMIT_RATE, 200)
-		w.be64(unix.NFTA_LIMIT_UNIT, 1) // a second
-		w.be32(unix.NFTA_LIMIT_BURST, 200)
-	})
-}
-
-func (w *batch) log() { w.logAs("") }
-
-func (w *batch) logAnswer() { w.logAs("answer") }
-
-func (w *batch) logAs(prefix string) {
-	w.expression("log", func() {
-		if prefix != "" {
-			w.text(unix.NFTA_LOG_PREFIX, prefix)
-		}
-		w.attr(unix.NFTA_LOG_GROUP, 0, logGroup)
-		w.be32(unix.NFTA_LOG_SNAPLEN, snapshot)
-	})
-}
-
-func (w *batch) reset() {
-	w.expression("reject", func() { w.be32(unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_TCP_RST) })
-}
-
-func (w *batch) unreachable() {
-	w.expression("reject", func() {
-		w.be32(unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_ICMPX_UNREACH)
-		w.attr(unix.NFTA_REJECT_ICMP_CODE, unix.NFT_REJECT_ICMPX_PORT_UNREACH)
-	})
+// closedPort reports the answer of a port at which nobody listens.
+func closedPort() expressions {
+	return slices.Concat(isTCP(), flags(closed), limit(), logged("answer"))
 }

@@ -70,11 +70,11 @@ func (c *Call) ownDescriptor(n Name) (fd int, ok bool) {
 	if err != nil {
 		return -1, false
 	}
-	number, ok := strings.CutPrefix(text, "/proc/self/fd/")
-	if _, err := strconv.ParseUint(number, 10, 31); !ok || err != nil {
+	link, ok := ownLink(text)
+	if !ok || !strings.HasPrefix(text, "/proc/self/fd/") {
 		return -1, false
 	}
-	if fd, err = unix.Open(c.proc("fd/"+number), unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
+	if fd, err = unix.Open(c.proc(link), unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
 		return -1, false
 	}
 	if !c.alive() {
