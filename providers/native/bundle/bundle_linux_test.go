@@ -22,7 +22,7 @@ func planOf(id namespaces.Identity, mounts ...namespaces.Mount) *native.Planned 
 	return &native.Planned{
 		Policy: &profiles.Policy{Resources: profiles.Resources{Memory: profiles.Limit{Value: 1 << 30}, CPUs: profiles.Limit{Value: 500}, Pids: profiles.Limit{Value: 64}}},
 		Plan: &namespaces.Plan{
-			Shell: namespaces.Shell{Identity: id}, Mounts: mounts, FilterName: "default", Disk: 1 << 20, Inodes: 128, Deadline: time.Hour, CPUs: []byte{1},
+			Shell: namespaces.Shell{Identity: id}, Mounts: mounts, Additions: namespaces.Additions{FilterName: "default", CPUs: []byte{1}}, Disk: 1 << 20, Inodes: 128, Deadline: time.Hour,
 			Rlimits: []namespaces.Rlimit{{Resource: unix.RLIMIT_NOFILE, Soft: 1, Hard: 2}},
 			Command: namespaces.Command{Paths: []string{"/bin/a", "/usr/bin/a"}, Argv: []string{"a", "b"}, Env: []string{"X=1"}, Dir: "/srv", Umask: 0o27},
 		},
