@@ -126,7 +126,7 @@ var hints = []hint{
 	{name: "write where a protected link to a directory leads", flags: trying, prepare: "mkdir -p .claude shared; echo a > shared/x; ln -s ../shared .claude/skills", script: "echo x > .claude/skills/x", says: `denied: write .*/shared/x`},
 	{name: "a file that git writes by a copy", needs: "git", prepare: identified + `echo one > .mcp.json; git add .mcp.json; git commit -q -m one; git switch -q -c other; echo two > .mcp.json; git commit -q -a -m two; git switch -q main`, script: `git switch -q -f other; [ "$(git status --porcelain --untracked-files=no)" = "" ]`, says: `denied: change \.mcp\.json`},
 	{name: "a name that is forbidden", flags: "--protect-strict", script: "echo x > .mcp.json", says: `denied: write .*/\.mcp\.json`},
-	{name: "a directory in quarantine", script: "for i in $(seq 500); do mkdir -p .zed && rmdir .zed || exit 1; done", says: `quarantined: \.zed \(Zed would run programs that it names; to allow: (?P<hint>.*)\)`},
+	{name: "a directory in quarantine", script: "for i in $(seq 500); do mkdir -p .zed && rmdir .zed || { echo x > .zed/left; exit 1; }; done", says: `quarantined: \.zed \(Zed would run programs that it names; to allow: (?P<hint>.*)\)`},
 	{name: "a name in quarantine", script: "mkdir -p sub; echo x > sub/.npmrc; echo x > sub/.envrc; while [ -e sub/.envrc ]; do sleep 0.02; done; [ -e sub/.npmrc ]", says: `quarantined: sub/\.npmrc \(npm would load it; to allow: (?P<hint>.*)\)`},
 }
 
