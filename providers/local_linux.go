@@ -42,8 +42,6 @@ type LocalProvider interface {
 // LocalPlan is a [Plan] whose command works on this machine's files.
 type LocalPlan interface {
 	Plan
-	// NeedsCleanup reports whether Bind makes what somebody has to take away.
-	NeedsCleanup() bool
 	// JudgeDescriptors refuses descriptors that are handed in and would lead out.
 	JudgeDescriptors() error
 	// Guarded says what the command may write.

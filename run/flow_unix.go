@@ -541,9 +541,7 @@ func (f *flow) begin() error {
 	if err := f.cover(); err != nil {
 		return err
 	}
-	if !f.makesNothing() {
-		f.caught = catch() // before anything is made that would be left
-	}
+	f.caught = catch() // before anything is made that would be left: on a busy machine the session's directory is made before the command is
 	info := sessions.Info{
 		Version: f.program.Version, Argv: os.Args, Workspace: f.policy.Workspace, Profile: f.policy.Profile, Provider: f.Name,
 		Without: profiles.Words(f.policy.Without), AllowMissing: profiles.Words(f.policy.AllowMissing),
@@ -672,7 +670,7 @@ func (e *ended) report() int {
 
 // interruption is the signal that wanted the end before the command ran.
 func (f *flow) interruption() error {
-	if f.caught == nil || f.running.Load() {
+	if f.caught == nil || f.running.Load() { // nil: the run was refused before it began
 		return nil
 	}
 	return f.caught.interrupted()

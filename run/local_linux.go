@@ -67,11 +67,6 @@ func (f *flow) takeTerminal(s *providers.Stdio) error { return f.relayTerminal(s
 
 func (f *prepared) isLocal() bool { return f.local != nil }
 
-// makesNothing reports whether nothing is made that somebody has to take away before the unfinished-run record.
-func (f *prepared) makesNothing() bool {
-	return f.local != nil && f.req.Events == "" && !f.req.Log && !f.local.NeedsCleanup()
-}
-
 // examine asks the provider what the plan has to know.
 func (f *prepared) examine(s *providers.Survey, c providers.Command) (providers.Facts, error) {
 	if local, is := f.place.(providers.LocalProvider); is {
@@ -238,9 +233,6 @@ func (f *flow) carryOut(ctx context.Context, stdio providers.Stdio) (result prov
 // record writes down what stands where the command may write, while pid 1 may be at work already.
 func (f *flow) record(g *survey.Guarded) error {
 	f.watched = g // as root it has descriptors by now
-	if f.caught == nil {
-		f.caught = catch()
-	}
 	if err := f.recordUnfinished(); err != nil {
 		return err
 	}

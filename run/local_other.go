@@ -28,7 +28,6 @@ func who() (uid, gid int) { return os.Getuid(), os.Getgid() }
 func (f *flow) listen()                           {} // no exec: see exec_linux.go
 func (f *request) native() bool                   { return false }
 func (f *prepared) isLocal() bool                 { return false }
-func (f *prepared) makesNothing() bool            { return false }
 func (f *prepared) showsDenials() bool            { return false }
 func (f *prepared) prepareHere() error            { return nil }
 func (f *request) close()                         {}

@@ -174,11 +174,6 @@ func (p *plan) Answers() []profiles.Answer { return p.Planned.Answers }
 // Warnings are what the user should hear.
 func (p *plan) Warnings() []string { return p.Planned.Warnings }
 
-// NeedsCleanup reports whether Bind makes what somebody has to take away.
-func (p *plan) NeedsCleanup() bool {
-	return p.Plan.Identity.Root || p.Egress.Inspects() || len(p.Plan.Overlays()) > 0
-}
-
 // JudgeDescriptors refuses descriptors that would lead out of the sandbox.
 func (p *plan) JudgeDescriptors() error {
 	if err := p.Plan.JudgeHanded(p.provider.stdio); err != nil {
