@@ -59,7 +59,7 @@ func (f *prepared) agentLayers(h *homes.Home) (map[string]string, error) {
 
 func (f *prepared) keepsLayers() bool { return f.Name == providers.Native && takesLayers(f.uid) }
 
-// takesLayers reports whether the kernel takes more than one layer by its descriptor, for whom no owners are mapped.
+// takesLayers reports whether the kernel takes more than one layer by its descriptor, as a user who is not root needs it.
 func takesLayers(uid int) bool { return uid != 0 && kernel.AtLeast(6, 7) }
 
 // KeepsAgentDir reports whether a run on this machine keeps for the next one what it changes at a path, as the agent's or git's.

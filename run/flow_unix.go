@@ -676,7 +676,7 @@ func (f *flow) interruption() error {
 	return f.caught.interrupted()
 }
 
-// unfinishedBy begins the line after the records of a unfinished-run record that says at which provider the run has
+// unfinishedBy begins the line after the records of an unfinished-run record that says at which provider the run has
 // something: no word of a record begins so.
 const unfinishedBy = "at "
 

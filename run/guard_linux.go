@@ -71,7 +71,7 @@ func (f *flow) excludeOtherRuns() error {
 	}
 	return home.EachUnfinished(func(_, text string) error {
 		others, _, err := workspace.ParseStandings(text)
-		if workspace.Unfinished(err) {
+		if workspace.CutShort(err) {
 			return nil // its command has not started
 		}
 		if err != nil {
@@ -135,7 +135,7 @@ func (f *flow) stash() (*os.Root, error) {
 // checkedBy says which paths a run checks that has this record.
 func checkedBy(text string) (func(path string) bool, error) {
 	s, _, err := workspace.ParseStandings(text)
-	if workspace.Unfinished(err) { // its command has not started
+	if workspace.CutShort(err) { // its command has not started
 		err = nil
 	}
 	return func(path string) bool {
@@ -239,7 +239,7 @@ const maxTold = 256
 
 func settleUnfinished(home sessions.Home, program Program, id, text string) error {
 	records, rest, err := workspace.ParseStandings(text)
-	if workspace.Unfinished(err) {
+	if workspace.CutShort(err) {
 		return nil // its command never started
 	}
 	if err != nil {

@@ -24,8 +24,8 @@ import (
 )
 
 // ownDirs refuses directories of pccrun's, where a variable has put them into what an earlier run could write: the
-// user's profiles and all that is trusted lie there. Those that the user database's home has were hidden from each
-// run. Those of another home were not, where it was a workspace.
+// user's profiles and all that is trusted lie there. Directories in the home of the user database were hidden from
+// each run. Those of another home were not, where that home was a workspace.
 func (f *resolved) ownDirs() error {
 	host := &f.req.Host
 	usual, err := state.Find(func(string) string { return "" }, f.policy.Home)

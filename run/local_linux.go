@@ -51,7 +51,7 @@ func (f *prepared) found(s *survey.Survey) {
 	}
 }
 
-// who is whose the files are that the command may write.
+// who returns the owner of the files that the command writes.
 func who() (uid, gid int) {
 	id := namespaces.WhoAmI()
 	return id.HostUID, id.HostGID

@@ -18,7 +18,7 @@ import (
 	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
-// addToRecord adds to the record who holds the run: what is looked after waits for that.
+// addToRecord adds a line to the record: who holds the run, or a stub that was made. The launch waits for it.
 func (f *flow) addToRecord(text string) error {
 	if f.guarded.unfinished == nil {
 		return nil
@@ -68,7 +68,7 @@ func settleIn(workspace string, home sessions.Home, program Program) (held bool,
 // reportKilled says what a killed run left, and keeps its session for a review.
 func reportKilled(home sessions.Home, id, root string, start time.Time, found []workspace.Finding) (err error) {
 	if len(found) == 0 { // but for what was quarantined by one that was killed before it had told
-		if found, err = setAside(home, id); err != nil || len(found) == 0 {
+		if found, err = keptFindings(home, id); err != nil || len(found) == 0 {
 			return err
 		}
 	}
@@ -77,8 +77,8 @@ func reportKilled(home sessions.Home, id, root string, start time.Time, found []
 	return errors.Join(home.Hold(root, true), home.EndKilled(id, root, start, KeepChanges))
 }
 
-// setAside returns what the directory of a session has kept, if there is one.
-func setAside(home sessions.Home, id string) ([]workspace.Finding, error) {
+// keptFindings returns what the directory of a session has kept, if there is one.
+func keptFindings(home sessions.Home, id string) ([]workspace.Finding, error) {
 	dir, err := home.Open(id)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil

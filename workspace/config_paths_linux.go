@@ -8,7 +8,7 @@ import (
 	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
-// beside notes what the user's own configuration of git names outside of the
+// The functions here note what the user's own configuration of git names outside of the
 // workspace and git needs to do its work: without an included file a commit has no
 // author, without the excludes it has everything. A file of the workspace has no
 // say in it, though the user's includes it.

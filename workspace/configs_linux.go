@@ -37,7 +37,7 @@ type Config struct {
 	Open func() (dir int, name string, err error)
 }
 
-// Configs are the private copies of one run. All of it is nothing for a nil.
+// Configs are the private copies of one run. A nil *Configs does nothing.
 type Configs struct {
 	Session string
 	At      func(path string) (dir int, err error) // opens the directory of a host's file; -1, or nil: as the guard does
@@ -170,7 +170,7 @@ func (c *Configs) save(stash *Stash) {
 }
 
 // SavedConfigs returns what the copies said of a run whose launcher was killed, from its session's directory; nil if none
-// had changed. Of the paths among addresses only those in the workspace count as shown: the record names no others.
+// had changed. An address that is a path counts as shown only in the workspace: the record names no other paths.
 func SavedConfigs(r *Standing, dir *os.Root) (*Configs, error) {
 	text, err := store.ReadFile(dir, savedName, maxSavedSize)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -11,7 +11,7 @@ import (
 )
 
 // A Ban says where nothing may come to be: at each name that a [Guard] would
-// quarantined as it appears. It asks the same rules.
+// quarantine as it appears. It asks the same rules.
 type Ban struct {
 	trees  []*rules
 	vacant []string
@@ -65,7 +65,7 @@ func (b *Ban) Covers(path string, within func(rel string) bool) (pattern string,
 	return c.deep[i].Whole, true
 }
 
-// Apart reports whether a directory must not move from one place to another as
+// Separate reports whether a directory must not move from one place to another as
 // a whole: where packages lie, what it holds is nobody's to forbid, and elsewhere
 // it is. As between two file systems, it can be copied name by name.
 func (b *Ban) Separate(from, to string) bool {

@@ -738,8 +738,8 @@ func (s *scan) settings(all []vcs.Setting, path string, bases []string, from rea
 	return nil
 }
 
-// leadsToNamed is [scan.leadsTo] for what a configuration names: what a flag lets change by its
-// name may change. A profile's rule for review may be there to hear of more.
+// leadsToNamed is [scan.leadsTo] for what a configuration names. A path that a flag opens by its name is not pinned. A
+// profile's rule for review opens nothing: it may be there to list more.
 func (s *scan) leadsToNamed(base, path string, r profiles.ProtectRule) (trail, error) {
 	t, err := s.follow(base, path)
 	if err != nil {

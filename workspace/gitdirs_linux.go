@@ -102,8 +102,8 @@ func readDir(fd int) ([]os.DirEntry, error) {
 	return f.ReadDir(-1)
 }
 
-// gitSum tells what git acts on, and links, from what they are after a change; of what git does not read it tells
-// the kind alone: a new file may have the inode of one that is gone.
+// gitSum is another number when what git acts on, or a link, has changed. Of what git does not read the kind alone
+// counts: a new file may have the inode of one that is gone.
 func gitSum(dir int, name string, v gitdir.Verdict) uint64 {
 	var top unix.Stat_t
 	if beneath.Stat(dir, name, &top) != nil {
@@ -424,7 +424,7 @@ func (i *inerter) list(path string) ([]os.DirEntry, int, error) {
 	return list, fd, nil
 }
 
-// openDir is openDirOf for a directory of a repository. One that nobody can enter, since before
+// openDir is [beneath.OpenOwnDir] for a directory of a repository. One that nobody can enter, since before
 // the run, stays as it is, and is none: so is what lies in it.
 func (g *Guard) openDir(dir int, name string) (int, error) {
 	var st unix.Stat_t

@@ -35,7 +35,7 @@ type Guard struct {
 	told     func(Finding)
 
 	lent   map[string]int
-	parted bool // by lent the root cannot be changed: what may be, in it, is lent for itself
+	parted bool // the lent root is read-only: what may change in it is lent separately
 	fd     int  // the root
 	dev    uint64
 	stood  map[string]bool // protected names
@@ -426,9 +426,6 @@ func (g *Guard) rest(long time.Duration) (changed bool) {
 // found: nothing of the run lives any more, so the second finds nothing, unless
 // the host or another run is at work there.
 const maxRounds = 8
-
-// Finish is [Guards.Finish] of the only guard of a run.
-func (g *Guard) Finish() ([]Finding, error) { return g.peers.Finish() }
 
 // halt ends the watch.
 func (g *Guard) halt() {

@@ -13,7 +13,7 @@ import (
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
-// look reads what has changed since the post-run check and quarantines what is new
+// look reads what has changed since the last look and quarantines what is new
 // and protected. It returns how much that was.
 func (g *Guard) look() (moved int, err error) {
 	began := time.Now()

@@ -123,8 +123,8 @@ func (i *inerter) close() {
 	i.view.close()
 }
 
-// all makes every git directory of the tree inert that did not stand at the start, and quarantines what leads to one in
-// no way of git's own.
+// all makes every git directory of the tree inert that did not stand at the start, and quarantines each .git file or link
+// that leads to one as git itself never does.
 func (i *inerter) all() error {
 	g := i.guard
 	defer i.close()

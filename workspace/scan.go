@@ -131,7 +131,7 @@ type Spared struct {
 
 // A Reviewed file may change, and is reported at exit if it did: if it is gone,
 // is another file, or has a ctime that is not before [Found.Start]. No program
-// can set a ctime, so that nothing else has to be recorded at the start.
+// can set a ctime.
 type Reviewed struct {
 	Node
 	Why    string // the pattern that it matches
@@ -183,7 +183,7 @@ type Found struct {
 	// Away are links, protected or in what is, that lead out of the workspace.
 	Away []string
 
-	// Beside are the files and directories outside the workspace that the user's own
+	// Outside are the files and directories outside the workspace that the user's own
 	// configuration of git names, as far as git reads them, or runs hooks from there:
 	// absolute, and they need not exist.
 	Outside []string

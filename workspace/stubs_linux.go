@@ -193,7 +193,7 @@ func (g *Guard) swap(s suspect) (done bool) {
 	}
 	defer unix.Close(dir)
 	if bornSince(dir, "", g.standing.Start) {
-		return false // as what holds it, which is not in its place yet
+		return false // its parent is new, and will be moved itself
 	}
 	if st.crowded() {
 		if !st.full {

@@ -85,7 +85,7 @@ func (r *Standing) Append(b []byte) []byte {
 
 // ParseStanding reads what [Standing.Append] wrote, and what stands behind its end.
 // The error of a record that was cut short, whose command never started, is
-// one that [Unfinished] knows.
+// one that [CutShort] knows.
 func ParseStanding(text string) (*Standing, string, error) {
 	rest, ok := strings.CutPrefix(text, standingMagic)
 	switch {
@@ -249,8 +249,8 @@ func ParseStandings(text string) (list []*Standing, rest string, err error) {
 	}
 }
 
-// Unfinished reports whether an error says that a record was cut short.
-func Unfinished(err error) bool { return errors.Is(err, errUnfinished) }
+// CutShort reports whether an error says that a record was cut short.
+func CutShort(err error) bool { return errors.Is(err, errUnfinished) }
 
 func flag(is bool) byte {
 	if is {

@@ -32,7 +32,7 @@ func TestParseStanding(t *testing.T) {
 	text := string(s.Append(nil))
 	for i := range len(text) - 1 {
 		_, _, err := ParseStanding(text[:i])
-		require.True(t, Unfinished(err), "cut at %d: %v", i, err)
+		require.True(t, CutShort(err), "cut at %d: %v", i, err)
 	}
 	for _, bad := range []string{"x", standingMagic + "\x00\x00\x00\x00", standingMagic + "\x00\x00\x00\x01\x7f", strings.Replace(text, "\x01s\x02/w", "\x01s\x7f/w", 1), strings.Replace(text, "\x01\x01a", "\x01\x00a", 1)} {
 		require.NotEqual(t, text, bad)

@@ -84,7 +84,7 @@ var maxWeight = 4 << 20
 // maxHits bounds the names of one directory that something has to be done about.
 const maxHits = 1 << 18
 
-// A walker reads directories, with two workers where there is enough to do.
+// A walker reads directories, with several workers where there is enough to do: see [walker.hands].
 type walker struct {
 	*rules
 	fd     int // the root
@@ -134,7 +134,7 @@ func (w *walker) foreign(st *unix.Stat_t) bool {
 	return granted(st, &root)&0o5 != 0o5
 }
 
-// pile is how many directories must wait before a second worker is worth its start.
+// pile is how many directories must wait before one more worker is worth its start.
 const pile = 32
 
 // run reads all directories that wait, and those that turn up below them.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/internal/state"
@@ -13,17 +12,11 @@ import (
 	"github.com/pccrun/pccrun/run"
 )
 
-// CloudKeySet reports whether a key of a cloud is set.
-func CloudKeySet() bool {
-	host := profiles.ThisHost()
-	return slices.ContainsFunc(providers.Known(), func(k providers.Kind) bool { return k.Cloud && len(k.Keys) > 0 && k.MissingKeys(host.Getenv) == "" })
-}
-
 // Orphans finds what stands at clouds whose key is set and belongs to no session that goes on,
 // by its label, and destroys it. What a session has there that could not be fetched goes with
 // all only. It returns what it destroyed, or would.
 func Orphans(program run.Program, home sessions.Home, dryRun, all bool) (gone []string, err error) {
-	if program.Become != nil || program.Provider == nil {
+	if program.Provider == nil {
 		return nil, nil
 	}
 	list, err := home.List()

@@ -49,7 +49,6 @@ func TestOrphans(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", "")
 	t.Setenv("XDG_CACHE_HOME", "")
 	t.Setenv("E2B_API_KEY", "e2b_0000")
-	require.True(t, CloudKeySet())
 	home, err := run.Sessions()
 	require.NoError(t, err)
 	record := func(id, label string) *sessions.Session {

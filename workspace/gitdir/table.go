@@ -83,7 +83,7 @@ func ruled(pattern string, v Verdict, why string) row {
 
 // table is the whole of it; the first row that matches counts. A pattern that ends in a slash is for
 // directories, each other one for regular files. In a component, <hash> is the name of an object, <fan> and
-// <object> the two parts of one that is loose, <name> a component of a reference's name, and * any text;
+// <object> the two parts of one that is loose, and * any text;
 // a component ** stands for one or more of those of a reference's name.
 var table = []row{
 	shaped("HEAD", small, head, whyRef),
@@ -327,8 +327,6 @@ func matchPart(part, name string) bool {
 		return ok && isHex(name, 2, 2)
 	case "object":
 		return ok && isHex(name, 38, 62)
-	case "name":
-		return ok && vcs.IsRefName(name)
 	}
 	return ok
 }
