@@ -84,10 +84,10 @@ func TestMakefileNamesTheEntry(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
 	require.NoError(t, err)
 	for line := range strings.Lines(string(makefile)) {
-		if strings.Contains(line, "-tags thin") {
+		if strings.Contains(line, "-tags launcher") {
 			require.Contains(t, line, linked)
 			return
 		}
 	}
-	t.Fatal("no build of the thin program")
+	t.Fatal("no build of the launcher")
 }
