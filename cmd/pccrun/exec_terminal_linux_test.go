@@ -43,7 +43,7 @@ while echo held 2>/dev/null; do sleep .02; done
 	s.awaits(`trapped\.`)
 	s.awaits(`at the prompt:`)
 	s.typed("echo status $?\n")
-	s.awaits(`status 4`)
+	s.awaits(`status 4\s+at the prompt:`) // the prompt too, or the next command's is taken to be there
 	s.forget()
 	s.typed("pccrun exec -- sh -c 'setsid sh holder.sh & until [ -e holds ]; do sleep .05; done; echo last.; exit 5'\n")
 	s.awaits(`at the prompt:`)

@@ -183,7 +183,9 @@ func TestSought(t *testing.T) {
 	require.NoError(t, os.Chmod(filepath.Join(b.home, "closed"), 0))
 	b.write("server.key", "canary")
 	require.NoError(t, os.Symlink("server.key", filepath.Join(b.home, "plain")))
-	script := `cat file ../notes ../secret ../none ../closed ../plain ../.ssh/id ../.cache/x /tmp/x /proc/1/environ; ../tools/run; cd ../dir; cat ../shown/none
+	require.NoError(t, os.Mkdir(filepath.Join(b.home, "other"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(b.home, "other/.env"), []byte("canary"), 0o644))
+	script := `cat file ../notes ../secret ../none ../closed ../plain ../other/.env ../.ssh/id ../.cache/x /tmp/x /proc/1/environ; ../tools/run; cd ../dir; cat ../shown/none
 		echo x > ../dir/new; echo x > ~/made; cat ~/made; (cat .env; sh -c 'cat .env'); echo >> .env; true`
 	run, err := b.plan("sh", "-c", script)
 	require.NoError(t, err)
@@ -206,13 +208,14 @@ func TestSought(t *testing.T) {
 	}
 	at := func(name string) string { return filepath.Join(b.home, name) }
 	require.Equal(t, map[string]string{
-		"read " + at("notes"):     "--read " + at("notes"),
-		"read " + at("secret"):    "", // by its name
-		"read " + at("tools/run"): "--read " + at("tools/run"),
-		"read " + at("dir"):       "--read " + at("dir"),
-		"read " + at("work/.env"): "--read .env",
-		"write " + at("dir/new"):  "--write " + at("dir"),
-		"read " + at("plain"):     "", // leads to a key
+		"read " + at("notes"):      "--read " + at("notes"),
+		"read " + at("secret"):     "", // by its name
+		"read " + at("tools/run"):  "--read " + at("tools/run"),
+		"read " + at("dir"):        "--read " + at("dir"),
+		"read " + at("work/.env"):  "--read .env",
+		"write " + at("dir/new"):   "--write " + at("dir"),
+		"read " + at("plain"):      "", // leads to a key
+		"read " + at("other/.env"): "",
 	}, got)
 }
 

@@ -97,9 +97,14 @@ func (r *Run) holdsSecrets(path string) bool {
 	is := func(match func(name, part string) bool, parts ...string) bool {
 		return slices.ContainsFunc(parts, func(part string) bool { return match(name, part) })
 	}
-	return survey.Secret(r.Policy.Home, path) || survey.Below(r.Policy.Workspace, path) ||
-		is(strings.HasPrefix, ".netrc", "_netrc", ".git-credentials", ".npmrc", ".yarnrc.yml", ".pypirc", ".pgpass", ".my.cnf", ".boto", ".s3cfg", ".vault-token",
-			"id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "cookies", "login data") ||
-		is(strings.HasSuffix, "_history", "shadow", ".pem", ".key", ".p12", ".pfx", ".kdbx", ".jks", ".keystore", ".ovpn", ".gpg", ".asc") ||
-		is(strings.Contains, "secret", "credential", "token", "password", "passwd", "apikey", "api_key", "private_key", "privatekey")
+	foreign := func(homes string) bool { // a directory of homes, or what is in another's
+		return survey.Below(homes, path) || survey.Below(path, homes) && !survey.Below(path, r.Policy.Home) && !survey.Below(path, r.Policy.Workspace)
+	}
+	return survey.Secret(r.Policy.Home, path) || survey.Below(r.Policy.Workspace, path) || slices.ContainsFunc(r.Policy.Homes, foreign) ||
+		strings.HasPrefix(name, ".env") && !survey.Below(path, r.Policy.Workspace) || // in the workspace a rule of the policy decides
+		slices.ContainsFunc(strings.Split(path, "/"), func(part string) bool { return slices.Contains(profiles.SearchedPlaces(), part) }) ||
+		is(strings.HasPrefix, ".netrc", "_netrc", ".git-credentials", ".npmrc", ".yarnrc.yml", ".pypirc", ".pgpass", ".my.cnf", ".boto", ".s3cfg", ".databricks.cfg", ".vault-token",
+			"auth.json", "service-account", "service_account", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "cookies", "login data", ".lesshst") ||
+		is(strings.HasSuffix, "_history", ".tfstate", "shadow", ".pem", ".key", ".p12", ".pfx", ".kdbx", ".jks", ".keystore", ".ovpn", ".gpg", ".asc") ||
+		is(strings.Contains, "wallet", "secret", "credential", "token", "password", "passwd", "apikey", "api_key", "private_key", "privatekey")
 }
