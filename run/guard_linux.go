@@ -277,12 +277,13 @@ func settleUnfinished(home sessions.Home, program Program, id, text string) erro
 		}
 		guards = append(guards, guard)
 	}
-	if dir, err := home.Open(id); err == nil {
+	dir, err := home.Open(id)
+	if err == nil {
 		guards[0].Configs, err = workspace.SavedConfigs(record, dir)
 		dir.Close()
-		if err != nil {
-			return err
-		}
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // a run that was over soon has no directory
+		return err
 	}
 	guards[0].AskGit = AskGit(record.Root)
 	guards.Stubs(undecided.KilledStubs(more))

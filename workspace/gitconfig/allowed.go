@@ -316,7 +316,7 @@ func isHost(host string) bool {
 	user := ""
 	if i := strings.LastIndexByte(host, '@'); i >= 0 {
 		user, host = host[:i], host[i+1:]
-		if user == "" || user[0] == '-' || strings.ContainsAny(user, " /\\@") {
+		if user == "" || user[0] == '-' || strings.Trim(user, letters+"._-+~%:=") != "" { // ssh may hand it to a shell: %r of ssh_config(5)
 			return false
 		}
 	}

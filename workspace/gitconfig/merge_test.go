@@ -113,6 +113,8 @@ func TestHostile(t *testing.T) {
 		"other addresses":         "[url \"ext::./x \"]\n\tinsteadOf = https://\n",
 		"a push that goes there":  "[url \"https://evil.example/\"]\n\tpushInsteadOf = https://\n",
 		"a program as an address": "[remote \"e\"]\n\turl = ext::./x\n",
+		"a user for a shell":      "[remote \"e\"]\n\turl = \"ssh://$(./x)@h/p\"\n",
+		"the same for scp":        "[remote \"e\"]\n\turl = \"`./x`@h:p\"\n",
 		"another helper":          "[remote \"e\"]\n\turl = x::y\n\tvcs = x\n",
 		"a scheme":                "[remote \"e\"]\n\turl = ftp://x/y\n",
 		"an option":               "[remote \"e\"]\n\turl = --upload-pack=./x\n",
