@@ -267,9 +267,9 @@ func (p *place) await(pid int, children <-chan os.Signal, s *streams, clock func
 	p.group = 0
 	p.mu.Unlock()
 	p.endOthers()
-	for _, q := range p.processes() {
-		if !q.over && !procfs.IsTelemetry("/proc", q.pid) {
-			end.Survivors = append(end.Survivors, q.name)
+	for _, s := range processes() {
+		if !s.Dead() && !procfs.IsTelemetry("/proc", s.Pid) {
+			end.Survivors = append(end.Survivors, s.Name)
 		}
 	}
 	if p.tree {

@@ -57,7 +57,7 @@ func (p *place) endOthers() {
 }
 
 // hear does what the launcher says of another command.
-func (p *place) hear(e *Exec, begin func(*Plan, *streams, *syscall.SysProcAttr) (int, func() unix.WaitStatus, string, error)) {
+func (p *place) hear(e *Exec, begin starter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	o := p.others[e.Number]
@@ -80,7 +80,7 @@ func (p *place) hear(e *Exec, begin func(*Plan, *streams, *syscall.SysProcAttr) 
 }
 
 // execute runs another command.
-func (p *place) execute(e *Exec, o *other, begin func(*Plan, *streams, *syscall.SysProcAttr) (int, func() unix.WaitStatus, string, error)) {
+func (p *place) execute(e *Exec, o *other, begin starter) {
 	plan := *p.plan
 	plan.Argv, plan.Paths, plan.Terminal, plan.Stdin = e.Argv, e.Paths, e.Terminal, true
 	answer := &Exec{Number: e.Number}
