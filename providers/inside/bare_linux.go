@@ -213,7 +213,7 @@ func (sp *spool) tryBare(t *Trial, argv []Text) error {
 	if err != nil {
 		return err
 	}
-	done, step, err := sp.begun(&streams{theirs: [3]*os.File{null, w, null}})
+	done, step, err := sp.startWith(&streams{theirs: [3]*os.File{null, w, null}})
 	if err != nil {
 		return fmt.Errorf("%s: %w", step, err)
 	}
@@ -249,7 +249,7 @@ func (sp *spool) bareCommand() error {
 		return fmt.Errorf("%s: %w", step, err)
 	}
 	sp.say(Message{Started: true})
-	go sp.obey(sp.in, sp.signal, sp.begin)
+	go sp.followLauncher(sp.in, sp.signal, sp.begin)
 	end := wait()
 	if sp.bare.service != nil {
 		sp.bare.service.Close()

@@ -128,7 +128,7 @@ func serve(conn io.ReadWriteCloser) int {
 		return p.refuse(step, err, errors.As(err, &exec))
 	}
 	p.say(Message{Started: true})
-	go p.obey(in, p.signal, p.begin)
+	go p.followLauncher(in, p.signal, p.begin)
 	ended := make(chan *Ended, 1)
 	go func() { ended <- done() }()
 	select {
@@ -278,8 +278,8 @@ func carry(to io.Writer, from io.Reader) {
 // A starter starts the process of another command, and returns what waits for its end.
 type starter func(*Plan, *streams, *syscall.SysProcAttr) (pid int, wait func() unix.WaitStatus, step string, err error)
 
-// obey does what the launcher says while the command runs: signal is for the command, begin starts another.
-func (p *place) obey(in *json.Decoder, signal func(unix.Signal), begin starter) {
+// followLauncher does what the launcher says while the command runs: signal is for the command, begin starts another.
+func (p *place) followLauncher(in *json.Decoder, signal func(unix.Signal), begin starter) {
 	for {
 		var m Message
 		if in.Decode(&m) != nil {
@@ -291,7 +291,7 @@ func (p *place) obey(in *json.Decoder, signal func(unix.Signal), begin starter) 
 		case m.Size != nil && p.master != nil:
 			resize(p.master, m.Size[0], m.Size[1])
 		case m.Exec != nil:
-			p.hear(m.Exec, begin)
+			p.handleExec(m.Exec, begin)
 		case m.Answer != nil && p.answers != nil:
 			_ = p.answers.Encode(m.Answer) // a run that is over asks no more
 		}

@@ -94,8 +94,8 @@ func (l *launched) begin() error {
 	return err
 }
 
-// hear reads the events of a run to their end. each may be nil.
-func (l *launched) hear(each func(line []byte, e events.Event)) (refused *events.Refused, exit *events.Exit) {
+// readEvents reads the events of a run to their end. each may be nil.
+func (l *launched) readEvents(each func(line []byte, e events.Event)) (refused *events.Refused, exit *events.Exit) {
 	defer l.events.Close()
 	r := bufio.NewScanner(l.events)
 	r.Buffer(nil, 4<<20)
@@ -162,14 +162,14 @@ func (sp *spool) command() error {
 			sp.say(Message{Started: true})
 		}
 	}()
-	go sp.obey(sp.in, func(sig unix.Signal) {
+	go sp.followLauncher(sp.in, func(sig unix.Signal) {
 		sp.mu.Lock()
 		defer sp.mu.Unlock()
 		if sp.child != nil && !sp.ended {
 			_ = sp.child.Signal(sig)
 		}
 	}, sp.executeThere)
-	refused, exit := l.hear(func(line []byte, ev events.Event) {
+	refused, exit := l.readEvents(func(line []byte, ev events.Event) {
 		switch ev.(type) {
 		case events.NetDecision, events.NetClosed, events.Denial, events.Warning, events.Hidden:
 			sp.say(Message{Event: slices.Clone(line)})

@@ -104,7 +104,7 @@ func (sp *spool) tryNative() (t *Trial, argv []Text, err error) {
 	var exit *events.Exit
 	said := ""
 	heard.Go(func() {
-		refused, exit = l.hear(func(_ []byte, ev events.Event) {
+		refused, exit = l.readEvents(func(_ []byte, ev events.Event) {
 			if plan, is := ev.(events.Plan); is {
 				t.Answers = nil
 				for _, g := range plan.Guarantees {
