@@ -44,7 +44,6 @@ var tooLarge = map[string]size{
 	"providers/e2b.Service":     {39, 0},
 	"providers/inside.Plan":     {0, 22},
 	"providers/inside.spool":    {39, 0},
-	"providers/macos.running":   {0, 28},
 	"providers/native.Run":      {51, 0},
 	"providers/native.Started":  {33, 0},
 	"providers/remote.running":  {61, 22},
