@@ -48,8 +48,6 @@ var tooLarge = map[string]size{
 	"providers/native.Started":  {33, 0},
 	"providers/remote.running":  {61, 22},
 	"providers/remote.talk":     {66, 0},
-	"run.flow":                  {96, 0},
-	"run.prepared":              {43, 0},
 	"workspace.Guard":           {58, 27},
 	"workspace.Standing":        {0, 23},
 	"workspace.scan":            {76, 32},
