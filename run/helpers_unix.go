@@ -3,10 +3,8 @@
 package run
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -126,10 +124,6 @@ func (f *resolved) git() *askgit.Git {
 		}
 		return f.dirs.State, err
 	}}
-}
-
-func (f *resolved) exportHistory(ctx context.Context, dir, common string, commits int, to io.Writer) error {
-	return f.git().Export(ctx, dir, common, commits, to)
 }
 
 // AskGit asks git for a session that has ended, of which something is left.
