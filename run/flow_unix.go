@@ -40,9 +40,6 @@ func Run(req profiles.Request, program Program) int {
 	if req.Keep != 0 && !c.Cloud {
 		return messages.Fail("flag --keep: the provider is "+c.Name+", which has no sandbox to be kept", "--provider e2b")
 	}
-	if req.History != 0 && !c.Cloud {
-		return messages.Fail("flag --history: the provider is "+c.Name+", where the repository itself is shown", "--provider e2b")
-	}
 	if c.Name != providers.Native && program.Become != nil {
 		return program.Become()
 	}
@@ -270,7 +267,7 @@ func (q *request) host() providers.Host {
 
 func (r *resolved) host() providers.Host {
 	host := r.request.host()
-	host.StateDir, host.CacheDir, host.Programs, host.Export = r.dirs.State, r.dirs.Cache, r.helpers, r.git().Export
+	host.StateDir, host.CacheDir, host.Programs = r.dirs.State, r.dirs.Cache, r.helpers
 	return host
 }
 

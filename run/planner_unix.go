@@ -65,7 +65,7 @@ func (l *planner) tryPlan() (*planned, error) {
 	if err != nil {
 		return p, err
 	}
-	command := providers.Command{Argv: l.req.Command, Env: l.policy.Environ(l.req.Host.Environ), Dir: l.workDir, Label: l.label, Keep: l.req.Keep, History: l.req.History, Ask: l.req.Ask}
+	command := providers.Command{Argv: l.req.Command, Env: l.policy.Environ(l.req.Host.Environ), Dir: l.workDir, Label: l.label, Keep: l.req.Keep, Ask: l.req.Ask}
 	facts, err := l.examine(found, command)
 	if err != nil {
 		return p, err
