@@ -325,6 +325,7 @@ func (q *request) host() providers.Host {
 
 func (r *resolved) host() providers.Host {
 	host := r.request.host()
+	host.Git = r.git().Run
 	host.StateDir, host.CacheDir, host.Programs, host.Export = r.dirs.State, r.dirs.Cache, r.helpers, r.exportHistory
 	return host
 }

@@ -45,9 +45,26 @@ const (
 // tree of files does, before it is written anywhere. It reads and decodes in the caller's goroutine alone,
 // so that there is nothing to close.
 func Decompress(from io.Reader) (io.Reader, error) {
+	r, err := plain(bufio.NewReaderSize(from, 64<<10))
+	if r == nil && err == nil {
+		err = errors.New("neither zstd nor gzip")
+	}
+	return r, err
+}
+
+// Uncompressed is Decompress for a stream that may be a tar as it is.
+func Uncompressed(from io.Reader) (io.Reader, error) {
 	buffered := bufio.NewReaderSize(from, 64<<10)
-	magic, _ := buffered.Peek(2) // RFC 1952, section 2.3.1; RFC 8878, section 3.1.1
-	in := &counter{r: buffered}
+	r, err := plain(buffered)
+	if r == nil && err == nil {
+		return buffered, nil
+	}
+	return r, err
+}
+
+func plain(from *bufio.Reader) (io.Reader, error) {
+	magic, _ := from.Peek(2) // RFC 1952, section 2.3.1; RFC 8878, section 3.1.1
+	in := &counter{r: from}
 	switch string(magic) {
 	case "\x1f\x8b":
 		r, err := gzip.NewReader(in)
@@ -62,7 +79,7 @@ func Decompress(from io.Reader) (io.Reader, error) {
 		}
 		return &bounded{r: r, in: in, ratio: ratioOfZstd}, nil
 	}
-	return nil, errors.New("neither zstd nor gzip")
+	return nil, nil
 }
 
 type counter struct {

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/pccrun/pccrun/internal/state"
@@ -25,16 +24,11 @@ func (r *running) bring(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d := differ(r.before, after, &r.sent.Manifest)
-	r.named("not downloaded: left out by ignore files", d.stays)
-	if r.reflog != "" {
-		d.git = slices.DeleteFunc(d.git, func(name string) bool { return name == ".git" })
-		if now, err := r.logged(ctx); err != nil {
-			return err
-		} else if now != r.reflog {
-			r.warn("not downloaded: commits that were made there; the changes of files in them are")
-		}
+	d, err := r.differ(ctx, r.before, after, &r.sent.Manifest)
+	if err != nil {
+		return err
 	}
+	r.named("not downloaded: left out by ignore files", d.stays)
 	r.named("not downloaded: a repository that was made there", d.git)
 	r.named("not downloaded: neither a file, a directory nor a link", d.odd)
 	left := d.refuse(after, down(d))
@@ -155,11 +149,11 @@ func (r *running) take(ctx context.Context, d *difference, next func() (io.Reade
 			return fmt.Errorf("record that %s was deleted: %w", name, err)
 		}
 	}
-	return r.judge(d)
+	return r.judge(ctx, d)
 }
 
 // judge takes out of the change set what may not come down.
-func (r *running) judge(d *difference) error {
+func (r *running) judge(ctx context.Context, d *difference) error {
 	upper, err := changes.OpenUpper(r.session, nil)
 	if err != nil {
 		return err
@@ -173,8 +167,11 @@ func (r *running) judge(d *difference) error {
 	if err != nil {
 		return err
 	}
-	kept, held := r.sent.Manifest.Judge(sets[0], now)
-	for _, h := range held {
+	kept, withheld, err := r.sent.Manifest.Judge(ctx, r.provider.host.Git, sets[0], now)
+	if err != nil {
+		return err
+	}
+	for _, h := range withheld {
 		r.warn("not downloaded: %s: %s", h.Change.Path, h.Why)
 	}
 	may := kept.Changes[:0]

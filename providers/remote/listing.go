@@ -69,13 +69,41 @@ type difference struct {
 	askSet map[string]bool
 }
 
-// differ holds two listings against each other.
-func differ(before, after *listing, m *filesync.Manifest) *difference {
-	d := &difference{askSet: map[string]bool{}}
-	left, sent := m.LeftOut(), map[string]bool{} // what an earlier command made and git ignores may stand, and was not sent
+// differ compares two listings. What an earlier command made and git ignores may be there, and was not sent.
+func (r *running) differ(ctx context.Context, before, after *listing, m *filesync.Manifest) (*difference, error) {
+	sent, added := sentIn(m), []string{}
+	for name := range after.of {
+		if !sent[name] && after.of[name] != before.of[name] {
+			added = append(added, after.asked(name))
+		}
+	}
+	leftOut, err := m.LeftOut(ctx, r.provider.host.Git, added)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", r.provider.Name(), err)
+	}
+	return differ(before, after, m, leftOut), nil
+}
+
+// sentIn are the paths that went up.
+func sentIn(m *filesync.Manifest) map[string]bool {
+	sent := map[string]bool{}
 	for i := range m.Items {
 		sent[m.Items[i].Path] = true
 	}
+	return sent
+}
+
+// asked is a path as ignore files are asked about it.
+func (l *listing) asked(name string) string {
+	if l.is(name, 'd') {
+		return name + "/"
+	}
+	return name
+}
+
+// differ compares two listings; leftOut is what ignore files leave out of what was not sent.
+func differ(before, after *listing, m *filesync.Manifest, leftOut map[string]string) *difference {
+	d, sent := &difference{askSet: map[string]bool{}}, sentIn(m)
 	names := make([]string, 0, len(after.of))
 	for name := range after.of {
 		names = append(names, name)
@@ -95,7 +123,7 @@ func differ(before, after *listing, m *filesync.Manifest) *difference {
 		case !after.is(name, 'f') && !after.is(name, 'd') && !after.is(name, 'l'):
 			d.odd = append(d.odd, name)
 			continue
-		case !sent[name] && left(name, after.is(name, 'd')) != "":
+		case !sent[name] && leftOut[name] != "":
 			d.stays = append(d.stays, name)
 			skip = name + "/"
 			continue
@@ -119,17 +147,29 @@ func differ(before, after *listing, m *filesync.Manifest) *difference {
 }
 
 // only leaves of a difference what is selected, with the directories around it.
-func (d *difference) only(after *listing, selects func(name string, isDir bool) bool) {
+func (r *running) only(ctx context.Context, d *difference, after *listing, patterns filesync.Selection) error {
+	var names []string
+	for _, name := range slices.Concat(d.ask, d.gone, d.stays, d.git, d.odd) {
+		names = append(names, after.asked(name))
+	}
+	selected, err := patterns.Of(ctx, r.provider.host.Git, names)
+	if err == nil {
+		d.only(after, selected)
+	}
+	return err
+}
+
+func (d *difference) only(after *listing, selected map[string]bool) {
 	ask := d.ask
 	d.ask, d.askSet = nil, map[string]bool{}
 	for _, name := range ask {
-		if selects(name, after.is(name, 'd')) {
+		if selected[name] {
 			d.add(name)
 		}
 	}
 	slices.SortFunc(d.ask, changes.ComparePaths)
 	for _, list := range []*[]string{&d.gone, &d.stays, &d.git, &d.odd} {
-		*list = slices.DeleteFunc(*list, func(name string) bool { return !selects(name, after.is(name, 'd')) })
+		*list = slices.DeleteFunc(*list, func(name string) bool { return !selected[name] })
 	}
 }
 

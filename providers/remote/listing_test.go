@@ -24,7 +24,7 @@ func TestDiffer(t *testing.T) {
 	after := listed(t, entry("d", "755", "2 2", "d", ""), entry("f", "644", "1 1", "d/same", ""), entry("f", "644", "2 2", "d/changed", ""),
 		entry("l", "777", "1 1", "link", "b"), entry("d", "755", "2 2", "build", ""), entry("f", "644", "2 2", "build/x", ""), entry("d", "755", "2 2", ".git", ""), entry("p", "644", "2 2", "fifo", ""),
 		entry("f", "644", "2 2", "became", ""), entry("f", "644", "2 2", "-new\n", ""))
-	m := &filesync.Manifest{Ignore: map[string]map[string]string{".gitignore": {"": "build/\n"}}}
+	m := &filesync.Manifest{}
 	for name := range before.of {
 		m.Items = append(m.Items, filesync.Item{Path: name})
 	}
@@ -39,14 +39,14 @@ func TestDiffer(t *testing.T) {
 			}
 		}
 	}
-	d := differ(before, after, m)
+	d := differ(before, after, m, map[string]string{"build": ".gitignore:1"})
 	require.Equal(t, []string{"-new\n", "became", "d", "d/changed", "link"}, d.ask)
 	require.Equal(t, []string{"d/gone", "old"}, d.gone)
 	require.Equal(t, []string{"build"}, d.stays)
 	require.Equal(t, []string{".git"}, d.git)
 	require.Equal(t, []string{"fifo"}, d.odd)
 
-	none := differ(before, before, m)
+	none := differ(before, before, m, nil)
 	require.Empty(t, append(none.ask, none.gone...))
 }
 

@@ -69,8 +69,6 @@ type Upload struct {
 	Left       []filesync.Left `json:"left"`
 	Secrets    []string        `json:"secrets"` // files that stay for them, with line and rule
 
-	History *filesync.History `json:"history,omitempty"`
-
 	Error string `json:"error,omitempty"`
 }
 
@@ -92,11 +90,6 @@ func (r *plan) weigh() (u Upload) {
 	}
 	for _, f := range sent.Findings {
 		u.Secrets = append(u.Secrets, f.String())
-	}
-	if r.command.History > 0 {
-		if u.History, err = r.weighHistory(tree); err != nil {
-			u.Error = err.Error()
-		}
 	}
 	return u
 }

@@ -25,7 +25,6 @@ type upload struct {
 	stop    context.CancelFunc
 	packed  chan struct{} // closed when all of it is written, or err says why not
 	sent    *filesync.Sent
-	past    *past // nil: none goes
 	err     error
 }
 
@@ -33,9 +32,6 @@ func (u *upload) remove() {
 	u.stop()
 	<-u.packed
 	u.file.Close()
-	if u.past != nil {
-		u.past.file.Close()
-	}
 }
 
 // archive is a file that was written, with the sum of all.
@@ -58,7 +54,7 @@ func (r *running) spool(name string) (*os.File, error) {
 // open looks through the workspace, and opens none of what it would send.
 func (r *plan) open(ctx context.Context, since *filesync.Since) (*filesync.Tree, error) {
 	config := Variable(r.provider.host.Environ, "XDG_CONFIG_HOME")
-	return filesync.Open(ctx, r.policy.Workspace, filesync.Up{Excludes: filesync.UserIgnore(r.policy.Home, config), Hides: r.hides, Since: since})
+	return filesync.Open(ctx, r.policy.Workspace, filesync.Up{Git: r.provider.host.Git, Excludes: filesync.UserIgnore(r.policy.Home, config), Hides: r.hides, Since: since})
 }
 
 // write writes the archive of the workspace.
@@ -95,9 +91,6 @@ func (r *running) pack(ctx context.Context) (*upload, error) {
 			return
 		}
 		u.archive, u.err = archive(u.file, sum)
-		if u.err == nil && r.command.History > 0 {
-			u.past, u.err = r.packHistory(ctx, tree)
-		}
 	}()
 	return u, nil
 }
@@ -126,10 +119,7 @@ func (r *running) upload(ctx context.Context, u *upload) error {
 	if err := r.send(ctx, "uploading", r.copy, &u.archive); err != nil {
 		return fmt.Errorf("%s: upload: %w", r.provider.Name(), err)
 	}
-	if u.past == nil {
-		return nil
-	}
-	return r.sendHistory(ctx, u.past)
+	return nil
 }
 
 // beside is where an archive waits: next to the directory, in the user's home.

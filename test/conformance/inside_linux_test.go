@@ -69,7 +69,7 @@ func TestInside(t *testing.T) {
 	p := *places[0]
 	p.start = func(t *testing.T) *served {
 		return &served{environ: server.Environ(), stand: server.Sandboxes, made: func() string { return "" }, open: func(environ []string, _ string) providers.Provider {
-			return e2b.New(providers.Host{Environ: environ, Launcher: host.Program(t), CacheDir: cacheDir}, e2b.Options{})
+			return e2b.New(providers.Host{Environ: environ, Git: plainGit, Launcher: host.Program(t), CacheDir: cacheDir}, e2b.Options{})
 		}}
 	}
 	service := e2b.NewService(server.Environ(), e2b.Options{})

@@ -58,7 +58,7 @@ func startE2B(t *testing.T) *served {
 	return &served{
 		environ: s.Environ(), stand: s.Sandboxes, home: s.Home, calls: s.Calls, received: s.Received,
 		open: func(environ []string, state string) providers.Provider {
-			return e2b.New(providers.Host{Environ: environ, Launcher: host.Program(t), CacheDir: cacheDir, StateDir: state}, e2b.Options{})
+			return e2b.New(providers.Host{Environ: environ, Git: plainGit, Launcher: host.Program(t), CacheDir: cacheDir, StateDir: state}, e2b.Options{})
 		},
 		path:   func(dir string) { s.Path = dir },
 		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
@@ -75,7 +75,7 @@ func startDaytona(t *testing.T) *served {
 	return &served{
 		environ: s.Environ(), stand: s.Sandboxes, home: s.Home, calls: s.Calls, received: s.Received,
 		open: func(environ []string, state string) providers.Provider {
-			return daytona.New(providers.Host{Environ: environ, Launcher: host.Program(t), CacheDir: cacheDir, StateDir: state})
+			return daytona.New(providers.Host{Environ: environ, Git: plainGit, Launcher: host.Program(t), CacheDir: cacheDir, StateDir: state})
 		},
 		path:   func(dir string) { s.Path = dir },
 		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
