@@ -44,9 +44,6 @@ func Run(req profiles.Request, program Program) int {
 	if req.Keep != 0 && !c.Cloud {
 		return messages.Fail("flag --keep: the provider is "+c.Name+", which has no sandbox to be kept", "--provider e2b")
 	}
-	if req.History != 0 && !c.Cloud {
-		return messages.Fail("flag --history: the provider is "+c.Name+", where the repository itself is shown", "--provider e2b")
-	}
 	if c.Name != providers.Native && program.Become != nil {
 		return program.Become()
 	}
@@ -325,8 +322,7 @@ func (q *request) host() providers.Host {
 
 func (r *resolved) host() providers.Host {
 	host := r.request.host()
-	host.Git = r.git().Run
-	host.StateDir, host.CacheDir, host.Programs, host.Export = r.dirs.State, r.dirs.Cache, r.helpers, r.exportHistory
+	host.StateDir, host.CacheDir, host.Programs, host.Git = r.dirs.State, r.dirs.Cache, r.helpers, r.git().Run
 	return host
 }
 
@@ -411,7 +407,7 @@ func (f *prepared) decide(before error) error {
 		if looked, err = f.look(); err != nil {
 			continue
 		}
-		command := providers.Command{Argv: f.req.Command, Env: f.policy.Environ(f.req.Host.Environ), Dir: f.workDir, Label: f.label, Keep: f.req.Keep, History: f.req.History, Ask: f.req.Ask}
+		command := providers.Command{Argv: f.req.Command, Env: f.policy.Environ(f.req.Host.Environ), Dir: f.workDir, Label: f.label, Keep: f.req.Keep, Ask: f.req.Ask}
 		var facts providers.Facts
 		if facts, err = f.examine(looked, command); err != nil {
 			continue

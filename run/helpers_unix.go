@@ -128,10 +128,6 @@ func (f *resolved) git() *askgit.Git {
 	}}
 }
 
-func (f *resolved) exportHistory(ctx context.Context, dir, common string, commits int, to io.Writer) error {
-	return f.git().Export(ctx, dir, common, commits, to)
-}
-
 // AskGit asks git for a session that has ended, of which something is left.
 func AskGit(root string) workspace.AskGit { return gitFor(root).Ask }
 

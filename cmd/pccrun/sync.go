@@ -63,27 +63,6 @@ func syncVerb(args []string) int {
 	return syncExtract(ctx, words[1], f)
 }
 
-// syncHidden is what tar encodes and decodes archives by in a sandbox (tar(1), -I), and what files there are
-// compared by.
-func syncHidden(args []string) (code int, is bool) {
-	if len(args) < 2 || args[0] != "sync" {
-		return 0, false
-	}
-	var err error
-	switch args[1] {
-	case "zstd":
-		err = filesync.Recode(os.Stdout, os.Stdin, len(args) > 2)
-	case "sums":
-		err = filesync.Sums(os.Stdout, os.Stdin)
-	default:
-		return 0, false
-	}
-	if err != nil {
-		return fail("sync " + args[1] + ": " + err.Error()), true
-	}
-	return 0, true
-}
-
 // checkSync says what is wrong with a command line.
 func checkSync(words []string, given map[string]bool) error {
 	const more = "see pccrun help sync"

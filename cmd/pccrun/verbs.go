@@ -50,7 +50,7 @@ func Main(args []string) int {
 	if code, is := escapeHidden(args); is {
 		return code
 	}
-	if code, is := syncHidden(args); is {
+	if code, is := placeVerb(args); is {
 		return code
 	}
 	switch {

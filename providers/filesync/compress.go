@@ -15,24 +15,6 @@ func Compress(to io.Writer) (io.WriteCloser, error) {
 	return zstd.NewWriter(to, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
 }
 
-// Recode is a filter between an archive and what travels, as tar has one: it encodes, or decodes.
-func Recode(to io.Writer, from io.Reader, decode bool) error {
-	if decode {
-		r, err := zstd.NewReader(from)
-		if err == nil {
-			defer r.Close()
-			_, err = r.WriteTo(to)
-		}
-		return err
-	}
-	w, err := Compress(to)
-	if err == nil {
-		_, err = io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{from}, make([]byte, 256<<10))
-		err = errors.Join(err, w.Close())
-	}
-	return err
-}
-
 // How far a stream may unfold: text rarely does more than twenty times, and with the long window of
 // zstd what tools generate some hundred times. What is small may.
 const (

@@ -486,11 +486,6 @@ func TestCompress(t *testing.T) {
 		require.ErrorAs(t, err, &refused)
 		require.Less(t, n, int64(64<<20))
 	}
-	var there, back bytes.Buffer
-	require.NoError(t, Recode(&there, bytes.NewReader(text), false))
-	require.NoError(t, Recode(&back, bytes.NewReader(there.Bytes()), true))
-	require.True(t, bytes.Equal(text, back.Bytes()))
-	require.Error(t, Recode(&back, bytes.NewReader(there.Bytes()[:there.Len()/2]), true))
 	_, err := Decompress(strings.NewReader("neither"))
 	require.ErrorContains(t, err, "neither zstd nor gzip")
 	_, err = Decompress(bytes.NewReader(nil))

@@ -267,7 +267,7 @@ func (e *elsewhere) clearBare() {
 }
 
 // reopen undoes what a command whose user is pccrun's has closed of pccrun's own files: Landlock knows no chmod(2).
-// [Attach] is executed by a script of package remote's that does the same.
+// Package remote does the same where [Attach] cannot be executed.
 func (e *elsewhere) reopen() {
 	program := filepath.Dir(e.dir)
 	for _, path := range []string{filepath.Dir(program), program, e.dir, filepath.Join(e.dir, lineName), filepath.Join(program, "pccrun")} {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/pccrun/pccrun/internal/state"
@@ -24,11 +25,17 @@ func (r *running) bring(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d, err := r.differ(ctx, r.before, after, &r.sent.Manifest)
+	d, err := compare(ctx, r.provider.host.Git, r.before, after, &r.sent.Manifest)
 	if err != nil {
 		return err
 	}
 	r.named("not downloaded: left out by ignore files", d.stays)
+	if r.before.Reflog != 0 { // the repository is pccrun's
+		d.git = slices.DeleteFunc(d.git, func(name string) bool { return name == ".git" })
+		if after.Reflog != r.before.Reflog {
+			r.warn("not downloaded: commits that were made there; the changes of files in them are")
+		}
+	}
 	r.named("not downloaded: a repository that was made there", d.git)
 	r.named("not downloaded: neither a file, a directory nor a link", d.odd)
 	left := d.refuse(after, down(d))
@@ -53,7 +60,7 @@ func (r *running) download(ctx context.Context, d *difference, after *listing) e
 		return err
 	}
 	defer file.Close()
-	err = r.receive(ctx, d.parts(after), file, func(next func() (io.Reader, error)) error { return r.take(ctx, d, next) })
+	err = r.receive(ctx, d.parts(after), file, func(next func() (io.Reader, error)) error { return r.layer(ctx, d, next) })
 	var refused *filesync.RefusedError
 	if errors.As(err, &refused) {
 		kept, e := r.keepRefused(file)
@@ -105,8 +112,8 @@ func (r *running) named(why string, names []string) {
 // cameName is what has come of a change set, in the session's directory.
 const cameName = "came"
 
-// take makes the change set.
-func (r *running) take(ctx context.Context, d *difference, next func() (io.Reader, error)) (err error) {
+// layer makes the change set.
+func (r *running) layer(ctx context.Context, d *difference, next func() (io.Reader, error)) (err error) {
 	record := &changes.Record{Workspace: r.policy.Workspace, Protect: r.policy.Protect, Started: changes.Clock()}
 	layer, err := changes.LayerOf(r.policy.Workspace)
 	if err != nil {

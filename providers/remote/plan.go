@@ -126,6 +126,12 @@ func (r *plan) refuse() error {
 	case len(p.Network.Sockets) > 0:
 		return refused(p.Network.Sockets[0].Origin, "socket: sockets of this machine cannot be reached from the sandbox")
 	}
+	if _, can := r.provider.service.(Extender); !can && r.command.Keep > 0 {
+		return &providers.UnusableError{Provider: n, Cause: "--keep: the end of its sandboxes cannot be moved"}
+	}
+	if most := r.provider.facts.MaxLife; most > 0 && p.Resources.Deadline() > most {
+		return refused(p.Resources.Timeout.Origin, fmt.Sprintf("timeout: a sandbox lives for %s at most", most))
+	}
 	for _, rule := range p.Files {
 		if rule.Origin.Source == "flag" && (rule.Access == profiles.Write || rule.Access == profiles.Overlay) && !r.within(rule.Path) {
 			return refused(rule.Origin, fmt.Sprintf("%s: only the workspace is copied", rule.Path))
@@ -222,7 +228,7 @@ const elsewhere = "another machine"
 // answer says of each guarantee how far this run keeps it.
 func (r *plan) answer() []profiles.Answer {
 	list := profiles.AnswerEach(ofCopy, func(profiles.Guarantee) (profiles.Answer, bool) { return profiles.KeptBy(insideThere), true })
-	itself, open := r.provider.service.Itself(), FilterOf(&r.request).Open
+	itself, open := r.provider.facts.Keeps, FilterOf(&r.request).Open
 	for i := range list {
 		a := &list[i]
 		if a.Guarantee == profiles.NetInject && len(r.policy.Network.Inject) > 0 {

@@ -37,6 +37,8 @@ var executors = map[string]string{
 	"providers/doctor/trial_linux.go exec.CommandContext": "the same",
 	"providers/inside/command_linux.go syscall.ForkExec":  "inside: this program",
 	"providers/inside/remote_linux.go exec.Command":       "inside: this program",
+	"providers/remote/in_place_linux.go exec.LookPath":    "inside: git, before the command starts",
+	"providers/remote/in_place_linux.go exec.Command":     "the same",
 	"providers/macos/denials.go exec.CommandContext":      "log(1) of macOS, by its path",
 	"providers/macos/run.go exec.CommandContext":          "sandbox-exec(1) of macOS, by its path",
 	"providers/macos/run.go os.StartProcess":              "this program",
