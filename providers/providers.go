@@ -143,6 +143,10 @@ type Host struct {
 
 	Programs *programs.Finder // of this machine, for what is executed here outside of any sandbox
 
+	// Git runs git in a sandbox that shows a directory of its own, and, read-only, what is in show. prepare is given the
+	// directory before git starts.
+	Git func(ctx context.Context, show, args []string, prepare func(dir string) error, in io.Reader, out io.Writer) error
+
 	Whole func() (*os.File, error) // a file with all verbs of this program
 
 	LinuxProgram func(arch string) (*os.File, error) // the same for Linux on a processor, as Go names it: for a place elsewhere

@@ -3,8 +3,10 @@
 package run
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -127,11 +129,22 @@ func (r *resolved) git() *askgit.Git {
 }
 
 // AskGit asks git for a session that has ended, of which something is left.
-func AskGit(root string) workspace.AskGit {
+func AskGit(root string) workspace.AskGit { return gitFor(root).Ask }
+
+// RunGit runs git in a sandbox for whoever packs or unpacks a workspace outside of any run, see [providers.Host]. The
+// path is absolute, or "" where it is not known.
+func RunGit(root string) func(ctx context.Context, show, args []string, prepare func(dir string) error, in io.Reader, out io.Writer) error {
+	return gitFor(root).Run
+}
+
+func gitFor(root string) *askgit.Git {
 	host := profiles.ThisHost()
 	dirs, _ := Dirs() // the caller has found it
-	g := &askgit.Git{Programs: Programs(&host, dirs.State).For((&profiles.Policy{Workspace: root}).Changes, messages.Say), Workspace: root, Dir: func() (string, error) {
-		return dirs.State, nil // where the session lies: root has given its directory to another
+	finder := Programs(&host, dirs.State)
+	if root != "" {
+		finder = finder.For((&profiles.Policy{Workspace: root}).Changes, messages.Say)
+	}
+	return &askgit.Git{Programs: finder, Workspace: root, Dir: func() (string, error) {
+		return dirs.State, os.MkdirAll(dirs.State, 0o700) // where the sessions lie: root has given its directory to another
 	}}
-	return g.Ask
 }

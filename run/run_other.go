@@ -3,6 +3,9 @@
 package run
 
 import (
+	"context"
+	"errors"
+	"io"
 	"runtime"
 
 	"github.com/pccrun/pccrun/internal/messages"
@@ -25,6 +28,13 @@ func Inquire(program Program, k providers.Kind) ([]profiles.Answer, error) {
 func SettleUnfinished(Program) {}
 
 func AskGit(string) workspace.AskGit { return nil }
+
+// RunGit runs no git: it would have no sandbox.
+func RunGit(string) func(ctx context.Context, show, args []string, prepare func(dir string) error, in io.Reader, out io.Writer) error {
+	return func(context.Context, []string, []string, func(string) error, io.Reader, io.Writer) error {
+		return errors.New("not built for " + runtime.GOOS + " yet")
+	}
+}
 
 // EndQuietly is for the time of a launch: nothing can run here.
 func EndQuietly() {}

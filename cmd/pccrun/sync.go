@@ -16,6 +16,7 @@ import (
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers/filesync"
+	"github.com/pccrun/pccrun/run"
 )
 
 // syncFlags are what the verb was told.
@@ -62,27 +63,6 @@ func syncVerb(args []string) int {
 	return syncExtract(ctx, words[1], f)
 }
 
-// syncHidden is what tar encodes and decodes archives by in a sandbox (tar(1), -I), and what files there are
-// compared by.
-func syncHidden(args []string) (code int, is bool) {
-	if len(args) < 2 || args[0] != "sync" {
-		return 0, false
-	}
-	var err error
-	switch args[1] {
-	case "zstd":
-		err = filesync.Recode(os.Stdout, os.Stdin, len(args) > 2)
-	case "sums":
-		err = filesync.Sums(os.Stdout, os.Stdin)
-	default:
-		return 0, false
-	}
-	if err != nil {
-		return fail("sync " + args[1] + ": " + err.Error()), true
-	}
-	return 0, true
-}
-
 // checkSync says what is wrong with a command line.
 func checkSync(words []string, given map[string]bool) error {
 	const more = "see pccrun help sync"
@@ -115,7 +95,11 @@ func syncPack(ctx context.Context, dir string, f syncFlags) int {
 	}
 	host := profiles.ThisHost()
 	home, _, _ := host.HomeDir() // without one, no file of the user's own leaves anything out
-	up := filesync.Up{Limits: f.limits, Allow: f.allow, Excludes: filesync.UserIgnore(home, host.Getenv("XDG_CONFIG_HOME"))}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return failSync("sync pack", err)
+	}
+	up := filesync.Up{Limits: f.limits, Git: run.RunGit(dir), Allow: f.allow, Excludes: filesync.UserIgnore(home, host.Getenv("XDG_CONFIG_HOME"))}
 	shown := messages.NewProgress("packing")
 	up.Progress = shown.Show
 	tree, err := filesync.Open(ctx, dir, up)
@@ -231,7 +215,11 @@ func syncExtract(ctx context.Context, dir string, f syncFlags) int {
 		w.CloseWithError(err)
 	}()
 	context.AfterFunc(ctx, func() { r.CloseWithError(ctx.Err()) })
-	out, err := filesync.Extract(ctx, dir, r, down)
+	from, err := filesync.Uncompressed(r)
+	var out *filesync.Extracted
+	if err == nil {
+		out, err = filesync.Extract(ctx, dir, from, down)
+	}
 	shown.End()
 	var refusal *filesync.RefusedError
 	if errors.As(err, &refusal) {
@@ -242,7 +230,7 @@ func syncExtract(ctx context.Context, dir string, f syncFlags) int {
 		return failSync("sync extract", err)
 	}
 	if f.json {
-		held := each(out.NotExtracted, func(h filesync.HeldBack) object { return object{{"path", h.Path}, {"why", h.Why}} })
+		held := each(out.NotExtracted, func(h filesync.Withheld) object { return object{{"path", h.Path}, {"why", h.Why}} })
 		printJSON(object{{"files", out.Files}, {"directories", out.Dirs}, {"links", out.Links}, {"bytes", out.Bytes}, {"withheld", held}})
 	}
 	for _, h := range out.NotExtracted {

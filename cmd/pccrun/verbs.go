@@ -50,9 +50,6 @@ func Main(args []string) int {
 	if code, is := escapeHidden(args); is {
 		return code
 	}
-	if code, is := syncHidden(args); is {
-		return code
-	}
 	if code, is := placeVerb(args); is {
 		return code
 	}

@@ -38,8 +38,8 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return fmt.Sprintf("refused %q: %s", e.Member, e.Why) }
 
-// A HeldBack is a member that was not extracted, because a host tool would execute it.
-type HeldBack struct{ Path, Why string }
+// A Withheld is a member that was not extracted, because a host tool would execute it.
+type Withheld struct{ Path, Why string }
 
 // A member is one entry of an archive, judged.
 type member struct {
@@ -55,15 +55,12 @@ type member struct {
 
 // An archive judges the members of a tar as they come. It makes no file.
 type archive struct {
-	down    *Down
-	members map[string]*member
-	keys    map[string]string // paths by [FoldKey]
-	held    []HeldBack
-	names   int
-	bytes   int64
-
-	// standing returns what is at a path of the directory that all will go to.
-	standing func(rel string) (target string, isLink, exists bool)
+	down     *Down
+	members  map[string]*member
+	keys     map[string]string // paths by [FoldKey]
+	withheld []Withheld
+	names    int
+	bytes    int64
 }
 
 // A tail notices whether there was an end before the archive said so.
@@ -81,8 +78,8 @@ func (t *tail) Read(b []byte) (int, error) {
 // maxPadding is how many zeros may follow an archive.
 const maxPadding = 1 << 20
 
-// read calls put for each member that may be made, in turn, after all that it lies in.
-func (a *archive) read(ctx context.Context, next func() (io.Reader, error), put func(m *member, body io.Reader) error) error {
+// read calls extract for each member that may be made, in turn, after all that it lies in.
+func (a *archive) read(ctx context.Context, next func() (io.Reader, error), extract func(m *member, body io.Reader) error) error {
 	a.members, a.keys = map[string]*member{}, map[string]string{}
 	for {
 		from, err := next()
@@ -90,7 +87,7 @@ func (a *archive) read(ctx context.Context, next func() (io.Reader, error), put 
 			return a.finish()
 		}
 		if err == nil {
-			err = a.part(ctx, from, put)
+			err = a.part(ctx, from, extract)
 		}
 		if err != nil {
 			return err
@@ -99,7 +96,7 @@ func (a *archive) read(ctx context.Context, next func() (io.Reader, error), put 
 }
 
 // part reads one tar of those that the archive consists of.
-func (a *archive) part(ctx context.Context, from io.Reader, put func(m *member, body io.Reader) error) error {
+func (a *archive) part(ctx context.Context, from io.Reader, extract func(m *member, body io.Reader) error) error {
 	end := &tail{r: bufio.NewReaderSize(contextReader{ctx, from}, 256<<10)}
 	r := tar.NewReader(end)
 	last := ""
@@ -123,7 +120,7 @@ func (a *archive) part(ctx context.Context, from io.Reader, put func(m *member, 
 		if m == nil {
 			continue
 		}
-		if err := a.add(m, put, r); err != nil {
+		if err := a.add(m, extract, r); err != nil {
 			if errors.Is(err, io.ErrUnexpectedEOF) {
 				return &RefusedError{last, "the archive is truncated"}
 			}
@@ -161,20 +158,19 @@ func (a *archive) finish() error {
 	slices.Sort(paths)
 	for _, rel := range paths {
 		if m := a.members[rel]; m.kind == workspace.Link {
-			if why := linkTrouble(rel, m.target, a.look); why != "" {
-				return &RefusedError{rel, why}
+			if err := checkLink(rel, m.target, a.readlink); err != nil {
+				return &RefusedError{rel, err.Error()}
 			}
 		}
 	}
 	return nil
 }
 
-func (a *archive) look(rel string) (target string, isLink bool) {
+func (a *archive) readlink(rel string) (target string, isLink bool) {
 	if m := a.members[rel]; m != nil {
 		return m.target, m.kind == workspace.Link
 	}
-	target, isLink, _ = a.standing(rel)
-	return target, isLink
+	return "", false
 }
 
 // known are the extended headers that say nothing of where, or what, a member is, beside those that
@@ -187,7 +183,7 @@ var known = []string{
 // judge says what a header means, or why it means nothing that may be. A nil member is none.
 func (a *archive) judge(h *tar.Header) (*member, error) {
 	refuse := func(format string, args ...any) (*member, error) {
-		return nil, &RefusedError{h.Name, fmt.Sprintf(format, args...)}
+		return nil, &RefusedError{h.Name, fmt.Errorf(format, args...).Error()}
 	}
 	for key := range h.PAXRecords {
 		if h.Typeflag == tar.TypeXGlobalHeader && key != "comment" || !slices.Contains(known, key) {
@@ -240,13 +236,13 @@ func (a *archive) judge(h *tar.Header) (*member, error) {
 		return refuse("an absolute path")
 	}
 	m.path = plainPath(name)
-	if why := pathTrouble(m.path); why != "" {
-		return refuse("%s", why)
+	if err := checkPath(m.path); err != nil {
+		return refuse("%w", err)
 	}
 	if a.down.Asked != nil && !a.down.Asked[m.path] {
 		return refuse("it was not requested")
 	}
-	if lastMatch(ownNames, m.path, m.kind == workspace.Dir) != nil || strings.HasPrefix(m.path, stageName) {
+	if slices.ContainsFunc(strings.Split(m.path, "/"), isOwnName) {
 		return refuse("a reserved name of pccrun")
 	}
 	if m.hard != "" && (inGit(m.path) || inGit(m.hard)) {
@@ -259,14 +255,14 @@ func (a *archive) judge(h *tar.Header) (*member, error) {
 func plainPath(name string) string { return strings.TrimPrefix(name, "./") }
 
 // add takes a member in, and all directories around it that have not been told of.
-func (a *archive) add(m *member, put func(*member, io.Reader) error, body io.Reader) error {
+func (a *archive) add(m *member, extract func(*member, io.Reader) error, body io.Reader) error {
 	refuse := func(why string) error { return &RefusedError{m.path, why} }
 	if m.path == "." {
 		if a.members["."] != nil {
 			return refuse("duplicate name")
 		}
 		a.members["."] = m
-		return put(m, body)
+		return extract(m, body)
 	}
 	var around []*member
 	for dir := parentOf(m.path); dir != ""; dir = parentOf(dir) {
@@ -284,7 +280,7 @@ func (a *archive) add(m *member, put func(*member, io.Reader) error, body io.Rea
 			return err
 		}
 		if why == "" || a.protected(dir) == "" {
-			if err := put(dir, nil); err != nil {
+			if err := extract(dir, nil); err != nil {
 				return err
 			}
 		}
@@ -310,10 +306,10 @@ func (a *archive) add(m *member, put func(*member, io.Reader) error, body io.Rea
 		return err
 	}
 	if why != "" {
-		a.held = append(a.held, HeldBack{m.path, why})
+		a.withheld = append(a.withheld, Withheld{m.path, why})
 		return nil
 	}
-	return put(m, body)
+	return extract(m, body)
 }
 
 // enter counts a member, and refuses a name that some system takes for another's.

@@ -15,24 +15,6 @@ func Compress(to io.Writer) (io.WriteCloser, error) {
 	return zstd.NewWriter(to, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
 }
 
-// Recode is a filter between an archive and what travels, as tar has one: it encodes, or decodes.
-func Recode(to io.Writer, from io.Reader, decode bool) error {
-	if decode {
-		r, err := zstd.NewReader(from)
-		if err == nil {
-			defer r.Close()
-			_, err = r.WriteTo(to)
-		}
-		return err
-	}
-	w, err := Compress(to)
-	if err == nil {
-		_, err = io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{from}, make([]byte, 256<<10))
-		err = errors.Join(err, w.Close())
-	}
-	return err
-}
-
 // How far a stream may unfold: text rarely does more than twenty times, and with the long window of
 // zstd what tools generate some hundred times. What is small may.
 const (
@@ -45,9 +27,26 @@ const (
 // tree of files does, before it is written anywhere. It reads and decodes in the caller's goroutine alone,
 // so that there is nothing to close.
 func Decompress(from io.Reader) (io.Reader, error) {
+	r, err := plain(bufio.NewReaderSize(from, 64<<10))
+	if r == nil && err == nil {
+		err = errors.New("neither zstd nor gzip")
+	}
+	return r, err
+}
+
+// Uncompressed is Decompress for a stream that may be a tar as it is.
+func Uncompressed(from io.Reader) (io.Reader, error) {
 	buffered := bufio.NewReaderSize(from, 64<<10)
-	magic, _ := buffered.Peek(2) // RFC 1952, section 2.3.1; RFC 8878, section 3.1.1
-	in := &counter{r: buffered}
+	r, err := plain(buffered)
+	if r == nil && err == nil {
+		return buffered, nil
+	}
+	return r, err
+}
+
+func plain(from *bufio.Reader) (io.Reader, error) {
+	magic, _ := from.Peek(2) // RFC 1952, section 2.3.1; RFC 8878, section 3.1.1
+	in := &counter{r: from}
 	switch string(magic) {
 	case "\x1f\x8b":
 		r, err := gzip.NewReader(in)
@@ -62,7 +61,7 @@ func Decompress(from io.Reader) (io.Reader, error) {
 		}
 		return &bounded{r: r, in: in, ratio: ratioOfZstd}, nil
 	}
-	return nil, errors.New("neither zstd nor gzip")
+	return nil, nil
 }
 
 type counter struct {

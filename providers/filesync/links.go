@@ -1,6 +1,8 @@
 package filesync
 
 import (
+	"errors"
+	"fmt"
 	"path"
 	"strings"
 )
@@ -8,12 +10,12 @@ import (
 // maxExpansions is how many links a path may go through (path_resolution(7)).
 const maxExpansions = 40
 
-// linkTrouble says why a link at rel may not have a target: it would lead out of the top, or into
-// a repository's own directory, also through other links. look returns the target of what stands
-// at a path, if it is a link. What is not there counts as a directory: it may become one.
-func linkTrouble(rel, target string, look func(rel string) (target string, isLink bool)) string {
+// checkLink refuses a link at rel whose target lies outside of the top, or in a repository's own directory, also
+// through other links. readlink returns the target of what is at a path, if it is a link. What is not there counts
+// as a directory: it may become one.
+func checkLink(rel, target string, readlink func(rel string) (target string, isLink bool)) error {
 	if target == "" || len(target) > maxPath || strings.IndexByte(target, 0) >= 0 {
-		return "the link has an impossible target"
+		return errors.New("the link has an impossible target")
 	}
 	var at []string
 	if dir := parentOf(rel); dir != "" {
@@ -22,7 +24,7 @@ func linkTrouble(rel, target string, look func(rel string) (target string, isLin
 	rest := target
 	for expanded := 0; rest != ""; {
 		if rest[0] == '/' {
-			return "the link leads outside: " + target
+			return fmt.Errorf("the link leads outside: %s", target)
 		}
 		var name string
 		name, rest, _ = strings.Cut(rest, "/")
@@ -32,34 +34,34 @@ func linkTrouble(rel, target string, look func(rel string) (target string, isLin
 			continue
 		case name == "..":
 			if len(at) == 0 {
-				return "the link leads outside: " + target
+				return fmt.Errorf("the link leads outside: %s", target)
 			}
 			at = at[:len(at)-1]
 			continue
 		case readsAsGit(name):
-			return "the link leads into a .git directory: " + target
+			return fmt.Errorf("the link leads into a .git directory: %s", target)
 		case len(at) >= 2*maxDepth:
-			return "the link leads too deep: " + target
+			return fmt.Errorf("the link leads too deep: %s", target)
 		}
-		if why := nameTrouble(name); why != "" {
-			return "where the link leads: " + why
+		if err := checkName(name); err != nil {
+			return fmt.Errorf("where the link leads: %w", err)
 		}
 		at = append(at, name)
-		next, isLink := look(path.Join(at...))
+		next, isLink := readlink(path.Join(at...))
 		if !isLink {
 			continue
 		}
 		if expanded++; expanded > maxExpansions {
-			return "" // it leads in a circle, and nowhere
+			return nil // it leads in a circle, and nowhere
 		}
 		at = at[:len(at)-1]
 		if next == "" || next[0] == '/' {
-			return "the link leads outside through another link: " + target
+			return fmt.Errorf("the link leads outside through another link: %s", target)
 		}
 		if rest != "" {
 			next += "/" + rest
 		}
 		rest = next
 	}
-	return ""
+	return nil
 }

@@ -1,8 +1,7 @@
 package filesync
 
 import (
-	"encoding/json"
-	"fmt"
+	"context"
 	"path"
 	"slices"
 	"strings"
@@ -43,23 +42,6 @@ type Left struct {
 // list of names, says so.
 func (l Left) Notable() bool { return l.notable }
 
-// ParseManifest reads what a Manifest is as JSON, and nothing else.
-func ParseManifest(text []byte) (*Manifest, error) {
-	m := &Manifest{}
-	if err := json.Unmarshal(text, m); err != nil {
-		return nil, fmt.Errorf("manifest: %w", err)
-	}
-	if m.Version != manifestVersion {
-		return nil, fmt.Errorf("manifest: version %d, want %d", m.Version, manifestVersion)
-	}
-	for _, item := range m.Items {
-		if why := pathTrouble(item.Path); item.Path != "." && why != "" {
-			return nil, fmt.Errorf("manifest: %q: %s", item.Path, why)
-		}
-	}
-	return m, nil
-}
-
 // byPath returns the items by their paths.
 func (m *Manifest) byPath() map[string]*Item {
 	list := make(map[string]*Item, len(m.Items))
@@ -69,30 +51,18 @@ func (m *Manifest) byPath() map[string]*Item {
 	return list
 }
 
-// ignored returns by which line of an ignore file a path is left out: as the files were when all
-// went up, or as they are now. A run that changed them can only have more left out.
-func (m *Manifest) ignored(now map[string]map[string]string) func(rel string, isDir bool) string {
-	var list []*Ignore
-	for _, texts := range [...]map[string]map[string]string{m.Ignore, now} {
-		for name, files := range texts {
-			list = append(list, ParseIgnore(name, files))
-		}
-	}
-	return func(rel string, isDir bool) string {
-		for _, g := range list {
-			if why := g.Excluded(rel, isDir); why != "" {
-				return why
-			}
-		}
-		return ""
-	}
+// LeftOut returns by which line of an ignore file paths are left out, as the files were when all went up: what is new
+// there need not be fetched. A directory's path ends in a slash, and not in the answer.
+func (m *Manifest) LeftOut(ctx context.Context, git RunGit, paths []string) (map[string]string, error) {
+	return m.leftOut(ctx, git, nil, paths)
 }
 
-// LeftOut returns by which line of an ignore file a path is left out, as the files were when all
-// went up: what is new there need not be fetched.
-func (m *Manifest) LeftOut() func(rel string, isDir bool) string { return m.ignored(nil) }
+// leftOut is LeftOut, by the files as they were or as they are now: a run that changed them can only have more left out.
+func (m *Manifest) leftOut(ctx context.Context, git RunGit, now map[string]map[string]string, paths []string) (map[string]string, error) {
+	return excludedBy(ctx, git, []map[string]map[string]string{m.Ignore, now}, paths)
+}
 
-// Held is a change that does not come down.
+// A Conflict is a change that does not come down.
 type Conflict struct {
 	Change changes.Change
 	Why    string
@@ -104,8 +74,18 @@ type Conflict struct {
 //   - What did not go up is not deleted by not coming back, and is never replaced.
 //   - What went up and was changed on the host since is a conflict.
 //   - What is new and left out by an ignore file, then or now, stays where it was made.
-func (m *Manifest) Judge(set *changes.Set, now map[string]map[string]string) (kept changes.Set, held []Conflict) {
-	up, ignored := m.byPath(), m.ignored(now)
+func (m *Manifest) Judge(ctx context.Context, git RunGit, set *changes.Set, now map[string]map[string]string) (kept changes.Set, withheld []Conflict, err error) {
+	up := m.byPath()
+	var added []string
+	for _, c := range set.Changes {
+		if c.Before == nil && up[c.Path] == nil {
+			added = append(added, asked(c.Path, c.After.Kind == workspace.Dir))
+		}
+	}
+	leftOut, err := m.leftOut(ctx, git, now, added)
+	if err != nil {
+		return kept, nil, err
+	}
 	kept = changes.Set{Root: set.Root, Lost: set.Lost}
 	for _, c := range set.Changes {
 		item := up[c.Path]
@@ -119,26 +99,35 @@ func (m *Manifest) Judge(set *changes.Set, now map[string]map[string]string) (ke
 		case c.Before == nil && item != nil:
 			c.Conflict = "removed on the host since the upload"
 		case item != nil:
-			c.Conflict = stood(&item.Entry, c.Before)
+			c.Conflict = changedSince(&item.Entry, c.Before)
 		default:
-			if line := ignored(c.Path, c.After.Kind == workspace.Dir); line != "" {
+			if line := leftOut[c.Path]; line != "" {
 				why = "left out by " + line
 			} else if i := slices.IndexFunc(m.Left, func(l Left) bool { return strings.HasPrefix(c.Path, l.Path+"/") }); i >= 0 {
 				why = "it is in a directory that was not uploaded: " + m.Left[i].Path
 			}
 		}
 		if why != "" {
-			held = append(held, Conflict{c, why})
+			withheld = append(withheld, Conflict{c, why})
 			continue
 		}
 		kept.Changes = append(kept.Changes, c)
 	}
-	return m.whole(kept, held)
+	kept, withheld = m.keepDirs(kept, withheld)
+	return kept, withheld, nil
 }
 
-// whole keeps a directory that has something in it which did not go up: it is not removed, nor
+// asked is a path as git is asked about it.
+func asked(rel string, isDir bool) string {
+	if isDir {
+		return rel + "/"
+	}
+	return rel
+}
+
+// keepDirs keeps a directory that has something in it which did not go up: it is not removed, nor
 // replaced.
-func (m *Manifest) whole(set changes.Set, held []Conflict) (changes.Set, []Conflict) {
+func (m *Manifest) keepDirs(set changes.Set, withheld []Conflict) (changes.Set, []Conflict) {
 	stays := map[string]bool{}
 	for _, l := range m.Left {
 		for dir := l.Path; dir != "."; dir = path.Dir(dir) {
@@ -149,14 +138,14 @@ func (m *Manifest) whole(set changes.Set, held []Conflict) (changes.Set, []Confl
 		if c.Before == nil || c.Before.Kind != workspace.Dir || c.After != nil && c.After.Kind == workspace.Dir || !stays[c.Path] {
 			return false
 		}
-		held = append(held, Conflict{c, "it has files that were not uploaded"})
+		withheld = append(withheld, Conflict{c, "it has files that were not uploaded"})
 		return true
 	})
-	return set, held
+	return set, withheld
 }
 
-// stood says how what stands is not what went up, "" if it is.
-func stood(then, now *changes.Entry) string {
+// changedSince says that what is there is not what went up, "" if it is.
+func changedSince(then, now *changes.Entry) string {
 	const changed = "changed on the host since the upload"
 	switch {
 	case then.Kind != now.Kind || then.Mode != now.Mode:

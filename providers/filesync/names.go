@@ -1,6 +1,7 @@
 package filesync
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"unicode"
@@ -17,51 +18,51 @@ const (
 	maxDepth = 128
 )
 
-// pathTrouble says why a path below the top does not travel: what could mistake it. "" if nothing.
-func pathTrouble(rel string) string {
+// checkPath refuses a path below the top that another system, a terminal or git takes for another one.
+func checkPath(rel string) error {
 	if len(rel) > maxPath {
-		return fmt.Sprintf("the path is longer than %d bytes", maxPath)
+		return fmt.Errorf("the path is longer than %d bytes", maxPath)
 	}
 	depth := 0
 	for name := range strings.SplitSeq(rel, "/") {
 		if depth++; depth > maxDepth {
-			return fmt.Sprintf("it lies deeper than %d directories", maxDepth)
+			return fmt.Errorf("it lies deeper than %d directories", maxDepth)
 		}
-		if why := nameTrouble(name); why != "" {
-			return why
+		if err := checkName(name); err != nil {
+			return err
 		}
 	}
-	return ""
+	return nil
 }
 
-// nameTrouble says the same of one name.
-func nameTrouble(name string) string {
+// checkName refuses one name of a path.
+func checkName(name string) error {
 	switch {
 	case name == "" || name == "." || name == "..":
-		return fmt.Sprintf("%q is no name", name)
+		return fmt.Errorf("%q is no name", name)
 	case len(name) > maxName:
-		return fmt.Sprintf("the name is longer than %d bytes", maxName)
+		return fmt.Errorf("the name is longer than %d bytes", maxName)
 	case !utf8.ValidString(name):
-		return "the name is not UTF-8"
+		return errors.New("the name is not UTF-8")
 	}
 	for _, c := range name {
 		switch {
 		case unicode.IsControl(c), unicode.Is(unicode.Bidi_Control, c), c == 0x2028, c == 0x2029, c == 0xfeff, c >= 0xe0000 && c <= 0xe007f, c == utf8.RuneError:
-			return fmt.Sprintf("it has a character that terminals do not show: U+%04X", c)
+			return fmt.Errorf("it has a character that terminals do not show: U+%04X", c)
 		case c == '\\' || c == ':':
-			return fmt.Sprintf("Windows reads %q as part of a path", c)
+			return fmt.Errorf("%q is part of a path on Windows", c)
 		}
 	}
 	if end := name[len(name)-1]; end == '.' || end == ' ' {
-		return "Windows drops the last character"
+		return errors.New("its last character is dropped on Windows")
 	}
 	if isDevice(name) {
-		return "Windows has a device of that name"
+		return errors.New("it is the name of a device on Windows")
 	}
 	if name != ".git" && readsAsGit(name) {
-		return "other systems read it as .git"
+		return errors.New("other systems read it as .git")
 	}
-	return ""
+	return nil
 }
 
 // isDevice reports whether Windows opens a device by a name, whatever its extension.

@@ -22,7 +22,7 @@ type Name struct {
 // asked for. A directory comes before what is in it, which is refused with it.
 func (d Down) Refuses(names []Name) map[string]string {
 	d.Limits = d.Limits.orDefault()
-	a := &archive{down: &d, members: map[string]*member{}, keys: map[string]string{}, standing: func(string) (string, bool, bool) { return "", false, false }}
+	a := &archive{down: &d, members: map[string]*member{}, keys: map[string]string{}}
 	why := map[string]string{}
 	for _, n := range names {
 		h := &tar.Header{Typeflag: tar.TypeReg, Name: n.Path, Mode: n.Mode, Size: n.Size, ModTime: time.Now()}
@@ -50,8 +50,8 @@ func (d Down) Refuses(names []Name) map[string]string {
 		again = false
 		for _, n := range slices.Backward(names) {
 			if m := a.members[n.Path]; m != nil && m.kind == workspace.Link {
-				if text := linkTrouble(n.Path, m.target, a.look); text != "" {
-					why[n.Path], again = text, true
+				if err := checkLink(n.Path, m.target, a.readlink); err != nil {
+					why[n.Path], again = err.Error(), true
 					delete(a.members, n.Path)
 				}
 			}

@@ -1,7 +1,10 @@
 package filesync
 
 import (
+	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -14,16 +17,16 @@ import (
 
 // A repository is the one of git that a directory lies in.
 type repository struct {
-	under   string // where the directory lies in its working tree
-	top     string
-	exclude string   // the text of info/exclude
-	tracked []string // what the index lists below the directory, sorted
+	under       string // where the directory lies in its working tree
+	top         string
+	git, common string // its directories, the second shared with other working trees; "" if they cannot be found
+	asked       bool
+	tracked     []string // what its index lists below the directory, sorted
 }
 
 const maxIgnoreFile = 1 << 20
 
-// findRepository looks for one, upwards from a directory. What cannot be read of it leaves
-// out nothing and tracks nothing: more is ignored then.
+// findRepository looks for one, upwards from a directory.
 func findRepository(dir string) *repository {
 	for top := dir; ; top = filepath.Dir(top) {
 		info, err := os.Lstat(filepath.Join(top, ".git"))
@@ -38,16 +41,29 @@ func findRepository(dir string) *repository {
 		if r.under == "." {
 			r.under = ""
 		}
-		git, common, err := gitDirs(filepath.Join(top, ".git"), info.IsDir())
-		if err != nil {
-			return r
-		}
-		if text, err := readSmall(filepath.Join(common, "info", "exclude"), maxIgnoreFile); err == nil {
-			r.exclude = string(text)
-		}
-		r.tracked = trackedIn(git, common, r.under)
+		r.git, r.common, _ = gitDirs(filepath.Join(top, ".git"), info.IsDir())
 		return r
 	}
+}
+
+// gitDirs returns the git directory of a working tree, and the one that it shares with others.
+func gitDirs(at string, isDir bool) (git, common string, err error) {
+	if git = at; !isDir {
+		text, err := readSmall(at, maxIgnoreFile)
+		if err != nil {
+			return "", "", err
+		}
+		to, err := vcs.ParseGitFile(text)
+		if err != nil {
+			return "", "", err
+		}
+		git = inDir(filepath.Dir(at), to)
+	}
+	common = git
+	if text, err := readSmall(filepath.Join(git, "commondir"), maxIgnoreFile); err == nil {
+		common = inDir(git, vcs.ParsePathFile(text))
+	}
+	return git, common, nil
 }
 
 func inDir(dir, to string) string {
@@ -57,50 +73,64 @@ func inDir(dir, to string) string {
 	return filepath.Join(dir, to)
 }
 
-// trackedIn lists what the index of a repository has below a directory of its working tree.
-func trackedIn(git, common, under string) (list []string) {
-	config, err := readSmall(filepath.Join(common, "config"), vcs.MaxConfig)
-	if err != nil {
+// exclude returns the text of info/exclude, "" where it cannot be read.
+func (r *repository) exclude() string {
+	text, _ := readSmall(filepath.Join(r.common, "info", "exclude"), maxIgnoreFile)
+	return string(text)
+}
+
+// maxTracked bounds what git may list.
+const maxTracked = 64 << 20
+
+// list has git list what the index has below the directory, once.
+func (r *repository) list(ctx context.Context, git RunGit) error {
+	if r.asked {
 		return nil
 	}
-	format, known := vcs.HashOf(config)
-	if !known {
-		return nil
+	r.asked = true
+	if r.git == "" {
+		return errors.New("its .git file names no git directory")
 	}
-	index, err := readSmall(filepath.Join(git, "index"), vcs.MaxGitIndex)
-	if err != nil {
-		return nil
+	names := &limitedBuffer{most: maxTracked}
+	show := slices.Compact([]string{r.git, r.common})
+	if err := git(ctx, show, []string{"--git-dir=" + r.git, "ls-files", "-z"}, func(string) error { return nil }, nil, names); err != nil {
+		return err
 	}
-	prefix := ""
-	if under != "" {
-		prefix = under + "/"
-	}
-	room := vcs.MaxGitIndex // for names, of which an index may say only how each differs from the last
-	x, ok := vcs.ParseIndex(index, format, func(e *vcs.IndexEntry) bool {
-		room -= len(e.Name)
-		if rel, ok := strings.CutPrefix(string(e.Name), prefix); ok {
-			list = append(list, rel)
+	for name := range strings.SplitSeq(names.String(), "\x00") {
+		if r.under != "" {
+			rel, below := strings.CutPrefix(name, r.under+"/")
+			if !below {
+				continue
+			}
+			name = rel
 		}
-		return room >= 0
-	})
-	if !ok || x.Part("link") != nil { // of a split index another file says the rest
-		return nil
+		r.tracked = append(r.tracked, name)
 	}
-	slices.Sort(list)
-	return slices.Compact(list)
+	slices.Sort(r.tracked)
+	return nil
 }
 
 // tracks reports whether the index lists a path, or something below it.
 func (r *repository) tracks(rel string, isDir bool) bool {
-	if r == nil {
-		return false
-	}
-	i, found := slices.BinarySearch(r.tracked, rel)
 	if !isDir {
+		_, found := slices.BinarySearch(r.tracked, rel)
 		return found
 	}
-	i, _ = slices.BinarySearch(r.tracked, rel+"/")
-	return i < len(r.tracked) && len(r.tracked[i]) > len(rel) && r.tracked[i][:len(rel)+1] == rel+"/"
+	i, _ := slices.BinarySearch(r.tracked, rel+"/")
+	return i < len(r.tracked) && strings.HasPrefix(r.tracked[i], rel+"/")
+}
+
+// A limitedBuffer takes so many bytes and no more.
+type limitedBuffer struct {
+	bytes.Buffer
+	most int
+}
+
+func (b *limitedBuffer) Write(text []byte) (int, error) {
+	if b.Len()+len(text) > b.most {
+		return 0, fmt.Errorf("git prints more than %d MiB", b.most>>20)
+	}
+	return b.Buffer.Write(text)
 }
 
 // readSmall reads a regular file, not through a link, of at most limit bytes.

@@ -40,18 +40,6 @@ func TestUserIgnore(t *testing.T) {
 	require.Empty(t, UserIgnore(home, ""))
 }
 
-func TestWildClass(t *testing.T) {
-	for name, in := range map[string]string{
-		"alnum": "aZ5", "alpha": "aZ", "blank": " \t", "cntrl": "\x01\x7f", "digit": "09", "graph": "!~a", "lower": "az", "print": " a~", "punct": "!_~", "space": " \n\r", "upper": "AZ", "xdigit": "09afAF",
-	} {
-		for i := range len(in) {
-			require.True(t, wildmatch("[[:"+name+":]]", in[i:i+1]), "%s %q", name, in[i])
-		}
-		require.False(t, wildmatch("[[:"+name+":]]", map[bool]string{true: "a", false: "\x80"}[name == "digit"]), name)
-	}
-	require.False(t, wildmatch("[[:nope:]]", "n"))
-}
-
 // The names of what is refused and held stand in what is said.
 func TestWords(t *testing.T) {
 	require.Equal(t, `refused "a\x1b": it is`, (&RefusedError{"a\x1b", "it is"}).Error())

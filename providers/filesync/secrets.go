@@ -2,6 +2,7 @@ package filesync
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
@@ -10,7 +11,6 @@ import (
 	"io"
 	"math"
 	"regexp"
-	"regexp/syntax"
 	"slices"
 	"strings"
 	"sync"
@@ -53,10 +53,10 @@ type secretRule struct {
 	Keywords    []string
 	Allowlists  []allowlist
 
-	re      func() *regexp.Regexp
-	local   bool // each match holds a keyword
-	forward int  // how many bytes a match may have from its keyword on
-	guard   func(after []byte) (n int, ok bool)
+	re     func() *regexp.Regexp
+	path   func() *regexp.Regexp // of the files that it is for
+	named  bool                  // the expression begins with a keyword, after the rest of a name; re is the one from the keyword on
+	anyway bool                  // a match need not hold a keyword
 }
 
 type allowlist struct {
@@ -69,27 +69,43 @@ type allowlist struct {
 	paths, regexes func() *regexp.Regexp
 }
 
-// secretRules are all rules, and the automaton that finds their keywords.
+// secretRules are all rules, and their keywords.
 type secretRules struct {
-	rules     []secretRule
-	global    allowlist
-	byKeyword [][]int // rules, by keyword
-	words     []string
-	longest   int // of the words, in bytes
-	classes   [256]byte
-	width     int
-	next      []uint32 // by state and class: where the row of the next state begins, with ends if it has hits
-	hits      [][]int  // keywords, by state
+	rules    []secretRule
+	global   allowlist
+	keywords []keyword
+	byStart  [1 << 16]uint16 // which of starts a text begins with, by its first two bytes
+	starts   [][]int         // keywords that begin with the same two letters, of the first none
 }
 
-// ends marks a state in which a keyword ends.
-const ends = 1 << 31
+// A keyword is a text without which a rule matches nothing. Letters of both cases count as one.
+type keyword struct {
+	text    string // in lower case
+	rules   []int
+	follows *regexp.Regexp // what every match has behind it; nil: nothing that is worth a look
+}
 
-// How much of a text is looked at around a keyword.
+// How much of a text is searched around a keyword.
 const (
-	before  = 128
-	forward = 16 << 10 // where a match has no bound: a private key of RSA with 8,192 bits has 7 KB
+	before  = 1 << 10
+	forward = 16 << 10 // a private key of RSA with 8,192 bits has 7 KB
+	value   = 1 << 10  // of a name that is a keyword: both
 )
+
+// anyName is what rules for values with a name have in front of the keyword.
+const anyName = `[\w.-]{0,50}?`
+
+// notFirst are the rules with such a name whose keyword is a part of the value: these are tried around it.
+var notFirst = []string{"lob-api-key", "lob-pub-api-key", "new-relic-browser-api-token", "new-relic-insert-key", "new-relic-user-api-key", "typeform-api-token"}
+
+// anywhere are the rules whose match need not hold a keyword: these are tried in all of a text.
+var anywhere = []string{"facebook-access-token", "sourcegraph-access-token", "airtable-personnal-access-token"}
+
+// follows are what stands in every match behind keywords that are parts of many words.
+var follows = map[string]string{
+	"ey": `^[a-zA-Z0-9]{17}`, "s.": `^(?i)[a-z0-9]{24}`, "sk": `^[a-fA-F0-9]{32}`, "test_": `^[a-fA-F0-9]{35}`, "live_": `^[a-fA-F0-9]{35}`,
+	"_pub": `^_[a-fA-F0-9]{31}`, "ext_": `^(?i)[a-z0-9]{5,30}\.`, "sc_": `^(?i)[a-z0-9]{5,30}\.`, "api-": `^[A-Z0-9]{26}`,
+}
 
 // generic is the rule that goes by names such as "token" alone. It alone passes over the files that
 // gitleaks takes for made by tools: what begins with a prefix of its own is a secret anywhere.
@@ -103,23 +119,17 @@ var loadRules = sync.OnceValues(func() (*secretRules, error) {
 	if err := toml.Unmarshal(rulesText, &file); err != nil {
 		return nil, fmt.Errorf("rules for secrets: %w", err)
 	}
-	s := &secretRules{global: file.Allowlist}
+	s := &secretRules{global: file.Allowlist, starts: [][]int{nil}}
 	s.global.compile()
 	numbers := map[string]int{}
 	for _, r := range file.Rules {
 		if r.Regex == "" {
 			continue // by its name alone, which excludes it always
 		}
-		tree, err := syntax.Parse(r.Regex, syntax.Perl)
-		if err != nil {
-			return nil, fmt.Errorf("rule %s: %w", r.ID, err)
+		if r.named = strings.Contains(r.Regex, anyName) && !slices.Contains(notFirst, r.ID); r.named {
+			r.Regex = "^(?:" + strings.ReplaceAll(r.Regex, anyName, "") + ")"
 		}
-		r.re = lazy(r.Regex)
-		r.local = r.ID == generic || holds(tree, r.Keywords)
-		if r.forward = longest(tree); r.forward < 0 {
-			r.forward = forward
-		}
-		r.guard = guards[r.ID]
+		r.re, r.path, r.anyway = lazy(r.Regex), lazy(r.Path), slices.Contains(anywhere, r.ID)
 		for i := range r.Allowlists {
 			r.Allowlists[i].compile()
 		}
@@ -127,19 +137,36 @@ var loadRules = sync.OnceValues(func() (*secretRules, error) {
 			k = strings.ToLower(k)
 			n, ok := numbers[k]
 			if !ok {
-				n = len(s.words)
-				numbers[k], s.words, s.byKeyword = n, append(s.words, k), append(s.byKeyword, nil)
+				n = len(s.keywords)
+				numbers[k] = n
+				s.addKeyword(k)
 			}
-			s.byKeyword[n] = append(s.byKeyword[n], len(s.rules))
+			s.keywords[n].rules = append(s.keywords[n].rules, len(s.rules))
 		}
 		s.rules = append(s.rules, r)
 	}
 	if len(s.rules) == 0 {
 		return nil, errors.New("rules for secrets: there are none")
 	}
-	s.build()
 	return s, nil
 })
+
+func (s *secretRules) addKeyword(text string) {
+	k := keyword{text: text}
+	if behind := follows[text]; behind != "" {
+		k.follows = regexp.MustCompile(behind)
+	}
+	of := func(first, second string) *uint16 { return &s.byStart[uint16(first[0])<<8|uint16(second[0])] }
+	a, b := text[:1], text[1:2]
+	number := *of(a, b)
+	if number == 0 {
+		number = uint16(len(s.starts))
+		s.starts = append(s.starts, nil)
+		*of(a, b), *of(strings.ToUpper(a), b), *of(a, strings.ToUpper(b)), *of(strings.ToUpper(a), strings.ToUpper(b)) = number, number, number, number
+	}
+	s.starts[number] = append(s.starts[number], len(s.keywords))
+	s.keywords = append(s.keywords, k)
+}
 
 func lazy(text string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
@@ -156,399 +183,61 @@ func joined(list []string) func() *regexp.Regexp {
 	return lazy("(?:" + strings.Join(list, ")|(?:") + ")")
 }
 
-// guards look at the bytes behind keywords that are parts of many words, so that an expression
-// is not tried on each of them: `s.` of vault-service-token stands in every text. They return how
-// many bytes a match has from the keyword's end on, and want no more than the expression does.
-var guards = map[string]func(after []byte) (n int, ok bool){
-	"twilio-api-key": func(after []byte) (int, bool) { return 40, run(after, isHex) >= 32 },
-	"lob-api-key":    func(after []byte) (int, bool) { return 40, run(after, isHex) >= 35 },
-	"jwt": func(after []byte) (int, bool) {
-		n := run(after, isAlnum)
-		return forward, n >= 17 && bytes.HasPrefix(after[n:], []byte(".ey"))
-	},
-	"vault-service-token": func(after []byte) (int, bool) { // of 24 characters, or 90 with a dash perhaps
-		return 200, run(after, isToken) >= 24
-	},
-	generic: func(after []byte) (int, bool) {
-		n := min(run(after, isWord), 20)
-		n += min(run(after[n:], isSpace), 3)
-		sign := min(run(after[n:], isSign), 4)
-		if sign == 0 {
-			return 0, false
-		}
-		n += sign
-		n += min(run(after[n:], isGap), 5)
-		// Of fewer characters none has an entropy of 3.5.
-		value := run(after[n:], isValue)
-		return n + value + 16, value >= 11
-	},
-}
-
-// run returns how many bytes are of a kind, from the first on.
-func run(text []byte, is *[256]bool) int {
-	for i, c := range text {
-		if !is[c] {
-			return i
-		}
-	}
-	return len(text)
-}
-
-// The kinds of bytes that guards know.
-const (
-	hexes = "0123456789abcdefABCDEF"
-	alnum = hexes + "ghijklmnopqrstuvwxyzGHIJKLMNOPQRSTUVWXYZ"
-	space = " \t\n\r\f'\""
-)
-
-var (
-	isAlnum = kind(alnum)
-	isHex   = kind(hexes)
-	isToken = kind(alnum + "_-")
-	isWord  = kind(alnum + " \t_.-")
-	isSpace = kind(space)
-	isGap   = kind(space + "`=")
-	isSign  = kind("=>:|?,")
-	isValue = kind(alnum + "_.=-+/")
-)
-
-func kind(list string) *[256]bool {
-	var is [256]bool
-	for i := range len(list) {
-		is[list[i]] = true
-	}
-	return &is
-}
-
-// holds reports whether each match of an expression holds one of the words.
-func holds(re *syntax.Regexp, words []string) bool {
-	all := func(texts []string) bool {
-		return texts != nil && !slices.ContainsFunc(texts, func(text string) bool {
-			return !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, strings.ToLower(w)) })
-		})
-	}
-	switch re.Op {
-	case syntax.OpCapture, syntax.OpPlus:
-		return holds(re.Sub[0], words)
-	case syntax.OpRepeat:
-		return re.Min > 0 && holds(re.Sub[0], words)
-	case syntax.OpConcat:
-		texts := []string{""}
-		for _, sub := range re.Sub {
-			if holds(sub, words) {
-				return true
-			}
-			if all(product(texts, prefixes(sub))) {
-				return true
-			}
-			if texts = product(texts, exact(sub)); texts == nil {
-				texts = []string{""}
-			}
-		}
-		return false
-	case syntax.OpAlternate:
-		return !slices.ContainsFunc(re.Sub, func(sub *syntax.Regexp) bool { return !holds(sub, words) })
-	}
-	return all(exact(re))
-}
-
-// exact returns all texts that an expression matches, in lower case; nil if they are many.
-func exact(re *syntax.Regexp) []string {
-	switch re.Op {
-	case syntax.OpLiteral:
-		return []string{strings.ToLower(string(re.Rune))}
-	case syntax.OpCapture:
-		return exact(re.Sub[0])
-	case syntax.OpEmptyMatch, syntax.OpBeginText, syntax.OpEndText, syntax.OpBeginLine, syntax.OpEndLine, syntax.OpWordBoundary, syntax.OpNoWordBoundary:
-		return []string{""}
-	case syntax.OpCharClass:
-		var list []string
-		for i := 0; i < len(re.Rune); i += 2 {
-			if re.Rune[i+1]-re.Rune[i] > 8 || len(list) > 8 {
-				return nil
-			}
-			for c := re.Rune[i]; c <= re.Rune[i+1]; c++ {
-				list = append(list, strings.ToLower(string(c)))
-			}
-		}
-		return list
-	case syntax.OpConcat:
-		texts := []string{""}
-		for _, sub := range re.Sub {
-			texts = product(texts, exact(sub))
-		}
-		return texts
-	case syntax.OpAlternate, syntax.OpQuest:
-		var texts []string
-		if re.Op == syntax.OpQuest {
-			texts = []string{""}
-		}
-		for _, sub := range re.Sub {
-			list := exact(sub)
-			if list == nil {
-				return nil
-			}
-			texts = append(texts, list...)
-		}
-		return texts
-	}
-	return nil
-}
-
-// prefixes returns texts with one of which each match of an expression begins, in lower case.
-func prefixes(re *syntax.Regexp) []string {
-	if texts := exact(re); texts != nil {
-		return texts
-	}
-	texts := []string{""}
-	switch re.Op {
-	case syntax.OpCapture, syntax.OpPlus:
-		return prefixes(re.Sub[0])
-	case syntax.OpRepeat:
-		if re.Min > 0 {
-			return prefixes(re.Sub[0])
-		}
-	case syntax.OpConcat:
-		for _, sub := range re.Sub {
-			list := exact(sub)
-			if list == nil {
-				return product(texts, prefixes(sub))
-			}
-			texts = product(texts, list)
-		}
-	case syntax.OpAlternate:
-		texts = nil
-		for _, sub := range re.Sub {
-			texts = append(texts, prefixes(sub)...)
-		}
-	}
-	return texts
-}
-
-func product(a, b []string) (all []string) {
-	if len(a)*len(b) > 64 {
-		return nil
-	}
-	for _, x := range a {
-		for _, y := range b {
-			all = append(all, x+y)
-		}
-	}
-	return all
-}
-
-// longest returns how many bytes a match can have, -1 if there is no bound below [forward].
-func longest(re *syntax.Regexp) int {
-	sum := 0
-	switch re.Op {
-	case syntax.OpLiteral:
-		return 4 * len(re.Rune)
-	case syntax.OpCharClass, syntax.OpAnyChar, syntax.OpAnyCharNotNL:
-		return 4
-	case syntax.OpStar, syntax.OpPlus:
-		return -1
-	case syntax.OpRepeat:
-		n := longest(re.Sub[0])
-		if re.Max < 0 || n < 0 || n*re.Max > forward {
-			return -1
-		}
-		return n * re.Max
-	case syntax.OpAlternate:
-		for _, sub := range re.Sub {
-			n := longest(sub)
-			if n < 0 {
-				return -1
-			}
-			sum = max(sum, n)
-		}
-		return sum
-	}
-	for _, sub := range re.Sub {
-		n := longest(sub)
-		if n < 0 || sum+n > forward {
-			return -1
-		}
-		sum += n
-	}
-	return sum
-}
-
-// build makes the automaton of Aho and Corasick (1975) over the keywords, as a table.
-func (s *secretRules) build() {
-	s.width = 1
-	for _, w := range s.words {
-		for i := range len(w) {
-			if s.classes[w[i]] == 0 {
-				s.classes[w[i]] = byte(s.width)
-				s.width++
-			}
-		}
-	}
-	for c := byte('A'); c <= 'Z'; c++ {
-		s.classes[c] = s.classes[c|0x20]
-	}
-	s.next, s.hits = make([]uint32, s.width), make([][]int, 1)
-	for n, w := range s.words {
-		s.longest = max(s.longest, len(w))
-		state := 0
-		for i := range len(w) {
-			to := &s.next[state*s.width+int(s.classes[w[i]])]
-			if *to == 0 {
-				*to = uint32(len(s.hits))
-				s.next, s.hits = append(s.next, make([]uint32, s.width)...), append(s.hits, nil)
-			}
-			state = int(s.next[state*s.width+int(s.classes[w[i]])])
-		}
-		s.hits[state] = append(s.hits[state], n)
-	}
-	fail := make([]int, len(s.hits))
-	var queue []int
-	for c := range s.width {
-		if to := int(s.next[c]); to != 0 {
-			queue = append(queue, to)
-		}
-	}
-	for len(queue) > 0 {
-		state := queue[0]
-		queue = queue[1:]
-		s.hits[state] = append(s.hits[state], s.hits[fail[state]]...)
-		for c := range s.width {
-			to := &s.next[state*s.width+c]
-			back := s.next[fail[state]*s.width+c]
-			if *to == 0 {
-				*to = back
-				continue
-			}
-			fail[*to] = int(back)
-			queue = append(queue, int(*to))
-		}
-	}
-	for i, state := range s.next {
-		s.next[i] = state * uint32(s.width)
-		if len(s.hits[state]) > 0 {
-			s.next[i] |= ends
-		}
-	}
-}
-
 // A found is a match in a text.
 type found struct {
-	start  int
-	rule   string
-	secret string
+	start, end int
+	rule       string
+	secret     string
 }
 
-// A block of a text goes through the automaton in lanes, side by side: a step waits for the one before it
-// in its own lane alone.
-const (
-	lanes = 4
-	block = 16 << 10
-)
-
-// A hit is a state in which keywords end, and where.
-type hit struct{ at, row uint32 }
-
-var hitBuffers = sync.Pool{New: func() any { return new([lanes][]hit) }}
-
-// keywords fills in where keywords end in a block that begins at a byte of a text.
-func (s *secretRules) keywords(text []byte, begin int, all *[lanes][]hit) {
-	next, classes := s.next, &s.classes
-	size := min(len(text)-begin, block) / lanes
-	var rows [lanes]uint32
-	for l := range rows {
-		all[l] = all[l][:0]
-		from := begin + l*size
-		for _, c := range text[max(0, from-s.longest+1):from] { // where a keyword may have begun
-			rows[l] = next[rows[l]&^ends+uint32(classes[c])]
-		}
-	}
-	a, b, c, d := rows[0], rows[1], rows[2], rows[3]
-	rest := text[begin:]
-	t0, t1, t2, t3 := rest[:size], rest[size:2*size], rest[2*size:3*size], rest[3*size:4*size]
-	for i := range t0 { // all of an upload goes through these lines
-		a = next[a&^ends+uint32(classes[t0[i]])]
-		b = next[b&^ends+uint32(classes[t1[i]])]
-		c = next[c&^ends+uint32(classes[t2[i]])]
-		d = next[d&^ends+uint32(classes[t3[i]])]
-		if (a|b|c|d)&ends == 0 {
-			continue
-		}
-		for l, row := range [lanes]uint32{a, b, c, d} {
-			if row&ends != 0 {
-				all[l] = append(all[l], hit{uint32(begin + l*size + i), row})
-			}
-		}
-	}
-	for i, c := range rest[lanes*size : min(len(rest), block)] {
-		if d = next[d&^ends+uint32(classes[c])]; d&ends != 0 {
-			all[lanes-1] = append(all[lanes-1], hit{uint32(begin + lanes*size + i), d})
-		}
-	}
-}
-
-// around adds the windows of a text in which rules are tried, by what hits say.
-func (s *secretRules) around(text []byte, hits []hit, windows map[int][][2]int) map[int][][2]int {
-	for _, h := range hits {
-		for _, n := range s.hits[int(h.row&^ends)/s.width] {
-			end := int(h.at) + 1
-			start := end - len(s.words[n])
-			for _, number := range s.byKeyword[n] {
-				r := &s.rules[number]
-				w := [2]int{0, len(text)}
-				if r.local {
-					n := r.forward
-					if r.guard != nil {
-						behind, ok := r.guard(text[end:])
-						if !ok {
-							continue
-						}
-						n = end - start + behind
-					}
-					w = [2]int{max(0, start-before), min(len(text), start+n)}
-				}
-				if windows == nil {
-					windows = map[int][][2]int{}
-				}
-				list := windows[number]
-				if last := len(list) - 1; last >= 0 && w[0] <= list[last][1] {
-					list[last][1] = max(list[last][1], w[1])
-				} else {
-					list = append(list, w)
-				}
-				windows[number] = list
-			}
-		}
-	}
-	return windows
+// A trial is what a scan knows of a rule.
+type trial struct {
+	tried, skipped bool
+	end            int      // of the last match
+	windows        [][2]int // that are searched
 }
 
 // scan returns what a text of a file holds, in the order of the text.
 func (s *secretRules) scan(file string, text []byte) []found {
-	var windows map[int][][2]int
-	hits := hitBuffers.Get().(*[lanes][]hit)
-	defer hitBuffers.Put(hits)
-	for n := range (len(text) + block - 1) / block * lanes {
-		if n%lanes == 0 {
-			s.keywords(text, n/lanes*block, hits)
-		}
-		windows = s.around(text, hits[n%lanes], windows)
-	}
 	var all []found
-	for number, list := range windows {
-		r := &s.rules[number]
-		if r.ID == generic && matches(s.global.paths(), file) || r.passes(file) {
+	trials := make([]trial, len(s.rules))
+	for i := range len(text) - 1 {
+		start := s.byStart[uint16(text[i])<<8|uint16(text[i+1])]
+		if start == 0 {
 			continue
 		}
-		for _, w := range list {
-			all = append(all, s.match(r, file, text, w)...)
+		for _, n := range s.starts[start] {
+			k := &s.keywords[n]
+			end := i + len(k.text)
+			if end > len(text) || !equalFold(text[i:end], k.text) || k.follows != nil && !k.follows.Match(text[end:min(len(text), end+128)]) {
+				continue
+			}
+			for _, number := range k.rules {
+				r, t := &s.rules[number], &trials[number]
+				if !t.tried {
+					t.tried, t.skipped = true, r.ID == generic && matches(s.global.paths(), file) || r.passes(file)
+				}
+				switch {
+				case t.skipped || i < t.end:
+				case r.named:
+					if f := s.match(r, file, text, [2]int{i, min(len(text), i+value)}); f != nil {
+						t.end = f[0].end
+						all = append(all, f...)
+					}
+				case r.anyway:
+					t.windows = [][2]int{{0, len(text)}}
+				default:
+					t.add([2]int{max(0, i-before), min(len(text), i+forward)})
+				}
+			}
 		}
 	}
-	slices.SortFunc(all, func(a, b found) int {
-		if a.start != b.start {
-			return a.start - b.start
+	for number := range trials {
+		for _, w := range trials[number].windows {
+			all = append(all, s.match(&s.rules[number], file, text, w)...)
 		}
-		return strings.Compare(a.rule, b.rule)
-	})
+	}
+	slices.SortFunc(all, func(a, b found) int { return cmp.Or(a.start-b.start, strings.Compare(a.rule, b.rule)) })
 	return slices.DeleteFunc(all, func(f found) bool { // the same secret, by a rule that knows more
 		return f.rule == generic && slices.ContainsFunc(all, func(o found) bool {
 			return o.rule != generic && strings.Contains(o.secret, f.secret)
@@ -556,9 +245,31 @@ func (s *secretRules) scan(file string, text []byte) []found {
 	})
 }
 
+// add adds a window behind the others, or widens the last.
+func (t *trial) add(w [2]int) {
+	if last := len(t.windows) - 1; last >= 0 && w[0] <= t.windows[last][1] {
+		t.windows[last][1] = max(t.windows[last][1], w[1])
+	} else {
+		t.windows = append(t.windows, w)
+	}
+}
+
+// equalFold reports whether a text is a keyword, in any case of its letters.
+func equalFold(text []byte, keyword string) bool {
+	for i, c := range text {
+		if c >= 'A' && c <= 'Z' {
+			c |= 0x20
+		}
+		if c != keyword[i] {
+			return false
+		}
+	}
+	return true
+}
+
 // passes reports whether a rule is not for a file.
 func (r *secretRule) passes(file string) bool {
-	if r.Path != "" && !matches(regexp.MustCompile(r.Path), file) {
+	if !matches(r.path(), file) {
 		return true
 	}
 	return slices.ContainsFunc(r.Allowlists, func(a allowlist) bool {
@@ -575,6 +286,9 @@ func matches(re *regexp.Regexp, text string) bool { return re != nil && re.Match
 func (s *secretRules) match(r *secretRule, file string, text []byte, w [2]int) (all []found) {
 	for _, at := range r.re().FindAllSubmatchIndex(text[w[0]:w[1]], -1) {
 		start, end := w[0]+at[0], w[0]+at[1]
+		for n := 0; r.named && n < 50 && start > 0 && isName(text[start-1]); n++ {
+			start--
+		}
 		whole := string(bytes.Trim(text[start:end], "\n"))
 		secret := whole
 		for i := 2; i+1 < len(at); i += 2 {
@@ -594,9 +308,13 @@ func (s *secretRules) match(r *secretRule, file string, text []byte, w [2]int) (
 		if allowed(&s.global) || slices.ContainsFunc(r.Allowlists, func(a allowlist) bool { return allowed(&a) }) {
 			continue
 		}
-		all = append(all, found{start, r.ID, secret})
+		all = append(all, found{start, end, r.ID, secret})
 	}
 	return all
+}
+
+func isName(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-'
 }
 
 // allows reports whether an allowlist takes a match for none.
@@ -636,7 +354,7 @@ const (
 	overlap = 64 << 10
 )
 
-// all looks through a text as a whole.
+// all scans a text as a whole.
 func (s *secretRules) all(file string, text []byte, allowed func(fingerprint string) bool) (list []Finding) {
 	line, at := 1, 0
 	for _, f := range s.scan(file, text) {
@@ -648,7 +366,7 @@ func (s *secretRules) all(file string, text []byte, allowed func(fingerprint str
 	return list
 }
 
-// read looks through all of a reader, and calls passed with what has been looked through, piece
+// read scans all of a reader, and calls passed with what has been scanned, piece
 // by piece; a piece in which a secret is found that is not allowed is not passed, nor is what follows.
 func (s *secretRules) read(file string, r io.Reader, allowed func(fingerprint string) bool, passed func([]byte) error) (list []Finding, err error) {
 	buf := make([]byte, overlap+piece)
@@ -664,7 +382,7 @@ func (s *secretRules) read(file string, r io.Reader, allowed func(fingerprint st
 		for _, f := range s.scan(file, text) {
 			print := fingerprint(f.rule, file, f.secret)
 			at := f
-			at.start += offset
+			at.start, at.end = at.start+offset, 0
 			if known[at] || allowed(print) {
 				continue
 			}

@@ -33,16 +33,25 @@ type Standing struct {
 // replaced goes first: what else bears its inode, or a link in its place, is no business of its.
 func (t *Tree) since(ctx context.Context, old *Since) (send map[string]bool, gone []string, err error) {
 	send, goes := map[string]bool{".": true}, map[string]bool{}
-	items, left := t.Manifest.byPath(), t.Manifest.LeftOut()
+	items := t.Manifest.byPath()
 	sent := map[string]bool{}
 	for _, name := range old.Sent {
 		sent[name] = true
 	}
+	var others []string
+	for name, there := range old.Items {
+		if items[name] == nil && !sent[name] {
+			others = append(others, asked(name, there.Kind == workspace.Dir))
+		}
+	}
+	ignored, err := t.Manifest.LeftOut(ctx, t.up.Git, others)
+	if err != nil {
+		return nil, nil, err
+	}
 	for name, there := range old.Items {
 		item := items[name]
-		ignored := func() bool { return !sent[name] && left(name, there.Kind == workspace.Dir) != "" }
 		switch {
-		case item == nil && !ignored(), item != nil && item.Entry.Kind != there.Kind:
+		case item == nil && ignored[name] == "", item != nil && item.Entry.Kind != there.Kind:
 			goes[name] = true
 		case there.Kind == workspace.Dir && item != nil && there.Mode&0o700 != 0o700: // nobody but root can write in it
 			goes[name] = true
@@ -97,7 +106,7 @@ func (t *Tree) same(ctx context.Context, item *Item, there *Standing) (bool, err
 	case e.Size != there.Size || there.Names != 1:
 		return false, nil
 	}
-	f, err := open(t.root, item.Path, e)
+	f, err := openFile(t.root, item.Path, e)
 	if err != nil {
 		return false, nil // whoever packs it says why
 	}

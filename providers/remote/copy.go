@@ -16,7 +16,7 @@ import (
 // names those are. The sandbox stays as it is: with a run that goes on, which is not disturbed, or
 // stopped with its files. What a host tool would execute is held back and named.
 func (p *Provider) Copy(ctx context.Context, resource providers.Resource, c providers.Copy, stdio providers.Stdio, o providers.Observer) (n int, err error) {
-	selects, err := filesync.Selection(c.Filter)
+	selects, err := filesync.ParseSelection(c.Filter)
 	if err != nil {
 		return 0, err
 	}
@@ -43,8 +43,13 @@ func (p *Provider) Copy(ctx context.Context, resource providers.Resource, c prov
 	if c.All {
 		before, m = &listing{}, &filesync.Manifest{} // to which all is new, and nothing is left out
 	}
-	d := differ(before, after, m)
-	d.only(after, selects)
+	d, err := compare(ctx, p.host.Git, before, after, m)
+	if err == nil {
+		err = d.only(ctx, p.host.Git, after, selects)
+	}
+	if err != nil {
+		return 0, err
+	}
 	r.named("not downloaded: left out by ignore files", d.stays)
 	r.named("not downloaded: a git directory", d.git)
 	r.named("not downloaded: neither a file, a directory nor a link", d.odd)

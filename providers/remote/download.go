@@ -25,7 +25,10 @@ func (r *running) bring(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d := differ(r.before, after, &r.sent.Manifest)
+	d, err := compare(ctx, r.provider.host.Git, r.before, after, &r.sent.Manifest)
+	if err != nil {
+		return err
+	}
 	r.named("not downloaded: left out by ignore files", d.stays)
 	if r.before.Reflog != 0 { // the repository is pccrun's
 		d.git = slices.DeleteFunc(d.git, func(name string) bool { return name == ".git" })
@@ -153,11 +156,11 @@ func (r *running) layer(ctx context.Context, d *difference, next func() (io.Read
 			return fmt.Errorf("record that %s was deleted: %w", name, err)
 		}
 	}
-	return r.judge(d)
+	return r.judge(ctx, d)
 }
 
 // judge takes out of the change set what may not come down.
-func (r *running) judge(d *difference) error {
+func (r *running) judge(ctx context.Context, d *difference) error {
 	upper, err := changes.OpenUpper(r.session, nil)
 	if err != nil {
 		return err
@@ -171,8 +174,11 @@ func (r *running) judge(d *difference) error {
 	if err != nil {
 		return err
 	}
-	kept, held := r.sent.Manifest.Judge(sets[0], now)
-	for _, h := range held {
+	kept, withheld, err := r.sent.Manifest.Judge(ctx, r.provider.host.Git, sets[0], now)
+	if err != nil {
+		return err
+	}
+	for _, h := range withheld {
 		r.warn("not downloaded: %s: %s", h.Change.Path, h.Why)
 	}
 	may := kept.Changes[:0]

@@ -92,13 +92,41 @@ type difference struct {
 	askSet map[string]bool
 }
 
-// differ holds two listings against each other.
-func differ(before, after *listing, m *filesync.Manifest) *difference {
-	d := &difference{askSet: map[string]bool{}}
-	left, sent := m.LeftOut(), map[string]bool{} // what an earlier command made and git ignores may stand, and was not sent
+// compare compares two listings. What an earlier command made and git ignores may be there, and was not sent.
+func compare(ctx context.Context, git filesync.RunGit, before, after *listing, m *filesync.Manifest) (*difference, error) {
+	sent, added := sentIn(m), []string{}
+	for name := range after.of {
+		if !sent[name] && after.of[name] != before.of[name] {
+			added = append(added, after.asked(name))
+		}
+	}
+	leftOut, err := m.LeftOut(ctx, git, added)
+	if err != nil {
+		return nil, err
+	}
+	return differ(before, after, m, leftOut), nil
+}
+
+// sentIn are the paths that went up.
+func sentIn(m *filesync.Manifest) map[string]bool {
+	sent := map[string]bool{}
 	for i := range m.Items {
 		sent[m.Items[i].Path] = true
 	}
+	return sent
+}
+
+// asked is a path as ignore files are asked about it.
+func (l *listing) asked(name string) string {
+	if l.is(name, 'd') {
+		return name + "/"
+	}
+	return name
+}
+
+// differ compares two listings; leftOut is what ignore files leave out of what was not sent.
+func differ(before, after *listing, m *filesync.Manifest, leftOut map[string]string) *difference {
+	d, sent := &difference{askSet: map[string]bool{}}, sentIn(m)
 	names := make([]string, 0, len(after.of))
 	for name := range after.of {
 		names = append(names, name)
@@ -118,7 +146,7 @@ func differ(before, after *listing, m *filesync.Manifest) *difference {
 		case !after.is(name, 'f') && !after.is(name, 'd') && !after.is(name, 'l'):
 			d.odd = append(d.odd, name)
 			continue
-		case !sent[name] && left(name, after.is(name, 'd')) != "":
+		case !sent[name] && leftOut[name] != "":
 			d.stays = append(d.stays, name)
 			skip = name + "/"
 			continue
@@ -142,18 +170,27 @@ func differ(before, after *listing, m *filesync.Manifest) *difference {
 }
 
 // only leaves of a difference what is selected, with the directories around it.
-func (d *difference) only(after *listing, selects func(name string, isDir bool) bool) {
+func (d *difference) only(ctx context.Context, git filesync.RunGit, after *listing, patterns filesync.Selection) error {
+	var names []string
+	for _, name := range slices.Concat(d.ask, d.gone, d.stays, d.git, d.odd) {
+		names = append(names, after.asked(name))
+	}
+	selected, err := patterns.Of(ctx, git, names)
+	if err != nil {
+		return err
+	}
 	ask := d.ask
 	d.ask, d.askSet = nil, map[string]bool{}
 	for _, name := range ask {
-		if selects(name, after.is(name, 'd')) {
+		if selected[name] {
 			d.add(name)
 		}
 	}
 	slices.SortFunc(d.ask, changes.ComparePaths)
 	for _, list := range []*[]string{&d.gone, &d.stays, &d.git, &d.odd} {
-		*list = slices.DeleteFunc(*list, func(name string) bool { return !selects(name, after.is(name, 'd')) })
+		*list = slices.DeleteFunc(*list, func(name string) bool { return !selected[name] })
 	}
+	return nil
 }
 
 // refuse leaves of a difference what a download may hold, and returns what it may not, with the reason of each.

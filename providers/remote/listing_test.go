@@ -26,7 +26,7 @@ func TestDiffer(t *testing.T) {
 	after := listingOf(at('d', 2, "d", ""), at('f', 1, "d/same", ""), at('f', 2, "d/changed", ""),
 		at('l', 1, "link", "b"), at('d', 2, "build", ""), at('f', 2, "build/x", ""), at('d', 2, ".git", ""), at('o', 2, "fifo", ""),
 		at('f', 2, "became", ""), at('f', 2, "-new\n", ""))
-	m := &filesync.Manifest{Ignore: map[string]map[string]string{".gitignore": {"": "build/\n"}}}
+	m := &filesync.Manifest{}
 	for name := range before.of {
 		m.Items = append(m.Items, filesync.Item{Path: name})
 	}
@@ -38,14 +38,14 @@ func TestDiffer(t *testing.T) {
 			}
 		}
 	}
-	d := differ(before, after, m)
+	d := differ(before, after, m, map[string]string{"build": ".gitignore:1"})
 	require.Equal(t, []string{"-new\n", "became", "d", "d/changed", "link"}, d.ask)
 	require.Equal(t, []string{"d/gone", "old"}, d.gone)
 	require.Equal(t, []string{"build"}, d.stays)
 	require.Equal(t, []string{".git"}, d.git)
 	require.Equal(t, []string{"fifo"}, d.odd)
 
-	none := differ(before, before, m)
+	none := differ(before, before, m, nil)
 	require.Empty(t, append(none.ask, none.gone...))
 }
 

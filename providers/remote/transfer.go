@@ -57,7 +57,7 @@ func (r *running) spool(name string) (*os.File, error) {
 // open looks through the workspace, and opens none of what it would send.
 func (r *plan) open(ctx context.Context, since *filesync.Since) (*filesync.Tree, error) {
 	config := Variable(r.provider.host.Environ, "XDG_CONFIG_HOME")
-	return filesync.Open(ctx, r.policy.Workspace, filesync.Up{Excludes: filesync.UserIgnore(r.policy.Home, config), Hides: r.hides, Since: since})
+	return filesync.Open(ctx, r.policy.Workspace, filesync.Up{Git: r.provider.host.Git, Excludes: filesync.UserIgnore(r.policy.Home, config), Hides: r.hides, Since: since})
 }
 
 // write writes the archive of the workspace.

@@ -80,7 +80,10 @@ func (g *Git) run(ctx context.Context, home string, git *programs.Program, patie
 	for _, env := range []string{"GIT_CONFIG_NOSYSTEM=1", "GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1", "GIT_WORK_TREE=."} {
 		flags = append(flags, "--env", env)
 	}
-	hidden := []string{g.Workspace}
+	var hidden []string
+	if g.Workspace != "" {
+		hidden = []string{g.Workspace}
+	}
 	for _, path := range shown {
 		flags = append(flags, "--read", path)
 		if i := strings.LastIndex(path+"/", "/.git/"); i > 0 {
@@ -207,6 +210,25 @@ func (b *bounded) Write(text []byte) (int, error) {
 		return 0, errGitMuch
 	}
 	return b.Buffer.Write(text)
+}
+
+// treePatience is how long git may take for all names of a tree.
+const treePatience = 10 * time.Minute
+
+// Run runs git in a sandbox that shows a directory of its own, where git starts, and, read-only, what is in show. prepare
+// is given the directory before git starts; what is written there later git sees as well.
+func (g *Git) Run(ctx context.Context, show, args []string, prepare func(dir string) error, in io.Reader, out io.Writer) error {
+	err := g.with(func(home string, git *programs.Program) error {
+		dir := filepath.Join(home, "w")
+		if err := prepare(dir); err != nil {
+			return err
+		}
+		return g.run(ctx, home, git, treePatience, show, append([]string{"-C", dir}, args...), in, out)
+	})
+	if errors.Is(err, programs.ErrNone) {
+		return errors.New("there is no git on this machine")
+	}
+	return err
 }
 
 // firstLine is why something failed, as it has said itself.

@@ -272,7 +272,7 @@ func TestLeftOutProgram(t *testing.T) {
 	p := newProgram(t, server.Environ())
 	code, _, say := p.run("--provider", "e2b", "--", "sh", "-c", "echo two >> a.txt; echo x > aux.c")
 	require.Equal(t, 125, code, say)
-	require.Contains(t, say, `"aux.c" (Windows has a device of that name)`)
+	require.Contains(t, say, `"aux.c" (it is the name of a device on Windows)`)
 	for range 2 {
 		_, out, say := p.run("diff", "--name-status")
 		require.Equal(t, "M\ta.txt\n", out, say)

@@ -60,7 +60,7 @@ func startE2B(t *testing.T) *served {
 	return &served{
 		environ: s.Environ(), stand: s.Sandboxes, home: s.Home, calls: s.Calls, received: s.Received,
 		open: func(environ []string, state, program string) providers.Provider {
-			return e2b.New(providers.Host{Environ: environ, LinuxProgram: opens(program), CacheDir: cacheDir, StateDir: state})
+			return e2b.New(providers.Host{Environ: environ, Git: plainGit, LinuxProgram: opens(program), CacheDir: cacheDir, StateDir: state})
 		},
 		path:   func(dir string) { s.Path = dir },
 		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
@@ -77,7 +77,7 @@ func startDaytona(t *testing.T) *served {
 	return &served{
 		environ: s.Environ(), stand: s.Sandboxes, home: s.Home, calls: s.Calls, received: s.Received,
 		open: func(environ []string, state, program string) providers.Provider {
-			return daytona.New(providers.Host{Environ: environ, LinuxProgram: opens(program), CacheDir: cacheDir, StateDir: state})
+			return daytona.New(providers.Host{Environ: environ, Git: plainGit, LinuxProgram: opens(program), CacheDir: cacheDir, StateDir: state})
 		},
 		path:   func(dir string) { s.Path = dir },
 		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -35,6 +36,22 @@ var credential *syscall.Credential
 
 // cacheDir is where packed programs are kept, and cacheHome what names it to a program.
 var cacheDir, cacheHome string
+
+// plainGit is [providers.Host].Git without a sandbox: the program under test is not this one.
+func plainGit(ctx context.Context, _, args []string, prepare func(dir string) error, in io.Reader, out io.Writer) error {
+	dir, err := os.MkdirTemp("", "git-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := prepare(dir); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", dir}, args...)...)
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "HOME="+dir, "XDG_CONFIG_HOME="+dir, "GIT_WORK_TREE=.")
+	cmd.Stdin, cmd.Stdout = in, out
+	return cmd.Run()
+}
 
 func TestMain(m *testing.M) {
 	code, err := tests(m)

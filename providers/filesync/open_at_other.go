@@ -1,5 +1,0 @@
-//go:build !unix
-
-package filesync
-
-const nonblock = 0
