@@ -285,7 +285,7 @@ func resolve(q *request) (r *resolved, err error) {
 	return r, nil
 }
 
-// recoverKilled refuses directories of pccrun's that a command could write, and looks after runs that were killed, before
+// recoverKilled refuses directories of pccrun's that a command could write, and makes the post-run check of killed runs, before
 // anything is looked at in their workspaces. It reports whether the workspace is marked ([sessions.Home.Hold]).
 func recoverKilled(r *resolved) (held bool, err error) {
 	for _, dir := range [...]struct{ path, variable string }{{r.dirs.State, "XDG_STATE_HOME"}, {r.dirs.Cache, "XDG_CACHE_HOME"}} {
@@ -296,12 +296,12 @@ func recoverKilled(r *resolved) (held bool, err error) {
 	if err := ownDirs(r); err != nil {
 		return false, hint.Errorf("set HOME, XDG_CONFIG_HOME, XDG_STATE_HOME and XDG_CACHE_HOME to other directories", "%w", err)
 	}
-	held, err = settleIn(r.policy.Workspace, sessions.In(r.dirs.State), r.program)
+	held, err = checkKilled(r.policy.Workspace, sessions.In(r.dirs.State), r.program)
 	switch {
 	case errors.Is(err, state.ErrUnsafe):
 		return false, err // the unfinished-run record could not be written there either
 	case err != nil:
-		messages.Say(unsettled + messages.InWords(err))
+		messages.Say(notChecked + messages.InWords(err))
 	}
 	if r.req.DryRun {
 		return held, nil

@@ -2,7 +2,6 @@ package run
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -230,22 +229,22 @@ func (g *guarded) treeLost(tree, admin string) bool {
 
 // unchanged reports which pinned files the command has tried to change.
 func (g *guarded) unchanged(refused []workspace.Refusal) {
-	for i, r := range refused {
+	var lines []string
+	for _, r := range refused {
 		flags := "--review " + shell.Quote(r.Why)
 		g.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "change " + r.Path, Rule: "protect " + r.Why, Hint: flags})
-		if i < maxSaid && !g.req.Quiet {
-			messages.Say(messages.Allow("denied: change "+messages.Within(g.policy.Workspace, r.Path), flags))
-		}
+		lines = append(lines, messages.Allow("denied: change "+messages.Within(g.policy.Workspace, r.Path), flags))
 	}
-	if more := len(refused) - maxSaid; more > 0 && !g.req.Quiet {
-		messages.Say(fmt.Sprintf("denied: change %d more files, see pccrun logs --denied %s", more, g.session.ID()))
+	if !g.req.Quiet {
+		sayFew(lines, "denied: change %d more files, see pccrun logs --denied "+g.session.ID())
 	}
 }
 
 // maxTold bounds the findings of an event.
 const maxTold = 256
 
-func settleUnfinished(home sessions.Home, program Program, id, text string) error {
+// checkUnfinished makes the check that the record of a killed run asks for.
+func checkUnfinished(home sessions.Home, program Program, id, text string) error {
 	records, rest, err := workspace.ParseStandings(text)
 	if workspace.CutShort(err) {
 		return nil // its command never started

@@ -2,7 +2,6 @@ package run
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -70,17 +69,11 @@ func (m *home) left(needs []homes.Need) (text, hint string) {
 	if len(made) == 0 {
 		return "", ""
 	}
-	const most = 3
-	var paths []string
-	for _, name := range made[:min(len(made), most)] {
-		paths = append(paths, strconv.Quote("~/"+name))
-	}
-	text = "saved only in the home of this workspace: " + strings.Join(paths, ", ")
-	if more := len(made) - most; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
 	hint = "pccrun home" + m.flags() + " export " + shell.Quote(made[0]) + " DEST copies it to the host"
-	return text, hint
+	for i, name := range made {
+		made[i] = strconv.Quote("~/" + name)
+	}
+	return "saved only in the home of this workspace: " + messages.Few(made, 3), hint
 }
 
 // giveBack has a log-in that the run has renewed taken over into the user's own file, by the whole

@@ -3,12 +3,11 @@
 package run
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/pccrun/pccrun/internal/homes"
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/profiles"
 )
@@ -80,12 +79,7 @@ func (m *home) gained(h *homes.Home) error {
 	if err != nil || len(more) == 0 {
 		return err
 	}
-	const most = 3
-	text := strings.Join(more[:min(len(more), most)], ", ")
-	if n := len(more) - most; n > 0 {
-		text += fmt.Sprintf(" and %d more", n)
-	}
-	m.notes = append(m.notes, "this run may do more than the last one here ("+text+"), and the home has a program of that run: "+strconv.Quote("~/"+program)+"; --fresh-home starts with a new home")
+	m.notes = append(m.notes, "this run may do more than the last one here ("+messages.Few(more, 3)+"), and the home has a program of that run: "+strconv.Quote("~/"+program)+"; --fresh-home starts with a new home")
 	return nil
 }
 

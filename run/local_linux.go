@@ -29,14 +29,14 @@ import (
 	"github.com/pccrun/pccrun/workspace/changes"
 )
 
-// onMachine is what a plan has beside the rest if its provider is this machine.
+// onMachine is what only a plan for this machine has.
 type onMachine struct {
 	local     providers.LocalPlan // nil: it is elsewhere
 	watched   *survey.Guarded     // what the command may write of this machine's
 	undecided undecided.Findings
 }
 
-// ranHere is what a run has beside the rest if its provider is this machine.
+// ranHere is what only a run on this machine has.
 type ranHere struct {
 	machine providers.LocalRun // nil until nothing of it runs any more
 	denials *os.File           // in which the command reads of refusals, once it may run
@@ -271,7 +271,7 @@ func (f *flow) weakened(answers []profiles.Answer) {
 	f.logPlan()
 }
 
-// watchHere begins what goes on beside a command that is guarded.
+// watchHere begins what goes on while a guarded command runs.
 func (f *flow) watchHere(pid int, groups []string) {
 	if f.req.Events != "" {
 		f.log.Start() // who reads them learns from the first which session this is
@@ -314,11 +314,7 @@ func (e *ended) withheld() {
 	if len(names) == 0 {
 		return
 	}
-	more := ""
-	if n := len(names) - maxWithheld; n > 0 {
-		names, more = names[:maxWithheld], fmt.Sprintf(" and %d more", n)
-	}
-	text := "withheld from the environment: " + strings.Join(names, ", ") + more
+	text := "withheld from the environment: " + messages.Few(names, maxWithheld)
 	f.log.Emit(events.Warning{Text: text, Hint: "--env NAME passes one"})
 	if !f.req.Quiet {
 		messages.Say(text)
@@ -342,18 +338,16 @@ func (e *ended) sayHidden() {
 			}
 		}
 	}
-	for i, h := range list {
+	var lines []string
+	for _, h := range list {
 		f.tell(h)
 		if strings.HasPrefix(h.What, "connect ") {
 			f.session.Keep("denials") // pccrun logs --denied shows it
 		}
-		switch {
-		case f.req.Quiet, f.req.Learn, i > maxSaid: // learn prints all of them
-		case i == maxSaid:
-			messages.Say(fmt.Sprintf("hidden: %d more, see pccrun logs", len(list)-maxSaid))
-		default:
-			messages.Say(messages.Allow("hidden: "+h.What, h.Hint))
-		}
+		lines = append(lines, messages.Allow("hidden: "+h.What, h.Hint))
+	}
+	if !f.req.Quiet && !f.req.Learn { // learn prints all of them
+		sayFew(lines, "hidden: %d more, see pccrun logs")
 	}
 	// A refused open leaves no trace. Who has learned that once need not be told at each test that fails.
 	refused, _ := f.log.Denied()

@@ -103,7 +103,7 @@ func starved() (text, hint string) { return "", "" }
 // signal: this one would go on meanwhile, and have the command go on.
 func stopSelf() {
 	_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
-	time.Sleep(settled)
+	time.Sleep(stopDelay)
 }
 
 func pending(unix.Signal) bool { return false }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,7 +28,7 @@ import (
 // maxSaid bounds the lines on stderr of each kind.
 const maxSaid = 10
 
-const unsettled = "post-run check of a killed run: "
+const notChecked = "post-run check of a killed run: "
 
 // The exit statuses of a run that are not the command's own.
 const (
@@ -114,7 +113,7 @@ func (f *flow) discard() {
 	if f.log != nil {
 		_ = f.log.Close(time.Second)
 	}
-	_ = errors.Join(f.session.Settle(), f.session.End(messages.Refused))
+	_ = errors.Join(f.session.Decide(), f.session.End(messages.Refused))
 }
 
 func refusedEvent(err error) events.Refused {
@@ -314,7 +313,7 @@ func (e *ended) finish(code int) int {
 	}
 	f.log.Emit(exit)
 	f.upper.report()
-	err := errors.Join(f.session.Settle(), f.log.Close(time.Second), f.session.End(code))
+	err := errors.Join(f.session.Decide(), f.log.Close(time.Second), f.session.End(code))
 	if err != nil && !f.req.Quiet {
 		last := f.refusal // what kept the session from being written is found by each who ends it
 		for line := range strings.Lines(err.Error()) {
@@ -342,15 +341,21 @@ func (e *ended) survivors() {
 
 // sayDenied sums the refusals up, each with what would allow it, but for the one that was printed already.
 func sayDenied(distinct []events.DenialCount, printed *string) {
-	const most = 10
-	distinct = slices.DeleteFunc(distinct, func(d events.DenialCount) bool { return PrintedApart(d.Denial) })
-	for i, d := range distinct {
-		if i == most {
-			messages.Say(fmt.Sprintf("denied: %d more, see pccrun logs --denied", len(distinct)-most))
-			break
+	var lines []string
+	for _, d := range distinct {
+		if text := DeniedText(d.Denial, d.Count); !PrintedApart(d.Denial) && (printed == nil || text != *printed) {
+			lines = append(lines, text)
 		}
-		if text := DeniedText(d.Denial, d.Count); printed == nil || text != *printed {
-			messages.Say(text)
-		}
+	}
+	sayFew(lines, "denied: %d more, see pccrun logs --denied")
+}
+
+// sayFew prints lines, and of more than maxSaid how many there are more, by a format for the number.
+func sayFew(lines []string, more string) {
+	for _, line := range lines[:min(len(lines), maxSaid)] {
+		messages.Say(line)
+	}
+	if n := len(lines) - maxSaid; n > 0 {
+		messages.Say(fmt.Sprintf(more, n))
 	}
 }

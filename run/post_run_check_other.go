@@ -145,8 +145,8 @@ func checkedBy(text string) (func(path string) bool, error) {
 	}, err
 }
 
-// settleUnfinished ends what a killed run left running, and checks what it did.
-func settleUnfinished(home sessions.Home, program Program, id, text string) error {
+// checkUnfinished ends what a killed run left running, and checks what it did.
+func checkUnfinished(home sessions.Home, program Program, id, text string) error {
 	run, err := readUnfinished(text)
 	if err != nil || run == nil {
 		return err

@@ -11,7 +11,7 @@ import (
 )
 
 // restAfter is when a launcher rests, from the start of its command. A short
-// run pays nothing for it.
+// run does without.
 const restAfter = 500 * time.Millisecond
 
 // logAfter is when the log of a run is there for others, whatever has happened: before

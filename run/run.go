@@ -3,7 +3,7 @@
 // looks after runs whose launchers were killed.
 //
 // It promises that what it says and returns is the same wherever the command runs, and that
-// what a run owes to a workspace is written down before the command starts.
+// what has to be checked when it is over is written down before the command starts.
 package run
 
 import (

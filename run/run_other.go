@@ -24,8 +24,8 @@ func Inquire(program Program, k providers.Kind) ([]profiles.Answer, error) {
 	return nil, &providers.UnusableError{Provider: k.Name, Cause: "not built for " + runtime.GOOS + " yet"}
 }
 
-// SettleUnfinished does nothing: where nothing runs natively, there is no unfinished-run record.
-func SettleUnfinished(Program) {}
+// CheckKilled does nothing: where nothing runs natively, there is no unfinished-run record.
+func CheckKilled(Program) {}
 
 func AskGit(string) workspace.AskGit { return nil }
 

@@ -22,9 +22,9 @@ const twice = 5 * time.Second
 // waited in the runtime, on a busy machine for long, and it hands them on by their numbers.
 const together = 100 * time.Millisecond
 
-// settled is how long after a TSTP we stop ourselves: who continues us at once has done
+// stopDelay is how long after a TSTP we stop ourselves: who continues us at once has done
 // so by then, and the runtime has heard of it. The command is stopped before.
-const settled = 50 * time.Millisecond
+const stopDelay = 50 * time.Millisecond
 
 // impatience is how long somebody who wants us to end waits before he hears why we
 // have not.
@@ -158,7 +158,7 @@ func endBy(sig unix.Signal) {
 	if sig == unix.SIGINT || sig == unix.SIGHUP || sig == unix.SIGTERM {
 		signal.Reset(sig)
 		unix.Kill(os.Getpid(), sig)
-		time.Sleep(settled) // another thread may be the one that meets it
+		time.Sleep(stopDelay) // another thread may be the one that meets it
 	}
 	os.Exit(128 + int(sig))
 }
@@ -229,9 +229,9 @@ func (c *catcher) forward(to chan<- int, kill func(), stops bool) (stop func() b
 			// The command leads an orphaned group, which ignores TSTP.
 			send(unix.SIGSTOP)
 			for i := 0; len(to) > 0 && i < 100; i++ { // the provider takes it first: it stops with us
-				time.Sleep(settled)
+				time.Sleep(stopDelay)
 			}
-			time.Sleep(settled)
+			time.Sleep(stopDelay)
 			if !resumed() {
 				stopSelf()
 			}

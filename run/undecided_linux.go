@@ -27,11 +27,11 @@ func (p *prepared) sayUndecided() {
 	if !p.held || p.req.Quiet {
 		return
 	}
-	lines, settled := p.undecided.Missing()
+	lines, none := p.undecided.Missing()
 	for _, line := range lines {
 		messages.Say(line)
 	}
-	if settled {
+	if none {
 		_ = sessions.In(p.dirs.State).Hold(p.policy.Workspace, false) // else the next run looks again
 	}
 }

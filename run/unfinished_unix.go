@@ -4,7 +4,6 @@ package run
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"time"
@@ -43,26 +42,20 @@ func (g *guarded) removeRecord() {
 	}
 }
 
-// SettleUnfinished looks after killed runs before a verb does its work. A run does so
+// CheckKilled makes the post-run check of killed runs before a verb does its work. A run does so
 // by itself, since it knows its home better.
-func SettleUnfinished(program Program) {
+func CheckKilled(program Program) {
 	if home, err := Sessions(); err == nil {
-		if err = Settle(home, program); err != nil {
-			messages.Say(unsettled + messages.InWords(err))
+		if _, err = checkKilled("", home, program); err != nil {
+			messages.Say(notChecked + messages.InWords(err))
 		}
 	}
 }
 
-// Settle looks after the runs whose launchers were killed, before anything else
-// is done in their workspaces.
-func Settle(home sessions.Home, program Program) error {
-	_, err := settleIn("", home, program)
-	return err
-}
-
-// settleIn is Settle before a run in a workspace, and reports whether that is marked ([sessions.Home.Hold]).
-func settleIn(workspace string, home sessions.Home, program Program) (held bool, err error) {
-	return home.Recover(workspace, func(id, text string) error { return settleUnfinished(home, program, id, text) })
+// checkKilled makes the post-run check of the runs whose launchers were killed, before anything else is done in their
+// workspaces, and reports whether a workspace is marked ([sessions.Home.Hold]).
+func checkKilled(workspace string, home sessions.Home, program Program) (held bool, err error) {
+	return home.Recover(workspace, func(id, text string) error { return checkUnfinished(home, program, id, text) })
 }
 
 // reportKilled says what a killed run left, and keeps its session for a review.
@@ -92,20 +85,15 @@ func keptFindings(home sessions.Home, id string) ([]workspace.Finding, error) {
 
 // sayFindings says what a run left, a line for each, with the flag that would have let it be.
 func sayFindings(found []workspace.Finding, p *profiles.Policy, root, session string) {
-	said := 0
+	var lines []string
 	for _, c := range found {
-		if said++; said > maxSaid {
-			continue
-		}
 		flag := ""
 		if p != nil && c.Protected() {
 			flag = p.NewFlag(c.Why)
 		}
-		messages.Say(review.Describe(c, root, flag))
+		lines = append(lines, review.Describe(c, root, flag))
 	}
-	if said > maxSaid {
-		messages.Say(fmt.Sprintf("and %d more", said-maxSaid))
-	}
+	sayFew(lines, "and %d more")
 	what := " shows them"
 	if slices.ContainsFunc(found, review.Quarantined) {
 		what += ", with --accept it restores them"

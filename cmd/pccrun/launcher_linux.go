@@ -39,7 +39,7 @@ func Main(args []string) int {
 	case len(args) > 0 && args[0] == "run" && launches(args[1:]):
 		return runCommand(args[1:])
 	case len(args) > 0 && args[0] == "exec" && !asksHelp(args[1:]):
-		run.SettleUnfinished(thisProgram())
+		run.CheckKilled(thisProgram())
 		return execVerb(args[1:])
 	}
 	return become()

@@ -61,7 +61,7 @@ func Main(args []string) int {
 	case len(args) > 1 && args[0] == "completion" && args[1] == "--":
 		return complete(args[2:])
 	case args[0] == "--version":
-		run.SettleUnfinished(thisProgram())
+		run.CheckKilled(thisProgram())
 		return versionVerb(nil)
 	case strings.HasPrefix(args[0], "-"):
 		if asksHelp(args) {
@@ -75,7 +75,7 @@ func Main(args []string) int {
 			return helpVerb(verbosely(args, args[:1:1]))
 		}
 		if i > 0 && table[i].name != "help" { // a run does so itself
-			run.SettleUnfinished(thisProgram())
+			run.CheckKilled(thisProgram())
 		}
 		return table[i].run(args[1:])
 	}

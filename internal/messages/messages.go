@@ -78,6 +78,15 @@ func Allow(text, flags string) string {
 // Within is a path as it is printed: one in the workspace by its name there.
 func Within(workspace, path string) string { return strings.TrimPrefix(path, workspace+"/") }
 
+// Few is a list in a sentence: the first of it, and how many there are more.
+func Few(list []string, most int) string {
+	text := strings.Join(list[:min(len(list), most)], ", ")
+	if more := len(list) - most; more > 0 {
+		text += " and " + strconv.Itoa(more) + " more"
+	}
+	return text
+}
+
 // Note adds to the mistakes one that is not printed.
 func Note(text, hint string) { Mistakes = append(Mistakes, Mistake{text, hint}) }
 

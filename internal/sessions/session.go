@@ -188,7 +188,7 @@ func (s *Session) Hand(uid, gid int) error {
 }
 
 // Events is the sink that writes events.jsonl. It holds the events back
-// until the directory is made; by [Session.Settle] it is, or never will be. No
+// until the directory is made; by [Session.Decide] it is, or never will be. No
 // more than 16 MiB are written.
 func (s *Session) Events() events.Sink {
 	return events.Sink{
@@ -211,11 +211,11 @@ func (s *Session) Events() events.Sink {
 	}
 }
 
-// Settle decides whether the session leaves something: if anything is kept,
+// Decide decides whether the session leaves something: if anything is kept,
 // it makes the directory now, else one that is not made yet never will be.
 // Call it before the events' [events.Log.Close], which else would wait for
 // the directory; [Session.End] comes after it.
-func (s *Session) Settle() error {
+func (s *Session) Decide() error {
 	s.mu.Lock()
 	kept := len(s.info.Kept) > 0
 	if !kept && s.dir == nil && s.err == nil && !s.ended {
@@ -234,7 +234,7 @@ func (s *Session) Settle() error {
 // End ends the session: its directory is removed, or kept with the exit code
 // if something in it is wanted.
 func (s *Session) End(code int) error {
-	if err := s.Settle(); err != nil {
+	if err := s.Decide(); err != nil {
 		return err
 	}
 	s.mu.Lock()

@@ -116,7 +116,7 @@ func TestShortRunLeavesNothing(t *testing.T) {
 	}
 	l := events.NewLog(s.ID(), s.Events())
 	l.Emit(events.Exit{})
-	require.NoError(t, s.Settle())
+	require.NoError(t, s.Decide())
 	require.NoError(t, l.Close(await.Patience))
 	require.NoError(t, s.End(0))
 	require.NoError(t, s.End(0))
@@ -157,7 +157,7 @@ func TestLongRun(t *testing.T) {
 	require.NotZero(t, e.Sandbox.Start)
 
 	l.Emit(events.Exit{})
-	require.NoError(t, s.Settle())
+	require.NoError(t, s.Decide())
 	require.NoError(t, l.Close(await.Patience))
 	require.NoError(t, s.End(0))
 	require.Empty(t, states(t, h))
@@ -174,7 +174,7 @@ func TestKept(t *testing.T) {
 	s.Keep("denials")
 	s.Keep("denials")
 	l.Emit(events.Exit{Code: 3})
-	require.NoError(t, s.Settle(), "makes the directory, although the run was short")
+	require.NoError(t, s.Decide(), "makes the directory, although the run was short")
 	require.NoError(t, l.Close(await.Patience))
 	require.NoError(t, s.End(3))
 	e, err := h.Find("")
@@ -218,7 +218,7 @@ func TestUnsafeHome(t *testing.T) {
 	require.ErrorIs(t, err, state.ErrUnsafe)
 	s = h.Begin(Info{})
 	s.Keep("stash")
-	require.ErrorIs(t, s.Settle(), state.ErrUnsafe)
+	require.ErrorIs(t, s.Decide(), state.ErrUnsafe)
 	require.ErrorIs(t, s.End(0), state.ErrUnsafe)
 }
 

@@ -219,13 +219,13 @@ func (f *Findings) releaseEmpty(id, kept string) error {
 // name returns a path as one in the workspace, if it is.
 func (f *Findings) name(path string) string { return messages.Within(f.workspace, path) }
 
-// Missing says what git inside takes for deleted, since it is in quarantine and is not mounted. settled: there is nothing
+// Missing says what git inside takes for deleted, since it is in quarantine and is not mounted. none: there is nothing
 // of that kind, and no later run has to look.
-func (f *Findings) Missing() (lines []string, settled bool) {
+func (f *Findings) Missing() (lines []string, none bool) {
 	var missing []workspace.Finding
-	settled = true
+	none = true
 	for _, u := range f.list {
-		settled = settled && u.Mode&unix.S_IFMT != unix.S_IFDIR
+		none = none && u.Mode&unix.S_IFMT != unix.S_IFDIR
 		if u.source == "" {
 			missing = append(missing, u.Finding)
 		}
@@ -250,7 +250,7 @@ func (f *Findings) Missing() (lines []string, settled bool) {
 		list := strings.Join(names[hint], " ")
 		lines = append(lines, "git inside takes for deleted what is in quarantine: "+list+" ("+strings.Replace(hint, "PATH", list, 1)+")")
 	}
-	return lines, settled && len(deleted) == 0
+	return lines, none && len(deleted) == 0
 }
 
 // Deleted says what git on the host takes for deleted, since a run that began at start has left it in quarantine.
