@@ -17,7 +17,8 @@ import (
 )
 
 // docker measures a container until it prints, ÷ `docker run` with the same flags, and what
-// comes through it, ÷ the same without a sandbox. 0.3 of the rate is 3.33 of the time.
+// comes through it, ÷ the same without a sandbox. A tenth of the rate is enough for what comes from a
+// network: the engine copies each stream from process to process.
 func (b *bench) docker(ctx context.Context) ([]figure, error) {
 	const first, bulk = "until the first output, docker with ", "bulk down one connection, docker with "
 	runsc, err := dockerd.Runsc()
@@ -48,7 +49,7 @@ func (b *bench) docker(ctx context.Context) ([]figure, error) {
 		}
 		if missing != "" {
 			figures = append(figures, figure{name: first + runtime, unit: "× docker run", goal: 1.2, why: missing},
-				figure{name: bulk + runtime + ", time", unit: "× direct", goal: 3.33, why: missing})
+				figure{name: bulk + runtime + ", time", unit: "× direct", goal: 10, why: missing})
 			continue
 		}
 		list, err := b.container(ctx, engine.Host, runtime)
@@ -109,7 +110,7 @@ func (b *bench) container(ctx context.Context, host, runtime string) ([]figure, 
 		}
 	}
 	in, out = median(times[1]), median(times[0])
-	return append(figures, figure{value: ratios(times[1], times[0]), unit: "× direct", goal: 3.33, detail: fmt.Sprintf("%s to %s", ms(in), ms(out))}), nil
+	return append(figures, figure{value: ratios(times[1], times[0]), unit: "× direct", goal: 10, detail: fmt.Sprintf("%s to %s", ms(in), ms(out))}), nil
 }
 
 // untilOutput is the time from the start of a command to the first byte that it prints.
