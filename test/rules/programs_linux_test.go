@@ -37,12 +37,10 @@ var executors = map[string]string{
 	"providers/inside/command_linux.go syscall.ForkExec": "inside: this program",
 	"providers/inside/native_linux.go exec.Command":      "inside: this program",
 	"providers/inside/remote_linux.go exec.Command":      "inside: this program",
-	"providers/macos/denials.go exec.CommandContext":     "log(1) of macOS, by its path",
 	"providers/macos/run.go exec.CommandContext":         "sandbox-exec(1) of macOS, by its path",
-	"providers/macos/run.go os.StartProcess":             "this program",
-	"providers/macos/stage.go os.StartProcess":           "this program",
 	"providers/macos/stage.go syscall.Exec":              "sandbox-exec(1), and inside the command",
-	"providers/macos/warden.go os.StartProcess":          "this program",
+	"providers/macos/supervisor.go exec.Command":         "this program; log(1) of macOS, by its path",
+	"providers/macos/supervisor.go os.StartProcess":      "this program",
 }
 
 // temporaries are the places outside of tests that use the system's temporary directory, and why nothing there is trusted.

@@ -44,7 +44,6 @@ var tooLarge = map[string]size{
 	"providers/e2b.Service":     {39, 0},
 	"providers/inside.Plan":     {0, 22},
 	"providers/inside.spool":    {39, 0},
-	"providers/macos.running":   {0, 28},
 	"providers/native.Run":      {51, 0},
 	"providers/native.Started":  {33, 0},
 	"providers/remote.running":  {61, 22},
@@ -52,8 +51,8 @@ var tooLarge = map[string]size{
 	"run.flow":                  {96, 0},
 	"run.prepared":              {43, 0},
 	"workspace.Guard":           {58, 27},
-	"workspace.Standing":        {0, 24},
-	"workspace.scan":            {76, 33},
+	"workspace.Standing":        {0, 23},
+	"workspace.scan":            {76, 32},
 	"workspace.walker":          {0, 21},
 }
 
