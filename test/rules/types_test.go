@@ -42,7 +42,6 @@ var tooLarge = map[string]size{
 	"profiles.importer":         {46, 0},
 	"providers/daytona.Service": {44, 0},
 	"providers/e2b.Service":     {39, 0},
-	"providers/inside.Plan":     {0, 22},
 	"providers/inside.spool":    {39, 0},
 	"providers/native.Run":      {51, 0},
 	"providers/native.Started":  {33, 0},
