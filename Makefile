@@ -1,5 +1,5 @@
 # What each target promises stands in README.md, "Working on pccrun".
-.PHONY: build check test test-long test-vm soak demo bench bench-launch fuzz cross escape clean
+.PHONY: build linux check test test-long test-vm soak demo bench bench-launch fuzz cross escape clean
 
 GO ?= go
 
@@ -11,6 +11,11 @@ build:
 	@echo "half is built"
 	@CGO_ENABLED=0 $(GO) build -tags launcher -trimpath -ldflags '-s -w -E github.com/pccrun/pccrun/internal/start.entry' -o bin/pccrun ./cmd/pccrun
 	@echo "bin/pccrun is built: $$(du -h bin/pccrun | cut -f1)"
+
+# The program for sandboxes of another processor, or for a machine that is no Linux: it goes beside pccrun.
+linux:
+	GOOS=linux GOARCH=amd64 CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/pccrun-linux-amd64 ./cmd/pccrun
+	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/pccrun-linux-arm64 ./cmd/pccrun
 
 check: build
 	$(GO) run ./test/run -check

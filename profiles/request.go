@@ -47,8 +47,6 @@ type Request struct {
 
 	Keep time.Duration // --keep: of a cloud's sandbox, after the run
 
-	History int // --history: commits that go along to a cloud
-
 	PassFDs []int
 	Events  string // a path, or fd:N
 	DryRun  bool

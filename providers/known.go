@@ -30,7 +30,7 @@ func Known() []Kind {
 		{Name: "docker", What: "a container engine of this machine"},
 		{Name: "e2b", What: "E2B sandboxes", Cloud: true, Keys: [][]string{{"E2B_API_KEY"}}},
 		{Name: "daytona", What: "Daytona sandboxes", Cloud: true, Keys: [][]string{{"DAYTONA_API_KEY"}, {"DAYTONA_JWT_TOKEN", "DAYTONA_ORGANIZATION_ID"}}},
-		{Name: "cloudflare", What: "Cloudflare sandboxes", Cloud: true, Keys: [][]string{{"CLOUDFLARE_API_TOKEN", "CLOUDFLARE_ACCOUNT_ID"}}},
+		{Name: "cloudflare", What: "Cloudflare sandboxes", Cloud: true, Keys: [][]string{{"CLOUDFLARE_SANDBOX_URL", "SANDBOX_API_KEY"}}},
 		{Name: "modal", What: "Modal sandboxes", Cloud: true, Keys: [][]string{{"MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"}}},
 		{Name: "sprites", What: "Sprites", Cloud: true, Keys: [][]string{{"SPRITES_TOKEN"}, {"SPRITE_TOKEN"}}},
 		{Name: "vercel", What: "Vercel sandboxes", Cloud: true, Keys: [][]string{{"VERCEL_OIDC_TOKEN"}, {"VERCEL_TOKEN", "VERCEL_TEAM_ID", "VERCEL_PROJECT_ID"}}},

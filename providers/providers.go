@@ -105,9 +105,6 @@ type Command struct {
 	// kept. 0: it is destroyed.
 	Keep time.Duration
 
-	// History is how many commits of the workspace's repository go along to a place elsewhere.
-	History int
-
 	Ask bool // [Observer.Ask] is asked about a host that no rule speaks of
 }
 
@@ -148,9 +145,7 @@ type Host struct {
 
 	Whole func() (*os.File, error) // a file with all verbs of this program
 
-	// Export writes the last commits of a repository, as git-fast-export(1) does, up to "done"; common is
-	// the directory that its git directory shares with others, or that itself.
-	Export func(ctx context.Context, git, common string, commits int, to io.Writer) error
+	LinuxProgram func(arch string) (*os.File, error) // the same for Linux on a processor, as Go names it: for a place elsewhere
 
 	Ask func(ctx context.Context, host string, port uint16) Permission // what a place elsewhere has in place of a terminal
 }

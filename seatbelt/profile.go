@@ -24,7 +24,7 @@ type Param struct{ Name, Value string }
 // It refuses an overlay ([profiles.Error]) and a pattern that no expression of
 // Seatbelt's stands for.
 func Profile(p *profiles.Policy, s Survey) (Document, error) {
-	s.Home, s.Temp = s.own()
+	s.Home, s.Temp = s.Real(s.Home), s.Real(s.Temp)
 	real := *p
 	real.Home, real.Workspace = s.Real(p.Home), s.Real(p.Workspace)
 	t, err := newTree(&real, &s)

@@ -72,7 +72,7 @@ var systemLinks = [...]Link{
 	{"/System/Volumes/Data", "/"},
 }
 
-// Real returns the path that the kernel compares.
+// Real returns the path that the kernel compares; of "" it is "".
 func (s *Survey) Real(name string) string {
 	for range len(s.Links) + 1 { // a link may lead to a path behind another
 		to, found := "", ""
@@ -92,17 +92,6 @@ func (s *Survey) Real(name string) string {
 		}
 	}
 	return name
-}
-
-// own returns the directories of the command's own, as the kernel compares them.
-func (s *Survey) own() (home, temp string) {
-	if s.Home != "" {
-		home = s.Real(s.Home)
-	}
-	if s.Temp != "" {
-		temp = s.Real(s.Temp)
-	}
-	return home, temp
 }
 
 // within reports whether a path is a directory's own or lies below it.

@@ -124,3 +124,6 @@ func ParseStandings(text string) (list []*Standing, rest string, err error) {
 
 // CutShort reports whether an error says that a record was cut short.
 func CutShort(err error) bool { return errors.Is(err, errUnfinished) }
+
+// OtherVersion reports whether an error says that another version of pccrun wrote a record.
+func OtherVersion(err error) bool { return errors.Is(err, errOtherVersion) }

@@ -87,7 +87,6 @@ func runFlags(r *profiles.Request) []flagDef {
 		flagDef{"--docker-image", "NAME", "with --provider docker: use the programs of this image", once(&r.DockerImage)},
 		flagDef{"--docker-network", "none|bridge|host", "with --provider docker: a network without rules (default none)", once(&r.DockerNetwork)},
 		flagDef{"--keep", "DURATION", "keep the cloud's sandbox for the next run with --keep here", of(keep)},
-		flagDef{"--history", "N", "copy the last N commits to the cloud, without secrets", of(history)},
 		flagDef{"--from", "SNAPSHOT", "start from the changes of a snapshot, in overlays", once(&r.From)},
 		flagDef{"--pass-fd", "N", "pass this file descriptor", of(passFD)},
 		flagDef{"--dry-run", "", "print the plan, with -v in full, and do nothing", &r.DryRun},
@@ -118,16 +117,6 @@ func keep(r *profiles.Request, v string) error {
 		return errors.New("given twice, as " + r.Keep.String() + " and " + v)
 	}
 	r.Keep = d
-	return nil
-}
-
-// history sets --history.
-func history(r *profiles.Request, v string) error {
-	n, err := strconv.Atoi(v)
-	if err != nil || n < 1 || n > 10_000 {
-		return errors.New(quote(v) + ": want a number of commits, from 1 to 10000")
-	}
-	r.History = n
 	return nil
 }
 

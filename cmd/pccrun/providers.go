@@ -3,11 +3,19 @@
 package main
 
 import (
+	"debug/elf"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/daytona"
 	"github.com/pccrun/pccrun/providers/docker"
 	"github.com/pccrun/pccrun/providers/e2b"
+	"github.com/pccrun/pccrun/providers/remote"
 )
 
 // newProvider makes a provider: the list of those that are built. One that is not is nil.
@@ -20,13 +28,55 @@ var newProvider = func(name string, req *profiles.Request, host providers.Host) 
 		req.DockerImage = o.Image
 		return docker.New(host, o)
 	case e2b.Name:
-		host.Launcher = "/proc/self/exe" // all of pccrun, without itself a second time
-		return e2b.New(host, e2b.Options{}), nil
+		host.LinuxProgram = linuxProgram
+		return e2b.New(host), nil
 	case daytona.Name:
-		host.Launcher = "/proc/self/exe"
+		host.LinuxProgram = linuxProgram
 		return daytona.New(host), nil
 	}
 	return nil, nil
+}
+
+// linuxProgram opens this program for Linux on a processor: itself where it is that, else the file beside it that
+// make linux writes.
+func linuxProgram(arch string) (*os.File, error) {
+	if runtime.GOOS == "linux" && runtime.GOARCH == arch {
+		return os.Open("/proc/self/exe") // all of pccrun, without the launcher
+	}
+	self := os.Getenv("PCCRUN_LAUNCHER")
+	if self == "" {
+		self, _ = os.Executable()
+	}
+	self, err := filepath.EvalSymlinks(self)
+	if err != nil {
+		return nil, err
+	}
+	name := filepath.Join(filepath.Dir(self), "pccrun-linux-"+arch)
+	f, err := os.Open(name)
+	if err != nil {
+		const how = "make linux, in pccrun's sources, writes bin/pccrun-linux-%s: it has to stand in the directory of pccrun"
+		return nil, hint.Errorf(fmt.Sprintf(how, arch), "its sandboxes are linux/%s, and pccrun for that is not there: %w", arch, err)
+	}
+	program, err := elf.NewFile(f)
+	if err == nil && program.Machine != machines[arch] {
+		err = fmt.Errorf("it is for %s", program.Machine)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s is no pccrun for linux/%s: %w", name, arch, err)
+	}
+	return f, nil
+}
+
+// machines are processors, as an executable file names them.
+var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+
+// placeVerb is what the engine of clouds executes in a sandbox.
+func placeVerb(args []string) (code int, is bool) {
+	if len(args) == 0 || args[0] != remote.Place {
+		return 0, false
+	}
+	return remote.InPlace(args[1:], os.Stdout, os.Stderr), true
 }
 
 // become is nil: this is the program that has all providers.

@@ -53,6 +53,9 @@ func Main(args []string) int {
 	if code, is := syncHidden(args); is {
 		return code
 	}
+	if code, is := placeVerb(args); is {
+		return code
+	}
 	switch {
 	case len(args) == 0, args[0] == "":
 		return fail("no command", "pccrun -- COMMAND runs one; see pccrun help")

@@ -34,12 +34,14 @@ var keeps = map[profiles.Guarantee]string{
 // Service is Daytona's API.
 type Service struct {
 	remote.Base
-	target   string
 	snapshot string
 }
 
 // New returns the provider, whether or not it can be used.
-func New(host providers.Host) *remote.Provider { return remote.New(NewService(host.Environ), host) }
+func New(host providers.Host) *remote.Provider {
+	s := NewService(host.Environ)
+	return remote.New(s, s.Facts, host)
+}
 
 // NewService reads the variables that Daytona's own client reads.
 func NewService(environ []string) *Service {
@@ -49,19 +51,18 @@ func NewService(environ []string) *Service {
 		key, org = get("DAYTONA_JWT_TOKEN"), get("DAYTONA_ORGANIZATION_ID")
 	}
 	address := cmp.Or(get("DAYTONA_API_URL"), get("DAYTONA_SERVER_URL"), "https://app.daytona.io/api")
-	s := &Service{target: get("DAYTONA_TARGET"), snapshot: get("DAYTONA_SNAPSHOT")}
+	s := &Service{snapshot: get("DAYTONA_SNAPSHOT")}
 	s.Base = remote.Base{
 		API:     remote.API{Provider: Name, Client: remote.NewClient(environ), Secrets: []string{key}, Advise: advise},
 		Address: strings.TrimSuffix(address, "/"),
 		Key:     http.Header{"Authorization": {"Bearer " + key}, "Accept": {"application/json"}, "X-Daytona-Source": {"pccrun"}, "X-Daytona-Sdk-Version": {"0.205.1"}},
-		Ports:   []uint16{2280}, PerCPU: 0.0504, PerGiB: 0.0162, Keeps: keeps,
+		Facts:   remote.Facts{Daemons: []uint16{2280}, PerCPU: 0.0504, PerGiB: 0.0162, Keeps: keeps, Region: get("DAYTONA_TARGET")},
 	}
 	if org != "" {
 		s.Key.Set("X-Daytona-Organization-Id", org)
 	}
-	if key == "" || get("DAYTONA_API_KEY") == "" && org == "" {
-		s.Unusable("DAYTONA_API_KEY is not set", "make a key at https://app.daytona.io/dashboard/keys, then: export DAYTONA_API_KEY=…; or DAYTONA_JWT_TOKEN with DAYTONA_ORGANIZATION_ID")
-	}
+	s.Arch = remote.Here(s.Address, "amd64") // as its snapshots have to be
+	s.Needs(environ, "make a key at https://app.daytona.io/dashboard/keys, then: export DAYTONA_API_KEY=…")
 	s.Check("DAYTONA_SERVER_URL", get("DAYTONA_SERVER_URL"))
 	s.Check("DAYTONA_API_URL", get("DAYTONA_API_URL"))
 	return s
@@ -96,7 +97,7 @@ type created struct {
 }
 
 func (s *Service) request(r *remote.Request) *created {
-	c := &created{Snapshot: s.snapshot, Labels: r.Labels, Target: s.target, AutoStop: max(1, int(r.Lifetime/time.Minute))}
+	c := &created{Snapshot: s.snapshot, Labels: r.Labels, Target: s.Region, AutoStop: max(1, int(r.Lifetime/time.Minute))}
 	if filter := remote.FilterOf(r); filter.Open == "" {
 		c.BlockAll, c.DomainAllow = len(filter.Hosts) == 0, strings.Join(filter.Hosts, ",")
 	}
@@ -130,12 +131,6 @@ func (s *Service) taken(a *answered) (*remote.Sandbox, error) {
 }
 
 func of(id string) string { return "/sandbox/" + url.PathEscape(id) }
-
-// page is a part of a list.
-type page struct {
-	Items []answered `json:"items"`
-	Next  string     `json:"nextCursor"`
-}
 
 // Create makes a sandbox, and waits until it has started.
 func (s *Service) Create(ctx context.Context, r *remote.Request) (*remote.Sandbox, error) {
@@ -226,23 +221,19 @@ func (s *Service) post(ctx context.Context, id, what, path string) error {
 	return s.About(ctx, id, &remote.Call{What: what, Method: http.MethodPost, Limit: 2 * time.Minute}, of(id)+path)
 }
 
-// Extend is a word to the sandbox's clock, which counts from the last one.
-func (s *Service) Extend(ctx context.Context, box *remote.Sandbox, _ time.Duration) error {
-	return s.post(ctx, box.ID, "extend", "/last-activity")
-}
-
-// Keep sets how long the sandbox stands without a word, and what becomes of it then.
-func (s *Service) Keep(ctx context.Context, box *remote.Sandbox, lifetime time.Duration, remove bool) error {
+// Extend sets how long the sandbox stands without a word, and what becomes of it then. Its clock counts from the last
+// word, which is this one.
+func (s *Service) Extend(ctx context.Context, box *remote.Sandbox, lifetime time.Duration, remove bool) error {
 	removes := "/autodelete/-1"
 	if remove {
 		removes = "/autodelete/0" // as it stops
 	}
-	for _, timer := range []string{removes, "/autostop/" + strconv.Itoa(max(1, int(lifetime/time.Minute)))} {
-		if err := s.post(ctx, box.ID, "keep", timer); err != nil {
+	for _, call := range []string{removes, "/autostop/" + strconv.Itoa(max(1, int(lifetime/time.Minute))), "/last-activity"} {
+		if err := s.post(ctx, box.ID, "extend", call); err != nil {
 			return err
 		}
 	}
-	return s.Extend(ctx, box, lifetime)
+	return nil
 }
 
 // Park stops the sandbox.

@@ -83,10 +83,9 @@ func TestLife(t *testing.T) {
 	require.True(t, found[0].Running)
 	require.False(t, found[1].Running)
 	require.InDelta(t, 0.117, s.Price(&found[0]), 0.001)
-	require.NoError(t, s.Extend(t.Context(), &found[0], 0))
-	require.NoError(t, s.Keep(t.Context(), &found[0], 90*time.Minute, true))
-	require.NoError(t, s.Keep(t.Context(), &found[0], 90*time.Minute, false))
-	require.ErrorIs(t, s.Keep(t.Context(), &found[0], 80*time.Minute, true), remote.ErrGone, "a timer that the API does not have")
+	require.NoError(t, s.Extend(t.Context(), &found[0], 90*time.Minute, true))
+	require.NoError(t, s.Extend(t.Context(), &found[0], 90*time.Minute, false))
+	require.ErrorIs(t, s.Extend(t.Context(), &found[0], 80*time.Minute, true), remote.ErrGone, "a timer that the API does not have")
 
 	box, err := s.Resume(t.Context(), "b")
 	require.NoError(t, err)
@@ -169,7 +168,7 @@ func TestALogWithoutAnEnd(t *testing.T) {
 	t.Cleanup(server.Close)
 	s := daytona.NewService([]string{key})
 	var out bytes.Buffer
-	code, err := s.Exec(t.Context(), &remote.Sandbox{ID: "box", Address: server.URL + "/box"}, &remote.Exec{Argv: []string{"x"}, Out: &out, Err: &out, Lines: true})
+	code, err := s.Exec(t.Context(), &remote.Sandbox{ID: "box", Address: server.URL + "/box"}, &remote.Exec{Argv: []string{"x"}, Out: &out, Err: &out, In: strings.NewReader("")})
 	require.NoError(t, err)
 	require.Equal(t, 3, code)
 	require.Equal(t, "hello\n", out.String())

@@ -81,24 +81,10 @@ func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec)
 	if e.Root {
 		argv = append([]string{"/bin/sh", "-c", asRoot, "sh"}, argv...)
 	}
-	made := []string{files + ".out", files + ".err"}
-	command := "(exec " + quoted(argv)
-	switch {
-	case e.Lines:
-		command, made = command+")", nil
-	case e.In != nil:
-		text, err := io.ReadAll(e.In)
-		if err != nil {
-			return 0, err
-		}
-		in := &remote.Archive{Size: int64(len(text)), Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil }}
-		if err := s.PutFile(ctx, box, files+".in", in); err != nil {
-			return 0, err
-		}
-		made = append(made, files+".in")
-		command += " <" + files + ".in >" + files + ".out 2>" + files + ".err)"
-	default:
-		command += " </dev/null >" + files + ".out 2>" + files + ".err)"
+	made, command := []string(nil), "(exec "+quoted(argv)+")"
+	if e.In == nil {
+		made = []string{files + ".out", files + ".err"}
+		command = "(exec " + quoted(argv) + " </dev/null >" + made[0] + " 2>" + made[1] + ")"
 	}
 	if err := s.tool(ctx, box, &remote.Call{What: "make a session", Method: http.MethodPost, In: map[string]string{"sessionId": session}, Once: true}, "/process/session"); err != nil {
 		return 0, cut(err)
@@ -122,7 +108,7 @@ func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec)
 		return 0, err
 	}
 	at := "/process/session/" + session + "/command/" + begun.ID
-	if e.Lines {
+	if e.In != nil {
 		return s.line(ctx, box, e, at)
 	}
 	if code, err = s.exit(ctx, box, at, time.Second); err != nil {
@@ -247,11 +233,9 @@ func (s *Service) follow(ctx context.Context, box *remote.Sandbox, e *remote.Exe
 	}
 	defer ws.CloseNow()
 	ws.SetReadLimit(8 << 20)
-	if e.Lines && e.In != nil {
-		go e.Feed(ctx, func(text []byte) error {
-			return s.tool(ctx, box, &remote.Call{What: "send input", Method: http.MethodPost, In: map[string]string{"data": string(text)}, Once: true}, at+"/input")
-		})
-	}
+	go e.Feed(ctx, func(text []byte) error {
+		return s.tool(ctx, box, &remote.Call{What: "send input", Method: http.MethodPost, In: map[string]string{"data": string(text)}, Once: true}, at+"/input")
+	})
 	to := e.Out
 	var rest []byte
 	for {

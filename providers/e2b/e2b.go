@@ -25,11 +25,6 @@ import (
 // Name is what --provider calls it.
 const Name = "e2b"
 
-// Options are what flags say of it.
-type Options struct {
-	Template string // "base" if it is ""
-}
-
 // Service is E2B's API.
 type Service struct {
 	remote.Base
@@ -48,25 +43,25 @@ var keeps = map[profiles.Guarantee]string{
 var keyShape = regexp.MustCompile(`^e2b_[0-9a-f]+$`)
 
 // New returns the provider, whether or not it can be used.
-func New(host providers.Host, o Options) *remote.Provider {
-	return remote.New(NewService(host.Environ, o), host)
+func New(host providers.Host) *remote.Provider {
+	s := NewService(host.Environ)
+	return remote.New(s, s.Facts, host)
 }
 
 // NewService reads the variables that E2B's own client reads.
-func NewService(environ []string, o Options) *Service {
+func NewService(environ []string) *Service {
 	get := func(name string) string { return remote.Variable(environ, name) }
 	key := get("E2B_API_KEY")
-	s := &Service{domain: cmp.Or(get("E2B_DOMAIN"), "e2b.app"), sandbox: strings.TrimSuffix(get("E2B_SANDBOX_URL"), "/"), template: cmp.Or(o.Template, "base")}
+	s := &Service{domain: cmp.Or(get("E2B_DOMAIN"), "e2b.app"), sandbox: strings.TrimSuffix(get("E2B_SANDBOX_URL"), "/"), template: cmp.Or(get("E2B_TEMPLATE"), "base")}
 	s.Base = remote.Base{
 		API:     remote.API{Provider: Name, Client: remote.NewClient(environ), Secrets: []string{key}, Advise: advise},
 		Address: cmp.Or(strings.TrimSuffix(get("E2B_API_URL"), "/"), "https://api."+s.domain),
 		Key:     http.Header{"X-Api-Key": {key}, "Accept": {"application/json"}},
-		Ports:   []uint16{envdPort}, PerCPU: 0.0504, PerGiB: 0.0162, Keeps: keeps,
+		Facts:   remote.Facts{Daemons: []uint16{envdPort}, PerCPU: 0.0504, PerGiB: 0.0162, Keeps: keeps, MaxLife: 24 * time.Hour},
 	}
-	switch {
-	case key == "":
-		s.Unusable("E2B_API_KEY is not set", "make a key at https://e2b.dev/dashboard?tab=keys, then: export E2B_API_KEY=e2b_…")
-	case get("E2B_VALIDATE_API_KEY") != "false" && !keyShape.MatchString(key):
+	s.Arch = remote.Here(s.Address, "amd64")
+	s.Needs(environ, "make a key at https://e2b.dev/dashboard?tab=keys, then: export E2B_API_KEY=e2b_…")
+	if get("E2B_VALIDATE_API_KEY") != "false" && !keyShape.MatchString(key) {
 		s.Unusable("E2B_API_KEY: want e2b_ and hexadecimal digits", "https://e2b.dev/dashboard?tab=keys shows it")
 	}
 	s.Check("E2B_API_URL", s.Address)
@@ -217,15 +212,10 @@ func (s *Service) Resume(ctx context.Context, id string) (*remote.Sandbox, error
 	return s.one(ctx, id, &remote.Call{What: "connect to", Method: http.MethodPost, In: map[string]int{"timeout": 300}, Limit: 2 * time.Minute}, "/v2"+of(id)+"/connect")
 }
 
-// Extend sets the sandbox's end.
-func (s *Service) Extend(ctx context.Context, box *remote.Sandbox, lifetime time.Duration) error {
-	return s.About(ctx, box.ID, &remote.Call{What: "extend", Method: http.MethodPost, In: map[string]int{"timeout": int(lifetime / time.Second)}}, of(box.ID)+"/timeout")
-}
-
-// Keep sets the sandbox's end. It is paused then, and costs nothing: what becomes of it was decided
+// Extend sets the sandbox's end. It is paused then, and costs nothing: what becomes of it was decided
 // when it was made.
-func (s *Service) Keep(ctx context.Context, box *remote.Sandbox, lifetime time.Duration, _ bool) error {
-	return s.Extend(ctx, box, lifetime)
+func (s *Service) Extend(ctx context.Context, box *remote.Sandbox, lifetime time.Duration, _ bool) error {
+	return s.About(ctx, box.ID, &remote.Call{What: "extend", Method: http.MethodPost, In: map[string]int{"timeout": int(lifetime / time.Second)}}, of(box.ID)+"/timeout")
 }
 
 // Park pauses the sandbox.

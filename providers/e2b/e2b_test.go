@@ -32,7 +32,7 @@ func TestReady(t *testing.T) {
 		"the last one wins": {[]string{"E2B_API_KEY=x", key}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := e2b.NewService(c.environ, e2b.Options{}).Ready()
+			err := e2b.NewService(c.environ).Ready()
 			if c.err == "" {
 				require.NoError(t, err)
 				return
@@ -63,7 +63,7 @@ func TestFilter(t *testing.T) {
 		"what is denied": {profiles.Network{Allow: rule("*.example.com"), Deny: rule("bad.example.com")}, []any{"*.example.com"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := e2b.NewService([]string{key}, e2b.Options{})
+			s := e2b.NewService([]string{key})
 			text, err := json.Marshal(s.Describe(&remote.Request{Policy: &profiles.Policy{Network: c.network}, Lifetime: time.Minute, Labels: map[string]string{"a": "b"}}))
 			require.NoError(t, err)
 			var body map[string]any
@@ -96,7 +96,7 @@ func TestAddresses(t *testing.T) {
 		`{"sandboxID":"abc","domain":"x@evil.example"}`:                                   "the sandbox's address: want an address such as https://api.example.com",
 	} {
 		answer = given
-		box, err := e2b.NewService([]string{key, "E2B_API_URL=" + s.URL}, e2b.Options{}).Status(t.Context(), "abc")
+		box, err := e2b.NewService([]string{key, "E2B_API_URL=" + s.URL}).Status(t.Context(), "abc")
 		if want != "" {
 			require.EqualError(t, err, want)
 			continue
@@ -107,7 +107,7 @@ func TestAddresses(t *testing.T) {
 }
 
 func TestPrice(t *testing.T) {
-	s := e2b.NewService(nil, e2b.Options{})
+	s := e2b.NewService(nil)
 	require.InDelta(t, 2*0.0504+0.0162, s.Price(&remote.Sandbox{CPUs: 2, MemoryMB: 1024}), 1e-9)
 }
 
@@ -116,7 +116,7 @@ func TestRefusals(t *testing.T) {
 	status := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 	defer server.Close()
-	s := e2b.NewService([]string{key, "E2B_API_URL=" + server.URL}, e2b.Options{})
+	s := e2b.NewService([]string{key, "E2B_API_URL=" + server.URL})
 	for code, want := range map[int]string{401: "keys", 402: "billing", 403: "its limit is reached", 507: "disk is full"} {
 		status = code
 		_, failed := s.Find(t.Context(), nil)
@@ -126,10 +126,10 @@ func TestRefusals(t *testing.T) {
 		require.Equal(t, code == 401, strings.Contains(hint.Hint(), "not accepted"), "%d: it is the key's fault", code)
 	}
 	require.Equal(t, e2b.Name, s.Name())
-	require.Equal(t, []uint16{49983}, s.Daemons())
+	require.Equal(t, []uint16{49983}, s.Daemons)
 	status = http.StatusNotFound
 	require.ErrorIs(t, s.Destroy(t.Context(), "gone"), remote.ErrGone)
 	_, err := s.Resume(t.Context(), "gone")
 	require.ErrorIs(t, err, remote.ErrGone)
-	require.ErrorIs(t, s.Extend(t.Context(), &remote.Sandbox{ID: "gone"}, time.Minute), remote.ErrGone)
+	require.ErrorIs(t, s.Extend(t.Context(), &remote.Sandbox{ID: "gone"}, time.Minute, false), remote.ErrGone)
 }

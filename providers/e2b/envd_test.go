@@ -40,7 +40,7 @@ func sandboxOf(t *testing.T, daemon http.HandlerFunc) (*e2b.Service, *remote.San
 		daemon(w, r)
 	}))
 	t.Cleanup(server.Close)
-	s := e2b.NewService([]string{key, "E2B_API_URL=" + server.URL, "E2B_SANDBOX_URL=" + server.URL}, e2b.Options{})
+	s := e2b.NewService([]string{key, "E2B_API_URL=" + server.URL, "E2B_SANDBOX_URL=" + server.URL})
 	box, err := s.Resume(t.Context(), "abc")
 	require.NoError(t, err)
 	return s, box

@@ -266,7 +266,7 @@ func (sp *spool) clearBare() {
 }
 
 // reopen undoes what a command whose user is pccrun's has closed of pccrun's own files: Landlock knows no chmod(2).
-// [Attach] is executed by a script of package remote's that does the same.
+// Package remote does the same where [Attach] cannot be executed.
 func (sp *spool) reopen() {
 	program := filepath.Dir(sp.dir)
 	for _, path := range []string{filepath.Dir(program), program, sp.dir, filepath.Join(sp.dir, lineName), filepath.Join(program, "pccrun")} {

@@ -30,10 +30,12 @@ func Main(args []string) int {
 	case len(args) == 1 && args[0] == Stage:
 		return stage()
 	case len(args) == 2 && args[0] == Attach:
-		return attach(args[1])
+		return attach(args[1], os.Stdin)
+	case len(args) == 3 && args[0] == Attach:
+		return attach(args[1], &lineFiles{dir: args[2]})
 	case len(args) > 1 && args[0] == Serving:
 		return serveSpool(args[1], len(args) > 2)
-	case len(args) > 1 && args[0] == Reach:
+	case len(args) > 0 && args[0] == Reach: // where the provider has no daemon there is no address
 		return printReached(args[1:])
 	case len(args) > 0:
 		return complain("inside", errors.New("no arguments are taken"))

@@ -2,6 +2,7 @@ package inside
 
 import (
 	"encoding/json"
+	"strconv"
 	"time"
 
 	"github.com/pccrun/pccrun/profiles"
@@ -17,11 +18,18 @@ import (
 //	Launch   a run of the native provider: the trial, then the command
 //	Reach    what the trial executes as the command would be
 const (
-	Attach  = "--attach" // DIR
+	Attach  = "--attach" // DIR [FILES]
 	Serving = "--serve"  // DIR
 	Launch  = "--launch"
 	Reach   = "--reach" // ADDRESS…
 )
+
+// FileEnd is how a file of a line ends that came whole, where a provider gives a program no input: what it would read
+// comes as files in the directory FILES, by numbers that begin at 0 ([FileName]).
+const FileEnd = "\n.\n"
+
+// FileName is the name of one.
+func FileName(n int) string { return "in-" + strconv.Itoa(n) }
 
 // What the launcher's descriptors are at a place elsewhere, beside the command's own three.
 const (

@@ -11,19 +11,22 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/hashicorp/yamux"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/state"
 )
 
 // lineName is the socket at which the spool waits, in a directory that is its own.
 const lineName = "line"
 
 // attach carries a line between what the provider executes and the spool, which it starts if
-// there is none.
-func attach(dir string) int {
+// there is none. in is what came from there.
+func attach(dir string, in io.Reader) int {
 	// By a short name: an address of a socket has 108 bytes, unix(7).
 	if err := os.Chdir(dir); err != nil {
 		return complain("attach", err)
@@ -38,11 +41,41 @@ func attach(dir string) int {
 		return complain("attach", err)
 	}
 	go func() {
-		_, _ = io.Copy(c, os.Stdin)
+		_, _ = io.Copy(c, in)
 		_ = c.(*net.UnixConn).CloseWrite()
 	}()
 	_, _ = io.Copy(os.Stdout, c)
+	if files, is := in.(*lineFiles); is {
+		_ = state.RemovePath(files.dir)
+	}
 	return 0
+}
+
+// lineFiles reads what came as files: each is taken away when it has been read.
+type lineFiles struct {
+	dir  string
+	next int
+	text []byte
+}
+
+func (l *lineFiles) Read(b []byte) (int, error) {
+	for len(l.text) == 0 {
+		name := filepath.Join(l.dir, FileName(l.next))
+		text, err := os.ReadFile(name)
+		if rest, whole := strings.CutSuffix(string(text), FileEnd); err == nil && whole {
+			l.text = append([]byte(rest), '\n')
+			l.next++
+			_ = os.Remove(name)
+			continue
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return 0, err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	n := copy(b, l.text)
+	l.text = l.text[n:]
+	return n, nil
 }
 
 // startServing starts the spool, which outlives this process, and returns when it waits.

@@ -6,24 +6,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/url"
 	"regexp"
+	"runtime"
+	"strings"
 	"time"
 
-	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 )
 
-// A Base is what the adapters have in common: each embeds one.
+// A Base is what adapters of HTTP APIs have in common: each embeds one.
 type Base struct {
 	API
-	Address        string      // of the provider's API
-	Key            http.Header // what each call to it bears
-	Wrong          error       // what is wrong with the user's key, or an address
-	Ports          []uint16    // see [Service.Daemons]
-	PerCPU, PerGiB float64     // the price of an hour, in US dollars
-
-	Keeps map[profiles.Guarantee]string // see [Service.Itself]
+	Facts
+	Address string      // of the provider's API
+	Key     http.Header // what each call to it bears
+	Wrong   error       // what is wrong with the user's key, or an address
 }
 
 // Name is the provider's.
@@ -32,15 +32,20 @@ func (b *Base) Name() string { return b.Provider }
 // Ready says what is wrong with the key or an address.
 func (b *Base) Ready() error { return b.Wrong }
 
-// Daemons are the ports of the provider's own daemon.
-func (b *Base) Daemons() []uint16 { return b.Ports }
-
-// Itself is what the provider's documentation promises.
-func (b *Base) Itself() map[profiles.Guarantee]string { return b.Keeps }
-
-// Price is what is billed while a sandbox runs.
-func (b *Base) Price(s *Sandbox) float64 {
-	return b.PerCPU*s.CPUs + b.PerGiB*float64(s.MemoryMB)/1024
+// Needs says which of the variables is not set without which a provider of this name cannot be used ([providers.Kind]).
+func (b *Base) Needs(environ []string, advice string) {
+	kind, err := providers.KindOf(b.Provider)
+	if err != nil {
+		b.Wrong = err
+		return
+	}
+	if keys := kind.MissingKeys(func(name string) string { return Variable(environ, name) }); keys != "" {
+		way, others, more := strings.Cut(keys, ", or ")
+		if more {
+			advice += "; or set " + others
+		}
+		b.Unusable(way+" is not set", advice)
+	}
 }
 
 // Unusable says why the provider cannot be used. What was said first counts.
@@ -92,6 +97,18 @@ func (b *Base) Download(ctx context.Context, s *Sandbox, path string, begin func
 }
 
 var idShape = regexp.MustCompile(`^[A-Za-z0-9_-]{1,100}$`)
+
+// Here is the processor of a service at an address: that of this machine for a server on it, else arch.
+func Here(address, arch string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return arch
+	}
+	if ip := net.ParseIP(u.Hostname()); u.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
+		return runtime.GOARCH
+	}
+	return arch
+}
 
 // CheckID says that an answer has no id that may be a part of an address.
 func CheckID(provider, what, id string) error {
@@ -151,7 +168,7 @@ func Poll(ctx context.Context, wait, most time.Duration, done func() (bool, erro
 	}
 }
 
-// Feed sends what a program reads, as it comes, whole lines where it reads lines, until send returns an
+// Feed sends what a program reads, whole lines as they come, until send returns an
 // error. One of [io.EOF] says that the program reads no more.
 func (e *Exec) Feed(ctx context.Context, send func(text []byte) error) {
 	buf, have := make([]byte, 256<<10), 0
@@ -159,7 +176,7 @@ func (e *Exec) Feed(ctx context.Context, send func(text []byte) error) {
 		n, err := e.In.Read(buf[have:])
 		have += n
 		whole := have
-		if e.Lines && err == nil && have < len(buf) {
+		if err == nil && have < len(buf) {
 			whole = bytes.LastIndexByte(buf[:have], '\n') + 1
 		}
 		if whole > 0 {

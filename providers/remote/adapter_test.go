@@ -17,22 +17,20 @@ func TestFeed(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
 		in    io.Reader
-		lines bool
 		fails error // of the second time
 		sent  []string
 		lost  error
 	}{
-		"bytes":              {in: iotest.OneByteReader(strings.NewReader("a\nb")), sent: []string{"a", "\n", "b"}},
-		"lines":              {in: iotest.OneByteReader(strings.NewReader("ab\nc\nd")), lines: true, sent: []string{"ab\n", "c\n", "d"}},
-		"lines, together":    {in: strings.NewReader("ab\nc\nd"), lines: true, sent: []string{"ab\nc\n", "d"}},
-		"the program ended":  {in: iotest.OneByteReader(strings.NewReader("abc")), fails: io.EOF, sent: []string{"a", "b"}},
-		"it did not arrive":  {in: iotest.OneByteReader(strings.NewReader("abc")), fails: broken, sent: []string{"a", "b"}, lost: broken},
+		"lines":              {in: iotest.OneByteReader(strings.NewReader("ab\nc\nd")), sent: []string{"ab\n", "c\n", "d"}},
+		"lines, together":    {in: strings.NewReader("ab\nc\nd"), sent: []string{"ab\nc\n", "d"}},
+		"the program ended":  {in: iotest.OneByteReader(strings.NewReader("a\nb\nc\n")), fails: io.EOF, sent: []string{"a\n", "b\n"}},
+		"it did not arrive":  {in: iotest.OneByteReader(strings.NewReader("a\nb\nc\n")), fails: broken, sent: []string{"a\n", "b\n"}, lost: broken},
 		"who gives it fails": {in: iotest.ErrReader(broken), lost: broken},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var sent []string
 			var lost error
-			e := &Exec{In: c.in, Lines: c.lines, Lost: func(err error) { lost = err }}
+			e := &Exec{In: c.in, Lost: func(err error) { lost = err }}
 			e.Feed(t.Context(), func(text []byte) error {
 				if sent = append(sent, string(text)); len(sent) == 2 {
 					return c.fails
@@ -61,6 +59,8 @@ type stubborn struct {
 	running bool
 	err     error
 }
+
+func (s *stubborn) Resume(context.Context, string) (*Sandbox, error) { return nil, s.err }
 
 func (s *stubborn) Park(context.Context, *Sandbox) error { return s.err }
 func (s *stubborn) Status(context.Context, string) (*Sandbox, error) {

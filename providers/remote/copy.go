@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"path"
 
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/filesync"
@@ -25,7 +26,7 @@ func (p *Provider) Copy(ctx context.Context, resource providers.Resource, c prov
 	}
 	// The run may fetch at the same time: nothing of this has a name of its.
 	r.label, r.busy = fmt.Sprintf("%016x-", rand.Uint64()), c.Running
-	if !r.busy {
+	if _, sleeps := p.service.(Sleeper); !r.busy && sleeps {
 		stop := r.extend(ctx)
 		defer func() {
 			stop()
@@ -72,7 +73,7 @@ func (p *Provider) Copy(ctx context.Context, resource providers.Resource, c prov
 	})
 	clearing, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.patient.script)
 	defer cancel()
-	_, _, e := r.shell(clearing, true, `rm -f -- "$1"`, nil, beside(r.copy, r.label+"down"))
+	e := r.remove(clearing, path.Dir(r.copy), []string{path.Base(beside(r.copy, r.label+"down"))})
 	if e != nil && err == nil {
 		r.warn("an archive was left in the sandbox: %v", e)
 	}

@@ -27,11 +27,9 @@ func (r *running) bring(ctx context.Context) error {
 	}
 	d := differ(r.before, after, &r.sent.Manifest)
 	r.named("not downloaded: left out by ignore files", d.stays)
-	if r.reflog != "" {
+	if r.before.Reflog != 0 { // the repository is pccrun's
 		d.git = slices.DeleteFunc(d.git, func(name string) bool { return name == ".git" })
-		if now, err := r.logged(ctx); err != nil {
-			return err
-		} else if now != r.reflog {
+		if after.Reflog != r.before.Reflog {
 			r.warn("not downloaded: commits that were made there; the changes of files in them are")
 		}
 	}
@@ -59,7 +57,7 @@ func (r *running) download(ctx context.Context, d *difference, after *listing) e
 		return err
 	}
 	defer file.Close()
-	err = r.receive(ctx, d.parts(after), file, func(next func() (io.Reader, error)) error { return r.take(ctx, d, next) })
+	err = r.receive(ctx, d.parts(after), file, func(next func() (io.Reader, error)) error { return r.layer(ctx, d, next) })
 	var refused *filesync.RefusedError
 	if errors.As(err, &refused) {
 		kept, e := r.keepRefused(file)
@@ -111,8 +109,8 @@ func (r *running) named(why string, names []string) {
 // cameName is what has come of a change set, in the session's directory.
 const cameName = "came"
 
-// take makes the change set.
-func (r *running) take(ctx context.Context, d *difference, next func() (io.Reader, error)) (err error) {
+// layer makes the change set.
+func (r *running) layer(ctx context.Context, d *difference, next func() (io.Reader, error)) (err error) {
 	record := &changes.Record{Workspace: r.policy.Workspace, Protect: r.policy.Protect, Started: changes.Clock()}
 	layer, err := changes.LayerOf(r.policy.Workspace)
 	if err != nil {

@@ -24,18 +24,18 @@ type fetchable struct {
 	Files    []profiles.FileRule    `json:"files"`
 	Tighten  []profiles.FileRule    `json:"tighten"`
 	Protect  []profiles.ProtectRule `json:"protect"`
-	Before   []byte                 `json:"before"` // what stood in the copy
+	Program  string                 `json:"program"` // the directory there that pccrun's is in
+	Before   *listing               `json:"before"`  // what stood in the copy
 	Manifest *filesync.Manifest     `json:"manifest"`
-	Reflog   string                 `json:"reflog,omitempty"`
 	Came     bool                   `json:"came,omitempty"` // what may come is here: the sandbox has the rest
 }
 
-const fetchableVersion = 1
+const fetchableVersion = 2
 
 // record writes down what a download goes by.
 func (r *running) record() error {
 	p := r.policy
-	text, err := json.Marshal(&fetchable{fetchableVersion, r.copy, p.Workspace, p.Files, p.Tighten, p.Protect, r.before.text, &r.sent.Manifest, r.reflog, r.came})
+	text, err := json.Marshal(&fetchable{fetchableVersion, r.copy, p.Workspace, p.Files, p.Tighten, p.Protect, r.program, r.before, &r.sent.Manifest, r.came})
 	if err == nil {
 		err = state.WriteFile(r.session, sessions.UnfetchedName, text, state.Fast)
 	}
@@ -52,16 +52,16 @@ func (r *running) recorded() error {
 	if err == nil {
 		err = json.Unmarshal(text, &f)
 	}
-	if err == nil && (f.Version != fetchableVersion || f.Manifest == nil) {
+	if err == nil && (f.Version != fetchableVersion || f.Manifest == nil || f.Before == nil) {
 		err = fmt.Errorf("version %d, want %d", f.Version, fetchableVersion)
 	}
 	if err == nil {
-		r.before, err = parseListing(f.Before)
+		err = f.Before.index()
 	}
 	if err != nil {
 		return fmt.Errorf("read the session's %s: %w", sessions.UnfetchedName, err)
 	}
-	r.copy, r.sent, r.reflog, r.came = f.Copy, &filesync.Sent{Manifest: *f.Manifest}, f.Reflog, f.Came
+	r.copy, r.program, r.before, r.sent, r.came = f.Copy, f.Program, f.Before, &filesync.Sent{Manifest: *f.Manifest}, f.Came
 	r.policy = &profiles.Policy{Workspace: f.Space, Files: f.Files, Tighten: f.Tighten, Protect: f.Protect}
 	return nil
 }
@@ -87,7 +87,7 @@ func (p *Provider) reach(ctx context.Context, resource providers.Resource, stdio
 	if err := p.service.Ready(); err != nil {
 		return nil, err
 	}
-	r := &running{plan: &plan{provider: p, request: Request{Labels: resource.Labels}}, io: stdio, session: stdio.Changes, observer: o}
+	r := &running{plan: &plan{provider: p, request: Request{Labels: resource.Labels, Lifetime: p.patient.lifetime}}, io: stdio, session: stdio.Changes, observer: o}
 	if err := r.recorded(); err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (p *Provider) reach(ctx context.Context, resource providers.Resource, stdio
 		id = found[0].ID
 	}
 	var err error
-	if r.box, err = p.service.Resume(ctx, id); err != nil {
+	if r.box, err = p.ready(ctx, id); err != nil {
 		return nil, err
 	}
 	r.box.Labels = resource.Labels

@@ -7,11 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/pccrun/pccrun/internal/events"
@@ -20,7 +19,6 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/filesync"
-	"github.com/pccrun/pccrun/workspace"
 )
 
 // kept is the record of a sandbox that stands for the next run, in the session's directory: whoever
@@ -51,12 +49,12 @@ func (r *running) key(sum string) (string, error) {
 	return hex.EncodeToString(digest[:]), err
 }
 
-// reuse takes the sandbox that an earlier run kept, if there is one.
-func (r *running) reuse(ctx context.Context) error {
+// take takes the sandbox that an earlier run kept, if there is one.
+func (r *running) take(ctx context.Context) error {
 	if r.command.Keep == 0 {
 		return nil
 	}
-	_, sum, err := r.launcher()
+	_, sum, err := r.linuxProgram()
 	if err != nil {
 		return err
 	}
@@ -93,7 +91,6 @@ func (r *running) reuse(ctx context.Context) error {
 
 // resume makes a sandbox that stands ready, and asks what is in its copy.
 func (r *running) resume(ctx context.Context, old *kept) error {
-	s := r.provider.service
 	found, err := r.provider.Find(ctx, old.Resource.Labels[providers.LabelKey])
 	if err != nil {
 		return err
@@ -101,61 +98,32 @@ func (r *running) resume(ctx context.Context, old *kept) error {
 	if !slices.ContainsFunc(found, func(f providers.Resource) bool { return f.ID == old.Resource.ID }) {
 		return ErrGone
 	}
-	if r.box, err = s.Resume(ctx, old.Resource.ID); err != nil {
+	if r.box, err = r.provider.ready(ctx, old.Resource.ID); err != nil {
 		return err
 	}
 	r.old, r.box.Labels, r.request.Labels = old, old.Resource.Labels, old.Resource.Labels
 	r.observer.Created(r.provider.resource(r.box))
-	if err := s.Keep(ctx, r.box, r.provider.patient.lifetime, false); err != nil {
+	if err := r.provider.extend(ctx, r.box, r.provider.patient.lifetime, false); err != nil {
 		return err
 	}
-	if err := r.prepare(ctx); err != nil {
+	if err := r.prepare(ctx, path.Join(old.Program, "pccrun"), ""); err != nil {
 		return err
 	}
-	looking, cancel := context.WithTimeout(ctx, r.provider.patient.script)
-	defer cancel()
-	text, _, err := r.shell(looking, true, standing, nil, r.copy, old.Program)
-	if err == nil {
-		r.since, err = parseStanding(text)
-	}
+	there, err := r.list(ctx, old.Program, "sums")
 	if err != nil {
-		return fmt.Errorf("list the remote workspace with checksums: %w", err)
+		return err
 	}
-	r.since.Sent = old.Sent
+	r.since = there.since(old.Sent)
 	return nil
 }
 
-// parseStanding reads what the script of that name printed.
-func parseStanding(text []byte) (*filesync.Since, error) {
-	s := &filesync.Since{Items: map[string]filesync.Standing{}}
-	fields := strings.Split(string(text), "\x00")
-	i := 0
-	for ; i+3 < len(fields) && fields[i] != sums; i += 3 {
-		var kind string
-		var one filesync.Standing
-		if n, _ := fmt.Sscanf(fields[i], "%1s %o %d %d", &kind, &one.Mode, &one.Size, &one.Names); n != 4 || !fs.ValidPath(fields[i+1]) {
-			return nil, fmt.Errorf("entry %d of the list is invalid", i/3)
-		}
-		one.Kind, one.Target = workspace.Special, fields[i+2]
-		if known, is := map[string]workspace.Kind{"f": workspace.File, "d": workspace.Dir, "l": workspace.Link}[kind]; is {
-			one.Kind = known
-		}
-		s.Items[fields[i+1]] = one
+// since is what stands, as a second upload compares it.
+func (l *listing) since(sent []string) *filesync.Since {
+	s := &filesync.Since{Items: make(map[string]filesync.Standing, len(l.of)), Sent: sent}
+	for name, e := range l.of {
+		s.Items[name] = filesync.Standing{Kind: e.kind(), Mode: e.Mode, Size: e.Size, Names: e.Names, Target: string(e.Target), Sum: e.Sum}
 	}
-	if fields[i] != sums || fields[len(fields)-1] != "" {
-		return nil, errors.New("the list is truncated")
-	}
-	for _, line := range fields[i+1 : len(fields)-1] {
-		const digits = 2 * sha256.Size
-		if len(line) < digits+4 {
-			return nil, errors.New("a checksum is invalid")
-		}
-		name := line[digits+len("  ./"):]
-		one := s.Items[name]
-		one.Sum = line[:digits]
-		s.Items[name] = one
-	}
-	return s, nil
+	return s
 }
 
 // trusted are the guarantees that keep a command from all but the copy. What pccrun itself could not
@@ -211,17 +179,17 @@ func (r *running) stays(ctx context.Context) bool {
 
 // stand has the sandbox stand, and says what that costs.
 func (r *running) stand(ctx context.Context) error {
-	s, lifetime := r.provider.service, r.command.Keep
-	if err := s.Keep(ctx, r.box, lifetime, true); err != nil {
+	lifetime := r.command.Keep
+	if err := r.provider.extend(ctx, r.box, lifetime, true); err != nil {
 		return err
 	}
-	now, err := s.Status(ctx, r.box.ID)
+	now, err := r.provider.service.Status(ctx, r.box.ID)
 	if err != nil {
 		return err
 	}
 	k := &r.kept
 	k.Version, k.Resource, k.Program, k.Own = keptVersion, r.provider.resource(r.box), r.program, r.own
-	k.Resource.Until, k.Resource.Hourly = time.Now().Add(lifetime), s.Price(now)
+	k.Resource.Until, k.Resource.Hourly = time.Now().Add(lifetime), r.provider.facts.Price(now)
 	if !now.Ends.IsZero() && now.Ends.Before(k.Resource.Until) {
 		k.Resource.Until = now.Ends // the account allows no more
 	}

@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"path"
@@ -9,55 +8,79 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/providers/filesync"
+	"github.com/pccrun/pccrun/providers/inside"
 	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
 
-// listing is what stands in the copy: for each path all that tells one state of it from
-// another, as find prints it.
+// listing is what stands in the copy, as pccrun there lists it. The command may have written it where nothing keeps it
+// from pccrun's own files: all that it can do so is to keep its own changes from being fetched.
 type listing struct {
-	of   map[string]string
-	text []byte // as it was printed
+	Entries []listed `json:"entries"`
+	Reflog  int64    `json:"reflog"` // how long the log of HEAD is in the copy's repository
+
+	of map[string]entry
+}
+
+// listed is a path with what stands there.
+type listed struct {
+	Path inside.Text `json:"p"`
+	entry
+}
+
+// entry is all that tells one state of a path from another.
+type entry struct {
+	Kind     byte        `json:"k"` // 'f', 'd', 'l', or 'o' for any other
+	Mode     uint32      `json:"m"`
+	Size     int64       `json:"s"`
+	Inode    uint64      `json:"i"`
+	Modified int64       `json:"t"` // nanoseconds
+	Changed  int64       `json:"c"`
+	Target   inside.Text `json:"l,omitempty"` // of a link
+
+	Names int    `json:"n,omitempty"`   // with sums: hard links all
+	Sum   string `json:"sum,omitempty"` // of a file
 }
 
 // look lists the copy.
 func (r *running) look(ctx context.Context) (*listing, error) {
+	how := ""
+	if r.label != "" {
+		how = "busy"
+	}
+	return r.list(ctx, r.program, how)
+}
+
+// list lists the copy by pccrun's program in a directory there.
+func (r *running) list(ctx context.Context, program, how string) (*listing, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.provider.patient.script)
 	defer cancel()
-	text, _, err := r.shell(ctx, true, list, nil, r.copy, r.label)
-	if err != nil {
-		return nil, fmt.Errorf("%s: list the remote workspace: %w", r.provider.Name(), err)
+	l := &listing{}
+	err := r.word(ctx, program, true, l, listWord, r.copy, how)
+	if err == nil {
+		err = l.index()
 	}
-	l, err := parseListing(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: list the remote workspace: %w", r.provider.Name(), err)
 	}
 	return l, nil
 }
 
-// parseListing reads what the script printed. The command may have had its hand in it:
-// all that it can do so is to keep its own changes from being fetched.
-func parseListing(text []byte) (*listing, error) {
-	l := &listing{of: map[string]string{}, text: text}
-	fields := bytes.Split(text, []byte{0})
-	if len(fields)%3 != 1 || len(fields[len(fields)-1]) != 0 {
-		return nil, fmt.Errorf("the list is truncated")
-	}
-	for i := 0; i+2 < len(fields); i += 3 {
-		name := string(fields[i+1])
-		if name == "" || len(fields[i]) < 2 || fields[i][1] != ' ' {
-			return nil, fmt.Errorf("entry %d of the list is invalid", i/3)
+// index finds entries by their paths.
+func (l *listing) index() error {
+	l.of = make(map[string]entry, len(l.Entries))
+	for i, e := range l.Entries {
+		name := string(e.Path)
+		if name == "" || path.IsAbs(name) || path.Clean(name) != name || name == "." || name == ".." || strings.HasPrefix(name, "../") || strings.Contains(name, "\x00") || e.Kind == 0 {
+			return fmt.Errorf("entry %d of the list is invalid", i)
 		}
-		l.of[name] = string(fields[i]) + "\x00" + string(fields[i+2])
+		l.of[name] = e.entry
 	}
-	return l, nil
+	return nil
 }
 
-// is reports whether a path is of a kind, by find's letter.
-func (l *listing) is(name string, kind byte) bool {
-	e := l.of[name]
-	return e != "" && e[0] == kind
-}
+// is reports whether a path is of a kind.
+func (l *listing) is(name string, kind byte) bool { return l.of[name].Kind == kind }
 
 // A difference is what has to be fetched, and what is gone.
 type difference struct {
@@ -99,13 +122,13 @@ func differ(before, after *listing, m *filesync.Manifest) *difference {
 			d.stays = append(d.stays, name)
 			skip = name + "/"
 			continue
-		case after.is(name, 'd') && before.is(name, 'd') && mode(after.of[name]) == mode(before.of[name]):
+		case after.is(name, 'd') && before.is(name, 'd') && after.of[name].Mode == before.of[name].Mode:
 			continue // names that come and go in it are differences of their own
 		}
 		d.add(name)
 	}
 	for name := range before.of {
-		if _, stands := after.of[name]; !stands && sent[name] && (path.Dir(name) == "." || after.of[path.Dir(name)] != "") {
+		if _, stands := after.of[name]; !stands && sent[name] && (path.Dir(name) == "." || after.of[path.Dir(name)].Kind != 0) {
 			d.gone = append(d.gone, name)
 			if dir := path.Dir(name); dir != "." && after.is(dir, 'd') {
 				d.add(dir)
@@ -137,17 +160,8 @@ func (d *difference) only(after *listing, selects func(name string, isDir bool) 
 func (d *difference) refuse(after *listing, down filesync.Down) (left []string) {
 	names := make([]filesync.Name, 0, len(d.ask))
 	for _, name := range d.ask {
-		entry, target, _ := strings.Cut(after.of[name], "\x00")
-		n := filesync.Name{Path: name, Target: target}
-		var kind string
-		_, _ = fmt.Sscanf(entry, "%s %o %d", &kind, &n.Mode, &n.Size)
-		switch kind {
-		case "d":
-			n.Kind = workspace.Dir
-		case "l":
-			n.Kind = workspace.Link
-		}
-		names = append(names, n)
+		e := after.of[name]
+		names = append(names, filesync.Name{Path: name, Kind: e.kind(), Mode: int64(e.Mode), Size: e.Size, Target: string(e.Target)})
 	}
 	why := down.Refuses(names)
 	d.ask = slices.DeleteFunc(d.ask, func(name string) bool {
@@ -161,10 +175,17 @@ func (d *difference) refuse(after *listing, down filesync.Down) (left []string) 
 	return left
 }
 
-// mode is what a listing says of kind and mode.
-func mode(entry string) string {
-	fields := strings.SplitN(entry, " ", 3)
-	return fields[0] + " " + fields[1]
+// kind is an entry's, as a change set has it.
+func (e *entry) kind() workspace.Kind {
+	switch e.Kind {
+	case 'f':
+		return workspace.File
+	case 'd':
+		return workspace.Dir
+	case 'l':
+		return workspace.Link
+	}
+	return workspace.Special
 }
 
 // add asks for a path and the directories that it lies in.

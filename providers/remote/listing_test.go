@@ -1,41 +1,40 @@
 package remote
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/providers/filesync"
+	"github.com/pccrun/pccrun/providers/inside"
 )
 
-func listed(t *testing.T, lines ...string) *listing {
-	l, err := parseListing([]byte(strings.Join(lines, "")))
-	require.NoError(t, err)
+func listingOf(entries ...listed) *listing {
+	l := &listing{Entries: entries}
+	if err := l.index(); err != nil {
+		panic(err)
+	}
 	return l
 }
 
 func TestDiffer(t *testing.T) {
-	entry := func(kind, mode, times, name, target string) string {
-		return kind + " " + mode + " 1 7 " + times + "\x00" + name + "\x00" + target + "\x00"
+	at := func(kind byte, times int64, name, target string) listed {
+		return listed{inside.Text(name), entry{Kind: kind, Mode: 0o644, Size: 1, Inode: 7, Modified: times, Changed: times, Target: inside.Text(target)}}
 	}
-	before := listed(t, entry("d", "755", "1 1", "d", ""), entry("f", "644", "1 1", "d/same", ""), entry("f", "644", "1 1", "d/changed", ""),
-		entry("f", "644", "1 1", "d/gone", ""), entry("d", "755", "1 1", "old", ""), entry("f", "644", "1 1", "old/in", ""), entry("l", "777", "1 1", "link", "a"), entry("d", "755", "1 1", "became", ""), entry("f", "644", "1 1", "became/in", ""))
-	after := listed(t, entry("d", "755", "2 2", "d", ""), entry("f", "644", "1 1", "d/same", ""), entry("f", "644", "2 2", "d/changed", ""),
-		entry("l", "777", "1 1", "link", "b"), entry("d", "755", "2 2", "build", ""), entry("f", "644", "2 2", "build/x", ""), entry("d", "755", "2 2", ".git", ""), entry("p", "644", "2 2", "fifo", ""),
-		entry("f", "644", "2 2", "became", ""), entry("f", "644", "2 2", "-new\n", ""))
+	before := listingOf(at('d', 1, "d", ""), at('f', 1, "d/same", ""), at('f', 1, "d/changed", ""),
+		at('f', 1, "d/gone", ""), at('d', 1, "old", ""), at('f', 1, "old/in", ""), at('l', 1, "link", "a"), at('d', 1, "became", ""), at('f', 1, "became/in", ""))
+	after := listingOf(at('d', 2, "d", ""), at('f', 1, "d/same", ""), at('f', 2, "d/changed", ""),
+		at('l', 1, "link", "b"), at('d', 2, "build", ""), at('f', 2, "build/x", ""), at('d', 2, ".git", ""), at('o', 2, "fifo", ""),
+		at('f', 2, "became", ""), at('f', 2, "-new\n", ""))
 	m := &filesync.Manifest{Ignore: map[string]map[string]string{".gitignore": {"": "build/\n"}}}
 	for name := range before.of {
 		m.Items = append(m.Items, filesync.Item{Path: name})
 	}
 	// What an earlier command made in a sandbox that was kept stands before this run's, and stays there.
-	for line, stands := range map[string][2]bool{entry("d", "755", "1 1", "build/old", ""): {true, false}, entry("d", "755", "1 1", "build/.git", ""): {true, true}} {
-		l := listed(t, line)
-		for name, e := range l.of {
-			for i, to := range []*listing{before, after} {
-				if stands[i] {
-					to.of[name] = e
-				}
+	for line, stands := range map[listed][2]bool{at('d', 1, "build/old", ""): {true, false}, at('d', 1, "build/.git", ""): {true, true}} {
+		for i, to := range []*listing{before, after} {
+			if stands[i] {
+				to.of[string(line.Path)] = line.entry
 			}
 		}
 	}
@@ -51,10 +50,11 @@ func TestDiffer(t *testing.T) {
 }
 
 func TestListingThatIsNone(t *testing.T) {
-	for _, text := range []string{"", "f 1\x00", "f 1\x00a\x00", "f 1\x00a\x00\x00x", "\x00a\x00\x00", "f 1\x00\x00\x00"} {
-		_, err := parseListing([]byte(text))
-		require.Equal(t, text == "", err == nil, "%q", text)
+	for name, is := range map[string]bool{"a": true, "a\n/..b": true, "": false, ".": false, "..": false, "../a": false, "/a": false, "a/": false, "a/../b": false, "a\x00": false} {
+		l := &listing{Entries: []listed{{inside.Text(name), entry{Kind: 'f'}}}}
+		require.Equal(t, is, l.index() == nil, "%q", name)
 	}
+	require.Error(t, (&listing{Entries: []listed{{Path: "a"}}}).index())
 }
 
 func TestRoom(t *testing.T) {

@@ -1,7 +1,8 @@
 package remote
 
 import (
-	"archive/tar"
+	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -32,83 +33,111 @@ import (
 	"github.com/pccrun/pccrun/providers/inside"
 )
 
-// install has pccrun's own program in the sandbox, before any command was there; one that an
+// install has pccrun's own program in the sandbox, and the directories, before any command was there; a program that an
 // earlier run left is the same, and no command there could change it.
 func (r *running) install(ctx context.Context) error {
-	n := r.provider.Name()
-	if r.old != nil {
-		printed, _, err := r.shell(ctx, true, adopt, nil, r.old.Program, ".pccrun-"+r.command.Label, r.old.Own)
-		if err != nil {
-			return fmt.Errorf("%s: take over pccrun itself: %w", n, err)
+	name := ".pccrun-" + r.command.Label
+	var dir inside.Text
+	if r.old != nil { // its directories are prepared
+		if err := r.word(ctx, r.old.Program, true, &dir, adoptWord, r.old.Program, name, r.old.Own); err != nil {
+			return fmt.Errorf("%s: take over pccrun itself: %w", r.provider.Name(), err)
 		}
-		r.program = string(printed)
+		r.program = string(dir)
 		return nil
 	}
-	program, sum, err := r.packProgram()
-	if err != nil {
-		return fmt.Errorf("%s: pack pccrun itself: %w", n, err)
+	if err := r.uploadProgram(ctx, path.Join(cmp.Or(r.provider.facts.Home, "/tmp"), name, "pccrun")); err != nil {
+		return fmt.Errorf("%s: upload pccrun itself: %w", r.provider.Name(), err)
 	}
-	defer program.file.Close()
-	if err := r.send(ctx, "uploading pccrun itself", r.own, &program.archive); err != nil {
-		return fmt.Errorf("%s: upload pccrun itself: %w", n, err)
+	if err := r.word(ctx, r.own, true, &dir, installWord, r.own, name); err != nil {
+		return fmt.Errorf("%s: install pccrun itself: %w", r.provider.Name(), err)
 	}
-	printed, code, err := r.shell(ctx, true, install, nil, r.own, ".pccrun-"+r.command.Label, sum)
-	switch {
-	case code == 76:
-		return fmt.Errorf("%s: pccrun itself cannot be executed there: %w", n, err)
-	case err != nil:
-		return fmt.Errorf("%s: install pccrun itself: %w", n, err)
-	}
-	r.program = string(printed)
+	r.program = string(dir)
 	return nil
 }
 
-// launcher returns pccrun's program for Linux, and its SHA-256.
-func (r *running) launcher() (text []byte, sum string, err error) {
-	name := r.provider.host.Launcher
-	if name == "" {
-		return nil, "", errors.New("there is no program of pccrun's for Linux")
+// uploadProgram has the program at a path in the sandbox, and executes it there. It goes compressed where the image has
+// a gzip, else as it is.
+func (r *running) uploadProgram(ctx context.Context, to string) error {
+	program, sum, err := r.packProgram()
+	if err != nil {
+		return err
 	}
-	text, err = os.ReadFile(name)
-	digest := sha256.Sum256(text)
-	return text, hex.EncodeToString(digest[:]), err
+	defer program.remove()
+	const what = "uploading pccrun itself"
+	for n := 1; ; n++ {
+		if err := r.put(ctx, what, to+".gz", &program.small); err != nil {
+			return err
+		}
+		if _, _, err := Output(ctx, r.provider.service, r.box, false, "gzip", "-df", to+".gz"); err != nil {
+			if err := r.put(ctx, what, to, &program.plain); err != nil {
+				return err
+			}
+		}
+		_, _, chmod := Output(ctx, r.provider.service, r.box, false, "chmod", "755", to) // a provider may set modes itself
+		err := r.prepare(ctx, to, sum)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, errGarbled):
+			return errors.Join(fmt.Errorf("it cannot be executed there, on %s: %w", r.provider.arch(), err), chmod)
+		case n == 3:
+			return err
+		}
+	}
 }
 
-// packProgram returns an archive of pccrun's program for Linux, and the program's SHA-256. It
-// is kept in the cache: to compress it takes a second.
-func (r *running) packProgram() (*upload, string, error) {
-	text, sum, err := r.launcher()
+// linuxProgram returns pccrun's program for the processor of the provider's sandboxes, and its SHA-256.
+func (r *running) linuxProgram() (text []byte, sum string, err error) {
+	f, err := r.provider.openProgram()
 	if err != nil {
 		return nil, "", err
 	}
-	u := &upload{}
+	defer f.Close()
+	text, err = io.ReadAll(f)
+	return text, sumOf(text), err
+}
+
+// sumOf is the SHA-256 of a text in hexadecimal digits.
+func sumOf(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// packedProgram is pccrun's program for the sandbox, in two forms.
+type packedProgram struct {
+	small, plain Archive
+	file         *os.File
+}
+
+func (p *packedProgram) remove() { p.file.Close() }
+
+// packProgram returns pccrun's program for Linux, and the program's SHA-256. What is compressed is kept in the cache: it
+// takes a second.
+func (r *running) packProgram() (*packedProgram, string, error) {
+	text, sum, err := r.linuxProgram()
+	if err != nil {
+		return nil, "", err
+	}
+	p := &packedProgram{plain: Archive{Size: int64(len(text)), Sum: sum, Mode: 0o755, Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil }}}
 	cached := ""
 	if dir := r.provider.host.CacheDir; dir != "" {
-		cached = filepath.Join(dir, "inside-"+sum+".tar.gz")
-		u.file, _ = os.Open(cached)
+		cached = filepath.Join(dir, "inside-"+sum+".gz")
+		p.file, _ = os.Open(cached)
 	}
-	if u.file == nil {
-		if u.file, err = r.spool("inside.tar.gz"); err != nil {
+	if p.file == nil {
+		if p.file, err = r.spool("inside.gz"); err != nil {
 			return nil, "", err
 		}
-		packed, _ := gzip.NewWriterLevel(u.file, gzip.BestSpeed)
-		archive := tar.NewWriter(packed)
-		err = archive.WriteHeader(&tar.Header{Name: "pccrun", Mode: 0o755, Size: int64(len(text)), Typeflag: tar.TypeReg})
-		if err == nil {
-			_, err = archive.Write(text)
-		}
-		if err = errors.Join(err, archive.Close(), packed.Close()); err != nil {
-			u.file.Close()
+		small, _ := gzip.NewWriterLevel(p.file, gzip.BestSpeed)
+		_, err = small.Write(text)
+		if err = errors.Join(err, small.Close()); err != nil {
+			p.file.Close()
 			return nil, "", err
 		}
-		keep(u.file, cached)
+		keep(p.file, cached)
 	}
-	whole := sha256.New()
-	size, err := io.Copy(whole, io.NewSectionReader(u.file, 0, 1<<40))
-	u.archive = Archive{Size: size, Sum: hex.EncodeToString(whole.Sum(nil)), Open: func() (io.ReadCloser, error) {
-		return io.NopCloser(io.NewSectionReader(u.file, 0, size)), nil
-	}}
-	return u, sum, err
+	p.small, err = archive(p.file, sha256.New())
+	return p, sum, err
 }
 
 // keep copies a file to the cache, if there is one: where that fails the next run packs again.
@@ -128,7 +157,7 @@ func keep(f *os.File, path string) {
 		_ = os.Remove(to.Name())
 		return
 	}
-	old, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "inside-*.tar.gz"))
+	old, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "inside-*.gz"))
 	for _, name := range old {
 		if info, err := os.Stat(name); err == nil && name != path && time.Since(info.ModTime()) > 30*24*time.Hour {
 			_ = os.Remove(name)
@@ -149,7 +178,7 @@ func (r *running) remote() (*inside.Remote, error) {
 	}
 	m := &inside.Remote{
 		Policy: r.policy.For(&profiles.Elsewhere{Home: r.home, Workspace: r.copy, WorkDir: dir, Environ: env}),
-		Argv:   inside.Texts(r.command.Argv), Dir: dir, Environ: inside.Texts(slices.Concat(env, secrets)), Stdin: r.io.In != nil, Daemons: r.provider.service.Daemons(),
+		Argv:   inside.Texts(r.command.Argv), Dir: dir, Environ: inside.Texts(slices.Concat(env, secrets)), Stdin: r.io.In != nil, Daemons: r.provider.facts.Daemons,
 		Ask: r.request.Ask,
 	}
 	moved := strings.NewReplacer(quoted(r.policy.Workspace), quoted(r.copy))
@@ -310,14 +339,19 @@ func (t *talk) say(m inside.Message) {
 // lost between them. A sandbox that stopped meanwhile, as where this machine has slept, is resumed.
 func (t *talk) carry(ctx context.Context, box *Sandbox) {
 	var since time.Time // the line was lost
+	reopened := false
 	for n := 0; ctx.Err() == nil; n++ {
-		err := t.line(ctx, box, func() { since, n = time.Time{}, 0 })
-		var broken *brokenError
+		err := t.line(ctx, box, func() { since, n, reopened = time.Time{}, 0, false })
 		if ctx.Err() != nil {
 			break
 		}
 		if since.IsZero() {
 			since = time.Now()
+		}
+		var broken *brokenError
+		if errors.As(err, &broken) && !reopened && t.reopen(ctx) {
+			reopened = true
+			continue
 		}
 		over := errors.Is(err, ErrGone) || errors.Is(err, inside.ErrForgotten) || errors.As(err, &broken) || time.Since(since) > t.provider.patient.line
 		if again := t.resume(ctx, box, over || n == 3); again != nil {
@@ -339,7 +373,8 @@ func (t *talk) carry(ctx context.Context, box *Sandbox) {
 
 // resume resumes a sandbox that does not run, if it is time to look; nil if it runs, or none can be had.
 func (t *talk) resume(ctx context.Context, box *Sandbox, look bool) *Sandbox {
-	if !look {
+	sleeper, can := t.provider.service.(Sleeper)
+	if !look || !can {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.provider.patient.create)
@@ -347,7 +382,7 @@ func (t *talk) resume(ctx context.Context, box *Sandbox, look bool) *Sandbox {
 	if now, err := t.provider.service.Status(ctx, box.ID); err != nil || now.Running {
 		return nil
 	}
-	again, err := t.provider.service.Resume(ctx, box.ID)
+	again, err := sleeper.Resume(ctx, box.ID)
 	if err != nil {
 		return nil
 	}
@@ -355,51 +390,22 @@ func (t *talk) resume(ctx context.Context, box *Sandbox, look bool) *Sandbox {
 	return again
 }
 
-// A brokenError says that pccrun in the sandbox did not do its part.
-type brokenError struct{ text string }
-
-func (e *brokenError) Error() string { return e.text }
-
 // line carries the connection by one program that the provider executes.
 func (t *talk) line(ctx context.Context, box *Sandbox, met func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	in, toThere := io.Pipe()
-	fromThere, out := io.Pipe()
-	said := limited{most: 4 << 10}
-	answered := false
-	carried := make(chan error, 1)
-	go func() {
-		err := t.conn.Carry(&twoPipes{fromThere, toThere}, func() { answered = true; met() })
-		cancel()
-		carried <- err
-	}()
-	code, err := t.provider.service.Exec(ctx, box, &Exec{
-		Argv: []string{shell, "-c", attach, "sh", t.program, inside.Verb, inside.Attach},
-		Root: true, In: in, Out: out, Err: &said, Lost: func(error) { cancel() }, Lines: true,
-	})
-	in.CloseWithError(io.ErrClosedPipe)
-	out.CloseWithError(io.ErrUnexpectedEOF)
-	end := <-carried
-	switch {
-	case errors.Is(end, inside.ErrForgotten):
-		return end
-	case err == nil && !answered && code != 0:
-		return &brokenError{fmt.Sprintf("exit status %d: %s", code, strings.Join(strings.Fields(events.Clean(said.String())), " "))}
-	case err != nil:
+	argv := []string{path.Join(t.program, "pccrun"), inside.Verb, inside.Attach, path.Join(t.program, "own")}
+	line, err := t.provider.line(ctx, box, argv)
+	if err != nil {
 		return err
 	}
-	return end
-}
-
-// twoPipes are a line.
-type twoPipes struct {
-	io.Reader
-	io.Writer
-}
-
-func (p *twoPipes) Close() error {
-	return errors.Join(p.Reader.(io.Closer).Close(), p.Writer.(io.Closer).Close())
+	answered := false
+	err = t.conn.Carry(line, func() { answered = true; met() })
+	var broken *brokenError
+	if answered && errors.As(err, &broken) {
+		return &CutError{err}
+	}
+	return err
 }
 
 // listen takes the streams that pccrun in the sandbox opens. What they carry is a request
@@ -562,7 +568,7 @@ func (r *running) judgeTrial(t *inside.Trial) error {
 	switch {
 	case len(t.Reached) > 0:
 		daemon = "the command can reach the provider's own daemon at " + events.Clean(strings.Join(t.Reached, ", ")) + ", which executes commands"
-	case len(r.provider.service.Daemons()) > 0 && len(t.Daemons) == 0:
+	case len(r.provider.facts.Daemons) > 0 && len(t.Daemons) == 0:
 		daemon = "the provider's own daemon listens at none of its known ports, so pccrun cannot test whether the command reaches it"
 	}
 	switch r.doubt = doubtOf(t.Answers); {
@@ -577,7 +583,7 @@ func (r *running) judgeTrial(t *inside.Trial) error {
 			a = t.Answers[i]
 			a.Mechanism, a.Cause = events.Clean(a.Mechanism), events.Clean(a.Cause)
 		}
-		if by := r.provider.service.Itself()[a.Guarantee]; a.Guarantee == profiles.NetAllowlist && a.State == profiles.Missing && by != "" && FilterOf(&r.request).Open == "" {
+		if by := r.provider.facts.Keeps[a.Guarantee]; a.Guarantee == profiles.NetAllowlist && a.State == profiles.Missing && by != "" && FilterOf(&r.request).Open == "" {
 			a = profiles.WeakBy(r.provider.Name()+" itself, by its documentation: "+by, "nobody has tried that; "+a.Cause, "")
 		}
 		switch {

@@ -69,8 +69,6 @@ type Upload struct {
 	Left       []filesync.Left `json:"left"`
 	Secrets    []string        `json:"secrets"` // files that stay for them, with line and rule
 
-	History *filesync.History `json:"history,omitempty"`
-
 	Error string `json:"error,omitempty"`
 }
 
@@ -92,11 +90,6 @@ func (r *plan) weigh() (u Upload) {
 	}
 	for _, f := range sent.Findings {
 		u.Secrets = append(u.Secrets, f.String())
-	}
-	if r.command.History > 0 {
-		if u.History, err = r.weighHistory(tree); err != nil {
-			u.Error = err.Error()
-		}
 	}
 	return u
 }
@@ -132,6 +125,12 @@ func (r *plan) refuse() error {
 		return refused(p.Network.Publish[0].Origin, "publish: ports of the sandbox cannot be reached from this machine")
 	case len(p.Network.Sockets) > 0:
 		return refused(p.Network.Sockets[0].Origin, "socket: sockets of this machine cannot be reached from the sandbox")
+	}
+	if _, can := r.provider.service.(Extender); !can && r.command.Keep > 0 {
+		return &providers.UnusableError{Provider: n, Cause: "--keep: the end of its sandboxes cannot be moved"}
+	}
+	if most := r.provider.facts.MaxLife; most > 0 && p.Resources.Deadline() > most {
+		return refused(p.Resources.Timeout.Origin, fmt.Sprintf("timeout: a sandbox lives for %s at most", most))
 	}
 	for _, rule := range p.Files {
 		if rule.Origin.Source == "flag" && (rule.Access == profiles.Write || rule.Access == profiles.Overlay) && !r.within(rule.Path) {
@@ -229,7 +228,7 @@ const elsewhere = "another machine"
 // answer says of each guarantee how far this run keeps it.
 func (r *plan) answer() []profiles.Answer {
 	list := profiles.AnswerEach(ofCopy, func(profiles.Guarantee) (profiles.Answer, bool) { return profiles.KeptBy(insideThere), true })
-	itself, open := r.provider.service.Itself(), FilterOf(&r.request).Open
+	itself, open := r.provider.facts.Keeps, FilterOf(&r.request).Open
 	for i := range list {
 		a := &list[i]
 		if a.Guarantee == profiles.NetInject && len(r.policy.Network.Inject) > 0 {

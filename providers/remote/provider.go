@@ -1,14 +1,17 @@
 package remote
 
 import (
+	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
@@ -22,28 +25,94 @@ const machineKey = "pccrun.machine"
 // A Provider runs commands at a service.
 type Provider struct {
 	service Service
+	facts   Facts
 	host    providers.Host
 	patient patience
 	others  atomic.Pointer[inside.Executions] // of the run that goes on
 }
 
 // New returns the provider of a service.
-func New(service Service, host providers.Host) *Provider {
-	return &Provider{service: service, host: host, patient: usual}
+func New(service Service, facts Facts, host providers.Host) *Provider {
+	return &Provider{service: service, facts: facts, host: host, patient: usual}
 }
 
 // Name is the service's.
 func (p *Provider) Name() string { return p.service.Name() }
 
-// Facts are what Examine learns: that the key is right.
-type Facts struct{ Provider string }
+// Examined is what Examine learns: that the key is right, and that there is a program for the place's processor.
+type Examined struct{ Provider string }
 
-// Examine asks the service whether the key is right.
+// Examine asks the service whether the key is right. It looks for the program that would be uploaded first.
 func (p *Provider) Examine(ctx context.Context) (providers.Facts, error) {
+	if err := p.service.Ready(); err != nil {
+		return nil, err
+	}
+	f, err := p.openProgram()
+	if err != nil {
+		return nil, err
+	}
+	f.Close()
 	if _, err := p.Find(ctx, ""); err != nil {
 		return nil, err
 	}
-	return &Facts{p.Name()}, nil
+	return &Examined{p.Name()}, nil
+}
+
+// arch is the processor of the place.
+func (p *Provider) arch() string { return cmp.Or(p.facts.Arch, runtime.GOARCH) }
+
+// openProgram opens pccrun's program for the place.
+func (p *Provider) openProgram() (io.ReadCloser, error) {
+	if p.host.LinuxProgram == nil {
+		return nil, fmt.Errorf("BUG: %s: no program for Linux", p.Name())
+	}
+	f, err := p.host.LinuxProgram(p.arch())
+	if err != nil {
+		return nil, &providers.UnusableError{Provider: p.Name(), Cause: err.Error(), Advice: profiles.Hint(err)}
+	}
+	return f, nil
+}
+
+// ready makes a sandbox ready for Exec, one that is stopped too where the provider can do that.
+func (p *Provider) ready(ctx context.Context, id string) (*Sandbox, error) {
+	if s, can := p.service.(Sleeper); can {
+		return s.Resume(ctx, id)
+	}
+	return p.service.Status(ctx, id)
+}
+
+// extend has a sandbox end after a time.
+func (p *Provider) extend(ctx context.Context, box *Sandbox, lifetime time.Duration, remove bool) error {
+	s, can := p.service.(Extender)
+	if !can {
+		return fmt.Errorf("%s cannot move the end of a sandbox", p.Name())
+	}
+	return s.Extend(ctx, box, lifetime, remove)
+}
+
+// lifetime is how long a sandbox may live that nobody extends.
+func (p *Provider) lifetime(policy *profiles.Policy) time.Duration {
+	if _, can := p.service.(Extender); can {
+		return p.patient.lifetime
+	}
+	life := cmp.Or(p.facts.MaxLife, 24*time.Hour)
+	if wall := policy.Resources.Deadline(); wall > 0 {
+		life = min(life, wall+p.patient.after)
+	}
+	return life
+}
+
+// bearing lists the sandboxes that bear all of some labels, whatever the service took the question for.
+func (p *Provider) bearing(ctx context.Context, labels map[string]string) ([]Sandbox, error) {
+	found, err := p.service.Find(ctx, labels)
+	return slices.DeleteFunc(found, func(s Sandbox) bool {
+		for key, value := range labels {
+			if s.Labels[key] != value {
+				return true
+			}
+		}
+		return s.Labels[providers.LabelKey] == ""
+	}), err
 }
 
 // Find lists this machine's sandboxes that bear a label, or any of pccrun's.
@@ -55,17 +124,13 @@ func (p *Provider) Find(ctx context.Context, label string) ([]providers.Resource
 	if label != "" {
 		labels[providers.LabelKey] = label
 	}
-	found, err := p.service.Find(ctx, labels)
+	found, err := p.bearing(ctx, labels)
 	if err != nil {
 		return nil, err
 	}
 	var list []providers.Resource
 	for i := range found {
-		s := &found[i]
-		if s.Labels[machineKey] != labels[machineKey] || s.Labels[providers.LabelKey] == "" || label != "" && s.Labels[providers.LabelKey] != label {
-			continue // whatever the service took the question for
-		}
-		list = append(list, p.resource(s))
+		list = append(list, p.resource(&found[i]))
 	}
 	return list, nil
 }
@@ -104,9 +169,13 @@ func (p *Provider) destroy(ctx context.Context, id string) error {
 	return nil
 }
 
-// park stops a sandbox. One that is stopped already is no error.
+// park stops a sandbox, where the provider keeps its files then. One that is stopped already is no error.
 func (p *Provider) park(ctx context.Context, box *Sandbox) error {
-	err := p.service.Park(ctx, box)
+	sleeper, can := p.service.(Sleeper)
+	if !can {
+		return nil
+	}
+	err := sleeper.Park(ctx, box)
 	if err != nil && !errors.Is(err, ErrGone) {
 		if now, e := p.service.Status(ctx, box.ID); e == nil && !now.Running {
 			return nil
@@ -123,17 +192,16 @@ func machine(stateDir string) string {
 	if err != nil {
 		id = nil
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "pccrun %s %s %d %s", strings.TrimSpace(string(id)), host, os.Getuid(), stateDir))
-	return hex.EncodeToString(sum[:8])
+	return sumOf(fmt.Appendf(nil, "pccrun %s %s %d %s", strings.TrimSpace(string(id)), host, os.Getuid(), stateDir))[:16]
 }
 
 // Plan decides a run.
 func (p *Provider) Plan(policy *profiles.Policy, survey *providers.Survey, facts providers.Facts, command providers.Command) (providers.Plan, error) {
-	if _, ok := facts.(*Facts); !ok {
+	if _, ok := facts.(*Examined); !ok {
 		return nil, fmt.Errorf("BUG: %s: facts of another provider: %T", p.Name(), facts)
 	}
 	r := &plan{provider: p, policy: policy, command: command}
-	r.request = Request{Labels: map[string]string{providers.LabelKey: command.Label, machineKey: machine(p.host.StateDir)}, Lifetime: p.patient.lifetime, Policy: policy, Ask: command.Ask}
+	r.request = Request{Labels: map[string]string{providers.LabelKey: command.Label, machineKey: machine(p.host.StateDir)}, Lifetime: p.lifetime(policy), Policy: policy, Ask: command.Ask}
 	if survey != nil {
 		r.warnings, r.seeds = append(r.warnings, survey.Notes...), survey.Seeds
 	}
@@ -146,4 +214,22 @@ func (p *Provider) Plan(policy *profiles.Policy, survey *providers.Survey, facts
 	r.place()
 	r.answers = r.answer()
 	return r, nil
+}
+
+// namePrefix begins the name of a sandbox whose provider has no labels.
+const namePrefix = "pccrun-"
+
+// NameOf is a name that says what labels say, for a provider that has none.
+func NameOf(labels map[string]string) string {
+	return namePrefix + labels[machineKey] + "-" + labels[providers.LabelKey]
+}
+
+// LabelsOf is what such a name says; nil for a sandbox that is not pccrun's.
+func LabelsOf(name string) map[string]string {
+	rest, is := strings.CutPrefix(name, namePrefix)
+	machine, label, whole := strings.Cut(rest, "-")
+	if !is || !whole {
+		return nil
+	}
+	return map[string]string{machineKey: machine, providers.LabelKey: label}
 }

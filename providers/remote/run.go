@@ -3,12 +3,12 @@ package remote
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -41,9 +41,11 @@ var usual = patience{
 type StayedError struct {
 	Err      error
 	Resource providers.Resource
-	Parked   bool   // the sandbox is stopped, and keeps its files
-	Kept     string // the file with what came, if it was refused
-	Left     int    // so many names were left out, and all else is here
+	Parked   bool      // the sandbox is stopped, and keeps its files
+	Awake    bool      // the provider cannot stop a sandbox and keep its files
+	Ends     time.Time // of a sandbox that is awake; the zero time if nobody says
+	Kept     string    // the file with what came, if it was refused
+	Left     int       // so many names were left out, and all else is here
 }
 
 func (e *StayedError) Error() string {
@@ -54,8 +56,13 @@ func (e *StayedError) Error() string {
 	case e.Left > 0 && e.Err == nil:
 		what = fmt.Sprintf("%d of the names that were changed could not be downloaded", e.Left)
 	}
-	if e.Parked {
+	switch {
+	case e.Parked:
 		return fmt.Sprintf("%s; sandbox %s is paused and has them", what, e.Resource.ID)
+	case e.Awake && e.Ends.IsZero():
+		return fmt.Sprintf("%s; sandbox %s has them, and runs until it is destroyed", what, e.Resource.ID)
+	case e.Awake:
+		return fmt.Sprintf("%s; sandbox %s has them, and runs until %s, when they are lost", what, e.Resource.ID, e.Ends.Local().Format("15:04"))
 	}
 	return fmt.Sprintf("%s; sandbox %s may still be running", what, e.Resource.ID)
 }
@@ -80,23 +87,31 @@ func (e *StayedError) Stays() {}
 // running is a run under way.
 type running struct {
 	*plan
+	at
 	io       providers.Stdio
 	observer providers.Observer
 	session  *os.Root
 	box      *Sandbox
-	home     string   // there
-	copy     string   // of the workspace, there
-	own      string   // the engine's directory, there
-	program  string   // pccrun's, there; what it needs is beside it
-	there    []string // variables that speak of the place
 	sent     *filesync.Sent
 	before   *listing
-	came     bool   // an earlier download brought what may come
-	reflog   string // how long the log of the repository's HEAD was; "": it is not pccrun's
+	came     bool // an earlier download brought what may come
 	started  atomic.Bool
 	label    string // before the name of an archive there; not empty for a copy, see [Provider.Copy]
 	busy     bool   // the command runs while its files are fetched
+	reuse
+}
 
+// at is where all is in the sandbox.
+type at struct {
+	home    string   // there
+	copy    string   // of the workspace, there
+	own     string   // the engine's directory, there
+	program string   // the directory of pccrun's program there; what it needs is beside it
+	there   []string // variables that speak of the place
+}
+
+// reuse is what a run has of the one before, or leaves for the next.
+type reuse struct {
 	old   *kept           // the sandbox is one that an earlier run kept; nil for a new one
 	since *filesync.Since // what stands in it
 	kept  kept            // what this run may leave for the next
@@ -113,7 +128,7 @@ func (r *plan) Run(ctx context.Context, stdio providers.Stdio, o providers.Obser
 	run := &running{plan: &own, io: stdio, observer: o, session: stdio.Changes}
 	begun := time.Now()
 	defer func() { result.Wall = time.Since(begun) }()
-	if err := run.reuse(ctx); err != nil {
+	if err := run.take(ctx); err != nil {
 		return result, err
 	}
 	up, err := run.pack(ctx)
@@ -152,7 +167,7 @@ func (r *running) create(ctx context.Context) error {
 			break
 		}
 		look, stop := context.WithTimeout(context.WithoutCancel(ctx), r.provider.patient.script)
-		found, e := s.Find(look, r.request.Labels)
+		found, e := r.provider.bearing(look, r.request.Labels)
 		if e == nil && len(found) > 0 {
 			for _, double := range found[1:] {
 				e = errors.Join(e, r.provider.destroy(look, double.ID))
@@ -160,7 +175,7 @@ func (r *running) create(ctx context.Context) error {
 			if ctx.Err() != nil {
 				e = errors.Join(e, r.provider.destroy(look, found[0].ID))
 			} else if e == nil {
-				r.box, err = s.Resume(look, found[0].ID)
+				r.box, err = r.provider.ready(look, found[0].ID)
 			}
 		}
 		stop()
@@ -200,8 +215,11 @@ func (r *running) inside(ctx context.Context, up *upload) (result providers.Resu
 	return result, errors.Join(err, r.fetch(after))
 }
 
-// extend keeps the sandbox from stopping by itself.
+// extend keeps the sandbox from stopping by itself, where its end can be moved.
 func (r *running) extend(ctx context.Context) (stop func()) {
+	if _, can := r.provider.service.(Extender); !can {
+		return func() {}
+	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	box := r.box
 	var done sync.WaitGroup
@@ -212,7 +230,7 @@ func (r *running) extend(ctx context.Context) (stop func()) {
 				return
 			case <-time.After(r.provider.patient.extend):
 			}
-			if err := r.provider.service.Extend(ctx, box, r.provider.patient.lifetime); err != nil && ctx.Err() == nil && !told {
+			if err := r.provider.extend(ctx, box, r.provider.patient.lifetime, false); err != nil && ctx.Err() == nil && !told {
 				told = true
 				r.warn("the sandbox may stop within %s: %v", r.provider.patient.lifetime, err)
 			}
@@ -224,12 +242,15 @@ func (r *running) extend(ctx context.Context) (stop func()) {
 // leave destroys the sandbox, or keeps it for the next run; where not all of its files could be fetched, it
 // is stopped and keeps them.
 func (r *running) leave(ctx context.Context, err error) error {
-	s := r.provider.service
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.provider.patient.create)
 	defer cancel()
 	var stayed *StayedError
 	if errors.As(err, &stayed) {
 		stayed.Resource = r.provider.resource(r.box)
+		if _, can := r.provider.service.(Sleeper); !can {
+			stayed.Awake, stayed.Ends = true, r.box.Ends
+			return err
+		}
 		e := r.provider.park(ctx, r.box)
 		if stayed.Parked = e == nil; errors.Is(e, ErrGone) {
 			return err
@@ -243,7 +264,7 @@ func (r *running) leave(ctx context.Context, err error) error {
 	if err != nil || !r.stays(ctx) {
 		e = r.provider.destroy(ctx, r.box.ID)
 	}
-	if found, look := s.Find(ctx, r.request.Labels); look == nil { // an answer that got lost may have made two
+	if found, look := r.provider.bearing(ctx, r.request.Labels); look == nil { // an answer that got lost may have made two
 		for _, double := range found {
 			if double.ID != r.box.ID {
 				e = errors.Join(e, r.provider.destroy(ctx, double.ID))
@@ -251,35 +272,21 @@ func (r *running) leave(ctx context.Context, err error) error {
 		}
 	}
 	if e != nil {
-		e = fmt.Errorf("sandbox %s was not destroyed, and stops by itself within %s: %w", r.box.ID, r.provider.patient.lifetime, e)
+		e = fmt.Errorf("sandbox %s was not destroyed, and stops by itself within %s: %w", r.box.ID, r.request.Lifetime, e)
 	}
 	return errors.Join(err, e)
 }
 
-// shell executes a script of the engine's, and returns what it prints.
-func (r *running) shell(ctx context.Context, root bool, script string, in []byte, args ...string) (out []byte, code int, err error) {
-	return Script(ctx, r.provider.service, r.box, root, script, in, args...)
-}
-
-// maxPrinted bounds what a script may print: a listing of many names is the most.
+// maxPrinted bounds what a program may print: a listing of many names is the most.
 const maxPrinted = 256 << 20
 
-// Script executes a script with arguments; one that does no harm twice. The error holds
-// what it printed on standard error where the exit status is one of the script's own.
-func Script(ctx context.Context, s Service, box *Sandbox, root bool, script string, in []byte, args ...string) (out []byte, code int, err error) {
+// Output executes a program that does no harm twice, and returns what it prints. The error holds
+// what it printed on standard error where the exit status is one of the program's own.
+func Output(ctx context.Context, s Service, box *Sandbox, root bool, argv ...string) (out []byte, code int, err error) {
 	for n := 1; ; n++ {
 		var printed, said limited
 		printed.most, said.most = maxPrinted, 4<<10
-		e := &Exec{Argv: append([]string{shell, "-c", script, "sh"}, args...), Root: root, Out: &printed, Err: &said}
-		var half atomic.Pointer[CutError]
-		if in != nil {
-			e.In = bytes.NewReader(in)
-			e.Lost = func(err error) { half.Store(&CutError{err}) }
-		}
-		code, err = s.Exec(ctx, box, e)
-		if h := half.Load(); h != nil && err == nil {
-			err = h
-		}
+		code, err = s.Exec(ctx, box, &Exec{Argv: argv, Root: root, Out: &printed, Err: &said})
 		var cut *CutError
 		if errors.As(err, &cut) && ctx.Err() == nil && n < 4 {
 			continue
@@ -295,6 +302,36 @@ func Script(ctx context.Context, s Service, box *Sandbox, root bool, script stri
 		}
 		return printed.Bytes(), code, err
 	}
+}
+
+// word has pccrun's program in a directory there do something ([Place]), and reads its answer.
+func (r *running) word(ctx context.Context, dir string, root bool, answer any, args ...string) error {
+	argv := append([]string{path.Join(dir, "pccrun"), Place}, args...)
+	text, code, err := Output(ctx, r.provider.service, r.box, root, argv...)
+	var cut *CutError
+	if err != nil && code != statusGarbled && code != statusRefused && !errors.As(err, &cut) && ctx.Err() == nil && dir == r.program && r.reopen(ctx) {
+		text, code, err = Output(ctx, r.provider.service, r.box, root, argv...)
+	}
+	if code == statusGarbled {
+		return errGarbled
+	}
+	if err == nil && answer != nil {
+		if err = json.Unmarshal(text, answer); err != nil {
+			err = fmt.Errorf("the answer to %s: %w", args[0], err)
+		}
+	}
+	return err
+}
+
+// reopen gives pccrun's own files back to their user, who is the command's too where nobody is root there: the command
+// can close them to both. It reports whether it could.
+func (r *running) reopen(ctx context.Context) bool {
+	for _, name := range []string{path.Dir(r.program), r.program, path.Join(r.program, "own"), path.Join(r.program, "own", "line"), path.Join(r.program, "pccrun")} {
+		if _, _, err := Output(ctx, r.provider.service, r.box, true, "chmod", "u+rwx", name); err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // limited is a buffer that takes no more than it should.
@@ -313,39 +350,29 @@ func (l *limited) Write(b []byte) (int, error) {
 	return l.Buffer.Write(b)
 }
 
-// prepare makes the directories, and learns where they are.
-func (r *running) prepare(ctx context.Context) error {
-	n := r.provider.Name()
-	scripts, cancel := context.WithTimeout(ctx, r.provider.patient.script)
+// prepare makes the directories by pccrun's program, of a sum where it was uploaded, and learns where they are.
+func (r *running) prepare(ctx context.Context, program, sum string) error {
+	ctx, cancel := context.WithTimeout(ctx, r.provider.patient.script)
 	defer cancel()
-	own, stands := ".pccrun-"+r.command.Label, ""
+	own, stands, uploaded := ".pccrun-"+r.command.Label, "", program
 	if r.old != nil {
-		stands = "stands"
+		stands, uploaded = "stands", ""
 	}
-	printed, _, err := r.shell(scripts, false, prepare, nil, r.name, own, stands)
-	if err != nil {
-		return fmt.Errorf("%s: set the sandbox up: %w", n, err)
+	var p prepared
+	if err := r.word(ctx, path.Dir(program), false, &p, prepareWord, uploaded, sum, r.name, own, stands, r.provider.facts.Home); err != nil {
+		return err
 	}
-	told := strings.Split(string(printed), "\x00")
-	if len(told) != 4 || !path.IsAbs(told[0]) || path.Clean(told[0]) != told[0] || strings.ContainsAny(told[0], "\n") {
-		return fmt.Errorf("%s: set the sandbox up: no home in the output %q", n, events.Cut(string(printed)))
+	r.home = string(p.Home)
+	if !path.IsAbs(r.home) || path.Clean(r.home) != r.home || strings.ContainsAny(r.home, "\x00\n") {
+		return fmt.Errorf("no home in the answer: %q", events.Cut(r.home))
 	}
-	r.home, r.there = told[0], []string{"HOME=" + told[0], "PATH=" + told[1], "USER=" + told[2], "LOGNAME=" + told[2]}
-	if have := map[string]string{"x86_64": "amd64", "aarch64": "arm64"}[told[3]]; have != runtime.GOARCH {
-		return fmt.Errorf("%s: the sandbox has a processor of the kind %s, and this pccrun is for %s", n, events.Cut(told[3]), runtime.GOARCH)
-	}
+	r.there = []string{"HOME=" + r.home, "PATH=" + string(p.Path), "USER=" + string(p.User), "LOGNAME=" + string(p.User)}
 	r.copy, r.own = path.Join(r.home, r.name), path.Join(r.home, own)
 	return nil
 }
 
 // furnish makes the copy.
 func (r *running) furnish(ctx context.Context, up *upload) (err error) {
-	if r.old == nil {
-		err = r.prepare(ctx)
-	}
-	if err != nil {
-		return err
-	}
 	transfer, stop := context.WithTimeout(ctx, r.provider.patient.transfer)
 	defer stop()
 	if err := r.install(transfer); err != nil {

@@ -11,9 +11,11 @@
 //     each has a deadline;
 //   - a key stands in no error, no address and no record;
 //   - whatever ends a run, nothing goes on running: the sandbox is destroyed, or, where
-//     its files could not be fetched, stopped with its files kept; one that nobody looks
-//     after stops itself within minutes, and one that the user has kept for the next run when
-//     its time is over. All are found again by their labels;
+//     its files could not be fetched, stopped with its files kept, if the provider can do that; one
+//     that nobody looks after stops itself within minutes, or at the end that it was made with, and one
+//     that the user has kept for the next run when its time is over. All are found again by their labels;
+//   - of the sandbox's image nothing is needed but the kernel: what has to be done there pccrun's own program
+//     does, by the verb place ([InPlace]);
 //   - a sandbox is used again only where no command there could change more than the copy.
 package remote
 
@@ -27,22 +29,15 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 )
 
-// A Service is one provider's API. Its calls may come at the same time; each ends when
-// its context is done. They repeat what may be repeated themselves ([API]).
+// A Service is one provider's API: what every one of them can serve. Its calls may come at the same time; each
+// ends when its context is done. They repeat what may be repeated themselves ([API]). What only some providers
+// have is [Sleeper], [Extender] and [Liner].
 type Service interface {
 	// Name is the provider's: "e2b".
 	Name() string
 
 	// Ready says which key is missing or malformed. It asks nobody.
 	Ready() error
-
-	// Daemons are the ports at which the provider's own listens in a sandbox, who executes
-	// commands for whoever comes: none of them may be in the command's reach.
-	Daemons() []uint16
-
-	// Itself says by what the provider keeps a guarantee beside pccrun, as its documentation has it: nobody
-	// tried it. That of net.allowlist is the filter of names that Create sets ([FilterOf]).
-	Itself() map[profiles.Guarantee]string
 
 	// Describe says what Create would ask for, for --dry-run.
 	Describe(r *Request) any
@@ -51,25 +46,12 @@ type Service interface {
 	// [UnclearError].
 	Create(ctx context.Context, r *Request) (*Sandbox, error)
 
-	// Find lists the sandboxes that bear labels.
+	// Find lists the sandboxes that bear labels. A provider without labels has them in the sandbox's name
+	// ([NameOf]), and may list more than those that were asked for.
 	Find(ctx context.Context, labels map[string]string) ([]Sandbox, error)
 
 	// Status returns a sandbox as it is now; the error wraps [ErrGone] if there is none.
 	Status(ctx context.Context, id string) (*Sandbox, error)
-
-	// Resume makes a sandbox ready for Exec, one that was stopped too; likewise.
-	Resume(ctx context.Context, id string) (*Sandbox, error)
-
-	// Extend has the provider stop a sandbox after a time from now, and not before.
-	Extend(ctx context.Context, s *Sandbox, lifetime time.Duration) error
-
-	// Keep has the provider end a sandbox that nobody uses after a time, as Extend does. With remove
-	// its files go then too, where the provider can do that; without, they stay.
-	Keep(ctx context.Context, s *Sandbox, lifetime time.Duration, remove bool) error
-
-	// Park stops a sandbox and keeps its files, so that it costs nothing, or little. It may be an error that
-	// it is stopped already.
-	Park(ctx context.Context, s *Sandbox) error
 
 	// Destroy removes a sandbox; likewise.
 	Destroy(ctx context.Context, id string) error
@@ -83,15 +65,62 @@ type Service interface {
 
 	// GetFile writes what a file holds: begin is called before each attempt.
 	GetFile(ctx context.Context, s *Sandbox, name string, begin func() (io.Writer, error)) error
+}
 
-	// Price is what a sandbox costs in an hour, in US dollars; 0 where nobody knows.
-	Price(s *Sandbox) float64
+// Facts are what holds for all sandboxes of a provider.
+type Facts struct {
+	// Daemons are the ports at which the provider's own listens in a sandbox, who executes
+	// commands for whoever comes: none of them may be in the command's reach.
+	Daemons []uint16
+
+	// Keeps says by what the provider keeps a guarantee beside pccrun, as its documentation has it: nobody
+	// tried it. That of net.allowlist is the filter of names that Create sets ([FilterOf]).
+	Keeps map[profiles.Guarantee]string
+
+	Home    string        // the directory in which files may be written; "": /tmp, and the home that the sandbox's environment names
+	MaxFile int64         // the largest file that PutFile and GetFile carry, in bytes; 0: any
+	MaxLife time.Duration // the longest life of a sandbox; 0: no end that is known
+	Arch    string        // the processor, as Go names it; "" for this machine's
+	Region  string        // where sandboxes are, if the user names it
+
+	PerCPU, PerGiB float64 // the price of an hour, in US dollars; 0 where nobody knows
+}
+
+// Price is what a sandbox costs in an hour, in US dollars; 0 where nobody knows.
+func (f *Facts) Price(s *Sandbox) float64 {
+	return f.PerCPU*s.CPUs + f.PerGiB*float64(s.MemoryMB)/1024
+}
+
+// A Sleeper is a [Service] whose sandboxes can be stopped with their files kept.
+type Sleeper interface {
+	// Park stops a sandbox and keeps its files, so that it costs nothing, or little. It may be an error that
+	// it is stopped already.
+	Park(ctx context.Context, s *Sandbox) error
+
+	// Resume makes a sandbox ready for Exec, one that was stopped too; the error wraps [ErrGone] if there is none.
+	Resume(ctx context.Context, id string) (*Sandbox, error)
+}
+
+// An Extender is a [Service] whose sandboxes have an end that can be moved. A sandbox of another lives as long as
+// [Request.Lifetime] says when it is made.
+type Extender interface {
+	// Extend has the provider stop a sandbox after a time from now, and not before. With remove its files go then
+	// too, where the provider can do that; without, they stay.
+	Extend(ctx context.Context, s *Sandbox, lifetime time.Duration, remove bool) error
+}
+
+// A Liner is a [Service] that carries lines of text to and from a program in another way than by Exec with
+// [Exec.In], which is the way of those that are none ([FileLine] is one for providers that give a program no input).
+type Liner interface {
+	// Line executes a program and returns what carries lines to it, and from it. Its Read returns why the line
+	// broke: a [CutError] or another error of Exec.
+	Line(ctx context.Context, s *Sandbox, argv []string) (io.ReadWriteCloser, error)
 }
 
 // Request is what a sandbox is created by.
 type Request struct {
 	Labels   map[string]string
-	Lifetime time.Duration // after which it stops by itself, unless it is extended
+	Lifetime time.Duration // after which it stops by itself, unless it is extended ([Extender])
 	Policy   *profiles.Policy
 	Ask      bool // the user is asked about hosts that no rule speaks of
 }
@@ -113,16 +142,14 @@ type Sandbox struct {
 
 // Exec is a program to be executed, which does no harm if it is executed twice.
 type Exec struct {
-	Argv []string
-	Root bool // as root where that can be had
-
-	In       io.Reader // nil: empty
+	Argv     []string
+	Root     bool // as root where that can be had
 	Out, Err io.Writer
-	Lost     func(error) // called where not all of In could be sent; the program reads an end
 
-	// Lines says that what it reads and prints on standard output are lines of text, as they
-	// come; else they are any bytes, and In comes to its end.
-	Lines bool
+	// In is what the program reads, lines of text as they come; what it prints on standard output are lines then
+	// too. Only a provider that is no [Liner] is given one. nil: the program reads an end, and prints any bytes.
+	In   io.Reader
+	Lost func(error) // called where not all of In could be sent; the program reads an end
 }
 
 // Killed is the exit status of a program that a signal ended.
@@ -133,6 +160,17 @@ type Archive struct {
 	Open func() (io.ReadCloser, error)
 	Size int64
 	Sum  string // SHA-256 in hexadecimal digits
+	Mode uint32 // of the file, for a provider that sets it; 0: any
+}
+
+// Bytes is what the file holds.
+func (a *Archive) Bytes() ([]byte, error) {
+	from, err := a.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
+	return io.ReadAll(from)
 }
 
 // ErrGone says that there is no such sandbox, or none any more.

@@ -24,12 +24,30 @@ func TestTable(t *testing.T) {
 	require.True(t, ok)
 	_, after, ok := strings.Cut(rest, "<!-- end -->\n")
 	require.True(t, ok)
-	one, other := e2b.NewService(nil, e2b.Options{}).Itself(), daytona.NewService(nil).Itself()
+	e2bService, daytonaService := e2b.NewService(nil), daytona.NewService(nil)
+	one, other := e2bService.Keeps, daytonaService.Keeps
 	table := "| guarantee | e2b | daytona |\n|---|---|---|\n"
 	for _, g := range profiles.Guarantees {
 		if a, b := one[g.Guarantee], other[g.Guarantee]; a+b != "" {
 			table += "| `" + string(g.Guarantee) + "` | " + a + " | " + b + " |\n"
 		}
+	}
+	table += "\n| | e2b | daytona |\n|---|---|---|\n"
+	for _, fact := range []struct {
+		what string
+		of   func(s remote.Service, f remote.Facts) string
+	}{
+		{"processor", func(_ remote.Service, f remote.Facts) string { return f.Arch }},
+		{"stops and keeps its files", func(s remote.Service, _ remote.Facts) string { _, is := s.(remote.Sleeper); return word(is) }},
+		{"its end can be moved (`--keep`)", func(s remote.Service, _ remote.Facts) string { _, is := s.(remote.Extender); return word(is) }},
+		{"longest life", func(_ remote.Service, f remote.Facts) string {
+			if f.MaxLife == 0 {
+				return "any"
+			}
+			return f.MaxLife.String()
+		}},
+	} {
+		table += "| " + fact.what + " | " + fact.of(e2bService, e2bService.Facts) + " | " + fact.of(daytonaService, daytonaService.Facts) + " |\n"
 	}
 	if want := before + "<!-- clouds -->\n" + table + "<!-- end -->\n" + after; want != string(text) {
 		if os.Getenv("PCCRUN_UPDATE") != "" {
@@ -40,12 +58,19 @@ func TestTable(t *testing.T) {
 	}
 }
 
+func word(is bool) string {
+	if is {
+		return "yes"
+	}
+	return "no"
+}
+
 // TestItself: what a provider itself keeps is a part of the answer, the filter only where it is set.
 func TestItself(t *testing.T) {
-	p := e2b.New(providers.Host{Environ: []string{"E2B_API_KEY=e2b_00"}}, e2b.Options{})
+	p := e2b.New(providers.Host{Environ: []string{"E2B_API_KEY=e2b_00"}})
 	for rule, is := range map[string]bool{"allow example.com": true, "allow example.com:8080": false} {
 		policy := &profiles.Policy{Network: profiles.Network{Allow: []profiles.NetRule{{Text: rule}}}}
-		plan, err := p.Plan(policy, nil, &remote.Facts{Provider: e2b.Name}, providers.Command{})
+		plan, err := p.Plan(policy, nil, &remote.Examined{Provider: e2b.Name}, providers.Command{})
 		require.NoError(t, err)
 		for _, a := range plan.Answers() {
 			also := is && a.Guarantee == profiles.NetAllowlist || a.Guarantee == profiles.ProcIsolated || a.Guarantee == profiles.ResTime

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,10 +13,12 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/providers/filesync"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // upload is the archive of the workspace, as a file that has no name.
@@ -25,7 +28,6 @@ type upload struct {
 	stop    context.CancelFunc
 	packed  chan struct{} // closed when all of it is written, or err says why not
 	sent    *filesync.Sent
-	past    *past // nil: none goes
 	err     error
 }
 
@@ -33,9 +35,6 @@ func (u *upload) remove() {
 	u.stop()
 	<-u.packed
 	u.file.Close()
-	if u.past != nil {
-		u.past.file.Close()
-	}
 }
 
 // archive is a file that was written, with the sum of all.
@@ -95,9 +94,6 @@ func (r *running) pack(ctx context.Context) (*upload, error) {
 			return
 		}
 		u.archive, u.err = archive(u.file, sum)
-		if u.err == nil && r.command.History > 0 {
-			u.past, u.err = r.packHistory(ctx, tree)
-		}
 	}()
 	return u, nil
 }
@@ -117,20 +113,48 @@ func (r *running) upload(ctx context.Context, u *upload) error {
 	for _, f := range r.sent.Findings {
 		r.observer.Warning(events.Warning{Text: "secret, left out: " + f.String(), Hint: "remove it from the file"})
 	}
+	if most := r.provider.facts.MaxFile; most > 0 && u.archive.Size > most {
+		return fmt.Errorf("%s: the packed workspace has %d bytes, and a file may have %d there: list what need not go in .pccrunignore", r.provider.Name(), u.archive.Size, most)
+	}
 	if len(r.sent.Gone) > 0 {
-		gone := []byte(strings.Join(r.sent.Gone, "\x00") + "\x00")
-		if _, _, err := r.shell(ctx, true, clear, gone, r.copy, fmt.Sprintf("%x", sha256.Sum256(gone)), path.Join(r.own, "gone")); err != nil {
+		if err := r.remove(ctx, r.copy, r.sent.Gone); err != nil {
 			return fmt.Errorf("%s: remove what is not in the workspace: %w", r.provider.Name(), err)
 		}
 	}
-	if err := r.send(ctx, "uploading", r.copy, &u.archive); err != nil {
+	if err := r.send(ctx, &u.archive); err != nil {
 		return fmt.Errorf("%s: upload: %w", r.provider.Name(), err)
 	}
-	if u.past == nil {
-		return nil
+	if branch := branchOf(r.policy.Workspace); branch != "" {
+		if err := r.word(ctx, r.program, false, nil, repositoryWord, r.copy, branch); err != nil {
+			r.warn("the copy is no git repository: %v", err)
+		}
 	}
-	return r.sendHistory(ctx, u.past)
+	return nil
 }
+
+// branchOf is the branch that a working tree with a repository is on, as a reference; "" for a directory that is none.
+func branchOf(dir string) string {
+	git := filepath.Join(dir, ".git")
+	if text, err := os.ReadFile(git); err == nil { // a linked tree
+		to, err := vcs.ParseGitFile(text)
+		if err != nil {
+			return ""
+		}
+		if git = to; !filepath.IsAbs(git) {
+			git = filepath.Join(dir, to)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(git, "HEAD"))
+	if err != nil {
+		return ""
+	}
+	if name, is := strings.CutPrefix(strings.TrimSpace(string(text)), "ref: "); is && branchShape.MatchString(name) {
+		return name
+	}
+	return "refs/heads/main" // a commit, or whatever the file that .git names holds
+}
+
+var branchShape = regexp.MustCompile(`^refs/heads/[A-Za-z0-9_][A-Za-z0-9_./-]{0,200}$`)
 
 // beside is where an archive waits: next to the directory, in the user's home.
 func beside(dir, name string) string {
@@ -166,38 +190,56 @@ func (r *running) progress(what string) (way func(done, total int64), over func(
 
 var errGarbled = errors.New("the received data differs from what was sent")
 
-// send extracts an archive in a directory of the sandbox: one of zstd where pccrun's program is there
-// already, which decodes it, else one of gzip.
-func (r *running) send(ctx context.Context, what, dir string, a *Archive) error {
-	return r.put(ctx, what, beside(dir, "up"), a, unpack, dir, r.program)
-}
-
-// put sends a file, and has a script take it: its name, sum and args are the script's arguments. What came over
-// broken is sent again.
-func (r *running) put(ctx context.Context, what, name string, a *Archive, script string, args ...string) error {
-	way, over := r.progress(what)
-	defer over()
-	shows := &Archive{Size: a.Size, Open: func() (io.ReadCloser, error) {
-		from, err := a.Open()
-		return &shown{from: from, total: a.Size, shown: way}, err
-	}}
+// send extracts an archive in the copy. What came over broken is sent again.
+func (r *running) send(ctx context.Context, a *Archive) error {
+	name := beside(r.copy, "up")
 	for n := 1; ; n++ {
-		if err := r.provider.service.PutFile(ctx, r.box, name, shows); err != nil {
+		err := r.put(ctx, "uploading", name, a)
+		if err == nil {
+			err = r.word(ctx, r.program, false, nil, extractWord, name, a.Sum, r.copy)
+		}
+		if !errors.Is(err, errGarbled) || n == 3 {
 			return err
 		}
-		_, code, err := r.shell(ctx, false, script, nil, append([]string{name, a.Sum}, args...)...)
-		switch {
-		case code == 65 && n < 3:
-			continue
-		case code == 65:
-			return errGarbled
-		}
-		return err
 	}
 }
 
+// put sends a file.
+func (r *running) put(ctx context.Context, what, name string, a *Archive) error {
+	way, over := r.progress(what)
+	defer over()
+	return r.provider.service.PutFile(ctx, r.box, name, &Archive{Size: a.Size, Sum: a.Sum, Mode: a.Mode, Open: func() (io.ReadCloser, error) {
+		from, err := a.Open()
+		return &shown{from: from, total: a.Size, shown: way}, err
+	}})
+}
+
+// withNames sends a file with names for a word of [Place]. What came over broken is sent again.
+func (r *running) withNames(ctx context.Context, names []string, do func(file, sum string) error) error {
+	text, file := namesOf(names), beside(r.copy, r.label+"names")
+	sum := sumOf(text)
+	for n := 1; ; n++ {
+		err := r.provider.service.PutFile(ctx, r.box, file, &Archive{
+			Size: int64(len(text)), Sum: sum, Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil },
+		})
+		if err == nil {
+			err = do(file, sum)
+		}
+		if !errors.Is(err, errGarbled) || n == 3 {
+			return err
+		}
+	}
+}
+
+// remove removes names in a directory of the sandbox.
+func (r *running) remove(ctx context.Context, dir string, names []string) error {
+	return r.withNames(ctx, names, func(file, sum string) error {
+		return r.word(ctx, r.program, true, nil, removeWord, dir, file, sum)
+	})
+}
+
 // A download comes in parts, so that one is extracted while the next is made and on its way: each of so
-// many names, and about so many bytes of content. For each, six programs start there.
+// many names, and about so many bytes of content.
 const (
 	partNames = 4096
 	partBytes = 32 << 20
@@ -210,9 +252,7 @@ func (d *difference) parts(after *listing) (list [][]string) {
 	}
 	begin, size := 0, int64(0)
 	for i, name := range d.ask {
-		var kind, mode string
-		var n int64
-		_, _ = fmt.Sscan(after.of[name], &kind, &mode, &n)
+		n := after.of[name].Size
 		if size += n; i > begin && (i-begin == partNames || size > partBytes) {
 			list = append(list, d.ask[begin:i])
 			begin, size = i, n
@@ -252,17 +292,16 @@ func (r *running) part(ctx context.Context, names []string, to *os.File, begin i
 	if r.busy {
 		busy = "1"
 	}
-	printed, _, err := r.shell(ctx, true, pack, []byte(strings.Join(names, "\x00")+"\x00"), name, r.copy, r.program, busy)
+	var made packed
+	err = r.withNames(ctx, names, func(file, sum string) error {
+		return r.word(ctx, r.program, true, &made, packWord, r.copy, file, sum, name, busy)
+	})
 	if err != nil {
 		return 0, err
 	}
-	var want string
-	if _, err := fmt.Sscan(string(printed), &want, &size); err != nil {
-		return 0, fmt.Errorf("read the archive's checksum: %w", err)
-	}
 	for n := 1; ; n++ {
 		var sum hash.Hash
-		took := &shown{total: size, shown: way}
+		took := &shown{total: made.Size, shown: way}
 		err := r.provider.service.GetFile(ctx, r.box, name, func() (io.Writer, error) {
 			sum = sha256.New()
 			if err := to.Truncate(begin); err != nil {
@@ -275,7 +314,7 @@ func (r *running) part(ctx context.Context, names []string, to *os.File, begin i
 		if err != nil {
 			return 0, err
 		}
-		if hex.EncodeToString(sum.Sum(nil)) == want {
+		if hex.EncodeToString(sum.Sum(nil)) == made.Sum {
 			return took.done, nil
 		}
 		if n == 3 {

@@ -209,17 +209,6 @@ func (b *bounded) Write(text []byte) (int, error) {
 	return b.Buffer.Write(text)
 }
 
-// exportPatience is how long git may take to write commits.
-const exportPatience = 5 * time.Minute
-
-// Export has git write the last commits of a repository, as git-fast-export(1) does.
-func (g *Git) Export(ctx context.Context, dir, common string, commits int, to io.Writer) error {
-	return g.with(func(home string, git *programs.Program) error {
-		args := []string{"-c", "core.quotePath=true", "--git-dir=" + dir, "fast-export", "--use-done-feature", fmt.Sprintf("--max-count=%d", commits), "HEAD"}
-		return g.run(ctx, home, git, exportPatience, slices.Compact([]string{dir, common}), args, nil, to)
-	})
-}
-
 // firstLine is why something failed, as it has said itself.
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")

@@ -64,7 +64,7 @@ func TestWithoutNamespaces(t *testing.T) {
 		service := daytona.NewService(s.Environ())
 		box, err := service.Create(t.Context(), &remote.Request{Labels: map[string]string{"control": "1"}, Lifetime: time.Minute, Policy: &profiles.Policy{}})
 		require.NoError(t, err)
-		out, code, err := remote.Script(t.Context(), service, box, false, `setsid sleep 600 >/dev/null 2>&1 & exec python3 -c "$1" 2280 control 2>&1`, nil, bareAttacks)
+		out, code, err := remote.Output(t.Context(), service, box, false, "/bin/sh", "-c", `setsid sleep 600 >/dev/null 2>&1 & exec python3 -c "$1" 2280 control 2>&1`, "sh", bareAttacks)
 		require.NoError(t, err)
 		require.Zero(t, code, string(out))
 		for _, name := range succeed {

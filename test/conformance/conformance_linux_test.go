@@ -1,12 +1,16 @@
 package conformance_test
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -19,7 +23,9 @@ import (
 	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/providers/filesync"
 	"github.com/pccrun/pccrun/providers/remote"
+	"github.com/pccrun/pccrun/test/internal/host"
 )
 
 // cases are what each provider must do alike. Each of them has a sandbox made, unless it says
@@ -330,31 +336,33 @@ echo theirs > .env; mkdir build; echo b > build/b; git init -q . 2>/dev/null || 
 		k.nothingLeft()
 	}},
 	{"a hostile archive", func(t *testing.T, k *task) {
-		k.path(hostileTar(t, `('made', None), ('made/x', b'x')`))
+		k.hostile()("made@", "made/x")
 		o := k.run("/bin/sh", "-c", "echo x > made")
 		require.ErrorContains(t, o.err, "refused")
 		require.Contains(t, hint(o.err), "refused.tar.zst")
 		require.Nil(t, k.changed())
 		require.Equal(t, "one\n", k.read("a.txt"))
-		require.Len(t, k.stand("paused"), 1, "nobody else has what was made")
+		state, _ := k.place.rests()
+		require.Len(t, k.stand(state), 1, "nobody else has what was made")
 	}},
 	{"what this machine cannot hold stays in the sandbox, and all else comes", func(t *testing.T, k *task) {
 		o := k.run("/bin/sh", "-c", `mkdir -p logs 'odd:dir'; echo x > logs/12:00:00.log; echo x > aux.c; echo x > odd:dir/in; echo x > logs/fine; echo more >> a.txt
 ln -s /usr/bin/python3 python; echo x > README; echo x > readme; rm sub/b.txt; exit 3`)
 		require.Equal(t, 3, o.Code)
 		require.ErrorContains(t, o.err, "6 of the names that were changed could not be downloaded; sandbox ")
-		require.ErrorContains(t, o.err, "is paused and has them")
+		state, says := k.place.rests()
+		require.ErrorContains(t, o.err, says)
 		require.Contains(t, hint(o.err), "pccrun gc --all destroys the sandbox")
 		require.True(t, k.warned(`left in the sandbox: "aux.c" (Windows has a device of that name), `), "%q", k.heard.warnings)
 		came := []string{"A README", "M a.txt", "A logs", "A logs/fine", "D sub/b.txt"}
 		require.Equal(t, came, k.changed())
-		stand := k.stand("paused")
+		stand := k.stand(state)
 		require.Len(t, stand, 1)
 		require.FileExists(t, filepath.Join(k.home(stand[0]), "proj/odd:dir/in"))
 		err := k.provider.(fetcher).Fetch(t.Context(), k.heard.created[0], providers.Stdio{Changes: k.session}, &k.heard)
 		require.ErrorContains(t, err, "6 of the names")
 		require.Equal(t, came, k.changed(), "they are not downloaded twice")
-		require.Equal(t, stand, k.stand("paused"))
+		require.Equal(t, stand, k.stand(state))
 		names, said, err := k.copied(providers.Copy{})
 		require.NoError(t, err)
 		require.Equal(t, "x\n", names["logs/fine"])
@@ -362,10 +370,33 @@ ln -s /usr/bin/python3 python; echo x > README; echo x > readme; rm sub/b.txt; e
 		require.NoError(t, k.provider.Destroy(t.Context(), k.heard.created[0]), "the user says so")
 		k.nothingLeft()
 	}},
+	{"a copy of a repository is one, with one commit", func(t *testing.T, k *task) {
+		for _, args := range [][]string{{"init", "-q", "-b", "topic/one"}, {"add", "."}, {"-c", "user.name=U", "-c", "user.email=u@example.com", "commit", "-qm", "what stays here"}} {
+			c := exec.Command("git", args...)
+			c.Dir, c.Env = k.dir, append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null")
+			out, err := c.CombinedOutput()
+			require.NoError(t, err, string(out))
+		}
+		k.write(".gitignore", "build/\n")
+		k.write(".env", "KEY=a-key")
+		o := k.sh("git status --porcelain; git log --format=%s; git branch --show-current; git ls-tree -r --name-only HEAD; " +
+			"echo more >> a.txt; git -c user.name=A -c user.email=a@example.com commit -qam second; git log -1 --format=%s; git diff HEAD~1 --name-only")
+		require.Equal(t, "the workspace\ntopic/one\n.gitignore\na.txt\nsub/b.txt\nsecond\na.txt\n", o.out, o.say)
+		require.Equal(t, []string{"M a.txt"}, k.changed())
+		require.True(t, k.warned("not downloaded: commits that were made there"), "%q", k.heard.warnings)
+		require.False(t, k.warned("a repository that was made there"), "%q", k.heard.warnings)
+		k.nothingLeft()
+	}},
 	{"no download comes through", notDownloaded},
 	{"what is gone cannot be downloaded", downloadedFromNowhere},
 	{"a copy is taken while the command runs", copiedWhileItRuns},
 }
+
+// What some providers have nothing of.
+var (
+	ofHTTP  = map[string]bool{"calls are slow, refused, and answered by errors": true, "a proxy answers": true}
+	ofSleep = map[string]bool{"a sandbox that is paused while this machine sleeps is resumed": true}
+)
 
 // fetcher is what each of these providers is, too.
 type fetcher interface {
@@ -407,33 +438,48 @@ func hint(err error) string {
 	return ""
 }
 
-// hostileTar returns a directory with a tar that makes an archive of its own.
-func hostileTar(t *testing.T, members string) string {
+// hostile has a program go up that is pccrun, and makes an archive of its own once it has been told its members: files,
+// and links to /etc where a name ends in @. Without any it is honest.
+func (k *task) hostile() func(members ...string) {
+	t := k.t
 	dir, err := os.MkdirTemp("", "pccrun-hostile-")
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	require.NoError(t, os.Chmod(dir, 0o755))
+	program, err := os.ReadFile(host.Program(t))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "pccrun"), program, 0o755))
+	k.program = filepath.Join(dir, "hostile")
 	script := `#!/bin/sh
-case "$*" in
-*-cf*) for last; do :; done
-	python3 - <<'END' | { [ -x ./pccrun ] && exec ./pccrun sync zstd; exec gzip; } > "$last"
-import io, sys, tarfile
-with tarfile.open(fileobj=sys.stdout.buffer, mode='w|') as t:
-    for name, text in [` + members + `]:
-        i = tarfile.TarInfo(name)
-        if text is None:
-            i.type, i.linkname = tarfile.SYMTYPE, '/etc'
-            t.addfile(i)
-        else:
-            i.size = len(text)
-            t.addfile(i, io.BytesIO(text))
-END
-	exit ;;
-esac
-exec /usr/bin/tar "$@"
-`
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "tar"), []byte(script), 0o755))
-	return dir
+[ "$1 $2" = "place pack" ] && [ -e ` + dir + `/archive ] || exec ` + dir + `/pccrun "$@"
+cat ` + dir + `/archive > "$6"
+cat ` + dir + "/answer\n"
+	require.NoError(t, os.WriteFile(k.program, []byte(script), 0o755))
+	k.path(dir)
+	return func(members ...string) {
+		if len(members) == 0 {
+			require.NoError(t, os.Remove(filepath.Join(dir, "archive")))
+			return
+		}
+		var b bytes.Buffer
+		small, err := filesync.Compress(&b)
+		require.NoError(t, err)
+		archive := tar.NewWriter(small)
+		for _, name := range members {
+			if link, is := strings.CutSuffix(name, "@"); is {
+				require.NoError(t, archive.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: link, Linkname: "/etc"}))
+				continue
+			}
+			require.NoError(t, archive.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: 1, Mode: 0o644}))
+			_, err = archive.Write([]byte("x"))
+			require.NoError(t, err)
+		}
+		require.NoError(t, archive.Close())
+		require.NoError(t, small.Close())
+		answer := fmt.Sprintf(`{"Sum":"%x","Size":%d}`, sha256.Sum256(b.Bytes()), b.Len())
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "answer"), []byte(answer), 0o644))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "archive"), b.Bytes(), 0o644))
+	}
 }
 
 // Root's are what has owners there: what goes up, and what comes back.
@@ -441,10 +487,13 @@ exec /usr/bin/tar "$@"
 //test:root .*/^what_is_(ignored|made|read-only)
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	for _, p := range places {
+	for _, p := range append(places, least) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			for _, c := range cases {
+				if p.wire == nil && ofHTTP[c.name] || !p.sleeps && ofSleep[c.name] {
+					continue
+				}
 				t.Run(c.name, func(t *testing.T) { t.Parallel(); c.try(t, newTask(t, p)) })
 			}
 		})

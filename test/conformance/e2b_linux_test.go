@@ -19,7 +19,7 @@ func TestE2BControl(t *testing.T) {
 	server, err := fake.Start(credential)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, server.Stop()) }()
-	s, ctx := e2b.NewService(server.Environ(), e2b.Options{}), t.Context()
+	s, ctx := e2b.NewService(server.Environ()), t.Context()
 	require.NoError(t, s.Ready())
 	make := func(labels map[string]string) *remote.Sandbox {
 		box, err := s.Create(ctx, &remote.Request{Labels: labels, Lifetime: time.Minute, Policy: &profiles.Policy{}})
@@ -41,8 +41,8 @@ func TestE2BControl(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, found)
 
-	require.NoError(t, s.Extend(ctx, first, time.Hour))
-	require.NoError(t, s.Keep(ctx, first, 2*time.Hour, true))
+	require.NoError(t, s.Extend(ctx, first, time.Hour, false))
+	require.NoError(t, s.Extend(ctx, first, 2*time.Hour, true))
 	require.NoError(t, s.PutFile(ctx, first, "dir/ü &?", &remote.Archive{Size: 3, Open: func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader([]byte("abc"))), nil
 	}}))
@@ -63,7 +63,7 @@ func TestE2BControl(t *testing.T) {
 	require.NoError(t, s.Destroy(ctx, first.ID))
 	require.ErrorIs(t, s.Destroy(ctx, first.ID), remote.ErrGone)
 	require.NoError(t, s.Destroy(ctx, second.ID))
-	for _, err := range []error{s.Extend(ctx, first, time.Hour), s.Keep(ctx, first, time.Hour, false), s.Park(ctx, first)} {
+	for _, err := range []error{s.Extend(ctx, first, time.Hour, false), s.Park(ctx, first)} {
 		require.ErrorIs(t, err, remote.ErrGone)
 	}
 	_, err = s.Status(ctx, first.ID)
@@ -72,10 +72,10 @@ func TestE2BControl(t *testing.T) {
 	require.ErrorIs(t, err, remote.ErrGone)
 	require.Empty(t, server.Sandboxes(""))
 
-	other := e2b.NewService(server.Environ(), e2b.Options{Template: "absent"})
+	other := e2b.NewService(append(server.Environ(), "E2B_TEMPLATE=absent"))
 	_, err = other.Create(ctx, &remote.Request{Policy: &profiles.Policy{}})
 	require.EqualError(t, err, "e2b: create a sandbox: 404 Not Found: template 'absent' not found")
-	wrong := e2b.NewService(append(server.Environ(), "E2B_API_KEY=e2b_ff"), e2b.Options{})
+	wrong := e2b.NewService(append(server.Environ(), "E2B_API_KEY=e2b_ff"))
 	_, err = wrong.Find(ctx, nil)
 	require.ErrorContains(t, err, "401")
 	require.NotContains(t, err.Error(), "e2b_ff")

@@ -15,7 +15,6 @@ import (
 	"github.com/pccrun/pccrun/providers/e2b"
 	"github.com/pccrun/pccrun/providers/remote"
 	fake "github.com/pccrun/pccrun/test/internal/e2b"
-	"github.com/pccrun/pccrun/test/internal/host"
 	"github.com/pccrun/pccrun/test/internal/machine"
 )
 
@@ -68,18 +67,18 @@ func TestInside(t *testing.T) {
 	}
 	p := *places[0]
 	p.start = func(t *testing.T) *served {
-		return &served{environ: server.Environ(), stand: server.Sandboxes, made: func() string { return "" }, open: func(environ []string, _ string) providers.Provider {
-			return e2b.New(providers.Host{Environ: environ, Launcher: host.Program(t), CacheDir: cacheDir}, e2b.Options{})
+		return &served{environ: server.Environ(), stand: server.Sandboxes, made: func() string { return "" }, open: func(environ []string, _, program string) providers.Provider {
+			return e2b.New(providers.Host{Environ: environ, LinuxProgram: opens(program), CacheDir: cacheDir})
 		}}
 	}
-	service := e2b.NewService(server.Environ(), e2b.Options{})
+	service := e2b.NewService(server.Environ())
 	box, err := service.Create(t.Context(), &remote.Request{Labels: map[string]string{"control": "1"}, Lifetime: time.Minute, Policy: &profiles.Policy{}})
 	require.NoError(t, err)
 	script := ""
 	for _, a := range attacks {
 		script += "( " + a.script + "\n) 2>/dev/null | sed 's/^/" + a.guarantee + ": /'\n"
 	}
-	out, code, err := remote.Script(t.Context(), service, box, false, `exec /bin/bash -c "$1"`, nil, script)
+	out, code, err := remote.Output(t.Context(), service, box, false, "/bin/bash", "-c", script)
 	require.NoError(t, err)
 	require.Zero(t, code)
 	for _, a := range attacks {

@@ -19,7 +19,6 @@ import (
 	fakedaytona "github.com/pccrun/pccrun/test/internal/daytona"
 	fake "github.com/pccrun/pccrun/test/internal/e2b"
 	"github.com/pccrun/pccrun/test/internal/faults"
-	"github.com/pccrun/pccrun/test/internal/host"
 	"github.com/pccrun/pccrun/test/internal/machine"
 
 	"github.com/pccrun/pccrun/providers/daytona"
@@ -29,9 +28,12 @@ import (
 
 // places are the providers: the next one is the next row.
 var places = []*place{
-	{name: "e2b", keys: []string{"E2B_API_KEY"}, wrongKey: "e2b_ffff", start: startE2B, wire: e2bWire},
-	{name: "daytona", keys: []string{"DAYTONA_API_KEY"}, wrongKey: "dtn_ffff", start: startDaytona, wire: daytonaWire},
+	{name: "e2b", keys: []string{"E2B_API_KEY"}, wrongKey: "e2b_ffff", start: startE2B, wire: e2bWire, sleeps: true},
+	{name: "daytona", keys: []string{"DAYTONA_API_KEY"}, wrongKey: "dtn_ffff", start: startDaytona, wire: daytonaWire, sleeps: true},
 }
+
+// least is the provider that has only what every one must have.
+var least = &place{name: "example", keys: []string{"EXAMPLE_KEY"}, wrongKey: "wrong", start: startExample}
 
 // The kinds of faults that a server puts in.
 const (
@@ -57,8 +59,8 @@ func startE2B(t *testing.T) *served {
 	t.Cleanup(func() { require.NoError(t, s.Stop()) })
 	return &served{
 		environ: s.Environ(), stand: s.Sandboxes, home: s.Home, calls: s.Calls, received: s.Received,
-		open: func(environ []string, state string) providers.Provider {
-			return e2b.New(providers.Host{Environ: environ, Launcher: host.Program(t), CacheDir: cacheDir, StateDir: state}, e2b.Options{})
+		open: func(environ []string, state, program string) providers.Provider {
+			return e2b.New(providers.Host{Environ: environ, LinuxProgram: opens(program), CacheDir: cacheDir, StateDir: state})
 		},
 		path:   func(dir string) { s.Path = dir },
 		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
@@ -74,8 +76,8 @@ func startDaytona(t *testing.T) *served {
 	t.Cleanup(func() { require.NoError(t, s.Stop()) })
 	return &served{
 		environ: s.Environ(), stand: s.Sandboxes, home: s.Home, calls: s.Calls, received: s.Received,
-		open: func(environ []string, state string) providers.Provider {
-			return daytona.New(providers.Host{Environ: environ, Launcher: host.Program(t), CacheDir: cacheDir, StateDir: state})
+		open: func(environ []string, state, program string) providers.Provider {
+			return daytona.New(providers.Host{Environ: environ, LinuxProgram: opens(program), CacheDir: cacheDir, StateDir: state})
 		},
 		path:   func(dir string) { s.Path = dir },
 		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },

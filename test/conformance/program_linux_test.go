@@ -130,7 +130,7 @@ func TestProgram(t *testing.T) {
 	server.Break(nil)
 	require.Equal(t, 125, code, text)
 	require.NotRegexp(t, shown, text)
-	require.NoError(t, e2b.NewService(server.Environ(), e2b.Options{}).Destroy(t.Context(), server.Sandboxes("paused")[0]))
+	require.NoError(t, e2b.NewService(server.Environ()).Destroy(t.Context(), server.Sandboxes("paused")[0]))
 	code, _, say = run("download")
 	require.Equal(t, 1, code)
 	require.Contains(t, say, "what the command changed is lost")

@@ -24,6 +24,7 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/test/internal/faults"
+	"github.com/pccrun/pccrun/test/internal/host"
 	"github.com/pccrun/pccrun/test/internal/machine"
 	"github.com/pccrun/pccrun/test/internal/tempuser"
 	"github.com/pccrun/pccrun/workspace/changes"
@@ -71,13 +72,22 @@ type place struct {
 	keys     []string // the variables without which it cannot be used
 	wrongKey string   // well-formed
 	start    func(t *testing.T) *served
-	wire     func() *wire
+	wire     func() *wire // nil: it speaks no HTTP
+	sleeps   bool         // its sandboxes can be stopped with their files kept
+}
+
+// rests is the state of a sandbox that keeps what could not be fetched, and what is said of it.
+func (p *place) rests() (state, text string) {
+	if p.sleeps {
+		return "paused", "is paused and has them"
+	}
+	return "running", "has them, and runs until "
 }
 
 // served is a server that is up.
 type served struct {
 	environ []string
-	open    func(environ []string, state string) providers.Provider
+	open    func(environ []string, state, program string) providers.Provider
 	path    func(dir string)            // stands first in PATH there
 	stand   func(state string) []string // what stands at the provider: "running", "paused", or all
 	home    func(id string) string      // where its files are on this machine
@@ -113,6 +123,7 @@ type task struct {
 	progress func(what string, done, total int64)
 	state    string // where sessions are that may keep their sandboxes
 	keep     time.Duration
+	program  string // that goes up; "" for pccrun itself
 }
 
 type heard struct {
@@ -193,7 +204,7 @@ func (k *task) plan(argv ...string) (providers.Plan, error) {
 	k.request.Host = profiles.Host{UID: os.Getuid(), Home: "/home/nobody-here", Environ: k.environment(), Cwd: k.dir, Memory: 8 << 30}
 	policy, err := profiles.Resolve(k.request)
 	require.NoError(k.t, err)
-	k.provider = k.open(k.environment(), k.state)
+	k.provider = k.opened()
 	facts, err := k.provider.Examine(k.t.Context())
 	if err != nil {
 		return nil, err
@@ -204,6 +215,20 @@ func (k *task) plan(argv ...string) (providers.Plan, error) {
 	}
 	_, err = providers.Check(policy, plan.Answers())
 	return plan, err
+}
+
+// opened is the provider, as any process makes it.
+func (k *task) opened() providers.Provider {
+	program := k.program
+	if program == "" {
+		program = host.Program(k.t)
+	}
+	return k.open(k.environment(), k.state, program)
+}
+
+// opens is how a provider gets a program for Linux.
+func opens(program string) func(string) (*os.File, error) {
+	return func(string) (*os.File, error) { return os.Open(program) }
 }
 
 // An outcome is how a run ended.

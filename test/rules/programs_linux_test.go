@@ -41,6 +41,8 @@ var executors = map[string]string{
 	"providers/macos/stage.go syscall.Exec":              "sandbox-exec(1), and inside the command",
 	"providers/macos/supervisor.go exec.Command":         "this program; log(1) of macOS, by its path",
 	"providers/macos/supervisor.go os.StartProcess":      "this program",
+	"providers/remote/in_place_linux.go exec.LookPath":   "inside: git, before the command starts",
+	"providers/remote/in_place_linux.go exec.Command":    "the same",
 }
 
 // temporaries are the places outside of tests that use the system's temporary directory, and why nothing there is trusted.

@@ -297,12 +297,15 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request, b *box) {
 		if strings.HasSuffix(part.FormName(), ".path") {
 			text, _ := io.ReadAll(part)
 			name = s.place(b, string(text))
-			err = os.MkdirAll(filepath.Dir(name), 0o755)
+			err = s.MakeDirs(filepath.Dir(name), s.User)
 			continue
 		}
 		var f *os.File
 		if f, err = os.Create(name); err == nil {
 			_, err = io.Copy(f, part)
+			if s.User != nil {
+				_ = f.Chown(int(s.User.Uid), int(s.User.Gid))
+			}
 			f.Close()
 		}
 	}

@@ -83,6 +83,14 @@ func (s *Server) place(b *box, name string) (string, bool) {
 	name = filepath.Clean(name)
 	if rest, is := strings.CutPrefix(name, machine.Home+"/"); is && s.credential != nil {
 		name = filepath.Join(b.Home, rest)
+	} else if strings.HasPrefix(name, "/tmp/.pccrun-") && s.credential == nil { // the sandbox has no /tmp of its own
+		return name, true
+	} else if strings.HasPrefix(name, "/tmp/") && !strings.HasPrefix(name, filepath.Dir(b.Home)+"/") {
+		m, err := s.Boot(b)
+		if err != nil {
+			return "", false
+		}
+		return m.Path(name), true
 	}
 	return name, strings.HasPrefix(name, filepath.Dir(b.Home)+"/")
 }
@@ -112,7 +120,7 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, b *box) {
 			return
 		}
 	}
-	err := os.MkdirAll(filepath.Dir(name), 0o755)
+	err := s.MakeDirs(filepath.Dir(name), s.credential)
 	var f *os.File
 	if err == nil {
 		f, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)

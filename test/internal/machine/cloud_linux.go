@@ -303,6 +303,9 @@ func (c *Cloud[T]) Env(home string) []string {
 	return []string{"PATH=" + path, "HOME=" + home, "USER=user", "LOGNAME=user"}
 }
 
+// MakeDirs makes directories, those that are missing a user's.
+func (c *Cloud[T]) MakeDirs(dir string, user *syscall.Credential) error { return makeDirs(dir, user) }
+
 // Answer answers a call with JSON.
 func Answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")

@@ -63,6 +63,8 @@ mount --bind / "$r"
 mount -o remount,bind,ro "$r"
 for d in home root tmp run opt var/tmp srv; do mount -t tmpfs -o mode=755 none "$r/$d"; done
 chmod 1777 "$r/tmp" "$r/var/tmp"
+mkdir -p "${h%/*}/opt"
+mount --bind "${h%/*}/opt" "$r/opt" # a machine that is started again has its files
 mkdir "$r/home/user"
 mount --bind "$h" "$r/home/user"
 mount -t proc proc "$r/proc"

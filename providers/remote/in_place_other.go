@@ -1,0 +1,8 @@
+//go:build !linux
+
+package remote
+
+import "errors"
+
+// inPlace is not supported: sandboxes are Linux.
+func inPlace(string, []string) (any, error) { return nil, errors.ErrUnsupported }
