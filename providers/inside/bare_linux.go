@@ -75,7 +75,7 @@ func (sp *spool) makeBare() (err error) {
 		}
 	}
 	plan := &Plan{
-		Argv: sp.asked.Argv, Dir: Text(sp.asked.Dir), Umask: 0o022, Stdin: sp.asked.Stdin, Terminal: sp.asked.Terminal, Columns: sp.asked.Columns, Rows: sp.asked.Rows,
+		Argv: sp.asked.Argv, Dir: Text(sp.asked.Dir), Umask: 0o022, Stdin: sp.asked.Stdin, Screen: Screen{sp.asked.Terminal, sp.asked.Columns, sp.asked.Rows},
 		Filter: seccomp.Default(), Floor: seccomp.Floor(), Deadline: p.Resources.Deadline(), Grace: 5 * time.Second, Bare: &Bare{},
 	}
 	for _, path := range []string{p.Workspace, b.home, "/tmp", "/var/tmp", "/dev/shm", "/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/pts", "/dev/ptmx"} {

@@ -137,7 +137,7 @@ func (sp *spool) command() error {
 			return err
 		}
 	}
-	sp.plan = &Plan{Terminal: asked.Terminal, Stdin: asked.Stdin}
+	sp.plan = &Plan{Screen: Screen{Terminal: asked.Terminal}, Stdin: asked.Stdin}
 	s, err := sp.streams()
 	if err != nil {
 		return err

@@ -64,8 +64,7 @@ type Plan struct {
 	Umask int
 	Stdin bool // else it is /dev/null
 
-	Terminal      bool
-	Columns, Rows int
+	Screen
 
 	Canary   string   // the file whose content Ready returns, and which is empty when all should end; "" for none
 	Share    *Share   // nil: the container's kernel is the launcher's
@@ -81,6 +80,12 @@ type Plan struct {
 	Bare *Bare // nil: namespaces surround the command
 
 	Deadline, Grace time.Duration // 0 for none
+}
+
+// Screen is the command's terminal, if it has one.
+type Screen struct {
+	Terminal      bool
+	Columns, Rows int
 }
 
 // Bare is what a command has in place of namespaces where nobody can make one: filters, Landlock, an

@@ -209,7 +209,7 @@ type talk struct {
 	*running
 	conn    *inside.Conn
 	session *yamux.Session
-	printed sync.WaitGroup // what the command prints
+	streams *inside.Streams // of the command
 	others  inside.Executions
 	lost    atomic.Pointer[CutError]
 	resumed atomic.Pointer[Sandbox] // the sandbox as it was told of when it was resumed last
@@ -226,7 +226,7 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	t := &talk{running: r, conn: inside.NewConn()}
+	t := &talk{running: r, conn: inside.NewConn(), streams: inside.NewStreams(r.io)}
 	if t.session, err = yamux.Client(t.conn, inside.Config()); err != nil {
 		return result, err
 	}
@@ -291,7 +291,7 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 				questions++
 				go t.answer(life, m.Question, questions <= maxQuestions && len(m.Question.Host) < 254 && hostName.MatchString(m.Question.Host))
 			case m.Done != nil:
-				t.printed.Wait() // all of it is here, and with readers who take their time
+				t.streams.Wait() // readers may take their time
 				return r.end(m.Done, killed)
 			}
 		case n := <-signals:
@@ -419,19 +419,18 @@ func (t *talk) listen(ctx context.Context, messages chan<- inside.Message) {
 	t.mu.Lock()
 	t.out = json.NewEncoder(control)
 	t.mu.Unlock()
-	expected := 2
-	if t.io.Terminal != nil {
-		expected = 1
-	}
-	t.printed.Add(expected)
 	go func() {
 		for {
 			s, kind, err := inside.Accept(t.session)
 			if err != nil {
-				t.printed.Add(-expected)
+				t.streams.Lost()
 				return
 			}
-			t.join(s, kind, &expected)
+			if kind == inside.Executed {
+				t.others.Stream(s)
+				continue
+			}
+			t.streams.Join(s, kind)
 		}
 	}()
 	in := json.NewDecoder(control)
@@ -445,51 +444,6 @@ func (t *talk) listen(ctx context.Context, messages chan<- inside.Message) {
 		case <-ctx.Done():
 			return
 		}
-	}
-}
-
-// join joins a stream with what the command has of it here.
-func (t *talk) join(s *yamux.Stream, kind inside.Kind, expected *int) {
-	feed := func() {
-		if t.io.In != nil {
-			_, _ = io.Copy(s, t.io.In)
-		}
-		if kind == inside.Stdin {
-			_ = s.Close()
-		}
-	}
-	print := func(w io.Writer) {
-		if *expected == 0 {
-			_ = s.Close()
-			return
-		}
-		*expected--
-		go func() {
-			defer t.printed.Done()
-			if w == nil {
-				w = io.Discard
-			}
-			// A reader that is gone is no reason to end the command: it finds out by itself.
-			if _, err := io.Copy(w, s); err != nil {
-				_, _ = io.Copy(io.Discard, s)
-			}
-			_ = s.Close()
-		}()
-	}
-	switch kind {
-	case inside.Executed:
-		t.others.Stream(s)
-	case inside.Stdin:
-		go feed()
-	case inside.Stdout:
-		print(t.io.Out)
-	case inside.Stderr:
-		print(t.io.Err)
-	case inside.Terminal:
-		go feed()
-		print(t.io.Out)
-	default:
-		_ = s.Close()
 	}
 }
 
