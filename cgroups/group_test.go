@@ -19,6 +19,7 @@ import (
 	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/kernel"
+	"github.com/pccrun/pccrun/test/groups"
 )
 
 // create makes the groups of a plan in which all limits are kept by mechanism,
@@ -59,6 +60,31 @@ func killIn(g *Group) {
 	}
 }
 
+// agree reads the groups by containerd's library too, and holds both readings to each other.
+func agree(t *testing.T, g *Group) groups.Reading {
+	t.Helper()
+	before := g.Usage()
+	r, err := groups.Read(g.Paths()...)
+	require.NoError(t, err)
+	after := g.Usage()
+	for _, c := range []struct {
+		what            string
+		low, read, high int64
+	}{{"memory", before.Memory, int64(r.MemoryPeak), after.Memory}, {"processor time", int64(before.CPU), int64(r.CPU), int64(after.CPU)}} {
+		require.LessOrEqual(t, c.low, c.read, c.what)
+		require.LessOrEqual(t, c.read, c.high, c.what)
+	}
+	if after.Tasks > 0 { // newer kernels count the peak
+		require.LessOrEqual(t, int64(r.Pids), after.Tasks)
+	}
+	var mine []int
+	for _, dir := range g.Paths()[len(g.Paths())-1:] {
+		mine = append(mine, pidsBelow(dir)...)
+	}
+	require.ElementsMatch(t, mine, r.Processes)
+	return r
+}
+
 func TestV1Memory(t *testing.T) {
 	g := create(t, Limits{Memory: 64 * mib}, ByV1)
 	control := start(t, 0, "anonymous", strconv.Itoa(32*mib))
@@ -67,6 +93,9 @@ func TestV1Memory(t *testing.T) {
 	require.Equal(t, "done", control.line())
 	require.Zero(t, g.Events())
 	require.Greater(t, g.Usage().Memory, int64(32*mib))
+	r := agree(t, g)
+	require.Equal(t, uint64(64*mib), r.MemoryLimit)
+	require.Equal(t, []int{control.Process.Pid}, r.Processes)
 
 	hog := start(t, 0, "anonymous", strconv.Itoa(256*mib))
 	require.NoError(t, g.Attach(hog.Process.Pid))
@@ -90,6 +119,9 @@ func TestV1Pids(t *testing.T) {
 	require.Less(t, got, 24)
 	require.Greater(t, got, 4)
 	require.Positive(t, g.Events().PidsDenied)
+	r := agree(t, g)
+	require.Equal(t, uint64(24), r.PidsLimit)
+	require.Equal(t, uint64(24), r.Pids)
 
 	control := start(t, sandbox, "pids", "100")
 	control.proceed()
@@ -104,6 +136,7 @@ func TestV1CPU(t *testing.T) {
 	got, err := strconv.Atoi(c.line())
 	require.NoError(t, err)
 	require.Less(t, got, 320, "thousandths of a processor")
+	require.Positive(t, agree(t, g).Throttled)
 }
 
 // A launcher that sheds root moves a process into its groups all the same, and leaves
@@ -197,6 +230,7 @@ func TestV2(t *testing.T) {
 	require.Len(t, pidsBelow(dir), 5)
 	g.sheds = false
 
+	require.Len(t, agree(t, g).Processes, 5)
 	require.Equal(t, []string{dir + "/run", dir}, g.Directories())
 	require.Positive(t, g.Usage().CPU)
 
@@ -238,6 +272,8 @@ func TestV2Limits(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, got, 24)
 	require.Positive(t, g.Events().PidsDenied)
+	r := agree(t, g)
+	require.Equal(t, []uint64{64 * mib, 24}, []uint64{r.MemoryLimit, r.PidsLimit})
 	killIn(g)
 	_ = forks.Wait()
 	await.Until(t, "the group is empty", func() bool { return len(pidsBelow(g.Paths()[0])) == 0 })

@@ -14,13 +14,13 @@ import (
 // Git replaces its configuration by a rename, which a mount over the file refuses, and the host's file cannot
 // be given to the command. But git writes where a link leads (resolve_symlink in lockfile.c): so a
 // link is mounted over the file, to a copy in a private directory, of which the launcher merges into the host's
-// file what may be ([workspace.Configs]). Of the .git file of a submodule's working tree, which git
+// file what may be ([workspace.PrivateConfigs]). Of the .git file of a submodule's working tree, which git
 // writes anew with what it says already (connect_work_tree_and_git_dir in dir.c), nothing comes back, nor of a
 // submodule's configuration in an overlay, which git writes so as well (ensure_core_worktree in
 // builtin/submodule--helper.c).
 
 // Configs returns the private copies of the sandbox, those that are merged, or those of which nothing comes back.
-func (s *Sandbox) Configs(merged bool) (list []workspace.Config) {
+func (s *Sandbox) Configs(merged bool) (list []*workspace.PrivateConfig) {
 	top := s.plan.top()
 	for i := range s.plan.Mounts {
 		m := &s.plan.Mounts[i]
@@ -31,7 +31,7 @@ func (s *Sandbox) Configs(merged bool) (list []workspace.Config) {
 			dir, err = beneath.Open(s.Private, filepath.Dir(s.plan.private(m.Link)), unix.O_RDONLY|unix.O_DIRECTORY)
 			return dir, filepath.Base(m.Link), err
 		}
-		list = append(list, workspace.Config{Path: m.Target, Text: m.Text, Open: open})
+		list = append(list, &workspace.PrivateConfig{Path: m.Target, Base: []byte(m.Text), Open: open})
 	}
 	return list
 }

@@ -1,8 +1,7 @@
 package netproxy
 
 import (
-	"bytes"
-	"encoding/binary"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -10,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -28,23 +28,14 @@ func TestOwnSecondAddress(t *testing.T) {
 		require.NoError(t, err, "%s", out)
 		return
 	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	lo, err := netlink.LinkByName("lo")
 	require.NoError(t, err)
-	defer unix.Close(fd)
+	require.NoError(t, netlink.LinkSetUp(lo))
 	first, second := netip.MustParseAddr("52.1.1.1"), netip.MustParseAddr("52.1.1.2")
-	for _, at := range []struct {
-		name string
-		addr netip.Addr
-	}{{"lo", netip.Addr{}}, {"lo:1", first}, {"lo:2", second}} {
-		ifr, err := unix.NewIfreq(at.name)
+	for _, own := range []netip.Addr{first, second} {
+		address, err := netlink.ParseAddr(own.String() + "/8")
 		require.NoError(t, err)
-		if !at.addr.IsValid() {
-			ifr.SetUint16(unix.IFF_UP)
-			require.NoError(t, unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr))
-			continue
-		}
-		require.NoError(t, ifr.SetInet4Addr(at.addr.AsSlice()))
-		require.NoError(t, unix.IoctlIfreq(fd, unix.SIOCSIFADDR, ifr))
+		require.NoError(t, netlink.AddrAdd(lo, address))
 	}
 
 	require.False(t, isSource(second), "the control: a socket toward it has the first for its source")
@@ -64,22 +55,14 @@ func TestOwnSecondAddress(t *testing.T) {
 	require.Equal(t, []bool{true, true, true}, own)
 }
 
-// FuzzLocalRoute: what is no answer makes an address the host's own, and so
-// refused.
-func FuzzLocalRoute(f *testing.F) {
-	message := func(kind uint16, body ...byte) []byte {
-		b := make([]byte, 16)
-		binary.NativeEndian.PutUint16(b[4:], kind)
-		return append(b, body...)
+// TestLocalRoute: a route that leads all addresses back makes none the machine's own.
+func TestLocalRoute(t *testing.T) {
+	for text, own := range map[string]bool{"52.1.1.1/32": true, "52.1.1.0/24": true, "0.0.0.0/0": false, "::1/128": true, "::/0": false} {
+		_, to, err := net.ParseCIDR(text)
+		require.NoError(t, err)
+		require.Equal(t, own, isLocalRoute(&netlink.Route{Dst: to, Type: unix.RTN_LOCAL}), text)
+		require.Equal(t, own, isLocalRoute(&netlink.Route{Dst: to, Type: unix.RTN_ANYCAST}), text)
+		require.False(t, isLocalRoute(&netlink.Route{Dst: to, Type: unix.RTN_UNICAST}), text)
 	}
-	f.Add(message(unix.RTM_NEWROUTE, 2, 32, 0, 0, 254, 0, 0, 2, 0, 0, 0, 0))
-	f.Add(message(unix.NLMSG_ERROR, binary.NativeEndian.AppendUint32(nil, uint32(0x100000000-int64(unix.ENETUNREACH)))...))
-	f.Add(message(unix.NLMSG_ERROR, bytes.Repeat([]byte{0xff}, 4)...))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if isLocalRoute(b) {
-			return
-		}
-		kind := binary.NativeEndian.Uint16(b[4:])
-		require.True(t, kind == unix.RTM_NEWROUTE && len(b) >= 28 || kind == unix.NLMSG_ERROR && len(b) >= 20)
-	})
+	require.False(t, isLocalRoute(&netlink.Route{Type: unix.RTN_LOCAL}))
 }

@@ -73,6 +73,16 @@ func (s State) String() string {
 	return "BUG: unknown state"
 }
 
+// ParseState returns the state of a name; any other word is [Missing].
+func ParseState(name string) State {
+	for _, s := range [...]State{Kept, Weak} {
+		if s.String() == name {
+			return s
+		}
+	}
+	return Missing
+}
+
 // An Answer is what a provider says of one guarantee, for one policy on one host.
 type Answer struct {
 	Guarantee Guarantee

@@ -92,7 +92,7 @@ type LocalRun interface {
 	// Denials is the file that tells the command of refusals; nil for none. From Attend on.
 	Denials() *os.File
 	// Configs are the private copies of git's configurations that the command has.
-	Configs(session string) *workspace.Configs
+	Configs(session string) *workspace.PrivateConfigs
 	// Stubs say how directories under protected names go on working inside.
 	Stubs() *workspace.Stubs
 

@@ -21,30 +21,29 @@ import (
 // makeAgentDirs makes the directories of the workspace's that the agent takes for its own, where
 // none stand: a layer lies on each until the run is over. What earlier kernels make of a layer is
 // read-only, and no help.
-func (f *prepared) makeAgentDirs() {
-	if names := f.policy.MadeDirs(); f.Name == providers.Native && !f.req.DryRun && len(names) > 0 && kernel.AtLeast(6, 6) {
-		f.agentDirs.Close() // another provider's turn came before
-		f.agentDirs = workspace.MakeDirs(f.policy.Workspace, names)
+func (l *planner) makeAgentDirs() {
+	if names := l.policy.MadeDirs(); l.native() && !l.req.DryRun && len(names) > 0 && kernel.AtLeast(6, 6) {
+		l.agentDirs = workspace.MakeDirs(l.policy.Workspace, names)
 	}
 }
 
 // removeAgentDirs takes them away, if nothing has come to lie in them.
-func (f *prepared) removeAgentDirs() {
-	f.agentDirs.Close()
-	f.agentDirs = nil
-	if f.policy != nil && !f.req.DryRun && len(f.policy.MadeDirs()) > 0 {
-		workspace.RemoveMade(f.policy.Workspace, profiles.EveryMadeDir())
+func (l *planner) removeAgentDirs() {
+	l.agentDirs.Close()
+	l.agentDirs = nil
+	if !l.req.DryRun && len(l.policy.MadeDirs()) > 0 {
+		workspace.RemoveMade(l.policy.Workspace, profiles.EveryMadeDir())
 	}
 }
 
 // agentLayers returns what earlier runs left in the agent's directories, where this run has a layer over them to which it
 // can be added. As root it has none: what lies there would be the user's, whom root becomes.
-func (f *prepared) agentLayers(h *homes.Home) (map[string]string, error) {
-	if !f.keepsLayers() {
+func (m *home) agentLayers(h *homes.Home) (map[string]string, error) {
+	if !m.keepsLayers() {
 		return nil, nil
 	}
 	found := map[string]string{}
-	dirs, _ := f.policy.AgentDirs()
+	dirs, _ := m.policy.AgentDirs()
 	for _, dir := range dirs {
 		at, err := h.Layer(dir)
 		if err != nil {
@@ -57,7 +56,7 @@ func (f *prepared) agentLayers(h *homes.Home) (map[string]string, error) {
 	return found, nil
 }
 
-func (f *prepared) keepsLayers() bool { return f.Name == providers.Native && takesLayers(f.uid) }
+func (m *home) keepsLayers() bool { return m.native() && takesLayers(m.uid) }
 
 // takesLayers reports whether the kernel takes more than one layer by its descriptor, as a user who is not root needs it.
 func takesLayers(uid int) bool { return uid != 0 && kernel.AtLeast(6, 7) }
@@ -69,21 +68,21 @@ func KeepsAgentDir(p *profiles.Policy, path string) bool {
 }
 
 // keepAgentDirs keeps with the home what the run has changed there, and returns which files of it.
-func (f *flow) keepAgentDirs(run providers.LocalRun) map[string]bool {
+func (m *home) keepAgentDirs(run providers.LocalRun) map[string]bool {
 	all := map[string]bool{}
-	if f.home == nil || !f.keepsLayers() {
+	if m.kept == nil || !m.keepsLayers() {
 		return all
 	}
-	dirs, remade := f.policy.AgentDirs()
+	dirs, remade := m.policy.AgentDirs()
 	for _, dir := range dirs {
-		if f.policy.Decide(dir).Access != profiles.Write { // else a layer lies there, or nothing that changed
+		if m.policy.Decide(dir).Access != profiles.Write { // else a layer lies there, or nothing that changed
 			continue
 		}
 		at, _, err := run.OpenLost(filepath.Join(dir, "x"))
 		if err != nil {
 			continue
 		}
-		kept, err := f.home.Keep(dir, at, func(path string) bool {
+		kept, err := m.kept.Keep(dir, at, func(path string) bool {
 			return slices.ContainsFunc(remade, func(name string) bool { return survey.Below(path, name) })
 		})
 		unix.Close(at)

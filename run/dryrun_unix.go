@@ -38,8 +38,8 @@ type guaranteeJSON struct {
 }
 
 // print is the dry run.
-func (f *prepared) print() int {
-	return PrintPlan(f.policy, Planned{f.Name, f.workDir, f.req.Command, f.warnings, f.answers, f.plan.Describe()}, f.req.JSON, f.req.Verbose)
+func (p *prepared) print() int {
+	return PrintPlan(p.policy, Planned{p.Name, p.workDir, p.req.Command, p.notes, p.answers, p.planned.plan.Describe()}, p.req.JSON, p.req.Verbose)
 }
 
 // Planned is what is printed of a plan.

@@ -3,7 +3,6 @@ package run
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"os/signal"
 	"sync/atomic"
@@ -125,12 +124,4 @@ func Exec(home sessions.Home, e sessions.Entry, argv []string) (code int, err er
 		endBy(unix.SIGINT) // a shell that runs us in a loop goes by that, and not by the status
 	}
 	return statusOf(&end.Result), nil
-}
-
-// screened is what the command prints to, without what acts on a terminal.
-func screened(file *os.File) io.Writer {
-	if terminal.IsTerminal(int(file.Fd())) {
-		return &filtered{to: file}
-	}
-	return file
 }

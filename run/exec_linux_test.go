@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
@@ -61,9 +60,8 @@ func (echoing) Usage(context.Context) (providers.Result, error) {
 // listening is a run that listens, and its session.
 func listening(t *testing.T, plan providers.Plan) (*flow, sessions.Home, sessions.Entry) {
 	t.Helper()
-	f := newFlow(&profiles.Request{}, Program{}, choice{Kind: providers.Kind{Name: "test"}})
 	home := sessions.In(t.TempDir())
-	f.plan, f.policy, f.session, f.log = plan, &profiles.Policy{WorkDir: t.TempDir()}, home.Begin(sessions.Info{}), events.NewLog("test")
+	f := newFlow(plan, &profiles.Policy{WorkDir: t.TempDir()}, home)
 	require.NoError(t, f.server.Listen(f.session.Dir, f.uid, reached{f}))
 	t.Cleanup(func() {
 		f.endAttached()

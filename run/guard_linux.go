@@ -22,33 +22,39 @@ import (
 	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
-// A guarded run is one whose protected names are quarantined as they appear.
+// A guarded run is one whose protected names are quarantined as they appear. What stood before is written down, so that the
+// next pccrun makes the post-run check if this one is killed.
 type guarded struct {
+	*opened
+	*planned
+	watched    *survey.Guarded       // what the command may write, as root with descriptors of it
 	standing   []*workspace.Standing // what stood before, in each tree that the command may write: the workspace first
 	unfinished *sessions.Unfinished  // the record
 	guard      workspace.Guards
-	refused    []workspace.Refusal // changes that the sandbox refused
-	failed     bool                // the post-run check was not finished
+	failed     bool // the post-run check was not finished
 }
 
-// recordUnfinished records what stands where the command may write, before it can change that: if this
-// launcher is killed, the next pccrun makes the post-run check.
-func (f *flow) recordUnfinished() error {
-	if !survey.Guards(f.policy) {
+func newGuarded(o *opened, p *planned) guarded {
+	return guarded{opened: o, planned: p, watched: p.watched}
+}
+
+// recordUnfinished records what stands where the command may write, before it can change that.
+func (g *guarded) recordUnfinished() error {
+	if !survey.Guards(g.policy) {
 		return nil
 	}
-	f.guarded.standing = f.watched.Standing(f.session.ID())
-	err := f.excludeOtherRuns()
+	g.standing = g.watched.Standing(g.session.ID())
+	err := g.excludeOtherRuns()
 	if err != nil {
 		return noRecord(err)
 	}
 	var record []byte
-	for _, standing := range f.guarded.standing {
+	for _, standing := range g.standing {
 		record = standing.Append(record)
 	}
-	if f.guarded.unfinished, err = sessions.In(f.dirs.State).WriteUnfinished(f.session.ID(), record); err != nil {
-		if slices.Contains(f.policy.AllowMissing, profiles.FSProtect) {
-			f.guarded.standing = nil
+	if g.unfinished, err = sessions.In(g.dirs.State).WriteUnfinished(g.session.ID(), record); err != nil {
+		if slices.Contains(g.policy.AllowMissing, profiles.FSProtect) {
+			g.standing = nil
 			return nil
 		}
 		return noRecord(err)
@@ -59,13 +65,13 @@ func (f *flow) recordUnfinished() error {
 // excludeOtherRuns removes from what stood the protected names and repositories that runs which go on have made in
 // the same place: those runs will quarantine them. Other runs' records are read only where something that stands is
 // younger than the earliest of them.
-func (f *flow) excludeOtherRuns() error {
-	home := sessions.In(f.dirs.State)
+func (g *guarded) excludeOtherRuns() error {
+	home := sessions.In(g.dirs.State)
 	since := home.Earliest()
 	if since.IsZero() {
 		return nil
 	}
-	young := slices.DeleteFunc(slices.Clone(f.guarded.standing), func(s *workspace.Standing) bool { return !s.Young(since) })
+	young := slices.DeleteFunc(slices.Clone(g.standing), func(s *workspace.Standing) bool { return !s.Young(since) })
 	if len(young) == 0 {
 		return nil
 	}
@@ -88,9 +94,8 @@ func (f *flow) excludeOtherRuns() error {
 	})
 }
 
-// guard begins to quarantine protected names as they appear.
-func (f *flow) guard(run providers.LocalRun) error {
-	g := &f.guarded
+// watch begins to quarantine protected names as they appear; run is nil where the provider is not this machine.
+func (g *guarded) watch(run providers.LocalRun) error {
 	if g.standing == nil {
 		return nil
 	}
@@ -99,23 +104,27 @@ func (f *flow) guard(run providers.LocalRun) error {
 	if run != nil {
 		stubs = run.Stubs()
 	}
-	stubs.Foreign = func(dev, ino uint64) bool { return undecided.HasStub(sessions.In(f.dirs.State), dev, ino) }
-	stubs.Note = func(dev, ino uint64) error { return f.addToRecord(undecided.StubLine(dev, ino)) }
+	note := func(path, text string) {
+		text = messages.Within(g.policy.Workspace, path) + text
+		g.warn(events.Warning{Text: text}, text)
+	}
+	stubs.Foreign = func(dev, ino uint64) bool { return undecided.HasStub(sessions.In(g.dirs.State), dev, ino) }
+	stubs.Note = func(dev, ino uint64) error { return g.addToRecord(undecided.StubLine(dev, ino)) }
 	stubs.Taken = func(path string) {
-		observer{f}.Warning(events.Warning{Text: Within(f.policy.Workspace, path) + ": empty for the command: another run in this workspace has it in quarantine"})
+		note(path, ": empty for the command: another run in this workspace has it in quarantine")
 	}
 	stubs.Full = func(path string) {
-		observer{f}.Warning(events.Warning{Text: Within(f.policy.Workspace, path) + ": not there for the command, as what follows: 64 such directories are"})
+		note(path, ": not there for the command, as what follows: 64 such directories are")
 	}
-	f.undecided.AddTo(stubs)
-	g.guard, err = f.watched.Guard(g.standing, &workspace.Stash{Open: f.stash, Staged: stubs.Staged}, f.changed)
+	g.undecided.AddTo(stubs)
+	g.guard, err = g.watched.Guard(g.standing, &workspace.Stash{Open: g.stash, Staged: stubs.Staged}, g.changed)
 	if err != nil {
 		return err
 	}
-	g.guard[0].AskGit = f.git().Ask
+	g.guard[0].AskGit = g.git().Ask
 	g.guard.Stubs(stubs)
 	if run != nil {
-		g.guard[0].Configs = run.Configs(f.session.ID())
+		g.guard[0].Configs = run.Configs(g.session.ID())
 	}
 	g.guard.Watch()
 	return nil
@@ -123,13 +132,13 @@ func (f *flow) guard(run providers.LocalRun) error {
 
 // stash returns the session's directory, which holds what is quarantined. The session is marked to be kept before
 // anything is moved there.
-func (f *flow) stash() (*os.Root, error) {
-	if os.Getuid() == f.uid { // else root was given up, and may not write there
-		if err := sessions.In(f.dirs.State).Hold(f.policy.Workspace, true); err != nil {
+func (g *guarded) stash() (*os.Root, error) {
+	if os.Getuid() == g.uid { // else root was given up, and may not write there
+		if err := sessions.In(g.dirs.State).Hold(g.policy.Workspace, true); err != nil {
 			messages.Say(messages.InWords(err))
 		}
 	}
-	return f.session.Want(KeepChanges)
+	return g.session.Want(KeepChanges)
 }
 
 // checkedBy says which paths a run checks that has this record.
@@ -145,92 +154,91 @@ func checkedBy(text string) (func(path string) bool, error) {
 
 // leaveRecord leaves the record of a run that began and could not be guarded: the next pccrun makes the post-run check,
 // as if this one had been killed.
-func (f *flow) leaveRecord() {
-	if g := &f.guarded; g.guard == nil && g.unfinished != nil {
+func (g *guarded) leaveRecord() {
+	if g.unfinished != nil {
 		g.unfinished, g.failed = nil, true
 		messages.Say("the next pccrun checks what the command did")
 	}
 }
 
 // changed emits the events of a finding.
-func (f *flow) changed(c workspace.Finding) {
-	f.log.Emit(events.Changed{Path: c.Path, Kind: string(c.Kind), What: c.What, Why: c.Why})
+func (g *guarded) changed(c workspace.Finding) {
+	g.log.Emit(events.Changed{Path: c.Path, Kind: string(c.Kind), What: c.What, Why: c.Why})
 	if c.Protected() {
-		f.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "keep " + c.Path, Rule: "protect " + c.Why, Hint: f.policy.NewFlag(c.Why)})
+		g.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "keep " + c.Path, Rule: "protect " + c.Why, Hint: g.policy.NewFlag(c.Why)})
 	}
-	f.log.Start()
+	g.log.Start()
 }
 
-// lookBack makes the post-run check, when all processes of the run are dead, and reports what it found.
-func (f *flow) lookBack() []events.Change {
-	g := &f.guarded
-	guard, refused := g.guard, g.refused
-	if g.guard, g.refused = nil, nil; guard == nil {
-		f.unchanged(guard.Refused(refused)) // of an overlay
+// check makes the post-run check, once all processes of the run are dead, and reports what it found. refused are changes that
+// the sandbox has refused.
+func (g *guarded) check(refused []workspace.Refusal) []events.Change {
+	if g.guard == nil {
+		g.unchanged(g.guard.Refused(refused)) // of an overlay
 		return nil
 	}
-	guard[0].TreeLost = f.treeLost
-	if !f.req.Quiet {
-		defer messages.Slow("checking what the run left in " + f.policy.Workspace)()
+	g.guard[0].TreeLost = g.treeLost
+	if !g.req.Quiet {
+		defer messages.Slow("checking what the run left in " + g.policy.Workspace)()
 	}
-	found, err := guard.Finish()
-	refused = guard.Refused(refused)
-	guard.Close()
+	found, err := g.guard.Finish()
+	refused = g.guard.Refused(refused)
+	g.guard.Close()
 	if err != nil {
 		// The record stays: the next pccrun tries again.
 		messages.Say("post-run check: " + messages.InWords(err))
-		f.log.Emit(events.Warning{Text: messages.InWords(err)})
+		g.log.Emit(events.Warning{Text: messages.InWords(err)})
 		g.unfinished, g.failed = nil, true
 	}
-	f.unchanged(refused)
-	held, line := f.undecided.StillQuarantined(KeepChanges)
-	if !f.req.Quiet {
+	g.unchanged(refused)
+	held, line := g.undecided.StillQuarantined(KeepChanges)
+	if !g.req.Quiet {
 		if line != "" {
 			messages.Say(line)
 		}
 		if len(found) > 0 {
-			sayFindings(found, f.policy, f.policy.Workspace, f.session.ID())
+			sayFindings(found, g.policy, g.policy.Workspace, g.session.ID())
 		}
-		if left := slices.Concat(held, found); len(left) > 0 && os.Getuid() == f.uid { // who was root cannot start a sandbox any more
-			for _, line := range undecided.Deleted(f.policy.Workspace, left, f.guarded.standing[0].Start) {
+		if left := slices.Concat(held, found); len(left) > 0 && os.Getuid() == g.uid { // who was root cannot start a sandbox any more
+			for _, line := range undecided.Deleted(g.policy.Workspace, left, g.standing[0].Start) {
 				messages.Say(line)
 			}
 		}
 	}
 	if len(found) == 0 {
-		f.session.Drop(KeepChanges)
+		g.session.Drop(KeepChanges)
 		return nil
 	}
-	f.session.Keep(KeepChanges)
+	g.session.Keep(KeepChanges)
 	list := make([]events.Change, 0, min(len(found), maxTold))
 	for _, c := range found[:min(len(found), maxTold)] {
-		list = append(list, events.Change{Path: Within(f.policy.Workspace, c.Path), Kind: string(c.Kind)})
+		list = append(list, events.Change{Path: messages.Within(g.policy.Workspace, c.Path), Kind: string(c.Kind)})
 	}
 	return list
 }
 
 // treeLost reports whether a working tree that the command has made is deleted by now, with its private place. Another
 // run in the same place may have made it and go on: the last of these finds it.
-func (f *flow) treeLost(tree, admin string) bool {
-	access := f.policy.Decide(tree).Access
-	if access != profiles.Private && (access != profiles.Persist || !f.policy.FreshHome) {
+func (g *guarded) treeLost(tree, admin string) bool {
+	access := g.policy.Decide(tree).Access
+	if access != profiles.Private && (access != profiles.Persist || !g.policy.FreshHome) {
 		return false
 	}
-	checking, err := Checking(sessions.In(f.dirs.State))
+	checking, err := Checking(sessions.In(g.dirs.State))
 	return err == nil && checking(admin) == ""
 }
 
 // unchanged reports which pinned files the command has tried to change.
-func (f *flow) unchanged(refused []workspace.Refusal) {
+func (g *guarded) unchanged(refused []workspace.Refusal) {
 	for i, r := range refused {
 		flags := "--review " + shell.Quote(r.Why)
-		f.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "change " + r.Path, Rule: "protect " + r.Why, Hint: flags})
-		if i < maxSaid && !f.req.Quiet {
-			messages.Say(messages.Allow("denied: change "+Within(f.policy.Workspace, r.Path), flags))
+		g.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "change " + r.Path, Rule: "protect " + r.Why, Hint: flags})
+		if i < maxSaid && !g.req.Quiet {
+			messages.Say(messages.Allow("denied: change "+messages.Within(g.policy.Workspace, r.Path), flags))
 		}
 	}
-	if more := len(refused) - maxSaid; more > 0 && !f.req.Quiet {
-		messages.Say(fmt.Sprintf("denied: change %d more files, see pccrun logs --denied %s", more, f.session.ID()))
+	if more := len(refused) - maxSaid; more > 0 && !g.req.Quiet {
+		messages.Say(fmt.Sprintf("denied: change %d more files, see pccrun logs --denied %s", more, g.session.ID()))
 	}
 }
 
@@ -241,6 +249,9 @@ func settleUnfinished(home sessions.Home, program Program, id, text string) erro
 	records, rest, err := workspace.ParseStandings(text)
 	if workspace.CutShort(err) {
 		return nil // its command never started
+	}
+	if workspace.OtherVersion(err) {
+		return sessions.ErrOtherVersion
 	}
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ func TestOwnDirsInACoveredHome(t *testing.T) {
 		f := &resolved{request: &request{req: &profiles.Request{}}, helpers: helpers, policy: &profiles.Policy{Home: home + below}}
 		f.req.Host.Home = home
 		f.dirs, _ = state.Find(func(string) string { return "" }, home+below)
-		return f.ownDirs()
+		return ownDirs(f)
 	}
 	require.NoError(t, own("/x"), "control")
 	require.NoError(t, helpers.Cover([]string{home}))

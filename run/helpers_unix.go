@@ -26,25 +26,25 @@ import (
 // ownDirs refuses directories of pccrun's, where a variable has put them into what an earlier run could write: the
 // user's profiles and all that is trusted lie there. Directories in the home of the user database were hidden from
 // each run. Those of another home were not, where that home was a workspace.
-func (f *resolved) ownDirs() error {
-	host := &f.req.Host
-	usual, err := state.Find(func(string) string { return "" }, f.policy.Home)
-	if err != nil || f.req.Resolved != nil {
+func ownDirs(r *resolved) error {
+	host := &r.req.Host
+	usual, err := state.Find(func(string) string { return "" }, r.policy.Home)
+	if err != nil || r.req.Resolved != nil {
 		return err
 	}
 	asked := []string{}
-	for _, dirs := range [...][2]string{{f.dirs.Config, usual.Config}, {f.dirs.State, usual.State}, {f.dirs.Cache, usual.Cache}} {
+	for _, dirs := range [...][2]string{{r.dirs.Config, usual.Config}, {r.dirs.State, usual.State}, {r.dirs.Cache, usual.Cache}} {
 		if dirs[0] != dirs[1] {
 			asked = append(asked, dirs[0])
 		}
 	}
-	if host.Home != "" && f.policy.Home != host.Home {
-		asked = append(asked, f.policy.Home)
+	if host.Home != "" && r.policy.Home != host.Home {
+		asked = append(asked, r.policy.Home)
 	}
 	asked = slices.DeleteFunc(asked, func(dir string) bool { // hidden from each run, whatever tree it lies in: the launcher's own, see [askgit.Git]
 		return strings.HasPrefix(dir, filepath.Join(host.Home, ".local/state/pccrun/git-"))
 	})
-	dir, err := f.helpers.Covered(asked...)
+	dir, err := r.helpers.Covered(asked...)
 	if err == nil && dir != "" {
 		err = fmt.Errorf("%s: sandboxed commands can write there", dir)
 	}
@@ -52,29 +52,29 @@ func (f *resolved) ownDirs() error {
 }
 
 // cover records what this run can write, for whoever looks for a program later, before root is given up.
-func (f *prepared) cover() error {
-	if f.req.Resolved != nil { // a place elsewhere, where nobody looks for one
+func (p *prepared) cover() error {
+	if p.req.Resolved != nil { // a place elsewhere, where nobody looks for one
 		return nil
 	}
-	if f.uid == 0 && f.native() {
+	if p.uid == 0 && p.native() {
 		if err := makeGitDir(); err != nil {
 			messages.Say("git cannot be asked when this run is over: " + messages.InWords(err))
 		}
 	}
-	if err := f.helpers.Cover(f.writes); err != nil {
+	if err := p.helpers.Cover(p.writes); err != nil {
 		return err
 	}
-	f.coverForOwners()
+	p.coverForOwners()
 	return nil
 }
 
 // coverForOwners records what root's run can write for those to whom it belongs: each looks only into his own record.
-func (f *prepared) coverForOwners() {
+func (p *prepared) coverForOwners() {
 	if os.Geteuid() != 0 {
 		return
 	}
 	trees := map[uint32][]string{}
-	for _, path := range f.writes {
+	for _, path := range p.writes {
 		if info, err := os.Stat(path); err == nil {
 			if st := info.Sys().(*syscall.Stat_t); st.Uid != 0 {
 				trees[st.Uid] = append(trees[st.Uid], path)
@@ -115,16 +115,16 @@ func makeGitDir() error {
 }
 
 // git asks git for this run.
-func (f *resolved) git() *askgit.Git {
-	return &askgit.Git{Programs: f.helpers.For(f.policy.Changes, messages.Say), Workspace: f.policy.Workspace, Dir: func() (string, error) {
-		if os.Getuid() != f.uid {
+func (r *resolved) git() *askgit.Git {
+	return &askgit.Git{Programs: r.helpers.For(r.policy.Changes, messages.Say), Workspace: r.policy.Workspace, Dir: func() (string, error) {
+		if os.Getuid() != r.uid {
 			return gitDir + "/" + strconv.Itoa(os.Getuid()), nil
 		}
-		root, err := state.Open(f.dirs.State, f.policy.Workspace) // beside the sessions, of which each keeps what runs wrote
+		root, err := state.Open(r.dirs.State, r.policy.Workspace) // beside the sessions, of which each keeps what runs wrote
 		if err == nil {
 			root.Close()
 		}
-		return f.dirs.State, err
+		return r.dirs.State, err
 	}}
 }
 

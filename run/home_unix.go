@@ -13,60 +13,70 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 )
 
+// home is what the command has for a home.
+type home struct {
+	*resolved
+	kept  *homes.Home         // nil: it is not persistent
+	seeds map[string]string   // what a home begins with that is gone at exit, by path
+	notes []string            // what the user should hear of it
+	stood map[string][]string // names in it, by directory, before the command
+}
+
 // openHome opens the home that the policy asks for, and copies into it what the profile says.
 // From then on no other run is kept out. A dry run makes none, and neither does one elsewhere.
-func (f *prepared) openHome() (err error) {
+func openHome(r *resolved) (m *home, err error) {
+	m = &home{resolved: r}
+	p := r.policy
 	switch {
-	case f.req.Resolved != nil: // elsewhere: they came along
-		f.seeds = f.req.Seeds
-		return nil
-	case f.Cloud:
-		f.seeds, f.homeNotes, err = homes.FilesElsewhere(f.policy)
-		return err
-	case f.req.DryRun:
-		return nil
-	case f.policy.FreshHome:
-		f.seeds, f.homeNotes = homes.Files(f.policy)
-		return nil
-	case f.policy.Decide(f.policy.Home).Access != profiles.Persist:
-		return nil
+	case r.req.Resolved != nil: // elsewhere: they came along
+		m.seeds = r.req.Seeds
+		return m, nil
+	case r.Cloud:
+		m.seeds, m.notes, err = homes.FilesElsewhere(p)
+		return m, err
+	case r.req.DryRun:
+		return m, nil
+	case p.FreshHome:
+		m.seeds, m.notes = homes.Files(p)
+		return m, nil
+	case p.Decide(p.Home).Access != profiles.Persist:
+		return m, nil
 	}
 	variant := ""
-	if f.policy.NoLogin {
+	if p.NoLogin {
 		variant = homes.NoLogin
 	}
-	source := f.policy.Source
-	if one := "built-in " + f.policy.Profile; slices.Contains(f.policy.Layers, one) {
+	source := p.Source
+	if one := "built-in " + p.Profile; slices.Contains(p.Layers, one) {
 		source = one // a profile of the user's in its place adds to it: `pccrun profile allow` does not give an agent another home
 	}
-	h, err := homes.Open(f.dirs.State, f.policy.Workspace, source+variant, f.policy.Profile+variant)
+	h, err := homes.Open(r.dirs.State, p.Workspace, source+variant, p.Profile+variant)
 	if err != nil {
-		return err
+		return m, err
 	}
 	if err = h.Clear(); err == nil {
-		err = h.Seed(f.policy)
+		err = h.Seed(p)
 	}
 	if err == nil {
-		err = f.gained(h)
+		err = m.gained(h)
 	}
 	if err == nil {
-		h.Layers, err = f.agentLayers(h)
+		h.Layers, err = m.agentLayers(h)
 	}
 	if err == nil {
 		err = h.Share()
 	}
 	if err != nil {
 		h.Close()
-		return err
+		return m, err
 	}
-	f.home = h
-	f.homeNotes = append(f.homeNotes, h.Notes...)
-	return nil
+	m.kept, m.notes = h, append(m.notes, h.Notes...)
+	return m, nil
 }
 
 // gained says where this run may do more than the one before, and finds programs in the home.
-func (f *prepared) gained(h *homes.Home) error {
-	more, program, err := h.Gains(homes.Rights(f.policy))
+func (m *home) gained(h *homes.Home) error {
+	more, program, err := h.Gains(homes.Rights(m.policy))
 	if err != nil || len(more) == 0 {
 		return err
 	}
@@ -75,14 +85,14 @@ func (f *prepared) gained(h *homes.Home) error {
 	if n := len(more) - most; n > 0 {
 		text += fmt.Sprintf(" and %d more", n)
 	}
-	f.homeNotes = append(f.homeNotes, "this run may do more than the last one here ("+text+"), and the home has a program of that run: "+strconv.Quote("~/"+program)+"; --fresh-home starts with a new home")
+	m.notes = append(m.notes, "this run may do more than the last one here ("+text+"), and the home has a program of that run: "+strconv.Quote("~/"+program)+"; --fresh-home starts with a new home")
 	return nil
 }
 
-// homeDir is what the plan mounts at ~.
-func (f *prepared) homeDir() *survey.Home {
-	if f.home == nil {
+// mounted is what the plan mounts at ~; nil for a home that is not persistent.
+func (m *home) mounted() *survey.Home {
+	if m.kept == nil {
 		return nil
 	}
-	return &survey.Home{Path: f.home.Path, Dev: f.home.Dev, Ino: f.home.Ino, Layers: f.home.Layers}
+	return &survey.Home{Path: m.kept.Path, Dev: m.kept.Dev, Ino: m.kept.Ino, Layers: m.kept.Layers}
 }

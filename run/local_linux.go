@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -15,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/events"
-	"github.com/pccrun/pccrun/internal/homes"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/internal/shell"
@@ -29,25 +29,28 @@ import (
 	"github.com/pccrun/pccrun/workspace/changes"
 )
 
-// onMachine is what a run has beside the rest if its provider is this machine.
+// onMachine is what a plan has beside the rest if its provider is this machine.
 type onMachine struct {
-	local   providers.LocalPlan // nil: it is elsewhere
-	machine providers.LocalRun  // once it has pid 1
-	stood   map[string][]string // names in the home, by directory, before the command
-
-	watched *survey.Guarded // what the command may write of this machine's
-	home    *homes.Home     // nil: it is not persistent
-
-	agentDirs workspace.MadeDirs
+	local     providers.LocalPlan // nil: it is elsewhere
+	watched   *survey.Guarded     // what the command may write of this machine's
 	undecided undecided.Findings
 }
 
+// ranHere is what a run has beside the rest if its provider is this machine.
+type ranHere struct {
+	machine providers.LocalRun // nil until nothing of it runs any more
+	denials *os.File           // in which the command reads of refusals, once it may run
+}
+
+// madeDirs are directories that a run makes in the workspace for itself.
+type madeDirs = workspace.MadeDirs
+
 // found takes a survey in: what the command may write.
-func (f *prepared) found(s *survey.Survey) {
-	f.mountUndecided(s)
-	f.watched = &survey.Guarded{
-		Policy: f.policy, Trees: append([]survey.Tree{{Query: s.Query, Found: s.Workspace}}, s.Trees...),
-		Writes: func(path string) bool { return f.policy.Decide(path).Access == profiles.Write },
+func (l *planner) found(p *planned, s *survey.Survey) {
+	l.mountUndecided(p, s)
+	p.watched = &survey.Guarded{
+		Policy: l.policy, Trees: append([]survey.Tree{{Query: s.Query, Found: s.Workspace}}, s.Trees...),
+		Writes: func(path string) bool { return l.policy.Decide(path).Access == profiles.Write },
 	}
 }
 
@@ -58,115 +61,124 @@ func who() (uid, gid int) {
 }
 
 // native reports whether the provider is this machine, and meets the flow at more points than others.
-func (f *request) native() bool { return f.Name == providers.Native }
+func (q *request) native() bool { return q.Name == providers.Native }
 
 // linuxNumber is a signal's number on Linux, by which providers know it.
 func linuxNumber(sig unix.Signal) int { return int(sig) }
 
-func (f *flow) takeTerminal(s *providers.Stdio) error { return f.relayTerminal(s) }
+func (o *output) takeTerminal(s *providers.Stdio) error { return o.relayTerminal(s) }
 
-func (f *prepared) isLocal() bool { return f.local != nil }
+func (p *planned) isLocal() bool { return p.local != nil }
 
 // examine asks the provider what the plan has to know.
-func (f *prepared) examine(s *providers.Survey, c providers.Command) (providers.Facts, error) {
-	if local, is := f.place.(providers.LocalProvider); is {
-		return local.ExamineFor(f.policy, s, c, f.host())
+func (l *planner) examine(s *providers.Survey, c providers.Command) (providers.Facts, error) {
+	if local, is := l.place.(providers.LocalProvider); is {
+		return local.ExamineFor(l.policy, s, c, l.host())
 	}
-	return f.ask()
+	return l.ask()
 }
 
-// prepareHere takes a plan in, and makes what it needs in the home.
-func (f *prepared) prepareHere() error {
-	local, is := f.plan.(providers.LocalPlan)
+// prepareHere takes in what a plan says of this machine, and makes what it needs in the home.
+func (l *planner) prepareHere(p *planned) error {
+	local, is := p.plan.(providers.LocalPlan)
 	if !is {
 		return nil
 	}
-	f.local = local
-	f.watched = local.Guarded()
-	if err := f.prepareHome(); err != nil {
+	p.local, p.watched = local, local.Guarded()
+	if err := l.home.prepare(local.HomeNeeds()); err != nil {
 		return err
 	}
 	return local.JudgeDescriptors()
 }
 
-// close takes away what is left of a run that has ended.
-func (f *request) close() {
-	if local, is := f.place.(providers.LocalProvider); is {
+// closePlace takes away what is left of a run that has ended.
+func closePlace(place providers.Provider) {
+	if local, is := place.(providers.LocalProvider); is {
 		local.Close()
 	}
 }
 
-// open makes what a run on this machine needs of its session.
-func (f *flow) open() error {
+// openHere makes what a run on this machine needs of its session.
+func openHere(f *flow) error {
 	uid, gid := who()
-	if f.kept != nil && f.uid == 0 {
-		if err := f.kept.file.Chown(uid, gid); err != nil {
+	if kept := f.output.kept; kept != nil && f.uid == 0 {
+		if err := kept.file.Chown(uid, gid); err != nil {
 			return err
 		}
 	}
-	if err := f.makeUpper(); err != nil || f.uid != 0 {
+	if err := f.upper.make(f.planned); err != nil || f.uid != 0 {
 		return err
 	}
 	return f.session.Hand(uid, gid) // what the launcher still writes there, it writes as the identity
 }
 
-// localStdio adds what the provider of this machine takes, which has the descriptors of this
-// process.
-func (f *flow) localStdio(s *providers.Stdio) error {
-	s.Terminal = &providers.Terminal{Relay: f.relay}
-	if f.kept != nil {
-		s.Log = f.kept
+// localStdio is what the provider of this machine takes, which has the descriptors of this process.
+func (f *flow) localStdio(s *providers.Stdio) (err error) {
+	s.Terminal = &providers.Terminal{Relay: f.output.relay}
+	if f.output.kept != nil {
+		s.Log = f.output.kept
 	}
 	s.Session.Path = f.session.Path()
-	if f.home != nil {
-		s.Session.HomeSize = f.home.Usage
+	if f.home.kept != nil {
+		s.Session.HomeSize = f.home.kept.Usage
 	}
-	if !f.upper {
-		return nil
+	if f.upper.kept {
+		s.Changes, err = f.session.Dir()
 	}
-	var err error
-	s.Changes, err = f.session.Dir()
 	return err
 }
 
-// makeUpper makes the directories that the plan's overlays need.
-func (f *flow) makeUpper() error {
-	layers := f.local.Layers()
+// make makes the directories that a plan's overlays need.
+func (u *overlays) make(p *planned) error {
+	layers := p.local.Layers()
 	if len(layers) == 0 {
 		return nil
 	}
-	session, err := f.session.Want(KeepUpper) // also if we are killed
+	session, err := u.session.Want(KeepUpper) // also if we are killed
 	if err != nil {
 		return err
 	}
-	record := &changes.Record{Workspace: f.policy.Workspace, Protect: f.watched.OverlayProtect(), Started: changes.Clock(), Layers: layers}
+	record := &changes.Record{Workspace: u.policy.Workspace, Protect: p.watched.OverlayProtect(), Started: changes.Clock(), Layers: layers}
 	var snapshot *os.Root
-	if f.req.From != "" {
-		if snapshot, err = OpenSnapshot(f.req.From); err != nil {
+	if u.req.From != "" {
+		if snapshot, err = OpenSnapshot(u.req.From); err != nil {
 			return err
 		}
 		defer snapshot.Close()
 	}
 	if err := changes.CreateUpper(session, record, snapshot); err != nil {
 		_ = changes.RemoveUpper(session) // the session may be kept for something else, on a disk that is full
-		return fmt.Errorf("session %s: %w", f.session.ID(), err)
+		return fmt.Errorf("session %s: %w", u.session.ID(), err)
 	}
-	f.lower = func(layer int) (*os.Root, error) { return os.OpenRoot(layers[layer].Path) } // until it is bound
-	f.upper, f.summarized = true, sync.OnceValues(f.summarizeUpper)
+	u.lower = func(layer int) (*os.Root, error) { return os.OpenRoot(layers[layer].Path) } // until it is bound
+	u.kept, u.summarized = true, sync.OnceValues(u.summarize)
 	return nil
 }
 
-// showsDenials reports whether the command has a file in which it reads of refusals.
-func (f *prepared) showsDenials() bool { return f.local != nil && f.local.ShowsDenials() }
+// denialsSink is the file in which the command reads of refusals, if it has one.
+func (f *flow) denialsSink() []events.Sink {
+	if f.local == nil || !f.local.ShowsDenials() {
+		return nil
+	}
+	sink := events.Denials(nil)
+	sink.Wanted = func() bool { return f.denials != nil }
+	sink.Open = func() (io.WriteCloser, error) {
+		if f.denials == nil {
+			return nil, events.ErrNotWanted
+		}
+		return f.denials, nil
+	}
+	return []events.Sink{sink}
+}
 
 // carryOut carries the plan out: on this machine in stages, see [providers.LocalPlan].
-func (f *flow) carryOut(ctx context.Context, stdio providers.Stdio) (result providers.Result, err error) {
+func (f *flow) carryOut(ctx context.Context, stdio providers.Stdio) (result providers.Result, came progress, err error) {
 	if f.local == nil {
-		return f.plan.(providers.Runner).Run(ctx, stdio, observer{f})
+		return f.carryOutElsewhere(ctx, stdio)
 	}
 	bound, err := f.local.Bind(stdio, observer{f})
 	if err != nil {
-		return result, err
+		return result, notStarted, err
 	}
 	var last interface{ Close() error } = bound
 	defer func() {
@@ -176,50 +188,48 @@ func (f *flow) carryOut(ctx context.Context, stdio providers.Stdio) (result prov
 			}
 		}
 	}()
-	f.lower = bound.Lower
-	if err = f.record(bound.Guarded()); err != nil {
-		return result, err
+	f.upper.lower = bound.Lower
+	if err = f.record(bound); err != nil {
+		return result, notStarted, err
 	}
 	run, err := bound.Clone()
 	if err != nil {
-		return result, err
+		return result, notStarted, err
 	}
-	f.machine, last = run, run
+	last = run
 	pid, groups := run.Process()
-	if err = cmp.Or(f.addToRecord(strconv.Itoa(pid)+"\n"), ctx.Err()); err != nil {
-		return result, err
+	if err = cmp.Or(f.guard.addToRecord(strconv.Itoa(pid)+"\n"), ctx.Err()); err != nil {
+		return result, notStarted, err
 	}
 	answers, err := run.Connect()
 	if err != nil {
-		return result, err
+		return result, notStarted, err
 	}
 	if err = run.Go(); err != nil {
-		return result, err
+		return result, notStarted, err
 	}
-	f.unguarded = true // the command may run
 	f.weakened(answers)
 	warnings, err := run.Attend()
 	for _, w := range warnings {
-		observer{f}.Warning(w)
+		f.warn(w, w.Text)
 	}
 	if err == nil {
 		f.denials = run.Denials()
-		err = f.guard(run)
+		err = f.guard.watch(run)
 	}
 	if err != nil {
-		return result, err
+		return result, unguarded, err
 	}
-	f.unguarded = false
 	f.watchHere(pid, groups)
 	alone := run.Follow(ctx, f.signals)
-	f.killed = f.stop() // from here on the signals are for the post-run check
 	patience := time.Duration(0)
-	if !alone || f.killed { // whoever wanted the end does not wait for a reader that takes nothing
+	killed := f.stop()    // from here on the signals are for the post-run check
+	if killed || !alone { // whoever wanted the end does not wait for a reader that takes nothing
 		messages.Hurry()
 		patience = time.Second
 	}
 	if err := run.Drain(patience); err != nil {
-		observer{f}.Warning(events.Warning{Text: messages.InWords(err)})
+		f.warn(events.Warning{Text: messages.InWords(err)}, messages.InWords(err))
 	}
 	f.checkHere(run)
 	last = nil
@@ -227,16 +237,19 @@ func (f *flow) carryOut(ctx context.Context, stdio providers.Stdio) (result prov
 	for _, e := range notes {
 		f.log.Emit(e)
 	}
-	return result, err
+	f.machine = run
+	return result, followed, err
 }
 
-// record writes down what stands where the command may write, while pid 1 may be at work already.
-func (f *flow) record(g *survey.Guarded) error {
-	f.watched = g // as root it has descriptors by now
-	if err := f.recordUnfinished(); err != nil {
+// record writes down what stands where the command may write, while pid 1 may be at work already, and makes the directories
+// on which the plan mounts what is undecided.
+func (f *flow) record(bound providers.Bound) error {
+	f.guard.watched = bound.Guarded() // as root it has descriptors by now
+	if err := f.guard.recordUnfinished(); err != nil {
 		return err
 	}
-	if err := f.makeStubs(); err != nil {
+	if err := f.undecided.MakeStubs(f.guard.addToRecord); err != nil {
+		f.planner.held = errors.Is(err, unix.EEXIST) // then another run has it, which the next plan sees
 		return err
 	}
 	return f.caught.interrupted()
@@ -274,16 +287,17 @@ func (f *flow) watchHere(pid int, groups []string) {
 
 // checkHere checks what the run left, while what is private to it still stands.
 func (f *flow) checkHere(run providers.LocalRun) {
-	f.kept.tell()
-	f.guarded.refused = run.Refused()
-	f.left = f.lookBack()
-	f.leaveHome()
-	f.lost(run)
-	f.removeAgentDirs()
-	if f.upper {
-		_, _ = f.summarized() // what goes wrong settleUpper says
+	f.output.kept.tell()
+	f.left = append(f.left, f.guard.check(run.Refused())...)
+	if text, hint := f.home.left(f.local.HomeNeeds()); text != "" {
+		f.warn(events.Warning{Text: text, Hint: hint}, text)
 	}
-	f.settled()
+	f.lost(run)
+	f.planner.removeAgentDirs()
+	if f.upper.kept {
+		_, _ = f.upper.summarized() // what goes wrong report says
+	}
+	f.guard.removeRecord()
 }
 
 // maxWithheld bounds the variables that are named at exit.
@@ -291,7 +305,8 @@ const maxWithheld = 10
 
 // withheld names the variables that look like secrets and were not passed, where the policy wants
 // to hear of attempts. Whether the command looked for them nobody can tell: it reads its memory.
-func (f *flow) withheld() {
+func (e *ended) withheld() {
+	f := e.flow
 	if f.local == nil || !f.policy.Attempts {
 		return
 	}
@@ -312,8 +327,9 @@ func (f *flow) withheld() {
 
 // sayHidden prints which services of this machine the command has asked for, and what one that has failed could not see
 // of what it names.
-func (f *flow) sayHidden(end *providers.Result) {
-	if f.local == nil {
+func (e *ended) sayHidden() {
+	f, end := e.flow, e.result
+	if f.machine == nil {
 		return
 	}
 	failed := end.Code != 0 && !end.TimedOut && !end.Killed

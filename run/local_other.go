@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/homes"
 	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/internal/terminal"
@@ -18,37 +19,40 @@ import (
 // What of the flow is Linux's has nothing to do here: no launcher has files open for its command, and
 // nothing is quarantined by watching.
 
-type onMachine struct {
-	layout *survey.Layout
-	home   *homes.Home // nil: it is not persistent
-}
+type onMachine struct{ layout *survey.Layout }
+
+type ranHere struct{}
+
+type madeDirs struct{}
 
 func who() (uid, gid int) { return os.Getuid(), os.Getgid() }
 
 func (f *flow) listen()                           {} // no exec: see exec_linux.go
-func (f *request) native() bool                   { return false }
-func (f *prepared) isLocal() bool                 { return false }
-func (f *prepared) showsDenials() bool            { return false }
-func (f *prepared) prepareHere() error            { return nil }
-func (f *request) close()                         {}
-func (f *flow) open() error                       { return nil }
+func (q *request) native() bool                   { return false }
+func (p *planned) isLocal() bool                  { return false }
+func (l *planner) prepareHere(*planned) error     { return nil }
+func closePlace(providers.Provider)               {}
+func openHere(*flow) error                        { return nil }
 func (f *flow) localStdio(*providers.Stdio) error { return nil }
-func (f *flow) withheld()                         {}
-func (f *prepared) sayUndecided()                 {}
-func (f *flow) removeStubs()                      {}
-func (f *flow) sayHidden(*providers.Result)       {}
+func (e *ended) withheld()                        {}
+func (p *prepared) sayUndecided()                 {}
+func (g *guarded) removeStubs()                   {}
+func (e *ended) sayHidden()                       {}
 
 // found takes a survey in.
-func (f *prepared) found(s *survey.Survey) { f.layout = s.Layout }
+func (l *planner) found(p *planned, s *survey.Survey) { p.layout = s.Layout }
 
 // carryOut carries the plan out.
-func (f *flow) carryOut(ctx context.Context, stdio providers.Stdio) (providers.Result, error) {
-	return f.plan.(providers.Runner).Run(ctx, stdio, observer{f})
+func (f *flow) carryOut(ctx context.Context, stdio providers.Stdio) (providers.Result, progress, error) {
+	return f.carryOutElsewhere(ctx, stdio)
 }
 
-func (f *prepared) examine(*providers.Survey, providers.Command) (providers.Facts, error) {
-	return f.ask()
+func (l *planner) examine(*providers.Survey, providers.Command) (providers.Facts, error) {
+	return l.ask()
 }
+
+// denialsSink is for Linux: nowhere else a command reads of refusals.
+func (f *flow) denialsSink() []events.Sink { return nil }
 
 // linuxNumber is a signal's number on Linux, by which providers know it.
 func linuxNumber(sig unix.Signal) int {
@@ -67,28 +71,28 @@ func linuxNumber(sig unix.Signal) int {
 	return int(sig)
 }
 
-func (f *flow) guard(any) error { return nil }
-func (f *flow) leaveRecord()    {}
+func (g *guarded) watch(any) error { return nil }
+func (g *guarded) leaveRecord()    {}
 
 // giveBack ends the use of the home: a renewed login stays in it.
-func (f *flow) giveBack() {
-	if f.home != nil {
-		f.home.Close()
+func (m *home) giveBack(bool) {
+	if m.kept != nil {
+		m.kept.Close()
 	}
 }
 
 // takeTerminal names the user's terminal, of which the provider of this machine gives the command one
 // of its own.
-func (f *flow) takeTerminal(s *providers.Stdio) error {
-	if f.Name != providers.Native {
-		return f.relayTerminal(s)
+func (o *output) takeTerminal(s *providers.Stdio) error {
+	if o.Name != providers.Native {
+		return o.relayTerminal(s)
 	}
-	f.terminal = new(relayedTerminal)
+	o.terminal = new(relayedTerminal)
 	s.In, s.Out, s.Err = os.Stdin, os.Stdout, os.Stderr
-	s.Terminal, _ = userTerminal(f.req.Host.Getenv("TERM"))
-	s.Terminal.Relay = func(o terminal.Options) (*terminal.Relay, error) {
-		o.Terminal = int(os.Stdout.Fd())
-		return f.relay(o)
+	s.Terminal, _ = userTerminal(o.req.Host.Getenv("TERM"))
+	s.Terminal.Relay = func(options terminal.Options) (*terminal.Relay, error) {
+		options.Terminal = int(os.Stdout.Fd())
+		return o.relay(options)
 	}
 	return nil
 }
@@ -105,7 +109,7 @@ func stopSelf() {
 func pending(unix.Signal) bool { return false }
 
 // The directories of an agent's own are layers, which Linux alone has.
-func (f *prepared) makeAgentDirs()   {}
-func (f *prepared) removeAgentDirs() {}
+func (l *planner) makeAgentDirs()   {}
+func (l *planner) removeAgentDirs() {}
 
-func (f *prepared) agentLayers(*homes.Home) (map[string]string, error) { return nil, nil }
+func (m *home) agentLayers(*homes.Home) (map[string]string, error) { return nil, nil }

@@ -5,10 +5,11 @@ package run
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,8 +38,8 @@ const (
 	notFound      = 127
 )
 
-// FailRun prints why a run did not begin, and returns the status that says so.
-func FailRun(err error) int {
+// PrintRefusal prints why a command is not run, and returns the exit status that says so.
+func PrintRefusal(err error) int {
 	var several providers.MissingErrors
 	if errors.As(err, &several) {
 		last := len(several) - 1
@@ -47,41 +48,73 @@ func FailRun(err error) int {
 		}
 		return messages.Fail(messages.InWords(several[last]), several.Hint()) // one hint for all
 	}
-	hint := profiles.Hint(err)
+	for _, one := range profiles.Mistakes(err) {
+		fix := profiles.Hint(one)
+		switch {
+		case fix != "":
+		case errors.Is(one, state.ErrUnsafe):
+			fix = UnsafeHint
+		case errors.Is(one, unix.EMFILE):
+			fix = pinnedHint
+		}
+		messages.Fail(messages.InWords(one), fix)
+	}
 	var absent *survey.ErrNotFound
 	var exec *providers.ExecError
-	code := messages.Refused
 	switch {
 	case errors.As(err, &absent):
-		code = execStatus(absent.Err)
+		return execStatus(absent.Err)
 	case errors.As(err, &exec):
-		code = execStatus(exec.Err)
-	case hint == "" && errors.Is(err, state.ErrUnsafe):
-		hint = UnsafeHint
-	case hint == "" && errors.Is(err, unix.EMFILE):
-		hint = pinnedHint
-	case hint == "":
-		return messages.FailWith(err)
+		return execStatus(exec.Err)
 	}
-	messages.Fail(messages.InWords(err), hint)
-	return code
+	return messages.Refused
 }
 
 // pinnedHint is for a launch that had no descriptor left.
 const pinnedHint = "raise the hard limit of open files (ulimit -Hn): a launch opens each file that it protects"
 
-// refused writes to the events why the command was not run, and returns the status.
-func (f *flow) refused(code int, err error) int {
-	if f.log != nil {
+// refuse ends a run whose command has not run, or of whose end nothing is known: it prints why, unless a signal ends the
+// run, by which pccrun then goes, writes that to the events, and returns the exit status.
+func (f *flow) refuse(err error) int {
+	var interrupted *interruptedError
+	code := 0
+	if !errors.As(err, &interrupted) {
+		code = PrintRefusal(err)
+	} else if code = 128 + int(interrupted.signal); f.session != nil {
+		f.session.Drop(sessions.LogName) // nothing was printed
+	}
+	if f.log == nil {
+		if f.session != nil {
+			_ = f.session.End(code) // it had begun: on a busy machine it is there by now
+		}
+		f.request.writeRefusal(code, err)
+	} else {
 		f.logPlan()
 		f.log.Emit(refusedEvent(err))
 		f.refusal = err.Error()
-		return f.finish(code, nil)
+		code = (&ended{flow: f}).finish(code)
 	}
-	if f.session != nil {
-		_ = f.session.End(code) // it had begun: on a busy machine it is there by now
+	if interrupted != nil {
+		closePlace(f.place)
+		f.planner.removeAgentDirs()
+		endBy(interrupted.signal)
 	}
-	return f.request.refused(code, err)
+	return code
+}
+
+// discard ends the session of a run that another provider takes over, which says what is wrong
+// there.
+func (f *flow) discard() {
+	if f.session == nil {
+		return
+	}
+	f.session.Drop(sessions.LogName)
+	f.upper.kept = false
+	f.upper.report()
+	if f.log != nil {
+		_ = f.log.Close(time.Second)
+	}
+	_ = errors.Join(f.session.Settle(), f.session.End(messages.Refused))
 }
 
 func refusedEvent(err error) events.Refused {
@@ -93,14 +126,21 @@ func refusedEvent(err error) events.Refused {
 	return e
 }
 
-// refused is the same before there is a session.
-func (q *request) refused(code int, err error) int {
+// refuse is the same before there is a session.
+func (q *request) refuse(err error) int {
+	code := PrintRefusal(err)
+	q.writeRefusal(code, err)
+	return code
+}
+
+// writeRefusal writes to the events that were asked for why the command is not run.
+func (q *request) writeRefusal(code int, err error) {
 	if q.req.Events == "" || q.req.DryRun {
-		return code
+		return
 	}
 	sink, bad := events.Target(q.req.Events, q.workspace)
 	if bad != nil {
-		return code // which is the error that was printed, or the lesser one
+		return // which is the error that was printed, or the lesser one
 	}
 	log := events.NewLog(sessions.NewID(time.Now()), sink)
 	log.Emit(events.Start{Version: q.program.Version, Pid: os.Getpid(), Argv: events.Redact(os.Args), Provider: q.Name})
@@ -109,7 +149,6 @@ func (q *request) refused(code int, err error) int {
 	if bad := log.Close(time.Second); bad != nil {
 		messages.Say(bad.Error())
 	}
-	return code
 }
 
 func execStatus(err error) int {
@@ -119,8 +158,37 @@ func execStatus(err error) int {
 	return notExecutable
 }
 
+// report says how the command ended, ends the session, and returns the exit status.
+func (e *ended) report() int {
+	f := e.flow
+	switch {
+	case e.cause != nil && e.came == unguarded:
+		return e.finish(messages.Fail(messages.InWords(e.cause)))
+	case e.cause != nil:
+		return f.refuse(e.cause)
+	}
+	code := e.status()
+	e.survivors()
+	if f.output.asker != nil && f.output.asker.Failed() != nil {
+		messages.Say("flag --ask: the answer was not saved: " + f.output.asker.Failed().Error())
+	}
+	e.withheld()
+	e.sayHidden()
+	if relay := f.caught.relay.Load(); relay != nil && relay.Clipped() && !f.req.Quiet {
+		messages.Say("clipboard: what the command wrote to it was filtered; select the text on the screen instead")
+	}
+	code = e.finish(code)
+	f.home.giveBack(f.isLocal())
+	if interrupted := e.killed || e.result.Signal == int(unix.SIGINT); interrupted && f.isLocal() && code == 128+int(unix.SIGINT) {
+		closePlace(f.place)
+		f.caught.endBy(unix.SIGINT) // a shell that runs us in a loop goes by that, and not by the status
+	}
+	return code
+}
+
 // status is what pccrun exits with.
-func (f *flow) status(end *providers.Result, killed bool) int {
+func (e *ended) status() int {
+	f, end := e.flow, e.result
 	if end.Outlived() {
 		messages.Fail(fmt.Sprintf("out of memory: the limit is %s, and the kernel killed %d processes", messages.Mebibytes(f.policy.Resources.Memory.Value), end.Kills), "--memory SIZE sets the limit")
 	}
@@ -144,7 +212,7 @@ func (f *flow) status(end *providers.Result, killed bool) int {
 	case end.TimedOut:
 		messages.Say("timed out after " + f.policy.Resources.Deadline().String())
 		return timedOut
-	case killed:
+	case e.killed:
 		return 128 + int(unix.SIGINT)
 	case end.Signal != 0:
 		return 128 + end.Signal
@@ -162,17 +230,7 @@ func (f *flow) openLog() error {
 		}
 		sinks = append(sinks, sink)
 	}
-	if f.showsDenials() {
-		sink := events.Denials(nil)
-		sink.Wanted = func() bool { return f.denials != nil }
-		sink.Open = func() (io.WriteCloser, error) {
-			if f.denials == nil {
-				return nil, events.ErrNotWanted
-			}
-			return f.denials, nil
-		}
-		sinks = append(sinks, sink)
-	}
+	sinks = append(sinks, f.denialsSink()...)
 	f.log = events.NewLog(f.session.ID(), sinks...)
 	start := events.Start{
 		Version: f.program.Version, Pid: os.Getpid(), Argv: events.Redact(os.Args), Workspace: f.policy.Workspace, WorkDir: f.workDir,
@@ -180,6 +238,19 @@ func (f *flow) openLog() error {
 	}
 	f.log.Emit(start)
 	return nil
+}
+
+// changeList is what the run changed, once it was looked at.
+type changeList struct {
+	changes sync.Mutex // over left while the command runs
+	left    []events.Change
+}
+
+// printed is what was reported already, and is not reported again.
+type printed struct {
+	printedDenial atomic.Pointer[string] // the first refusal of the network, as it was printed when it happened; "" if it was not
+	planLogged    bool                   // see logPlan
+	refusal       string                 // why the run was refused
 }
 
 // logPlan writes down what is kept of the policy, once: when the sandbox stands,
@@ -194,23 +265,22 @@ func (f *flow) logPlan() {
 		plan.Guarantees = append(plan.Guarantees, events.Guarantee{Name: string(a.Guarantee), State: a.State.String(), Mechanism: a.Mechanism, Cause: a.Cause})
 	}
 	f.log.Emit(plan)
-	for _, w := range f.allWarnings() {
+	for _, w := range f.said {
 		f.log.Emit(events.Warning{Text: w})
 	}
 }
 
 // finish writes the last events, prints what was denied, and ends the session.
-func (f *flow) finish(code int, end *providers.Result) int {
-	f.left = append(f.left, f.lookBack()...) // of a run that was ended before it was followed
-	if f.guarded.failed {
+func (e *ended) finish(code int) int {
+	f, end := e.flow, e.result
+	if f.guard.failed {
 		code = messages.Refused // a promise was not kept: no status of the command's says that
 	}
-	if f.upper && end != nil {
-		if _, err := f.summarized(); err != nil {
-			code = messages.Refused // the same: settleUpper says why
+	if f.upper.kept && end != nil {
+		if _, err := f.upper.summarized(); err != nil {
+			code = messages.Refused // the same: report says why
 		}
 	}
-	f.settled()
 	total, distinct := f.log.Denied()
 	exit := events.Exit{Code: code, Denials: total, Changed: f.left}
 	if end != nil {
@@ -231,7 +301,7 @@ func (f *flow) finish(code int, end *providers.Result) int {
 	if total > 0 {
 		f.session.Keep("denials")
 		if !f.req.Quiet && !f.req.Learn { // which prints all of them
-			f.sayDenied(distinct)
+			sayDenied(distinct, f.printedDenial.Load())
 		}
 	}
 	for i, line := range f.unreached.lines() {
@@ -243,7 +313,7 @@ func (f *flow) finish(code int, end *providers.Result) int {
 		}
 	}
 	f.log.Emit(exit)
-	f.settleUpper()
+	f.upper.report()
 	err := errors.Join(f.session.Settle(), f.log.Close(time.Second), f.session.End(code))
 	if err != nil && !f.req.Quiet {
 		last := f.refusal // what kept the session from being written is found by each who ends it
@@ -254,23 +324,24 @@ func (f *flow) finish(code int, end *providers.Result) int {
 			last = line
 		}
 	}
-	f.sayResume()
+	f.output.sayResume()
 	return code
 }
 
 // survivors makes a refusal of each process that wanted to outlive the command.
 // Where a signal has ended the command it is about to end the others too.
-func (f *flow) survivors(end *providers.Result) {
-	if end == nil || end.Signal != 0 || end.Code > 128 {
+func (e *ended) survivors() {
+	end := e.result
+	if end.Signal != 0 || end.Code > 128 {
 		return
 	}
 	for _, name := range end.Survivors {
-		f.log.Emit(events.Denial{Guarantee: string(profiles.ProcNoSurvivors), What: atExit + name})
+		e.flow.log.Emit(events.Denial{Guarantee: string(profiles.ProcNoSurvivors), What: atExit + name})
 	}
 }
 
-// sayDenied sums the refusals up, each with what would allow it.
-func (f *flow) sayDenied(distinct []events.DenialCount) {
+// sayDenied sums the refusals up, each with what would allow it, but for the one that was printed already.
+func sayDenied(distinct []events.DenialCount, printed *string) {
 	const most = 10
 	distinct = slices.DeleteFunc(distinct, func(d events.DenialCount) bool { return PrintedApart(d.Denial) })
 	for i, d := range distinct {
@@ -278,7 +349,7 @@ func (f *flow) sayDenied(distinct []events.DenialCount) {
 			messages.Say(fmt.Sprintf("denied: %d more, see pccrun logs --denied", len(distinct)-most))
 			break
 		}
-		if text := DeniedText(d.Denial, d.Count); f.printedDenial.Load() == nil || text != *f.printedDenial.Load() {
+		if text := DeniedText(d.Denial, d.Count); printed == nil || text != *printed {
 			messages.Say(text)
 		}
 	}

@@ -25,10 +25,14 @@ import (
 
 // A guarded run is checked when it has ended: by the next pccrun, if this one was killed.
 type guarded struct {
+	*opened
+	*planned
 	record     *postrun.Record
 	unfinished *sessions.Unfinished
 	failed     bool // the post-run check was not finished
 }
+
+func newGuarded(o *opened, p *planned) guarded { return guarded{opened: o, planned: p} }
 
 // An unfinishedRun is what the next pccrun needs for that.
 type unfinishedRun struct {
@@ -55,8 +59,8 @@ func postRunRules(p *profiles.Policy, ask workspace.AskGit) postrun.Rules {
 }
 
 // recordUnfinished takes in what stands where the command may write, and writes it down.
-func (f *flow) recordUnfinished() error {
-	p := f.policy
+func (g *guarded) recordUnfinished() error {
+	p := g.policy
 	if len(p.Protect) == 0 {
 		return nil
 	}
@@ -72,20 +76,20 @@ func (f *flow) recordUnfinished() error {
 			add(r.Path)
 		}
 	}
-	if own := f.layout.OwnGit; own != "" {
+	if own := g.layout.OwnGit; own != "" {
 		roots = append(roots, own)
 	}
-	run := &unfinishedRun{Session: f.session.ID(), Started: time.Now(), Policy: profiles.Policy{
+	run := &unfinishedRun{Session: g.session.ID(), Started: time.Now(), Policy: profiles.Policy{
 		Home: p.Home, Workspace: p.Workspace, Files: p.Files, Tighten: p.Tighten, Protect: p.Protect, Opened: p.Opened, Without: p.Without,
 	}}
 	var err error
 	var text bytes.Buffer
-	if run.Record, err = postrun.Take(roots, postRunRules(p, f.git().Ask)); err == nil {
+	if run.Record, err = postrun.Take(roots, postRunRules(p, g.git().Ask)); err == nil {
 		err = gob.NewEncoder(&text).Encode(run)
 	}
 	var unfinished *sessions.Unfinished
 	if err == nil {
-		unfinished, err = sessions.In(f.dirs.State).WriteUnfinished(run.Session, text.Bytes())
+		unfinished, err = sessions.In(g.dirs.State).WriteUnfinished(run.Session, text.Bytes())
 	}
 	if err != nil && slices.Contains(p.AllowMissing, profiles.FSProtect) {
 		return nil
@@ -93,29 +97,27 @@ func (f *flow) recordUnfinished() error {
 	if err != nil {
 		return noRecord(err)
 	}
-	f.guarded.record, f.guarded.unfinished = run.Record, unfinished
+	g.record, g.unfinished = run.Record, unfinished
 	return nil
 }
 
-// lookBack looks at what the run left, and says what was found.
-func (f *flow) lookBack() (list []events.Change) {
-	g := &f.guarded
-	record := g.record
-	if g.record = nil; record == nil {
+// check makes the post-run check, and reports what it found.
+func (g *guarded) check(any) (list []events.Change) {
+	if g.record == nil {
 		return nil
 	}
-	found, err := record.Check(func() (*os.Root, error) { return f.session.Want(KeepChanges) })
+	found, err := g.record.Check(func() (*os.Root, error) { return g.session.Want(KeepChanges) })
 	if err != nil {
 		messages.Say("post-run check: " + messages.InWords(err))
-		f.log.Emit(events.Warning{Text: messages.InWords(err)})
+		g.log.Emit(events.Warning{Text: messages.InWords(err)})
 		g.unfinished, g.failed = nil, true // the record stays: the next pccrun tries again
 	}
 	for _, c := range found {
-		f.log.Emit(events.Changed{Path: c.Path, Kind: string(c.Kind), What: c.What, Why: c.Why})
-		list = append(list, events.Change{Path: Within(f.policy.Workspace, c.Path), Kind: string(c.Kind)})
+		g.log.Emit(events.Changed{Path: c.Path, Kind: string(c.Kind), What: c.What, Why: c.Why})
+		list = append(list, events.Change{Path: messages.Within(g.policy.Workspace, c.Path), Kind: string(c.Kind)})
 	}
-	if !f.req.Quiet && len(found) > 0 {
-		sayFindings(found, f.policy, f.policy.Workspace, f.session.ID())
+	if !g.req.Quiet && len(found) > 0 {
+		sayFindings(found, g.policy, g.policy.Workspace, g.session.ID())
 	}
 	return list
 }
@@ -130,7 +132,7 @@ func readUnfinished(text string) (*unfinishedRun, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read the unfinished-run record: %w", err)
 	case run.Record == nil || !strings.HasPrefix(rest, unfinishedBy):
-		return nil, errors.New("the unfinished-run record is of another version")
+		return nil, sessions.ErrOtherVersion
 	}
 	return run, nil
 }

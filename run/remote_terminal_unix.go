@@ -60,14 +60,14 @@ func (s *relayedTerminal) close() {
 }
 
 // relayTerminal gives the command a terminal of its own.
-func (f *flow) relayTerminal(s *providers.Stdio) error {
-	relayed, err := openRelayed(f.req.Host.Getenv("TERM"), f.kept)
+func (o *output) relayTerminal(s *providers.Stdio) error {
+	relayed, err := openRelayed(o.req.Host.Getenv("TERM"), o.kept)
 	if err != nil {
 		return err
 	}
-	f.terminal = relayed
-	if f.asker != nil {
-		f.asker.At(relayed.relay)
+	o.terminal = relayed
+	if o.asker != nil {
+		o.asker.At(relayed.relay)
 	}
 	s.In, s.Out, s.Err, s.Terminal = relayed.slave, relayed.slave, relayed.slave, relayed.terminal
 	return nil

@@ -46,22 +46,22 @@ func (t *tail) Write(b []byte) (int, error) {
 }
 
 // overhear has the end of what an agent prints kept, where its home is there in the next run.
-func (f *flow) overhear(o *terminal.Options) {
-	if f.home != nil && resumes[path.Base(f.req.Command[0])] != "" {
-		f.tail = &tail{next: o.Log}
-		o.Log = f.tail
+func (o *output) overhear(options *terminal.Options) {
+	if o.resumes && resumes[path.Base(o.req.Command[0])] != "" {
+		o.tail = &tail{next: options.Log}
+		options.Log = o.tail
 	}
 }
 
 // sayResume says what the agent has said of its conversation, for a sandbox.
-func (f *flow) sayResume() {
-	if f.tail == nil || f.req.Quiet {
+func (o *output) sayResume() {
+	if o.tail == nil || o.req.Quiet {
 		return
 	}
-	f.tail.mu.Lock()
-	text := regexp.MustCompile(`\x1b(\[[0-?]*[ -/]*[@-~]|[ -/]*[0-Z\\^-~])`).ReplaceAllString(string(f.tail.text), "")
-	f.tail.mu.Unlock()
-	found := regexp.MustCompile(`\b`+resumes[path.Base(f.req.Command[0])]).FindAllStringSubmatch(text, -1)
+	o.tail.mu.Lock()
+	text := regexp.MustCompile(`\x1b(\[[0-?]*[ -/]*[@-~]|[ -/]*[0-Z\\^-~])`).ReplaceAllString(string(o.tail.text), "")
+	o.tail.mu.Unlock()
+	found := regexp.MustCompile(`\b`+resumes[path.Base(o.req.Command[0])]).FindAllStringSubmatch(text, -1)
 	if len(found) == 0 {
 		return
 	}
@@ -69,5 +69,5 @@ func (f *flow) sayResume() {
 	if i := slices.Index(os.Args, "--"); i != 1 { // one may have a secret
 		flags = " [the same flags]"
 	}
-	messages.Say("in a sandbox: pccrun" + flags + " -- " + shell.Quote(f.req.Command[0]) + " " + strings.Join(found[len(found)-1][1:], " "))
+	messages.Say("in a sandbox: pccrun" + flags + " -- " + shell.Quote(o.req.Command[0]) + " " + strings.Join(found[len(found)-1][1:], " "))
 }

@@ -10,7 +10,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/programs"
@@ -70,9 +69,6 @@ func Dirs() (state.Dirs, error) {
 func Programs(host *profiles.Host, stateDir string) *programs.Finder {
 	return &programs.Finder{Home: host.Home, Records: programs.Records(host.Home, stateDir), NoTrust: !programs.HasHome(host.Home), Environ: host.Environ, Note: messages.Say}
 }
-
-// Within returns a path as one in the workspace, if it is.
-func Within(root, path string) string { return strings.TrimPrefix(path, root+"/") }
 
 // PathsChanged is one count for the end of a run and for diff: of files and directories.
 func PathsChanged(n int) string {

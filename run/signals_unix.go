@@ -32,10 +32,10 @@ const impatience = 300 * time.Millisecond
 
 // A catcher has the signals to pccrun from the moment a launch makes what would be
 // left. Until the command runs the first ends the launch in order
-// ([catcher.interrupted]); then they are passed on ([flow.forward]).
+// ([catcher.interrupted]); then they are passed on ([catcher.forward]).
 type catcher struct {
 	signals chan os.Signal
-	forced  bool // see [flow.forward]
+	forced  bool // see [catcher.forward]
 
 	mu     sync.Mutex
 	to     func(unix.Signal) // whom they are passed on to; nil until then
@@ -163,8 +163,8 @@ func endBy(sig unix.Signal) {
 	os.Exit(128 + int(sig))
 }
 
-// forward passes the signals that were caught on; f.stop ends that, and says
-// whether a second Ctrl-C ended the run.
+// forward passes the signals that were caught on to the command; stop ends that, and says
+// whether a second Ctrl-C ended the run, by kill.
 //
 // A second INT within five seconds ends everything, unless pccrun was started so that it
 // ignores INT, as a shell that controls no jobs starts what it puts in its background: that
@@ -175,13 +175,13 @@ func endBy(sig unix.Signal) {
 // When the command is gone, the first that would end us is held until that is done:
 // who presses Ctrl-C until a program ends presses it once too often, and what the
 // command made would be lost. A second ends us.
-func (f *flow) forward(stops bool) {
+func (c *catcher) forward(to chan<- int, kill func(), stops bool) (stop func() bool) {
 	var mu sync.Mutex
 	var killed, over, held bool
 	var last time.Time
 	send := func(sig unix.Signal) {
 		select {
-		case f.signals <- linuxNumber(sig):
+		case to <- linuxNumber(sig):
 		default: // who takes none of sixteen takes no more
 		}
 	}
@@ -215,20 +215,20 @@ func (f *flow) forward(stops bool) {
 			return
 		}
 		if over {
-			f.caught.endBy(sig)
+			c.endBy(sig)
 			return
 		}
 		switch {
-		case sig == unix.SIGINT && f.caught.forced && time.Since(last) < twice:
+		case sig == unix.SIGINT && c.forced && time.Since(last) < twice:
 			killed = true
-			f.cancel()
+			kill()
 		case sig == unix.SIGTSTP:
 			if resumed() {
 				return
 			}
 			// The command leads an orphaned group, which ignores TSTP.
 			send(unix.SIGSTOP)
-			for i := 0; len(f.signals) > 0 && i < 100; i++ { // the provider takes it first: it stops with us
+			for i := 0; len(to) > 0 && i < 100; i++ { // the provider takes it first: it stops with us
 				time.Sleep(settled)
 			}
 			time.Sleep(settled)
@@ -244,13 +244,13 @@ func (f *flow) forward(stops bool) {
 		}
 	}
 	if stops {
-		signal.Notify(f.caught.signals, unix.SIGTSTP, unix.SIGCONT)
+		signal.Notify(c.signals, unix.SIGTSTP, unix.SIGCONT)
 		signal.Notify(continued, unix.SIGCONT)
 	}
-	f.caught.hand(pass)
+	c.hand(pass)
 	// The goroutine and the handlers stay: to take a handler back costs two
 	// switches of threads, and the process is about to end.
-	f.stop = func() bool {
+	return func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		over = true

@@ -9,7 +9,27 @@ import (
 
 	"github.com/pccrun/pccrun/internal/terminal"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/run/ask"
 )
+
+// output is what becomes of what the command prints.
+type output struct {
+	*opened
+	asker    *ask.Asker
+	caught   *catcher
+	resumes  bool             // what the command says of its conversation holds for the next run
+	kept     *transcript      // of what the command prints, if that is wanted
+	tail     *tail            // see overhear
+	terminal *relayedTerminal // nil: the command has no terminal, or the provider has taken the user's
+}
+
+// close ends what is relayed, and the transcript where the provider is not this machine, which ends it before its check.
+func (o *output) close(local bool) {
+	o.terminal.close()
+	if !local {
+		o.kept.tell()
+	}
+}
 
 // stdio gives the command what pccrun itself reads and prints. Where both are a terminal the
 // command gets one of its own; what it prints to the user's goes through the filter.
@@ -31,31 +51,37 @@ func (f *flow) stdio() (providers.Stdio, error) {
 		s.In = nil
 	}
 	if terminal.IsTerminal(int(os.Stdin.Fd())) && terminal.IsTerminal(int(os.Stdout.Fd())) { // /dev/null is a device too
-		return s, f.takeTerminal(&s)
+		return s, f.output.takeTerminal(&s)
 	}
-	if f.asker != nil {
+	if f.output.asker != nil {
 		return s, errors.New("flag --ask: there is no terminal to ask at")
 	}
 	for _, out := range [...]*io.Writer{&s.Out, &s.Err} {
-		if file := (*out).(*os.File); terminal.IsTerminal(int(file.Fd())) {
-			*out = &filtered{to: file}
-		}
-		if f.kept != nil {
-			*out = io.MultiWriter(*out, f.kept)
+		*out = screened((*out).(*os.File))
+		if f.output.kept != nil {
+			*out = io.MultiWriter(*out, f.output.kept)
 		}
 	}
 	return s, nil
 }
 
 // relay joins the user's terminal and the command's, asks at it, and gives it back where a signal ends us.
-func (f *flow) relay(o terminal.Options) (*terminal.Relay, error) {
-	f.overhear(&o)
-	relay, err := terminal.Start(o)
-	f.caught.relay.Store(relay)
-	if err == nil && f.asker != nil {
-		f.asker.At(relay)
+func (o *output) relay(options terminal.Options) (*terminal.Relay, error) {
+	o.overhear(&options)
+	relay, err := terminal.Start(options)
+	o.caught.relay.Store(relay)
+	if err == nil && o.asker != nil {
+		o.asker.At(relay)
 	}
 	return relay, err
+}
+
+// screened is what the command prints to, without what acts on a terminal.
+func screened(file *os.File) io.Writer {
+	if terminal.IsTerminal(int(file.Fd())) {
+		return &filtered{to: file}
+	}
+	return file
 }
 
 // filtered is a terminal of the user's to which a command prints that has none of its own.

@@ -23,13 +23,13 @@ type transcript struct {
 	err  error
 }
 
-// keepOutput begins the transcript, if one is wanted.
-func (f *flow) keepOutput() error {
-	if !f.req.Log {
+// keep begins the transcript, if one is wanted.
+func (o *output) keep() error {
+	if !o.req.Log {
 		return nil
 	}
-	f.session.Keep(sessions.LogName)
-	dir, err := f.session.Dir()
+	o.session.Keep(sessions.LogName)
+	dir, err := o.session.Dir()
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func (f *flow) keepOutput() error {
 	if err != nil {
 		return err
 	}
-	f.kept = &transcript{file: file, left: maxKept}
+	o.kept = &transcript{file: file, left: maxKept}
 	return nil
 }
 

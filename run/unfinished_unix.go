@@ -19,11 +19,11 @@ import (
 )
 
 // addToRecord adds a line to the record: who holds the run, or a stub that was made. The launch waits for it.
-func (f *flow) addToRecord(text string) error {
-	if f.guarded.unfinished == nil {
+func (g *guarded) addToRecord(text string) error {
+	if g.unfinished == nil {
 		return nil
 	}
-	return f.guarded.unfinished.Add(text)
+	return g.unfinished.Add(text)
 }
 
 // noRecord is the error where nobody would look after a run whose launcher is killed.
@@ -32,11 +32,11 @@ func noRecord(err error) error {
 		"guarantee fs.protect: write the unfinished-run record: %w", err)
 }
 
-// settled takes the record away of a run that never began, or has been looked after.
-func (f *flow) settled() {
-	if d := f.guarded.unfinished; d != nil {
-		f.removeStubs()
-		f.guarded.unfinished = nil
+// removeRecord removes the record of a run that never began, or was checked.
+func (g *guarded) removeRecord() {
+	if d := g.unfinished; d != nil {
+		g.removeStubs()
+		g.unfinished = nil
 		if err := d.Done(); err != nil {
 			messages.Say(messages.InWords(err))
 		}

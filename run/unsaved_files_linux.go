@@ -19,7 +19,7 @@ import (
 // end with it: the command had no error. The session keeps it.
 func (f *flow) lost(run providers.LocalRun) {
 	p := f.policy
-	kept := f.keepAgentDirs(run)
+	kept := f.home.keepAgentDirs(run)
 	items, err := run.Lost()
 	if err != nil {
 		messages.Say(messages.InWords(err))

@@ -5,6 +5,7 @@ package run
 import (
 	"fmt"
 	"os"
+	"sync"
 
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/workspace/changes"
@@ -14,22 +15,30 @@ import (
 // change, and is kept if anything did.
 
 type overlays struct {
-	upper      bool                              // the session holds what overlays change, or a copy
+	*opened
+	kept       bool                              // the session holds what overlays change, or a copy
 	lower      func(layer int) (*os.Root, error) // opens what an overlay lies on
-	summarized func() (overlaid, error)          // [flow.summarizeUpper], once
+	summarized func() (overlaid, error)          // [overlays.summarize], once
 }
 
 // An overlaid is what a run left of its overlays.
 type overlaid struct{ changed, lost int }
 
-// summarizeUpper counts what the run changed, and removes what nothing was changed in.
+// took takes in the directory of a copy that a provider was given, where it has put something there.
+func (u *overlays) took(dir *os.Root) {
+	if dir != nil && !u.kept {
+		u.kept, u.summarized = changes.Stands(dir), sync.OnceValues(u.summarize)
+	}
+}
+
+// summarize counts what the run changed, and removes what nothing was changed in.
 // Nothing of the run lives: it is done while the kernel takes the mounts apart.
-func (f *flow) summarizeUpper() (o overlaid, err error) {
-	session, err := f.session.Dir()
+func (u *overlays) summarize() (o overlaid, err error) {
+	session, err := u.session.Dir()
 	if err != nil {
 		return o, err
 	}
-	upper, err := changes.OpenUpper(session, f.lower)
+	upper, err := changes.OpenUpper(session, u.lower)
 	if err != nil {
 		return o, err
 	}
@@ -38,24 +47,24 @@ func (f *flow) summarizeUpper() (o overlaid, err error) {
 		return o, fmt.Errorf("overlay: %w", err)
 	}
 	if o.changed == 0 {
-		f.session.Drop(KeepUpper)
+		u.session.Drop(KeepUpper)
 		return o, changes.RemoveUpper(session)
 	}
 	return o, nil
 }
 
-// settleUpper says what the run changed in its overlays, or why that is not noted.
-func (f *flow) settleUpper() {
-	if !f.upper {
-		f.session.Drop(KeepUpper)
+// report says what the run changed in its overlays, or why that is not noted.
+func (u *overlays) report() {
+	if !u.kept {
+		u.session.Drop(KeepUpper)
 		return
 	}
-	o, err := f.summarized()
+	o, err := u.summarized()
 	if err != nil {
 		messages.Fail(messages.InWords(err), "the overlay is unchanged: pccrun diff shows it; apply and discard work when the error is fixed")
 		return
 	}
-	if f.req.Quiet {
+	if u.req.Quiet {
 		return
 	}
 	if o.lost > 0 {

@@ -2,6 +2,7 @@ package seatbelt
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/test/sbpl"
 )
 
 // words are the operations as tables write them.
@@ -37,7 +39,7 @@ type tableCase struct {
 	macOnly bool // Linux says nothing of it, or otherwise
 	allowed bool
 	word    string
-	target  Target
+	target  sbpl.Target
 }
 
 // tables are those that hold of a built-in profile.
@@ -83,34 +85,34 @@ func cases(t testing.TB, profile string) (list []tableCase) {
 }
 
 // target reads the target of an operation.
-func target(t testing.TB, word, text string) Target {
+func target(t testing.TB, word, text string) sbpl.Target {
 	own := Example(testHome)
 	for _, dir := range [...][2]string{{"~", testHome}, {".", testWorkspace}, {"@home", own.Home}, {"@tmp", own.Temp}} {
 		if text == dir[0] || strings.HasPrefix(text, dir[0]+"/") {
 			text = dir[1] + text[len(dir[0]):]
 		}
 	}
-	switch kindOf(words[word]) {
-	case onFile:
+	switch sbpl.KindOf(words[word]) {
+	case sbpl.OnFile:
 		path, lent := strings.CutSuffix(text, "+pty")
 		if lent {
-			return Target{Path: path, Extension: "com.apple.sandbox.pty"}
+			return sbpl.Target{Path: path, Extension: "com.apple.sandbox.pty"}
 		}
-		return Target{Path: path}
-	case onNetwork:
+		return sbpl.Target{Path: path}
+	case sbpl.OnNetwork:
 		if strings.HasPrefix(text, "/") {
-			return Target{Path: text}
+			return sbpl.Target{Path: text}
 		}
 		i := strings.LastIndexByte(text, ':')
 		port, err := strconv.ParseUint(text[i+1:], 10, 16)
 		require.NoError(t, err, text)
-		return Address(text[:i], uint16(port))
-	case onProcess:
-		return Target{Process: text}
-	case onSocket:
-		return Target{Domain: text}
+		return sbpl.Address(text[:i], uint16(port))
+	case sbpl.OnProcess:
+		return sbpl.Target{Process: text}
+	case sbpl.OnSocket:
+		return sbpl.Target{Domain: text}
 	}
-	return Target{Name: text}
+	return sbpl.Target{Name: text}
 }
 
 func TestCases(t *testing.T) {
@@ -126,7 +128,7 @@ func TestCases(t *testing.T) {
 			require.GreaterOrEqual(t, len(list), want)
 			compared := 0
 			for _, c := range list {
-				v, err := Evaluate(rules, words[c.word], c.target)
+				v, err := sbpl.Evaluate(rules, words[c.word], c.target)
 				if !assert.NoError(t, err, "%s %+v", c.where, c.target) {
 					continue
 				}
@@ -152,12 +154,22 @@ func linux(p *profiles.Policy, word, path string) bool {
 	return access == profiles.Write && (!protected || r.Review)
 }
 
-func rulesOf(t testing.TB, p *profiles.Policy, s Survey) *Rules {
+func rulesOf(t testing.TB, p *profiles.Policy, s Survey) *sbpl.Rules {
 	d, err := Profile(p, s)
 	require.NoError(t, err)
-	rules, err := Parse(d.Text, d.Params)
+	rules, err := parse(d)
 	require.NoError(t, err)
 	return rules
+}
+
+// parse reads a profile as Seatbelt would.
+func parse(d Document) (*sbpl.Rules, error) { return sbpl.Parse(d.Text, params(d)) }
+
+func params(d Document) (list []sbpl.Param) {
+	for _, p := range d.Params {
+		list = append(list, sbpl.Param(p))
+	}
+	return list
 }
 
 // TestEveryFilterCounts drops each rule, and each filter of one that has others, from
@@ -183,13 +195,13 @@ func TestEveryFilterCounts(t *testing.T) {
 		list = append(list, tableCase{where: more.text, allowed: more.allowed, word: more.word,
 			target: target(t, more.word, more.text)})
 	}
-	forms, err := read(d.Text)
+	forms, err := sbpl.Read(d.Text)
 	require.NoError(t, err)
-	holds := func(forms []node) bool {
-		rules, err := compile(forms, d.Params)
+	holds := func(forms []sbpl.Form) bool {
+		rules, err := sbpl.Compile(forms, params(d))
 		require.NoError(t, err)
 		for _, c := range list {
-			if v, err := Evaluate(rules, words[c.word], c.target); err != nil || v.Allowed != c.allowed {
+			if v, err := sbpl.Evaluate(rules, words[c.word], c.target); err != nil || v.Allowed != c.allowed {
 				return false
 			}
 		}
@@ -198,7 +210,7 @@ func TestEveryFilterCounts(t *testing.T) {
 	require.True(t, holds(forms), "the control")
 	doubled := []string{`(subpath "/")`} // says no less than nothing
 	dropped := 0
-	drop := func(changed []node, line int) {
+	drop := func(changed []sbpl.Form, line int) {
 		if slices.Contains(doubled, withValues(d, line)) {
 			return
 		}
@@ -206,13 +218,13 @@ func TestEveryFilterCounts(t *testing.T) {
 		assert.False(t, holds(changed), "without line %d all is as before: %s", line, strings.Split(d.Text, "\n")[line-1])
 	}
 	for i := 2; i < len(forms); i++ {
-		drop(slices.Delete(slices.Clone(forms), i, i+1), forms[i].line)
-		with := func(changed node) []node {
+		drop(slices.Delete(slices.Clone(forms), i, i+1), forms[i].Line)
+		with := func(changed sbpl.Form) []sbpl.Form {
 			all := slices.Clone(forms)
 			all[i] = changed
 			return all
 		}
-		eachDropped(forms[i], func(changed node, line int) { drop(with(changed), line) })
+		eachDropped(forms[i], func(changed sbpl.Form, line int) { drop(with(changed), line) })
 	}
 	t.Logf("%d rules and filters dropped", dropped)
 	assert.Greater(t, dropped, 150)
@@ -229,27 +241,27 @@ func withValues(d Document, line int) string {
 
 // eachDropped calls f with a rule without one of its filters. That a path is a
 // literal and a subpath counts as one.
-func eachDropped(n node, f func(changed node, line int)) {
-	for i := range n.list {
-		item := n.list[i]
-		head := item.head()
-		if head == "" || head == "param" || n.head() == "local" || n.head() == "remote" || n.head() == "require-not" {
+func eachDropped(n sbpl.Form, f func(changed sbpl.Form, line int)) {
+	for i := range n.List {
+		item := n.List[i]
+		head := item.Head()
+		if head == "" || head == "param" || n.Head() == "local" || n.Head() == "remote" || n.Head() == "require-not" {
 			continue
 		}
-		without := func() (node, bool) {
+		without := func() (sbpl.Form, bool) {
 			changed := n
-			changed.list = slices.DeleteFunc(slices.Clone(n.list), func(other node) bool { return samePath(other, item) })
-			return changed, len(changed.list) > 1 && slices.ContainsFunc(changed.list,
-				func(left node) bool { return left.kind == '(' })
+			changed.List = slices.DeleteFunc(slices.Clone(n.List), func(other sbpl.Form) bool { return samePath(other, item) })
+			return changed, len(changed.List) > 1 && slices.ContainsFunc(changed.List,
+				func(left sbpl.Form) bool { return left.Kind == '(' })
 		}
 		if changed, ok := without(); ok {
-			f(changed, item.line)
+			f(changed, item.Line)
 		}
 		if strings.HasPrefix(head, "require-") {
-			eachDropped(item, func(inner node, line int) {
+			eachDropped(item, func(inner sbpl.Form, line int) {
 				changed := n
-				changed.list = slices.Clone(n.list)
-				changed.list[i] = inner
+				changed.List = slices.Clone(n.List)
+				changed.List[i] = inner
 				f(changed, line)
 			})
 		}
@@ -257,16 +269,16 @@ func eachDropped(n node, f func(changed node, line int)) {
 }
 
 // samePath reports whether two filters are the same, or say literal and subpath of one path.
-func samePath(a, b node) bool {
+func samePath(a, b sbpl.Form) bool {
 	return strings.Replace(show(a), "literal", "subpath", 1) == strings.Replace(show(b), "literal", "subpath", 1)
 }
 
-func show(n node) string {
-	if n.kind != '(' {
-		return string(n.kind) + n.text
+func show(n sbpl.Form) string {
+	if n.Kind != '(' {
+		return string(n.Kind) + n.Text
 	}
 	var b strings.Builder
-	for _, item := range n.list {
+	for _, item := range n.List {
 		b.WriteString(" " + show(item))
 	}
 	return "(" + b.String() + ")"
@@ -279,19 +291,19 @@ func TestEveryRuleCounts(t *testing.T) {
 			d, err := Profile(policy(t, name, nil), Example(testHome))
 			require.NoError(t, err)
 			list := cases(t, name)
-			forms, err := read(d.Text)
+			forms, err := sbpl.Read(d.Text)
 			require.NoError(t, err)
-			holds := func(forms []node) bool {
-				rules, err := compile(forms, d.Params)
+			holds := func(forms []sbpl.Form) bool {
+				rules, err := sbpl.Compile(forms, params(d))
 				require.NoError(t, err)
 				return !slices.ContainsFunc(list, func(c tableCase) bool {
-					v, err := Evaluate(rules, words[c.word], c.target)
+					v, err := sbpl.Evaluate(rules, words[c.word], c.target)
 					return err != nil || v.Allowed != c.allowed
 				})
 			}
 			require.True(t, holds(forms), "the control")
 			for i := 2; i < len(forms); i++ {
-				assert.False(t, holds(slices.Delete(slices.Clone(forms), i, i+1)), "without line %d all is as before: %s", forms[i].line, strings.Split(d.Text, "\n")[forms[i].line-1])
+				assert.False(t, holds(slices.Delete(slices.Clone(forms), i, i+1)), "without line %d all is as before: %s", forms[i].Line, strings.Split(d.Text, "\n")[forms[i].Line-1])
 			}
 			t.Logf("%d rules dropped, %d cases", len(forms)-2, len(list))
 		})
@@ -306,14 +318,14 @@ func TestNothingStartsOutside(t *testing.T) {
 		"mach-issue-extension nvram-set system-debug system-fsctl system-kext-load system-set-time " +
 		"user-preference-read user-preference-write")
 	for _, op := range operations {
-		open, err := Parse("(version 1)\n(deny default)\n(allow "+op+")", nil)
+		open, err := sbpl.Parse("(version 1)\n(deny default)\n(allow "+op+")", nil)
 		require.NoError(t, err, op)
-		at := Target{Path: "/x", Name: "x"}
-		v, err := Evaluate(open, op, at)
+		at := sbpl.Target{Path: "/x", Name: "x"}
+		v, err := sbpl.Evaluate(open, op, at)
 		require.NoError(t, err)
 		require.True(t, v.Allowed, op)
 		for _, name := range profiles.Builtin() {
-			v, err := Evaluate(rulesOf(t, policy(t, name, nil), Example(testHome)), op, at)
+			v, err := sbpl.Evaluate(rulesOf(t, policy(t, name, nil), Example(testHome)), op, at)
 			require.NoError(t, err)
 			assert.False(t, v.Allowed, "%s of %s: line %d", op, name, v.Line)
 		}
@@ -327,9 +339,34 @@ func TestTerminal(t *testing.T) {
 		s.Terminal = terminal
 		rules := rulesOf(t, policy(t, "claude", nil), s)
 		for _, op := range []string{"file-read-data", "file-write-data", "file-ioctl"} {
-			v, err := Evaluate(rules, op, Target{Path: "/dev/tty"})
+			v, err := sbpl.Evaluate(rules, op, sbpl.Target{Path: "/dev/tty"})
 			require.NoError(t, err)
 			assert.Equal(t, allowed, v.Allowed, "%s with the terminal %q", op, terminal)
+		}
+	}
+}
+
+// TestOrderSaysNothing shuffles the rules that allow something: all cases hold.
+func TestOrderSaysNothing(t *testing.T) {
+	rules := rulesOf(t, policy(t, "claude", nil), Example(testHome))
+	last := 0
+	for i, r := range rules.List {
+		if r.Allow {
+			require.Equal(t, last, i, "a rule that denies stands before one that allows")
+			last = i + 1
+		}
+	}
+	require.Less(t, last, len(rules.List))
+	random := rand.New(rand.NewPCG(41, 41))
+	for range 5 {
+		random.Shuffle(last, func(i, j int) { rules.List[i], rules.List[j] = rules.List[j], rules.List[i] })
+		random.Shuffle(len(rules.List)-last, func(i, j int) {
+			rules.List[last+i], rules.List[last+j] = rules.List[last+j], rules.List[last+i]
+		})
+		for _, c := range cases(t, "claude") {
+			v, err := sbpl.Evaluate(rules, words[c.word], c.target)
+			require.NoError(t, err)
+			require.Equal(t, c.allowed, v.Allowed, c.where)
 		}
 	}
 }

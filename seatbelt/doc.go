@@ -1,5 +1,4 @@
-// Package seatbelt turns a policy into a profile for macOS's sandbox, and says
-// what such a profile allows.
+// Package seatbelt turns a policy into a profile for macOS's sandbox.
 //
 // It promises:
 //   - [Profile] is a pure function: the same policy and survey give the same
@@ -8,10 +7,8 @@
 //     name can end a string and begin a rule;
 //   - what the text does not allow is denied. Files and hosts are allowed by rules
 //     that exclude each other's places, so their order says nothing; the few rules
-//     that deny something in what others allow stand last;
-//   - [Evaluate] answers from the text alone, and answers under every order of
-//     precedence that is reported of Seatbelt; where two of them differ it is an
-//     error. [Parse] refuses each form that the evaluator has no model of.
+//     that deny something in what others allow stand last.
 //
-// There was no Mac to try any of it on: docs/macos.md says what that leaves open.
+// There was no Mac to try any of it on: docs/macos.md says what that leaves open. The tests
+// read each profile with test/sbpl, which answers for an operation as Seatbelt is believed to.
 package seatbelt

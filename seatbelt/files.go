@@ -28,7 +28,7 @@ func (w *writer) reading(s *Survey) {
 	w.comment("Files that are read, and executed.")
 	regions := w.tree.regions(readable)
 	w.rule("allow file-read* file-test-existence file-map-executable file-clone process-exec*",
-		w.filters(regions, readable, s)...)
+		w.filters(regions, readable)...)
 
 	var way []string
 	add := func(dir string) {
@@ -77,7 +77,7 @@ func (w *writer) writing(p *profiles.Policy, s *Survey) error {
 	if err != nil {
 		return err
 	}
-	filters, shown := w.filters(own, writable, s), w.filters(others, writable, s)
+	filters, shown := w.filters(own, writable), w.filters(others, writable)
 	switch {
 	case len(others) == 0 || len(less) == 0:
 		filters = append(filters, shown...)
@@ -92,7 +92,7 @@ func (w *writer) writing(p *profiles.Policy, s *Survey) error {
 }
 
 // filters returns a filter for each region.
-func (w *writer) filters(regions []*region, right class, s *Survey) (list []string) {
+func (w *writer) filters(regions []*region, right class) (list []string) {
 	for _, r := range regions {
 		list = append(list, remark(r.decision.Access.String()+", "+label(r.decision.Rule.Origin)))
 		here, turning := w.at(r.path, role(r.decision.Access)), r.turning(right)
@@ -109,7 +109,7 @@ func (w *writer) filters(regions []*region, right class, s *Survey) (list []stri
 		var opening []string
 		for _, p := range turning {
 			if r.gives(right) {
-				parts = append(parts, remark(p.rule.Access.String()+", "+label(p.rule.Origin)), w.except(r.place, p, s))
+				parts = append(parts, remark(p.rule.Access.String()+", "+label(p.rule.Origin)), except(r.place, p))
 			} else {
 				opening = append(opening, remark(p.rule.Access.String()+", "+label(p.rule.Origin)), regex(below(r.path,
 					whole(p.expression()))))
@@ -119,7 +119,7 @@ func (w *writer) filters(regions []*region, right class, s *Survey) (list []stri
 			parts = append(parts, form("require-any", opening...))
 			for _, p := range r.patterns { // of two patterns the stricter holds
 				if !right(p.rule.Access) {
-					parts = append(parts, remark(p.rule.Access.String()+", "+label(p.rule.Origin)), w.except(r.place, p, s))
+					parts = append(parts, remark(p.rule.Access.String()+", "+label(p.rule.Origin)), except(r.place, p))
 				}
 			}
 		}
@@ -129,7 +129,7 @@ func (w *writer) filters(regions []*region, right class, s *Survey) (list []stri
 }
 
 // except returns a filter for what a pattern does not match, or leaves alone.
-func (w *writer) except(at *place, p pattern, s *Survey) string {
+func except(at *place, p pattern) string {
 	filters := []string{not(regex(below(at.path, whole(p.expression()))))}
 	if template := p.template(); template != "" && p.rule.Access == profiles.Hide {
 		filter := regex(below(at.path, whole(template)))
@@ -137,11 +137,6 @@ func (w *writer) except(at *place, p pattern, s *Survey) string {
 			filter = form("require-all", filter, not(regex(below(at.path, whole(twice)))))
 		}
 		filters = append(filters, filter)
-	}
-	for _, file := range s.Unhidden {
-		if file = s.Real(file); within(at.path, file) {
-			filters = append(filters, "(literal "+w.ref(file, "UNHIDDEN")+")")
-		}
 	}
 	return anyOf(filters)
 }

@@ -11,14 +11,9 @@ import (
 // network allows the proxy, and what the policy names.
 func (w *writer) network(p *profiles.Policy, s *Survey) {
 	var out []string
-	if hasProxy(p, s) {
-		for _, port := range s.Proxy {
-			out = append(out, port16("remote", port))
-		}
-	}
-	if len(out) > 0 {
+	if hasProxy(p, s) && s.Proxy > 0 {
 		w.comment("The network: the proxy, which decides by name, and ports of the loopback that the policy names.")
-		out = append([]string{remark("the proxy of this run")}, out...)
+		out = []string{remark("the proxy of this run"), port16("remote", s.Proxy)}
 	}
 	for _, r := range p.Network.Local {
 		if port, err := strconv.ParseUint(strings.TrimPrefix(r.Text, "localhost:"), 10, 16); err == nil {

@@ -24,7 +24,7 @@ type Param struct{ Name, Value string }
 // It refuses an overlay ([profiles.Error]) and a pattern that no expression of
 // Seatbelt's stands for.
 func Profile(p *profiles.Policy, s Survey) (Document, error) {
-	s.Home, s.Temp = s.own()
+	s.Home, s.Temp = s.Real(s.Home), s.Real(s.Temp)
 	real := *p
 	real.Home, real.Workspace = s.Real(p.Home), s.Real(p.Workspace)
 	t, err := newTree(&real, &s)
@@ -53,12 +53,30 @@ func Profile(p *profiles.Policy, s Survey) (Document, error) {
 		return Document{}, err
 	}
 	w.fixed(&real, &s)
-	d := Document{Text: w.String(), Params: w.params}
-	if _, err := Parse(d.Text, d.Params); err != nil {
-		return Document{}, fmt.Errorf("profile: %w", err) // a path that cannot be compared, such as one with a line feed
+	if err := w.check(); err != nil {
+		return Document{}, fmt.Errorf("profile: %w", err)
 	}
-	return d, nil
+	return Document{Text: w.String(), Params: w.params}, nil
 }
+
+// check refuses a path that the kernel would never compare with one, since what denies it would deny
+// nothing, and a tag that could end its string.
+func (w *writer) check() error {
+	for _, p := range w.params {
+		switch {
+		case !path.IsAbs(p.Value) || path.Clean(p.Value) != p.Value:
+			return fmt.Errorf("path %q: want an absolute one without . and .., and no / at its end", p.Value)
+		case strings.ContainsFunc(p.Value, func(c rune) bool { return c < ' ' || c == 0x7f }):
+			return fmt.Errorf("path %q: control character", p.Value)
+		}
+	}
+	if strings.Trim(w.tag, tagSigns) != "" {
+		return fmt.Errorf("tag %q: want letters, digits and -", w.tag)
+	}
+	return nil
+}
+
+const tagSigns = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-"
 
 // hasProxy reports whether anything may be let out by name.
 func hasProxy(p *profiles.Policy, s *Survey) bool {

@@ -15,12 +15,11 @@ type Survey struct {
 	Temp     string   // a directory of pccrun's that is TMPDIR inside
 	Places   []Place  // what the machine adds to the table: toolchains of PATH, a worktree's repository
 	Links    []Link   // where paths that the policy names lead
-	Unhidden []string // files that patterns leave alone: tracked ones, with the bytes of the index
 	Protect  []string // what the machine adds to protect.deny: what a configuration of git's executes
 	Standing []string // what exists of what patterns hide or protect: no directory above it can be moved
 	Terminal string   // the command's own terminal
 	Tag      string   // what the system's log says with each denial of this run: letters, digits and -; "" for nothing
-	Proxy    []uint16 // the ports of the loopback on which the proxy listens
+	Proxy    uint16   // the port of the loopback on which the proxy listens
 	Asks     bool     // the user is asked about a host that no rule speaks of: there is a proxy without a rule too
 }
 
@@ -34,14 +33,14 @@ type Place struct {
 // A Link is a symbolic link, and the path to which it leads in the end.
 type Link struct{ From, To string }
 
-// examplePorts stand in for the proxy's where there is no run.
-var examplePorts = []uint16{3128}
+// ExamplePort stands for the proxy's where there is no run, or it is not known yet.
+const ExamplePort = 3128
 
 // Example returns the survey of a run that does not take place, below a home of
 // which nothing is known: what `pccrun spec` prints.
 func Example(home string) Survey {
 	dir := path.Join(home, ".local/state/pccrun/sessions/example")
-	return Survey{Home: dir + "/home", Temp: dir + "/tmp", Proxy: examplePorts}
+	return Survey{Home: dir + "/home", Temp: dir + "/tmp", Proxy: ExamplePort}
 }
 
 // A systemPlace is a place of every Mac's about which the profile decides, unless
@@ -73,7 +72,7 @@ var systemLinks = [...]Link{
 	{"/System/Volumes/Data", "/"},
 }
 
-// Real returns the path that the kernel compares.
+// Real returns the path that the kernel compares; of "" it is "".
 func (s *Survey) Real(name string) string {
 	for range len(s.Links) + 1 { // a link may lead to a path behind another
 		to, found := "", ""
@@ -93,17 +92,6 @@ func (s *Survey) Real(name string) string {
 		}
 	}
 	return name
-}
-
-// own returns the directories of the command's own, as the kernel compares them.
-func (s *Survey) own() (home, temp string) {
-	if s.Home != "" {
-		home = s.Real(s.Home)
-	}
-	if s.Temp != "" {
-		temp = s.Real(s.Temp)
-	}
-	return home, temp
 }
 
 // within reports whether a path is a directory's own or lies below it.

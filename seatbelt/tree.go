@@ -53,7 +53,7 @@ func newTree(p *profiles.Policy, s *Survey) (*tree, error) {
 		} else if at.patterns, err = patternsAt(path, table); err != nil {
 			return nil, err
 		}
-		if around := t.around(path); around != nil {
+		if around := t.at(path); around != nil {
 			around.inside = append(around.inside, at)
 		}
 		t.places = append(t.places, at)
@@ -122,23 +122,14 @@ func patternsAt(path string, table *profiles.Policy) (list []pattern, err error)
 	return list, nil
 }
 
-// around returns the nearest place in which a path lies.
-func (t *tree) around(path string) (nearest *place) {
+// at returns the nearest place in which a path lies: what the tree says of it, but for patterns.
+func (t *tree) at(path string) (nearest *place) {
 	for _, at := range t.places {
-		if at.path != path && within(at.path, path) {
+		if within(at.path, path) {
 			nearest = at // they are sorted: the last is the deepest
 		}
 	}
 	return nearest
-}
-
-// at returns what the tree says of a path, patterns left aside.
-func (t *tree) at(path string) *place {
-	i := slices.IndexFunc(t.places, func(at *place) bool { return at.path == path })
-	if i >= 0 {
-		return t.places[i]
-	}
-	return t.around(path)
 }
 
 // A class is the accesses that give a right.

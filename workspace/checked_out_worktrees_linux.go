@@ -29,17 +29,19 @@ const (
 // mirrors reports whether a protected name may stand, since it is a part of a linked worktree and
 // holds what the workspace has.
 func (g *Guard) mirrors(s suspect) bool {
-	main, rel := g.peers[0], s.rel
-	at := g.worktree(rel)
-	if at == "" || s.hit.Kind == Link || strings.HasPrefix(s.why, ".git/") {
+	at := g.worktree(s.rel)
+	if at == "" || s.hit.Kind == Link || strings.HasPrefix(s.why, ".git/") || !g.sameAsWorkspace(s.rel, s.rel[len(at)+1:]) {
 		return false
 	}
-	rest := rel[len(at)+1:]
-	if !main.placed(main.abs(rest)) || !main.mirror(g).same(rel, rest, 0) {
-		return false
-	}
-	g.during.writes(path.Dir(rel))
+	g.during.writes(path.Dir(s.rel))
 	return true
+}
+
+// sameAsWorkspace reports whether a path holds what the workspace has by another, which the command could not change.
+func (g *Guard) sameAsWorkspace(rel, stood string) bool {
+	main := g.peers[0]
+	m := mirror{now: g.fd, was: main.fd, root: main.standing.Root, shown: main.standing.policy(), during: &g.during, changed: main.touched, room: maxMirrored}
+	return main.isPinned(main.abs(stood)) && m.same(rel, stood, 0)
 }
 
 // worktree returns the nearest directory around a name that has a .git file, "" for none: the root of the tree is none
@@ -121,8 +123,8 @@ func (m *mirror) same(rel, stood string, depth int) bool {
 // sameLink reports whether a link says what one says that stood, and leads to the same: to one place, or in each tree to
 // what holds the same. It is no link where something on its way is one.
 func (m *mirror) sameLink(rel, stood string, depth int) bool {
-	now, err := linkAt(m.now, rel)
-	was, e := linkAt(m.was, stood)
+	now, err := beneath.ReadLinkBelow(m.now, rel)
+	was, e := beneath.ReadLinkBelow(m.was, stood)
 	if err != nil || e != nil || now != was {
 		return false
 	}
@@ -131,17 +133,6 @@ func (m *mirror) sameLink(rel, stood string, depth int) bool {
 	}
 	end := path.Join(path.Dir(stood), now)
 	return end != "." && end != ".." && !strings.HasPrefix(end, "../") && m.same(strings.TrimSuffix(rel, stood)+end, end, depth+1)
-}
-
-func linkAt(root int, rel string) (string, error) {
-	dir, err := beneath.Open(root, strings.TrimSuffix(strings.TrimSuffix(rel, path.Base(rel)), "/"), unix.O_PATH|unix.O_DIRECTORY)
-	if err != nil {
-		return "", err
-	}
-	defer unix.Close(dir)
-	text := make([]byte, unix.PathMax)
-	n, err := unix.Readlinkat(dir, path.Base(rel), text)
-	return string(text[:max(n, 0)]), err
 }
 
 // read reads a file that stays open, of a size at the most.

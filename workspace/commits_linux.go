@@ -91,16 +91,16 @@ func (g *Guard) commits() {
 		}
 		list = append(list, w)
 	}
-	c := Commits{Files: g.files(), Ask: g.peers[0].AskGit, Protects: g.rules.protects, Has: g.has, Report: g.tell}
+	c := Commits{Files: g.files(), Ask: g.peers[0].AskGit, Protects: g.rules.protects, Has: g.has, Report: g.reportReview}
 	c.Look(list)
 }
 
-func (g *Guard) tell(path, what, why string) {
+func (g *Guard) reportReview(path, what, why string) {
 	f := Finding{Kind: Review, Path: path, What: what, Why: why}
 	if g.stash != nil {
 		f = g.stash.Note(f, nil, false)
 	}
-	g.told(f)
+	g.report(f)
 }
 
 // treeOf returns where the paths of a repository begin: in what the guard looks after, wherever its working tree is.
@@ -128,11 +128,7 @@ func (g *Guard) has(path string, mode uint32, id string) bool {
 	} else if content, err = beneath.ReadOwn(dir, name, maxProgram); err != nil || mode&0o100 != 0 && st.Mode&0o100 == 0 {
 		return false // git leaves a hook alone that cannot be executed
 	}
-	format := vcs.FormatSHA1
-	if len(id) == vcs.FormatSHA256.Digits() {
-		format = vcs.FormatSHA256
-	}
-	return hex.EncodeToString([]byte(format.BlobID(content))) == id
+	return vcs.IsBlob(content, id)
 }
 
 // protects returns the pattern that quarantines a path of a working tree, or a directory above it, where that comes into
@@ -194,7 +190,7 @@ func (g *Guard) stages(gitDir string) func(gitdir.Staged) {
 		}
 		w.Staged = true
 		var st unix.Stat_t
-		if !s.Written && rule != "" && len(g.unwritten) < maxNamed && g.placed(full) && g.stat(full, &st) == nil {
+		if !s.Written && rule != "" && len(g.unwritten) < maxNamed && g.isPinned(full) && g.stat(full, &st) == nil {
 			g.unwritten = append(g.unwritten, Refusal{Path: full, Why: rule})
 		}
 	}
@@ -237,9 +233,9 @@ func (g *Guard) eachRepo(yield func(rel string)) {
 // [Guards.Finish] does of a run.
 func (h *History) Brought() (found []Finding) {
 	g := h.guard
-	g.told = func(f Finding) { found = append(found, f) }
+	g.report = func(f Finding) { found = append(found, f) }
 	if err := g.read(); err != nil {
-		g.tell(g.standing.Root, "cannot be read: "+err.Error(), unread)
+		g.reportReview(g.standing.Root, "cannot be read: "+err.Error(), unread)
 	}
 	g.eachRepo(func(rel string) {
 		dir := g.abs(rel)

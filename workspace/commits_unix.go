@@ -139,18 +139,18 @@ func (c *Commits) Look(list []Written) {
 	}
 }
 
-// untold are the options with which git goes by the objects alone, and fetches none: what it has computed of them, and
+// noTrust are the options with which git goes by the objects alone, and fetches none: what it has computed of them, and
 // what stands in their place, a run can have written.
-var untold = []string{"-c", "core.commitGraph=false", "-c", "core.multiPackIndex=false", "-c", "core.useReplaceRefs=false", "-c", "protocol.allow=never"}
+var noTrust = []string{"-c", "core.commitGraph=false", "-c", "core.multiPackIndex=false", "-c", "core.useReplaceRefs=false", "-c", "protocol.allow=never"}
 
 // questions are what git is to be asked of a repository. What stood is no news.
 func (c *Commits) questions(w *Written, asked map[string]bool) (list []GitQuestion) {
 	common := c.Files.Common(w.Dir)
 	q := GitQuestion{Dir: w.Dir, Read: append(c.Files.Stores(common+"/objects"), common)}
 	ask := func(input string, args, other []string) {
-		q.Input, q.Args, q.Else = input, slices.Concat(untold, args), nil
+		q.Input, q.Args, q.Else = input, slices.Concat(noTrust, args), nil
 		if other != nil {
-			q.Else = slices.Concat(untold, other)
+			q.Else = slices.Concat(noTrust, other)
 		}
 		list = append(list, q)
 	}
@@ -200,7 +200,7 @@ func (c *Commits) ends(q GitQuestion, tips gitdir.Tips) string {
 		return ""
 	}
 	ask := func(input string, args ...string) []byte {
-		q.Input, q.Args, q.Else = input, slices.Concat(untold, args), nil
+		q.Input, q.Args, q.Else = input, slices.Concat(noTrust, args), nil
 		if answers := c.Ask([]GitQuestion{q}); len(answers) == 1 {
 			return answers[0].Text
 		}

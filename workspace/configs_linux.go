@@ -29,59 +29,36 @@ import (
 // The copies lie in the sandbox's own tmpfs, which is gone when the launcher is killed. So what changes in them is saved
 // in the session's directory while the run goes on, and the next pccrun merges that.
 
-// A Config is a configuration of git of which the command has a copy.
-type Config struct {
+// A PrivateConfig is a configuration of git of which the command has a copy.
+type PrivateConfig struct {
 	Path string // the host's file
-	Text string // what was handed out
+	Base []byte // what was handed out
+	Now  []byte // what the copy says; nil: nothing else
 	// Open opens the directory that holds the copy, and returns the copy's name in it.
-	Open func() (dir int, name string, err error)
-}
+	Open func() (dir int, name string, err error) `json:"-"`
 
-// Configs are the private copies of one run. A nil *Configs does nothing.
-type Configs struct {
-	Session string
-	At      func(path string) (dir int, err error) // opens the directory of a host's file; -1, or nil: as the guard does
-	Shown   func(path string) bool                 // whether the run was shown a path
-
-	list []*config
-}
-
-type config struct {
-	Path      string
-	Base, Now []byte // what was handed out, and what the copy says; nil: nothing else
-
-	open func() (dir int, name string, err error)
 	seen unix.Stat_t // the copy as it was last read
 }
 
-// NewConfigs returns the copies of a run that begins, nil for none.
-func NewConfigs(session string, list []Config) *Configs {
-	if len(list) == 0 {
-		return nil
-	}
-	c := &Configs{Session: session}
-	for _, one := range list {
-		c.list = append(c.list, one.config())
-	}
-	return c
+// PrivateConfigs are the private copies of one run. A nil *PrivateConfigs does nothing.
+type PrivateConfigs struct {
+	Session string
+	List    []*PrivateConfig
+	At      func(path string) (dir int, err error) // opens the directory of a host's file; -1, or nil: as the guard does
+	Shown   func(path string) bool                 // whether the run was shown a path
 }
-
-func (c Config) config() *config { return &config{Path: c.Path, Base: []byte(c.Text), open: c.Open} }
 
 // Changed reports whether the copy says something else than was handed out, and not only where the working
 // tree is.
-func (c Config) Changed() bool {
-	k := c.config()
-	return k.read() && !vcs.SameSettings(k.Base, k.Now)
-}
+func (k *PrivateConfig) Changed() bool { return k.read() && !vcs.SameSettings(k.Base, k.Now) }
 
 // read reads a copy, and reports whether it says something else than at the last time. Whoever removes it has changed
 // nothing.
-func (k *config) read() (changed bool) {
-	if k.open == nil {
+func (k *PrivateConfig) read() (changed bool) {
+	if k.Open == nil {
 		return false
 	}
-	dir, name, err := k.open()
+	dir, name, err := k.Open()
 	if err != nil {
 		return false
 	}
@@ -116,10 +93,10 @@ func (k *config) read() (changed bool) {
 const maxSaved = 64
 
 // watch has a lookout hear of what changes beside the copies, until the returned function is called.
-func (c *Configs) watch(l *lookout) (end func()) {
+func (c *PrivateConfigs) watch(l *lookout) (end func()) {
 	var watched []int
 	for _, k := range c.saved() {
-		dir, _, err := k.open()
+		dir, _, err := k.Open()
 		if err != nil {
 			continue
 		}
@@ -135,11 +112,11 @@ func (c *Configs) watch(l *lookout) (end func()) {
 	}
 }
 
-func (c *Configs) saved() []*config {
+func (c *PrivateConfigs) saved() []*PrivateConfig {
 	if c == nil {
 		return nil
 	}
-	return c.list[:min(len(c.list), maxSaved)]
+	return c.List[:min(len(c.List), maxSaved)]
 }
 
 // savedName is the file in the session's directory in which the changed copies are saved, and maxSavedSize bounds it: each
@@ -151,8 +128,8 @@ const (
 
 // save keeps in the session's directory what the copies say, if one has changed since the last time. Where that fails the
 // recovery of a killed run lacks it, and nothing else.
-func (c *Configs) save(stash *Stash) {
-	var list []*config
+func (c *PrivateConfigs) save(stash *Stash) {
+	var list []*PrivateConfig
 	changed := false
 	for _, k := range c.saved() {
 		changed = k.read() || changed
@@ -171,16 +148,16 @@ func (c *Configs) save(stash *Stash) {
 
 // SavedConfigs returns what the copies said of a run whose launcher was killed, from its session's directory; nil if none
 // had changed. An address that is a path counts as shown only in the workspace: the record names no other paths.
-func SavedConfigs(r *Standing, dir *os.Root) (*Configs, error) {
+func SavedConfigs(r *Standing, dir *os.Root) (*PrivateConfigs, error) {
 	text, err := store.ReadFile(dir, savedName, maxSavedSize)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	c := &Configs{Session: r.Session, Shown: r.shows}
+	c := &PrivateConfigs{Session: r.Session, Shown: r.shows}
 	if err == nil {
-		err = json.Unmarshal(text, &c.list)
+		err = json.Unmarshal(text, &c.List)
 	}
-	for _, k := range c.list {
+	for _, k := range c.List {
 		if k == nil || !filepath.IsAbs(k.Path) {
 			err = errors.Join(err, errors.New("a configuration without a path"))
 		}
@@ -201,12 +178,12 @@ const maxRefused = 64
 
 // merge merges what the copies say into the host's files, and reports each address that is new and each key that the host's
 // file does not get. Nothing of the run lives by then.
-func (c *Configs) merge(g *Guard) {
+func (c *PrivateConfigs) merge(g *Guard) {
 	if c == nil {
 		return
 	}
 	changed := false
-	for _, k := range c.list {
+	for _, k := range c.List {
 		k.read()
 		changed = changed || k.Now != nil
 		if k.Now == nil || bytes.Equal(k.Now, k.Base) {
@@ -219,7 +196,7 @@ func (c *Configs) merge(g *Guard) {
 			return r.Host, err
 		})
 		if err != nil {
-			g.told(g.stash.Pair(Finding{Kind: Setting, Path: k.Path, Why: err.Error(), Mode: unix.S_IFREG | 0o600}, k.Now, k.Base))
+			g.report(g.stash.Pair(Finding{Kind: Setting, Path: k.Path, Why: err.Error(), Mode: unix.S_IFREG | 0o600}, k.Now, k.Base))
 			continue
 		}
 		g.reportMerge(k.Path, &r)
@@ -235,24 +212,27 @@ func (c *Configs) merge(g *Guard) {
 // reportMerge reports what became of a configuration.
 func (g *Guard) reportMerge(path string, r *gitconfig.Result) {
 	for _, change := range r.Changes {
-		why := "it was " + change.Old
-		if change.Old == "" {
+		what, why := change.Key+" is "+change.New, "it was "+change.Old
+		switch {
+		case change.Old == "":
 			why = "it is new"
+		case change.New == "":
+			what = change.Key + " is removed"
 		}
-		g.told(g.stash.Note(Finding{Kind: Address, Path: path, What: change.Key + " is " + change.New, Why: why}, nil, false))
+		g.report(g.stash.Note(Finding{Kind: Address, Path: path, What: what, Why: why}, nil, false))
 	}
 	for i, f := range r.Refused {
 		if i == maxRefused {
-			g.told(g.stash.Note(Finding{Kind: Setting, Path: path, What: "and others", Why: strconv.Itoa(len(r.Refused)-i) + " more"}, nil, false))
+			g.report(g.stash.Note(Finding{Kind: Setting, Path: path, What: "and others", Why: strconv.Itoa(len(r.Refused)-i) + " more"}, nil, false))
 			break
 		}
-		g.told(g.stash.Pair(Finding{Kind: Setting, Path: path, What: f.Key, Why: f.Reason, Mode: unix.S_IFREG | 0o600}, f.After, f.Before))
+		g.report(g.stash.Pair(Finding{Kind: Setting, Path: path, What: f.Key, Why: f.Reason, Mode: unix.S_IFREG | 0o600}, f.After, f.Before))
 	}
 }
 
 // shows reports whether the run was shown what an address leads to. One that is relative
 // begins in the working tree.
-func (c *Configs) shows(k *config, path string) bool {
+func (c *PrivateConfigs) shows(k *PrivateConfig, path string) bool {
 	if !filepath.IsAbs(path) {
 		dir := filepath.Dir(k.Path)
 		if filepath.Base(dir) != ".git" {
@@ -269,7 +249,7 @@ func (c *Configs) shows(k *config, path string) bool {
 }
 
 // rewrite changes a configuration of the host's in place, under git's lock.
-func (c *Configs) rewrite(g *Guard, path string, change func(host []byte) ([]byte, error)) error {
+func (c *PrivateConfigs) rewrite(g *Guard, path string, change func(host []byte) ([]byte, error)) error {
 	dir, err := -1, error(nil)
 	if c.At != nil {
 		dir, err = c.At(path)

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/await"
+	"github.com/pccrun/pccrun/test/fixture"
 	"github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/gitconfig"
-	"github.com/pccrun/pccrun/workspace/internal/fixture"
 	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
@@ -24,7 +24,7 @@ import (
 type copied struct {
 	*watchman
 	copy    string
-	configs *Configs
+	configs *PrivateConfigs
 }
 
 func newCopied(t *testing.T) *copied {
@@ -34,10 +34,10 @@ func newCopied(t *testing.T) *copied {
 	text := c.host()
 	require.NoError(t, os.WriteFile(c.copy, []byte(text), 0o600))
 	w.begin()
-	c.configs = NewConfigs("20260101T000000Z-00000000", []Config{{Path: w.path(".git/config"), Text: text, Open: func() (int, string, error) {
+	c.configs = &PrivateConfigs{Session: "20260101T000000Z-00000000", List: []*PrivateConfig{{Path: w.path(".git/config"), Base: []byte(text), Open: func() (int, string, error) {
 		fd, err := unix.Open(filepath.Dir(c.copy), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		return fd, "config", err
-	}}})
+	}}}}
 	c.configs.Shown = func(path string) bool { return inside(w.root, path) }
 	w.guard.Configs = c.configs
 	w.guard.peers = Guards{w.guard}
@@ -60,7 +60,7 @@ func (c *copied) lock() {
 func (c *copied) saved(text string) {
 	await.Until(c.t, text+" is saved", func() bool {
 		b, _ := os.ReadFile(c.session.Name() + "/" + savedName)
-		var list []config
+		var list []PrivateConfig
 		return json.Unmarshal(b, &list) == nil && len(list) == 1 && bytes.Contains(list[0].Now, []byte(text))
 	})
 }
@@ -132,7 +132,7 @@ func TestConfigsLocked(t *testing.T) {
 	c := newCopied(t)
 	c.lock()
 	c.git("user.name", "y", "core.pager", "z")
-	require.Equal(t, []string{"setting : " + gitconfig.ErrLocked.Error()}, c.settings())
+	require.Equal(t, []string{"setting : " + gitconfig.ErrLocked.Error(), "review new: git waits for this lock; remove it if no git is running"}, c.settings())
 	found, err := quarantine.ReadFindings(c.session)
 	require.NoError(t, err)
 	require.ErrorIs(t, found[0].Restore(c.session), gitconfig.ErrLocked)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/pccrun/pccrun/workspace/internal/fixture"
+	"github.com/pccrun/pccrun/test/fixture"
 )
 
 // slowTree is a workspace of 900 directories with a protected name here and there.

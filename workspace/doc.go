@@ -16,7 +16,7 @@
 //     or it is refused with [ErrTooMuch] and the path that was too much.
 //
 // A [Guard] looks, during a run and after it, for what must not stay: what a host
-// tool would execute is quarantined, and told. What a run changed is the matter of
+// tool would execute is quarantined, and reported. What a run changed is the matter of
 // package changes.
 //
 // [Scan] does not promise anything of names that do not exist yet, of hard links

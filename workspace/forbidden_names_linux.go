@@ -19,7 +19,7 @@ type Ban struct {
 
 // Add adds what the guard of a tree would quarantine, for whoever can forbid it.
 func (b *Ban) Add(f *Found, r *Standing) {
-	b.trees, b.vacant = append(b.trees, f.after.rules), append(b.vacant, r.Vacant...)
+	b.trees, b.vacant = append(b.trees, f.forGuard.rules), append(b.vacant, r.Vacant...)
 }
 
 // near returns the rules that hold at a path: those of the nearest root, nil where

@@ -86,9 +86,6 @@ func (s *scan) gitEntry(dir, path string, kind Kind) error {
 		return err
 	}
 	r := repo{worktree: dir, gitDir: t.end.Path, common: common}
-	if n, _, _ := s.node(path); kind == File && dir != s.root {
-		s.linkedTree(r.gitDir, path, n.Ino)
-	}
 	if _, in := beneath.Path(s.root, r.gitDir); in {
 		s.addGitDir(r.gitDir)
 	} else if dir == s.root && !s.q.Aside {
@@ -96,7 +93,7 @@ func (s *scan) gitEntry(dir, path string, kind Kind) error {
 			return err
 		}
 	} else {
-		s.besides = append(s.besides, dir)
+		s.otherTrees = append(s.otherTrees, dir)
 		return nil
 	}
 	s.repos = append(s.repos, r)
@@ -272,16 +269,13 @@ func (s *scan) repositories() error {
 		if err := s.treeElsewhere(dir); err != nil {
 			return err
 		}
-		if _, known := s.trees[dir]; !known && inside(s.root, dir) {
-			s.linkedTree(dir, "", 0)
-		}
 		bases := worktrees[dir]
 		if len(bases) == 0 {
 			bases = []string{dir} // bare, or what a worktree has for itself
 			all = append(all, dir)
 		}
 		for _, name := range []string{"config", "config.worktree"} {
-			if err := s.named(filepath.Join(dir, name), bases, reading{}); err != nil {
+			if err := s.configFile(filepath.Join(dir, name), bases, reading{}); err != nil {
 				return err
 			}
 		}
@@ -303,7 +297,7 @@ func (s *scan) repositories() error {
 		filepath.Join(cmp.Or(s.q.XDG, s.q.Home+"/.config"), "git/config"), filepath.Join(s.q.Home, ".gitconfig"),
 	}
 	for _, path := range files {
-		if err := s.named(path, all, reading{of: ofUser}); err != nil {
+		if err := s.configFile(path, all, reading{of: ofUser}); err != nil {
 			return err
 		}
 	}
@@ -322,7 +316,7 @@ func (s *scan) environment(bases []string) error {
 				if err := s.leadsTo(base, value, rule); err != nil {
 					return err
 				}
-				return s.named(filepath.Join(base, value), bases, reading{of: ofUser, depth: 1})
+				return s.configFile(filepath.Join(base, value), bases, reading{of: ofUser, depth: 1})
 			})
 		} else {
 			err = s.settings([]vcs.Setting{v.Setting}, "$"+v.Variable, bases, reading{of: ofUser})
@@ -334,23 +328,28 @@ func (s *scan) environment(bases []string) error {
 	return nil
 }
 
+// gitDirOf follows the .git entry of a working tree, and the path in it if it is a file; where git refuses that, nothing is
+// found.
+func (s *scan) gitDirOf(tree string) (trail, error) {
+	t, err := s.follow(tree, ".git")
+	if err != nil || !t.found || t.end.Kind != File {
+		return t, err
+	}
+	target, err := vcs.GitFile(s.readFile, t.end.Path)
+	if err != nil {
+		return trail{}, nil
+	}
+	return s.follow(tree, target)
+}
+
 // above pins what the repositories around the workspace name in it: git runs that when the
 // user works in one of them, of which the workspace is but a part. It returns their trees.
 func (s *scan) above() (trees []string, err error) {
 	for dir := s.root; dir != "/"; {
 		dir = filepath.Dir(dir)
-		t, err := s.follow(dir, ".git")
+		t, err := s.gitDirOf(dir)
 		if err != nil {
 			return nil, err
-		}
-		if t.found && t.end.Kind == File {
-			target, err := vcs.GitFile(s.readFile, t.end.Path)
-			if err != nil {
-				continue
-			}
-			if t, err = s.follow(dir, target); err != nil {
-				return nil, err
-			}
 		}
 		if !t.found || t.end.Kind != Dir {
 			continue
@@ -361,7 +360,7 @@ func (s *scan) above() (trees []string, err error) {
 			return nil, err
 		}
 		for _, path := range []string{common + "/config", t.end.Path + "/config.worktree"} {
-			if err := s.named(path, []string{dir}, reading{of: ofAround}); err != nil {
+			if err := s.configFile(path, []string{dir}, reading{of: ofAround}); err != nil {
 				return nil, err
 			}
 		}
@@ -393,11 +392,7 @@ func (s *scan) treeElsewhere(gitDir string) error {
 	if _, root, _ := s.node(s.root); int(st.Uid) != os.Geteuid() && st.Uid != root.Uid {
 		return nil
 	}
-	target, err := vcs.GitFile(s.readFile, t.end.Path)
-	if err != nil {
-		return nil
-	}
-	back, err := s.follow(filepath.Dir(t.end.Path), target)
+	back, err := s.gitDirOf(filepath.Dir(t.end.Path))
 	if err != nil || !back.found || back.end.Path != gitDir {
 		return err
 	}
@@ -649,10 +644,10 @@ type reading struct {
 	depth int // of includes
 }
 
-// named pins what a file of configuration makes git run or read from within
+// configFile pins what a file of configuration makes git run or read from within
 // the workspace. Relative paths start at each of the bases, as git has it for
 // hooks and commands; an include starts at the file itself.
-func (s *scan) named(path string, bases []string, from reading) error {
+func (s *scan) configFile(path string, bases []string, from reading) error {
 	t, err := s.follow("/", path)
 	if err != nil || !t.found || t.end.Kind != File {
 		return err
@@ -672,7 +667,7 @@ func (s *scan) settings(all []vcs.Setting, path string, bases []string, from rea
 	for i := range all {
 		c := &all[i]
 		if file := c.Reads(); file != "" {
-			s.names(file, from)
+			s.noteUserFile(file, from)
 			file = s.expand(file)
 			if from.of == ofUser && c.Certifies() && filepath.IsAbs(file) && !slices.Contains(s.found.Certificates, file) {
 				s.found.Certificates = append(s.found.Certificates, file)
@@ -692,10 +687,10 @@ func (s *scan) settings(all []vcs.Setting, path string, bases []string, from rea
 			if _, err = s.leadsToNamed("/", file, rule); err == nil {
 				from := from
 				from.depth++
-				err = s.named(file, bases, from)
+				err = s.configFile(file, bases, from)
 			}
 		case vcs.UseHooks, vcs.UseDir:
-			s.names(c.Value, from)
+			s.noteUserFile(c.Value, from)
 			if value := s.expand(c.Value); c.Use() == vcs.UseHooks && !filepath.IsAbs(value) && value != "" && from.of != ofAround {
 				s.hooks[value] = true
 			}
@@ -704,13 +699,13 @@ func (s *scan) settings(all []vcs.Setting, path string, bases []string, from rea
 				if err != nil || !t.found {
 					return err
 				}
-				s.place(t.end.Path)
+				s.noteExecuted(t.end.Path)
 				return s.programs(t.end.Path, rule)
 			})
 		case vcs.UseCommand:
 			for word, program := range vcs.Mentioned(c.Command()) {
 				if program && from.of == ofUser {
-					s.starts(word)
+					s.noteUserProgram(word)
 				}
 				err = s.each(bases, s.expand(word), func(base, value string) error {
 					t, err := s.follow(base, value)
@@ -721,7 +716,7 @@ func (s *scan) settings(all []vcs.Setting, path string, bases []string, from rea
 						s.commands[value] = true
 					}
 					if t.found {
-						s.place(t.end.Path)
+						s.noteExecuted(t.end.Path)
 					}
 					_, err = s.leadsToNamed(base, value, rule)
 					return err
@@ -758,10 +753,10 @@ func (s *scan) leadsToNamed(base, path string, r profiles.ProtectRule) (trail, e
 	return t, nil
 }
 
-// place notes what a configuration has git execute, and is pinned for it.
-func (s *scan) place(path string) {
+// noteExecuted notes what a configuration has git execute, and is pinned for it.
+func (s *scan) noteExecuted(path string) {
 	if inside(s.root, path) {
-		s.placed[path] = true
+		s.executed[path] = true
 	}
 }
 
@@ -793,4 +788,25 @@ func (s *scan) expand(path string) string {
 		return s.q.Home + "/" + rest
 	}
 	return path
+}
+
+// The functions here note what the user's own configuration of git names outside of the
+// workspace and git needs to do its work: without an included file a commit has no
+// author, without the excludes it has everything. A file of the workspace has no
+// say in it, though the user's includes it.
+
+// noteUserFile notes a path that a file of the user's own gives. A relative one begins in
+// a repository.
+func (s *scan) noteUserFile(path string, from reading) {
+	if path = s.expand(path); from.of == ofUser && filepath.IsAbs(path) && !inside(s.root, filepath.Clean(path)) {
+		s.userFiles[filepath.Clean(path)] = true
+	}
+}
+
+// noteUserProgram notes a program that the user's own configuration names by its path.
+func (s *scan) noteUserProgram(word string) {
+	path := s.expand(strings.NewReplacer("$HOME", "~", "${HOME}", "~").Replace(word))
+	if filepath.IsAbs(path) && !inside(s.root, filepath.Clean(path)) && !slices.Contains(s.found.Programs, path) {
+		s.found.Programs = append(s.found.Programs, path)
+	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/test/fixture"
 	"github.com/pccrun/pccrun/workspace/beneath"
-	"github.com/pccrun/pccrun/workspace/internal/fixture"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
@@ -94,7 +94,7 @@ func TestScanRepository(t *testing.T) {
 	require.Equal(t, []string{".git/config", ".git/hooks", ".git/info/attributes"}, pinPaths(t, root, f))
 	require.Equal(t, []string{".git", ".git/info"}, relative(t, root, f.Anchors))
 	require.Equal(t, []string{".git/commondir"}, relative(t, root, f.Vacant))
-	require.Equal(t, map[string]string{root + "/.git/config.worktree": root + "/.git/config"}, f.after.stood.Late)
+	require.Equal(t, map[string]string{root + "/.git/config.worktree": root + "/.git/config"}, f.forGuard.stood.Late)
 	require.Empty(t, f.Common)
 	require.Empty(t, f.Notes)
 	for _, p := range f.Pins {
@@ -150,7 +150,7 @@ func TestScanWorktreeOutside(t *testing.T) {
 	require.Equal(t, []Common{{Path: gitDir, GitDir: own, Write: []string{own, gitDir + "/objects", gitDir + "/refs", gitDir + "/logs"}, sure: true}}, f.Common)
 	require.Equal(t, []string{gitDir + "/config", own + "/commondir", ".git", "tools/hooks"}, pinPaths(t, root, f))
 	require.True(t, f.Pins[0].Private)
-	require.Equal(t, map[string]string{own + "/config.worktree": gitDir + "/config"}, f.after.stood.Late)
+	require.Equal(t, map[string]string{own + "/config.worktree": gitDir + "/config"}, f.forGuard.stood.Late)
 	require.Equal(t, []string{"tools"}, relative(t, root, f.Anchors))
 	require.Empty(t, f.Notes)
 	require.Contains(t, f.Vacant, own+"/modules")

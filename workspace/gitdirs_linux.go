@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -65,7 +64,7 @@ func (r *Standing) noteGitIn(fd int, dir, rel string, worktree bool, room *int) 
 		name, kind := join(rel, entry.Name()), entry.Type()
 		e := gitdir.Judge(name, kind, worktree)
 		switch {
-		case e.Verdict == gitdir.Config, e.Verdict == gitdir.Keep && !kind.IsDir(), gitdir.IsFan(name):
+		case e.Verdict == gitdir.Config && name != "gitdir", e.Verdict == gitdir.Keep && !kind.IsDir(), gitdir.IsFan(name):
 		case e.Verdict == gitdir.Keep, e.Verdict == gitdir.Nest:
 			at, err := beneath.Open(fd, filepath.Base(name), unix.O_RDONLY|unix.O_DIRECTORY)
 			if err != nil {
@@ -74,7 +73,7 @@ func (r *Standing) noteGitIn(fd int, dir, rel string, worktree bool, room *int) 
 				}
 				continue
 			}
-			if may, tree := gitdir.Nests(name); may && (tree || isRepository(at)) {
+			if may, tree := gitdir.Nests(name); may && (tree || isBegun(at)) {
 				r.noteGitIn(at, dir+"/"+name, "", tree, room)
 			} else {
 				r.noteGitIn(at, dir, name, worktree, room)
@@ -86,9 +85,9 @@ func (r *Standing) noteGitIn(fd int, dir, rel string, worktree bool, room *int) 
 	}
 }
 
-func isRepository(fd int) bool {
+func isBegun(fd int) bool {
 	var st unix.Stat_t
-	return beneath.Stat(fd, "HEAD", &st) == nil || beneath.Stat(fd, "config", &st) == nil
+	return gitdir.IsBegun(func(name string) bool { return beneath.Stat(fd, name, &st) == nil })
 }
 
 // readDir lists a directory that stays open.
@@ -139,14 +138,14 @@ func gitSum(dir int, name string, v gitdir.Verdict) uint64 {
 	return h.Sum64() | 1
 }
 
-// A gitPass goes through one git directory after a run.
-type gitPass struct {
-	*inerter
+// A gitDirCheck goes through one git directory after a run.
+type gitDirCheck struct {
+	*gitCheck
 	gitdir.Place // without a name
 }
 
 // gitDirectories goes through all that the command could write in.
-func (i *inerter) gitDirectories() {
+func (i *gitCheck) gitDirectories() {
 	g := i.guard
 	i.work, i.passed = maxStore, map[string]bool{}
 	g.rules.suspects(g.tree, func(s suspect) {
@@ -166,7 +165,7 @@ func (i *inerter) gitDirectories() {
 }
 
 // gitDirectory goes through one, of which all is new, or what did not stand.
-func (i *inerter) gitDirectory(path string, all bool) {
+func (i *gitCheck) gitDirectory(path string, all bool) {
 	if !i.passed[path] {
 		i.passed[path] = true
 		if all && i.git.Owned(path) { // what else is there is no repository's
@@ -175,20 +174,20 @@ func (i *inerter) gitDirectory(path string, all bool) {
 		}
 		in, _ := i.git.Locate(path + "/HEAD")
 		worktree := ofWorktree(path) && (!all || in.Dir == path && in.Worktree)
-		p := &gitPass{i, gitdir.Place{Dir: path, Worktree: worktree, Standing: !all}}
+		p := &gitDirCheck{i, gitdir.Place{Dir: path, Worktree: worktree, Standing: !all}}
 		p.walk("", all)
 	}
 }
 
 // store goes through a directory of objects or references that stood.
-func (i *inerter) store(path string) {
-	p := &gitPass{i, gitdir.Place{Dir: filepath.Dir(path), Standing: true}}
+func (i *gitCheck) store(path string) {
+	p := &gitDirCheck{i, gitdir.Place{Dir: filepath.Dir(path), Standing: true}}
 	p.walk(filepath.Base(path), false)
 }
 
 // strayStores goes through directories of objects in what programs keep for themselves that belong to no
 // repository: the walk does not look below their parts.
-func (i *inerter) strayStores(d *dir) {
+func (i *gitCheck) strayStores(d *dir) {
 	if d.gone || d.shut {
 		return
 	}
@@ -201,7 +200,7 @@ func (i *inerter) strayStores(d *dir) {
 }
 
 // room counts the names that were looked at, and says once that they are too many.
-func (i *inerter) room(path string) bool {
+func (i *gitCheck) room(path string) bool {
 	if i.work--; i.work == -1 {
 		i.errs = append(i.errs, fmt.Errorf("look through %s: %w", beneath.Shorten(path), ErrTooMuch))
 	}
@@ -210,7 +209,7 @@ func (i *inerter) room(path string) bool {
 
 // walk goes through a directory in it. One that is new is judged when it has been opened: in one that is closed nobody
 // finds a repository.
-func (p *gitPass) walk(rel string, all bool) {
+func (p *gitDirCheck) walk(rel string, all bool) {
 	path := filepath.Join(p.Dir, rel)
 	list, fd, err := p.list(path)
 	if err != nil {
@@ -227,7 +226,7 @@ func (p *gitPass) walk(rel string, all bool) {
 }
 
 // entry looks whether a name is new or has changed, and has it judged.
-func (p *gitPass) entry(fd int, rel string, kind fs.FileMode, all bool) {
+func (p *gitDirCheck) entry(fd int, rel string, kind fs.FileMode, all bool) {
 	path, name := p.Dir+"/"+rel, filepath.Base(rel)
 	e := gitdir.Judge(rel, kind, p.Worktree)
 	if !p.room(path) || strings.HasPrefix(name, quarantine.Prefix) && e.Verdict != gitdir.Nest { // what could not be moved away, or is being exchanged
@@ -274,7 +273,7 @@ func (p *gitPass) entry(fd int, rel string, kind fs.FileMode, all bool) {
 }
 
 // judge does with a name what the table says.
-func (p *gitPass) judge(rel string, kind fs.FileMode) gitdir.Decision {
+func (p *gitDirCheck) judge(rel string, kind fs.FileMode) gitdir.Decision {
 	place, path, target := p.Place, p.Dir+"/"+rel, ""
 	if place.Rel = rel; kind&fs.ModeSymlink != 0 {
 		target = p.guard.linkText(path)
@@ -285,7 +284,7 @@ func (p *gitPass) judge(rel string, kind fs.FileMode) gitdir.Decision {
 	}
 	switch {
 	case d.Note != "":
-		p.guard.told(p.guard.stash.Note(Finding{Kind: Review, Path: path, Why: d.Note, What: d.What}, nil, false))
+		p.notes = append(p.notes, Finding{Kind: Review, Path: path, Why: d.Note, What: d.What})
 	case d.Why != "":
 		p.foreign = append(p.foreign, Finding{Path: path, Why: d.Why})
 	}
@@ -294,7 +293,7 @@ func (p *gitPass) judge(rel string, kind fs.FileMode) gitdir.Decision {
 
 // isNew reports whether a directory is not the one that stood: all that is in it has come with it, as old as
 // that may be.
-func (p *gitPass) isNew(path, rel string, st *unix.Stat_t, all bool) bool {
+func (p *gitDirCheck) isNew(path, rel string, st *unix.Stat_t, all bool) bool {
 	if all || gitdir.IsFan(rel) {
 		return all || p.guard.touched(st)
 	}
@@ -306,7 +305,7 @@ func (p *gitPass) isNew(path, rel string, st *unix.Stat_t, all bool) bool {
 }
 
 // nested reports whether a directory in it is a git directory of its own.
-func (p *gitPass) nested(fd int, rel string) (bool, error) {
+func (p *gitDirCheck) nested(fd int, rel string) (bool, error) {
 	may, worktree := gitdir.Nests(rel)
 	if !may || worktree {
 		return worktree, nil
@@ -316,12 +315,12 @@ func (p *gitPass) nested(fd int, rel string) (bool, error) {
 		return false, err
 	}
 	defer unix.Close(dir)
-	return isRepository(dir), nil
+	return isBegun(dir), nil
 }
 
 // absent reports whether the working tree of a linked worktree is nowhere on the host. Of one that is lost with the run
 // all that the repository has is quarantined.
-func (p *gitPass) absent(path string) bool {
+func (p *gitDirCheck) absent(path string) bool {
 	b, err := p.guard.readOwn(path, vcs.MaxGitFile)
 	file := gitdir.ByText(p.Dir, vcs.ParsePathFile(b))
 	if err != nil || filepath.Base(file) != ".git" {
@@ -339,7 +338,7 @@ func (p *gitPass) absent(path string) bool {
 }
 
 // index looks at an index that the run has left.
-func (p *gitPass) index(dir int, rel string, e *gitdir.Entry) {
+func (p *gitDirCheck) index(dir int, rel string, e *gitdir.Entry) {
 	b, err := beneath.ReadOwn(dir, rel, e.Limit)
 	if beneath.Gone(err) {
 		return
@@ -357,15 +356,13 @@ func (p *gitPass) index(dir int, rel string, e *gitdir.Entry) {
 // replaceIndex puts an index without what git computes in the place of one that the run has written, under
 // git's own lock; where somebody holds that, the index stays as it is. Its time stays: by that git knows which files
 // may have been changed in the moment in which it was written.
-func (p *gitPass) replaceIndex(dir int, b, plain []byte) error {
+func (p *gitDirCheck) replaceIndex(dir int, b, plain []byte) error {
 	const name, lock = "index", "index.lock"
-	var st, at unix.Stat_t
+	var st unix.Stat_t
 	if err := beneath.Stat(dir, name, &st); err != nil {
 		return err
 	}
-	if unix.Fstat(dir, &at) == nil && at.Mode&0o300 != 0o300 && beneath.ChmodPath(dir, 0o300) == nil { // as the command could
-		defer func() { _ = unix.Chmod("/proc/self/fd/"+strconv.Itoa(dir), at.Mode&0o7777) }()
-	}
+	defer allowWrites(dir)()
 	err := quarantine.WriteNewFor(ownedAs(&st), dir, lock, plain, st.Mode&0o777)
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, unix.EROFS) { // or nobody can write there, the command neither
 		return nil
@@ -395,7 +392,7 @@ func (g *Guard) readOwn(path string, limit int64) ([]byte, error) {
 }
 
 // list lists a directory, and leaves it open.
-func (i *inerter) list(path string) ([]os.DirEntry, int, error) {
+func (i *gitCheck) list(path string) ([]os.DirEntry, int, error) {
 	at, name, err := i.guard.parent(path)
 	if err != nil {
 		return nil, -1, err

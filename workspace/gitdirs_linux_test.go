@@ -103,3 +103,24 @@ func TestGuardHonestGit(t *testing.T) {
 		})
 	}
 }
+
+// A lock of git's configuration that came with the run stays and is reported, as each other lock.
+func TestGuardReportsLocks(t *testing.T) {
+	w := newWatchman(t)
+	w.sh("git init -q stood; touch stood/.git/config.lock")
+	w.begin()
+	w.sh("touch .git/config.lock .git/index.lock; git init -q new; touch new/.git/config.lock")
+	require.Equal(t, []string{"review .git/config.lock", "review .git/index.lock", "review new/.git/config.lock"}, w.end())
+	require.FileExists(t, w.path(".git/config.lock"))
+}
+
+// A new repository in which its owner may not write is made inert as any other, and keeps its mode.
+func TestGuardClosedRepository(t *testing.T) {
+	for _, closed := range []string{"r", "r/.git", "r/.git r"} {
+		w := newWatchman(t)
+		w.begin()
+		w.sh(asUser + "git init -q r; echo x > r/x; git -C r add x; git -C r commit -qm x; git -C r config core.pager x; touch r/.git/foreign; chmod 511 " + closed)
+		require.Equal(t, []string{"inert r/.git/config", "inert r/.git/foreign"}, w.end())
+		w.sh("test $(stat -c %a r/.git/config) = 644; git -C r status --short; test -z \"$(git -C r config core.pager)\"")
+	}
+}

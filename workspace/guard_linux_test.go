@@ -17,7 +17,7 @@ import (
 
 	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/workspace/internal/fixture"
+	"github.com/pccrun/pccrun/test/fixture"
 	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
@@ -376,7 +376,7 @@ func TestGuardWatches(t *testing.T) {
 func TestGuardFlood(t *testing.T) {
 	w := newWatchman(t)
 	w.begin()
-	w.guard.told = func(Finding) {}
+	w.guard.report = func(Finding) {}
 	w.guard.Watch()
 	for range 3000 {
 		_ = os.WriteFile(w.path(".envrc"), nil, 0o644)

@@ -3,6 +3,8 @@ package workspace
 import (
 	"errors"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
@@ -26,6 +28,7 @@ func Together(list ...*Guard) Guards {
 func (gs Guards) Finish() ([]Finding, error) {
 	first := gs[0]
 	var errs []error
+	var notes []Finding
 	for _, g := range gs {
 		g.halt()
 	}
@@ -34,18 +37,25 @@ func (gs Guards) Finish() ([]Finding, error) {
 	}
 	first.stubs.close()
 	for _, g := range gs {
-		errs = append(errs, g.removed()...)
+		errs = append(errs, g.finishRemoval()...)
 	}
 	for _, g := range gs {
 		g.replaced()
 	}
 	for _, g := range gs { // which may quarantine in each other's
-		errs = append(errs, g.inerter().all())
+		list, err := g.gitCheck().all()
+		notes, errs = append(notes, list...), append(errs, err)
 	}
 	for _, g := range gs {
 		errs = append(errs, g.review())
 	}
 	first.Configs.merge(first) // last: else a review would report what is merged as the host's change
+	for _, f := range notes {
+		var st unix.Stat_t
+		if gs[0].near(f.Path).stat(f.Path, &st) == nil { // a lock of the host's git is soon gone
+			first.report(first.stash.Note(f, nil, false))
+		}
+	}
 	return first.stash.Settle(), errors.Join(errs...)
 }
 

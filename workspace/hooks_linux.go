@@ -15,7 +15,7 @@ import (
 // repository or of one that stood, the command has written what lies there. What is as in the workspace stays.
 
 // workingTrees quarantines what git would run in working trees that came into being, or of repositories that did.
-func (i *inerter) workingTrees(list []string) {
+func (i *gitCheck) workingTrees(list []string) {
 	for _, tree := range list {
 		for _, value := range i.guard.standing.Hooks {
 			if end, kind := i.unlike(tree, value); kind&(fs.ModeDir|fs.ModeSymlink) != 0 {
@@ -35,45 +35,32 @@ func (i *inerter) workingTrees(list []string) {
 
 // unlike returns what lies by a path in a new working tree, or the link on the way that is nearest to its root; "" for
 // nothing, and for what is as in the workspace.
-func (i *inerter) unlike(tree, value string) (end string, kind fs.FileMode) {
+func (i *gitCheck) unlike(tree, value string) (end string, kind fs.FileMode) {
 	end = filepath.Join(tree, value)
-	if i.guard.placed(end) || i.guard.peers.near(end) == nil {
+	if i.guard.isPinned(end) || i.guard.peers.near(end) == nil {
 		return "", 0
 	}
-	now := present{i.guard}
+	now := presentView{i.guard}
 	for at := end; len(at) > len(tree); at = filepath.Dir(at) {
 		if kind, _ := now.Kind(at); kind&fs.ModeSymlink != 0 {
 			end = at
 		}
 	}
 	kind, there := now.Kind(end)
-	if !there || i.asInWorkspace(tree, end) {
+	rel, in := beneath.Path(i.guard.standing.Root, end)
+	if !there || in && i.guard.sameAsWorkspace(rel, strings.TrimPrefix(end, strings.TrimSuffix(tree, "/")+"/")) {
 		return "", 0
 	}
 	return end, kind
 }
 
-// asInWorkspace reports whether what a working tree has by a path is what the workspace has by the same, and the command
-// could not change there.
-func (i *inerter) asInWorkspace(tree, end string) bool {
-	main := i.guard.peers[0]
-	rel, in := beneath.Path(i.guard.standing.Root, end)
-	stood := strings.TrimPrefix(end, strings.TrimSuffix(tree, "/")+"/")
-	return in && main.placed(main.abs(stood)) && main.mirror(i.guard).same(rel, stood, 0)
-}
-
-// placed reports whether a path, or a directory above it, stood and is pinned.
-func (g *Guard) placed(at string) bool {
+// isPinned reports whether a path, or a directory above it, stood and is pinned.
+func (g *Guard) isPinned(at string) bool {
 	for ; len(at) > len(g.standing.Root); at = path.Dir(at) {
-		if rel, _ := beneath.Path(g.standing.Root, at); g.stood[rel] || slices.Contains(g.standing.Placed, at) ||
+		if rel, _ := beneath.Path(g.standing.Root, at); g.stood[rel] || slices.Contains(g.standing.Executed, at) ||
 			slices.ContainsFunc(g.standing.Known, func(k Known) bool { return k.Pin && k.Path == at }) {
 			return true
 		}
 	}
 	return false
-}
-
-// mirror compares another tree with this one.
-func (g *Guard) mirror(other *Guard) *mirror {
-	return &mirror{now: other.fd, was: g.fd, root: g.standing.Root, shown: g.standing.policy(), during: &other.during, changed: g.touched, room: maxMirrored}
 }

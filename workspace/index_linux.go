@@ -7,7 +7,6 @@ import (
 	"hash/fnv"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/workspace/beneath"
+	"github.com/pccrun/pccrun/workspace/internal/codec"
 )
 
 // The index is one file a workspace and rule set, outside the workspace: its magic, what an [index] holds in the form of
@@ -29,7 +29,7 @@ import (
 //
 // The magic has a number, to be raised with the format and with what [compile] makes of a query: hits name rules by theirs.
 const (
-	indexMagic = "pccrun workspace index 14\n"
+	indexMagic = "pccrun workspace index 15\n"
 	maxIndex   = 512 << 20
 	maxIndexes = 256 // files: what was not used for longest goes when one more is made
 )
@@ -76,9 +76,8 @@ func loadIndex(q Query, sum uint64) *index {
 	if !ok || checksum(body) != binary.LittleEndian.Uint64(b[len(body):]) {
 		return nil
 	}
-	x, d := &index{}, recordReader{in: text}
-	d.value(reflect.ValueOf(x).Elem())
-	if d.bad || d.in != "" || x.Sum != sum || x.Root != q.Root {
+	x := &index{}
+	if !codec.Read(text, x) || x.Tree == nil || x.Sum != sum || x.Root != q.Root {
 		return nil
 	}
 	x.list(x.Tree)
@@ -126,7 +125,7 @@ func (x *index) save(q Query, sum uint64) {
 		return
 	}
 	x.Sum, x.Root = sum, q.Root
-	b := appendValue([]byte(indexMagic), reflect.ValueOf(x).Elem())
+	b := codec.Append([]byte(indexMagic), x)
 	_, err = f.Write(binary.LittleEndian.AppendUint64(b, checksum(b)))
 	if e := f.Close(); err == nil {
 		err = e

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/workspace/internal/fixture"
+	"github.com/pccrun/pccrun/test/fixture"
 )
 
 // settled makes a tree that the index believes at once.
@@ -154,8 +154,8 @@ func TestIndexNotBelieved(t *testing.T) {
 			b[len(b)/2] ^= 1
 			require.NoError(t, os.WriteFile(file, b, 0o600))
 		},
-		"of the next version":   func(t *testing.T, _ *Query, file string) { reversion(t, file, '5') },
-		"of the version before": func(t *testing.T, _ *Query, file string) { reversion(t, file, '3') },
+		"of the next version":   func(t *testing.T, _ *Query, file string) { reversion(t, file, '6') },
+		"of the version before": func(t *testing.T, _ *Query, file string) { reversion(t, file, '4') },
 		"another root's": func(t *testing.T, q *Query, file string) {
 			b, err := os.ReadFile(file)
 			require.NoError(t, err)
@@ -201,7 +201,7 @@ func reversion(t *testing.T, file string, version byte) {
 	b, err := os.ReadFile(file)
 	require.NoError(t, err)
 	body := b[:len(b)-8]
-	require.Equal(t, "4\n", string(body[len(indexMagic)-2:len(indexMagic)]))
+	require.Equal(t, "5\n", string(body[len(indexMagic)-2:len(indexMagic)]))
 	body[len(indexMagic)-2] = version
 	require.NoError(t, os.WriteFile(file, binary.LittleEndian.AppendUint64(body, checksum(body)), 0o600))
 }

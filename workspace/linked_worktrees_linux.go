@@ -9,28 +9,22 @@ import (
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/beneath"
+	"github.com/pccrun/pccrun/workspace/gitdir"
+	"github.com/pccrun/pccrun/workspace/quarantine"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // Linked worktrees are pinned like any directory. So `git worktree remove` of one that stood fails inside, and has
 // removed a part of it by then: the end of the run finishes it.
 
-// linkedTree notes the directory that a repository has for a linked worktree, if git can find both, and the worktree's .git
-// file, "" where the command cannot write.
-func (s *scan) linkedTree(admin, file string, ino uint64) {
-	_, _, head := s.node(admin + "/HEAD")
-	if _, _, found := s.node(admin + "/gitdir"); found && head && ofWorktree(admin) && !inside(filepath.Dir(file), admin) {
-		s.trees[admin] = LinkedTree{file, ino}
-	}
-}
-
-// namedBeside pins what the workspace's git configurations have git execute in linked worktrees that lie outside of it,
+// namedInOtherTrees pins what the workspace's git configurations have git execute in linked worktrees that lie outside of it,
 // also where that leads into the workspace.
-func (s *scan) namedBeside() error {
+func (s *scan) namedInOtherTrees() error {
 	if s.q.Main == nil {
 		return nil
 	}
-	main := &s.q.Main.after
-	for _, tree := range s.besides {
+	main := &s.q.Main.forGuard
+	for _, tree := range s.otherTrees {
 		for _, value := range slices.Concat(main.stood.Hooks, main.stood.Commands) {
 			rule := profiles.ProtectRule{Pattern: value + " in git's configuration"}
 			t, err := s.follow(tree, value)
@@ -38,7 +32,7 @@ func (s *scan) namedBeside() error {
 			case err != nil:
 				return err
 			case t.found && inside(s.root, t.end.Path):
-				if s.place(t.end.Path); t.end.Kind == Dir {
+				if s.noteExecuted(t.end.Path); t.end.Kind == Dir {
 					err = s.programs(t.end.Path, rule)
 				}
 			case t.found && inside(main.rules.root, t.end.Path):
@@ -52,36 +46,74 @@ func (s *scan) namedBeside() error {
 	return nil
 }
 
-// dissolved reports whether a path lay in a linked worktree that is gone as a whole, or in the directory that the
-// repository has for it.
-func (g *Guard) dissolved(path string) bool {
+// linkedTree returns the working tree of a .git file that stood and is pinned.
+func (k *Known) linkedTree() (dir string, is bool) {
+	return filepath.Dir(k.Path), k.Pin && k.Kind == File && filepath.Base(k.Path) == ".git"
+}
+
+// inRemovedTree reports whether a path lay in a linked worktree that is gone as a whole.
+func (g *Guard) inRemovedTree(path string) bool {
 	var st unix.Stat_t
-	for admin, tree := range g.standing.Trees {
-		for _, dir := range [...]string{filepath.Dir(tree.File), admin} {
-			if inside(dir, path) && beneath.Gone(g.stat(dir, &st)) {
-				return true
+	return slices.ContainsFunc(g.standing.Known, func(k Known) bool {
+		dir, linked := k.linkedTree()
+		return linked && inside(dir, path) && beneath.Gone(g.stat(dir, &st))
+	})
+}
+
+// linkedFiles returns the .git files that stood, stand yet, and lead to a linked worktree's part of a repository.
+func (gs Guards) linkedFiles(admin string) (list []string) {
+	for _, p := range gs {
+		for _, k := range p.standing.Known {
+			var st unix.Stat_t
+			dir, linked := k.linkedTree()
+			if !linked || inside(dir, admin) || p.stat(k.Path, &st) != nil || !k.is(&st) { // else the host has put another there
+				continue
+			}
+			if to, err := vcs.GitFile(p.readOwn, k.Path); err == nil && gitdir.ByText(dir, to) == admin {
+				list = append(list, k.Path)
 			}
 		}
 	}
-	return false
+	return list
 }
 
-// removed finishes what `git worktree remove` began. A mount keeps git from removing what is pinned, and what is around
-// it, and git may have removed by then what says where the worktree is: nobody would find it again. What is left is
+// finishRemoval finishes what `git worktree remove` began. A mount keeps git from removing what is pinned, and what is
+// around it, and git may have removed by then what says where the worktree is: nobody would find it again. What is left is
 // quarantined, so that nothing is lost of what the command could not have removed.
-func (g *Guard) removed() (errs []error) {
-	for admin, tree := range g.standing.Trees {
+func (g *Guard) finishRemoval() (errs []error) {
+	for _, rel := range g.standing.Repos {
 		var st unix.Stat_t
-		owner := g.peers.near(admin)
-		if owner == nil || !beneath.Gone(owner.stat(admin+"/gitdir", &st)) && !beneath.Gone(owner.stat(admin+"/HEAD", &st)) {
+		admin := g.abs(rel)
+		if _, stood := g.standing.Git[admin+"/gitdir"]; !stood || !beneath.Gone(g.stat(admin+"/gitdir", &st)) && !beneath.Gone(g.stat(admin+"/HEAD", &st)) {
 			continue
 		}
-		if tree.File != "" && g.stat(tree.File, &st) == nil && st.Ino == tree.Ino && !g.touched(&st) { // else the host has put another there
-			_, err := g.aside(filepath.Dir(tree.File), Removed)
-			errs = append(errs, err)
+		for _, file := range g.peers.linkedFiles(admin) {
+			if owner, dir := g.near(file), filepath.Dir(file); dir != owner.standing.Root {
+				_, err := owner.quarantine(dir, Removed)
+				errs = append(errs, err)
+			}
 		}
-		_, err := owner.aside(admin, Removed)
+		_, err := g.quarantine(admin, Removed)
 		errs = append(errs, err)
 	}
 	return errs
+}
+
+// restoreGitdir writes the file by which a repository finds a linked worktree that stood, in the place of one that led
+// elsewhere: without it git removes what the repository has of the worktree, its index too.
+func (i *gitCheck) restoreGitdir(path string) {
+	files := i.guard.peers.linkedFiles(filepath.Dir(path))
+	if len(files) != 1 {
+		return
+	}
+	dir, name, err := i.guard.near(path).parent(path)
+	if err == nil {
+		defer unix.Close(dir)
+		defer allowWrites(dir)()
+		var st unix.Stat_t
+		if err = unix.Fstat(dir, &st); err == nil {
+			err = quarantine.WriteNewFor(ownedAs(&st), dir, name, []byte(files[0]+"\n"), 0o644)
+		}
+	}
+	i.fail(path, err)
 }

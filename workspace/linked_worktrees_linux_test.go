@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/pccrun/pccrun/workspace/internal/fixture"
+	"github.com/pccrun/pccrun/test/fixture"
 	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
@@ -287,5 +287,31 @@ func TestRemovedWorktree(t *testing.T) {
 		text, err := os.ReadFile(w.path("trees/a/mine"))
 		require.NoError(t, err)
 		require.Equal(t, "mine\n", string(text))
+	}
+}
+
+// The file by which a repository finds a linked worktree may be written as `git worktree repair` does. One that leads
+// elsewhere is quarantined, and of a worktree that stood its own takes the place: else git removes what it has of it.
+func TestGuardGitdirRewritten(t *testing.T) {
+	for name, c := range map[string]struct{ before, run, where, want string }{
+		"repaired":            {"mv trees/a trees/moved", "git worktree repair trees/moved", "trees/moved", ""},
+		"the same":            {"", "echo $PWD/trees/a/.git > .git/worktrees/a/gitdir", "trees/a", ""},
+		"to no worktree":      {"", "mkdir x; echo $PWD/x/.git > .git/worktrees/a/gitdir", "trees/a", "inert .git/worktrees/a/gitdir"},
+		"to another's":        {"git worktree add -q trees/b", "echo $PWD/trees/b/.git > .git/worktrees/a/gitdir", "trees/a", "inert .git/worktrees/a/gitdir"},
+		"to a file of its":    {"", "echo $PWD/trees/a/README > .git/worktrees/a/gitdir", "trees/a", "inert .git/worktrees/a/gitdir"},
+		"in what is closed":   {"", "mkdir x; echo $PWD/x/.git > .git/worktrees/a/gitdir; chmod 511 .git/worktrees/a", "trees/a", "inert .git/worktrees/a/gitdir"},
+		"a link in its place": {"", "ln -sf ../../HEAD .git/worktrees/a/gitdir", "trees/a", "inert .git/worktrees/a/gitdir"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWatchman(t)
+			w.sh(asUser + "git commit -q --allow-empty -m 1; git worktree add -q trees/a; " + c.before)
+			w.begin()
+			w.sh(c.run)
+			require.Equal(t, c.want, strings.Join(w.end(), " "))
+			text, err := os.ReadFile(w.path(".git/worktrees/a/gitdir"))
+			require.NoError(t, err)
+			require.Equal(t, w.path(c.where)+"/.git\n", string(text))
+			w.sh("git -C " + c.where + " status --short; git worktree prune; test -e .git/worktrees/a/HEAD")
+		})
 	}
 }

@@ -26,7 +26,7 @@ func (g *Guard) look() (moved int, err error) {
 		return 0, errors.Join(errs...)
 	}
 	aside := func(path, why string) {
-		done, err := g.aside(path, why)
+		done, err := g.quarantine(path, why)
 		if done {
 			moved++
 		}
@@ -62,7 +62,7 @@ func (g *Guard) look() (moved int, err error) {
 		}
 	}
 	if len(g.standing.Keys) > 0 {
-		i := g.inerter()
+		i := g.gitCheck()
 		i.reviewed()
 		i.close()
 		errs = append(errs, i.errs...)

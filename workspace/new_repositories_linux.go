@@ -21,11 +21,11 @@ import (
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
-// An inerter makes the repositories that came into being during a run inert:
+// An gitCheck makes the repositories that came into being during a run inert:
 // git works in them, and runs nothing that they name.
 //
 // All is judged first, as the run has left it, and then moved: what a name is may depend on another.
-type inerter struct {
+type gitCheck struct {
 	guard  *Guard
 	view   *view
 	git    gitdir.Tree
@@ -33,31 +33,32 @@ type inerter struct {
 	passed map[string]bool // git directories that were
 
 	foreign []Finding // what is to be quarantined
+	notes   []Finding // what stays, and is to be reported
 	configs []string  // configurations of repositories that are new
 
-	parts []Finding // what was quarantined of git directories, of which one finding is told
+	parts []Finding // what was quarantined of git directories, of which one finding is reported
 	errs  []error
 }
 
-// inerter returns one that looks through the workspace.
-func (g *Guard) inerter() *inerter {
+// gitCheck returns one that looks through the workspace.
+func (g *Guard) gitCheck() *gitCheck {
 	v := newView(g.rules, g.fd, g.dev)
-	i := &inerter{guard: g, view: &v}
-	i.git = gitdir.Tree{Root: g.standing.Root, Before: recorded{present{g}}, Now: present{g}, Rules: true, Live: true, Stood: g.stoodGit, Formats: g.standing.Formats}
+	i := &gitCheck{guard: g, view: &v}
+	i.git = gitdir.Tree{Root: g.standing.Root, Before: standingView{presentView{g}}, Now: presentView{g}, Rules: true, Live: true, Stood: g.stoodGit, Formats: g.standing.Formats}
 	for _, other := range g.peers {
 		i.git.Others = append(i.git.Others, other.standing.Root)
 	}
-	if main := g.peers[0]; main.rules.named() {
+	if main := g.peers[0]; main.rules.hasNames() {
 		i.git.Shared = main.standing.Root // as the repositories have in which agents keep versions
 	}
 	return i
 }
 
-// A present is what stands in the trees of a run, and outside, as [gitdir.View].
-type present struct{ *Guard }
+// A presentView is what stands in the trees of a run, and outside, as [gitdir.View].
+type presentView struct{ *Guard }
 
 // Kind returns what is at a path.
-func (v present) Kind(path string) (fs.FileMode, bool) {
+func (v presentView) Kind(path string) (fs.FileMode, bool) {
 	var st unix.Stat_t
 	if v.near(path).stat(path, &st) != nil {
 		return 0, false
@@ -66,20 +67,20 @@ func (v present) Kind(path string) (fs.FileMode, bool) {
 }
 
 // Read reads a regular file.
-func (v present) Read(path string, limit int64) ([]byte, error) {
+func (v presentView) Read(path string, limit int64) ([]byte, error) {
 	return v.near(path).readOwn(path, limit)
 }
 
 // near returns the guard that looks after a path, or this one.
 func (g *Guard) near(path string) *Guard { return cmp.Or(g.peers.near(path), g) }
 
-// A recorded is what stood when the run began, as [gitdir.View]. What it reads is what files hold now: of what stood the
+// A standingView is what stood when the run began, as [gitdir.View]. What it reads is what files hold now: of what stood the
 // command can change no configuration.
-type recorded struct{ present }
+type standingView struct{ presentView }
 
 // Kind returns what stood at a path. Of what lies in a directory .git the record says it, since a directory of any name
 // may have been moved there with all that is in it; elsewhere the times of what is there.
-func (v recorded) Kind(path string) (fs.FileMode, bool) {
+func (v standingView) Kind(path string) (fs.FileMode, bool) {
 	g := v.near(path)
 	had, known := g.standing.Git[path]
 	if known && had.Sum <= unix.S_IFMT {
@@ -116,16 +117,16 @@ func (g *Guard) stoodGit(dir string) bool {
 }
 
 // close tells what was quarantined, once of each git directory, and gives back what is held open.
-func (i *inerter) close() {
+func (i *gitCheck) close() {
 	for _, c := range quarantine.Merge(i.parts) {
-		i.guard.told(c)
+		i.guard.report(c)
 	}
 	i.view.close()
 }
 
 // all makes every git directory of the tree inert that did not stand at the start, and quarantines each .git file or link
 // that leads to one as git itself never does.
-func (i *inerter) all() error {
+func (i *gitCheck) all() (notes []Finding, err error) {
 	g := i.guard
 	defer i.close()
 	i.gitDirectories()
@@ -151,18 +152,20 @@ func (i *inerter) all() error {
 	})
 	i.workingTrees(trees)
 	for _, c := range i.foreign {
-		i.aside(c.Path, c.Why)
+		if _, ok := i.quarantine(c.Path, c.Why); ok && filepath.Base(c.Path) == "gitdir" {
+			i.restoreGitdir(c.Path)
+		}
 	}
 	for _, path := range i.configs {
 		i.config(path, func(s *vcs.Setting) bool { return i.git.Drops(filepath.Dir(path), s) != "" })
 	}
 	i.reviewed()
-	return errors.Join(i.errs...)
+	return i.notes, errors.Join(i.errs...)
 }
 
 // linkedTrees quarantines links that the run has put where a repository which stood has its working tree: git would
 // write through them.
-func (i *inerter) linkedTrees(gitDir string) {
+func (i *gitCheck) linkedTrees(gitDir string) {
 	b, _ := i.view.readFile(gitDir+"/config", vcs.MaxConfig) // else git does not read it either
 	for _, tree := range vcs.WorkTrees(vcs.ParseConfig(b)) {
 		i.view.steps = 0 // the launch has followed all of them
@@ -192,13 +195,13 @@ func (g *Guard) linkedSince(path string) bool {
 
 // config takes the settings that drop names out of a configuration: the file is
 // quarantined as it was, and what is left of it takes its place.
-func (i *inerter) config(path string, drop func(*vcs.Setting) bool) {
+func (i *gitCheck) config(path string, drop func(*vcs.Setting) bool) {
 	n, st, ok := i.view.node(path)
 	if !ok {
 		return
 	}
 	if n.Kind != File {
-		i.aside(path, "a configuration that is not a regular file")
+		i.quarantine(path, "a configuration that is not a regular file")
 		return
 	}
 	dir, name, err := i.guard.parent(path)
@@ -207,6 +210,7 @@ func (i *inerter) config(path string, drop func(*vcs.Setting) bool) {
 		return
 	}
 	defer unix.Close(dir)
+	defer allowWrites(dir)()
 	for range exchanges {
 		var then, now unix.Stat_t
 		_ = beneath.Stat(dir, name, &then)
@@ -222,7 +226,7 @@ func (i *inerter) config(path string, drop func(*vcs.Setting) bool) {
 			continue // a merge was writing it
 		}
 		if !ok {
-			i.aside(path, "a configuration that git cannot read")
+			i.quarantine(path, "a configuration that git cannot read")
 			return
 		}
 		if len(dropped) == 0 {
@@ -235,7 +239,7 @@ func (i *inerter) config(path string, drop func(*vcs.Setting) bool) {
 		}
 	}
 	// Somebody writes it as fast as we read it.
-	i.aside(path, "a configuration that kept changing")
+	i.quarantine(path, "a configuration that kept changing")
 }
 
 // exchanges is how often a configuration is read again that has changed by the
@@ -245,13 +249,13 @@ const exchanges = 4
 // replace puts what is left of a configuration in its place, so that at no
 // moment there is none, and the whole into the stash, with what was left, so that
 // it is known again. It is false if another file stood there by then.
-func (i *inerter) replace(dir int, name string, c Finding, b, left []byte, st *unix.Stat_t) (done bool) {
+func (i *gitCheck) replace(dir int, name string, c Finding, b, left []byte, st *unix.Stat_t) (done bool) {
 	// What a launcher leaves there that is killed now, the next quarantines.
 	temp := quarantine.Moving + name + "-" + strconv.Itoa(os.Getpid())
 	if err := quarantine.WriteNewFor(ownedAs(st), dir, temp, left, st.Mode&0o777); err != nil {
 		// A full disk: git does without the file.
 		_ = unix.Unlinkat(dir, temp, 0)
-		i.aside(c.Path, c.Why)
+		i.quarantine(c.Path, c.Why)
 		i.fail(c.Path, err)
 		return true
 	}
@@ -260,7 +264,7 @@ func (i *inerter) replace(dir int, name string, c Finding, b, left []byte, st *u
 		if err != unix.EINVAL {
 			return false
 		}
-		if _, ok := i.aside(c.Path, c.Why); ok { // a file system that cannot exchange
+		if _, ok := i.quarantine(c.Path, c.Why); ok { // a file system that cannot exchange
 			i.fail(c.Path, quarantine.WriteNewFor(ownedAs(st), dir, name, left, st.Mode&0o777))
 		}
 		return true
@@ -280,8 +284,18 @@ func (i *inerter) replace(dir int, name string, c Finding, b, left []byte, st *u
 	if c.Stash != "" {
 		i.fail(c.Path, g.stash.Left(c, left))
 	}
-	g.told(c)
+	g.report(c)
 	return true
+}
+
+// allowWrites lets the launcher write in a directory of its own user's, as the command could, until the returned function
+// is called.
+func allowWrites(dir int) (restore func()) {
+	var st unix.Stat_t
+	if unix.Fstat(dir, &st) != nil || st.Mode&0o300 == 0o300 || beneath.ChmodPath(dir, 0o300) != nil {
+		return func() {}
+	}
+	return func() { _ = unix.Chmod("/proc/self/fd/"+strconv.Itoa(dir), st.Mode&0o7777) }
 }
 
 // ownedAs gives a file to whom another one belongs to, as root, by descriptor.
@@ -294,14 +308,14 @@ func ownedAs(st *unix.Stat_t) func(fd int) error {
 	}
 }
 
-func (i *inerter) fail(path string, err error) {
+func (i *gitCheck) fail(path string, err error) {
 	if err != nil && !beneath.Gone(err) {
 		i.errs = append(i.errs, fmt.Errorf("quarantine git files in %s: %w", beneath.Shorten(path), err))
 	}
 }
 
-// aside quarantines what a repository would run.
-func (i *inerter) aside(path, why string) (Finding, bool) {
+// quarantine quarantines what a repository would run.
+func (i *gitCheck) quarantine(path, why string) (Finding, bool) {
 	c, err := i.guard.near(path).take(Finding{Kind: Inert, Path: path, Why: why, Of: i.gitDirOf(path)})
 	if err != nil {
 		i.fail(path, err)
@@ -313,7 +327,7 @@ func (i *inerter) aside(path, why string) (Finding, bool) {
 
 // gitDirOf returns the git directory that was gone through in which a path lies, "" for none. A configuration is a
 // finding of its own: of its versions, the settings are put together.
-func (i *inerter) gitDirOf(path string) string {
+func (i *gitCheck) gitDirOf(path string) string {
 	if name := filepath.Base(path); name == "config" || name == "config.worktree" {
 		return ""
 	}
@@ -327,7 +341,7 @@ func (i *inerter) gitDirOf(path string) string {
 
 // reviewed takes back what executes in a configuration that may be changed, or makes
 // git write elsewhere, as far as it did not stand there at the start.
-func (i *inerter) reviewed() {
+func (i *gitCheck) reviewed() {
 	g := i.guard
 	for path, had := range g.standing.Keys {
 		i.config(path, func(s *vcs.Setting) bool {

@@ -99,7 +99,7 @@ func (g *Guard) moveFresh(d *dir) (moved int, err error) {
 		g.shut[join(d.Rel, left)] = true // it is closed to everybody, and no look opens it
 	}
 	if moved > 0 || left != "" {
-		g.told(c)
+		g.report(c)
 	}
 	return moved, err
 }

@@ -60,11 +60,7 @@ func (g *Guard) parent(path string) (fd int, name string, err error) {
 		}
 	}
 	if !in {
-		if at, err = unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
-			return -1, "", err
-		}
-		defer unix.Close(at)
-		rel = path[1:]
+		return beneath.ParentOf(path)
 	}
 	dir, name := "", rel
 	if i := strings.LastIndexByte(rel, '/'); i >= 0 {
@@ -84,8 +80,8 @@ func (g *Guard) take(c Finding) (Finding, error) {
 	return g.stash.Take(dir, name, c)
 }
 
-// aside quarantines a protected name, and tells of it. That nothing stands there any more is no error.
-func (g *Guard) aside(path, why string) (done bool, err error) {
+// quarantine quarantines a protected name, and tells of it. That nothing stands there any more is no error.
+func (g *Guard) quarantine(path, why string) (done bool, err error) {
 	c, err := g.take(Finding{Kind: Stashed, Path: path, Why: why})
 	if beneath.Gone(err) {
 		return false, nil
@@ -93,6 +89,6 @@ func (g *Guard) aside(path, why string) (done bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("quarantine %s: %w", beneath.Shorten(path), err)
 	}
-	g.told(c)
+	g.report(c)
 	return true, nil
 }

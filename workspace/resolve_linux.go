@@ -203,19 +203,10 @@ func (s *view) follow(base, path string) (trail, error) {
 }
 
 func (s *view) readlink(path string) (string, error) {
-	buf := make([]byte, unix.PathMax)
-	rel, ok := beneath.Path(s.root, path)
-	if !ok {
-		n, err := unix.Readlink(path, buf)
-		return string(buf[:max(n, 0)]), err
+	if rel, in := beneath.Path(s.root, path); in {
+		return beneath.ReadLinkBelow(s.fd, rel)
 	}
-	fd, err := beneath.Open(s.fd, rel, unix.O_PATH)
-	if err != nil {
-		return "", err
-	}
-	defer unix.Close(fd)
-	n, err := unix.Readlinkat(fd, "", buf)
-	return string(buf[:max(n, 0)]), err
+	return beneath.ReadLink(unix.AT_FDCWD, path)
 }
 
 // readFile returns the content of a regular file, by a path without links.
@@ -232,4 +223,10 @@ func (s *view) openFile(path string) (int, error) {
 		return beneath.Open(s.fd, rel, unix.O_RDONLY)
 	}
 	return unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+}
+
+// inside reports whether a path is root or lies below it.
+func inside(root, path string) bool {
+	_, in := beneath.Path(root, path)
+	return in
 }

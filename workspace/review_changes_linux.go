@@ -22,7 +22,7 @@ func (g *Guard) review() error {
 		err := g.stat(k.Path, &st)
 		f := Finding{Kind: Review, Path: k.Path, Why: k.Why, What: "changed"}
 		switch {
-		case beneath.Gone(err) && (k.Pin && beneath.Gone(g.stat(filepath.Dir(k.Path), &st)) || g.dissolved(k.Path)):
+		case beneath.Gone(err) && (k.Pin && beneath.Gone(g.stat(filepath.Dir(k.Path), &st)) || g.inRemovedTree(k.Path)):
 			continue // the host, or another run, has removed all of it: nothing is left to be executed
 		case beneath.Gone(err):
 			f.What = "removed"
@@ -45,7 +45,7 @@ func (g *Guard) review() error {
 				continue
 			}
 		}
-		g.told(g.stash.Note(f, before, kept))
+		g.report(g.stash.Note(f, before, kept))
 	}
 	g.fresh(g.tree)
 	g.reviewed()
@@ -71,11 +71,7 @@ func (g *Guard) content(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer unix.Close(dir)
-	fd, err := beneath.Open(dir, name, unix.O_RDONLY)
-	if err != nil {
-		return nil, err
-	}
-	return beneath.ReadFile(fd, vcs.MaxOriginal)
+	return beneath.ReadIn(dir, name, vcs.MaxOriginal)
 }
 
 // linkText returns where a link leads, as it says.
@@ -85,12 +81,8 @@ func (g *Guard) linkText(path string) string {
 		return ""
 	}
 	defer unix.Close(dir)
-	text := make([]byte, unix.PathMax)
-	n, err := unix.Readlinkat(dir, name, text)
-	if err != nil {
-		return ""
-	}
-	return string(text[:n])
+	text, _ := beneath.ReadLink(dir, name)
+	return text
 }
 
 // maxOriginals bounds what is kept of files for review as they were.
@@ -148,6 +140,6 @@ func (g *Guard) added(path, why string) {
 	}
 	var st unix.Stat_t
 	if !beneath.Gone(g.stat(path, &st)) { // or it was quarantined for another reason
-		g.told(g.stash.Note(Finding{Kind: Review, Path: path, Why: why, What: "new"}, nil, false))
+		g.report(g.stash.Note(Finding{Kind: Review, Path: path, Why: why, What: "new"}, nil, false))
 	}
 }

@@ -2,7 +2,7 @@ package workspace
 
 import (
 	"maps"
-	"os"
+	"math"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -21,7 +21,7 @@ const (
 // Review notes what is for review outside of the workspace, before the command
 // starts: the end tells of each file that changed, is new, or is gone. The paths
 // are absolute; a directory stands for what is in it. Of more than 1,024 files
-// the others are told of if they changed, and not if they are gone.
+// the others are reported if they changed, and not if they are gone.
 func (r *Standing) Review(paths []string) {
 	r.Reviewed = append(r.Reviewed, paths...)
 	for _, path := range paths {
@@ -31,13 +31,13 @@ func (r *Standing) Review(paths []string) {
 
 // know notes the files that stand at a path.
 func (r *Standing) know(path, why string) {
-	top, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	dir, name, err := beneath.ParentOf(path)
 	if err != nil {
-		return // what is not known is told of if it changed
+		return // what is not known is reported if it changed
 	}
-	defer unix.Close(top)
+	defer unix.Close(dir)
 	known := 0
-	look(top, path[1:], path, func(at string, st *unix.Stat_t) {
+	look(dir, name, path, func(at string, st *unix.Stat_t) {
 		if known++; known <= maxReviewed {
 			r.Known = append(r.Known, Known{Node: Node{at, KindOf(st.Mode), st.Dev, st.Ino}, Ctime: st.Ctim.Nano(), Why: why})
 		}
@@ -47,7 +47,7 @@ func (r *Standing) know(path, why string) {
 // reviewed tells of what is new, or was too much to be known, where something is
 // for review outside of the workspace, or is that no pattern finds.
 func (g *Guard) reviewed() {
-	known, told := map[string]bool{}, map[string]bool{}
+	known, reported := map[string]bool{}, map[string]bool{}
 	for i := range g.standing.Known {
 		known[g.standing.Known[i].Path] = true
 	}
@@ -65,9 +65,9 @@ func (g *Guard) reviewed() {
 			}
 		}
 		tell := func(at, what string) {
-			if !told[at] {
-				told[at] = true
-				g.told(g.stash.Note(Finding{Kind: Review, Path: at, Why: why, What: what}, nil, false))
+			if !reported[at] {
+				reported[at] = true
+				g.report(g.stash.Note(Finding{Kind: Review, Path: at, Why: why, What: what}, nil, false))
 			}
 		}
 		dir, name, err := g.parent(path)
@@ -96,50 +96,33 @@ func (g *Guard) reviewed() {
 // with all that lies below it. It follows no link. It returns a directory that
 // could not be looked through, for what it holds or for its mode; "" for none.
 func look(dir int, name, path string, yield func(path string, st *unix.Stat_t)) (unseen string) {
-	l := looker{room: maxLooked, yield: yield}
-	l.at(dir, name, path, 0)
-	return l.unseen
-}
-
-type looker struct {
-	room   int // names
-	yield  func(path string, st *unix.Stat_t)
-	unseen string
-}
-
-// at looks at a name in a directory.
-func (l *looker) at(dir int, name, path string, deep int) {
 	var st unix.Stat_t
-	fd, err := beneath.Open(dir, name, unix.O_PATH)
-	if beneath.Gone(err) {
-		return
+	switch err := beneath.Stat(dir, name, &st); {
+	case beneath.Gone(err):
+		return ""
+	case err != nil:
+		return path
+	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
+		yield(path, &st)
+		return ""
 	}
-	if err == nil {
-		err = unix.Fstat(fd, &st)
-		unix.Close(fd)
+	fd, err := beneath.Open(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return path
 	}
-	if l.room--; err != nil || l.room < 0 || deep > maxLevels {
-		l.unseen = path
-		return
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		l.yield(path, &st)
-		return
-	}
-	if fd, err = beneath.Open(dir, name, unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
-		l.unseen = path
-		return
-	}
-	f := os.NewFile(uintptr(fd), path)
-	defer f.Close()
-	for l.room > 0 {
-		names, err := f.Readdirnames(256)
-		for _, name := range names {
-			l.at(fd, name, path+"/"+name, deep+1)
+	defer unix.Close(fd)
+	l := beneath.Limits{Entries: maxLooked, Depth: maxLevels, Time: math.MaxInt64, Shut: func(rel string, _ error) error {
+		unseen = path + "/" + rel
+		return nil
+	}}
+	err = beneath.Walk(fd, l, func(_ int, _ string, st *unix.Stat_t, rel func() string) error {
+		if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			yield(path+"/"+rel(), st)
 		}
-		if err != nil { // at last io.EOF
-			return
-		}
+		return nil
+	})
+	if err != nil {
+		unseen = path
 	}
-	l.unseen = path
+	return unseen
 }

@@ -3,12 +3,12 @@ package workspace
 import (
 	"fmt"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/beneath"
+	"github.com/pccrun/pccrun/workspace/internal/codec"
 )
 
 // A class says what a hit is for. Its values stand in the index.
@@ -112,7 +112,7 @@ func compile(q Query) (*rules, error) {
 	}
 	// HEAD, objects, refs and commondir tell a git directory; the scan
 	// itself looks at names that begin so.
-	for _, name := range []string{".git", "HEAD", "objects", "refs", "commondir"} {
+	for _, name := range append(gitParts[:], ".git") {
 		c.begins(name)
 	}
 	return c, nil
@@ -232,8 +232,8 @@ func (c *rules) shows(path string) bool {
 	})
 }
 
-// named reports whether names count that are no repository's.
-func (c *rules) named() bool {
+// hasNames reports whether names count that are no repository's.
+func (c *rules) hasNames() bool {
 	for i := range c.protect {
 		if _, git := gitPattern(c.protect[i].Pattern); !git {
 			return true
@@ -273,5 +273,5 @@ func (c *rules) sum() uint64 {
 		Files   []profiles.FileRule
 		Protect []profiles.ProtectRule
 	}{c.root, c.kept, c.files, c.protect}
-	return checksum(appendValue(nil, reflect.ValueOf(query)))
+	return checksum(codec.Append(nil, &query))
 }

@@ -203,5 +203,5 @@ type Found struct {
 	Notes  []string // what a user should hear: a .git file that points to what does not point back, …
 	Stats  Stats
 
-	after leavings // for a look after the run
+	forGuard guardInput // for a look after the run
 }

@@ -126,20 +126,7 @@ func scanOnce(q Query) (*Found, error) {
 }
 
 func openRoot(root string) (int, error) {
-	how := unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC | unix.O_NOFOLLOW,
-		Resolve: unix.RESOLVE_NO_SYMLINKS,
-	}
-	fd, err := unix.Openat2(unix.AT_FDCWD, root, &how)
-	if err != unix.ENOSYS {
-		return fd, err
-	}
-	top, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil || root == "/" {
-		return top, err
-	}
-	defer unix.Close(top)
-	return beneath.OpenStepwise(top, root[1:], unix.O_RDONLY|unix.O_DIRECTORY)
+	return beneath.OpenPath(root, unix.O_RDONLY|unix.O_DIRECTORY)
 }
 
 // inodes returns the files whose other names matter: those that had some when
@@ -184,8 +171,7 @@ type scan struct {
 
 	repos       []repo
 	gitDirs     []string
-	besides     []string              // working trees whose repositories lie elsewhere
-	trees       map[string]LinkedTree // see [Standing.Trees]
+	otherTrees  []string // working trees whose repositories lie elsewhere
 	isGitDir    map[string]bool
 	walked      map[string]bool // git directories whose hooks the walk has looked into
 	ownGit      string          // where the root's own .git leads, if that is outside and trusted
@@ -196,8 +182,8 @@ type scan struct {
 	copied      int             // bytes of those
 	hooks       map[string]bool // relative paths of hooks that configurations name
 	commands    map[string]bool // and of programs
-	placed      map[string]bool // what both lead to
-	beside      map[string]bool // see [Found.Outside]
+	executed    map[string]bool // what both lead to
+	userFiles   map[string]bool // see [Found.Outside]
 
 	linked     map[uint64]struct{} // inodes of what is protected or hidden and has other names
 	known      map[uint64]struct{} // those whose names the walk has looked for
@@ -226,8 +212,8 @@ func newScan(q Query, w *walker, tree *dir, old *index) *scan {
 	s := &scan{
 		view: newView(w.rules, w.fd, w.dev), q: q, tree: tree,
 		pins: map[string]Pin{}, matches: map[string]Match{}, review: map[string]Reviewed{}, awaited: map[string]string{}, fifos: map[string]Node{},
-		vacant: map[string]bool{}, late: map[string]string{}, hooks: map[string]bool{}, commands: map[string]bool{}, placed: map[string]bool{}, beside: map[string]bool{},
-		trees: map[string]LinkedTree{}, isGitDir: map[string]bool{}, walked: map[string]bool{},
+		vacant: map[string]bool{}, late: map[string]string{}, hooks: map[string]bool{}, commands: map[string]bool{}, executed: map[string]bool{}, userFiles: map[string]bool{},
+		isGitDir: map[string]bool{}, walked: map[string]bool{},
 		linked: map[uint64]struct{}{}, known: w.want, pinnedAs: map[uint64]origin{}, restricted: map[uint64]origin{},
 	}
 	for _, ino := range old.Linked {
@@ -245,7 +231,7 @@ func (s *scan) collect() error {
 	if err := s.repositories(); err != nil {
 		return err
 	}
-	if err := s.namedBeside(); err != nil {
+	if err := s.namedInOtherTrees(); err != nil {
 		return err
 	}
 	if err := s.spare(); err != nil {
@@ -611,15 +597,15 @@ func (s *scan) finish() (*Found, error) {
 	f := &s.found
 	// What lies below a read-only directory is read-only already.
 	for _, p := range byPath(s.pins) {
-		if !s.covered(p.Path) {
+		if !s.belowPin(p.Path) {
 			f.Pins = append(f.Pins, p)
 		}
 	}
 	anchors := map[string]bool{}
 	for _, p := range f.Pins {
 		top := s.root
-		if m := s.q.Main; m != nil && inside(m.after.rules.root, p.Path) && !inside(top, p.Path) {
-			top = m.after.rules.root
+		if m := s.q.Main; m != nil && inside(m.forGuard.rules.root, p.Path) && !inside(top, p.Path) {
+			top = m.forGuard.rules.root
 		} else if !inside(top, p.Path) {
 			top = filepath.Dir(p.Path) // the command cannot write there
 		}
@@ -640,31 +626,31 @@ func (s *scan) finish() (*Found, error) {
 	if n := len(anchors) + len(f.Pins); n > maxMounts {
 		return nil, fmt.Errorf("scan workspace %s: %d mounts to protect it, limit %d: %w", s.root, n, maxMounts, ErrTooMuch)
 	}
-	f.Anchors, f.Outside = slices.Sorted(maps.Keys(anchors)), slices.Sorted(maps.Keys(s.beside))
+	f.Anchors, f.Outside = slices.Sorted(maps.Keys(anchors)), slices.Sorted(maps.Keys(s.userFiles))
 	f.Matches = byPath(s.matches)
 	f.FIFOs = byPath(s.fifos)
-	var covered []Reviewed
+	var belowPins []Reviewed
 	for _, r := range byPath(s.review) {
 		if _, pinned := s.pins[r.Path]; pinned {
 			continue
-		} else if s.covered(r.Path) {
-			covered = append(covered, r)
+		} else if s.belowPin(r.Path) {
+			belowPins = append(belowPins, r)
 			continue
 		}
 		f.Review = append(f.Review, r)
 	}
 	f.Vacant, f.Away = slices.Sorted(maps.Keys(s.vacant)), s.away
-	f.after = leavings{s.rules, s.tree, s.plainGits(), Standing{
+	f.forGuard = guardInput{s.rules, s.tree, s.plainGits(), Standing{
 		Keys: f.keys(s), Late: s.late, Awaited: s.awaited, Hooks: slices.Sorted(maps.Keys(s.hooks)), Commands: slices.Sorted(maps.Keys(s.commands)),
-		Placed: slices.Sorted(maps.Keys(s.placed)), Trees: s.trees,
-	}, covered}
+		Executed: slices.Sorted(maps.Keys(s.executed)),
+	}, belowPins}
 	slices.Sort(f.Notes)
 	f.Notes = slices.Compact(f.Notes)
 	return f, nil
 }
 
-// covered reports whether a pinned directory lies above a path.
-func (s *scan) covered(path string) bool {
+// belowPin reports whether a pinned directory lies above a path.
+func (s *scan) belowPin(path string) bool {
 	for dir := filepath.Dir(path); dir != "/"; dir = filepath.Dir(dir) {
 		if p, ok := s.pins[dir]; ok && p.Kind == Dir {
 			return true

@@ -17,8 +17,8 @@ import (
 
 	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/test/fixture"
 	"github.com/pccrun/pccrun/workspace/beneath"
-	"github.com/pccrun/pccrun/workspace/internal/fixture"
 )
 
 func TestScanNames(t *testing.T) {

@@ -12,5 +12,5 @@ func Scan(q Query) (*Found, error) {
 	return nil, fmt.Errorf("scan workspace %s: %w", q.Root, errors.ErrUnsupported)
 }
 
-// leavings is what a scan leaves for a look after the run.
-type leavings struct{}
+// guardInput is what a scan leaves for a look after the run.
+type guardInput struct{}

@@ -165,7 +165,7 @@ func (g *Guard) stub(s suspect) (stays bool, moved int) {
 		return false, 0
 	}
 	for _, e := range list {
-		done, err := g.aside(g.abs(s.rel)+"/"+e, s.why)
+		done, err := g.quarantine(g.abs(s.rel)+"/"+e, s.why)
 		if err != nil {
 			return false, moved
 		}
@@ -216,6 +216,6 @@ func (g *Guard) swap(s suspect) (done bool) {
 		st.remove(node)
 		return false
 	}
-	g.told(c)
+	g.report(c)
 	return true
 }

@@ -36,7 +36,8 @@ func (s *scan) spare() error {
 		rel, _ := beneath.Path(r.worktree, path)
 		if wanted[r.gitDir] == nil {
 			wanted[r.gitDir] = map[string]bool{}
-			formats[r.gitDir] = s.format(r)
+			config, _ := s.configText(r.common + "/config")
+			formats[r.gitDir], _ = vcs.HashOf(config)
 		}
 		wanted[r.gitDir][rel] = true
 		all = append(all, candidate{path, r.gitDir, rel})
@@ -76,17 +77,6 @@ func (s *scan) owner(path string, worktrees map[string]repo) (repo, bool) {
 			return repo{}, false
 		}
 	}
-}
-
-// format returns the hash that a repository uses.
-func (s *scan) format(r repo) vcs.Format {
-	all, _ := s.config(filepath.Join(r.common, "config"))
-	for _, c := range all {
-		if c.Section == "extensions" && c.Key == "objectformat" && c.Value == "sha256" {
-			return vcs.FormatSHA256
-		}
-	}
-	return vcs.FormatSHA1
 }
 
 // tracked returns what a git index says of some files. One that cannot be read tracks nothing.

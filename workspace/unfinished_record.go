@@ -3,12 +3,11 @@ package workspace
 import (
 	"encoding/binary"
 	"errors"
-	"reflect"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace/internal/codec"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
@@ -32,13 +31,12 @@ type Standing struct {
 	Stores   []string              // absolute: directories of objects, references and logs that it writes in with them
 	Reviewed []string              // absolute: what is for review outside of the workspace
 	Awaited  map[string]string     // absolute, and why: what is for review in the workspace and no pattern finds, directories and names that did not exist
-	Covered  []Node                // absolute: directories that the command does not see, or sees empty; by path or, moved, by inode
+	Closed   []Node                // absolute: directories that the command does not see, or sees empty; by path or, moved, by inode
 	Hooks    []string              // relative to a working tree: where a configuration that stood makes git look for hooks
 	Commands []string              // relative to a working tree: programs that a configuration that stood names
-	Placed   []string              // absolute: what Hooks and Commands led to, where it stood and cannot be changed
-	Known    []Known               // files whose change is told of
+	Executed []string              // absolute: what Hooks and Commands led to, where it stood and cannot be changed
+	Known    []Known               // files whose change is reported
 	Git      map[string]GitEntry   // absolute: what stood in git directories, see [Standing.noteGit]; nil if nobody knows
-	Trees    map[string]LinkedTree // absolute: the parts of repositories that linked worktrees have, see [Guard.removed]
 	Keys     map[string][]string   // of reviewed configurations of git: the settings that execute something, as name=value
 
 	tips map[string]map[string][]byte // by directories of git: the files in which references stood; not in the record
@@ -67,7 +65,7 @@ type Known struct {
 
 // standingMagic begins a record, and has the number of its schema: the exported fields of a [Standing] in their order. The
 // length of what follows makes one known that was cut short, whose command never started.
-const standingMagic = "pccrun record 7\n"
+const standingMagic = "pccrun record 8\n"
 
 var (
 	errNoStanding   = errors.New("not an unfinished-run record")
@@ -75,10 +73,9 @@ var (
 	errUnfinished   = errors.New("the record was never finished")
 )
 
-// Append appends the record's text. Each value stands behind the other: numbers as varints, texts and lists behind their
-// length. Names need not be UTF-8, which JSON would ask for.
+// Append appends the record's text.
 func (r *Standing) Append(b []byte) []byte {
-	body := appendValue(make([]byte, 0, 32<<10), reflect.ValueOf(r).Elem())
+	body := codec.Append(make([]byte, 0, 32<<10), r)
 	b = binary.BigEndian.AppendUint32(append(b, standingMagic...), uint32(len(body)))
 	return append(b, body...)
 }
@@ -102,135 +99,11 @@ func ParseStanding(text string) (*Standing, string, error) {
 	if rest = rest[4:]; len(rest) < size {
 		return nil, "", errUnfinished
 	}
-	r, d := &Standing{}, recordReader{in: rest[:size]}
-	if d.value(reflect.ValueOf(r).Elem()); d.bad || d.in != "" {
+	r := &Standing{}
+	if !codec.Read(rest[:size], r) {
 		return nil, "", errNoStanding
 	}
 	return r, rest[size:], nil
-}
-
-// appendValue appends the exported fields of a value of those kinds that a [Standing] and an index of a workspace have.
-// Where a rule comes from is left out.
-func appendValue(b []byte, v reflect.Value) []byte {
-	switch v.Kind() {
-	case reflect.String:
-		b = append(binary.AppendUvarint(b, uint64(v.Len())), v.String()...)
-	case reflect.Bool:
-		b = append(b, flag(v.Bool()))
-	case reflect.Int64:
-		b = binary.AppendUvarint(b, uint64(v.Int()))
-	case reflect.Uint8, reflect.Uint32, reflect.Uint64:
-		b = binary.AppendUvarint(b, v.Uint())
-	case reflect.Slice:
-		b = binary.AppendUvarint(b, uint64(v.Len()))
-		for i := range v.Len() {
-			b = appendValue(b, v.Index(i))
-		}
-	case reflect.Map: // by paths; nil, of which nobody knows what was in it, is not an empty one
-		if v.IsNil() {
-			return append(b, 0)
-		}
-		b = binary.AppendUvarint(b, uint64(v.Len())+1)
-		keys := v.MapKeys()
-		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
-		for _, key := range keys {
-			b = appendValue(appendValue(b, key), v.MapIndex(key))
-		}
-	case reflect.Pointer: // to what is always there
-		b = appendValue(b, v.Elem())
-	case reflect.Struct:
-		switch v.Type() {
-		case originType:
-			return b
-		case timeType:
-			return binary.AppendUvarint(b, uint64(v.Interface().(time.Time).UnixNano()))
-		}
-		for i := range v.NumField() {
-			if field := v.Field(i); field.CanInterface() {
-				b = appendValue(b, field)
-			}
-		}
-	}
-	return b
-}
-
-var (
-	originType = reflect.TypeFor[profiles.Origin]()
-	timeType   = reflect.TypeFor[time.Time]()
-)
-
-// A recordReader reads what appendValue wrote.
-type recordReader struct {
-	in  string
-	bad bool // what was read is something else; all that follows is zero
-}
-
-func (d *recordReader) number() uint64 {
-	n, size := binary.Uvarint([]byte(d.in[:min(len(d.in), binary.MaxVarintLen64)]))
-	if size <= 0 {
-		d.in, d.bad = "", true
-		return 0
-	}
-	d.in = d.in[size:]
-	return n
-}
-
-// length is that of a text or a list, of which each element takes a byte at least.
-func (d *recordReader) length() int {
-	n := d.number()
-	if n > uint64(len(d.in)) {
-		d.in, d.bad, n = "", true, 0
-	}
-	return int(n)
-}
-
-func (d *recordReader) value(v reflect.Value) {
-	switch v.Kind() {
-	case reflect.String:
-		n := d.length()
-		v.SetString(d.in[:n])
-		d.in = d.in[n:]
-	case reflect.Bool:
-		v.SetBool(d.number() == 1)
-	case reflect.Int64:
-		v.SetInt(int64(d.number()))
-	case reflect.Uint8, reflect.Uint32, reflect.Uint64:
-		v.SetUint(d.number())
-	case reflect.Slice:
-		if n := d.length(); n > 0 {
-			v.Set(reflect.MakeSlice(v.Type(), n, n))
-		}
-		for i := range v.Len() {
-			d.value(v.Index(i))
-		}
-	case reflect.Map:
-		n := d.number()
-		if n > 0 {
-			v.Set(reflect.MakeMap(v.Type()))
-		}
-		for ; n > 1 && !d.bad; n-- {
-			key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
-			d.value(key)
-			d.value(value)
-			v.SetMapIndex(key, value)
-		}
-	case reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
-		d.value(v.Elem())
-	case reflect.Struct:
-		switch v.Type() {
-		case originType:
-			return
-		case timeType:
-			v.Set(reflect.ValueOf(time.Unix(0, int64(d.number()))))
-			return
-		}
-		for i := range v.NumField() {
-			if field := v.Field(i); field.CanInterface() {
-				d.value(field)
-			}
-		}
-	}
 }
 
 // ParseStandings reads the records of one run, one behind the other, and what stands
@@ -252,15 +125,5 @@ func ParseStandings(text string) (list []*Standing, rest string, err error) {
 // CutShort reports whether an error says that a record was cut short.
 func CutShort(err error) bool { return errors.Is(err, errUnfinished) }
 
-func flag(is bool) byte {
-	if is {
-		return 1
-	}
-	return 0
-}
-
-// A LinkedTree is a linked worktree that git could find when the run began.
-type LinkedTree struct {
-	File string // .git in it, which is pinned, absolute; "" where the command cannot write
-	Ino  uint64
-}
+// OtherVersion reports whether an error says that another version of pccrun wrote a record.
+func OtherVersion(err error) bool { return errors.Is(err, errOtherVersion) }

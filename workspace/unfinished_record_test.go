@@ -43,7 +43,7 @@ func TestParseStanding(t *testing.T) {
 		_, _, err := ParseStanding(old)
 		require.ErrorIs(t, err, errOtherVersion, old)
 	}
-	full := Standing{Start: time.Unix(1, 2), Files: []profiles.FileRule{{Path: "/w", Access: profiles.Write}}, Names: []string{"not \xff UTF-8"}, Git: map[string]GitEntry{}, Trees: map[string]LinkedTree{"/x": {File: "/y", Ino: 1 << 63}}}
+	full := Standing{Start: time.Unix(1, 2), Files: []profiles.FileRule{{Path: "/w", Access: profiles.Write}}, Names: []string{"not \xff UTF-8"}, Git: map[string]GitEntry{}, Known: []Known{{Node: Node{Path: "/y", Ino: 1 << 63}}}}
 	again, _, err := ParseStanding(string(full.Append(nil)))
 	require.NoError(t, err)
 	require.Equal(t, full, *again, "nil is not an empty map")

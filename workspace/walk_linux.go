@@ -15,6 +15,7 @@ import (
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/beneath"
+	"github.com/pccrun/pccrun/workspace/gitdir"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
@@ -344,30 +345,28 @@ func (w *walker) read(d *dir, buf []byte) (entries int, err error) {
 			return entries, fmt.Errorf("scan %s: entry %d of %s: %w", w.root, entries, beneath.Shorten(d.Rel), ErrTooMuch)
 		}
 	}
-	w.settle(d, &l)
+	w.finishDirectory(d, &l)
 	return entries, nil
 }
 
 // A listing is what the entries of one directory have said so far of the
 // directory itself.
-type listing struct{ head, objects, refs, commondir bool }
+type listing [4]bool
+
+// gitParts are the names by which a directory of git's is known.
+var gitParts = [...]string{"HEAD", "objects", "refs", "commondir"}
 
 // note looks at a name.
 func (l *listing) note(name []byte) {
-	switch string(name) {
-	case "HEAD":
-		l.head = true
-	case "objects":
-		l.objects = true
-	case "refs":
-		l.refs = true
-	case "commondir":
-		l.commondir = true
+	for i, part := range gitParts {
+		l[i] = l[i] || string(name) == part
 	}
 }
 
 // git reports whether the directory looks like one of git's.
-func (l *listing) git() bool { return l.head && (l.objects && l.refs || l.commondir) }
+func (l *listing) git() bool {
+	return gitdir.IsRepository(func(name string) bool { return l[slices.Index(gitParts[:], name)] })
+}
 
 // entry looks at one directory entry. This runs for every file of the
 // workspace: most are done with after two table look-ups.
@@ -414,12 +413,10 @@ func (w *walker) leadsOut(fd int, rel string, name []byte) bool {
 	if filepath.Base(packages) != "node_modules" {
 		return false
 	}
-	var text [unix.PathMax]byte
-	n, err := unix.Readlinkat(fd, string(name), text[:])
+	to, err := beneath.ReadLink(fd, string(name))
 	if err != nil {
 		return false
 	}
-	to := string(text[:n])
 	if !filepath.IsAbs(to) {
 		to = filepath.Join(w.root, rel, to)
 	}
@@ -480,7 +477,7 @@ func (w *walker) enter(d *dir, rel string, ino uint64, hits []hit) {
 		}
 	}
 	if len(w.closed) > 0 || len(hits) > 0 {
-		if file, ok := w.closes(w.root+"/"+rel, hits); ok && !w.shows(w.root+"/"+rel) && w.during.covers(rel, d.Dev, ino) {
+		if file, ok := w.closes(w.root+"/"+rel, hits); ok && !w.shows(w.root+"/"+rel) && w.during.isClosed(rel, d.Dev, ino) {
 			if w.files[file].Access != profiles.Hide {
 				return
 			}
@@ -493,8 +490,8 @@ func (w *walker) enter(d *dir, rel string, ino uint64, hits []hit) {
 	d.Kids = append(d.Kids, k)
 }
 
-// settle draws the conclusions from the whole list of d.
-func (w *walker) settle(d *dir, l *listing) {
+// finishDirectory draws the conclusions from the whole list of d.
+func (w *walker) finishDirectory(d *dir, l *listing) {
 	if w.kept && d.store() {
 		d.Kids = slices.DeleteFunc(d.Kids, func(k *dir) bool { return vcs.IsFan(k.name()) })
 	}
@@ -510,7 +507,7 @@ func (w *walker) settle(d *dir, l *listing) {
 			if k.State != protected && k.State != hidden {
 				k.State, k.Why = protected, byGit
 				if r, i := w.gitRule(".git/hooks"); r.Review && k.name() == "hooks" {
-					k.State, k.Why = reviewed, uint32(i) // what is new in there is told of
+					k.State, k.Why = reviewed, uint32(i) // what is new in there is reported
 				}
 			}
 		case "objects", "refs", "logs":

@@ -26,16 +26,16 @@ const maxWatched = 8192
 
 // during says how a look differs from a launch's.
 type during struct {
-	last     bool               // the post-run check: it reads all, and opens what is shut
-	shut     map[string]bool    // what was shut at the start stays so
-	covered  map[string]bool    // and what was closed to the command, by path
-	nodes    map[[2]uint64]bool // and by device and inode
-	blind    bool               // some directories cannot be watched
-	budget   int                // descriptors that may still be opened
-	lookout  *lookout           // the thread that hears of changes
-	fds      map[int]bool       // what watches; nil where nothing does
-	written  map[string]bool    // directories, by path, whose files are watched for what is written to them
-	mirrored map[string]int     // descriptors of directories with protected names that may stand, by path: see [Guard.mirrors]
+	last        bool               // the post-run check: it reads all, and opens what is shut
+	shut        map[string]bool    // what was shut at the start stays so
+	closedPaths map[string]bool    // and what was closed to the command, by path
+	closedNodes map[[2]uint64]bool // and by device and inode
+	blind       bool               // some directories cannot be watched
+	budget      int                // descriptors that may still be opened
+	lookout     *lookout           // the thread that hears of changes
+	fds         map[int]bool       // what watches; nil where nothing does
+	written     map[string]bool    // directories, by path, whose files are watched for what is written to them
+	mirrored    map[string]int     // descriptors of directories with protected names that may stand, by path: see [Guard.mirrors]
 }
 
 // writes has a directory watched for what is written to its files.
@@ -109,11 +109,11 @@ func (u *during) skips(rel string) bool { return u != nil && !u.last && inModule
 // look: from inside it could be opened as well.
 func (u *during) opens(rel string) bool { return u != nil && u.last && !u.shut[rel] }
 
-// covers reports whether the command does not see what lies in a directory that
+// isClosed reports whether the command does not see what lies in a directory that
 // a rule closes: one that stood at the start. Another that comes by such a name
 // it sees, and fills.
-func (u *during) covers(rel string, dev, ino uint64) bool {
-	return u == nil || u.covered[rel] || u.nodes[[2]uint64{dev, ino}]
+func (u *during) isClosed(rel string, dev, ino uint64) bool {
+	return u == nil || u.closedPaths[rel] || u.closedNodes[[2]uint64{dev, ino}]
 }
 
 // bound is what the tree may weigh: the post-run check is worth more work than a

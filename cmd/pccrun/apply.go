@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/run/leftovers"
@@ -36,7 +37,7 @@ func applyVerb(args []string) int {
 			printJSON(applied(c, &run.Outcome{Left: len(c.Upper.Record.Stood)}, nil, conflict))
 		}
 		for _, change := range conflict.Changes {
-			say("conflict: " + run.Within(c.Entry.Workspace, filepath.Join(conflict.Root, change.Path)) + ": " + change.Conflict)
+			say("conflict: " + messages.Within(c.Entry.Workspace, filepath.Join(conflict.Root, change.Path)) + ": " + change.Conflict)
 		}
 		say("nothing was applied")
 		say("hint: " + conflict.Hint())
@@ -63,7 +64,7 @@ func applyVerb(args []string) int {
 				say(fmt.Sprintf("and %d more", len(out.Committed)-i))
 				break
 			}
-			say(f.What + ": " + run.Within(c.Entry.Workspace, f.Path) + " (review " + f.Why + ")")
+			say(f.What + ": " + messages.Within(c.Entry.Workspace, f.Path) + " (review " + f.Why + ")")
 		}
 	}
 	for _, change := range out.Withheld {

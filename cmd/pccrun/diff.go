@@ -17,6 +17,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/diff"
 
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/run/leftovers"
 )
@@ -70,7 +71,7 @@ func diffVerb(args []string) int {
 	var lost []string
 	for _, set := range sets {
 		for _, name := range set.Lost {
-			lost = append(lost, run.Within(c.Entry.Workspace, filepath.Join(set.Root, name)))
+			lost = append(lost, messages.Within(c.Entry.Workspace, filepath.Join(set.Root, name)))
 		}
 	}
 	git = git || asJSON || slices.ContainsFunc(words, gitsOwn)
@@ -79,7 +80,7 @@ func diffVerb(args []string) int {
 		for i, set := range sets {
 			for j := range set.Changes {
 				change := &set.Changes[j]
-				dir := gitDirectory(run.Within(c.Entry.Workspace, filepath.Join(set.Root, change.Path)))
+				dir := gitDirectory(messages.Within(c.Entry.Workspace, filepath.Join(set.Root, change.Path)))
 				if (dir != "" && !asJSON) != last || !selected(c.Paths(words), set.Root, change) {
 					continue
 				}
@@ -149,7 +150,7 @@ func (d *differ) printf(format string, args ...any) {
 
 func (d *differ) print(layer int, set *run.ChangeSet, i int) error {
 	c := &set.Changes[i]
-	name := run.Within(d.Entry.Workspace, filepath.Join(set.Root, c.Path))
+	name := messages.Within(d.Entry.Workspace, filepath.Join(set.Root, c.Path))
 	switch d.format {
 	case "json":
 		d.objects = append(d.objects, changeObject(set.Root, c))

@@ -187,7 +187,7 @@ func printReport(r *doctor.Report, f doctorFlags) {
 		if p.Runs || f.all {
 			printGuarantees(p, r.Fixes, f)
 		}
-		printTrials(p, f)
+		printTrials(p)
 	}
 	printf("\nthis machine\n")
 	for _, fact := range r.Host {
@@ -265,25 +265,13 @@ func printGuarantees(p *doctor.Provider, fixes []doctor.Fix, f doctorFlags) {
 	}
 }
 
-// printTrials prints those with something to say.
-func printTrials(p *doctor.Provider, f doctorFlags) {
+func printTrials(p *doctor.Provider) {
 	printf("\n  TRIAL\n")
-	held := 0
 	for _, t := range p.Trials {
-		if t.Verdict == doctor.Holds && !f.all {
-			held++
-			continue
-		}
-		printf("%s", strings.TrimRight(fmt.Sprintf("  %-19s %-8s %s", t.Name, t.Verdict, printable(t.Seen)), " "))
-		if t.Control != "" {
-			printf(" (without it: %s)", printable(t.Control))
-		}
-		printf("\n")
+		printf("%s\n", strings.TrimRight(fmt.Sprintf("  %-19s %-8s %s", t.Name, t.Verdict, printable(t.Seen)), " "))
 		below("hint: ", printable(t.Hint))
 	}
-	if held > 0 {
-		printf("  %-19s %-8s tested, all work; --all lists them\n", fmt.Sprintf("%d protections", held), doctor.Holds)
-	}
+	printf("  pccrun escape --layers tries each protection alone\n")
 }
 
 // others are the providers that are not this machine itself: what each would keep of the
@@ -337,7 +325,7 @@ func reportJSON(r *doctor.Report, others []doctor.Provider) object {
 	}
 	list := each(slices.Concat(r.Providers, others), func(p doctor.Provider) object {
 		trials := each(p.Trials, func(t doctor.Trial) object {
-			return object{{"name", t.Name}, {"verdict", string(t.Verdict)}, {"seen", t.Seen}, {"control", t.Control}, {"hint", t.Hint}}
+			return object{{"name", t.Name}, {"verdict", string(t.Verdict)}, {"seen", t.Seen}, {"hint", t.Hint}}
 		})
 		return object{
 			{"name", p.Name}, {"runs", p.Runs}, {"refused", p.Refused}, {"hint", p.Hint}, {"launch_us", p.Launch.Microseconds()},

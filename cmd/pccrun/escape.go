@@ -10,21 +10,17 @@ import (
 
 	"github.com/pccrun/pccrun/netproxy/inspect"
 	"github.com/pccrun/pccrun/netproxy/inspect/wire"
-	"github.com/pccrun/pccrun/providers/doctor"
 	"github.com/pccrun/pccrun/test/escape"
 )
 
 func escapeVerb(args []string) int { return escape.Main(args) }
 
-// escapeHidden runs the verbs by which the escape suite, the doctor and the
-// inspection start this program again; false if args are none of them.
+// escapeHidden runs the verbs by which the escape suite and the inspection
+// start this program again; false if args are none of them.
 func escapeHidden(args []string) (code int, is bool) {
 	believe()
-	switch {
-	case slices.Equal(args, []string{wire.Verb}):
+	if slices.Equal(args, []string{wire.Verb}) {
 		return inspect.Main(), true
-	case len(args) > 0 && args[0] == doctor.InsideVerb:
-		return doctor.Inside(args[1:]), true
 	}
 	return escape.Hidden(args)
 }

@@ -217,7 +217,7 @@ func (l *lesson) change(r *refusal) {
 	case r.Guarantee == string(profiles.FSHide) && r.Hint == "" && decided.Rule.Origin.Source == "flag":
 		r.why = "the flag " + decided.Rule.Origin.Key + " hides it"
 		return
-	case r.Guarantee == string(profiles.FSHide) && r.Hint == "":
+	case r.Guarantee == string(profiles.FSHide) && (r.Hint == "" || hasOtherNames(subject)): // a run that root began could not see that
 		r.why = "it may hold secrets"
 		return
 	case flags == nil:

@@ -63,6 +63,12 @@ func observe(args []string) (*seen, int, error) {
 	return s, status.ExitStatus(), nil
 }
 
+// hasOtherNames reports whether a file has more than one name: another may be a key's.
+func hasOtherNames(path string) bool {
+	var st unix.Stat_t
+	return unix.Stat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink > 1
+}
+
 // openTerminal returns the user's terminal, nil where there is none to ask at.
 func openTerminal(quiet bool) *os.File {
 	if quiet || !terminal.IsTerminal(2) {

@@ -102,7 +102,7 @@ const plainProfile = "{\n  // mine\n  \"extends\": \"default\",\n}\n"
 
 // What is proposed is then allowed: refused, learnt, written, gone through.
 //
-//test:root ^(a_file|writing|a_secret)$
+//test:root ^(a_file|writing|a_secret|a_secret_by_another_name)$
 func TestLearnThenRun(t *testing.T) {
 	t.Parallel()
 	p := newPupil(t)
@@ -126,6 +126,7 @@ func TestLearnThenRun(t *testing.T) {
 	require.NoError(t, os.Symlink(p.home+"/link", p.home+"/link2"))
 	require.NoError(t, os.Symlink(p.home+"/.config/tool", p.home+"/dir"))
 	require.NoError(t, os.Symlink(p.home+"/.netrc", p.home+"/plain"))
+	require.NoError(t, os.Link(p.home+"/.ssh/id", p.home+"/linked"))
 	p.serve("unix", p.home+"/srv.sock")
 	port := strconv.Itoa(p.serve("tcp", "127.0.0.1:0").Addr().(*net.TCPAddr).Port)
 
@@ -140,6 +141,7 @@ func TestLearnThenRun(t *testing.T) {
 		{"by links", "", `cat ~/link2`, `"~/link2": "read",`, "", "configured\n"},
 		{"by a link on the way", "", `cat ~/dir/a; ls ~/dir`, `"~/dir/a": "read",`, "", "aa\n"},
 		{"a secret by a link", "", `cat ~/plain`, "", "", ""},
+		{"a secret by another name", "", `cat ~/linked`, "", "", ""},
 		{"keys", "", `cat ~/.ssh/id`, "", "", ""},
 		{"what a rule hides, by a child", "", `make -s`, "", `"~/project/.env"`, "1\n"},
 		{"a protected file", "", `echo new > .mcp.json && cat .mcp.json`, "", `".mcp.json"`, "new\n"},
@@ -165,7 +167,7 @@ func TestLearnThenRun(t *testing.T) {
 			require.Equal(t, code, learnt, "the status is the command's: %s", told)
 			if c.proposed+c.commented == "" {
 				require.Empty(t, diff, "no secret is proposed")
-				require.Regexp(t, `(?m)^pccrun: denied: read .*/\.(netrc|ssh)|plain`, told)
+				require.Regexp(t, `(?m)^pccrun: denied: read .*/\.(netrc|ssh)|plain|linked`, told)
 				require.Regexp(t, `(?m)^pccrun: learn: not proposed: read \S+: .*secrets`, told)
 				return
 			}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/run"
@@ -138,7 +139,7 @@ func (r *reviewed) print(diffs bool) {
 func (r *reviewed) printJSON(diffs bool) {
 	list := []object{}
 	for _, f := range r.Found {
-		o := object{{"kind", string(f.Kind)}, {"path", run.Within(r.Workspace, f.Path)}, {"why", f.Why}, {"what", f.What}, {"quarantined", review.Quarantined(f)}}
+		o := object{{"kind", string(f.Kind)}, {"path", messages.Within(r.Workspace, f.Path)}, {"why", f.Why}, {"what", f.What}, {"quarantined", review.Quarantined(f)}}
 		if diffs {
 			o = append(o, field{"diff", r.Diff(f)})
 		}

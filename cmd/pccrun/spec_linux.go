@@ -53,7 +53,7 @@ func specVerb(args []string) int {
 	offline.Network.Allow, offline.Network.Local, offline.Network.Inject = nil, nil, nil
 	planned, err := native.Alone(&offline, &req.Host, req.Command)
 	if err != nil {
-		return run.FailRun(err)
+		return run.PrintRefusal(err)
 	}
 	if req.DryRun {
 		return run.PrintPlan(&offline, run.Planned{
@@ -68,7 +68,7 @@ func specVerb(args []string) int {
 	}
 	b, err := bundle.New(planned, dir)
 	if err != nil {
-		return run.FailRun(err)
+		return run.PrintRefusal(err)
 	}
 	b.Spec.Process.Terminal = o.terminal
 	if persist {

@@ -150,14 +150,11 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 	if end != path {
 		a.leadsTo, path = end, end
 	}
-	d := p.Decide(path)
-	here, differs, scratch, err := explain.Surveyed(p, host, path)
+	found, err := explain.At(p, host, path)
 	if err != nil {
 		return err
 	}
-	if differs {
-		d = here
-	}
+	d := found.Decision
 	if _, err := os.Stat(path); err != nil && a.question == "write" && d.Access == profiles.Hide && d.Rule.Glob != "" {
 		d = p.Decide(filepath.Dir(path)) // what matches a pattern is hidden where it stood at the start
 	}
@@ -209,7 +206,7 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		}
 	case profiles.Overlay:
 		a.yes, a.what = true, "a copy-on-write layer over the host's"
-		if scratch {
+		if found.Scratch {
 			if a.what = "the host's file; changes of the run are deleted at exit"; run.KeepsAgentDir(p, path) {
 				a.what = "the host's file; changes of the run are there in the next one here, and nowhere else"
 			}
@@ -218,7 +215,7 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		a.yes, a.what = true, "the host's own"
 	}
 	a.strict(p, path, d.Access)
-	if r, ok := p.ProtectedAnywhere(path); ok && a.question == "write" && d.Access >= profiles.Overlay && !scratch {
+	if r, ok := p.ProtectedAnywhere(path); ok && a.question == "write" && d.Access >= profiles.Overlay && !found.Scratch {
 		a.rule = r.Origin
 		switch {
 		case p.Lists(path, r):

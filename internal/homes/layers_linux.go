@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +30,19 @@ const (
 // A layered says of each file that is kept, by its path below layersName, what the host had in its place: the SHA-256, ""
 // for nothing.
 type layered map[string]string
+
+// forget leaves out a file, and what cannot stand beside it: what lies below its name, and what has the name of a directory
+// on its way. It returns what it left out.
+func (l layered) forget(name string) (gone []string) {
+	for other := range l {
+		if other == name || strings.HasPrefix(other, name+"/") || strings.HasPrefix(name, other+"/") {
+			delete(l, other)
+			gone = append(gone, other)
+		}
+	}
+	slices.Sort(gone) // a file before what would lie below its name
+	return gone
+}
 
 // Bounds of what is kept.
 const (
@@ -149,12 +163,11 @@ func (h *Home) Keep(dir string, layer int, skip func(path string) bool) (kept ma
 			}
 		}
 		if hash := sha256.Sum256(text); kind == unix.S_IFCHR || hex.EncodeToString(hash[:]) == host { // as on the host again
-			for name := range list {
-				if name == to || strings.HasPrefix(name, to+"/") {
-					delete(list, name)
-				}
+			var err error
+			for _, gone := range append(list.forget(to), to) {
+				err = errors.Join(err, state.RemoveAll(h.root, path.Join(layersName, gone)))
 			}
-			return state.RemoveAll(h.root, path.Join(layersName, to))
+			return err
 		}
 		if _, known := list[to]; !known && len(list) >= maxLayerEntries {
 			return beneath.ErrTooMuch
@@ -162,6 +175,7 @@ func (h *Home) Keep(dir string, layer int, skip func(path string) bool) (kept ma
 		if err := h.layer(path.Join(layersName, to), text, fs.FileMode(st.Mode&0o777|0o600)); err != nil {
 			return err
 		}
+		list.forget(to)
 		list[to], kept[filepath.Join(dir, rel)] = host, true
 		return nil
 	})

@@ -75,6 +75,9 @@ func Allow(text, flags string) string {
 	return text + " (to allow: " + flags + ")"
 }
 
+// Within is a path as it is printed: one in the workspace by its name there.
+func Within(workspace, path string) string { return strings.TrimPrefix(path, workspace+"/") }
+
 // Note adds to the mistakes one that is not printed.
 func Note(text, hint string) { Mistakes = append(Mistakes, Mistake{text, hint}) }
 

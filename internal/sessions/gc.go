@@ -107,7 +107,7 @@ func (h Home) GC(o GCOptions) (removed []string, err error) {
 		if records, err := state.OpenExisting(h.unfinished(), ""); err == nil {
 			errs = append(errs, sweep(records, func(name string) bool {
 				mark, is := strings.CutPrefix(name, heldPrefix)
-				return is && !stands[mark]
+				return is && !stands[mark] || strings.HasPrefix(name, reportedPrefix) && o.Now.Sub(modified(records, name)) > keepAge
 			}))
 			records.Close()
 		}

@@ -30,6 +30,9 @@ func (h Home) unfinished() string { return filepath.Join(filepath.Dir(h.dir), "o
 // heldPrefix begins the names, in there, of the marks of [Home.Hold].
 const heldPrefix = "held"
 
+// reportedPrefix begins the names, in there, of the marks of records that were reported ([ErrOtherVersion]).
+const reportedPrefix = "reported-"
+
 // toldPrefix begins the names of the marks of [Home.Once].
 const toldPrefix = ".told-"
 

@@ -129,6 +129,18 @@ func TestSlots(t *testing.T) {
 	}
 	require.Equal(t, []string{"slot a"}, recovered(t, h, errors.New("no")))
 	require.NoFileExists(t, h.unfinished()+"/slot.0")
+
+	// What only that version can read stays, and is reported once; what it writes under the name later is another record.
+	for _, first := range []bool{true, false} {
+		_, err := h.Recover("", func(string, string) error { return ErrOtherVersion })
+		require.Equal(t, first, err != nil)
+	}
+	require.NoError(t, os.WriteFile(h.unfinished()+"/slot.1", []byte("b"), 0o600))
+	require.Equal(t, []string{"slot b"}, recovered(t, h, ErrOtherVersion))
+	require.NoError(t, os.Mkdir(h.dir, 0o700))
+	_, err := h.GC(GCOptions{Now: time.Now().Add(2 * keepAge)})
+	require.NoError(t, err)
+	require.Equal(t, []string{"slot b"}, recovered(t, h, ErrOtherVersion), "the mark is gone, and the record is not")
 	require.True(t, h.Earliest().IsZero())
 }
 

@@ -77,6 +77,9 @@ func (u *Unfinished) Done() error {
 // seems to live are passed over.
 const many = 64
 
+// ErrOtherVersion is for a record that only another version of pccrun can read, which checks that run. It is reported once.
+var ErrOtherVersion = errors.New("another version of pccrun has to check this run: it wrote the unfinished-run record")
+
 // maxRecord bounds a record.
 const maxRecord = 64 << 20
 
@@ -148,10 +151,22 @@ func (r record) recover(root *os.Root, check func(id, text string) error) error 
 	if err == nil && len(text) > 0 {
 		err = check(r.id, string(text))
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrOtherVersion) && !firstReport(root, r.file, info.ModTime()):
+		return nil
+	case err != nil:
 		return err
 	}
 	return root.Remove(r.file)
+}
+
+// firstReport marks a record as reported, and reports whether it was not.
+func firstReport(records *os.Root, name string, written time.Time) bool {
+	f, err := records.OpenFile(reportedPrefix+name+"-"+strconv.FormatInt(written.UnixNano(), 36), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		f.Close()
+	}
+	return !errors.Is(err, fs.ErrExist)
 }
 
 // open opens a record, and reports whether nobody holds it; then the caller does. It returns nil for one that is gone.

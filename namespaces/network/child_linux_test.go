@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/await"
@@ -112,12 +113,9 @@ func TestChild(t *testing.T) {
 	if text == "" {
 		t.Skip("needs startChild, which runs it in a namespace")
 	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	lo, err := netlink.LinkByName("lo")
 	require.NoError(t, err)
-	ifr, err := unix.NewIfreq("lo")
-	require.NoError(t, err)
-	ifr.SetUint16(unix.IFF_UP)
-	require.NoError(t, unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr))
+	require.NoError(t, netlink.LinkSetUp(lo))
 	anyFastOpen()
 	var sockets []Socket
 	require.NoError(t, json.Unmarshal([]byte(text), &sockets))

@@ -51,9 +51,9 @@ func (r *plan) answer() []profiles.Answer {
 		switch g {
 		case profiles.FSHide:
 			a = kept("mount namespace")
-			if r.folded != "" && (r.dodged || r.policy.HidesPatterns()) {
+			if r.foldingDir != "" && (r.hidesInWorkspace || r.policy.HidesPatterns()) {
 				a = missing(r.folding(".ENV is read where .env is hidden"))
-			} else if r.hidesFiles() || r.policy.HidesPatterns() {
+			} else if r.hidesFile || r.policy.HidesPatterns() {
 				a = weak("mount namespace", "a hidden file that the host replaces or creates during the run can be read", "hide its directory")
 			}
 		case profiles.FSReadonly:
@@ -71,7 +71,7 @@ func (r *plan) answer() []profiles.Answer {
 			}
 		case profiles.FSProtect:
 			a = weak("read-only mounts, quarantine of new names, post-run check", "a protected file that the host replaces during the run can be changed", "")
-			if r.folded != "" {
+			if r.foldingDir != "" {
 				a = missing(r.folding("what is written to .GIT goes to .git"))
 			} else if r.unlinked != "" {
 				a.Cause += "; the link " + r.unlinked + " can be replaced: no engine mounts on a link"
@@ -86,10 +86,7 @@ func (r *plan) answer() []profiles.Answer {
 			if a = kept("no network"); network && g == profiles.NetTransparent {
 				a = weak("addresses of the loopback for names, listeners at the ports that rules name", capturedGap, "")
 			} else if network {
-				a = kept("no network but sockets that the launcher serves")
-				if !r.handsOver() {
-					a = kept("no network, a proxy over the container's stream")
-				}
+				a = kept("no network, a proxy over the container's stream")
 			}
 		case profiles.NetInject:
 			a = kept("a process of its own that reads the requests to its hosts")
@@ -156,9 +153,9 @@ func (r *plan) answer() []profiles.Answer {
 		case profiles.LaunchIntegrity:
 			a = weak("inodes compared by pid 1, one failing step ends the launch", "pid 1 runs as the command's user, so that the command can end it", "")
 			if r.facts.VM {
-				a.Cause = "the virtual machine may have its own inode numbers: then a link that appears at that moment, and leads to another shared file, is followed; " + a.Cause
+				a.Cause = "where the virtual machine has inode numbers of its own, a link that appears during the launch and leads to another shared file is followed; " + a.Cause
 			} else if gvisor {
-				a = weak("mounts compared by pid 1, one failing step ends the launch", "gVisor has its own inode numbers: birth times are compared where the file system has them, and an empty file may be made where a link leads that appears at that moment; pid 1 runs as the command's user, which can end it", "--runtime runc compares inodes")
+				a = weak("mounts and birth times of files compared by pid 1, one failing step ends the launch", "gVisor does not show the host's inode numbers, and not every file system has birth times; an empty file may be made where a link leads that appears at that moment; "+a.Cause, "--runtime runc compares inodes")
 			}
 		default:
 			return a, false // of providers that copy files
@@ -169,10 +166,6 @@ func (r *plan) answer() []profiles.Answer {
 
 // folding says why a mount does not keep a guarantee where a directory takes .ENV for .env.
 func (r *plan) folding(instance string) (cause, hint string) {
-	return r.folded + " finds a name in any capitals, and a mount covers one spelling: " + instance,
+	return r.foldingDir + " finds a name in any capitals, and a mount covers one spelling: " + instance,
 		"move the workspace to a case-sensitive volume; macOS makes one with diskutil apfs addVolume disk1 \"Case-sensitive APFS\" NAME"
 }
-
-// hidesFiles reports whether a single file is hidden: the cover of a file does not
-// stay where the host replaces it, that of a directory does.
-func (r *plan) hidesFiles() bool { return r.masked }

@@ -4,9 +4,9 @@
 // The container's root is an empty image with binds of what the policy shows of the
 // host's own system, or an image of the user's. Its first process is pccrun itself
 // (package inside), bound read-only, which compares the mounts with the survey,
-// takes rights away, and starts the command. There is no network: the command's
-// connections and questions for names come over the one stream that the engine carries
-// between that process and the launcher, and package egress decides on them here.
+// takes rights away, and starts the command. There is no network. One connection, which the engine
+// carries between that process and the launcher, carries all as streams: messages, what the command
+// reads and prints, its connections and its questions for names, on which package egress decides here.
 //
 // It promises that no word of the command, of its environment or of a secret stands
 // in what the engine is asked for or keeps; that the command starts only if each
@@ -15,9 +15,8 @@
 // whose files are not this machine's is refused: a file of a random name decides.
 //
 // An engine whose kernel is another is in a virtual machine that shares directories
-// of this machine (Docker Desktop, Colima). No socket and no descriptor goes there: all
-// comes over the one stream. Inode numbers are compared only if the machine passes
-// them on, and kinds of file systems always: its own files are none of ours. It finds
+// of this machine (Docker Desktop, Colima). No socket of this machine is reached from there.
+// Inode numbers are compared only if the machine passes them on, and kinds of file systems always: its own files are none of ours. It finds
 // names in any capitals where this machine does, which no mount covers.
 package docker
 

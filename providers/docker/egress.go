@@ -4,7 +4,6 @@ package docker
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -29,34 +28,34 @@ import (
 // maxCaptured is how many ports are captured: pid 1 listens at each.
 const maxCaptured = 16
 
-// way is the way out of a container.
-type way struct {
+// A gateway serves what a container connects to and asks for, by the rules of the policy.
+type gateway struct {
 	service *egress.Service
-	names   *egress.Streams // connections to the addresses of names
-	streams map[netip.AddrPort]*egress.Streams
-	denials *events.Log // nil: the command is not told
-	full    sync.Once   // said that there are too many connections
+	proxies map[netip.AddrPort]*egress.Streams // connections to a listener of the proxy
+	names   *egress.Streams                    // connections to the addresses of names
+	denials *events.Log                        // nil: the command is not told
+	full    sync.Once                          // said that there are too many connections
 	ctx     context.Context
 	cancel  context.CancelFunc
 }
 
-// leave plans the way out, and puts what belongs to it into the command's environment
-// and into what the engine binds. What it serves is served once pid 1 is ready.
-func (r *running) leave() (err error) {
-	if !r.ruled() {
-		r.inside.Env = inside.Texts(r.environ)
+// planEgress plans the egress, and puts what belongs to it into the command's environment
+// and into what the engine binds. It is served once pid 1 is ready.
+func (r *running) planEgress() (err error) {
+	if !r.plan.ruled() {
+		r.plan.inside.Env = inside.Texts(r.plan.environ)
 		return nil
 	}
 	host := egress.Host{
-		Environ:  r.provider.host.Environ,
-		Programs: r.provider.host.Programs,
-		StateDir: r.provider.host.StateDir,
+		Environ:  r.plan.provider.host.Environ,
+		Programs: r.plan.provider.host.Programs,
+		StateDir: r.plan.provider.host.StateDir,
 		Secrets:  new(egress.Secrets),
 	}
-	if r.ask {
+	if r.plan.ask {
 		host.Ask = r.observer.Ask
 	}
-	r.egress, err = egress.New(r.policy, host, egress.Sandbox{Hostname: namespaces.Hostname, Environ: r.environ})
+	r.egress, err = egress.New(r.plan.policy, host, egress.Sandbox{Hostname: namespaces.Hostname, Environ: r.plan.environ})
 	if err != nil {
 		return err
 	}
@@ -68,25 +67,20 @@ func (r *running) leave() (err error) {
 		return err
 	}
 	for i, f := range files {
-		if !r.shows(f.Path) {
+		if !r.plan.shows(f.Path) {
 			continue
 		}
-		r.own(file{Name: fmt.Sprintf("trust-%d", i), Text: f.Text, Mode: 0o444}, f.Path)
+		r.plan.own(file{Name: fmt.Sprintf("trust-%d", i), Text: f.Text, Mode: 0o444}, f.Path)
 	}
-	env := r.egress.Trusting(r.egress.Environ)
-	r.inside.Capture, _ = r.egress.Rules.Ports(maxCaptured)
-	r.inside.Env = inside.Texts(env)
+	r.plan.inside.Capture, _ = r.egress.Rules.Ports(maxCaptured)
+	r.plan.inside.Env = inside.Texts(r.egress.Trusting(r.egress.Environ))
 	for _, at := range r.egress.Listen {
-		r.inside.Listen = append(r.inside.Listen, at.Port())
-	}
-	if len(r.inside.Listen) > 0 && r.handsOver() { // gVisor lets nobody connect to a socket of the host
-		r.need()
-		r.inside.Socket = doorFile
+		r.plan.inside.Listen = append(r.plan.inside.Listen, at.Port())
 	}
 	return nil
 }
 
-// shows reports whether a file of the way out has a place: one of the system's own has
+// shows reports whether a file of the egress has a place: one of the system's own has
 // none where an image is another system.
 func (r *plan) shows(path string) bool {
 	return strings.HasPrefix(path, filepath.Dir(denialsPath)+"/") ||
@@ -94,76 +88,63 @@ func (r *plan) shows(path string) bool {
 }
 
 // serve begins to decide on what comes.
-func (r *running) serve(ctx context.Context) (*way, error) {
-	w := &way{streams: map[netip.AddrPort]*egress.Streams{}}
-	if file, err := os.OpenFile(filepath.Join(r.dir, denialsName), os.O_WRONLY|os.O_APPEND, 0); err == nil {
-		w.denials = events.NewLog(r.label, events.Denials(file))
-		w.denials.Start()
+func (r *running) serve(ctx context.Context) (*gateway, error) {
+	g := &gateway{proxies: map[netip.AddrPort]*egress.Streams{}, names: egress.NewStreams(netip.AddrPortFrom(inside.Names.Addr(), 0))}
+	if file, err := os.OpenFile(filepath.Join(r.plan.dir, denialsName), os.O_WRONLY|os.O_APPEND, 0); err == nil {
+		g.denials = events.NewLog(r.plan.label, events.Denials(file))
+		g.denials.Start()
 	}
 	var err error
-	if w.service, err = r.egress.Open(func(e netproxy.Event) { r.decided(w, e) }); err != nil {
+	if g.service, err = r.egress.Open(func(e netproxy.Event) { r.decided(g, e) }); err != nil {
 		return nil, err
 	}
-	ctx, w.cancel = context.WithCancel(ctx)
-	w.service.Begin(netproxy.NewNames(inside.Names, netip.Prefix{}))
-	w.ctx = ctx
-	if r.inside.Socket != "" {
-		if err := r.direct(w); err != nil {
-			w.close()
-			return nil, err
-		}
-		return w, nil
-	}
-	w.names = egress.NewStreams(netip.AddrPortFrom(inside.Names.Addr(), 0))
-	w.service.Captured(ctx, w.names)
+	g.ctx, g.cancel = context.WithCancel(ctx)
+	g.service.Begin(netproxy.NewNames(inside.Names, netip.Prefix{}))
+	g.service.Captured(g.ctx, g.names)
 	var list []net.Listener
 	for _, at := range r.egress.Listen {
-		w.streams[at] = egress.NewStreams(at)
-		list = append(list, w.streams[at])
+		g.proxies[at] = egress.NewStreams(at)
+		list = append(list, g.proxies[at])
 	}
-	w.service.Listeners(ctx, list)
-	return w, nil
+	g.service.Listeners(g.ctx, list)
+	return g, nil
 }
 
-// take hands a connection in, by the port that it came to.
-func (w *way) take(ctx context.Context, s *yamux.Stream) {
-	var port [2]byte
-	_, err := io.ReadFull(s, port[:])
-	at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), binary.BigEndian.Uint16(port[:]))
-	if streams := w.streams[at]; err == nil && streams != nil {
-		_ = streams.Hand(ctx, connection{s})
+func (g *gateway) close() {
+	g.cancel()
+	g.service.Close()
+	if g.denials != nil {
+		_ = g.denials.Close(time.Second)
+	}
+}
+
+// join hands in a connection of the command's, or its questions for names; it reports whether the
+// stream is one of these.
+func (g *gateway) join(s *yamux.Stream, kind inside.Kind) bool {
+	switch kind {
+	case inside.Connection:
+		go g.connect(s)
+	case inside.Questions:
+		g.service.Questions(g.ctx, &questions{Stream: s})
+	default:
+		return false
+	}
+	return true
+}
+
+// connect hands in a connection, by the address that it is meant for: the proxy's, or that of a name.
+func (g *gateway) connect(s *yamux.Stream) {
+	to, err := inside.ReadAddress(s)
+	c, streams := connection{s, to}, g.proxies[to]
+	if inside.Names.Contains(to.Addr()) {
+		streams = g.names
+	}
+	if err != nil || streams == nil {
+		_ = c.Close()
 		return
 	}
-	_ = connection{s}.Close()
+	_ = streams.Hand(g.ctx, c)
 }
-
-func (w *way) close() {
-	w.cancel()
-	w.service.Close()
-	if w.denials != nil {
-		_ = w.denials.Close(time.Second)
-	}
-}
-
-// takeCaptured hands in a connection to the address of a name.
-func (w *way) takeCaptured(s *yamux.Stream) {
-	var to [6]byte
-	if _, err := io.ReadFull(s, to[:]); err != nil {
-		_ = connection{s}.Close()
-		return
-	}
-	at := netip.AddrPortFrom(netip.AddrFrom4([4]byte(to[:4])), binary.BigEndian.Uint16(to[4:]))
-	_ = w.names.Hand(w.ctx, captured{connection{s}, at})
-}
-
-// captured is a connection that says whom it was meant for.
-type captured struct {
-	connection
-	to netip.AddrPort
-}
-
-// LocalAddr is where the command connected to.
-func (c captured) LocalAddr() net.Addr { return net.TCPAddrFromAddrPort(c.to) }
 
 // questions are the packets of the command's name server.
 type questions struct {
@@ -194,7 +175,13 @@ func (q *questions) WriteTo(b []byte, to net.Addr) (int, error) {
 }
 
 // connection is one of the command's, as a stream.
-type connection struct{ *yamux.Stream }
+type connection struct {
+	*yamux.Stream
+	to netip.AddrPort
+}
+
+// LocalAddr is where the command connected to.
+func (c connection) LocalAddr() net.Addr { return net.TCPAddrFromAddrPort(c.to) }
 
 // CloseWrite ends the direction to the command; the other goes on.
 func (c connection) CloseWrite() error { return c.Stream.Close() }
@@ -212,14 +199,14 @@ func (c connection) Close() error {
 }
 
 // decided turns what the proxy did into events.
-func (r *running) decided(w *way, event netproxy.Event) {
+func (r *running) decided(g *gateway, event netproxy.Event) {
 	if event.Kind == netproxy.Full {
-		w.full.Do(func() {
+		g.full.Do(func() {
 			r.observer.Warning(events.Warning{Text: "too many connections at once: further ones are reset"})
 		})
 		return
 	}
-	providers.Tell(refusals{r.observer, w.denials}, event)
+	providers.Tell(refusals{r.observer, g.denials}, event)
 }
 
 // refusals are an observer before which the command is told of what was denied.

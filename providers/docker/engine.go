@@ -60,7 +60,7 @@ func New(host providers.Host, options Options) (*Provider, error) {
 		e.host = client.DefaultDockerHost
 	}
 	if p.address = e.host; strings.HasPrefix(e.host, "ssh://") {
-		return nil, elsewhere(p.address, nil)
+		return nil, otherMachine(p.address, nil)
 	}
 	opts := []client.Opt{client.WithHost(e.host)}
 	if e.certs != "" {
@@ -162,19 +162,18 @@ type Facts struct {
 	Options  []string // its security options: "name=seccomp,profile=default"
 	VM       bool     // it is in a virtual machine, which shares directories of this machine
 
-	Crash     string            // what a crash inside would feed, and no limit stops; "" for nothing
-	AsRoot    bool              // pccrun was started as root
-	Accounts  map[string]string // /etc/passwd and /etc/group, where it was
-	Landlock  int               // ABI version of this machine's kernel, 0 for none, or for another kernel than the container's
-	Root      []Entry           // of / and of each directory on the way to DataRoot; parents first
-	Submounts []Submount        // file systems that are mounted below it
-	Texts     []string          // files that are covered with texts where they are there
+	Crash     string     // what a crash inside would feed, and no limit stops; "" for nothing
+	AsRoot    bool       // pccrun was started as root
+	Landlock  int        // ABI version of this machine's kernel, 0 for none, or for another kernel than the container's
+	Root      []Entry    // of / and of each directory on the way to DataRoot; parents first
+	Submounts []Submount // file systems that are mounted below it
+	Texts     []string   // files that are covered with texts where they are there
 }
 
-// engines reports whether the engine takes a path for one that its own files are in, or that is
+// holdsEngine reports whether the engine takes a path for one that its own files are in, or that is
 // in them. Of such a one it refuses a mount in which nothing appears that this machine mounts
 // later, and it compares beginnings of texts: validateBindDaemonRoot in moby's daemon package.
-func (f *Facts) engines(path string) bool {
+func (f *Facts) holdsEngine(path string) bool {
 	return f.DataRoot != "" && path != "" && (strings.HasPrefix(path, f.DataRoot) || strings.HasPrefix(f.DataRoot, path))
 }
 
@@ -237,7 +236,7 @@ func (p *Provider) Examine(ctx context.Context) (providers.Facts, error) {
 	case info.OSType != "linux":
 		return nil, &EngineError{Text: "the engine runs containers of " + info.OSType}
 	case info.Architecture != arch && info.Architecture != runtime.GOARCH: // as podman says it
-		return nil, elsewhere(p.address, errors.New("its processor is a "+info.Architecture))
+		return nil, otherMachine(p.address, errors.New("its processor is a "+info.Architecture))
 	case f.VM:
 		return f, nil
 	}
@@ -252,8 +251,8 @@ func (f *Facts) has(option string) bool {
 	)
 }
 
-// elsewhere refuses an engine of another machine.
-func elsewhere(address string, err error) error {
+// otherMachine refuses an engine of another machine.
+func otherMachine(address string, err error) error {
 	return &EngineError{
 		Text: "the engine " + address + " has other files than this machine", Err: err,
 		Advice: "--provider native runs here; an engine on another machine is not supported",

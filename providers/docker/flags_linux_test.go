@@ -56,6 +56,9 @@ func TestFlags(t *testing.T) {
 		require.NoError(t, err)
 		made, err := provider(t, o).Plan(policy, &providers.Survey{UID: 1000, GID: 1001, Places: look.Places}, facts(),
 			providers.Command{Argv: []string{"true"}, Env: policy.Environ(environ), Dir: policy.Workspace, Label: "abc", Ask: r.Ask})
+		if err == nil {
+			_, err = providers.Check(policy, made.Answers())
+		}
 		p, _ := made.(*plan)
 		return p, err
 	}
@@ -85,7 +88,7 @@ func TestFlags(t *testing.T) {
 			return slices.Contains(p.inside.Rlimits, inside.Rlimit{Resource: resource, Soft: n, Hard: n})
 		}
 	}
-	reaches := answers(profiles.NetAllowlist, "no network but sockets that the launcher serves")
+	reaches := answers(profiles.NetAllowlist, "no network, a proxy over the container's stream")
 	given := func(line string) func(p *plan) bool {
 		return func(p *plan) bool { return slices.Contains(p.environ, line) }
 	}

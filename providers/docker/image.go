@@ -28,7 +28,7 @@ func rootfs(f *Facts) (layer []byte, name string, err error) {
 	}
 	for _, e := range f.Root {
 		h := &tar.Header{Typeflag: tar.TypeSymlink, Name: e.Path[1:], Linkname: e.Link, Mode: 0o777}
-		if e.Dir && f.engines(e.Path) {
+		if e.Dir && f.holdsEngine(e.Path) {
 			h = &tar.Header{Typeflag: tar.TypeDir, Name: e.Path[1:] + "/", Mode: 0o755}
 		} else if e.Link == "" {
 			continue

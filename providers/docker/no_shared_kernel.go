@@ -3,17 +3,14 @@
 package docker
 
 import (
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
 
-	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/providers"
 )
 
-// No engine has this system's kernel: each is in a virtual machine, and what passes descriptors,
-// inode numbers and mount namespaces between the launcher and a container is Linux's alone.
+// No engine has this system's kernel: each is in a virtual machine.
 
 const startEngine = "open -a Docker, or colima start"
 
@@ -39,18 +36,4 @@ func launcher(host providers.Host) (string, error) {
 
 func (f *Facts) look() error { return nil }
 
-type lending struct{}
-
-func (lending) lends() bool { return false }
-
-func (r *plan) borrow([]namespaces.Mount) {}
-
-func (r *plan) accounts() {}
-
-type door struct{ listener io.Closer }
-
-func (r *running) births() error     { return nil }
-func (r *running) need()             {}
-func (r *running) open() error       { return nil }
-func (r *running) lend() error       { return nil }
-func (r *running) direct(*way) error { return nil }
+func (r *running) readBirthTimes() error { return nil }

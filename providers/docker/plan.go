@@ -31,12 +31,8 @@ const (
 	insideFile  = insideDir + "/pccrun"
 	canaryName  = "canary"
 	canaryFile  = insideDir + "/" + canaryName
-	doorName    = "socket"
-	doorFile    = insideDir + "/" + doorName
 	denialsName = "denials.jsonl"
 	denialsPath = "/run/pccrun/" + denialsName
-	bulkName    = "bulk"
-	bulkFile    = insideDir + "/" + bulkName
 )
 
 // oomScore has the kernel end what is inside before the launcher.
@@ -68,30 +64,37 @@ type plan struct {
 	config  container.Config
 	host    container.HostConfig
 	inside  inside.Plan
-	environ []string          // of the command, before it is told of the way out
-	layer   []byte            // of the image, where it is the host's own system
-	dir     string            // of the files that the engine binds
-	files   []file            // made in it
-	home    string            // of pccrun's own, which is persistent; "" for none
-	homes   []namespaces.Stub // made in it, so that the engine need not
+	environ []string // of the command, without the variables of the egress
+	layer   []byte   // of the image, where it is the host's own system
 
-	lending
-	asRoot   bool            // the launcher is root's
-	roots    bool            // and so is the workspace: its files are lent to an identity
-	doors    map[string]bool // sockets and FIFOs of this machine
-	names    map[string]bool // paths at which something is mounted already
-	numbered []numbered      // what gVisor numbers anew
-	fleeting map[string]bool // what is covered, and may be gone by the start
-	unlinked string          // a link that should be pinned and cannot be
-	masked   bool            // a single file is hidden
-	folded   string          // a directory in which .ENV is .env; "" for none
-	dodged   bool            // and something is hidden below the workspace
-	answers  []profiles.Answer
-	warnings []string
+	onHost
+	gaps
+	endpoints  map[string]bool // sockets and FIFOs of this machine
+	names      map[string]bool // paths at which something is mounted already
+	renumbered []renumbered    // what gVisor numbers anew
+	mayBeGone  map[string]bool // what is covered, and may be gone by the start
+	answers    []profiles.Answer
+	warnings   []string
 }
 
-// numbered is a mount of [inside.Plan] whose number is this machine's.
-type numbered struct {
+// onHost is what the launcher makes on this machine for the engine to bind.
+type onHost struct {
+	dir   string // for a run
+	files []file // in it
+	home  string // of pccrun's own, which is persistent; "" for none
+	homes []namespaces.Stub
+}
+
+// gaps are what mounts do not keep.
+type gaps struct {
+	unlinked         string // a link that should be pinned and cannot be
+	hidesFile        bool   // a single file is hidden: its cover does not stay where the host replaces it, as a directory's does
+	foldingDir       string // a directory in which .ENV is .env; "" for none
+	hidesInWorkspace bool   // and something is hidden below the workspace
+}
+
+// renumbered is a mount of [inside.Plan] whose number is this machine's.
+type renumbered struct {
 	source   string
 	dev, ino uint64
 	mount    int
@@ -117,31 +120,26 @@ func (p *Provider) Plan(
 		return nil, fmt.Errorf("BUG: docker: facts of another provider: %T", facts)
 	}
 	r := &plan{
-		provider: p,
-		policy:   policy,
-		facts:    f,
-		label:    command.Label,
-		ask:      command.Ask,
-		uid:      found.UID,
-		gid:      found.GID,
-		names:    map[string]bool{},
-		doors:    map[string]bool{},
-		fleeting: map[string]bool{},
+		provider:  p,
+		policy:    policy,
+		facts:     f,
+		label:     command.Label,
+		ask:       command.Ask,
+		uid:       found.UID,
+		gid:       found.GID,
+		names:     map[string]bool{},
+		endpoints: map[string]bool{},
+		mayBeGone: map[string]bool{},
 	}
 	if f.AsRoot {
-		// Of an identity that owns nothing no file would be writable: no engine maps owners.
-		r.asRoot = true
-		uid, gid, err := owner(policy.Workspace)
-		if err != nil {
+		// Another user could not write there: no engine maps the owners of files.
+		if r.uid, r.gid, err = owner(policy.Workspace); err != nil {
 			return nil, err
-		}
-		if r.roots = uid == 0; !r.roots {
-			r.uid, r.gid = uid, gid
 		}
 	}
 	places := found.Places
 	if machine, is := found.Machine.(*survey.Survey); is {
-		if r.folded = machine.Folding.Dir; machine.Layout != nil {
+		if r.foldingDir = machine.Folding.Dir; machine.Layout != nil {
 			if machine.Layout.Crowded {
 				return nil, &EngineError{Text: "workspace " + policy.Workspace + ": too many paths are hidden or protected"}
 			}
@@ -152,7 +150,7 @@ func (p *Provider) Plan(
 	}
 	for _, place := range places {
 		if place.Node == survey.Special {
-			r.doors[place.Path] = true
+			r.endpoints[place.Path] = true
 		}
 	}
 	r.warnings = append(r.warnings, found.Notes...)
@@ -180,9 +178,6 @@ func (p *Provider) Plan(
 	if err := r.mounts(mounts); err != nil {
 		return nil, err
 	}
-	if r.roots {
-		r.borrow(mounts)
-	}
 	if err := r.command(found, command); err != nil {
 		return nil, err
 	}
@@ -190,13 +185,11 @@ func (p *Provider) Plan(
 		return nil, err
 	}
 	r.limits()
-	if err := r.carried(); err != nil {
+	if err := checkPaths(&r.host, f); err != nil {
 		return nil, err
 	}
 	r.answers = r.answer()
-	warnings, err := providers.Check(policy, r.answers)
-	r.warnings = append(r.warnings, warnings...)
-	return r, err
+	return r, nil
 }
 
 // owner returns whose a directory is.
@@ -222,20 +215,20 @@ func (r *plan) refuse() error {
 			Text:   "the engine maps users (rootless, or userns-remap), which is not built yet",
 			Advice: "DOCKER_HOST names another engine",
 		}
-	case r.uid == 0, r.roots && (r.runsc() || p.Workspace == "/"):
+	case r.uid == 0:
 		return &EngineError{
-			Text:   "the workspace " + p.Workspace + " belongs to root, and gVisor cannot map owners",
-			Advice: "--runtime runc lends them to an identity of its own, and so does --provider native; or chown -R USER " + p.Workspace,
+			Text:   "the workspace " + p.Workspace + " belongs to root, which no command in a container is, and no engine maps the owners of files",
+			Advice: "--provider native maps them; or chown -R USER " + p.Workspace,
 		}
 	case r.facts.VM && r.provider.options.Image == "":
 		return &EngineError{
 			Text:   "the engine is in a virtual machine, which does not have the programs of this machine",
 			Advice: "--docker-image NAME takes an image's; docker pull NAME fetches it",
 		}
-	case r.facts.VM && (r.runsc() || r.facts.Podman || r.roots):
+	case r.facts.VM && (r.runsc() || r.facts.Podman):
 		return &EngineError{
-			Text:   "gVisor, Podman and a workspace of root's are not built for an engine in a virtual machine",
-			Advice: "--runtime runc, with Docker's engine, as the owner of " + p.Workspace,
+			Text:   "gVisor and Podman are not built for an engine in a virtual machine",
+			Advice: "--runtime runc, with Docker's engine",
 		}
 	case r.ask && !r.ruled():
 		return &EngineError{Text: "--ask: in a network of the engine nobody is asked", Advice: "leave out --docker-network"}
@@ -257,7 +250,7 @@ func (r *plan) refuse() error {
 			Cause:  "docker: publish: ports of a container are not built yet",
 			Hint:   "--provider native has them",
 		}
-	case len(p.Network.Sockets) > 0 && !r.handsOver():
+	case len(p.Network.Sockets) > 0 && (r.runsc() || r.facts.VM):
 		cause := "docker: socket: gVisor prevents connections to sockets of the host"
 		if r.facts.VM {
 			cause = "docker: socket: the engine's virtual machine passes no connections to sockets of the host"
@@ -269,9 +262,6 @@ func (r *plan) refuse() error {
 
 // ruled reports whether rules decide what is reached: the engine's own networks know none.
 func (r *plan) ruled() bool { return r.provider.options.Network == noNetwork }
-
-// handsOver reports whether pid 1 can hand the launcher its sockets: both have one kernel.
-func (r *plan) handsOver() bool { return !r.runsc() && !r.facts.VM }
 
 func (r *plan) runsc() bool { return r.provider.options.Runtime == Runsc }
 
@@ -328,7 +318,7 @@ func (r *plan) bind(source, target string, readOnly, tree bool, dev, ino uint64)
 	}
 	if r.runsc() {
 		if ino != 0 {
-			r.numbered = append(r.numbered, numbered{source, dev, ino, len(r.inside.Mounts)})
+			r.renumbered = append(r.renumbered, renumbered{source, dev, ino, len(r.inside.Mounts)})
 		}
 		m.Dev, m.Ino = 0, 0 // it numbers files anew
 		// Its kernel refuses writes to all of a read-only tree, and its helper may not
@@ -360,7 +350,7 @@ func below(path, dir string) bool {
 func (r *plan) mounts(list []namespaces.Mount) error {
 	image := r.provider.options.Image != ""
 	if image {
-		list = slices.DeleteFunc(slices.Clone(list), r.systems)
+		list = slices.DeleteFunc(slices.Clone(list), r.isOfSystem)
 	}
 	r.own(file{Name: canaryName, Text: r.label, Mode: 0o644}, canaryFile)
 	if r.facts.VM { // which need not share the directory of programs
@@ -373,11 +363,6 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 		r.bind(r.provider.host.Launcher, insideFile, true, false, 0, 0)
 	}
 	r.files = append(r.files, file{Name: "mask", Mode: 0})
-	if r.runsc() { // whose sockets cannot be handed out
-		r.config.Cmd = append(r.config.Cmd, inside.Shared, bulkFile)
-		r.files = append(r.files, file{Name: bulkName, Mode: 0o666})
-		r.bind(filepath.Join(r.dir, bulkName), bulkFile, false, false, 0, 0)
-	}
 	around := map[string]int{}
 	for i := range list {
 		m := &list[i]
@@ -401,7 +386,7 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 			readOnly := m.ReadOnly || m.Kind != namespaces.Bind
 			r.bind(m.Source, m.Target, readOnly, m.Tree && !readOnly, m.Dev, m.Ino)
 		case namespaces.Persist:
-			if r.asRoot && !r.roots {
+			if r.facts.AsRoot {
 				return &EngineError{
 					Text:   "the persistent home " + m.Target + " is root's, and the command is not root",
 					Advice: "--home private, or start pccrun as the owner of " + r.policy.Workspace,
@@ -413,14 +398,14 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 			}
 			r.home = m.Source
 		case namespaces.Mask:
-			r.dodged = r.dodged || below(m.Target, r.policy.Workspace)
-			if r.runsc() && r.doors[m.Target] {
+			r.hidesInWorkspace = r.hidesInWorkspace || below(m.Target, r.policy.Workspace)
+			if r.runsc() && r.endpoints[m.Target] {
 				continue // it mounts nothing on one, and nobody inside opens or connects to any
 			}
-			r.masked = r.masked || !m.Optional
+			r.hidesFile = r.hidesFile || !m.Optional
 			r.bind(filepath.Join(r.dir, "mask"), m.Target, true, false, 0, 0)
-			if last := &r.inside.Mounts[len(r.inside.Mounts)-1]; last.Path == m.Target && (m.Optional || r.doors[m.Target]) {
-				r.fleeting[m.Target], last.Optional = true, true
+			if last := &r.inside.Mounts[len(r.inside.Mounts)-1]; last.Path == m.Target && (m.Optional || r.endpoints[m.Target]) {
+				r.mayBeGone[m.Target], last.Optional = true, true
 			}
 		case namespaces.Text:
 			r.own(file{Name: "text-" + strconv.Itoa(i), Text: m.Text, Mode: m.Mode}, m.Target)
@@ -439,9 +424,6 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 		r.own(file{Name: "own" + strings.ReplaceAll(path, "/", "-"), Text: text(path), Mode: 0o444}, path)
 	}
 	if !image {
-		if r.roots {
-			r.accounts()
-		}
 		r.system(list, around)
 	}
 	r.inside.Writable = append(r.inside.Writable, "/dev", "/proc")
@@ -449,15 +431,15 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 		for _, device := range [...]string{"/dev/fuse", "/dev/net/tun"} { // of its own kernel, and of no use
 			r.bind(filepath.Join(r.dir, "mask"), device, true, false, 0, 0)
 		}
-		r.points()
+		r.makeMountPoints()
 	}
 	return nil
 }
 
-// points makes the directories in which gVisor's helper makes what it mounts on: it does
+// makeMountPoints makes the directories in which gVisor's helper makes what it mounts on: it does
 // not see what is mounted inside alone, and what root makes in a directory of root's the
 // launcher could not remove.
-func (r *plan) points() {
+func (r *plan) makeMountPoints() {
 	made := map[string]bool{}
 	for _, f := range r.files {
 		made[f.Name] = true
@@ -502,9 +484,9 @@ func text(path string) string {
 	return "\n"
 }
 
-// systems reports whether a mount is of this machine's system, which an image of
+// isOfSystem reports whether a mount is of this machine's system, which an image of
 // the user's has in its own way.
-func (r *plan) systems(m namespaces.Mount) bool {
+func (r *plan) isOfSystem(m namespaces.Mount) bool {
 	if below(m.Target, r.policy.Workspace) || m.Protect || m.Why == survey.WorktreeRepository ||
 		m.Kind != namespaces.Scratch && m.Kind != namespaces.Mask && (m.Kind != namespaces.Bind || !m.ReadOnly) {
 		return false
@@ -520,10 +502,10 @@ func ofSystem(o profiles.Origin) bool {
 }
 
 // system binds what the policy shows of this machine's root, read-only. The directories on the
-// way to the engine's own files are the image's, with binds of what is in them: see engines.
+// way to the engine's own files are the image's, with binds of what is in them: see holdsEngine.
 func (r *plan) system(list []namespaces.Mount, around map[string]int) {
 	show := func(path string, dev, ino uint64) {
-		if path == "/" || survey.KernelTree(path) != "" || r.facts.engines(path) {
+		if path == "/" || survey.KernelTree(path) != "" || r.facts.holdsEngine(path) {
 			return
 		}
 		for dir := path; dir != "/"; dir = filepath.Dir(dir) {
@@ -546,40 +528,15 @@ func (r *plan) system(list []namespaces.Mount, around map[string]int) {
 		if r.runsc() {
 			break // they are there with the trees that they are in
 		}
-		if !pseudo(s.Type) {
+		if !slices.Contains(pseudoTypes, s.Type) && !strings.HasPrefix(s.Type, "fuse.") {
 			show(s.Path, 0, 0)
 		}
 	}
 }
 
-// pseudo are file systems that hold no files of anybody's, or that root may not look into.
-func pseudo(kind string) bool {
-	switch kind {
-	case "proc",
-		"sysfs",
-		"devtmpfs",
-		"devpts",
-		"cgroup",
-		"cgroup2",
-		"mqueue",
-		"debugfs",
-		"tracefs",
-		"securityfs",
-		"pstore",
-		"bpf",
-		"configfs",
-		"fusectl",
-		"hugetlbfs",
-		"binfmt_misc",
-		"autofs",
-		"nsfs",
-		"rpc_pipefs",
-		"efivarfs",
-		"overlay":
-		return true
-	}
-	return strings.HasPrefix(kind, "fuse.")
-}
+// pseudoTypes are file systems that hold no files of anybody's, or that root may not look into.
+var pseudoTypes = strings.Fields("proc sysfs devtmpfs devpts cgroup cgroup2 mqueue debugfs tracefs securityfs pstore bpf configfs " +
+	"fusectl hugetlbfs binfmt_misc autofs nsfs rpc_pipefs efivarfs overlay")
 
 // fresh makes a directory that the host's is covered with. A hidden one is a
 // directory of the launcher's, read-only; a private one is a tmpfs, and so is each
@@ -587,7 +544,7 @@ func pseudo(kind string) bool {
 func (r *plan) fresh(i int, m *namespaces.Mount, list []namespaces.Mount) {
 	name := "fresh-" + strconv.Itoa(i)
 	if m.ReadOnly {
-		r.dodged = r.dodged || below(m.Target, r.policy.Workspace)
+		r.hidesInWorkspace = r.hidesInWorkspace || below(m.Target, r.policy.Workspace)
 		r.files = append(r.files, file{Name: name, Dir: true, Mode: 0o755})
 		for _, s := range m.Stubs {
 			f := file{
@@ -645,16 +602,13 @@ func (r *plan) tmpfs(path string, mode uint32) {
 		owner = "U,notmpcopyup" // the container's user's, without what it covers
 	}
 	options := fmt.Sprintf("rw,exec,nosuid,nodev,mode=%o,%s", mode, owner)
-	if n := r.disk(); n > 0 {
+	if n := r.policy.Resources.Disk.Value; n > 0 {
 		options += fmt.Sprintf(",size=%d", n)
 	}
 	r.host.Tmpfs[path] = options
 	r.inside.Mounts = append(r.inside.Mounts, inside.Mount{Path: path})
 	r.inside.Writable = append(r.inside.Writable, path)
 }
-
-// disk is the size of each private directory, 0 for the kernel's own bound.
-func (r *plan) disk() int64 { return r.policy.Resources.Disk.Value }
 
 // command plans what runs, which the engine never learns.
 func (r *plan) command(found *providers.Survey, c providers.Command) error {
@@ -715,7 +669,7 @@ func (r *plan) limits() {
 		}
 		have.PidsLimit = &n
 	}
-	r.host.ShmSize = r.disk()
+	r.host.ShmSize = want.Disk.Value
 	limit := func(resource int, soft, hard uint64) {
 		r.inside.Rlimits = append(r.inside.Rlimits, inside.Rlimit{Resource: resource, Soft: soft, Hard: hard})
 	}
@@ -730,21 +684,21 @@ func (r *plan) limits() {
 	limit(rlimitCore, 1, 1) // not 0: core(5), and package namespaces
 }
 
-// carried refuses what the engine's requests would change: a path that is not UTF-8
+// checkPaths refuses what the engine's requests would change: a path that is not UTF-8
 // would name another file.
-func (r *plan) carried() error {
-	for _, m := range r.host.Mounts {
+func checkPaths(host *container.HostConfig, facts *Facts) error {
+	for _, m := range host.Mounts {
 		if !utf8.ValidString(m.Source) || !utf8.ValidString(m.Target) {
 			return &EngineError{Text: strconv.Quote(m.Target) + ": not UTF-8, which the engine requires"}
 		}
-		if r.facts.engines(m.Source) {
+		if facts.holdsEngine(m.Source) {
 			return &EngineError{
-				Text:   m.Source + ": the engine takes it for its own files, which are in " + r.facts.DataRoot + ", and would show in it what this machine mounts later",
+				Text:   m.Source + ": the engine takes it for its own files, which are in " + facts.DataRoot + ", and would show in it what this machine mounts later",
 				Advice: "--provider native, or another data-root in the engine's daemon.json",
 			}
 		}
 	}
-	for path := range r.host.Tmpfs {
+	for path := range host.Tmpfs {
 		if !utf8.ValidString(path) {
 			return &EngineError{Text: strconv.Quote(path) + ": not UTF-8, which the engine requires"}
 		}

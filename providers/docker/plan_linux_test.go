@@ -195,10 +195,10 @@ func TestPlan(t *testing.T) {
 
 // A mount covers one spelling of a name: where there are others it keeps nothing.
 func TestPlanOfFoldedNames(t *testing.T) {
-	states := func(folded string) map[profiles.Guarantee]profiles.State {
+	states := func(foldingDir string) map[profiles.Guarantee]profiles.State {
 		made, _ := provider(t, Options{}).Plan(
 			resolve(t, profiles.Request{}),
-			&providers.Survey{UID: 1000, GID: 1001, Places: places(), Machine: &survey.Survey{Folding: survey.Folding{Dir: folded}}},
+			&providers.Survey{UID: 1000, GID: 1001, Places: places(), Machine: &survey.Survey{Folding: survey.Folding{Dir: foldingDir}}},
 			facts(), providers.Command{Argv: []string{"true"}, Dir: "/home/u/w"},
 		)
 		list := map[profiles.Guarantee]profiles.State{}
@@ -232,7 +232,7 @@ func TestPlanInAVirtualMachine(t *testing.T) {
 	}
 	for want, refused := range map[string]func() (*plan, error){
 		"programs of this machine": func() (*plan, error) { return under(Options{}, func(*Facts, *providers.Survey) {}) },
-		"gVisor, Podman":           func() (*plan, error) { return under(image, func(f *Facts, _ *providers.Survey) { f.Podman = true }) },
+		"gVisor and Podman":        func() (*plan, error) { return under(image, func(f *Facts, _ *providers.Survey) { f.Podman = true }) },
 		"too many paths": func() (*plan, error) {
 			return under(image, func(_ *Facts, s *providers.Survey) { s.Machine = &survey.Survey{Layout: &survey.Layout{Crowded: true}} })
 		},
@@ -301,6 +301,8 @@ func TestPlanOfAnImageProtects(t *testing.T) {
 }
 
 // What is refused for what the survey and the engine say: [TestFlags] has what is asked for.
+//
+//test:root
 func TestWhatIsRefused(t *testing.T) {
 	plan := func(change func(*providers.Survey, *Facts)) error {
 		f, s := facts(), &providers.Survey{UID: 1000, GID: 1000, Places: places()}
@@ -313,6 +315,9 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 	require.NoError(t, plan(func(*providers.Survey, *Facts) {}), "the control")
 	require.ErrorContains(t, plan(func(s *providers.Survey, _ *Facts) { s.UID = 0 }), "belongs to root")
+	if os.Getuid() == 0 { // and so is the workspace, whoever the survey says that runs have
+		require.ErrorContains(t, plan(func(_ *providers.Survey, f *Facts) { f.AsRoot = true }), "belongs to root")
+	}
 	require.ErrorContains(
 		t,
 		plan(func(_ *providers.Survey, f *Facts) { f.Options = []string{"name=rootless"} }),
@@ -482,21 +487,21 @@ func TestWhereTheEngineIs(t *testing.T) {
 // What an earlier run has put into its home leads nobody out of it.
 func TestFurnishHome(t *testing.T) {
 	home, outside := t.TempDir(), t.TempDir()
-	p := &plan{home: home, homes: []namespaces.Stub{
+	p := &plan{onHost: onHost{home: home, homes: []namespaces.Stub{
 		{
 			Name: ".config",
 			Node: survey.Directory,
 		}, {Name: ".config/git", Node: survey.Directory}, {Name: ".config/git/config", Node: survey.File}, {Name: "l", Node: survey.Link, Link: "x"}, {Name: ".ssh", Node: survey.Directory, Closed: true},
-	}}
-	require.NoError(t, p.furnishHome())
-	require.NoError(t, p.furnishHome(), "again")
+	}}}
+	require.NoError(t, p.makeHome())
+	require.NoError(t, p.makeHome(), "again")
 	assert.FileExists(t, home+"/.config/git/config")
 	info, err := os.Stat(home + "/.ssh")
 	require.NoError(t, err)
 	assert.EqualValues(t, 0o700, info.Mode().Perm())
 	require.NoError(t, os.RemoveAll(home+"/.config"))
 	require.NoError(t, os.Symlink(outside, home+"/.config"))
-	require.ErrorContains(t, p.furnishHome(), "blocks a mount")
+	require.ErrorContains(t, p.makeHome(), "blocks a mount")
 	left, err := os.ReadDir(outside)
 	require.NoError(t, err)
 	assert.Empty(t, left)
@@ -515,16 +520,6 @@ func TestEngineThatDoesNotAnswer(t *testing.T) {
 	require.ErrorAs(t, err, &engine)
 	assert.Contains(t, engine.Hint(), "DOCKER_HOST")
 	require.ErrorContains(t, examine("tcp://127.0.0.1:1"), "does not answer")
-}
-
-func TestMountinfo(t *testing.T) {
-	assert.Equal(
-		t,
-		[]Submount{{"/", "ext4"}, {"/a b", "xfs"}},
-		parseMountinfo(
-			"1 0 8:1 / / rw - ext4 /dev/x rw\n2 1 8:2 / /a\\040b ro shared:1 - tmpfs x rw\n3 1 8:2 / /a\\040b ro - xfs x rw\nshort\n",
-		),
-	)
 }
 
 // TestTable holds docs/providers.md to the answers that are not kept by both;

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,7 +26,6 @@ import (
 	"github.com/pccrun/pccrun/internal/egress"
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/state"
-	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/inside"
 )
@@ -41,18 +39,16 @@ const (
 
 // running is a run under way.
 type running struct {
-	plan     // a copy, to which the run adds what it alone knows
+	plan     plan // a copy, to which the run adds what it alone knows
 	egress   *egress.Plan
 	io       providers.Stdio
 	observer providers.Observer
 	id       string
 	session  *yamux.Session
-	bulk     *inside.Bulk // nil: all goes over the engine's stream
 	oom      atomic.Bool
 	started  atomic.Bool
-	printed  sync.WaitGroup // what the command prints
-	way      *way
-	door     *door // nil: connections come as streams
+	streams  *inside.Streams // of the command
+	gateway  *gateway        // nil: a network of the engine's
 	others   inside.Executions
 
 	mu      sync.Mutex
@@ -67,40 +63,31 @@ func (r *plan) Run(ctx context.Context, io providers.Stdio, o providers.Observer
 	begun := time.Now()
 	run := &running{plan: *r, io: io, observer: o}
 	run.others.Say = run.say
-	if err := run.leave(); err != nil {
+	if err := run.planEgress(); err != nil {
 		return result, err
 	}
 	if run.egress != nil {
 		defer run.egress.Abandon()
 	}
 	defer func() { err = errors.Join(err, state.RemovePath(r.dir)) }()
-	if run.lends() {
-		run.need()
-	}
-	if err := run.furnish(); err != nil {
+	if err := run.plan.makeFiles(); err != nil {
 		return result, err
 	}
-	if err := run.open(); err != nil {
-		return result, err
-	}
-	if run.door != nil {
-		defer run.door.listener.Close()
-	}
-	if err := run.births(); err != nil {
+	if err := run.readBirthTimes(); err != nil {
 		return result, err
 	}
 	if err := r.provider.image(ctx, r.config.Image, r.layer); err != nil {
 		return result, err
 	}
 	for again := true; again; {
-		run.forget()
-		if run.id, err = run.create(ctx); err != nil {
+		run.dropGone()
+		if run.id, err = run.plan.create(ctx); err != nil {
 			return result, err
 		}
 		o.Created(providers.Resource{Provider: Name, ID: run.id, Labels: r.config.Labels})
 		result, err = run.follow(ctx)
 		var e *EngineError
-		again = errors.As(err, &e) && e.unmade && run.forget()
+		again = errors.As(err, &e) && e.unmade && run.dropGone()
 		if left := r.remove(run.id); left != nil {
 			return result, errors.Join(err, left)
 		}
@@ -109,120 +96,14 @@ func (r *plan) Run(ctx context.Context, io providers.Stdio, o providers.Observer
 	return result, err
 }
 
-// forget leaves out the covers of what is gone since the survey, a server's socket for
+// dropGone leaves out the covers of what is gone since the survey, a server's socket for
 // example, on which nothing could be mounted; it reports whether there were any.
-func (r *running) forget() bool {
-	before := len(r.host.Mounts)
-	r.host.Mounts = slices.DeleteFunc(slices.Clone(r.host.Mounts), func(m mount.Mount) bool {
-		return r.fleeting[m.Target] && !exists(m.Target)
+func (r *running) dropGone() bool {
+	before := len(r.plan.host.Mounts)
+	r.plan.host.Mounts = slices.DeleteFunc(slices.Clone(r.plan.host.Mounts), func(m mount.Mount) bool {
+		return r.plan.mayBeGone[m.Target] && !exists(m.Target)
 	})
-	return len(r.host.Mounts) < before
-}
-
-// furnish makes the files that the engine binds.
-func (r *plan) furnish() error {
-	if err := os.MkdirAll(filepath.Dir(r.dir), 0o700); err != nil {
-		return err
-	}
-	if err := os.Mkdir(r.dir, 0o700); err != nil {
-		return err
-	}
-	for _, f := range r.files {
-		if err := f.make(filepath.Join(r.dir, f.Name)); err != nil {
-			return err
-		}
-	}
-	if share := r.inside.Share; share != nil {
-		var st unix.Stat_t
-		if err := unix.Stat(filepath.Join(r.dir, canaryName), &st); err != nil {
-			return &os.PathError{Op: "stat", Path: filepath.Join(r.dir, canaryName), Err: err}
-		}
-		share.Ino = st.Ino
-	}
-	r.inside.Umask = umask()
-	return r.furnishHome()
-}
-
-// furnishHome makes the names in a persistent home that something is mounted on: the
-// engine would make them root's. What an earlier run has put in the way is left alone,
-// and named: a link of its own could lead anywhere.
-func (r *plan) furnishHome() error {
-	if r.home == "" {
-		return nil
-	}
-	root, err := os.OpenRoot(r.home)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	for _, s := range r.homes { // parents first
-		info, err := root.Lstat(s.Name)
-		switch {
-		case err == nil && info.Mode().Type() == map[survey.Node]os.FileMode{survey.Directory: os.ModeDir, survey.Link: os.ModeSymlink}[s.Node]:
-		case err == nil:
-			return &EngineError{
-				Text:   "~/" + s.Name + " in the persistent home blocks a mount; an earlier run made it",
-				Advice: "pccrun home lists the homes; remove " + filepath.Join(r.home, s.Name),
-			}
-		case !errors.Is(err, os.ErrNotExist):
-			return err
-		case s.Node == survey.Directory:
-			err = root.Mkdir(s.Name, os.FileMode(stubMode(s)))
-		case s.Node == survey.Link:
-			err = root.Symlink(s.Link, s.Name)
-		default:
-			err = root.WriteFile(s.Name, []byte(s.Text), 0o644)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (f *file) make(path string) error {
-	switch {
-	case f.Dir:
-		if err := os.MkdirAll(path, 0o755); err != nil {
-			return err
-		}
-	case f.Link != "":
-		return os.Symlink(f.Link, path)
-	case f.Copy != "":
-		if err := copyFile(f.Copy, path); err != nil {
-			return err
-		}
-	default:
-		if err := os.WriteFile(path, []byte(f.Text), 0o600); err != nil {
-			return err
-		}
-	}
-	return os.Chmod(path, os.FileMode(f.Mode)) // whatever the umask is
-}
-
-func copyFile(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
-}
-
-// umask returns this process's, which only Linux's /proc says without a change of it.
-func umask() int {
-	text, _ := os.ReadFile("/proc/self/status")
-	_, after, ok := strings.Cut(string(text), "\nUmask:")
-	mask := 0o022
-	if ok {
-		_, _ = fmt.Sscanf(after, "%o", &mask)
-	}
-	return mask
+	return len(r.plan.host.Mounts) < before
 }
 
 // create has the container made, which is the trial of whether the engine sees the
@@ -238,7 +119,7 @@ func (r *plan) create(ctx context.Context) (string, error) {
 	text := err.Error()
 	switch {
 	case !r.facts.VM && strings.Contains(text, "bind source path does not exist: "+filepath.Join(r.dir, canaryName)):
-		return "", elsewhere(r.provider.address, nil)
+		return "", otherMachine(r.provider.address, nil)
 	case strings.Contains(text, "already in use"):
 		return "", &EngineError{
 			Text:   "the name pccrun-" + r.label + " is taken",
@@ -251,8 +132,8 @@ func (r *plan) create(ctx context.Context) (string, error) {
 	return "", r.refused("create the container", err)
 }
 
-// unshared says that a virtual machine does not have what is to be shown.
-func (r *plan) unshared(err error) *EngineError {
+// notShared says that a virtual machine does not have what is to be shown.
+func (r *plan) notShared(err error) *EngineError {
 	return &EngineError{
 		Text:   "the virtual machine of " + r.provider.address + " does not have each directory that the run shows",
 		Advice: "share " + r.policy.Workspace + " and " + r.provider.host.StateDir + " with it: Docker Desktop's file sharing, or colima start --mount DIR:w",
@@ -263,7 +144,7 @@ func (r *plan) unshared(err error) *EngineError {
 // refused says what the engine would not do.
 func (r *plan) refused(what string, err error) *EngineError {
 	if text := err.Error(); r.facts.VM && (strings.Contains(text, "bind source path does not exist: ") || strings.Contains(text, "Mounts denied")) {
-		return r.unshared(err) // as Colima's and Docker Desktop's engines say it
+		return r.notShared(err) // as Colima's and Docker Desktop's engines say it
 	}
 	e := &EngineError{Text: what, Err: plain(err)}
 	if strings.Contains(err.Error(), "no space left on device") {
@@ -288,7 +169,7 @@ func (r *plan) remove(id string) error {
 			return nil
 		case client.IsErrConnectionFailed(err):
 			_ = os.Truncate(filepath.Join(r.dir, canaryName), 0) // by which pid 1 knows
-			return outlive(ctx, id)
+			return waitUntilGone(ctx, id)
 		}
 		select {
 		case <-ctx.Done():
@@ -302,8 +183,8 @@ func (r *plan) remove(id string) error {
 	}
 }
 
-// outlive waits until nothing of a container runs, of which no engine can say.
-func outlive(ctx context.Context, id string) error {
+// waitUntilGone waits until nothing of a container runs, of which no engine can say.
+func waitUntilGone(ctx context.Context, id string) error {
 	for {
 		groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
 		if err != nil || !slices.ContainsFunc(groups, func(name string) bool {
@@ -357,7 +238,7 @@ func (c *complaints) String() string {
 
 // follow starts the container and follows it to its end.
 func (r *running) follow(ctx context.Context) (result providers.Result, err error) {
-	c := r.provider.client
+	c := r.plan.provider.client
 	attached, err := c.ContainerAttach(
 		ctx,
 		r.id,
@@ -368,7 +249,7 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 		if _, why := c.ContainerStart(ctx, r.id, client.ContainerStartOptions{}); why != nil {
 			err = why
 		}
-		e := r.refused("attach to the container", err)
+		e := r.plan.refused("attach to the container", err)
 		e.unmade = true
 		return result, e
 	}
@@ -382,32 +263,25 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 		}
 		in.CloseWithError(err)
 	}()
-	var conn io.ReadWriteCloser = &stream{out, attached.HijackedResponse}
-	if r.runsc() {
-		if conn, err = r.share(conn); err != nil {
-			return result, err
-		}
-		defer conn.Close()
-	}
 	watching, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go r.watch(watching)
 	if _, err := c.ContainerStart(ctx, r.id, client.ContainerStartOptions{}); err != nil {
-		e := r.refused("start the container", err)
+		e := r.plan.refused("start the container", err)
 		e.unmade = true
 		return result, e
 	}
-	if r.session, err = yamux.Client(conn, inside.Config()); err != nil {
+	if r.session, err = yamux.Client(&stream{out, attached.HijackedResponse}, inside.Config()); err != nil {
 		return result, err
 	}
 	defer r.session.Close()
 	stop := context.AfterFunc(ctx, func() { r.kill() })
 	defer stop()
-	end, err := r.talk(ctx)
+	end, err := r.execute(ctx)
 	r.others.End()
 	switch {
 	case err == nil && end != nil:
-		r.printed.Wait() // all of it is here, and with readers who take their time
+		r.streams.Wait() // readers may take their time
 		killed := end.Signal == int(unix.SIGKILL) || end.Code == 128+int(unix.SIGKILL)
 		return providers.Result{
 			Code: end.Code, Signal: end.Signal, TimedOut: end.TimedOut, OOM: r.ranOut(killed), User: end.User, System: end.System, Survivors: end.Survivors,
@@ -437,20 +311,6 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 	return result, e
 }
 
-// share has large writes go through a file that pid 1 has too.
-func (r *running) share(conn io.ReadWriteCloser) (io.ReadWriteCloser, error) {
-	file, err := os.OpenFile(filepath.Join(r.dir, bulkName), os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
-	}
-	if err := file.Truncate(inside.BulkSize); err != nil {
-		file.Close()
-		return nil, err
-	}
-	r.bulk = inside.NewBulk(conn, file, true)
-	return r.bulk, nil
-}
-
 // engineLate is how much later than a command's end the engine says why the kernel killed it.
 const engineLate = 500 * time.Millisecond
 
@@ -464,7 +324,7 @@ func (r *running) ranOut(killed bool) bool {
 
 // watch notes when memory ran out in the container.
 func (r *running) watch(ctx context.Context) {
-	events := r.provider.client.Events(
+	events := r.plan.provider.client.Events(
 		ctx,
 		client.EventsListOptions{Filters: make(client.Filters).Add("container", r.id).Add("event", "oom")},
 	)
@@ -487,14 +347,14 @@ func (r *running) watch(ctx context.Context) {
 func (r *running) kill() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	_, _ = r.provider.client.ContainerKill(ctx, r.id, client.ContainerKillOptions{Signal: "KILL"})
+	_, _ = r.plan.provider.client.ContainerKill(ctx, r.id, client.ContainerKillOptions{Signal: "KILL"})
 	_ = r.session.Close()
 }
 
-// talk gives pid 1 the plan, and returns how the command ended; nil where the
+// execute gives pid 1 the plan, and returns how the command ended; nil where the
 // connection ended before.
-func (r *running) talk(ctx context.Context) (*inside.Ended, error) {
-	opened, kind, err := r.accept()
+func (r *running) execute(ctx context.Context) (*inside.Ended, error) {
+	opened, kind, err := inside.Accept(r.session)
 	if err != nil {
 		return nil, nil
 	}
@@ -503,10 +363,10 @@ func (r *running) talk(ctx context.Context) (*inside.Ended, error) {
 	}
 	in := json.NewDecoder(opened)
 	r.control = json.NewEncoder(opened)
-	r.inside.Stdin = r.io.In != nil
+	r.plan.inside.Stdin = r.io.In != nil
 	if t := r.io.Terminal; t != nil {
-		r.inside.Terminal = true
-		r.inside.Columns, r.inside.Rows = t.Size()
+		r.plan.inside.Terminal = true
+		r.plan.inside.Columns, r.plan.inside.Rows = t.Size()
 	}
 	for {
 		var m inside.Message
@@ -517,45 +377,34 @@ func (r *running) talk(ctx context.Context) (*inside.Ended, error) {
 		case m.Hello != nil && m.Hello.Version != inside.Version:
 			return nil, fmt.Errorf("BUG: docker: pid 1 speaks version %d", m.Hello.Version)
 		case m.Hello != nil:
-			if err := r.lend(); err != nil {
-				return nil, err
-			}
-			if r.bulk != nil {
-				if err := r.bulk.Challenge(r.label); err != nil {
-					return nil, err
-				}
-			}
-			r.say(inside.Message{Plan: &r.inside})
+			r.say(inside.Message{Plan: &r.plan.inside})
 		case m.Ready != nil:
 			if err := r.judge(m.Ready); err != nil {
 				return nil, err
 			}
-			if r.bulk != nil {
-				r.bulk.Use()
-			}
 			if r.egress != nil {
-				if r.way, err = r.serve(ctx); err != nil {
+				if r.gateway, err = r.serve(ctx); err != nil {
 					return nil, err
 				}
-				defer r.way.close()
+				defer r.gateway.close()
 			}
-			expected := 2 // of what the command prints
-			if r.inside.Terminal {
-				expected = 1
-			}
-			r.printed.Add(expected) // before the end of the command can be heard
-			go r.streams(ctx, expected)
+			r.streams = inside.NewStreams(r.io)
+			go r.join()
 			r.say(inside.Message{Go: true})
 		case m.Started:
 			r.started.Store(true)
-			r.provider.running.Store(r)
+			r.plan.provider.running.Store(r)
 			r.observer.Started()
-			go r.forward()
+			go inside.Forward(r.io, r.session.CloseChan(), func(number int) {
+				r.say(inside.Message{Signal: number})
+			}, func(columns, rows int) {
+				r.say(inside.Message{Size: &[2]int{columns, rows}})
+			})
 		case m.Exec != nil:
 			r.others.Hear(m.Exec)
 		case m.Failed != nil:
-			return nil, r.failed(m.Failed, string(r.inside.Argv[0]))
-		case m.Ended != nil:
+			return nil, r.failed(m.Failed, string(r.plan.inside.Argv[0]))
+		case m.Ended != nil && r.started.Load():
 			return m.Ended, nil
 		}
 	}
@@ -588,22 +437,20 @@ func (r *running) judge(ready *inside.Ready) error {
 	}
 	gvisor := strings.Contains(strings.ToLower(ready.Kernel), "gvisor")
 	switch {
-	case ready.Canary != r.label && r.facts.VM:
-		return r.unshared(nil)
-	case ready.Canary != r.label:
-		return elsewhere(r.provider.address, nil)
-	case ready.UID != r.uid:
+	case ready.Canary != r.plan.label && r.plan.facts.VM:
+		return r.plan.notShared(nil)
+	case ready.Canary != r.plan.label:
+		return otherMachine(r.plan.provider.address, nil)
+	case ready.UID != r.plan.uid:
 		return less(fmt.Sprintf("pid 1 has user %d", ready.UID))
 	case ready.Caps != 0:
 		return less(fmt.Sprintf("pid 1 has the capabilities %#x", ready.Caps))
 	case !ready.Filter:
 		return less("no seccomp filter can be loaded")
-	case r.bulk != nil && !r.bulk.Answered(r.label):
-		return less("a file does not change inside when it changes outside")
-	case r.runsc() && !gvisor:
-		return less("the runtime " + r.provider.options.Runtime + " is not gVisor: its kernel is " + ready.Kernel)
-	case !r.runsc() && !gvisor && ready.Landlock < r.facts.Landlock:
-		return less(fmt.Sprintf("Landlock has version %d, and %d on this machine", ready.Landlock, r.facts.Landlock))
+	case r.plan.runsc() && !gvisor:
+		return less("the runtime " + r.plan.provider.options.Runtime + " is not gVisor: its kernel is " + ready.Kernel)
+	case !r.plan.runsc() && !gvisor && ready.Landlock < r.plan.facts.Landlock:
+		return less(fmt.Sprintf("Landlock has version %d, and %d on this machine", ready.Landlock, r.plan.facts.Landlock))
 	}
 	return nil
 }
@@ -612,7 +459,7 @@ func (r *running) judge(ready *inside.Ready) error {
 func (r *running) failed(f *inside.Failed, command string) error {
 	if f.Exec {
 		err := &providers.ExecError{Name: command, Err: unix.Errno(f.Errno)}
-		if image := r.provider.options.Image; image != "" {
+		if image := r.plan.provider.options.Image; image != "" {
 			err.Name = "the image " + image + ": " + err.Name
 			err.Advice = "it is searched in the image, by the PATH of the command"
 		}
@@ -621,95 +468,20 @@ func (r *running) failed(f *inside.Failed, command string) error {
 	return &EngineError{Text: f.Step, Err: errors.New(f.Text)}
 }
 
-// accept takes the next stream and reads its kind.
-func (r *running) accept() (*yamux.Stream, inside.Kind, error) {
-	s, err := r.session.AcceptStream()
-	if err != nil {
-		return nil, 0, err
-	}
-	var kind [1]byte
-	_, err = io.ReadFull(s, kind[:])
-	return s, inside.Kind(kind[0]), err
-}
-
-// streams joins what the command has with what it has here. The command's processes
+// join joins what the command has with what it has here. The command's processes
 // reach none of it but by reading, writing and connecting: what pid 1 opens is what
 // it was asked for.
-func (r *running) streams(ctx context.Context, expected int) {
+func (r *running) join() {
 	for {
-		s, kind, err := r.accept()
-		if err != nil {
-			r.printed.Add(-expected)
+		s, kind, err := inside.Accept(r.session)
+		switch {
+		case err != nil:
+			r.streams.Lost()
 			return
-		}
-		if (r.way == nil || r.door != nil) && (kind == inside.Connection || kind == inside.Captured || kind == inside.Questions) {
-			kind = 0 // pid 1 was asked for none of them
-		}
-		if kind == inside.Stdout || kind == inside.Stderr || kind == inside.Terminal {
-			expected--
-		}
-		switch kind {
-		case inside.Stdin:
-			go func() {
-				_, _ = io.Copy(s, r.io.In)
-				_ = s.Close()
-			}()
-		case inside.Stdout:
-			r.print(s, r.io.Out)
-		case inside.Stderr:
-			r.print(s, r.io.Err)
-		case inside.Terminal:
-			if r.io.In != nil {
-				go func() {
-					_, _ = io.Copy(s, r.io.In)
-				}()
-			}
-			r.print(s, r.io.Out)
-		case inside.Connection:
-			go r.way.take(ctx, s)
-		case inside.Captured:
-			go r.way.takeCaptured(s)
-		case inside.Executed:
+		case kind == inside.Executed:
 			r.others.Stream(s)
-		case inside.Questions:
-			r.way.service.Questions(ctx, &questions{Stream: s})
-		default:
-			_ = s.Close()
-		}
-	}
-}
-
-// print passes on what the command prints.
-func (r *running) print(s net.Conn, w io.Writer) {
-	go func() {
-		defer r.printed.Done()
-		if w == nil {
-			w = io.Discard
-		}
-		_, _ = io.Copy(w, s)
-		_ = s.Close()
-	}()
-}
-
-// forward passes signals and sizes on while the command runs.
-func (r *running) forward() {
-	var resized <-chan struct{}
-	if r.io.Terminal != nil {
-		resized = r.io.Terminal.Resized
-	}
-	for {
-		select {
-		case sig, ok := <-r.io.Signals:
-			if !ok {
-				r.io.Signals = nil
-				continue
-			}
-			r.say(inside.Message{Signal: sig})
-		case <-resized:
-			columns, rows := r.io.Terminal.Size()
-			r.say(inside.Message{Size: &[2]int{columns, rows}})
-		case <-r.session.CloseChan():
-			return
+		case r.gateway == nil || !r.gateway.join(s, kind):
+			r.streams.Join(s, kind)
 		}
 	}
 }

@@ -54,7 +54,7 @@ func TestWhatPidOneSays(t *testing.T) {
 	require.ErrorAs(t, err, &exec)
 	require.ErrorIs(t, exec, unix.ENOENT)
 	require.EqualError(t, r.failed(&inside.Failed{Step: "enter /x", Text: "gone"}, "tool"), "docker: enter /x: gone")
-	r.provider = provider(t, Options{Image: "i"})
+	r.plan.provider = provider(t, Options{Image: "i"})
 	err = r.failed(&inside.Failed{Step: "execute tool", Errno: int(unix.ENOENT), Exec: true}, "tool")
 	require.ErrorAs(t, err, &exec)
 	require.ErrorContains(t, err, "the image i: tool")

@@ -1,8 +1,7 @@
 package docker
 
 import (
-	"errors"
-	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -43,16 +42,9 @@ func (f *Facts) look() error {
 	if err != nil {
 		return err
 	}
-	f.Submounts = parseMountinfo(string(text))
-	if f.AsRoot {
-		f.Accounts = map[string]string{}
-		for _, path := range [...]string{"/etc/passwd", "/etc/group"} {
-			text, err := os.ReadFile(path)
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
-			f.Accounts[path] = string(text)
-		}
+	mounts := inside.MountPoints(string(text))
+	for _, path := range slices.Sorted(maps.Keys(mounts)) {
+		f.Submounts = append(f.Submounts, Submount{path, mounts[path].Type})
 	}
 	for _, path := range covered {
 		if exists(path) {
@@ -85,25 +77,10 @@ func (f *Facts) list(dir string) error {
 	return nil
 }
 
-// parseMountinfo returns each mount point once, with the type of what is on top.
-func parseMountinfo(text string) (list []Submount) {
-	for line := range strings.Lines(text) {
-		before, after, ok := strings.Cut(line, " - ")
-		fields, kind := strings.Fields(before), strings.Fields(after)
-		if !ok || len(fields) < 5 || len(kind) == 0 {
-			continue
-		}
-		path := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(fields[4])
-		list = slices.DeleteFunc(list, func(s Submount) bool { return s.Path == path })
-		list = append(list, Submount{path, kind[0]})
-	}
-	return list
-}
-
-// births notes when each file was made that gVisor shows under another number: what a
+// readBirthTimes notes when each file was made that gVisor shows under another number: what a
 // link leads to that somebody puts in the way was made at another time.
-func (r *running) births() error {
-	for _, n := range r.numbered {
+func (r *running) readBirthTimes() error {
+	for _, n := range r.plan.renumbered {
 		var st unix.Statx_t
 		err := unix.Statx(unix.AT_FDCWD, n.source, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BTIME|unix.STATX_INO, &st)
 		switch {
@@ -112,7 +89,7 @@ func (r *running) births() error {
 		case uint64(st.Dev_major)<<32|uint64(st.Dev_minor) != n.dev || st.Ino != n.ino:
 			return &EngineError{Text: n.source + ": another file than the survey saw"}
 		case st.Mask&unix.STATX_BTIME != 0:
-			r.inside.Mounts[n.mount].Birth = st.Btime.Sec*1e9 + int64(st.Btime.Nsec)
+			r.plan.inside.Mounts[n.mount].Birth = st.Btime.Sec*1e9 + int64(st.Btime.Nsec)
 		}
 	}
 	return nil

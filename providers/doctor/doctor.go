@@ -2,11 +2,11 @@
 // and what would mend the rest.
 //
 // The promise: everything that it says of a launch comes from a launch. The
-// launcher itself runs in a child process, once with everything on, once under
-// the strict profile, and once for each layer without that layer: what the
-// command sees inside has to differ, or the layer has shown nothing. No kernel
-// version is compared with a table. Nothing is changed but by [Fix.Apply], and
-// no secret is read: of an API key only the variable's name is looked at.
+// launcher itself runs in a child process under the default profile, with a
+// network, with limits and under the strict profile. No kernel version is
+// compared with a table. That each layer holds is what `pccrun escape --layers`
+// shows. Nothing is changed but by [Fix.Apply], and no secret is read: of an API
+// key only the variable's name is looked at.
 package doctor
 
 import (
@@ -52,19 +52,15 @@ type Verdict string
 
 // The verdicts.
 const (
-	Holds   Verdict = "holds"   // and what it stops passes with the layer off
-	Open    Verdict = "open"    // what it should stop passes
-	Shows   Verdict = "nothing" // no difference with the layer off: it has shown nothing
 	Runs    Verdict = "runs"
 	Refused Verdict = "refused"
 )
 
-// A Trial is one launch, or two that are compared.
+// A Trial is one launch.
 type Trial struct {
-	Name    string // "default", "strict", or the layer
+	Name    string // "default", "network", "limits" or "strict"
 	Verdict Verdict
-	Seen    string // by the command inside, or the refusal
-	Control string // what it saw with the layer off
+	Seen    string // the refusal
 	Hint    string
 }
 

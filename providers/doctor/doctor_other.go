@@ -11,22 +11,21 @@ import (
 	"github.com/pccrun/pccrun/internal/programs"
 )
 
-// InsideVerb is the hidden verb of a trial's other side, on Linux.
-const InsideVerb = "__doctor"
-
 // ErrNotRoot says that a fix needs root.
 var ErrNotRoot = errors.New("needs root")
 
-// Inside is a trial's other side, on Linux.
-func Inside([]string) int { return 125 }
-
-// Examine launches a command that does nothing; where no provider runs, it says so.
-func Examine(ctx context.Context, o Options) (*Report, error) {
-	if runtime.GOOS == "darwin" {
-		return byLaunches(ctx, o, "/usr/bin/true")
+// Examine tries what macOS can do; where no provider runs, it says so.
+func Examine(ctx context.Context, o Options) (r *Report, err error) {
+	if runtime.GOOS != "darwin" {
+		cause := "native runs on Linux and macOS, not yet on " + runtime.GOOS
+		return &Report{Providers: []Provider{{Name: "native", Refused: cause}}}, nil
 	}
-	cause := "native runs on Linux and macOS, not yet on " + runtime.GOOS
-	return &Report{Providers: []Provider{{Name: "native", Refused: cause}}}, nil
+	x := &examiner{Options: o}
+	defer func() { err = errors.Join(err, x.close()) }()
+	if err := x.prepare(); err != nil {
+		return nil, err
+	}
+	return &Report{Providers: []Provider{x.examineNative(ctx)}}, nil
 }
 
 // Apply has nothing to apply here.

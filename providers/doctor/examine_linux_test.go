@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,17 +13,6 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 )
 
-// Every layer but the terminal has a look: a new one needs one as well.
-func TestEveryLayerIsLookedAt(t *testing.T) {
-	has := map[profiles.Layer]bool{profiles.LayerTTY: true}
-	for _, l := range looks {
-		has[l.layer] = true
-	}
-	for _, l := range profiles.Layers {
-		require.True(t, has[l], l)
-	}
-}
-
 // launcher writes a program that answers as the script says.
 func launcher(t *testing.T, script string) string {
 	file := filepath.Join(t.TempDir(), "pccrun")
@@ -32,11 +20,9 @@ func launcher(t *testing.T, script string) string {
 	return file
 }
 
-// A launcher that refuses: nothing is kept, and the trials say which layer is
-// to blame.
+// A launcher that refuses: nothing is kept, whatever its plan says.
 func TestRefused(t *testing.T) {
 	at := launcher(t, `case "$*" in
-*"--without pidns "*) exit 0;;
 *--dry-run*) echo '{"guarantees":[{"guarantee":"fs.hide","state":"kept","mechanism":"mounts"}]}'; exit 0;;
 esac
 echo "pccrun: guarantee fs.hide: somewhat" >&2
@@ -55,7 +41,7 @@ exit 125`)
 	}
 	for _, trial := range p.Trials {
 		require.Equal(t, Refused, trial.Verdict, trial.Name)
-		require.Equal(t, trial.Name == "pidns", trial.Control != "", trial.Name)
+		require.Equal(t, "uncover it", trial.Hint, trial.Name)
 	}
 }
 
@@ -102,57 +88,31 @@ func TestCaptured(t *testing.T) {
 	}
 }
 
+// Where the default profile runs and strict does not, that is what is reported.
+func TestStrictIsRefused(t *testing.T) {
+	at := launcher(t, `case "$*" in
+*strict*) echo "pccrun: guarantee sys.filter: only weakly kept" >&2; echo "pccrun: hint: --allow-missing sys.filter" >&2; exit 125;;
+*--dry-run*) echo '{"guarantees":[{"guarantee":"fs.hide","state":"kept","mechanism":"m"},{"guarantee":"res.memory","state":"missing","cause":"c","hint":"h"}]}'; echo "pccrun: a warning" >&2;;
+esac`)
+	r, err := Examine(context.Background(), Options{Launcher: at, Environ: os.Environ(), Home: t.TempDir(), Programs: &programs.Finder{Environ: os.Environ()}})
+	require.NoError(t, err)
+	p := r.Providers[0]
+	require.True(t, p.Runs && r.OK())
+	require.Positive(t, p.Launch)
+	require.Contains(t, p.Guarantees, profiles.Answer{Guarantee: profiles.FSHide, Mechanism: "m"})
+	require.Contains(t, p.Limits, profiles.Answer{Guarantee: profiles.ResMemory, State: profiles.Missing, Cause: "c", Hint: "h"})
+	require.Equal(t, Trial{Name: "default", Verdict: Runs}, p.Trials[0])
+	require.Equal(t, Trial{Name: "strict", Verdict: Refused, Seen: "guarantee sys.filter: only weakly kept", Hint: "--allow-missing sys.filter"}, p.Trials[3])
+}
+
 func TestLaunchFails(t *testing.T) {
-	x := &examiner{launcher: "/nonexistent", environ: os.Environ(), home: t.TempDir()}
-	require.NoError(t, x.lay())
+	x := &examiner{Options: Options{Launcher: "/nonexistent", Environ: os.Environ(), Home: t.TempDir()}}
+	require.NoError(t, x.prepare())
 	defer x.close()
-	text, _, ok := refusal(x.launch(context.Background(), nil, "true"))
+	text, _, ok := refusal(x.launch(context.Background()))
 	require.False(t, ok)
 	require.Contains(t, text, "no such file")
-	x.launcher = launcher(t, "exit 3")
-	text, _, _ = refusal(x.launch(context.Background(), nil, "true"))
+	x.Launcher = launcher(t, "exit 3")
+	text, _, _ = refusal(x.launch(context.Background()))
 	require.Equal(t, "exit status 3", text)
-	_, err := x.inside(context.Background(), nil)
-	require.EqualError(t, err, "exit status 3")
-	x.launcher = launcher(t, "echo nonsense")
-	require.Equal(t, Refused, x.layer(context.Background(), looks[0], true).Verdict)
-}
-
-// A layer that lets through what it should stop, and one without a control.
-func TestLayerVerdicts(t *testing.T) {
-	for script, want := range map[string]Verdict{
-		`echo '{"seccomp":"no filter"}'`: Open,
-		`echo '{"seccomp":"a filter"}'`:  Shows,
-		`case "$*" in *"--without seccomp"*) echo '{"seccomp":"no filter"}';; *) echo '{"seccomp":"a filter"}';; esac`: Holds,
-		`case "$*" in *"--without seccomp"*) exit 1;; *) echo '{"seccomp":"a filter"}';; esac`:                         Refused,
-	} {
-		x := &examiner{launcher: launcher(t, script), environ: os.Environ(), home: t.TempDir()}
-		require.NoError(t, x.lay())
-		require.Equal(t, want, x.layer(context.Background(), looks[0], true).Verdict, script)
-		require.NoError(t, x.close())
-	}
-}
-
-// What somebody around has done already is not open, and shows nothing.
-func TestLayerOfSomebodyElse(t *testing.T) {
-	at := slices.IndexFunc(looks, func(l look) bool { return l.layer == profiles.LayerRlimits })
-	for host, want := range map[string]Verdict{"core dumps of at most 0": Shows, "core dumps of at most 5": Open} {
-		x := &examiner{launcher: launcher(t, `echo '{"rlimits":"`+host+`"}'`), environ: os.Environ(), home: t.TempDir()}
-		require.NoError(t, x.lay())
-		x.scene.Host[profiles.LayerRlimits] = host
-		require.Equal(t, want, x.layer(context.Background(), looks[at], true).Verdict, host)
-		require.NoError(t, x.close())
-	}
-}
-
-func TestInside(t *testing.T) {
-	require.Equal(t, 125, Inside(nil))
-	require.Equal(t, 125, Inside([]string{"{"}))
-	require.Zero(t, Inside([]string{`{"Shown":"/nonexistent","Hidden":"/nonexistent","Workspace":"/nonexistent"}`}))
-	s := scene{Shown: "/nonexistent"}
-	seen := s.look()
-	require.Equal(t, "ENOENT", seen[profiles.LayerHide])
-	require.Equal(t, "ENOENT", seen[profiles.LayerReadonly])
-	require.True(t, strings.HasPrefix(seen[profiles.LayerPidns], "pid:["))
-	require.Equal(t, "unknown", status("NoSuchField"))
 }

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,50 +9,37 @@ import (
 	"os/user"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/pccrun/pccrun/internal/programs"
-	"github.com/pccrun/pccrun/internal/shell"
-	"github.com/pccrun/pccrun/profiles"
 )
 
 // Examine finds out what this machine can do. It leaves nothing behind.
 func Examine(ctx context.Context, o Options) (r *Report, err error) {
-	x := &examiner{launcher: o.Launcher, environ: o.Environ, home: o.Home, programs: o.Programs}
-	defer func() {
-		if e := x.close(); err == nil {
-			err = e
-		}
-	}()
-	if err := x.lay(); err != nil {
+	x := &examiner{Options: o}
+	defer func() { err = errors.Join(err, x.close()) }()
+	if err := x.prepare(); err != nil {
 		return nil, err
 	}
 	native := x.examineNative(ctx)
-	r = &Report{Providers: []Provider{native}, Fixes: fixes(&native, thisHost(o.Launcher))}
-	r.Host = x.facts(ctx)
-	return r, nil
+	return &Report{Providers: []Provider{native}, Fixes: fixes(&native, thisHost(o.Launcher)), Host: x.facts(ctx)}, nil
 }
 
 func (x *examiner) facts(ctx context.Context) []Fact {
-	host, getenv := thisHost(x.launcher), (&profiles.Host{Environ: x.environ}).Getenv
+	host := thisHost(x.Launcher)
 	var u unix.Utsname
 	_ = unix.Uname(&u)
 	list := []Fact{
 		{Name: "system", Value: host.distribution() + ", Linux " + unix.ByteSliceToString(u.Release[:]) + ", " + runtime.GOARCH},
 		{Name: "user", Value: host.user + host.identity()},
-		{Name: "program", Value: x.launcher},
+		{Name: "program", Value: x.Launcher},
 		x.worktree(ctx),
-		x.docker(ctx),
 		x.gvisor(ctx),
-		terminal(getenv),
-		completion(getenv),
-		subordinate(host.user),
 	}
 	keys := Fact{Name: "API keys", Value: "none is set"}
-	if names := Keys(x.environ); len(names) > 0 {
+	if names := Keys(x.Environ); len(names) > 0 {
 		keys.Value = strings.Join(names, " ")
 		keys.Hint = "inside only with --env NAME or a profile that names it"
 	}
@@ -60,7 +48,7 @@ func (x *examiner) facts(ctx context.Context) []Fact {
 
 // ask runs a program that may not be there, or not answer.
 func (x *examiner) ask(ctx context.Context, name string, args ...string) (string, error) {
-	program, err := x.programs.Find(name, func(variable string) bool { return strings.HasPrefix(variable, "DOCKER_") })
+	program, err := x.Programs.Find(name, func(variable string) bool { return strings.HasPrefix(variable, "DOCKER_") })
 	if err != nil {
 		return "", err
 	}
@@ -71,21 +59,6 @@ func (x *examiner) ask(ctx context.Context, name string, args ...string) (string
 		err = fmt.Errorf("%s: no answer within 5 seconds", name)
 	}
 	return strings.TrimSpace(string(out)), err
-}
-
-func (x *examiner) docker(ctx context.Context) Fact {
-	f := Fact{Name: "Docker"}
-	version, err := x.ask(ctx, "docker", "version", "--format", "{{.Server.Version}}")
-	if errors.Is(err, programs.ErrNone) {
-		f.Value = "not installed"
-		return f
-	}
-	if err != nil || version == "" {
-		f.Value, f.Hint = "the client exists, but no daemon answers this user", "start the daemon; members of the group docker can become root"
-		return f
-	}
-	f.Value = "daemon " + version
-	return f
 }
 
 // gvisor looks for runsc by itself and among the runtimes of Docker.
@@ -101,70 +74,31 @@ func (x *examiner) gvisor(ctx context.Context) Fact {
 	return f
 }
 
-func terminal(getenv func(string) string) Fact {
-	f := Fact{Name: "terminal"}
-	for fd, name := range []string{"input", "output", "errors"} {
-		if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err == nil {
-			f.Value += name + " "
-		}
-	}
-	if f.Value == "" {
-		f.Value = "none"
+// worktree tries what orchestrators do: a linked work tree, and git in it.
+func (x *examiner) worktree(ctx context.Context) Fact {
+	f := Fact{Name: "git work trees"}
+	git, err := x.Programs.Find("git", nil)
+	if err != nil {
+		f.Value, f.Hint = "no git", "install git"
 		return f
 	}
-	f.Value = "for " + strings.TrimSpace(f.Value) + ", TERM=" + getenv("TERM")
-	return f
-}
-
-// completion looks where shells look for the completion of the user's shell.
-func completion(getenv func(string) string) Fact {
-	f := Fact{Name: "shell completion"}
-	home := getenv("HOME")
-	data, config := getenv("XDG_DATA_HOME"), getenv("XDG_CONFIG_HOME")
-	if data == "" {
-		data = filepath.Join(home, ".local/share")
-	}
-	if config == "" {
-		config = filepath.Join(home, ".config")
-	}
-	name := filepath.Base(getenv("SHELL"))
-	var places []string
-	switch name {
-	case "bash":
-		places = []string{data + "/bash-completion/completions/pccrun", "/usr/share/bash-completion/completions/pccrun", "/etc/bash_completion.d/pccrun"}
-	case "zsh":
-		places = []string{home + "/.zsh/completions/_pccrun", "/usr/share/zsh/site-functions/_pccrun", "/usr/local/share/zsh/site-functions/_pccrun"}
-	case "fish":
-		places = []string{config + "/fish/completions/pccrun.fish", "/usr/share/fish/vendor_completions.d/pccrun.fish"}
-	default:
-		f.Value = "for bash, zsh and fish; SHELL names none of them"
-		return f
-	}
-	for _, place := range places {
-		if _, err := os.Stat(place); err == nil {
-			f.Value = name + ": " + place
+	repo, tree := filepath.Join(x.dir, "repo"), filepath.Join(x.dir, "tree")
+	// Nothing of the user's own configuration, and no hook, has a part in it.
+	env := append(slices.Clone(git.Env), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null", "GIT_AUTHOR_NAME=pccrun", "GIT_AUTHOR_EMAIL=pccrun@localhost",
+		"GIT_COMMITTER_NAME=pccrun", "GIT_COMMITTER_EMAIL=pccrun@localhost")
+	for _, args := range [][]string{{"init", "-q", repo}, {"-C", repo, "commit", "-q", "--allow-empty", "-m", "first"}, {"-C", repo, "worktree", "add", "-q", tree}} {
+		cmd := git.Command(ctx, args...)
+		cmd.Env = env
+		if out, err := cmd.CombinedOutput(); err != nil {
+			f.Value = fmt.Sprintf("git %s: %v: %s", args[0], err, bytes.TrimSpace(out))
 			return f
 		}
 	}
-	f.Value = name + ": not installed"
-	f.Hint = fmt.Sprintf("mkdir -p %s && pccrun completion %s > %s", shell.Quote(filepath.Dir(places[0])), name, shell.Quote(places[0]))
-	return f
-}
-
-// subordinate tells of the ranges of user ids that belong to the user:
-// subuid(5). pccrun itself needs none.
-func subordinate(who string) Fact {
-	f := Fact{Name: "subordinate ids", Value: "none; pccrun needs none"}
-	file, err := os.ReadFile("/etc/subuid")
-	if err != nil {
+	if cause, _, ok := refusal(x.start(ctx, tree, "run", "-q", "--profile", "default", "--", git.Path, "status", "--short")); !ok {
+		f.Value = "made; git in one, inside: " + cause
 		return f
 	}
-	for line := range strings.Lines(string(file)) {
-		fields := strings.Split(strings.TrimSpace(line), ":")
-		if len(fields) == 3 && (fields[0] == who || fields[0] == fmt.Sprint(os.Getuid())) {
-			f.Value = fields[2] + " from " + fields[1] + "; pccrun needs none"
-		}
-	}
+	f.Value = "made, and git works in one inside"
 	return f
 }
 

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/pccrun/pccrun/internal/egress"
 	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/internal/procfs"
 	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/netproxy"
@@ -33,23 +33,23 @@ import (
 	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
-// bare is the spool's part of such a run.
+// bare is what the spool has of a run without namespaces.
 type bare struct {
-	home    string // of the command, which goes with the run
-	service *egress.Service
-	tells   atomic.Bool // the command runs
-	asIs    bool        // sockets are nobody's to make: a filter that asks cannot be loaded
+	home         string // of the command, removed after the run
+	service      *egress.Service
+	reports      atomic.Bool // events are the command's, and no longer the trial's
+	unsupervised bool        // the kernel has no seccomp supervisor: the command makes its own sockets
 }
 
 // makeBare plans a run without namespaces, and makes what it needs.
-func (e *elsewhere) makeBare() (err error) {
-	p, b := e.asked.Policy, &bare{}
+func (sp *spool) makeBare() (err error) {
+	p, b := sp.asked.Policy, &bare{}
 	switch {
 	case p.Nested:
 		return errors.New("nested: no user namespace can be made here")
 	case p.Syscalls != "" && p.Syscalls != seccomp.NameDefault:
 		return errors.New("syscalls: no file of the user's machine is here")
-	case e.asked.Ask:
+	case sp.asked.Ask:
 		return errors.New("--ask: nobody is asked where no namespace can be made")
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -58,8 +58,8 @@ func (e *elsewhere) makeBare() (err error) {
 	if b.home, err = os.MkdirTemp("", "pccrun-home-"); err != nil {
 		return err
 	}
-	e.bare, e.tree = b, true
-	for name, text := range e.asked.Seeds {
+	sp.bare, sp.tree = b, true
+	for name, text := range sp.asked.Seeds {
 		rest, below := strings.CutPrefix(name, p.Home+"/")
 		if !below {
 			continue
@@ -70,12 +70,12 @@ func (e *elsewhere) makeBare() (err error) {
 		}
 	}
 	if os.Getuid() == 0 {
-		if err := errors.Join(e.become(), give(b.home, &syscall.Credential{}, e.as)); err != nil {
+		if err := errors.Join(sp.chooseUser(), chownTree(b.home, &syscall.Credential{}, sp.as)); err != nil {
 			return err
 		}
 	}
 	plan := &Plan{
-		Argv: e.asked.Argv, Dir: Text(e.asked.Dir), Umask: 0o022, Stdin: e.asked.Stdin, Terminal: e.asked.Terminal, Columns: e.asked.Columns, Rows: e.asked.Rows,
+		Argv: sp.asked.Argv, Dir: Text(sp.asked.Dir), Umask: 0o022, Stdin: sp.asked.Stdin, Terminal: sp.asked.Terminal, Columns: sp.asked.Columns, Rows: sp.asked.Rows,
 		Filter: seccomp.Default(), Floor: seccomp.Floor(), Deadline: p.Resources.Deadline(), Grace: 5 * time.Second, Bare: &Bare{},
 	}
 	for _, path := range []string{p.Workspace, b.home, "/tmp", "/var/tmp", "/dev/shm", "/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/pts", "/dev/ptmx"} {
@@ -96,31 +96,31 @@ func (e *elsewhere) makeBare() (err error) {
 	if plan.Bare.Sockets, err = seccomp.Watch(supervisor.Sockets(), runtime.GOARCH); err != nil {
 		return err
 	}
-	if b.asIs = !listens(plan.Bare.Sockets); b.asIs {
+	if b.unsupervised = !loads(plan.Bare.Sockets, uintptr(supervisor.InstallFlags())); b.unsupervised {
 		plan.Bare.Sockets = nil
 	}
-	e.plan = plan
-	return e.leaveBare()
+	sp.plan = plan
+	return sp.serveProxy()
 }
 
-// become has the command be the owner of the copy, or where that is root a user whom nobody else is.
-func (e *elsewhere) become() error {
+// chooseUser has commands run as the owner of the copy, or where that is root as a user whom nobody else is.
+func (sp *spool) chooseUser() error {
 	var st unix.Stat_t
-	if err := unix.Stat(e.asked.Policy.Workspace, &st); err != nil {
-		return &os.PathError{Op: "stat", Path: e.asked.Policy.Workspace, Err: err}
+	if err := unix.Stat(sp.asked.Policy.Workspace, &st); err != nil {
+		return &os.PathError{Op: "stat", Path: sp.asked.Policy.Workspace, Err: err}
 	}
-	e.as = &syscall.Credential{Uid: st.Uid, Gid: st.Gid}
+	sp.as = &syscall.Credential{Uid: st.Uid, Gid: st.Gid}
 	if st.Uid != 0 {
 		return nil
 	}
 	id := uint32(namespaces.WhoAmI().HostUID)
-	e.as, e.given = &syscall.Credential{Uid: id, Gid: id}, true
+	sp.as, sp.given = &syscall.Credential{Uid: id, Gid: id}, true
 	// For good: each change of an owner is one of the file, for whoever asks what the command changed.
-	return give(e.asked.Policy.Workspace, &syscall.Credential{}, e.as)
+	return chownTree(sp.asked.Policy.Workspace, &syscall.Credential{}, sp.as)
 }
 
-// give makes the files of one owner below a directory another's. No command runs meanwhile.
-func give(dir string, from, to *syscall.Credential) error {
+// chownTree makes the files of one owner below a directory another's. No command runs meanwhile.
+func chownTree(dir string, from, to *syscall.Credential) error {
 	f, err := os.Open(dir)
 	if err != nil {
 		return err
@@ -149,61 +149,61 @@ func give(dir string, from, to *syscall.Credential) error {
 	})
 }
 
-// leaveBare plans the way out, and serves it.
-func (e *elsewhere) leaveBare() error {
-	p := e.asked.Policy
+// serveProxy plans the egress, and serves its proxy.
+func (sp *spool) serveProxy() error {
+	p := sp.asked.Policy
 	var environ []string
-	for _, text := range e.asked.Environ {
+	for _, text := range sp.asked.Environ {
 		environ = append(environ, string(text))
 	}
 	env := slices.DeleteFunc(p.Environ(environ), func(v string) bool { return strings.HasPrefix(v, "HOME=") })
-	env = append(env, "HOME="+e.bare.home)
+	env = append(env, "HOME="+sp.bare.home)
 	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		return err
 	}
 	port := l.Addr().(*net.TCPAddr).AddrPort().Port()
-	way, err := egress.New(p, egress.Host{Environ: environ}, egress.Sandbox{Hostname: namespaces.Hostname, Proxy: port, Token: rand.Text(), Environ: env})
+	out, err := egress.New(p, egress.Host{Environ: environ}, egress.Sandbox{Hostname: namespaces.Hostname, Proxy: port, Token: rand.Text(), Environ: env})
 	if err != nil {
 		l.Close()
 		return err
 	}
-	if e.plan.Env = Texts(way.Environ); way.Rules == nil {
+	if sp.plan.Env = Texts(out.Environ); out.Rules == nil {
 		return l.Close()
 	}
-	e.plan.Env, e.plan.Bare.Port = Texts(way.Uncaptured(way.Environ)), port
-	if e.bare.service, err = way.Open(func(event netproxy.Event) { providers.Tell(told{e: e}, event) }); err != nil {
+	sp.plan.Env, sp.plan.Bare.Port = Texts(out.Uncaptured(out.Environ)), port
+	if sp.bare.service, err = out.Open(func(event netproxy.Event) { providers.Tell(decisions{sp: sp}, event) }); err != nil {
 		return err
 	}
-	e.bare.service.Begin(nil)
-	e.bare.service.Listeners(context.Background(), []net.Listener{l})
+	sp.bare.service.Begin(nil)
+	sp.bare.service.Listeners(context.Background(), []net.Listener{l})
 	return nil
 }
 
-// told passes on what the proxy did.
-type told struct {
+// decisions is an observer that sends the launcher what the proxy decided.
+type decisions struct {
 	providers.Observer
-	e *elsewhere
+	sp *spool
 }
 
-func (t told) Decision(d events.NetDecision) { t.emit(d) }
-func (t told) Closed(c events.NetClosed)     { t.emit(c) }
-func (t told) emit(event events.Event) {
-	if !t.e.bare.tells.Load() {
-		return // of the trial's
+func (d decisions) Decision(e events.NetDecision) { d.emit(e) }
+func (d decisions) Closed(e events.NetClosed)     { d.emit(e) }
+func (d decisions) emit(event events.Event) {
+	if !d.sp.bare.reports.Load() {
+		return
 	}
-	t.e.say(Message{Event: bytes.TrimSpace(events.Append(nil, 0, time.Now(), "place", event))})
+	d.sp.say(Message{Event: bytes.TrimSpace(events.Append(nil, 0, time.Now(), "place", event))})
 }
 
 // tryBare runs, as the command will be run, what tries to reach the provider's own daemon.
-func (e *elsewhere) tryBare(t *Trial, argv []Text) error {
-	if err := e.makeBare(); err != nil {
+func (sp *spool) tryBare(t *Trial, argv []Text) error {
+	if err := sp.makeBare(); err != nil {
 		return err
 	}
-	t.Answers = e.bareAnswers()
-	plan := *e.plan
+	t.Answers = sp.bareAnswers()
+	plan := *sp.plan
 	plan.Argv, plan.Deadline, plan.Terminal = argv, time.Minute, false
-	e.plan = &plan
+	sp.plan = &plan
 	r, w, err := os.Pipe()
 	if err != nil {
 		return err
@@ -213,30 +213,29 @@ func (e *elsewhere) tryBare(t *Trial, argv []Text) error {
 	if err != nil {
 		return err
 	}
-	done, step, err := e.begun(&streams{theirs: [3]*os.File{null, w, null}})
+	done, step, err := sp.startWith(&streams{theirs: [3]*os.File{null, w, null}})
 	if err != nil {
 		return fmt.Errorf("%s: %w", step, err)
 	}
 	printed, _ := io.ReadAll(io.LimitReader(r, 64<<10))
 	done()
-	return t.reached(printed)
+	return t.readReached(printed)
 }
 
 // bareCommand runs what was asked for without namespaces.
-func (e *elsewhere) bareCommand() error {
-	plan := *e.plan
-	plan.Argv, plan.Deadline, plan.Terminal = e.asked.Argv, e.asked.Policy.Resources.Deadline(), e.asked.Terminal
-	e.plan = &plan
-	deafen()
-	e.bare.tells.Store(true)
-	defer e.clearBare()
+func (sp *spool) bareCommand() error {
+	plan := *sp.plan
+	plan.Argv, plan.Deadline, plan.Terminal = sp.asked.Argv, sp.asked.Policy.Resources.Deadline(), sp.asked.Terminal
+	sp.plan = &plan
+	sp.bare.reports.Store(true)
+	defer sp.clearBare()
 	var err error
 	if plan.Terminal {
-		if e.master, e.slave, err = e.openTerminal(plan.Columns, plan.Rows); err != nil {
+		if sp.master, sp.slave, err = sp.openTerminal(plan.Columns, plan.Rows); err != nil {
 			return err
 		}
 	}
-	wait, step, err := e.start()
+	wait, step, err := sp.start()
 	var exec *execError
 	switch {
 	case errors.As(err, &exec):
@@ -244,33 +243,33 @@ func (e *elsewhere) bareCommand() error {
 		if errors.Is(err, fs.ErrNotExist) {
 			code = 127
 		}
-		e.say(Message{Done: &Done{Refused: &Refusal{Code: code, Text: err.Error()}}})
+		sp.say(Message{Done: &Done{Refused: &Refusal{Code: code, Text: err.Error()}}})
 		return nil
 	case err != nil:
 		return fmt.Errorf("%s: %w", step, err)
 	}
-	e.say(Message{Started: true})
-	go e.obey(e.in)
+	sp.say(Message{Started: true})
+	go sp.followLauncher(sp.in, sp.signal, sp.begin)
 	end := wait()
-	if e.bare.service != nil {
-		e.bare.service.Close()
+	if sp.bare.service != nil {
+		sp.bare.service.Close()
 	}
-	e.clearBare() // before the files are asked for
-	e.say(Message{Done: &Done{Code: end.Code, Signal: end.Signal, TimedOut: end.TimedOut, User: end.User, System: end.System, Survivors: end.Survivors}})
+	sp.clearBare() // before the files are asked for
+	sp.say(Message{Done: &Done{Code: end.Code, Signal: end.Signal, TimedOut: end.TimedOut, User: end.User, System: end.System, Survivors: end.Survivors}})
 	return nil
 }
 
 // clearBare takes away what was made for the run.
-func (e *elsewhere) clearBare() {
-	e.reopen()
-	_ = state.RemovePath(e.bare.home)
+func (sp *spool) clearBare() {
+	sp.reopen()
+	_ = state.RemovePath(sp.bare.home)
 }
 
 // reopen undoes what a command whose user is pccrun's has closed of pccrun's own files: Landlock knows no chmod(2).
 // Package remote does the same where [Attach] cannot be executed.
-func (e *elsewhere) reopen() {
-	program := filepath.Dir(e.dir)
-	for _, path := range []string{filepath.Dir(program), program, e.dir, filepath.Join(e.dir, lineName), filepath.Join(program, "pccrun")} {
+func (sp *spool) reopen() {
+	program := filepath.Dir(sp.dir)
+	for _, path := range []string{filepath.Dir(program), program, sp.dir, filepath.Join(sp.dir, lineName), filepath.Join(program, "pccrun")} {
 		var st unix.Stat_t
 		if unix.Lstat(path, &st) == nil && int(st.Uid) == os.Getuid() && st.Mode&0o700 != 0o700 && st.Mode&unix.S_IFMT != unix.S_IFLNK {
 			_ = unix.Chmod(path, st.Mode&0o7777|0o700)
@@ -280,9 +279,9 @@ func (e *elsewhere) reopen() {
 
 // bareAnswers say what this place lets be kept without a namespace. What is kept by being
 // another machine, the provider answers for.
-func (e *elsewhere) bareAnswers() []profiles.Answer {
+func (sp *spool) bareAnswers() []profiles.Answer {
 	kept, weak, missing := profiles.KeptBy, profiles.WeakBy, profiles.MissingFor
-	abi, want := Landlock(), &e.asked.Policy.Resources
+	abi, want := Landlock(), &sp.asked.Policy.Resources
 	always := map[profiles.Guarantee]string{
 		profiles.SysFilter: "two seccomp filters", profiles.SysNoNewUserns: "two seccomp filters", profiles.EnvScrub: "an environment of its own, pccrun not dumpable",
 		profiles.ResFiles: "RLIMIT_NOFILE, RLIMIT_FSIZE", profiles.ResTime: "pccrun's clock", profiles.TTYIsolated: "a pseudo-terminal of its own",
@@ -298,11 +297,11 @@ func (e *elsewhere) bareAnswers() []profiles.Answer {
 		switch g {
 		case profiles.NetAllowlist, profiles.NetAddress, profiles.NetDNS:
 			switch {
-			case e.bare.asIs:
+			case sp.bare.unsupervised:
 				a = missing("no namespace can be made there, and no seccomp supervisor: the command makes its own sockets", "")
-			case abi < landlockConnect && e.plan.Bare.Port != 0:
+			case abi < landlockConnect && sp.plan.Bare.Port != 0:
 				a = missing(fmt.Sprintf("no namespace can be made there, and Landlock %d knows no ports: the command reaches each port of the sandbox's loopback", abi), "")
-			case e.plan.Bare.Port == 0:
+			case sp.plan.Bare.Port == 0:
 				a = kept("a seccomp supervisor, which makes no socket")
 			default:
 				a = kept("a seccomp supervisor, which binds each socket to the loopback; Landlock, which lets none but the proxy's port be connected to")
@@ -311,7 +310,7 @@ func (e *elsewhere) bareAnswers() []profiles.Answer {
 			a = weak("variables that name the proxy", "programs that read none of them reach nothing", "")
 		case profiles.NetInject:
 			a = kept("no secret is injected")
-			if len(e.asked.Policy.Network.Inject) > 0 {
+			if len(sp.asked.Policy.Network.Inject) > 0 {
 				a = missing("no secret is injected where no namespace can be made", "")
 			}
 		case profiles.PrivNone:
@@ -331,7 +330,7 @@ func (e *elsewhere) bareAnswers() []profiles.Answer {
 			switch {
 			case abi < landlockRefer:
 				a = missing("neither a namespace nor Landlock keeps the command from pccrun's own files", "")
-			case e.as != nil:
+			case sp.as != nil:
 				a = kept("another user, Landlock, one failing step ends the launch")
 			case abi < landlockScope:
 				a = weak("Landlock, pccrun not dumpable", "the command can end pccrun, whose user it is", "")
@@ -345,32 +344,14 @@ func (e *elsewhere) bareAnswers() []profiles.Answer {
 	})
 }
 
-// hand installs the filter for sockets and gives its listener to the spool, by what it is told errors.
-func (b *Bare) hand() error {
+// superviseSockets installs the filter for sockets and passes its listener to the spool, over the socket of [errorFD].
+func (b *Bare) superviseSockets() error {
 	listener, errno := load(b.Sockets, uintptr(supervisor.InstallFlags()))
 	if errno != 0 {
 		return errno
 	}
 	defer unix.Close(int(listener))
 	return unix.Sendmsg(errorFD, []byte{0}, unix.UnixRights(int(listener)), nil, 0)
-}
-
-// listens reports whether a filter that asks can be loaded, by a thread that loads it and ends.
-func listens(filter []byte) bool {
-	loaded := make(chan bool)
-	go func() {
-		runtime.LockOSThread()
-		if unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != nil {
-			loaded <- false
-			return
-		}
-		listener, errno := load(filter, uintptr(supervisor.InstallFlags()))
-		if errno == 0 {
-			unix.Close(int(listener))
-		}
-		loaded <- errno == 0
-	}()
-	return <-loaded
 }
 
 // socketPair is a pipe over which a descriptor goes.
@@ -382,7 +363,7 @@ func socketPair() (r, w *os.File, err error) {
 	return os.NewFile(uintptr(pair[0]), "told"), os.NewFile(uintptr(pair[1]), "errors"), nil
 }
 
-// supervise takes the listener that a stage hands over. What comes in place of one is the beginning of an error.
+// supervise takes the listener that [Bare.superviseSockets] passes. What comes in place of one is the beginning of an error.
 func (b *Bare) supervise(told *os.File) (rest io.Reader, err error) {
 	first, rights := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
 	var n, m int
@@ -404,66 +385,32 @@ func (b *Bare) supervise(told *os.File) (rest io.Reader, err error) {
 	return told, nil
 }
 
-// process is one that runs.
-type process struct {
-	pid, parent int
-	name, start string
-	over        bool // a zombie
-}
-
-// readProcess reads a process's state, proc_pid_stat(5).
-func readProcess(pid int) (q process, ok bool) {
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	open, end := bytes.IndexByte(stat, '('), bytes.LastIndex(stat, []byte(") "))
-	if err != nil || open < 0 || end < open {
-		return q, false
-	}
-	fields := strings.Fields(string(stat[end+2:]))
-	if len(fields) < 20 {
-		return q, false
-	}
-	parent, err := strconv.Atoi(fields[1])
-	return process{pid, parent, string(stat[open+1 : end]), fields[19], fields[0] == "Z"}, err == nil
-}
-
-// processes are all that run here and are the command's: all but pid 1, or all that descend from the spool.
-func (p *place) processes() (list []process) {
-	entries, _ := os.ReadDir("/proc")
-	all := map[int]process{}
-	for _, entry := range entries {
-		if pid, err := strconv.Atoi(entry.Name()); err == nil {
-			if q, ok := readProcess(pid); ok {
-				all[pid] = q
-			}
+// processes are the command's: all that descend from this process.
+func processes() (list []procfs.Stat) {
+	for _, pid := range procfs.Tree(os.Getpid()) {
+		if s, ok := procfs.ReadStat(pid); ok && pid != os.Getpid() {
+			list = append(list, s)
 		}
 	}
-	self := os.Getpid()
-	for pid, q := range all {
-		from := q.parent
-		for n := 0; from > 1 && from != self && n < len(all); n++ {
-			from = all[from].parent
-		}
-		if pid != self && (from == self || !p.tree) {
-			list = append(list, q)
-		}
-	}
-	slices.SortFunc(list, func(a, b process) int { return a.pid - b.pid })
 	return list
 }
+
+// startTime is the field of proc_pid_stat(5) by which a process is told from another of the same number.
+const startTime = 22
 
 // all sends a signal to all that runs here and is the command's.
 func (p *place) all(sig unix.Signal) error {
 	if !p.tree {
 		return unix.Kill(-1, sig)
 	}
-	for _, q := range p.processes() {
-		fd, err := unix.PidfdOpen(q.pid, 0)
-		if now, ok := readProcess(q.pid); ok && now.start == q.start { // it is still that one
+	for _, s := range processes() {
+		fd, err := unix.PidfdOpen(s.Pid, 0)
+		if now, ok := procfs.ReadStat(s.Pid); ok && now.Field(startTime) == s.Field(startTime) { // it is still that one
 			if err == nil {
 				err = unix.PidfdSendSignal(fd, sig, nil, 0)
 			}
 			if err == unix.EPERM || err == unix.ENOSYS { // by the filters of older engines: no other process takes its number so soon
-				_ = unix.Kill(q.pid, sig)
+				_ = unix.Kill(s.Pid, sig)
 			}
 		}
 		if fd >= 0 {
@@ -473,17 +420,18 @@ func (p *place) all(sig unix.Signal) error {
 	return nil
 }
 
-// endTree ends all that descends from the spool. What is stopped forks no more: it is ended when nobody
+// endTree ends all that descends from the spool. What is stopped forks no more: it is killed when nobody
 // new was there.
 func (p *place) endTree(reap func(options int) bool) {
-	for before := []process(nil); ; time.Sleep(time.Millisecond) {
+	same := func(a, b procfs.Stat) bool { return a.Pid == b.Pid && a.Field(startTime) == b.Field(startTime) }
+	for before := []procfs.Stat(nil); ; time.Sleep(time.Millisecond) {
 		reap(unix.WNOHANG)
-		now := p.processes()
+		now := processes()
 		if len(now) == 0 {
 			return
 		}
 		sig := unix.SIGSTOP
-		if slices.EqualFunc(now, before, func(a, b process) bool { return a.pid == b.pid && a.start == b.start }) {
+		if slices.EqualFunc(now, before, same) {
 			sig = unix.SIGKILL
 		}
 		_ = p.all(sig)

@@ -28,7 +28,7 @@ func (p *place) next(t *testing.T, script string, deadline time.Duration) (wait 
 	p.plan.Filter, p.plan.Floor, p.plan.Deadline, p.plan.Grace = seccomp.Default(), seccomp.Floor(), deadline, time.Millisecond
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	require.NoError(t, err)
-	wait, step, err := p.begun(&streams{theirs: [3]*os.File{null, null, null}})
+	wait, step, err := p.startWith(&streams{theirs: [3]*os.File{null, null, null}})
 	require.NoError(t, err, step)
 	return wait
 }

@@ -1,9 +1,29 @@
 package inside
 
 import (
-	"encoding/binary"
+	"context"
 	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 )
+
+// listen opens a port. One of the loopback and one of every address may be the same: who connects to the loopback comes to
+// the first (SO_REUSEPORT, and the kernel prefers the listener that has the address).
+func listen(address string, port uint16) (*net.TCPListener, error) {
+	share := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		_ = c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
+		return os.NewSyscallError("setsockopt", err)
+	}}
+	l, err := share.Listen(context.Background(), "tcp4", net.JoinHostPort(address, strconv.Itoa(int(port))))
+	if err != nil {
+		return nil, err
+	}
+	return l.(*net.TCPListener), nil
+}
 
 // capture opens what programs come to that know of no proxy: a name server, which asks
 // the launcher, and the ports of the addresses that it gives to names.
@@ -17,7 +37,7 @@ func (p *place) capture() error {
 		if err != nil {
 			return err
 		}
-		go p.carryCaptured(l)
+		go p.carry(l, Names)
 	}
 	questions, err := p.open(Questions)
 	if err != nil {
@@ -44,24 +64,23 @@ func (p *place) capture() error {
 	return nil
 }
 
-// carryCaptured carries each connection to the address of a name to the launcher. What
-// was meant for the loopback itself finds nobody, as without us.
-func (p *place) carryCaptured(l net.Listener) {
+// carry carries each connection to an address of a prefix to the launcher, who decides on it. One to
+// another address is reset, as the kernel resets one to a port where nobody listens.
+func (p *place) carry(l net.Listener, to netip.Prefix) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
 			return
 		}
 		at := c.LocalAddr().(*net.TCPAddr).AddrPort()
-		if !Names.Contains(at.Addr().Unmap()) {
+		if !to.Contains(at.Addr().Unmap()) {
 			_ = c.(*net.TCPConn).SetLinger(0)
 			c.Close()
 			continue
 		}
 		go func() {
 			defer c.Close()
-			four := at.Addr().Unmap().As4()
-			s, err := p.open(Captured, binary.BigEndian.AppendUint16(four[:], at.Port())...)
+			s, err := p.open(Connection, appendAddress(nil, at)...)
 			if err != nil {
 				return
 			}

@@ -106,11 +106,11 @@ func (p *place) start() (wait func() *Ended, step string, err error) {
 	if err != nil {
 		return nil, "open the command's streams", err
 	}
-	return p.begun(s)
+	return p.startWith(s)
 }
 
-// begun starts the command with its streams.
-func (p *place) begun(s *streams) (wait func() *Ended, step string, err error) {
+// startWith starts the command with its streams.
+func (p *place) startWith(s *streams) (wait func() *Ended, step string, err error) {
 	sys := &syscall.SysProcAttr{Setsid: true}
 	if p.plan.Terminal {
 		// pid 1 leads the session: a command that did would be in an orphaned group.
@@ -252,7 +252,7 @@ func (p *place) await(pid int, children <-chan os.Signal, s *streams, clock func
 				pid = 0
 				return true
 			case !status.Stopped():
-				p.died(got, status)
+				p.reportEnd(got, status)
 			}
 		}
 	}
@@ -267,9 +267,9 @@ func (p *place) await(pid int, children <-chan os.Signal, s *streams, clock func
 	p.group = 0
 	p.mu.Unlock()
 	p.endOthers()
-	for _, q := range p.processes() {
-		if !q.over && !procfs.IsTelemetry("/proc", q.pid) {
-			end.Survivors = append(end.Survivors, q.name)
+	for _, s := range processes() {
+		if !s.Dead() && !procfs.IsTelemetry("/proc", s.Pid) {
+			end.Survivors = append(end.Survivors, s.Name)
 		}
 	}
 	if p.tree {

@@ -29,14 +29,14 @@ func (p *Plan) compare() error {
 	if err != nil {
 		return err
 	}
-	table := mountPoints(string(text))
+	table := MountPoints(string(text))
 	numbers, kind := true, ""
 	if p.Share != nil {
 		var st unix.Stat_t
 		if err := unix.Lstat(p.Canary, &st); err != nil {
 			return &os.PathError{Op: "lstat", Path: p.Canary, Err: err}
 		}
-		numbers, kind = st.Ino == p.Share.Ino, table[p.Canary].kind
+		numbers, kind = st.Ino == p.Share.Ino, table[p.Canary].Type
 	}
 	for _, m := range p.Mounts {
 		var st unix.Stat_t
@@ -61,35 +61,35 @@ func (p *Plan) compare() error {
 		switch at, is := table[m.Path]; {
 		case !is:
 			return fmt.Errorf("%s: nothing is mounted there", m.Path)
-		case m.ReadOnly && !at.readOnly:
+		case m.ReadOnly && !at.ReadOnly:
 			return fmt.Errorf("%s: mounted writable, and not read-only", m.Path)
-		case p.Share != nil && m.Bound && at.kind != kind:
-			return fmt.Errorf("%s: a file of the virtual machine's own (%s), and not of the directories that it shares (%s)", m.Path, at.kind, kind)
+		case p.Share != nil && m.Bound && at.Type != kind:
+			return fmt.Errorf("%s: a file of the virtual machine's own (%s), and not of the directories that it shares (%s)", m.Path, at.Type, kind)
 		}
 	}
 	return nil
 }
 
-// mountPoint is the topmost mount at a path.
-type mountPoint struct {
-	readOnly bool
-	kind     string // of its file system
+// A MountPoint is the topmost mount at a path.
+type MountPoint struct {
+	ReadOnly bool
+	Type     string // of its file system
 }
 
-// mountPoints returns those of a mountinfo, proc_pid_mountinfo(5).
-func mountPoints(mountinfo string) map[string]mountPoint {
-	table := map[string]mountPoint{}
+// MountPoints returns those of a mountinfo by their paths, proc_pid_mountinfo(5).
+func MountPoints(mountinfo string) map[string]MountPoint {
+	table := map[string]MountPoint{}
 	for line := range strings.Lines(mountinfo) {
 		fields := strings.Fields(line)
 		if len(fields) < 6 {
 			continue
 		}
-		var m mountPoint
+		var m MountPoint
 		for option := range strings.SplitSeq(fields[5], ",") {
-			m.readOnly = m.readOnly || option == "ro"
+			m.ReadOnly = m.ReadOnly || option == "ro"
 		}
 		_, after, _ := strings.Cut(line, " - ")
-		m.kind, _, _ = strings.Cut(after, " ")
+		m.Type, _, _ = strings.Cut(after, " ")
 		table[unescape(fields[4])] = m
 	}
 	return table

@@ -28,8 +28,8 @@ func (p *place) begin(plan *Plan, s *streams, sys *syscall.SysProcAttr) (pid int
 	return pid, func() unix.WaitStatus { return <-ended }, step, err
 }
 
-// died tells who waits for a process that it has ended.
-func (p *place) died(pid int, status unix.WaitStatus) {
+// reportEnd tells who waits for a process that it has ended.
+func (p *place) reportEnd(pid int, status unix.WaitStatus) {
 	p.births.Lock()
 	defer p.births.Unlock()
 	if ended, is := p.waits[pid]; is {
@@ -56,8 +56,8 @@ func (p *place) endOthers() {
 	}
 }
 
-// hear does what the launcher says of another command.
-func (p *place) hear(e *Exec, begin func(*Plan, *streams, *syscall.SysProcAttr) (int, func() unix.WaitStatus, string, error)) {
+// handleExec does what the launcher says of another command.
+func (p *place) handleExec(e *Exec, begin starter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	o := p.others[e.Number]
@@ -80,7 +80,7 @@ func (p *place) hear(e *Exec, begin func(*Plan, *streams, *syscall.SysProcAttr) 
 }
 
 // execute runs another command.
-func (p *place) execute(e *Exec, o *other, begin func(*Plan, *streams, *syscall.SysProcAttr) (int, func() unix.WaitStatus, string, error)) {
+func (p *place) execute(e *Exec, o *other, begin starter) {
 	plan := *p.plan
 	plan.Argv, plan.Paths, plan.Terminal, plan.Stdin = e.Argv, e.Paths, e.Terminal, true
 	answer := &Exec{Number: e.Number}

@@ -22,11 +22,9 @@ type Executions struct {
 }
 
 type execution struct {
-	io      providers.Stdio
-	ended   chan *Exec // one, or closed
-	heard   bool
-	open    int // streams of what it prints that have not come yet
-	printed sync.WaitGroup
+	*Streams
+	ended chan *Exec // one, or closed
+	heard bool
 }
 
 // maxExecutions bounds them.
@@ -42,46 +40,33 @@ func (x *Executions) Exec(ctx context.Context, argv, files []string, stdio provi
 			}
 		}
 	}()
-	e := &execution{io: stdio, ended: make(chan *Exec, 1), open: 2}
+	e := &execution{Streams: NewStreams(stdio), ended: make(chan *Exec, 1)}
 	ask := &Exec{Argv: Texts(argv), Paths: Texts(files)}
-	var resized <-chan struct{}
 	if t := stdio.Terminal; t != nil {
-		e.open, resized, ask.Terminal = 1, t.Resized, true
+		ask.Terminal = true
 		ask.Size[0], ask.Size[1] = t.Size()
 	}
-	e.printed.Add(e.open)
 	if ask.Number, err = x.enroll(e); err != nil {
 		return result, nil, err
 	}
 	defer x.forget(ask.Number)
 	x.Say(Message{Exec: ask})
-	done, signals := ctx.Done(), stdio.Signals
-	for {
-		select {
-		case n, is := <-signals:
-			if !is {
-				signals = nil
-				continue
-			}
-			x.Say(Message{Exec: &Exec{Number: ask.Number, Signal: n}})
-		case <-resized:
-			more := &Exec{Number: ask.Number}
-			more.Size[0], more.Size[1] = stdio.Terminal.Size()
-			x.Say(Message{Exec: more})
-		case <-done:
-			done = nil
-			x.Say(Message{Exec: &Exec{Number: ask.Number, Signal: sigkill}})
-		case end := <-e.ended:
-			if end == nil { // the place has ended, and all in it
-				return providers.Result{Signal: sigkill}, nil, nil
-			}
-			if end.Failed != nil {
-				return result, end.Failed, nil
-			}
-			e.printed.Wait() // the streams may come after that word
-			return providers.Result{Code: end.Ended.Code, Signal: end.Ended.Signal}, nil, nil
-		}
+	over := make(chan struct{})
+	defer close(over)
+	signal := func(number int) { x.Say(Message{Exec: &Exec{Number: ask.Number, Signal: number}}) }
+	go Forward(stdio, over, signal, func(columns, rows int) {
+		x.Say(Message{Exec: &Exec{Number: ask.Number, Size: [2]int{columns, rows}}})
+	})
+	defer context.AfterFunc(ctx, func() { signal(sigkill) })()
+	end, is := <-e.ended
+	switch {
+	case !is: // the place has ended, and all in it
+		return providers.Result{Signal: sigkill}, nil, nil
+	case end.Failed != nil:
+		return result, end.Failed, nil
 	}
+	e.Wait()
+	return providers.Result{Code: end.Ended.Code, Signal: end.Ended.Signal}, nil, nil
 }
 
 // sigkill is Linux's number of SIGKILL.
@@ -130,36 +115,14 @@ func (x *Executions) Stream(s *yamux.Stream) {
 		_ = s.Close()
 		return
 	}
-	kind := Kind(head[1])
 	x.mu.Lock()
 	e := x.list[int(head[0])]
-	prints := e != nil && (kind == Stdout || kind == Stderr || kind == Terminal) && e.open > 0
-	if prints {
-		e.open--
-	}
 	x.mu.Unlock()
-	if e != nil && (kind == Stdin || kind == Terminal) {
-		go func() {
-			_, _ = io.Copy(s, e.io.In)
-			if kind == Stdin {
-				_ = s.Close()
-			}
-		}()
-	}
-	switch {
-	case prints:
-		to := e.io.Out
-		if kind == Stderr {
-			to = e.io.Err
-		}
-		go func() {
-			defer e.printed.Done()
-			_, _ = io.Copy(to, s)
-			_ = s.Close()
-		}()
-	case kind != Stdin || e == nil:
+	if e == nil {
 		_ = s.Close()
+		return
 	}
+	e.Join(s, Kind(head[1]))
 }
 
 // End ends the waiting: the place is gone.
@@ -169,8 +132,7 @@ func (x *Executions) End() {
 	x.over = true
 	for number, e := range x.list {
 		close(e.ended)
-		e.printed.Add(-e.open)
-		e.open = 0
+		e.Lost()
 		delete(x.list, number)
 	}
 }

@@ -77,7 +77,7 @@ func newExecutions(t *testing.T) *Executions {
 			if in.Decode(&m) != nil {
 				return
 			}
-			p.hear(m.Exec, begin)
+			p.handleExec(m.Exec, begin)
 		}
 	}()
 	control, kind, err := Accept(outside)

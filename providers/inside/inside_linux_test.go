@@ -166,10 +166,13 @@ func TestAConnection(t *testing.T) {
 		if kind != Connection {
 			continue
 		}
-		var got [8]byte
-		_, err := io.ReadFull(s, got[:])
+		at, err := ReadAddress(s)
 		require.NoError(t, err)
-		assert.Equal(t, "\x0c\x38asked\n", string(got[:]))
+		assert.Equal(t, "127.0.0.1:3128", at.String())
+		var got [6]byte
+		_, err = io.ReadFull(s, got[:])
+		require.NoError(t, err)
+		assert.Equal(t, "asked\n", string(got[:]))
 		_, err = s.Write([]byte("answered\n"))
 		require.NoError(t, err)
 		require.NoError(t, s.Close())
@@ -307,8 +310,8 @@ func TestCompare(t *testing.T) {
 	require.ErrorContains(t, compare(Mount{Path: "/none"}), "no such file")
 	assert.Equal(
 		t,
-		map[string]mountPoint{"/a b": {true, "x"}, "/c": {false, "x"}},
-		mountPoints(
+		map[string]MountPoint{"/a b": {true, "x"}, "/c": {false, "x"}},
+		MountPoints(
 			"1 2 0:1 / /a\\040b ro,nosuid shared:1 - x y z\n1 2 0:1 / /c ro - x y z\n1 2 0:1 / /c rw - x y z\nshort\n",
 		),
 	)

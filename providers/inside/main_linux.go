@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"strconv"
@@ -34,38 +34,22 @@ func Main(args []string) int {
 	case len(args) == 3 && args[0] == Attach:
 		return attach(args[1], &lineFiles{dir: args[2]})
 	case len(args) > 1 && args[0] == Serving:
-		return serveElsewhere(args[1], len(args) > 2)
+		return serveSpool(args[1], len(args) > 2)
 	case len(args) > 0 && args[0] == Reach: // where the provider has no daemon there is no address
-		return reach(args[1:])
-	case len(args) > 0 && (len(args) != 2 || args[0] != Shared && args[0] != Lent):
+		return printReached(args[1:])
+	case len(args) > 0:
 		return complain("inside", errors.New("no arguments are taken"))
 	case os.Getpid() != 1:
 		return complain("inside", errors.New("pccrun starts this verb as the first process of a container"))
 	}
-	deafen()
-	if len(args) == 0 {
-		return serve(stdio{}, nil)
-	}
-	if args[0] == Lent {
-		if err := handMounts(args[1]); err != nil {
-			return complain("hand the mount namespace to the launcher", err)
-		}
-		return serve(stdio{}, nil)
-	}
-	file, err := os.OpenFile(args[1], os.O_RDWR, 0)
-	if err != nil {
-		return complain("open the file that is shared with the launcher", err)
-	}
-	bulk := NewBulk(stdio{}, file, false)
-	if err := bulk.Answer(); err != nil {
-		return complain("use the file that is shared with the launcher", err)
-	}
-	return serve(bulk, bulk)
+	dropTerminalSignals()
+	return serve(stdio{})
 }
 
-// deafen has signals of a terminal do nothing. Handled, they are the default's again in the command: what
-// is ignored would stay so.
-func deafen() {
+// dropTerminalSignals has the signals that a terminal sends do nothing to this process. They are handled and
+// not ignored: execve(2) gives a handled signal its default action again, so that the command has that, while
+// an ignored one would stay ignored in the command.
+func dropTerminalSignals() {
 	signal.Notify(
 		make(chan os.Signal, 1),
 		unix.SIGTTOU,
@@ -106,12 +90,14 @@ type place struct {
 	group  int // of the command's processes; 0 before it is started
 	others map[int]*other
 
+	answers *json.Encoder // to a run that asks; nil where nobody is asked
+
 	births sync.Mutex                     // held while a process is born, and its end is told
 	waits  map[int]chan<- unix.WaitStatus // for the end of another command's process
 }
 
-// serve carries out the plan that comes over a connection, bulk where that shares a file.
-func serve(conn io.ReadWriteCloser, bulk *Bulk) int {
+// serve carries out the plan that comes over a connection.
+func serve(conn io.ReadWriteCloser) int {
 	session, err := yamux.Server(conn, Config())
 	if err != nil {
 		return complain("inside", err)
@@ -131,9 +117,6 @@ func serve(conn io.ReadWriteCloser, bulk *Bulk) int {
 	}
 	p.plan = m.Plan
 	ready, step, err := p.prepare()
-	if bulk != nil && err == nil {
-		step, err = "use the file that is shared with the launcher", bulk.Answer()
-	}
 	if err != nil {
 		return p.refuse(step, err, false)
 	}
@@ -141,16 +124,13 @@ func serve(conn io.ReadWriteCloser, bulk *Bulk) int {
 	if err := in.Decode(&m); err != nil || !m.Go {
 		return failed // the launcher wants no more of it
 	}
-	if bulk != nil {
-		bulk.Use()
-	}
 	done, step, err := p.start()
 	if err != nil {
 		var exec *execError
 		return p.refuse(step, err, errors.As(err, &exec))
 	}
 	p.say(Message{Started: true})
-	go p.obey(in)
+	go p.followLauncher(in, p.signal, p.begin)
 	ended := make(chan *Ended, 1)
 	go func() { ended <- done() }()
 	select {
@@ -207,10 +187,13 @@ func (p *place) open(kind Kind, more ...byte) (*yamux.Stream, error) {
 	return s, err
 }
 
+// loopback is where the proxy of the environment is.
+var loopback = netip.MustParsePrefix("127.0.0.1/32")
+
 // prepare holds the place against the plan and makes what must stand before the
 // command.
 func (p *place) prepare() (r *Ready, step string, err error) {
-	r = &Ready{UID: os.Getuid(), Landlock: Landlock(), Filter: filters()}
+	r = &Ready{UID: os.Getuid(), Landlock: Landlock(), Filter: loads(allowAll(), 0)}
 	if r.Caps, err = capabilities(); err != nil {
 		return nil, "read the capabilities", err
 	}
@@ -235,18 +218,12 @@ func (p *place) prepare() (r *Ready, step string, err error) {
 			return nil, "make " + f.Path, err
 		}
 	}
-	if p.plan.Socket != "" {
-		if err := p.hand(); err != nil {
-			return nil, "hand the listeners to the launcher", err
-		}
-		p.plan.Listen, p.plan.Capture = nil, nil
-	}
 	for _, port := range p.plan.Listen {
 		l, err := listen("127.0.0.1", port)
 		if err != nil {
 			return nil, "listen on port " + strconv.Itoa(int(port)), err
 		}
-		go p.carry(l, port)
+		go p.carry(l, loopback)
 	}
 	if len(p.plan.Capture) > 0 {
 		if err := p.capture(); err != nil {
@@ -259,25 +236,6 @@ func (p *place) prepare() (r *Ready, step string, err error) {
 		}
 	}
 	return r, "", nil
-}
-
-// carry carries each connection to a port to the launcher, who decides on it.
-func (p *place) carry(l net.Listener, port uint16) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer c.Close()
-			s, err := p.open(Connection, byte(port>>8), byte(port))
-			if err != nil {
-				return
-			}
-			defer s.Close()
-			Join(c.(*net.TCPConn), s)
-		}()
-	}
 }
 
 // A half is a connection of which each direction can be closed.
@@ -319,8 +277,11 @@ func carry(to io.Writer, from io.Reader) {
 	}
 }
 
-// obey does what the launcher says while the command runs.
-func (p *place) obey(in *json.Decoder) {
+// A starter starts the process of another command, and returns what waits for its end.
+type starter func(*Plan, *streams, *syscall.SysProcAttr) (pid int, wait func() unix.WaitStatus, step string, err error)
+
+// followLauncher does what the launcher says while the command runs: signal is for the command, begin starts another.
+func (p *place) followLauncher(in *json.Decoder, signal func(unix.Signal), begin starter) {
 	for {
 		var m Message
 		if in.Decode(&m) != nil {
@@ -328,11 +289,13 @@ func (p *place) obey(in *json.Decoder) {
 		}
 		switch {
 		case m.Signal != 0:
-			p.signal(unix.Signal(m.Signal))
+			signal(unix.Signal(m.Signal))
 		case m.Size != nil && p.master != nil:
 			resize(p.master, m.Size[0], m.Size[1])
 		case m.Exec != nil:
-			p.hear(m.Exec, p.begin)
+			p.handleExec(m.Exec, begin)
+		case m.Answer != nil && p.answers != nil:
+			_ = p.answers.Encode(m.Answer) // a run that is over asks no more
 		}
 	}
 }

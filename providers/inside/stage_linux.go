@@ -76,8 +76,8 @@ func (p *Plan) become() (step string, exec bool, err error) {
 		return "close descriptors", false, err
 	}
 	if p.Bare != nil && len(p.Bare.Sockets) > 0 {
-		if err := p.Bare.hand(); err != nil {
-			return "hand the filter of sockets over", false, err
+		if err := p.Bare.superviseSockets(); err != nil {
+			return "supervise sockets", false, err
 		}
 	}
 	for _, filter := range [...][]byte{p.Floor, p.Filter} { // the other filter may refuse to have one more
@@ -146,7 +146,7 @@ func (p *Plan) look() (paths []Text) {
 // set sets a limit, below the hard limit that this process has.
 func (r Rlimit) set() error {
 	var now unix.Rlimit
-	if err := prlimit(r.Resource, nil, &now); err != nil {
+	if err := unix.Prlimit(0, r.Resource, nil, &now); err != nil {
 		return err
 	}
 	r.Hard = min(r.Hard, now.Max)
@@ -154,25 +154,7 @@ func (r Rlimit) set() error {
 	if now.Cur == r.Soft && now.Max == r.Hard {
 		return nil
 	}
-	return prlimit(r.Resource, &unix.Rlimit{Cur: r.Soft, Max: r.Hard}, nil)
-}
-
-// prlimit is the system call: Go's would have it that nobody but Go knows of the
-// limit of open files.
-func prlimit(resource int, set, get *unix.Rlimit) error {
-	_, _, errno := unix.RawSyscall6(
-		unix.SYS_PRLIMIT64,
-		0,
-		uintptr(resource),
-		uintptr(unsafe.Pointer(set)),
-		uintptr(unsafe.Pointer(get)),
-		0,
-		0,
-	)
-	if errno != 0 {
-		return errno
-	}
-	return nil
+	return unix.Prlimit(0, r.Resource, &unix.Rlimit{Cur: r.Soft, Max: r.Hard}, nil)
 }
 
 // install loads a filter for this thread, seccomp(2).
@@ -197,17 +179,28 @@ func load(filter []byte, flags uintptr) (listener uintptr, errno unix.Errno) {
 	return listener, errno
 }
 
-// filters reports whether seccomp filters can be loaded, by a thread that loads one
-// which allows everything, and ends.
-func filters() bool {
+// loads reports whether a filter can be loaded, by a thread that loads it and ends.
+func loads(filter []byte, flags uintptr) bool {
 	loaded := make(chan bool)
 	go func() {
-		runtime.LockOSThread()
-		allow := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}
-		text := unsafe.Slice((*byte)(unsafe.Pointer(&allow)), unsafe.Sizeof(allow))
-		loaded <- unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == nil && install(text) == nil
+		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
+		if unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != nil {
+			loaded <- false
+			return
+		}
+		listener, errno := load(filter, flags)
+		if errno == 0 && flags&unix.SECCOMP_FILTER_FLAG_NEW_LISTENER != 0 {
+			unix.Close(int(listener))
+		}
+		loaded <- errno == 0
 	}()
 	return <-loaded
+}
+
+// allowAll is a filter that allows everything.
+func allowAll() []byte {
+	allow := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}
+	return unsafe.Slice((*byte)(unsafe.Pointer(&allow)), unsafe.Sizeof(allow))
 }
 
 // capabilities returns those that this process has or could have.

@@ -12,7 +12,7 @@
 //	   ◀── Started, or Failed
 //	   ─── Signal, Size ──────────────────────▶
 //	   ─── Exec ──────────────────────────────▶ another command; answered by streams Executed, and Exec
-//	   ◀── a stream Connection for each client of the proxy, unless Socket took the listeners
+//	   ◀── streams Connection and Questions, of what the command connects to and asks for
 //	   ◀── Ended
 //	   ─── closes the session ────────────────▶
 //
@@ -43,8 +43,7 @@ const (
 	Stdout     Kind = 'o'
 	Stderr     Kind = 'e'
 	Terminal   Kind = 't' // of a pseudo-terminal, both directions
-	Connection Kind = 'p' // of a client of the proxy; two bytes follow, the port that it came to
-	Captured   Kind = 'a' // a connection to one of [Names]; its address follows, and the port
+	Connection Kind = 'p' // to the proxy or to one of [Names]; the address follows, and the port
 	Questions  Kind = 'q' // packets to and from clients of the name server: see [Packet]
 	Executed   Kind = 'x' // a stream of another command, whose number follows, and its kind
 )
@@ -81,8 +80,6 @@ type Plan struct {
 
 	Bare *Bare // nil: namespaces surround the command
 
-	Socket string // of the launcher's, which takes the listeners themselves; "": connections come as streams
-
 	Deadline, Grace time.Duration // 0 for none
 }
 
@@ -97,24 +94,37 @@ type Bare struct {
 // the loopback's own (RFC 1122), and nobody needs a right for that.
 var Names = netip.MustParsePrefix("127.64.0.0/16")
 
+// appendAddress appends an address of IPv4 and a port, as [ReadAddress] reads them.
+func appendAddress(b []byte, at netip.AddrPort) []byte {
+	four := at.Addr().Unmap().As4()
+	return binary.BigEndian.AppendUint16(append(b, four[:]...), at.Port())
+}
+
+// ReadAddress reads an address of IPv4 and a port.
+func ReadAddress(r io.Reader) (at netip.AddrPort, err error) {
+	var text [6]byte
+	_, err = io.ReadFull(r, text[:])
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte(text[:4])), binary.BigEndian.Uint16(text[4:])), err
+}
+
 // WritePacket writes a packet and whose it is, as the stream [Questions] carries them:
 // address, port and length, and the text.
 func WritePacket(w io.Writer, at netip.AddrPort, text []byte) error {
-	four := at.Addr().Unmap().As4()
-	b := binary.BigEndian.AppendUint16(four[:], at.Port())
-	b = binary.BigEndian.AppendUint16(b, uint16(len(text)))
+	b := binary.BigEndian.AppendUint16(appendAddress(nil, at), uint16(len(text)))
 	_, err := w.Write(append(b, text...))
 	return err
 }
 
 // ReadPacket reads what [WritePacket] has written.
 func ReadPacket(r io.Reader) (at netip.AddrPort, text []byte, err error) {
-	var head [8]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
+	var length [2]byte
+	if at, err = ReadAddress(r); err == nil {
+		_, err = io.ReadFull(r, length[:])
+	}
+	if err != nil {
 		return at, nil, err
 	}
-	at = netip.AddrPortFrom(netip.AddrFrom4([4]byte(head[:4])), binary.BigEndian.Uint16(head[4:]))
-	text = make([]byte, binary.BigEndian.Uint16(head[6:]))
+	text = make([]byte, binary.BigEndian.Uint16(length[:]))
 	_, err = io.ReadFull(r, text)
 	return at, text, err
 }
@@ -199,7 +209,7 @@ type Hello struct{ Version int }
 
 // Version is that of the protocol. Both sides are the same file, or pccrun for another system beside
 // pccrun for Linux: what a side does not know of it refuses.
-const Version = 1
+const Version = 2
 
 // Ready says what the place let be applied.
 type Ready struct {

@@ -4,13 +4,12 @@ package macos
 
 import (
 	"bufio"
-	"context"
+	"cmp"
 	"encoding/json"
 	"io"
-	"os/exec"
+	"os"
 	"regexp"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/pccrun/pccrun/internal/events"
@@ -21,17 +20,15 @@ import (
 // tagOf is what the system's log says with each denial of a run.
 func tagOf(label string) string { return "pccrun-" + label }
 
-// predicate asks the log for the denials of one run.
-func predicate(tag string) string { return `eventMessage CONTAINS "` + tag + `"` }
-
 // denied is a line of the log: "Sandbox: cat(4242) deny(1) file-read-data /Users/me/.ssh/id_rsa", with
 // the tag on a line of its own behind it.
 var denied = regexp.MustCompile(`(?s)Sandbox: (.+)\((\d+)\) deny\(\d+\) ([a-z0-9*-]+)(?: (.*))?$`)
 
-// readLog turns what `log stream --style ndjson` prints into denials, each told once. Anybody may
-// write to the log: what bears the tag and is no kernel's line is left out.
-func readLog(from io.Reader, tag string, p *profiles.Policy, tell func(events.Denial)) {
-	seen := map[string]bool{}
+// followDenials turns what `log stream --style ndjson` prints into denials, each reported once. Anybody may
+// write to the log: what bears the tag and is no kernel's line is left out. That the log may not be read is
+// reported, once.
+func (r *running) followDenials(from io.Reader) {
+	tag, seen, failed := tagOf(r.command.Label), map[string]bool{}, false
 	in := bufio.NewScanner(from)
 	in.Buffer(nil, 1<<20)
 	for in.Scan() {
@@ -39,6 +36,10 @@ func readLog(from io.Reader, tag string, p *profiles.Policy, tell func(events.De
 			Message string `json:"eventMessage"`
 			Process int    `json:"processID"` // 0 is the kernel
 			Image   string `json:"processImagePath"`
+		}
+		if strings.HasPrefix(in.Text(), "log: ") && !failed {
+			failed = true
+			r.observer.Warning(events.Warning{Text: "denials are not reported: " + in.Text()})
 		}
 		if !strings.HasPrefix(in.Text(), "{") || json.Unmarshal(in.Bytes(), &line) != nil || line.Process != 0 {
 			continue // of log itself: what it filters by
@@ -48,12 +49,13 @@ func readLog(from io.Reader, tag string, p *profiles.Policy, tell func(events.De
 		if !ok || m == nil {
 			continue
 		}
-		d := denialOf(m[3], m[4], p)
+		d := denialOf(m[3], m[4], r.policy)
 		if seen[d.What] || len(seen) >= maxDenials || always.MatchString(m[3]+" "+m[4]) {
 			continue
 		}
 		seen[d.What] = true
-		tell(d)
+		r.denials.Emit(d)
+		r.observer.Denial(d)
 	}
 }
 
@@ -65,22 +67,30 @@ var always = regexp.MustCompile(`^(mach-lookup com\.apple\.(logd(\.events)?|syst
 // maxDenials bounds the denials of a run that are told.
 const maxDenials = 10_000
 
+// operations are those of Seatbelt's, by how their names begin: the verb of events, "" for the name
+// itself, and the guarantee that a denial held.
+var operations = []struct {
+	prefix, verb string
+	guarantee    profiles.Guarantee
+}{
+	{"file-read", "read", profiles.FSHide}, {"file-test-existence", "read", profiles.FSHide},
+	{"file-write", "write", profiles.FSReadonly}, {"file-link", "write", profiles.FSReadonly}, {"file-clone", "write", profiles.FSReadonly},
+	{"file-", "", profiles.FSHide}, {"process-exec", "execute", profiles.FSHide},
+	{"network-outbound", "connect", profiles.NetAllowlist},
+	{"network-bind", "listen", profiles.NetAllowlist}, {"network-inbound", "listen", profiles.NetAllowlist}, {"network-", "", profiles.NetAllowlist},
+	{"process-info", "", profiles.ProcIsolated}, {"signal", "", profiles.ProcIsolated}, {"mach-priv", "", profiles.ProcIsolated},
+	{"ipc-", "", profiles.IPCSysV}, {"forbidden-exec-sugid", "", profiles.PrivNone}, {"sysctl", "", profiles.InfoKernel},
+	{"", "", profiles.SysFilter},
+}
+
 // denialOf says what an operation of Seatbelt's was, in the words of events.
 func denialOf(operation, target string, p *profiles.Policy) events.Denial {
-	d := events.Denial{Guarantee: string(guaranteeOf(operation)), Rule: "Seatbelt " + operation}
-	verb := operation
-	switch {
-	case strings.HasPrefix(operation, "file-read"), operation == "file-test-existence":
-		verb = "read"
-	case strings.HasPrefix(operation, "file-write"), operation == "file-link", operation == "file-clone":
-		verb = "write"
-	case strings.HasPrefix(operation, "process-exec"):
-		verb = "execute"
-	case operation == "network-outbound":
-		verb = "connect"
-	case operation == "network-bind", operation == "network-inbound":
-		verb = "listen"
+	i := 0
+	for !strings.HasPrefix(operation, operations[i].prefix) {
+		i++
 	}
+	d := events.Denial{Guarantee: string(operations[i].guarantee), Rule: "Seatbelt " + operation}
+	verb := cmp.Or(operations[i].verb, operation)
 	d.What = strings.TrimSpace(verb + " " + target)
 	if !strings.HasPrefix(target, "/") {
 		return d
@@ -102,70 +112,21 @@ func denialOf(operation, target string, p *profiles.Policy) events.Denial {
 	return d
 }
 
-// guaranteeOf says which guarantee a denial of Seatbelt's held.
-func guaranteeOf(operation string) profiles.Guarantee {
-	switch {
-	case strings.HasPrefix(operation, "file-write"), operation == "file-link", operation == "file-clone":
-		return profiles.FSReadonly
-	case strings.HasPrefix(operation, "file-"), strings.HasPrefix(operation, "process-exec"):
-		return profiles.FSHide
-	case strings.HasPrefix(operation, "network-"):
-		return profiles.NetAllowlist
-	case strings.HasPrefix(operation, "process-info"), operation == "signal", strings.HasPrefix(operation, "mach-priv"):
-		return profiles.ProcIsolated
-	case strings.HasPrefix(operation, "ipc-"):
-		return profiles.IPCSysV
-	case operation == "forbidden-exec-sugid":
-		return profiles.PrivNone
-	case strings.HasPrefix(operation, "sysctl"):
-		return profiles.InfoKernel
-	}
-	return profiles.SysFilter
-}
-
-// hear follows the system's log. Who may not read it is told so, once.
-func (r *running) hear(ctx context.Context) {
-	argv := r.provider.system.log
-	if len(argv) == 0 {
-		return
-	}
-	tag := tagOf(r.command.Label)
-	cmd := exec.CommandContext(ctx, argv[0], append(argv[1:len(argv):len(argv)], predicate(tag))...)
-	cmd.Env = []string{"PATH=/usr/bin:/bin"}
-	out, err := cmd.StdoutPipe()
-	var said strings.Builder
-	cmd.Stderr = &said
-	if err == nil {
-		err = cmd.Start()
-	}
+// readLog returns where log(1) is to print the run's denials.
+func (r *running) readLog() (*os.File, error) {
+	from, to, err := os.Pipe()
 	if err != nil {
-		r.observer.Warning(events.Warning{Text: "denials are not reported: " + err.Error()})
-		return
+		return nil, err
 	}
-	r.log = cmd.Process
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		readLog(out, tag, r.policy, func(d events.Denial) {
-			r.denials.Emit(d)
-			r.observer.Denial(d)
-		})
-		if cmd.Wait(); said.Len() > 0 {
-			line, _, _ := strings.Cut(said.String(), "\n")
-			r.observer.Warning(events.Warning{Text: "denials are not reported: " + line})
-		}
+		defer from.Close()
+		r.followDenials(from)
 	}()
 	r.close = append(r.close, func() {
-		time.Sleep(logDelay) // what was denied last is on its way
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-done:
-		case <-time.After(time.Second):
-			_ = cmd.Process.Kill()
-			<-done
-		}
+		_ = from.SetReadDeadline(time.Now().Add(time.Second)) // the supervisor has ended it, unless somebody has ended that
+		<-done
 	})
+	return to, nil
 }
-
-// logDelay is how long a line of the log may be on its way.
-const logDelay = 200 * time.Millisecond

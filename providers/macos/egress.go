@@ -16,8 +16,8 @@ import (
 	"github.com/pccrun/pccrun/providers"
 )
 
-// leave opens the way out: the proxy on a port of the loopback, which serves who gives the token.
-func (r *running) leave(ctx context.Context) (err error) {
+// openEgress opens the way out: the proxy on a port of the loopback, which serves who gives the token.
+func (r *running) openEgress(ctx context.Context) (err error) {
 	policy := *r.policy
 	policy.Network.Publish = nil // the command listens at this machine's own ports
 	sandbox := egress.Sandbox{Environ: r.environ, Token: rand.Text()}
@@ -33,10 +33,11 @@ func (r *running) leave(ctx context.Context) (err error) {
 	}
 	r.close = append(r.close, func() { r.trap.Close() })
 	// By a name relative to the directory it could be longer than sun_path is.
-	if r.door, err = listenUnix(filepath.Join(r.dir, trialName), "door"); err != nil {
+	door, err := listenUnix(filepath.Join(r.dir, trialName), "door")
+	if err != nil {
 		return err
 	}
-	r.close = append(r.close, func() { r.door.Close() })
+	r.close = append(r.close, func() { door.Close() })
 	host := egress.Host{Environ: r.provider.host.Environ, Programs: r.provider.host.Programs, StateDir: r.provider.host.StateDir, Secrets: new(egress.Secrets)}
 	if r.command.Ask {
 		host.Ask = r.observer.Ask
@@ -51,15 +52,16 @@ func (r *running) leave(ctx context.Context) (err error) {
 		return hint.Errorf("--allow HOST, without a method or a path; pccrun in a Linux virtual machine keeps such rules",
 			"macos: rules for requests need the inspection process, which does not run on macOS")
 	}
-	if r.service, err = r.egress.Open(r.decided); err != nil {
+	service, err := r.egress.Open(r.decided)
+	if err != nil {
 		return err
 	}
-	r.close = append(r.close, r.service.Close)
-	r.service.Begin(nil)
+	r.close = append(r.close, service.Close)
+	service.Begin(nil)
 	if r.proxy != nil {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		r.close = append(r.close, cancel)
-		r.service.Listeners(ctx, []net.Listener{r.proxy})
+		service.Listeners(ctx, []net.Listener{r.proxy})
 	}
 	return nil
 }

@@ -3,19 +3,20 @@
 // Package macos runs a policy on this machine where that is a Mac: by sandbox-exec, under the
 // profile that package seatbelt makes of the policy.
 //
-// The command is started in three steps. The launcher starts pccrun once more, outside of any
-// sandbox: it sets limits and does what the profile forbids, as a control. It becomes
-// sandbox-exec, which becomes pccrun a third time, inside: it tries the same again, and becomes the
-// command only if each of it is refused. A process of its own, the warden, ends what the command
-// leaves, also when the launcher was killed. The network is the launcher's proxy on a port of the
-// loopback, which serves who gives the run's token.
+// The launcher starts one process beside the command, the supervisor: it leads the session of the
+// command's terminal, follows the processes of the run, and ends what the command leaves, also when
+// the launcher was killed. It starts the command in three steps, which are one process: pccrun
+// outside of any sandbox sets limits and does what the profile forbids, as a control. It becomes
+// sandbox-exec, which becomes pccrun inside: that tries the same again, and becomes the command only
+// if each of it is refused. The network is the launcher's proxy on a port of the loopback, which
+// serves who gives the run's token.
 //
 // It promises that no command runs outside of the profile, whatever fails; that [Provider.Plan] is
 // pure, and the same on every system; and that what macOS cannot keep is an answer with a cause.
 //
 // Nothing of it ran on a Mac. What is macOS's alone stands in files that end in _darwin.go; all
 // else is tested on Linux, with a program in sandbox-exec's place that reads the profile with
-// seatbelt.Parse and keeps files and ports by Landlock.
+// package test/sbpl and keeps files and ports by Landlock.
 package macos
 
 import (
@@ -24,7 +25,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/pccrun/pccrun/internal/state"
@@ -54,19 +54,13 @@ type system struct {
 }
 
 // toNative returns this system's number of a signal, fromNative Linux's.
-func (s *system) toNative(sig int) int {
-	for _, pair := range s.signals {
-		if pair[0] == sig {
-			return pair[1]
-		}
-	}
-	return sig
-}
+func (s *system) toNative(sig int) int   { return s.number(sig, 0) }
+func (s *system) fromNative(sig int) int { return s.number(sig, 1) }
 
-func (s *system) fromNative(sig int) int {
+func (s *system) number(sig, from int) int {
 	for _, pair := range s.signals {
-		if pair[1] == sig {
-			return pair[0]
+		if pair[from] == sig {
+			return pair[1-from]
 		}
 	}
 	return sig
@@ -96,15 +90,10 @@ func (p *Provider) dir(label string) string {
 	return filepath.Join(p.host.StateDir, dirName, label)
 }
 
-// A resource of this machine is a run's process group, and its directory.
-func resource(label string, group int) providers.Resource {
-	return providers.Resource{
-		Provider: providers.Native, ID: strconv.Itoa(group), Labels: map[string]string{providers.LabelKey: label},
-	}
+// A resource of this machine is a run's directory, and the processes that bear its label.
+func resource(label string) providers.Resource {
+	return providers.Resource{Provider: providers.Native, ID: label, Labels: map[string]string{providers.LabelKey: label}}
 }
-
-// groupName is the file in a run's directory that names its process group.
-const groupName = "group"
 
 // Find lists the runs that have a directory.
 func (p *Provider) Find(_ context.Context, label string) (list []providers.Resource, err error) {
@@ -116,12 +105,9 @@ func (p *Provider) Find(_ context.Context, label string) (list []providers.Resou
 		return nil, err
 	}
 	for _, e := range entries {
-		if label != "" && e.Name() != label {
-			continue
+		if label == "" || e.Name() == label {
+			list = append(list, resource(e.Name()))
 		}
-		text, _ := os.ReadFile(filepath.Join(p.dir(e.Name()), groupName))
-		group, _ := strconv.Atoi(string(text)) // 0: nothing has started
-		list = append(list, resource(e.Name(), group))
 	}
 	return list, nil
 }
@@ -132,16 +118,11 @@ func (p *Provider) Destroy(ctx context.Context, r providers.Resource) error {
 	if !filepath.IsLocal(label) || filepath.Base(label) != label {
 		return fmt.Errorf("resource %q: no run of this machine", label)
 	}
-	group, err := strconv.Atoi(r.ID)
-	if err != nil {
-		return fmt.Errorf("resource %q: no process group", r.ID)
-	}
 	dir := p.dir(label)
 	if _, err := os.Stat(dir); os.IsNotExist(err) {
 		return nil
 	}
-	// By the variable alone: another may have the number of the group by now.
-	t := tracker{system: &p.system, leader: group, label: label, byLabel: true}
+	t := tracker{system: &p.system, label: label}
 	if _, err := t.end(); err != nil {
 		return err
 	}

@@ -101,9 +101,9 @@ func (r *plan) refuse() error {
 func (r *plan) survey(found *providers.Survey, at *survey.Layout) {
 	s := &r.profile
 	s.Home, s.Temp = filepath.Join(r.dir, homeName), filepath.Join(r.dir, tempName)
-	s.Proxy, s.Asks = []uint16{examplePort}, r.command.Ask
-	if !r.network() {
-		s.Proxy = nil
+	s.Asks = r.command.Ask
+	if r.network() {
+		s.Proxy = seatbelt.ExamplePort
 	}
 	for _, l := range at.Links {
 		s.Links = append(s.Links, seatbelt.Link{From: l.From, To: l.To})
@@ -151,9 +151,6 @@ func (r *plan) enter(e entry) {
 func (r *plan) network() bool {
 	return r.command.Ask || len(r.policy.Network.Allow)+len(r.policy.Network.Local) > 0
 }
-
-// examplePort stands for the proxy's, which is known when the run begins.
-const examplePort = 3128
 
 // environment is the command's, before it is told of the way out.
 func (r *plan) environment(found *providers.Survey) []string {

@@ -14,7 +14,7 @@ import (
 	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/seatbelt"
+	"github.com/pccrun/pccrun/test/sbpl"
 )
 
 var update = flag.Bool("update", false, "write the golden values")
@@ -70,17 +70,21 @@ func TestPlan(t *testing.T) {
 	require.JSONEq(t, string(want), string(text))
 	require.Equal(t, plan.Describe(), planOn(t, nil).Describe())
 
-	rules, err := seatbelt.Parse(plan.document.Text, plan.document.Params)
+	var params []sbpl.Param
+	for _, p := range plan.document.Params {
+		params = append(params, sbpl.Param(p))
+	}
+	rules, err := sbpl.Parse(plan.document.Text, params)
 	require.NoError(t, err)
 	for path, allowed := range map[string]bool{
 		"/Users/me/src/app/a": true, "/Users/me/dotfiles/gitconfig": true, "/Users/me/.nvm/versions/v22/bin/node": true, plan.dir + "/home/x": true,
 		plan.dir + "/denials.jsonl": true, "/Users/me/.ssh/id": false, "/Users/me/src/app/twin": false, plan.dir + "/trial/canary": false, plan.dir + "/order-1": false,
 	} {
-		v, err := seatbelt.Evaluate(rules, "file-read-data", seatbelt.Target{Path: path})
+		v, err := sbpl.Evaluate(rules, "file-read-data", sbpl.Target{Path: path})
 		require.NoError(t, err)
 		require.Equal(t, allowed, v.Allowed, path)
 	}
-	v, err := seatbelt.Evaluate(rules, "file-write-data", seatbelt.Target{Path: plan.dir + "/denials.jsonl"})
+	v, err := sbpl.Evaluate(rules, "file-write-data", sbpl.Target{Path: plan.dir + "/denials.jsonl"})
 	require.NoError(t, err)
 	require.False(t, v.Allowed, "the command reads what it was refused, and writes none of it")
 }
@@ -159,16 +163,16 @@ func TestVariableIn(t *testing.T) {
 	require.False(t, variableIn(nil, 1, "x"))
 }
 
-func TestJudge(t *testing.T) {
+func TestNotBegun(t *testing.T) {
 	const exited = 256 // a status is the code times that
 	for want, got := range map[string]error{
-		"x: permission denied":                          judge(&report{Errno: 13}, 0, "x"),
-		"macos: trial: y":                               judge(&report{Fail: "trial: y"}, 0, "x"),
-		"macos: sandbox-exec does not take the profile": judge(nil, 65*exited, "x"),
-		"provider native: this process is already in a sandbox, and macOS does not nest them": judge(nil, 71*exited, "x"),
-		"macos: sandbox-exec ended before the command began (status 256)":                     judge(nil, exited, "x"),
+		"x: permission denied":                          notBegun(&report{Errno: 13}, 0, "x"),
+		"macos: trial: y":                               notBegun(&report{Fail: "trial: y"}, 0, "x"),
+		"macos: sandbox-exec does not take the profile": notBegun(nil, 65*exited, "x"),
+		"provider native: this process is already in a sandbox, and macOS does not nest them": notBegun(nil, 71*exited, "x"),
+		"macos: sandbox-exec ended before the command began (status 256)":                     notBegun(nil, exited, "x"),
 	} {
 		require.EqualError(t, got, want)
 	}
-	require.NotEmpty(t, profiles.Hint(judge(nil, 65*exited, "x")))
+	require.NotEmpty(t, profiles.Hint(notBegun(nil, 65*exited, "x")))
 }

@@ -18,12 +18,12 @@ import (
 	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/internal/terminal"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/seatbelt"
+	"github.com/pccrun/pccrun/test/sbpl"
 )
 
 // What stands in macOS's place here. The program of sandbox-exec reads the profile with
-// [seatbelt.Parse], refuses what that refuses, and keeps by Landlock and a filter what
-// [seatbelt.Evaluate] makes of it for directories, ports and unix sockets: names within a directory
+// [sbpl.Parse], refuses what that refuses, and keeps by Landlock and a filter what
+// [sbpl.Evaluate] makes of it for directories, ports and unix sockets: names within a directory
 // it does not keep. Then it becomes the command, as the real one does.
 
 func TestMain(m *testing.M) {
@@ -139,21 +139,21 @@ func sandboxExec(args []string) int {
 	if told("bad") {
 		return fail(65, "unbound variable: x at <input string>, line 1")
 	}
-	text, params := "", []seatbelt.Param{}
+	text, params := "", []sbpl.Param{}
 	for len(args) > 1 && strings.HasPrefix(args[0], "-") {
 		switch args[0] {
 		case "-p":
 			text = args[1]
 		case "-D":
 			name, value, _ := strings.Cut(args[1], "=")
-			params = append(params, seatbelt.Param{Name: name, Value: value})
+			params = append(params, sbpl.Param{Name: name, Value: value})
 		default:
 			return fail(64, "option %s", args[0])
 		}
 		args = args[2:]
 	}
 	if text != "(version 1)(allow default)" {
-		rules, err := seatbelt.Parse(text, params)
+		rules, err := sbpl.Parse(text, params)
 		if err != nil {
 			return fail(65, "%v", err)
 		}
@@ -187,7 +187,7 @@ const (
 )
 
 // keep takes away what the profile does not allow.
-func keep(rules *seatbelt.Rules, params []seatbelt.Param, text string) error {
+func keep(rules *sbpl.Rules, params []sbpl.Param, text string) error {
 	runtime.LockOSThread()
 	attr := struct{ fs, net uint64 }{fsRead | fsWrite, unix.LANDLOCK_ACCESS_NET_CONNECT_TCP | unix.LANDLOCK_ACCESS_NET_BIND_TCP}
 	fd, _, e := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
@@ -195,7 +195,7 @@ func keep(rules *seatbelt.Rules, params []seatbelt.Param, text string) error {
 		return fmt.Errorf("landlock_create_ruleset: %w", e)
 	}
 	allows := func(op, path string) bool {
-		v, err := seatbelt.Evaluate(rules, op, seatbelt.Target{Path: mac(path)})
+		v, err := sbpl.Evaluate(rules, op, sbpl.Target{Path: mac(path)})
 		return err == nil && v.Allowed
 	}
 	var walk func(dir string) error
@@ -249,7 +249,7 @@ func keep(rules *seatbelt.Rules, params []seatbelt.Param, text string) error {
 	}
 	for _, m := range regexp.MustCompile(`"localhost:([0-9]+)"`).FindAllStringSubmatch(text, -1) {
 		port, _ := strconv.ParseUint(m[1], 10, 16)
-		v, err := seatbelt.Evaluate(rules, "network-outbound", seatbelt.Address("localhost", uint16(port)))
+		v, err := sbpl.Evaluate(rules, "network-outbound", sbpl.Address("localhost", uint16(port)))
 		if err != nil || !v.Allowed {
 			continue
 		}

@@ -3,72 +3,66 @@
 package macos
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"os"
-	"time"
+	"os/exec"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/terminal"
+	"github.com/pccrun/pccrun/providers"
 )
 
-// input is what the command reads. A terminal of the user's is never handed in.
-func (r *running) input() (*os.File, error) {
-	if r.io.In == nil {
-		return os.Open(os.DevNull)
-	}
-	if f, ok := r.io.In.(*os.File); ok && (r.master != nil || !isDevice(f)) {
-		return f, nil
-	}
-	from, to, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	go func() { // until the command reads no more, or nobody types
-		_, _ = io.Copy(to, r.io.In)
-		to.Close()
-	}()
-	return from, nil
+// streams are what the command reads and prints, and its terminal. A terminal of the user's is never
+// handed in: the command has its own, or pipes.
+type streams struct {
+	caller        providers.Stdio
+	master, slave *os.File        // of the command's terminal; nil for none
+	relay         *terminal.Relay // between it and the user's
 }
 
-// output is where the command prints.
-func (r *running) output(w io.Writer) (*os.File, error) {
-	if f, ok := w.(*os.File); ok && (r.master != nil || !isDevice(f)) {
-		return f, nil
+// openTerminal makes the command's terminal, and joins it to the user's.
+func (s *streams) openTerminal(pair func() (master, slave *os.File, err error)) (err error) {
+	if s.master, s.slave, err = pair(); err != nil {
+		return fmt.Errorf("open a pseudo-terminal: %w", err)
 	}
-	if w == nil {
-		w = io.Discard
-	}
-	from, to, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	r.pipes = append(r.pipes, from)
-	r.copying.Go(func() {
-		defer from.Close()
-		buf := make([]byte, 64<<10)
-		for {
-			n, err := from.Read(buf)
-			if n > 0 {
-				if _, err := w.Write(buf[:n]); err != nil {
-					return
-				}
-			}
-			if err != nil {
-				return
-			}
-			if r.over.Load() {
-				_ = from.SetReadDeadline(time.Now().Add(drainWithin))
-			}
-		}
-	})
-	return to, nil
+	s.resize()
+	s.relay, err = s.caller.Terminal.Relay(terminal.Options{Master: s.master})
+	return err
 }
 
-// sameWriter reports whether both streams go to one writer, which two at once could not write to.
-func sameWriter(a, b io.Writer) (same bool) {
-	defer func() { _ = recover() }() // of a type that cannot be compared
-	return a == b
+// give gives a process that is about to start the command's end of each.
+func (s *streams) give(cmd *exec.Cmd) error {
+	cmd.WaitDelay = drainWithin
+	if s.slave != nil {
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = s.slave, s.slave, s.slave
+		return nil
+	}
+	cmd.Stdout, cmd.Stderr = copied(s.caller.Out), copied(s.caller.Err)
+	if in, is := s.caller.In.(*os.File); s.caller.In == nil || is && !isDevice(in) {
+		cmd.Stdin = s.caller.In
+		return nil
+	}
+	to, err := cmd.StdinPipe()
+	if err == nil {
+		go func() { // until the command reads no more, or nobody types
+			_, _ = io.Copy(to, s.caller.In)
+			to.Close()
+		}()
+	}
+	return err
+}
+
+// copied returns a writer to which the command prints by a pipe, where it is not to have the file.
+func copied(w io.Writer) io.Writer {
+	if f, is := w.(*os.File); is && isDevice(f) {
+		return struct{ io.Writer }{f}
+	}
+	return w
 }
 
 // isDevice reports whether a file is one other than /dev/null: a terminal, as a rule.
@@ -77,47 +71,57 @@ func isDevice(f *os.File) bool {
 	return err != nil || info.Mode()&os.ModeCharDevice != 0
 }
 
-// relay joins the command's terminal and the caller's.
-func (r *running) relay() (err error) {
-	if join := r.io.Terminal.Relay; join != nil {
-		r.joined, err = join(terminal.Options{Master: r.master})
-		return err
+// drain waits until all that was printed is passed on. Something that nobody found may hold the other
+// side and print no more, and a reader may take no more: then it says that something may be missing.
+func (r *running) drain(of *exec.Cmd) {
+	if errors.Is(of.Wait(), exec.ErrWaitDelay) {
+		r.observer.Warning(events.Warning{Text: "the last of what the command printed may be missing: it was not taken within " + drainWithin.String()})
 	}
-	if r.callerIn != nil {
-		go func() { _, _ = io.Copy(r.master, r.callerIn) }()
-	}
-	r.copying.Go(func() { _, _ = io.Copy(r.callerOut, r.master) }) // until the last of the other side is closed
-	return nil
-}
-
-// copied waits until all that was printed is passed on, to a reader who takes his time too. Where
-// something lives on that nobody found, it may hold the other side and print no more.
-func (r *running) copied() {
-	r.over.Store(true)
-	for _, from := range r.pipes {
-		_ = from.SetReadDeadline(time.Now().Add(drainWithin))
-	}
-	switch {
-	case r.joined != nil:
-		r.joined.Wait(drainWithin)
-		r.joined.Close(drainWithin)
-		return
-	case r.master == nil:
-		r.copying.Wait()
-		return
-	}
-	done := make(chan struct{})
-	go func() {
-		r.copying.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-time.After(drainWithin):
+	if r.streams.relay != nil {
+		r.streams.relay.Wait(drainWithin)
+		r.streams.relay.Close(drainWithin)
 	}
 }
 
-func (r *running) resize() {
-	columns, rows := r.io.Terminal.Size()
-	_ = unix.IoctlSetWinsize(int(r.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: uint16(columns), Row: uint16(rows)})
+// close gives the user's terminal back.
+func (s *streams) close() {
+	if s.relay != nil {
+		s.relay.Close(drainWithin)
+	}
+	for _, f := range []*os.File{s.slave, s.master} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// resized is told when the user's terminal has another size: nil, and never, without one.
+func (s *streams) resized() <-chan struct{} {
+	if s.caller.Terminal == nil {
+		return nil
+	}
+	return s.caller.Terminal.Resized
+}
+
+func (s *streams) resize() {
+	columns, rows := s.caller.Terminal.Size()
+	_ = unix.IoctlSetWinsize(int(s.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: uint16(columns), Row: uint16(rows)})
+}
+
+// suspend stops this process with the command, which a key has stopped, or that it wants the keys of a
+// terminal in whose background we are. It returns when this process goes on, after it has said how the
+// command does.
+func (s *streams) suspend(sig syscall.Signal, of *supervisor) {
+	halt := s.relay.Suspend
+	if sig == syscall.SIGTTIN || sig == syscall.SIGTTOU {
+		halt = s.relay.Foreground
+	}
+	if halt() != nil { // the terminal is gone: what the kernel gives to a stopped group then
+		of.signal(int(syscall.SIGHUP))
+	}
+	if s.relay.Active() {
+		of.tell("foreground")
+	} else {
+		of.tell("background")
+	}
 }

@@ -185,7 +185,9 @@ func TestSought(t *testing.T) {
 	require.NoError(t, os.Symlink("server.key", filepath.Join(b.home, "plain")))
 	require.NoError(t, os.Mkdir(filepath.Join(b.home, "other"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(b.home, "other/.env"), []byte("canary"), 0o644))
-	script := `cat file ../notes ../secret ../none ../closed ../plain ../other/.env ../.ssh/id ../.cache/x /tmp/x /proc/1/environ; ../tools/run; cd ../dir; cat ../shown/none
+	b.write(".ssh/key", "canary")
+	require.NoError(t, os.Link(filepath.Join(b.home, ".ssh/key"), filepath.Join(b.home, "linked")))
+	script := `cat file ../notes ../linked ../secret ../none ../closed ../plain ../other/.env ../.ssh/id ../.cache/x /tmp/x /proc/1/environ; ../tools/run; cd ../dir; cat ../shown/none
 		echo x > ../dir/new; echo x > ~/made; cat ~/made; (cat .env; sh -c 'cat .env'); echo >> .env; true`
 	run, err := b.plan("sh", "-c", script)
 	require.NoError(t, err)
@@ -215,6 +217,7 @@ func TestSought(t *testing.T) {
 		"read " + at("work/.env"):  "--read .env",
 		"write " + at("dir/new"):   "--write " + at("dir"),
 		"read " + at("plain"):      "", // leads to a key
+		"read " + at("linked"):     "", // is one by another name
 		"read " + at("other/.env"): "",
 	}, got)
 }

@@ -27,13 +27,9 @@ func (r *Planned) ShowsDenials() bool {
 }
 
 // Configs returns the private copies of git's configurations that a run which has started has.
-func (s *Started) Configs(session string) *workspace.Configs {
-	c := workspace.NewConfigs(session, s.box.Configs(true))
-	if c != nil {
-		c.At = s.run.Plan.OpenConfig
-		c.Shown = func(path string) bool { return s.run.Policy.Decide(path).Access >= profiles.Read }
-	}
-	return c
+func (s *Started) Configs(session string) *workspace.PrivateConfigs {
+	shown := func(path string) bool { return s.run.Policy.Decide(path).Access >= profiles.Read }
+	return &workspace.PrivateConfigs{Session: session, List: s.box.Configs(true), At: s.run.Plan.OpenConfig, Shown: shown}
 }
 
 // stage plans a staging directory, by which a directory that the command makes under a protected name goes on working

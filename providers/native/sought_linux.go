@@ -91,7 +91,7 @@ func (r *Run) soughtDenials() (list []events.Denial) {
 	return list
 }
 
-// holdsSecrets reports whether a path is known to hold secrets, or its name is one for secrets.
+// holdsSecrets reports whether a path is known to hold secrets, or its name is one for secrets, or not the only name of the file.
 func (r *Run) holdsSecrets(path string) bool {
 	name := strings.ToLower(filepath.Base(path))
 	is := func(match func(name, part string) bool, parts ...string) bool {
@@ -100,7 +100,9 @@ func (r *Run) holdsSecrets(path string) bool {
 	foreign := func(homes string) bool { // a directory of homes, or what is in another's
 		return survey.Below(homes, path) || survey.Below(path, homes) && !survey.Below(path, r.Policy.Home) && !survey.Below(path, r.Policy.Workspace)
 	}
-	return survey.Secret(r.Policy.Home, path) || survey.Below(r.Policy.Workspace, path) || slices.ContainsFunc(r.Policy.Homes, foreign) ||
+	var st unix.Stat_t
+	linked := unix.Stat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink > 1 // the other name may be a key's
+	return linked || survey.Secret(r.Policy.Home, path) || survey.Below(r.Policy.Workspace, path) || slices.ContainsFunc(r.Policy.Homes, foreign) ||
 		strings.HasPrefix(name, ".env") && !survey.Below(path, r.Policy.Workspace) || // in the workspace a rule of the policy decides
 		slices.ContainsFunc(strings.Split(path, "/"), func(part string) bool { return slices.Contains(profiles.SearchedPlaces(), part) }) ||
 		is(strings.HasPrefix, ".netrc", "_netrc", ".git-credentials", ".npmrc", ".yarnrc.yml", ".pypirc", ".pgpass", ".my.cnf", ".boto", ".s3cfg", ".databricks.cfg", ".vault-token",

@@ -11,6 +11,12 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 )
 
+// Found is what a command finds at a path.
+type Found struct {
+	profiles.Decision
+	Scratch bool // what is changed there is gone at exit
+}
+
 // RuntimeDir is a directory of the sandbox's own, where names of the host's can be shown.
 const RuntimeDir = survey.RuntimeDir
 

@@ -34,42 +34,61 @@ func surveyed(p *profiles.Policy, host *profiles.Host) (*survey.Survey, error) {
 	return looks[p], nil
 }
 
-// Surveyed returns what a launch would put at a path, if that is not what the
-// table says: programs of PATH are shown, tracked files that are unchanged are not
-// hidden, a worktree's repository is there; and whether what is changed there is
-// gone at exit. Of a path that does not exist only what it lies in tells more than the table.
-// An error says why a launch would not start.
-func Surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.Decision, differs, scratch bool, err error) {
-	_, missing := os.Lstat(path)
+// At returns what a launch would put at a path. The table of the policy says that, but for what the survey has found:
+// programs of PATH are shown, tracked files that are unchanged are not hidden, a worktree's repository is there. An error
+// says why a launch would not start.
+func At(p *profiles.Policy, host *profiles.Host, path string) (Found, error) {
 	looked, err := surveyed(p, host)
 	if err != nil {
-		return d, false, false, err
+		return Found{}, err
 	}
 	if at, access := made(p, path); at != "" {
-		return profiles.Decision{Access: access, Rule: profiles.FileRule{Path: at, Access: access, Origin: profiles.Origin{Source: "this machine", Key: "a tool's own directory, made for the run"}}}, true, access == profiles.Overlay, nil
+		return found(at, access, "a tool's own directory, made for the run", access == profiles.Overlay), nil
 	}
 	if end := endOf(path); end != "" && led(p, looked, end) {
-		return profiles.Decision{Access: profiles.Read, Rule: profiles.FileRule{Path: end, Access: profiles.Read, Origin: profiles.Origin{Source: "this machine", Key: "protect: a link leads to it"}}}, true, false, nil
-	}
-	deepest := survey.Place{}
-	for _, place := range looked.Places {
-		covers := place.Path == path || place.Path == "/" || strings.HasPrefix(path, place.Path+"/")
-		if covers && place.Node != survey.Link && (place.Node != survey.Absent || missing == nil) && len(place.Path) >= len(deepest.Path) {
-			deepest = place
-		}
-	}
-	if deepest.Copied && deepest.Path == path && (p.Decide(p.Home).Access == profiles.Private || KeepsGit(p, path)) {
-		deepest.Access, deepest.Scratch = profiles.Overlay, true
+		return found(end, profiles.Read, "protect: a link leads to it", false), nil
 	}
 	table := p.Decide(path)
-	inShown := deepest.Scratch || deepest.Access <= profiles.Read && table.Rule.Glob == "" && table.Rule.Path != path
-	rule, named := p.ProtectedAnywhere(path) // else it has another name that is protected, or one leads to it
-	pinned := deepest.Protect && !deepest.Scratch && table.Access != profiles.Hide && (named && !rule.Review && deepest.Access == profiles.Read || table.Access <= deepest.Access)
-	if missing != nil && !inShown || deepest.Path == "" || pinned || deepest.Access == table.Access {
-		return d, false, false, nil
+	_, missing := os.Lstat(path)
+	place, ok := deepest(looked, path, missing == nil)
+	if ok && place.Copied && place.Path == path && (p.Decide(p.Home).Access == profiles.Private || KeepsGit(p, path)) {
+		place.Access, place.Scratch = profiles.Overlay, true
 	}
-	at := profiles.FileRule{Path: deepest.Path, Access: deepest.Access, Origin: profiles.Origin{Source: "this machine", Key: deepest.Why}}
-	return profiles.Decision{Access: deepest.Access, Rule: at}, true, deepest.Scratch, nil
+	switch {
+	case !ok, place.Access == table.Access, protectsOnly(p, &place, path, table.Access):
+		return Found{Decision: table}, nil
+	case missing != nil && !place.Scratch && (place.Access > profiles.Read || table.Rule.Glob != "" || table.Rule.Path == path):
+		return Found{Decision: table}, nil // of what does not exist only what it lies in tells more than the table
+	}
+	return found(place.Path, place.Access, place.Why, place.Scratch), nil
+}
+
+// found is what the survey says, and not the table.
+func found(path string, access profiles.Access, why string, scratch bool) Found {
+	rule := profiles.FileRule{Path: path, Access: access, Origin: profiles.Origin{Source: "this machine", Key: why}}
+	return Found{profiles.Decision{Access: access, Rule: rule}, scratch}
+}
+
+// deepest returns the place that a path lies in, or is at.
+func deepest(looked *survey.Survey, path string, exists bool) (d survey.Place, ok bool) {
+	for _, place := range looked.Places {
+		covers := place.Path == path || place.Path == "/" || strings.HasPrefix(path, place.Path+"/")
+		if covers && place.Node != survey.Link && (place.Node != survey.Absent || !exists) && len(place.Path) >= len(d.Path) {
+			d, ok = place, true
+		}
+	}
+	return d, ok
+}
+
+// protectsOnly reports whether a place is no more than what keeps a path from being changed: what may be done there the
+// table says, or the rule that protects it. Neither does where the path has another name that is protected, or one leads
+// to it.
+func protectsOnly(p *profiles.Policy, place *survey.Place, path string, table profiles.Access) bool {
+	if !place.Protect || place.Scratch || table == profiles.Hide {
+		return false
+	}
+	rule, named := p.ProtectedAnywhere(path)
+	return table <= place.Access || named && !rule.Review && place.Access == profiles.Read
 }
 
 // ShowsLink reports whether a link of the host's is there in a run: it lies in a directory that is shown, or a
@@ -79,11 +98,9 @@ func ShowsLink(p *profiles.Policy, host *profiles.Host, link string) (bool, erro
 	if err != nil {
 		return false, err
 	}
-	around := p.Decide(filepath.Dir(link))
-	if here, differs, _, err := Surveyed(p, host, filepath.Dir(link)); err != nil {
+	around, err := At(p, host, filepath.Dir(link))
+	if err != nil {
 		return false, err
-	} else if differs {
-		around = here
 	}
 	return around.Access >= profiles.Read || slices.ContainsFunc(looked.Places, func(place survey.Place) bool {
 		return place.Path == link && place.Node == survey.Link && place.Access > profiles.Hide

@@ -1,14 +1,13 @@
 package review
 
 import (
-	"strings"
-
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/workspace"
 )
 
 // Describe says in one line what a finding is, with the flags that would allow it.
 func Describe(c workspace.Finding, root, flags string) string {
-	path := strings.TrimPrefix(c.Path, root+"/")
+	path := messages.Within(root, c.Path)
 	switch c.Kind {
 	case workspace.Stashed, workspace.Inert:
 		why := c.Why

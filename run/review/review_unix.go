@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/internal/hint"
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/workspace"
@@ -257,4 +258,4 @@ func within(dir, path string) bool {
 }
 
 // name returns a path as one in the workspace, if it is.
-func (s *Session) name(path string) string { return strings.TrimPrefix(path, s.Workspace+"/") }
+func (s *Session) name(path string) string { return messages.Within(s.Workspace, path) }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/internal/survey"
@@ -216,7 +217,7 @@ func (f *Findings) releaseEmpty(id, kept string) error {
 }
 
 // name returns a path as one in the workspace, if it is.
-func (f *Findings) name(path string) string { return strings.TrimPrefix(path, f.workspace+"/") }
+func (f *Findings) name(path string) string { return messages.Within(f.workspace, path) }
 
 // Missing says what git inside takes for deleted, since it is in quarantine and is not mounted. settled: there is nothing
 // of that kind, and no later run has to look.

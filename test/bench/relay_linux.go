@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/namespaces/network"
@@ -117,16 +118,11 @@ func carry(l net.Listener, to string) {
 // behind is the client: it opens the sockets, sends them out, waits for the
 // network to be made, and works.
 func behind(args []string) error {
-	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return err
 	}
-	lo, err := unix.NewIfreq("lo")
-	if err != nil {
-		return err
-	}
-	lo.SetUint16(unix.IFF_UP)
-	if err := unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, lo); err != nil {
+	if err := netlink.LinkSetUp(lo); err != nil {
 		return err
 	}
 	var fds []int

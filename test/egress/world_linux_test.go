@@ -33,6 +33,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
 
@@ -247,17 +248,11 @@ func (*outer) Errorf(f string, a ...any) { fmt.Printf(f+"\n", a...) }
 func (*outer) FailNow()                  { os.Exit(1) }
 
 func newWorld() (*world, error) {
-	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(s)
-	lo, err := unix.NewIfreq("lo")
-	if err != nil {
-		return nil, err
-	}
-	lo.SetUint16(unix.IFF_UP)
-	if err := unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, lo); err != nil {
+	if err := netlink.LinkSetUp(lo); err != nil {
 		return nil, err
 	}
 	plan := &network.Plan{Range: network.NewRange(7), Allowed: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}

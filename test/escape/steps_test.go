@@ -41,7 +41,7 @@ var steps = []step{
 	{name: "what is new and protected is quarantined", probe: "PER-006",
 		cuts: []cut{{"run/guard_linux.go", "if g.standing == nil {\n\t\treturn nil\n\t}\n\tvar err error", "if g != nil {\n\t\treturn nil\n\t}\n\tvar err error"}}},
 	{name: "a link on the way to a protected name is that name", probe: "PER-034",
-		cuts: []cut{{"workspace/guard_linux.go", "case h.Class == classWay && !inModules(d.Rel) && h.Name != last:", "case h.Class == classWay && h.Name == \"\":"}}},
+		cuts: []cut{{"workspace/suspects_linux.go", "case h.Class == classWay && !inModules(d.Rel) && h.Name != last:", "case h.Class == classWay && h.Name == \"\":"}}},
 	{name: "what may be written beside the workspace is looked through", probe: "PER-037",
 		cuts: []cut{{"internal/survey/look_linux.go", "s.Trees = f.trees()", "s.Trees = f.trees()[:0]"}}},
 	{name: "a copy takes what is written to an overlay", probe: "FS-042",

@@ -18,8 +18,7 @@ import (
 	"github.com/pccrun/pccrun/test/internal/host"
 )
 
-// The doctor, with the real launcher: every layer shows, nothing of a secret is
-// in the report, nothing is left.
+// The doctor, with the real launcher: nothing of a secret is in the report, nothing is left.
 func TestDoctor(t *testing.T) {
 	tmp := t.TempDir()
 	for _, dir := range []string{tmp, filepath.Dir(tmp)} { // for the identity that root takes
@@ -38,13 +37,8 @@ func TestDoctor(t *testing.T) {
 		require.True(t, a.Mechanism != "" || a.Cause != "", a.Guarantee)
 	}
 	for _, trial := range p.Trials {
-		switch trial.Name {
-		case "default", "limits", "network":
+		if trial.Name != "strict" {
 			require.Equal(t, doctor.Runs, trial.Verdict, "%+v", trial)
-		case "strict":
-		default:
-			require.Equal(t, doctor.Holds, trial.Verdict, "%+v", trial)
-			require.NotEqual(t, trial.Seen, trial.Control)
 		}
 	}
 	text, err := json.Marshal(r)

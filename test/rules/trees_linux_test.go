@@ -24,7 +24,7 @@ var walkers = map[string]string{
 	"cgroups/leftovers_linux.go filepath.WalkDir":        "control groups, of which a command makes none",
 	"namespaces/landlock_read_linux.go filepath.WalkDir": "ends at its limit; what has too long a path cannot be executed",
 	"internal/survey/layout.go filepath.WalkDir":         "ends at its limit; below too long a path nothing of the user's lies",
-	"providers/doctor/trial_linux.go os.RemoveAll":       "a directory of its own, in which nothing runs that others chose",
+	"providers/doctor/trials.go os.RemoveAll":            "a directory of its own, in which nothing runs that others chose",
 	"run/askgit/askgit_unix.go os.RemoveAll":             "a sandbox's home, where git alone could write",
 	"internal/private/private.go os.RemoveAll":           "for tests",
 	"internal/sessions/session.go root.RemoveAll":        "a session that has not begun",

@@ -30,6 +30,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/test/groups"
 )
 
 const usage = `usage: go run ./test/soak [flags]
@@ -249,8 +251,9 @@ func (s *soak) left(before int) error {
 	if now, err := mounts(); err != nil || now != before {
 		problems = append(problems, fmt.Errorf("%d mounts, and %d before: %v", now, before, err))
 	}
-	if groups := s.groups(); len(groups) > 0 {
-		problems = append(problems, fmt.Errorf("%d control groups are left, such as %s", len(groups), groups[0]))
+	if left := s.groups(); len(left) > 0 {
+		has, err := groups.Read(left[0])
+		problems = append(problems, fmt.Errorf("%d control groups are left, such as %s, with the processes %v", len(left), left[0], has.Processes), err)
 	}
 	var in []string
 	workspace, _ := os.ReadDir(s.dir + "/ws")

@@ -48,7 +48,6 @@ type doctorAnswer struct {
 		Refused, Hint string
 		Guarantees    []struct{ Guarantee, State, Mechanism, Cause string }
 		Limits        []struct{ Guarantee, State, Mechanism string }
-		Trials        []struct{ Name, Verdict, Seen, Control string }
 	}
 }
 
@@ -113,17 +112,8 @@ func (w *row) doctor(text string) error {
 	for _, l := range p.Limits {
 		w.limits = append(w.limits, limitText(l.Guarantee, l.State, l.Mechanism))
 	}
-	for _, t := range p.Trials {
-		taken := w.setup.start.around() && slices.Contains([]string{"no-new-privs", "keyring", "rlimits"}, t.Name) // by what is around already
-		if w.setup.open != "" && t.Name == w.setup.open {
-			if t.Verdict != "open" {
-				w.problems = append(w.problems, fmt.Sprintf("doctor: layer %s, which this kernel lacks: %s", t.Name, t.Verdict))
-			}
-			continue
-		}
-		if t.Verdict == "open" || w.runs && t.Verdict == "nothing" && !taken {
-			w.problems = append(w.problems, fmt.Sprintf("doctor: layer %s: %s: %s (without it: %s)", t.Name, t.Verdict, t.Seen, t.Control))
-		}
+	if g := w.setup.weak; g != "" && w.states[g] == "kept" {
+		w.problems = append(w.problems, fmt.Sprintf("doctor: %s is kept, which this kernel cannot keep", g))
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ type setup struct {
 	fixable    bool     // what pccrun advises makes it run, with limits that are kept
 	mended     string   // the set-up that is this one after its hint, where only another machine can be that
 	whole      []string // packages whose tests all run
-	open       string   // the layer that its kernel lacks: the doctor must say so
+	weak       string   // the guarantee that its kernel cannot keep: the doctor must say so
 }
 
 // start is how the machine starts, and where in it the user's programs run.
@@ -79,7 +79,7 @@ var setups = []setup{
 	{name: "arm64", says: "the same on arm64", kernel: "6.1 on arm64", userland: busyboxARM, start: bare, fixable: true},
 	{name: "cgroup-v1", says: "no systemd, cgroup v1", kernel: "6.1", userland: "bookworm", start: bareV1, fixable: true},
 	{name: "apparmor-caps", says: "AppArmor allows user namespaces and takes their capabilities, as Ubuntu does", kernel: "6.12", userland: "trixie", start: bare, tweaks: []string{"apparmor-caps"}, refused: "AppArmor profile", fixable: true},
-	{name: "no-landlock", says: "Landlock left out of lsm=", kernel: "6.1", userland: "bookworm", start: bare, words: "lsm=lockdown,capability,yama,apparmor", open: "landlock"},
+	{name: "no-landlock", says: "Landlock left out of lsm=", kernel: "6.1", userland: "bookworm", start: bare, words: "lsm=lockdown,capability,yama,apparmor", weak: "fs.special"},
 	{name: "docker", says: "a container with Docker's filter", kernel: "6.1", userland: "bookworm", start: container, tweaks: []string{"docker-filter"}, options: slices.Concat(asUser, asDockers), refused: "a seccomp filter around", fixable: true},
 	{name: "privileged", says: "a privileged container, as its root, workspace and trials on a volume", kernel: "6.1", userland: "bookworm", start: container, options: []string{"--privileged"}},
 }
@@ -125,8 +125,7 @@ type testedPackage struct {
 
 // tested are the packages that differ between hosts. A brief is a minute or two
 // of an emulated processor for all together, the least half a minute: the
-// launch, its limits and end. The doctor tries each layer everywhere, beside a
-// launch without.
+// launch, its limits and end.
 var tested = []testedPackage{
 	{pkg: "namespaces", brief: "^(TestWithout|TestEnds|TestSignals|TestStepFails|TestCloneFails|TestKeeper|TestMounts|TestTerminal)$", least: "^(TestEnds|TestSignals|TestStepFails)$", alone: true},
 	{pkg: "namespaces/inside", brief: ".", least: ".", timed: "^TestDeadline$", alone: true},

@@ -1,8 +1,6 @@
 package beneath
 
 import (
-	"bytes"
-	"encoding/binary"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -17,27 +15,6 @@ func Getdents(fd int, buf []byte) (int, error) {
 		n, err := unix.Getdents(fd, buf)
 		if err != unix.EINTR {
 			return n, err
-		}
-	}
-}
-
-// Each calls look with the name of each entry of a directory, opened for reading. The name
-// is gone when look returns, and a NUL stands behind it. buf takes what the kernel says at
-// once. The errors are those of getdents64(2).
-func Each(fd int, buf []byte, look func(name []byte)) error {
-	for {
-		n, err := Getdents(fd, buf)
-		if err != nil || n == 0 {
-			return err
-		}
-		for b := buf[:n]; len(b) > 0; {
-			// struct linux_dirent64, see getdents64(2)
-			size := binary.NativeEndian.Uint16(b[16:])
-			name := b[19:size]
-			b = b[size:]
-			if name = name[:bytes.IndexByte(name, 0)]; string(name) != "." && string(name) != ".." {
-				look(name)
-			}
 		}
 	}
 }
@@ -76,6 +53,16 @@ func Open(dirfd int, rel string, flags int) (int, error) {
 		}
 		return fd, err
 	}
+}
+
+// ReadLinkBelow returns what the link at a path below a directory says, and follows none on the way.
+func ReadLinkBelow(dirfd int, rel string) (string, error) {
+	fd, err := Open(dirfd, rel, unix.O_PATH)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(fd)
+	return ReadLink(fd, "")
 }
 
 // OpenStepwise does what Open does, name by name, where an outer sandbox

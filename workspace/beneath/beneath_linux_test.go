@@ -1,7 +1,6 @@
 package beneath_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/test/fixture"
 	. "github.com/pccrun/pccrun/workspace/beneath"
-	"github.com/pccrun/pccrun/workspace/internal/fixture"
 )
 
 // Both ways to open say the same of every kind of path.
@@ -148,31 +147,4 @@ func TestMakeDirIsEmpty(t *testing.T) {
 	unix.Close(made)
 	_, err = MakeDir(fd, "new")
 	require.ErrorIs(t, err, unix.EEXIST)
-}
-
-// Each names what is in a directory, in however small pieces the kernel says it.
-func TestEach(t *testing.T) {
-	root := fixture.Dir(t)
-	want := map[string]bool{"link": true, strings.Repeat("x", 255): true}
-	fixture.Link(t, "0", root+"/link")
-	for i := range 100 {
-		want[fmt.Sprint(i)] = true
-	}
-	for name := range want {
-		if name != "link" {
-			fixture.Write(t, root+"/"+name, "content")
-		}
-	}
-	fd, err := unix.Open(root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	require.NoError(t, err)
-	defer unix.Close(fd)
-	require.NoError(t, Each(fd, make([]byte, 512), func(name []byte) {
-		require.True(t, want[string(name)], "%s", name)
-		delete(want, string(name))
-	}))
-	require.Empty(t, want)
-	file, err := unix.Openat(fd, "0", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	require.NoError(t, err)
-	defer unix.Close(file)
-	require.ErrorIs(t, Each(file, make([]byte, 512), nil), unix.ENOTDIR)
 }

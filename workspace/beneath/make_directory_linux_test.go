@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/test/fixture"
 	. "github.com/pccrun/pccrun/workspace/beneath"
-	"github.com/pccrun/pccrun/workspace/internal/fixture"
 )
 
 // Between the making of a name and its use another file can come to stand there:

@@ -86,6 +86,13 @@ func ReadIn(dir int, rel string, limit int64) ([]byte, error) {
 	return ReadFile(fd, limit)
 }
 
+// ReadLink returns what the link at a name in a directory says.
+func ReadLink(dir int, name string) (string, error) {
+	text := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(dir, name, text)
+	return string(text[:max(n, 0)]), err
+}
+
 // ErrNotRegular is returned for what was to be read and is no file.
 var ErrNotRegular = errors.New("not a regular file")
 

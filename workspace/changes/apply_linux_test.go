@@ -15,8 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/test/fixture"
 	"github.com/pccrun/pccrun/workspace"
-	"github.com/pccrun/pccrun/workspace/internal/fixture"
 )
 
 // TestApplyChild is the process that is killed: it applies what a session
@@ -315,14 +315,18 @@ func TestJournal(t *testing.T) {
 	require.Equal(t, j, got)
 	_, err = parseJournal(j.append(nil), 1)
 	require.Error(t, err)
-	for _, bad := range []string{
-		"", "pccrun apply 2\nstaging\nend\n", journalHeader + "staging\n", journalHeader + "sleeping\nend\n",
-		journalHeader + "staging\nput 0 1 1 0 0 \"../x\" \".pccrun-apply-x\"\nend\n", journalHeader + "staging\nput 0 1 1 0 0 \"x\" \"y\"\nend\n",
-		journalHeader + "staging\nlink 0 1 1 0 0 \"x\" \".pccrun-apply-x\"\nend\n", journalHeader + "staging\nput 0 1 01 0 0 \"x\" \".pccrun-apply-x\"\nend\n",
-		journalHeader + "staging\nput 0 1 1 0 9999 \"x\" \".pccrun-apply-x\"\nend\n", journalHeader + "staging\nput 0 1 1 0 0 \"x\" \".pccrun-apply-x\" y\nend\n",
+	text := string(j.append(nil))
+	for _, bad := range []string{"", journalHeader, text[:len(text)-1], text + "x", strings.Replace(text, "apply 2", "apply 1", 1)} {
+		_, err := parseJournal([]byte(bad), 2)
+		require.ErrorIs(t, err, errJournal, bad)
+	}
+	for _, bad := range []journal{
+		{Phase: "sleeping"}, {Phase: staging, Steps: []step{{Op: put, Path: "../x", Temp: ".pccrun-apply-x"}}}, {Phase: staging, Steps: []step{{Op: put, Path: "x", Temp: "y"}}},
+		{Phase: staging, Steps: []step{{Op: "link", Path: "x", Temp: ".pccrun-apply-x"}}}, {Phase: staging, Steps: []step{{Op: put, Layer: -1, Path: "x", Temp: ".pccrun-apply-x"}}},
+		{Phase: staging, Steps: []step{{Op: put, Path: "x", Temp: ".pccrun-apply-x", Modes: [2]uint32{0, 9999}}}},
 	} {
-		_, err := parseJournal([]byte(bad), 1)
-		require.Error(t, err, bad)
+		_, err := parseJournal(bad.append(nil), 1)
+		require.ErrorIs(t, err, errJournal, bad)
 	}
 }
 
@@ -353,16 +357,25 @@ func TestRecord(t *testing.T) {
 		got.Protect[i].Origin = r.Protect[i].Origin
 	}
 	require.Equal(t, r, got)
-	good := recordHeader + "workspace \"/w\"\nstarted 1\nlayer 1 2 \"/w\"\n"
-	_, err = parseRecord([]byte(good))
-	require.NoError(t, err)
-	for _, bad := range []string{
-		"", recordHeader, "pccrun overlay 2\n" + good, good + "stood 0 none 0 \"a\"", good + "ended\nended\n", good + "stood 1 none 0 \"a\"\n", good + "stood 0 none 0 \"/a\"\n",
-		good + "stood 0 none 0 \"a/../b\"\n", good + "stood 0 9 0 0 0 0 0 0 0 0 \"a\"\n", good + "layer 1 2 \"w\"\n", good + "workspace \"w\"\n", good + "what\n", good + "deny x\n",
-		good + "started 1 2\n", good + "started 1x\n", good + "stood x none 0 \"a\"\n",
-	} {
+	text := string(r.append(nil))
+	for _, bad := range []string{"", recordHeader, text[:len(text)-1], text + "x", strings.Replace(text, "overlay 2", "overlay 1", 1)} {
 		_, err := parseRecord([]byte(bad))
-		require.Error(t, err, bad)
+		require.ErrorIs(t, err, errRecord, bad)
+	}
+	good := func(change func(r *Record)) []byte {
+		r := &Record{Workspace: "/w", Layers: []Layer{{"/w", 1, 2}}, Stood: []Stood{{Path: "a"}}}
+		change(r)
+		return r.append(nil)
+	}
+	_, err = parseRecord(good(func(*Record) {}))
+	require.NoError(t, err, "the control")
+	for name, change := range map[string]func(r *Record){
+		"no layer": func(r *Record) { r.Layers = nil }, "a relative layer": func(r *Record) { r.Layers[0].Path = "w" }, "a relative workspace": func(r *Record) { r.Workspace = "w" },
+		"of no layer": func(r *Record) { r.Stood[0].Layer = 1 }, "an absolute path": func(r *Record) { r.Stood[0].Path = "/a" }, "a path that leads up": func(r *Record) { r.Stood[0].Path = "a/../b" },
+		"of no kind": func(r *Record) { r.Stood[0].Entry = &Entry{Kind: 9} },
+	} {
+		_, err := parseRecord(good(change))
+		require.ErrorIs(t, err, errRecord, name)
 	}
 }
 

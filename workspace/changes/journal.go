@@ -2,8 +2,10 @@ package changes
 
 import (
 	"errors"
-	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/pccrun/pccrun/workspace/internal/codec"
 )
 
 // A journal is what an apply has promised itself, so that another can finish it
@@ -52,38 +54,20 @@ const (
 // closes reports whether a step takes from a directory's owner the right to write in it.
 func (s *step) closes() bool { return s.Op == mode && s.Modes[1]&0o300 != 0o300 }
 
-const journalHeader = "pccrun apply 1\n"
+const journalHeader = "pccrun apply 2\n"
 
-func (j *journal) append(b []byte) []byte {
-	b = fmt.Appendf(b, "%s%s\n", journalHeader, j.Phase)
-	for _, s := range j.Steps {
-		b = fmt.Appendf(b, "%s %d %d %d %d %d %q %q\n", s.Op, s.Layer, s.New, s.Old, s.Modes[0], s.Modes[1], s.Path, s.Temp)
-	}
-	return append(b, "end\n"...)
-}
+func (j *journal) append(b []byte) []byte { return codec.Append(append(b, journalHeader...), j) }
 
-// parseJournal reads what append wrote, and nothing else.
+// parseJournal reads what append wrote, and nothing else: all that it understands is written again, and compared.
 func parseJournal(text []byte, layers int) (*journal, error) {
 	j := &journal{}
-	for i, line := range strings.Split(strings.TrimPrefix(string(text), journalHeader), "\n") {
-		if i == 0 {
-			j.Phase = phase(line)
-			continue
-		}
-		if line == "end" {
-			break
-		}
-		var s step
-		op, rest, _ := strings.Cut(line, " ")
-		s.Op = stepOp(op)
-		scan(rest, &s.Layer, &s.New, &s.Old, &s.Modes[0], &s.Modes[1], &s.Path, &s.Temp)
-		if s.Op != put && s.Op != remove && s.Op != mode || s.Layer < 0 || s.Layer >= layers || s.Modes[0]|s.Modes[1] > 0o7777 ||
-			!localPath(s.Path) || !localPath(s.Temp) || !strings.HasPrefix(base(s.Temp), tempPrefix) {
-			return nil, errJournal
-		}
-		j.Steps = append(j.Steps, s)
+	rest, ok := strings.CutPrefix(string(text), journalHeader)
+	unsound := func(s step) bool {
+		return s.Op != put && s.Op != remove && s.Op != mode || s.Layer < 0 || s.Layer >= layers || s.Modes[0]|s.Modes[1] > 0o7777 ||
+			!localPath(s.Path) || !localPath(s.Temp) || !strings.HasPrefix(base(s.Temp), tempPrefix)
 	}
-	if j.Phase != staging && j.Phase != committing && j.Phase != cleaning || string(j.append(nil)) != string(text) {
+	if !ok || !codec.Read(rest, j) || j.Phase != staging && j.Phase != committing && j.Phase != cleaning ||
+		slices.ContainsFunc(j.Steps, unsound) || string(j.append(nil)) != string(text) {
 		return nil, errJournal
 	}
 	return j, nil

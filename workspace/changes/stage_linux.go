@@ -178,16 +178,12 @@ func copyFile(to, from *os.File) error {
 }
 
 // copyData copies what is written of a file, and leaves its holes: a sparse file
-// of a terabyte may hold nothing. A file system that knows no holes says that all
-// is data (lseek(2)).
+// of a terabyte may hold nothing.
 func copyData(to, from *os.File, size int64) error {
 	for at := int64(0); at < size; {
-		data, err := unix.Seek(int(from.Fd()), at, unix.SEEK_DATA)
-		if err == unix.ENXIO {
-			break // nothing but a hole is left
-		}
-		if err != nil {
-			return os.NewSyscallError("lseek", err)
+		data := dataFrom(from, at)
+		if data == noData {
+			break
 		}
 		hole, err := unix.Seek(int(from.Fd()), data, unix.SEEK_HOLE)
 		if err != nil {

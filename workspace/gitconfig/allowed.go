@@ -100,8 +100,13 @@ func (m *merger) judge(c Context) map[key]string {
 
 // reason says why a change is not taken over, "" for one that is.
 func (m *merger) reason(k key, c *Context) string {
-	if len(m.copied[k]) == 0 && m.gone(k) {
-		return ""
+	if len(m.copied[k]) == 0 {
+		switch {
+		case m.emptied():
+			return "the run emptied the file"
+		case m.gone(k):
+			return ""
+		}
 	}
 	test := allowed[general(k)]
 	if k.Section == "color" {
@@ -132,6 +137,13 @@ func (m *merger) reason(k key, c *Context) string {
 		}
 	}
 	return ""
+}
+
+// emptied reports whether the copy lacks the key that git writes into the configuration of every repository, and never
+// removes: somebody has emptied or replaced the file.
+func (m *merger) emptied() bool {
+	format := key{Section: "core", Key: "repositoryformatversion"}
+	return len(m.base[format]) > 0 && len(m.copied[format]) == 0
 }
 
 // gone reports whether nothing is left of the branch, the remote or the submodule that a key belongs to:

@@ -24,8 +24,8 @@ type Context struct {
 	Shown func(path string) bool
 }
 
-// A Change is an address that is new, or not what it was.
-type Change struct{ Key, Old, New string } // Old is "" for a new one
+// A Change is an address that is new, is not what it was, or is removed.
+type Change struct{ Key, Old, New string } // Old is "" for a new one, New for one that is removed
 
 // A Refusal is a key that was not taken over.
 type Refusal struct {
@@ -176,7 +176,7 @@ func merge(base, copied, host []byte, judge func(*merger) map[key]string) (r Res
 		if !slices.Equal(m.host[k], m.copied[k]) {
 			into[k], changed = m.copied[k], append(changed, k)
 		}
-		if addresses[general(k)] && len(m.copied[k]) > 0 {
+		if addresses[general(k)] {
 			r.Changes = append(r.Changes, Change{k.Name(), redact(m.base[k]), redact(m.copied[k])})
 		}
 	}

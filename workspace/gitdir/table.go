@@ -178,9 +178,7 @@ func Judge(rel string, kind fs.FileMode, worktree bool) *Entry {
 		return e
 	}
 	if name, is := strings.CutSuffix(rel, ".lock"); is {
-		if e := find(table, name); e != nil && e.Verdict == Config {
-			return e // who writes a configuration says that it is locked
-		} else if e != nil && (e.Verdict == Keep || e.Verdict == List) {
+		if e := find(table, name); e != nil && (e.Verdict == Keep || e.Verdict == List || e.Verdict == Config) {
 			return &Entry{Verdict: Lock, Why: whyLock}
 		}
 	}

@@ -30,7 +30,7 @@ func TestJudge(t *testing.T) {
 		"reftable/tables.list": Keep, "reftable/0x000000000001-0x000000000002-0a0b0c0d.ref": Keep, "lfs/objects/01/23/" + hash2: Keep,
 
 		"MERGE_HEAD": List, "CHERRY_PICK_HEAD": List, "REVERT_HEAD": List,
-		"index.lock": Lock, "MERGE_RR.lock": Lock, "refs/heads/main.lock": Lock, "config.lock": Config, "gc.pid": Lock,
+		"index.lock": Lock, "MERGE_RR.lock": Lock, "refs/heads/main.lock": Lock, "config.lock": Lock, "config.worktree.lock": Lock, "hooks/pre-commit.lock": Config, "gc.pid": Lock,
 		"objects/info/commit-graph": Delete, "objects/pack/multi-pack-index": Delete, "objects/pack/pack-" + hash1 + ".bitmap": Delete, "info/refs": Delete,
 		"objects/info/packs": Delete, "gc.log": Delete, "objects/ab/tmp_obj_x1": Delete, "objects/pack/tmp_pack_x1": Keep,
 		"config": Config, "config.worktree": Config, "hooks/pre-commit": Config, "info/attributes": Config,

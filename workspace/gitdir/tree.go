@@ -202,7 +202,7 @@ func (t *Tree) Locate(path string) (p Place, in bool) {
 		}
 		at := p.Dir + "/" + p.Rel[:i]
 		may, tree := Nests(p.Rel[:i])
-		if tree && !p.Worktree || may && !tree && begun(t.Now, at) { // of directories without a repository the names are nobody's
+		if tree && !p.Worktree || may && !tree && IsBegun(names(t.Now, at)) { // of directories without a repository the names are nobody's
 			p, i = Place{Dir: at, Rel: p.Rel[i+1:], Worktree: tree}, -1
 		}
 	}
@@ -216,7 +216,7 @@ func (t *Tree) standing(dir string) bool {
 	case t.Stood != nil:
 		return t.Stood(dir)
 	case vcs.InsideGit(dir):
-		return begun(t.Before, dir)
+		return IsBegun(names(t.Before, dir))
 	}
 	return isBare(t.Before, dir)
 }
@@ -235,17 +235,23 @@ func (t *Tree) bare(dir string) bool {
 }
 
 func isBare(v View, dir string) bool {
-	has := func(name string) bool { _, there := v.Kind(dir + "/" + name); return there }
-	store := has("objects") && has("refs")
-	return has("HEAD") && (store || has("commondir")) || store && (has("config") || has("hooks")) // worktrees share one without a HEAD
+	has := names(v, dir)
+	return IsRepository(has) || has("objects") && has("refs") && (has("config") || has("hooks")) // worktrees share one without a HEAD
 }
 
-// begun reports whether a directory where one is looked for has parts of a repository.
-func begun(v View, dir string) bool {
-	_, head := v.Kind(dir + "/HEAD")
-	_, config := v.Kind(dir + "/config")
-	return head || config
+// names returns what says whether a directory has a name.
+func names(v View, dir string) (has func(name string) bool) {
+	return func(name string) bool { _, there := v.Kind(dir + "/" + name); return there }
 }
+
+// IsRepository reports whether git takes a directory with such names for a repository, or for a linked worktree's part of
+// one (is_git_directory in setup.c).
+func IsRepository(has func(name string) bool) bool {
+	return has("HEAD") && (has("objects") && has("refs") || has("commondir"))
+}
+
+// IsBegun reports whether a directory with such names, where a repository is looked for, has parts of one.
+func IsBegun(has func(name string) bool) bool { return has("HEAD") || has("config") }
 
 // hidden reports whether a directory within a git directory is a repository or lies in one, among references, logs or
 // what git-lfs keeps: its files would have the shapes.
@@ -258,11 +264,7 @@ func (t *Tree) hidden(dir, at string) bool {
 	return false
 }
 
-// isRepository reports whether there is a repository with all that it needs, or a linked worktree's part of one.
-func (t *Tree) isRepository(dir string) bool {
-	has := func(name string) bool { _, there := t.Now.Kind(dir + "/" + name); return there }
-	return has("HEAD") && (has("objects") && has("refs") || has("commondir"))
-}
+func (t *Tree) isRepository(dir string) bool { return IsRepository(names(t.Now, dir)) }
 
 // LeadsBack reports whether a .git file is that of a linked worktree or of a submodule in the tree, and what it leads to
 // says the same; or git refuses it, as the empty one in each of uv's caches.

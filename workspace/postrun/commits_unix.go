@@ -83,9 +83,5 @@ func (c *check) protects(tree, path string, _ uint32) string {
 // has reports whether a path holds just what git would write.
 func (c *check) has(path string, _ uint32, id string) bool {
 	content, err := quarantine.ReadNow(path)
-	format := vcs.FormatSHA1
-	if len(id) == vcs.FormatSHA256.Digits() {
-		format = vcs.FormatSHA256
-	}
-	return err == nil && format.BlobID(content) == id
+	return err == nil && vcs.IsBlob(content, id)
 }

@@ -176,9 +176,9 @@ func has(list []fs.DirEntry, name string) bool {
 	return slices.ContainsFunc(list, func(e fs.DirEntry) bool { return strings.EqualFold(e.Name(), name) })
 }
 
-// isRepository reports whether git takes a directory for one of its own (setup.c, is_git_directory).
+// isRepository reports whether git takes a directory for one of its own.
 func isRepository(name string, list []fs.DirEntry) bool {
-	return strings.EqualFold(name, ".git") || has(list, "HEAD") && (has(list, "objects") && has(list, "refs") || has(list, "commondir"))
+	return strings.EqualFold(name, ".git") || gitdir.IsRepository(func(name string) bool { return has(list, name) })
 }
 
 // directory goes through one. For review is what lies in a directory that is.

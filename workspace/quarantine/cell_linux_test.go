@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/await"
+	"github.com/pccrun/pccrun/test/fixture"
 	"github.com/pccrun/pccrun/workspace/beneath"
-	"github.com/pccrun/pccrun/workspace/internal/fixture"
 )
 
 // The owner of a directory in which root accepts swaps every name of it that he

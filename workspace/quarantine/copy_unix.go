@@ -39,12 +39,11 @@ func (k *copier) copy(from int, name string, to int, as string) error {
 	case beneath.Dir:
 		return k.dir(from, name, to, as, &st)
 	case beneath.Link:
-		buf := make([]byte, unix.PathMax)
-		n, err := unix.Readlinkat(from, name, buf)
+		target, err := beneath.ReadLink(from, name)
 		if err != nil {
 			return err
 		}
-		if err := unix.Symlinkat(string(buf[:n]), to, as); err != nil {
+		if err := unix.Symlinkat(target, to, as); err != nil {
 			return err
 		}
 	default: // a socket or FIFO: that there was one

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/workspace/internal/fixture"
+	"github.com/pccrun/pccrun/test/fixture"
 )
 
 // TestTakeUnseen: directories that nobody has looked into are moved as they are; where there is no stash

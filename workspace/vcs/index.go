@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash"
@@ -46,6 +47,15 @@ func (f Format) BlobID(content []byte) string {
 	fmt.Fprintf(h, "blob %d\x00", len(content))
 	h.Write(content)
 	return string(h.Sum(nil))
+}
+
+// IsBlob reports whether git names a content so, in hexadecimal digits.
+func IsBlob(content []byte, id string) bool {
+	f := FormatSHA1
+	if len(id) == FormatSHA256.Digits() {
+		f = FormatSHA256
+	}
+	return hex.EncodeToString([]byte(f.BlobID(content))) == id
 }
 
 // EmptyTree is the name of a tree that lists nothing, which git knows without having it.

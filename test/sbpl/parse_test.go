@@ -1,17 +1,13 @@
-package seatbelt
+package sbpl
 
 import (
-	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/pccrun/pccrun/profiles"
 )
 
 const start = "(version 1)\n(deny default)\n"
@@ -160,31 +156,6 @@ func TestMemberAndGroup(t *testing.T) {
 	require.True(t, v.Allowed, "the control")
 }
 
-// TestOrderSaysNothing shuffles the rules that allow something: all cases hold.
-func TestOrderSaysNothing(t *testing.T) {
-	rules := rulesOf(t, policy(t, "claude", nil), Example(testHome))
-	last := 0
-	for i, r := range rules.rules {
-		if r.allow {
-			require.Equal(t, last, i, "a rule that denies stands before one that allows")
-			last = i + 1
-		}
-	}
-	require.Less(t, last, len(rules.rules))
-	random := rand.New(rand.NewPCG(41, 41))
-	for range 5 {
-		random.Shuffle(last, func(i, j int) { rules.rules[i], rules.rules[j] = rules.rules[j], rules.rules[i] })
-		random.Shuffle(len(rules.rules)-last, func(i, j int) {
-			rules.rules[last+i], rules.rules[last+j] = rules.rules[last+j], rules.rules[last+i]
-		})
-		for _, c := range cases(t, "claude") {
-			v, err := Evaluate(rules, words[c.word], c.target)
-			require.NoError(t, err)
-			require.Equal(t, c.allowed, v.Allowed, c.where)
-		}
-	}
-}
-
 func FuzzParse(f *testing.F) {
 	published, err := filepath.Glob("testdata/published/*.sb")
 	require.NoError(f, err)
@@ -194,59 +165,25 @@ func FuzzParse(f *testing.F) {
 		require.NoError(f, err)
 		f.Add(string(text))
 	}
-	d, err := Profile(policy(f, "claude", nil), Example(testHome))
-	require.NoError(f, err)
-	f.Add(d.Text)
 	f.Add(start + `(allow file-read* (literal "/a\"") (regex #"^[[]|[]]$")) ; x`)
-	params := append(d.Params, Param{"OUT", "/out"}, Param{"SECRETS", "/secret"}, Param{"ROOT", "/root"}, Param{"PART",
-		"/root/.git"})
+	params := []Param{{"OUT", "/out"}, {"SECRETS", "/secret"}, {"ROOT", "/root"}, {"PART", "/root/.git"}}
 	f.Fuzz(func(t *testing.T, text string) {
 		rules, err := Parse(text, params)
 		if err != nil {
 			return
 		}
 		for op, known := range operations {
-			target := map[kind]Target{
-				onFile: {Path: "/Users/dev/a"}, onNetwork: {Host: "localhost", Port: 80}, onSocket: {Domain: "AF_UNIX"},
-				onProcess: {Process: "self"},
+			target := map[Kind]Target{
+				OnFile: {Path: "/Users/dev/a"}, OnNetwork: {Host: "localhost", Port: 80}, OnSocket: {Domain: "AF_UNIX"},
+				OnProcess: {Process: "self"},
 			}[known.kind]
 			if target == (Target{}) {
 				target.Name = "x"
 			}
 			v, err := Evaluate(rules, op, target)
 			if err == nil && v.Line == 0 {
-				require.Equal(t, rules.byDefault, v.Allowed)
+				require.Equal(t, rules.Default, v.Allowed)
 			}
-		}
-	})
-}
-
-// FuzzProfile puts what a user may write into a policy: the text stays a profile, and
-// what he wrote as a path stays out of it.
-func FuzzProfile(f *testing.F) {
-	f.Add("/Users/dev/x", "**/*.pem", "secret/[a-z]x?")
-	f.Add("/Users/dev/\") (allow default) (\"", "[!a]*", "**")
-	f.Add("/tmp/a;b", "a\")(allow file-write* (subpath \"/", "$x^y\\z")
-	f.Fuzz(func(t *testing.T, path, hide, protect string) {
-		req := profiles.Request{Profile: "default", Workspace: testWorkspace, Host: profiles.Host{Home: testHome,
-			Elsewhere: true, Memory: 1 << 30, Cwd: testWorkspace},
-			Files:   []profiles.FileFlag{{Path: path, Access: profiles.Write}, {Path: "./" + hide, Access: profiles.Hide}},
-			Protect: []string{protect}, Sockets: []string{path}}
-		p, err := profiles.Resolve(req)
-		if err != nil {
-			return
-		}
-		p.Protect = slices.DeleteFunc(p.Protect,
-			func(r profiles.ProtectRule) bool { return r.Origin.Source != "flag" }) // some hundreds
-		d, err := Profile(p, Example(testHome))
-		if err != nil {
-			return
-		}
-		rules, err := Parse(d.Text, d.Params)
-		require.NoError(t, err)
-		require.False(t, rules.byDefault)
-		if strings.HasPrefix(path, "/Users/dev/") {
-			require.NotContains(t, d.Text, "/Users/dev")
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package seatbelt
+package sbpl
 
 import (
 	"errors"
@@ -12,17 +12,27 @@ import (
 
 // Rules are a profile that has been read.
 type Rules struct {
-	byDefault bool // what no rule matches is allowed
-	rules     []rule
+	Default bool // what no rule matches is allowed
+	List    []Rule
 }
 
-// A rule is one form of a profile.
-type rule struct {
-	line       int
-	allow      bool
-	operations []string
+// A Rule is one form of a profile.
+type Rule struct {
+	Line       int
+	Allow      bool
+	Operations []string
 	filters    []filter // one of which has to match; none for all
 }
+
+// Filters is how many filters it has, one of which has to match: 0 for a rule that always does.
+func (r *Rule) Filters() int { return len(r.filters) }
+
+// A Param is a parameter, which sandbox-exec takes as -D NAME=VALUE.
+type Param struct{ Name, Value string }
+
+// links are those of every Mac's root: a rule that names one never matches, since the kernel
+// compares the path to which it leads.
+var links = [...]string{"/tmp", "/var", "/etc", "/run"}
 
 // A filter is a condition, or one made of others.
 type filter struct {
@@ -44,27 +54,27 @@ const (
 // operation and filter that it does not know, and each that is known not to do what
 // it seems to say. A parameter without a value is an error, as it is for Seatbelt.
 func Parse(text string, params []Param) (*Rules, error) {
-	forms, err := read(text)
+	forms, err := Read(text)
 	if err != nil {
 		return nil, err
 	}
-	return compile(forms, params)
+	return Compile(forms, params)
 }
 
-// A node is an item of the text: a list, a string, an expression or a word.
-type node struct {
-	line int
-	kind byte // '(' a list, '"' a string, '#' an expression, 'a' a word
-	text string
-	list []node
+// A Form is an item of the text: a list, a string, an expression or a word.
+type Form struct {
+	Line int
+	Kind byte // '(' a list, '"' a string, '#' an expression, 'a' a word
+	Text string
+	List []Form
 }
 
-func (n node) fail(format string, args ...any) error {
-	return fmt.Errorf("line %d: %w", n.line, fmt.Errorf(format, args...))
+func (n Form) fail(format string, args ...any) error {
+	return fmt.Errorf("line %d: %w", n.Line, fmt.Errorf(format, args...))
 }
 
-// read returns the forms of a text.
-func read(text string) ([]node, error) {
+// Read returns the forms of a text.
+func Read(text string) ([]Form, error) {
 	if len(text) > maxText {
 		return nil, fmt.Errorf("profile of %d bytes: want at most %d", len(text), maxText)
 	}
@@ -82,9 +92,9 @@ type reader struct {
 }
 
 // list reads items up to a parenthesis that closes, or to the end.
-func (r *reader) list(depth int) (items []node, err error) {
+func (r *reader) list(depth int) (items []Form, err error) {
 	for r.at < len(r.text) {
-		start := node{line: r.line}
+		start := Form{Line: r.line}
 		switch c := r.text[r.at]; {
 		case c == '\n':
 			r.line++
@@ -104,8 +114,8 @@ func (r *reader) list(depth int) (items []node, err error) {
 				return nil, start.fail("more than %d lists in each other", maxDepth)
 			}
 			r.at++
-			start.kind = '('
-			if start.list, err = r.list(depth + 1); err != nil {
+			start.Kind = '('
+			if start.List, err = r.list(depth + 1); err != nil {
 				return nil, err
 			}
 			if r.at == len(r.text) {
@@ -126,7 +136,7 @@ func (r *reader) list(depth int) (items []node, err error) {
 			if n == 0 {
 				return nil, start.fail("%q: not a part of a profile", c)
 			}
-			start.kind, start.text = 'a', r.text[r.at:r.at+n]
+			start.Kind, start.Text = 'a', r.text[r.at:r.at+n]
 			r.at += n
 			items = append(items, start)
 		}
@@ -139,10 +149,10 @@ func isWord(c rune) bool {
 }
 
 // quoted reads a string, or an expression, in which nothing is escaped.
-func (r *reader) quoted(n *node) error {
-	n.kind = '"'
+func (r *reader) quoted(n *Form) error {
+	n.Kind = '"'
 	if r.text[r.at] == '#' {
-		n.kind = '#'
+		n.Kind = '#'
 		if r.at++; r.at == len(r.text) || r.text[r.at] != '"' {
 			return n.fail(`# without "`)
 		}
@@ -152,11 +162,11 @@ func (r *reader) quoted(n *node) error {
 		switch c := r.text[r.at]; {
 		case c == '"':
 			r.at++
-			n.text = b.String()
+			n.Text = b.String()
 			return nil
 		case c < ' ' || c == 0x7f:
 			return n.fail("control character in a string")
-		case c == '\\' && n.kind == '"':
+		case c == '\\' && n.Kind == '"':
 			if r.at++; r.at == len(r.text) || r.text[r.at] != '"' && r.text[r.at] != '\\' {
 				return n.fail(`\ before something else than " and \`)
 			}
@@ -168,8 +178,8 @@ func (r *reader) quoted(n *node) error {
 	return n.fail("a string without end")
 }
 
-// compile makes rules of forms.
-func compile(forms []node, params []Param) (*Rules, error) {
+// Compile makes rules of forms.
+func Compile(forms []Form, params []Param) (*Rules, error) {
 	c := compiler{params: map[string]string{}}
 	for _, p := range params {
 		if _, twice := c.params[p.Name]; twice || p.Name == "" {
@@ -192,13 +202,13 @@ func compile(forms []node, params []Param) (*Rules, error) {
 			defaults++
 		case n.is("allow", "default"):
 			defaults++
-			r.byDefault = true
+			r.Default = true
 		default:
 			rule, err := c.rule(n)
 			if err != nil {
 				return nil, err
 			}
-			r.rules = append(r.rules, rule)
+			r.List = append(r.List, rule)
 		}
 	}
 	if defaults != 1 {
@@ -208,15 +218,15 @@ func compile(forms []node, params []Param) (*Rules, error) {
 }
 
 // unmarked returns a rule that denies without what it says of the log: (with message "…"), last.
-func unmarked(n node) (node, error) {
-	if n.head() != "deny" || n.list[len(n.list)-1].head() != "with" {
+func unmarked(n Form) (Form, error) {
+	if n.Head() != "deny" || n.List[len(n.List)-1].Head() != "with" {
 		return n, nil
 	}
-	words := n.list[len(n.list)-1].list
-	if len(words) != 3 || words[1].kind != 'a' || words[1].text != "message" || words[2].kind != '"' || !isTag(words[2].text) {
+	words := n.List[len(n.List)-1].List
+	if len(words) != 3 || words[1].Kind != 'a' || words[1].Text != "message" || words[2].Kind != '"' || !isTag(words[2].Text) {
 		return n, n.fail(`with: want (with message "…") of letters, digits and -`)
 	}
-	n.list = n.list[:len(n.list)-1]
+	n.List = n.List[:len(n.List)-1]
 	return n, nil
 }
 
@@ -224,45 +234,45 @@ func isTag(text string) bool {
 	return text != "" && !strings.ContainsFunc(text, func(c rune) bool { return !isWord(c) || c == '*' || c == '_' })
 }
 
-// is reports whether a node is a list of these words.
-func (n node) is(words ...string) bool {
-	return n.kind == '(' && slices.EqualFunc(n.list, words, func(item node, w string) bool {
-		return item.kind == 'a' &&
-			item.text == w
+// is reports whether a Form is a list of these words.
+func (n Form) is(words ...string) bool {
+	return n.Kind == '(' && slices.EqualFunc(n.List, words, func(item Form, w string) bool {
+		return item.Kind == 'a' &&
+			item.Text == w
 	})
 }
 
-// head returns the word with which a list begins, "" for anything else.
-func (n node) head() string {
-	if n.kind != '(' || len(n.list) == 0 || n.list[0].kind != 'a' {
+// Head returns the word with which a list begins, "" for anything else.
+func (n Form) Head() string {
+	if n.Kind != '(' || len(n.List) == 0 || n.List[0].Kind != 'a' {
 		return ""
 	}
-	return n.list[0].text
+	return n.List[0].Text
 }
 
 type compiler struct{ params map[string]string }
 
-func (c *compiler) rule(n node) (r rule, err error) {
-	if head := n.head(); head != "allow" && head != "deny" {
+func (c *compiler) rule(n Form) (r Rule, err error) {
+	if head := n.Head(); head != "allow" && head != "deny" {
 		return r, n.fail("want a rule, (allow …) or (deny …)")
 	}
-	r.line, r.allow = n.line, n.head() == "allow"
-	rest := n.list[1:]
-	for len(rest) > 0 && rest[0].kind == 'a' {
-		if !isOperation(rest[0].text) || rest[0].text == "default" {
-			return r, rest[0].fail("operation %q is not modelled", rest[0].text)
+	r.Line, r.Allow = n.Line, n.Head() == "allow"
+	rest := n.List[1:]
+	for len(rest) > 0 && rest[0].Kind == 'a' {
+		if !isOperation(rest[0].Text) || rest[0].Text == "default" {
+			return r, rest[0].fail("operation %q is not modelled", rest[0].Text)
 		}
-		r.operations = append(r.operations, rest[0].text)
+		r.Operations = append(r.Operations, rest[0].Text)
 		rest = rest[1:]
 	}
-	if len(r.operations) == 0 {
+	if len(r.Operations) == 0 {
 		return r, n.fail("a rule without an operation")
 	}
-	r.filters, err = c.filters(rest, r.operations)
+	r.filters, err = c.filters(rest, r.Operations)
 	return r, err
 }
 
-func (c *compiler) filters(nodes []node, operations []string) (list []filter, err error) {
+func (c *compiler) filters(nodes []Form, operations []string) (list []filter, err error) {
 	for _, n := range nodes {
 		f, err := c.filter(n, operations)
 		if err != nil {
@@ -273,12 +283,12 @@ func (c *compiler) filters(nodes []node, operations []string) (list []filter, er
 	return list, nil
 }
 
-func (c *compiler) filter(n node, operations []string) (f filter, err error) {
-	f.head = n.head()
+func (c *compiler) filter(n Form, operations []string) (f filter, err error) {
+	f.head = n.Head()
 	if f.head == "" {
 		return f, n.fail("want a filter, (NAME …)")
 	}
-	args := n.list[1:]
+	args := n.List[1:]
 	switch f.head {
 	case "require-all", "require-any", "require-not":
 		if len(args) == 0 || f.head == "require-not" && len(args) != 1 {
@@ -292,7 +302,7 @@ func (c *compiler) filter(n node, operations []string) (f filter, err error) {
 		return f, n.fail("filter %q is not modelled", f.head)
 	}
 	for _, op := range operations {
-		if !slices.Contains(kinds, kindOf(op)) {
+		if !slices.Contains(kinds, KindOf(op)) {
 			return f, n.fail("filter %s says nothing of %s", f.head, op)
 		}
 	}
@@ -300,79 +310,79 @@ func (c *compiler) filter(n node, operations []string) (f filter, err error) {
 	case "remote", "local":
 		return f, c.address(&f, n, operations)
 	case "regex", "ipc-posix-name-regex":
-		if len(args) != 1 || args[0].kind != '#' {
+		if len(args) != 1 || args[0].Kind != '#' {
 			return f, n.fail(`want (%s #"…")`, f.head)
 		}
-		if f.regexp, err = expression(args[0].text); err != nil {
+		if f.regexp, err = expression(args[0].Text); err != nil {
 			return f, n.fail("%v", err)
 		}
 		return f, nil
 	case "target", "socket-domain":
-		if len(args) != 1 || args[0].kind != 'a' || !slices.Contains([]string{"self", "same-sandbox", "others", "AF_UNIX"},
-			args[0].text) {
+		if len(args) != 1 || args[0].Kind != 'a' || !slices.Contains([]string{"self", "same-sandbox", "others", "AF_UNIX"},
+			args[0].Text) {
 			return f, n.fail("%s: a value that is not modelled", f.head)
 		}
-		f.text = args[0].text
+		f.text = args[0].Text
 		return f, nil
 	}
 	if f.text, err = c.text(n, args); err != nil {
 		return f, err
 	}
-	if slices.Contains(kinds, onFile) && f.head != "extension" {
+	if slices.Contains(kinds, OnFile) && f.head != "extension" {
 		err = checkPath(n, f.head, f.text)
 	}
 	return f, err
 }
 
 // text reads the one argument of a filter: a string, or a parameter.
-func (c *compiler) text(n node, args []node) (string, error) {
+func (c *compiler) text(n Form, args []Form) (string, error) {
 	switch {
-	case len(args) == 1 && args[0].kind == '"' && args[0].text != "":
-		return args[0].text, nil
-	case len(args) == 1 && args[0].head() == "param" && len(args[0].list) == 2 && args[0].list[1].kind == '"':
-		value, ok := c.params[args[0].list[1].text]
+	case len(args) == 1 && args[0].Kind == '"' && args[0].Text != "":
+		return args[0].Text, nil
+	case len(args) == 1 && args[0].Head() == "param" && len(args[0].List) == 2 && args[0].List[1].Kind == '"':
+		value, ok := c.params[args[0].List[1].Text]
 		if !ok || value == "" {
-			return "", n.fail("parameter %q has no value", args[0].list[1].text)
+			return "", n.fail("parameter %q has no value", args[0].List[1].Text)
 		}
 		return value, nil
 	}
-	return "", n.fail(`%s: want one "…" or (param "…")`, n.head())
+	return "", n.fail(`%s: want one "…" or (param "…")`, n.Head())
 }
 
 // checkPath refuses a path that the kernel would never compare with one: where it
 // denies something, nothing would be denied.
-func checkPath(n node, head, text string) error {
+func checkPath(n Form, head, text string) error {
 	if !strings.HasPrefix(text, "/") || path.Clean(text) != text {
 		return n.fail("path %q: want an absolute one without . and .., and no / at its end", text)
 	}
 	if strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c == 0x7f }) {
 		return n.fail("path %q: control character", text)
 	}
-	for _, l := range systemLinks {
-		if within(l.From, text) && (text != l.From || head == "subpath") && l.To != "/" {
-			return n.fail("path %q: %s is a link, and what a rule says of it never holds", text, l.From)
+	for _, l := range links {
+		if within(l, text) && (text != l || head == "subpath") {
+			return n.fail("path %q: %s is a link, and what a rule says of it never holds", text, l)
 		}
 	}
 	return nil
 }
 
 // address reads (remote|local ip "HOST:PORT") and (remote|local unix-socket FILTER).
-func (c *compiler) address(f *filter, n node, operations []string) error {
-	args := n.list[1:]
+func (c *compiler) address(f *filter, n Form, operations []string) error {
+	args := n.List[1:]
 	for _, op := range operations {
 		if outbound := op == "network-outbound"; outbound != (f.head == "remote") {
 			return n.fail("%s: what it says of %s is not modelled", f.head, op)
 		}
 	}
-	if len(args) != 2 || args[0].kind != 'a' {
+	if len(args) != 2 || args[0].Kind != 'a' {
 		return n.fail(`%s: want ip "HOST:PORT", or unix-socket and a path`, f.head)
 	}
-	switch f.text = args[0].text; f.text {
+	switch f.text = args[0].Text; f.text {
 	case "unix-socket":
 		inner := args[1]
-		if head := inner.head(); head == "path-literal" { // the name that literal has here
-			inner.list = slices.Clone(inner.list)
-			inner.list[0].text = "literal"
+		if head := inner.Head(); head == "path-literal" { // the name that literal has here
+			inner.List = slices.Clone(inner.List)
+			inner.List[0].Text = "literal"
 		} else if head != "subpath" {
 			return inner.fail("want (path-literal …) or (subpath …)")
 		}
@@ -380,16 +390,16 @@ func (c *compiler) address(f *filter, n node, operations []string) error {
 		f.inner = []filter{of}
 		return err
 	case "ip", "tcp", "udp":
-		if args[1].kind != '"' {
+		if args[1].Kind != '"' {
 			return n.fail("want an address in quotes")
 		}
-		f.host, f.port, _ = strings.Cut(args[1].text, ":")
+		f.host, f.port, _ = strings.Cut(args[1].Text, ":")
 		if f.host != "localhost" && f.host != "*" {
-			return n.fail("address %q: the host must be * or localhost", args[1].text)
+			return n.fail("address %q: the host must be * or localhost", args[1].Text)
 		}
 		if port, err := strconv.ParseUint(f.port, 10, 16); f.port != "*" && (err != nil || port == 0 ||
 			strconv.FormatUint(port, 10) != f.port) {
-			return n.fail("address %q: want a port or *", args[1].text)
+			return n.fail("address %q: want a port or *", args[1].Text)
 		}
 		return nil
 	}

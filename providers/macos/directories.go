@@ -12,8 +12,8 @@ import (
 	"github.com/pccrun/pccrun/internal/events"
 )
 
-// furnish makes what the run has of its own.
-func (r *running) furnish() error {
+// makeDirectories makes what the run has of its own.
+func (r *running) makeDirectories() error {
 	for _, dir := range [...]string{r.dir, r.plan.profile.Temp, filepath.Join(r.dir, homeName), filepath.Join(r.dir, trialName)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err

@@ -1,25 +1,25 @@
-package seatbelt
+package sbpl
 
 import "strings"
 
-// A kind is what an operation is done to, and so which filters can speak of it.
-type kind uint8
+// A Kind is what an operation is done to, and so which filters can speak of it.
+type Kind uint8
 
 const (
-	onFile kind = iota + 1
-	onNetwork
-	onSocket
-	onProcess
-	onService
-	onSetting
-	onDevice
-	onMemory
-	onNothing
+	OnFile Kind = iota + 1
+	OnNetwork
+	OnSocket
+	OnProcess
+	OnService
+	OnSetting
+	OnDevice
+	OnMemory
+	OnNothing
 )
 
 // An operation is a name of Seatbelt's, and the names that stand for it and others.
 type operation struct {
-	kind   kind
+	kind   Kind
 	groups []string // from the nearest to the furthest; "default" is the last of each
 }
 
@@ -56,26 +56,27 @@ func table(rows []members) map[string]operation {
 	all := map[string]operation{}
 	for _, row := range rows {
 		for name := range strings.FieldsSeq(row.operations) {
-			all[name] = operation{kindOf(name), append(strings.Fields(row.groups), "default")}
+			all[name] = operation{KindOf(name), append(strings.Fields(row.groups), "default")}
 		}
 	}
 	return all
 }
 
-func kindOf(name string) kind {
+// KindOf returns what an operation, or a group of them, is done to.
+func KindOf(name string) Kind {
 	for _, k := range [...]struct {
 		prefix string
-		kind   kind
+		kind   Kind
 	}{
-		{"file", onFile}, {"process-exec", onFile}, {"network", onNetwork}, {"system-socket", onSocket}, {"signal",
-			onProcess}, {"process-info", onProcess},
-		{"mach-priv", onProcess}, {"mach", onService}, {"sysctl", onSetting}, {"iokit-open", onDevice}, {"ipc-posix", onMemory},
+		{"file", OnFile}, {"process-exec", OnFile}, {"network", OnNetwork}, {"system-socket", OnSocket}, {"signal",
+			OnProcess}, {"process-info", OnProcess},
+		{"mach-priv", OnProcess}, {"mach", OnService}, {"sysctl", OnSetting}, {"iokit-open", OnDevice}, {"ipc-posix", OnMemory},
 	} {
 		if strings.HasPrefix(name, k.prefix) {
 			return k.kind
 		}
 	}
-	return onNothing
+	return OnNothing
 }
 
 // covers reports whether a name in a rule stands for an operation.
@@ -102,10 +103,10 @@ func isOperation(name string) bool {
 }
 
 // filterKinds are the filters that are modelled, by what they speak of.
-var filterKinds = map[string][]kind{
-	"literal": {onFile, onNetwork}, "subpath": {onFile, onNetwork}, "prefix": {onFile, onNetwork}, "regex": {onFile,
-		onNetwork}, "extension": {onFile},
-	"remote": {onNetwork}, "local": {onNetwork}, "socket-domain": {onSocket}, "target": {onProcess},
-	"global-name": {onService}, "sysctl-name": {onSetting}, "sysctl-name-prefix": {onSetting},
-	"iokit-registry-entry-class": {onDevice}, "ipc-posix-name": {onMemory}, "ipc-posix-name-regex": {onMemory},
+var filterKinds = map[string][]Kind{
+	"literal": {OnFile, OnNetwork}, "subpath": {OnFile, OnNetwork}, "prefix": {OnFile, OnNetwork}, "regex": {OnFile,
+		OnNetwork}, "extension": {OnFile},
+	"remote": {OnNetwork}, "local": {OnNetwork}, "socket-domain": {OnSocket}, "target": {OnProcess},
+	"global-name": {OnService}, "sysctl-name": {OnSetting}, "sysctl-name-prefix": {OnSetting},
+	"iokit-registry-entry-class": {OnDevice}, "ipc-posix-name": {OnMemory}, "ipc-posix-name-regex": {OnMemory},
 }

@@ -1,4 +1,4 @@
-package seatbelt
+package sbpl
 
 import (
 	"fmt"
@@ -50,21 +50,21 @@ func Evaluate(r *Rules, op string, t Target) (Verdict, error) {
 	if err := t.check(known.kind); err != nil {
 		return Verdict{}, fmt.Errorf("%s: %w", op, err)
 	}
-	last := Verdict{Allowed: r.byDefault}
+	last := Verdict{Allowed: r.Default}
 	filtered, unfiltered, named, grouped := last, last, last, last
 	found, isNamed := false, false
-	for i := range r.rules {
-		rule := &r.rules[i]
-		if !slices.ContainsFunc(rule.operations, func(name string) bool { return covers(name, op) }) || !rule.matches(&t) {
+	for i := range r.List {
+		rule := &r.List[i]
+		if !slices.ContainsFunc(rule.Operations, func(name string) bool { return covers(name, op) }) || !rule.matches(&t) {
 			continue
 		}
-		last = Verdict{rule.allow, rule.line}
+		last = Verdict{rule.Allow, rule.Line}
 		if len(rule.filters) == 0 {
 			unfiltered = last
 		} else {
 			filtered, found = last, true
 		}
-		if slices.Contains(rule.operations, op) {
+		if slices.Contains(rule.Operations, op) {
 			named, isNamed = last, true
 		} else {
 			grouped = last
@@ -85,19 +85,19 @@ func Evaluate(r *Rules, op string, t Target) (Verdict, error) {
 }
 
 // check refuses a target that says less than the operation's rules may ask.
-func (t *Target) check(k kind) error {
+func (t *Target) check(k Kind) error {
 	isPath := strings.HasPrefix(t.Path, "/") && path.Clean(t.Path) == t.Path
 	switch {
-	case k == onFile && !isPath:
+	case k == OnFile && !isPath:
 		return fmt.Errorf("path %q: want an absolute and clean one", t.Path)
-	case k == onNetwork && (t.Host == "") == (t.Path == "") || k == onNetwork && t.Path != "" && !isPath ||
-		k == onNetwork && t.Host != "" && t.Port == 0:
+	case k == OnNetwork && (t.Host == "") == (t.Path == "") || k == OnNetwork && t.Path != "" && !isPath ||
+		k == OnNetwork && t.Host != "" && t.Port == 0:
 		return fmt.Errorf("want the path of a socket, or a host and a port")
-	case (k == onService || k == onSetting || k == onDevice || k == onMemory) && t.Name == "":
+	case (k == OnService || k == OnSetting || k == OnDevice || k == OnMemory) && t.Name == "":
 		return fmt.Errorf("want a name")
-	case k == onProcess && !slices.Contains([]string{"self", "same-sandbox", "others"}, t.Process):
+	case k == OnProcess && !slices.Contains([]string{"self", "same-sandbox", "others"}, t.Process):
 		return fmt.Errorf("process %q: want self, same-sandbox or others", t.Process)
-	case k == onSocket && t.Domain == "":
+	case k == OnSocket && t.Domain == "":
 		return fmt.Errorf("want a domain")
 	}
 	return nil
@@ -112,7 +112,7 @@ func Address(host string, port uint16) Target {
 	return Target{Host: host, Port: port}
 }
 
-func (r *rule) matches(t *Target) bool {
+func (r *Rule) matches(t *Target) bool {
 	return len(r.filters) == 0 || slices.ContainsFunc(r.filters, func(f filter) bool { return f.matches(t) })
 }
 
@@ -150,4 +150,9 @@ func (f *filter) matches(t *Target) bool {
 		return strings.HasPrefix(t.Name, f.text)
 	}
 	return t.Name == f.text // global-name, sysctl-name, iokit-registry-entry-class, ipc-posix-name
+}
+
+// within reports whether a path is a directory's own or lies below it.
+func within(dir, name string) bool {
+	return dir == "/" || name == dir || strings.HasPrefix(name, dir) && name[len(dir)] == '/'
 }

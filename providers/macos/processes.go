@@ -21,12 +21,11 @@ const (
 // is gone, and a process whose parent ends becomes launchd's. One is the run's if its parent, its
 // group, or the variable in its environment is.
 type tracker struct {
-	system  *system
-	leader  int // of the first group
-	label   string
-	byLabel bool // the variable alone counts: the run is of an earlier time
-	known   []process
-	asked   map[process]bool // of those whose environment was read already: it says nothing
+	system *system
+	label  string
+	leader int // of the command's group; 0 for a run of an earlier time, whose number another may have by now: the variable alone counts
+	known  []process
+	asked  map[process]bool // of those whose environment was read already: it says nothing
 }
 
 // look takes in what runs now, and returns what of it is the run's.
@@ -36,7 +35,7 @@ func (t *tracker) look() ([]process, error) {
 		return nil, err
 	}
 	mine := slices.DeleteFunc(slices.Clone(all), func(p process) bool { return !t.is(p) })
-	for more := !t.byLabel; more; {
+	for more := t.leader > 0; more; {
 		more = false
 		for _, p := range all {
 			if !has(mine, p) && slices.ContainsFunc(mine, func(of process) bool { return p.parent == of.pid || p.group == of.pid }) {
@@ -53,7 +52,7 @@ func (t *tracker) is(p process) bool {
 	if p.pid == os.Getpid() || p.pid <= 1 {
 		return false
 	}
-	if has(t.known, p) || !t.byLabel && t.leader > 0 && (p.pid == t.leader || p.group == t.leader) {
+	if has(t.known, p) || t.leader > 0 && (p.pid == t.leader || p.group == t.leader) {
 		return true
 	}
 	if t.asked[p] {

@@ -1,0 +1,122 @@
+//go:build unix
+
+package docker
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/survey"
+)
+
+// makeFiles makes the files that the engine binds.
+func (r *plan) makeFiles() error {
+	if err := os.MkdirAll(filepath.Dir(r.dir), 0o700); err != nil {
+		return err
+	}
+	if err := os.Mkdir(r.dir, 0o700); err != nil {
+		return err
+	}
+	for _, f := range r.files {
+		if err := f.make(filepath.Join(r.dir, f.Name)); err != nil {
+			return err
+		}
+	}
+	if share := r.inside.Share; share != nil {
+		var st unix.Stat_t
+		if err := unix.Stat(filepath.Join(r.dir, canaryName), &st); err != nil {
+			return &os.PathError{Op: "stat", Path: filepath.Join(r.dir, canaryName), Err: err}
+		}
+		share.Ino = st.Ino
+	}
+	r.inside.Umask = umask()
+	return r.makeHome()
+}
+
+// makeHome makes the names in a persistent home that something is mounted on: the
+// engine would make them root's. What an earlier run has put in the way is left alone,
+// and named: a link of its own could lead anywhere.
+func (r *plan) makeHome() error {
+	if r.home == "" {
+		return nil
+	}
+	root, err := os.OpenRoot(r.home)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, s := range r.homes { // parents first
+		info, err := root.Lstat(s.Name)
+		switch {
+		case err == nil && info.Mode().Type() == map[survey.Node]os.FileMode{survey.Directory: os.ModeDir, survey.Link: os.ModeSymlink}[s.Node]:
+		case err == nil:
+			return &EngineError{
+				Text:   "~/" + s.Name + " in the persistent home blocks a mount; an earlier run made it",
+				Advice: "pccrun home lists the homes; remove " + filepath.Join(r.home, s.Name),
+			}
+		case !errors.Is(err, os.ErrNotExist):
+			return err
+		case s.Node == survey.Directory:
+			err = root.Mkdir(s.Name, os.FileMode(stubMode(s)))
+		case s.Node == survey.Link:
+			err = root.Symlink(s.Link, s.Name)
+		default:
+			err = root.WriteFile(s.Name, []byte(s.Text), 0o644)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *file) make(path string) error {
+	switch {
+	case f.Dir:
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			return err
+		}
+	case f.Link != "":
+		return os.Symlink(f.Link, path)
+	case f.Copy != "":
+		if err := copyFile(f.Copy, path); err != nil {
+			return err
+		}
+	default:
+		if err := os.WriteFile(path, []byte(f.Text), 0o600); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(path, os.FileMode(f.Mode)) // whatever the umask is
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// umask returns this process's, which only Linux's /proc says without a change of it.
+func umask() int {
+	text, _ := os.ReadFile("/proc/self/status")
+	_, after, ok := strings.Cut(string(text), "\nUmask:")
+	mask := 0o022
+	if ok {
+		_, _ = fmt.Sscanf(after, "%o", &mask)
+	}
+	return mask
+}

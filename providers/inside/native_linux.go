@@ -1,0 +1,228 @@
+package inside
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/events"
+)
+
+// launched is a run of the native provider.
+type launched struct {
+	*exec.Cmd
+	events, said, started *os.File
+	mine                  []*os.File
+}
+
+// launch prepares a run. The request goes over a pipe: no word of it is an argument, and
+// nobody finds it in /proc.
+func (sp *spool) launch(asked *Remote) (*launched, error) {
+	l := &launched{Cmd: exec.Command("/proc/self/exe", Verb, Launch, sp.own)}
+	l.Args[0], l.Dir, l.Env = "pccrun", "/", []string{"PATH=" + os.Getenv("PATH")}
+	l.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: sp.as}
+	pipe := func(theirsReads bool) (mine, theirs *os.File, err error) {
+		r, w, err := os.Pipe()
+		if theirsReads {
+			return w, r, err
+		}
+		return r, w, err
+	}
+	request, theirs, err := pipe(true)
+	if err != nil {
+		return nil, err
+	}
+	l.ExtraFiles = []*os.File{theirs}
+	for _, to := range []**os.File{&l.events, &l.said, &l.started} {
+		var their *os.File
+		if *to, their, err = pipe(false); err != nil {
+			return nil, err
+		}
+		l.ExtraFiles = append(l.ExtraFiles, their)
+		l.mine = append(l.mine, *to)
+	}
+	if asked.Ask {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return nil, os.NewSyscallError("socketpair", err)
+		}
+		mine := os.NewFile(uintptr(pair[0]), "questions")
+		l.ExtraFiles, l.mine = append(l.ExtraFiles, os.NewFile(uintptr(pair[1]), "questions")), append(l.mine, mine)
+		sp.answers = json.NewEncoder(mine)
+		go sp.passQuestions(mine)
+	}
+	go func() {
+		_ = json.NewEncoder(request).Encode(asked)
+		request.Close()
+	}()
+	return l, nil
+}
+
+// passQuestions passes on what the run asks, to its end.
+func (sp *spool) passQuestions(f *os.File) {
+	defer f.Close()
+	for in := json.NewDecoder(f); ; {
+		var q Question
+		if in.Decode(&q) != nil {
+			return
+		}
+		sp.say(Message{Question: &q})
+	}
+}
+
+// begin starts it and closes what is its own.
+func (l *launched) begin() error {
+	err := l.Start()
+	for _, f := range l.ExtraFiles {
+		f.Close()
+	}
+	if err != nil {
+		for _, f := range l.mine {
+			f.Close()
+		}
+	}
+	return err
+}
+
+// readEvents reads the events of a run to their end. each may be nil.
+func (l *launched) readEvents(each func(line []byte, e events.Event)) (refused *events.Refused, exit *events.Exit) {
+	defer l.events.Close()
+	r := bufio.NewScanner(l.events)
+	r.Buffer(nil, 4<<20)
+	for r.Scan() {
+		record, err := events.Parse(r.Bytes())
+		if err != nil {
+			continue
+		}
+		switch ev := record.Event.(type) {
+		case events.Refused:
+			refused = &ev
+		case events.Exit:
+			exit = &ev
+		}
+		if each != nil {
+			each(r.Bytes(), record.Event)
+		}
+	}
+	return refused, exit
+}
+
+// complaint is what a run said itself, for where its events say nothing.
+func complaint(said io.ReadCloser) string {
+	defer said.Close()
+	text, _ := io.ReadAll(io.LimitReader(said, 4<<10))
+	go func() { _, _ = io.Copy(io.Discard, said) }()
+	return strings.TrimPrefix(strings.Join(strings.Fields(events.Clean(string(text))), " "), "pccrun: ")
+}
+
+// command runs what was asked for by the native provider.
+func (sp *spool) command() error {
+	asked := *sp.asked
+	l, err := sp.launch(&asked)
+	if err != nil {
+		return err
+	}
+	if asked.Terminal {
+		if sp.master, sp.slave, err = sp.openTerminal(asked.Columns, asked.Rows); err != nil {
+			return err
+		}
+	}
+	sp.plan = &Plan{Terminal: asked.Terminal, Stdin: asked.Stdin}
+	s, err := sp.streams()
+	if err != nil {
+		return err
+	}
+	l.Stdin, l.Stdout, l.Stderr = s.theirs[0], s.theirs[1], s.theirs[2]
+	if asked.Terminal {
+		l.SysProcAttr.Setctty = true
+	}
+	err = l.begin()
+	s.closeTheirs()
+	if err != nil {
+		return err
+	}
+	sp.mu.Lock()
+	sp.child = l.Process
+	sp.mu.Unlock()
+	said := make(chan string, 1)
+	go func() { said <- complaint(l.said) }()
+	go func() {
+		defer l.started.Close()
+		if n, _ := l.started.Read(make([]byte, 1)); n == 1 {
+			sp.say(Message{Started: true})
+		}
+	}()
+	go sp.followLauncher(sp.in, func(sig unix.Signal) {
+		sp.mu.Lock()
+		defer sp.mu.Unlock()
+		if sp.child != nil && !sp.ended {
+			_ = sp.child.Signal(sig)
+		}
+	}, sp.executeThere)
+	refused, exit := l.readEvents(func(line []byte, ev events.Event) {
+		switch ev.(type) {
+		case events.NetDecision, events.NetClosed, events.Denial, events.Warning, events.Hidden:
+			sp.say(Message{Event: slices.Clone(line)})
+		}
+	})
+	err = l.Wait()
+	sp.mu.Lock()
+	sp.ended = true
+	sp.mu.Unlock()
+	s.printed()
+	done := &Done{}
+	var status *exec.ExitError
+	if errors.As(err, &status) {
+		w := status.Sys().(syscall.WaitStatus)
+		if done.Code = w.ExitStatus(); w.Signaled() {
+			done.Code, done.Signal = 0, int(w.Signal())
+		}
+	}
+	if exit != nil {
+		done.Code, done.Signal = exit.Code, 0
+		if exit.Signal != "" {
+			done.Signal = int(unix.SignalNum(exit.Signal))
+		}
+		done.TimedOut, done.OOM, done.Memory, done.Processes = exit.TimedOut, exit.OOM, exit.MaxMemory, exit.Processes
+		done.User, done.System = time.Duration(exit.UserMS)*time.Millisecond, time.Duration(exit.SystemMS)*time.Millisecond
+		done.Read, done.Written, done.IOBy = exit.ReadBytes, exit.WriteBytes, exit.IOBy
+	}
+	if refused != nil {
+		done.Refused = &Refusal{Code: done.Code, Guarantee: refused.Guarantee, Text: refused.Cause, Hint: refused.Hint}
+	} else if exit == nil && done.Code == failed {
+		done.Refused = &Refusal{Code: failed, Text: <-said}
+	}
+	sp.say(Message{Done: done})
+	return nil
+}
+
+// executeThere has another command started by the run, as `pccrun exec` does on any machine.
+func (sp *spool) executeThere(plan *Plan, s *streams, sys *syscall.SysProcAttr) (pid int, wait func() unix.WaitStatus, step string, err error) {
+	c := exec.Command("/proc/self/exe", "exec", "--")
+	sys.Credential = sp.as
+	c.Args[0], c.Dir, c.SysProcAttr = "pccrun", sp.asked.Dir, sys
+	for _, arg := range plan.Argv {
+		c.Args = append(c.Args, string(arg))
+	}
+	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + sp.asked.Policy.Home, "XDG_STATE_HOME=" + filepath.Join(sp.own, "STATE")}
+	c.Stdin, c.Stdout, c.Stderr = s.theirs[0], s.theirs[1], s.theirs[2]
+	err = c.Start()
+	s.closeTheirs()
+	if err != nil {
+		return 0, nil, "start pccrun exec", err
+	}
+	return c.Process.Pid, func() unix.WaitStatus {
+		_ = c.Wait()
+		return unix.WaitStatus(c.ProcessState.Sys().(syscall.WaitStatus))
+	}, "", nil
+}
