@@ -185,9 +185,9 @@ func joined(list []string) func() *regexp.Regexp {
 
 // A found is a match in a text.
 type found struct {
-	start, end int
-	rule       string
-	secret     string
+	start  int
+	rule   string
+	secret string
 }
 
 // A trial is what a scan knows of a rule.
@@ -220,10 +220,8 @@ func (s *secretRules) scan(file string, text []byte) []found {
 				switch {
 				case t.skipped || i < t.end:
 				case r.named:
-					if f := s.match(r, file, text, [2]int{i, min(len(text), i+value)}); f != nil {
-						t.end = f[0].end
-						all = append(all, f...)
-					}
+					f, end := s.match(r, file, text, [2]int{i, min(len(text), i+value)})
+					all, t.end = append(all, f...), max(t.end, end)
 				case r.anyway:
 					t.windows = [][2]int{{0, len(text)}}
 				default:
@@ -234,7 +232,8 @@ func (s *secretRules) scan(file string, text []byte) []found {
 	}
 	for number := range trials {
 		for _, w := range trials[number].windows {
-			all = append(all, s.match(&s.rules[number], file, text, w)...)
+			f, _ := s.match(&s.rules[number], file, text, w)
+			all = append(all, f...)
 		}
 	}
 	slices.SortFunc(all, func(a, b found) int { return cmp.Or(a.start-b.start, strings.Compare(a.rule, b.rule)) })
@@ -282,10 +281,11 @@ func (a *allowlist) all() bool { return strings.EqualFold(a.Condition, "and") }
 
 func matches(re *regexp.Regexp, text string) bool { return re != nil && re.MatchString(text) }
 
-// match returns the matches of a rule in a window of a text.
-func (s *secretRules) match(r *secretRule, file string, text []byte, w [2]int) (all []found) {
+// match returns the matches of a rule in a window of a text, and where the last ends, of those too that are allowed.
+func (s *secretRules) match(r *secretRule, file string, text []byte, w [2]int) (all []found, last int) {
 	for _, at := range r.re().FindAllSubmatchIndex(text[w[0]:w[1]], -1) {
 		start, end := w[0]+at[0], w[0]+at[1]
+		last = end
 		for n := 0; r.named && n < 50 && start > 0 && isName(text[start-1]); n++ {
 			start--
 		}
@@ -308,9 +308,9 @@ func (s *secretRules) match(r *secretRule, file string, text []byte, w [2]int) (
 		if allowed(&s.global) || slices.ContainsFunc(r.Allowlists, func(a allowlist) bool { return allowed(&a) }) {
 			continue
 		}
-		all = append(all, found{start, end, r.ID, secret})
+		all = append(all, found{start, r.ID, secret})
 	}
-	return all
+	return all, last
 }
 
 func isName(c byte) bool {
@@ -382,7 +382,7 @@ func (s *secretRules) read(file string, r io.Reader, allowed func(fingerprint st
 		for _, f := range s.scan(file, text) {
 			print := fingerprint(f.rule, file, f.secret)
 			at := f
-			at.start, at.end = at.start+offset, 0
+			at.start += offset
 			if known[at] || allowed(print) {
 				continue
 			}

@@ -133,7 +133,7 @@ func startExample(t *testing.T) *served {
 		open: func(environ []string, state, program string) providers.Provider {
 			f.key = remote.Variable(environ, "EXAMPLE_KEY")
 			facts := remote.Facts{Keeps: map[profiles.Guarantee]string{profiles.ProcIsolated: "this machine"}}
-			return remote.New(f, facts, providers.Host{Environ: environ, LinuxProgram: opens(program), CacheDir: cacheDir, StateDir: state})
+			return remote.New(f, facts, providers.Host{Environ: environ, Git: plainGit, LinuxProgram: opens(program), CacheDir: cacheDir, StateDir: state})
 		},
 		path:   func(dir string) { f.path = dir },
 		made:   func() string { return strings.Join(f.made, "\n") },
