@@ -21,14 +21,14 @@ import (
 
 // Bounds of what is compared for one name.
 const (
-	maxMirrored     = 256 // files
-	maxMirroredSize = 1 << 20
-	maxMirrorDepth  = 16
+	maxCompared      = 256 // files
+	maxComparedSize  = 1 << 20
+	maxComparedDepth = 16
 )
 
-// mirrors reports whether a protected name may stand, since it is a part of a linked worktree and
+// mayStand reports whether a protected name may stand, since it is a part of a linked worktree and
 // holds what the workspace has.
-func (g *Guard) mirrors(s suspect) bool {
+func (g *Guard) mayStand(s suspect) bool {
 	at := g.worktree(s.rel)
 	if at == "" || s.hit.Kind == Link || strings.HasPrefix(s.why, ".git/") || !g.sameAsWorkspace(s.rel, s.rel[len(at)+1:]) {
 		return false
@@ -40,8 +40,8 @@ func (g *Guard) mirrors(s suspect) bool {
 // sameAsWorkspace reports whether a path holds what the workspace has by another, which the command could not change.
 func (g *Guard) sameAsWorkspace(rel, stood string) bool {
 	main := g.peers[0]
-	m := mirror{now: g.fd, was: main.fd, root: main.standing.Root, shown: main.standing.policy(), during: &g.during, changed: main.touched, room: maxMirrored}
-	return main.isPinned(main.abs(stood)) && m.same(rel, stood, 0)
+	c := comparison{now: g.fd, was: main.fd, root: main.standing.Root, shown: main.standing.policy(), during: &g.during, changed: main.touched, room: maxCompared}
+	return main.isPinned(main.abs(stood)) && c.same(rel, stood, 0)
 }
 
 // worktree returns the nearest directory around a name that has a .git file, "" for none: the root of the tree is none
@@ -56,8 +56,8 @@ func (g *Guard) worktree(rel string) string {
 	return ""
 }
 
-// A mirror compares what is new in one tree with what stood in another.
-type mirror struct {
+// A comparison is of what is new in one tree with what stood in another.
+type comparison struct {
 	now, was int // the roots of both
 	root     string
 	shown    *profiles.Policy // what of the workspace the command may read: what it may not, it must not be able to guess
@@ -67,16 +67,16 @@ type mirror struct {
 }
 
 // same reports whether a path holds what stood at another, or less of it.
-func (m *mirror) same(rel, stood string, depth int) bool {
-	if m.room--; m.room < 0 || depth > maxMirrorDepth {
+func (c *comparison) same(rel, stood string, depth int) bool {
+	if c.room--; c.room < 0 || depth > maxComparedDepth {
 		return false
 	}
-	if m.shown.Decide(m.root+"/"+stood).Access < profiles.Read {
+	if c.shown.Decide(c.root+"/"+stood).Access < profiles.Read {
 		return false
 	}
-	now, err := beneath.Open(m.now, rel, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW)
+	now, err := beneath.Open(c.now, rel, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW)
 	if err == unix.ELOOP {
-		return m.sameLink(rel, stood, depth)
+		return c.sameLink(rel, stood, depth)
 	}
 	if err != nil {
 		return beneath.Gone(err)
@@ -87,7 +87,7 @@ func (m *mirror) same(rel, stood string, depth int) bool {
 			unix.Close(now)
 		}
 	}()
-	was, err := beneath.Open(m.was, stood, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW)
+	was, err := beneath.Open(c.was, stood, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW)
 	if err != nil {
 		return false
 	}
@@ -98,16 +98,16 @@ func (m *mirror) same(rel, stood string, depth int) bool {
 	}
 	switch a.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
-		kept = m.during.watchMirrored(rel, now) // armed first, and then compared
+		kept = c.during.watchCompared(rel, now) // armed first, and then compared
 		names, err := beneath.Entries(now)
 		for _, name := range names {
-			if err != nil || !m.same(rel+"/"+name, stood+"/"+name, depth+1) {
+			if err != nil || !c.same(rel+"/"+name, stood+"/"+name, depth+1) {
 				return false
 			}
 		}
 		return err == nil
 	case unix.S_IFREG:
-		if a.Nlink != 1 || a.Size > b.Size || b.Size > maxMirroredSize || m.changed(&b) {
+		if a.Nlink != 1 || a.Size > b.Size || b.Size > maxComparedSize || c.changed(&b) {
 			return false
 		}
 		text, err := read(now, b.Size)
@@ -115,16 +115,16 @@ func (m *mirror) same(rel, stood string, depth int) bool {
 			return false
 		}
 		whole, err := read(was, b.Size)
-		return err == nil && whole != nil && bytes.HasPrefix(whole, text) && (!m.during.last || len(text) == len(whole))
+		return err == nil && whole != nil && bytes.HasPrefix(whole, text) && (!c.during.last || len(text) == len(whole))
 	}
 	return false
 }
 
 // sameLink reports whether a link says what one says that stood, and leads to the same: to one place, or in each tree to
 // what holds the same. It is no link where something on its way is one.
-func (m *mirror) sameLink(rel, stood string, depth int) bool {
-	now, err := beneath.ReadLinkBelow(m.now, rel)
-	was, e := beneath.ReadLinkBelow(m.was, stood)
+func (c *comparison) sameLink(rel, stood string, depth int) bool {
+	now, err := beneath.ReadLinkBelow(c.now, rel)
+	was, e := beneath.ReadLinkBelow(c.was, stood)
 	if err != nil || e != nil || now != was {
 		return false
 	}
@@ -132,7 +132,7 @@ func (m *mirror) sameLink(rel, stood string, depth int) bool {
 		return true
 	}
 	end := path.Join(path.Dir(stood), now)
-	return end != "." && end != ".." && !strings.HasPrefix(end, "../") && m.same(strings.TrimSuffix(rel, stood)+end, end, depth+1)
+	return end != "." && end != ".." && !strings.HasPrefix(end, "../") && c.same(strings.TrimSuffix(rel, stood)+end, end, depth+1)
 }
 
 // read reads a file that stays open, of a size at the most.

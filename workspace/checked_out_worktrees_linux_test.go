@@ -66,7 +66,7 @@ func TestMirroredAtTheEnd(t *testing.T) {
 	require.FileExists(t, w.path("trees/a/.vscode/tasks.json"))
 }
 
-// A link in what is mirrored says what the one says that stood, and leads to what holds the same.
+// A link in what is compared says what the one says that stood, and leads to what holds the same.
 func TestMirroredLinks(t *testing.T) {
 	for name, c := range map[string]struct {
 		run  string

@@ -25,7 +25,7 @@ func (g *Guard) look() (moved int, err error) {
 		forget(g.tree, began, g.dev)
 		return 0, errors.Join(errs...)
 	}
-	aside := func(path, why string) {
+	take := func(path, why string) {
 		done, err := g.quarantine(path, why)
 		if done {
 			moved++
@@ -33,7 +33,7 @@ func (g *Guard) look() (moved int, err error) {
 		errs = append(errs, err)
 	}
 	g.rules.suspects(g.tree, func(s suspect) {
-		if s.kind != isName || g.stood[s.rel] || g.listed(s) || g.mirrors(s) {
+		if s.kind != isName || g.stood[s.rel] || g.listed(s) || g.mayStand(s) {
 			return
 		}
 		stays, n := g.stub(s)
@@ -45,7 +45,7 @@ func (g *Guard) look() (moved int, err error) {
 			moved += n
 		}
 		if !stays {
-			aside(g.abs(s.rel), s.why)
+			take(g.abs(s.rel), s.why)
 		}
 	})
 	vacant := slices.Clip(g.standing.Vacant)
@@ -58,7 +58,7 @@ func (g *Guard) look() (moved int, err error) {
 	}
 	for _, path := range vacant {
 		if path, there := g.stands(path); there {
-			aside(path, g.standing.whyVacant(path))
+			take(path, g.standing.whyVacant(path))
 		}
 	}
 	if len(g.standing.Keys) > 0 {

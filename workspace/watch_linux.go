@@ -35,7 +35,7 @@ type during struct {
 	lookout     *lookout           // the thread that hears of changes
 	fds         map[int]bool       // what watches; nil where nothing does
 	written     map[string]bool    // directories, by path, whose files are watched for what is written to them
-	mirrored    map[string]int     // descriptors of directories with protected names that may stand, by path: see [Guard.mirrors]
+	compared    map[string]int     // descriptors of directories with protected names that may stand, by path: see [Guard.mayStand]
 }
 
 // writes has a directory watched for what is written to its files.
@@ -47,29 +47,29 @@ func (u *during) writes(rel string) {
 	u.lookout.wake() // it is armed so in the next look
 }
 
-// watchMirrored arms a directory that the walk does not enter, since its name is protected. It returns true if it keeps the
+// watchCompared arms a directory that the walk does not enter, since its name is protected. It returns true if it keeps the
 // descriptor.
-func (u *during) watchMirrored(rel string, fd int) (kept bool) {
+func (u *during) watchCompared(rel string, fd int) (kept bool) {
 	if u.fds == nil {
 		return false
 	}
-	if old, is := u.mirrored[rel]; is {
+	if old, is := u.compared[rel]; is {
 		if sameFile(old, fd) {
 			u.written[rel] = true
 			u.arm(old, rel)
 			return false
 		}
 		unix.Close(old)
-		delete(u.mirrored, rel)
+		delete(u.compared, rel)
 	}
-	if len(u.mirrored) >= maxMirrored || u.lookout.own(fd) != nil {
+	if len(u.compared) >= maxCompared || u.lookout.own(fd) != nil {
 		u.blind = true
 		return false
 	}
-	if u.mirrored == nil {
-		u.mirrored = map[string]int{}
+	if u.compared == nil {
+		u.compared = map[string]int{}
 	}
-	u.written[rel], u.mirrored[rel] = true, fd
+	u.written[rel], u.compared[rel] = true, fd
 	u.arm(fd, rel)
 	return true
 }
@@ -95,10 +95,10 @@ func (u *during) end() {
 	for fd := range u.fds {
 		unix.Close(fd)
 	}
-	for _, fd := range u.mirrored {
+	for _, fd := range u.compared {
 		unix.Close(fd)
 	}
-	u.fds, u.mirrored = nil, nil
+	u.fds, u.compared = nil, nil
 }
 
 // skips reports whether a look leaves a directory for the last one: what is in

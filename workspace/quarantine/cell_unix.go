@@ -93,17 +93,17 @@ func (c *cell) close() error {
 	return nil
 }
 
-// aside copies into the stash what cannot be moved there, and removes it: held in a cell from its one rename on. By its
+// takeByCopy copies into the stash what cannot be moved there, and removes it: held in a cell from its one rename on. By its
 // name, another could be removed that nobody has copied, a directory of root's among them, who looks after a killed run
 // in a directory that somebody else may write.
-func (s *Stash) aside(dir int, name string, c Finding, why error) (Finding, error) {
-	cell, err := openCell(dir, s.beside(Moving))
+func (s *Stash) takeByCopy(dir int, name string, c Finding, why error) (Finding, error) {
+	cell, err := openCell(dir, s.freeName(Moving))
 	if errors.Is(err, unix.EACCES) { // the command may have closed it
 		_ = beneath.Unlock(dir, "")
-		cell, err = openCell(dir, s.beside(Moving))
+		cell, err = openCell(dir, s.freeName(Moving))
 	}
 	if err != nil { // a command can fill the disk: then nothing can be made, and a name still be changed
-		if c, err = s.away(dir, name, c, why); err == nil {
+		if c, err = s.renameInPlace(dir, name, c, why); err == nil {
 			s.keepLine(c)
 		}
 		return c, err
@@ -122,7 +122,7 @@ func (s *Stash) aside(dir int, name string, c Finding, why error) (Finding, erro
 		c.Stash, why = "", err
 	}
 	// What cannot be kept elsewhere stays where it is, inert.
-	away := s.beside(Prefix)
+	away := s.freeName(Prefix)
 	if err := beneath.Rename(cell.fd, held, dir, away); err != nil {
 		cell.keep, away = true, cell.name+"/"+held
 	}

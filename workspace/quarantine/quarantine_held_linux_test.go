@@ -48,7 +48,7 @@ func TestAsideRaced(t *testing.T) {
 	swaps := race(func() {
 		for range rounds {
 			plant()
-			_, _ = stash.aside(at, ".vscode", Finding{Kind: Stashed, Path: root + "/.vscode"}, unix.EXDEV)
+			_, _ = stash.takeByCopy(at, ".vscode", Finding{Kind: Stashed, Path: root + "/.vscode"}, unix.EXDEV)
 			_ = os.RemoveAll(filepath.Join(root, ".vscode"))
 		}
 	})
@@ -83,7 +83,7 @@ func TestAsideHeld(t *testing.T) {
 	stash := &Stash{Open: func() (*os.Root, error) { return session, nil }}
 	require.NoError(t, stash.open())
 	require.NoError(t, os.WriteFile(filepath.Join(root, ".envrc"), []byte("x"), 0o600))
-	c, err := stash.aside(at, ".envrc", Finding{Kind: Stashed, Path: root + "/.envrc"}, unix.EXDEV)
+	c, err := stash.takeByCopy(at, ".envrc", Finding{Kind: Stashed, Path: root + "/.envrc"}, unix.EXDEV)
 	require.NoError(t, err)
 	b, err := session.ReadFile(StashName + "/" + c.Stash)
 	require.NoError(t, err)
@@ -94,7 +94,7 @@ func TestAsideHeld(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(filepath.Join(root, ".envrc"), nil, 0o600))
 	require.NoError(t, os.Truncate(filepath.Join(root, ".envrc"), maxCopy+1))
-	c, err = stash.aside(at, ".envrc", Finding{Kind: Stashed, Path: root + "/.envrc", What: "file"}, unix.EXDEV)
+	c, err = stash.takeByCopy(at, ".envrc", Finding{Kind: Stashed, Path: root + "/.envrc", What: "file"}, unix.EXDEV)
 	require.NoError(t, err)
 	require.Empty(t, c.Stash)
 	require.Contains(t, c.What, "renamed to "+Prefix)

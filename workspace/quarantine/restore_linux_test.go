@@ -145,7 +145,7 @@ func TestStashAway(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, left, 1)
 	require.Equal(t, "x", read(t, left[0]))
-	_, err = s.away(at, ".envrc", Finding{}, unix.EXDEV)
+	_, err = s.renameInPlace(at, ".envrc", Finding{}, unix.EXDEV)
 	require.ErrorIs(t, err, unix.ENOENT)
 	require.NotEmpty(t, s.Note(Finding{Kind: Review, Path: root + "/AGENTS.md"}, []byte("was"), true).Stash)
 }

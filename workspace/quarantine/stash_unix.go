@@ -159,17 +159,17 @@ func (s *Stash) keepLine(c Finding) {
 // then as well, since a number of a process says nothing of who chose the name.
 const Moving = Prefix + "moving-"
 
-// beside returns a name that nothing has.
-func (s *Stash) beside(prefix string) string {
+// freeName returns a name that nothing has.
+func (s *Stash) freeName(prefix string) string {
 	s.next++
 	return prefix + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(s.next-1)
 }
 
-// away renames within the directory, for what cannot be kept elsewhere: it stays
+// renameInPlace renames within the directory, for what cannot be kept elsewhere: it stays
 // where it is, inert.
-func (s *Stash) away(dir int, name string, c Finding, why error) (Finding, error) {
+func (s *Stash) renameInPlace(dir int, name string, c Finding, why error) (Finding, error) {
 	c.Stash = ""
-	away := s.beside(Prefix)
+	away := s.freeName(Prefix)
 	if err := Move(dir, name, dir, away); beneath.Gone(err) {
 		return c, err
 	} else if err != nil {

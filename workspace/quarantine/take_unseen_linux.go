@@ -16,7 +16,7 @@ import (
 func (s *Stash) TakeUnseen(dir int, c Finding, take func(name string) bool) (_ Finding, left string, moved int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	left = s.beside(Prefix)
+	left = s.freeName(Prefix)
 	to, err := beneath.MakeDir(dir, left)
 	if err != nil {
 		return c, "", 0, err

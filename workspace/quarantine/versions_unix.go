@@ -37,7 +37,7 @@ func (s *Stash) Take(dir int, name string, c Finding) (Finding, error) {
 	if n, last := s.kept(c.Path); err == nil && n >= maxSame {
 		err = s.reuse(last, &c)
 	} else if err == nil && s.next >= maxStash {
-		return s.away(dir, name, c, errors.New("the stash is full"))
+		return s.renameInPlace(dir, name, c, errors.New("the stash is full"))
 	} else if err == nil {
 		err = s.reserve(&c)
 	}
@@ -50,7 +50,7 @@ func (s *Stash) Take(dir int, name string, c Finding) (Finding, error) {
 			return c, err
 		}
 	}
-	return s.aside(dir, name, c, err)
+	return s.takeByCopy(dir, name, c, err)
 }
 
 // kept returns how many versions of a path the stash has, and the index of the last.
