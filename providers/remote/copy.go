@@ -78,7 +78,7 @@ func (p *Provider) Copy(ctx context.Context, resource providers.Resource, c prov
 	})
 	clearing, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.patient.script)
 	defer cancel()
-	e := r.remove(clearing, path.Dir(r.copy), []string{path.Base(beside(r.copy, r.label+"down"))})
+	e := r.remove(clearing, path.Dir(r.copy), []string{path.Base(tempPath(r.copy, r.label+"down"))})
 	if e != nil && err == nil {
 		r.warn("an archive was left in the sandbox: %v", e)
 	}

@@ -2,8 +2,10 @@ package remote
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -47,7 +49,7 @@ type packed struct {
 }
 
 // errSum says that what came differs from what was sent.
-var errSum = fmt.Errorf("the checksum differs")
+var errSum = errors.New("the checksum differs")
 
 // errNoWord says that a word has other arguments: the program there and the engine are of one version.
 var errNoWord = fmt.Errorf("BUG: unknown word of %s", Place)
@@ -75,10 +77,12 @@ func InPlace(args []string, out, say io.Writer) int {
 // readNames reads the names that a file says, whose SHA-256 is given: half a name is another.
 func readNames(file, sum string) ([]string, error) {
 	text, err := os.ReadFile(file)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // the word was done, and the answer was lost: once more
+		return nil, errSum
+	case err != nil:
 		return nil, err
-	}
-	if sumOf(text) != sum {
+	case sumOf(text) != sum:
 		return nil, errSum
 	}
 	return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00"), nil

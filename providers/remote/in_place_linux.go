@@ -345,9 +345,12 @@ func (zeros) Read(b []byte) (int, error) {
 
 // extract makes what an archive of the engine's holds, in place of what stands there, and removes the archive.
 func extract(file, sum, dir string) error {
-	if is, err := sumOfFile(file); err != nil {
+	switch is, err := sumOfFile(file); {
+	case errors.Is(err, fs.ErrNotExist): // it was extracted, and the answer was lost: once more
+		return errSum
+	case err != nil:
 		return err
-	} else if is != sum {
+	case is != sum:
 		return errSum
 	}
 	f, err := os.Open(file)

@@ -204,8 +204,8 @@ func quoted(path string) string {
 	return strings.TrimSpace(b.String())
 }
 
-// A talk is what goes on with pccrun in the sandbox.
-type talk struct {
+// A connection is that to pccrun in the sandbox, with the streams and messages that it carries.
+type connection struct {
 	*running
 	conn    *inside.Conn
 	session *yamux.Session
@@ -226,7 +226,7 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	t := &talk{running: r, conn: inside.NewConn(), streams: inside.NewStreams(r.io)}
+	t := &connection{running: r, conn: inside.NewConn(), streams: inside.NewStreams(r.io)}
 	if t.session, err = yamux.Client(t.conn, inside.Config()); err != nil {
 		return result, err
 	}
@@ -319,7 +319,7 @@ const maxQuestions = 50
 var hostName = regexp.MustCompile(`^[a-z0-9_-]+(\.[a-z0-9_-]+)+$`)
 
 // answer asks the user, or refuses.
-func (t *talk) answer(ctx context.Context, q *inside.Question, ask bool) {
+func (t *connection) answer(ctx context.Context, q *inside.Question, ask bool) {
 	p := netproxy.Refuse
 	if ask {
 		p = t.observer.Ask(ctx, q.Host, q.Port)
@@ -327,7 +327,7 @@ func (t *talk) answer(ctx context.Context, q *inside.Question, ask bool) {
 	t.say(inside.Message{Answer: &inside.Answer{Number: q.Number, Permission: uint8(p)}})
 }
 
-func (t *talk) say(m inside.Message) {
+func (t *connection) say(m inside.Message) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.out != nil {
@@ -337,7 +337,7 @@ func (t *talk) say(m inside.Message) {
 
 // carry keeps a line to the sandbox: one that breaks is followed by another, and nothing is
 // lost between them. A sandbox that stopped meanwhile, as where this machine has slept, is resumed.
-func (t *talk) carry(ctx context.Context, box *Sandbox) {
+func (t *connection) carry(ctx context.Context, box *Sandbox) {
 	var since time.Time // the line was lost
 	reopened := false
 	for n := 0; ctx.Err() == nil; n++ {
@@ -372,7 +372,7 @@ func (t *talk) carry(ctx context.Context, box *Sandbox) {
 }
 
 // resume resumes a sandbox that does not run, if it is time to look; nil if it runs, or none can be had.
-func (t *talk) resume(ctx context.Context, box *Sandbox, look bool) *Sandbox {
+func (t *connection) resume(ctx context.Context, box *Sandbox, look bool) *Sandbox {
 	sleeper, can := t.provider.service.(Sleeper)
 	if !look || !can {
 		return nil
@@ -391,7 +391,7 @@ func (t *talk) resume(ctx context.Context, box *Sandbox, look bool) *Sandbox {
 }
 
 // line carries the connection by one program that the provider executes.
-func (t *talk) line(ctx context.Context, box *Sandbox, met func()) error {
+func (t *connection) line(ctx context.Context, box *Sandbox, met func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	argv := []string{path.Join(t.program, "pccrun"), inside.Verb, inside.Attach, path.Join(t.program, "own")}
@@ -410,7 +410,7 @@ func (t *talk) line(ctx context.Context, box *Sandbox, met func()) error {
 
 // listen takes the streams that pccrun in the sandbox opens. What they carry is a request
 // for no more than to print, and to hear of it.
-func (t *talk) listen(ctx context.Context, messages chan<- inside.Message) {
+func (t *connection) listen(ctx context.Context, messages chan<- inside.Message) {
 	defer close(messages)
 	control, kind, err := inside.Accept(t.session)
 	if err != nil || kind != inside.Control {

@@ -156,8 +156,8 @@ func branchOf(dir string) string {
 
 var branchShape = regexp.MustCompile(`^refs/heads/[A-Za-z0-9_][A-Za-z0-9_./-]{0,200}$`)
 
-// beside is where an archive waits: next to the directory, in the user's home.
-func beside(dir, name string) string {
+// tempPath is where a file waits that the engine sends or fetches: next to a directory, in the user's home.
+func tempPath(dir, name string) string {
 	return path.Join(path.Dir(dir), ".pccrun-"+path.Base(dir)+"-"+name)
 }
 
@@ -192,7 +192,7 @@ var errGarbled = errors.New("the received data differs from what was sent")
 
 // send extracts an archive in the copy. What came over broken is sent again.
 func (r *running) send(ctx context.Context, a *Archive) error {
-	name := beside(r.copy, "up")
+	name := tempPath(r.copy, "up")
 	for n := 1; ; n++ {
 		err := r.put(ctx, "uploading", name, a)
 		if err == nil {
@@ -216,7 +216,7 @@ func (r *running) put(ctx context.Context, what, name string, a *Archive) error 
 
 // withNames sends a file with names for a word of [Place]. What came over broken is sent again.
 func (r *running) withNames(ctx context.Context, names []string, do func(file, sum string) error) error {
-	text, file := namesOf(names), beside(r.copy, r.label+"names")
+	text, file := namesOf(names), tempPath(r.copy, r.label+"names")
 	sum := sumOf(text)
 	for n := 1; ; n++ {
 		err := r.provider.service.PutFile(ctx, r.box, file, &Archive{
@@ -288,7 +288,7 @@ func (r *running) get(ctx context.Context, parts [][]string, to *os.File, came c
 
 // part makes an archive of names and fetches it. What came over broken is fetched again.
 func (r *running) part(ctx context.Context, names []string, to *os.File, begin int64, way func(done, total int64)) (size int64, err error) {
-	name, busy := beside(r.copy, r.label+"down"), ""
+	name, busy := tempPath(r.copy, r.label+"down"), ""
 	if r.busy {
 		busy = "1"
 	}

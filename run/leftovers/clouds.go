@@ -38,7 +38,7 @@ func Orphans(program run.Program, home sessions.Home, dryRun, all bool) (gone []
 		return nil, err
 	}
 	for _, k := range providers.Known() {
-		if !k.Cloud || k.MissingKeys(req.Host.Getenv) != "" {
+		if !k.Cloud || len(k.Keys) == 0 || k.MissingKeys(req.Host.Getenv) != "" {
 			continue
 		}
 		place, e := program.Provider(k.Name, req, providers.Host{Environ: req.Host.Environ, StateDir: dirs.State, CacheDir: dirs.Cache})

@@ -270,6 +270,13 @@ echo theirs > .env; mkdir build; echo b > build/b; git init -q . 2>/dev/null || 
 		}
 		require.Empty(t, k.calls())
 	}},
+	{"no program for the processor of its sandboxes", func(t *testing.T, k *task) {
+		k.program = filepath.Join(t.TempDir(), "absent")
+		o := k.run("true")
+		require.Equal(t, 125, o.code)
+		require.ErrorContains(t, o.err, "absent")
+		require.Empty(t, k.calls(), "it is found out before anything is asked for")
+	}},
 	{"a key that is wrong", func(t *testing.T, k *task) {
 		k.env = []string{k.place.keys[0] + "=" + k.place.wrongKey}
 		o := k.run("true")
