@@ -133,11 +133,20 @@ func (f *resolved) exportHistory(ctx context.Context, dir, common string, commit
 }
 
 // AskGit asks git for a session that has ended, of which something is left.
-func AskGit(root string) workspace.AskGit {
+func AskGit(root string) workspace.AskGit { return Git(root).Ask }
+
+// Git asks git about a repository that no run of this process is in.
+func Git(root string) *askgit.Git {
 	host := profiles.ThisHost()
 	dirs, _ := Dirs() // the caller has found it
-	g := &askgit.Git{Programs: Programs(&host, dirs.State).For((&profiles.Policy{Workspace: root}).Changes, messages.Say), Workspace: root, Dir: func() (string, error) {
-		return dirs.State, nil // where the session lies: root has given its directory to another
+	return &askgit.Git{Programs: Programs(&host, dirs.State).For((&profiles.Policy{Workspace: root}).Changes, messages.Say), Workspace: root, Dir: func() (string, error) {
+		if _, err := os.Stat(dirs.State); !errors.Is(err, fs.ErrNotExist) {
+			return dirs.State, nil // where the session lies: root has given its directory to another
+		}
+		own, err := state.Open(dirs.State, root)
+		if err == nil {
+			own.Close()
+		}
+		return dirs.State, err
 	}}
-	return g.Ask
 }

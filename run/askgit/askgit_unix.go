@@ -74,15 +74,19 @@ func sandboxed(dir string, flags, git []string) (*exec.Cmd, error) {
 const timedOut = 124
 
 // run runs git in a sandbox. Its home is the one given, so that no profile of anybody's is read.
-func (g *Git) run(ctx context.Context, home string, git *programs.Program, patience time.Duration, shown, args []string, in io.Reader, out io.Writer) error {
+func (g *Git) run(ctx context.Context, home string, git *programs.Program, patience time.Duration, shown, written, args []string, in io.Reader, out io.Writer) error {
 	flags := []string{"--profile", "default", "--workspace", filepath.Join(home, "w"), "--timeout", strconv.FormatInt(max(patience.Milliseconds(), 1), 10) + "ms"}
 	// The working tree that a configuration names is not shown, and not needed: an empty directory stands for it.
 	for _, env := range []string{"GIT_CONFIG_NOSYSTEM=1", "GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1", "GIT_WORK_TREE=."} {
 		flags = append(flags, "--env", env)
 	}
 	hidden := []string{g.Workspace}
-	for _, path := range shown {
-		flags = append(flags, "--read", path)
+	for _, path := range slices.Concat(shown, written) {
+		access := "--read"
+		if slices.Contains(written, path) {
+			access = "--write"
+		}
+		flags = append(flags, access, path)
 		if i := strings.LastIndex(path+"/", "/.git/"); i > 0 {
 			hidden = append(hidden, path[:i])
 		}
@@ -189,7 +193,7 @@ func (g *Git) answer(home string, git *programs.Program, patience time.Duration,
 	}
 	shown := append([]string{q.Dir}, q.Read...)
 	slices.Sort(shown)
-	err := g.run(context.Background(), home, git, patience, slices.Compact(shown), append(options, args...), strings.NewReader(q.Input), out)
+	err := g.run(context.Background(), home, git, patience, slices.Compact(shown), nil, append(options, args...), strings.NewReader(q.Input), out)
 	if out.over {
 		err = errGitMuch
 	}
@@ -216,7 +220,7 @@ const exportPatience = 5 * time.Minute
 func (g *Git) Export(ctx context.Context, dir, common string, commits int, to io.Writer) error {
 	return g.with(func(home string, git *programs.Program) error {
 		args := []string{"-c", "core.quotePath=true", "--git-dir=" + dir, "fast-export", "--use-done-feature", fmt.Sprintf("--max-count=%d", commits), "HEAD"}
-		return g.run(ctx, home, git, exportPatience, slices.Compact([]string{dir, common}), args, nil, to)
+		return g.run(ctx, home, git, exportPatience, slices.Compact([]string{dir, common}), nil, args, nil, to)
 	})
 }
 

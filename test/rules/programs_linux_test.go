@@ -33,6 +33,7 @@ var executors = map[string]string{
 	"run/home_linux.go os.StartProcess":                   "the whole program",
 	"profiles/host_unix.go exec.CommandContext":           "getent(1), the system's own, by its path",
 	"run/askgit/askgit_unix.go exec.Command":              "this program, for a sandbox with git",
+	"task/phase.go exec.Command":                          "this program, for a phase",
 	"providers/doctor/launches.go exec.CommandContext":    "the launcher that the user started",
 	"providers/doctor/trial_linux.go exec.CommandContext": "the same",
 	"providers/inside/command_linux.go syscall.ForkExec":  "inside: this program",
