@@ -6,16 +6,17 @@
 package agent
 
 import (
+	"fmt"
+	"strings"
 	"time"
 )
 
 // A Start is what an agent is started with.
 type Start struct {
 	Prompt       string
-	Model        string // "" for the agent's own choice
-	Conversation string // its id, a UUID; for an agent that names its conversations itself it is "" at a first start
-	Resume       bool   // go on with Conversation
-	Budget       float64
+	Model        string   // "" for the agent's own choice
+	Conversation string   // its id, a UUID; for an agent that names its conversations itself it is "" at a first start
+	Resume       bool     // go on with Conversation
 	Args         []string // the user's own, which [Agent.Refuses] did not refuse
 }
 
@@ -32,7 +33,60 @@ type Agent struct {
 	// UsageAsItGoes says that the stream tells tokens and cost while the agent works, so that a budget can be kept by it.
 	UsageAsItGoes bool
 
-	// contains filtered or unexported fields
+	command func(Start) []string
+	refuses []refusal
+	line    func(*follower, []byte)
+}
+
+// agents are all, in the order in which one is chosen.
+var agents = []*Agent{&claude, &codex, &gemini, &opencode}
+
+// Names returns the agents that there are, in the order in which one is chosen.
+func Names() []string {
+	names := make([]string, len(agents))
+	for i := range agents {
+		names[i] = agents[i].Name
+	}
+	return names
+}
+
+// Named returns the agent of that name.
+func Named(name string) (*Agent, bool) {
+	for i := range agents {
+		if agents[i].Name == name {
+			return agents[i], true
+		}
+	}
+	return nil, false
+}
+
+// Command returns the command line, its first word the agent's name.
+func (a *Agent) Command(s Start) []string { return a.command(s) }
+
+// A refusal is an argument of the agent's own that would leave the shape of a task.
+type refusal struct {
+	flags   []string
+	instead string // what pccrun has for it
+}
+
+// Refuses returns an error if the user's own arguments for the agent change what a task is made of: its work tree, its
+// conversation, its stream, its permissions, or where it runs. The error names the argument and what to use instead.
+func (a *Agent) Refuses(args []string) error {
+	for _, arg := range args {
+		if arg == "--" {
+			return fmt.Errorf("argument -- of %s: what follows would be read as a prompt; give the prompt before pccrun's own --", a.Name)
+		}
+		name, _, _ := strings.Cut(arg, "=")
+		for _, r := range a.refuses {
+			for _, flag := range r.flags {
+				short := len(flag) == 2 && strings.HasPrefix(arg, flag) // -wNAME is -w NAME
+				if name == flag || short {
+					return fmt.Errorf("argument %s of %s: a task does not take it; %s", flag, a.Name, r.instead)
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // A Kind is what a step does.
@@ -76,11 +130,10 @@ type End struct {
 	Message      string // the last message of the agent, at most 64 KiB
 	Conversation string // its id, "" if the stream did not say it
 	Model        string
-	Version      string // of the agent, "" if the stream did not say it
-	Usage        Usage  // of the whole conversation if Whole, else of this run
-	Whole        bool   // Usage counts the earlier runs of the conversation too
-	Denied       []string
-	Garbage      int    // lines that were not JSON, or too long
-	LastCommand  *Step  // the last Run step
+	Version      string   // of the agent, "" if the stream did not say it
+	Usage        Usage    // of the whole conversation if Whole, else of this run
+	Whole        bool     // Usage counts the earlier runs of the conversation too
+	Denied       []string // the uses of tools that the agent's own rules refused: "Bash: rm -r build"
+	Garbage      int      // lines that were not JSON, or too long
+	LastCommand  *Step    // the last step that ran a command
 }
-
