@@ -232,6 +232,9 @@ func (p *Placed) resumable() error {
 	if t.InPlace {
 		return nil
 	}
+	if err := p.restore(); err != nil {
+		return err
+	}
 	tip, err := p.repo.tip(p.stop.Hard, t.Branch)
 	if err != nil || tip == "" || tip == t.Fetched {
 		return err

@@ -3,6 +3,7 @@
 package task
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -75,7 +76,7 @@ func (c *clone) write(parent *os.Root, name string, r *repository) error {
 		name string
 		text []byte
 	}{
-		{".git/objects/info/alternates", []byte(strings.Join(r.objects, "\n") + "\n")},
+		{alternates, r.alternates()},
 		{".git/config", []byte(r.cloneConfig())},
 		{".git/info/exclude", r.exclude},
 		{".git/shallow", r.shallow},
@@ -91,6 +92,27 @@ func (c *clone) write(parent *os.Root, name string, r *repository) error {
 		}
 	}
 	return nil
+}
+
+// alternates is where git reads which objects a repository borrows.
+const alternates = ".git/objects/info/alternates"
+
+func (r *repository) alternates() []byte { return []byte(strings.Join(r.objects, "\n") + "\n") }
+
+// restore has the clone borrow the user's objects again, whatever the agent has made of that.
+func (p *Placed) restore() error {
+	if p.task.InPlace {
+		return nil
+	}
+	root, err := os.OpenRoot(p.task.Worktree)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if text, err := state.ReadFile(root, alternates, copySize); err == nil && bytes.Equal(text, p.repo.alternates()) {
+		return nil
+	}
+	return state.WriteFile(root, alternates, p.repo.alternates(), state.Fast)
 }
 
 // cloneConfig is the configuration of a clone: its format, and where the remotes are.

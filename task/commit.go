@@ -89,14 +89,20 @@ func (w *Worked) timeOver() verdict {
 
 // A Committed is a task whose work stands in commits of its work tree, as far as it is to.
 type Committed struct {
-	*Checked
-	head  string // the commit that the work tree is at
-	hooks string // what became of the user's hooks
+	*Placed
+	work    *Worked
+	verdict verdict
+	checked string
+	head    string // the commit that the work tree is at
+	hooks   string // what became of the user's hooks
 }
 
 // Commit commits what the agent has left uncommitted, by the user's own hooks, inside.
 func (c *Checked) Commit() (*Committed, error) {
-	d := &Committed{Checked: c}
+	d := &Committed{Placed: c.Placed, work: c.Worked, verdict: c.verdict, checked: c.checked}
+	if err := d.restore(); err != nil {
+		return nil, err
+	}
 	if !c.order.Leave {
 		if err := d.commit(); err != nil {
 			c.to.Line("not committed: " + err.Error() + "; it is in " + c.task.Worktree)
@@ -104,8 +110,11 @@ func (c *Checked) Commit() (*Committed, error) {
 		}
 	}
 	var err error
-	d.head, err = d.printed("rev-parse", "--verify", "HEAD^{commit}")
-	return d, err
+	if d.head, err = d.printed("rev-parse", "--verify", "HEAD^{commit}"); err != nil {
+		d.head = ""
+		d.verdict = verdict{Failed, max(d.verdict.code, statusFailed), cmp.Or(d.verdict.why, "the git directory of the work tree is damaged: "+err.Error())}
+	}
+	return d, nil
 }
 
 // commit makes the one commit, if there is something to commit.
@@ -137,14 +146,14 @@ func (d *Committed) commit() error {
 // mend hands what a hook said to the agent, once, and commits again. It returns what the hooks say then, "" if they pass.
 func (d *Committed) mend(said string) (string, error) {
 	d.to.Line("a hook of the repository refuses the commit: the agent gets its output")
-	if err := d.turn("git commit failed in a hook of this repository. Repair what it complains of, and do not commit. It said:\n\n" + said); err != nil {
+	if err := d.work.turn("git commit failed in a hook of this repository. Repair what it complains of, and do not commit. It said:\n\n" + said); err != nil {
 		return "", err
 	}
-	again, err := d.Check()
+	again, err := d.work.Check()
 	if err != nil {
 		return "", err
 	}
-	if d.Checked = again; again.verdict.state != Done {
+	if d.verdict, d.checked = again.verdict, again.checked; again.verdict.state != Done {
 		return again.verdict.why, nil
 	}
 	if staged, err := d.stage(); err != nil || !staged {
@@ -205,7 +214,7 @@ func (d *Committed) commitBy(options []string, prefix string) (said string, err 
 	}
 	out := &tail{}
 	o, err := phase{
-		dir: d.task.Worktree, flags: flags, in: strings.NewReader(d.message(prefix)), seen: d.event, keepOn: true, timeout: hookTime,
+		dir: d.task.Worktree, flags: flags, in: strings.NewReader(d.message(prefix)), seen: d.work.event, keepOn: true, timeout: hookTime,
 		command: slices.Concat([]string{"git", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "commit.gpgSign=false"}, options, d.identity(), []string{"commit", "-q", "-F", "-"}),
 		out:     func(r io.Reader) { _, _ = io.Copy(out, r) },
 	}.run(d.stop)
@@ -228,7 +237,7 @@ const maxSubject = 72
 func (d *Committed) message(prefix string) string {
 	subject, body := d.order.Commit, ""
 	if subject == "" {
-		subject, body = firstLine(d.order.Prompt), d.end.Message
+		subject, body = firstLine(d.order.Prompt), d.work.end.Message
 	} else {
 		subject, body, _ = strings.Cut(subject, "\n")
 	}

@@ -3,6 +3,7 @@
 package task
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -29,24 +30,25 @@ var errMuch = fmt.Errorf("the new commits take more than %d GiB", packSize>>30)
 
 // A Fetched is a task that is over. Its branch is in the user's repository, if there is one.
 type Fetched struct {
-	*Committed
-	changes Changes
+	committed *Committed
+	verdict   verdict
+	changes   Changes
 }
 
 // Fetch brings the new commits into the user's repository. They are packed in a run, and git reads the pack in a sandbox
 // in which the objects of the repository can be written and the work tree does not exist.
 func (d *Committed) Fetch() (*Fetched, error) {
-	f := &Fetched{Committed: d}
+	f := &Fetched{committed: d, verdict: d.verdict}
 	var err error
 	switch {
-	case d.task.InPlace, d.head == d.task.Fetched:
+	case d.task.InPlace, d.head == "", d.head == d.task.Fetched:
 	case d.head == d.task.Base && d.task.Fetched == "":
 	case !isID(d.head, d.repo.format):
 		err = fmt.Errorf("git names no commit in %s", d.task.Worktree)
 	default:
 		err = d.bring()
 	}
-	if err == nil && d.head != d.task.Base {
+	if err == nil && d.head != "" && d.head != d.task.Base {
 		f.changes, err = d.repo.changes(d.stop.Hard, d.task.Base, d.head)
 	}
 	if err != nil {
@@ -54,7 +56,7 @@ func (d *Committed) Fetch() (*Fetched, error) {
 		if h := hintOf(err); h != "" {
 			d.to.Line("hint: " + h)
 		}
-		f.verdict = verdict{Failed, max(d.verdict.code, statusFailed), "the branch was not brought back: " + err.Error()}
+		f.verdict = verdict{Failed, max(d.verdict.code, statusFailed), cmp.Or(d.verdict.why, "its commits are not in your repository")}
 	}
 	return f, f.record()
 }
@@ -143,13 +145,13 @@ func (d *Committed) move() error {
 
 // record writes what became of the task, and lets others have it.
 func (f *Fetched) record() error {
-	t := f.task
+	t, w := f.committed.task, f.committed.work
 	defer t.close()
 	t.State, t.Why, t.Changes = f.verdict.state, f.verdict.why, f.changes
-	t.Spent += time.Since(f.began)
-	f.seen.mu.Lock()
-	t.Denials, t.Findings = listed(f.seen.denials), listed(f.seen.findings)
-	f.seen.mu.Unlock()
+	t.Spent += time.Since(w.began)
+	w.seen.mu.Lock()
+	t.Denials, t.Findings = listed(w.seen.denials), listed(w.seen.findings)
+	w.seen.mu.Unlock()
 	return t.save()
 }
 
@@ -169,11 +171,12 @@ type Result struct {
 
 // Result is what there is to say.
 func (f *Fetched) Result() Result {
+	d, w := f.committed, f.committed.work
 	r := Result{
-		Record: f.task.Record, Head: f.head, Status: f.verdict.code, Agent: f.last.code, Took: time.Since(f.began), Used: usageText(f.usage, f.task.Agent),
-		Hooks: f.hooks, Checked: f.checked, Refused: f.denied,
+		Record: d.task.Record, Head: d.head, Status: f.verdict.code, Agent: w.last.code, Took: time.Since(w.began), Used: usageText(w.usage, d.task.Agent),
+		Hooks: d.hooks, Checked: d.checked, Refused: w.denied,
 	}
-	if last := f.end.LastCommand; last != nil {
+	if last := w.end.LastCommand; last != nil {
 		r.Command = strings.TrimSpace(last.What + " " + last.Result)
 	}
 	return r

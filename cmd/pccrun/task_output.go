@@ -133,9 +133,10 @@ func resultLines(r *task.Result) (lines []string) {
 	switch {
 	case r.Nothing() && r.InPlace:
 		add("no commit: what has changed is in %s", r.Worktree)
+	case r.Head == "":
 	case r.Nothing():
 		add("nothing changed: no commit, no branch")
-	default:
+	case c.Commits > 0:
 		hooks := ""
 		if r.Hooks != "" {
 			hooks = " (" + r.Hooks + ")"

@@ -94,14 +94,14 @@ type Kind string
 
 // The kinds of steps, as they are printed.
 const (
-	Read  Kind = "read"  // reads or searches files
-	Edit  Kind = "edit"  // writes files
-	Run   Kind = "run"   // runs a command
-	Fetch Kind = "fetch" // asks the network by a tool of the agent's
-	Says  Kind = "says"  // says something
-	Other Kind = "tool"  // any other tool
-	Retry Kind = "retry" // waits, and asks its API again
-	Warn  Kind = "warn"  // reports trouble that does not end it
+	Read      Kind = "read"  // reads or searches files
+	Edit      Kind = "edit"  // writes files
+	Run       Kind = "run"   // runs a command
+	Fetch     Kind = "fetch" // asks the network by a tool of the agent's
+	Says      Kind = "says"  // says something
+	OtherTool Kind = "tool"  // any other tool
+	Retry     Kind = "retry" // waits, and asks its API again
+	Warn      Kind = "warn"  // reports trouble that does not end it
 )
 
 // A Step is one thing that an agent did. Its text is the agent's, so whoever prints it escapes it.

@@ -200,7 +200,7 @@ var tools = map[Kind][]string{
 // toolStep is the use of a tool, by its name and by the words that agents have for what it is used on.
 func toolStep(name string, input json.RawMessage) Step {
 	plain := strings.ToLower(strings.ReplaceAll(name, "_", ""))
-	s := Step{Kind: Other, What: name}
+	s := Step{Kind: OtherTool, What: name}
 	for kind, names := range tools {
 		if slices.Contains(names, plain) {
 			s.Kind = kind
@@ -209,7 +209,7 @@ func toolStep(name string, input json.RawMessage) Step {
 	fields := decode[map[string]json.RawMessage](input)
 	for _, field := range []string{"command", "file_path", "filePath", "absolute_path", "notebook_path", "path", "dir_path", "pattern", "query", "url", "prompt", "description"} {
 		if what := decode[string](fields[field]); what != "" {
-			if s.What = what; s.Kind == Other {
+			if s.What = what; s.Kind == OtherTool {
 				s.What = name + " " + what
 			}
 			break

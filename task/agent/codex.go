@@ -130,7 +130,7 @@ func codexStep(item codexItem) (Step, bool) {
 		}
 		return Step{Kind: Edit, What: strings.Join(paths, ", ")}, true
 	case "mcp_tool_call":
-		return Step{Kind: Other, What: item.Server + "." + item.Tool}, true
+		return Step{Kind: OtherTool, What: item.Server + "." + item.Tool}, true
 	case "web_search":
 		return Step{Kind: Fetch, What: item.Query}, true
 	}
