@@ -228,10 +228,10 @@ func (p *Placed) resumable() error {
 	if !isDir(t.Worktree) {
 		return hint.Errorf("pccrun task rm "+t.Name, "task %s: its work tree %s is gone", t.Name, t.Worktree)
 	}
-	endLeftovers(t.Worktree)
 	if t.InPlace {
 		return nil
 	}
+	endLeftovers(t.Worktree)
 	if err := p.restore(); err != nil {
 		return err
 	}

@@ -69,6 +69,8 @@ func (w *Worked) judge() verdict {
 		return w.timeOver()
 	case w.last.stopped:
 		return verdict{Stopped, statusFailed, "interrupted"}
+	case w.last.code == statusRefused && w.end.Final: // the agent has none of that number
+		return failed("what the agent's run has left could not be checked: " + w.last.failure())
 	case !w.end.Final:
 		for _, line := range w.last.lastLines(5) {
 			w.to.Line("  " + line)

@@ -10,14 +10,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/run/askgit"
-
-	"syscall"
 )
 
 var statWord = regexp.MustCompile(`(\d+) (file|insertion|deletion)`)
@@ -134,7 +133,9 @@ func Remove(ctx context.Context, s Store, r Record, force bool) (left string, er
 			return "", hint.Errorf("pccrun task rm --force "+r.Name+" deletes them", "task %s: its work tree %s has %s", r.Name, r.Worktree, lost)
 		}
 	}
-	endLeftovers(r.Worktree)
+	if !r.InPlace {
+		endLeftovers(r.Worktree)
+	}
 	if left, err = removeBranch(ctx, r, force); err != nil {
 		t.close()
 		return "", err

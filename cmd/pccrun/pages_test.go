@@ -138,6 +138,9 @@ func takes(words []string) error {
 		for _, name := range strings.Fields("--agent --model --prompt-file --name --base --prepare --check --commit --git-user --git-email --continue") {
 			own[name] = new(string)
 		}
+		for _, name := range strings.Fields("--in-place --all --force --stat --name-only") {
+			own[name] = new(bool)
+		}
 	}
 	req := &profiles.Request{Host: profiles.ThisHost()}
 	bare, command, _, err := parse(words, homeElsewhere(append(runFlags(req), own.defs()...), &home))

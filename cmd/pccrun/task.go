@@ -95,10 +95,14 @@ func untilSignals() (stop task.Stop, first func() syscall.Signal, end func()) {
 			signal.Notify(signals, sig)
 		}
 	}
+	signal.Notify(signals, syscall.SIGPIPE) // whoever reads what happens may go, and the task goes on
 	run.LeaveSignals()
 	var came atomic.Int32
 	go func() {
 		for sig := range signals {
+			if sig == syscall.SIGPIPE {
+				continue
+			}
 			if came.CompareAndSwap(0, int32(sig.(syscall.Signal))) {
 				say("interrupted: what stands is committed; once more ends all at once")
 				endSoft()

@@ -101,6 +101,9 @@ func (t *taskText) Denied(since time.Duration, d events.Denial) {
 }
 
 func (t *taskText) result(r *task.Result) {
+	if t.quiet && r.State != task.Done {
+		say("task " + r.Name + ": " + r.Why)
+	}
 	for _, line := range resultLines(r) {
 		t.Line(line)
 	}
