@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"time"
 
 	"github.com/pccrun/pccrun/internal/events"
@@ -30,6 +31,7 @@ type Order struct {
 	Commit  string // a message; "" for one of the prompt and the agent's last words
 	Leave   bool   // commit nothing
 	InPlace bool   // work in the user's own work tree
+	Dirty   bool   // begin with what the user has not committed
 
 	Timeout   time.Duration
 	User      Identity
@@ -127,10 +129,63 @@ func (a *Asked) Place() (*Placed, error) {
 	if err := p.clone(a); err != nil {
 		return nil, errors.Join(err, p.task.forget(a.store))
 	}
-	if err := p.checkout(); err != nil {
+	if err := p.fill(); err != nil {
 		return nil, errors.Join(err, p.undo())
 	}
 	return p, nil
+}
+
+// fill makes the files of the work tree.
+func (p *Placed) fill() error {
+	o, err := p.git(nil, nil, nil, append(p.identity(), "var", "GIT_COMMITTER_IDENT")...)
+	if err != nil {
+		return err
+	}
+	if err := o.refusal("checkout"); err != nil {
+		return err
+	}
+	if o.code != 0 && !p.order.Leave {
+		return hint.Errorf("git config --global user.name NAME and user.email ADDRESS, or --git-user NAME --git-email ADDRESS", "git does not know whom commits are to be by")
+	}
+	if p.order.Dirty {
+		if err := p.takeUncommitted(); err != nil {
+			return fmt.Errorf("what is not committed cannot be taken along: %w", err)
+		}
+	}
+	return p.checkout()
+}
+
+// takeUncommitted makes a first commit of what the user has not committed. Git adds it in a run that
+// sees the user's work tree as the user's rules have it, read-only, and writes the clone's git directory.
+func (p *Placed) takeUncommitted() error {
+	changed, unknown, err := p.repo.uncommitted(p.stop.Hard)
+	if err != nil || changed+unknown == 0 {
+		return err
+	}
+	own := filepath.Join(p.task.Worktree, ".git")
+	for _, args := range [][]string{{"read-tree", "HEAD"}, {"add", "-A", "--ignore-errors"}} {
+		o, err := phase{
+			dir: p.repo.top, flags: append(p.flags("default"), "--read", p.repo.top, "--write", own), keepOn: true,
+			command: append([]string{"git", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "--git-dir=" + own, "--work-tree=" + p.repo.top}, args...),
+		}.run(p.stop)
+		if err == nil {
+			err = o.refusal("git " + args[0])
+		}
+		if failure := o.failure(); err == nil && failure != "" {
+			if err = errors.New(failure); args[0] == "add" {
+				p.to.Line("not all of it can be taken along: " + failure)
+				err = nil
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	o, err := p.git(nil, nil, nil, append(append([]string{"-c", "core.hooksPath=/dev/null"}, p.identity()...), "commit", "-q", "-m", "wip: not committed when task "+p.task.Name+" began")...)
+	if err == nil && o.code != 0 {
+		err = errors.New(o.failure())
+	}
+	return err
 }
 
 // begin makes the record of a task.
@@ -177,12 +232,6 @@ func (p *Placed) checkout() error {
 	}
 	if failure := o.failure(); failure != "" {
 		return fmt.Errorf("git cannot check %s out: %s", short(p.task.Base), failure)
-	}
-	if o, err = p.git(nil, nil, nil, append(p.identity(), "var", "GIT_COMMITTER_IDENT")...); err != nil {
-		return err
-	}
-	if o.code != 0 && !p.order.Leave {
-		return hint.Errorf("git config --global user.name NAME and user.email ADDRESS, or --git-user NAME --git-email ADDRESS", "git does not know whom commits are to be by")
 	}
 	return nil
 }
@@ -271,7 +320,7 @@ func (p *Placed) Announce() {
 	if !t.InPlace {
 		p.to.Line("worktree " + t.Worktree)
 	}
-	if !t.InPlace && !o.Continue {
+	if !t.InPlace && !o.Continue && !o.Dirty {
 		p.leftOut()
 	}
 	p.to.Line("asks nothing inside the sandbox (" + o.Agent.Unattended + "); limits: " + timeText(o.Timeout))
@@ -284,7 +333,7 @@ func (p *Placed) leftOut() {
 	case err != nil:
 		p.to.Line("what you have not committed is not in it, and git cannot list it: " + messages.InWords(err))
 	case changed+unknown > 0:
-		p.to.Line(fmt.Sprintf("%s and %s of yours are not in it: commit what the task needs", Count(changed, "changed file"), Count(unknown, "new file")))
+		p.to.Line(fmt.Sprintf("%s and %s of yours are not in it (--dirty takes them along)", Count(changed, "changed file"), Count(unknown, "new file")))
 	}
 }
 

@@ -138,7 +138,7 @@ func takes(words []string) error {
 		for _, name := range strings.Fields("--agent --model --prompt-file --name --base --prepare --check --commit --git-user --git-email --continue") {
 			own[name] = new(string)
 		}
-		for _, name := range strings.Fields("--in-place --all --force --stat --name-only") {
+		for _, name := range strings.Fields("--in-place --dirty --all --force --stat --name-only") {
 			own[name] = new(bool)
 		}
 	}

@@ -134,7 +134,7 @@ func (t *taskLine) ownFlags() flags {
 	return flags{
 		"--agent": &t.agent, "--model": &o.Model, "--prompt-file": &t.file, "--name": &t.name, "--continue": &t.next, "--base": &o.Base,
 		"--prepare": &o.Prepare, "--check": &o.Check, "--commit": &t.commit, "--git-user": &o.User.Name, "--git-email": &o.User.Email,
-		"--in-place": &o.InPlace, "--json": &t.json, "-q": &t.quiet,
+		"--in-place": &o.InPlace, "--dirty": &o.Dirty, "--json": &t.json, "-q": &t.quiet,
 		"--timeout": func(text string) (err error) {
 			if o.Timeout, err = time.ParseDuration(text); err != nil || o.Timeout <= 0 {
 				return misuse(quote(text)+" is no duration", "e.g. 20m, 1h")
@@ -214,6 +214,8 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 		err = misuse("flag --prompt-file: the prompt is given twice", "")
 	case t.next != "" && (t.name != "" || o.Base != "" || o.InPlace || o.Prepare != ""):
 		err = misuse("flag --continue: not with --name, --base, --prepare or --in-place", "the task has its own")
+	case o.Dirty && (t.next != "" || o.Base != "" || o.InPlace):
+		err = misuse("flag --dirty: not with --continue, --base or --in-place", "it begins a task at HEAD, with what you have not committed")
 	case t.file == "" && len(words) == 0:
 		err = misuse("task: no prompt", `pccrun task "fix the flaky test"`)
 	case len(words) > 1:
