@@ -281,7 +281,7 @@ func (p *Placed) resumable() error {
 		return nil
 	}
 	endLeftovers(t.Worktree)
-	if err := p.restore(); err != nil {
+	if err := p.restore(t.State == Working); err != nil {
 		return err
 	}
 	tip, err := p.repo.tip(p.stop.Hard, t.Branch)

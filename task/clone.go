@@ -99,10 +99,17 @@ const alternates = ".git/objects/info/alternates"
 
 func (r *repository) alternates() []byte { return []byte(strings.Join(r.objects, "\n") + "\n") }
 
-// restore has the clone borrow the user's objects again, whatever the agent has made of that.
-func (p *Placed) restore() error {
+// restore has the clone borrow the user's objects again, whatever the agent has made of that. The post-run check of a run
+// whose launcher was killed is made by the next run here, and may take what the clone borrows for the killed run's: so there is
+// one before.
+func (p *Placed) restore(killed bool) error {
 	if p.task.InPlace {
 		return nil
+	}
+	if killed {
+		if _, err := p.git(nil, nil, nil, "version"); err != nil {
+			return err
+		}
 	}
 	root, err := os.OpenRoot(p.task.Worktree)
 	if err != nil {

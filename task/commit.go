@@ -102,7 +102,7 @@ type Committed struct {
 // Commit commits what the agent has left uncommitted, by the user's own hooks, inside.
 func (c *Checked) Commit() (*Committed, error) {
 	d := &Committed{Placed: c.Placed, work: c.Worked, verdict: c.verdict, checked: c.checked}
-	if err := d.restore(); err != nil {
+	if err := d.restore(c.last.stopped || c.last.code == statusRefused); err != nil {
 		return nil, err
 	}
 	if !c.order.Leave {

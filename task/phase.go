@@ -52,7 +52,7 @@ type outcome struct {
 const statusRefused = 125
 
 // impatience is how long a phase may take to end after a signal.
-const impatience = 10 * time.Second
+const impatience = 20 * time.Second
 
 // run carries a phase out. An error says why the run could not be followed: how it ended is none.
 func (p phase) run(stop Stop) (outcome, error) {

@@ -59,7 +59,7 @@ func TestCloneIsOneForGit(t *testing.T) {
 		// The agent has it borrow from elsewhere, and that is undone.
 		p := &Placed{repo: r, task: &Task{Record: Record{Worktree: c.path}}}
 		require.NoError(t, os.WriteFile(c.path+"/"+alternates, []byte("/etc\n"), 0o600))
-		require.NoError(t, p.restore())
+		require.NoError(t, p.restore(false))
 		text, err := os.ReadFile(c.path + "/" + alternates)
 		require.NoError(t, err)
 		require.Equal(t, r.alternates(), text)
