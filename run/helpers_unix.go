@@ -129,15 +129,16 @@ func (r *resolved) git() *askgit.Git {
 }
 
 // AskGit asks git for a session that has ended, of which something is left.
-func AskGit(root string) workspace.AskGit { return gitFor(root).Ask }
+func AskGit(root string) workspace.AskGit { return Git(root).Ask }
 
 // RunGit runs git in a sandbox for whoever packs or unpacks a workspace outside of any run, see [providers.Host]. The
 // path is absolute, or "" where it is not known.
 func RunGit(root string) func(ctx context.Context, show, args []string, prepare func(dir string) error, in io.Reader, out io.Writer) error {
-	return gitFor(root).Run
+	return Git(root).Run
 }
 
-func gitFor(root string) *askgit.Git {
+// Git asks git about a repository that no run of this process is in.
+func Git(root string) *askgit.Git {
 	host := profiles.ThisHost()
 	dirs, _ := Dirs() // the caller has found it
 	finder := Programs(&host, dirs.State)
@@ -145,6 +146,13 @@ func gitFor(root string) *askgit.Git {
 		finder = finder.For((&profiles.Policy{Workspace: root}).Changes, messages.Say)
 	}
 	return &askgit.Git{Programs: finder, Workspace: root, Dir: func() (string, error) {
-		return dirs.State, os.MkdirAll(dirs.State, 0o700) // where the sessions lie: root has given its directory to another
+		if _, err := os.Stat(dirs.State); !errors.Is(err, fs.ErrNotExist) {
+			return dirs.State, nil // where the session lies: root has given its directory to another
+		}
+		own, err := state.Open(dirs.State, root)
+		if err == nil {
+			own.Close()
+		}
+		return dirs.State, err
 	}}
 }

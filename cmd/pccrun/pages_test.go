@@ -134,6 +134,14 @@ func takes(words []string) error {
 	var text, home string
 	var is bool
 	own := flags{"--session": &text, "--save": &is, "--bundle": &text, "--terminal": &is, "--format": &text, "--why": &is}
+	if table[i].name == "task" {
+		for _, name := range strings.Fields("--agent --model --prompt-file --name --base --prepare --check --commit --git-user --git-email --continue") {
+			own[name] = new(string)
+		}
+		for _, name := range strings.Fields("--in-place --dirty --all --force --stat --name-only") {
+			own[name] = new(bool)
+		}
+	}
 	req := &profiles.Request{Host: profiles.ThisHost()}
 	bare, command, _, err := parse(words, homeElsewhere(append(runFlags(req), own.defs()...), &home))
 	if err != nil {

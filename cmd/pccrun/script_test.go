@@ -108,6 +108,7 @@ func runScripts(t *testing.T, pattern string, conditions map[string]func() bool)
 			"refused": exits(125, "^$"), // nothing on standard output
 			"fails":   exits(125, ""),
 			"no":      exits(1, ""),
+			"late":    exits(124, ""),
 			"errors":  errorsObject,
 			"fields":  documented,
 		},

@@ -74,7 +74,7 @@ func sandboxed(dir string, flags, git []string) (*exec.Cmd, error) {
 const timedOut = 124
 
 // run runs git in a sandbox. Its home is the one given, so that no profile of anybody's is read.
-func (g *Git) run(ctx context.Context, home string, git *programs.Program, patience time.Duration, shown, args []string, in io.Reader, out io.Writer) error {
+func (g *Git) run(ctx context.Context, home string, git *programs.Program, patience time.Duration, shown, written, args []string, in io.Reader, out io.Writer) error {
 	flags := []string{"--profile", "default", "--workspace", filepath.Join(home, "w"), "--timeout", strconv.FormatInt(max(patience.Milliseconds(), 1), 10) + "ms"}
 	// The working tree that a configuration names is not shown, and not needed: an empty directory stands for it.
 	for _, env := range []string{"GIT_CONFIG_NOSYSTEM=1", "GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1", "GIT_WORK_TREE=."} {
@@ -84,8 +84,12 @@ func (g *Git) run(ctx context.Context, home string, git *programs.Program, patie
 	if g.Workspace != "" {
 		hidden = []string{g.Workspace}
 	}
-	for _, path := range shown {
-		flags = append(flags, "--read", path)
+	for _, path := range slices.Concat(shown, written) {
+		access := "--read"
+		if slices.Contains(written, path) {
+			access = "--write"
+		}
+		flags = append(flags, access, path)
 		if i := strings.LastIndex(path+"/", "/.git/"); i > 0 {
 			hidden = append(hidden, path[:i])
 		}
@@ -192,7 +196,7 @@ func (g *Git) answer(home string, git *programs.Program, patience time.Duration,
 	}
 	shown := append([]string{q.Dir}, q.Read...)
 	slices.Sort(shown)
-	err := g.run(context.Background(), home, git, patience, slices.Compact(shown), append(options, args...), strings.NewReader(q.Input), out)
+	err := g.run(context.Background(), home, git, patience, slices.Compact(shown), nil, append(options, args...), strings.NewReader(q.Input), out)
 	if out.over {
 		err = errGitMuch
 	}
@@ -223,7 +227,7 @@ func (g *Git) Run(ctx context.Context, show, args []string, prepare func(dir str
 		if err := prepare(dir); err != nil {
 			return err
 		}
-		return g.run(ctx, home, git, treePatience, show, append([]string{"-C", dir}, args...), in, out)
+		return g.run(ctx, home, git, treePatience, show, nil, append([]string{"-C", dir}, args...), in, out)
 	})
 	if errors.Is(err, programs.ErrNone) {
 		return errors.New("there is no git on this machine")

@@ -43,14 +43,16 @@ var layers = [][]string{
 	{"providers/filesync"},
 	{"providers"},
 	{"providers/e2b", "providers/daytona"}, // an adapter uses the engine of all that copy
+	{"task/agent"},
 	{"run"},
+	{"task"},
 	{"test/escape"},
 	{"cmd"},
 	{"test"},
 }
 
 // house are the packages that are counted: all that a native run takes, and the command line.
-var house = strings.Fields("cmd run profiles namespaces seccomp cgroups netproxy internal providers/native providers/doctor")
+var house = strings.Fields("cmd task run profiles namespaces seccomp cgroups netproxy internal providers/native providers/doctor")
 
 // TestLines prints how many lines the packages have without their tests, and without those that a
 // program has written.
@@ -462,7 +464,7 @@ func TestTheLauncherLinksLittle(t *testing.T) {
 	for _, name := range []string{
 		"text/tabwriter", "encoding/xml", "net/http",
 		module + "/internal/homes/login", module + "/internal/outgoing/client", module + "/netproxy/inspect", module + "/seatbelt", module + "/test/escape",
-		module + "/providers/doctor", module + "/providers/docker", module + "/providers/remote", module + "/providers/filesync",
+		module + "/providers/doctor", module + "/providers/docker", module + "/providers/remote", module + "/providers/filesync", module + "/task",
 	} {
 		assert.NotContains(t, has, name)
 		assert.Contains(t, whole, name, "the control")

@@ -1,0 +1,346 @@
+//go:build unix
+
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/internal/hint"
+	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/task/agent"
+)
+
+// An Order is what the user asks for.
+type Order struct {
+	Prompt   string
+	Name     string // "" for one that the prompt gives
+	Continue bool   // go on with the task of that name
+	Agent    *agent.Agent
+	Model    string
+	Args     []string // the agent's own
+
+	Base    string // "" for HEAD
+	Prepare string // a shell's command that runs before the agent
+	Check   string // a shell's command that decides
+	Commit  string // a message; "" for one of the prompt and the agent's last words
+	Leave   bool   // commit nothing
+	InPlace bool   // work in the user's own work tree
+	Dirty   bool   // begin with what the user has not committed
+
+	Timeout   time.Duration
+	User      Identity
+	Profile   string   // of the agent's phases; "" for the agent's own
+	Flags     []string // the user's, of each run
+	Workspace string   // the top of the user's repository
+	Home      string
+}
+
+// A Reporter is who is shown what happens. Texts are as they came: whoever prints them escapes them.
+type Reporter interface {
+	Line(text string)
+	Step(since time.Duration, step agent.Step)
+	Denied(since time.Duration, denial events.Denial)
+}
+
+// An Asked is an order whose repository has been looked at, and nothing made.
+type Asked struct {
+	order Order
+	repo  *repository
+	base  string // a commit
+	named string // what it was asked for as
+	taken bool   // a branch `task` stands
+	store Store
+	to    Reporter
+	stop  Stop
+}
+
+// Ask looks at what an order is about, and refuses what cannot be done.
+func Ask(stop Stop, store Store, to Reporter, o Order) (*Asked, error) {
+	ctx := stop.Hard
+	if o.Name != "" {
+		if err := checkName(o.Name); err != nil {
+			return nil, err
+		}
+	}
+	repo, err := open(ctx, o.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	a := &Asked{order: o, repo: repo, store: store, to: to, stop: stop, named: o.Base}
+	if a.named == "" {
+		a.named = repo.branch
+	}
+	name := o.Base
+	if name == "" {
+		name = "HEAD"
+	}
+	if a.base, err = repo.commit(ctx, name); err != nil {
+		return nil, err
+	}
+	tip, err := repo.tip(ctx, "task")
+	a.taken = tip != ""
+	return a, err
+}
+
+// A Placed is a task with a work tree in which its base is checked out.
+type Placed struct {
+	order Order
+	repo  *repository
+	task  *Task
+	store Store
+	to    Reporter
+	stop  Stop
+	fresh bool // nothing has worked at it yet
+}
+
+// attempts bounds how often another name is made where one is taken.
+const attempts = 8
+
+// Place makes the work tree, and has git check the base out in a run.
+func (a *Asked) Place() (*Placed, error) {
+	ctx := a.stop.Hard
+	var p *Placed
+	var err error
+	for range attempts {
+		name := a.order.Name
+		if name == "" {
+			name = nameFor(a.order.Prompt)
+		}
+		p, err = a.begin(ctx, name)
+		if !errors.Is(err, fs.ErrExist) {
+			break
+		}
+		if err = hint.Errorf("pccrun task --continue "+name+" goes on with it, pccrun task rm "+name+" removes it", "task %s stands already", name); a.order.Name != "" {
+			break
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if a.order.InPlace {
+		return p, nil
+	}
+	if err := p.clone(a); err != nil {
+		return nil, errors.Join(err, p.task.forget(a.store))
+	}
+	if err := p.fill(); err != nil {
+		return nil, errors.Join(err, p.undo())
+	}
+	return p, nil
+}
+
+// fill makes the files of the work tree.
+func (p *Placed) fill() error {
+	o, err := p.git(nil, nil, nil, append(p.identity(), "var", "GIT_COMMITTER_IDENT")...)
+	if err != nil {
+		return err
+	}
+	if err := o.refusal("checkout"); err != nil {
+		return err
+	}
+	if o.code != 0 && !p.order.Leave {
+		return hint.Errorf("git config --global user.name NAME and user.email ADDRESS, or --git-user NAME --git-email ADDRESS", "git does not know whom commits are to be by")
+	}
+	if p.order.Dirty {
+		if err := p.takeUncommitted(); err != nil {
+			return fmt.Errorf("what is not committed cannot be taken along: %w", err)
+		}
+	}
+	return p.checkout()
+}
+
+// takeUncommitted makes a first commit of what the user has not committed. Git adds it in a run that
+// sees the user's work tree as the user's rules have it, read-only, and writes the clone's git directory.
+func (p *Placed) takeUncommitted() error {
+	changed, unknown, err := p.repo.uncommitted(p.stop.Hard)
+	if err != nil || changed+unknown == 0 {
+		return err
+	}
+	own := filepath.Join(p.task.Worktree, ".git")
+	for _, args := range [][]string{{"read-tree", "HEAD"}, {"add", "-A", "--ignore-errors"}} {
+		o, err := phase{
+			dir: p.repo.top, flags: append(p.flags("default"), "--read", p.repo.top, "--write", own), keepOn: true,
+			command: append([]string{"git", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "--git-dir=" + own, "--work-tree=" + p.repo.top}, args...),
+		}.run(p.stop)
+		if err == nil {
+			err = o.refusal("git " + args[0])
+		}
+		if failure := o.failure(); err == nil && failure != "" {
+			if err = errors.New(failure); args[0] == "add" {
+				p.to.Line("not all of it can be taken along: " + failure)
+				err = nil
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	o, err := p.git(nil, nil, nil, append(append([]string{"-c", "core.hooksPath=/dev/null"}, p.identity()...), "commit", "-q", "-m", "wip: not committed when task "+p.task.Name+" began")...)
+	if err == nil && o.code != 0 {
+		err = errors.New(o.failure())
+	}
+	return err
+}
+
+// begin makes the record of a task.
+func (a *Asked) begin(ctx context.Context, name string) (*Placed, error) {
+	r := Record{
+		Name: name, Key: keyOf(name, a.repo.common), Repository: a.repo.top, Common: a.repo.common, InPlace: a.order.InPlace, Worktree: a.repo.top,
+		Branch: a.repo.branch, Base: a.base, BaseName: a.named, Agent: a.order.Agent.Name, Model: a.order.Model, Prompt: events.Cut(a.order.Prompt), State: Working, Begun: time.Now(),
+		Check: a.order.Check,
+	}
+	if !a.order.InPlace {
+		r.Branch = branchFor(name, a.taken)
+		if tip, err := a.repo.tip(ctx, r.Branch); err != nil {
+			return nil, err
+		} else if tip != "" {
+			return nil, hint.Errorf("--name NAME for another", "branch %s stands already", r.Branch)
+		}
+	}
+	t, err := a.store.begin(r, a.repo.top)
+	if err != nil {
+		return nil, err
+	}
+	return &Placed{order: a.order, repo: a.repo, task: t, store: a.store, to: a.to, stop: a.stop, fresh: true}, nil
+}
+
+// clone writes the git directory of the work tree.
+func (p *Placed) clone(a *Asked) error {
+	c, err := makeClone(p.repo, placesFor(p.repo.top, p.order.Home, p.task.Name), p.task.Branch, a.base)
+	if err != nil {
+		return err
+	}
+	p.task.Worktree = c.path
+	return p.task.save()
+}
+
+// checkout has git write the files of the base. No name is protected in this run: git alone makes them, all of them from
+// a commit that the user has, in a tree that nobody else knows of. From then on they stand, and are protected.
+func (p *Placed) checkout() error {
+	o, err := p.git([]string{"--without", "protect"}, nil, nil, "reset", "-q", "--hard")
+	if err != nil {
+		return err
+	}
+	if err := o.refusal("checkout"); err != nil {
+		return err
+	}
+	if failure := o.failure(); failure != "" {
+		return fmt.Errorf("git cannot check %s out: %s", short(p.task.Base), failure)
+	}
+	return nil
+}
+
+// undo removes what was made for a task at which nothing has worked.
+func (p *Placed) undo() error {
+	return errors.Join(removeTree(p.task.Worktree), p.task.forget(p.store))
+}
+
+// Continue takes up a task that stands.
+func Continue(stop Stop, store Store, to Reporter, o Order) (*Placed, error) {
+	r, err := store.Find(o.Name, o.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	repo, err := open(stop.Hard, r.Repository)
+	if err != nil {
+		return nil, err
+	}
+	t, err := store.Open(r)
+	if err != nil {
+		return nil, err
+	}
+	p := &Placed{order: o, repo: repo, task: t, store: store, to: to, stop: stop}
+	if err := p.resumable(); err != nil {
+		t.close()
+		return nil, err
+	}
+	if o.Check == "" {
+		p.order.Check = t.Check
+	}
+	p.order.InPlace = t.InPlace
+	t.State, t.Check = Working, p.order.Check
+	if t.Agent != o.Agent.Name { // another agent has a conversation of its own
+		t.Agent, t.Conversation, t.Conversed = o.Agent.Name, "", agent.Usage{}
+	}
+	return p, t.save()
+}
+
+// resumable refuses a task whose branch or work tree is not where it was left.
+func (p *Placed) resumable() error {
+	t := p.task
+	if !isDir(t.Worktree) {
+		return hint.Errorf("pccrun task rm "+t.Name, "task %s: its work tree %s is gone", t.Name, t.Worktree)
+	}
+	if t.InPlace {
+		return nil
+	}
+	endLeftovers(t.Worktree)
+	if err := p.restore(t.State == Working); err != nil {
+		return err
+	}
+	tip, err := p.repo.tip(p.stop.Hard, t.Branch)
+	if err != nil || tip == "" || tip == t.Fetched {
+		return err
+	}
+	return p.moved(tip)
+}
+
+// moved is the error for a branch that the user has moved.
+func (p *Placed) moved(tip string) error {
+	t := p.task
+	return hint.Errorf("a task of its own goes on from there: pccrun task --base "+t.Branch+" PROMPT",
+		"branch %s is at %s, and not at %s where this task left it; its own commits are in %s", t.Branch, short(tip), short(t.Fetched), t.Worktree)
+}
+
+// Name is the task's.
+func (p *Placed) Name() string { return p.task.Name }
+
+// Announce says what is going to happen.
+func (p *Placed) Announce() {
+	t, o := p.task, p.order
+	from := short(t.Base)
+	if t.BaseName != "" && t.BaseName != from {
+		from = t.BaseName + " (" + from + ")"
+	}
+	switch {
+	case t.InPlace:
+		p.to.Line("task " + t.Name + ": " + t.Agent + " in place, in " + t.Worktree)
+		p.to.Line("references, index and work tree are shared with you: nothing keeps this task and you from each other's work")
+	case o.Continue:
+		p.to.Line("task " + t.Name + ": " + t.Agent + " goes on with branch " + t.Branch)
+	default:
+		p.to.Line("task " + t.Name + ": " + t.Agent + " on a new branch " + t.Branch + " from " + from)
+	}
+	if !t.InPlace {
+		p.to.Line("worktree " + t.Worktree)
+	}
+	if !t.InPlace && !o.Continue && !o.Dirty {
+		p.leftOut()
+	}
+	p.to.Line("asks nothing inside the sandbox (" + o.Agent.Unattended + "); limits: " + timeText(o.Timeout))
+}
+
+// leftOut says what of the user's is not in the work tree.
+func (p *Placed) leftOut() {
+	changed, unknown, err := p.repo.uncommitted(p.stop.Hard)
+	switch {
+	case err != nil:
+		p.to.Line("what you have not committed is not in it, and git cannot list it: " + messages.InWords(err))
+	case changed+unknown > 0:
+		p.to.Line(fmt.Sprintf("%s and %s of yours are not in it (--dirty takes them along)", Count(changed, "changed file"), Count(unknown, "new file")))
+	}
+}
+
+// Count writes a number of things.
+func Count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

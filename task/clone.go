@@ -1,0 +1,140 @@
+//go:build unix
+
+package task
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/hint"
+	"github.com/pccrun/pccrun/internal/state"
+)
+
+// A clone is a work tree with a git directory of its own. This program writes the few files that git needs to find a
+// commit in it, and executes no git: the checkout is a phase.
+type clone struct {
+	path   string
+	branch string // without refs/heads/
+	base   string // a commit
+}
+
+// canWrite reports whether this user may make entries in a directory.
+func canWrite(dir string) bool { return unix.Access(dir, unix.W_OK|unix.X_OK) == nil }
+
+// makeClone writes a clone of a repository in the first place where one can be made. Nothing of its name may stand there.
+func makeClone(r *repository, places []place, branch, base string) (*clone, error) {
+	var at place
+	for _, at = range places {
+		if writable(at.parent) {
+			break
+		}
+	}
+	if err := os.MkdirAll(at.parent, 0o700); err != nil {
+		return nil, err
+	}
+	if !state.Straight(at.parent) {
+		return nil, fmt.Errorf("%s: a link leads there", at.parent)
+	}
+	parent, err := os.OpenRoot(at.parent)
+	if err != nil {
+		return nil, err
+	}
+	defer parent.Close()
+	if err := parent.Mkdir(at.name, 0o700); errors.Is(err, fs.ErrExist) {
+		return nil, hint.Errorf("--name NAME for another name, or pccrun task --continue "+at.name, "%s stands already", at.path())
+	} else if err != nil {
+		return nil, err
+	}
+	c := &clone{path: at.path(), branch: branch, base: base}
+	if err := c.write(parent, at.name, r); err != nil {
+		return nil, errors.Join(err, state.RemoveAll(parent, at.name))
+	}
+	return c, nil
+}
+
+// write writes the git directory.
+func (c *clone) write(parent *os.Root, name string, r *repository) error {
+	root, err := parent.OpenRoot(name)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	ref := ".git/refs/heads/" + c.branch
+	for _, dir := range []string{".git/objects/info", ".git/objects/pack", ".git/info", filepath.Dir(ref), ".git/refs/tags"} {
+		if err := root.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	files := []struct {
+		name string
+		text []byte
+	}{
+		{alternates, r.alternates()},
+		{".git/config", []byte(r.cloneConfig())},
+		{".git/info/exclude", r.exclude},
+		{".git/shallow", r.shallow},
+		{ref, []byte(c.base + "\n")},
+		{".git/HEAD", []byte("ref: refs/heads/" + c.branch + "\n")},
+	}
+	for _, f := range files {
+		if len(f.text) == 0 {
+			continue
+		}
+		if err := state.WriteFile(root, f.name, f.text, state.Fast); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// alternates is where git reads which objects a repository borrows.
+const alternates = ".git/objects/info/alternates"
+
+func (r *repository) alternates() []byte { return []byte(strings.Join(r.objects, "\n") + "\n") }
+
+// restore has the clone borrow the user's objects again, whatever the agent has made of that. The post-run check of a run
+// whose launcher was killed is made by the next run here, and may take what the clone borrows for the killed run's: so there is
+// one before.
+func (p *Placed) restore(killed bool) error {
+	if p.task.InPlace {
+		return nil
+	}
+	if killed {
+		if _, err := p.git(nil, nil, nil, "version"); err != nil {
+			return err
+		}
+	}
+	root, err := os.OpenRoot(p.task.Worktree)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if text, err := state.ReadFile(root, alternates, copySize); err == nil && bytes.Equal(text, p.repo.alternates()) {
+		return nil
+	}
+	return state.WriteFile(root, alternates, p.repo.alternates(), state.Fast)
+}
+
+// cloneConfig is the configuration of a clone: its format, and where the remotes are.
+func (r *repository) cloneConfig() string {
+	var b strings.Builder
+	version := 0
+	if r.format != "sha1" {
+		version = 1
+	}
+	fmt.Fprintf(&b, "[core]\n\trepositoryformatversion = %d\n\tbare = false\n\tlogAllRefUpdates = true\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n", version)
+	if version == 1 {
+		fmt.Fprintf(&b, "[extensions]\n\tobjectFormat = %s\n", r.format)
+	}
+	for _, remote := range r.remotes {
+		fmt.Fprintf(&b, "[remote \"%s\"]\n\turl = \"%s\"\n\tfetch = +refs/heads/*:refs/remotes/%s/*\n", remote[0], remote[1], remote[0])
+	}
+	return b.String()
+}

@@ -1,0 +1,270 @@
+//go:build unix
+
+package task
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A verdict says how a task has ended.
+type verdict struct {
+	state State
+	code  int    // the exit status
+	why   string // it has not succeeded
+}
+
+// Exit statuses of a task.
+const (
+	statusFailed   = 1
+	statusTimedOut = 124
+)
+
+// A Checked is a task whose end is judged.
+type Checked struct {
+	*Worked
+	verdict verdict
+	checked string // what the check said: "", "passed" or "failed"
+}
+
+// Check judges what the agent did: by its last record, by what its own rules refused it, and by the user's check.
+func (w *Worked) Check() (*Checked, error) {
+	c := &Checked{Worked: w, verdict: w.judge()}
+	if c.verdict.state != Done || w.order.Check == "" {
+		return c, nil
+	}
+	o, err := w.shell(w.order.Check, "check")
+	switch {
+	case err != nil:
+		return nil, err
+	case o.refused != nil:
+		c.verdict = verdict{Failed, statusFailed, "the check did not start: " + o.refused.Cause}
+	case o.timedOut:
+		c.verdict = w.timeOver()
+	case o.stopped:
+		c.verdict = verdict{Stopped, statusFailed, "interrupted"}
+	case o.code != 0:
+		c.checked, c.verdict = "failed", verdict{Failed, statusFailed, fmt.Sprintf("the check failed: %s: exit %d", w.order.Check, o.code)}
+		for _, line := range o.lastLines(5) {
+			w.to.Line("  " + line)
+		}
+	default:
+		c.checked = "passed"
+	}
+	return c, nil
+}
+
+// judge is the verdict on the agent alone.
+func (w *Worked) judge() verdict {
+	failed := func(why string) verdict { return verdict{Failed, statusFailed, why} }
+	switch {
+	case w.last.timedOut:
+		return w.timeOver()
+	case w.last.stopped:
+		return verdict{Stopped, statusFailed, "interrupted"}
+	case w.last.code == statusRefused && w.end.Final: // the agent has none of that number
+		return failed("what the agent's run has left could not be checked: " + w.last.failure())
+	case !w.end.Final:
+		for _, line := range w.last.lastLines(5) {
+			w.to.Line("  " + line)
+		}
+		return failed(fmt.Sprintf("the agent ended without a last record (exit status %d)", w.last.code))
+	case !w.end.Success:
+		return failed("the agent ended with an error: " + cmp.Or(w.end.Reason, "it does not say which"))
+	case len(w.denied) > 0:
+		tools := slices.Compact(slices.Sorted(slices.Values(w.denied)))
+		return failed(fmt.Sprintf("the agent was denied %s by its own rules: %s", Count(len(w.denied), "tool call"), strings.Join(tools, ", ")))
+	}
+	return verdict{state: Done}
+}
+
+func (w *Worked) timeOver() verdict {
+	return verdict{Stopped, statusTimedOut, "its time of " + timeText(w.order.Timeout) + " is over"}
+}
+
+// A Committed is a task whose work stands in commits of its work tree, as far as it is to.
+type Committed struct {
+	*Placed
+	work    *Worked
+	verdict verdict
+	checked string
+	head    string // the commit that the work tree is at
+	hooks   string // what became of the user's hooks
+}
+
+// Commit commits what the agent has left uncommitted, by the user's own hooks, inside.
+func (c *Checked) Commit() (*Committed, error) {
+	d := &Committed{Placed: c.Placed, work: c.Worked, verdict: c.verdict, checked: c.checked}
+	if err := d.restore(c.last.stopped || c.last.code == statusRefused); err != nil {
+		return nil, err
+	}
+	if !c.order.Leave {
+		if err := d.commit(); err != nil {
+			c.to.Line("not committed: " + err.Error() + "; it is in " + c.task.Worktree)
+			d.verdict = verdict{Failed, max(d.verdict.code, statusFailed), cmp.Or(d.verdict.why, "what the agent has left is not committed")}
+		}
+	}
+	var err error
+	if d.head, err = d.printed("rev-parse", "--verify", "HEAD^{commit}"); err != nil {
+		d.head = ""
+		d.verdict = verdict{Failed, max(d.verdict.code, statusFailed), cmp.Or(d.verdict.why, "the git directory of the work tree is damaged: "+err.Error())}
+	}
+	return d, nil
+}
+
+// commit makes the one commit, if there is something to commit.
+func (d *Committed) commit() error {
+	staged, err := d.stage()
+	if err != nil || !staged {
+		return err
+	}
+	said := ""
+	if d.verdict.state == Done {
+		if said, err = d.commitBy(d.hookOptions(), ""); err != nil || said == "" {
+			if d.hooked() {
+				d.hooks = "your hooks passed, in the sandbox"
+			}
+			return err
+		}
+		if said, err = d.mend(said); err != nil || said == "" {
+			return err
+		}
+		d.verdict = verdict{Failed, statusFailed, "the repository's hooks refuse the commit: " + said}
+	}
+	d.hooks = "hooks not run"
+	if said, err = d.commitBy([]string{"-c", "core.hooksPath=/dev/null"}, "unfinished: "); err == nil && said != "" {
+		err = fmt.Errorf("git commit: %s", said)
+	}
+	return err
+}
+
+// mend hands what a hook said to the agent, once, and commits again. It returns what the hooks say then, "" if they pass.
+func (d *Committed) mend(said string) (string, error) {
+	d.to.Line("a hook of the repository refuses the commit: the agent gets its output")
+	if err := d.work.turn("git commit failed in a hook of this repository. Repair what it complains of, and do not commit. It said:\n\n" + said); err != nil {
+		return "", err
+	}
+	again, err := d.work.Check()
+	if err != nil {
+		return "", err
+	}
+	if d.verdict, d.checked = again.verdict, again.checked; again.verdict.state != Done {
+		return again.verdict.why, nil
+	}
+	if staged, err := d.stage(); err != nil || !staged {
+		return "", err
+	}
+	said, err = d.commitBy(d.hookOptions(), "")
+	if said == "" {
+		d.hooks = "your hooks passed after the agent had their output"
+	}
+	return said, err
+}
+
+// stage adds all that is not ignored, and reports whether there is something to commit.
+func (d *Committed) stage() (bool, error) {
+	o, err := d.git(nil, nil, nil, "add", "-A")
+	if err != nil {
+		return false, err
+	}
+	if failure := o.failure(); failure != "" {
+		return false, fmt.Errorf("git add: %s", failure)
+	}
+	o, err = d.git(nil, nil, nil, "diff", "--cached", "--quiet", "--no-ext-diff")
+	if err == nil && o.code > 1 {
+		err = fmt.Errorf("git diff: %s", o.failure())
+	}
+	return o.code == 1, err
+}
+
+// hookOptions has git execute the repository's own hooks, where the sandbox shows them read-only.
+func (d *Committed) hookOptions() []string { return []string{"-c", "core.hooksPath=" + d.hookDir()} }
+
+// hookDir is where the user's hooks are: those below a work tree are in the task's own.
+func (d *Committed) hookDir() string {
+	dir := d.repo.hooks
+	if rest, is := strings.CutPrefix(dir, "~/"); is {
+		return filepath.Join(d.order.Home, rest)
+	}
+	return dir
+}
+
+// hooked reports whether there is a hook that a commit executes.
+func (d *Committed) hooked() bool {
+	dir := d.hookDir()
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(d.task.Worktree, dir)
+	}
+	return slices.ContainsFunc([]string{"pre-commit", "prepare-commit-msg", "commit-msg"}, func(name string) bool {
+		info, err := os.Stat(filepath.Join(dir, name))
+		return err == nil && info.Mode()&0o111 != 0
+	})
+}
+
+// commitBy commits what is staged, and returns what git said if it failed.
+func (d *Committed) commitBy(options []string, prefix string) (said string, err error) {
+	flags := d.flags(d.profile())
+	if dir := d.hookDir(); filepath.IsAbs(dir) && !d.task.InPlace && isDir(dir) {
+		flags = append(flags, "--read", dir)
+	}
+	out := &tail{}
+	o, err := phase{
+		dir: d.task.Worktree, flags: flags, in: strings.NewReader(d.message(prefix)), seen: d.work.event, keepOn: true, timeout: hookTime,
+		command: slices.Concat([]string{"git", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "commit.gpgSign=false"}, options, d.identity(), []string{"commit", "-q", "-F", "-"}),
+		out:     func(r io.Reader) { _, _ = io.Copy(out, r) },
+	}.run(d.stop)
+	if err == nil {
+		err = o.refusal("commit")
+	}
+	if err != nil || o.code == 0 {
+		return "", err
+	}
+	return cmp.Or(strings.TrimSpace(o.said+out.String()), o.failure()), nil
+}
+
+// hookTime bounds how long the hooks of a commit may take.
+const hookTime = 10 * time.Minute
+
+// maxSubject bounds the first line of a commit's message, in characters.
+const maxSubject = 72
+
+// message is that of the commit.
+func (d *Committed) message(prefix string) string {
+	subject, body := d.order.Commit, ""
+	if subject == "" {
+		subject, body = firstLine(d.order.Prompt), d.work.end.Message
+	} else {
+		subject, body, _ = strings.Cut(subject, "\n")
+	}
+	if subject = prefix + subject; len([]rune(subject)) > maxSubject {
+		subject = string([]rune(subject)[:maxSubject-1]) + "…"
+	}
+	text := subject + "\n\n"
+	if body = strings.TrimSpace(body); body != "" {
+		text += body + "\n\n"
+	}
+	return text + "Assisted-by: " + strings.TrimSpace(d.task.Agent+" "+d.task.Version) + "\n"
+}
+
+// firstLine is the first line of a text that says something.
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	return strings.TrimSpace(line)
+}
+
+// printed returns what git prints in the work tree: one line.
+func (d *Committed) printed(args ...string) (string, error) {
+	var out bytes.Buffer
+	o, err := d.git(nil, nil, func(r io.Reader) { _, _ = io.Copy(&out, io.LimitReader(r, 4<<10)) }, args...)
+	if err == nil && o.code != 0 {
+		err = fmt.Errorf("git %s: %s", args[0], o.failure())
+	}
+	return strings.TrimSpace(out.String()), err
+}

@@ -1,0 +1,214 @@
+//go:build unix
+
+package task
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pccrun/pccrun/internal/hint"
+	"github.com/pccrun/pccrun/internal/state"
+	"github.com/pccrun/pccrun/run/askgit"
+)
+
+// packSize bounds what a task may bring back.
+const packSize = 2 << 30
+
+// fetchTime bounds how long git may take to read what was packed.
+const fetchTime = 10 * time.Minute
+
+// errMuch is the error for a pack that is larger.
+var errMuch = fmt.Errorf("the new commits take more than %d GiB", packSize>>30)
+
+// A Fetched is a task that is over. Its branch is in the user's repository, if there is one.
+type Fetched struct {
+	committed *Committed
+	verdict   verdict
+	changes   Changes
+}
+
+// Fetch brings the new commits into the user's repository. They are packed in a run, and git reads the pack in a sandbox
+// in which the objects of the repository can be written and the work tree does not exist.
+func (d *Committed) Fetch() (*Fetched, error) {
+	f := &Fetched{committed: d, verdict: d.verdict}
+	var err error
+	switch {
+	case d.task.InPlace, d.head == "", d.head == d.task.Fetched:
+	case d.head == d.task.Base && d.task.Fetched == "":
+	case !isID(d.head, d.repo.format):
+		err = fmt.Errorf("git names no commit in %s", d.task.Worktree)
+	default:
+		err = d.bring()
+	}
+	if err == nil && d.head != "" && d.head != d.task.Base {
+		f.changes, err = d.repo.changes(d.stop.Hard, d.task.Base, d.head)
+	}
+	if err != nil {
+		d.to.Line("the commits stay in " + d.task.Worktree + ": " + err.Error())
+		if h := hintOf(err); h != "" {
+			d.to.Line("hint: " + h)
+		}
+		f.verdict = verdict{Failed, max(d.verdict.code, statusFailed), cmp.Or(d.verdict.why, "its commits are not in your repository")}
+	}
+	return f, f.record()
+}
+
+// bring packs, reads, checks, and moves the branch.
+func (d *Committed) bring() error {
+	name := fmt.Sprintf("pack-%d", os.Getpid())
+	file, err := d.task.root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = errors.Join(file.Close(), d.task.root.Remove(name)) }()
+	if err := d.pack(file); err != nil {
+		return err
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	r, ctx := d.repo, d.stop.Hard
+	own := "--git-dir=" + r.common
+	if err := r.asks.Do(ctx, askgit.Call{
+		Read: r.dirs(), Write: r.objects[:1], In: file, Patience: fetchTime,
+		Args: []string{own, "-c", "core.fsyncMethod=batch", "index-pack", "--stdin", "--fix-thin", "--strict", "--fsck-objects"},
+	}); err != nil {
+		return fmt.Errorf("git does not take the pack: %w", err)
+	}
+	if is, err := r.descends(ctx, d.head, d.task.Base); err != nil || !is {
+		return errors.Join(err, fmt.Errorf("commit %s does not come after %s", short(d.head), short(d.task.Base)))
+	}
+	// Every object that the commits need is there: git reads each of their trees.
+	if _, err := r.ask(ctx, "rev-list", "--objects", "--quiet", d.head, "^"+d.task.Base); err != nil {
+		return fmt.Errorf("the pack is not whole: %w", err)
+	}
+	return d.move()
+}
+
+// pack writes the commits over the base to a file.
+func (d *Committed) pack(file *os.File) error {
+	var failed error
+	o, err := d.git(nil, strings.NewReader(d.head+"\n^"+d.task.Base+"\n"), func(r io.Reader) {
+		n, err := io.Copy(file, io.LimitReader(r, packSize+1))
+		if failed = err; n > packSize {
+			failed = errMuch
+		}
+	}, "pack-objects", "-q", "--revs", "--thin", "--stdout", "--delta-base-offset")
+	switch {
+	case failed != nil:
+		return failed
+	case err != nil:
+		return err
+	case o.code != 0:
+		return fmt.Errorf("git cannot pack the commits: %s", o.failure())
+	}
+	return nil
+}
+
+// move brings the branch to the commit, from where the task has left it. It moves forward only.
+func (d *Committed) move() error {
+	r, t, ctx := d.repo, d.task, d.stop.Hard
+	tip, err := r.tip(ctx, t.Branch)
+	if err != nil {
+		return err
+	}
+	if tip != "" && tip != t.Fetched {
+		return d.moved(tip)
+	}
+	if tip != "" {
+		if is, err := r.descends(ctx, d.head, tip); err != nil || !is {
+			return errors.Join(err, hint.Errorf("git branch -D "+t.Branch+" and pccrun task --continue "+t.Name+" make it anew",
+				"the task has rewritten its commits: branch %s stays at %s, which %s does not come after", t.Branch, short(tip), short(d.head)))
+		}
+	}
+	old := tip
+	if old == "" {
+		old = strings.Repeat("0", len(d.head))
+	}
+	if err := r.asks.Do(ctx, askgit.Call{
+		Read: r.borrowed(), Write: []string{r.common}, Patience: patience,
+		Args: []string{"--git-dir=" + r.common, "update-ref", "--no-deref", "-m", "pccrun task " + t.Name, "refs/heads/" + t.Branch, d.head, old},
+	}); err != nil {
+		return fmt.Errorf("branch %s: %w", t.Branch, err)
+	}
+	t.Fetched = d.head
+	return nil
+}
+
+// record writes what became of the task, and lets others have it.
+func (f *Fetched) record() error {
+	t, w := f.committed.task, f.committed.work
+	defer t.close()
+	t.State, t.Why, t.Changes = f.verdict.state, f.verdict.why, f.changes
+	t.Spent += time.Since(w.began)
+	w.seen.mu.Lock()
+	t.Denials, t.Findings = listed(w.seen.denials), listed(w.seen.findings)
+	w.seen.mu.Unlock()
+	return t.save()
+}
+
+// A Result is what a task has come to.
+type Result struct {
+	Record
+	Head    string
+	Status  int // the exit status
+	Agent   int // the agent's own, which decides nothing
+	Took    time.Duration
+	Used    string // in words
+	Hooks   string
+	Checked string
+	Refused []string // tools that the agent's own rules refused it
+	Command string   // the last one that the agent ran, and how it ended
+}
+
+// Result is what there is to say.
+func (f *Fetched) Result() Result {
+	d, w := f.committed, f.committed.work
+	r := Result{
+		Record: d.task.Record, Head: d.head, Status: f.verdict.code, Agent: w.last.code, Took: time.Since(w.began), Used: usageText(w.usage, d.task.Agent),
+		Hooks: d.hooks, Checked: d.checked, Refused: w.denied,
+	}
+	if last := w.end.LastCommand; last != nil {
+		r.Command = strings.TrimSpace(last.What + " " + last.Result)
+	}
+	return r
+}
+
+// Nothing reports whether a task has changed nothing.
+func (r *Result) Nothing() bool { return r.Head == r.Base }
+
+// isDir reports whether a directory stands at a path.
+func isDir(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.IsDir()
+}
+
+// removeTree removes a work tree, and the directory of work trees if it was the last.
+func removeTree(path string) error {
+	if err := state.RemovePath(path); err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Dir(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil // others are in it
+	}
+	return nil
+}
+
+// hintOf is what mends an error.
+func hintOf(err error) string {
+	var with interface{ Hint() string }
+	if errors.As(err, &with) {
+		return with.Hint()
+	}
+	return ""
+}
+
+func atoi(s string) int { n, _ := strconv.Atoi(s); return n }

@@ -1,0 +1,216 @@
+//go:build unix
+
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/pccrun/pccrun/internal/hint"
+	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/sessions"
+	"github.com/pccrun/pccrun/run"
+	"github.com/pccrun/pccrun/run/askgit"
+)
+
+var statWord = regexp.MustCompile(`(\d+) (file|insertion|deletion)`)
+
+// changes counts what commits have over a base.
+func (r *repository) changes(ctx context.Context, base, head string) (c Changes, err error) {
+	n, err := r.ask(ctx, "rev-list", "--count", head, "^"+base)
+	if err != nil {
+		return c, err
+	}
+	c.Commits = atoi(n)
+	text, err := r.ask(ctx, "diff-tree", "--shortstat", "--no-ext-diff", "--no-textconv", "-r", base, head)
+	for _, m := range statWord.FindAllStringSubmatch(text, -1) {
+		switch m[2] {
+		case "file":
+			c.Files = atoi(m[1])
+		case "insertion":
+			c.Added = atoi(m[1])
+		case "deletion":
+			c.Removed = atoi(m[1])
+		}
+	}
+	return c, err
+}
+
+// A View is what is to be said of a task from outside: by its record, and by commits of the user's repository.
+type View struct {
+	Record
+	Running bool
+	Killed  bool   // what worked at it was killed
+	Tip     string // of its branch now, "" for none
+	Merged  bool   // another branch has its commits
+}
+
+// Views returns what there is to say of tasks.
+func Views(ctx context.Context, s Store, list []Record) (views []View) {
+	repos := map[string]*repository{}
+	for _, r := range list {
+		v := View{Record: r, Running: s.Running(r)}
+		v.Killed = r.State == Working && !v.Running
+		repo, known := repos[r.Repository]
+		if !known {
+			repo, _ = open(ctx, r.Repository) // it may be gone, and the task is listed all the same
+			repos[r.Repository] = repo
+		}
+		if repo != nil && !r.InPlace {
+			v.Tip, _ = repo.tip(ctx, r.Branch)
+			v.Merged, _ = repo.merged(ctx, r)
+		}
+		views = append(views, v)
+	}
+	return views
+}
+
+// merged reports whether what was fetched of a task is in another branch than its own.
+func (r *repository) merged(ctx context.Context, t Record) (bool, error) {
+	if t.Fetched == "" {
+		return false, nil
+	}
+	names, err := r.ask(ctx, "for-each-ref", "--format=%(refname)", "--contains="+t.Fetched, "refs/heads", "refs/remotes")
+	return slices.ContainsFunc(strings.Fields(names), func(name string) bool { return name != "refs/heads/"+t.Branch }), err
+}
+
+// Diff writes what a task's branch has over its base, as git prints it: by no program but git.
+func Diff(ctx context.Context, t Record, options []string, to io.Writer) error {
+	if t.Fetched == "" {
+		return hint.Errorf("pccrun task show "+t.Name, "task %s: it has no branch: nothing was committed, or it was not brought back", t.Name)
+	}
+	repo, err := open(ctx, t.Repository)
+	if err != nil {
+		return err
+	}
+	args := slices.Concat([]string{"--git-dir=" + repo.git, "diff", "--no-ext-diff", "--no-textconv"}, options, []string{t.Base, t.Fetched, "--"})
+	return repo.asks.Do(ctx, askgit.Call{Read: repo.dirs(), Args: args, Out: to, Patience: fetchTime})
+}
+
+// unsaved says what of a task's work tree is nowhere else, "" for nothing.
+func unsaved(ctx context.Context, t Record) (string, error) {
+	if t.InPlace || !isDir(t.Worktree) {
+		return "", nil
+	}
+	wt, err := open(ctx, t.Worktree)
+	if err != nil {
+		return "", err
+	}
+	head, err := wt.commit(ctx, "HEAD")
+	if err != nil {
+		return "", err
+	}
+	if head != t.Base && head != t.Fetched {
+		return "commits that are in no branch, up to " + short(head), nil
+	}
+	changed, unknown, err := wt.uncommitted(ctx)
+	if err == nil && changed+unknown > 0 {
+		return fmt.Sprintf("%s and %s that are not committed", Count(changed, "changed file"), Count(unknown, "new file")), nil
+	}
+	return "", err
+}
+
+// Remove removes a task: its work tree and its record, and its branch where another has its commits. With force it removes
+// them whatever is lost. It returns what it leaves, and why.
+func Remove(ctx context.Context, s Store, r Record, force bool) (left string, err error) {
+	t, err := s.Open(r)
+	if err != nil {
+		return "", err
+	}
+	if r = t.Record; !force {
+		lost, err := unsaved(ctx, r)
+		if err != nil {
+			lost = "work that git cannot list: " + messages.InWords(err)
+		}
+		if lost != "" {
+			t.close()
+			return "", hint.Errorf("pccrun task rm --force "+r.Name+" deletes them", "task %s: its work tree %s has %s", r.Name, r.Worktree, lost)
+		}
+	}
+	if !r.InPlace {
+		endLeftovers(r.Worktree)
+	}
+	if left, err = removeBranch(ctx, r, force); err != nil {
+		t.close()
+		return "", err
+	}
+	if !r.InPlace {
+		if err := removeTree(r.Worktree); err != nil {
+			t.close()
+			return "", err
+		}
+	}
+	return left, t.forget(s)
+}
+
+// removeBranch deletes a task's branch, if it is where the task has left it.
+func removeBranch(ctx context.Context, t Record, force bool) (left string, err error) {
+	if t.InPlace || t.Fetched == "" {
+		return "", nil
+	}
+	repo, err := open(ctx, t.Repository)
+	if err != nil {
+		if force {
+			return "", nil // the repository is gone
+		}
+		return "", err
+	}
+	tip, err := repo.tip(ctx, t.Branch)
+	if err != nil || tip == "" {
+		return "", err
+	}
+	merged, err := repo.merged(ctx, t)
+	switch {
+	case err != nil:
+		return "", err
+	case tip != t.Fetched:
+		return "branch " + t.Branch + " stays: it is at " + short(tip) + ", and the task left it at " + short(t.Fetched), nil
+	case !merged && !force:
+		return "branch " + t.Branch + " stays: no other branch has its commits (git branch -D " + t.Branch + " deletes it)", nil
+	case tip == t.Fetched && repo.branch == t.Branch:
+		return "branch " + t.Branch + " stays: you are on it", nil
+	}
+	return "", repo.asks.Do(ctx, askgit.Call{
+		Read: repo.borrowed(), Write: []string{repo.common}, Patience: patience,
+		Args: []string{"--git-dir=" + repo.common, "update-ref", "--no-deref", "-d", "refs/heads/" + t.Branch, tip},
+	})
+}
+
+// endLeftovers ends runs that go on in a work tree though whoever has started them was killed.
+func endLeftovers(worktree string) {
+	home, err := run.Sessions()
+	if err != nil {
+		return
+	}
+	list, _ := home.List()
+	for _, e := range list {
+		if e.State == sessions.Running && e.Workspace == worktree {
+			_ = home.Kill(e, syscall.SIGKILL, impatience)
+		}
+	}
+}
+
+// Clean removes the tasks that need nobody any more: those whose commits another branch has, and those that have none. It
+// returns the names of what it removed.
+func Clean(ctx context.Context, s Store, list []Record) (removed []string, err error) {
+	for _, v := range Views(ctx, s, list) {
+		if v.Running || v.Killed || v.InPlace || v.Fetched != "" && !v.Merged {
+			continue
+		}
+		if lost, e := unsaved(ctx, v.Record); e != nil || lost != "" {
+			continue
+		}
+		if _, e := Remove(ctx, s, v.Record, false); e != nil {
+			err = errors.Join(err, e)
+			continue
+		}
+		removed = append(removed, v.Name)
+	}
+	return removed, err
+}

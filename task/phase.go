@@ -1,0 +1,266 @@
+//go:build unix
+
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/internal/hint"
+	"github.com/pccrun/pccrun/internal/programs"
+)
+
+// A Stop says when the user has had enough. Soft ends what works at the task, and what stands is committed; Hard ends
+// whatever goes on.
+type Stop struct{ Soft, Hard context.Context }
+
+// A phase is one run of this program, as a child: `pccrun run FLAGS -- COMMAND`.
+type phase struct {
+	dir     string   // the work tree
+	flags   []string // of run
+	command []string
+	timeout time.Duration // 0 for none
+	in      io.Reader     // nil for /dev/null
+	out     func(io.Reader)
+	seen    func(events.Event) // called for each event, one after the other; may be nil
+	keepOn  bool               // only a hard stop ends it
+}
+
+// An outcome is how a phase has ended.
+type outcome struct {
+	code     int              // the run's exit status
+	timedOut bool             // its time was up
+	stopped  bool             // a stop ended it
+	refused  *events.Refused  // why the command did not run
+	changed  []events.Changed // what to look at
+	said     string           // the last that was written to standard error
+}
+
+// statusRefused is the exit status of a run that pccrun refused.
+const statusRefused = 125
+
+// impatience is how long a phase may take to end after a signal.
+const impatience = 20 * time.Second
+
+// run carries a phase out. An error says why the run could not be followed: how it ended is none.
+func (p phase) run(stop Stop) (outcome, error) {
+	said := &tail{}
+	cmd, err := p.child(said)
+	if err != nil {
+		return outcome{}, err
+	}
+	var o outcome
+	log, err := newPipe(func(r io.Reader) { p.read(r, &o) })
+	if err != nil {
+		return outcome{}, err
+	}
+	out := &pipe{}
+	if p.out != nil {
+		if out, err = newPipe(p.out); err != nil {
+			log.close()
+			return outcome{}, err
+		}
+		cmd.Stdout = out.w
+	}
+	cmd.ExtraFiles = []*os.File{log.w}
+	// The child dies with this process: that signal goes with the thread that has started it (prctl(2), PR_SET_PDEATHSIG).
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := cmd.Start(); err != nil {
+		log.close()
+		out.close()
+		return outcome{}, fmt.Errorf("start a run: %w", err)
+	}
+	log.begin()
+	out.begin()
+	over := make(chan struct{})
+	stopped := make(chan bool, 1)
+	go func() { stopped <- p.endBy(stop, cmd.Process, over) }()
+	err = cmd.Wait()
+	close(over)
+	log.end()
+	out.end()
+	o.stopped, o.said, o.code = <-stopped, said.String(), cmd.ProcessState.ExitCode()
+	var status *exec.ExitError
+	if errors.As(err, &status) || errors.Is(err, exec.ErrWaitDelay) {
+		err = nil
+	}
+	if o.code < 0 {
+		o.code = statusRefused // a signal has ended the run itself
+	}
+	return o, err
+}
+
+// child is the command that a phase is.
+func (p phase) child(said io.Writer) (*exec.Cmd, error) {
+	self := "/proc/self/exe"
+	if runtime.GOOS != "linux" {
+		var err error
+		if self, err = os.Executable(); err != nil {
+			return nil, err
+		}
+	}
+	args := []string{"run", "-q", "--workspace", p.dir, "--events", "fd:3"}
+	if p.timeout > 0 {
+		args = append(args, "--timeout", strconv.FormatInt(max(p.timeout.Milliseconds(), 1), 10)+"ms")
+	}
+	cmd := exec.Command(self, slices.Concat(args, p.flags, []string{"--"}, p.command)...)
+	cmd.Args[0], cmd.Dir, cmd.WaitDelay = "pccrun", p.dir, programs.PipeDelay
+	cmd.Stdin, cmd.Stderr = p.in, said
+	cmd.SysProcAttr = attributes()
+	return cmd, nil
+}
+
+// read takes the events of a run in.
+func (p phase) read(r io.Reader, o *outcome) {
+	for reader := events.NewReader(r); ; {
+		record, err := reader.Next()
+		if errors.Is(err, io.EOF) || errors.Is(err, events.ErrRead) {
+			return
+		}
+		switch e := record.Event.(type) {
+		case events.Refused:
+			o.refused = &e
+		case events.Changed:
+			o.changed = append(o.changed, e)
+		case events.Exit:
+			o.timedOut = e.TimedOut
+		}
+		if p.seen != nil && record.Event != nil {
+			p.seen(record.Event)
+		}
+	}
+}
+
+// endBy ends a run when a stop says so, and reports whether one did: by an interrupt first, which the command gets, and
+// then at once.
+func (p phase) endBy(stop Stop, child *os.Process, over <-chan struct{}) bool {
+	soft := stop.Soft.Done()
+	if p.keepOn {
+		soft = nil
+	}
+	var late <-chan time.Time
+	for stopped := false; ; stopped = true {
+		select {
+		case <-over:
+			return stopped
+		case <-stop.Hard.Done():
+			_ = child.Kill()
+			<-over
+			return true
+		case <-late:
+			_ = child.Kill()
+			late = nil
+		case <-soft:
+			_ = child.Signal(syscall.SIGINT)
+			soft, late = nil, time.After(impatience)
+		}
+	}
+}
+
+// A pipe is what a child writes to and a goroutine reads from. The zero value is none.
+type pipe struct {
+	r, w *os.File
+	read func(io.Reader)
+	done chan struct{}
+}
+
+func newPipe(read func(io.Reader)) (*pipe, error) {
+	r, w, err := os.Pipe()
+	return &pipe{r: r, w: w, read: read, done: make(chan struct{})}, err
+}
+
+// begin reads, once the child has its end.
+func (p *pipe) begin() {
+	if p.r == nil {
+		return
+	}
+	p.w.Close()
+	go func() {
+		defer close(p.done)
+		p.read(p.r)
+		_, _ = io.Copy(io.Discard, p.r)
+	}()
+}
+
+// end waits for what was written before the child ended.
+func (p *pipe) end() {
+	if p.r == nil {
+		return
+	}
+	select {
+	case <-p.done:
+	case <-time.After(programs.PipeDelay):
+		_ = p.r.SetReadDeadline(time.Now())
+		<-p.done
+	}
+	p.r.Close()
+}
+
+// close is for a child that did not start.
+func (p *pipe) close() {
+	if p.r != nil {
+		p.r.Close()
+		p.w.Close()
+	}
+}
+
+// refusal is the error of a phase that pccrun refused, nil for another.
+func (o outcome) refusal(what string) error {
+	if o.refused == nil {
+		return nil
+	}
+	return hint.Errorf(o.refused.Hint, "%s: %s", what, o.refused.Cause)
+}
+
+// lastLines are the last lines that a phase has written to standard error.
+func (o outcome) lastLines(most int) []string {
+	lines := strings.FieldsFunc(strings.TrimSpace(o.said), func(r rune) bool { return r == '\n' })
+	return lines[max(0, len(lines)-most):]
+}
+
+// failure says how a phase of git's has failed, "" for one that has not.
+func (o outcome) failure() string {
+	if o.code == 0 {
+		return ""
+	}
+	if lines := o.lastLines(1); len(lines) > 0 {
+		return strings.TrimPrefix(strings.TrimPrefix(lines[0], "pccrun: "), "fatal: ")
+	}
+	return "exit status " + strconv.Itoa(o.code)
+}
+
+// A tail keeps the end of what is written to it.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+// tailSize bounds what is kept of a phase's standard error.
+const tailSize = 16 << 10
+
+func (t *tail) Write(text []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, text[max(0, len(text)-tailSize):]...)
+	t.text = t.text[max(0, len(t.text)-tailSize):]
+	return len(text), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.ToValidUTF8(string(t.text), "\uFFFD")
+}

@@ -1,0 +1,267 @@
+//go:build unix
+
+package task
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pccrun/pccrun/internal/hint"
+	"github.com/pccrun/pccrun/internal/state"
+	"github.com/pccrun/pccrun/task/agent"
+)
+
+// recordVersion is the schema of task.json.
+const recordVersion = 1
+
+// A State is how far a task has come.
+type State string
+
+// The states.
+const (
+	Working State = "working" // a process works at it, or was killed
+	Done    State = "done"    // it has succeeded
+	Failed  State = "failed"  // it has not
+	Stopped State = "stopped" // a signal or the time ended it
+)
+
+// A Record is what is kept of a task: task.json of its directory.
+type Record struct {
+	V            int
+	Name         string
+	Key          string // of its directory
+	Repository   string // the top of the user's work tree
+	Common       string // its git directory
+	Worktree     string
+	InPlace      bool // the work tree is the user's own
+	Branch       string
+	Base         string // a commit
+	BaseName     string
+	Agent        string
+	Version      string // of the agent
+	Model        string
+	Conversation string
+	Prompt       string
+	State        State
+	Why          string // it has not succeeded
+	Begun        time.Time
+	Spent        time.Duration
+	Fetched      string // the commit that the branch was last brought to, "" for none
+	Usage        agent.Usage
+	Conversed    agent.Usage // what the whole conversation had used when it was last counted
+	Changes      Changes
+	Check        string
+	Denials      []string
+	Findings     []string
+	Message      string // the agent's last
+}
+
+// Changes counts what a branch has over its base.
+type Changes struct{ Commits, Files, Added, Removed int }
+
+// A Store holds the records of a user's tasks.
+type Store struct{ dir string }
+
+// StoreIn returns the records below a state directory.
+func StoreIn(stateDir string) Store { return Store{filepath.Join(stateDir, "tasks")} }
+
+// A Task is a record, with the lock that keeps others from it.
+type Task struct {
+	Record
+	root  *os.Root
+	locks []*state.Lock
+}
+
+// ErrRunning is wrapped by errors of a task that another process works at.
+var ErrRunning = errors.New("another pccrun works at it")
+
+const (
+	recordFile = "task.json"
+	lockFile   = "lock"
+	recordSize = 4 << 20
+)
+
+// begin makes the directory of a task. The error is [fs.ErrExist] where the name is taken.
+func (s Store) begin(r Record, workspace string) (*Task, error) {
+	all, err := state.Open(s.dir, workspace)
+	if err != nil {
+		return nil, err
+	}
+	defer all.Close()
+	if err := all.Mkdir(r.Key, 0o700); err != nil {
+		return nil, err
+	}
+	t, err := s.take(all, r)
+	if err != nil {
+		return nil, errors.Join(err, state.RemoveAll(all, r.Key))
+	}
+	t.Record = r
+	return t, t.save()
+}
+
+// take locks a task, and the work tree of the user's own that it works in.
+func (s Store) take(all *os.Root, r Record) (*Task, error) {
+	root, err := all.OpenRoot(r.Key)
+	if err != nil {
+		return nil, err
+	}
+	t := &Task{root: root}
+	err = t.hold(root, lockFile)
+	if err == nil && r.InPlace {
+		err = t.hold(all, keyOf(".in-place", r.Worktree))
+	}
+	if err != nil {
+		t.close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// hold takes a lock, which the end of this process releases too.
+func (t *Task) hold(root *os.Root, name string) error {
+	lock, err := state.TryLock(root, name)
+	switch {
+	case errors.Is(err, state.ErrLocked):
+		return ErrRunning
+	case err != nil:
+		return err
+	}
+	t.locks = append(t.locks, lock)
+	return nil
+}
+
+// Open takes a task to work at it.
+func (s Store) Open(r Record) (*Task, error) {
+	all, err := state.OpenExisting(s.dir, "")
+	if err != nil {
+		return nil, err
+	}
+	defer all.Close()
+	t, err := s.take(all, r)
+	if errors.Is(err, ErrRunning) {
+		return nil, hint.Errorf("wait for it, or interrupt it", "task %s: %w", r.Name, err)
+	} else if err != nil {
+		return nil, err
+	}
+	if t.Record, err = read(all, r.Key); err != nil { // it may have changed before it was locked
+		t.close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// save writes the record.
+func (t *Task) save() error {
+	t.V = recordVersion
+	text, err := json.MarshalIndent(t.Record, "", "  ")
+	if err != nil {
+		return err
+	}
+	return state.WriteFile(t.root, recordFile, append(text, '\n'), state.Durable)
+}
+
+// close lets others have the task.
+func (t *Task) close() {
+	for _, lock := range t.locks {
+		_ = lock.Release()
+	}
+	_ = t.root.Close()
+}
+
+// forget removes the record.
+func (t *Task) forget(s Store) error {
+	all, err := state.OpenExisting(s.dir, "")
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	defer t.close()
+	return state.RemoveAll(all, t.Key)
+}
+
+// read returns the record in a directory of the store.
+func read(all *os.Root, key string) (r Record, err error) {
+	text, err := state.ReadFile(all, filepath.Join(key, recordFile), recordSize)
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		return r, fmt.Errorf("task %s: %w", key, err)
+	}
+	if r.V != recordVersion || r.Key != key || r.Name == "" || r.Worktree == "" {
+		return r, fmt.Errorf("task %s: a record of another version of pccrun", key)
+	}
+	return r, nil
+}
+
+// List returns the records of all tasks, the oldest first, and what is wrong with those that cannot be read.
+func (s Store) List() (list []Record, err error) {
+	all, err := state.OpenExisting(s.dir, "")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	defer all.Close()
+	dir, err := all.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	var wrong []error
+	for _, name := range names {
+		r, err := read(all, name)
+		if errors.Is(err, fs.ErrNotExist) || strings.HasPrefix(name, ".") {
+			continue
+		} else if err != nil {
+			wrong = append(wrong, err)
+			continue
+		}
+		list = append(list, r)
+	}
+	slices.SortFunc(list, func(a, b Record) int { return a.Begun.Compare(b.Begun) })
+	return list, errors.Join(append(wrong, err)...)
+}
+
+// Find returns the task of a name: of the repository at top, if it has one, else the only one.
+func (s Store) Find(name, top string) (Record, error) {
+	list, err := s.List()
+	var found []Record
+	for _, r := range list {
+		if r.Name != name {
+			continue
+		}
+		if r.Repository == top || r.Worktree == top {
+			return r, nil
+		}
+		found = append(found, r)
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		return Record{}, hint.Errorf("start pccrun in the repository that is meant", "task %q: %d repositories have one of that name", name, len(found))
+	case err != nil:
+		return Record{}, err
+	}
+	return Record{}, hint.Errorf("pccrun task list lists them", "no task %q", name)
+}
+
+// Running reports whether a process works at a task.
+func (s Store) Running(r Record) bool {
+	all, err := state.OpenExisting(s.dir, "")
+	if err != nil {
+		return false
+	}
+	defer all.Close()
+	held, err := state.Locked(all, filepath.Join(r.Key, lockFile))
+	return held && err == nil
+}

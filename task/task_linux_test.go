@@ -1,0 +1,248 @@
+package task
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/internal/private"
+	"github.com/pccrun/pccrun/task/agent"
+)
+
+// What git reads of a clone that this program has written: a commit, its objects, and no more remotes than there are.
+func TestCloneIsOneForGit(t *testing.T) {
+	dir := private.Dir(t)
+	git := func(at string, args ...string) string {
+		cmd := exec.Command("git", append([]string{"-C", at, "-c", "user.name=x", "-c", "user.email=x@x"}, args...)...)
+		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return strings.TrimSpace(string(out))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	for _, format := range []string{"sha1", "sha256"} {
+		top := filepath.Join(dir, format)
+		require.NoError(t, os.Mkdir(top, 0o755))
+		git(top, "init", "-q", "--object-format="+format)
+		git(top, "commit", "-q", "--allow-empty", "-m", "one")
+		base := git(top, "rev-parse", "HEAD")
+		objects, err := objectDirs(top + "/.git/objects")
+		require.NoError(t, err)
+		r := &repository{top: top, common: top + "/.git", objects: objects, format: format, exclude: []byte("/out\n"), remotes: [][2]string{{"origin", "https://example.com/x.git"}}}
+		at := []place{{filepath.Join(dir, "file/trees"), "n"}, {filepath.Join(dir, format+"-worktrees"), "n"}}
+		c, err := makeClone(r, at, "task/n", base)
+		require.NoError(t, err)
+		require.Equal(t, at[1].path(), c.path, "a place that cannot be made is passed over")
+		require.Equal(t, base, git(c.path, "rev-parse", "HEAD"))
+		require.Equal(t, "task/n", git(c.path, "branch", "--show-current"))
+		require.Equal(t, "https://example.com/x.git", git(c.path, "config", "remote.origin.url"))
+		git(c.path, "reset", "-q", "--hard")
+		git(c.path, "commit", "-q", "--allow-empty", "-m", "two")
+		require.Equal(t, base, git(top, "rev-parse", "HEAD"), "the user's branch does not move")
+		git(c.path, "fsck")
+		info, err := os.Stat(c.path)
+		require.NoError(t, err)
+		require.Equal(t, fs.FileMode(0o700), info.Mode().Perm())
+
+		_, err = makeClone(r, at[1:], "task/n", base)
+		require.ErrorContains(t, err, "stands already")
+
+		// The agent has it borrow from elsewhere, and that is undone.
+		p := &Placed{repo: r, task: &Task{Record: Record{Worktree: c.path}}}
+		require.NoError(t, os.WriteFile(c.path+"/"+alternates, []byte("/etc\n"), 0o600))
+		require.NoError(t, p.restore(false))
+		text, err := os.ReadFile(c.path + "/" + alternates)
+		require.NoError(t, err)
+		require.Equal(t, r.alternates(), text)
+	}
+	// A link in the place of the directory of work trees leads nowhere.
+	require.NoError(t, os.Symlink(dir, filepath.Join(dir, "link")))
+	_, err := makeClone(&repository{format: "sha1"}, []place{{filepath.Join(dir, "link"), "n"}}, "task/n", "x")
+	require.ErrorContains(t, err, "a link leads there")
+}
+
+func TestObjectDirs(t *testing.T) {
+	dir := private.Dir(t)
+	store := func(name, alternates string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(path+"/info", 0o700))
+		if alternates != "" {
+			require.NoError(t, os.WriteFile(path+"/info/alternates", []byte(alternates), 0o600))
+		}
+		return path
+	}
+	a, b, c := store("a", "../b\n# no\n/nosuch\n"), store("b", dir+"/c\n"+dir+"/a\n"), store("c", "")
+	got, err := objectDirs(a)
+	require.NoError(t, err)
+	require.Equal(t, []string{a, b, c}, got)
+	var many strings.Builder
+	for i := range maxObjectDirs + 1 {
+		many.WriteString(store("m"+string(rune('a'+i)), "") + "\n")
+	}
+	_, err = objectDirs(store("d", many.String()))
+	require.Error(t, err)
+}
+
+func TestConfigure(t *testing.T) {
+	r := &repository{common: "/r/.git"}
+	r.configure("core.hookspath\n.husky\x00user.name\nA B\x00remote.origin.url\nhttps://u:secret@example.com/x.git\x00remote.s.url\nssh://git:pw@example.com/x\x00" +
+		"remote.scp.url\ngit@example.com:x.git\x00remote.bad.url\nhttps://example.com/\"\n[core]\x00extensions.objectformat\nsha256\x00")
+	require.Equal(t, ".husky", r.hooks)
+	require.Equal(t, "A B", r.user.Name)
+	require.Equal(t, [][2]string{{"origin", "https://example.com/x.git"}, {"s", "ssh://git@example.com/x"}, {"scp", "git@example.com:x.git"}}, r.remotes)
+	require.NotContains(t, r.cloneConfig(), "secret")
+	require.Contains(t, r.cloneConfig(), "objectFormat = sha256")
+}
+
+func TestStore(t *testing.T) {
+	s := StoreIn(private.Dir(t))
+	list, err := s.List()
+	require.NoError(t, err)
+	require.Empty(t, list)
+	r := Record{Name: "n", Key: keyOf("n", "/r/.git"), Repository: "/r", Worktree: "/r-worktrees/n", Begun: time.Now(), State: Working}
+	first, err := s.begin(r, "")
+	require.NoError(t, err)
+	_, err = s.begin(r, "")
+	require.ErrorIs(t, err, fs.ErrExist)
+	_, err = s.Open(r)
+	require.ErrorIs(t, err, ErrRunning)
+	require.True(t, s.Running(r))
+	first.close()
+	require.False(t, s.Running(r))
+
+	// Two tasks of one repository in place: one at a time.
+	here := Record{Name: "here", Key: "here-1", Repository: "/r", Worktree: "/r", InPlace: true}
+	one, err := s.begin(here, "")
+	require.NoError(t, err)
+	here.Name, here.Key = "there", "there-1"
+	_, err = s.begin(here, "")
+	require.ErrorIs(t, err, ErrRunning)
+	one.close()
+
+	again, err := s.Open(r)
+	require.NoError(t, err)
+	again.Fetched = "abc"
+	require.NoError(t, again.save())
+	again.close()
+	found, err := s.Find("n", "/elsewhere")
+	require.NoError(t, err)
+	require.Equal(t, "abc", found.Fetched)
+	_, err = s.Find("nosuch", "/r")
+	require.Error(t, err)
+
+	// A record of another version, or one that was damaged, is named, and the others are listed.
+	require.NoError(t, os.Mkdir(s.dir+"/odd", 0o700))
+	require.NoError(t, os.WriteFile(s.dir+"/odd/task.json", []byte(`{"V": 99}`), 0o600))
+	list, err = s.List()
+	require.ErrorContains(t, err, "another version")
+	require.Len(t, list, 2)
+	again, err = s.Open(r)
+	require.NoError(t, err)
+	require.NoError(t, again.forget(s))
+	_, err = s.Find("n", "/r")
+	require.Error(t, err)
+}
+
+func TestSection(t *testing.T) {
+	page := "# Plan\nall\n## Phase 1\none\n```\n# no heading\n```\n### Detail\nmore\n## Phase 2!\ntwo\n# End\n"
+	text, err := section(page, "phase-1")
+	require.NoError(t, err)
+	require.Equal(t, "## Phase 1\none\n```\n# no heading\n```\n### Detail\nmore\n", text)
+	text, err = section(page, "Phase 2")
+	require.NoError(t, err)
+	require.Equal(t, "## Phase 2!\ntwo\n", text)
+	_, err = section(page, "phase-3")
+	require.Equal(t, "the headings are #plan #phase-1 #detail #phase-2 #end", hintOf(err))
+}
+
+func TestCheckPrompt(t *testing.T) {
+	require.NoError(t, CheckPrompt("fix it"))
+	for _, bad := range []string{"", " \n", "a\x00b", strings.Repeat("x", PromptSize+1)} {
+		require.Error(t, CheckPrompt(bad))
+	}
+	require.ErrorContains(t, CheckPrompt("one\nkey AKIAIOSFODNN7EXAMPLQ"), "line 2")
+}
+
+// What decides is the last record, what the agent's own rules refused, and the run; never the exit status.
+func TestJudge(t *testing.T) {
+	good := agent.End{Final: true, Success: true}
+	for name, c := range map[string]struct {
+		end    agent.End
+		denied []string
+		last   outcome
+		want   State
+		code   int
+	}{
+		"success":                {end: good, want: Done},
+		"success, and status 1":  {end: good, last: outcome{code: 1}, want: Done},
+		"no record, status 0":    {want: Failed, code: 1},
+		"an error, status 0":     {end: agent.End{Final: true, Reason: "error_max_turns"}, want: Failed, code: 1},
+		"tools were denied":      {end: good, denied: []string{"Bash"}, want: Failed, code: 1},
+		"interrupted, status 0":  {last: outcome{stopped: true}, want: Stopped, code: 1},
+		"the time is over":       {end: good, last: outcome{timedOut: true, code: 124}, want: Stopped, code: 124},
+		"denied in an early run": {end: good, denied: []string{"Edit", "Edit"}, want: Failed, code: 1},
+	} {
+		w := &Worked{Placed: &Placed{to: silent{}}, end: c.end, denied: c.denied, last: c.last}
+		got := w.judge()
+		require.Equal(t, c.want, got.state, name)
+		require.Equal(t, c.code, got.code, name)
+		require.Equal(t, c.want == Done, got.why == "", name)
+	}
+}
+
+type silent struct{}
+
+func (silent) Line(string)                         {}
+func (silent) Step(time.Duration, agent.Step)      {}
+func (silent) Denied(time.Duration, events.Denial) {}
+
+// An agent that counts its whole conversation is not counted twice.
+func TestCount(t *testing.T) {
+	w := &Worked{Placed: &Placed{task: &Task{}}}
+	w.count(&agent.End{Whole: true, Usage: agent.Usage{Input: 10, USD: 0.5, Priced: true}})
+	w.count(&agent.End{Whole: true, Usage: agent.Usage{Input: 15, USD: 0.75, Priced: true}})
+	w.count(&agent.End{Usage: agent.Usage{Input: 1}})
+	require.Equal(t, agent.Usage{Input: 16, USD: 0.75, Priced: true}, w.usage)
+	require.Equal(t, w.usage, w.task.Usage)
+	require.Equal(t, "16 tokens in, 0 out, $0.75 (claude's own count)", usageText(w.usage, "claude"))
+	require.Empty(t, usageText(agent.Usage{}, "claude"))
+	require.Equal(t, "1h", timeText(time.Hour))
+	require.Equal(t, "1h30m", timeText(90*time.Minute))
+	require.Equal(t, "10m", timeText(10*time.Minute))
+	require.Equal(t, "0s", timeText(0))
+}
+
+func TestMessage(t *testing.T) {
+	d := &Committed{Placed: &Placed{task: &Task{Record: Record{Agent: "claude", Version: "2.1"}}, order: Order{Prompt: "\nfix it\nwith care"}}, work: &Worked{end: agent.End{Message: "I did.\n"}}}
+	require.Equal(t, "unfinished: fix it\n\nI did.\n\nAssisted-by: claude 2.1\n", d.message("unfinished: "))
+	d.order.Commit = "own subject\n\nown body"
+	require.Equal(t, "own subject\n\nown body\n\nAssisted-by: claude 2.1\n", d.message(""))
+	d.order = Order{Prompt: strings.Repeat("ä", 100)}
+	subject, _, _ := strings.Cut(d.message(""), "\n")
+	require.Len(t, []rune(subject), maxSubject)
+}
+
+func TestTail(t *testing.T) {
+	var last tail
+	for range 3 {
+		_, _ = last.Write(bytes.Repeat([]byte("x"), tailSize))
+	}
+	_, _ = last.Write([]byte("\nend\xff\n"))
+	require.Len(t, last.text, tailSize)
+	require.Equal(t, []string{"end\uFFFD"}, outcome{said: last.String()}.lastLines(1))
+	require.Equal(t, "why", outcome{code: 1, said: "fatal: why\n"}.failure())
+	require.Empty(t, outcome{said: "a warning"}.failure())
+	require.NoError(t, outcome{}.refusal("x"))
+	err := outcome{refused: &events.Refused{Cause: "no", Hint: "do"}}.refusal("checkout")
+	require.EqualError(t, err, "checkout: no")
+	require.Equal(t, "do", hintOf(errors.Join(err)))
+}

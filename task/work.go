@@ -1,0 +1,302 @@
+//go:build unix
+
+package task
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/task/agent"
+)
+
+// flags are those of each run of a task: its objects are shown read-only, and the user's own follow.
+func (p *Placed) flags(profile string) (flags []string) {
+	if profile != "" {
+		flags = append(flags, "--profile", profile)
+	}
+	if !p.task.InPlace {
+		for _, dir := range p.repo.objects {
+			flags = append(flags, "--read", dir)
+		}
+	}
+	return append(flags, p.order.Flags...)
+}
+
+// profile is that of the agent, for what else runs on its behalf.
+func (p *Placed) profile() string { return cmp.Or(p.order.Profile, p.order.Agent.Name) }
+
+// git runs git in the work tree, without the agent's home and hosts.
+func (p *Placed) git(flags []string, in io.Reader, out func(io.Reader), args ...string) (outcome, error) {
+	return phase{
+		dir: p.task.Worktree, flags: append(p.flags("default"), flags...), command: append([]string{"git", "-c", "core.fsmonitor=false", "-c", "gc.auto=0"}, args...),
+		in: in, out: out, keepOn: true,
+	}.run(p.stop)
+}
+
+// identity are the options of git for whom commits are by.
+func (p *Placed) identity() (options []string) {
+	if name := cmp.Or(p.order.User.Name, p.repo.user.Name); name != "" {
+		options = append(options, "-c", "user.name="+name)
+	}
+	if email := cmp.Or(p.order.User.Email, p.repo.user.Email); email != "" {
+		options = append(options, "-c", "user.email="+email)
+	}
+	return options
+}
+
+// A Worked is a task at which the agent has worked.
+type Worked struct {
+	*Placed
+	began    time.Time
+	deadline time.Time
+	seen     *seen
+	end      agent.End
+	last     outcome // of the agent's last run
+	usage    agent.Usage
+	denied   []string // tools, by the agent's own rules
+}
+
+// seen is what the events of a task's runs say. Several goroutines write it.
+type seen struct {
+	mu       sync.Mutex
+	denials  map[string]bool
+	findings map[string]bool
+	usage    agent.Usage
+}
+
+// event takes one in.
+func (s *seen) event(e events.Event, denied func(events.Denial)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch e := e.(type) {
+	case events.Denial:
+		if !s.denials[e.What] && !strings.HasPrefix(e.What, "keep ") { // which is a finding
+			s.denials[e.What] = true
+			denied(e)
+		}
+	case events.Changed:
+		if e.Kind == "stashed" || e.Kind == "inert" {
+			s.findings[e.Path] = true
+		}
+	}
+}
+
+// Work has the agent do what the order says.
+func (p *Placed) Work() (*Worked, error) {
+	now := time.Now()
+	w := &Worked{Placed: p, began: now, deadline: now.Add(p.order.Timeout), seen: &seen{denials: map[string]bool{}, findings: map[string]bool{}}}
+	if p.order.Prepare != "" {
+		o, err := w.shell(p.order.Prepare, "prepare")
+		if err == nil {
+			err = o.refusal("prepare")
+		}
+		if err == nil && o.code != 0 && !o.stopped && !o.timedOut {
+			err = fmt.Errorf("what prepares the work tree ended with status %d: %s", o.code, strings.Join(o.lastLines(3), "; "))
+		}
+		if err != nil {
+			return nil, errors.Join(err, w.abandon())
+		}
+	}
+	defer w.warnOfTime()()
+	if err := w.turn(p.order.Prompt); err != nil {
+		return nil, errors.Join(err, w.abandon())
+	}
+	return w, nil
+}
+
+// abandon is for a task whose agent did not start: what was made for it goes, and what stood stays.
+func (w *Worked) abandon() error {
+	if w.fresh && !w.task.InPlace {
+		return w.undo()
+	}
+	w.task.State, w.task.Why = Failed, "it did not start"
+	defer w.task.close()
+	return w.task.save()
+}
+
+// turn has the agent do one thing, in its conversation if it has one.
+func (w *Worked) turn(prompt string) error {
+	resumes := w.task.Conversation != ""
+	err := w.converse(prompt)
+	if err == nil && resumes && !w.last.stopped && !w.last.timedOut && !w.end.Final && w.end.Conversation == "" {
+		w.to.Line("the agent does not know its conversation any more: a new one begins")
+		w.task.Conversation, w.task.Conversed = "", agent.Usage{}
+		err = w.converse(prompt)
+	}
+	return err
+}
+
+// converse is one run of the agent.
+func (w *Worked) converse(prompt string) error {
+	t, a := w.task, w.order.Agent
+	start := agent.Start{Prompt: prompt, Model: cmp.Or(w.order.Model, t.Model), Conversation: t.Conversation, Resume: t.Conversation != "", Args: w.order.Args}
+	if start.Conversation == "" && a.OwnIDs {
+		start.Conversation = newUUID()
+	}
+	t.Conversation = start.Conversation
+	t.Model = start.Model
+	if err := t.save(); err != nil { // whoever kills this process leaves a conversation that can be continued
+		return err
+	}
+	var end agent.End
+	var unread error
+	o, err := phase{
+		dir: t.Worktree, flags: w.agentFlags(), command: a.Command(start), timeout: time.Until(w.deadline), seen: w.event,
+		out: func(r io.Reader) { end, unread = a.Follow(r, w.step) },
+	}.run(w.stop)
+	if err == nil {
+		err = o.refusal(a.Name)
+	}
+	if err != nil {
+		return err
+	}
+	if unread != nil {
+		w.to.Line("the agent's output cannot be read any more: " + unread.Error())
+	}
+	w.end, w.last, w.fresh = end, o, false
+	w.count(&end)
+	w.denied = append(w.denied, end.Denied...)
+	t.Conversation = cmp.Or(end.Conversation, start.Conversation)
+	t.Version = cmp.Or(end.Version, t.Version)
+	t.Message = cmp.Or(end.Message, t.Message)
+	return t.save()
+}
+
+// agentFlags are those of the agent's run: the variables that it needs inside are set, where the user does not.
+func (w *Worked) agentFlags() []string {
+	flags := w.flags(w.order.Profile)
+	for _, variable := range w.order.Agent.Environment {
+		name, _, _ := strings.Cut(variable, "=")
+		if !slices.ContainsFunc(w.order.Flags, func(f string) bool { return f == name || strings.HasPrefix(f, name+"=") }) {
+			flags = append(flags, "--env", variable)
+		}
+	}
+	return flags
+}
+
+// count adds what a run has used. What counts the whole conversation counts the earlier runs of it too.
+func (w *Worked) count(end *agent.End) {
+	used := end.Usage
+	if end.Whole {
+		before := w.task.Conversed
+		w.task.Conversed = used
+		used = agent.Usage{
+			Input: used.Input - before.Input, CacheRead: used.CacheRead - before.CacheRead, CacheWrite: used.CacheWrite - before.CacheWrite, Output: used.Output - before.Output,
+			USD: used.USD - before.USD, Priced: used.Priced,
+		}
+	}
+	add(&w.usage, used)
+	add(&w.task.Usage, used)
+}
+
+func add(sum *agent.Usage, u agent.Usage) {
+	sum.Input, sum.CacheRead, sum.CacheWrite, sum.Output = sum.Input+u.Input, sum.CacheRead+u.CacheRead, sum.CacheWrite+u.CacheWrite, sum.Output+u.Output
+	sum.USD, sum.Priced = sum.USD+u.USD, sum.Priced || u.Priced
+}
+
+// step shows what the agent did.
+func (w *Worked) step(s agent.Step, sofar agent.Usage) {
+	w.seen.mu.Lock()
+	w.seen.usage = sofar
+	w.seen.mu.Unlock()
+	w.to.Step(time.Since(w.began), s)
+}
+
+// event takes in an event of a run.
+func (w *Worked) event(e events.Event) {
+	w.seen.event(e, func(d events.Denial) { w.to.Denied(time.Since(w.began), d) })
+}
+
+// warnOfTime says when half of the time is over, and when five sixths are. The function that it returns ends that.
+func (w *Worked) warnOfTime() (end func()) {
+	var timers []*time.Timer
+	for _, part := range []int64{50, 83} {
+		after := time.Duration(int64(w.order.Timeout) / 100 * part)
+		timers = append(timers, time.AfterFunc(after, func() {
+			w.seen.mu.Lock()
+			sofar := w.seen.usage
+			w.seen.mu.Unlock()
+			text := fmt.Sprintf("%s of %s are over (%d %%)", timeText(after), timeText(w.order.Timeout), part)
+			if cost := usageText(sofar, ""); cost != "" {
+				text += ": " + cost + " so far"
+			}
+			w.to.Line(text)
+		}))
+	}
+	return func() {
+		for _, t := range timers {
+			t.Stop()
+		}
+	}
+}
+
+// shell runs a command of the user's in the work tree, as the agent could.
+func (w *Worked) shell(command, what string) (outcome, error) {
+	began := time.Now()
+	last := &tail{}
+	o, err := phase{
+		dir: w.task.Worktree, flags: w.flags(w.profile()), command: []string{"sh", "-c", "exec 2>&1\n" + command}, timeout: time.Until(w.deadline), seen: w.event,
+		out: func(r io.Reader) { _, _ = io.Copy(last, r) },
+	}.run(w.stop)
+	if said := last.String(); said != "" {
+		o.said += said
+	}
+	if err == nil && o.refused == nil {
+		w.to.Step(began.Sub(w.began), agent.Step{Kind: agent.Kind(what), What: command, Result: fmt.Sprintf("exit %d", o.code), Failed: o.code != 0})
+	}
+	return o, err
+}
+
+// newUUID names a conversation: a UUID of version 4, RFC 9562.
+func newUUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // it cannot fail: crypto/rand
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// usageText says what was used, "" for nothing.
+func usageText(u agent.Usage, by string) string {
+	if u == (agent.Usage{}) {
+		return ""
+	}
+	text := fmt.Sprintf("%s tokens in, %s out", thousands(u.Input+u.CacheRead+u.CacheWrite), thousands(u.Output))
+	if u.Priced {
+		text += fmt.Sprintf(", $%.2f", u.USD)
+		if by != "" {
+			text += " (" + by + "'s own count)"
+		}
+	}
+	return text
+}
+
+// timeText writes a duration without what is nought at its end.
+func timeText(d time.Duration) string {
+	text := d.Round(time.Second).String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+func thousands(n int64) string {
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%dk", (n+500)/1000)
+}
+
+// listed returns the sorted keys of a set.
+func listed(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
