@@ -31,7 +31,7 @@ func BenchmarkBulk(b *testing.B) {
 		}
 	}()
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	p := New(Config{Rules: parse(b, "local "+port)})
+	p := New(Config{Rules: parse(b, "local "+port), HTTP: reader(b)})
 	defer p.Close()
 	proxy, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

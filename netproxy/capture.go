@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pccrun/pccrun/netproxy/inspect/wire"
 	"github.com/pccrun/pccrun/netproxy/rules"
 )
 
@@ -98,13 +99,16 @@ func (c *client) turnAway(v rules.Verdict, err error) {
 		io.WriteString(c.conn, accessDenied)
 		c.linger()
 	case len(first) == 1 && 'A' <= first[0] && first[0] <= 'Z':
-		h, e := readHead(c.br)
-		if e != nil || !isRequestLine(h.line) {
+		line, _ := c.br.ReadString('\n')
+		if !isRequestLine(line) {
 			reset(c.conn)
 			break
 		}
-		c.conn.SetReadDeadline(time.Time{})
-		c.cannotReach(request{head: h}, v, err)
+		a := wire.Answer{Verdict: v}
+		if err != errDenied {
+			a.Status, a.Detail = 502, explain(err)
+		}
+		c.refuse([]byte(line), a)
 	default:
 		reset(c.conn)
 	}
@@ -112,6 +116,7 @@ func (c *client) turnAway(v rules.Verdict, err error) {
 
 // isRequestLine says whether a line is the first of an HTTP/1 request.
 func isRequestLine(line string) bool {
+	line = strings.TrimRight(line, "\r\n")
 	return strings.HasSuffix(line, " HTTP/1.1") || strings.HasSuffix(line, " HTTP/1.0")
 }
 

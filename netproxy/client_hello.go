@@ -38,6 +38,14 @@ func noEnd(err error) error {
 	return err
 }
 
+// noEOF makes the end of a connection within a message an error.
+func noEOF(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
 // checkHello passes a ClientHello on that asks for the tunnel's host, and another
 // one if the server asks for that.
 func (c *client) checkHello(l *link, ev *Event, up io.Writer) error {

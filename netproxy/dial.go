@@ -35,7 +35,7 @@ func (p *Proxy) follow(ctx context.Context, c net.Conn, own uint16, protocol str
 	case rules.Allow:
 		l, ev.Verdict, err = p.dial(ctx, ev.Verdict, protocol, own)
 	case rules.Inspect:
-		if p.cfg.Inspect != nil {
+		if p.cfg.Inspects {
 			l, err = &link{verdict: ev.Verdict, inspected: true, upstream: p.cfg.Upstream.proxyFor(ev.Verdict, protocol) != nil}, nil
 			break
 		}
@@ -49,9 +49,6 @@ func (p *Proxy) follow(ctx context.Context, c net.Conn, own uint16, protocol str
 		ev.Kind, ev.Err = Failed, err
 	default:
 		ev.Kind, ev.Upstream = Opened, l.upstream
-		if !l.inspected {
-			p.leads(ctx, c, l.Conn)
-		}
 	}
 	p.cfg.Event(*ev)
 	return l, ev, err

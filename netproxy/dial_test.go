@@ -127,7 +127,7 @@ func TestWildNames(t *testing.T) {
 	f := build(t, &Config{Resolver: names, Dial: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("refused") }},
 		"*.example.com", "api.example.com", ".tree.test")
 	reach := func(name string) rules.Verdict {
-		_, v, err := f.Reach(t.Context(), name, 443)
+		_, v, err := f.Proxy.dial(t.Context(), f.cfg.Rules.Decide(name, 443), "connect", 0)
 		require.Error(t, err)
 		return v
 	}

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"time"
 
+	"github.com/pccrun/pccrun/netproxy/inspect/wire"
 	"github.com/pccrun/pccrun/netproxy/rules"
 )
 
@@ -115,28 +117,55 @@ func (c *client) checkRequest(l *link, ev *Event, up io.Writer) error {
 	if err == nil && line == "" {
 		return nil
 	}
-	r, answer := request{host: l.verdict.Host, port: l.verdict.Port}, c.refuse
+	r := request{host: l.verdict.Host, port: l.verdict.Port}
 	switch {
 	case err != nil:
 	case line == "PRI * HTTP/2.0\r":
-		err, answer = bad(cleartextHTTP2), c.refuseHTTP2
+		err = errCleartextHTTP2
 	default:
 		c.conn.SetReadDeadline(time.Now().Add(c.headTimeout))
 		err = c.passHead(&r, line, end, up)
 		c.conn.SetReadDeadline(time.Time{})
 	}
-	if isRefused(err) {
+	switch {
+	case !isRefused(err):
+	case err == errCleartextHTTP2:
 		c.contradicted(l, ev, err)
-		answer(r, err)
+		if _, err := io.WriteString(c.conn, goAway); err == nil {
+			c.linger()
+		}
+	default:
+		v := c.contradicted(l, ev, err)
+		a := wire.Answer{Verdict: v, Status: 400, Detail: err.Error()}
+		switch {
+		case errors.Is(err, errHost):
+			a.Status = 421
+		case errors.Is(err, errHeadTooLong), errors.Is(err, errLongHeads):
+			a.Status = 431
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			a.Status, a.Detail = 408, "the request head did not arrive in time"
+		}
+		c.refuse(r.plain(), a)
 	}
 	return err
 }
 
-func (c *client) refuseHTTP2(request, error) {
-	if _, err := io.WriteString(c.conn, goAway); err == nil {
-		c.linger()
+// plain is a request with what decides in which form it is answered.
+func (r *request) plain() []byte {
+	method := "GET"
+	if r.method == "HEAD" {
+		method = r.method
 	}
+	b := []byte(method + " / HTTP/1.1\r\nHost: " + rules.HostName + "\r\n")
+	for _, name := range [...]string{"Accept", "User-Agent"} {
+		for _, value := range r.get(name) {
+			b = append(b, name+": "+value+"\r\n"...)
+		}
+	}
+	return append(b, "\r\n"...)
 }
+
+var errCleartextHTTP2 = errors.New(cleartextHTTP2)
 
 // passRequestLine returns the first line if it is that of a request, in any method,
 // and "" if it is not. A client of another protocol, which may send no whole line, is
@@ -246,24 +275,42 @@ func (r lineReader) Read(b []byte) (int, error) {
 	return r.br.Read(b[:min(len(got), len(b))])
 }
 
+// A request is the first in a tunnel.
+type request struct {
+	head
+	method string
+	host   string // of the tunnel
+	port   uint16
+	old    bool // HTTP/1.0
+}
+
+var errHost = errors.New("the Host field is not the host of the request")
+
 // checkPlain holds what a request to a server says of its host against the one
 // that the tunnel is for.
 func (r *request) checkPlain() error {
 	words := strings.Split(r.line, " ")
 	if len(words) != 3 || !isToken(words[0]) {
-		return bad("malformed request line")
+		return errors.New("malformed request line")
 	}
 	switch r.method = words[0]; words[2] {
 	case "HTTP/1.1":
 	case "HTTP/1.0":
 		r.old = true // which need name no host
 	default:
-		return &refusal{505, "want HTTP/1.1"}
+		return errors.New("want HTTP/1.1")
 	}
 	if err := r.checkTarget(words[1]); err != nil {
 		return err
 	}
-	return r.checkHost(0)
+	hosts := r.get("Host")
+	switch {
+	case len(hosts) == 0 && r.old || len(hosts) == 0 && r.method == "CONNECT":
+		return nil
+	case len(hosts) != 1:
+		return errors.New("want one Host field")
+	}
+	return r.checkHost(hosts[0])
 }
 
 // checkTarget holds the host that a target names, if it does, against the tunnel's: it
@@ -277,9 +324,19 @@ func (r *request) checkTarget(target string) error {
 	case !absolute || strings.HasPrefix(target, "/"):
 		return nil
 	}
-	authority := request{host: r.host, port: r.port}
-	authority.fields = []field{{"Host", rest[:strings.IndexAny(rest+"/", "/?#")]}}
-	return authority.checkHost(0)
+	return r.checkHost(rest[:strings.IndexAny(rest+"/", "/?#")])
+}
+
+// checkHost holds an authority, whose port may be left out, against the tunnel's host.
+func (r *request) checkHost(authority string) error {
+	host, port, ok := rules.SplitAuthority(authority, r.port)
+	switch {
+	case !ok:
+		return errors.New("malformed Host field")
+	case !strings.EqualFold(strings.TrimSuffix(host, "."), r.host) || port != r.port:
+		return errHost
+	}
+	return nil
 }
 
 // isRefused says whether an error is that of what a client sent, and not that
@@ -292,9 +349,10 @@ func isRefused(err error) bool {
 	return !errors.As(err, &failed) || failed.Timeout()
 }
 
-// contradicted tells that a client named one host to us and another inside.
-func (c *client) contradicted(l *link, ev *Event, err error) {
+// contradicted reports that a client named one host to us and another inside.
+func (c *client) contradicted(l *link, ev *Event, err error) rules.Verdict {
 	v := l.verdict
 	v.Action, v.Reason, v.Detail = rules.Deny, rules.BadMatch, err.Error()
 	c.cfg.Event(Event{Kind: Denied, Time: time.Now(), Protocol: ev.Protocol, Verdict: v})
+	return v
 }

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/pccrun/pccrun/internal/await"
+	"github.com/pccrun/pccrun/netproxy/rules"
 )
 
 // disguises are requests for another host than the tunnel's, in forms that
@@ -294,7 +295,7 @@ func FuzzFirst(f *testing.F) {
 		if err != nil || r.Host == "" {
 			return
 		}
-		host, _, ok := splitAuthority(r.Host, 80)
+		host, _, ok := rules.SplitAuthority(r.Host, 80)
 		require.True(t, ok, r.Host)
 		require.Equal(t, "ok.example", strings.ToLower(strings.TrimSuffix(host, ".")))
 	})

@@ -16,6 +16,7 @@ func (p *Proxy) serveLocal(ctx context.Context, c net.Conn, port, own uint16) {
 		return
 	}
 	defer l.Close()
+	p.leads(ctx, c, l.Conn)
 	up, down := carry(c, l.Conn)
 	p.closed(ev, up, down)
 }

@@ -63,7 +63,7 @@ func TestOtherNamespace(t *testing.T) {
 	require.False(t, sameNamespace(ln))
 	require.True(t, sameNamespace(listen(t)))
 
-	p := New(Config{Rules: parse(t, "local "+port)})
+	p := New(Config{HTTP: reader(t), Rules: parse(t, "local "+port)})
 	defer p.Close()
 	go p.Serve(t.Context(), ln)
 	require.NoError(t, cmd.Wait(), "%s", &out)

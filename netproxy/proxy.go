@@ -1,7 +1,8 @@
 // Package netproxy is the way out of a sandbox. For programs that honour proxy
-// variables it is an HTTP proxy (CONNECT, and http:// requests one by one) and
-// SOCKS5 on the same listener; for those that do not, a name server that gives
-// the allowed names fake addresses, and a relay for the connections to them.
+// variables it is SOCKS5 and an HTTP proxy on the same listener; for those that
+// do not, a name server that gives the allowed names fake addresses, and a relay
+// for the connections to them. HTTP is read by somebody else ([Config].HTTP), who
+// asks here for each request, and opens no connection by itself.
 //
 // It promises that no connection is made that [rules.Set] does not allow, that
 // a name is resolved once and exactly the address that was checked is dialled,
@@ -49,10 +50,13 @@ type Config struct {
 	// ports are told as well; connections to them are refused as ever.
 	Learn bool
 
-	// Inspect takes over the connections whose requests have to be read: those
-	// that the rules answer Inspect for. Its error ends the connection. nil
-	// refuses them.
-	Inspect func(Handover) error
+	// HTTP has somebody read the requests of a client; whoever does reports the end.
+	// Its error ends the connection. nil serves nobody who speaks HTTP.
+	HTTP func(*Handover) error
+
+	// Inspects says that the sandbox trusts who reads the requests with TLS too: with
+	// the connections that the rules answer Inspect for. They are refused else.
+	Inspects bool
 
 	// Ask asks the user about a host that no rule speaks of, and waits for the
 	// answer; nil asks nobody. Names get an address then, whatever they are.

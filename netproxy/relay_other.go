@@ -13,6 +13,3 @@ import (
 func copyIdle(dst io.Writer, src net.Conn, _ *atomic.Bool) (int64, error) {
 	return io.Copy(struct{ io.Writer }{dst}, struct{ io.Reader }{src})
 }
-
-// isBrokenOff is for systems that tell of it more than once.
-func isBrokenOff(net.Conn) bool { return false }

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"golang.org/x/sys/unix"
+	"github.com/pccrun/pccrun/netproxy/eof"
 )
 
 // What one read takes: much, since then reading and writing is as fast as
@@ -83,7 +83,7 @@ func copyIdle(dst io.Writer, src net.Conn, over *atomic.Bool) (int64, error) {
 				more, readErr = readOnce(fd, buf[n:])
 				n += more
 			}
-			if readErr == io.EOF && brokenOff(fd) && !over.Load() {
+			if readErr == io.EOF && eof.BrokenOff(fd) && !over.Load() {
 				readErr = syscall.ECONNRESET
 			}
 			return true
@@ -123,31 +123,4 @@ func readOnce(fd uintptr, b []byte) (int, error) {
 			return n, nil
 		}
 	}
-}
-
-// brokenOff says whether a connection of which an end was read was broken off in truth.
-// The kernel tells that once, the next one who reads or writes: if that was the writer, the
-// reader is told of an end. A connection that has ended one way still has a peer, and one
-// that was broken off has none, unless that came behind its end, as EPIPE. Where this side
-// has told of its own end too there is none either.
-func brokenOff(fd uintptr) bool {
-	if _, err := unix.Getpeername(int(fd)); err != unix.ENOTCONN {
-		return false
-	}
-	told, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
-	return err != nil || syscall.Errno(told) != syscall.EPIPE
-}
-
-// isBrokenOff is brokenOff for a connection, if it has a descriptor. Of one that this side
-// has closed meanwhile, as after a write that failed, nobody can say that it has ended.
-func isBrokenOff(c net.Conn) bool {
-	sc, ok := c.(syscall.Conn)
-	if !ok {
-		return false
-	}
-	is := true
-	if raw, err := sc.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { is = brokenOff(fd) })
-	}
-	return is
 }

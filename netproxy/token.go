@@ -13,12 +13,11 @@ func tokenField(token string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(TokenUser+":"+token))
 }
 
-// admits reports whether a request gives the token, where there is one to give.
-func (p *Proxy) admits(h head) bool {
+// admits reports whether a request gives the token by its Proxy-Authorization, where there is one to give.
+func (p *Proxy) admits(given []string) bool {
 	if p.cfg.Token == "" {
 		return true
 	}
-	given := h.get("Proxy-Authorization")
 	return len(given) == 1 && same(given[0], tokenField(p.cfg.Token))
 }
 

@@ -187,28 +187,31 @@ func (n noProxy) matches(v rules.Verdict) bool {
 	return v.Host == n.name || strings.HasSuffix(v.Host, "."+n.name)
 }
 
-func (p *upstreamProxy) authorization() []field {
-	if p.auth == "" {
-		return nil
-	}
-	return []field{{"Proxy-Authorization", p.auth}}
-}
-
 // connect asks the proxy for a tunnel.
 func (p *upstreamProxy) connect(ctx context.Context, c net.Conn, v rules.Verdict) error {
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	target := hostPort(v)
-	h := head{"CONNECT " + target + " HTTP/1.1", append([]field{{"Host", target}}, p.authorization()...)}
-	if _, err := c.Write(h.append(nil)); err != nil {
+	request := "CONNECT " + target + " HTTP/1.1\r\nHost: " + target + "\r\n"
+	if p.auth != "" {
+		request += "Proxy-Authorization: " + p.auth + "\r\n"
+	}
+	if _, err := io.WriteString(c, request+"\r\n"); err != nil {
 		return &upstreamError{p.addr, err}
 	}
 	// Read byte by byte: what follows the head is the tunnel's.
-	resp, err := readResponse(bufio.NewReader(byteReader{c}))
-	if err != nil {
-		return &upstreamError{p.addr, noEOF(err)}
+	h, err := readHead(bufio.NewReader(byteReader{c}))
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
 	}
-	if resp.status != 200 {
-		return &upstreamError{p.addr, errors.New(strings.TrimPrefix(resp.line, "HTTP/1.1 "))}
+	if err != nil {
+		return &upstreamError{p.addr, err}
+	}
+	version, status, _ := strings.Cut(h.line, " ")
+	if version != "HTTP/1.1" && version != "HTTP/1.0" {
+		return &upstreamError{p.addr, errFirstLine}
+	}
+	if status != "200" && !strings.HasPrefix(status, "200 ") {
+		return &upstreamError{p.addr, errors.New(status)}
 	}
 	return nil
 }

@@ -96,7 +96,7 @@ func TestUpstreamForward(t *testing.T) {
 	for request, want := range map[string]string{
 		"GET http://ok.example/x?y HTTP/1.1\r\nHost: ok.example\r\nProxy-Authorization: Basic mine\r\n":  "GET http://ok.example/x?y HTTP/1.1 ok.example Basic dTo=",
 		"GET http://ok.example:8080/ HTTP/1.1\r\nHost: ok.example:8080\r\n":                              "GET http://ok.example:8080/ HTTP/1.1 ok.example:8080 Basic dTo=",
-		"OPTIONS http://ok.example HTTP/1.1\r\nHost: ok.example\r\n":                                     "OPTIONS http://ok.example HTTP/1.1 ok.example Basic dTo=",
+		"OPTIONS http://ok.example HTTP/1.1\r\nHost: ok.example\r\n":                                     "OPTIONS http://ok.example/ HTTP/1.1 ok.example Basic dTo=",
 		"GET http://[2606:4700::1111]/ HTTP/1.1\r\nHost: [2606:4700::1111]\r\n":                          "GET http://[2606:4700::1111]/ HTTP/1.1 [2606:4700::1111] Basic dTo=",
 		"GET http://ok.example/ws HTTP/1.1\r\nHost: ok.example\r\nConnection: upgrade\r\nUpgrade: x\r\n": "GET http://ok.example/ws HTTP/1.1 ok.example Basic dTo=",
 	} {
@@ -121,14 +121,14 @@ func TestParseUpstream(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "proxy.example:80", u.http.addr)
 	require.Equal(t, "[::1]:3128", u.https.addr)
-	require.Empty(t, u.http.authorization())
+	require.Empty(t, u.http.auth)
 	for target, direct := range map[string]bool{
 		"a.example:443": true, "x.a.example:443": true, "xa.example:443": false,
 		"b.example:443": true, "x.b.example:443": true, "c.example:443": true, "x.c.example:443": true, "d.example:443": true,
 		"8.8.8.8:443": true, "8.8.8.9:443": false, "9.9.9.9:53": true, "9.9.9.9:54": false, "[2606::1]:443": true, "[2606::1]:80": false, "[2606:1::5]:80": true,
 		"e.example:8080": true, "e.example:443": false, "f.example:443": false,
 	} {
-		host, port, ok := splitAuthority(target, 0)
+		host, port, ok := rules.SplitAuthority(target, 0)
 		require.True(t, ok)
 		v := rules.Verdict{Host: host, Port: port}
 		v.Addr, _ = netip.ParseAddr(host)
@@ -183,7 +183,7 @@ var _ Resolver = (*net.Resolver)(nil)
 // TestDefaults holds that a proxy without a test's world dials for itself.
 func TestDefaults(t *testing.T) {
 	_, port, _ := net.SplitHostPort(server(t, echo))
-	p := New(Config{Rules: parse(t, "local "+port, "localhost.example", "127.0.0.1.example")})
+	p := New(Config{Rules: parse(t, "local "+port, "localhost.example", "127.0.0.1.example"), HTTP: reader(t)})
 	defer p.Close()
 	require.Positive(t, p.cfg.MaxConns)
 	ln := listen(t)

@@ -17,7 +17,7 @@ import (
 // gitCredentials asks the user's git, outside, for what it would sign in with at each host that
 // the user's own rules allow by https, and has git inside send a placeholder in its place. Only
 // a user name that is too short to be a secret enters.
-func (p *Plan) gitCredentials(in *inspection, host *Host) error {
+func (p *Plan) gitCredentials(in *reader, host *Host) error {
 	i := slices.IndexFunc(p.policy.Use, func(u profiles.UseRule) bool { return u.Name == profiles.GitCredentials })
 	if i < 0 {
 		return nil

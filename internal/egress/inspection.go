@@ -3,7 +3,6 @@ package egress
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,26 +15,45 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 )
 
-// inspection is what has to be read on its way, and who reads it.
-type inspection struct {
-	setup   wire.Setup
-	judged  []string // files and directories of certificates
-	conn    *net.UnixConn
-	process *os.Process
+// A reader is who reads HTTP, and what he is told before: the egress process, which starts
+// when something has to be inspected, or when the first client speaks HTTP.
+type reader struct {
+	setup  wire.Setup
+	judged []string // files and directories of certificates
 
-	mu      sync.Mutex
-	next    uint64
-	most    int // connections at once
-	open    map[uint64]netproxy.Handover
-	dead    bool
-	drained chan struct{} // closed when the last report was read
+	program  func() (*os.File, error) // the whole of this program, open
+	starting sync.Mutex
+	started  bool
+	failed   error // of the start
+
+	serving
+}
+
+// start starts the reader, once. A start that failed is not tried again for a client.
+func (in *reader) start(again bool) (files []string, err error) {
+	in.starting.Lock()
+	defer in.starting.Unlock()
+	if in.started || in.failed != nil && !again {
+		return nil, in.failed
+	}
+	files, in.failed = in.run()
+	in.started = in.failed == nil
+	return files, in.failed
+}
+
+// take hands a client over. It is a [netproxy.Config]'s HTTP.
+func (in *reader) take(h *netproxy.Handover) error {
+	if _, err := in.start(false); err != nil {
+		return err
+	}
+	return in.hand(h)
 }
 
 // inspects plans what has to be inspected: hosts with rules for requests, and
 // hosts that secrets go to. A secret's place inside is taken by a placeholder.
 func (p *Plan) inspects(host *Host) error {
-	in := new(inspection)
-	in.setup.Rules = p.Rules.Texts()
+	in := &reader{program: func() (*os.File, error) { return os.Open("/proc/self/exe") }}
+	p.reader = in
 	for _, inject := range p.policy.Network.Inject {
 		secret, err := p.secret(inject, host)
 		if err != nil {
@@ -62,6 +80,7 @@ func (p *Plan) inspects(host *Host) error {
 	if len(in.setup.Secrets) == 0 && len(p.Rules.Inspected()) == 0 {
 		return nil
 	}
+	in.setup.Inspects = true
 	for _, path := range p.sends.Certificates {
 		p.trusts(in, "~/"+outgoing.File, path)
 	}
@@ -83,29 +102,30 @@ func (p *Plan) inspects(host *Host) error {
 	for _, path := range host.Certificates {
 		p.trusts(in, "http.sslCAInfo", path)
 	}
-	in.setup.HTTPProxy, in.setup.HTTPSProxy, in.setup.NoProxy = p.sends.HTTPProxy, p.sends.HTTPSProxy, p.sends.NoProxy
-	in.setup.ProxyPorts = p.proxyPorts
-	p.inspection = in
 	return nil
 }
 
 // A File is one that the sandbox shows at its path, read-only.
 type File struct{ Path, Text, Why string }
 
-// Inspects reports whether [Plan.StartInspector] starts anything.
-func (p *Plan) Inspects() bool { return p.inspection != nil }
+// Inspects reports whether requests are inspected, or secrets injected.
+func (p *Plan) Inspects() bool { return p.reader != nil && p.reader.setup.Inspects }
 
-// StartInspector starts the process that reads requests, and returns the files by
-// which what it issues is trusted inside; none where the policy needs no such process. program returns the
-// whole of this program, open; uid and gid are whom the process becomes, 0 for who it is.
+// StartInspector starts the egress process where the policy has it inspect, and returns the
+// files by which what it issues is trusted inside. Else the process starts with the first
+// client that speaks HTTP, and there are none. program returns the whole of this program,
+// open; uid and gid are whom the process becomes, 0 for who it is.
 // What fails here ends the launch.
 func (p *Plan) StartInspector(program func() (*os.File, error), uid, gid int) ([]File, error) {
-	in := p.inspection
+	in := p.reader
 	if in == nil {
 		return nil, nil
 	}
-	in.setup.UID, in.setup.GID = uid, gid
-	files, err := in.start(program)
+	in.program, in.setup.UID, in.setup.GID = program, uid, gid
+	if !in.setup.Inspects {
+		return nil, nil
+	}
+	files, err := in.start(true)
 	if err != nil {
 		return nil, fmt.Errorf("inspection: %w", err)
 	}
@@ -125,4 +145,9 @@ func (p *Plan) StartInspector(program func() (*os.File, error), uid, gid int) ([
 }
 
 // Abandon ends what StartInspector began, for a run that will not be started.
-func (p *Plan) Abandon() { p.inspection.close() }
+func (p *Plan) Abandon() {
+	p.reader.close()
+	if p.reader != nil {
+		p.reader.started = false
+	}
+}

@@ -41,16 +41,14 @@ func TestInspectorFails(t *testing.T) {
 	require.ErrorContains(t, start(run, func() (*os.File, error) { return os.Open("/bin/true") }), "inspection: ")
 	run.Abandon() // nothing began
 	require.NoError(t, start(run, func() (*os.File, error) { return os.Open("/proc/self/exe") }))
-	pid := run.inspection.process.Pid
+	pid := run.reader.process.Pid
 	require.NoError(t, unix.Kill(pid, 0))
 	run.Abandon()
 	require.ErrorIs(t, unix.Kill(pid, 0), unix.ESRCH)
 
 	run, err = b.plan()
 	require.NoError(t, err)
-	run.inspection.setup.Rules = []string{"*"}
-	require.ErrorContains(t, start(run, func() (*os.File, error) { return os.Open("/proc/self/exe") }), "allow * is refused")
-	run.inspection.setup.Rules, run.inspection.setup.Certificates = nil, []string{"/nonexistent.pem"}
+	run.reader.setup.Certificates = []string{"/nonexistent.pem"}
 	require.ErrorContains(t, start(run, func() (*os.File, error) { return os.Open("/proc/self/exe") }), "nonexistent")
 }
 
@@ -119,7 +117,7 @@ func TestSecretSources(t *testing.T) {
 		r, err := b.plan()
 		if c.want == "" {
 			require.NoError(t, err, "%+v", c)
-			require.Equal(t, token, r.inspection.setup.Secrets[0].Value, "%+v", c)
+			require.Equal(t, token, r.reader.setup.Secrets[0].Value, "%+v", c)
 			require.NotContains(t, strings.Join(r.Environ, "\n"), token)
 			continue
 		}
@@ -214,12 +212,12 @@ func TestInjectRefusals(t *testing.T) {
 	b.request.Allow, b.request.Inject = []string{"a.example", "*.b.example"}, []string{"MY_TOKEN=a.example", "MY_TOKEN=*.b.example"}
 	r, err := b.plan()
 	require.NoError(t, err)
-	require.Empty(t, r.inspection.setup.Certificates)
+	require.Empty(t, r.reader.setup.Certificates)
 	require.Contains(t, r.Warnings, "SSL_CERT_FILE="+filepath.Join(b.home, "ca.pem")+" does not count for what pccrun itself sends: SSL_CERT_FILE="+filepath.Join(b.home, "ca.pem")+" in ~/.config/pccrun/environment makes it count")
 	b.mine("SSL_CERT_FILE="+filepath.Join(b.home, "ca.pem"), "SSL_CERT_FILE="+filepath.Join(b.workspace, "ca.pem"))
 	r, err = b.plan()
 	require.NoError(t, err)
-	require.Equal(t, []string{filepath.Join(b.home, "ca.pem")}, r.inspection.setup.Certificates)
+	require.Equal(t, []string{filepath.Join(b.home, "ca.pem")}, r.reader.setup.Certificates)
 	require.Contains(t, strings.Join(r.Warnings, "\n"), filepath.Join(b.workspace, "ca.pem")+": sandboxed commands can write it")
 	require.Equal(t, rules.Inspect, r.Rules.Decide("a.example", 443).Action)
 	require.Equal(t, rules.Allow, r.Rules.Decide("a.example", 80).Action)

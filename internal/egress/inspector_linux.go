@@ -1,12 +1,15 @@
 package egress
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,14 +18,33 @@ import (
 	"github.com/pccrun/pccrun/netproxy/inspect/wire"
 )
 
-// start runs the process and returns the contents of the files that it made.
-func (in *inspection) start(program func() (*os.File, error)) (files []string, err error) {
-	in.most, in.open, in.drained = maxInspected(), map[uint64]netproxy.Handover{}, make(chan struct{})
+// serving is the egress process, and what it serves.
+type serving struct {
+	conn    *net.UnixConn
+	process *os.Process
+	asking  chan struct{} // one for each question that is being answered
+
+	mu      sync.Mutex
+	next    uint64
+	most    int // connections at once
+	open    map[uint64]*netproxy.Handover
+	dead    bool
+	drained chan struct{} // closed when the last report was read
+}
+
+// maxAsking is how many questions are answered at once: as many as the process has requests,
+// each with a dial.
+const maxAsking = 2048
+
+// run starts the process and returns the contents of the files that it made.
+func (in *reader) run() (files []string, err error) {
+	in.most, in.open, in.drained = maxServed(), map[uint64]*netproxy.Handover{}, make(chan struct{})
+	in.dead, in.asking = false, make(chan struct{}, maxAsking)
 	text, err := json.Marshal(in.setup)
 	if err != nil {
 		return nil, err
 	}
-	exe, err := program()
+	exe, err := in.program()
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +99,7 @@ func (in *inspection) start(program func() (*os.File, error)) (files []string, e
 const startTimeout = 10 * time.Second
 
 // begin tells the process what it needs to know, and waits for its answer.
-func (in *inspection) begin(pipe *os.File, setup []byte) (files []string, err error) {
+func (in *reader) begin(pipe *os.File, setup []byte) (files []string, err error) {
 	_ = pipe.SetWriteDeadline(time.Now().Add(startTimeout))
 	if _, err := pipe.Write(setup); err != nil {
 		return nil, err
@@ -92,6 +114,9 @@ func (in *inspection) begin(pipe *os.File, setup []byte) (files []string, err er
 	var ready wire.Ready
 	if err := json.Unmarshal(buf[:n], &ready); err != nil || ready.Error != "" {
 		return nil, errors.Join(err, errors.New(ready.Error))
+	}
+	if !in.setup.Inspects {
+		return nil, in.conn.SetReadDeadline(time.Time{})
 	}
 	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
 	if err != nil || len(messages) != 1 {
@@ -114,10 +139,10 @@ func (in *inspection) begin(pipe *os.File, setup []byte) (files []string, err er
 // writeTimeout is how long the process may take to take a message.
 const writeTimeout = 5 * time.Second
 
-// maxInspected is how many connections can be inspected at once, where the
+// maxServed is how many connections can be served at once, where the
 // descriptors that a process may have are enough: each takes two there, and the
 // client decides how long it stays.
-func maxInspected() int {
+func maxServed() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return 64
@@ -125,96 +150,127 @@ func maxInspected() int {
 	return int(min(limit.Max/4, 2048))
 }
 
-var errInspectorGone = errors.New("the inspection process ended")
+var errGone = errors.New("the egress process has ended")
 
-// take hands a connection over. It is a [netproxy.Config]'s Inspect.
-func (in *inspection) take(h netproxy.Handover) error {
-	file, relay, err := descriptor(h.Conn)
+// hand hands a connection over.
+func (in *reader) hand(h *netproxy.Handover) error {
+	c, relay, err := descriptor(h.Conn)
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	if err := in.pass(h, file); err != nil {
-		return err
-	}
-	file.Close()
-	relay()
-	return nil
-}
-
-// pass gives the process a client's descriptor.
-func (in *inspection) pass(h netproxy.Handover, file *os.File) error {
 	in.mu.Lock()
-	defer in.mu.Unlock()
-	if in.dead {
-		return errInspectorGone
+	switch {
+	case in.dead:
+		err = errGone
+	case len(in.open) >= in.most:
+		err = errors.New("too many HTTP connections at once")
+	default:
+		in.next++
+		in.open[in.next] = h
 	}
-	if len(in.open) >= in.most {
-		return errors.New("too many inspected connections at once")
+	id := in.next
+	in.mu.Unlock()
+	if relay != nil {
+		carried := make(chan struct{})
+		h.Conn, h.Carried = c, carried
+		go func() {
+			defer close(carried)
+			relay()
+		}()
 	}
-	in.next++
-	text, err := json.Marshal(wire.Connection{ID: in.next, Early: h.Early, Verdict: h.Verdict})
+	if err == nil {
+		if err = in.send(wire.ToProcess{ID: id, Begin: &wire.Begin{Early: h.Early, To: h.To}}, c); err != nil {
+			in.mu.Lock()
+			delete(in.open, id)
+			in.mu.Unlock()
+		}
+	}
+	if err != nil && relay != nil {
+		c.Close()
+	}
+	return err
+}
+
+// send sends a message, with a descriptor of c where there is one.
+func (in *reader) send(m wire.ToProcess, c net.Conn) (err error) {
+	text, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
-	_ = in.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
-	if _, _, err := in.conn.WriteMsgUnix(text, unix.UnixRights(int(file.Fd())), nil); err != nil {
-		return errInspectorGone
+	write := func(rights []byte) {
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		_ = in.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+		if _, _, e := in.conn.WriteMsgUnix(text, rights, nil); e != nil {
+			err = errGone
+		}
 	}
-	in.open[in.next] = h
-	return nil
+	if c == nil {
+		write(nil)
+		return err
+	}
+	raw, err := c.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	return errors.Join(raw.Control(func(fd uintptr) { write(unix.UnixRights(int(fd))) }), err)
 }
 
-// descriptor returns what stands for a client's connection in another process, and what
-// carries the bytes as long as it lasts, for one that has come over a stream and has none.
-func descriptor(c net.Conn) (file *os.File, relay func(), err error) {
-	if own, ok := c.(interface{ File() (*os.File, error) }); ok {
-		file, err = own.File()
-		return file, func() {}, err
+// descriptor returns a connection with a descriptor, which stands for c in another process
+// too: c itself, or for one that has come over a stream another, with what carries the bytes
+// as long as it lasts.
+func descriptor(c net.Conn) (own net.Conn, relay func(), err error) {
+	if _, is := c.(syscall.Conn); is {
+		return c, nil, nil
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
 	}
-	ours := os.NewFile(uintptr(pair[0]), "client")
-	defer ours.Close()
-	file = os.NewFile(uintptr(pair[1]), "client")
-	end, err := net.FileConn(ours)
-	if err != nil {
+	var ends [2]net.Conn
+	for i, fd := range pair {
+		file := os.NewFile(uintptr(fd), "client")
+		end, e := net.FileConn(file)
 		file.Close()
+		ends[i], err = end, errors.Join(err, e)
+	}
+	if err != nil {
+		for _, end := range ends {
+			if end != nil {
+				end.Close()
+			}
+		}
 		return nil, nil, err
 	}
-	return file, func() {
-		defer end.Close()
+	return ends[1], func() {
+		defer ends[0].Close()
 		go func() {
-			_, _ = io.Copy(end, c)
-			_ = end.(*net.UnixConn).CloseWrite()
+			_, _ = io.Copy(ends[0], c)
+			_ = ends[0].(*net.UnixConn).CloseWrite()
 		}()
-		_, _ = io.Copy(c, end)
+		_, _ = io.Copy(c, ends[0])
 	}, nil
 }
 
 // beat says that the launcher runs, until the process is gone.
-func (in *inspection) beat() {
-	text, err := json.Marshal(wire.Connection{})
+func (in *reader) beat() {
 	ticker := time.NewTicker(wire.Beat)
 	defer ticker.Stop()
-	for err == nil {
+	for {
 		select {
 		case <-in.drained:
 			return
 		case <-ticker.C:
-			in.mu.Lock()
-			_ = in.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
-			_, err = in.conn.Write(text)
-			in.mu.Unlock()
+			if in.send(wire.ToProcess{}, nil) != nil {
+				return
+			}
 		}
 	}
 }
 
-// read passes on what the process reports, until it is gone. What it had then
-// is over.
-func (in *inspection) read() {
+// read answers what the process asks, and passes on what it reports, until it is gone. What
+// it had then is over.
+func (in *reader) read() {
 	defer close(in.drained)
 	buf := make([]byte, wire.MaxMessage)
 	for {
@@ -222,24 +278,26 @@ func (in *inspection) read() {
 		if err != nil || n == 0 {
 			break
 		}
-		var r wire.Report
-		if json.Unmarshal(buf[:n], &r) != nil {
+		var m wire.ToLauncher
+		if json.Unmarshal(buf[:n], &m) != nil {
 			break
 		}
 		in.mu.Lock()
-		h, ok := in.open[r.ID]
-		if ok && r.Closed {
-			delete(in.open, r.ID)
+		h := in.open[m.ID]
+		if r := m.Report; r != nil && r.Number == 0 && (r.Closed || r.Tunnel) {
+			delete(in.open, m.ID)
 		}
 		in.mu.Unlock()
 		switch {
-		case !ok:
-		case r.Closed:
-			h.Closed(r.Up, r.Down)
-		case r.Error != "":
-			h.Decided(r.Verdict, r.Request, errors.New(r.Error))
-		default:
-			h.Decided(r.Verdict, r.Request, nil)
+		case h == nil:
+		case m.Report != nil:
+			h.Report(*m.Report)
+		case m.Question != nil:
+			in.asking <- struct{}{}
+			go func() {
+				defer func() { <-in.asking }()
+				in.answer(h, m.ID, m.Asked, *m.Question)
+			}()
 		}
 	}
 	in.mu.Lock()
@@ -248,16 +306,39 @@ func (in *inspection) read() {
 	in.open = nil
 	in.mu.Unlock()
 	for _, h := range left {
-		h.Closed(0, 0)
+		h.Report(wire.Report{Closed: true})
 	}
 }
 
+// answer answers a question.
+func (in *reader) answer(h *netproxy.Handover, id, number uint64, q wire.Question) {
+	a := h.Ask(context.Background(), q)
+	var dialled net.Conn
+	if a.Conn != nil {
+		c, relay, err := descriptor(a.Conn)
+		switch {
+		case err != nil:
+			a.Conn.Close()
+			a.Status, a.Detail = 502, "too many open files"
+		case relay != nil:
+			go relay()
+			fallthrough
+		default:
+			dialled = c
+			defer c.Close() // the process has it
+		}
+	}
+	_ = in.send(wire.ToProcess{ID: id, Number: number, Answer: &a}, dialled)
+}
+
 // close ends the process, which has a moment to report what it had open.
-func (in *inspection) close() {
+func (in *reader) close() {
 	if in == nil || in.process == nil {
 		return
 	}
+	in.mu.Lock()
 	_ = in.conn.CloseWrite()
+	in.mu.Unlock()
 	ended := make(chan struct{})
 	go func() {
 		_, _ = in.process.Wait()

@@ -4,16 +4,35 @@ package egress
 
 import (
 	"errors"
-	"os"
+	"io"
+	stdlog "log"
 	"runtime"
 
 	"github.com/pccrun/pccrun/netproxy"
+	"github.com/pccrun/pccrun/netproxy/inspect"
+	"github.com/pccrun/pccrun/netproxy/inspect/wire"
 )
 
-var errNoInspector = errors.New("rules for requests and injected secrets need Linux, this is " + runtime.GOOS)
+// serving is who reads HTTP: here it is this process.
+type serving struct{ inspector *inspect.Inspector }
 
-func (in *inspection) start(func() (*os.File, error)) ([]string, error) { return nil, errNoInspector }
+func (in *reader) run() (files []string, err error) {
+	if in.setup.Inspects {
+		return nil, errors.New("rules for requests and injected secrets need Linux, this is " + runtime.GOOS)
+	}
+	stdlog.SetOutput(io.Discard) // net/http tells it what a server has sent
+	in.inspector, err = inspect.New(inspect.Config{})
+	return nil, err
+}
 
-func (in *inspection) take(netproxy.Handover) error { return errNoInspector }
+func (in *reader) hand(h *netproxy.Handover) error {
+	go in.inspector.Here(h.Conn, wire.Begin{Early: h.Early, To: h.To}, h)
+	return nil
+}
 
-func (in *inspection) close() {}
+func (in *reader) close() {
+	if in != nil && in.inspector != nil {
+		in.inspector.Close()
+		in.inspector = nil
+	}
+}

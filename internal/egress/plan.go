@@ -77,14 +77,13 @@ type Plan struct {
 	Environ  []string         // of the command
 	Warnings []string
 
-	policy     *profiles.Policy
-	sandbox    Sandbox
-	denied     *rules.Set // where there is no network at all: what denies names
-	sends      *outgoing.Settings
-	proxyPorts []string // of this machine's loopback that they may have
-	upstream   netproxy.Upstream
-	inspection *inspection // nil: nothing is inspected
-	ask        func(ctx context.Context, host string, port uint16) netproxy.Permission
+	policy   *profiles.Policy
+	sandbox  Sandbox
+	denied   *rules.Set // where there is no network at all: what denies names
+	sends    *outgoing.Settings
+	upstream netproxy.Upstream
+	reader   *reader // of HTTP; nil without a network
+	ask      func(ctx context.Context, host string, port uint16) netproxy.Permission
 }
 
 // New plans the way out: nothing, or the proxy on the sandbox's loopback.
@@ -147,10 +146,11 @@ func (p *Plan) goBy(host *Host) (err error) {
 	if p.upstream, err = netproxy.ParseUpstream(p.sends.HTTPProxy, p.sends.HTTPSProxy, p.sends.NoProxy); err != nil {
 		return fmt.Errorf("~/"+outgoing.File+": %w", err)
 	}
+	var ports []string // of this machine's loopback that they may have
 	for _, l := range p.policy.Network.Local {
-		p.proxyPorts = append(p.proxyPorts, strings.TrimPrefix(l.Text, "localhost:"))
+		ports = append(ports, strings.TrimPrefix(l.Text, "localhost:"))
 	}
-	if err := p.upstream.Restrict(func(port string) bool { return slices.Contains(p.proxyPorts, port) }); err != nil {
+	if err := p.upstream.Restrict(func(port string) bool { return slices.Contains(ports, port) }); err != nil {
 		return err
 	}
 	for _, addr := range p.upstream.Addresses() {
@@ -217,7 +217,7 @@ func (p *Plan) Uncaptured(env []string) []string {
 // Injects reports whether what the policy injects goes anywhere, and says where it does
 // not why, and what mends it.
 func (p *Plan) Injects() (ok bool, cause, hint string) {
-	if len(p.policy.Network.Inject) == 0 || p.inspection != nil {
+	if len(p.policy.Network.Inject) == 0 || p.Inspects() {
 		return true, "", ""
 	}
 	cause, hint = unreachable(&p.policy.Network)

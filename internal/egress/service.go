@@ -75,8 +75,8 @@ func (s *Service) Begin(names *netproxy.Names) {
 	if p.Rules != nil {
 		cfg.Rules, cfg.Names, cfg.Upstream, cfg.Ask, cfg.Learn = p.Rules, names, p.upstream, p.ask, p.sandbox.Learn
 	}
-	if p.inspection != nil {
-		cfg.Inspect = p.inspection.take
+	if p.reader != nil {
+		cfg.HTTP, cfg.Inspects = p.reader.take, p.Inspects()
 	}
 	s.proxy = netproxy.New(cfg)
 }

@@ -362,7 +362,7 @@ func TestTrustDirectory(t *testing.T) {
 	b.request.Allow, b.request.Deny = []string{"GET https://a.example/x"}, []string{"@github"}
 	p, err := b.plan()
 	require.NoError(t, err)
-	require.Empty(t, p.inspection.setup.Certificates, "of the environment")
+	require.Empty(t, p.reader.setup.Certificates, "of the environment")
 	line, file, _ := strings.Cut(strings.Join(p.Warnings, "\n"), " in ~/")
 	file, _, _ = strings.Cut(file, " makes it count")
 	require.Equal(t, outgoing.File, file)
@@ -370,7 +370,7 @@ func TestTrustDirectory(t *testing.T) {
 	b.mine(line)
 	p, err = b.plan()
 	require.NoError(t, err)
-	require.Equal(t, []string{filepath.Join(b.home, "certs/one.pem")}, p.inspection.setup.Certificates)
+	require.Equal(t, []string{filepath.Join(b.home, "certs/one.pem")}, p.reader.setup.Certificates)
 	require.Contains(t, p.Trusting(nil), nodeTrust+"="+bundlePath)
 	b.request.Allow = nil
 	p, err = b.plan()

@@ -31,7 +31,7 @@ const nodeTrust = "NODE_EXTRA_CA_CERTS"
 // Trusting returns the environment of a command that trusts what the process that reads
 // requests issues: env itself where there is none.
 func (p *Plan) Trusting(env []string) []string {
-	if p.inspection == nil {
+	if !p.Inspects() {
 		return env
 	}
 	for _, name := range trustVariables {
@@ -48,7 +48,7 @@ func (p *Plan) Trusting(env []string) []string {
 		}
 	}
 	extra := authorityPath
-	if len(p.inspection.setup.Certificates) > 0 {
+	if len(p.reader.setup.Certificates) > 0 {
 		extra = bundlePath
 	}
 	return append(without(env, nodeTrust), nodeTrust+"="+extra)
@@ -79,7 +79,7 @@ func trustTargets() (list []string) {
 
 // trusts notes the certificates of a file or directory that counts, and says of what the environment names
 // what becomes of it: of each once. Of the system's own directories there is a file.
-func (p *Plan) trusts(in *inspection, name, path string) {
+func (p *Plan) trusts(in *reader, name, path string) {
 	const most = 512
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil || !filepath.IsAbs(path) || slices.Contains(in.judged, real) {

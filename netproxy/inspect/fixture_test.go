@@ -21,6 +21,7 @@ import (
 
 	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/netproxy"
+	"github.com/pccrun/pccrun/netproxy/inspect/wire"
 	"github.com/pccrun/pccrun/netproxy/rules"
 )
 
@@ -72,7 +73,7 @@ func start(t testing.TB, texts ...string) *fixture {
 	hosts := parse(t, "https://api.example.com")
 	f := &fixture{t: t, roots: x509.NewCertPool(), trust: x509.NewCertPool(), routes: map[string]string{}, set: parse(t, texts...).Watch(hosts)}
 	var err error
-	f.Inspector, err = New(Config{Rules: f.set, Secrets: []Secret{{Placeholder: placeholder, Value: secret, Hosts: hosts}}, Roots: f.roots, Dial: f.dial})
+	f.Inspector, err = New(Config{Secrets: []Secret{{Placeholder: placeholder, Value: secret, Hosts: hosts}}, Roots: f.roots})
 	require.NoError(t, err)
 	require.True(t, f.trust.AppendCertsFromPEM(f.Authority()))
 	t.Cleanup(f.Close)
@@ -98,6 +99,78 @@ func (f *fixture) dial(ctx context.Context, host string, port uint16) (net.Conn,
 	}
 	c, err := new(net.Dialer).DialContext(ctx, "tcp", to)
 	return c, v, err
+}
+
+// resolved gives every name one public address.
+type resolved struct{}
+
+func (resolved) LookupNetIP(context.Context, string, string) ([]netip.Addr, error) {
+	return []netip.Addr{netip.MustParseAddr("140.82.112.3")}, nil
+}
+
+// dialAddr connects to the one host of a test that has a route for the port.
+func (f *fixture) dialAddr(ctx context.Context, network, address string) (net.Conn, error) {
+	_, port, _ := net.SplitHostPort(address)
+	f.mu.Lock()
+	to := ""
+	for at, route := range f.routes {
+		if strings.HasSuffix(at, ":"+port) {
+			to = route
+		}
+	}
+	f.mu.Unlock()
+	return new(net.Dialer).DialContext(ctx, network, to)
+}
+
+// A launcher answers for a connection as the real one does.
+type launcher struct {
+	*fixture
+	to   rules.Verdict
+	done func()
+}
+
+func (l *launcher) Ask(ctx context.Context, q wire.Question) (a wire.Answer) {
+	if q.Dial {
+		a.Conn, a.Verdict, _ = l.dial(ctx, l.to.Host, l.to.Port)
+		switch {
+		case a.Conn != nil:
+		case a.Verdict.Action == rules.Deny:
+			l.decided(a.Verdict, q.Request, nil)
+		default:
+			a.Status, a.Detail = 502, "connection failed"
+			l.decided(a.Verdict, q.Request, errors.New("no route to 10.9.8.7"))
+		}
+		return a
+	}
+	a.NoTrailers = l.set.SpeaksOfRequests(l.to)
+	a.Verdict = l.set.DecideRequest(l.to.Host, l.to.Port, rules.Request{Scheme: q.Scheme, Host: q.Field, Method: q.Method, Path: q.Path})
+	if a.NoTrailers && q.Rewrites != "" && a.Verdict.Action != rules.Deny {
+		a.Verdict.Action, a.Verdict.Reason, a.Verdict.Rule, a.Verdict.Detail = rules.Deny, rules.BadPath, "", "the field "+q.Rewrites+" may make another request of it"
+	}
+	l.decided(a.Verdict, q.Request, nil)
+	return a
+}
+
+func (l *launcher) decided(v rules.Verdict, request string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.decisions = append(l.decisions, decision{v, request, err})
+}
+
+func (l *launcher) Report(r wire.Report) {
+	switch {
+	case r.Refused != nil:
+		l.decided(*r.Refused, r.Request, nil)
+	case r.Error != "":
+		l.decided(l.to, r.Request, errors.New(r.Error))
+	case r.Closed:
+		l.mu.Lock()
+		l.up, l.down, l.closes = l.up+r.Up, l.down+r.Down, l.closes+1
+		l.mu.Unlock()
+		if l.done != nil {
+			l.done()
+		}
+	}
 }
 
 // host starts a TLS server, HTTP/1.1 and 2, for names below example.com.
@@ -134,15 +207,7 @@ func (f *fixture) connect(host string, port uint16, early string) net.Conn {
 	require.NoError(f.t, err)
 	v := f.set.Decide(host, port)
 	require.Equal(f.t, rules.Inspect, v.Action, host)
-	go f.Serve(served, []byte(early), v, func(v rules.Verdict, request string, err error) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.decisions = append(f.decisions, decision{v, request, err})
-	}, func(up, down int64) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.up, f.down, f.closes = f.up+up, f.down+down, f.closes+1
-	})
+	go f.Serve(served, wire.Begin{Early: []byte(early), To: &v}, &launcher{fixture: f, to: v})
 	c.SetDeadline(await.Deadline())
 	return c
 }
@@ -233,17 +298,9 @@ func (f *fixture) dials() []string {
 // behind puts a whole proxy before the inspector, and returns its address.
 func (f *fixture) behind() string {
 	f.t.Helper()
-	p := netproxy.New(netproxy.Config{Rules: f.set, Inspect: func(h netproxy.Handover) error {
-		file, err := h.Conn.(*net.TCPConn).File()
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		c, err := net.FileConn(file)
-		if err != nil {
-			return err
-		}
-		go f.Serve(c, h.Early, h.Verdict, h.Decided, h.Closed)
+	resolver := resolved{}
+	p := netproxy.New(netproxy.Config{Rules: f.set, Inspects: true, Resolver: resolver, Dial: f.dialAddr, HTTP: func(h *netproxy.Handover) error {
+		go f.Here(h.Conn, wire.Begin{Early: h.Early, To: h.To}, h)
 		return nil
 	}})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

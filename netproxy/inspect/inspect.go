@@ -1,17 +1,18 @@
-// Package inspect reads the requests on connections to hosts that rules for
-// requests or secrets speak of: it ends the client's TLS with a certificate of
-// its own and begins another toward the host.
+// Package inspect is the egress process: it reads what the clients of a sandbox say in HTTP.
+// It serves the proxy's clients (CONNECT, and http:// requests one by one), and the connections
+// to hosts that rules for requests or secrets speak of: there it ends the client's TLS with a
+// certificate of its own and begins another toward the host.
 //
-// It promises that a request goes nowhere but to the host that the connection
-// was made for, whatever its Host field, :authority or target says; that each
-// request is decided on by [rules.Set.DecideRequest]; that a secret is put in
+// It decides nothing: for each request it asks a [wire.Launcher], who dials too. It promises
+// that a request goes nowhere but over a connection that was dialled for it, to the host that
+// was decided on, whatever its Host field, :authority or target says; that a secret is put in
 // only where the connection, the Host field and the secret's own hosts agree,
 // and only into TLS whose certificate was checked; and that the secret does not
 // come back. What it does not understand it refuses.
 //
-// [httputil.ReverseProxy] carries the requests, which have their destination by
-// then: it makes no decision and dials nothing by itself. All of this runs in a process of its
-// own, which [Main] is, so that a launch that inspects nothing links none of it.
+// [goproxy] carries the requests, which have their destination by then: it makes no decision
+// and dials nothing by itself. On Linux all of this runs in a process of its own, which [Main]
+// is, so that the launcher links none of it; elsewhere in the launcher's.
 package inspect
 
 import (
@@ -23,7 +24,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,21 +31,20 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/elazarl/goproxy"
+
+	"github.com/pccrun/pccrun/netproxy/inspect/wire"
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/netproxy/secrets"
 )
 
 // Config is what an [Inspector] needs.
 type Config struct {
-	Rules   *rules.Set
 	Secrets []Secret
 	Roots   *x509.CertPool // what hosts are checked against
 
 	// Alive says whether requests may pass at all; nil is always.
 	Alive func() bool
-
-	// Dial connects to a host and port, as rules and addresses allow.
-	Dial func(ctx context.Context, host string, port uint16) (net.Conn, rules.Verdict, error)
 }
 
 // A Secret is put into requests to its hosts in the place of its placeholder.
@@ -79,21 +78,26 @@ type Inspector struct {
 	cfg    Config
 	ca     *authority
 	server *http.Server
-	proxy  *httputil.ReverseProxy
+	proxy  *goproxy.ProxyHttpServer
 	either *http.Transport // speaks HTTP/2 to hosts that offer it
 	plain  *http.Transport // speaks HTTP/1.1 to hosts, whatever they offer
+	single *http.Transport // sends one request over the connection that its answer came with
 	conns  chan net.Conn
 	closed chan struct{}
 
 	requests atomic.Int64 // that are being served
 }
 
-// A target is what a connection was made for.
+// A target is a client's connection, and what it was made for.
 type target struct {
-	verdict rules.Verdict
-	decided func(v rules.Verdict, request string, err error)
-	conn    *counted
+	launcher wire.Launcher
+	verdict  rules.Verdict // of the host; of no host where each request names its own
+	number   atomic.Uint64 // of the last question
+	conn     *counted
 }
+
+// own reports whether each request names its own host.
+func (t *target) own() bool { return t.verdict.Host == "" }
 
 type targetKey struct{}
 
@@ -109,11 +113,11 @@ func New(cfg Config) (*Inspector, error) {
 		s.back = secrets.Spellings(s.Value, s.Placeholder)
 	}
 	i := &Inspector{cfg: cfg, ca: ca, conns: make(chan net.Conn), closed: make(chan struct{})}
+	i.either, i.plain, i.single = i.transport("h2", "http/1.1"), i.transport("http/1.1"), i.oneRequest()
 	i.proxy = i.newProxy()
-	i.either, i.plain = i.transport("h2", "http/1.1"), i.transport("http/1.1")
 	i.server = &http.Server{
 		Handler:           http.HandlerFunc(i.serve),
-		ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHead,
+		ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHead - 4096, // net/http adds as much
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, MaxReadFrameSize: frameSize,
 			MaxReceiveBufferPerConnection: clientBuffer, MaxReceiveBufferPerStream: clientBuffer / 4,
@@ -139,22 +143,33 @@ func (i *Inspector) Close() {
 	i.plain.CloseIdleConnections()
 }
 
-// Serve takes a connection over that was made for v's host and port, with what
-// its client has already sent. decided hears of each request, closed of the
-// end, with the bytes from and to the client.
-func (i *Inspector) Serve(conn net.Conn, early []byte, v rules.Verdict, decided func(v rules.Verdict, request string, err error), closed func(up, down int64)) {
-	c := &counted{Conn: conn, early: early, closed: closed}
-	t := &target{verdict: v, decided: decided, conn: c}
-	conn.SetReadDeadline(time.Now().Add(headTimeout))
-	first, err := c.first()
-	if err != nil {
-		c.Close()
-		return
+// Serve takes a client's connection over, to its end, which it reports. Closing conn must
+// end it for whoever reads it here, and for nobody else.
+func (i *Inspector) Serve(conn net.Conn, b wire.Begin, launcher wire.Launcher) {
+	c := &counted{Conn: conn, early: b.Early, launcher: launcher}
+	t := &target{launcher: launcher, conn: c}
+	if b.To != nil {
+		t.verdict = *b.To
 	}
-	conn.SetReadDeadline(time.Time{})
+	i.accept(t)
+}
+
+// accept has the server serve a connection: by TLS, if the client begins with it and there is
+// one host.
+func (i *Inspector) accept(t *target) {
+	c := t.conn
 	var served net.Conn = &targeted{Conn: c, target: t}
-	if first == recordHandshake {
-		served = tls.Server(served, i.tlsConfig(t))
+	if !t.own() {
+		c.SetReadDeadline(time.Now().Add(headTimeout))
+		first, err := c.first()
+		if err != nil {
+			c.Close()
+			return
+		}
+		c.SetReadDeadline(time.Time{})
+		if first == recordHandshake {
+			served = tls.Server(served, i.tlsConfig(t))
+		}
 	}
 	select {
 	case i.conns <- served:
@@ -182,7 +197,7 @@ func (i *Inspector) tlsConfig(t *target) *tls.Config {
 			}
 			v := t.verdict
 			v.Action, v.Reason, v.Detail = rules.Deny, rules.BadMatch, "TLS asks for "+strconv.Quote(name[:min(len(name), 255)])
-			t.decided(v, "", nil)
+			t.launcher.Report(wire.Report{Refused: &v})
 			t.conn.alert.Store(true)
 			return nil, errors.New("not the host of the connection")
 		},
@@ -211,7 +226,7 @@ type counted struct {
 	up, down atomic.Int64
 	alert    atomic.Bool // what is written next is the alert of a wrong name
 	once     sync.Once
-	closed   func(up, down int64)
+	launcher wire.Launcher
 }
 
 // first returns the first byte, which stays to be read.
@@ -250,8 +265,16 @@ func (c *counted) Write(b []byte) (int, error) {
 
 func (c *counted) Close() error {
 	err := c.Conn.Close()
-	c.once.Do(func() { c.closed(c.up.Load(), c.down.Load()) })
+	c.once.Do(func() { c.launcher.Report(wire.Report{Closed: true, Up: c.up.Load(), Down: c.down.Load()}) })
 	return err
+}
+
+// leave gives the connection back to the launcher, for a tunnel.
+func (c *counted) leave(early []byte) {
+	c.once.Do(func() {
+		c.Conn.Close()
+		c.launcher.Report(wire.Report{Tunnel: true, Early: early})
+	})
 }
 
 // A listener hands connections to the server that were accepted elsewhere.

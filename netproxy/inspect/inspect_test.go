@@ -26,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/internal/await"
+	"github.com/pccrun/pccrun/netproxy/inspect/wire"
 	"github.com/pccrun/pccrun/netproxy/rules"
 )
 
@@ -110,10 +111,10 @@ func TestTraps(t *testing.T) {
 	require.Zero(t, evil)
 
 	// What did not come by way of our own handler goes nowhere.
-	for _, method := range []string{"GET", "CONNECT"} {
+	for method, status := range map[string]int{"GET": 421, "CONNECT": 403} {
 		w := httptest.NewRecorder()
 		f.proxy.ServeHTTP(w, httptest.NewRequest(method, "https://evil.example.com/", nil))
-		require.Equal(t, 421, w.Code, method)
+		require.Equal(t, status, w.Code, method)
 		require.Zero(t, evil)
 	}
 }
@@ -641,7 +642,8 @@ func FuzzRequest(f *testing.F) {
 		}
 		client, served := net.Pipe()
 		done := make(chan struct{})
-		fx.Serve(served, []byte(text), fx.set.Decide("git.example.com", 80), func(rules.Verdict, string, error) {}, func(int64, int64) { close(done) })
+		to := fx.set.Decide("git.example.com", 80)
+		fx.Serve(served, wire.Begin{Early: []byte(text), To: &to}, &launcher{fixture: fx, to: to, done: func() { close(done) }})
 		soon := time.Now().Add(20 * time.Millisecond)
 		client.SetDeadline(soon)
 		io.Copy(io.Discard, client)

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,12 +18,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/credentials"
-	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/netproxy/inspect/wire"
 	"github.com/pccrun/pccrun/netproxy/rules"
 )
 
-// Main is the process that reads requests, started by a launcher with the
+// Main is the egress process, started by a launcher with the
 // descriptors that package wire names. It ends when the launcher does.
 func Main() int {
 	// Nobody else's business: it holds the session's key and secrets.
@@ -31,6 +30,7 @@ func Main() int {
 		return 125
 	}
 	unix.Close(wire.ProgramFD)
+	log.SetOutput(io.Discard) // net/http tells it what a server has sent
 	closeInherited()
 	file := os.NewFile(wire.ControlFD, "control")
 	conn, err := net.FileConn(file)
@@ -39,7 +39,7 @@ func Main() int {
 	if err != nil || !ok {
 		return 125
 	}
-	if err := serve(control, os.NewFile(wire.SetupFD, "setup"), &alive{clock: time.Now}); err != nil {
+	if err := serve(control, os.NewFile(wire.SetupFD, "setup"), &alive{clock: time.Now}, confine); err != nil {
 		text, _ := json.Marshal(wire.Ready{Error: err.Error()})
 		_, _ = control.Write(text)
 		return 125
@@ -76,80 +76,55 @@ func (a *alive) heard() { a.last.Store(a.clock().UnixNano()) }
 // the reason why something is let through that it would have stopped.
 func (a *alive) now() bool { return a.clock().Sub(time.Unix(0, a.last.Load())) < wire.Patience }
 
-// serve sets up and serves until the launcher has closed its end.
-func serve(control *net.UnixConn, pipe io.ReadCloser, launcher *alive) error {
+// serve sets up and serves until the launcher has closed its end. Before it takes a client,
+// confine leaves the process nothing but what it has open.
+func serve(control *net.UnixConn, pipe io.ReadCloser, launcher *alive, confine func() error) error {
 	var setup wire.Setup
 	err := json.NewDecoder(pipe).Decode(&setup)
 	pipe.Close()
 	if err != nil {
 		return fmt.Errorf("read setup: %w", err)
 	}
-	cfg, trust, err := configure(&setup)
-	if err != nil {
-		return err
+	launcher.heard()
+	cfg := Config{Alive: launcher.now}
+	for _, s := range setup.Secrets {
+		hosts, err := parseRules(s.Hosts)
+		if err != nil {
+			return err
+		}
+		cfg.Secrets = append(cfg.Secrets, Secret{Placeholder: s.Placeholder, Value: s.Value, Hosts: hosts})
 	}
-	if setup.UID != 0 {
+	var trusted *trust
+	if setup.Inspects {
+		if trusted, err = readTrust(setup.Certificates); err != nil {
+			return err
+		}
+		cfg.Roots = trusted.pool
+	}
+	if setup.UID != 0 && os.Getuid() != setup.UID { // a launcher that has begun its run has given root up
 		if err := become(setup.UID, setup.GID); err != nil {
 			return err
 		}
 	}
-	launcher.heard()
-	cfg.Alive = launcher.now
-	i, err := New(*cfg)
+	i, err := New(cfg)
 	if err != nil {
 		return err
 	}
-	if err := ready(control, i, trust); err != nil {
-		i.Close()
+	defer i.Close()
+	files, err := i.trustFiles(trusted)
+	if err != nil {
 		return err
 	}
-	var open sync.WaitGroup
-	receive(control, i, &open, launcher)
-	i.Close()
-	done := make(chan struct{})
-	go func() {
-		open.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-time.After(time.Second): // websockets end with the process
+	err = errors.Join(confine(), ready(control, files))
+	for _, fd := range files {
+		unix.Close(fd)
 	}
+	if err != nil {
+		return err
+	}
+	s := &served{control: control, inspector: i, open: map[uint64]*remote{}}
+	s.receive(launcher)
 	return nil
-}
-
-// configure reads the rules as the launcher does.
-func configure(setup *wire.Setup) (*Config, *trust, error) {
-	set, err := parseRules(setup.Rules)
-	if err != nil {
-		return nil, nil, err
-	}
-	cfg := &Config{Rules: set}
-	for _, s := range setup.Secrets {
-		hosts, err := parseRules(s.Hosts)
-		if err != nil {
-			return nil, nil, err
-		}
-		cfg.Rules = cfg.Rules.Watch(hosts)
-		cfg.Secrets = append(cfg.Secrets, Secret{Placeholder: s.Placeholder, Value: s.Value, Hosts: hosts})
-	}
-	upstream, err := netproxy.ParseUpstream(setup.HTTPProxy, setup.HTTPSProxy, setup.NoProxy)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := upstream.Restrict(func(port string) bool { return slices.Contains(setup.ProxyPorts, port) }); err != nil {
-		return nil, nil, err
-	}
-	trust, err := readTrust(setup.Certificates)
-	if err != nil {
-		return nil, nil, err
-	}
-	cfg.Roots = trust.pool
-	proxy := netproxy.New(netproxy.Config{Rules: set, Upstream: upstream})
-	cfg.Dial = func(ctx context.Context, host string, port uint16) (net.Conn, rules.Verdict, error) {
-		return proxy.Reach(ctx, host, port)
-	}
-	return cfg, trust, nil
 }
 
 func parseRules(texts []string) (*rules.Set, error) {
@@ -171,86 +146,207 @@ func become(uid, gid int) error {
 	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }
 
-// ready tells the launcher what has to be trusted inside.
-func ready(control *net.UnixConn, i *Inspector, t *trust) error {
+// trustFiles makes the files of what has to be trusted inside; none where nothing is inspected.
+func (i *Inspector) trustFiles(t *trust) (fds []int, err error) {
+	if t == nil {
+		return nil, nil
+	}
 	all, java, err := t.bundles(i.ca)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var fds []int
 	for _, content := range [...][]byte{i.Authority(), all, java} {
 		fd, err := unix.MemfdCreate("trust", unix.MFD_CLOEXEC)
 		if err != nil {
-			return fmt.Errorf("memfd_create: %w", err)
-		}
-		defer unix.Close(fd)
-		if n, err := unix.Pwrite(fd, content, 0); err != nil || n < len(content) {
-			return errors.Join(err, io.ErrShortWrite)
+			return fds, fmt.Errorf("memfd_create: %w", err)
 		}
 		fds = append(fds, fd)
+		if n, err := unix.Pwrite(fd, content, 0); err != nil || n < len(content) {
+			return fds, errors.Join(err, io.ErrShortWrite)
+		}
 	}
+	return fds, nil
+}
+
+// ready tells the launcher that clients are served, with the trust files.
+func ready(control *net.UnixConn, files []int) error {
 	text, err := json.Marshal(wire.Ready{})
 	if err != nil {
 		return err
 	}
-	_, _, err = control.WriteMsgUnix(text, unix.UnixRights(fds...), nil)
+	var rights []byte
+	if len(files) > 0 {
+		rights = unix.UnixRights(files...)
+	}
+	_, _, err = control.WriteMsgUnix(text, rights, nil)
 	return err
 }
 
-// receive serves the connections that the launcher hands over.
-func receive(control *net.UnixConn, i *Inspector, open *sync.WaitGroup, launcher *alive) {
+// served is what the launcher has handed over.
+type served struct {
+	control   *net.UnixConn
+	inspector *Inspector
+
+	mu    sync.Mutex
+	open  map[uint64]*remote // connections, by number
+	asked uint64             // numbers the questions
+	gone  bool               // the launcher
+}
+
+// remote is the launcher as one connection has it.
+type remote struct {
+	*served
+	id      uint64
+	waiting map[uint64]chan wire.Answer // questions
+}
+
+// maxWaiting is how many answers are waited for at once on one connection: as many as it may
+// have requests, each with a dial.
+const maxWaiting = 2*maxStreams + 16
+
+// Ask sends a question and waits for the answer.
+func (r *remote) Ask(ctx context.Context, q wire.Question) wire.Answer {
+	answer := make(chan wire.Answer, 1)
+	r.mu.Lock()
+	if r.gone || len(r.waiting) >= maxWaiting {
+		r.mu.Unlock()
+		return wire.Answer{Status: 503, Detail: "too many questions at once"}
+	}
+	r.asked++
+	number := r.asked
+	r.waiting[number] = answer
+	r.mu.Unlock()
+	text, err := json.Marshal(wire.ToLauncher{ID: r.id, Question: &q, Asked: number})
+	switch {
+	case err == nil && len(text) > wire.MaxMessage:
+		r.forget(number)
+		return wire.Answer{Status: 431, Detail: "the target of the request is too long"}
+	case err == nil:
+		_, err = r.control.Write(text)
+	}
+	if err != nil {
+		r.forget(number)
+		return wire.Answer{Status: 503, Detail: "the launcher has ended"}
+	}
+	select {
+	case a, ok := <-answer:
+		if !ok {
+			return wire.Answer{Status: 503, Detail: "the launcher has ended"}
+		}
+		return a
+	case <-ctx.Done():
+		if !r.forget(number) { // it came meanwhile
+			if a := <-answer; a.Conn != nil {
+				a.Conn.Close()
+			}
+		}
+		return wire.Answer{Status: 503, Detail: "the request is over"}
+	}
+}
+
+// forget says whether a question was still open.
+func (r *remote) forget(number uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, ok := r.waiting[number]
+	delete(r.waiting, number)
+	return ok
+}
+
+// Report tells the launcher of what became of a request, or of the connection.
+func (r *remote) Report(report wire.Report) {
+	report.Request, report.Error = cut(report.Request), cut(report.Error)
+	if report.Number == 0 && (report.Closed || report.Tunnel) {
+		r.mu.Lock()
+		delete(r.open, r.id)
+		r.mu.Unlock()
+	}
+	if text, err := json.Marshal(wire.ToLauncher{ID: r.id, Report: &report}); err == nil && len(text) <= wire.MaxMessage {
+		_, _ = r.control.Write(text)
+	}
+}
+
+// receive takes the connections that the launcher hands over, and its answers.
+func (s *served) receive(launcher *alive) {
 	buf, oob := make([]byte, wire.MaxMessage), make([]byte, unix.CmsgSpace(4*4))
+	defer s.end()
 	for {
-		n, oobn, _, _, err := control.ReadMsgUnix(buf, oob)
+		n, oobn, _, _, err := s.control.ReadMsgUnix(buf, oob)
 		if err != nil || n == 0 {
 			return
 		}
-		fds := rights(oob[:oobn])
+		conn, err := connection(oob[:oobn])
 		launcher.heard()
-		var c wire.Connection
-		err = json.Unmarshal(buf[:n], &c)
-		if err == nil && c.ID == 0 && len(fds) == 0 {
-			continue // a beat
-		}
-		if err != nil || len(fds) > 1 {
-			for _, fd := range fds {
-				unix.Close(fd)
-			}
+		var m wire.ToProcess
+		if json.Unmarshal(buf[:n], &m) != nil {
 			return // it is not the launcher that speaks
 		}
-		report := func(r wire.Report) {
-			r.ID = c.ID
-			if text, err := json.Marshal(r); err == nil && len(text) <= wire.MaxMessage {
-				_, _ = control.Write(text)
+		switch {
+		case m.Begin != nil:
+			r := &remote{served: s, id: m.ID, waiting: map[uint64]chan wire.Answer{}}
+			if conn == nil { // the kernel keeps a socket that there is no number for
+				r.Report(wire.Report{Error: "too many open files"})
+				r.Report(wire.Report{Closed: true})
+				continue
 			}
-		}
-		if len(fds) == 0 { // the kernel keeps a socket that there is no number for
-			report(wire.Report{Closed: true, Error: "too many open files"})
-			continue
-		}
-		file := os.NewFile(uintptr(fds[0]), "client")
-		conn, err := net.FileConn(file)
-		file.Close()
-		if err != nil {
-			report(wire.Report{Closed: true, Error: err.Error()})
-			continue
-		}
-		open.Add(1)
-		go i.Serve(conn, c.Early, c.Verdict, func(v rules.Verdict, request string, err error) {
-			r := wire.Report{Verdict: v, Request: cut(request)}
-			if err != nil {
-				r.Error = cut(err.Error())
+			s.mu.Lock()
+			s.open[m.ID] = r
+			s.mu.Unlock()
+			go s.inspector.Serve(conn, *m.Begin, r)
+		case m.Answer != nil:
+			if m.Answer.Conn = conn; err != nil {
+				m.Answer.Status, m.Answer.Detail = 502, "too many open files"
 			}
-			report(r)
-		}, func(up, down int64) {
-			report(wire.Report{Closed: true, Up: up, Down: down})
-			open.Done()
-		})
+			s.answer(m.ID, m.Number, *m.Answer)
+		}
+	}
+}
+
+// answer passes an answer on to who waits for it.
+func (s *served) answer(id, number uint64, a wire.Answer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.open[id]; r != nil {
+		if waiting, ok := r.waiting[number]; ok {
+			delete(r.waiting, number)
+			waiting <- a
+			return
+		}
+	}
+	if a.Conn != nil {
+		a.Conn.Close()
+	}
+}
+
+// end ends what waits for answers.
+func (s *served) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone = true
+	for _, r := range s.open {
+		for number, waiting := range r.waiting {
+			delete(r.waiting, number)
+			close(waiting)
+		}
 	}
 }
 
 // cut leaves room in a message, where each byte may take six.
 func cut(text string) string { return text[:min(len(text), 2<<10)] }
+
+// connection returns the connection whose descriptor came with a message, nil if none did.
+func connection(oob []byte) (net.Conn, error) {
+	fds := rights(oob)
+	if len(fds) != 1 {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		return nil, nil
+	}
+	file := os.NewFile(uintptr(fds[0]), "connection")
+	defer file.Close()
+	return net.FileConn(file)
+}
 
 // rights returns the descriptors that came with a message.
 func rights(oob []byte) (fds []int) {

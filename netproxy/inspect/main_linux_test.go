@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -58,18 +59,21 @@ func setup(t *testing.T, s any) io.ReadCloser {
 	return r
 }
 
+// nothing is taken from the test's own process.
+func nothing() error { return nil }
+
 // TestServe speaks to the process as the launcher does.
 func TestServe(t *testing.T) {
 	launcher, inspector := pair(t)
 	done := make(chan error, 1)
 	pipe := setup(t, wire.Setup{
-		Rules:   []string{"GET https://git.example.com/**", "api.example.com"},
-		Secrets: []wire.Secret{{Placeholder: placeholder, Value: secret, Hosts: []string{"https://api.example.com"}}},
+		Inspects: true,
+		Secrets:  []wire.Secret{{Placeholder: placeholder, Value: secret, Hosts: []string{"https://api.example.com"}}},
 	})
 	var passed atomic.Int64 // since it began, as its clock has it
 	begin := time.Now()
 	go func() {
-		done <- serve(inspector, pipe, &alive{clock: func() time.Time { return begin.Add(time.Duration(passed.Load())) }})
+		done <- serve(inspector, pipe, &alive{clock: func() time.Time { return begin.Add(time.Duration(passed.Load())) }}, nothing)
 		inspector.Close()
 	}()
 	buf, oob := make([]byte, wire.MaxMessage), make([]byte, 256)
@@ -90,102 +94,152 @@ func TestServe(t *testing.T) {
 	require.Contains(t, string(files[1]), string(files[0]))
 	require.NotEmpty(t, files[2])
 
+	next := func() (m wire.ToLauncher) {
+		t.Helper()
+		n, err := launcher.Read(buf)
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(buf[:n], &m))
+		return m
+	}
+	say := func(m wire.ToProcess, c net.Conn) {
+		t.Helper()
+		text, err := json.Marshal(m)
+		require.NoError(t, err)
+		if c == nil {
+			_, err = launcher.Write(text)
+			require.NoError(t, err)
+			return
+		}
+		raw, err := c.(*net.TCPConn).SyscallConn()
+		require.NoError(t, err)
+		require.NoError(t, raw.Control(func(fd uintptr) { _, _, err = launcher.WriteMsgUnix(text, unix.UnixRights(int(fd)), nil) }))
+		require.NoError(t, err)
+	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
-	client, err := net.Dial("tcp", ln.Addr().String())
-	require.NoError(t, err)
-	defer client.Close()
-	served, err := ln.Accept()
-	require.NoError(t, err)
-	file, err := served.(*net.TCPConn).File()
-	require.NoError(t, err)
-	served.Close()
+	connected := func() (client, served net.Conn) {
+		t.Helper()
+		client, err := net.Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		t.Cleanup(func() { client.Close() })
+		client.SetDeadline(await.Deadline())
+		served, err = ln.Accept()
+		require.NoError(t, err)
+		return client, served
+	}
 	// A connection whose socket was lost, for want of descriptors, is over.
 	lose := func() {
 		t.Helper()
-		_, err := launcher.Write([]byte(`{"id":6}`))
-		require.NoError(t, err)
-		n, err := launcher.Read(buf)
-		require.NoError(t, err)
-		var r wire.Report
-		require.NoError(t, json.Unmarshal(buf[:n], &r))
-		require.Equal(t, wire.Report{ID: 6, Closed: true, Error: "too many open files"}, r)
+		say(wire.ToProcess{ID: 6, Begin: &wire.Begin{}}, nil)
+		require.Equal(t, "too many open files", next().Report.Error)
+		m := next()
+		require.EqualValues(t, 6, m.ID)
+		require.True(t, m.Report.Closed)
 	}
 	lose()
-	var r wire.Report
-	text, err := json.Marshal(wire.Connection{ID: 7, Verdict: rules.Verdict{Action: rules.Inspect, Host: "git.example.com", Port: 443}})
-	require.NoError(t, err)
-	_, _, err = launcher.WriteMsgUnix(text, unix.UnixRights(int(file.Fd())), nil)
-	require.NoError(t, err)
-	file.Close()
-	client.SetDeadline(await.Deadline())
+	client, served := connected()
+	say(wire.ToProcess{ID: 7, Begin: &wire.Begin{To: &rules.Verdict{Action: rules.Inspect, Host: "git.example.com", Port: 443}}}, served)
+	served.Close()
 	c := tls.Client(client, &tls.Config{ServerName: "git.example.com", RootCAs: trusted})
-	_, err = io.WriteString(c, "POST /x HTTP/1.1\r\nHost: git.example.com\r\n\r\n")
-	require.NoError(t, err)
 	br := bufio.NewReader(c)
-	resp, err := http.ReadResponse(br, nil)
-	require.NoError(t, err)
-	require.Equal(t, 403, resp.StatusCode)
-	io.Copy(io.Discard, resp.Body)
-	n, err = launcher.Read(buf)
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(buf[:n], &r))
-	require.EqualValues(t, 7, r.ID)
-	require.Equal(t, rules.Deny, r.Verdict.Action)
-	require.Equal(t, "POST https://git.example.com/x", r.Request)
-	beat, err := json.Marshal(wire.Connection{})
-	require.NoError(t, err)
-	ask := func() int {
+	status := func(asked bool) int {
+		t.Helper()
 		_, err := io.WriteString(c, "POST /x HTTP/1.1\r\nHost: git.example.com\r\n\r\n")
 		require.NoError(t, err)
+		if asked {
+			m := next()
+			require.EqualValues(t, 7, m.ID)
+			require.Equal(t, "POST https://git.example.com/x", m.Question.Request)
+			say(wire.ToProcess{ID: 7, Number: m.Asked, Answer: &wire.Answer{Verdict: rules.Verdict{Host: "git.example.com", Port: 443}}}, nil)
+		}
 		resp, err := http.ReadResponse(br, nil)
 		require.NoError(t, err)
 		io.Copy(io.Discard, resp.Body)
 		return resp.StatusCode
 	}
+	require.Equal(t, 403, status(true))
 	passed.Add(int64(wire.Patience) / 2)
-	_, err = launcher.Write(beat)
-	require.NoError(t, err)
+	say(wire.ToProcess{}, nil)
 	lose() // which comes after the beat
 	passed.Add(int64(wire.Patience) * 3 / 4)
-	require.Equal(t, 403, ask(), "the launcher was heard of")
-	_, err = launcher.Read(buf)
+	require.Equal(t, 403, status(true), "the launcher was heard of")
+	passed.Add(int64(wire.Patience) * 3 / 2)
+	require.Equal(t, 503, status(false), "a launcher that is stopped")
+	say(wire.ToProcess{}, nil)
+	m := next()
+	require.EqualValues(t, 7, m.ID)
+	require.True(t, m.Report.Closed)
+	require.NotZero(t, m.Report.Up)
+
+	// A client of the proxy: its tunnel is given back with what came early, and a request goes
+	// over what was dialled for it.
+	client, served = connected()
+	say(wire.ToProcess{ID: 8, Begin: &wire.Begin{Early: []byte("CONNECT ok.example:443 HTTP/1.1\r\n\r\nearly")}}, served)
+	m = next()
+	require.Equal(t, "ok.example", m.Question.Host)
+	say(wire.ToProcess{ID: 8, Number: m.Asked, Answer: &wire.Answer{Verdict: rules.Verdict{Action: rules.Allow, Host: "ok.example", Port: 443}}}, nil)
+	m = next()
+	require.True(t, m.Report.Tunnel)
+	require.Equal(t, "early", string(m.Report.Early))
+	_, err = io.WriteString(served, "still open")
 	require.NoError(t, err)
-	passed.Add(int64(wire.Patience) / 2)
-	require.Equal(t, 503, ask(), "a launcher that is stopped")
+	_, err = io.ReadFull(client, make([]byte, len("still open")))
+	require.NoError(t, err)
+
+	client, served = connected()
+	host, dialled := connected()
+	say(wire.ToProcess{ID: 9, Begin: &wire.Begin{}}, served)
+	served.Close()
+	io.WriteString(client, "GET http://ok.example/x HTTP/1.1\r\nHost: ok.example\r\nConnection: close\r\n\r\n")
+	m = next()
+	say(wire.ToProcess{ID: 9, Number: m.Asked, Answer: &wire.Answer{Verdict: rules.Verdict{Action: rules.Allow, Host: "ok.example", Port: 80}}}, dialled)
+	dialled.Close()
+	r, err := http.ReadRequest(bufio.NewReader(host))
+	require.NoError(t, err)
+	require.Equal(t, "ok.example/x", r.Host+r.RequestURI)
+	io.WriteString(host, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+	resp, err := http.ReadResponse(bufio.NewReader(client), nil)
+	require.NoError(t, err)
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, "hello", string(text))
+	m = next()
+	require.Equal(t, wire.Report{Number: 1, Closed: true, Down: 5}, *m.Report)
+	require.True(t, next().Report.Closed)
+
+	client, served = connected()
+	say(wire.ToProcess{ID: 10, Begin: &wire.Begin{Early: []byte("GET ")}}, served)
+	lose() // which comes after it
 	require.NoError(t, launcher.CloseWrite())
-	n, err = launcher.Read(buf)
-	require.NoError(t, err)
-	r = wire.Report{}
-	require.NoError(t, json.Unmarshal(buf[:n], &r))
-	require.True(t, r.Closed)
-	require.NotZero(t, r.Up)
+	m = next()
+	require.EqualValues(t, 10, m.ID)
+	require.True(t, m.Report.Closed)
 	require.NoError(t, <-done, "it ends with the launcher")
 }
 
 func TestServeRefuses(t *testing.T) {
 	for want, s := range map[string]any{
 		"read setup":     "{",
-		"allow *":        wire.Setup{Rules: []string{"*"}},
 		"not a host":     wire.Setup{Secrets: []wire.Secret{{Hosts: []string{"a b c"}[:0]}, {Hosts: []string{"a%b"}}}},
-		"HTTPS_PROXY":    wire.Setup{HTTPSProxy: "socks5://x"},
-		"is on this":     wire.Setup{HTTPSProxy: "http://127.0.0.1:9", ProxyPorts: []string{"8"}},
-		"no such file":   wire.Setup{Certificates: []string{"/nonexistent/x.pem"}},
+		"no such file":   wire.Setup{Inspects: true, Certificates: []string{"/nonexistent/x.pem"}},
 		"use of closed ": wire.Setup{},
+		"confined":       wire.Setup{},
 	} {
 		_, inspector := pair(t)
-		if want == "use of closed " {
+		take := nothing
+		switch want {
+		case "use of closed ":
 			inspector.Close()
+		case "confined":
+			take = func() error { return errors.New("not confined") }
 		}
-		require.ErrorContains(t, serve(inspector, setup(t, s), &alive{clock: time.Now}), want)
+		require.ErrorContains(t, serve(inspector, setup(t, s), &alive{clock: time.Now}, take), want)
 	}
-	_, _, err := configure(&wire.Setup{HTTPSProxy: "http://127.0.0.1:9", ProxyPorts: []string{"9"}})
-	require.NoError(t, err, "the control: the port is named")
 	launcher, inspector := pair(t)
 	done := make(chan error, 1)
-	go func() { done <- serve(inspector, setup(t, wire.Setup{}), &alive{clock: time.Now}) }()
-	_, err = launcher.Read(make([]byte, 10))
+	go func() { done <- serve(inspector, setup(t, wire.Setup{}), &alive{clock: time.Now}, nothing) }()
+	_, err := launcher.Read(make([]byte, 10))
 	require.NoError(t, err)
 	_, err = launcher.Write([]byte("not from a launcher"))
 	require.NoError(t, err)

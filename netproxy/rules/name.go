@@ -2,6 +2,7 @@ package rules
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 
 	"golang.org/x/net/idna"
@@ -82,4 +83,29 @@ func isNumber(label string) bool {
 		return strings.Trim(hex, "0123456789abcdef") == ""
 	}
 	return strings.Trim(label, "0123456789") == ""
+}
+
+// SplitAuthority reads host [":" port] with an IPv6 address in brackets. A port
+// of 0 means that there has to be one. Whether the host is one is
+// [Set.Decide]'s to say.
+func SplitAuthority(text string, port uint16) (string, uint16, bool) {
+	if strings.ContainsFunc(text, func(c rune) bool { return c >= 0x7f }) {
+		return "", 0, false
+	}
+	host, rest := text, ""
+	if after, ok := strings.CutPrefix(text, "["); ok {
+		if host, rest, ok = strings.Cut(after, "]"); !ok || !strings.Contains(host, ":") {
+			return "", 0, false
+		}
+	} else if i := strings.IndexByte(text, ':'); i >= 0 {
+		host, rest = text[:i], text[i:]
+	}
+	if digits, ok := strings.CutPrefix(rest, ":"); ok {
+		n, err := strconv.ParseUint(digits, 10, 16)
+		if err != nil || digits[0] == '0' {
+			return "", 0, false
+		}
+		port, rest = uint16(n), ""
+	}
+	return host, port, host != "" && rest == "" && port != 0
 }

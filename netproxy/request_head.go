@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// A message's head is no longer than this, and neither are its trailers.
+// A message's head is no longer than this.
 const (
 	maxHead   = 64 << 10
 	maxFields = 500
@@ -60,7 +60,7 @@ var (
 // readHead reads a head up to its empty line. At the end of a connection,
 // before the first byte, it returns io.EOF.
 func readHead(br *bufio.Reader) (head, error) {
-	text, err := readLines(br, false)
+	text, err := readLines(br)
 	if err != nil {
 		return head{}, err
 	}
@@ -72,18 +72,8 @@ func readHead(br *bufio.Reader) (head, error) {
 	return head{line, fields}, err
 }
 
-// readTrailers reads the fields that follow the last chunk of a body.
-func readTrailers(br *bufio.Reader) ([]field, error) {
-	text, err := readLines(br, true)
-	if err != nil {
-		return nil, err
-	}
-	return parseFields(text)
-}
-
-// readLines reads up to and without the first empty line, and refuses an empty
-// line at the start unless that is all right.
-func readLines(br *bufio.Reader, mayBeEmpty bool) (string, error) {
+// readLines reads up to and without the first empty line, and refuses one at the start.
+func readLines(br *bufio.Reader) (string, error) {
 	var text []byte
 	start := 0 // of the line that is being read
 	long := false
@@ -117,7 +107,7 @@ func readLines(br *bufio.Reader, mayBeEmpty bool) (string, error) {
 			}
 		}
 		if len(line) == 2 {
-			if start == 0 && !mayBeEmpty {
+			if start == 0 {
 				return "", errFirstLine
 			}
 			return string(text[:start]), nil
@@ -171,67 +161,4 @@ func (h head) get(name string) []string {
 		}
 	}
 	return values
-}
-
-// has says whether one of the comma-separated elements of a field is token.
-func (h head) has(name, token string) bool {
-	for _, value := range h.get(name) {
-		for element := range strings.SplitSeq(value, ",") {
-			if strings.EqualFold(strings.Trim(element, " \t"), token) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// endToEnd returns the fields that are not for this connection alone: neither
-// hop-by-hop ones (RFC 9110, section 7.6.1), nor those that Connection names,
-// nor Host and the framing, which whoever forwards writes itself.
-func (h head) endToEnd() []field {
-	named := map[string]bool{}
-	for _, value := range h.get("Connection") {
-		for option := range strings.SplitSeq(value, ",") {
-			named[strings.ToLower(strings.Trim(option, " \t"))] = true
-		}
-	}
-	fields := make([]field, 0, len(h.fields)+4)
-	for _, f := range h.fields {
-		if name := strings.ToLower(f.name); !isHop(name) && !named[name] {
-			fields = append(fields, f)
-		}
-	}
-	return fields
-}
-
-func isHop(name string) bool {
-	switch name {
-	case "connection", "proxy-connection", "keep-alive", "te", "trailer", "upgrade",
-		"proxy-authorization", "proxy-authenticate", "proxy-authentication-info",
-		"host", "content-length", "transfer-encoding", "http2-settings":
-		return true
-	}
-	return false
-}
-
-// size returns about how many bytes the head holds.
-func (h head) size() int {
-	n := len(h.line)
-	for _, f := range h.fields {
-		n += len(f.name) + len(f.value)
-	}
-	return n
-}
-
-// append writes the head as it goes over the wire.
-func (h head) append(b []byte) []byte {
-	b = append(append(b, h.line...), "\r\n"...)
-	return append(appendFields(b, h.fields), "\r\n"...)
-}
-
-func appendFields(b []byte, fields []field) []byte {
-	for _, f := range fields {
-		b = append(append(append(append(b, f.name...), ": "...), f.value...), "\r\n"...)
-	}
-	return b
 }
