@@ -5,7 +5,6 @@ package task
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"path/filepath"
 	"regexp"
@@ -113,7 +112,7 @@ func unsaved(ctx context.Context, t Record) (string, error) {
 	}
 	changed, unknown, err := wt.uncommitted(ctx)
 	if err == nil && changed+unknown > 0 {
-		return fmt.Sprintf("%s and %s that are not committed", Count(changed, "changed file"), Count(unknown, "new file")), nil
+		return uncommittedText(changed, unknown) + " not committed", nil
 	}
 	return "", err
 }
