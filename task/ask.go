@@ -298,8 +298,8 @@ func (p *Placed) moved(tip string) error {
 		"branch %s is at %s, and not at %s where this task left it; its own commits are in %s", t.Branch, short(tip), short(t.Fetched), t.Worktree)
 }
 
-// Name is the task's.
-func (p *Placed) Name() string { return p.task.Name }
+// Begun is the task's record as it begins.
+func (p *Placed) Begun() Record { return p.task.Record }
 
 // Announce says what is going to happen.
 func (p *Placed) Announce() {
@@ -333,8 +333,19 @@ func (p *Placed) leftOut() {
 	case err != nil:
 		p.to.Line("what you have not committed is not in it, and git cannot list it: " + messages.InWords(err))
 	case changed+unknown > 0:
-		p.to.Line(fmt.Sprintf("%s and %s of yours are not in it (--dirty takes them along)", Count(changed, "changed file"), Count(unknown, "new file")))
+		p.to.Line(uncommittedText(changed, unknown) + " of yours not in it (--dirty takes along what is not committed)")
 	}
+}
+
+// uncommittedText says how many files are not committed.
+func uncommittedText(changed, unknown int) string {
+	switch {
+	case unknown == 0:
+		return Count(changed, "changed file")
+	case changed == 0:
+		return Count(unknown, "new file")
+	}
+	return Count(changed, "changed file") + " and " + Count(unknown, "new file")
 }
 
 // Count writes a number of things.

@@ -5,14 +5,15 @@ package task
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/pccrun/pccrun/internal/hint"
+	"github.com/pccrun/pccrun/internal/homes"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/run"
@@ -111,12 +112,12 @@ func unsaved(ctx context.Context, t Record) (string, error) {
 	}
 	changed, unknown, err := wt.uncommitted(ctx)
 	if err == nil && changed+unknown > 0 {
-		return fmt.Sprintf("%s and %s that are not committed", Count(changed, "changed file"), Count(unknown, "new file")), nil
+		return uncommittedText(changed, unknown) + " not committed", nil
 	}
 	return "", err
 }
 
-// Remove removes a task: its work tree and its record, and its branch where another has its commits. With force it removes
+// Remove removes a task: its work tree with the homes that its runs had, its record, and its branch where another has its commits. With force it removes
 // them whatever is lost. It returns what it leaves, and why.
 func Remove(ctx context.Context, s Store, r Record, force bool) (left string, err error) {
 	t, err := s.Open(r)
@@ -141,12 +142,25 @@ func Remove(ctx context.Context, s Store, r Record, force bool) (left string, er
 		return "", err
 	}
 	if !r.InPlace {
-		if err := removeTree(r.Worktree); err != nil {
+		if err := errors.Join(removeTree(r.Worktree), removeHomes(s, r.Worktree)); err != nil {
 			t.close()
 			return "", err
 		}
 	}
 	return left, t.forget(s)
+}
+
+// removeHomes removes the persistent homes of a work tree: nothing works there any more.
+func removeHomes(s Store, worktree string) error {
+	stateDir := filepath.Dir(s.dir)
+	list, _ := homes.List(stateDir) // one that goes at this moment ends the list; what stays goes when it is old
+	var err error
+	for i := range list {
+		if list[i].Record.Workspace.Path == worktree {
+			err = errors.Join(err, homes.Remove(stateDir, list[i].Key))
+		}
+	}
+	return err
 }
 
 // removeBranch deletes a task's branch, if it is where the task has left it.

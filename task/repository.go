@@ -14,10 +14,10 @@ import (
 
 	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/state"
-	"github.com/pccrun/pccrun/providers/filesync"
 	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/run/askgit"
 	"github.com/pccrun/pccrun/workspace/beneath"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // A repository is what a task needs to know of the user's. Git says it, in sandboxes of its own.
@@ -71,7 +71,7 @@ func (r *repository) borrowed() (dirs []string) {
 
 // open finds the repository whose work tree is at a directory.
 func open(ctx context.Context, top string) (*repository, error) {
-	git, common, err := filesync.GitDirs(top)
+	git, common, err := gitDirs(top)
 	if err != nil {
 		return nil, hint.Errorf("start it in a git repository with a work tree, or make one: git init", "a task needs a git repository: %w", err)
 	}
@@ -100,6 +100,42 @@ func open(ctx context.Context, top string) (*repository, error) {
 	r.shallow, _ = beneath.ReadPath(filepath.Join(r.common, "shallow"), copySize)      // there may be none
 	r.exclude, _ = beneath.ReadPath(filepath.Join(r.common, "info/exclude"), copySize) // likewise
 	return r, nil
+}
+
+// gitDirs returns the git directory of a work tree, and the one that it shares with others. A .git file could name any: one
+// that does not lead back is refused.
+func gitDirs(top string) (git, common string, err error) {
+	at := filepath.Join(top, ".git")
+	info, err := os.Lstat(at)
+	if err != nil {
+		return "", "", fmt.Errorf("%s is not the top of one", top)
+	}
+	if info.IsDir() {
+		return at, at, nil
+	}
+	text, err := beneath.ReadPath(at, copySize)
+	if err != nil {
+		return "", "", err
+	}
+	if git, err = vcs.ParseGitFile(text); err != nil {
+		return "", "", err
+	}
+	below := func(dir, path string) string {
+		if filepath.IsAbs(path) {
+			return filepath.Clean(path)
+		}
+		return filepath.Join(dir, path)
+	}
+	git = below(top, git)
+	shared, err := beneath.ReadPath(filepath.Join(git, "commondir"), copySize)
+	if err != nil {
+		return "", "", fmt.Errorf("%s names %s, which is no linked work tree's: %w", at, git, err)
+	}
+	common = below(git, vcs.ParsePathFile(shared))
+	if back, err := beneath.ReadPath(filepath.Join(git, "gitdir"), copySize); err != nil || below(git, vcs.ParsePathFile(back)) != at || filepath.Dir(git) != filepath.Join(common, "worktrees") {
+		return "", "", fmt.Errorf("%s names %s, which does not name it", at, git)
+	}
+	return git, common, nil
 }
 
 // configure takes what a task needs from the repository's configuration, which git has printed.

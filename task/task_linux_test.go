@@ -92,6 +92,33 @@ func TestObjectDirs(t *testing.T) {
 	require.Error(t, err)
 }
 
+// A linked work tree names its repository, and the repository names it: a .git file alone names nothing.
+func TestGitDirs(t *testing.T) {
+	dir := private.Dir(t)
+	git := func(args ...string) {
+		out, err := exec.Command("git", append([]string{"-C", dir, "-c", "user.name=x", "-c", "user.email=x@x"}, args...)...).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	git("init", "-q", "main")
+	git("-C", "main", "commit", "-q", "--allow-empty", "-m", "one")
+	git("-C", "main", "worktree", "add", "-q", "../linked")
+	main := dir + "/main/.git"
+	own, common, err := gitDirs(dir + "/main")
+	require.NoError(t, err)
+	require.Equal(t, []string{main, main}, []string{own, common})
+	own, common, err = gitDirs(dir + "/linked")
+	require.NoError(t, err)
+	require.Equal(t, []string{main + "/worktrees/linked", main}, []string{own, common})
+	require.NoError(t, os.Mkdir(dir+"/hostile", 0o700))
+	for _, names := range []string{main + "/worktrees/linked", main, "../nosuch"} {
+		require.NoError(t, os.WriteFile(dir+"/hostile/.git", []byte("gitdir: "+names+"\n"), 0o600))
+		_, _, err = gitDirs(dir + "/hostile")
+		require.Error(t, err, names)
+	}
+	_, _, err = gitDirs(dir)
+	require.Error(t, err)
+}
+
 func TestConfigure(t *testing.T) {
 	r := &repository{common: "/r/.git"}
 	r.configure("core.hookspath\n.husky\x00user.name\nA B\x00remote.origin.url\nhttps://u:secret@example.com/x.git\x00remote.s.url\nssh://git:pw@example.com/x\x00" +

@@ -63,6 +63,7 @@ func work(stop task.Stop, store task.Store, to taskReporter, o task.Order) (int,
 	if err != nil {
 		return refused, err
 	}
+	to.begun(placed.Begun())
 	placed.Announce()
 	worked, err := placed.Work()
 	if err != nil {

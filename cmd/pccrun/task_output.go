@@ -18,6 +18,7 @@ import (
 // A taskReporter is shown what happens, and what comes of it.
 type taskReporter interface {
 	task.Reporter
+	begun(r task.Record)
 	result(r *task.Result)
 }
 
@@ -38,6 +39,8 @@ type taskText struct {
 	mu    sync.Mutex
 	quiet bool
 }
+
+func (t *taskText) begun(task.Record) {} // lines say it
 
 func (t *taskText) Line(text string) {
 	t.mu.Lock()
@@ -174,6 +177,10 @@ func (t *taskJSON) print(o object) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	printLine(o)
+}
+
+func (t *taskJSON) begun(r task.Record) {
+	t.print(object{{"type", "task"}, {"name", r.Name}, {"agent", r.Agent}, {"branch", r.Branch}, {"base", r.Base}, {"worktree", r.Worktree}, {"in_place", r.InPlace}})
 }
 
 func (t *taskJSON) Line(text string) { t.print(object{{"type", "message"}, {"text", text}}) }
