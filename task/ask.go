@@ -233,7 +233,7 @@ func (p *Placed) checkout() error {
 	if failure := o.failure(); failure != "" {
 		return fmt.Errorf("git cannot check %s out: %s", short(p.task.Base), failure)
 	}
-	return nil
+	return p.repo.checkClone(p.task.Worktree)
 }
 
 // undo removes what was made for a task at which nothing has worked.

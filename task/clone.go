@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -89,6 +90,41 @@ func (c *clone) write(parent *os.Root, name string, r *repository) error {
 		}
 		if err := state.WriteFile(root, f.name, f.text, state.Fast); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// madeByCheckout are the names in a clone's git directory after its checkout, or a first commit.
+var madeByCheckout = []string{"COMMIT_EDITMSG", "HEAD", "ORIG_HEAD", "config", "index", "info", "logs", "objects", "refs", "shallow"}
+
+// checkClone refuses a clone whose git directory is not what was written and what a checkout adds: no name was protected
+// while git ran filters of the user's configuration on files of the branch.
+func (r *repository) checkClone(path string) error {
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	git, err := root.Open(".git")
+	if err != nil {
+		return err
+	}
+	defer git.Close()
+	names, err := git.Readdirnames(2 * len(madeByCheckout))
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !slices.Contains(madeByCheckout, name) {
+			return fmt.Errorf("a filter made .git/%s at the checkout", name)
+		}
+	}
+	for name, text := range map[string][]byte{alternates: r.alternates(), ".git/config": []byte(r.cloneConfig()), ".git/info/exclude": r.exclude} {
+		if now, err := state.ReadFile(root, name, copySize); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		} else if !bytes.Equal(now, text) {
+			return fmt.Errorf("a filter changed %s at the checkout", name)
 		}
 	}
 	return nil

@@ -172,6 +172,11 @@ func (sp *spool) serveProxy() error {
 		return l.Close()
 	}
 	sp.plan.Env, sp.plan.Bare.Port = Texts(out.Uncaptured(out.Environ)), port
+	// Nothing is inspected here, so it starts with the first client that speaks HTTP.
+	if _, err := out.StartInspector(func() (*os.File, error) { return os.Open("/proc/self/exe") }, 0, 0); err != nil {
+		l.Close()
+		return err
+	}
 	if sp.bare.service, err = out.Open(func(event netproxy.Event) { providers.Tell(decisions{sp: sp}, event) }); err != nil {
 		return err
 	}

@@ -326,7 +326,6 @@ func TestFlags(t *testing.T) {
 			{127, "command not found", "", "none-of-this-name"},
 			{125, "--pass-fd", "--pass-fd 3", "echo"},
 			{125, "no sandbox to be kept", "--keep 1h", "echo"},
-			{125, "the repository itself is shown", "--history 1", "echo"},
 			{125, "--from", "--from 1", "echo"},
 			{125, "--without", "--without seccomp", "echo"},
 			{125, "--ask", "--ask", "echo"},
