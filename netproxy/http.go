@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -39,9 +40,11 @@ const lateReport = time.Second
 
 var errNoReader = errors.New("nobody reads HTTP")
 
-// noReader is what a client gets when nobody reads its requests: the process is gone.
-const noReader = "HTTP/1.1 502 Bad Gateway\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n" +
-	`{"error":"stopped","detail":"the process of pccrun that serves HTTP has ended"}` + "\n"
+// noReader is what a client gets when nobody reads its requests: the process did not start, or is gone.
+func noReader(err error) string {
+	body, _ := json.Marshal(map[string]string{"error": "stopped", "detail": "the process of pccrun that serves HTTP: " + err.Error()}) // of texts: it cannot fail
+	return "HTTP/1.1 502 Bad Gateway\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n" + string(body) + "\n"
+}
 
 // serveHTTP has somebody read the client's requests, to the end of the connection.
 func (c *client) serveHTTP(h *Handover) {
@@ -56,7 +59,7 @@ func (c *client) serveHTTP(h *Handover) {
 	}
 	if err != nil {
 		if h.event == nil {
-			_, _ = io.WriteString(c.conn, noReader)
+			_, _ = io.WriteString(c.conn, noReader(err))
 			c.linger()
 			return
 		}

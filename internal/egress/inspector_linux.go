@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 type serving struct {
 	conn    *net.UnixConn
 	process *os.Process
+	pid     atomic.Int64
 	asking  chan struct{} // one for each question that is being answered
 
 	mu      sync.Mutex
@@ -81,6 +83,7 @@ func (in *reader) run() (files []string, err error) {
 		conn.Close()
 		return nil, err
 	}
+	in.pid.Store(int64(in.process.Pid))
 	theirs.Close()
 	setup.Close()
 	if files, err = in.begin(pipe, text); err != nil {
@@ -94,6 +97,9 @@ func (in *reader) run() (files []string, err error) {
 	go in.beat()
 	return files, nil
 }
+
+// number is the process's, 0 before it is started.
+func (in *reader) number() int { return int(in.pid.Load()) }
 
 // startTimeout is how long the process has to say that it serves.
 const startTimeout = 10 * time.Second

@@ -36,3 +36,5 @@ func (in *reader) close() {
 		in.inspector = nil
 	}
 }
+
+func (in *reader) number() int { return 0 }

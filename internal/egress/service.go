@@ -81,6 +81,14 @@ func (s *Service) Begin(names *netproxy.Names) {
 	s.proxy = netproxy.New(cfg)
 }
 
+// Process is the number of the process that serves HTTP, 0 where none was started.
+func (s *Service) Process() int {
+	if s.plan.reader == nil {
+		return 0
+	}
+	return s.plan.reader.number()
+}
+
 // Listeners serves the plan's own, in their order.
 func (s *Service) Listeners(ctx context.Context, list []net.Listener) {
 	for i, l := range list {

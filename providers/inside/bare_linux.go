@@ -172,14 +172,10 @@ func (sp *spool) serveProxy() error {
 		return l.Close()
 	}
 	sp.plan.Env, sp.plan.Bare.Port = Texts(out.Uncaptured(out.Environ)), port
-	// Nothing is inspected here, so it starts with the first client that speaks HTTP.
-	if _, err := out.StartInspector(func() (*os.File, error) { return os.Open("/proc/self/exe") }, 0, 0); err != nil {
-		l.Close()
-		return err
-	}
 	if sp.bare.service, err = out.Open(func(event netproxy.Event) { providers.Tell(decisions{sp: sp}, event) }); err != nil {
 		return err
 	}
+	sp.egress = sp.bare.service
 	sp.bare.service.Begin(nil)
 	sp.bare.service.Listeners(context.Background(), []net.Listener{l})
 	return nil
@@ -390,10 +386,14 @@ func (b *Bare) supervise(told *os.File) (rest io.Reader, err error) {
 	return told, nil
 }
 
-// processes are the command's: all that descend from this process.
-func processes() (list []procfs.Stat) {
+// processes are the command's: all that descend from this process, but for the one that serves HTTP.
+func (p *place) processes() (list []procfs.Stat) {
+	served := 0
+	if p.egress != nil {
+		served = p.egress.Process()
+	}
 	for _, pid := range procfs.Tree(os.Getpid()) {
-		if s, ok := procfs.ReadStat(pid); ok && pid != os.Getpid() {
+		if s, ok := procfs.ReadStat(pid); ok && pid != os.Getpid() && pid != served {
 			list = append(list, s)
 		}
 	}
@@ -408,7 +408,7 @@ func (p *place) all(sig unix.Signal) error {
 	if !p.tree {
 		return unix.Kill(-1, sig)
 	}
-	for _, s := range processes() {
+	for _, s := range p.processes() {
 		fd, err := unix.PidfdOpen(s.Pid, 0)
 		if now, ok := procfs.ReadStat(s.Pid); ok && now.Field(startTime) == s.Field(startTime) { // it is still that one
 			if err == nil {
@@ -431,7 +431,7 @@ func (p *place) endTree(reap func(options int) bool) {
 	same := func(a, b procfs.Stat) bool { return a.Pid == b.Pid && a.Field(startTime) == b.Field(startTime) }
 	for before := []procfs.Stat(nil); ; time.Sleep(time.Millisecond) {
 		reap(unix.WNOHANG)
-		now := processes()
+		now := p.processes()
 		if len(now) == 0 {
 			return
 		}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/hashicorp/yamux"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/egress"
 )
 
 // failed is the status of a launch that came to nothing; what was wrong has been told.
@@ -82,8 +84,9 @@ type place struct {
 	master  *os.File // of the command's terminal
 	slave   *os.File
 
-	tree bool                // it is not pid 1: what descends from it is the command's
-	as   *syscall.Credential // whom commands run as; nil: as this process
+	tree   bool                // it is not pid 1: what descends from it is the command's
+	egress *egress.Service     // where it starts a process of its own here; else nil
+	as     *syscall.Credential // whom commands run as; nil: as this process
 
 	mu     sync.Mutex
 	out    *json.Encoder
