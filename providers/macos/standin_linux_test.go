@@ -17,6 +17,8 @@ import (
 
 	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/internal/terminal"
+	"github.com/pccrun/pccrun/netproxy/inspect"
+	"github.com/pccrun/pccrun/netproxy/inspect/wire"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/test/sbpl"
 )
@@ -33,6 +35,8 @@ func TestMain(m *testing.M) {
 		os.Exit(sandboxExec(os.Args[1:]))
 	case base == "log":
 		os.Exit(printLog(os.Args[1:]))
+	case len(os.Args) == 2 && os.Args[1] == wire.Verb: // on a Mac there is no such process
+		os.Exit(inspect.Main())
 	case len(os.Args) > 1 && os.Args[1] == Verb:
 		os.Exit(Main(os.Args[2:]))
 	case len(os.Args) > 1 && roles[os.Args[1]] != nil:
