@@ -117,7 +117,7 @@ func New(cfg Config) (*Inspector, error) {
 	i.proxy = i.newProxy()
 	i.server = &http.Server{
 		Handler:           http.HandlerFunc(i.serve),
-		ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHead - 4096, // net/http adds as much
+		ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHead, // net/http reads some more: see headSize
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, MaxReadFrameSize: frameSize,
 			MaxReceiveBufferPerConnection: clientBuffer, MaxReceiveBufferPerStream: clientBuffer / 4,

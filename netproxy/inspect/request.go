@@ -122,6 +122,17 @@ type passage struct {
 
 var errCrowded = errors.New("more than 1024 requests at once")
 
+// headSize is how many bytes a request's target and fields have.
+func headSize(r *http.Request) int {
+	n := len(r.RequestURI)
+	for name, values := range r.Header {
+		for _, v := range values {
+			n += len(name) + len(v)
+		}
+	}
+	return n
+}
+
 // serve takes one request off the client's connection.
 func (i *Inspector) serve(w http.ResponseWriter, r *http.Request) {
 	t, _ := r.Context().Value(targetKey{}).(*target)
@@ -133,6 +144,9 @@ func (i *Inspector) serve(w http.ResponseWriter, r *http.Request) {
 		t.launcher.Report(wire.Report{Request: t.describe(r), Error: errCrowded.Error()})
 		w.Header().Set("Connection", "close")
 		send(w, answer(r, http.StatusServiceUnavailable, "", [][2]string{{"error", "crowded"}, {"detail", errCrowded.Error()}}))
+	case headSize(r) > maxHead:
+		w.Header().Set("Connection", "close")
+		send(w, answer(r, http.StatusRequestHeaderFieldsTooLarge, "", [][2]string{{"error", "too large"}, {"detail", "the head of a request has at most 64 KiB"}}))
 	case i.cfg.Alive != nil && !i.cfg.Alive():
 		w.Header().Set("Connection", "close")
 		send(w, answer(r, http.StatusServiceUnavailable, "", [][2]string{{"error", "stopped"}, {"detail", "pccrun is stopped (SIGSTOP), and sends nothing until it continues"}}))
