@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -99,8 +100,8 @@ func (c *client) turnAway(v rules.Verdict, err error) {
 		io.WriteString(c.conn, accessDenied)
 		c.linger()
 	case len(first) == 1 && 'A' <= first[0] && first[0] <= 'Z':
-		line, _ := c.br.ReadString('\n')
-		if !isRequestLine(line) {
+		line, cut := c.br.ReadSlice('\n') // a longer one than the buffer is none
+		if cut != nil || !isRequestLine(string(line)) {
 			reset(c.conn)
 			break
 		}
@@ -108,7 +109,7 @@ func (c *client) turnAway(v rules.Verdict, err error) {
 		if err != errDenied {
 			a.Status, a.Detail = 502, explain(err)
 		}
-		c.refuse([]byte(line), a)
+		c.refuse(slices.Clone(line), a)
 	default:
 		reset(c.conn)
 	}

@@ -25,6 +25,8 @@ type Handover struct {
 	Carried <-chan struct{} // closed when the client has all that went to another Conn; else nil
 
 	client  *client
+	ctx     context.Context // ends with the client's connection
+	cancel  context.CancelFunc
 	refusal *wire.Answer // of whatever is asked for
 
 	mu     sync.Mutex
@@ -51,6 +53,8 @@ func (c *client) serveHTTP(h *Handover) {
 	early, _ := c.br.Peek(c.br.Buffered())
 	h.Conn, h.client, h.open, h.ended = c.conn, c, map[uint64]*Event{}, make(chan wire.Report, 1)
 	h.Early = append(h.Early, early...)
+	h.ctx, h.cancel = context.WithCancel(c.ctx)
+	defer h.cancel()
 	c.release()
 	c.conn.SetReadDeadline(time.Time{})
 	err := errNoReader
@@ -114,7 +118,7 @@ func (s shutting) Close() error {
 func (h *Handover) Ask(ctx context.Context, q wire.Question) (a wire.Answer) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(h.client.ctx, cancel)()
+	defer context.AfterFunc(h.ctx, cancel)()
 	h.mu.Lock()
 	to := h.To
 	h.mu.Unlock()
@@ -244,6 +248,7 @@ func (h *Handover) Report(r wire.Report) {
 	last := (r.Closed || r.Tunnel) && r.Number == 0 && !h.over
 	if last {
 		h.over = true
+		h.cancel()
 		r.Tunnel = r.Tunnel && h.tunnel != nil
 		for _, request := range h.open {
 			closed = append(closed, request)
@@ -267,8 +272,10 @@ func (h *Handover) Report(r wire.Report) {
 	switch {
 	case last:
 		h.ended <- r
-	case r.Refused != nil:
-		h.decided(*r.Refused, r.Request, nil)
+	case r.Refused != nil && to != nil: // the host is the launcher's own word; how the client contradicts it is the reader's
+		v := *to
+		v.Action, v.Reason, v.Detail = rules.Deny, rules.BadMatch, r.Refused.Detail
+		h.decided(v, r.Request, nil)
 	case r.Error != "" && to != nil:
 		h.decided(*to, r.Request, reported(r.Error))
 	}

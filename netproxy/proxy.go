@@ -325,10 +325,10 @@ func (p *Proxy) cutAll(ctx context.Context) {
 }
 
 func (s served) cut(c io.Closer) {
-	c.Close()
 	if s.to != nil {
-		s.to.Close()
+		s.to.Close() // first: it may shut down what c has a descriptor of
 	}
+	c.Close()
 }
 
 // forget closes c, once.

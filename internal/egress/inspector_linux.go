@@ -203,12 +203,18 @@ func (in *reader) send(m wire.ToProcess, c net.Conn) (err error) {
 	if err != nil {
 		return err
 	}
+	if len(text) > wire.MaxMessage {
+		return errors.New("more than the egress process takes at once")
+	}
 	write := func(rights []byte) {
 		in.mu.Lock()
 		defer in.mu.Unlock()
 		_ = in.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
-		if _, _, e := in.conn.WriteMsgUnix(text, rights, nil); e != nil {
+		if in.dead {
 			err = errGone
+		} else if _, _, e := in.conn.WriteMsgUnix(text, rights, nil); e != nil {
+			in.dead, err = true, errGone
+			_ = in.process.Kill() // who takes no message would hold up all others
 		}
 	}
 	if c == nil {
@@ -299,13 +305,18 @@ func (in *reader) read() {
 		case m.Report != nil:
 			h.Report(*m.Report)
 		case m.Question != nil:
-			in.asking <- struct{}{}
-			go func() {
-				defer func() { <-in.asking }()
-				in.answer(h, m.ID, m.Asked, *m.Question)
-			}()
+			select {
+			case in.asking <- struct{}{}:
+				go func() {
+					defer func() { <-in.asking }()
+					in.answer(h, m.ID, m.Asked, *m.Question)
+				}()
+			default:
+				_ = in.send(wire.ToProcess{ID: m.ID, Number: m.Asked, Answer: &wire.Answer{Status: 503, Detail: "too many requests at once"}}, nil)
+			}
 		}
 	}
+	_ = in.process.Kill() // what it still has open ends with it
 	in.mu.Lock()
 	in.dead = true
 	left := in.open

@@ -3,6 +3,7 @@ package inspect
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"syscall"
 	"unsafe"
@@ -18,6 +19,15 @@ var forbidden = []uint32{
 	unix.SYS_OPENAT, unix.SYS_OPENAT2, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV,
 	unix.SYS_PIDFD_GETFD, unix.SYS_IO_URING_SETUP, unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
 	unix.SYS_MOUNT, unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_CHROOT, unix.SYS_UNLINKAT, unix.SYS_RENAMEAT2, unix.SYS_LINKAT, unix.SYS_SYMLINKAT, unix.SYS_MKDIRAT,
+	// Paths that Landlock does not govern.
+	unix.SYS_RENAMEAT, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_FCHOWNAT, unix.SYS_UTIMENSAT, unix.SYS_TRUNCATE, unix.SYS_MKNODAT,
+	unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_FREMOVEXATTR,
+	// Other processes, the launcher among them. Go's scheduler has tgkill(2), which the filter judges by its argument.
+	unix.SYS_KILL, unix.SYS_TKILL, unix.SYS_RT_SIGQUEUEINFO, unix.SYS_RT_TGSIGQUEUEINFO, unix.SYS_PIDFD_OPEN, unix.SYS_PIDFD_SEND_SIGNAL,
+	unix.SYS_PRLIMIT64, unix.SYS_SETPRIORITY, unix.SYS_SCHED_SETATTR, unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM, unix.SYS_IOPRIO_SET,
+	unix.SYS_PROCESS_MADVISE, unix.SYS_PROCESS_MRELEASE, unix.SYS_SETPGID,
+	// What processes of a user share without a name.
+	unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_SEMGET, unix.SYS_MSGGET, unix.SYS_MQ_OPEN,
 }
 
 // Architectures as seccomp(2) has them.
@@ -44,9 +54,12 @@ func landlock() error {
 			files |= right
 		}
 	}
-	attr, size := [2]uint64{files}, uintptr(8) // handled_access_fs, handled_access_net
+	attr, size := [3]uint64{files}, uintptr(8) // handled_access_fs, handled_access_net, scoped
 	if abi >= 4 {
 		size, attr[1] = 16, unix.LANDLOCK_ACCESS_NET_BIND_TCP|unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
+	}
+	if abi >= 6 {
+		size, attr[2] = 24, unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET|unix.LANDLOCK_SCOPE_SIGNAL
 	}
 	fd, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)
 	if errno != 0 {
@@ -82,7 +95,10 @@ func filter() error {
 	for _, nr := range append(forbidden, forbiddenHere...) {
 		program = append(program, unix.SockFilter{Code: equal, K: nr, Jf: 1}, unix.SockFilter{Code: answer, K: refused})
 	}
-	program = append(program, unix.SockFilter{Code: answer, K: unix.SECCOMP_RET_ALLOW})
+	program = append(program, // of a signal to a thread, the process
+		unix.SockFilter{Code: equal, K: unix.SYS_TGKILL, Jf: 3}, unix.SockFilter{Code: load, K: 16},
+		unix.SockFilter{Code: equal, K: uint32(os.Getpid()), Jt: 1}, unix.SockFilter{Code: answer, K: refused},
+		unix.SockFilter{Code: answer, K: unix.SECCOMP_RET_ALLOW})
 	fprog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&fprog)))
 	if errno != 0 {

@@ -33,10 +33,13 @@ func TestMain(m *testing.M) {
 	}
 	fmt.Println("exec", exec.Command("/bin/true").Run() == nil)
 	fmt.Println("execve", unix.Exec("/nonexistent", nil, nil) == unix.ENOENT)
+	fmt.Println("signal", unix.Kill(os.Getppid(), 0) == nil && unix.Tgkill(os.Getppid(), os.Getppid(), 0) == nil)
+	fmt.Println("limits", unix.Prlimit(os.Getppid(), unix.RLIMIT_CORE, nil, &unix.Rlimit{}) == nil)
 	os.Exit(0)
 }
 
-// TestConfined holds that the process opens no file and no socket, and executes nothing. The
+// TestConfined holds that the process opens no file and no socket, executes nothing, and
+// reaches no other process. The
 // control is what does the same without.
 func TestConfined(t *testing.T) {
 	for how, may := range map[string]bool{"no": true, "yes": false} {
@@ -44,6 +47,6 @@ func TestConfined(t *testing.T) {
 		cmd.Env = []string{confinedVariable + "=" + how}
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, string(out))
-		require.Equal(t, fmt.Sprintf("open %[1]v\nlisten %[1]v\nexec %[1]v\nexecve %[1]v\n", may), string(out), how)
+		require.Equal(t, fmt.Sprintf("open %[1]v\nlisten %[1]v\nexec %[1]v\nexecve %[1]v\nsignal %[1]v\nlimits %[1]v\n", may), string(out), how)
 	}
 }
