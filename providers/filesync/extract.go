@@ -233,11 +233,11 @@ func (x *extraction) finish(dir *os.Root, name string, f *os.File, m *member, er
 	if err == nil && x.uid >= 0 {
 		err = f.Chown(x.uid, x.gid)
 	}
+	if err == nil && !m.mtime.IsZero() { // before the mode: that may close the directory itself to its owner
+		err = dir.Chtimes(name, time.Time{}, m.mtime)
+	}
 	if err == nil {
 		err = f.Chmod(fileMode(m.mode))
-	}
-	if err == nil && !m.mtime.IsZero() {
-		err = dir.Chtimes(name, time.Time{}, m.mtime)
 	}
 	return err
 }

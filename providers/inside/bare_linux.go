@@ -386,11 +386,11 @@ func (b *Bare) supervise(told *os.File) (rest io.Reader, err error) {
 	return told, nil
 }
 
-// processes are the command's: all that descend from this process, but for the one that serves HTTP.
-func (p *place) processes() (list []procfs.Stat) {
+// processes are the command's: all that descend from this process, but for the one that serves HTTP for but.
+func processes(but *egress.Service) (list []procfs.Stat) {
 	served := 0
-	if p.egress != nil {
-		served = p.egress.Process()
+	if but != nil {
+		served = but.Process()
 	}
 	for _, pid := range procfs.Tree(os.Getpid()) {
 		if s, ok := procfs.ReadStat(pid); ok && pid != os.Getpid() && pid != served {
@@ -408,7 +408,7 @@ func (p *place) all(sig unix.Signal) error {
 	if !p.tree {
 		return unix.Kill(-1, sig)
 	}
-	for _, s := range p.processes() {
+	for _, s := range processes(p.egress) {
 		fd, err := unix.PidfdOpen(s.Pid, 0)
 		if now, ok := procfs.ReadStat(s.Pid); ok && now.Field(startTime) == s.Field(startTime) { // it is still that one
 			if err == nil {
@@ -431,7 +431,7 @@ func (p *place) endTree(reap func(options int) bool) {
 	same := func(a, b procfs.Stat) bool { return a.Pid == b.Pid && a.Field(startTime) == b.Field(startTime) }
 	for before := []procfs.Stat(nil); ; time.Sleep(time.Millisecond) {
 		reap(unix.WNOHANG)
-		now := p.processes()
+		now := processes(p.egress)
 		if len(now) == 0 {
 			return
 		}

@@ -267,7 +267,7 @@ func (p *place) await(pid int, children <-chan os.Signal, s *streams, clock func
 	p.group = 0
 	p.mu.Unlock()
 	p.endOthers()
-	for _, s := range p.processes() {
+	for _, s := range processes(p.egress) {
 		if !s.Dead() && !procfs.IsTelemetry("/proc", s.Pid) {
 			end.Survivors = append(end.Survivors, s.Name)
 		}
