@@ -3,6 +3,7 @@
 package task
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"fmt"
@@ -136,7 +137,9 @@ func (d *Committed) commit() error {
 		if said, err = d.mend(said); err != nil || said == "" {
 			return err
 		}
-		d.verdict = verdict{Failed, statusFailed, "the repository's hooks refuse the commit: " + said}
+		if d.verdict.state != Stopped {
+			d.verdict = verdict{Failed, statusFailed, "the repository's hooks refuse the commit: " + said}
+		}
 	}
 	d.hooks = "hooks not run"
 	if said, err = d.commitBy([]string{"-c", "core.hooksPath=/dev/null"}, "unfinished: "); err == nil && said != "" {
@@ -177,12 +180,46 @@ func (d *Committed) stage() (bool, error) {
 	if failure := o.failure(); failure != "" {
 		return false, fmt.Errorf("git add: %s", failure)
 	}
+	if err := d.noRepositoryWithin(); err != nil {
+		return false, err
+	}
 	o, err = d.git(nil, nil, nil, "diff", "--cached", "--quiet", "--no-ext-diff")
 	if err == nil && o.code > 1 {
 		err = fmt.Errorf("git diff: %s", o.failure())
 	}
 	return o.code == 1, err
 }
+
+// noRepositoryWithin refuses a repository in the work tree that the base does not have as a submodule: a commit would have
+// its head's name alone, and its files would go with the work tree.
+func (d *Committed) noRepositoryWithin() error {
+	var within string
+	var failed error
+	o, err := d.git(nil, nil, func(r io.Reader) {
+		lines := bufio.NewScanner(r)
+		for lines.Scan() {
+			modes, path, _ := strings.Cut(lines.Text(), "\t")
+			if was, now, _ := strings.Cut(modes, " "); strings.HasPrefix(now, gitlink+" ") && was != ":"+gitlink {
+				within = path
+			}
+		}
+		failed = lines.Err()
+	}, "diff-index", "--cached", "--raw", "--no-renames", "--no-ext-diff", d.task.Base)
+	switch {
+	case err != nil:
+		return err
+	case within != "":
+		return fmt.Errorf("%s is a repository of its own: a commit would not have its files", within)
+	case failed != nil:
+		return fmt.Errorf("git diff-index: %w", failed)
+	case o.code != 0:
+		return fmt.Errorf("git diff-index: %s", o.failure())
+	}
+	return nil
+}
+
+// gitlink is the mode of a tree's entry that is a commit of another repository.
+const gitlink = "160000"
 
 // hookOptions has git execute the repository's own hooks, where the sandbox shows them read-only.
 func (d *Committed) hookOptions() []string { return []string{"-c", "core.hooksPath=" + d.hookDir()} }
