@@ -97,17 +97,19 @@ type Committed struct {
 	verdict verdict
 	checked string
 	head    string // the commit that the work tree is at
+	left    bool   // nothing was to be committed, or could be
 	hooks   string // what became of the user's hooks
 }
 
 // Commit commits what the agent has left uncommitted, by the user's own hooks, inside.
 func (c *Checked) Commit() (*Committed, error) {
-	d := &Committed{Placed: c.Placed, work: c.Worked, verdict: c.verdict, checked: c.checked}
+	d := &Committed{Placed: c.Placed, work: c.Worked, verdict: c.verdict, checked: c.checked, left: c.order.Leave}
 	if err := d.restore(c.last.stopped || c.last.code == statusRefused); err != nil {
 		return nil, err
 	}
 	if !c.order.Leave {
 		if err := d.commit(); err != nil {
+			d.left = true
 			c.to.Line("not committed: " + err.Error() + "; it is in " + c.task.Worktree)
 			d.verdict = verdict{Failed, max(d.verdict.code, statusFailed), cmp.Or(d.verdict.why, "what the agent has left is not committed")}
 		}
@@ -195,16 +197,7 @@ func (d *Committed) stage() (bool, error) {
 func (d *Committed) noRepositoryWithin() error {
 	var within string
 	var failed error
-	o, err := d.git(nil, nil, func(r io.Reader) {
-		lines := bufio.NewScanner(r)
-		for lines.Scan() {
-			modes, path, _ := strings.Cut(lines.Text(), "\t")
-			if was, now, _ := strings.Cut(modes, " "); strings.HasPrefix(now, gitlink+" ") && was != ":"+gitlink {
-				within = path
-			}
-		}
-		failed = lines.Err()
-	}, "diff-index", "--cached", "--raw", "--no-renames", "--no-ext-diff", d.task.Base)
+	o, err := d.git(nil, nil, func(r io.Reader) { within, failed = repositoryWithin(r) }, d.task.rawChanges()...)
 	switch {
 	case err != nil:
 		return err
@@ -216,6 +209,23 @@ func (d *Committed) noRepositoryWithin() error {
 		return fmt.Errorf("git diff-index: %s", o.failure())
 	}
 	return nil
+}
+
+// rawChanges are arguments of git for what the index has over the base.
+func (r *Record) rawChanges() []string {
+	return []string{"diff-index", "--cached", "--raw", "--no-renames", "--no-ext-diff", "--ignore-submodules=none", r.Base}
+}
+
+// repositoryWithin returns a path that has become a repository of its own, "" for none.
+func repositoryWithin(changes io.Reader) (within string, err error) {
+	lines := bufio.NewScanner(changes)
+	for lines.Scan() {
+		modes, path, _ := strings.Cut(lines.Text(), "\t")
+		if was, now, _ := strings.Cut(modes, " "); strings.HasPrefix(now, gitlink+" ") && was != ":"+gitlink {
+			within = path
+		}
+	}
+	return within, lines.Err()
 }
 
 // gitlink is the mode of a tree's entry that is a commit of another repository.

@@ -191,7 +191,7 @@ func (f *Fetched) record() error {
 type Result struct {
 	Record
 	Head      string
-	Left      bool // nothing was to be committed
+	Left      bool // nothing was to be committed, or could be
 	Elsewhere bool // commits stay in the work tree that are not on the branch
 	Status    int  // the exit status
 	Agent     int  // the agent's own, which decides nothing
@@ -207,7 +207,7 @@ type Result struct {
 func (f *Fetched) Result() Result {
 	d, w := f.committed, f.committed.work
 	r := Result{
-		Record: d.task.Record, Head: d.head, Left: d.order.Leave, Elsewhere: f.elsewhere, Status: f.verdict.code, Agent: w.last.code, Took: time.Since(w.began), Used: usageText(w.usage, d.task.Agent),
+		Record: d.task.Record, Head: d.head, Left: d.left, Elsewhere: f.elsewhere, Status: f.verdict.code, Agent: w.last.code, Took: time.Since(w.began), Used: usageText(w.usage, d.task.Agent),
 		Hooks: d.hooks, Checked: d.checked, Refused: w.denied,
 	}
 	if last := w.end.LastCommand; last != nil {

@@ -112,6 +112,13 @@ func unsaved(ctx context.Context, t Record) (string, error) {
 	if lost != "" {
 		return "commits that are in no branch, up to " + short(lost), nil
 	}
+	changes, err := wt.asks.Answer(ctx, askgit.Call{Read: wt.dirs(), Patience: patience, Args: append([]string{"--git-dir=" + wt.git}, t.rawChanges()...)}, statusSize)
+	if err != nil {
+		return "", err
+	}
+	if within, err := repositoryWithin(strings.NewReader(changes)); err != nil || within != "" {
+		return "a repository of its own in " + within, err
+	}
 	changed, unknown, err := wt.uncommitted(ctx)
 	if err == nil && changed+unknown > 0 {
 		return uncommittedText(changed, unknown) + " not committed", nil
