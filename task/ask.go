@@ -276,7 +276,7 @@ func Continue(stop Stop, store Store, to Reporter, o Order) (*Placed, error) {
 // resumable refuses a task whose branch or work tree is not where it was left.
 func (p *Placed) resumable() error {
 	t := p.task
-	if err := t.checkWorktree(p.store); err != nil {
+	if err := p.store.checkWorktree(&t.Record); err != nil {
 		return err
 	}
 	if t.Worktree == "" {
@@ -298,16 +298,15 @@ func (p *Placed) resumable() error {
 	if err != nil || tip == "" {
 		return err
 	}
-	if t.brought(tip); tip != t.Fetched {
+	if brought(&t.Record, tip); tip != t.Fetched {
 		return p.moved(tip)
 	}
-	return p.free()
+	return p.repo.free(p.stop.Hard, &p.task.Record)
 }
 
 // free refuses a branch that the user has checked out: if it moved, his next commit there would undo what it was moved to.
-func (p *Placed) free() error {
-	t := p.task
-	at, err := p.repo.checkedOut(p.stop.Hard, t.Branch)
+func (r *repository) free(ctx context.Context, t *Record) error {
+	at, err := r.checkedOut(ctx, t.Branch)
 	if err != nil || at == "" {
 		return err
 	}

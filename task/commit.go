@@ -197,7 +197,7 @@ func (d *Committed) stage() (bool, error) {
 func (d *Committed) noRepositoryWithin() error {
 	var within string
 	var failed error
-	o, err := d.git(nil, nil, func(r io.Reader) { within, failed = repositoryWithin(r) }, d.task.rawChanges()...)
+	o, err := d.git(nil, nil, func(r io.Reader) { within, failed = repositoryWithin(r) }, rawChanges(d.task.Base)...)
 	switch {
 	case err != nil:
 		return err
@@ -212,8 +212,8 @@ func (d *Committed) noRepositoryWithin() error {
 }
 
 // rawChanges are arguments of git for what the index has over the base.
-func (r *Record) rawChanges() []string {
-	return []string{"diff-index", "--cached", "--raw", "--no-renames", "--no-ext-diff", "--ignore-submodules=none", r.Base}
+func rawChanges(base string) []string {
+	return []string{"diff-index", "--cached", "--raw", "--no-renames", "--no-ext-diff", "--ignore-submodules=none", base}
 }
 
 // repositoryWithin returns a path that has become a repository of its own, "" for none.

@@ -59,7 +59,7 @@ func (d *Committed) Fetch() (*Fetched, error) {
 		}
 		f.verdict = verdict{Failed, max(d.verdict.code, statusFailed), cmp.Or(d.verdict.why, "its commits are not in your repository")}
 	}
-	if elsewhere := d.elsewhere(); elsewhere != "" {
+	if elsewhere := f.notOfHead(); elsewhere != "" {
 		d.to.Line(elsewhere)
 		if f.elsewhere = true; d.head == d.task.Base {
 			f.verdict = verdict{Failed, max(f.verdict.code, statusFailed), cmp.Or(f.verdict.why, "its commits are not on the task's branch")}
@@ -68,12 +68,13 @@ func (d *Committed) Fetch() (*Fetched, error) {
 	return f, f.record()
 }
 
-// elsewhere says that the work tree has commits of which its HEAD has none, "" for none: of other branches, or of the stash.
-func (d *Committed) elsewhere() string {
+// notOfHead says that the work tree has commits of which its HEAD has none, "" for none: of other branches, or of the stash.
+func (f *Fetched) notOfHead() string {
+	d := f.committed
 	if d.task.InPlace || d.head == "" {
 		return ""
 	}
-	id, err := d.printed(append([]string{"rev-list", "--max-count=1", "--all", "^" + d.head}, d.task.known()...)...)
+	id, err := d.printed(append([]string{"rev-list", "--max-count=1", "--all", "^" + d.head}, known(&d.task.Record)...)...)
 	switch {
 	case err != nil:
 		return "whether " + d.task.Worktree + " has commits that are not on the task's branch is not known: " + err.Error()
@@ -145,10 +146,10 @@ func (d *Committed) move() error {
 	if err != nil {
 		return err
 	}
-	if t.brought(tip); tip != "" && tip != t.Fetched {
+	if brought(&t.Record, tip); tip != "" && tip != t.Fetched {
 		return d.moved(tip)
 	}
-	if err := d.free(); err != nil {
+	if err := r.free(ctx, &t.Record); err != nil {
 		return err
 	}
 	if tip != "" {
@@ -171,7 +172,7 @@ func (d *Committed) move() error {
 	}); err != nil {
 		return fmt.Errorf("branch %s: %w", t.Branch, err)
 	}
-	t.brought(d.head)
+	brought(&t.Record, d.head)
 	return nil
 }
 

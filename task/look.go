@@ -65,7 +65,7 @@ func Views(ctx context.Context, s Store, list []Record) (views []View) {
 		}
 		if repo != nil && !r.InPlace {
 			v.Tip, _ = repo.tip(ctx, r.Branch)
-			v.brought(v.Tip)
+			brought(&v.Record, v.Tip)
 			v.Merged, _ = repo.merged(ctx, v.Record)
 		}
 		views = append(views, v)
@@ -105,14 +105,14 @@ func unsaved(ctx context.Context, t Record) (string, error) {
 		return "", err
 	}
 	// Also those of other branches, of tags and of the stash.
-	lost, err := wt.ask(ctx, append([]string{"rev-list", "--max-count=1", "--all", "HEAD"}, t.known()...)...)
+	lost, err := wt.ask(ctx, append([]string{"rev-list", "--max-count=1", "--all", "HEAD"}, known(&t)...)...)
 	if err != nil {
 		return "", err
 	}
 	if lost != "" {
 		return "commits that are in no branch, up to " + short(lost), nil
 	}
-	changes, err := wt.asks.Answer(ctx, askgit.Call{Read: wt.dirs(), Patience: patience, Args: append([]string{"--git-dir=" + wt.git}, t.rawChanges()...)}, statusSize)
+	changes, err := wt.asks.Answer(ctx, askgit.Call{Read: wt.dirs(), Patience: patience, Args: append([]string{"--git-dir=" + wt.git}, rawChanges(t.Base)...)}, statusSize)
 	if err != nil {
 		return "", err
 	}
@@ -127,7 +127,7 @@ func unsaved(ctx context.Context, t Record) (string, error) {
 }
 
 // known are arguments of rev-list that leave out what the user's repository has of a task.
-func (r *Record) known() []string {
+func known(r *Record) []string {
 	known := []string{"^" + r.Base}
 	if r.Fetched != "" {
 		known = append(known, "^"+r.Fetched)
@@ -142,14 +142,14 @@ func Remove(ctx context.Context, s Store, r Record, force bool) (left string, er
 	if err != nil {
 		return "", err
 	}
-	if err := t.checkWorktree(s); err != nil {
+	if err := s.checkWorktree(&t.Record); err != nil {
 		t.close()
 		return "", err
 	}
 	if !t.InPlace && t.Bringing != "" {
 		if repo, err := open(ctx, t.Repository); err == nil { // it may be gone
 			tip, _ := repo.tip(ctx, t.Branch)
-			t.brought(tip)
+			brought(&t.Record, tip)
 		}
 	}
 	if r = t.Record; !force {

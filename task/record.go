@@ -191,14 +191,14 @@ func (t *Task) save() error {
 }
 
 // brought takes in that the branch is where it was about to be brought: whoever brought it there was killed before it was noted.
-func (r *Record) brought(tip string) {
+func brought(r *Record, tip string) {
 	if tip != "" && tip == r.Bringing {
 		r.Fetched, r.Bringing = tip, ""
 	}
 }
 
 // checkWorktree refuses a record whose work tree is the user's own, though the task has not worked in place.
-func (r *Record) checkWorktree(s Store) error {
+func (s Store) checkWorktree(r *Record) error {
 	if r.InPlace || r.Worktree == "" {
 		return nil
 	}

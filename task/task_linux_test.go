@@ -345,11 +345,11 @@ func TestPastDeadline(t *testing.T) {
 func TestBrought(t *testing.T) {
 	for tip, fetched := range map[string]string{"": "one", "one": "one", "two": "two", "three": "one"} {
 		r := Record{Fetched: "one", Bringing: "two"}
-		r.brought(tip)
+		brought(&r, tip)
 		require.Equal(t, fetched, r.Fetched, tip)
 	}
 	r := Record{}
-	r.brought("")
+	brought(&r, "")
 	require.Equal(t, Record{}, r)
 }
 

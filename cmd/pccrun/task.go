@@ -20,7 +20,6 @@ import (
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/task"
-	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
 // taskVerb is `pccrun task`: a prompt, or one of its own verbs.
@@ -216,7 +215,7 @@ func pathThere(d *flagDef, value, cwd, workspace string) string {
 		return value
 	}
 	path = filepath.Join(cwd, path)
-	if rest, within := beneath.Path(workspace, path); d.arg == "PATH" && d.name != "--socket" && within {
+	if rest, err := filepath.Rel(workspace, path); d.arg == "PATH" && d.name != "--socket" && err == nil && filepath.IsLocal(rest) {
 		return "./" + rest
 	}
 	return name + path

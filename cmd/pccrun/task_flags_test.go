@@ -12,7 +12,7 @@ import (
 func TestPathThere(t *testing.T) {
 	for _, c := range []struct{ name, arg, value, want string }{
 		{"--read", "PATH", "./x", "./sub/x"},
-		{"--hide", "PATH", "..", "./"},
+		{"--hide", "PATH", "..", "./."},
 		{"--read", "PATH", "../../data", "/data"},
 		{"--read", "PATH", "/abs", "/abs"},
 		{"--read", "PATH", "~/x", "~/x"},
