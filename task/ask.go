@@ -191,16 +191,18 @@ func (p *Placed) takeUncommitted() error {
 // begin makes the record of a task.
 func (a *Asked) begin(ctx context.Context, name string) (*Placed, error) {
 	r := Record{
-		Name: name, Key: keyOf(name, a.repo.common), Repository: a.repo.top, Common: a.repo.common, InPlace: a.order.InPlace, Worktree: a.repo.top,
+		Name: name, Key: keyOf(name, a.repo.common), Repository: a.repo.top, Common: a.repo.common, InPlace: a.order.InPlace,
 		Branch: a.repo.branch, Base: a.base, BaseName: a.named, Agent: a.order.Agent.Name, Model: a.order.Model, Prompt: events.Cut(a.order.Prompt), State: Working, Begun: time.Now(),
 		Check: a.order.Check,
 	}
-	if !a.order.InPlace {
+	if a.order.InPlace {
+		r.Worktree = a.repo.top
+	} else {
 		r.Branch = branchFor(name, a.taken)
-		if tip, err := a.repo.tip(ctx, r.Branch); err != nil {
+		if stands, err := a.repo.inTheWay(ctx, r.Branch); err != nil {
 			return nil, err
-		} else if tip != "" {
-			return nil, hint.Errorf("--name NAME for another", "branch %s stands already", r.Branch)
+		} else if stands != "" {
+			return nil, hint.Errorf("--name NAME for another", "branch %s stands already", stands)
 		}
 	}
 	t, err := a.store.begin(r, a.repo.top)
@@ -274,21 +276,41 @@ func Continue(stop Stop, store Store, to Reporter, o Order) (*Placed, error) {
 // resumable refuses a task whose branch or work tree is not where it was left.
 func (p *Placed) resumable() error {
 	t := p.task
+	if err := p.store.checkWorktree(&t.Record); err != nil {
+		return err
+	}
+	if t.Worktree == "" {
+		return hint.Errorf("pccrun task rm "+t.Name, "task %s: it was killed before its work tree was made", t.Name)
+	}
 	if !isDir(t.Worktree) {
 		return hint.Errorf("pccrun task rm "+t.Name, "task %s: its work tree %s is gone", t.Name, t.Worktree)
 	}
 	if t.InPlace {
 		return nil
 	}
-	endLeftovers(t.Worktree)
+	if err := endLeftovers(t.Record); err != nil {
+		return err
+	}
 	if err := p.restore(t.State == Working); err != nil {
 		return err
 	}
 	tip, err := p.repo.tip(p.stop.Hard, t.Branch)
-	if err != nil || tip == "" || tip == t.Fetched {
+	if err != nil || tip == "" {
 		return err
 	}
-	return p.moved(tip)
+	if brought(&t.Record, tip); tip != t.Fetched {
+		return p.moved(tip)
+	}
+	return p.repo.free(p.stop.Hard, &p.task.Record)
+}
+
+// free refuses a branch that the user has checked out: if it moved, his next commit there would undo what it was moved to.
+func (r *repository) free(ctx context.Context, t *Record) error {
+	at, err := r.checkedOut(ctx, t.Branch)
+	if err != nil || at == "" {
+		return err
+	}
+	return hint.Errorf("git switch to another branch there, then pccrun task --continue "+t.Name, "branch %s is checked out in %s", t.Branch, at)
 }
 
 // moved is the error for a branch that the user has moved.

@@ -3,6 +3,7 @@
 package task
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"fmt"
@@ -96,17 +97,19 @@ type Committed struct {
 	verdict verdict
 	checked string
 	head    string // the commit that the work tree is at
+	left    bool   // nothing was to be committed, or could be
 	hooks   string // what became of the user's hooks
 }
 
 // Commit commits what the agent has left uncommitted, by the user's own hooks, inside.
 func (c *Checked) Commit() (*Committed, error) {
-	d := &Committed{Placed: c.Placed, work: c.Worked, verdict: c.verdict, checked: c.checked}
+	d := &Committed{Placed: c.Placed, work: c.Worked, verdict: c.verdict, checked: c.checked, left: c.order.Leave}
 	if err := d.restore(c.last.stopped || c.last.code == statusRefused); err != nil {
 		return nil, err
 	}
 	if !c.order.Leave {
 		if err := d.commit(); err != nil {
+			d.left = true
 			c.to.Line("not committed: " + err.Error() + "; it is in " + c.task.Worktree)
 			d.verdict = verdict{Failed, max(d.verdict.code, statusFailed), cmp.Or(d.verdict.why, "what the agent has left is not committed")}
 		}
@@ -136,7 +139,9 @@ func (d *Committed) commit() error {
 		if said, err = d.mend(said); err != nil || said == "" {
 			return err
 		}
-		d.verdict = verdict{Failed, statusFailed, "the repository's hooks refuse the commit: " + said}
+		if d.verdict.state != Stopped {
+			d.verdict = verdict{Failed, statusFailed, "the repository's hooks refuse the commit: " + said}
+		}
 	}
 	d.hooks = "hooks not run"
 	if said, err = d.commitBy([]string{"-c", "core.hooksPath=/dev/null"}, "unfinished: "); err == nil && said != "" {
@@ -177,12 +182,54 @@ func (d *Committed) stage() (bool, error) {
 	if failure := o.failure(); failure != "" {
 		return false, fmt.Errorf("git add: %s", failure)
 	}
+	if err := d.noRepositoryWithin(); err != nil {
+		return false, err
+	}
 	o, err = d.git(nil, nil, nil, "diff", "--cached", "--quiet", "--no-ext-diff")
 	if err == nil && o.code > 1 {
 		err = fmt.Errorf("git diff: %s", o.failure())
 	}
 	return o.code == 1, err
 }
+
+// noRepositoryWithin refuses a repository in the work tree that the base does not have as a submodule: a commit would have
+// its head's name alone, and its files would go with the work tree.
+func (d *Committed) noRepositoryWithin() error {
+	var within string
+	var failed error
+	o, err := d.git(nil, nil, func(r io.Reader) { within, failed = repositoryWithin(r) }, rawChanges(d.task.Base)...)
+	switch {
+	case err != nil:
+		return err
+	case within != "":
+		return fmt.Errorf("%s is a repository of its own: a commit would not have its files", within)
+	case failed != nil:
+		return fmt.Errorf("git diff-index: %w", failed)
+	case o.code != 0:
+		return fmt.Errorf("git diff-index: %s", o.failure())
+	}
+	return nil
+}
+
+// rawChanges are arguments of git for what the index has over the base.
+func rawChanges(base string) []string {
+	return []string{"diff-index", "--cached", "--raw", "--no-renames", "--no-ext-diff", "--ignore-submodules=none", base}
+}
+
+// repositoryWithin returns a path that has become a repository of its own, "" for none.
+func repositoryWithin(changes io.Reader) (within string, err error) {
+	lines := bufio.NewScanner(changes)
+	for lines.Scan() {
+		modes, path, _ := strings.Cut(lines.Text(), "\t")
+		if was, now, _ := strings.Cut(modes, " "); strings.HasPrefix(now, gitlink+" ") && was != ":"+gitlink {
+			within = path
+		}
+	}
+	return within, lines.Err()
+}
+
+// gitlink is the mode of a tree's entry that is a commit of another repository.
+const gitlink = "160000"
 
 // hookOptions has git execute the repository's own hooks, where the sandbox shows them read-only.
 func (d *Committed) hookOptions() []string { return []string{"-c", "core.hooksPath=" + d.hookDir()} }

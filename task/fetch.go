@@ -33,6 +33,7 @@ type Fetched struct {
 	committed *Committed
 	verdict   verdict
 	changes   Changes
+	elsewhere bool // commits stay that are not on the branch
 }
 
 // Fetch brings the new commits into the user's repository. They are packed in a run, and git reads the pack in a sandbox
@@ -58,7 +59,29 @@ func (d *Committed) Fetch() (*Fetched, error) {
 		}
 		f.verdict = verdict{Failed, max(d.verdict.code, statusFailed), cmp.Or(d.verdict.why, "its commits are not in your repository")}
 	}
+	if elsewhere := f.notOfHead(); elsewhere != "" {
+		d.to.Line(elsewhere)
+		if f.elsewhere = true; d.head == d.task.Base {
+			f.verdict = verdict{Failed, max(f.verdict.code, statusFailed), cmp.Or(f.verdict.why, "its commits are not on the task's branch")}
+		}
+	}
 	return f, f.record()
+}
+
+// notOfHead says that the work tree has commits of which its HEAD has none, "" for none: of other branches, or of the stash.
+func (f *Fetched) notOfHead() string {
+	d := f.committed
+	if d.task.InPlace || d.head == "" {
+		return ""
+	}
+	id, err := d.printed(append([]string{"rev-list", "--max-count=1", "--all", "^" + d.head}, known(&d.task.Record)...)...)
+	switch {
+	case err != nil:
+		return "whether " + d.task.Worktree + " has commits that are not on the task's branch is not known: " + err.Error()
+	case id != "":
+		return "commits that are not on the task's branch stay in " + d.task.Worktree + ", up to " + short(id)
+	}
+	return ""
 }
 
 // bring packs, reads, checks, and moves the branch.
@@ -68,7 +91,10 @@ func (d *Committed) bring() error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = errors.Join(file.Close(), d.task.root.Remove(name)) }()
+	defer file.Close()
+	if err := d.task.root.Remove(name); err != nil { // it has no name, so that nobody who is killed leaves it
+		return err
+	}
 	if err := d.pack(file); err != nil {
 		return err
 	}
@@ -120,8 +146,11 @@ func (d *Committed) move() error {
 	if err != nil {
 		return err
 	}
-	if tip != "" && tip != t.Fetched {
+	if brought(&t.Record, tip); tip != "" && tip != t.Fetched {
 		return d.moved(tip)
+	}
+	if err := r.free(ctx, &t.Record); err != nil {
+		return err
 	}
 	if tip != "" {
 		if is, err := r.descends(ctx, d.head, tip); err != nil || !is {
@@ -133,13 +162,17 @@ func (d *Committed) move() error {
 	if old == "" {
 		old = strings.Repeat("0", len(d.head))
 	}
+	t.Bringing = d.head
+	if err := t.save(); err != nil { // whoever kills this process, or fills the disk, leaves a branch that is known to be the task's
+		return err
+	}
 	if err := r.asks.Do(ctx, askgit.Call{
 		Read: r.borrowed(), Write: []string{r.common}, Patience: patience,
 		Args: []string{"--git-dir=" + r.common, "update-ref", "--no-deref", "-m", "pccrun task " + t.Name, "refs/heads/" + t.Branch, d.head, old},
 	}); err != nil {
 		return fmt.Errorf("branch %s: %w", t.Branch, err)
 	}
-	t.Fetched = d.head
+	brought(&t.Record, d.head)
 	return nil
 }
 
@@ -158,22 +191,24 @@ func (f *Fetched) record() error {
 // A Result is what a task has come to.
 type Result struct {
 	Record
-	Head    string
-	Status  int // the exit status
-	Agent   int // the agent's own, which decides nothing
-	Took    time.Duration
-	Used    string // in words
-	Hooks   string
-	Checked string
-	Refused []string // tools that the agent's own rules refused it
-	Command string   // the last one that the agent ran, and how it ended
+	Head      string
+	Left      bool // nothing was to be committed, or could be
+	Elsewhere bool // commits stay in the work tree that are not on the branch
+	Status    int  // the exit status
+	Agent     int  // the agent's own, which decides nothing
+	Took      time.Duration
+	Used      string // in words
+	Hooks     string
+	Checked   string
+	Refused   []string // tools that the agent's own rules refused it
+	Command   string   // the last one that the agent ran, and how it ended
 }
 
 // Result is what there is to say.
 func (f *Fetched) Result() Result {
 	d, w := f.committed, f.committed.work
 	r := Result{
-		Record: d.task.Record, Head: d.head, Status: f.verdict.code, Agent: w.last.code, Took: time.Since(w.began), Used: usageText(w.usage, d.task.Agent),
+		Record: d.task.Record, Head: d.head, Left: d.left, Elsewhere: f.elsewhere, Status: f.verdict.code, Agent: w.last.code, Took: time.Since(w.began), Used: usageText(w.usage, d.task.Agent),
 		Hooks: d.hooks, Checked: d.checked, Refused: w.denied,
 	}
 	if last := w.end.LastCommand; last != nil {

@@ -65,7 +65,8 @@ func Views(ctx context.Context, s Store, list []Record) (views []View) {
 		}
 		if repo != nil && !r.InPlace {
 			v.Tip, _ = repo.tip(ctx, r.Branch)
-			v.Merged, _ = repo.merged(ctx, r)
+			brought(&v.Record, v.Tip)
+			v.Merged, _ = repo.merged(ctx, v.Record)
 		}
 		views = append(views, v)
 	}
@@ -103,12 +104,20 @@ func unsaved(ctx context.Context, t Record) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	head, err := wt.commit(ctx, "HEAD")
+	// Also those of other branches, of tags and of the stash.
+	lost, err := wt.ask(ctx, append([]string{"rev-list", "--max-count=1", "--all", "HEAD"}, known(&t)...)...)
 	if err != nil {
 		return "", err
 	}
-	if head != t.Base && head != t.Fetched {
-		return "commits that are in no branch, up to " + short(head), nil
+	if lost != "" {
+		return "commits that are in no branch, up to " + short(lost), nil
+	}
+	changes, err := wt.asks.Answer(ctx, askgit.Call{Read: wt.dirs(), Patience: patience, Args: append([]string{"--git-dir=" + wt.git}, rawChanges(t.Base)...)}, statusSize)
+	if err != nil {
+		return "", err
+	}
+	if within, err := repositoryWithin(strings.NewReader(changes)); err != nil || within != "" {
+		return "a repository of its own in " + within, err
 	}
 	changed, unknown, err := wt.uncommitted(ctx)
 	if err == nil && changed+unknown > 0 {
@@ -117,12 +126,31 @@ func unsaved(ctx context.Context, t Record) (string, error) {
 	return "", err
 }
 
+// known are arguments of rev-list that leave out what the user's repository has of a task.
+func known(r *Record) []string {
+	known := []string{"^" + r.Base}
+	if r.Fetched != "" {
+		known = append(known, "^"+r.Fetched)
+	}
+	return known
+}
+
 // Remove removes a task: its work tree with the homes that its runs had, its record, and its branch where another has its commits. With force it removes
 // them whatever is lost. It returns what it leaves, and why.
 func Remove(ctx context.Context, s Store, r Record, force bool) (left string, err error) {
 	t, err := s.Open(r)
 	if err != nil {
 		return "", err
+	}
+	if err := s.checkWorktree(&t.Record); err != nil {
+		t.close()
+		return "", err
+	}
+	if !t.InPlace && t.Bringing != "" {
+		if repo, err := open(ctx, t.Repository); err == nil { // it may be gone
+			tip, _ := repo.tip(ctx, t.Branch)
+			brought(&t.Record, tip)
+		}
 	}
 	if r = t.Record; !force {
 		lost, err := unsaved(ctx, r)
@@ -134,14 +162,15 @@ func Remove(ctx context.Context, s Store, r Record, force bool) (left string, er
 			return "", hint.Errorf("pccrun task rm --force "+r.Name+" deletes them", "task %s: its work tree %s has %s", r.Name, r.Worktree, lost)
 		}
 	}
-	if !r.InPlace {
-		endLeftovers(r.Worktree)
+	if err := endLeftovers(r); err != nil {
+		t.close()
+		return "", err
 	}
 	if left, err = removeBranch(ctx, r, force); err != nil {
 		t.close()
 		return "", err
 	}
-	if !r.InPlace {
+	if !r.InPlace && r.Worktree != "" {
 		if err := errors.Join(removeTree(r.Worktree), removeHomes(s, r.Worktree)); err != nil {
 			t.close()
 			return "", err
@@ -180,15 +209,16 @@ func removeBranch(ctx context.Context, t Record, force bool) (left string, err e
 		return "", err
 	}
 	merged, err := repo.merged(ctx, t)
-	switch {
+	at, wrong := repo.checkedOut(ctx, t.Branch)
+	switch err = errors.Join(err, wrong); {
 	case err != nil:
 		return "", err
 	case tip != t.Fetched:
 		return "branch " + t.Branch + " stays: it is at " + short(tip) + ", and the task left it at " + short(t.Fetched), nil
 	case !merged && !force:
 		return "branch " + t.Branch + " stays: no other branch has its commits (git branch -D " + t.Branch + " deletes it)", nil
-	case tip == t.Fetched && repo.branch == t.Branch:
-		return "branch " + t.Branch + " stays: you are on it", nil
+	case at != "":
+		return "branch " + t.Branch + " stays: it is checked out in " + at, nil
 	}
 	return "", repo.asks.Do(ctx, askgit.Call{
 		Read: repo.borrowed(), Write: []string{repo.common}, Patience: patience,
@@ -196,18 +226,27 @@ func removeBranch(ctx context.Context, t Record, force bool) (left string, err e
 	})
 }
 
-// endLeftovers ends runs that go on in a work tree though whoever has started them was killed.
-func endLeftovers(worktree string) {
+// endLeftovers ends runs that go on in the work tree of a task though whoever has started them was killed. Where nobody was
+// killed at work such a run is the user's own: that is an error.
+func endLeftovers(t Record) error {
+	if t.InPlace || t.Worktree == "" {
+		return nil
+	}
 	home, err := run.Sessions()
 	if err != nil {
-		return
+		return nil // there are none
 	}
 	list, _ := home.List()
 	for _, e := range list {
-		if e.State == sessions.Running && e.Workspace == worktree {
+		switch {
+		case e.State != sessions.Running || e.Workspace != t.Worktree:
+		case t.State != Working:
+			return hint.Errorf("pccrun kill "+e.ID+" ends it", "task %s: a run of yours goes on in %s", t.Name, t.Worktree)
+		default:
 			_ = home.Kill(e, syscall.SIGKILL, impatience)
 		}
 	}
+	return nil
 }
 
 // Clean removes the tasks that need nobody any more: those whose commits another branch has, and those that have none. It

@@ -31,7 +31,7 @@ type phase struct {
 	dir     string   // the work tree
 	flags   []string // of run
 	command []string
-	timeout time.Duration // 0 for none
+	timeout time.Duration // 0 for none; what is below is over at once
 	in      io.Reader     // nil for /dev/null
 	out     func(io.Reader)
 	seen    func(events.Event) // called for each event, one after the other; may be nil
@@ -112,8 +112,8 @@ func (p phase) child(said io.Writer) (*exec.Cmd, error) {
 			return nil, err
 		}
 	}
-	args := []string{"run", "-q", "--workspace", p.dir, "--events", "fd:3"}
-	if p.timeout > 0 {
+	args := []string{"run", "-q", "--provider", "native", "--workspace", p.dir, "--events", "fd:3"}
+	if p.timeout != 0 {
 		args = append(args, "--timeout", strconv.FormatInt(max(p.timeout.Milliseconds(), 1), 10)+"ms")
 	}
 	cmd := exec.Command(self, slices.Concat(args, p.flags, []string{"--"}, p.command)...)

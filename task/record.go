@@ -16,6 +16,7 @@ import (
 	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/task/agent"
+	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
 // recordVersion is the schema of task.json.
@@ -39,8 +40,8 @@ type Record struct {
 	Key          string // of its directory
 	Repository   string // the top of the user's work tree
 	Common       string // its git directory
-	Worktree     string
-	InPlace      bool // the work tree is the user's own
+	Worktree     string // "" until the clone is made
+	InPlace      bool   // the work tree is the user's own
 	Branch       string
 	Base         string // a commit
 	BaseName     string
@@ -54,6 +55,7 @@ type Record struct {
 	Begun        time.Time
 	Spent        time.Duration
 	Fetched      string // the commit that the branch was last brought to, "" for none
+	Bringing     string // the commit that it is about to be brought to: whoever is killed meanwhile leaves the branch at one or the other
 	Usage        agent.Usage
 	Conversed    agent.Usage // what the whole conversation had used when it was last counted
 	Changes      Changes
@@ -79,6 +81,9 @@ type Task struct {
 	locks []*state.Lock
 }
 
+// ErrUnread is wrapped by errors of a record that cannot be read: the other tasks are listed all the same.
+var ErrUnread = errors.New("passed over")
+
 // ErrRunning is wrapped by errors of a task that another process works at.
 var ErrRunning = errors.New("another pccrun works at it")
 
@@ -95,15 +100,30 @@ func (s Store) begin(r Record, workspace string) (*Task, error) {
 		return nil, err
 	}
 	defer all.Close()
-	if err := all.Mkdir(r.Key, 0o700); err != nil {
+	// A directory without a record is one whose maker was killed, or has not written it yet: the lock tells which.
+	err = all.Mkdir(r.Key, 0o700)
+	if err != nil && (!errors.Is(err, fs.ErrExist) || recorded(all, r.Key)) {
 		return nil, err
 	}
 	t, err := s.take(all, r)
 	if err != nil {
-		return nil, errors.Join(err, state.RemoveAll(all, r.Key))
+		return nil, err
+	}
+	if recorded(all, r.Key) { // another process has made it meanwhile
+		t.close()
+		return nil, fs.ErrExist
 	}
 	t.Record = r
-	return t, t.save()
+	if err := t.save(); err != nil {
+		return nil, errors.Join(err, t.forget(s))
+	}
+	return t, nil
+}
+
+// recorded reports whether a directory of the store may hold a record.
+func recorded(all *os.Root, key string) bool {
+	_, err := all.Lstat(filepath.Join(key, recordFile))
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // take locks a task, and the work tree of the user's own that it works in.
@@ -164,7 +184,30 @@ func (t *Task) save() error {
 	if err != nil {
 		return err
 	}
+	if len(text) >= recordSize { // it could not be read again
+		return fmt.Errorf("task %s: its record would take %d bytes: want less than %d", t.Name, len(text), recordSize)
+	}
 	return state.WriteFile(t.root, recordFile, append(text, '\n'), state.Durable)
+}
+
+// brought takes in that the branch is where it was about to be brought: whoever brought it there was killed before it was noted.
+func brought(r *Record, tip string) {
+	if tip != "" && tip == r.Bringing {
+		r.Fetched, r.Bringing = tip, ""
+	}
+}
+
+// checkWorktree refuses a record whose work tree is the user's own, though the task has not worked in place.
+func (s Store) checkWorktree(r *Record) error {
+	if r.InPlace || r.Worktree == "" {
+		return nil
+	}
+	for _, path := range []string{r.Repository, r.Common} {
+		if _, within := beneath.Path(r.Worktree, path); within {
+			return hint.Errorf("delete the record: "+filepath.Join(s.dir, r.Key), "task %s: its record has your own repository for the work tree: %s", r.Name, r.Worktree)
+		}
+	}
+	return nil
 }
 
 // close lets others have the task.
@@ -195,7 +238,7 @@ func read(all *os.Root, key string) (r Record, err error) {
 	if err := json.Unmarshal(text, &r); err != nil {
 		return r, fmt.Errorf("task %s: %w", key, err)
 	}
-	if r.V != recordVersion || r.Key != key || r.Name == "" || r.Worktree == "" {
+	if r.V != recordVersion || r.Key != key || r.Name == "" || r.InPlace && r.Worktree == "" {
 		return r, fmt.Errorf("task %s: a record of another version of pccrun", key)
 	}
 	return r, nil
@@ -222,7 +265,7 @@ func (s Store) List() (list []Record, err error) {
 		if errors.Is(err, fs.ErrNotExist) || strings.HasPrefix(name, ".") {
 			continue
 		} else if err != nil {
-			wrong = append(wrong, err)
+			wrong = append(wrong, fmt.Errorf("%w: %w", ErrUnread, err))
 			continue
 		}
 		list = append(list, r)

@@ -239,6 +239,23 @@ func (r *repository) tip(ctx context.Context, branch string) (string, error) {
 	return "", err
 }
 
+// inTheWay returns a branch that stands where one is to be made: of that name, or below it as in a directory. "" for none.
+func (r *repository) inTheWay(ctx context.Context, branch string) (string, error) {
+	list, err := r.ask(ctx, "for-each-ref", "--count=1", "--format=%(refname)", "refs/heads/"+branch)
+	return strings.TrimPrefix(list, "refs/heads/"), err
+}
+
+// checkedOut returns the work tree in which the user has a branch checked out, "" for none.
+func (r *repository) checkedOut(ctx context.Context, branch string) (string, error) {
+	list, err := r.ask(ctx, "for-each-ref", "--format=%(refname) %(worktreepath)", "refs/heads/"+branch)
+	for line := range strings.SplitSeq(list, "\n") {
+		if path, is := strings.CutPrefix(line, "refs/heads/"+branch+" "); is {
+			return path, err
+		}
+	}
+	return "", err
+}
+
 // descends reports whether a commit is another, or comes after it.
 func (r *repository) descends(ctx context.Context, commit, from string) (bool, error) {
 	count, err := r.ask(ctx, "rev-list", "--count", "--max-count=1", from, "^"+commit)

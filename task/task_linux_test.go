@@ -273,3 +273,95 @@ func TestTail(t *testing.T) {
 	require.EqualError(t, err, "checkout: no")
 	require.Equal(t, "do", hintOf(errors.Join(err)))
 }
+
+// Until the clone is made a record has no work tree, and what removes the task removes nothing else. One that has the user's
+// repository there is refused.
+func TestRemoveWithoutClone(t *testing.T) {
+	s := StoreIn(private.Dir(t))
+	dir := private.Dir(t)
+	repo := filepath.Join(dir, "repo")
+	require.NoError(t, os.MkdirAll(repo+"/.git", 0o700))
+	begin := func(name, worktree string) Record {
+		r := Record{Name: name, Key: keyOf(name, repo), Repository: repo, Common: repo + "/.git", Worktree: worktree, State: Working}
+		made, err := s.begin(r, "")
+		require.NoError(t, err)
+		made.close()
+		return r
+	}
+	t.Chdir(repo)
+	_, err := Remove(t.Context(), s, begin("killed", ""), true)
+	require.NoError(t, err)
+	require.DirExists(t, repo+"/.git")
+	_, err = s.Find("killed", "")
+	require.Error(t, err)
+	for _, worktree := range []string{repo, dir, repo + "/.git"} {
+		r := begin("own", worktree)
+		_, err = Remove(t.Context(), s, r, true)
+		require.ErrorContains(t, err, "your own repository", worktree)
+		require.ErrorContains(t, (&Placed{store: s, task: &Task{Record: r}}).resumable(), "your own repository")
+		require.DirExists(t, repo+"/.git")
+		require.NoError(t, os.RemoveAll(filepath.Join(s.dir, r.Key)))
+	}
+	// The control: a work tree elsewhere goes.
+	other := filepath.Join(dir, "trees/other")
+	require.NoError(t, os.MkdirAll(other, 0o700))
+	_, err = Remove(t.Context(), s, begin("other", other), true)
+	require.NoError(t, err)
+	require.NoDirExists(t, other)
+}
+
+// A directory whose maker was killed before it wrote a record blocks no name.
+func TestBeginAgain(t *testing.T) {
+	s := StoreIn(private.Dir(t))
+	r := Record{Name: "n", Key: "n-1", Repository: "/r", State: Working}
+	require.NoError(t, os.MkdirAll(filepath.Join(s.dir, "n-1"), 0o700))
+	made, err := s.begin(r, "")
+	require.NoError(t, err)
+	_, err = s.begin(r, "")
+	require.ErrorIs(t, err, fs.ErrExist)
+	made.Message = strings.Repeat("x", recordSize)
+	require.ErrorContains(t, made.save(), "its record would take")
+	made.close()
+	list, err := s.List()
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+}
+
+// A deadline that has passed is a timeout; only none is none.
+func TestPastDeadline(t *testing.T) {
+	timeouts := func(d time.Duration) string {
+		cmd, err := phase{dir: "/", timeout: d, command: []string{"true"}}.child(nil)
+		require.NoError(t, err)
+		return strings.Join(cmd.Args, " ")
+	}
+	require.Contains(t, timeouts(-time.Hour), "--timeout 1ms ")
+	require.Contains(t, timeouts((&Worked{deadline: time.Now().Add(-time.Hour)}).left()), "--timeout 1ms ")
+	require.Contains(t, timeouts(time.Minute), "--timeout 60000ms ")
+	require.NotContains(t, timeouts(0), "--timeout")
+	require.Contains(t, timeouts(0), "--provider native")
+}
+
+// Whoever is killed while the branch moves leaves it at the one commit or the other: both are the task's.
+func TestBrought(t *testing.T) {
+	for tip, fetched := range map[string]string{"": "one", "one": "one", "two": "two", "three": "one"} {
+		r := Record{Fetched: "one", Bringing: "two"}
+		brought(&r, tip)
+		require.Equal(t, fetched, r.Fetched, tip)
+	}
+	r := Record{}
+	brought(&r, "")
+	require.Equal(t, Record{}, r)
+}
+
+func TestNote(t *testing.T) {
+	set := map[string]bool{}
+	require.True(t, note(set, strings.Repeat("x", 1<<20)))
+	require.False(t, note(set, strings.Repeat("x", 1<<20)))
+	for i := range 2 * maxNoted {
+		note(set, strings.Repeat("y", i))
+	}
+	require.Len(t, set, maxNoted)
+	for text := range set {
+		require.LessOrEqual(t, len(text), noteBytes+len("…"))
+	}
+}

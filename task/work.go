@@ -79,15 +79,32 @@ func (s *seen) event(e events.Event, denied func(events.Denial)) {
 	defer s.mu.Unlock()
 	switch e := e.(type) {
 	case events.Denial:
-		if !s.denials[e.What] && !strings.HasPrefix(e.What, "keep ") { // which is a finding
-			s.denials[e.What] = true
+		if !strings.HasPrefix(e.What, "keep ") && note(s.denials, e.What) { // which is a finding
 			denied(e)
 		}
 	case events.Changed:
 		if e.Kind == "stashed" || e.Kind == "inert" {
-			s.findings[e.Path] = true
+			note(s.findings, e.Path)
 		}
 	}
+}
+
+// Bounds of what a record keeps of denials and of findings.
+const (
+	maxNoted  = 256
+	noteBytes = 512
+)
+
+// note adds a text to a set, and reports whether it was new and there was room.
+func note(set map[string]bool, text string) bool {
+	if len(text) > noteBytes {
+		text = strings.ToValidUTF8(text[:noteBytes], "") + "…"
+	}
+	if set[text] || len(set) == maxNoted {
+		return false
+	}
+	set[text] = true
+	return true
 }
 
 // Work has the agent do what the order says.
@@ -104,6 +121,9 @@ func (p *Placed) Work() (*Worked, error) {
 		}
 		if err != nil {
 			return nil, errors.Join(err, w.abandon())
+		}
+		if w.last = o; o.stopped || o.timedOut {
+			return w, nil
 		}
 	}
 	defer w.warnOfTime()()
@@ -150,7 +170,7 @@ func (w *Worked) converse(prompt string) error {
 	var end agent.End
 	var unread error
 	o, err := phase{
-		dir: t.Worktree, flags: w.agentFlags(), command: a.Command(start), timeout: time.Until(w.deadline), seen: w.event,
+		dir: t.Worktree, flags: w.agentFlags(), command: a.Command(start), timeout: w.left(), seen: w.event,
 		out: func(r io.Reader) { end, unread = a.Follow(r, w.step) },
 	}.run(w.stop)
 	if err == nil {
@@ -239,12 +259,15 @@ func (w *Worked) warnOfTime() (end func()) {
 	}
 }
 
+// left is how much of the time is left. A deadline that has passed leaves the shortest timeout there is: none would be no timeout.
+func (w *Worked) left() time.Duration { return max(time.Until(w.deadline), time.Millisecond) }
+
 // shell runs a command of the user's in the work tree, as the agent could.
 func (w *Worked) shell(command, what string) (outcome, error) {
 	began := time.Now()
 	last := &tail{}
 	o, err := phase{
-		dir: w.task.Worktree, flags: w.flags(w.profile()), command: []string{"sh", "-c", "exec 2>&1\n" + command}, timeout: time.Until(w.deadline), seen: w.event,
+		dir: w.task.Worktree, flags: w.flags(w.profile()), command: []string{"sh", "-c", "exec 2>&1\n" + command}, timeout: w.left(), seen: w.event,
 		out: func(r io.Reader) { _, _ = io.Copy(last, r) },
 	}.run(w.stop)
 	if said := last.String(); said != "" {

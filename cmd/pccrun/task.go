@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -125,8 +126,15 @@ type taskLine struct {
 	agent, file, commit string
 	name, next          string // --name, --continue
 	given               []string
+	values              []givenValue // of flags in given
 	json, quiet         bool
 	request             profiles.Request
+}
+
+// A givenValue is where the value of a flag is.
+type givenValue struct {
+	at   int
+	flag flagDef
 }
 
 // ownFlags are those that a run has not, or has otherwise.
@@ -175,7 +183,7 @@ func (t *taskLine) runFlagsOf() (defs []flagDef) {
 			d.to = func() error { t.given = append(t.given, is.name); return is.set("") }
 		} else {
 			d.to = func(value string) error {
-				t.given = append(t.given, is.name, value)
+				t.given, t.values = append(t.given, is.name, value), append(t.values, givenValue{len(t.given) + 1, is})
 				if err := checkTaskFlag(is.name, value); err != nil {
 					return err
 				}
@@ -185,6 +193,32 @@ func (t *taskLine) runFlagsOf() (defs []flagDef) {
 		defs = append(defs, d)
 	}
 	return defs
+}
+
+// pathThere is what a flag's value is for a run that starts in the work tree of the task. A path that is relative to the
+// current directory becomes the same path in that work tree, or an absolute one where it leads out of the repository or names
+// what pccrun itself opens.
+func pathThere(d *flagDef, value, cwd, workspace string) string {
+	name, path := "", value
+	if strings.HasPrefix(d.arg, "NAME=") {
+		at := strings.Index(value, "=") + 1
+		name, path = value[:at], value[at:]
+	}
+	first, _, below := strings.Cut(path, "/")
+	relative := first == "." || first == ".."
+	if strings.HasSuffix(d.arg, "FILE") { // a file may be named without ./, where it cannot be taken for another name
+		relative = relative || first != "" && first[0] != '~' && (below || d.arg == "FILE")
+	} else if !strings.HasSuffix(d.arg, "PATH") {
+		return value
+	}
+	if !relative || cwd == "" {
+		return value
+	}
+	path = filepath.Join(cwd, path)
+	if rest, err := filepath.Rel(workspace, path); d.arg == "PATH" && d.name != "--socket" && err == nil && filepath.IsLocal(rest) {
+		return "./" + rest
+	}
+	return name + path
 }
 
 // checkTaskFlag refuses values with which nobody may let an agent work without questions.
@@ -287,12 +321,17 @@ func (t *taskLine) resolve(rest []string) error {
 	if err := o.Agent.Refuses(rest); err != nil {
 		return err
 	}
-	o.Args, o.Flags = rest, t.given
+	o.Args = rest
 	t.request.Command = []string{o.Agent.Name}
 	policy, err := profiles.Resolve(t.request)
 	if err != nil {
 		return err
 	}
+	for _, v := range t.values {
+		t.given[v.at] = pathThere(&v.flag, t.given[v.at], t.request.Host.Cwd, policy.Workspace)
+	}
+	o.Flags = t.given
+	o.Profile = pathThere(&flagDef{name: "--profile", arg: "NAME|FILE"}, o.Profile, t.request.Host.Cwd, policy.Workspace)
 	if o.Workspace, o.Home = policy.Workspace, policy.Home; top != "" {
 		o.Workspace = top
 	}

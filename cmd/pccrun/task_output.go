@@ -137,9 +137,11 @@ func resultLines(r *task.Result) (lines []string) {
 	}
 	c := r.Changes
 	switch {
-	case r.Nothing() && r.InPlace:
+	case r.Nothing() && (r.InPlace || r.Left):
 		add("no commit: what has changed is in %s", r.Worktree)
 	case r.Head == "":
+	case r.Nothing() && r.Elsewhere:
+		add("no commit on the task's branch: what was committed is in %s", r.Worktree)
 	case r.Nothing():
 		add("nothing changed: no commit, no branch")
 	case c.Commits > 0:

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -27,6 +28,10 @@ func tasksHere(all bool) (store task.Store, top string, list []task.Record, err 
 		return store, "", nil, err
 	}
 	records, err := store.List()
+	if errors.Is(err, task.ErrUnread) { // the others can be worked with
+		say(inWords(err))
+		err = nil
+	}
 	for _, r := range records {
 		if all || r.Repository == policy.Workspace || r.Worktree == policy.Workspace {
 			list = append(list, r)
@@ -84,11 +89,8 @@ func taskList(args []string) int {
 		return failSession(err)
 	}
 	store, _, list, err := tasksHere(all)
-	if err != nil && list == nil {
-		return failSession(err)
-	}
 	if err != nil {
-		say(inWords(err))
+		return failSession(err)
 	}
 	views := task.Views(context.Background(), store, list)
 	if asJSON {

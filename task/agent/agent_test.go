@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -182,4 +183,43 @@ func TestRefuses(t *testing.T) {
 		}
 		require.NoError(t, a.Refuses([]string{"--verbose", "--warm", "x"}), "the control")
 	}
+}
+
+// What is held of ids is bounded, however many and however long they are.
+func TestIDsAreBounded(t *testing.T) {
+	f := &follower{each: func(Step, Usage) {}, open: map[string]Step{}, counted: map[string]Usage{}}
+	for i := range 2 * maxCounted {
+		id := strconv.Itoa(i) + strings.Repeat("x", 10_000)
+		f.count(id, Usage{Input: 1})
+		f.count(id, Usage{Input: 2})
+		f.begin(id, Step{})
+	}
+	require.Equal(t, int64(4*maxCounted), f.end.Usage.Input)
+	require.Len(t, f.counted, maxCounted)
+	require.Len(t, f.open, maxOpen)
+	for id := range f.counted {
+		require.LessOrEqual(t, len(id), maxID)
+	}
+	for id := range f.open {
+		require.LessOrEqual(t, len(id), maxID)
+	}
+	f.finish(f.order[0], func(*Step) {})
+	require.Len(t, f.open, maxOpen-1)
+
+	_, end := follow(t, "claude", `{"type":"system","subtype":"init","session_id":"`+strings.Repeat("s", 10_000)+`","model":"m"}`)
+	require.Len(t, end.Conversation, maxID)
+}
+
+// A success that an error follows is none.
+func TestErrorAfterSuccess(t *testing.T) {
+	done := `{"type":"step_finish","part":{"reason":"stop"}}`
+	_, end := follow(t, "opencode", done)
+	require.True(t, end.Success)
+	_, end = follow(t, "opencode", done, `{"type":"error","error":{"name":"X"}}`)
+	require.False(t, end.Success)
+	done = `{"type":"turn.completed"}`
+	_, end = follow(t, "codex", done)
+	require.True(t, end.Success)
+	_, end = follow(t, "codex", done, `{"type":"turn.failed"}`)
+	require.False(t, end.Success)
 }

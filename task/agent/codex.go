@@ -81,7 +81,7 @@ func codexLine(f *follower, line []byte) {
 		f.end.Usage = Usage{Input: max(u.Input-u.Cached, 0), CacheRead: u.Cached, CacheWrite: u.CacheWrite, Output: u.Output}
 		f.end.Final, f.end.Success, f.end.Whole = true, true, true
 	case "turn.failed":
-		f.end.Final, f.end.Reason = true, cut(cmp.Or(r.Error.Message, "turn failed"), maxText)
+		f.end.Final, f.end.Success, f.end.Reason = true, false, cut(cmp.Or(r.Error.Message, "turn failed"), maxText)
 	case "error":
 		f.step(Step{Kind: Warn, What: cmp.Or(r.Message, r.Error.Message), Failed: true})
 	}
@@ -100,7 +100,7 @@ func (f *follower) codexItem(item codexItem) {
 	if !is {
 		return
 	}
-	if _, begun := f.open[item.ID]; !begun {
+	if _, begun := f.open[cut(item.ID, maxID)]; !begun {
 		f.begin(item.ID, s)
 	}
 	f.finish(item.ID, func(was *Step) {

@@ -15,6 +15,8 @@ const (
 	maxMessage = 64 << 10 // bytes of the last message
 	maxOpen    = 1 << 10  // uses of tools that wait for their result
 	maxDenied  = 1 << 8   // refused uses that are named
+	maxID      = 1 << 8   // bytes of an id, and of what else an agent says of itself
+	maxCounted = 1 << 10  // messages whose usage may still change
 )
 
 // Follow reads the stream of the agent's JSON lines to its end and calls each with every step, and with the usage so far.
@@ -36,6 +38,9 @@ func (a *Agent) Follow(stream io.Reader, each func(Step, Usage)) (End, error) {
 		}
 		if err != nil {
 			f.flush()
+			for _, s := range []*string{&f.end.Conversation, &f.end.Model, &f.end.Version} {
+				*s = cut(*s, maxID)
+			}
 			if errors.Is(err, io.EOF) {
 				err = nil
 			}
@@ -67,6 +72,7 @@ type follower struct {
 	open    map[string]Step  // uses of tools without a result yet, by their id
 	order   []string         // their ids, oldest first
 	counted map[string]Usage // of messages, by their id: a message that comes in pieces says its usage with each
+	recent  []string         // their ids, oldest first
 	text    strings.Builder  // of a message that comes in pieces
 }
 
@@ -90,6 +96,7 @@ func (f *follower) says(text string) {
 
 // begin holds the use of a tool until its result comes.
 func (f *follower) begin(id string, s Step) {
+	id = cut(id, maxID)
 	if _, again := f.open[id]; again {
 		f.finish(id, func(*Step) {}) // two uses of one id: each is reported
 	}
@@ -103,6 +110,7 @@ func (f *follower) begin(id string, s Step) {
 
 // finish reports the use of a tool with its result.
 func (f *follower) finish(id string, result func(*Step)) {
+	id = cut(id, maxID)
 	s, ok := f.open[id]
 	if !ok {
 		return
@@ -142,7 +150,15 @@ func (f *follower) denied(what string) {
 
 // count adds the usage of a message, once for each id.
 func (f *follower) count(id string, u Usage) {
-	was := f.counted[id]
+	id = cut(id, maxID)
+	was, again := f.counted[id]
+	if !again {
+		if len(f.recent) == maxCounted {
+			delete(f.counted, f.recent[0])
+			f.recent = f.recent[1:]
+		}
+		f.recent = append(f.recent, id)
+	}
 	f.counted[id] = u
 	f.end.Usage.Input += u.Input - was.Input
 	f.end.Usage.CacheRead += u.CacheRead - was.CacheRead

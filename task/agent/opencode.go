@@ -93,6 +93,7 @@ func opencodeLine(f *follower, line []byte) {
 			f.end.Final, f.end.Success = true, f.end.Reason == ""
 		}
 	case "error":
+		f.end.Success = false
 		f.end.Reason = cut(cmp.Or(r.Error.Data.Message, r.Error.Name, "it reports an error"), maxText)
 		f.step(Step{Kind: Warn, What: f.end.Reason, Failed: true})
 	}

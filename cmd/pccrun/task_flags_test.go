@@ -1,0 +1,31 @@
+//go:build unix && !launcher
+
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A path that was given from a subdirectory means the same in the work tree of the task.
+func TestPathThere(t *testing.T) {
+	for _, c := range []struct{ name, arg, value, want string }{
+		{"--read", "PATH", "./x", "./sub/x"},
+		{"--hide", "PATH", "..", "./."},
+		{"--read", "PATH", "../../data", "/data"},
+		{"--read", "PATH", "/abs", "/abs"},
+		{"--read", "PATH", "~/x", "~/x"},
+		{"--protect", "PATH", "**/x", "**/x"},
+		{"--socket", "PATH", "./s", "/repo/sub/s"},
+		{"--settings", "FILE", "s.json", "/repo/sub/s.json"},
+		{"--syscalls", "default|FILE", "default", "default"},
+		{"--syscalls", "default|FILE", "p/s.json", "/repo/sub/p/s.json"},
+		{"--profile", "NAME|FILE", "claude", "claude"},
+		{"--inject-file", "NAME=PATH", "T=./t", "T=/repo/sub/t"},
+		{"--inject-file", "NAME=PATH", "T=/t", "T=/t"},
+		{"--env", "NAME[=VALUE]", "A=./x", "A=./x"},
+	} {
+		require.Equal(t, c.want, pathThere(&flagDef{name: c.name, arg: c.arg}, c.value, "/repo/sub", "/repo"), c.value)
+	}
+}
