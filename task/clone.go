@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -57,8 +58,13 @@ func makeClone(r *repository, places []place, branch, base string) (*clone, erro
 	if err := c.write(parent, at.name, r); err != nil {
 		return nil, errors.Join(err, state.RemoveAll(parent, at.name))
 	}
+	time.Sleep(beforeRun)
 	return c, nil
 }
+
+// beforeRun is how old a file must be when a run begins, so that the run's check does not take it for one that the run made:
+// twice what package workspace allows for the ticks of a file system's clock.
+const beforeRun = 40 * time.Millisecond
 
 // write writes the git directory.
 func (c *clone) write(parent *os.Root, name string, r *repository) error {
@@ -155,7 +161,9 @@ func (p *Placed) restore(killed bool) error {
 	if text, err := state.ReadFile(root, alternates, copySize); err == nil && bytes.Equal(text, p.repo.alternates()) {
 		return nil
 	}
-	return state.WriteFile(root, alternates, p.repo.alternates(), state.Fast)
+	err = state.WriteFile(root, alternates, p.repo.alternates(), state.Fast)
+	time.Sleep(beforeRun)
+	return err
 }
 
 // cloneConfig is the configuration of a clone: its format, and where the remotes are.
