@@ -70,17 +70,26 @@ type seen struct {
 	mu       sync.Mutex
 	denials  map[string]bool
 	findings map[string]bool
+	warnings map[string]bool
 	usage    agent.Usage
 }
 
-// event takes one in.
-func (s *seen) event(e events.Event, denied func(events.Denial)) {
+// event takes one in. Each phase is a quiet run, so that what it warns of, such as a guarantee that this machine cannot keep, is
+// in its events alone.
+func (s *seen) event(e events.Event, to Reporter, since time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch e := e.(type) {
+	case events.Warning:
+		if note(s.warnings, e.Text) {
+			to.Line(e.Text)
+			if e.Hint != "" {
+				to.Line("hint: " + e.Hint)
+			}
+		}
 	case events.Denial:
 		if !strings.HasPrefix(e.What, "keep ") && note(s.denials, e.What) { // which is a finding
-			denied(e)
+			to.Denied(since, e)
 		}
 	case events.Changed:
 		if e.Kind == "stashed" || e.Kind == "inert" {
@@ -110,7 +119,7 @@ func note(set map[string]bool, text string) bool {
 // Work has the agent do what the order says.
 func (p *Placed) Work() (*Worked, error) {
 	now := time.Now()
-	w := &Worked{Placed: p, began: now, deadline: now.Add(p.order.Timeout), seen: &seen{denials: map[string]bool{}, findings: map[string]bool{}}}
+	w := &Worked{Placed: p, began: now, deadline: now.Add(p.order.Timeout), seen: &seen{denials: map[string]bool{}, findings: map[string]bool{}, warnings: map[string]bool{}}}
 	if p.order.Prepare != "" {
 		o, err := w.shell(p.order.Prepare, "prepare")
 		if err == nil {
@@ -233,7 +242,7 @@ func (w *Worked) step(s agent.Step, sofar agent.Usage) {
 
 // event takes in an event of a run.
 func (w *Worked) event(e events.Event) {
-	w.seen.event(e, func(d events.Denial) { w.to.Denied(time.Since(w.began), d) })
+	w.seen.event(e, w.to, time.Since(w.began))
 }
 
 // warnOfTime says when half of the time is over, and when five sixths are. The function that it returns ends that.
