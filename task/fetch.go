@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -245,5 +244,3 @@ func hintOf(err error) string {
 	}
 	return ""
 }
-
-func atoi(s string) int { n, _ := strconv.Atoi(s); return n }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -42,6 +43,9 @@ func (r *repository) changes(ctx context.Context, base, head string) (c Changes,
 	}
 	return c, err
 }
+
+// atoi is a number that git has printed, 0 for none.
+func atoi(text string) int { n, _ := strconv.Atoi(text); return n }
 
 // A View is what is to be said of a task from outside: by its record, and by commits of the user's repository.
 type View struct {

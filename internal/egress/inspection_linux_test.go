@@ -297,4 +297,26 @@ func TestInspectedStreams(t *testing.T) {
 	require.True(t, seen.has(func(e netproxy.Event) bool {
 		return e.Kind == netproxy.Denied && e.Request == "GET https://"+host+"/no"
 	})())
+
+	// Where the process has been killed nothing goes on without it. The control is above.
+	require.NoError(t, unix.Kill(p.reader.number(), unix.SIGKILL))
+	await.Until(t, "its end is noticed", func() bool {
+		p.reader.mu.Lock()
+		defer p.reader.mu.Unlock()
+		return p.reader.dead
+	})
+	left := &http.Client{Transport: &http.Transport{
+		Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.example"}),
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			ours, theirs := net.Pipe()
+			return ours, streams.Hand(t.Context(), theirs)
+		},
+	}}
+	answer, err := left.Get("http://" + host + "/ok/x")
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	require.Equal(t, http.StatusBadGateway, answer.StatusCode)
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.Contains(t, string(text), errGone.Error())
 }

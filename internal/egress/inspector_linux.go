@@ -156,7 +156,10 @@ func maxServed() int {
 	return int(min(limit.Max/4, 2048))
 }
 
-var errGone = errors.New("the egress process has ended")
+var (
+	errGone = errors.New("the egress process has ended")
+	errLong = errors.New("more than the egress process takes at once")
+)
 
 // hand hands a connection over.
 func (in *reader) hand(h *netproxy.Handover) error {
@@ -204,7 +207,7 @@ func (in *reader) send(m wire.ToProcess, c net.Conn) (err error) {
 		return err
 	}
 	if len(text) > wire.MaxMessage {
-		return errors.New("more than the egress process takes at once")
+		return errLong
 	}
 	write := func(rights []byte) {
 		in.mu.Lock()
@@ -345,7 +348,9 @@ func (in *reader) answer(h *netproxy.Handover, id, number uint64, q wire.Questio
 			defer c.Close() // the process has it
 		}
 	}
-	_ = in.send(wire.ToProcess{ID: id, Number: number, Answer: &a}, dialled)
+	if err := in.send(wire.ToProcess{ID: id, Number: number, Answer: &a}, dialled); err == errLong { // a request without an answer would wait
+		_ = in.send(wire.ToProcess{ID: id, Number: number, Answer: &wire.Answer{Status: 502, Detail: errLong.Error()}}, nil)
+	}
 }
 
 // close ends the process, which has a moment to report what it had open.
