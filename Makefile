@@ -1,5 +1,5 @@
 # What each target promises stands in README.md, "Working on pccrun".
-.PHONY: build linux check test test-long test-vm soak demo bench bench-launch fuzz cross escape clean
+.PHONY: build linux check test test-long test-vm soak demo bench bench-launch fuzz cross release escape clean
 
 GO ?= go
 
@@ -57,5 +57,9 @@ cross:
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./...
 	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 $(GO) build ./...
 
+# What a release consists of, for every system, in dist: VERSION=1.2.3.
+release:
+	cd release && $(GO) run . -version "$(VERSION)"
+
 clean:
-	rm -rf bin .cache cmd/pccrun/whole.bin
+	rm -rf bin dist .cache cmd/pccrun/whole.bin

@@ -103,6 +103,9 @@ func versionVerb(args []string) int {
 	if info, ok := debug.ReadBuildInfo(); ok && v == unreleased && info.Main.Version != "" {
 		v = info.Main.Version
 	}
+	if commit != "" {
+		v += " (" + commit + ", " + date + ")"
+	}
 	printf("pccrun %s %s/%s %s\n", v, runtime.GOOS, runtime.GOARCH, runtime.Version())
 	return 0
 }

@@ -65,8 +65,12 @@ func stage(args []string) (code int, is bool) {
 	return machineStage(args)
 }
 
-// version is set by the linker in a release.
-var version = unreleased
+// The linker sets them in a release.
+var (
+	version = unreleased
+	commit  = "" // what was built
+	date    = "" // of the commit, as 2026-11-29
+)
 
 const unreleased = "(devel)"
 

@@ -4,7 +4,9 @@ package main
 
 import (
 	"debug/elf"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -37,8 +39,8 @@ var newProvider = func(name string, req *profiles.Request, host providers.Host) 
 	return nil, nil
 }
 
-// linuxProgram opens this program for Linux on a processor: itself where it is that, else the file beside it that
-// make linux writes.
+// linuxProgram opens this program for Linux on a processor: itself where it is that, else the file that make linux writes,
+// beside it, or in ../lib/pccrun, where the Debian package has it.
 func linuxProgram(arch string) (*os.File, error) {
 	if runtime.GOOS == "linux" && runtime.GOARCH == arch {
 		return os.Open("/proc/self/exe") // all of pccrun, without the launcher
@@ -53,17 +55,27 @@ func linuxProgram(arch string) (*os.File, error) {
 	}
 	name := filepath.Join(filepath.Dir(self), "pccrun-linux-"+arch)
 	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		if f, installed := os.Open(filepath.Join(filepath.Dir(self), "../lib/pccrun", filepath.Base(name))); installed == nil {
+			return programFor(f, arch)
+		}
+	}
 	if err != nil {
 		const how = "make linux, in pccrun's sources, writes bin/pccrun-linux-%s: it has to stand in the directory of pccrun"
 		return nil, hint.Errorf(fmt.Sprintf(how, arch), "its sandboxes are linux/%s, and pccrun for that is not there: %w", arch, err)
 	}
+	return programFor(f, arch)
+}
+
+// programFor returns a file that is a program for Linux on a processor, or closes it.
+func programFor(f *os.File, arch string) (*os.File, error) {
 	program, err := elf.NewFile(f)
 	if err == nil && program.Machine != machines[arch] {
 		err = fmt.Errorf("it is for %s", program.Machine)
 	}
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("%s is no pccrun for linux/%s: %w", name, arch, err)
+		return nil, fmt.Errorf("%s is no pccrun for linux/%s: %w", f.Name(), arch, err)
 	}
 	return f, nil
 }
