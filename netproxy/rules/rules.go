@@ -96,7 +96,7 @@ func (r Rule) For(host string, port uint16) (Rule, error) {
 		if a.Is6() {
 			host = "[" + host + "]"
 		}
-		if g := guardOf(Inner(a)); !r.deny && g.class != "" && !g.private {
+		if g := guardOf(Inner(a)); !r.deny && g.class != "" && g.lift != byWord {
 			return Rule{}, fmt.Errorf("rule %q: its host %s is %s", r.text, host, g.class)
 		}
 	}
@@ -249,18 +249,15 @@ func isMethod(m string) bool {
 	return m != "" && len(m) <= 32 && strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") == ""
 }
 
+// groups are the names of groups, without the "@".
+var groups = [...]string{"github", "npm", "go", "pip", "cargo", "apt"}
+
 // IsGroup reports whether a name, without the "@", is that of a group.
-func IsGroup(name string) bool {
-	switch name {
-	case "github", "npm", "go", "pip", "cargo", "apt":
-		return true
-	}
-	return false
-}
+func IsGroup(name string) bool { return slices.Contains(groups[:], name) }
 
 func (r *Rule) parseGroup(name string) error {
 	if !IsGroup(name) {
-		return fmt.Errorf("unknown group @%s (want one of @github @npm @go @pip @cargo @apt)", name)
+		return fmt.Errorf("unknown group @%s (want one of @%s)", name, strings.Join(groups[:], " @"))
 	}
 	if r.private || len(r.methods) > 0 {
 		return errors.New("a group takes no other words")
@@ -470,7 +467,7 @@ func (r *Rule) parsePrefix(text string) error {
 	if in := Inner(a); in != a && r.prefix.Bits() >= 16 {
 		return fmt.Errorf("%s stands for an IPv4 address: write %s", r.prefix, in)
 	}
-	if g := guardOf(a); g.never && r.prefix.Bits() >= g.block.Bits() {
+	if g := guardOf(a); g.lift == never && r.prefix.Bits() >= g.block.Bits() {
 		return fmt.Errorf("%s is %s and cannot be allowed; host:PORT allows a port of the host's loopback", r.prefix, g.class)
 	}
 	return nil
@@ -480,10 +477,5 @@ func (r *Rule) parsePrefix(text string) error {
 func (r Rule) Covers(port uint16) bool { return r.hasPort(port) }
 
 func (r *Rule) hasPort(port uint16) bool {
-	for _, p := range r.ports {
-		if p.lo <= port && port <= p.hi {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.ports, func(p portRange) bool { return p.lo <= port && port <= p.hi })
 }
