@@ -18,7 +18,10 @@ type Document struct {
 }
 
 // A Param is a parameter, which sandbox-exec takes as -D NAME=VALUE.
-type Param struct{ Name, Value string }
+type Param struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
 
 // Profile returns the policy as a profile for a run as the survey describes it.
 // It refuses an overlay ([profiles.Error]) and a pattern that no expression of
