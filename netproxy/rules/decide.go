@@ -110,7 +110,7 @@ func New(rules ...Rule) (*Set, error) {
 				s.add(Rule{text: r.text, name: name, ports: []portRange{{443, 443}}})
 			}
 		}
-		s.texts = append(s.texts, r.spelled())
+		s.texts = append(s.texts, r.spelled)
 	}
 	for _, r := range s.Inspected() {
 		if r.deny {

@@ -49,6 +49,7 @@ const (
 // A Rule is one parsed rule. The zero value matches nothing.
 type Rule struct {
 	text    string
+	spelled string // for [Parse], whatever list the rule was in and whatever client named its host
 	deny    bool
 	private bool // may lead to private addresses
 	kind    kind
@@ -82,69 +83,39 @@ func (r Rule) Group() string {
 // mirror of a company does, and never a link-local or metadata one. For a
 // loopback it is what [ParseLocal] returns: see [Rule.Local].
 func (r Rule) For(host string, port uint16) (Rule, error) {
-	m := Rule{text: r.text, deny: r.deny, ports: []portRange{{port, port}}}
 	if r.kind != kindGroup || port == 0 {
 		return Rule{}, fmt.Errorf("rule %q: no group, or no port", r.text)
 	}
 	a, err := netip.ParseAddr(host)
-	if err == nil && a.IsLoopback() || isLocalhost(host) {
-		m.kind, m.name = kindLocalhost, HostName
-		return m, nil
+	literal := err == nil
+	if literal && a.IsLoopback() || isLocalhost(host) {
+		return localhost(r.text, port, r.deny), nil
 	}
-	if err == nil {
-		host = a.String()
-		if a.Is6() {
-			host = "[" + host + "]"
-		}
-		if g := guardOf(Inner(a)); !r.deny && g.class != "" && g.lift != byWord {
-			return Rule{}, fmt.Errorf("rule %q: its host %s is %s", r.text, host, g.class)
+	if g := guardOf(Inner(a)); literal && !r.deny && g.class != "" && g.lift != byWord {
+		return Rule{}, fmt.Errorf("rule %q: its host %s is %s", r.text, host, g.class)
+	}
+	spelled := host
+	if literal && a.Is6() {
+		spelled = "[" + a.String() + "]"
+	}
+	if !r.deny {
+		if spelled += ":" + strconv.Itoa(int(port)); !literal {
+			spelled = "private " + spelled
 		}
 	}
-	if err := m.parseHost(host); err != nil {
+	m := Rule{text: r.text, deny: r.deny}
+	if strings.ContainsAny(host, " /@") {
+		err = errors.New("not a host")
+	} else {
+		err = m.parse(spelled, r.deny)
+	}
+	switch single := m.kind == kindName || m.kind == kindTree && r.deny || m.kind == kindAddr; {
+	case err != nil:
 		return Rule{}, fmt.Errorf("rule %q: its host %q: %w", r.text, host, err)
-	}
-	if single := m.kind == kindName || m.kind == kindTree && r.deny || m.kind == kindAddr && m.prefix.IsSingleIP(); !single {
+	case !single:
 		return Rule{}, fmt.Errorf("rule %q: its host %q: not the name of one host", r.text, host)
 	}
-	if r.deny {
-		m.ports = []portRange{{0, 65535}}
-	} else {
-		m.private = m.kind == kindName
-	}
 	return m, nil
-}
-
-// spelled returns the rule as [Parse] takes it, whatever list it was in and
-// whatever client named its host.
-func (r Rule) spelled() string {
-	text := r.text
-	switch {
-	case r.kind == kindLocalhost:
-		text = "host:" + strconv.Itoa(int(r.ports[0].lo))
-	case r.kind == kindHost:
-	case r.kind != kindGroup && strings.HasPrefix(text[strings.IndexByte(text, ' ')+1:], "@"):
-		text = r.name
-		if r.kind == kindAddr {
-			text = bracketed(r.prefix.Addr())
-		}
-		if !r.deny {
-			text += ":" + strconv.Itoa(int(r.ports[0].lo))
-		}
-		if r.private {
-			text = "private " + text
-		}
-	}
-	if r.deny && !strings.HasPrefix(text, "deny ") {
-		text = "deny " + text
-	}
-	return text
-}
-
-func bracketed(a netip.Addr) string {
-	if a.Is6() {
-		return "[" + a.String() + "]"
-	}
-	return a.String()
 }
 
 // Inspects says whether the rule speaks of methods or paths, which can be kept
@@ -167,13 +138,19 @@ func ParseDeny(text string) (Rule, error) { return parse(text, true) }
 // ParseLocal reads a port of the host's loopback, "5432" or "localhost:5432", which
 // is to be had at the sandbox's own 127.0.0.1 and ::1 too.
 func ParseLocal(text string) (Rule, error) {
-	r := Rule{text: text, kind: kindLocalhost, name: HostName}
 	n, err := parsePort(strings.TrimPrefix(text, "localhost:"))
 	if err != nil {
 		return Rule{}, fmt.Errorf("local %q: %w (want PORT or localhost:PORT)", text, err)
 	}
-	r.ports = []portRange{{n, n}}
-	return r, nil
+	return localhost(text, n, false), nil
+}
+
+func localhost(text string, port uint16, deny bool) Rule {
+	r := Rule{text: text, spelled: "host:" + strconv.Itoa(int(port)), deny: deny, kind: kindLocalhost, name: HostName, ports: []portRange{{port, port}}}
+	if deny {
+		r.spelled = "deny " + r.spelled
+	}
+	return r
 }
 
 func parse(text string, denyList bool) (Rule, error) {
@@ -187,6 +164,9 @@ func parse(text string, denyList bool) (Rule, error) {
 func (r *Rule) parse(text string, denyList bool) error {
 	if len(text) > 4096 {
 		return errors.New("longer than 4096 bytes")
+	}
+	if r.spelled = text; denyList && !strings.HasPrefix(text, "deny ") {
+		r.spelled = "deny " + text
 	}
 	fields := strings.Split(text, " ")
 	switch fields[0] {
