@@ -75,16 +75,8 @@ func (v Verdict) TooMany(detail string) Verdict {
 // A Set is an immutable set of rules. A nil Set denies everything.
 type Set struct {
 	rules   []Rule // those for its hosts in the place of @github
-	index   map[hostKey][]Rule
-	bits    []int // the lengths of the prefixes in index
 	texts   []string
 	watched []*Set // what one of them allows is inspected if this set allows it
-}
-
-// A hostKey is the host that a rule names: the zero key is every host.
-type hostKey struct {
-	name   string
-	prefix netip.Prefix
 }
 
 // New makes a set of rules, whose order means nothing. It expands @github; any
@@ -92,22 +84,22 @@ type hostKey struct {
 // rule for requests that a rule for whole connections makes pointless is an
 // error too.
 func New(rules ...Rule) (*Set, error) {
-	s := &Set{index: make(map[hostKey][]Rule, len(rules))}
+	s := new(Set)
 	for _, r := range rules {
 		switch {
 		case r.kind != kindGroup && r.ports == nil: // the zero Rule
 			continue
 		case r.kind != kindGroup:
-			s.add(r)
+			s.rules = append(s.rules, r)
 		case r.name != "github":
 			return nil, fmt.Errorf("rule %q: the hosts of this group are unknown here; name the host of your client, e.g. --allow HOST", r.text)
 		case r.deny:
 			for _, name := range githubHosts {
-				s.add(Rule{text: r.text, deny: true, kind: kindTree, name: name, ports: []portRange{{0, 65535}}})
+				s.rules = append(s.rules, Rule{text: r.text, deny: true, kind: kindTree, name: name, ports: []portRange{{0, 65535}}})
 			}
 		default:
 			for _, name := range githubHosts {
-				s.add(Rule{text: r.text, name: name, ports: []portRange{{443, 443}}})
+				s.rules = append(s.rules, Rule{text: r.text, name: name, ports: []portRange{{443, 443}}})
 			}
 		}
 		s.texts = append(s.texts, r.spelled)
@@ -123,15 +115,6 @@ func New(rules ...Rule) (*Set, error) {
 		}
 	}
 	return s, nil
-}
-
-func (s *Set) add(r Rule) {
-	s.rules = append(s.rules, r)
-	key := hostKey{r.name, r.prefix}
-	s.index[key] = append(s.index[key], r)
-	if r.kind == kindAddr && !slices.Contains(s.bits, r.prefix.Bits()) {
-		s.bits = append(s.bits, r.prefix.Bits())
-	}
 }
 
 // githubHosts is what git over https, LFS, releases, archives and the API use.
@@ -162,16 +145,21 @@ func (r Rule) example() string {
 // Inspected returns the rules that speak of methods or paths. A caller that
 // cannot read requests has to refuse a set that has any; [Set.Decide] answers
 // Inspect for their hosts, never Allow.
-func (s *Set) Inspected() []Rule { return s.those(Rule.Inspects) }
+func (s *Set) Inspected() []Rule { return s.those((*Rule).Inspects) }
 
 // allowing returns the rules that allow something.
-func (s *Set) allowing() []Rule { return s.those(func(r Rule) bool { return !r.deny }) }
+func (s *Set) allowing() []Rule { return s.those(func(r *Rule) bool { return !r.deny }) }
 
-func (s *Set) those(are func(Rule) bool) (list []Rule) {
+func (s *Set) those(are func(*Rule) bool) (list []Rule) {
 	if s == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(s.rules), func(r Rule) bool { return !are(r) })
+	for i := range s.rules {
+		if are(&s.rules[i]) {
+			list = append(list, s.rules[i])
+		}
+	}
+	return list
 }
 
 // Texts returns rules for [Parse] that make the same decisions, for another
@@ -198,50 +186,37 @@ func (s *Set) Empty() bool { return len(s.allowing()) == 0 }
 // anyPort stands for all ports of what rules are looked up for. No connection has it.
 const anyPort = 0
 
-// at returns the rules of some kinds for a host and a port.
-func (s *Set) at(key hostKey, port uint16, kinds ...kind) (list []Rule) {
-	if s == nil {
-		return nil
+// matches reports whether the rule is for the connection that v is about.
+func (r *Rule) matches(v Verdict) bool {
+	if v.Port != anyPort && !r.hasPort(v.Port) {
+		return false
 	}
-	for _, r := range s.index[key] {
-		if (port == anyPort || r.hasPort(port)) && slices.Contains(kinds, r.kind) {
-			list = append(list, r)
-		}
+	named := !v.Addr.IsValid() && !v.Local
+	is, below := named && v.Host == r.name, named && strings.HasSuffix(v.Host, r.name) && strings.HasSuffix(v.Host[:len(v.Host)-len(r.name)], ".")
+	switch r.kind {
+	case kindName:
+		return is
+	case kindBelow:
+		return below
+	case kindTree:
+		return is || below
+	case kindAddr:
+		return v.Addr.IsValid() && !v.Local && (r.prefix.Contains(v.Addr) || r.prefix.Contains(Inner(v.Addr)))
+	case kindHost:
+		return v.Local && (v.Host == HostName || r.deny)
+	case kindLocalhost:
+		return v.Local
 	}
-	return list
+	return r.kind == kindAny
 }
 
 // matching returns the rules for the connection that v is about.
-func (s *Set) matching(v Verdict) (list []Rule) {
-	if v.Addr.IsValid() {
-		list = s.covering(v.Addr, v.Port)
-	} else {
-		for rest, own := v.Host, kindName; rest != ""; own = kindBelow {
-			list = append(list, s.at(hostKey{name: rest}, v.Port, own, kindTree)...)
-			_, rest, _ = strings.Cut(rest, ".")
-		}
-	}
-	return append(list, s.at(hostKey{}, v.Port, kindAny)...)
-}
-
-// local returns the rules for the host's loopback.
-func (s *Set) local(port uint16) []Rule {
-	return s.at(hostKey{name: HostName}, port, kindHost, kindLocalhost)
-}
+func (s *Set) matching(v Verdict) []Rule { return s.those(func(r *Rule) bool { return r.matches(v) }) }
 
 // covering returns the rules for addr, and for the address that it leads to.
-func (s *Set) covering(addr netip.Addr, port uint16) (list []Rule) {
-	if s == nil {
-		return nil
-	}
-	for _, bits := range s.bits {
-		prefix, _ := addr.Prefix(bits) // too long for IPv4: no rule's
-		list = append(list, s.at(hostKey{prefix: prefix}, port, kindAddr)...)
-		if in, _ := Inner(addr).Prefix(bits); in != prefix {
-			list = append(list, s.at(hostKey{prefix: in}, port, kindAddr)...)
-		}
-	}
-	return list
+func (s *Set) covering(addr netip.Addr, port uint16) []Rule {
+	v := Verdict{Addr: addr, Port: port}
+	return s.those(func(r *Rule) bool { return r.kind == kindAddr && r.matches(v) })
 }
 
 // Decide answers for a connection to host, a name or an address without
@@ -267,7 +242,7 @@ func (s *Set) Decide(host string, port uint16) Verdict {
 		return v
 	}
 	v.Host = name
-	if name == HostName || isLocalhost(name) {
+	if isLocal(name) {
 		return s.decideLocal(v)
 	}
 	return s.conclude(v, s.matching(v))
@@ -276,12 +251,10 @@ func (s *Set) Decide(host string, port uint16) Verdict {
 // decideLocal answers for the names and addresses of loopbacks.
 func (s *Set) decideLocal(v Verdict) Verdict {
 	v.Local = true
-	isHost := v.Host == HostName
-	rules := slices.DeleteFunc(s.local(v.Port), func(r Rule) bool { return !isHost && r.kind != kindLocalhost && !r.deny })
-	v = s.conclude(v, append(s.at(hostKey{}, v.Port, kindAny), rules...))
+	v = s.conclude(v, s.matching(v))
 	if v.Action == Deny {
 		v.Local = false
-		if v.Reason == ByDefault && isHost {
+		if v.Reason == ByDefault && v.Host == HostName {
 			v.AllowWith = "--local " + strconv.Itoa(int(v.Port))
 		} else if v.Reason == ByDefault {
 			v.AllowWith = "--local localhost:" + strconv.Itoa(int(v.Port))

@@ -16,7 +16,7 @@ func (s *Set) DecideName(name string) Verdict {
 	// If any port may be reached, then so may the first of an allowed range,
 	// or the first behind a denied one.
 	var ports []uint16
-	for _, r := range append(s.matching(Verdict{Host: denied.Host, Port: anyPort}), s.local(anyPort)...) {
+	for _, r := range s.matching(Verdict{Host: denied.Host, Port: anyPort, Local: isLocal(denied.Host)}) {
 		for _, p := range r.ports {
 			if !r.deny {
 				ports = append(ports, p.lo)

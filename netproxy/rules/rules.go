@@ -409,6 +409,9 @@ func isLocalhost(name string) bool {
 	return name == "localhost" || strings.HasSuffix(name, ".localhost")
 }
 
+// isLocal reports whether a name stands for the host's loopback, where a rule opens a port of it.
+func isLocal(name string) bool { return name == HostName || isLocalhost(name) }
+
 func (r *Rule) noPrivate(what string) error {
 	if r.private {
 		return fmt.Errorf(`"private" has no effect with %s`, what)
