@@ -19,7 +19,7 @@ func (w *writer) network(p *profiles.Policy, s *Survey) {
 		return filters
 	}
 	var out []string
-	if hasProxy(p, s) && s.Proxy > 0 {
+	if s.Proxy > 0 {
 		w.comment("The network: the proxy, which decides by name, and ports of the loopback that the policy names.")
 		out = []string{remark("the proxy of this run"), port16("remote", s.Proxy)}
 	}
@@ -35,14 +35,14 @@ func (w *writer) network(p *profiles.Policy, s *Survey) {
 	var own, named []string
 	for _, dir := range []string{s.Home, s.Temp} {
 		if dir != "" {
-			own = append(own, "(subpath "+w.ref(dir, "PRIVATE")+")")
+			own = append(own, "(subpath "+w.ref(dir)+")")
 		}
 	}
 	for _, rule := range p.Network.Sockets {
 		socket := s.Real(rule.Path)
 		w.sockets = append(w.sockets, socket)
 		named = append(named, remark("network.sockets, "+label(rule.Origin)),
-			"(remote unix-socket (path-literal "+w.ref(socket, "SOCKET")+"))")
+			"(remote unix-socket (path-literal "+w.ref(socket)+"))")
 	}
 	unix := func(side string) (filters []string) {
 		for _, dir := range own {

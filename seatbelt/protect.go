@@ -17,7 +17,7 @@ const maxChoice = 600
 func (w *writer) lessProtected(p *profiles.Policy, s *Survey, regions []*region) (less []string, err error) {
 	file := func(why, path string) {
 		less = append(less, remark("protect, "+why))
-		for _, filter := range w.at(s.Real(path), "PROTECT") {
+		for _, filter := range w.at(s.Real(path)) {
 			less = append(less, not(filter))
 		}
 	}
@@ -101,7 +101,7 @@ type protectSet struct {
 // directories that the command may write: [profiles.Policy.ProtectedAnywhere].
 func (w *writer) protectSets(p *profiles.Policy, s *Survey) (sets []*protectSet) {
 	add := func(dir string, rules []profiles.ProtectRule) {
-		root := anyOf(w.at(dir, "WRITE"))
+		root := anyOf(w.at(dir))
 		var choices []choice
 		for _, at := range protections(p, rules) {
 			if at.path == "" {
@@ -203,7 +203,7 @@ func (w *writer) fixed(p *profiles.Policy, s *Survey) {
 	}
 	slices.Sort(dirs)
 	for _, dir := range dirs {
-		filters = append(filters, "(literal "+w.ref(dir, "FIXED")+")")
+		filters = append(filters, "(literal "+w.ref(dir)+")")
 	}
 	for _, r := range w.tree.regions(writable) {
 		for _, p := range r.patterns {
@@ -235,6 +235,6 @@ func repositories(p *profiles.Policy, w *writer) (list []string) {
 	if !found {
 		return nil
 	}
-	return []string{remark("protect, .git/"), form("require-all", anyOf(w.at(p.Workspace, "WORKSPACE")),
+	return []string{remark("protect, .git/"), form("require-all", anyOf(w.at(p.Workspace)),
 		regex(below(p.Workspace, anyDepth+quoteName(".git")+"/("+strings.Join(inner, "|")+")$")))}
 }
