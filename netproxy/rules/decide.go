@@ -93,13 +93,13 @@ func New(rules ...Rule) (*Set, error) {
 			s.rules = append(s.rules, r)
 		case r.name != "github":
 			return nil, fmt.Errorf("rule %q: the hosts of this group are unknown here; name the host of your client, e.g. --allow HOST", r.text)
-		case r.deny:
-			for _, name := range githubHosts {
-				s.rules = append(s.rules, Rule{text: r.text, deny: true, kind: kindTree, name: name, ports: []portRange{{0, 65535}}})
-			}
 		default:
 			for _, name := range githubHosts {
-				s.rules = append(s.rules, Rule{text: r.text, name: name, ports: []portRange{{443, 443}}})
+				m := Rule{text: r.text, name: name, ports: []portRange{{443, 443}}}
+				if r.deny {
+					m.deny, m.kind, m.ports = true, kindTree, []portRange{{0, 65535}}
+				}
+				s.rules = append(s.rules, m)
 			}
 		}
 		s.texts = append(s.texts, r.spelled)

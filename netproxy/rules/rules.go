@@ -186,6 +186,9 @@ func (r *Rule) parse(text string, denyList bool) error {
 		return errors.New("too many words")
 	}
 	target := fields[len(fields)-1]
+	if len(fields) == 2 && strings.HasPrefix(target, "@") {
+		return errors.New("a group takes no other words")
+	}
 	if len(fields) == 2 {
 		if fields[0] == "private" {
 			r.private = true
@@ -194,8 +197,21 @@ func (r *Rule) parse(text string, denyList bool) error {
 		}
 	}
 
+	if err := r.parseTarget(target); err != nil {
+		return err
+	}
+	if r.private && (r.deny || r.scheme != "" || r.kind > kindTree) {
+		return errors.New(`"private" has no effect but before a name that is allowed`)
+	}
+	return nil
+}
+
+func (r *Rule) parseTarget(target string) error {
 	if group, ok := strings.CutPrefix(target, "@"); ok {
-		return r.parseGroup(group)
+		if r.kind, r.name = kindGroup, group; !IsGroup(group) {
+			return fmt.Errorf("unknown group @%s (want one of @%s)", group, strings.Join(groups[:], " @"))
+		}
+		return nil
 	}
 	if scheme, rest, ok := strings.Cut(target, "://"); ok {
 		return r.parseURL(scheme, rest)
@@ -235,17 +251,6 @@ var groups = [...]string{"github", "npm", "go", "pip", "cargo", "apt"}
 // IsGroup reports whether a name, without the "@", is that of a group.
 func IsGroup(name string) bool { return slices.Contains(groups[:], name) }
 
-func (r *Rule) parseGroup(name string) error {
-	if !IsGroup(name) {
-		return fmt.Errorf("unknown group @%s (want one of @%s)", name, strings.Join(groups[:], " @"))
-	}
-	if r.private || len(r.methods) > 0 {
-		return errors.New("a group takes no other words")
-	}
-	r.kind, r.name = kindGroup, name
-	return nil
-}
-
 func (r *Rule) parseURL(scheme, rest string) error {
 	port := uint16(0)
 	switch scheme {
@@ -255,9 +260,6 @@ func (r *Rule) parseURL(scheme, rest string) error {
 		port = 443
 	default:
 		return fmt.Errorf("scheme %q (want http or https)", scheme)
-	}
-	if r.private {
-		return errors.New(`"private" takes a host, not a URL`)
 	}
 	host := rest
 	if i := strings.IndexByte(rest, '/'); i >= 0 {
@@ -367,10 +369,10 @@ func (r *Rule) parseHost(host string) error {
 			return errors.New("allow * is refused: name the hosts")
 		}
 		r.kind = kindAny
-		return r.noPrivate("*")
+		return nil
 	case host == "host" || host == HostName:
 		r.kind, r.name = kindHost, HostName
-		return r.noPrivate("host")
+		return nil
 	case strings.HasPrefix(host, "[") || strings.Contains(host, "/"):
 		return r.parsePrefix(host)
 	}
@@ -391,13 +393,9 @@ func (r *Rule) parseHost(host string) error {
 	switch {
 	case isLocalhost(name):
 		return errors.New("localhost is the sandbox's own loopback; use host:PORT, or --local PORT, for the host's")
+	case r.deny && r.kind == kindName:
+		r.kind = kindTree
 	case r.deny:
-		if r.private {
-			return errors.New(`"private" has no effect in deny`)
-		}
-		if r.kind == kindName {
-			r.kind = kindTree
-		}
 	case r.kind != kindName && strangersBelow(name):
 		return fmt.Errorf("wildcard on public suffix %s: anybody can have a name below it", name)
 	}
@@ -412,18 +410,8 @@ func isLocalhost(name string) bool {
 // isLocal reports whether a name stands for the host's loopback, where a rule opens a port of it.
 func isLocal(name string) bool { return name == HostName || isLocalhost(name) }
 
-func (r *Rule) noPrivate(what string) error {
-	if r.private {
-		return fmt.Errorf(`"private" has no effect with %s`, what)
-	}
-	return nil
-}
-
 // parsePrefix reads IPv4, IPv4/bits, [IPv6] or [IPv6]/bits.
 func (r *Rule) parsePrefix(text string) error {
-	if err := r.noPrivate("an address"); err != nil {
-		return err
-	}
 	addr, bits, hasBits := strings.Cut(text, "/")
 	bracketed := strings.HasPrefix(addr, "[") && strings.HasSuffix(addr, "]")
 	a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(addr, "["), "]"))
