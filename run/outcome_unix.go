@@ -189,13 +189,13 @@ func (e *ended) report() int {
 func (e *ended) status() int {
 	f, end := e.flow, e.result
 	if end.Outlived() {
-		messages.Fail(fmt.Sprintf("out of memory: the limit is %s, and the kernel killed %d processes", messages.Mebibytes(f.policy.Resources.Memory.Value), end.Kills), "--memory SIZE sets the limit")
+		messages.Fail(fmt.Sprintf("out of memory: the limit is %s, and the kernel killed %d processes", messages.SizeText(f.policy.Resources.Memory.Value), end.Kills), "--memory SIZE sets the limit")
 	}
 	for _, key := range end.Spent {
 		switch key {
 		case "disk":
 			if !end.DiskFull {
-				messages.Fail(fmt.Sprintf("disk full: private directories were full (the limit is %s)", messages.Mebibytes(f.policy.Resources.Disk.Value)), "--disk SIZE sets the limit")
+				messages.Fail(fmt.Sprintf("disk full: private directories were full (the limit is %s)", messages.SizeText(f.policy.Resources.Disk.Value)), "--disk SIZE sets the limit")
 			}
 		case "pids":
 			messages.Fail(fmt.Sprintf("out of processes: the limit of %d was reached", f.policy.Resources.Pids.Value), "--pids COUNT sets the limit")
@@ -203,7 +203,7 @@ func (e *ended) status() int {
 	}
 	switch {
 	case end.OOM && !end.Outlived():
-		messages.Fail(fmt.Sprintf("out of memory: the limit is %s, and pccrun ended the sandbox", messages.Mebibytes(f.policy.Resources.Memory.Value)), "--memory SIZE sets the limit")
+		messages.Fail(fmt.Sprintf("out of memory: the limit is %s, and pccrun ended the sandbox", messages.SizeText(f.policy.Resources.Memory.Value)), "--memory SIZE sets the limit")
 		return 128 + int(unix.SIGKILL)
 	case end.DiskFull:
 		messages.Fail("disk full: overlays, private directories and the home exceeded --disk, and pccrun ended the sandbox", "--disk SIZE sets the limit; the changes are kept")

@@ -53,7 +53,7 @@ func (t *transcript) Write(b []byte) (int, error) {
 	if err != nil {
 		t.err = err
 	} else if n < len(b) {
-		t.err = fmt.Errorf("write %s: more than %s was printed", t.file.Name(), messages.Mebibytes(maxKept))
+		t.err = fmt.Errorf("write %s: more than %s was printed", t.file.Name(), messages.SizeText(maxKept))
 	}
 	return len(b), nil
 }

@@ -9,6 +9,6 @@
 //     that exclude each other's places, so their order says nothing; the few rules
 //     that deny something in what others allow stand last.
 //
-// There was no Mac to try any of it on: docs/macos.md says what that leaves open. The tests
+// There was no Mac to try any of it on: beliefs.md says what that leaves open. The tests
 // read each profile with test/sbpl, which answers for an operation as Seatbelt is believed to.
 package seatbelt

@@ -14,7 +14,7 @@ func (w *writer) devices(s *Survey) {
 		`(literal "/dev/urandom")`,
 		remark("the command's own terminal, and those that it makes"), `(literal "/dev/ptmx")`}
 	if s.Terminal != "" { // without one /dev/tty is the user's, to which a command could type by an ioctl
-		list = append(list, `(literal "/dev/tty")`, "(literal "+w.ref(s.Terminal, "TERMINAL")+")")
+		list = append(list, `(literal "/dev/tty")`, "(literal "+w.ref(s.Terminal)+")")
 	}
 	list = append(list, form("require-all", regex("^/dev/ttys[0-9]+$"), `(extension "com.apple.sandbox.pty")`))
 	w.rule("allow file-read* file-write-data file-ioctl", list...)
@@ -54,7 +54,7 @@ func (w *writer) reading(s *Survey) {
 	slices.Sort(way)
 	var filters []string
 	for _, dir := range slices.Compact(way) {
-		filters = append(filters, "(literal "+w.ref(dir, "WAY")+")")
+		filters = append(filters, "(literal "+w.ref(dir)+")")
 	}
 	if len(filters) > 0 {
 		w.comment("Directories on the way to what is shown: that they are there, and not what they hold.")
@@ -95,14 +95,14 @@ func (w *writer) writing(p *profiles.Policy, s *Survey) error {
 func (w *writer) filters(regions []*region, right class) (list []string) {
 	for _, r := range regions {
 		list = append(list, remark(r.decision.Access.String()+", "+label(r.decision.Rule.Origin)))
-		here, turning := w.at(r.path, role(r.decision.Access)), r.turning(right)
+		here, turning := w.at(r.path), r.turning(right)
 		if len(r.holes) == 0 && len(turning) == 0 {
 			list = append(list, here...)
 			continue
 		}
 		parts := []string{anyOf(here)}
 		for _, hole := range r.holes {
-			for _, filter := range w.at(hole.path, role(hole.decision.Access)) {
+			for _, filter := range w.at(hole.path) {
 				parts = append(parts, not(filter))
 			}
 		}

@@ -7,7 +7,7 @@ type need struct {
 }
 
 // services are what may be looked up whatever the network. Each is shipped by
-// others for the same reason (docs/macos.md); what is not here is left out:
+// others for the same reason (beliefs.md); what is not here is left out:
 //   - com.apple.SecurityServer, com.apple.securityd.xpc: the keychain gives any program
 //     what another one has put there. An agent's login comes as a file of its home;
 //   - com.apple.lsd.*, com.apple.coreservices.*, launchd's: they start programs outside;
@@ -28,7 +28,7 @@ var services = []need{
 }
 
 // trust is looked up where the policy lets anything out. It can be made to fetch what a
-// certificate names: docs/macos.md.
+// certificate names: beliefs.md.
 var trust = []need{
 	{"whether a certificate is trusted: Go's TLS, git, gh, Swift", global("com.apple.trustd.agent")},
 }

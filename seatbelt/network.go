@@ -10,23 +10,21 @@ import (
 
 // network allows the proxy, and what the policy names.
 func (w *writer) network(p *profiles.Policy, s *Survey) {
+	ports := func(key, side string, rules []profiles.NetRule) (filters []string) {
+		for _, r := range rules {
+			if port, err := strconv.ParseUint(r.Text[strings.LastIndexByte(r.Text, ':')+1:], 10, 16); err == nil {
+				filters = append(filters, remark("network."+key+", "+label(r.Origin)), port16(side, uint16(port)))
+			}
+		}
+		return filters
+	}
 	var out []string
-	if hasProxy(p, s) && s.Proxy > 0 {
+	if s.Proxy > 0 {
 		w.comment("The network: the proxy, which decides by name, and ports of the loopback that the policy names.")
 		out = []string{remark("the proxy of this run"), port16("remote", s.Proxy)}
 	}
-	for _, r := range p.Network.Local {
-		if port, err := strconv.ParseUint(strings.TrimPrefix(r.Text, "localhost:"), 10, 16); err == nil {
-			out = append(out, remark("network.local, "+label(r.Origin)), port16("remote", uint16(port)))
-		}
-	}
-	w.rule("allow network-outbound", out...)
-	var in []string
-	for _, r := range p.Network.Publish {
-		if port, err := strconv.ParseUint(r.Text, 10, 16); err == nil {
-			in = append(in, remark("network.publish, "+label(r.Origin)), port16("local", uint16(port)))
-		}
-	}
+	w.rule("allow network-outbound", append(out, ports("local", "remote", p.Network.Local)...)...)
+	in := ports("publish", "local", p.Network.Publish)
 	if len(in) > 0 {
 		w.comment("Ports on which the command may listen.")
 	}
@@ -37,14 +35,14 @@ func (w *writer) network(p *profiles.Policy, s *Survey) {
 	var own, named []string
 	for _, dir := range []string{s.Home, s.Temp} {
 		if dir != "" {
-			own = append(own, "(subpath "+w.ref(dir, "PRIVATE")+")")
+			own = append(own, "(subpath "+w.ref(dir)+")")
 		}
 	}
 	for _, rule := range p.Network.Sockets {
 		socket := s.Real(rule.Path)
 		w.sockets = append(w.sockets, socket)
 		named = append(named, remark("network.sockets, "+label(rule.Origin)),
-			"(remote unix-socket (path-literal "+w.ref(socket, "SOCKET")+"))")
+			"(remote unix-socket (path-literal "+w.ref(socket)+"))")
 	}
 	unix := func(side string) (filters []string) {
 		for _, dir := range own {

@@ -95,9 +95,8 @@ func classExpression(members string) (string, error) {
 			i += 2
 		}
 		for c := int(low); c <= int(high); c++ {
-			has[c] = true
-			for _, both := range bothCases(byte(c)) {
-				has[both] = has[both] || !negated
+			if has[c] = true; !negated && isLetter(byte(c)) {
+				has[c^caseBit] = true
 			}
 		}
 	}
@@ -107,7 +106,7 @@ func classExpression(members string) (string, error) {
 		case !has[c] || c == '/':
 		case c == '"':
 			return "", fmt.Errorf("no expression of Seatbelt's for %q", c)
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case isPlain(c):
 			plain = append(plain, string(c))
 		default:
 			signs = append(signs, quotePlain(c))
@@ -125,15 +124,11 @@ func classExpression(members string) (string, error) {
 	}
 }
 
-func bothCases(c byte) []byte {
-	switch {
-	case 'a' <= c && c <= 'z':
-		return []byte{c, c - 'a' + 'A'}
-	case 'A' <= c && c <= 'Z':
-		return []byte{c - 'A' + 'a', c}
-	}
-	return []byte{c}
-}
+// A letter's other case differs in this bit.
+const caseBit = 0x20
+
+func isLetter(c byte) bool { return 'a' <= c|caseBit && c|caseBit <= 'z' }
+func isPlain(c byte) bool  { return isLetter(c) || '0' <= c && c <= '9' }
 
 // quoteName returns an expression for a name that stands for itself.
 func quoteName(text string) string {
@@ -145,8 +140,8 @@ func quoteName(text string) string {
 }
 
 func quoteByte(c byte) string {
-	if both := bothCases(c); len(both) == 2 {
-		return "[" + string(both) + "]"
+	if isLetter(c) {
+		return "[" + string([]byte{c, c ^ caseBit}) + "]"
 	}
 	return quotePlain(c)
 }
@@ -155,7 +150,7 @@ func quoteByte(c byte) string {
 // take: a raw string of Scheme's and the expression in it may read one differently.
 func quotePlain(c byte) string {
 	switch {
-	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("_-,=@%~:;!#&'<> /`", c) >= 0:
+	case isPlain(c), strings.IndexByte("_-,=@%~:;!#&'<> /`", c) >= 0:
 		return string(c)
 	case c == '^' || c == '\\':
 		return `\` + string(c)

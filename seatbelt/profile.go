@@ -18,20 +18,26 @@ type Document struct {
 }
 
 // A Param is a parameter, which sandbox-exec takes as -D NAME=VALUE.
-type Param struct{ Name, Value string }
+type Param struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
 
 // Profile returns the policy as a profile for a run as the survey describes it.
 // It refuses an overlay ([profiles.Error]) and a pattern that no expression of
 // Seatbelt's stands for.
 func Profile(p *profiles.Policy, s Survey) (Document, error) {
 	s.Home, s.Temp = s.Real(s.Home), s.Real(s.Temp)
+	if !s.Asks && len(p.Network.Allow)+len(p.Network.Local) == 0 {
+		s.Proxy = 0 // nothing is let out by name
+	}
 	real := *p
 	real.Home, real.Workspace = s.Real(p.Home), s.Real(p.Workspace)
 	t, err := newTree(&real, &s)
 	if err != nil {
 		return Document{}, err
 	}
-	w := &writer{tree: t, tag: s.Tag, names: map[string]string{}, counts: map[string]int{}}
+	w := &writer{tree: t, tag: s.Tag, names: map[string]string{}}
 	w.param("HOME", real.Home)
 	w.param("WORKSPACE", real.Workspace)
 	w.param("PRIVATE_HOME", s.Home)
@@ -45,7 +51,7 @@ func Profile(p *profiles.Policy, s Survey) (Document, error) {
 		w.line("(deny default " + w.message() + ")")
 	}
 	w.processes()
-	w.lookups(hasProxy(p, &s))
+	w.lookups(s.Proxy > 0)
 	w.network(p, &s)
 	w.devices(&s)
 	w.reading(&s)
@@ -78,11 +84,6 @@ func (w *writer) check() error {
 
 const tagSigns = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-"
 
-// hasProxy reports whether anything may be let out by name.
-func hasProxy(p *profiles.Policy, s *Survey) bool {
-	return s.Asks || len(p.Network.Allow)+len(p.Network.Local) > 0
-}
-
 // A writer writes the text, and gives paths their parameters.
 type writer struct {
 	strings.Builder
@@ -91,7 +92,6 @@ type writer struct {
 	params  []Param
 	names   map[string]string // by path
 	sockets []string          // those of the host that the policy names
-	counts  map[string]int    // by role
 }
 
 func (w *writer) line(text string) { w.WriteString(text + "\n") }
@@ -149,37 +149,23 @@ func (w *writer) param(name, value string) {
 
 // ref returns what stands for a path in the text: the system's own places stand
 // for themselves, all else is a parameter.
-func (w *writer) ref(path, role string) string {
-	if _, ok := w.names[path]; !ok {
-		if path == "/" || path == "/private/tmp" || path == "/private/var/tmp" ||
-			slices.ContainsFunc(systemPlaces[:], func(s systemPlace) bool { return s.path == path }) {
-			return `"` + path + `"`
-		}
-		w.counts[role]++
-		w.param(role+"_"+strconv.Itoa(w.counts[role]), path)
+func (w *writer) ref(path string) string {
+	if path == "/" || path == "/private/tmp" || path == "/private/var/tmp" ||
+		slices.ContainsFunc(systemPlaces[:], func(s systemPlace) bool { return s.path == path }) {
+		return `"` + path + `"`
 	}
+	w.param("PATH_"+strconv.Itoa(len(w.params)), path)
 	return `(param "` + w.names[path] + `")`
 }
 
 // at returns the filters for a path and what lies below it. That subpath covers a
 // path that is a file is relied on by many, and doubted by one: so both stand there.
-func (w *writer) at(path, role string) []string {
-	ref := w.ref(path, role)
-	if slices.Contains(w.tree.known, path) || strings.HasPrefix(ref, `"`) {
+func (w *writer) at(path string) []string {
+	ref := w.ref(path)
+	if strings.HasPrefix(ref, `"`) {
 		return []string{"(subpath " + ref + ")"}
 	}
 	return []string{"(literal " + ref + ")", "(subpath " + ref + ")"}
-}
-
-// roles name the parameters of places.
-func role(a profiles.Access) string {
-	switch {
-	case writable(a):
-		return "WRITE"
-	case readable(a):
-		return "READ"
-	}
-	return "HIDE"
 }
 
 // processes allows what every program does with itself and its like.

@@ -110,7 +110,7 @@ func TestAgainstTheTable(t *testing.T) {
 		if random.IntN(2) == 0 {
 			rule := profiles.FileRule{Path: somewhere(2), Glob: pick("**/*.key", "a/*.pem", "**/a/**", "?", "[ab]",
 				"**/b/*.key"), Access: access()}
-			// Of two patterns the stricter holds, and not the longer: docs/macos.md.
+			// Of two patterns the stricter holds, and not the longer: docs/policy.md.
 			p.Files = slices.DeleteFunc(p.Files, func(r profiles.FileRule) bool { return r.Glob != "" })
 			p.Files = append(p.Files, rule)
 		}

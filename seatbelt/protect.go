@@ -17,14 +17,13 @@ const maxChoice = 600
 func (w *writer) lessProtected(p *profiles.Policy, s *Survey, regions []*region) (less []string, err error) {
 	file := func(why, path string) {
 		less = append(less, remark("protect, "+why))
-		for _, filter := range w.at(s.Real(path), "PROTECT") {
+		for _, filter := range w.at(s.Real(path)) {
 			less = append(less, not(filter))
 		}
 	}
-	for i := range p.Protect {
-		r := &p.Protect[i]
-		if path, ok := protectedPath(p, r); ok && !r.Review && w.tree.at(s.Real(path)).gives(writable) {
-			file(label(r.Origin), path)
+	for _, at := range protections(p, p.Protect) {
+		if at.path != "" && w.tree.at(s.Real(at.path)).gives(writable) {
+			file(label(at.origin), at.path)
 		}
 	}
 	for _, path := range s.Protect {
@@ -49,23 +48,11 @@ func (w *writer) lessProtected(p *profiles.Policy, s *Survey, regions []*region)
 	return less, nil
 }
 
-// protectedPath returns the path that a rule protects, if it is one alone.
-func protectedPath(p *profiles.Policy, r *profiles.ProtectRule) (string, bool) {
-	switch {
-	case strings.HasPrefix(r.Pattern, "/"):
-		return r.Pattern, true
-	case strings.ContainsAny(r.Pattern, "*?[") || !strings.Contains(r.Pattern, "/") || strings.HasPrefix(r.Pattern,
-		".git/"):
-		return "", false
-	}
-	return path.Join(p.Workspace, r.Pattern), true
-}
-
-// A protectSet is patterns, and the directories of one depth in which they hold.
-type protectSet struct {
-	choices []choice
-	dir     string   // one of them
-	roots   []string // as filters
+// A protection is where a rule keeps writes away: at one path, or at what a pattern matches.
+type protection struct {
+	path string // "" for a pattern
+	choice
+	origin profiles.Origin
 }
 
 // A choice is a pattern, and the expression for what stands before it.
@@ -78,29 +65,47 @@ var (
 	anyGit   = anyDepth + quoteName(".git") + "/(" + quoteName("modules") + "/([^/]+/)*|" + quoteName("worktrees") + "/[^/]+/)?"
 )
 
-// choiceOf says of a pattern where it holds: [profiles.ProtectRule.Matches].
-func choiceOf(pattern string) choice {
-	if own, ok := strings.CutPrefix(pattern, ".git/"); ok {
-		return choice{anyGit, own}
+// protections returns where the rules hold that are no mere review: [profiles.ProtectRule.Matches].
+func protections(p *profiles.Policy, rules []profiles.ProtectRule) (list []protection) {
+	for _, r := range rules {
+		at := protection{choice: choice{pattern: r.Pattern}, origin: r.Origin}
+		own, git := strings.CutPrefix(r.Pattern, ".git/")
+		rest, deep := strings.CutPrefix(r.Pattern, "**/")
+		switch {
+		case r.Review:
+			continue
+		case strings.HasPrefix(r.Pattern, "/"):
+			at.path = r.Pattern
+		case git:
+			at.choice = choice{anyGit, own}
+		case deep:
+			at.choice = choice{anyDepth, rest}
+		case !strings.Contains(r.Pattern, "/"):
+			at.head = anyDepth
+		case !strings.ContainsAny(r.Pattern, "*?["):
+			at.path = path.Join(p.Workspace, r.Pattern)
+		}
+		list = append(list, at)
 	}
-	if rest, ok := strings.CutPrefix(pattern, "**/"); ok {
-		return choice{anyDepth, rest}
-	}
-	if !strings.Contains(pattern, "/") {
-		return choice{anyDepth, pattern}
-	}
-	return choice{"", pattern}
+	return list
+}
+
+// A protectSet is patterns, and the directories of one depth in which they hold.
+type protectSet struct {
+	choices []choice
+	dir     string   // one of them
+	roots   []string // as filters
 }
 
 // protectSets returns the patterns of the workspace, and those of the other
 // directories that the command may write: [profiles.Policy.ProtectedAnywhere].
 func (w *writer) protectSets(p *profiles.Policy, s *Survey) (sets []*protectSet) {
 	add := func(dir string, rules []profiles.ProtectRule) {
-		root := anyOf(w.at(dir, "WRITE"))
+		root := anyOf(w.at(dir))
 		var choices []choice
-		for i := range rules {
-			if _, single := protectedPath(p, &rules[i]); !rules[i].Review && !single {
-				choices = append(choices, choiceOf(rules[i].Pattern))
+		for _, at := range protections(p, rules) {
+			if at.path == "" {
+				choices = append(choices, at.choice)
 			}
 		}
 		for _, set := range sets {
@@ -124,33 +129,34 @@ func (w *writer) protectSets(p *profiles.Policy, s *Survey) (sets []*protectSet)
 // expressions returns the patterns of a set, several in one expression, each after a
 // comment with their names.
 func (s *protectSet) expressions() (list []string, err error) {
-	expressions, names := map[string][]string{}, map[string][]string{}
-	flush := func(head string) {
-		if len(names[head]) > 0 {
-			list = append(list, remark("protect, "+strings.Join(names[head], " ")), regex(below(s.dir,
-				whole(head+"("+strings.Join(expressions[head], "|")+")"))))
-		}
-		expressions[head], names[head] = nil, nil
-	}
-	for _, c := range s.choices {
-		globs, err := globsOf(c.pattern)
-		if err != nil {
-			return nil, err
-		}
-		name := c.pattern
-		if c.head == anyGit {
-			name = ".git/" + name
-		}
-		names[c.head] = append(names[c.head], name)
-		for _, g := range globs {
-			expressions[c.head] = append(expressions[c.head], g.expression())
-		}
-		if len(strings.Join(expressions[c.head], "|")) > maxChoice {
-			flush(c.head)
-		}
-	}
 	for _, head := range [...]string{"", anyGit, anyDepth} {
-		flush(head)
+		var names, parts []string
+		flush := func() {
+			if len(names) > 0 {
+				list = append(list, remark("protect, "+strings.Join(names, " ")), regex(below(s.dir, whole(head+"("+strings.Join(parts, "|")+")"))))
+			}
+			names, parts = nil, nil
+		}
+		for _, c := range s.choices {
+			if c.head != head {
+				continue
+			}
+			globs, err := globsOf(c.pattern)
+			if err != nil {
+				return nil, err
+			}
+			if head == anyGit {
+				c.pattern = ".git/" + c.pattern
+			}
+			names = append(names, c.pattern)
+			for _, g := range globs {
+				parts = append(parts, g.expression())
+			}
+			if len(strings.Join(parts, "|")) > maxChoice {
+				flush()
+			}
+		}
+		flush()
 	}
 	if slices.ContainsFunc(s.choices, func(c choice) bool { return c.head == anyGit }) {
 		// A directory with a configuration in it could be given the name.
@@ -187,9 +193,9 @@ func (w *writer) fixed(p *profiles.Policy, s *Survey) {
 			}
 		}
 	}
-	for i := range p.Protect {
-		if file, ok := protectedPath(p, &p.Protect[i]); ok && !p.Protect[i].Review {
-			around(s.Real(file))
+	for _, at := range protections(p, p.Protect) {
+		if at.path != "" {
+			around(s.Real(at.path))
 		}
 	}
 	for _, file := range slices.Concat(s.Protect, s.Standing) {
@@ -197,7 +203,7 @@ func (w *writer) fixed(p *profiles.Policy, s *Survey) {
 	}
 	slices.Sort(dirs)
 	for _, dir := range dirs {
-		filters = append(filters, "(literal "+w.ref(dir, "FIXED")+")")
+		filters = append(filters, "(literal "+w.ref(dir)+")")
 	}
 	for _, r := range w.tree.regions(writable) {
 		for _, p := range r.patterns {
@@ -220,17 +226,15 @@ func (w *writer) fixed(p *profiles.Policy, s *Survey) {
 func repositories(p *profiles.Policy, w *writer) (list []string) {
 	inner := []string{quoteName("modules"), quoteName("worktrees")}
 	found := false
-	for _, r := range p.Protect {
-		own, ok := strings.CutPrefix(r.Pattern, ".git/")
-		found = found || ok && !r.Review
-		if dir, _, deep := strings.Cut(own, "/"); ok && deep && !r.Review && !strings.ContainsAny(dir, `*?["`) &&
-			!slices.Contains(inner, quoteName(dir)) {
+	for _, at := range protections(p, p.Protect) {
+		found = found || at.head == anyGit
+		if dir, _, deep := strings.Cut(at.pattern, "/"); at.head == anyGit && deep && !strings.ContainsAny(dir, `*?["`) && !slices.Contains(inner, quoteName(dir)) {
 			inner = append(inner, quoteName(dir))
 		}
 	}
 	if !found {
 		return nil
 	}
-	return []string{remark("protect, .git/"), form("require-all", anyOf(w.at(p.Workspace, "WORKSPACE")),
+	return []string{remark("protect, .git/"), form("require-all", anyOf(w.at(p.Workspace)),
 		regex(below(p.Workspace, anyDepth+quoteName(".git")+"/("+strings.Join(inner, "|")+")$")))}
 }

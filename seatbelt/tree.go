@@ -13,7 +13,6 @@ import (
 // inside it, the policy says the same of every path, but for patterns.
 type tree struct {
 	places []*place // each before those inside it
-	known  []string // directories for certain
 }
 
 // A place is a path that a rule names.
@@ -40,7 +39,7 @@ func newTree(p *profiles.Policy, s *Survey) (*tree, error) {
 		return nil, err
 	}
 	own := slices.DeleteFunc([]string{s.Home, s.Temp}, func(dir string) bool { return dir == "" })
-	t := &tree{known: append([]string{"/", p.Home, p.Workspace}, own...)}
+	t := new(tree)
 	paths := append([]string{"/"}, own...)
 	for _, r := range slices.Concat(table.Files, table.Tighten) {
 		paths = append(paths, r.Path)

@@ -64,7 +64,7 @@ func netTable(home sessions.Home, e sessions.Entry, denied bool) error {
 	row := func(cells ...string) { _, _ = w.Write([]byte(strings.Join(cells, "\t") + "\n")) }
 	row("HOST", "ALLOWED", "FAILED", "DENIED", "SENT", "RECEIVED", "TO ALLOW")
 	for _, s := range sums {
-		row(printable(s.host), itoa(s.allowed), itoa(s.failed), itoa(s.denied), messages.ByteCount(s.up), messages.ByteCount(s.down), printable(s.hint))
+		row(printable(s.host), itoa(s.allowed), itoa(s.failed), itoa(s.denied), messages.SizeText(s.up), messages.SizeText(s.down), printable(s.hint))
 	}
 	return w.Flush()
 }

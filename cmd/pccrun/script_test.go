@@ -331,9 +331,3 @@ func TestPrintable(t *testing.T) {
 	require.Equal(t, `bad\x9b31m`, printable("bad\x9b31m"), "no UTF-8, and a control of 8 bits")
 	require.Equal(t, `a\u202eb`, printable("a\u202eb"), "text that turns around")
 }
-
-func TestSizeText(t *testing.T) {
-	for n, want := range map[int64]string{1: "1", 1024: "1k", 1536: "1.5k", 512 << 20: "512m", 4 << 30: "4g", 1 << 40: "1t", 18 << 30: "18g"} {
-		require.Equal(t, want, sizeText(n))
-	}
-}

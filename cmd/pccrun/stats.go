@@ -81,7 +81,7 @@ func withUnit(name string, value *any) string {
 		return short
 	}
 	if short, is := strings.CutSuffix(name, "_bytes"); is || strings.HasSuffix(name, "memory") {
-		*value = messages.ByteCount(n) + "B"
+		*value = messages.SizeText(n)
 		return short
 	}
 	return name

@@ -2,9 +2,12 @@ package clients
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"net/url"
 	"os"
 	"os/exec"
@@ -17,36 +20,82 @@ import (
 	"github.com/pccrun/pccrun/internal/programs"
 )
 
-// A client is one row of the table.
+// A client is one row of the table: which files it reads, what has it say how it is set up, and who reads that.
 type client struct {
 	group   string
 	program string
 	vars    []string // the variables that it is asked with, in upper case; * stands for any part of a name
-	ask     func(*question) (told, error)
+	watch   []string // files and directories that its answer rests on, with variables: see [question.place]
+	env     []string // more for the first question
+	args    []string
+	read    func(*told, string) error
+	more    func(*question, *told) error // asks what that does not say; nil for nothing
 }
 
 // told is what a client said.
 type told struct {
-	urls    []string
-	env     []string // NAME=VALUE of what has the client inside go there, without credentials
-	signsIn bool     // the user's configuration has credentials for it
-	watch   []string // files and directories that the answer rests on
-	missing string   // what it could not say, in words
+	urls     []string
+	env      []string // NAME=VALUE of what has the client inside go there, without credentials
+	signsIn  bool     // the user's configuration has credentials for it
+	replaced bool     // of cargo: it does not go where it goes by default
+	watch    []string // more files that the answer rests on
+	missing  string   // what it could not say, in words
 }
 
 // The variables say where a client's packages and its own configuration are. None says what is installed, built or
 // executed, as PIP_REQUIREMENT, PYENV_VERSION and CARGO_REGISTRIES_X_CREDENTIAL_PROVIDER do, and none by which proxy or
 // authorities a registry is known: who answers there gets the user's password for it.
+//
+// npm's tarballs lie on the registry's host: it replaces the default registry's name in their addresses. Of its files
+// one is what a distribution ships beside it.
 var table = [...]client{
-	{"npm", "npm", []string{"NPM_CONFIG_REGISTRY", "NPM_CONFIG_@*:REGISTRY", "NPM_CONFIG_USERCONFIG", "NPM_CONFIG_GLOBALCONFIG", "NPM_CONFIG_PREFIX", "NVM_DIR", "VOLTA_HOME", "ASDF_DIR", "ASDF_DATA_DIR"}, askNpm},
-	{"go", "go", []string{"GOPROXY", "GOSUMDB", "GOENV", "GOROOT", "GOPATH"}, askGo},
-	{"pip", "pip", []string{"PIP_CONFIG_FILE", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PYENV_ROOT", "VIRTUAL_ENV", "ASDF_DIR", "ASDF_DATA_DIR"}, askPip},
-	{"cargo", "cargo", []string{"CARGO_HOME", "CARGO_REGISTRY_DEFAULT", "CARGO_REGISTRIES_*_INDEX", "RUSTUP_HOME"}, askCargo},
-	{"apt", "apt-get", []string{"APT_CONFIG"}, askApt},
+	{
+		group: "npm", program: "npm",
+		vars:  []string{"NPM_CONFIG_REGISTRY", "NPM_CONFIG_@*:REGISTRY", "NPM_CONFIG_USERCONFIG", "NPM_CONFIG_GLOBALCONFIG", "NPM_CONFIG_PREFIX", "NVM_DIR", "VOLTA_HOME", "ASDF_DIR", "ASDF_DATA_DIR"},
+		watch: []string{"$HOME/.npmrc", "$PROGRAM/npmrc"},
+		args:  []string{"config", "list", "-l"}, read: (*told).readNpm,
+	},
+	{
+		group: "go", program: "go", vars: []string{"GOPROXY", "GOSUMDB", "GOENV", "GOROOT", "GOPATH"},
+		env: []string{"GO111MODULE=on"}, args: append([]string{"env", "-json", "GOENV", "GOROOT"}, goNames[:]...), read: (*told).readGo,
+	},
+	{
+		group: "pip", program: "pip",
+		vars:  []string{"PIP_CONFIG_FILE", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PYENV_ROOT", "VIRTUAL_ENV", "ASDF_DIR", "ASDF_DATA_DIR"},
+		watch: []string{"/etc/pip.conf", "$CONFIG/pip/pip.conf", "$HOME/.pip/pip.conf", "$PYENV_ROOT/version", "$VIRTUAL_ENV/pip.conf"},
+		args:  []string{"install", "--help"}, read: (*told).readPipHelp, more: askPip,
+	},
+	{
+		group: "cargo", program: "cargo", vars: []string{"CARGO_HOME", "CARGO_REGISTRY_DEFAULT", "CARGO_REGISTRIES_*_INDEX", "RUSTUP_HOME"},
+		watch: []string{"$CARGO/config.toml", "$CARGO/config", "$HOME/.rustup/settings.toml", "/.cargo/config.toml", "/.cargo/config"},
+		env:   []string{"RUSTC_BOOTSTRAP=1"}, args: []string{"-Z", "unstable-options", "config", "get", "--format", "toml"}, read: (*told).readCargo, more: askCargo,
+	},
+	{
+		group: "apt", program: "apt-get", vars: []string{"APT_CONFIG"},
+		watch: []string{"/etc/apt/apt.conf", "/etc/apt/apt.conf.d", "/etc/apt/sources.list", "/etc/apt/sources.list.d"},
+		args:  []string{"--print-uris", "update"}, read: (*told).readApt,
+	},
 }
 
 // A question runs one client.
 type question struct{ *programs.Program }
+
+// ask asks a client all that its row says.
+func (c *client) ask(p *programs.Program) (t told, err error) {
+	q := &question{p}
+	out, all, err := q.run(askTimeout, c.env, c.args...)
+	if err != nil {
+		all = strings.TrimSpace(all)
+		return t, fmt.Errorf("%s: %w: %s", c.args[0], err, all[strings.LastIndexByte(all, '\n')+1:])
+	}
+	if err = c.read(&t, out); err == nil && c.more != nil {
+		err = c.more(q, &t)
+	}
+	for _, file := range c.watch {
+		t.watch = append(t.watch, q.place(file))
+	}
+	return t, err
+}
 
 // How long a client may take: to read its configuration, and to ask the host
 // that it names.
@@ -66,12 +115,24 @@ func (q *question) getenv(name string) string {
 	return value
 }
 
-// config is the user's directory for configuration.
-func (q *question) config() string {
-	if dir := q.getenv("XDG_CONFIG_HOME"); dir != "" {
-		return dir
-	}
-	return q.getenv("HOME") + "/.config"
+// place is a path of the table's: $CONFIG is the user's directory for configuration, $CARGO cargo's, $PROGRAM that above
+// the program's own, all else a variable that the client is asked with.
+func (q *question) place(path string) string {
+	return os.Expand(path, func(name string) string {
+		switch name {
+		case "CONFIG":
+			return cmp.Or(q.getenv("XDG_CONFIG_HOME"), q.getenv("HOME")+"/.config")
+		case "CARGO":
+			return cmp.Or(q.getenv("CARGO_HOME"), q.getenv("HOME")+"/.cargo")
+		case "PROGRAM":
+			real, err := filepath.EvalSymlinks(q.Path)
+			if err != nil {
+				real = q.Path
+			}
+			return filepath.Dir(filepath.Dir(real))
+		}
+		return q.getenv(name)
+	})
 }
 
 // A limited buffer forgets what does not fit.
@@ -103,33 +164,27 @@ func (q *question) run(timeout time.Duration, env []string, args ...string) (out
 	return stdout.String(), stdout.String() + stderr.String(), err
 }
 
-// askNpm reads the registry, and those of scopes. The tarballs lie on the same
-// host: npm replaces the default registry's name in their addresses.
-func askNpm(q *question) (told, error) {
-	out, _, err := q.run(askTimeout, nil, "config", "list", "-l")
-	if err != nil {
-		return told{}, err
+// settings yields the lines NAME = "TEXT" of what a client printed. The text of another value is "".
+func settings(out string) iter.Seq2[string, string] {
+	return func(yield func(name, text string) bool) {
+		for line := range strings.Lines(out) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), " = ")
+			text, _ := strconv.Unquote(value)
+			if !yield(name, text) {
+				return
+			}
+		}
 	}
-	t := told{watch: []string{q.getenv("HOME") + "/.npmrc"}}
-	t.readNpm(out)
-	if real, err := filepath.EvalSymlinks(q.Path); err == nil { // the npmrc that a distribution ships beside it
-		t.watch = append(t.watch, filepath.Join(filepath.Dir(filepath.Dir(real)), "npmrc"))
-	}
-	return t, nil
 }
 
-// readNpm reads the output of `npm config list -l`.
-func (t *told) readNpm(out string) {
-	for line := range strings.Lines(out) {
-		name, value, ok := strings.Cut(strings.TrimSpace(line), " = ")
-		if strings.HasPrefix(name, "//") && (strings.HasSuffix(name, ":_authToken") || strings.HasSuffix(name, ":_auth") || strings.HasSuffix(name, ":_password")) {
-			t.signsIn = true
-		}
-		text, err := strconv.Unquote(value)
-		if !ok || err != nil || strings.HasPrefix(name, ";") { // a default that something overrides is a comment
-			continue
-		}
+// readNpm reads the output of `npm config list -l`: the registry, and those of scopes. A default that something overrides
+// is a comment.
+func (t *told) readNpm(out string) error {
+	for name, text := range settings(out) {
 		switch {
+		case strings.HasPrefix(name, "//") && (strings.HasSuffix(name, ":_authToken") || strings.HasSuffix(name, ":_auth") || strings.HasSuffix(name, ":_password")):
+			t.signsIn = true
+		case text == "":
 		case name == "registry" || strings.HasPrefix(name, "@") && strings.HasSuffix(name, ":registry"):
 			t.urls = append(t.urls, text)
 			t.tell("npm_config_"+name, text)
@@ -137,6 +192,7 @@ func (t *told) readNpm(out string) {
 			t.watch = append(t.watch, text)
 		}
 	}
+	return nil
 }
 
 // tell notes a variable for the client inside, with the addresses in its value as they are without credentials.
@@ -151,26 +207,22 @@ func (t *told) tell(name, value string) {
 	t.env = append(slices.DeleteFunc(t.env, func(e string) bool { return strings.HasPrefix(e, name+"=") }), name+"="+bare)
 }
 
-// askGo reads the list of proxies, and the checksum database beside them.
-func askGo(q *question) (told, error) {
-	out, _, err := q.run(askTimeout, []string{"GO111MODULE=on"}, append([]string{"env"}, goNames[:]...)...)
-	if err != nil {
-		return told{}, err
-	}
-	return readGo(out)
-}
+// goNames are what the command inside is told of what go is asked for.
+var goNames = [...]string{"GOPROXY", "GOSUMDB", "GOPRIVATE", "GONOPROXY", "GONOSUMDB", "GOINSECURE"}
 
-// goNames are what go is asked for, of which the command inside is told all but the third and the fourth.
-var goNames = [...]string{"GOPROXY", "GOSUMDB", "GOENV", "GOROOT", "GOPRIVATE", "GONOPROXY", "GONOSUMDB", "GOINSECURE"}
-
-// readGo reads the output of `go env` for [goNames].
-func readGo(out string) (told, error) {
-	lines := strings.Split(out, "\n")
-	if len(lines) < 4 {
-		return told{}, errors.New("go env printed fewer values than asked for")
+// readGo reads the output of `go env -json`: the list of proxies, and the checksum database beside them.
+func (t *told) readGo(out string) error {
+	var env map[string]string
+	if err := json.Unmarshal([]byte(out), &env); err != nil {
+		return err
 	}
-	t := told{watch: []string{lines[2], filepath.Join(lines[3], "go.env")}}
-	for proxy := range strings.FieldsFuncSeq(lines[0], func(r rune) bool { return r == ',' || r == '|' }) {
+	t.watch = append(t.watch, env["GOENV"], filepath.Join(env["GOROOT"], "go.env"))
+	for _, name := range goNames {
+		if env[name] != "" {
+			t.tell(name, env[name])
+		}
+	}
+	for proxy := range strings.FieldsFuncSeq(env["GOPROXY"], func(r rune) bool { return r == ',' || r == '|' }) {
 		switch proxy {
 		case "direct", "off", "none":
 			continue
@@ -180,62 +232,54 @@ func readGo(out string) (told, error) {
 		}
 		t.urls = append(t.urls, proxy)
 	}
-	for i, value := range lines[:min(len(lines), len(goNames))] {
-		if i != 2 && i != 3 && value != "" {
-			t.tell(goNames[i], value)
-		}
-	}
 	if len(t.urls) == 0 {
-		return told{}, errors.New("it fetches modules directly from their hosts, GOPROXY=" + lines[0])
+		return errors.New("it fetches modules directly from their hosts, GOPROXY=" + env["GOPROXY"])
 	}
 	// NAME, NAME+KEY, or either followed by the URL to use in its place.
-	if db := strings.Fields(lines[1]); len(db) > 1 {
+	if db := strings.Fields(env["GOSUMDB"]); len(db) > 1 {
 		t.urls = append(t.urls, db[1])
 	} else if len(db) == 1 && db[0] != "off" {
 		name, _, _ := strings.Cut(db[0], "+")
 		t.urls = append(t.urls, "https://"+name)
 	}
-	return t, nil
+	return nil
 }
 
-// askPip reads the index, which pip's own help names, and more indexes from
-// its configuration. The files lie where the index says: that costs one look
-// at the index, for pip itself, which every index has: at wheels alone, since pip
-// executes what is in any other package to read what it is called.
-func askPip(q *question) (told, error) {
-	help, _, err := q.run(askTimeout, nil, "install", "--help")
-	if err != nil {
-		return told{}, err
+// readPipHelp reads the output of `pip install --help`, which names the index.
+func (t *told) readPipHelp(help string) error {
+	_, after, _ := strings.Cut(strings.Join(strings.Fields(help), " "), "--index-url <url>")
+	_, after, ok := strings.Cut(after, "(default ")
+	if !ok {
+		return errors.New("its help does not name its default index")
 	}
-	t := told{watch: []string{"/etc/pip.conf", q.config() + "/pip/pip.conf", q.getenv("HOME") + "/.pip/pip.conf"}}
-	for _, name := range []string{"PYENV_ROOT", "VIRTUAL_ENV"} {
-		if dir := q.getenv(name); dir != "" {
-			t.watch = append(t.watch, dir+"/version", dir+"/pip.conf")
-		}
-	}
-	if !t.readPipHelp(help) {
-		return told{}, errors.New("its help does not name its default index")
-	}
+	index, _, _ := strings.Cut(after, ")")
+	t.urls = append(t.urls, index)
+	t.tell("PIP_INDEX_URL", index)
+	return nil
+}
+
+// askPip asks for more indexes of its configuration. The files lie where the index says: that costs one
+// look at the index, for pip itself, which every index has: at wheels alone, since pip executes what is in
+// any other package to read what it is called.
+func askPip(q *question, t *told) error {
 	configured, _, err := q.run(askTimeout, nil, "config", "list")
 	if err != nil {
-		return told{}, err
+		return err
 	}
 	t.readPipConfig(configured)
 	report, _, err := q.run(networkTimeout, nil, "install", "--dry-run", "--no-deps", "--ignore-installed", "--no-input", "--retries", "0", "--quiet", "--only-binary", ":all:", "--report", "-", "pip")
-	if err != nil || !t.readPipReport(report) {
+	if err != nil || !t.readBetween(report, `"url": "`, `"`) {
 		t.missing = "the index did not answer: allow the host of its files with --allow"
 	}
-	return t, nil
+	return nil
 }
 
-// readPipHelp reads the output of `pip install --help`.
-func (t *told) readPipHelp(help string) bool {
-	_, after, _ := strings.Cut(strings.Join(strings.Fields(help), " "), "--index-url <url>")
-	_, after, ok := strings.Cut(after, "(default ")
-	if ok {
-		index, _, _ := strings.Cut(after, ")")
-		t.urls = append(t.urls, index)
-		t.tell("PIP_INDEX_URL", index)
+// readBetween takes what stands first between two texts, which may not be there, for a URL.
+func (t *told) readBetween(said, before, after string) bool {
+	_, said, begun := strings.Cut(said, before)
+	text, _, ok := strings.Cut(said, after)
+	if ok = ok && begun; ok {
+		t.urls = append(t.urls, text)
 	}
 	return ok
 }
@@ -259,86 +303,44 @@ func (t *told) readPipConfig(configured string) {
 	}
 }
 
-// readPipReport reads from the output of `pip install --report -` where a file is.
-func (t *told) readPipReport(report string) bool {
-	_, file, ok := strings.Cut(report, `"url": "`)
-	if ok {
-		file, _, _ = strings.Cut(file, `"`)
-		t.urls = append(t.urls, file)
-	}
-	return ok
-}
-
-// askCargo reads what crates-io is replaced by and other registries; where it
-// is not replaced, cargo tells its default by failing to reach it: through a
-// proxy that is not there. The crates lie where the index's config.json says,
-// which cargo keeps.
-func askCargo(q *question) (told, error) {
-	out, all, err := q.run(askTimeout, []string{"RUSTC_BOOTSTRAP=1"}, "-Z", "unstable-options", "config", "get", "--format", "toml")
-	if err != nil {
-		return told{}, errors.New("cargo config get: " + lastLine(all))
-	}
-	home := q.getenv("CARGO_HOME")
-	if home == "" {
-		home = q.getenv("HOME") + "/.cargo"
-	}
-	t := told{watch: []string{home + "/config.toml", home + "/config", q.getenv("HOME") + "/.rustup/settings.toml", "/.cargo/config.toml", "/.cargo/config"}}
-	if !t.readCargo(out) {
+// askCargo: where crates-io is not replaced, cargo tells its default by failing to reach it, through a proxy that is not
+// there. The crates lie where the index's config.json says, which cargo keeps.
+func askCargo(q *question, t *told) error {
+	if !t.replaced {
 		const nowhere = "http://127.0.0.1:1"
 		_, all, _ := q.run(askTimeout, []string{"CARGO_HTTP_PROXY=" + nowhere, "CARGO_NET_RETRY=0"}, "info", "cargo")
-		if !t.readCargoFailure(all) {
-			return told{}, errors.New("it does not name its default registry")
+		if !t.readBetween(all, "failed to download from `", "`") {
+			return errors.New("it does not name its default registry")
 		}
 	}
-	if !t.addCrates(home) {
+	if !t.addCrates(q.place("$CARGO")) {
 		q.run(networkTimeout, []string{"CARGO_NET_RETRY=0"}, "info", "cargo")
-		if !t.addCrates(home) {
+		if !t.addCrates(q.place("$CARGO")) {
 			t.missing = "the index did not answer: allow the host of its crates with --allow"
 		}
 	}
-	return t, nil
+	return nil
 }
 
-// readCargo reads the output of `cargo config get`, and says whether crates-io is
-// replaced.
-func (t *told) readCargo(out string) (replaced bool) {
-	for line := range strings.Lines(out) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), " = ")
-		text, err := strconv.Unquote(value)
-		if err != nil {
-			continue
-		}
+// readCargo reads the output of `cargo config get`: what crates-io is replaced by, and other registries.
+func (t *told) readCargo(out string) error {
+	for name, text := range settings(out) {
 		switch {
 		case name == "source.crates-io.replace-with":
-			replaced = true
+			t.replaced = true
 		case strings.HasPrefix(name, "registries.") && strings.HasSuffix(name, ".token"):
 			t.signsIn = true
-		case strings.HasPrefix(name, "source.") && strings.HasSuffix(name, ".registry"), strings.HasPrefix(name, "registries.") && strings.HasSuffix(name, ".index"):
+		case text != "" && (strings.HasPrefix(name, "source.") && strings.HasSuffix(name, ".registry") || strings.HasPrefix(name, "registries.") && strings.HasSuffix(name, ".index")):
 			t.urls = append(t.urls, text)
 		}
 	}
-	return replaced
-}
-
-// readCargoFailure reads from what cargo says which index it could not reach.
-func (t *told) readCargoFailure(said string) bool {
-	_, after, ok := strings.Cut(said, "failed to download from `")
-	index, _, closed := strings.Cut(after, "`")
-	if ok = ok && closed; ok {
-		t.urls = append(t.urls, index)
-	}
-	return ok
+	return nil
 }
 
 // readCrates reads where an index's config.json says that the crates are.
 func (t *told) readCrates(text string) bool {
 	_, after, _ := strings.Cut(text, `"dl"`)
-	_, after, _ = strings.Cut(after, `"`)
-	dl, _, ok := strings.Cut(after, `"`)
-	if ok {
-		t.urls = append(t.urls, dl)
-	}
-	return ok
+	return t.readBetween(after, `"`, `"`)
 }
 
 // addCrates adds where each index that cargo has used keeps its crates, and
@@ -364,27 +366,12 @@ func (t *told) addCrates(home string) bool {
 	return found >= len(indexes)
 }
 
-// askApt reads the addresses of the sources.
-func askApt(q *question) (told, error) {
-	out, all, err := q.run(askTimeout, nil, "--print-uris", "update")
-	if err != nil {
-		return told{}, errors.New(lastLine(all))
-	}
-	t := told{watch: []string{"/etc/apt/apt.conf", "/etc/apt/apt.conf.d", "/etc/apt/sources.list", "/etc/apt/sources.list.d"}}
-	t.readApt(out)
-	return t, nil
-}
-
-// readApt reads the output of `apt-get --print-uris update`.
-func (t *told) readApt(out string) {
+// readApt reads the output of `apt-get --print-uris update`: the addresses of the sources.
+func (t *told) readApt(out string) error {
 	for line := range strings.Lines(out) {
 		if u, _, ok := strings.Cut(strings.TrimPrefix(line, "'"), "' "); ok {
 			t.urls = append(t.urls, u)
 		}
 	}
-}
-
-func lastLine(text string) string {
-	text = strings.TrimSpace(text)
-	return text[strings.LastIndexByte(text, '\n')+1:]
+	return nil
 }

@@ -146,7 +146,7 @@ func (a *Asker) Expand(group rules.Rule) ([]rules.Rule, error) {
 // ask runs the client.
 func (a *Asker) ask(c *client, program *programs.Program) (answer, error) {
 	started := time.Now()
-	got, err := c.ask(&question{program})
+	got, err := c.ask(program)
 	if err != nil {
 		return answer{}, fmt.Errorf("ask %s for its hosts: %w", c.program, err)
 	}

@@ -343,7 +343,7 @@ func (q *question) runFor(t *testing.T) (string, error) {
 func FuzzTold(f *testing.F) {
 	for _, s := range []string{
 		"registry = \"https://a.example/\"\n@s:registry = \"https://b.example/\"\n; registry = \"x\"\nuserconfig = \"/h/.npmrc\"\n",
-		"https://a.example|direct,b.example\nsum.example+key https://c.example\n/h/env\n/usr/lib/go\n",
+		`{"GOPROXY":"https://a.example|direct,b.example","GOSUMDB":"sum.example+key https://c.example","GOENV":"/h/env","GOROOT":"/usr/lib/go"}`,
 		"-i, --index-url <url> Base URL (default https://a.example/simple).\nglobal.index-url='https://b.example https://c.example'\n\"url\": \"https://d.example/x.whl\"",
 		"source.crates-io.replace-with = \"m\"\nsource.m.registry = \"sparse+https://a.example/\"\nfailed to download from `https://b.example/`\n{\"dl\": \"https://c.example\"}",
 		"'https://a.example/dists/x/InRelease' a_dists 0 \n",
@@ -352,17 +352,15 @@ func FuzzTold(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		var all told
-		all.readNpm(text)
-		all.readPipHelp(text)
+		for _, c := range table {
+			_ = c.read(&all, text)
+		}
 		all.readPipConfig(text)
-		all.readPipReport(text)
-		all.readCargo(text)
-		all.readCargoFailure(text)
 		all.readCrates(text)
-		all.readApt(text)
-		if of, err := readGo(text); err == nil {
+		all.readBetween(text, "`", "`")
+		var of told
+		if of.readGo(text) == nil {
 			require.NotEmpty(t, of.urls)
-			all.urls = append(all.urls, of.urls...)
 		}
 		for _, u := range all.urls {
 			if h, err := hostOf(u); err == nil && h.Name != "" {

@@ -6,10 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestByteCount(t *testing.T) {
-	for n, want := range map[int64]string{
-		0: "0", 1023: "1023", 1024: "1.0K", 10<<10 - 1: "10.0K", 10 << 10: "10K", 1000<<10 - 1: "999K", 1000 << 10: "1.0M", 5 << 30: "5.0G", 1 << 60: "1048576T",
-	} {
-		require.Equal(t, want, ByteCount(n), n)
+func TestSizeText(t *testing.T) {
+	for n, want := range map[int64]string{0: "0", 1: "1", 1023: "1023", 1024: "1k", 1536: "1.5k", 512 << 20: "512m", 4 << 30: "4g", 1 << 40: "1t", 18 << 30: "18g"} {
+		require.Equal(t, want, SizeText(n), n)
 	}
 }

@@ -225,23 +225,3 @@ func IsTerminal(f *os.File) bool {
 
 // Hurry is for a run that has to end, as by --timeout: from now on [Say] does not wait for a reader of standard error.
 func Hurry() { hurried.Store(true) }
-
-// ByteCount says a number of bytes in at most five characters.
-func ByteCount(n int64) string {
-	if n < 1<<10 {
-		return strconv.FormatInt(n, 10)
-	}
-	for _, unit := range "KMGT" {
-		if n < 1000<<10 || unit == 'T' {
-			if n < 10<<10 {
-				return strconv.FormatFloat(float64(n)/(1<<10), 'f', 1, 64) + string(unit)
-			}
-			return strconv.FormatInt(n>>10, 10) + string(unit)
-		}
-		n >>= 10
-	}
-	return ""
-}
-
-// Mebibytes says a number of bytes in MiB.
-func Mebibytes(n int64) string { return strconv.FormatInt(n>>20, 10) + " MiB" }

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"iter"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -75,14 +74,9 @@ func (v Verdict) TooMany(detail string) Verdict {
 
 // A Set is an immutable set of rules. A nil Set denies everything.
 type Set struct {
-	names     map[string][]Rule // kindName, kindBelow and kindTree by their name
-	addrs     map[netip.Prefix][]Rule
-	bits      []int  // the lengths of the prefixes in addrs
-	hosts     []Rule // kindHost and kindLocalhost
-	any       []Rule
-	inspected []Rule
-	texts     []string
-	watched   []*Set // what one of them allows is inspected if this set allows it
+	rules   []Rule // those for its hosts in the place of @github
+	texts   []string
+	watched []*Set // what one of them allows is inspected if this set allows it
 }
 
 // New makes a set of rules, whose order means nothing. It expands @github; any
@@ -90,60 +84,37 @@ type Set struct {
 // rule for requests that a rule for whole connections makes pointless is an
 // error too.
 func New(rules ...Rule) (*Set, error) {
-	s := &Set{names: make(map[string][]Rule, len(rules)), addrs: make(map[netip.Prefix][]Rule)}
+	s := new(Set)
 	for _, r := range rules {
-		if err := s.add(r); err != nil {
-			return nil, err
+		switch {
+		case r.kind != kindGroup && r.ports == nil: // the zero Rule
+			continue
+		case r.kind != kindGroup:
+			s.rules = append(s.rules, r)
+		case r.name != "github":
+			return nil, fmt.Errorf("rule %q: the hosts of this group are unknown here; name the host of your client, e.g. --allow HOST", r.text)
+		default:
+			for _, name := range githubHosts {
+				m := Rule{text: r.text, name: name, ports: []portRange{{443, 443}}}
+				if r.deny {
+					m.deny, m.kind, m.ports = true, kindTree, []portRange{{0, 65535}}
+				}
+				s.rules = append(s.rules, m)
+			}
 		}
-		if r.ports != nil || r.kind == kindGroup {
-			s.texts = append(s.texts, r.spelled())
-		}
+		s.texts = append(s.texts, r.spelled)
 	}
-	for _, r := range s.inspected {
+	for _, r := range s.Inspected() {
 		if r.deny {
 			continue
 		}
-		for c := range s.candidates(r.example(), r.prefix.Addr(), r.ports[0].lo) {
+		for _, c := range s.matching(Verdict{Host: r.example(), Addr: r.prefix.Addr(), Port: r.ports[0].lo}) {
 			if !c.deny && !c.Inspects() {
 				return nil, fmt.Errorf("rule %q: has no effect, because %q allows every request", r.text, c.text)
 			}
 		}
 	}
 	return s, nil
-}
-
-func (s *Set) add(r Rule) error {
-	if r.Inspects() {
-		s.inspected = append(s.inspected, r)
-	}
-	switch r.kind {
-	case kindAddr:
-		s.addrs[r.prefix] = append(s.addrs[r.prefix], r)
-		if !slices.Contains(s.bits, r.prefix.Bits()) {
-			s.bits = append(s.bits, r.prefix.Bits())
-		}
-	case kindHost, kindLocalhost:
-		s.hosts = append(s.hosts, r)
-	case kindAny:
-		s.any = append(s.any, r)
-	case kindGroup:
-		if r.name != "github" {
-			return fmt.Errorf("rule %q: the hosts of this group are unknown here; name the host of your client, e.g. --allow HOST", r.text)
-		}
-		for _, name := range githubHosts {
-			m := Rule{text: r.text, deny: r.deny, name: name, ports: []portRange{{443, 443}}}
-			if r.deny {
-				m.kind, m.ports = kindTree, []portRange{{0, 65535}}
-			}
-			s.names[name] = append(s.names[name], m)
-		}
-	default:
-		if r.name == "" {
-			return nil // the zero Rule
-		}
-		s.names[r.name] = append(s.names[r.name], r)
-	}
-	return nil
 }
 
 // githubHosts is what git over https, LFS, releases, archives and the API use.
@@ -174,11 +145,21 @@ func (r Rule) example() string {
 // Inspected returns the rules that speak of methods or paths. A caller that
 // cannot read requests has to refuse a set that has any; [Set.Decide] answers
 // Inspect for their hosts, never Allow.
-func (s *Set) Inspected() []Rule {
+func (s *Set) Inspected() []Rule { return s.those((*Rule).Inspects) }
+
+// allowing returns the rules that allow something.
+func (s *Set) allowing() []Rule { return s.those(func(r *Rule) bool { return !r.deny }) }
+
+func (s *Set) those(are func(*Rule) bool) (list []Rule) {
 	if s == nil {
 		return nil
 	}
-	return slices.Clone(s.inspected)
+	for i := range s.rules {
+		if are(&s.rules[i]) {
+			list = append(list, s.rules[i])
+		}
+	}
+	return list
 }
 
 // Texts returns rules for [Parse] that make the same decisions, for another
@@ -200,73 +181,42 @@ func (s *Set) Watch(hosts *Set) *Set {
 
 // Empty says whether nothing at all can be allowed, so that the run needs no
 // network.
-func (s *Set) Empty() bool {
-	if s == nil {
-		return true
+func (s *Set) Empty() bool { return len(s.allowing()) == 0 }
+
+// anyPort stands for all ports of what rules are looked up for. No connection has it.
+const anyPort = 0
+
+// matches reports whether the rule is for the connection that v is about.
+func (r *Rule) matches(v Verdict) bool {
+	if v.Port != anyPort && !r.hasPort(v.Port) {
+		return false
 	}
-	allows := func(r Rule) bool { return !r.deny }
-	for _, rs := range s.names {
-		if slices.ContainsFunc(rs, allows) {
-			return false
-		}
+	named := !v.Addr.IsValid() && !v.Local
+	is, below := named && v.Host == r.name, named && strings.HasSuffix(v.Host, r.name) && strings.HasSuffix(v.Host[:len(v.Host)-len(r.name)], ".")
+	switch r.kind {
+	case kindName:
+		return is
+	case kindBelow:
+		return below
+	case kindTree:
+		return is || below
+	case kindAddr:
+		return v.Addr.IsValid() && !v.Local && (r.prefix.Contains(v.Addr) || r.prefix.Contains(Inner(v.Addr)))
+	case kindHost:
+		return v.Local && (v.Host == HostName || r.deny)
+	case kindLocalhost:
+		return v.Local
 	}
-	for _, rs := range s.addrs {
-		if slices.ContainsFunc(rs, allows) {
-			return false
-		}
-	}
-	return !slices.ContainsFunc(s.hosts, allows)
+	return r.kind == kindAny
 }
 
-// candidates yields the rules that match a connection to name, or to addr
-// where name is empty.
-func (s *Set) candidates(name string, addr netip.Addr, port uint16) iter.Seq[Rule] {
-	return func(yield func(Rule) bool) {
-		if name == "" {
-			for r := range s.covering(addr, port) {
-				if !yield(r) {
-					return
-				}
-			}
-		}
-		for rest, below := name, false; rest != ""; below = true {
-			for _, r := range s.names[rest] {
-				if r.hasPort(port) && (below && r.kind != kindName || !below && r.kind != kindBelow) && !yield(r) {
-					return
-				}
-			}
-			_, rest, _ = strings.Cut(rest, ".")
-		}
-		for _, r := range s.any {
-			if r.hasPort(port) && !yield(r) {
-				return
-			}
-		}
-	}
-}
+// matching returns the rules for the connection that v is about.
+func (s *Set) matching(v Verdict) []Rule { return s.those(func(r *Rule) bool { return r.matches(v) }) }
 
-// covering yields the rules for addr, and for the address that it leads to.
-func (s *Set) covering(addr netip.Addr, port uint16) iter.Seq[Rule] {
-	return func(yield func(Rule) bool) {
-		in := Inner(addr)
-		for _, bits := range s.bits {
-			prefix, _ := addr.Prefix(bits) // too long for IPv4: in no map
-			for _, r := range s.addrs[prefix] {
-				if r.hasPort(port) && !yield(r) {
-					return
-				}
-			}
-			if in == addr {
-				continue
-			}
-			prefix, _ = in.Prefix(bits)
-			for _, r := range s.addrs[prefix] {
-				if r.hasPort(port) && !yield(r) {
-					return
-				}
-			}
-		}
-	}
+// covering returns the rules for addr, and for the address that it leads to.
+func (s *Set) covering(addr netip.Addr, port uint16) []Rule {
+	v := Verdict{Addr: addr, Port: port}
+	return s.those(func(r *Rule) bool { return r.kind == kindAddr && r.matches(v) })
 }
 
 // Decide answers for a connection to host, a name or an address without
@@ -283,7 +233,7 @@ func (s *Set) Decide(host string, port uint16) Verdict {
 		if v.Addr.IsLoopback() || v.Addr.IsUnspecified() {
 			return s.decideLocal(v)
 		}
-		return s.conclude(v, s.candidates("", v.Addr, port))
+		return s.conclude(v, s.matching(v))
 	}
 	name, err := canonical(host)
 	if err != nil {
@@ -292,32 +242,19 @@ func (s *Set) Decide(host string, port uint16) Verdict {
 		return v
 	}
 	v.Host = name
-	if name == HostName || isLocalhost(name) {
+	if isLocal(name) {
 		return s.decideLocal(v)
 	}
-	return s.conclude(v, s.candidates(name, netip.Addr{}, port))
+	return s.conclude(v, s.matching(v))
 }
 
 // decideLocal answers for the names and addresses of loopbacks.
 func (s *Set) decideLocal(v Verdict) Verdict {
 	v.Local = true
-	isHost := v.Host == HostName
-	v = s.conclude(v, func(yield func(Rule) bool) {
-		if s == nil {
-			return
-		}
-		for _, list := range [...][]Rule{s.any, s.hosts} {
-			for _, r := range list {
-				matches := isHost || r.kind == kindLocalhost || r.deny
-				if matches && r.hasPort(v.Port) && !yield(r) {
-					return
-				}
-			}
-		}
-	})
+	v = s.conclude(v, s.matching(v))
 	if v.Action == Deny {
 		v.Local = false
-		if v.Reason == ByDefault && isHost {
+		if v.Reason == ByDefault && v.Host == HostName {
 			v.AllowWith = "--local " + strconv.Itoa(int(v.Port))
 		} else if v.Reason == ByDefault {
 			v.AllowWith = "--local localhost:" + strconv.Itoa(int(v.Port))
@@ -329,24 +266,22 @@ func (s *Set) decideLocal(v Verdict) Verdict {
 
 // conclude weighs the rules that match: a deny wins, then rules about
 // requests, then an allow.
-func (s *Set) conclude(v Verdict, matching iter.Seq[Rule]) Verdict {
-	if s != nil {
-		for r := range matching {
-			switch {
-			case r.deny && !r.Inspects():
-				return Verdict{Host: v.Host, Port: v.Port, Addr: v.Addr, Rule: r.text, Reason: ByRule}
-			case r.Inspects():
-				if v.Action != Inspect {
-					v.Action, v.Rule = Inspect, r.text
-				}
-			case v.Action == Deny:
-				v.Action, v.Rule = Allow, r.text
+func (s *Set) conclude(v Verdict, matching []Rule) Verdict {
+	for _, r := range matching {
+		switch {
+		case r.deny && !r.Inspects():
+			return Verdict{Host: v.Host, Port: v.Port, Addr: v.Addr, Rule: r.text, Reason: ByRule}
+		case r.Inspects():
+			if v.Action != Inspect {
+				v.Action, v.Rule = Inspect, r.text
 			}
-			v.private = v.private || r.private
-			v.named = v.named || !r.deny && r.name == v.Host
+		case v.Action == Deny:
+			v.Action, v.Rule = Allow, r.text
 		}
+		v.private = v.private || r.private
+		v.named = v.named || !r.deny && r.name == v.Host
 	}
-	if v.Action == Inspect && !s.allowsSome(matching) {
+	if !slices.ContainsFunc(matching, func(r Rule) bool { return !r.deny }) { // a deny of some requests alone opens nothing
 		v.Action, v.Rule = Deny, ""
 	}
 	if v.Action == Deny {
@@ -365,22 +300,7 @@ func (s *Set) conclude(v Verdict, matching iter.Seq[Rule]) Verdict {
 
 // allows says whether the set allows the connection that v is about.
 func (s *Set) allows(v Verdict) bool {
-	name := v.Host
-	if v.Addr.IsValid() {
-		name = ""
-	}
-	return s.conclude(Verdict{Host: v.Host, Port: v.Port, Addr: v.Addr}, s.candidates(name, v.Addr, v.Port)).Action == Allow
-}
-
-// allowsSome says whether any rule allows, so that a deny of some requests
-// alone opens nothing.
-func (s *Set) allowsSome(matching iter.Seq[Rule]) bool {
-	for r := range matching {
-		if !r.deny {
-			return true
-		}
-	}
-	return false
+	return s.conclude(Verdict{Host: v.Host, Port: v.Port, Addr: v.Addr}, s.matching(v)).Action == Allow
 }
 
 // target spells a host and port as a rule, without the port where a rule
@@ -404,7 +324,7 @@ func allowPrivate(v Verdict) string {
 // to or is. own says that addr is one of the host's own at this moment. An
 // allowed verdict names addr; only that address may be dialled.
 func (s *Set) DecideAddr(v Verdict, addr netip.Addr, own bool) Verdict {
-	if v.Action == Deny || s == nil {
+	if v.Action == Deny || s == nil || v.Port == anyPort {
 		v.Action = Deny
 		return v
 	}
@@ -418,7 +338,7 @@ func (s *Set) DecideAddr(v Verdict, addr netip.Addr, own bool) Verdict {
 	if !addr.IsValid() || addr.Zone() != "" || v.Addr.IsValid() && v.Addr != addr {
 		return no(BadAddr, v.Rule, "not the address that was checked", "")
 	}
-	for r := range s.covering(addr, v.Port) {
+	for _, r := range s.covering(addr, v.Port) {
 		if r.deny && !r.Inspects() {
 			return no(BadAddr, r.text, fmt.Sprintf("%s is denied by the rule", addr), "")
 		}
@@ -426,19 +346,19 @@ func (s *Set) DecideAddr(v Verdict, addr netip.Addr, own bool) Verdict {
 	v.Addr = addr
 	in := Inner(addr)
 	g := guardOf(in)
-	if own && !g.never {
+	if own && g.lift != never {
 		g = guard{class: "the host's own address", block: netip.PrefixFrom(in, in.BitLen())}
 	}
-	if g.class == "" || g.private && v.private || s.lifts(g, in, v.Port) {
+	if g.class == "" || g.lift == byWord && v.private || s.lifts(g, in, v.Port) {
 		return v
 	}
 	with := "--allow " + target(in.String(), in, v.Port)
 	switch {
-	case g.never:
+	case g.lift == never:
 		with = ""
-	case g.fake && !v.IsLiteral():
+	case g.lift == byRange && !v.IsLiteral():
 		with = "--allow " + target(g.block.String(), netip.Addr{}, v.Port)
-	case g.private && !v.IsLiteral():
+	case g.lift == byWord && !v.IsLiteral():
 		with = allowPrivate(v)
 	}
 	return no(BadAddr, v.Rule, fmt.Sprintf("%s is guarded: %s", addr, g.class), with)
@@ -446,15 +366,9 @@ func (s *Set) DecideAddr(v Verdict, addr netip.Addr, own bool) Verdict {
 
 // lifts says whether a rule names the guarded address closely enough.
 func (s *Set) lifts(g guard, in netip.Addr, port uint16) bool {
-	if g.never {
-		return false
-	}
-	for r := range s.covering(in, port) {
-		if !r.deny && r.prefix.Bits() >= g.block.Bits() {
-			return true
-		}
-	}
-	return false
+	return g.lift != never && slices.ContainsFunc(s.covering(in, port), func(r Rule) bool {
+		return !r.deny && r.prefix.Bits() >= g.block.Bits()
+	})
 }
 
 func (v Verdict) checkLocal(addr netip.Addr) Verdict {

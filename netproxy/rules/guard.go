@@ -1,134 +1,96 @@
 package rules
 
-import "net/netip"
+import (
+	"net/netip"
+	"sync"
+)
 
 // A guard is a range of addresses that a name must not lead to unless a rule
 // names it.
 type guard struct {
-	class   string
-	block   netip.Prefix // a rule lifts the guard only if it is at least as narrow
-	private bool         // the word "private" lifts it
-	never   bool         // nothing does
-	fake    bool         // resolvers of proxies answer every name from it
+	block netip.Prefix // a rule lifts the guard only if it is at least as narrow
+	class string
+	lift  lift
 }
+
+// A lift says what lifts a guard beside a rule for the addresses.
+type lift uint8
+
+const (
+	byRule  lift = iota
+	byWord       // the word "private" too
+	byRange      // the rule that is proposed is for all of it: resolvers of proxies answer every name from it
+	never        // and no rule does either
+)
+
+// guards are in the order in which they are looked for. Sources: IANA's special-purpose registries of
+// both families, RFC 6890, and the clouds' own documentation for metadata: most of these lie in ranges
+// that are guarded anyway; here they are narrower, so that a rule for the range does not open them.
+var guards = [...]struct {
+	block, class string
+	lift         lift
+}{
+	{"169.254.169.254/32", metadata, byRule},     // EC2, GCE, Azure, …
+	{"169.254.170.2/32", metadata, byRule},       // ECS tasks
+	{"169.254.170.23/32", metadata, byRule},      // EKS pods
+	{"168.63.129.16/32", metadata, byRule},       // Azure's wire server, a public address
+	{"100.100.100.200/32", metadata, byRule},     // Alibaba
+	{"192.0.0.192/32", metadata, byRule},         // Oracle
+	{"fd00:ec2::254/128", metadata, byRule},      // EC2
+	{"fd00:ec2::23/128", metadata, byRule},       // EKS
+	{"fd20:ce::254/128", metadata, byRule},       // GCE
+	{"fd00:c1::a9fe:a9fe/128", metadata, byRule}, // Oracle
+	{"fd00:42::42/128", metadata, byRule},        // Scaleway
+	{"fd00:a9fe:a9fe::1/128", metadata, byRule},  // Akamai, once Linode
+	{"0.0.0.0/8", "this host", never},
+	{"127.0.0.0/8", "loopback", never},
+	{"224.0.0.0/4", "multicast", never},
+	{"240.0.0.0/4", "reserved", never},
+	{"10.0.0.0/8", "private", byWord},
+	{"172.16.0.0/12", "private", byWord},
+	{"192.168.0.0/16", "private", byWord},
+	{"100.64.0.0/10", "private", byWord}, // RFC 6598, behind a carrier's NAT and in overlays
+	{"169.254.0.0/16", "link-local", byRule},
+	{"198.18.0.0/15", "benchmark range, from which resolvers such as Clash's answer every name", byRange}, // RFC 2544
+	{"192.0.0.0/24", "protocol assignments", byRule},
+	{"192.0.2.0/24", "documentation", byRule},
+	{"198.51.100.0/24", "documentation", byRule},
+	{"203.0.113.0/24", "documentation", byRule},
+	{"192.88.99.0/24", "6to4 relay", byRule}, // RFC 7526
+	{"::1/128", "loopback", never},
+	{"::/128", "this host", never},
+	{"ff00::/8", "multicast", never},
+	{"fc00::/7", "private", byWord},
+	{"fe80::/10", "link-local", byRule},
+	{"2001::/23", "protocol assignments", byRule}, // RFC 2928: Teredo, ORCHID, benchmarks
+	{"2001:db8::/32", "documentation", byRule},    // RFC 3849
+	{"3fff::/20", "documentation", byRule},        // RFC 9637
+}
+
+const metadata = "cloud metadata"
+
+// global is what IANA has given out as global unicast: of IPv6 no more is public.
+var global = netip.PrefixFrom(netip.AddrFrom16([16]byte{0x20}), 3)
+
+// parsedGuards are the guards by their ranges.
+var parsedGuards = sync.OnceValue(func() (list []guard) {
+	for _, g := range guards {
+		list = append(list, guard{netip.MustParsePrefix(g.block), g.class, g.lift})
+	}
+	return list
+})
 
 // guardOf returns the guard on an address that has been through [Inner], and
-// the zero guard for a public one. Sources: IANA's special-purpose registries
-// of both families, RFC 6890, and the clouds' own documentation for metadata.
+// the zero guard for a public one.
 func guardOf(a netip.Addr) guard {
-	if class := metadata(a); class != "" {
-		return guard{class: class, block: netip.PrefixFrom(a, a.BitLen())}
+	for _, g := range parsedGuards() {
+		if g.block.Contains(a) {
+			return g
+		}
 	}
-	if a.Is4() {
-		return guardOf4(a)
-	}
-	return guardOf6(a)
-}
-
-// metadata names the services that hand out a machine's credentials. Most lie
-// in ranges that are guarded anyway; here they are narrower, so that a rule
-// for the range does not open them.
-func metadata(a netip.Addr) string {
-	switch a {
-	case netip.AddrFrom4([4]byte{169, 254, 169, 254}), // EC2, GCE, Azure, …
-		netip.AddrFrom4([4]byte{169, 254, 170, 2}),                                           // ECS tasks
-		netip.AddrFrom4([4]byte{169, 254, 170, 23}),                                          // EKS pods
-		netip.AddrFrom4([4]byte{168, 63, 129, 16}),                                           // Azure's wire server, a public address
-		netip.AddrFrom4([4]byte{100, 100, 100, 200}),                                         // Alibaba
-		netip.AddrFrom4([4]byte{192, 0, 0, 192}),                                             // Oracle
-		netip.AddrFrom16([16]byte{0: 0xfd, 2: 0x0e, 3: 0xc2, 14: 0x02, 15: 0x54}),            // EC2: fd00:ec2::254
-		netip.AddrFrom16([16]byte{0: 0xfd, 2: 0x0e, 3: 0xc2, 15: 0x23}),                      // EKS: fd00:ec2::23
-		netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x20, 3: 0xce, 14: 0x02, 15: 0x54}),            // GCE: fd20:ce::254
-		netip.AddrFrom16([16]byte{0: 0xfd, 3: 0xc1, 12: 0xa9, 13: 0xfe, 14: 0xa9, 15: 0xfe}), // Oracle: fd00:c1::a9fe:a9fe
-		netip.AddrFrom16([16]byte{0: 0xfd, 3: 0x42, 15: 0x42}),                               // Scaleway: fd00:42::42
-		netip.AddrFrom16([16]byte{0: 0xfd, 2: 0xa9, 3: 0xfe, 4: 0xa9, 5: 0xfe, 15: 1}):       // Akamai, once Linode: fd00:a9fe:a9fe::1
-		return "cloud metadata"
-	}
-	return ""
-}
-
-func guardOf4(a netip.Addr) guard {
-	b := a.As4()
-	block := func(class string, bits int) guard {
-		p, _ := a.Prefix(bits)
-		return guard{class: class, block: p}
-	}
-	private := func(bits int) guard {
-		g := block("private", bits)
-		g.private = true
-		return g
-	}
-	never := func(class string, bits int) guard {
-		g := block(class, bits)
-		g.never = true
-		return g
-	}
-	switch {
-	case b[0] == 0:
-		return never("this host", 8)
-	case b[0] == 127:
-		return never("loopback", 8)
-	case b[0] >= 224 && b[0] < 240:
-		return never("multicast", 4)
-	case b[0] >= 240:
-		return never("reserved", 4)
-	case b[0] == 10:
-		return private(8)
-	case b[0] == 172 && b[1]&0xf0 == 16:
-		return private(12)
-	case b[0] == 192 && b[1] == 168:
-		return private(16)
-	case b[0] == 100 && b[1]&0xc0 == 64: // RFC 6598, behind a carrier's NAT and in overlays
-		return private(10)
-	case b[0] == 169 && b[1] == 254:
-		return block("link-local", 16)
-	case b[0] == 198 && b[1]&0xfe == 18: // RFC 2544; what Clash and its like resolve every name to
-		g := block("benchmark range, from which resolvers such as Clash's answer every name", 15)
-		g.fake = true
-		return g
-	case b[0] == 192 && b[1] == 0 && b[2] == 0:
-		return block("protocol assignments", 24)
-	case b[0] == 192 && b[1] == 0 && b[2] == 2,
-		b[0] == 198 && b[1] == 51 && b[2] == 100,
-		b[0] == 203 && b[1] == 0 && b[2] == 113:
-		return block("documentation", 24)
-	case b[0] == 192 && b[1] == 88 && b[2] == 99: // RFC 7526
-		return block("6to4 relay", 24)
-	}
-	return guard{}
-}
-
-// guardOf6 takes as public only what IANA has given out as global unicast,
-// 2000::/3, less what it set apart in it.
-func guardOf6(a netip.Addr) guard {
-	b := a.As16()
-	block := func(class string, bits int) guard {
-		p, _ := a.Prefix(bits)
-		return guard{class: class, block: p}
-	}
-	switch {
-	case a.IsLoopback():
-		return guard{class: "loopback", block: netip.PrefixFrom(a, 128), never: true}
-	case a.IsUnspecified():
-		return guard{class: "this host", block: netip.PrefixFrom(a, 128), never: true}
-	case a.IsMulticast():
-		g := block("multicast", 8)
-		g.never = true
-		return g
-	case b[0]&0xfe == 0xfc:
-		g := block("private", 7)
-		g.private = true
-		return g
-	case a.IsLinkLocalUnicast():
-		return block("link-local", 10)
-	case b[0]&0xe0 != 0x20:
-		return block("reserved", 3)
-	case b[0] == 0x20 && b[1] == 0x01 && b[2]&0xfe == 0: // RFC 2928: Teredo, ORCHID, benchmarks
-		return block("protocol assignments", 23)
-	case b[0] == 0x20 && b[1] == 0x01 && b[2] == 0x0d && b[3] == 0xb8: // RFC 3849
-		return block("documentation", 32)
-	case b[0] == 0x3f && b[1] == 0xff && b[2]&0xf0 == 0: // RFC 9637
-		return block("documentation", 20)
+	if a.Is6() && !global.Contains(a) {
+		block, _ := a.WithZone("").Prefix(3)
+		return guard{block, "reserved", byRule}
 	}
 	return guard{}
 }

@@ -2,8 +2,8 @@ package rules
 
 import (
 	"errors"
+	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -28,10 +28,6 @@ func (s *Set) DecideRequest(host string, port uint16, r Request) Verdict {
 	if !v.is(r.Host) {
 		return no(BadMatch, "", "the Host field is not the host of the connection")
 	}
-	name := v.Host
-	if v.Addr.IsValid() {
-		name = ""
-	}
 	if !s.SpeaksOfRequests(v) {
 		v.Action = Allow
 		return v
@@ -41,7 +37,7 @@ func (s *Set) DecideRequest(host string, port uint16, r Request) Verdict {
 		return no(BadPath, "", err.Error())
 	}
 	allowed := ""
-	for rule := range s.candidates(name, v.Addr, port) {
+	for _, rule := range s.matching(v) {
 		if !rule.matchesRequest(r.Scheme, r.Method, path) {
 			continue
 		}
@@ -65,16 +61,7 @@ func (s *Set) DecideRequest(host string, port uint16, r Request) Verdict {
 // SpeaksOfRequests says whether some rule tells the requests to v's host and
 // port apart, by method or path.
 func (s *Set) SpeaksOfRequests(v Verdict) bool {
-	name := v.Host
-	if v.Addr.IsValid() {
-		name = ""
-	}
-	for rule := range s.candidates(name, v.Addr, v.Port) {
-		if rule.Inspects() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.matching(v), Rule.Inspects)
 }
 
 // Rewrites says whether some servers take a request for one with another
@@ -106,16 +93,15 @@ func literal(path string) string {
 
 // is says whether a Host field, with or without a port, names v's host.
 func (v Verdict) is(field string) bool {
-	host, port := field, ""
-	if i := strings.LastIndexByte(field, ':'); i > strings.LastIndexByte(field, ']') {
-		host, port = field[:i], field[i+1:]
+	port := v.Port
+	if port != 80 && port != 443 {
+		port = 0 // it has to be named
 	}
-	if inside, ok := strings.CutPrefix(host, "["); ok {
-		host = strings.TrimSuffix(inside, "]")
-	} else if name, err := canonical(host); err == nil {
+	host, port, ok := SplitAuthority(field, port)
+	if name, err := canonical(host); err == nil {
 		host = name
 	}
-	return host == v.Host && (port == "" && (v.Port == 80 || v.Port == 443) || port == strconv.Itoa(int(v.Port)))
+	return ok && host == v.Host && port == v.Port
 }
 
 // matchesRequest says whether the rule speaks of a request. One that denies
@@ -134,7 +120,7 @@ func (r Rule) matchesRequest(scheme, method, path string) bool {
 
 // again resolves escapes once more, as servers do that stand behind one another.
 func again(path string) string {
-	if twice, ok := unescape(path); ok {
+	if twice, err := url.PathUnescape(path); err == nil {
 		return twice
 	}
 	return path
@@ -179,16 +165,12 @@ func canonicalPath(path string) (string, error) {
 	}
 	segments := strings.Split(path[1:], "/")
 	for i, raw := range segments {
-		once, ok := unescape(raw)
-		if !ok {
+		once, err := url.PathUnescape(raw)
+		if err != nil {
 			return "", errPathPercent
 		}
-		twice, ok := unescape(once)
-		if !ok {
-			twice = once
-		}
 		last := i == len(segments)-1
-		if !soundSegment(once, last) || !soundSegment(twice, last) {
+		if !soundSegment(once, last) || !soundSegment(again(once), last) {
 			return "", errPathSegment
 		}
 		segments[i] = strings.ReplaceAll(once, "/", slash)
@@ -214,30 +196,6 @@ func soundSegment(segment string, last bool) bool {
 		}
 	}
 	return true
-}
-
-// unescape resolves %XX once.
-func unescape(s string) (string, bool) {
-	if !strings.Contains(s, "%") {
-		return s, true
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] != '%' {
-			b.WriteByte(s[i])
-			continue
-		}
-		if i+2 >= len(s) {
-			return "", false
-		}
-		n, err := strconv.ParseUint(s[i+1:i+3], 16, 8)
-		if err != nil {
-			return "", false
-		}
-		b.WriteByte(byte(n))
-		i += 2
-	}
-	return b.String(), true
 }
 
 // parsePathGlob returns a rule's path in the form that [canonicalPath] gives

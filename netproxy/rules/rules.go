@@ -49,6 +49,7 @@ const (
 // A Rule is one parsed rule. The zero value matches nothing.
 type Rule struct {
 	text    string
+	spelled string // for [Parse], whatever list the rule was in and whatever client named its host
 	deny    bool
 	private bool // may lead to private addresses
 	kind    kind
@@ -82,69 +83,39 @@ func (r Rule) Group() string {
 // mirror of a company does, and never a link-local or metadata one. For a
 // loopback it is what [ParseLocal] returns: see [Rule.Local].
 func (r Rule) For(host string, port uint16) (Rule, error) {
-	m := Rule{text: r.text, deny: r.deny, ports: []portRange{{port, port}}}
 	if r.kind != kindGroup || port == 0 {
 		return Rule{}, fmt.Errorf("rule %q: no group, or no port", r.text)
 	}
 	a, err := netip.ParseAddr(host)
-	if err == nil && a.IsLoopback() || isLocalhost(host) {
-		m.kind, m.name = kindLocalhost, HostName
-		return m, nil
+	literal := err == nil
+	if literal && a.IsLoopback() || isLocalhost(host) {
+		return localhost(r.text, port, r.deny), nil
 	}
-	if err == nil {
-		host = a.String()
-		if a.Is6() {
-			host = "[" + host + "]"
-		}
-		if g := guardOf(Inner(a)); !r.deny && g.class != "" && !g.private {
-			return Rule{}, fmt.Errorf("rule %q: its host %s is %s", r.text, host, g.class)
+	if g := guardOf(Inner(a)); literal && !r.deny && g.class != "" && g.lift != byWord {
+		return Rule{}, fmt.Errorf("rule %q: its host %s is %s", r.text, host, g.class)
+	}
+	spelled := host
+	if literal && a.Is6() {
+		spelled = "[" + a.String() + "]"
+	}
+	if !r.deny {
+		if spelled += ":" + strconv.Itoa(int(port)); !literal {
+			spelled = "private " + spelled
 		}
 	}
-	if err := m.parseHost(host); err != nil {
+	m := Rule{text: r.text, deny: r.deny}
+	if strings.ContainsAny(host, " /@") {
+		err = errors.New("not a host")
+	} else {
+		err = m.parse(spelled, r.deny)
+	}
+	switch single := m.kind == kindName || m.kind == kindTree && r.deny || m.kind == kindAddr; {
+	case err != nil:
 		return Rule{}, fmt.Errorf("rule %q: its host %q: %w", r.text, host, err)
-	}
-	if single := m.kind == kindName || m.kind == kindTree && r.deny || m.kind == kindAddr && m.prefix.IsSingleIP(); !single {
+	case !single:
 		return Rule{}, fmt.Errorf("rule %q: its host %q: not the name of one host", r.text, host)
 	}
-	if r.deny {
-		m.ports = []portRange{{0, 65535}}
-	} else {
-		m.private = m.kind == kindName
-	}
 	return m, nil
-}
-
-// spelled returns the rule as [Parse] takes it, whatever list it was in and
-// whatever client named its host.
-func (r Rule) spelled() string {
-	text := r.text
-	switch {
-	case r.kind == kindLocalhost:
-		text = "host:" + strconv.Itoa(int(r.ports[0].lo))
-	case r.kind == kindHost:
-	case r.kind != kindGroup && strings.HasPrefix(text[strings.IndexByte(text, ' ')+1:], "@"):
-		text = r.name
-		if r.kind == kindAddr {
-			text = bracketed(r.prefix.Addr())
-		}
-		if !r.deny {
-			text += ":" + strconv.Itoa(int(r.ports[0].lo))
-		}
-		if r.private {
-			text = "private " + text
-		}
-	}
-	if r.deny && !strings.HasPrefix(text, "deny ") {
-		text = "deny " + text
-	}
-	return text
-}
-
-func bracketed(a netip.Addr) string {
-	if a.Is6() {
-		return "[" + a.String() + "]"
-	}
-	return a.String()
 }
 
 // Inspects says whether the rule speaks of methods or paths, which can be kept
@@ -167,13 +138,19 @@ func ParseDeny(text string) (Rule, error) { return parse(text, true) }
 // ParseLocal reads a port of the host's loopback, "5432" or "localhost:5432", which
 // is to be had at the sandbox's own 127.0.0.1 and ::1 too.
 func ParseLocal(text string) (Rule, error) {
-	r := Rule{text: text, kind: kindLocalhost, name: HostName}
 	n, err := parsePort(strings.TrimPrefix(text, "localhost:"))
 	if err != nil {
 		return Rule{}, fmt.Errorf("local %q: %w (want PORT or localhost:PORT)", text, err)
 	}
-	r.ports = []portRange{{n, n}}
-	return r, nil
+	return localhost(text, n, false), nil
+}
+
+func localhost(text string, port uint16, deny bool) Rule {
+	r := Rule{text: text, spelled: "host:" + strconv.Itoa(int(port)), deny: deny, kind: kindLocalhost, name: HostName, ports: []portRange{{port, port}}}
+	if deny {
+		r.spelled = "deny " + r.spelled
+	}
+	return r
 }
 
 func parse(text string, denyList bool) (Rule, error) {
@@ -187,6 +164,9 @@ func parse(text string, denyList bool) (Rule, error) {
 func (r *Rule) parse(text string, denyList bool) error {
 	if len(text) > 4096 {
 		return errors.New("longer than 4096 bytes")
+	}
+	if r.spelled = text; denyList && !strings.HasPrefix(text, "deny ") {
+		r.spelled = "deny " + text
 	}
 	fields := strings.Split(text, " ")
 	switch fields[0] {
@@ -206,6 +186,9 @@ func (r *Rule) parse(text string, denyList bool) error {
 		return errors.New("too many words")
 	}
 	target := fields[len(fields)-1]
+	if len(fields) == 2 && strings.HasPrefix(target, "@") {
+		return errors.New("a group takes no other words")
+	}
 	if len(fields) == 2 {
 		if fields[0] == "private" {
 			r.private = true
@@ -214,8 +197,21 @@ func (r *Rule) parse(text string, denyList bool) error {
 		}
 	}
 
+	if err := r.parseTarget(target); err != nil {
+		return err
+	}
+	if r.private && (r.deny || r.scheme != "" || r.kind > kindTree) {
+		return errors.New(`"private" has no effect but before a name that is allowed`)
+	}
+	return nil
+}
+
+func (r *Rule) parseTarget(target string) error {
 	if group, ok := strings.CutPrefix(target, "@"); ok {
-		return r.parseGroup(group)
+		if r.kind, r.name = kindGroup, group; !IsGroup(group) {
+			return fmt.Errorf("unknown group @%s (want one of @%s)", group, strings.Join(groups[:], " @"))
+		}
+		return nil
 	}
 	if scheme, rest, ok := strings.Cut(target, "://"); ok {
 		return r.parseURL(scheme, rest)
@@ -249,25 +245,11 @@ func isMethod(m string) bool {
 	return m != "" && len(m) <= 32 && strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") == ""
 }
 
-// IsGroup reports whether a name, without the "@", is that of a group.
-func IsGroup(name string) bool {
-	switch name {
-	case "github", "npm", "go", "pip", "cargo", "apt":
-		return true
-	}
-	return false
-}
+// groups are the names of groups, without the "@".
+var groups = [...]string{"github", "npm", "go", "pip", "cargo", "apt"}
 
-func (r *Rule) parseGroup(name string) error {
-	if !IsGroup(name) {
-		return fmt.Errorf("unknown group @%s (want one of @github @npm @go @pip @cargo @apt)", name)
-	}
-	if r.private || len(r.methods) > 0 {
-		return errors.New("a group takes no other words")
-	}
-	r.kind, r.name = kindGroup, name
-	return nil
-}
+// IsGroup reports whether a name, without the "@", is that of a group.
+func IsGroup(name string) bool { return slices.Contains(groups[:], name) }
 
 func (r *Rule) parseURL(scheme, rest string) error {
 	port := uint16(0)
@@ -278,9 +260,6 @@ func (r *Rule) parseURL(scheme, rest string) error {
 		port = 443
 	default:
 		return fmt.Errorf("scheme %q (want http or https)", scheme)
-	}
-	if r.private {
-		return errors.New(`"private" takes a host, not a URL`)
 	}
 	host := rest
 	if i := strings.IndexByte(rest, '/'); i >= 0 {
@@ -390,10 +369,10 @@ func (r *Rule) parseHost(host string) error {
 			return errors.New("allow * is refused: name the hosts")
 		}
 		r.kind = kindAny
-		return r.noPrivate("*")
+		return nil
 	case host == "host" || host == HostName:
 		r.kind, r.name = kindHost, HostName
-		return r.noPrivate("host")
+		return nil
 	case strings.HasPrefix(host, "[") || strings.Contains(host, "/"):
 		return r.parsePrefix(host)
 	}
@@ -414,13 +393,9 @@ func (r *Rule) parseHost(host string) error {
 	switch {
 	case isLocalhost(name):
 		return errors.New("localhost is the sandbox's own loopback; use host:PORT, or --local PORT, for the host's")
+	case r.deny && r.kind == kindName:
+		r.kind = kindTree
 	case r.deny:
-		if r.private {
-			return errors.New(`"private" has no effect in deny`)
-		}
-		if r.kind == kindName {
-			r.kind = kindTree
-		}
 	case r.kind != kindName && strangersBelow(name):
 		return fmt.Errorf("wildcard on public suffix %s: anybody can have a name below it", name)
 	}
@@ -432,18 +407,11 @@ func isLocalhost(name string) bool {
 	return name == "localhost" || strings.HasSuffix(name, ".localhost")
 }
 
-func (r *Rule) noPrivate(what string) error {
-	if r.private {
-		return fmt.Errorf(`"private" has no effect with %s`, what)
-	}
-	return nil
-}
+// isLocal reports whether a name stands for the host's loopback, where a rule opens a port of it.
+func isLocal(name string) bool { return name == HostName || isLocalhost(name) }
 
 // parsePrefix reads IPv4, IPv4/bits, [IPv6] or [IPv6]/bits.
 func (r *Rule) parsePrefix(text string) error {
-	if err := r.noPrivate("an address"); err != nil {
-		return err
-	}
 	addr, bits, hasBits := strings.Cut(text, "/")
 	bracketed := strings.HasPrefix(addr, "[") && strings.HasSuffix(addr, "]")
 	a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(addr, "["), "]"))
@@ -470,7 +438,7 @@ func (r *Rule) parsePrefix(text string) error {
 	if in := Inner(a); in != a && r.prefix.Bits() >= 16 {
 		return fmt.Errorf("%s stands for an IPv4 address: write %s", r.prefix, in)
 	}
-	if g := guardOf(a); g.never && r.prefix.Bits() >= g.block.Bits() {
+	if g := guardOf(a); g.lift == never && r.prefix.Bits() >= g.block.Bits() {
 		return fmt.Errorf("%s is %s and cannot be allowed; host:PORT allows a port of the host's loopback", r.prefix, g.class)
 	}
 	return nil
@@ -480,10 +448,5 @@ func (r *Rule) parsePrefix(text string) error {
 func (r Rule) Covers(port uint16) bool { return r.hasPort(port) }
 
 func (r *Rule) hasPort(port uint16) bool {
-	for _, p := range r.ports {
-		if p.lo <= port && port <= p.hi {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.ports, func(p portRange) bool { return p.lo <= port && port <= p.hi })
 }

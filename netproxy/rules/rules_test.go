@@ -268,7 +268,7 @@ func TestParseErrors(t *testing.T) {
 		"private 10.0.0.0/8":           `"private" has no effect`,
 		"deny private a.com":           `"private" has no effect`,
 		"deny private *":               `"private" has no effect`,
-		"private https://a.com":        "takes a host",
+		"private https://a.com":        `"private" has no effect`,
 		"private @npm":                 "a group takes no other words",
 		"@nope":                        "unknown group",
 		"@":                            "unknown group",

@@ -81,28 +81,11 @@ func InName(name string, pairs []Pair) bool {
 	return slices.ContainsFunc(pairs, func(p Pair) bool { return strings.Contains(name, strings.ToLower(p.Old)) })
 }
 
-// maxNeedle is how much of a text is looked for at once: [bytes.Index] is several times
-// slower with more than the processor compares in one go.
-const maxNeedle = 16
-
-// index returns where in b, from a place on, a text stands; -1 for nowhere.
-func index(b []byte, from int, text string) int {
-	for {
-		i := bytes.Index(b[from:], []byte(text[:min(len(text), maxNeedle)]))
-		if i < 0 {
-			return -1
-		}
-		if from += i; bytes.HasPrefix(b[from:], []byte(text)) {
-			return from
-		}
-		from++
-	}
-}
-
 // replace puts what takes the place of a pair's text into b.
 func (p Pair) replace(b []byte) {
-	for at := index(b, 0, p.Old); at >= 0; at = index(b, at+len(p.Old), p.Old) {
+	for at := bytes.Index(b, []byte(p.Old)); at >= 0; at = bytes.Index(b, []byte(p.Old)) {
 		copy(b[at:], p.New)
+		b = b[at+len(p.Old):]
 	}
 }
 
@@ -144,7 +127,8 @@ func window(pairs []Pair) (n int) {
 // beginning of a pair's text on. So much of it has come that the text can be, and then
 // they wait whether or not it still can: how long tells nothing of the text.
 func (p Pair) open(b []byte) int {
-	if at := index(b, max(0, len(b)-len(p.Old)+1), p.beginning()); at >= 0 {
+	b = b[max(0, len(b)-len(p.Old)+1):]
+	if at := bytes.Index(b, []byte(p.beginning())); at >= 0 {
 		return len(b) - at
 	}
 	return 0

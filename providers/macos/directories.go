@@ -3,7 +3,6 @@
 package macos
 
 import (
-	"crypto/rand"
 	"errors"
 	"os"
 	"path/filepath"
@@ -18,9 +17,6 @@ func (r *running) makeDirectories() error {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
-	}
-	if err := os.WriteFile(filepath.Join(r.dir, trialName, "canary"), []byte(rand.Text()), 0o600); err != nil {
-		return err
 	}
 	told, err := os.OpenFile(filepath.Join(r.dir, denialsName), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {

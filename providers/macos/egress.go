@@ -6,8 +6,6 @@ import (
 	"context"
 	"crypto/rand"
 	"net"
-	"os"
-	"path/filepath"
 
 	"github.com/pccrun/pccrun/internal/egress"
 	"github.com/pccrun/pccrun/internal/events"
@@ -28,16 +26,6 @@ func (r *running) openEgress(ctx context.Context) (err error) {
 		r.close = append(r.close, func() { r.proxy.Close() })
 		sandbox.Proxy = portOf(r.proxy)
 	}
-	if r.trap, err = net.Listen("tcp4", "127.0.0.1:0"); err != nil {
-		return err
-	}
-	r.close = append(r.close, func() { r.trap.Close() })
-	// By a name relative to the directory it could be longer than sun_path is.
-	door, err := listenUnix(filepath.Join(r.dir, trialName), "door")
-	if err != nil {
-		return err
-	}
-	r.close = append(r.close, func() { door.Close() })
 	host := egress.Host{Environ: r.provider.host.Environ, Programs: r.provider.host.Programs, StateDir: r.provider.host.StateDir, Secrets: new(egress.Secrets)}
 	if r.command.Ask {
 		host.Ask = r.observer.Ask
@@ -67,25 +55,6 @@ func (r *running) openEgress(ctx context.Context) (err error) {
 }
 
 func portOf(l net.Listener) uint16 { return uint16(l.Addr().(*net.TCPAddr).Port) }
-
-// listenUnix listens at a name in a directory.
-func listenUnix(dir, name string) (net.Listener, error) {
-	path := filepath.Join(dir, name)
-	if len(path) < 100 { // 104 bytes on macOS
-		return net.Listen("unix", path)
-	}
-	short, err := os.MkdirTemp("/tmp", "pccrun-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.Remove(short)
-	link := filepath.Join(short, "d")
-	if err := os.Symlink(dir, link); err != nil {
-		return nil, err
-	}
-	defer os.Remove(link)
-	return net.Listen("unix", filepath.Join(link, name))
-}
 
 // decided turns what the proxy did into events.
 func (r *running) decided(event netproxy.Event) {

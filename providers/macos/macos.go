@@ -5,11 +5,10 @@
 //
 // The launcher starts one process beside the command, the supervisor: it leads the session of the
 // command's terminal, follows the processes of the run, and ends what the command leaves, also when
-// the launcher was killed. It starts the command in three steps, which are one process: pccrun
-// outside of any sandbox sets limits and does what the profile forbids, as a control. It becomes
-// sandbox-exec, which becomes pccrun inside: that tries the same again, and becomes the command only
-// if each of it is refused. The network is the launcher's proxy on a port of the loopback, which
-// serves who gives the run's token.
+// the launcher was killed. It does what the profile forbids, as a control, and starts sandbox-exec, which
+// becomes pccrun inside: that tries the same again, and becomes the command only if each of it is
+// refused. The network is the launcher's proxy on a port of the loopback, which serves who gives the
+// run's token.
 //
 // It promises that no command runs outside of the profile, whatever fails; that [Provider.Plan] is
 // pure, and the same on every system; and that what macOS cannot keep is an answer with a cause.

@@ -181,26 +181,18 @@ func (r *plan) Describe() any {
 		names[i], _, _ = strings.Cut(e, "=")
 	}
 	slices.Sort(names)
-	type parameter struct {
-		Name  string `json:"name"`
-		Value string `json:"value"`
-	}
-	parameters := make([]parameter, len(r.document.Params))
-	for i, p := range r.document.Params {
-		parameters[i] = parameter(p)
-	}
 	return struct {
-		Argv        []string    `json:"argv"`
-		Dir         string      `json:"dir"`
-		Home        string      `json:"home"`
-		Temp        string      `json:"temp"`
-		Environment []string    `json:"environment"`
-		Shown       []entry     `json:"shown,omitempty"`
-		Limits      limits      `json:"limits"`
-		Parameters  []parameter `json:"parameters"`
-		Profile     string      `json:"profile"`
+		Argv        []string         `json:"argv"`
+		Dir         string           `json:"dir"`
+		Home        string           `json:"home"`
+		Temp        string           `json:"temp"`
+		Environment []string         `json:"environment"`
+		Shown       []entry          `json:"shown,omitempty"`
+		Limits      limits           `json:"limits"`
+		Parameters  []seatbelt.Param `json:"parameters"`
+		Profile     string           `json:"profile"`
 	}{
-		r.command.Argv, r.command.Dir, r.profile.Home, r.profile.Temp, names, r.home, r.limits(), parameters, r.document.Text,
+		r.command.Argv, r.command.Dir, r.profile.Home, r.profile.Temp, names, r.home, r.limits(), r.document.Params, r.document.Text,
 	}
 }
 

@@ -60,9 +60,7 @@ type running struct {
 	egress   *egress.Plan
 	denials  *events.Log
 	proxy    net.Listener // nil without a network
-	trap     net.Listener // of the trial: nothing inside reaches it
 	streams  streams
-	order    order
 	close    []func()
 }
 
@@ -92,16 +90,17 @@ func (r *plan) Run(ctx context.Context, stdio providers.Stdio, o providers.Obser
 		}
 	}
 	o.Created(resource(r.command.Label))
-	if run.order, err = run.decide(); err != nil {
+	decided, err := run.decide()
+	if err != nil {
 		return result, err
 	}
-	result, err = run.follow(ctx)
+	result, err = run.follow(ctx, decided)
 	result.Wall = time.Since(begun)
 	return result, err
 }
 
 // decide makes the order, with the profile for this run's ports, its terminal and its tag.
-func (r *running) decide() (order, error) {
+func (r *running) decide() (*order, error) {
 	s := r.plan.profile
 	env := r.egress.Environ
 	if r.proxy != nil {
@@ -115,12 +114,12 @@ func (r *running) decide() (order, error) {
 	}
 	document, err := seatbelt.Profile(r.policy, s)
 	if err != nil {
-		return order{}, err
+		return nil, err
 	}
-	o := order{
+	o := &order{
 		Label: r.command.Label, Log: append(slices.Clone(r.provider.system.log), `eventMessage CONTAINS "`+s.Tag+`"`), Terminal: terminal, Foreground: foreground,
 		Exec: []string{r.provider.system.exec, "-p", document.Text}, Limits: r.limits(),
-		Trial: trial{Dir: filepath.Join(r.dir, trialName), Port: int(portOf(r.trap))},
+		Trial: trial{Dir: filepath.Join(r.dir, trialName)},
 		Paths: r.paths, Argv: r.command.Argv, Env: env, Dir: r.command.Dir,
 	}
 	for _, p := range document.Params {
@@ -131,8 +130,8 @@ func (r *running) decide() (order, error) {
 }
 
 // follow starts the command, passes signals and sizes on, keeps the time, and follows it to its end.
-func (r *running) follow(ctx context.Context) (result providers.Result, err error) {
-	s, err := r.startSupervisor()
+func (r *running) follow(ctx context.Context, o *order) (result providers.Result, err error) {
+	s, err := r.startSupervisor(o)
 	if err != nil {
 		return result, err
 	}

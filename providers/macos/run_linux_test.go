@@ -164,7 +164,7 @@ func same(*profiles.Request) {}
 
 func TestRun(t *testing.T) {
 	m := newMachine(t)
-	out, result, o := m.shell(t, same, `
+	out, result, o := m.shell(t, func(r *profiles.Request) { r.Limits[3] = "100" }, `
 		read line; echo "in $line"; echo "at $PWD"; echo "home $HOME $CFFIXED_USER_HOME"; echo "tmp $TMPDIR"; echo "secret $SECRET"
 		cat .ssh/id_rsa ../.ssh/id_rsa "$HOME/.ssh/id_rsa" 2>&1
 		cat "$HOME/.gitconfig"; echo x > ../.gitconfig
@@ -172,7 +172,7 @@ func TestRun(t *testing.T) {
 		ulimit -c; ulimit -n; until grep -q SecurityServer "$PCCRUN_DENIALS"; do sleep 0.05; done; cat "$PCCRUN_DENIALS"; exit 7`)
 	dir := filepath.Join(m.state(), dirName, "run"+strconv.Itoa(labels))
 	require.Equal(t, 7, result.Code)
-	for _, want := range []string{"in typed\n", "at " + m.workspace(), "home " + dir + "/home " + dir + "/home", "tmp " + dir + "/tmp/", "secret \n", "[user]", "textt\nh\n"} {
+	for _, want := range []string{"in typed\n", "at " + m.workspace(), "home " + dir + "/home " + dir + "/home", "tmp " + dir + "/tmp/", "secret \n", "[user]", "textt\nh\n0\n100\n"} {
 		require.Contains(t, out, want)
 	}
 	require.Contains(t, out, "../.ssh/id_rsa: Permission denied")
@@ -532,20 +532,6 @@ func TestStandardStreams(t *testing.T) {
 	n, err := master.Read(buf)
 	require.NoError(t, err)
 	require.Contains(t, string(buf[:n]), "no terminal")
-}
-
-// A socket's name may lie deeper than an address of one is long.
-func TestListenUnix(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 120))
-	require.NoError(t, os.Mkdir(dir, 0o700))
-	l, err := listenUnix(dir, "door")
-	require.NoError(t, err)
-	defer l.Close()
-	info, err := os.Lstat(dir + "/door")
-	require.NoError(t, err)
-	require.NotZero(t, info.Mode()&os.ModeSocket)
-	_, err = listenUnix(dir+"/none", "door")
-	require.Error(t, err)
 }
 
 // What an earlier run has put where something is shown stays, and is named.

@@ -3,6 +3,7 @@
 package macos
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,26 +16,16 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pccrun/pccrun/providers"
 )
 
 // Verb is the hidden verb of a run's own processes: it is followed by the part that one plays.
 const Verb = "__macos"
 
-// The parts.
+// The parts. Each has two descriptors beside the standard ones.
 const (
-	supervisorPart = "supervisor" // starts the part outside, follows the run, ends what the command leaves
-	outsidePart    = "outside"    // sets limits, makes the controls, becomes sandbox-exec
-	insidePart     = "inside"     // makes the trial, becomes the command
-)
-
-// The descriptors of each beside the command's own.
-const (
-	orderFD  = 3 // an [order]
-	reportFD = 4 // of the supervisor the stream to the launcher; else it takes a [report] of each, and closes when the command begins
-	logFD    = 5 // of the supervisor alone: what log(1) prints
+	supervisorPart = "supervisor" // starts sandbox-exec, follows the run, ends what the command leaves: the stream to the launcher, and what log(1) prints
+	insidePart     = "inside"     // makes the trial, becomes the command: an [order], and what takes a [report] and closes when the command begins
 )
 
 // An order is what the launcher has decided.
@@ -52,17 +43,17 @@ type order struct {
 	Dir        string
 }
 
-// A report says how far a part has come.
+// A report says how far the part inside has come: it is ready where there is nothing else.
 type report struct {
-	Part  string `json:"part"`
 	Fail  string `json:"fail,omitempty"`
 	Errno int    `json:"errno,omitempty"` // why no file of the command's could be executed
 }
 
 // A trial is what the profile forbids, and could be done without it.
 type trial struct {
-	Dir  string // hidden, with a file canary and a socket door
-	Port int    // of the loopback, on which the launcher listens
+	Dir  string // hidden, with a file canary
+	Door string // a unix socket, by a short name: sun_path has 104 bytes
+	Port int    // of the loopback, on which the supervisor listens
 }
 
 // An attempt is what is tried, and how the guarantee calls it.
@@ -89,7 +80,7 @@ func (t *trial) attempts() []attempt {
 			}
 			return os.Rename(canary+"2", canary)
 		}},
-		{"connect to a unix socket", func() error { return closed(net.DialTimeout("unix", filepath.Join(t.Dir, "door"), dialWithin)) }},
+		{"connect to a unix socket", func() error { return closed(net.DialTimeout("unix", t.Door, dialWithin)) }},
 		{"connect to a port of the loopback", func() error {
 			return closed(net.DialTimeout("tcp4", "127.0.0.1:"+strconv.Itoa(t.Port), dialWithin))
 		}},
@@ -98,14 +89,43 @@ func (t *trial) attempts() []attempt {
 
 const dialWithin = 5 * time.Second
 
-// controls says which attempt failed outside, where each has to succeed.
-func (t *trial) controls() error {
+// controls makes what is tried, and says which attempt failed outside, where each has to succeed. end
+// takes it away.
+func (t *trial) controls() (end func(), err error) {
+	trap, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	short, err := os.MkdirTemp("/tmp", "pccrun-")
+	if err != nil {
+		return nil, err
+	}
+	t.Port, t.Door = int(portOf(trap)), filepath.Join(short, "door")
+	door, err := net.Listen("unix", t.Door)
+	end = func() {
+		trap.Close()
+		if door != nil {
+			door.Close() // and so removed
+		}
+		os.Remove(short)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(t.Dir, "canary"), []byte(rand.Text()), 0o600)
+	}
 	for _, a := range t.attempts() {
-		if err := a.try(); err != nil {
-			return fmt.Errorf("control: %s outside of the sandbox: %w", a.what, err)
+		if err == nil {
+			if err = a.try(); err != nil {
+				err = fmt.Errorf("control: %s outside of the sandbox: %w", a.what, err)
+			}
 		}
 	}
-	return errors.Join(os.Remove(filepath.Join(t.Dir, "linked")), os.Remove(filepath.Join(t.Dir, "made")))
+	if err == nil {
+		err = errors.Join(os.Remove(filepath.Join(t.Dir, "linked")), os.Remove(filepath.Join(t.Dir, "made")))
+	}
+	if err != nil {
+		end()
+	}
+	return end, err
 }
 
 // holds says which attempt was not refused.
@@ -124,83 +144,63 @@ func (t *trial) holds() error {
 // Main plays a part, and returns only where that has failed, or is over.
 func Main(args []string) int {
 	const refused = 125
-	if len(args) != 1 {
-		return refused
-	}
-	for fd := orderFD; fd <= logFD; fd++ {
-		syscall.CloseOnExec(fd)
-	}
-	given, out := os.NewFile(orderFD, "order"), os.NewFile(reportFD, "report")
-	defer given.Close() // and not before: parts that are started get it
-	part, o := args[0], new(order)
-	say := func(r report) int {
-		r.Part = part
-		var what any = r
-		if part == supervisorPart {
-			what = event{Ended: &ending{Failed: &r}}
-		}
-		_ = json.NewEncoder(out).Encode(what)
-		return refused
-	}
-	err := json.NewDecoder(io.NewSectionReader(given, 0, 16<<20)).Decode(o)
+	first, second := os.NewFile(3, "control"), os.NewFile(4, "out")
+	syscall.CloseOnExec(3)
+	syscall.CloseOnExec(4)
 	switch {
-	case err != nil:
-	case part == supervisorPart:
-		if err = o.supervise(thisSystem(providers.Host{}), given, out); err == nil {
-			return 0
+	case len(args) == 1 && args[0] == supervisorPart:
+		if err := supervise(thisSystem(providers.Host{}), first, second); err != nil {
+			_ = json.NewEncoder(first).Encode(event{Ended: &ending{Failed: &report{Fail: err.Error()}}})
+			return refused
 		}
-	case part == outsidePart:
-		err = o.outside(given, out)
-	case part == insidePart:
-		var errno syscall.Errno
-		if errno, err = o.inside(func() { say(report{}) }); err == nil {
-			return say(report{Errno: int(errno)})
+		return 0
+	case len(args) == 1 && args[0] == insidePart:
+		say := json.NewEncoder(second)
+		o := new(order)
+		err := json.NewDecoder(first).Decode(o)
+		if err == nil {
+			err = o.prepare()
 		}
-	default:
-		err = fmt.Errorf("part %q: there is none", part)
+		if err != nil {
+			_ = say.Encode(report{Fail: err.Error()})
+			return refused
+		}
+		_ = say.Encode(report{}) // ready
+		_ = say.Encode(report{Errno: int(o.become())})
 	}
-	return say(report{Fail: err.Error()})
+	return refused
 }
 
-// outside becomes sandbox-exec.
-func (o *order) outside(given, out *os.File) error {
-	if err := o.Trial.controls(); err != nil {
+// prepare makes the trial, and sets what the command starts with.
+func (o *order) prepare() error {
+	if err := o.Trial.holds(); err != nil {
 		return err
+	}
+	if err := os.Chdir(o.Dir); err != nil {
+		return fmt.Errorf("the directory in which the command starts: %w", err)
 	}
 	// Through syscall: package os raises the number of files for itself, and would restore it.
 	for _, l := range [...]struct {
 		which int
 		value uint64
+		set   bool
 		name  string
-	}{{syscall.RLIMIT_NOFILE, o.Limits.Files, "RLIMIT_NOFILE"}, {syscall.RLIMIT_FSIZE, o.Limits.FileSize, "RLIMIT_FSIZE"}} {
-		if l.value == 0 {
+	}{
+		{syscall.RLIMIT_NOFILE, o.Limits.Files, o.Limits.Files > 0, "RLIMIT_NOFILE"},
+		{syscall.RLIMIT_FSIZE, o.Limits.FileSize, o.Limits.FileSize > 0, "RLIMIT_FSIZE"}, {syscall.RLIMIT_CORE, 0, true, "RLIMIT_CORE"},
+	} {
+		if !l.set {
 			continue
 		}
 		if err := syscall.Setrlimit(l.which, &syscall.Rlimit{Cur: l.value, Max: l.value}); err != nil {
 			return fmt.Errorf("set %s to %d: %w", l.name, l.value, err)
 		}
 	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}); err != nil {
-		return fmt.Errorf("set RLIMIT_CORE to 0: %w", err)
-	}
-	for _, f := range [...]*os.File{given, out} { // they are for the part inside too
-		if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFD, 0); err != nil {
-			return fmt.Errorf("fcntl: %w", err)
-		}
-	}
-	err := syscall.Exec(o.Exec[0], o.Exec, []string{"PATH=/usr/bin:/bin"})
-	return fmt.Errorf("execute %s: %s", o.Exec[0], err)
+	return nil
 }
 
-// inside becomes the command. It returns why it could not be executed, or what else went wrong before.
-func (o *order) inside(ready func()) (syscall.Errno, error) {
-	if err := o.Trial.holds(); err != nil {
-		return 0, err
-	}
-	if err := os.Chdir(o.Dir); err != nil {
-		return 0, fmt.Errorf("the directory in which the command starts: %w", err)
-	}
-	ready()
+// become becomes the command, and returns why it could not.
+func (o *order) become() syscall.Errno {
 	last := syscall.ENOENT
 	for _, path := range o.Paths {
 		err := syscall.Exec(path, o.Argv, o.Env)
@@ -212,5 +212,5 @@ func (o *order) inside(ready func()) (syscall.Errno, error) {
 			break
 		}
 	}
-	return last, nil
+	return last
 }

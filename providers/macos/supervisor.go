@@ -3,7 +3,6 @@
 package macos
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -24,6 +23,7 @@ import (
 // (setpgid(2)). It and the launcher share a stream:
 //
 //	launcher                                supervisor
+//	an [order]                          -->
 //	                                    <-- group       of the command, which is being started
 //	                                    <-- begun       it runs
 //	                                    <-- stopped     by a signal, where it has a terminal
@@ -33,8 +33,8 @@ import (
 //	(end of the stream)                 -->             the same
 //	                                    <-- ended       the last: nothing of the run is left
 //
-// The launcher writes lines, the supervisor an [event] in each. What log(1) prints of the run's denials
-// goes to the launcher by a pipe of its own.
+// All of it is JSON: what the launcher writes after the order are strings, what the supervisor writes
+// [event]s. What log(1) prints of the run's denials goes to the launcher by a pipe of its own.
 
 // An event is what the supervisor says: one of these.
 type event struct {
@@ -53,38 +53,51 @@ type ending struct {
 	Error        string   // why something of it may run on
 }
 
-// supervise starts the part outside, and follows it until nothing of the run is left.
-func (o *order) supervise(system system, given, control *os.File) error {
+// supervise starts sandbox-exec, and follows it until nothing of the run is left.
+func supervise(system system, control, log *os.File) error {
+	o, in := new(order), json.NewDecoder(control)
+	if err := in.Decode(o); err != nil {
+		return err
+	}
+	endTrial, err := o.Trial.controls()
+	if err != nil {
+		return err
+	}
+	defer endTrial()
+	given, give, err := os.Pipe()
+	if err != nil {
+		return err
+	}
 	from, to, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	child, err := os.StartProcess(self, []string{self, Verb, outsidePart}, &os.ProcAttr{
-		Dir: "/", Env: os.Environ(), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, given, to},
+	child, err := os.StartProcess(o.Exec[0], o.Exec, &os.ProcAttr{
+		Dir: "/", Env: []string{"PATH=/usr/bin:/bin"}, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, given, to},
 		Sys: &syscall.SysProcAttr{Setpgid: true, Foreground: o.Terminal && o.Foreground},
 	})
 	if err != nil {
 		return err
 	}
+	given.Close()
 	to.Close()
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU) // which the command would have inherited
 	say := func(e event) { _ = json.NewEncoder(control).Encode(e) }
 	say(event{Group: child.Pid})
 	failed := make(chan *report, 1)
 	go func() {
+		_ = json.NewEncoder(give).Encode(o)
+		give.Close()
 		begun, why := readReports(from)
+		endTrial()
 		if begun {
 			say(event{Begun: true})
 		}
 		failed <- why
 	}()
 	t := &tracker{system: &system, leader: child.Pid, label: o.Label}
-	defer o.followLog()()
-	words, states := readWords(control), waitFor(child.Pid, o.Terminal)
+	defer o.followLog(log)()
+	words, states := decoded[string](in), waitFor(child.Pid, o.Terminal)
 	every := time.NewTicker(sampleEvery)
 	defer every.Stop()
 	for over := false; ; {
@@ -128,33 +141,33 @@ func (o *order) supervise(system system, given, control *os.File) error {
 	}
 }
 
-// readReports reads what the parts before the command say, until the last has become the command or
-// has ended. The command has begun where the part inside was ready, and has said nothing since.
+// readReports reads what the part inside says, until it has become the command or has ended. The command
+// has begun where that was ready, and has said nothing since.
 func readReports(from *os.File) (begun bool, failed *report) {
 	defer from.Close()
-	for in := json.NewDecoder(from); ; {
-		one := new(report)
-		if in.Decode(one) != nil {
-			return begun && failed == nil, failed
-		}
-		if one.Fail != "" || one.Errno != 0 {
-			failed = one
-		} else {
-			begun = begun || one.Part == insidePart
+	for one := range decoded[report](json.NewDecoder(from)) {
+		begun = one == report{}
+		if !begun {
+			failed = &one
 		}
 	}
+	return begun, failed
 }
 
-// readWords reads lines until there are no more.
-func readWords(from *os.File) <-chan string {
-	words := make(chan string)
+// decoded returns the values of a stream, until it ends or says something else.
+func decoded[T any](from *json.Decoder) <-chan T {
+	values := make(chan T)
 	go func() {
-		defer close(words)
-		for in := bufio.NewScanner(from); in.Scan(); {
-			words <- in.Text()
+		defer close(values)
+		for {
+			var one T
+			if from.Decode(&one) != nil {
+				return
+			}
+			values <- one
 		}
 	}()
-	return words
+	return values
 }
 
 // A waited is what wait(2) says of a process.
@@ -186,8 +199,7 @@ func waitFor(pid int, stops bool) <-chan waited {
 
 // followLog starts the reader of the system's log, which ends when the returned function is called: after
 // what was denied last has come.
-func (o *order) followLog() (end func()) {
-	to := os.NewFile(logFD, "log")
+func (o *order) followLog(to *os.File) (end func()) {
 	defer to.Close()
 	cmd := exec.Command(o.Log[0], o.Log[1:]...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = []string{"PATH=/usr/bin:/bin"}, to, to
@@ -218,17 +230,12 @@ func goOn(group int, foreground bool) {
 // A supervisor is what the launcher has of it.
 type supervisor struct {
 	cmd     *exec.Cmd
-	control *os.File
-	events  chan event
+	control *json.Encoder
+	events  <-chan event
 }
 
 // startSupervisor starts it, in a session of its own: what ends the launcher does not end it.
-func (r *running) startSupervisor() (*supervisor, error) {
-	given, err := r.writeOrder()
-	if err != nil {
-		return nil, err
-	}
-	defer given.Close()
+func (r *running) startSupervisor(o *order) (*supervisor, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return nil, err
@@ -241,9 +248,9 @@ func (r *running) startSupervisor() (*supervisor, error) {
 	}
 	defer log.Close()
 	stage := append(slices.Clone(r.provider.system.stage), supervisorPart)
-	s := &supervisor{cmd: exec.Command(stage[0], stage[1:]...), control: ours, events: make(chan event)}
-	s.cmd.Dir, s.cmd.Env, s.cmd.ExtraFiles = "/", r.provider.system.environ, []*os.File{given, theirs, log}
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: r.order.Terminal} // 0 is the terminal
+	s := &supervisor{cmd: exec.Command(stage[0], stage[1:]...), control: json.NewEncoder(ours), events: decoded[event](json.NewDecoder(ours))}
+	s.cmd.Dir, s.cmd.Env, s.cmd.ExtraFiles = "/", r.provider.system.environ, []*os.File{theirs, log}
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: o.Terminal} // 0 is the terminal
 	if err = r.streams.give(s.cmd); err == nil {
 		err = s.cmd.Start()
 	}
@@ -253,36 +260,11 @@ func (r *running) startSupervisor() (*supervisor, error) {
 	if r.streams.slave != nil {
 		r.streams.slave.Close() // the relay's end comes when the command's is closed
 	}
-	go func() {
-		defer close(s.events)
-		for in := json.NewDecoder(ours); ; {
-			var e event
-			if in.Decode(&e) != nil {
-				return
-			}
-			s.events <- e
-		}
-	}()
+	_ = s.control.Encode(o) // its end says that it could not be read
 	return s, nil
 }
 
-// writeOrder writes the order to a file without a name: it holds the environment.
-func (r *running) writeOrder() (*os.File, error) {
-	f, err := os.CreateTemp(r.dir, "order-")
-	if err != nil {
-		return nil, err
-	}
-	if err = json.NewEncoder(f).Encode(&r.order); err == nil {
-		err = os.Remove(f.Name())
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
-func (s *supervisor) tell(word string) { _, _ = fmt.Fprintln(s.control, word) }
+func (s *supervisor) tell(word string) { _ = s.control.Encode(word) }
 
 func (s *supervisor) signal(sig int) { s.tell("signal " + strconv.Itoa(sig)) }
 

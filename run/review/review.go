@@ -25,7 +25,7 @@ func Quarantined(f workspace.Finding) bool {
 
 // LostSize says how much of a run's is gone at a path.
 func LostSize(l quarantine.Lost) string {
-	text := messages.ByteCount(l.Size)
+	text := messages.SizeText(l.Size)
 	if l.Size < 1<<10 {
 		text += " bytes"
 	}

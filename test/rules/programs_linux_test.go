@@ -38,9 +38,9 @@ var executors = map[string]string{
 	"providers/inside/native_linux.go exec.Command":      "inside: this program",
 	"providers/inside/remote_linux.go exec.Command":      "inside: this program",
 	"providers/macos/run.go exec.CommandContext":         "sandbox-exec(1) of macOS, by its path",
-	"providers/macos/stage.go syscall.Exec":              "sandbox-exec(1), and inside the command",
+	"providers/macos/stage.go syscall.Exec":              "inside: the command",
 	"providers/macos/supervisor.go exec.Command":         "this program; log(1) of macOS, by its path",
-	"providers/macos/supervisor.go os.StartProcess":      "this program",
+	"providers/macos/supervisor.go os.StartProcess":      "sandbox-exec(1) of macOS, by its path",
 	"providers/remote/in_place_linux.go exec.LookPath":   "inside: git, before the command starts",
 	"providers/remote/in_place_linux.go exec.Command":    "the same",
 	"task/phase.go exec.Command":                         "this program, for a phase",
@@ -49,7 +49,7 @@ var executors = map[string]string{
 // temporaries are the places outside of tests that use the system's temporary directory, and why nothing there is trusted.
 var temporaries = map[string]string{
 	"providers/inside/bare_linux.go": "inside: in a container, before its only command starts",
-	"providers/macos/egress.go":      "a short name for a socket, which is gone when that listens",
+	"providers/macos/stage.go":       "a short name for a socket of the trial: if anybody else has it, the trial fails",
 }
 
 // Whatever pccrun executes on the host package programs finds, so that no run decides what that is; and nothing that

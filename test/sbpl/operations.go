@@ -24,7 +24,7 @@ type operation struct {
 }
 
 // operations are those that the evaluator can be asked about. What they are part of goes
-// by the tables of macOS 10.12 to 10.15 (docs/macos.md).
+// by the tables of macOS 10.12 to 10.15 (seatbelt/beliefs.md).
 var operations = table([]members{
 	{"file-read* file*", "file-read-data file-read-metadata file-read-xattr"},
 	{"file-write* file*", "file-write-acl file-write-create file-write-data file-write-flags file-write-mode"},
