@@ -24,7 +24,7 @@ var hosts = [...]string{
 	".openai.com", ".openai.azure.com", ".services.ai.azure.com", ".githubcopilot.com", ".aliyuncs.com", ".amazonaws.com", ".googleapis.com",
 }
 
-// Hosts returns the hosts whose requests have to be read, as names; those below a name begin with a dot.
+// Hosts returns the hosts of APIs that are known by name; those below a name begin with a dot.
 func Hosts() []string { return slices.Clone(hosts[:]) }
 
 // Metered reports whether a host is that of an API, by its canonical name. Of those that offer much else, it goes by the name
