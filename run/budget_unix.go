@@ -52,6 +52,11 @@ func openBudget(r *resolved) (*spending.Budget, error) {
 		if err != nil {
 			return nil, err
 		}
+		root, err := state.Open(r.dirs.State, r.policy.Workspace)
+		if err != nil {
+			return nil, err
+		}
+		defer root.Close()
 		// Whoever has it open goes on with it, and nobody else finds it.
 		path := filepath.Join(r.dirs.State, "spending-"+sessions.NewID(time.Now()))
 		file, err := spending.Create(path, limit)

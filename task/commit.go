@@ -65,6 +65,9 @@ func (w *Worked) Check() (*Checked, error) {
 // judge is the verdict on the agent alone.
 func (w *Worked) judge() verdict {
 	failed := func(why string) verdict { return verdict{Failed, statusFailed, why} }
+	if v, over := w.moneyOver(); over {
+		return v
+	}
 	switch {
 	case w.last.timedOut:
 		return w.timeOver()

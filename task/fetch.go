@@ -207,7 +207,7 @@ type Result struct {
 func (f *Fetched) Result() Result {
 	d, w := f.committed, f.committed.work
 	r := Result{
-		Record: d.task.Record, Head: d.head, Left: d.left, Elsewhere: f.elsewhere, Status: f.verdict.code, Agent: w.last.code, Took: time.Since(w.began), Used: usageText(w.usage, d.task.Agent),
+		Record: d.task.Record, Head: d.head, Left: d.left, Elsewhere: f.elsewhere, Status: f.verdict.code, Agent: w.last.code, Took: time.Since(w.began), Used: w.usedText(),
 		Hooks: d.hooks, Checked: d.checked, Refused: w.denied,
 	}
 	if last := w.end.LastCommand; last != nil {

@@ -24,7 +24,7 @@ import (
 )
 
 // started are what the scripts can start beside the host's own.
-var started = map[string]func(){"pccrun": main, "carried": carried, "dial": dial, "tokens": tokens}
+var started = map[string]func(){"pccrun": main, "carried": carried, "dial": dial, "tokens": tokens, "modelapi": modelAPI}
 
 // conditions are what all scripts can ask beside the usual.
 var conditions = map[string]func() bool{}
