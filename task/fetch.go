@@ -179,6 +179,7 @@ func (d *Committed) move() error {
 func (f *Fetched) record() error {
 	t, w := f.committed.task, f.committed.work
 	defer t.close()
+	w.cost()
 	t.State, t.Why, t.Changes = f.verdict.state, f.verdict.why, f.changes
 	t.Spent += time.Since(w.began)
 	w.seen.mu.Lock()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/spending"
+	"github.com/pccrun/pccrun/task/agent"
 )
 
 // spendingFile is what all runs of a task count in, in the directory of its record: one that is continued goes on with it.
@@ -19,8 +20,11 @@ const spendingFile = "spending"
 type money struct {
 	file  *spending.File
 	path  string
-	began spending.USD // what was spent when this began
-	over  bool         // a request was refused since it is spent; the lock of what is seen guards it
+	began agent.Usage // of the task, when this began
+
+	// The lock of what is seen guards these.
+	used agent.Usage // since then, as it was counted
+	over bool        // a request was refused, since the budget is spent
 }
 
 // budgetText is what is announced of a budget.
@@ -46,9 +50,8 @@ func (w *Worked) openMoney() error {
 	if err != nil {
 		return fmt.Errorf("budget: %w", err)
 	}
-	state, err := file.Read()
-	w.money = money{file: file, path: path, began: state.Spent}
-	return err
+	w.money = money{file: file, path: path, began: w.task.Usage}
+	return nil
 }
 
 // spends are the flags of a run that the agent's hosts and logins are in.
@@ -73,6 +76,9 @@ func (w *Worked) spent(e events.Spending) {
 		}
 		return
 	}
+	w.seen.mu.Lock()
+	add(&w.money.used, agent.Usage{Input: e.Input, CacheRead: e.CacheRead, CacheWrite: e.CacheWrite, Output: e.Output, USD: e.USD, Priced: true})
+	w.seen.mu.Unlock()
 	for _, part := range [...]int{83, 50} {
 		if mark := e.Limit * float64(part) / 100; e.Limit > 0 && e.Before < mark && e.Total >= mark {
 			w.to.Line(fmt.Sprintf("%s (%d %%)", text, part))
@@ -86,10 +92,11 @@ func (w *Worked) cost() {
 	if w.money.file == nil {
 		return
 	}
-	if state, err := w.money.file.Read(); err == nil {
-		w.usage.USD, w.usage.Priced = (state.Spent - w.money.began).Dollars(), true
-		w.task.Usage.USD, w.task.Usage.Priced = state.Spent.Dollars(), true
-	}
+	w.seen.mu.Lock()
+	w.usage = w.money.used
+	w.seen.mu.Unlock()
+	w.task.Usage = w.money.began
+	add(&w.task.Usage, w.usage)
 }
 
 // moneyOver reports whether the budget has ended the agent, and the verdict that this is.
@@ -112,8 +119,10 @@ func (w *Worked) usedText() string {
 	if w.money.file == nil {
 		return usageText(w.usage, w.task.Agent)
 	}
-	if text := usageText(w.usage, ""); text != "" {
-		return text + " (counted at the network)"
+	w.cost()
+	text := usageText(w.usage, "")
+	if state, err := w.money.file.Read(); err == nil && text != "" {
+		text += fmt.Sprintf(" (counted at the network: %s of %s)", state.Spent, state.Limit)
 	}
-	return ""
+	return text
 }
