@@ -240,7 +240,7 @@ func TestEachFlagReachesTheRequest(t *testing.T) {
 	for _, d := range runFlags(&profiles.Request{}) {
 		args := []string{d.name}
 		if !d.isSwitch() {
-			value := map[string]string{"--pass-fd": "3", "--provider": "native", "--keep": "1h", "--history": "1"}[d.name]
+			value := map[string]string{"--pass-fd": "3", "--provider": "native", "--keep": "1h", "--history": "1", "--budget": "2"}[d.name]
 			if value == "" {
 				value = "x"
 			}

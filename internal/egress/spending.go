@@ -24,7 +24,7 @@ func (p *Plan) meters(in *reader, host *Host) error {
 		return &profiles.Error{Cause: "budget: " + cause, Hint: hint}
 	}
 	if host.Ask != nil {
-		return refuse("--ask allows hosts whose costs nobody counts", "--allow RULE allows a host")
+		return refuse("flag --ask allows hosts whose costs nobody counts", "--allow RULE allows a host")
 	}
 	if p.sandbox.Learn {
 		return refuse("learn tries whatever the command tries", "leave --budget out")

@@ -327,6 +327,14 @@ func TestBudgetRefused(t *testing.T) {
 		}
 		require.ErrorContains(t, err, want)
 	}
+	b := newBench(t)
+	b.budget = &spending.Budget{}
+	b.request.Allow = []string{"a.example"}
+	_, err := b.plan()
+	require.ErrorContains(t, err, "allow no model API")
+	b.request.Allow = append(b.request.Allow, "api.anthropic.com") // as the hint says
+	_, err = b.plan()
+	require.NoError(t, err)
 	for _, allow := range []string{"*.anthropic.com", "api.openai.com:443", "GET https://api.anthropic.com/v1/*", "10.0.0.0/8:5432"} {
 		b := newBench(t)
 		b.budget = &spending.Budget{}
@@ -335,7 +343,7 @@ func TestBudgetRefused(t *testing.T) {
 		require.NoError(t, err, allow)
 		require.Equal(t, "inspect", p.Rules.Decide("generativelanguage.googleapis.com", 443).Action.String())
 	}
-	b := newBench(t)
+	b = newBench(t)
 	b.budget = &spending.Budget{}
 	p, err := b.plan()
 	require.NoError(t, err, "without a network nothing is spent")
