@@ -1,0 +1,144 @@
+//go:build unix
+
+package spending
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A File is what several processes count together. Its methods may be called from many goroutines.
+type File struct {
+	mu sync.Mutex // flock(2) is the descriptor's, and so this process's
+	f  *os.File
+}
+
+// The content: a mark with the version, then three numbers of 64 bits, little endian.
+const (
+	mark = "pccspend"
+	size = len(mark) + 3*8
+)
+
+var errForm = errors.New("not a file of what was spent")
+
+// Create makes a file with a limit, 0 for none. There must be none at path.
+func Create(path string, limit USD) (*File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	s := &File{f: f}
+	if _, err := f.WriteAt(State{Limit: limit}.bytes(), 0); err != nil {
+		return nil, errors.Join(err, f.Close(), os.Remove(path))
+	}
+	return s, nil
+}
+
+// Open opens a file that Create has made.
+func Open(path string) (*File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	s := &File{f: f}
+	if _, err := s.Read(); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
+	}
+	return s, nil
+}
+
+// Close leaves the file as it is.
+func (s *File) Close() error { return s.f.Close() }
+
+// Read returns what the file holds now.
+func (s *File) Read() (State, error) {
+	_, now, err := s.change(unix.LOCK_SH, nil)
+	return now, err
+}
+
+// Add adds what was spent, and returns what the file held before and holds now: whoever crosses a mark says so.
+func (s *File) Add(amount USD) (before, now State, err error) {
+	return s.change(unix.LOCK_EX, func(to *State) { to.Spent += max(amount, 0) })
+}
+
+// Hold has all wait until the API takes requests again, at most [MaxHold] from now. A hold that lasts longer stays.
+func (s *File) Hold(until time.Time) error {
+	if most := time.Now().Add(MaxHold); until.After(most) {
+		until = most
+	}
+	_, _, err := s.change(unix.LOCK_EX, func(to *State) {
+		if until.After(to.Until) {
+			to.Until = until
+		}
+	})
+	return err
+}
+
+// Extend sets the limit anew: to what was spent, and more. It forgets a hold.
+func (s *File) Extend(more USD) (now State, err error) {
+	_, now, err = s.change(unix.LOCK_EX, func(to *State) { to.Limit, to.Until = to.Spent+more, time.Time{} })
+	return now, err
+}
+
+// change reads the file and writes what by has made of it, under a lock.
+func (s *File) change(how int, by func(*State)) (before, now State, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.lock(how); err != nil {
+		return before, now, err
+	}
+	defer func() { err = errors.Join(err, s.lock(unix.LOCK_UN)) }()
+	text := make([]byte, size)
+	if _, err := s.f.ReadAt(text, 0); err != nil || string(text[:len(mark)]) != mark {
+		return before, now, errForm
+	}
+	before = read(text[len(mark):])
+	if now = before; by == nil {
+		return before, now, nil
+	}
+	by(&now)
+	if now != before {
+		_, err = s.f.WriteAt(now.bytes(), 0)
+	}
+	return before, now, err
+}
+
+func (s *File) lock(how int) error {
+	raw, err := s.f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	e := raw.Control(func(fd uintptr) {
+		for {
+			if err = unix.Flock(int(fd), how); err != unix.EINTR {
+				return
+			}
+		}
+	})
+	return errors.Join(e, os.NewSyscallError("flock", err))
+}
+
+func (s State) bytes() []byte {
+	text := binary.LittleEndian.AppendUint64([]byte(mark), uint64(s.Limit))
+	text = binary.LittleEndian.AppendUint64(text, uint64(s.Spent))
+	until := int64(0)
+	if !s.Until.IsZero() {
+		until = s.Until.UnixMilli()
+	}
+	return binary.LittleEndian.AppendUint64(text, uint64(until))
+}
+
+func read(text []byte) (s State) {
+	number := func(i int) int64 { return int64(binary.LittleEndian.Uint64(text[i*8:])) }
+	s.Limit, s.Spent = USD(number(0)), USD(number(1))
+	if ms := number(2); ms > 0 {
+		s.Until = time.UnixMilli(ms)
+	}
+	return s
+}
