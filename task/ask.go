@@ -14,6 +14,7 @@ import (
 	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/task/agent"
+	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
 // An Order is what the user asks for.
@@ -24,6 +25,9 @@ type Order struct {
 	Agent    *agent.Agent
 	Model    string
 	Args     []string // the agent's own
+
+	Dir          string // where work trees are made, in a directory of the repository's name; "" for the usual places
+	BranchPrefix string // "" for task/
 
 	Base    string // "" for HEAD
 	Prepare string // a shell's command that runs before the agent
@@ -54,7 +58,7 @@ type Asked struct {
 	repo  *repository
 	base  string // a commit
 	named string // what it was asked for as
-	taken bool   // a branch `task` stands
+	taken bool   // a branch stands that the task's would lie below
 	store Store
 	to    Reporter
 	stop  Stop
@@ -68,9 +72,17 @@ func Ask(stop Stop, store Store, to Reporter, o Order) (*Asked, error) {
 			return nil, err
 		}
 	}
+	if o.BranchPrefix == "" {
+		o.BranchPrefix = branchPrefix
+	} else if err := checkPrefix(o.BranchPrefix); err != nil {
+		return nil, err
+	}
 	repo, err := open(ctx, o.Workspace)
 	if err != nil {
 		return nil, err
+	}
+	if _, within := beneath.Path(repo.top, o.Dir); within && o.Dir != "" {
+		return nil, hint.Errorf("name one outside of it", "task.dir %s lies in the repository", o.Dir)
 	}
 	a := &Asked{order: o, repo: repo, store: store, to: to, stop: stop, named: o.Base}
 	if a.named == "" {
@@ -83,9 +95,16 @@ func Ask(stop Stop, store Store, to Reporter, o Order) (*Asked, error) {
 	if a.base, err = repo.commit(ctx, name); err != nil {
 		return nil, err
 	}
-	tip, err := repo.tip(ctx, "task")
-	a.taken = tip != ""
-	return a, err
+	for i, c := range o.BranchPrefix {
+		if c != '/' || a.taken {
+			continue
+		}
+		tip, err := repo.tip(ctx, o.BranchPrefix[:i])
+		if a.taken = tip != ""; err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
 }
 
 // A Placed is a task with a work tree in which its base is checked out.
@@ -198,7 +217,7 @@ func (a *Asked) begin(ctx context.Context, name string) (*Placed, error) {
 	if a.order.InPlace {
 		r.Worktree = a.repo.top
 	} else {
-		r.Branch = branchFor(name, a.taken)
+		r.Branch = branchFor(a.order.BranchPrefix, name, a.taken)
 		if stands, err := a.repo.inTheWay(ctx, r.Branch); err != nil {
 			return nil, err
 		} else if stands != "" {
@@ -214,7 +233,7 @@ func (a *Asked) begin(ctx context.Context, name string) (*Placed, error) {
 
 // clone writes the git directory of the work tree.
 func (p *Placed) clone(a *Asked) error {
-	c, err := makeClone(p.repo, placesFor(p.repo.top, p.order.Home, p.task.Name), p.task.Branch, a.base)
+	c, err := makeClone(p.repo, placesFor(p.repo.top, p.order.Dir, p.order.Home, p.task.Name), p.task.Branch, a.base)
 	if err != nil {
 		return err
 	}

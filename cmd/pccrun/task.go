@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -127,6 +128,7 @@ type taskLine struct {
 	name, next          string // --name, --continue
 	given               []string
 	values              []givenValue // of flags in given
+	settings            profiles.TaskSettings
 	json, quiet         bool
 	request             profiles.Request
 }
@@ -267,6 +269,10 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 	}
 	host := profiles.ThisHost()
 	t.request.Host = host
+	settings, err := profiles.ReadSettings(t.request)
+	if err != nil {
+		return *o, err
+	}
 	if o.Name, o.Continue = t.name, t.next != ""; o.Continue {
 		o.Name = t.next
 	}
@@ -276,8 +282,11 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 	if o.InPlace && t.commit == "" { // who works there commits, and knows what is his
 		o.Leave = true
 	}
-	if o.Timeout == 0 {
-		o.Timeout = time.Hour
+	t.settings = settings.Task
+	s := &t.settings
+	o.Timeout, o.Dir, o.BranchPrefix = cmp.Or(o.Timeout, s.Timeout, time.Hour), s.Dir, s.BranchPrefix
+	if !o.Continue && !o.InPlace {
+		o.Prepare = cmp.Or(o.Prepare, s.Prepare)
 	}
 	if o.User.Name == "" {
 		o.User.Name = host.Getenv("PARALLEL_CC_GIT_USER")
@@ -315,6 +324,9 @@ func (t *taskLine) resolve(rest []string) error {
 			t.agent, top = r.Agent, r.Repository
 		}
 	}
+	if t.agent == "" {
+		t.agent = t.settings.Agent
+	}
 	if o.Agent, err = task.FindAgent(t.agent, t.request.Host.Getenv("PATH")); err != nil {
 		return err
 	}
@@ -344,7 +356,9 @@ func (t *taskLine) refuse(err error) int {
 	if errors.As(err, &usage) {
 		failUsage(usage)
 	} else {
-		fail(inWords(err), profiles.Hint(err))
+		for _, mistake := range profiles.Mistakes(err) {
+			fail(inWords(mistake), profiles.Hint(mistake))
+		}
 	}
 	if t.json {
 		printLine(object{{"type", "refused"}, {"errors", mistakes()}})
