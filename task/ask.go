@@ -3,16 +3,19 @@
 package task
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/task/agent"
 	"github.com/pccrun/pccrun/workspace/beneath"
 )
@@ -29,19 +32,22 @@ type Order struct {
 	Dir          string // where work trees are made, in a directory of the repository's name; "" for the usual places
 	BranchPrefix string // "" for task/
 
-	Base    string // "" for HEAD
-	Prepare string // a shell's command that runs before the agent
-	Check   string // a shell's command that decides
-	Commit  string // a message; "" for one of the prompt and the agent's last words
-	Leave   bool   // commit nothing
-	InPlace bool   // work in the user's own work tree
-	Dirty   bool   // begin with what the user has not committed
+	Base         string   // "" for HEAD
+	Copy         []string // patterns of ignored files that the clone gets a copy of, beside those of .worktreeinclude
+	Prepare      string   // a shell's command that runs before the agent
+	PrepareAllow []string // hosts that it reaches, and the agent does not
+	Check        string   // a shell's command that decides
+	Commit       string   // a message; "" for one of the prompt and the agent's last words
+	Leave        bool     // commit nothing
+	InPlace      bool     // work in the user's own work tree
+	Dirty        bool     // begin with what the user has not committed
 
 	Timeout   time.Duration
 	User      Identity
-	Profile   string   // of the agent's phases; "" for the agent's own
-	Flags     []string // the user's, of each run
-	Workspace string   // the top of the user's repository
+	Profile   string           // of the agent's phases; "" for the agent's own
+	Flags     []string         // the user's, of each run
+	Policy    *profiles.Policy // of the agent's run, as it would be in the user's work tree
+	Workspace string           // the top of the user's repository
 	Home      string
 }
 
@@ -109,13 +115,14 @@ func Ask(stop Stop, store Store, to Reporter, o Order) (*Asked, error) {
 
 // A Placed is a task with a work tree in which its base is checked out.
 type Placed struct {
-	order Order
-	repo  *repository
-	task  *Task
-	store Store
-	to    Reporter
-	stop  Stop
-	fresh bool // nothing has worked at it yet
+	order  Order
+	repo   *repository
+	task   *Task
+	store  Store
+	to     Reporter
+	stop   Stop
+	fresh  bool // nothing has worked at it yet
+	copies copyList
 }
 
 // attempts bounds how often another name is made where one is taken.
@@ -125,7 +132,14 @@ const attempts = 8
 func (a *Asked) Place() (*Placed, error) {
 	ctx := a.stop.Hard
 	var p *Placed
+	var copies copyList
 	var err error
+	if !a.order.InPlace {
+		if copies, err = a.repo.wanted(ctx, a.order.Copy, a.order.Policy); err != nil {
+			return nil, err
+		}
+		a.repo.exclude = append(a.repo.exclude, copies.excludes()...)
+	}
 	for range attempts {
 		name := a.order.Name
 		if name == "" {
@@ -148,6 +162,7 @@ func (a *Asked) Place() (*Placed, error) {
 	if err := p.clone(a); err != nil {
 		return nil, errors.Join(err, p.task.forget(a.store))
 	}
+	p.copies = copies
 	if err := p.fill(); err != nil {
 		return nil, errors.Join(err, p.undo())
 	}
@@ -171,7 +186,10 @@ func (p *Placed) fill() error {
 			return fmt.Errorf("what is not committed cannot be taken along: %w", err)
 		}
 	}
-	return p.checkout()
+	if err := p.checkout(); err != nil {
+		return err
+	}
+	return p.copies.copyTo(p.task.Worktree, p.repo.top)
 }
 
 // takeUncommitted makes a first commit of what the user has not committed. Git adds it in a run that
@@ -364,7 +382,25 @@ func (p *Placed) Announce() {
 	if !t.InPlace && !o.Continue && !o.Dirty {
 		p.leftOut()
 	}
-	p.to.Line("asks nothing inside the sandbox (" + o.Agent.Unattended + "); limits: " + timeText(o.Timeout))
+	for _, line := range p.copies.said() {
+		p.to.Line(line)
+	}
+	p.to.Line("asks nothing inside the sandbox (" + o.Agent.Unattended + "); network: " + networkText(o.Policy) + "; limits: " + timeText(o.Timeout))
+}
+
+// shownHosts bounds how many rules the opening lines name.
+const shownHosts = 6
+
+// networkText says where the agent may connect to.
+func networkText(policy *profiles.Policy) string {
+	var hosts []string
+	for _, rule := range policy.Network.Allow {
+		hosts = append(hosts, rule.Text)
+	}
+	if over := len(hosts) - shownHosts; over > 0 {
+		return strings.Join(hosts[:shownHosts], ", ") + fmt.Sprintf(" and %d more", over)
+	}
+	return cmp.Or(strings.Join(hosts, ", "), "none")
 }
 
 // leftOut says what of the user's is not in the work tree.

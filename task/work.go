@@ -121,7 +121,7 @@ func (p *Placed) Work() (*Worked, error) {
 	now := time.Now()
 	w := &Worked{Placed: p, began: now, deadline: now.Add(p.order.Timeout), seen: &seen{denials: map[string]bool{}, findings: map[string]bool{}, warnings: map[string]bool{}}}
 	if p.order.Prepare != "" {
-		o, err := w.shell(p.order.Prepare, "prepare")
+		o, err := w.shell(p.order.Prepare, "prepare", p.order.PrepareAllow...)
 		if err == nil {
 			err = o.refusal("prepare")
 		}
@@ -271,12 +271,16 @@ func (w *Worked) warnOfTime() (end func()) {
 // left is how much of the time is left. A deadline that has passed leaves the shortest timeout there is: none would be no timeout.
 func (w *Worked) left() time.Duration { return max(time.Until(w.deadline), time.Millisecond) }
 
-// shell runs a command of the user's in the work tree, as the agent could.
-func (w *Worked) shell(command, what string) (outcome, error) {
+// shell runs a command of the user's in the work tree, as the agent could. It reaches more hosts than the agent, if some are named.
+func (w *Worked) shell(command, what string, hosts ...string) (outcome, error) {
 	began := time.Now()
+	flags := w.flags(w.profile())
+	for _, host := range hosts {
+		flags = append(flags, "--allow", host)
+	}
 	last := &tail{}
 	o, err := phase{
-		dir: w.task.Worktree, flags: w.flags(w.profile()), command: []string{"sh", "-c", "exec 2>&1\n" + command}, timeout: w.left(), seen: w.event,
+		dir: w.task.Worktree, flags: flags, command: []string{"sh", "-c", "exec 2>&1\n" + command}, timeout: w.left(), seen: w.event,
 		out: func(r io.Reader) { _, _ = io.Copy(last, r) },
 	}.run(w.stop)
 	if said := last.String(); said != "" {

@@ -144,7 +144,7 @@ func (t *taskLine) ownFlags() flags {
 	o := &t.order
 	return flags{
 		"--agent": &t.agent, "--model": &o.Model, "--prompt-file": &t.file, "--name": &t.name, "--continue": &t.next, "--base": &o.Base,
-		"--prepare": &o.Prepare, "--check": &o.Check, "--commit": &t.commit, "--git-user": &o.User.Name, "--git-email": &o.User.Email,
+		"--prepare": &o.Prepare, "--prepare-allow": func(host string) error { o.PrepareAllow = append(o.PrepareAllow, host); return nil }, "--check": &o.Check, "--commit": &t.commit, "--git-user": &o.User.Name, "--git-email": &o.User.Email,
 		"--in-place": &o.InPlace, "--dirty": &o.Dirty, "--json": &t.json, "-q": &t.quiet,
 		"--timeout": func(text string) (err error) {
 			if o.Timeout, err = time.ParseDuration(text); err != nil || o.Timeout <= 0 {
@@ -249,7 +249,7 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 	case err != nil:
 	case t.file != "" && len(words) > 0:
 		err = misuse("flag --prompt-file: the prompt is given twice", "")
-	case t.next != "" && (t.name != "" || o.Base != "" || o.InPlace || o.Prepare != ""):
+	case t.next != "" && (t.name != "" || o.Base != "" || o.InPlace || o.Prepare != "" || o.PrepareAllow != nil):
 		err = misuse("flag --continue: not with --name, --base, --prepare or --in-place", "the task has its own")
 	case o.Dirty && (t.next != "" || o.Base != "" || o.InPlace):
 		err = misuse("flag --dirty: not with --continue, --base or --in-place", "it begins a task at HEAD, with what you have not committed")
@@ -286,7 +286,7 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 	s := &t.settings
 	o.Timeout, o.Dir, o.BranchPrefix = cmp.Or(o.Timeout, s.Timeout, time.Hour), s.Dir, s.BranchPrefix
 	if !o.Continue && !o.InPlace {
-		o.Prepare = cmp.Or(o.Prepare, s.Prepare)
+		o.Prepare, o.Copy, o.PrepareAllow = cmp.Or(o.Prepare, s.Prepare), s.Copy, slices.Concat(s.PrepareAllow, o.PrepareAllow)
 	}
 	if o.User.Name == "" {
 		o.User.Name = host.Getenv("PARALLEL_CC_GIT_USER")
@@ -344,6 +344,7 @@ func (t *taskLine) resolve(rest []string) error {
 	}
 	o.Flags = t.given
 	o.Profile = pathThere(&flagDef{name: "--profile", arg: "NAME|FILE"}, o.Profile, t.request.Host.Cwd, policy.Workspace)
+	o.Policy = policy
 	if o.Workspace, o.Home = policy.Workspace, policy.Home; top != "" {
 		o.Workspace = top
 	}
