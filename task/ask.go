@@ -302,7 +302,9 @@ func Continue(stop Stop, store Store, to Reporter, o Order) (*Placed, error) {
 	if o.Check == "" {
 		p.order.Check = t.Check
 	}
-	p.order.InPlace = t.InPlace
+	if p.order.InPlace = t.InPlace; t.InPlace && o.Commit == "" { // who works there commits, and knows what is his
+		p.order.Leave = true
+	}
 	t.State, t.Check = Working, p.order.Check
 	if t.Agent != o.Agent.Name { // another agent has a conversation of its own
 		t.Agent, t.Conversation, t.Conversed = o.Agent.Name, "", agent.Usage{}
@@ -370,6 +372,10 @@ func (p *Placed) Announce() {
 	switch {
 	case t.InPlace:
 		p.to.Line("task " + t.Name + ": " + t.Agent + " in place, in " + t.Worktree)
+		if p.repo.git != p.repo.common {
+			p.to.Line("references are shared with " + p.repo.common + ", index and work tree with you: nothing keeps this task and you from each other's work")
+			break
+		}
 		p.to.Line("references, index and work tree are shared with you: nothing keeps this task and you from each other's work")
 	case o.Continue:
 		p.to.Line("task " + t.Name + ": " + t.Agent + " goes on with branch " + t.Branch)

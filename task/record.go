@@ -135,7 +135,9 @@ func (s Store) take(all *os.Root, r Record) (*Task, error) {
 	t := &Task{root: root}
 	err = t.hold(root, lockFile)
 	if err == nil && r.InPlace {
-		err = t.hold(all, keyOf(".in-place", r.Worktree))
+		if err = t.hold(all, keyOf(".in-place", r.Worktree)); errors.Is(err, ErrRunning) {
+			err = hint.Errorf("wait for it: pccrun task list names it", "work tree %s: %w", r.Worktree, err)
+		}
 	}
 	if err != nil {
 		t.close()

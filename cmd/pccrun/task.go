@@ -126,6 +126,7 @@ type taskLine struct {
 	order               task.Order
 	agent, file, commit string
 	name, next          string // --name, --continue
+	worktree            string // a linked work tree that stands, "" for one of the task's own
 	given               []string
 	values              []givenValue // of flags in given
 	settings            profiles.TaskSettings
@@ -143,7 +144,7 @@ type givenValue struct {
 func (t *taskLine) ownFlags() flags {
 	o := &t.order
 	return flags{
-		"--agent": &t.agent, "--model": &o.Model, "--prompt-file": &t.file, "--name": &t.name, "--continue": &t.next, "--base": &o.Base,
+		"--agent": &t.agent, "--model": &o.Model, "--prompt-file": &t.file, "--name": &t.name, "--continue": &t.next, "--worktree": &t.worktree, "--base": &o.Base,
 		"--prepare": &o.Prepare, "--prepare-allow": func(host string) error { o.PrepareAllow = append(o.PrepareAllow, host); return nil }, "--check": &o.Check, "--commit": &t.commit, "--git-user": &o.User.Name, "--git-email": &o.User.Email,
 		"--in-place": &o.InPlace, "--dirty": &o.Dirty, "--json": &t.json, "-q": &t.quiet,
 		"--timeout": func(text string) (err error) {
@@ -249,10 +250,12 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 	case err != nil:
 	case t.file != "" && len(words) > 0:
 		err = misuse("flag --prompt-file: the prompt is given twice", "")
-	case t.next != "" && (t.name != "" || o.Base != "" || o.InPlace || o.Prepare != "" || o.PrepareAllow != nil):
-		err = misuse("flag --continue: not with --name, --base, --prepare or --in-place", "the task has its own")
+	case t.next != "" && (t.name != "" || o.Base != "" || o.InPlace || t.worktree != "" || o.Prepare != "" || o.PrepareAllow != nil):
+		err = misuse("flag --continue: not with --name, --base, --prepare, --worktree or --in-place", "the task has its own")
 	case o.Dirty && (t.next != "" || o.Base != "" || o.InPlace):
 		err = misuse("flag --dirty: not with --continue, --base or --in-place", "it begins a task at HEAD, with what you have not committed")
+	case t.worktree != "" && (o.InPlace || o.Base != "" || o.Dirty):
+		err = misuse("flag --worktree: not with --in-place, --base or --dirty", "it works in a work tree that stands, as it is")
 	case t.file == "" && len(words) == 0:
 		err = misuse("task: no prompt", `pccrun task "fix the flaky test"`)
 	case len(words) > 1:
@@ -279,6 +282,7 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 	if o.Leave = t.commit == "none"; !o.Leave {
 		o.Commit = t.commit
 	}
+	o.InPlace = o.InPlace || t.worktree != ""
 	if o.InPlace && t.commit == "" { // who works there commits, and knows what is his
 		o.Leave = true
 	}
@@ -336,6 +340,11 @@ func (t *taskLine) resolve(rest []string) error {
 	o.Args = rest
 	t.request.Command = []string{o.Agent.Name}
 	policy, err := profiles.Resolve(t.request)
+	if err == nil && t.worktree != "" {
+		if t.request.Workspace, err = task.FindWorktree(context.Background(), policy.Workspace, t.worktree); err == nil {
+			policy, err = profiles.Resolve(t.request)
+		}
+	}
 	if err != nil {
 		return err
 	}
