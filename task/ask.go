@@ -15,6 +15,7 @@ import (
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/task/agent"
 	"github.com/pccrun/pccrun/workspace/beneath"
@@ -44,8 +45,9 @@ type Order struct {
 
 	Timeout   time.Duration
 	User      Identity
-	Profile   string           // of the agent's phases; "" for the agent's own
-	Flags     []string         // the user's, of each run
+	Profile   string   // of the agent's phases; "" for the agent's own
+	Flags     []string // the user's, of each run
+	Notifier  Notifier
 	Policy    *profiles.Policy // of the agent's run, as it would be in the user's work tree
 	Workspace string           // the top of the user's repository
 	Home      string
@@ -159,7 +161,7 @@ func (a *Asked) Place() (*Placed, error) {
 	if a.order.InPlace {
 		return p, nil
 	}
-	if err := p.clone(a); err != nil {
+	if err := cloneFor(p, a); err != nil {
 		return nil, errors.Join(err, p.task.forget(a.store))
 	}
 	p.copies = copies
@@ -182,7 +184,7 @@ func (p *Placed) fill() error {
 		return hint.Errorf("git config --global user.name NAME and user.email ADDRESS, or --git-user NAME --git-email ADDRESS", "git does not know whom commits are to be by")
 	}
 	if p.order.Dirty {
-		if err := p.takeUncommitted(); err != nil {
+		if err := takeUncommitted(p); err != nil {
 			return fmt.Errorf("what is not committed cannot be taken along: %w", err)
 		}
 	}
@@ -194,7 +196,7 @@ func (p *Placed) fill() error {
 
 // takeUncommitted makes a first commit of what the user has not committed. Git adds it in a run that
 // sees the user's work tree as the user's rules have it, read-only, and writes the clone's git directory.
-func (p *Placed) takeUncommitted() error {
+func takeUncommitted(p *Placed) error {
 	changed, unknown, err := p.repo.uncommitted(p.stop.Hard)
 	if err != nil || changed+unknown == 0 {
 		return err
@@ -230,7 +232,7 @@ func (a *Asked) begin(ctx context.Context, name string) (*Placed, error) {
 	r := Record{
 		Name: name, Key: keyOf(name, a.repo.common), Repository: a.repo.top, Common: a.repo.common, InPlace: a.order.InPlace,
 		Branch: a.repo.branch, Base: a.base, BaseName: a.named, Agent: a.order.Agent.Name, Model: a.order.Model, Prompt: events.Cut(a.order.Prompt), State: Working, Begun: time.Now(),
-		Check: a.order.Check,
+		Check: a.order.Check, Worker: sessions.Self(),
 	}
 	if a.order.InPlace {
 		r.Worktree = a.repo.top
@@ -249,8 +251,8 @@ func (a *Asked) begin(ctx context.Context, name string) (*Placed, error) {
 	return &Placed{order: a.order, repo: a.repo, task: t, store: a.store, to: a.to, stop: a.stop, fresh: true}, nil
 }
 
-// clone writes the git directory of the work tree.
-func (p *Placed) clone(a *Asked) error {
+// cloneFor writes the git directory of the work tree.
+func cloneFor(p *Placed, a *Asked) error {
 	c, err := makeClone(p.repo, placesFor(p.repo.top, p.order.Dir, p.order.Home, p.task.Name), p.task.Branch, a.base)
 	if err != nil {
 		return err
@@ -305,7 +307,7 @@ func Continue(stop Stop, store Store, to Reporter, o Order) (*Placed, error) {
 	if p.order.InPlace = t.InPlace; t.InPlace && o.Commit == "" { // who works there commits, and knows what is his
 		p.order.Leave = true
 	}
-	t.State, t.Check = Working, p.order.Check
+	t.State, t.Check, t.Worker = Working, p.order.Check, sessions.Self()
 	if t.Agent != o.Agent.Name { // another agent has a conversation of its own
 		t.Agent, t.Conversation, t.Conversed = o.Agent.Name, "", agent.Usage{}
 	}
@@ -386,7 +388,7 @@ func (p *Placed) Announce() {
 		p.to.Line("worktree " + t.Worktree)
 	}
 	if !t.InPlace && !o.Continue && !o.Dirty {
-		p.leftOut()
+		leftOut(p)
 	}
 	for _, line := range p.copies.said() {
 		p.to.Line(line)
@@ -410,7 +412,7 @@ func networkText(policy *profiles.Policy) string {
 }
 
 // leftOut says what of the user's is not in the work tree.
-func (p *Placed) leftOut() {
+func leftOut(p *Placed) {
 	changed, unknown, err := p.repo.uncommitted(p.stop.Hard)
 	switch {
 	case err != nil:

@@ -245,10 +245,13 @@ func (w *Worked) event(e events.Event) {
 	w.seen.event(e, w.to, time.Since(w.began))
 }
 
+// nearlyOver is how many hundredths of the time are over when little is left.
+const nearlyOver = 83
+
 // warnOfTime says when half of the time is over, and when five sixths are. The function that it returns ends that.
 func (w *Worked) warnOfTime() (end func()) {
 	var timers []*time.Timer
-	for _, part := range []int64{50, 83} {
+	for _, part := range []int64{50, nearlyOver} {
 		after := time.Duration(int64(w.order.Timeout) / 100 * part)
 		timers = append(timers, time.AfterFunc(after, func() {
 			w.seen.mu.Lock()
@@ -259,6 +262,9 @@ func (w *Worked) warnOfTime() (end func()) {
 				text += ": " + cost + " so far"
 			}
 			w.to.Line(text)
+			if part == nearlyOver {
+				notify(w.Placed, "time", 0, text)
+			}
 		}))
 	}
 	return func() {

@@ -25,7 +25,7 @@ import (
 
 // taskVerb is `pccrun task`: a prompt, or one of its own verbs.
 func taskVerb(args []string) int {
-	own := map[string]func([]string) int{"list": taskList, "show": taskShow, "diff": taskDiff, "rm": taskRemove, "clean": taskClean}
+	own := map[string]func([]string) int{"list": taskList, "show": taskShow, "diff": taskDiff, "rm": taskRemove, "clean": taskClean, "stop": taskStop, "kill": taskStop}
 	if len(args) > 0 && own[args[0]] != nil {
 		return own[args[0]](args[1:])
 	}
@@ -51,9 +51,8 @@ func taskVerb(args []string) int {
 }
 
 // work is the whole of a task, stage by stage.
-func work(stop task.Stop, store task.Store, to taskReporter, o task.Order) (int, error) {
+func work(stop task.Stop, store task.Store, to taskReporter, o task.Order) (code int, err error) {
 	var placed *task.Placed
-	var err error
 	if o.Continue {
 		placed, err = task.Continue(stop, store, to, o)
 	} else {
@@ -67,6 +66,7 @@ func work(stop task.Stop, store task.Store, to taskReporter, o task.Order) (int,
 	}
 	to.begun(placed.Begun())
 	placed.Announce()
+	defer func() { placed.Notify(code, err) }()
 	worked, err := placed.Work()
 	if err != nil {
 		return refused, err
@@ -126,6 +126,7 @@ type taskLine struct {
 	order               task.Order
 	agent, file, commit string
 	name, next          string // --name, --continue
+	notify              string // a command
 	worktree            string // a linked work tree that stands, "" for one of the task's own
 	given               []string
 	values              []givenValue // of flags in given
@@ -144,7 +145,7 @@ type givenValue struct {
 func (t *taskLine) ownFlags() flags {
 	o := &t.order
 	return flags{
-		"--agent": &t.agent, "--model": &o.Model, "--prompt-file": &t.file, "--name": &t.name, "--continue": &t.next, "--worktree": &t.worktree, "--base": &o.Base,
+		"--agent": &t.agent, "--model": &o.Model, "--prompt-file": &t.file, "--name": &t.name, "--continue": &t.next, "--worktree": &t.worktree, "--notify": &t.notify, "--base": &o.Base,
 		"--prepare": &o.Prepare, "--prepare-allow": func(host string) error { o.PrepareAllow = append(o.PrepareAllow, host); return nil }, "--check": &o.Check, "--commit": &t.commit, "--git-user": &o.User.Name, "--git-email": &o.User.Email,
 		"--in-place": &o.InPlace, "--dirty": &o.Dirty, "--json": &t.json, "-q": &t.quiet,
 		"--timeout": func(text string) (err error) {
@@ -354,6 +355,15 @@ func (t *taskLine) resolve(rest []string) error {
 	o.Flags = t.given
 	o.Profile = pathThere(&flagDef{name: "--profile", arg: "NAME|FILE"}, o.Profile, t.request.Host.Cwd, policy.Workspace)
 	o.Policy = policy
+	if command := cmp.Or(t.notify, t.settings.Notify); command != "" {
+		finder := run.Programs(&t.request.Host, dirs.State).For(policy.Changes, say)
+		if o.Notifier, err = task.FindNotifier(command, finder); err != nil {
+			return err
+		}
+	}
+	if !t.quiet && !t.json && isTerminal(os.Stderr) {
+		o.Notifier.Bell = os.Stderr
+	}
 	if o.Workspace, o.Home = policy.Workspace, policy.Home; top != "" {
 		o.Workspace = top
 	}
