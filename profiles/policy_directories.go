@@ -49,8 +49,10 @@ func others(config string) []string {
 		return nil
 	}
 	dir, list := config+"/profiles", []string{config}
-	if _, err := os.Readlink(dir); err == nil {
-		list = append(list, dir)
+	for _, path := range []string{dir, config + "/" + SettingsFile} {
+		if _, err := os.Readlink(path); err == nil {
+			list = append(list, path)
+		}
 	}
 	entries, _ := os.ReadDir(dir) // who cannot read it has none of the names
 	for _, e := range entries {

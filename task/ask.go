@@ -3,18 +3,23 @@
 package task
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/internal/spending"
+	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/task/agent"
+	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
 // An Order is what the user asks for.
@@ -26,20 +31,27 @@ type Order struct {
 	Model    string
 	Args     []string // the agent's own
 
-	Base    string // "" for HEAD
-	Prepare string // a shell's command that runs before the agent
-	Check   string // a shell's command that decides
-	Commit  string // a message; "" for one of the prompt and the agent's last words
-	Leave   bool   // commit nothing
-	InPlace bool   // work in the user's own work tree
-	Dirty   bool   // begin with what the user has not committed
+	Dir          string // where work trees are made, in a directory of the repository's name; "" for the usual places
+	BranchPrefix string // "" for task/
+
+	Base         string   // "" for HEAD
+	Copy         []string // patterns of ignored files that the clone gets a copy of, beside those of .worktreeinclude
+	Prepare      string   // a shell's command that runs before the agent
+	PrepareAllow []string // hosts that it reaches, and the agent does not
+	Check        string   // a shell's command that decides
+	Commit       string   // a message; "" for one of the prompt and the agent's last words
+	Leave        bool     // commit nothing
+	InPlace      bool     // work in the user's own work tree
+	Dirty        bool     // begin with what the user has not committed
 
 	Timeout   time.Duration
 	Budget    spending.USD // of the requests to model APIs from now on; 0: that of an earlier order, or none
 	User      Identity
 	Profile   string   // of the agent's phases; "" for the agent's own
 	Flags     []string // the user's, of each run
-	Workspace string   // the top of the user's repository
+	Notifier  Notifier
+	Policy    *profiles.Policy // of the agent's run, as it would be in the user's work tree
+	Workspace string           // the top of the user's repository
 	Home      string
 }
 
@@ -56,7 +68,7 @@ type Asked struct {
 	repo  *repository
 	base  string // a commit
 	named string // what it was asked for as
-	taken bool   // a branch `task` stands
+	taken bool   // a branch stands that the task's would lie below
 	store Store
 	to    Reporter
 	stop  Stop
@@ -70,9 +82,17 @@ func Ask(stop Stop, store Store, to Reporter, o Order) (*Asked, error) {
 			return nil, err
 		}
 	}
+	if o.BranchPrefix == "" {
+		o.BranchPrefix = branchPrefix
+	} else if err := checkPrefix(o.BranchPrefix); err != nil {
+		return nil, err
+	}
 	repo, err := open(ctx, o.Workspace)
 	if err != nil {
 		return nil, err
+	}
+	if _, within := beneath.Path(repo.top, o.Dir); within && o.Dir != "" {
+		return nil, hint.Errorf("name one outside of it", "task.dir %s lies in the repository", o.Dir)
 	}
 	a := &Asked{order: o, repo: repo, store: store, to: to, stop: stop, named: o.Base}
 	if a.named == "" {
@@ -85,20 +105,28 @@ func Ask(stop Stop, store Store, to Reporter, o Order) (*Asked, error) {
 	if a.base, err = repo.commit(ctx, name); err != nil {
 		return nil, err
 	}
-	tip, err := repo.tip(ctx, "task")
-	a.taken = tip != ""
-	return a, err
+	for i, c := range o.BranchPrefix {
+		if c != '/' || a.taken {
+			continue
+		}
+		tip, err := repo.tip(ctx, o.BranchPrefix[:i])
+		if a.taken = tip != ""; err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
 }
 
 // A Placed is a task with a work tree in which its base is checked out.
 type Placed struct {
-	order Order
-	repo  *repository
-	task  *Task
-	store Store
-	to    Reporter
-	stop  Stop
-	fresh bool // nothing has worked at it yet
+	order  Order
+	repo   *repository
+	task   *Task
+	store  Store
+	to     Reporter
+	stop   Stop
+	fresh  bool // nothing has worked at it yet
+	copies copyList
 }
 
 // attempts bounds how often another name is made where one is taken.
@@ -108,7 +136,14 @@ const attempts = 8
 func (a *Asked) Place() (*Placed, error) {
 	ctx := a.stop.Hard
 	var p *Placed
+	var copies copyList
 	var err error
+	if !a.order.InPlace {
+		if copies, err = a.repo.wanted(ctx, a.order.Copy, a.order.Policy); err != nil {
+			return nil, err
+		}
+		a.repo.exclude = append(a.repo.exclude, copies.excludes()...)
+	}
 	for range attempts {
 		name := a.order.Name
 		if name == "" {
@@ -128,9 +163,10 @@ func (a *Asked) Place() (*Placed, error) {
 	if a.order.InPlace {
 		return p, nil
 	}
-	if err := p.clone(a); err != nil {
+	if err := cloneFor(p, a); err != nil {
 		return nil, errors.Join(err, p.task.forget(a.store))
 	}
+	p.copies = copies
 	if err := p.fill(); err != nil {
 		return nil, errors.Join(err, p.undo())
 	}
@@ -150,16 +186,19 @@ func (p *Placed) fill() error {
 		return hint.Errorf("git config --global user.name NAME and user.email ADDRESS, or --git-user NAME --git-email ADDRESS", "git does not know whom commits are to be by")
 	}
 	if p.order.Dirty {
-		if err := p.takeUncommitted(); err != nil {
+		if err := takeUncommitted(p); err != nil {
 			return fmt.Errorf("what is not committed cannot be taken along: %w", err)
 		}
 	}
-	return p.checkout()
+	if err := p.checkout(); err != nil {
+		return err
+	}
+	return p.copies.copyTo(p.task.Worktree, p.repo.top)
 }
 
 // takeUncommitted makes a first commit of what the user has not committed. Git adds it in a run that
 // sees the user's work tree as the user's rules have it, read-only, and writes the clone's git directory.
-func (p *Placed) takeUncommitted() error {
+func takeUncommitted(p *Placed) error {
 	changed, unknown, err := p.repo.uncommitted(p.stop.Hard)
 	if err != nil || changed+unknown == 0 {
 		return err
@@ -195,12 +234,12 @@ func (a *Asked) begin(ctx context.Context, name string) (*Placed, error) {
 	r := Record{
 		Name: name, Key: keyOf(name, a.repo.common), Repository: a.repo.top, Common: a.repo.common, InPlace: a.order.InPlace,
 		Branch: a.repo.branch, Base: a.base, BaseName: a.named, Agent: a.order.Agent.Name, Model: a.order.Model, Prompt: events.Cut(a.order.Prompt), State: Working, Begun: time.Now(),
-		Check: a.order.Check,
+		Check: a.order.Check, Worker: sessions.Self(),
 	}
 	if a.order.InPlace {
 		r.Worktree = a.repo.top
 	} else {
-		r.Branch = branchFor(name, a.taken)
+		r.Branch = branchFor(a.order.BranchPrefix, name, a.taken)
 		if stands, err := a.repo.inTheWay(ctx, r.Branch); err != nil {
 			return nil, err
 		} else if stands != "" {
@@ -214,9 +253,9 @@ func (a *Asked) begin(ctx context.Context, name string) (*Placed, error) {
 	return &Placed{order: a.order, repo: a.repo, task: t, store: a.store, to: a.to, stop: a.stop, fresh: true}, nil
 }
 
-// clone writes the git directory of the work tree.
-func (p *Placed) clone(a *Asked) error {
-	c, err := makeClone(p.repo, placesFor(p.repo.top, p.order.Home, p.task.Name), p.task.Branch, a.base)
+// cloneFor writes the git directory of the work tree.
+func cloneFor(p *Placed, a *Asked) error {
+	c, err := makeClone(p.repo, placesFor(p.repo.top, p.order.Dir, p.order.Home, p.task.Name), p.task.Branch, a.base)
 	if err != nil {
 		return err
 	}
@@ -267,8 +306,10 @@ func Continue(stop Stop, store Store, to Reporter, o Order) (*Placed, error) {
 	if o.Check == "" {
 		p.order.Check = t.Check
 	}
-	p.order.InPlace = t.InPlace
-	t.State, t.Check = Working, p.order.Check
+	if p.order.InPlace = t.InPlace; t.InPlace && o.Commit == "" { // who works there commits, and knows what is his
+		p.order.Leave = true
+	}
+	t.State, t.Check, t.Worker = Working, p.order.Check, sessions.Self()
 	if t.Agent != o.Agent.Name { // another agent has a conversation of its own
 		t.Agent, t.Conversation, t.Conversed = o.Agent.Name, "", agent.Usage{}
 	}
@@ -335,6 +376,10 @@ func (p *Placed) Announce() {
 	switch {
 	case t.InPlace:
 		p.to.Line("task " + t.Name + ": " + t.Agent + " in place, in " + t.Worktree)
+		if p.repo.git != p.repo.common {
+			p.to.Line("references are shared with " + p.repo.common + ", index and work tree with you: nothing keeps this task and you from each other's work")
+			break
+		}
 		p.to.Line("references, index and work tree are shared with you: nothing keeps this task and you from each other's work")
 	case o.Continue:
 		p.to.Line("task " + t.Name + ": " + t.Agent + " goes on with branch " + t.Branch)
@@ -345,13 +390,31 @@ func (p *Placed) Announce() {
 		p.to.Line("worktree " + t.Worktree)
 	}
 	if !t.InPlace && !o.Continue && !o.Dirty {
-		p.leftOut()
+		leftOut(p)
 	}
-	p.to.Line("asks nothing inside the sandbox (" + o.Agent.Unattended + "); limits: " + timeText(o.Timeout) + budgetText(o.Budget))
+	for _, line := range p.copies.said() {
+		p.to.Line(line)
+	}
+	p.to.Line("asks nothing inside the sandbox (" + o.Agent.Unattended + "); network: " + networkText(o.Policy) + "; limits: " + timeText(o.Timeout) + budgetText(o.Budget))
+}
+
+// shownHosts bounds how many rules the opening lines name.
+const shownHosts = 6
+
+// networkText says where the agent may connect to.
+func networkText(policy *profiles.Policy) string {
+	var hosts []string
+	for _, rule := range policy.Network.Allow {
+		hosts = append(hosts, rule.Text)
+	}
+	if over := len(hosts) - shownHosts; over > 0 {
+		return strings.Join(hosts[:shownHosts], ", ") + fmt.Sprintf(" and %d more", over)
+	}
+	return cmp.Or(strings.Join(hosts, ", "), "none")
 }
 
 // leftOut says what of the user's is not in the work tree.
-func (p *Placed) leftOut() {
+func leftOut(p *Placed) {
 	changed, unknown, err := p.repo.uncommitted(p.stop.Hard)
 	switch {
 	case err != nil:

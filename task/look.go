@@ -5,6 +5,7 @@ package task
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"path/filepath"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/homes"
@@ -249,6 +251,31 @@ func endLeftovers(t Record) error {
 		default:
 			_ = home.Kill(e, syscall.SIGKILL, impatience)
 		}
+	}
+	return nil
+}
+
+// End interrupts whatever works at a task, as Ctrl-C does: what stands is committed and comes back. It waits for that. With force
+// what goes on then is ended at once.
+func End(s Store, r Record, wait time.Duration, force bool) error {
+	if !s.Running(r) {
+		return hint.Errorf("pccrun task list says how tasks stand", "task %s: nobody works at it", r.Name)
+	}
+	err := r.Worker.Signal(syscall.SIGINT, wait)
+	if force && errors.Is(err, sessions.ErrAlive) { // the second one ends all at once
+		err = r.Worker.Signal(syscall.SIGINT, wait)
+	}
+	switch {
+	case errors.Is(err, sessions.ErrGone):
+		if s.Running(r) {
+			return hint.Errorf("try again", "task %s: it has just been taken up", r.Name)
+		}
+		return nil // it has ended meanwhile
+	case errors.Is(err, sessions.ErrAlive):
+		err = hint.Errorf("pccrun task stop --force "+r.Name+" ends it at once", "%w", err)
+	}
+	if err != nil {
+		return fmt.Errorf("task %s: %w", r.Name, err)
 	}
 	return nil
 }

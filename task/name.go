@@ -62,12 +62,25 @@ func checkName(name string) error {
 	return nil
 }
 
-// branchFor is the name of a task's branch. Where a branch `task` stands none can lie below it.
-func branchFor(name string, taken bool) string {
-	if taken {
-		return "task-" + name
+// branchPrefix begins the branches of tasks where the user has no other.
+const branchPrefix = "task/"
+
+var isPrefix = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._-]*[/_-])+$`)
+
+// checkPrefix refuses what no branch can begin with, or is no beginning: a name would run into it.
+func checkPrefix(prefix string) error {
+	if !isPrefix.MatchString(prefix) || len(prefix) > 64 || strings.Contains(prefix, "..") || strings.Contains(prefix, "./") || strings.Contains(prefix, ".lock/") {
+		return hint.Errorf("e.g. agents/", "branch.prefix %q: want letters, digits, dots and dashes, with a slash or a dash at its end", prefix)
 	}
-	return "task/" + name
+	return nil
+}
+
+// branchFor is the name of a task's branch. Where one stands that it would lie below, as `task`, dashes are in place of slashes.
+func branchFor(prefix, name string, taken bool) string {
+	if taken {
+		prefix = strings.ReplaceAll(prefix, "/", "-")
+	}
+	return prefix + name
 }
 
 // keyOf names the directory of a task's state: tasks of two repositories may have one name.
@@ -84,10 +97,13 @@ type place struct {
 
 func (p place) path() string { return filepath.Join(p.parent, p.name) }
 
-// placesFor are where the work tree of a task may lie, the best first: beside the repository, unless that would be in the
-// top of a home or of the file system, and among the user's data.
-func placesFor(top, home, name string) (places []place) {
+// placesFor are where the work tree of a task may lie, the best first: in the user's own directory for it alone, if he has
+// one; else beside the repository, unless that would be in the top of a home or of the file system, and among the user's data.
+func placesFor(top, dir, home, name string) (places []place) {
 	repo := filepath.Base(top)
+	if dir != "" {
+		return []place{{filepath.Join(dir, repo), name}}
+	}
 	if above := filepath.Dir(top); above != home && above != "/" && top != "/" {
 		places = append(places, place{filepath.Join(above, repo+"-worktrees"), name})
 	}

@@ -35,7 +35,7 @@ func TestCheckName(t *testing.T) {
 
 func TestPlaces(t *testing.T) {
 	path := func(top, home string) (paths []string) {
-		for _, p := range placesFor(top, home, "n") {
+		for _, p := range placesFor(top, "", home, "n") {
 			paths = append(paths, p.path())
 		}
 		return paths
@@ -44,7 +44,15 @@ func TestPlaces(t *testing.T) {
 	require.Equal(t, []string{"/home/u/src/shop-worktrees/n", data + "shop/n"}, path("/home/u/src/shop", "/home/u"))
 	require.Equal(t, []string{data + "shop/n"}, path("/home/u/shop", "/home/u"), "nothing is made in the top of a home")
 	require.Equal(t, []string{data + "shop/n"}, path("/shop", "/home/u"))
-	require.Equal(t, "task/n", branchFor("n", false))
-	require.Equal(t, "task-n", branchFor("n", true))
+	require.Equal(t, "task/n", branchFor("task/", "n", false))
+	require.Equal(t, "task-n", branchFor("task/", "n", true))
+	require.Equal(t, "a-b-n", branchFor("a/b/", "n", true))
+	require.Equal(t, []place{{"/w/r", "n"}}, placesFor("/home/u/src/r", "/w", "/home/u", "n"))
+	for _, good := range []string{"agents/", "a/b/", "bot-", "u.x/"} {
+		require.NoError(t, checkPrefix(good), good)
+	}
+	for _, bad := range []string{"agents", "/", "a//", "../a/", "a..b/", "-a/", "a b/", "a.lock/", "a./", "~/", "@{/"} {
+		require.Error(t, checkPrefix(bad), bad)
+	}
 	require.NotEqual(t, keyOf("n", "/a/.git"), keyOf("n", "/b/.git"))
 }

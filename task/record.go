@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/internal/hint"
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/task/agent"
 	"github.com/pccrun/pccrun/workspace/beneath"
@@ -51,7 +52,8 @@ type Record struct {
 	Conversation string
 	Prompt       string
 	State        State
-	Why          string // it has not succeeded
+	Worker       sessions.Process // that works at it, or has last
+	Why          string           // it has not succeeded
 	Begun        time.Time
 	Spent        time.Duration
 	Fetched      string // the commit that the branch was last brought to, "" for none
@@ -135,7 +137,9 @@ func (s Store) take(all *os.Root, r Record) (*Task, error) {
 	t := &Task{root: root}
 	err = t.hold(root, lockFile)
 	if err == nil && r.InPlace {
-		err = t.hold(all, keyOf(".in-place", r.Worktree))
+		if err = t.hold(all, keyOf(".in-place", r.Worktree)); errors.Is(err, ErrRunning) {
+			err = hint.Errorf("wait for it: pccrun task list names it", "work tree %s: %w", r.Worktree, err)
+		}
 	}
 	if err != nil {
 		t.close()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/private"
+	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/task/agent"
 )
 
@@ -364,4 +365,26 @@ func TestNote(t *testing.T) {
 	for text := range set {
 		require.LessOrEqual(t, len(text), noteBytes+len("…"))
 	}
+}
+
+// What a program of the user's gets acts on nothing, whatever the agent said, and no shell reads which program that is.
+func TestNotifier(t *testing.T) {
+	require.Equal(t, "a b [31m c\uFFFD d", harmless("a\nb\x1b[31m\u202ec\xff\u0085d"))
+	require.Len(t, []rune(harmless(strings.Repeat("ä", 2*messageRunes))), messageRunes+1)
+	finder := &programs.Finder{Environ: []string{"PATH=/usr/bin:/bin"}}
+	for _, bad := range []string{"", " ", "cat > /x", "cat; cat", "cat $HOME", "cat `x`", "cat \"x\"", "cat 'x", "cat *", "cat\nx"} {
+		_, err := FindNotifier(bad, finder)
+		require.Error(t, err, bad)
+	}
+	path := filepath.Join(private.Dir(t), "notice")
+	n, err := FindNotifier("tee '"+path+"'", finder)
+	require.NoError(t, err)
+	var bell strings.Builder
+	n.Bell = &bell
+	(&Placed{order: Order{Notifier: n}, task: &Task{Record: Record{Name: "n", State: Done, Message: "one\ntwo\x07"}}}).Notify(0, errors.New("no\tway"))
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Contains(t, string(text), `{"v":1,"event":"end","status":125,"name":"n","state":"done","why":"no way",`)
+	require.Contains(t, string(text), `"message":"one two "}`)
+	require.Equal(t, "\a", bell.String())
 }

@@ -126,7 +126,7 @@ func (p *Placed) Work() (*Worked, error) {
 		return nil, errors.Join(err, w.abandon())
 	}
 	if p.order.Prepare != "" {
-		o, err := w.shell(p.order.Prepare, "prepare")
+		o, err := w.shell(p.order.Prepare, "prepare", p.order.PrepareAllow...)
 		if err == nil {
 			err = o.refusal("prepare")
 		}
@@ -252,10 +252,13 @@ func (w *Worked) event(e events.Event) {
 	w.seen.event(e, w.to, time.Since(w.began))
 }
 
+// nearlyOver is how many hundredths of the time are over when little is left.
+const nearlyOver = 83
+
 // warnOfTime says when half of the time is over, and when five sixths are. The function that it returns ends that.
 func (w *Worked) warnOfTime() (end func()) {
 	var timers []*time.Timer
-	for _, part := range []int64{50, 83} {
+	for _, part := range []int64{50, nearlyOver} {
 		after := time.Duration(int64(w.order.Timeout) / 100 * part)
 		timers = append(timers, time.AfterFunc(after, func() {
 			w.seen.mu.Lock()
@@ -266,6 +269,9 @@ func (w *Worked) warnOfTime() (end func()) {
 				text += ": " + cost + " so far"
 			}
 			w.to.Line(text)
+			if part == nearlyOver {
+				notify(w.Placed, "time", 0, text)
+			}
 		}))
 	}
 	return func() {
@@ -278,12 +284,16 @@ func (w *Worked) warnOfTime() (end func()) {
 // left is how much of the time is left. A deadline that has passed leaves the shortest timeout there is: none would be no timeout.
 func (w *Worked) left() time.Duration { return max(time.Until(w.deadline), time.Millisecond) }
 
-// shell runs a command of the user's in the work tree, as the agent could.
-func (w *Worked) shell(command, what string) (outcome, error) {
+// shell runs a command of the user's in the work tree, as the agent could. It reaches more hosts than the agent, if some are named.
+func (w *Worked) shell(command, what string, hosts ...string) (outcome, error) {
 	began := time.Now()
+	flags := w.flags(w.profile())
+	for _, host := range hosts {
+		flags = append(flags, "--allow", host)
+	}
 	last := &tail{}
 	o, err := phase{
-		dir: w.task.Worktree, flags: w.money.counted(w.flags(w.profile())), command: []string{"sh", "-c", "exec 2>&1\n" + command}, timeout: w.left(), seen: w.event,
+		dir: w.task.Worktree, flags: w.money.counted(flags), command: []string{"sh", "-c", "exec 2>&1\n" + command}, timeout: w.left(), seen: w.event,
 		out: func(r io.Reader) { _, _ = io.Copy(last, r) },
 	}.run(w.stop)
 	if said := last.String(); said != "" {

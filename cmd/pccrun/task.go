@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -25,7 +26,7 @@ import (
 
 // taskVerb is `pccrun task`: a prompt, or one of its own verbs.
 func taskVerb(args []string) int {
-	own := map[string]func([]string) int{"list": taskList, "show": taskShow, "diff": taskDiff, "rm": taskRemove, "clean": taskClean}
+	own := map[string]func([]string) int{"list": taskList, "show": taskShow, "diff": taskDiff, "rm": taskRemove, "clean": taskClean, "stop": taskStop, "kill": taskStop}
 	if len(args) > 0 && own[args[0]] != nil {
 		return own[args[0]](args[1:])
 	}
@@ -51,9 +52,8 @@ func taskVerb(args []string) int {
 }
 
 // work is the whole of a task, stage by stage.
-func work(stop task.Stop, store task.Store, to taskReporter, o task.Order) (int, error) {
+func work(stop task.Stop, store task.Store, to taskReporter, o task.Order) (code int, err error) {
 	var placed *task.Placed
-	var err error
 	if o.Continue {
 		placed, err = task.Continue(stop, store, to, o)
 	} else {
@@ -67,6 +67,7 @@ func work(stop task.Stop, store task.Store, to taskReporter, o task.Order) (int,
 	}
 	to.begun(placed.Begun())
 	placed.Announce()
+	defer func() { placed.Notify(code, err) }()
 	worked, err := placed.Work()
 	if err != nil {
 		return refused, err
@@ -126,8 +127,11 @@ type taskLine struct {
 	order               task.Order
 	agent, file, commit string
 	name, next          string // --name, --continue
+	notify              string // a command
+	worktree            string // a linked work tree that stands, "" for one of the task's own
 	given               []string
 	values              []givenValue // of flags in given
+	settings            profiles.TaskSettings
 	json, quiet         bool
 	request             profiles.Request
 }
@@ -142,8 +146,8 @@ type givenValue struct {
 func (t *taskLine) ownFlags() flags {
 	o := &t.order
 	return flags{
-		"--agent": &t.agent, "--model": &o.Model, "--prompt-file": &t.file, "--name": &t.name, "--continue": &t.next, "--base": &o.Base,
-		"--prepare": &o.Prepare, "--check": &o.Check, "--commit": &t.commit, "--git-user": &o.User.Name, "--git-email": &o.User.Email,
+		"--agent": &t.agent, "--model": &o.Model, "--prompt-file": &t.file, "--name": &t.name, "--continue": &t.next, "--worktree": &t.worktree, "--notify": &t.notify, "--base": &o.Base,
+		"--prepare": &o.Prepare, "--prepare-allow": func(host string) error { o.PrepareAllow = append(o.PrepareAllow, host); return nil }, "--check": &o.Check, "--commit": &t.commit, "--git-user": &o.User.Name, "--git-email": &o.User.Email,
 		"--in-place": &o.InPlace, "--dirty": &o.Dirty, "--json": &t.json, "-q": &t.quiet,
 		"--timeout": func(text string) (err error) {
 			if o.Timeout, err = time.ParseDuration(text); err != nil || o.Timeout <= 0 {
@@ -254,10 +258,12 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 	case err != nil:
 	case t.file != "" && len(words) > 0:
 		err = misuse("flag --prompt-file: the prompt is given twice", "")
-	case t.next != "" && (t.name != "" || o.Base != "" || o.InPlace || o.Prepare != ""):
-		err = misuse("flag --continue: not with --name, --base, --prepare or --in-place", "the task has its own")
+	case t.next != "" && (t.name != "" || o.Base != "" || o.InPlace || t.worktree != "" || o.Prepare != "" || o.PrepareAllow != nil):
+		err = misuse("flag --continue: not with --name, --base, --prepare, --worktree or --in-place", "the task has its own")
 	case o.Dirty && (t.next != "" || o.Base != "" || o.InPlace):
 		err = misuse("flag --dirty: not with --continue, --base or --in-place", "it begins a task at HEAD, with what you have not committed")
+	case t.worktree != "" && (o.InPlace || o.Base != "" || o.Dirty):
+		err = misuse("flag --worktree: not with --in-place, --base or --dirty", "it works in a work tree that stands, as it is")
 	case t.file == "" && len(words) == 0:
 		err = misuse("task: no prompt", `pccrun task "fix the flaky test"`)
 	case len(words) > 1:
@@ -274,17 +280,25 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 	}
 	host := profiles.ThisHost()
 	t.request.Host = host
+	settings, err := profiles.ReadSettings(t.request)
+	if err != nil {
+		return *o, err
+	}
 	if o.Name, o.Continue = t.name, t.next != ""; o.Continue {
 		o.Name = t.next
 	}
 	if o.Leave = t.commit == "none"; !o.Leave {
 		o.Commit = t.commit
 	}
+	o.InPlace = o.InPlace || t.worktree != ""
 	if o.InPlace && t.commit == "" { // who works there commits, and knows what is his
 		o.Leave = true
 	}
-	if o.Timeout == 0 {
-		o.Timeout = time.Hour
+	t.settings = settings.Task
+	s := &t.settings
+	o.Timeout, o.Dir, o.BranchPrefix = cmp.Or(o.Timeout, s.Timeout, time.Hour), s.Dir, s.BranchPrefix
+	if !o.Continue && !o.InPlace {
+		o.Prepare, o.Copy, o.PrepareAllow = cmp.Or(o.Prepare, s.Prepare), s.Copy, slices.Concat(s.PrepareAllow, o.PrepareAllow)
 	}
 	if o.User.Name == "" {
 		o.User.Name = host.Getenv("PARALLEL_CC_GIT_USER")
@@ -322,6 +336,9 @@ func (t *taskLine) resolve(rest []string) error {
 			t.agent, top = r.Agent, r.Repository
 		}
 	}
+	if t.agent == "" {
+		t.agent = t.settings.Agent
+	}
 	if o.Agent, err = task.FindAgent(t.agent, t.request.Host.Getenv("PATH")); err != nil {
 		return err
 	}
@@ -331,6 +348,11 @@ func (t *taskLine) resolve(rest []string) error {
 	o.Args = rest
 	t.request.Command = []string{o.Agent.Name}
 	policy, err := profiles.Resolve(t.request)
+	if err == nil && t.worktree != "" {
+		if t.request.Workspace, err = task.FindWorktree(context.Background(), policy.Workspace, t.worktree); err == nil {
+			policy, err = profiles.Resolve(t.request)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -339,6 +361,16 @@ func (t *taskLine) resolve(rest []string) error {
 	}
 	o.Flags = t.given
 	o.Profile = pathThere(&flagDef{name: "--profile", arg: "NAME|FILE"}, o.Profile, t.request.Host.Cwd, policy.Workspace)
+	o.Policy = policy
+	if command := cmp.Or(t.notify, t.settings.Notify); command != "" {
+		finder := run.Programs(&t.request.Host, dirs.State).For(policy.Changes, say)
+		if o.Notifier, err = task.FindNotifier(command, finder); err != nil {
+			return err
+		}
+	}
+	if !t.quiet && !t.json && isTerminal(os.Stderr) {
+		o.Notifier.Bell = os.Stderr
+	}
 	if o.Workspace, o.Home = policy.Workspace, policy.Home; top != "" {
 		o.Workspace = top
 	}
@@ -351,7 +383,9 @@ func (t *taskLine) refuse(err error) int {
 	if errors.As(err, &usage) {
 		failUsage(usage)
 	} else {
-		fail(inWords(err), profiles.Hint(err))
+		for _, mistake := range profiles.Mistakes(err) {
+			fail(inWords(mistake), profiles.Hint(mistake))
+		}
 	}
 	if t.json {
 		printLine(object{{"type", "refused"}, {"errors", mistakes()}})

@@ -188,6 +188,33 @@ func (plainOutput) Write(text []byte) (int, error) {
 	return stdout.Write(text)
 }
 
+// stopWait is how long `pccrun task stop` waits for a task to end: what stands is committed meanwhile.
+const stopWait = time.Minute
+
+func taskStop(args []string) int {
+	var force, asJSON bool
+	wait := stopWait
+	store, r, err := oneTask("stop", args, flags{"--force": &force, "--json": &asJSON, "--wait": func(text string) (err error) {
+		if wait, err = time.ParseDuration(text); err != nil || wait < 0 {
+			return misuse(quote(text)+" is no duration", "e.g. 30s, 2m")
+		}
+		return nil
+	}})
+	if err == nil {
+		done := slow("waiting for task " + r.Name + " to end")
+		err = task.End(store, r, wait, force)
+		done()
+	}
+	if err != nil {
+		failSession(err)
+		return failed
+	}
+	if asJSON {
+		printJSON(object{{"stopped", []string{r.Name}}})
+	}
+	return 0
+}
+
 func taskRemove(args []string) int {
 	var force, asJSON bool
 	store, r, err := oneTask("rm", args, flags{"--force": &force, "--json": &asJSON})

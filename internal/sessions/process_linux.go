@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,8 +13,8 @@ import (
 	"github.com/pccrun/pccrun/internal/procfs"
 )
 
-// self returns this process.
-func self() Process { return identify(os.Getpid()) }
+// Self returns this process.
+func Self() Process { return identify(os.Getpid()) }
 
 // identify returns the process that has the pid now, or none.
 func identify(pid int) Process {
@@ -93,16 +94,25 @@ func (h Home) Kill(e Entry, signal os.Signal, patience time.Duration) error {
 	default:
 		return fmt.Errorf("session %s: %w", e.ID, ErrGone)
 	}
+	if err := p.Signal(sig, patience); err != nil {
+		return fmt.Errorf("session %s: %w", e.ID, err)
+	}
+	return nil
+}
+
+// Signal sends a signal to the process that was meant, and to no other, and waits for its end as long as patience says. The error
+// is [ErrGone] if it has ended before, [ErrAlive] if it goes on.
+func (p Process) Signal(sig syscall.Signal, patience time.Duration) error {
 	fd, err := p.open()
 	if err != nil {
-		return fmt.Errorf("session %s: pid %d: %w", e.ID, p.Pid, err)
+		return fmt.Errorf("pid %d: %w", p.Pid, err)
 	}
 	defer unix.Close(fd)
 	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil {
-		return fmt.Errorf("session %s: signal pid %d: %w", e.ID, p.Pid, err)
+		return fmt.Errorf("signal pid %d: %w", p.Pid, err)
 	}
 	if !waitGone(fd, patience) {
-		return fmt.Errorf("session %s: pid %d: %w", e.ID, p.Pid, ErrAlive)
+		return fmt.Errorf("pid %d: %w", p.Pid, ErrAlive)
 	}
 	return nil
 }

@@ -5,11 +5,16 @@ package sessions
 import (
 	"errors"
 	"os"
+	"syscall"
 	"time"
 )
 
-func self() Process            { return Process{Pid: os.Getpid()} }
+// Self returns this process.
+func Self() Process            { return Process{Pid: os.Getpid()} }
 func identify(pid int) Process { return Process{Pid: pid} }
+
+// Signal cannot tell here whether a pid still means the same process.
+func (p Process) Signal(syscall.Signal, time.Duration) error { return errors.ErrUnsupported }
 
 // setTime sets the time of a file, if it is there.
 func setTime(path string, at time.Time) { _ = os.Chtimes(path, at, at) }

@@ -80,7 +80,7 @@ func (s *Session) Dir() (*os.Root, error) {
 // make makes the directory. The lock is taken before session.json tells
 // others that there is a session.
 func (s *Session) make() (err error) {
-	s.info.Launcher = self()
+	s.info.Launcher = Self()
 	s.info.Sandbox = identify(s.info.Sandbox.Pid)
 	root, err := state.Open(s.home.dir, s.info.Workspace)
 	if err != nil {

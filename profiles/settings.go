@@ -1,0 +1,152 @@
+package profiles
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+)
+
+// SettingsFile is the name of the user's settings, in the directory of his profiles.
+const SettingsFile = "config.jsonc"
+
+// Settings are what the user's configuration says beside the policy. No file of a workspace counts: what is in there is
+// executed, or says where files are made.
+type Settings struct {
+	File string // "" where there is none
+	Task TaskSettings
+}
+
+// TaskSettings are what `pccrun task` takes where no flag says otherwise.
+type TaskSettings struct {
+	Dir          string // where work trees are made, in a directory of each repository's name; absolute
+	BranchPrefix string // of branches: the name of a task follows
+	Agent        string
+	Timeout      time.Duration // 0 for none
+	Copy         []string      // patterns of gitignore(5): ignored files that a work tree gets a copy of
+	Prepare      string        // a shell's command, inside
+	PrepareAllow []string      // hosts that it alone may reach
+	Notify       string        // a program and its arguments, outside
+}
+
+// A setting is one key: the object that it stands in, its name, and what it sets.
+type setting struct {
+	in, name string
+	to       any // *string, *time.Duration or *[]string
+	check    func(text string) (string, error)
+}
+
+// table returns the keys, with what each sets.
+func (t *TaskSettings) table(s *scope) []setting {
+	dir := func(text string) (string, error) {
+		if !strings.HasPrefix(text, "~/") && !strings.HasPrefix(text, "/") {
+			return "", fmt.Errorf("%q: want an absolute path, or one below ~", text)
+		}
+		return s.path(text, "")
+	}
+	host := func(text string) (string, error) { return text, checkNet("allow", text) }
+	return []setting{
+		{"task", "dir", &t.Dir, dir},
+		{"task", "agent", &t.Agent, nil},
+		{"task", "timeout", &t.Timeout, nil},
+		{"task", "copy", &t.Copy, nil},
+		{"task", "prepare", &t.Prepare, nil},
+		{"task", "prepare-allow", &t.PrepareAllow, host},
+		{"task", "notify", &t.Notify, nil},
+		{"branch", "prefix", &t.BranchPrefix, nil},
+	}
+}
+
+// ReadSettings reads the user's settings, as his profiles are found: from a directory of his own outside of the workspace. What
+// there is to say of that directory, [Resolve] says. The error names every mistake.
+func ReadSettings(req Request) (s Settings, err error) {
+	r := &resolver{req: &req, policy: &Policy{}}
+	if err := r.findHome(); err != nil {
+		return s, err
+	}
+	if err := r.findWorkspace(); err != nil {
+		return s, err
+	}
+	if r.findConfig(); r.configDir == "" {
+		return s, nil
+	}
+	file := r.configDir + "/" + SettingsFile
+	text, err := readFile(file, followLinks)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	origin := Origin{Source: file}
+	if err != nil {
+		return s, &Error{Origin: origin, Cause: cause(err)}
+	}
+	if where := real(file); within(r.workspace, where) {
+		return s, &Error{Origin: origin, Cause: "it leads into the workspace, " + where, Hint: "put the file itself into " + r.configDir}
+	}
+	v, err := parseJSONC(file, string(text))
+	if err != nil {
+		return s, err
+	}
+	s.File = file
+	d := &decoder{scope: &r.scope, source: file}
+	readTable(d, v, s.Task.table(&r.scope))
+	return s, d.err()
+}
+
+// readTable reads the objects of a table.
+func readTable(d *decoder, v value, table []setting) {
+	names := func(in string) (list []string) {
+		for i := range table {
+			name := table[i].in
+			if in != "" && name != in {
+				continue
+			} else if in != "" {
+				name = table[i].name
+			}
+			list = append(list, name)
+		}
+		return list
+	}
+	d.object(v, "", append(names(""), "$schema"), func(in member) {
+		if in.key == "$schema" {
+			return
+		}
+		d.object(in.value, in.key, names(in.key), func(m member) {
+			for i := range table {
+				if table[i].in == in.key && table[i].name == m.key {
+					readSetting(d, &table[i], m.value, join(in.key, m.key))
+				}
+			}
+		})
+	})
+}
+
+// readSetting reads the value of one key.
+func readSetting(d *decoder, to *setting, v value, key string) {
+	checked := func(text string, o Origin) string {
+		if err := error(nil); to.check != nil {
+			if text, err = to.check(text); d.bad(o, err) {
+				return ""
+			}
+		}
+		return text
+	}
+	o := d.origin(v.line, key)
+	if list, is := to.to.(*[]string); is {
+		d.texts(v, key, func(text string, o Origin) { *list = append(*list, checked(text, o)) })
+		return
+	}
+	if !d.is(v, key, kindString) {
+		return
+	}
+	switch to := to.to.(type) {
+	case *string:
+		*to = checked(v.text, o)
+	case *time.Duration:
+		n, err := parseTimeout(v.text)
+		if *to = time.Duration(n); err == nil && n < int64(time.Second) {
+			err = fmt.Errorf("%q: want 1s or more", v.text)
+		}
+		d.bad(o, err)
+	}
+}
