@@ -271,7 +271,7 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 		e.unmade = true
 		return result, e
 	}
-	if r.session, err = yamux.Client(&stream{out, attached.HijackedResponse}, inside.Config()); err != nil {
+	if r.session, err = yamux.Client(inside.Whole(&stream{out, attached.HijackedResponse}), inside.Config()); err != nil {
 		return result, err
 	}
 	defer r.session.Close()
