@@ -132,25 +132,19 @@ func (sp *spool) command() error {
 	if err != nil {
 		return err
 	}
-	if asked.Terminal {
-		if sp.master, sp.slave, err = sp.openTerminal(asked.Columns, asked.Rows); err != nil {
-			return err
-		}
-	}
-	sp.plan = &Plan{Screen: Screen{Terminal: asked.Terminal}, Stdin: asked.Stdin}
-	s, err := sp.streams()
+	sp.plan = &Plan{Screen: asked.Screen, Stdin: asked.Stdin}
+	s, err := sp.streams(sp.plan, sp.open)
 	if err != nil {
 		return err
 	}
-	l.Stdin, l.Stdout, l.Stderr = s.theirs[0], s.theirs[1], s.theirs[2]
-	if asked.Terminal {
-		l.SysProcAttr.Setctty = true
-	}
+	l.Stdin, l.Stdout, l.Stderr, l.SysProcAttr = s.theirs[0], s.theirs[1], s.theirs[2], s.attributes(sp.as)
 	err = l.begin()
 	s.closeTheirs()
 	if err != nil {
 		return err
 	}
+	sp.enter(0)
+	sp.started(0, l.Process.Pid, s) // for its terminal: signals go to the process alone
 	sp.mu.Lock()
 	sp.child = l.Process
 	sp.mu.Unlock()
@@ -207,10 +201,9 @@ func (sp *spool) command() error {
 }
 
 // executeThere has another command started by the run, as `pccrun exec` does on any machine.
-func (sp *spool) executeThere(plan *Plan, s *streams, sys *syscall.SysProcAttr) (pid int, wait func() unix.WaitStatus, step string, err error) {
+func (sp *spool) executeThere(plan *Plan, s *streams) (pid int, wait func() unix.WaitStatus, step string, err error) {
 	c := exec.Command("/proc/self/exe", "exec", "--")
-	sys.Credential = sp.as
-	c.Args[0], c.Dir, c.SysProcAttr = "pccrun", sp.asked.Dir, sys
+	c.Args[0], c.Dir, c.SysProcAttr = "pccrun", sp.asked.Dir, s.attributes(sp.as)
 	for _, arg := range plan.Argv {
 		c.Args = append(c.Args, string(arg))
 	}

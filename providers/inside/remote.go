@@ -42,15 +42,13 @@ const (
 
 // Remote is what a place elsewhere is asked to run. It holds secrets: it is printed nowhere.
 type Remote struct {
-	Policy   *profiles.Policy // as it is to be kept there
-	Argv     []Text
-	Dir      string
-	Environ  []Text          // what the policy's variables are taken from, and secrets that it injects
-	Seeds    map[string]Text // what the home begins with, by path
-	Stdin    bool
-	Terminal bool
-	Columns  int
-	Rows     int
+	Policy  *profiles.Policy // as it is to be kept there
+	Argv    []Text
+	Dir     string
+	Environ []Text          // what the policy's variables are taken from, and secrets that it injects
+	Seeds   map[string]Text // what the home begins with, by path
+	Stdin   bool
+	Screen
 
 	Ask bool // the user is asked about hosts that no rule speaks of
 

@@ -214,7 +214,7 @@ type Hello struct{ Version int }
 
 // Version is that of the protocol. Both sides are the same file, or pccrun for another system beside
 // pccrun for Linux: what a side does not know of it refuses.
-const Version = 2
+const Version = 3
 
 // Ready says what the place let be applied.
 type Ready struct {
@@ -243,15 +243,14 @@ type Ended struct {
 }
 
 // Exec is about another command, by its number: one that starts, with Argv; a signal or a size for
-// it; or from inside how it ended.
+// its terminal; or from inside how it ended.
 type Exec struct {
 	Number      int // 1 to 255
 	Argv, Paths []Text
-	Terminal    bool
-	Size        [2]int // columns, rows
-	Signal      int
-	Ended       *Ended
-	Failed      *Failed
+	Screen
+	Signal int
+	Ended  *Ended
+	Failed *Failed
 }
 
 // Whole returns a connection that writes a frame of the multiplexer as one piece, where that writes header and content
