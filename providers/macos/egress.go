@@ -12,7 +12,6 @@ import (
 	"github.com/pccrun/pccrun/internal/egress"
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/hint"
-	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/providers"
 )
 
@@ -52,7 +51,7 @@ func (r *running) openEgress(ctx context.Context) (err error) {
 		return hint.Errorf("--allow HOST, without a method or a path; pccrun in a Linux virtual machine keeps such rules",
 			"macos: rules for requests need the inspection process, which does not run on macOS")
 	}
-	service, err := r.egress.Open(r.decided)
+	service, err := r.egress.Open(providers.Telling(r.observer, r.denials))
 	if err != nil {
 		return err
 	}
@@ -85,27 +84,4 @@ func listenUnix(dir, name string) (net.Listener, error) {
 	}
 	defer os.Remove(link)
 	return net.Listen("unix", filepath.Join(link, name))
-}
-
-// decided turns what the proxy did into events.
-func (r *running) decided(event netproxy.Event) {
-	if event.Kind == netproxy.Full {
-		r.observer.Warning(events.Warning{Text: "too many connections at once: further ones are reset"})
-		return
-	}
-	providers.Tell(refusals{r.observer, r.denials}, event)
-}
-
-// refusals are an observer before which the command is told of what was refused.
-type refusals struct {
-	providers.Observer
-	denials *events.Log
-}
-
-// Decision tells both.
-func (t refusals) Decision(d events.NetDecision) {
-	if !d.Allowed {
-		t.denials.Emit(d)
-	}
-	t.Observer.Decision(d)
 }
