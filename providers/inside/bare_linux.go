@@ -250,7 +250,7 @@ func (sp *spool) bareCommand() error {
 		sp.bare.service.Close()
 	}
 	sp.clearBare() // before the files are asked for
-	sp.say(Message{Done: &Done{Code: end.Code, Signal: end.Signal, TimedOut: end.TimedOut, User: end.User, System: end.System, Survivors: end.Survivors}})
+	sp.say(Message{Done: &Done{Ended: *end}})
 	return nil
 }
 
@@ -349,13 +349,13 @@ func (b *Bare) superviseSockets() error {
 	return unix.Sendmsg(errorFD, []byte{0}, unix.UnixRights(int(listener)), nil, 0)
 }
 
-// socketPair is a pipe over which a descriptor goes.
-func socketPair() (r, w *os.File, err error) {
+// socketPair is a pipe of both directions, over which a descriptor goes too.
+func socketPair() (mine, theirs *os.File, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
 	}
-	return os.NewFile(uintptr(pair[0]), "told"), os.NewFile(uintptr(pair[1]), "errors"), nil
+	return os.NewFile(uintptr(pair[0]), "socket"), os.NewFile(uintptr(pair[1]), "socket"), nil
 }
 
 // supervise takes the listener that [Bare.superviseSockets] passes. What comes in place of one is the beginning of an error.
