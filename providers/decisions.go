@@ -1,6 +1,7 @@
 package providers
 
 import (
+	"sync"
 	"time"
 
 	"github.com/pccrun/pccrun/internal/events"
@@ -8,6 +9,34 @@ import (
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
 )
+
+// Telling returns what tells an observer what a proxy did, and that there are too many connections once. Of what is denied it tells
+// before that the log that the command reads, nil for none.
+func Telling(o Observer, denials *events.Log) func(netproxy.Event) {
+	var full sync.Once
+	o = refusals{o, denials}
+	return func(e netproxy.Event) {
+		if e.Kind != netproxy.Full {
+			Tell(o, e)
+			return
+		}
+		full.Do(func() { o.Warning(events.Warning{Text: "too many connections at once: further ones are reset"}) })
+	}
+}
+
+// refusals are an observer before which the command is told of what was denied.
+type refusals struct {
+	Observer
+	denials *events.Log // nil for none
+}
+
+// Decision tells both.
+func (o refusals) Decision(d events.NetDecision) {
+	if !d.Allowed && o.denials != nil {
+		o.denials.Emit(d)
+	}
+	o.Observer.Decision(d)
+}
 
 // Tell tells an observer what a proxy did, which is any event but [netproxy.Full].
 func Tell(o Observer, e netproxy.Event) {

@@ -24,14 +24,14 @@ import (
 // three are the command's alone.
 func Inside(program Program, dir string) int {
 	unix.Umask(0o022)
-	for _, fd := range [...]int{inside.LaunchFD, inside.SaidFD, inside.StartedFD, inside.AskFD} {
+	for _, fd := range [...]int{inside.LaunchFD, inside.SaidFD, inside.StartedFD} {
 		unix.CloseOnExec(fd) // the fourth is a caller's, as events have it
 	}
 	os.Stderr = os.NewFile(inside.SaidFD, "said")
 	var asked inside.Remote
-	in := os.NewFile(inside.LaunchFD, "request")
-	err := json.NewDecoder(in).Decode(&asked)
-	in.Close()
+	launcher := os.NewFile(inside.LaunchFD, "request")
+	in := json.NewDecoder(launcher)
+	err := in.Decode(&asked)
 	if err != nil || asked.Policy == nil || len(asked.Argv) == 0 {
 		return 125
 	}
@@ -66,21 +66,22 @@ func Inside(program Program, dir string) int {
 		return 125
 	}
 	if asked.Ask {
-		program.ask = asking(os.NewFile(inside.AskFD, "questions"))
+		program.ask = asking(in, json.NewEncoder(launcher))
+	} else {
+		launcher.Close()
 	}
 	started := os.NewFile(inside.StartedFD, "started")
 	program.Started = func() { _, _ = started.Write([]byte{1}) }
 	return Run(req, program)
 }
 
-// asking asks by f, whose other end is the user's launcher. Nobody's answer is no, though the line there
+// asking asks by out the user's launcher, which answers by in. Nobody's answer is no, though the line there
 // is cut.
-func asking(f *os.File) func(ctx context.Context, host string, port uint16) providers.Permission {
+func asking(in *json.Decoder, out *json.Encoder) func(ctx context.Context, host string, port uint16) providers.Permission {
 	var mu sync.Mutex
 	var waiting []chan providers.Permission // by the question's number
-	out := json.NewEncoder(f)
 	go func() {
-		for in := json.NewDecoder(f); ; {
+		for {
 			var a inside.Answer
 			if in.Decode(&a) != nil {
 				return

@@ -10,6 +10,7 @@ import (
 	"github.com/pccrun/pccrun/internal/homes"
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/internal/state"
+	"github.com/pccrun/pccrun/providers/filesync"
 	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/run/leftovers"
 )
@@ -36,7 +37,7 @@ func gcVerb(args []string) int {
 	removed, err := home.GC(o)
 	err = errors.Join(rest, err)
 	if !o.DryRun {
-		err = errors.Join(err, leftovers.RemoveLeftovers())
+		err = errors.Join(err, leftovers.RemoveLeftovers(), filesync.RemoveStale("."))
 	}
 	orphans, e := leftovers.Orphans(thisProgram(), home, o.DryRun, o.All)
 	err = errors.Join(err, e)

@@ -34,7 +34,6 @@ type gateway struct {
 	proxies map[netip.AddrPort]*egress.Streams // connections to a listener of the proxy
 	names   *egress.Streams                    // connections to the addresses of names
 	denials *events.Log                        // nil: the command is not told
-	full    sync.Once                          // said that there are too many connections
 	ctx     context.Context
 	cancel  context.CancelFunc
 }
@@ -95,7 +94,7 @@ func (r *running) serve(ctx context.Context) (*gateway, error) {
 		g.denials.Start()
 	}
 	var err error
-	if g.service, err = r.egress.Open(func(e netproxy.Event) { r.decided(g, e) }); err != nil {
+	if g.service, err = r.egress.Open(providers.Telling(r.observer, g.denials)); err != nil {
 		return nil, err
 	}
 	g.ctx, g.cancel = context.WithCancel(ctx)
@@ -196,28 +195,4 @@ func (c connection) Close() error {
 		_, _ = io.Copy(io.Discard, c.Stream)
 	}()
 	return err
-}
-
-// decided turns what the proxy did into events.
-func (r *running) decided(g *gateway, event netproxy.Event) {
-	if event.Kind == netproxy.Full {
-		g.full.Do(func() {
-			r.observer.Warning(events.Warning{Text: "too many connections at once: further ones are reset"})
-		})
-		return
-	}
-	providers.Tell(refusals{r.observer, g.denials}, event)
-}
-
-// refusals are an observer before which the command is told of what was denied.
-type refusals struct {
-	providers.Observer
-	denials *events.Log // nil for none
-}
-
-func (o refusals) Decision(d events.NetDecision) {
-	if !d.Allowed && o.denials != nil {
-		o.denials.Emit(d)
-	}
-	o.Observer.Decision(d)
 }

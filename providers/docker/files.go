@@ -5,7 +5,6 @@ package docker
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -84,30 +83,19 @@ func (f *file) make(path string) error {
 		}
 	case f.Link != "":
 		return os.Symlink(f.Link, path)
-	case f.Copy != "":
-		if err := copyFile(f.Copy, path); err != nil {
-			return err
-		}
 	default:
-		if err := os.WriteFile(path, []byte(f.Text), 0o600); err != nil {
+		text := []byte(f.Text)
+		if f.Copy != "" {
+			var err error
+			if text, err = os.ReadFile(f.Copy); err != nil {
+				return err
+			}
+		}
+		if err := os.WriteFile(path, text, 0o600); err != nil {
 			return err
 		}
 	}
 	return os.Chmod(path, os.FileMode(f.Mode)) // whatever the umask is
-}
-
-func copyFile(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
 }
 
 // umask returns this process's, which only Linux's /proc says without a change of it.

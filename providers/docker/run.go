@@ -204,16 +204,6 @@ func waitUntilGone(ctx context.Context, id string) error {
 	}
 }
 
-// stream is the connection to pid 1 over what the engine attaches.
-type stream struct {
-	io.Reader
-	client.HijackedResponse
-}
-
-func (s *stream) Read(b []byte) (int, error)  { return s.Reader.Read(b) }
-func (s *stream) Write(b []byte) (int, error) { return s.Conn.Write(b) }
-func (s *stream) Close() error                { return s.Conn.Close() }
-
 // complaints keeps the beginning of what pid 1 itself prints as errors.
 type complaints struct {
 	mu   sync.Mutex
@@ -271,7 +261,11 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 		e.unmade = true
 		return result, e
 	}
-	if r.session, err = yamux.Client(&stream{out, attached.HijackedResponse}, inside.Config()); err != nil {
+	connection := struct {
+		io.Reader
+		io.WriteCloser
+	}{out, attached.Conn}
+	if r.session, err = yamux.Client(inside.Whole(connection), inside.Config()); err != nil {
 		return result, err
 	}
 	defer r.session.Close()

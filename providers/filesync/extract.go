@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pccrun/pccrun/internal/hint"
@@ -45,7 +46,8 @@ func once(from io.Reader) func() (io.Reader, error) {
 
 // ExtractParts makes a directory of what archives hold, one after the other until [io.EOF]. The directory must
 // not exist, or be empty. All is made in a directory of another name beside it, closed to others, which is renamed
-// when the last member was judged, and removed if that ends with an error. Who is killed leaves that directory.
+// when the last member was judged, and removed if that ends with an error. What who is killed leaves there, the next
+// extraction removes ([RemoveStale]).
 func ExtractParts(ctx context.Context, dir string, next func() (io.Reader, error), down Down) (_ *Extracted, err error) {
 	down.Limits = down.Limits.orDefault()
 	x, err := newExtraction(dir, &down)
@@ -90,6 +92,7 @@ type extraction struct {
 	replaces bool     // an empty directory of that name
 	stage    string   // what the directory is called until all of it is there
 	tree     *os.Root // the stage
+	lock     *os.File // of the stage, while this process makes it
 	uid, gid int      // of what root makes, else -1
 	down     *Down
 	out      Extracted
@@ -112,6 +115,9 @@ func newExtraction(dir string, down *Down) (x *extraction, err error) {
 		if err != nil {
 			parent.Close()
 		}
+		if err != nil && x != nil && x.lock != nil {
+			x.lock.Close()
+		}
 	}()
 	x = &extraction{parent: parent, name: filepath.Base(dir), stage: stageName + "-" + rand.Text(), down: down}
 	info, err := parent.Lstat(x.name)
@@ -126,11 +132,61 @@ func newExtraction(dir string, down *Down) (x *extraction, err error) {
 		return nil, reason(err)
 	}
 	x.uid, x.gid = ownerFrom(info) // as an apply has it: root's work in somebody's directory is his
-	if err := parent.Mkdir(x.stage, 0o700); err != nil {
-		return nil, reason(err)
+	for made := false; !made && err == nil; {
+		if err = removeStale(parent); err == nil {
+			err = parent.Mkdir(x.stage, 0o700)
+		}
+		if err == nil {
+			x.lock, err = lockStage(parent, x.stage, true)
+		}
+		_, gone := parent.Lstat(x.stage) // by another extraction, before it was locked
+		made = gone == nil
 	}
-	x.tree, err = parent.OpenRoot(x.stage)
-	return x, err
+	if err == nil {
+		x.tree, err = parent.OpenRoot(x.stage)
+	}
+	return x, reason(err)
+}
+
+// RemoveStale removes from a directory that can be read what killed extractions have left there, and nothing of one that goes on.
+func RemoveStale(dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil
+	}
+	defer root.Close()
+	return removeStale(root)
+}
+
+func removeStale(parent *os.Root) error {
+	dir, err := parent.Open(".")
+	if err != nil {
+		return nil
+	}
+	names, _ := dir.Readdirnames(-1)
+	dir.Close()
+	for _, name := range names {
+		if text, is := strings.CutPrefix(name, stageName+"-"); !is || len(text) != len(rand.Text()) {
+			continue
+		}
+		if lock, locked := lockStage(parent, name, false); locked == nil {
+			err = errors.Join(err, state.RemoveAll(parent, name))
+			lock.Close()
+		}
+	}
+	return err
+}
+
+// lockStage locks the directory of a stage, as long as the file is open.
+func lockStage(parent *os.Root, name string, wait bool) (*os.File, error) {
+	f, err := parent.OpenFile(name, os.O_RDONLY|nonblock|directory, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err = flock(f, wait); err != nil {
+		f.Close()
+	}
+	return f, err
 }
 
 func isEmptyDir(parent *os.Root, name string, info fs.FileInfo) bool {
@@ -152,6 +208,7 @@ func (x *extraction) end() error {
 		x.dir.Close()
 	}
 	x.tree.Close()
+	defer x.lock.Close()
 	defer x.parent.Close()
 	if _, err := x.parent.Lstat(x.stage); errors.Is(err, fs.ErrNotExist) {
 		return nil

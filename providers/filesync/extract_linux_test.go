@@ -559,3 +559,26 @@ func FuzzArchive(f *testing.F) {
 		require.LessOrEqual(t, len(made), small.Files+1)
 	})
 }
+
+// What a killed extraction leaves, the next one beside it removes, and nothing of one that goes on.
+func TestKilledExtraction(t *testing.T) {
+	parent := t.TempDir()
+	root, err := os.OpenRoot(parent)
+	require.NoError(t, err)
+	defer root.Close()
+	killed, other := stageName+"-"+strings.Repeat("A", 26), stageName+"-of-mine"
+	require.NoError(t, os.MkdirAll(filepath.Join(parent, killed, "a/b"), 0o700))
+	require.NoError(t, os.Chmod(filepath.Join(parent, killed, "a"), 0))
+	require.NoError(t, os.Mkdir(filepath.Join(parent, other), 0o700))
+	running, err := newExtraction(filepath.Join(parent, "running"), &Down{})
+	require.NoError(t, err)
+	require.NoDirExists(t, filepath.Join(parent, killed))
+	_, err = Extract(t.Context(), filepath.Join(parent, "next"), bytes.NewReader(makeTar(t, file("f", "text"))), Down{})
+	require.NoError(t, err)
+	require.DirExists(t, filepath.Join(parent, running.stage))
+	require.NoError(t, running.end())
+	require.NoError(t, RemoveStale(parent))
+	names, err := filepath.Glob(filepath.Join(parent, ".*"))
+	require.NoError(t, err)
+	require.Equal(t, []string{filepath.Join(parent, other)}, names)
+}

@@ -46,29 +46,6 @@ func findRepository(dir string) *repository {
 	}
 }
 
-// GitDirs returns the git directory of a working tree whose top is dir, and the one that it shares with others. A directory
-// that does not name the tree itself is refused: a .git file could name any.
-func GitDirs(dir string) (git, common string, err error) {
-	at := filepath.Join(dir, ".git")
-	info, err := os.Lstat(at)
-	if err != nil {
-		return "", "", fmt.Errorf("%s is not the top of a git repository", dir)
-	}
-	if git, common, err = gitDirs(at, info.IsDir()); err != nil {
-		return git, common, err
-	}
-	if info.IsDir() && common == git {
-		return git, common, nil
-	}
-	if info.IsDir() || filepath.Dir(git) != filepath.Join(common, "worktrees") {
-		return "", "", fmt.Errorf("%s shares %s, which does not name it", at, common)
-	}
-	if text, err := readSmall(filepath.Join(git, "gitdir"), maxIgnoreFile); err != nil || vcs.ParsePathFile(text) != at {
-		return "", "", fmt.Errorf("%s names %s, which does not name it", at, git)
-	}
-	return git, common, nil
-}
-
 // gitDirs returns the git directory of a working tree, and the one that it shares with others.
 func gitDirs(at string, isDir bool) (git, common string, err error) {
 	if git = at; !isDir {

@@ -218,7 +218,7 @@ func (s *secretRules) scan(file string, text []byte) []found {
 					t.tried, t.skipped = true, r.ID == generic && matches(s.global.paths(), file) || r.passes(file)
 				}
 				switch {
-				case t.skipped || i < t.end:
+				case t.skipped || i < t.end || r.ID == generic && !assigned(text[end:min(len(text), end+80)]):
 				case r.named:
 					f, end := s.match(r, file, text, [2]int{i, min(len(text), i+value)})
 					all, t.end = append(all, f...), max(t.end, end)
@@ -242,6 +242,44 @@ func (s *secretRules) scan(file string, text []byte) []found {
 			return o.rule != generic && strings.Contains(o.secret, f.secret)
 		})
 	})
+}
+
+// assigned reports whether a value that the generic rule could take stands behind a name, with an operator between them. A
+// program has "token" or "key" in every other line: the rule's expression is for the few that this lets pass.
+func assigned(behind []byte) bool {
+	rest := named.trim(behind)
+	if len(rest) == 0 || strings.IndexByte(operators, rest[0]) < 0 {
+		return false
+	}
+	value := operated.trim(rest)
+	return len(value)-len(valued.trim(value)) >= 10 // with fewer its entropy is too low
+}
+
+// What the generic rule's expression has behind a name: more of it and space, an operator and space, and a value.
+const (
+	letters   = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
+	spaces    = " \t\n\f\r`'\""
+	operators = "=>:|?,"
+)
+
+var inName, named, operated, valued = setOf(letters), setOf(letters + spaces), setOf(operators + spaces), setOf(letters + "=+/")
+
+// A byteSet is a set of characters.
+type byteSet [256]bool
+
+func setOf(chars string) (s byteSet) {
+	for _, c := range []byte(chars) {
+		s[c] = true
+	}
+	return s
+}
+
+// trim returns a text from the first character on that is not in the set.
+func (s *byteSet) trim(text []byte) []byte {
+	for len(text) > 0 && s[text[0]] {
+		text = text[1:]
+	}
+	return text
 }
 
 // add adds a window behind the others, or widens the last.
@@ -286,7 +324,7 @@ func (s *secretRules) match(r *secretRule, file string, text []byte, w [2]int) (
 	for _, at := range r.re().FindAllSubmatchIndex(text[w[0]:w[1]], -1) {
 		start, end := w[0]+at[0], w[0]+at[1]
 		last = end
-		for n := 0; r.named && n < 50 && start > 0 && isName(text[start-1]); n++ {
+		for n := 0; r.named && n < 50 && start > 0 && inName[text[start-1]]; n++ {
 			start--
 		}
 		whole := string(bytes.Trim(text[start:end], "\n"))
@@ -311,10 +349,6 @@ func (s *secretRules) match(r *secretRule, file string, text []byte, w [2]int) (
 		all = append(all, found{start, r.ID, secret})
 	}
 	return all, last
-}
-
-func isName(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-'
 }
 
 // allows reports whether an allowlist takes a match for none.

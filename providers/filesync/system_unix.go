@@ -9,9 +9,23 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/state"
 )
 
-const nonblock = syscall.O_NONBLOCK // a FIFO must not hold us up
+const (
+	nonblock  = syscall.O_NONBLOCK // a FIFO must not hold us up
+	directory = syscall.O_DIRECTORY
+)
+
+// flock locks a file, flock(2).
+func flock(f *os.File, wait bool) error {
+	how := unix.LOCK_EX
+	if !wait {
+		how |= unix.LOCK_NB
+	}
+	return state.Flock(f, how)
+}
 
 // ownerFrom returns who owns what root makes: the owner of a directory. For all others it is -1.
 func ownerFrom(info fs.FileInfo) (uid, gid int) {

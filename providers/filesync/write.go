@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -38,14 +37,11 @@ func (t *Tree) Write(ctx context.Context, to io.Writer) (*Sent, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	w := &tarWriter{Tree: t, ctx: ctx, rules: rules, tar: tar.NewWriter(to), queue: make(chan *tarFile, readAhead), scans: make(chan *tarFile, readAhead)}
-	var workers sync.WaitGroup
-	defer workers.Wait()
+	w := &tarWriter{Tree: t, ctx: ctx, rules: rules, tar: tar.NewWriter(to), queue: make(chan *tarFile, readAhead)}
+	var opening sync.WaitGroup
+	defer opening.Wait()
 	defer cancel()
-	for range min(runtime.GOMAXPROCS(0), 4) {
-		workers.Go(w.scanFiles)
-	}
-	workers.Go(w.openFiles)
+	opening.Go(w.openFiles)
 	w.sent.Manifest = t.Manifest
 	w.sent.Manifest.Items, w.sent.Manifest.Left, w.sent.Gone = nil, slices.Clone(t.Manifest.Left), t.Gone
 	for f := range w.queue {
@@ -66,7 +62,7 @@ func (t *Tree) Write(ctx context.Context, to io.Writer) (*Sent, error) {
 // readAhead is how many files are read before their turn: each of at most [piece] bytes.
 const readAhead = 16
 
-// A tarFile is one item that is opened, then scanned, then written, in turn.
+// A tarFile is one item that is opened in turn, then scanned beside others, then written in turn.
 type tarFile struct {
 	item     Item
 	file     *os.File // nil if it is no file, or is not sent
@@ -75,10 +71,11 @@ type tarFile struct {
 	vanished bool
 	findings []Finding
 	err      error
-	done     chan struct{} // closed when it may be written
+	scanned  sync.WaitGroup
 }
 
 func (f *tarFile) close() {
+	f.scanned.Wait()
 	if f.file != nil {
 		f.file.Close()
 	}
@@ -90,7 +87,6 @@ type tarWriter struct {
 	rules *secretRules
 	tar   *tar.Writer
 	queue chan *tarFile // in the order of the archive
-	scans chan *tarFile
 	sent  Sent
 
 	buffers sync.Pool // of files that are written
@@ -99,7 +95,6 @@ type tarWriter struct {
 // openFiles opens the files one after the other, through the directory of each.
 func (w *tarWriter) openFiles() {
 	defer close(w.queue)
-	defer close(w.scans)
 	var dir *os.Root
 	at := "."
 	inodes := map[string]uint64{} // of directories
@@ -109,7 +104,7 @@ func (w *tarWriter) openFiles() {
 		}
 	}()
 	for _, item := range w.Manifest.Items {
-		f := &tarFile{item: item, done: make(chan struct{})}
+		f := &tarFile{item: item}
 		if item.Entry.Kind == workspace.Dir {
 			inodes[item.Path] = item.Entry.Stamp.Ino
 		}
@@ -128,20 +123,13 @@ func (w *tarWriter) openFiles() {
 				f.err = nil
 			}
 		}
+		if f.file != nil {
+			f.scanned.Go(func() { w.scan(f) })
+		}
 		select {
 		case w.queue <- f:
 		case <-w.ctx.Done():
 			f.close()
-			return
-		}
-		if f.file == nil || f.err != nil {
-			close(f.done)
-			continue
-		}
-		select {
-		case w.scans <- f:
-		case <-w.ctx.Done(): // who takes it from the queue closes it
-			close(f.done)
 			return
 		}
 	}
@@ -170,28 +158,26 @@ func openFile(dir *os.Root, name string, e *changes.Entry) (*os.File, error) {
 	return f, nil
 }
 
-// scanFiles reads files and scans them for secrets.
-func (w *tarWriter) scanFiles() {
-	for f := range w.scans {
-		if f.large = f.item.Entry.Size > piece; !f.large {
-			size := int(f.item.Entry.Size) + 1 // one more tells whether it has grown
-			buf, _ := w.buffers.Get().([]byte)
-			if cap(buf) < size {
-				buf = make([]byte, max(size, 64<<10))
-			}
-			buf = buf[:size]
-			n, err := io.ReadFull(f.file, buf)
-			switch {
-			case err == nil:
-				f.large = true
-			case err != io.EOF && err != io.ErrUnexpectedEOF:
-				f.err = err
-			default:
-				f.data = buf[:n]
-				f.findings = w.rules.all(f.item.Path, f.data, w.allowed)
-			}
-		}
-		close(f.done)
+// scan reads a file that is not large, and scans it for secrets.
+func (w *tarWriter) scan(f *tarFile) {
+	if f.large = f.item.Entry.Size > piece; f.large {
+		return
+	}
+	size := int(f.item.Entry.Size) + 1 // one more tells whether it has grown
+	buf, _ := w.buffers.Get().([]byte)
+	if cap(buf) < size {
+		buf = make([]byte, max(size, 64<<10))
+	}
+	buf = buf[:size]
+	n, err := io.ReadFull(f.file, buf)
+	switch {
+	case err == nil:
+		f.large = true
+	case err != io.EOF && err != io.ErrUnexpectedEOF:
+		f.err = err
+	default:
+		f.data = buf[:n]
+		f.findings = w.rules.all(f.item.Path, f.data, w.allowed)
 	}
 }
 
@@ -199,7 +185,7 @@ func (w *tarWriter) allowed(print string) bool { return slices.Contains(w.up.All
 
 // writeMember writes one item, or notes why it stays.
 func (w *tarWriter) writeMember(f *tarFile) error {
-	<-f.done
+	f.scanned.Wait()
 	defer f.close()
 	if f.err != nil {
 		return f.err

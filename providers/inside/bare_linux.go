@@ -75,7 +75,7 @@ func (sp *spool) makeBare() (err error) {
 		}
 	}
 	plan := &Plan{
-		Argv: sp.asked.Argv, Dir: Text(sp.asked.Dir), Umask: 0o022, Stdin: sp.asked.Stdin, Screen: Screen{sp.asked.Terminal, sp.asked.Columns, sp.asked.Rows},
+		Argv: sp.asked.Argv, Dir: Text(sp.asked.Dir), Umask: 0o022, Stdin: sp.asked.Stdin, Screen: sp.asked.Screen,
 		Filter: seccomp.Default(), Floor: seccomp.Floor(), Deadline: p.Resources.Deadline(), Grace: 5 * time.Second, Bare: &Bare{},
 	}
 	for _, path := range []string{p.Workspace, b.home, "/tmp", "/var/tmp", "/dev/shm", "/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/pts", "/dev/ptmx"} {
@@ -230,12 +230,6 @@ func (sp *spool) bareCommand() error {
 	sp.plan = &plan
 	sp.bare.reports.Store(true)
 	defer sp.clearBare()
-	var err error
-	if plan.Terminal {
-		if sp.master, sp.slave, err = sp.openTerminal(plan.Columns, plan.Rows); err != nil {
-			return err
-		}
-	}
 	wait, step, err := sp.start()
 	var exec *execError
 	switch {
@@ -250,13 +244,13 @@ func (sp *spool) bareCommand() error {
 		return fmt.Errorf("%s: %w", step, err)
 	}
 	sp.say(Message{Started: true})
-	go sp.followLauncher(sp.in, sp.signal, sp.begin)
+	go sp.followLauncher(sp.in, func(sig unix.Signal) { sp.signal(0, sig) }, sp.begin)
 	end := wait()
 	if sp.bare.service != nil {
 		sp.bare.service.Close()
 	}
 	sp.clearBare() // before the files are asked for
-	sp.say(Message{Done: &Done{Code: end.Code, Signal: end.Signal, TimedOut: end.TimedOut, User: end.User, System: end.System, Survivors: end.Survivors}})
+	sp.say(Message{Done: &Done{Ended: *end}})
 	return nil
 }
 
@@ -355,13 +349,13 @@ func (b *Bare) superviseSockets() error {
 	return unix.Sendmsg(errorFD, []byte{0}, unix.UnixRights(int(listener)), nil, 0)
 }
 
-// socketPair is a pipe over which a descriptor goes.
-func socketPair() (r, w *os.File, err error) {
+// socketPair is a pipe of both directions, over which a descriptor goes too.
+func socketPair() (mine, theirs *os.File, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
 	}
-	return os.NewFile(uintptr(pair[0]), "told"), os.NewFile(uintptr(pair[1]), "errors"), nil
+	return os.NewFile(uintptr(pair[0]), "socket"), os.NewFile(uintptr(pair[1]), "socket"), nil
 }
 
 // supervise takes the listener that [Bare.superviseSockets] passes. What comes in place of one is the beginning of an error.
@@ -427,10 +421,11 @@ func (p *place) all(sig unix.Signal) error {
 
 // endTree ends all that descends from the spool. What is stopped forks no more: it is killed when nobody
 // new was there.
-func (p *place) endTree(reap func(options int) bool) {
+func (p *place) endTree() {
 	same := func(a, b procfs.Stat) bool { return a.Pid == b.Pid && a.Field(startTime) == b.Field(startTime) }
 	for before := []procfs.Stat(nil); ; time.Sleep(time.Millisecond) {
-		reap(unix.WNOHANG)
+		for p.reap(unix.WNOHANG) {
+		}
 		now := processes(p.egress)
 		if len(now) == 0 {
 			return

@@ -44,7 +44,7 @@ func (x *Executions) Exec(ctx context.Context, argv, files []string, stdio provi
 	ask := &Exec{Argv: Texts(argv), Paths: Texts(files)}
 	if t := stdio.Terminal; t != nil {
 		ask.Terminal = true
-		ask.Size[0], ask.Size[1] = t.Size()
+		ask.Columns, ask.Rows = t.Size()
 	}
 	if ask.Number, err = x.enroll(e); err != nil {
 		return result, nil, err
@@ -55,7 +55,7 @@ func (x *Executions) Exec(ctx context.Context, argv, files []string, stdio provi
 	defer close(over)
 	signal := func(number int) { x.Say(Message{Exec: &Exec{Number: ask.Number, Signal: number}}) }
 	go Forward(stdio, over, signal, func(columns, rows int) {
-		x.Say(Message{Exec: &Exec{Number: ask.Number, Size: [2]int{columns, rows}}})
+		x.Say(Message{Exec: &Exec{Number: ask.Number, Screen: Screen{Columns: columns, Rows: rows}}})
 	})
 	defer context.AfterFunc(ctx, func() { signal(sigkill) })()
 	end, is := <-e.ended

@@ -43,9 +43,9 @@ func newExecutions(t *testing.T) *Executions {
 		starts.Unlock()
 		running.Wait()
 	})
-	begin := func(plan *Plan, s *streams, sys *syscall.SysProcAttr) (int, func() unix.WaitStatus, string, error) {
+	begin := func(plan *Plan, s *streams) (int, func() unix.WaitStatus, string, error) {
 		defer s.closeTheirs()
-		c := &exec.Cmd{Path: string(plan.Paths[0]), SysProcAttr: sys, Stdin: s.theirs[0], Stdout: s.theirs[1], Stderr: s.theirs[2]}
+		c := &exec.Cmd{Path: string(plan.Paths[0]), SysProcAttr: s.attributes(nil), Stdin: s.theirs[0], Stdout: s.theirs[1], Stderr: s.theirs[2]}
 		for _, arg := range plan.Argv {
 			c.Args = append(c.Args, string(arg))
 		}

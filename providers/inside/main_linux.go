@@ -81,27 +81,25 @@ func (stdio) Close() error                { return errors.Join(os.Stdin.Close(),
 type place struct {
 	session *yamux.Session
 	plan    *Plan
-	master  *os.File // of the command's terminal
-	slave   *os.File
 
 	tree   bool                // it is not pid 1: what descends from it is the command's
 	egress *egress.Service     // where it starts a process of its own here; else nil
 	as     *syscall.Credential // whom commands run as; nil: as this process
 
-	mu     sync.Mutex
-	out    *json.Encoder
-	group  int // of the command's processes; 0 before it is started
-	others map[int]*other
+	mu       sync.Mutex
+	out      *json.Encoder
+	commands map[int]*command // by their numbers
 
 	answers *json.Encoder // to a run that asks; nil where nobody is asked
 
 	births sync.Mutex                     // held while a process is born, and its end is told
-	waits  map[int]chan<- unix.WaitStatus // for the end of another command's process
+	waits  map[int]chan<- unix.WaitStatus // for the end of a command's process
+	over   bool                           // the plan's command has ended
 }
 
 // serve carries out the plan that comes over a connection.
 func serve(conn io.ReadWriteCloser) int {
-	session, err := yamux.Server(conn, Config())
+	session, err := yamux.Server(Whole(conn), Config())
 	if err != nil {
 		return complain("inside", err)
 	}
@@ -121,7 +119,7 @@ func serve(conn io.ReadWriteCloser) int {
 	p.plan = m.Plan
 	ready, step, err := p.prepare()
 	if err != nil {
-		return p.refuse(step, err, false)
+		return p.refuse(step, err)
 	}
 	p.say(Message{Ready: ready})
 	if err := in.Decode(&m); err != nil || !m.Go {
@@ -129,11 +127,10 @@ func serve(conn io.ReadWriteCloser) int {
 	}
 	done, step, err := p.start()
 	if err != nil {
-		var exec *execError
-		return p.refuse(step, err, errors.As(err, &exec))
+		return p.refuse(step, err)
 	}
 	p.say(Message{Started: true})
-	go p.followLauncher(in, p.signal, p.begin)
+	go p.followLauncher(in, func(sig unix.Signal) { p.signal(0, sig) }, p.begin)
 	ended := make(chan *Ended, 1)
 	go func() { ended <- done() }()
 	select {
@@ -166,13 +163,8 @@ func (p *place) say(m Message) {
 }
 
 // refuse tells why the command was not started.
-func (p *place) refuse(step string, err error, exec bool) int {
-	f := &Failed{Step: step, Text: err.Error(), Exec: exec}
-	var errno unix.Errno
-	if errors.As(err, &errno) {
-		f.Errno = int(errno)
-	}
-	p.say(Message{Failed: f})
+func (p *place) refuse(step string, err error) int {
+	p.say(Message{Failed: failure(step, err)})
 	select {
 	case <-p.session.CloseChan():
 	case <-time.After(time.Minute):
@@ -233,11 +225,6 @@ func (p *place) prepare() (r *Ready, step string, err error) {
 			return nil, "capture connections", err
 		}
 	}
-	if p.plan.Terminal {
-		if p.master, p.slave, err = openTerminal(p.plan.Columns, p.plan.Rows); err != nil {
-			return nil, "open a terminal", err
-		}
-	}
 	return r, "", nil
 }
 
@@ -253,35 +240,13 @@ func Join(c half, s *yamux.Stream) {
 	up := make(chan struct{})
 	go func() {
 		defer close(up)
-		carry(s, c)
+		_ = carry(s, c)
 		_ = s.Close() // of the stream's own direction alone
 	}()
-	carry(c, s)
+	_ = carry(c, s)
 	_ = c.CloseWrite()
 	<-up
 }
-
-// carry is io.Copy, in larger pieces where there is much: a system call is dear in gVisor.
-func carry(to io.Writer, from io.Reader) {
-	b := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(b)
-		if n > 0 {
-			if _, err := to.Write(b[:n]); err != nil {
-				return
-			}
-		}
-		if err != nil {
-			return
-		}
-		if n == len(b) && n < 256<<10 {
-			b = make([]byte, 256<<10)
-		}
-	}
-}
-
-// A starter starts the process of another command, and returns what waits for its end.
-type starter func(*Plan, *streams, *syscall.SysProcAttr) (pid int, wait func() unix.WaitStatus, step string, err error)
 
 // followLauncher does what the launcher says while the command runs: signal is for the command, begin starts another.
 func (p *place) followLauncher(in *json.Decoder, signal func(unix.Signal), begin starter) {
@@ -293,22 +258,12 @@ func (p *place) followLauncher(in *json.Decoder, signal func(unix.Signal), begin
 		switch {
 		case m.Signal != 0:
 			signal(unix.Signal(m.Signal))
-		case m.Size != nil && p.master != nil:
-			resize(p.master, m.Size[0], m.Size[1])
+		case m.Size != nil:
+			p.resize(0, m.Size[0], m.Size[1])
 		case m.Exec != nil:
 			p.handleExec(m.Exec, begin)
 		case m.Answer != nil && p.answers != nil:
 			_ = p.answers.Encode(m.Answer) // a run that is over asks no more
 		}
-	}
-}
-
-// signal sends a signal to the command's process group; what has left it is ended
-// with the command.
-func (p *place) signal(sig unix.Signal) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.group != 0 {
-		_ = unix.Kill(-p.group, sig)
 	}
 }

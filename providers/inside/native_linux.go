@@ -25,45 +25,27 @@ type launched struct {
 	mine                  []*os.File
 }
 
-// launch prepares a run. The request goes over a pipe: no word of it is an argument, and
+// launch prepares a run. The request goes over a socket, and what the run asks comes over it: no word of it is an argument, and
 // nobody finds it in /proc.
 func (sp *spool) launch(asked *Remote) (*launched, error) {
 	l := &launched{Cmd: exec.Command("/proc/self/exe", Verb, Launch, sp.own)}
 	l.Args[0], l.Dir, l.Env = "pccrun", "/", []string{"PATH=" + os.Getenv("PATH")}
 	l.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: sp.as}
-	pipe := func(theirsReads bool) (mine, theirs *os.File, err error) {
-		r, w, err := os.Pipe()
-		if theirsReads {
-			return w, r, err
-		}
-		return r, w, err
-	}
-	request, theirs, err := pipe(true)
+	request, theirs, err := socketPair()
 	if err != nil {
 		return nil, err
 	}
-	l.ExtraFiles = []*os.File{theirs}
-	for _, to := range []**os.File{&l.events, &l.said, &l.started} {
-		var their *os.File
-		if *to, their, err = pipe(false); err != nil {
+	l.ExtraFiles, l.mine = []*os.File{theirs}, []*os.File{request}
+	for _, mine := range []**os.File{&l.events, &l.said, &l.started} {
+		if *mine, theirs, err = os.Pipe(); err != nil {
 			return nil, err
 		}
-		l.ExtraFiles = append(l.ExtraFiles, their)
-		l.mine = append(l.mine, *to)
+		l.ExtraFiles, l.mine = append(l.ExtraFiles, theirs), append(l.mine, *mine)
 	}
-	if asked.Ask {
-		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return nil, os.NewSyscallError("socketpair", err)
-		}
-		mine := os.NewFile(uintptr(pair[0]), "questions")
-		l.ExtraFiles, l.mine = append(l.ExtraFiles, os.NewFile(uintptr(pair[1]), "questions")), append(l.mine, mine)
-		sp.answers = json.NewEncoder(mine)
-		go sp.passQuestions(mine)
-	}
+	sp.answers = json.NewEncoder(request)
 	go func() {
-		_ = json.NewEncoder(request).Encode(asked)
-		request.Close()
+		_ = sp.answers.Encode(asked)
+		sp.passQuestions(request)
 	}()
 	return l, nil
 }
@@ -132,25 +114,19 @@ func (sp *spool) command() error {
 	if err != nil {
 		return err
 	}
-	if asked.Terminal {
-		if sp.master, sp.slave, err = sp.openTerminal(asked.Columns, asked.Rows); err != nil {
-			return err
-		}
-	}
-	sp.plan = &Plan{Screen: Screen{Terminal: asked.Terminal}, Stdin: asked.Stdin}
-	s, err := sp.streams()
+	sp.plan = &Plan{Screen: asked.Screen, Stdin: asked.Stdin}
+	s, err := sp.streams(sp.plan, sp.open)
 	if err != nil {
 		return err
 	}
-	l.Stdin, l.Stdout, l.Stderr = s.theirs[0], s.theirs[1], s.theirs[2]
-	if asked.Terminal {
-		l.SysProcAttr.Setctty = true
-	}
+	l.Stdin, l.Stdout, l.Stderr, l.SysProcAttr = s.theirs[0], s.theirs[1], s.theirs[2], s.attributes(sp.as)
 	err = l.begin()
 	s.closeTheirs()
 	if err != nil {
 		return err
 	}
+	sp.enter(0)
+	sp.started(0, l.Process.Pid, s) // for its terminal: signals go to the process alone
 	sp.mu.Lock()
 	sp.child = l.Process
 	sp.mu.Unlock()
@@ -207,10 +183,9 @@ func (sp *spool) command() error {
 }
 
 // executeThere has another command started by the run, as `pccrun exec` does on any machine.
-func (sp *spool) executeThere(plan *Plan, s *streams, sys *syscall.SysProcAttr) (pid int, wait func() unix.WaitStatus, step string, err error) {
+func (sp *spool) executeThere(plan *Plan, s *streams) (pid int, wait func() unix.WaitStatus, step string, err error) {
 	c := exec.Command("/proc/self/exe", "exec", "--")
-	sys.Credential = sp.as
-	c.Args[0], c.Dir, c.SysProcAttr = "pccrun", sp.asked.Dir, sys
+	c.Args[0], c.Dir, c.SysProcAttr = "pccrun", sp.asked.Dir, s.attributes(sp.as)
 	for _, arg := range plan.Argv {
 		c.Args = append(c.Args, string(arg))
 	}

@@ -3,7 +3,6 @@ package inside
 import (
 	"encoding/json"
 	"strconv"
-	"time"
 
 	"github.com/pccrun/pccrun/profiles"
 )
@@ -33,24 +32,21 @@ func FileName(n int) string { return "in-" + strconv.Itoa(n) }
 
 // What the launcher's descriptors are at a place elsewhere, beside the command's own three.
 const (
-	LaunchFD  = 3 // a [Remote], JSON
+	LaunchFD  = 3 // a [Remote] comes, JSON; with [Remote.Ask] each [Question] goes out, and its [Answer] comes
 	EventsFD  = 4 // its events
 	SaidFD    = 5 // what it says itself
 	StartedFD = 6 // one byte when the command runs
-	AskFD     = 7 // with [Remote.Ask]: each [Question] goes out, and its [Answer] comes
 )
 
 // Remote is what a place elsewhere is asked to run. It holds secrets: it is printed nowhere.
 type Remote struct {
-	Policy   *profiles.Policy // as it is to be kept there
-	Argv     []Text
-	Dir      string
-	Environ  []Text          // what the policy's variables are taken from, and secrets that it injects
-	Seeds    map[string]Text // what the home begins with, by path
-	Stdin    bool
-	Terminal bool
-	Columns  int
-	Rows     int
+	Policy  *profiles.Policy // as it is to be kept there
+	Argv    []Text
+	Dir     string
+	Environ []Text          // what the policy's variables are taken from, and secrets that it injects
+	Seeds   map[string]Text // what the home begins with, by path
+	Stdin   bool
+	Screen
 
 	Ask bool // the user is asked about hosts that no rule speaks of
 
@@ -91,14 +87,12 @@ type Refusal struct {
 
 // Done says how a command at a place elsewhere ended.
 type Done struct {
-	Code, Signal  int
-	TimedOut, OOM bool
-	User, System  time.Duration
+	Ended
+	OOM           bool
 	Memory        int64
 	Processes     int64
 	Read, Written int64
 	IOBy          string
-	Survivors     []string `json:",omitempty"`
 	Refused       *Refusal `json:",omitempty"` // it did not start
 }
 

@@ -270,11 +270,3 @@ func (sp *spool) kill() {
 		}
 	}
 }
-
-// openTerminal opens a terminal, which is the command's user's: else that opens /dev/tty alone.
-func (sp *spool) openTerminal(columns, rows int) (master, slave *os.File, err error) {
-	if master, slave, err = openTerminal(columns, rows); err == nil && sp.as != nil {
-		_ = slave.Chown(int(sp.as.Uid), int(sp.as.Gid))
-	}
-	return master, slave, err
-}

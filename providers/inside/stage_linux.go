@@ -2,7 +2,6 @@ package inside
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -33,12 +32,10 @@ func stage() int {
 	if err == nil {
 		step, exec, err = p.become()
 	}
-	f := Failed{Step: step, Text: err.Error(), Exec: exec}
-	var errno unix.Errno
-	if errors.As(err, &errno) {
-		f.Errno = int(errno)
+	if exec {
+		err = &execError{err}
 	}
-	_ = json.NewEncoder(os.NewFile(errorFD, "errors")).Encode(f)
+	_ = json.NewEncoder(os.NewFile(errorFD, "errors")).Encode(failure(step, err))
 	return failed
 }
 

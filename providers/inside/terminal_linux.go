@@ -47,16 +47,6 @@ func resize(master *os.File, columns, rows int) {
 	})
 }
 
-// lead makes pid 1 the leader of the session that the terminal is of.
-func (p *place) lead() error {
-	if _, err := unix.Setsid(); err != nil && err != unix.EPERM { // it leads one already
-		return os.NewSyscallError("setsid", err)
-	}
-	return control(p.slave, func(fd int) error {
-		return os.NewSyscallError("ioctl(TIOCSCTTY)", unix.IoctlSetInt(fd, unix.TIOCSCTTY, 0))
-	})
-}
-
 // control calls f with the file's descriptor, without making it blocking.
 func control(file *os.File, f func(fd int) error) error {
 	conn, err := file.SyscallConn()

@@ -214,7 +214,7 @@ type Hello struct{ Version int }
 
 // Version is that of the protocol. Both sides are the same file, or pccrun for another system beside
 // pccrun for Linux: what a side does not know of it refuses.
-const Version = 2
+const Version = 3
 
 // Ready says what the place let be applied.
 type Ready struct {
@@ -243,15 +243,35 @@ type Ended struct {
 }
 
 // Exec is about another command, by its number: one that starts, with Argv; a signal or a size for
-// it; or from inside how it ended.
+// its terminal; or from inside how it ended.
 type Exec struct {
 	Number      int // 1 to 255
 	Argv, Paths []Text
-	Terminal    bool
-	Size        [2]int // columns, rows
-	Signal      int
-	Ended       *Ended
-	Failed      *Failed
+	Screen
+	Signal int
+	Ended  *Ended
+	Failed *Failed
+}
+
+// Whole returns a connection that writes a frame of the multiplexer as one piece, where that writes header and content
+// one after the other: an engine carries each piece from process to process by itself.
+func Whole(conn io.ReadWriteCloser) io.ReadWriteCloser { return &whole{ReadWriteCloser: conn} }
+
+type whole struct {
+	io.ReadWriteCloser
+	frame []byte // a header whose content comes next
+}
+
+// Write is called by one goroutine, with a header or with the content after it.
+func (w *whole) Write(b []byte) (int, error) {
+	const header, data = 12, 0 // github.com/hashicorp/yamux/spec.md
+	w.frame = append(w.frame, b...)
+	if len(w.frame) == header && b[1] == data && binary.BigEndian.Uint32(b[8:]) > 0 {
+		return len(b), nil
+	}
+	_, err := w.ReadWriteCloser.Write(w.frame)
+	w.frame = w.frame[:0]
+	return len(b), err
 }
 
 // Config is the multiplexer's on both sides. Nobody is taken for dead because he

@@ -10,7 +10,6 @@ import (
 	"github.com/pccrun/pccrun/internal/egress"
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/hint"
-	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/providers"
 )
 
@@ -40,7 +39,7 @@ func (r *running) openEgress(ctx context.Context) (err error) {
 		return hint.Errorf("--allow HOST, without a method or a path; pccrun in a Linux virtual machine keeps such rules",
 			"macos: rules for requests need the inspection process, which does not run on macOS")
 	}
-	service, err := r.egress.Open(r.decided)
+	service, err := r.egress.Open(providers.Telling(r.observer, r.denials))
 	if err != nil {
 		return err
 	}
@@ -56,25 +55,4 @@ func (r *running) openEgress(ctx context.Context) (err error) {
 
 func portOf(l net.Listener) uint16 { return uint16(l.Addr().(*net.TCPAddr).Port) }
 
-// decided turns what the proxy did into events.
-func (r *running) decided(event netproxy.Event) {
-	if event.Kind == netproxy.Full {
-		r.observer.Warning(events.Warning{Text: "too many connections at once: further ones are reset"})
-		return
-	}
-	providers.Tell(refusals{r.observer, r.denials}, event)
-}
-
-// refusals are an observer before which the command is told of what was refused.
-type refusals struct {
-	providers.Observer
-	denials *events.Log
-}
-
-// Decision tells both.
-func (t refusals) Decision(d events.NetDecision) {
-	if !d.Allowed {
-		t.denials.Emit(d)
-	}
-	t.Observer.Decision(d)
 }
