@@ -3,6 +3,7 @@ package profiles
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,23 +18,40 @@ import (
 type builder struct {
 	policy   *Policy
 	texts    [numKeys][]NetRule // of the keys that hold texts, until finish
+	places   map[text]int       // where one is in texts
 	files    map[string]int     // where a rule is in policy.Files, by FileRule.key
 	patterns map[string]int     // where one is in policy.Protect, by its pattern
 	tight    map[string]bool    // the sources that can only tighten
 	mistakes
 }
 
+// A text is what a key holds.
+type text struct {
+	key  keyID
+	text string
+}
+
 // newBuilder makes a builder with room for what the layers say.
 func newBuilder(p *Policy, layers []*layer) *builder {
 	p.Syscalls = "default"
 	p.Environment.Set = map[string]EnvSet{}
-	n := 0
+	var texts, protected, all int
 	for _, l := range layers {
-		n += len(l.entries)
+		all += len(l.entries)
+		for i := range l.entries {
+			switch keys[l.entries[i].key].kind {
+			case holdsTexts:
+				texts++
+			case holdsProtected:
+				protected++
+			}
+		}
 	}
-	files := n / 8 // about what the built-in profiles have
-	p.Files, p.Protect = make([]FileRule, 0, files), make([]ProtectRule, 0, n)
-	return &builder{policy: p, files: make(map[string]int, files), patterns: make(map[string]int, n)}
+	files := all / 8 // about what the built-in profiles have
+	p.Files, p.Protect = make([]FileRule, 0, files), make([]ProtectRule, 0, protected)
+	b := &builder{policy: p, files: make(map[string]int, files), patterns: make(map[string]int, protected), places: make(map[text]int, texts)}
+	b.texts[keyPass] = make([]NetRule, 0, texts) // nearly all are there
+	return b
 }
 
 // homes hides everybody's home: rules of profiles stand on top.
@@ -54,6 +72,17 @@ func (b *builder) file(f FileRule) {
 	}
 	b.files[key] = len(b.policy.Files)
 	b.policy.Files = append(b.policy.Files, f)
+}
+
+// text adds a rule to a list: one that is the same keeps its place and takes the later origin.
+func (b *builder) text(r NetRule, key keyID) {
+	list := &b.texts[key]
+	if i, ok := b.places[text{key, r.Text}]; ok {
+		(*list)[i] = r
+		return
+	}
+	b.places[text{key, r.Text}] = len(*list)
+	*list = append(*list, r)
 }
 
 // protect adds a rule after all others, and removes one with the same pattern.
@@ -100,7 +129,7 @@ func (b *builder) add(e *entry) {
 	case holdsVariables:
 		p.Environment.Set[e.text] = EnvSet{Value: e.more, Origin: e.origin}
 	case holdsTexts:
-		b.texts[e.key] = unite(b.texts[e.key], NetRule{e.text, e.origin}, e.same)
+		b.text(NetRule{e.text, e.origin}, e.key)
 	case holdsInjected:
 		b.inject(e)
 	case holdsLimit:
@@ -159,13 +188,15 @@ func (b *builder) remove(e *entry) {
 		}
 	case e.op == opClear:
 		b.texts[e.key] = nil
+		maps.DeleteFunc(b.places, func(t text, _ int) bool { return t.key == e.key })
 	case !b.has(e):
 		b.at(e.origin, "pccrun profile show prints what is inherited", "-%s: no such entry is inherited", e.text)
 	case kind == holdsProtected:
 		p.Protect[b.patterns[e.text]].Pattern = gap
 		delete(b.patterns, e.text)
 	default:
-		b.texts[e.key] = slices.DeleteFunc(b.texts[e.key], e.same)
+		b.texts[e.key][b.places[text{e.key, e.text}]].Text = gap
+		delete(b.places, text{e.key, e.text})
 	}
 }
 
@@ -175,10 +206,9 @@ func (b *builder) has(e *entry) bool {
 		i, ok := b.patterns[e.text]
 		return ok && b.policy.Protect[i].Review == (e.key == keyProtectReview)
 	}
-	return slices.ContainsFunc(b.texts[e.key], e.same)
+	_, ok := b.places[text{e.key, e.text}]
+	return ok
 }
-
-func (e *entry) same(r NetRule) bool { return r.Text == e.text }
 
 // unite adds a rule to a list: one that is the same keeps its place and takes the later origin.
 func unite[T any](list []T, rule T, same func(T) bool) []T {
@@ -196,9 +226,12 @@ func without[T any](list []T, out func(T) bool) []T {
 
 // as returns a list as rules of another type.
 func as[T, R any](list []T, one func(T) R) []R {
-	var of []R
-	for _, r := range list {
-		of = append(of, one(r))
+	if len(list) == 0 {
+		return nil
+	}
+	of := make([]R, len(list))
+	for i, r := range list {
+		of[i] = one(r)
 	}
 	return of
 }
@@ -304,6 +337,9 @@ func (o Origin) short() string { return fmt.Sprintf("line %d: %s", o.Line, o.Key
 
 // fill puts what was merged into the policy.
 func (b *builder) fill() {
+	for i := range b.texts {
+		b.texts[i] = slices.DeleteFunc(b.texts[i], func(r NetRule) bool { return r.Text == gap })
+	}
 	n, e := &b.policy.Network, &b.policy.Environment
 	n.Allow, n.Deny, n.Local, n.Publish = b.texts[keyAllow], b.texts[keyDeny], b.texts[keyLocal], b.texts[keyPublish]
 	n.Sockets = as(b.texts[keySockets], func(r NetRule) PathRule { return PathRule{Path: r.Text, Origin: r.Origin} })
@@ -314,7 +350,7 @@ func (b *builder) fill() {
 	b.policy.Protect = slices.DeleteFunc(b.policy.Protect, func(r ProtectRule) bool { return r.Pattern == gap })
 }
 
-// gap marks a removed row until [builder.fill], so that indices stay right: it is no path and no pattern.
+// gap marks a removed row until [builder.fill], so that indices stay right: it is no path, pattern or text.
 const gap = "\x00"
 
 // finish checks what only the whole can be checked for, and derives the rest.

@@ -190,6 +190,7 @@ func attempt(q *request) (code int, passed error) {
 			return refuse(err, q.auto && mayMove(err))
 		}
 		defer closePlace(place)
+		arrived.prepare(ends[:]...)
 	}
 	r, err := resolve(q)
 	held := false

@@ -43,15 +43,19 @@ func (g *guarded) recordUnfinished() error {
 		return nil
 	}
 	g.standing = g.watched.Standing(g.session.ID())
-	err := g.excludeOtherRuns()
+	records, err := sessions.In(g.dirs.State).OpenRecords()
+	if err == nil {
+		defer records.Close()
+		if err := g.excludeOtherRuns(records.Earliest()); err != nil {
+			return noRecord(err)
+		}
+		var record []byte
+		for _, standing := range g.standing {
+			record = standing.Append(record)
+		}
+		g.unfinished, err = records.Write(g.session.ID(), record)
+	}
 	if err != nil {
-		return noRecord(err)
-	}
-	var record []byte
-	for _, standing := range g.standing {
-		record = standing.Append(record)
-	}
-	if g.unfinished, err = sessions.In(g.dirs.State).WriteUnfinished(g.session.ID(), record); err != nil {
 		if slices.Contains(g.policy.AllowMissing, profiles.FSProtect) {
 			g.standing = nil
 			return nil
@@ -63,10 +67,8 @@ func (g *guarded) recordUnfinished() error {
 
 // excludeOtherRuns removes from what stood the protected names and repositories that runs which go on have made in
 // the same place: those runs will quarantine them. Other runs' records are read only where something that stands is
-// younger than the earliest of them.
-func (g *guarded) excludeOtherRuns() error {
-	home := sessions.In(g.dirs.State)
-	since := home.Earliest()
+// younger than the earliest of them, which began at since.
+func (g *guarded) excludeOtherRuns(since time.Time) error {
 	if since.IsZero() {
 		return nil
 	}
@@ -74,7 +76,7 @@ func (g *guarded) excludeOtherRuns() error {
 	if len(young) == 0 {
 		return nil
 	}
-	return home.EachUnfinished(func(_, text string) error {
+	return sessions.In(g.dirs.State).EachUnfinished(func(_, text string) error {
 		others, _, err := workspace.ParseStandings(text)
 		if workspace.CutShort(err) {
 			return nil // its command has not started

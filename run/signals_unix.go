@@ -56,6 +56,7 @@ var ends = [...]os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTERM, 
 // catch begins to catch signals. What is ignored stays so for the time of the launch,
 // for it is what the copy that is to be pid 1 begins with.
 func catch() *catcher {
+	arrived.prepared.Wait()
 	c := &catcher{forced: !signal.Ignored(unix.SIGINT), signals: arrived.signals}
 	for _, sig := range ends {
 		if !signal.Ignored(sig) {
@@ -263,11 +264,25 @@ func (c *catcher) forward(to chan<- int, kill func(), stops bool) (stop func() b
 var arrived = arrivals{signals: make(chan os.Signal, 16)}
 
 type arrivals struct {
-	signals chan os.Signal
-	begin   sync.Once
+	signals  chan os.Signal
+	begin    sync.Once
+	prepared sync.WaitGroup // see [arrivals.prepare]
 
 	mu sync.Mutex
 	to *catcher // nil: a signal ends this process
+}
+
+// prepare begins to catch those that are not ignored. A handler takes the runtime two switches of threads, and the first
+// takes it two threads and moves whoever asks for it off the first thread, from which a sandbox is cloned at once
+// ([namespaces.Begin]): so another goroutine asks.
+func (a *arrivals) prepare(signals ...os.Signal) {
+	a.prepared.Go(func() {
+		for _, sig := range signals {
+			if !signal.Ignored(sig) {
+				signal.Notify(a.signals, sig)
+			}
+		}
+	})
 }
 
 // handTo lets a catcher have the signals; nil, nobody.
@@ -283,7 +298,7 @@ func (a *arrivals) deliver() {
 		a.mu.Lock()
 		to := a.to
 		if to == nil {
-			os.Exit(128 + int(sig.(unix.Signal))) // locked: nobody makes the terminal raw meanwhile
+			endBy(sig.(unix.Signal)) // locked: nobody makes the terminal raw meanwhile
 		}
 		a.mu.Unlock()
 		to.caught(sig.(unix.Signal))
@@ -301,13 +316,12 @@ func EndQuietly() {
 		core.Cur = min(1, core.Max)
 		_ = unix.Setrlimit(unix.RLIMIT_CORE, &core)
 	}
-	for _, sig := range [...]os.Signal{unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2} {
-		if !signal.Ignored(sig) {
-			signal.Notify(arrived.signals, sig)
-		}
-	}
+	arrived.prepare(unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
 	arrived.handTo(nil)
 }
 
 // LeaveSignals leaves the signals that come from now on to others in this process.
-func LeaveSignals() { signal.Stop(arrived.signals) }
+func LeaveSignals() {
+	arrived.prepared.Wait()
+	signal.Stop(arrived.signals)
+}

@@ -55,9 +55,10 @@ type rules struct {
 	files   []profiles.FileRule
 	protect []profiles.ProtectRule
 	deep    []Way
-	closed  []int    // rules without a glob that hide or replace a directory below the root
-	open    []string // paths below the root that rules without a glob show
-	fixed   []int    // rules without a glob that show something below the root read-only
+	single  func(path string) bool // see [Query.Single]
+	closed  []int                  // rules without a glob that hide or replace a directory below the root
+	open    []string               // paths below the root that rules without a glob show
+	fixed   []int                  // rules without a glob that show something below the root read-only
 
 	tests  []rule         // what is asked of names, in the order of the query
 	first  [256]chain     // those that have a byte that a name must begin with, by it
@@ -70,7 +71,7 @@ type rules struct {
 
 // compile sorts the rules of a query by what the names they match look like.
 func compile(q Query) (*rules, error) {
-	c := &rules{root: q.Root, aside: q.Aside, kept: q.Kept, files: q.Files, protect: q.Protect}
+	c := &rules{root: q.Root, aside: q.Aside, kept: q.Kept, files: q.Files, protect: q.Protect, single: q.Single}
 	c.tests = make([]rule, 0, len(q.Files)+len(q.Protect)*3/2) // some have ways too
 	for i := range q.Files {
 		r := &q.Files[i]

@@ -155,6 +155,9 @@ func (f *Found) closedDirs() (list []Node) {
 	for _, i := range c.closed {
 		var st unix.Stat_t
 		path := c.files[i].Path
+		if c.single != nil && c.single(path) {
+			continue
+		}
 		if beneath.Stat(unix.AT_FDCWD, path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
 			list = append(list, Node{path, Dir, st.Dev, st.Ino})
 		}

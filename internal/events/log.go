@@ -58,6 +58,7 @@ type Log struct {
 
 	mu      sync.Mutex
 	seq     uint64
+	early   []early // that came before anything was written
 	scratch []byte
 	queues  []*queue
 	running bool
@@ -66,6 +67,15 @@ type Log struct {
 	denials tally
 	repeats repeats
 }
+
+// An early event is made a line when the log begins to write: of most runs, which are short, nothing is ever written.
+type early struct {
+	at time.Time
+	Event
+}
+
+// maxEarly bounds them.
+const maxEarly = 64
 
 // A queue holds the lines that one sink has not taken yet. The log's mutex
 // guards it.
@@ -104,6 +114,10 @@ func (l *Log) start() {
 		return
 	}
 	l.running = true
+	for _, e := range l.early {
+		l.line(e.at, e.Event)
+	}
+	l.early = nil
 	for _, q := range l.queues {
 		go l.drain(q)
 	}
@@ -147,7 +161,19 @@ func (l *Log) emit(e Event) {
 	if d, ok := e.(Denial); ok {
 		l.denials.add(d)
 	}
-	at := l.now()
+	if !l.running && len(l.early) < maxEarly {
+		l.early = append(l.early, early{l.now(), e})
+		return
+	}
+	for _, e := range l.early {
+		l.line(e.at, e.Event)
+	}
+	l.early = l.early[:0]
+	l.line(l.now(), e)
+}
+
+// line queues an event for each sink that wants it.
+func (l *Log) line(at time.Time, e Event) {
 	if len(l.queues) > 0 {
 		l.scratch = Append(l.scratch[:0], l.seq, at, l.session, e)
 	}
@@ -272,7 +298,8 @@ func (l *Log) Close(patience time.Duration) error {
 	close(l.closing)
 	if !l.running {
 		l.queues = slices.DeleteFunc(l.queues, func(q *queue) bool {
-			return q.Wanted != nil && (len(q.pending) == 0 || !q.Wanted())
+			waits := len(q.pending) > 0 || slices.ContainsFunc(l.early, func(e early) bool { return q.wants(e.Type()) })
+			return q.Wanted != nil && (!waits || !q.Wanted())
 		})
 	}
 	l.start()

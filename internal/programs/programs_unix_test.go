@@ -232,7 +232,7 @@ func recorded(path string) string {
 	if inode(path) == "" {
 		return treeLine(path)
 	}
-	return treeLine(path) + inodeLine(path)
+	return treeLine(path) + inodeLine(inode(path), path)
 }
 
 // The record is bounded: what is gone is forgotten first, and what stands is not.

@@ -79,7 +79,7 @@ func (r *record) add(text []byte) {
 
 func treeLine(path string) string { return "tree " + strconv.Quote(path) + "\n" }
 
-func inodeLine(path string) string { return "inode " + inode(path) + " " + strconv.Quote(path) + "\n" }
+func inodeLine(id, path string) string { return "inode " + id + " " + strconv.Quote(path) + "\n" }
 
 // Cover records trees that a run is about to write, where their links lead. Most launches find them
 // recorded, and write nothing. It is an error if no record has all of them.
@@ -92,8 +92,8 @@ func (f *Finder) Cover(trees []string) error {
 		}
 		if line := treeLine(real); !slices.Contains(lines, line) {
 			lines = append(lines, line)
-			if inode(real) != "" {
-				lines = append(lines, inodeLine(real))
+			if id := inode(real); id != "" {
+				lines = append(lines, inodeLine(id, real))
 			}
 		}
 	}
@@ -206,7 +206,7 @@ func bounded(lines []string) (string, error) {
 		r.add([]byte(line))
 		if path := line[strings.Index(line, `"`)+1:]; len(r.inodes) > 0 {
 			path, err := strconv.Unquote(`"` + strings.TrimSuffix(path, "\n"))
-			return err != nil || inodeLine(path) != line
+			return err != nil || inodeLine(inode(path), path) != line
 		}
 		return len(r.trees) == 0 && len(r.trusted) == 0 || slices.ContainsFunc(r.trees, func(tree string) bool {
 			_, err := os.Lstat(tree)

@@ -28,22 +28,38 @@ func (h Home) State() string { return filepath.Dir(h.dir) }
 // recordName is that of this process's record: the session's id and the launcher's pid.
 func recordName(id string) string { return id + "." + strconv.Itoa(os.Getpid()) }
 
-// WriteUnfinished writes the record of a run that begins. Each launch waits for it.
-func (h Home) WriteUnfinished(id string, text []byte) (*Unfinished, error) {
-	if len(text) > maxRecord {
-		return nil, fmt.Errorf("%d bytes: the limit of an unfinished-run record is %d", len(text), maxRecord)
-	}
-	// The directory is judged before a name in it is used: what others can write
-	// to, or a link leads to, would have this process open what they choose.
-	root, err := state.OpenExisting(h.unfinished(), "")
-	if errors.Is(err, fs.ErrNotExist) {
+// Records is the directory of the unfinished-run records, opened once for what a launch does there: to open and to judge it
+// takes longer than all of that.
+type Records struct {
+	root *os.Root
+	list []record
+}
+
+// OpenRecords opens the directory, which it makes if need be. The directory is judged before a name in it is used: what
+// others can write to, or a link leads to, would have this process open what they choose.
+func (h Home) OpenRecords() (*Records, error) {
+	root, list, _, err := h.records("")
+	if root == nil && err == nil {
 		root, err = state.Open(h.unfinished(), "")
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
-	f, err := root.OpenFile(recordName(id), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	return &Records{root, list}, nil
+}
+
+// Close closes the directory.
+func (r *Records) Close() error { return r.root.Close() }
+
+// Earliest is [Home.Earliest] of the time when the directory was opened.
+func (r *Records) Earliest() time.Time { return earliest(r.list) }
+
+// Write writes the record of a run that begins. Each launch waits for it.
+func (r *Records) Write(id string, text []byte) (*Unfinished, error) {
+	if len(text) > maxRecord {
+		return nil, fmt.Errorf("%d bytes: the limit of an unfinished-run record is %d", len(text), maxRecord)
+	}
+	f, err := r.root.OpenFile(recordName(id), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -55,6 +71,16 @@ func (h Home) WriteUnfinished(id string, text []byte) (*Unfinished, error) {
 		return nil, errors.Join(err, u.Done())
 	}
 	return u, nil
+}
+
+// WriteUnfinished is [Records.Write] for who has nothing else to do there.
+func (h Home) WriteUnfinished(id string, text []byte) (*Unfinished, error) {
+	records, err := h.OpenRecords()
+	if err != nil {
+		return nil, err
+	}
+	defer records.Close()
+	return records.Write(id, text)
 }
 
 // Add appends to what was written.
@@ -205,12 +231,15 @@ func (h Home) Hold(workspace string, held bool) error {
 
 // Earliest returns when the first of the runs began that have unfinished-run records, but for
 // this process's; the zero time if there is none. Most of them go on.
-func (h Home) Earliest() (at time.Time) {
+func (h Home) Earliest() time.Time {
 	root, list, _, _ := h.records("")
-	if root == nil {
-		return at
+	if root != nil {
+		root.Close()
 	}
-	defer root.Close()
+	return earliest(list)
+}
+
+func earliest(list []record) (at time.Time) {
 	for _, r := range list {
 		if start := startOfID(r.id); !start.IsZero() && r.pid != os.Getpid() && (at.IsZero() || start.Before(at)) {
 			at = start

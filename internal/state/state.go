@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // Dirs are pccrun's own directories. None of them needs to exist.
@@ -88,8 +89,12 @@ func Straight(path string) bool {
 
 // Real is [filepath.EvalSymlinks], and quicker where no link is on the way.
 func Real(path string) (string, error) {
-	if is, exists := straight(path); is && exists && filepath.IsAbs(path) && filepath.Clean(path) == path {
+	is, exists := straight(path)
+	switch is = is && filepath.IsAbs(path) && filepath.Clean(path) == path; {
+	case is && exists:
 		return path, nil
+	case is:
+		return "", &fs.PathError{Op: "lstat", Path: path, Err: syscall.ENOENT}
 	}
 	return filepath.EvalSymlinks(path)
 }

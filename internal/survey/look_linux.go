@@ -159,7 +159,7 @@ func (f *finder) rule(path string) {
 			f.places[i].Node = Directory
 		}
 	}
-	if i, ok := f.seen[path]; ok && f.err == nil && d.Access == profiles.Read && f.places[i].Node != File && path != f.policy.Home && Below(path, f.policy.Home) && ByDefault(f.policy, path) {
+	if i, ok := f.seen[path]; ok && f.err == nil && d.Access == profiles.Read && f.places[i].Node != File && f.places[i].Node != Absent && path != f.policy.Home && Below(path, f.policy.Home) && ByDefault(f.policy, path) {
 		if _, end, err := f.hops(path); err == nil && end.Node == Directory {
 			f.inner(nil, end.Path, d.Rule.Origin.String())
 		}

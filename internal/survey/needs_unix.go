@@ -37,6 +37,15 @@ func (f needs) certificates(o *Options, found *workspace.Found) (env []Variable)
 		defer func() { f.notes = f.notes[:before] }()
 	}
 	const why = "certificate authorities that your environment names"
+	causes := map[string]string{} // of a path, which several variables name
+	certificate := func(path string) string {
+		cause, known := causes[path]
+		if !known {
+			cause = f.certificate(path, why)
+			causes[path] = cause
+		}
+		return cause
+	}
 	for i, name := range slices.Concat(profiles.CertificateFiles[:], profiles.CertificateDirs[:]) {
 		value, pass := o.Getenv(name), false
 		switch d := f.policy.DecideEnv(name); {
@@ -55,7 +64,7 @@ func (f needs) certificates(o *Options, found *workspace.Found) (env []Variable)
 			paths = filepath.SplitList(value)
 		}
 		for _, path := range paths {
-			if cause := f.certificate(path, why); cause != "" {
+			if cause := certificate(path); cause != "" {
 				f.notes = append(f.notes, name+" names "+path+", "+cause+": it is not passed")
 				pass = false
 			}
@@ -70,7 +79,7 @@ func (f needs) certificates(o *Options, found *workspace.Found) (env []Variable)
 		case !free(f.policy, name):
 		case profiles.CertificateSwitch(name, value):
 			env = append(env, Variable{entry, "which certificate authorities are trusted"})
-		case profiles.NamesCertificates(name, value) && holds(value, isCertificates) && f.certificate(value, why) == "":
+		case profiles.NamesCertificates(name, value) && holds(value, isCertificates) && certificate(value) == "":
 			env = append(env, Variable{entry, why})
 		}
 	}

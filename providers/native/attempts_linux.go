@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -98,7 +99,7 @@ var errWatched = errors.New("another seccomp supervisor already runs around this
 func (r *Run) reportCall(c *supervisor.Call) {
 	if n, ok := socketOf(c); ok {
 		place, err := c.Path(n)
-		if err == nil && len(r.sockets) < maxClosed && !slices.Contains(r.sockets, place.Path) && !ownSocket.MatchString(place.Path) {
+		if err == nil && len(r.sockets) < maxClosed && !slices.Contains(r.sockets, place.Path) && !ownSocket().MatchString(place.Path) {
 			r.sockets = append(r.sockets, place.Path)
 		}
 		return
@@ -173,7 +174,9 @@ func socketOf(c *supervisor.Call) (n supervisor.Name, ok bool) {
 
 // ownSocket matches sockets that libraries try by themselves, and those of the user's session, by which the command
 // could do whatever the user can: no hint names them.
-var ownSocket = regexp.MustCompile(`^/run/(nscd|systemd|avahi-daemon|dbus|user|screen)/|^/tmp/(tmux-|ssh-|\.X11-|\.ICE-)|/\.gnupg/`)
+var ownSocket = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^/run/(nscd|systemd|avahi-daemon|dbus|user|screen)/|^/tmp/(tmux-|ssh-|\.X11-|\.ICE-)|/\.gnupg/`)
+})
 
 // ours reports whether it is the sandbox that refuses a call: outside, the user could change the path,
 // or remove its name. Root could change everything outside; a run that root began reports only the
