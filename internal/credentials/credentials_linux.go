@@ -2,7 +2,8 @@
 //
 // The promise: when [Become] returns nil, each thread of this process is the
 // other user, of one group, for good; else it says why, and does not wait for
-// ever.
+// ever. The signal that whoever started this process has set for his own death
+// still comes.
 package credentials
 
 import (
@@ -50,8 +51,36 @@ func become(uid, gid int) error {
 			return os.NewSyscallError(set.name, err)
 		}
 	}
+	if err := dieWithParent(); err != nil {
+		return err
+	}
 	if libc {
 		return all(uid)
+	}
+	return nil
+}
+
+// atDeath is the signal that this process gets when its parent dies, 0 for none, and who that is. It belongs to the first thread,
+// on which packages are initialized, and whoever becomes another user loses it (prctl(2), PR_SET_PDEATHSIG).
+var atDeath, parent = func() (sig int32, pid int) {
+	_, _, _ = unix.RawSyscall(unix.SYS_PRCTL, unix.PR_GET_PDEATHSIG, uintptr(unsafe.Pointer(&sig)), 0) // else 0
+	return sig, os.Getppid()
+}()
+
+// dieWithParent sets that signal anew, on all threads: one is the first. A parent that has died meanwhile gives none.
+func dieWithParent() error {
+	if atDeath == 0 {
+		return nil
+	}
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(atDeath), 0)
+	if libc { // which does not know how
+		_, _, errno = unix.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(atDeath), 0)
+	}
+	if errno != 0 {
+		return os.NewSyscallError("prctl", errno)
+	}
+	if os.Getppid() != parent {
+		return unix.Kill(os.Getpid(), syscall.Signal(atDeath))
 	}
 	return nil
 }

@@ -1,10 +1,13 @@
 package credentials
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,6 +25,39 @@ const role = "CREDENTIALS_TEST_ROLE"
 // nobody's number is nobody's, and has no other process.
 const nobody = 0x70636373
 
+// A signal at the parent's death goes with the thread that has started the child, and where the C library is linked it is set
+// on the caller's alone.
+func init() { runtime.LockOSThread() }
+
+// Whoever started it, and is root, is killed: a process that has become another user dies as well.
+func TestDiesWithItsParent(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), role+"=parent")
+	in, stdin, err := os.Pipe()
+	require.NoError(t, err)
+	defer stdin.Close() // not before the end: its child ends by itself then
+	defer in.Close()
+	cmd.Stdin = in
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	cmd.Stdout, cmd.Stderr = w, w
+	require.NoError(t, cmd.Start())
+	w.Close()
+	require.NoError(t, r.SetReadDeadline(time.Now().Add(await.Patience)))
+	out := bufio.NewReader(r)
+	line, err := out.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "ready\n", line)
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	_, err = out.ReadByte()
+	require.ErrorIs(t, err, io.EOF, "nobody has its output any more")
+}
+
 func TestMain(m *testing.M) {
 	switch os.Getenv(role) {
 	case "":
@@ -32,6 +68,17 @@ func TestMain(m *testing.M) {
 			os.Exit(3)
 		}
 		report()
+	case "parent":
+		child := exec.Command("/proc/self/exe")
+		child.Env, child.Stdin, child.Stdout, child.Stderr = append(os.Environ(), role+"=child"), os.Stdin, os.Stdout, os.Stderr
+		child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		_ = child.Run() // on the first thread: see init
+	case "child":
+		if err := Become(nobody, nobody+1); err != nil {
+			fmt.Println(err)
+		}
+		fmt.Println("ready")
+		_, _ = os.Stdin.Read(make([]byte, 1)) // until it is killed, or whoever tests it has seen enough
 	case "filled":
 		// The queue is full just after the timers were made.
 		timers, err := nudge(0)
