@@ -54,5 +54,3 @@ func (r *running) openEgress(ctx context.Context) (err error) {
 }
 
 func portOf(l net.Listener) uint16 { return uint16(l.Addr().(*net.TCPAddr).Port) }
-
-}
