@@ -451,15 +451,7 @@ func DefaultProvider(host *Host) (name, file string, err error) {
 	if err != nil {
 		return "", "", nil // whatever reads the policy says so
 	}
-	file = home + parallelSettings
-	text, err := ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", "", nil
-	}
-	if err != nil {
-		return "", "", err
-	}
-	v, err := parseJSONC(file, string(text))
+	v, file, err := readParallel(home)
 	if err != nil || v.kind != kindObject {
 		return "", "", err
 	}
@@ -467,6 +459,41 @@ func DefaultProvider(host *Host) (name, file string, err error) {
 		name = named.text
 	}
 	return name, file, nil
+}
+
+// UploadIgnore returns what uploadIgnorePatterns in ~/.parallel-cc/sandbox.json keeps on this machine, as lines of an ignore
+// file, "" for nothing, and the file.
+func UploadIgnore(home string) (lines, file string, err error) {
+	v, file, err := readParallel(home)
+	if err != nil || v.kind != kindObject {
+		return "", file, err
+	}
+	list := v.member("uploadIgnorePatterns")
+	if list == nil || list.kind == kindNull {
+		return "", file, nil
+	}
+	im := &decoder{source: file, layer: layer{source: file}}
+	im.texts(*list, "uploadIgnorePatterns", func(text string, o Origin) {
+		if strings.Trim(text, "/ \t\r") == "" || strings.ContainsAny(text, "\n\x00") {
+			im.at(o, "", "pattern %q: gitignore has none like it", text)
+		}
+		lines += text + "\n"
+	})
+	return lines, file, im.err()
+}
+
+// readParallel reads ~/.parallel-cc/sandbox.json, which need not be there.
+func readParallel(home string) (v value, file string, err error) {
+	file = home + parallelSettings
+	text, err := ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return value{}, file, nil
+	}
+	if err != nil {
+		return value{}, file, err
+	}
+	v, err = parseJSONC(file, string(text))
+	return v, file, err
 }
 
 // importEnviron reads the variables. The user's shell set them, so they count

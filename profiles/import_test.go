@@ -143,6 +143,23 @@ func TestImportClaudeAsSRT(t *testing.T) {
 	require.Equal(t, []string{file + ":1: sandbox.allowNestedUserNamespaces: ignored: it has no meaning here"}, p.Warnings)
 }
 
+func TestUploadIgnore(t *testing.T) {
+	w := newWorld(t)
+	lines, _, err := UploadIgnore(w.home)
+	require.NoError(t, err)
+	require.Empty(t, lines, "there is no file")
+	file := w.write("~/.parallel-cc/sandbox.json", `{"uploadIgnorePatterns": ["*.sql", "/data/"]}`)
+	lines, by, err := UploadIgnore(w.home)
+	require.NoError(t, err)
+	require.Equal(t, "*.sql\n/data/\n", lines)
+	require.Equal(t, file, by)
+	for text, want := range map[string]string{`"*.sql"`: "uploadIgnorePatterns", `[3]`: "uploadIgnorePatterns", `["a\nb"]`: "gitignore has none like it", `["/"]`: "gitignore has none like it"} {
+		w.write("~/.parallel-cc/sandbox.json", `{"uploadIgnorePatterns": `+text+`}`)
+		_, _, err = UploadIgnore(w.home)
+		require.ErrorContains(t, err, want, text)
+	}
+}
+
 func TestImportParallel(t *testing.T) {
 	w := newWorld(t)
 	w.write("~/.parallel-cc/sandbox.json", `{

@@ -99,7 +99,11 @@ func syncPack(ctx context.Context, dir string, f syncFlags) int {
 	if err != nil {
 		return failSync("sync pack", err)
 	}
-	up := filesync.Up{Limits: f.limits, Git: run.RunGit(dir), Allow: f.allow, Excludes: filesync.UserIgnore(home, host.Getenv("XDG_CONFIG_HOME"))}
+	kept, by, err := profiles.UploadIgnore(home)
+	if err != nil {
+		return failSync("sync pack", err)
+	}
+	up := filesync.Up{Limits: f.limits, Git: run.RunGit(dir), Kept: kept, KeptBy: by, Allow: f.allow, Excludes: filesync.UserIgnore(home, host.Getenv("XDG_CONFIG_HOME"))}
 	shown := messages.NewProgress("packing")
 	up.Progress = shown.Show
 	tree, err := filesync.Open(ctx, dir, up)

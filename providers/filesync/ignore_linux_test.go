@@ -129,6 +129,24 @@ func TestIgnoreIsGits(t *testing.T) {
 	require.Greater(t, checked, 500)
 }
 
+// What the user keeps on this machine no file of the tree takes along, and what a copy has made of that name stays there.
+func TestKept(t *testing.T) {
+	root := t.TempDir()
+	write(t, root, "dump.sql", "1")
+	write(t, root, "sub/dump.sql", "2")
+	write(t, root, "a", "3")
+	write(t, root, ".pccrunignore", "!dump.sql\n")
+	write(t, root, ".gitignore", "!dump.sql\n")
+	b, _ := pack(t, root, Up{})
+	require.Contains(t, members(t, b), "dump.sql", "the control")
+	b, sent := pack(t, root, Up{Kept: "# mine\n*.sql\n", KeptBy: "~/list"})
+	require.Equal(t, []string{".", ".gitignore", ".pccrunignore", "a", "sub"}, members(t, b))
+	require.Equal(t, "~/list:2", sent.Left()[0].Why)
+	by, err := sent.Manifest.LeftOut(t.Context(), plainGit, []string{"new.sql", "b"})
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"new.sql": "~/list:2"}, by)
+}
+
 // Where git is missing, or says something else, nothing is packed.
 func TestIgnoreFailsClosed(t *testing.T) {
 	root := t.TempDir()

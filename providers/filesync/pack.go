@@ -42,6 +42,8 @@ type Up struct {
 	Limits   Limits
 	Git      RunGit                       // reads ignore files and lists what is tracked; without it a tree that has an ignore file is refused
 	Excludes string                       // the text of the user's own ignore file (core.excludesFile)
+	Kept     string                       // patterns of what the user keeps on this machine, as lines of an ignore file: no file of the tree has a say over them
+	KeptBy   string                       // the file that says so, for messages
 	Allow    []string                     // fingerprints of secrets that may go
 	Hides    func(rel string) string      // why the policy shows a path to no command, "" if it does; nil for nothing
 	Since    *Since                       // only what a copy that stands has not; nil for all
@@ -144,7 +146,13 @@ func (l *lister) startRules() error {
 	if r != nil {
 		under = r.under
 	}
-	l.sets = map[string]*ruleSet{gitIgnore: git.set(under), e2bIgnore: others.set(""), pccrunIgnore: others.set("")}
+	l.sets = map[string]*ruleSet{gitIgnore: git.set(under), e2bIgnore: others.set(""), pccrunIgnore: others.set(""), l.up.KeptBy: others.set("")}
+	if l.up.Kept != "" {
+		l.Manifest.Ignore[l.up.KeptBy] = map[string]string{"": l.up.Kept}
+		if err := others.add(l.sets[l.up.KeptBy], "", l.up.KeptBy, l.up.Kept); err != nil {
+			return err
+		}
+	}
 	if r == nil {
 		return git.add(l.sets[gitIgnore], "", "the user's ignore file", l.up.Excludes)
 	}

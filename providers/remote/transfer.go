@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers/filesync"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
@@ -57,7 +58,11 @@ func (r *running) spool(name string) (*os.File, error) {
 // open looks through the workspace, and opens none of what it would send.
 func (r *plan) open(ctx context.Context, since *filesync.Since) (*filesync.Tree, error) {
 	config := Variable(r.provider.host.Environ, "XDG_CONFIG_HOME")
-	return filesync.Open(ctx, r.policy.Workspace, filesync.Up{Git: r.provider.host.Git, Excludes: filesync.UserIgnore(r.policy.Home, config), Hides: r.hides, Since: since})
+	kept, by, err := profiles.UploadIgnore(r.policy.Home)
+	if err != nil {
+		return nil, err
+	}
+	return filesync.Open(ctx, r.policy.Workspace, filesync.Up{Git: r.provider.host.Git, Excludes: filesync.UserIgnore(r.policy.Home, config), Kept: kept, KeptBy: by, Hides: r.hides, Since: since})
 }
 
 // write writes the archive of the workspace.
