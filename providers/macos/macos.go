@@ -44,9 +44,7 @@ type Provider struct {
 type system struct {
 	exec      string   // sandbox-exec
 	stage     []string // pccrun with [Verb], as a command
-	environ   []string // that it gets
 	log       []string // prints what was denied, each as a line of JSON; the predicate follows
-	terminal  func() (master, slave *os.File, err error)
 	processes func() ([]process, error)
 	bears     func(pid int, variable string) bool // a process has it in its environment
 	signals   [][2]int                            // numbers that differ: Linux's, this system's
@@ -79,7 +77,7 @@ type Facts struct {
 }
 
 // New returns this machine.
-func New(host providers.Host) *Provider { return &Provider{host: host, system: thisSystem(host)} }
+func New(host providers.Host) *Provider { return &Provider{host: host, system: thisSystem()} }
 
 // Name is native's: the user asks for this machine.
 func (p *Provider) Name() string { return providers.Native }

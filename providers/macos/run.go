@@ -85,7 +85,7 @@ func (r *plan) Run(ctx context.Context, stdio providers.Stdio, o providers.Obser
 	}
 	if stdio.Terminal != nil {
 		run.close = append(run.close, run.streams.close)
-		if err := run.streams.openTerminal(r.provider.system.terminal); err != nil {
+		if err := run.streams.openTerminal(); err != nil {
 			return result, err
 		}
 	}

@@ -15,8 +15,6 @@ import (
 	"strconv"
 	"syscall"
 	"time"
-
-	"github.com/pccrun/pccrun/providers"
 )
 
 // Verb is the hidden verb of a run's own processes: it is followed by the part that one plays.
@@ -149,7 +147,7 @@ func Main(args []string) int {
 	syscall.CloseOnExec(4)
 	switch {
 	case len(args) == 1 && args[0] == supervisorPart:
-		if err := supervise(thisSystem(providers.Host{}), first, second); err != nil {
+		if err := supervise(thisSystem(), first, second); err != nil {
 			_ = json.NewEncoder(first).Encode(event{Ended: &ending{Failed: &report{Fail: err.Error()}}})
 			return refused
 		}

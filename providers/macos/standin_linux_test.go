@@ -16,10 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/await"
-	"github.com/pccrun/pccrun/internal/terminal"
 	"github.com/pccrun/pccrun/netproxy/inspect"
 	"github.com/pccrun/pccrun/netproxy/inspect/wire"
-	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/test/sbpl"
 )
 
@@ -29,7 +27,7 @@ import (
 // it does not keep. Then it becomes the command, as the real one does.
 
 func TestMain(m *testing.M) {
-	thisSystem = func(providers.Host) system { return linux("") }
+	thisSystem = func() system { return linux("") }
 	switch base := filepath.Base(os.Args[0]); {
 	case base == "sandbox-exec":
 		os.Exit(sandboxExec(os.Args[1:]))
@@ -48,8 +46,8 @@ func TestMain(m *testing.M) {
 // linux is this system in macOS's place, with programs in a directory.
 func linux(dir string) system {
 	return system{
-		exec: filepath.Join(dir, "sandbox-exec"), stage: []string{"/proc/self/exe", Verb}, environ: []string{},
-		log: []string{filepath.Join(dir, "log")}, terminal: terminal.OpenPair, processes: readProc, signals: [][2]int{{10, 12}, {12, 10}},
+		exec: filepath.Join(dir, "sandbox-exec"), stage: []string{"/proc/self/exe", Verb},
+		log: []string{filepath.Join(dir, "log")}, processes: readProc, signals: [][2]int{{10, 12}, {12, 10}},
 		bears: func(pid int, variable string) bool {
 			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 			return strings.Contains("\x00"+string(text), "\x00"+variable+"\x00")

@@ -26,8 +26,8 @@ type streams struct {
 }
 
 // openTerminal makes the command's terminal, and joins it to the user's.
-func (s *streams) openTerminal(pair func() (master, slave *os.File, err error)) (err error) {
-	if s.master, s.slave, err = pair(); err != nil {
+func (s *streams) openTerminal() (err error) {
+	if s.master, s.slave, err = terminal.OpenPair(); err != nil {
 		return fmt.Errorf("open a pseudo-terminal: %w", err)
 	}
 	s.resize()

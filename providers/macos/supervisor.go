@@ -249,7 +249,7 @@ func (r *running) startSupervisor(o *order) (*supervisor, error) {
 	defer log.Close()
 	stage := append(slices.Clone(r.provider.system.stage), supervisorPart)
 	s := &supervisor{cmd: exec.Command(stage[0], stage[1:]...), control: json.NewEncoder(ours), events: decoded[event](json.NewDecoder(ours))}
-	s.cmd.Dir, s.cmd.Env, s.cmd.ExtraFiles = "/", r.provider.system.environ, []*os.File{theirs, log}
+	s.cmd.Dir, s.cmd.Env, s.cmd.ExtraFiles = "/", []string{}, []*os.File{theirs, log}
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: o.Terminal} // 0 is the terminal
 	if err = r.streams.give(s.cmd); err == nil {
 		err = s.cmd.Start()

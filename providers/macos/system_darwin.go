@@ -7,21 +7,18 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/pccrun/pccrun/internal/terminal"
-	"github.com/pccrun/pccrun/providers"
 )
 
 // thisSystem is macOS.
-func thisSystem(providers.Host) system {
+func thisSystem() system {
 	self, err := os.Executable()
 	if err != nil {
 		self = "pccrun" // which nothing starts: it is no path
 	}
 	return system{
-		exec: "/usr/bin/sandbox-exec", stage: []string{self, Verb}, environ: []string{},
-		log:      []string{"/usr/bin/log", "stream", "--style", "ndjson", "--predicate"},
-		terminal: terminal.OpenPair, processes: processes, bears: bears,
+		exec: "/usr/bin/sandbox-exec", stage: []string{self, Verb},
+		log:       []string{"/usr/bin/log", "stream", "--style", "ndjson", "--predicate"},
+		processes: processes, bears: bears,
 		// signal(3) of both: USR1, USR2, CHLD, CONT, STOP, TSTP, URG, IO, BUS, SYS.
 		signals: [][2]int{{10, 30}, {12, 31}, {17, 20}, {18, 19}, {19, 17}, {20, 18}, {23, 16}, {29, 23}, {7, 10}, {31, 12}},
 	}
