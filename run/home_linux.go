@@ -16,37 +16,6 @@ import (
 
 // What a run does about a persistent home.
 
-// prepare makes what a plan needs in the home.
-func (m *home) prepare(needs []homes.Need) error {
-	if m.kept == nil {
-		return nil
-	}
-	if err := m.kept.Prepare(needs); err != nil {
-		return err
-	}
-	if !m.req.Quiet {
-		for _, name := range m.kept.Aside[:min(len(m.kept.Aside), maxSaid)] {
-			messages.Say("moved out of the home: " + strconv.Quote("~/"+name) + " (made by an earlier run)")
-		}
-	}
-	m.kept.Aside = nil
-	m.stood = map[string][]string{}
-	for _, dir := range m.searched() {
-		m.stood[dir] = m.kept.Shown(dir)
-	}
-	return nil
-}
-
-// searched are the directories of the home where people look for what they have made: itself,
-// where `go install` puts programs, and that around the workspace.
-func (m *home) searched() []string {
-	dirs := []string{".", "go/bin"}
-	if rest, in := strings.CutPrefix(filepath.Dir(m.policy.Workspace), m.policy.Home+"/"); in {
-		dirs = append(dirs, rest)
-	}
-	return dirs
-}
-
 // left says what the command has left in the home that no tool keeps there, and what copies it to the host: the user will
 // look for it outside, and in vain. "" for nothing. needs are those of the plan.
 func (m *home) left(needs []homes.Need) (text, hint string) {

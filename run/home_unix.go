@@ -3,8 +3,10 @@
 package run
 
 import (
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/pccrun/pccrun/internal/homes"
 	"github.com/pccrun/pccrun/internal/messages"
@@ -89,4 +91,35 @@ func (m *home) mounted() *survey.Home {
 		return nil
 	}
 	return &survey.Home{Path: m.kept.Path, Dev: m.kept.Dev, Ino: m.kept.Ino, Layers: m.kept.Layers}
+}
+
+// prepare makes what a plan needs in the home.
+func (m *home) prepare(needs []homes.Need) error {
+	if m.kept == nil {
+		return nil
+	}
+	if err := m.kept.Prepare(needs); err != nil {
+		return err
+	}
+	if !m.req.Quiet {
+		for _, name := range m.kept.Aside[:min(len(m.kept.Aside), maxSaid)] {
+			messages.Say("moved out of the home: " + strconv.Quote("~/"+name) + " (made by an earlier run)")
+		}
+	}
+	m.kept.Aside = nil
+	m.stood = map[string][]string{}
+	for _, dir := range m.searched() {
+		m.stood[dir] = m.kept.Shown(dir)
+	}
+	return nil
+}
+
+// searched are the directories of the home where people look for what they have made: itself,
+// where `go install` puts programs, and that around the workspace.
+func (m *home) searched() []string {
+	dirs := []string{".", "go/bin"}
+	if rest, in := strings.CutPrefix(filepath.Dir(m.policy.Workspace), m.policy.Home+"/"); in {
+		dirs = append(dirs, rest)
+	}
+	return dirs
 }

@@ -78,16 +78,13 @@ func (l *planner) examine(s *providers.Survey, c providers.Command) (providers.F
 	return l.ask()
 }
 
-// prepareHere takes in what a plan says of this machine, and makes what it needs in the home.
+// prepareHere takes in what a plan says of this machine.
 func (l *planner) prepareHere(p *planned) error {
 	local, is := p.plan.(providers.LocalPlan)
 	if !is {
 		return nil
 	}
 	p.local, p.watched = local, local.Guarded()
-	if err := l.home.prepare(local.HomeNeeds()); err != nil {
-		return err
-	}
 	return local.JudgeDescriptors()
 }
 

@@ -84,7 +84,13 @@ func (l *planner) tryPlan() (*planned, error) {
 	if err != nil {
 		return p, err
 	}
-	return p, l.prepareHere(p)
+	if err := l.prepareHere(p); err != nil {
+		return p, err
+	}
+	if needing, is := p.plan.(interface{ HomeNeeds() []homes.Need }); is {
+		err = l.home.prepare(needing.HomeNeeds())
+	}
+	return p, err
 }
 
 // stale reports whether an error says that a path is not what it was.

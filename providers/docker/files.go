@@ -3,15 +3,12 @@
 package docker
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/pccrun/pccrun/internal/survey"
 )
 
 // makeFiles makes the files that the engine binds.
@@ -35,43 +32,6 @@ func (r *plan) makeFiles() error {
 		share.Ino = st.Ino
 	}
 	r.inside.Umask = umask()
-	return r.makeHome()
-}
-
-// makeHome makes the names in a persistent home that something is mounted on: the
-// engine would make them root's. What an earlier run has put in the way is left alone,
-// and named: a link of its own could lead anywhere.
-func (r *plan) makeHome() error {
-	if r.home == "" {
-		return nil
-	}
-	root, err := os.OpenRoot(r.home)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	for _, s := range r.homes { // parents first
-		info, err := root.Lstat(s.Name)
-		switch {
-		case err == nil && info.Mode().Type() == map[survey.Node]os.FileMode{survey.Directory: os.ModeDir, survey.Link: os.ModeSymlink}[s.Node]:
-		case err == nil:
-			return &EngineError{
-				Text:   "~/" + s.Name + " in the persistent home blocks a mount; an earlier run made it",
-				Advice: "pccrun home lists the homes; remove " + filepath.Join(r.home, s.Name),
-			}
-		case !errors.Is(err, os.ErrNotExist):
-			return err
-		case s.Node == survey.Directory:
-			err = root.Mkdir(s.Name, os.FileMode(stubMode(s)))
-		case s.Node == survey.Link:
-			err = root.Symlink(s.Link, s.Name)
-		default:
-			err = root.WriteFile(s.Name, []byte(s.Text), 0o644)
-		}
-		if err != nil {
-			return err
-		}
-	}
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/moby/moby/api/types/mount"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/homes"
 	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
@@ -81,8 +82,7 @@ type plan struct {
 type onHost struct {
 	dir   string // for a run
 	files []file // in it
-	home  string // of pccrun's own, which is persistent; "" for none
-	homes []namespaces.Stub
+	needs []homes.Need
 }
 
 // gaps are what mounts do not keep.
@@ -204,58 +204,41 @@ func owner(path string) (uid, gid int, err error) {
 // refuse names what cannot be had of a container, before anything is made of it.
 func (r *plan) refuse() error {
 	p, o := r.policy, r.provider.options
-	switch {
-	case !slices.Contains(r.facts.Runtimes, o.Runtime):
-		return &EngineError{
-			Text:   "the engine has no runtime " + o.Runtime,
-			Advice: "it has " + strings.Join(r.facts.Runtimes, ", ") + "; the engine's daemon.json names others",
-		}
-	case r.facts.has("rootless"), r.facts.has("userns"):
-		return &EngineError{
-			Text:   "the engine maps users (rootless, or userns-remap), which is not built yet",
-			Advice: "DOCKER_HOST names another engine",
-		}
-	case r.uid == 0:
-		return &EngineError{
+	for _, c := range []struct {
+		when bool
+		err  *EngineError
+	}{
+		{!slices.Contains(r.facts.Runtimes, o.Runtime), &EngineError{
+			Text: "the engine has no runtime " + o.Runtime, Advice: "it has " + strings.Join(r.facts.Runtimes, ", ") + "; the engine's daemon.json names others"}},
+		{r.facts.has("rootless") || r.facts.has("userns"), &EngineError{
+			Text: "the engine maps users (rootless, or userns-remap), which is not built yet", Advice: "DOCKER_HOST names another engine"}},
+		{r.uid == 0, &EngineError{
 			Text:   "the workspace " + p.Workspace + " belongs to root, which no command in a container is, and no engine maps the owners of files",
-			Advice: "--provider native maps them; or chown -R USER " + p.Workspace,
-		}
-	case r.facts.VM && r.provider.options.Image == "":
-		return &EngineError{
+			Advice: "--provider native maps them; or chown -R USER " + p.Workspace}},
+		{r.facts.VM && o.Image == "", &EngineError{
 			Text:   "the engine is in a virtual machine, which does not have the programs of this machine",
-			Advice: "--docker-image NAME takes an image's; docker pull NAME fetches it",
+			Advice: "--docker-image NAME takes an image's; docker pull NAME fetches it"}},
+		{r.facts.VM && (r.runsc() || r.facts.Podman), &EngineError{
+			Text: "gVisor and Podman are not built for an engine in a virtual machine", Advice: "--runtime runc, with Docker's engine"}},
+		{r.ask && !r.ruled(), &EngineError{Text: "--ask: in a network of the engine nobody is asked", Advice: "leave out --docker-network"}},
+		{len(p.Without) > 0, &EngineError{Text: "--without: layers can be switched off with --provider native only"}},
+		{p.Nested, &EngineError{Text: "nested: user namespaces inside a container are not built yet", Advice: "--provider native has them"}},
+		{p.ProtectStrict, &EngineError{Text: "protect.strict: a container has no seccomp supervisor", Advice: "without it, new protected names are quarantined"}},
+	} {
+		if c.when {
+			return c.err
 		}
-	case r.facts.VM && (r.runsc() || r.facts.Podman):
-		return &EngineError{
-			Text:   "gVisor and Podman are not built for an engine in a virtual machine",
-			Advice: "--runtime runc, with Docker's engine",
-		}
-	case r.ask && !r.ruled():
-		return &EngineError{Text: "--ask: in a network of the engine nobody is asked", Advice: "leave out --docker-network"}
-	case len(p.Without) > 0:
-		return &EngineError{Text: "--without: layers can be switched off with --provider native only"}
-	case p.Nested:
-		return &EngineError{
-			Text:   "nested: user namespaces inside a container are not built yet",
-			Advice: "--provider native has them",
-		}
-	case p.ProtectStrict:
-		return &EngineError{
-			Text:   "protect.strict: a container has no seccomp supervisor",
-			Advice: "without it, new protected names are quarantined",
-		}
+	}
+	const native = "--provider native has them"
+	sockets := "gVisor prevents connections to sockets of the host"
+	if r.facts.VM {
+		sockets = "the engine's virtual machine passes no connections to sockets of the host"
+	}
+	switch {
 	case len(p.Network.Publish) > 0:
-		return &profiles.Error{
-			Origin: p.Network.Publish[0].Origin,
-			Cause:  "docker: publish: ports of a container are not built yet",
-			Hint:   "--provider native has them",
-		}
+		return &profiles.Error{Origin: p.Network.Publish[0].Origin, Cause: "docker: publish: ports of a container are not built yet", Hint: native}
 	case len(p.Network.Sockets) > 0 && (r.runsc() || r.facts.VM):
-		cause := "docker: socket: gVisor prevents connections to sockets of the host"
-		if r.facts.VM {
-			cause = "docker: socket: the engine's virtual machine passes no connections to sockets of the host"
-		}
-		return &profiles.Error{Origin: p.Network.Sockets[0].Origin, Cause: cause, Hint: "--provider native has them"}
+		return &profiles.Error{Origin: p.Network.Sockets[0].Origin, Cause: "docker: socket: " + sockets, Hint: native}
 	}
 	return nil
 }
@@ -393,10 +376,9 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 				}
 			}
 			r.bind(m.Source, m.Target, false, false, m.Dev, m.Ino)
-			for _, s := range m.Stubs {
-				r.homes = append(r.homes, s)
+			for _, s := range m.Stubs { // the engine would make them root's
+				r.needs = append(r.needs, homes.Need{Name: s.Name, Dir: s.Node == survey.Directory, Link: s.Link})
 			}
-			r.home = m.Source
 		case namespaces.Mask:
 			r.hidesInWorkspace = r.hidesInWorkspace || below(m.Target, r.policy.Workspace)
 			if r.runsc() && r.endpoints[m.Target] {
@@ -705,6 +687,9 @@ func checkPaths(host *container.HostConfig, facts *Facts) error {
 	}
 	return nil
 }
+
+// HomeNeeds are the names that must stand in the persistent home.
+func (r *plan) HomeNeeds() []homes.Need { return r.needs }
 
 // Answers says of each guarantee how far the run keeps it.
 func (r *plan) Answers() []profiles.Answer { return r.answers }

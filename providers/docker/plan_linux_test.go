@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/internal/survey"
-	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 )
@@ -482,29 +481,6 @@ func TestWhereTheEngineIs(t *testing.T) {
 	write("config.json", "{")
 	_, err = findEndpoint(&profiles.Host{Environ: []string{"HOME=" + home}})
 	require.ErrorContains(t, err, "config.json")
-}
-
-// What an earlier run has put into its home leads nobody out of it.
-func TestFurnishHome(t *testing.T) {
-	home, outside := t.TempDir(), t.TempDir()
-	p := &plan{onHost: onHost{home: home, homes: []namespaces.Stub{
-		{
-			Name: ".config",
-			Node: survey.Directory,
-		}, {Name: ".config/git", Node: survey.Directory}, {Name: ".config/git/config", Node: survey.File}, {Name: "l", Node: survey.Link, Link: "x"}, {Name: ".ssh", Node: survey.Directory, Closed: true},
-	}}}
-	require.NoError(t, p.makeHome())
-	require.NoError(t, p.makeHome(), "again")
-	assert.FileExists(t, home+"/.config/git/config")
-	info, err := os.Stat(home + "/.ssh")
-	require.NoError(t, err)
-	assert.EqualValues(t, 0o700, info.Mode().Perm())
-	require.NoError(t, os.RemoveAll(home+"/.config"))
-	require.NoError(t, os.Symlink(outside, home+"/.config"))
-	require.ErrorContains(t, p.makeHome(), "blocks a mount")
-	left, err := os.ReadDir(outside)
-	require.NoError(t, err)
-	assert.Empty(t, left)
 }
 
 func TestEngineThatDoesNotAnswer(t *testing.T) {

@@ -1,6 +1,6 @@
 // Package filesync carries a workspace to a place that has none of its own, and back.
 //
-// Up ([Pack], or [Open] and [Tree.Write]): a plain tar of what may leave this machine, the same bytes for the same
+// Up ([Open] and [Tree.Write]): a plain tar of what may leave this machine, the same bytes for the same
 // tree. What ignore files leave out and what is tracked git says, in a sandbox ([RunGit]); names that hold keys never go,
 // the content of the rest is scanned for secrets, and no symbolic link is followed.
 //

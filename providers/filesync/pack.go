@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -58,16 +57,6 @@ type Tree struct {
 	root     *os.Root
 	up       Up
 	send     map[string]bool // nil: all
-}
-
-// Pack writes what of a directory may leave this machine as a plain tar.
-func Pack(ctx context.Context, dir string, to io.Writer, up Up) (*Sent, error) {
-	t, err := Open(ctx, dir, up)
-	if err != nil {
-		return nil, err
-	}
-	defer t.Close()
-	return t.Write(ctx, to)
 }
 
 // Open lists a directory. It opens no file but ignore files.

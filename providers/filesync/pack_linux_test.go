@@ -28,6 +28,16 @@ import (
 	"github.com/pccrun/pccrun/workspace/changes"
 )
 
+// Pack writes what of a directory may leave this machine as a plain tar.
+func Pack(ctx context.Context, dir string, to io.Writer, up Up) (*Sent, error) {
+	t, err := Open(ctx, dir, up)
+	if err != nil {
+		return nil, err
+	}
+	defer t.Close()
+	return t.Write(ctx, to)
+}
+
 func write(t testing.TB, root, name, text string) {
 	p := filepath.Join(root, name)
 	require.NoError(t, os.MkdirAll(filepath.Dir(p), 0o755))

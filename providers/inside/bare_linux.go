@@ -58,7 +58,7 @@ func (sp *spool) makeBare() (err error) {
 	if b.home, err = os.MkdirTemp("", "pccrun-home-"); err != nil {
 		return err
 	}
-	sp.bare, sp.tree = b, true
+	sp.bare, sp.place.tree = b, true
 	for name, text := range sp.asked.Seeds {
 		rest, below := strings.CutPrefix(name, p.Home+"/")
 		if !below {
@@ -70,7 +70,7 @@ func (sp *spool) makeBare() (err error) {
 		}
 	}
 	if os.Getuid() == 0 {
-		if err := errors.Join(sp.chooseUser(), chownTree(b.home, &syscall.Credential{}, sp.as)); err != nil {
+		if err := errors.Join(sp.chooseUser(), chownTree(b.home, &syscall.Credential{}, sp.place.as)); err != nil {
 			return err
 		}
 	}
@@ -99,7 +99,7 @@ func (sp *spool) makeBare() (err error) {
 	if b.unsupervised = !loads(plan.Bare.Sockets, uintptr(supervisor.InstallFlags())); b.unsupervised {
 		plan.Bare.Sockets = nil
 	}
-	sp.plan = plan
+	sp.place.plan = plan
 	return sp.serveProxy()
 }
 
@@ -109,14 +109,14 @@ func (sp *spool) chooseUser() error {
 	if err := unix.Stat(sp.asked.Policy.Workspace, &st); err != nil {
 		return &os.PathError{Op: "stat", Path: sp.asked.Policy.Workspace, Err: err}
 	}
-	sp.as = &syscall.Credential{Uid: st.Uid, Gid: st.Gid}
+	sp.place.as = &syscall.Credential{Uid: st.Uid, Gid: st.Gid}
 	if st.Uid != 0 {
 		return nil
 	}
 	id := uint32(namespaces.WhoAmI().HostUID)
-	sp.as, sp.given = &syscall.Credential{Uid: id, Gid: id}, true
+	sp.place.as, sp.given = &syscall.Credential{Uid: id, Gid: id}, true
 	// For good: each change of an owner is one of the file, for whoever asks what the command changed.
-	return chownTree(sp.asked.Policy.Workspace, &syscall.Credential{}, sp.as)
+	return chownTree(sp.asked.Policy.Workspace, &syscall.Credential{}, sp.place.as)
 }
 
 // chownTree makes the files of one owner below a directory another's. No command runs meanwhile.
@@ -168,14 +168,14 @@ func (sp *spool) serveProxy() error {
 		l.Close()
 		return err
 	}
-	if sp.plan.Env = Texts(out.Environ); out.Rules == nil {
+	if sp.place.plan.Env = Texts(out.Environ); out.Rules == nil {
 		return l.Close()
 	}
-	sp.plan.Env, sp.plan.Bare.Port = Texts(out.Uncaptured(out.Environ)), port
+	sp.place.plan.Env, sp.place.plan.Bare.Port = Texts(out.Uncaptured(out.Environ)), port
 	if sp.bare.service, err = out.Open(func(event netproxy.Event) { providers.Tell(decisions{sp: sp}, event) }); err != nil {
 		return err
 	}
-	sp.egress = sp.bare.service
+	sp.place.egress = sp.bare.service
 	sp.bare.service.Begin(nil)
 	sp.bare.service.Listeners(context.Background(), []net.Listener{l})
 	return nil
@@ -193,7 +193,7 @@ func (d decisions) emit(event events.Event) {
 	if !d.sp.bare.reports.Load() {
 		return
 	}
-	d.sp.say(Message{Event: bytes.TrimSpace(events.Append(nil, 0, time.Now(), "place", event))})
+	d.sp.place.say(Message{Event: bytes.TrimSpace(events.Append(nil, 0, time.Now(), "place", event))})
 }
 
 // tryBare runs, as the command will be run, what tries to reach the provider's own daemon.
@@ -202,9 +202,9 @@ func (sp *spool) tryBare(t *Trial, argv []Text) error {
 		return err
 	}
 	t.Answers = sp.bareAnswers()
-	plan := *sp.plan
+	plan := *sp.place.plan
 	plan.Argv, plan.Deadline, plan.Terminal = argv, time.Minute, false
-	sp.plan = &plan
+	sp.place.plan = &plan
 	r, w, err := os.Pipe()
 	if err != nil {
 		return err
@@ -214,7 +214,7 @@ func (sp *spool) tryBare(t *Trial, argv []Text) error {
 	if err != nil {
 		return err
 	}
-	done, step, err := sp.startWith(&streams{theirs: [3]*os.File{null, w, null}})
+	done, step, err := sp.place.startWith(&streams{theirs: [3]*os.File{null, w, null}})
 	if err != nil {
 		return fmt.Errorf("%s: %w", step, err)
 	}
@@ -225,12 +225,12 @@ func (sp *spool) tryBare(t *Trial, argv []Text) error {
 
 // bareCommand runs what was asked for without namespaces.
 func (sp *spool) bareCommand() error {
-	plan := *sp.plan
+	plan := *sp.place.plan
 	plan.Argv, plan.Deadline, plan.Terminal = sp.asked.Argv, sp.asked.Policy.Resources.Deadline(), sp.asked.Terminal
-	sp.plan = &plan
+	sp.place.plan = &plan
 	sp.bare.reports.Store(true)
 	defer sp.clearBare()
-	wait, step, err := sp.start()
+	wait, step, err := sp.place.start()
 	var exec *execError
 	switch {
 	case errors.As(err, &exec):
@@ -238,19 +238,19 @@ func (sp *spool) bareCommand() error {
 		if errors.Is(err, fs.ErrNotExist) {
 			code = 127
 		}
-		sp.say(Message{Done: &Done{Refused: &Refusal{Code: code, Text: err.Error()}}})
+		sp.place.say(Message{Done: &Done{Refused: &Refusal{Code: code, Text: err.Error()}}})
 		return nil
 	case err != nil:
 		return fmt.Errorf("%s: %w", step, err)
 	}
-	sp.say(Message{Started: true})
-	go sp.followLauncher(sp.in, func(sig unix.Signal) { sp.signal(0, sig) }, sp.begin)
+	sp.place.say(Message{Started: true})
+	go sp.place.followLauncher(sp.in, func(sig unix.Signal) { sp.place.signal(0, sig) }, sp.place.begin)
 	end := wait()
 	if sp.bare.service != nil {
 		sp.bare.service.Close()
 	}
 	sp.clearBare() // before the files are asked for
-	sp.say(Message{Done: &Done{Ended: *end}})
+	sp.place.say(Message{Done: &Done{Ended: *end}})
 	return nil
 }
 
@@ -294,9 +294,9 @@ func (sp *spool) bareAnswers() []profiles.Answer {
 			switch {
 			case sp.bare.unsupervised:
 				a = missing("no namespace can be made there, and no seccomp supervisor: the command makes its own sockets", "")
-			case abi < landlockConnect && sp.plan.Bare.Port != 0:
+			case abi < landlockConnect && sp.place.plan.Bare.Port != 0:
 				a = missing(fmt.Sprintf("no namespace can be made there, and Landlock %d knows no ports: the command reaches each port of the sandbox's loopback", abi), "")
-			case sp.plan.Bare.Port == 0:
+			case sp.place.plan.Bare.Port == 0:
 				a = kept("a seccomp supervisor, which makes no socket")
 			default:
 				a = kept("a seccomp supervisor, which binds each socket to the loopback; Landlock, which lets none but the proxy's port be connected to")
@@ -325,7 +325,7 @@ func (sp *spool) bareAnswers() []profiles.Answer {
 			switch {
 			case abi < landlockRefer:
 				a = missing("neither a namespace nor Landlock keeps the command from pccrun's own files", "")
-			case sp.as != nil:
+			case sp.place.as != nil:
 				a = kept("another user, Landlock, one failing step ends the launch")
 			case abi < landlockScope:
 				a = weak("Landlock, pccrun not dumpable", "the command can end pccrun, whose user it is", "")

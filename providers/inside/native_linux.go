@@ -30,7 +30,7 @@ type launched struct {
 func (sp *spool) launch(asked *Remote) (*launched, error) {
 	l := &launched{Cmd: exec.Command("/proc/self/exe", Verb, Launch, sp.own)}
 	l.Args[0], l.Dir, l.Env = "pccrun", "/", []string{"PATH=" + os.Getenv("PATH")}
-	l.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: sp.as}
+	l.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: sp.place.as}
 	request, theirs, err := socketPair()
 	if err != nil {
 		return nil, err
@@ -42,9 +42,9 @@ func (sp *spool) launch(asked *Remote) (*launched, error) {
 		}
 		l.ExtraFiles, l.mine = append(l.ExtraFiles, theirs), append(l.mine, *mine)
 	}
-	sp.answers = json.NewEncoder(request)
+	sp.place.answers = json.NewEncoder(request)
 	go func() {
-		_ = sp.answers.Encode(asked)
+		_ = sp.place.answers.Encode(asked)
 		sp.passQuestions(request)
 	}()
 	return l, nil
@@ -58,7 +58,7 @@ func (sp *spool) passQuestions(f *os.File) {
 		if in.Decode(&q) != nil {
 			return
 		}
-		sp.say(Message{Question: &q})
+		sp.place.say(Message{Question: &q})
 	}
 }
 
@@ -114,33 +114,33 @@ func (sp *spool) command() error {
 	if err != nil {
 		return err
 	}
-	sp.plan = &Plan{Screen: asked.Screen, Stdin: asked.Stdin}
-	s, err := sp.streams(sp.plan, sp.open)
+	sp.place.plan = &Plan{Screen: asked.Screen, Stdin: asked.Stdin}
+	s, err := sp.place.streams(sp.place.plan, sp.place.open)
 	if err != nil {
 		return err
 	}
-	l.Stdin, l.Stdout, l.Stderr, l.SysProcAttr = s.theirs[0], s.theirs[1], s.theirs[2], s.attributes(sp.as)
+	l.Stdin, l.Stdout, l.Stderr, l.SysProcAttr = s.theirs[0], s.theirs[1], s.theirs[2], s.attributes(sp.place.as)
 	err = l.begin()
 	s.closeTheirs()
 	if err != nil {
 		return err
 	}
-	sp.enter(0)
-	sp.started(0, l.Process.Pid, s) // for its terminal: signals go to the process alone
-	sp.mu.Lock()
+	sp.place.enter(0)
+	sp.place.started(0, l.Process.Pid, s) // for its terminal: signals go to the process alone
+	sp.place.mu.Lock()
 	sp.child = l.Process
-	sp.mu.Unlock()
+	sp.place.mu.Unlock()
 	said := make(chan string, 1)
 	go func() { said <- complaint(l.said) }()
 	go func() {
 		defer l.started.Close()
 		if n, _ := l.started.Read(make([]byte, 1)); n == 1 {
-			sp.say(Message{Started: true})
+			sp.place.say(Message{Started: true})
 		}
 	}()
-	go sp.followLauncher(sp.in, func(sig unix.Signal) {
-		sp.mu.Lock()
-		defer sp.mu.Unlock()
+	go sp.place.followLauncher(sp.in, func(sig unix.Signal) {
+		sp.place.mu.Lock()
+		defer sp.place.mu.Unlock()
 		if sp.child != nil && !sp.ended {
 			_ = sp.child.Signal(sig)
 		}
@@ -148,13 +148,13 @@ func (sp *spool) command() error {
 	refused, exit := l.readEvents(func(line []byte, ev events.Event) {
 		switch ev.(type) {
 		case events.NetDecision, events.NetClosed, events.Denial, events.Warning, events.Hidden:
-			sp.say(Message{Event: slices.Clone(line)})
+			sp.place.say(Message{Event: slices.Clone(line)})
 		}
 	})
 	err = l.Wait()
-	sp.mu.Lock()
+	sp.place.mu.Lock()
 	sp.ended = true
-	sp.mu.Unlock()
+	sp.place.mu.Unlock()
 	s.printed()
 	done := &Done{}
 	var status *exec.ExitError
@@ -178,14 +178,14 @@ func (sp *spool) command() error {
 	} else if exit == nil && done.Code == failed {
 		done.Refused = &Refusal{Code: failed, Text: <-said}
 	}
-	sp.say(Message{Done: done})
+	sp.place.say(Message{Done: done})
 	return nil
 }
 
 // executeThere has another command started by the run, as `pccrun exec` does on any machine.
 func (sp *spool) executeThere(plan *Plan, s *streams) (pid int, wait func() unix.WaitStatus, step string, err error) {
 	c := exec.Command("/proc/self/exe", "exec", "--")
-	c.Args[0], c.Dir, c.SysProcAttr = "pccrun", sp.asked.Dir, s.attributes(sp.as)
+	c.Args[0], c.Dir, c.SysProcAttr = "pccrun", sp.asked.Dir, s.attributes(sp.place.as)
 	for _, arg := range plan.Argv {
 		c.Args = append(c.Args, string(arg))
 	}

@@ -115,7 +115,7 @@ const orphaned = 30 * time.Minute
 // A spool stays in a sandbox of a provider, while lines to it come and go. It runs what the launcher
 // asks for, and keeps what is said and printed until the launcher has it.
 type spool struct {
-	place
+	place *place
 	dir   string
 	in    *json.Decoder
 	asked *Remote
@@ -167,7 +167,7 @@ func serveSpool(dir string, alone bool) int {
 	if err != nil {
 		return failed
 	}
-	sp := &spool{place: place{session: session}, dir: dir, own: dir}
+	sp := &spool{place: &place{session: session}, dir: dir, own: dir}
 	go func() {
 		look := time.NewTicker(time.Second)
 		defer look.Stop()
@@ -225,12 +225,12 @@ func listenFirst(dir string) (net.Listener, error) {
 
 // run does what the launcher asks for, in the order of the messages of [Remote].
 func (sp *spool) run() int {
-	control, err := sp.open(Control)
+	control, err := sp.place.open(Control)
 	if err != nil {
 		return failed
 	}
-	sp.out, sp.in = json.NewEncoder(control), json.NewDecoder(control)
-	sp.say(Message{Hello: &Hello{Version}})
+	sp.place.out, sp.in = json.NewEncoder(control), json.NewDecoder(control)
+	sp.place.say(Message{Hello: &Hello{Version}})
 	var m Message
 	if err := sp.in.Decode(&m); err != nil || m.Remote == nil {
 		return failed
@@ -238,11 +238,11 @@ func (sp *spool) run() int {
 	sp.asked = m.Remote
 	trial, err := sp.trial()
 	if err != nil {
-		sp.say(Message{Failed: &Failed{Step: "test which guarantees can be kept here", Text: err.Error()}})
-		<-sp.session.CloseChan()
+		sp.place.say(Message{Failed: &Failed{Step: "test which guarantees can be kept here", Text: err.Error()}})
+		<-sp.place.session.CloseChan()
 		return failed
 	}
-	sp.say(Message{Trial: trial})
+	sp.place.say(Message{Trial: trial})
 	if err := sp.in.Decode(&m); err != nil || !m.Go {
 		return failed
 	}
@@ -251,22 +251,22 @@ func (sp *spool) run() int {
 		command = sp.bareCommand
 	}
 	if err := command(); err != nil {
-		sp.say(Message{Failed: &Failed{Step: "start the command", Text: err.Error()}})
+		sp.place.say(Message{Failed: &Failed{Step: "start the command", Text: err.Error()}})
 	}
-	<-sp.session.CloseChan()
+	<-sp.place.session.CloseChan()
 	sp.kill()
 	return 0
 }
 
 func (sp *spool) kill() {
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
+	sp.place.mu.Lock()
+	defer sp.place.mu.Unlock()
 	if sp.child != nil && !sp.ended {
 		_ = sp.child.Kill()
 	}
 	for range 3 { // what is stopped forks no more
-		if sp.tree {
-			_ = errors.Join(sp.all(unix.SIGSTOP), sp.all(unix.SIGKILL))
+		if sp.place.tree {
+			_ = errors.Join(sp.place.all(unix.SIGSTOP), sp.place.all(unix.SIGKILL))
 		}
 	}
 }

@@ -62,7 +62,7 @@ func (sp *spool) dropRoot() error {
 	if err := os.Mkdir(sp.own, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return os.Lchown(sp.own, int(sp.as.Uid), int(sp.as.Gid))
+	return os.Lchown(sp.own, int(sp.place.as.Uid), int(sp.place.as.Gid))
 }
 
 // tryNative runs the trial by the native provider, and returns what it has executed.

@@ -41,7 +41,6 @@ var tooLarge = map[string]size{
 	"profiles.importer":           {46, 0},
 	"providers/daytona.Service":   {42, 0},
 	"providers/e2b.Service":       {37, 0},
-	"providers/inside.spool":      {39, 0},
 	"providers/native.Run":        {51, 0},
 	"providers/native.Started":    {33, 0},
 	"providers/remote.running":    {61, 0},
