@@ -1,6 +1,7 @@
 package namespaces
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -68,7 +69,10 @@ func (p *pump) copy() error {
 // write passes on what is for a file, or is to be kept. (splice(2) cannot append.)
 func (p *pump) write(inner int) error {
 	buffer := make([]byte, 64<<10)
+	wait, end := idle(inner, inner)
+	defer end()
 	for {
+		_ = wait() // the call says what is wrong
 		n, err := retry(func() (int, error) { return unix.Read(inner, buffer) })
 		if n <= 0 {
 			return err
@@ -176,8 +180,10 @@ func (p *pump) exact(inner int) error {
 
 // bulk moves one pipe into another until one of them is closed.
 func bulk(from, to int) error {
+	wait, end := idle(from, to)
+	defer end()
 	for {
-		if err := waitFor(from, unix.POLLIN, to); err != nil {
+		if err := wait(); err != nil {
 			return errorOf(err)
 		}
 		n, err := retry(func() (int, error) {
@@ -194,6 +200,46 @@ func bulk(from, to int) error {
 			return errorOf(err)
 		}
 	}
+}
+
+// idle returns what waits as [waitFor] does until there is something to read, however long, and takes no thread for that: an
+// epoll(7) of both ends waits in the runtime's poller. Where it cannot be made, a thread waits.
+func idle(from, pipe int) (wait func() error, end func()) {
+	blocked := func() error { return waitFor(from, unix.POLLIN, pipe) }
+	both, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return blocked, func() {}
+	}
+	err = unix.EpollCtl(both, unix.EPOLL_CTL_ADD, from, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(from)})
+	if err == nil && pipe != from {
+		err = unix.EpollCtl(both, unix.EPOLL_CTL_ADD, pipe, &unix.EpollEvent{Fd: int32(pipe)}) // its error comes unasked
+	}
+	if err == nil {
+		err = unix.SetNonblock(both, true) // by which the runtime knows that it can be waited for
+	}
+	if err != nil {
+		unix.Close(both)
+		return blocked, func() {}
+	}
+	f := os.NewFile(uintptr(both), "both ends")
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return blocked, func() { f.Close() }
+	}
+	wait = func() (ready error) {
+		var found [2]unix.EpollEvent
+		err := conn.Read(func(fd uintptr) bool {
+			n, err := retry(func() (int, error) { return unix.EpollWait(int(fd), found[:], 0) })
+			for _, e := range found[:max(n, 0)] {
+				if int(e.Fd) == pipe && pipe != from && e.Events&unix.EPOLLERR != 0 {
+					ready = unix.EPIPE
+				}
+			}
+			return n != 0 || err != nil
+		})
+		return cmp.Or(ready, err)
+	}
+	return wait, func() { f.Close() }
 }
 
 // waitFor waits until a descriptor is ready, or the reading end of a pipe is
