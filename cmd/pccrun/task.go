@@ -128,7 +128,7 @@ type taskLine struct {
 	name, next          string // --name, --continue
 	notify              string // a command
 	worktree            string // a linked work tree that stands, "" for one of the task's own
-	given               []string
+	given, place        []string
 	values              []givenValue // of flags in given
 	settings            profiles.TaskSettings
 	json, quiet         bool
@@ -166,8 +166,14 @@ var notOfTasks = map[string]string{
 	"--pass-fd": "a task's phases are runs of their own", "--ask": "nobody is there to answer: name the host by --allow",
 	"--from": "--base names a commit to begin with", "--keep": "tasks run on this machine", "--history": "tasks run on this machine",
 	"--without": "an agent that asks nothing needs every layer", "--fresh-home": "the conversation lies in the home, and goes on there",
-	"--runtime": "tasks run on this machine", "--docker-image": "tasks run on this machine", "--docker-network": "tasks run on this machine",
+	"--docker-network": "in a network of the engine no rule decides, and an agent that asks nothing needs one",
 }
+
+// inContainer is the other provider that shares the files of this machine.
+const inContainer = "docker"
+
+// placeFlags say where the runs of a task are.
+var placeFlags = []string{"--provider", "--runtime", "--docker-image"}
 
 // runFlagsOf are the flags of a run as a task takes them: read as a run does, and kept as they were given.
 func (t *taskLine) runFlagsOf() (defs []flagDef) {
@@ -187,6 +193,10 @@ func (t *taskLine) runFlagsOf() (defs []flagDef) {
 			d.to = func() error { t.given = append(t.given, is.name); return is.set("") }
 		} else {
 			d.to = func(value string) error {
+				if slices.Contains(placeFlags, is.name) {
+					t.place = append(t.place, is.name, value)
+					return errors.Join(checkTaskFlag(is.name, value), is.set(value))
+				}
 				t.given, t.values = append(t.given, is.name, value), append(t.values, givenValue{len(t.given) + 1, is})
 				if err := checkTaskFlag(is.name, value); err != nil {
 					return err
@@ -229,8 +239,8 @@ func pathThere(d *flagDef, value, cwd, workspace string) string {
 func checkTaskFlag(name, value string) error {
 	switch name {
 	case "--provider":
-		if value != providers.Native {
-			return misuse(quote(value)+": tasks run on this machine", "leave it out, or --provider native")
+		if value != providers.Native && value != inContainer {
+			return misuse(quote(value)+": tasks run on this machine", "native, or docker for a container")
 		}
 	case "--allow-missing":
 		for g := range strings.SplitSeq(value, ",") {
@@ -244,6 +254,7 @@ func checkTaskFlag(name, value string) error {
 
 // read reads the command line, and the prompt.
 func (t *taskLine) read(args []string) (task.Order, error) {
+	t.request.Host = profiles.ThisHost()
 	words, rest, _, err := parse(args, t.runFlagsOf())
 	t.json = t.json || slices.Contains(args, "--json")
 	o := &t.order
@@ -253,6 +264,10 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 		err = misuse("flag --prompt-file: the prompt is given twice", "")
 	case t.next != "" && (t.name != "" || o.Base != "" || o.InPlace || t.worktree != "" || o.Prepare != "" || o.PrepareAllow != nil):
 		err = misuse("flag --continue: not with --name, --base, --prepare, --worktree or --in-place", "the task has its own")
+	case t.request.Provider != inContainer && (t.request.Runtime != "" || t.request.DockerImage != ""):
+		err = misuse("flags --runtime, --docker-image: they are for containers", "--provider docker")
+	case t.request.Provider == inContainer && t.request.Host.UID == 0:
+		err = misuse("flag --provider: as root the work tree would be root's, which no command in a container is", "start it as the user whose repository it is")
 	case o.Dirty && (t.next != "" || o.Base != "" || o.InPlace):
 		err = misuse("flag --dirty: not with --continue, --base or --in-place", "it begins a task at HEAD, with what you have not committed")
 	case t.worktree != "" && (o.InPlace || o.Base != "" || o.Dirty):
@@ -271,8 +286,7 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 	if err := task.CheckPrompt(o.Prompt); err != nil {
 		return *o, err
 	}
-	host := profiles.ThisHost()
-	t.request.Host = host
+	host := &t.request.Host
 	settings, err := profiles.ReadSettings(t.request)
 	if err != nil {
 		return *o, err
@@ -332,7 +346,10 @@ func (t *taskLine) resolve(rest []string) error {
 	if t.agent == "" {
 		t.agent = t.settings.Agent
 	}
-	if o.Agent, err = task.FindAgent(t.agent, t.request.Host.Getenv("PATH")); err != nil {
+	if t.request.Provider == inContainer {
+		o.Place, o.Image = t.place, cmp.Or(t.request.DockerImage, t.request.Host.Getenv("PARALLEL_CC_DOCKER_IMAGE"))
+	}
+	if o.Agent, err = task.FindAgent(t.agent, t.request.Host.Getenv("PATH"), o.Image); err != nil {
 		return err
 	}
 	if err := o.Agent.Refuses(rest); err != nil {
