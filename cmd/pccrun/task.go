@@ -128,7 +128,7 @@ type taskLine struct {
 	name, next          string // --name, --continue
 	notify              string // a command
 	worktree            string // a linked work tree that stands, "" for one of the task's own
-	given, place        []string
+	given               []string
 	values              []givenValue // of flags in given
 	settings            profiles.TaskSettings
 	json, quiet         bool
@@ -194,7 +194,6 @@ func (t *taskLine) runFlagsOf() (defs []flagDef) {
 		} else {
 			d.to = func(value string) error {
 				if slices.Contains(placeFlags, is.name) {
-					t.place = append(t.place, is.name, value)
 					return errors.Join(checkTaskFlag(is.name, value), is.set(value))
 				}
 				t.given, t.values = append(t.given, is.name, value), append(t.values, givenValue{len(t.given) + 1, is})
@@ -264,10 +263,6 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 		err = misuse("flag --prompt-file: the prompt is given twice", "")
 	case t.next != "" && (t.name != "" || o.Base != "" || o.InPlace || t.worktree != "" || o.Prepare != "" || o.PrepareAllow != nil):
 		err = misuse("flag --continue: not with --name, --base, --prepare, --worktree or --in-place", "the task has its own")
-	case t.request.Provider != inContainer && (t.request.Runtime != "" || t.request.DockerImage != ""):
-		err = misuse("flags --runtime, --docker-image: they are for containers", "--provider docker")
-	case t.request.Provider == inContainer && t.request.Host.UID == 0:
-		err = misuse("flag --provider: as root the work tree would be root's, which no command in a container is", "start it as the user whose repository it is")
 	case o.Dirty && (t.next != "" || o.Base != "" || o.InPlace):
 		err = misuse("flag --dirty: not with --continue, --base or --in-place", "it begins a task at HEAD, with what you have not committed")
 	case t.worktree != "" && (o.InPlace || o.Base != "" || o.Dirty):
@@ -346,8 +341,8 @@ func (t *taskLine) resolve(rest []string) error {
 	if t.agent == "" {
 		t.agent = t.settings.Agent
 	}
-	if t.request.Provider == inContainer {
-		o.Place, o.Image = t.place, cmp.Or(t.request.DockerImage, t.request.Host.Getenv("PARALLEL_CC_DOCKER_IMAGE"))
+	if err := t.placed(); err != nil {
+		return err
 	}
 	if o.Agent, err = task.FindAgent(t.agent, t.request.Host.Getenv("PATH"), o.Image); err != nil {
 		return err
@@ -383,6 +378,33 @@ func (t *taskLine) resolve(rest []string) error {
 	}
 	if o.Workspace, o.Home = policy.Workspace, policy.Home; top != "" {
 		o.Workspace = top
+	}
+	return nil
+}
+
+// placed says where the runs of a task are, as where one run would be.
+func (t *taskLine) placed() error {
+	r, o := &t.request, &t.order
+	provider, by, err := run.Chosen(r)
+	switch {
+	case err != nil:
+		return err
+	case provider == providers.Native || provider == providers.Auto:
+		if r.Runtime != "" || r.DockerImage != "" {
+			return misuse("flags --runtime, --docker-image: they are for containers", "--provider docker")
+		}
+		return nil
+	case provider != inContainer:
+		return misuse(by+" names "+provider+": tasks run on this machine", "--provider native, or docker for a container")
+	case r.Host.UID == 0:
+		return misuse("--provider docker: as root the work tree would be root's, which no command in a container is", "start it as the user whose repository it is")
+	}
+	o.Place, o.Image = []string{"--provider", inContainer}, cmp.Or(r.DockerImage, r.Host.Getenv("PARALLEL_CC_DOCKER_IMAGE"))
+	if r.Runtime != "" {
+		o.Place = append(o.Place, "--runtime", r.Runtime)
+	}
+	if o.Image != "" {
+		o.Place = append(o.Place, "--docker-image", o.Image)
 	}
 	return nil
 }
