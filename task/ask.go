@@ -49,6 +49,8 @@ type Order struct {
 	User      Identity
 	Profile   string   // of the agent's phases; "" for the agent's own
 	Flags     []string // the user's, of each run
+	Place     []string // flags that say where the runs are; nil for this machine
+	Image     string   // of a container, whose programs are executed; "" for this machine's
 	Notifier  Notifier
 	Policy    *profiles.Policy // of the agent's run, as it would be in the user's work tree
 	Workspace string           // the top of the user's repository
@@ -103,6 +105,9 @@ func Ask(stop Stop, store Store, to Reporter, o Order) (*Asked, error) {
 		name = "HEAD"
 	}
 	if a.base, err = repo.commit(ctx, name); err != nil {
+		return nil, err
+	}
+	if err := a.checkImage(); err != nil {
 		return nil, err
 	}
 	for i, c := range o.BranchPrefix {
@@ -175,7 +180,9 @@ func (a *Asked) Place() (*Placed, error) {
 
 // fill makes the files of the work tree.
 func (p *Placed) fill() error {
-	o, err := p.git(nil, nil, nil, append(p.identity(), "var", "GIT_COMMITTER_IDENT")...)
+	identity := p.gitPhase(append(p.identity(), "var", "GIT_COMMITTER_IDENT")...)
+	identity.place = nil
+	o, err := identity.run(p.stop)
 	if err != nil {
 		return err
 	}
@@ -222,7 +229,9 @@ func takeUncommitted(p *Placed) error {
 			return err
 		}
 	}
-	o, err := p.git(nil, nil, nil, append(append([]string{"-c", "core.hooksPath=/dev/null"}, p.identity()...), "commit", "-q", "-m", "wip: not committed when task "+p.task.Name+" began")...)
+	commit := p.gitPhase(append(append([]string{"-c", "core.hooksPath=/dev/null"}, p.identity()...), "commit", "-q", "-m", "wip: not committed when task "+p.task.Name+" began")...)
+	commit.place = nil
+	o, err := commit.run(p.stop)
 	if err == nil && o.code != 0 {
 		err = errors.New(o.failure())
 	}
@@ -234,7 +243,7 @@ func (a *Asked) begin(ctx context.Context, name string) (*Placed, error) {
 	r := Record{
 		Name: name, Key: keyOf(name, a.repo.common), Repository: a.repo.top, Common: a.repo.common, InPlace: a.order.InPlace,
 		Branch: a.repo.branch, Base: a.base, BaseName: a.named, Agent: a.order.Agent.Name, Model: a.order.Model, Prompt: events.Cut(a.order.Prompt), State: Working, Begun: time.Now(),
-		Check: a.order.Check, Worker: sessions.Self(),
+		Check: a.order.Check, Place: a.order.Place, Image: a.order.Image, Worker: sessions.Self(),
 	}
 	if a.order.InPlace {
 		r.Worktree = a.repo.top
@@ -263,10 +272,12 @@ func cloneFor(p *Placed, a *Asked) error {
 	return p.task.save()
 }
 
-// checkout has git write the files of the base. No name is protected in this run: git alone makes them, all of them from
+// checkout has git write the files of the base, on this machine wherever the agent is to work. No name is protected in this run: git alone makes them, all of them from
 // a commit that the user has, in a tree that nobody else knows of. From then on they stand, and are protected.
 func (p *Placed) checkout() error {
-	o, err := p.git([]string{"--without", "protect"}, nil, nil, "reset", "-q", "--hard")
+	reset := p.gitPhase("reset", "-q", "--hard")
+	reset.place, reset.flags = nil, append(reset.flags, "--without", "protect")
+	o, err := reset.run(p.stop)
 	if err != nil {
 		return err
 	}
@@ -306,6 +317,10 @@ func Continue(stop Stop, store Store, to Reporter, o Order) (*Placed, error) {
 	if o.Check == "" {
 		p.order.Check = t.Check
 	}
+	if o.Place == nil { // never with less isolation than it began with
+		p.order.Place, p.order.Image = t.Place, t.Image
+	}
+	t.Place, t.Image = p.order.Place, p.order.Image
 	if p.order.InPlace = t.InPlace; t.InPlace && o.Commit == "" { // who works there commits, and knows what is his
 		p.order.Leave = true
 	}
@@ -391,6 +406,9 @@ func (p *Placed) Announce() {
 	}
 	if !t.InPlace && !o.Continue && !o.Dirty {
 		leftOut(p)
+	}
+	if o.Place != nil {
+		p.to.Line("works in a container (" + strings.Join(o.Place, " ") + "); the checkout does not")
 	}
 	for _, line := range p.copies.said() {
 		p.to.Line(line)

@@ -149,7 +149,7 @@ func (p *Placed) restore(killed bool) error {
 		return nil
 	}
 	if killed {
-		if _, err := p.git(nil, nil, nil, "version"); err != nil {
+		if _, err := p.git(nil, nil, "version"); err != nil {
 			return err
 		}
 	}

@@ -178,7 +178,7 @@ func (d *Committed) mend(said string) (string, error) {
 
 // stage adds all that is not ignored, and reports whether there is something to commit.
 func (d *Committed) stage() (bool, error) {
-	o, err := d.git(nil, nil, nil, "add", "-A")
+	o, err := d.git(nil, nil, "add", "-A")
 	if err != nil {
 		return false, err
 	}
@@ -188,7 +188,7 @@ func (d *Committed) stage() (bool, error) {
 	if err := d.noRepositoryWithin(); err != nil {
 		return false, err
 	}
-	o, err = d.git(nil, nil, nil, "diff", "--cached", "--quiet", "--no-ext-diff")
+	o, err = d.git(nil, nil, "diff", "--cached", "--quiet", "--no-ext-diff")
 	if err == nil && o.code > 1 {
 		err = fmt.Errorf("git diff: %s", o.failure())
 	}
@@ -200,7 +200,7 @@ func (d *Committed) stage() (bool, error) {
 func (d *Committed) noRepositoryWithin() error {
 	var within string
 	var failed error
-	o, err := d.git(nil, nil, func(r io.Reader) { within, failed = repositoryWithin(r) }, rawChanges(d.task.Base)...)
+	o, err := d.git(nil, func(r io.Reader) { within, failed = repositoryWithin(r) }, rawChanges(d.task.Base)...)
 	switch {
 	case err != nil:
 		return err
@@ -266,7 +266,7 @@ func (d *Committed) commitBy(options []string, prefix string) (said string, err 
 	}
 	out := &tail{}
 	o, err := phase{
-		dir: d.task.Worktree, flags: flags, in: strings.NewReader(d.message(prefix)), seen: d.work.event, keepOn: true, timeout: hookTime,
+		dir: d.task.Worktree, place: d.order.Place, flags: flags, in: strings.NewReader(d.message(prefix)), seen: d.work.event, keepOn: true, timeout: hookTime,
 		command: slices.Concat([]string{"git", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "commit.gpgSign=false"}, options, d.identity(), []string{"commit", "-q", "-F", "-"}),
 		out:     func(r io.Reader) { _, _ = io.Copy(out, r) },
 	}.run(d.stop)
@@ -312,7 +312,7 @@ func firstLine(text string) string {
 // printed returns what git prints in the work tree: one line.
 func (d *Committed) printed(args ...string) (string, error) {
 	var out bytes.Buffer
-	o, err := d.git(nil, nil, func(r io.Reader) { _, _ = io.Copy(&out, io.LimitReader(r, 4<<10)) }, args...)
+	o, err := d.git(nil, func(r io.Reader) { _, _ = io.Copy(&out, io.LimitReader(r, 4<<10)) }, args...)
 	if err == nil && o.code != 0 {
 		err = fmt.Errorf("git %s: %s", args[0], o.failure())
 	}

@@ -29,6 +29,7 @@ type Stop struct{ Soft, Hard context.Context }
 // A phase is one run of this program, as a child: `pccrun run FLAGS -- COMMAND`.
 type phase struct {
 	dir     string   // the work tree
+	place   []string // flags of run that say where; nil for this machine
 	flags   []string // of run
 	command []string
 	timeout time.Duration // 0 for none; what is below is over at once
@@ -112,7 +113,11 @@ func (p phase) child(said io.Writer) (*exec.Cmd, error) {
 			return nil, err
 		}
 	}
-	args := []string{"run", "-q", "--provider", "native", "--workspace", p.dir, "--events", "fd:3"}
+	place := p.place
+	if place == nil {
+		place = []string{"--provider", "native"}
+	}
+	args := slices.Concat([]string{"run", "-q"}, place, []string{"--workspace", p.dir, "--events", "fd:3"})
 	if p.timeout != 0 {
 		args = append(args, "--timeout", strconv.FormatInt(max(p.timeout.Milliseconds(), 1), 10)+"ms")
 	}

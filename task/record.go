@@ -52,6 +52,8 @@ type Record struct {
 	Conversation string
 	Prompt       string
 	State        State
+	Place        []string // flags of run that say where; nil for this machine
+	Image        string
 	Worker       sessions.Process // that works at it, or has last
 	Why          string           // it has not succeeded
 	Begun        time.Time

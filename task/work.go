@@ -34,12 +34,18 @@ func (p *Placed) flags(profile string) (flags []string) {
 // profile is that of the agent, for what else runs on its behalf.
 func (p *Placed) profile() string { return cmp.Or(p.order.Profile, p.order.Agent.Name) }
 
-// git runs git in the work tree, without the agent's home and hosts.
-func (p *Placed) git(flags []string, in io.Reader, out func(io.Reader), args ...string) (outcome, error) {
+// gitPhase runs git in the work tree, without the agent's home and hosts.
+func (p *Placed) gitPhase(args ...string) phase {
 	return phase{
-		dir: p.task.Worktree, flags: append(p.flags("default"), flags...), command: append([]string{"git", "-c", "core.fsmonitor=false", "-c", "gc.auto=0"}, args...),
-		in: in, out: out, keepOn: true,
-	}.run(p.stop)
+		dir: p.task.Worktree, place: p.order.Place, flags: p.flags("default"), command: append([]string{"git", "-c", "core.fsmonitor=false", "-c", "gc.auto=0"}, args...), keepOn: true,
+	}
+}
+
+// git is a phase of git's, with what it reads and what reads it.
+func (p *Placed) git(in io.Reader, out func(io.Reader), args ...string) (outcome, error) {
+	run := p.gitPhase(args...)
+	run.in, run.out = in, out
+	return run.run(p.stop)
 }
 
 // identity are the options of git for whom commits are by.
@@ -184,7 +190,7 @@ func (w *Worked) converse(prompt string) error {
 	var end agent.End
 	var unread error
 	o, err := phase{
-		dir: t.Worktree, flags: w.agentFlags(), command: a.Command(start), timeout: w.left(), seen: w.event,
+		dir: t.Worktree, place: w.order.Place, flags: w.agentFlags(), command: a.Command(start), timeout: w.left(), seen: w.event,
 		out: func(r io.Reader) { end, unread = a.Follow(r, w.step) },
 	}.run(w.stop)
 	if err == nil {
@@ -293,7 +299,7 @@ func (w *Worked) shell(command, what string, hosts ...string) (outcome, error) {
 	}
 	last := &tail{}
 	o, err := phase{
-		dir: w.task.Worktree, flags: w.money.counted(flags), command: []string{"sh", "-c", "exec 2>&1\n" + command}, timeout: w.left(), seen: w.event,
+		dir: w.task.Worktree, place: w.order.Place, flags: w.money.counted(flags), command: []string{"sh", "-c", "exec 2>&1\n" + command}, timeout: w.left(), seen: w.event,
 		out: func(r io.Reader) { _, _ = io.Copy(last, r) },
 	}.run(w.stop)
 	if said := last.String(); said != "" {

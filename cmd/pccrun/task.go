@@ -173,8 +173,14 @@ var notOfTasks = map[string]string{
 	"--pass-fd": "a task's phases are runs of their own", "--ask": "nobody is there to answer: name the host by --allow",
 	"--from": "--base names a commit to begin with", "--keep": "tasks run on this machine", "--history": "tasks run on this machine",
 	"--without": "an agent that asks nothing needs every layer", "--fresh-home": "the conversation lies in the home, and goes on there",
-	"--runtime": "tasks run on this machine", "--docker-image": "tasks run on this machine", "--docker-network": "tasks run on this machine",
+	"--docker-network": "in a network of the engine no rule decides, and an agent that asks nothing needs one",
 }
+
+// inContainer is the other provider that shares the files of this machine.
+const inContainer = "docker"
+
+// placeFlags say where the runs of a task are.
+var placeFlags = []string{"--provider", "--runtime", "--docker-image"}
 
 // runFlagsOf are the flags of a run as a task takes them: read as a run does, and kept as they were given.
 func (t *taskLine) runFlagsOf() (defs []flagDef) {
@@ -194,6 +200,9 @@ func (t *taskLine) runFlagsOf() (defs []flagDef) {
 			d.to = func() error { t.given = append(t.given, is.name); return is.set("") }
 		} else {
 			d.to = func(value string) error {
+				if slices.Contains(placeFlags, is.name) {
+					return errors.Join(checkTaskFlag(is.name, value), is.set(value))
+				}
 				t.given, t.values = append(t.given, is.name, value), append(t.values, givenValue{len(t.given) + 1, is})
 				if err := checkTaskFlag(is.name, value); err != nil {
 					return err
@@ -236,8 +245,8 @@ func pathThere(d *flagDef, value, cwd, workspace string) string {
 func checkTaskFlag(name, value string) error {
 	switch name {
 	case "--provider":
-		if value != providers.Native {
-			return misuse(quote(value)+": tasks run on this machine", "leave it out, or --provider native")
+		if value != providers.Native && value != inContainer {
+			return misuse(quote(value)+": tasks run on this machine", "native, or docker for a container")
 		}
 	case "--allow-missing":
 		for g := range strings.SplitSeq(value, ",") {
@@ -251,6 +260,7 @@ func checkTaskFlag(name, value string) error {
 
 // read reads the command line, and the prompt.
 func (t *taskLine) read(args []string) (task.Order, error) {
+	t.request.Host = profiles.ThisHost()
 	words, rest, _, err := parse(args, t.runFlagsOf())
 	t.json = t.json || slices.Contains(args, "--json")
 	o := &t.order
@@ -278,8 +288,7 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 	if err := task.CheckPrompt(o.Prompt); err != nil {
 		return *o, err
 	}
-	host := profiles.ThisHost()
-	t.request.Host = host
+	host := &t.request.Host
 	settings, err := profiles.ReadSettings(t.request)
 	if err != nil {
 		return *o, err
@@ -339,7 +348,10 @@ func (t *taskLine) resolve(rest []string) error {
 	if t.agent == "" {
 		t.agent = t.settings.Agent
 	}
-	if o.Agent, err = task.FindAgent(t.agent, t.request.Host.Getenv("PATH")); err != nil {
+	if err := t.placed(); err != nil {
+		return err
+	}
+	if o.Agent, err = task.FindAgent(t.agent, t.request.Host.Getenv("PATH"), o.Image); err != nil {
 		return err
 	}
 	if err := o.Agent.Refuses(rest); err != nil {
@@ -373,6 +385,33 @@ func (t *taskLine) resolve(rest []string) error {
 	}
 	if o.Workspace, o.Home = policy.Workspace, policy.Home; top != "" {
 		o.Workspace = top
+	}
+	return nil
+}
+
+// placed says where the runs of a task are, as where one run would be.
+func (t *taskLine) placed() error {
+	r, o := &t.request, &t.order
+	provider, by, err := run.Chosen(r)
+	switch {
+	case err != nil:
+		return err
+	case provider == providers.Native || provider == providers.Auto:
+		if r.Runtime != "" || r.DockerImage != "" {
+			return misuse("flags --runtime, --docker-image: they are for containers", "--provider docker")
+		}
+		return nil
+	case provider != inContainer:
+		return misuse(by+" names "+provider+": tasks run on this machine", "--provider native, or docker for a container")
+	case r.Host.UID == 0:
+		return misuse("--provider docker: as root the work tree would be root's, which no command in a container is", "start it as the user whose repository it is")
+	}
+	o.Place, o.Image = []string{"--provider", inContainer}, cmp.Or(r.DockerImage, r.Host.Getenv("PARALLEL_CC_DOCKER_IMAGE"))
+	if r.Runtime != "" {
+		o.Place = append(o.Place, "--runtime", r.Runtime)
+	}
+	if o.Image != "" {
+		o.Place = append(o.Place, "--docker-image", o.Image)
 	}
 	return nil
 }

@@ -204,7 +204,7 @@ func (t *taskJSON) result(r *task.Result) {
 func recordFields(r *task.Record) object {
 	u := r.Usage
 	return object{
-		{"name", r.Name}, {"state", string(r.State)}, {"why", r.Why}, {"repository", r.Repository}, {"worktree", r.Worktree}, {"in_place", r.InPlace},
+		{"name", r.Name}, {"state", string(r.State)}, {"why", r.Why}, {"repository", r.Repository}, {"worktree", r.Worktree}, {"in_place", r.InPlace}, {"place", strings.Join(r.Place, " ")},
 		{"branch", r.Branch}, {"base", r.Base}, {"fetched", r.Fetched}, {"agent", r.Agent}, {"version", r.Version}, {"model", r.Model}, {"conversation", r.Conversation},
 		{"begun", r.Begun.UTC().Format(time.RFC3339)}, {"spent_ms", r.Spent.Milliseconds()}, {"check", r.Check},
 		{"commits", r.Changes.Commits}, {"files", r.Changes.Files}, {"added", r.Changes.Added}, {"removed", r.Changes.Removed},

@@ -1,0 +1,128 @@
+package docker_test
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/test/agent"
+	"github.com/pccrun/pccrun/test/internal/claude"
+)
+
+// standIn executes its prompt, in the place of Claude Code.
+const standIn = `#!/bin/sh
+for prompt; do :; done
+echo '{"type":"system","subtype":"init","session_id":"3e37aa8c-0000-4000-8000-000000000001","model":"claude-x","claude_code_version":"2.1.332"}'
+eval "$prompt" >&2
+echo '{"type":"result","subtype":"success","is_error":false,"result":"I did it.","permission_denials":[],"session_id":"3e37aa8c-0000-4000-8000-000000000001"}'
+`
+
+// TestTask has a task done in containers, from its first commit to one that goes on, and an image without what it needs refused
+// before anything is made.
+func TestTask(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, k *task) {
+		k.write(t, "a.txt", "one\n", ".gitignore", "/bin\n")
+		bin, err := os.MkdirTemp(world.user.Home, "bin-") // with an image, of this machine's files those of the home alone can be shown
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, os.RemoveAll(bin)) })
+		require.NoError(t, os.Chmod(bin, 0o755))
+		require.NoError(t, os.WriteFile(bin+"/claude", []byte(standIn), 0o755))
+		k.env = append(k.env, "PATH="+bin+":/usr/local/bin:/usr/bin:/bin")
+		hook := "#!/bin/sh\ntest -e /.pccrun\n" // it stands in containers alone
+		k.outside(t, "git add -A && git commit -q -m begin")
+		k.write(t, ".git/hooks/pre-commit", hook)
+		require.NoError(t, os.Chmod(filepath.Join(k.dir, ".git/hooks/pre-commit"), 0o755))
+		trees := k.dir + "-worktrees"
+		t.Cleanup(func() { _ = os.RemoveAll(trees) })
+		do := func(args ...string) (int, string, string) {
+			t.Helper()
+			return status(t, k.pccrun(t, append([]string{"task"}, args...)...))
+		}
+		place := k.flags
+
+		// In an image nothing of this machine is executed: one without is refused, by name.
+		for name, c := range map[string]struct{ programs, says string }{
+			"sh-only": {"/bin/sh", "the image pccrun-test-sh-only has no git, no claude: a task needs git, sh and the agent there"},
+			"no-sh":   {"/usr/bin/env", "a task needs git, sh and the agent in the image: the image pccrun-test-no-sh: sh: no such file"},
+			"git":     {"/bin/sh /usr/bin/git", "the image pccrun-test-git has no claude"},
+		} {
+			image := "pccrun-test-" + name
+			out, err := exec.Command("sh", "-c", `tar --hard-dereference -ch $({ echo $0; ldd $0; } | grep -o '/[^ :]*' | sort -u) | docker -H "$1" import - $2`, c.programs, world.engine.Host, image).CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			code, _, errs := do(append(place, "--docker-image", image, "--name", "none", "echo x > x")...)
+			require.Equal(t, 125, code, errs)
+			require.Contains(t, errs, c.says)
+			require.NoDirExists(t, trees)
+		}
+		code, _, errs := do(append(place, "--docker-image", "pccrun-test-git", "--read", bin, "--env", "PATH="+bin+":/usr/bin:/bin", "--name", "shown", "! test -e /usr/bin/env && echo x > x")...)
+		require.Zero(t, code, errs)
+		require.Contains(t, errs, "1 commit, 1 file changed")
+
+		// The control of the hint, and of the hook: each phase is in a container.
+		code, said, errs := do(append(place, "--name", "first", "--prepare", "test -e /.pccrun", "--check", "test -e /.pccrun && grep -q two a.txt",
+			"test -e /.pccrun && echo two >> a.txt; echo x > .envrc; git update-ref refs/heads/main HEAD~0; ! echo x > "+k.dir+"/a.txt")...)
+		require.Zero(t, code, errs)
+		require.Equal(t, "I did it.\n", said)
+		require.Contains(t, errs, "works in a container (--provider docker")
+		require.Contains(t, errs, "your hooks passed, in the sandbox")
+		require.Contains(t, errs, "1 quarantined")
+		require.Equal(t, "one\n", k.text(t, "a.txt"))
+		require.Contains(t, k.outside(t, "git show --stat --format=%s task/first"), "a.txt")
+
+		// It goes on in a container, though no flag says so.
+		code, _, errs = do("--continue", "first", "test -e /.pccrun && echo y > y")
+		require.Zero(t, code, errs)
+		require.Contains(t, k.outside(t, "git show --stat --format=%s task/first"), "y")
+		code, _, errs = do("rm", "--force", "first")
+		require.Zero(t, code, errs)
+	})
+}
+
+// TestTaskOfTheRealAgent has Claude Code do a task in a container.
+func TestTaskOfTheRealAgent(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, k *task) {
+		program, err := claude.Fetch(t.Context())
+		if err != nil {
+			t.Skip("needs claude code:", err)
+		}
+		dir, err := os.MkdirTemp(world.user.Home, "agent-") // in no repository
+		require.NoError(t, err)
+		defer os.RemoveAll(dir)
+		project, err := agent.NewProject(dir)
+		require.NoError(t, err)
+		require.NoError(t, project.Install(program))
+		file := filepath.Join(filepath.Dir(project.Workspace), "sums-worktrees/mend/sums.go")
+		endpoint, err := agent.Start([]agent.Step{
+			{Name: "look", Calls: []agent.Call{agent.Read(file), agent.Bash("git branch --show-current; ls -d /.pccrun; cat " + project.Home + "/.ssh/id_ed25519")}},
+			{Name: "mend", Calls: []agent.Call{agent.Edit(file, "a - b", "a + b")}},
+			{Say: "Add adds now."},
+		})
+		require.NoError(t, err)
+		defer endpoint.Close()
+		require.NoError(t, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			return os.Lchown(path, int(world.user.UID), int(world.user.GID))
+		}))
+		theirs := func(c *exec.Cmd) *exec.Cmd {
+			c.Dir, c.Env = project.Workspace, append(append(project.Environ(), k.env...), "PATH="+project.Home+"/.local/bin:/usr/local/bin:/usr/bin:/bin")
+			return c
+		}
+		flags := endpoint.Flags()
+		flags = append(flags[:len(flags)-4:len(flags)-4], "--name", "mend", "--check", "grep -q 'a + b' sums.go", "mend Add") // without those of go
+		code, out, errs := status(t, theirs(k.pccrun(t, append(append([]string{"task"}, k.flags...), flags...)...)))
+		require.Zero(t, code, "%s\n%s", errs, out)
+		require.Equal(t, "Add adds now.\n", out)
+		looked := endpoint.Results("look")[1].Text
+		require.Contains(t, looked, "task/mend")
+		require.Contains(t, looked, "/.pccrun")
+		require.NotContains(t, looked, project.Secret)
+		_, out, _ = status(t, theirs(k.as(exec.Command("git", "show", "--format=%s %an", "task/mend"))))
+		require.Regexp(t, `(?s)^mend Add Dev\n.*a \+ b`, out)
+	})
+}
