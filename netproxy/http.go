@@ -129,6 +129,7 @@ func (h *Handover) Ask(ctx context.Context, q wire.Question) (a wire.Answer) {
 		a = h.dial(ctx, *to, q)
 	case to != nil:
 		a.Verdict, a.NoTrailers = h.judge(*to, q), h.client.cfg.Rules.SpeaksOfRequests(*to)
+		h.client.cfg.Spending.judge(&a, q)
 		h.decided(a.Verdict, q.Request, nil)
 	default:
 		a = h.request(ctx, q)
@@ -152,6 +153,17 @@ func (h *Handover) request(ctx context.Context, q wire.Question) (a wire.Answer)
 	if v.Action == rules.Inspect && protocol != "connect" { // which needs no authority where there is no TLS
 		q.Field = hostPort(v)
 		v = h.judge(v, q)
+		a.Verdict = v
+		if c.cfg.Spending.judge(&a, q); a.Status != 0 && a.Verdict.Action != rules.Deny {
+			return a
+		}
+		v = a.Verdict
+		defer func() {
+			if a.Meter != "" && a.Conn == nil { // it is not sent
+				a.Meter = ""
+				c.cfg.Spending.Count(wire.Spent{})
+			}
+		}()
 	}
 	l, ev, err := c.follow(ctx, c.conn, c.own, protocol, v)
 	a.Verdict = ev.Verdict
@@ -169,7 +181,8 @@ func (h *Handover) request(ctx context.Context, q wire.Question) (a wire.Answer)
 	case h.over: // the client is gone
 		_ = l.Close()
 		c.closed(ev, 0, 0)
-		return wire.Answer{Verdict: a.Verdict, Status: 502, Detail: "the connection is over"}
+		a.Status, a.Detail = 502, "the connection is over"
+		return a
 	case l.inspected:
 		h.To, h.event = &a.Verdict, ev
 	case protocol == "connect":

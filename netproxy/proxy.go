@@ -58,6 +58,9 @@ type Config struct {
 	// the connections that the rules answer Inspect for. They are refused else.
 	Inspects bool
 
+	// Spending counts what requests cost, where there is a budget; nil counts nothing.
+	Spending *Spending
+
 	// Ask asks the user about a host that no rule speaks of, and waits for the
 	// answer; nil asks nobody. Names get an address then, whatever they are.
 	Ask func(ctx context.Context, host string, port uint16) Permission
@@ -101,6 +104,8 @@ const (
 	Opened EventKind = "opened"
 	Closed EventKind = "closed"
 	Full   EventKind = "full" // reset: more clients than MaxConns
+
+	Spent EventKind = "spent" // an answer was counted, or a request refused for want of money: see Spend
 )
 
 // An Event is one decision, or the end of what it allowed.
@@ -114,6 +119,7 @@ type Event struct {
 	Request  string        // method and URL without its query, where a request was decided on
 	Up, Down int64         // of Closed: bytes from and to the client, HTTP heads aside
 	Duration time.Duration // of Closed
+	Spend    *Spend        // of Spent
 }
 
 // maxWord bounds each text of an event, in bytes. A name has 255 at most, and

@@ -47,6 +47,9 @@ type Request struct {
 
 	Keep time.Duration // --keep: of a cloud's sandbox, after the run
 
+	Budget   string   // --budget: in US dollars
+	Spending []string // --spending: files of what was spent
+
 	PassFDs []int
 	Events  string // a path, or fd:N
 	DryRun  bool

@@ -4,12 +4,21 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
 )
 
 // Tell tells an observer what a proxy did, which is any event but [netproxy.Full].
 func Tell(o Observer, e netproxy.Event) {
+	if e.Kind == netproxy.Spent {
+		s := e.Spend
+		o.Spent(events.Spending{
+			Model: s.Model, Input: s.Input, CacheRead: s.CacheRead, CacheWrite: s.CacheWrite, Output: s.Output, USD: spending.USD(s.USD).Dollars(),
+			Before: s.Before.Spent.Dollars(), Total: s.Now.Spent.Dollars(), Limit: s.Now.Limit.Dollars(), Over: s.Over, Note: s.Note,
+		})
+		return
+	}
 	v := e.Verdict
 	address := ""
 	if v.Addr.IsValid() {

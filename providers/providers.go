@@ -16,6 +16,7 @@ import (
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/internal/sessions"
+	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/internal/terminal"
 	"github.com/pccrun/pccrun/netproxy"
@@ -151,6 +152,8 @@ type Host struct {
 
 	LinuxProgram func(arch string) (*os.File, error) // the same for Linux on a processor, as Go names it: for a place elsewhere
 
+	Budget *spending.Budget // what the requests to model APIs count against; nil: nothing is counted
+
 	Ask func(ctx context.Context, host string, port uint16) Permission // what a place elsewhere has in place of a terminal
 }
 
@@ -202,6 +205,7 @@ type Observer interface {
 	Denial(events.Denial)
 	Change(events.Changed)
 	Warning(events.Warning)
+	Spent(events.Spending)
 
 	// Ask asks the user about a host that no rule speaks of.
 	Ask(ctx context.Context, host string, port uint16) Permission

@@ -18,6 +18,7 @@ import (
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/internal/sessions"
+	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/profiles"
@@ -106,6 +107,7 @@ type resolved struct {
 	place   providers.Provider
 	dirs    state.Dirs
 	helpers *programs.Finder // of what pccrun executes on this machine
+	budget  *spending.Budget // nil: nothing is counted
 	workDir string           // where the command starts
 }
 
@@ -134,6 +136,7 @@ type flow struct {
 	changeList
 	printed
 	unreached unreached
+	spent     spent
 }
 
 // opened is a run that has a session.
@@ -250,6 +253,8 @@ func unsupported(q *request) error {
 		return nil
 	case len(req.PassFDs) > 0:
 		return only("--provider native", "flag --pass-fd: this provider cannot pass descriptors")
+	case req.Budget != "" || len(req.Spending) > 0:
+		return only("--provider native", "flags --budget and --spending: only the native provider counts what requests cost")
 	case req.Learn:
 		return only("--provider native", "learn: only the native provider reports what a command tries")
 	case req.From != "":
@@ -267,6 +272,7 @@ func (q *request) host() providers.Host {
 
 func (r *resolved) host() providers.Host {
 	host := r.request.host()
+	host.Budget = r.budget
 	host.StateDir, host.CacheDir, host.Programs, host.Git = r.dirs.State, r.dirs.Cache, r.helpers, r.git().Run
 	return host
 }
@@ -332,6 +338,9 @@ func prepare(r *resolved, held bool) (*prepared, error) {
 		defer messages.Slow("looking at " + r.policy.Workspace)()
 	}
 	var err error
+	if r.budget, err = openBudget(r); err != nil {
+		return p, err
+	}
 	if p.home, err = openHome(r); err != nil {
 		return p, err
 	}

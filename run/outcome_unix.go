@@ -208,6 +208,9 @@ func (e *ended) status() int {
 	case end.DiskFull:
 		messages.Fail("disk full: overlays, private directories and the home exceeded --disk, and pccrun ended the sandbox", "--disk SIZE sets the limit; the changes are kept")
 		return 128 + int(unix.SIGKILL)
+	case f.spent.over.Load() != nil:
+		messages.Say("budget spent: " + *f.spent.over.Load())
+		return timedOut
 	case end.TimedOut:
 		messages.Say("timed out after " + f.policy.Resources.Deadline().String())
 		return timedOut

@@ -13,6 +13,7 @@ import (
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/task/agent"
 )
 
@@ -34,6 +35,7 @@ type Order struct {
 	Dirty   bool   // begin with what the user has not committed
 
 	Timeout   time.Duration
+	Budget    spending.USD // of the requests to model APIs from now on; 0: that of an earlier order, or none
 	User      Identity
 	Profile   string   // of the agent's phases; "" for the agent's own
 	Flags     []string // the user's, of each run
@@ -345,7 +347,7 @@ func (p *Placed) Announce() {
 	if !t.InPlace && !o.Continue && !o.Dirty {
 		p.leftOut()
 	}
-	p.to.Line("asks nothing inside the sandbox (" + o.Agent.Unattended + "); limits: " + timeText(o.Timeout))
+	p.to.Line("asks nothing inside the sandbox (" + o.Agent.Unattended + "); limits: " + timeText(o.Timeout) + budgetText(o.Budget))
 }
 
 // leftOut says what of the user's is not in the work tree.

@@ -65,6 +65,9 @@ func (w *Worked) Check() (*Checked, error) {
 // judge is the verdict on the agent alone.
 func (w *Worked) judge() verdict {
 	failed := func(why string) verdict { return verdict{Failed, statusFailed, why} }
+	if why, over := w.money.spent(); over {
+		return verdict{Stopped, statusTimedOut, why}
+	}
 	switch {
 	case w.last.timedOut:
 		return w.timeOver()

@@ -185,6 +185,7 @@ func (d *Committed) move() error {
 func (f *Fetched) record() error {
 	t, w := f.committed.task, f.committed.work
 	defer t.close()
+	w.money.cost(&w.usage, &t.Usage)
 	t.State, t.Why, t.Changes = f.verdict.state, f.verdict.why, f.changes
 	t.Spent += time.Since(w.began)
 	w.seen.mu.Lock()
@@ -213,7 +214,7 @@ type Result struct {
 func (f *Fetched) Result() Result {
 	d, w := f.committed, f.committed.work
 	r := Result{
-		Record: d.task.Record, Head: d.head, Left: d.left, Elsewhere: f.elsewhere, Status: f.verdict.code, Agent: w.last.code, Took: time.Since(w.began), Used: usageText(w.usage, d.task.Agent),
+		Record: d.task.Record, Head: d.head, Left: d.left, Elsewhere: f.elsewhere, Status: f.verdict.code, Agent: w.last.code, Took: time.Since(w.began), Used: w.money.usedText(w.usage, d.task.Agent),
 		Hooks: d.hooks, Checked: d.checked, Refused: w.denied,
 	}
 	if last := w.end.LastCommand; last != nil {

@@ -63,6 +63,7 @@ type Worked struct {
 	last     outcome // of the agent's last run
 	usage    agent.Usage
 	denied   []string // tools, by the agent's own rules
+	money    *money
 }
 
 // seen is what the events of a task's runs say. Several goroutines write it.
@@ -120,6 +121,10 @@ func note(set map[string]bool, text string) bool {
 func (p *Placed) Work() (*Worked, error) {
 	now := time.Now()
 	w := &Worked{Placed: p, began: now, deadline: now.Add(p.order.Timeout), seen: &seen{denials: map[string]bool{}, findings: map[string]bool{}, warnings: map[string]bool{}}}
+	var err error
+	if w.money, err = openMoney(p); err != nil {
+		return nil, errors.Join(err, w.abandon())
+	}
 	if p.order.Prepare != "" {
 		o, err := w.shell(p.order.Prepare, "prepare")
 		if err == nil {
@@ -156,7 +161,7 @@ func (w *Worked) abandon() error {
 func (w *Worked) turn(prompt string) error {
 	resumes := w.task.Conversation != ""
 	err := w.converse(prompt)
-	if err == nil && resumes && !w.last.stopped && !w.last.timedOut && !w.end.Final && w.end.Conversation == "" {
+	if _, over := w.money.spent(); err == nil && resumes && !over && !w.last.stopped && !w.last.timedOut && !w.end.Final && w.end.Conversation == "" {
 		w.to.Line("the agent does not know its conversation any more: a new one begins")
 		w.task.Conversation, w.task.Conversed = "", agent.Usage{}
 		err = w.converse(prompt)
@@ -202,7 +207,7 @@ func (w *Worked) converse(prompt string) error {
 
 // agentFlags are those of the agent's run: the variables that it needs inside are set, where the user does not.
 func (w *Worked) agentFlags() []string {
-	flags := w.flags(w.order.Profile)
+	flags := w.money.counted(w.flags(w.order.Profile))
 	for _, variable := range w.order.Agent.Environment {
 		name, _, _ := strings.Cut(variable, "=")
 		if !slices.ContainsFunc(w.order.Flags, func(f string) bool { return f == name || strings.HasPrefix(f, name+"=") }) {
@@ -225,6 +230,7 @@ func (w *Worked) count(end *agent.End) {
 	}
 	add(&w.usage, used)
 	add(&w.task.Usage, used)
+	w.money.cost(&w.usage, &w.task.Usage)
 }
 
 func add(sum *agent.Usage, u agent.Usage) {
@@ -242,6 +248,7 @@ func (w *Worked) step(s agent.Step, sofar agent.Usage) {
 
 // event takes in an event of a run.
 func (w *Worked) event(e events.Event) {
+	w.money.event(e, w.to)
 	w.seen.event(e, w.to, time.Since(w.began))
 }
 
@@ -276,7 +283,7 @@ func (w *Worked) shell(command, what string) (outcome, error) {
 	began := time.Now()
 	last := &tail{}
 	o, err := phase{
-		dir: w.task.Worktree, flags: w.flags(w.profile()), command: []string{"sh", "-c", "exec 2>&1\n" + command}, timeout: w.left(), seen: w.event,
+		dir: w.task.Worktree, flags: w.money.counted(w.flags(w.profile())), command: []string{"sh", "-c", "exec 2>&1\n" + command}, timeout: w.left(), seen: w.event,
 		out: func(r io.Reader) { _, _ = io.Copy(last, r) },
 	}.run(w.stop)
 	if said := last.String(); said != "" {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/run"
@@ -88,6 +89,8 @@ func runFlags(r *profiles.Request) []flagDef {
 		flagDef{"--docker-network", "none|bridge|host", "with --provider docker: a network without rules (default none)", once(&r.DockerNetwork)},
 		flagDef{"--keep", "DURATION", "keep the cloud's sandbox for the next run with --keep here", of(keep)},
 		flagDef{"--from", "SNAPSHOT", "start from the changes of a snapshot, in overlays", once(&r.From)},
+		flagDef{"--budget", "USD", "what the command's requests to model APIs may cost; then INT, KILL and exit status 124", of(budget)},
+		flagDef{"--spending", "FILE", "count in this file too, with other runs: its limit is theirs together", func(v string) error { r.Spending = append(r.Spending, v); return nil }},
 		flagDef{"--pass-fd", "N", "pass this file descriptor", of(passFD)},
 		flagDef{"--dry-run", "", "print the plan, with -v in full, and do nothing", &r.DryRun},
 		flagDef{"--json", "", "with --dry-run: print the plan as JSON", &r.JSON},
@@ -118,6 +121,14 @@ func keep(r *profiles.Request, v string) error {
 	}
 	r.Keep = d
 	return nil
+}
+
+// budget sets --budget.
+func budget(r *profiles.Request, v string) error {
+	if _, err := spending.ParseUSD(v); err != nil {
+		return errors.New(quote(v) + ": " + err.Error())
+	}
+	return (&profiles.Flag{Field: func(r *profiles.Request) any { return &r.Budget }}).Set(r, v)
 }
 
 func passFD(r *profiles.Request, v string) error {

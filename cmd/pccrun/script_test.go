@@ -24,7 +24,7 @@ import (
 )
 
 // started are what the scripts can start beside the host's own.
-var started = map[string]func(){"pccrun": main, "carried": carried, "dial": dial, "tokens": tokens}
+var started = map[string]func(){"pccrun": main, "carried": carried, "dial": dial, "tokens": tokens, "modelapi": modelAPI}
 
 // conditions are what all scripts can ask beside the usual.
 var conditions = map[string]func() bool{}
@@ -240,7 +240,7 @@ func TestEachFlagReachesTheRequest(t *testing.T) {
 	for _, d := range runFlags(&profiles.Request{}) {
 		args := []string{d.name}
 		if !d.isSwitch() {
-			value := map[string]string{"--pass-fd": "3", "--provider": "native", "--keep": "1h", "--history": "1"}[d.name]
+			value := map[string]string{"--pass-fd": "3", "--provider": "native", "--keep": "1h", "--history": "1", "--budget": "2"}[d.name]
 			if value == "" {
 				value = "x"
 			}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/run"
@@ -150,6 +151,12 @@ func (t *taskLine) ownFlags() flags {
 		"--timeout": func(text string) (err error) {
 			if o.Timeout, err = time.ParseDuration(text); err != nil || o.Timeout <= 0 {
 				return misuse(quote(text)+" is no duration", "e.g. 20m, 1h")
+			}
+			return nil
+		},
+		"--budget": func(text string) (err error) {
+			if o.Budget, err = spending.ParseUSD(text); err != nil {
+				return misuse(quote(text)+": "+err.Error(), "")
 			}
 			return nil
 		},

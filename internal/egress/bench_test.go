@@ -11,6 +11,7 @@ import (
 	"github.com/pccrun/pccrun/internal/outgoing"
 	"github.com/pccrun/pccrun/internal/private"
 	"github.com/pccrun/pccrun/internal/programs"
+	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/netproxy/inspect"
 	"github.com/pccrun/pccrun/netproxy/inspect/wire"
 	"github.com/pccrun/pccrun/profiles"
@@ -35,6 +36,7 @@ type bench struct {
 	state           string   // "" for nowhere
 	secrets         *Secrets
 	sandbox         Sandbox
+	budget          *spending.Budget
 }
 
 func newBench(t *testing.T) *bench {
@@ -67,5 +69,5 @@ func (b *bench) plan() (*Plan, error) {
 	sandbox := b.sandbox
 	sandbox.Environ = policy.Environ(req.Host.Environ)
 	finder := &programs.Finder{Home: b.home, Records: programs.Records(b.home, ""), Environ: req.Host.Environ}
-	return New(policy, Host{Environ: req.Host.Environ, Programs: finder, StateDir: b.state, Secrets: b.secrets}, sandbox)
+	return New(policy, Host{Environ: req.Host.Environ, Programs: finder, StateDir: b.state, Secrets: b.secrets, Budget: b.budget}, sandbox)
 }

@@ -18,7 +18,9 @@ import (
 // A reader is who reads HTTP, and what he is told before: the egress process, which starts
 // when something has to be inspected, or when the first client speaks HTTP.
 type reader struct {
-	setup  wire.Setup
+	setup    wire.Setup
+	spending *netproxy.Spending // nil: nothing is counted
+
 	judged []string // files and directories of certificates
 
 	program  func() (*os.File, error) // the whole of this program, open
@@ -77,7 +79,10 @@ func (p *Plan) inspects(host *Host) error {
 	if err := p.gitCredentials(in, host); err != nil {
 		return err
 	}
-	if len(in.setup.Secrets) == 0 && len(p.Rules.Inspected()) == 0 {
+	if err := p.meters(in, host); err != nil {
+		return err
+	}
+	if len(in.setup.Secrets) == 0 && len(p.Rules.Inspected()) == 0 && in.spending == nil {
 		return nil
 	}
 	in.setup.Inspects = true

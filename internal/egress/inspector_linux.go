@@ -304,6 +304,8 @@ func (in *reader) read() {
 		}
 		in.mu.Unlock()
 		switch {
+		case m.Report != nil && m.Report.Spent != nil: // of a connection that may be gone
+			in.spending.Count(*m.Report.Spent)
 		case h == nil:
 		case m.Report != nil:
 			h.Report(*m.Report)
@@ -320,6 +322,7 @@ func (in *reader) read() {
 		}
 	}
 	_ = in.process.Kill() // what it still has open ends with it
+	in.spending.Lost()
 	in.mu.Lock()
 	in.dead = true
 	left := in.open

@@ -19,6 +19,7 @@ import (
 	"github.com/pccrun/pccrun/internal/clients"
 	"github.com/pccrun/pccrun/internal/outgoing"
 	"github.com/pccrun/pccrun/internal/programs"
+	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
@@ -40,6 +41,8 @@ type Host struct {
 	Programs *programs.Finder // of the user; nil for one who has no home here
 	StateDir string           // where pccrun keeps what package managers answered, and the key of placeholders; "" for nowhere
 	Secrets  *Secrets         // what is injected from files and commands; nil reads none, for a run that is only looked at
+
+	Budget *spending.Budget // what the requests to model APIs count against; nil: nothing is counted
 
 	Certificates []string // files of certificate authorities that git's configuration names
 

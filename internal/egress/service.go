@@ -76,7 +76,10 @@ func (s *Service) Begin(names *netproxy.Names) {
 		cfg.Rules, cfg.Names, cfg.Upstream, cfg.Ask, cfg.Learn = p.Rules, names, p.upstream, p.ask, p.sandbox.Learn
 	}
 	if p.reader != nil {
-		cfg.HTTP, cfg.Inspects = p.reader.take, p.Inspects()
+		cfg.HTTP, cfg.Inspects, cfg.Spending = p.reader.take, p.Inspects(), p.reader.spending
+		if cfg.Spending != nil {
+			cfg.Spending.Event = s.decided
+		}
 	}
 	s.proxy = netproxy.New(cfg)
 }

@@ -33,6 +33,7 @@ const (
 	TypeNetClosed   Type = "net.closed"
 	TypeOOM         Type = "oom"
 	TypeTimeout     Type = "timeout"
+	TypeSpending    Type = "spending"
 	TypeChanged     Type = "changed"
 	TypeExec        Type = "exec"
 	TypeExecEnd     Type = "exec.end"
@@ -162,6 +163,22 @@ type Timeout struct {
 	AfterMS int64 `json:"after_ms"`
 }
 
+// Spending says what one answer of a model's API has cost, or, with over, that a request was refused since the budget is
+// spent: by pccrun's table of prices, in US dollars.
+type Spending struct {
+	Model      string  `json:"model,omitempty"`
+	Input      int64   `json:"input,omitempty"` // tokens, those of the cache aside
+	CacheRead  int64   `json:"cache_read,omitempty"`
+	CacheWrite int64   `json:"cache_write,omitempty"`
+	Output     int64   `json:"output,omitempty"`
+	USD        float64 `json:"usd"`
+	Before     float64 `json:"before"`          // what all that count together had spent
+	Total      float64 `json:"total"`           // and have now
+	Limit      float64 `json:"limit,omitempty"` // 0: none
+	Over       bool    `json:"over,omitempty"`
+	Note       string  `json:"note,omitempty"` // what of it is a guess, and why
+}
+
 // Changed is one thing that the run left and the user should look at: what was
 // quarantined at the moment when it was, the rest at the end.
 type Changed struct {
@@ -225,6 +242,7 @@ func (NetDecision) Type() Type { return TypeNetDecision }
 func (NetClosed) Type() Type   { return TypeNetClosed }
 func (OOM) Type() Type         { return TypeOOM }
 func (Timeout) Type() Type     { return TypeTimeout }
+func (Spending) Type() Type    { return TypeSpending }
 func (Changed) Type() Type     { return TypeChanged }
 func (Exec) Type() Type        { return TypeExec }
 func (ExecEnd) Type() Type     { return TypeExecEnd }

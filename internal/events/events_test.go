@@ -36,6 +36,7 @@ var samples = []Event{
 	NetDecision{Allowed: true, Host: "h", Port: 443, Address: "192.0.2.1:443", Upstream: true, Via: "http", Request: "GET /", Rule: "r", Guarantee: "net.allowlist", Hint: "x", Times: 7},
 	OOM{Limit: 1 << 30, Kills: 2},
 	Timeout{AfterMS: 1500},
+	Spending{Model: "m", Input: 1, CacheRead: 2, CacheWrite: 3, Output: 4, USD: 0.25, Before: 0.5, Total: 0.75, Limit: 1, Over: true, Note: "n"},
 	Changed{Path: "/w/.envrc", Kind: "stashed", What: "file", Why: ".envrc"},
 	Exec{Number: 1, Argv: []string{"sh", "-c", "x"}},
 	ExecEnd{Number: 1, Code: 127, WallMS: 5, Error: "none: no such file or directory"},

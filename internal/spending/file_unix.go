@@ -19,22 +19,6 @@ type File struct {
 	f  *os.File
 }
 
-// A State is what a file holds.
-type State struct {
-	Limit USD // 0: there is none, and the sum is counted all the same
-	Spent USD
-	Until time.Time // the API wants no request before; zero or past: it takes them
-}
-
-// Over reports whether the limit is reached: no further request may go out.
-func (s State) Over() bool { return s.Limit > 0 && s.Spent >= s.Limit }
-
-// Left is how long the API wants no request.
-func (s State) Left(now time.Time) time.Duration { return max(s.Until.Sub(now), 0) }
-
-// MaxHold bounds how long one answer of an API can hold requests up.
-const MaxHold = time.Hour
-
 // The content: a mark with the version, then three numbers of 64 bits, little endian.
 const (
 	mark = "pccspend"

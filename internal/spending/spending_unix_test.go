@@ -126,3 +126,40 @@ func TestAddTogether(t *testing.T) {
 	require.EqualValues(t, 800, state.Spent)
 	require.Len(t, crossed, 1, "one says that it is over")
 }
+
+func TestJudge(t *testing.T) {
+	for path, want := range map[string]API{
+		"/v1/messages": Anthropic, "/anthropic/v1/messages/": Anthropic, "/V1/Messages": Anthropic, "/v1/%6dessages": Anthropic,
+		"/v1/projects/p/locations/l/publishers/anthropic/models/claude-opus-4-8@20260101:streamRawPredict": Anthropic,
+		"/v1/responses": OpenAI, "/backend-api/codex/responses": OpenAI, "/v1/responses/compact": OpenAI, "/v1/chat/completions": OpenAI, "/openai/deployments/d/chat/completions": OpenAI, "/v1/embeddings": OpenAI,
+		"/v1beta/models/gemini-3-pro:generateContent": Google, "/v1beta/models/gemini-3-pro%3AstreamGenerateContent": Google, "/v1internal:streamGenerateContent": Google,
+		"/v1/messages/count_tokens": None, "/v1beta/models/x:countTokens": None, "/v1internal:loadCodeAssist": None, "/api/event_logging/batch": None, "/backend-api/wham/usage": None, "/": None,
+	} {
+		api, why := Judge("POST", path)
+		require.Equal(t, want, api, path)
+		require.Empty(t, why, path)
+	}
+	for _, path := range []string{
+		"/v1/messages/batches", "/v1/batches", "/v1/images/generations", "/v1/audio/speech", "/v1beta/models/x:batchGenerateContent", "/v1beta/models/x:predict", "/model/anthropic.claude/invoke-with-response-stream",
+		"/v1//messages", "/v1/./messages", "/v1/x/../messages", "/v1/%2e/messages", "/v1/%256dessages", "/v1/messages;x", "/v1/messages%3fx", "/%zz", "/v1/fine_tuning/jobs", "/v1/realtime/calls",
+	} {
+		for _, method := range []string{"POST", "PUT", "PATCH", "post", "QUERY"} {
+			_, why := Judge(method, path)
+			require.NotEmpty(t, why, path)
+		}
+	}
+	for _, method := range []string{"GET", "HEAD", "OPTIONS", "DELETE"} {
+		api, why := Judge(method, "/v1/messages/batches")
+		require.Equal(t, None, api)
+		require.Empty(t, why)
+	}
+}
+
+func TestMetered(t *testing.T) {
+	for _, host := range []string{"api.anthropic.com", "api.openai.com", "eu.api.openai.com", "chatgpt.com", "us-east5-aiplatform.googleapis.com", "x.openai.azure.com", "bedrock-runtime.us-east-1.amazonaws.com", "openrouter.ai"} {
+		require.True(t, Metered(host), host)
+	}
+	for _, host := range []string{"github.com", "storage.googleapis.com", "oauth2.googleapis.com", "auth.openai.com", "s3.amazonaws.com", "xapi.anthropic.com", "claude.ai", ""} {
+		require.False(t, Metered(host), host)
+	}
+}

@@ -34,6 +34,7 @@ import (
 	"github.com/elazarl/goproxy"
 
 	"github.com/pccrun/pccrun/netproxy/inspect/wire"
+	"github.com/pccrun/pccrun/netproxy/meter"
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/netproxy/secrets"
 )
@@ -42,6 +43,7 @@ import (
 type Config struct {
 	Secrets []Secret
 	Roots   *x509.CertPool // what hosts are checked against
+	Prices  *meter.Table   // by which answers are counted; nil counts none
 
 	// Alive says whether requests may pass at all; nil is always.
 	Alive func() bool
@@ -86,6 +88,7 @@ type Inspector struct {
 	closed chan struct{}
 
 	requests atomic.Int64 // that are being served
+	billed   sync.WaitGroup
 }
 
 // A target is a client's connection, and what it was made for.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/pccrun/pccrun/internal/credentials"
 	"github.com/pccrun/pccrun/netproxy/inspect/wire"
+	"github.com/pccrun/pccrun/netproxy/meter"
 	"github.com/pccrun/pccrun/netproxy/rules"
 )
 
@@ -101,6 +102,11 @@ func serve(control *net.UnixConn, pipe io.ReadCloser, launcher *alive, confine f
 		}
 		cfg.Roots = trusted.pool
 	}
+	if setup.Meters {
+		if cfg.Prices, err = meter.Load(setup.Prices); err != nil {
+			return err
+		}
+	}
 	if setup.UID != 0 && os.Getuid() != setup.UID { // a launcher that has begun its run has given root up
 		if err := become(setup.UID, setup.GID); err != nil {
 			return err
@@ -110,7 +116,7 @@ func serve(control *net.UnixConn, pipe io.ReadCloser, launcher *alive, confine f
 	if err != nil {
 		return err
 	}
-	defer i.Close()
+	defer i.finish()
 	files, err := i.trustFiles(trusted)
 	if err != nil {
 		return err
@@ -236,11 +242,21 @@ func (r *remote) Ask(ctx context.Context, q wire.Question) wire.Answer {
 		return a
 	case <-ctx.Done():
 		if !r.forget(number) { // it came meanwhile
-			if a := <-answer; a.Conn != nil {
-				a.Conn.Close()
-			}
+			r.unused(<-answer)
 		}
 		return wire.Answer{Status: 503, Detail: "the request is over"}
+	}
+}
+
+// unused gives up an answer that nobody waits for any more.
+func (s *served) unused(a wire.Answer) {
+	if a.Conn != nil {
+		a.Conn.Close()
+	}
+	if a.Meter != "" { // nothing was sent
+		if text, err := json.Marshal(wire.ToLauncher{Report: &wire.Report{Spent: &wire.Spent{}}}); err == nil {
+			_, _ = s.control.Write(text)
+		}
 	}
 }
 
@@ -313,9 +329,7 @@ func (s *served) answer(id, number uint64, a wire.Answer) {
 			return
 		}
 	}
-	if a.Conn != nil {
-		a.Conn.Close()
-	}
+	s.unused(a)
 }
 
 // end ends what waits for answers.

@@ -114,6 +114,7 @@ type passage struct {
 	answer    *wire.Answer // with the one connection for it; nil where those to the host are shared
 	used      atomic.Bool  // that connection
 
+	bill     *bill  // nil: its answer is not counted
 	length   string // of a response that goes on as long as it came
 	broken   atomic.Bool
 	ended    atomic.Bool  // and reported
@@ -187,8 +188,9 @@ func (i *Inspector) servePinned(w http.ResponseWriter, r *http.Request, t *targe
 	}
 	a := t.launcher.Ask(r.Context(), wire.Question{
 		Number: p.number, Method: r.Method, Scheme: p.scheme, Host: t.verdict.Host, Port: t.verdict.Port, Path: r.URL.EscapedPath(),
-		Field: hostOf(r), Rewrites: rewrites(r.Header), Request: p.request,
+		Field: hostOf(r), Rewrites: rewrites(r.Header), Websocket: isWebsocket(r.Header), Request: p.request,
 	})
+	defer i.bills(p, a)()
 	if a.Status != 0 || a.Verdict.Action == rules.Deny {
 		send(w, refusalOf(r, a))
 		return
@@ -235,6 +237,7 @@ func (i *Inspector) serveOwn(w http.ResponseWriter, r *http.Request, t *target) 
 	defer a.Conn.Close()
 	p := &passage{target: t, number: q.Number, scheme: "http", authority: authorityOf(a.Verdict, "http"), answer: &a}
 	defer p.end()
+	defer i.bills(p, a)()
 	r.Trailer = nil
 	if r.Method == http.MethodOptions && r.URL.Path == "" && !a.ByProxy {
 		r.URL.Path = "*"
@@ -451,6 +454,7 @@ func (i *Inspector) onRequest(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Req
 		return transport.RoundTrip(r)
 	})
 	i.fill(p, r)
+	p.bill.ask(r)
 	return r, nil
 }
 
@@ -570,7 +574,7 @@ func (p *passage) clean(resp *http.Response) error {
 		return nil
 	}
 	p.length = resp.Header.Get("Content-Length") // goproxy drops it where a body was changed
-	if len(p.back) > 0 {
+	if len(p.back) > 0 || p.bill != nil {
 		reader := secrets.NewStream
 		if resp.ContentLength >= 0 {
 			reader = secrets.NewReader // all pairs keep the length
@@ -582,9 +586,13 @@ func (p *passage) clean(resp *http.Response) error {
 			resp.Header.Del("Content-Encoding")
 			resp.ContentLength, p.length = -1, ""
 		default:
+			p.bill.unread(resp)
 			return errors.New("the server used an encoding that was not requested: " + strconv.Quote(encoding))
 		}
-		resp.Body = &filtered{Reader: reader(resp.Body, p.back), body: resp.Body, response: resp, passage: p}
+		p.bill.read(resp)
+		if len(p.back) > 0 {
+			resp.Body = &filtered{Reader: reader(resp.Body, p.back), body: resp.Body, response: resp, passage: p}
+		}
 	}
 	resp.Body = &carried{body{resp.Body, &p.down}, p}
 	return nil
@@ -635,6 +643,11 @@ func refusalOf(r *http.Request, a wire.Answer) *http.Response {
 		return answer(r, a.Status, "", [][2]string{{"error", "unreachable"}, {"host", v.Host}, {"detail", a.Detail}})
 	case a.Status != 0:
 		resp := answer(r, a.Status, "", [][2]string{{"error", "refused"}, {"detail", a.Detail}})
+		if a.RetryAfter > 0 {
+			resp.Header.Set("Retry-After", strconv.Itoa(a.RetryAfter))
+		} else {
+			resp.Header.Set("X-Should-Retry", "false") // which clients of model APIs go by
+		}
 		if a.Status == http.StatusProxyAuthRequired { // what git waits for before it gives one
 			resp.Header.Set("Proxy-Authenticate", `Basic realm="pccrun"`)
 		}

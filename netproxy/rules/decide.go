@@ -82,7 +82,8 @@ type Set struct {
 	any       []Rule
 	inspected []Rule
 	texts     []string
-	watched   []*Set // what one of them allows is inspected if this set allows it
+	watched   []*Set                 // what one of them allows is inspected if this set allows it
+	counted   func(host string) bool // likewise what it says true of; nil for none
 }
 
 // New makes a set of rules, whose order means nothing. It expands @github; any
@@ -195,6 +196,14 @@ func (s *Set) Texts() []string {
 func (s *Set) Watch(hosts *Set) *Set {
 	watching := *s
 	watching.watched = append(slices.Clone(s.watched), hosts)
+	return &watching
+}
+
+// WatchNames returns the same rules, by which each connection that they allow to a host that is says true of is to be
+// inspected: what it costs is counted there.
+func (s *Set) WatchNames(is func(host string) bool) *Set {
+	watching := *s
+	watching.counted = is
 	return &watching
 }
 
@@ -357,6 +366,9 @@ func (s *Set) conclude(v Verdict, matching iter.Seq[Rule]) Verdict {
 		return v
 	}
 	v.Reason = ""
+	if v.Action == Allow && !v.Local && s.counted != nil && s.counted(v.Host) {
+		v.Action = Inspect
+	}
 	if v.Action == Allow && !v.Local && slices.ContainsFunc(s.watched, func(w *Set) bool { return w.allows(v) }) {
 		v.Action = Inspect
 	}

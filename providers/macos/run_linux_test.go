@@ -129,6 +129,8 @@ type heard struct {
 	answers map[string]providers.Permission // no to all else
 }
 
+func (h *heard) Spent(events.Spending) {}
+
 func (h *heard) note(f func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -26,6 +26,7 @@ import (
 	"github.com/pccrun/pccrun/internal/egress"
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/programs"
+	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/internal/terminal"
 	"github.com/pccrun/pccrun/namespaces"
@@ -50,6 +51,7 @@ type options struct {
 	programs *programs.Finder                                                        // see [providers.Host]
 	stateDir string                                                                  // where pccrun keeps its runs, and what package managers answered; "" for nowhere
 	secrets  *egress.Secrets                                                         // what is injected from files and commands; nil reads none, for a run that is only looked at
+	budget   *spending.Budget                                                        // see [providers.Host]
 	ask      func(ctx context.Context, host string, port uint16) netproxy.Permission // nil asks nobody
 }
 
@@ -126,7 +128,7 @@ func examine(policy *profiles.Policy, survey *providers.Survey, o *options, comm
 	f.umask = syscall.Umask(0)
 	syscall.Umask(f.umask)
 	f.way, err = egress.New(policy, egress.Host{Environ: o.environ, Programs: o.programs, StateDir: o.stateDir, Secrets: o.secrets,
-		Certificates: looked.Workspace.Certificates, Ask: o.ask}, egress.Sandbox{Hostname: namespaces.Hostname, Names: f.kernel.LocalNames,
+		Certificates: looked.Workspace.Certificates, Ask: o.ask, Budget: o.budget}, egress.Sandbox{Hostname: namespaces.Hostname, Names: f.kernel.LocalNames,
 		IPv6: network.HasIPv6(), Learn: o.learn, Environ: environ(policy, looked, f.kernel.Identity, o.environ, command)})
 	if err != nil {
 		return nil, err

@@ -120,6 +120,8 @@ func (b *bench) Decision(d events.NetDecision) {
 	b.note(e)
 }
 
+func (b *bench) Spent(events.Spending) {}
+
 func (b *bench) Closed(c events.NetClosed) {
 	b.note(netproxy.Event{Kind: netproxy.Closed, Up: c.Up, Down: c.Down})
 }

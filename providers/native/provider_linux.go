@@ -91,7 +91,7 @@ func (p *Provider) Examine(context.Context) (providers.Facts, error) { return ni
 
 // ExamineFor asks this machine what the plan of a policy has to know.
 func (p *Provider) ExamineFor(policy *profiles.Policy, s *providers.Survey, c providers.Command, host providers.Host) (providers.Facts, error) {
-	p.stateDir, p.programs = host.StateDir, host.Programs
+	p.stateDir, p.programs, p.budget = host.StateDir, host.Programs, host.Budget
 	f, err := examine(policy, s, &p.options, c)
 	return f, unfit(err)
 }

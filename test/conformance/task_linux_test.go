@@ -171,6 +171,8 @@ type heard struct {
 	answers map[string]providers.Permission // Refuse to all else
 }
 
+func (h *heard) Spent(events.Spending) {}
+
 func (h *heard) Created(r providers.Resource) { h.created = append(h.created, r) }
 func (h *heard) Started() {
 	if h.started != nil {

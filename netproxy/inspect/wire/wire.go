@@ -42,6 +42,8 @@ const (
 type Setup struct {
 	Inspects     bool     `json:"inspects"` // it makes an authority, and passes the trust files
 	Secrets      []Secret `json:"secrets"`
+	Meters       bool     `json:"meters"`       // it counts what answers cost
+	Prices       string   `json:"prices"`       // the user's own table, "" for none
 	Certificates []string `json:"certificates"` // files of certificates to trust beside the system's
 	UID          int      `json:"uid"`          // whom to become, 0 to stay
 	GID          int      `json:"gid"`
@@ -90,6 +92,9 @@ type Answer struct {
 	Status  int           `json:"status,omitempty"` // of a refusal that is no rule's
 	Detail  string        `json:"detail,omitempty"` // why, or why an allowed host was not reached
 
+	Meter      string `json:"meter,omitempty"`       // the API by which the answer to the request is counted: each is reported, once
+	RetryAfter int    `json:"retry_after,omitempty"` // seconds, of a refusal
+
 	NoTrailers bool `json:"no_trailers,omitempty"` // of the request: rules speak of what they could change
 
 	ByProxy       bool   `json:"by_proxy,omitempty"` // the connection leads to the host's own proxy
@@ -109,9 +114,23 @@ type Report struct {
 	Tunnel bool   `json:"tunnel,omitempty"` // the launcher has the connection again, from Early on
 	Early  []byte `json:"early,omitempty"`
 
+	Spent *Spent `json:"spent,omitempty"` // of an answer that is counted, also where the connection is gone
+
 	Closed bool  `json:"closed,omitempty"`
 	Up     int64 `json:"up,omitempty"` // bytes of contents, from and to the client
 	Down   int64 `json:"down,omitempty"`
+}
+
+// A Spent is what an answer has cost. The zero value is nothing.
+type Spent struct {
+	Model      string `json:"model"`
+	Input      int64  `json:"input"` // tokens, those of the cache aside
+	CacheRead  int64  `json:"cache_read"`
+	CacheWrite int64  `json:"cache_write"`
+	Output     int64  `json:"output"`
+	USD        int64  `json:"usd"`         // millionths
+	Note       string `json:"note"`        // what of it is a guess, "" for none
+	RetryAfter int    `json:"retry_after"` // seconds for which the API wants no requests
 }
 
 // A Launcher decides on the requests of one connection.

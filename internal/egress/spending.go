@@ -1,0 +1,88 @@
+package egress
+
+import (
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pccrun/pccrun/internal/homes"
+	"github.com/pccrun/pccrun/internal/spending"
+	"github.com/pccrun/pccrun/netproxy"
+	"github.com/pccrun/pccrun/netproxy/rules"
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// meters plans that the requests to model APIs are read and counted, where there is a budget. What would let a request go out
+// that nobody reads is an error, and so is a run that reaches no API: its budget would count nothing.
+func (p *Plan) meters(in *reader, host *Host) error {
+	if host.Budget == nil {
+		return nil
+	}
+	refuse := func(cause, hint string) error {
+		return &profiles.Error{Cause: "budget: " + cause, Hint: hint}
+	}
+	if host.Ask != nil {
+		return refuse("flag --ask allows hosts whose costs nobody counts", "--allow RULE allows a host")
+	}
+	if p.sandbox.Learn {
+		return refuse("learn tries whatever the command tries", "leave --budget out")
+	}
+	servers := p.servers(host)
+	for _, prefix := range p.Rules.Prefixes() {
+		if addr := prefix.Addr(); !addr.IsPrivate() && !addr.IsLoopback() && !addr.IsLinkLocalUnicast() && !slices.ContainsFunc(servers, func(e endpoint) bool { return e.host == addr.String() && prefix.IsSingleIP() }) {
+			return refuse("the rules allow "+prefix.String()+" by address, and nobody knows which hosts those are", "--allow HOST names a host")
+		}
+	}
+	s := &netproxy.Spending{Files: host.Budget.Files}
+	for _, server := range servers {
+		switch v := p.Rules.Decide(server.host, server.port); {
+		case v.Action == rules.Deny:
+		case v.Local:
+			at := net.JoinHostPort(server.host, strconv.Itoa(int(server.port)))
+			return refuse(server.name+" names "+at+", and requests to this machine's loopback are not read", "a name that a rule allows, in place of the loopback")
+		default:
+			s.Hosts = append(s.Hosts, v.Host)
+		}
+	}
+	if len(s.Hosts) == 0 && !slices.ContainsFunc(p.policy.Network.Allow, func(r profiles.NetRule) bool { return reaches(r.Text) }) {
+		return refuse("the rules allow no model API whose answers are counted: nothing would be", "--allow RULE allows one; ANTHROPIC_BASE_URL, OPENAI_BASE_URL and their like name another server of one")
+	}
+	p.Rules = p.Rules.WatchNames(s.Meters)
+	in.spending, in.setup.Meters, in.setup.Prices = s, true, host.Budget.Prices
+	return nil
+}
+
+// reaches reports whether a rule that allows reaches the host of an API.
+func reaches(text string) bool {
+	text = strings.TrimPrefix(text, "private ")
+	if _, url, is := strings.Cut(text, "://"); is {
+		text, _, _ = strings.Cut(url, "/")
+	}
+	name, _, _ := strings.Cut(text, ":")
+	below := strings.TrimPrefix(strings.TrimPrefix(name, "*"), ".")
+	return spending.Metered(name) || below != name && (spending.Metered("any."+below) ||
+		slices.ContainsFunc(spending.Hosts(), func(h string) bool { return strings.HasSuffix(h, "."+below) || h == below && name[0] == '.' }))
+}
+
+// An endpoint is a server that the agent is sent to in the place of its maker's, by a variable or a file of its own.
+type endpoint struct {
+	name, host string
+	port       uint16
+}
+
+// servers returns those that the command is told of.
+func (p *Plan) servers(host *Host) (list []endpoint) {
+	for _, name := range slices.Sorted(maps.Keys(endpoints)) {
+		if at, port, ok := serverOf(name, getenv(p.Environ, name)); ok {
+			list = append(list, endpoint{name, at, port})
+		}
+	}
+	for _, s := range homes.Servers(p.policy) {
+		if at, port, ok := serverOf("", s.URL); ok {
+			list = append(list, endpoint{s.File, at, port})
+		}
+	}
+	return list
+}

@@ -1,0 +1,92 @@
+package spending
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// An API is a way in which answers say what they have used.
+type API string
+
+// The APIs whose answers are counted. Others are not asked under a budget.
+const (
+	None      API = ""          // a request that costs nothing
+	Anthropic API = "anthropic" // Messages
+	OpenAI    API = "openai"    // Responses, Chat Completions, and what copies them
+	Google    API = "google"    // generateContent
+)
+
+// hosts are those of APIs that cost money, and below a dot all that lie below it.
+var hosts = [...]string{
+	"api.anthropic.com", "api.openai.com", "chatgpt.com", "generativelanguage.googleapis.com", "cloudcode-pa.googleapis.com", "aiplatform.googleapis.com",
+	"openrouter.ai", "opencode.ai", "ampcode.com", "portal.qwen.ai", "api.deepseek.com", "api.mistral.ai", "api.x.ai", "api.groq.com", "api.z.ai", "api.moonshot.ai",
+	".openai.com", ".openai.azure.com", ".services.ai.azure.com", ".githubcopilot.com", ".aliyuncs.com", ".amazonaws.com", ".googleapis.com",
+}
+
+// Hosts returns the hosts of APIs that are known by name; those below a name begin with a dot.
+func Hosts() []string { return slices.Clone(hosts[:]) }
+
+// Metered reports whether a host is that of an API, by its canonical name. Of those that offer much else, it goes by the name
+// that they give their models' servers.
+func Metered(host string) bool {
+	switch {
+	case strings.HasSuffix(host, ".googleapis.com"):
+		return slices.Contains(hosts[:], host) || strings.HasSuffix(host, "aiplatform.googleapis.com") || strings.HasSuffix(host, "cloudcode-pa.googleapis.com")
+	case strings.HasSuffix(host, ".amazonaws.com"):
+		return strings.HasPrefix(host, "bedrock")
+	case strings.HasSuffix(host, ".aliyuncs.com"):
+		return strings.HasPrefix(host, "dashscope")
+	case strings.HasSuffix(host, ".openai.com"):
+		return !strings.HasPrefix(host, "auth.")
+	}
+	return slices.ContainsFunc(hosts[:], func(h string) bool { return h == host || h[0] == '.' && strings.HasSuffix(host, h) })
+}
+
+// versions are segments of paths below which requests cost money until the opposite is known.
+var versions = [...]string{"v1", "v1alpha", "v1beta", "v1beta1", "v1beta2", "v2", "v1internal", "openai", "model", "models"}
+
+// free are the ends of paths of requests that cost nothing.
+var free = [...]string{
+	"/messages/count_tokens", ":counttokens", "/responses/input_tokens", "/oauth/token", "/files", "/uploads",
+	":loadcodeassist", ":onboarduser", ":recordcodeassistmetrics", ":recordsmartchoicesfeedback", ":fetchadmincontrols", ":retrieveuserquota", ":listexperiments", ":setcodeassistglobalusersetting",
+}
+
+// counted are the ends of paths of requests whose answers are counted.
+var counted = [...]struct {
+	end string
+	api API
+}{
+	{"/messages", Anthropic}, {":rawpredict", Anthropic}, {":streamrawpredict", Anthropic},
+	{"/responses", OpenAI}, {"/responses/compact", OpenAI}, {"/chat/completions", OpenAI}, {"/completions", OpenAI}, {"/embeddings", OpenAI},
+	{":generatecontent", Google}, {":streamgeneratecontent", Google},
+}
+
+// Judge says how the answer to a request to an API's host is counted, by the request's method and path as it was sent. Where
+// why is not empty, nobody can say what the request would cost.
+func Judge(method, path string) (api API, why string) {
+	switch method {
+	case "GET", "HEAD", "OPTIONS", "DELETE":
+		return None, ""
+	}
+	plain, err := url.PathUnescape(path)
+	if err != nil || strings.ContainsAny(plain, "%\\;?# ") || strings.Contains(plain, "//") || strings.Contains(plain, "/.") {
+		return None, "servers may read its path in different ways"
+	}
+	plain = strings.TrimSuffix(strings.ToLower(plain), "/")
+	ends := func(end string) bool { return strings.HasSuffix(plain, end) }
+	if slices.ContainsFunc(free[:], ends) {
+		return None, ""
+	}
+	for _, c := range counted {
+		if ends(c.end) {
+			return c.api, ""
+		}
+	}
+	for segment := range strings.SplitSeq(plain, "/") {
+		if name, _, _ := strings.Cut(segment, ":"); slices.Contains(versions[:], name) {
+			return None, "its answer does not say what it costs"
+		}
+	}
+	return None, ""
+}

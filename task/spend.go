@@ -1,0 +1,126 @@
+//go:build unix
+
+package task
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"sync"
+
+	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/internal/spending"
+	"github.com/pccrun/pccrun/task/agent"
+)
+
+// spendingFile is what all runs of a task count in, in the directory of its record: one that is continued goes on with it.
+const spendingFile = "spending"
+
+// money is what a task may cost, and what was counted of it. Methods of nil count nothing.
+type money struct {
+	file  *spending.File
+	path  string
+	began agent.Usage // of the task, when this began
+
+	mu   sync.Mutex
+	used agent.Usage // since then
+	over bool        // a request was refused, since the budget is spent
+}
+
+// openMoney opens what a task counts in, if the order or an earlier one has a budget. An order's is for what comes from now on.
+func openMoney(p *Placed) (*money, error) {
+	path := filepath.Join(p.store.dir, p.task.Key, spendingFile)
+	file, err := spending.Open(path)
+	switch budget := p.order.Budget; {
+	case err == nil && budget > 0:
+		_, err = file.Extend(budget)
+	case errors.Is(err, fs.ErrNotExist) && budget == 0:
+		return nil, nil
+	case errors.Is(err, fs.ErrNotExist):
+		file, err = spending.Create(path, budget)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("budget: %w", err)
+	}
+	return &money{file: file, path: path, began: p.task.Usage}, nil
+}
+
+// budgetText is what is announced of a budget.
+func budgetText(budget spending.USD) string {
+	if budget == 0 {
+		return ""
+	}
+	return ", " + budget.String() + " from now on"
+}
+
+// counted are the flags of a run that may reach the agent's hosts.
+func (m *money) counted(flags []string) []string {
+	if m == nil {
+		return flags
+	}
+	return append([]string{"--spending", m.path}, flags...)
+}
+
+// event takes in what an answer has cost, and prints when half of the budget is spent, five sixths, and all.
+func (m *money) event(e events.Event, to Reporter) {
+	s, is := e.(events.Spending)
+	if m == nil || !is {
+		return
+	}
+	usd := func(dollars float64) spending.USD { return spending.USD(dollars*1e6 + 0.5) }
+	text := fmt.Sprintf("%s of %s spent", usd(s.Total), usd(s.Limit))
+	m.mu.Lock()
+	first := s.Over && !m.over
+	m.over = m.over || s.Over
+	if !s.Over {
+		add(&m.used, agent.Usage{Input: s.Input, CacheRead: s.CacheRead, CacheWrite: s.CacheWrite, Output: s.Output, USD: s.USD, Priced: true})
+	}
+	m.mu.Unlock()
+	if first {
+		to.Line(text + ": no further request goes out; the agent is interrupted")
+	}
+	for _, part := range [...]int{83, 50} {
+		if mark := s.Limit * float64(part) / 100; !s.Over && s.Limit > 0 && s.Before < mark && s.Total >= mark {
+			to.Line(fmt.Sprintf("%s (%d %%)", text, part))
+			return
+		}
+	}
+}
+
+// cost puts what was counted in the place of what the agent says of this run and of the task.
+func (m *money) cost(run, all *agent.Usage) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	*run, *all = m.used, m.began
+	add(all, m.used)
+}
+
+// spent reports whether the budget has ended the agent, and says so.
+func (m *money) spent() (why string, over bool) {
+	if m == nil {
+		return "", false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	why = "its budget is spent"
+	if state, err := m.file.Read(); err == nil && state.Over() {
+		why += fmt.Sprintf(": %s of %s", state.Spent, state.Limit)
+	}
+	return why, m.over
+}
+
+// usedText says what a run of a task has used: by what was counted, else by the agent's own word.
+func (m *money) usedText(run agent.Usage, by string) string {
+	if m == nil {
+		return usageText(run, by)
+	}
+	text := usageText(run, "")
+	if state, err := m.file.Read(); err == nil && text != "" {
+		text += fmt.Sprintf(" (counted at the network: %s of %s)", state.Spent, state.Limit)
+	}
+	return text
+}
