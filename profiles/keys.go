@@ -170,6 +170,9 @@ func keysIn(in string) (names []string) {
 	return names
 }
 
+// IsKey reports whether a profile has a key of that name.
+func IsKey(name string) bool { return keyHome(name) != "" || len(keysIn(name)) > 0 }
+
 // keyHome says which object has a key that another one does not know, "" if none has it.
 func keyHome(name string) string {
 	for _, in := range keysIn("") {

@@ -80,7 +80,7 @@ type Asked struct {
 func Ask(stop Stop, store Store, to Reporter, o Order) (*Asked, error) {
 	ctx := stop.Hard
 	if o.Name != "" {
-		if err := checkName(o.Name); err != nil {
+		if err := CheckName(o.Name); err != nil {
 			return nil, err
 		}
 	}
@@ -152,7 +152,7 @@ func (a *Asked) Place() (*Placed, error) {
 	for range attempts {
 		name := a.order.Name
 		if name == "" {
-			name = nameFor(a.order.Prompt)
+			name = NameFor(a.order.Prompt)
 		}
 		p, err = a.begin(ctx, name)
 		if !errors.Is(err, fs.ErrExist) {

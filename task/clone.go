@@ -38,28 +38,41 @@ func makeClone(r *repository, places []place, branch, base string) (*clone, erro
 			break
 		}
 	}
-	if err := os.MkdirAll(at.parent, 0o700); err != nil {
-		return nil, err
-	}
-	if !state.Straight(at.parent) {
-		return nil, fmt.Errorf("%s: a link leads there", at.parent)
-	}
-	parent, err := os.OpenRoot(at.parent)
-	if err != nil {
-		return nil, err
-	}
-	defer parent.Close()
-	if err := parent.Mkdir(at.name, 0o700); errors.Is(err, fs.ErrExist) {
+	parent, err := at.make()
+	if errors.Is(err, fs.ErrExist) {
 		return nil, hint.Errorf("--name NAME for another name, or pccrun task --continue "+at.name, "%s stands already", at.path())
 	} else if err != nil {
 		return nil, err
 	}
+	defer parent.Close()
 	c := &clone{path: at.path(), branch: branch, base: base}
 	if err := c.write(parent, at.name, r); err != nil {
 		return nil, errors.Join(err, state.RemoveAll(parent, at.name))
 	}
 	time.Sleep(beforeRun)
 	return c, nil
+}
+
+// make makes the directory of a work tree, and opens its parent.
+func (p place) make() (parent *os.Root, err error) {
+	for range attempts { // another task that ends removes the parent where nothing is in it
+		if err = os.MkdirAll(p.parent, 0o700); err != nil {
+			return nil, err
+		}
+		if !state.Straight(p.parent) {
+			return nil, fmt.Errorf("%s: a link leads there", p.parent)
+		}
+		if parent, err = os.OpenRoot(p.parent); err == nil {
+			if err = parent.Mkdir(p.name, 0o700); err == nil {
+				return parent, nil
+			}
+			parent.Close()
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return nil, err
 }
 
 // beforeRun is how old a file must be when a run begins, so that the run's check does not take it for one that the run made:

@@ -101,6 +101,12 @@ func (d *Committed) bring() error {
 		return err
 	}
 	r, ctx := d.repo, d.stop.Hard
+	// Tasks of one repository that end at once bring their commits one after the other: they write the same directories.
+	release, err := d.store.holdRepository(ctx, r.common)
+	if err != nil {
+		return err
+	}
+	defer release()
 	own := "--git-dir=" + r.common
 	if err := r.asks.Do(ctx, askgit.Call{
 		Read: r.dirs(), Write: r.objects[:1], In: file, Patience: fetchTime,

@@ -41,8 +41,8 @@ func slug(prompt string) string {
 	return strings.Join(words, "-")
 }
 
-// nameFor makes a name for a prompt: its slug and two characters, so that the same prompt can be given again.
-func nameFor(prompt string) string {
+// NameFor makes a name for a prompt: its slug and two characters, so that the same prompt can be given again.
+func NameFor(prompt string) string {
 	const letters = "23456789bcdfghjkmnpqrstvwxz" // no vowel makes a word of them
 	var two [2]byte
 	_, _ = rand.Read(two[:]) // it cannot fail: crypto/rand
@@ -54,8 +54,8 @@ func nameFor(prompt string) string {
 
 var isName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,47}$`)
 
-// checkName refuses a name that a branch or a directory cannot have: see git-check-ref-format(1).
-func checkName(name string) error {
+// CheckName refuses a name that a branch or a directory cannot have: see git-check-ref-format(1).
+func CheckName(name string) error {
 	if !isName.MatchString(name) || strings.Contains(name, "..") || strings.HasSuffix(name, ".") || strings.HasSuffix(name, ".lock") {
 		return hint.Errorf("e.g. --name fix-login", "name %q: want letters, digits, dots and dashes, at most 48", name)
 	}

@@ -18,18 +18,18 @@ func TestSlug(t *testing.T) {
 		"\x1b[31m -- $(rm -rf /)":                "31m-rm-rf",
 	} {
 		require.Equal(t, want, slug(prompt), prompt)
-		name := nameFor(prompt)
-		require.NoError(t, checkName(name))
+		name := NameFor(prompt)
+		require.NoError(t, CheckName(name))
 		require.Equal(t, want+"-", name[:len(name)-2])
 	}
 }
 
 func TestCheckName(t *testing.T) {
 	for _, good := range []string{"a", "fix-login", "v1.2", "A_b"} {
-		require.NoError(t, checkName(good), good)
+		require.NoError(t, CheckName(good), good)
 	}
 	for _, bad := range []string{"", ".", "..", "-x", "a/b", "a..b", "a.", "a.lock", "a b", "a\n", "ä", strings.Repeat("x", 49)} {
-		require.Error(t, checkName(bad), bad)
+		require.Error(t, CheckName(bad), bad)
 	}
 }
 

@@ -3,6 +3,7 @@
 package task
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -161,6 +162,31 @@ func (t *Task) hold(root *os.Root, name string) error {
 	}
 	t.locks = append(t.locks, lock)
 	return nil
+}
+
+// holdRepository keeps other tasks from writing into a repository, until release is called or this process ends. It waits for
+// those that write.
+func (s Store) holdRepository(ctx context.Context, common string) (release func(), err error) {
+	all, err := state.OpenExisting(s.dir, "")
+	if err != nil {
+		return nil, err
+	}
+	name := keyOf(".fetch", common)
+	for {
+		lock, err := state.WaitLock(ctx, all, name)
+		if err != nil {
+			all.Close()
+			return nil, err
+		}
+		if lock.Names(all, name) {
+			return func() {
+				_ = all.Remove(name)
+				_ = lock.Release()
+				all.Close()
+			}, nil
+		}
+		_ = lock.Release() // whoever had it has removed the file
+	}
 }
 
 // Open takes a task to work at it.

@@ -388,3 +388,14 @@ func TestNotifier(t *testing.T) {
 	require.Contains(t, string(text), `"message":"one two "}`)
 	require.Equal(t, "\a", bell.String())
 }
+
+func TestClashesIn(t *testing.T) {
+	pairs := []Clash{{A: 0, B: 1}, {A: 0, B: 2}, {A: 1, B: 2}}
+	require.Equal(t, []Clash{{A: 0, B: 1, Files: []string{"a", "b c"}}, {A: 1, B: 2, Files: []string{"d"}}},
+		clashesIn("0\x00tree\x00a\x00b c\x00\x001\x00tree\x00\x000\x00tree\x00d\x00\x00", pairs))
+	require.Empty(t, clashesIn("", pairs))
+	require.Equal(t, []Clash{{A: 0, B: 1, Files: []string{"a"}}}, clashesIn("0\x00tree\x00a", pairs), "cut short")
+	many := "0\x00tree\x00" + strings.Repeat("x\x00", 3*clashesFiles) + "\x001\x00tree\x00\x00"
+	require.Len(t, clashesIn(many, pairs)[0].Files, clashesFiles)
+	require.Len(t, clashesIn(many, pairs), 1)
+}

@@ -30,6 +30,9 @@ func taskVerb(args []string) int {
 	if len(args) > 0 && own[args[0]] != nil {
 		return own[args[0]](args[1:])
 	}
+	if ofManyTasks(args) {
+		return manyTasks(args)
+	}
 	t := &taskLine{}
 	order, err := t.read(args)
 	if err != nil {
@@ -39,7 +42,7 @@ func taskVerb(args []string) int {
 	if err != nil {
 		return t.refuse(err)
 	}
-	stop, signalled, end := untilSignals()
+	stop, signalled, end := untilSignals(say)
 	defer end()
 	code, err := work(stop, task.StoreIn(dirs.State), t.reporter(), order)
 	if err != nil {
@@ -90,7 +93,7 @@ func work(stop task.Stop, store task.Store, to taskReporter, o task.Order) (code
 }
 
 // untilSignals returns a stop that the first signal makes soft, and the second hard, and which signal came first.
-func untilSignals() (stop task.Stop, first func() syscall.Signal, end func()) {
+func untilSignals(said func(text string)) (stop task.Stop, first func() syscall.Signal, end func()) {
 	hard, endHard := context.WithCancel(context.Background())
 	soft, endSoft := context.WithCancel(hard)
 	signals := make(chan os.Signal, 4)
@@ -108,9 +111,9 @@ func untilSignals() (stop task.Stop, first func() syscall.Signal, end func()) {
 				continue
 			}
 			if came.CompareAndSwap(0, int32(sig.(syscall.Signal))) {
-				say("interrupted: what stands is committed; once more ends all at once")
+				said("interrupted: what stands is committed; once more ends all at once")
 				endSoft()
-			} else {
+			} else if sig != syscall.SIGHUP { // which a terminal that goes, or a parent, may send more than once
 				endHard()
 			}
 		}

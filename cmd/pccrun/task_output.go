@@ -188,7 +188,8 @@ func (t *taskJSON) begun(r task.Record) {
 func (t *taskJSON) Line(text string) { t.print(object{{"type", "message"}, {"text", text}}) }
 
 func (t *taskJSON) Step(since time.Duration, s agent.Step) {
-	t.print(object{{"type", "step"}, {"ms", since.Milliseconds()}, {"kind", string(s.Kind)}, {"what", s.What}, {"result", s.Result}, {"failed", s.Failed}, {"denied", s.Denied}})
+	t.print(object{{"type", "step"}, {"ms", since.Milliseconds()}, {"kind", string(s.Kind)}, {"what", s.What}, {"result", s.Result}, {"failed", s.Failed}, {"denied", s.Denied},
+		{"wait_ms", s.Wait.Milliseconds()}, {"status", s.Status}})
 }
 
 func (t *taskJSON) Denied(since time.Duration, d events.Denial) {

@@ -3,6 +3,7 @@
 package state
 
 import (
+	"context"
 	"errors"
 	"os"
 )
@@ -21,6 +22,7 @@ const (
 // A Lock cannot be had here.
 type Lock struct{}
 
+func (*Lock) Names(*os.Root, string) bool                  { return false }
 func (*Lock) Release() error                               { return errors.ErrUnsupported }
 func Open(string, string) (*os.Root, error)                { return nil, errors.ErrUnsupported }
 func OpenExisting(string, string) (*os.Root, error)        { return nil, errors.ErrUnsupported }
@@ -28,4 +30,7 @@ func WriteFile(*os.Root, string, []byte, Durability) error { return errors.ErrUn
 func ReadFile(*os.Root, string, int64) ([]byte, error)     { return nil, errors.ErrUnsupported }
 func OpenFile(*os.Root, string) (*os.File, error)          { return nil, errors.ErrUnsupported }
 func TryLock(*os.Root, string) (*Lock, error)              { return nil, errors.ErrUnsupported }
-func Locked(*os.Root, string) (bool, error)                { return false, errors.ErrUnsupported }
+func WaitLock(context.Context, *os.Root, string) (*Lock, error) {
+	return nil, errors.ErrUnsupported
+}
+func Locked(*os.Root, string) (bool, error) { return false, errors.ErrUnsupported }

@@ -3,6 +3,7 @@
 package state
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -250,6 +251,30 @@ func TestReadFileRefuses(t *testing.T) {
 	}
 	_, err = ReadFile(root, "none", 1)
 	require.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+func TestWaitLock(t *testing.T) {
+	root := open(t)
+	first, err := WaitLock(t.Context(), root, "lock")
+	require.NoError(t, err)
+	require.True(t, first.Names(root, "lock"))
+	ended, end := context.WithCancel(t.Context())
+	end()
+	_, err = WaitLock(ended, root, "lock")
+	require.ErrorIs(t, err, context.Canceled)
+	second := make(chan *Lock)
+	go func() {
+		l, _ := WaitLock(t.Context(), root, "lock")
+		second <- l
+	}()
+	require.NoError(t, root.Remove("lock"))
+	require.NoError(t, first.Release())
+	l := <-second // of the file that is gone, or of a new one
+	require.NotNil(t, l)
+	locked, err := Locked(root, "lock")
+	require.NoError(t, err)
+	require.Equal(t, l.Names(root, "lock"), locked)
+	require.NoError(t, l.Release())
 }
 
 func TestLock(t *testing.T) {

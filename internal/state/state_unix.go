@@ -3,6 +3,7 @@
 package state
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -254,6 +255,38 @@ func TryLock(root *os.Root, name string) (*Lock, error) {
 		return nil, err
 	}
 	return &Lock{f}, nil
+}
+
+// WaitLock is [TryLock] that waits while somebody else holds the lock, until the context ends.
+func WaitLock(ctx context.Context, root *os.Root, name string) (*Lock, error) {
+	f, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	lock, got := &Lock{f}, make(chan error, 1)
+	go func() { got <- Flock(f, unix.LOCK_EX) }()
+	select {
+	case err = <-got:
+	case <-ctx.Done():
+		err = ctx.Err()
+		go func() { // no signal ends what waits: it gives up what it gets
+			<-got
+			_ = lock.Release()
+		}()
+		return nil, err
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return lock, nil
+}
+
+// Names reports whether name in root is this lock's file still: who removes a lock's file does so while he holds the lock.
+func (l *Lock) Names(root *os.Root, name string) bool {
+	mine, err := l.f.Stat()
+	now, wrong := root.Lstat(name)
+	return err == nil && wrong == nil && os.SameFile(mine, now)
 }
 
 // Locked reports whether somebody holds the lock name in root exclusively.

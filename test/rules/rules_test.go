@@ -46,6 +46,7 @@ var layers = [][]string{
 	{"task/agent"},
 	{"run"},
 	{"task"},
+	{"task/many"},
 	{"test/escape"},
 	{"cmd"},
 	{"test"},

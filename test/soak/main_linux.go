@@ -1,6 +1,6 @@
 // Command soak is `make soak`: it launches pccrun thousands of times, in a
-// row, at once, and to be killed at random moments, and then looks for what is
-// left.
+// row, at once, and to be killed at random moments, has many tasks done at
+// once, and then looks for what is left.
 //
 // It promises that nothing that a launch made is passed over: it is the reaper
 // of all that its launchers leave, whatever its name or session, so a process
@@ -41,6 +41,7 @@ Launches pccrun over and over, and says what is left of it.
   -row N       launches in a row (default 10000)
   -at-once N   launches that stand at the same time (default 1000)
   -kills N     launchers that are killed at random moments (default 1000)
+  -tasks N     tasks, eight at a time (default 200)
   -limits      with control groups, where this user may make them
   -program P   pccrun (default bin/pccrun)
 `
@@ -56,6 +57,7 @@ type soak struct {
 	dir     string // of its own: homes, state, workspace
 	mu      sync.Mutex
 	pids    map[int]bool // of launchers
+	stood   []string     // control groups that are others'
 }
 
 func main() {
@@ -66,12 +68,13 @@ func main() {
 }
 
 func run() error {
-	var row, atOnce, kills int
+	var row, atOnce, kills, tasks int
 	s := soak{pids: map[int]bool{}}
 	flag.Usage = func() { fmt.Fprint(os.Stderr, usage) }
 	flag.IntVar(&row, "row", 10000, "")
 	flag.IntVar(&atOnce, "at-once", 1000, "")
 	flag.IntVar(&kills, "kills", 1000, "")
+	flag.IntVar(&tasks, "tasks", 200, "")
 	flag.BoolVar(&s.limits, "limits", false, "")
 	flag.StringVar(&s.program, "program", "bin/pccrun", "")
 	flag.Parse()
@@ -96,12 +99,13 @@ func run() error {
 	if err != nil {
 		return err
 	}
+	s.stood = groupsOf(func(int) bool { return true })
 	var problems []error
 	for _, part := range []struct {
 		name string
 		n    int
 		do   func(context.Context, int) error
-	}{{"in a row", row, s.inARow}, {"at once", atOnce, s.atOnce}, {"killed", kills, s.killed}} {
+	}{{"in a row", row, s.inARow}, {"at once", atOnce, s.atOnce}, {"killed", kills, s.killed}, {"tasks", tasks, s.tasks}} {
 		began := time.Now()
 		err := errors.Join(part.do(ctx, part.n), s.left(before))
 		took := time.Since(began)
@@ -353,15 +357,22 @@ func mounts() (int, error) {
 	return bytes.Count(text, []byte("\n")), err
 }
 
-// groups returns the control groups that are named for one of the launchers.
-func (s *soak) groups() (found []string) {
+// groups returns the new control groups that are named for one of the launchers, or for a process that is no more: those of
+// tasks start launchers of their own.
+func (s *soak) groups() []string {
+	found := groupsOf(func(pid int) bool { return s.pids[pid] || errors.Is(unix.Kill(pid, 0), unix.ESRCH) })
+	return slices.DeleteFunc(found, func(name string) bool { return slices.Contains(s.stood, name) })
+}
+
+// groupsOf returns the control groups of launchers.
+func groupsOf(launcher func(pid int) bool) (found []string) {
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(name string, e fs.DirEntry, err error) error {
 		if err != nil || !e.IsDir() {
 			return nil
 		}
 		rest, ok := strings.CutPrefix(e.Name(), "pccrun-")
 		number, _, _ := strings.Cut(rest, "-")
-		if pid, err := strconv.Atoi(number); ok && err == nil && s.pids[pid] {
+		if pid, err := strconv.Atoi(number); ok && err == nil && launcher(pid) {
 			found = append(found, name)
 		}
 		return nil
