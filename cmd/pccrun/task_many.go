@@ -39,8 +39,10 @@ func ofManyTasks(args []string) bool {
 // notOfMany are the flags of a task that many do not take, and why.
 var notOfMany = map[string]string{
 	"--name": "a line of the file can name its task", "--prompt-file": "a line @FILE has the prompt in a file",
-	"--continue": "many tasks are new ones: go on with each by itself", "--in-place": "tasks that work at once need work trees of their own",
+	"--continue": "many tasks are new ones: go on with each by itself", "--in-place": ownTrees, "--worktree": ownTrees,
 }
+
+const ownTrees = "tasks that work at once need work trees of their own"
 
 // defs are the flags that many tasks take: their own, and those of one task, which are read as it does and kept for each.
 func (m *manyLine) defs() (defs []flagDef) {
