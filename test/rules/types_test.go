@@ -37,7 +37,6 @@ var tooLarge = map[string]size{
 	"netproxy.Proxy":              {41, 0},
 	"netproxy.client":             {62, 0},
 	"profiles.Policy":             {37, 32},
-	"profiles.builder":            {31, 0},
 	"profiles.importer":           {46, 0},
 	"providers/daytona.Service":   {42, 0},
 	"providers/e2b.Service":       {37, 0},
