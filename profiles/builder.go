@@ -74,17 +74,6 @@ func (b *builder) file(f FileRule) {
 	b.policy.Files = append(b.policy.Files, f)
 }
 
-// text adds a rule to a list: one that is the same keeps its place and takes the later origin.
-func (b *builder) text(r NetRule, key keyID) {
-	list := &b.texts[key]
-	if i, ok := b.places[text{key, r.Text}]; ok {
-		(*list)[i] = r
-		return
-	}
-	b.places[text{key, r.Text}] = len(*list)
-	*list = append(*list, r)
-}
-
 // protect adds a rule after all others, and removes one with the same pattern.
 func (b *builder) protect(r ProtectRule) {
 	p := b.policy
@@ -129,7 +118,12 @@ func (b *builder) add(e *entry) {
 	case holdsVariables:
 		p.Environment.Set[e.text] = EnvSet{Value: e.more, Origin: e.origin}
 	case holdsTexts:
-		b.text(NetRule{e.text, e.origin}, e.key)
+		list, at := &b.texts[e.key], text{e.key, e.text}
+		if _, ok := b.places[at]; !ok {
+			b.places[at] = len(*list)
+			*list = append(*list, NetRule{})
+		}
+		(*list)[b.places[at]] = NetRule{e.text, e.origin} // one that is the same keeps its place and takes the later origin
 	case holdsInjected:
 		b.inject(e)
 	case holdsLimit:
