@@ -3,14 +3,17 @@
 package task
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"sync"
 
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/spending"
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/task/agent"
 )
 
@@ -19,9 +22,9 @@ const spendingFile = "spending"
 
 // money is what a task may cost, and what was counted of it. Methods of nil count nothing.
 type money struct {
-	file  *spending.File
-	path  string
-	began agent.Usage // of the task, when this began
+	file  *spending.File // of the task, or else the one that it shares
+	paths []string       // of that, and of the one that it shares
+	began agent.Usage    // of the task, when this began
 
 	mu   sync.Mutex
 	used agent.Usage // since then
@@ -35,15 +38,36 @@ func openMoney(p *Placed) (*money, error) {
 	switch budget := p.order.Budget; {
 	case err == nil && budget > 0:
 		_, err = file.Extend(budget)
-	case errors.Is(err, fs.ErrNotExist) && budget == 0:
+	case errors.Is(err, fs.ErrNotExist) && budget == 0 && p.order.Spending == "":
 		return nil, nil
+	case errors.Is(err, fs.ErrNotExist) && budget == 0:
+		path = p.order.Spending
+		file, err = spending.Open(path)
 	case errors.Is(err, fs.ErrNotExist):
 		file, err = spending.Create(path, budget)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("budget: %w", err)
 	}
-	return &money{file: file, path: path, began: p.task.Usage}, nil
+	m := &money{file: file, paths: []string{path}, began: p.task.Usage}
+	if shared := p.order.Spending; shared != "" && shared != path {
+		m.paths = append(m.paths, shared)
+	}
+	return m, nil
+}
+
+// Together makes what tasks count in that work at once, with a limit for all, 0 for none. Whoever has made it calls end.
+func (s Store) Together(workspace string, limit spending.USD) (file *spending.File, path string, end func(), err error) {
+	all, err := state.Open(s.dir, workspace)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	defer all.Close()
+	path = filepath.Join(s.dir, "."+spendingFile+"-"+rand.Text())
+	if file, err = spending.Create(path, limit); err != nil {
+		return nil, "", nil, err
+	}
+	return file, path, func() { _ = errors.Join(os.Remove(path), file.Close()) }, nil
 }
 
 // budgetText is what is announced of a budget.
@@ -59,7 +83,11 @@ func (m *money) counted(flags []string) []string {
 	if m == nil {
 		return flags
 	}
-	return append([]string{"--spending", m.path}, flags...)
+	var files []string
+	for _, path := range m.paths {
+		files = append(files, "--spending", path)
+	}
+	return append(files, flags...)
 }
 
 // event takes in what an answer has cost, and prints when half of the budget is spent, five sixths, and all.
@@ -107,8 +135,8 @@ func (m *money) spent() (why string, over bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	why = "its budget is spent"
-	if state, err := m.file.Read(); err == nil && state.Over() {
-		why += fmt.Sprintf(": %s of %s", state.Spent, state.Limit)
+	if now, err := m.file.Read(); err == nil && now.Over() {
+		why += fmt.Sprintf(": %s of %s", now.Spent, now.Limit)
 	}
 	return why, m.over
 }
@@ -119,8 +147,8 @@ func (m *money) usedText(run agent.Usage, by string) string {
 		return usageText(run, by)
 	}
 	text := usageText(run, "")
-	if state, err := m.file.Read(); err == nil && text != "" {
-		text += fmt.Sprintf(" (counted at the network: %s of %s)", state.Spent, state.Limit)
+	if now, err := m.file.Read(); err == nil && text != "" {
+		text += fmt.Sprintf(" (counted at the network: %s of %s)", now.Spent, now.Limit)
 	}
 	return text
 }
