@@ -46,6 +46,7 @@ type Order struct {
 
 	Timeout   time.Duration
 	Budget    spending.USD // of the requests to model APIs from now on; 0: that of an earlier order, or none
+	Spending  string       // a file that other tasks count in too: see [Store.Together]; "" for none
 	User      Identity
 	Profile   string   // of the agent's phases; "" for the agent's own
 	Flags     []string // the user's, of each run

@@ -3,16 +3,17 @@
 package task
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/spending"
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/task/agent"
 )
 
@@ -21,36 +22,52 @@ const spendingFile = "spending"
 
 // money is what a task may cost, and what was counted of it. Methods of nil count nothing.
 type money struct {
-	file  *spending.File // nil: the flags name files of others alone
-	path  string
-	began agent.Usage // of the task, when this began
+	file  *spending.File // of the task, or else the one that it shares
+	paths []string       // of that, and of the one that it shares
+	began agent.Usage    // of the task, when this began
 
 	mu   sync.Mutex
 	used agent.Usage // since then
 	over bool        // a request was refused, since the budget is spent
 }
 
-// openMoney opens what a task counts in, if the order or an earlier one has a budget, or its flags name what others count in.
-// An order's budget is for what comes from now on.
+// openMoney opens what a task counts in, if the order or an earlier one has a budget. An order's is for what comes from now on.
 func openMoney(p *Placed) (*money, error) {
-	m := &money{path: filepath.Join(p.store.dir, p.task.Key, spendingFile), began: p.task.Usage}
-	shared := slices.ContainsFunc(p.order.Flags, func(f string) bool { return f == "--spending" || strings.HasPrefix(f, "--spending=") })
-	var err error
-	m.file, err = spending.Open(m.path)
+	path := filepath.Join(p.store.dir, p.task.Key, spendingFile)
+	file, err := spending.Open(path)
 	switch budget := p.order.Budget; {
 	case err == nil && budget > 0:
-		_, err = m.file.Extend(budget)
-	case errors.Is(err, fs.ErrNotExist) && budget == 0 && shared:
-		return m, nil
-	case errors.Is(err, fs.ErrNotExist) && budget == 0:
+		_, err = file.Extend(budget)
+	case errors.Is(err, fs.ErrNotExist) && budget == 0 && p.order.Spending == "":
 		return nil, nil
+	case errors.Is(err, fs.ErrNotExist) && budget == 0:
+		path = p.order.Spending
+		file, err = spending.Open(path)
 	case errors.Is(err, fs.ErrNotExist):
-		m.file, err = spending.Create(m.path, budget)
+		file, err = spending.Create(path, budget)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("budget: %w", err)
 	}
+	m := &money{file: file, paths: []string{path}, began: p.task.Usage}
+	if shared := p.order.Spending; shared != "" && shared != path {
+		m.paths = append(m.paths, shared)
+	}
 	return m, nil
+}
+
+// Together makes what tasks count in that work at once, with a limit for all, 0 for none. Whoever has made it calls end.
+func (s Store) Together(workspace string, limit spending.USD) (file *spending.File, path string, end func(), err error) {
+	all, err := state.Open(s.dir, workspace)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	defer all.Close()
+	path = filepath.Join(s.dir, "."+spendingFile+"-"+rand.Text())
+	if file, err = spending.Create(path, limit); err != nil {
+		return nil, "", nil, err
+	}
+	return file, path, func() { _ = errors.Join(os.Remove(path), file.Close()) }, nil
 }
 
 // budgetText is what is announced of a budget.
@@ -63,10 +80,14 @@ func budgetText(budget spending.USD) string {
 
 // counted are the flags of a run that may reach the agent's hosts.
 func (m *money) counted(flags []string) []string {
-	if m == nil || m.file == nil {
+	if m == nil {
 		return flags
 	}
-	return append([]string{"--spending", m.path}, flags...)
+	var files []string
+	for _, path := range m.paths {
+		files = append(files, "--spending", path)
+	}
+	return append(files, flags...)
 }
 
 // event takes in what an answer has cost, and prints when half of the budget is spent, five sixths, and all.
@@ -114,8 +135,8 @@ func (m *money) spent() (why string, over bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	why = "its budget is spent"
-	if state, is := m.state(); is && state.Over() {
-		why += fmt.Sprintf(": %s of %s", state.Spent, state.Limit)
+	if now, err := m.file.Read(); err == nil && now.Over() {
+		why += fmt.Sprintf(": %s of %s", now.Spent, now.Limit)
 	}
 	return why, m.over
 }
@@ -126,17 +147,8 @@ func (m *money) usedText(run agent.Usage, by string) string {
 		return usageText(run, by)
 	}
 	text := usageText(run, "")
-	if state, is := m.state(); is && text != "" {
-		text += fmt.Sprintf(" (counted at the network: %s of %s)", state.Spent, state.Limit)
+	if now, err := m.file.Read(); err == nil && text != "" {
+		text += fmt.Sprintf(" (counted at the network: %s of %s)", now.Spent, now.Limit)
 	}
 	return text
-}
-
-// state is what the task's own file holds, if it has one.
-func (m *money) state() (spending.State, bool) {
-	if m.file == nil {
-		return spending.State{}, false
-	}
-	state, err := m.file.Read()
-	return state, err == nil
 }

@@ -164,7 +164,8 @@ func (t *taskLine) ownFlags() flags {
 			}
 			return nil
 		},
-		"--profile": func(name string) error { t.request.Profile, o.Profile = name, name; return nil },
+		"--spending": func(path string) (err error) { o.Spending, err = filepath.Abs(path); return err },
+		"--profile":  func(name string) error { t.request.Profile, o.Profile = name, name; return nil },
 	}
 }
 

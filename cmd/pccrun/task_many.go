@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/task"
@@ -22,10 +23,15 @@ type manyLine struct {
 	taskLine // what it refuses it prints as that of one task does
 	file     string
 	jobs     int
+	budget   spending.USD // of all together
+	counts   bool         // a task has a budget
 	failFast bool
 	results  []string
 	flags    []string // of each task
 	rest     []string // of each agent
+
+	store     task.Store
+	workspace string
 }
 
 // ofManyTasks reports whether a command line names a file of tasks.
@@ -39,6 +45,7 @@ func ofManyTasks(args []string) bool {
 // notOfMany are the flags of a task that many do not take, and why.
 var notOfMany = map[string]string{
 	"--name": "a line of the file can name its task", "--prompt-file": "a line @FILE has the prompt in a file",
+	"--spending": "--total-budget counts them together",
 	"--continue": "many tasks are new ones: go on with each by itself", "--in-place": ownTrees, "--worktree": ownTrees,
 }
 
@@ -49,6 +56,12 @@ func (m *manyLine) defs() (defs []flagDef) {
 	own := flags{
 		"--file": &m.file, "--fail-fast": &m.failFast, "--json": &m.json, "-q": &m.quiet,
 		"--results": func(path string) error { m.results = append(m.results, path); return nil },
+		"--total-budget": func(text string) (err error) {
+			if m.budget, err = spending.ParseUSD(text); err != nil {
+				return misuse(quote(text)+": "+err.Error(), "")
+			}
+			return nil
+		},
 		"--jobs": func(text string) (err error) {
 			if m.jobs, err = strconv.Atoi(text); err != nil || m.jobs < 1 || m.jobs > many.MostJobs {
 				return misuse(quote(text)+": want a number from 1 to "+strconv.Itoa(many.MostJobs), "")
@@ -121,6 +134,8 @@ func (m *manyLine) read(args []string) (plan many.Plan, err error) {
 	if m.jobs == 0 {
 		m.jobs = many.UsualJobs(profiles.ThisHost().Memory)
 	}
+	m.counts = m.budget > 0 || order.Budget > 0 || slices.ContainsFunc(tasks, func(t many.Task) bool { return t.Budget != "" })
+	m.store, m.workspace = store, policy.Workspace
 	return many.Plan{Tasks: tasks, Jobs: m.jobs, FailFast: m.failFast}, nil
 }
 
@@ -184,6 +199,14 @@ func manyTasks(args []string) int {
 			return m.refuse(err)
 		}
 		files = append(files, file)
+	}
+	if m.counts {
+		file, path, end, err := m.store.Together(m.workspace, m.budget)
+		if err != nil {
+			return m.refuse(err)
+		}
+		defer end()
+		plan.Together, m.flags = file, append(m.flags, "--spending", path)
 	}
 	display := m.display()
 	display.say(fmt.Sprintf("%s, %d at a time", task.Count(len(plan.Tasks), "task"), plan.Jobs))

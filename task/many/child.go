@@ -47,6 +47,9 @@ func (c Child) work(stop task.Stop, t Task, each func(line []byte)) End {
 	if t.Agent != "" {
 		args = append(args, "--agent", t.Agent)
 	}
+	if t.Budget != "" {
+		args = append(args, "--budget", t.Budget)
+	}
 	last := ""
 	cmd := exec.Command(self, slices.Concat(args, []string{"-", "--"}, c.Args)...)
 	cmd.Args[0], cmd.WaitDelay, cmd.SysProcAttr = "pccrun", programs.PipeDelay, attributes()

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/internal/hint"
+	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/task"
 	"github.com/pccrun/pccrun/workspace/beneath"
@@ -31,16 +32,18 @@ type Task struct {
 	Prompt string
 	File   string // where the prompt stands, with #HEADING; "" for in Prompt
 	Agent  string // "" for the one that all have
+	Budget string // in US dollars; "" for the one that all have
 }
 
 // keys are those of a task that is an object, and where each goes.
 var keys = map[string]func(*Task) *string{
 	"prompt": func(t *Task) *string { return &t.Prompt }, "prompt_file": func(t *Task) *string { return &t.File },
 	"name": func(t *Task) *string { return &t.Name }, "agent": func(t *Task) *string { return &t.Agent },
+	"budget": func(t *Task) *string { return &t.Budget },
 }
 
 // keyNames are the keys, as a mistake names them.
-const keyNames = "prompt, prompt_file, name, agent"
+const keyNames = "prompt, prompt_file, name, agent, budget"
 
 // Parse reads a file of tasks: a prompt a line, @FILE for one that stands in a file, or a JSON object. Empty lines, and those
 // that begin with "# ", are passed over. The error joins all mistakes.
@@ -91,6 +94,7 @@ func parseLine(line string) (t Task, err error) {
 // a mistake: what a task may do the command line alone says, for all.
 func parseObject(line string) (t Task, err error) {
 	in := json.NewDecoder(strings.NewReader(line))
+	in.UseNumber()
 	_, _ = in.Token() // the {
 	for in.More() {
 		word, err := in.Token()
@@ -102,14 +106,21 @@ func parseObject(line string) (t Task, err error) {
 		if field == nil {
 			return t, notAKey(key)
 		}
-		var value *string
-		switch err := in.Decode(&value); {
-		case err != nil || value == nil || *value == "":
-			return t, fmt.Errorf("key %q: want a text that is not empty", key)
+		var value any
+		err = in.Decode(&value)
+		number, is := value.(json.Number)
+		switch text, isText := value.(string); {
+		case err != nil:
+			return t, fmt.Errorf("no JSON: %w", err)
 		case *field(&t) != "":
 			return t, fmt.Errorf("key %q is given twice", key)
+		case is && key == "budget":
+			t.Budget = number.String()
+		case !isText || text == "":
+			return t, fmt.Errorf("key %q: want a text that is not empty", key)
+		default:
+			*field(&t) = text
 		}
-		*field(&t) = *value
 	}
 	if _, err := in.Token(); err != nil { // the }
 		return t, fmt.Errorf("no JSON: %w", err)
@@ -119,6 +130,11 @@ func parseObject(line string) (t Task, err error) {
 	}
 	if (t.Prompt == "") == (t.File == "") {
 		return t, errors.New("want one of the keys prompt and prompt_file")
+	}
+	if t.Budget != "" {
+		if _, err := spending.ParseUSD(t.Budget); err != nil {
+			return t, fmt.Errorf("key \"budget\": %w", err)
+		}
 	}
 	return t, nil
 }

@@ -14,40 +14,44 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/task"
 )
 
 func TestParse(t *testing.T) {
-	tasks, err := Parse("todo", []byte("# five\n#\nfix it\n\n  @plan.md#two  \n#12 is broken\r\n"+`{"prompt": "a\nb", "name": "n", "agent": "codex"}`+"\n"+`{"prompt_file":"x"}`))
+	tasks, err := Parse("todo", []byte("# five\n#\nfix it\n\n  @plan.md#two  \n#12 is broken\r\n"+`{"prompt": "a\nb", "name": "n", "agent": "codex", "budget": 1.5}`+"\n"+`{"prompt_file":"x"}`))
 	require.NoError(t, err)
 	require.Equal(t, []Task{
 		{Line: 3, Prompt: "fix it"}, {Line: 5, File: "plan.md#two"}, {Line: 6, Prompt: "#12 is broken"},
-		{Line: 7, Prompt: "a\nb", Name: "n", Agent: "codex"}, {Line: 8, File: "x"},
+		{Line: 7, Prompt: "a\nb", Name: "n", Agent: "codex", Budget: "1.5"}, {Line: 8, File: "x"},
 	}, tasks)
 }
 
 func TestParseRefuses(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                 "todo has no task",
-		"# only this":                      "todo has no task",
-		"{":                                "todo:1: no JSON",
-		`{"prompt":"a"`:                    "todo:1: no JSON",
-		`{"prompt":"a"} {}`:                "more than one JSON object",
-		`{"prompt":"a"} x`:                 "more than one JSON object",
-		`{}`:                               "want one of the keys prompt and prompt_file",
-		`{"prompt":"a","prompt_file":"b"}`: "want one of the keys",
-		`{"prompt":1}`:                     `key "prompt": want a text`,
-		`{"prompt":null}`:                  `key "prompt": want a text`,
-		`{"prompt":""}`:                    `key "prompt": want a text`,
-		`{"prompt":"a","prompt":"b"}`:      `key "prompt" is given twice`,
-		`{"Prompt":"a"}`:                   `unknown key "Prompt"`,
-		`{"prompt":"a","network":{}}`:      `key "network": a line has no policy of its own`,
-		`{"prompt":"a","allow":["x"]}`:     `key "allow": a line has no policy of its own`,
-		`{"prompt":"a","profile":"x"}`:     `key "profile": a line has no policy of its own`,
-		`{"prompt":"a","nested":true}`:     `key "nested": a line has no policy of its own`,
-		"ok\n" + `{"a":1}` + "\n{\n":       `todo:2: unknown key "a"`,
-		strings.Repeat("x\n", maxTasks+1):  "more than 1000",
+		"":                                       "todo has no task",
+		"# only this":                            "todo has no task",
+		"{":                                      "todo:1: no JSON",
+		`{"prompt":"a"`:                          "todo:1: no JSON",
+		`{"prompt":"a"} {}`:                      "more than one JSON object",
+		`{"prompt":"a"} x`:                       "more than one JSON object",
+		`{}`:                                     "want one of the keys prompt and prompt_file",
+		`{"prompt":"a","prompt_file":"b"}`:       "want one of the keys",
+		`{"prompt":1}`:                           `key "prompt": want a text`,
+		`{"prompt":null}`:                        `key "prompt": want a text`,
+		`{"prompt":""}`:                          `key "prompt": want a text`,
+		`{"prompt":"a","prompt":"b"}`:            `key "prompt" is given twice`,
+		`{"prompt":"a","budget":0}`:              `key "budget": want US dollars`,
+		`{"prompt":"a","budget":"1","budget":2}`: `key "budget" is given twice`,
+		`{"prompt":"a","budget":true}`:           `key "budget": want a text`,
+		`{"Prompt":"a"}`:                         `unknown key "Prompt"`,
+		`{"prompt":"a","network":{}}`:            `key "network": a line has no policy of its own`,
+		`{"prompt":"a","allow":["x"]}`:           `key "allow": a line has no policy of its own`,
+		`{"prompt":"a","profile":"x"}`:           `key "profile": a line has no policy of its own`,
+		`{"prompt":"a","nested":true}`:           `key "nested": a line has no policy of its own`,
+		"ok\n" + `{"a":1}` + "\n{\n":             `todo:2: unknown key "a"`,
+		strings.Repeat("x\n", maxTasks+1):        "more than 1000",
 	} {
 		_, err := Parse("todo", []byte(text))
 		require.ErrorContains(t, err, want, text)
@@ -259,6 +263,32 @@ func TestHold(t *testing.T) {
 	got := p.Run(stop, stage.work, stage, nil)
 	require.Equal(t, "failed,done", states(got))
 	require.False(t, got.Tasks[1].Began.Before(got.Hold))
+}
+
+// A spent is what tasks have spent together.
+type spent func() spending.State
+
+func (s spent) Read() (spending.State, error) { return s(), nil }
+
+// Nothing begins when the budget of all is spent.
+func TestBudget(t *testing.T) {
+	s, p := newStage("a", "b", "c")
+	p.Jobs = 1
+	for _, gate := range s.gates {
+		gate <- done
+	}
+	p.Together = spent(func() spending.State {
+		return spending.State{Limit: 2e6, Spent: spending.USD(1e6 * len(s.begun))}
+	})
+	stop, end := stops()
+	defer end()
+	got := p.Run(stop, s.work, s, nil)
+	require.Equal(t, "done,done,not begun", states(got))
+	require.Equal(t, "the budget of all is spent", got.Tasks[2].Why)
+	require.Equal(t, ", $2.00 of $2.00", got.costText())
+	until := time.Now().Add(time.Hour)
+	got.spent(spending.State{Until: until})
+	require.Equal(t, until, got.Hold)
 }
 
 func TestStates(t *testing.T) {

@@ -65,11 +65,7 @@ func (r *Results) summary() string {
 			text += fmt.Sprintf(", %d %s", n, state)
 		}
 	}
-	text += "; " + r.Took.Round(time.Second).String()
-	if usd, priced := r.cost(); priced {
-		text += fmt.Sprintf(", $%.2f", usd)
-	}
-	return text
+	return text + "; " + r.Took.Round(time.Second).String() + r.costText()
 }
 
 // clashes say which branches do not merge with each other.
@@ -105,7 +101,7 @@ func (r *Results) Lines() []string {
 		t := &r.Tasks[i]
 		what := t.outcome()
 		if t.State == NotBegun {
-			what = string(NotBegun)
+			what = strings.TrimSuffix(string(NotBegun)+": "+t.Why, ": ")
 		}
 		lines = append(lines, strings.TrimRight(fmt.Sprintf("  %-*s  %-*s  %s", name, t.Name, branch, t.brought(), what), " "))
 		if t.Hint != "" {

@@ -6,14 +6,21 @@ import (
 	"context"
 	"time"
 
+	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/task"
 )
 
 // A Plan is what is to be done, and how.
 type Plan struct {
 	Tasks    []Task
-	Jobs     int  // at a time
-	FailFast bool // the first that does not succeed ends all
+	Jobs     int     // at a time
+	FailFast bool    // the first that does not succeed ends all
+	Together Counter // what all spend, nil if nobody counts
+}
+
+// A Counter says what tasks have spent together, and how long their API wants no requests: a [spending.File].
+type Counter interface {
+	Read() (spending.State, error)
 }
 
 // A Worker works at a task to its end. It sends each line that the task prints, and at last an [End]. It ends soon when stop
@@ -56,14 +63,19 @@ func (p Plan) Run(stop task.Stop, work Worker, to Display, ticks <-chan struct{}
 	running, next := 0, 0
 	for {
 		now := time.Now()
-		held := s.Hold.Sub(now)
-		for running < p.Jobs && next < len(s.Tasks) && held <= 0 && soft.Err() == nil {
+		if p.Together != nil {
+			if state, err := p.Together.Read(); err == nil { // whoever cannot count lets no request out
+				s.spent(state)
+			}
+		}
+		held, closed := s.Hold.Sub(now), soft.Err() != nil || s.Spent.Over()
+		for running < p.Jobs && next < len(s.Tasks) && held <= 0 && !closed {
 			s.Tasks[next].State, s.Tasks[next].Began = task.Working, now
 			go work(stop, next, s.Tasks[next].Task, said)
 			to.Changed(&s, next, nil)
 			running, next = running+1, next+1
 		}
-		if running == 0 && (next == len(s.Tasks) || soft.Err() != nil) {
+		if running == 0 && (next == len(s.Tasks) || closed) {
 			break
 		}
 		var begin <-chan time.Time
@@ -94,7 +106,9 @@ func (p Plan) Run(stop task.Stop, work Worker, to Display, ticks <-chan struct{}
 		}
 	}
 	for ; next < len(s.Tasks); next++ {
-		s.Tasks[next].State = NotBegun
+		if s.Tasks[next].State = NotBegun; s.Spent.Over() {
+			s.Tasks[next].Why = "the budget of all is spent"
+		}
 		to.Changed(&s, next, nil)
 	}
 	s.Took = time.Since(s.Began)

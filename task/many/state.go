@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/task"
 	"github.com/pccrun/pccrun/task/agent"
 )
@@ -65,6 +66,14 @@ type State struct {
 	Began time.Time
 	Took  time.Duration // of all, when they are over
 	Hold  time.Time     // the API wants no request before, as far as anybody says
+	Spent spending.State
+}
+
+// spent takes in what all have spent together.
+func (s *State) spent(now spending.State) {
+	if s.Spent = now; now.Until.After(s.Hold) {
+		s.Hold = now.Until
+	}
 }
 
 // count is how many tasks are in a state.
@@ -77,12 +86,19 @@ func (s *State) count(state task.State) (n int) {
 	return n
 }
 
-// cost is what the tasks have cost, and whether anybody has said so.
-func (s *State) cost() (usd float64, priced bool) {
+// costText is what the tasks have cost, "" if nobody has said so: as it was counted, or by the agents' own word.
+func (s *State) costText() string {
+	if s.Spent.Limit > 0 {
+		return fmt.Sprintf(", %s of %s", s.Spent.Spent, s.Spent.Limit)
+	}
+	usd, priced := 0.0, false
 	for i := range s.Tasks {
 		usd, priced = usd+s.Tasks[i].Usage.USD, priced || s.Tasks[i].Usage.Priced
 	}
-	return usd, priced
+	if !priced {
+		return ""
+	}
+	return fmt.Sprintf(", $%.2f", usd)
 }
 
 // A line is what a task has printed: see docs/tasks.md, "JSON".

@@ -55,9 +55,7 @@ func Table(s *State, v View) []string {
 		rows = append(rows, fit(fmt.Sprintf("      and %d more", hidden), v.Width))
 	}
 	sum := fmt.Sprintf("%d of %d done, %d working, %d waiting; %s", s.count(task.Done), len(s.Tasks), s.count(task.Working), s.count(Waiting), clock(v.Now.Sub(s.Began)))
-	if usd, priced := s.cost(); priced {
-		sum += fmt.Sprintf(", $%.2f", usd)
-	}
+	sum += s.costText()
 	if wait := s.Hold.Sub(v.Now).Round(time.Second); wait > 0 {
 		sum += fmt.Sprintf("; the API limits the rate: all wait %s", wait)
 	}
@@ -150,7 +148,7 @@ func (s *State) Change(i int) string {
 	case t.State == task.Working:
 		return "task " + t.Name + " begins"
 	case t.State == NotBegun:
-		return "task " + t.Name + " is not begun"
+		return strings.TrimSuffix("task "+t.Name+" is not begun: "+t.Why, ": ")
 	}
 	return "task " + t.Name + ": " + t.outcome()
 }
