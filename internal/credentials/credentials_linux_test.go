@@ -30,6 +30,8 @@ const nobody = 0x70636373
 func init() { runtime.LockOSThread() }
 
 // Whoever started it, and is root, is killed: a process that has become another user dies as well.
+//
+//test:root
 func TestDiesWithItsParent(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
