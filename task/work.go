@@ -39,7 +39,7 @@ func (p *Placed) git(flags []string, in io.Reader, out func(io.Reader), args ...
 	return phase{
 		dir: p.task.Worktree, flags: append(p.flags("default"), flags...), command: append([]string{"git", "-c", "core.fsmonitor=false", "-c", "gc.auto=0"}, args...),
 		in: in, out: out, keepOn: true,
-	}.run(p.stop)
+	}.runIn(p)
 }
 
 // identity are the options of git for whom commits are by.
@@ -181,7 +181,7 @@ func (w *Worked) converse(prompt string) error {
 	o, err := phase{
 		dir: t.Worktree, flags: w.agentFlags(), command: a.Command(start), timeout: w.left(), seen: w.event,
 		out: func(r io.Reader) { end, unread = a.Follow(r, w.step) },
-	}.run(w.stop)
+	}.runIn(w.Placed)
 	if err == nil {
 		err = o.refusal(a.Name)
 	}
@@ -278,7 +278,7 @@ func (w *Worked) shell(command, what string) (outcome, error) {
 	o, err := phase{
 		dir: w.task.Worktree, flags: w.flags(w.profile()), command: []string{"sh", "-c", "exec 2>&1\n" + command}, timeout: w.left(), seen: w.event,
 		out: func(r io.Reader) { _, _ = io.Copy(last, r) },
-	}.run(w.stop)
+	}.runIn(w.Placed)
 	if said := last.String(); said != "" {
 		o.said += said
 	}
