@@ -183,7 +183,7 @@ func (a *Asked) Place() (*Placed, error) {
 func (p *Placed) fill() error {
 	identity := p.gitPhase(append(p.identity(), "var", "GIT_COMMITTER_IDENT")...)
 	identity.place = nil
-	o, err := identity.run(p.stop)
+	o, err := identity.runIn(p)
 	if err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ func takeUncommitted(p *Placed) error {
 		o, err := phase{
 			dir: p.repo.top, flags: append(p.flags("default"), "--read", p.repo.top, "--write", own), keepOn: true,
 			command: append([]string{"git", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "--git-dir=" + own, "--work-tree=" + p.repo.top}, args...),
-		}.run(p.stop)
+		}.runIn(p)
 		if err == nil {
 			err = o.refusal("git " + args[0])
 		}
@@ -232,7 +232,7 @@ func takeUncommitted(p *Placed) error {
 	}
 	commit := p.gitPhase(append(append([]string{"-c", "core.hooksPath=/dev/null"}, p.identity()...), "commit", "-q", "-m", "wip: not committed when task "+p.task.Name+" began")...)
 	commit.place = nil
-	o, err := commit.run(p.stop)
+	o, err := commit.runIn(p)
 	if err == nil && o.code != 0 {
 		err = errors.New(o.failure())
 	}
@@ -249,16 +249,20 @@ func (a *Asked) begin(ctx context.Context, name string) (*Placed, error) {
 	if a.order.InPlace {
 		r.Worktree = a.repo.top
 	} else {
-		r.Branch = branchFor(a.order.BranchPrefix, name, a.taken)
-		if stands, err := a.repo.inTheWay(ctx, r.Branch); err != nil {
-			return nil, err
-		} else if stands != "" {
-			return nil, hint.Errorf("--name NAME for another", "branch %s stands already", stands)
-		}
+		r.Branch, r.Unfilled = branchFor(a.order.BranchPrefix, name, a.taken), true
 	}
 	t, err := a.store.begin(r, a.repo.top)
 	if err != nil {
 		return nil, err
+	}
+	if !a.order.InPlace {
+		stands, err := a.repo.inTheWay(ctx, r.Branch)
+		if err == nil && stands != "" {
+			err = hint.Errorf("--name NAME for another", "branch %s stands already", stands)
+		}
+		if err != nil {
+			return nil, errors.Join(err, t.forget(a.store))
+		}
 	}
 	return &Placed{order: a.order, repo: a.repo, task: t, store: a.store, to: a.to, stop: a.stop, fresh: true}, nil
 }
@@ -278,7 +282,7 @@ func cloneFor(p *Placed, a *Asked) error {
 func (p *Placed) checkout() error {
 	reset := p.gitPhase("reset", "-q", "--hard")
 	reset.place, reset.flags = nil, append(reset.flags, "--without", "protect")
-	o, err := reset.run(p.stop)
+	o, err := reset.runIn(p)
 	if err != nil {
 		return err
 	}
@@ -288,7 +292,11 @@ func (p *Placed) checkout() error {
 	if failure := o.failure(); failure != "" {
 		return fmt.Errorf("git cannot check %s out: %s", short(p.task.Base), failure)
 	}
-	return p.repo.checkClone(p.task.Worktree)
+	if err := p.repo.checkClone(p.stop.Hard, p.task.Worktree); err != nil {
+		return err
+	}
+	p.task.Unfilled = false
+	return p.task.save()
 }
 
 // undo removes what was made for a task at which nothing has worked.
@@ -338,8 +346,8 @@ func (p *Placed) resumable() error {
 	if err := p.store.checkWorktree(&t.Record); err != nil {
 		return err
 	}
-	if t.Worktree == "" {
-		return hint.Errorf("pccrun task rm "+t.Name, "task %s: it was killed before its work tree was made", t.Name)
+	if t.Worktree == "" || t.Unfilled {
+		return hint.Errorf("pccrun task rm "+t.Name+", and begin again: nothing has worked at it", "task %s: it was killed before its work tree was made", t.Name)
 	}
 	if !isDir(t.Worktree) {
 		return hint.Errorf("pccrun task rm "+t.Name, "task %s: its work tree %s is gone", t.Name, t.Worktree)
@@ -350,8 +358,17 @@ func (p *Placed) resumable() error {
 	if err := endLeftovers(t.Record); err != nil {
 		return err
 	}
-	if err := p.restore(t.State == Working); err != nil {
-		return err
+	if t.State == Working {
+		// The post-run check of a killed run is made by the next one. It has no record of the clone's git directory, and judges by
+		// times: it may take what the clone borrows, which the agent would miss.
+		if _, err := p.git(nil, nil, "version"); err != nil {
+			return err
+		}
+	}
+	if t.State != Done {
+		if err := unlock(&t.Record); err != nil {
+			return err
+		}
 	}
 	tip, err := p.repo.tip(p.stop.Hard, t.Branch)
 	if err != nil || tip == "" {

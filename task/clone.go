@@ -4,6 +4,7 @@ package task
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,12 +12,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/state"
+	"github.com/pccrun/pccrun/run/askgit"
 )
 
 // A clone is a work tree with a git directory of its own. This program writes the few files that git needs to find a
@@ -40,7 +41,7 @@ func makeClone(r *repository, places []place, branch, base string) (*clone, erro
 	}
 	parent, err := at.make()
 	if errors.Is(err, fs.ErrExist) {
-		return nil, hint.Errorf("--name NAME for another name, or pccrun task --continue "+at.name, "%s stands already", at.path())
+		return nil, hint.Errorf("--name NAME for another", "%s stands already", at.path())
 	} else if err != nil {
 		return nil, err
 	}
@@ -49,7 +50,6 @@ func makeClone(r *repository, places []place, branch, base string) (*clone, erro
 	if err := c.write(parent, at.name, r); err != nil {
 		return nil, errors.Join(err, state.RemoveAll(parent, at.name))
 	}
-	time.Sleep(beforeRun)
 	return c, nil
 }
 
@@ -60,7 +60,7 @@ func (p place) make() (parent *os.Root, err error) {
 			return nil, err
 		}
 		if !state.Straight(p.parent) {
-			return nil, fmt.Errorf("%s: a link leads there", p.parent)
+			return nil, hint.Errorf("remove that link", "%s: a link leads there", p.parent)
 		}
 		if parent, err = os.OpenRoot(p.parent); err == nil {
 			if err = parent.Mkdir(p.name, 0o700); err == nil {
@@ -74,10 +74,6 @@ func (p place) make() (parent *os.Root, err error) {
 	}
 	return nil, err
 }
-
-// beforeRun is how old a file must be when a run begins, so that the run's check does not take it for one that the run made:
-// twice what package workspace allows for the ticks of a file system's clock.
-const beforeRun = 40 * time.Millisecond
 
 // write writes the git directory.
 func (c *clone) write(parent *os.Root, name string, r *repository) error {
@@ -114,29 +110,30 @@ func (c *clone) write(parent *os.Root, name string, r *repository) error {
 	return nil
 }
 
-// madeByCheckout are the names in a clone's git directory after its checkout, or a first commit.
-var madeByCheckout = []string{"COMMIT_EDITMSG", "HEAD", "ORIG_HEAD", "config", "index", "info", "logs", "objects", "refs", "shallow"}
+// madeByCheckout are the names in directories of a clone's git directory after its checkout, or a first commit.
+var madeByCheckout = map[string][]string{
+	".git":              {"COMMIT_EDITMSG", "HEAD", "ORIG_HEAD", "config", "index", "info", "logs", "objects", "refs", "shallow"},
+	".git/info":         {"exclude"},
+	".git/objects/info": {"alternates"},
+}
 
-// checkClone refuses a clone whose git directory is not what was written and what a checkout adds: no name was protected
-// while git ran filters of the user's configuration on files of the branch.
-func (r *repository) checkClone(path string) error {
+// checkClone refuses a clone whose git directory is not what was written and what a checkout adds, and whose work tree has more
+// files than the index: no name was protected while git ran filters of the user's configuration on files of the branch.
+func (r *repository) checkClone(ctx context.Context, path string) error {
 	root, err := os.OpenRoot(path)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	git, err := root.Open(".git")
-	if err != nil {
-		return err
-	}
-	defer git.Close()
-	names, err := git.Readdirnames(2 * len(madeByCheckout))
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if !slices.Contains(madeByCheckout, name) {
-			return fmt.Errorf("a filter made .git/%s at the checkout", name)
+	for dir, made := range madeByCheckout {
+		list, err := fs.ReadDir(root.FS(), dir)
+		if err != nil {
+			return err
+		}
+		for _, e := range list {
+			if !slices.Contains(made, e.Name()) {
+				return fmt.Errorf("a filter made %s/%s at the checkout", dir, e.Name())
+			}
 		}
 	}
 	for name, text := range map[string][]byte{alternates: r.alternates(), ".git/config": []byte(r.cloneConfig()), ".git/info/exclude": r.exclude} {
@@ -146,6 +143,15 @@ func (r *repository) checkClone(path string) error {
 			return fmt.Errorf("a filter changed %s at the checkout", name)
 		}
 	}
+	more, err := r.asks.Answer(ctx, askgit.Call{Read: append(r.dirs(), path), Patience: patience, Args: []string{
+		"--git-dir=" + path + "/.git", "--work-tree=" + path, "ls-files", "--others", "-z",
+	}}, statusSize)
+	if err != nil {
+		return err
+	}
+	if first, _, _ := strings.Cut(more, "\x00"); first != "" {
+		return fmt.Errorf("a filter made %s at the checkout", first)
+	}
 	return nil
 }
 
@@ -154,29 +160,48 @@ const alternates = ".git/objects/info/alternates"
 
 func (r *repository) alternates() []byte { return []byte(strings.Join(r.objects, "\n") + "\n") }
 
-// restore has the clone borrow the user's objects again, whatever the agent has made of that. The post-run check of a run
-// whose launcher was killed is made by the next run here, and may take what the clone borrows for the killed run's: so there is
-// one before.
-func (p *Placed) restore(killed bool) error {
-	if p.task.InPlace {
+// runIn carries a phase of a task out. A clone borrows the user's objects when it begins.
+func (ph phase) runIn(p *Placed) (outcome, error) {
+	if err := p.repo.lendTo(&p.task.Record); err != nil {
+		return outcome{}, err
+	}
+	return ph.run(p.stop)
+}
+
+// lendTo has a clone borrow the user's objects again, whatever an agent, or a check, has made of that.
+func (r *repository) lendTo(t *Record) error {
+	if t.InPlace {
 		return nil
 	}
-	if killed {
-		if _, err := p.git(nil, nil, "version"); err != nil {
-			return err
-		}
-	}
-	root, err := os.OpenRoot(p.task.Worktree)
+	root, err := os.OpenRoot(t.Worktree)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	if text, err := state.ReadFile(root, alternates, copySize); err == nil && bytes.Equal(text, p.repo.alternates()) {
+	if text, err := state.ReadFile(root, alternates, copySize); err == nil && bytes.Equal(text, r.alternates()) {
 		return nil
 	}
-	err = state.WriteFile(root, alternates, p.repo.alternates(), state.Fast)
-	time.Sleep(beforeRun)
-	return err
+	return state.WriteFile(root, alternates, r.alternates(), state.Fast)
+}
+
+// unlock removes the locks of gits that were killed: every later git would wait for them. Nothing of the task's runs, and in the
+// user's own work tree they are the user's.
+func unlock(t *Record) error {
+	if t.InPlace {
+		return nil
+	}
+	root, err := os.OpenRoot(t.Worktree)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	var errs []error
+	for _, name := range []string{"index", "HEAD", "packed-refs", "config", "shallow", "refs/heads/" + t.Branch} {
+		if err := root.Remove(".git/" + name + ".lock"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // cloneConfig is the configuration of a clone: its format, and where the remotes are.

@@ -22,6 +22,14 @@ type verdict struct {
 	why   string // it has not succeeded
 }
 
+// worse is the verdict if this is wrong, too. The first reason stays.
+func (v verdict) worse(why string) verdict {
+	if v.state == Done {
+		v.state = Failed
+	}
+	return verdict{v.state, max(v.code, statusFailed), cmp.Or(v.why, why)}
+}
+
 // Exit statuses of a task.
 const (
 	statusFailed   = 1
@@ -79,7 +87,14 @@ func (w *Worked) judge() verdict {
 		for _, line := range w.last.lastLines(5) {
 			w.to.Line("  " + line)
 		}
-		return failed(fmt.Sprintf("the agent ended without a last record (exit status %d)", w.last.code))
+		how := fmt.Sprintf("exit status %d", w.last.code)
+		if w.last.signal != 0 {
+			how = w.last.failure()
+		}
+		if w.end.Garbage > 0 {
+			how += fmt.Sprintf("; lines of its output that are no JSON, or too long: %d", w.end.Garbage)
+		}
+		return failed("the agent ended without a last record (" + how + ")")
 	case !w.end.Success:
 		return failed("the agent ended with an error: " + cmp.Or(w.end.Reason, "it does not say which"))
 	case len(w.denied) > 0:
@@ -107,20 +122,25 @@ type Committed struct {
 // Commit commits what the agent has left uncommitted, by the user's own hooks, inside.
 func (c *Checked) Commit() (*Committed, error) {
 	d := &Committed{Placed: c.Placed, work: c.Worked, verdict: c.verdict, checked: c.checked, left: c.order.Leave}
-	if err := d.restore(c.last.stopped || c.last.code == statusRefused); err != nil {
+	if c.last.stopped || c.last.code == statusRefused { // see resumable
+		if _, err := d.git(nil, nil, "version"); err != nil {
+			return nil, err
+		}
+	}
+	if err := unlock(&d.task.Record); err != nil {
 		return nil, err
 	}
 	if !c.order.Leave {
 		if err := d.commit(); err != nil {
 			d.left = true
 			c.to.Line("not committed: " + err.Error() + "; it is in " + c.task.Worktree)
-			d.verdict = verdict{Failed, max(d.verdict.code, statusFailed), cmp.Or(d.verdict.why, "what the agent has left is not committed")}
+			d.verdict = d.verdict.worse("what the agent has left is not committed")
 		}
 	}
 	var err error
 	if d.head, err = d.printed("rev-parse", "--verify", "HEAD^{commit}"); err != nil {
 		d.head = ""
-		d.verdict = verdict{Failed, max(d.verdict.code, statusFailed), cmp.Or(d.verdict.why, "the git directory of the work tree is damaged: "+err.Error())}
+		d.verdict = d.verdict.worse("the git directory of the work tree is damaged: " + err.Error())
 	}
 	return d, nil
 }
@@ -269,7 +289,7 @@ func (d *Committed) commitBy(options []string, prefix string) (said string, err 
 		dir: d.task.Worktree, place: d.order.Place, flags: flags, in: strings.NewReader(d.message(prefix)), seen: d.work.event, keepOn: true, timeout: hookTime,
 		command: slices.Concat([]string{"git", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "commit.gpgSign=false"}, options, d.identity(), []string{"commit", "-q", "-F", "-"}),
 		out:     func(r io.Reader) { _, _ = io.Copy(out, r) },
-	}.run(d.stop)
+	}.runIn(d.Placed)
 	if err == nil {
 		err = o.refusal("commit")
 	}

@@ -137,6 +137,10 @@ func (l *copyList) copyTo(clone, top string) error {
 	return nil
 }
 
+// beforeRun is how old a file must be when a run begins, so that the run's check does not take it for one that the run made:
+// twice what package workspace allows for the ticks of a file system's clock.
+const beforeRun = 40 * time.Millisecond
+
 // copyFile copies one, of at most so many bytes.
 func copyFile(to *os.Root, from int, name string, most int64) (int64, error) {
 	fd, err := beneath.Open(from, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW)

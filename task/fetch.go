@@ -3,7 +3,7 @@
 package task
 
 import (
-	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -56,12 +56,12 @@ func (d *Committed) Fetch() (*Fetched, error) {
 		if h := hintOf(err); h != "" {
 			d.to.Line("hint: " + h)
 		}
-		f.verdict = verdict{Failed, max(d.verdict.code, statusFailed), cmp.Or(d.verdict.why, "its commits are not in your repository")}
+		f.verdict = f.verdict.worse("its commits are not in your repository")
 	}
 	if elsewhere := f.notOfHead(); elsewhere != "" {
 		d.to.Line(elsewhere)
 		if f.elsewhere = true; d.head == d.task.Base {
-			f.verdict = verdict{Failed, max(f.verdict.code, statusFailed), cmp.Or(f.verdict.why, "its commits are not on the task's branch")}
+			f.verdict = f.verdict.worse("its commits are not on the task's branch")
 		}
 	}
 	return f, f.record()
@@ -97,7 +97,8 @@ func (d *Committed) bring() error {
 	if err := d.pack(file); err != nil {
 		return err
 	}
-	if _, err := file.Seek(0, io.SeekStart); err != nil {
+	takes, err := taker(file)
+	if err != nil {
 		return err
 	}
 	r, ctx := d.repo, d.stop.Hard
@@ -107,10 +108,9 @@ func (d *Committed) bring() error {
 		return err
 	}
 	defer release()
-	own := "--git-dir=" + r.common
 	if err := r.asks.Do(ctx, askgit.Call{
 		Read: r.dirs(), Write: r.objects[:1], In: file, Patience: fetchTime,
-		Args: []string{own, "-c", "core.fsyncMethod=batch", "index-pack", "--stdin", "--fix-thin", "--strict", "--fsck-objects"},
+		Args: append([]string{"--git-dir=" + r.common, "-c", "core.fsyncMethod=batch"}, takes...),
 	}); err != nil {
 		return fmt.Errorf("git does not take the pack: %w", err)
 	}
@@ -122,6 +122,28 @@ func (d *Committed) bring() error {
 		return fmt.Errorf("the pack is not whole: %w", err)
 	}
 	return d.move()
+}
+
+// unpackLimit is from how many objects on a pack stays one, as of git's transfer.unpackLimit: a hundred small tasks leave no
+// hundred packs, of which git would look into each.
+const unpackLimit = 100
+
+// taker is how git takes a pack in, with the same checks of each object. The pack is read from its beginning afterwards.
+func taker(pack *os.File) ([]string, error) {
+	var header struct{ Signature, Version, Objects uint32 } // gitformat-pack(5)
+	if _, err := pack.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	if err := binary.Read(pack, binary.BigEndian, &header); err != nil {
+		return nil, fmt.Errorf("git has packed nothing: %w", err)
+	}
+	if _, err := pack.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	if header.Objects < unpackLimit {
+		return []string{"unpack-objects", "-q", "--strict"}, nil
+	}
+	return []string{"index-pack", "--stdin", "--fix-thin", "--strict", "--fsck-objects"}, nil
 }
 
 // pack writes the commits over the base to a file.

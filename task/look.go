@@ -103,7 +103,7 @@ func Diff(ctx context.Context, t Record, options []string, to io.Writer) error {
 
 // unsaved says what of a task's work tree is nowhere else, "" for nothing.
 func unsaved(ctx context.Context, t Record) (string, error) {
-	if t.InPlace || !isDir(t.Worktree) {
+	if t.InPlace || t.Unfilled || !isDir(t.Worktree) {
 		return "", nil
 	}
 	wt, err := open(ctx, t.Worktree)

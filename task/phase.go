@@ -44,6 +44,7 @@ type outcome struct {
 	code     int              // the run's exit status
 	timedOut bool             // its time was up
 	stopped  bool             // a stop ended it
+	signal   syscall.Signal   // what ended the run itself, which could not clean up; 0 for none
 	refused  *events.Refused  // why the command did not run
 	changed  []events.Changed // what to look at
 	said     string           // the last that was written to standard error
@@ -99,7 +100,7 @@ func (p phase) run(stop Stop) (outcome, error) {
 		err = nil
 	}
 	if o.code < 0 {
-		o.code = statusRefused // a signal has ended the run itself
+		o.code, o.signal = statusRefused, cmd.ProcessState.Sys().(syscall.WaitStatus).Signal()
 	}
 	return o, err
 }
@@ -236,13 +237,24 @@ func (o outcome) lastLines(most int) []string {
 	return lines[max(0, len(lines)-most):]
 }
 
+// maxFailure is among how many last lines git's own word for what failed is looked for.
+const maxFailure = 16
+
 // failure says how a phase of git's has failed, "" for one that has not.
 func (o outcome) failure() string {
-	if o.code == 0 {
+	switch lines := o.lastLines(maxFailure); {
+	case o.code == 0:
 		return ""
-	}
-	if lines := o.lastLines(1); len(lines) > 0 {
-		return strings.TrimPrefix(strings.TrimPrefix(lines[0], "pccrun: "), "fatal: ")
+	case o.stopped:
+		return "interrupted"
+	case o.signal != 0:
+		return "its run was ended by a signal: " + o.signal.String()
+	case len(lines) > 0:
+		said := lines[len(lines)-1]
+		if i := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "fatal: ") }); i >= 0 {
+			said = lines[i] // advice follows
+		}
+		return strings.TrimPrefix(strings.TrimPrefix(said, "pccrun: "), "fatal: ")
 	}
 	return "exit status " + strconv.Itoa(o.code)
 }

@@ -43,6 +43,7 @@ type Record struct {
 	Repository   string // the top of the user's work tree
 	Common       string // its git directory
 	Worktree     string // "" until the clone is made
+	Unfilled     bool   // git has not written all files there yet: nothing has worked at it
 	InPlace      bool   // the work tree is the user's own
 	Branch       string
 	Base         string // a commit
@@ -270,8 +271,9 @@ func read(all *os.Root, key string) (r Record, err error) {
 	if err := json.Unmarshal(text, &r); err != nil {
 		return r, fmt.Errorf("task %s: %w", key, err)
 	}
-	if r.V != recordVersion || r.Key != key || r.Name == "" || r.InPlace && r.Worktree == "" {
-		return r, fmt.Errorf("task %s: a record of another version of pccrun", key)
+	isCommit := func(id string) bool { return isID(id, "sha1") || isID(id, "sha256") }
+	if r.V != recordVersion || r.Key != key || r.Name == "" || r.InPlace && r.Worktree == "" || !isCommit(r.Base) || r.Fetched != "" && !isCommit(r.Fetched) {
+		return r, fmt.Errorf("task %s: a record of another version of pccrun, or a damaged one", key)
 	}
 	return r, nil
 }

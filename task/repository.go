@@ -73,7 +73,7 @@ func (r *repository) borrowed() (dirs []string) {
 func open(ctx context.Context, top string) (*repository, error) {
 	git, common, err := gitDirs(top)
 	if err != nil {
-		return nil, hint.Errorf("start it in a git repository with a work tree, or make one: git init", "a task needs a git repository: %w", err)
+		return nil, hint.Errorf("start it in a git repository with a work tree, or make one: git init, or git clone of a bare one", "a task needs a git repository with a work tree: %w", err)
 	}
 	r := &repository{top: top, asks: run.Git(top), format: "sha1"}
 	if r.git, err = state.Real(git); err != nil {
@@ -108,6 +108,9 @@ func gitDirs(top string) (git, common string, err error) {
 	at := filepath.Join(top, ".git")
 	info, err := os.Lstat(at)
 	if err != nil {
+		if isDir(filepath.Join(top, "refs")) && isDir(filepath.Join(top, "objects")) {
+			return "", "", fmt.Errorf("%s is a bare one", top)
+		}
 		return "", "", fmt.Errorf("%s is not the top of one", top)
 	}
 	if info.IsDir() {

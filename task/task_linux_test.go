@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -58,12 +59,19 @@ func TestCloneIsOneForGit(t *testing.T) {
 		require.ErrorContains(t, err, "stands already")
 
 		// The agent has it borrow from elsewhere, and that is undone.
-		p := &Placed{repo: r, task: &Task{Record: Record{Worktree: c.path}}}
 		require.NoError(t, os.WriteFile(c.path+"/"+alternates, []byte("/etc\n"), 0o600))
-		require.NoError(t, p.restore(false))
+		require.NoError(t, r.lendTo(&Record{Worktree: c.path}))
 		text, err := os.ReadFile(c.path + "/" + alternates)
 		require.NoError(t, err)
 		require.Equal(t, r.alternates(), text)
+
+		// A git that was killed leaves its locks, and the next waits for none.
+		for _, lock := range []string{"index.lock", "refs/heads/task/n.lock"} {
+			require.NoError(t, os.WriteFile(c.path+"/.git/"+lock, nil, 0o600))
+		}
+		require.Error(t, exec.Command("git", "-C", c.path, "reset", "-q", "--hard").Run(), "the control")
+		require.NoError(t, unlock(&Record{Worktree: c.path, Branch: c.branch}))
+		git(c.path, "commit", "-q", "--allow-empty", "-m", "three")
 	}
 	// A link in the place of the directory of work trees leads nowhere.
 	require.NoError(t, os.Symlink(dir, filepath.Join(dir, "link")))
@@ -131,12 +139,14 @@ func TestConfigure(t *testing.T) {
 	require.Contains(t, r.cloneConfig(), "objectFormat = sha256")
 }
 
+const aCommit = "0123456789abcdef0123456789abcdef01234567"
+
 func TestStore(t *testing.T) {
 	s := StoreIn(private.Dir(t))
 	list, err := s.List()
 	require.NoError(t, err)
 	require.Empty(t, list)
-	r := Record{Name: "n", Key: keyOf("n", "/r/.git"), Repository: "/r", Worktree: "/r-worktrees/n", Begun: time.Now(), State: Working}
+	r := Record{Name: "n", Key: keyOf("n", "/r/.git"), Repository: "/r", Worktree: "/r-worktrees/n", Base: aCommit, Begun: time.Now(), State: Working}
 	first, err := s.begin(r, "")
 	require.NoError(t, err)
 	_, err = s.begin(r, "")
@@ -148,7 +158,7 @@ func TestStore(t *testing.T) {
 	require.False(t, s.Running(r))
 
 	// Two tasks of one repository in place: one at a time.
-	here := Record{Name: "here", Key: "here-1", Repository: "/r", Worktree: "/r", InPlace: true}
+	here := Record{Name: "here", Key: "here-1", Repository: "/r", Worktree: "/r", Base: aCommit, InPlace: true}
 	one, err := s.begin(here, "")
 	require.NoError(t, err)
 	here.Name, here.Key = "there", "there-1"
@@ -158,12 +168,12 @@ func TestStore(t *testing.T) {
 
 	again, err := s.Open(r)
 	require.NoError(t, err)
-	again.Fetched = "abc"
+	again.Fetched = aCommit
 	require.NoError(t, again.save())
 	again.close()
 	found, err := s.Find("n", "/elsewhere")
 	require.NoError(t, err)
-	require.Equal(t, "abc", found.Fetched)
+	require.Equal(t, aCommit, found.Fetched)
 	_, err = s.Find("nosuch", "/r")
 	require.Error(t, err)
 
@@ -173,6 +183,10 @@ func TestStore(t *testing.T) {
 	list, err = s.List()
 	require.ErrorContains(t, err, "another version")
 	require.Len(t, list, 2)
+	// A commit that is none would be given to git, and cut.
+	require.NoError(t, os.WriteFile(s.dir+"/odd/task.json", []byte(`{"V": 1, "Name": "odd", "Key": "odd", "Base": "`+aCommit+`", "Fetched": "abc"}`), 0o600))
+	_, err = s.List()
+	require.ErrorContains(t, err, "damaged")
 	again, err = s.Open(r)
 	require.NoError(t, err)
 	require.NoError(t, again.forget(s))
@@ -217,6 +231,7 @@ func TestJudge(t *testing.T) {
 		"tools were denied":      {end: good, denied: []string{"Bash"}, want: Failed, code: 1},
 		"interrupted, status 0":  {last: outcome{stopped: true}, want: Stopped, code: 1},
 		"the time is over":       {end: good, last: outcome{timedOut: true, code: 124}, want: Stopped, code: 124},
+		"its run was killed":     {last: outcome{code: statusRefused, signal: syscall.SIGKILL}, want: Failed, code: 1},
 		"denied in an early run": {end: good, denied: []string{"Edit", "Edit"}, want: Failed, code: 1},
 	} {
 		w := &Worked{Placed: &Placed{to: silent{}}, end: c.end, denied: c.denied, last: c.last}
@@ -269,6 +284,10 @@ func TestTail(t *testing.T) {
 	require.Equal(t, []string{"end\uFFFD"}, outcome{said: last.String()}.lastLines(1))
 	require.Equal(t, "why", outcome{code: 1, said: "fatal: why\n"}.failure())
 	require.Empty(t, outcome{said: "a warning"}.failure())
+	require.Equal(t, "why", outcome{code: 128, said: "warning: x\nfatal: why\n\nadvice\nmore of it.\n"}.failure())
+	require.Equal(t, "its run was ended by a signal: killed", outcome{code: statusRefused, signal: syscall.SIGKILL}.failure())
+	require.Equal(t, verdict{Stopped, statusTimedOut, "first"}, verdict{Stopped, statusTimedOut, "first"}.worse("then"))
+	require.Equal(t, verdict{Failed, statusFailed, "then"}, verdict{state: Done}.worse("then"))
 	require.NoError(t, outcome{}.refusal("x"))
 	err := outcome{refused: &events.Refused{Cause: "no", Hint: "do"}}.refusal("checkout")
 	require.EqualError(t, err, "checkout: no")
@@ -283,7 +302,7 @@ func TestRemoveWithoutClone(t *testing.T) {
 	repo := filepath.Join(dir, "repo")
 	require.NoError(t, os.MkdirAll(repo+"/.git", 0o700))
 	begin := func(name, worktree string) Record {
-		r := Record{Name: name, Key: keyOf(name, repo), Repository: repo, Common: repo + "/.git", Worktree: worktree, State: Working}
+		r := Record{Name: name, Key: keyOf(name, repo), Repository: repo, Common: repo + "/.git", Worktree: worktree, Base: aCommit, State: Working}
 		made, err := s.begin(r, "")
 		require.NoError(t, err)
 		made.close()
@@ -314,7 +333,7 @@ func TestRemoveWithoutClone(t *testing.T) {
 // A directory whose maker was killed before it wrote a record blocks no name.
 func TestBeginAgain(t *testing.T) {
 	s := StoreIn(private.Dir(t))
-	r := Record{Name: "n", Key: "n-1", Repository: "/r", State: Working}
+	r := Record{Name: "n", Key: "n-1", Repository: "/r", Base: aCommit, State: Working}
 	require.NoError(t, os.MkdirAll(filepath.Join(s.dir, "n-1"), 0o700))
 	made, err := s.begin(r, "")
 	require.NoError(t, err)

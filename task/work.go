@@ -45,7 +45,7 @@ func (p *Placed) gitPhase(args ...string) phase {
 func (p *Placed) git(in io.Reader, out func(io.Reader), args ...string) (outcome, error) {
 	run := p.gitPhase(args...)
 	run.in, run.out = in, out
-	return run.run(p.stop)
+	return run.runIn(p)
 }
 
 // identity are the options of git for whom commits are by.
@@ -192,7 +192,7 @@ func (w *Worked) converse(prompt string) error {
 	o, err := phase{
 		dir: t.Worktree, place: w.order.Place, flags: w.agentFlags(), command: a.Command(start), timeout: w.left(), seen: w.event,
 		out: func(r io.Reader) { end, unread = a.Follow(r, w.step) },
-	}.run(w.stop)
+	}.runIn(w.Placed)
 	if err == nil {
 		err = o.refusal(a.Name)
 	}
@@ -301,7 +301,7 @@ func (w *Worked) shell(command, what string, hosts ...string) (outcome, error) {
 	o, err := phase{
 		dir: w.task.Worktree, place: w.order.Place, flags: w.money.counted(flags), command: []string{"sh", "-c", "exec 2>&1\n" + command}, timeout: w.left(), seen: w.event,
 		out: func(r io.Reader) { _, _ = io.Copy(last, r) },
-	}.run(w.stop)
+	}.runIn(w.Placed)
 	if said := last.String(); said != "" {
 		o.said += said
 	}

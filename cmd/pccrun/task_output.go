@@ -88,7 +88,7 @@ func (t *taskText) Step(since time.Duration, s agent.Step) {
 	case s.Denied:
 		result = strings.TrimSpace("denied by the agent's own rules " + result)
 	case s.Kind == agent.Retry && s.Wait > 0:
-		result = strings.TrimSpace(fmt.Sprintf("%s waits %s", result, s.Wait.Round(time.Second)))
+		result = strings.TrimPrefix(fmt.Sprintf("%s, waits %s", result, s.Wait.Round(time.Second)), ", ")
 	case s.Failed && result == "":
 		result = "failed"
 	}

@@ -128,7 +128,9 @@ func taskShow(args []string) int {
 		printJSON(viewFields(&v))
 		return 0
 	}
-	row := func(name, format string, args ...any) { printf("  %-12s%s\n", name, fmt.Sprintf(format, args...)) }
+	row := func(name, format string, args ...any) {
+		printf("  %-12s%s\n", name, printableLine(fmt.Sprintf(format, args...)))
+	}
 	prompt, _, _ := strings.Cut(strings.TrimSpace(r.Prompt), "\n")
 	printf("%s: %s\n", r.Name, prompt)
 	row("state", "%s", strings.TrimSuffix(taskState(&v)+": "+r.Why, ": "))

@@ -35,7 +35,7 @@ func TestClaude(t *testing.T) {
 			{Kind: Says, What: "I look."},
 			{Kind: Run, What: "go test", Result: "exit 1", Failed: true},
 			{Kind: Edit, What: "/w/a.go", Result: "+2 −1"},
-			{Kind: Retry, What: "the API", Status: 529, Wait: 1500e6},
+			{Kind: Retry, What: "the API", Result: "status 529", Status: 529, Wait: 1500e6},
 		}, steps)
 		require.True(t, end.Final && end.Success && end.Whole)
 		require.Equal(t, Usage{Input: 20, CacheRead: 3, CacheWrite: 2, Output: 7, USD: 0.25, Priced: true}, end.Usage)

@@ -94,7 +94,11 @@ func claudeLine(f *follower, line []byte) {
 	case r.Type == "system" && r.Subtype == "init":
 		f.end.Conversation, f.end.Model, f.end.Version = r.SessionID, r.Model, r.Version
 	case r.Type == "system" && r.Subtype == "api_retry":
-		f.step(Step{Kind: Retry, What: "the API", Status: r.Status, Wait: time.Duration(r.Delay * float64(time.Millisecond))})
+		s := Step{Kind: Retry, What: "the API", Status: r.Status, Wait: time.Duration(r.Delay * float64(time.Millisecond))}
+		if s.Status != 0 {
+			s.Result = fmt.Sprintf("status %d", s.Status)
+		}
+		f.step(s)
 	case r.Type == "assistant":
 		if u := r.Message.Usage; u != nil {
 			f.count(r.Message.ID, Usage{Input: u.Input, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Output: u.Output})
