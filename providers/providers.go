@@ -139,7 +139,6 @@ type Survey struct {
 type Host struct {
 	Environ  []string // of the user: where engines are, keys of clouds, proxies
 	StateDir string   // where pccrun keeps its runs: never shown inside
-	CacheDir string   // where it keeps what it can read again
 	Launcher string   // the file of the launcher for Linux, to be mounted or uploaded
 
 	Programs *programs.Finder // of this machine, for what is executed here outside of any sandbox

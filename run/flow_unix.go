@@ -274,7 +274,7 @@ func (q *request) host() providers.Host {
 func (r *resolved) host() providers.Host {
 	host := r.request.host()
 	host.Budget = r.budget
-	host.StateDir, host.CacheDir, host.Programs, host.Git = r.dirs.State, r.dirs.Cache, r.helpers, r.git().Run
+	host.StateDir, host.Programs, host.Git = r.dirs.State, r.helpers, r.git().Run
 	return host
 }
 

@@ -22,7 +22,7 @@ func (p *Program) ProviderOf(r *sessions.Resource) (providers.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.build(kind, req, providers.Host{Environ: req.Host.Environ, StateDir: dirs.State, CacheDir: dirs.Cache, Launcher: launcherFile(), Git: RunGit("")})
+	return p.build(kind, req, providers.Host{Environ: req.Host.Environ, StateDir: dirs.State, Launcher: launcherFile(), Git: RunGit("")})
 }
 
 // Destroy ends what a session has at a provider that is not this machine, by the name and

@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/pccrun/pccrun/internal/homes"
@@ -39,7 +40,7 @@ func gcVerb(args []string) int {
 	if !o.DryRun {
 		err = errors.Join(err, leftovers.RemoveLeftovers(), filesync.RemoveStale("."))
 	}
-	orphans, e := leftovers.Orphans(thisProgram(), home, o.DryRun, o.All)
+	orphans, unasked, e := leftovers.Orphans(thisProgram(), home, o.DryRun, o.All)
 	err = errors.Join(err, e)
 	var gone []string
 	if dirs, e := run.Dirs(); e == nil && !o.DryRun {
@@ -51,7 +52,7 @@ func gcVerb(args []string) int {
 		err = errors.Join(err, e)
 	}
 	if asJSON {
-		printJSON(object{{"removed", removed}, {"homes", gone}, {"sandboxes", orphans}, {"dry_run", o.DryRun}})
+		printJSON(object{{"removed", removed}, {"homes", gone}, {"sandboxes", orphans}, {"not_asked", unasked}, {"dry_run", o.DryRun}})
 	} else {
 		verb := "removed"
 		if o.DryRun {
@@ -62,6 +63,13 @@ func gcVerb(args []string) int {
 				printf("%s %s %s\n", verb, [...]string{"session", "the home of", "the sandbox"}[i], printable(name))
 			}
 		}
+	}
+	var clouds []string
+	for _, u := range unasked {
+		clouds = append(clouds, u.Provider+" ("+u.Why+")")
+	}
+	if len(clouds) > 0 {
+		say("not asked for sandboxes: " + strings.Join(clouds, ", "))
 	}
 	list, e := home.List()
 	for _, one := range list {

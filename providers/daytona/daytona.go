@@ -61,7 +61,7 @@ func NewService(environ []string) *Service {
 	if org != "" {
 		s.Key.Set("X-Daytona-Organization-Id", org)
 	}
-	s.Arch = remote.Here(s.Address, "amd64") // as its snapshots have to be
+	s.Facts.Arch = remote.Here(s.Address, "amd64") // as its snapshots have to be
 	s.Needs(environ, "make a key at https://app.daytona.io/dashboard/keys, then: export DAYTONA_API_KEY=…")
 	s.Check("DAYTONA_SERVER_URL", get("DAYTONA_SERVER_URL"))
 	s.Check("DAYTONA_API_URL", get("DAYTONA_API_URL"))
@@ -97,7 +97,7 @@ type created struct {
 }
 
 func (s *Service) request(r *remote.Request) *created {
-	c := &created{Snapshot: s.snapshot, Labels: r.Labels, Target: s.Region, AutoStop: max(1, int(r.Lifetime/time.Minute))}
+	c := &created{Snapshot: s.snapshot, Labels: r.Labels, Target: s.Facts.Region, AutoStop: max(1, int(r.Lifetime/time.Minute))}
 	if filter := remote.FilterOf(r); filter.Open == "" {
 		c.BlockAll, c.DomainAllow = len(filter.Hosts) == 0, strings.Join(filter.Hosts, ",")
 	}

@@ -10,6 +10,7 @@ import (
 	"mime/multipart"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -18,12 +19,6 @@ import (
 
 	"github.com/pccrun/pccrun/providers/remote"
 )
-
-// tool calls the toolbox of a sandbox.
-func (s *Service) tool(ctx context.Context, box *remote.Sandbox, c *remote.Call, path string) error {
-	_, err := s.Do(ctx, s.At(box, c, path))
-	return err
-}
 
 // PutFile writes a file.
 func (s *Service) PutFile(ctx context.Context, box *remote.Sandbox, name string, a *remote.Archive) error {
@@ -37,7 +32,7 @@ func (s *Service) PutFile(ctx context.Context, box *remote.Sandbox, name string,
 		return err
 	}
 	tail := "\r\n--" + w.Boundary() + "--\r\n"
-	return s.tool(ctx, box, &remote.Call{
+	return s.Daemon(ctx, box, &remote.Call{
 		What: "upload", Method: http.MethodPost, Header: http.Header{"Content-Type": {w.FormDataContentType()}}, Size: int64(head.Len()+len(tail)) + a.Size,
 		Limit: a.Within(),
 		Body: func() (io.ReadCloser, error) {
@@ -86,22 +81,22 @@ func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec)
 		made = []string{files + ".out", files + ".err"}
 		command = "(exec " + quoted(argv) + " </dev/null >" + made[0] + " 2>" + made[1] + ")"
 	}
-	if err := s.tool(ctx, box, &remote.Call{What: "make a session", Method: http.MethodPost, In: map[string]string{"sessionId": session}, Once: true}, "/process/session"); err != nil {
+	if err := s.Daemon(ctx, box, &remote.Call{What: "make a session", Method: http.MethodPost, In: map[string]string{"sessionId": session}, Once: true}, "/process/session"); err != nil {
 		return 0, cut(err)
 	}
 	defer func() { // which ends what runs in it
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 		defer cancel()
-		_ = s.tool(end, box, &remote.Call{What: "end a session", Method: http.MethodDelete}, "/process/session/"+session)
+		_ = s.Daemon(end, box, &remote.Call{What: "end a session", Method: http.MethodDelete}, "/process/session/"+session)
 		for _, name := range made {
-			_ = s.tool(end, box, &remote.Call{What: "remove a file", Method: http.MethodDelete}, "/files?"+path(name))
+			_ = s.Daemon(end, box, &remote.Call{What: "remove a file", Method: http.MethodDelete}, "/files?"+path(name))
 		}
 	}()
 	var begun struct {
 		ID string `json:"cmdId"`
 	}
 	in := map[string]any{"command": command, "runAsync": true, "suppressInputEcho": true}
-	if err := s.tool(ctx, box, &remote.Call{What: "execute", Method: http.MethodPost, In: in, Out: &begun, Once: true}, "/process/session/"+session+"/exec"); err != nil {
+	if err := s.Daemon(ctx, box, &remote.Call{What: "execute", Method: http.MethodPost, In: in, Out: &begun, Once: true}, "/process/session/"+session+"/exec"); err != nil {
 		return 0, cut(err)
 	}
 	if err := remote.CheckID(Name, "command", begun.ID); err != nil {
@@ -143,7 +138,7 @@ func (s *Service) exit(ctx context.Context, box *remote.Sandbox, at string, most
 		Code *int `json:"exitCode"` // absent while it runs
 	}
 	err := remote.Poll(ctx, 20*time.Millisecond, most, func() (bool, error) {
-		if err := s.tool(ctx, box, &remote.Call{What: "ask for the exit status", Out: &state}, at); err != nil {
+		if err := s.Daemon(ctx, box, &remote.Call{What: "ask for the exit status", Out: &state}, at); err != nil {
 			return false, cut(err)
 		}
 		return state.Code != nil, nil
@@ -154,11 +149,8 @@ func (s *Service) exit(ctx context.Context, box *remote.Sandbox, at string, most
 	return *state.Code, nil
 }
 
-// The marks of a log, each before what is of one stream. One may come in two parts.
-var (
-	ofOut = []byte{1, 1, 1}
-	ofErr = []byte{2, 2, 2}
-)
+// marks are in a log, each before what is of standard output, or of standard error. One may come in two parts.
+var marks = regexp.MustCompile("\x01\x01\x01|\x02\x02\x02")
 
 // silence is for how long a log may say nothing when its command has ended, before nobody waits for its end: the toolbox
 // looks for that after a second without a word.
@@ -217,14 +209,14 @@ func (s *Service) line(ctx context.Context, box *remote.Sandbox, e *remote.Exec,
 // follow reads a command's log to its end. waits is when it began to wait for the next message.
 func (s *Service) follow(ctx context.Context, box *remote.Sandbox, e *remote.Exec, at string, waits *atomic.Int64) error {
 	var ws *websocket.Conn
-	call := s.At(box, &remote.Call{What: "follow the log", Raw: true}, at+"/logs?follow=true")
-	err := s.Try(ctx, call, func(ctx context.Context) (err error) {
+	call := box.At(&remote.Call{What: "follow the log"}, at+"/logs?follow=true")
+	err := s.API.Try(ctx, call, func(ctx context.Context) (err error) {
 		shake, stop := context.WithTimeout(ctx, time.Minute)
 		defer stop()
 		var response *http.Response
-		ws, response, err = websocket.Dial(shake, "ws"+strings.TrimPrefix(call.URL, "http"), &websocket.DialOptions{HTTPClient: s.Client, HTTPHeader: call.Header})
+		ws, response, err = websocket.Dial(shake, "ws"+strings.TrimPrefix(call.URL, "http"), &websocket.DialOptions{HTTPClient: s.API.Client, HTTPHeader: call.Header})
 		if err != nil && response != nil && response.Body != nil {
-			return s.Refused(call, response)
+			return s.API.Refused(call, response)
 		}
 		return err
 	})
@@ -234,7 +226,7 @@ func (s *Service) follow(ctx context.Context, box *remote.Sandbox, e *remote.Exe
 	defer ws.CloseNow()
 	ws.SetReadLimit(8 << 20)
 	go e.Feed(ctx, func(text []byte) error {
-		return s.tool(ctx, box, &remote.Call{What: "send input", Method: http.MethodPost, In: map[string]string{"data": string(text)}, Once: true}, at+"/input")
+		return s.Daemon(ctx, box, &remote.Call{What: "send input", Method: http.MethodPost, In: map[string]string{"data": string(text)}, Once: true}, at+"/input")
 	})
 	to := e.Out
 	var rest []byte
@@ -250,25 +242,18 @@ func (s *Service) follow(ctx context.Context, box *remote.Sandbox, e *remote.Exe
 			return fmt.Errorf("%s: follow the log: the connection broke", Name)
 		}
 		rest = append(rest, text...)
-		for {
-			i, j := bytes.Index(rest, ofOut), bytes.Index(rest, ofErr)
-			if i < 0 && j < 0 {
-				break
+		for at := marks.FindIndex(rest); at != nil; at = marks.FindIndex(rest) {
+			remote.Print(to, rest[:at[0]])
+			if to = e.Out; rest[at[0]] == 2 {
+				to = e.Err
 			}
-			n, next := i, e.Out
-			if i < 0 || j >= 0 && j < i {
-				n, next = j, e.Err
-			}
-			remote.Print(to, rest[:n])
-			rest, to = rest[n+len(ofOut):], next
+			rest = rest[at[1]:]
 		}
-		keep := 0 // of a mark that may go on
-		for n := 1; n < len(ofOut) && n <= len(rest); n++ {
-			if tail := rest[len(rest)-n:]; bytes.Equal(tail, ofOut[:n]) || bytes.Equal(tail, ofErr[:n]) {
-				keep = n
-			}
+		whole := rest // but for what may be the begin of a mark
+		if n := len(rest); n > 0 && (rest[n-1] == 1 || rest[n-1] == 2) {
+			whole = bytes.TrimRight(rest, string(rest[n-1:]))
 		}
-		remote.Print(to, rest[:len(rest)-keep])
-		rest = append([]byte{}, rest[len(rest)-keep:]...)
+		remote.Print(to, whole)
+		rest = append([]byte{}, rest[len(whole):]...)
 	}
 }

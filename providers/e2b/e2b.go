@@ -59,7 +59,7 @@ func NewService(environ []string) *Service {
 		Key:     http.Header{"X-Api-Key": {key}, "Accept": {"application/json"}},
 		Facts:   remote.Facts{Daemons: []uint16{envdPort}, PerCPU: 0.0504, PerGiB: 0.0162, Keeps: keeps, MaxLife: 24 * time.Hour},
 	}
-	s.Arch = remote.Here(s.Address, "amd64")
+	s.Facts.Arch = remote.Here(s.Address, "amd64")
 	s.Needs(environ, "make a key at https://e2b.dev/dashboard?tab=keys, then: export E2B_API_KEY=e2b_…")
 	if get("E2B_VALIDATE_API_KEY") != "false" && !keyShape.MatchString(key) {
 		s.Unusable("E2B_API_KEY: want e2b_ and hexadecimal digits", "https://e2b.dev/dashboard?tab=keys shows it")
@@ -69,27 +69,22 @@ func NewService(environ []string) *Service {
 	return s
 }
 
-// advise says what mends a refusal.
+// advice is what mends a refusal, by its status.
+var advice = map[int]string{
+	http.StatusUnauthorized:        "E2B_API_KEY is not accepted: https://e2b.dev/dashboard?tab=keys shows the keys",
+	http.StatusForbidden:           "the account may not do this, or its limit is reached: https://e2b.dev/dashboard shows both, and pccrun gc removes unused sandboxes",
+	http.StatusTooManyRequests:     "the account's limit is reached: pccrun gc removes unused sandboxes",
+	http.StatusPaymentRequired:     "see the billing page at https://e2b.dev/dashboard",
+	http.StatusServiceUnavailable:  "E2B has no capacity at the moment: try again in a minute",
+	http.StatusInsufficientStorage: "the sandbox's disk is full: list files that need no upload in .pccrunignore",
+	http.StatusBadGateway:          "the sandbox does not exist any more: it timed out or was ended",
+}
+
 func advise(e *remote.APIError) string {
-	switch {
-	case e.Status == http.StatusUnauthorized:
-		return "E2B_API_KEY is not accepted: https://e2b.dev/dashboard?tab=keys shows the keys"
-	case e.Status == http.StatusForbidden:
-		return "the account may not do this, or its limit is reached: https://e2b.dev/dashboard shows both, and pccrun gc removes unused sandboxes"
-	case e.Status == http.StatusTooManyRequests:
-		return "the account's limit is reached: pccrun gc removes unused sandboxes"
-	case e.Status == http.StatusPaymentRequired:
-		return "see the billing page at https://e2b.dev/dashboard"
-	case e.Status == http.StatusServiceUnavailable:
-		return "E2B has no capacity at the moment: try again in a minute"
-	case e.Status == http.StatusNotFound && strings.Contains(e.Message, "template"):
+	if e.Status == http.StatusNotFound && strings.Contains(e.Message, "template") {
 		return "the dashboard lists the templates"
-	case e.Status == http.StatusInsufficientStorage:
-		return "the sandbox's disk is full: list files that need no upload in .pccrunignore"
-	case e.Status == http.StatusBadGateway:
-		return "the sandbox does not exist any more: it timed out or was ended"
 	}
-	return ""
+	return advice[e.Status]
 }
 
 // created is the body of a request to create.

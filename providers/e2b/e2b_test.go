@@ -108,7 +108,7 @@ func TestAddresses(t *testing.T) {
 
 func TestPrice(t *testing.T) {
 	s := e2b.NewService(nil)
-	require.InDelta(t, 2*0.0504+0.0162, s.Price(&remote.Sandbox{CPUs: 2, MemoryMB: 1024}), 1e-9)
+	require.InDelta(t, 2*0.0504+0.0162, s.Facts.Price(&remote.Sandbox{CPUs: 2, MemoryMB: 1024}), 1e-9)
 }
 
 // TestRefusals: what the account lacks is said with what helps; what is gone is told from other errors.
@@ -126,7 +126,7 @@ func TestRefusals(t *testing.T) {
 		require.Equal(t, code == 401, strings.Contains(hint.Hint(), "not accepted"), "%d: it is the key's fault", code)
 	}
 	require.Equal(t, e2b.Name, s.Name())
-	require.Equal(t, []uint16{49983}, s.Daemons)
+	require.Equal(t, []uint16{49983}, s.Facts.Daemons)
 	status = http.StatusNotFound
 	require.ErrorIs(t, s.Destroy(t.Context(), "gone"), remote.ErrGone)
 	_, err := s.Resume(t.Context(), "gone")

@@ -37,10 +37,9 @@ func file(name string) string {
 
 // PutFile writes a file.
 func (s *Service) PutFile(ctx context.Context, box *remote.Sandbox, name string, a *remote.Archive) error {
-	_, err := s.Do(ctx, s.At(box, &remote.Call{
+	return s.Daemon(ctx, box, &remote.Call{
 		What: "upload", Method: http.MethodPost, Header: http.Header{"Content-Type": {"application/octet-stream"}}, Body: a.Open, Size: a.Size, Limit: a.Within(),
-	}, file(name)))
-	return err
+	}, file(name))
 }
 
 // GetFile reads a file.
@@ -48,25 +47,10 @@ func (s *Service) GetFile(ctx context.Context, box *remote.Sandbox, name string,
 	return s.Download(ctx, box, file(name), begin)
 }
 
-// What is said to envd's process.Process, as its .proto files have it.
+// What envd's process.Process says, as its .proto files have it.
 type (
-	startRequest struct {
-		Process process `json:"process"`
-		Stdin   bool    `json:"stdin"`
-	}
-	process struct {
-		Cmd  string   `json:"cmd"`
-		Args []string `json:"args"`
-	}
-	selected struct {
-		Process selector `json:"process"`
-		Input   *input   `json:"input,omitempty"`
-	}
 	selector struct {
 		Pid uint32 `json:"pid"`
-	}
-	input struct {
-		Stdin []byte `json:"stdin"`
 	}
 	message struct {
 		Event struct {
@@ -140,14 +124,14 @@ type following struct {
 func (f *following) stream(ctx, feed context.Context) (code int, ended bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	text, err := json.Marshal(startRequest{process{f.exec.Argv[0], f.exec.Argv[1:]}, f.exec.In != nil})
+	text, err := json.Marshal(map[string]any{"process": map[string]any{"cmd": f.exec.Argv[0], "args": f.exec.Argv[1:]}, "stdin": f.exec.In != nil})
 	if err != nil {
 		return 0, false, err
 	}
 	frame := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text)))
 	frame = append(frame, text...)
-	response, err := f.service.Open(ctx, f.service.At(f.box, &remote.Call{
-		What: "execute", Method: http.MethodPost, Raw: true, Size: int64(len(frame)),
+	response, err := f.service.API.Open(ctx, f.box.At(&remote.Call{
+		What: "execute", Method: http.MethodPost, Size: int64(len(frame)),
 		Body: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(frame)), nil },
 		Header: http.Header{
 			"Content-Type": {"application/connect+json"}, "Connect-Protocol-Version": {"1"},
@@ -217,23 +201,22 @@ func broken(ctx context.Context, err error) error {
 }
 
 // call makes a call about the program that is followed.
-func (f *following) call(ctx context.Context, method string, in selected) error {
-	in.Process = selector{f.pid}
-	_, err := f.service.Do(ctx, f.service.At(f.box, &remote.Call{
-		What: "send input", Method: http.MethodPost, In: in, Once: in.Input != nil, Header: http.Header{"Content-Type": {"application/json"}, "Authorization": f.user},
-	}, "/process.Process/"+method))
-	return err
+func (f *following) call(ctx context.Context, method string, in map[string]any) error {
+	in["process"] = selector{f.pid}
+	return f.service.Daemon(ctx, f.box, &remote.Call{
+		What: "send input", Method: http.MethodPost, In: in, Once: in["input"] != nil, Header: http.Header{"Content-Type": {"application/json"}, "Authorization": f.user},
+	}, "/process.Process/"+method)
 }
 
 // input sends what the program reads, to its end.
 func (f *following) input(ctx context.Context) {
 	f.exec.Feed(ctx, func(text []byte) error {
-		err := f.call(ctx, "SendInput", selected{Input: &input{text}})
+		err := f.call(ctx, "SendInput", map[string]any{"input": map[string][]byte{"stdin": text}})
 		var refused *remote.APIError
 		if errors.As(err, &refused) && (refused.Status/100 != 5 || refused.Code == "internal" || refused.Code == "unknown") {
 			return io.EOF // the program is gone, or reads no more, which envd calls internal
 		}
 		return err
 	})
-	_ = f.call(ctx, "CloseStdin", selected{})
+	_ = f.call(ctx, "CloseStdin", map[string]any{})
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -19,22 +20,22 @@ import (
 
 // A Base is what adapters of HTTP APIs have in common: each embeds one.
 type Base struct {
-	API
-	Facts
+	API     API
+	Facts   Facts
 	Address string      // of the provider's API
 	Key     http.Header // what each call to it bears
 	Wrong   error       // what is wrong with the user's key, or an address
 }
 
 // Name is the provider's.
-func (b *Base) Name() string { return b.Provider }
+func (b *Base) Name() string { return b.API.Provider }
 
 // Ready says what is wrong with the key or an address.
 func (b *Base) Ready() error { return b.Wrong }
 
 // Needs says which of the variables is not set without which a provider of this name cannot be used ([providers.Kind]).
 func (b *Base) Needs(environ []string, advice string) {
-	kind, err := providers.KindOf(b.Provider)
+	kind, err := providers.KindOf(b.API.Provider)
 	if err != nil {
 		b.Wrong = err
 		return
@@ -51,7 +52,7 @@ func (b *Base) Needs(environ []string, advice string) {
 // Unusable says why the provider cannot be used. What was said first counts.
 func (b *Base) Unusable(cause, advice string) {
 	if b.Wrong == nil {
-		b.Wrong = &providers.UnusableError{Provider: b.Provider, Cause: cause, Advice: advice}
+		b.Wrong = &providers.UnusableError{Provider: b.API.Provider, Cause: cause, Advice: advice}
 	}
 }
 
@@ -67,7 +68,7 @@ func (b *Base) Check(name, address string) {
 // Call calls the provider's API.
 func (b *Base) Call(ctx context.Context, c *Call, path string) (http.Header, error) {
 	c.URL, c.Header = b.Address+path, b.Key
-	return b.Do(ctx, c)
+	return b.API.Do(ctx, c)
 }
 
 // About calls the provider's API about one sandbox. An answer of 404 is an [ErrGone].
@@ -82,18 +83,23 @@ func (b *Base) About(ctx context.Context, id string, c *Call, path string) error
 }
 
 // At is a call to the daemon of a sandbox.
-func (*Base) At(s *Sandbox, c *Call, path string) *Call {
-	header := s.Header.Clone()
-	for name, values := range c.Header {
-		header[name] = values
-	}
+func (s *Sandbox) At(c *Call, path string) *Call {
+	header := http.Header{}
+	maps.Copy(header, s.Header)
+	maps.Copy(header, c.Header)
 	c.URL, c.Header = s.Address+path, header
 	return c
 }
 
+// Daemon calls the daemon of a sandbox.
+func (b *Base) Daemon(ctx context.Context, s *Sandbox, c *Call, path string) error {
+	_, err := b.API.Do(ctx, s.At(c, path))
+	return err
+}
+
 // Download writes what the daemon of a sandbox answers: begin is called before each attempt.
 func (b *Base) Download(ctx context.Context, s *Sandbox, path string, begin func() (io.Writer, error)) error {
-	return b.Copy(ctx, b.At(s, &Call{What: "download", Header: http.Header{"Accept-Encoding": {"identity"}}, Limit: 20 * time.Minute}, path), begin)
+	return b.Daemon(ctx, s, &Call{What: "download", Begin: begin, Header: http.Header{"Accept-Encoding": {"identity"}}, Limit: 20 * time.Minute}, path)
 }
 
 var idShape = regexp.MustCompile(`^[A-Za-z0-9_-]{1,100}$`)
@@ -120,7 +126,7 @@ func CheckID(provider, what, id string) error {
 
 // Checked is a sandbox as an answer tells of it, if it may be called.
 func (b *Base) Checked(s *Sandbox) (*Sandbox, error) {
-	err := CheckID(b.Provider, "sandbox", s.ID)
+	err := CheckID(b.API.Provider, "sandbox", s.ID)
 	if err == nil && s.Address != "" {
 		err = CheckBase("the sandbox's address", s.Address)
 	}

@@ -2,16 +2,19 @@ package remote
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"mime"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -45,10 +48,10 @@ type Call struct {
 	Body func() (io.ReadCloser, error) // sent as it is
 	Size int64                         // of Body
 
-	Out   any // JSON to be read, or
-	Raw   bool
-	Once  bool          // not to be repeated once it may have arrived
-	Limit time.Duration // for each attempt; a minute if it is 0
+	Out   any                       // JSON to be read, or
+	Begin func() (io.Writer, error) // called before each attempt: what takes the answer, to its end or not at all
+	Once  bool                      // not to be repeated once it may have arrived
+	Limit time.Duration             // for each attempt; a minute if it is 0
 }
 
 // The bounds of repetition.
@@ -103,53 +106,53 @@ func CheckBase(name, base string) error {
 }
 
 // Do makes a call, repeats it where that may help and do no harm, and reads the answer.
-func (a *API) Do(ctx context.Context, c *Call) (http.Header, error) {
-	var header http.Header
-	err := a.repeat(ctx, c, func(ctx context.Context) error {
+func (a *API) Do(ctx context.Context, c *Call) (header http.Header, err error) {
+	limit := cmp.Or(c.Limit, time.Minute)
+	err = a.Try(ctx, c, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %s", limit))
+		defer cancel()
 		response, err := a.send(ctx, c)
-		if err != nil {
-			return err
+		if err == nil {
+			defer response.Body.Close()
+			header = response.Header
+			err = c.read(response)
 		}
-		defer response.Body.Close()
-		header = response.Header
-		if c.Out == nil {
-			_, err = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswer))
-			return err
+		if err != nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
 		}
-		if kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")); kind != "application/json" {
-			return &permanentError{fmt.Errorf("the answer is %q and not JSON: is a proxy in between?", response.Header.Get("Content-Type"))}
-		}
-		text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
-		switch {
-		case err != nil:
-			return err
-		case len(text) > maxAnswer:
-			return &permanentError{errors.New("the answer is too long")}
-		}
-		if err := json.Unmarshal(text, c.Out); err != nil {
-			return fmt.Errorf("the answer is no JSON: %w", err)
-		}
-		return nil
+		return err
 	})
 	return header, err
 }
 
-// Copy makes a call and writes what is answered, to its end or not at all: begin is
-// called before each attempt.
-func (a *API) Copy(ctx context.Context, c *Call, begin func() (io.Writer, error)) error {
-	return a.repeat(ctx, c, func(ctx context.Context) error {
-		response, err := a.send(ctx, c)
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close()
-		to, err := begin()
+// read reads an answer.
+func (c *Call) read(response *http.Response) error {
+	kind := response.Header.Get("Content-Type")
+	switch media, _, _ := mime.ParseMediaType(kind); {
+	case c.Begin != nil:
+		to, err := c.Begin()
 		if err != nil {
 			return &permanentError{err}
 		}
 		_, err = io.Copy(writeErrors{to}, response.Body)
 		return err
-	})
+	case c.Out == nil:
+		_, err := io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswer))
+		return err
+	case media != "application/json":
+		return &permanentError{fmt.Errorf("the answer is %q and not JSON: is a proxy in between?", kind)}
+	}
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return err
+	case len(text) > maxAnswer:
+		return &permanentError{errors.New("the answer is too long")}
+	}
+	if err := json.Unmarshal(text, c.Out); err != nil {
+		return fmt.Errorf("the answer is no JSON: %w", err)
+	}
+	return nil
 }
 
 // writeErrors marks errors of this machine, which no repetition mends.
@@ -164,25 +167,12 @@ func (w writeErrors) Write(b []byte) (int, error) {
 }
 
 // Open makes a call and returns the answer as it comes. The caller closes its body.
-func (a *API) Open(ctx context.Context, c *Call) (*http.Response, error) {
-	var response *http.Response
-	err := a.repeat(ctx, c, func(ctx context.Context) (err error) {
+func (a *API) Open(ctx context.Context, c *Call) (response *http.Response, err error) {
+	err = a.Try(ctx, c, func(ctx context.Context) (err error) {
 		response, err = a.send(ctx, c)
 		return err
 	})
 	return response, err
-}
-
-// Try makes a call in another way, and repeats it as [API.Do] does. What says no in an answer
-// is made an error by [API.Refused].
-func (a *API) Try(ctx context.Context, c *Call, try func(context.Context) error) error {
-	return a.repeat(ctx, c, try)
-}
-
-// Refused is the error of an answer that says no.
-func (a *API) Refused(c *Call, response *http.Response) error {
-	text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
-	return a.refusal(c, response, text)
 }
 
 // Variable returns a variable of an environment, the last of its name, "" for none.
@@ -200,72 +190,58 @@ type permanentError struct{ error }
 
 func (e *permanentError) Unwrap() error { return e.error }
 
-// repeat calls try until it succeeds, or more would not help or could do harm.
-func (a *API) repeat(ctx context.Context, c *Call, try func(context.Context) error) error {
-	wait := a.Wait
-	if wait == 0 {
-		wait = 500 * time.Millisecond
-	}
+// Try calls try, which makes a call in any way, until it succeeds, or more would not help or could do harm. What says no
+// in an answer is made an error by [API.Refused].
+func (a *API) Try(ctx context.Context, c *Call, try func(context.Context) error) error {
+	wait := cmp.Or(a.Wait, 500*time.Millisecond)
 	for n := 1; ; n++ {
-		err := a.attempt(ctx, c, try)
+		err := try(ctx)
 		if err == nil {
 			return nil
 		}
-		pause, again := a.again(c, err, wait)
+		pause, again := c.again(err, wait)
+		if again && n < attempts {
+			select {
+			case <-ctx.Done():
+			case <-time.After(pause):
+			}
+		}
 		if ctx.Err() != nil {
-			return a.named(c, context.Cause(ctx))
+			err = context.Cause(ctx)
 		}
-		if !again || n == attempts {
+		if !again || n == attempts || ctx.Err() != nil {
 			return a.named(c, err)
-		}
-		select {
-		case <-ctx.Done():
-			return a.named(c, context.Cause(ctx))
-		case <-time.After(pause):
 		}
 		wait = min(2*wait, maxWait)
 	}
 }
 
-// attempt tries once, within the limit; a body that is read by others is not limited.
-func (a *API) attempt(ctx context.Context, c *Call, try func(context.Context) error) error {
-	if c.Raw {
-		return try(ctx)
-	}
-	limit := c.Limit
-	if limit == 0 {
-		limit = time.Minute
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %s", limit))
-	defer cancel()
-	err := try(ctx)
-	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	return err
-}
-
 // again says whether a call may be repeated after an error, and when.
-func (a *API) again(c *Call, err error, wait time.Duration) (pause time.Duration, again bool) {
+func (c *Call) again(err error, wait time.Duration) (pause time.Duration, again bool) {
 	pause = wait/2 + rand.N(wait) // who were refused together do not come again together
-	var status *APIError
+	var refused *APIError
 	var permanent *permanentError
-	var dial *net.OpError
 	switch {
 	case errors.As(err, &permanent):
 		return 0, false
-	case errors.As(err, &status):
-		switch status.Status {
-		case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-			return max(pause, status.After), status.After <= maxAsked // it was refused, and not begun
-		case http.StatusRequestTimeout, http.StatusInternalServerError, http.StatusBadGateway, http.StatusGatewayTimeout:
-			return max(pause, status.After), !c.Once
-		}
-		return 0, false
-	case errors.As(err, &dial) && dial.Op == "dial":
-		return pause, true // it did not arrive
+	case !errors.As(err, &refused):
+		return pause, !c.Once || unsent(err)
+	case refused.unbegun():
+		return max(pause, refused.After), refused.After <= maxAsked
 	}
-	return pause, !c.Once
+	may := []int{http.StatusRequestTimeout, http.StatusInternalServerError, http.StatusBadGateway, http.StatusGatewayTimeout}
+	return max(pause, refused.After), !c.Once && slices.Contains(may, refused.Status)
+}
+
+// unsent reports whether a call did not arrive.
+func unsent(err error) bool {
+	var dial *net.OpError
+	return errors.As(err, &dial) && dial.Op == "dial"
+}
+
+// unbegun reports whether what was asked for was refused, and not begun, and may be asked for again.
+func (e *APIError) unbegun() bool {
+	return e.Status == http.StatusTooManyRequests || e.Status == http.StatusServiceUnavailable
 }
 
 // send sends a call once. An answer that says no is an [APIError].
@@ -281,37 +257,30 @@ func (a *API) send(ctx context.Context, c *Call) (*http.Response, error) {
 		text, err = json.Marshal(c.In)
 		body, size = io.NopCloser(bytes.NewReader(text)), int64(len(text))
 	}
+	var r *http.Request
+	if err == nil {
+		r, err = http.NewRequestWithContext(ctx, c.Method, c.URL, body)
+	}
 	if err != nil {
 		return nil, &permanentError{err}
-	}
-	r, err := http.NewRequestWithContext(ctx, c.Method, c.URL, body)
-	if err != nil {
-		return nil, &permanentError{err}
-	}
-	r.Header = c.Header.Clone()
-	if r.Header == nil {
-		r.Header = http.Header{}
-	}
-	if body != nil {
-		r.ContentLength = size
-		if r.Header.Get("Content-Type") == "" {
-			r.Header.Set("Content-Type", "application/json")
-		}
 	}
 	r.Header.Set("User-Agent", "pccrun")
-	response, err := a.Client.Do(r)
-	if err != nil {
-		return nil, err
+	if body != nil {
+		r.ContentLength = size
+		r.Header.Set("Content-Type", "application/json")
 	}
-	if response.StatusCode/100 == 2 {
-		return response, nil
+	maps.Copy(r.Header, c.Header)
+	response, err := a.Client.Do(r)
+	if err != nil || response.StatusCode/100 == 2 {
+		return response, err
 	}
 	defer response.Body.Close()
 	return nil, a.Refused(c, response)
 }
 
-// refusal reads what an answer says of itself.
-func (a *API) refusal(c *Call, response *http.Response, text []byte) error {
+// Refused is the error of an answer that says no, by what it says of itself.
+func (a *API) Refused(c *Call, response *http.Response) error {
+	text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
 	e := &APIError{Provider: a.Provider, What: c.What, Status: response.StatusCode}
 	var told struct {
 		Message any             `json:"message"`
@@ -320,24 +289,18 @@ func (a *API) refusal(c *Call, response *http.Response, text []byte) error {
 		Own     string          `json:"error_code"`
 	}
 	if json.Unmarshal(text, &told) == nil {
-		for _, m := range []any{told.Error, told.Message} {
-			if m != nil {
-				e.Message = fmt.Sprint(m)
-			}
+		if e.Code = cmp.Or(told.Own, strings.Trim(string(told.Code), `"`)); told.Message == nil {
+			told.Message = told.Error
 		}
-		if e.Code = told.Own; e.Code == "" {
-			e.Code = strings.Trim(string(told.Code), `"`)
+		if told.Message != nil {
+			e.Message = a.clean(fmt.Sprint(told.Message))
 		}
 	}
-	e.Message = a.clean(e.Message)
-	switch after := response.Header.Get("Retry-After"); {
-	case after == "":
-	default:
-		if n, err := strconv.ParseInt(after, 10, 32); err == nil {
-			e.After = time.Duration(n) * time.Second
-		} else if at, err := http.ParseTime(after); err == nil {
-			e.After = max(0, time.Until(at))
-		}
+	after := response.Header.Get("Retry-After")
+	if n, err := strconv.ParseInt(after, 10, 32); err == nil {
+		e.After = time.Duration(n) * time.Second
+	} else if at, err := http.ParseTime(after); err == nil {
+		e.After = max(0, time.Until(at))
 	}
 	if a.Advise != nil {
 		e.advice = a.Advise(e)
@@ -353,13 +316,12 @@ func (a *API) clean(text string) string {
 			text = strings.ReplaceAll(text, s, "…")
 		}
 	}
-	text = strings.Join(strings.Fields(text), " ")
 	text = strings.Map(func(r rune) rune {
 		if !strconv.IsPrint(r) {
 			return '?'
 		}
 		return r
-	}, text)
+	}, strings.Join(strings.Fields(text), " "))
 	if len(text) > maxMessage {
 		text = text[:maxMessage] + "…"
 	}
@@ -368,37 +330,31 @@ func (a *API) clean(text string) string {
 
 // named adds what was called, less what nobody should see.
 func (a *API) named(c *Call, err error) error {
-	var status *APIError
-	if errors.As(err, &status) {
+	var refused *APIError
+	if errors.As(err, &refused) {
 		return err
 	}
 	var at *url.Error
 	if errors.As(err, &at) {
 		err = at.Err // the address has names that say nothing to the user
 	}
-	var permanent *permanentError
-	if errors.As(err, &permanent) {
-		err = permanent.error
-	}
-	return &callError{fmt.Sprintf("%s: %s: ", a.Provider, c.What), a.clean(err.Error()), err}
+	return &callError{fmt.Sprintf("%s: %s: %s", a.Provider, c.What, a.clean(err.Error())), err}
 }
 
 // A callError is one without an answer.
 type callError struct {
-	what, text string
-	err        error
+	text string
+	err  error
 }
 
-func (e *callError) Error() string { return e.what + e.text }
+func (e *callError) Error() string { return e.text }
 func (e *callError) Unwrap() error { return e.err }
 
 // Unclear marks the error of a call that may have done its work: one that was neither
 // refused nor kept from arriving.
 func Unclear(err error) error {
-	var status *APIError
-	var dial *net.OpError
-	switch {
-	case errors.As(err, &status) && (status.Status/100 != 5 || status.Status == http.StatusServiceUnavailable), errors.As(err, &dial) && dial.Op == "dial":
+	var refused *APIError
+	if unsent(err) || errors.As(err, &refused) && (refused.unbegun() || refused.Status/100 != 5) {
 		return err
 	}
 	return &UnclearError{err}

@@ -123,14 +123,15 @@ func TestCopyIsWholeOrAnew(t *testing.T) {
 	}
 	a, url, _ := served(t, half, status(200, "0123456789"))
 	var b *bytes.Buffer
-	require.NoError(t, a.Copy(t.Context(), &remote.Call{What: "fetch", Method: "GET", URL: url}, func() (io.Writer, error) { b = new(bytes.Buffer); return b, nil }))
+	_, err := a.Do(t.Context(), &remote.Call{What: "fetch", Method: "GET", URL: url, Begin: func() (io.Writer, error) { b = new(bytes.Buffer); return b, nil }})
+	require.NoError(t, err)
 	require.Equal(t, "0123456789", b.String())
 
 	full := errors.New("no space left")
-	err := a.Copy(t.Context(), &remote.Call{What: "fetch", Method: "GET", URL: url}, func() (io.Writer, error) { return nil, full })
+	_, err = a.Do(t.Context(), &remote.Call{What: "fetch", Method: "GET", URL: url, Begin: func() (io.Writer, error) { return nil, full }})
 	require.EqualError(t, err, "cloud: fetch: no space left")
 	require.ErrorIs(t, err, full)
-	err = a.Copy(t.Context(), &remote.Call{What: "fetch", Method: "GET", URL: url}, func() (io.Writer, error) { return failing{full}, nil })
+	_, err = a.Do(t.Context(), &remote.Call{What: "fetch", Method: "GET", URL: url, Begin: func() (io.Writer, error) { return failing{full}, nil }})
 	require.ErrorIs(t, err, full)
 }
 

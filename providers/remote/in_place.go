@@ -5,29 +5,32 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pccrun/pccrun/providers/inside"
 )
 
 // Place is the verb by which pccrun's own program works in a sandbox, for the engine. Each of its words does no harm
-// if it is executed twice. A word that has many names reads them from a file, a NUL behind each, for not every
-// provider gives a program standard input.
+// if it is executed twice. What a word reads stands in a file that was sent before, for not every provider gives a
+// program standard input: an [input] stands before the word's own arguments.
 const Place = "place"
 
 // The words of [Place].
 const (
-	prepareWord    = "prepare"    // PROGRAM SUM NAME OWN [stands] [HOME]: makes the directories, and prints a [prepared]
-	installWord    = "install"    // DIR NAME: gives pccrun's own program a place that is root's, where that can be had, and prints it
-	adoptWord      = "adopt"      // DIR NAME OLD: gives the program of an earlier run to this one, and prints where it is
+	prepareWord    = "prepare"    // NAME OWN HOME: reads pccrun's program, makes the directories, and prints a [prepared]
+	installWord    = "install"    // DIR NAME UPLOADED: gives the program a directory that is root's, where that can be had, and prints it
+	adoptWord      = "adopt"      // DIR NAME: gives the program of an earlier run to this one, and prints where it is
 	listWord       = "list"       // DIR [sums|busy]: prints a [listing]
-	packWord       = "pack"       // DIR NAMES SUM FILE [busy]: makes an archive of names, and prints a [packed]
-	extractWord    = "extract"    // FILE SUM DIR: extracts an archive, and removes it
-	removeWord     = "remove"     // DIR NAMES SUM: removes names in a directory, and the file that says them
+	packWord       = "pack"       // DIR TO MOST [busy]: reads names, makes an archive of them in a directory, and prints a [packed]
+	extractWord    = "extract"    // DIR: reads an archive, and makes what it holds
+	removeWord     = "remove"     // DIR: reads names, and removes them
 	repositoryWord = "repository" // DIR BRANCH: makes a git repository with one commit
 )
+
+// ofUser are the words that the sandbox's user executes; all others do as root, where that can be had.
+var ofUser = []string{prepareWord, extractWord, repositoryWord}
 
 // The exit statuses by which a word says what is wrong.
 const (
@@ -36,17 +39,31 @@ const (
 )
 
 // prepared is what [prepareWord] prints.
-type prepared struct {
-	Home inside.Text
-	Path inside.Text
-	User inside.Text
-}
+type prepared struct{ Home, Path, User inside.Text }
 
 // packed is what [packWord] prints.
 type packed struct {
-	Sum  string
-	Size int64
+	Sum   string
+	Size  int64
+	Parts int
 }
+
+// An input is a file that a word reads: it came in so many parts, which are gone when the word is done; 0 for none.
+type input struct {
+	file, sum string
+	parts     int
+}
+
+// partName is what a part of a file is called. One that came whole has its own name.
+func partName(file string, i, parts int) string {
+	if parts == 1 {
+		return file
+	}
+	return fmt.Sprintf("%s.%04d", file, i)
+}
+
+// downName is what a part of an archive is called in a directory.
+func downName(dir string, i int) string { return fmt.Sprintf("%s/%04d", dir, i) }
 
 // errSum says that what came differs from what was sent.
 var errSum = errors.New("the checksum differs")
@@ -56,11 +73,9 @@ var errNoWord = fmt.Errorf("BUG: unknown word of %s", Place)
 
 // InPlace is the verb [Place]. It returns an exit status.
 func InPlace(args []string, out, say io.Writer) int {
-	word, rest := "", []string(nil)
-	if len(args) > 0 {
-		word, rest = args[0], args[1:]
-	}
-	answer, err := inPlace(word, append(rest, make([]string, 6)...)[:6])
+	args = append(slices.Clone(args), make([]string, 8)...)
+	parts, _ := strconv.Atoi(args[3])
+	answer, err := inPlace(args[0], input{args[1], args[2], parts}, args[4:])
 	if err == nil && answer != nil {
 		err = json.NewEncoder(out).Encode(answer)
 	}
@@ -70,23 +85,9 @@ func InPlace(args []string, out, say io.Writer) int {
 	case errSum:
 		return statusGarbled
 	}
-	fmt.Fprintf(say, "%s %s: %s\n", Place, word, strings.ReplaceAll(err.Error(), "\n", " "))
+	fmt.Fprintf(say, "%s %s: %s\n", Place, args[0], strings.ReplaceAll(err.Error(), "\n", " "))
 	return statusRefused
 }
 
-// readNames reads the names that a file says, whose SHA-256 is given: half a name is another.
-func readNames(file, sum string) ([]string, error) {
-	text, err := os.ReadFile(file)
-	switch {
-	case errors.Is(err, fs.ErrNotExist): // the word was done, and the answer was lost: once more
-		return nil, errSum
-	case err != nil:
-		return nil, err
-	case sumOf(text) != sum:
-		return nil, errSum
-	}
-	return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00"), nil
-}
-
-// namesOf is such a file.
+// namesOf are names as a word reads them, a NUL behind each.
 func namesOf(names []string) []byte { return []byte(strings.Join(names, "\x00") + "\x00") }

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bufio"
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -13,9 +14,10 @@ import (
 	"os"
 	"os/exec"
 	"os/user"
-	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -28,62 +30,97 @@ import (
 )
 
 // inPlace does what a word says.
-func inPlace(word string, args []string) (any, error) {
+func inPlace(word string, in input, args []string) (answer any, err error) {
 	unix.Umask(0o022)
+	from, err := in.open()
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
 	switch word {
-	case prepareWord:
-		return prepare(args[0], args[1], args[2], args[3], args[4] != "", args[5])
+	case prepareWord: // the program stays: the answer may be lost
+		return prepare(in.file, from, args[0], args[1], args[2])
 	case installWord:
-		return install(args[0], args[1])
+		return install(args[0], args[1], args[2])
 	case adoptWord:
-		return adopt(args[0], args[1], args[2])
+		return adopt(args[0], args[1])
 	case listWord:
 		return list(args[0], args[1] == "sums", args[1] == "busy")
 	case packWord:
-		names, err := readNames(args[1], args[2])
-		if err != nil {
-			return nil, err
-		}
-		return packNames(args[0], names, args[3], args[4] != "")
+		answer, err = packNames(args[0], from, args[1], args[2], args[3] != "")
 	case extractWord:
-		return nil, extract(args[0], args[1], args[2])
+		err = extract(from, args[0])
 	case removeWord:
-		names, err := readNames(args[1], args[2])
+		err = removeNames(args[0], from)
+	case repositoryWord:
+		err = makeRepository(args[0], args[1])
+	default:
+		err = errNoWord
+	}
+	for i := range in.parts {
 		if err == nil {
-			err = removeNames(args[0], names)
+			err = os.Remove(partName(in.file, i, in.parts))
+		}
+	}
+	return answer, err
+}
+
+// files are read one after the other.
+type files struct {
+	io.Reader
+	list []*os.File
+}
+
+// Close closes them.
+func (f *files) Close() (err error) {
+	for _, one := range f.list {
+		err = errors.Join(err, one.Close())
+	}
+	return err
+}
+
+// open opens what came, if it is what was sent.
+func (in input) open() (_ *files, err error) {
+	all, sum := &files{}, sha256.New()
+	defer func() {
+		if err != nil {
+			all.Close()
+		}
+	}()
+	var list []io.Reader
+	for i := range in.parts {
+		f, err := os.Open(partName(in.file, i, in.parts))
+		if errors.Is(err, fs.ErrNotExist) { // the word was done, and the answer was lost: once more
+			return nil, errSum
+		} else if err != nil {
+			return nil, err
+		}
+		all.list, list = append(all.list, f), append(list, f)
+		if _, err = io.Copy(sum, f); err == nil {
+			_, err = f.Seek(0, io.SeekStart)
 		}
 		if err != nil {
 			return nil, err
 		}
-		return nil, os.Remove(args[1])
-	case repositoryWord:
-		return nil, makeRepository(args[0], args[1])
 	}
-	return nil, errNoWord
+	if in.parts > 0 && hex.EncodeToString(sum.Sum(nil)) != in.sum {
+		return nil, errSum
+	}
+	all.Reader = io.MultiReader(list...)
+	return all, nil
 }
 
-// sumOfFile is the SHA-256 of a file in hexadecimal digits.
-func sumOfFile(name string) (string, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	sum := sha256.New()
-	_, err = io.Copy(sum, f)
-	return hex.EncodeToString(sum.Sum(nil)), err
+// namesIn are the names that [namesOf] wrote.
+func namesIn(from io.Reader) ([]string, error) {
+	text, err := io.ReadAll(from)
+	return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00"), err
 }
 
-// prepare moves pccrun's own program out of the directory that it was uploaded to, and makes the directories.
-func prepare(program, sum, name, own string, stands bool, home string) (*prepared, error) {
-	p := &prepared{Home: inside.Text(cmp.Or(home, os.Getenv("HOME"))), Path: inside.Text(os.Getenv("PATH"))}
+// prepare copies pccrun's own program out of the directory that it was uploaded to, and makes the directories.
+func prepare(uploaded string, program io.Reader, name, own, home string) (*prepared, error) {
+	p := &prepared{Home: inside.Text(cmp.Or(home, os.Getenv("HOME"))), Path: inside.Text(os.Getenv("PATH")), User: inside.Text(strconv.Itoa(os.Getuid()))}
 	if u, err := user.Current(); err == nil {
-		p.User = inside.Text(u.Username)
-		if p.Home == "" {
-			p.Home = inside.Text(u.HomeDir)
-		}
-	} else {
-		p.User = inside.Text(strconv.Itoa(os.Getuid()))
+		p.User, p.Home = inside.Text(u.Username), cmp.Or(p.Home, inside.Text(u.HomeDir))
 	}
 	home = string(p.Home)
 	if !filepath.IsAbs(home) || filepath.Clean(home) != home {
@@ -93,45 +130,23 @@ func prepare(program, sum, name, own string, stands bool, home string) (*prepare
 	if err := errors.Join(os.MkdirAll(dir, 0o700), os.MkdirAll(copied, 0o755)); err != nil {
 		return nil, err
 	}
-	if there, err := os.ReadDir(copied); err != nil || len(there) > 0 && !stands {
+	if there, err := os.ReadDir(copied); err != nil || len(there) > 0 {
 		return nil, errors.Join(fmt.Errorf("%s is not empty", copied), err)
 	}
-	if program == "" { // it was installed by an earlier run
-		return p, nil
+	if to := filepath.Join(dir, "pccrun"); to != uploaded {
+		return p, writeProgram(program, to)
 	}
-	to := filepath.Join(dir, "pccrun")
-	if was, err := sumOfFile(to); err == nil && was == sum {
-		return p, nil
-	}
-	is, err := sumOfFile(program)
-	switch {
-	case err != nil:
-		return nil, err
-	case is != sum:
-		return nil, errSum
-	}
-	if err := copyFile(program, to); err != nil {
-		return nil, err
-	}
-	if filepath.Dir(program) != dir {
-		err = state.RemovePath(filepath.Dir(program))
-	}
-	return p, err
+	return p, nil
 }
 
-// copyFile copies a program.
-func copyFile(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
+// writeProgram makes a program, or leaves what was there.
+func writeProgram(from io.Reader, to string) error {
 	fresh := to + ".new"
 	out, err := os.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o755)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(out, in)
+	_, err = io.Copy(out, from)
 	if err = errors.Join(err, out.Chmod(0o755), out.Close()); err != nil {
 		return err
 	}
@@ -141,9 +156,9 @@ func copyFile(from, to string) error {
 // rootsDir is where pccrun's own program is as root.
 func rootsDir(name string) string { return filepath.Join("/opt", name) }
 
-// install copies pccrun's own program to a directory that is root's, or beside the copy where nobody is root. What is
-// there already is its own, of a call that was answered too late.
-func install(from, name string) (inside.Text, error) {
+// install copies pccrun's own program to a directory that is root's, or beside the copy where nobody is root, and removes
+// the one that it was uploaded to. What is there already is its own, of a call that was answered too late.
+func install(from, name, uploaded string) (inside.Text, error) {
 	dir := filepath.Join(from, "inside")
 	if os.Getuid() == 0 {
 		dir = rootsDir(name)
@@ -156,14 +171,22 @@ func install(from, name string) (inside.Text, error) {
 			return "", err
 		}
 	}
-	if err := copyFile(filepath.Join(from, "pccrun"), filepath.Join(dir, "pccrun")); err != nil {
+	program, err := os.Open(filepath.Join(from, "pccrun"))
+	if err != nil {
 		return "", err
 	}
-	return inside.Text(dir), os.MkdirAll(filepath.Join(dir, "own"), 0o755)
+	defer program.Close()
+	if err := writeProgram(program, filepath.Join(dir, "pccrun")); err != nil {
+		return "", err
+	}
+	if uploaded != from {
+		err = state.RemovePath(uploaded)
+	}
+	return inside.Text(dir), errors.Join(err, os.MkdirAll(filepath.Join(dir, "own"), 0o755))
 }
 
 // adopt moves the program that an earlier run installed.
-func adopt(from, name, old string) (inside.Text, error) {
+func adopt(from, name string) (inside.Text, error) {
 	if os.Getuid() != 0 {
 		return "", errors.New("pccrun is not root there")
 	}
@@ -177,7 +200,7 @@ func adopt(from, name, old string) (inside.Text, error) {
 			return "", err
 		}
 	}
-	return inside.Text(dir), errors.Join(state.RemovePath(from), state.RemovePath(old))
+	return inside.Text(dir), state.RemovePath(from)
 }
 
 // list lists a directory, but what lies in a .git. Where busy, what cannot be looked at is left out.
@@ -216,26 +239,17 @@ func list(dir string, sums, busy bool) (*listing, error) {
 
 // entryOf is what a listing says of an entry of a directory.
 func entryOf(dir int, name string, st *unix.Stat_t, sums bool) (e entry, err error) {
-	e = entry{Kind: 'o', Mode: st.Mode & 0o7777, Size: st.Size, Inode: st.Ino, Modified: st.Mtim.Nano(), Changed: st.Ctim.Nano()}
+	e = entry{Kind: beneath.KindOf(st.Mode), Mode: st.Mode & 0o7777, Size: st.Size, Inode: st.Ino, Modified: st.Mtim.Nano(), Changed: st.Ctim.Nano()}
 	if sums {
 		e.Names = int(st.Nlink)
 	}
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFDIR:
-		e.Kind = 'd'
-	case unix.S_IFLNK:
-		e.Kind = 'l'
-		target := make([]byte, unix.PathMax)
-		n, err := unix.Readlinkat(dir, name, target)
-		if err != nil {
-			return e, err
-		}
-		e.Target = inside.Text(target[:n])
-	case unix.S_IFREG:
-		e.Kind = 'f'
-		if sums && e.Size <= maxSummed {
-			e.Sum, err = sumAt(dir, name)
-		}
+	switch {
+	case e.Kind == beneath.Link:
+		target, n := make([]byte, unix.PathMax), 0
+		n, err = unix.Readlinkat(dir, name, target)
+		e.Target = inside.Text(target[:max(n, 0)])
+	case e.Kind == beneath.File && sums && e.Size <= maxSummed:
+		e.Sum, err = sumAt(dir, name)
 	}
 	return e, err
 }
@@ -261,20 +275,58 @@ func openFile(root *os.Root, name string) (*os.File, error) {
 	return root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 }
 
+// partWriter writes a directory of files of so many bytes at most, one after the other.
+type partWriter struct {
+	dir   string
+	most  int64
+	left  int64 // in the part that is written
+	parts int
+	file  *os.File
+}
+
+func (w *partWriter) Write(b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		if w.left == 0 {
+			if err = w.Close(); err == nil {
+				w.file, err = os.OpenFile(downName(w.dir, w.parts), os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o644)
+			}
+			if err != nil {
+				break
+			}
+			w.parts, w.left = w.parts+1, w.most
+		}
+		var k int
+		k, err = w.file.Write(b[n:][:min(int64(len(b)-n), w.left)])
+		n, w.left = n+k, w.left-int64(k)
+	}
+	return n, err
+}
+
+// Close ends the last part.
+func (w *partWriter) Close() error {
+	if w.file == nil {
+		return nil
+	}
+	return w.file.Close()
+}
+
 // packNames makes an archive of names, those alone and nothing below them. Where busy, what goes or shrinks meanwhile is
 // left out, or ends in zeros.
-func packNames(dir string, names []string, file string, busy bool) (*packed, error) {
+func packNames(dir string, from io.Reader, into, most string, busy bool) (*packed, error) {
+	names, err := namesIn(from)
+	if err != nil {
+		return nil, err
+	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	_ = os.Remove(file)
-	to, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o644)
-	if err != nil {
+	to := &partWriter{dir: into}
+	to.most, err = strconv.ParseInt(most, 10, 64)
+	if err = errors.Join(err, state.RemovePath(into), os.Mkdir(into, 0o755)); err != nil {
 		return nil, err
 	}
-	defer to.Close()
 	sum, counted := sha256.New(), &shown{}
 	buffered := bufio.NewWriterSize(io.MultiWriter(to, sum), 1<<20)
 	counted.to = buffered
@@ -285,13 +337,13 @@ func packNames(dir string, names []string, file string, busy bool) (*packed, err
 	archive := tar.NewWriter(small)
 	for _, name := range names {
 		if err := packName(archive, root, name, busy); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return nil, errors.Join(fmt.Errorf("%s: %w", name, err), to.Close())
 		}
 	}
 	if err := errors.Join(archive.Close(), small.Close(), buffered.Flush(), to.Close()); err != nil {
 		return nil, err
 	}
-	return &packed{hex.EncodeToString(sum.Sum(nil)), counted.done}, nil
+	return &packed{hex.EncodeToString(sum.Sum(nil)), counted.done, to.parts}, nil
 }
 
 func packName(archive *tar.Writer, root *os.Root, name string, busy bool) error {
@@ -343,85 +395,85 @@ func (zeros) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// extract makes what an archive of the engine's holds, in place of what stands there, and removes the archive.
-func extract(file, sum, dir string) error {
-	switch is, err := sumOfFile(file); {
-	case errors.Is(err, fs.ErrNotExist): // it was extracted, and the answer was lost: once more
-		return errSum
-	case err != nil:
-		return err
-	case is != sum:
-		return errSum
-	}
-	f, err := os.Open(file)
+// extract makes what an archive of the engine's holds, in place of what stands there.
+func extract(from io.Reader, dir string) error {
+	plain, err := filesync.Decompress(from)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	plain, err := filesync.Decompress(f)
-	if err != nil {
+	fresh := dir
+	if there, err := os.ReadDir(dir); err != nil || len(there) > 0 { // an earlier run's
+		fresh = filepath.Join(filepath.Dir(dir), ".pccrun-"+filepath.Base(dir)+"-fresh")
+		if err := errors.Join(err, state.RemovePath(fresh)); err != nil {
+			return err
+		}
+	}
+	if _, err := filesync.Extract(context.Background(), fresh, plain, filesync.Down{Trust: true}); err != nil || fresh == dir {
 		return err
 	}
-	root, err := os.OpenRoot(dir)
+	if err := merge(fresh, dir); err != nil {
+		return err
+	}
+	return state.RemovePath(fresh)
+}
+
+// merge moves all of a tree into another beside it, in place of what stands there. A directory gets its mode and time when
+// all is in it. No link is followed: what is in the way of a directory is removed.
+func merge(from, to string) error {
+	root, err := os.OpenRoot(filepath.Dir(to))
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	var dirs []*tar.Header // whose modes and times come when all is in them
-	for archive := tar.NewReader(plain); ; {
-		h, err := archive.Next()
-		if err == io.EOF {
-			break
+	tree, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	top, err := tree.Stat()
+	from, to = filepath.Base(from), filepath.Base(to)
+	if err = errors.Join(err, root.Chmod(from, 0o700), root.Chmod(to, 0o700)); err != nil {
+		return err
+	}
+	type dir struct {
+		name string
+		mode fs.FileMode
+		time time.Time
+	}
+	dirs := []dir{{to, top.Mode(), top.ModTime()}}
+	err = beneath.Walk(int(tree.Fd()), beneath.Limits{Entries: 2 << 20, Depth: 4096, Time: usual.transfer}, func(_ int, _ string, st *unix.Stat_t, rel func() string) error {
+		name, at, isDir := filepath.Join(from, rel()), filepath.Join(to, rel()), beneath.KindOf(st.Mode) == beneath.Dir
+		there, missing := root.Lstat(at)
+		stands := missing == nil && isDir && there.IsDir()
+		if missing == nil && !stands {
+			if err := root.Remove(at); err != nil {
+				return err
+			}
 		}
-		if err != nil {
-			return err
+		if !isDir {
+			return root.Rename(name, at)
 		}
-		h.Name = path.Clean(h.Name)
-		if h.Typeflag == tar.TypeDir {
-			dirs = append(dirs, h)
+		dirs = append(dirs, dir{at, fs.FileMode(st.Mode), time.Unix(st.Mtim.Unix())})
+		err := root.Chmod(name, 0o700)
+		if err == nil && !stands {
+			err = root.Mkdir(at, 0o700)
 		}
-		if err := extractOne(root, h, archive); err != nil {
-			return fmt.Errorf("%s: %w", h.Name, err)
+		return errors.Join(err, root.Chmod(at, 0o700))
+	})
+	for _, d := range slices.Backward(dirs) {
+		if err == nil {
+			err = errors.Join(root.Chmod(d.name, d.mode.Perm()), root.Chtimes(d.name, time.Time{}, d.time))
 		}
 	}
-	for i := len(dirs) - 1; i >= 0; i-- {
-		h := dirs[i]
-		if err := errors.Join(root.Chmod(h.Name, fs.FileMode(h.Mode).Perm()), root.Chtimes(h.Name, time.Time{}, h.ModTime)); err != nil {
-			return fmt.Errorf("%s: %w", h.Name, err)
-		}
-	}
-	return os.Remove(file)
-}
-
-func extractOne(root *os.Root, h *tar.Header, content io.Reader) error {
-	if h.Typeflag == tar.TypeDir {
-		if info, err := root.Lstat(h.Name); err == nil && info.IsDir() {
-			return root.Chmod(h.Name, 0o700|fs.FileMode(h.Mode).Perm())
-		}
-	}
-	if h.Name != "." {
-		if err := root.Remove(h.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	switch h.Typeflag {
-	case tar.TypeDir:
-		return root.Mkdir(h.Name, 0o700)
-	case tar.TypeSymlink:
-		return root.Symlink(h.Linkname, h.Name)
-	case tar.TypeReg:
-		f, err := root.OpenFile(h.Name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(f, content)
-		return errors.Join(err, f.Chmod(fs.FileMode(h.Mode).Perm()), f.Close(), root.Chtimes(h.Name, time.Time{}, h.ModTime))
-	}
-	return fmt.Errorf("BUG: the archive has an entry of the type %q", h.Typeflag)
+	return err
 }
 
 // removeNames removes names in a directory. No link is followed out of it.
-func removeNames(dir string, names []string) error {
+func removeNames(dir string, from io.Reader) error {
+	names, err := namesIn(from)
+	if err != nil {
+		return err
+	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err

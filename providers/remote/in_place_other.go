@@ -5,4 +5,4 @@ package remote
 import "errors"
 
 // inPlace is not supported: sandboxes are Linux.
-func inPlace(string, []string) (any, error) { return nil, errors.ErrUnsupported }
+func inPlace(string, input, []string) (any, error) { return nil, errors.ErrUnsupported }

@@ -2,12 +2,9 @@ package remote
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -23,105 +20,102 @@ import (
 
 // kept is the record of a sandbox that stands for the next run, in the session's directory: whoever
 // takes it away has the sandbox. It is trusted, for it lies here, and it is written only where the
-// commands of all runs there were kept from pccrun's own files and from root ([running.doubts]).
+// commands of all runs there were kept from pccrun's own files and from root ([plan.doubts]).
 type kept struct {
 	Version  int                `json:"v"`
-	Key      string             `json:"key"` // see [running.key]
+	Key      string             `json:"key"` // see [plan.key]
 	Resource providers.Resource `json:"resource"`
-	Program  string             `json:"program"` // the directory there that pccrun's program is in
-	Own      string             `json:"own"`     // the one that it came to
-	Sent     []string           `json:"sent"`    // the paths that went up
+	At       at                 `json:"at"`
+	Sent     []string           `json:"sent"` // the paths that went up
 }
 
-const keptVersion = 1
+const keptVersion = 2
 
-// key says what a sandbox was made from: one that stands is taken for a run of the same alone. A
+// key says what a sandbox is made from: one that stands is taken for a run of the same alone. A
 // policy that shows less than another never meets what a command under the other left.
-func (r *running) key(sum string) (string, error) {
-	p := r.policy
-	travels := p.For(&profiles.Elsewhere{Home: "/home", Workspace: "/home/copy", WorkDir: "/home/copy"})
+func (p *plan) key() (string, error) {
+	program, err := p.provider.readProgram()
+	if err != nil {
+		return "", err
+	}
+	o := p.policy
+	travels := o.For(&profiles.Elsewhere{Home: "/home", Workspace: "/home/copy", WorkDir: "/home/copy"})
 	travels.PickedBy, travels.Source, travels.Layers = "", "", nil
 	text, err := json.Marshal([]any{
-		r.provider.Name(), r.provider.service.Describe(&Request{Lifetime: r.request.Lifetime, Policy: p, Ask: r.request.Ask}), p.Workspace, p.Files, p.Tighten, p.Protect,
-		p.Environment, travels, sum,
+		p.provider.Name(), p.provider.service.Describe(&Request{Lifetime: p.request.Lifetime, Policy: o, Ask: p.request.Ask}), o.Workspace, o.Files, o.Tighten, o.Protect,
+		o.Environment, travels, sumOf(program),
 	})
-	digest := sha256.Sum256(text)
-	return hex.EncodeToString(digest[:]), err
+	return sumOf(text), err
 }
 
-// take takes the sandbox that an earlier run kept, if there is one.
-func (r *running) take(ctx context.Context) error {
-	if r.command.Keep == 0 {
-		return nil
+// take takes the sandbox that an earlier run kept, and returns what stands in it; nil if there is none.
+func (p *plan) take(ctx context.Context, l *place) (*filesync.Since, error) {
+	if p.command.Keep == 0 {
+		return nil, nil
 	}
-	_, sum, err := r.linuxProgram()
+	key, err := p.key()
 	if err != nil {
-		return err
-	}
-	if r.kept.Key, err = r.key(sum); err != nil {
-		return err
+		return nil, err
 	}
 	var old kept
-	text, err := sessions.In(r.provider.host.StateDir).Take(func(text []byte) bool {
+	text, err := sessions.In(l.p.host.StateDir).Take(func(text []byte) bool {
 		old = kept{}
-		return json.Unmarshal(text, &old) == nil && old.Version == keptVersion && old.Key == r.kept.Key
+		return json.Unmarshal(text, &old) == nil && old.Version == keptVersion && old.Key == key
 	})
 	if text == nil || err != nil {
-		return err
+		return nil, err
 	}
-	err, labels := errors.New("its time is over"), r.request.Labels
+	err = errors.New("its time is over")
 	if time.Now().Before(old.Resource.Until) {
-		if err = r.resume(ctx, &old); err == nil {
-			return nil
+		var since *filesync.Since
+		if since, err = l.resume(ctx, &old); err == nil {
+			return since, nil
 		}
 	}
-	r.box, r.old, r.request.Labels = nil, nil, labels
+	l.box, l.at, l.labels = nil, at{}, p.request.Labels
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.provider.patient.script)
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.p.patient.script)
 	defer cancel()
-	if e := r.provider.destroy(ending, old.Resource.ID); e != nil || ctx.Err() != nil {
-		return errors.Join(err, e)
+	if e := l.p.destroy(ending, old.Resource.ID); e != nil || ctx.Err() != nil {
+		return nil, errors.Join(err, e)
 	}
-	r.observer.Created(providers.Resource{Provider: r.provider.Name(), Labels: labels}) // what comes is found by them again
-	r.warn("the kept sandbox %s is not used again, and a new one is made: %v", old.Resource.ID, err)
-	return nil
+	l.observer.Created(providers.Resource{Provider: l.p.Name(), Labels: l.labels}) // what comes is found by them again
+	l.warn("the kept sandbox %s is not used again, and a new one is made: %v", old.Resource.ID, err)
+	return nil, nil
 }
 
 // resume makes a sandbox that stands ready, and asks what is in its copy.
-func (r *running) resume(ctx context.Context, old *kept) error {
-	found, err := r.provider.Find(ctx, old.Resource.Labels[providers.LabelKey])
+func (l *place) resume(ctx context.Context, old *kept) (*filesync.Since, error) {
+	found, err := l.p.here(ctx, old.Resource.Labels[providers.LabelKey])
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if !slices.ContainsFunc(found, func(f providers.Resource) bool { return f.ID == old.Resource.ID }) {
-		return ErrGone
+	if !slices.ContainsFunc(found, func(s Sandbox) bool { return s.ID == old.Resource.ID }) {
+		return nil, ErrGone
 	}
-	if r.box, err = r.provider.ready(ctx, old.Resource.ID); err != nil {
-		return err
-	}
-	r.old, r.box.Labels, r.request.Labels = old, old.Resource.Labels, old.Resource.Labels
-	r.observer.Created(r.provider.resource(r.box))
-	if err := r.provider.extend(ctx, r.box, r.provider.patient.lifetime, false); err != nil {
-		return err
-	}
-	if err := r.prepare(ctx, path.Join(old.Program, "pccrun"), ""); err != nil {
-		return err
-	}
-	there, err := r.list(ctx, old.Program, "sums")
+	box, err := l.p.ready(ctx, old.Resource.ID)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	r.since = there.since(old.Sent)
-	return nil
+	l.at, l.labels = old.At, old.Resource.Labels
+	l.has(box)
+	if err := l.p.extend(ctx, box, l.p.patient.lifetime, false); err != nil {
+		return nil, err
+	}
+	there, err := l.list(ctx, "sums")
+	if err != nil {
+		return nil, err
+	}
+	return there.since(old.Sent), nil
 }
 
 // since is what stands, as a second upload compares it.
 func (l *listing) since(sent []string) *filesync.Since {
 	s := &filesync.Since{Items: make(map[string]filesync.Standing, len(l.of)), Sent: sent}
 	for name, e := range l.of {
-		s.Items[name] = filesync.Standing{Kind: e.kind(), Mode: e.Mode, Size: e.Size, Names: e.Names, Target: string(e.Target), Sum: e.Sum}
+		s.Items[name] = filesync.Standing{Kind: e.Kind, Mode: e.Mode, Size: e.Size, Names: e.Names, Target: string(e.Target), Sum: e.Sum}
 	}
 	return s
 }
@@ -148,66 +142,71 @@ func doubtOf(found []profiles.Answer) string {
 
 // doubts says why the sandbox may not be used again, "" for nothing: what is trusted there afterwards
 // is all but the copy, so its command was kept from all but the copy, and has ended.
-func (r *running) doubts() string {
-	for _, rule := range r.policy.Files {
-		if rule.Access == profiles.Write && !r.within(rule.Path) {
+func (p *plan) doubts(end *ended) string {
+	for _, rule := range p.policy.Files {
+		if rule.Access == profiles.Write && !p.within(rule.Path) {
 			return "the policy lets the command write to " + rule.Path
 		}
 	}
-	if !r.ended {
+	if !end.seen {
 		return "the command was not seen to end"
 	}
-	return r.doubt
+	return end.doubt
 }
 
-// stays has the sandbox stand for the next run, if the user wants that, or says why it does not.
-func (r *running) stays(ctx context.Context) bool {
-	if r.command.Keep == 0 {
+// keep has the sandbox stand for the next run, if the user wants that, or says why it does not.
+func (p *plan) keep(ctx context.Context, l *place, end *ended) bool {
+	if p.command.Keep == 0 || end.unwanted {
 		return false
 	}
-	why := r.doubts()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.p.patient.create)
+	defer cancel()
+	why := p.doubts(end)
 	if why == "" {
-		err := r.stand(ctx)
+		err := p.stand(ctx, l, end.by.Manifest)
 		if err == nil {
 			return true
 		}
 		why = err.Error()
 	}
-	r.warn("the sandbox is not kept: %s", why)
+	l.warn("the sandbox is not kept: %s", why)
 	return false
 }
 
 // stand has the sandbox stand, and says what that costs.
-func (r *running) stand(ctx context.Context) error {
-	lifetime := r.command.Keep
-	if err := r.provider.extend(ctx, r.box, lifetime, true); err != nil {
+func (p *plan) stand(ctx context.Context, l *place, sent *filesync.Manifest) error {
+	lifetime := p.command.Keep
+	if err := l.p.extend(ctx, l.box, lifetime, true); err != nil {
 		return err
 	}
-	now, err := r.provider.service.Status(ctx, r.box.ID)
+	now, err := l.p.service.Status(ctx, l.box.ID)
 	if err != nil {
 		return err
 	}
-	k := &r.kept
-	k.Version, k.Resource, k.Program, k.Own = keptVersion, r.provider.resource(r.box), r.program, r.own
-	k.Resource.Until, k.Resource.Hourly = time.Now().Add(lifetime), r.provider.facts.Price(now)
+	k := &kept{Version: keptVersion, Resource: l.p.resource(l.box), At: l.at}
+	k.Resource.Until, k.Resource.Hourly = time.Now().Add(lifetime), l.p.facts.Price(now)
 	if !now.Ends.IsZero() && now.Ends.Before(k.Resource.Until) {
 		k.Resource.Until = now.Ends // the account allows no more
 	}
-	for _, item := range r.sent.Manifest.Items {
+	for _, item := range sent.Items {
 		k.Sent = append(k.Sent, item.Path)
 	}
-	text, err := json.Marshal(k)
+	k.Key, err = p.key()
+	var text []byte
 	if err == nil {
-		err = state.WriteFile(r.session, sessions.KeptName, text, state.Fast)
+		text, err = json.Marshal(k)
+	}
+	if err == nil {
+		err = state.WriteFile(l.session, sessions.KeptName, text, state.Fast)
 	}
 	if err != nil {
 		return err
 	}
-	r.observer.Created(k.Resource)
+	l.observer.Created(k.Resource)
 	price := "a price that is not known"
-	if p := k.Resource.Hourly; p > 0 {
-		price = "$" + strconv.FormatFloat(p, 'g', 3, 64) + " an hour"
+	if hourly := k.Resource.Hourly; hourly > 0 {
+		price = "$" + strconv.FormatFloat(hourly, 'g', 3, 64) + " an hour"
 	}
-	r.warn("kept: sandbox %s costs %s until %s; end it: pccrun kill %s", r.box.ID, price, k.Resource.Until.Local().Format("15:04"), filepath.Base(r.session.Name()))
+	l.warn("kept: sandbox %s costs %s until %s; end it: pccrun kill %s", l.box.ID, price, k.Resource.Until.Local().Format("15:04"), filepath.Base(l.session.Name()))
 	return nil
 }

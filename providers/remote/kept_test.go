@@ -13,8 +13,8 @@ import (
 func TestSince(t *testing.T) {
 	const sum = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	l := &listing{Entries: []listed{
-		{"d", entry{Kind: 'd', Mode: 0o755, Size: 40, Names: 2}}, {"d/sums", entry{Kind: 'f', Mode: 0o644, Size: 3, Names: 1, Sum: sum}},
-		{"sums", entry{Kind: 'l', Mode: 0o777, Size: 1, Names: 1, Target: "sums"}}, {"odd\n", entry{Kind: 'o', Mode: 0o644, Names: 1}},
+		{"d", entry{Kind: workspace.Dir, Mode: 0o755, Size: 40, Names: 2}}, {"d/sums", entry{Kind: workspace.File, Mode: 0o644, Size: 3, Names: 1, Sum: sum}},
+		{"sums", entry{Kind: workspace.Link, Mode: 0o777, Size: 1, Names: 1, Target: "sums"}}, {"odd\n", entry{Kind: workspace.Special, Mode: 0o644, Names: 1}},
 	}}
 	require.NoError(t, l.index())
 	s := l.since([]string{"d"})
@@ -44,10 +44,10 @@ func TestDoubts(t *testing.T) {
 		list[i].State = profiles.Weak
 		require.Equal(t, g == profiles.IPCUnix, doubtOf(list) == "", g)
 	}
-	r := &running{plan: &plan{policy: &profiles.Policy{Workspace: "/w", Files: []profiles.FileRule{{Path: "/w", Access: profiles.Write}, {Path: "/", Access: profiles.Read}}}}, reuse: reuse{ended: true}}
-	require.Empty(t, r.doubts(), "the control")
-	r.ended = false
-	require.Equal(t, "the command was not seen to end", r.doubts())
+	r, end := &plan{policy: &profiles.Policy{Workspace: "/w", Files: []profiles.FileRule{{Path: "/w", Access: profiles.Write}, {Path: "/", Access: profiles.Read}}}}, &ended{seen: true}
+	require.Empty(t, r.doubts(end), "the control")
+	end.seen = false
+	require.Equal(t, "the command was not seen to end", r.doubts(end))
 	r.policy.Files = append(r.policy.Files, profiles.FileRule{Path: "/srv", Access: profiles.Write})
-	require.Equal(t, "the policy lets the command write to /srv", r.doubts())
+	require.Equal(t, "the policy lets the command write to /srv", r.doubts(end))
 }

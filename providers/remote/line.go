@@ -1,22 +1,16 @@
 package remote
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"io"
 	"path"
 	"strings"
 
-	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/providers/inside"
 )
-
-// A brokenError says that a program that carries a line did not do its part.
-type brokenError struct{ text string }
-
-func (e *brokenError) Error() string { return e.text }
 
 // line executes a program that carries lines, in the provider's own way if it has one.
 func (p *Provider) line(ctx context.Context, box *Sandbox, argv []string) (io.ReadWriteCloser, error) {
@@ -59,7 +53,7 @@ func follow(ctx context.Context, s Service, box *Sandbox, argv []string, in *io.
 		code, err := s.Exec(ctx, box, e)
 		switch {
 		case err == nil && code != 0:
-			err = &brokenError{fmt.Sprintf("exit status %d: %s", code, strings.Join(strings.Fields(events.Clean(said.String())), " "))}
+			err = said.status(code)
 		case err == nil:
 			err = io.ErrUnexpectedEOF
 		}
@@ -81,7 +75,7 @@ func FileLine(ctx context.Context, s Service, box *Sandbox, home string, argv []
 	l.write = func(b []byte) (int, error) { // whole records, as [inside.Conn] writes them
 		text := append(append([]byte{}, b...), inside.FileEnd...)
 		err := s.PutFile(ctx, box, path.Join(dir, inside.FileName(n)), &Archive{
-			Size: int64(len(text)), Sum: sumOf(text), Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(string(text))), nil },
+			Size: int64(len(text)), Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil },
 		})
 		if err != nil {
 			return 0, err

@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -30,40 +31,16 @@ type listed struct {
 
 // entry is all that tells one state of a path from another.
 type entry struct {
-	Kind     byte        `json:"k"` // 'f', 'd', 'l', or 'o' for any other
-	Mode     uint32      `json:"m"`
-	Size     int64       `json:"s"`
-	Inode    uint64      `json:"i"`
-	Modified int64       `json:"t"` // nanoseconds
-	Changed  int64       `json:"c"`
-	Target   inside.Text `json:"l,omitempty"` // of a link
+	Kind     workspace.Kind `json:"k"`
+	Mode     uint32         `json:"m"`
+	Size     int64          `json:"s"`
+	Inode    uint64         `json:"i"`
+	Modified int64          `json:"t"` // nanoseconds
+	Changed  int64          `json:"c"`
+	Target   inside.Text    `json:"l,omitempty"` // of a link
 
 	Names int    `json:"n,omitempty"`   // with sums: hard links all
 	Sum   string `json:"sum,omitempty"` // of a file
-}
-
-// look lists the copy.
-func (r *running) look(ctx context.Context) (*listing, error) {
-	how := ""
-	if r.label != "" {
-		how = "busy"
-	}
-	return r.list(ctx, r.program, how)
-}
-
-// list lists the copy by pccrun's program in a directory there.
-func (r *running) list(ctx context.Context, program, how string) (*listing, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.provider.patient.script)
-	defer cancel()
-	l := &listing{}
-	err := r.word(ctx, program, true, l, listWord, r.copy, how)
-	if err == nil {
-		err = l.index()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: list the remote workspace: %w", r.provider.Name(), err)
-	}
-	return l, nil
 }
 
 // index finds entries by their paths.
@@ -71,7 +48,7 @@ func (l *listing) index() error {
 	l.of = make(map[string]entry, len(l.Entries))
 	for i, e := range l.Entries {
 		name := string(e.Path)
-		if name == "" || path.IsAbs(name) || path.Clean(name) != name || name == "." || name == ".." || strings.HasPrefix(name, "../") || strings.Contains(name, "\x00") || e.Kind == 0 {
+		if name == "" || path.IsAbs(name) || path.Clean(name) != name || name == "." || name == ".." || strings.HasPrefix(name, "../") || strings.Contains(name, "\x00") {
 			return fmt.Errorf("entry %d of the list is invalid", i)
 		}
 		l.of[name] = e.entry
@@ -79,22 +56,41 @@ func (l *listing) index() error {
 	return nil
 }
 
-// is reports whether a path is of a kind.
-func (l *listing) is(name string, kind byte) bool { return l.of[name].Kind == kind }
+// isDir reports whether a path is a directory.
+func (l *listing) isDir(name string) bool {
+	e, stands := l.of[name]
+	return stands && e.Kind == workspace.Dir
+}
 
-// A difference is what has to be fetched, and what is gone.
+// asked is a path as ignore files are asked about it.
+func (l *listing) asked(name string) string {
+	if l.isDir(name) {
+		return name + "/"
+	}
+	return name
+}
+
+// A difference is what has to be fetched of what stands there now, and what is not.
 type difference struct {
-	ask    []string // in the order of [changes.ComparePaths], with all directories around each
-	gone   []string // the outermost only
-	stays  []string // made there, and left out by an ignore file; a directory with all in it
-	git    []string // repositories that were made there
-	odd    []string // sockets, FIFOs and devices
-	askSet map[string]bool
+	after *listing
+	ask   map[string]bool // with all directories around each
+	gone  []string        // the outermost only
+	stays []string        // made there, and left out by an ignore file; a directory with all in it
+	git   []string        // repositories that were made there
+	odd   []string        // sockets, FIFOs and devices
+}
+
+// names are what is asked for, a directory before what is in it.
+func (d *difference) names() []string {
+	return slices.SortedFunc(maps.Keys(d.ask), changes.ComparePaths)
 }
 
 // compare compares two listings. What an earlier command made and git ignores may be there, and was not sent.
 func compare(ctx context.Context, git filesync.RunGit, before, after *listing, m *filesync.Manifest) (*difference, error) {
-	sent, added := sentIn(m), []string{}
+	sent, added := map[string]bool{}, []string{}
+	for i := range m.Items {
+		sent[m.Items[i].Path] = true
+	}
 	for name := range after.of {
 		if !sent[name] && after.of[name] != before.of[name] {
 			added = append(added, after.asked(name))
@@ -104,131 +100,103 @@ func compare(ctx context.Context, git filesync.RunGit, before, after *listing, m
 	if err != nil {
 		return nil, err
 	}
-	return differ(before, after, m, leftOut), nil
-}
-
-// sentIn are the paths that went up.
-func sentIn(m *filesync.Manifest) map[string]bool {
-	sent := map[string]bool{}
-	for i := range m.Items {
-		sent[m.Items[i].Path] = true
-	}
-	return sent
-}
-
-// asked is a path as ignore files are asked about it.
-func (l *listing) asked(name string) string {
-	if l.is(name, 'd') {
-		return name + "/"
-	}
-	return name
+	return differ(before, after, sent, leftOut), nil
 }
 
 // differ compares two listings; leftOut is what ignore files leave out of what was not sent.
-func differ(before, after *listing, m *filesync.Manifest, leftOut map[string]string) *difference {
-	d, sent := &difference{askSet: map[string]bool{}}, sentIn(m)
-	names := make([]string, 0, len(after.of))
-	for name := range after.of {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, changes.ComparePaths)
+func differ(before, after *listing, sent map[string]bool, leftOut map[string]string) *difference {
+	d := &difference{after: after, ask: map[string]bool{}}
 	skip := "" // a directory that stays there
-	for _, name := range names {
+	for _, name := range slices.SortedFunc(maps.Keys(after.of), changes.ComparePaths) {
+		now, was := after.of[name], before.of[name]
+		if skip != "" && strings.HasPrefix(name, skip) || now == was {
+			continue
+		}
 		switch {
-		case skip != "" && strings.HasPrefix(name, skip):
-			continue
-		case after.of[name] == before.of[name]:
-			continue
 		case path.Base(name) == ".git":
 			d.git = append(d.git, name)
 			skip = name + "/"
-			continue
-		case !after.is(name, 'f') && !after.is(name, 'd') && !after.is(name, 'l'):
+		case now.Kind == workspace.Special:
 			d.odd = append(d.odd, name)
-			continue
 		case !sent[name] && leftOut[name] != "":
 			d.stays = append(d.stays, name)
 			skip = name + "/"
-			continue
-		case after.is(name, 'd') && before.is(name, 'd') && after.of[name].Mode == before.of[name].Mode:
-			continue // names that come and go in it are differences of their own
+		case now.Kind == workspace.Dir && before.isDir(name) && now.Mode == was.Mode:
+			// names that come and go in it are differences of their own
+		default:
+			d.add(name)
 		}
-		d.add(name)
 	}
 	for name := range before.of {
-		if _, stands := after.of[name]; !stands && sent[name] && (path.Dir(name) == "." || after.of[path.Dir(name)].Kind != 0) {
+		dir := path.Dir(name)
+		if _, stands := after.of[name]; !stands && sent[name] && (dir == "." || after.isDir(dir)) {
 			d.gone = append(d.gone, name)
-			if dir := path.Dir(name); dir != "." && after.is(dir, 'd') {
-				d.add(dir)
-			}
+			d.add(dir)
 		}
 	}
-	d.gone = slices.DeleteFunc(d.gone, func(name string) bool { dir := path.Dir(name); return dir != "." && !after.is(dir, 'd') })
-	slices.SortFunc(d.ask, changes.ComparePaths)
 	slices.SortFunc(d.gone, changes.ComparePaths)
 	return d
 }
 
+// add asks for a path and the directories that it lies in.
+func (d *difference) add(name string) {
+	for ; name != "." && !d.ask[name]; name = path.Dir(name) {
+		d.ask[name] = true
+	}
+}
+
 // only leaves of a difference what is selected, with the directories around it.
-func (d *difference) only(ctx context.Context, git filesync.RunGit, after *listing, patterns filesync.Selection) error {
-	var names []string
-	for _, name := range slices.Concat(d.ask, d.gone, d.stays, d.git, d.odd) {
-		names = append(names, after.asked(name))
+func (d *difference) only(ctx context.Context, git filesync.RunGit, patterns filesync.Selection) error {
+	ask, names := d.names(), []string{}
+	for _, name := range slices.Concat(ask, d.gone, d.stays, d.git, d.odd) {
+		names = append(names, d.after.asked(name))
 	}
 	selected, err := patterns.Of(ctx, git, names)
-	if err != nil {
-		return err
-	}
-	ask := d.ask
-	d.ask, d.askSet = nil, map[string]bool{}
+	d.ask = map[string]bool{}
 	for _, name := range ask {
 		if selected[name] {
 			d.add(name)
 		}
 	}
-	slices.SortFunc(d.ask, changes.ComparePaths)
 	for _, list := range []*[]string{&d.gone, &d.stays, &d.git, &d.odd} {
 		*list = slices.DeleteFunc(*list, func(name string) bool { return !selected[name] })
 	}
-	return nil
+	return err
 }
 
 // refuse leaves of a difference what a download may hold, and returns what it may not, with the reason of each.
-func (d *difference) refuse(after *listing, down filesync.Down) (left []string) {
-	names := make([]filesync.Name, 0, len(d.ask))
-	for _, name := range d.ask {
-		e := after.of[name]
-		names = append(names, filesync.Name{Path: name, Kind: e.kind(), Mode: int64(e.Mode), Size: e.Size, Target: string(e.Target)})
+func (d *difference) refuse(down filesync.Down) (left []string) {
+	var names []filesync.Name
+	for _, name := range d.names() {
+		e := d.after.of[name]
+		names = append(names, filesync.Name{Path: name, Kind: e.Kind, Mode: int64(e.Mode), Size: e.Size, Target: string(e.Target)})
 	}
 	why := down.Refuses(names)
-	d.ask = slices.DeleteFunc(d.ask, func(name string) bool {
-		if why[name] == "" {
-			return false
+	for _, n := range names {
+		if why[n.Path] != "" {
+			delete(d.ask, n.Path)
+			left = append(left, fmt.Sprintf("%q (%s)", n.Path, why[n.Path]))
 		}
-		delete(d.askSet, name)
-		left = append(left, fmt.Sprintf("%q (%s)", name, why[name]))
-		return true
-	})
+	}
 	return left
 }
 
-// kind is an entry's, as a change set has it.
-func (e *entry) kind() workspace.Kind {
-	switch e.Kind {
-	case 'f':
-		return workspace.File
-	case 'd':
-		return workspace.Dir
-	case 'l':
-		return workspace.Link
-	}
-	return workspace.Special
-}
+// A download comes in parts, so that one is extracted while the next is made and on its way: each of so
+// many names, and about so many bytes of content.
+const (
+	partNames = 4096
+	partBytes = 32 << 20
+)
 
-// add asks for a path and the directories that it lies in.
-func (d *difference) add(name string) {
-	for ; name != "." && !d.askSet[name]; name = path.Dir(name) {
-		d.askSet[name] = true
-		d.ask = append(d.ask, name)
+// parts cuts what is asked for.
+func (d *difference) parts() (list [][]string) {
+	names, begin, size := d.names(), 0, int64(0)
+	for i, name := range names {
+		n := d.after.of[name].Size
+		if size += n; i > begin && (i-begin == partNames || size > partBytes) {
+			list = append(list, names[begin:i])
+			begin, size = i, n
+		}
 	}
+	return append(list, names[begin:])
 }

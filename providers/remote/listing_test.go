@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/pccrun/pccrun/providers/filesync"
 	"github.com/pccrun/pccrun/providers/inside"
+	"github.com/pccrun/pccrun/workspace"
 )
 
 func listingOf(entries ...listed) *listing {
@@ -18,43 +18,42 @@ func listingOf(entries ...listed) *listing {
 }
 
 func TestDiffer(t *testing.T) {
-	at := func(kind byte, times int64, name, target string) listed {
+	at := func(kind workspace.Kind, times int64, name, target string) listed {
 		return listed{inside.Text(name), entry{Kind: kind, Mode: 0o644, Size: 1, Inode: 7, Modified: times, Changed: times, Target: inside.Text(target)}}
 	}
-	before := listingOf(at('d', 1, "d", ""), at('f', 1, "d/same", ""), at('f', 1, "d/changed", ""),
-		at('f', 1, "d/gone", ""), at('d', 1, "old", ""), at('f', 1, "old/in", ""), at('l', 1, "link", "a"), at('d', 1, "became", ""), at('f', 1, "became/in", ""))
-	after := listingOf(at('d', 2, "d", ""), at('f', 1, "d/same", ""), at('f', 2, "d/changed", ""),
-		at('l', 1, "link", "b"), at('d', 2, "build", ""), at('f', 2, "build/x", ""), at('d', 2, ".git", ""), at('o', 2, "fifo", ""),
-		at('f', 2, "became", ""), at('f', 2, "-new\n", ""))
-	m := &filesync.Manifest{}
+	before := listingOf(at(workspace.Dir, 1, "d", ""), at(workspace.File, 1, "d/same", ""), at(workspace.File, 1, "d/changed", ""),
+		at(workspace.File, 1, "d/gone", ""), at(workspace.Dir, 1, "old", ""), at(workspace.File, 1, "old/in", ""), at(workspace.Link, 1, "link", "a"), at(workspace.Dir, 1, "became", ""), at(workspace.File, 1, "became/in", ""))
+	after := listingOf(at(workspace.Dir, 2, "d", ""), at(workspace.File, 1, "d/same", ""), at(workspace.File, 2, "d/changed", ""),
+		at(workspace.Link, 1, "link", "b"), at(workspace.Dir, 2, "build", ""), at(workspace.File, 2, "build/x", ""), at(workspace.Dir, 2, ".git", ""), at(workspace.Special, 2, "fifo", ""),
+		at(workspace.File, 2, "became", ""), at(workspace.File, 2, "-new\n", ""))
+	sent := map[string]bool{}
 	for name := range before.of {
-		m.Items = append(m.Items, filesync.Item{Path: name})
+		sent[name] = true
 	}
 	// What an earlier command made in a sandbox that was kept stands before this run's, and stays there.
-	for line, stands := range map[listed][2]bool{at('d', 1, "build/old", ""): {true, false}, at('d', 1, "build/.git", ""): {true, true}} {
+	for line, stands := range map[listed][2]bool{at(workspace.Dir, 1, "build/old", ""): {true, false}, at(workspace.Dir, 1, "build/.git", ""): {true, true}} {
 		for i, to := range []*listing{before, after} {
 			if stands[i] {
 				to.of[string(line.Path)] = line.entry
 			}
 		}
 	}
-	d := differ(before, after, m, map[string]string{"build": ".gitignore:1"})
-	require.Equal(t, []string{"-new\n", "became", "d", "d/changed", "link"}, d.ask)
+	d := differ(before, after, sent, map[string]string{"build": ".gitignore:1"})
+	require.Equal(t, []string{"-new\n", "became", "d", "d/changed", "link"}, d.names())
 	require.Equal(t, []string{"d/gone", "old"}, d.gone)
 	require.Equal(t, []string{"build"}, d.stays)
 	require.Equal(t, []string{".git"}, d.git)
 	require.Equal(t, []string{"fifo"}, d.odd)
 
-	none := differ(before, before, m, nil)
-	require.Empty(t, append(none.ask, none.gone...))
+	none := differ(before, before, sent, nil)
+	require.Empty(t, append(none.names(), none.gone...))
 }
 
 func TestListingThatIsNone(t *testing.T) {
 	for name, is := range map[string]bool{"a": true, "a\n/..b": true, "": false, ".": false, "..": false, "../a": false, "/a": false, "a/": false, "a/../b": false, "a\x00": false} {
-		l := &listing{Entries: []listed{{inside.Text(name), entry{Kind: 'f'}}}}
+		l := &listing{Entries: []listed{{inside.Text(name), entry{Kind: workspace.File}}}}
 		require.Equal(t, is, l.index() == nil, "%q", name)
 	}
-	require.Error(t, (&listing{Entries: []listed{{Path: "a"}}}).index())
 }
 
 func TestRoom(t *testing.T) {

@@ -32,19 +32,19 @@ type plan struct {
 }
 
 // Exec starts another command: pccrun in the sandbox does, by its own exec.
-func (r *plan) Exec(ctx context.Context, argv, _ []string, stdio providers.Stdio) (providers.Result, error) {
-	result, failed, err := r.provider.others.Load().Exec(ctx, argv, nil, stdio)
+func (p *plan) Exec(ctx context.Context, argv, _ []string, stdio providers.Stdio) (providers.Result, error) {
+	result, failed, err := p.provider.others.Load().Exec(ctx, argv, nil, stdio)
 	if failed != nil {
-		err = fmt.Errorf("%s: %s: %s", r.provider.Name(), failed.Step, events.Clean(failed.Text))
+		err = fmt.Errorf("%s: %s: %s", p.provider.Name(), failed.Step, events.Clean(failed.Text))
 	}
 	return result, err
 }
 
 // Answers says of each guarantee how far the run keeps it.
-func (r *plan) Answers() []profiles.Answer { return slices.Clone(r.answers) }
+func (p *plan) Answers() []profiles.Answer { return slices.Clone(p.answers) }
 
 // Warnings are what the user should hear before the command starts.
-func (r *plan) Warnings() []string { return slices.Clone(r.warnings) }
+func (p *plan) Warnings() []string { return slices.Clone(p.warnings) }
 
 // Description is what a plan prints.
 type Description struct {
@@ -73,9 +73,9 @@ type Upload struct {
 }
 
 // weigh packs the workspace for nobody.
-func (r *plan) weigh() (u Upload) {
+func (p *plan) weigh() (u Upload) {
 	packed := &shown{to: io.Discard}
-	tree, err := r.open(context.Background(), nil)
+	tree, err := p.open(context.Background(), nil)
 	if err != nil {
 		return Upload{Error: err.Error()}
 	}
@@ -95,15 +95,15 @@ func (r *plan) weigh() (u Upload) {
 }
 
 // Describe returns all of the plan, without a value of the environment.
-func (r *plan) Describe() any {
+func (p *plan) Describe() any {
 	d := &Description{
-		Provider: r.provider.Name(), Create: r.provider.service.Describe(&r.request), Labels: r.request.Labels, Workspace: r.policy.Workspace,
-		Copy: "~/" + r.name, Dir: path.Join("~", r.name, r.dir), Command: r.command.Argv,
-		Upload:  r.weigh(),
-		Answers: r.answers,
+		Provider: p.provider.Name(), Create: p.provider.service.Describe(&p.request), Labels: p.request.Labels, Workspace: p.policy.Workspace,
+		Copy: "~/" + p.name, Dir: path.Join("~", p.name, p.dir), Command: p.command.Argv,
+		Upload:  p.weigh(),
+		Answers: p.answers,
 	}
-	d.Upload.Home = append([]string{}, slices.Sorted(maps.Keys(r.seeds))...)
-	for _, v := range r.env {
+	d.Upload.Home = append([]string{}, slices.Sorted(maps.Keys(p.seeds))...)
+	for _, v := range p.env {
 		name, _, _ := strings.Cut(v, "=")
 		d.Env = append(d.Env, name)
 	}
@@ -111,29 +111,29 @@ func (r *plan) Describe() any {
 }
 
 // refuse names what a copy elsewhere cannot have.
-func (r *plan) refuse() error {
-	p, n := r.policy, r.provider.Name()
-	refused := func(o profiles.Origin, what string) error {
-		return &profiles.Error{Origin: o, Cause: n + ": " + what, Hint: "--provider native has it"}
+func (p *plan) refuse() error {
+	o, n := p.policy, p.provider.Name()
+	refused := func(origin profiles.Origin, what string) error {
+		return &profiles.Error{Origin: origin, Cause: n + ": " + what, Hint: "--provider native has it"}
 	}
 	switch {
-	case len(p.Without) > 0:
+	case len(o.Without) > 0:
 		return &providers.UnusableError{Provider: n, Cause: "--without: layers can be switched off with --provider native only"}
-	case len(p.Network.Local) > 0:
-		return refused(p.Network.Local[0].Origin, "local: ports of this machine cannot be reached from the sandbox")
-	case len(p.Network.Publish) > 0:
-		return refused(p.Network.Publish[0].Origin, "publish: ports of the sandbox cannot be reached from this machine")
-	case len(p.Network.Sockets) > 0:
-		return refused(p.Network.Sockets[0].Origin, "socket: sockets of this machine cannot be reached from the sandbox")
+	case len(o.Network.Local) > 0:
+		return refused(o.Network.Local[0].Origin, "local: ports of this machine cannot be reached from the sandbox")
+	case len(o.Network.Publish) > 0:
+		return refused(o.Network.Publish[0].Origin, "publish: ports of the sandbox cannot be reached from this machine")
+	case len(o.Network.Sockets) > 0:
+		return refused(o.Network.Sockets[0].Origin, "socket: sockets of this machine cannot be reached from the sandbox")
 	}
-	if _, can := r.provider.service.(Extender); !can && r.command.Keep > 0 {
+	if _, can := p.provider.service.(Extender); !can && p.command.Keep > 0 {
 		return &providers.UnusableError{Provider: n, Cause: "--keep: the end of its sandboxes cannot be moved"}
 	}
-	if most := r.provider.facts.MaxLife; most > 0 && p.Resources.Deadline() > most {
-		return refused(p.Resources.Timeout.Origin, fmt.Sprintf("timeout: a sandbox lives for %s at most", most))
+	if most := p.provider.facts.MaxLife; most > 0 && o.Resources.Deadline() > most {
+		return refused(o.Resources.Timeout.Origin, fmt.Sprintf("timeout: a sandbox lives for %s at most", most))
 	}
-	for _, rule := range p.Files {
-		if rule.Origin.Source == "flag" && (rule.Access == profiles.Write || rule.Access == profiles.Overlay) && !r.within(rule.Path) {
+	for _, rule := range o.Files {
+		if rule.Origin.Source == "flag" && (rule.Access == profiles.Write || rule.Access == profiles.Overlay) && !p.within(rule.Path) {
 			return refused(rule.Origin, fmt.Sprintf("%s: only the workspace is copied", rule.Path))
 		}
 	}
@@ -141,8 +141,8 @@ func (r *plan) refuse() error {
 }
 
 // within reports whether a path of this machine is copied.
-func (r *plan) within(p string) bool {
-	return p == r.policy.Workspace || strings.HasPrefix(p, r.policy.Workspace+"/")
+func (p *plan) within(name string) bool {
+	return name == p.policy.Workspace || strings.HasPrefix(name, p.policy.Workspace+"/")
 }
 
 // ofPlace are variables that speak of this machine: the sandbox has its own, unless the
@@ -150,51 +150,40 @@ func (r *plan) within(p string) bool {
 var ofPlace = []string{"HOME", "PATH", "SHELL", "USER", "LOGNAME", "PWD", "OLDPWD", "TMPDIR", "TMP", "TEMP", "HOSTNAME", "MAIL", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"}
 
 // place decides where all is there.
-func (r *plan) place() {
-	r.name = strings.Map(func(c rune) rune {
+func (p *plan) place() {
+	p.name = strings.Map(func(c rune) rune {
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("._-", c) {
 			return c
 		}
 		return '_'
-	}, filepath.Base(r.policy.Workspace))
-	if strings.Trim(r.name, "._-") == "" || strings.HasPrefix(r.name, ".") || strings.HasPrefix(r.name, "-") {
-		r.name = "workspace"
+	}, filepath.Base(p.policy.Workspace))
+	if strings.Trim(p.name, "._-") == "" || strings.HasPrefix(p.name, ".") || strings.HasPrefix(p.name, "-") {
+		p.name = "workspace"
 	}
-	if rel, err := filepath.Rel(r.policy.Workspace, r.command.Dir); err == nil && r.within(r.command.Dir) {
-		r.dir = filepath.ToSlash(rel)
+	if rel, err := filepath.Rel(p.policy.Workspace, p.command.Dir); err == nil && p.within(p.command.Dir) {
+		p.dir = filepath.ToSlash(rel)
 	} else {
-		r.dir = "."
+		p.dir = "."
 	}
-	for _, v := range r.command.Env {
+	for _, v := range p.command.Env {
 		name, _, ok := strings.Cut(v, "=")
 		if !ok || name == "" || strings.HasPrefix(name, "PCCRUN_") {
 			continue
 		}
-		set, given := r.policy.Environment.Set[name]
+		set, given := p.policy.Environment.Set[name]
 		if slices.Contains(ofPlace, name) && (!given || strings.HasPrefix(set.Origin.Source, "built-in ")) {
 			continue
 		}
-		r.env = append(r.env, v)
+		p.env = append(p.env, v)
 	}
 }
 
-// hides says why a path of the workspace does not go up.
-func (r *plan) hides(rel string) string {
-	switch d := r.policy.Decide(filepath.Join(r.policy.Workspace, rel)); d.Access {
-	case profiles.Hide, profiles.Private, profiles.Persist:
-		return "the policy: " + d.Access.String()
+// below says that a path of the workspace has less than an access, "" if it has not.
+func below(least profiles.Access, policy *profiles.Policy, rel string) string {
+	if a := policy.Decide(filepath.Join(policy.Workspace, rel)).Access; a < least {
+		return "the policy: " + a.String()
 	}
 	return ""
-}
-
-// keeps says why a change of a path is none that may be applied.
-func (r *plan) keeps(rel string) string {
-	switch d := r.policy.Decide(filepath.Join(r.policy.Workspace, rel)); d.Access {
-	case profiles.Write, profiles.Overlay:
-		return ""
-	default:
-		return "the policy: " + d.Access.String()
-	}
 }
 
 // insideThere keeps most of a policy: what it does keep there a trial says, before the command
@@ -226,16 +215,16 @@ var ofCopy = map[profiles.Guarantee]string{
 const elsewhere = "another machine"
 
 // answer says of each guarantee how far this run keeps it.
-func (r *plan) answer() []profiles.Answer {
+func (p *plan) answer() []profiles.Answer {
 	list := profiles.AnswerEach(ofCopy, func(profiles.Guarantee) (profiles.Answer, bool) { return profiles.KeptBy(insideThere), true })
-	itself, open := r.provider.facts.Keeps, FilterOf(&r.request).Open
+	itself, open := p.provider.facts.Keeps, FilterOf(&p.request).Open
 	for i := range list {
 		a := &list[i]
-		if a.Guarantee == profiles.NetInject && len(r.policy.Network.Inject) > 0 {
+		if a.Guarantee == profiles.NetInject && len(p.policy.Network.Inject) > 0 {
 			a.State, a.Mechanism, a.Cause = profiles.Weak, insideThere, "the secret is in the memory of the provider's machine, outside of the command's reach"
 		}
 		if also := itself[a.Guarantee]; also != "" && (open == "" || a.Guarantee != profiles.NetAllowlist) {
-			a.Mechanism += "; " + r.provider.Name() + " itself, by its documentation: " + also
+			a.Mechanism += "; " + p.provider.Name() + " itself, by its documentation: " + also
 		}
 	}
 	return list

@@ -115,8 +115,8 @@ func (p *Provider) bearing(ctx context.Context, labels map[string]string) ([]San
 	}), err
 }
 
-// Find lists this machine's sandboxes that bear a label, or any of pccrun's.
-func (p *Provider) Find(ctx context.Context, label string) ([]providers.Resource, error) {
+// here lists this machine's sandboxes that bear a label, or any of pccrun's.
+func (p *Provider) here(ctx context.Context, label string) ([]Sandbox, error) {
 	if err := p.service.Ready(); err != nil {
 		return nil, err
 	}
@@ -124,15 +124,16 @@ func (p *Provider) Find(ctx context.Context, label string) ([]providers.Resource
 	if label != "" {
 		labels[providers.LabelKey] = label
 	}
-	found, err := p.bearing(ctx, labels)
-	if err != nil {
-		return nil, err
-	}
-	var list []providers.Resource
+	return p.bearing(ctx, labels)
+}
+
+// Find is [Provider.here].
+func (p *Provider) Find(ctx context.Context, label string) (list []providers.Resource, err error) {
+	found, err := p.here(ctx, label)
 	for i := range found {
 		list = append(list, p.resource(&found[i]))
 	}
-	return list, nil
+	return list, err
 }
 
 func (p *Provider) resource(s *Sandbox) providers.Resource {
@@ -152,13 +153,11 @@ func (p *Provider) Destroy(ctx context.Context, r providers.Resource) error {
 	if label == "" {
 		return fmt.Errorf("%s: destroy: the record names no sandbox", p.Name())
 	}
-	found, err := p.Find(ctx, label)
-	for _, one := range found {
-		if err == nil {
-			err = p.destroy(ctx, one.ID)
-		}
+	found, err := p.here(ctx, label)
+	if err != nil {
+		return err
 	}
-	return err
+	return p.destroyAll(ctx, found)
 }
 
 // destroy ends a sandbox. One that is gone already is no error.
@@ -167,6 +166,16 @@ func (p *Provider) destroy(ctx context.Context, id string) error {
 		return err
 	}
 	return nil
+}
+
+// destroyAll ends sandboxes, but for those of some names.
+func (p *Provider) destroyAll(ctx context.Context, list []Sandbox, but ...string) (err error) {
+	for _, s := range list {
+		if !slices.Contains(but, s.ID) {
+			err = errors.Join(err, p.destroy(ctx, s.ID))
+		}
+	}
+	return err
 }
 
 // park stops a sandbox, where the provider keeps its files then. One that is stopped already is no error.

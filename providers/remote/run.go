@@ -1,23 +1,14 @@
 package remote
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/providers/filesync"
 )
 
 // patience is how long each part of a run may take.
@@ -39,13 +30,10 @@ var usual = patience{
 
 // A StayedError says that what the command changed could not be fetched, and where it is.
 type StayedError struct {
-	Err      error
-	Resource providers.Resource
-	Parked   bool      // the sandbox is stopped, and keeps its files
-	Awake    bool      // the provider cannot stop a sandbox and keep its files
-	Ends     time.Time // of a sandbox that is awake; the zero time if nobody says
-	Kept     string    // the file with what came, if it was refused
-	Left     int       // so many names were left out, and all else is here
+	Err     error
+	Sandbox string // its name, and what becomes of it
+	Kept    string // the file with what came, if it was refused
+	Left    int    // so many names were left out, and all else is here
 }
 
 func (e *StayedError) Error() string {
@@ -56,15 +44,7 @@ func (e *StayedError) Error() string {
 	case e.Left > 0 && e.Err == nil:
 		what = fmt.Sprintf("%d of the names that were changed could not be downloaded", e.Left)
 	}
-	switch {
-	case e.Parked:
-		return fmt.Sprintf("%s; sandbox %s is paused and has them", what, e.Resource.ID)
-	case e.Awake && e.Ends.IsZero():
-		return fmt.Sprintf("%s; sandbox %s has them, and runs until it is destroyed", what, e.Resource.ID)
-	case e.Awake:
-		return fmt.Sprintf("%s; sandbox %s has them, and runs until %s, when they are lost", what, e.Resource.ID, e.Ends.Local().Format("15:04"))
-	}
-	return fmt.Sprintf("%s; sandbox %s may still be running", what, e.Resource.ID)
+	return what + "; sandbox " + e.Sandbox
 }
 
 // Unwrap returns the cause.
@@ -84,305 +64,149 @@ func (e *StayedError) Hint() string {
 // Stays says that the session's record is wanted: something of the run's is not lost.
 func (e *StayedError) Stays() {}
 
-// running is a run under way.
-type running struct {
-	*plan
-	at
-	io       providers.Stdio
-	observer providers.Observer
-	session  *os.Root
-	box      *Sandbox
-	sent     *filesync.Sent
-	before   *listing
-	came     bool // an earlier download brought what may come
-	started  atomic.Bool
-	label    string // before the name of an archive there; not empty for a copy, see [Provider.Copy]
-	busy     bool   // the command runs while its files are fetched
-	reuse
-}
-
-// at is where all is in the sandbox.
-type at struct {
-	home    string   // there
-	copy    string   // of the workspace, there
-	own     string   // the engine's directory, there
-	program string   // the directory of pccrun's program there; what it needs is beside it
-	there   []string // variables that speak of the place
-}
-
-// reuse is what a run has of the one before, or leaves for the next.
-type reuse struct {
-	old   *kept           // the sandbox is one that an earlier run kept; nil for a new one
-	since *filesync.Since // what stands in it
-	kept  kept            // what this run may leave for the next
-	ended bool            // pccrun in the sandbox has seen the command's end
-	doubt string          // why this run's command may have changed what the next one trusts
-}
-
-// Run carries the plan out.
-func (r *plan) Run(ctx context.Context, stdio providers.Stdio, o providers.Observer) (result providers.Result, err error) {
-	if r.command.Label == "" || stdio.Changes == nil {
-		return result, fmt.Errorf("BUG: %s: a plan that is only looked at is run", r.provider.Name())
+// Run carries the plan out, in stages that hand on what they make:
+//
+//	take      the sandbox that an earlier run kept, if there is one        → what stands in it
+//	pack      what goes up, which is written meanwhile                     → upload
+//	create    a sandbox                                                    → place
+//	furnish   pccrun's program and the copy are there                      → fetchable
+//	follow    the command runs                                             → ended
+//	fetch     what it changed is here
+//	keep      the sandbox stands for the next run, if that is wanted
+//	leave     else it is destroyed; where not all could be fetched, it is stopped
+func (p *plan) Run(ctx context.Context, stdio providers.Stdio, o providers.Observer) (result providers.Result, err error) {
+	if p.command.Label == "" || stdio.Changes == nil {
+		return result, fmt.Errorf("BUG: %s: a plan that is only looked at is run", p.provider.Name())
 	}
-	own := *r
-	run := &running{plan: &own, io: stdio, observer: o, session: stdio.Changes}
 	begun := time.Now()
 	defer func() { result.Wall = time.Since(begun) }()
-	if err := run.take(ctx); err != nil {
-		return result, err
-	}
-	up, err := run.pack(ctx)
-	if err != nil && run.box != nil {
-		return result, run.leave(ctx, err)
-	} else if err != nil {
-		return result, err
-	}
-	defer up.remove()
-	if run.box == nil {
-		err = run.create(ctx)
-	}
+	l := p.provider.newPlace(&p.request, stdio, o)
+	since, err := p.take(ctx, l)
 	if err != nil {
 		return result, err
 	}
-	result, err = run.inside(ctx, up)
-	return result, run.leave(ctx, err)
-}
-
-// warn says something to the user.
-func (r *running) warn(format string, args ...any) {
-	r.observer.Warning(events.Warning{Text: fmt.Sprintf(format, args...)})
+	up, err := p.pack(ctx, l, since)
+	if err == nil {
+		defer up.remove()
+		if since == nil {
+			err = l.create(ctx, &p.request)
+		}
+	}
+	if l.box == nil {
+		return result, err
+	}
+	end, kept := &ended{}, false
+	if err == nil {
+		if end, err = p.inside(ctx, l, up, stdio); err == nil {
+			kept = p.keep(ctx, l, end)
+		}
+	}
+	return end.Result, l.leave(ctx, err, kept)
 }
 
 // create makes the sandbox. Where it is not clear whether one was made, that one is looked
 // for, so that no second one costs money.
-func (r *running) create(ctx context.Context) error {
-	s := r.provider.service
-	ctx, cancel := context.WithTimeout(ctx, r.provider.patient.create)
+func (l *place) create(ctx context.Context, request *Request) error {
+	ctx, cancel := context.WithTimeout(ctx, l.p.patient.create)
 	defer cancel()
-	var err error
-	for range 3 {
-		r.box, err = s.Create(ctx, &r.request)
+	for n := 0; ; n++ {
+		box, err := l.p.service.Create(ctx, request)
 		var unclear *UnclearError
-		if !errors.As(err, &unclear) {
-			break
-		}
-		look, stop := context.WithTimeout(context.WithoutCancel(ctx), r.provider.patient.script)
-		found, e := r.provider.bearing(look, r.request.Labels)
-		if e == nil && len(found) > 0 {
-			for _, double := range found[1:] {
-				e = errors.Join(e, r.provider.destroy(look, double.ID))
-			}
-			if ctx.Err() != nil {
-				e = errors.Join(e, r.provider.destroy(look, found[0].ID))
-			} else if e == nil {
-				r.box, err = r.provider.ready(look, found[0].ID)
+		if errors.As(err, &unclear) {
+			found, lost := l.lost(ctx)
+			switch {
+			case lost != nil:
+				return errors.Join(err, lost)
+			case found != nil:
+				box, err = found, nil
+			case ctx.Err() == nil && n < 2:
+				continue
 			}
 		}
-		stop()
-		if e != nil {
-			return errors.Join(err, e)
+		if err == nil {
+			l.has(box)
 		}
-		if r.box != nil || ctx.Err() != nil {
-			break
-		}
-	}
-	if err != nil {
 		return err
 	}
-	r.box.Labels = r.request.Labels // whatever the answer says of them
-	r.observer.Created(r.provider.resource(r.box))
-	return nil
+}
+
+// lost looks for a sandbox whose answer did not come, and destroys what is too much: all where nobody waits any more.
+func (l *place) lost(ctx context.Context) (*Sandbox, error) {
+	look, stop := context.WithTimeout(context.WithoutCancel(ctx), l.p.patient.script)
+	defer stop()
+	found, err := l.p.bearing(look, l.labels)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, l.p.destroyAll(look, found)
+	}
+	if err := l.p.destroyAll(look, found[1:]); err != nil {
+		return nil, err
+	}
+	return l.p.ready(look, found[0].ID)
 }
 
 // inside does all that needs the sandbox.
-func (r *running) inside(ctx context.Context, up *upload) (result providers.Result, err error) {
-	stop := r.extend(ctx)
-	defer stop()
-	if err := r.furnish(ctx, up); err != nil {
-		return result, err
+func (p *plan) inside(ctx context.Context, l *place, up *upload, stdio providers.Stdio) (*ended, error) {
+	defer l.prolong(ctx)()
+	by, err := p.furnish(ctx, l, up)
+	if err != nil {
+		return &ended{}, err
 	}
-	result, err = r.follow(ctx)
-	if err != nil && !r.started.Load() {
-		return result, err
+	end, err := p.follow(ctx, l, by, stdio)
+	if err != nil && !end.started {
+		return end, err
 	}
-	if _, e := r.session.Lstat(sessions.NoDownloadName); e == nil {
-		r.warn("not downloaded, as pccrun kill --no-download asked: what the command changed is destroyed")
-		r.command.Keep = 0
-		return result, err
+	if _, e := l.session.Lstat(sessions.NoDownloadName); e == nil {
+		l.warn("not downloaded, as pccrun kill --no-download asked: what the command changed is destroyed")
+		end.unwanted = true
+		return end, err
 	}
-	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.provider.patient.after)
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.p.patient.after)
 	defer cancel()
-	return result, errors.Join(err, r.fetch(after))
+	return end, errors.Join(err, l.fetch(after, by))
 }
 
-// extend keeps the sandbox from stopping by itself, where its end can be moved.
-func (r *running) extend(ctx context.Context) (stop func()) {
-	if _, can := r.provider.service.(Extender); !can {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	box := r.box
-	var done sync.WaitGroup
-	done.Go(func() {
-		for told := false; ; {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(r.provider.patient.extend):
-			}
-			if err := r.provider.extend(ctx, box, r.provider.patient.lifetime, false); err != nil && ctx.Err() == nil && !told {
-				told = true
-				r.warn("the sandbox may stop within %s: %v", r.provider.patient.lifetime, err)
-			}
-		}
-	})
-	return func() { cancel(); done.Wait() }
-}
-
-// leave destroys the sandbox, or keeps it for the next run; where not all of its files could be fetched, it
+// leave destroys the sandbox, unless it was kept for the next run; where not all of its files could be fetched, it
 // is stopped and keeps them.
-func (r *running) leave(ctx context.Context, err error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.provider.patient.create)
+func (l *place) leave(ctx context.Context, err error, kept bool) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.p.patient.create)
 	defer cancel()
 	var stayed *StayedError
 	if errors.As(err, &stayed) {
-		stayed.Resource = r.provider.resource(r.box)
-		if _, can := r.provider.service.(Sleeper); !can {
-			stayed.Awake, stayed.Ends = true, r.box.Ends
-			return err
-		}
-		e := r.provider.park(ctx, r.box)
-		if stayed.Parked = e == nil; errors.Is(e, ErrGone) {
-			return err
-		}
+		rests, e := l.rest(ctx)
+		stayed.Sandbox = l.box.ID + " " + rests
 		return errors.Join(err, e)
 	}
-	if e := r.session.Remove(sessions.UnfetchedName); !errors.Is(e, fs.ErrNotExist) {
+	if e := l.session.Remove(sessions.UnfetchedName); !errors.Is(e, fs.ErrNotExist) {
 		err = errors.Join(err, e) // nothing is there that is not here
 	}
 	var e error
-	if err != nil || !r.stays(ctx) {
-		e = r.provider.destroy(ctx, r.box.ID)
+	if !kept {
+		e = l.p.destroy(ctx, l.box.ID)
 	}
-	if found, look := r.provider.bearing(ctx, r.request.Labels); look == nil { // an answer that got lost may have made two
-		for _, double := range found {
-			if double.ID != r.box.ID {
-				e = errors.Join(e, r.provider.destroy(ctx, double.ID))
-			}
-		}
+	if found, look := l.p.bearing(ctx, l.labels); look == nil { // an answer that got lost may have made two
+		e = errors.Join(e, l.p.destroyAll(ctx, found, l.box.ID))
 	}
 	if e != nil {
-		e = fmt.Errorf("sandbox %s was not destroyed, and stops by itself within %s: %w", r.box.ID, r.request.Lifetime, e)
+		e = fmt.Errorf("sandbox %s was not destroyed, and stops by itself within %s: %w", l.box.ID, l.lifetime, e)
 	}
 	return errors.Join(err, e)
 }
 
-// maxPrinted bounds what a program may print: a listing of many names is the most.
-const maxPrinted = 256 << 20
-
-// Output executes a program that does no harm twice, and returns what it prints. The error holds
-// what it printed on standard error where the exit status is one of the program's own.
-func Output(ctx context.Context, s Service, box *Sandbox, root bool, argv ...string) (out []byte, code int, err error) {
-	for n := 1; ; n++ {
-		var printed, said limited
-		printed.most, said.most = maxPrinted, 4<<10
-		code, err = s.Exec(ctx, box, &Exec{Argv: argv, Root: root, Out: &printed, Err: &said})
-		var cut *CutError
-		if errors.As(err, &cut) && ctx.Err() == nil && n < 4 {
-			continue
+// rest stops the sandbox with its files, where the provider can do that, and says what becomes of them.
+func (l *place) rest(ctx context.Context) (rests string, err error) {
+	if _, can := l.p.service.(Sleeper); can {
+		if err = l.p.park(ctx, l.box); err == nil {
+			return "is paused and has them", nil
+		} else if errors.Is(err, ErrGone) {
+			err = nil
 		}
-		switch {
-		case err != nil:
-			return nil, code, err
-		case printed.over:
-			return nil, code, errors.New("the output of the sandbox is too long")
-		}
-		if text := strings.Join(strings.Fields(events.Clean(said.String())), " "); code != 0 {
-			err = fmt.Errorf("exit status %d: %s", code, text)
-		}
-		return printed.Bytes(), code, err
+		return "may still be running", err
 	}
-}
-
-// word has pccrun's program in a directory there do something ([Place]), and reads its answer.
-func (r *running) word(ctx context.Context, dir string, root bool, answer any, args ...string) error {
-	argv := append([]string{path.Join(dir, "pccrun"), Place}, args...)
-	text, code, err := Output(ctx, r.provider.service, r.box, root, argv...)
-	var cut *CutError
-	if err != nil && code != statusGarbled && code != statusRefused && !errors.As(err, &cut) && ctx.Err() == nil && dir == r.program && r.reopen(ctx) {
-		text, code, err = Output(ctx, r.provider.service, r.box, root, argv...)
+	if l.box.Ends.IsZero() {
+		return "has them, and runs until it is destroyed", nil
 	}
-	if code == statusGarbled {
-		return errGarbled
-	}
-	if err == nil && answer != nil {
-		if err = json.Unmarshal(text, answer); err != nil {
-			err = fmt.Errorf("the answer to %s: %w", args[0], err)
-		}
-	}
-	return err
-}
-
-// reopen gives pccrun's own files back to their user, who is the command's too where nobody is root there: the command
-// can close them to both. It reports whether it could.
-func (r *running) reopen(ctx context.Context) bool {
-	for _, name := range []string{path.Dir(r.program), r.program, path.Join(r.program, "own"), path.Join(r.program, "own", "line"), path.Join(r.program, "pccrun")} {
-		if _, _, err := Output(ctx, r.provider.service, r.box, true, "chmod", "u+rwx", name); err != nil {
-			return false
-		}
-	}
-	return true
-}
-
-// limited is a buffer that takes no more than it should.
-type limited struct {
-	bytes.Buffer
-	most int
-	over bool
-}
-
-func (l *limited) Write(b []byte) (int, error) {
-	if room := l.most - l.Len(); len(b) > room {
-		l.over = true
-		l.Buffer.Write(b[:room])
-		return len(b), nil
-	}
-	return l.Buffer.Write(b)
-}
-
-// prepare makes the directories by pccrun's program, of a sum where it was uploaded, and learns where they are.
-func (r *running) prepare(ctx context.Context, program, sum string) error {
-	ctx, cancel := context.WithTimeout(ctx, r.provider.patient.script)
-	defer cancel()
-	own, stands, uploaded := ".pccrun-"+r.command.Label, "", program
-	if r.old != nil {
-		stands, uploaded = "stands", ""
-	}
-	var p prepared
-	if err := r.word(ctx, path.Dir(program), false, &p, prepareWord, uploaded, sum, r.name, own, stands, r.provider.facts.Home); err != nil {
-		return err
-	}
-	r.home = string(p.Home)
-	if !path.IsAbs(r.home) || path.Clean(r.home) != r.home || strings.ContainsAny(r.home, "\x00\n") {
-		return fmt.Errorf("no home in the answer: %q", events.Cut(r.home))
-	}
-	r.there = []string{"HOME=" + r.home, "PATH=" + string(p.Path), "USER=" + string(p.User), "LOGNAME=" + string(p.User)}
-	r.copy, r.own = path.Join(r.home, r.name), path.Join(r.home, own)
-	return nil
-}
-
-// furnish makes the copy.
-func (r *running) furnish(ctx context.Context, up *upload) (err error) {
-	transfer, stop := context.WithTimeout(ctx, r.provider.patient.transfer)
-	defer stop()
-	if err := r.install(transfer); err != nil {
-		return err
-	}
-	if err := r.upload(transfer, up); err != nil {
-		return err
-	}
-	if r.before, err = r.look(ctx); err != nil {
-		return err
-	}
-	return r.record()
+	return "has them, and runs until " + l.box.Ends.Local().Format("15:04") + ", when they are lost", nil
 }

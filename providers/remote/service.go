@@ -78,7 +78,7 @@ type Facts struct {
 	Keeps map[profiles.Guarantee]string
 
 	Home    string        // the directory in which files may be written; "": /tmp, and the home that the sandbox's environment names
-	MaxFile int64         // the largest file that PutFile and GetFile carry, in bytes; 0: any
+	MaxFile int64         // the largest file that PutFile and GetFile carry, in bytes: a larger one goes in parts; 0: any
 	MaxLife time.Duration // the longest life of a sandbox; 0: no end that is known
 	Arch    string        // the processor, as Go names it; "" for this machine's
 	Region  string        // where sandboxes are, if the user names it
@@ -159,7 +159,6 @@ const Killed = 128 + 9
 type Archive struct {
 	Open func() (io.ReadCloser, error)
 	Size int64
-	Sum  string // SHA-256 in hexadecimal digits
 	Mode uint32 // of the file, for a provider that sets it; 0: any
 }
 

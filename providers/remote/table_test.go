@@ -25,7 +25,7 @@ func TestTable(t *testing.T) {
 	_, after, ok := strings.Cut(rest, "<!-- end -->\n")
 	require.True(t, ok)
 	e2bService, daytonaService := e2b.NewService(nil), daytona.NewService(nil)
-	one, other := e2bService.Keeps, daytonaService.Keeps
+	one, other := e2bService.Facts.Keeps, daytonaService.Facts.Keeps
 	table := "| guarantee | e2b | daytona |\n|---|---|---|\n"
 	for _, g := range profiles.Guarantees {
 		if a, b := one[g.Guarantee], other[g.Guarantee]; a+b != "" {

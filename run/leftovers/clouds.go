@@ -12,16 +12,22 @@ import (
 	"github.com/pccrun/pccrun/run"
 )
 
-// Orphans finds what stands at clouds whose key is set and belongs to no session that goes on,
-// by its label, and destroys it. What a session has there that could not be fetched goes with
-// all only. It returns what it destroyed, or would.
-func Orphans(program run.Program, home sessions.Home, dryRun, all bool) (gone []string, err error) {
+// Unasked is a cloud that could not be asked what stands there, and why.
+type Unasked struct {
+	Provider string `json:"provider"`
+	Why      string `json:"why"`
+}
+
+// Orphans finds what stands at clouds and belongs to no session that goes on, by its label, and destroys it. What a session
+// has there that could not be fetched goes with all only. It returns what it destroyed, or would, and the clouds whose
+// key is not set.
+func Orphans(program run.Program, home sessions.Home, dryRun, all bool) (gone []string, unasked []Unasked, err error) {
 	if program.Provider == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	list, err := home.List()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	stays := map[string]bool{}
 	for _, e := range list {
@@ -35,16 +41,20 @@ func Orphans(program run.Program, home sessions.Home, dryRun, all bool) (gone []
 	req := &profiles.Request{Host: profiles.ThisHost()}
 	dirs, err := run.Dirs()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, k := range providers.Known() {
-		if !k.Cloud || len(k.Keys) == 0 || k.MissingKeys(req.Host.Getenv) != "" {
+		if !k.Cloud {
 			continue
 		}
-		place, e := program.Provider(k.Name, req, providers.Host{Environ: req.Host.Environ, StateDir: dirs.State, CacheDir: dirs.Cache})
+		place, e := program.Provider(k.Name, req, providers.Host{Environ: req.Host.Environ, StateDir: dirs.State})
 		if e != nil || place == nil {
 			err = errors.Join(err, e)
 			continue // one that is not built has made nothing
+		}
+		if keys := k.MissingKeys(req.Host.Getenv); keys != "" {
+			unasked = append(unasked, Unasked{k.Name, "not set: " + keys})
+			continue
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), run.DestroyWithin)
 		found, e := place.Find(ctx, "")
@@ -63,7 +73,7 @@ func Orphans(program run.Program, home sessions.Home, dryRun, all bool) (gone []
 		cancel()
 		err = errors.Join(err, e)
 	}
-	return gone, err
+	return gone, unasked, err
 }
 
 // WithoutDownload ends a session by kill, whose run at a cloud destroys what its command changed, where

@@ -3,6 +3,7 @@ package leftovers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -39,6 +40,16 @@ func (s *shelf) Destroy(_ context.Context, r providers.Resource) error {
 	return nil
 }
 
+// built is a program with two clouds, of which one has its key.
+func built(place *shelf) run.Program {
+	return run.Program{Provider: func(name string, _ *profiles.Request, _ providers.Host) (providers.Provider, error) {
+		if name != "e2b" && name != "modal" {
+			return nil, nil
+		}
+		return place, nil
+	}}
+}
+
 func labelled(id, label string) providers.Resource {
 	return providers.Resource{Provider: "e2b", ID: id, Labels: map[string]string{providers.LabelKey: label}}
 }
@@ -73,16 +84,18 @@ func TestOrphans(t *testing.T) {
 	require.True(t, c.came(), "what can come is here")
 	require.NoError(t, dir.Close())
 	place := &shelf{has: []providers.Resource{labelled("runs", "a"), labelled("unfetched", "b"), labelled("orphan", "c"), labelled("stuck", "d")}}
-	program := run.Program{Provider: func(string, *profiles.Request, providers.Host) (providers.Provider, error) { return place, nil }}
+	program := built(place)
 
-	gone, err := Orphans(program, home, true, false)
+	gone, unasked, err := Orphans(program, home, true, false)
 	require.NoError(t, err)
 	require.Equal(t, []string{"e2b orphan", "e2b stuck"}, gone)
 	require.Empty(t, place.destroyed, "a dry run")
-	gone, err = Orphans(program, home, false, false)
+	require.Contains(t, unasked, Unasked{"modal", "not set: MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"})
+	require.NotContains(t, fmt.Sprint(unasked), "e2b")
+	gone, _, err = Orphans(program, home, false, false)
 	require.EqualError(t, err, "stuck")
 	require.Equal(t, []string{"e2b orphan"}, gone)
-	_, err = Orphans(program, home, false, true)
+	_, _, err = Orphans(program, home, false, true)
 	require.Error(t, err)
 	require.Equal(t, []string{"orphan", "unfetched", "orphan"}, place.destroyed)
 	require.NoError(t, running.End(0))
@@ -96,9 +109,10 @@ func TestOrphans(t *testing.T) {
 	r := labelled("", "a")
 	require.NoError(t, run.Destroy(program, &r), "by its label")
 	require.Contains(t, place.destroyed, "runs")
-	gone, err = Orphans(run.Program{}, home, false, true)
+	gone, unasked, err = Orphans(run.Program{}, home, false, true)
 	require.NoError(t, err)
 	require.Empty(t, gone, "a program without providers")
+	require.Empty(t, unasked)
 	program.Become = func() int { return 0 }
 	require.ErrorContains(t, run.Destroy(program, &r), "pccrun gc removes it")
 }
@@ -123,11 +137,11 @@ func TestKeptSandbox(t *testing.T) {
 	}))
 	require.NoError(t, s.End(0))
 	place := &shelf{has: []providers.Resource{labelled("stands", "a")}}
-	program := run.Program{Provider: func(string, *profiles.Request, providers.Host) (providers.Provider, error) { return place, nil }}
-	gone, err := Orphans(program, home, false, false)
+	program := built(place)
+	gone, _, err := Orphans(program, home, false, false)
 	require.NoError(t, err)
 	require.Empty(t, gone)
-	gone, err = Orphans(program, home, true, true)
+	gone, _, err = Orphans(program, home, true, true)
 	require.NoError(t, err)
 	require.Equal(t, []string{"e2b stands"}, gone)
 	e, err := home.Find(s.ID())
@@ -148,19 +162,22 @@ func TestDestroyFails(t *testing.T) {
 	home, err := run.Sessions()
 	require.NoError(t, err)
 	place := &shelf{has: []providers.Resource{labelled("stuck", "d")}}
-	program := run.Program{Provider: func(string, *profiles.Request, providers.Host) (providers.Provider, error) { return place, nil }}
+	program := built(place)
 	r := labelled("stuck", "d")
 	require.EqualError(t, ClearCrashed(program, home, sessions.Entry{Info: sessions.Info{Resource: &r}}), "stuck")
 	require.ErrorContains(t, run.Destroy(program, &sessions.Resource{Provider: "nowhere"}), "nowhere")
 	place.lost = errors.New("lost")
 	require.ErrorContains(t, run.Destroy(program, &r), "find what session d left: lost")
-	_, err = Orphans(program, home, false, true)
+	_, _, err = Orphans(program, home, false, true)
 	require.ErrorContains(t, err, "lost")
-	program.Provider = func(string, *profiles.Request, providers.Host) (providers.Provider, error) {
+	program.Provider = func(name string, _ *profiles.Request, _ providers.Host) (providers.Provider, error) {
+		if name != "e2b" {
+			return nil, nil
+		}
 		return nil, errors.New("no client")
 	}
 	require.ErrorContains(t, run.Destroy(program, &r), "no client")
-	_, err = Orphans(program, home, false, true)
+	_, _, err = Orphans(program, home, false, true)
 	require.EqualError(t, err, "no client")
 	require.Empty(t, place.destroyed)
 	_, err = OpenChanges("none")

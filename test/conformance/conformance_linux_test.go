@@ -459,7 +459,8 @@ func (k *task) hostile() func(members ...string) {
 	k.program = filepath.Join(dir, "hostile")
 	script := `#!/bin/sh
 [ "$1 $2" = "place pack" ] && [ -e ` + dir + `/archive ] || exec ` + dir + `/pccrun "$@"
-cat ` + dir + `/archive > "$6"
+mkdir -p "$7"
+cat ` + dir + `/archive > "$7/0000"
 cat ` + dir + "/answer\n"
 	require.NoError(t, os.WriteFile(k.program, []byte(script), 0o755))
 	k.path(dir)
@@ -483,7 +484,7 @@ cat ` + dir + "/answer\n"
 		}
 		require.NoError(t, archive.Close())
 		require.NoError(t, small.Close())
-		answer := fmt.Sprintf(`{"Sum":"%x","Size":%d}`, sha256.Sum256(b.Bytes()), b.Len())
+		answer := fmt.Sprintf(`{"Sum":"%x","Size":%d,"Parts":1}`, sha256.Sum256(b.Bytes()), b.Len())
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "answer"), []byte(answer), 0o644))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "archive"), b.Bytes(), 0o644))
 	}

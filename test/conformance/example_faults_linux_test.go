@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -105,11 +106,14 @@ func (c *cutting) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func startExample(t *testing.T) *served {
+func startExample(t *testing.T) *served { return startExampleOf(t, math.MaxInt64, 0) }
+
+// startExampleOf starts one whose files have so many bytes at most, and which says that of them.
+func startExampleOf(t *testing.T, most, says int64) *served {
 	dir, err := os.MkdirTemp("", "pccrun-example-")
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(dir, 0o711))
-	f := &faulty{example: &example{dir: dir, boxes: map[string]exampleBox{}}, count: map[string]int{}}
+	f := &faulty{example: &example{dir: dir, most: most, boxes: map[string]exampleBox{}}, count: map[string]int{}}
 	stand := func(state string) (list []string) {
 		if state == "paused" {
 			return nil
@@ -132,8 +136,8 @@ func startExample(t *testing.T) *served {
 		home: func(id string) string { return f.boxes[id].room.Path(f.boxes[id].room.Home) },
 		open: func(environ []string, state, program string) providers.Provider {
 			f.key = remote.Variable(environ, "EXAMPLE_KEY")
-			facts := remote.Facts{Keeps: map[profiles.Guarantee]string{profiles.ProcIsolated: "this machine"}}
-			return remote.New(f, facts, providers.Host{Environ: environ, Git: plainGit, LinuxProgram: opens(program), CacheDir: cacheDir, StateDir: state})
+			facts := remote.Facts{MaxFile: says, Keeps: map[profiles.Guarantee]string{profiles.ProcIsolated: "this machine"}}
+			return remote.New(f, facts, providers.Host{Environ: environ, Git: plainGit, LinuxProgram: opens(program), StateDir: state})
 		},
 		path:   func(dir string) { f.path = dir },
 		made:   func() string { return strings.Join(f.made, "\n") },

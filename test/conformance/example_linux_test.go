@@ -19,6 +19,7 @@ import (
 type example struct {
 	dir, path string // of all sandboxes; what stands first in PATH there
 	key       string // the user's
+	most      int64  // bytes of a file
 
 	mu    sync.Mutex
 	boxes map[string]exampleBox
@@ -125,6 +126,9 @@ func (e *example) PutFile(_ context.Context, s *remote.Sandbox, name string, a *
 		return err
 	}
 	text, err := a.Bytes()
+	if err == nil {
+		err = e.fits(text)
+	}
 	if err != nil {
 		return err
 	}
@@ -138,6 +142,9 @@ func (e *example) GetFile(_ context.Context, s *remote.Sandbox, name string, beg
 		return err
 	}
 	text, err := os.ReadFile(b.room.Path(name))
+	if err == nil {
+		err = e.fits(text)
+	}
 	if err != nil {
 		return err
 	}
@@ -146,4 +153,11 @@ func (e *example) GetFile(_ context.Context, s *remote.Sandbox, name string, beg
 		_, err = to.Write(text)
 	}
 	return err
+}
+
+func (e *example) fits(text []byte) error {
+	if int64(len(text)) > e.most {
+		return errors.New("example: 413 payload too large")
+	}
+	return nil
 }

@@ -68,7 +68,7 @@ func TestInside(t *testing.T) {
 	p := *places[0]
 	p.start = func(t *testing.T) *served {
 		return &served{environ: server.Environ(), stand: server.Sandboxes, made: func() string { return "" }, open: func(environ []string, _, program string) providers.Provider {
-			return e2b.New(providers.Host{Environ: environ, Git: plainGit, LinuxProgram: opens(program), CacheDir: cacheDir})
+			return e2b.New(providers.Host{Environ: environ, Git: plainGit, LinuxProgram: opens(program)})
 		}}
 	}
 	service := e2b.NewService(server.Environ())

@@ -60,7 +60,7 @@ func startE2B(t *testing.T) *served {
 	return &served{
 		environ: s.Environ(), stand: s.Sandboxes, home: s.Home, calls: s.Calls, received: s.Received,
 		open: func(environ []string, state, program string) providers.Provider {
-			return e2b.New(providers.Host{Environ: environ, Git: plainGit, LinuxProgram: opens(program), CacheDir: cacheDir, StateDir: state})
+			return e2b.New(providers.Host{Environ: environ, Git: plainGit, LinuxProgram: opens(program), StateDir: state})
 		},
 		path:   func(dir string) { s.Path = dir },
 		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
@@ -77,7 +77,7 @@ func startDaytona(t *testing.T) *served {
 	return &served{
 		environ: s.Environ(), stand: s.Sandboxes, home: s.Home, calls: s.Calls, received: s.Received,
 		open: func(environ []string, state, program string) providers.Provider {
-			return daytona.New(providers.Host{Environ: environ, Git: plainGit, LinuxProgram: opens(program), CacheDir: cacheDir, StateDir: state})
+			return daytona.New(providers.Host{Environ: environ, Git: plainGit, LinuxProgram: opens(program), StateDir: state})
 		},
 		path:   func(dir string) { s.Path = dir },
 		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
@@ -140,7 +140,7 @@ func daytonaWire() *wire {
 		create: func(r *http.Request) bool { return r.Method == "POST" && r.URL.Path == "/api/sandbox" },
 		upload: func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/files/bulk-upload") },
 		download: func(r *http.Request) bool {
-			return strings.HasSuffix(r.URL.Path, "/files/download") && strings.HasSuffix(r.URL.Query().Get("path"), "-down")
+			return strings.HasSuffix(r.URL.Path, "/files/download") && strings.Contains(r.URL.Query().Get("path"), "-down/")
 		},
 		destroy: func(r *http.Request) bool { return is(r, "DELETE", "/api/sandbox/") },
 		start:   start,

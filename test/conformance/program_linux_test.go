@@ -33,7 +33,7 @@ func newProgram(t *testing.T, environ []string) *program {
 	require.NoError(t, os.MkdirAll(p.work, 0o755))
 	require.NoError(t, os.MkdirAll(home, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(p.work, "a.txt"), []byte("one\n"), 0o644))
-	p.environ = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "XDG_STATE_HOME=" + base + "/state", "XDG_CACHE_HOME=" + cacheHome, "XDG_CONFIG_HOME=" + base + "/config"}, environ...)
+	p.environ = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "XDG_STATE_HOME=" + base + "/state", "XDG_CACHE_HOME=" + base + "/cache", "XDG_CONFIG_HOME=" + base + "/config"}, environ...)
 	return p
 }
 

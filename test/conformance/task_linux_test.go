@@ -34,9 +34,6 @@ import (
 // credential is who the commands of servers run as: never root.
 var credential *syscall.Credential
 
-// cacheDir is where packed programs are kept, and cacheHome what names it to a program.
-var cacheDir, cacheHome string
-
 // plainGit is [providers.Host].Git without a sandbox: the program under test is not this one.
 func plainGit(ctx context.Context, _, args []string, prepare func(dir string) error, in io.Reader, out io.Writer) error {
 	dir, err := os.MkdirTemp("", "git-")
@@ -67,11 +64,6 @@ func tests(m *testing.M) (code int, err error) {
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		return 1, err
 	}
-	if cacheHome, err = os.MkdirTemp("", "pccrun-cache-"); err != nil {
-		return 1, err
-	}
-	defer os.RemoveAll(cacheHome)
-	cacheDir = filepath.Join(cacheHome, "pccrun")
 	if os.Getuid() == 0 {
 		user, err := tempuser.New()
 		if err != nil {
