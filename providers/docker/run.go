@@ -265,7 +265,7 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 		io.Reader
 		io.WriteCloser
 	}{out, attached.Conn}
-	if r.session, err = yamux.Client(inside.Whole(connection), inside.Config()); err != nil {
+	if r.session, err = yamux.Client(connection, inside.Config()); err != nil {
 		return result, err
 	}
 	defer r.session.Close()

@@ -99,7 +99,7 @@ type place struct {
 
 // serve carries out the plan that comes over a connection.
 func serve(conn io.ReadWriteCloser) int {
-	session, err := yamux.Server(Whole(conn), Config())
+	session, err := yamux.Server(conn, Config())
 	if err != nil {
 		return complain("inside", err)
 	}
@@ -240,12 +240,31 @@ func Join(c half, s *yamux.Stream) {
 	up := make(chan struct{})
 	go func() {
 		defer close(up)
-		_ = carry(s, c)
+		carry(s, c)
 		_ = s.Close() // of the stream's own direction alone
 	}()
-	_ = carry(c, s)
+	carry(c, s)
 	_ = c.CloseWrite()
 	<-up
+}
+
+// carry is io.Copy, in larger pieces where there is much: a system call is dear in gVisor.
+func carry(to io.Writer, from io.Reader) {
+	b := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(b)
+		if n > 0 {
+			if _, err := to.Write(b[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+		if n == len(b) && n < 256<<10 {
+			b = make([]byte, 256<<10)
+		}
+	}
 }
 
 // followLauncher does what the launcher says while the command runs: signal is for the command, begin starts another.

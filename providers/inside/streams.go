@@ -71,8 +71,8 @@ func (s *Streams) Join(stream *yamux.Stream, kind Kind) {
 			to = io.Discard
 		}
 		// A reader that is gone is no reason to end the command: it finds out by itself.
-		if carry(to, stream) != io.EOF {
-			_ = carry(io.Discard, stream)
+		if _, err := io.Copy(to, stream); err != nil {
+			_, _ = io.Copy(io.Discard, stream)
 		}
 		_ = stream.Close()
 	}()
@@ -81,7 +81,7 @@ func (s *Streams) Join(stream *yamux.Stream, kind Kind) {
 // feed sends the command its input.
 func (s *Streams) feed(stream *yamux.Stream, ends bool) {
 	if s.io.In != nil {
-		_ = carry(stream, s.io.In)
+		_, _ = io.Copy(stream, s.io.In)
 	}
 	if ends {
 		_ = stream.Close()
@@ -118,26 +118,6 @@ func Forward(stdio providers.Stdio, done <-chan struct{}, signal func(number int
 			resize(stdio.Terminal.Size())
 		case <-done:
 			return
-		}
-	}
-}
-
-// carry is io.Copy, in larger pieces where there is much, and returns what ended it: an engine copies each piece from process to
-// process, and a system call is dear in gVisor.
-func carry(to io.Writer, from io.Reader) error {
-	b := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(b)
-		if n > 0 {
-			if _, err := to.Write(b[:n]); err != nil {
-				return err
-			}
-		}
-		if err != nil {
-			return err
-		}
-		if n == len(b) && n < 128<<10 {
-			b = make([]byte, 128<<10)
 		}
 	}
 }

@@ -253,27 +253,6 @@ type Exec struct {
 	Failed *Failed
 }
 
-// Whole returns a connection that writes a frame of the multiplexer as one piece, where that writes header and content
-// one after the other: an engine carries each piece from process to process by itself.
-func Whole(conn io.ReadWriteCloser) io.ReadWriteCloser { return &whole{ReadWriteCloser: conn} }
-
-type whole struct {
-	io.ReadWriteCloser
-	frame []byte // a header whose content comes next
-}
-
-// Write is called by one goroutine, with a header or with the content after it.
-func (w *whole) Write(b []byte) (int, error) {
-	const header, data = 12, 0 // github.com/hashicorp/yamux/spec.md
-	w.frame = append(w.frame, b...)
-	if len(w.frame) == header && b[1] == data && binary.BigEndian.Uint32(b[8:]) > 0 {
-		return len(b), nil
-	}
-	_, err := w.ReadWriteCloser.Write(w.frame)
-	w.frame = w.frame[:0]
-	return len(b), err
-}
-
 // Config is the multiplexer's on both sides. Nobody is taken for dead because he
 // is slow: a launcher that is stopped comes back, and one that is gone closes the
 // connection.
