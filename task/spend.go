@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 
 	"github.com/pccrun/pccrun/internal/events"
@@ -21,7 +19,7 @@ const spendingFile = "spending"
 
 // money is what a task may cost, and what was counted of it. Methods of nil count nothing.
 type money struct {
-	file  *spending.File // nil: the flags name files of others alone
+	file  *spending.File
 	path  string
 	began agent.Usage // of the task, when this began
 
@@ -30,27 +28,22 @@ type money struct {
 	over bool        // a request was refused, since the budget is spent
 }
 
-// openMoney opens what a task counts in, if the order or an earlier one has a budget, or its flags name what others count in.
-// An order's budget is for what comes from now on.
+// openMoney opens what a task counts in, if the order or an earlier one has a budget. An order's is for what comes from now on.
 func openMoney(p *Placed) (*money, error) {
-	m := &money{path: filepath.Join(p.store.dir, p.task.Key, spendingFile), began: p.task.Usage}
-	shared := slices.ContainsFunc(p.order.Flags, func(f string) bool { return f == "--spending" || strings.HasPrefix(f, "--spending=") })
-	var err error
-	m.file, err = spending.Open(m.path)
+	path := filepath.Join(p.store.dir, p.task.Key, spendingFile)
+	file, err := spending.Open(path)
 	switch budget := p.order.Budget; {
 	case err == nil && budget > 0:
-		_, err = m.file.Extend(budget)
-	case errors.Is(err, fs.ErrNotExist) && budget == 0 && shared:
-		return m, nil
+		_, err = file.Extend(budget)
 	case errors.Is(err, fs.ErrNotExist) && budget == 0:
 		return nil, nil
 	case errors.Is(err, fs.ErrNotExist):
-		m.file, err = spending.Create(m.path, budget)
+		file, err = spending.Create(path, budget)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("budget: %w", err)
 	}
-	return m, nil
+	return &money{file: file, path: path, began: p.task.Usage}, nil
 }
 
 // budgetText is what is announced of a budget.
@@ -63,7 +56,7 @@ func budgetText(budget spending.USD) string {
 
 // counted are the flags of a run that may reach the agent's hosts.
 func (m *money) counted(flags []string) []string {
-	if m == nil || m.file == nil {
+	if m == nil {
 		return flags
 	}
 	return append([]string{"--spending", m.path}, flags...)
@@ -114,7 +107,7 @@ func (m *money) spent() (why string, over bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	why = "its budget is spent"
-	if state, is := m.state(); is && state.Over() {
+	if state, err := m.file.Read(); err == nil && state.Over() {
 		why += fmt.Sprintf(": %s of %s", state.Spent, state.Limit)
 	}
 	return why, m.over
@@ -126,17 +119,8 @@ func (m *money) usedText(run agent.Usage, by string) string {
 		return usageText(run, by)
 	}
 	text := usageText(run, "")
-	if state, is := m.state(); is && text != "" {
+	if state, err := m.file.Read(); err == nil && text != "" {
 		text += fmt.Sprintf(" (counted at the network: %s of %s)", state.Spent, state.Limit)
 	}
 	return text
-}
-
-// state is what the task's own file holds, if it has one.
-func (m *money) state() (spending.State, bool) {
-	if m.file == nil {
-		return spending.State{}, false
-	}
-	state, err := m.file.Read()
-	return state, err == nil
 }
