@@ -112,7 +112,7 @@ func (c *clone) write(parent *os.Root, name string, r *repository) error {
 
 // madeByCheckout are the names in directories of a clone's git directory after its checkout, or a first commit.
 var madeByCheckout = map[string][]string{
-	".git":              {"COMMIT_EDITMSG", "HEAD", "ORIG_HEAD", "config", "index", "info", "logs", "objects", "refs", "shallow"},
+	".git":              {"COMMIT_EDITMSG", "HEAD", "ORIG_HEAD", "config", "index", "info", "lfs", "logs", "objects", "refs", "shallow"}, // lfs: where git-lfs, which is a filter, keeps contents
 	".git/info":         {"exclude"},
 	".git/objects/info": {"alternates"},
 }

@@ -37,6 +37,7 @@ var tooLarge = map[string]size{
 	"netproxy.Proxy":            {41, 0},
 	"netproxy.client":           {62, 0},
 	"profiles.Policy":           {37, 32},
+	"profiles.builder":          {31, 0},
 	"profiles.importer":         {46, 0},
 	"providers/native.Run":      {51, 0},
 	"providers/native.Started":  {33, 0},
