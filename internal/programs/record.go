@@ -100,7 +100,8 @@ func (f *Finder) Cover(trees []string) error {
 	var failed []error
 	for _, dir := range f.Records {
 		text, err := read(dir)
-		lacks := func(line string) bool { return !strings.Contains("\n"+string(text), "\n"+line) }
+		have := "\n" + string(text)
+		lacks := func(line string) bool { return !strings.Contains(have, "\n"+line) }
 		if err == nil && slices.ContainsFunc(lines, lacks) {
 			text, err = edit(dir, func(have []string) []string {
 				for _, line := range lines {
