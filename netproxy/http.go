@@ -130,7 +130,9 @@ func (h *Handover) Ask(ctx context.Context, q wire.Question) (a wire.Answer) {
 	case to != nil:
 		a.Verdict, a.NoTrailers = h.judge(*to, q), h.client.cfg.Rules.SpeaksOfRequests(*to)
 		h.client.cfg.Spending.judge(&a, q)
-		h.decided(a.Verdict, q.Request, nil)
+		if a.Status == 0 || a.Verdict.Action == rules.Deny { // else it is neither sent nor denied
+			h.decided(a.Verdict, q.Request, nil)
+		}
 	default:
 		a = h.request(ctx, q)
 	}
