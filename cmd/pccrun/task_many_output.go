@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -76,7 +77,8 @@ type manyTable struct {
 	manyText
 	colours bool
 	mu      sync.Mutex
-	cells   []int // of each line that stands
+	stands  []string // the lines of the table that stands, nil for none
+	width   int      // of the terminal when it was written
 }
 
 // redrawn is how often.
@@ -118,10 +120,11 @@ func (d *manyTable) Tick(s *many.State) {
 	lines := many.Table(s, many.View{Width: width, Height: height, Colours: d.colours, Now: time.Now()})
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	text := d.erased(width) + strings.Join(lines, "\n") + "\n"
-	for _, line := range lines {
-		d.cells = append(d.cells, many.Cells(line))
+	if width == d.width && slices.Equal(lines, d.stands) {
+		return
 	}
+	text := d.erased(width) + strings.Join(lines, "\n") + "\n"
+	d.stands, d.width = lines, width
 	os.Stderr.WriteString(text)
 }
 
@@ -136,10 +139,10 @@ func terminalSize() (width, height int) {
 // erased is what takes the table away: a terminal that is narrower now has broken its lines.
 func (d *manyTable) erased(width int) string {
 	rows := 0
-	for _, cells := range d.cells {
-		rows += max(1, (cells+width-1)/width)
+	for _, line := range d.stands {
+		rows += max(1, (many.Cells(line)+width-1)/width)
 	}
-	if d.cells = nil; rows == 0 {
+	if d.stands = nil; rows == 0 {
 		return ""
 	}
 	return fmt.Sprintf("\r\x1b[%dA\x1b[J", rows) // CUU, ED: ECMA-48
