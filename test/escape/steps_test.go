@@ -68,7 +68,7 @@ var steps = []step{
 	{name: "the broker forbids names", probe: "KS-033",
 		cuts: []cut{{"providers/native/broker_linux.go", "return false // a private directory: nobody outside will look there\n\t\t\t}", "return false // a private directory: nobody outside will look there\n\t\t\t}\n\t\t\tif path != \"\" {\n\t\t\t\treturn false\n\t\t\t}"}}},
 	{name: "a name is judged", probe: "NET-055",
-		cuts: []cut{{"netproxy/rules/decide.go", "if v.Action == Inspect && !s.allowsSome(matching) {", "if v.Action == Deny {\n\t\tv.Action = Allow\n\t}\n\tif v.Action == Inspect && !s.allowsSome(matching) {"}}},
+		cuts: []cut{{"netproxy/rules/decide.go", "if v.Action == Deny {\n\t\tv.AllowWith = \"--allow \"", "if v.Action == Deny {\n\t\tv.Action = Allow\n\t}\n\tif v.Action == Deny {\n\t\tv.AllowWith = \"--allow \""}}},
 	{name: "an address is judged after its name", probe: "NET-037",
 		cuts: []cut{{"netproxy/rules/guard.go", "func guardOf(a netip.Addr) guard {", "func guardOf(a netip.Addr) guard {\n\tif a.IsValid() {\n\t\treturn guard{}\n\t}"}}},
 	{name: "the name in a TLS greeting is held against the tunnel's", probe: "NET-024",
