@@ -46,8 +46,10 @@ func ofManyTasks(args []string) bool {
 var notOfMany = map[string]string{
 	"--name": "a line of the file can name its task", "--prompt-file": "a line @FILE has the prompt in a file",
 	"--spending": "--total-budget counts them together",
-	"--continue": "many tasks are new ones: go on with each by itself", "--in-place": "tasks that work at once need work trees of their own",
+	"--continue": "many tasks are new ones: go on with each by itself", "--in-place": apart, "--worktree": apart,
 }
+
+const apart = "tasks that work at once need work trees of their own"
 
 // defs are the flags that many tasks take: their own, and those of one task, which are read as it does and kept for each.
 func (m *manyLine) defs() (defs []flagDef) {
