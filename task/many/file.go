@@ -10,6 +10,7 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pccrun/pccrun/internal/hint"
@@ -169,8 +170,13 @@ func Fill(name string, tasks []Task, cwd string, policy *profiles.Policy, taken 
 		}
 	}
 	for i := range tasks {
-		for t := &tasks[i]; t.Name == ""; {
-			if made := task.NameFor(t.Prompt); first[made] == 0 && !taken(made) {
+		t := &tasks[i]
+		for try := 0; t.Name == ""; try++ {
+			made := task.NameFor(t.Prompt)
+			if try > 8 { // many have one prompt
+				made += "-" + strconv.Itoa(t.Line)
+			}
+			if first[made] == 0 && !taken(made) {
 				t.Name, first[made] = made, t.Line
 			}
 		}

@@ -5,8 +5,10 @@ package many
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -101,6 +103,18 @@ func TestFill(t *testing.T) {
 	require.Regexp(t, "^fix-test-..$", got[1].Name)
 	require.NotEqual(t, got[1].Name, got[2].Name)
 	require.Equal(t, "mine", got[3].Name)
+	same := make([]Task, maxTasks)
+	for i := range same {
+		same[i].Prompt = "fix the test"
+	}
+	got, err = fill(same...)
+	require.NoError(t, err)
+	names := map[string]bool{}
+	for _, one := range got {
+		names[one.Name] = task.CheckName(one.Name) == nil
+	}
+	require.Len(t, names, maxTasks)
+	require.NotContains(t, slices.Collect(maps.Values(names)), false)
 	for want, bad := range map[string]Task{
 		"not in the workspace, or hidden": {File: "../outside"}, "hidden there": {File: ".env"}, "read prompt": {File: "link"}, "no heading": {File: "docs/plan.md#x"},
 		"holds a secret in line 1": {Prompt: "use ghp_0123456789abcdefghijABCDEFGHIJ012345"}, `name "../x"`: {Prompt: "x", Name: "../x"},
