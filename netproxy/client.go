@@ -22,12 +22,13 @@ type client struct {
 	*Proxy
 	ctx  context.Context
 	conn net.Conn
+	live net.Conn // as it was accepted, where conn is another that leads to it
 	br   *bufio.Reader
 	own  uint16 // as [ownPort] says of where it came in
 }
 
 func newClient(p *Proxy, ctx context.Context, conn net.Conn, own uint16) *client {
-	c := &client{Proxy: p, ctx: ctx, conn: conn, br: readers.Get().(*bufio.Reader), own: own}
+	c := &client{Proxy: p, ctx: ctx, conn: conn, live: conn, br: readers.Get().(*bufio.Reader), own: own}
 	c.br.Reset(conn)
 	return c
 }
@@ -66,7 +67,7 @@ func (c *client) tunnel(l *link, ev *Event) {
 		c.serveHTTP(&Handover{To: &l.verdict, event: ev})
 		return
 	}
-	c.leads(c.ctx, c.conn, l.Conn)
+	c.leads(c.ctx, c.live, l.Conn)
 	var t tunnel
 	down := make(chan int64, 1)
 	go func() { down <- t.pass(c.conn, l.Conn) }()

@@ -72,7 +72,7 @@ func (c *client) serveHTTP(h *Handover) {
 		c.closed(h.event, 0, 0)
 		return
 	}
-	c.leads(c.ctx, c.conn, shutting{h.Conn})
+	c.leads(c.ctx, c.live, shutting{h.Conn})
 	var last wire.Report
 	select {
 	case last = <-h.ended:

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -32,8 +33,6 @@ func TestBodies(t *testing.T) {
 		case "/304":
 			w.Header().Set("ETag", `"x"`)
 			w.WriteHeader(304)
-		case "/early":
-			w.WriteHeader(413)
 		default:
 			io.WriteString(w, "body")
 		}
@@ -61,13 +60,7 @@ func TestBodies(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 4, resp.ContentLength)
 
-	req, err := http.NewRequest("POST", "http://ok.example/early", bytes.NewReader(big))
-	require.NoError(t, err)
-	req.Header.Set("Expect", "100-continue")
-	resp, err = c.Do(req)
-	require.NoError(t, err)
-	require.Equal(t, 413, resp.StatusCode)
-	req, err = http.NewRequest("POST", "http://ok.example/echo", bytes.NewReader(big))
+	req, err := http.NewRequest("POST", "http://ok.example/echo", bytes.NewReader(big))
 	require.NoError(t, err)
 	req.Header.Set("Expect", "100-continue")
 	resp, err = c.Do(req)
@@ -79,6 +72,33 @@ func TestBodies(t *testing.T) {
 	old := f.ask("POST http://ok.example/echo HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello")
 	require.Contains(t, old, "\r\n\r\nhello")
 	require.NotContains(t, old, "chunked")
+}
+
+// TestEarlyAnswers has a server answer before it has the request, and hang up: the client gets the answer.
+func TestEarlyAnswers(t *testing.T) {
+	f := start(t, nil, "ok.example")
+	f.host("ok.example", 80, server(t, func(c net.Conn) {
+		br := bufio.NewReader(c)
+		http.ReadRequest(br)
+		br.Discard(1 << 20) // so that the rest of the body is under way
+		io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nbig")
+	}))
+	const size = 32 << 20 // no socket takes it all
+	for _, expect := range []string{"", "Expect: 100-continue\r\n"} {
+		for range 20 {
+			c := f.raw("POST http://ok.example/ HTTP/1.1\r\nHost: ok.example\r\n" + expect + "Content-Length: " + strconv.Itoa(size) + "\r\n\r\n")
+			go io.CopyN(c, endless{}, size)
+			br := bufio.NewReader(c)
+			resp, err := http.ReadResponse(br, nil)
+			if err == nil && resp.StatusCode == http.StatusContinue {
+				resp, err = http.ReadResponse(br, nil)
+			}
+			require.NoError(t, err)
+			text, _ := io.ReadAll(resp.Body)
+			require.Equal(t, "413 big", fmt.Sprint(resp.StatusCode, " ", string(text)))
+			c.Close()
+		}
+	}
 }
 
 // TestStreaming holds that each event arrives as it is sent, chunked or not.

@@ -175,9 +175,15 @@ func TestStreams(t *testing.T) {
 		ours, theirs := net.Pipe()
 		require.NoError(t, listeners[0].(*Streams).Hand(ctx, theirs))
 		go io.WriteString(ours, "CONNECT "+host+" HTTP/1.1\r\nHost: "+host+"\r\n\r\n")
-		answer, err := http.ReadResponse(bufio.NewReader(ours), &http.Request{Method: http.MethodConnect})
+		from := bufio.NewReader(ours)
+		answer, err := http.ReadResponse(from, &http.Request{Method: http.MethodConnect})
 		require.NoError(t, err)
 		require.Equal(t, want, answer.StatusCode, host)
+		if want == http.StatusOK {
+			text, err := io.ReadAll(from)
+			require.NoError(t, err)
+			require.Equal(t, "hello", string(text), "the tunnel carries what comes")
+		}
 		ours.Close()
 	}
 	s.Refused("tcp", netip.MustParseAddrPort("192.0.2.1:80"))

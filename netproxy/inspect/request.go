@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/elazarl/goproxy"
@@ -73,7 +74,7 @@ func (i *Inspector) oneRequest() *http.Transport {
 		if p == nil || p.answer == nil || p.used.Swap(true) {
 			return nil, errNotPinned
 		}
-		return &eof.Conn{Conn: p.answer.Conn}, nil
+		return newAnswering(p.answer.Conn), nil
 	}
 	t.Proxy = func(r *http.Request) (*url.URL, error) { // only the form of the request depends on it
 		if p := passageOf(r); p != nil && p.answer != nil && p.answer.ByProxy {
@@ -94,7 +95,45 @@ func dial(ctx context.Context, _, address string) (net.Conn, error) {
 	if a.Conn == nil {
 		return nil, &unreached{a}
 	}
+	if p.scheme == "http" {
+		return newAnswering(a.Conn), nil
+	}
 	return &eof.Conn{Conn: a.Conn}, nil
+}
+
+// An answering connection carries HTTP/1.1. A write to a broken one fails when all that came is read: a server may
+// answer and hang up before it has all of a request, and net/http takes whatever it hears of first.
+type answering struct {
+	eof.Conn
+	over context.Context // when a read has failed, or the connection is closed
+	end  context.CancelFunc
+}
+
+func newAnswering(c net.Conn) *answering {
+	a := &answering{Conn: eof.Conn{Conn: c}}
+	a.over, a.end = context.WithCancel(context.Background())
+	return a
+}
+
+func (a *answering) Write(b []byte) (int, error) {
+	n, err := a.Conn.Write(b)
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+		<-a.over.Done()
+	}
+	return n, err
+}
+
+func (a *answering) Read(b []byte) (int, error) {
+	n, err := a.Conn.Read(b)
+	if err != nil {
+		a.end()
+	}
+	return n, err
+}
+
+func (a *answering) Close() error {
+	a.end()
+	return a.Conn.Close()
 }
 
 // An unreached host is allowed, and what it resolved to is not, or it did not answer. The

@@ -105,14 +105,13 @@ func New(rules ...Rule) (*Set, error) {
 		}
 		s.texts = append(s.texts, r.spelled)
 	}
+	whole := &Set{rules: s.those(func(r *Rule) bool { return !r.deny && !r.Inspects() })}
 	for _, r := range s.Inspected() {
 		if r.deny {
 			continue
 		}
-		for _, c := range s.matching(Verdict{Host: r.example(), Addr: r.prefix.Addr(), Port: r.ports[0].lo}) {
-			if !c.deny && !c.Inspects() {
-				return nil, fmt.Errorf("rule %q: has no effect, because %q allows every request", r.text, c.text)
-			}
+		if c := whole.matching(Verdict{Host: r.example(), Addr: r.prefix.Addr(), Port: r.ports[0].lo}); len(c) > 0 {
+			return nil, fmt.Errorf("rule %q: has no effect, because %q allows every request", r.text, c[0].text)
 		}
 	}
 	return s, nil

@@ -19,7 +19,7 @@ func (s *Set) DecideName(name string) Verdict {
 	for _, r := range s.matching(Verdict{Host: denied.Host, Port: anyPort, Local: isLocal(denied.Host)}) {
 		for _, p := range r.ports {
 			if !r.deny {
-				ports = append(ports, p.lo)
+				ports = append(ports, max(p.lo, 1)) // "*" begins with 0
 			} else if p.hi < 65535 {
 				ports = append(ports, p.hi+1)
 			}

@@ -24,11 +24,11 @@ func setOf(t testing.TB, texts ...string) *Set {
 
 func TestDecideName(t *testing.T) {
 	s := setOf(t, "github.com", "db.example:5000-5010,6000", "*.pkgs.example", ".apex.example:22", "deny evil.pkgs.example", "deny *:25", "mail.example:25",
-		"half.example:25-26", "host:5432", "deny half.apex.example:22-60000", "gone.example:443", "deny gone.example:443", "GET https://api.example/v1/*")
+		"half.example:25-26", "host:5432", "deny half.apex.example:22-60000", "gone.example:443", "deny gone.example:443", "GET https://api.example/v1/*", "every.example:*", "deny every.example:443-65535")
 	for name, want := range map[string]Action{
 		"github.com": Allow, "GitHub.COM.": Allow, "www.github.com": Deny, "com": Deny, "db.example": Allow, "pkgs.example": Deny, "a.b.pkgs.example": Allow,
 		"evil.pkgs.example": Deny, "x.evil.pkgs.example": Deny, "apex.example": Allow, "www.apex.example": Allow, "mail.example": Deny, "half.example": Allow,
-		"half.apex.example": Deny, HostName: Allow, "gone.example": Deny, "api.example": Inspect, "": Deny, "1.2.3.4": Deny, "a..b": Deny, "0x7f.1": Deny, "_dmarc.github.com": Deny,
+		"half.apex.example": Deny, HostName: Allow, "gone.example": Deny, "every.example": Allow, "api.example": Inspect, "": Deny, "1.2.3.4": Deny, "a..b": Deny, "0x7f.1": Deny, "_dmarc.github.com": Deny,
 	} {
 		require.Equal(t, want, s.DecideName(name).Action, name)
 	}

@@ -104,7 +104,7 @@ func (r Rule) For(host string, port uint16) (Rule, error) {
 		}
 	}
 	m := Rule{text: r.text, deny: r.deny}
-	if strings.ContainsAny(host, " /@") {
+	if !literal && strings.ContainsAny(host, " /@:[") { // or it would say more than a host
 		err = errors.New("not a host")
 	} else {
 		err = m.parse(spelled, r.deny)

@@ -431,6 +431,12 @@ func TestGroupHosts(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, ByRule, s.Decide("registry.example", 8080).Reason)
 	require.Equal(t, "@npm", s.Decide("a.registry.example", 443).Rule)
+	for _, host := range []string{"registry.example:22", "registry.example:1-65535", "10.0.0.1:*", "[2606::1]", "[2606::1]:22", "fe80::1%eth0"} {
+		for _, r := range []Rule{group, deny} {
+			_, err := r.For(host, 443)
+			require.Error(t, err, "%s %s", r, host)
+		}
+	}
 }
 
 func TestLocal(t *testing.T) {
