@@ -42,6 +42,7 @@ type place struct {
 	observer providers.Observer
 	progress func(what string, done, total int64) // nil: nobody looks
 
+	key  string // see [plan.key]; "" where nothing is to be kept
 	tag  string // before the names of files there; not empty for a copy, see [Provider.Copy]
 	busy bool   // the command runs while its files are fetched
 }
