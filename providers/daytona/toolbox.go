@@ -110,7 +110,7 @@ func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec)
 		return code, err
 	}
 	for name, to := range map[string]io.Writer{".out": e.Out, ".err": e.Err} {
-		var text bytes.Buffer
+		var text printed
 		if name == ".err" && code == 0 {
 			continue
 		}
@@ -120,6 +120,16 @@ func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec)
 		remote.Print(to, text.Bytes())
 	}
 	return code, nil
+}
+
+// printed is what a program printed into a file, bounded: the place may be hostile.
+type printed struct{ bytes.Buffer }
+
+func (p *printed) Write(b []byte) (int, error) {
+	if p.Len()+len(b) > remote.MaxPrinted {
+		return 0, errors.New("the output of the sandbox is too long")
+	}
+	return p.Buffer.Write(b)
 }
 
 // cut marks an error that may have come when the work was done.

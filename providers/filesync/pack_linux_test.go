@@ -377,6 +377,8 @@ func TestSince(t *testing.T) {
 	write(t, root, "same", "same")
 	write(t, root, "dir/same", "same")
 	write(t, root, "locked/a", "a")
+	write(t, root, "own/in/changed", "here")
+	require.NoError(t, os.Chmod(filepath.Join(root, "own"), 0o700))
 	for _, name := range []string{"changed", "mode", "linked", "kind", "new", "shape/in"} {
 		write(t, root, name, "here")
 	}
@@ -390,6 +392,7 @@ func TestSince(t *testing.T) {
 	there := map[string]Standing{
 		".gitignore": file("*.o\n"), "same": file("same"), "dir": dir, "dir/same": file("same"), "changed": file("else"), "mode": file("here"), "linked": file("here"),
 		"kind": dir, "kind/in": file("x"), "shape": {Kind: workspace.Link, Target: "/etc"}, "link": {Kind: workspace.Link, Target: "same"}, "moved": {Kind: workspace.Link, Target: "else"},
+		"own": {Kind: workspace.Dir, Mode: 0o700}, "own/in": dir, "own/in/changed": file("else"),
 		"locked": {Kind: workspace.Dir, Mode: 0o500}, "locked/a": file("a"), "made": file("x"), "made.o": file("x"), "sent.o": file("x"), "madedir": dir, "madedir/x.o": file("x"), "odd": {Kind: workspace.Special}, ".git": dir,
 	}
 	other := file("here")
@@ -400,11 +403,11 @@ func TestSince(t *testing.T) {
 	there["linked"] = other
 	since := &Since{Items: there, Sent: []string{"same", "sent.o"}}
 	b, sent := pack(t, root, Up{Since: since})
-	require.ElementsMatch(t, []string{".", "changed", "mode", "linked", "kind", "new", "shape", "shape/in", "moved", "locked", "locked/a"}, members(t, b))
-	require.Equal(t, []string{".git", "changed", "kind", "linked", "locked", "made", "madedir", "mode", "moved", "odd", "sent.o", "shape"}, sent.Gone)
-	require.Len(t, sent.Manifest.Items, 16, "all of them are there afterwards")
+	require.ElementsMatch(t, []string{".", "changed", "mode", "linked", "kind", "new", "shape", "shape/in", "moved", "locked", "locked/a", "own", "own/in", "own/in/changed"}, members(t, b))
+	require.Equal(t, []string{".git", "changed", "kind", "linked", "locked", "made", "madedir", "mode", "moved", "odd", "own/in/changed", "sent.o", "shape"}, sent.Gone)
+	require.Len(t, sent.Manifest.Items, 19, "all of them are there afterwards")
 	all, sent := pack(t, root, Up{})
-	require.Len(t, members(t, all), 16, "the control")
+	require.Len(t, members(t, all), 19, "the control")
 	require.Empty(t, sent.Gone)
 }
 

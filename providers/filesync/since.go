@@ -68,7 +68,9 @@ func (t *Tree) since(ctx context.Context, old *Since) (send map[string]bool, gon
 			}
 		}
 		if !same {
-			send[item.Path] = true
+			for name := item.Path; !send[name]; name = path.Dir(name) { // with the modes of all that it lies in
+				send[name] = true
+			}
 			if stands && item.Entry.Kind != workspace.Dir {
 				goes[item.Path] = true
 			}

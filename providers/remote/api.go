@@ -230,7 +230,7 @@ func (c *Call) again(err error, wait time.Duration) (pause time.Duration, again 
 		return max(pause, refused.After), refused.After <= maxAsked
 	}
 	may := []int{http.StatusRequestTimeout, http.StatusInternalServerError, http.StatusBadGateway, http.StatusGatewayTimeout}
-	return max(pause, refused.After), !c.Once && slices.Contains(may, refused.Status)
+	return max(pause, refused.After), !c.Once && refused.After <= maxAsked && slices.Contains(may, refused.Status)
 }
 
 // unsent reports whether a call did not arrive.

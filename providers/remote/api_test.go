@@ -58,6 +58,7 @@ func TestRepetition(t *testing.T) {
 		"a cut, once":                  {[]http.HandlerFunc{cut, fine}, true, 1, "cloud: call: EOF"},
 		"refused, once":                {[]http.HandlerFunc{status(429, "", "Retry-After", "0"), status(503, ""), fine}, true, 3, ""},
 		"asked to wait for too long":   {[]http.HandlerFunc{status(429, "", "Retry-After", "3600"), fine}, false, 1, "cloud: call: 429 Too Many Requests"},
+		"an error, for too long":       {[]http.HandlerFunc{status(502, "", "Retry-After", "3600"), fine}, false, 1, "cloud: call: 502 Bad Gateway"},
 		"a mistake":                    {[]http.HandlerFunc{status(400, `{"error":"bad","code":7}`), fine}, false, 1, "cloud: call: 400 Bad Request: bad"},
 		"a secret that is sent back":   {[]http.HandlerFunc{status(401, `{"message":"no key hush\u001b[31m"}`)}, false, 1, "cloud: call: 401 Unauthorized: no key …?[31m"},
 		"another's page":               {[]http.HandlerFunc{status(200, "<html>", "Content-Type", "text/html")}, false, 1, `cloud: call: the answer is "text/html" and not JSON: is a proxy in between?`},

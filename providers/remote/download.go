@@ -89,7 +89,11 @@ func (l *place) download(ctx context.Context, by *fetchable, d *difference) erro
 			_, e = io.Copy(to, io.NewSectionReader(file, 0, math.MaxInt64))
 			e = errors.Join(e, to.Close())
 		}
-		return &StayedError{Err: errors.Join(err, e), Kept: filepath.Join(l.session.Name(), name)}
+		stayed := &StayedError{Err: errors.Join(err, e)}
+		if e == nil {
+			stayed.Kept = filepath.Join(l.session.Name(), name)
+		}
+		return stayed
 	}
 	if err != nil {
 		return err

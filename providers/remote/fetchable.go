@@ -61,8 +61,11 @@ func (l *place) recorded() (*fetchable, error) {
 	if err == nil {
 		err = json.Unmarshal(text, &f)
 	}
-	if err == nil && (f.Version != fetchableVersion || f.Policy == nil || f.Manifest == nil || f.Before == nil) {
-		err = fmt.Errorf("version %d, want %d", f.Version, fetchableVersion)
+	switch {
+	case f.Version != 0 && f.Version != fetchableVersion: // whatever else it holds
+		err = fmt.Errorf("another version of pccrun wrote it, and that one downloads the changes (version %d, want %d)", f.Version, fetchableVersion)
+	case err == nil && (f.Version == 0 || f.Policy == nil || f.Manifest == nil || f.Before == nil):
+		err = errors.New("it is incomplete")
 	}
 	if err == nil {
 		err = f.Before.index()

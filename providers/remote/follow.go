@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"path"
 	"regexp"
 	"slices"
@@ -146,7 +147,7 @@ func (p *plan) follow(ctx context.Context, l *place, by *fetchable, stdio provid
 					return end, err
 				}
 				t.say(inside.Message{Go: true})
-			case m.Started:
+			case m.Started && !end.started:
 				end.started = true
 				l.p.others.Store(&t.others)
 				l.observer.Started()
@@ -168,7 +169,7 @@ func (p *plan) follow(ctx context.Context, l *place, by *fetchable, stdio provid
 				return end, context.Cause(ctx)
 			}
 			done, end.Result = nil, providers.Result{Killed: true, Signal: int(syscall.SIGKILL)}
-			t.say(inside.Message{Signal: int(syscall.SIGKILL)})
+			go t.say(inside.Message{Signal: int(syscall.SIGKILL)}) // nobody waits for a place that reads nothing
 			late = time.After(l.p.patient.grace)
 		case <-late:
 			return end, nil // it ends with the sandbox
@@ -182,6 +183,9 @@ func (t *connection) close() {
 	t.session.Close()
 	t.l.box = t.box.Load()
 }
+
+// maxHeard bounds a message of a place's, in bytes.
+const maxHeard = 16 << 20
 
 // maxQuestions bounds how often a place may ask the user, and hostName what about: the name is shown, and may
 // become a rule.
@@ -314,10 +318,11 @@ func (t *connection) listen(ctx context.Context) {
 			t.streams.Join(s, kind)
 		}
 	}()
-	in := json.NewDecoder(control)
+	bounded := &io.LimitedReader{R: control}
+	in := json.NewDecoder(bounded)
 	for {
 		var m inside.Message
-		if in.Decode(&m) != nil {
+		if bounded.N = maxHeard; in.Decode(&m) != nil {
 			return
 		}
 		select {

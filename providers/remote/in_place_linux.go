@@ -57,9 +57,12 @@ func inPlace(word string, in input, args []string) (answer any, err error) {
 	default:
 		err = errNoWord
 	}
-	for i := range in.parts {
-		if err == nil {
-			err = os.Remove(partName(in.file, i, in.parts))
+	if err != nil {
+		return nil, err
+	}
+	for i := range in.parts { // one that is gone: the word was executed twice at the same time
+		if e := os.Remove(partName(in.file, i, in.parts)); !errors.Is(e, fs.ErrNotExist) {
+			err = errors.Join(err, e)
 		}
 	}
 	return answer, err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -126,6 +127,24 @@ func TestPackAndExtract(t *testing.T) {
 	require.Contains(t, said, "no such file")
 	status, said = in(t, nil, sent(names...), packWord, to, archive, "1000000", "busy")
 	require.Zero(t, status, said)
+}
+
+// The parts of a file are put together once, and the file stays where that is executed again.
+func TestJoinParts(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "it's")
+	for i := range 12 {
+		require.NoError(t, os.WriteFile(partName(file, i, 12), []byte{'a' + byte(i)}, 0o644))
+	}
+	for range 2 {
+		said, err := exec.Command("/bin/sh", "-c", joinParts, file).CombinedOutput()
+		require.NoError(t, err, string(said))
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, "abcdefghijkl", string(text))
+	}
+	left, err := filepath.Glob(file + ".*")
+	require.NoError(t, err)
+	require.Empty(t, left)
 }
 
 // The program is copied from where it was uploaded to, if it came whole.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -57,6 +58,7 @@ func (p *plan) take(ctx context.Context, l *place) (*filesync.Since, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.key = key
 	var old kept
 	text, err := sessions.In(l.p.host.StateDir).Take(func(text []byte) bool {
 		old = kept{}
@@ -183,7 +185,7 @@ func (p *plan) stand(ctx context.Context, l *place, sent *filesync.Manifest) err
 	if err != nil {
 		return err
 	}
-	k := &kept{Version: keptVersion, Resource: l.p.resource(l.box), At: l.at}
+	k := &kept{Version: keptVersion, Key: l.key, Resource: l.p.resource(l.box), At: l.at}
 	k.Resource.Until, k.Resource.Hourly = time.Now().Add(lifetime), l.p.facts.Price(now)
 	if !now.Ends.IsZero() && now.Ends.Before(k.Resource.Until) {
 		k.Resource.Until = now.Ends // the account allows no more
@@ -191,10 +193,11 @@ func (p *plan) stand(ctx context.Context, l *place, sent *filesync.Manifest) err
 	for _, item := range sent.Items {
 		k.Sent = append(k.Sent, item.Path)
 	}
-	k.Key, err = p.key()
-	var text []byte
-	if err == nil {
-		text, err = json.Marshal(k)
+	text, err := json.Marshal(k)
+	if err == nil { // first: whoever takes the sandbox has it alone
+		if err = l.session.Remove(sessions.UnfetchedName); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
 	}
 	if err == nil {
 		err = state.WriteFile(l.session, sessions.KeptName, text, state.Fast)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/providers/filesync"
 )
 
 // at is where all is in a sandbox.
@@ -41,6 +42,7 @@ type place struct {
 	observer providers.Observer
 	progress func(what string, done, total int64) // nil: nobody looks
 
+	key  string // see [plan.key]; "" where nothing is to be kept
 	tag  string // before the names of files there; not empty for a copy, see [Provider.Copy]
 	busy bool   // the command runs while its files are fetched
 }
@@ -81,15 +83,15 @@ func (l *place) has(box *Sandbox) {
 	l.observer.Created(l.p.resource(box))
 }
 
-// maxPrinted bounds what a program may print: a listing of many names is the most.
-const maxPrinted = 256 << 20
+// MaxPrinted bounds what a program may print: a listing of many names is the most.
+const MaxPrinted = 256 << 20
 
 // Output executes a program that does no harm twice, and returns what it prints. The error holds
 // what it printed on standard error where the exit status is one of the program's own.
 func Output(ctx context.Context, s Service, box *Sandbox, root bool, argv ...string) (out []byte, code int, err error) {
 	for n := 1; ; n++ {
 		var printed, said limited
-		printed.most, said.most = maxPrinted, 4<<10
+		printed.most, said.most = MaxPrinted, 4<<10
 		code, err = s.Exec(ctx, box, &Exec{Argv: argv, Root: root, Out: &printed, Err: &said})
 		var cut *CutError
 		if errors.As(err, &cut) && ctx.Err() == nil && n < 4 {
@@ -277,6 +279,9 @@ func (l *place) pack(ctx context.Context, names []string, to *os.File, begin int
 	if err := l.send(ctx, "", contentOf(namesOf(names)), packWord, &made, l.Copy, dir, strconv.FormatInt(l.p.maxFile(), 10), busy); err != nil {
 		return 0, err
 	}
+	if most := 2 * filesync.DefaultLimits.Bytes; made.Size <= 0 || made.Size > most {
+		return 0, fmt.Errorf("the archive has %d bytes, and may have %d", made.Size, most)
+	}
 	return made.Size, thrice(func() error {
 		took := &shown{to: to, total: made.Size, shown: way}
 		for i := range made.Parts {
@@ -305,7 +310,7 @@ func (l *place) pack(ctx context.Context, names []string, to *os.File, begin int
 type shown struct {
 	from        io.Reader
 	to          io.Writer
-	done, total int64
+	done, total int64 // no more than total is written; 0: any
 	shown       func(done, total int64)
 }
 
@@ -316,8 +321,14 @@ func (s *shown) add(n int, err error) (int, error) {
 	return n, err
 }
 
-func (s *shown) Read(b []byte) (int, error)  { return s.add(s.from.Read(b)) }
-func (s *shown) Write(b []byte) (int, error) { return s.add(s.to.Write(b)) }
+func (s *shown) Read(b []byte) (int, error) { return s.add(s.from.Read(b)) }
+
+func (s *shown) Write(b []byte) (int, error) {
+	if s.total > 0 && int64(len(b)) > s.total-s.done {
+		return 0, errGarbled
+	}
+	return s.add(s.to.Write(b))
+}
 
 // prolong keeps the sandbox from stopping by itself, where its end can be moved.
 func (l *place) prolong(ctx context.Context) (stop func()) {

@@ -144,7 +144,11 @@ func (l *place) lost(ctx context.Context) (*Sandbox, error) {
 	if err := l.p.destroyAll(look, found[1:]); err != nil {
 		return nil, err
 	}
-	return l.p.ready(look, found[0].ID)
+	box, err := l.p.ready(look, found[0].ID)
+	if err != nil { // nobody would know of it
+		return nil, errors.Join(err, l.p.destroy(look, found[0].ID))
+	}
+	return box, nil
 }
 
 // inside does all that needs the sandbox.

@@ -182,7 +182,7 @@ func (l *place) uploadProgram(ctx context.Context, u *upload, dir, name string) 
 	whole := func(file string, c content) error {
 		in, err := l.put(ctx, what, file, c)
 		if err == nil && in.parts > 1 {
-			err = there("/bin/sh", "-c", `cat "$0".[0-9]* > "$0" && rm "$0".[0-9]*`, file)
+			err = there("/bin/sh", "-c", joinParts, file)
 		}
 		return err
 	}
@@ -215,6 +215,9 @@ func (l *place) uploadProgram(ctx context.Context, u *upload, dir, name string) 
 		return err
 	})
 }
+
+// joinParts makes a file of its parts ([partName]). Executed again, where the answer was lost, it leaves the file as it is.
+const joinParts = `[ ! -e "$0".0000 ] || { cat "$0".[0-9]* > "$0" && rm "$0".[0-9]*; }`
 
 // upload sends the workspace, and says what stays here.
 func (l *place) upload(ctx context.Context, u *packedTree, workspace string) error {
