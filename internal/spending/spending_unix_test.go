@@ -4,6 +4,7 @@ package spending
 
 import (
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"sync"
@@ -59,6 +60,15 @@ func TestFile(t *testing.T) {
 	_, now, err = free.Add(1e12)
 	require.NoError(t, err)
 	require.False(t, now.Over(), "without a limit")
+
+	_, now, err = s.Add(math.MaxInt64)
+	require.NoError(t, err)
+	require.EqualValues(t, math.MaxInt64, now.Spent, "no sum turns into a small one")
+	require.True(t, now.Over())
+	_, err = s.f.WriteAt(State{Limit: 1, Spent: -1}.bytes(), 0)
+	require.NoError(t, err)
+	_, err = s.Read()
+	require.ErrorIs(t, err, errForm)
 }
 
 func TestHold(t *testing.T) {
@@ -76,6 +86,16 @@ func TestHold(t *testing.T) {
 	state, err = s.Read()
 	require.NoError(t, err)
 	require.LessOrEqual(t, state.Left(time.Now()), MaxHold)
+
+	_, err = s.f.WriteAt(State{Until: start.Add(100 * time.Hour)}.bytes(), 0) // the clock was set back
+	require.NoError(t, err)
+	state, err = s.Read()
+	require.NoError(t, err)
+	require.Zero(t, state.Left(start))
+	require.NoError(t, s.Hold(start.Add(time.Minute)))
+	state, err = s.Read()
+	require.NoError(t, err)
+	require.Equal(t, time.Minute, state.Left(start).Round(time.Second))
 }
 
 // Whatever is no such file is refused, and stays as it is.
