@@ -66,6 +66,11 @@ func newAPI(t *testing.T) *api {
 		case <-r.Context().Done():
 		}
 	})
+	mux.HandleFunc("POST /v1/chat/completions", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		a.begun <- struct{}{}
+		<-r.Context().Done()
+	})
 	mux.HandleFunc("POST /v1/messages/count_tokens", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, `{"input_tokens":5}`) })
 	mux.HandleFunc("POST /v1/responses", func(w http.ResponseWriter, r *http.Request) {
 		a.requests.Add(1)
@@ -270,6 +275,19 @@ func TestSpendingCloses(t *testing.T) {
 	require.GreaterOrEqual(t, c.spent(t), spending.USD(1_000_000))
 	left := c.spent(t)
 	require.Less(t, left, spending.USD(oneUSD))
+
+	// One that goes before there is an answer has spent what it has sent.
+	ctx, leave = context.WithCancel(t.Context())
+	request, err = http.NewRequestWithContext(ctx, "POST", "https://"+a.at+"/v1/chat/completions", strings.NewReader(strings.Repeat("x", 400)))
+	require.NoError(t, err)
+	go func() {
+		<-a.begun
+		leave()
+	}()
+	_, err = c.client.Do(request)
+	require.Error(t, err)
+	await.Until(t, "it is counted", func() bool { return c.spent(t) > left })
+	left = c.spent(t)
 
 	// Nobody reads the rest of an answer whose process is gone.
 	answer, err = c.client.Post("https://"+a.at+"/v1/messages", "application/json", strings.NewReader("{}"))
