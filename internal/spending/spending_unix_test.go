@@ -162,6 +162,7 @@ func TestJudge(t *testing.T) {
 	for _, path := range []string{
 		"/v1/messages/batches", "/v1/batches", "/v1/images/generations", "/v1/audio/speech", "/v1beta/models/x:batchGenerateContent", "/v1beta/models/x:predict", "/model/anthropic.claude/invoke-with-response-stream",
 		"/v1//messages", "/v1/./messages", "/v1/x/../messages", "/v1/%2e/messages", "/v1/%256dessages", "/v1/messages;x", "/v1/messages%3fx", "/%zz", "/v1/fine_tuning/jobs", "/v1/realtime/calls",
+		"/api/paas/v4/images/generations", "/google.ai.generativelanguage.v1beta.GenerativeService/GenerateContent", "/$rpc/google.x/Y", "/xai_api.Chat/GetCompletion", "/batch", "/batch/",
 	} {
 		for _, method := range []string{"POST", "PUT", "PATCH", "post", "QUERY"} {
 			_, why := Judge(method, path)
@@ -181,5 +182,11 @@ func TestMetered(t *testing.T) {
 	}
 	for _, host := range []string{"github.com", "storage.googleapis.com", "oauth2.googleapis.com", "auth.openai.com", "s3.amazonaws.com", "xapi.anthropic.com", "claude.ai", ""} {
 		require.False(t, Metered(host), host)
+	}
+	for _, host := range []string{"api.anthropic.com", "console.anthropic.com", "anthropic.com", "www.googleapis.com", "auth.openai.com", "x.openai.azure.com"} {
+		require.True(t, Reaches(host), host)
+	}
+	for _, host := range []string{"github.com", "xanthropic.com", "s3.amazonaws.com", "com", "ai", ""} {
+		require.False(t, Reaches(host), host)
 	}
 }
