@@ -245,6 +245,10 @@ func TestWebsocket(t *testing.T) {
 	resp, err = http.ReadResponse(bufio.NewReader(f.raw(fmt.Sprintf(request, "h2c"))), nil)
 	require.NoError(t, err)
 	require.Equal(t, 426, resp.StatusCode, "no other protocol passes")
+	other := strings.Replace(fmt.Sprintf(request, "websocket"), "\r\n\r\n", "\r\nContent-Length: 1\r\n\r\nx", 1)
+	resp, err = http.ReadResponse(bufio.NewReader(f.raw(other)), nil)
+	require.NoError(t, err)
+	require.Equal(t, 426, resp.StatusCode, "what was decided on as another request becomes none")
 }
 
 // TestBodyBrokenOff holds that an answer that ends with its connection is not taken for whole

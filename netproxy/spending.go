@@ -19,9 +19,10 @@ type Spending struct {
 	Hosts []string         // of APIs, beside those that everybody knows
 	Event func(Event)      // as in [Config]
 
-	mu   sync.Mutex
-	open int  // requests whose answers were not counted yet
-	over bool // it was reported
+	mu        sync.Mutex
+	open      int   // requests whose answers were not counted yet
+	over      bool  // it was reported
+	unwritten error // an answer is in no file
 }
 
 // A Spend is what one answer has cost, or, with Over, why a request was not sent.
@@ -62,6 +63,13 @@ func (s *Spending) judge(a *wire.Answer, q wire.Question) {
 		deny(why)
 		return
 	case api == spending.None:
+		return
+	}
+	s.mu.Lock()
+	unwritten := s.unwritten
+	s.mu.Unlock()
+	if unwritten != nil { // the files hold less than was spent
+		deny("what was spent cannot be written: " + unwritten.Error())
 		return
 	}
 	for _, file := range s.Files {
@@ -129,6 +137,9 @@ func (s *Spending) add(spent wire.Spent) {
 	}
 	if failed != nil {
 		report.Note = failed.Error()
+		s.mu.Lock()
+		s.unwritten = failed
+		s.mu.Unlock()
 	}
 	if spent != (wire.Spent{}) || failed != nil {
 		s.event(report)

@@ -87,7 +87,7 @@ func openSpending(policy *profiles.Policy, path string) (*spending.File, error) 
 	if err != nil {
 		return nil, err
 	}
-	if policy.Decide(path).Access == profiles.Write {
+	if policy.Changes(path) {
 		return nil, fmt.Errorf("%s: the command could write it", path)
 	}
 	return spending.Open(path)

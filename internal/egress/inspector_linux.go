@@ -333,6 +333,14 @@ func (in *reader) read() {
 	}
 }
 
+// unsent has nobody wait for what a request costs that does not go out.
+func (in *reader) unsent(a *wire.Answer) {
+	if a.Meter != "" {
+		a.Meter = ""
+		in.spending.Count(wire.Spent{})
+	}
+}
+
 // answer answers a question.
 func (in *reader) answer(h *netproxy.Handover, id, number uint64, q wire.Question) {
 	a := h.Ask(context.Background(), q)
@@ -342,6 +350,7 @@ func (in *reader) answer(h *netproxy.Handover, id, number uint64, q wire.Questio
 		switch {
 		case err != nil:
 			a.Conn.Close()
+			in.unsent(&a)
 			a.Status, a.Detail = 502, "too many open files"
 		case relay != nil:
 			go relay()
@@ -352,6 +361,7 @@ func (in *reader) answer(h *netproxy.Handover, id, number uint64, q wire.Questio
 		}
 	}
 	if err := in.send(wire.ToProcess{ID: id, Number: number, Answer: &a}, dialled); err == errLong { // a request without an answer would wait
+		in.unsent(&a)
 		_ = in.send(wire.ToProcess{ID: id, Number: number, Answer: &wire.Answer{Status: 502, Detail: errLong.Error()}}, nil)
 	}
 }

@@ -3,6 +3,7 @@ package egress
 import (
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,14 @@ import (
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
 )
+
+// nonPublic reports whether there are no hosts of public APIs at any address of a prefix.
+func nonPublic(prefix netip.Prefix) bool {
+	return slices.ContainsFunc([]string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "127.0.0.0/8", "::1/128", "fc00::/7", "fe80::/10"}, func(text string) bool {
+		block := netip.MustParsePrefix(text)
+		return block.Contains(prefix.Addr()) && block.Bits() <= prefix.Bits()
+	})
+}
 
 // meters plans that the requests to model APIs are read and counted, where there is a budget. What would let a request go out
 // that nobody reads is an error, and so is a run that reaches no API: its budget would count nothing.
@@ -31,7 +40,7 @@ func (p *Plan) meters(in *reader, host *Host) error {
 	}
 	servers := p.servers(host)
 	for _, prefix := range p.Rules.Prefixes() {
-		if addr := prefix.Addr(); !addr.IsPrivate() && !addr.IsLoopback() && !addr.IsLinkLocalUnicast() && !slices.ContainsFunc(servers, func(e endpoint) bool { return e.host == addr.String() && prefix.IsSingleIP() }) {
+		if !nonPublic(prefix) && !slices.ContainsFunc(servers, func(e endpoint) bool { return e.host == prefix.Addr().String() && prefix.IsSingleIP() }) {
 			return refuse("the rules allow "+prefix.String()+" by address, and nobody knows which hosts those are", "--allow HOST names a host")
 		}
 	}
@@ -49,7 +58,7 @@ func (p *Plan) meters(in *reader, host *Host) error {
 	if len(s.Hosts) == 0 && !slices.ContainsFunc(p.policy.Network.Allow, func(r profiles.NetRule) bool { return reaches(r.Text) }) {
 		return refuse("the rules allow no model API whose answers are counted: nothing would be", "--allow RULE allows one; ANTHROPIC_BASE_URL, OPENAI_BASE_URL and their like name another server of one")
 	}
-	p.Rules = p.Rules.WatchNames(s.Meters)
+	p.Rules = p.Rules.WatchNames(func(host string) bool { return s.Meters(host) || spending.Reaches(host) })
 	in.spending, in.setup.Meters, in.setup.Prices = s, true, host.Budget.Prices
 	return nil
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/netproxy"
+	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -65,6 +66,11 @@ func newAPI(t *testing.T) *api {
 			io.WriteString(w, streamEnds)
 		case <-r.Context().Done():
 		}
+	})
+	mux.HandleFunc("POST /v1/chat/completions", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		a.begun <- struct{}{}
+		<-r.Context().Done()
 	})
 	mux.HandleFunc("POST /v1/messages/count_tokens", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, `{"input_tokens":5}`) })
 	mux.HandleFunc("POST /v1/responses", func(w http.ResponseWriter, r *http.Request) {
@@ -271,6 +277,19 @@ func TestSpendingCloses(t *testing.T) {
 	left := c.spent(t)
 	require.Less(t, left, spending.USD(oneUSD))
 
+	// One that goes before there is an answer has spent what it has sent.
+	ctx, leave = context.WithCancel(t.Context())
+	request, err = http.NewRequestWithContext(ctx, "POST", "https://"+a.at+"/v1/chat/completions", strings.NewReader(strings.Repeat("x", 400)))
+	require.NoError(t, err)
+	go func() {
+		<-a.begun
+		leave()
+	}()
+	_, err = c.client.Do(request)
+	require.Error(t, err)
+	await.Until(t, "it is counted", func() bool { return c.spent(t) > left })
+	left = c.spent(t)
+
 	// Nobody reads the rest of an answer whose process is gone.
 	answer, err = c.client.Post("https://"+a.at+"/v1/messages", "application/json", strings.NewReader("{}"))
 	require.NoError(t, err)
@@ -302,6 +321,7 @@ func TestSpendingAtTheEnd(t *testing.T) {
 func TestBudgetRefused(t *testing.T) {
 	for want, change := range map[string]func(b *bench){
 		"allow 140.82.112.0/24 by address": func(b *bench) { b.request.Allow = append(b.request.Allow, "140.82.112.0/24") },
+		"allow 10.0.0.0/7 by address":      func(b *bench) { b.request.Allow = append(b.request.Allow, "10.0.0.0/7") },
 		"allow no model API":               func(b *bench) { b.request.Allow = []string{"a.example"} },
 		"loopback are not read": func(b *bench) {
 			b.request.Local, b.request.Env = []string{"8080"}, []string{"OPENAI_BASE_URL=http://localhost:8080/v1"}
@@ -335,13 +355,16 @@ func TestBudgetRefused(t *testing.T) {
 	b.request.Allow = append(b.request.Allow, "api.anthropic.com") // as the hint says
 	_, err = b.plan()
 	require.NoError(t, err)
-	for _, allow := range []string{"*.anthropic.com", "api.openai.com:443", "GET https://api.anthropic.com/v1/*", "10.0.0.0/8:5432"} {
+	for _, allow := range []string{"console.anthropic.com", "*.anthropic.com", "api.openai.com:443", "GET https://api.anthropic.com/v1/*", "10.0.0.0/8:5432"} {
 		b := newBench(t)
 		b.budget = &spending.Budget{}
 		b.request.Allow = []string{"generativelanguage.googleapis.com", allow}
 		p, err := b.plan()
 		require.NoError(t, err, allow)
 		require.Equal(t, "inspect", p.Rules.Decide("generativelanguage.googleapis.com", 443).Action.String())
+		if p.Rules.Decide("console.anthropic.com", 443).Action != rules.Deny {
+			require.Equal(t, "inspect", p.Rules.Decide("console.anthropic.com", 443).Action.String(), "its servers are those of the API too")
+		}
 	}
 	b = newBench(t)
 	b.budget = &spending.Budget{}

@@ -43,8 +43,23 @@ func Metered(host string) bool {
 	return slices.ContainsFunc(hosts[:], func(h string) bool { return h == host || h[0] == '.' && strings.HasSuffix(host, h) })
 }
 
-// versions are segments of paths below which requests cost money until the opposite is known.
-var versions = [...]string{"v1", "v1alpha", "v1beta", "v1beta1", "v1beta2", "v2", "v1internal", "openai", "model", "models"}
+// Reaches reports whether the servers of a host may be those of an API: of [Metered] hosts, and of others below the same
+// registered name, many answer whoever names the API within a connection to them.
+func Reaches(host string) bool {
+	return Metered(host) || slices.ContainsFunc(hosts[:], func(h string) bool {
+		labels := strings.Split(h, ".")
+		registered := strings.Join(labels[len(labels)-2:], ".")
+		return h[0] != '.' && (host == registered || strings.HasSuffix(host, "."+registered))
+	})
+}
+
+// costs reports whether requests with a segment in their path cost money until the opposite is known: below a version or the
+// name of an API, and those of gRPC (/package.Service/Method), which some APIs take too.
+func costs(segment string) bool {
+	name, _, _ := strings.Cut(segment, ":")
+	version := len(name) > 1 && name[0] == 'v' && name[1] >= '0' && name[1] <= '9'
+	return version || strings.ContainsAny(name, ".$") || slices.Contains([]string{"openai", "model", "models"}, name)
+}
 
 // free are the ends of paths of requests that cost nothing.
 var free = [...]string{
@@ -83,10 +98,8 @@ func Judge(method, path string) (api API, why string) {
 			return c.api, ""
 		}
 	}
-	for segment := range strings.SplitSeq(plain, "/") {
-		if name, _, _ := strings.Cut(segment, ":"); slices.Contains(versions[:], name) {
-			return None, "its answer does not say what it costs"
-		}
+	if slices.ContainsFunc(strings.Split(plain, "/"), costs) || strings.HasPrefix(plain+"/", "/batch/") { // Google's, which holds other requests
+		return None, "its answer does not say what it costs"
 	}
 	return None, ""
 }

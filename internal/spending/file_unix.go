@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"sync"
 	"time"
@@ -25,7 +26,13 @@ const (
 	size = len(mark) + 3*8
 )
 
-var errForm = errors.New("not a file of what was spent")
+var (
+	errForm = errors.New("not a file of what was spent")
+	errHeld = errors.New("somebody else keeps it locked")
+)
+
+// lockTime is how long others may keep a file locked: whoever may read it can, and would hold up all that count in it.
+const lockTime = 5 * time.Second
 
 // Create makes a file with a limit, 0 for none. There must be none at path.
 func Create(path string, limit USD) (*File, error) {
@@ -64,16 +71,17 @@ func (s *File) Read() (State, error) {
 
 // Add adds what was spent, and returns what the file held before and holds now: whoever crosses a mark says so.
 func (s *File) Add(amount USD) (before, now State, err error) {
-	return s.change(unix.LOCK_EX, func(to *State) { to.Spent += max(amount, 0) })
+	return s.change(unix.LOCK_EX, func(to *State) { to.Spent = sum(to.Spent, amount) })
 }
 
 // Hold has all wait until the API takes requests again, at most [MaxHold] from now. A hold that lasts longer stays.
 func (s *File) Hold(until time.Time) error {
-	if most := time.Now().Add(MaxHold); until.After(most) {
+	most := time.Now().Add(MaxHold)
+	if until.After(most) {
 		until = most
 	}
 	_, _, err := s.change(unix.LOCK_EX, func(to *State) {
-		if until.After(to.Until) {
+		if until.After(to.Until) || to.Until.After(most) { // of before the clock was set back
 			to.Until = until
 		}
 	})
@@ -82,9 +90,12 @@ func (s *File) Hold(until time.Time) error {
 
 // Extend sets the limit anew: to what was spent, and more. It forgets a hold.
 func (s *File) Extend(more USD) (now State, err error) {
-	_, now, err = s.change(unix.LOCK_EX, func(to *State) { to.Limit, to.Until = to.Spent+more, time.Time{} })
+	_, now, err = s.change(unix.LOCK_EX, func(to *State) { to.Limit, to.Until = sum(to.Spent, more), time.Time{} })
 	return now, err
 }
+
+// sum never overflows, and never goes down.
+func sum(a, b USD) USD { return a + min(max(b, 0), math.MaxInt64-a) }
 
 // change reads the file and writes what by has made of it, under a lock.
 func (s *File) change(how int, by func(*State)) (before, now State, err error) {
@@ -98,7 +109,9 @@ func (s *File) change(how int, by func(*State)) (before, now State, err error) {
 	if _, err := s.f.ReadAt(text, 0); err != nil || string(text[:len(mark)]) != mark {
 		return before, now, errForm
 	}
-	before = read(text[len(mark):])
+	if before = read(text[len(mark):]); before.Limit < 0 || before.Spent < 0 {
+		return before, now, errForm
+	}
 	if now = before; by == nil {
 		return before, now, nil
 	}
@@ -114,14 +127,17 @@ func (s *File) lock(how int) error {
 	if err != nil {
 		return err
 	}
-	e := raw.Control(func(fd uintptr) {
-		for {
-			if err = unix.Flock(int(fd), how); err != unix.EINTR {
-				return
-			}
+	for last := time.Now().Add(lockTime); ; time.Sleep(time.Millisecond) {
+		e := raw.Control(func(fd uintptr) { err = unix.Flock(int(fd), how|unix.LOCK_NB) })
+		switch {
+		case e != nil:
+			return e
+		case err != unix.EINTR && err != unix.EWOULDBLOCK:
+			return os.NewSyscallError("flock", err)
+		case time.Now().After(last):
+			return errHeld
 		}
-	})
-	return errors.Join(e, os.NewSyscallError("flock", err))
+	}
 }
 
 func (s State) bytes() []byte {

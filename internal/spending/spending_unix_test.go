@@ -4,6 +4,7 @@ package spending
 
 import (
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"sync"
@@ -59,6 +60,15 @@ func TestFile(t *testing.T) {
 	_, now, err = free.Add(1e12)
 	require.NoError(t, err)
 	require.False(t, now.Over(), "without a limit")
+
+	_, now, err = s.Add(math.MaxInt64)
+	require.NoError(t, err)
+	require.EqualValues(t, math.MaxInt64, now.Spent, "no sum turns into a small one")
+	require.True(t, now.Over())
+	_, err = s.f.WriteAt(State{Limit: 1, Spent: -1}.bytes(), 0)
+	require.NoError(t, err)
+	_, err = s.Read()
+	require.ErrorIs(t, err, errForm)
 }
 
 func TestHold(t *testing.T) {
@@ -76,6 +86,16 @@ func TestHold(t *testing.T) {
 	state, err = s.Read()
 	require.NoError(t, err)
 	require.LessOrEqual(t, state.Left(time.Now()), MaxHold)
+
+	_, err = s.f.WriteAt(State{Until: start.Add(100 * time.Hour)}.bytes(), 0) // the clock was set back
+	require.NoError(t, err)
+	state, err = s.Read()
+	require.NoError(t, err)
+	require.Zero(t, state.Left(start))
+	require.NoError(t, s.Hold(start.Add(time.Minute)))
+	state, err = s.Read()
+	require.NoError(t, err)
+	require.Equal(t, time.Minute, state.Left(start).Round(time.Second))
 }
 
 // Whatever is no such file is refused, and stays as it is.
@@ -142,6 +162,7 @@ func TestJudge(t *testing.T) {
 	for _, path := range []string{
 		"/v1/messages/batches", "/v1/batches", "/v1/images/generations", "/v1/audio/speech", "/v1beta/models/x:batchGenerateContent", "/v1beta/models/x:predict", "/model/anthropic.claude/invoke-with-response-stream",
 		"/v1//messages", "/v1/./messages", "/v1/x/../messages", "/v1/%2e/messages", "/v1/%256dessages", "/v1/messages;x", "/v1/messages%3fx", "/%zz", "/v1/fine_tuning/jobs", "/v1/realtime/calls",
+		"/api/paas/v4/images/generations", "/google.ai.generativelanguage.v1beta.GenerativeService/GenerateContent", "/$rpc/google.x/Y", "/xai_api.Chat/GetCompletion", "/batch", "/batch/",
 	} {
 		for _, method := range []string{"POST", "PUT", "PATCH", "post", "QUERY"} {
 			_, why := Judge(method, path)
@@ -161,5 +182,11 @@ func TestMetered(t *testing.T) {
 	}
 	for _, host := range []string{"github.com", "storage.googleapis.com", "oauth2.googleapis.com", "auth.openai.com", "s3.amazonaws.com", "xapi.anthropic.com", "claude.ai", ""} {
 		require.False(t, Metered(host), host)
+	}
+	for _, host := range []string{"api.anthropic.com", "console.anthropic.com", "anthropic.com", "www.googleapis.com", "auth.openai.com", "x.openai.azure.com"} {
+		require.True(t, Reaches(host), host)
+	}
+	for _, host := range []string{"github.com", "xanthropic.com", "s3.amazonaws.com", "com", "ai", ""} {
+		require.False(t, Reaches(host), host)
 	}
 }

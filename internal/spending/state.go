@@ -18,8 +18,13 @@ type Budget struct {
 // Over reports whether the limit is reached: no further request may go out.
 func (s State) Over() bool { return s.Limit > 0 && s.Spent >= s.Limit }
 
-// Left is how long the API wants no request.
-func (s State) Left(now time.Time) time.Duration { return max(s.Until.Sub(now), 0) }
+// Left is how long the API wants no request: not at all where that is longer than any hold, since the clock was set back.
+func (s State) Left(now time.Time) time.Duration {
+	if left := s.Until.Sub(now); left <= MaxHold {
+		return max(left, 0)
+	}
+	return 0
+}
 
 // MaxHold bounds how long one answer of an API can hold requests up.
 const MaxHold = time.Hour

@@ -278,6 +278,9 @@ func (i *Inspector) serveOwn(w http.ResponseWriter, r *http.Request, t *target) 
 	defer p.end()
 	defer i.bills(p, a)()
 	r.Trailer = nil
+	if !q.Websocket { // nor may the host make one of what was decided on as something else
+		r.Header.Del("Upgrade")
+	}
 	if r.Method == http.MethodOptions && r.URL.Path == "" && !a.ByProxy {
 		r.URL.Path = "*"
 	}
@@ -684,10 +687,11 @@ func refusalOf(r *http.Request, a wire.Answer) *http.Response {
 		resp := answer(r, a.Status, "", [][2]string{{"error", "refused"}, {"detail", a.Detail}})
 		if a.RetryAfter > 0 {
 			resp.Header.Set("Retry-After", strconv.Itoa(a.RetryAfter))
-		} else {
-			resp.Header.Set("X-Should-Retry", "false") // which clients of model APIs go by
 		}
-		if a.Status == http.StatusProxyAuthRequired { // what git waits for before it gives one
+		switch a.Status {
+		case http.StatusPaymentRequired: // which clients of model APIs go by
+			resp.Header.Set("X-Should-Retry", "false")
+		case http.StatusProxyAuthRequired: // what git waits for before it gives one
 			resp.Header.Set("Proxy-Authenticate", `Basic realm="pccrun"`)
 		}
 		return resp

@@ -21,6 +21,7 @@ type bill struct {
 	passage *passage
 	once    sync.Once
 	counter *meter.Counter // nil: there is no answer that costs
+	came    bool           // the answer
 	hold    int            // seconds
 }
 
@@ -66,6 +67,7 @@ func (b *bill) read(resp *http.Response) {
 	if b == nil {
 		return
 	}
+	b.came = true
 	if resp.StatusCode/100 == 2 {
 		b.counter = meter.NewCounter(b.api, resp.Header.Get("Content-Type"))
 		resp.Body = &billed{resp.Body, b}
@@ -79,7 +81,10 @@ func (b *bill) read(resp *http.Response) {
 
 // unread is for an answer whose content cannot be read: it counts by its bytes.
 func (b *bill) unread(resp *http.Response) {
-	if b != nil && resp.StatusCode/100 == 2 {
+	if b == nil {
+		return
+	}
+	if b.came = true; resp.StatusCode/100 == 2 {
 		b.counter = meter.NewCounter(b.api, "")
 		_, _ = b.counter.Write(make([]byte, min(max(resp.ContentLength, 0), maxUnread)))
 	}
@@ -95,6 +100,9 @@ func (b *bill) settle() {
 	}
 	b.once.Do(func() {
 		spent := wire.Spent{RetryAfter: b.hold}
+		if !b.came && b.passage.up.Load() > 0 { // its client did not wait for it, and it costs all the same
+			b.counter = meter.NewCounter(b.api, "")
+		}
 		if b.counter != nil {
 			used, guess := b.counter.End(b.passage.up.Load())
 			usd, note := b.prices.Price(b.api, used)
