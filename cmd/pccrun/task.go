@@ -364,7 +364,11 @@ func (t *taskLine) resolve(rest []string) error {
 	o.Args = rest
 	t.request.Command = []string{o.Agent.Name}
 	policy, err := profiles.Resolve(t.request)
-	if err == nil && t.worktree != "" {
+	if err != nil {
+		return err
+	}
+	here := policy.Workspace
+	if t.worktree != "" {
 		if t.request.Workspace, err = task.FindWorktree(context.Background(), policy.Workspace, t.worktree); err == nil {
 			policy, err = profiles.Resolve(t.request)
 		}
@@ -373,10 +377,10 @@ func (t *taskLine) resolve(rest []string) error {
 		return err
 	}
 	for _, v := range t.values {
-		t.given[v.at] = pathThere(&v.flag, t.given[v.at], t.request.Host.Cwd, policy.Workspace)
+		t.given[v.at] = pathThere(&v.flag, t.given[v.at], t.request.Host.Cwd, here)
 	}
 	o.Flags = t.given
-	o.Profile = pathThere(&flagDef{name: "--profile", arg: "NAME|FILE"}, o.Profile, t.request.Host.Cwd, policy.Workspace)
+	o.Profile = pathThere(&flagDef{name: "--profile", arg: "NAME|FILE"}, o.Profile, t.request.Host.Cwd, here)
 	o.Policy = policy
 	if command := cmp.Or(t.notify, t.settings.Notify); command != "" {
 		finder := run.Programs(&t.request.Host, dirs.State).For(policy.Changes, say)

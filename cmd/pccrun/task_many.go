@@ -121,8 +121,9 @@ func (m *manyLine) read(args []string) (plan many.Plan, err error) {
 	if err != nil && !errors.Is(err, task.ErrUnread) {
 		return plan, err
 	}
+	common := task.CommonDir(policy.Workspace)
 	taken := func(name string) bool {
-		return slices.ContainsFunc(records, func(r task.Record) bool { return r.Name == name && r.Repository == policy.Workspace })
+		return slices.ContainsFunc(records, func(r task.Record) bool { return r.Name == name && r.Common == common })
 	}
 	if wrong = joined(wrong, many.Fill(m.file, tasks, profiles.ThisHost().Cwd, policy, taken)); wrong != nil {
 		return plan, wrong
