@@ -158,6 +158,9 @@ func (m *manyLine) checkAgents(tasks []many.Task) (policy *profiles.Policy, orde
 	}
 	for _, agent := range agents {
 		args := slices.Clone(m.flags)
+		if m.budget > 0 { // what is refused with a budget is refused with one of all
+			args = append(args, "--budget", "1")
+		}
 		if agent != "" {
 			args = append(args, "--agent", agent)
 		}
