@@ -50,11 +50,14 @@ func (w *Worked) Check() (*Checked, error) {
 		return c, nil
 	}
 	o, err := w.shell(w.order.Check, "check")
+	why, over := w.money.spent()
 	switch {
 	case err != nil:
 		return nil, err
 	case o.refused != nil:
 		c.verdict = verdict{Failed, statusFailed, "the check did not start: " + o.refused.Cause}
+	case over:
+		c.verdict = verdict{Stopped, statusTimedOut, why}
 	case o.timedOut:
 		c.verdict = w.timeOver()
 	case o.stopped:
@@ -280,7 +283,7 @@ func (d *Committed) hooked() bool {
 
 // commitBy commits what is staged, and returns what git said if it failed.
 func (d *Committed) commitBy(options []string, prefix string) (said string, err error) {
-	flags := d.flags(d.profile())
+	flags := d.work.money.counted(d.flags(d.profile()))
 	if dir := d.hookDir(); filepath.IsAbs(dir) && !d.task.InPlace && isDir(dir) {
 		flags = append(flags, "--read", dir)
 	}
