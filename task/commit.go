@@ -125,13 +125,13 @@ type Committed struct {
 // Commit commits what the agent has left uncommitted, by the user's own hooks, inside.
 func (c *Checked) Commit() (*Committed, error) {
 	d := &Committed{Placed: c.Placed, work: c.Worked, verdict: c.verdict, checked: c.checked, left: c.order.Leave}
-	if c.last.stopped || c.last.code == statusRefused { // see resumable
+	if c.last.stopped || c.last.code == statusRefused || c.verdict.state == Stopped { // see resumable
 		if _, err := d.git(nil, nil, "version"); err != nil {
 			return nil, err
 		}
 	}
 	if err := unlock(&d.task.Record); err != nil {
-		return nil, err
+		d.verdict = d.verdict.worse("the git directory of the work tree is damaged: " + err.Error())
 	}
 	if !c.order.Leave {
 		if err := d.commit(); err != nil {
