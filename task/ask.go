@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -215,7 +216,7 @@ func takeUncommitted(p *Placed) error {
 	for _, args := range [][]string{{"read-tree", "HEAD"}, {"add", "-A", "--ignore-errors"}} {
 		o, err := phase{
 			dir: p.repo.top, flags: append(p.flags("default"), "--read", p.repo.top, "--write", own), keepOn: true,
-			command: append([]string{"git", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "--git-dir=" + own, "--work-tree=" + p.repo.top}, args...),
+			command: slices.Concat(plainGit, []string{"--git-dir=" + own, "--work-tree=" + p.repo.top}, args),
 		}.runIn(p)
 		if err == nil {
 			err = o.refusal("git " + args[0])

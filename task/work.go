@@ -34,10 +34,14 @@ func (p *Placed) flags(profile string) (flags []string) {
 // profile is that of the agent, for what else runs on its behalf.
 func (p *Placed) profile() string { return cmp.Or(p.order.Profile, p.order.Agent.Name) }
 
+// plainGit begins a command of git that the user's configuration does not have start something, or write more files into a git
+// directory than [repository.checkClone] knows.
+var plainGit = []string{"git", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "core.splitIndex=false", "-c", "rerere.enabled=false"}
+
 // gitPhase runs git in the work tree, without the agent's home and hosts.
 func (p *Placed) gitPhase(args ...string) phase {
 	return phase{
-		dir: p.task.Worktree, place: p.order.Place, flags: p.flags("default"), command: append([]string{"git", "-c", "core.fsmonitor=false", "-c", "gc.auto=0"}, args...), keepOn: true,
+		dir: p.task.Worktree, place: p.order.Place, flags: p.flags("default"), command: slices.Concat(plainGit, args), keepOn: true,
 	}
 }
 
