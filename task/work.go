@@ -268,6 +268,7 @@ const nearlyOver = 83
 // warnOfTime says when half of the time is over, and when five sixths are. The function that it returns ends that.
 func (w *Worked) warnOfTime() (end func()) {
 	var timers []*time.Timer
+	record := w.task.Record // which changes while they run
 	for _, part := range []int64{50, nearlyOver} {
 		after := time.Duration(int64(w.order.Timeout) / 100 * part)
 		timers = append(timers, time.AfterFunc(after, func() {
@@ -280,7 +281,7 @@ func (w *Worked) warnOfTime() (end func()) {
 			}
 			w.to.Line(text)
 			if part == nearlyOver {
-				notify(w.Placed, "time", 0, text)
+				w.order.Notifier.tell(noticeOf(&record, "time", 0, text))
 			}
 		}))
 	}
