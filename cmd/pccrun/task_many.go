@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/profiles"
@@ -216,6 +218,9 @@ func manyTasks(args []string) int {
 	display.say(fmt.Sprintf("%s, %d at a time", task.Count(len(plan.Tasks), "task"), plan.Jobs))
 	stop, signalled, end := untilSignals(display.say)
 	defer end()
+	if signal.Ignored(syscall.SIGHUP) { // as by nohup: a task has to hear of the death of this process all the same
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
 	ticks, endTicks := display.ticks()
 	s := plan.Run(stop, many.Child{Flags: m.flags, Args: m.rest}.Work, display, ticks)
 	endTicks()
