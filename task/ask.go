@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -201,7 +202,11 @@ func (p *Placed) fill() error {
 	if err := p.checkout(); err != nil {
 		return err
 	}
-	return p.copies.copyTo(p.task.Worktree, p.repo.top)
+	if err := p.copies.copyTo(p.task.Worktree, p.repo.top); err != nil {
+		return err
+	}
+	p.task.Unfilled = false
+	return p.task.save()
 }
 
 // takeUncommitted makes a first commit of what the user has not committed. Git adds it in a run that
@@ -215,7 +220,7 @@ func takeUncommitted(p *Placed) error {
 	for _, args := range [][]string{{"read-tree", "HEAD"}, {"add", "-A", "--ignore-errors"}} {
 		o, err := phase{
 			dir: p.repo.top, flags: append(p.flags("default"), "--read", p.repo.top, "--write", own), keepOn: true,
-			command: append([]string{"git", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "--git-dir=" + own, "--work-tree=" + p.repo.top}, args...),
+			command: slices.Concat(plainGit, []string{"--git-dir=" + own, "--work-tree=" + p.repo.top}, args),
 		}.runIn(p)
 		if err == nil {
 			err = o.refusal("git " + args[0])
@@ -292,11 +297,7 @@ func (p *Placed) checkout() error {
 	if failure := o.failure(); failure != "" {
 		return fmt.Errorf("git cannot check %s out: %s", short(p.task.Base), failure)
 	}
-	if err := p.repo.checkClone(p.stop.Hard, p.task.Worktree); err != nil {
-		return err
-	}
-	p.task.Unfilled = false
-	return p.task.save()
+	return p.repo.checkClone(p.stop.Hard, p.task.Worktree)
 }
 
 // undo removes what was made for a task at which nothing has worked.

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/run/askgit"
@@ -160,10 +161,10 @@ const alternates = ".git/objects/info/alternates"
 
 func (r *repository) alternates() []byte { return []byte(strings.Join(r.objects, "\n") + "\n") }
 
-// runIn carries a phase of a task out. A clone borrows the user's objects when it begins.
+// runIn carries a phase of a task out. A clone borrows the user's objects when it begins; one that cannot be written is refused.
 func (ph phase) runIn(p *Placed) (outcome, error) {
 	if err := p.repo.lendTo(&p.task.Record); err != nil {
-		return outcome{}, err
+		return outcome{code: statusRefused, refused: &events.Refused{Cause: err.Error()}, said: err.Error()}, nil
 	}
 	return ph.run(p.stop)
 }
@@ -181,7 +182,7 @@ func (r *repository) lendTo(t *Record) error {
 	if text, err := state.ReadFile(root, alternates, copySize); err == nil && bytes.Equal(text, r.alternates()) {
 		return nil
 	}
-	return state.WriteFile(root, alternates, r.alternates(), state.Fast)
+	return errors.Join(root.MkdirAll(filepath.Dir(alternates), 0o700), state.WriteFile(root, alternates, r.alternates(), state.Fast))
 }
 
 // unlock removes the locks of gits that were killed: every later git would wait for them. Nothing of the task's runs, and in the

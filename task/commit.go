@@ -50,11 +50,14 @@ func (w *Worked) Check() (*Checked, error) {
 		return c, nil
 	}
 	o, err := w.shell(w.order.Check, "check")
+	why, over := w.money.spent()
 	switch {
 	case err != nil:
 		return nil, err
 	case o.refused != nil:
 		c.verdict = verdict{Failed, statusFailed, "the check did not start: " + o.refused.Cause}
+	case over:
+		c.verdict = verdict{Stopped, statusTimedOut, why}
 	case o.timedOut:
 		c.verdict = w.timeOver()
 	case o.stopped:
@@ -122,13 +125,13 @@ type Committed struct {
 // Commit commits what the agent has left uncommitted, by the user's own hooks, inside.
 func (c *Checked) Commit() (*Committed, error) {
 	d := &Committed{Placed: c.Placed, work: c.Worked, verdict: c.verdict, checked: c.checked, left: c.order.Leave}
-	if c.last.stopped || c.last.code == statusRefused { // see resumable
+	if c.last.stopped || c.last.code == statusRefused || c.verdict.state == Stopped { // see resumable
 		if _, err := d.git(nil, nil, "version"); err != nil {
 			return nil, err
 		}
 	}
 	if err := unlock(&d.task.Record); err != nil {
-		return nil, err
+		d.verdict = d.verdict.worse("the git directory of the work tree is damaged: " + err.Error())
 	}
 	if !c.order.Leave {
 		if err := d.commit(); err != nil {
@@ -280,7 +283,7 @@ func (d *Committed) hooked() bool {
 
 // commitBy commits what is staged, and returns what git said if it failed.
 func (d *Committed) commitBy(options []string, prefix string) (said string, err error) {
-	flags := d.flags(d.profile())
+	flags := d.work.money.counted(d.flags(d.profile()))
 	if dir := d.hookDir(); filepath.IsAbs(dir) && !d.task.InPlace && isDir(dir) {
 		flags = append(flags, "--read", dir)
 	}

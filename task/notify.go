@@ -90,16 +90,16 @@ func (p *Placed) Notify(status int, err error) {
 	if err != nil {
 		status, why = statusRefused, messages.InWords(err)
 	}
-	notify(p, "end", status, why)
+	p.order.Notifier.tell(noticeOf(&p.task.Record, "end", status, why))
 }
 
-func notify(p *Placed, event string, status int, why string) {
-	t := p.task
-	p.order.Notifier.tell(notice{
+// noticeOf is what there is to say of a task.
+func noticeOf(t *Record, event string, status int, why string) notice {
+	return notice{
 		V: messages.SchemaVersion, Event: event, Status: status, Name: harmless(t.Name), State: string(t.State), Why: harmless(why), Agent: t.Agent, Repository: harmless(t.Repository),
 		Worktree: harmless(t.Worktree), Branch: harmless(t.Branch), Fetched: t.Fetched, Files: t.Changes.Files, SpentMS: t.Spent.Milliseconds(), USD: t.Usage.USD,
 		Message: harmless(t.Message),
-	})
+	}
 }
 
 // tell rings, and executes the program with what happened.

@@ -43,7 +43,7 @@ type Record struct {
 	Repository   string // the top of the user's work tree
 	Common       string // its git directory
 	Worktree     string // "" until the clone is made
-	Unfilled     bool   // git has not written all files there yet: nothing has worked at it
+	Unfilled     bool   // not all files are there yet: nothing has worked at it
 	InPlace      bool   // the work tree is the user's own
 	Branch       string
 	Base         string // a commit

@@ -141,6 +141,16 @@ func gitDirs(top string) (git, common string, err error) {
 	return git, common, nil
 }
 
+// CommonDir is the git directory that all work trees of a repository share, by one of them; "" where none stands.
+func CommonDir(top string) string {
+	_, common, err := gitDirs(top)
+	if err != nil {
+		return ""
+	}
+	common, _ = state.Real(common)
+	return common
+}
+
 // configure takes what a task needs from the repository's configuration, which git has printed.
 func (r *repository) configure(settings string) {
 	r.hooks = filepath.Join(r.common, "hooks")

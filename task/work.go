@@ -34,10 +34,14 @@ func (p *Placed) flags(profile string) (flags []string) {
 // profile is that of the agent, for what else runs on its behalf.
 func (p *Placed) profile() string { return cmp.Or(p.order.Profile, p.order.Agent.Name) }
 
+// plainGit begins a command of git that the user's configuration does not have start something, or write more files into a git
+// directory than [repository.checkClone] knows.
+var plainGit = []string{"git", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "core.splitIndex=false", "-c", "rerere.enabled=false"}
+
 // gitPhase runs git in the work tree, without the agent's home and hosts.
 func (p *Placed) gitPhase(args ...string) phase {
 	return phase{
-		dir: p.task.Worktree, place: p.order.Place, flags: p.flags("default"), command: append([]string{"git", "-c", "core.fsmonitor=false", "-c", "gc.auto=0"}, args...), keepOn: true,
+		dir: p.task.Worktree, place: p.order.Place, flags: p.flags("default"), command: slices.Concat(plainGit, args), keepOn: true,
 	}
 }
 
@@ -264,6 +268,7 @@ const nearlyOver = 83
 // warnOfTime says when half of the time is over, and when five sixths are. The function that it returns ends that.
 func (w *Worked) warnOfTime() (end func()) {
 	var timers []*time.Timer
+	record := w.task.Record // which changes while they run
 	for _, part := range []int64{50, nearlyOver} {
 		after := time.Duration(int64(w.order.Timeout) / 100 * part)
 		timers = append(timers, time.AfterFunc(after, func() {
@@ -276,7 +281,7 @@ func (w *Worked) warnOfTime() (end func()) {
 			}
 			w.to.Line(text)
 			if part == nearlyOver {
-				notify(w.Placed, "time", 0, text)
+				w.order.Notifier.tell(noticeOf(&record, "time", 0, text))
 			}
 		}))
 	}

@@ -34,6 +34,10 @@ func FindWorktree(ctx context.Context, top, name string) (string, error) {
 	}
 	switch len(found) {
 	case 1:
+		// The repository's own files say so, and a run may have written them: what stands there has to say it too.
+		if git, common, err := gitDirs(found[0]); err != nil || git == common || CommonDir(found[0]) != r.common {
+			return "", hint.Errorf("git worktree list lists them", "worktree %q: %s is no linked work tree of this repository", name, found[0])
+		}
 		return found[0], nil
 	case 0:
 		if len(all) == 0 {

@@ -343,19 +343,21 @@ func (t *taskLine) resolve(rest []string) error {
 	if err != nil {
 		return err
 	}
-	top := ""
-	if t.agent == "" && o.Continue {
-		if r, err := task.StoreIn(dirs.State).Find(o.Name, t.request.Host.Cwd); err == nil {
-			t.agent, top = r.Agent, r.Repository
-		}
+	var before task.Record // of a task that goes on
+	if o.Continue {
+		before, _ = task.StoreIn(dirs.State).Find(o.Name, t.request.Host.Cwd) // that there is none, [task.Continue] says
 	}
-	if t.agent == "" {
-		t.agent = t.settings.Agent
+	t.agent = cmp.Or(t.agent, before.Agent, t.settings.Agent)
+	if r := &t.request; before.Place != nil && r.Provider != providers.Native { // never with less isolation than it began with
+		r.Provider, r.DockerImage = inContainer, cmp.Or(r.DockerImage, before.Image)
+		if i := slices.Index(before.Place, "--runtime"); i >= 0 && r.Runtime == "" {
+			r.Runtime = before.Place[i+1]
+		}
 	}
 	if err := t.placed(); err != nil {
 		return err
 	}
-	if o.Agent, err = task.FindAgent(t.agent, t.request.Host.Getenv("PATH"), o.Image); err != nil {
+	if o.Agent, err = task.FindAgent(t.agent, t.request.Host.Getenv("PATH"), cmp.Or(o.Image, before.Image)); err != nil {
 		return err
 	}
 	if err := o.Agent.Refuses(rest); err != nil {
@@ -364,7 +366,11 @@ func (t *taskLine) resolve(rest []string) error {
 	o.Args = rest
 	t.request.Command = []string{o.Agent.Name}
 	policy, err := profiles.Resolve(t.request)
-	if err == nil && t.worktree != "" {
+	if err != nil {
+		return err
+	}
+	here := policy.Workspace
+	if t.worktree != "" {
 		if t.request.Workspace, err = task.FindWorktree(context.Background(), policy.Workspace, t.worktree); err == nil {
 			policy, err = profiles.Resolve(t.request)
 		}
@@ -373,10 +379,10 @@ func (t *taskLine) resolve(rest []string) error {
 		return err
 	}
 	for _, v := range t.values {
-		t.given[v.at] = pathThere(&v.flag, t.given[v.at], t.request.Host.Cwd, policy.Workspace)
+		t.given[v.at] = pathThere(&v.flag, t.given[v.at], t.request.Host.Cwd, here)
 	}
 	o.Flags = t.given
-	o.Profile = pathThere(&flagDef{name: "--profile", arg: "NAME|FILE"}, o.Profile, t.request.Host.Cwd, policy.Workspace)
+	o.Profile = pathThere(&flagDef{name: "--profile", arg: "NAME|FILE"}, o.Profile, t.request.Host.Cwd, here)
 	o.Policy = policy
 	if command := cmp.Or(t.notify, t.settings.Notify); command != "" {
 		finder := run.Programs(&t.request.Host, dirs.State).For(policy.Changes, say)
@@ -387,9 +393,7 @@ func (t *taskLine) resolve(rest []string) error {
 	if !t.quiet && !t.json && isTerminal(os.Stderr) {
 		o.Notifier.Bell = os.Stderr
 	}
-	if o.Workspace, o.Home = policy.Workspace, policy.Home; top != "" {
-		o.Workspace = top
-	}
+	o.Workspace, o.Home = cmp.Or(before.Repository, policy.Workspace), policy.Home
 	return nil
 }
 
@@ -407,6 +411,8 @@ func (t *taskLine) placed() error {
 		return nil
 	case provider != inContainer:
 		return misuse(by+" names "+provider+": tasks run on this machine", "--provider native, or docker for a container")
+	case o.Budget > 0 || o.Spending != "":
+		return misuse("--provider docker: what requests cost is not counted there", "--provider native, or no budget")
 	case r.Host.UID == 0:
 		return misuse("--provider docker: as root the work tree would be root's, which no command in a container is", "start it as the user whose repository it is")
 	}

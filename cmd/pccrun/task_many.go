@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/profiles"
@@ -121,8 +123,9 @@ func (m *manyLine) read(args []string) (plan many.Plan, err error) {
 	if err != nil && !errors.Is(err, task.ErrUnread) {
 		return plan, err
 	}
+	common := task.CommonDir(policy.Workspace)
 	taken := func(name string) bool {
-		return slices.ContainsFunc(records, func(r task.Record) bool { return r.Name == name && r.Repository == policy.Workspace })
+		return slices.ContainsFunc(records, func(r task.Record) bool { return r.Name == name && r.Common == common })
 	}
 	if wrong = joined(wrong, many.Fill(m.file, tasks, profiles.ThisHost().Cwd, policy, taken)); wrong != nil {
 		return plan, wrong
@@ -157,6 +160,9 @@ func (m *manyLine) checkAgents(tasks []many.Task) (policy *profiles.Policy, orde
 	}
 	for _, agent := range agents {
 		args := slices.Clone(m.flags)
+		if m.budget > 0 { // what is refused with a budget is refused with one of all
+			args = append(args, "--budget", "1")
+		}
 		if agent != "" {
 			args = append(args, "--agent", agent)
 		}
@@ -212,6 +218,9 @@ func manyTasks(args []string) int {
 	display.say(fmt.Sprintf("%s, %d at a time", task.Count(len(plan.Tasks), "task"), plan.Jobs))
 	stop, signalled, end := untilSignals(display.say)
 	defer end()
+	if signal.Ignored(syscall.SIGHUP) { // as by nohup: a task has to hear of the death of this process all the same
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
 	ticks, endTicks := display.ticks()
 	s := plan.Run(stop, many.Child{Flags: m.flags, Args: m.rest}.Work, display, ticks)
 	endTicks()

@@ -32,8 +32,9 @@ func tasksHere(all bool) (store task.Store, top string, list []task.Record, err 
 		say(inWords(err))
 		err = nil
 	}
+	common := task.CommonDir(policy.Workspace)
 	for _, r := range records {
-		if all || r.Repository == policy.Workspace || r.Worktree == policy.Workspace {
+		if all || r.Common == common || r.Repository == policy.Workspace || r.Worktree == policy.Workspace {
 			list = append(list, r)
 		}
 	}

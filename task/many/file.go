@@ -200,7 +200,7 @@ func (t *Task) fill(cwd string, policy *profiles.Policy, taken func(name string)
 		}
 		file, _, _ := strings.Cut(path, "#")
 		for _, path := range []string{path, file} { // a file's name may have a #
-			if _, in := beneath.Path(policy.Workspace, filepath.Clean(path)); !in || policy.Decide(filepath.Clean(path)).Access == profiles.Hide {
+			if _, in := beneath.Path(policy.Workspace, filepath.Clean(path)); !in || policy.Decide(filepath.Clean(path)).Access < profiles.Read {
 				return hint.Errorf("put it into the repository, where the agent may read it", "prompt %s: not in the workspace, or hidden there", t.File)
 			}
 		}

@@ -113,6 +113,9 @@ type line struct {
 	Errors []struct{ Text, Hint string }
 }
 
+// longestHold bounds how long the word of one agent keeps other tasks from beginning.
+const longestHold = time.Hour
+
 // read takes in a line that a task has printed.
 func (s *State) read(i int, text []byte, now time.Time) {
 	var l line
@@ -123,7 +126,7 @@ func (s *State) read(i int, text []byte, now time.Time) {
 	switch l.Type {
 	case "step":
 		t.Last = string(l.Kind) + " " + l.What
-		if until := now.Add(time.Duration(l.WaitMS) * time.Millisecond); l.Kind == agent.Retry && limits(l.Status) && until.After(s.Hold) {
+		if until := now.Add(time.Duration(min(l.WaitMS, longestHold.Milliseconds())) * time.Millisecond); l.Kind == agent.Retry && limits(l.Status) && until.After(s.Hold) {
 			s.Hold = until
 		}
 	case "denied":
