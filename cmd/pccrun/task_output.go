@@ -161,7 +161,7 @@ func resultLines(r *task.Result) (lines []string) {
 		add("take it:    git merge %s", shell.Quote(r.Branch))
 	}
 	add("go on:      pccrun task --continue %s \"…\"", r.Name)
-	add("throw away: pccrun task rm %s", r.Name)
+	add("throw away: pccrun task rm --force %s", r.Name)
 	return lines
 }
 
