@@ -271,7 +271,7 @@ func (w *Worked) warnOfTime() (end func()) {
 	record := w.task.Record // which changes while they run
 	for _, part := range []int64{50, nearlyOver} {
 		after := time.Duration(int64(w.order.Timeout) / 100 * part)
-		timers = append(timers, time.AfterFunc(after, func() {
+		timers = append(timers, time.AfterFunc(time.Until(w.began.Add(after)), func() {
 			w.seen.mu.Lock()
 			sofar := w.seen.usage
 			w.seen.mu.Unlock()

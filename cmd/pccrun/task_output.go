@@ -162,7 +162,7 @@ func resultLines(r *task.Result) (lines []string) {
 	}
 	add("go on:      pccrun task --continue %s \"…\"", r.Name)
 	if !r.InPlace {
-		add("throw away: pccrun task rm %s", r.Name)
+		add("throw away: pccrun task rm --force %s", r.Name)
 	}
 	return lines
 }
