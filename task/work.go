@@ -141,7 +141,8 @@ func (p *Placed) Work() (*Worked, error) {
 			err = o.refusal("prepare")
 		}
 		if err == nil && o.code != 0 && !o.stopped && !o.timedOut {
-			err = fmt.Errorf("what prepares the work tree ended with status %d: %s", o.code, strings.Join(o.lastLines(3), "; "))
+			text := fmt.Sprintf("what prepares the work tree ended with status %d: %s", o.code, strings.Join(o.lastLines(3), "; "))
+			err = errors.New(strings.TrimSuffix(text, ": "))
 		}
 		if err != nil {
 			return nil, errors.Join(err, w.abandon())

@@ -161,7 +161,9 @@ func resultLines(r *task.Result) (lines []string) {
 		add("take it:    git merge %s", shell.Quote(r.Branch))
 	}
 	add("go on:      pccrun task --continue %s \"…\"", r.Name)
-	if !r.InPlace {
+	if r.InPlace { // its work is among the user's own
+		add("forget it:  pccrun task rm %s", r.Name)
+	} else {
 		add("throw away: pccrun task rm --force %s", r.Name)
 	}
 	return lines

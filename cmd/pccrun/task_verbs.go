@@ -70,7 +70,7 @@ func taskState(v *task.View) string {
 		return "killed"
 	case v.Merged:
 		return "merged"
-	case v.State == task.Done && v.Fetched == "":
+	case v.State == task.Done && v.Fetched == "" && !v.InPlace: // there nothing is brought
 		return "no change"
 	}
 	return string(v.State)
