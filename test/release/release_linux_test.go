@@ -93,17 +93,20 @@ cd "$scratch/root"
 pivot_root . mnt/old
 cd /
 upper=/mnt/old$scratch/upper
+export HOME=/run/home
+mkdir -p /run/home/project
 dpkg --install /mnt/package.deb >/dev/null
 echo "runs: $(/usr/bin/pccrun version)"
-mkdir -p /run/home/project
 chown -R 65534 /run/home
 cd /run/home/project
-setpriv --reuid 65534 --regid 65534 --clear-groups env HOME=/run/home /usr/bin/pccrun -q -- sh -c 'echo inside: $(id -u)'
+setpriv --reuid 65534 --regid 65534 --clear-groups /usr/bin/pccrun -q -- sh -c 'echo inside: $(id -u)'
 cd /
 rm -rf /run/home
 man -w pccrun 2>/dev/null || true
+listed() { (cd "$upper" && find . ! -type d) | grep -v -e '^./var/lib/dpkg/' -e '^./var/log/' -e '^./var/cache/' -e '^./mnt/' -e '^./run/'; }
+listed | sed 's/^/installed: /'
 dpkg --purge pccrun >/dev/null
-(cd "$upper" && find . ! -type d) | grep -v -e '^./var/lib/dpkg/' -e '^./var/log/' -e '^./var/cache/' -e '^./mnt/' -e '^./run/' | sed 's/^/left: /'
+listed | sed 's/^/left: /'
 echo done
 `
 
@@ -117,6 +120,7 @@ func installDeb(t *testing.T, release string) {
 	text := run(t, nil, "unshare", "--mount", "--propagation", "private", "sh", "-c", debInstalled, "sh", packages[0], t.TempDir())
 	assert.Contains(t, text, "runs: pccrun 0.0.1 (")
 	assert.Contains(t, text, "inside: 65534")
+	assert.Contains(t, text, "installed: ./usr/bin/pccrun", "the control: what is installed is seen")
 	assert.Contains(t, text, "done")
 	assert.NotContains(t, text, "left: ")
 }
