@@ -23,7 +23,7 @@ import (
 // Usage is the help of the verb.
 const Usage = `usage: pccrun escape [FLAGS]
        pccrun escape compare [FLAGS] [LAUNCHER…]
-       pccrun escape --list | --explain ID
+       pccrun escape --list [--json|--markdown] | --explain ID
 
 Tries to break out of a sandbox, and says which promises hold. Each probe runs
 twice: as a control, in a cage without protection, where it must succeed, and
@@ -123,6 +123,8 @@ func Main(args []string) int {
 		return 0
 	case err != nil:
 		return complain(err)
+	case o.listing && o.formats[formatMarkdown]:
+		return printPage(os.Stdout)
 	case o.listing:
 		return printList(os.Stdout, o.formats[0])
 	case o.explain != "":

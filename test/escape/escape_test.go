@@ -442,6 +442,27 @@ func TestListAndExplain(t *testing.T) {
 	require.Equal(t, 2, printExplanation(&b, "FS-999"))
 }
 
+// The page of threats is what the suite says today, and no probe refers to a hole that it does not explain.
+func TestPage(t *testing.T) {
+	var b bytes.Buffer
+	require.Equal(t, 0, printPage(&b))
+	page, err := os.ReadFile("threats.md")
+	require.NoError(t, err)
+	require.Equal(t, string(page), b.String(), "pccrun escape --list --markdown > test/escape/threats.md")
+
+	known := map[string]bool{}
+	for _, h := range holes {
+		require.NotEmpty(t, triedBy(h.id), h.id)
+		require.False(t, known[h.id], h.id)
+		known[h.id] = true
+	}
+	for _, p := range Probes() {
+		for _, reference := range p.References {
+			require.True(t, known[reference] || !strings.HasPrefix(reference, "CVE-"), "%s refers to %s", p.ID, reference)
+		}
+	}
+}
+
 // What cannot be written is an error, for reports before anything has run.
 func TestCannotWrite(t *testing.T) {
 	home := t.TempDir()

@@ -38,7 +38,7 @@ func newerProbes() []Probe {
 		sockets("KS-092", "netlink of other subsystems", Medium, "Audit, IPsec, device events, generic families, cryptography, the table of sockets: each a parser of its own.", []string{"CVE-2022-27666"},
 			[][3]int{{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_AUDIT}, {unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_XFRM}, {unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_KOBJECT_UEVENT},
 				{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_GENERIC}, {unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_CRYPTO}, {unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_SOCK_DIAG}, {unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_CONNECTOR}}),
-		sockets("KS-093", "families and protocols that load modules", Medium, "SMC, QIPCRTR, MCTP, PPP, LLC, NFC, RxRPC, L2TP: a socket is all it takes to load their code.", []string{"CVE-2023-52742", "CVE-2023-2006"},
+		sockets("KS-093", "families and protocols that load modules", Medium, "SMC, QIPCRTR, MCTP, PPP, LLC, NFC, RxRPC, L2TP: a socket is all it takes to load their code.", []string{"CVE-2023-2006"},
 			[][3]int{{unix.AF_SMC, unix.SOCK_STREAM, 0}, {unix.AF_QIPCRTR, unix.SOCK_DGRAM, 0}, {unix.AF_MCTP, unix.SOCK_DGRAM, 0}, {unix.AF_PPPOX, unix.SOCK_STREAM, 0}, {unix.AF_LLC, unix.SOCK_STREAM, 0},
 				{unix.AF_NFC, unix.SOCK_SEQPACKET, 0}, {unix.AF_RXRPC, unix.SOCK_DGRAM, unix.AF_INET}, {unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_L2TP}, {unix.AF_INET, unix.SOCK_STREAM, 256}}),
 		{ID: "NS-032", Name: "namespaces of another process by its pidfd", Guarantee: profiles.ProcIsolated, Severity: High,

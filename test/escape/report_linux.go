@@ -226,8 +226,11 @@ var formats = []struct {
 	{"junit", ".xml", writeJUnit},
 	{"sarif", ".sarif", writeSARIF},
 	{"tap", ".tap", writeTAP},
-	{"markdown", ".md", writeMarkdown},
+	formatMarkdown: {"markdown", ".md", writeMarkdown},
 }
+
+// formatMarkdown is the place of Markdown among the formats.
+const formatMarkdown = 4
 
 // writeJSON writes one object a line, one line a probe.
 func writeJSON(w io.Writer, r *Report) error {
