@@ -4,7 +4,7 @@
 //
 //   - The built-in filters ([Default], [Nested]) are bytes that a test compiled ahead of
 //     time, and that decide as what libseccomp makes of the same rules. The linker put
-//     them into the program: having them costs no start-up time. docs/seccomp.md says what
+//     them into the program: having them costs no start-up time. seccomp/internal/rules says what
 //     they decide, and why. Below them stands a second filter, made by hand ([Floor],
 //     [NestedFloor]).
 //   - [CompileOCI] turns an OCI or Docker seccomp profile into the same form

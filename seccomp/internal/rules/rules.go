@@ -1,5 +1,5 @@
-// Package rules states what the built-in filters decide: the one place where a decision is
-// written down for machines; docs/seccomp.md gives the reasons.
+// Package rules states what the built-in filters decide, and why: the one place where a
+// decision is written down.
 //
 // A decision is a tree ([Node]), which the filters are compiled from. Its [Node.Paths] are the
 // same as rules that libseccomp and OCI runtimes understand: they never contradict each other,
