@@ -35,7 +35,7 @@ type compiler struct {
 	signals   inside.Reg
 	tty       inside.Reg // the command's terminal, in pid 1
 	questions inside.Reg // the name server's socket, in a network namespace of its own
-	staging   inside.Reg // see [Staging]; 0 for none
+	gate      inside.Reg // see [compiler.stage]; 0 for none
 	environ   *inside.Environ
 }
 
@@ -85,15 +85,15 @@ func (c *compiler) rest(p *Plan, io *Stdio) {
 		}
 		c.send = append(tables, c.send...)
 	}
-	if send := []inside.Reg{c.tmpfs, user, mnt, root}; c.staging == 0 {
+	if send := []inside.Reg{c.tmpfs, user, mnt, root}; c.gate == 0 {
 		c.SendFDs(c.control, append(send, c.send...)...)
 	} else { // in the place of one that could not be opened, another
-		c.send = append([]inside.Reg{c.staging}, c.send...)
+		c.send = append([]inside.Reg{c.gate}, c.send...)
 		send = append(send, c.send...)
 		instead := make([]inside.Reg, len(send))
 		instead[4] = root
 		c.SendOpened(c.control, send, instead)
-		c.Call(unix.SYS_CLOSE, inside.Result(c.staging))
+		c.Call(unix.SYS_CLOSE, inside.Result(c.gate))
 		c.Attempt()
 	}
 	wait := func() {

@@ -294,10 +294,10 @@ func (s *Sandbox) receive(count int) error {
 		return err
 	}
 	s.Private, s.user, s.mnt, s.root, fds = fds[0], fds[1], fds[2], fds[3], fds[4:]
-	if s.shell.staging != 0 {
-		if s.mounter.staging, fds = fds[0], fds[1:]; sameNode(s.mounter.staging, s.root) { // there is none
-			unix.Close(s.mounter.staging)
-			s.mounter.staging = 0
+	if s.shell.gate != 0 {
+		if s.mounter.gate, fds = fds[0], fds[1:]; sameNode(s.mounter.gate, s.root) { // there is none
+			unix.Close(s.mounter.gate)
+			s.mounter.gate = 0
 		}
 	}
 	if s.plan.Segments {

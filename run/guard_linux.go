@@ -305,5 +305,8 @@ func checkUnfinished(home sessions.Home, program Program, id, text string) error
 	}
 	workspace.RemoveMade(record.Root, profiles.EveryMadeDir())
 	quarantine.SweepStaging(filepath.Join(home.State(), quarantine.StagingName), "")
+	for _, gate := range quarantine.Gates(record.Root) {
+		quarantine.SweepStaging(filepath.Join(record.Root, gate), quarantine.Prefix)
+	}
 	return reportKilled(home, id, record.Root, record.Start, found)
 }

@@ -135,7 +135,8 @@ func (l *planner) survey(p *planned) (*providers.Survey, error) {
 		p.writes = append(p.writes, l.dirs.State+"/"+name)
 	}
 	for i := range found.Places {
-		if place := &found.Places[i]; place.Access >= profiles.Overlay && !place.Scratch && !place.Copied && (place.Node == survey.File || place.Node == survey.Directory) {
+		if place := &found.Places[i]; place.Access >= profiles.Overlay && !place.Scratch && !place.Copied && (place.Node == survey.File || place.Node == survey.Directory) &&
+			!slices.ContainsFunc(p.writes, func(tree string) bool { return survey.Below(place.Path, tree) }) {
 			p.writes = append(p.writes, place.Path)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -47,7 +46,11 @@ func (g *Guard) review() error {
 		}
 		g.report(g.stash.Note(f, before, kept))
 	}
-	g.fresh(g.tree)
+	known := make(map[string]bool, len(g.standing.Known))
+	for i := range g.standing.Known {
+		known[g.standing.Known[i].Path] = true
+	}
+	g.fresh(g.tree, known)
 	g.reviewed()
 	g.commits()
 	return nil
@@ -89,7 +92,7 @@ func (g *Guard) linkText(path string) string {
 const maxOriginals = 4 << 20
 
 // remember keeps what the files for review hold, as far as the command has not
-// changed them yet.
+// changed them yet. Once that has ended only those are of use of which their times do not say whether it has.
 func (g *Guard) remember() {
 	g.originals, g.links = map[string][]byte{}, map[string]string{}
 	room := maxOriginals
@@ -98,20 +101,25 @@ func (g *Guard) remember() {
 		if k.Kind == Link {
 			g.links[k.Path] = g.linkText(k.Path)
 		}
-		if k.Kind != File || room < vcs.MaxOriginal {
+		if k.Kind != File || room < vcs.MaxOriginal || g.stopped() && !changedSince(k.Ctime, g.standing.Start) {
+			continue
+		}
+		dir, name, err := g.parent(k.Path)
+		if err != nil {
 			continue
 		}
 		var st unix.Stat_t
-		b, err := g.content(k.Path)
-		if err == nil && g.stat(k.Path, &st) == nil && st.Ino == k.Ino && st.Dev == k.Dev && st.Ctim.Nano() == k.Ctime {
+		b, err := beneath.ReadIn(dir, name, vcs.MaxOriginal)
+		if err == nil && beneath.Stat(dir, name, &st) == nil && k.is(&st) {
 			g.originals[k.Path] = b
 			room -= len(b)
 		}
+		unix.Close(dir)
 	}
 }
 
-// fresh tells of files for review that are new.
-func (g *Guard) fresh(d *dir) {
+// fresh tells of files for review that are new: that did not stand at the start.
+func (g *Guard) fresh(d *dir, known map[string]bool) {
 	if d.gone || d.State == hidden || d.State == protected {
 		return
 	}
@@ -120,22 +128,21 @@ func (g *Guard) fresh(d *dir) {
 		switch {
 		case inModules(d.Rel) || h.Kind == Dir:
 		case h.Class == classProtect && (g.rules.protect[h.Arg].Review || g.rules.protect[h.Arg].Home):
-			g.added(path, g.rules.protect[h.Arg].Pattern)
+			g.added(path, g.rules.protect[h.Arg].Pattern, known)
 		case h.Class == classInside && d.State == reviewed:
-			g.added(path, g.rules.protect[d.Why].Pattern)
+			g.added(path, g.rules.protect[d.Why].Pattern, known)
 		}
 	}
 	for _, k := range d.Kids {
 		if k.name() == "hooks" && (d.Git || d.name() == ".git") && !g.repos[d.Rel] {
 			continue // a new repository's, which are quarantined
 		}
-		g.fresh(k)
+		g.fresh(k, known)
 	}
 }
 
-// added tells of a file for review that did not stand at the start.
-func (g *Guard) added(path, why string) {
-	if slices.ContainsFunc(g.standing.Known, func(k Known) bool { return k.Path == path }) {
+func (g *Guard) added(path, why string, known map[string]bool) {
+	if known[path] {
 		return
 	}
 	var st unix.Stat_t

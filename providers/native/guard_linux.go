@@ -54,25 +54,13 @@ func (r *Run) stage(stateDir string) *namespaces.Staging {
 	if here.Mask&unix.STATX_MNT_ID == 0 || here.Mnt_id != there.Mnt_id { // nothing can be renamed from one to the other
 		return nil
 	}
-	name := strconv.Itoa(os.Getpid()) + "-" + strconv.FormatUint(rand.Uint64(), 36) + strconv.FormatUint(rand.Uint64(), 36)
-	s := &namespaces.Staging{Tree: p.Workspace, Name: quarantine.Prefix + name, Kept: filepath.Join(dir, name)}
-	// Where fewer programs look for what has changed; and best where another run in this workspace sees it through a mount that
-	// is read-only, for who opens it on its short way holds the quarantine of this run.
-	for _, dir := range []string{".git", ".git/hooks"} {
-		if info, err := os.Lstat(filepath.Join(p.Workspace, dir)); err != nil || !info.IsDir() {
-			break
-		}
-		s.Name = filepath.Join(dir, filepath.Base(s.Name))
+	gates := quarantine.Gates(p.Workspace)
+	kept := filepath.Join(dir, strconv.Itoa(os.Getpid())+"-"+strconv.FormatUint(rand.Uint64(), 36))
+	if os.Mkdir(kept, 0o700) != nil {
+		return nil
 	}
-	return s
-}
-
-// sweep removes what a launcher that was killed before it had moved it left where this one has made its own. No launch
-// waits for it: it is as long as the workspace has names.
-func (r *Run) sweep() {
-	if s := r.Plan.Staging; s != nil {
-		quarantine.SweepStaging(filepath.Dir(filepath.Join(s.Tree, s.Name)), quarantine.Prefix)
-	}
+	name := filepath.Join(gates[len(gates)-1], quarantine.Prefix+strconv.Itoa(os.Getpid())+"-")
+	return &namespaces.Staging{Tree: p.Workspace, Name: name, Kept: kept}
 }
 
 // onStub reports whether a mount is of what is in quarantine, on a stub that is made between [plan.Bind] and [Run.Clone].
@@ -83,8 +71,8 @@ func (r *Run) onStub(m namespaces.Mount) bool {
 // Stubs say how directories under protected names go on working inside.
 func (s *Started) Stubs() *workspace.Stubs {
 	stubs := workspace.NewStubs()
-	if s.box.Staged() {
-		stubs.Staged, stubs.Mount = s.run.Plan.Staging.Kept, s.box.Mount
+	if staging := s.run.Plan.Staging; staging != nil {
+		stubs.Staged, stubs.Mount = staging.Kept, s.box.Mount
 		s.box.ReadyToMount()
 	}
 	return stubs

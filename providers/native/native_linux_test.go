@@ -912,8 +912,8 @@ func TestCount(t *testing.T) {
 	require.Equal(t, End{Result: namespaces.Result{Killed: true}}, e)
 }
 
-// Who opens the staging directory on its short way through a workspace holds a run's quarantine: it comes by where other
-// runs see a read-only mount, if such a directory stands.
+// Who opens a directory on its short way through a workspace can put something in it later: it comes by where commands see a
+// read-only mount, if such a directory stands.
 func TestStagedWhereOthersOnlyRead(t *testing.T) {
 	b := newBench(t)
 	b.state = t.TempDir()

@@ -204,7 +204,6 @@ func (s *Started) Attend() (warnings []events.Warning, err error) {
 func (s *Started) Follow(ctx context.Context, signals <-chan int) (alone bool) {
 	defer context.AfterFunc(ctx, s.box.Kill)()
 	go s.forward(signals)
-	s.run.sweep()
 	end := s.untilGone()
 	return ctx.Err() == nil && !end.TimedOut && !end.Status.Signaled()
 }

@@ -153,7 +153,7 @@ var accounted = map[string]string{
 	`"make " + path + " read-only"`:                "proc-masks",
 	`"make /dev"`:                                  "- gives: without it there is no device",
 	`"make a tmpfs for private directories"`:       "- gives",
-	`"make a staging directory"`:                   "- gives: without it a directory under a protected name is gone for the command too",
+	`"open a staging directory"`:                   "- gives: without it a directory under a protected name is gone for the command too",
 	`"mount " + path + " again"`:                   "- gives: the same, for one directory",
 	`"make the host's tree read-only"`:             "readonly",
 	`"make the mounts private"`:                    "the host's later mounts stay outside",

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -93,7 +94,21 @@ func (c Finding) Single(session *os.Root) bool {
 	}) == nil
 }
 
-// SweepStaging removes the staging directories that launchers made in a directory and that were killed since: those whose
+// Gates are the directories of a workspace, relative to it, in which a directory may stand for a moment that is to be mounted.
+// The last is the one to use: fewer programs look there for what has changed, and best is where the command sees a mount
+// that is read-only.
+func Gates(workspace string) []string {
+	gates := []string{""}
+	for _, dir := range [...]string{".git", ".git/hooks"} {
+		if info, err := os.Lstat(filepath.Join(workspace, dir)); err != nil || !info.IsDir() {
+			break
+		}
+		gates = append(gates, dir)
+	}
+	return gates
+}
+
+// SweepStaging removes the directories that launchers made in a directory, for staging, and that were killed since: those whose
 // names are the prefix, a process id that nobody has, and more, and which are empty.
 func SweepStaging(dir, prefix string) {
 	at, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
