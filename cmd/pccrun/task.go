@@ -411,8 +411,6 @@ func (t *taskLine) placed() error {
 		return nil
 	case provider != inContainer:
 		return misuse(by+" names "+provider+": tasks run on this machine", "--provider native, or docker for a container")
-	case o.Budget > 0 || o.Spending != "":
-		return misuse("--provider docker: what requests cost is not counted there", "--provider native, or no budget")
 	case r.Host.UID == 0:
 		return misuse("--provider docker: as root the work tree would be root's, which no command in a container is", "start it as the user whose repository it is")
 	}

@@ -15,43 +15,36 @@ import (
 
 	"github.com/pccrun/pccrun/test/internal/claude"
 	"github.com/pccrun/pccrun/test/internal/host"
+	"github.com/pccrun/pccrun/test/internal/modelapi"
 )
 
 // reachable carries connections to the endpoint from an address of this machine that is not its loopback: what pccrun is to
 // read has to come by its rules for hosts.
-func reachable(t *testing.T, e *Endpoint) (at string) {
-	addrs, err := net.InterfaceAddrs()
-	require.NoError(t, err)
-	for _, a := range addrs {
-		ip := a.(*net.IPNet).IP.To4()
-		if ip == nil || ip.IsLoopback() || ip.IsLinkLocalUnicast() {
-			continue
-		}
-		ln, err := net.Listen("tcp", net.JoinHostPort(ip.String(), "0"))
-		require.NoError(t, err)
-		t.Cleanup(func() { ln.Close() })
-		go func() {
-			for {
-				c, err := ln.Accept()
+func reachable(t *testing.T, port int) (at string) {
+	ln, err := modelapi.Listen()
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				to, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(port))
 				if err != nil {
 					return
 				}
-				go func() {
-					defer c.Close()
-					to, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(e.Port()))
-					if err != nil {
-						return
-					}
-					defer to.Close()
-					go io.Copy(to, c)
-					io.Copy(c, to)
-				}()
-			}
-		}()
-		return ln.Addr().String()
-	}
-	t.Skip("needs an address that is not loopback's")
-	return ""
+				defer to.Close()
+				go io.Copy(to, c)
+				io.Copy(c, to)
+			}()
+		}
+	}()
+	return ln.Addr().String()
 }
 
 // TestBudget has the real Claude Code work under a budget: its streams are counted, and it is ended when that is spent. With
@@ -72,7 +65,7 @@ func TestBudget(t *testing.T) {
 		}
 		endpoint, err := Start(append(steps, Step{Say: "The job is done."}))
 		require.NoError(t, err)
-		at := reachable(t, endpoint)
+		at := reachable(t, endpoint.Port())
 		cmd := project.Command(host.Program(t), "--budget", budget, "--allow", at, "--env", "ANTHROPIC_BASE_URL=http://"+at, "--env", "ANTHROPIC_API_KEY=key-of-the-test",
 			"--env", "IS_SANDBOX=1", "--", "claude", "-p", "count", "--dangerously-skip-permissions", "--model", "claude-opus-4-8")
 		var stdout, stderr bytes.Buffer
