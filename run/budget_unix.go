@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -15,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/events"
-	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
@@ -57,16 +55,11 @@ func openBudget(r *resolved) (*spending.Budget, error) {
 			return nil, err
 		}
 		defer root.Close()
-		// Whoever has it open goes on with it, and nobody else finds it.
-		path := filepath.Join(r.dirs.State, "spending-"+sessions.NewID(time.Now()))
-		file, err := spending.Create(path, limit)
+		file, err := spending.Unnamed(r.dirs.State, limit)
 		if err != nil {
 			return nil, err
 		}
 		b.Files = append(b.Files, file)
-		if err := os.Remove(path); err != nil {
-			return nil, err
-		}
 	}
 	for _, path := range r.req.Spending {
 		file, err := openSpending(r.policy, path)

@@ -3,12 +3,14 @@
 package task
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/pccrun/pccrun/internal/events"
@@ -56,18 +58,53 @@ func openMoney(p *Placed) (*money, error) {
 	return m, nil
 }
 
-// Together makes what tasks count in that work at once, with a limit for all, 0 for none. Whoever has made it calls end.
+// togetherFile begins the names of what tasks count in that work at once; the lock beside it, by lockEnd, dies with its maker.
+const (
+	togetherFile = "." + spendingFile + "-"
+	lockEnd      = ".lock"
+)
+
+// Together makes what tasks count in that work at once, with a limit for all, 0 for none. Whoever has made it calls end. What
+// others left who were killed goes.
 func (s Store) Together(workspace string, limit spending.USD) (file *spending.File, path string, end func(), err error) {
 	all, err := state.Open(s.dir, workspace)
 	if err != nil {
 		return nil, "", nil, err
 	}
 	defer all.Close()
-	path = filepath.Join(s.dir, "."+spendingFile+"-"+rand.Text())
-	if file, err = spending.Create(path, limit); err != nil {
+	making, err := state.WaitLock(context.Background(), all, togetherFile+lockEnd)
+	if err != nil {
 		return nil, "", nil, err
 	}
-	return file, path, func() { _ = errors.Join(os.Remove(path), file.Close()) }, nil
+	defer making.Release()
+	dropTogether(all)
+	path = filepath.Join(s.dir, togetherFile+rand.Text())
+	held, err := state.TryLock(all, filepath.Base(path)+lockEnd)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	if file, err = spending.Create(path, limit); err != nil {
+		return nil, "", nil, errors.Join(err, held.Release())
+	}
+	return file, path, func() { _ = errors.Join(os.Remove(path), os.Remove(path+lockEnd), file.Close(), held.Release()) }, nil
+}
+
+// dropTogether removes what nobody holds any more.
+func dropTogether(all *os.Root) {
+	list, err := fs.ReadDir(all.FS(), ".")
+	if err != nil {
+		return
+	}
+	for _, e := range list {
+		name, is := strings.CutPrefix(e.Name(), togetherFile)
+		if name, of := strings.CutSuffix(name, lockEnd); is && of && name != "" {
+			if held, err := state.TryLock(all, e.Name()); err == nil {
+				_ = errors.Join(all.Remove(togetherFile+name), all.Remove(e.Name()), held.Release())
+			}
+		} else if is && strings.HasSuffix(name, ".new") {
+			_ = all.Remove(e.Name())
+		}
+	}
 }
 
 // budgetText is what is announced of a budget.
