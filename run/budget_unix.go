@@ -35,6 +35,9 @@ func openBudget(r *resolved) (*spending.Budget, error) {
 	case err == nil:
 		defer root.Close()
 		text, err := state.ReadFile(root, PricesFile, pricesSize)
+		if err == nil {
+			text, err = profiles.JSON(PricesFile, string(text))
+		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
