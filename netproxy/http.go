@@ -129,7 +129,7 @@ func (h *Handover) Ask(ctx context.Context, q wire.Question) (a wire.Answer) {
 		a = h.dial(ctx, *to, q)
 	case to != nil:
 		a.Verdict, a.NoTrailers = h.judge(*to, q), h.client.cfg.Rules.SpeaksOfRequests(*to)
-		h.client.cfg.Spending.judge(&a, q)
+		h.client.cfg.Spending.judge(ctx, &a, q)
 		if a.Status == 0 || a.Verdict.Action == rules.Deny { // else it is neither sent nor denied
 			h.decided(a.Verdict, q.Request, nil)
 		}
@@ -156,7 +156,7 @@ func (h *Handover) request(ctx context.Context, q wire.Question) (a wire.Answer)
 		q.Field = hostPort(v)
 		v = h.judge(v, q)
 		a.Verdict = v
-		if c.cfg.Spending.judge(&a, q); a.Status != 0 && a.Verdict.Action != rules.Deny {
+		if c.cfg.Spending.judge(ctx, &a, q); a.Status != 0 && a.Verdict.Action != rules.Deny {
 			return a
 		}
 		v = a.Verdict

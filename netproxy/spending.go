@@ -1,6 +1,7 @@
 package netproxy
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -20,9 +21,11 @@ type Spending struct {
 	Event func(Event)      // as in [Config]
 
 	mu        sync.Mutex
-	open      int   // requests whose answers were not counted yet
-	over      bool  // it was reported
-	unwritten error // an answer is in no file
+	open      int           // requests whose answers were not counted yet
+	dearest   spending.USD  // of the answers so far
+	counted   chan struct{} // closed when one more is; nil: nobody waits for it
+	over      bool          // it was reported
+	unwritten error         // an answer is in no file
 }
 
 // A Spend is what one answer has cost, or, with Over, why a request was not sent.
@@ -33,75 +36,96 @@ type Spend struct {
 	Over   bool // a limit is reached, and a request was refused for it
 }
 
-// unmetered is why a request is refused that a budget cannot count.
-const unmetered rules.Reason = "budget"
-
 // Meters reports whether a host is that of an API.
 func (s *Spending) Meters(host string) bool {
 	return spending.Metered(host) || slices.Contains(s.Hosts, host)
 }
 
-// judge holds a request against the budget that the rules allow: a may become a refusal, or say how its answer is counted.
-func (s *Spending) judge(a *wire.Answer, q wire.Question) {
-	if s == nil || a.Verdict.Action == rules.Deny || !s.Meters(a.Verdict.Host) {
+// leastReserve is what a request is taken to cost at least while its answer is not counted, and mostReserve bounds that.
+const (
+	leastReserve = 250_000
+	mostReserve  = 1_000_000_000
+)
+
+// judge holds a request against the budget that the rules allow: a may become a refusal, or say how its answer is counted. While
+// what is left may not last for what is under way and one more, it waits.
+func (s *Spending) judge(ctx context.Context, a *wire.Answer, q wire.Question) {
+	if s == nil || a.Verdict.Action == rules.Deny {
 		return
-	}
-	deny := func(detail string) {
-		v := &a.Verdict
-		v.Action, v.Reason, v.Rule, v.AllowWith, v.Detail = rules.Deny, unmetered, "", "", "with a budget: "+detail
-		a.Detail = v.Detail
 	}
 	api, why := spending.Judge(q.Method, q.Path)
-	switch {
-	case q.Websocket: // by which clients take the other way at once
+	switch known := s.Meters(a.Verdict.Host); {
+	case !known && (api == spending.None || q.Websocket || !spending.Shaped(q.Path)): // as far as anybody knows it goes to no API
+		return
+	case known && q.Websocket: // by which clients take the other way at once
 		a.Status, a.Detail = 426, "with a budget: a websocket does not say what it costs"
 		return
-	case q.Rewrites != "":
-		deny("the field " + q.Rewrites + " may make another request of it")
+	case known && q.Rewrites != "":
+		deny(a, "the field "+q.Rewrites+" may make another request of it")
 		return
 	case why != "":
-		deny(why)
+		deny(a, why)
 		return
 	case api == spending.None:
 		return
 	}
-	s.mu.Lock()
-	unwritten := s.unwritten
-	s.mu.Unlock()
-	if unwritten != nil { // the files hold less than was spent
-		deny("what was spent cannot be written: " + unwritten.Error())
-		return
+	for wait := s.admit(a, api); wait != nil; wait = s.admit(a, api) {
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			a.Status, a.Detail = 503, "the request is over"
+			return
+		}
 	}
+}
+
+func deny(a *wire.Answer, detail string) {
+	v := &a.Verdict
+	v.Action, v.Reason, v.Rule, v.AllowWith, v.Detail = rules.Deny, rules.Budget, "", "", "with a budget: "+detail
+	a.Detail = v.Detail
+}
+
+// admit lets a request go out, or refuses it; or it returns what is closed when an answer was counted, after which it is asked
+// again.
+func (s *Spending) admit(a *wire.Answer, api spending.API) (wait <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unwritten != nil { // the files hold less than was spent
+		deny(a, "what was spent cannot be written: "+s.unwritten.Error())
+		return nil
+	}
+	reserved := spending.USD(s.open+1) * min(max(s.dearest, leastReserve), mostReserve)
 	for _, file := range s.Files {
 		state, err := file.Read()
 		switch left := state.Left(time.Now()); {
 		case err != nil:
-			deny("what was spent cannot be read: " + err.Error())
+			deny(a, "what was spent cannot be read: "+err.Error())
 		case state.Over():
 			a.Status = 402
-			deny(fmt.Sprintf("%s of %s spent: no further request goes out", state.Spent, state.Limit))
+			deny(a, fmt.Sprintf("%s of %s spent: no further request goes out", state.Spent, state.Limit))
 			s.refused(state)
 		case left > 0:
 			a.Status, a.RetryAfter = 429, int((left+time.Second-1)/time.Second)
 			a.Detail = "the API wants no requests for " + left.Round(time.Second).String()
+		case s.open > 0 && state.Limit > 0 && reserved > state.Limit-state.Spent:
+			if s.counted == nil {
+				s.counted = make(chan struct{})
+			}
+			return s.counted
 		default:
 			continue
 		}
-		return
+		return nil
 	}
 	a.Meter = string(api)
-	s.mu.Lock()
 	s.open++
-	s.mu.Unlock()
+	return nil
 }
 
 // refused reports once that a limit is reached.
 func (s *Spending) refused(state spending.State) {
-	s.mu.Lock()
-	first := !s.over
-	s.over = true
-	s.mu.Unlock()
-	if first {
+	if !s.over {
+		s.over = true
 		s.event(Spend{Before: state, Now: state, Over: true})
 	}
 }
@@ -112,17 +136,16 @@ func (s *Spending) Count(spent wire.Spent) {
 		return
 	}
 	s.mu.Lock()
-	known := s.open > 0
-	if known {
+	defer s.mu.Unlock()
+	if s.open > 0 {
 		s.open--
-	}
-	s.mu.Unlock()
-	if !known { // nobody asked: it is not the process as it should be, and what it says counts all the same
+	} else { // nobody asked: it is not the process as it should be, and what it says counts all the same
 		spent.Note = "an answer to no request"
 	}
 	s.add(spent)
 }
 
+// add adds, and has those who wait asked again.
 func (s *Spending) add(spent wire.Spent) {
 	report := Spend{Spent: spent}
 	var failed error
@@ -136,10 +159,12 @@ func (s *Spending) add(spent wire.Spent) {
 		}
 	}
 	if failed != nil {
-		report.Note = failed.Error()
-		s.mu.Lock()
-		s.unwritten = failed
-		s.mu.Unlock()
+		report.Note, s.unwritten = failed.Error(), failed
+	}
+	s.dearest = max(s.dearest, spending.USD(spent.USD))
+	if s.counted != nil {
+		close(s.counted)
+		s.counted = nil
 	}
 	if spent != (wire.Spent{}) || failed != nil {
 		s.event(report)
@@ -155,10 +180,8 @@ func (s *Spending) Lost() {
 		return
 	}
 	s.mu.Lock()
-	n := s.open
-	s.open = 0
-	s.mu.Unlock()
-	for range n {
+	defer s.mu.Unlock()
+	for ; s.open > 0; s.open-- {
 		s.add(wire.Spent{USD: lostUSD, Note: "the process that reads answers has ended: one counts " + spending.USD(lostUSD).String()})
 	}
 }

@@ -55,6 +55,53 @@ type member struct {
 	value value
 }
 
+// JSON makes JSON of a JSONC text of the user's, which errors call source. Keys that stand twice are an error.
+func JSON(source, text string) ([]byte, error) {
+	v, err := parseJSONC(source, text)
+	if err != nil {
+		return nil, err
+	}
+	tree, err := v.tree(source)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(tree)
+}
+
+// tree returns the value as package json has it.
+func (v *value) tree(source string) (any, error) {
+	switch v.kind {
+	case kindNull:
+		return nil, nil
+	case kindBool:
+		return v.text == "true", nil
+	case kindNumber:
+		return json.Number(v.text), nil
+	case kindString:
+		return v.text, nil
+	case kindArray:
+		list := make([]any, len(v.items))
+		for i := range v.items {
+			var err error
+			if list[i], err = v.items[i].tree(source); err != nil {
+				return nil, err
+			}
+		}
+		return list, nil
+	}
+	if again, first := duplicate(v.members); again != nil {
+		return nil, &Error{Origin: Origin{Source: source, Line: again.line}, Cause: fmt.Sprintf("%s: duplicate, first in line %d", again.key, first.line)}
+	}
+	object := map[string]any{}
+	for _, m := range v.members {
+		var err error
+		if object[m.key], err = m.value.tree(source); err != nil {
+			return nil, err
+		}
+	}
+	return object, nil
+}
+
 // A parser reads JSONC: JSON with // and /* */ comments and with commas after
 // the last element. It is stricter than encoding/json where that guesses:
 // duplicate keys, a byte order mark, invalid UTF-8, a lone surrogate and

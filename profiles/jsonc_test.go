@@ -135,3 +135,13 @@ func plain(v value) any {
 	}
 	return nil
 }
+
+func TestJSON(t *testing.T) {
+	text, err := JSON("f", "// mine\n{\"a\": [1.50, -2e3, \"x\\n\", true, null,], /* a // b */ \"c\": {},}")
+	require.NoError(t, err)
+	require.Equal(t, `{"a":[1.50,-2e3,"x\n",true,null],"c":{}}`, string(text))
+	for text, why := range map[string]string{"{": "f:1: end of file", "{}\n{}": "f:2: ", "{\"a\": {\n\"b\": 1,\n\"b\": 2}}": "f:3: b: duplicate, first in line 2"} {
+		_, err := JSON("f", text)
+		require.ErrorContains(t, err, why, text)
+	}
+}

@@ -197,6 +197,9 @@ func attempt(q *request) (code int, passed error) {
 	if err == nil {
 		held, err = recoverKilled(r)
 	}
+	if err == nil {
+		r.budget, err = openBudget(r)
+	}
 	if err != nil {
 		return refuse(err, false)
 	}
@@ -254,8 +257,8 @@ func unsupported(q *request) error {
 		return nil
 	case len(req.PassFDs) > 0:
 		return only("--provider native", "flag --pass-fd: this provider cannot pass descriptors")
-	case req.Budget != "" || len(req.Spending) > 0:
-		return only("--provider native", "flags --budget and --spending: only the native provider counts what requests cost")
+	case q.Cloud && (req.Budget != "" || len(req.Spending) > 0):
+		return only("--provider native, or docker", "flags --budget and --spending: what requests cost is counted on this machine")
 	case req.Learn:
 		return only("--provider native", "learn: only the native provider reports what a command tries")
 	case req.From != "":
@@ -339,9 +342,6 @@ func prepare(r *resolved, held bool) (*prepared, error) {
 		defer messages.Slow("looking at " + r.policy.Workspace)()
 	}
 	var err error
-	if r.budget, err = openBudget(r); err != nil {
-		return p, err
-	}
 	if p.home, err = openHome(r); err != nil {
 		return p, err
 	}

@@ -384,6 +384,9 @@ func (t *taskLine) resolve(rest []string) error {
 	o.Flags = t.given
 	o.Profile = pathThere(&flagDef{name: "--profile", arg: "NAME|FILE"}, o.Profile, t.request.Host.Cwd, here)
 	o.Policy = policy
+	if o.Prices, err = run.Prices(t.request.Host.Getenv, policy); err != nil {
+		return err
+	}
 	if command := cmp.Or(t.notify, t.settings.Notify); command != "" {
 		finder := run.Programs(&t.request.Host, dirs.State).For(policy.Changes, say)
 		if o.Notifier, err = task.FindNotifier(command, finder); err != nil {
@@ -411,8 +414,6 @@ func (t *taskLine) placed() error {
 		return nil
 	case provider != inContainer:
 		return misuse(by+" names "+provider+": tasks run on this machine", "--provider native, or docker for a container")
-	case o.Budget > 0 || o.Spending != "":
-		return misuse("--provider docker: what requests cost is not counted there", "--provider native, or no budget")
 	case r.Host.UID == 0:
 		return misuse("--provider docker: as root the work tree would be root's, which no command in a container is", "start it as the user whose repository it is")
 	}

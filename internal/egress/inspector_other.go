@@ -18,7 +18,7 @@ type serving struct{ inspector *inspect.Inspector }
 
 func (in *reader) run() (files []string, err error) {
 	if in.setup.Inspects {
-		return nil, errors.New("rules for requests and injected secrets need Linux, this is " + runtime.GOOS)
+		return nil, errors.New("rules for requests, injected secrets and a budget need Linux, this is " + runtime.GOOS)
 	}
 	stdlog.SetOutput(io.Discard) // net/http tells it what a server has sent
 	in.inspector, err = inspect.New(inspect.Config{})

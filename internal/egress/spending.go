@@ -30,7 +30,7 @@ func (p *Plan) meters(in *reader, host *Host) error {
 		return nil
 	}
 	refuse := func(cause, hint string) error {
-		return &profiles.Error{Cause: "budget: " + cause, Hint: hint}
+		return &profiles.Error{Cause: spending.Uncounted + cause, Hint: hint}
 	}
 	if host.Ask != nil {
 		return refuse("flag --ask allows hosts whose costs nobody counts", "--allow RULE allows a host")
@@ -58,18 +58,40 @@ func (p *Plan) meters(in *reader, host *Host) error {
 	if len(s.Hosts) == 0 && !slices.ContainsFunc(p.policy.Network.Allow, func(r profiles.NetRule) bool { return reaches(r.Text) }) {
 		return refuse("the rules allow no model API whose answers are counted: nothing would be", "--allow RULE allows one; ANTHROPIC_BASE_URL, OPENAI_BASE_URL and their like name another server of one")
 	}
+	if list := p.unread(s); len(list) > 0 {
+		p.Warnings = append(p.Warnings, "budget: nobody reads requests to "+strings.Join(list, ", ")+
+			": a model's there is not counted; a rule with a path, https://HOST/**, has them read")
+	}
 	p.Rules = p.Rules.WatchNames(func(host string) bool { return s.Meters(host) || spending.Reaches(host) })
 	in.spending, in.setup.Meters, in.setup.Prices = s, true, host.Budget.Prices
 	return nil
 }
 
-// reaches reports whether a rule that allows reaches the host of an API.
-func reaches(text string) bool {
-	text = strings.TrimPrefix(text, "private ")
-	if _, url, is := strings.Cut(text, "://"); is {
-		text, _, _ = strings.Cut(url, "/")
+// unread returns the hosts that the user's own rules allow, and whose requests pass unread.
+func (p *Plan) unread(s *netproxy.Spending) (list []string) {
+	for _, r := range p.policy.Network.Allow {
+		rule, err := rules.Parse(r.Text)
+		known := err != nil || rule.Inspects() || rule.Group() != "" || reaches(r.Text) || slices.Contains(s.Hosts, nameIn(r.Text))
+		if !known && !strings.HasPrefix(r.Origin.Source, "built-in ") {
+			list = append(list, r.Text)
+		}
 	}
-	name, _, _ := strings.Cut(text, ":")
+	return list
+}
+
+// nameIn is the host of a rule, as it is written.
+func nameIn(rule string) string {
+	rule = strings.TrimPrefix(rule, "private ")
+	if _, url, is := strings.Cut(rule, "://"); is {
+		rule, _, _ = strings.Cut(url, "/")
+	}
+	name, _, _ := strings.Cut(rule, ":")
+	return name
+}
+
+// reaches reports whether a rule that allows reaches the host of an API.
+func reaches(rule string) bool {
+	name := nameIn(rule)
 	below := strings.TrimPrefix(strings.TrimPrefix(name, "*"), ".")
 	return spending.Metered(name) || below != name && (spending.Metered("any."+below) ||
 		slices.ContainsFunc(spending.Hosts(), func(h string) bool { return strings.HasSuffix(h, "."+below) || h == below && name[0] == '.' }))

@@ -236,7 +236,7 @@ func TestSpendingCloses(t *testing.T) {
 	for _, path := range []string{"/v1/images/generations", "/v1/messages/batches", "/v1//messages", "/v1/messages;x"} {
 		answer, text := c.post(t, a, path)
 		require.Equal(t, http.StatusForbidden, answer.StatusCode, path)
-		require.Contains(t, text, `"reason":"budget"`, path)
+		require.Contains(t, text, `"message":"pccrun: with a budget: `, path)
 	}
 	request, err := http.NewRequest("GET", "https://"+a.at+"/v1/responses", nil)
 	require.NoError(t, err)
@@ -368,7 +368,14 @@ func TestBudgetRefused(t *testing.T) {
 	}
 	b = newBench(t)
 	b.budget = &spending.Budget{}
+	b.request.Allow = []string{"api.anthropic.com", "https://gateway.example/**", "gw.corp.example", "10.0.0.0/8:5432", "*.openai.com", "*.corp.example"}
 	p, err := b.plan()
+	require.NoError(t, err)
+	require.Contains(t, strings.Join(p.Warnings, "\n"), "budget: nobody reads requests to gw.corp.example, 10.0.0.0/8:5432, *.corp.example: a model's there is not counted")
+	require.Equal(t, "inspect", p.Rules.Decide("gateway.example", 443).Action.String(), "as the warning says")
+	b = newBench(t)
+	b.budget = &spending.Budget{}
+	p, err = b.plan()
 	require.NoError(t, err, "without a network nothing is spent")
 	require.False(t, p.Inspects())
 }

@@ -1,6 +1,7 @@
 package spending
 
 import (
+	"encoding/json"
 	"net/url"
 	"slices"
 	"strings"
@@ -75,6 +76,33 @@ var counted = [...]struct {
 	{"/messages", Anthropic}, {":rawpredict", Anthropic}, {":streamrawpredict", Anthropic},
 	{"/responses", OpenAI}, {"/responses/compact", OpenAI}, {"/chat/completions", OpenAI}, {"/completions", OpenAI}, {"/embeddings", OpenAI},
 	{":generatecontent", Google}, {":streamgeneratecontent", Google},
+}
+
+// Shaped reports whether a path that [Judge] counts is a model's whatever host it is asked of.
+func Shaped(path string) bool {
+	plain := strings.TrimSuffix(strings.ToLower(path), "/")
+	return slices.ContainsFunc([]string{"/v1/messages", "/v1/responses", "/chat/completions", ":generatecontent", ":streamgeneratecontent"},
+		func(end string) bool { return strings.HasSuffix(plain, end) })
+}
+
+// Error is a refusal in the form in which the clients of an API print what it says; of no API in one that most understand.
+func (a API) Error(status int, message string) []byte {
+	kind := map[int][3]string{
+		402: {"billing_error", "insufficient_quota", "FAILED_PRECONDITION"},
+		429: {"rate_limit_error", "rate_limit_exceeded", "RESOURCE_EXHAUSTED"},
+	}[status]
+	if kind[0] == "" {
+		kind = [3]string{"permission_error", "invalid_request_error", "PERMISSION_DENIED"}
+	}
+	body := map[string]any{"type": "error", "error": map[string]any{"type": kind[0], "message": message}}
+	switch a {
+	case OpenAI:
+		body = map[string]any{"error": map[string]any{"message": message, "type": kind[1], "param": nil, "code": kind[1]}}
+	case Google:
+		body = map[string]any{"error": map[string]any{"code": status, "message": message, "status": kind[2]}}
+	}
+	text, _ := json.Marshal(body) // of texts and numbers: it cannot fail
+	return text
 }
 
 // Judge says how the answer to a request to an API's host is counted, by the request's method and path as it was sent. Where

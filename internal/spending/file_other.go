@@ -13,6 +13,9 @@ type File struct{}
 // Create needs Unix.
 func Create(string, USD) (*File, error) { return nil, errors.ErrUnsupported }
 
+// Unnamed needs Unix.
+func Unnamed(string, USD) (*File, error) { return nil, errors.ErrUnsupported }
+
 // Open needs Unix.
 func Open(string) (*File, error) { return nil, errors.ErrUnsupported }
 

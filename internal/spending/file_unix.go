@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -34,17 +35,37 @@ var (
 // lockTime is how long others may keep a file locked: whoever may read it can, and would hold up all that count in it.
 const lockTime = 5 * time.Second
 
-// Create makes a file with a limit, 0 for none. There must be none at path.
+// Create makes a file with a limit, 0 for none. There must be none at path: it is there whole, or not at all.
 func Create(path string, limit USD) (*File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	s, err := begin(filepath.Dir(path), limit)
 	if err != nil {
 		return nil, err
 	}
-	s := &File{f: f}
-	if _, err := f.WriteAt(State{Limit: limit}.bytes(), 0); err != nil {
-		return nil, errors.Join(err, f.Close(), os.Remove(path))
+	if err := errors.Join(os.Link(s.f.Name(), path), os.Remove(s.f.Name())); err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// Unnamed makes a file in a directory that nobody else finds there.
+func Unnamed(dir string, limit USD) (*File, error) {
+	s, err := begin(dir, limit)
+	if err != nil {
+		return nil, err
+	}
+	return s, os.Remove(s.f.Name())
+}
+
+// begin makes a file with a name of its own.
+func begin(dir string, limit USD) (*File, error) {
+	f, err := os.CreateTemp(dir, ".spending-*.new")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.WriteAt(State{Limit: limit}.bytes(), 0); err != nil {
+		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	return &File{f: f}, nil
 }
 
 // Open opens a file that Create has made.

@@ -23,6 +23,7 @@ import (
 	"github.com/elazarl/goproxy"
 
 	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/netproxy/eof"
 	"github.com/pccrun/pccrun/netproxy/inspect/wire"
 	"github.com/pccrun/pccrun/netproxy/rules"
@@ -685,6 +686,9 @@ func refusalOf(r *http.Request, a wire.Answer) *http.Response {
 		return answer(r, a.Status, "", [][2]string{{"error", "unreachable"}, {"host", v.Host}, {"detail", a.Detail}})
 	case a.Status != 0:
 		resp := answer(r, a.Status, "", [][2]string{{"error", "refused"}, {"detail", a.Detail}})
+		if a.Status == http.StatusPaymentRequired || a.Status == http.StatusTooManyRequests {
+			inAPI(resp, r, a.Detail)
+		}
 		if a.RetryAfter > 0 {
 			resp.Header.Set("Retry-After", strconv.Itoa(a.RetryAfter))
 		}
@@ -706,9 +710,22 @@ func refusalOf(r *http.Request, a wire.Answer) *http.Response {
 			phrase += " (to allow: " + v.AllowWith + ")"
 		}
 	}
-	return answer(r, status, phrase, [][2]string{
+	resp := answer(r, status, phrase, [][2]string{
 		{"error", "denied"}, {"host", v.Host}, {"port", strconv.Itoa(int(v.Port))}, {"reason", string(v.Reason)}, {"rule", v.Rule}, {"detail", v.Detail}, {"allow_with", v.AllowWith},
 	})
+	if v.Reason == rules.Budget {
+		inAPI(resp, r, v.Detail)
+	}
+	return resp
+}
+
+// inAPI gives a refusal the form of the API that is asked, where it is not text: its clients print no other.
+func inAPI(resp *http.Response, r *http.Request, detail string) {
+	if resp.Header.Get("Content-Type") == "application/json" {
+		api, _ := spending.Judge(r.Method, r.URL.EscapedPath())
+		text := api.Error(resp.StatusCode, "pccrun: "+detail)
+		resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+	}
 }
 
 // refuse answers what is no request for the host of the connection.

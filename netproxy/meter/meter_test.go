@@ -191,7 +191,7 @@ func TestPrices(t *testing.T) {
 
 // The user's own table stands over that of the program, model by model.
 func TestOwnPrices(t *testing.T) {
-	prices := table(t, "// mine\n{\"dated\": \"2027-01-01\", /* a // gateway */ \"openai\": {\"corp-model\": {\"input\": 1, \"output\": 2,},},\n\"anthropic\": {\"claude-opus-4-8\": {\"input\": 1, \"output\": 1}}}")
+	prices := table(t, `{"dated": "2027-01-01", "openai": {"corp-model": {"input": 1, "output": 2}}, "anthropic": {"claude-opus-4-8": {"input": 1, "output": 1}}}`)
 	usd, note := prices.Price(spending.OpenAI, Usage{Model: "corp-model", Input: 1e6, Output: 1e6})
 	require.EqualValues(t, 3e6, usd)
 	require.Empty(t, note)

@@ -13,7 +13,10 @@ import (
 	"github.com/pccrun/pccrun/internal/spending"
 )
 
-//go:embed prices.jsonc
+// listed is what models cost by the lists of their makers. A name stands for its dated versions too. Of those of Google's that
+// cost more above 200,000 tokens it has the price above.
+//
+//go:embed prices.json
 var listed []byte
 
 // A Table says what models cost.
@@ -22,7 +25,7 @@ type Table struct {
 	makers map[string]map[string]price // by maker and model
 }
 
-// A price is in US dollars per million tokens.
+// A price is in US dollars per million tokens. What is left out of the cache costs what input does without it.
 type price struct {
 	Input      *float64 `json:"input"`
 	CacheRead  *float64 `json:"cache_read"`
@@ -36,7 +39,7 @@ type price struct {
 // fastFactor is how many times as much a dearer tier costs where the table does not say.
 const fastFactor = 2.5
 
-// Load reads the table that comes with the program, and over it the user's own, JSONC in the same form; "" for none.
+// Load reads the table that comes with the program, and over it the user's own, in the same form; "" for none.
 func Load(own string) (*Table, error) {
 	t := &Table{makers: map[string]map[string]price{}}
 	if err := t.add(listed); err != nil {
@@ -52,7 +55,7 @@ func Load(own string) (*Table, error) {
 
 func (t *Table) add(text []byte) error {
 	var makers map[string]json.RawMessage
-	if err := json.Unmarshal(plain(text), &makers); err != nil {
+	if err := json.Unmarshal(text, &makers); err != nil {
 		return err
 	}
 	for maker, raw := range makers {
@@ -172,49 +175,4 @@ func (t *Table) Price(api spending.API, u Usage) (amount spending.USD, note stri
 	}
 	micro = math.Ceil(micro + float64(u.Searches)*p.Search*1e6) // a dollar for a million tokens is a millionth for one
 	return spending.USD(min(micro, mostMicro)), note
-}
-
-// plain makes JSON of JSONC: comments become blanks, and so do commas after the last element.
-func plain(text []byte) []byte {
-	text = bytes.Clone(text)
-	comma := -1 // the last one, as long as nothing but blanks follows
-	blank := func(from, to int) {
-		for i := from; i < to; i++ {
-			if text[i] != '\n' {
-				text[i] = ' '
-			}
-		}
-	}
-	for i := 0; i < len(text); i++ {
-		end := len(text)
-		switch rest := text[i:]; {
-		case text[i] == '"':
-			for i++; i < len(text) && text[i] != '"'; i++ {
-				if text[i] == '\\' {
-					i++
-				}
-			}
-			comma = -1
-		case bytes.HasPrefix(rest, []byte("//")):
-			if n := bytes.IndexByte(rest, '\n'); n >= 0 {
-				end = i + n
-			}
-			blank(i, end)
-		case bytes.HasPrefix(rest, []byte("/*")):
-			if n := bytes.Index(rest[2:], []byte("*/")); n >= 0 {
-				end = i + n + 4
-			}
-			blank(i, end)
-		case text[i] == ',':
-			comma = i
-		case text[i] == '}' || text[i] == ']':
-			if comma >= 0 {
-				text[comma] = ' '
-			}
-			comma = -1
-		case text[i] > ' ':
-			comma = -1
-		}
-	}
-	return text
 }

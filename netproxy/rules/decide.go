@@ -41,6 +41,7 @@ const (
 	BadPath   Reason = "400-path"         // a path that servers read in different ways
 	BadMatch  Reason = "421-host-mismatch"
 	TooMany   Reason = "too-many-names" // which only rules with wildcards allow
+	Budget    Reason = "budget"         // nobody can count what the request costs, or no more may be spent
 )
 
 // A Verdict is the answer about one connection. The zero value denies.

@@ -50,6 +50,7 @@ func (r *running) planEgress() (err error) {
 		Programs: r.plan.provider.host.Programs,
 		StateDir: r.plan.provider.host.StateDir,
 		Secrets:  new(egress.Secrets),
+		Budget:   r.plan.provider.host.Budget,
 	}
 	if r.plan.ask {
 		host.Ask = r.observer.Ask

@@ -221,6 +221,8 @@ func (r *plan) refuse() error {
 		{r.facts.VM && (r.runsc() || r.facts.Podman), &EngineError{
 			Text: "gVisor and Podman are not built for an engine in a virtual machine", Advice: "--runtime runc, with Docker's engine"}},
 		{r.ask && !r.ruled(), &EngineError{Text: "--ask: in a network of the engine nobody is asked", Advice: "leave out --docker-network"}},
+		{r.provider.host.Budget != nil && !r.ruled(), &EngineError{
+			Text: "--budget: in a network of the engine nobody counts what requests cost", Advice: "leave out --docker-network"}},
 		{len(p.Without) > 0, &EngineError{Text: "--without: layers can be switched off with --provider native only"}},
 		{p.Nested, &EngineError{Text: "nested: user namespaces inside a container are not built yet", Advice: "--provider native has them"}},
 		{p.ProtectStrict, &EngineError{Text: "protect.strict: a container has no seccomp supervisor", Advice: "without it, new protected names are quarantined"}},

@@ -65,7 +65,7 @@ func (g *generator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	answer, _ := json.Marshal(object{
 		"candidates":    []object{{"content": object{"role": "model", "parts": []object{part}}, "finishReason": "STOP", "index": 0}},
-		"usageMetadata": object{"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2},
+		"usageMetadata": object{"promptTokenCount": 10, "candidatesTokenCount": 10, "totalTokenCount": 20}, "modelVersion": "gemini-2.5-flash",
 	})
 	if strings.HasSuffix(r.URL.Path, ":streamGenerateContent") {
 		w.Header().Set("Content-Type", "text/event-stream")

@@ -54,7 +54,7 @@ func (m *responder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for _, e := range []object{
 		{"type": "response.created", "response": object{"id": fmt.Sprint("r", n)}},
 		{"type": "response.output_item.done", "item": item},
-		{"type": "response.completed", "response": object{"id": fmt.Sprint("r", n), "usage": object{"input_tokens": 10, "input_tokens_details": nil, "output_tokens": 10, "output_tokens_details": nil, "total_tokens": 20}}},
+		{"type": "response.completed", "response": object{"id": fmt.Sprint("r", n), "model": "gpt-5.2-codex", "usage": object{"input_tokens": 10, "input_tokens_details": nil, "output_tokens": 10, "output_tokens_details": nil, "total_tokens": 20}}},
 	} {
 		body, _ := json.Marshal(e)
 		fmt.Fprintf(w, "data: %s\n\n", body)

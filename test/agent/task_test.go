@@ -133,12 +133,12 @@ var taskedAgents = map[string]tasked{
 			inBin(t, p, "gemini", filepath.Join(modules, ".bin/gemini"))
 			inBin(t, p, "node", only(t, modules, "node-*", "bin/node"))
 			require.NoError(t, write(filepath.Join(p.Home, ".gemini/settings.json"), `{"general": {"maxAttempts": 1, "retryFetchErrors": false}, "security": {"auth": {"selectedType": "gemini-api-key"}}}`))
-			return []string{"--read", modules, "--model", "gemini-2.5-flash", "--env", "GEMINI_API_KEY=AIzaOfTheTest"}
+			return []string{"--read", modules, "--env", "GEMINI_API_KEY=AIzaOfTheTest"}
 		},
 		play: func(t *testing.T, p Project, calls []Call, last string) ([]string, func() []string) {
 			g := &generator{calls: calls, last: last}
 			port := serve(t, g)
-			return []string{"--local", fmt.Sprintf("localhost:%d", port), "--env", fmt.Sprintf("GOOGLE_GEMINI_BASE_URL=http://127.0.0.1:%d", port)}, func() []string { return g.results }
+			return []string{"--model", "gemini-2.5-flash", "--local", fmt.Sprintf("localhost:%d", port), "--env", fmt.Sprintf("GOOGLE_GEMINI_BASE_URL=http://127.0.0.1:%d", port)}, func() []string { return g.results }
 		},
 		read: func(file string) Call { return Call{"read_file", map[string]any{"file_path": file}} },
 		edit: func(file string) Call {

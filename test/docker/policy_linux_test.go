@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/pccrun/pccrun/providers/docker"
 	"github.com/pccrun/pccrun/test/internal/dockerd"
 	"github.com/pccrun/pccrun/test/internal/host"
+	"github.com/pccrun/pccrun/test/internal/modelapi"
 )
 
 // Each of these has its control: the same file, which the policy does not speak of.
@@ -208,6 +210,33 @@ func TestNetwork(t *testing.T) {
 			"127.64.0.99:" + named: false, // nobody's
 			"localhost:" + named:   true,
 		}, allowed)
+	})
+}
+
+// What requests cost is counted on this machine, and no further one goes out when the budget is spent. A network of the
+// engine's, in which nobody counts, is refused.
+func TestBudget(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, k *task) {
+		ln, err := modelapi.Listen()
+		require.NoError(t, err)
+		defer ln.Close()
+		var asked atomic.Int32
+		go modelapi.Serve(ln, func(*http.Request) { asked.Add(1) })
+		at := ln.Addr().String()
+		flags := "--allow " + at + " --env ANTHROPIC_BASE_URL=http://" + at
+		const ask = "for i in 1 2 3 4; do curl -sS -d '{}' $ANTHROPIC_BASE_URL/v1/messages; done; echo the end"
+		code, out, errs := k.run(t, flags+" --budget 2", "trap 'exit 3' INT; "+ask+"; sleep 60")
+		assert.Equal(t, 124, code, errs)
+		assert.EqualValues(t, 2, asked.Load(), "the third does not go out")
+		assert.Contains(t, errs, "budget spent: $2.20 of $2.00")
+		assert.Equal(t, 2, strings.Count(out, "an answer"), out)
+		code, out, errs = k.run(t, flags+" --budget 5", ask)
+		assert.Zero(t, code, errs)
+		assert.Contains(t, out, "the end", "the control")
+		assert.EqualValues(t, 6, asked.Load())
+		code, _, errs = k.run(t, flags+" --budget 5 --docker-network bridge --allow-missing net.allowlist", "true")
+		assert.Equal(t, 125, code)
+		assert.Contains(t, errs, "--budget: in a network of the engine nobody counts what requests cost")
 	})
 }
 

@@ -2,15 +2,18 @@ package docker_test
 
 import (
 	"io/fs"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/test/agent"
 	"github.com/pccrun/pccrun/test/internal/claude"
+	"github.com/pccrun/pccrun/test/internal/modelapi"
 )
 
 // standIn executes its prompt, in the place of Claude Code.
@@ -77,6 +80,20 @@ func TestTask(t *testing.T) {
 		code, _, errs = do("--continue", "first", "test -e /.pccrun && echo y > y")
 		require.Zero(t, code, errs)
 		require.Contains(t, k.outside(t, "git show --stat --format=%s task/first"), "y")
+
+		// What its runs cost together is counted here: the third request does not go out, and what stands is committed.
+		ln, err := modelapi.Listen()
+		require.NoError(t, err)
+		defer ln.Close()
+		var asked atomic.Int32
+		go modelapi.Serve(ln, func(*http.Request) { asked.Add(1) })
+		at := ln.Addr().String()
+		code, _, errs = do(append(place, "--name", "dear", "--budget", "2", "--allow", at, "--env", "ANTHROPIC_BASE_URL=http://"+at,
+			"echo three >> a.txt; for i in 1 2 3 4; do curl -sS -d '{}' $ANTHROPIC_BASE_URL/v1/messages; done; sleep 60")...)
+		require.Equal(t, 124, code, errs)
+		require.EqualValues(t, 2, asked.Load())
+		require.Contains(t, errs, "its budget is spent: $2.20 of $2.00")
+		require.Contains(t, k.outside(t, "git show --format=%s task/dear"), "three")
 		code, _, errs = do("rm", "--force", "first")
 		require.Zero(t, code, errs)
 	})
