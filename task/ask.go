@@ -40,6 +40,8 @@ type Order struct {
 	Prepare      string   // a shell's command that runs before the agent
 	PrepareAllow []string // hosts that it reaches, and the agent does not
 	Check        string   // a shell's command that decides
+	Until        string   // a shell's command: the agent goes on until it succeeds
+	MaxRuns      int      // how often the agent may run for Until
 	Commit       string   // a message; "" for one of the prompt and the agent's last words
 	Leave        bool     // commit nothing
 	InPlace      bool     // work in the user's own work tree
@@ -249,7 +251,7 @@ func (a *Asked) begin(ctx context.Context, name string) (*Placed, error) {
 	r := Record{
 		Name: name, Key: keyOf(name, a.repo.common), Repository: a.repo.top, Common: a.repo.common, InPlace: a.order.InPlace,
 		Branch: a.repo.branch, Base: a.base, BaseName: a.named, Agent: a.order.Agent.Name, Model: a.order.Model, Prompt: events.Cut(a.order.Prompt), State: Working, Begun: time.Now(),
-		Check: a.order.Check, Place: a.order.Place, Image: a.order.Image, Worker: sessions.Self(),
+		Check: a.order.Check, Until: a.order.Until, MaxRuns: a.order.MaxRuns, Place: a.order.Place, Image: a.order.Image, Worker: sessions.Self(),
 	}
 	if a.order.InPlace {
 		r.Worktree = a.repo.top
@@ -334,7 +336,7 @@ func Continue(stop Stop, store Store, to Reporter, o Order) (*Placed, error) {
 	if p.order.InPlace = t.InPlace; t.InPlace && o.Commit == "" { // who works there commits, and knows what is his
 		p.order.Leave = true
 	}
-	t.State, t.Check, t.Worker = Working, p.order.Check, sessions.Self()
+	t.State, t.Check, t.Until, t.MaxRuns, t.Worker = Working, p.order.Check, o.Until, o.MaxRuns, sessions.Self()
 	if t.Agent != o.Agent.Name { // another agent has a conversation of its own
 		t.Agent, t.Conversation, t.Conversed = o.Agent.Name, "", agent.Usage{}
 	}

@@ -66,6 +66,8 @@ type Record struct {
 	Conversed    agent.Usage // what the whole conversation had used when it was last counted
 	Changes      Changes
 	Check        string
+	Until        string
+	MaxRuns      int // 0 without Until
 	Denials      []string
 	Findings     []string
 	Message      string // the agent's last

@@ -71,9 +71,11 @@ type Worked struct {
 	seen     *seen
 	end      agent.End
 	last     outcome // of the agent's last run
+	runs     int     // of the agent, as its prompt and --until have it
 	usage    agent.Usage
 	denied   []string // tools, by the agent's own rules
 	money    *money
+	quiet    func() // ends the warnings of time
 }
 
 // seen is what the events of a task's runs say. Several goroutines write it.
@@ -135,6 +137,7 @@ func (p *Placed) Work() (*Worked, error) {
 	if w.money, err = openMoney(p); err != nil {
 		return nil, errors.Join(err, w.abandon())
 	}
+	w.quiet = w.warnOfTime()
 	if p.order.Prepare != "" {
 		o, err := w.shell(p.order.Prepare, "prepare", p.order.PrepareAllow...)
 		if err == nil {
@@ -151,10 +154,10 @@ func (p *Placed) Work() (*Worked, error) {
 			return w, nil
 		}
 	}
-	defer w.warnOfTime()()
 	if err := w.turn(p.order.Prompt); err != nil {
 		return nil, errors.Join(err, w.abandon())
 	}
+	w.runs = 1
 	return w, nil
 }
 
@@ -312,7 +315,11 @@ func (w *Worked) shell(command, what string, hosts ...string) (outcome, error) {
 		o.said += said
 	}
 	if err == nil && o.refused == nil {
-		w.to.Step(began.Sub(w.began), agent.Step{Kind: agent.Kind(what), What: command, Result: fmt.Sprintf("exit %d", o.code), Failed: o.code != 0})
+		result := fmt.Sprintf("exit %d", o.code)
+		if what == "until" {
+			result += fmt.Sprintf(", run %d of %d", w.runs, w.order.MaxRuns)
+		}
+		w.to.Step(began.Sub(w.began), agent.Step{Kind: agent.Kind(what), What: command, Result: result, Failed: o.code != 0})
 	}
 	return o, err
 }

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -150,7 +151,7 @@ func (t *taskLine) ownFlags() flags {
 	o := &t.order
 	return flags{
 		"--agent": &t.agent, "--model": &o.Model, "--prompt-file": &t.file, "--name": &t.name, "--continue": &t.next, "--worktree": &t.worktree, "--notify": &t.notify, "--base": &o.Base,
-		"--prepare": &o.Prepare, "--prepare-allow": func(host string) error { o.PrepareAllow = append(o.PrepareAllow, host); return nil }, "--check": &o.Check, "--commit": &t.commit, "--git-user": &o.User.Name, "--git-email": &o.User.Email,
+		"--prepare": &o.Prepare, "--prepare-allow": func(host string) error { o.PrepareAllow = append(o.PrepareAllow, host); return nil }, "--check": &o.Check, "--until": &o.Until, "--commit": &t.commit, "--git-user": &o.User.Name, "--git-email": &o.User.Email,
 		"--in-place": &o.InPlace, "--dirty": &o.Dirty, "--json": &t.json, "-q": &t.quiet,
 		"--timeout": func(text string) (err error) {
 			if o.Timeout, err = time.ParseDuration(text); err != nil || o.Timeout <= 0 {
@@ -164,10 +165,22 @@ func (t *taskLine) ownFlags() flags {
 			}
 			return nil
 		},
+		"--max-runs": func(text string) (err error) {
+			if o.MaxRuns, err = strconv.Atoi(text); err != nil || o.MaxRuns < 1 || o.MaxRuns > mostRuns {
+				return misuse(quote(text)+": want a number from 1 to "+strconv.Itoa(mostRuns), "")
+			}
+			return nil
+		},
 		"--spending": func(path string) (err error) { o.Spending, err = filepath.Abs(path); return err },
 		"--profile":  func(name string) error { t.request.Profile, o.Profile = name, name; return nil },
 	}
 }
+
+// Bounds of how often an agent runs until a command succeeds.
+const (
+	usualRuns = 5
+	mostRuns  = 1000
+)
 
 // notOfTasks are the flags of a run that a task does not take, and why.
 var notOfTasks = map[string]string{
@@ -346,6 +359,11 @@ func (t *taskLine) resolve(rest []string) error {
 	var before task.Record // of a task that goes on
 	if o.Continue {
 		before, _ = task.StoreIn(dirs.State).Find(o.Name, t.request.Host.Cwd) // that there is none, [task.Continue] says
+	}
+	if o.Until = cmp.Or(o.Until, before.Until); o.Until != "" {
+		o.MaxRuns = cmp.Or(o.MaxRuns, before.MaxRuns, usualRuns)
+	} else if o.MaxRuns != 0 {
+		return misuse("flag --max-runs: of which command is not said", "--until COMMAND")
 	}
 	t.agent = cmp.Or(t.agent, before.Agent, t.settings.Agent)
 	if r := &t.request; before.Place != nil && r.Provider != providers.Native { // never with less isolation than it began with
