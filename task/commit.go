@@ -318,7 +318,7 @@ func (d *Committed) hooked() bool {
 
 // commitBy commits what is staged, and returns what git said if it failed.
 func (d *Committed) commitBy(options []string, prefix string) (said string, err error) {
-	flags := d.work.money.counted(d.flags(d.profile()))
+	flags := d.flags(d.profile())
 	if dir := d.hookDir(); filepath.IsAbs(dir) && !d.task.InPlace && isDir(dir) {
 		flags = append(flags, "--read", dir)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/pccrun/pccrun/task/agent"
 )
 
-// flags are those of each run of a task: its objects are shown read-only, and the user's own follow.
+// flags are those of each run of a task: its objects are shown read-only, what it spends counts, and the user's own follow.
 func (p *Placed) flags(profile string) (flags []string) {
 	if profile != "" {
 		flags = append(flags, "--profile", profile)
@@ -28,7 +28,7 @@ func (p *Placed) flags(profile string) (flags []string) {
 			flags = append(flags, "--read", dir)
 		}
 	}
-	return append(flags, p.order.Flags...)
+	return append(p.money.counted(flags), p.order.Flags...)
 }
 
 // profile is that of the agent, for what else runs on its behalf.
@@ -42,6 +42,7 @@ var plainGit = []string{"git", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", 
 func (p *Placed) gitPhase(args ...string) phase {
 	return phase{
 		dir: p.task.Worktree, place: p.order.Place, flags: p.flags("default"), command: slices.Concat(plainGit, args), keepOn: true,
+		seen: func(e events.Event) { p.money.event(e, p.to) },
 	}
 }
 
@@ -74,8 +75,7 @@ type Worked struct {
 	runs     int     // of the agent, as its prompt and --until have it
 	usage    agent.Usage
 	denied   []string // tools, by the agent's own rules
-	money    *money
-	quiet    func() // ends the warnings of time
+	quiet    func()   // ends the warnings of time
 }
 
 // seen is what the events of a task's runs say. Several goroutines write it.
@@ -133,10 +133,6 @@ func note(set map[string]bool, text string) bool {
 func (p *Placed) Work() (*Worked, error) {
 	now := time.Now()
 	w := &Worked{Placed: p, began: now, deadline: now.Add(p.order.Timeout), seen: &seen{denials: map[string]bool{}, findings: map[string]bool{}, warnings: map[string]bool{}}}
-	var err error
-	if w.money, err = openMoney(p); err != nil {
-		return nil, errors.Join(err, w.abandon())
-	}
 	w.quiet = w.warnOfTime()
 	if p.order.Prepare != "" {
 		o, err := w.shell(p.order.Prepare, "prepare", p.order.PrepareAllow...)
@@ -221,7 +217,7 @@ func (w *Worked) converse(prompt string) error {
 
 // agentFlags are those of the agent's run: the variables that it needs inside are set, where the user does not.
 func (w *Worked) agentFlags() []string {
-	flags := w.money.counted(w.flags(w.order.Profile))
+	flags := w.flags(w.order.Profile)
 	for _, variable := range w.order.Agent.Environment {
 		name, _, _ := strings.Cut(variable, "=")
 		if !slices.ContainsFunc(w.order.Flags, func(f string) bool { return f == name || strings.HasPrefix(f, name+"=") }) {
@@ -308,7 +304,7 @@ func (w *Worked) shell(command, what string, hosts ...string) (outcome, error) {
 	}
 	last := &tail{}
 	o, err := phase{
-		dir: w.task.Worktree, place: w.order.Place, flags: w.money.counted(flags), command: []string{"sh", "-c", "exec 2>&1\n" + command}, timeout: w.left(), seen: w.event,
+		dir: w.task.Worktree, place: w.order.Place, flags: flags, command: []string{"sh", "-c", "exec 2>&1\n" + command}, timeout: w.left(), seen: w.event,
 		out: func(r io.Reader) { _, _ = io.Copy(last, r) },
 	}.runIn(w.Placed)
 	if said := last.String(); said != "" {

@@ -214,7 +214,7 @@ func recordFields(r *task.Record) object {
 	return object{
 		{"name", r.Name}, {"state", string(r.State)}, {"why", r.Why}, {"repository", r.Repository}, {"worktree", r.Worktree}, {"in_place", r.InPlace}, {"place", strings.Join(r.Place, " ")},
 		{"branch", r.Branch}, {"base", r.Base}, {"fetched", r.Fetched}, {"agent", r.Agent}, {"version", r.Version}, {"model", r.Model}, {"conversation", r.Conversation},
-		{"begun", r.Begun.UTC().Format(time.RFC3339)}, {"spent_ms", r.Spent.Milliseconds()}, {"check", r.Check}, {"until", r.Until}, {"max_runs", r.MaxRuns},
+		{"begun", r.Begun.UTC().Format(time.RFC3339)}, {"spent_ms", r.Spent.Milliseconds()}, {"flags", r.Words()}, {"check", r.Check}, {"until", r.Until}, {"max_runs", r.MaxRuns},
 		{"commits", r.Changes.Commits}, {"files", r.Changes.Files}, {"added", r.Changes.Added}, {"removed", r.Changes.Removed},
 		{"usage", object{{"input", u.Input}, {"cache_read", u.CacheRead}, {"cache_write", u.CacheWrite}, {"output", u.Output}, {"usd", u.USD}, {"priced", u.Priced}}},
 		{"denials", r.Denials}, {"findings", r.Findings}, {"message", r.Message},
