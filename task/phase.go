@@ -251,6 +251,7 @@ func (o outcome) failure() string {
 	case o.signal != 0:
 		return "its run was ended by a signal: " + o.signal.String()
 	case len(lines) > 0:
+		lines = slices.DeleteFunc(lines, func(l string) bool { return len(lines) > 1 && strings.HasPrefix(l, "pccrun: hint: ") })
 		said := lines[len(lines)-1]
 		if i := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "fatal: ") }); i >= 0 {
 			said = lines[i] // advice follows
