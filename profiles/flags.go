@@ -1,7 +1,9 @@
 package profiles
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -86,6 +88,22 @@ func (f *Flag) Set(r *Request, value string) error {
 		}
 	}
 	return nil
+}
+
+// About is what a value of the flag speaks of: of two that speak of the same one holds.
+func (f *Flag) About(value string) string {
+	about := cmp.Or(keys[f.key].rivals, f.key)
+	switch f.Field(&Request{}).(type) {
+	case *string, *bool:
+		return f.Name
+	case *[]string:
+		if about == keyNone {
+			return f.Name + " " + value
+		} else if f.key == keyPass {
+			value, _, _ = strings.Cut(value, "=")
+		}
+	}
+	return fmt.Sprint(about, " ", value)
 }
 
 // values returns what a request has of a flag: of one without a value, true.

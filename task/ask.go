@@ -17,6 +17,7 @@ import (
 	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/sessions"
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/task/agent"
@@ -30,7 +31,7 @@ type Order struct {
 	Continue bool   // go on with the task of that name
 	Agent    *agent.Agent
 	Model    string
-	Args     []string // the agent's own
+	Kept
 
 	Dir          string // where work trees are made, in a directory of the repository's name; "" for the usual places
 	BranchPrefix string // "" for task/
@@ -39,21 +40,16 @@ type Order struct {
 	Copy         []string // patterns of ignored files that the clone gets a copy of, beside those of .worktreeinclude
 	Prepare      string   // a shell's command that runs before the agent
 	PrepareAllow []string // hosts that it reaches, and the agent does not
-	Check        string   // a shell's command that decides
 	Commit       string   // a message; "" for one of the prompt and the agent's last words
 	Leave        bool     // commit nothing
 	InPlace      bool     // work in the user's own work tree
 	Dirty        bool     // begin with what the user has not committed
 
-	Timeout   time.Duration
 	Budget    spending.USD // of the requests to model APIs from now on; 0: that of an earlier order, or none
 	Prices    string       // the user's own, as package meter reads them; "" for none
 	Spending  string       // a file that other tasks count in too: see [Store.Together]; "" for none
-	User      Identity
-	Profile   string   // of the agent's phases; "" for the agent's own
-	Flags     []string // the user's, of each run
-	Place     []string // flags that say where the runs are; nil for this machine
-	Image     string   // of a container, whose programs are executed; "" for this machine's
+	Place     []string     // flags that say where the runs are; nil for this machine
+	Image     string       // of a container, whose programs are executed; "" for this machine's
 	Notifier  Notifier
 	Policy    *profiles.Policy // of the agent's run, as it would be in the user's work tree
 	Workspace string           // the top of the user's repository
@@ -135,6 +131,7 @@ type Placed struct {
 	stop   Stop
 	fresh  bool // nothing has worked at it yet
 	copies copyList
+	money  *money
 }
 
 // attempts bounds how often another name is made where one is taken.
@@ -167,6 +164,9 @@ func (a *Asked) Place() (*Placed, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if p.money, err = openMoney(p); err != nil {
+		return nil, errors.Join(err, p.task.forget(a.store))
 	}
 	if a.order.InPlace {
 		return p, nil
@@ -250,7 +250,7 @@ func (a *Asked) begin(ctx context.Context, name string) (*Placed, error) {
 	r := Record{
 		Name: name, Key: keyOf(name, a.repo.common), Repository: a.repo.top, Common: a.repo.common, InPlace: a.order.InPlace,
 		Branch: a.repo.branch, Base: a.base, BaseName: a.named, Agent: a.order.Agent.Name, Model: a.order.Model, Prompt: events.Cut(a.order.Prompt), State: Working, Begun: time.Now(),
-		Check: a.order.Check, Place: a.order.Place, Image: a.order.Image, Worker: sessions.Self(),
+		Kept: a.order.Kept.withoutSecrets(a.to), Place: a.order.Place, Image: a.order.Image, Worker: sessions.Self(),
 	}
 	if a.order.InPlace {
 		r.Worktree = a.repo.top
@@ -321,21 +321,20 @@ func Continue(stop Stop, store Store, to Reporter, o Order) (*Placed, error) {
 		return nil, err
 	}
 	p := &Placed{order: o, repo: repo, task: t, store: store, to: to, stop: stop}
-	if err := p.resumable(); err != nil {
+	if t.Place != nil && o.Place == nil {
+		err = hint.Errorf("pccrun task --base "+t.Branch+" PROMPT begins another here", "task %s began in a container, and goes on there", t.Name)
+	} else if p.money, err = openMoney(p); err == nil {
+		err = p.resumable()
+	}
+	if err != nil {
 		t.close()
 		return nil, err
 	}
-	if o.Check == "" {
-		p.order.Check = t.Check
-	}
-	if o.Place == nil { // never with less isolation than it began with
-		p.order.Place, p.order.Image = t.Place, t.Image
-	}
-	t.Place, t.Image = p.order.Place, p.order.Image
+	t.Kept, t.Place, t.Image = o.Kept.withoutSecrets(to), o.Place, o.Image
 	if p.order.InPlace = t.InPlace; t.InPlace && o.Commit == "" { // who works there commits, and knows what is his
 		p.order.Leave = true
 	}
-	t.State, t.Check, t.Worker = Working, p.order.Check, sessions.Self()
+	t.State, t.Worker = Working, sessions.Self()
 	if t.Agent != o.Agent.Name { // another agent has a conversation of its own
 		t.Agent, t.Conversation, t.Conversed = o.Agent.Name, "", agent.Usage{}
 	}
@@ -423,6 +422,12 @@ func (p *Placed) Announce() {
 	}
 	if !t.InPlace {
 		p.to.Line("worktree " + t.Worktree)
+	}
+	if with := o.Words(); o.Continue && len(with) > 0 {
+		for i := range with {
+			with[i] = shell.Quote(with[i])
+		}
+		p.to.Line("with " + strings.Join(with, " "))
 	}
 	if !t.InPlace && !o.Continue && !o.Dirty {
 		leftOut(p)

@@ -43,34 +43,69 @@ type Checked struct {
 	checked string // what the check said: "", "passed" or "failed"
 }
 
-// Check judges what the agent did: by its last record, by what its own rules refused it, and by the user's check.
-func (w *Worked) Check() (*Checked, error) {
-	c := &Checked{Worked: w, verdict: w.judge()}
-	if c.verdict.state != Done || w.order.Check == "" {
-		return c, nil
+// Check judges what the agent did: by its last record, by what its own rules refused it, and by the user's commands. Until one
+// of them succeeds the agent goes on.
+func (w *Worked) Check() (c *Checked, err error) {
+	c = &Checked{Worked: w, verdict: w.judge()}
+	if c.verdict.state == Done && w.order.Until != "" {
+		c.verdict, err = w.until()
 	}
-	o, err := w.shell(w.order.Check, "check")
-	why, over := w.money.spent()
-	switch {
-	case err != nil:
-		return nil, err
-	case o.refused != nil:
-		c.verdict = verdict{Failed, statusFailed, "the check did not start: " + o.refused.Cause}
-	case over:
-		c.verdict = verdict{Stopped, statusTimedOut, why}
-	case o.timedOut:
-		c.verdict = w.timeOver()
-	case o.stopped:
-		c.verdict = verdict{Stopped, statusFailed, "interrupted"}
-	case o.code != 0:
-		c.checked, c.verdict = "failed", verdict{Failed, statusFailed, fmt.Sprintf("the check failed: %s: exit %d", w.order.Check, o.code)}
+	if err != nil || c.verdict.state != Done || w.order.Check == "" {
+		return c, err
+	}
+	o, v, err := w.tries(w.order.Check, "check")
+	switch c.verdict = v; {
+	case v.state == Done:
+		c.checked = "passed"
+	case o.failed:
+		c.checked = "failed"
 		for _, line := range o.lastLines(5) {
 			w.to.Line("  " + line)
 		}
-	default:
-		c.checked = "passed"
 	}
-	return c, nil
+	return c, err
+}
+
+// until has the agent go on, in its conversation, until the user's command succeeds or it has run as often as it may.
+func (w *Worked) until() (verdict, error) {
+	for {
+		o, v, err := w.tries(w.order.Until, "until")
+		switch {
+		case err != nil || !o.failed:
+			return v, err
+		case w.runs >= w.order.MaxRuns:
+			v.why = fmt.Sprintf("%s does not succeed after %s of the agent: exit %d", w.order.Until, Count(w.runs, "run"), o.code)
+			return v, nil
+		}
+		if err := w.turn(fmt.Sprintf("This command does not succeed yet: it has ended with status %d. Go on until it succeeds.\n\n%s\n\nThe end of its output:\n\n%s", o.code, w.order.Until, o.said)); err != nil {
+			return verdict{Failed, statusFailed, "the agent did not go on: " + err.Error()}, nil
+		}
+		w.runs++
+		if v := w.judge(); v.state != Done {
+			return v, nil
+		}
+	}
+}
+
+// tries runs a command of the user's that decides, and judges how it ended.
+func (w *Worked) tries(command, what string) (o outcome, v verdict, err error) {
+	o, err = w.shell(command, what)
+	why, over := w.money.spent()
+	switch {
+	case o.refused != nil:
+		v = verdict{Failed, statusFailed, "the command of --" + what + " did not start: " + o.refused.Cause}
+	case over:
+		v = verdict{Stopped, statusTimedOut, why}
+	case o.timedOut:
+		v = w.timeOver()
+	case o.stopped:
+		v = verdict{Stopped, statusFailed, "interrupted"}
+	case o.code != 0:
+		o.failed, v = true, verdict{Failed, statusFailed, fmt.Sprintf("the %s failed: %s: exit %d", what, command, o.code)}
+	default:
+		v.state = Done
+	}
+	return o, v, err
 }
 
 // judge is the verdict on the agent alone.

@@ -207,6 +207,7 @@ func (d *Committed) move() error {
 func (f *Fetched) record() error {
 	t, w := f.committed.task, f.committed.work
 	defer t.close()
+	w.quiet()
 	w.money.cost(&w.usage, &t.Usage)
 	t.State, t.Why, t.Changes = f.verdict.state, f.verdict.why, f.changes
 	t.Spent += time.Since(w.began)
@@ -227,6 +228,7 @@ type Result struct {
 	Took      time.Duration
 	Used      string // in words
 	Hooks     string
+	Runs      int // of the agent, for Until
 	Checked   string
 	Refused   []string // tools that the agent's own rules refused it
 	Command   string   // the last one that the agent ran, and how it ended
@@ -237,7 +239,7 @@ func (f *Fetched) Result() Result {
 	d, w := f.committed, f.committed.work
 	r := Result{
 		Record: d.task.Record, Head: d.head, Left: d.left, Elsewhere: f.elsewhere, Status: f.verdict.code, Agent: w.last.code, Took: time.Since(w.began), Used: w.money.usedText(w.usage, d.task.Agent),
-		Hooks: d.hooks, Checked: d.checked, Refused: w.denied,
+		Hooks: d.hooks, Runs: w.runs, Checked: d.checked, Refused: w.denied,
 	}
 	if last := w.end.LastCommand; last != nil {
 		r.Command = strings.TrimSpace(last.What + " " + last.Result)

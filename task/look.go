@@ -261,6 +261,7 @@ func End(s Store, r Record, wait time.Duration, force bool) error {
 	if !s.Running(r) {
 		return hint.Errorf("pccrun task list says how tasks stand", "task %s: nobody works at it", r.Name)
 	}
+	_ = r.Worker.Signal(syscall.SIGCONT, 0) // one that is stopped, as by Ctrl-Z, would not hear of it
 	err := r.Worker.Signal(syscall.SIGINT, wait)
 	if force && errors.Is(err, sessions.ErrAlive) { // the second one ends all at once
 		err = r.Worker.Signal(syscall.SIGINT, wait)

@@ -45,6 +45,7 @@ type outcome struct {
 	code     int              // the run's exit status
 	timedOut bool             // its time was up
 	stopped  bool             // a stop ended it
+	failed   bool             // by its own exit status
 	signal   syscall.Signal   // what ended the run itself, which could not clean up; 0 for none
 	refused  *events.Refused  // why the command did not run
 	changed  []events.Changed // what to look at
@@ -254,6 +255,7 @@ func (o outcome) failure() string {
 	case o.signal != 0:
 		return "its run was ended by a signal: " + o.signal.String()
 	case len(lines) > 0:
+		lines = slices.DeleteFunc(lines, func(l string) bool { return len(lines) > 1 && strings.HasPrefix(l, "pccrun: hint: ") })
 		said := lines[len(lines)-1]
 		if i := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "fatal: ") }); i >= 0 {
 			said = lines[i] // advice follows
@@ -263,7 +265,7 @@ func (o outcome) failure() string {
 	return "exit status " + strconv.Itoa(o.code)
 }
 
-// A tail keeps the end of what is written to it.
+// A tail keeps the end of what is written to it, as text that can be an argument.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
@@ -283,5 +285,5 @@ func (t *tail) Write(text []byte) (int, error) {
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return strings.ToValidUTF8(string(t.text), "\uFFFD")
+	return strings.ReplaceAll(strings.ToValidUTF8(string(t.text), "\uFFFD"), "\x00", "\uFFFD")
 }

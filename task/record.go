@@ -17,6 +17,7 @@ import (
 	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/internal/state"
+	"github.com/pccrun/pccrun/providers/filesync"
 	"github.com/pccrun/pccrun/task/agent"
 	"github.com/pccrun/pccrun/workspace/beneath"
 )
@@ -65,10 +66,69 @@ type Record struct {
 	Usage        agent.Usage
 	Conversed    agent.Usage // what the whole conversation had used when it was last counted
 	Changes      Changes
-	Check        string
-	Denials      []string
-	Findings     []string
-	Message      string // the agent's last
+	Kept
+	Denials  []string
+	Findings []string
+	Message  string // the agent's last
+}
+
+// Kept is what a user gives with a task and holds when it goes on, until something else is given.
+type Kept struct {
+	Flags   []string // of each run, as for a run in the work tree
+	Profile string   // of the agent's phases; "" for the agent's own
+	Args    []string // the agent's own
+	Timeout time.Duration
+	User    Identity
+	Check   string // a shell's command that decides
+	Until   string // a shell's command: the agent goes on until it succeeds
+	MaxRuns int    // how often the agent may run for Until; 0 without
+}
+
+// Words are what is shown of it, as on a command line: of a variable that is set, its name alone.
+func (k *Kept) Words() (words []string) {
+	if k.Profile != "" {
+		words = append(words, "--profile", k.Profile)
+	}
+	for i, word := range k.Flags {
+		if name, _, set := strings.Cut(word, "="); set && i > 0 && k.Flags[i-1] == "--env" {
+			word = name + "=..."
+		}
+		words = append(words, word)
+	}
+	for _, f := range [][2]string{{"--check", k.Check}, {"--until", k.Until}} {
+		if f[1] != "" {
+			words = append(words, f[0], f[1])
+		}
+	}
+	if len(k.Args) > 0 {
+		words = append(append(words, "--"), k.Args...)
+	}
+	return words
+}
+
+// withoutSecrets is what a record may have of it: a flag whose value holds a secret is given anew with each order, and so are the
+// agent's arguments where one does.
+func (k Kept) withoutSecrets(to Reporter) Kept {
+	secret := func(word string) bool {
+		found, err := filesync.SecretsIn("flags", []byte(word))
+		return err != nil || len(found) > 0
+	}
+	flags := k.Flags
+	k.Flags = nil
+	for i, word := range flags {
+		if secret(word) {
+			name, _, _ := strings.Cut(word, "=")
+			to.Line(flags[i-1] + " " + name + " holds a secret: it is not kept, and --continue needs it anew")
+			k.Flags = k.Flags[:len(k.Flags)-1]
+			continue
+		}
+		k.Flags = append(k.Flags, word)
+	}
+	if slices.ContainsFunc(k.Args, secret) {
+		to.Line("an argument of the agent holds a secret: none is kept, and --continue needs them anew")
+		k.Args = nil
+	}
+	return k
 }
 
 // Changes counts what a branch has over its base.
@@ -311,12 +371,13 @@ func (s Store) List() (list []Record, err error) {
 // Find returns the task of a name: of the repository at top, if it has one, else the only one.
 func (s Store) Find(name, top string) (Record, error) {
 	list, err := s.List()
+	common := CommonDir(top)
 	var found []Record
 	for _, r := range list {
 		if r.Name != name {
 			continue
 		}
-		if r.Repository == top || r.Worktree == top {
+		if r.Worktree == top || common != "" && r.Common == common {
 			return r, nil
 		}
 		found = append(found, r)

@@ -430,7 +430,7 @@ func (l lines) Line(text string) { l.said <- text }
 // The time that --prepare has taken counts: what is over by then is said at once.
 func TestTimeThatPrepareTook(t *testing.T) {
 	to := lines{said: make(chan string)}
-	w := &Worked{Placed: &Placed{order: Order{Timeout: time.Hour}, task: &Task{}, to: to}, began: time.Now().Add(-55 * time.Minute), seen: &seen{}}
+	w := &Worked{Placed: &Placed{order: Order{Kept: Kept{Timeout: time.Hour}}, task: &Task{}, to: to}, began: time.Now().Add(-55 * time.Minute), seen: &seen{}}
 	defer w.warnOfTime()()
 	require.ElementsMatch(t, []string{"30m of 1h are over (50 %)", "49m48s of 1h are over (83 %)"}, []string{<-to.said, <-to.said})
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/pccrun/pccrun/task/agent"
 )
 
-// flags are those of each run of a task: its objects are shown read-only, and the user's own follow.
+// flags are those of each run of a task: its objects are shown read-only, what it spends counts, and the user's own follow.
 func (p *Placed) flags(profile string) (flags []string) {
 	if profile != "" {
 		flags = append(flags, "--profile", profile)
@@ -28,7 +28,7 @@ func (p *Placed) flags(profile string) (flags []string) {
 			flags = append(flags, "--read", dir)
 		}
 	}
-	return append(flags, p.order.Flags...)
+	return append(p.money.counted(flags), p.order.Flags...)
 }
 
 // profile is that of the agent, for what else runs on its behalf.
@@ -42,6 +42,7 @@ var plainGit = []string{"git", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", 
 func (p *Placed) gitPhase(args ...string) phase {
 	return phase{
 		dir: p.task.Worktree, place: p.order.Place, flags: p.flags("default"), command: slices.Concat(plainGit, args), keepOn: true,
+		seen: func(e events.Event) { p.money.event(e, p.to) },
 	}
 }
 
@@ -71,9 +72,10 @@ type Worked struct {
 	seen     *seen
 	end      agent.End
 	last     outcome // of the agent's last run
+	runs     int     // of the agent, as its prompt and --until have it
 	usage    agent.Usage
 	denied   []string // tools, by the agent's own rules
-	money    *money
+	quiet    func()   // ends the warnings of time
 }
 
 // seen is what the events of a task's runs say. Several goroutines write it.
@@ -131,10 +133,7 @@ func note(set map[string]bool, text string) bool {
 func (p *Placed) Work() (*Worked, error) {
 	now := time.Now()
 	w := &Worked{Placed: p, began: now, deadline: now.Add(p.order.Timeout), seen: &seen{denials: map[string]bool{}, findings: map[string]bool{}, warnings: map[string]bool{}}}
-	var err error
-	if w.money, err = openMoney(p); err != nil {
-		return nil, errors.Join(err, w.abandon())
-	}
+	w.quiet = w.warnOfTime()
 	if p.order.Prepare != "" {
 		o, err := w.shell(p.order.Prepare, "prepare", p.order.PrepareAllow...)
 		if err == nil {
@@ -151,10 +150,10 @@ func (p *Placed) Work() (*Worked, error) {
 			return w, nil
 		}
 	}
-	defer w.warnOfTime()()
 	if err := w.turn(p.order.Prompt); err != nil {
 		return nil, errors.Join(err, w.abandon())
 	}
+	w.runs = 1
 	return w, nil
 }
 
@@ -314,7 +313,11 @@ func (w *Worked) shell(command, what string, hosts ...string) (outcome, error) {
 		o.said += said
 	}
 	if err == nil && o.refused == nil {
-		w.to.Step(began.Sub(w.began), agent.Step{Kind: agent.Kind(what), What: command, Result: fmt.Sprintf("exit %d", o.code), Failed: o.code != 0})
+		result := fmt.Sprintf("exit %d", o.code)
+		if what == "until" {
+			result += fmt.Sprintf(", run %d of %d", w.runs, w.order.MaxRuns)
+		}
+		w.to.Step(began.Sub(w.began), agent.Step{Kind: agent.Kind(what), What: command, Result: result, Failed: o.code != 0})
 	}
 	return o, err
 }

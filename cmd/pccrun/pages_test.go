@@ -135,7 +135,7 @@ func takes(words []string) error {
 	var is bool
 	own := flags{"--session": &text, "--save": &is, "--bundle": &text, "--terminal": &is, "--format": &text, "--why": &is}
 	if table[i].name == "task" {
-		for _, name := range strings.Fields("--agent --model --prompt-file --name --base --prepare --prepare-allow --check --commit --git-user --git-email --continue --worktree --notify --wait --file --jobs --total-budget --results") {
+		for _, name := range strings.Fields("--agent --model --prompt-file --name --base --prepare --prepare-allow --check --until --max-runs --commit --git-user --git-email --continue --worktree --notify --wait --file --jobs --total-budget --results") {
 			own[name] = new(string)
 		}
 		for _, name := range strings.Fields("--in-place --dirty --all --force --stat --name-only --fail-fast") {

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -18,7 +19,7 @@ import (
 
 func init() {
 	started["remap"], started["notify"], started["small"], started["keyful"], started["slack"] = remap, notify, small, keyful, slack
-	started["listening"] = listening
+	started["listening"], started["hangup"] = listening, hangup
 	conditions["scratch"] = func() bool { return kernel.AtLeast(6, 6) } // what fetched things can be changed on
 }
 
@@ -103,6 +104,32 @@ func slack() {
 		err = unix.Exec(os.Args[1], os.Args[1:], os.Environ())
 	}
 	panic(err)
+}
+
+// hangup is a program that runs another on a terminal of its own, and takes the terminal away when a file stands, after which
+// FILE.gone stands too: hangup FILE PROGRAM [ARG…]. It ends as that does.
+func hangup() {
+	master, slave, err := terminalPair()
+	if err != nil {
+		panic(err)
+	}
+	cmd := exec.Command(os.Args[2], os.Args[3:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Pdeathsig: unix.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		panic(err)
+	}
+	slave.Close()
+	for there := false; !there; time.Sleep(10 * time.Millisecond) {
+		_, err := os.Stat(os.Args[1])
+		there = err == nil
+	}
+	unix.Close(master)
+	if err := os.WriteFile(os.Args[1]+".gone", nil, 0o644); err != nil {
+		panic(err)
+	}
+	_ = cmd.Wait()
+	os.Exit(cmd.ProcessState.ExitCode())
 }
 
 // listening is a program that runs another with a port of the host's loopback in PORT

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/spending"
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/run"
@@ -132,17 +134,29 @@ type taskLine struct {
 	name, next          string // --name, --continue
 	notify              string // a command
 	worktree            string // a linked work tree that stands, "" for one of the task's own
-	given               []string
-	values              []givenValue // of flags in given
+	given               []givenFlag
+	before              task.Record // of a task that goes on
 	settings            profiles.TaskSettings
 	json, quiet         bool
 	request             profiles.Request
 }
 
-// A givenValue is where the value of a flag is.
-type givenValue struct {
-	at   int
-	flag flagDef
+// A givenFlag is a flag of each run of the task.
+type givenFlag struct {
+	flagDef
+	value string // "" of a switch
+	kept  bool   // given with an earlier order: its value is as for a run in the work tree
+}
+
+// words are the flag as for a run in the work tree.
+func (g *givenFlag) words(cwd, workspace string) []string {
+	switch {
+	case g.isSwitch():
+		return []string{g.name}
+	case g.kept:
+		return []string{g.name, g.value}
+	}
+	return []string{g.name, pathThere(&g.flagDef, g.value, cwd, workspace)}
 }
 
 // ownFlags are those that a run has not, or has otherwise.
@@ -150,7 +164,7 @@ func (t *taskLine) ownFlags() flags {
 	o := &t.order
 	return flags{
 		"--agent": &t.agent, "--model": &o.Model, "--prompt-file": &t.file, "--name": &t.name, "--continue": &t.next, "--worktree": &t.worktree, "--notify": &t.notify, "--base": &o.Base,
-		"--prepare": &o.Prepare, "--prepare-allow": func(host string) error { o.PrepareAllow = append(o.PrepareAllow, host); return nil }, "--check": &o.Check, "--commit": &t.commit, "--git-user": &o.User.Name, "--git-email": &o.User.Email,
+		"--prepare": &o.Prepare, "--prepare-allow": func(host string) error { o.PrepareAllow = append(o.PrepareAllow, host); return nil }, "--check": &o.Check, "--until": &o.Until, "--commit": &t.commit, "--git-user": &o.User.Name, "--git-email": &o.User.Email,
 		"--in-place": &o.InPlace, "--dirty": &o.Dirty, "--json": &t.json, "-q": &t.quiet,
 		"--timeout": func(text string) (err error) {
 			if o.Timeout, err = time.ParseDuration(text); err != nil || o.Timeout <= 0 {
@@ -164,10 +178,22 @@ func (t *taskLine) ownFlags() flags {
 			}
 			return nil
 		},
+		"--max-runs": func(text string) (err error) {
+			if o.MaxRuns, err = strconv.Atoi(text); err != nil || o.MaxRuns < 1 || o.MaxRuns > mostRuns {
+				return misuse(quote(text)+": want a number from 1 to "+strconv.Itoa(mostRuns), "")
+			}
+			return nil
+		},
 		"--spending": func(path string) (err error) { o.Spending, err = filepath.Abs(path); return err },
 		"--profile":  func(name string) error { t.request.Profile, o.Profile = name, name; return nil },
 	}
 }
+
+// Bounds of how often an agent runs until a command succeeds.
+const (
+	usualRuns = 5
+	mostRuns  = 1000
+)
 
 // notOfTasks are the flags of a run that a task does not take, and why.
 var notOfTasks = map[string]string{
@@ -201,13 +227,12 @@ func (t *taskLine) runFlagsOf() (defs []flagDef) {
 				d.to = func(string) error { return refuse() }
 			}
 		} else if is.isSwitch() {
-			d.to = func() error { t.given = append(t.given, is.name); return is.set("") }
+			d.to = func() error { t.given = append(t.given, givenFlag{flagDef: is}); return is.set("") }
 		} else {
 			d.to = func(value string) error {
-				if slices.Contains(placeFlags, is.name) {
-					return errors.Join(checkTaskFlag(is.name, value), is.set(value))
+				if !slices.Contains(placeFlags, is.name) {
+					t.given = append(t.given, givenFlag{flagDef: is, value: value})
 				}
-				t.given, t.values = append(t.given, is.name, value), append(t.values, givenValue{len(t.given) + 1, is})
 				if err := checkTaskFlag(is.name, value); err != nil {
 					return err
 				}
@@ -217,6 +242,46 @@ func (t *taskLine) runFlagsOf() (defs []flagDef) {
 		defs = append(defs, d)
 	}
 	return defs
+}
+
+// goOn takes what the user gave with the task before, where nothing else is given now.
+func (t *taskLine) goOn(rest []string) (args []string, err error) {
+	o, kept, workspace := &t.order, &t.before.Kept, t.before.Repository
+	about := func(g *givenFlag) string {
+		words := g.words(t.request.Host.Cwd, workspace)
+		i := slices.IndexFunc(profiles.Flags[:], func(f profiles.Flag) bool { return f.Name == g.name })
+		return profiles.Flags[i].About(words[len(words)-1])
+	}
+	now := map[string]bool{}
+	for i := range t.given {
+		now[about(&t.given[i])] = true
+	}
+	defs := runFlags(&t.request)
+	for i, d := range defs {
+		takes := func(value string) error {
+			g := givenFlag{d, value, true}
+			if now[about(&g)] {
+				return nil
+			}
+			t.given = append(t.given, g)
+			if d.arg == "PATH" && strings.HasPrefix(value, "./") {
+				value = filepath.Join(workspace, value)
+			}
+			return d.set(value)
+		}
+		if defs[i].to = any(takes); d.isSwitch() {
+			defs[i].to = func() error { return takes("") }
+		}
+	}
+	_, _, _, err = parse(kept.Flags, defs)
+	o.Profile, o.Timeout = cmp.Or(o.Profile, kept.Profile), cmp.Or(o.Timeout, kept.Timeout)
+	o.Check, o.Until, o.MaxRuns = cmp.Or(o.Check, kept.Check), cmp.Or(o.Until, kept.Until), cmp.Or(o.MaxRuns, kept.MaxRuns)
+	o.User.Name, o.User.Email = cmp.Or(o.User.Name, kept.User.Name), cmp.Or(o.User.Email, kept.User.Email)
+	t.request.Profile = o.Profile
+	if t.agent = cmp.Or(t.agent, t.before.Agent); rest == nil && t.agent == t.before.Agent {
+		rest = kept.Args
+	}
+	return rest, err
 }
 
 // pathThere is what a flag's value is for a run that starts in the work tree of the task. A path that is relative to the
@@ -286,6 +351,23 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 	if err != nil {
 		return *o, err
 	}
+	dirs, err := run.Dirs()
+	if err != nil {
+		return *o, err
+	}
+	if o.Name, o.Continue = t.name, t.next != ""; o.Continue {
+		o.Name = t.next
+		store, top, _, err := tasksHere(true)
+		if err == nil {
+			t.before, err = store.Find(o.Name, top)
+		}
+		if err != nil {
+			return *o, err
+		}
+		if rest, err = t.goOn(rest); err != nil {
+			return *o, err
+		}
+	}
 	if o.Prompt, err = t.prompt(words); err != nil {
 		return *o, err
 	}
@@ -297,9 +379,6 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 	if err != nil {
 		return *o, err
 	}
-	if o.Name, o.Continue = t.name, t.next != ""; o.Continue {
-		o.Name = t.next
-	}
 	if o.Leave = t.commit == "none"; !o.Leave {
 		o.Commit = t.commit
 	}
@@ -310,8 +389,17 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 	t.settings = settings.Task
 	s := &t.settings
 	o.Timeout, o.Dir, o.BranchPrefix = cmp.Or(o.Timeout, s.Timeout, time.Hour), s.Dir, s.BranchPrefix
+	hosts := o.PrepareAllow
 	if !o.Continue && !o.InPlace {
-		o.Prepare, o.Copy, o.PrepareAllow = cmp.Or(o.Prepare, s.Prepare), s.Copy, slices.Concat(s.PrepareAllow, o.PrepareAllow)
+		o.Prepare, o.Copy, o.PrepareAllow = cmp.Or(o.Prepare, s.Prepare), s.Copy, slices.Concat(s.PrepareAllow, hosts)
+	}
+	if o.Prepare == "" && hosts != nil {
+		return *o, misuse("flag --prepare-allow: nothing prepares", "--prepare COMMAND, or --allow for the agent's hosts")
+	}
+	if o.Until == "" && o.MaxRuns != 0 {
+		return *o, misuse("flag --max-runs: of which command is not said", "--until COMMAND")
+	} else if o.Until != "" {
+		o.MaxRuns = cmp.Or(o.MaxRuns, usualRuns)
 	}
 	if o.User.Name == "" {
 		o.User.Name = host.Getenv("PARALLEL_CC_GIT_USER")
@@ -319,7 +407,7 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 	if o.User.Email == "" {
 		o.User.Email = host.Getenv("PARALLEL_CC_GIT_EMAIL")
 	}
-	return *o, t.resolve(rest)
+	return *o, t.resolve(dirs, rest)
 }
 
 // prompt returns the prompt's text.
@@ -337,17 +425,9 @@ func (t *taskLine) prompt(words []string) (string, error) {
 }
 
 // resolve finds the agent and the repository, and refuses flags that no run would take.
-func (t *taskLine) resolve(rest []string) error {
-	o := &t.order
-	dirs, err := run.Dirs()
-	if err != nil {
-		return err
-	}
-	var before task.Record // of a task that goes on
-	if o.Continue {
-		before, _ = task.StoreIn(dirs.State).Find(o.Name, t.request.Host.Cwd) // that there is none, [task.Continue] says
-	}
-	t.agent = cmp.Or(t.agent, before.Agent, t.settings.Agent)
+func (t *taskLine) resolve(dirs state.Dirs, rest []string) (err error) {
+	o, before := &t.order, &t.before
+	t.agent = cmp.Or(t.agent, t.settings.Agent)
 	if r := &t.request; before.Place != nil && r.Provider != providers.Native { // never with less isolation than it began with
 		r.Provider, r.DockerImage = inContainer, cmp.Or(r.DockerImage, before.Image)
 		if i := slices.Index(before.Place, "--runtime"); i >= 0 && r.Runtime == "" {
@@ -378,10 +458,9 @@ func (t *taskLine) resolve(rest []string) error {
 	if err != nil {
 		return err
 	}
-	for _, v := range t.values {
-		t.given[v.at] = pathThere(&v.flag, t.given[v.at], t.request.Host.Cwd, here)
+	for i := range t.given {
+		o.Flags = append(o.Flags, t.given[i].words(t.request.Host.Cwd, here)...)
 	}
-	o.Flags = t.given
 	o.Profile = pathThere(&flagDef{name: "--profile", arg: "NAME|FILE"}, o.Profile, t.request.Host.Cwd, here)
 	o.Policy = policy
 	if o.Prices, err = run.Prices(t.request.Host.Getenv, policy); err != nil {

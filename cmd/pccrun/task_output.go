@@ -127,6 +127,9 @@ func resultLines(r *task.Result) (lines []string) {
 		used = ": " + r.Used
 	}
 	add("the task %s after %s%s", how, r.Took.Round(time.Second), used)
+	if r.Until != "" && r.State == task.Done {
+		add("%s succeeded after %s of the agent", r.Until, task.Count(r.Runs, "run"))
+	}
 	if r.Checked != "" {
 		add("the check %s: %s", r.Checked, r.Check)
 	} else if r.Command != "" {
@@ -202,7 +205,7 @@ func (t *taskJSON) Denied(since time.Duration, d events.Denial) {
 
 func (t *taskJSON) result(r *task.Result) {
 	t.print(append(object{{"type", "result"}, {"status", r.Status}, {"agent_status", r.Agent}, {"head", r.Head}, {"took_ms", r.Took.Milliseconds()},
-		{"hooks", r.Hooks}, {"checked", r.Checked}, {"refused_tools", r.Refused}}, recordFields(&r.Record)...))
+		{"hooks", r.Hooks}, {"runs", r.Runs}, {"checked", r.Checked}, {"refused_tools", r.Refused}}, recordFields(&r.Record)...))
 }
 
 // recordFields are what JSON says of a task.
@@ -211,7 +214,7 @@ func recordFields(r *task.Record) object {
 	return object{
 		{"name", r.Name}, {"state", string(r.State)}, {"why", r.Why}, {"repository", r.Repository}, {"worktree", r.Worktree}, {"in_place", r.InPlace}, {"place", strings.Join(r.Place, " ")},
 		{"branch", r.Branch}, {"base", r.Base}, {"fetched", r.Fetched}, {"agent", r.Agent}, {"version", r.Version}, {"model", r.Model}, {"conversation", r.Conversation},
-		{"begun", r.Begun.UTC().Format(time.RFC3339)}, {"spent_ms", r.Spent.Milliseconds()}, {"check", r.Check},
+		{"begun", r.Begun.UTC().Format(time.RFC3339)}, {"spent_ms", r.Spent.Milliseconds()}, {"flags", r.Words()}, {"check", r.Check}, {"until", r.Until}, {"max_runs", r.MaxRuns},
 		{"commits", r.Changes.Commits}, {"files", r.Changes.Files}, {"added", r.Changes.Added}, {"removed", r.Changes.Removed},
 		{"usage", object{{"input", u.Input}, {"cache_read", u.CacheRead}, {"cache_write", u.CacheWrite}, {"output", u.Output}, {"usd", u.USD}, {"priced", u.Priced}}},
 		{"denials", r.Denials}, {"findings", r.Findings}, {"message", r.Message},

@@ -20,14 +20,24 @@ import (
 
 // newTerminal returns the two ends of a new pseudo-terminal (pty(7)), the master first.
 func newTerminal(t *testing.T) (master int, slave *os.File) {
-	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	require.NoError(t, err)
-	require.NoError(t, unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0))
-	n, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
-	require.NoError(t, err)
-	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	master, slave, err := terminalPair()
 	require.NoError(t, err)
 	return master, slave
+}
+
+func terminalPair() (master int, slave *os.File, err error) {
+	master, err = unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0)
+	}
+	n := 0
+	if err == nil {
+		n, err = unix.IoctlGetInt(master, unix.TIOCGPTN)
+	}
+	if err == nil {
+		slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	}
+	return master, slave, err
 }
 
 // A signal that ends pccrun, whenever it comes, leaves the terminal as it was: it is

@@ -111,12 +111,12 @@ func messagesAt(t *testing.T, calls []Call, last string) int {
 func TestBudget(t *testing.T) {
 	for name, b := range budgetedAgents {
 		t.Run(name, func(t *testing.T) {
-			agent := taskedAgents[name]
-			if agent.long {
+			agent := TaskedAgents[name]
+			if agent.Long {
 				verdicts.SkipUnlessLong(t)
 			}
 			project := newProject(t)
-			installed := agent.install(t, project)
+			installed := agent.Install(t, project)
 			run := func(port int, flags ...string) (code int, out, errs string) {
 				at := reachable(t, port)
 				own, command := b.at(t, project, at)
@@ -132,7 +132,7 @@ func TestBudget(t *testing.T) {
 			}
 			var calls []Call
 			for i := range 4 {
-				calls = append(calls, agent.shell("echo "+strconv.Itoa(i)))
+				calls = append(calls, agent.Shell("echo "+strconv.Itoa(i)))
 			}
 			code, out, errs := run(b.serve(t, calls, "The job is done."), "--budget", "5")
 			require.Zero(t, code)

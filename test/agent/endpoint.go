@@ -69,6 +69,8 @@ type Endpoint struct {
 	results map[string]Result
 	keys    map[string]bool
 	other   []string
+	busy    int    // how many requests are still answered with 529
+	told    string // the texts of the last request
 }
 
 // Start serves the steps at a free port of 127.0.0.1.
@@ -98,6 +100,27 @@ func (e *Endpoint) Before(step string, f func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.before[step] = f
+}
+
+// Overload has the next requests to the model answered as by an API that has too much to do: with status 529.
+func (e *Endpoint) Overload(requests int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.busy = requests
+}
+
+// Then has the model go on with other steps, in the place of the last: it is for what comes after that was said.
+func (e *Endpoint) Then(steps ...Step) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.steps = append(e.steps[:len(e.steps)-1:len(e.steps)-1], steps...)
+}
+
+// Told returns what the model was told by the user's side in the last request that had tools, but for results.
+func (e *Endpoint) Told() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.told
 }
 
 // Results returns what the calls of the named step gave back, in their order;
@@ -182,6 +205,14 @@ func (e *Endpoint) messages(w http.ResponseWriter, r *http.Request) {
 	}
 	e.mu.Lock()
 	e.keys[r.Header.Get("X-Api-Key")] = true
+	if e.busy > 0 {
+		e.busy--
+		e.mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(529) // of Anthropic's
+		fmt.Fprint(w, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`)
+		return
+	}
 	next := e.record(req)
 	step := e.step(req, next)
 	before := e.before[step.Name]
@@ -215,7 +246,11 @@ func (e *Endpoint) step(req request, next int) Step {
 // the step that follows them.
 func (e *Endpoint) record(req request) int {
 	next := 0
+	var told []string
 	for _, m := range req.Messages {
+		if m.Role == "user" {
+			told = append(told, text(m.Content))
+		}
 		var blocks []block
 		if m.Role != "user" || json.Unmarshal(m.Content, &blocks) != nil {
 			continue
@@ -228,6 +263,9 @@ func (e *Endpoint) record(req request) int {
 			e.results[b.ToolUseID] = Result{Text: text(b.Content), IsError: b.IsError}
 			next = max(next, step+1)
 		}
+	}
+	if len(req.Tools) > 0 {
+		e.told = strings.Join(told, "\n")
 	}
 	return next
 }

@@ -4,16 +4,12 @@ package agent
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"net"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,59 +18,6 @@ import (
 	"github.com/pccrun/pccrun/test/internal/npm"
 	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
-
-// A generator plays Google's generateContent, streamed or whole: its model calls one tool a turn,
-// and then ends.
-type generator struct {
-	calls   []Call
-	last    string // what it says at the end
-	mu      sync.Mutex
-	results []string // what the last request brought back
-}
-
-func (g *generator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var request struct {
-		Contents []struct {
-			Parts []struct {
-				Response *struct {
-					Response json.RawMessage `json:"response"`
-				} `json:"functionResponse"`
-			} `json:"parts"`
-		} `json:"contents"`
-		Tools []json.RawMessage `json:"tools"`
-	}
-	_ = json.NewDecoder(r.Body).Decode(&request)
-	var results []string
-	for _, c := range request.Contents {
-		for _, p := range c.Parts {
-			if p.Response != nil {
-				results = append(results, string(p.Response.Response))
-			}
-		}
-	}
-	results = slices.Compact(results) // of a conversation that goes on it sends each twice
-	part := object{"text": g.last}
-	if len(request.Tools) == 0 {
-		part = object{"text": "{}"} // a side question
-	} else if g.mu.Lock(); true {
-		g.results = results
-		g.mu.Unlock()
-		if n := len(results); n < len(g.calls) {
-			part = object{"functionCall": object{"name": g.calls[n].Tool, "args": g.calls[n].Input}}
-		}
-	}
-	answer, _ := json.Marshal(object{
-		"candidates":    []object{{"content": object{"role": "model", "parts": []object{part}}, "finishReason": "STOP", "index": 0}},
-		"usageMetadata": object{"promptTokenCount": 10, "candidatesTokenCount": 10, "totalTokenCount": 20}, "modelVersion": "gemini-2.5-flash",
-	})
-	if strings.HasSuffix(r.URL.Path, ":streamGenerateContent") {
-		w.Header().Set("Content-Type", "text/event-stream")
-		fmt.Fprintf(w, "data: %s\r\n\r\n", answer)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(answer)
-}
 
 // TestGemini has the real Gemini CLI mend the project, with settings in the home and a directory of
 // its own in the workspace.

@@ -1,19 +1,22 @@
 package docker_test
 
 import (
+	"context"
 	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/test/agent"
-	"github.com/pccrun/pccrun/test/internal/claude"
 	"github.com/pccrun/pccrun/test/internal/modelapi"
+	"github.com/pccrun/pccrun/test/internal/npm"
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // standIn executes its prompt, in the place of Claude Code.
@@ -99,47 +102,70 @@ func TestTask(t *testing.T) {
 	})
 }
 
-// TestTaskOfTheRealAgent has Claude Code do a task in a container.
+// TestTaskOfTheRealAgent has each real agent do a task in a container: of this machine's programs, it brings its own.
 func TestTaskOfTheRealAgent(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, k *task) {
-		program, err := claude.Fetch(t.Context())
-		if err != nil {
-			t.Skip("needs claude code:", err)
+		for name, real := range agent.TaskedAgents {
+			t.Run(name, func(t *testing.T) {
+				if real.Long {
+					verdicts.SkipUnlessLong(t)
+				}
+				taskOf(t, k, name, real)
+			})
 		}
-		dir, err := os.MkdirTemp(world.user.Home, "agent-") // in no repository
-		require.NoError(t, err)
-		defer os.RemoveAll(dir)
-		project, err := agent.NewProject(dir)
-		require.NoError(t, err)
-		require.NoError(t, project.Install(program))
-		file := filepath.Join(filepath.Dir(project.Workspace), "sums-worktrees/mend/sums.go")
-		endpoint, err := agent.Start([]agent.Step{
-			{Name: "look", Calls: []agent.Call{agent.Read(file), agent.Bash("git branch --show-current; ls -d /.pccrun; cat " + project.Home + "/.ssh/id_ed25519")}},
-			{Name: "mend", Calls: []agent.Call{agent.Edit(file, "a - b", "a + b")}},
-			{Say: "Add adds now."},
-		})
-		require.NoError(t, err)
-		defer endpoint.Close()
-		require.NoError(t, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			return os.Lchown(path, int(world.user.UID), int(world.user.GID))
-		}))
-		theirs := func(c *exec.Cmd) *exec.Cmd {
-			c.Dir, c.Env = project.Workspace, append(append(project.Environ(), k.env...), "PATH="+project.Home+"/.local/bin:/usr/local/bin:/usr/bin:/bin")
-			return c
-		}
-		flags := endpoint.Flags()
-		flags = append(flags[:len(flags)-4:len(flags)-4], "--name", "mend", "--check", "grep -q 'a + b' sums.go", "mend Add") // without those of go
-		code, out, errs := status(t, theirs(k.pccrun(t, append(append([]string{"task"}, k.flags...), flags...)...)))
-		require.Zero(t, code, "%s\n%s", errs, out)
-		require.Equal(t, "Add adds now.\n", out)
-		looked := endpoint.Results("look")[1].Text
-		require.Contains(t, looked, "task/mend")
-		require.Contains(t, looked, "/.pccrun")
-		require.NotContains(t, looked, project.Secret)
-		_, out, _ = status(t, theirs(k.as(exec.Command("git", "show", "--format=%s %an", "task/mend"))))
-		require.Regexp(t, `(?s)^mend Add Dev\n.*a \+ b`, out)
 	})
+}
+
+func taskOf(t *testing.T, k *task, name string, real agent.Tasked) {
+	dir, err := os.MkdirTemp(world.user.Home, "agent-") // in no repository
+	require.NoError(t, err)
+	defer os.RemoveAll(dir)
+	project, err := agent.NewProject(dir)
+	require.NoError(t, err)
+	// What root has fetched the user cannot read.
+	for variable, fetch := range map[string]func(context.Context) (string, error){"PCCRUN_TEST_CLIENTS": npm.FetchClients, "PCCRUN_TEST_OPENCODE": npm.FetchOpencode} {
+		if name == "claude" || (name == "opencode") != (variable == "PCCRUN_TEST_OPENCODE") {
+			continue
+		}
+		from, err := fetch(t.Context())
+		if err != nil {
+			t.Skip("needs "+name+":", err)
+		}
+		to := filepath.Join(project.Home, "fetched", filepath.Base(from))
+		require.NoError(t, os.MkdirAll(filepath.Dir(to), 0o755))
+		out, err := exec.Command("cp", "-r", from, to).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		t.Setenv(variable, to)
+	}
+	installed := real.Install(t, project)
+	file := filepath.Join(filepath.Dir(project.Workspace), "sums-worktrees/mend/sums.go")
+	flags, results := real.Play(t, project, []agent.Call{
+		real.Read(file), real.Shell("git branch --show-current; ls -d /.pccrun; cat " + project.Home + "/.ssh/id_ed25519"), real.Edit(file),
+	}, "Add adds now.")
+	require.NoError(t, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Lchown(path, int(world.user.UID), int(world.user.GID))
+	}))
+	theirs := func(c *exec.Cmd) *exec.Cmd {
+		c.Dir, c.Env = project.Workspace, append(append(project.Environ(), k.env...), "PATH="+project.Home+"/.local/bin:/usr/local/bin:/usr/bin:/bin")
+		return c
+	}
+	args := slices.Concat([]string{"task", "--agent", name}, k.flags, installed, flags, []string{"--name", "mend", "--check", "grep -q 'a + b' sums.go", "mend Add"})
+	code, out, errs := status(t, theirs(k.pccrun(t, args...)))
+	require.Zero(t, code, "%s\n%s", errs, out)
+	require.Equal(t, "Add adds now.\n", out)
+	looked := results()
+	require.Len(t, looked, 3)
+	require.Contains(t, looked[1], "task/mend")
+	require.Contains(t, looked[1], "/.pccrun")
+	require.NotContains(t, looked[1], project.Secret)
+	_, out, _ = status(t, theirs(k.as(exec.Command("git", "show", "--format=%s %an", "task/mend"))))
+	require.Regexp(t, `(?s)^mend Add Dev\n.*a \+ b`, out)
+	// It goes on in a container, in its conversation, by the flags that it began with.
+	code, out, errs = status(t, theirs(k.pccrun(t, "task", "--continue", "mend", "and more")))
+	require.Zero(t, code, "%s\n%s", errs, out)
+	require.Contains(t, errs, "works in a container (--provider docker")
+	require.Equal(t, "Add adds now.\n", out)
 }
