@@ -34,7 +34,6 @@ var keeps = map[profiles.Guarantee]string{
 // Service is Daytona's API.
 type Service struct {
 	remote.Base
-	snapshot string
 }
 
 // New returns the provider, whether or not it can be used.
@@ -51,12 +50,20 @@ func NewService(environ []string) *Service {
 		key, org = get("DAYTONA_JWT_TOKEN"), get("DAYTONA_ORGANIZATION_ID")
 	}
 	address := cmp.Or(get("DAYTONA_API_URL"), get("DAYTONA_SERVER_URL"), "https://app.daytona.io/api")
-	s := &Service{snapshot: get("DAYTONA_SNAPSHOT")}
+	s := &Service{}
 	s.Base = remote.Base{
 		API:     remote.API{Provider: Name, Client: remote.NewClient(environ), Secrets: []string{key}, Advise: advise},
 		Address: strings.TrimSuffix(address, "/"),
 		Key:     http.Header{"Authorization": {"Bearer " + key}, "Accept": {"application/json"}, "X-Daytona-Source": {"pccrun"}, "X-Daytona-Sdk-Version": {"0.205.1"}},
-		Facts:   remote.Facts{Daemons: []uint16{2280}, PerCPU: 0.0504, PerGiB: 0.0162, Keeps: keeps, Region: get("DAYTONA_TARGET")},
+		Facts: remote.Facts{
+			Daemons: []uint16{2280, 22220, 22222}, Keeps: keeps, Region: get("DAYTONA_TARGET"), Regions: []string{"us", "eu", "*"},
+			Images: "a snapshot, or an image with its tag", Image: get("DAYTONA_SNAPSHOT"),
+			Step: profiles.Size{CPUs: 1, MemoryMB: 1024}, Most: profiles.Size{CPUs: 4, MemoryMB: 8192},
+			PerCPU: 0.0504, PerGiB: 0.0162, Priced: "2026-05",
+		},
+	}
+	if s.Facts.Image == "" {
+		s.Facts.Size = profiles.Size{CPUs: 1, MemoryMB: 1024}
 	}
 	if org != "" {
 		s.Key.Set("X-Daytona-Organization-Id", org)
@@ -97,7 +104,7 @@ type created struct {
 }
 
 func (s *Service) request(r *remote.Request) *created {
-	c := &created{Snapshot: s.snapshot, Labels: r.Labels, Target: s.Facts.Region, AutoStop: max(1, int(r.Lifetime/time.Minute))}
+	c := &created{Snapshot: cmp.Or(r.Image, s.Facts.Image), Labels: r.Labels, Target: cmp.Or(r.Region, s.Facts.Region), AutoStop: max(1, int(r.Lifetime/time.Minute))}
 	if filter := remote.FilterOf(r); filter.Open == "" {
 		c.BlockAll, c.DomainAllow = len(filter.Hosts) == 0, strings.Join(filter.Hosts, ",")
 	}

@@ -28,9 +28,8 @@ const Name = "e2b"
 // Service is E2B's API.
 type Service struct {
 	remote.Base
-	sandbox  string // one address for all sandboxes, if the user names it
-	domain   string
-	template string
+	sandbox string // one address for all sandboxes, if the user names it
+	domain  string
 }
 
 // keeps is what E2B itself keeps.
@@ -52,12 +51,19 @@ func New(host providers.Host) *remote.Provider {
 func NewService(environ []string) *Service {
 	get := func(name string) string { return remote.Variable(environ, name) }
 	key := get("E2B_API_KEY")
-	s := &Service{domain: cmp.Or(get("E2B_DOMAIN"), "e2b.app"), sandbox: strings.TrimSuffix(get("E2B_SANDBOX_URL"), "/"), template: cmp.Or(get("E2B_TEMPLATE"), "base")}
+	s := &Service{domain: cmp.Or(get("E2B_DOMAIN"), "e2b.app"), sandbox: strings.TrimSuffix(get("E2B_SANDBOX_URL"), "/")}
 	s.Base = remote.Base{
 		API:     remote.API{Provider: Name, Client: remote.NewClient(environ), Secrets: []string{key}, Advise: advise},
 		Address: cmp.Or(strings.TrimSuffix(get("E2B_API_URL"), "/"), "https://api."+s.domain),
 		Key:     http.Header{"X-Api-Key": {key}, "Accept": {"application/json"}},
-		Facts:   remote.Facts{Daemons: []uint16{envdPort}, PerCPU: 0.0504, PerGiB: 0.0162, Keeps: keeps, MaxLife: 24 * time.Hour},
+		Facts: remote.Facts{
+			Daemons: []uint16{envdPort}, Keeps: keeps, MaxLife: 24 * time.Hour,
+			Images: "a template", Image: cmp.Or(get("E2B_TEMPLATE"), "base"), SizedBy: "the template",
+			PerCPU: 0.0504, PerGiB: 0.0162, Priced: "2026-11",
+		},
+	}
+	if s.Facts.Image == "base" {
+		s.Facts.Size = profiles.Size{CPUs: 2, MemoryMB: 512}
 	}
 	s.Facts.Arch = remote.Here(s.Address, "amd64")
 	s.Needs(environ, "make a key at https://e2b.dev/dashboard?tab=keys, then: export E2B_API_KEY=e2b_…")
@@ -105,7 +111,7 @@ type network struct {
 
 // request makes the body.
 func (s *Service) request(r *remote.Request) *created {
-	c := &created{Template: s.template, Timeout: int(r.Lifetime / time.Second), Metadata: r.Labels, AutoPause: true}
+	c := &created{Template: cmp.Or(r.Image, s.Facts.Image), Timeout: int(r.Lifetime / time.Second), Metadata: r.Labels, AutoPause: true}
 	filter := remote.FilterOf(r)
 	if c.Internet = filter.Open != "" || len(filter.Hosts) > 0; filter.Open == "" {
 		c.Network = &network{AllowOut: append([]string{}, filter.Hosts...), DenyOut: []string{"0.0.0.0/0"}}

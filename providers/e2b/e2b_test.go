@@ -108,7 +108,7 @@ func TestAddresses(t *testing.T) {
 
 func TestPrice(t *testing.T) {
 	s := e2b.NewService(nil)
-	require.InDelta(t, 2*0.0504+0.0162, s.Facts.Price(&remote.Sandbox{CPUs: 2, MemoryMB: 1024}), 1e-9)
+	require.InDelta(t, 2*0.0504+0.0162, s.Facts.Price(profiles.Size{CPUs: 2, MemoryMB: 1024}), 1e-9)
 }
 
 // TestRefusals: what the account lacks is said with what helps; what is gone is told from other errors.
