@@ -214,7 +214,7 @@ type Hello struct{ Version int }
 
 // Version is that of the protocol. Both sides are the same file, or pccrun for another system beside
 // pccrun for Linux: what a side does not know of it refuses.
-const Version = 3
+const Version = 4
 
 // Ready says what the place let be applied.
 type Ready struct {
