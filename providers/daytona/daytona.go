@@ -34,7 +34,6 @@ var keeps = map[profiles.Guarantee]string{
 // Service is Daytona's API.
 type Service struct {
 	remote.Base
-	snapshot string
 }
 
 // New returns the provider, whether or not it can be used.
@@ -51,12 +50,20 @@ func NewService(environ []string) *Service {
 		key, org = get("DAYTONA_JWT_TOKEN"), get("DAYTONA_ORGANIZATION_ID")
 	}
 	address := cmp.Or(get("DAYTONA_API_URL"), get("DAYTONA_SERVER_URL"), "https://app.daytona.io/api")
-	s := &Service{snapshot: get("DAYTONA_SNAPSHOT")}
+	s := &Service{}
 	s.Base = remote.Base{
 		API:     remote.API{Provider: Name, Client: remote.NewClient(environ), Secrets: []string{key}, Advise: advise},
 		Address: strings.TrimSuffix(address, "/"),
 		Key:     http.Header{"Authorization": {"Bearer " + key}, "Accept": {"application/json"}, "X-Daytona-Source": {"pccrun"}, "X-Daytona-Sdk-Version": {"0.205.1"}},
-		Facts:   remote.Facts{Daemons: []uint16{2280}, PerCPU: 0.0504, PerGiB: 0.0162, Keeps: keeps, Region: get("DAYTONA_TARGET")},
+		Facts: remote.Facts{
+			Daemons: []uint16{2280, 22220, 22222}, Keeps: keeps, Region: get("DAYTONA_TARGET"), Regions: []string{"us", "eu", "*"},
+			Images: "a snapshot, or an image with its tag", Image: get("DAYTONA_SNAPSHOT"),
+			Step: profiles.Size{CPUs: 1, MemoryMB: 1024}, Most: profiles.Size{CPUs: 4, MemoryMB: 8192},
+			PerCPU: 0.0504, PerGiB: 0.0162, Priced: "2026-05",
+		},
+	}
+	if s.Facts.Image == "" {
+		s.Facts.Size = profiles.Size{CPUs: 1, MemoryMB: 1024}
 	}
 	if org != "" {
 		s.Key.Set("X-Daytona-Organization-Id", org)
@@ -88,6 +95,9 @@ func advise(e *remote.APIError) string {
 // created is the body of a request to create.
 type created struct {
 	Snapshot    string            `json:"snapshot,omitempty"`
+	Build       *build            `json:"buildInfo,omitempty"`
+	CPU         int               `json:"cpu,omitempty"`
+	Memory      int               `json:"memory,omitempty"` // GiB
 	Labels      map[string]string `json:"labels"`
 	Target      string            `json:"target,omitempty"`
 	Public      bool              `json:"public"`
@@ -96,8 +106,22 @@ type created struct {
 	DomainAllow string            `json:"domainAllowList,omitempty"`
 }
 
+// build is what a sandbox is made of that comes of no snapshot.
+type build struct {
+	Dockerfile string `json:"dockerfileContent"`
+}
+
+// ofImage reports whether a name is an image's, of a registry: it has its tag or its sum. Any other is a snapshot's.
+func ofImage(name string) bool { return strings.ContainsAny(name, ":@") }
+
+// request makes the body. Only what is made of an image has the size that a request asks for; else the snapshot's, which is
+// changed afterwards ([Service.Create]).
 func (s *Service) request(r *remote.Request) *created {
-	c := &created{Snapshot: s.snapshot, Labels: r.Labels, Target: s.Facts.Region, AutoStop: max(1, int(r.Lifetime/time.Minute))}
+	c := &created{Snapshot: cmp.Or(r.Image, s.Facts.Image), Labels: r.Labels, Target: cmp.Or(r.Region, s.Facts.Region), AutoStop: max(1, int(r.Lifetime/time.Minute))}
+	if ofImage(r.Image) {
+		c.Snapshot, c.Build = "", &build{"FROM " + r.Image + "\n"}
+		c.CPU, c.Memory = int(r.Size.CPUs), int(r.Size.MemoryMB/1024)
+	}
 	if filter := remote.FilterOf(r); filter.Open == "" {
 		c.BlockAll, c.DomainAllow = len(filter.Hosts) == 0, strings.Join(filter.Hosts, ",")
 	}
@@ -142,10 +166,22 @@ func (s *Service) Create(ctx context.Context, r *remote.Request) (*remote.Sandbo
 		return nil, err
 	}
 	box, err := s.started(ctx, &a)
+	if err == nil && !box.Size().Holds(r.Size) {
+		box, err = s.resize(ctx, box, r.Size)
+	}
 	if err != nil {
 		_ = s.Destroy(context.WithoutCancel(ctx), a.ID)
 	}
 	return box, err
+}
+
+// resize makes a sandbox as large as one that is asked for, and waits until it is.
+func (s *Service) resize(ctx context.Context, box *remote.Sandbox, want profiles.Size) (*remote.Sandbox, error) {
+	size := map[string]int{"cpu": int(max(want.CPUs, box.CPUs)), "memory": int(max(want.MemoryMB, box.MemoryMB) / 1024)}
+	if err := s.About(ctx, box.ID, &remote.Call{What: "resize", Method: http.MethodPost, In: size, Limit: 2 * time.Minute}, of(box.ID)+"/resize"); err != nil {
+		return nil, err
+	}
+	return s.Resume(ctx, box.ID)
 }
 
 // started waits until a sandbox has started.
@@ -244,4 +280,16 @@ func (s *Service) Park(ctx context.Context, box *remote.Sandbox) error {
 // Destroy ends a sandbox.
 func (s *Service) Destroy(ctx context.Context, id string) error {
 	return s.About(ctx, id, &remote.Call{What: "destroy", Method: http.MethodDelete}, of(id))
+}
+
+// Preview asks where a port is. Sandboxes are private: a request bears the token of the answer.
+func (s *Service) Preview(ctx context.Context, box *remote.Sandbox, port uint16) (*remote.Preview, error) {
+	var at struct {
+		URL   string `json:"url"`
+		Token string `json:"token"`
+	}
+	if err := s.About(ctx, box.ID, &remote.Call{What: "ask for the address of a port of", Out: &at}, fmt.Sprintf("%s/ports/%d/preview-url", of(box.ID), port)); err != nil {
+		return nil, err
+	}
+	return &remote.Preview{URL: at.URL, Header: http.Header{"X-Daytona-Preview-Token": {at.Token}, "X-Daytona-Skip-Preview-Warning": {"true"}}}, nil
 }

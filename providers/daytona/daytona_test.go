@@ -82,7 +82,7 @@ func TestLife(t *testing.T) {
 	require.Len(t, found, 2)
 	require.True(t, found[0].Running)
 	require.False(t, found[1].Running)
-	require.InDelta(t, 0.117, s.Facts.Price(&found[0]), 0.001)
+	require.InDelta(t, 0.117, s.Facts.Price(found[0].Size()), 0.001)
 	require.NoError(t, s.Extend(t.Context(), &found[0], 90*time.Minute, true))
 	require.NoError(t, s.Extend(t.Context(), &found[0], 90*time.Minute, false))
 	require.ErrorIs(t, s.Extend(t.Context(), &found[0], 80*time.Minute, true), remote.ErrGone, "a timer that the API does not have")

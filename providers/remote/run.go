@@ -21,11 +21,12 @@ type patience struct {
 	line     time.Duration // without any way to the sandbox
 	grace    time.Duration // between TERM and KILL when the time is up
 	after    time.Duration // for all that follows the command's end
+	late     time.Duration // between looks for a sandbox whose answer was lost: a list may lag behind
 }
 
 var usual = patience{
 	lifetime: 5 * time.Minute, extend: 100 * time.Second, create: 3 * time.Minute, script: 2 * time.Minute,
-	transfer: 20 * time.Minute, line: 3 * time.Minute, grace: 5 * time.Second, after: 30 * time.Minute,
+	transfer: 20 * time.Minute, line: 3 * time.Minute, grace: 5 * time.Second, after: 30 * time.Minute, late: time.Second,
 }
 
 // A StayedError says that what the command changed could not be fetched, and where it is.
@@ -68,7 +69,9 @@ func (e *StayedError) Stays() {}
 //
 //	take      the sandbox that an earlier run kept, if there is one        → what stands in it
 //	pack      what goes up, which is written meanwhile                     → upload
+//	announce  what is made, what it costs and how much goes up is said
 //	create    a sandbox                                                    → place
+//	measure   it is as large as the user asked
 //	furnish   pccrun's program and the copy are there                      → fetchable
 //	follow    the command runs                                             → ended
 //	fetch     what it changed is here
@@ -78,9 +81,11 @@ func (p *plan) Run(ctx context.Context, stdio providers.Stdio, o providers.Obser
 	if p.command.Label == "" || stdio.Changes == nil {
 		return result, fmt.Errorf("BUG: %s: a plan that is only looked at is run", p.provider.Name())
 	}
-	begun := time.Now()
-	defer func() { result.Wall = time.Since(begun) }()
-	l := p.provider.newPlace(&p.request, stdio, o)
+	l, begun := p.provider.newPlace(&p.request, stdio, o), time.Now()
+	defer func() {
+		result.Wall = time.Since(begun)
+		result.Price = l.p.facts.Price(l.size) * result.Wall.Hours()
+	}()
 	since, err := p.take(ctx, l)
 	if err != nil {
 		return result, err
@@ -89,6 +94,7 @@ func (p *plan) Run(ctx context.Context, stdio providers.Stdio, o providers.Obser
 	if err == nil {
 		defer up.remove()
 		if since == nil {
+			p.announce(l, up.bytes)
 			err = l.create(ctx, &p.request)
 		}
 	}
@@ -96,6 +102,9 @@ func (p *plan) Run(ctx context.Context, stdio providers.Stdio, o providers.Obser
 		return result, err
 	}
 	end, kept := &ended{}, false
+	if err == nil {
+		err = p.measure(ctx, l)
+	}
 	if err == nil {
 		if end, err = p.inside(ctx, l, up, stdio); err == nil {
 			kept = p.keep(ctx, l, end)
@@ -130,11 +139,24 @@ func (l *place) create(ctx context.Context, request *Request) error {
 	}
 }
 
+// looks is how often a sandbox is looked for whose answer was lost.
+const looks = 4
+
 // lost looks for a sandbox whose answer did not come, and destroys what is too much: all where nobody waits any more.
 func (l *place) lost(ctx context.Context) (*Sandbox, error) {
 	look, stop := context.WithTimeout(context.WithoutCancel(ctx), l.p.patient.script)
 	defer stop()
-	found, err := l.p.bearing(look, l.labels)
+	var found []Sandbox
+	var err error
+	for n := 0; n < looks && len(found) == 0 && err == nil; n++ {
+		if n > 0 && ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Duration(n) * l.p.patient.late):
+			}
+		}
+		found, err = l.p.bearing(look, l.labels)
+	}
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
@@ -158,6 +180,11 @@ func (p *plan) inside(ctx context.Context, l *place, up *upload, stdio providers
 	if err != nil {
 		return &ended{}, err
 	}
+	stop, err := p.preview(ctx, l)
+	if err != nil {
+		return &ended{}, err
+	}
+	defer stop()
 	end, err := p.follow(ctx, l, by, stdio)
 	if err != nil && !end.started {
 		return end, err

@@ -20,10 +20,15 @@
 package remote
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
+	"math"
+	"mime/multipart"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/pccrun/pccrun/profiles"
@@ -31,7 +36,7 @@ import (
 
 // A Service is one provider's API: what every one of them can serve. Its calls may come at the same time; each
 // ends when its context is done. They repeat what may be repeated themselves ([API]). What only some providers
-// have is [Sleeper], [Extender] and [Liner].
+// have is [Sleeper], [Extender], [Previewer] and [Liner].
 type Service interface {
 	// Name is the provider's: "e2b".
 	Name() string
@@ -81,14 +86,43 @@ type Facts struct {
 	MaxFile int64         // the largest file that PutFile and GetFile carry, in bytes: a larger one goes in parts; 0: any
 	MaxLife time.Duration // the longest life of a sandbox; 0: no end that is known
 	Arch    string        // the processor, as Go names it; "" for this machine's
-	Region  string        // where sandboxes are, if the user names it
+	Region  string        // where sandboxes are if nobody names a region; "" where the provider decides
+
+	Images  string   // what an image is there, such as "a template"; "" where nobody can choose one
+	Image   string   // that a sandbox is made of if nobody names one; "" where the provider decides
+	Regions []string // that can be named; "*" as the last: an account may have others. nil: none can
+
+	Size       profiles.Size   // of a sandbox for which nobody asks one; what is 0 nobody knows
+	Sizes      []profiles.Size // all that there are, or
+	Step, Most profiles.Size   // each multiple of Step up to Most
+	SizedBy    string          // where a request can ask for none: what decides, such as "the template"
 
 	PerCPU, PerGiB float64 // the price of an hour, in US dollars; 0 where nobody knows
+	Priced         string  // when that was read from the provider's own page or another's: "2026-11"
 }
 
-// Price is what a sandbox costs in an hour, in US dollars; 0 where nobody knows.
-func (f *Facts) Price(s *Sandbox) float64 {
+// Price is what a sandbox of a size costs in an hour, in US dollars; 0 where nobody knows.
+func (f *Facts) Price(s profiles.Size) float64 {
 	return f.PerCPU*s.CPUs + f.PerGiB*float64(s.MemoryMB)/1024
+}
+
+// Fit is the smallest size of the place that holds one: what is 0 of that is as if nobody asked for it. It is not ok where
+// the place has none so large, or nobody can ask for one that is larger than its own.
+func (f *Facts) Fit(want profiles.Size) (size profiles.Size, ok bool) {
+	if f.Size.Holds(want) && (f.SizedBy != "" || want == profiles.Size{}) {
+		return f.Size, true
+	}
+	for _, s := range f.Sizes { // by price, then by what it has more
+		if s.Holds(want) && (!ok || f.Price(s) < f.Price(size) || f.Price(s) == f.Price(size) && size.Holds(s)) {
+			size, ok = s, true
+		}
+	}
+	if f.Step == (profiles.Size{}) || !f.Most.Holds(want) {
+		return size, ok
+	}
+	size.CPUs = math.Ceil(cmp.Or(want.CPUs, f.Size.CPUs)/f.Step.CPUs) * f.Step.CPUs
+	size.MemoryMB = (cmp.Or(want.MemoryMB, f.Size.MemoryMB) + f.Step.MemoryMB - 1) / f.Step.MemoryMB * f.Step.MemoryMB
+	return size, true
 }
 
 // A Sleeper is a [Service] whose sandboxes can be stopped with their files kept.
@@ -117,12 +151,30 @@ type Liner interface {
 	Line(ctx context.Context, s *Sandbox, argv []string) (io.ReadWriteCloser, error)
 }
 
+// A Previewer is a [Service] whose sandboxes have addresses at which their ports are looked at.
+type Previewer interface {
+	// Preview says where a port of a sandbox is.
+	Preview(ctx context.Context, s *Sandbox, port uint16) (*Preview, error)
+}
+
+// A Preview is where a port of a sandbox is looked at.
+type Preview struct {
+	URL    string
+	Header http.Header // what a request has to bear, where not everybody may look: a secret
+}
+
 // Request is what a sandbox is created by.
 type Request struct {
 	Labels   map[string]string
 	Lifetime time.Duration // after which it stops by itself, unless it is extended ([Extender])
 	Policy   *profiles.Policy
 	Ask      bool // the user is asked about hosts that no rule speaks of
+
+	// What the user chose, of what the facts say can be chosen; the zero value where the provider decides.
+	Image   string
+	Size    profiles.Size // one of the place's ([Facts.Fit])
+	Region  string
+	Publish []uint16 // ports inside that the user wants to look at ([Previewer])
 }
 
 // Sandbox is one that stands.
@@ -137,8 +189,13 @@ type Sandbox struct {
 	MemoryMB int64
 
 	Address string      // of its daemon; "" for one of a list
+	Version string      // likewise, where the adapter has to know it
+	Domain  string      // below which its ports have names, where the adapter has to know it
 	Header  http.Header // what each call to that bears; may hold a secret
 }
+
+// Size is how large it is.
+func (s *Sandbox) Size() profiles.Size { return profiles.Size{CPUs: s.CPUs, MemoryMB: s.MemoryMB} }
 
 // Exec is a program to be executed, which does no harm if it is executed twice.
 type Exec struct {
@@ -170,6 +227,30 @@ func (a *Archive) Bytes() ([]byte, error) {
 	}
 	defer from.Close()
 	return io.ReadAll(from)
+}
+
+// Form has a call send the file as a part of a form, after fields: name and value in turn.
+func (a *Archive) Form(c *Call, file string, fields ...string) error {
+	var head bytes.Buffer
+	w := multipart.NewWriter(&head)
+	var err error
+	for i := 0; i+1 < len(fields); i += 2 {
+		err = errors.Join(err, w.WriteField(fields[i], fields[i+1]))
+	}
+	_, e := w.CreateFormFile(file, "file")
+	tail := "\r\n--" + w.Boundary() + "--\r\n"
+	c.Header, c.Size = http.Header{"Content-Type": {w.FormDataContentType()}}, int64(head.Len()+len(tail))+a.Size
+	c.Body = func() (io.ReadCloser, error) {
+		body, err := a.Open()
+		if err != nil {
+			return nil, err
+		}
+		return struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(head.Bytes()), body, strings.NewReader(tail)), body}, nil
+	}
+	return errors.Join(err, e)
 }
 
 // ErrGone says that there is no such sandbox, or none any more.
