@@ -135,7 +135,8 @@ func (b *builder) add(e *entry) {
 			*at = e.origin
 		}
 	case holdsWord:
-		p.Syscalls, p.SyscallsAt = e.text, e.origin
+		value, at := wordOf(p, e.key)
+		*value, *at = e.text, e.origin
 	}
 }
 
@@ -281,7 +282,11 @@ func (b *builder) counts(e *entry) bool {
 	p, row := b.policy, &keys[e.key]
 	switch {
 	case row.untrusted == trustNothing:
-		return row.kind == holdsWord && e.text == p.Syscalls
+		if row.kind != holdsWord {
+			return false
+		}
+		value, _ := wordOf(p, e.key)
+		return e.text == *value
 	case e.op == opAdd:
 	case row.untrusted == trustRemovals, row.untrusted == trustAdditions && e.op == opRemove && !b.has(e):
 		b.remove(e)

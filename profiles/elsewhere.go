@@ -39,6 +39,7 @@ func (p *Policy) For(e *Elsewhere) *Policy {
 		}
 		q.Environment.Set[name] = EnvSet{Value: value, Origin: origin}
 	}
+	q.Place = Place{} // it is there
 	q.NoLogin, q.FreshHome, q.ProtectStrict, q.Attempts, q.Warnings = false, false, false, false, nil
 	q.Requirements = slices.DeleteFunc(slices.Clone(p.Requirements), func(r Requirement) bool {
 		switch r.Guarantee {

@@ -66,8 +66,9 @@ func (r *resolver) importLayers(claude bool) ([]*layer, error) {
 // An importer translates one file of another tool into entries, as those of a profile are.
 type importer struct {
 	decoder
-	asked  bool // the command line names the file
-	claude bool // it is Claude Code's
+	asked    bool   // the command line names the file
+	claude   bool   // it is Claude Code's
+	provider string // at which the command runs, "" if nobody said
 }
 
 // A foreignKey is one row of what such a file can hold: keys, and what is made of their values.
@@ -97,6 +98,11 @@ const (
 	asGitConfig                     // git's configuration may change
 	asSecretFile                    // paths of secrets
 	asSecretVariable                // variables with secrets
+	asImage                         // of the place where the command runs
+	asRegion                        // likewise
+	asMemory                        // a limit
+	asCPUs                          // likewise
+	asSeconds                       // the time that a run has
 )
 
 const meaningless = "it has no meaning here"
@@ -127,6 +133,16 @@ var foreignKeys = [...]foreignKey{
 	{"filesystem", "allowGitConfig", asGitConfig, ""},
 	{"filesystem", "disabled", saidUnless, "files stay protected"},
 	{"filesystem", "allowManagedReadPathsOnly", asNothing, ""},
+
+	{"docker", "image", asImage, ""},
+	{"docker", "memoryLimit", asMemory, ""},
+	{"docker", "cpuLimit", asCPUs, ""},
+	{"docker", "network", saidUnless, "--docker-network names one"},
+	{"e2b", "template", asImage, ""},
+	{"e2b", "defaultTimeout", asSeconds, ""},
+	{"daytona", "target", asRegion, ""},
+	{"daytona", "autoStopInterval autoArchiveInterval", said, "pccrun ends its sandboxes itself; --keep says for how long one stands"},
+	{"cloudflare", "timeout", asSeconds, ""},
 
 	{"credentials", "files", asSecretFile, ""},
 	{"credentials", "envVars", asSecretVariable, ""},
@@ -167,7 +183,7 @@ func (r *resolver) importFile(file string, asked bool, read func(*importer, valu
 func (r *resolver) newImporter(source string) *importer {
 	s := r.scope
 	s.bare, s.dot = true, s.workspace
-	return &importer{decoder: decoder{scope: &s, source: source, layer: layer{source: source}}}
+	return &importer{decoder: decoder{scope: &s, source: source, layer: layer{source: source}}, provider: cmp.Or(r.req.Provider, r.req.Host.Getenv("PARALLEL_CC_SANDBOX_PROVIDER"))}
 }
 
 // warn says that a key means nothing here.
@@ -204,16 +220,16 @@ func (im *importer) ofClaude(v value) {
 	}
 }
 
-// parallel reads ~/.parallel-cc/sandbox.json, of which the native provider
-// concerns the policy.
+// parallel reads ~/.parallel-cc/sandbox.json, of which the native provider and the one that the command runs at concern the
+// policy.
 func (im *importer) parallel(v value) {
 	im.object(v, "", nil, func(m member) {
 		if m.key != "providers" || m.value.kind == kindNull {
 			return
 		}
 		im.object(m.value, "providers", nil, func(m member) {
-			if m.key == "native" {
-				im.section(m.value, "providers.native", "native")
+			if m.key == "native" || m.key == im.provider {
+				im.section(m.value, "providers."+m.key, m.key)
 			}
 		})
 	})
@@ -257,7 +273,7 @@ func (im *importer) field(f *foreignKey, m member, key string) {
 	case asSection:
 		im.section(v, key, m.key)
 	case saidUnless:
-		if v.text != "false" && !(v.kind == kindArray && len(v.items) == 0) {
+		if v.text != "false" && v.text != "none" && !(v.kind == kindArray && len(v.items) == 0) {
 			im.warn(o, f.why)
 		}
 	case said:
@@ -291,6 +307,15 @@ func (im *importer) field(f *foreignKey, m member, key string) {
 	case asGitConfig:
 		if on() {
 			im.read(keyProtectReview, opAdd, ".git/config", o)
+		}
+	case asImage, asRegion, asMemory, asCPUs, asSeconds:
+		switch k := (map[meaning]keyID{asImage: keyImage, asRegion: keyRegion, asMemory: keyMemory, asCPUs: keyCPUs})[f.as]; {
+		case v.kind != kindString && v.kind != kindNumber:
+			im.at(o, "", "%s: want a string or a number", kindNames[v.kind])
+		case f.as == asSeconds:
+			im.seconds(v.text, o)
+		default:
+			im.read(k, opAdd, v.text, o)
 		}
 	case asSecretFile, asSecretVariable:
 		if im.holds(v, key, kindArray) {
@@ -506,25 +531,30 @@ func (r *resolver) importEnviron() (*layer, error) {
 	rule := func(access Access) func(string, Origin) {
 		return func(text string, o Origin) { im.rule(text, access, o) }
 	}
-	limit := func(k keyID) func(string, Origin) {
-		return func(text string, o Origin) {
-			if r.docker() {
-				im.read(k, opAdd, text, o)
-			}
-		}
+	as := func(k keyID) func(string, Origin) {
+		return func(text string, o Origin) { im.read(k, opAdd, text, o) }
 	}
 	for _, v := range [...]struct {
-		name    string
-		read    func(text string, o Origin)
-		loosens bool
+		name     string
+		read     func(text string, o Origin)
+		loosens  bool
+		provider string // of which alone it is read
 	}{
-		{"PARALLEL_CC_NATIVE_ALLOWED_DOMAINS", im.allow, true},
-		{"PARALLEL_CC_NATIVE_ALLOW_WRITE_PATHS", rule(Write), true},
-		{"PARALLEL_CC_NATIVE_DENY_READ_PATHS", rule(Hide), false},
-		{"PARALLEL_CC_SANDBOX_TIMEOUT", im.seconds, false},
-		{"PARALLEL_CC_DOCKER_MEMORY_LIMIT", limit(keyMemory), false},
-		{"PARALLEL_CC_DOCKER_CPU_LIMIT", limit(keyCPUs), false},
+		{"PARALLEL_CC_NATIVE_ALLOWED_DOMAINS", im.allow, true, ""},
+		{"PARALLEL_CC_NATIVE_ALLOW_WRITE_PATHS", rule(Write), true, ""},
+		{"PARALLEL_CC_NATIVE_DENY_READ_PATHS", rule(Hide), false, ""},
+		{"PARALLEL_CC_SANDBOX_TIMEOUT", im.seconds, false, ""},
+		{"PARALLEL_CC_DOCKER_IMAGE", as(keyImage), false, "docker"},
+		{"PARALLEL_CC_DOCKER_MEMORY_LIMIT", as(keyMemory), false, "docker"},
+		{"PARALLEL_CC_DOCKER_CPU_LIMIT", as(keyCPUs), false, "docker"},
+		{"PARALLEL_CC_E2B_TEMPLATE", as(keyImage), false, "e2b"},
+		{"PARALLEL_CC_E2B_TIMEOUT", im.seconds, false, "e2b"},
+		{"PARALLEL_CC_DAYTONA_TARGET", as(keyRegion), false, "daytona"},
+		{"PARALLEL_CC_CF_SANDBOX_TIMEOUT", im.seconds, false, "cloudflare"},
 	} {
+		if v.provider != "" && v.provider != im.provider {
+			continue
+		}
 		text, o := r.req.Host.Getenv(v.name), Origin{Source: "environment", Key: v.name}
 		items := strings.FieldsFunc(text, func(c rune) bool { return c == ',' })
 		items = slices.DeleteFunc(items, func(item string) bool { return strings.TrimSpace(item) == "" })
@@ -549,10 +579,4 @@ func (im *importer) seconds(text string, o Origin) {
 		return
 	}
 	im.put(entry{key: keyTimeout, number: n * int64(time.Second), origin: o})
-}
-
-// docker reports whether a container engine is asked for, whose limits the founding
-// documents have names for.
-func (r *resolver) docker() bool {
-	return cmp.Or(r.req.Provider, r.req.Host.Getenv("PARALLEL_CC_SANDBOX_PROVIDER")) == "docker"
 }

@@ -46,6 +46,11 @@ const (
 	keyDisk
 	keyTimeout
 	keyUse
+	keyPlace
+	keyImage
+	keySize
+	keyRegion
+	keyKeep
 	keySyscalls
 	keyNested
 	keyStrict
@@ -143,7 +148,14 @@ var keys = [numKeys]key{
 	keyDisk:      {in: "resources", name: "disk", kind: holdsLimit, untrusted: trustStricter, parse: parseSize, least: 1 << 20, want: "1m", guarantee: ResDisk},
 	keyTimeout:   {in: "resources", name: "timeout", kind: holdsLimit, untrusted: trustStricter, parse: parseTimeout, least: int64(time.Millisecond), want: "1ms", guarantee: ResTime},
 
-	keyUse:      {name: "use", kind: holdsTexts, untrusted: trustRemovals, check: checkUse},
+	keyUse: {name: "use", kind: holdsTexts, untrusted: trustRemovals, check: checkUse},
+
+	keyPlace:  {name: "place", kind: holdsKeys},
+	keyImage:  {in: "place", name: "image", kind: holdsWord, check: checkPlace},
+	keySize:   {in: "place", name: "size", kind: holdsWord, check: checkPlace},
+	keyRegion: {in: "place", name: "region", kind: holdsWord, check: checkPlace},
+	keyKeep:   {in: "place", name: "keep", kind: holdsWord, check: checkPlace},
+
 	keySyscalls: {name: "syscalls", kind: holdsWord, check: checkSyscalls},
 	keyNested:   {name: "nested", kind: holdsToggle, untrusted: trustStricter, off: "false", on: "true"},
 	keyStrict:   {name: "strict", kind: holdsToggle, untrusted: trustStricter, strictOn: true, off: "false", on: "true"},
@@ -190,13 +202,22 @@ func keyHome(name string) string {
 func (p *Policy) toggle(k keyID) (value *bool, at *Origin) {
 	switch k {
 	case keyNested:
-		return &p.Nested, &p.nestedAt
+		return &p.Nested, &p.toggledAt.nested
 	case keyStrict:
-		return &p.Strict, &p.strictAt
+		return &p.Strict, &p.toggledAt.strict
 	case keyReport:
 		return &p.Attempts, nil
 	}
 	return &p.ProtectStrict, nil
+}
+
+// wordOf returns where a policy has a word, and what said it.
+func wordOf(p *Policy, k keyID) (text *string, at *Origin) {
+	if k == keySyscalls {
+		return &p.Syscalls, &p.SyscallsAt
+	}
+	c := p.Place.Choice(keys[k].name)
+	return &c.Text, &c.Origin
 }
 
 // limit returns where a policy has the limit of a key.

@@ -231,6 +231,8 @@ type Policy struct {
 	Resources   Resources
 	Use         []UseRule // what they stand for is in the other rules
 
+	Place Place // where the command runs, of those places that give a choice
+
 	Syscalls   string // "default", or the absolute path of an OCI seccomp profile
 	SyscallsAt Origin // what says so
 	Nested     bool   // user namespaces inside
@@ -247,5 +249,5 @@ type Policy struct {
 	AllowMissing []Guarantee // the user's way round a refusal, named on stderr
 	Warnings     []string    // what the user should hear: ignored workspace keys, loosening variables
 
-	nestedAt, strictAt Origin
+	toggledAt struct{ nested, strict Origin }
 }

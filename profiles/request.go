@@ -1,7 +1,5 @@
 package profiles
 
-import "time"
-
 // A Request is what one command line asks for, and what the machine tells of
 // the user. [Resolve] makes a [Policy] of it.
 type Request struct {
@@ -25,6 +23,13 @@ type Request struct {
 	Protect     []string
 	Review      []string
 	Limits      [numLimits]string // --memory …, in the order of [Resources]; "none" takes a limit away
+	Image       string            // --image, or one of the next two
+	DockerImage string            // --docker-image
+	E2BTemplate string            // --e2b-template
+	Size        string            // --size
+	Region      string            // --region, or
+	Target      string            // --daytona-target
+	Keep        string            // --keep: of a cloud's sandbox, after the run
 	Syscalls    string
 	Nested      bool
 	Strict      bool
@@ -37,15 +42,11 @@ type Request struct {
 	Without       []string
 	AllowMissing  []string
 
-	// How to run it. [Resolve] does not look at these.
+	// How to run it. Of these [Resolve] looks at the provider alone: what other tools' settings say of one counts there.
 	Provider string
 
-	Runtime     string // --runtime: of a container engine
-	DockerImage string // --docker-image
-
+	Runtime       string // --runtime: of a container engine
 	DockerNetwork string // --docker-network
-
-	Keep time.Duration // --keep: of a cloud's sandbox, after the run
 
 	Budget   string   // --budget: in US dollars
 	Spending []string // --spending: files of what was spent

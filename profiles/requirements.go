@@ -106,11 +106,11 @@ func requirements(p *Policy) []Requirement {
 			r, asked = p.ofLimits(r)
 		case InfoHost:
 			if p.Strict { // nothing that mounts keeps it strongly: it is named
-				r.Required, r.Strong, r.Origin = false, true, p.strictAt
+				r.Required, r.Strong, r.Origin = false, true, p.toggledAt.strict
 			}
 		case SysNoNewUserns, InfoKernel, FSSpecial:
 			if p.Nested {
-				r.Required, r.Origin = false, p.nestedAt
+				r.Required, r.Origin = false, p.toggledAt.nested
 			}
 		}
 		if !asked {
@@ -119,7 +119,7 @@ func requirements(p *Policy) []Requirement {
 		if p.Strict && r.Required {
 			r.Strong = true
 			if r.Origin == always {
-				r.Origin = p.strictAt
+				r.Origin = p.toggledAt.strict
 			}
 		}
 		list = append(list, r)

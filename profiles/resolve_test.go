@@ -899,6 +899,7 @@ func TestWorkspaceFileOnlyTightens(t *testing.T) {
 		"environment": {"pass": ["SECRET", "PATH"], "set": {"PATH": "/evil"}},
 		"resources": {"memory": "1g", "pids": 100000, "timeout": "1h", "cpus": null},
 		"syscalls": "~/loose.json",
+		"place": {"image": "miner:1", "size": "64cpu,256g", "region": "eu", "keep": "24h"},
 		"nested": true,
 		"strict": true
 	}`
@@ -928,6 +929,7 @@ func TestWorkspaceFileOnlyTightens(t *testing.T) {
 	require.Equal(t, int64(4096), p.Resources.Pids.Value)
 	require.Equal(t, time.Hour, p.Resources.Deadline())
 	require.Equal(t, "default", p.Syscalls)
+	require.Zero(t, p.Place)
 	require.False(t, p.Nested)
 	require.True(t, p.Strict)
 	r, _ := p.Protected(w.dir + "/.envrc")
@@ -936,7 +938,7 @@ func TestWorkspaceFileOnlyTightens(t *testing.T) {
 	require.True(t, ok)
 	require.Len(t, p.Warnings, 1)
 	for _, key := range []string{"extends", `filesystem."/"`, `filesystem."~/.ssh"`, `filesystem."~"`, "protect.review", "network.allow", "network.local", "network.publish",
-		"network.sockets", "network.inject", "environment.pass", "environment.set.PATH", "resources.pids", "resources.cpus", "syscalls", "nested"} {
+		"network.sockets", "network.inject", "environment.pass", "environment.set.PATH", "resources.pids", "resources.cpus", "syscalls", "place.image", "place.size", "place.region", "place.keep", "nested"} {
 		require.Contains(t, p.Warnings[0], key)
 	}
 	require.NotContains(t, p.Warnings[0], "resources.memory")
@@ -956,6 +958,8 @@ func TestWorkspaceFileOnlyTightens(t *testing.T) {
 	require.True(t, p.Nested)
 	require.Equal(t, EnvInjected, p.DecideEnv("KEY").Action)
 	require.Equal(t, w.home+"/loose.json", p.Syscalls)
+	require.Equal(t, Size{64, 256 << 10}, p.Place.AskedSize())
+	require.Equal(t, 24*time.Hour, p.Place.KeepFor())
 	// But nothing outside is read or run for it.
 	for _, source := range []string{`"file": "~/.token"`, `"command": ["./token.sh"]`} {
 		named := `{"network": {"inject": [{"env": "KEY", "hosts": ["evil.example"], ` + source + `}]}}`

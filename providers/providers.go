@@ -233,6 +233,7 @@ type Result struct {
 	DiskFull bool // more of the disk was used than is allowed
 	Killed   bool // the whole was ended from outside before the command could end
 
+	Price        float64 // what the place costs for the time, in US dollars; 0 where it costs nothing, or nobody knows
 	Wall         time.Duration
 	User, System time.Duration // processor time of all that ran
 	Memory       int64         // bytes, the peak of all together

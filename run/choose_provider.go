@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"errors"
 	"os"
 
@@ -60,6 +61,37 @@ func Chosen(req *profiles.Request) (name, by string, err error) {
 		name = providers.Auto
 	}
 	return name, c.by, err
+}
+
+// misplaced names a flag that speaks of another place than the one that is chosen, and where it means something.
+func misplaced(req *profiles.Request, c choice) (text, hint string) {
+	for _, f := range [...]struct{ name, value, of string }{
+		{"--runtime", req.Runtime, "docker"}, {"--docker-network", req.DockerNetwork, "docker"},
+		{"--docker-image", req.DockerImage, "docker"}, {"--e2b-template", req.E2BTemplate, "e2b"}, {"--daytona-target", req.Target, "daytona"},
+	} {
+		if f.value != "" && c.Name != f.of {
+			return "flag " + f.name + ": the provider is " + c.Name, "--provider " + f.of
+		}
+	}
+	for _, f := range [...]struct{ name, value, other string }{
+		{"--image", req.Image, cmp.Or(req.DockerImage, req.E2BTemplate)}, {"--region", req.Region, req.Target}, {"--size", req.Size, ""}, {"--keep", req.Keep, ""},
+	} {
+		switch {
+		case f.value == "":
+		case f.other != "" && f.other != f.value:
+			return "flag " + f.name + ": given twice, as " + f.value + " and " + f.other, ""
+		case f.name == "--image" && c.Name == "docker", c.Cloud:
+		case f.name == "--size":
+			return "flag --size: the provider is " + c.Name + ", which makes no machine for a run", "--cpus and --memory limit a run anywhere"
+		case f.name == "--image":
+			return "flag --image: the provider is " + c.Name + ", which has the programs of this machine", "--provider docker"
+		case f.name == "--region":
+			return "flag --region: the provider is " + c.Name + ", which is this machine", "--provider daytona"
+		default:
+			return "flag --keep: the provider is " + c.Name + ", which has no sandbox to be kept", "--provider e2b"
+		}
+	}
+	return "", ""
 }
 
 // build makes a provider that is not this machine itself. What a key is missing for, or

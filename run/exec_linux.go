@@ -56,7 +56,7 @@ func (r reached) Exec(ctx context.Context, argv []string, stdio providers.Stdio)
 		return providers.Result{}, errors.New("provider " + r.Name + ": exec is not built for it")
 	}
 	files, absent := survey.Programs(r.policy, argv[0], r.req.Host.Environ)
-	if absent != nil && !r.Cloud && r.req.DockerImage == "" {
+	if absent != nil && !r.Cloud && r.policy.Place.Image.Text == "" {
 		return providers.Result{}, absent
 	}
 	number, begun := int(r.commands.Add(1)), time.Now()

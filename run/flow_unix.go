@@ -35,11 +35,8 @@ func Run(req profiles.Request, program Program) int {
 	if err != nil {
 		return messages.Fail(messages.InWords(err), profiles.Hint(err))
 	}
-	if (req.Runtime != "" || req.DockerImage != "" || req.DockerNetwork != "") && c.Name != "docker" {
-		return messages.Fail("flags --runtime, --docker-image and --docker-network: the provider is "+c.Name, "--provider docker")
-	}
-	if req.Keep != 0 && !c.Cloud {
-		return messages.Fail("flag --keep: the provider is "+c.Name+", which has no sandbox to be kept", "--provider e2b")
+	if text, hint := misplaced(&req, c); text != "" {
+		return messages.Fail(text, hint)
 	}
 	if c.Name != providers.Native && program.Become != nil {
 		return program.Become()
@@ -281,10 +278,12 @@ func (r *resolved) host() providers.Host {
 // resolve reads the policy, and finds pccrun's own directories.
 func resolve(q *request) (r *resolved, err error) {
 	r = &resolved{request: q}
-	if r.policy, err = profiles.Resolve(*q.req); err != nil {
+	asked := *q.req
+	asked.Provider = q.Name
+	if r.policy, err = profiles.Resolve(asked); err != nil {
 		return nil, err
 	}
-	q.workspace = r.policy.Workspace
+	q.workspace, q.req.Image = r.policy.Workspace, r.policy.Place.Image.Text // for a provider that is made with it
 	if r.dirs, err = state.Find(q.req.Host.Getenv, r.policy.Home); err != nil {
 		return nil, err
 	}

@@ -65,7 +65,7 @@ func (l *planner) tryPlan() (*planned, error) {
 	if err != nil {
 		return p, err
 	}
-	command := providers.Command{Argv: l.req.Command, Env: l.policy.Environ(l.req.Host.Environ), Dir: l.workDir, Label: l.label, Keep: l.req.Keep, Ask: l.req.Ask}
+	command := providers.Command{Argv: l.req.Command, Env: l.policy.Environ(l.req.Host.Environ), Dir: l.workDir, Label: l.label, Keep: l.policy.Place.KeepFor(), Ask: l.req.Ask}
 	facts, err := l.examine(found, command)
 	if err != nil {
 		return p, err
@@ -111,7 +111,7 @@ func (l *planner) survey(p *planned) (*providers.Survey, error) {
 		Getenv: host.Getenv, Environ: host.Environ, Network: l.req.Ask || l.req.Learn || l.program.ask != nil, Launch: !l.req.DryRun,
 	}
 	paths, absent := survey.Programs(l.policy, l.req.Command[0], host.Environ)
-	if absent != nil && !l.Cloud && l.req.DockerImage == "" { // which have programs of their own
+	if absent != nil && !l.Cloud && l.policy.Place.Image.Text == "" { // which have programs of their own
 		return nil, absent
 	}
 	o.Command = paths

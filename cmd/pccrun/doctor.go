@@ -18,6 +18,7 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/doctor"
+	"github.com/pccrun/pccrun/providers/remote"
 	"github.com/pccrun/pccrun/run"
 )
 
@@ -314,6 +315,56 @@ func printOthers(f doctorFlags) {
 	if len(missing) > 0 {
 		printf("  %s: %s\n", providers.NotBuilt, strings.Join(missing, ", "))
 	}
+	printf("\nclouds\n  %-12s %-5s %-44s %-9s %s\n", "PLACE", "KEY", "PRICE", "LONGEST", "AFTERWARDS")
+	for _, k := range providers.Known() {
+		o := offer(k)
+		if o == nil {
+			continue
+		}
+		key, price, longest, after := "set", o.Hourly(o.Size), "no end", "a sandbox ends with its run"
+		if k.MissingKeys(os.Getenv) != "" {
+			key = "none"
+		}
+		if size := o.Size.String(); size != "" {
+			price = size + ", " + price
+		}
+		if o.MaxLife > 0 {
+			longest = o.MaxLife.String()
+		}
+		switch {
+		case o.Extends && o.Stops:
+			after = "--keep keeps it; files that cannot be fetched stay in it, stopped"
+		case o.Extends:
+			after = "--keep keeps it"
+		}
+		printf("  %-12s %-5s %-44s %-9s %s\n", k.Name, key, price, longest, after)
+	}
+}
+
+// offer is what a cloud has and costs, nil for what is none.
+func offer(k providers.Kind) *remote.Offer {
+	if !k.Cloud {
+		return nil
+	}
+	p, _ := newProvider(k.Name, &profiles.Request{}, providers.Host{Environ: os.Environ()})
+	if r, is := p.(*remote.Provider); is && r != nil {
+		o := r.Offer()
+		return &o
+	}
+	return nil
+}
+
+// offerJSON is what a cloud has and costs, for --json.
+func offerJSON(name string) any {
+	k, err := providers.KindOf(name)
+	o := offer(k)
+	if err != nil || o == nil {
+		return nil
+	}
+	return object{
+		{"image", o.Image}, {"size", o.Size.String()}, {"hourly_usd", o.Price(o.Size)}, {"priced", o.Priced}, {"longest_life_s", int64(o.MaxLife.Seconds())},
+		{"regions", o.Regions}, {"stops", o.Stops}, {"extends", o.Extends}, {"ports", o.Previews},
+	}
 }
 
 // reportJSON is `--json`: everything, whatever there is to say.
@@ -329,7 +380,7 @@ func reportJSON(r *doctor.Report, others []doctor.Provider) object {
 		})
 		return object{
 			{"name", p.Name}, {"runs", p.Runs}, {"refused", p.Refused}, {"hint", p.Hint}, {"launch_us", p.Launch.Microseconds()},
-			{"guarantees", answers(p.Guarantees)}, {"limits", answers(p.Limits)}, {"trials", trials},
+			{"guarantees", answers(p.Guarantees)}, {"limits", answers(p.Limits)}, {"trials", trials}, {"offer", offerJSON(p.Name)},
 		}
 	})
 	host := each(r.Host, func(f doctor.Fact) object { return object{{"name", f.Name}, {"value", f.Value}, {"hint", f.Hint}} })

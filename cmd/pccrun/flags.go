@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/spending"
@@ -85,9 +84,7 @@ func runFlags(r *profiles.Request) []flagDef {
 		flagDef{"--ask", "", "ask at the terminal before a host is denied", &r.Ask},
 		flagDef{"--provider", "NAME", "where to run: native, auto, …", of(provider)},
 		flagDef{"--runtime", "NAME", "with --provider docker: runc, or runsc for gVisor", once(&r.Runtime)},
-		flagDef{"--docker-image", "NAME", "with --provider docker: use the programs of this image", once(&r.DockerImage)},
 		flagDef{"--docker-network", "none|bridge|host", "with --provider docker: a network without rules (default none)", once(&r.DockerNetwork)},
-		flagDef{"--keep", "DURATION", "keep the cloud's sandbox for the next run with --keep here", of(keep)},
 		flagDef{"--from", "SNAPSHOT", "start from the changes of a snapshot, in overlays", once(&r.From)},
 		flagDef{"--budget", "USD", "what the command's requests to model APIs may cost; then INT, KILL and exit status 124", of(budget)},
 		flagDef{"--spending", "FILE", "count in this file too, with other runs: its limit is theirs together", func(v string) error { r.Spending = append(r.Spending, v); return nil }},
@@ -108,19 +105,6 @@ func provider(r *profiles.Request, v string) error {
 		return misuse(quote(v)+": "+unusable.Cause, unusable.Hint())
 	}
 	return (&profiles.Flag{Field: func(r *profiles.Request) any { return &r.Provider }}).Set(r, v)
-}
-
-// keep sets --keep: clouds count in minutes, and sell no more than a day.
-func keep(r *profiles.Request, v string) error {
-	d, err := time.ParseDuration(v)
-	if err != nil || d < time.Minute || d > 24*time.Hour || d%time.Minute != 0 {
-		return errors.New(quote(v) + ": want minutes, from 1m to 24h")
-	}
-	if r.Keep != 0 && r.Keep != d {
-		return errors.New("given twice, as " + r.Keep.String() + " and " + v)
-	}
-	r.Keep = d
-	return nil
 }
 
 // budget sets --budget.

@@ -275,10 +275,20 @@ func policyObject(p *profiles.Policy) object {
 	}, lists("filesystem", "tighten", "protect", "seeds"), object{
 		{"network", lists("allow", "deny", "local", "publish", "sockets", "inject")}, {"environment", lists("pass", "set")},
 	}, lists("resources", "use"), object{
-		{"syscalls", p.Syscalls}, {"nested", p.Nested}, {"strict", p.Strict}, {"report", reportName(p)}, {"protect_strict", p.ProtectStrict},
+		{"place", placeObject(p)}, {"syscalls", p.Syscalls}, {"nested", p.Nested}, {"strict", p.Strict}, {"report", reportName(p)}, {"protect_strict", p.ProtectStrict},
 	}, lists("requirements"), object{
 		{"without", profiles.Words(p.Without)}, {"allow_missing", profiles.Words(p.AllowMissing)}, {"warnings", p.Warnings},
 	})
+}
+
+// placeObject is what the policy says of the place where the command runs.
+func placeObject(p *profiles.Policy) (o object) {
+	for _, key := range profiles.PlaceKeys() {
+		if c := p.Place.Choice(key); c.Text != "" {
+			o = append(o, field{key, c.Text}, field{key + "_origin", c.Origin.String()})
+		}
+	}
+	return o
 }
 
 // printPolicy prints a policy for people: what each rule says, and where it
@@ -310,6 +320,11 @@ func printPolicy(p *profiles.Policy) {
 	section(title, "allow", "deny", "local", "publish", "sockets", "inject")
 	section("environment", "pass", "set", "scrub")
 	section("resources", "resources")
+	for _, key := range profiles.PlaceKeys() {
+		if c := p.Place.Choice(key); c.Text != "" {
+			printf("\n%-10s %-45s %s", key, printable(c.Text), printable(c.Origin.String()))
+		}
+	}
 	printf("\nsyscalls   %s\n", printable(p.Syscalls))
 	printf("nested     %v\n", p.Nested)
 	printf("report     %s\n", reportName(p))

@@ -27,9 +27,7 @@ var newProvider = func(name string, req *profiles.Request, host providers.Host) 
 	case providers.Native:
 		return thisMachine(req, host)
 	case docker.Name:
-		o := docker.Options{Runtime: req.Runtime, Image: req.DockerImage, Network: req.DockerNetwork}.Complete(&req.Host)
-		req.DockerImage = o.Image
-		return docker.New(host, o)
+		return docker.New(host, docker.Options{Runtime: req.Runtime, Image: req.Image, Network: req.DockerNetwork}.Complete(&req.Host))
 	case e2b.Name:
 		host.LinuxProgram = linuxProgram
 		return e2b.New(host), nil

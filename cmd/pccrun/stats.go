@@ -61,7 +61,7 @@ func statsVerb(args []string) int {
 			return failSession(err)
 		}
 		o = append(o, field{"code", exit.Code}, field{"wall_ms", exit.WallMS}, field{"cpu_ms", exit.UserMS + exit.SystemMS},
-			field{"max_memory", exit.MaxMemory}, field{"read_bytes", exit.ReadBytes}, field{"write_bytes", exit.WriteBytes}, field{"io_by", exit.IOBy}, field{"denials", exit.Denials})
+			field{"max_memory", exit.MaxMemory}, field{"read_bytes", exit.ReadBytes}, field{"write_bytes", exit.WriteBytes}, field{"io_by", exit.IOBy}, field{"price_usd", exit.PriceUSD}, field{"denials", exit.Denials})
 	}
 	if asJSON {
 		printJSON(o)

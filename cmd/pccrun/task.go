@@ -416,7 +416,7 @@ func (t *taskLine) placed() error {
 	case r.Host.UID == 0:
 		return misuse("--provider docker: as root the work tree would be root's, which no command in a container is", "start it as the user whose repository it is")
 	}
-	o.Place, o.Image = []string{"--provider", inContainer}, cmp.Or(r.DockerImage, r.Host.Getenv("PARALLEL_CC_DOCKER_IMAGE"))
+	o.Place, o.Image = []string{"--provider", inContainer}, cmp.Or(r.DockerImage, r.Image, r.Host.Getenv("PARALLEL_CC_DOCKER_IMAGE"))
 	if r.Runtime != "" {
 		o.Place = append(o.Place, "--runtime", r.Runtime)
 	}

@@ -222,6 +222,7 @@ type Exit struct {
 	WriteBytes int64    `json:"write_bytes,omitempty"`
 	IOBy       string   `json:"io_by,omitempty"`     // what counted the two before: "cgroup v2" or "rusage"
 	Processes  int64    `json:"processes,omitempty"` // and threads, the most at a time; 0 if not counted
+	PriceUSD   float64  `json:"price_usd,omitempty"` // of the cloud's sandbox, in US dollars
 	Denials    int64    `json:"denials"`
 	Changed    []Change `json:"changed,omitempty"` // what the user should look at, not every file
 }

@@ -95,6 +95,9 @@ func advise(e *remote.APIError) string {
 // created is the body of a request to create.
 type created struct {
 	Snapshot    string            `json:"snapshot,omitempty"`
+	Build       *build            `json:"buildInfo,omitempty"`
+	CPU         int               `json:"cpu,omitempty"`
+	Memory      int               `json:"memory,omitempty"` // GiB
 	Labels      map[string]string `json:"labels"`
 	Target      string            `json:"target,omitempty"`
 	Public      bool              `json:"public"`
@@ -103,8 +106,22 @@ type created struct {
 	DomainAllow string            `json:"domainAllowList,omitempty"`
 }
 
+// build is what a sandbox is made of that comes of no snapshot.
+type build struct {
+	Dockerfile string `json:"dockerfileContent"`
+}
+
+// ofImage reports whether a name is an image's, of a registry: it has its tag or its sum. Any other is a snapshot's.
+func ofImage(name string) bool { return strings.ContainsAny(name, ":@") }
+
+// request makes the body. Only what is made of an image has the size that a request asks for; else the snapshot's, which is
+// changed afterwards ([Service.Create]).
 func (s *Service) request(r *remote.Request) *created {
 	c := &created{Snapshot: cmp.Or(r.Image, s.Facts.Image), Labels: r.Labels, Target: cmp.Or(r.Region, s.Facts.Region), AutoStop: max(1, int(r.Lifetime/time.Minute))}
+	if ofImage(r.Image) {
+		c.Snapshot, c.Build = "", &build{"FROM " + r.Image + "\n"}
+		c.CPU, c.Memory = int(r.Size.CPUs), int(r.Size.MemoryMB/1024)
+	}
 	if filter := remote.FilterOf(r); filter.Open == "" {
 		c.BlockAll, c.DomainAllow = len(filter.Hosts) == 0, strings.Join(filter.Hosts, ",")
 	}
@@ -149,10 +166,22 @@ func (s *Service) Create(ctx context.Context, r *remote.Request) (*remote.Sandbo
 		return nil, err
 	}
 	box, err := s.started(ctx, &a)
+	if err == nil && !box.Size().Holds(r.Size) {
+		box, err = s.resize(ctx, box, r.Size)
+	}
 	if err != nil {
 		_ = s.Destroy(context.WithoutCancel(ctx), a.ID)
 	}
 	return box, err
+}
+
+// resize makes a sandbox as large as one that is asked for, and waits until it is.
+func (s *Service) resize(ctx context.Context, box *remote.Sandbox, want profiles.Size) (*remote.Sandbox, error) {
+	size := map[string]int{"cpu": int(max(want.CPUs, box.CPUs)), "memory": int(max(want.MemoryMB, box.MemoryMB) / 1024)}
+	if err := s.About(ctx, box.ID, &remote.Call{What: "resize", Method: http.MethodPost, In: size, Limit: 2 * time.Minute}, of(box.ID)+"/resize"); err != nil {
+		return nil, err
+	}
+	return s.Resume(ctx, box.ID)
 }
 
 // started waits until a sandbox has started.

@@ -52,7 +52,6 @@ const (
 
 // Complete takes what no flag says from the variables PARALLEL_CC_DOCKER_*.
 func (o Options) Complete(environ *profiles.Host) Options {
-	o.Image = cmp.Or(o.Image, environ.Getenv("PARALLEL_CC_DOCKER_IMAGE"))
 	o.Network = cmp.Or(o.Network, environ.Getenv("PARALLEL_CC_DOCKER_NETWORK"))
 	return o
 }

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/pccrun/pccrun/internal/events"
@@ -42,8 +41,10 @@ func (p *plan) key() (string, error) {
 	o := p.policy
 	travels := o.For(&profiles.Elsewhere{Home: "/home", Workspace: "/home/copy", WorkDir: "/home/copy"})
 	travels.PickedBy, travels.Source, travels.Layers = "", "", nil
+	r := p.request
+	r.Labels = nil
 	text, err := json.Marshal([]any{
-		p.provider.Name(), p.provider.service.Describe(&Request{Lifetime: p.request.Lifetime, Policy: o, Ask: p.request.Ask}), o.Workspace, o.Files, o.Tighten, o.Protect,
+		p.provider.Name(), p.provider.service.Describe(&r), r.Size, o.Workspace, o.Files, o.Tighten, o.Protect,
 		o.Environment, travels, sumOf(program),
 	})
 	return sumOf(text), err
@@ -208,7 +209,7 @@ func (p *plan) stand(ctx context.Context, l *place, sent *filesync.Manifest) err
 	l.observer.Created(k.Resource)
 	price := "a price that is not known"
 	if hourly := k.Resource.Hourly; hourly > 0 {
-		price = "$" + strconv.FormatFloat(hourly, 'g', 3, 64) + " an hour"
+		price = Dollars(hourly) + " an hour"
 	}
 	l.warn("kept: sandbox %s costs %s until %s; end it: pccrun kill %s", l.box.ID, price, k.Resource.Until.Local().Format("15:04"), filepath.Base(l.session.Name()))
 	return nil

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/filesync"
 )
@@ -42,6 +43,8 @@ type place struct {
 	session  *os.Root
 	observer providers.Observer
 	progress func(what string, done, total int64) // nil: nobody looks
+
+	size profiles.Size // of the sandbox; what is 0 nobody knows
 
 	key  string // see [plan.key]; "" where nothing is to be kept
 	tag  string // before the names of files there; not empty for a copy, see [Provider.Copy]

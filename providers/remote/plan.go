@@ -126,6 +126,9 @@ func (p *plan) refuse() error {
 	case len(o.Network.Sockets) > 0:
 		return refused(o.Network.Sockets[0].Origin, "socket: sockets of this machine cannot be reached from the sandbox")
 	}
+	if err := p.choose(); err != nil {
+		return err
+	}
 	if _, can := p.provider.service.(Extender); !can && p.command.Keep > 0 {
 		return &providers.UnusableError{Provider: n, Cause: "--keep: the end of its sandboxes cannot be moved"}
 	}

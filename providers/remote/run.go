@@ -68,7 +68,9 @@ func (e *StayedError) Stays() {}
 //
 //	take      the sandbox that an earlier run kept, if there is one        → what stands in it
 //	pack      what goes up, which is written meanwhile                     → upload
+//	announce  what is made, what it costs and how much goes up is said
 //	create    a sandbox                                                    → place
+//	measure   it is as large as the user asked
 //	furnish   pccrun's program and the copy are there                      → fetchable
 //	follow    the command runs                                             → ended
 //	fetch     what it changed is here
@@ -78,9 +80,11 @@ func (p *plan) Run(ctx context.Context, stdio providers.Stdio, o providers.Obser
 	if p.command.Label == "" || stdio.Changes == nil {
 		return result, fmt.Errorf("BUG: %s: a plan that is only looked at is run", p.provider.Name())
 	}
-	begun := time.Now()
-	defer func() { result.Wall = time.Since(begun) }()
-	l := p.provider.newPlace(&p.request, stdio, o)
+	l, begun := p.provider.newPlace(&p.request, stdio, o), time.Now()
+	defer func() {
+		result.Wall = time.Since(begun)
+		result.Price = l.p.facts.Price(l.size) * result.Wall.Hours()
+	}()
 	since, err := p.take(ctx, l)
 	if err != nil {
 		return result, err
@@ -89,6 +93,7 @@ func (p *plan) Run(ctx context.Context, stdio providers.Stdio, o providers.Obser
 	if err == nil {
 		defer up.remove()
 		if since == nil {
+			p.announce(l, up.bytes)
 			err = l.create(ctx, &p.request)
 		}
 	}
@@ -96,6 +101,9 @@ func (p *plan) Run(ctx context.Context, stdio providers.Stdio, o providers.Obser
 		return result, err
 	}
 	end, kept := &ended{}, false
+	if err == nil {
+		err = p.measure(ctx, l)
+	}
 	if err == nil {
 		if end, err = p.inside(ctx, l, up, stdio); err == nil {
 			kept = p.keep(ctx, l, end)

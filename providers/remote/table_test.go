@@ -1,6 +1,7 @@
 package remote_test
 
 import (
+	"cmp"
 	"os"
 	"strings"
 	"testing"
@@ -14,40 +15,48 @@ import (
 	"github.com/pccrun/pccrun/providers/remote"
 )
 
-// TestTable holds docs/providers.md to what the adapters say that their providers keep; PCCRUN_UPDATE=1
-// writes it.
+// places are the clouds that docs/clouds.md has rows for, and how far each was met.
+var places = []struct {
+	service remote.Service
+	facts   remote.Facts
+	met     string
+}{
+	{e2b.NewService(nil), e2b.NewService(nil).Facts, "a fake; its daemon by hand"},
+	{daytona.NewService(nil), daytona.NewService(nil).Facts, "a fake; its daemon by hand"},
+}
+
+// TestTable holds docs/clouds.md to what the adapters say of their places; PCCRUN_UPDATE=1 writes it.
 func TestTable(t *testing.T) {
-	const page = "../../docs/providers.md"
+	const page = "../../docs/clouds.md"
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	before, rest, ok := strings.Cut(string(text), "<!-- clouds -->\n")
 	require.True(t, ok)
 	_, after, ok := strings.Cut(rest, "<!-- end -->\n")
 	require.True(t, ok)
-	e2bService, daytonaService := e2b.NewService(nil), daytona.NewService(nil)
-	one, other := e2bService.Facts.Keeps, daytonaService.Facts.Keeps
-	table := "| guarantee | e2b | daytona |\n|---|---|---|\n"
-	for _, g := range profiles.Guarantees {
-		if a, b := one[g.Guarantee], other[g.Guarantee]; a+b != "" {
-			table += "| `" + string(g.Guarantee) + "` | " + a + " | " + b + " |\n"
+	table := "| place | made of | size | an hour | longest life | stops, keeps files | `--keep` | ports | itself | met |\n|---|---|---|---|---|---|---|---|---|---|\n"
+	for _, p := range places {
+		f := p.facts
+		_, stops := p.service.(remote.Sleeper)
+		_, keeps := p.service.(remote.Extender)
+		_, ports := p.service.(remote.Previewer)
+		price, life := "unknown", "any"
+		if usd := f.Price(f.Size); usd > 0 {
+			price = remote.Dollars(usd) + " (" + f.Priced + ")"
 		}
-	}
-	table += "\n| | e2b | daytona |\n|---|---|---|\n"
-	for _, fact := range []struct {
-		what string
-		of   func(s remote.Service, f remote.Facts) string
-	}{
-		{"processor", func(_ remote.Service, f remote.Facts) string { return f.Arch }},
-		{"stops and keeps its files", func(s remote.Service, _ remote.Facts) string { _, is := s.(remote.Sleeper); return word(is) }},
-		{"its end can be moved (`--keep`)", func(s remote.Service, _ remote.Facts) string { _, is := s.(remote.Extender); return word(is) }},
-		{"longest life", func(_ remote.Service, f remote.Facts) string {
-			if f.MaxLife == 0 {
-				return "any"
+		if f.MaxLife > 0 {
+			life = f.MaxLife.String()
+		}
+		var itself []string
+		for _, g := range profiles.Guarantees {
+			if by := f.Keeps[g.Guarantee]; by != "" {
+				itself = append(itself, "`"+string(g.Guarantee)+"`: "+by)
 			}
-			return f.MaxLife.String()
-		}},
-	} {
-		table += "| " + fact.what + " | " + fact.of(e2bService, e2bService.Facts) + " | " + fact.of(daytonaService, daytonaService.Facts) + " |\n"
+		}
+		table += "| " + strings.Join([]string{
+			"`" + p.service.Name() + "`", cmp.Or(f.Images, "always the same"), cmp.Or(f.Size.String(), "unknown"), price, life,
+			word(stops), word(keeps), word(ports), strings.Join(itself, "; "), p.met,
+		}, " | ") + " |\n"
 	}
 	if want := before + "<!-- clouds -->\n" + table + "<!-- end -->\n" + after; want != string(text) {
 		if os.Getenv("PCCRUN_UPDATE") != "" {

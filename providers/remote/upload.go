@@ -28,6 +28,7 @@ import (
 
 // upload is what goes up, packed while the sandbox is made: each waits until it is.
 type upload struct {
+	bytes   int64 // of the workspace's files
 	program func() (*packedProgram, error)
 	tree    func() (*packedTree, error)
 	remove  func()
@@ -93,7 +94,7 @@ func (p *plan) pack(ctx context.Context, l *place, since *filesync.Since) (*uplo
 		return nil, errors.Join(err, tree.Close())
 	}
 	ctx, stop := context.WithCancel(ctx)
-	u := &upload{program: sync.OnceValues(l.p.packProgram)}
+	u := &upload{bytes: tree.Bytes, program: sync.OnceValues(l.p.packProgram)}
 	u.tree = sync.OnceValues(func() (*packedTree, error) {
 		defer tree.Close()
 		sum := sha256.New()

@@ -14,6 +14,7 @@ import (
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/test/internal/daytona"
 	fake "github.com/pccrun/pccrun/test/internal/e2b"
 )
 
@@ -161,6 +162,43 @@ func kept(t *testing.T, k *task) {
 	k.nothingLeft()
 }
 
+// TestChoices has the program ask for images, sizes and regions, and says what it makes before anything goes up.
+//
+//test:root
+func TestChoices(t *testing.T) {
+	t.Parallel()
+	e2bServer, err := fake.Start(credential)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e2bServer.Stop()) })
+	daytonaServer, err := daytona.Start()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, daytonaServer.Stop()) })
+	p := newProgram(t, append(e2bServer.Environ(), daytonaServer.Environ()...))
+	for _, c := range []struct {
+		flags string
+		code  int
+		says  string
+	}{
+		{"e2b", 0, `e2b, base, 2cpu,512m, \$0\.109 an hour \(price of 2026-\d\d\), 4 bytes to upload`},
+		{"e2b --image large --size 4cpu", 0, "e2b, large, its size by the template, a price that is not known"},
+		{"e2b --e2b-template large --size 8cpu", 125, "size 8cpu: the sandbox has 4cpu,4g"},
+		{"e2b --size 4cpu", 125, "hint: --image names another"},
+		{"e2b --region eu", 125, "region eu: nobody can choose"},
+		{"e2b --daytona-target eu", 125, "flag --daytona-target: the provider is e2b"},
+		{"daytona --size 2cpu,1.5g --region eu", 0, `daytona, 2cpu,2g, eu, \$0\.133 an hour`},
+		{"daytona --image debian:12 --size 2cpu,4g", 0, `daytona, debian:12, 2cpu,4g, \$`},
+		{"daytona --size 5cpu", 125, "size 5cpu: the largest sandbox has 4cpu,8g"},
+	} {
+		words := strings.Fields("--events fd:1 --provider " + c.flags + " -- true")
+		code, out, say := p.run(words...)
+		require.Equal(t, c.code, code, "%s: %s", c.flags, say)
+		require.Regexp(t, c.says, say, c.flags)
+		require.Equal(t, c.code == 0, strings.Contains(out, `"price_usd":`), "%s: %s", c.flags, out)
+		require.Empty(t, e2bServer.Sandboxes(""))
+		require.Empty(t, daytonaServer.Sandboxes(""))
+	}
+}
+
 // TestKeptProgram has the program keep sandboxes, and list and end them.
 //
 //test:root
@@ -171,7 +209,11 @@ func TestKeptProgram(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, server.Stop()) })
 	p := newProgram(t, server.Environ())
 	for flag, want := range map[string]string{"30s": "want minutes, from 1m to 24h", "25h": "want minutes", "x": "want minutes", "1h": "the provider is native, which has no sandbox to be kept"} {
-		code, _, say := p.run("--keep", flag, "--", "true")
+		provider := "e2b"
+		if flag == "1h" {
+			provider = "native"
+		}
+		code, _, say := p.run("--provider", provider, "--keep", flag, "--", "true")
 		require.Equal(t, 125, code, say)
 		require.Contains(t, say, want)
 	}

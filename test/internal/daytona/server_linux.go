@@ -41,7 +41,22 @@ const Key = "dtn_00112233445566778899aabbccddeeff"
 const toolboxPort = ":2280"
 
 // Server is one.
-type Server struct{ *machine.Cloud[sessions] }
+type Server struct {
+	*machine.Cloud[sessions]
+	made sync.Map // by the name of a sandbox: how it was made
+}
+
+// making is how a sandbox was made.
+type making struct {
+	Snapshot string            `json:"snapshot"`
+	Labels   map[string]string `json:"labels"`
+	Target   string            `json:"target"`
+	CPU      int               `json:"cpu"`
+	Memory   int               `json:"memory"`
+	Build    *struct {
+		Dockerfile string `json:"dockerfileContent"`
+	} `json:"buildInfo"`
+}
 
 // sessions are those of a sandbox, each with what it executes.
 type sessions map[string]map[string]*command
@@ -126,6 +141,15 @@ func (s *Server) control(w http.ResponseWriter, r *http.Request, b *box, verb st
 		answer(w, http.StatusOK, s.told(b))
 	case (strings.HasPrefix(verb, "autostop/") || strings.HasPrefix(verb, "autodelete/")) && r.Method == http.MethodPost:
 		answer(w, http.StatusOK, s.told(b)) // nobody waits here until a timer of minutes ends
+	case verb == "resize" && r.Method == http.MethodPost:
+		made, _ := s.made.Load(b.ID)
+		how := made.(making)
+		if json.NewDecoder(r.Body).Decode(&how) != nil || how.CPU < 1 || how.Memory < 1 {
+			refuse(w, http.StatusBadRequest, "resize")
+			return
+		}
+		s.made.Store(b.ID, how)
+		set("started")
 	case verb == "start" && r.Method == http.MethodPost:
 		set("starting")
 	case verb == "stop" && r.Method == http.MethodPost && b.State == "stopped":
@@ -141,9 +165,11 @@ func (s *Server) control(w http.ResponseWriter, r *http.Request, b *box, verb st
 }
 
 func (s *Server) told(b *box) (m map[string]any) {
+	made, _ := s.made.Load(b.ID)
+	how := made.(making)
 	s.Set(func() {
 		m = map[string]any{
-			"id": b.ID, "name": b.ID, "organizationId": "o", "state": b.State, "labels": b.Labels, "target": "us", "cpu": 1, "memory": 1, "disk": 3, "gpu": 0,
+			"id": b.ID, "name": b.ID, "organizationId": "o", "state": b.State, "labels": b.Labels, "target": how.Target, "cpu": how.CPU, "memory": how.Memory, "disk": 3, "gpu": 0,
 			"env": map[string]string{}, "user": "root", "public": false, "networkBlockAll": false, "toolboxProxyUrl": s.URL + "/toolbox",
 			"createdAt": b.Started.UTC().Format(time.RFC3339),
 		}
@@ -152,10 +178,7 @@ func (s *Server) told(b *box) (m map[string]any) {
 }
 
 func (s *Server) create(w http.ResponseWriter, r *http.Request) {
-	var body struct {
-		Snapshot string            `json:"snapshot"`
-		Labels   map[string]string `json:"labels"`
-	}
+	var body making
 	b, err := s.Create(r, &body, func(n int) string { return fmt.Sprintf("%08d-sandbox", n) })
 	switch {
 	case err != nil:
@@ -165,6 +188,12 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "Snapshot absent not found")
 		return
 	}
+	if body.Build == nil && body.CPU+body.Memory > 0 {
+		refuse(w, http.StatusBadRequest, "Cannot specify Sandbox resources when using a snapshot")
+		return
+	}
+	body.CPU, body.Memory, body.Target = max(1, body.CPU), max(1, body.Memory), cmp.Or(body.Target, "us")
+	s.made.Store(b.ID, body)
 	b.State, b.Labels, b.Runs = "starting", body.Labels, sessions{}
 	s.Show(b)
 	answer(w, http.StatusOK, s.told(b))

@@ -42,6 +42,7 @@ type box = machine.Sandbox[running]
 
 // running is what a sandbox has beside its name.
 type running struct {
+	template  string
 	token     string
 	ends      time.Time
 	processes map[uint32]*process
@@ -147,12 +148,12 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		refuse(w, http.StatusBadRequest, err.Error())
 		return
-	case body.Template != "base":
+	case body.Template != "base" && body.Template != "large":
 		refuse(w, http.StatusNotFound, "template '"+body.Template+"' not found")
 		return
 	}
 	b.State, b.Labels = "running", body.Metadata
-	b.Runs = running{rand.Text(), b.Started.Add(time.Duration(body.Timeout) * time.Second), map[uint32]*process{}}
+	b.Runs = running{body.Template, rand.Text(), b.Started.Add(time.Duration(body.Timeout) * time.Second), map[uint32]*process{}}
 	s.Show(b)
 	answer(w, http.StatusCreated, s.told(b, true))
 }
@@ -160,9 +161,13 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 // told is a sandbox as the control plane tells of it.
 func (s *Server) told(b *box, secret bool) (m map[string]any) {
 	s.Set(func() {
+		cpus, memory := 2, 512
+		if b.Runs.template == "large" {
+			cpus, memory = 4, 4096
+		}
 		m = map[string]any{
-			"sandboxID": b.ID, "templateID": "base", "clientID": "x", "envdVersion": "0.6.13", "state": b.State, "domain": nil,
-			"startedAt": b.Started.UTC().Format(time.RFC3339), "endAt": b.Runs.ends.UTC().Format(time.RFC3339), "cpuCount": 2, "memoryMB": 512,
+			"sandboxID": b.ID, "templateID": b.Runs.template, "clientID": "x", "envdVersion": "0.6.13", "state": b.State, "domain": nil,
+			"startedAt": b.Started.UTC().Format(time.RFC3339), "endAt": b.Runs.ends.UTC().Format(time.RFC3339), "cpuCount": cpus, "memoryMB": memory,
 			"diskSizeMB": 10240, "metadata": b.Labels,
 		}
 	})

@@ -1,0 +1,137 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// choose takes into the request what the user chose of the place, or names what it does not have.
+func (p *plan) choose() error {
+	f, c, r := p.provider.facts, &p.policy.Place, &p.request
+	refused := func(c profiles.Choice, hint, format string, args ...any) error {
+		return &profiles.Error{Origin: c.Origin, Cause: p.provider.Name() + ": " + fmt.Sprintf(format, args...), Hint: hint}
+	}
+	if r.Image = c.Image.Text; r.Image != "" && f.Images == "" {
+		return refused(c.Image, "leave it out", "image %s: its sandboxes are all made of the same", r.Image)
+	}
+	known, open := strings.Join(f.Regions, ", "), false
+	if known, open = strings.CutSuffix(known, ", *"); open {
+		known += ", and the account's own"
+	}
+	switch r.Region = c.Region.Text; {
+	case r.Region == "" || open || slices.Contains(f.Regions, r.Region):
+	case f.Regions == nil:
+		return refused(c.Region, "leave it out", "region %s: nobody can choose where its sandboxes are", r.Region)
+	default:
+		return refused(c.Region, "it is one of "+known, "region %s: it has none of that name", r.Region)
+	}
+	want := c.AskedSize()
+	if want == (profiles.Size{}) {
+		return nil
+	}
+	if f.SizedBy != "" && (r.Image != "" || f.Size == profiles.Size{}) {
+		r.Size = want // only the sandbox itself says whether it is as large
+		return nil
+	}
+	size, ok := f.Fit(want)
+	switch {
+	case ok:
+		r.Size = size
+		return nil
+	case f.SizedBy != "":
+		return refused(c.Size, "--image names another", "size %s: %s decides, and a sandbox of %s has %s", want, f.SizedBy, f.Image, f.Size)
+	case f.Most != profiles.Size{}:
+		return refused(c.Size, "ask for less", "size %s: the largest sandbox has %s", want, f.Most)
+	}
+	var all []string
+	for _, s := range f.Sizes {
+		all = append(all, s.String())
+	}
+	return refused(c.Size, "it is one of "+cmp.Or(strings.Join(all, "; "), f.Size.String()), "size %s: it has none so large", want)
+}
+
+// size is how large the sandbox of a request will be, as far as that is known before it is made.
+func (f *Facts) size(r *Request) profiles.Size {
+	switch {
+	case f.SizedBy != "" && r.Image != "":
+		return profiles.Size{}
+	case r.Size != profiles.Size{} && f.SizedBy == "":
+		return profiles.Size{CPUs: cmp.Or(r.Size.CPUs, f.Size.CPUs), MemoryMB: cmp.Or(r.Size.MemoryMB, f.Size.MemoryMB)}
+	}
+	return f.Size
+}
+
+// Dollars writes an amount.
+func Dollars(usd float64) string { return "$" + strconv.FormatFloat(usd, 'g', 3, 64) }
+
+// An Offer is what a place has and costs, as is known without asking it.
+type Offer struct {
+	Facts
+	Stops, Extends, Previews bool // a sandbox can stop with its files kept; its end can be moved (--keep); its ports have addresses (--publish)
+}
+
+// Offer says what the place has and costs.
+func (p *Provider) Offer() Offer {
+	o := Offer{Facts: p.facts}
+	_, o.Stops = p.service.(Sleeper)
+	_, o.Extends = p.service.(Extender)
+	_, o.Previews = p.service.(Previewer)
+	return o
+}
+
+// Hourly is the price of an hour in words, at the size that a sandbox has where nobody asks for one.
+func (f *Facts) Hourly(size profiles.Size) string {
+	usd := f.Price(size)
+	if usd == 0 || size.CPUs == 0 || size.MemoryMB == 0 {
+		return "a price that is not known"
+	}
+	return Dollars(usd) + " an hour (price of " + f.Priced + ")"
+}
+
+// announce says in one line what is made, what it costs and how much goes up, before anything is.
+func (p *plan) announce(l *place, bytes int64) {
+	f, r := &p.provider.facts, &p.request
+	size := f.size(r)
+	words := []string{p.provider.Name()}
+	for _, s := range []string{cmp.Or(r.Image, f.Image), cmp.Or(size.String(), "its size by "+cmp.Or(f.SizedBy, "the provider")), cmp.Or(r.Region, f.Region)} {
+		if s != "" {
+			words = append(words, s)
+		}
+	}
+	words = append(words, f.Hourly(size))
+	unit := ""
+	if bytes < 1024 {
+		unit = " bytes"
+	}
+	l.observer.Warning(events.Warning{Text: strings.Join(append(words, messages.SizeText(bytes)+unit+" to upload"), ", ")})
+}
+
+// measure learns how large the sandbox is. One that is smaller than the user asked for is not used.
+func (p *plan) measure(ctx context.Context, l *place) error {
+	l.size = l.box.Size()
+	if l.size == (profiles.Size{}) {
+		l.size = p.provider.facts.size(&p.request)
+	}
+	if l.size.CPUs == 0 || l.size.MemoryMB == 0 {
+		now, err := l.p.service.Status(ctx, l.box.ID)
+		if err != nil && p.request.Size != (profiles.Size{}) {
+			return err
+		} else if err == nil {
+			l.size = now.Size()
+		}
+	}
+	if want := p.request.Size; l.size != (profiles.Size{}) && !l.size.Holds(want) {
+		return &profiles.Error{
+			Origin: p.policy.Place.Size.Origin, Cause: fmt.Sprintf("%s: size %s: the sandbox has %s", l.p.Name(), want, l.size), Hint: "--image names one that is larger; or ask for less",
+		}
+	}
+	return nil
+}

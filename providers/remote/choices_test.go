@@ -1,0 +1,66 @@
+package remote
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
+)
+
+// TestFit: a place gives the nearest size at or above what is asked for, and none where it has none so large.
+func TestFit(t *testing.T) {
+	small, large := profiles.Size{CPUs: 1, MemoryMB: 2048}, profiles.Size{CPUs: 4, MemoryMB: 8192}
+	own := profiles.Size{CPUs: 2, MemoryMB: 512}
+	list := &Facts{Size: small, Sizes: []profiles.Size{large, small}, PerCPU: 1, PerGiB: 1}
+	steps := &Facts{Size: own, Step: profiles.Size{CPUs: 0.5, MemoryMB: 256}, Most: large}
+	decided := &Facts{Size: own, SizedBy: "the template"}
+	for _, c := range []struct {
+		facts *Facts
+		want  string
+		fits  string
+	}{
+		{list, "1cpu", "1cpu,2g"}, {list, "1.5cpu", "4cpu,8g"}, {list, "8cpu", ""}, {list, "3g", "4cpu,8g"},
+		{steps, "0.7cpu", "1cpu,512m"}, {steps, "1g", "2cpu,1g"}, {steps, "4cpu,8g", "4cpu,8g"}, {steps, "9g", ""},
+		{decided, "1cpu", "2cpu,512m"}, {decided, "2cpu,512m", "2cpu,512m"}, {decided, "1g", ""},
+	} {
+		want, err := profiles.SizeOf(c.want)
+		require.NoError(t, err)
+		got, ok := c.facts.Fit(want)
+		require.Equal(t, c.fits != "", ok, c.want)
+		require.Equal(t, c.fits, got.String(), c.want)
+	}
+}
+
+// TestChoose: what a place does not have is refused by name, with what it has.
+func TestChoose(t *testing.T) {
+	fixed := Facts{Image: "base", Images: "a template", SizedBy: "the template", Size: profiles.Size{CPUs: 2, MemoryMB: 512}}
+	regions := Facts{Regions: []string{"us", "eu"}, Sizes: []profiles.Size{{CPUs: 1, MemoryMB: 1024}, {CPUs: 4, MemoryMB: 8192}}}
+	open := Facts{Regions: []string{"us", "*"}, Step: profiles.Size{CPUs: 1, MemoryMB: 1024}, Most: profiles.Size{CPUs: 4, MemoryMB: 8192}}
+	text := func(s string) profiles.Choice { return profiles.Choice{Text: s} }
+	for _, c := range []struct {
+		facts Facts
+		place profiles.Place
+		want  string // of the error, or the size
+	}{
+		{fixed, profiles.Place{}, ""}, {fixed, profiles.Place{Size: text("1cpu")}, "2cpu,512m"},
+		{fixed, profiles.Place{Size: text("4cpu")}, "size 4cpu: the template decides, and a sandbox of base has 2cpu,512m"},
+		{fixed, profiles.Place{Size: text("4cpu"), Image: text("large")}, "4cpu"}, // which the sandbox has to have
+		{fixed, profiles.Place{Region: text("eu")}, "region eu: nobody can choose"},
+		{regions, profiles.Place{Image: text("x")}, "image x: its sandboxes are all made of the same"},
+		{regions, profiles.Place{Region: text("mars")}, "region mars: it has none of that name"},
+		{regions, profiles.Place{Region: text("eu"), Size: text("2cpu")}, "4cpu,8g"},
+		{regions, profiles.Place{Size: text("5cpu")}, "size 5cpu: it has none so large"},
+		{open, profiles.Place{Region: text("own"), Size: text("2cpu,3g")}, "2cpu,3g"},
+		{open, profiles.Place{Size: text("9g")}, "size 9g: the largest sandbox has 4cpu,8g"},
+	} {
+		p := &plan{provider: New(&stub{}, c.facts, providers.Host{}), policy: &profiles.Policy{Place: c.place}}
+		if err := p.choose(); err != nil {
+			require.ErrorContains(t, err, c.want)
+			require.NotEmpty(t, profiles.Hint(err), c.want)
+			continue
+		}
+		require.Equal(t, c.want, p.request.Size.String())
+	}
+}
