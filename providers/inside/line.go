@@ -21,6 +21,7 @@ import (
 //
 //	H 1234            first of all: so many bytes have come in so far
 //	D 1234 crc text   bytes from that number on, in base64
+//	Z 1234 crc text   likewise, compressed by zstd: some providers carry a line byte by byte, and slowly
 //	A 1240 1300       so many have come in by now, and so many were sent; said when nothing
 //	                  else is, too, so that a line that is dead or loses records is noticed
 type Conn struct {
@@ -40,6 +41,9 @@ type Conn struct {
 const (
 	maxKept   = 1 << 20
 	maxRecord = 48 << 10
+
+	leastPacked = 512 // bytes: fewer go as they are
+
 	heartbeat = 15 * time.Second
 	patience  = 4 // heartbeats without a word are the end of a line
 )
@@ -219,8 +223,12 @@ func (c *Conn) send(w io.Writer, number int, cursor <-chan int64, ended <-chan s
 			told = got
 		}
 		if len(part) > 0 {
-			text = fmt.Appendf(text, "D %d %08x ", at, crc32.ChecksumIEEE(part))
-			text = append(base64.StdEncoding.AppendEncode(text, part), '\n')
+			kind, sent := 'D', part
+			if packed := pack(part); packed != nil {
+				kind, sent = 'Z', packed
+			}
+			text = fmt.Appendf(text, "%c %d %08x ", kind, at, crc32.ChecksumIEEE(part))
+			text = append(base64.StdEncoding.AppendEncode(text, sent), '\n')
 		}
 		if _, err := w.Write(text); err != nil {
 			return err
@@ -278,8 +286,8 @@ func (c *Conn) receive(line io.ReadWriteCloser, number int, cursor chan<- int64,
 			if lost {
 				return errMissing
 			}
-		case "D":
-			if err := c.data(rest, number); err != nil {
+		case "D", "Z":
+			if err := c.data(kind, rest, number); err != nil {
 				return err
 			}
 		default:
@@ -310,7 +318,7 @@ func (c *Conn) acknowledged(n int64, number int) error {
 }
 
 // data takes a record's bytes in, those that came before excepted.
-func (c *Conn) data(rest string, number int) error {
+func (c *Conn) data(kind, rest string, number int) error {
 	fields := strings.Fields(rest)
 	if len(fields) != 3 {
 		return errors.New("a record that is truncated")
@@ -320,6 +328,9 @@ func (c *Conn) data(rest string, number int) error {
 		return fmt.Errorf("a record in an unknown form: %w", err)
 	}
 	text, err := base64.StdEncoding.DecodeString(fields[2])
+	if err == nil && kind == "Z" {
+		text, err = unpack(text)
+	}
 	if err != nil || fmt.Sprintf("%08x", crc32.ChecksumIEEE(text)) != fields[1] {
 		return errors.New("a record that is altered")
 	}
