@@ -3,6 +3,7 @@
 package run
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -212,7 +213,7 @@ func (e *ended) status() int {
 		messages.Say("budget spent: " + *f.spent.over.Load())
 		return timedOut
 	case end.TimedOut:
-		messages.Say("timed out after " + f.policy.Resources.Deadline().String())
+		messages.Say("timed out after " + cmp.Or(f.policy.Resources.Deadline(), end.Wall.Round(time.Second)).String())
 		return timedOut
 	case e.killed:
 		return 128 + int(unix.SIGINT)

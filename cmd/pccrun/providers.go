@@ -17,6 +17,7 @@ import (
 	"github.com/pccrun/pccrun/providers/daytona"
 	"github.com/pccrun/pccrun/providers/docker"
 	"github.com/pccrun/pccrun/providers/e2b"
+	"github.com/pccrun/pccrun/providers/modal"
 	"github.com/pccrun/pccrun/providers/remote"
 )
 
@@ -33,6 +34,9 @@ var newProvider = func(name string, req *profiles.Request, host providers.Host) 
 	case daytona.Name:
 		host.LinuxProgram = linuxProgram
 		return daytona.New(host), nil
+	case modal.Name:
+		host.LinuxProgram = linuxProgram
+		return modal.New(host), nil
 	}
 	return nil, nil
 }

@@ -45,7 +45,11 @@ func (b *Base) Needs(environ []string, advice string) {
 		if more {
 			advice += "; or set " + others
 		}
-		b.Unusable(way+" is not set", advice)
+		is := " is not set"
+		if strings.Contains(way, " and ") {
+			is = " are not set"
+		}
+		b.Unusable(way+is, advice)
 	}
 }
 

@@ -43,6 +43,9 @@ func (p *plan) asked(l *place, stdio providers.Stdio) (*inside.Remote, error) {
 		Argv:   inside.Texts(p.command.Argv), Dir: dir, Environ: inside.Texts(slices.Concat(env, secrets)), Stdin: stdio.In != nil, Daemons: l.p.facts.Daemons,
 		Ask: p.request.Ask, Seeds: map[string]inside.Text{},
 	}
+	if wall, most := &m.Policy.Resources.Timeout, p.inTime(l); most > 0 && (wall.Value == 0 || int64(most) < wall.Value) {
+		wall.Value = int64(most)
+	}
 	moved := strings.NewReplacer(quoted(p.policy.Workspace), quoted(l.Copy))
 	for name, text := range p.seeds {
 		if rest, below := strings.CutPrefix(name, p.policy.Home+"/"); below {
@@ -239,9 +242,15 @@ func (t *connection) carry(ctx context.Context) {
 			continue
 		}
 		over := errors.Is(err, ErrGone) || errors.Is(err, inside.ErrForgotten) || errors.As(err, &broken) || time.Since(since) > t.l.p.patient.line
-		if (over || n == 3) && t.resume(ctx) {
-			since, n = time.Time{}, 0
-			continue
+		if over || n == 3 {
+			again, e := t.resume(ctx)
+			if again {
+				since, n = time.Time{}, 0
+				continue
+			}
+			if errors.Is(e, ErrGone) {
+				over, err = true, e
+			}
 		}
 		if over {
 			t.lost.Store(&CutError{err})
@@ -255,24 +264,22 @@ func (t *connection) carry(ctx context.Context) {
 	t.conn.Close()
 }
 
-// resume resumes a sandbox that does not run, and reports whether it did.
-func (t *connection) resume(ctx context.Context) bool {
+// resume resumes a sandbox that does not run, and reports whether it did; the error wraps [ErrGone] if there is none any more.
+func (t *connection) resume(ctx context.Context) (again bool, err error) {
 	box, s := t.box.Load(), t.l.p.service
-	sleeper, can := s.(Sleeper)
-	if !can {
-		return false
-	}
 	ctx, cancel := context.WithTimeout(ctx, t.l.p.patient.create)
 	defer cancel()
-	if now, err := s.Status(ctx, box.ID); err != nil || now.Running {
-		return false
+	now, err := s.Status(ctx, box.ID)
+	sleeper, can := s.(Sleeper)
+	if err != nil || now.Running || !can {
+		return false, err
 	}
-	again, err := sleeper.Resume(ctx, box.ID)
-	if err == nil {
-		again.Labels = box.Labels
-		t.box.Store(again)
+	if now, err = sleeper.Resume(ctx, box.ID); err != nil {
+		return false, err
 	}
-	return err == nil
+	now.Labels = box.Labels
+	t.box.Store(now)
+	return true, nil
 }
 
 // line carries the connection by one program that the provider executes.

@@ -39,6 +39,7 @@ type place struct {
 	box      *Sandbox
 	labels   map[string]string // of the sandbox
 	lifetime time.Duration     // after which it stops by itself, see [Request]
+	asked    time.Time         // when it was asked for, in this run
 	session  *os.Root
 	observer providers.Observer
 	progress func(what string, done, total int64) // nil: nobody looks

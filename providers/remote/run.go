@@ -113,12 +113,22 @@ func (p *plan) Run(ctx context.Context, stdio providers.Stdio, o providers.Obser
 	return end.Result, l.leave(ctx, err, kept)
 }
 
+// inTime is how long the command may run so that what it changes is here before the sandbox ends, where nobody can move
+// that end; 0: any time.
+func (p *plan) inTime(l *place) time.Duration {
+	if _, can := l.p.service.(Extender); can || l.box.Ends.IsZero() {
+		return 0
+	}
+	return max(time.Second, time.Until(l.asked.Add(l.lifetime-min(l.p.patient.after, l.lifetime/4))))
+}
+
 // create makes the sandbox. Where it is not clear whether one was made, that one is looked
 // for, so that no second one costs money.
 func (l *place) create(ctx context.Context, request *Request) error {
 	ctx, cancel := context.WithTimeout(ctx, l.p.patient.create)
 	defer cancel()
 	for n := 0; ; n++ {
+		l.asked = time.Now()
 		box, err := l.p.service.Create(ctx, request)
 		var unclear *UnclearError
 		if errors.As(err, &unclear) {

@@ -12,6 +12,7 @@ import (
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/daytona"
 	"github.com/pccrun/pccrun/providers/e2b"
+	"github.com/pccrun/pccrun/providers/modal"
 	"github.com/pccrun/pccrun/providers/remote"
 )
 
@@ -23,6 +24,7 @@ var places = []struct {
 }{
 	{e2b.NewService(nil), e2b.NewService(nil).Facts, "a fake; its daemon by hand"},
 	{daytona.NewService(nil), daytona.NewService(nil).Facts, "a fake; its daemon by hand"},
+	{modal.NewService(nil), modal.NewService(nil).Facts, "a fake on its own stubs"},
 }
 
 // TestTable holds docs/clouds.md to what the adapters say of their places; PCCRUN_UPDATE=1 writes it.

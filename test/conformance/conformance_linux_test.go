@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,6 +26,7 @@ import (
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/filesync"
 	"github.com/pccrun/pccrun/providers/remote"
+	"github.com/pccrun/pccrun/test/internal/faults"
 	"github.com/pccrun/pccrun/test/internal/host"
 )
 
@@ -260,14 +262,60 @@ echo theirs > .env; mkdir build; echo b > build/b; git init -q . 2>/dev/null || 
 		require.Equal(t, 2, strings.Count(k.made(), k.label))
 		k.nothingLeft()
 	}},
+	{"there is no network for a while", func(t *testing.T, k *task) {
+		var refused atomic.Int32
+		o := k.meanwhile("touch ready; i=0; until [ -e over ]; do echo line $i; i=$((i+1)); sleep 0.01; done; cat; exit 4", func(in io.Writer) {
+			k.decide(func(r *http.Request) *faults.Fault {
+				refused.Add(1)
+				return &faults.Fault{Cut: -1}
+			})
+			k.unplug()
+			taken := make(chan struct{})
+			go func() { _, _ = io.WriteString(in, "typed\n"); close(taken) }()
+			await.Until(t, "pccrun tries again", func() bool { return refused.Load() >= 4 })
+			k.decide(func(*http.Request) *faults.Fault { return nil })
+			await.Closed(t, "what was typed is on its way", taken)
+			require.NoError(t, os.WriteFile(filepath.Join(k.home(k.stand("running")[0]), "proj/over"), nil, 0o644))
+		})
+		require.NoError(t, o.err)
+		require.Equal(t, 4, o.code)
+		lines, rest, _ := strings.Cut(o.out, "typed\n")
+		require.Empty(t, rest)
+		for i, line := range strings.Split(strings.TrimSuffix(lines, "\n"), "\n") {
+			require.Equal(t, fmt.Sprintf("line %d", i), line)
+		}
+		require.Equal(t, []string{"A over", "A ready"}, k.changed())
+		k.nothingLeft()
+	}},
+	{"the clock there is ten minutes behind", func(t *testing.T, k *task) {
+		k.clock(-10 * time.Minute)
+		k.sh("echo x > made")
+		require.Equal(t, []string{"A made"}, k.changed())
+		k.nothingLeft()
+	}},
+	{"the clock there is ten minutes ahead", func(t *testing.T, k *task) {
+		k.clock(10 * time.Minute)
+		k.sh("echo x > made")
+		require.Equal(t, []string{"A made"}, k.changed())
+		k.nothingLeft()
+	}},
+	{"the sandbox is gone while the command runs", func(t *testing.T, k *task) {
+		o := k.meanwhile("echo x > ready; cat", func(io.Writer) { k.remove(k.stand("running")[0]) })
+		require.ErrorContains(t, o.err, "the sandbox does not exist any more")
+		require.Equal(t, 125, o.code)
+		require.Nil(t, k.changed())
+		k.nothingLeft()
+	}},
 	{"a key that is not set", func(t *testing.T, k *task) {
 		k.environ = nil
 		o := k.run("true")
 		require.Equal(t, 125, o.code)
 		for _, name := range k.place.keys {
-			require.ErrorContains(t, o.err, name+" is not set")
-			require.Contains(t, hint(o.err), "export "+name)
+			require.ErrorContains(t, o.err, name)
+			require.Contains(t, hint(o.err), name+"=")
 		}
+		require.ErrorContains(t, o.err, " not set")
+		require.Contains(t, hint(o.err), "export ")
 		require.Empty(t, k.calls())
 	}},
 	{"no program for the processor of its sandboxes", func(t *testing.T, k *task) {
@@ -401,7 +449,10 @@ ln -s /usr/bin/python3 python; echo x > README; echo x > readme; rm sub/b.txt; e
 
 // What some providers have nothing of.
 var (
-	ofHTTP  = map[string]bool{"calls are slow, refused, and answered by errors": true, "a proxy answers": true}
+	ofHTTP = map[string]bool{
+		"calls are slow, refused, and answered by errors": true, "a proxy answers": true, "there is no network for a while": true,
+		"the clock there is ten minutes behind": true, "the clock there is ten minutes ahead": true, "the sandbox is gone while the command runs": true,
+	}
 	ofSleep = map[string]bool{"a sandbox that is paused while this machine sleeps is resumed": true}
 )
 

@@ -106,10 +106,10 @@ func (c *cutting) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func startExample(t *testing.T) *served { return startExampleOf(t, math.MaxInt64, 0) }
+func startExample(t *testing.T) *served { return startExampleOf(t, math.MaxInt64, remote.Facts{}) }
 
-// startExampleOf starts one whose files have so many bytes at most, and which says that of them.
-func startExampleOf(t *testing.T, most, says int64) *served {
+// startExampleOf starts one whose files have so many bytes at most, and what it says of itself.
+func startExampleOf(t *testing.T, most int64, facts remote.Facts) *served {
 	dir, err := os.MkdirTemp("", "pccrun-example-")
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(dir, 0o711))
@@ -136,7 +136,7 @@ func startExampleOf(t *testing.T, most, says int64) *served {
 		home: func(id string) string { return f.boxes[id].room.Path(f.boxes[id].room.Home) },
 		open: func(environ []string, state, program string) providers.Provider {
 			f.key = remote.Variable(environ, "EXAMPLE_KEY")
-			facts := remote.Facts{MaxFile: says, Keeps: map[profiles.Guarantee]string{profiles.ProcIsolated: "this machine"}}
+			facts.Keeps = map[profiles.Guarantee]string{profiles.ProcIsolated: "this machine"}
 			return remote.New(f, facts, providers.Host{Environ: environ, Git: plainGit, LinuxProgram: opens(program), StateDir: state})
 		},
 		path:   func(dir string) { f.path = dir },

@@ -30,6 +30,7 @@ import (
 var places = []*place{
 	{name: "e2b", keys: []string{"E2B_API_KEY"}, wrongKey: "e2b_ffff", start: startE2B, wire: e2bWire, sleeps: true},
 	{name: "daytona", keys: []string{"DAYTONA_API_KEY"}, wrongKey: "dtn_ffff", start: startDaytona, wire: daytonaWire, sleeps: true},
+	{name: "modal", keys: []string{"MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"}, wrongKey: "ak-ffff", start: startModal, wire: modalWire, noKeep: true},
 }
 
 // least is the provider that has only what every one must have.
@@ -65,7 +66,8 @@ func startE2B(t *testing.T) *served {
 		path:   func(dir string) { s.Path = dir },
 		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
 		made:   func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
-		pause:  s.Pause, unmapped: func() { s.Unmapped = true },
+		remove: s.Remove, unplug: s.Unplug, clock: func(ahead time.Duration) { s.Clock = ahead },
+		pause: s.Pause, unmapped: func() { s.Unmapped = true },
 		bare: func(*syscall.Credential) { s.Bare = true }, decide: s.Break, fault: func(kinds ...string) { s.Break(faultsOf(e2bWire(), kinds)) },
 	}
 }
@@ -82,7 +84,8 @@ func startDaytona(t *testing.T) *served {
 		path:   func(dir string) { s.Path = dir },
 		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
 		made:   func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
-		pause:  s.Pause, unmapped: func() { s.Unmapped = true },
+		remove: s.Remove, unplug: s.Unplug, clock: func(ahead time.Duration) { s.Clock = ahead },
+		pause: s.Pause, unmapped: func() { s.Unmapped = true },
 		bare: func(user *syscall.Credential) { s.Bare, s.User = true, user }, decide: s.Break, fault: func(kinds ...string) { s.Break(faultsOf(daytonaWire(), kinds)) },
 	}
 }
@@ -166,6 +169,9 @@ func faultOf(kind string, w *wire) func(r *http.Request) *faults.Fault {
 	var count atomic.Int32
 	first := func(r *http.Request) bool { // of a method and path, names that were given to single things apart
 		key := r.Method + named.ReplaceAllString(r.URL.Path, "/*")
+		if r.Header.Get("Content-Type") == "application/grpc" {
+			key = r.URL.Path
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		was := seen[key]

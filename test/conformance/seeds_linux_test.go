@@ -18,6 +18,7 @@ import (
 	"sync"
 	"testing"
 
+	pb "github.com/modal-labs/modal-client/go/proto/modal_proto"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/test/internal/faults"
@@ -44,6 +45,10 @@ func (c *recorder) take(r *http.Request) *faults.Fault {
 	}
 	if json.Unmarshal(body, &in) == nil {
 		c.lines.WriteString(in.Data + string(in.Input.Stdin))
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	if m := (&pb.TaskExecStdinWriteRequest{}); strings.HasSuffix(r.URL.Path, "/TaskExecStdinWrite") && unary(r, m) { // Modal's
+		c.lines.Write(m.GetData())
 	}
 	return nil
 }
@@ -121,7 +126,10 @@ func TestSeeds(t *testing.T) {
 			run := func(flags ...string) (out, say string, c *recorder) {
 				c = &recorder{}
 				s.decide(c.take)
-				code, out, say := p.run(append(append([]string{"--provider", place.name, "--profile", "claude", "--keep", "1h"}, flags...), "--", "sh", "-c",
+				if !place.noKeep {
+					flags = append(flags, "--keep", "1h")
+				}
+				code, out, say := p.run(append(append([]string{"--provider", place.name, "--profile", "claude"}, flags...), "--", "sh", "-c",
 					`cat ~/.claude/.credentials.json; cat ~/.claude/settings.json ~/.claude.json && stat -c %a ~/.claude ~/.claude/settings.json && test -O ~/.claude.json && ls ~/made;`+
 						`for f in .claude/.credentials.json .claude/settings.json .claude.json made; do echo changed >~/$f; done; echo "in $PWD"; echo x >>made`)...)
 				require.Equal(t, 0, code, say)
@@ -144,7 +152,7 @@ func TestSeeds(t *testing.T) {
 						kept += text
 					}
 				}
-				require.Equal(t, credential != nil, strings.Contains(kept, "one\n"), "the control: the workspace")
+				require.Equal(t, credential != nil && !place.noKeep, strings.Contains(kept, "one\n"), "the control: the workspace")
 				for _, text := range files(t, base+"/state") {
 					kept += text
 				}

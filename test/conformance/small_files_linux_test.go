@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/providers/remote"
 )
 
 // TestSmallFiles: a provider may carry files that are smaller than the program, the workspace and what comes back: each
@@ -19,7 +20,7 @@ func TestSmallFiles(t *testing.T) {
 	t.Parallel()
 	const most = 1 << 20
 	small := func(says int64) *task {
-		return newTask(t, &place{name: least.name, start: func(t *testing.T) *served { return startExampleOf(t, most, says) }})
+		return newTask(t, &place{name: least.name, start: func(t *testing.T) *served { return startExampleOf(t, most, remote.Facts{MaxFile: says}) }})
 	}
 	o := small(0).run("true")
 	require.ErrorContains(t, o.err, "payload too large", "the control: it carries no larger one")

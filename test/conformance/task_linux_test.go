@@ -99,6 +99,7 @@ type place struct {
 	start    func(t *testing.T) *served
 	wire     func() *wire // nil: it speaks no HTTP
 	sleeps   bool         // its sandboxes can be stopped with their files kept
+	noKeep   bool         // their end cannot be moved
 }
 
 // rests is the state of a sandbox that keeps what could not be fetched, and what is said of it.
@@ -122,6 +123,9 @@ type served struct {
 	made     func() string                  // all that requests to create said
 	bare     func(user *syscall.Credential) // has nobody in sandboxes make a namespace, nor be root where a user is given
 	pause    func(id string)
+	remove   func(id string) // as when its time is over, or somebody else destroys it
+	unplug   func()          // breaks all connections
+	clock    func(ahead time.Duration)
 	unmapped func() // has homes be where no owner can be mapped
 	around   func(hosts map[string]string, booted func(*machine.Machine))
 	decide   func(fault func(r *http.Request) *faults.Fault)

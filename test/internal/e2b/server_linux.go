@@ -8,15 +8,12 @@
 package e2b
 
 import (
-	"bytes"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
 
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -236,24 +233,5 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, list)
 }
 
-// kill ends the processes of a sandbox that is no machine, those in sessions of their own too, by
-// a variable that each of them has.
-func kill(b *box) {
-	for range 20 {
-		found := false
-		list, _ := filepath.Glob("/proc/[0-9]*/environ")
-		for _, name := range list {
-			env, err := os.ReadFile(name)
-			if err != nil || !bytes.Contains(append([]byte{0}, env...), []byte("\x00E2B_SANDBOX_ID="+b.ID+"-"+b.Runs.token+"\x00")) {
-				continue
-			}
-			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil && pid != os.Getpid() {
-				found = syscall.Kill(pid, syscall.SIGKILL) == nil || found
-			}
-		}
-		if !found {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
+// kill ends the processes of a sandbox that is no machine.
+func kill(b *box) { machine.EndBearing("E2B_SANDBOX_ID=" + b.ID + "-" + b.Runs.token) }

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -13,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -36,6 +38,7 @@ type Cloud[T any] struct {
 	// Unmapped has homes be on a file system that maps no owners, as overlayfs does not.
 	Unmapped bool
 	User     *syscall.Credential // who is executed where nobody is root; nil: root may be
+	Clock    time.Duration       // by how much the provider's is ahead of this machine's
 
 	about   CloudOptions[T]
 	http    *httptest.Server
@@ -55,7 +58,7 @@ type Cloud[T any] struct {
 // CloudOptions are what one server has of its own.
 type CloudOptions[T any] struct {
 	Name     string
-	Port     string              // of the daemon in each sandbox: ":2280"
+	Port     string              // of the daemon in each sandbox: ":2280"; "" for none
 	Machines bool                // sandboxes are machines
 	Owner    *syscall.Credential // of homes; nil: this process
 	Stopped  string              // the state of a sandbox that is stopped
@@ -88,13 +91,13 @@ func StartCloud[T any](o CloudOptions[T]) (*Cloud[T], error) {
 		return nil, err
 	}
 	c := &Cloud[T]{about: o, dir: dir, boxes: map[string]*Sandbox[T]{}}
-	if !o.Machines {
+	if !o.Machines && o.Port != "" {
 		if c.local, err = listenShared(o.Port); err != nil {
 			return nil, err
 		}
 		go func() { _ = http.Serve(c.local, o.Anyone) }()
 	}
-	c.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	c.http = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.mu.Lock()
 		c.calls = append(c.calls, r.Method+" "+r.URL.Path)
 		fault := c.fault
@@ -102,6 +105,10 @@ func StartCloud[T any](o CloudOptions[T]) (*Cloud[T], error) {
 		r.Body = &counted{r.Body, &c.took}
 		faults.Serve(w, r, fault, o.Route)
 	}))
+	c.http.Config.Protocols = new(http.Protocols) // gRPC's too
+	c.http.Config.Protocols.SetHTTP1(true)
+	c.http.Config.Protocols.SetUnencryptedHTTP2(true)
+	c.http.Start()
 	c.URL = c.http.URL
 	return c, nil
 }
@@ -204,7 +211,7 @@ func (c *Cloud[T]) Create(r *http.Request, body any, name func(n int) string) (*
 	c.mu.Lock()
 	c.next++
 	c.made = append(c.made, all)
-	b := &Sandbox[T]{ID: name(c.next), Started: time.Now()}
+	b := &Sandbox[T]{ID: name(c.next), Started: time.Now().Add(c.Clock)}
 	c.mu.Unlock()
 	b.Home = c.Home(b.ID)
 	err = os.MkdirAll(b.Home, 0o755)
@@ -261,11 +268,13 @@ func (c *Cloud[T]) Boot(b *Sandbox[T]) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if b.daemon, err = m.Listen("0.0.0.0" + c.about.Port); err != nil {
-		m.Stop()
-		return nil, err
+	if c.about.Port != "" {
+		if b.daemon, err = m.Listen("0.0.0.0" + c.about.Port); err != nil {
+			m.Stop()
+			return nil, err
+		}
+		go func() { _ = http.Serve(b.daemon, c.about.Daemon(b)) }()
 	}
-	go func() { _ = http.Serve(b.daemon, c.about.Daemon(b)) }()
 	b.there = m
 	if c.Booted != nil {
 		c.Booted(m)
@@ -281,12 +290,15 @@ func (c *Cloud[T]) Pause(id string) {
 	c.http.CloseClientConnections()
 }
 
+// Unplug breaks all connections.
+func (c *Cloud[T]) Unplug() { c.http.CloseClientConnections() }
+
 // End ends all that runs in a sandbox.
 func (c *Cloud[T]) End(b *Sandbox[T]) {
 	b.Mu.Lock()
 	m := b.there
 	b.there = nil
-	if m != nil {
+	if m != nil && b.daemon != nil {
 		b.daemon.Close()
 	}
 	b.Mu.Unlock()
@@ -332,4 +344,25 @@ func Answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(v)
+}
+
+// EndBearing ends the processes that have a variable in their environment, those in sessions of their own too.
+func EndBearing(variable string) {
+	for range 20 {
+		found := false
+		list, _ := filepath.Glob("/proc/[0-9]*/environ")
+		for _, name := range list {
+			env, err := os.ReadFile(name)
+			if err != nil || !bytes.Contains(append([]byte{0}, env...), []byte("\x00"+variable+"\x00")) {
+				continue
+			}
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil && pid != os.Getpid() {
+				found = syscall.Kill(pid, syscall.SIGKILL) == nil || found
+			}
+		}
+		if !found {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
 }
