@@ -18,6 +18,7 @@ import (
 	"github.com/pccrun/pccrun/providers/docker"
 	"github.com/pccrun/pccrun/providers/e2b"
 	"github.com/pccrun/pccrun/providers/remote"
+	"github.com/pccrun/pccrun/providers/sprites"
 )
 
 // newProvider makes a provider: the list of those that are built. One that is not is nil.
@@ -33,6 +34,9 @@ var newProvider = func(name string, req *profiles.Request, host providers.Host) 
 	case daytona.Name:
 		host.LinuxProgram = linuxProgram
 		return daytona.New(host), nil
+	case sprites.Name:
+		host.LinuxProgram = linuxProgram
+		return sprites.New(host), nil
 	}
 	return nil, nil
 }

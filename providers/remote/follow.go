@@ -40,8 +40,11 @@ func (p *plan) asked(l *place, stdio providers.Stdio) (*inside.Remote, error) {
 	}
 	m := &inside.Remote{
 		Policy: p.policy.For(&profiles.Elsewhere{Home: l.Home, Workspace: l.Copy, WorkDir: dir, Environ: env}),
-		Argv:   inside.Texts(p.command.Argv), Dir: dir, Environ: inside.Texts(slices.Concat(env, secrets)), Stdin: stdio.In != nil, Daemons: l.p.facts.Daemons,
+		Argv:   inside.Texts(p.command.Argv), Dir: dir, Environ: inside.Texts(slices.Concat(env, secrets)), Stdin: stdio.In != nil, Daemons: l.p.facts.Daemons, Sockets: l.p.facts.Sockets,
 		Ask: p.request.Ask, Seeds: map[string]inside.Text{},
+	}
+	for _, name := range m.Sockets { // a place hides those that its kernel lists, and one that is bound in another network namespace it does not list
+		m.Policy.Files = append(slices.Clip(m.Policy.Files), profiles.FileRule{Path: name, Access: profiles.Hide, Origin: profiles.Origin{Source: l.p.Name()}})
 	}
 	moved := strings.NewReplacer(quoted(p.policy.Workspace), quoted(l.Copy))
 	for name, text := range p.seeds {
@@ -404,8 +407,8 @@ func (p *plan) judgeTrial(l *place, t *inside.Trial) (doubt string, err error) {
 	switch {
 	case len(t.Reached) > 0:
 		daemon = "the command can reach the provider's own daemon at " + events.Clean(strings.Join(t.Reached, ", ")) + ", which executes commands"
-	case len(p.provider.facts.Daemons) > 0 && len(t.Daemons) == 0:
-		daemon = "the provider's own daemon listens at none of its known ports, so pccrun cannot test whether the command reaches it"
+	case len(p.provider.facts.Daemons)+len(p.provider.facts.Sockets) > 0 && len(t.Daemons) == 0:
+		daemon = "the provider's own daemon listens at none of its known ports or sockets, so pccrun cannot test whether the command reaches it"
 	}
 	switch doubt = doubtOf(t.Answers); {
 	case daemon != "":

@@ -13,6 +13,7 @@ import (
 	"github.com/pccrun/pccrun/providers/daytona"
 	"github.com/pccrun/pccrun/providers/e2b"
 	"github.com/pccrun/pccrun/providers/remote"
+	"github.com/pccrun/pccrun/providers/sprites"
 )
 
 // places are the clouds that docs/clouds.md has rows for, and how far each was met.
@@ -23,6 +24,7 @@ var places = []struct {
 }{
 	{e2b.NewService(nil), e2b.NewService(nil).Facts, "a fake; its daemon by hand"},
 	{daytona.NewService(nil), daytona.NewService(nil).Facts, "a fake; its daemon by hand"},
+	{sprites.NewService(nil), sprites.NewService(nil).Facts, "a fake"},
 }
 
 // TestTable holds docs/clouds.md to what the adapters say of their places; PCCRUN_UPDATE=1 writes it.

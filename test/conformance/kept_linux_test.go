@@ -59,7 +59,15 @@ func (k *task) standing() (list []sessions.Entry) {
 func TestKept(t *testing.T) {
 	t.Parallel()
 	for _, p := range places {
-		t.Run(p.name, func(t *testing.T) { t.Parallel(); kept(t, newTask(t, p)) })
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			if k := newTask(t, p); p.noKeep {
+				k.keep = time.Hour
+				require.ErrorContains(t, k.run("true").err, "--keep: the end of its sandboxes cannot be moved")
+				return
+			}
+			kept(t, newTask(t, p))
+		})
 	}
 }
 

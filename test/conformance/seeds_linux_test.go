@@ -103,6 +103,9 @@ func TestSeeds(t *testing.T) {
 	t.Parallel()
 	const access, refresh, theme = "the-access-token-of-it", "the-refresh-token-of-it", "a-theme-of-mine"
 	for _, place := range places {
+		if place.noProgram != "" {
+			continue
+		}
 		t.Run(place.name, func(t *testing.T) {
 			t.Parallel()
 			s := place.start(t)

@@ -53,7 +53,7 @@ type Cloud[T any] struct {
 // CloudOptions are what one server has of its own.
 type CloudOptions[T any] struct {
 	Name     string
-	Port     string              // of the daemon in each sandbox: ":2280"
+	Port     string              // of the daemon in each sandbox: ":2280"; "" for none
 	Machines bool                // sandboxes are machines
 	Owner    *syscall.Credential // of homes; nil: this process
 	Stopped  string              // the state of a sandbox that is stopped
@@ -86,7 +86,7 @@ func StartCloud[T any](o CloudOptions[T]) (*Cloud[T], error) {
 		return nil, err
 	}
 	c := &Cloud[T]{about: o, dir: dir, boxes: map[string]*Sandbox[T]{}}
-	if !o.Machines {
+	if !o.Machines && o.Port != "" {
 		if c.local, err = listenShared(o.Port); err != nil {
 			return nil, err
 		}
@@ -259,11 +259,13 @@ func (c *Cloud[T]) Boot(b *Sandbox[T]) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if b.daemon, err = m.Listen("0.0.0.0" + c.about.Port); err != nil {
-		m.Stop()
-		return nil, err
+	if c.about.Port != "" {
+		if b.daemon, err = m.Listen("0.0.0.0" + c.about.Port); err != nil {
+			m.Stop()
+			return nil, err
+		}
+		go func() { _ = http.Serve(b.daemon, c.about.Daemon(b)) }()
 	}
-	go func() { _ = http.Serve(b.daemon, c.about.Daemon(b)) }()
 	b.there = m
 	if c.Booted != nil {
 		c.Booted(m)
@@ -284,7 +286,7 @@ func (c *Cloud[T]) End(b *Sandbox[T]) {
 	b.Mu.Lock()
 	m := b.there
 	b.there = nil
-	if m != nil {
+	if m != nil && b.daemon != nil {
 		b.daemon.Close()
 	}
 	b.Mu.Unlock()
