@@ -52,7 +52,7 @@ func path(name string) string { return url.Values{"path": {name}}.Encode() }
 
 // GetFile reads a file.
 func (s *Service) GetFile(ctx context.Context, box *remote.Sandbox, name string, begin func() (io.Writer, error)) error {
-	return s.Download(ctx, box, "/files/download?"+path(name), begin)
+	return s.Download(ctx, box, &remote.Call{}, "/files/download?"+path(name), begin)
 }
 
 // quoted is an argument list as a shell takes it.

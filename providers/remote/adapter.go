@@ -124,9 +124,10 @@ func AsRoot(argv []string) []string {
 	return append([]string{"/bin/sh", "-c", become, "sh"}, argv...)
 }
 
-// Download writes what the daemon of a sandbox answers: begin is called before each attempt.
-func (b *Base) Download(ctx context.Context, s *Sandbox, path string, begin func() (io.Writer, error)) error {
-	return b.Daemon(ctx, s, &Call{What: "download", Begin: begin, Header: http.Header{"Accept-Encoding": {"identity"}}, Limit: 20 * time.Minute}, path)
+// Download writes what the daemon of a sandbox answers to a call: begin is called before each attempt.
+func (b *Base) Download(ctx context.Context, s *Sandbox, c *Call, path string, begin func() (io.Writer, error)) error {
+	c.What, c.Begin, c.Header, c.Limit = "download", begin, http.Header{"Accept-Encoding": {"identity"}}, 20*time.Minute
+	return b.Daemon(ctx, s, c, path)
 }
 
 var idShape = regexp.MustCompile(`^[A-Za-z0-9_-]{1,100}$`)

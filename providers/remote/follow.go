@@ -393,6 +393,9 @@ var ofDaemon = []profiles.Guarantee{
 	profiles.NetAllowlist, profiles.NetAddress, profiles.NetDNS, profiles.SysFilter, profiles.SysNoNewUserns, profiles.PrivNone, profiles.LaunchIntegrity,
 }
 
+// unknownDaemon is what is wrong with [Facts.Elsewhere].
+const unknownDaemon = "nobody says where the provider's own daemon listens, which executes commands: the command may reach it"
+
 // judgeTrial holds what the trial found against the policy. A run whose trial keeps less than
 // the policy requires is refused, before anything of the command was there. doubt says why the command may change what a
 // later run trusts.
@@ -428,6 +431,8 @@ func (p *plan) judgeTrial(l *place, t *inside.Trial) (doubt string, err error) {
 		switch {
 		case daemon != "" && slices.Contains(ofDaemon, a.Guarantee):
 			a = profiles.Answer{Guarantee: a.Guarantee, State: profiles.Missing, Cause: daemon}
+		case p.provider.facts.Elsewhere && a.State == profiles.Kept && slices.Contains(ofDaemon, a.Guarantee):
+			a.State, a.Cause = profiles.Weak, unknownDaemon
 		case a.Guarantee == profiles.LaunchIntegrity && !t.Root && a.State == profiles.Kept:
 			a.State, a.Cause = profiles.Weak, "pccrun is not root there, and runs as the command's user"
 		}

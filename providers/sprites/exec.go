@@ -30,7 +30,7 @@ func (s *Service) PutFile(ctx context.Context, box *remote.Sandbox, name string,
 
 // GetFile reads a file.
 func (s *Service) GetFile(ctx context.Context, box *remote.Sandbox, name string, begin func() (io.Writer, error)) error {
-	return s.Download(ctx, box, "/fs/read?"+url.Values{"path": {name}, "workingDir": {"/"}}.Encode(), begin)
+	return s.Download(ctx, box, &remote.Call{}, "/fs/read?"+url.Values{"path": {name}, "workingDir": {"/"}}.Encode(), begin)
 }
 
 // The first byte of a binary message says what it is of.
@@ -65,7 +65,7 @@ func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec)
 	}
 	ws, err := s.Socket(ctx, box, &remote.Call{What: "execute"}, "/exec?"+query.Encode())
 	switch answer := (*remote.APIError)(nil); {
-	case refused(err, http.StatusNotFound):
+	case remote.HasStatus(err, http.StatusNotFound):
 		return 0, fmt.Errorf("%w: %w", remote.ErrGone, err)
 	case errors.As(err, &answer):
 		return 0, err

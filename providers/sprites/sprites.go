@@ -12,7 +12,6 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -57,7 +56,7 @@ func NewService(environ []string) *Service {
 		Key:     http.Header{"Authorization": {"Bearer " + token}},
 		Facts: remote.Facts{
 			Sockets: []string{apiSocket}, Keeps: keeps,
-			Size: most, SizedBy: "what a sprite uses, which is what is billed", PerCPU: 0.07, PerGiB: 0.04375, Priced: "2026-11",
+			Size: most, Sizes: []profiles.Size{most}, PerCPU: 0.07, PerGiB: 0.04375, Priced: "2026-11",
 		},
 	}
 	s.Facts.Arch = remote.Here(s.Address, "amd64")
@@ -147,7 +146,7 @@ func (s *Service) Create(ctx context.Context, r *remote.Request) (*remote.Sandbo
 	}
 	var a answered
 	_, err := s.Call(ctx, &remote.Call{What: "create a sandbox", Method: http.MethodPost, In: c, Out: &a, Once: true, Limit: 2 * time.Minute}, "/v1/sprites")
-	if err != nil && !refused(err, http.StatusConflict) {
+	if err != nil && !remote.HasStatus(err, http.StatusConflict) {
 		return nil, remote.Unclear(err)
 	}
 	box, err := s.Resume(ctx, c.Name)
@@ -155,12 +154,6 @@ func (s *Service) Create(ctx context.Context, r *remote.Request) (*remote.Sandbo
 		_ = s.Destroy(context.WithoutCancel(ctx), c.Name)
 	}
 	return box, err
-}
-
-// refused reports whether an error is an answer of one of these statuses.
-func refused(err error, status ...int) bool {
-	var e *remote.APIError
-	return errors.As(err, &e) && slices.Contains(status, e.Status)
 }
 
 // Find lists sprites, those that are stopped too. Labels are in their names.
@@ -213,7 +206,7 @@ func (s *Service) Park(ctx context.Context, box *remote.Sandbox) error {
 	err := s.About(ctx, box.ID, &remote.Call{What: "look at", Out: &list}, of(box.ID)+"/exec")
 	for _, session := range list.Sessions {
 		e := s.About(ctx, box.ID, &remote.Call{What: "stop", Method: http.MethodPost}, of(box.ID)+"/exec/"+url.PathEscape(session.ID)+"/kill?signal=KILL")
-		if !refused(e, http.StatusGone, http.StatusNotFound) { // it has ended
+		if !remote.HasStatus(e, http.StatusGone, http.StatusNotFound) { // it has ended
 			err = errors.Join(err, e)
 		}
 	}

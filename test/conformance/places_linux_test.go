@@ -22,21 +22,27 @@ import (
 	"github.com/pccrun/pccrun/test/internal/faults"
 	"github.com/pccrun/pccrun/test/internal/machine"
 	fakesprites "github.com/pccrun/pccrun/test/internal/sprites"
+	fakevercel "github.com/pccrun/pccrun/test/internal/vercel"
 
 	"github.com/pccrun/pccrun/providers/daytona"
 	"github.com/pccrun/pccrun/providers/e2b"
 	"github.com/pccrun/pccrun/providers/inside"
 	"github.com/pccrun/pccrun/providers/remote"
 	"github.com/pccrun/pccrun/providers/sprites"
+	"github.com/pccrun/pccrun/providers/vercel"
 )
 
 // places are the providers: the next one is the next row.
 var places = []*place{
 	{name: "e2b", keys: []string{"E2B_API_KEY"}, wrongKey: "e2b_ffff", start: startE2B, wire: e2bWire, sleeps: true},
 	{name: "daytona", keys: []string{"DAYTONA_API_KEY"}, wrongKey: "dtn_ffff", start: startDaytona, wire: daytonaWire, sleeps: true},
-	{name: "sprites", keys: []string{"SPRITES_TOKEN"}, wrongKey: "wrong", start: startSprites, wire: spritesWire, sleeps: true, noKeep: true,
+	{name: "sprites", keys: []string{"SPRITES_TOKEN"}, wrongKey: "wrong", start: startSprites, wire: spritesWire, sleeps: true, noKeep: "the end of its sandboxes cannot be moved",
 		noProgram: "its management socket is elsewhere than in a real sprite, and a sprite without it is refused"},
+	{name: "vercel", keys: []string{"VERCEL_OIDC_TOKEN"}, wrongKey: wrongVercel, start: startVercel, wire: vercelWire, sleeps: true, ends: true, noKeep: "the command may reach it"},
 }
+
+// wrongVercel is a token that names a team and a project.
+const wrongVercel = "e30.eyJvd25lcl9pZCI6InRlYW1fMSIsInByb2plY3RfaWQiOiJwcmpfMSJ9.wrong"
 
 // least is the provider that has only what every one must have.
 var least = &place{name: "example", keys: []string{"EXAMPLE_KEY"}, wrongKey: "wrong", start: startExample}
@@ -109,6 +115,23 @@ func startSprites(t *testing.T) *served {
 		made:   func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
 		pause:  s.Pause, unmapped: func() { s.Unmapped = true },
 		bare: func(user *syscall.Credential) { s.Bare, s.User = true, user }, decide: s.Break, fault: func(kinds ...string) { s.Break(faultsOf(spritesWire(), kinds)) },
+	}
+}
+
+func startVercel(t *testing.T) *served {
+	s, err := fakevercel.Start(credential)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Stop()) })
+	return &served{
+		environ: s.Environ(), stand: s.Sandboxes, home: s.Home, calls: s.Calls, received: s.Received,
+		open: func(environ []string, state, program string) providers.Provider {
+			return vercel.New(providers.Host{Environ: environ, Git: plainGit, LinuxProgram: opens(program), StateDir: state})
+		},
+		path:   func(dir string) { s.Path = dir },
+		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
+		made:   func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
+		pause:  s.Pause, unmapped: func() { s.Unmapped = true },
+		bare: func(*syscall.Credential) { s.Bare = true }, decide: s.Break, fault: func(kinds ...string) { s.Break(faultsOf(vercelWire(), kinds)) },
 	}
 }
 
@@ -193,6 +216,17 @@ func spritesWire() *wire {
 		start:    start,
 		line:     func(r *http.Request) bool { return start(r) && slices.Contains(r.URL.Query()["cmd"], inside.Attach) },
 		key:      fakesprites.Token,
+	}
+}
+
+func vercelWire() *wire {
+	start := func(r *http.Request) bool { return r.Method == "POST" && strings.HasSuffix(r.URL.Path, "/cmd") }
+	return &wire{
+		create:   func(r *http.Request) bool { return r.Method == "POST" && r.URL.Path == "/v3/sandboxes" },
+		upload:   func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/fs/write") },
+		download: func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/fs/read") },
+		destroy:  func(r *http.Request) bool { return is(r, "DELETE", "/v2/sandboxes/") },
+		start:    start, line: func(r *http.Request) bool { return start(r) && carries(r) }, key: fakevercel.Token,
 	}
 }
 

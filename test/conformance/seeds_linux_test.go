@@ -124,7 +124,10 @@ func TestSeeds(t *testing.T) {
 			run := func(flags ...string) (out, say string, c *recorder) {
 				c = &recorder{}
 				s.decide(c.take)
-				code, out, say := p.run(append(append([]string{"--provider", place.name, "--profile", "claude", "--keep", "1h"}, flags...), "--", "sh", "-c",
+				if place.noKeep == "" {
+					flags = append(flags, "--keep", "1h")
+				}
+				code, out, say := p.run(append(append([]string{"--provider", place.name, "--profile", "claude"}, flags...), "--", "sh", "-c",
 					`cat ~/.claude/.credentials.json; cat ~/.claude/settings.json ~/.claude.json && stat -c %a ~/.claude ~/.claude/settings.json && test -O ~/.claude.json && ls ~/made;`+
 						`for f in .claude/.credentials.json .claude/settings.json .claude.json made; do echo changed >~/$f; done; echo "in $PWD"; echo x >>made`)...)
 				require.Equal(t, 0, code, say)
@@ -147,7 +150,7 @@ func TestSeeds(t *testing.T) {
 						kept += text
 					}
 				}
-				require.Equal(t, credential != nil, strings.Contains(kept, "one\n"), "the control: the workspace")
+				require.Equal(t, credential != nil && place.noKeep == "", strings.Contains(kept, "one\n"), "the control: the workspace")
 				for _, text := range files(t, base+"/state") {
 					kept += text
 				}

@@ -100,7 +100,8 @@ type place struct {
 	start    func(t *testing.T) *served
 	wire     func() *wire // nil: it speaks no HTTP
 	sleeps   bool         // its sandboxes can be stopped with their files kept
-	noKeep   bool         // their end cannot be moved
+	ends     bool         // what is executed in one ends as it stops
+	noKeep   string       // why none is kept for the next run; "" where that can be
 
 	// noProgram is why the program itself, as a user runs it, is not tried with its counterpart; "" where it is.
 	noProgram string
