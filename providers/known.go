@@ -38,11 +38,24 @@ func Known() []Kind {
 	}
 }
 
+// Lacking are clouds that people ask for and nobody can use from here, and what each lacks.
+func Lacking() []UnusableError {
+	return []UnusableError{
+		{Provider: "cloudrun", Cause: "Google Cloud Run has no API that makes a sandbox and executes in it: its sandboxes are made inside a container of one's own service", Advice: "pccrun runs there as on any Linux"},
+		{Provider: "replit", Cause: "Replit has no public API that makes a sandbox and executes in it", Advice: "pccrun runs there as on any Linux"},
+	}
+}
+
 // KindOf returns what a name stands for.
 func KindOf(name string) (Kind, error) {
 	list := Known()
 	if i := slices.IndexFunc(list, func(k Kind) bool { return k.Name == name }); i >= 0 {
 		return list[i], nil
+	}
+	for _, lacks := range Lacking() {
+		if lacks.Provider == name {
+			return Kind{}, &lacks
+		}
 	}
 	return Kind{}, &UnusableError{Provider: name, Cause: "no such provider", Advice: suggest(name)}
 }

@@ -334,10 +334,15 @@ func printOthers(f doctorFlags) {
 		switch {
 		case o.Extends && o.Stops:
 			after = "--keep keeps it; files that cannot be fetched stay in it, stopped"
+		case o.Stops:
+			after = "files that cannot be fetched stay in it, stopped"
 		case o.Extends:
 			after = "--keep keeps it"
 		}
 		printf("  %-12s %-5s %-44s %-9s %s\n", k.Name, key, price, longest, after)
+	}
+	for _, lacks := range providers.Lacking() {
+		printf("  %-12s %s\n", lacks.Provider, lacks.Cause)
 	}
 }
 

@@ -19,6 +19,8 @@ import (
 	"github.com/pccrun/pccrun/providers/e2b"
 	"github.com/pccrun/pccrun/providers/modal"
 	"github.com/pccrun/pccrun/providers/remote"
+	"github.com/pccrun/pccrun/providers/sprites"
+	"github.com/pccrun/pccrun/providers/vercel"
 )
 
 // newProvider makes a provider: the list of those that are built. One that is not is nil.
@@ -37,6 +39,12 @@ var newProvider = func(name string, req *profiles.Request, host providers.Host) 
 	case modal.Name:
 		host.LinuxProgram = linuxProgram
 		return modal.New(host), nil
+	case sprites.Name:
+		host.LinuxProgram = linuxProgram
+		return sprites.New(host), nil
+	case vercel.Name:
+		host.LinuxProgram = linuxProgram
+		return vercel.New(host), nil
 	}
 	return nil, nil
 }

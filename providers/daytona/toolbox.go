@@ -32,11 +32,8 @@ func path(name string) string { return url.Values{"path": {name}}.Encode() }
 
 // GetFile reads a file.
 func (s *Service) GetFile(ctx context.Context, box *remote.Sandbox, name string, begin func() (io.Writer, error)) error {
-	return s.Download(ctx, box, "/files/download?"+path(name), begin)
+	return s.Download(ctx, box, &remote.Call{}, "/files/download?"+path(name), begin)
 }
-
-// asRoot becomes root where the sandbox's user may.
-const asRoot = `[ "$(id -u)" = 0 ] || ! sudo -n true 2>/dev/null || exec sudo -n -- "$@"; exec "$@"`
 
 // quoted is an argument list as a shell takes it.
 func quoted(argv []string) string {
@@ -54,7 +51,7 @@ func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec)
 	files := "/tmp/." + session
 	argv := e.Argv
 	if e.Root {
-		argv = append([]string{"/bin/sh", "-c", asRoot, "sh"}, argv...)
+		argv = remote.AsRoot(argv)
 	}
 	made, command := []string(nil), "(exec "+quoted(argv)+")"
 	if e.In == nil {
@@ -198,23 +195,11 @@ func (s *Service) line(ctx context.Context, box *remote.Sandbox, e *remote.Exec,
 
 // follow reads a command's log to its end. waits is when it began to wait for the next message.
 func (s *Service) follow(ctx context.Context, box *remote.Sandbox, e *remote.Exec, at string, waits *atomic.Int64) error {
-	var ws *websocket.Conn
-	call := box.At(&remote.Call{What: "follow the log"}, at+"/logs?follow=true")
-	err := s.API.Try(ctx, call, func(ctx context.Context) (err error) {
-		shake, stop := context.WithTimeout(ctx, time.Minute)
-		defer stop()
-		var response *http.Response
-		ws, response, err = websocket.Dial(shake, "ws"+strings.TrimPrefix(call.URL, "http"), &websocket.DialOptions{HTTPClient: s.API.Client, HTTPHeader: call.Header})
-		if err != nil && response != nil && response.Body != nil {
-			return s.API.Refused(call, response)
-		}
-		return err
-	})
+	ws, err := s.Socket(ctx, box, &remote.Call{What: "follow the log"}, at+"/logs?follow=true")
 	if err != nil {
 		return err
 	}
 	defer ws.CloseNow()
-	ws.SetReadLimit(8 << 20)
 	go e.Feed(ctx, func(text []byte) error {
 		return s.Daemon(ctx, box, &remote.Call{What: "send input", Method: http.MethodPost, In: map[string]string{"data": string(text)}, Once: true}, at+"/input")
 	})

@@ -63,7 +63,7 @@ func (s *Service) PutFile(ctx context.Context, box *remote.Sandbox, name string,
 
 // GetFile reads a file.
 func (s *Service) GetFile(ctx context.Context, box *remote.Sandbox, name string, begin func() (io.Writer, error)) error {
-	return s.Download(ctx, box, file(name), begin)
+	return s.Download(ctx, box, &remote.Call{}, file(name), begin)
 }
 
 // What envd's process.Process says, as its .proto files have it.

@@ -51,6 +51,7 @@ type Remote struct {
 	Ask bool // the user is asked about hosts that no rule speaks of
 
 	Daemons []uint16 // ports of the provider's own, which the command must not reach
+	Sockets []string // likewise, Unix sockets
 }
 
 // Question asks whether a host may be reached.

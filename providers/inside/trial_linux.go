@@ -68,14 +68,15 @@ func (sp *spool) dropRoot() error {
 // tryNative runs the trial by the native provider, and returns what it has executed.
 func (sp *spool) tryNative() (t *Trial, argv []Text, err error) {
 	t = &Trial{Root: os.Getuid() == 0}
-	var addresses []string
+	addresses := slices.Clone(sp.asked.Sockets)
 	for _, port := range sp.asked.Daemons {
 		for _, host := range ownAddresses() {
-			at := net.JoinHostPort(host, strconv.Itoa(int(port)))
-			addresses = append(addresses, at)
-			if isServer(at) {
-				t.Daemons = append(t.Daemons, at)
-			}
+			addresses = append(addresses, net.JoinHostPort(host, strconv.Itoa(int(port))))
+		}
+	}
+	for _, at := range addresses {
+		if isServer(at) {
+			t.Daemons = append(t.Daemons, at)
 		}
 	}
 	self, err := os.Executable()
@@ -159,11 +160,15 @@ func ownAddresses() []string {
 // say it: pccrun accepts each that it captures.
 func isServer(at string) bool { return isAnswered(at, "GET /health HTTP/1.0\r\n\r\n", "HTTP/") }
 
-// isAnswered reports whether the answer to a request at an address begins with these bytes.
+// isAnswered reports whether the answer to a request at an address, or a Unix socket's path, begins with these bytes.
 func isAnswered(at, request, beginning string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", at)
+	network := "tcp"
+	if filepath.IsAbs(at) {
+		network = "unix"
+	}
+	c, err := (&net.Dialer{}).DialContext(ctx, network, at)
 	if err != nil {
 		return false
 	}

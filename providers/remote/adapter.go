@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coder/websocket"
+
 	"github.com/pccrun/pccrun/providers"
 )
 
@@ -101,9 +103,35 @@ func (b *Base) Daemon(ctx context.Context, s *Sandbox, c *Call, path string) err
 	return err
 }
 
-// Download writes what the daemon of a sandbox answers: begin is called before each attempt.
-func (b *Base) Download(ctx context.Context, s *Sandbox, path string, begin func() (io.Writer, error)) error {
-	return b.Daemon(ctx, s, &Call{What: "download", Begin: begin, Header: http.Header{"Accept-Encoding": {"identity"}}, Limit: 20 * time.Minute}, path)
+// Socket opens a WebSocket at the daemon of a sandbox, whose messages have no more than 8 MiB. The caller closes it.
+func (b *Base) Socket(ctx context.Context, s *Sandbox, c *Call, path string) (ws *websocket.Conn, err error) {
+	s.At(c, path)
+	err = b.API.Try(ctx, c, func(ctx context.Context) (err error) {
+		shake, stop := context.WithTimeout(ctx, time.Minute)
+		defer stop()
+		var response *http.Response
+		ws, response, err = websocket.Dial(shake, "ws"+strings.TrimPrefix(c.URL, "http"), &websocket.DialOptions{HTTPClient: b.API.Client, HTTPHeader: c.Header})
+		if err != nil && response != nil && response.Body != nil {
+			return b.API.Refused(c, response)
+		}
+		return err
+	})
+	if err == nil {
+		ws.SetReadLimit(8 << 20)
+	}
+	return ws, err
+}
+
+// AsRoot executes a program as root where the sandbox's user may become it.
+func AsRoot(argv []string) []string {
+	const become = `[ "$(id -u)" = 0 ] || ! sudo -n true 2>/dev/null || exec sudo -n -- "$@"; exec "$@"`
+	return append([]string{"/bin/sh", "-c", become, "sh"}, argv...)
+}
+
+// Download writes what the daemon of a sandbox answers to a call: begin is called before each attempt.
+func (b *Base) Download(ctx context.Context, s *Sandbox, c *Call, path string, begin func() (io.Writer, error)) error {
+	c.What, c.Begin, c.Header, c.Limit = "download", begin, http.Header{"Accept-Encoding": {"identity"}}, 20*time.Minute
+	return b.Daemon(ctx, s, c, path)
 }
 
 var idShape = regexp.MustCompile(`^[A-Za-z0-9_-]{1,100}$`)

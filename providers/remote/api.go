@@ -289,7 +289,11 @@ func (a *API) Refused(c *Call, response *http.Response) error {
 		Own     string          `json:"error_code"`
 	}
 	if json.Unmarshal(text, &told) == nil {
-		if e.Code = cmp.Or(told.Own, strings.Trim(string(told.Code), `"`)); told.Message == nil {
+		e.Code = cmp.Or(told.Own, strings.Trim(string(told.Code), `"`))
+		if of, is := told.Error.(map[string]any); is { // which says all
+			e.Code, told.Error = fmt.Sprint(of["code"]), of["message"]
+		}
+		if told.Message == nil {
 			told.Message = told.Error
 		}
 		if told.Message != nil {
@@ -300,7 +304,11 @@ func (a *API) Refused(c *Call, response *http.Response) error {
 	if n, err := strconv.ParseInt(after, 10, 32); err == nil {
 		e.After = time.Duration(n) * time.Second
 	} else if at, err := http.ParseTime(after); err == nil {
-		e.After = max(0, time.Until(at))
+		now, err := http.ParseTime(response.Header.Get("Date")) // whose clock it is by
+		if err != nil {
+			now = time.Now()
+		}
+		e.After = max(0, at.Sub(now))
 	}
 	if a.Advise != nil {
 		e.advice = a.Advise(e)
@@ -349,6 +357,12 @@ type callError struct {
 
 func (e *callError) Error() string { return e.text }
 func (e *callError) Unwrap() error { return e.err }
+
+// HasStatus reports whether an error is an answer of one of these statuses.
+func HasStatus(err error, status ...int) bool {
+	var e *APIError
+	return errors.As(err, &e) && slices.Contains(status, e.Status)
+}
 
 // Unclear marks the error of a call that may have done its work: one that was neither
 // refused nor kept from arriving.

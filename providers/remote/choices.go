@@ -83,6 +83,7 @@ func (p *Provider) Offer() Offer {
 	o := Offer{Facts: p.facts}
 	_, o.Stops = p.service.(Sleeper)
 	_, o.Extends = p.service.(Extender)
+	o.Extends = o.Extends && !o.Elsewhere
 	_, o.Previews = p.service.(Previewer)
 	return o
 }

@@ -40,11 +40,14 @@ func (p *plan) asked(l *place, stdio providers.Stdio) (*inside.Remote, error) {
 	}
 	m := &inside.Remote{
 		Policy: p.policy.For(&profiles.Elsewhere{Home: l.Home, Workspace: l.Copy, WorkDir: dir, Environ: env}),
-		Argv:   inside.Texts(p.command.Argv), Dir: dir, Environ: inside.Texts(slices.Concat(env, secrets)), Stdin: stdio.In != nil, Daemons: l.p.facts.Daemons,
+		Argv:   inside.Texts(p.command.Argv), Dir: dir, Environ: inside.Texts(slices.Concat(env, secrets)), Stdin: stdio.In != nil, Daemons: l.p.facts.Daemons, Sockets: l.p.facts.Sockets,
 		Ask: p.request.Ask, Seeds: map[string]inside.Text{},
 	}
 	if wall, most := &m.Policy.Resources.Timeout, p.inTime(l); most > 0 && (wall.Value == 0 || int64(most) < wall.Value) {
 		wall.Value = int64(most)
+	}
+	for _, name := range m.Sockets { // a place hides those that its kernel lists, and one that is bound in another network namespace it does not list
+		m.Policy.Files = append(slices.Clip(m.Policy.Files), profiles.FileRule{Path: name, Access: profiles.Hide, Origin: profiles.Origin{Source: l.p.Name()}})
 	}
 	moved := strings.NewReplacer(quoted(p.policy.Workspace), quoted(l.Copy))
 	for name, text := range p.seeds {
@@ -397,6 +400,9 @@ var ofDaemon = []profiles.Guarantee{
 	profiles.NetAllowlist, profiles.NetAddress, profiles.NetDNS, profiles.SysFilter, profiles.SysNoNewUserns, profiles.PrivNone, profiles.LaunchIntegrity,
 }
 
+// unknownDaemon is what is wrong with [Facts.Elsewhere].
+const unknownDaemon = "nobody says where the provider's own daemon listens, which executes commands: the command may reach it"
+
 // judgeTrial holds what the trial found against the policy. A run whose trial keeps less than
 // the policy requires is refused, before anything of the command was there. doubt says why the command may change what a
 // later run trusts.
@@ -411,8 +417,8 @@ func (p *plan) judgeTrial(l *place, t *inside.Trial) (doubt string, err error) {
 	switch {
 	case len(t.Reached) > 0:
 		daemon = "the command can reach the provider's own daemon at " + events.Clean(strings.Join(t.Reached, ", ")) + ", which executes commands"
-	case len(p.provider.facts.Daemons) > 0 && len(t.Daemons) == 0:
-		daemon = "the provider's own daemon listens at none of its known ports, so pccrun cannot test whether the command reaches it"
+	case len(p.provider.facts.Daemons)+len(p.provider.facts.Sockets) > 0 && len(t.Daemons) == 0:
+		daemon = "the provider's own daemon listens at none of its known ports or sockets, so pccrun cannot test whether the command reaches it"
 	}
 	switch doubt = doubtOf(t.Answers); {
 	case daemon != "":
@@ -432,6 +438,8 @@ func (p *plan) judgeTrial(l *place, t *inside.Trial) (doubt string, err error) {
 		switch {
 		case daemon != "" && slices.Contains(ofDaemon, a.Guarantee):
 			a = profiles.Answer{Guarantee: a.Guarantee, State: profiles.Missing, Cause: daemon}
+		case p.provider.facts.Elsewhere && a.State == profiles.Kept && slices.Contains(ofDaemon, a.Guarantee):
+			a.State, a.Cause = profiles.Weak, unknownDaemon
 		case a.Guarantee == profiles.LaunchIntegrity && !t.Root && a.State == profiles.Kept:
 			a.State, a.Cause = profiles.Weak, "pccrun is not root there, and runs as the command's user"
 		}

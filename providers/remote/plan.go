@@ -131,6 +131,9 @@ func (p *plan) refuse() error {
 	if _, can := p.provider.service.(Extender); !can && p.command.Keep > 0 {
 		return &providers.UnusableError{Provider: n, Cause: "--keep: the end of its sandboxes cannot be moved"}
 	}
+	if p.command.Keep > 0 && p.provider.facts.Elsewhere {
+		return &providers.UnusableError{Provider: n, Cause: "--keep: " + unknownDaemon + ", and so change what the next run trusts"}
+	}
 	if most := p.provider.facts.MaxLife; most > 0 && o.Resources.Deadline() > most {
 		return refused(o.Resources.Timeout.Origin, fmt.Sprintf("timeout: a sandbox lives for %s at most", most))
 	}

@@ -78,6 +78,13 @@ type Facts struct {
 	// commands for whoever comes: none of them may be in the command's reach.
 	Daemons []uint16
 
+	// Sockets are Unix sockets of the same kind, by their paths in a sandbox.
+	Sockets []string
+
+	// Elsewhere says that the provider's own daemon listens where nobody knows: the guarantees that are nothing where
+	// the command reaches it are weak, and no sandbox is kept for the next run.
+	Elsewhere bool
+
 	// Keeps says by what the provider keeps a guarantee beside pccrun, as its documentation has it: nobody
 	// tried it. That of net.allowlist is the filter of names that Create sets ([FilterOf]).
 	Keeps map[profiles.Guarantee]string

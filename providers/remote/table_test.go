@@ -14,6 +14,8 @@ import (
 	"github.com/pccrun/pccrun/providers/e2b"
 	"github.com/pccrun/pccrun/providers/modal"
 	"github.com/pccrun/pccrun/providers/remote"
+	"github.com/pccrun/pccrun/providers/sprites"
+	"github.com/pccrun/pccrun/providers/vercel"
 )
 
 // places are the clouds that docs/clouds.md has rows for, and how far each was met.
@@ -25,6 +27,8 @@ var places = []struct {
 	{e2b.NewService(nil), e2b.NewService(nil).Facts, "a fake; its daemon by hand"},
 	{daytona.NewService(nil), daytona.NewService(nil).Facts, "a fake; its daemon by hand"},
 	{modal.NewService(nil), modal.NewService(nil).Facts, "a fake on its own stubs"},
+	{sprites.NewService(nil), sprites.NewService(nil).Facts, "a fake"},
+	{vercel.NewService(nil), vercel.NewService(nil).Facts, "a fake"},
 }
 
 // TestTable holds docs/clouds.md to what the adapters say of their places; PCCRUN_UPDATE=1 writes it.
@@ -57,7 +61,7 @@ func TestTable(t *testing.T) {
 		}
 		table += "| " + strings.Join([]string{
 			"`" + p.service.Name() + "`", cmp.Or(f.Images, "always the same"), cmp.Or(f.Size.String(), "unknown"), price, life,
-			word(stops), word(keeps), word(ports), strings.Join(itself, "; "), p.met,
+			word(stops), word(keeps && !f.Elsewhere), word(ports), strings.Join(itself, "; "), p.met,
 		}, " | ") + " |\n"
 	}
 	if want := before + "<!-- clouds -->\n" + table + "<!-- end -->\n" + after; want != string(text) {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,18 +21,29 @@ import (
 	fake "github.com/pccrun/pccrun/test/internal/e2b"
 	"github.com/pccrun/pccrun/test/internal/faults"
 	"github.com/pccrun/pccrun/test/internal/machine"
+	fakesprites "github.com/pccrun/pccrun/test/internal/sprites"
+	fakevercel "github.com/pccrun/pccrun/test/internal/vercel"
 
 	"github.com/pccrun/pccrun/providers/daytona"
 	"github.com/pccrun/pccrun/providers/e2b"
 	"github.com/pccrun/pccrun/providers/inside"
+	"github.com/pccrun/pccrun/providers/remote"
+	"github.com/pccrun/pccrun/providers/sprites"
+	"github.com/pccrun/pccrun/providers/vercel"
 )
 
 // places are the providers: the next one is the next row.
 var places = []*place{
 	{name: "e2b", keys: []string{"E2B_API_KEY"}, wrongKey: "e2b_ffff", start: startE2B, wire: e2bWire, sleeps: true},
 	{name: "daytona", keys: []string{"DAYTONA_API_KEY"}, wrongKey: "dtn_ffff", start: startDaytona, wire: daytonaWire, sleeps: true},
-	{name: "modal", keys: []string{"MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"}, wrongKey: "ak-ffff", start: startModal, wire: modalWire, noKeep: true},
+	{name: "modal", keys: []string{"MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"}, wrongKey: "ak-ffff", start: startModal, wire: modalWire, noKeep: "the end of its sandboxes cannot be moved"},
+	{name: "sprites", keys: []string{"SPRITES_TOKEN"}, wrongKey: "wrong", start: startSprites, wire: spritesWire, sleeps: true, noKeep: "the end of its sandboxes cannot be moved",
+		noProgram: "its management socket is elsewhere than in a real sprite, and a sprite without it is refused"},
+	{name: "vercel", keys: []string{"VERCEL_OIDC_TOKEN"}, wrongKey: wrongVercel, start: startVercel, wire: vercelWire, sleeps: true, ends: true, noKeep: "the command may reach it"},
 }
+
+// wrongVercel is a token that names a team and a project.
+const wrongVercel = "e30.eyJvd25lcl9pZCI6InRlYW1fMSIsInByb2plY3RfaWQiOiJwcmpfMSJ9.wrong"
 
 // least is the provider that has only what every one must have.
 var least = &place{name: "example", keys: []string{"EXAMPLE_KEY"}, wrongKey: "wrong", start: startExample}
@@ -87,6 +99,44 @@ func startDaytona(t *testing.T) *served {
 		remove: s.Remove, unplug: s.Unplug, clock: func(ahead time.Duration) { s.Clock = ahead },
 		pause: s.Pause, unmapped: func() { s.Unmapped = true },
 		bare: func(user *syscall.Credential) { s.Bare, s.User = true, user }, decide: s.Break, fault: func(kinds ...string) { s.Break(faultsOf(daytonaWire(), kinds)) },
+	}
+}
+
+func startSprites(t *testing.T) *served {
+	s, err := fakesprites.Start()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Stop()) })
+	return &served{
+		environ: s.Environ(), stand: s.Sandboxes, home: s.Home, calls: s.Calls, received: s.Received,
+		open: func(environ []string, state, program string) providers.Provider {
+			service := sprites.NewService(environ)
+			service.Facts.Sockets = []string{s.Socket()}
+			return remote.New(service, service.Facts, providers.Host{Environ: environ, Git: plainGit, LinuxProgram: opens(program), StateDir: state})
+		},
+		path:   func(dir string) { s.Path = dir },
+		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
+		made:   func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
+		remove: s.Remove, unplug: s.Unplug, clock: func(ahead time.Duration) { s.Clock = ahead },
+		pause: s.Pause, unmapped: func() { s.Unmapped = true },
+		bare: func(user *syscall.Credential) { s.Bare, s.User = true, user }, decide: s.Break, fault: func(kinds ...string) { s.Break(faultsOf(spritesWire(), kinds)) },
+	}
+}
+
+func startVercel(t *testing.T) *served {
+	s, err := fakevercel.Start(credential)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Stop()) })
+	return &served{
+		environ: s.Environ(), stand: s.Sandboxes, home: s.Home, calls: s.Calls, received: s.Received,
+		open: func(environ []string, state, program string) providers.Provider {
+			return vercel.New(providers.Host{Environ: environ, Git: plainGit, LinuxProgram: opens(program), StateDir: state})
+		},
+		path:   func(dir string) { s.Path = dir },
+		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
+		made:   func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
+		remove: s.Remove, unplug: s.Unplug, clock: func(ahead time.Duration) { s.Clock = ahead },
+		pause: s.Pause, unmapped: func() { s.Unmapped = true },
+		bare: func(*syscall.Credential) { s.Bare = true }, decide: s.Break, fault: func(kinds ...string) { s.Break(faultsOf(vercelWire(), kinds)) },
 	}
 }
 
@@ -156,6 +206,32 @@ func daytonaWire() *wire {
 			return strings.HasSuffix(r.URL.Path, "/logs") && lines[session(r)]
 		},
 		key: fakedaytona.Key,
+	}
+}
+
+func spritesWire() *wire {
+	start := func(r *http.Request) bool {
+		return strings.HasSuffix(r.URL.Path, "/exec") && r.Header.Get("Upgrade") != ""
+	}
+	return &wire{
+		create:   func(r *http.Request) bool { return r.Method == "POST" && r.URL.Path == "/v1/sprites" },
+		upload:   func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/fs/write") },
+		download: func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/fs/read") },
+		destroy:  func(r *http.Request) bool { return is(r, "DELETE", "/v1/sprites/") },
+		start:    start,
+		line:     func(r *http.Request) bool { return start(r) && slices.Contains(r.URL.Query()["cmd"], inside.Attach) },
+		key:      fakesprites.Token,
+	}
+}
+
+func vercelWire() *wire {
+	start := func(r *http.Request) bool { return r.Method == "POST" && strings.HasSuffix(r.URL.Path, "/cmd") }
+	return &wire{
+		create:   func(r *http.Request) bool { return r.Method == "POST" && r.URL.Path == "/v3/sandboxes" },
+		upload:   func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/fs/write") },
+		download: func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/fs/read") },
+		destroy:  func(r *http.Request) bool { return is(r, "DELETE", "/v2/sandboxes/") },
+		start:    start, line: func(r *http.Request) bool { return start(r) && carries(r) }, key: fakevercel.Token,
 	}
 }
 

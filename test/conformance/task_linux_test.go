@@ -5,6 +5,7 @@ package conformance_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
@@ -99,7 +100,11 @@ type place struct {
 	start    func(t *testing.T) *served
 	wire     func() *wire // nil: it speaks no HTTP
 	sleeps   bool         // its sandboxes can be stopped with their files kept
-	noKeep   bool         // their end cannot be moved
+	ends     bool         // what is executed in one ends as it stops
+	noKeep   string       // why none is kept for the next run; "" where that can be
+
+	// noProgram is why the program itself, as a user runs it, is not tried with its counterpart; "" where it is.
+	noProgram string
 }
 
 // rests is the state of a sandbox that keeps what could not be fetched, and what is said of it.
@@ -197,7 +202,7 @@ func (h *heard) Ask(_ context.Context, host string, port uint16) providers.Permi
 }
 
 func newTask(t *testing.T, p *place) *task {
-	k := &task{served: p.start(t), place: p, t: t, label: strings.ToLower(strings.ReplaceAll(filepath.Base(t.TempDir())+t.Name(), "/", "-")), ctx: t.Context()}
+	k := &task{served: p.start(t), place: p, t: t, label: strings.ToLower(rand.Text()), ctx: t.Context()}
 	base := t.TempDir()
 	k.dir = filepath.Join(base, "proj")
 	require.NoError(t, os.Mkdir(k.dir, 0o755))

@@ -65,7 +65,7 @@ func Serve(w http.ResponseWriter, r *http.Request, fault func(r *http.Request) *
 		_, _ = w.Write(body)
 		return
 	}
-	if r.Header.Get("Upgrade") != "" {
+	if r.Header.Get("Upgrade") != "" && f.Cut >= 0 {
 		route(w, r.WithContext(context.WithValue(r.Context(), cutKey{}, f.Cut)))
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"testing"
 )
 
 // Clients are the programs and libraries of test/egress, in the versions that
@@ -19,6 +20,16 @@ var Clients = []string{"@openai/codex@0.169.0", "@google/gemini-cli@0.61.0", "un
 
 // node is the package of node's program for this machine.
 const node = "node-" + runtime.GOOS + "-" + arch
+
+// Node returns a node that has what the clients of clouds want, of [Clients]: that of Debian is too old.
+func Node(t testing.TB) string {
+	t.Helper()
+	dir, err := FetchClients(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "node_modules", node, "bin", "node")
+}
 
 // Yarns are the two yarns that people have.
 var Yarns = []string{"yarn@1.22.22", "@yarnpkg/cli-dist@4.18.1"}
@@ -112,3 +123,9 @@ const E2B = "e2b@2.51.0"
 
 // Daytona is Daytona's own client, which test/internal/daytona is tried with.
 const Daytona = "@daytona/sdk@0.216.0"
+
+// Sprites is the own client of Fly's Sprites, which test/internal/sprites is tried with.
+const Sprites = "@fly/sprites@0.1.0"
+
+// Vercel is Vercel's own client, which test/internal/vercel is tried with.
+const Vercel = "@vercel/sandbox@3.5.0"

@@ -1,0 +1,520 @@
+// Package vercel is a small server that behaves as the API of Vercel's sandboxes does, for tests. Vercel's own client passes
+// its calls unchanged (the package's test). Where the test is root a sandbox is a machine of its own (package machine) with
+// a root and a user; else what it executes is executed on this machine, in a directory of its own.
+//
+// As Vercel's, it gives a command no input, and passes on what is printed as text: bytes that are none are lost.
+package vercel
+
+import (
+	"archive/tar"
+	"cmp"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/pccrun/pccrun/test/internal/machine"
+)
+
+// The team and project of the server, and the token that it takes: it names both.
+const (
+	Team    = "team_1"
+	Project = "prj_1"
+)
+
+// Token is a token as Vercel gives projects: its second part names them.
+var Token = "e30." + base64.RawURLEncoding.EncodeToString([]byte(`{"owner_id":"`+Team+`","project_id":"`+Project+`"}`)) + ".00112233445566778899aabbccddeeff"
+
+// Server is one.
+type Server struct {
+	*machine.Cloud[running]
+	Pages      int // how many sandboxes a page of a list has at most; 0 for as many as the caller asks for
+	credential *syscall.Credential
+}
+
+// running is what a sandbox has beside its name.
+type running struct {
+	session int // which of its sessions it is
+	timeout time.Duration
+	policy  json.RawMessage
+	begun   time.Time
+	next    int
+	runs    map[string]*command
+}
+
+// box is a sandbox.
+type box = machine.Sandbox[running]
+
+// command is what is executed in one.
+type command struct {
+	id    string
+	argv  []string
+	c     *exec.Cmd
+	there bool // in a machine of its own
+
+	mu    sync.Mutex
+	log   []map[string]any
+	code  *int
+	grown chan struct{} // closed when there is more of it
+}
+
+// Start starts a server. What it executes for the user runs as that identity, this process's own if it is nil.
+func Start(credential *syscall.Credential) (*Server, error) {
+	s := &Server{credential: credential}
+	var err error
+	s.Cloud, err = machine.StartCloud(machine.CloudOptions[running]{
+		Name: "vercel", Machines: credential != nil, Owner: credential, Stopped: "stopped", Route: s.route, Kill: kill,
+	})
+	return s, err
+}
+
+// Environ are the variables by which pccrun finds the server.
+func (s *Server) Environ() []string {
+	return []string{"VERCEL_OIDC_TOKEN=" + Token, "VERCEL_API_URL=" + s.URL}
+}
+
+// Pause stops a sandbox as its time is up: its files are kept, and what runs in it ends.
+func (s *Server) Pause(id string) {
+	s.Cloud.Pause(id)
+	s.End(s.Sandbox(id))
+}
+
+// Ends is when a sandbox stops by itself.
+func (s *Server) Ends(id string) (at time.Time) {
+	b := s.Sandbox(id)
+	s.Set(func() { at = b.Runs.begun.Add(b.Runs.timeout) })
+	return at
+}
+
+// HomeThere is the home in a sandbox, as it is called there.
+func (s *Server) HomeThere(id string) string { return s.home(s.Sandbox(id)) }
+
+// Policy is the network policy of a sandbox.
+func (s *Server) Policy(id string) (policy json.RawMessage) {
+	b := s.Sandbox(id)
+	s.Set(func() { policy = b.Runs.policy })
+	return policy
+}
+
+// kill ends all that is executed in a sandbox.
+func kill(b *box) {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	for _, c := range b.Runs.runs {
+		c.kill(syscall.SIGKILL)
+	}
+}
+
+func (c *command) kill(sig syscall.Signal) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.code != nil {
+		return
+	}
+	if c.there {
+		machine.Signal(c.c, sig)
+	} else {
+		_ = syscall.Kill(-c.c.Process.Pid, sig)
+	}
+}
+
+func answer(w http.ResponseWriter, status int, v any) { machine.Answer(w, status, v) }
+
+func refuse(w http.ResponseWriter, status int, code, text string) {
+	answer(w, status, map[string]any{"error": map[string]string{"code": code, "message": text}})
+}
+
+func (s *Server) route(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Date", time.Now().Add(s.Clock).UTC().Format(http.TimeFormat))
+	path := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/v2"), "/v3")
+	rest, is := strings.CutPrefix(path, "/sandboxes")
+	rest = strings.TrimPrefix(rest, "/")
+	switch {
+	case r.Header.Get("Authorization") != "Bearer "+Token:
+		refuse(w, http.StatusUnauthorized, "unauthorized", "not authorized")
+	case r.URL.Query().Get("teamId") != Team:
+		refuse(w, http.StatusForbidden, "forbidden", "no such team")
+	case !is:
+		refuse(w, http.StatusNotFound, "not_found", r.URL.Path)
+	case rest == "" && r.Method == http.MethodPost:
+		s.create(w, r)
+	case rest == "":
+		s.list(w, r)
+	case strings.HasPrefix(rest, "sessions/"):
+		s.session(w, r, strings.Split(rest, "/")[1:])
+	default:
+		s.control(w, r, rest)
+	}
+}
+
+func (s *Server) control(w http.ResponseWriter, r *http.Request, name string) {
+	b := s.Sandbox(name)
+	switch {
+	case b == nil || r.URL.Query().Get("projectId") != Project:
+		refuse(w, http.StatusNotFound, "not_found", "sandbox not found")
+	case r.Method == http.MethodDelete:
+		told := s.told(b)
+		s.Remove(name)
+		answer(w, http.StatusOK, map[string]any{"sandbox": told["sandbox"]})
+	default:
+		s.Set(func() {
+			if b.State == "stopped" && r.URL.Query().Get("resume") == "true" {
+				b.State, b.Runs.session, b.Runs.begun = "pending", b.Runs.session+1, time.Now()
+			} else if b.State == "pending" {
+				b.State = "running" // by the next time that anybody asks
+			}
+		})
+		answer(w, http.StatusOK, s.told(b))
+	}
+}
+
+func sessionOf(b *box) string { return "sbx_" + strconv.Itoa(b.Runs.session) + "-" + b.ID }
+
+// told is a sandbox and its session as the API tells of them.
+func (s *Server) told(b *box) (m map[string]any) {
+	s.Set(func() {
+		at := func(t time.Time) int64 { return t.Add(s.Clock).UnixMilli() }
+		m = map[string]any{
+			"sandbox": map[string]any{
+				"name": b.ID, "persistent": true, "region": "iad1", "vcpus": 2, "memory": 4096, "timeout": b.Runs.timeout.Milliseconds(), "createdAt": at(b.Started),
+				"updatedAt": at(b.Started), "currentSessionId": sessionOf(b), "status": b.State,
+			},
+			"session": map[string]any{
+				"id": sessionOf(b), "memory": 4096, "vcpus": 2, "region": "iad1", "timeout": b.Runs.timeout.Milliseconds(), "status": b.State, "requestedAt": at(b.Started),
+				"startedAt": at(b.Runs.begun), "createdAt": at(b.Runs.begun), "updatedAt": at(b.Runs.begun), "cwd": s.home(b),
+			},
+			"routes": []any{},
+		}
+	})
+	return m
+}
+
+func (s *Server) home(b *box) string {
+	if s.credential != nil {
+		return machine.Home
+	}
+	return b.Home
+}
+
+func (s *Server) create(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		Project string          `json:"projectId"`
+		Name    string          `json:"name"`
+		Timeout int64           `json:"timeout"`
+		Network json.RawMessage `json:"networkPolicy"`
+	}
+	b, err := s.Create(r, &body, func(n int) string { return filepath.Base(cmp.Or(body.Name, "sandbox-"+strconv.Itoa(n))) })
+	switch {
+	case err != nil:
+		refuse(w, http.StatusBadRequest, "bad_request", err.Error())
+		return
+	case body.Project != Project:
+		refuse(w, http.StatusNotFound, "not_found", "project not found")
+		return
+	case s.Sandbox(b.ID) != nil:
+		refuse(w, http.StatusConflict, "conflict", "a sandbox of that name exists")
+		return
+	}
+	b.State = "pending"
+	b.Runs = running{timeout: time.Duration(cmp.Or(body.Timeout, 300_000)) * time.Millisecond, policy: body.Network, begun: b.Started, runs: map[string]*command{}}
+	s.Show(b)
+	answer(w, http.StatusOK, s.told(b))
+}
+
+func (s *Server) list(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	if query.Get("project") != Project || query.Get("namePrefix") != "" && query.Get("sortBy") != "name" {
+		refuse(w, http.StatusBadRequest, "bad_request", "a project, and names in their order where there is a prefix")
+		return
+	}
+	size, _ := strconv.Atoi(query.Get("limit"))
+	if size = cmp.Or(min(size, 50), 20); s.Pages > 0 {
+		size = min(size, s.Pages)
+	}
+	list, next := []any{}, any(nil)
+	last := ""
+	for _, name := range s.Sandboxes("") {
+		b := s.Sandbox(name)
+		switch {
+		case b == nil || !strings.HasPrefix(name, query.Get("namePrefix")) || name <= query.Get("cursor"):
+		case len(list) == size:
+			next = last
+		default:
+			list, last = append(list, s.told(b)["sandbox"]), name
+		}
+	}
+	answer(w, http.StatusOK, map[string]any{"sandboxes": list, "pagination": map[string]any{"count": len(list), "next": next}})
+}
+
+// session answers what is asked of one.
+func (s *Server) session(w http.ResponseWriter, r *http.Request, path []string) {
+	_, name, _ := strings.Cut(path[0], "-")
+	b := s.Sandbox(name)
+	up := false
+	if b != nil {
+		s.Set(func() { up = b.State != "stopped" && sessionOf(b) == path[0] })
+	}
+	call := r.Method + " " + strings.Join(path[1:], "/")
+	var body struct {
+		Command  string            `json:"command"`
+		Args     []string          `json:"args"`
+		Cwd      string            `json:"cwd"`
+		Env      map[string]string `json:"env"`
+		Sudo     bool              `json:"sudo"`
+		Wait     bool              `json:"wait"`
+		Logs     bool              `json:"logs"`
+		Path     string            `json:"path"`
+		Duration int64             `json:"duration"`
+		Signal   int               `json:"signal"`
+	}
+	if r.Method == http.MethodPost && call != "POST fs/write" {
+		_ = json.NewDecoder(r.Body).Decode(&body)
+	}
+	switch {
+	case b == nil:
+		refuse(w, http.StatusNotFound, "not_found", "session not found")
+	case call == "GET ":
+		answer(w, http.StatusOK, s.told(b))
+	case !up:
+		refuse(w, http.StatusGone, "sandbox_stopped", "the session has stopped")
+	case call == "POST stop":
+		s.Set(func() { b.State = "stopped" })
+		s.End(b)
+		answer(w, http.StatusOK, s.told(b))
+	case call == "POST extend-timeout":
+		s.Set(func() { b.Runs.timeout += time.Duration(body.Duration) * time.Millisecond })
+		answer(w, http.StatusOK, s.told(b))
+	case call == "POST fs/write":
+		s.write(w, r, b)
+	case call == "POST fs/read":
+		f, err := os.Open(s.place(b, body.Cwd, body.Path))
+		if err != nil {
+			refuse(w, http.StatusNotFound, "not_found", "no such file")
+			return
+		}
+		defer f.Close()
+		w.Header().Set("Content-Type", "application/octet-stream")
+		_, _ = io.Copy(w, f)
+	case call == "POST cmd":
+		c, err := s.execute(b, append([]string{body.Command}, body.Args...), body.Cwd, body.Env, body.Sudo)
+		switch {
+		case err != nil:
+			refuse(w, http.StatusInternalServerError, "internal", err.Error())
+		case body.Wait:
+			c.follow(w, r, b, body.Logs)
+		default:
+			answer(w, http.StatusOK, c.told(b))
+		}
+	case len(path) > 2 && path[1] == "cmd":
+		b.Mu.Lock()
+		c := b.Runs.runs[path[2]]
+		b.Mu.Unlock()
+		switch {
+		case c == nil:
+			refuse(w, http.StatusNotFound, "not_found", "command not found")
+		case strings.HasSuffix(call, "/kill"):
+			c.kill(syscall.Signal(body.Signal))
+			answer(w, http.StatusOK, c.told(b))
+		case strings.HasSuffix(call, "/logs"):
+			c.follow(w, r, b, true)
+		default:
+			if r.URL.Query().Get("wait") == "true" {
+				c.wait(r, func([]map[string]any, bool) {})
+			}
+			answer(w, http.StatusOK, c.told(b))
+		}
+	default:
+		refuse(w, http.StatusNotFound, "not_found", call)
+	}
+}
+
+// place is where a path of a sandbox is on this machine.
+func (s *Server) place(b *box, dir, name string) string {
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(cmp.Or(dir, s.home(b)), name)
+	}
+	m, err := s.Boot(b)
+	switch rest, is := strings.CutPrefix(name, machine.Home); {
+	case err != nil:
+		return ""
+	case m == nil:
+		return name
+	case is:
+		return b.Home + rest
+	}
+	return m.Path(name)
+}
+
+// write extracts a compressed tar, as the user.
+func (s *Server) write(w http.ResponseWriter, r *http.Request, b *box) {
+	small, err := gzip.NewReader(r.Body)
+	if err != nil || r.Header.Get("Content-Type") != "application/gzip" || r.ContentLength < 0 {
+		refuse(w, http.StatusBadRequest, "bad_request", fmt.Sprint("no compressed tar of a known size: ", err))
+		return
+	}
+	for archive := tar.NewReader(small); ; {
+		var head *tar.Header
+		if head, err = archive.Next(); err != nil {
+			break
+		}
+		name := s.place(b, r.Header.Get("X-Cwd"), head.Name)
+		if err = s.MakeDirs(filepath.Dir(name), s.credential); err != nil {
+			break
+		}
+		var f *os.File
+		if f, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644); err != nil {
+			break
+		}
+		_, err = io.Copy(f, archive)
+		if s.credential != nil {
+			err = errors.Join(err, f.Chown(int(s.credential.Uid), int(s.credential.Gid)))
+		}
+		if err = errors.Join(err, f.Chmod(os.FileMode(head.Mode)&0o777), f.Close()); err != nil {
+			break
+		}
+	}
+	if err != io.EOF {
+		refuse(w, http.StatusInternalServerError, "internal", err.Error())
+		return
+	}
+	answer(w, http.StatusOK, map[string]any{})
+}
+
+// execute executes a program. Nobody's going away ends it.
+func (s *Server) execute(b *box, argv []string, dir string, env map[string]string, sudo bool) (*command, error) {
+	m, err := s.Boot(b)
+	if err != nil {
+		return nil, err
+	}
+	c := &command{argv: argv, c: exec.Command(argv[0], argv[1:]...), there: m != nil, grown: make(chan struct{})}
+	if c.there {
+		uid, gid := s.credential.Uid, s.credential.Gid
+		if sudo {
+			uid, gid = 0, 0
+		}
+		c.c = m.Command(uid, gid, cmp.Or(dir, machine.Home), argv...)
+	} else {
+		c.c.Dir = cmp.Or(dir, b.Home)
+	}
+	c.c.Env = s.Env(s.home(b))
+	for name, value := range env {
+		c.c.Env = append(c.c.Env, name+"="+value)
+	}
+	c.c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, e1 := c.c.StdoutPipe()
+	said, e2 := c.c.StderrPipe()
+	if err := errors.Join(e1, e2); err != nil {
+		return nil, err
+	}
+	b.Mu.Lock()
+	b.Runs.next++
+	c.id = "cmd_" + strconv.Itoa(b.Runs.next)
+	b.Mu.Unlock()
+	if err := c.c.Start(); err != nil {
+		code := 127
+		c.code, c.log = &code, []map[string]any{{"stream": "stderr", "data": err.Error() + "\n"}}
+		return c, nil
+	}
+	b.Mu.Lock()
+	b.Runs.runs[c.id] = c
+	b.Mu.Unlock()
+	go c.watch(b, out, said)
+	return c, nil
+}
+
+func (c *command) add(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+	close(c.grown)
+	c.grown = make(chan struct{})
+}
+
+// watch takes what a program prints, to its end.
+func (c *command) watch(b *box, out, said io.Reader) {
+	var pipes sync.WaitGroup
+	for stream, from := range map[string]io.Reader{"stdout": out, "stderr": said} {
+		pipes.Go(func() {
+			for buf := make([]byte, 4001); ; {
+				n, err := from.Read(buf)
+				if n > 0 {
+					text := string(buf[:n])
+					c.add(func() { c.log = append(c.log, map[string]any{"stream": stream, "data": text}) })
+				}
+				if err != nil {
+					return
+				}
+			}
+		})
+	}
+	pipes.Wait()
+	_ = c.c.Wait()
+	code := c.c.ProcessState.ExitCode()
+	if status := c.c.ProcessState.Sys().(syscall.WaitStatus); status.Signaled() {
+		code = 128 + int(status.Signal())
+	}
+	c.add(func() { c.code = &code })
+}
+
+func (c *command) told(b *box) map[string]any {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return map[string]any{"command": map[string]any{
+		"id": c.id, "name": c.argv[0], "args": c.argv[1:], "cwd": "/", "sessionId": sessionOf(b), "exitCode": c.code, "startedAt": time.Now().UnixMilli(),
+	}}
+}
+
+// wait hands on what a program prints, to its end or to that of who asks.
+func (c *command) wait(r *http.Request, take func(log []map[string]any, over bool)) {
+	for at := 0; ; {
+		c.mu.Lock()
+		log, over, grown := c.log[at:], c.code != nil, c.grown
+		c.mu.Unlock()
+		take(log, over)
+		if at += len(log); over {
+			return
+		}
+		select {
+		case <-grown:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// follow tells of a program to its end: a line each.
+func (c *command) follow(w http.ResponseWriter, r *http.Request, b *box, logs bool) {
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	lines := json.NewEncoder(w)
+	say := func(v any) {
+		_ = lines.Encode(v)
+		w.(http.Flusher).Flush()
+	}
+	asked := strings.HasSuffix(r.URL.Path, "/cmd")
+	if asked {
+		first := c.told(b)
+		first["command"].(map[string]any)["exitCode"] = nil
+		say(first)
+	}
+	c.wait(r, func(log []map[string]any, over bool) {
+		for _, line := range log {
+			if logs {
+				say(line)
+			}
+		}
+		if over && asked {
+			say(c.told(b))
+		}
+	})
+}
