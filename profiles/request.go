@@ -50,6 +50,8 @@ type Request struct {
 	Budget   string   // --budget: in US dollars
 	Spending []string // --spending: files of what was spent
 
+	Install string // --install: JSON of a program that the place may lack, see package providers
+
 	PassFDs []int
 	Events  string // a path, or fd:N
 	DryRun  bool

@@ -45,18 +45,21 @@ type Order struct {
 	InPlace      bool     // work in the user's own work tree
 	Dirty        bool     // begin with what the user has not committed
 
-	Timeout   time.Duration
-	Budget    spending.USD // of the requests to model APIs from now on; 0: that of an earlier order, or none
-	Spending  string       // a file that other tasks count in too: see [Store.Together]; "" for none
-	User      Identity
-	Profile   string   // of the agent's phases; "" for the agent's own
-	Flags     []string // the user's, of each run
-	Place     []string // flags that say where the runs are; nil for this machine
-	Image     string   // of a container, whose programs are executed; "" for this machine's
-	Notifier  Notifier
-	Policy    *profiles.Policy // of the agent's run, as it would be in the user's work tree
-	Workspace string           // the top of the user's repository
-	Home      string
+	Timeout     time.Duration
+	Budget      spending.USD // of the requests to model APIs from now on; 0: that of an earlier order, or none
+	Spending    string       // a file that other tasks count in too: see [Store.Together]; "" for none
+	User        Identity
+	Profile     string   // of the agent's phases; "" for the agent's own
+	Flags       []string // the user's, of each run
+	Place       []string // flags that say where the runs are; nil for this machine
+	Image       string   // of a container, whose programs are executed; "" for this machine's
+	Keep        bool     // the sandbox at a cloud stands afterwards
+	Installs    profiles.AgentSettings
+	SkipsUpdate bool // an agent that is there is taken, whatever its version
+	Notifier    Notifier
+	Policy      *profiles.Policy // of the agent's run, as it would be in the user's work tree
+	Workspace   string           // the top of the user's repository
+	Home        string
 }
 
 // A Reporter is who is shown what happens. Texts are as they came: whoever prints them escapes them.
@@ -359,6 +362,9 @@ func (p *Placed) resumable() error {
 	if err := endLeftovers(t.Record); err != nil {
 		return err
 	}
+	if err := recoverAt(p); err != nil {
+		return err
+	}
 	if t.State == Working {
 		// The post-run check of a killed run is made by the next one. It has no record of the clone's git directory, and judges by
 		// times: it may take what the clone borrows, which the agent would miss.
@@ -426,7 +432,10 @@ func (p *Placed) Announce() {
 	if !t.InPlace && !o.Continue && !o.Dirty {
 		leftOut(p)
 	}
-	if o.Place != nil {
+	switch {
+	case Elsewhere(o.Place):
+		p.to.Line("works on a copy at " + o.Place[1] + "; git works here, on what comes back")
+	case o.Place != nil:
 		p.to.Line("works in a container (" + strings.Join(o.Place, " ") + "); the checkout does not")
 	}
 	for _, line := range p.copies.said() {

@@ -207,6 +207,7 @@ func (d *Committed) move() error {
 func (f *Fetched) record() error {
 	t, w := f.committed.task, f.committed.work
 	defer t.close()
+	defer leave(f.committed.Placed)
 	w.money.cost(&w.usage, &t.Usage)
 	t.State, t.Why, t.Changes = f.verdict.state, f.verdict.why, f.changes
 	t.Spent += time.Since(w.began)

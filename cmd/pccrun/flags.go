@@ -91,6 +91,7 @@ func runFlags(r *profiles.Request) []flagDef {
 		flagDef{"--from", "SNAPSHOT", "start from the changes of a snapshot, in overlays", once(&r.From)},
 		flagDef{"--budget", "USD", "what the command's requests to model APIs may cost; then INT, KILL and exit status 124", of(budget)},
 		flagDef{"--spending", "FILE", "count in this file too, with other runs: its limit is theirs together", func(v string) error { r.Spending = append(r.Spending, v); return nil }},
+		flagDef{"--install", "JSON", "what a cloud's sandbox may lack, and how it is installed: pccrun task uses it", once(&r.Install)},
 		flagDef{"--pass-fd", "N", "pass this file descriptor", of(passFD)},
 		flagDef{"--dry-run", "", "print the plan, with -v in full, and do nothing", &r.DryRun},
 		flagDef{"--json", "", "with --dry-run: print the plan as JSON", &r.JSON},

@@ -30,7 +30,7 @@ import (
 func (p *plan) asked(l *place, stdio providers.Stdio) (*inside.Remote, error) {
 	host := &l.p.host
 	dir := path.Join(l.Copy, p.dir)
-	env := slices.Concat(l.Environ, p.env)
+	env := withTools(l.tools, slices.Concat(l.Environ, p.env))
 	if t := stdio.Terminal; t != nil {
 		env = append(slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "TERM=") }), "TERM="+t.Name)
 	}
@@ -42,6 +42,9 @@ func (p *plan) asked(l *place, stdio providers.Stdio) (*inside.Remote, error) {
 		Policy: p.policy.For(&profiles.Elsewhere{Home: l.Home, Workspace: l.Copy, WorkDir: dir, Environ: env}),
 		Argv:   inside.Texts(p.command.Argv), Dir: dir, Environ: inside.Texts(slices.Concat(env, secrets)), Stdin: stdio.In != nil, Daemons: l.p.facts.Daemons,
 		Ask: p.request.Ask, Seeds: map[string]inside.Text{},
+	}
+	if l.tools != "" {
+		m.Policy.Files = append(m.Policy.Files, profiles.FileRule{Path: l.tools, Access: profiles.Read, Origin: profiles.Origin{Source: "installation"}})
 	}
 	moved := strings.NewReplacer(quoted(p.policy.Workspace), quoted(l.Copy))
 	for name, text := range p.seeds {
@@ -140,7 +143,7 @@ func (p *plan) follow(ctx context.Context, l *place, by *fetchable, stdio provid
 			case m.Failed != nil:
 				return end, fmt.Errorf("%s: %s: %s", l.p.Name(), m.Failed.Step, events.Clean(m.Failed.Text))
 			case m.Trial != nil:
-				if end.doubt, err = p.judgeTrial(l, m.Trial); err == nil && m.Trial.Given {
+				if end.doubt, err = p.judgeTrial(l, m.Trial); err == nil && m.Trial.Given && by != nil {
 					err = l.begin(ctx, by)
 				}
 				if err != nil {
@@ -279,7 +282,7 @@ func (t *connection) resume(ctx context.Context) bool {
 func (t *connection) line(ctx context.Context, met func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	argv := []string{path.Join(t.l.Program, "pccrun"), inside.Verb, inside.Attach, path.Join(t.l.Program, "own")}
+	argv := []string{path.Join(t.l.Program, "pccrun"), inside.Verb, inside.Attach, path.Join(t.l.Program, t.l.own)}
 	line, err := t.l.p.line(ctx, t.box.Load(), argv)
 	if err != nil {
 		return err
@@ -419,7 +422,7 @@ func (p *plan) judgeTrial(l *place, t *inside.Trial) (doubt string, err error) {
 			a = t.Answers[i]
 			a.Mechanism, a.Cause = events.Clean(a.Mechanism), events.Clean(a.Cause)
 		}
-		if by := p.provider.facts.Keeps[a.Guarantee]; a.Guarantee == profiles.NetAllowlist && a.State == profiles.Missing && by != "" && FilterOf(&p.request).Open == "" {
+		if by := p.provider.facts.Keeps[a.Guarantee]; a.Guarantee == profiles.NetAllowlist && a.State == profiles.Missing && by != "" && FilterOf(&p.request).Open == "" && p.command.Install == nil {
 			a = profiles.WeakBy(p.provider.Name()+" itself, by its documentation: "+by, "nobody has tried that; "+a.Cause, "")
 		}
 		switch {

@@ -42,9 +42,10 @@ func (p *plan) key() (string, error) {
 	o := p.policy
 	travels := o.For(&profiles.Elsewhere{Home: "/home", Workspace: "/home/copy", WorkDir: "/home/copy"})
 	travels.PickedBy, travels.Source, travels.Layers = "", "", nil
+	travels.Resources.Timeout = profiles.Limit{} // of the command alone
 	text, err := json.Marshal([]any{
 		p.provider.Name(), p.provider.service.Describe(&Request{Lifetime: p.request.Lifetime, Policy: o, Ask: p.request.Ask}), o.Workspace, o.Files, o.Tighten, o.Protect,
-		o.Environment, travels, sumOf(program),
+		o.Environment, travels, sumOf(program), p.command.Install,
 	})
 	return sumOf(text), err
 }

@@ -70,6 +70,7 @@ func (e *StayedError) Stays() {}
 //	pack      what goes up, which is written meanwhile                     → upload
 //	create    a sandbox                                                    → place
 //	furnish   pccrun's program and the copy are there                      → fetchable
+//	install   so is what the image lacks
 //	follow    the command runs                                             → ended
 //	fetch     what it changed is here
 //	keep      the sandbox stands for the next run, if that is wanted
@@ -156,6 +157,9 @@ func (p *plan) inside(ctx context.Context, l *place, up *upload, stdio providers
 	defer l.prolong(ctx)()
 	by, err := p.furnish(ctx, l, up)
 	if err != nil {
+		return &ended{}, err
+	}
+	if err := p.install(ctx, l, stdio); err != nil {
 		return &ended{}, err
 	}
 	end, err := p.follow(ctx, l, by, stdio)

@@ -34,6 +34,7 @@ type Agent struct {
 	UsageAsItGoes bool
 
 	command func(Start) []string
+	install installer
 	refuses []refusal
 	line    func(*follower, []byte)
 }

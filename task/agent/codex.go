@@ -12,6 +12,7 @@ import (
 var codex = Agent{
 	Name:       "codex",
 	Unattended: "--dangerously-bypass-approvals-and-sandbox",
+	install:    byNpm("@openai/codex"),
 	command: func(s Start) []string {
 		argv := []string{"codex", "exec"}
 		if s.Resume {

@@ -11,6 +11,7 @@ var gemini = Agent{
 	Unattended:  "--approval-mode yolo",
 	Environment: []string{"GEMINI_CLI_TRUST_WORKSPACE=true"},
 	OwnIDs:      true,
+	install:     byNpm("@google/gemini-cli"),
 	command: func(s Start) []string {
 		argv := []string{"gemini", "-o", "stream-json", "--approval-mode", "yolo"}
 		if s.Model != "" {
