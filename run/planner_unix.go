@@ -68,6 +68,9 @@ func (l *planner) tryPlan() (*planned, error) {
 		return p, err
 	}
 	command := providers.Command{Argv: l.req.Command, Env: l.policy.Environ(l.req.Host.Environ), Dir: l.workDir, Label: l.label, Keep: l.req.Keep, Ask: l.req.Ask}
+	if l.home.conversed != nil {
+		command.Conversation = &providers.Conversation{Home: l.home.conversed.Path, Dirs: l.req.Conversation}
+	}
 	if l.req.Install != "" {
 		if err := json.Unmarshal([]byte(l.req.Install), &command.Install); err != nil {
 			return p, fmt.Errorf("flag --install: %w", err)

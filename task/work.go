@@ -214,7 +214,13 @@ func (w *Worked) converse(prompt string) error {
 
 // agentFlags are those of the agent's run: the variables that it needs inside are set, where the user does not.
 func (w *Worked) agentFlags() []string {
-	return withVariables(&w.order, w.money.counted(w.flags(w.order.Profile)))
+	flags := w.money.counted(w.flags(w.order.Profile))
+	if Elsewhere(w.order.Place) {
+		for _, dir := range w.order.Agent.Conversations {
+			flags = append(flags, "--conversation", dir)
+		}
+	}
+	return withVariables(&w.order, flags)
 }
 
 // withVariables adds the agent's variables to the flags of a run.

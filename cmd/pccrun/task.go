@@ -175,7 +175,7 @@ var notOfTasks = map[string]string{
 	"--dry-run":   "pccrun --dry-run -- AGENT prints the plan of an agent's run",
 	"--events":    "--json prints what happens", "--log": "--json prints what happens", "-v": "--json prints all",
 	"--pass-fd": "a task's phases are runs of their own", "--ask": "nobody is there to answer: name the host by --allow",
-	"--install": "agents.NAME.install of config.jsonc says how", "--from": "--base names a commit to begin with", "--history": "tasks run on this machine",
+	"--conversation": "an agent's own goes along", "--install": "agents.NAME.install of config.jsonc says how", "--from": "--base names a commit to begin with", "--history": "tasks run on this machine",
 	"--without": "an agent that asks nothing needs every layer", "--fresh-home": "the conversation lies in the home, and goes on there",
 	"--docker-network": "in a network of the engine no rule decides, and an agent that asks nothing needs one",
 }

@@ -43,6 +43,11 @@ func (p *plan) asked(l *place, stdio providers.Stdio) (*inside.Remote, error) {
 		Argv:   inside.Texts(p.command.Argv), Dir: dir, Environ: inside.Texts(slices.Concat(env, secrets)), Stdin: stdio.In != nil, Daemons: l.p.facts.Daemons,
 		Ask: p.request.Ask, Seeds: map[string]inside.Text{},
 	}
+	if c := p.command.Conversation; c != nil {
+		for _, dir := range c.Dirs {
+			m.Policy.Files = append(m.Policy.Files, profiles.FileRule{Path: path.Join(l.Home, dir), Access: profiles.Write, Origin: profiles.Origin{Source: "conversation"}})
+		}
+	}
 	if l.tools != "" {
 		m.Policy.Files = append(m.Policy.Files, profiles.FileRule{Path: l.tools, Access: profiles.Read, Origin: profiles.Origin{Source: "installation"}})
 	}

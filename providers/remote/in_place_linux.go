@@ -436,6 +436,9 @@ func extract(from io.Reader, dir string) error {
 	if err != nil {
 		return err
 	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
 	fresh := dir
 	if there, err := os.ReadDir(dir); err != nil || len(there) > 0 { // an earlier run's
 		fresh = filepath.Join(filepath.Dir(dir), ".pccrun-"+filepath.Base(dir)+"-fresh")

@@ -162,6 +162,9 @@ func (p *plan) inside(ctx context.Context, l *place, up *upload, stdio providers
 	if err := p.install(ctx, l, stdio); err != nil {
 		return &ended{}, err
 	}
+	if err := p.sendConversation(ctx, l); err != nil {
+		return &ended{}, err
+	}
 	end, err := p.follow(ctx, l, by, stdio)
 	if err != nil && !end.started {
 		return end, err
@@ -173,6 +176,7 @@ func (p *plan) inside(ctx context.Context, l *place, up *upload, stdio providers
 	}
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.p.patient.after)
 	defer cancel()
+	p.fetchConversation(after, l)
 	return end, errors.Join(err, l.fetch(after, by))
 }
 

@@ -70,6 +70,7 @@ func (p *plan) runInstaller(ctx context.Context, l *place, dir string, stdio pro
 	i, policy, q, there := p.command.Install, *p.policy, *p, *l
 	policy.Network.Allow, policy.Network.Inject = hostsOf(i), nil
 	q.policy, q.seeds, q.env, q.dir, q.request.Ask = &policy, nil, nil, ".", false
+	q.command.Conversation = nil
 	q.command.Argv = append([]string{"/bin/sh", "-c", i.Script, "sh"}, append(slices.Clip(i.Args), dir)...)
 	there.Copy, there.own, there.observer = dir, toolsOwn, installer{l.observer}
 	said := &limited{most: 1 << 20}

@@ -123,6 +123,21 @@ func TestAgentTask(t *testing.T) {
 			require.Empty(t, strings.TrimSpace(p.git("status", "--short")))
 			_, shown, _ := p.run("task", "show", "--json", "first")
 			require.Contains(t, shown, "--provider "+place.name)
+			// It goes on with its own conversation, which is in the persistent home, without the login that it wrote there.
+			code, out, say = p.run("task", "--json", "--continue", "first", "--check", "grep -q three a.txt", "echo three >> a.txt")
+			require.Equal(t, 0, code, "%s%s", out, say)
+			require.Contains(t, out, "it went on: echo two")
+			require.Equal(t, "one\ntwo\nthree\n", p.git("show", "task/first:a.txt"))
+			kept := files(t, filepath.Join(filepath.Dir(p.work), "state/pccrun/homes"))
+			var names []string
+			for name := range kept {
+				if strings.Contains(name, "/home/") {
+					names = append(names, filepath.Base(name))
+				}
+			}
+			require.Contains(t, names, "3e37aa8c-0000-4000-8000-000000000001.jsonl")
+			require.NotContains(t, names, ".credentials.json")
+			require.Empty(t, s.stand(""))
 			for _, refused := range [][]string{{"--in-place"}, {"--budget", "1"}, {"--prepare-allow", "x.example"}, {"--runtime", "runsc"}} {
 				code, out, say = p.run(append(append(task, refused...), "echo")...)
 				require.Equal(t, 125, code, "%s%s", out, say)
