@@ -112,7 +112,7 @@ func Ask(stop Stop, store Store, to Reporter, o Order) (*Asked, error) {
 	if a.base, err = repo.commit(ctx, name); err != nil {
 		return nil, err
 	}
-	if err := a.checkImage(); err != nil {
+	if err := checkImage(stop, store, &a.order, repo.top); err != nil {
 		return nil, err
 	}
 	for i, c := range o.BranchPrefix {
@@ -334,6 +334,10 @@ func Continue(stop Stop, store Store, to Reporter, o Order) (*Placed, error) {
 		p.order.Place, p.order.Image = t.Place, t.Image
 	}
 	t.Place, t.Image = p.order.Place, p.order.Image
+	if err := checkImage(stop, store, &p.order, repo.top); err != nil {
+		t.close()
+		return nil, err
+	}
 	if p.order.InPlace = t.InPlace; t.InPlace && o.Commit == "" { // who works there commits, and knows what is his
 		p.order.Leave = true
 	}

@@ -34,14 +34,19 @@ func gitPlace(place []string) []string {
 	return place
 }
 
-// installFlags have the agent be installed where the place lacks it.
-func installFlags(o *Order) []string {
+// installOf is how the agent is installed where a place lacks it.
+func installOf(o *Order) providers.Install {
 	script, hosts := o.Agent.Installer(o.Installs.Install, o.Installs.Allow)
 	update := "update"
 	if o.SkipsUpdate {
 		update = "skip"
 	}
-	text, _ := json.Marshal(providers.Install{Name: o.Agent.Name, Script: script, Args: []string{o.Installs.Version, update}, Allow: hosts}) // no string fails
+	return providers.Install{Name: o.Agent.Name, Script: script, Args: []string{o.Installs.Version, update}, Allow: hosts}
+}
+
+// installFlags have a run install it.
+func installFlags(o *Order) []string {
+	text, _ := json.Marshal(installOf(o)) // no string fails
 	return []string{"--install", string(text)}
 }
 
