@@ -260,6 +260,7 @@ type Result struct {
 	Read         int64         // bytes from storage
 	Written      int64         // bytes to storage
 	IOBy         string        // what counted them: "cgroup v2", "rusage"
+	PlaceUSD     float64       // what the sandbox has cost by its price of an hour, where that is known
 
 	Spent     []string // limits that the command came up against, and lived on: "disk", "pids", "filesize"
 	Survivors []string // what ran on when the command was gone, by name, and was killed

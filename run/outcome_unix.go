@@ -289,7 +289,7 @@ func (e *ended) finish(code int) int {
 		exit.TimedOut, exit.OOM, exit.WallMS = end.TimedOut, end.OOM, end.Wall.Milliseconds()
 		exit.UserMS, exit.SystemMS, exit.MaxMemory = end.User.Milliseconds(), end.System.Milliseconds(), end.Memory
 		exit.ReadBytes, exit.WriteBytes, exit.IOBy = end.Read, end.Written, end.IOBy
-		exit.Processes = end.Processes
+		exit.Processes, exit.PlaceUSD = end.Processes, end.PlaceUSD
 		if end.Signal != 0 {
 			exit.Signal = unix.SignalName(unix.Signal(end.Signal))
 		}

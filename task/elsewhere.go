@@ -63,6 +63,7 @@ func (ph phase) runElsewhere(p *Placed) (outcome, error) {
 		}
 	}
 	o, err := ph.run(p.stop)
+	p.task.PlaceUSD += o.placeUSD
 	if err != nil || o.refused != nil || o.session == "" {
 		return o, err
 	}

@@ -240,6 +240,9 @@ func (f *Fetched) Result() Result {
 		Record: d.task.Record, Head: d.head, Left: d.left, Elsewhere: f.elsewhere, Status: f.verdict.code, Agent: w.last.code, Took: time.Since(w.began), Used: w.money.usedText(w.usage, d.task.Agent),
 		Hooks: d.hooks, Checked: d.checked, Refused: w.denied,
 	}
+	if usd := d.task.PlaceUSD; usd > 0 {
+		r.Used = strings.TrimPrefix(fmt.Sprintf("%s, $%.4f for the sandbox", r.Used, usd), ", ")
+	}
 	if last := w.end.LastCommand; last != nil {
 		r.Command = strings.TrimSpace(last.What + " " + last.Result)
 	}

@@ -49,6 +49,7 @@ type outcome struct {
 	changed  []events.Changed // what to look at
 	said     string           // the last that was written to standard error
 	session  string           // the run's
+	placeUSD float64          // what its sandbox has cost
 	held     []string         // what a run elsewhere changed, and was not brought back
 }
 
@@ -154,7 +155,7 @@ func (p phase) read(r io.Reader, o *outcome) {
 		case events.Changed:
 			o.changed = append(o.changed, e)
 		case events.Exit:
-			o.timedOut = e.TimedOut
+			o.timedOut, o.placeUSD = e.TimedOut, e.PlaceUSD
 		}
 		if p.seen != nil && record.Event != nil {
 			p.seen(record.Event)

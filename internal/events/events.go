@@ -222,6 +222,7 @@ type Exit struct {
 	WriteBytes int64    `json:"write_bytes,omitempty"`
 	IOBy       string   `json:"io_by,omitempty"`     // what counted the two before: "cgroup v2" or "rusage"
 	Processes  int64    `json:"processes,omitempty"` // and threads, the most at a time; 0 if not counted
+	PlaceUSD   float64  `json:"place_usd,omitempty"` // what a cloud's sandbox has cost, by its price of an hour; 0 if that is not known
 	Denials    int64    `json:"denials"`
 	Changed    []Change `json:"changed,omitempty"` // what the user should look at, not every file
 }

@@ -41,7 +41,7 @@ var samples = []Event{
 	Exec{Number: 1, Argv: []string{"sh", "-c", "x"}},
 	ExecEnd{Number: 1, Code: 127, WallMS: 5, Error: "none: no such file or directory"},
 	Dropped{Count: 3},
-	Exit{Code: 137, Signal: "SIGKILL", TimedOut: true, OOM: true, WallMS: 1, UserMS: 2, SystemMS: 3, MaxMemory: 4, ReadBytes: 5, WriteBytes: 6, IOBy: "rusage", Processes: 7, Denials: 8, Changed: []Change{{"CLAUDE.md", "review"}}},
+	Exit{Code: 137, Signal: "SIGKILL", TimedOut: true, OOM: true, WallMS: 1, UserMS: 2, SystemMS: 3, MaxMemory: 4, ReadBytes: 5, WriteBytes: 6, IOBy: "rusage", Processes: 7, PlaceUSD: 0.5, Denials: 8, Changed: []Change{{"CLAUDE.md", "review"}}},
 }
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 5, time.UTC)

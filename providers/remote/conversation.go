@@ -11,26 +11,11 @@ import (
 	"path"
 	"path/filepath"
 
+	"github.com/pccrun/pccrun/internal/homes"
 	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/providers/filesync"
 	"github.com/pccrun/pccrun/workspace"
 )
-
-// Bounds of what goes along and comes back of a home ([providers.Conversation]).
-const (
-	conversationFiles = 4096
-	conversationBytes = 64 << 20
-)
-
-// errLong is the error for more.
-var errLong = fmt.Errorf("more than %d files, or %d MiB", conversationFiles, conversationBytes>>20)
-
-// fileBelow is a file of a tree.
-type fileBelow struct {
-	name string
-	dir  bool
-	size int64
-}
 
 // conversationName is what has come of it, in the session's directory.
 const conversationName = "conversation"
@@ -83,17 +68,13 @@ func packConversation(home, dir string) ([]byte, error) {
 }
 
 func packFiles(archive *tar.Writer, root *os.Root) error {
-	list, err := filesBelow(root)
-	files, bytes := 0, int64(0)
+	list, err := homes.FilesBelow(root)
 	for _, f := range list {
-		h := &tar.Header{Typeflag: tar.TypeDir, Name: f.name + "/", Mode: 0o700}
+		h := &tar.Header{Typeflag: tar.TypeDir, Name: f.Name + "/", Mode: 0o700}
 		var text []byte
-		if err == nil && !f.dir {
-			if files, bytes = files+1, bytes+f.size; files > conversationFiles || bytes > conversationBytes {
-				return errLong
-			}
-			text, err = state.ReadFile(root, f.name, conversationBytes+1)
-			h = &tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: 0o600, Size: int64(len(text))}
+		if err == nil && !f.Dir {
+			text, err = state.ReadFile(root, f.Name, homes.ConversationBytes+1)
+			h = &tar.Header{Typeflag: tar.TypeReg, Name: f.Name, Mode: 0o600, Size: int64(len(text))}
 		}
 		if err == nil {
 			err = archive.WriteHeader(h)
@@ -134,8 +115,8 @@ func bringConversation(ctx context.Context, there *place, home, dir string) erro
 			bytes += e.Size
 		}
 	}
-	if len(d.ask) > conversationFiles || bytes > conversationBytes {
-		return errLong
+	if len(d.ask) > homes.ConversationFiles || bytes > homes.ConversationBytes {
+		return homes.ErrLong
 	}
 	l.named("not downloaded", d.refuse(down(d)))
 	if len(d.ask) == 0 {
@@ -153,43 +134,10 @@ func bringConversation(ctx context.Context, there *place, home, dir string) erro
 	if _, err := l.receive(ctx, filepath.Join(l.session.Name(), conversationName), d, file, down(d)); err != nil {
 		return err
 	}
-	return moveInto(home, dir, filepath.Join(l.session.Name(), conversationName))
-}
-
-// moveInto puts the files of a directory in the place of one of a home. No link leads out of that.
-func moveInto(home, dir, from string) error {
-	to, err := os.OpenRoot(home)
-	if err != nil {
-		return err
-	}
-	defer to.Close()
-	came, err := os.OpenRoot(from)
+	came, err := l.session.OpenRoot(conversationName)
 	if err != nil {
 		return err
 	}
 	defer came.Close()
-	fresh := dir + ".new"
-	if err := errors.Join(to.MkdirAll(path.Dir(dir), 0o700), state.RemoveAll(to, fresh)); err != nil {
-		return err
-	}
-	list, err := filesBelow(came)
-	if err == nil {
-		err = to.Mkdir(fresh, 0o700)
-	}
-	for _, f := range list {
-		var text []byte
-		switch {
-		case err != nil:
-		case f.dir:
-			err = to.Mkdir(path.Join(fresh, f.name), 0o700)
-		default:
-			if text, err = state.ReadFile(came, f.name, conversationBytes+1); err == nil {
-				err = to.WriteFile(path.Join(fresh, f.name), text, 0o600)
-			}
-		}
-	}
-	if err == nil {
-		err = state.RemoveAll(to, dir)
-	}
-	return errors.Join(err, to.Rename(fresh, dir))
+	return homes.Replace(home, dir, came, func(name string) string { return name })
 }

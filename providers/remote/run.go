@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strconv"
 	"time"
 
 	"github.com/pccrun/pccrun/internal/sessions"
@@ -98,11 +99,28 @@ func (p *plan) Run(ctx context.Context, stdio providers.Stdio, o providers.Obser
 	}
 	end, kept := &ended{}, false
 	if err == nil {
+		if hourly := priced(ctx, l); hourly > 0 {
+			defer func() { result.PlaceUSD = hourly * time.Since(begun).Hours() }()
+		}
 		if end, err = p.inside(ctx, l, up, stdio); err == nil {
 			kept = p.keep(ctx, l, end)
 		}
 	}
 	return end.Result, l.leave(ctx, err, kept)
+}
+
+// priced says what the sandbox costs, before the first byte goes up.
+func priced(ctx context.Context, l *place) (hourly float64) {
+	box := l.box
+	if box.CPUs == 0 && l.p.facts.PerCPU > 0 { // not every provider says it when it makes one
+		if now, err := l.p.service.Status(ctx, box.ID); err == nil {
+			box = now
+		}
+	}
+	if hourly = l.p.facts.Price(box); hourly > 0 {
+		l.warn("sandbox %s costs $%s an hour", box.ID, strconv.FormatFloat(hourly, 'g', 3, 64))
+	}
+	return hourly
 }
 
 // create makes the sandbox. Where it is not clear whether one was made, that one is looked

@@ -118,6 +118,8 @@ func TestAgentTask(t *testing.T) {
 			require.Equal(t, "Dev\n", p.git("log", "-1", "--format=%an", "task/first"))
 			require.NotContains(t, p.git("ls-tree", "-r", "--name-only", "task/first"), ".husky")
 			require.Contains(t, out, "held back")
+			require.Regexp(t, `sandbox \S+ costs \$0\.\d+ an hour`, out)
+			require.Regexp(t, `"place_usd":(0\.0|\d+e-)`, out)
 			require.Equal(t, 1, strings.Count(s.made(), "pccrun.session"), "the runs of a task share a sandbox")
 			require.Empty(t, s.stand(""))
 			require.Empty(t, strings.TrimSpace(p.git("status", "--short")))
