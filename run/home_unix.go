@@ -4,7 +4,6 @@ package run
 
 import (
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -35,7 +34,7 @@ func openHome(r *resolved) (m *home, err error) {
 		return m, nil
 	case r.Cloud:
 		if m.seeds, m.notes, err = homes.FilesElsewhere(p); err == nil && r.req.Conversation != nil && !r.req.DryRun && !p.FreshHome && p.Decide(p.Home).Access == profiles.Persist {
-			if m.conversed, err = m.open(); err == nil {
+			if m.conversed, err = homes.For(r.dirs.State, p.Workspace, p); err == nil {
 				err = m.conversed.Share()
 			}
 		}
@@ -48,7 +47,7 @@ func openHome(r *resolved) (m *home, err error) {
 	case p.Decide(p.Home).Access != profiles.Persist:
 		return m, nil
 	}
-	h, err := m.open()
+	h, err := homes.For(r.dirs.State, p.Workspace, p)
 	if err != nil {
 		return m, err
 	}
@@ -70,19 +69,6 @@ func openHome(r *resolved) (m *home, err error) {
 	}
 	m.kept, m.notes = h, append(m.notes, h.Notes...)
 	return m, nil
-}
-
-// open opens the persistent home of the policy.
-func (m *home) open() (*homes.Home, error) {
-	p, variant := m.policy, ""
-	if p.NoLogin {
-		variant = homes.NoLogin
-	}
-	source := p.Source
-	if one := "built-in " + p.Profile; slices.Contains(p.Layers, one) {
-		source = one // a profile of the user's in its place adds to it: `pccrun profile allow` does not give an agent another home
-	}
-	return homes.Open(m.dirs.State, p.Workspace, source+variant, p.Profile+variant)
 }
 
 // gained says where this run may do more than the one before, and finds programs in the home.

@@ -36,6 +36,7 @@ type Order struct {
 	BranchPrefix string // "" for task/
 
 	Base         string   // "" for HEAD
+	From         string   // a checkpoint to begin at; "" for none
 	Copy         []string // patterns of ignored files that the clone gets a copy of, beside those of .worktreeinclude
 	Prepare      string   // a shell's command that runs before the agent
 	PrepareAllow []string // hosts that it reaches, and the agent does not
@@ -73,9 +74,10 @@ type Reporter interface {
 type Asked struct {
 	order Order
 	repo  *repository
-	base  string // a commit
-	named string // what it was asked for as
-	taken bool   // a branch stands that the task's would lie below
+	from  *Checkpoint // nil for none
+	base  string      // a commit
+	named string      // what it was asked for as
+	taken bool        // a branch stands that the task's would lie below
 	store Store
 	to    Reporter
 	stop  Stop
@@ -101,7 +103,18 @@ func Ask(stop Stop, store Store, to Reporter, o Order) (*Asked, error) {
 	if _, within := beneath.Path(repo.top, o.Dir); within && o.Dir != "" {
 		return nil, hint.Errorf("name one outside of it", "task.dir %s lies in the repository", o.Dir)
 	}
-	a := &Asked{order: o, repo: repo, store: store, to: to, stop: stop, named: o.Base}
+	var from *Checkpoint
+	if o.From != "" {
+		c, err := FindCheckpoint(store, o.From)
+		if err == nil {
+			err = c.begins(&o, repo.common)
+		}
+		if err != nil {
+			return nil, err
+		}
+		from = &c
+	}
+	a := &Asked{from: from, order: o, repo: repo, store: store, to: to, stop: stop, named: cmp.Or(o.From, o.Base)}
 	if a.named == "" {
 		a.named = repo.branch
 	}
@@ -177,7 +190,11 @@ func (a *Asked) Place() (*Placed, error) {
 		return nil, errors.Join(err, p.task.forget(a.store))
 	}
 	p.copies = copies
-	if err := p.fill(); err != nil {
+	err = p.fill()
+	if err == nil && a.from != nil {
+		err = a.from.resume(p)
+	}
+	if err != nil {
 		return nil, errors.Join(err, p.undo())
 	}
 	return p, nil

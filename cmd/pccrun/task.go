@@ -149,7 +149,7 @@ type givenValue struct {
 func (t *taskLine) ownFlags() flags {
 	o := &t.order
 	return flags{
-		"--agent": &t.agent, "--model": &o.Model, "--prompt-file": &t.file, "--name": &t.name, "--continue": &t.next, "--worktree": &t.worktree, "--notify": &t.notify, "--base": &o.Base,
+		"--agent": &t.agent, "--model": &o.Model, "--prompt-file": &t.file, "--name": &t.name, "--continue": &t.next, "--worktree": &t.worktree, "--notify": &t.notify, "--base": &o.Base, "--from": &o.From,
 		"--prepare": &o.Prepare, "--prepare-allow": func(host string) error { o.PrepareAllow = append(o.PrepareAllow, host); return nil }, "--check": &o.Check, "--commit": &t.commit, "--git-user": &o.User.Name, "--git-email": &o.User.Email,
 		"--skip-claude-update": &o.SkipsUpdate, "--in-place": &o.InPlace, "--dirty": &o.Dirty, "--json": &t.json, "-q": &t.quiet,
 		"--timeout": func(text string) (err error) {
@@ -175,7 +175,7 @@ var notOfTasks = map[string]string{
 	"--dry-run":   "pccrun --dry-run -- AGENT prints the plan of an agent's run",
 	"--events":    "--json prints what happens", "--log": "--json prints what happens", "-v": "--json prints all",
 	"--pass-fd": "a task's phases are runs of their own", "--ask": "nobody is there to answer: name the host by --allow",
-	"--conversation": "an agent's own goes along", "--install": "agents.NAME.install of config.jsonc says how", "--from": "--base names a commit to begin with", "--history": "tasks run on this machine",
+	"--conversation": "an agent's own goes along", "--install": "agents.NAME.install of config.jsonc says how", "--history": "tasks run on this machine",
 	"--without": "an agent that asks nothing needs every layer", "--fresh-home": "the conversation lies in the home, and goes on there",
 	"--docker-network": "in a network of the engine no rule decides, and an agent that asks nothing needs one",
 }
@@ -279,6 +279,8 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 		err = misuse("flag --continue: not with --name, --base, --prepare, --worktree or --in-place", "the task has its own")
 	case o.Dirty && (t.next != "" || o.Base != "" || o.InPlace):
 		err = misuse("flag --dirty: not with --continue, --base or --in-place", "it begins a task at HEAD, with what you have not committed")
+	case o.From != "" && (t.next != "" || o.Base != "" || o.Dirty || o.InPlace || t.worktree != ""):
+		err = misuse("flag --from: not with --continue, --base, --dirty, --in-place or --worktree", "a task begins at the checkpoint's commit")
 	case t.worktree != "" && (o.InPlace || o.Base != "" || o.Dirty):
 		err = misuse("flag --worktree: not with --in-place, --base or --dirty", "it works in a work tree that stands, as it is")
 	case t.file == "" && len(words) == 0:
@@ -349,6 +351,13 @@ func (t *taskLine) resolve(rest []string) error {
 	var before task.Record // of a task that goes on
 	if o.Continue {
 		before, _ = task.StoreIn(dirs.State).Find(o.Name, t.request.Host.Cwd) // that there is none, [task.Continue] says
+	}
+	if o.From != "" {
+		c, err := task.FindCheckpoint(task.StoreIn(dirs.State), o.From)
+		if err != nil {
+			return err
+		}
+		before.Agent = c.Agent
 	}
 	t.agent = cmp.Or(t.agent, before.Agent, t.settings.Agent)
 	if r := &t.request; before.Place != nil && r.Provider != providers.Native { // never with less isolation than it began with
