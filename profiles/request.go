@@ -51,6 +51,10 @@ type Request struct {
 	Budget   string   // --budget: in US dollars
 	Spending []string // --spending: files of what was spent
 
+	Conversation []string // --conversation: directories of the home that go to a cloud, and come back
+
+	Install string // --install: JSON of a program that the place may lack, see package providers
+
 	PassFDs []int
 	Events  string // a path, or fd:N
 	DryRun  bool

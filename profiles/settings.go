@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -28,7 +30,21 @@ type TaskSettings struct {
 	Prepare      string        // a shell's command, inside
 	PrepareAllow []string      // hosts that it alone may reach
 	Notify       string        // a program and its arguments, outside
+
+	Agents map[string]*AgentSettings // by name
 }
+
+// AgentSettings say how an agent is installed where a place lacks it.
+type AgentSettings struct {
+	Version string   // "" for the newest
+	Install string   // a shell's command in place of the agent's own installer; "" for that
+	Allow   []string // hosts that the installer may reach, beside its own
+}
+
+// agentNames are the agents that can be installed.
+var agentNames = [...]string{"claude", "codex", "gemini", "opencode"}
+
+var versionShape = regexp.MustCompile(`^[0-9][0-9A-Za-z.+-]*$`)
 
 // A setting is one key: the object that it stands in, its name, and what it sets.
 type setting struct {
@@ -46,7 +62,13 @@ func (t *TaskSettings) table(s *scope) []setting {
 		return s.path(text, "")
 	}
 	host := func(text string) (string, error) { return text, checkNet("allow", text) }
-	return []setting{
+	version := func(text string) (string, error) {
+		if !versionShape.MatchString(text) {
+			return "", fmt.Errorf("%q: want a version such as 2.1.332", text)
+		}
+		return text, nil
+	}
+	list := []setting{
 		{"task", "dir", &t.Dir, dir},
 		{"task", "agent", &t.Agent, nil},
 		{"task", "timeout", &t.Timeout, nil},
@@ -56,6 +78,13 @@ func (t *TaskSettings) table(s *scope) []setting {
 		{"task", "notify", &t.Notify, nil},
 		{"branch", "prefix", &t.BranchPrefix, nil},
 	}
+	t.Agents = map[string]*AgentSettings{}
+	for _, name := range agentNames {
+		a, in := &AgentSettings{}, "agents."+name
+		t.Agents[name] = a
+		list = append(list, setting{in, "version", &a.Version, version}, setting{in, "install", &a.Install, nil}, setting{in, "install-allow", &a.Allow, host})
+	}
+	return list
 }
 
 // ReadSettings reads the user's settings, as his profiles are found: from a directory of his own outside of the workspace. What
@@ -95,30 +124,28 @@ func ReadSettings(req Request) (s Settings, err error) {
 
 // readTable reads the objects of a table.
 func readTable(d *decoder, v value, table []setting) {
-	names := func(in string) (list []string) {
+	var read func(v value, at string)
+	read = func(v value, at string) {
+		var names []string
+		if at == "" {
+			names = append(names, "$schema")
+		}
 		for i := range table {
-			name := table[i].in
-			if in != "" && name != in {
-				continue
-			} else if in != "" {
-				name = table[i].name
+			if rest, below := strings.CutPrefix("."+table[i].in+"."+table[i].name, strings.TrimSuffix("."+at, ".")+"."); below {
+				name, _, _ := strings.Cut(rest, ".")
+				names = append(names, name)
 			}
-			list = append(list, name)
 		}
-		return list
-	}
-	d.object(v, "", append(names(""), "$schema"), func(in member) {
-		if in.key == "$schema" {
-			return
-		}
-		d.object(in.value, in.key, names(in.key), func(m member) {
-			for i := range table {
-				if table[i].in == in.key && table[i].name == m.key {
-					readSetting(d, &table[i], m.value, join(in.key, m.key))
-				}
+		d.object(v, at, names, func(m member) {
+			key := join(at, m.key)
+			if i := slices.IndexFunc(table, func(s setting) bool { return s.in+"."+s.name == key }); i >= 0 {
+				readSetting(d, &table[i], m.value, key)
+			} else if key != "$schema" {
+				read(m.value, key)
 			}
 		})
-	})
+	}
+	read(v, "")
 }
 
 // readSetting reads the value of one key.

@@ -26,21 +26,25 @@ func TestReadSettings(t *testing.T) {
 	s, err := read(`{ // ours
 		"task": {"dir": "~/trees", "agent": "codex", "timeout": "30m", "copy": ["config/local.yml"], "prepare": "npm ci", "prepare-allow": ["@npm"], "notify": "beep"},
 		"branch": {"prefix": "agents/"},
+		"agents": {"claude": {"version": "2.1.332", "install": "cp x", "install-allow": ["x.example"]}},
 	}`)
 	require.NoError(t, err)
 	require.Equal(t, Settings{file, TaskSettings{
 		Dir: home + "/trees", BranchPrefix: "agents/", Agent: "codex", Timeout: 30 * time.Minute, Copy: []string{"config/local.yml"},
 		Prepare: "npm ci", PrepareAllow: []string{"@npm"}, Notify: "beep",
+		Agents: map[string]*AgentSettings{"claude": {"2.1.332", "cp x", []string{"x.example"}}, "codex": {}, "gemini": {}, "opencode": {}},
 	}}, s)
 	for text, want := range map[string]string{
-		`{"tasks": {}}`:                           "did you mean task?",
-		`{"task": {"direct": "x"}}`:               "task.direct: unknown key",
-		`{"task": {"dir": "trees"}}`:              "want an absolute path, or one below ~",
-		`{"task": {"timeout": "3600"}}`:           "want a duration",
-		`{"task": {"timeout": 3600}}`:             "want a string",
-		`{"task": {"prepare-allow": ["a b"]}}`:    "a b",
-		`{"task": {"agent": "a"}, "task": {}}`:    "duplicate",
-		`{"branch": {"prefix": "x/"}, "task": 1}`: "want an object",
+		`{"tasks": {}}`:                              "did you mean task?",
+		`{"task": {"direct": "x"}}`:                  "task.direct: unknown key",
+		`{"task": {"dir": "trees"}}`:                 "want an absolute path, or one below ~",
+		`{"task": {"timeout": "3600"}}`:              "want a duration",
+		`{"task": {"timeout": 3600}}`:                "want a string",
+		`{"task": {"prepare-allow": ["a b"]}}`:       "a b",
+		`{"task": {"agent": "a"}, "task": {}}`:       "duplicate",
+		`{"branch": {"prefix": "x/"}, "task": 1}`:    "want an object",
+		`{"agents": {"claud": {}}}`:                  "did you mean claude?",
+		`{"agents": {"claude": {"version": "; x"}}}`: "want a version",
 	} {
 		_, err := read(text)
 		require.Error(t, err, text)

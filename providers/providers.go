@@ -107,6 +107,25 @@ type Command struct {
 	Keep time.Duration
 
 	Ask bool // [Observer.Ask] is asked about a host that no rule speaks of
+
+	Install *Install // what a place elsewhere may lack; nil: nothing
+
+	Conversation *Conversation // what of the persistent home goes to a place elsewhere, and comes back; nil: nothing
+}
+
+// A Conversation is what an agent goes on with: directories of its home in which no login is. Regular files of them go along and
+// come back.
+type Conversation struct {
+	Home string   // the persistent home, of this machine
+	Dirs []string // relative to it
+}
+
+// An Install is a program that a place elsewhere may lack, and how it comes to be there before the command starts.
+type Install struct {
+	Name   string
+	Script string   // of sh: its last argument is a directory, which is made. What it puts into .local/bin there is in the PATH
+	Args   []string // the first of its arguments
+	Allow  []string // the hosts that it, alone, may reach
 }
 
 // StartDir is where a command starts: the current directory, the workspace where the policy does

@@ -4,7 +4,6 @@ package run
 
 import (
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -17,10 +16,11 @@ import (
 // home is what the command has for a home.
 type home struct {
 	*resolved
-	kept  *homes.Home         // nil: it is not persistent
-	seeds map[string]string   // what a home begins with that is gone at exit, by path
-	notes []string            // what the user should hear of it
-	stood map[string][]string // names in it, by directory, before the command
+	kept      *homes.Home         // nil: it is not persistent
+	conversed *homes.Home         // what of it goes elsewhere is here; nil: nothing does
+	seeds     map[string]string   // what a home begins with that is gone at exit, by path
+	notes     []string            // what the user should hear of it
+	stood     map[string][]string // names in it, by directory, before the command
 }
 
 // openHome opens the home that the policy asks for, and copies into it what the profile says.
@@ -33,7 +33,11 @@ func openHome(r *resolved) (m *home, err error) {
 		m.seeds = r.req.Seeds
 		return m, nil
 	case r.Cloud:
-		m.seeds, m.notes, err = homes.FilesElsewhere(p)
+		if m.seeds, m.notes, err = homes.FilesElsewhere(p); err == nil && r.req.Conversation != nil && !r.req.DryRun && !p.FreshHome && p.Decide(p.Home).Access == profiles.Persist {
+			if m.conversed, err = homes.For(r.dirs.State, p.Workspace, p); err == nil {
+				err = m.conversed.Share()
+			}
+		}
 		return m, err
 	case r.req.DryRun:
 		return m, nil
@@ -43,15 +47,7 @@ func openHome(r *resolved) (m *home, err error) {
 	case p.Decide(p.Home).Access != profiles.Persist:
 		return m, nil
 	}
-	variant := ""
-	if p.NoLogin {
-		variant = homes.NoLogin
-	}
-	source := p.Source
-	if one := "built-in " + p.Profile; slices.Contains(p.Layers, one) {
-		source = one // a profile of the user's in its place adds to it: `pccrun profile allow` does not give an agent another home
-	}
-	h, err := homes.Open(r.dirs.State, p.Workspace, source+variant, p.Profile+variant)
+	h, err := homes.For(r.dirs.State, p.Workspace, p)
 	if err != nil {
 		return m, err
 	}

@@ -4,7 +4,9 @@ package run
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"syscall"
@@ -66,6 +68,14 @@ func (l *planner) tryPlan() (*planned, error) {
 		return p, err
 	}
 	command := providers.Command{Argv: l.req.Command, Env: l.policy.Environ(l.req.Host.Environ), Dir: l.workDir, Label: l.label, Keep: l.policy.Place.KeepFor(), Ask: l.req.Ask}
+	if l.home.conversed != nil {
+		command.Conversation = &providers.Conversation{Home: l.home.conversed.Path, Dirs: l.req.Conversation}
+	}
+	if l.req.Install != "" {
+		if err := json.Unmarshal([]byte(l.req.Install), &command.Install); err != nil {
+			return p, fmt.Errorf("flag --install: %w", err)
+		}
+	}
 	facts, err := l.examine(found, command)
 	if err != nil {
 		return p, err

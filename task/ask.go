@@ -37,6 +37,7 @@ type Order struct {
 	BranchPrefix string // "" for task/
 
 	Base         string   // "" for HEAD
+	From         string   // a checkpoint to begin at; "" for none
 	Copy         []string // patterns of ignored files that the clone gets a copy of, beside those of .worktreeinclude
 	Prepare      string   // a shell's command that runs before the agent
 	PrepareAllow []string // hosts that it reaches, and the agent does not
@@ -45,15 +46,18 @@ type Order struct {
 	InPlace      bool     // work in the user's own work tree
 	Dirty        bool     // begin with what the user has not committed
 
-	Budget    spending.USD // of the requests to model APIs from now on; 0: that of an earlier order, or none
-	Prices    string       // the user's own, as package meter reads them; "" for none
-	Spending  string       // a file that other tasks count in too: see [Store.Together]; "" for none
-	Place     []string     // flags that say where the runs are; nil for this machine
-	Image     string       // of a container, whose programs are executed; "" for this machine's
-	Notifier  Notifier
-	Policy    *profiles.Policy // of the agent's run, as it would be in the user's work tree
-	Workspace string           // the top of the user's repository
-	Home      string
+	Budget      spending.USD // of the requests to model APIs from now on; 0: that of an earlier order, or none
+	Prices      string       // the user's own, as package meter reads them; "" for none
+	Spending    string       // a file that other tasks count in too: see [Store.Together]; "" for none
+	Place       []string     // flags that say where the runs are; nil for this machine
+	Image       string       // of a container, whose programs are executed; "" for this machine's
+	Keep        bool         // the sandbox at a cloud stands afterwards
+	Installs    profiles.AgentSettings
+	SkipsUpdate bool // an agent that is there is taken, whatever its version
+	Notifier    Notifier
+	Policy      *profiles.Policy // of the agent's run, as it would be in the user's work tree
+	Workspace   string           // the top of the user's repository
+	Home        string
 }
 
 // A Reporter is who is shown what happens. Texts are as they came: whoever prints them escapes them.
@@ -67,9 +71,10 @@ type Reporter interface {
 type Asked struct {
 	order Order
 	repo  *repository
-	base  string // a commit
-	named string // what it was asked for as
-	taken bool   // a branch stands that the task's would lie below
+	from  *Checkpoint // nil for none
+	base  string      // a commit
+	named string      // what it was asked for as
+	taken bool        // a branch stands that the task's would lie below
 	store Store
 	to    Reporter
 	stop  Stop
@@ -95,7 +100,18 @@ func Ask(stop Stop, store Store, to Reporter, o Order) (*Asked, error) {
 	if _, within := beneath.Path(repo.top, o.Dir); within && o.Dir != "" {
 		return nil, hint.Errorf("name one outside of it", "task.dir %s lies in the repository", o.Dir)
 	}
-	a := &Asked{order: o, repo: repo, store: store, to: to, stop: stop, named: o.Base}
+	var from *Checkpoint
+	if o.From != "" {
+		c, err := FindCheckpoint(store, o.From)
+		if err == nil {
+			err = c.begins(&o, repo.common)
+		}
+		if err != nil {
+			return nil, err
+		}
+		from = &c
+	}
+	a := &Asked{from: from, order: o, repo: repo, store: store, to: to, stop: stop, named: cmp.Or(o.From, o.Base)}
 	if a.named == "" {
 		a.named = repo.branch
 	}
@@ -106,7 +122,7 @@ func Ask(stop Stop, store Store, to Reporter, o Order) (*Asked, error) {
 	if a.base, err = repo.commit(ctx, name); err != nil {
 		return nil, err
 	}
-	if err := a.checkImage(); err != nil {
+	if err := checkImage(stop, store, &a.order, repo.top); err != nil {
 		return nil, err
 	}
 	for i, c := range o.BranchPrefix {
@@ -175,7 +191,11 @@ func (a *Asked) Place() (*Placed, error) {
 		return nil, errors.Join(err, p.task.forget(a.store))
 	}
 	p.copies = copies
-	if err := p.fill(); err != nil {
+	err = p.fill()
+	if err == nil && a.from != nil {
+		err = a.from.resume(p)
+	}
+	if err != nil {
 		return nil, errors.Join(err, p.undo())
 	}
 	return p, nil
@@ -185,7 +205,7 @@ func (a *Asked) Place() (*Placed, error) {
 func (p *Placed) fill() error {
 	identity := p.gitPhase(append(p.identity(), "var", "GIT_COMMITTER_IDENT")...)
 	identity.place = nil
-	o, err := identity.runIn(p)
+	o, err := p.runGit(identity)
 	if err != nil {
 		return err
 	}
@@ -238,7 +258,7 @@ func takeUncommitted(p *Placed) error {
 	}
 	commit := p.gitPhase(append(append([]string{"-c", "core.hooksPath=/dev/null"}, p.identity()...), "commit", "-q", "-m", "wip: not committed when task "+p.task.Name+" began")...)
 	commit.place = nil
-	o, err := commit.runIn(p)
+	o, err := p.runGit(commit)
 	if err == nil && o.code != 0 {
 		err = errors.New(o.failure())
 	}
@@ -288,7 +308,7 @@ func cloneFor(p *Placed, a *Asked) error {
 func (p *Placed) checkout() error {
 	reset := p.gitPhase("reset", "-q", "--hard")
 	reset.place, reset.flags = nil, append(reset.flags, "--without", "protect")
-	o, err := reset.runIn(p)
+	o, err := p.runGit(reset)
 	if err != nil {
 		return err
 	}
@@ -331,6 +351,10 @@ func Continue(stop Stop, store Store, to Reporter, o Order) (*Placed, error) {
 		return nil, err
 	}
 	t.Kept, t.Place, t.Image = o.Kept.withoutSecrets(to), o.Place, o.Image
+	if err := checkImage(stop, store, &p.order, repo.top); err != nil {
+		t.close()
+		return nil, err
+	}
 	if p.order.InPlace = t.InPlace; t.InPlace && o.Commit == "" { // who works there commits, and knows what is his
 		p.order.Leave = true
 	}
@@ -357,6 +381,9 @@ func (p *Placed) resumable() error {
 		return nil
 	}
 	if err := endLeftovers(t.Record); err != nil {
+		return err
+	}
+	if err := recoverAt(p); err != nil {
 		return err
 	}
 	if t.State == Working {
@@ -432,7 +459,10 @@ func (p *Placed) Announce() {
 	if !t.InPlace && !o.Continue && !o.Dirty {
 		leftOut(p)
 	}
-	if o.Place != nil {
+	switch {
+	case Elsewhere(o.Place):
+		p.to.Line("works on a copy at " + o.Place[1] + "; git works here, on what comes back")
+	case o.Place != nil:
 		p.to.Line("works in a container (" + strings.Join(o.Place, " ") + "); the checkout does not")
 	}
 	for _, line := range p.copies.said() {

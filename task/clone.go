@@ -166,6 +166,14 @@ func (ph phase) runIn(p *Placed) (outcome, error) {
 	if err := p.repo.lendTo(&p.task.Record); err != nil {
 		return outcome{code: statusRefused, refused: &events.Refused{Cause: err.Error()}, said: err.Error()}, nil
 	}
+	if Elsewhere(ph.place) {
+		return ph.runElsewhere(p)
+	}
+	if !p.task.InPlace { // the objects that it borrows are shown read-only
+		for _, dir := range p.repo.objects {
+			ph.flags = append([]string{"--read", dir}, ph.flags...)
+		}
+	}
 	return ph.run(p.stop)
 }
 

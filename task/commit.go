@@ -324,7 +324,7 @@ func (d *Committed) commitBy(options []string, prefix string) (said string, err 
 	}
 	out := &tail{}
 	o, err := d.work.counting(phase{
-		dir: d.task.Worktree, place: d.order.Place, flags: flags, in: strings.NewReader(d.message(prefix)), seen: d.work.event, keepOn: true, timeout: hookTime,
+		dir: d.task.Worktree, place: gitPlace(d.order.Place), flags: flags, in: strings.NewReader(d.message(prefix)), seen: d.work.event, keepOn: true, timeout: hookTime,
 		command: slices.Concat([]string{"git", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "commit.gpgSign=false"}, options, d.identity(), []string{"commit", "-q", "-F", "-"}),
 		out:     func(r io.Reader) { _, _ = io.Copy(out, r) },
 	})

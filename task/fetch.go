@@ -208,6 +208,7 @@ func (f *Fetched) record() error {
 	t, w := f.committed.task, f.committed.work
 	defer t.close()
 	w.quiet()
+	defer leave(f.committed.Placed)
 	w.money.cost(&w.usage, &t.Usage)
 	t.State, t.Why, t.Changes = f.verdict.state, f.verdict.why, f.changes
 	t.Spent += time.Since(w.began)
@@ -240,6 +241,9 @@ func (f *Fetched) Result() Result {
 	r := Result{
 		Record: d.task.Record, Head: d.head, Left: d.left, Elsewhere: f.elsewhere, Status: f.verdict.code, Agent: w.last.code, Took: time.Since(w.began), Used: w.money.usedText(w.usage, d.task.Agent),
 		Hooks: d.hooks, Runs: w.runs, Checked: d.checked, Refused: w.denied,
+	}
+	if usd := d.task.PlaceUSD; usd > 0 {
+		r.Used = strings.TrimPrefix(fmt.Sprintf("%s, $%.4f for the sandbox", r.Used, usd), ", ")
 	}
 	if last := w.end.LastCommand; last != nil {
 		r.Command = strings.TrimSpace(last.What + " " + last.Result)

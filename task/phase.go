@@ -50,6 +50,9 @@ type outcome struct {
 	refused  *events.Refused  // why the command did not run
 	changed  []events.Changed // what to look at
 	said     string           // the last that was written to standard error
+	session  string           // the run's
+	placeUSD float64          // what its sandbox has cost
+	held     []string         // what a run elsewhere changed, and was not brought back
 }
 
 // statusRefused is the exit status of a run that pccrun refused.
@@ -107,15 +110,22 @@ func (p phase) run(stop Stop) (outcome, error) {
 	return o, err
 }
 
-// child is the command that a phase is.
-func (p phase) child(said io.Writer) (*exec.Cmd, error) {
-	self := "/proc/self/exe"
+// self is a command of this program.
+func self(dir string, args ...string) (*exec.Cmd, error) {
+	name := "/proc/self/exe"
 	if runtime.GOOS != "linux" {
 		var err error
-		if self, err = os.Executable(); err != nil {
+		if name, err = os.Executable(); err != nil {
 			return nil, err
 		}
 	}
+	cmd := exec.Command(name, args...)
+	cmd.Args[0], cmd.Dir, cmd.WaitDelay = "pccrun", dir, programs.PipeDelay
+	return cmd, nil
+}
+
+// child is the command that a phase is.
+func (p phase) child(said io.Writer) (*exec.Cmd, error) {
 	place := p.place
 	if place == nil {
 		place = []string{"--provider", "native"}
@@ -124,8 +134,10 @@ func (p phase) child(said io.Writer) (*exec.Cmd, error) {
 	if p.timeout != 0 {
 		args = append(args, "--timeout", strconv.FormatInt(max(p.timeout.Milliseconds(), 1), 10)+"ms")
 	}
-	cmd := exec.Command(self, slices.Concat(args, p.flags, []string{"--"}, p.command)...)
-	cmd.Args[0], cmd.Dir, cmd.WaitDelay = "pccrun", p.dir, programs.PipeDelay
+	cmd, err := self(p.dir, slices.Concat(args, p.flags, []string{"--"}, p.command)...)
+	if err != nil {
+		return nil, err
+	}
 	cmd.Stdin, cmd.Stderr = p.in, said
 	cmd.SysProcAttr = attributes()
 	return cmd, nil
@@ -138,13 +150,14 @@ func (p phase) read(r io.Reader, o *outcome) {
 		if errors.Is(err, io.EOF) || errors.Is(err, events.ErrRead) {
 			return
 		}
+		o.session = record.Session
 		switch e := record.Event.(type) {
 		case events.Refused:
 			o.refused = &e
 		case events.Changed:
 			o.changed = append(o.changed, e)
 		case events.Exit:
-			o.timedOut = e.TimedOut
+			o.timedOut, o.placeUSD = e.TimedOut, e.PriceUSD
 		}
 		if p.seen != nil && record.Event != nil {
 			p.seen(record.Event)

@@ -105,8 +105,9 @@ func CheckPrompt(text string) error {
 	return hint.Errorf("give the secret to the command by --inject NAME=HOST", "the prompt holds a secret in line %d: %s", found[0].Line, found[0].Rule)
 }
 
-// FindAgent returns the agent of a name; of no name the first that is in the PATH. One of a name that is in an image need not be there.
-func FindAgent(name, path, image string) (*agent.Agent, error) {
+// FindAgent returns the agent of a name; of no name the first that is in the PATH. One of a name that
+// works with the programs of another place need not be there.
+func FindAgent(name, path string, elsewhere bool) (*agent.Agent, error) {
 	there := func(name string) bool {
 		return slices.ContainsFunc(filepath.SplitList(path), func(dir string) bool {
 			info, err := os.Stat(filepath.Join(dir, name))
@@ -119,7 +120,7 @@ func FindAgent(name, path, image string) (*agent.Agent, error) {
 		switch {
 		case !known:
 			return nil, hint.Errorf("one of "+strings.Join(names, ", "), "agent %q is not known", name)
-		case image == "" && !there(name):
+		case !elsewhere && !there(name):
 			return nil, hint.Errorf("install it, so that `"+name+" --version` answers", "agent %s is not in the PATH", name)
 		}
 		return a, nil

@@ -64,6 +64,7 @@ type Record struct {
 	Fetched      string // the commit that the branch was last brought to, "" for none
 	Bringing     string // the commit that it is about to be brought to: whoever is killed meanwhile leaves the branch at one or the other
 	Usage        agent.Usage
+	PlaceUSD     float64     // what the sandboxes have cost, beside that
 	Conversed    agent.Usage // what the whole conversation had used when it was last counted
 	Changes      Changes
 	Kept

@@ -15,20 +15,16 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/task/agent"
 )
 
-// flags are those of each run of a task: its objects are shown read-only, what it spends counts, and the user's own follow.
+// flags are those of each run of a task: the user's own follow.
 func (p *Placed) flags(profile string) (flags []string) {
 	if profile != "" {
 		flags = append(flags, "--profile", profile)
 	}
-	if !p.task.InPlace {
-		for _, dir := range p.repo.objects {
-			flags = append(flags, "--read", dir)
-		}
-	}
-	return append(p.money.counted(flags), p.order.Flags...)
+	return append(flags, p.order.Flags...)
 }
 
 // profile is that of the agent, for what else runs on its behalf.
@@ -41,7 +37,7 @@ var plainGit = []string{"git", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", 
 // gitPhase runs git in the work tree, without the agent's home and hosts.
 func (p *Placed) gitPhase(args ...string) phase {
 	return phase{
-		dir: p.task.Worktree, place: p.order.Place, flags: p.flags("default"), command: slices.Concat(plainGit, args), keepOn: true,
+		dir: p.task.Worktree, place: gitPlace(p.order.Place), flags: p.flags("default"), command: slices.Concat(plainGit, args), keepOn: true,
 		seen: func(e events.Event) { p.money.event(e, p.to) },
 	}
 }
@@ -50,7 +46,20 @@ func (p *Placed) gitPhase(args ...string) phase {
 func (p *Placed) git(in io.Reader, out func(io.Reader), args ...string) (outcome, error) {
 	run := p.gitPhase(args...)
 	run.in, run.out = in, out
-	return run.runIn(p)
+	return p.runGit(run)
+}
+
+// runGit carries a phase of git's out. What its filters spend counts, where that can be counted: what the agent could spend
+// uncounted its own run refuses.
+func (p *Placed) runGit(ph phase) (outcome, error) {
+	bare := ph.flags
+	ph.flags = p.money.counted(bare)
+	o, err := ph.runIn(p)
+	if o.refused != nil && strings.HasPrefix(o.refused.Cause, spending.Uncounted) {
+		ph.flags = bare
+		return ph.runIn(p)
+	}
+	return o, err
 }
 
 // identity are the options of git for whom commits are by.
@@ -159,6 +168,7 @@ func (p *Placed) Work() (*Worked, error) {
 
 // abandon is for a task whose agent did not start: what was made for it goes, and what stood stays.
 func (w *Worked) abandon() error {
+	leave(w.Placed)
 	if w.fresh && !w.task.InPlace {
 		return w.undo()
 	}
@@ -218,9 +228,22 @@ func (w *Worked) converse(prompt string) error {
 // agentFlags are those of the agent's run: the variables that it needs inside are set, where the user does not.
 func (w *Worked) agentFlags() []string {
 	flags := w.flags(w.order.Profile)
-	for _, variable := range w.order.Agent.Environment {
+	if Elsewhere(w.order.Place) {
+		for _, dir := range w.order.Agent.Conversations {
+			flags = append(flags, "--conversation", dir)
+		}
+	}
+	return withVariables(&w.order, flags)
+}
+
+// withVariables adds the agent's variables to the flags of a run.
+func withVariables(o *Order, flags []string) []string {
+	if Elsewhere(o.Place) {
+		flags = append(flags, installFlags(o)...)
+	}
+	for _, variable := range o.Agent.Environment {
 		name, _, _ := strings.Cut(variable, "=")
-		if !slices.ContainsFunc(w.order.Flags, func(f string) bool { return f == name || strings.HasPrefix(f, name+"=") }) {
+		if !slices.ContainsFunc(o.Flags, func(f string) bool { return f == name || strings.HasPrefix(f, name+"=") }) {
 			flags = append(flags, "--env", variable)
 		}
 	}
@@ -301,6 +324,9 @@ func (w *Worked) left() time.Duration { return max(time.Until(w.deadline), time.
 func (w *Worked) shell(command, what string, hosts ...string) (outcome, error) {
 	began := time.Now()
 	flags := w.flags(w.profile())
+	if Elsewhere(w.order.Place) { // in the agent's sandbox, which is of the same policy alone
+		flags = withVariables(&w.order, flags)
+	}
 	for _, host := range hosts {
 		flags = append(flags, "--allow", host)
 	}

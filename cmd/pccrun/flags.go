@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -88,6 +89,14 @@ func runFlags(r *profiles.Request) []flagDef {
 		flagDef{"--from", "SNAPSHOT", "start from the changes of a snapshot, in overlays", once(&r.From)},
 		flagDef{"--budget", "USD", "what the command's requests to model APIs may cost; then INT, KILL and exit status 124", of(budget)},
 		flagDef{"--spending", "FILE", "count in this file too, with other runs: its limit is theirs together", func(v string) error { r.Spending = append(r.Spending, v); return nil }},
+		flagDef{"--conversation", "DIR", "a directory of the persistent home that goes to a cloud, and comes back: pccrun task uses it", func(v string) error {
+			if !filepath.IsLocal(v) || filepath.Clean(v) != v || v == "." {
+				return errors.New(quote(v) + ": want a directory relative to the home, such as .claude/projects")
+			}
+			r.Conversation = append(r.Conversation, v)
+			return nil
+		}},
+		flagDef{"--install", "JSON", "what a cloud's sandbox may lack, and how it is installed: pccrun task uses it", once(&r.Install)},
 		flagDef{"--pass-fd", "N", "pass this file descriptor", of(passFD)},
 		flagDef{"--dry-run", "", "print the plan, with -v in full, and do nothing", &r.DryRun},
 		flagDef{"--json", "", "with --dry-run: print the plan as JSON", &r.JSON},

@@ -163,9 +163,9 @@ func (g *givenFlag) words(cwd, workspace string) []string {
 func (t *taskLine) ownFlags() flags {
 	o := &t.order
 	return flags{
-		"--agent": &t.agent, "--model": &o.Model, "--prompt-file": &t.file, "--name": &t.name, "--continue": &t.next, "--worktree": &t.worktree, "--notify": &t.notify, "--base": &o.Base,
+		"--agent": &t.agent, "--model": &o.Model, "--prompt-file": &t.file, "--name": &t.name, "--continue": &t.next, "--worktree": &t.worktree, "--notify": &t.notify, "--base": &o.Base, "--from": &o.From,
 		"--prepare": &o.Prepare, "--prepare-allow": func(host string) error { o.PrepareAllow = append(o.PrepareAllow, host); return nil }, "--check": &o.Check, "--until": &o.Until, "--commit": &t.commit, "--git-user": &o.User.Name, "--git-email": &o.User.Email,
-		"--in-place": &o.InPlace, "--dirty": &o.Dirty, "--json": &t.json, "-q": &t.quiet,
+		"--skip-claude-update": &o.SkipsUpdate, "--in-place": &o.InPlace, "--dirty": &o.Dirty, "--json": &t.json, "-q": &t.quiet,
 		"--timeout": func(text string) (err error) {
 			if o.Timeout, err = time.ParseDuration(text); err != nil || o.Timeout <= 0 {
 				return misuse(quote(text)+" is no duration", "e.g. 20m, 1h")
@@ -201,7 +201,7 @@ var notOfTasks = map[string]string{
 	"--dry-run":   "pccrun --dry-run -- AGENT prints the plan of an agent's run",
 	"--events":    "--json prints what happens", "--log": "--json prints what happens", "-v": "--json prints all",
 	"--pass-fd": "a task's phases are runs of their own", "--ask": "nobody is there to answer: name the host by --allow",
-	"--from": "--base names a commit to begin with", "--keep": "tasks run on this machine", "--history": "tasks run on this machine",
+	"--conversation": "an agent's own goes along", "--install": "agents.NAME.install of config.jsonc says how", "--history": "tasks run on this machine",
 	"--without": "an agent that asks nothing needs every layer", "--fresh-home": "the conversation lies in the home, and goes on there",
 	"--docker-network": "in a network of the engine no rule decides, and an agent that asks nothing needs one",
 }
@@ -210,7 +210,10 @@ var notOfTasks = map[string]string{
 const inContainer = "docker"
 
 // placeFlags say where the runs of a task are.
-var placeFlags = []string{"--provider", "--runtime", "--docker-image"}
+var placeFlags = []string{"--provider", "--runtime", "--docker-image", "--image", "--size", "--region", "--keep"}
+
+// sharedFor is how long a cloud's sandbox stands for the next run of the same task.
+const sharedFor = "10m"
 
 // runFlagsOf are the flags of a run as a task takes them: read as a run does, and kept as they were given.
 func (t *taskLine) runFlagsOf() (defs []flagDef) {
@@ -314,8 +317,8 @@ func pathThere(d *flagDef, value, cwd, workspace string) string {
 func checkTaskFlag(name, value string) error {
 	switch name {
 	case "--provider":
-		if value != providers.Native && value != inContainer {
-			return misuse(quote(value)+": tasks run on this machine", "native, or docker for a container")
+		if value == providers.Auto {
+			return misuse(quote(value)+": a task names its place", "native, docker for a container, or a cloud: pccrun doctor lists them")
 		}
 	case "--allow-missing":
 		for g := range strings.SplitSeq(value, ",") {
@@ -341,6 +344,8 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 		err = misuse("flag --continue: not with --name, --base, --prepare, --worktree or --in-place", "the task has its own")
 	case o.Dirty && (t.next != "" || o.Base != "" || o.InPlace):
 		err = misuse("flag --dirty: not with --continue, --base or --in-place", "it begins a task at HEAD, with what you have not committed")
+	case o.From != "" && (t.next != "" || o.Base != "" || o.Dirty || o.InPlace || t.worktree != ""):
+		err = misuse("flag --from: not with --continue, --base, --dirty, --in-place or --worktree", "a task begins at the checkpoint's commit")
 	case t.worktree != "" && (o.InPlace || o.Base != "" || o.Dirty):
 		err = misuse("flag --worktree: not with --in-place, --base or --dirty", "it works in a work tree that stands, as it is")
 	case t.file == "" && len(words) == 0:
@@ -427,9 +432,16 @@ func (t *taskLine) prompt(words []string) (string, error) {
 // resolve finds the agent and the repository, and refuses flags that no run would take.
 func (t *taskLine) resolve(dirs state.Dirs, rest []string) (err error) {
 	o, before := &t.order, &t.before
-	t.agent = cmp.Or(t.agent, t.settings.Agent)
+	if o.From != "" {
+		c, err := task.FindCheckpoint(task.StoreIn(dirs.State), o.From)
+		if err != nil {
+			return err
+		}
+		before.Agent = c.Agent
+	}
+	t.agent = cmp.Or(t.agent, before.Agent, t.settings.Agent)
 	if r := &t.request; before.Place != nil && r.Provider != providers.Native { // never with less isolation than it began with
-		r.Provider, r.DockerImage = inContainer, cmp.Or(r.DockerImage, before.Image)
+		r.Provider, r.DockerImage = cmp.Or(r.Provider, before.Place[1]), cmp.Or(r.DockerImage, before.Image)
 		if i := slices.Index(before.Place, "--runtime"); i >= 0 && r.Runtime == "" {
 			r.Runtime = before.Place[i+1]
 		}
@@ -437,13 +449,16 @@ func (t *taskLine) resolve(dirs state.Dirs, rest []string) (err error) {
 	if err := t.placed(); err != nil {
 		return err
 	}
-	if o.Agent, err = task.FindAgent(t.agent, t.request.Host.Getenv("PATH"), cmp.Or(o.Image, before.Image)); err != nil {
+	if o.Agent, err = task.FindAgent(t.agent, t.request.Host.Getenv("PATH"), task.Elsewhere(o.Place) || o.Image != ""); err != nil {
 		return err
 	}
 	if err := o.Agent.Refuses(rest); err != nil {
 		return err
 	}
 	o.Args = rest
+	if own := t.settings.Agents[o.Agent.Name]; own != nil {
+		o.Installs = *own
+	}
 	t.request.Command = []string{o.Agent.Name}
 	policy, err := profiles.Resolve(t.request)
 	if err != nil {
@@ -486,13 +501,16 @@ func (t *taskLine) placed() error {
 	switch {
 	case err != nil:
 		return err
+	case provider != inContainer && (r.Runtime != "" || r.DockerImage != ""):
+		return misuse("flags --runtime, --docker-image: they are for containers", "--provider docker")
+	case r.Keep != "" && (provider == inContainer || provider == providers.Native || provider == providers.Auto):
+		return misuse("flag --keep: the provider is "+provider+", which has no sandbox to be kept", "")
 	case provider == providers.Native || provider == providers.Auto:
-		if r.Runtime != "" || r.DockerImage != "" {
-			return misuse("flags --runtime, --docker-image: they are for containers", "--provider docker")
-		}
 		return nil
+	case provider != inContainer && (o.Budget > 0 || o.Spending != ""):
+		return misuse("--provider "+provider+": what requests cost is not counted there", "--provider native or docker, or no budget")
 	case provider != inContainer:
-		return misuse(by+" names "+provider+": tasks run on this machine", "--provider native, or docker for a container")
+		return t.atCloud(provider, by)
 	case r.Host.UID == 0:
 		return misuse("--provider docker: as root the work tree would be root's, which no command in a container is", "start it as the user whose repository it is")
 	}
@@ -503,6 +521,36 @@ func (t *taskLine) placed() error {
 	if o.Image != "" {
 		o.Place = append(o.Place, "--docker-image", o.Image)
 	}
+	o.Place = append(o.Place, t.chosen("--size", "--region")...)
+	return nil
+}
+
+// chosen are those of the flags that the user gave.
+func (t *taskLine) chosen(names ...string) (flags []string) {
+	r := &t.request
+	for _, name := range names {
+		if text := map[string]string{"--image": r.Image, "--size": r.Size, "--region": r.Region}[name]; text != "" {
+			flags = append(flags, name, text)
+		}
+	}
+	return flags
+}
+
+// atCloud has the runs of a task be at a cloud. They share a sandbox, which is not kept longer if the user does not say so.
+func (t *taskLine) atCloud(provider, by string) error {
+	o := &t.order
+	if kind, err := providers.KindOf(provider); err != nil || !kind.Cloud {
+		return misuse(by+" names "+provider+": no tasks run there", "native, docker for a container, or a cloud: pccrun doctor lists them")
+	}
+	switch {
+	case o.InPlace || t.worktree != "":
+		return misuse("--provider "+provider+": not with --in-place or --worktree", "what a cloud changes is applied to a work tree of the task's own")
+	case len(o.PrepareAllow) > 0:
+		return misuse("--provider "+provider+": not with --prepare-allow", "--allow HOST opens it to all of the task")
+	}
+	o.Keep = t.request.Keep != ""
+	o.Place = []string{"--provider", provider, "--keep", cmp.Or(t.request.Keep, sharedFor)}
+	o.Place = append(o.Place, t.chosen("--image", "--size", "--region")...)
 	return nil
 }
 

@@ -216,7 +216,7 @@ func recordFields(r *task.Record) object {
 		{"branch", r.Branch}, {"base", r.Base}, {"fetched", r.Fetched}, {"agent", r.Agent}, {"version", r.Version}, {"model", r.Model}, {"conversation", r.Conversation},
 		{"begun", r.Begun.UTC().Format(time.RFC3339)}, {"spent_ms", r.Spent.Milliseconds()}, {"flags", r.Words()}, {"check", r.Check}, {"until", r.Until}, {"max_runs", r.MaxRuns},
 		{"commits", r.Changes.Commits}, {"files", r.Changes.Files}, {"added", r.Changes.Added}, {"removed", r.Changes.Removed},
-		{"usage", object{{"input", u.Input}, {"cache_read", u.CacheRead}, {"cache_write", u.CacheWrite}, {"output", u.Output}, {"usd", u.USD}, {"priced", u.Priced}}},
+		{"usage", object{{"input", u.Input}, {"cache_read", u.CacheRead}, {"cache_write", u.CacheWrite}, {"output", u.Output}, {"usd", u.USD}, {"priced", u.Priced}}}, {"place_usd", r.PlaceUSD},
 		{"denials", r.Denials}, {"findings", r.Findings}, {"message", r.Message},
 	}
 }

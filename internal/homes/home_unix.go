@@ -81,6 +81,19 @@ func Open(stateDir, workspace, profile, name string) (*Home, error) {
 	return nil, fmt.Errorf("open the home of %s: it was removed repeatedly by another process", quoted(workspace))
 }
 
+// For opens the persistent home of a policy in a workspace.
+func For(stateDir, workspace string, p *profiles.Policy) (*Home, error) {
+	variant := ""
+	if p.NoLogin {
+		variant = NoLogin
+	}
+	source := p.Source
+	if one := "built-in " + p.Profile; slices.Contains(p.Layers, one) {
+		source = one // a profile of the user's in its place adds to it: `pccrun profile allow` does not give an agent another home
+	}
+	return Open(stateDir, workspace, source+variant, p.Profile+variant)
+}
+
 // hold takes the lock: for itself, or else with other runs.
 func (h *Home) hold() error {
 	var err error

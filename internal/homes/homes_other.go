@@ -4,6 +4,7 @@ package homes
 
 import (
 	"errors"
+	"os"
 	"time"
 
 	"github.com/pccrun/pccrun/profiles"
@@ -20,6 +21,12 @@ func Remove(string, string) error { return errors.ErrUnsupported }
 func Export(string, string, string, string, []string) ([]string, error) {
 	return nil, errors.ErrUnsupported
 }
+
+// FilesBelow is not supported here.
+func FilesBelow(*os.Root) ([]FileBelow, error) { return nil, errors.ErrUnsupported }
+
+// Replace is not supported here.
+func Replace(string, string, *os.Root, func(string) string) error { return errors.ErrUnsupported }
 
 // Collect finds no homes.
 func Collect(string, Limits, time.Time) ([]Entry, error) { return nil, nil }

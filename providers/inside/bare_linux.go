@@ -71,6 +71,16 @@ func (sp *spool) makeBare() (err error) {
 			return err
 		}
 	}
+	var comesBack []string // directories of the home
+	for _, rule := range p.Files {
+		if rest, below := strings.CutPrefix(rule.Path, p.Home+"/"); below && rule.Access == profiles.Write && rule.Glob == "" && rule.Path != p.Workspace && !strings.HasPrefix(rule.Path, p.Workspace+"/") {
+			at := filepath.Join(b.home, rest)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o700), os.Symlink(rule.Path, at)); err != nil {
+				return err
+			}
+			comesBack = append(comesBack, rule.Path)
+		}
+	}
 	if os.Getuid() == 0 {
 		if err := errors.Join(sp.chooseUser(), chownTree(b.home, &syscall.Credential{}, sp.place.as)); err != nil {
 			return err
@@ -80,7 +90,7 @@ func (sp *spool) makeBare() (err error) {
 		Argv: sp.asked.Argv, Dir: Text(sp.asked.Dir), Umask: 0o022, Stdin: sp.asked.Stdin, Screen: sp.asked.Screen,
 		Filter: seccomp.Default(), Floor: seccomp.Floor(), Deadline: p.Resources.Deadline(), Grace: 5 * time.Second, Bare: &Bare{},
 	}
-	for _, path := range []string{p.Workspace, b.home, "/tmp", "/var/tmp", "/dev/shm", "/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/pts", "/dev/ptmx"} {
+	for _, path := range append(comesBack, p.Workspace, b.home, "/tmp", "/var/tmp", "/dev/shm", "/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/pts", "/dev/ptmx") {
 		if real, err := filepath.EvalSymlinks(path); err == nil {
 			plan.Writable = append(plan.Writable, real)
 		}

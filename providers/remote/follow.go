@@ -30,7 +30,7 @@ import (
 func (p *plan) asked(l *place, stdio providers.Stdio) (*inside.Remote, error) {
 	host := &l.p.host
 	dir := path.Join(l.Copy, p.dir)
-	env := slices.Concat(l.Environ, p.env)
+	env := withTools(l.tools, slices.Concat(l.Environ, p.env))
 	if t := stdio.Terminal; t != nil {
 		env = append(slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "TERM=") }), "TERM="+t.Name)
 	}
@@ -46,8 +46,17 @@ func (p *plan) asked(l *place, stdio providers.Stdio) (*inside.Remote, error) {
 	if wall, most := &m.Policy.Resources.Timeout, p.inTime(l); most > 0 && (wall.Value == 0 || int64(most) < wall.Value) {
 		wall.Value = int64(most)
 	}
+	m.Policy.Files = slices.Clip(m.Policy.Files)
 	for _, name := range m.Sockets { // a place hides those that its kernel lists, and one that is bound in another network namespace it does not list
-		m.Policy.Files = append(slices.Clip(m.Policy.Files), profiles.FileRule{Path: name, Access: profiles.Hide, Origin: profiles.Origin{Source: l.p.Name()}})
+		m.Policy.Files = append(m.Policy.Files, profiles.FileRule{Path: name, Access: profiles.Hide, Origin: profiles.Origin{Source: l.p.Name()}})
+	}
+	if c := p.command.Conversation; c != nil {
+		for _, dir := range c.Dirs {
+			m.Policy.Files = append(m.Policy.Files, profiles.FileRule{Path: path.Join(l.Home, dir), Access: profiles.Write, Origin: profiles.Origin{Source: "conversation"}})
+		}
+	}
+	if l.tools != "" {
+		m.Policy.Files = append(m.Policy.Files, profiles.FileRule{Path: l.tools, Access: profiles.Read, Origin: profiles.Origin{Source: "installation"}})
 	}
 	moved := strings.NewReplacer(quoted(p.policy.Workspace), quoted(l.Copy))
 	for name, text := range p.seeds {
@@ -146,7 +155,7 @@ func (p *plan) follow(ctx context.Context, l *place, by *fetchable, stdio provid
 			case m.Failed != nil:
 				return end, fmt.Errorf("%s: %s: %s", l.p.Name(), m.Failed.Step, events.Clean(m.Failed.Text))
 			case m.Trial != nil:
-				if end.doubt, err = p.judgeTrial(l, m.Trial); err == nil && m.Trial.Given {
+				if end.doubt, err = p.judgeTrial(l, m.Trial); err == nil && m.Trial.Given && by != nil {
 					err = l.begin(ctx, by)
 				}
 				if err != nil {
@@ -289,7 +298,7 @@ func (t *connection) resume(ctx context.Context) (again bool, err error) {
 func (t *connection) line(ctx context.Context, met func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	argv := []string{path.Join(t.l.Program, "pccrun"), inside.Verb, inside.Attach, path.Join(t.l.Program, "own")}
+	argv := []string{path.Join(t.l.Program, "pccrun"), inside.Verb, inside.Attach, path.Join(t.l.Program, t.l.own)}
 	line, err := t.l.p.line(ctx, t.box.Load(), argv)
 	if err != nil {
 		return err
@@ -432,7 +441,7 @@ func (p *plan) judgeTrial(l *place, t *inside.Trial) (doubt string, err error) {
 			a = t.Answers[i]
 			a.Mechanism, a.Cause = events.Clean(a.Mechanism), events.Clean(a.Cause)
 		}
-		if by := p.provider.facts.Keeps[a.Guarantee]; a.Guarantee == profiles.NetAllowlist && a.State == profiles.Missing && by != "" && FilterOf(&p.request).Open == "" {
+		if by := p.provider.facts.Keeps[a.Guarantee]; a.Guarantee == profiles.NetAllowlist && a.State == profiles.Missing && by != "" && FilterOf(&p.request).Open == "" && p.command.Install == nil {
 			a = profiles.WeakBy(p.provider.Name()+" itself, by its documentation: "+by, "nobody has tried that; "+a.Cause, "")
 		}
 		switch {

@@ -24,6 +24,7 @@ const (
 	adoptWord      = "adopt"      // DIR NAME: gives the program of an earlier run to this one, and prints where it is
 	listWord       = "list"       // DIR [sums|busy]: prints a [listing]
 	packWord       = "pack"       // DIR TO MOST [busy]: reads names, makes an archive of them in a directory, and prints a [packed]
+	toolsWord      = "tools"      // COPY KEY [done]: makes a directory for what KEY says, and prints a [toolsDir]; done: that is there
 	extractWord    = "extract"    // DIR: reads an archive, and makes what it holds
 	removeWord     = "remove"     // DIR: reads names, and removes them
 	repositoryWord = "repository" // DIR BRANCH: makes a git repository with one commit
@@ -46,6 +47,12 @@ type packed struct {
 	Sum   string
 	Size  int64
 	Parts int
+}
+
+// toolsDir is what [toolsWord] prints.
+type toolsDir struct {
+	Dir    inside.Text
+	Stands bool // what is wanted is in it
 }
 
 // An input is a file that a word reads: it came in so many parts, which are gone when the word is done; 0 for none.

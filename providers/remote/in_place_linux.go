@@ -44,6 +44,8 @@ func inPlace(word string, in input, args []string) (answer any, err error) {
 		return install(args[0], args[1], args[2])
 	case adoptWord:
 		return adopt(args[0], args[1])
+	case toolsWord:
+		return tools(args[0], args[1], args[2] != "")
 	case listWord:
 		return list(args[0], args[1] == "sums", args[1] == "busy")
 	case packWord:
@@ -185,7 +187,37 @@ func install(from, name, uploaded string) (inside.Text, error) {
 	if uploaded != from {
 		err = state.RemovePath(uploaded)
 	}
-	return inside.Text(dir), errors.Join(err, os.MkdirAll(filepath.Join(dir, "own"), 0o755))
+	return inside.Text(dir), errors.Join(err, makeOwn(dir))
+}
+
+// makeOwn makes what pccrun keeps of runs beside its program.
+func makeOwn(dir string) error {
+	return errors.Join(os.MkdirAll(filepath.Join(dir, toolsOwn), 0o755), os.MkdirAll(filepath.Join(dir, commandsOwn), 0o755))
+}
+
+// tools makes the directory for what is installed, anew where something else stands there. It is the user's, whose installer writes
+// it; as root it lies where nothing above it is anybody's, so that a command has nothing but what it reads there.
+func tools(copied, key string, done bool) (*toolsDir, error) {
+	dir := rootsDir(toolsName)
+	if os.Getuid() != 0 {
+		dir = filepath.Join(filepath.Dir(copied), toolsName)
+	}
+	name := dir + ".is"
+	answer := &toolsDir{Dir: inside.Text(dir)}
+	if done {
+		answer.Stands = true
+		return answer, os.WriteFile(name, []byte(key), 0o644)
+	}
+	if text, err := os.ReadFile(name); err == nil && string(text) == key {
+		answer.Stands = true
+		return answer, nil
+	}
+	var st unix.Stat_t
+	err := unix.Stat(copied, &st)
+	if err == nil {
+		err = errors.Join(state.RemovePath(name), state.RemovePath(dir), os.MkdirAll(dir, 0o755), os.Lchown(dir, int(st.Uid), int(st.Gid)))
+	}
+	return answer, err
 }
 
 // adopt moves the program that an earlier run installed.
@@ -194,7 +226,7 @@ func adopt(from, name string) (inside.Text, error) {
 		return "", errors.New("pccrun is not root there")
 	}
 	dir := rootsDir(name)
-	if err := os.MkdirAll(filepath.Join(dir, "own"), 0o755); err != nil {
+	if err := makeOwn(dir); err != nil {
 		return "", err
 	}
 	program := filepath.Join(dir, "pccrun")
@@ -402,6 +434,9 @@ func (zeros) Read(b []byte) (int, error) {
 func extract(from io.Reader, dir string) error {
 	plain, err := filesync.Decompress(from)
 	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	fresh := dir

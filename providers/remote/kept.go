@@ -41,11 +41,12 @@ func (p *plan) key() (string, error) {
 	o := p.policy
 	travels := o.For(&profiles.Elsewhere{Home: "/home", Workspace: "/home/copy", WorkDir: "/home/copy"})
 	travels.PickedBy, travels.Source, travels.Layers = "", "", nil
+	travels.Resources.Timeout = profiles.Limit{} // of the command alone
 	r := p.request
 	r.Labels = nil
 	text, err := json.Marshal([]any{
 		p.provider.Name(), p.provider.service.Describe(&r), r.Size, o.Workspace, o.Files, o.Tighten, o.Protect,
-		o.Environment, travels, sumOf(program),
+		o.Environment, travels, sumOf(program), p.command.Install,
 	})
 	return sumOf(text), err
 }

@@ -49,11 +49,14 @@ type place struct {
 	key  string // see [plan.key]; "" where nothing is to be kept
 	tag  string // before the names of files there; not empty for a copy, see [Provider.Copy]
 	busy bool   // the command runs while its files are fetched
+
+	own   string // see [commandsOwn]
+	tools string // what was installed there; "" for nothing
 }
 
 // newPlace is a place of which no more is known than how its sandbox is made, and who looks.
 func (p *Provider) newPlace(r *Request, stdio providers.Stdio, o providers.Observer) *place {
-	return &place{p: p, labels: r.Labels, lifetime: r.Lifetime, session: stdio.Changes, observer: o, progress: stdio.Progress}
+	return &place{own: commandsOwn, p: p, labels: r.Labels, lifetime: r.Lifetime, session: stdio.Changes, observer: o, progress: stdio.Progress}
 }
 
 // warn says something to the user.

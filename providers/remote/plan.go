@@ -228,7 +228,7 @@ func (p *plan) answer() []profiles.Answer {
 		if a.Guarantee == profiles.NetInject && len(p.policy.Network.Inject) > 0 {
 			a.State, a.Mechanism, a.Cause = profiles.Weak, insideThere, "the secret is in the memory of the provider's machine, outside of the command's reach"
 		}
-		if also := itself[a.Guarantee]; also != "" && (open == "" || a.Guarantee != profiles.NetAllowlist) {
+		if also := itself[a.Guarantee]; also != "" && (open == "" && p.command.Install == nil || a.Guarantee != profiles.NetAllowlist) {
 			a.Mechanism += "; " + p.provider.Name() + " itself, by its documentation: " + also
 		}
 	}

@@ -210,7 +210,7 @@ func (p *Provider) Plan(policy *profiles.Policy, survey *providers.Survey, facts
 		return nil, fmt.Errorf("BUG: %s: facts of another provider: %T", p.Name(), facts)
 	}
 	r := &plan{provider: p, policy: policy, command: command}
-	r.request = Request{Labels: map[string]string{providers.LabelKey: command.Label, machineKey: machine(p.host.StateDir)}, Lifetime: p.lifetime(policy), Policy: policy, Ask: command.Ask}
+	r.request = Request{Labels: map[string]string{providers.LabelKey: command.Label, machineKey: machine(p.host.StateDir)}, Lifetime: p.lifetime(policy), Policy: installing(policy, command.Install), Ask: command.Ask}
 	if survey != nil {
 		r.warnings, r.seeds = append(r.warnings, survey.Notes...), survey.Seeds
 	}

@@ -73,6 +73,7 @@ func (e *StayedError) Stays() {}
 //	create    a sandbox                                                    → place
 //	measure   it is as large as the user asked
 //	furnish   pccrun's program and the copy are there                      → fetchable
+//	install   so is what the image lacks
 //	follow    the command runs                                             → ended
 //	fetch     what it changed is here
 //	keep      the sandbox stands for the next run, if that is wanted
@@ -190,6 +191,12 @@ func (p *plan) inside(ctx context.Context, l *place, up *upload, stdio providers
 	if err != nil {
 		return &ended{}, err
 	}
+	if err := p.install(ctx, l, stdio); err != nil {
+		return &ended{}, err
+	}
+	if err := p.sendConversation(ctx, l); err != nil {
+		return &ended{}, err
+	}
 	stop, err := p.preview(ctx, l)
 	if err != nil {
 		return &ended{}, err
@@ -206,6 +213,7 @@ func (p *plan) inside(ctx context.Context, l *place, up *upload, stdio providers
 	}
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.p.patient.after)
 	defer cancel()
+	p.fetchConversation(after, l)
 	return end, errors.Join(err, l.fetch(after, by))
 }
 

@@ -14,6 +14,8 @@ var claude = Agent{
 	Unattended:    "--dangerously-skip-permissions",
 	Environment:   []string{"IS_SANDBOX=1", "DISABLE_AUTOUPDATER=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"},
 	OwnIDs:        true,
+	Conversations: []string{".claude/projects"},
+	install:       installer{`curl -fsSL https://claude.ai/install.sh | bash -s -- "${version:-latest}"`, []string{"claude.ai", "downloads.claude.ai"}},
 	UsageAsItGoes: true,
 	command: func(s Start) []string {
 		argv := []string{"claude", "-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions"}

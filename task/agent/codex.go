@@ -10,8 +10,10 @@ import (
 // codex is OpenAI Codex, as of 0.171.0. Its stream tells usage at the end of a turn alone, which is the whole task, and
 // neither cost nor the model's name.
 var codex = Agent{
-	Name:       "codex",
-	Unattended: "--dangerously-bypass-approvals-and-sandbox",
+	Name:          "codex",
+	Unattended:    "--dangerously-bypass-approvals-and-sandbox",
+	Conversations: []string{".codex/sessions"},
+	install:       byNpm("@openai/codex"),
 	command: func(s Start) []string {
 		argv := []string{"codex", "exec"}
 		if s.Resume {

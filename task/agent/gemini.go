@@ -7,10 +7,12 @@ import (
 
 // gemini is Gemini CLI, as of 0.61.0. Its stream tells usage in the last record alone, and no cost.
 var gemini = Agent{
-	Name:        "gemini",
-	Unattended:  "--approval-mode yolo",
-	Environment: []string{"GEMINI_CLI_TRUST_WORKSPACE=true"},
-	OwnIDs:      true,
+	Name:          "gemini",
+	Unattended:    "--approval-mode yolo",
+	Environment:   []string{"GEMINI_CLI_TRUST_WORKSPACE=true"},
+	OwnIDs:        true,
+	Conversations: []string{".gemini/tmp"},
+	install:       byNpm("@google/gemini-cli"),
 	command: func(s Start) []string {
 		argv := []string{"gemini", "-o", "stream-json", "--approval-mode", "yolo"}
 		if s.Model != "" {

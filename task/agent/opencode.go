@@ -13,6 +13,7 @@ var opencode = Agent{
 	Unattended:    "--auto",
 	Environment:   []string{"OPENCODE_DISABLE_AUTOUPDATE=1"},
 	UsageAsItGoes: true,
+	install:       byNpm("opencode-ai"),
 	command: func(s Start) []string {
 		argv := []string{"opencode", "run", "--format", "json", "--auto"}
 		if s.Model != "" {

@@ -2,6 +2,7 @@ package docker_test
 
 import (
 	"context"
+	"encoding/json"
 	"io/fs"
 	"net/http"
 	"os"
@@ -50,15 +51,19 @@ func TestTask(t *testing.T) {
 		}
 		place := k.flags
 
+		imports := func(image, programs string) {
+			out, err := exec.Command("sh", "-c", `tar --hard-dereference -ch $({ echo $0; ldd $0; } | grep -o '/[^ :]*' | sort -u) | docker -H "$1" import - $2`, programs, world.engine.Host, image).CombinedOutput()
+			require.NoError(t, err, "%s", out)
+		}
+
 		// In an image nothing of this machine is executed: one without is refused, by name.
 		for name, c := range map[string]struct{ programs, says string }{
-			"sh-only": {"/bin/sh", "the image pccrun-test-sh-only has no git, no claude: a task needs git, sh and the agent there"},
+			"sh-only": {"/bin/sh", "the image pccrun-test-sh-only has no git: a task needs git and sh there"},
 			"no-sh":   {"/usr/bin/env", "a task needs git, sh and the agent in the image: the image pccrun-test-no-sh: sh: no such file"},
-			"git":     {"/bin/sh /usr/bin/git", "the image pccrun-test-git has no claude"},
+			"git":     {"/bin/sh /usr/bin/git", "the image pccrun-test-git has no claude, and it cannot be installed: "},
 		} {
 			image := "pccrun-test-" + name
-			out, err := exec.Command("sh", "-c", `tar --hard-dereference -ch $({ echo $0; ldd $0; } | grep -o '/[^ :]*' | sort -u) | docker -H "$1" import - $2`, c.programs, world.engine.Host, image).CombinedOutput()
-			require.NoError(t, err, "%s", out)
+			imports(image, c.programs)
 			code, _, errs := do(append(place, "--docker-image", image, "--name", "none", "echo x > x")...)
 			require.Equal(t, 125, code, errs)
 			require.Contains(t, errs, c.says)
@@ -67,6 +72,28 @@ func TestTask(t *testing.T) {
 		code, _, errs := do(append(place, "--docker-image", "pccrun-test-git", "--read", bin, "--env", "PATH="+bin+":/usr/bin:/bin", "--name", "shown", "! test -e /usr/bin/env && echo x > x")...)
 		require.Zero(t, code, errs)
 		require.Contains(t, errs, "1 commit, 1 file changed")
+
+		// An agent that the image lacks is installed there once, and no container can change it.
+		config := filepath.Join(world.user.Home, ".config/pccrun/config.jsonc")
+		install, err := json.Marshal("echo x >> count; mkdir -p .local/bin; cat > .local/bin/claude <<'EOF'\n" + standIn + "EOF\nchmod 755 .local/bin/claude")
+		require.NoError(t, err)
+		require.NoError(t, os.MkdirAll(filepath.Dir(config), 0o755))
+		require.NoError(t, os.WriteFile(config, []byte(`{"agents": {"claude": {"version": "2.1.332", "install": `+string(install)+`}}}`), 0o644))
+		for _, name := range []string{config, filepath.Dir(config), filepath.Dir(filepath.Dir(config))} {
+			require.NoError(t, os.Chown(name, int(world.user.UID), int(world.user.GID)))
+		}
+		imports("pccrun-test-installs", "/bin/sh /usr/bin/git /usr/bin/mkdir /usr/bin/cat /usr/bin/chmod")
+		t.Cleanup(func() { require.NoError(t, os.Remove(config)) })
+		code, _, errs = do(append(place, "--docker-image", "pccrun-test-installs", "--name", "installed", "! echo x >> $(command -v claude); echo x > x")...)
+		require.Zero(t, code, errs)
+		code, _, errs = do("--continue", "installed", "echo y > y")
+		require.Zero(t, code, errs)
+		counts, err := filepath.Glob(filepath.Join(world.user.Home, ".local/share/pccrun/agents/claude-*/tools/count"))
+		require.NoError(t, err)
+		require.Len(t, counts, 1)
+		count, err := os.ReadFile(counts[0])
+		require.NoError(t, err)
+		require.Equal(t, "x\n", string(count))
 
 		// The control of the hint, and of the hook: each phase is in a container.
 		code, said, errs := do(append(place, "--name", "first", "--prepare", "test -e /.pccrun", "--check", "test -e /.pccrun && grep -q two a.txt",

@@ -1,0 +1,162 @@
+//go:build unix
+
+package task
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/internal/sessions"
+	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/run"
+	"github.com/pccrun/pccrun/run/leftovers"
+)
+
+// Elsewhere reports whether the runs of a place have a copy of the work tree. Git works on this machine then, in the work tree
+// itself: what is committed, packed and fetched is what was brought back and checked.
+func Elsewhere(place []string) bool {
+	if len(place) < 2 {
+		return false
+	}
+	kind, err := providers.KindOf(place[1])
+	return err == nil && kind.Cloud
+}
+
+// gitPlace is where git works, and the hooks that it starts.
+func gitPlace(place []string) []string {
+	if Elsewhere(place) {
+		return nil
+	}
+	return place
+}
+
+// installOf is how the agent is installed where a place lacks it.
+func installOf(o *Order) providers.Install {
+	script, hosts := o.Agent.Installer(o.Installs.Install, o.Installs.Allow)
+	update := "update"
+	if o.SkipsUpdate {
+		update = "skip"
+	}
+	return providers.Install{Name: o.Agent.Name, Script: script, Args: []string{o.Installs.Version, update}, Allow: hosts}
+}
+
+// installFlags have a run install it.
+func installFlags(o *Order) []string {
+	text, _ := json.Marshal(installOf(o)) // no string fails
+	return []string{"--install", string(text)}
+}
+
+// runElsewhere carries a phase out on a copy of the work tree, and brings what changed there into the work tree, but for what a host
+// tool would execute.
+func (ph phase) runElsewhere(p *Placed) (outcome, error) {
+	seen := ph.seen
+	ph.seen = func(e events.Event) {
+		if w, is := e.(events.Warning); is && !p.order.Keep && strings.HasPrefix(w.Text, "kept: sandbox ") { // for the next run of the task
+			return
+		}
+		if seen != nil {
+			seen(e)
+		}
+	}
+	o, err := ph.run(p.stop)
+	p.task.PlaceUSD += o.placeUSD
+	if err != nil || o.refused != nil || o.session == "" {
+		return o, err
+	}
+	held, err := apply(o.session)
+	for _, path := range held {
+		o.held = append(o.held, path)
+		p.to.Line("held back, since a host tool would execute it: " + path + "; pccrun diff --session " + o.session + " shows it")
+	}
+	if err != nil { // what is there is not lost: the session and its sandbox are kept
+		o.code, o.said = statusRefused, err.Error()
+		p.to.Line("what was changed there is not in " + p.task.Worktree + ": " + err.Error())
+		if h := hintOf(err); h != "" {
+			p.to.Line("hint: " + h)
+		}
+	}
+	return o, nil
+}
+
+// apply writes what a run changed in its copy into the work tree, and returns what it held back.
+func apply(session string) (held []string, err error) {
+	c, err := leftovers.OpenChanges(session)
+	if errors.Is(err, leftovers.ErrNoChanges) || errors.Is(err, sessions.ErrNoSession) { // of which nothing was to be kept
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	defer c.Upper.Close()
+	if err := c.Begin(run.Program{}); err != nil {
+		return nil, err
+	}
+	done, err := c.Upper.Apply(run.Selection{})
+	if err != nil {
+		return nil, err
+	}
+	for _, change := range done.Withheld {
+		held = append(held, change.Path)
+	}
+	if done.Left == 0 {
+		err = c.Drop()
+	}
+	return held, err
+}
+
+// recoverAt brings what a killed run of the task left at the cloud.
+func recoverAt(p *Placed) error {
+	if !Elsewhere(p.order.Place) {
+		return nil
+	}
+	home, err := run.Sessions()
+	if err != nil {
+		return err
+	}
+	list, err := home.List()
+	for _, e := range list {
+		if err == nil && e.Unfetched && e.Workspace == p.task.Worktree {
+			if err = own(p.task.Worktree, "download", e.ID); err == nil {
+				_, err = apply(e.ID)
+			}
+		}
+	}
+	return err
+}
+
+// leave ends the sandbox that the runs of the task have shared, unless the user keeps it.
+func leave(p *Placed) {
+	if !Elsewhere(p.order.Place) || p.order.Keep {
+		return
+	}
+	home, err := run.Sessions()
+	if err == nil {
+		list, e := home.List()
+		err = e
+		for _, e := range list {
+			if e.Standing && e.Workspace == p.task.Worktree {
+				err = errors.Join(err, own(p.task.Worktree, "kill", e.ID))
+			}
+		}
+	}
+	if err != nil {
+		p.to.Line("the sandbox was not destroyed: " + err.Error())
+	}
+}
+
+// own is a verb of this program's.
+func own(dir string, args ...string) error {
+	cmd, err := self(dir, args...)
+	if err != nil {
+		return err
+	}
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("pccrun %s: %w: %s", args[0], err, strings.TrimSpace(said.String()))
+	}
+	return nil
+}

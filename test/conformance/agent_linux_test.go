@@ -1,0 +1,149 @@
+package conformance_test
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/test/internal/machine"
+)
+
+// standIn stands in for Claude Code: it executes its prompt, and ends with the record of a success.
+const standIn = `#!/bin/sh
+[ "$1" = --version ] && { echo "@VERSION@ (Claude Code)"; exit; }
+for prompt; do :; done
+id=3e37aa8c-0000-4000-8000-000000000001
+echo '{"type":"system","subtype":"init","session_id":"'$id'","model":"claude-x","claude_code_version":"@VERSION@"}'
+mkdir -p ~/.claude/projects/-work
+case "$*" in
+*--resume*) said="it went on: $(tail -n 1 ~/.claude/projects/-work/$id.jsonl)";;
+*) said="it began";;
+esac
+echo "$prompt" >> ~/.claude/projects/-work/$id.jsonl
+echo token > ~/.claude/.credentials.json
+sh -c "$prompt" >&2
+echo '{"type":"result","subtype":"success","is_error":false,"result":"'$said'","permission_denials":[],"session_id":"'$id'","total_cost_usd":0.31,"usage":{"input_tokens":20,"output_tokens":20}}'
+`
+
+// writeAgent writes the stand-in as a program.
+func writeAgent(t *testing.T, dir, version string) {
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "claude"), []byte(strings.ReplaceAll(standIn, "@VERSION@", version)), 0o755))
+}
+
+// git runs git in the workspace.
+func (p *program) git(args ...string) string {
+	p.t.Helper()
+	c := exec.Command("git", args...)
+	c.Dir, c.Env = p.work, append(p.environ, "GIT_CONFIG_NOSYSTEM=1")
+	out, err := c.CombinedOutput()
+	require.NoError(p.t, err, "%s", out)
+	return string(out)
+}
+
+// repository makes the workspace one, with a commit.
+func (p *program) repository() {
+	p.git("config", "--global", "user.name", "Dev")
+	p.git("config", "--global", "user.email", "dev@example.com")
+	p.git("init", "-q", "-b", "main")
+	p.git("add", "-A")
+	p.git("commit", "-q", "-m", "begin")
+	if os.Getuid() == 0 { // root gives itself up
+		for dir := p.work; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+			require.NoError(p.t, os.Chmod(dir, 0o755))
+		}
+	}
+}
+
+// image is a directory of programs that stands first in the PATH of a sandbox. Below /tmp a command could make names in it.
+func image(t *testing.T) string {
+	where := ""
+	if os.Getuid() == 0 {
+		where = "/srv"
+	}
+	dir, err := os.MkdirTemp(where, "pccrun-image-")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	require.NoError(t, os.Chmod(dir, 0o755))
+	return dir
+}
+
+// TestAgentTask gives an agent a task at a cloud: one branch comes back, as from this machine.
+//
+//test:root
+func TestAgentTask(t *testing.T) {
+	t.Parallel()
+	for _, place := range places {
+		t.Run(place.name, func(t *testing.T) {
+			t.Parallel()
+			s := place.start(t)
+			p := newProgram(t, s.environ)
+			bin := image(t)
+			writeAgent(t, bin, "2.0.1") // which is not the one that is wanted
+			s.path(bin)
+			var asked atomic.Int32
+			s.around(hostsThere, func(m *machine.Machine) {
+				l, err := m.ListenAround("0.0.0.0:80")
+				require.NoError(t, err)
+				go func() {
+					_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+						asked.Add(1)
+						_, _ = io.WriteString(w, strings.ReplaceAll(standIn, "@VERSION@", "2.1.332"))
+					}))
+				}()
+			})
+			require.NoError(t, os.MkdirAll(filepath.Join(filepath.Dir(p.work), "config/pccrun"), 0o755))
+			config := filepath.Join(filepath.Dir(p.work), "config/pccrun/config.jsonc")
+			require.NoError(t, os.WriteFile(config, []byte(`{"agents": {"claude": {"version": "2.1.332",
+				"install": "mkdir -p ~/.local/bin && curl -fsS http://good.example/ > ~/.local/bin/claude && chmod 755 ~/.local/bin/claude && env", "install-allow": ["good.example:80"]}}}`), 0o644))
+			p.repository()
+			task := []string{"task", "--json", "--provider", place.name, "--agent", "claude"}
+
+			code, out, say := p.run(append(task, "--name", "first", "--check", "grep -q two a.txt && test -e ignored.o",
+				"echo two >> a.txt; curl -fsS --max-time 5 http://good.example/ > reached; echo x >> $(command -v claude); echo '*.o' > .gitignore; echo x > ignored.o; mkdir .husky; echo evil > .husky/pre-commit")...)
+			require.Equal(t, 0, code, "%s%s", out, say)
+			require.Equal(t, "one\ntwo\n", p.git("show", "task/first:a.txt"))
+			require.Contains(t, p.git("log", "-1", "--format=%b", "task/first"), "claude 2.1.332")
+			require.Empty(t, p.git("show", "task/first:reached"), "the installation's host")
+			if credential != nil {
+				require.EqualValues(t, 1, asked.Load(), "it is installed once")
+			}
+			require.Equal(t, "Dev\n", p.git("log", "-1", "--format=%an", "task/first"))
+			require.NotContains(t, p.git("ls-tree", "-r", "--name-only", "task/first"), ".husky")
+			require.Contains(t, out, "held back")
+			require.Regexp(t, `\$0\.\d+ an hour`, out)
+			require.Regexp(t, `"price_usd":(0\.0|\d+e-)`, out)
+			require.Equal(t, 1, strings.Count(s.made(), "pccrun.session"), "the runs of a task share a sandbox")
+			require.Empty(t, s.stand(""))
+			require.Empty(t, strings.TrimSpace(p.git("status", "--short")))
+			_, shown, _ := p.run("task", "show", "--json", "first")
+			require.Contains(t, shown, "--provider "+place.name)
+			// It goes on with its own conversation, which is in the persistent home, without the login that it wrote there.
+			code, out, say = p.run("task", "--json", "--continue", "first", "--check", "grep -q three a.txt", "echo three >> a.txt")
+			require.Equal(t, 0, code, "%s%s", out, say)
+			require.Contains(t, out, "it went on: echo two")
+			require.Equal(t, "one\ntwo\nthree\n", p.git("show", "task/first:a.txt"))
+			kept := files(t, filepath.Join(filepath.Dir(p.work), "state/pccrun/homes"))
+			var names []string
+			for name := range kept {
+				if strings.Contains(name, "/home/") {
+					names = append(names, filepath.Base(name))
+				}
+			}
+			require.Contains(t, names, "3e37aa8c-0000-4000-8000-000000000001.jsonl")
+			require.NotContains(t, names, ".credentials.json")
+			require.Empty(t, s.stand(""))
+			for _, refused := range [][]string{{"--in-place"}, {"--budget", "1"}, {"--prepare-allow", "x.example"}, {"--runtime", "runsc"}} {
+				code, out, say = p.run(append(append(task, refused...), "echo")...)
+				require.Equal(t, 125, code, "%s%s", out, say)
+			}
+		})
+	}
+}
