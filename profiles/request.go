@@ -50,6 +50,9 @@ type Request struct {
 	Budget   string   // --budget: in US dollars
 	Spending []string // --spending: files of what was spent
 
+	Detach   bool // --detach: go on without the caller's terminal
+	Terminal bool // -t: with one of the run's own
+
 	PassFDs []int
 	Events  string // a path, or fd:N
 	DryRun  bool

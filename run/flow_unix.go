@@ -393,6 +393,9 @@ func begin(p *prepared) (*flow, error) {
 		info.Resource = &sessions.Resource{Provider: f.Name, Labels: map[string]string{providers.LabelKey: p.label}}
 	}
 	o.session = sessions.In(f.dirs.State).Begin(info)
+	if f.req.Detach {
+		o.session.Keep(sessions.KeepDetached)
+	}
 	if err := f.openLog(); err != nil {
 		return f, err
 	}

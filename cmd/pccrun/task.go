@@ -30,10 +30,15 @@ func taskVerb(args []string) int {
 	if len(args) > 0 && own[args[0]] != nil {
 		return own[args[0]](args[1:])
 	}
-	if ofManyTasks(args) {
+	if given(args, "--file") {
 		return manyTasks(args)
 	}
 	t := &taskLine{}
+	if given(args, "--detach") {
+		if code, gone := detachedTask(args, &t.started); gone {
+			return code
+		}
+	}
 	order, err := t.read(args)
 	if err != nil {
 		return t.refuse(err)
@@ -44,7 +49,7 @@ func taskVerb(args []string) int {
 	}
 	stop, signalled, end := untilSignals(say)
 	defer end()
-	code, err := work(stop, task.StoreIn(dirs.State), t.reporter(), order)
+	code, err := work(stop, task.StoreIn(dirs.State), t.reporter(), order, t.started)
 	if err != nil {
 		code = t.refuse(err)
 	}
@@ -55,7 +60,7 @@ func taskVerb(args []string) int {
 }
 
 // work is the whole of a task, stage by stage.
-func work(stop task.Stop, store task.Store, to taskReporter, o task.Order) (code int, err error) {
+func work(stop task.Stop, store task.Store, to taskReporter, o task.Order, started func(dir, name string)) (code int, err error) {
 	var placed *task.Placed
 	if o.Continue {
 		placed, err = task.Continue(stop, store, to, o)
@@ -69,6 +74,9 @@ func work(stop task.Stop, store task.Store, to taskReporter, o task.Order) (code
 		return refused, err
 	}
 	to.begun(placed.Begun())
+	if started != nil {
+		started(store.Path(placed.Begun()), placed.Begun().Name)
+	}
 	placed.Announce()
 	defer func() { placed.Notify(code, err) }()
 	worked, err := placed.Work()
@@ -135,7 +143,8 @@ type taskLine struct {
 	given               []string
 	values              []givenValue // of flags in given
 	settings            profiles.TaskSettings
-	json, quiet         bool
+	json, quiet, detach bool
+	started             func(dir, name string) // what to call when it has begun; may be nil
 	request             profiles.Request
 }
 
@@ -151,7 +160,7 @@ func (t *taskLine) ownFlags() flags {
 	return flags{
 		"--agent": &t.agent, "--model": &o.Model, "--prompt-file": &t.file, "--name": &t.name, "--continue": &t.next, "--worktree": &t.worktree, "--notify": &t.notify, "--base": &o.Base,
 		"--prepare": &o.Prepare, "--prepare-allow": func(host string) error { o.PrepareAllow = append(o.PrepareAllow, host); return nil }, "--check": &o.Check, "--commit": &t.commit, "--git-user": &o.User.Name, "--git-email": &o.User.Email,
-		"--in-place": &o.InPlace, "--dirty": &o.Dirty, "--json": &t.json, "-q": &t.quiet,
+		"--in-place": &o.InPlace, "--dirty": &o.Dirty, "--json": &t.json, "-q": &t.quiet, "--detach": &t.detach,
 		"--timeout": func(text string) (err error) {
 			if o.Timeout, err = time.ParseDuration(text); err != nil || o.Timeout <= 0 {
 				return misuse(quote(text)+" is no duration", "e.g. 20m, 1h")
@@ -174,6 +183,7 @@ var notOfTasks = map[string]string{
 	"--workspace": "start it in the repository: a task has a work tree of its own, and --in-place works in yours",
 	"--dry-run":   "pccrun --dry-run -- AGENT prints the plan of an agent's run",
 	"--events":    "--json prints what happens", "--log": "--json prints what happens", "-v": "--json prints all",
+	"-t":        "it asks nothing: pccrun attach shows what happens",
 	"--pass-fd": "a task's phases are runs of their own", "--ask": "nobody is there to answer: name the host by --allow",
 	"--from": "--base names a commit to begin with", "--keep": "tasks run on this machine", "--history": "tasks run on this machine",
 	"--without": "an agent that asks nothing needs every layer", "--fresh-home": "the conversation lies in the home, and goes on there",

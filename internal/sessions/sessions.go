@@ -74,6 +74,12 @@ type Entry struct {
 	Standing  bool `json:"-"` // no run goes on, and its sandbox stands for the next one
 }
 
+// KeepDetached is the reason for which the directory of a run is kept that was not to end with its terminal.
+const KeepDetached = "detached"
+
+// Detached reports whether a session was started so.
+func (e Entry) Detached() bool { return slices.Contains(e.Kept, KeepDetached) }
+
 // Home is the directory that holds the sessions.
 type Home struct{ dir string }
 
