@@ -168,7 +168,7 @@ func attachVerb(args []string) int {
 	if err != nil {
 		return failSession(notHeld("attach", name, dir, err))
 	}
-	return showHeld(c, name, keys)
+	return showHeld(c, name, dir, keys)
 }
 
 // showEnded prints the end of what a run printed, and returns its status.
@@ -185,7 +185,7 @@ func showEnded(name string, dir *os.Root, end detach.End) int {
 }
 
 // showHeld shows a run at this terminal.
-func showHeld(c *detach.Client, name string, keys detach.Keys) int {
+func showHeld(c *detach.Client, name string, dir *os.Root, keys detach.Keys) int {
 	var in *os.File
 	var user *providers.Terminal
 	out, giveBack := run.Screened(os.Stdout), func() {}
@@ -223,6 +223,9 @@ func showHeld(c *detach.Client, name string, keys detach.Keys) int {
 	giveBack()
 	switch {
 	case last.err != nil:
+		if end, over := detach.Ended(dir); over { // it ended at this moment
+			return showEnded(name, dir, end)
+		}
 		fail("attach: "+name+": "+inWords(last.err), "pccrun ps says what became of it")
 		return messages.Refused
 	case last.end.Over:

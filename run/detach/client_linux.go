@@ -30,7 +30,8 @@ func Dial(dir *os.Root) (*Client, error) {
 	c := newConn(to)
 	m, err := c.receive()
 	switch {
-	case err != nil:
+	case err != nil: // it ends at this moment
+		err = fmt.Errorf("%w: %w", ErrNoHolder, err)
 	case m.End != nil:
 		err = errors.New(m.End.Why)
 	case m.Greeting == nil:

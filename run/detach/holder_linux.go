@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"os/user"
 	"runtime"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/cgroups"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/internal/terminal"
@@ -68,6 +70,7 @@ func Hold(args []string) int {
 	}
 	h := &holder{terminal: args[0] != noTerminal, caller: json.NewEncoder(caller), printed: make(chan struct{}), waiting: true}
 	_, _ = fmt.Sscanf(args[0], "%dx%d", &h.size[0], &h.size[1])
+	h.outlive()
 	status, err := h.run(caller, args[1:])
 	if err != nil {
 		h.tell(report{Line: "pccrun: detach: " + messages.InWords(err)})
@@ -75,6 +78,24 @@ func Hold(args []string) int {
 	}
 	h.tell(report{Status: &status}) // nobody hears it if the run has started
 	return status
+}
+
+// outlive has this process outlive the login session it was started in. logind leaves what a user has started alone, unless it
+// is told to end it at logout. The user's service manager goes with his last session, with all that it has, but where he lingers
+// (loginctl(1)): there it keeps this.
+func (h *holder) outlive() {
+	who, err := user.Current()
+	if err != nil {
+		return
+	}
+	if _, err := os.Stat("/var/lib/systemd/linger/" + who.Username); err == nil {
+		if err := cgroups.JoinScope("/run/user/"+who.Uid+"/bus", fmt.Sprintf("pccrun-detached-%d.scope", os.Getpid())); err != nil {
+			h.tell(report{Line: "pccrun: detach: systemd does not keep it when you log out: " + messages.InWords(err)})
+		}
+	} else if cgroups.EndsAtLogout("/run/dbus/system_bus_socket") {
+		h.tell(report{Line: "pccrun: detach: systemd ends it when you log out: KillUserProcesses=yes"})
+		h.tell(report{Line: "pccrun: hint: loginctl enable-linger keeps it"})
+	}
 }
 
 // tell tells the caller, if it waits.
