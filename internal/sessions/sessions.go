@@ -43,6 +43,7 @@ const (
 	lockName   = "lock"
 	EventsName = "events.jsonl"
 	LogName    = "log"
+	ScreenName = "screen" // the end of what a run printed that had no terminal of the user's: see package detach
 
 	// UnfetchedName stands while a cloud has changes of the run's that are not here: see package remote.
 	UnfetchedName = "remote.json"

@@ -65,7 +65,7 @@ func (c *Client) Show(out io.Writer, in io.Reader, terminal *providers.Terminal,
 	defer c.conn.Close()
 	first := message{Attach: true}
 	if terminal != nil {
-		first.Size[0], first.Size[1] = terminal.Size()
+		first.Size = sizeOf(terminal)
 	}
 	if err := c.conn.send(first); err != nil {
 		return End{}, err
@@ -100,6 +100,14 @@ func (c *Client) Show(out io.Writer, in io.Reader, terminal *providers.Terminal,
 	}
 }
 
+// sizeOf is the size of a terminal, and the usual one of one that has none: with it the terminal types.
+func sizeOf(terminal *providers.Terminal) [2]int {
+	if columns, rows := terminal.Size(); columns > 0 && rows > 0 {
+		return [2]int{columns, rows}
+	}
+	return [2]int{80, 24}
+}
+
 // sizes tells the holder of each new size.
 func (c *Client) sizes(terminal *providers.Terminal, over <-chan struct{}) {
 	for {
@@ -107,9 +115,7 @@ func (c *Client) sizes(terminal *providers.Terminal, over <-chan struct{}) {
 		case <-over:
 			return
 		case <-terminal.Resized:
-			m := message{}
-			m.Size[0], m.Size[1] = terminal.Size()
-			_ = c.conn.send(m)
+			_ = c.conn.send(message{Size: sizeOf(terminal)})
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/pccrun/pccrun/cgroups"
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/internal/terminal"
 )
@@ -437,7 +438,7 @@ func (h *holder) end(dir *os.Root, status int) {
 	end := End{Over: true, Status: status}
 	text, err := json.Marshal(end)
 	if err == nil {
-		err = errors.Join(state.WriteFile(dir, ScreenName, h.kept.lines(), state.Fast), state.WriteFile(dir, endName, text, state.Fast))
+		err = errors.Join(state.WriteFile(dir, sessions.ScreenName, h.kept.lines(), state.Fast), state.WriteFile(dir, endName, text, state.Fast))
 	}
 	_ = err // the session may be gone, or the disk full: there is nobody to tell
 	_ = dir.Remove(socketName)

@@ -12,13 +12,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/internal/state"
 )
 
 // The names in the directory of a session or a task.
 const (
 	socketName = "terminal"
-	ScreenName = "screen"      // the end of what was printed, once the run has ended
 	endName    = "detach.json" // how it ended
 )
 
@@ -112,7 +112,7 @@ func Ended(dir *os.Root) (end End, ok bool) {
 
 // Screen returns the end of what a run has printed that has ended.
 func Screen(dir *os.Root) ([]byte, error) {
-	text, err := state.ReadFile(dir, ScreenName, 4*keepSize)
+	text, err := state.ReadFile(dir, sessions.ScreenName, 4*keepSize)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
