@@ -74,10 +74,10 @@ func work(stop task.Stop, store task.Store, to taskReporter, o task.Order, start
 		return refused, err
 	}
 	to.begun(placed.Begun())
-	if started != nil {
+	placed.Announce()
+	if started != nil { // whoever waits for that hears what was announced
 		started(store.Path(placed.Begun()), placed.Begun().Name)
 	}
-	placed.Announce()
 	defer func() { placed.Notify(code, err) }()
 	worked, err := placed.Work()
 	if err != nil {

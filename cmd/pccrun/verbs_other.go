@@ -8,5 +8,8 @@ func killVerb([]string) int { return fail("kill: not built for this system yet")
 // reviewVerb says that nothing can be reviewed here.
 func reviewVerb([]string) int { return fail("review: not built for this system yet") }
 
+// tasksAt finds none.
+func tasksAt() map[string]atWork { return nil }
+
 // taskVerb says that no agent can work here.
 func taskVerb([]string) int { return fail("task: not built for this system yet") }

@@ -43,7 +43,9 @@ const (
 	lockName   = "lock"
 	EventsName = "events.jsonl"
 	LogName    = "log"
-	ScreenName = "screen" // the end of what a run printed that had no terminal of the user's: see package detach
+	// TerminalName is the socket of what holds the terminal of a detached run, with the time when that last printed something.
+	TerminalName = "terminal"
+	ScreenName   = "screen" // the end of what a run printed that had no terminal of the user's: see package detach
 
 	// UnfetchedName stands while a cloud has changes of the run's that are not here: see package remote.
 	UnfetchedName = "remote.json"

@@ -18,7 +18,7 @@ import (
 
 // The names in the directory of a session or a task.
 const (
-	socketName = "terminal"
+	socketName = sessions.TerminalName
 	endName    = "detach.json" // how it ended
 )
 
