@@ -86,6 +86,13 @@ func TestDetached(t *testing.T) {
 	require.Contains(t, stderr, "has ended")
 	ps, _, _ = p.pccrun("ps", "--all")
 	require.Regexp(t, id+` +ended 7`, ps)
+
+	for range 10 {
+		short := p.away("--", "sh", "-c", "exit 5")
+		await.Until(t, "it has ended", func() bool { return p.holds(".local/state/pccrun/sessions/" + short + "/detach.json") })
+		_, _, code = p.pccrun("attach", short)
+		require.Equal(t, 5, code, "one that is over at once is there too")
+	}
 }
 
 // What is refused is refused before the caller goes, with the status and the words of a run that is not detached; nothing stays.

@@ -22,15 +22,21 @@ type doing struct {
 // An atWork is a task that a process works at.
 type atWork struct{ name, prompt string }
 
+// newDoing counts what one that runs has cost: those that have ended are many.
 func newDoing(home sessions.Home, e sessions.Entry, tasks map[string]atWork) *doing {
 	d := &doing{e: e}
-	if e.State == sessions.Unknown {
+	if e.State != sessions.Running {
 		return d
 	}
-	if t, is := tasks[e.Workspace]; is && e.State == sessions.Running {
+	if t, is := tasks[e.Workspace]; is {
 		d.task = &t
 	}
-	_ = eachEvent(home, e, func(r events.Record) {
+	return d.count(home)
+}
+
+// count takes in what its events say that it has cost.
+func (d *doing) count(home sessions.Home) *doing {
+	_ = eachEvent(home, d.e, func(r events.Record) {
 		if s, is := r.Event.(events.Spending); is {
 			d.usd, d.paid = d.usd+s.USD, true
 		}

@@ -68,7 +68,11 @@ func statsVerb(args []string) int {
 		last := lastActivity(home, e)
 		o = append(o, field{"last_activity", last.UTC().Format(time.RFC3339)})
 	}
-	o = append(append(o, newDoing(home, e, tasksAt()).fields()...), limitFields(e.Limits)...)
+	doing := newDoing(home, e, tasksAt())
+	if e.State != sessions.Running {
+		doing.count(home)
+	}
+	o = append(append(o, doing.fields()...), limitFields(e.Limits)...)
 	if asJSON {
 		printJSON(o)
 		return 0

@@ -40,6 +40,7 @@ type holder struct {
 	mu      sync.Mutex // over all below
 	waiting bool       // the caller waits: what pccrun says is for it too
 	line    []byte     // of it, so far
+	again   bool       // a carriage return: unless a line ends, it is written anew
 	kept    kept
 	viewers []*viewer // in the order in which they came
 	size    [2]int    // of the pseudo-terminal
@@ -127,16 +128,13 @@ func (h *holder) run(caller *os.File, line []string) (status int, err error) {
 	exited := make(chan error, 1)
 	go func() { exited <- cmd.Wait() }()
 	var dir *os.Root
-	select {
-	case <-h.printed:
-	case s := <-came:
+	if s, has := <-came; has {
 		if dir, err = h.open(s); err != nil {
 			_ = cmd.Process.Signal(unix.SIGTERM)
-			break
+		} else {
+			defer dir.Close()
+			h.tell(report{ID: s.ID})
 		}
-		defer dir.Close()
-		h.tell(report{ID: s.ID})
-		caller.Close()
 	}
 	<-exited
 	select {
@@ -205,35 +203,34 @@ func (h *holder) forward(child *os.Process) {
 // the pipe says, came gets that. A caller that goes before ends it.
 func (h *holder) read(caller, started *os.File, child *os.Process, came chan<- Started) {
 	defer close(h.printed)
-	defer started.Close()
 	buf := make([]byte, 64<<10)
-	for waits := true; waits; {
-		printed, told, gone := h.poll(started, caller)
-		if printed && !h.take(buf) {
-			return
+	more := true
+	for told := false; more && !told; {
+		var printed, gone bool
+		if printed, told, gone = h.poll(started, caller); printed {
+			more = h.take(buf)
 		}
 		if gone {
 			_ = child.Signal(unix.SIGTERM)
 			caller = nil
 		}
-		if !told {
-			continue
-		}
-		for range 16 { // what was printed before is there by now
-			if printed, _, _ = h.poll(nil, nil); printed && !h.take(buf) {
-				return
-			}
-		}
-		var s Started
-		if json.NewDecoder(started).Decode(&s) == nil {
-			came <- s
-			h.mu.Lock()
-			h.waiting = false
-			h.mu.Unlock()
-		}
-		waits = false
 	}
-	for h.take(buf) {
+	for i := 0; more && i < 16; i++ { // what was printed before is there by now
+		if printed, _, _ := h.poll(nil, nil); printed {
+			more = h.take(buf)
+		}
+	}
+	var s Started
+	if json.NewDecoder(started).Decode(&s) == nil {
+		came <- s
+	}
+	close(came)
+	started.Close()
+	h.mu.Lock()
+	h.waiting = false
+	h.mu.Unlock()
+	for more {
+		more = h.take(buf)
 	}
 }
 
@@ -278,16 +275,21 @@ func (h *holder) take(buf []byte) bool {
 // pass passes the lines that pccrun says before the command runs on to the caller.
 func (h *holder) pass(b []byte) {
 	for _, c := range b {
-		switch {
-		case c == '\r':
-		case c != '\n':
-			h.line = append(h.line, c)
-		default:
-			if strings.HasPrefix(string(h.line), "pccrun: ") {
-				h.tell(report{Line: string(h.line)})
-			}
+		if c == '\r' {
+			h.again = true
+			continue
+		}
+		if h.again && c != '\n' {
 			h.line = nil
 		}
+		if h.again = false; c != '\n' {
+			h.line = append(h.line, c)
+			continue
+		}
+		if line := strings.TrimPrefix(string(h.line), "\x1b[K"); strings.HasPrefix(line, "pccrun: ") {
+			h.tell(report{Line: line})
+		}
+		h.line = nil
 	}
 }
 
