@@ -45,6 +45,46 @@ func scopeDir(m machine, name string) (string, error) {
 	return path.Join(m.base(), group), nil
 }
 
+// JoinScope puts this process into a scope of its own of the service manager on a bus: it ends with that, and not with the
+// login session that it was started in.
+func JoinScope(socket, name string) error {
+	_, err := startScope(socket, name)
+	return err
+}
+
+// EndsAtLogout reports whether logind ends what a user has started when he logs out (KillUserProcesses= in logind.conf(5)).
+// Where it does not say, it does not.
+func EndsAtLogout(socket string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), scopeWait)
+	defer cancel()
+	c, err := dialBus(ctx, socket)
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	var v dbus.Variant
+	err = c.Object("org.freedesktop.login1", "/org/freedesktop/login1").CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0,
+		"org.freedesktop.login1.Manager", "KillUserProcesses").Store(&v)
+	ends, _ := v.Value().(bool)
+	return err == nil && ends
+}
+
+// dialBus connects to a bus.
+func dialBus(ctx context.Context, socket string) (*dbus.Conn, error) {
+	c, err := dbus.Dial("unix:path="+dbus.EscapeBusAddressValue(socket), dbus.WithContext(ctx))
+	if err != nil {
+		return nil, err
+	}
+	if err = c.Auth([]dbus.Auth{dbus.AuthExternal(strconv.Itoa(os.Geteuid()))}); err == nil {
+		err = c.Hello()
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
 const manager, managerPath = "org.freedesktop.systemd1.Manager", dbus.ObjectPath("/org/freedesktop/systemd1")
 
 // A property is (sv) of D-Bus.
@@ -67,17 +107,11 @@ func scopeProperties(name string, pid int) []property {
 
 // askForScope asks for the scope and waits for the end of the job.
 func askForScope(ctx context.Context, socket, name string) error {
-	c, err := dbus.Dial("unix:path="+dbus.EscapeBusAddressValue(socket), dbus.WithContext(ctx))
+	c, err := dialBus(ctx, socket)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if err := c.Auth([]dbus.Auth{dbus.AuthExternal(strconv.Itoa(os.Geteuid()))}); err != nil {
-		return err
-	}
-	if err := c.Hello(); err != nil {
-		return err
-	}
 	// First, so that the end of the job cannot be missed.
 	signals := make(chan *dbus.Signal, 16)
 	c.Signal(signals)

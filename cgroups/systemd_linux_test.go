@@ -127,6 +127,31 @@ func TestAskForScope(t *testing.T) {
 	require.ErrorContains(t, askForScope(t.Context(), socket, "x.scope"), "org.freedesktop.systemd1")
 }
 
+// A fakeLogin is logind on a real bus.
+type fakeLogin struct{ kills any }
+
+func (l fakeLogin) Get(string, string) (dbus.Variant, *dbus.Error) {
+	if l.kills == nil {
+		return dbus.Variant{}, dbus.NewError("org.freedesktop.DBus.Error.UnknownProperty", nil)
+	}
+	return dbus.MakeVariant(l.kills), nil
+}
+
+func TestEndsAtLogout(t *testing.T) {
+	socket := startBus(t)
+	require.False(t, EndsAtLogout(socket), "nobody answers")
+	conn, err := dbus.Connect("unix:path=" + socket)
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.RequestName("org.freedesktop.login1", 0)
+	require.NoError(t, err)
+	for _, kills := range []any{true, false, "yes", nil} {
+		require.NoError(t, conn.Export(fakeLogin{kills}, "/org/freedesktop/login1", "org.freedesktop.DBus.Properties"))
+		require.Equal(t, kills == true, EndsAtLogout(socket), "%v", kills)
+	}
+	require.False(t, EndsAtLogout("/does/not/exist"))
+}
+
 func TestScopeDir(t *testing.T) {
 	fake := newFake(t, "0::/user.slice/x.scope\n")
 	fake.mount("", 0x63677270)

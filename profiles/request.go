@@ -53,7 +53,9 @@ type Request struct {
 
 	Conversation []string // --conversation: directories of the home that go to a cloud, and come back
 
-	Install string // --install: JSON of a program that the place may lack, see package providers
+	Install  string // --install: JSON of a program that the place may lack, see package providers
+	Detach   bool   // --detach: go on without the caller's terminal
+	Terminal bool   // -t: with one of the run's own
 
 	PassFDs []int
 	Events  string // a path, or fd:N

@@ -388,10 +388,17 @@ func begin(p *prepared) (*flow, error) {
 		Version: f.program.Version, Argv: os.Args, Workspace: f.policy.Workspace, Profile: f.policy.Profile, Provider: f.Name,
 		Without: profiles.Words(f.policy.Without), AllowMissing: profiles.Words(f.policy.AllowMissing),
 	}
+	limits := &f.policy.Resources
+	info.Limits = sessions.Limits{
+		Memory: limits.Memory.Value, MilliCPUs: limits.CPUs.Value, Pids: limits.Pids.Value, Disk: limits.Disk.Value, TimeMS: limits.Deadline().Milliseconds(),
+	}
 	if p.label != "" {
 		info.Resource = &sessions.Resource{Provider: f.Name, Labels: map[string]string{providers.LabelKey: p.label}}
 	}
 	o.session = sessions.In(f.dirs.State).Begin(info)
+	if f.req.Detach {
+		o.session.Keep(sessions.KeepDetached)
+	}
 	if err := f.openLog(); err != nil {
 		return f, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
@@ -71,7 +72,7 @@ func Inside(program Program, dir string) int {
 		launcher.Close()
 	}
 	started := os.NewFile(inside.StartedFD, "started")
-	program.Started = func() { _, _ = started.Write([]byte{1}) }
+	program.Started = func(*sessions.Session) { _, _ = started.Write([]byte{1}) }
 	return Run(req, program)
 }
 

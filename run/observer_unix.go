@@ -40,7 +40,7 @@ func (f *flow) begun(stops bool) {
 	f.stop = f.caught.forward(f.signals, f.cancel, stops)
 	f.listen()
 	if f.program.Started != nil {
-		f.program.Started()
+		f.program.Started(f.session)
 	}
 }
 

@@ -78,6 +78,9 @@ const pinnedHint = "raise the hard limit of open files (ulimit -Hn): a launch op
 func (f *flow) refuse(err error) int {
 	var interrupted *interruptedError
 	code := 0
+	if f.session != nil {
+		f.session.Drop(sessions.KeepDetached) // who waits for the start hears it
+	}
 	if !errors.As(err, &interrupted) {
 		code = PrintRefusal(err)
 	} else if code = 128 + int(interrupted.signal); f.session != nil {
@@ -109,6 +112,7 @@ func (f *flow) discard() {
 		return
 	}
 	f.session.Drop(sessions.LogName)
+	f.session.Drop(sessions.KeepDetached)
 	f.upper.kept = false
 	f.upper.report()
 	if f.log != nil {

@@ -73,6 +73,15 @@ func (o *output) relayTerminal(s *providers.Stdio) error {
 	return nil
 }
 
+// UserTerminal relays the user's terminal for what runs elsewhere. f is what it types and shows; stop gives it back.
+func UserTerminal() (f *os.File, t *providers.Terminal, stop func(), err error) {
+	relayed, err := openRelayed("", nil)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return relayed.slave, relayed.terminal, relayed.close, nil
+}
+
 // userTerminal describes the user's terminal to a provider; stop ends that.
 func userTerminal(name string) (t *providers.Terminal, stop func()) {
 	resized, winch := make(chan struct{}, 1), make(chan os.Signal, 1)

@@ -31,7 +31,7 @@ type Program struct {
 	// Provider makes a provider, nil for one that is not built. A nil function has none.
 	Provider func(name string, req *profiles.Request, host providers.Host) (providers.Provider, error)
 
-	Started func() // called when the command of a run runs; may be nil
+	Started func(*sessions.Session) // called when the command of a run runs; may be nil
 
 	ask func(ctx context.Context, host string, port uint16) providers.Permission // see [providers.Host]
 }

@@ -57,7 +57,7 @@ func (f *flow) stdio() (providers.Stdio, error) {
 		return s, errors.New("flag --ask: there is no terminal to ask at")
 	}
 	for _, out := range [...]*io.Writer{&s.Out, &s.Err} {
-		*out = screened((*out).(*os.File))
+		*out = Screened((*out).(*os.File))
 		if f.output.kept != nil {
 			*out = io.MultiWriter(*out, f.output.kept)
 		}
@@ -76,8 +76,8 @@ func (o *output) relay(options terminal.Options) (*terminal.Relay, error) {
 	return relay, err
 }
 
-// screened is what the command prints to, without what acts on a terminal.
-func screened(file *os.File) io.Writer {
+// Screened is what the command prints to, without what acts on a terminal.
+func Screened(file *os.File) io.Writer {
 	if terminal.IsTerminal(int(file.Fd())) {
 		return &filtered{to: file}
 	}

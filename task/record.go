@@ -141,6 +141,9 @@ type Store struct{ dir string }
 // StoreIn returns the records below a state directory.
 func StoreIn(stateDir string) Store { return Store{filepath.Join(stateDir, "tasks")} }
 
+// Path is the directory of a task's record.
+func (s Store) Path(r Record) string { return filepath.Join(s.dir, r.Key) }
+
 // A Task is a record, with the lock that keeps others from it.
 type Task struct {
 	Record

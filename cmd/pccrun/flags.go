@@ -97,6 +97,8 @@ func runFlags(r *profiles.Request) []flagDef {
 			return nil
 		}},
 		flagDef{"--install", "JSON", "what a cloud's sandbox may lack, and how it is installed: pccrun task uses it", once(&r.Install)},
+		flagDef{"--detach", "", "print the run's id, and go on without this terminal: pccrun attach", &r.Detach},
+		flagDef{"-t", "", "with --detach: give the command a terminal, also if standard input is none", &r.Terminal},
 		flagDef{"--pass-fd", "N", "pass this file descriptor", of(passFD)},
 		flagDef{"--dry-run", "", "print the plan, with -v in full, and do nothing", &r.DryRun},
 		flagDef{"--json", "", "with --dry-run: print the plan as JSON", &r.JSON},
@@ -271,7 +273,13 @@ func runCommand(args []string) int {
 	if req == nil {
 		return code
 	}
-	return run.Run(*req, thisProgram())
+	program := thisProgram()
+	if req.Detach && !req.DryRun {
+		if code, gone := detached(req, &program); gone {
+			return code
+		}
+	}
+	return run.Run(*req, program)
 }
 
 // runRequest reads the command line of a run; nil if there is nothing to run,
@@ -302,6 +310,10 @@ func runRequest(args []string) (*profiles.Request, int) {
 		return nil, fail("empty command name")
 	case req.JSON && !req.DryRun:
 		return nil, fail("flag --json: standard output belongs to the command", "--dry-run --json prints the plan, --events FILE writes the result")
+	case req.Terminal && !req.Detach:
+		return nil, fail("flag -t: goes with --detach", "without it the command has a terminal where pccrun has one")
+	case req.Detach && (len(req.PassFDs) > 0 || strings.HasPrefix(req.Events, "fd:")):
+		return nil, fail("flag --detach: not with --pass-fd or --events fd:N: what this process has open is not passed on", "--events FILE")
 	case req.Quiet && req.Verbose:
 		return nil, fail("flags -q and -v contradict each other")
 	}
@@ -311,3 +323,11 @@ func runRequest(args []string) (*profiles.Request, int) {
 }
 
 func failUsage(err error) int { return messages.FailUsage(err) }
+
+// given reports whether a word, or a flag with its value, stands in a command line before its --.
+func given(args []string, word string) bool {
+	if i := slices.Index(args, "--"); i >= 0 {
+		args = args[:i]
+	}
+	return slices.ContainsFunc(args, func(arg string) bool { return arg == word || strings.HasPrefix(arg, word+"=") })
+}

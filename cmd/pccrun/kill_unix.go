@@ -31,7 +31,8 @@ func killVerb(args []string) int {
 		}
 		return nil
 	}
-	words, err := options(args, flags{"--all": &all, "--force": &force, "--json": &asJSON, "--no-download": &discard, "--signal": toSignal, "-s": toSignal, "--wait": toWait})
+	words, err := options(args, flags{"--all": &all, "--force": &force, "--json": &asJSON, "--no-download": &discard, "--keep-worktree": new(bool), // as ever: nothing but task rm removes one
+		"--signal": toSignal, "-s": toSignal, "--wait": toWait})
 	if err == nil && all && len(words) > 0 {
 		err = misuse("kill: --all and a session contradict each other", "")
 	}

@@ -59,6 +59,9 @@ const supervised = "--supervised"
 // become has the whole program do what this one was asked for.
 var become = func() int { return runWhole(os.Args[1:]) }
 
+// detached has the whole program do it.
+func detached(*profiles.Request, *run.Program) (code int, gone bool) { return become(), true }
+
 // newProvider makes this machine: the launcher has no client of another.
 func newProvider(name string, req *profiles.Request, host providers.Host) (providers.Provider, error) {
 	if name == providers.Native {

@@ -228,6 +228,12 @@ func outputLines(home sessions.Home, e sessions.Entry, shown bool) (func(func([]
 	defer dir.Close()
 	f, err := state.OpenFile(dir, sessions.LogName)
 	if errors.Is(err, fs.ErrNotExist) {
+		f, err = state.OpenFile(dir, sessions.ScreenName)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && e.Detached() && e.State == sessions.Running:
+		return nil, hint.Errorf("pccrun attach "+e.ID, "session %s: its output is kept when it ends", e.ID)
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("session %s: its output was not saved", e.ID)
 	}
 	if err != nil {

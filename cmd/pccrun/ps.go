@@ -33,8 +33,9 @@ func psVerb(args []string) int {
 			shown = append(shown, e)
 		}
 	}
+	tasks := tasksAt()
 	if asJSON {
-		printJSON(object{{"sessions", each(shown, sessionObject)}})
+		printJSON(object{{"sessions", each(shown, func(e sessions.Entry) object { return append(sessionObject(e), newDoing(home, e, tasks).fields()...) })}})
 		return 0
 	}
 	if len(shown) == 0 {
@@ -42,10 +43,10 @@ func psVerb(args []string) int {
 	}
 	w := tabwriter.NewWriter(stdout, 0, 8, 2, ' ', 0)
 	row := func(cells ...string) { _, _ = w.Write([]byte(strings.Join(cells, "\t") + "\n")) }
-	row("SESSION", "STATE", "AGE", "PID", "PROFILE", "WORKSPACE", "COMMAND")
+	row("SESSION", "STATE", "AGE", "LEFT", "COST", "PID", "PROFILE", "WORKSPACE", "COMMAND")
 	for _, e := range shown {
 		if e.State == sessions.Unknown {
-			row(e.ID, string(e.State), "", "", "", "", printable(e.Cause))
+			row(e.ID, string(e.State), "", "", "", "", "", "", printable(e.Cause))
 			continue
 		}
 		status := string(e.State)
@@ -55,7 +56,8 @@ func psVerb(args []string) int {
 		if e.Standing {
 			status = "kept until " + e.Resource.Until.Local().Format("15:04")
 		}
-		row(e.ID, status, ago(time.Since(e.Started)), strconv.Itoa(e.Launcher.Pid), printable(e.Profile), printable(e.Workspace), commandLine(e.Argv))
+		doing := newDoing(home, e, tasks)
+		row(e.ID, status, ago(time.Since(e.Started)), doing.left(), doing.cost(), strconv.Itoa(e.Launcher.Pid), printable(e.Profile), printable(e.Workspace), doing.what())
 	}
 	_ = w.Flush()
 	return 0
@@ -71,8 +73,15 @@ func commandLine(argv []string) string {
 		words = append(words, a)
 	}
 	line := []rune(strings.Join(words, " "))
-	if len(line) > 100 {
-		return string(line[:100]) + "…"
+	return cut(line)
+}
+
+// commandMost bounds what a row says of a command, characters.
+const commandMost = 100
+
+func cut(line []rune) string {
+	if len(line) > commandMost {
+		return string(line[:commandMost]) + "…"
 	}
 	return string(line)
 }

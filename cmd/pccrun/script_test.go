@@ -246,9 +246,7 @@ func TestEachFlagReachesTheRequest(t *testing.T) {
 			}
 			args = append(args, value)
 		}
-		if d.name == "--json" {
-			args = append(args, "--dry-run")
-		}
+		args = append(args, map[string][]string{"--json": {"--dry-run"}, "-t": {"--detach"}}[d.name]...)
 		req, code := runRequest(append(args, "--", "true"))
 		require.NotNil(t, req, "%s: exit %d", d.name, code)
 		req.Host = profiles.Host{}

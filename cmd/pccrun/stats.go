@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -63,12 +64,21 @@ func statsVerb(args []string) int {
 		o = append(o, field{"code", exit.Code}, field{"wall_ms", exit.WallMS}, field{"cpu_ms", exit.UserMS + exit.SystemMS},
 			field{"max_memory", exit.MaxMemory}, field{"read_bytes", exit.ReadBytes}, field{"write_bytes", exit.WriteBytes}, field{"io_by", exit.IOBy}, field{"price_usd", exit.PriceUSD}, field{"denials", exit.Denials})
 	}
+	if e.State == sessions.Running {
+		last := lastActivity(home, e)
+		o = append(o, field{"last_activity", last.UTC().Format(time.RFC3339)})
+	}
+	doing := newDoing(home, e, tasksAt())
+	if e.State != sessions.Running {
+		doing.count(home)
+	}
+	o = append(append(o, doing.fields()...), limitFields(e.Limits)...)
 	if asJSON {
 		printJSON(o)
 		return 0
 	}
 	for _, f := range o {
-		printf("%-12s%v\n", withUnit(f.key, &f.value), f.value)
+		printf("%-16s%s\n", withUnit(f.key, &f.value), printableLine(fmt.Sprint(f.value)))
 	}
 	return 0
 }
@@ -80,7 +90,16 @@ func withUnit(name string, value *any) string {
 		*value = time.Duration(n) * time.Millisecond
 		return short
 	}
-	if short, is := strings.CutSuffix(name, "_bytes"); is || strings.HasSuffix(name, "memory") {
+	if name == "last_activity" {
+		at, _ := time.Parse(time.RFC3339, (*value).(string))
+		*value = ago(time.Since(at)) + " ago"
+		return name
+	}
+	if usd, is := (*value).(float64); is && name == "usd" {
+		*value = fmt.Sprintf("$%.2f", usd)
+		return "cost"
+	}
+	if short, is := strings.CutSuffix(name, "_bytes"); is || strings.HasSuffix(name, "memory") || name == "limit_disk" {
 		*value = messages.SizeText(n)
 		return short
 	}

@@ -32,10 +32,15 @@ func taskVerb(args []string) int {
 	if len(args) > 0 && own[args[0]] != nil {
 		return own[args[0]](args[1:])
 	}
-	if ofManyTasks(args) {
+	if given(args, "--file") {
 		return manyTasks(args)
 	}
 	t := &taskLine{}
+	if given(args, "--detach") {
+		if code, gone := detachedTask(args, &t.started); gone {
+			return code
+		}
+	}
 	order, err := t.read(args)
 	if err != nil {
 		return t.refuse(err)
@@ -46,7 +51,7 @@ func taskVerb(args []string) int {
 	}
 	stop, signalled, end := untilSignals(say)
 	defer end()
-	code, err := work(stop, task.StoreIn(dirs.State), t.reporter(), order)
+	code, err := work(stop, task.StoreIn(dirs.State), t.reporter(), order, t.started)
 	if err != nil {
 		code = t.refuse(err)
 	}
@@ -57,7 +62,7 @@ func taskVerb(args []string) int {
 }
 
 // work is the whole of a task, stage by stage.
-func work(stop task.Stop, store task.Store, to taskReporter, o task.Order) (code int, err error) {
+func work(stop task.Stop, store task.Store, to taskReporter, o task.Order, started func(dir, name string)) (code int, err error) {
 	var placed *task.Placed
 	if o.Continue {
 		placed, err = task.Continue(stop, store, to, o)
@@ -72,6 +77,9 @@ func work(stop task.Stop, store task.Store, to taskReporter, o task.Order) (code
 	}
 	to.begun(placed.Begun())
 	placed.Announce()
+	if started != nil { // whoever waits for that hears what was announced
+		started(store.Path(placed.Begun()), placed.Begun().Name)
+	}
 	defer func() { placed.Notify(code, err) }()
 	worked, err := placed.Work()
 	if err != nil {
@@ -137,7 +145,8 @@ type taskLine struct {
 	given               []givenFlag
 	before              task.Record // of a task that goes on
 	settings            profiles.TaskSettings
-	json, quiet         bool
+	json, quiet, detach bool
+	started             func(dir, name string) // what to call when it has begun; may be nil
 	request             profiles.Request
 }
 
@@ -165,7 +174,7 @@ func (t *taskLine) ownFlags() flags {
 	return flags{
 		"--agent": &t.agent, "--model": &o.Model, "--prompt-file": &t.file, "--name": &t.name, "--continue": &t.next, "--worktree": &t.worktree, "--notify": &t.notify, "--base": &o.Base, "--from": &o.From,
 		"--prepare": &o.Prepare, "--prepare-allow": func(host string) error { o.PrepareAllow = append(o.PrepareAllow, host); return nil }, "--check": &o.Check, "--until": &o.Until, "--commit": &t.commit, "--git-user": &o.User.Name, "--git-email": &o.User.Email,
-		"--skip-claude-update": &o.SkipsUpdate, "--in-place": &o.InPlace, "--dirty": &o.Dirty, "--json": &t.json, "-q": &t.quiet,
+		"--skip-claude-update": &o.SkipsUpdate, "--in-place": &o.InPlace, "--dirty": &o.Dirty, "--json": &t.json, "-q": &t.quiet, "--detach": &t.detach,
 		"--timeout": func(text string) (err error) {
 			if o.Timeout, err = time.ParseDuration(text); err != nil || o.Timeout <= 0 {
 				return misuse(quote(text)+" is no duration", "e.g. 20m, 1h")
@@ -200,6 +209,7 @@ var notOfTasks = map[string]string{
 	"--workspace": "start it in the repository: a task has a work tree of its own, and --in-place works in yours",
 	"--dry-run":   "pccrun --dry-run -- AGENT prints the plan of an agent's run",
 	"--events":    "--json prints what happens", "--log": "--json prints what happens", "-v": "--json prints all",
+	"-t":        "it asks nothing: pccrun attach shows what happens",
 	"--pass-fd": "a task's phases are runs of their own", "--ask": "nobody is there to answer: name the host by --allow",
 	"--conversation": "an agent's own goes along", "--install": "agents.NAME.install of config.jsonc says how", "--history": "tasks run on this machine",
 	"--without": "an agent that asks nothing needs every layer", "--fresh-home": "the conversation lies in the home, and goes on there",

@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 
 	"github.com/pccrun/pccrun/internal/spending"
@@ -36,17 +35,10 @@ type manyLine struct {
 	workspace string
 }
 
-// ofManyTasks reports whether a command line names a file of tasks.
-func ofManyTasks(args []string) bool {
-	if i := slices.Index(args, "--"); i >= 0 {
-		args = args[:i]
-	}
-	return slices.ContainsFunc(args, func(arg string) bool { return arg == "--file" || strings.HasPrefix(arg, "--file=") })
-}
-
 // notOfMany are the flags of a task that many do not take, and why.
 var notOfMany = map[string]string{
 	"--name": "a line of the file can name its task", "--prompt-file": "a line @FILE has the prompt in a file",
+	"--detach":   "nohup pccrun task --file … & outlives the terminal, and task list says how they stand",
 	"--spending": "--total-budget counts them together",
 	"--continue": "many tasks are new ones: go on with each by itself", "--in-place": ownTrees, "--worktree": ownTrees,
 }

@@ -18,8 +18,8 @@ func TestTableIsErased(t *testing.T) {
 }
 
 func TestOfManyTasks(t *testing.T) {
-	require.True(t, ofManyTasks([]string{"--json", "--file", "x"}))
-	require.True(t, ofManyTasks([]string{"--file=x"}))
-	require.False(t, ofManyTasks([]string{"x", "--", "--file", "y"}))
-	require.False(t, ofManyTasks([]string{"--files", "3", "x"}))
+	require.True(t, given([]string{"--json", "--file", "x"}, "--file"))
+	require.True(t, given([]string{"--file=x"}, "--file"))
+	require.False(t, given([]string{"x", "--", "--file", "y"}, "--file"))
+	require.False(t, given([]string{"--files", "3", "x"}, "--file"))
 }

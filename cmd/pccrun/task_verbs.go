@@ -41,6 +41,23 @@ func tasksHere(all bool) (store task.Store, top string, list []task.Record, err 
 	return store, policy.Workspace, list, err
 }
 
+// tasksAt returns the tasks that are worked at, by their work trees.
+func tasksAt() map[string]atWork {
+	dirs, err := run.Dirs()
+	if err != nil {
+		return nil
+	}
+	store := task.StoreIn(dirs.State)
+	list, _ := store.List() // those that can be read
+	at := map[string]atWork{}
+	for _, r := range list {
+		if store.Running(r) {
+			at[r.Worktree] = atWork{r.Name, r.Prompt}
+		}
+	}
+	return at
+}
+
 // oneTask reads a command line that names a task.
 func oneTask(verb string, args []string, known flags) (task.Store, task.Record, error) {
 	words, err := options(args, known)

@@ -27,6 +27,8 @@ func verbs() []verb {
 		{"snapshot", "save what a run changed in its overlays, for other runs to start from", snapshotVerb, ""},
 		{"ps", "list sessions", psVerb, ""},
 		{"logs", "print the events of a session, its refusals or its hosts", logsVerb, "SESSION"},
+		{"attach", "show a run that goes on by itself (--detach), and type to it", attachVerb, "RUNNING"},
+		{"detach", "let the terminal go that is attached to a run", detachVerb, "RUNNING"},
 		{"exec", "run another command in a running session", execVerb, "RUNNING"},
 		{"stats", "print the resources that a session uses", statsVerb, "SESSION"},
 		{"review", "show what a session left to review, and restore what was quarantined", reviewVerb, "SESSION|PATH PATH"},
@@ -53,6 +55,9 @@ func Main(args []string) int {
 		return code
 	}
 	if code, is := placeVerb(args); is {
+		return code
+	}
+	if code, is := detachStage(args); is {
 		return code
 	}
 	switch {

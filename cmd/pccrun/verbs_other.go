@@ -11,5 +11,8 @@ func reviewVerb([]string) int { return fail("review: not built for this system y
 // checkpointVerb says that there are no tasks here.
 func checkpointVerb([]string) int { return fail("checkpoint: not built for this system yet") }
 
+// tasksAt finds none.
+func tasksAt() map[string]atWork { return nil }
+
 // taskVerb says that no agent can work here.
 func taskVerb([]string) int { return fail("task: not built for this system yet") }

@@ -23,10 +23,25 @@ type Info struct {
 	Resource     *Resource `json:"resource,omitempty"` // what the provider made; nil where that is processes of this machine
 	Without      []string  `json:"without,omitempty"`
 	AllowMissing []string  `json:"allow_missing,omitempty"`
+	Limits       Limits    `json:"limits,omitzero"`   // of its policy
 	Cgroups      []string  `json:"cgroups,omitempty"` // directories of the run's own
 	Ended        time.Time `json:"ended,omitzero"`
 	Code         int       `json:"code"`           // what pccrun exited with, once it has ended
 	Kept         []string  `json:"kept,omitempty"` // why the directory was kept: "denials", "stash", …
+}
+
+// Limits are those of a run's policy that others show; 0 is none.
+type Limits struct {
+	Memory    int64 `json:"memory,omitempty"`    // bytes
+	MilliCPUs int64 `json:"millicpus,omitempty"` // thousandths of a processor
+	Pids      int64 `json:"pids,omitempty"`      // processes and threads
+	Disk      int64 `json:"disk,omitempty"`      // bytes of private and overlay filesystems together
+	TimeMS    int64 `json:"time_ms,omitempty"`   // of the wall
+}
+
+// Left is the time that a run has until its limit; none is false where it has no limit.
+func (i *Info) Left() (left time.Duration, limited bool) {
+	return time.Until(i.Started.Add(time.Duration(i.Limits.TimeMS) * time.Millisecond)), i.Limits.TimeMS > 0
 }
 
 // A Process names a process beyond the reuse of its pid. The zero value is

@@ -43,6 +43,9 @@ const (
 	lockName   = "lock"
 	EventsName = "events.jsonl"
 	LogName    = "log"
+	// TerminalName is the socket of what holds the terminal of a detached run, with the time when that last printed something.
+	TerminalName = "terminal"
+	ScreenName   = "screen" // the end of what a run printed that had no terminal of the user's: see package detach
 
 	// UnfetchedName stands while a cloud has changes of the run's that are not here: see package remote.
 	UnfetchedName = "remote.json"
@@ -73,6 +76,12 @@ type Entry struct {
 	Unfetched bool `json:"-"` // no run goes on, and its cloud has changes that were not downloaded
 	Standing  bool `json:"-"` // no run goes on, and its sandbox stands for the next one
 }
+
+// KeepDetached is the reason for which the directory of a run is kept that was not to end with its terminal.
+const KeepDetached = "detached"
+
+// Detached reports whether a session was started so.
+func (e Entry) Detached() bool { return slices.Contains(e.Kept, KeepDetached) }
 
 // Home is the directory that holds the sessions.
 type Home struct{ dir string }

@@ -38,6 +38,9 @@ type Filter struct {
 	// is never let through.
 	Clipboard bool
 
+	// Answered drops what a terminal answers too: of output that is shown again, whose program has had its answers.
+	Answered bool
+
 	// Clipped says that the output wanted to write the clipboard, and was not let.
 	Clipped bool
 

@@ -115,6 +115,34 @@ func (s *screen) control(private string, args []byte, final string) {
 	}
 }
 
+// Modes returns what brings a terminal that has its defaults into the modes that the output has switched on: those of
+// [Filter.Reset] that are a private mode, and the keypad's. The rest a program sets again when it draws.
+func (f *Filter) Modes() []byte {
+	var b strings.Builder
+	for i, r := range resets {
+		if f.screen.changed&(1<<i) == 0 {
+			continue
+		}
+		switch back := r.text[len(r.text)-1]; {
+		case r.key == "keypad":
+			b.WriteString("\x1b=")
+		case r.key == "?2026" || r.key[0] != '?':
+		case back == 'l':
+			b.WriteString(r.text[:len(r.text)-1] + "h")
+		default:
+			b.WriteString(r.text[:len(r.text)-1] + "l")
+		}
+	}
+	return []byte(b.String())
+}
+
+// Clone returns a filter that goes on where this one stands.
+func (f *Filter) Clone() *Filter {
+	c := *f
+	c.partial, c.hold, c.out = bytes.Clone(f.partial), bytes.Clone(f.hold), nil
+	return &c
+}
+
 // Reset returns what puts the terminal's modes back that the output has
 // changed and not restored, and forgets them; nothing, if there are none. A
 // sequence that is still held is lost, a string that is open gets its end.

@@ -24,7 +24,7 @@ func (f *Filter) simple() verdict {
 	f.screen.escape(b)
 	// ESC % selects a character set other than UTF-8, where bytes of
 	// characters would be controls. Back to UTF-8 is fine.
-	if b[0] == '%' && string(b) != "%G" {
+	if b[0] == '%' && string(b) != "%G" || f.Answered && b[0] == 'Z' { // DECID
 		return drop
 	}
 	return pass
@@ -65,8 +65,26 @@ func (f *Filter) control() verdict {
 			return drop
 		}
 	}
+	if f.Answered && asks(private, first, string(inter)+string(rune(final))) {
+		return drop
+	}
 	f.screen.control(private, args, string(inter)+string(rune(final)))
 	return pass
+}
+
+// asks reports whether a terminal answers a control sequence: by what it is, its state, its position, its size.
+func asks(private string, first int, final string) bool {
+	switch final {
+	case "c", "n", "$p", "$w", "$u", "&w", "'|", "x":
+		return true
+	case "q":
+		return private == ">"
+	case "u", "m", "S":
+		return private == "?"
+	case "t":
+		return private == "" && first >= 11 && first <= 19
+	}
+	return false
 }
 
 // osc judges an operating system command: number ; text. What passes is listed:
@@ -97,6 +115,15 @@ func (f *Filter) osc(c byte, end bool) verdict {
 		return drop
 	}
 	text = bytes.TrimPrefix(text, []byte(";"))
+	if f.Answered && n != 8 && n != 66 { // of links and words, which are no questions
+		if !end {
+			f.whole = true
+			return undecided
+		}
+		if bytes.IndexByte(text, '?') >= 0 || n == 1337 {
+			return drop
+		}
+	}
 	switch n {
 	case 6, // properties of a tab
 		7,   // the working directory
@@ -243,7 +270,7 @@ func (f *Filter) dcs(c byte, end bool) verdict {
 		return pass
 	case c == 's' && (string(head) == "=1" || string(head) == "=2"): // synchronized update
 		return pass
-	case c == 't' && len(head) == 0: // perhaps "tmux;"
+	case c == 't' && len(head) == 0 && !f.Answered: // perhaps "tmux;"
 		f.whole = true
 		return undecided
 	}
@@ -274,6 +301,9 @@ func (f *Filter) apc(c byte, end bool) verdict {
 	b := f.params()
 	if len(b) == 0 || b[0] != 'G' {
 		return pass
+	}
+	if f.Answered {
+		return drop
 	}
 	if c != ';' && !end {
 		return undecided

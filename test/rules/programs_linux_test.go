@@ -45,6 +45,8 @@ var executors = map[string]string{
 	"providers/remote/in_place_linux.go exec.Command":    "the same",
 	"task/many/child.go exec.Command":                    "this program, for a task",
 	"task/phase.go exec.Command":                         "this program, for a phase",
+	"run/detach/holder_linux.go exec.Command":            "this program, for a run",
+	"run/detach/start_linux.go exec.Command":             "this program, for what holds a terminal",
 }
 
 // temporaries are the places outside of tests that use the system's temporary directory, and why nothing there is trusted.
