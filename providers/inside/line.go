@@ -19,9 +19,9 @@ import (
 //
 // A line carries text, one record each, since not every provider's streams carry bytes:
 //
-//	H 1234            first of all: so many bytes have come in so far
+//	H 1234 z          first of all: so many bytes have come in so far; z: it expands records
 //	D 1234 crc text   bytes from that number on, in base64
-//	Z 1234 crc text   likewise, compressed by zstd: some providers carry a line byte by byte, and slowly
+//	Z 1234 crc text   likewise, compressed by zstd, to a side that expands it: some providers carry a line slowly
 //	A 1240 1300       so many have come in by now, and so many were sent; said when nothing
 //	                  else is, too, so that a line that is dead or loses records is noticed
 type Conn struct {
@@ -33,6 +33,7 @@ type Conn struct {
 	got     int64  // bytes that came in
 	line    int    // the number of the line that carries
 	carried bool   // by one now
+	expands bool   // the other side does
 	closed  error
 	beat    time.Duration // see [heartbeat]
 }
@@ -176,7 +177,7 @@ func (c *Conn) send(w io.Writer, number int, cursor <-chan int64, ended <-chan s
 	c.mu.Lock()
 	told := c.got
 	c.mu.Unlock()
-	if _, err := fmt.Fprintf(w, "H %d\n", told); err != nil {
+	if _, err := fmt.Fprintf(w, "H %d%s\n", told, expands); err != nil {
 		return err
 	}
 	var at int64
@@ -214,7 +215,7 @@ func (c *Conn) send(w io.Writer, number int, cursor <-chan int64, ended <-chan s
 		from := at - c.base
 		part := append([]byte(nil), c.kept[from:min(from+maxRecord, int64(len(c.kept)))]...)
 		got := c.got
-		ack := got != told || due
+		ack, packs := got != told || due, c.expands
 		due = false
 		c.mu.Unlock()
 		var text []byte
@@ -224,8 +225,10 @@ func (c *Conn) send(w io.Writer, number int, cursor <-chan int64, ended <-chan s
 		}
 		if len(part) > 0 {
 			kind, sent := 'D', part
-			if packed := pack(part); packed != nil {
-				kind, sent = 'Z', packed
+			if packs {
+				if packed := pack(part); packed != nil {
+					kind, sent = 'Z', packed
+				}
 			}
 			text = fmt.Appendf(text, "%c %d %08x ", kind, at, crc32.ChecksumIEEE(part))
 			text = append(base64.StdEncoding.AppendEncode(text, sent), '\n')
@@ -257,10 +260,14 @@ func (c *Conn) receive(line io.ReadWriteCloser, number int, cursor chan<- int64,
 			if kind != "H" {
 				continue // a greeting of the place's own
 			}
-			n, err := strconv.ParseInt(rest, 10, 64)
+			count, said, _ := strings.Cut(rest, " ")
+			n, err := strconv.ParseInt(count, 10, 64)
 			if err != nil {
 				continue
 			}
+			c.mu.Lock()
+			c.expands = " "+said == expands
+			c.mu.Unlock()
 			if err := c.acknowledged(n, number); err != nil {
 				return err
 			}

@@ -8,6 +8,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
+// expands is what this side says of itself.
+const expands = " z"
+
 // packers compress and expand the text of records. What comes expands to no more than a record may hold.
 var packers = sync.OnceValues(func() (*zstd.Encoder, *zstd.Decoder) {
 	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))

@@ -76,13 +76,19 @@ type Plan struct {
 	Filter   []byte   // seccomp, as package seccomp makes them
 	Floor    []byte
 	Rlimits  []Rlimit
-	Listen   []uint16 // ports of the loopback that lead to the launcher
-	Reach    []uint16 // ports of the loopback that the launcher may connect to
-	Capture  []uint16 // ports of all addresses of [Names] that do; with a name server at port 53
+
+	Ports
 
 	Bare *Bare // nil: namespaces surround the command
 
 	Deadline, Grace time.Duration // 0 for none
+}
+
+// Ports are those at which the two sides meet.
+type Ports struct {
+	Listen  []uint16 // of the loopback, that lead to the launcher
+	Reach   []uint16 // of the loopback, that the launcher may connect to
+	Capture []uint16 // of all addresses of [Names] that lead to the launcher; with a name server at port 53
 }
 
 // Screen is the command's terminal, if it has one.
