@@ -43,7 +43,7 @@ func (p *plan) asked(l *place, stdio providers.Stdio) (*inside.Remote, error) {
 		Argv:   inside.Texts(p.command.Argv), Dir: dir, Environ: inside.Texts(slices.Concat(env, secrets)), Stdin: stdio.In != nil, Daemons: l.p.facts.Daemons, Sockets: l.p.facts.Sockets,
 		Ask: p.request.Ask, Seeds: map[string]inside.Text{},
 	}
-	if wall, most := &m.Policy.Resources.Timeout, p.inTime(l); most > 0 && (wall.Value == 0 || int64(most) < wall.Value) {
+	if wall, most := &m.Policy.Resources.Timeout, inTime(l); most > 0 && (wall.Value == 0 || int64(most) < wall.Value) {
 		wall.Value = int64(most)
 	}
 	m.Policy.Files = slices.Clip(m.Policy.Files)

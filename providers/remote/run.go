@@ -116,7 +116,7 @@ func (p *plan) Run(ctx context.Context, stdio providers.Stdio, o providers.Obser
 
 // inTime is how long the command may run so that what it changes is here before the sandbox ends, where nobody can move
 // that end; 0: any time.
-func (p *plan) inTime(l *place) time.Duration {
+func inTime(l *place) time.Duration {
 	if _, can := l.p.service.(Extender); can || l.box.Ends.IsZero() {
 		return 0
 	}
