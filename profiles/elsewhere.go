@@ -26,6 +26,11 @@ func (p *Policy) For(e *Elsewhere) *Policy {
 	q.Files, q.Tighten = p.filesFor(e, p.Files), p.filesFor(e, p.Tighten)
 	q.Opened, q.Own, q.Protect, q.Seeds, q.Use = nil, nil, nil, nil, nil
 	q.Network.Local, q.Network.Publish, q.Network.Sockets = nil, nil, nil
+	for _, rule := range p.Network.Publish { // the place shows its own loopback's port
+		if _, inside, err := PublishedPorts(rule.Text); err == nil {
+			q.Network.Publish = append(q.Network.Publish, NetRule{Text: itoa(int(inside)), Origin: rule.Origin})
+		}
+	}
 	q.Network.Inject = slices.Clone(p.Network.Inject)
 	for i := range q.Network.Inject { // their values go along
 		q.Network.Inject[i].File, q.Network.Inject[i].Command = "", nil

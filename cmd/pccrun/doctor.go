@@ -315,7 +315,7 @@ func printOthers(f doctorFlags) {
 	if len(missing) > 0 {
 		printf("  %s: %s\n", providers.NotBuilt, strings.Join(missing, ", "))
 	}
-	printf("\nclouds\n  %-12s %-5s %-44s %-9s %s\n", "PLACE", "KEY", "PRICE", "LONGEST", "AFTERWARDS")
+	printf("\nclouds\n  %-12s %-5s %-50s %-8s %s\n", "PLACE", "KEY", "PRICE", "LONGEST", "AFTERWARDS")
 	for _, k := range providers.Known() {
 		o := offer(k)
 		if o == nil {
@@ -329,7 +329,7 @@ func printOthers(f doctorFlags) {
 			price = size + ", " + price
 		}
 		if o.MaxLife > 0 {
-			longest = o.MaxLife.String()
+			longest = strings.TrimSuffix(o.MaxLife.String(), "0m0s")
 		}
 		switch {
 		case o.Extends && o.Stops:
@@ -339,7 +339,7 @@ func printOthers(f doctorFlags) {
 		case o.Extends:
 			after = "--keep keeps it"
 		}
-		printf("  %-12s %-5s %-44s %-9s %s\n", k.Name, key, price, longest, after)
+		printf("  %-12s %-5s %-50s %-8s %s\n", k.Name, key, price, longest, after)
 	}
 	for _, lacks := range providers.Lacking() {
 		printf("  %-12s %s\n", lacks.Provider, lacks.Cause)

@@ -281,3 +281,15 @@ func (s *Service) Park(ctx context.Context, box *remote.Sandbox) error {
 func (s *Service) Destroy(ctx context.Context, id string) error {
 	return s.About(ctx, id, &remote.Call{What: "destroy", Method: http.MethodDelete}, of(id))
 }
+
+// Preview asks where a port is. Sandboxes are private: a request bears the token of the answer.
+func (s *Service) Preview(ctx context.Context, box *remote.Sandbox, port uint16) (*remote.Preview, error) {
+	var at struct {
+		URL   string `json:"url"`
+		Token string `json:"token"`
+	}
+	if err := s.About(ctx, box.ID, &remote.Call{What: "ask for the address of a port of", Out: &at}, fmt.Sprintf("%s/ports/%d/preview-url", of(box.ID), port)); err != nil {
+		return nil, err
+	}
+	return &remote.Preview{URL: at.URL, Header: http.Header{"X-Daytona-Preview-Token": {at.Token}, "X-Daytona-Skip-Preview-Warning": {"true"}}}, nil
+}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime/multipart"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -22,30 +21,11 @@ import (
 
 // PutFile writes a file.
 func (s *Service) PutFile(ctx context.Context, box *remote.Sandbox, name string, a *remote.Archive) error {
-	var head bytes.Buffer
-	w := multipart.NewWriter(&head)
-	err := w.WriteField("files[0].path", name)
-	if err == nil {
-		_, err = w.CreateFormFile("files[0].file", "file")
-	}
-	if err != nil {
+	c := &remote.Call{What: "upload", Method: http.MethodPost, Limit: a.Within()}
+	if err := a.Form(c, "files[0].file", "files[0].path", name); err != nil {
 		return err
 	}
-	tail := "\r\n--" + w.Boundary() + "--\r\n"
-	return s.Daemon(ctx, box, &remote.Call{
-		What: "upload", Method: http.MethodPost, Header: http.Header{"Content-Type": {w.FormDataContentType()}}, Size: int64(head.Len()+len(tail)) + a.Size,
-		Limit: a.Within(),
-		Body: func() (io.ReadCloser, error) {
-			body, err := a.Open()
-			if err != nil {
-				return nil, err
-			}
-			return struct {
-				io.Reader
-				io.Closer
-			}{io.MultiReader(bytes.NewReader(head.Bytes()), body, strings.NewReader(tail)), body}, nil
-		},
-	}, "/files/bulk-upload")
+	return s.Daemon(ctx, box, c, "/files/bulk-upload")
 }
 
 func path(name string) string { return url.Values{"path": {name}}.Encode() }

@@ -106,6 +106,7 @@ func (r *running) serve(ctx context.Context) (*gateway, error) {
 		list = append(list, g.proxies[at])
 	}
 	g.service.Listeners(g.ctx, list)
+	g.service.Published(g.ctx, func(port uint16) (net.Conn, error) { return inside.Dial(r.session, port) })
 	return g, nil
 }
 

@@ -22,7 +22,7 @@ import (
 
 // others are fields of a request in which a provider has no part: what reads them comes before
 // the plan, or after it. test/docker tries them with the program.
-var others = strings.Fields("Command Profile Settings Provider Keep PassFDs Events DryRun JSON Log Verbose Quiet From Learn Draft Resolved Seeds Host " +
+var others = strings.Fields("Command Profile Settings Provider Keep E2BTemplate Size Region Target PassFDs Events DryRun JSON Log Verbose Quiet From Learn Draft Resolved Seeds Host " +
 	"InjectFiles InjectRun FreshHome NoLogin Review Deny Budget Spending")
 
 // A flagRow says what becomes of a flag in the plan, or with which words it is refused.
@@ -111,7 +111,8 @@ func TestFlags(t *testing.T) {
 		{field: "Ask", ask: profiles.Request{Ask: true}, want: reaches},
 		{field: "Ask", ask: profiles.Request{Ask: true}, options: Options{Network: bridgeNetwork}, refused: "--ask"},
 		{field: "DockerNetwork", options: Options{Network: bridgeNetwork}, refused: "net.allowlist"},
-		{field: "Publish", ask: profiles.Request{Publish: []string{"3000"}}, refused: "publish"},
+		{field: "Publish", ask: profiles.Request{Publish: []string{"8080:3000"}}, want: func(p *plan) bool { return slices.Equal([]uint16{3000}, p.inside.Reach) }},
+		{field: "Publish", ask: profiles.Request{Publish: []string{"3000"}}, options: Options{Network: bridgeNetwork}, refused: "publish"},
 		{field: "Sockets", ask: profiles.Request{Sockets: []string{home + "/agent"}}, want: bound(home+"/agent", func(mount.Mount) bool { return true })},
 		{field: "Sockets", ask: profiles.Request{Sockets: []string{home + "/agent"}}, options: gvisor, refused: "gVisor prevents connections"},
 		{field: "Use", ask: profiles.Request{Use: []string{"ssh-agent"}}, want: bound(home+"/agent", func(mount.Mount) bool { return true })},
@@ -139,6 +140,7 @@ func TestFlags(t *testing.T) {
 		{field: "Without", ask: profiles.Request{Without: []string{"seccomp"}}, refused: "--without"},
 		{field: "Runtime", options: Options{Runtime: "kata"}, refused: "no runtime kata"},
 		{field: "Runtime", options: gvisor, ask: profiles.Request{Limits: [7]string{2: "none"}}, want: func(p *plan) bool { return p.host.Runtime == Runsc }},
+		{field: "Image", options: Options{Image: "debian:12"}, want: func(p *plan) bool { return p.config.Image == "debian:12" }},
 		{field: "DockerImage", options: Options{Image: "debian:12"}, want: func(p *plan) bool { return p.config.Image == "debian:12" }},
 	}
 	l, err := net.Listen("unix", home+"/agent")

@@ -235,8 +235,8 @@ func (r *plan) refuse() error {
 		sockets = "the engine's virtual machine passes no connections to sockets of the host"
 	}
 	switch {
-	case len(p.Network.Publish) > 0:
-		return &profiles.Error{Origin: p.Network.Publish[0].Origin, Cause: "docker: publish: ports of a container are not built yet", Hint: native}
+	case len(p.Network.Publish) > 0 && !r.ruled():
+		return &profiles.Error{Origin: p.Network.Publish[0].Origin, Cause: "docker: publish: pccrun carries no connections of a network of the engine's", Hint: "leave out --docker-network"}
 	case len(p.Network.Sockets) > 0 && (r.runsc() || r.facts.VM):
 		return &profiles.Error{Origin: p.Network.Sockets[0].Origin, Cause: "docker: socket: " + sockets, Hint: native}
 	}
@@ -614,6 +614,11 @@ func (r *plan) command(found *providers.Survey, c providers.Command) error {
 		r.inside.Share = &inside.Share{} // with the number that the canary will have
 	}
 	r.inside.Deadline, r.inside.Grace = r.policy.Resources.Deadline(), grace
+	for _, rule := range r.policy.Network.Publish {
+		if _, port, err := profiles.PublishedPorts(rule.Text); err == nil {
+			r.inside.Reach = append(r.inside.Reach, port)
+		}
+	}
 	return nil
 }
 

@@ -8,6 +8,7 @@ package e2b
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -100,21 +101,22 @@ type created struct {
 	Metadata  map[string]string `json:"metadata"`
 	AutoPause bool              `json:"autoPause"` // at its end it keeps its files and costs nothing
 	Internet  bool              `json:"allow_internet_access"`
-	Network   *network          `json:"network,omitempty"`
+	Secure    bool              `json:"secure,omitempty"`
+	Network   *network          `json:"network"`
 }
 
 type network struct {
-	AllowOut []string `json:"allowOut"`
-	DenyOut  []string `json:"denyOut"`
-	Public   bool     `json:"allowPublicTraffic"`
+	AllowOut []string `json:"allowOut,omitempty"`
+	DenyOut  []string `json:"denyOut,omitempty"`
+	Public   bool     `json:"allowPublicTraffic"` // else everybody reaches its ports who knows its name
 }
 
 // request makes the body.
 func (s *Service) request(r *remote.Request) *created {
-	c := &created{Template: cmp.Or(r.Image, s.Facts.Image), Timeout: int(r.Lifetime / time.Second), Metadata: r.Labels, AutoPause: true}
+	c := &created{Template: cmp.Or(r.Image, s.Facts.Image), Timeout: int(r.Lifetime / time.Second), Metadata: r.Labels, AutoPause: true, Network: &network{}}
 	filter := remote.FilterOf(r)
 	if c.Internet = filter.Open != "" || len(filter.Hosts) > 0; filter.Open == "" {
-		c.Network = &network{AllowOut: append([]string{}, filter.Hosts...), DenyOut: []string{"0.0.0.0/0"}}
+		c.Network.AllowOut, c.Network.DenyOut = filter.Hosts, []string{"0.0.0.0/0"}
 	}
 	return c
 }
@@ -140,12 +142,13 @@ type answered struct {
 func (s *Service) taken(a *answered) (*remote.Sandbox, error) {
 	box := &remote.Sandbox{
 		ID: a.ID, Labels: a.Metadata, Running: a.State != "paused", Created: a.Started, Ends: a.Ends, CPUs: a.CPUs, MemoryMB: a.MemoryMB,
-		Address: s.sandbox, Header: http.Header{"E2b-Sandbox-Id": {a.ID}, "E2b-Sandbox-Port": {strconv.Itoa(envdPort)}, "Authorization": as(user)},
+		Address: s.sandbox, Version: a.Version, Header: http.Header{"E2b-Sandbox-Id": {a.ID}, "E2b-Sandbox-Port": {strconv.Itoa(envdPort)}, "Authorization": as(user)},
 	}
 	domain := s.domain
 	if a.Domain != nil && *a.Domain != "" {
 		domain = *a.Domain
 	}
+	box.Domain = domain
 	switch {
 	case box.Address != "":
 	case slices.Contains([]string{"e2b.app", "e2b.dev", "e2b.pro"}, domain):
@@ -165,11 +168,28 @@ func (s *Service) taken(a *answered) (*remote.Sandbox, error) {
 // Create makes a sandbox.
 func (s *Service) Create(ctx context.Context, r *remote.Request) (*remote.Sandbox, error) {
 	var a answered
-	_, err := s.Call(ctx, &remote.Call{What: "create a sandbox", Method: http.MethodPost, In: s.request(r), Out: &a, Once: true, Limit: 2 * time.Minute}, "/v2/sandboxes")
+	body := s.request(r)
+	create := func(path string) error {
+		_, err := s.Call(ctx, &remote.Call{What: "create a sandbox", Method: http.MethodPost, In: body, Out: &a, Once: true, Limit: 2 * time.Minute}, path)
+		return err
+	}
+	err := create("/v2/sandboxes")
+	var refused *remote.APIError
+	if errors.As(err, &refused) && refused.Status == http.StatusNotFound && !strings.Contains(refused.Message, "template") {
+		body.Secure = true // as all are that the newer call makes: a control plane of one's own may not have it
+		err = create("/sandboxes")
+	}
 	if err != nil {
 		return nil, remote.Unclear(err)
 	}
 	a.Metadata = r.Labels
+	if older(a.Version, closes) {
+		_ = s.Destroy(context.WithoutCancel(ctx), a.ID)
+		return nil, &providers.UnusableError{
+			Provider: Name, Cause: fmt.Sprintf("template %s: its daemon envd is %s, and 0.5.2 is the oldest that works", body.Template, a.Version),
+			Advice: "build the template again: it gets the current envd",
+		}
+	}
 	return s.taken(&a)
 }
 
@@ -210,7 +230,14 @@ func (s *Service) Status(ctx context.Context, id string) (*remote.Sandbox, error
 
 // Resume makes a sandbox ready, one that is paused too.
 func (s *Service) Resume(ctx context.Context, id string) (*remote.Sandbox, error) {
-	return s.one(ctx, id, &remote.Call{What: "connect to", Method: http.MethodPost, In: map[string]int{"timeout": 300}, Limit: 2 * time.Minute}, "/v2"+of(id)+"/connect")
+	connect := func(version string) (*remote.Sandbox, error) {
+		return s.one(ctx, id, &remote.Call{What: "connect to", Method: http.MethodPost, In: map[string]int{"timeout": 300}, Limit: 2 * time.Minute}, version+of(id)+"/connect")
+	}
+	box, err := connect("/v2")
+	if errors.Is(err, remote.ErrGone) { // or the control plane does not have that call
+		return connect("")
+	}
+	return box, err
 }
 
 // Extend sets the sandbox's end. It is paused then, and costs nothing: what becomes of it was decided
@@ -227,4 +254,17 @@ func (s *Service) Park(ctx context.Context, box *remote.Sandbox) error {
 // Destroy ends a sandbox.
 func (s *Service) Destroy(ctx context.Context, id string) error {
 	return s.About(ctx, id, &remote.Call{What: "destroy", Method: http.MethodDelete}, of(id))
+}
+
+// Preview says where a port is: each has a name of its own below the sandbox's domain. Where the sandbox was made without
+// traffic of everybody's it bears a token.
+func (s *Service) Preview(_ context.Context, box *remote.Sandbox, port uint16) (*remote.Preview, error) {
+	p := &remote.Preview{URL: fmt.Sprintf("https://%d-%s.%s", port, box.ID, cmp.Or(box.Domain, s.domain)), Header: http.Header{}}
+	if s.sandbox != "" { // one address for all, which looks at headers
+		p.URL, p.Header = s.sandbox, http.Header{"E2b-Sandbox-Id": {box.ID}, "E2b-Sandbox-Port": {strconv.Itoa(int(port))}}
+	}
+	if token := box.Header.Get("E2b-Traffic-Access-Token"); token != "" {
+		p.Header.Set("E2b-Traffic-Access-Token", token)
+	}
+	return p, nil
 }

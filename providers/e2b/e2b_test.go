@@ -1,7 +1,9 @@
 package e2b_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -71,8 +73,12 @@ func TestFilter(t *testing.T) {
 			want := map[string]any{
 				"templateID": "base", "timeout": 60.0, "metadata": map[string]any{"a": "b"}, "autoPause": true, "allow_internet_access": c.hosts == nil || len(c.hosts) > 0,
 			}
-			if c.hosts != nil {
-				want["network"] = map[string]any{"allowOut": c.hosts, "denyOut": []any{"0.0.0.0/0"}, "allowPublicTraffic": false}
+			network := map[string]any{"allowPublicTraffic": false}
+			if want["network"] = network; c.hosts != nil {
+				network["denyOut"] = []any{"0.0.0.0/0"}
+			}
+			if len(c.hosts) > 0 {
+				network["allowOut"] = c.hosts
 			}
 			require.Equal(t, want, body)
 		})
@@ -132,4 +138,70 @@ func TestRefusals(t *testing.T) {
 	_, err := s.Resume(t.Context(), "gone")
 	require.ErrorIs(t, err, remote.ErrGone)
 	require.ErrorIs(t, s.Extend(t.Context(), &remote.Sandbox{ID: "gone"}, time.Minute, false), remote.ErrGone)
+}
+
+// TestOldControlPlane: one of one's own without the newer calls is served by the older ones, and a template whose daemon is
+// too old is named.
+func TestOldControlPlane(t *testing.T) {
+	version, called := "0.5.4", []string{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		called = append(called, r.Method+" "+r.URL.Path)
+		var body map[string]any
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		switch {
+		case strings.HasPrefix(r.URL.Path, "/v2/"):
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = w.Write([]byte(`{"code":404,"message":"no matching operation was found"}`))
+		case body["templateID"] == "absent":
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = w.Write([]byte(`{"code":404,"message":"template 'absent' not found"}`))
+		case r.URL.Path == "/sandboxes" && body["secure"] != true:
+			w.WriteHeader(http.StatusBadRequest)
+		default:
+			_, _ = w.Write([]byte(`{"sandboxID":"abc","envdVersion":"` + version + `"}`))
+		}
+	}))
+	defer server.Close()
+	s := e2b.NewService([]string{key, "E2B_API_URL=" + server.URL, "E2B_SANDBOX_URL=" + server.URL})
+	request := &remote.Request{Policy: &profiles.Policy{}, Lifetime: time.Minute}
+	box, err := s.Create(t.Context(), request)
+	require.NoError(t, err)
+	require.Equal(t, "0.5.4", box.Version)
+	_, err = s.Resume(t.Context(), "abc")
+	require.NoError(t, err)
+	require.Equal(t, []string{"POST /v2/sandboxes", "POST /sandboxes", "POST /v2/sandboxes/abc/connect", "POST /sandboxes/abc/connect"}, called)
+
+	version, called = "0.5.1", nil
+	_, err = s.Create(t.Context(), request)
+	require.EqualError(t, err, "provider e2b: template base: its daemon envd is 0.5.1, and 0.5.2 is the oldest that works")
+	require.Contains(t, called, "DELETE /sandboxes/abc")
+	_, err = s.Create(t.Context(), &remote.Request{Image: "absent", Policy: &profiles.Policy{}})
+	require.ErrorContains(t, err, "template 'absent' not found")
+}
+
+// TestOldDaemon: one that takes no bytes gets a form.
+func TestOldDaemon(t *testing.T) {
+	kinds := map[string]string{}
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+		text, _ := io.ReadAll(r.Body)
+		if kind == "multipart/form-data" {
+			r.Body = io.NopCloser(bytes.NewReader(text))
+			file, _, err := r.FormFile("file")
+			if err != nil {
+				kind = err.Error()
+				return
+			}
+			text, _ = io.ReadAll(file)
+		}
+		kinds[kind] = string(text)
+	}))
+	defer server.Close()
+	s := e2b.NewService([]string{key})
+	for _, version := range []string{"0.5.4", "0.6.13"} {
+		file := &remote.Archive{Size: 4, Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("text")), nil }}
+		require.NoError(t, s.PutFile(t.Context(), &remote.Sandbox{Address: server.URL, Version: version}, "/tmp/a", file))
+	}
+	require.Equal(t, map[string]string{"multipart/form-data": "text", "application/octet-stream": "text"}, kinds)
 }

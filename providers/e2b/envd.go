@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -19,6 +20,20 @@ import (
 
 // envdPort is where envd listens in each sandbox.
 const envdPort = 49983
+
+// Versions of envd: the first that takes a file as it is and not as a part of a form, and the first that can be told that
+// there is nothing more to be read.
+var (
+	takesBytes = []int{0, 5, 7}
+	closes     = []int{0, 5, 2}
+)
+
+// older reports whether a version is known, and older than another.
+func older(version string, than []int) bool {
+	v := make([]int, 3)
+	n, err := fmt.Sscanf(version, "%d.%d.%d", &v[0], &v[1], &v[2])
+	return err == nil && n == 3 && slices.Compare(v, than) < 0
+}
 
 // The users that a sandbox has: the second may become the first without a password.
 const (
@@ -37,9 +52,13 @@ func file(name string) string {
 
 // PutFile writes a file.
 func (s *Service) PutFile(ctx context.Context, box *remote.Sandbox, name string, a *remote.Archive) error {
-	return s.Daemon(ctx, box, &remote.Call{
-		What: "upload", Method: http.MethodPost, Header: http.Header{"Content-Type": {"application/octet-stream"}}, Body: a.Open, Size: a.Size, Limit: a.Within(),
-	}, file(name))
+	c := &remote.Call{What: "upload", Method: http.MethodPost, Header: http.Header{"Content-Type": {"application/octet-stream"}}, Body: a.Open, Size: a.Size, Limit: a.Within()}
+	if older(box.Version, takesBytes) {
+		if err := a.Form(c, "file"); err != nil {
+			return err
+		}
+	}
+	return s.Daemon(ctx, box, c, file(name))
 }
 
 // GetFile reads a file.

@@ -49,6 +49,8 @@ func (sp *spool) makeBare() (err error) {
 		return errors.New("nested: no user namespace can be made here")
 	case p.Syscalls != "" && p.Syscalls != seccomp.NameDefault:
 		return errors.New("syscalls: no file of the user's machine is here")
+	case len(p.Network.Publish) > 0:
+		return errors.New("publish: no server can be made where no namespace can be")
 	case sp.asked.Ask:
 		return errors.New("--ask: nobody is asked where no namespace can be made")
 	}

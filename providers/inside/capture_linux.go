@@ -2,9 +2,12 @@ package inside
 
 import (
 	"context"
+	"encoding/binary"
+	"io"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -62,6 +65,38 @@ func (p *place) capture() error {
 		}
 	}()
 	return nil
+}
+
+// reached joins each stream that the launcher opens to a server of the command's, at a port that the plan names.
+func (p *place) reached() {
+	for {
+		s, err := p.session.AcceptStream()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer s.Close()
+			var head [3]byte
+			if _, err := io.ReadFull(s, head[:]); err != nil || Kind(head[0]) != Reached {
+				return
+			}
+			port := binary.BigEndian.Uint16(head[1:])
+			if !slices.Contains(p.plan.Reach, port) {
+				return
+			}
+			for _, host := range [...]string{"127.0.0.1", "::1"} {
+				c, err := net.Dial("tcp", net.JoinHostPort(host, strconv.Itoa(int(port))))
+				if err != nil {
+					continue
+				}
+				defer c.Close()
+				if _, err := s.Write([]byte{1}); err == nil {
+					Join(c.(*net.TCPConn), s)
+				}
+				return
+			}
+		}()
+	}
 }
 
 // carry carries each connection to an address of a prefix to the launcher, who decides on it. One to

@@ -19,8 +19,9 @@ import (
 //
 // A line carries text, one record each, since not every provider's streams carry bytes:
 //
-//	H 1234            first of all: so many bytes have come in so far
+//	H 1234 z          first of all: so many bytes have come in so far; z: it expands records
 //	D 1234 crc text   bytes from that number on, in base64
+//	Z 1234 crc text   likewise, compressed by zstd, to a side that expands it: some providers carry a line slowly
 //	A 1240 1300       so many have come in by now, and so many were sent; said when nothing
 //	                  else is, too, so that a line that is dead or loses records is noticed
 type Conn struct {
@@ -32,6 +33,7 @@ type Conn struct {
 	got     int64  // bytes that came in
 	line    int    // the number of the line that carries
 	carried bool   // by one now
+	expands bool   // the other side does
 	closed  error
 	beat    time.Duration // see [heartbeat]
 }
@@ -40,6 +42,9 @@ type Conn struct {
 const (
 	maxKept   = 1 << 20
 	maxRecord = 48 << 10
+
+	leastPacked = 512 // bytes: fewer go as they are
+
 	heartbeat = 15 * time.Second
 	patience  = 4 // heartbeats without a word are the end of a line
 )
@@ -172,7 +177,7 @@ func (c *Conn) send(w io.Writer, number int, cursor <-chan int64, ended <-chan s
 	c.mu.Lock()
 	told := c.got
 	c.mu.Unlock()
-	if _, err := fmt.Fprintf(w, "H %d\n", told); err != nil {
+	if _, err := fmt.Fprintf(w, "H %d%s\n", told, expands); err != nil {
 		return err
 	}
 	var at int64
@@ -210,7 +215,7 @@ func (c *Conn) send(w io.Writer, number int, cursor <-chan int64, ended <-chan s
 		from := at - c.base
 		part := append([]byte(nil), c.kept[from:min(from+maxRecord, int64(len(c.kept)))]...)
 		got := c.got
-		ack := got != told || due
+		ack, packs := got != told || due, c.expands
 		due = false
 		c.mu.Unlock()
 		var text []byte
@@ -219,8 +224,14 @@ func (c *Conn) send(w io.Writer, number int, cursor <-chan int64, ended <-chan s
 			told = got
 		}
 		if len(part) > 0 {
-			text = fmt.Appendf(text, "D %d %08x ", at, crc32.ChecksumIEEE(part))
-			text = append(base64.StdEncoding.AppendEncode(text, part), '\n')
+			kind, sent := 'D', part
+			if packs {
+				if packed := pack(part); packed != nil {
+					kind, sent = 'Z', packed
+				}
+			}
+			text = fmt.Appendf(text, "%c %d %08x ", kind, at, crc32.ChecksumIEEE(part))
+			text = append(base64.StdEncoding.AppendEncode(text, sent), '\n')
 		}
 		if _, err := w.Write(text); err != nil {
 			return err
@@ -249,10 +260,14 @@ func (c *Conn) receive(line io.ReadWriteCloser, number int, cursor chan<- int64,
 			if kind != "H" {
 				continue // a greeting of the place's own
 			}
-			n, err := strconv.ParseInt(rest, 10, 64)
+			count, said, _ := strings.Cut(rest, " ")
+			n, err := strconv.ParseInt(count, 10, 64)
 			if err != nil {
 				continue
 			}
+			c.mu.Lock()
+			c.expands = " "+said == expands
+			c.mu.Unlock()
 			if err := c.acknowledged(n, number); err != nil {
 				return err
 			}
@@ -278,8 +293,8 @@ func (c *Conn) receive(line io.ReadWriteCloser, number int, cursor chan<- int64,
 			if lost {
 				return errMissing
 			}
-		case "D":
-			if err := c.data(rest, number); err != nil {
+		case "D", "Z":
+			if err := c.data(kind, rest, number); err != nil {
 				return err
 			}
 		default:
@@ -310,7 +325,7 @@ func (c *Conn) acknowledged(n int64, number int) error {
 }
 
 // data takes a record's bytes in, those that came before excepted.
-func (c *Conn) data(rest string, number int) error {
+func (c *Conn) data(kind, rest string, number int) error {
 	fields := strings.Fields(rest)
 	if len(fields) != 3 {
 		return errors.New("a record that is truncated")
@@ -320,6 +335,9 @@ func (c *Conn) data(rest string, number int) error {
 		return fmt.Errorf("a record in an unknown form: %w", err)
 	}
 	text, err := base64.StdEncoding.DecodeString(fields[2])
+	if err == nil && kind == "Z" {
+		text, err = unpack(text)
+	}
 	if err != nil || fmt.Sprintf("%08x", crc32.ChecksumIEEE(text)) != fields[1] {
 		return errors.New("a record that is altered")
 	}

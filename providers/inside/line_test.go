@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -156,4 +157,47 @@ func TestConnForgotten(t *testing.T) {
 	for _, text := range []string{"H 0\nA x\n", "H 0\nD 0 1\n", "H 0\nD x 0 AA==\n", "H 0\nD 0 00000000 AA==\n", "H 0\nD 1 d202ef8d AA==\n", "H 0\nX\n"} {
 		require.ErrorContains(t, NewConn().Carry(line(text), nil), "a record", text)
 	}
+}
+
+// TestPack: text that is alike goes in few bytes, what is random as it is, and nothing expands to more than a record holds.
+func TestPack(t *testing.T) {
+	text := bytes.Repeat([]byte("a line of a build's output\n"), 1<<20)[:maxRecord]
+	packed := pack(text)
+	require.Less(t, len(packed), len(text)/10)
+	back, err := unpack(packed)
+	require.NoError(t, err)
+	require.Equal(t, text, back)
+	require.Nil(t, pack([]byte("short")))
+	random := make([]byte, maxRecord)
+	for i := range random {
+		random[i] = byte(rand.Uint32())
+	}
+	require.Nil(t, pack(random))
+	_, err = unpack(pack(append(text, text...)))
+	require.Error(t, err)
+
+	a, b := NewConn(), NewConn()
+	left, right := net.Pipe()
+	counted := &counter{Conn: left}
+	go func() { _ = a.Carry(counted, nil) }()
+	go func() { _ = b.Carry(right, nil) }()
+	go func() { _, _ = a.Write(bytes.Repeat(text, 40)) }()
+	got := make([]byte, 40*len(text))
+	_, err = io.ReadFull(b, got)
+	require.NoError(t, err)
+	require.Equal(t, bytes.Repeat(text, 40), got)
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+	require.Less(t, counted.sent.Load(), int64(len(got)/10))
+}
+
+// counter counts what it carries.
+type counter struct {
+	net.Conn
+	sent atomic.Int64
+}
+
+func (c *counter) Write(b []byte) (int, error) {
+	c.sent.Add(int64(len(b)))
+	return c.Conn.Write(b)
 }

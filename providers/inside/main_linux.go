@@ -130,6 +130,7 @@ func serve(conn io.ReadWriteCloser) int {
 		return p.refuse(step, err)
 	}
 	p.say(Message{Started: true})
+	go p.reached()
 	go p.followLauncher(in, func(sig unix.Signal) { p.signal(0, sig) }, p.begin)
 	ended := make(chan *Ended, 1)
 	go func() { ended <- done() }()

@@ -1,13 +1,33 @@
 package inside
 
 import (
+	"encoding/binary"
+	"fmt"
 	"io"
+	"net"
 	"sync"
 
 	"github.com/hashicorp/yamux"
 
 	"github.com/pccrun/pccrun/providers"
 )
+
+// Dial connects to a port of the loopback there ([Plan.Reach]).
+func Dial(session *yamux.Session, port uint16) (net.Conn, error) {
+	s, err := session.OpenStream()
+	if err != nil {
+		return nil, err
+	}
+	_, err = s.Write(binary.BigEndian.AppendUint16([]byte{byte(Reached)}, port))
+	if err == nil {
+		_, err = io.ReadFull(s, make([]byte, 1))
+	}
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("nobody listens at port %d inside", port)
+	}
+	return s, nil
+}
 
 // Accept takes the next stream that was opened from inside, and reads its kind.
 func Accept(session *yamux.Session) (*yamux.Stream, Kind, error) {

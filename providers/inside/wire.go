@@ -12,11 +12,12 @@
 //	   ◀── Started, or Failed
 //	   ─── Signal, Size ──────────────────────▶
 //	   ─── Exec ──────────────────────────────▶ another command; answered by streams Executed, and Exec
+//	   ─── streams Reached ───────────────────▶ to servers of the command's
 //	   ◀── streams Connection and Questions, of what the command connects to and asks for
 //	   ◀── Ended
 //	   ─── closes the session ────────────────▶
 //
-// All streams are opened from inside, each with one byte that says its kind, and
+// All streams but those of kind [Reached] are opened from inside, each with one byte that says its kind, and
 // all of them share one connection (yamux). The promises: the command starts only
 // if each step was carried out; nothing of the plan stands in the container's
 // description; when the connection ends, however that came, all inside ends. The
@@ -46,6 +47,7 @@ const (
 	Connection Kind = 'p' // to the proxy or to one of [Names]; the address follows, and the port
 	Questions  Kind = 'q' // packets to and from clients of the name server: see [Packet]
 	Executed   Kind = 'x' // a stream of another command, whose number follows, and its kind
+	Reached    Kind = 'r' // opened by the launcher: to a port of the loopback, which follows; answered by a byte once it is there
 )
 
 // Verb is the hidden verb of the program that is pid 1, and Stage what it calls
@@ -74,12 +76,19 @@ type Plan struct {
 	Filter   []byte   // seccomp, as package seccomp makes them
 	Floor    []byte
 	Rlimits  []Rlimit
-	Listen   []uint16 // ports of the loopback that lead to the launcher
-	Capture  []uint16 // ports of all addresses of [Names] that do; with a name server at port 53
+
+	Ports
 
 	Bare *Bare // nil: namespaces surround the command
 
 	Deadline, Grace time.Duration // 0 for none
+}
+
+// Ports are those at which the two sides meet.
+type Ports struct {
+	Listen  []uint16 // of the loopback, that lead to the launcher
+	Reach   []uint16 // of the loopback, that the launcher may connect to
+	Capture []uint16 // of all addresses of [Names] that lead to the launcher; with a name server at port 53
 }
 
 // Screen is the command's terminal, if it has one.
@@ -214,7 +223,7 @@ type Hello struct{ Version int }
 
 // Version is that of the protocol. Both sides are the same file, or pccrun for another system beside
 // pccrun for Linux: what a side does not know of it refuses.
-const Version = 3
+const Version = 4
 
 // Ready says what the place let be applied.
 type Ready struct {

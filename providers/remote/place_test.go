@@ -22,11 +22,15 @@ type stub struct {
 	prints, holds string
 	status        error
 	destroyed     []string
+	late          int // so many times Find lists nothing
 }
 
 func (s *stub) Name() string { return "stub" }
 
 func (s *stub) Find(_ context.Context, labels map[string]string) ([]Sandbox, error) {
+	if s.late--; s.late >= 0 {
+		return nil, nil
+	}
 	return []Sandbox{{ID: "one", Labels: labels}}, nil
 }
 
@@ -66,6 +70,15 @@ func TestLostSandbox(t *testing.T) {
 	_, err = l.lost(t.Context())
 	require.ErrorIs(t, err, s.status)
 	require.Equal(t, []string{"one"}, s.destroyed)
+
+	s.status, s.late, l.p.patient.late = nil, looks-1, 0
+	box, err = l.lost(t.Context())
+	require.NoError(t, err, "the list is late")
+	require.Equal(t, "one", box.ID)
+	s.late = looks
+	box, err = l.lost(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, box, "none was made")
 }
 
 // What comes has the size that was announced, and is no larger than any download may be: a hostile place fills no disk.

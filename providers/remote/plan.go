@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -121,12 +122,10 @@ func (p *plan) refuse() error {
 		return &providers.UnusableError{Provider: n, Cause: "--without: layers can be switched off with --provider native only"}
 	case len(o.Network.Local) > 0:
 		return refused(o.Network.Local[0].Origin, "local: ports of this machine cannot be reached from the sandbox")
-	case len(o.Network.Publish) > 0:
-		return refused(o.Network.Publish[0].Origin, "publish: ports of the sandbox cannot be reached from this machine")
 	case len(o.Network.Sockets) > 0:
 		return refused(o.Network.Sockets[0].Origin, "socket: sockets of this machine cannot be reached from the sandbox")
 	}
-	if err := p.choose(); err != nil {
+	if err := errors.Join(p.choose(), p.publish()); err != nil {
 		return err
 	}
 	if _, can := p.provider.service.(Extender); !can && p.command.Keep > 0 {

@@ -21,11 +21,12 @@ type patience struct {
 	line     time.Duration // without any way to the sandbox
 	grace    time.Duration // between TERM and KILL when the time is up
 	after    time.Duration // for all that follows the command's end
+	late     time.Duration // between looks for a sandbox whose answer was lost: a list may lag behind
 }
 
 var usual = patience{
 	lifetime: 5 * time.Minute, extend: 100 * time.Second, create: 3 * time.Minute, script: 2 * time.Minute,
-	transfer: 20 * time.Minute, line: 3 * time.Minute, grace: 5 * time.Second, after: 30 * time.Minute,
+	transfer: 20 * time.Minute, line: 3 * time.Minute, grace: 5 * time.Second, after: 30 * time.Minute, late: time.Second,
 }
 
 // A StayedError says that what the command changed could not be fetched, and where it is.
@@ -138,11 +139,24 @@ func (l *place) create(ctx context.Context, request *Request) error {
 	}
 }
 
+// looks is how often a sandbox is looked for whose answer was lost.
+const looks = 4
+
 // lost looks for a sandbox whose answer did not come, and destroys what is too much: all where nobody waits any more.
 func (l *place) lost(ctx context.Context) (*Sandbox, error) {
 	look, stop := context.WithTimeout(context.WithoutCancel(ctx), l.p.patient.script)
 	defer stop()
-	found, err := l.p.bearing(look, l.labels)
+	var found []Sandbox
+	var err error
+	for n := 0; n < looks && len(found) == 0 && err == nil; n++ {
+		if n > 0 && ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Duration(n) * l.p.patient.late):
+			}
+		}
+		found, err = l.p.bearing(look, l.labels)
+	}
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
@@ -166,6 +180,11 @@ func (p *plan) inside(ctx context.Context, l *place, up *upload, stdio providers
 	if err != nil {
 		return &ended{}, err
 	}
+	stop, err := p.preview(ctx, l)
+	if err != nil {
+		return &ended{}, err
+	}
+	defer stop()
 	end, err := p.follow(ctx, l, by, stdio)
 	if err != nil && !end.started {
 		return end, err

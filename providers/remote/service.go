@@ -20,12 +20,15 @@
 package remote
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"io"
 	"math"
+	"mime/multipart"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/pccrun/pccrun/profiles"
@@ -193,6 +196,8 @@ type Sandbox struct {
 	MemoryMB int64
 
 	Address string      // of its daemon; "" for one of a list
+	Version string      // likewise, where the adapter has to know it
+	Domain  string      // below which its ports have names, where the adapter has to know it
 	Header  http.Header // what each call to that bears; may hold a secret
 }
 
@@ -229,6 +234,30 @@ func (a *Archive) Bytes() ([]byte, error) {
 	}
 	defer from.Close()
 	return io.ReadAll(from)
+}
+
+// Form has a call send the file as a part of a form, after fields: name and value in turn.
+func (a *Archive) Form(c *Call, file string, fields ...string) error {
+	var head bytes.Buffer
+	w := multipart.NewWriter(&head)
+	var err error
+	for i := 0; i+1 < len(fields); i += 2 {
+		err = errors.Join(err, w.WriteField(fields[i], fields[i+1]))
+	}
+	_, e := w.CreateFormFile(file, "file")
+	tail := "\r\n--" + w.Boundary() + "--\r\n"
+	c.Header, c.Size = http.Header{"Content-Type": {w.FormDataContentType()}}, int64(head.Len()+len(tail))+a.Size
+	c.Body = func() (io.ReadCloser, error) {
+		body, err := a.Open()
+		if err != nil {
+			return nil, err
+		}
+		return struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(head.Bytes()), body, strings.NewReader(tail)), body}, nil
+	}
+	return errors.Join(err, e)
 }
 
 // ErrGone says that there is no such sandbox, or none any more.

@@ -49,7 +49,7 @@ func TestTable(t *testing.T) {
 			price = remote.Dollars(usd) + " (" + f.Priced + ")"
 		}
 		if f.MaxLife > 0 {
-			life = f.MaxLife.String()
+			life = strings.TrimSuffix(f.MaxLife.String(), "0m0s")
 		}
 		var itself []string
 		for _, g := range profiles.Guarantees {

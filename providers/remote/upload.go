@@ -196,12 +196,15 @@ func (l *place) uploadProgram(ctx context.Context, u *upload, dir, name string) 
 		if err := whole(to+".gz", program.small); err != nil {
 			return err
 		}
-		if there("gzip", "-df", to+".gz") != nil {
-			if err := whole(to, program.plain); err != nil {
-				return err
+		chmod := there("/bin/sh", "-c", `gzip -df "$0".gz && chmod 755 "$0"`, to) // at once: each call of some providers takes a second
+		if chmod != nil {
+			if there("gzip", "-df", to+".gz") != nil {
+				if err := whole(to, program.plain); err != nil {
+					return err
+				}
 			}
+			chmod = there("chmod", "755", to) // a provider may set modes itself
 		}
-		chmod := there("chmod", "755", to) // a provider may set modes itself
 		var p prepared
 		err := l.word(ctx, prepareWord, input{to, program.plain.sum, 1}, &p, name, path.Base(dir), l.p.facts.Home)
 		if err != nil && !errors.Is(err, errGarbled) {

@@ -1,8 +1,12 @@
 package conformance_test
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/json"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
@@ -196,6 +201,53 @@ func TestChoices(t *testing.T) {
 		require.Equal(t, c.code == 0, strings.Contains(out, `"price_usd":`), "%s: %s", c.flags, out)
 		require.Empty(t, e2bServer.Sandboxes(""))
 		require.Empty(t, daytonaServer.Sandboxes(""))
+	}
+}
+
+// TestPreview looks at a server of the command's by a port of this machine, with a token that no record holds, and finds the
+// port shut without a token.
+//
+//test:root
+func TestPreview(t *testing.T) {
+	t.Parallel()
+	if credential == nil { // a sandbox that is no machine has this machine's ports
+		return
+	}
+	e2bServer, err := fake.Start(credential)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e2bServer.Stop()) })
+	daytonaServer, err := daytona.Start()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, daytonaServer.Stop()) })
+	p := newProgram(t, append(e2bServer.Environ(), daytonaServer.Environ()...))
+	for _, provider := range []string{"e2b", "daytona"} {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		_, port, _ := net.SplitHostPort(ln.Addr().String())
+		require.NoError(t, ln.Close())
+		c := p.command("--provider", provider, "--events", filepath.Join(p.work, "../events"), "--publish", port+":8123", "--", "python3", "-u", "-m", "http.server", "--bind", "127.0.0.1", "8123")
+		var say bytes.Buffer
+		c.Stderr = &say
+		require.NoError(t, c.Start())
+		var text []byte
+		for end := await.Deadline(); len(text) == 0 && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+			if r, err := http.Get("http://127.0.0.1:" + port + "/a.txt"); err == nil {
+				if r.StatusCode == http.StatusOK {
+					text, _ = io.ReadAll(r.Body)
+				}
+				r.Body.Close()
+			}
+		}
+		require.NoError(t, c.Process.Signal(os.Interrupt))
+		_ = c.Wait()
+		require.Equal(t, "one\n", string(text), say.String())
+		require.Contains(t, say.String(), "port 8123: http://localhost:"+port+" leads to ")
+		require.Contains(t, say.String(), "private: pccrun adds the sandbox's token")
+		recorded, err := os.ReadFile(filepath.Join(p.work, "../events"))
+		require.NoError(t, err)
+		for _, secret := range []string{"traffic-", "preview-0"} {
+			require.NotContains(t, say.String()+string(recorded), secret)
+		}
 	}
 }
 

@@ -97,6 +97,18 @@ func refuse(w http.ResponseWriter, status int, text string) {
 }
 
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
+	if rest, is := strings.CutPrefix(r.URL.Path, "/preview/"); is { // with a token of its own
+		id, rest, _ := strings.Cut(rest, "/")
+		port, path, _ := strings.Cut(rest, "/")
+		b := s.Sandbox(id)
+		if b == nil || r.Header.Get("X-Daytona-Preview-Token") != "preview-"+id {
+			refuse(w, http.StatusUnauthorized, "preview token")
+			return
+		}
+		r.URL.Path = "/" + path
+		s.Preview(w, r, b, port)
+		return
+	}
 	if r.Header.Get("Authorization") != "Bearer "+Key {
 		refuse(w, http.StatusUnauthorized, "Invalid credentials")
 		return
@@ -157,6 +169,9 @@ func (s *Server) control(w http.ResponseWriter, r *http.Request, b *box, verb st
 	case verb == "stop" && r.Method == http.MethodPost:
 		set("stopped")
 		s.End(b)
+	case strings.HasPrefix(verb, "ports/") && strings.HasSuffix(verb, "/preview-url"):
+		port := strings.Split(verb, "/")[1]
+		answer(w, http.StatusOK, map[string]string{"url": s.URL + "/preview/" + b.ID + "/" + port, "token": "preview-" + b.ID})
 	case verb == "toolbox-proxy-url":
 		answer(w, http.StatusOK, map[string]string{"url": s.URL + "/toolbox"})
 	default:

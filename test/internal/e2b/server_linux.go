@@ -82,6 +82,10 @@ func refuse(w http.ResponseWriter, status int, text string) {
 
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	p := r.URL.Path
+	if port := r.Header.Get("E2b-Sandbox-Port"); port != "" && port != "49983" {
+		s.preview(w, r, port)
+		return
+	}
 	switch {
 	case strings.HasPrefix(p, "/process.Process/"), strings.HasPrefix(p, "/filesystem.Filesystem/"), p == "/files", p == "/health":
 		s.daemon(w, r)
@@ -130,6 +134,16 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// preview is a port of a sandbox, which only who has its token reaches.
+func (s *Server) preview(w http.ResponseWriter, r *http.Request, port string) {
+	b := s.Sandbox(r.Header.Get("E2b-Sandbox-Id"))
+	if b == nil || r.Header.Get("E2b-Traffic-Access-Token") != "traffic-"+b.Runs.token {
+		refuse(w, http.StatusForbidden, "missing traffic access token")
+		return
+	}
+	s.Preview(w, r, b, port)
+}
+
 func timeout(r *http.Request, usual int) time.Duration {
 	var body struct {
 		Timeout *int `json:"timeout"`
@@ -175,7 +189,7 @@ func (s *Server) told(b *box, secret bool) (m map[string]any) {
 		}
 	})
 	if secret {
-		m["envdAccessToken"], m["trafficAccessToken"] = b.Runs.token, nil
+		m["envdAccessToken"], m["trafficAccessToken"] = b.Runs.token, "traffic-"+b.Runs.token
 	}
 	return m
 }

@@ -2,12 +2,14 @@ package machine
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"os"
 	"path/filepath"
 	"slices"
@@ -307,6 +309,25 @@ func (c *Cloud[T]) Env(home string) []string {
 
 // MakeDirs makes directories, those that are missing a user's.
 func (c *Cloud[T]) MakeDirs(dir string, user *syscall.Credential) error { return makeDirs(dir, user) }
+
+// Preview passes a request on to a port of a sandbox's loopback.
+func (c *Cloud[T]) Preview(w http.ResponseWriter, r *http.Request, b *Sandbox[T], port string) {
+	m, err := c.Boot(b)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		if m != nil {
+			return m.Dial("127.0.0.1:" + port)
+		}
+		return (&net.Dialer{}).DialContext(ctx, "tcp", "127.0.0.1:"+port)
+	}
+	proxy := httputil.ReverseProxy{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}, Rewrite: func(r *httputil.ProxyRequest) {
+		r.Out.URL.Scheme, r.Out.URL.Host = "http", "127.0.0.1:"+port
+	}}
+	proxy.ServeHTTP(w, r)
+}
 
 // Answer answers a call with JSON.
 func Answer(w http.ResponseWriter, status int, v any) {

@@ -222,27 +222,44 @@ func (m *Machine) Listen(address string) (net.Listener, error) { return listen(m
 // ListenAround listens in the world around it.
 func (m *Machine) ListenAround(address string) (net.Listener, error) { return listen(m.world, address) }
 
+// Dial connects to an address of the machine's own network.
+func (m *Machine) Dial(address string) (c net.Conn, err error) {
+	err = within(m.pid, func() (err error) {
+		c, err = net.Dial("tcp", address)
+		return err
+	})
+	return c, err
+}
+
 func listen(pid int, address string) (l net.Listener, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
-		var ns *os.File
-		if ns, err = os.Open(filepath.Join("/proc", strconv.Itoa(pid), "ns/net")); err != nil {
-			return
-		}
-		defer ns.Close()
-		if err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-			return
-		}
+	err = within(pid, func() (err error) {
 		l, err = net.Listen("tcp", address)
+		return err
+	})
+	return l, err
+}
+
+// within does something in the network of a process.
+func within(pid int, do func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
+		ns, err := os.Open(filepath.Join("/proc", strconv.Itoa(pid), "ns/net"))
+		if err == nil {
+			defer ns.Close()
+			err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
+		}
+		if err == nil {
+			err = do()
+		}
+		done <- err
 	}()
 	select {
-	case <-done:
+	case err := <-done:
+		return err
 	case <-time.After(await.Patience):
-		err = errors.New("listen: nothing came of it")
+		return errors.New("in another network: nothing came of it")
 	}
-	return l, err
 }
 
 // listenShared listens at a port of this machine, for a daemon of a sandbox that has no machine of
