@@ -41,8 +41,8 @@ func Known() []Kind {
 // Lacking are clouds that people ask for and nobody can use from here, and what each lacks.
 func Lacking() []UnusableError {
 	return []UnusableError{
-		{Provider: "cloudrun", Cause: "Google Cloud Run has no API that makes a sandbox and executes in it: its sandboxes are made inside a container of one's own service", Advice: "pccrun runs there as on any Linux"},
-		{Provider: "replit", Cause: "Replit has no public API that makes a sandbox and executes in it", Advice: "pccrun runs there as on any Linux"},
+		{Provider: "cloudrun", Cause: "Google Cloud Run has no API that makes a sandbox and executes in it: its sandboxes are made inside a container of one's own service"},
+		{Provider: "replit", Cause: "Replit has no public API that makes a sandbox and executes in it"},
 	}
 }
 

@@ -195,7 +195,7 @@ func (s *Service) line(ctx context.Context, box *remote.Sandbox, e *remote.Exec,
 
 // follow reads a command's log to its end. waits is when it began to wait for the next message.
 func (s *Service) follow(ctx context.Context, box *remote.Sandbox, e *remote.Exec, at string, waits *atomic.Int64) error {
-	ws, err := s.Socket(ctx, box, &remote.Call{What: "follow the log"}, at+"/logs?follow=true")
+	ws, err := s.API.Socket(ctx, box.At(&remote.Call{What: "follow the log"}, at+"/logs?follow=true"))
 	if err != nil {
 		return err
 	}

@@ -15,8 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coder/websocket"
-
 	"github.com/pccrun/pccrun/providers"
 )
 
@@ -101,25 +99,6 @@ func (s *Sandbox) At(c *Call, path string) *Call {
 func (b *Base) Daemon(ctx context.Context, s *Sandbox, c *Call, path string) error {
 	_, err := b.API.Do(ctx, s.At(c, path))
 	return err
-}
-
-// Socket opens a WebSocket at the daemon of a sandbox, whose messages have no more than 8 MiB. The caller closes it.
-func (b *Base) Socket(ctx context.Context, s *Sandbox, c *Call, path string) (ws *websocket.Conn, err error) {
-	s.At(c, path)
-	err = b.API.Try(ctx, c, func(ctx context.Context) (err error) {
-		shake, stop := context.WithTimeout(ctx, time.Minute)
-		defer stop()
-		var response *http.Response
-		ws, response, err = websocket.Dial(shake, "ws"+strings.TrimPrefix(c.URL, "http"), &websocket.DialOptions{HTTPClient: b.API.Client, HTTPHeader: c.Header})
-		if err != nil && response != nil && response.Body != nil {
-			return b.API.Refused(c, response)
-		}
-		return err
-	})
-	if err == nil {
-		ws.SetReadLimit(8 << 20)
-	}
-	return ws, err
 }
 
 // AsRoot executes a program as root where the sandbox's user may become it.

@@ -19,6 +19,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coder/websocket"
+
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/outgoing/client"
 	"github.com/pccrun/pccrun/profiles"
@@ -173,6 +175,24 @@ func (a *API) Open(ctx context.Context, c *Call) (response *http.Response, err e
 		return err
 	})
 	return response, err
+}
+
+// Socket opens a WebSocket, whose messages have no more than 8 MiB. The caller closes it.
+func (a *API) Socket(ctx context.Context, c *Call) (ws *websocket.Conn, err error) {
+	err = a.Try(ctx, c, func(ctx context.Context) (err error) {
+		shake, stop := context.WithTimeout(ctx, time.Minute)
+		defer stop()
+		var response *http.Response
+		ws, response, err = websocket.Dial(shake, "ws"+strings.TrimPrefix(c.URL, "http"), &websocket.DialOptions{HTTPClient: a.Client, HTTPHeader: c.Header})
+		if err != nil && response != nil && response.Body != nil {
+			return a.Refused(c, response)
+		}
+		return err
+	})
+	if err == nil {
+		ws.SetReadLimit(8 << 20)
+	}
+	return ws, err
 }
 
 // Variable returns a variable of an environment, the last of its name, "" for none.

@@ -63,7 +63,7 @@ func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec)
 	if e.In != nil {
 		query.Set("max_run_after_disconnect", outlives)
 	}
-	ws, err := s.Socket(ctx, box, &remote.Call{What: "execute"}, "/exec?"+query.Encode())
+	ws, err := s.API.Socket(ctx, box.At(&remote.Call{What: "execute"}, "/exec?"+query.Encode()))
 	switch answer := (*remote.APIError)(nil); {
 	case remote.HasStatus(err, http.StatusNotFound):
 		return 0, fmt.Errorf("%w: %w", remote.ErrGone, err)

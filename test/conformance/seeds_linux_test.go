@@ -1,8 +1,10 @@
 package conformance_test
 
 import (
+	"archive/tar"
 	"bytes"
 	"cmp"
+	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -39,6 +41,15 @@ func (c *recorder) take(r *http.Request) *faults.Fault {
 	defer c.mu.Unlock()
 	fmt.Fprintln(&c.heads, r.Method, r.URL, r.Header)
 	c.bodies.Write(body)
+	if small, err := gzip.NewReader(bytes.NewReader(body)); err == nil { // Vercel's
+		archive := tar.NewReader(small)
+		for head, err := archive.Next(); err == nil; head, err = archive.Next() {
+			text, _ := io.ReadAll(archive)
+			if c.bodies.Write(text); strings.Contains(head.Name, ".pccrun-line-") {
+				c.lines.Write(text)
+			}
+		}
+	}
 	var in struct {
 		Data  string                 // Daytona's
 		Input struct{ Stdin []byte } // E2B's
