@@ -71,10 +71,10 @@ func (p *plan) runInstaller(ctx context.Context, l *place, dir string, stdio pro
 	policy.Network.Allow, policy.Network.Inject = hostsOf(i), nil
 	q.policy, q.seeds, q.env, q.dir, q.request.Ask = &policy, nil, nil, ".", false
 	q.command.Conversation = nil
-	q.command.Argv = append([]string{"/bin/sh", "-c", i.Script, "sh"}, append(slices.Clip(i.Args), dir)...)
+	q.command.Argv = append([]string{"/bin/sh", "-c", "exec 2>&1\n" + i.Script, "sh"}, append(slices.Clip(i.Args), dir)...)
 	there.Copy, there.own, there.observer = dir, toolsOwn, installer{l.observer}
-	said := &limited{most: 1 << 20}
-	end, err := q.follow(ctx, &there, nil, providers.Stdio{Out: said, Err: said, Changes: stdio.Changes})
+	said, none := &limited{most: 1 << 20}, &limited{} // each is written by a goroutine of its own
+	end, err := q.follow(ctx, &there, nil, providers.Stdio{Out: said, Err: none, Changes: stdio.Changes})
 	l.box = there.box
 	switch {
 	case err != nil:

@@ -80,6 +80,9 @@ func image(t *testing.T) string {
 //test:root
 func TestAgentTask(t *testing.T) {
 	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
 	for _, place := range places {
 		t.Run(place.name, func(t *testing.T) {
 			t.Parallel()
@@ -106,7 +109,11 @@ func TestAgentTask(t *testing.T) {
 			p.repository()
 			task := []string{"task", "--json", "--provider", place.name, "--agent", "claude"}
 
-			code, out, say := p.run(append(task, "--name", "first", "--check", "grep -q two a.txt && test -e ignored.o",
+			check := "grep -q two a.txt"
+			if credential != nil { // where pccrun is root in the sandbox, the check shares it with the agent
+				check += " && test -e ignored.o"
+			}
+			code, out, say := p.run(append(task, "--name", "first", "--check", check,
 				"echo two >> a.txt; curl -fsS --max-time 5 http://good.example/ > reached; echo x >> $(command -v claude); echo '*.o' > .gitignore; echo x > ignored.o; mkdir .husky; echo evil > .husky/pre-commit")...)
 			require.Equal(t, 0, code, "%s%s", out, say)
 			require.Equal(t, "one\ntwo\n", p.git("show", "task/first:a.txt"))
@@ -114,13 +121,13 @@ func TestAgentTask(t *testing.T) {
 			require.Empty(t, p.git("show", "task/first:reached"), "the installation's host")
 			if credential != nil {
 				require.EqualValues(t, 1, asked.Load(), "it is installed once")
+				require.Equal(t, 1, strings.Count(s.made(), "pccrun.session"), "the runs of a task share a sandbox")
 			}
 			require.Equal(t, "Dev\n", p.git("log", "-1", "--format=%an", "task/first"))
 			require.NotContains(t, p.git("ls-tree", "-r", "--name-only", "task/first"), ".husky")
 			require.Contains(t, out, "held back")
 			require.Regexp(t, `\$0\.\d+ an hour`, out)
 			require.Regexp(t, `"price_usd":(0\.0|\d+e-)`, out)
-			require.Equal(t, 1, strings.Count(s.made(), "pccrun.session"), "the runs of a task share a sandbox")
 			require.Empty(t, s.stand(""))
 			require.Empty(t, strings.TrimSpace(p.git("status", "--short")))
 			_, shown, _ := p.run("task", "show", "--json", "first")
