@@ -25,7 +25,7 @@ type compiler struct {
 	proc      inside.Reg
 	own       []inside.Reg       // mounts of the sandbox's own that must stay writable
 	nodes     []inside.Reg       // and those whose devices must work
-	sources   map[int]inside.Arg // by index of the mount; of a Copy, the overlay; what is open of a bind that stands
+	sources   []inside.Arg       // by index of the mount; of a Copy, the overlay; what is open of a bind that stands
 	over      map[int]inside.Reg // of a Scratch, the overlay, if it could be made
 	scratched map[int]*int32     // and what became of it
 	keyring   *int32             // the session keyring, or -errno; nil without that layer
@@ -133,7 +133,7 @@ func (c *compiler) size(p *Plan) {
 // here (EINVAL in a new mount namespace), so each path is looked up once more,
 // through no link, and held against the inode that the survey saw.
 func (c *compiler) open(p *Plan) {
-	c.within = p.within()
+	c.within, c.sources = p.within(), make([]inside.Arg, len(p.Mounts))
 	for i, m := range p.Mounts {
 		if m.Kind == Copy {
 			c.overlay(i, m)
@@ -198,12 +198,16 @@ func around(mounts []Mount, counts func(*Mount) bool, fit func(m, around *Mount)
 }
 
 // inPlace reports whether a mount only changes what is allowed of a name in the
-// mount around it: there the kernel looks it up by this one name, which leads
-// nowhere else.
+// mount around it.
 func (c *compiler) inPlace(p *Plan, i int) bool {
 	m := &p.Mounts[i]
-	return c.within[i] >= 0 && m.Kind == Bind && m.Source == m.Target && m.Donated < 0 && !m.Optional &&
-		filepath.Dir(m.Target) == p.Mounts[c.within[i]].Target
+	return m.Kind == Bind && m.Source == m.Target && m.Donated < 0 && named(p.Mounts, i, c.within[i])
+}
+
+// named reports whether the target of a mount is a name in the mount around it: there
+// the kernel looks it up by this one name, which leads nowhere else.
+func named(mounts []Mount, i, around int) bool {
+	return around >= 0 && !mounts[i].Optional && filepath.Dir(mounts[i].Target) == mounts[around].Target
 }
 
 // noFollow returns the flag that looks a link up itself.
@@ -254,10 +258,14 @@ func (c *compiler) mount(p *Plan) {
 		}
 		c.Step("mount " + m.String())
 		tree := c.tree(p, i, set)
-		if c.inPlace(p, i) {
+		gone := m.Optional || top != nil && p.detachable(m, top)
+		if named(p.Mounts, i, c.within[i]) {
 			c.Call(unix.SYS_MOVE_MOUNT, tree, c.Str(""), c.sources[c.within[i]], c.Str(filepath.Base(m.Target)), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH))
+			if gone && !c.inPlace(p, i) {
+				c.Allow(unix.ENOENT)
+			}
 		} else {
-			c.attachAt(m, tree, m.Optional || top != nil && p.detachable(m, top))
+			c.attachAt(m, tree, gone)
 		}
 		switch c.sources[i] = tree; {
 		case m.Kind == Scratch:

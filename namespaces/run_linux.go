@@ -143,7 +143,7 @@ func Begin(shell Shell) (*Sandbox, error) {
 	}
 	s := &Sandbox{control: pair[0], link: link{file: os.NewFile(uintptr(pair[0]), "pid 1"), program: program}, program: program, started: time.Now(), cloned: make(chan error, 1), aborted: make(chan error, 1),
 		result: Result{Status: unix.WaitStatus(unix.SIGKILL), Killed: true}}
-	s.shell = &compiler{Program: program, Shell: shell, control: inside.Int(pair[1]), sources: map[int]inside.Arg{}, over: map[int]inside.Reg{}, scratched: map[int]*int32{}}
+	s.shell = &compiler{Program: program, Shell: shell, control: inside.Int(pair[1]), over: map[int]inside.Reg{}, scratched: map[int]*int32{}}
 	s.shell.shell()
 	o := inside.Options{Flags: shell.cloneFlags(), Cgroup: shell.Cgroup, Control: pair[1], Launcher: pair[0], First: true}
 	begun := *program // the caller appends to it while another thread clones

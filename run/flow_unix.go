@@ -46,6 +46,7 @@ func Run(req profiles.Request, program Program) int {
 			return messages.FailUsage(err)
 		}
 	}
+	hurry()
 	first := newRequest(&req, program, c)
 	code, passed := attempt(first)
 	if passed == nil {

@@ -99,6 +99,8 @@ func (o *output) takeTerminal(s *providers.Stdio) error {
 
 func starved() (text, hint string) { return "", "" }
 
+func hurry() {}
+
 // stopSelf stops this process, and returns when it goes on. Another thread may be the one to meet the
 // signal: this one would go on meanwhile, and have the command go on.
 func stopSelf() {

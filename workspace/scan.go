@@ -175,6 +175,9 @@ type Found struct {
 	// renamed away to make room for another. They come before what lies below.
 	Anchors []string
 
+	// Holding are directories, by device and inode, in which a pin or a match is.
+	Holding map[string][2]uint64
+
 	// Vacant are names that are protected and do not exist, and that no pattern
 	// finds: in the git directories, inside the workspace or not, and at the end of
 	// links that lead nowhere.

@@ -219,7 +219,7 @@ func newScan(q Query, w *walker, tree *dir, old *index) *scan {
 	for _, ino := range old.Linked {
 		s.linked[ino] = struct{}{}
 	}
-	s.found.Stats.Entries = w.entries
+	s.found.Stats.Entries, s.found.Holding = w.entries, map[string][2]uint64{}
 	return s
 }
 
@@ -278,6 +278,9 @@ func (s *scan) visit(d *dir) error {
 
 func (s *scan) hit(d *dir, h hit) error {
 	path := s.abs(join(d.Rel, h.Name))
+	if h.Class == classProtect || h.Class == classGlob {
+		s.found.Holding[s.abs(d.Rel)] = [2]uint64{d.Dev, d.Ino}
+	}
 	switch h.Class {
 	case classGit:
 		return s.gitEntry(s.abs(d.Rel), path, h.Kind)

@@ -170,6 +170,9 @@ func (f *finder) rule(path string) {
 // pattern, and what a host tool would execute later.
 func (f *finder) workspace(found *workspace.Found) {
 	f.notes = append(f.notes, found.Notes...)
+	for path, node := range found.Holding {
+		f.dirs[path] = inode{Device(node[0]), node[1]}
+	}
 	// What the workspace holds, somebody in it may have put there: it only ever
 	// takes away from what the policy says of a path.
 	for _, n := range found.FIFOs {
