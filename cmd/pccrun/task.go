@@ -136,6 +136,7 @@ type taskLine struct {
 	worktree            string // a linked work tree that stands, "" for one of the task's own
 	given               []givenFlag
 	before              task.Record // of a task that goes on
+	forget              bool        // what was given before does not hold
 	settings            profiles.TaskSettings
 	json, quiet         bool
 	request             profiles.Request
@@ -165,7 +166,7 @@ func (t *taskLine) ownFlags() flags {
 	return flags{
 		"--agent": &t.agent, "--model": &o.Model, "--prompt-file": &t.file, "--name": &t.name, "--continue": &t.next, "--worktree": &t.worktree, "--notify": &t.notify, "--base": &o.Base,
 		"--prepare": &o.Prepare, "--prepare-allow": func(host string) error { o.PrepareAllow = append(o.PrepareAllow, host); return nil }, "--check": &o.Check, "--until": &o.Until, "--commit": &t.commit, "--git-user": &o.User.Name, "--git-email": &o.User.Email,
-		"--in-place": &o.InPlace, "--dirty": &o.Dirty, "--json": &t.json, "-q": &t.quiet,
+		"--in-place": &o.InPlace, "--dirty": &o.Dirty, "--forget-flags": &t.forget, "--json": &t.json, "-q": &t.quiet,
 		"--timeout": func(text string) (err error) {
 			if o.Timeout, err = time.ParseDuration(text); err != nil || o.Timeout <= 0 {
 				return misuse(quote(text)+" is no duration", "e.g. 20m, 1h")
@@ -246,7 +247,10 @@ func (t *taskLine) runFlagsOf() (defs []flagDef) {
 
 // goOn takes what the user gave with the task before, where nothing else is given now.
 func (t *taskLine) goOn(rest []string) (args []string, err error) {
-	o, kept, workspace := &t.order, &t.before.Kept, t.before.Repository
+	o, kept, workspace := &t.order, t.before.Kept, t.before.Repository
+	if t.forget {
+		kept = task.Kept{}
+	}
 	about := func(g *givenFlag) string {
 		words := g.words(t.request.Host.Cwd, workspace)
 		i := slices.IndexFunc(profiles.Flags[:], func(f profiles.Flag) bool { return f.Name == g.name })
@@ -339,6 +343,8 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 		err = misuse("flag --prompt-file: the prompt is given twice", "")
 	case t.next != "" && (t.name != "" || o.Base != "" || o.InPlace || t.worktree != "" || o.Prepare != "" || o.PrepareAllow != nil):
 		err = misuse("flag --continue: not with --name, --base, --prepare, --worktree or --in-place", "the task has its own")
+	case t.forget && t.next == "":
+		err = misuse("flag --forget-flags: it goes with --continue", "")
 	case o.Dirty && (t.next != "" || o.Base != "" || o.InPlace):
 		err = misuse("flag --dirty: not with --continue, --base or --in-place", "it begins a task at HEAD, with what you have not committed")
 	case t.worktree != "" && (o.InPlace || o.Base != "" || o.Dirty):
@@ -445,6 +451,9 @@ func (t *taskLine) resolve(dirs state.Dirs, rest []string) (err error) {
 	}
 	o.Args = rest
 	t.request.Command = []string{o.Agent.Name}
+	if o.Continue { // whose rules hold, wherever the order is given
+		t.request.Workspace = before.Repository
+	}
 	policy, err := profiles.Resolve(t.request)
 	if err != nil {
 		return err
