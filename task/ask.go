@@ -330,8 +330,11 @@ func Continue(stop Stop, store Store, to Reporter, o Order) (*Placed, error) {
 	p := &Placed{order: o, repo: repo, task: t, store: store, to: to, stop: stop}
 	if t.Place != nil && o.Place == nil {
 		err = hint.Errorf("pccrun task --base "+t.Branch+" PROMPT begins another here", "task %s began in a container, and goes on there", t.Name)
-	} else if p.money, err = openMoney(p); err == nil {
+	} else {
 		err = p.resumable()
+	}
+	if err == nil { // not before: what an order adds to the budget it adds once
+		p.money, err = openMoney(p)
 	}
 	if err == nil {
 		err = passOver(p)
