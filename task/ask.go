@@ -238,8 +238,13 @@ func takeUncommitted(p *Placed) error {
 		return err
 	}
 	own := filepath.Join(p.task.Worktree, ".git")
-	for _, args := range [][]string{{"read-tree", "HEAD"}, {"add", "-A", "--ignore-errors"}} {
+	hidden, _, err := tracked(p, p.repo.git)
+	if err != nil {
+		return err
+	}
+	for _, args := range [][]string{{"read-tree", "HEAD"}, {"add", "-A", "--ignore-errors", "--pathspec-from-file=-", "--pathspec-file-nul"}} {
 		o, err := phase{
+			in:  strings.NewReader(except(hidden)),
 			dir: p.repo.top, flags: append(p.flags("default"), "--read", p.repo.top, "--write", own), keepOn: true,
 			command: slices.Concat(plainGit, []string{"--git-dir=" + own, "--work-tree=" + p.repo.top}, args),
 		}.runIn(p)
@@ -318,7 +323,10 @@ func (p *Placed) checkout() error {
 	if failure := o.failure(); failure != "" {
 		return fmt.Errorf("git cannot check %s out: %s", short(p.task.Base), failure)
 	}
-	return p.repo.checkClone(p.stop.Hard, p.task.Worktree)
+	if err := p.repo.checkClone(p.stop.Hard, p.task.Worktree); err != nil {
+		return err
+	}
+	return passOver(p)
 }
 
 // undo removes what was made for a task at which nothing has worked.
@@ -343,8 +351,14 @@ func Continue(stop Stop, store Store, to Reporter, o Order) (*Placed, error) {
 	p := &Placed{order: o, repo: repo, task: t, store: store, to: to, stop: stop}
 	if t.Place != nil && o.Place == nil {
 		err = hint.Errorf("pccrun task --base "+t.Branch+" PROMPT begins another here", "task %s began in a container, and goes on there", t.Name)
-	} else if p.money, err = openMoney(p); err == nil {
+	} else {
 		err = p.resumable()
+	}
+	if err == nil { // not before: what an order adds to the budget it adds once
+		p.money, err = openMoney(p)
+	}
+	if err == nil {
+		err = passOver(p)
 	}
 	if err != nil {
 		t.close()

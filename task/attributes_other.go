@@ -4,5 +4,5 @@ package task
 
 import "syscall"
 
-// attributes are those of a run: a process group of its own, so that a terminal's Ctrl-C reaches this process alone.
-func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+// attributes are those of a child: a process group of its own.
+func attributes(syscall.Signal) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -236,7 +236,7 @@ func (d *Committed) mend(said string) (string, error) {
 
 // stage adds all that is not ignored, and reports whether there is something to commit.
 func (d *Committed) stage() (bool, error) {
-	o, err := d.git(nil, nil, "add", "-A")
+	o, err := d.add()
 	if err != nil {
 		return false, err
 	}
@@ -251,6 +251,38 @@ func (d *Committed) stage() (bool, error) {
 		err = fmt.Errorf("git diff: %s", o.failure())
 	}
 	return o.code == 1, err
+}
+
+// add adds all but what rules hide.
+func (d *Committed) add() (outcome, error) {
+	var hidden []string
+	var err error
+	if d.task.InPlace {
+		hidden, _, err = tracked(d.Placed, d.repo.git)
+	}
+	all := func() (outcome, error) {
+		return d.git(strings.NewReader(except(hidden)), nil, "add", "-A", "--pathspec-from-file=-", "--pathspec-file-nul")
+	}
+	if err != nil {
+		return outcome{}, err
+	}
+	o, err := all()
+	if err != nil || o.code == 0 || o.stopped {
+		return o, err
+	}
+	var list bytes.Buffer
+	if _, err := d.git(nil, func(r io.Reader) { _, _ = io.Copy(&list, io.LimitReader(r, statusSize)) }, "ls-files", "-z", "--others", "--modified", "--exclude-standard"); err != nil {
+		return o, err
+	}
+	unread := slices.DeleteFunc(strings.Split(list.String(), "\x00"), func(path string) bool { return path == "" || !hides(d.Placed, path) })
+	if len(unread) == 0 {
+		return o, nil
+	}
+	hidden = append(hidden, unread...)
+	if o, err = all(); err == nil && o.code == 0 {
+		d.to.Line("not committed, since a rule hides it: " + strings.Join(unread[:min(len(unread), copiesSaid)], ", "))
+	}
+	return o, err
 }
 
 // noRepositoryWithin refuses a repository in the work tree that the base does not have as a submodule: a commit would have

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
+	"syscall"
 
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/sessions"
@@ -149,12 +151,14 @@ func leave(p *Placed) {
 
 // own is a verb of this program's.
 func own(dir string, args ...string) error {
-	cmd, err := self(dir, args...)
+	cmd, err := Program(syscall.SIGKILL, args...)
 	if err != nil {
 		return err
 	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	var said bytes.Buffer
-	cmd.Stderr = &said
+	cmd.Dir, cmd.Stderr = dir, &said
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("pccrun %s: %w: %s", args[0], err, strings.TrimSpace(said.String()))
 	}

@@ -82,7 +82,6 @@ func (p phase) run(stop Stop) (outcome, error) {
 		cmd.Stdout = out.w
 	}
 	cmd.ExtraFiles = []*os.File{log.w}
-	// The child dies with this process: that signal goes with the thread that has started it (prctl(2), PR_SET_PDEATHSIG).
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
@@ -110,17 +109,19 @@ func (p phase) run(stop Stop) (outcome, error) {
 	return o, err
 }
 
-// self is a command of this program.
-func self(dir string, args ...string) (*exec.Cmd, error) {
-	name := "/proc/self/exe"
+// Program is a command of this program, in a process group of its own, so that a terminal's Ctrl-C reaches this process alone,
+// which then ends the child in order. The child gets a signal when this process dies. Under Linux that goes with the thread that
+// has started it (prctl(2), PR_SET_PDEATHSIG): it is to be locked meanwhile.
+func Program(death syscall.Signal, args ...string) (*exec.Cmd, error) {
+	self := "/proc/self/exe"
 	if runtime.GOOS != "linux" {
 		var err error
-		if name, err = os.Executable(); err != nil {
+		if self, err = os.Executable(); err != nil {
 			return nil, err
 		}
 	}
-	cmd := exec.Command(name, args...)
-	cmd.Args[0], cmd.Dir, cmd.WaitDelay = "pccrun", dir, programs.PipeDelay
+	cmd := exec.Command(self, args...)
+	cmd.Args[0], cmd.WaitDelay, cmd.SysProcAttr = "pccrun", programs.PipeDelay, attributes(death)
 	return cmd, nil
 }
 
@@ -134,13 +135,11 @@ func (p phase) child(said io.Writer) (*exec.Cmd, error) {
 	if p.timeout != 0 {
 		args = append(args, "--timeout", strconv.FormatInt(max(p.timeout.Milliseconds(), 1), 10)+"ms")
 	}
-	cmd, err := self(p.dir, slices.Concat(args, p.flags, []string{"--"}, p.command)...)
-	if err != nil {
-		return nil, err
+	cmd, err := Program(syscall.SIGKILL, slices.Concat(args, p.flags, []string{"--"}, p.command)...)
+	if err == nil {
+		cmd.Dir, cmd.Stdin, cmd.Stderr = p.dir, p.in, said
 	}
-	cmd.Stdin, cmd.Stderr = p.in, said
-	cmd.SysProcAttr = attributes()
-	return cmd, nil
+	return cmd, err
 }
 
 // read takes the events of a run in.

@@ -144,6 +144,7 @@ type taskLine struct {
 	worktree            string // a linked work tree that stands, "" for one of the task's own
 	given               []givenFlag
 	before              task.Record // of a task that goes on
+	forget              bool        // what was given before does not hold
 	settings            profiles.TaskSettings
 	json, quiet, detach bool
 	started             func(dir, name string) // what to call when it has begun; may be nil
@@ -174,7 +175,7 @@ func (t *taskLine) ownFlags() flags {
 	return flags{
 		"--agent": &t.agent, "--model": &o.Model, "--prompt-file": &t.file, "--name": &t.name, "--continue": &t.next, "--worktree": &t.worktree, "--notify": &t.notify, "--base": &o.Base, "--from": &o.From,
 		"--prepare": &o.Prepare, "--prepare-allow": func(host string) error { o.PrepareAllow = append(o.PrepareAllow, host); return nil }, "--check": &o.Check, "--until": &o.Until, "--commit": &t.commit, "--git-user": &o.User.Name, "--git-email": &o.User.Email,
-		"--skip-claude-update": &o.SkipsUpdate, "--in-place": &o.InPlace, "--dirty": &o.Dirty, "--json": &t.json, "-q": &t.quiet, "--detach": &t.detach,
+		"--skip-claude-update": &o.SkipsUpdate, "--in-place": &o.InPlace, "--dirty": &o.Dirty, "--forget-flags": &t.forget, "--json": &t.json, "-q": &t.quiet, "--detach": &t.detach,
 		"--timeout": func(text string) (err error) {
 			if o.Timeout, err = time.ParseDuration(text); err != nil || o.Timeout <= 0 {
 				return misuse(quote(text)+" is no duration", "e.g. 20m, 1h")
@@ -259,7 +260,10 @@ func (t *taskLine) runFlagsOf() (defs []flagDef) {
 
 // goOn takes what the user gave with the task before, where nothing else is given now.
 func (t *taskLine) goOn(rest []string) (args []string, err error) {
-	o, kept, workspace := &t.order, &t.before.Kept, t.before.Repository
+	o, kept, workspace := &t.order, t.before.Kept, t.before.Repository
+	if t.forget {
+		kept = task.Kept{}
+	}
 	about := func(g *givenFlag) string {
 		words := g.words(t.request.Host.Cwd, workspace)
 		i := slices.IndexFunc(profiles.Flags[:], func(f profiles.Flag) bool { return f.Name == g.name })
@@ -352,6 +356,8 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 		err = misuse("flag --prompt-file: the prompt is given twice", "")
 	case t.next != "" && (t.name != "" || o.Base != "" || o.InPlace || t.worktree != "" || o.Prepare != "" || o.PrepareAllow != nil):
 		err = misuse("flag --continue: not with --name, --base, --prepare, --worktree or --in-place", "the task has its own")
+	case t.forget && t.next == "":
+		err = misuse("flag --forget-flags: it goes with --continue", "")
 	case o.Dirty && (t.next != "" || o.Base != "" || o.InPlace):
 		err = misuse("flag --dirty: not with --continue, --base or --in-place", "it begins a task at HEAD, with what you have not committed")
 	case o.From != "" && (t.next != "" || o.Base != "" || o.Dirty || o.InPlace || t.worktree != ""):
@@ -470,6 +476,9 @@ func (t *taskLine) resolve(dirs state.Dirs, rest []string) (err error) {
 		o.Installs = *own
 	}
 	t.request.Command = []string{o.Agent.Name}
+	if o.Continue { // whose rules hold, wherever the order is given
+		t.request.Workspace = before.Repository
+	}
 	policy, err := profiles.Resolve(t.request)
 	if err != nil {
 		return err

@@ -5,14 +5,12 @@ package many
 import (
 	"bytes"
 	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/task"
 )
 
@@ -36,13 +34,6 @@ func (c Child) Work(stop task.Stop, index int, t Task, said chan<- Said) {
 
 func (c Child) work(stop task.Stop, t Task, each func(line []byte)) End {
 	failed := func(err error) End { return End{Status: refused, How: err.Error()} }
-	self := "/proc/self/exe"
-	if runtime.GOOS != "linux" {
-		var err error
-		if self, err = os.Executable(); err != nil {
-			return failed(err)
-		}
-	}
 	args := slices.Concat([]string{"task", "--json"}, c.Flags, []string{"--name", t.Name})
 	if t.Agent != "" {
 		args = append(args, "--agent", t.Agent)
@@ -51,12 +42,16 @@ func (c Child) work(stop task.Stop, t Task, each func(line []byte)) End {
 		args = append(args, "--budget", t.Budget)
 	}
 	last := ""
-	cmd := exec.Command(self, slices.Concat(args, []string{"-", "--"}, c.Args)...)
-	cmd.Args[0], cmd.WaitDelay, cmd.SysProcAttr = "pccrun", programs.PipeDelay, attributes()
+	// That signal comes as often as a thread of this process dies to which the kernel has given the child meanwhile (prctl(2)): so it
+	// is one that ends nothing at once.
+	cmd, err := task.Program(syscall.SIGHUP, slices.Concat(args, []string{"-", "--"}, c.Args)...)
+	if err != nil {
+		return failed(err)
+	}
 	cmd.Stdin = strings.NewReader(t.Prompt) // on its command line all users of the machine could read it
 	cmd.Stdout = &lines{each: each}
 	cmd.Stderr = &lines{each: func(line []byte) { last = string(line) }}
-	runtime.LockOSThread() // the signal of the parent's death goes with the thread that has started it: prctl(2), PR_SET_PDEATHSIG
+	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
 		return failed(err)

@@ -43,8 +43,7 @@ var executors = map[string]string{
 	"providers/macos/supervisor.go os.StartProcess":      "sandbox-exec(1) of macOS, by its path",
 	"providers/remote/in_place_linux.go exec.LookPath":   "inside: git, before the command starts",
 	"providers/remote/in_place_linux.go exec.Command":    "the same",
-	"task/many/child.go exec.Command":                    "this program, for a task",
-	"task/phase.go exec.Command":                         "this program, for a phase",
+	"task/phase.go exec.Command":                         "this program, for a phase or a task",
 	"run/detach/holder_linux.go exec.Command":            "this program, for a run",
 	"run/detach/start_linux.go exec.Command":             "this program, for what holds a terminal",
 }
