@@ -5,17 +5,24 @@ package agent
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/pccrun/pccrun/test/internal/claude"
+	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/test/internal/host"
 	"github.com/pccrun/pccrun/test/internal/modelapi"
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // reachable carries connections to the endpoint from an address of this machine that is not its loopback: what pccrun is to
@@ -47,42 +54,117 @@ func reachable(t *testing.T, port int) (at string) {
 	return ln.Addr().String()
 }
 
-// TestBudget has the real Claude Code work under a budget: its streams are counted, and it is ended when that is spent. With
-// more it comes to its end.
+// A budgeted agent works where requests can be counted.
+type budgeted struct {
+	api    spending.API
+	answer string // what each answer of its endpoint costs
+	// at configures the agent for a server, and returns the flags and the command that has it work.
+	at    func(t *testing.T, p Project, at string) (flags, command []string)
+	serve func(t *testing.T, calls []Call, last string) (port int)
+}
+
+var budgetedAgents = map[string]budgeted{
+	"claude": {
+		api: spending.Anthropic, answer: "$0.0003", serve: messagesAt,
+		at: func(t *testing.T, p Project, at string) ([]string, []string) {
+			return []string{"--env", "ANTHROPIC_BASE_URL=http://" + at, "--env", "ANTHROPIC_API_KEY=key-of-the-test", "--env", "IS_SANDBOX=1"},
+				[]string{"claude", "-p", "count", "--dangerously-skip-permissions", "--model", "claude-opus-4-8"}
+		},
+	},
+	"opencode": {
+		api: spending.Anthropic, answer: "$0.0002", serve: messagesAt,
+		at: func(t *testing.T, p Project, at string) ([]string, []string) {
+			config := fmt.Sprintf(`{"model": "anthropic/claude-sonnet-4-5", "provider": {"anthropic": {"options": {"baseURL": "http://%s/v1"}}}}`, at)
+			require.NoError(t, write(filepath.Join(p.Home, ".config/opencode/opencode.json"), config))
+			return nil, []string{"opencode", "run", "--auto", "count"}
+		},
+	},
+	"gemini": {
+		api: spending.Google, answer: "$0.000004",
+		serve: func(t *testing.T, calls []Call, last string) int {
+			return serve(t, naming(`"modelVersion":"gemini-2.5-flash","usageMetadata"`, &generator{calls: calls, last: last}))
+		},
+		at: func(t *testing.T, p Project, at string) ([]string, []string) {
+			return []string{"--env", "GOOGLE_GEMINI_BASE_URL=http://" + at, "--env", "GEMINI_CLI_TRUST_WORKSPACE=true"}, []string{"gemini", "-m", "gemini-2.5-flash", "--yolo", "-p", "count"}
+		},
+	},
+	"codex": {
+		api: spending.OpenAI, answer: "$0.0002",
+		serve: func(t *testing.T, calls []Call, last string) int {
+			return serve(t, naming(`"model":"gpt-5.2-codex","usage"`, &responder{calls: calls, last: last}))
+		},
+		at: func(t *testing.T, p Project, at string) ([]string, []string) {
+			config := fmt.Sprintf("model_provider = \"test\"\n[model_providers.test]\nname = \"test\"\nbase_url = \"http://%s/v1\"\nenv_key = \"OPENAI_API_KEY\"\nwire_api = \"responses\"\nrequest_max_retries = 0\n", at)
+			require.NoError(t, write(filepath.Join(p.Home, ".codex/config.toml"), config))
+			return nil, []string{"codex", "exec", "--dangerously-bypass-approvals-and-sandbox", "-m", "gpt-5.2-codex", "count"}
+		},
+	},
+}
+
+// naming has answers name their model before the usage: one that nobody knows costs as the dearest.
+func naming(model string, h http.Handler) http.Handler {
+	_, usage, _ := strings.Cut(model, ",")
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := httptest.NewRecorder()
+		h.ServeHTTP(answer, r)
+		w.Header().Set("Content-Type", answer.Header().Get("Content-Type"))
+		_, _ = io.WriteString(w, strings.Replace(answer.Body.String(), usage, model, 1))
+	})
+}
+
+func messagesAt(t *testing.T, calls []Call, last string) int {
+	e, _ := messagesOf(t, calls, last)
+	return e.Port()
+}
+
+// TestBudget has each real agent work under a budget: its streams are counted, and it is ended when that is spent. With more it
+// comes to its end. What a refusal says the agent prints, each by the form of its API.
 //
-//test:root
+//test:root claude
 func TestBudget(t *testing.T) {
-	program, err := claude.Fetch(t.Context())
-	if err != nil {
-		t.Skip("needs claude code:", err)
-	}
-	project := newProject(t)
-	require.NoError(t, project.Install(program))
-	for budget, want := range map[string]int{"5": 0, "0.0005": 124} { // an answer of ten tokens costs 0.0003
-		var steps []Step
-		for i := range 4 {
-			steps = append(steps, Step{Name: "step " + strconv.Itoa(i), Calls: []Call{Bash("echo " + strconv.Itoa(i))}})
-		}
-		endpoint, err := Start(append(steps, Step{Say: "The job is done."}))
-		require.NoError(t, err)
-		at := reachable(t, endpoint.Port())
-		cmd := project.Command(host.Program(t), "--budget", budget, "--allow", at, "--env", "ANTHROPIC_BASE_URL=http://"+at, "--env", "ANTHROPIC_API_KEY=key-of-the-test",
-			"--env", "IS_SANDBOX=1", "--", "claude", "-p", "count", "--dangerously-skip-permissions", "--model", "claude-opus-4-8")
-		var stdout, stderr bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &stdout, &stderr
-		err = cmd.Run()
-		require.NoError(t, endpoint.Close())
-		t.Logf("pccrun said:\n%s", stderr.String())
-		code := 0
-		if ended := (*exec.ExitError)(nil); errors.As(err, &ended) {
-			code = ended.ExitCode()
-		}
-		require.Equal(t, want, code, "%s", stdout.String())
-		if want == 0 {
-			require.Contains(t, stdout.String(), "The job is done.")
-			continue
-		}
-		require.Contains(t, stderr.String(), "budget spent: $0.0006 of $0.0005")
-		require.NotContains(t, stdout.String(), "The job is done.")
+	for name, b := range budgetedAgents {
+		t.Run(name, func(t *testing.T) {
+			agent := taskedAgents[name]
+			if agent.long {
+				verdicts.SkipUnlessLong(t)
+			}
+			project := newProject(t)
+			installed := slices.DeleteFunc(agent.install(t, project), func(flag string) bool { return flag == "--model" || flag == "gemini-2.5-flash" }) // a task's
+			run := func(port int, flags ...string) (code int, out, errs string) {
+				at := reachable(t, port)
+				own, command := b.at(t, project, at)
+				cmd := project.Command(host.Program(t), slices.Concat(flags, []string{"--allow", at}, installed, own, []string{"--"}, command)...)
+				var stdout, stderr bytes.Buffer
+				cmd.Stdout, cmd.Stderr = &stdout, &stderr
+				err := cmd.Run()
+				t.Logf("%s said:\n%s\n%s", name, stdout.String(), stderr.String())
+				if ended := (*exec.ExitError)(nil); errors.As(err, &ended) {
+					code = ended.ExitCode()
+				}
+				return code, stdout.String(), stderr.String()
+			}
+			var calls []Call
+			for i := range 4 {
+				calls = append(calls, agent.shell("echo "+strconv.Itoa(i)))
+			}
+			code, out, errs := run(b.serve(t, calls, "The job is done."), "--budget", "5")
+			require.Zero(t, code)
+			require.Contains(t, out, "The job is done.", "the control")
+			require.NotContains(t, errs, "cost:", "nothing is estimated")
+			code, out, errs = run(b.serve(t, calls, "The job is done."), "--budget", b.answer[1:]) // one, or two of those that are a little dearer
+			require.Equal(t, 124, code)
+			require.Contains(t, errs, "budget spent: $0.000")
+			require.Contains(t, errs, " of "+b.answer)
+			require.NotContains(t, out, "The job is done.")
+
+			const said = "pccrun: with a budget: $2.20 of $2.00 spent"
+			_, out, errs = run(serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				w.Header().Set("X-Should-Retry", "false")
+				w.WriteHeader(http.StatusPaymentRequired)
+				_, _ = w.Write(b.api.Error(http.StatusPaymentRequired, said))
+			})))
+			require.Contains(t, out+errs, said)
+		})
 	}
 }
