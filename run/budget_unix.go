@@ -31,18 +31,8 @@ func openBudget(r *resolved) (*spending.Budget, error) {
 		return nil, nil
 	}
 	b := &spending.Budget{}
-	switch root, err := state.OpenExisting(r.dirs.Config, r.policy.Workspace); {
-	case err == nil:
-		defer root.Close()
-		text, err := state.ReadFile(root, PricesFile, pricesSize)
-		if err == nil {
-			text, err = profiles.JSON(PricesFile, string(text))
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-		b.Prices = string(text)
-	case !errors.Is(err, fs.ErrNotExist):
+	var err error
+	if b.Prices, err = Prices(r.req.Host.Getenv, r.policy); err != nil {
 		return nil, err
 	}
 	if r.req.DryRun {
@@ -72,6 +62,27 @@ func openBudget(r *resolved) (*spending.Budget, error) {
 		b.Files = append(b.Files, file)
 	}
 	return b, nil
+}
+
+// Prices are the user's own, as package meter reads them; "" for none.
+func Prices(getenv func(string) string, policy *profiles.Policy) (string, error) {
+	dirs, err := state.Find(getenv, policy.Home)
+	if err != nil {
+		return "", err
+	}
+	root, err := state.OpenExisting(dirs.Config, policy.Workspace)
+	if err == nil {
+		defer root.Close()
+		var text []byte
+		if text, err = state.ReadFile(root, PricesFile, pricesSize); err == nil {
+			text, err = profiles.JSON(PricesFile, string(text))
+			return string(text), err
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return "", err
 }
 
 // openSpending opens a file that others count in, where the command cannot write it.

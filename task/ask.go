@@ -47,6 +47,7 @@ type Order struct {
 
 	Timeout   time.Duration
 	Budget    spending.USD // of the requests to model APIs from now on; 0: that of an earlier order, or none
+	Prices    string       // the user's own, as package meter reads them; "" for none
 	Spending  string       // a file that other tasks count in too: see [Store.Together]; "" for none
 	User      Identity
 	Profile   string   // of the agent's phases; "" for the agent's own

@@ -283,16 +283,16 @@ func (d *Committed) hooked() bool {
 
 // commitBy commits what is staged, and returns what git said if it failed.
 func (d *Committed) commitBy(options []string, prefix string) (said string, err error) {
-	flags := d.work.money.counted(d.flags(d.profile()))
+	flags := d.flags(d.profile())
 	if dir := d.hookDir(); filepath.IsAbs(dir) && !d.task.InPlace && isDir(dir) {
 		flags = append(flags, "--read", dir)
 	}
 	out := &tail{}
-	o, err := phase{
+	o, err := d.work.counting(phase{
 		dir: d.task.Worktree, place: d.order.Place, flags: flags, in: strings.NewReader(d.message(prefix)), seen: d.work.event, keepOn: true, timeout: hookTime,
 		command: slices.Concat([]string{"git", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "commit.gpgSign=false"}, options, d.identity(), []string{"commit", "-q", "-F", "-"}),
 		out:     func(r io.Reader) { _, _ = io.Copy(out, r) },
-	}.runIn(d.Placed)
+	})
 	if err == nil {
 		err = o.refusal("commit")
 	}

@@ -37,6 +37,7 @@ type phase struct {
 	out     func(io.Reader)
 	seen    func(events.Event) // called for each event, one after the other; may be nil
 	keepOn  bool               // only a hard stop ends it
+	spent   <-chan struct{}    // closed when the budget is: it is interrupted then; nil for none
 }
 
 // An outcome is how a phase has ended.
@@ -172,6 +173,9 @@ func (p phase) endBy(stop Stop, child *os.Process, over <-chan struct{}) bool {
 		case <-soft:
 			_ = child.Signal(syscall.SIGINT)
 			soft, late = nil, time.After(impatience)
+		case <-p.spent:
+			_ = child.Signal(syscall.SIGINT)
+			p.spent, late = nil, time.After(impatience)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/internal/state"
+	"github.com/pccrun/pccrun/netproxy/meter"
 	"github.com/pccrun/pccrun/task/agent"
 )
 
@@ -27,10 +29,22 @@ type money struct {
 	file  *spending.File // of the task, or else the one that it shares
 	paths []string       // of that, and of the one that it shares
 	began agent.Usage    // of the task, when this began
+	ended chan struct{}  // closed when the agent's stream says that all is spent
 
 	mu   sync.Mutex
 	used agent.Usage // since then
 	over bool        // a request was refused, since the budget is spent
+
+	stream *stream // nil: what it costs is counted at the network
+}
+
+// A stream is what an agent says of its costs, as it works: it counts where nobody can read its requests.
+type stream struct {
+	files  []*spending.File // of all paths
+	prices *meter.Table
+	said   agent.Usage  // of this run, as it is counted
+	cost   spending.USD // of that
+	works  bool         // the run goes on
 }
 
 // openMoney opens what a task counts in, if the order or an earlier one has a budget. An order's is for what comes from now on.
@@ -51,7 +65,7 @@ func openMoney(p *Placed) (*money, error) {
 	if err != nil {
 		return nil, fmt.Errorf("budget: %w", err)
 	}
-	m := &money{file: file, paths: []string{path}, began: p.task.Usage}
+	m := &money{file: file, paths: []string{path}, began: p.task.Usage, ended: make(chan struct{})}
 	if shared := p.order.Spending; shared != "" && shared != path {
 		m.paths = append(m.paths, shared)
 	}
@@ -115,6 +129,91 @@ func budgetText(budget spending.USD) string {
 	return ", " + budget.String() + " from now on"
 }
 
+// counting carries a phase out that may reach the agent's hosts. If nobody could count what it costs there, and the agent's own
+// stream says it as it goes, that counts from then on.
+func (w *Worked) counting(ph phase) (outcome, error) {
+	m, bare := w.money, ph.flags
+	if m != nil && m.stream != nil {
+		m.stream.said, m.stream.cost, m.stream.works = agent.Usage{}, 0, true
+		defer func() { m.stream.works = false }()
+		return ph.runIn(w.Placed)
+	}
+	ph.flags = m.counted(bare)
+	o, err := ph.runIn(w.Placed)
+	if err != nil || m == nil || o.refused == nil || !w.order.Agent.UsageAsItGoes || !strings.HasPrefix(o.refused.Cause, spending.Uncounted) {
+		return o, err
+	}
+	s := &stream{}
+	if s.prices, err = meter.Load(w.order.Prices); err != nil {
+		return o, err
+	}
+	for _, path := range m.paths {
+		file, err := spending.Open(path)
+		if err != nil {
+			return o, fmt.Errorf("budget: %w", err)
+		}
+		s.files = append(s.files, file)
+	}
+	m.stream = s
+	for _, file := range s.files {
+		if now, err := file.Read(); err != nil {
+			return o, fmt.Errorf("budget: %w", err)
+		} else if now.Over() {
+			m.over = true
+			return outcome{stopped: true}, nil
+		}
+	}
+	w.to.Line(o.refused.Cause + ": what " + w.order.Agent.Name + " says of its own costs as it works is counted, and nothing else")
+	ph.flags = bare
+	return w.counting(ph)
+}
+
+// end is closed when the agent's stream says that all is spent.
+func (m *money) end() <-chan struct{} {
+	if m == nil {
+		return nil
+	}
+	return m.ended
+}
+
+// follow counts what an agent has said of its run so far, if nothing else can. What it says only grows.
+func (m *money) follow(said agent.Usage, model string, to Reporter) {
+	if m == nil || m.stream == nil {
+		return
+	}
+	s := m.stream
+	cost, note := spending.USD(math.Round(said.USD*1e6)), ""
+	if cost == 0 {
+		cost, note = s.prices.Price(spending.Anthropic, meter.Usage{Model: model, Input: said.Input, CacheRead: said.CacheRead, CacheWrite: said.CacheWrite, Output: said.Output})
+	}
+	more := cost - s.cost
+	if more <= 0 {
+		return
+	}
+	e := events.Spending{
+		Model: model, Input: said.Input - s.said.Input, CacheRead: said.CacheRead - s.said.CacheRead, CacheWrite: said.CacheWrite - s.said.CacheWrite, Output: said.Output - s.said.Output,
+		USD: more.Dollars(), Note: note,
+	}
+	s.said, s.cost = said, cost
+	for i, file := range s.files {
+		before, now, err := file.Add(more)
+		if err != nil { // nobody counts any more
+			to.Line("budget: " + err.Error())
+		}
+		if i == 0 || now.Over() {
+			e.Before, e.Total, e.Limit = before.Spent.Dollars(), now.Spent.Dollars(), now.Limit.Dollars()
+		}
+		e.Over = e.Over || now.Over() || err != nil
+	}
+	over := e.Over
+	e.Over = false
+	m.event(e, to)
+	if e.Over = over; over && s.works && !m.over { // else it has ended by itself
+		m.event(e, to)
+		close(m.ended)
+	}
+}
+
 // counted are the flags of a run that may reach the agent's hosts.
 func (m *money) counted(flags []string) []string {
 	if m == nil {
@@ -143,7 +242,10 @@ func (m *money) event(e events.Event, to Reporter) {
 	}
 	m.mu.Unlock()
 	if first {
-		to.Line(text + ": no further request goes out; the agent is interrupted")
+		if m.stream == nil {
+			text += ": no further request goes out"
+		}
+		to.Line(text + "; the agent is interrupted")
 	}
 	for _, part := range [...]int{83, 50} {
 		if mark := s.Limit * float64(part) / 100; !s.Over && s.Limit > 0 && s.Before < mark && s.Total >= mark {
@@ -185,7 +287,11 @@ func (m *money) usedText(run agent.Usage, by string) string {
 	}
 	text := usageText(run, "")
 	if now, err := m.file.Read(); err == nil && text != "" {
-		text += fmt.Sprintf(" (counted at the network: %s of %s)", now.Spent, now.Limit)
+		where := "at the network"
+		if m.stream != nil {
+			where = "by " + by + "'s own word"
+		}
+		text += fmt.Sprintf(" (counted %s: %s of %s)", where, now.Spent, now.Limit)
 	}
 	return text
 }

@@ -194,10 +194,10 @@ func (w *Worked) converse(prompt string) error {
 	}
 	var end agent.End
 	var unread error
-	o, err := phase{
-		dir: t.Worktree, place: w.order.Place, flags: w.agentFlags(), command: a.Command(start), timeout: w.left(), seen: w.event,
+	o, err := w.counting(phase{
+		dir: t.Worktree, place: w.order.Place, flags: w.agentFlags(), command: a.Command(start), timeout: w.left(), seen: w.event, spent: w.money.end(),
 		out: func(r io.Reader) { end, unread = a.Follow(r, w.step) },
-	}.runIn(w.Placed)
+	})
 	if err == nil {
 		err = o.refusal(a.Name)
 	}
@@ -218,7 +218,7 @@ func (w *Worked) converse(prompt string) error {
 
 // agentFlags are those of the agent's run: the variables that it needs inside are set, where the user does not.
 func (w *Worked) agentFlags() []string {
-	flags := w.money.counted(w.flags(w.order.Profile))
+	flags := w.flags(w.order.Profile)
 	for _, variable := range w.order.Agent.Environment {
 		name, _, _ := strings.Cut(variable, "=")
 		if !slices.ContainsFunc(w.order.Flags, func(f string) bool { return f == name || strings.HasPrefix(f, name+"=") }) {
@@ -241,6 +241,7 @@ func (w *Worked) count(end *agent.End) {
 	}
 	add(&w.usage, used)
 	add(&w.task.Usage, used)
+	w.money.follow(used, end.Model, w.to)
 	w.money.cost(&w.usage, &w.task.Usage)
 }
 
@@ -250,10 +251,11 @@ func add(sum *agent.Usage, u agent.Usage) {
 }
 
 // step shows what the agent did.
-func (w *Worked) step(s agent.Step, sofar agent.Usage) {
+func (w *Worked) step(s agent.Step, sofar agent.End) {
 	w.seen.mu.Lock()
-	w.seen.usage = sofar
+	w.seen.usage = sofar.Usage
 	w.seen.mu.Unlock()
+	w.money.follow(sofar.Usage, sofar.Model, w.to)
 	w.to.Step(time.Since(w.began), s)
 }
 
@@ -304,10 +306,10 @@ func (w *Worked) shell(command, what string, hosts ...string) (outcome, error) {
 		flags = append(flags, "--allow", host)
 	}
 	last := &tail{}
-	o, err := phase{
-		dir: w.task.Worktree, place: w.order.Place, flags: w.money.counted(flags), command: []string{"sh", "-c", "exec 2>&1\n" + command}, timeout: w.left(), seen: w.event,
+	o, err := w.counting(phase{
+		dir: w.task.Worktree, place: w.order.Place, flags: flags, command: []string{"sh", "-c", "exec 2>&1\n" + command}, timeout: w.left(), seen: w.event,
 		out: func(r io.Reader) { _, _ = io.Copy(last, r) },
-	}.runIn(w.Placed)
+	})
 	if said := last.String(); said != "" {
 		o.said += said
 	}

@@ -384,6 +384,9 @@ func (t *taskLine) resolve(rest []string) error {
 	o.Flags = t.given
 	o.Profile = pathThere(&flagDef{name: "--profile", arg: "NAME|FILE"}, o.Profile, t.request.Host.Cwd, here)
 	o.Policy = policy
+	if o.Prices, err = run.Prices(t.request.Host.Getenv, policy); err != nil {
+		return err
+	}
 	if command := cmp.Or(t.notify, t.settings.Notify); command != "" {
 		finder := run.Programs(&t.request.Host, dirs.State).For(policy.Changes, say)
 		if o.Notifier, err = task.FindNotifier(command, finder); err != nil {

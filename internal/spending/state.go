@@ -15,6 +15,9 @@ type Budget struct {
 	Prices string  // the user's own table, as package meter reads it; "" for none
 }
 
+// Uncounted begins why a run is refused whose requests nobody could count.
+const Uncounted = "budget: "
+
 // Over reports whether the limit is reached: no further request may go out.
 func (s State) Over() bool { return s.Limit > 0 && s.Spent >= s.Limit }
 

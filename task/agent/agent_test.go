@@ -14,7 +14,7 @@ func follow(t *testing.T, name string, lines ...string) ([]Step, End) {
 	a, is := Named(name)
 	require.True(t, is)
 	var steps []Step
-	end, err := a.Follow(strings.NewReader(strings.Join(lines, "\n")), func(s Step, _ Usage) { steps = append(steps, s) })
+	end, err := a.Follow(strings.NewReader(strings.Join(lines, "\n")), func(s Step, _ End) { steps = append(steps, s) })
 	require.NoError(t, err)
 	return steps, end
 }
@@ -44,7 +44,7 @@ func TestClaude(t *testing.T) {
 	t.Run("an interrupt leaves no final record, and usage is counted once a message", func(t *testing.T) {
 		steps, end := follow(t, "claude", init, say, use)
 		require.False(t, end.Final || end.Success)
-		require.Equal(t, Usage{Input: 10, Output: 5}, end.Usage)
+		require.Equal(t, Usage{Input: 10, Output: 11}, end.Usage, "its text is more than the output that its beginning says")
 		require.Equal(t, Step{Kind: Run, What: "go test", Result: "no result"}, steps[1])
 	})
 	t.Run("success with every tool denied names them", func(t *testing.T) {
@@ -187,11 +187,11 @@ func TestRefuses(t *testing.T) {
 
 // What is held of ids is bounded, however many and however long they are.
 func TestIDsAreBounded(t *testing.T) {
-	f := &follower{each: func(Step, Usage) {}, open: map[string]Step{}, counted: map[string]Usage{}}
+	f := &follower{each: func(Step, End) {}, open: map[string]Step{}, counted: map[string]counted{}}
 	for i := range 2 * maxCounted {
 		id := strconv.Itoa(i) + strings.Repeat("x", 10_000)
-		f.count(id, Usage{Input: 1})
-		f.count(id, Usage{Input: 2})
+		f.count(id, Usage{Input: 1}, 0)
+		f.count(id, Usage{Input: 2}, 0)
 		f.begin(id, Step{})
 	}
 	require.Equal(t, int64(4*maxCounted), f.end.Usage.Input)

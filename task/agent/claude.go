@@ -100,10 +100,15 @@ func claudeLine(f *follower, line []byte) {
 		}
 		f.step(s)
 	case r.Type == "assistant":
+		blocks := decode[[]claudeBlock](r.Message.Content)
 		if u := r.Message.Usage; u != nil {
-			f.count(r.Message.ID, Usage{Input: u.Input, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Output: u.Output})
+			text := 0
+			for _, b := range blocks {
+				text += len(b.Text) + len(b.Input)
+			}
+			f.count(r.Message.ID, Usage{Input: u.Input, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Output: u.Output}, text)
 		}
-		for _, b := range decode[[]claudeBlock](r.Message.Content) {
+		for _, b := range blocks {
 			switch {
 			case b.Type == "text" && r.ParentToolUseID == "":
 				f.says(b.Text)

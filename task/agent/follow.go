@@ -19,10 +19,10 @@ const (
 	maxCounted = 1 << 10  // messages whose usage may still change
 )
 
-// Follow reads the stream of the agent's JSON lines to its end and calls each with every step, and with the usage so far.
+// Follow reads the stream of the agent's JSON lines to its end and calls each with every step, and with what is known by then.
 // Types that it does not know pass, since agents add some in every release. The error is that of reading.
-func (a *Agent) Follow(stream io.Reader, each func(Step, Usage)) (End, error) {
-	f := &follower{each: each, open: map[string]Step{}, counted: map[string]Usage{}}
+func (a *Agent) Follow(stream io.Reader, each func(Step, End)) (End, error) {
+	f := &follower{each: each, open: map[string]Step{}, counted: map[string]counted{}}
 	lines := bufio.NewReaderSize(stream, 64<<10)
 	for {
 		line, whole, err := nextLine(lines)
@@ -67,13 +67,13 @@ func nextLine(r *bufio.Reader) (line []byte, whole bool, err error) {
 
 // A follower is what is known of a stream so far.
 type follower struct {
-	each    func(Step, Usage)
+	each    func(Step, End)
 	end     End
-	open    map[string]Step  // uses of tools without a result yet, by their id
-	order   []string         // their ids, oldest first
-	counted map[string]Usage // of messages, by their id: a message that comes in pieces says its usage with each
-	recent  []string         // their ids, oldest first
-	text    strings.Builder  // of a message that comes in pieces
+	open    map[string]Step    // uses of tools without a result yet, by their id
+	order   []string           // their ids, oldest first
+	counted map[string]counted // of messages, by their id: a message that comes in pieces says its usage with each
+	recent  []string           // their ids, oldest first
+	text    strings.Builder    // of a message that comes in pieces
 }
 
 // step reports a step.
@@ -82,7 +82,7 @@ func (f *follower) step(s Step) {
 	if s.Kind == Run {
 		f.end.LastCommand = &s
 	}
-	f.each(s, f.end.Usage)
+	f.each(s, f.end)
 }
 
 // says reports what the agent said. The last is its message.
@@ -148,10 +148,22 @@ func (f *follower) denied(what string) {
 	}
 }
 
-// count adds the usage of a message, once for each id.
-func (f *follower) count(id string, u Usage) {
+// counted is the usage of a message, and how many bytes of its text have come.
+type counted struct {
+	Usage
+	text int
+}
+
+// bytesPerToken are what a token of output is taken for.
+const bytesPerToken = 4
+
+// count adds the usage of a message, once for each id, of which more text has come. Claude Code says with the pieces of one what
+// its output was at the beginning: the text counts where it is more.
+func (f *follower) count(id string, usage Usage, text int) {
 	id = cut(id, maxID)
 	was, again := f.counted[id]
+	u := counted{usage, was.text + text}
+	u.Output = max(u.Output, int64(u.text/bytesPerToken))
 	if !again {
 		if len(f.recent) == maxCounted {
 			delete(f.counted, f.recent[0])

@@ -87,7 +87,7 @@ func opencodeLine(f *follower, line []byte) {
 		f.step(s)
 	case "step_finish":
 		t := part.Tokens
-		f.count(part.ID, Usage{Input: t.Input, CacheRead: t.Cache.Read, CacheWrite: t.Cache.Write, Output: t.Output + t.Reasoning, USD: part.Cost})
+		f.count(part.ID, Usage{Input: t.Input, CacheRead: t.Cache.Read, CacheWrite: t.Cache.Write, Output: t.Output + t.Reasoning, USD: part.Cost}, 0)
 		f.end.Usage.Priced = true
 		if part.Reason == "stop" {
 			f.end.Final, f.end.Success = true, f.end.Reason == ""
