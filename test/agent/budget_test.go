@@ -168,3 +168,43 @@ func TestBudget(t *testing.T) {
 		})
 	}
 }
+
+// TestBudgetByStream has real agents do a task whose requests go to this machine's loopback, where nobody reads them: what they
+// say of their own costs as they work ends them when the budget is spent.
+//
+//test:root claude
+func TestBudgetByStream(t *testing.T) {
+	for _, name := range []string{"claude", "opencode"} {
+		t.Run(name, func(t *testing.T) {
+			agent := taskedAgents[name]
+			if agent.long {
+				verdicts.SkipUnlessLong(t)
+			}
+			project := newProject(t)
+			var calls []Call
+			for i := range 4 {
+				calls = append(calls, agent.shell("sleep 1; echo "+strconv.Itoa(i)))
+			}
+			installed := agent.install(t, project)
+			model := map[string]string{"claude": "claude-opus-4-8", "opencode": "anthropic/claude-sonnet-4-5"}[name]
+			for budget, want := range map[string]int{"5": 0, "0.0003": 124} {
+				flags, _ := agent.play(t, project, calls, "The job is done.")
+				cmd := project.Command(host.Program(t), slices.Concat([]string{"task", "--agent", name, "--model", model, "--name", name + budget, "--budget", budget}, installed, flags, []string{"count"})...)
+				var stdout, stderr bytes.Buffer
+				cmd.Stdout, cmd.Stderr = &stdout, &stderr
+				err := cmd.Run()
+				t.Logf("%s said:\n%s\n%s", name, stdout.String(), stderr.String())
+				code := 0
+				if ended := (*exec.ExitError)(nil); errors.As(err, &ended) {
+					code = ended.ExitCode()
+				}
+				require.Equal(t, want, code)
+				require.Contains(t, stderr.String(), "what "+name+" says of its own costs as it works is counted, and nothing else")
+				require.Contains(t, stderr.String(), "(counted by "+name+"'s own word: $0.00")
+				if want != 0 {
+					require.Contains(t, stderr.String(), "of $0.0003 spent; the agent is interrupted")
+				}
+			}
+		})
+	}
+}
