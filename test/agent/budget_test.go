@@ -9,10 +9,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -78,9 +80,9 @@ var budgetedAgents = map[string]budgeted{
 		},
 	},
 	"gemini": {
-		api: spending.Google, answer: "$0.000035",
+		api: spending.Google, answer: "$0.000004",
 		serve: func(t *testing.T, calls []Call, last string) int {
-			return serve(t, &generator{calls: calls, last: last})
+			return serve(t, naming(`"modelVersion":"gemini-2.5-flash","usageMetadata"`, &generator{calls: calls, last: last}))
 		},
 		at: func(t *testing.T, p Project, at string) ([]string, []string) {
 			return []string{"--env", "GOOGLE_GEMINI_BASE_URL=http://" + at, "--env", "GEMINI_CLI_TRUST_WORKSPACE=true"}, []string{"gemini", "-m", "gemini-2.5-flash", "--yolo", "-p", "count"}
@@ -89,7 +91,7 @@ var budgetedAgents = map[string]budgeted{
 	"codex": {
 		api: spending.OpenAI, answer: "$0.0002",
 		serve: func(t *testing.T, calls []Call, last string) int {
-			return serve(t, &responder{calls: calls, last: last})
+			return serve(t, naming(`"model":"gpt-5.2-codex","usage"`, &responder{calls: calls, last: last}))
 		},
 		at: func(t *testing.T, p Project, at string) ([]string, []string) {
 			config := fmt.Sprintf("model_provider = \"test\"\n[model_providers.test]\nname = \"test\"\nbase_url = \"http://%s/v1\"\nenv_key = \"OPENAI_API_KEY\"\nwire_api = \"responses\"\nrequest_max_retries = 0\n", at)
@@ -97,6 +99,17 @@ var budgetedAgents = map[string]budgeted{
 			return nil, []string{"codex", "exec", "--dangerously-bypass-approvals-and-sandbox", "-m", "gpt-5.2-codex", "count"}
 		},
 	},
+}
+
+// naming has answers name their model before the usage: one that nobody knows costs as the dearest.
+func naming(model string, h http.Handler) http.Handler {
+	_, usage, _ := strings.Cut(model, ",")
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := httptest.NewRecorder()
+		h.ServeHTTP(answer, r)
+		w.Header().Set("Content-Type", answer.Header().Get("Content-Type"))
+		_, _ = io.WriteString(w, strings.Replace(answer.Body.String(), usage, model, 1))
+	})
 }
 
 func messagesAt(t *testing.T, calls []Call, last string) int {
@@ -116,7 +129,7 @@ func TestBudget(t *testing.T) {
 				verdicts.SkipUnlessLong(t)
 			}
 			project := newProject(t)
-			installed := agent.Install(t, project)
+			installed := slices.DeleteFunc(agent.Install(t, project), func(flag string) bool { return flag == "--model" || flag == "gemini-2.5-flash" }) // a task's
 			run := func(port int, flags ...string) (code int, out, errs string) {
 				at := reachable(t, port)
 				own, command := b.at(t, project, at)
@@ -152,6 +165,46 @@ func TestBudget(t *testing.T) {
 				_, _ = w.Write(b.api.Error(http.StatusPaymentRequired, said))
 			})))
 			require.Contains(t, out+errs, said)
+		})
+	}
+}
+
+// TestBudgetByStream has real agents do a task whose requests go to this machine's loopback, where nobody reads them: what they
+// say of their own costs as they work ends them when the budget is spent.
+//
+//test:root claude
+func TestBudgetByStream(t *testing.T) {
+	for _, name := range []string{"claude", "opencode"} {
+		t.Run(name, func(t *testing.T) {
+			agent := TaskedAgents[name]
+			if agent.Long {
+				verdicts.SkipUnlessLong(t)
+			}
+			project := newProject(t)
+			var calls []Call
+			for i := range 4 {
+				calls = append(calls, agent.Shell("sleep 1; echo "+strconv.Itoa(i)))
+			}
+			installed := agent.Install(t, project)
+			model := map[string]string{"claude": "claude-opus-4-8", "opencode": "anthropic/claude-sonnet-4-5"}[name]
+			for budget, want := range map[string]int{"5": 0, "0.0003": 124} {
+				flags, _ := agent.Play(t, project, calls, "The job is done.")
+				cmd := project.Command(host.Program(t), slices.Concat([]string{"task", "--agent", name, "--model", model, "--name", name + budget, "--budget", budget}, installed, flags, []string{"count"})...)
+				var stdout, stderr bytes.Buffer
+				cmd.Stdout, cmd.Stderr = &stdout, &stderr
+				err := cmd.Run()
+				t.Logf("%s said:\n%s\n%s", name, stdout.String(), stderr.String())
+				code := 0
+				if ended := (*exec.ExitError)(nil); errors.As(err, &ended) {
+					code = ended.ExitCode()
+				}
+				require.Equal(t, want, code)
+				require.Contains(t, stderr.String(), "what "+name+" says of its own costs as it works is counted, and nothing else")
+				require.Contains(t, stderr.String(), "(counted by "+name+"'s own word: $0.00")
+				if want != 0 {
+					require.Contains(t, stderr.String(), "of $0.0003 spent; the agent is interrupted")
+				}
+			}
 		})
 	}
 }

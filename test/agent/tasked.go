@@ -132,12 +132,12 @@ var TaskedAgents = map[string]Tasked{
 			inBin(t, p, "gemini", filepath.Join(modules, ".bin/gemini"))
 			inBin(t, p, "node", only(t, modules, "node-*", "bin/node"))
 			require.NoError(t, write(filepath.Join(p.Home, ".gemini/settings.json"), `{"general": {"maxAttempts": 1, "retryFetchErrors": false}, "security": {"auth": {"selectedType": "gemini-api-key"}}}`))
-			return []string{"--read", modules, "--env", "GEMINI_API_KEY=AIzaOfTheTest"}
+			return []string{"--read", modules, "--model", "gemini-2.5-flash", "--env", "GEMINI_API_KEY=AIzaOfTheTest"}
 		},
 		Play: func(t *testing.T, p Project, calls []Call, last string) ([]string, func() []string) {
 			g := &generator{calls: calls, last: last}
 			port := serve(t, g)
-			return []string{"--model", "gemini-2.5-flash", "--local", fmt.Sprintf("localhost:%d", port), "--env", fmt.Sprintf("GOOGLE_GEMINI_BASE_URL=http://127.0.0.1:%d", port)}, func() []string { return g.results }
+			return []string{"--local", fmt.Sprintf("localhost:%d", port), "--env", fmt.Sprintf("GOOGLE_GEMINI_BASE_URL=http://127.0.0.1:%d", port)}, func() []string { return g.results }
 		},
 		Read: func(file string) Call { return Call{"read_file", map[string]any{"file_path": file}} },
 		Edit: func(file string) Call {
@@ -211,7 +211,7 @@ func (g *generator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	answer, _ := json.Marshal(object{
 		"candidates":    []object{{"content": object{"role": "model", "parts": []object{part}}, "finishReason": "STOP", "index": 0}},
-		"usageMetadata": object{"promptTokenCount": 10, "candidatesTokenCount": 10, "totalTokenCount": 20}, "modelVersion": "gemini-2.5-flash",
+		"usageMetadata": object{"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2},
 	})
 	if strings.HasSuffix(r.URL.Path, ":streamGenerateContent") {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -267,7 +267,7 @@ func (m *responder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for _, e := range []object{
 		{"type": "response.created", "response": object{"id": fmt.Sprint("r", n)}},
 		{"type": "response.output_item.done", "item": item},
-		{"type": "response.completed", "response": object{"id": fmt.Sprint("r", n), "model": "gpt-5.2-codex", "usage": object{"input_tokens": 10, "input_tokens_details": nil, "output_tokens": 10, "output_tokens_details": nil, "total_tokens": 20}}},
+		{"type": "response.completed", "response": object{"id": fmt.Sprint("r", n), "usage": object{"input_tokens": 10, "input_tokens_details": nil, "output_tokens": 10, "output_tokens_details": nil, "total_tokens": 20}}},
 	} {
 		body, _ := json.Marshal(e)
 		fmt.Fprintf(w, "data: %s\n\n", body)
