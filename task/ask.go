@@ -205,7 +205,7 @@ func (a *Asked) Place() (*Placed, error) {
 func (p *Placed) fill() error {
 	identity := p.gitPhase(append(p.identity(), "var", "GIT_COMMITTER_IDENT")...)
 	identity.place = nil
-	o, err := p.runGit(identity)
+	o, err := runGit(p, identity)
 	if err != nil {
 		return err
 	}
@@ -263,7 +263,7 @@ func takeUncommitted(p *Placed) error {
 	}
 	commit := p.gitPhase(append(append([]string{"-c", "core.hooksPath=/dev/null"}, p.identity()...), "commit", "-q", "-m", "wip: not committed when task "+p.task.Name+" began")...)
 	commit.place = nil
-	o, err := p.runGit(commit)
+	o, err := runGit(p, commit)
 	if err == nil && o.code != 0 {
 		err = errors.New(o.failure())
 	}
@@ -313,7 +313,7 @@ func cloneFor(p *Placed, a *Asked) error {
 func (p *Placed) checkout() error {
 	reset := p.gitPhase("reset", "-q", "--hard")
 	reset.place, reset.flags = nil, append(reset.flags, "--without", "protect")
-	o, err := p.runGit(reset)
+	o, err := runGit(p, reset)
 	if err != nil {
 		return err
 	}

@@ -97,7 +97,7 @@ func (w *Worked) tries(command, what string) (o outcome, v verdict, err error) {
 	case over:
 		v = verdict{Stopped, statusTimedOut, why}
 	case o.timedOut:
-		v = w.timeOver()
+		v = timeOver(w)
 	case o.stopped:
 		v = verdict{Stopped, statusFailed, "interrupted"}
 	case o.code != 0:
@@ -116,7 +116,7 @@ func (w *Worked) judge() verdict {
 	}
 	switch {
 	case w.last.timedOut:
-		return w.timeOver()
+		return timeOver(w)
 	case w.last.stopped:
 		return verdict{Stopped, statusFailed, "interrupted"}
 	case w.last.code == statusRefused && w.end.Final: // the agent has none of that number
@@ -142,7 +142,7 @@ func (w *Worked) judge() verdict {
 	return verdict{state: Done}
 }
 
-func (w *Worked) timeOver() verdict {
+func timeOver(w *Worked) verdict {
 	return verdict{Stopped, statusTimedOut, "its time of " + timeText(w.order.Timeout) + " is over"}
 }
 

@@ -431,6 +431,6 @@ func (l lines) Line(text string) { l.said <- text }
 func TestTimeThatPrepareTook(t *testing.T) {
 	to := lines{said: make(chan string)}
 	w := &Worked{Placed: &Placed{order: Order{Kept: Kept{Timeout: time.Hour}}, task: &Task{}, to: to}, began: time.Now().Add(-55 * time.Minute), seen: &seen{}}
-	defer w.warnOfTime()()
+	defer warnOfTime(w)()
 	require.ElementsMatch(t, []string{"30m of 1h are over (50 %)", "49m48s of 1h are over (83 %)"}, []string{<-to.said, <-to.said})
 }

@@ -46,12 +46,12 @@ func (p *Placed) gitPhase(args ...string) phase {
 func (p *Placed) git(in io.Reader, out func(io.Reader), args ...string) (outcome, error) {
 	run := p.gitPhase(args...)
 	run.in, run.out = in, out
-	return p.runGit(run)
+	return runGit(p, run)
 }
 
 // runGit carries a phase of git's out. What its filters spend counts, where that can be counted: what the agent could spend
 // uncounted its own run refuses.
-func (p *Placed) runGit(ph phase) (outcome, error) {
+func runGit(p *Placed, ph phase) (outcome, error) {
 	bare := ph.flags
 	ph.flags = p.money.counted(bare)
 	o, err := ph.runIn(p)
@@ -142,7 +142,7 @@ func note(set map[string]bool, text string) bool {
 func (p *Placed) Work() (*Worked, error) {
 	now := time.Now()
 	w := &Worked{Placed: p, began: now, deadline: now.Add(p.order.Timeout), seen: &seen{denials: map[string]bool{}, findings: map[string]bool{}, warnings: map[string]bool{}}}
-	w.quiet = w.warnOfTime()
+	w.quiet = warnOfTime(w)
 	if p.order.Prepare != "" {
 		o, err := w.shell(p.order.Prepare, "prepare", p.order.PrepareAllow...)
 		if err == nil {
@@ -291,7 +291,7 @@ func (w *Worked) event(e events.Event) {
 const nearlyOver = 83
 
 // warnOfTime says when half of the time is over, and when five sixths are. The function that it returns ends that.
-func (w *Worked) warnOfTime() (end func()) {
+func warnOfTime(w *Worked) (end func()) {
 	var timers []*time.Timer
 	record := w.task.Record // which changes while they run
 	for _, part := range []int64{50, nearlyOver} {

@@ -21,7 +21,7 @@ import (
 const conversationName = "conversation"
 
 // sendConversation has the directories be in the home there as they are here, and nothing else in them.
-func (p *plan) sendConversation(ctx context.Context, l *place) error {
+func sendConversation(p *plan, ctx context.Context, l *place) error {
 	c := p.command.Conversation
 	if c == nil {
 		return nil
@@ -88,7 +88,7 @@ func packFiles(archive *tar.Writer, root *os.Root) error {
 
 // fetchConversation brings the directories back, in the place of those that are here. That it could not is said: what the command
 // did is worth more than its conversation.
-func (p *plan) fetchConversation(ctx context.Context, l *place) {
+func fetchConversation(p *plan, ctx context.Context, l *place) {
 	c := p.command.Conversation
 	if c == nil {
 		return

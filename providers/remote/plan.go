@@ -125,7 +125,7 @@ func (p *plan) refuse() error {
 	case len(o.Network.Sockets) > 0:
 		return refused(o.Network.Sockets[0].Origin, "socket: sockets of this machine cannot be reached from the sandbox")
 	}
-	if err := errors.Join(p.choose(), p.publish()); err != nil {
+	if err := errors.Join(p.choose(), publish(p)); err != nil {
 		return err
 	}
 	if _, can := p.provider.service.(Extender); !can && p.command.Keep > 0 {

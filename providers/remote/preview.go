@@ -13,7 +13,7 @@ import (
 )
 
 // publish reads which ports the user wants to look at.
-func (p *plan) publish() error {
+func publish(p *plan) error {
 	for _, rule := range p.policy.Network.Publish {
 		if _, can := p.provider.service.(Previewer); !can {
 			return &profiles.Error{Origin: rule.Origin, Cause: p.provider.Name() + ": publish: its sandboxes have no addresses for ports", Hint: "--provider native has it"}
@@ -29,10 +29,10 @@ func (p *plan) publish() error {
 
 // preview has ports of this machine's loopback lead to the addresses that the provider has for ports of the sandbox, and says
 // where. What keeps others out of those addresses is added here: no browser could.
-func (p *plan) preview(ctx context.Context, l *place) (stop func(), err error) {
+func preview(p *plan, ctx context.Context, l *place) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	for i, rule := range p.policy.Network.Publish {
-		if err := p.forward(ctx, l, rule, p.request.Publish[i]); err != nil {
+		if err := forward(p, ctx, l, rule, p.request.Publish[i]); err != nil {
 			cancel()
 			return nil, err
 		}
@@ -41,7 +41,7 @@ func (p *plan) preview(ctx context.Context, l *place) (stop func(), err error) {
 }
 
 // forward does so for one port, until ctx is done.
-func (p *plan) forward(ctx context.Context, l *place, rule profiles.NetRule, inside uint16) error {
+func forward(p *plan, ctx context.Context, l *place, rule profiles.NetRule, inside uint16) error {
 	port, _, err := profiles.PublishedPorts(rule.Text)
 	if err != nil {
 		return err

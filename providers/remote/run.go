@@ -194,10 +194,10 @@ func (p *plan) inside(ctx context.Context, l *place, up *upload, stdio providers
 	if err := p.install(ctx, l, stdio); err != nil {
 		return &ended{}, err
 	}
-	if err := p.sendConversation(ctx, l); err != nil {
+	if err := sendConversation(p, ctx, l); err != nil {
 		return &ended{}, err
 	}
-	stop, err := p.preview(ctx, l)
+	stop, err := preview(p, ctx, l)
 	if err != nil {
 		return &ended{}, err
 	}
@@ -213,7 +213,7 @@ func (p *plan) inside(ctx context.Context, l *place, up *upload, stdio providers
 	}
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.p.patient.after)
 	defer cancel()
-	p.fetchConversation(after, l)
+	fetchConversation(p, after, l)
 	return end, errors.Join(err, l.fetch(after, by))
 }
 
