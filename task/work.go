@@ -46,11 +46,11 @@ func (p *Placed) gitPhase(args ...string) phase {
 func (p *Placed) git(in io.Reader, out func(io.Reader), args ...string) (outcome, error) {
 	run := p.gitPhase(args...)
 	run.in, run.out = in, out
-	return runGit(p, run)
+	return run.runIn(p)
 }
 
-// runGit carries a phase of git's out. What its filters spend counts, where that can be counted: what the agent could spend
-// uncounted its own run refuses.
+// runGit carries a phase of git's out in which filters may work. What they spend counts, where that can be counted: what the agent
+// could spend uncounted its own run refuses. It may begin twice, so the phase has neither input nor output.
 func runGit(p *Placed, ph phase) (outcome, error) {
 	bare := ph.flags
 	ph.flags = p.money.counted(bare)

@@ -22,6 +22,7 @@ import (
 	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/providers/remote"
 	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/task"
 )
@@ -566,6 +567,15 @@ func (t *taskLine) atCloud(provider, by string) error {
 		return misuse("--provider "+provider+": not with --in-place or --worktree", "what a cloud changes is applied to a work tree of the task's own")
 	case len(o.PrepareAllow) > 0:
 		return misuse("--provider "+provider+": not with --prepare-allow", "--allow HOST opens it to all of the task")
+	}
+	there, err := newProvider(provider, &t.request, providers.Host{Environ: t.request.Host.Environ})
+	if err != nil {
+		return err
+	}
+	if r, is := there.(*remote.Provider); is {
+		if err := r.CannotKeep(); err != nil {
+			return misuse("no tasks at "+provider+": "+err.Error(), "--provider native, docker, e2b or daytona; or pccrun --provider "+provider+" -- AGENT")
+		}
 	}
 	o.Keep = t.request.Keep != ""
 	o.Place = []string{"--provider", provider, "--keep", cmp.Or(t.request.Keep, sharedFor)}

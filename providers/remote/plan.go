@@ -128,11 +128,8 @@ func (p *plan) refuse() error {
 	if err := errors.Join(p.choose(), publish(p)); err != nil {
 		return err
 	}
-	if _, can := p.provider.service.(Extender); !can && p.command.Keep > 0 {
-		return &providers.UnusableError{Provider: n, Cause: "--keep: the end of its sandboxes cannot be moved"}
-	}
-	if p.command.Keep > 0 && p.provider.facts.Elsewhere {
-		return &providers.UnusableError{Provider: n, Cause: "--keep: " + unknownDaemon + ", and so change what the next run trusts"}
+	if err := p.provider.CannotKeep(); err != nil && p.command.Keep > 0 {
+		return err
 	}
 	if most := p.provider.facts.MaxLife; most > 0 && o.Resources.Deadline() > most {
 		return refused(o.Resources.Timeout.Origin, fmt.Sprintf("timeout: a sandbox lives for %s at most", most))

@@ -42,6 +42,17 @@ func (p *Provider) Name() string { return p.service.Name() }
 // Examined is what Examine learns: that the key is right, and that there is a program for the place's processor.
 type Examined struct{ Provider string }
 
+// CannotKeep says why no sandbox stands for a later run.
+func (p *Provider) CannotKeep() error {
+	if _, can := p.service.(Extender); !can {
+		return &providers.UnusableError{Provider: p.Name(), Cause: "--keep: the end of its sandboxes cannot be moved"}
+	}
+	if p.facts.Elsewhere {
+		return &providers.UnusableError{Provider: p.Name(), Cause: "--keep: " + unknownDaemon + ", and so change what the next run trusts"}
+	}
+	return nil
+}
+
 // Examine asks the service whether the key is right. It looks for the program that would be uploaded first.
 func (p *Provider) Examine(ctx context.Context) (providers.Facts, error) {
 	if err := p.service.Ready(); err != nil {

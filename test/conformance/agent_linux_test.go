@@ -109,6 +109,13 @@ func TestAgentTask(t *testing.T) {
 			p.repository()
 			task := []string{"task", "--json", "--provider", place.name, "--agent", "claude"}
 
+			if place.noKeep != "" { // the runs of a task share a sandbox
+				code, out, say := p.run(append(task, "--name", "first", "echo two >> a.txt")...)
+				require.Equal(t, 125, code, "%s%s", out, say)
+				require.Contains(t, out+say, "no tasks at "+place.name)
+				require.NoDirExists(t, p.work+"-worktrees")
+				return
+			}
 			check := "grep -q two a.txt"
 			if credential != nil { // where pccrun is root in the sandbox, the check shares it with the agent
 				check += " && test -e ignored.o"
@@ -127,7 +134,7 @@ func TestAgentTask(t *testing.T) {
 			require.NotContains(t, p.git("ls-tree", "-r", "--name-only", "task/first"), ".husky")
 			require.Contains(t, out, "held back")
 			require.Regexp(t, `\$0\.\d+ an hour`, out)
-			require.Regexp(t, `"price_usd":(0\.0|\d+e-)`, out)
+			require.Regexp(t, `"place_usd":(0\.0|\d+e-)`, out)
 			require.Empty(t, s.stand(""))
 			require.Empty(t, strings.TrimSpace(p.git("status", "--short")))
 			_, shown, _ := p.run("task", "show", "--json", "first")

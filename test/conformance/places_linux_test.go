@@ -42,6 +42,11 @@ var places = []*place{
 	{name: "vercel", keys: []string{"VERCEL_OIDC_TOKEN"}, wrongKey: wrongVercel, start: startVercel, wire: vercelWire, sleeps: true, ends: true, noKeep: "the command may reach it"},
 }
 
+// placeOf is the place of a name.
+func placeOf(name string) *place {
+	return places[slices.IndexFunc(places, func(p *place) bool { return p.name == name })]
+}
+
 // wrongVercel is a token that names a team and a project.
 const wrongVercel = "e30.eyJvd25lcl9pZCI6InRlYW1fMSIsInByb2plY3RfaWQiOiJwcmpfMSJ9.wrong"
 

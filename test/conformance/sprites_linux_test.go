@@ -81,7 +81,7 @@ func TestSpritesControl(t *testing.T) {
 //test:root
 func TestManagementSocket(t *testing.T) {
 	t.Parallel()
-	p := places[2]
+	p := placeOf("sprites")
 	connect := func(socket string) []string {
 		return []string{"python3", "-c", "import socket; s = socket.socket(socket.AF_UNIX); s.connect('" + socket + "'); s.sendall(b'GET / HTTP/1.0\\r\\n\\r\\n'); print(s.recv(4))"}
 	}

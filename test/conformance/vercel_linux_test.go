@@ -73,7 +73,7 @@ func must(box *remote.Sandbox, err error) *remote.Sandbox {
 // TestEndOfItsTime: a sandbox whose plan gives it no more time stops with its files, which a later process fetches.
 func TestEndOfItsTime(t *testing.T) {
 	t.Parallel()
-	k := newTask(t, places[3])
+	k := newTask(t, placeOf("vercel"))
 	o := k.meanwhile("echo x > ready; sleep 600", func(io.Writer) { k.pause(k.stand("running")[0]) })
 	require.ErrorContains(t, o.err, "the connection was lost")
 	require.Equal(t, []string{"A ready"}, k.changed())
@@ -83,11 +83,11 @@ func TestEndOfItsTime(t *testing.T) {
 // TestUnknownDaemon: where nobody says where the provider's own daemon listens, what it could break is weak.
 func TestUnknownDaemon(t *testing.T) {
 	t.Parallel()
-	k := newTask(t, places[3])
+	k := newTask(t, placeOf("vercel"))
 	k.request.Strict = true
 	o := k.run("true")
 	require.Equal(t, 125, o.code)
 	require.Regexp(t, "launch.integrity: only weakly kept, by [^\n]*nobody says where the provider's own daemon listens", o.err.Error())
 	k.nothingLeft()
-	newTask(t, places[3]).sh("true") // the control
+	newTask(t, placeOf("vercel")).sh("true") // the control
 }
