@@ -23,6 +23,7 @@ import (
 	pb "github.com/modal-labs/modal-client/go/proto/modal_proto"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/providers/filesync"
 	"github.com/pccrun/pccrun/test/internal/faults"
 )
 
@@ -64,18 +65,24 @@ func (c *recorder) take(r *http.Request) *faults.Fault {
 	return nil
 }
 
-var record = regexp.MustCompile(`(?m)^D (\d+) \S+ (\S+)$`)
+var record = regexp.MustCompile(`(?m)^([DZ]) (\d+) \S+ (\S+)$`)
 
 // stream is what went to pccrun in the sandbox, as it came in there.
 func (c *recorder) stream(t *testing.T) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	list := record.FindAllStringSubmatch(c.lines.String(), -1)
-	number := func(m []string) int { n, _ := strconv.Atoi(m[1]); return n }
+	number := func(m []string) int { n, _ := strconv.Atoi(m[2]); return n }
 	slices.SortFunc(list, func(a, b []string) int { return cmp.Compare(number(a), number(b)) })
 	var out []byte
 	for _, m := range list {
-		text, err := base64.StdEncoding.DecodeString(m[2])
+		text, err := base64.StdEncoding.DecodeString(m[3])
+		if err == nil && m[1] == "Z" {
+			var plain io.Reader
+			plain, err = filesync.Decompress(bytes.NewReader(text))
+			require.NoError(t, err)
+			text, err = io.ReadAll(plain)
+		}
 		require.NoError(t, err)
 		if n := number(m); n <= len(out) { // what comes twice is the same
 			out = append(out[:n], text...)

@@ -24,6 +24,9 @@ const node = "node-" + runtime.GOOS + "-" + arch
 // Node returns a node that has what the clients of clouds want, of [Clients]: that of Debian is too old.
 func Node(t testing.TB) string {
 	t.Helper()
+	if _, err := exec.LookPath("npm"); err != nil {
+		t.Skip("needs node")
+	}
 	dir, err := FetchClients(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -134,7 +134,19 @@ func (s *Server) Policy(name string) (policy json.RawMessage) {
 // Pause stops a sprite with its memory.
 func (s *Server) Pause(name string) {
 	s.Cloud.Pause(name)
-	b := s.Sandbox(name)
+	hangUp(s.Sandbox(name))
+}
+
+// Unplug breaks all connections, the WebSockets too.
+func (s *Server) Unplug() {
+	s.Cloud.Unplug()
+	for _, name := range s.Sandboxes("") {
+		hangUp(s.Sandbox(name))
+	}
+}
+
+// hangUp breaks the connections to what is executed in a sprite.
+func hangUp(b *box) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
 	for _, p := range b.Runs.processes {

@@ -187,11 +187,11 @@ func (s *Server) told(b *box) (m map[string]any) {
 		at := func(t time.Time) int64 { return t.Add(s.Clock).UnixMilli() }
 		m = map[string]any{
 			"sandbox": map[string]any{
-				"name": b.ID, "persistent": true, "region": "iad1", "vcpus": 2, "memory": 4096, "timeout": b.Runs.timeout.Milliseconds(), "createdAt": at(b.Started),
-				"updatedAt": at(b.Started), "currentSessionId": sessionOf(b), "status": b.State,
+				"name": b.ID, "persistent": true, "region": "iad1", "vcpus": 2, "memory": 4096, "timeout": b.Runs.timeout.Milliseconds(), "createdAt": b.Started.UnixMilli(),
+				"updatedAt": b.Started.UnixMilli(), "currentSessionId": sessionOf(b), "status": b.State,
 			},
 			"session": map[string]any{
-				"id": sessionOf(b), "memory": 4096, "vcpus": 2, "region": "iad1", "timeout": b.Runs.timeout.Milliseconds(), "status": b.State, "requestedAt": at(b.Started),
+				"id": sessionOf(b), "memory": 4096, "vcpus": 2, "region": "iad1", "timeout": b.Runs.timeout.Milliseconds(), "status": b.State, "requestedAt": b.Started.UnixMilli(),
 				"startedAt": at(b.Runs.begun), "createdAt": at(b.Runs.begun), "updatedAt": at(b.Runs.begun), "cwd": s.home(b),
 			},
 			"routes": []any{},
@@ -227,7 +227,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	b.State = "pending"
-	b.Runs = running{timeout: time.Duration(cmp.Or(body.Timeout, 300_000)) * time.Millisecond, policy: body.Network, begun: b.Started, runs: map[string]*command{}}
+	b.Runs = running{timeout: time.Duration(cmp.Or(body.Timeout, 300_000)) * time.Millisecond, policy: body.Network, begun: time.Now(), runs: map[string]*command{}}
 	s.Show(b)
 	answer(w, http.StatusOK, s.told(b))
 }
