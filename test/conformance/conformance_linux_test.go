@@ -338,7 +338,11 @@ echo theirs > .env; mkdir build; echo b > build/b; git init -q . 2>/dev/null || 
 		require.ErrorContains(t, err, "local")
 		k.request.Local, k.request.Publish = nil, []string{"3000"}
 		_, err = k.plan("true")
-		require.ErrorContains(t, err, "publish")
+		if k.provider.(interface{ Offer() remote.Offer }).Offer().Previews {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, "publish")
+		}
 		k.request.Publish, k.request.Files = nil, []profiles.FileFlag{{Path: "/srv/data", Access: profiles.Write}}
 		_, err = k.plan("true")
 		require.ErrorContains(t, err, "/srv/data: only the workspace is copied")
