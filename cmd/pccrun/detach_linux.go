@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -84,7 +85,7 @@ func detachedTask(args []string, started *func(dir, name string)) (code int, gon
 }
 
 // heldHere finds the run or the task that the words name, without words the newest run of this workspace that can be attached
-// to, and opens its directory.
+// to, or else task, and opens its directory.
 func heldHere(verb string, words []string) (name string, dir *os.Root, err error) {
 	dirs, err := run.Dirs()
 	if err != nil {
@@ -99,10 +100,35 @@ func heldHere(verb string, words []string) (name string, dir *os.Root, err error
 	}
 	none := hint.Errorf("pccrun ps lists the running sessions, pccrun task list the tasks", "%s: nothing that was started with --detach runs in this workspace", verb)
 	home, e, err := findSession(words, func(e sessions.Entry) bool { return e.State == sessions.Running && e.Detached() }, none)
+	if errors.Is(err, none) {
+		if name, dir := heldTask(); dir != nil {
+			return name, dir, nil
+		}
+	}
 	if err == nil {
 		dir, err = home.Open(e.ID)
 	}
 	return e.ID, dir, err
+}
+
+// heldTask finds the newest task of this repository that goes on by itself; nil if there is none.
+func heldTask() (name string, dir *os.Root) {
+	store, _, list, err := tasksHere(false)
+	if err != nil {
+		return "", nil
+	}
+	for _, r := range slices.Backward(list) {
+		if !store.Running(r) {
+			continue
+		}
+		if dir, err := os.OpenRoot(store.Path(r)); err == nil {
+			if _, err := dir.Lstat(sessions.TerminalName); err == nil {
+				return r.Name, dir
+			}
+			dir.Close()
+		}
+	}
+	return "", nil
 }
 
 func detachVerb(args []string) int {
