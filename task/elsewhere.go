@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/pccrun/pccrun/internal/events"
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/run"
@@ -71,7 +72,6 @@ func (ph phase) runElsewhere(p *Placed) (outcome, error) {
 	}
 	held, err := apply(o.session)
 	for _, path := range held {
-		o.held = append(o.held, path)
 		p.to.Line("held back, since a host tool would execute it: " + path + "; pccrun diff --session " + o.session + " shows it")
 	}
 	if err != nil { // what is there is not lost: the session and its sandbox are kept
@@ -109,7 +109,7 @@ func apply(session string) (held []string, err error) {
 	return held, err
 }
 
-// recoverAt brings what a killed run of the task left at the cloud.
+// recoverAt brings what a killed run of the task left at the cloud, as far as it can come.
 func recoverAt(p *Placed) error {
 	if !Elsewhere(p.order.Place) {
 		return nil
@@ -120,10 +120,13 @@ func recoverAt(p *Placed) error {
 	}
 	list, err := home.List()
 	for _, e := range list {
-		if err == nil && e.Unfetched && e.Workspace == p.task.Worktree {
-			if err = own(p.task.Worktree, "download", e.ID); err == nil {
-				_, err = apply(e.ID)
-			}
+		if !e.Unfetched || e.Workspace != p.task.Worktree {
+			continue
+		}
+		e1 := own(p.task.Worktree, "download", e.ID)
+		_, e2 := apply(e.ID)
+		if failed := errors.Join(e1, e2); failed != nil { // all of it stays where it is
+			p.to.Line("not all that an earlier run changed there is here: " + messages.InWords(failed))
 		}
 	}
 	return err

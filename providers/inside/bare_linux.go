@@ -71,14 +71,11 @@ func (sp *spool) makeBare() (err error) {
 			return err
 		}
 	}
-	var comesBack []string // directories of the home
-	for _, rule := range p.Files {
-		if rest, below := strings.CutPrefix(rule.Path, p.Home+"/"); below && rule.Access == profiles.Write && rule.Glob == "" && rule.Path != p.Workspace && !strings.HasPrefix(rule.Path, p.Workspace+"/") {
-			at := filepath.Join(b.home, rest)
-			if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o700), os.Symlink(rule.Path, at)); err != nil {
-				return err
-			}
-			comesBack = append(comesBack, rule.Path)
+	comesBack := homeDirs(p)
+	for _, dir := range comesBack {
+		at := filepath.Join(b.home, strings.TrimPrefix(dir, p.Home+"/"))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o700), os.Symlink(dir, at)); err != nil {
+			return err
 		}
 	}
 	if os.Getuid() == 0 {
@@ -128,7 +125,22 @@ func (sp *spool) chooseUser() error {
 	id := uint32(namespaces.WhoAmI().HostUID)
 	sp.place.as, sp.given = &syscall.Credential{Uid: id, Gid: id}, true
 	// For good: each change of an owner is one of the file, for whoever asks what the command changed.
+	for _, dir := range homeDirs(sp.asked.Policy) {
+		if err := chownTree(dir, &syscall.Credential{}, sp.place.as); err != nil {
+			return err
+		}
+	}
 	return chownTree(sp.asked.Policy.Workspace, &syscall.Credential{}, sp.place.as)
+}
+
+// homeDirs are the directories of the home that the command writes here, and that are fetched.
+func homeDirs(p *profiles.Policy) (list []string) {
+	for _, rule := range p.Files {
+		if rule.Origin.Source == OfConversation && strings.HasPrefix(rule.Path, p.Home+"/") {
+			list = append(list, rule.Path)
+		}
+	}
+	return list
 }
 
 // chownTree makes the files of one owner below a directory another's. No command runs meanwhile.

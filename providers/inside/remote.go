@@ -23,6 +23,9 @@ const (
 	Reach   = "--reach" // ADDRESS…
 )
 
+// OfConversation is the source of the rules for directories of the home that the launcher has filled, and fetches.
+const OfConversation = "conversation"
+
 // FileEnd is how a file of a line ends that came whole, where a provider gives a program no input: what it would read
 // comes as files in the directory FILES, by numbers that begin at 0 ([FileName]).
 const FileEnd = "\n.\n"

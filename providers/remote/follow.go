@@ -52,7 +52,7 @@ func (p *plan) asked(l *place, stdio providers.Stdio) (*inside.Remote, error) {
 	}
 	if c := p.command.Conversation; c != nil {
 		for _, dir := range c.Dirs {
-			m.Policy.Files = append(m.Policy.Files, profiles.FileRule{Path: path.Join(l.Home, dir), Access: profiles.Write, Origin: profiles.Origin{Source: "conversation"}})
+			m.Policy.Files = append(m.Policy.Files, profiles.FileRule{Path: path.Join(l.Home, dir), Access: profiles.Write, Origin: profiles.Origin{Source: inside.OfConversation}})
 		}
 	}
 	if l.tools != "" {

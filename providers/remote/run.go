@@ -213,8 +213,9 @@ func (p *plan) inside(ctx context.Context, l *place, up *upload, stdio providers
 	}
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.p.patient.after)
 	defer cancel()
+	err = errors.Join(err, l.fetch(after, by))
 	fetchConversation(p, after, l)
-	return end, errors.Join(err, l.fetch(after, by))
+	return end, err
 }
 
 // leave destroys the sandbox, unless it was kept for the next run; where not all of its files could be fetched, it
