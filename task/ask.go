@@ -244,7 +244,7 @@ func takeUncommitted(p *Placed) error {
 	}
 	for _, args := range [][]string{{"read-tree", "HEAD"}, {"add", "-A", "--ignore-errors", "--pathspec-from-file=-", "--pathspec-file-nul"}} {
 		o, err := phase{
-			in:  strings.NewReader(except(hidden)),
+			in:  except(hidden),
 			dir: p.repo.top, flags: append(p.flags("default"), "--read", p.repo.top, "--write", own), keepOn: true,
 			command: slices.Concat(plainGit, []string{"--git-dir=" + own, "--work-tree=" + p.repo.top}, args),
 		}.runIn(p)
@@ -403,7 +403,7 @@ func (p *Placed) resumable() error {
 	if t.State == Working {
 		// The post-run check of a killed run is made by the next one. It has no record of the clone's git directory, and judges by
 		// times: it may take what the clone borrows, which the agent would miss.
-		if _, err := p.git(nil, nil, "version"); err != nil {
+		if _, err := p.git("", nil, "version"); err != nil {
 			return err
 		}
 	}
