@@ -69,12 +69,7 @@ func (ph phase) runElsewhere(p *Placed) (outcome, error) {
 	if err != nil || o.refused != nil || o.session == "" {
 		return o, err
 	}
-	held, err := apply(o.session)
-	for _, path := range held {
-		o.held = append(o.held, path)
-		p.to.Line("held back, since a host tool would execute it: " + path + "; pccrun diff --session " + o.session + " shows it")
-	}
-	if err != nil { // what is there is not lost: the session and its sandbox are kept
+	if err = bring(p, o.session); err != nil { // what is there is not lost: the session and its sandbox are kept
 		o.code, o.said = statusRefused, err.Error()
 		p.to.Line("what was changed there is not in " + p.task.Worktree + ": " + err.Error())
 		if h := hintOf(err); h != "" {
@@ -82,6 +77,15 @@ func (ph phase) runElsewhere(p *Placed) (outcome, error) {
 		}
 	}
 	return o, nil
+}
+
+// bring is apply, and says what that held back.
+func bring(p *Placed, session string) error {
+	held, err := apply(session)
+	for _, path := range held {
+		p.to.Line("held back, since a host tool would execute it: " + path + "; pccrun diff --session " + session + " shows it")
+	}
+	return err
 }
 
 // apply writes what a run changed in its copy into the work tree, and returns what it held back.
@@ -122,7 +126,7 @@ func recoverAt(p *Placed) error {
 	for _, e := range list {
 		if err == nil && e.Unfetched && e.Workspace == p.task.Worktree {
 			if err = own(p.task.Worktree, "download", e.ID); err == nil {
-				_, err = apply(e.ID)
+				err = bring(p, e.ID)
 			}
 		}
 	}

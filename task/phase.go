@@ -52,7 +52,6 @@ type outcome struct {
 	said     string           // the last that was written to standard error
 	session  string           // the run's
 	placeUSD float64          // what its sandbox has cost
-	held     []string         // what a run elsewhere changed, and was not brought back
 }
 
 // statusRefused is the exit status of a run that pccrun refused.
