@@ -244,7 +244,7 @@ func takeUncommitted(p *Placed) error {
 	}
 	for _, args := range [][]string{{"read-tree", "HEAD"}, {"add", "-A", "--ignore-errors", "--pathspec-from-file=-", "--pathspec-file-nul"}} {
 		o, err := phase{
-			in:  strings.NewReader(except(hidden)),
+			in:  except(hidden),
 			dir: p.repo.top, flags: append(p.flags("default"), "--read", p.repo.top, "--write", own), keepOn: true,
 			command: slices.Concat(plainGit, []string{"--git-dir=" + own, "--work-tree=" + p.repo.top}, args),
 		}.runIn(p)
@@ -350,25 +350,28 @@ func Continue(stop Stop, store Store, to Reporter, o Order) (*Placed, error) {
 	}
 	p := &Placed{order: o, repo: repo, task: t, store: store, to: to, stop: stop}
 	if t.Place != nil && o.Place == nil {
-		err = hint.Errorf("pccrun task --base "+t.Branch+" PROMPT begins another here", "task %s began in a container, and goes on there", t.Name)
+		where := "in a container"
+		if Elsewhere(t.Place) {
+			where = "at " + t.Place[1]
+		}
+		err = hint.Errorf("pccrun task --base "+t.Branch+" PROMPT begins another here", "task %s began %s, and goes on there", t.Name, where)
 	} else {
 		err = p.resumable()
 	}
-	if err == nil { // not before: what an order adds to the budget it adds once
-		p.money, err = openMoney(p)
-	}
 	if err == nil {
 		err = passOver(p)
+	}
+	if err == nil {
+		err = checkImage(stop, store, &p.order, repo.top)
+	}
+	if err == nil { // not before: what an order adds to the budget it adds once
+		p.money, err = openMoney(p)
 	}
 	if err != nil {
 		t.close()
 		return nil, err
 	}
 	t.Kept, t.Place, t.Image = o.Kept.withoutSecrets(to), o.Place, o.Image
-	if err := checkImage(stop, store, &p.order, repo.top); err != nil {
-		t.close()
-		return nil, err
-	}
 	if p.order.InPlace = t.InPlace; t.InPlace && o.Commit == "" { // who works there commits, and knows what is his
 		p.order.Leave = true
 	}
@@ -403,7 +406,7 @@ func (p *Placed) resumable() error {
 	if t.State == Working {
 		// The post-run check of a killed run is made by the next one. It has no record of the clone's git directory, and judges by
 		// times: it may take what the clone borrows, which the agent would miss.
-		if _, err := p.git(nil, nil, "version"); err != nil {
+		if _, err := p.git("", nil, "version"); err != nil {
 			return err
 		}
 	}
@@ -464,7 +467,7 @@ func (p *Placed) Announce() {
 	if !t.InPlace {
 		p.to.Line("worktree " + t.Worktree)
 	}
-	if with := o.Words(); o.Continue && len(with) > 0 {
+	if with := t.Words(); o.Continue && len(with) > 0 {
 		for i := range with {
 			with[i] = shell.Quote(with[i])
 		}

@@ -161,7 +161,7 @@ type Committed struct {
 func (c *Checked) Commit() (*Committed, error) {
 	d := &Committed{Placed: c.Placed, work: c.Worked, verdict: c.verdict, checked: c.checked, left: c.order.Leave}
 	if c.last.stopped || c.last.code == statusRefused || c.verdict.state == Stopped { // see resumable
-		if _, err := d.git(nil, nil, "version"); err != nil {
+		if _, err := d.git("", nil, "version"); err != nil {
 			return nil, err
 		}
 	}
@@ -246,7 +246,7 @@ func (d *Committed) stage() (bool, error) {
 	if err := d.noRepositoryWithin(); err != nil {
 		return false, err
 	}
-	o, err = d.git(nil, nil, "diff", "--cached", "--quiet", "--no-ext-diff")
+	o, err = d.git("", nil, "diff", "--cached", "--quiet", "--no-ext-diff")
 	if err == nil && o.code > 1 {
 		err = fmt.Errorf("git diff: %s", o.failure())
 	}
@@ -261,7 +261,7 @@ func (d *Committed) add() (outcome, error) {
 		hidden, _, err = tracked(d.Placed, d.repo.git)
 	}
 	all := func() (outcome, error) {
-		return d.git(strings.NewReader(except(hidden)), nil, "add", "-A", "--pathspec-from-file=-", "--pathspec-file-nul")
+		return d.git(except(hidden), nil, "add", "-A", "--pathspec-from-file=-", "--pathspec-file-nul")
 	}
 	if err != nil {
 		return outcome{}, err
@@ -271,7 +271,7 @@ func (d *Committed) add() (outcome, error) {
 		return o, err
 	}
 	var list bytes.Buffer
-	if _, err := d.git(nil, func(r io.Reader) { _, _ = io.Copy(&list, io.LimitReader(r, statusSize)) }, "ls-files", "-z", "--others", "--modified", "--exclude-standard"); err != nil {
+	if _, err := d.git("", func(r io.Reader) { _, _ = io.Copy(&list, io.LimitReader(r, statusSize)) }, "ls-files", "-z", "--others", "--modified", "--exclude-standard"); err != nil {
 		return o, err
 	}
 	unread := slices.DeleteFunc(strings.Split(list.String(), "\x00"), func(path string) bool { return path == "" || !hides(d.Placed, path) })
@@ -290,7 +290,7 @@ func (d *Committed) add() (outcome, error) {
 func (d *Committed) noRepositoryWithin() error {
 	var within string
 	var failed error
-	o, err := d.git(nil, func(r io.Reader) { within, failed = repositoryWithin(r) }, rawChanges(d.task.Base)...)
+	o, err := d.git("", func(r io.Reader) { within, failed = repositoryWithin(r) }, rawChanges(d.task.Base)...)
 	switch {
 	case err != nil:
 		return err
@@ -356,7 +356,7 @@ func (d *Committed) commitBy(options []string, prefix string) (said string, err 
 	}
 	out := &tail{}
 	o, err := d.work.counting(phase{
-		dir: d.task.Worktree, place: gitPlace(d.order.Place), flags: flags, in: strings.NewReader(d.message(prefix)), seen: d.work.event, keepOn: true, timeout: hookTime,
+		dir: d.task.Worktree, place: gitPlace(d.order.Place), flags: flags, in: d.message(prefix), seen: d.work.event, keepOn: true, timeout: hookTime,
 		command: slices.Concat([]string{"git", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "commit.gpgSign=false"}, options, d.identity(), []string{"commit", "-q", "-F", "-"}),
 		out:     func(r io.Reader) { _, _ = io.Copy(out, r) },
 	})
@@ -402,7 +402,7 @@ func firstLine(text string) string {
 // printed returns what git prints in the work tree: one line.
 func (d *Committed) printed(args ...string) (string, error) {
 	var out bytes.Buffer
-	o, err := d.git(nil, func(r io.Reader) { _, _ = io.Copy(&out, io.LimitReader(r, 4<<10)) }, args...)
+	o, err := d.git("", func(r io.Reader) { _, _ = io.Copy(&out, io.LimitReader(r, 4<<10)) }, args...)
 	if err == nil && o.code != 0 {
 		err = fmt.Errorf("git %s: %s", args[0], o.failure())
 	}

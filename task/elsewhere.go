@@ -70,11 +70,7 @@ func (ph phase) runElsewhere(p *Placed) (outcome, error) {
 	if err != nil || o.refused != nil || o.session == "" {
 		return o, err
 	}
-	held, err := apply(o.session)
-	for _, path := range held {
-		p.to.Line("held back, since a host tool would execute it: " + path + "; pccrun diff --session " + o.session + " shows it")
-	}
-	if err != nil { // what is there is not lost: the session and its sandbox are kept
+	if err = bring(p, o.session); err != nil { // what is there is not lost: the session and its sandbox are kept
 		o.code, o.said = statusRefused, err.Error()
 		p.to.Line("what was changed there is not in " + p.task.Worktree + ": " + err.Error())
 		if h := hintOf(err); h != "" {
@@ -82,6 +78,15 @@ func (ph phase) runElsewhere(p *Placed) (outcome, error) {
 		}
 	}
 	return o, nil
+}
+
+// bring is apply, and says what that held back.
+func bring(p *Placed, session string) error {
+	held, err := apply(session)
+	for _, path := range held {
+		p.to.Line("held back, since a host tool would execute it: " + path + "; pccrun diff --session " + session + " shows it")
+	}
+	return err
 }
 
 // apply writes what a run changed in its copy into the work tree, and returns what it held back.
@@ -123,9 +128,7 @@ func recoverAt(p *Placed) error {
 		if !e.Unfetched || e.Workspace != p.task.Worktree {
 			continue
 		}
-		e1 := own(p.task.Worktree, "download", e.ID)
-		_, e2 := apply(e.ID)
-		if failed := errors.Join(e1, e2); failed != nil { // all of it stays where it is
+		if failed := errors.Join(own(p.task.Worktree, "download", e.ID), bring(p, e.ID)); failed != nil { // all of it stays where it is
 			p.to.Line("not all that an earlier run changed there is here: " + messages.InWords(failed))
 		}
 	}

@@ -149,7 +149,7 @@ func taker(pack *os.File) ([]string, error) {
 // pack writes the commits over the base to a file.
 func (d *Committed) pack(file *os.File) error {
 	var failed error
-	o, err := d.git(strings.NewReader(d.head+"\n^"+d.task.Base+"\n"), func(r io.Reader) {
+	o, err := d.git(d.head+"\n^"+d.task.Base+"\n", func(r io.Reader) {
 		n, err := io.Copy(file, io.LimitReader(r, packSize+1))
 		if failed = err; n > packSize {
 			failed = errMuch

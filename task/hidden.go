@@ -67,7 +67,7 @@ func passOver(p *Placed) error {
 			continue
 		}
 		run := p.gitPhase("update-index", change.option, "-z", "--stdin")
-		run.place, run.in = nil, strings.NewReader(strings.Join(change.paths, "\x00")+"\x00")
+		run.place, run.in = nil, strings.Join(change.paths, "\x00")+"\x00"
 		o, err := run.runIn(p)
 		if err == nil {
 			err = o.refusal("git update-index")

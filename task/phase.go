@@ -33,7 +33,7 @@ type phase struct {
 	flags   []string // of run
 	command []string
 	timeout time.Duration // 0 for none; what is below is over at once
-	in      io.Reader     // nil for /dev/null
+	in      string        // what it reads, "" for nothing: a text, so that the phase can be carried out again
 	out     func(io.Reader)
 	seen    func(events.Event) // called for each event, one after the other; may be nil
 	keepOn  bool               // only a hard stop ends it
@@ -136,7 +136,10 @@ func (p phase) child(said io.Writer) (*exec.Cmd, error) {
 	}
 	cmd, err := Program(syscall.SIGKILL, slices.Concat(args, p.flags, []string{"--"}, p.command)...)
 	if err == nil {
-		cmd.Dir, cmd.Stdin, cmd.Stderr = p.dir, p.in, said
+		cmd.Dir, cmd.Stderr = p.dir, said
+	}
+	if err == nil && p.in != "" { // else /dev/null
+		cmd.Stdin = strings.NewReader(p.in)
 	}
 	return cmd, err
 }

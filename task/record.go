@@ -118,7 +118,10 @@ func (k Kept) withoutSecrets(to Reporter) Kept {
 	k.Flags = nil
 	for i, word := range flags {
 		if secret(word) {
-			name, _, _ := strings.Cut(word, "=")
+			name, _, has := strings.Cut(word, "=")
+			if !has {
+				name = "..."
+			}
 			to.Line(flags[i-1] + " " + name + " holds a secret: it is not kept, and --continue needs it anew")
 			k.Flags = k.Flags[:len(k.Flags)-1]
 			continue

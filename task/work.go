@@ -43,7 +43,7 @@ func (p *Placed) gitPhase(args ...string) phase {
 }
 
 // git is a phase of git's, with what it reads and what reads it.
-func (p *Placed) git(in io.Reader, out func(io.Reader), args ...string) (outcome, error) {
+func (p *Placed) git(in string, out func(io.Reader), args ...string) (outcome, error) {
 	run := p.gitPhase(args...)
 	run.in, run.out = in, out
 	return run.runIn(p)

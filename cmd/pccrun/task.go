@@ -458,9 +458,8 @@ func (t *taskLine) resolve(dirs state.Dirs, rest []string) (err error) {
 	}
 	t.agent = cmp.Or(t.agent, before.Agent, t.settings.Agent)
 	if r := &t.request; before.Place != nil && r.Provider != providers.Native { // never with less isolation than it began with
-		r.Provider, r.DockerImage = cmp.Or(r.Provider, before.Place[1]), cmp.Or(r.DockerImage, before.Image)
-		if i := slices.Index(before.Place, "--runtime"); i >= 0 && r.Runtime == "" {
-			r.Runtime = before.Place[i+1]
+		if r.Provider = cmp.Or(r.Provider, before.Place[1]); r.Provider == before.Place[1] {
+			asBefore(r, before)
 		}
 	}
 	if err := t.placed(); err != nil {
@@ -514,6 +513,18 @@ func (t *taskLine) resolve(dirs state.Dirs, rest []string) (err error) {
 	return nil
 }
 
+// asBefore has a task that goes on have of its place what it had, where nothing else is given now.
+func asBefore(r *profiles.Request, before *task.Record) {
+	if r.Image == "" {
+		r.DockerImage = cmp.Or(r.DockerImage, before.Image)
+	}
+	for name, value := range map[string]*string{"--runtime": &r.Runtime, "--image": &r.Image, "--size": &r.Size, "--region": &r.Region} {
+		if i := slices.Index(before.Place, name); i >= 0 && *value == "" {
+			*value = before.Place[i+1]
+		}
+	}
+}
+
 // placed says where the runs of a task are, as where one run would be.
 func (t *taskLine) placed() error {
 	r, o := &t.request, &t.order
@@ -563,7 +574,7 @@ func (t *taskLine) atCloud(provider, by string) error {
 		return misuse(by+" names "+provider+": no tasks run there", "native, docker for a container, or a cloud: pccrun doctor lists them")
 	}
 	switch {
-	case o.InPlace || t.worktree != "":
+	case o.InPlace || t.worktree != "" || t.before.InPlace:
 		return misuse("--provider "+provider+": not with --in-place or --worktree", "what a cloud changes is applied to a work tree of the task's own")
 	case len(o.PrepareAllow) > 0:
 		return misuse("--provider "+provider+": not with --prepare-allow", "--allow HOST opens it to all of the task")
