@@ -240,9 +240,18 @@ func TestPreview(t *testing.T) {
 		}
 		require.NoError(t, c.Process.Signal(os.Interrupt))
 		_ = c.Wait()
+		other, err := http.NewRequest(http.MethodGet, "http://127.0.0.1:"+port+"/a.txt", nil)
+		require.NoError(t, err)
+		other.Host = "rebound.example:" + port // a name that its owner has lead to this machine
+		refused, err := http.DefaultClient.Do(other)
+		if err == nil {
+			refused.Body.Close()
+		}
 		require.Equal(t, "one\n", string(text), say.String())
 		require.Contains(t, say.String(), "port 8123: http://localhost:"+port+" leads to ")
 		require.Contains(t, say.String(), "private: pccrun adds the sandbox's token")
+		require.NoError(t, err)
+		require.Equal(t, http.StatusForbidden, refused.StatusCode)
 		recorded, err := os.ReadFile(filepath.Join(p.work, "../events"))
 		require.NoError(t, err)
 		for _, secret := range []string{"traffic-", "preview-0"} {
