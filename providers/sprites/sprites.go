@@ -127,7 +127,7 @@ type answered struct {
 }
 
 // most is the most that a sprite has.
-var most = profiles.Size{CPUs: 8, MemoryMB: 8192}
+var most = profiles.Size{CPUs: 8, MemoryMB: 4096}
 
 func (s *Service) taken(a *answered) (*remote.Sandbox, error) {
 	return s.Checked(&remote.Sandbox{
