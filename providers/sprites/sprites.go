@@ -56,7 +56,7 @@ func NewService(environ []string) *Service {
 		Key:     http.Header{"Authorization": {"Bearer " + token}},
 		Facts: remote.Facts{
 			Sockets: []string{apiSocket}, Keeps: keeps,
-			Size: most, Sizes: []profiles.Size{most}, PerCPU: 0.07, PerGiB: 0.04375, Priced: "2026-11",
+			Size: most, Sizes: []profiles.Size{most}, Prices: remote.Prices{CPU: 0.07, GiB: 0.04375, Read: "2026-11"},
 		},
 	}
 	s.Facts.Arch = remote.Here(s.Address, "amd64")
