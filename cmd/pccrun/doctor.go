@@ -367,7 +367,7 @@ func offerJSON(name string) any {
 		return nil
 	}
 	return object{
-		{"image", o.Image}, {"size", o.Size.String()}, {"hourly_usd", o.Price(o.Size)}, {"priced", o.Priced}, {"longest_life_s", int64(o.MaxLife.Seconds())},
+		{"image", o.Image}, {"size", o.Size.String()}, {"hourly_usd", o.Price(o.Size)}, {"priced", o.Prices.Read}, {"longest_life_s", int64(o.MaxLife.Seconds())},
 		{"regions", o.Regions}, {"stops", o.Stops}, {"extends", o.Extends}, {"ports", o.Previews},
 	}
 }

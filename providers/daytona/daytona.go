@@ -57,9 +57,9 @@ func NewService(environ []string) *Service {
 		Key:     http.Header{"Authorization": {"Bearer " + key}, "Accept": {"application/json"}, "X-Daytona-Source": {"pccrun"}, "X-Daytona-Sdk-Version": {"0.205.1"}},
 		Facts: remote.Facts{
 			Daemons: []uint16{2280, 22220, 22222}, Keeps: keeps, Region: get("DAYTONA_TARGET"), Regions: []string{"us", "eu", "*"},
-			Images: "a snapshot, or an image with its tag", Image: get("DAYTONA_SNAPSHOT"),
+			Images: "a snapshot, or an image with its tag", Image: get("DAYTONA_SNAPSHOT"), Sizing: func(image string) bool { return !ofImage(image) },
 			Step: profiles.Size{CPUs: 1, MemoryMB: 1024}, Most: profiles.Size{CPUs: 4, MemoryMB: 8192},
-			PerCPU: 0.0504, PerGiB: 0.0162, Priced: "2026-05",
+			Prices: remote.Prices{CPU: 0.0504, GiB: 0.0162, Read: "2026-05"},
 		},
 	}
 	if s.Facts.Image == "" {

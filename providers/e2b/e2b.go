@@ -60,7 +60,7 @@ func NewService(environ []string) *Service {
 		Facts: remote.Facts{
 			Daemons: []uint16{envdPort}, Keeps: keeps, MaxLife: 24 * time.Hour,
 			Images: "a template", Image: cmp.Or(get("E2B_TEMPLATE"), "base"), SizedBy: "the template",
-			PerCPU: 0.0504, PerGiB: 0.0162, Priced: "2026-11",
+			Prices: remote.Prices{CPU: 0.0504, GiB: 0.0162, Read: "2026-11"},
 		},
 	}
 	if s.Facts.Image == "base" {

@@ -73,7 +73,7 @@ func NewService(environ []string) *Service {
 		Facts: remote.Facts{
 			Keeps: keeps, MaxLife: 24 * time.Hour, Regions: []string{"us", "eu", "ap", "*"}, Images: "an image of a registry", Image: "buildpack-deps:bookworm",
 			Size: profiles.Size{CPUs: 2, MemoryMB: 4096}, Step: profiles.Size{CPUs: 0.25, MemoryMB: 128}, Most: profiles.Size{CPUs: 32, MemoryMB: 128 << 10},
-			PerCPU: 0.0710, PerGiB: 0.0242, Priced: "2026-11",
+			Prices: remote.Prices{CPU: 0.0710, GiB: 0.0242, Region: 1.75, Read: "2026-11"}, // 1.5 for one as large as "us"
 		},
 	}
 	s.Facts.Arch = remote.Here(s.Address, "amd64")

@@ -31,6 +31,7 @@ func TestDescribe(t *testing.T) {
 		"Regions":["eu"],"Tags":{"a":"b"},"Timeout":"1h0m0s"}`, asked)
 	require.NotContains(t, describe(&remote.Request{Policy: rule("allow 10.0.0.1:22")}), "Allowlist")
 	require.InDelta(t, 0.239, s.Facts.Price(s.Facts.Size), 0.001)
+	require.InEpsilon(t, 1.75, s.Facts.Prices.Region, 0.001, "https://modal.com/docs/guide/region-selection")
 }
 
 func TestReady(t *testing.T) {

@@ -117,14 +117,16 @@ var idShape = regexp.MustCompile(`^[A-Za-z0-9_-]{1,100}$`)
 
 // Here is the processor of a service at an address: that of this machine for a server on it, else arch.
 func Here(address, arch string) string {
-	u, err := url.Parse(address)
-	if err != nil {
-		return arch
-	}
-	if ip := net.ParseIP(u.Hostname()); u.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
+	if u, err := url.Parse(address); err == nil && isLoopback(u.Hostname()) {
 		return runtime.GOARCH
 	}
 	return arch
+}
+
+// isLoopback reports whether a host of an address is this machine.
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // CheckID says that an answer has no id that may be a part of an address.

@@ -101,7 +101,7 @@ func CheckBase(name, base string) error {
 	if u.Scheme == "https" {
 		return nil
 	}
-	if ip := net.ParseIP(u.Hostname()); u.Scheme == "http" && (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()) {
+	if u.Scheme == "http" && isLoopback(u.Hostname()) {
 		return nil
 	}
 	return fmt.Errorf("%s: %s is not https: the key would be sent in clear text", name, base)

@@ -61,7 +61,7 @@ func (p *plan) choose() error {
 // size is how large the sandbox of a request will be, as far as that is known before it is made.
 func (f *Facts) size(r *Request) profiles.Size {
 	switch {
-	case f.SizedBy != "" && r.Image != "":
+	case r.Image != "" && (f.SizedBy != "" || f.Sizing != nil && f.Sizing(r.Image) && r.Size == profiles.Size{}):
 		return profiles.Size{}
 	case r.Size != profiles.Size{} && f.SizedBy == "":
 		return profiles.Size{CPUs: cmp.Or(r.Size.CPUs, f.Size.CPUs), MemoryMB: cmp.Or(r.Size.MemoryMB, f.Size.MemoryMB)}
@@ -91,15 +91,15 @@ func (p *Provider) Offer() Offer {
 // Hourly is the price of an hour in words, at the size that a sandbox has where nobody asks for one.
 func (f *Facts) Hourly(size profiles.Size) string {
 	usd := f.Price(size)
-	if usd == 0 || size.CPUs == 0 || size.MemoryMB == 0 {
+	if usd == 0 || !complete(size) {
 		return "a price that is not known"
 	}
-	return Dollars(usd) + " an hour (price of " + f.Priced + ")"
+	return Dollars(usd) + " an hour (price of " + f.Prices.Read + ")"
 }
 
 // announce says in one line what is made, what it costs and how much goes up, before anything is.
 func (p *plan) announce(l *place, bytes int64) {
-	f, r := &p.provider.facts, &p.request
+	f, r := &l.facts, &p.request
 	size := f.size(r)
 	words := []string{p.provider.Name()}
 	for _, s := range []string{cmp.Or(r.Image, f.Image), cmp.Or(size.String(), "its size by "+cmp.Or(f.SizedBy, "the provider")), cmp.Or(r.Region, f.Region)} {
@@ -115,24 +115,32 @@ func (p *plan) announce(l *place, bytes int64) {
 	l.observer.Warning(events.Warning{Text: strings.Join(append(words, messages.SizeText(bytes)+unit+" to upload"), ", ")})
 }
 
-// measure learns how large the sandbox is. One that is smaller than the user asked for is not used.
+// measure learns how large the sandbox is. One that is smaller than the user asked for is not used, and the price of one that is
+// not as it was announced is said.
 func (p *plan) measure(ctx context.Context, l *place) error {
+	announced, want := l.facts.size(&p.request), p.request.Size
 	l.size = l.box.Size()
-	if l.size == (profiles.Size{}) {
-		l.size = p.provider.facts.size(&p.request)
-	}
-	if l.size.CPUs == 0 || l.size.MemoryMB == 0 {
+	if !complete(l.size) && (want != profiles.Size{} || !complete(announced)) { // what is asked for the sandbox itself says
 		now, err := l.p.service.Status(ctx, l.box.ID)
-		if err != nil && p.request.Size != (profiles.Size{}) {
+		if err != nil && want != (profiles.Size{}) {
 			return err
 		} else if err == nil {
 			l.size = now.Size()
 		}
 	}
-	if want := p.request.Size; l.size != (profiles.Size{}) && !l.size.Holds(want) {
+	if !complete(l.size) {
+		l.size = announced
+	}
+	if l.size != (profiles.Size{}) && !l.size.Holds(want) {
 		return &profiles.Error{
 			Origin: p.policy.Place.Size.Origin, Cause: fmt.Sprintf("%s: size %s: the sandbox has %s", l.p.Name(), want, l.size), Hint: "--image names one that is larger; or ask for less",
 		}
 	}
+	if l.size != announced {
+		l.warn("the sandbox has %s: %s", l.size, l.facts.Hourly(l.size))
+	}
 	return nil
 }
+
+// complete reports whether all of a size is known.
+func complete(s profiles.Size) bool { return s.CPUs != 0 && s.MemoryMB != 0 }

@@ -1,10 +1,12 @@
 package remote
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 )
@@ -13,7 +15,7 @@ import (
 func TestFit(t *testing.T) {
 	small, large := profiles.Size{CPUs: 1, MemoryMB: 2048}, profiles.Size{CPUs: 4, MemoryMB: 8192}
 	own := profiles.Size{CPUs: 2, MemoryMB: 512}
-	list := &Facts{Size: small, Sizes: []profiles.Size{large, small}, PerCPU: 1, PerGiB: 1}
+	list := &Facts{Size: small, Sizes: []profiles.Size{large, small}, Prices: Prices{CPU: 1, GiB: 1}}
 	steps := &Facts{Size: own, Step: profiles.Size{CPUs: 0.5, MemoryMB: 256}, Most: large}
 	decided := &Facts{Size: own, SizedBy: "the template"}
 	for _, c := range []struct {
@@ -64,3 +66,44 @@ func TestChoose(t *testing.T) {
 		require.Equal(t, c.want, p.request.Size.String())
 	}
 }
+
+// TestMeasure: a size that is asked for is held against what the sandbox itself says, and what it costs is said where that was
+// announced otherwise.
+func TestMeasure(t *testing.T) {
+	base, large := profiles.Size{CPUs: 2, MemoryMB: 512}, profiles.Size{CPUs: 4, MemoryMB: 4096}
+	facts := Facts{Images: "a template", SizedBy: "the template", Size: base, Prices: Prices{CPU: 0.05, GiB: 0.01, Region: 2, Read: "2026-11"}}
+	for name, c := range map[string]struct {
+		request Request
+		has     profiles.Size
+		size    profiles.Size
+		want    string // of the error, or the warning
+	}{
+		"what is known":        {Request{}, large, base, ""},
+		"what is asked for":    {Request{Size: base}, base, base, ""},
+		"less than asked for":  {Request{Size: base}, profiles.Size{CPUs: 1, MemoryMB: 512}, base, "size 2cpu,512m: the sandbox has 1cpu,512m"},
+		"an image's":           {Request{Image: "x"}, large, large, "the sandbox has 4cpu,4g: $0.24 an hour (price of 2026-11)"},
+		"an image's elsewhere": {Request{Image: "x", Region: "eu"}, large, large, "the sandbox has 4cpu,4g: $0.48 an hour (price of 2026-11)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			provider, heard := New(&stub{has: c.has}, facts, providers.Host{}), &heard{}
+			p := &plan{provider: provider, policy: &profiles.Policy{}, request: c.request}
+			l := provider.newPlace(&p.request, providers.Stdio{}, heard)
+			l.box = &Sandbox{ID: "one"}
+			err := p.measure(t.Context(), l)
+			if err != nil {
+				require.ErrorContains(t, err, c.want)
+				return
+			}
+			require.Equal(t, c.size, l.size)
+			require.Equal(t, c.want, strings.Join(heard.warnings, "\n"))
+		})
+	}
+}
+
+// heard is an observer that takes warnings.
+type heard struct {
+	providers.Observer
+	warnings []string
+}
+
+func (h *heard) Warning(w events.Warning) { h.warnings = append(h.warnings, w.Text) }

@@ -188,7 +188,7 @@ func (p *plan) stand(ctx context.Context, l *place, sent *filesync.Manifest) err
 		return err
 	}
 	k := &kept{Version: keptVersion, Key: l.key, Resource: l.p.resource(l.box), At: l.at}
-	k.Resource.Until, k.Resource.Hourly = time.Now().Add(lifetime), l.p.facts.Price(now.Size())
+	k.Resource.Until, k.Resource.Hourly = time.Now().Add(lifetime), l.facts.Price(now.Size())
 	if !now.Ends.IsZero() && now.Ends.Before(k.Resource.Until) {
 		k.Resource.Until = now.Ends // the account allows no more
 	}

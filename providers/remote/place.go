@@ -36,6 +36,7 @@ type at struct {
 type place struct {
 	at
 	p        *Provider
+	facts    Facts // with the prices of its region
 	box      *Sandbox
 	labels   map[string]string // of the sandbox
 	lifetime time.Duration     // after which it stops by itself, see [Request]
@@ -56,7 +57,7 @@ type place struct {
 
 // newPlace is a place of which no more is known than how its sandbox is made, and who looks.
 func (p *Provider) newPlace(r *Request, stdio providers.Stdio, o providers.Observer) *place {
-	return &place{own: commandsOwn, p: p, labels: r.Labels, lifetime: r.Lifetime, session: stdio.Changes, observer: o, progress: stdio.Progress}
+	return &place{own: commandsOwn, p: p, facts: p.facts.in(r.Region), labels: r.Labels, lifetime: r.Lifetime, session: stdio.Changes, observer: o, progress: stdio.Progress}
 }
 
 // warn says something to the user.

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/internal/sessions"
+	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 )
 
@@ -21,6 +22,7 @@ type stub struct {
 	Service
 	prints, holds string
 	status        error
+	has           profiles.Size
 	destroyed     []string
 	late          int // so many times Find lists nothing
 }
@@ -35,7 +37,7 @@ func (s *stub) Find(_ context.Context, labels map[string]string) ([]Sandbox, err
 }
 
 func (s *stub) Status(context.Context, string) (*Sandbox, error) {
-	return &Sandbox{ID: "one"}, s.status
+	return &Sandbox{ID: "one", CPUs: s.has.CPUs, MemoryMB: s.has.MemoryMB}, s.status
 }
 
 func (s *stub) Destroy(_ context.Context, id string) error {

@@ -73,7 +73,7 @@ func forward(p *plan, ctx context.Context, l *place, rule profiles.NetRule, insi
 			http.Error(w, "pccrun: "+p.provider.Name()+": "+err.Error(), http.StatusBadGateway)
 		},
 	}
-	server := &http.Server{Handler: proxy}
+	server := &http.Server{Handler: ofThisMachine(proxy)}
 	go func() { _ = server.Serve(ln) }()
 	context.AfterFunc(ctx, func() { _ = server.Close() })
 	private := ""
@@ -82,4 +82,16 @@ func forward(p *plan, ctx context.Context, l *place, rule profiles.NetRule, insi
 	}
 	l.warn("port %d: http://localhost:%d leads to %s%s", inside, port, at.URL, private)
 	return nil
+}
+
+// ofThisMachine answers requests that name this machine. The owner of another name can have it lead here: a page of his, which
+// this machine's browser shows, would have the token added too.
+func ofThisMachine(proxy http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if at := (&url.URL{Host: r.Host}); !isLoopback(at.Hostname()) {
+			http.Error(w, "pccrun: "+strconv.Quote(r.Host)+" is no name of this machine: say localhost", http.StatusForbidden)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	})
 }

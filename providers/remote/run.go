@@ -85,7 +85,7 @@ func (p *plan) Run(ctx context.Context, stdio providers.Stdio, o providers.Obser
 	l, begun := p.provider.newPlace(&p.request, stdio, o), time.Now()
 	defer func() {
 		result.Wall = time.Since(begun)
-		result.Price = l.p.facts.Price(l.size) * result.Wall.Hours()
+		result.Price = l.facts.Price(l.size) * result.Wall.Hours()
 	}()
 	since, err := p.take(ctx, l)
 	if err != nil {

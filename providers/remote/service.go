@@ -104,13 +104,31 @@ type Facts struct {
 	Step, Most profiles.Size   // each multiple of Step up to Most
 	SizedBy    string          // where a request can ask for none: what decides, such as "the template"
 
-	PerCPU, PerGiB float64 // the price of an hour, in US dollars; 0 where nobody knows
-	Priced         string  // when that was read from the provider's own page or another's: "2026-11"
+	// Sizing reports whether a sandbox of an image has a size of the image's own where nobody asks for one; nil: of none,
+	// unless SizedBy says so.
+	Sizing func(image string) bool
+
+	Prices Prices
+}
+
+// Prices are those of an hour, in US dollars.
+type Prices struct {
+	CPU, GiB float64 // 0 where nobody knows
+	Region   float64 // by how much they are multiplied at most where the user names a region; 0: by nothing
+	Read     string  // when they were read from the provider's own page or another's: "2026-11"
+}
+
+// in is what holds where the user names a region, or "".
+func (f Facts) in(region string) Facts {
+	if p := &f.Prices; region != "" && p.Region > 0 {
+		p.CPU, p.GiB = p.CPU*p.Region, p.GiB*p.Region
+	}
+	return f
 }
 
 // Price is what a sandbox of a size costs in an hour, in US dollars; 0 where nobody knows.
 func (f *Facts) Price(s profiles.Size) float64 {
-	return f.PerCPU*s.CPUs + f.PerGiB*float64(s.MemoryMB)/1024
+	return f.Prices.CPU*s.CPUs + f.Prices.GiB*float64(s.MemoryMB)/1024
 }
 
 // Fit is the smallest size of the place that holds one: what is 0 of that is as if nobody asked for it. It is not ok where

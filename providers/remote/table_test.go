@@ -48,7 +48,7 @@ func TestTable(t *testing.T) {
 		_, ports := p.service.(remote.Previewer)
 		price, life := "unknown", "any"
 		if usd := f.Price(f.Size); usd > 0 {
-			price = remote.Dollars(usd) + " (" + f.Priced + ")"
+			price = remote.Dollars(usd) + " (" + f.Prices.Read + ")"
 		}
 		if f.MaxLife > 0 {
 			life = strings.TrimSuffix(f.MaxLife.String(), "0m0s")

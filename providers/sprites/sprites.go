@@ -56,7 +56,7 @@ func NewService(environ []string) *Service {
 		Key:     http.Header{"Authorization": {"Bearer " + token}},
 		Facts: remote.Facts{
 			Sockets: []string{apiSocket}, Keeps: keeps,
-			Size: most, Sizes: []profiles.Size{most}, PerCPU: 0.07, PerGiB: 0.04375, Priced: "2026-11",
+			Size: most, Sizes: []profiles.Size{most}, Prices: remote.Prices{CPU: 0.07, GiB: 0.04375, Read: "2026-11"},
 		},
 	}
 	s.Facts.Arch = remote.Here(s.Address, "amd64")
@@ -127,7 +127,7 @@ type answered struct {
 }
 
 // most is the most that a sprite has.
-var most = profiles.Size{CPUs: 8, MemoryMB: 8192}
+var most = profiles.Size{CPUs: 8, MemoryMB: 4096}
 
 func (s *Service) taken(a *answered) (*remote.Sandbox, error) {
 	return s.Checked(&remote.Sandbox{

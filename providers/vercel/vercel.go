@@ -66,7 +66,7 @@ func NewService(environ []string) *Service {
 		Facts: remote.Facts{
 			Elsewhere: true, Keeps: keeps, MaxFile: maxFile, MaxLife: 5 * time.Hour, Images: "an image of Vercel's own registry", Regions: []string{"iad1", "*"},
 			Size: profiles.Size{CPUs: 2, MemoryMB: 4096}, Sizes: []profiles.Size{{CPUs: 1, MemoryMB: 2048}, {CPUs: 2, MemoryMB: 4096}, {CPUs: 4, MemoryMB: 8192}, {CPUs: 8, MemoryMB: 16384}},
-			PerCPU: 0.128, PerGiB: 0.0212, Priced: "2026-11",
+			Prices: remote.Prices{CPU: 0.128, GiB: 0.0212, Read: "2026-11"},
 		},
 	}
 	s.Facts.Arch = remote.Here(s.Address, "amd64")

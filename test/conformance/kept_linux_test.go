@@ -185,13 +185,15 @@ func TestChoices(t *testing.T) {
 		says  string
 	}{
 		{"e2b", 0, `e2b, base, 2cpu,512m, \$0\.109 an hour \(price of 2026-\d\d\), 4 bytes to upload`},
-		{"e2b --image large --size 4cpu", 0, "e2b, large, its size by the template, a price that is not known"},
+		{"e2b --image large --size 4cpu", 0, `e2b, large, its size by the template, a price that is not known(?s:.*)the sandbox has 4cpu,4g: \$0\.266 an hour`},
 		{"e2b --e2b-template large --size 8cpu", 125, "size 8cpu: the sandbox has 4cpu,4g"},
 		{"e2b --size 4cpu", 125, "hint: --image names another"},
 		{"e2b --region eu", 125, "region eu: nobody can choose"},
 		{"e2b --daytona-target eu", 125, "flag --daytona-target: the provider is e2b"},
 		{"daytona --size 2cpu,1.5g --region eu", 0, `daytona, 2cpu,2g, eu, \$0\.133 an hour`},
 		{"daytona --image debian:12 --size 2cpu,4g", 0, `daytona, debian:12, 2cpu,4g, \$`},
+		{"daytona --image debian:12", 0, `daytona, debian:12, 1cpu,1g, \$0\.0666 an hour`},
+		{"daytona --image own", 0, `daytona, own, its size by the provider, a price that is not known(?s:.*)the sandbox has 1cpu,1g: \$0\.0666 an hour`},
 		{"daytona --size 5cpu", 125, "size 5cpu: the largest sandbox has 4cpu,8g"},
 	} {
 		words := strings.Fields("--events fd:1 --provider " + c.flags + " -- true")
@@ -238,9 +240,18 @@ func TestPreview(t *testing.T) {
 				r.Body.Close()
 			}
 		}
+		other, err := http.NewRequest(http.MethodGet, "http://127.0.0.1:"+port+"/a.txt", nil)
+		require.NoError(t, err)
+		other.Host = "rebound.example:" + port // a name that its owner has lead to this machine
+		refused, err := http.DefaultClient.Do(other)
+		if err == nil {
+			refused.Body.Close()
+		}
 		require.NoError(t, c.Process.Signal(os.Interrupt))
 		_ = c.Wait()
 		require.Equal(t, "one\n", string(text), say.String())
+		require.NoError(t, err)
+		require.Equal(t, http.StatusForbidden, refused.StatusCode)
 		require.Contains(t, say.String(), "port 8123: http://localhost:"+port+" leads to ")
 		require.Contains(t, say.String(), "private: pccrun adds the sandbox's token")
 		recorded, err := os.ReadFile(filepath.Join(p.work, "../events"))
