@@ -1,4 +1,4 @@
-# What each target promises stands in README.md, "Working on pccrun".
+# What each target promises stands in CONTRIBUTING.md, "What make does".
 .PHONY: build linux check test test-long test-vm soak demo bench bench-launch fuzz cross release escape clean
 
 GO ?= go

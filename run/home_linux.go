@@ -90,7 +90,7 @@ const loginWithin = 30 * time.Second
 // flags name the home of this run where it is not the one that `pccrun home` takes by itself.
 func (m *home) flags() string {
 	flags := " --profile " + shell.Quote(m.kept.Record.Name)
-	if m.policy.WorkDir != m.policy.Workspace {
+	if m.req.Workspace != "" || m.policy.WorkDir != m.policy.Workspace {
 		flags += " --workspace " + shell.Quote(m.policy.Workspace)
 	}
 	return flags

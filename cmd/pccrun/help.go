@@ -74,7 +74,7 @@ func helpVerb(args []string) int {
 }
 
 // rare are flags that the help of run leaves out, but for -v.
-const rare = " --settings --files --filesize --report --inject-command --docker-network --docker-image --e2b-template --daytona-target "
+const rare = " --settings --files --filesize --report --inject-command --docker-network --docker-image --e2b-template --daytona-target --conversation --install "
 
 // flagTable sets the flags of run in two columns, without some; one that is too wide for its
 // column has a line to itself.

@@ -78,6 +78,9 @@ func statsVerb(args []string) int {
 		return 0
 	}
 	for _, f := range o {
+		if f.key == "price_usd" && f.value == 0.0 { // no cloud, or no known price
+			continue
+		}
 		printf("%-16s%s\n", withUnit(f.key, &f.value), printableLine(fmt.Sprint(f.value)))
 	}
 	return 0
@@ -95,7 +98,10 @@ func withUnit(name string, value *any) string {
 		*value = ago(time.Since(at)) + " ago"
 		return name
 	}
-	if usd, is := (*value).(float64); is && name == "usd" {
+	if usd, is := (*value).(float64); is && name == "price_usd" {
+		*value = fmt.Sprintf("$%.4f", usd)
+		return "price"
+	} else if is && name == "usd" {
 		*value = fmt.Sprintf("$%.2f", usd)
 		return "cost"
 	}

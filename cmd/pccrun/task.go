@@ -230,6 +230,10 @@ const sharedFor = "10m"
 // runFlagsOf are the flags of a run as a task takes them: read as a run does, and kept as they were given.
 func (t *taskLine) runFlagsOf() (defs []flagDef) {
 	own := t.ownFlags()
+	for _, name := range []string{"--jobs", "--total-budget", "--results"} { // manyLine has them
+		own[name] = func(string) error { return misuse("it is for many tasks", "--file TASKS") }
+	}
+	own["--fail-fast"] = func() error { return misuse("it is for many tasks", "--file TASKS") }
 	defs = own.defs()
 	for _, d := range runFlags(&t.request) {
 		if own[d.name] != nil {

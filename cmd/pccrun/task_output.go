@@ -36,11 +36,12 @@ func printLine(o object) {
 
 // A taskText prints for people: what happens on standard error, the agent's last message on standard output.
 type taskText struct {
-	mu    sync.Mutex
-	quiet bool
+	mu       sync.Mutex
+	quiet    bool
+	worktree string
 }
 
-func (t *taskText) begun(task.Record) {} // lines say it
+func (t *taskText) begun(r task.Record) { t.worktree = r.Worktree } // lines say it
 
 func (t *taskText) Line(text string) {
 	t.mu.Lock()
@@ -82,6 +83,18 @@ func (t *taskText) line(since time.Duration, kind, what, result string) {
 	}
 }
 
+// inTree writes what an agent does by paths that begin at the work tree, in which it is done.
+func inTree(worktree, what string) string {
+	if worktree == "" {
+		return what
+	}
+	what = strings.TrimPrefix(what, "cd "+worktree+" && ")
+	if rest, is := strings.CutPrefix(what, worktree+"/"); is {
+		what = rest
+	}
+	return strings.ReplaceAll(what, " "+worktree+"/", " ")
+}
+
 func (t *taskText) Step(since time.Duration, s agent.Step) {
 	result := s.Result
 	switch {
@@ -92,7 +105,7 @@ func (t *taskText) Step(since time.Duration, s agent.Step) {
 	case s.Failed && result == "":
 		result = "failed"
 	}
-	t.line(since, string(s.Kind), s.What, result)
+	t.line(since, string(s.Kind), inTree(t.worktree, s.What), result)
 }
 
 func (t *taskText) Denied(since time.Duration, d events.Denial) {
@@ -133,7 +146,7 @@ func resultLines(r *task.Result) (lines []string) {
 	if r.Checked != "" {
 		add("the check %s: %s", r.Checked, r.Check)
 	} else if r.Command != "" {
-		add("last command of the agent: %s (seen, not checked)", r.Command)
+		add("last command of the agent, seen and not checked: %s", inTree(r.Worktree, r.Command))
 	}
 	if len(r.Refused) > 0 {
 		add("the agent was denied %s by its own rules", task.Count(len(r.Refused), "tool call"))
@@ -156,11 +169,7 @@ func resultLines(r *task.Result) (lines []string) {
 	}
 	add("%s, %d quarantined%s", task.Count(len(r.Denials), "refusal"), len(r.Findings), reviewHint(r))
 	if r.Fetched != "" && r.Head == r.Fetched {
-		base := r.BaseName
-		if base == "" {
-			base = r.Base[:7]
-		}
-		add("look:       git diff %s...%s", shell.Quote(base), shell.Quote(r.Branch))
+		add("look:       git diff %s...%s", r.Base[:7], shell.Quote(r.Branch)) // a base's name may be a checkpoint's, or HEAD~1
 		add("take it:    git merge %s", shell.Quote(r.Branch))
 	}
 	add("go on:      pccrun task --continue %s \"…\"", r.Name)

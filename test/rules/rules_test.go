@@ -361,16 +361,16 @@ func TestPackagesHaveTests(t *testing.T) {
 	}
 }
 
-// Whoever has just cloned the project finds in the README what make can do.
-func TestReadmeNamesEachTarget(t *testing.T) {
+// Whoever has just cloned the project finds in one table what make can do, to which the README leads.
+func TestEachTargetIsNamed(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(top(t), "Makefile"))
 	require.NoError(t, err)
-	readme, err := os.ReadFile(filepath.Join(top(t), "README.md"))
+	page, err := os.ReadFile(filepath.Join(top(t), "CONTRIBUTING.md"))
 	require.NoError(t, err)
 	phony := regexp.MustCompile(`(?m)^\.PHONY: (.*)$`).FindSubmatch(makefile)
 	require.NotNil(t, phony)
 	for target := range strings.FieldsSeq(string(phony[1])) {
-		assert.Contains(t, string(readme), "| `make "+target+"` |")
+		assert.Contains(t, string(page), "| `make "+target+"` |")
 	}
 }
 
