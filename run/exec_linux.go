@@ -104,7 +104,7 @@ func Exec(home sessions.Home, e sessions.Entry, argv []string) (code int, err er
 			signals <- linuxNumber(sig.(unix.Signal))
 		}
 	}()
-	stdio := providers.Stdio{In: os.Stdin, Out: Screened(os.Stdout), Err: Screened(os.Stderr), Signals: signals}
+	stdio := providers.Stdio{In: os.Stdin, Out: screened(os.Stdout), Err: screened(os.Stderr), Signals: signals}
 	var user *relayedTerminal
 	if terminal.IsTerminal(int(os.Stdin.Fd())) && terminal.IsTerminal(int(os.Stdout.Fd())) {
 		if user, err = openRelayed("", nil); err != nil {

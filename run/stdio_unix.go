@@ -57,7 +57,7 @@ func (f *flow) stdio() (providers.Stdio, error) {
 		return s, errors.New("flag --ask: there is no terminal to ask at")
 	}
 	for _, out := range [...]*io.Writer{&s.Out, &s.Err} {
-		*out = Screened((*out).(*os.File))
+		*out = screened((*out).(*os.File))
 		if f.output.kept != nil {
 			*out = io.MultiWriter(*out, f.output.kept)
 		}
@@ -76,12 +76,22 @@ func (o *output) relay(options terminal.Options) (*terminal.Relay, error) {
 	return relay, err
 }
 
-// Screened is what the command prints to, without what acts on a terminal.
-func Screened(file *os.File) io.Writer {
+// screened is what the command prints to, without what acts on a terminal.
+func screened(file *os.File) io.Writer {
 	if terminal.IsTerminal(int(file.Fd())) {
 		return &filtered{to: file}
 	}
 	return file
+}
+
+// Replayed is the same for what is shown again, or to one more: without what asks the terminal too, whose answers nobody waits
+// for. end puts its modes back.
+func Replayed(file *os.File) (w io.Writer, end func()) {
+	if !terminal.IsTerminal(int(file.Fd())) {
+		return file, func() {}
+	}
+	f := &filtered{to: file, filter: terminal.Filter{Answered: true}}
+	return f, func() { _, _ = file.Write(f.filter.Reset()) }
 }
 
 // filtered is a terminal of the user's to which a command prints that has none of its own.

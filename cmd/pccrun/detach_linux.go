@@ -201,7 +201,9 @@ func attachVerb(args []string) int {
 func showEnded(name string, dir *os.Root, end detach.End) int {
 	text, err := detach.Screen(dir)
 	if err == nil {
-		_, err = run.Screened(os.Stdout).Write(text)
+		out, reset := run.Replayed(os.Stdout)
+		_, err = out.Write(text)
+		reset()
 	}
 	if err != nil {
 		return failSession(err)
@@ -214,7 +216,7 @@ func showEnded(name string, dir *os.Root, end detach.End) int {
 func showHeld(c *detach.Client, name string, dir *os.Root, keys detach.Keys) int {
 	var in *os.File
 	var user *providers.Terminal
-	out, giveBack := run.Screened(os.Stdout), func() {}
+	out, giveBack := run.Replayed(os.Stdout)
 	switch {
 	case c.Terminal && terminal.IsTerminal(int(os.Stdin.Fd())) && terminal.IsTerminal(int(os.Stdout.Fd())):
 		run.LeaveSignals()

@@ -300,4 +300,11 @@ while :; do if read line; then echo "read $line."; [ "$line" != end ] || exit 6;
 	third.awaits(`read end\.[\s\S]+at the prompt:`)
 	third.typed("echo status $?\n")
 	third.awaits(`status 6`)
+	for _, again := range []string{"attach ", "logs --output "} {
+		third.forget()
+		third.typed("pccrun " + again + id + "; echo over\n")
+		third.awaits(`read end\.[\s\S]+over\r`)
+		require.Contains(t, third.all(), "ab\r")
+		require.NotContains(t, third.all(), "\x1b[c", "what was asked is not asked again")
+	}
 }

@@ -240,7 +240,7 @@ func outputLines(home sessions.Home, e sessions.Entry, shown bool) (func(func([]
 		return nil, err
 	}
 	r := bufio.NewReaderSize(f, 64<<10)
-	var filter terminal.Filter
+	filter := terminal.Filter{Answered: true}
 	return func(print func([]byte)) error {
 		for {
 			line, err := r.ReadSlice('\n')

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -52,7 +53,7 @@ type holder struct {
 // A viewer is who is attached.
 type viewer struct {
 	*conn
-	types bool // the terminal whose size and keys count
+	types atomic.Bool // the terminal whose size and keys count
 }
 
 // A report is what a holder tells who has started it.
@@ -351,12 +352,16 @@ func (h *holder) serve(c *conn) {
 	case err != nil:
 		return
 	case first.Detach:
-		_ = c.send(message{End: &End{Gone: h.letGo("pccrun detach has detached this terminal", func(*viewer) bool { return true })}})
+		h.mu.Lock()
+		n := h.letGo("pccrun detach has detached this terminal", func(*viewer) bool { return true })
+		h.mu.Unlock()
+		_ = c.send(message{End: &End{Gone: n}})
 		return
 	case !first.Attach:
 		return
 	}
-	v := &viewer{c, h.terminal && first.Size != [2]int{}}
+	v := &viewer{conn: c}
+	v.types.Store(h.terminal && first.Size != [2]int{})
 	h.attach(v, first.Size)
 	for {
 		m, err := v.receive()
@@ -364,10 +369,10 @@ func (h *holder) serve(c *conn) {
 			h.leave(v)
 			return
 		}
-		if m.Size != [2]int{} && v.types {
+		if m.Size != [2]int{} && v.types.Load() {
 			h.resize(m.Size)
 		}
-		if len(m.Keys) > 0 && v.types {
+		if len(m.Keys) > 0 && v.types.Load() {
 			_, _ = h.out.Write(m.Keys)
 		}
 	}
@@ -378,17 +383,18 @@ const redrawn = 100 * time.Millisecond
 
 // attach shows somebody what was printed, and what comes. A terminal that types takes the run from the one that did.
 func (h *holder) attach(v *viewer, size [2]int) {
-	if v.types {
-		h.letGo("another terminal has attached, and this one is detached", func(other *viewer) bool { return other.types })
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.over {
 		_ = v.Close()
 		return
 	}
+	types := v.types.Load()
+	if types {
+		h.letGo("another terminal has attached, and this one is detached", func(other *viewer) bool { return other.types.Load() })
+	}
 	h.viewers = append(h.viewers, v)
-	if !v.types {
+	if !types {
 		h.show(v, h.kept.lines())
 		return
 	}
@@ -416,13 +422,11 @@ func (h *holder) resize(size [2]int) {
 	h.setSize(size)
 }
 
-// letGo ends the showing to some, and returns how many there were.
+// letGo ends the showing to some, and returns how many there were. mu is held.
 func (h *holder) letGo(why string, some func(*viewer) bool) (n int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	for _, v := range h.viewers {
 		if some(v) {
-			v.types = false
+			v.types.Store(false)
 			_ = v.send(message{End: &End{Why: why}})
 			_ = v.CloseRead() // and its goroutine goes
 			n++

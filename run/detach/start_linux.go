@@ -18,11 +18,13 @@ const Variable = "PCCRUN_DETACHED"
 // Started is what it says: what it is called, and in which directory the holder is to listen.
 type Started struct{ ID, Dir string }
 
-// Reporter returns what a run calls when it has started; nil if no holder has started it.
+// Reporter returns what a run calls when it has started; nil if no holder has started it. A project may set the variable, too:
+// what is no pipe is something of this process's own.
 func Reporter() func(Started) error {
 	fd, err := strconv.Atoi(os.Getenv(Variable))
 	_ = os.Unsetenv(Variable)
-	if err != nil || fd < 3 {
+	var is unix.Stat_t
+	if err != nil || fd < 3 || unix.Fstat(fd, &is) != nil || is.Mode&unix.S_IFMT != unix.S_IFIFO {
 		return nil
 	}
 	unix.CloseOnExec(fd)
