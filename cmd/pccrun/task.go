@@ -469,7 +469,7 @@ func (t *taskLine) resolve(dirs state.Dirs, rest []string) (err error) {
 	if err := t.placed(); err != nil {
 		return err
 	}
-	if o.Agent, err = task.FindAgent(t.agent, t.request.Host.Getenv("PATH"), task.Elsewhere(o.Place) || o.Image != ""); err != nil {
+	if o.Agent, err = task.FindAgent(t.agent, t.request.Host.Getenv("PATH"), task.Elsewhere(o.Place) || task.Elsewhere(before.Place) || cmp.Or(o.Image, before.Image) != ""); err != nil {
 		return err
 	}
 	if err := o.Agent.Refuses(rest); err != nil {
