@@ -296,8 +296,11 @@ func TestNothingBuiltIsKept(t *testing.T) {
 	require.NotEmpty(t, names)
 	for _, name := range names {
 		data, err := os.ReadFile(filepath.Join(top(t), name))
-		if err != nil {
-			continue // taken away, and not committed yet
+		if err != nil { // taken away, and not committed yet
+			continue
+		}
+		if strings.HasPrefix(name, "vendor/") { // modules, where make test has copied them
+			continue
 		}
 		assert.Less(t, len(data), most, "%s", name)
 		assert.False(t, bytes.HasPrefix(data, []byte("\x7fELF")) || bytes.HasPrefix(data, []byte("MZ")), "%s is a program", name)
