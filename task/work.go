@@ -50,7 +50,7 @@ func (p *Placed) git(in string, out func(io.Reader), args ...string) (outcome, e
 }
 
 // runGit carries a phase of git's out in which filters may work. What they spend counts, where that can be counted: what the agent
-// could spend uncounted its own run refuses. It may begin twice, so the phase has neither input nor output.
+// could spend uncounted its own run refuses, or says. It may begin twice: nothing reads what the phase prints.
 func runGit(p *Placed, ph phase) (outcome, error) {
 	bare := ph.flags
 	ph.flags = p.money.counted(bare)
