@@ -1,5 +1,5 @@
 # What each target promises stands in CONTRIBUTING.md, "What make does".
-.PHONY: build linux check test test-long test-vm soak demo bench bench-launch fuzz cross release escape clean
+.PHONY: build linux check test test-long test-vm soak demo bench bench-launch fuzz fuzz-long test-others cross release escape clean
 
 GO ?= go
 
@@ -47,6 +47,13 @@ bench-launch: build
 
 fuzz:
 	$(GO) run ./test/run -fuzz 30s
+
+HOURS ?= 8
+fuzz-long:
+	$(GO) run ./test/run -fuzz-all $(HOURS)h
+
+test-others: build
+	$(GO) run ./test/others $(SUITE)
 
 escape: build
 	bin/pccrun escape

@@ -3,17 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"log"
-	"math/big"
 	"net"
 	"net/http"
 	"net/url"
@@ -24,6 +17,7 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/internal/outgoing"
+	"github.com/pccrun/pccrun/test/internal/tlsserver"
 )
 
 // How many requests a client sends whose connections are read, and over how many
@@ -38,12 +32,12 @@ const (
 // are the same, and go by each one's proxy.
 func (b *bench) inspected(ctx context.Context) ([]figure, error) {
 	f := figure{name: "inspected requests eight at a time, time", unit: "× srt", goal: 0.5}
-	own := ownAddress()
+	own := tlsserver.Address()
 	if own == nil {
 		f.why = "no address but the loopback's"
 		return []figure{f}, nil
 	}
-	ports, stop, err := b.secure(own, net.IPv4(127, 0, 0, 1))
+	ports, stop, err := tlsserver.Serve(b.authority(), own, net.IPv4(127, 0, 0, 1))
 	if err != nil {
 		return nil, err
 	}
@@ -102,54 +96,6 @@ func (b *bench) inspected(ctx context.Context) ([]figure, error) {
 
 // authority is the file of the certificate that clients and proxies trust.
 func (b *bench) authority() string { return filepath.Join(b.dir, "authority.pem") }
-
-// ownAddress is one of this machine's that is not its loopback's: no rule of
-// pccrun's for requests leads there.
-func ownAddress() net.IP {
-	addrs, _ := net.InterfaceAddrs()
-	for _, a := range addrs {
-		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
-			return n.IP.To4()
-		}
-	}
-	return nil
-}
-
-// secure serves short answers by TLS at free ports of the addresses, until stop.
-func (b *bench) secure(at ...net.IP) (ports []string, stop func(), err error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IPAddresses: at,
-		DNSNames: []string{"localhost"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := os.WriteFile(b.authority(), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644); err != nil {
-		return nil, nil, err
-	}
-	server := &http.Server{
-		ErrorLog:  log.New(io.Discard, "", 0),
-		Handler:   http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello\n") }),
-		TLSConfig: &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}},
-	}
-	stop = func() { server.Close() }
-	for _, ip := range at {
-		l, err := net.Listen("tcp", net.JoinHostPort(ip.String(), "0"))
-		if err != nil {
-			stop()
-			return nil, nil, err
-		}
-		go func() { _ = server.ServeTLS(l, "", "") }()
-		_, port, _ := net.SplitHostPort(l.Addr().String())
-		ports = append(ports, port)
-	}
-	return ports, stop, nil
-}
 
 // requests is the client: n requests over several connections, each made by a
 // first one that does not count.

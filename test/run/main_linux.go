@@ -30,7 +30,6 @@ import (
 	"github.com/pccrun/pccrun/test/internal/debian"
 	"github.com/pccrun/pccrun/test/internal/dockerd"
 	"github.com/pccrun/pccrun/test/internal/tempuser"
-	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 const usage = `usage: go run ./test/run [flags] [package ...]
@@ -45,6 +44,7 @@ unprivileged user run side by side; a caller who is not root runs his own alone.
   -long         everything as both, then the tests that test/skips.txt leaves to
                 make test-long; coverage and times are judged
   -fuzz TIME    run every fuzz target for TIME instead
+  -fuzz-all TIME  run them for TIME altogether instead
   -v            print every test's output, not only that of failures
 `
 
@@ -54,7 +54,8 @@ type options struct {
 	pattern  string
 	check    bool
 	long     bool
-	fuzz     time.Duration
+	fuzz     time.Duration // of each target
+	fuzzAll  time.Duration // of all of them
 	verbose  bool
 	packages []string
 	pass     pass
@@ -98,6 +99,7 @@ func main() {
 	flag.BoolVar(&o.check, "check", false, "")
 	flag.BoolVar(&o.long, "long", false, "")
 	flag.DurationVar(&o.fuzz, "fuzz", 0, "")
+	flag.DurationVar(&o.fuzzAll, "fuzz-all", 0, "")
 	flag.BoolVar(&o.verbose, "v", false, "")
 	flag.Parse()
 	if o.check {
@@ -110,7 +112,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	run := test
-	if o.fuzz > 0 {
+	if o.fuzz+o.fuzzAll > 0 {
 		run = fuzz
 	}
 	if err := run(ctx, o); err != nil {
@@ -241,26 +243,6 @@ func vet(ctx context.Context, packages []string, long bool) []string {
 	}
 	fmt.Println("vet:", strings.Join(systems, ", "))
 	return failed
-}
-
-// fuzz runs each fuzz target of the packages for the time that o says.
-func fuzz(ctx context.Context, o options) error {
-	args := append([]string{"test", "-list", "^Fuzz", "-json"}, o.packages...)
-	out, err := output(ctx, "", "go", args...)
-	if err != nil {
-		return err
-	}
-	for _, t := range verdicts.FuzzTargets(out) {
-		fmt.Printf("%s %s for %s\n", t.Package, t.Test, o.fuzz)
-		// An input that is only new would be made smaller for a minute, in which nothing is tried.
-		cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+t.Test+"$",
-			"-fuzztime", o.fuzz.String(), "-fuzzminimizetime", "2s", t.Package)
-		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("fuzz %s %s: %w", t.Package, t.Test, err)
-		}
-	}
-	return nil
 }
 
 // output runs a program in dir and returns what it prints; its error has

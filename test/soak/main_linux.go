@@ -32,6 +32,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/test/groups"
+	"github.com/pccrun/pccrun/test/internal/orphans"
 )
 
 const usage = `usage: go run ./test/soak [flags]
@@ -82,8 +83,8 @@ func run() error {
 	if s.program, err = filepath.Abs(s.program); err != nil {
 		return err
 	}
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return os.NewSyscallError("prctl", err)
+	if err := orphans.Adopt(); err != nil {
+		return err
 	}
 	if s.dir, err = os.MkdirTemp("", "pccrun-soak-"); err != nil {
 		return err
@@ -240,11 +241,8 @@ func (s *soak) killed(ctx context.Context, n int) error {
 // killed leaves in its session is for gc to clear; nothing else may be left.
 func (s *soak) left(before int) error {
 	var problems []error
-	if pids := orphans(); len(pids) > 0 {
-		problems = append(problems, fmt.Errorf("%d processes outlived their launchers: %s", len(pids), describe(pids)))
-		for _, pid := range pids {
-			_ = unix.Kill(pid, unix.SIGKILL)
-		}
+	if left := orphans.End(patience); len(left) > 0 {
+		problems = append(problems, fmt.Errorf("%d processes outlived their launchers: %s", len(left), strings.Join(left[:min(len(left), 5)], "; ")))
 	}
 	if err := s.gc(); err != nil {
 		problems = append(problems, err)
@@ -309,47 +307,6 @@ func (s *soak) settle() error {
 		return fmt.Errorf("%d sessions are left after gc, such as %s", len(dirs), dirs[0])
 	}
 	return nil
-}
-
-// orphans returns the children that this process still has after a while: it
-// collects those that end.
-func orphans() []int {
-	deadline := time.Now().Add(patience)
-	for {
-		for {
-			pid, err := unix.Wait4(-1, nil, unix.WNOHANG|unix.WALL, nil)
-			if err != nil || pid <= 0 {
-				break
-			}
-		}
-		pids := children()
-		if len(pids) == 0 || time.Now().After(deadline) {
-			return pids
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-}
-
-func children() (pids []int) {
-	files, _ := filepath.Glob("/proc/self/task/*/children")
-	for _, file := range files {
-		text, _ := os.ReadFile(file)
-		for word := range strings.FieldsSeq(string(text)) {
-			if pid, err := strconv.Atoi(word); err == nil {
-				pids = append(pids, pid)
-			}
-		}
-	}
-	return pids
-}
-
-func describe(pids []int) string {
-	var names []string
-	for _, pid := range pids[:min(len(pids), 5)] {
-		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		names = append(names, strings.TrimSpace(string(stat[:min(len(stat), 40)])))
-	}
-	return strings.Join(names, "; ")
 }
 
 func mounts() (int, error) {

@@ -40,7 +40,7 @@ func New() (*User, error) {
 	if err := command("useradd", "--create-home", "--user-group", "--shell", "/bin/bash", name); err != nil {
 		return nil, err
 	}
-	u, err := lookup(name)
+	u, err := Lookup(name)
 	if err != nil {
 		return nil, errors.Join(err, command("userdel", "--remove", name))
 	}
@@ -153,7 +153,7 @@ func removeStale() error {
 		if pid, err := strconv.Atoi(maker); !ok || err != nil || syscall.Kill(pid, 0) == nil {
 			continue
 		}
-		u, err := lookup(name)
+		u, err := Lookup(name)
 		if err != nil {
 			return err
 		}
@@ -165,7 +165,8 @@ func removeStale() error {
 	return nil
 }
 
-func lookup(name string) (*User, error) {
+// Lookup returns an account that is there.
+func Lookup(name string) (*User, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
 		return nil, err

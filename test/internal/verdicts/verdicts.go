@@ -64,13 +64,22 @@ func Read(ctx context.Context, pkg string, output io.Reader) (list []Verdict, re
 	if err != nil {
 		return nil, "", fmt.Errorf("test2json %s: %w", pkg, err)
 	}
+	list, rest, err = Events(bytes.NewReader(events))
+	if err != nil {
+		return nil, "", fmt.Errorf("test2json %s: %w", pkg, err)
+	}
+	return list, rest, nil
+}
+
+// Events turns what `go test -json` prints into verdicts; rest is as [Read] has it.
+func Events(events io.Reader) (list []Verdict, rest string, err error) {
 	r := reader{lines: map[string][]string{}}
-	for d := json.NewDecoder(bytes.NewReader(events)); ; {
+	for d := json.NewDecoder(events); ; {
 		var e event
 		if err := d.Decode(&e); err == io.EOF {
 			return r.list, r.end(), nil
 		} else if err != nil {
-			return nil, "", fmt.Errorf("test2json %s: %w", pkg, err)
+			return nil, "", err
 		}
 		r.take(e)
 	}
