@@ -44,10 +44,23 @@ func PromptFrom(path string) (string, error) {
 	return section(string(text), heading)
 }
 
-// section returns what stands below a heading of a page of Markdown, with it, up to the next that is no deeper.
+// section returns what stands below a heading of a page of Markdown, with it, up to the next that is no deeper. If no heading is
+// named so it is the first whose name begins so: phase-2 is "Phase 2: the parser".
 func section(page, heading string) (string, error) {
-	var found strings.Builder
-	var all []string
+	want := anchor(heading)
+	found, all := firstSection(page, func(name string) bool { return name == want })
+	if found == "" {
+		found, _ = firstSection(page, func(name string) bool { return strings.HasPrefix(name, want+"-") })
+	}
+	if found == "" {
+		return "", hint.Errorf("the headings are "+strings.Join(all[:min(len(all), 20)], " "), "no heading %q", heading)
+	}
+	return found, nil
+}
+
+// firstSection returns the first section that is meant, and the names of all headings.
+func firstSection(page string, meant func(name string) bool) (found string, all []string) {
+	var text strings.Builder
 	depth, fenced := 0, false
 	for line := range strings.Lines(page) {
 		if strings.HasPrefix(strings.TrimSpace(line), "```") {
@@ -60,18 +73,15 @@ func section(page, heading string) (string, error) {
 			switch {
 			case depth > 0 && level <= depth:
 				depth = -1
-			case depth == 0 && name == anchor(heading):
+			case depth == 0 && meant(name):
 				depth = level
 			}
 		}
 		if depth > 0 {
-			found.WriteString(line)
+			text.WriteString(line)
 		}
 	}
-	if found.Len() == 0 {
-		return "", hint.Errorf("the headings are "+strings.Join(all[:min(len(all), 20)], " "), "no heading %q", heading)
-	}
-	return found.String(), nil
+	return text.String(), all
 }
 
 // anchor is how a heading is named in an address.

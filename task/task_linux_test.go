@@ -202,6 +202,13 @@ func TestSection(t *testing.T) {
 	text, err = section(page, "Phase 2")
 	require.NoError(t, err)
 	require.Equal(t, "## Phase 2!\ntwo\n", text)
+	named := "## Phase 20\ntwenty\n## Phase 2: the parser\ntwo\n"
+	text, err = section(named, "phase-2") // by its first words, where none has the name
+	require.NoError(t, err)
+	require.Equal(t, "## Phase 2: the parser\ntwo\n", text)
+	text, err = section(named+"## Phase 2\nexact\n", "phase-2")
+	require.NoError(t, err)
+	require.Equal(t, "## Phase 2\nexact\n", text)
 	_, err = section(page, "phase-3")
 	require.Equal(t, "the headings are #plan #phase-1 #detail #phase-2 #end", hintOf(err))
 }

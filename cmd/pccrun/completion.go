@@ -71,7 +71,7 @@ func complete(words []string) int {
 	}
 	i := -1
 	if len(before) > 0 {
-		i = slices.IndexFunc(table, func(v verb) bool { return v.name == before[0] })
+		i = slices.IndexFunc(table, func(v verb) bool { return v.name == current(before)[0] })
 	}
 	switch {
 	case strings.HasPrefix(cur, "-") && i > 0:

@@ -13,7 +13,7 @@ import (
 func TestHelpFlags(t *testing.T) {
 	want := map[string][]string{
 		"diff": {"--git", "--stat", "--name-status", "--json", "--session"}, "apply": {"--force", "--json", "--session"}, "discard": {"--json", "--session"},
-		"snapshot": {"--json", "--remove", "--session"}, "review": {"--json", "--quiet", "--accept", "--save"}, "ps": {"--all", "--json", "-a"},
+		"snapshot": {"--json", "--remove", "--session"}, "review": {"--json", "--quiet", "--accept", "--save"}, "ps": {"--all", "--here", "--json", "-a"},
 		"logs": {"--denied", "--follow", "--tail", "--save", "--json", "--net", "--each", "--output", "-f", "-n"}, "kill": {"--no-download", "--signal", "--wait", "--force", "--json", "--all", "--keep-worktree"},
 		"gc": {"--all", "--dry-run", "--json"}, "trust": {"--workspace", "--json", "--program", "--revoke", "--list"}, "sync": {"--dry-run", "--json", "--allow-secret", "--accept", "--trust", "--max-size", "--max-files"}, "doctor": {"--fix", "--yes", "--json", "--all"},
 		"help": {"-v"}, "version": nil, "completion": nil,

@@ -27,7 +27,7 @@ type doctorFlags struct{ fix, yes, all, json bool }
 
 func doctorVerb(args []string) int {
 	var f doctorFlags
-	words, err := options(args, flags{"--fix": &f.fix, "--yes": &f.yes, "--all": &f.all, "--json": &f.json})
+	words, err := options(args, flags{"--fix": &f.fix, "--yes": &f.yes, "--all": &f.all, "--json": &f.json, "--sandbox": new(bool)}) // parallel-cc's word: all is of the sandbox
 	switch {
 	case err == nil && len(words) > 0:
 		err = unexpected(words, 0, "see pccrun help doctor")

@@ -20,7 +20,7 @@ type doing struct {
 }
 
 // An atWork is a task that a process works at.
-type atWork struct{ name, prompt string }
+type atWork struct{ name, prompt, repository string }
 
 // newDoing counts what one that runs has cost: those that have ended are many.
 func newDoing(home sessions.Home, e sessions.Entry, tasks map[string]atWork) *doing {

@@ -111,7 +111,7 @@ func versionVerb(args []string) int {
 }
 
 var (
-	flagWord = regexp.MustCompile(`\B--?[a-z][a-z-]*`)
+	flagWord = regexp.MustCompile(`\B--?[a-z][a-z0-9-]*`)
 	flagLine = regexp.MustCompile(`(?m)^  -.*?(  |$)`) // what begins a line of a list, up to what it does
 )
 

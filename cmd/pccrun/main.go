@@ -12,6 +12,7 @@ package main
 import (
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/pccrun/pccrun/providers/inside"
 	"github.com/pccrun/pccrun/run"
@@ -32,6 +33,9 @@ func current(args []string) []string {
 		"denials": {"logs", "--denied"},
 		"config":  {"profile", "show", "--why"},
 		"allow":   {"profile", "allow"},
+	}
+	if len(args) > 0 && (args[0] == "status" || strings.HasPrefix(args[0], "sandbox-")) { // parallel-cc's; sandbox-run counts otherwise
+		return append([]string{"sandbox"}, args...)
 	}
 	if len(args) == 0 || former[args[0]] == nil {
 		return args

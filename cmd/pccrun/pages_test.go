@@ -105,7 +105,7 @@ func shellWords(line string) (words []string) {
 // takes is why pccrun would not take a command line. Of one that shows a form, with
 // parts in brackets, only the flags are looked at.
 func takes(words []string) error {
-	words = words[1:]
+	words = current(words[1:])
 	table := verbs()
 	i := max(0, slices.IndexFunc(table, func(v verb) bool { return len(words) > 0 && v.name == words[0] }))
 	switch {

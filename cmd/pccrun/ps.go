@@ -14,8 +14,8 @@ import (
 )
 
 func psVerb(args []string) int {
-	all, asJSON := false, false
-	words, err := options(args, flags{"--all": &all, "-a": &all, "--json": &asJSON})
+	all, here, asJSON := false, false, false
+	words, err := options(args, flags{"--all": &all, "-a": &all, "--here": &here, "--json": &asJSON})
 	if err = cmp.Or(err, unexpected(words, 0, "see pccrun help ps")); err != nil {
 		return failSession(err)
 	}
@@ -27,13 +27,16 @@ func psVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
+	tasks := tasksAt()
 	shown := list[:0]
 	for _, e := range list {
+		if here && !standsIn(e.Workspace) && !standsIn(tasks[e.Workspace].repository) {
+			continue
+		}
 		if all || e.State == sessions.Running || e.State == sessions.Crashed || e.Standing {
 			shown = append(shown, e)
 		}
 	}
-	tasks := tasksAt()
 	if asJSON {
 		printJSON(object{{"sessions", each(shown, func(e sessions.Entry) object { return append(sessionObject(e), newDoing(home, e, tasks).fields()...) })}})
 		return 0

@@ -414,7 +414,7 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 	}
 	t.settings = settings.Task
 	s := &t.settings
-	o.Timeout, o.Dir, o.BranchPrefix = cmp.Or(o.Timeout, s.Timeout, time.Hour), s.Dir, s.BranchPrefix
+	o.Timeout, o.Dir, o.BranchPrefix = cmp.Or(o.Timeout, s.Timeout), s.Dir, s.BranchPrefix
 	hosts := o.PrepareAllow
 	if !o.Continue && !o.InPlace {
 		o.Prepare, o.Copy, o.PrepareAllow = cmp.Or(o.Prepare, s.Prepare), s.Copy, slices.Concat(s.PrepareAllow, hosts)
@@ -483,6 +483,9 @@ func (t *taskLine) resolve(dirs state.Dirs, rest []string) (err error) {
 	if o.Continue { // whose rules hold, wherever the order is given
 		t.request.Workspace = before.Repository
 	}
+	if o.Place != nil { // of which settings of other tools speak, whoever named it
+		t.request.Provider = o.Place[1]
+	}
 	policy, err := profiles.Resolve(t.request)
 	if err != nil {
 		return err
@@ -501,6 +504,9 @@ func (t *taskLine) resolve(dirs state.Dirs, rest []string) (err error) {
 	}
 	o.Profile = pathThere(&flagDef{name: "--profile", arg: "NAME|FILE"}, o.Profile, t.request.Host.Cwd, here)
 	o.Policy = policy
+	if o.Timeout == 0 { // what one run may take, a task may
+		o.Timeout = max(time.Hour, policy.Resources.Deadline())
+	}
 	if o.Prices, err = run.Prices(t.request.Host.Getenv, policy); err != nil {
 		return err
 	}

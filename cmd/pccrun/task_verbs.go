@@ -52,7 +52,7 @@ func tasksAt() map[string]atWork {
 	at := map[string]atWork{}
 	for _, r := range list {
 		if store.Running(r) {
-			at[r.Worktree] = atWork{r.Name, r.Prompt}
+			at[r.Worktree] = atWork{r.Name, r.Prompt, r.Repository}
 		}
 	}
 	return at

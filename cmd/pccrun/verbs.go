@@ -18,6 +18,7 @@ func verbs() []verb {
 		{"profile", "list, show, check and change profiles; print their schema", profileVerb, "list|show|check|allow|schema PROFILE"},
 		{"task", "give a coding agent work in a work tree of its own, and get a branch", taskVerb, "list|show|diff|stop|rm|clean"},
 		{"checkpoint", "keep what a task has come to, for others to begin there", checkpointVerb, "list|rm"},
+		{"sandbox", "do what scripts ask that were written for parallel-cc, in its words", sandboxVerb, "run|status|logs|download|kill|health|checkpoint|resume"},
 		{"why", "explain whether a path, host or variable is allowed, and by which rule", whyVerb, "read|write|exec|connect|env PATH"},
 		{"learn", "run a command, and propose changes to its profile", learnVerb, ""},
 		{"diff", "show what a run changed in its overlays", diffVerb, "PATH PATH"},

@@ -16,3 +16,6 @@ func tasksAt() map[string]atWork { return nil }
 
 // taskVerb says that no agent can work here.
 func taskVerb([]string) int { return fail("task: not built for this system yet") }
+
+// sandboxVerb says the same.
+func sandboxVerb([]string) int { return fail("sandbox: not built for this system yet") }
