@@ -14,6 +14,7 @@ import (
 	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/providers/cloudflare"
 	"github.com/pccrun/pccrun/providers/daytona"
 	"github.com/pccrun/pccrun/providers/docker"
 	"github.com/pccrun/pccrun/providers/e2b"
@@ -36,6 +37,9 @@ var newProvider = func(name string, req *profiles.Request, host providers.Host) 
 	case daytona.Name:
 		host.LinuxProgram = linuxProgram
 		return daytona.New(host), nil
+	case cloudflare.Name:
+		host.LinuxProgram = linuxProgram
+		return cloudflare.New(host), nil
 	case modal.Name:
 		host.LinuxProgram = linuxProgram
 		return modal.New(host), nil

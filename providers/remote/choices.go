@@ -37,6 +37,9 @@ func (p *plan) choose() error {
 	if want == (profiles.Size{}) {
 		return nil
 	}
+	if f.SizedBy != "" && f.Images == "" {
+		return refused(c.Size, "leave it out", "size %s: %s decides", want, f.SizedBy)
+	}
 	if f.SizedBy != "" && (r.Image != "" || f.Size == profiles.Size{}) {
 		r.Size = want // only the sandbox itself says whether it is as large
 		return nil

@@ -106,6 +106,9 @@ func (p *Provider) lifetime(policy *profiles.Policy) time.Duration {
 	if _, can := p.service.(Extender); can {
 		return p.patient.lifetime
 	}
+	if p.facts.Idle > 0 {
+		return p.facts.Idle
+	}
 	life := cmp.Or(p.facts.MaxLife, 24*time.Hour)
 	if wall := policy.Resources.Deadline(); wall > 0 {
 		life = min(life, wall+p.patient.after)

@@ -255,6 +255,9 @@ func (l *place) rest(ctx context.Context) (rests string, err error) {
 		}
 		return "may still be running", err
 	}
+	if idle := l.facts.Idle; idle > 0 {
+		return "has them, and loses them when it is not called for " + idle.String(), nil
+	}
 	if l.box.Ends.IsZero() {
 		return "has them, and runs until it is destroyed", nil
 	}

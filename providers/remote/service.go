@@ -92,6 +92,7 @@ type Facts struct {
 	Home    string        // the directory in which files may be written; "": /tmp, and the home that the sandbox's environment names
 	MaxFile int64         // the largest file that PutFile and GetFile carry, in bytes: a larger one goes in parts; 0: any
 	MaxLife time.Duration // the longest life of a sandbox; 0: no end that is known
+	Idle    time.Duration // after how long without a call a sandbox ends, with its files; 0: it does not
 	Arch    string        // the processor, as Go names it; "" for this machine's
 	Region  string        // where sandboxes are if nobody names a region; "" where the provider decides
 
@@ -191,7 +192,7 @@ type Preview struct {
 // Request is what a sandbox is created by.
 type Request struct {
 	Labels   map[string]string
-	Lifetime time.Duration // after which it stops by itself, unless it is extended ([Extender])
+	Lifetime time.Duration // after which it stops by itself, unless it is extended ([Extender]) or, by [Facts.Idle], called
 	Policy   *profiles.Policy
 	Ask      bool // the user is asked about hosts that no rule speaks of
 

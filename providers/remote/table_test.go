@@ -10,6 +10,7 @@ import (
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/providers/cloudflare"
 	"github.com/pccrun/pccrun/providers/daytona"
 	"github.com/pccrun/pccrun/providers/e2b"
 	"github.com/pccrun/pccrun/providers/modal"
@@ -26,6 +27,7 @@ var places = []struct {
 }{
 	{e2b.NewService(nil), e2b.NewService(nil).Facts, "a fake; its daemon by hand"},
 	{daytona.NewService(nil), daytona.NewService(nil).Facts, "a fake; its daemon by hand"},
+	{cloudflare.NewService(nil), cloudflare.NewService(nil).Facts, "a fake"},
 	{modal.NewService(nil), modal.NewService(nil).Facts, "a fake on its own stubs"},
 	{sprites.NewService(nil), sprites.NewService(nil).Facts, "a fake"},
 	{vercel.NewService(nil), vercel.NewService(nil).Facts, "a fake"},

@@ -36,6 +36,7 @@ import (
 var places = []*place{
 	{name: "e2b", keys: []string{"E2B_API_KEY"}, wrongKey: "e2b_ffff", start: startE2B, wire: e2bWire, sleeps: true},
 	{name: "daytona", keys: []string{"DAYTONA_API_KEY"}, wrongKey: "dtn_ffff", start: startDaytona, wire: daytonaWire, sleeps: true},
+	{name: "cloudflare", keys: []string{"SANDBOX_API_KEY", "CLOUDFLARE_SANDBOX_URL"}, wrongKey: "ffff", start: startCloudflare, wire: cloudflareWire, idles: true, noKeep: "the end of its sandboxes cannot be moved"},
 	{name: "modal", keys: []string{"MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"}, wrongKey: "ak-ffff", start: startModal, wire: modalWire, noKeep: "the end of its sandboxes cannot be moved"},
 	{name: "sprites", keys: []string{"SPRITES_TOKEN"}, wrongKey: "wrong", start: startSprites, wire: spritesWire, sleeps: true, noKeep: "the end of its sandboxes cannot be moved",
 		noProgram: "its management socket is elsewhere than in a real sprite, and a sprite without it is refused"},

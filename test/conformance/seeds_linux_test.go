@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/providers/filesync"
+	"github.com/pccrun/pccrun/providers/inside"
 	"github.com/pccrun/pccrun/test/internal/faults"
 )
 
@@ -50,6 +51,9 @@ func (c *recorder) take(r *http.Request) *faults.Fault {
 				c.lines.Write(text)
 			}
 		}
+	}
+	if text, is := bytes.CutSuffix(body, []byte(inside.FileEnd)); is { // Cloudflare's
+		c.lines.Write(text)
 	}
 	var in struct {
 		Data  string                 // Daytona's

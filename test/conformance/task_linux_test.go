@@ -101,6 +101,7 @@ type place struct {
 	wire     func() *wire // nil: it speaks no HTTP
 	sleeps   bool         // its sandboxes can be stopped with their files kept
 	ends     bool         // what is executed in one ends as it stops
+	idles    bool         // one ends when nobody calls it
 	noKeep   string       // why none is kept for the next run; "" where that can be
 
 	// noProgram is why the program itself, as a user runs it, is not tried with its counterpart; "" where it is.
@@ -111,6 +112,9 @@ type place struct {
 func (p *place) rests() (state, text string) {
 	if p.sleeps {
 		return "paused", "is paused and has them"
+	}
+	if p.idles {
+		return "running", "has them, and loses them when it is not called for 10m0s"
 	}
 	return "running", "has them, and runs until "
 }

@@ -42,7 +42,7 @@ var layers = [][]string{
 	{"namespaces"},
 	{"providers/filesync"},
 	{"providers"},
-	{"providers/e2b", "providers/daytona", "providers/modal", "providers/sprites", "providers/vercel"}, // an adapter uses the engine of all that copy
+	{"providers/e2b", "providers/daytona", "providers/cloudflare", "providers/modal", "providers/sprites", "providers/vercel"}, // an adapter uses the engine of all that copy
 	{"task/agent"},
 	{"run"},
 	{"task"},

@@ -127,6 +127,13 @@ const E2B = "e2b@2.51.0"
 // Daytona is Daytona's own client, which test/internal/daytona is tried with.
 const Daytona = "@daytona/sdk@0.216.0"
 
+// Cloudflare is a client of Cloudflare's bridge, which test/internal/cloudflare is tried with: Cloudflare has none of its own, and
+// made the bridge for this one.
+const Cloudflare = "@openai/agents-extensions@0.18.0"
+
+// CloudflareBridge is the bridge itself.
+const CloudflareBridge = "@cloudflare/sandbox@0.12.10"
+
 // Sprites is the own client of Fly's Sprites, which test/internal/sprites is tried with.
 const Sprites = "@fly/sprites@0.1.0"
 
