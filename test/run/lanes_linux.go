@@ -35,17 +35,22 @@ func lay(packages []testPackage, identities []identity, o options) lanes {
 	return l
 }
 
-// next takes the package that an identity runs next.
-func (l *lanes) next(who string) (p testPackage, ok bool) {
-	if own := l.own[who]; len(own) > 0 {
-		l.own[who] = own[1:]
-		return own[0], true
+// A worker runs one package at a time, as the first of its identities that has one left.
+type worker []identity
+
+// next takes the package that a worker runs next, and as whom.
+func (l *lanes) next(w worker) (who identity, p testPackage, ok bool) {
+	for _, who := range w {
+		if own := l.own[who.name]; len(own) > 0 {
+			l.own[who.name] = own[1:]
+			return who, own[0], true
+		}
 	}
 	if len(l.either) == 0 {
-		return p, false
+		return who, p, false
 	}
 	p, l.either = l.either[0], l.either[1:]
-	return p, true
+	return w[0], p, true
 }
 
 func slowest(a, b testPackage) int { return int(b.row.Took - a.row.Took) }
@@ -53,12 +58,12 @@ func slowest(a, b testPackage) int { return int(b.row.Took - a.row.Took) }
 // grace is how long a process may outlive the tests that started it.
 const grace = time.Minute
 
-// runAll runs the packages: root's beside the user's. A user's package has no other of
-// that user beside it, so that what the user leaves can be told from what others leave.
-func (s *stage) runAll(ctx context.Context, identities []identity, o options, total *report) error {
+// runAll runs the packages, one by each worker at a time. No two workers are the same made user: what
+// one leaves can be told from what the others leave.
+func (s *stage) runAll(ctx context.Context, workers []worker, o options, total *report) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	l := lay(s.packages, identities, o)
+	l := lay(s.packages, identities(workers), o)
 	var mu sync.Mutex
 	one := func(who identity, p testPackage) error {
 		before := who.belongings(public)
@@ -84,16 +89,16 @@ func (s *stage) runAll(ctx context.Context, identities []identity, o options, to
 		total.lanes = append(total.lanes, lane{who.name, p.row, r.took})
 		return nil
 	}
-	next := func(who identity) (testPackage, bool) {
+	next := func(w worker) (identity, testPackage, bool) {
 		mu.Lock()
 		defer mu.Unlock()
-		return l.next(who.name)
+		return l.next(w)
 	}
-	errs := make([]error, len(identities))
+	errs := make([]error, len(workers))
 	var wait sync.WaitGroup
-	for i, who := range identities {
+	for i, w := range workers {
 		wait.Go(func() {
-			for p, ok := next(who); ok && errs[i] == nil; p, ok = next(who) {
+			for who, p, ok := next(w); ok && errs[i] == nil; who, p, ok = next(w) {
 				errs[i] = one(who, p)
 			}
 			if errs[i] != nil {

@@ -1,6 +1,6 @@
 // Command run is `make test`: it vets, builds and runs the tests of the repository, and says
-// on its last line how many passed. As root it makes an unprivileged user, who runs every
-// test, and runs beside him what differs for root: the packages that test/packages.txt says,
+// on its last line how many passed. As root it makes two unprivileged users, one of whom runs every
+// test, and runs at the same time what differs for root: the packages that test/packages.txt says,
 // and the tests with the mark //test:root. A caller who is not root runs every test as
 // himself. `make check` is a part of that in a few minutes, `make test-long` all of it as both
 // and more.
@@ -34,8 +34,8 @@ import (
 
 const usage = `usage: go run ./test/run [flags] [package ...]
 
-Runs the tests of the packages (default ./...). Root's tests and those of an
-unprivileged user run side by side; a caller who is not root runs his own alone.
+Runs the tests of the packages (default ./...), two at a time: root's, and those of
+two unprivileged users. A caller who is not root runs his own alone.
 
   -as WHO       root, user or both (default both)
   -run PATTERN  only tests that match, as all of WHO; skips and coverage are not judged
@@ -148,12 +148,12 @@ func test(ctx context.Context, o options) (err error) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return err
 	}
-	identities, remove, err := identify(o.as)
+	workers, remove, err := identify(o.as)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-	stage, err := prepare(ctx, dir, identities, o)
+	stage, err := prepare(ctx, dir, identities(workers), o)
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func test(ctx context.Context, o options) (err error) {
 	total.failures = append(total.failures, stage.broken...)
 	for _, o.pass = range o.passes() {
 		part := report{}
-		if err := stage.runAll(ctx, identities, o, &part); err != nil {
+		if err := stage.runAll(ctx, workers, o, &part); err != nil {
 			return err
 		}
 		if o.whole() {
@@ -172,11 +172,11 @@ func test(ctx context.Context, o options) (err error) {
 		total.lanes = append(total.lanes, part.lanes...)
 	}
 	if o.covers() {
-		if err := stage.judgeCoverage(&total, identities); err != nil {
+		if err := stage.judgeCoverage(&total, identities(workers)); err != nil {
 			return err
 		}
 	}
-	total.printLanes(identities)
+	total.printLanes(identities(workers))
 	total.printSlowest(20)
 	fmt.Printf("\ntook %s\n", time.Since(start).Round(time.Second))
 	for _, name := range total.failures {
@@ -197,8 +197,9 @@ type identity struct {
 	made *tempuser.User      // nil: the caller
 }
 
-// identify returns who is to run the tests, and what takes them away again.
-func identify(as string) ([]identity, func() error, error) {
+// identify returns who is to run the tests, and what takes the made ones away again. Two
+// workers keep two processors busy: root's goes on as a user, a second one, when root has nothing left.
+func identify(as string) ([]worker, func() error, error) {
 	nothing := func() error { return nil }
 	caller := identity{name: "user", env: os.Environ()}
 	if os.Getuid() != 0 {
@@ -206,21 +207,38 @@ func identify(as string) ([]identity, func() error, error) {
 			return nil, nil, errors.New("-as root: the caller is not root")
 		}
 		fmt.Println("not root: the tests run as the caller only")
-		return []identity{caller}, nothing, nil
+		return []worker{{caller}}, nothing, nil
 	}
 	caller.name = "root"
 	if as == "root" {
-		return []identity{caller}, nothing, nil
+		return []worker{{caller}}, nothing, nil
 	}
-	u, err := tempuser.New()
+	first, err := tempuser.New()
 	if err != nil {
 		return nil, nil, err
 	}
-	user := identity{name: "user", env: u.Environ(os.Environ()), cred: u.Credential(), made: u}
-	if as == "user" {
-		return []identity{user}, u.Remove, nil
+	second, err := tempuser.New()
+	if err != nil {
+		return nil, nil, errors.Join(err, first.Remove())
 	}
-	return []identity{caller, user}, u.Remove, nil
+	remove := func() error { return errors.Join(first.Remove(), second.Remove()) }
+	user := func(u *tempuser.User) identity {
+		return identity{name: "user", env: u.Environ(os.Environ()), cred: u.Credential(), made: u}
+	}
+	if as == "user" {
+		return []worker{{user(first)}, {user(second)}}, remove, nil
+	}
+	return []worker{{caller, user(second)}, {user(first)}}, remove, nil
+}
+
+// identities are those of the workers, once each by name: one made user stands for the others.
+func identities(workers []worker) (list []identity) {
+	for _, who := range slices.Concat(workers...) {
+		if !slices.ContainsFunc(list, func(have identity) bool { return have.name == who.name }) {
+			list = append(list, who)
+		}
+	}
+	return list
 }
 
 // vet checks the packages, where it takes long for every system that pccrun builds for, and

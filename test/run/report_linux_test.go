@@ -32,23 +32,24 @@ func TestLanes(t *testing.T) {
 		row("quick", 1, verdicts.Both, ""), row("slow", 9, verdicts.Both, ""), row("once", 5, verdicts.Once, ""),
 		row("marked", 3, verdicts.Marked, "^TestA$"), row("plain", 4, verdicts.Marked, ""),
 	}
-	order := func(o options, identities ...identity) string {
-		l := lay(packages, identities, o)
+	order := func(o options, workers ...worker) string {
+		l := lay(packages, identities(workers), o)
 		var took []string
-		for _, who := range identities {
-			for p, ok := l.next(who.name); ok; p, ok = l.next(who.name) {
+		for _, w := range workers {
+			for who, p, ok := l.next(w); ok; who, p, ok = l.next(w) {
 				took = append(took, who.name+" "+p.row.Package)
 			}
 		}
 		return strings.Join(took, ", ")
 	}
-	require.Equal(t, "root slow, root marked, root quick, root once, user slow, user plain, user marked, user quick", order(options{}, root, user))
-	require.Equal(t, "user slow, user once, user plain, user marked, user quick", order(options{}, user))
-	require.Equal(t, "root slow, root once, root plain, root marked, root quick", order(options{long: true, pass: everything}, root))
-	require.Empty(t, order(options{long: true, pass: longOnes}, root, user))
+	require.Equal(t, "root slow, root marked, root quick, root once, user slow, user plain, user marked, user quick", order(options{}, worker{root}, worker{user}))
+	require.Equal(t, "root slow, root marked, root quick, user slow, user plain, user marked, user quick, root once", order(options{}, worker{root, user}, worker{user}))
+	require.Equal(t, "user slow, user once, user plain, user marked, user quick", order(options{}, worker{user}))
+	require.Equal(t, "root slow, root once, root plain, root marked, root quick", order(options{long: true, pass: everything}, worker{root}))
+	require.Empty(t, order(options{long: true, pass: longOnes}, worker{root}, worker{user}))
 	packages = append(packages, row("test/some", 1, verdicts.Marked, ""), row("test/rules", 1, verdicts.Once, ""))
 	packages[5].check = "^TestB$"
-	require.Contains(t, order(options{pass: check}, user), "user test/some, user test/rules")
+	require.Contains(t, order(options{pass: check}, worker{user}), "user test/some, user test/rules")
 	pattern, has := packages[5].tests(user, options{pass: check})
 	require.True(t, has)
 	require.Equal(t, "^TestB$", pattern)

@@ -14,13 +14,17 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
 
 // prefix starts the name of each user made here; what follows is the process
-// that made him, so that a later run finds those whose maker was killed.
+// that made him, so that a later run finds those whose maker was killed, and his number among its users.
 const prefix = "pccrun-test-"
+
+// made counts the users of this process.
+var made atomic.Int32
 
 // A User is an account of the host that [New] made.
 type User struct {
@@ -36,7 +40,7 @@ func New() (*User, error) {
 	if err := removeStale(); err != nil {
 		return nil, err
 	}
-	name := prefix + strconv.Itoa(os.Getpid())
+	name := fmt.Sprintf("%s%d-%d", prefix, os.Getpid(), made.Add(1))
 	if err := command("useradd", "--create-home", "--user-group", "--shell", "/bin/bash", name); err != nil {
 		return nil, err
 	}
@@ -149,7 +153,8 @@ func removeStale() error {
 	}
 	for line := range strings.Lines(string(passwd)) {
 		name, _, _ := strings.Cut(line, ":")
-		maker, ok := strings.CutPrefix(name, prefix)
+		rest, ok := strings.CutPrefix(name, prefix)
+		maker, _, _ := strings.Cut(rest, "-")
 		if pid, err := strconv.Atoi(maker); !ok || err != nil || syscall.Kill(pid, 0) == nil {
 			continue
 		}
