@@ -252,7 +252,7 @@ func vet(ctx context.Context, packages []string, long bool) []string {
 	var failed []string
 	for _, system := range systems {
 		goos, goarch, _ := strings.Cut(system, "/")
-		cmd := exec.CommandContext(ctx, "go", append([]string{"vet"}, packages...)...)
+		cmd := exec.CommandContext(ctx, "go", append([]string{"vet", "-trimpath"}, packages...)...)
 		cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			fmt.Printf("%s", out)

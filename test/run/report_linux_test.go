@@ -88,3 +88,15 @@ m/b/x.go:1.1,2.2 1 0
 		require.Error(t, err, bad)
 	}
 }
+
+func TestUnlike(t *testing.T) {
+	var groups []string
+	for _, g := range unlike([]testPackage{{path: "m/a"}, {path: "m/x/a"}, {path: "m/b"}, {path: "m/y/a"}}) {
+		var paths []string
+		for _, p := range g {
+			paths = append(paths, p.path)
+		}
+		groups = append(groups, strings.Join(paths, " "))
+	}
+	require.Equal(t, []string{"m/a m/b", "m/x/a", "m/y/a"}, groups)
+}

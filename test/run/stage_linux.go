@@ -9,10 +9,10 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -268,18 +268,18 @@ func place(from, to string) error {
 	return errors.Join(err, out.Close())
 }
 
-// compile builds a test binary for each package that has tests for somebody, two at a time:
-// the linker is what takes the time.
+// compile builds a test binary for each package that has tests for somebody, without cgo, as the program
+// is built.
 func (s *stage) compile(ctx context.Context, identities []identity, o options) error {
-	args := append([]string{"list", "-e", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Dir}}{{end}}"}, o.packages...)
-	out, err := output(ctx, s.source(), "go", args...)
+	args := append([]string{"CGO_ENABLED=0", "go", "list", "-e", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Dir}}{{end}}"}, o.packages...)
+	out, err := output(ctx, s.source(), "env", args...)
 	if err != nil {
 		return err
 	}
 	for line := range strings.Lines(string(out)) {
-		path, dir, _ := strings.Cut(strings.TrimSpace(line), "\t")
-		name := strings.ReplaceAll(path, "/", "_") + ".test"
-		p := testPackage{path: path, dir: dir, binary: filepath.Join(s.dir, "bin", name), row: s.rows.Of(path), long: s.skips.Long(path)}
+		name, dir, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		binary := filepath.Join(s.dir, "bin", strings.ReplaceAll(name, "/", "_")+".test")
+		p := testPackage{path: name, dir: dir, binary: binary, row: s.rows.Of(name), long: s.skips.Long(name)}
 		for mark, pattern := range map[verdicts.Mark]*string{verdicts.Root: &p.root, verdicts.Check: &p.check} {
 			if *pattern, err = mark.Tests(dir); err != nil {
 				return err
@@ -289,30 +289,20 @@ func (s *stage) compile(ctx context.Context, identities []identity, o options) e
 			s.packages = append(s.packages, p)
 		}
 	}
-	var wait sync.WaitGroup
-	errs := make([]error, len(s.packages))
-	slots := make(chan struct{}, 2)
-	for i, p := range s.packages {
-		slots <- struct{}{}
-		wait.Go(func() {
-			// Without symbols for a debugger, which no test reads: they are a third of what is linked.
-			args := []string{"test", "-c", "-ldflags=-s -w", "-o", p.binary}
-			if o.covers() {
-				args = append(args, "-cover", "-coverpkg=./...")
-			}
-			_, errs[i] = output(ctx, s.source(), "go", append(args, p.path)...)
-			<-slots
-		})
-	}
-	wait.Wait()
 	var built []testPackage
-	for i, p := range s.packages {
-		if errs[i] == nil {
-			built = append(built, p)
+	for _, some := range unlike(s.packages) {
+		if s.build(ctx, o, some) == nil {
+			built = append(built, some...)
 			continue
 		}
-		fmt.Println(errs[i])
-		s.broken = append(s.broken, p.path+": does not compile")
+		for _, p := range some { // one by one, to learn which it is
+			if err := s.build(ctx, o, []testPackage{p}); err != nil {
+				fmt.Println(err)
+				s.broken = append(s.broken, p.path+": does not compile")
+				continue
+			}
+			built = append(built, p)
+		}
 	}
 	s.packages = built
 	if len(s.packages) == 0 {
@@ -320,6 +310,46 @@ func (s *stage) compile(ctx context.Context, identities []identity, o options) e
 	}
 	fmt.Printf("built: tests of %d packages\n", len(s.packages))
 	return ctx.Err()
+}
+
+// unlike divides packages into groups, in none of which two have the same last element: one command of
+// Go's builds such a group, and would write two binaries of one name.
+func unlike(packages []testPackage) (groups [][]testPackage) {
+	for _, p := range packages {
+		i := slices.IndexFunc(groups, func(g []testPackage) bool {
+			return !slices.ContainsFunc(g, func(q testPackage) bool { return path.Base(q.path) == path.Base(p.path) })
+		})
+		if i < 0 {
+			i, groups = len(groups), append(groups, nil)
+		}
+		groups[i] = append(groups[i], p)
+	}
+	return groups
+}
+
+// build builds the test binaries of packages. Its flags are those of `make build`, so that what
+// both need is compiled once, and without symbols for a debugger, which are a third of what is linked.
+func (s *stage) build(ctx context.Context, o options, packages []testPackage) error {
+	dir, err := os.MkdirTemp(s.dir, "tests-")
+	if err != nil {
+		return err
+	}
+	args := []string{"CGO_ENABLED=0", "go", "test", "-c", "-trimpath", "-ldflags=-s -w", "-o", dir + "/"}
+	if o.covers() {
+		args = append(args, "-cover", "-coverpkg=./...")
+	}
+	for _, p := range packages {
+		args = append(args, p.path)
+	}
+	if _, err := output(ctx, s.source(), "env", args...); err != nil {
+		return err
+	}
+	for _, p := range packages {
+		if err := os.Rename(filepath.Join(dir, path.Base(p.path)+".test"), p.binary); err != nil {
+			return err
+		}
+	}
+	return os.Remove(dir)
 }
 
 // run runs a package's tests as somebody.
