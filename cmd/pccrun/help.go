@@ -15,7 +15,8 @@ import (
 	"github.com/pccrun/pccrun/test/escape"
 )
 
-// pages are the helps: one of each verb, pccrun.txt, of the program itself, and json.txt, of what verbs print. What a page says of flags is what
+// pages are the helps: one of each verb, pccrun.txt, of the program itself, and
+// json.txt and events.txt, the fields of what is printed. What a page says of flags is what
 // completion offers: see [helpFlags].
 //
 //go:embed help
@@ -62,7 +63,7 @@ func helpVerb(args []string) int {
 	if len(args) > 1 {
 		return fail("unexpected argument "+quote(args[1]), "pccrun help lists the verbs")
 	}
-	if name == "json" {
+	if name == "json" || name == "events" {
 		printf("%s", page(name))
 		return 0
 	}
