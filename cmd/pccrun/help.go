@@ -16,7 +16,7 @@ import (
 )
 
 // pages are the helps: one of each verb, pccrun.txt, of the program itself, and
-// json.txt and events.txt, the fields of what is printed. What a page says of flags is what
+// json.txt, events.txt and environment.txt, of what is printed and read. What a page says of flags is what
 // completion offers: see [helpFlags].
 //
 //go:embed help
@@ -63,7 +63,7 @@ func helpVerb(args []string) int {
 	if len(args) > 1 {
 		return fail("unexpected argument "+quote(args[1]), "pccrun help lists the verbs")
 	}
-	if name == "json" || name == "events" {
+	if slices.Contains([]string{"json", "events", "environment"}, name) {
 		printf("%s", page(name))
 		return 0
 	}
