@@ -491,17 +491,19 @@ func TestTheLauncherLinksLittle(t *testing.T) {
 func TestEachVariableThatIsReadIsNamed(t *testing.T) {
 	help, err := os.ReadFile(filepath.Join(top(t), "cmd/pccrun/help/environment.txt"))
 	require.NoError(t, err)
+	reads, _, ok := strings.Cut(string(help), "\nWhat it sets")
+	require.True(t, ok)
 	named := map[string]bool{}
-	for _, name := range regexp.MustCompile(`[A-Za-z_]+[A-Z0-9a-z_]*`).FindAllString(string(help), -1) {
+	for _, name := range regexp.MustCompile(`[A-Za-z][A-Za-z0-9_]*`).FindAllString(reads, -1) {
 		named[name] = true
 	}
-	reads := regexp.MustCompile(`(?i)(?:getenv|lookupenv)\((?:env, )?"([A-Za-z_]+)"\)`)
+	calls := regexp.MustCompile(`(?i)(?:getenv|lookupenv)\((?:env, )?"([A-Za-z_]+)"\)`)
 	found := 0
 	eachFile(t, ".go", func(t *testing.T, name string, data []byte) {
 		if strings.HasSuffix(name, "_test.go") || within(name, "test") || within(name, "internal/clients") {
 			return
 		}
-		for _, m := range reads.FindAllSubmatch(data, -1) {
+		for _, m := range calls.FindAllSubmatch(data, -1) {
 			assert.True(t, named[string(m[1])], "%s: %s", name, m[1])
 			found++
 		}
