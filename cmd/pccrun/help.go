@@ -15,7 +15,8 @@ import (
 	"github.com/pccrun/pccrun/test/escape"
 )
 
-// pages are the helps: one of each verb, and pccrun.txt, of the program itself. What a page says of flags is what
+// pages are the helps: one of each verb, pccrun.txt, of the program itself, and
+// json.txt, events.txt and environment.txt, of what is printed and read. What a page says of flags is what
 // completion offers: see [helpFlags].
 //
 //go:embed help
@@ -61,6 +62,10 @@ func helpVerb(args []string) int {
 	i := slices.IndexFunc(table, func(v verb) bool { return v.name == name })
 	if len(args) > 1 {
 		return fail("unexpected argument "+quote(args[1]), "pccrun help lists the verbs")
+	}
+	if slices.Contains([]string{"json", "events", "environment"}, name) {
+		printf("%s", page(name))
+		return 0
 	}
 	if i < 0 {
 		return fail("help: no verb "+quote(args[0]), "pccrun help lists the verbs"+suggestVerb(args[0], table))

@@ -196,7 +196,7 @@ type shownRule struct {
 	fields     object
 }
 
-// rulesOf are all rules of a policy, in the lists of its JSON: docs/integration.md.
+// rulesOf are all rules of a policy, in the lists of its JSON: help/json.txt.
 func rulesOf(p *profiles.Policy) map[string][]shownRule {
 	rules := map[string][]shownRule{}
 	add := func(list, word, text string, from profiles.Origin, fields ...field) {

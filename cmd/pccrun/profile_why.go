@@ -11,7 +11,7 @@ import (
 	"github.com/pccrun/pccrun/run"
 )
 
-// showWhy prints what made up a policy, and why: docs/integration.md lists everything that pccrun reads.
+// showWhy prints what made up a policy, and why: pccrun help environment lists the variables that pccrun reads.
 func showWhy(req *profiles.Request, p *profiles.Policy) int {
 	dirs, err := state.Find(req.Host.Getenv, p.Home)
 	if err != nil {

@@ -71,9 +71,6 @@ func dial() {
 	}
 }
 
-// integrationPage is read by tests that run elsewhere.
-var integrationPage, _ = filepath.Abs("../../docs/integration.md")
-
 // TestScripts runs testdata/*.txtar: each is a path through the command line, and
 // the same one for root.
 func TestScripts(t *testing.T) {
@@ -178,31 +175,18 @@ func errorsObject(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// documented runs `fields TITLE`: each field of the object that the program before
-// has printed stands in docs/integration.md, where the verb or heading TITLE is.
+// documented runs `fields VERB`: each field of the object that the program before has printed stands in
+// the help of JSON, below the verb and not in parentheses.
 func documented(ts *testscript.TestScript, neg bool, args []string) {
-	page, err := os.ReadFile(integrationPage)
-	ts.Check(err)
 	words := map[string]bool{"v": true, "errors": true, "text": true, "hint": true, "source": true, "line": true, "key": true} // of every object, what went wrong, an origin
-	found, inside := false, false
-	title := strings.TrimPrefix(args[0], "pccrun ")
-	for _, text := range strings.Split(string(page), "\n\n") {
-		if strings.HasPrefix(text, "**") || strings.HasPrefix(text, "#") {
-			inside = strings.Contains(text, "**`"+title+" ") || strings.Contains(text, "**`"+title+"`") || strings.Contains(text, "# "+title+"\n") || strings.HasSuffix(text, "# "+title)
-			found = found || inside
-		}
-		if !inside {
-			continue
-		}
-		for _, code := range regexp.MustCompile("`[^`]+`").FindAllString(text, -1) {
-			for _, word := range regexp.MustCompile(`[a-z_]+`).FindAllString(code, -1) {
-				words[word] = true
-			}
-		}
+	_, fields, found := strings.Cut(page("json"), "\n\n"+strings.TrimPrefix(args[0], "pccrun ")+"\n")
+	fields, _, _ = strings.Cut(fields, "\n\n")
+	for _, word := range regexp.MustCompile(`[a-z_]+`).FindAllString(regexp.MustCompile(`\([^)]*\)`).ReplaceAllString(fields, ""), -1) {
+		words[word] = true
 	}
 	var object any
 	if err := json.Unmarshal([]byte(ts.ReadFile("stdout")), &object); err != nil || !found {
-		ts.Fatalf("fields %s: in the page %v; %v", args[0], found, err)
+		ts.Fatalf("fields %s: in the help %v; %v", args[0], found, err)
 	}
 	var look func(any)
 	look = func(value any) {
@@ -214,7 +198,7 @@ func documented(ts *testscript.TestScript, neg bool, args []string) {
 		case map[string]any:
 			for name, v := range value {
 				if !words[name] {
-					ts.Fatalf("docs/integration.md: %s: no word of the field %q", args[0], name)
+					ts.Fatalf("help/json.txt: %s: no word of the field %q", args[0], name)
 				}
 				if _, ofUser := v.(map[string]any); name != "keys" || !ofUser {
 					look(v)

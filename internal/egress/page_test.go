@@ -7,13 +7,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPage holds docs/network.md to the variables and files by which a command
+// TestHelp holds `pccrun help environment` to the variables and files by which a command
 // trusts the authority of its session.
-func TestPage(t *testing.T) {
-	page, err := os.ReadFile("../../docs/network.md")
+func TestHelp(t *testing.T) {
+	help, err := os.ReadFile("../../cmd/pccrun/help/environment.txt")
 	require.NoError(t, err)
 	for _, name := range append(trustVariables[:], nodeTrust, bundlePath) {
-		require.Contains(t, string(page), "`"+name+"`")
+		require.Regexp(t, `(^|[ (])`+name+`[\s,;:]`, string(help))
 	}
-	require.Contains(t, string(page), "`ca-bundle.p12`")
+	require.Contains(t, string(help), "ca-bundle.p12")
 }

@@ -3,7 +3,7 @@
 //
 //	{"v":1,"seq":3,"time":"2026-11-21T12:00:00.123456789Z","session":"…","type":"denial",…}
 //
-// The table of all types and their fields is docs/events.md. It promises:
+// The table of all types and their fields is cmd/pccrun/help/events.txt. It promises:
 //   - a line is one event, whatever a payload puts into a path, a host name or
 //     an argument: control characters, also the 8-bit ones and those that turn
 //     the direction of text, are escaped, and long strings are cut ([Append]);

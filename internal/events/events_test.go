@@ -518,20 +518,19 @@ func TestTargetReaderGoes(t *testing.T) {
 	require.ErrorContains(t, l.Close(await.Patience), "broken pipe") // and no SIGPIPE
 }
 
-// TestTable holds docs/events.md against the types: a heading for each event, each field in
+// TestTable holds `pccrun help events` against the types: a heading for each event, each field in
 // the lines below it, and none of what is not there.
 func TestTable(t *testing.T) {
-	data, err := os.ReadFile("../../docs/events.md")
+	data, err := os.ReadFile("../../cmd/pccrun/help/events.txt")
 	require.NoError(t, err)
 	rows := map[string]bool{}
 	typ := ""
 	for line := range strings.Lines(string(data)) {
-		if heading := regexp.MustCompile("^\\*\\*`([a-z.]+)`\\*\\*").FindStringSubmatch(line); heading != nil {
+		if heading := regexp.MustCompile(`^([a-z.]+)\n`).FindStringSubmatch(line); heading != nil {
 			typ = heading[1]
 		}
-		if names, ok := strings.CutPrefix(line, "- `"); ok && typ != "" {
-			names, _, _ = strings.Cut("`"+names, ": ")
-			for _, m := range regexp.MustCompile("`([a-z0-9_.\\[\\]]+)`").FindAllStringSubmatch(names, -1) {
+		if field := regexp.MustCompile(`^  ([a-z].*?): `).FindStringSubmatch(line); field != nil {
+			for _, m := range regexp.MustCompile(`(?:^|, )([a-z0-9_.\[\]]+)`).FindAllStringSubmatch(field[1], -1) {
 				require.False(t, rows[typ+" "+m[1]], "twice: %s %v", typ, m)
 				rows[typ+" "+m[1]] = true
 			}

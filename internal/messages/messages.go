@@ -3,6 +3,30 @@
 //
 // It promises that nothing that a hostile name or file brings in acts on a terminal, that
 // each message is a line of its own, and that a run that has to end does not wait for a reader.
+//
+// # Glossary
+//
+// One word for one thing, in messages, names and pages; test/rules knows what is not said:
+//
+//   - inside, host: in the sandbox; the machine around it
+//   - launcher: the process outside that starts and follows a run
+//   - child: the launcher's forked process, which becomes pid 1 inside
+//   - provider: what runs a command for a policy
+//   - engine: a container engine that a provider uses
+//   - guarantee: a named promise: *required* or *wanted* by a policy, *kept*, *weak* or *missing* here
+//   - denied: refused by the policy, and reported
+//   - protected: a name that a host tool would execute, which the command cannot change
+//   - quarantine: where a protected name that appeared is moved, out of the workspace
+//   - finding: one thing in quarantine
+//   - stub: the empty directory that the host has in place of one in quarantine
+//   - changed: a name for review that is not what it was
+//   - post-run check: looks for findings and changes when a run's processes are dead
+//   - unfinished-run record: what a killed run still has to have checked
+//   - remount watcher: mounts hidden and protected files again that the host replaced
+//   - change set: what a run changed in an overlay or a copy: `diff`, `apply`, `discard`
+//   - persistent home: the home that a profile has for one workspace
+//   - seed: a file of the user's that is copied into a persistent home
+//   - session: the directory and record of one run
 package messages
 
 import (

@@ -132,7 +132,7 @@ type jsonClash struct {
 	Files []string  `json:"files"`
 }
 
-// JSON is the results as one line: see docs/tasks.md.
+// JSON is the results as one line: see cmd/pccrun/help/json.txt.
 func (r *Results) JSON() []byte {
 	o := struct {
 		V       int         `json:"v"`

@@ -101,7 +101,7 @@ func (s *State) costText() string {
 	return fmt.Sprintf(", $%.2f", usd)
 }
 
-// A line is what a task has printed: see docs/tasks.md, "JSON".
+// A line is what a task has printed: see cmd/pccrun/help/json.txt.
 type line struct {
 	Type   string
 	Kind   agent.Kind

@@ -20,7 +20,7 @@ import (
 )
 
 // notSaid are words that no message, help or page uses, and what is said instead: the
-// glossary of docs/architecture.md.
+// glossary of internal/messages.
 var notSaid = []struct {
 	pattern *regexp.Regexp
 	instead string
