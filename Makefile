@@ -4,10 +4,12 @@
 GO ?= go
 
 # The program that is shipped carries the whole one and starts it on demand:
-# cmd/pccrun/launcher_linux.go says why.
+# cmd/pccrun/launcher_linux.go says why. That one carries what goes up to clouds.
 build:
 	@echo "building bin/pccrun: seconds, or some minutes while Go's cache is cold"
-	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o cmd/pccrun/whole.bin ./cmd/pccrun
+	@CGO_ENABLED=0 GOOS=linux $(GO) build -tags launcher,place -trimpath -ldflags '-s -w' -o bin/place ./cmd/pccrun
+	@gzip -nc bin/place > bin/place.$$$$ && mv bin/place.$$$$ cmd/pccrun/place.gz
+	@CGO_ENABLED=0 $(GO) build -tags carries -trimpath -ldflags '-s -w' -o cmd/pccrun/whole.bin ./cmd/pccrun
 	@echo "half is built"
 	@CGO_ENABLED=0 $(GO) build -tags launcher -trimpath -ldflags '-s -w -E github.com/pccrun/pccrun/internal/start.entry' -o bin/pccrun ./cmd/pccrun
 	@echo "bin/pccrun is built: $$(du -h bin/pccrun | cut -f1)"
@@ -69,4 +71,4 @@ release:
 	cd release && $(GO) run . -version "$(VERSION)"
 
 clean:
-	rm -rf bin dist .cache cmd/pccrun/whole.bin
+	rm -rf bin dist .cache cmd/pccrun/whole.bin cmd/pccrun/place.gz

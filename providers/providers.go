@@ -168,7 +168,8 @@ type Host struct {
 
 	Whole func() (*os.File, error) // a file with all verbs of this program
 
-	LinuxProgram func(arch string) (*os.File, error) // the same for Linux on a processor, as Go names it: for a place elsewhere
+	// LinuxProgram opens what works at a place elsewhere, for Linux on a processor, as Go names it: as it is, or by gzip.
+	LinuxProgram func(arch string) (io.ReadCloser, error)
 
 	Budget *spending.Budget // what the requests to model APIs count against; nil: nothing is counted
 

@@ -8,6 +8,7 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -214,7 +215,7 @@ func extract(archive io.Reader, tree string) error {
 	}
 }
 
-// build builds the program for a system. The program for Linux is two in one file: see the Makefile.
+// build builds the program for a system. The program for Linux is three in one file: see the Makefile.
 func build(ctx context.Context, tree, work, version string, at commit, t target) (built, error) {
 	program := filepath.Join(work, t.String(), executable(t))
 	stamp := fmt.Sprintf("-s -w -buildid= -X main.version=%s -X main.commit=%s -X main.date=%s", version, at.ID[:12], at.Time.Format(time.DateOnly))
@@ -227,11 +228,18 @@ func build(ctx context.Context, tree, work, version string, at commit, t target)
 	if t.OS != "linux" {
 		return built{target: t, program: program, whole: program}, compile(program, "-ldflags", stamp)
 	}
-	embedded, whole := filepath.Join(tree, "cmd", "pccrun", "whole.bin"), program+".whole"
-	if err := compile(whole, "-ldflags", stamp); err != nil {
+	embedded := func(name string) string { return filepath.Join(tree, "cmd", "pccrun", name) }
+	place, whole := program+".place", program+".whole"
+	if err := compile(place, "-tags", "launcher,place", "-ldflags", stamp); err != nil {
 		return built{}, err
 	}
-	if err := copyFile(whole, embedded, 0o644); err != nil {
+	if err := compressFile(place, embedded("place.gz")); err != nil {
+		return built{}, err
+	}
+	if err := compile(whole, "-tags", "carries", "-ldflags", stamp); err != nil {
+		return built{}, err
+	}
+	if err := copyFile(whole, embedded("whole.bin"), 0o644); err != nil {
 		return built{}, err
 	}
 	return built{target: t, program: program, whole: whole}, compile(program, "-tags", "launcher", "-ldflags", stamp+" -E github.com/pccrun/pccrun/internal/start.entry")
@@ -252,6 +260,21 @@ func checksums(out string) error {
 		fmt.Fprintf(&list, "%x  %s\n", sha256.Sum256(text), e.Name())
 	}
 	return os.WriteFile(filepath.Join(out, "SHA256SUMS"), []byte(list.String()), 0o644)
+}
+
+// compressFile compresses a file by gzip: the same bytes for the same text.
+func compressFile(from, to string) error {
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err == nil {
+		_, err = w.Write(text)
+		err = errors.Join(err, w.Close())
+	}
+	return errors.Join(err, os.WriteFile(to, b.Bytes(), 0o644))
 }
 
 func copyFile(from, to string, mode os.FileMode) error {

@@ -6,10 +6,12 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 
 	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/profiles"
@@ -53,10 +55,13 @@ var newProvider = func(name string, req *profiles.Request, host providers.Host) 
 	return nil, nil
 }
 
-// linuxProgram opens this program for Linux on a processor: itself where it is that, else the file that make linux writes,
-// beside it, or in ../lib/pccrun, where the Debian package has it.
-func linuxProgram(arch string) (*os.File, error) {
+// linuxProgram opens this program for Linux on a processor, as it is or by gzip: where it is that what it carries, or
+// itself, else the file that make linux writes, beside it, or in ../lib/pccrun, where the Debian package has it.
+func linuxProgram(arch string) (io.ReadCloser, error) {
 	if runtime.GOOS == "linux" && runtime.GOARCH == arch {
+		if carriedForPlaces != "" {
+			return io.NopCloser(strings.NewReader(carriedForPlaces)), nil
+		}
 		return os.Open("/proc/self/exe") // all of pccrun, without the launcher
 	}
 	self := os.Getenv("PCCRUN_LAUNCHER")
@@ -82,7 +87,7 @@ func linuxProgram(arch string) (*os.File, error) {
 }
 
 // programFor returns a file that is a program for Linux on a processor, or closes it.
-func programFor(f *os.File, arch string) (*os.File, error) {
+func programFor(f *os.File, arch string) (io.ReadCloser, error) {
 	program, err := elf.NewFile(f)
 	if err == nil && program.Machine != machines[arch] {
 		err = fmt.Errorf("it is for %s", program.Machine)

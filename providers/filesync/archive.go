@@ -61,22 +61,31 @@ type archive struct {
 	withheld []Withheld
 	names    int
 	bytes    int64
+	came     int64 // of all tars, with what is no content
 }
 
-// A tail notices whether there was an end before the archive said so.
+// A tail notices whether there was an end before the archive said so, and reads no more than an archive can have that
+// keeps to its limits, however few bytes that was unfolded from.
 type tail struct {
 	r     *bufio.Reader
+	of    *archive
 	ended bool
 }
 
 func (t *tail) Read(b []byte) (int, error) {
 	n, err := t.r.Read(b)
 	t.ended = t.ended || err == io.EOF
+	most := t.of.down.Limits
+	if t.of.came += int64(n); uint64(t.of.came/maxHeader) > uint64(most.Bytes/maxHeader)+uint64(most.Files)+maxPadding/maxHeader {
+		return 0, &RefusedError{"", fmt.Sprintf("the stream is longer than %d files of %d MB together need", most.Files, most.Bytes>>20)}
+	}
 	return n, err
 }
 
-// maxPadding is how many zeros may follow an archive.
-const maxPadding = 1 << 20
+const (
+	maxHeader  = 16 << 10 // bytes of a member beside its content: two paths of [maxPath], and blocks that are filled up
+	maxPadding = 1 << 20  // how many zeros may follow an archive
+)
 
 // read calls extract for each member that may be made, in turn, after all that it lies in.
 func (a *archive) read(ctx context.Context, next func() (io.Reader, error), extract func(m *member, body io.Reader) error) error {
@@ -97,7 +106,7 @@ func (a *archive) read(ctx context.Context, next func() (io.Reader, error), extr
 
 // part reads one tar of those that the archive consists of.
 func (a *archive) part(ctx context.Context, from io.Reader, extract func(m *member, body io.Reader) error) error {
-	end := &tail{r: bufio.NewReaderSize(contextReader{ctx, from}, 256<<10)}
+	end := &tail{r: bufio.NewReaderSize(contextReader{ctx, from}, 256<<10), of: a}
 	r := tar.NewReader(end)
 	last := ""
 	for {

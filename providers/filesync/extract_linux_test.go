@@ -582,3 +582,45 @@ func TestKilledExtraction(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{filepath.Join(parent, other)}, names)
 }
+
+// TestBombs: a few bytes that unfold to more than the limits allow are refused, be it content, what announces it, or what
+// follows. A file of nothing but zeros is one like any other.
+func TestBombs(t *testing.T) {
+	zeros := make([]byte, 1<<20)
+	members := func(n int, e entry) []byte { return bytes.Repeat(bytes.TrimSuffix(makeTar(t, e), end), n) }
+	global := entry{Header: tar.Header{Typeflag: tar.TypeXGlobalHeader, Name: "g", PAXRecords: map[string]string{"comment": strings.Repeat("x", 64<<10)}}}
+	disk := file("disk.img", string(bytes.Repeat(zeros, 64)))
+	few := Limits{Bytes: 1 << 20, Files: 10}
+	for name, c := range map[string]struct {
+		text   []byte
+		limits Limits
+		want   string
+	}{
+		"zeros":            {makeTar(t, disk), Limits{}, ""},
+		"zeros, too many":  {makeTar(t, disk), Limits{Bytes: 63 << 20}, `refused "disk.img": more than 63 MB`},
+		"headers":          {append(members(4, global), makeTar(t, file("x", "x"))...), few, ""},
+		"headers, no end":  {append(members(64, global), makeTar(t, file("x", "x"))...), few, "the stream is longer than 10 files of 1 MB together need"},
+		"padding":          {append(makeTar(t, file("x", "x")), zeros[:512<<10]...), few, ""},
+		"padding, no end":  {append(makeTar(t, file("x", "x")), bytes.Repeat(zeros, 2)...), few, "data after the end of the archive"},
+		"any size, at all": {makeTar(t, disk), Limits{Bytes: 1<<63 - 1, Files: 1<<63 - 1}, ""},
+	} {
+		var small bytes.Buffer
+		w, err := Compress(&small)
+		require.NoError(t, err)
+		_, err = w.Write(c.text)
+		require.NoError(t, errors.Join(err, w.Close()))
+		require.Less(t, small.Len(), len(c.text)/100, name)
+		plain, err := Decompress(&small)
+		require.NoError(t, err)
+		to := filepath.Join(t.TempDir(), "to")
+		_, err = Extract(t.Context(), to, plain, Down{Limits: c.limits, Trust: true})
+		if c.want == "" {
+			require.NoError(t, err, name)
+			continue
+		}
+		var refused *RefusedError
+		require.ErrorAs(t, err, &refused, name)
+		require.ErrorContains(t, err, c.want, name)
+		require.NoFileExists(t, filepath.Join(to, "x"), name)
+	}
+}

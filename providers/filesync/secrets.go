@@ -74,8 +74,8 @@ type secretRules struct {
 	rules    []secretRule
 	global   allowlist
 	keywords []keyword
-	byStart  [1 << 16]uint16 // which of starts a text begins with, by its first two bytes
-	starts   [][]int         // keywords that begin with the same two letters, of the first none
+	byStart  [1 << 15]uint16 // which of starts a text begins with, by [startOf]
+	starts   [][]int         // keywords that begin alike, of the first none
 }
 
 // A keyword is a text without which a rule matches nothing. Letters of both cases count as one.
@@ -101,7 +101,8 @@ var notFirst = []string{"lob-api-key", "lob-pub-api-key", "new-relic-browser-api
 // anywhere are the rules whose match need not hold a keyword: these are tried in all of a text.
 var anywhere = []string{"facebook-access-token", "sourcegraph-access-token", "airtable-personnal-access-token"}
 
-// follows are what stands in every match behind keywords that are parts of many words.
+// follows are what stands in every match behind keywords that are parts of many words. Each begins with a character of
+// [inName].
 var follows = map[string]string{
 	"ey": `^[a-zA-Z0-9]{17}`, "s.": `^(?i)[a-z0-9]{24}`, "sk": `^[a-fA-F0-9]{32}`, "test_": `^[a-fA-F0-9]{35}`, "live_": `^[a-fA-F0-9]{35}`,
 	"_pub": `^_[a-fA-F0-9]{31}`, "ext_": `^(?i)[a-z0-9]{5,30}\.`, "sc_": `^(?i)[a-z0-9]{5,30}\.`, "api-": `^[A-Z0-9]{26}`,
@@ -156,16 +157,24 @@ func (s *secretRules) addKeyword(text string) {
 	if behind := follows[text]; behind != "" {
 		k.follows = regexp.MustCompile(behind)
 	}
-	of := func(first, second string) *uint16 { return &s.byStart[uint16(first[0])<<8|uint16(second[0])] }
-	a, b := text[:1], text[1:2]
-	number := *of(a, b)
-	if number == 0 {
-		number = uint16(len(s.starts))
-		s.starts = append(s.starts, nil)
-		*of(a, b), *of(strings.ToUpper(a), b), *of(a, strings.ToUpper(b)), *of(strings.ToUpper(a), strings.ToUpper(b)) = number, number, number, number
+	for third := range byte(32) { // of a keyword with two characters any
+		start := []byte{text[0], text[1], third}
+		if len(text) > 2 && third != text[2]&31 {
+			continue
+		}
+		number := &s.byStart[startOf(start)]
+		if *number == 0 {
+			*number = uint16(len(s.starts))
+			s.starts = append(s.starts, nil)
+		}
+		s.starts[*number] = append(s.starts[*number], len(s.keywords))
 	}
-	s.starts[number] = append(s.starts[number], len(s.keywords))
 	s.keywords = append(s.keywords, k)
+}
+
+// startOf is a number of the three characters that a text begins with: the same for letters of both cases.
+func startOf(text []byte) int {
+	return int(text[0]&31)<<10 | int(text[1]&31)<<5 | int(text[2]&31)
 }
 
 func lazy(text string) func() *regexp.Regexp {
@@ -201,24 +210,30 @@ type trial struct {
 func (s *secretRules) scan(file string, text []byte) []found {
 	var all []found
 	trials := make([]trial, len(s.rules))
-	for i := range len(text) - 1 {
-		start := s.byStart[uint16(text[i])<<8|uint16(text[i+1])]
+	for i := range len(text) - 2 {
+		start := s.byStart[startOf(text[i:i+3])]
 		if start == 0 {
 			continue
 		}
 		for _, n := range s.starts[start] {
 			k := &s.keywords[n]
 			end := i + len(k.text)
-			if end > len(text) || !equalFold(text[i:end], k.text) || k.follows != nil && !k.follows.Match(text[end:min(len(text), end+128)]) {
+			if end > len(text) || !equalFold(text[i:end], k.text) {
+				continue
+			}
+			if k.follows != nil && (end == len(text) || !inName[text[end]] || !k.follows.Match(text[end:min(len(text), end+128)])) {
 				continue
 			}
 			for _, number := range k.rules {
 				r, t := &s.rules[number], &trials[number]
+				if r.ID == generic && !assigned(text[end:min(len(text), end+80)]) {
+					continue // before the expressions for its name, which cost more
+				}
 				if !t.tried {
 					t.tried, t.skipped = true, r.ID == generic && matches(s.global.paths(), file) || r.passes(file)
 				}
 				switch {
-				case t.skipped || i < t.end || r.ID == generic && !assigned(text[end:min(len(text), end+80)]):
+				case t.skipped || i < t.end:
 				case r.named:
 					f, end := s.match(r, file, text, [2]int{i, min(len(text), i+value)})
 					all, t.end = append(all, f...), max(t.end, end)
@@ -252,17 +267,20 @@ func assigned(behind []byte) bool {
 		return false
 	}
 	value := operated.trim(rest)
-	return len(value)-len(valued.trim(value)) >= 10 // with fewer its entropy is too low
+	tail := valued.trim(value)
+	return len(value)-len(tail) >= 10 && (len(tail) == 0 || ending[tail[0]]) // with fewer its entropy is too low
 }
 
-// What the generic rule's expression has behind a name: more of it and space, an operator and space, and a value.
+// What the generic rule's expression has behind a name: more of it and space, an operator and space, a value, and
+// what ends that. A call ("token := auth.Token(") has no end of a value.
 const (
-	letters   = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
+	letters   = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-\u017f\u212a" // the last two are letters "s" and "k" to an expression without case
 	spaces    = " \t\n\f\r`'\""
 	operators = "=>:|?,"
+	ends      = spaces + ";\\"
 )
 
-var inName, named, operated, valued = setOf(letters), setOf(letters + spaces), setOf(operators + spaces), setOf(letters + "=+/")
+var inName, named, operated, valued, ending = setOf(letters), setOf(letters + spaces), setOf(operators + spaces), setOf(letters + "=+/"), setOf(ends)
 
 // A byteSet is a set of characters.
 type byteSet [256]bool

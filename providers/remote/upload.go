@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"debug/elf"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -34,8 +35,11 @@ type upload struct {
 	remove  func()
 }
 
-// packedProgram is pccrun's program for the place.
-type packedProgram struct{ plain, small content }
+// packedProgram is pccrun's program for the place, by gzip and as it is there.
+type packedProgram struct {
+	small content
+	plain func() (content, error)
+}
 
 // packedTree is the archive of the workspace, in a file that has no name.
 type packedTree struct {
@@ -117,24 +121,33 @@ func (p *plan) pack(ctx context.Context, l *place, since *filesync.Since) (*uplo
 	return u, nil
 }
 
-// packProgram compresses pccrun's program.
+// packProgram returns pccrun's program: what it is there is found out while it goes up.
 func (p *Provider) packProgram() (*packedProgram, error) {
 	text, err := p.readProgram()
 	if err != nil {
 		return nil, err
 	}
-	var small bytes.Buffer
-	w, err := gzip.NewWriterLevel(&small, gzip.BestSpeed)
-	if err != nil {
-		return nil, err
+	packed := &packedProgram{plain: sync.OnceValues(func() (content, error) {
+		r, err := filesync.Uncompressed(bytes.NewReader(text))
+		if err != nil {
+			return content{}, err
+		}
+		plain, err := io.ReadAll(r)
+		c := contentOf(plain)
+		c.mode = 0o755
+		return c, err
+	})}
+	small := text
+	if bytes.HasPrefix(text, []byte(elf.ELFMAG)) {
+		var b bytes.Buffer
+		w, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed)
+		_, err = w.Write(text)
+		err = errors.Join(err, w.Close())
+		small = b.Bytes()
 	}
-	_, err = w.Write(text)
-	if err = errors.Join(err, w.Close()); err != nil {
-		return nil, err
-	}
-	packed := &packedProgram{contentOf(text), contentOf(small.Bytes())}
-	packed.plain.mode = 0o755
-	return packed, nil
+	go packed.plain()
+	packed.small = contentOf(small)
+	return packed, err
 }
 
 // furnish has pccrun's program and the copy be in the sandbox, and records what a download goes by. A program that an
@@ -196,17 +209,21 @@ func (l *place) uploadProgram(ctx context.Context, u *upload, dir, name string) 
 		if err := whole(to+".gz", program.small); err != nil {
 			return err
 		}
+		plain, err := program.plain()
+		if err != nil {
+			return err
+		}
 		chmod := there("/bin/sh", "-c", `gzip -df "$0".gz && chmod 755 "$0"`, to) // at once: each call of some providers takes a second
 		if chmod != nil {
 			if there("gzip", "-df", to+".gz") != nil {
-				if err := whole(to, program.plain); err != nil {
+				if err := whole(to, plain); err != nil {
 					return err
 				}
 			}
 			chmod = there("chmod", "755", to) // a provider may set modes itself
 		}
 		var p prepared
-		err := l.word(ctx, prepareWord, input{to, program.plain.sum, 1}, &p, name, path.Base(dir), l.p.facts.Home)
+		err = l.word(ctx, prepareWord, input{to, plain.sum, 1}, &p, name, path.Base(dir), l.p.facts.Home)
 		if err != nil && !errors.Is(err, errGarbled) {
 			return errors.Join(fmt.Errorf("it cannot be executed there, on %s: %w", l.p.arch(), err), chmod)
 		}

@@ -267,8 +267,8 @@ func (k *task) opened() providers.Provider {
 }
 
 // opens is how a provider gets a program for Linux.
-func opens(program string) func(string) (*os.File, error) {
-	return func(string) (*os.File, error) { return os.Open(program) }
+func opens(program string) func(string) (io.ReadCloser, error) {
+	return func(string) (io.ReadCloser, error) { return os.Open(program) }
 }
 
 // An outcome is how a run ended.

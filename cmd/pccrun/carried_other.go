@@ -1,0 +1,6 @@
+//go:build !carries && !launcher
+
+package main
+
+// carriedForPlaces is nothing: this program goes up itself.
+const carriedForPlaces = ""
