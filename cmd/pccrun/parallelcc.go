@@ -23,6 +23,7 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/run"
+	"github.com/pccrun/pccrun/task"
 )
 
 // Scripts that were written for parallel-cc go on. Its words stand in one table, with what pccrun makes of each in its own;
@@ -455,12 +456,12 @@ func (l *parallelLine) about(words []string) ([]string, error) {
 	if err := unexpected(words, most, "name one session or task"); err != nil {
 		return nil, err
 	}
-	of, e, err := l.named()
+	t, e, err := l.named()
 	if err != nil {
 		return nil, err
 	}
 	verbs := parallelAbout[l.verb]
-	line, id := verbs.session, e.ID
+	line, id, of := verbs.session, e.ID, t.Name
 	switch {
 	case l.verb == "status" && l.session == "":
 		if line = []string{"ps"}; l.repo != "" {
@@ -468,7 +469,7 @@ func (l *parallelLine) about(words []string) ([]string, error) {
 		}
 	case l.verb == "checkpoint" && l.session == "":
 		return nil, misuse("sandbox checkpoint: want a task", "--session-id NAME; pccrun task list has them")
-	case of != "" && l.verb == "kill" && (e.Standing || l.has("--no-download")): // nobody works at it, or its work is not wanted
+	case of != "" && l.verb == "kill" && (t.State != task.Working && e.Standing || l.has("--no-download")): // its sandbox is kept, or its work is not wanted
 	case of != "" && verbs.task != nil: // task stop commits what stands
 		line, id = verbs.task, of
 	case of != "" && l.verb == "download" && e.State != sessions.Running && !e.Unfetched:
@@ -485,24 +486,24 @@ func (l *parallelLine) about(words []string) ([]string, error) {
 	return slices.Concat(line, words, slices.Concat(l.own...)), nil
 }
 
-// named finds the task of a name, "" for none, and the newest of its sessions, or the session of an id.
-func (l *parallelLine) named() (of string, e sessions.Entry, err error) {
+// named finds the task of a name, one without a name for none, and the newest of its sessions, or the session of an id.
+func (l *parallelLine) named() (t task.Record, e sessions.Entry, err error) {
 	home, err := run.Sessions()
 	if err != nil || l.session == "" {
-		return "", e, err
+		return t, e, err
 	}
 	store, top, _, err := tasksHere(true)
 	if err != nil {
-		return "", e, err
+		return t, e, err
 	}
-	if r, err := store.Find(l.session, top); err == nil {
-		e, _, err = home.Newest(func(e sessions.Entry) bool { return e.Workspace == r.Worktree })
-		return r.Name, e, err
+	if t, err = store.Find(l.session, top); err == nil {
+		e, _, err = home.Newest(func(e sessions.Entry) bool { return e.Workspace == t.Worktree })
+		return t, e, err
 	}
 	if e, err = home.Find(l.session); errors.Is(err, sessions.ErrNoSession) {
 		err = misuse("no task, and no session "+quote(l.session), "pccrun task list --all, and pccrun ps --all")
 	}
-	return "", e, err
+	return task.Record{}, e, err
 }
 
 // logged does what a line says, and adds what that prints to the file of --local-log.
