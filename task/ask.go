@@ -196,7 +196,7 @@ func (a *Asked) Place() (*Placed, error) {
 		err = a.from.resume(p)
 	}
 	if err != nil {
-		return nil, errors.Join(err, p.undo())
+		return nil, errors.Join(err, p.Undo())
 	}
 	return p, nil
 }
@@ -327,11 +327,6 @@ func (p *Placed) checkout() error {
 		return err
 	}
 	return passOver(p)
-}
-
-// undo removes what was made for a task at which nothing has worked.
-func (p *Placed) undo() error {
-	return errors.Join(removeTree(p.task.Worktree), p.task.forget(p.store))
 }
 
 // Continue takes up a task that stands.

@@ -138,10 +138,15 @@ func note(set map[string]bool, text string) bool {
 	return true
 }
 
+// newWorked begins the time of a task.
+func newWorked(p *Placed) *Worked {
+	now := time.Now()
+	return &Worked{Placed: p, began: now, deadline: now.Add(p.order.Timeout), seen: &seen{denials: map[string]bool{}, findings: map[string]bool{}, warnings: map[string]bool{}}}
+}
+
 // Work has the agent do what the order says.
 func (p *Placed) Work() (*Worked, error) {
-	now := time.Now()
-	w := &Worked{Placed: p, began: now, deadline: now.Add(p.order.Timeout), seen: &seen{denials: map[string]bool{}, findings: map[string]bool{}, warnings: map[string]bool{}}}
+	w := newWorked(p)
 	w.quiet = warnOfTime(w)
 	if p.order.Prepare != "" {
 		o, err := w.shell(p.order.Prepare, "prepare", p.order.PrepareAllow...)
@@ -168,10 +173,10 @@ func (p *Placed) Work() (*Worked, error) {
 
 // abandon is for a task whose agent did not start: what was made for it goes, and what stood stays.
 func (w *Worked) abandon() error {
-	leave(w.Placed)
 	if w.fresh && !w.task.InPlace {
-		return w.undo()
+		return w.Undo()
 	}
+	leave(w.Placed)
 	w.task.State, w.task.Why = Failed, "it did not start"
 	defer w.task.close()
 	return w.task.save()

@@ -37,6 +37,9 @@ func current(args []string) []string {
 	if len(args) > 0 && (args[0] == "status" || strings.HasPrefix(args[0], "sandbox-")) { // parallel-cc's; sandbox-run counts otherwise
 		return append([]string{"sandbox"}, args...)
 	}
+	if len(args) > 1 && args[0] == "config" && slices.Contains([]string{"set", "get", "list"}, args[1]) { // likewise
+		return append([]string{"sandbox"}, args...)
+	}
 	if len(args) == 0 || former[args[0]] == nil {
 		return args
 	}

@@ -138,7 +138,7 @@ func takes(words []string) error {
 		for _, name := range strings.Fields("--agent --model --prompt-file --name --base --prepare --prepare-allow --check --until --max-runs --commit --git-user --git-email --continue --worktree --notify --wait --file --jobs --total-budget --results") {
 			own[name] = new(string)
 		}
-		for _, name := range strings.Fields("--in-place --dirty --forget-flags --all --force --stat --name-only --fail-fast") {
+		for _, name := range strings.Fields("--in-place --dirty --forget-flags --all --force --stat --name-only --fail-fast --try") {
 			own[name] = new(bool)
 		}
 	}

@@ -7,22 +7,18 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"os"
-	"os/exec"
-	"os/signal"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/programs"
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
@@ -40,28 +36,26 @@ type parallelLine struct {
 	own     [][]string // flags of pccrun's, each with its value
 	notes   []string   // what is printed before it is done
 
-	repo, session, checkpoint  string
-	prompt, promptFile, phase  string
-	provider, template, target string
-	machine                    parallelMachine
-	localLog                   string
-	instead                    string // pccrun's verb for --reconnect and --pull
-	dryRun, full, keeps        bool
+	repo, session             string
+	prompt, promptFile, phase string
+	provider                  string
+	only                      [][2]string // flags, and the provider that each is for
+	machine, localLog         string      // files
+	instead                   string      // pccrun's verb for --reconnect and --pull
+	keeps                     bool
 }
 
-// A parallelMachine is what the file of --sandbox-config asks for.
-type parallelMachine struct {
-	Image        string            `json:"image"`
-	CPU          float64           `json:"cpu"`
-	Memory, Disk int64             // MiB
-	Env          map[string]string `json:"env"`
-}
-
-// A parallelWord is a flag of parallel-cc's: of which verbs, and what becomes of it, as in a [flagDef].
+// A parallelWord is flags of parallel-cc's, of some verbs, and what becomes of them: as in a [flagDef], or as the types below.
 type parallelWord struct {
-	of, name string
-	to       any
+	of, names string
+	to        any
 }
+
+// A switchFor is pccrun's own switch, "" for what is so anyway, and a flagFor its flag with the same value.
+type (
+	switchFor string
+	flagFor   string
+)
 
 // words is the table.
 func (l *parallelLine) words() []parallelWord {
@@ -69,125 +63,146 @@ func (l *parallelLine) words() []parallelWord {
 	return []parallelWord{
 		{runs + " status", "--repo", &l.repo},
 		{of, "--session-id", &l.session},
-		{runs + " status health checkpoint", "--json", l.put("--json")},
+		{runs + " status health checkpoint", "--json", switchFor("--json")},
 
 		// What is to be done.
 		{runs, "--prompt", &l.prompt},
-		{"run", "--prompt-file", l.path(&l.promptFile)},
-		{"run", "--apm-plan", l.path(&l.promptFile)},
-		{"run", "--focus-phase", &l.phase},
-		{"run", "--apm-phase", &l.phase},
-		{"run", "--apm-resume", isNoSwitch("nothing records which phases are done", "--session NAME --prompt TEXT goes on with a task")},
+		{"run", "--prompt-file --apm-plan", l.path(&l.promptFile)},
+		{"run", "--focus-phase --apm-phase", &l.phase},
 		{"run", "--session", &l.session},
-		{"run", "--reconnect", l.does("attach")},
-		{"run", "--pull", l.does("download")},
+		{"run", "--reconnect", func() error { l.instead = "attach"; return nil }},
+		{"run", "--pull", func() error { l.instead = "download"; return nil }},
 		{runs, "--branch", l.branch},
-		{"resume", "--checkpoint-id", &l.checkpoint},
+		{"resume", "--checkpoint-id", flagFor("--from")},
+		{"run", "--task-file", l.fileOf("--file")},
+		{"run", "--max-concurrent", flagFor("--jobs")},
+		{"run", "--output-dir", func(dir string) error { return l.fileOf("--results")(dir + "/summary-report.md") }},
+		{"run", "--multi", switchFor("")},
 
 		// Where.
 		{runs, "--provider", func(name string) error { l.provider = name; return nil }},
-		{runs, "--e2b-template", &l.template},
-		{runs, "--daytona-target", &l.target},
-		{runs, "--docker-network", func(name string) error {
-			if name == "none" {
-				return nil
-			}
-			return misuse(quote(name)+": not with a task", notOfTasks["--docker-network"])
-		}},
-		{runs, "--native-config", l.with("--settings", filepath.Abs)},
-		{runs, "--sandbox-config", l.config},
-		{runs, "--working-dir", func(dir string) error {
-			if dir != "/workspace" {
-				return misuse("inside, files have the paths that pccrun prints", "name the directory in the prompt")
-			}
-			l.note("--working-dir /workspace: inside, files have the paths that pccrun prints")
-			return nil
-		}},
-		{runs, "--upload-repo", isSo},
+		{runs, "--e2b-template", l.at("e2b", "--e2b-template", "--image")},
+		{runs, "--daytona-target", l.at("daytona", "--daytona-target", "--region")},
+		{runs, "--docker-network", so("none", "not with a task: "+notOfTasks["--docker-network"], "")},
+		{runs, "--native-config", l.fileOf("--settings")},
+		{runs, "--sandbox-config", l.path(&l.machine)},
+		{runs, "--working-dir", so("/workspace", "inside, files have the paths that pccrun prints", "name the directory in the prompt")},
+		{runs, "--upload-repo --stream", switchFor("")},
 		{runs, "--no-cleanup", &l.keeps},
 		{runs, "--github-token", l.githubToken},
 
 		// How.
 		{runs, "--timeout", l.timeout},
-		{runs, "--dry-run", &l.dryRun},
-		{runs, dryRunFull, &l.full},
-		{runs, "--stream", isSo},
-		{runs, "--no-stream", l.put("-q")},
+		{runs, "--no-stream", switchFor("-q")},
 		{runs, "--local-log", l.path(&l.localLog)},
 		{runs, "--on-success", func(command string) error {
 			l.note("--on-success runs inside, as --check does, and decides whether the task has succeeded")
-			return l.with("--check", nil)(command)
+			l.give("--check", command)
+			return nil
 		}},
-		{runs, "--on-failure", isNot("nothing that a task wrote is executed outside, and without success your branches are as before", "pccrun sandbox run … || COMMAND executes one on this machine")},
-		{runs, "--git-live", isNoSwitch("pccrun pushes nothing", "git push origin task/NAME, once you have seen it")},
-		{runs, "--target-branch", isNot("pccrun pushes nothing", "git push origin task/NAME, once you have seen it")},
-		{runs, "--ssh-key", isNot("no key goes inside", "--use ssh-agent signs with it")},
-		{runs, "--npm-token", isNot("no token goes inside", "--allow @npm, and --inject NPM_TOKEN=HOST")},
-		{runs, "--template --use-template", isNot("pccrun has no templates of projects", "begin in a repository")},
-		{runs, "--auth-method", isNot("an agent has the login that it has here", "")},
 
-		{"status", "--sandbox-only", isSo},
-		{"logs", "--follow", l.put("--follow")},
-		{"logs", "--tail", l.with("--tail", nil)},
-		{"logs", "--save", l.with("--save", nil)},
-		{"download", "--output", l.with("--to", nil)},
-		{"download", "--selective", isSo},
-		{"download", "--all", l.put("--all")},
+		{"status", "--sandbox-only", switchFor("")},
+		{"logs", "--follow", switchFor("--follow")},
+		{"logs", "--output", switchFor("--output")},
+		{"logs", "--tail", flagFor("--tail")},
+		{"logs", "--save", flagFor("--save")},
+		{"download", "--output", flagFor("--to")},
+		{"download", "--selective", switchFor("")},
+		{"download", "--all", switchFor("--all")},
 		{"download", "--filter", func(list string) error {
 			for glob := range strings.SplitSeq(list, ",") {
-				_ = l.with("--filter", nil)(strings.TrimSpace(glob))
+				l.give("--filter", strings.TrimSpace(glob))
 			}
 			return nil
 		}},
-		{"kill", "--no-download", l.put("--no-download")},
-		{"kill", "--keep-worktree", isSo}, // nothing but task rm removes one
+		{"kill", "--no-download", switchFor("--no-download")},
+		{"kill", "--keep-worktree", switchFor("")}, // nothing but task rm removes one
 	}
 }
 
-// dryRunFull is a flag of its own for [parse], of which a switch takes no value.
-const dryRunFull = "--dry-run-full"
-
-// isSo is a switch for what pccrun does anyway.
-func isSo() error { return nil }
-
-// isNot refuses a flag, and says why; isNoSwitch one without a value.
-func isNot(why, hint string) func(string) error {
-	return func(string) error { return misuse(why, hint) }
+// def is a flag that the table has.
+func (l *parallelLine) def(name string, to any) flagDef {
+	switch is := to.(type) {
+	case switchFor:
+		to = func() error { l.give(string(is)); return nil }
+	case flagFor:
+		to = func(value string) error { l.give(string(is), value); return nil }
+	}
+	return flagDef{name: name, to: to}
 }
 
-func isNoSwitch(why, hint string) func() error { return func() error { return misuse(why, hint) } }
-
-// put gives pccrun's verb a switch, with a flag with the value, as change makes it.
-func (l *parallelLine) put(flag string) func() error {
-	return func() error { l.own = append(l.own, []string{flag}); return nil }
-}
-
-func (l *parallelLine) with(flag string, change func(string) (string, error)) func(string) error {
-	return func(value string) (err error) {
-		if change != nil {
-			value, err = change(value)
+// defs are the flags of the verb: of a run those of a task too, as far as the table has no other meaning for them.
+func (l *parallelLine) defs() (defs []flagDef) {
+	for _, w := range l.words() {
+		if slices.Contains(strings.Fields(w.of), l.verb) {
+			for name := range strings.FieldsSeq(w.names) {
+				defs = append(defs, l.def(name, w.to))
+			}
 		}
-		l.own = append(l.own, []string{flag, value})
-		return err
+	}
+	if l.verb != "run" && l.verb != "resume" {
+		return defs
+	}
+	for _, d := range (&manyLine{}).defs() {
+		if slices.Contains(flagNames(defs), d.name) {
+			continue
+		}
+		var to any = flagFor(d.name)
+		if d.isSwitch() {
+			to = switchFor(d.name)
+		}
+		defs = append(defs, l.def(d.name, to))
+	}
+	return defs
+}
+
+// give gives pccrun's verb a flag, if it is one and its value is given.
+func (l *parallelLine) give(flag ...string) {
+	if !slices.Contains(flag, "") {
+		l.own = append(l.own, flag)
 	}
 }
 
-// does has another verb of pccrun's do it.
-func (l *parallelLine) does(verb string) func() error {
-	return func() error { l.instead = verb; return nil }
+// has reports whether pccrun's verb gets one of these flags.
+func (l *parallelLine) has(flags ...string) bool {
+	return slices.ContainsFunc(l.own, func(f []string) bool { return slices.Contains(flags, f[0]) })
 }
 
-// path keeps the absolute path, since --repo changes the directory.
+// so is for a flag of which pccrun does one value alone, and that anyway.
+func so(only, why, hint string) func(string) error {
+	return func(value string) error {
+		if value == only {
+			return nil
+		}
+		return misuse(quote(value)+": "+why, hint)
+	}
+}
+
+// path keeps the absolute path, since --repo changes the directory; fileOf gives it to a flag.
 func (l *parallelLine) path(to *string) func(string) error {
 	return func(value string) (err error) { *to, err = filepath.Abs(value); return err }
 }
 
-func (l *parallelLine) note(text string) { l.notes = append(l.notes, text) }
-
-// has reports whether pccrun's verb gets a flag.
-func (l *parallelLine) has(flag string) bool {
-	return slices.ContainsFunc(l.own, func(f []string) bool { return f[0] == flag })
+func (l *parallelLine) fileOf(flag string) func(string) error {
+	return func(value string) (err error) {
+		if value != "-" {
+			value, err = filepath.Abs(value)
+		}
+		l.give(flag, value)
+		return err
+	}
 }
+
+// at is for a flag of one provider's.
+func (l *parallelLine) at(provider, flag, own string) func(string) error {
+	return func(value string) error {
+		l.only = append(l.only, [2]string{flag, provider})
+		l.give(own, value)
+		return nil
+	}
+}
+
+func (l *parallelLine) note(text string) { l.notes = append(l.notes, text) }
 
 func (l *parallelLine) timeout(text string) error {
 	unit, one := "minutes", time.Minute
@@ -199,7 +214,8 @@ func (l *parallelLine) timeout(text string) error {
 		return misuse(quote(text)+": want a number of "+unit, "sandbox-run counts seconds, sandbox run minutes")
 	}
 	l.note("--timeout " + text + ": " + unit + " (sandbox-run counts seconds, sandbox run minutes)")
-	return l.with("--timeout", nil)((time.Duration(n) * one).String())
+	l.give("--timeout", (time.Duration(n) * one).String())
+	return nil
 }
 
 func (l *parallelLine) branch(name string) error {
@@ -208,65 +224,60 @@ func (l *parallelLine) branch(name string) error {
 	}
 	name = strings.ReplaceAll(name, "/", "-")
 	l.note("--branch: the task is named " + name + ", and its branch task/" + name + ", or as branch.prefix of config.jsonc says")
-	return l.with("--name", nil)(name)
+	l.give("--name", name)
+	return nil
 }
 
 func (l *parallelLine) githubToken(value string) error {
 	const name = "GITHUB_TOKEN"
 	l.note("--github-token: inside, " + name + " is a placeholder, in whose place requests to github.com get the token; docs/git-push.md says how git takes it")
-	l.own = append(l.own, []string{"--inject", name + "=github.com"}, []string{"--allow", "github.com"})
+	l.give("--inject", name+"=github.com")
+	l.give("--allow", "github.com")
 	return os.Setenv(name, value)
 }
 
-// config reads the file of --sandbox-config.
-func (l *parallelLine) config(path string) error {
-	text, err := profiles.ReadFile(path)
-	if err != nil {
-		return err
+// sized gives pccrun's verb what the file of --sandbox-config says of the machine.
+func (l *parallelLine) sized(provider string, cloud bool) error {
+	if l.machine == "" {
+		return nil
 	}
-	m := &l.machine
-	in := json.NewDecoder(bytes.NewReader(text))
-	in.DisallowUnknownFields()
-	if err := in.Decode(m); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+	var m struct {
+		Image             string
+		CPU, Memory, Disk json.Number // the last two in MiB
+		Env               map[string]string
 	}
-	if m.CPU < 0 || m.Memory < 0 || m.Disk < 0 {
-		return fmt.Errorf("%s: a number below 0", path)
+	text, err := profiles.ReadFile(l.machine)
+	if err == nil {
+		in := json.NewDecoder(bytes.NewReader(text))
+		in.DisallowUnknownFields()
+		err = in.Decode(&m)
+	}
+	switch {
+	case err != nil:
+		return misuse("flag --sandbox-config: "+l.machine+": "+inWords(err), "")
+	case m.Image != "" && !cloud && provider != inContainer:
+		return misuse("flag --sandbox-config: image: the provider is "+provider+", which has none", "--provider docker, or a cloud")
+	case m.Disk != "" && cloud:
+		l.note("--sandbox-config: disk: the place decides")
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Env)) {
-		_ = l.with("--env", nil)(name + "=" + m.Env[name])
+		l.give("--env", name+"="+m.Env[name])
 	}
-	return nil
-}
-
-// sized gives pccrun's line what the file of --sandbox-config says of the machine.
-func (l *parallelLine) sized(provider string, cloud bool) error {
-	m := &l.machine
-	if m.Image != "" && !cloud && provider != inContainer {
-		return misuse("flag --sandbox-config: image: the provider is "+provider+", which has none", "--provider docker, or a cloud")
+	of := func(n json.Number, unit string) string {
+		if n == "" {
+			return ""
+		}
+		return n.String() + unit
 	}
-	size := profiles.Size{CPUs: m.CPU, MemoryMB: m.Memory}
-	set := [][]string{{"--image", m.Image}, {"--cpus", positive(m.CPU, "")}, {"--memory", positive(float64(m.Memory), "m")}, {"--disk", positive(float64(m.Disk), "m")}}
+	l.give("--image", m.Image)
 	if cloud {
-		set = [][]string{{"--image", m.Image}, {"--size", size.String()}}
-		if m.Disk > 0 {
-			l.note("--sandbox-config: disk: the place decides")
-		}
+		l.give("--size", strings.Trim(of(m.CPU, "cpu")+","+of(m.Memory, "m"), ","))
+		return nil
 	}
-	for _, f := range set {
-		if f[1] != "" {
-			l.own = append(l.own, f)
-		}
-	}
+	l.give("--cpus", of(m.CPU, ""))
+	l.give("--memory", of(m.Memory, "m"))
+	l.give("--disk", of(m.Disk, "m"))
 	return nil
-}
-
-// positive is a number with its unit, "" for none.
-func positive(n float64, unit string) string {
-	if n == 0 {
-		return ""
-	}
-	return strconv.FormatFloat(n, 'f', -1, 64) + unit
 }
 
 // sandboxVerb is `pccrun sandbox run` and the others of parallel-cc's verbs.
@@ -279,31 +290,18 @@ func sandboxVerb(args []string) int {
 	for _, text := range l.notes {
 		say(text)
 	}
-	say("as: pccrun " + commandLine(l.shown(line)))
-	os.Args = append(os.Args[:1:1], line...) // what goes on by itself is started with it
-	switch {
-	case l.localLog != "":
-		return l.logged(line)
-	case l.full:
-		code := Main(line)
-		if code == 0 {
-			say("dry run: a sandbox was made, filled, ended and removed, and the agent not started")
+	shown := slices.Clone(line)
+	for i := 1; i < len(shown); i++ { // a variable's value is nobody's concern
+		if name, _, is := strings.Cut(shown[i], "="); is && shown[i-1] == "--env" {
+			shown[i] = name + "=…"
 		}
-		return code
+	}
+	say("as: pccrun " + commandLine(shown))
+	os.Args = append(os.Args[:1:1], line...) // what goes on by itself is started with it
+	if l.localLog != "" {
+		return l.logged(line)
 	}
 	return Main(line)
-}
-
-// shown is the line without the values of variables.
-func (l *parallelLine) shown(line []string) []string {
-	line = slices.Clone(line)
-	for i, word := range line {
-		if i > 0 && line[i-1] == "--env" {
-			name, _, _ := strings.Cut(word, "=")
-			line[i] = name + "=…"
-		}
-	}
-	return line
 }
 
 // read reads parallel-cc's command line, and returns pccrun's.
@@ -312,18 +310,25 @@ func (l *parallelLine) read(args []string) ([]string, error) {
 	if len(args) == 0 {
 		return nil, misuse("sandbox: want "+verbs, "")
 	}
-	makers := map[string]func(words, rest []string) ([]string, error){
-		"run": l.run, "resume": l.run, "status": l.about, "logs": l.about, "download": l.about, "kill": l.about, "health": l.about, "checkpoint": l.about,
-	}
 	l.verb = strings.TrimPrefix(args[0], "sandbox-")
 	l.seconds = l.verb != args[0]
-	to := makers[l.verb]
-	if to == nil {
+	if err := notHere(l.verb); err != nil {
+		return nil, err
+	}
+	if !slices.Contains(strings.Fields("run resume status logs download kill health checkpoint"), l.verb) {
 		return nil, misuse("sandbox: no "+quote(args[0]), "it has "+verbs)
 	}
 	args = slices.Clone(args[1:])
-	if i := slices.Index(args, "--dry-run=full"); i >= 0 && !slices.Contains(args[:i], "--") {
-		args[i] = dryRunFull
+	for i := range args {
+		if args[i] == "--" {
+			break
+		}
+		if err := notHere(args[i]); err != nil && strings.HasPrefix(args[i], "--") {
+			return nil, err
+		}
+		if args[i] == "--dry-run=full" {
+			args[i] = "--try"
+		}
 	}
 	words, rest, _, err := parse(args, l.defs())
 	if err != nil {
@@ -334,131 +339,63 @@ func (l *parallelLine) read(args []string) ([]string, error) {
 			return nil, misuse("flag --repo: "+inWords(err), "")
 		}
 	}
-	return to(words, rest)
-}
-
-// defs are the flags of the verb: of a run those of a task too, as far as the table has no other meaning for them.
-func (l *parallelLine) defs() (defs []flagDef) {
-	for _, w := range l.words() {
-		if slices.Contains(strings.Fields(w.of), l.verb) {
-			for name := range strings.FieldsSeq(w.name) {
-				defs = append(defs, flagDef{name: name, to: w.to})
-			}
-		}
-	}
-	if l.verb != "run" && l.verb != "resume" {
-		return defs
-	}
-	for _, d := range (&taskLine{}).runFlagsOf() {
-		switch {
-		case slices.Contains(flagNames(defs), d.name):
-		case d.isSwitch():
-			defs = append(defs, flagDef{name: d.name, to: l.put(d.name)})
-		default:
-			defs = append(defs, flagDef{name: d.name, arg: d.arg, to: l.with(d.name, nil)})
-		}
-	}
-	return defs
-}
-
-// run makes the line of a task, or of what else --reconnect, --pull and --dry-run ask for.
-func (l *parallelLine) run(words, rest []string) ([]string, error) {
 	if l.instead != "" {
 		l.verb, l.own = l.instead, nil
-		return l.about(words, nil)
 	}
+	if l.verb == "run" || l.verb == "resume" {
+		return l.task(words, rest)
+	}
+	return l.about(words)
+}
+
+// task makes the line of a task.
+func (l *parallelLine) task(words, rest []string) ([]string, error) {
 	if err := unexpected(words, 0, "--prompt TEXT"); err != nil {
 		return nil, err
 	}
 	host := profiles.ThisHost()
 	switch host.Getenv("PARALLEL_CC_LOG_LEVEL") {
 	case "error", "silent", "none":
-		_ = l.put("-q")()
+		l.give("-q")
+	case "debug":
+		l.note("PARALLEL_CC_LOG_LEVEL=debug: each step is printed anyway; --json prints all")
 	}
 	if err := l.placed(&host); err != nil {
 		return nil, err
 	}
-	switch {
-	case l.full:
-		return l.trial(&host), nil
-	case l.localLog != "" && l.has("--detach"):
-		return nil, misuse("flag --local-log: not with --detach", "pccrun attach shows what was printed")
-	}
-	line, err := l.task(rest)
-	if l.dryRun && err == nil {
-		if line != nil { // who gave a prompt hears what is wrong with it
-			if _, err = (&taskLine{}).read(line[1:]); err != nil {
-				return nil, err
-			}
-			l.note("would do: pccrun " + commandLine(l.shown(line)))
-		}
-		top, _, _ := profiles.ReadWorkspaceFile(profiles.Request{Host: host})
-		line = []string{"sync", "pack", "--dry-run", cmp.Or(top, ".")}
-		if l.has("--json") {
-			line = append(line, "--json")
-		}
-	} else if line == nil && err == nil {
-		err = misuse("sandbox "+l.verb+": no prompt", "--prompt TEXT, or --prompt-file FILE")
-	}
-	return line, err
-}
-
-// optional is a word, if it is one.
-func optional(word string) []string {
-	if word == "" {
-		return nil
-	}
-	return []string{word}
-}
-
-// task is the line of a task; nil without a prompt.
-func (l *parallelLine) task(rest []string) ([]string, error) {
 	line := []string{"task"}
 	switch {
-	case l.verb == "resume" && l.checkpoint == "":
+	case l.localLog != "" && l.has("--detach"):
+		return nil, misuse("flag --local-log: not with --detach", "pccrun attach shows what was printed")
+	case l.verb == "resume" && !l.has("--from"):
 		return nil, misuse("sandbox resume: want a checkpoint", "--checkpoint-id NAME; pccrun checkpoint list has them")
 	case l.verb == "resume":
-		line = append(line, "--from", l.checkpoint)
 		l.prompt = cmp.Or(l.prompt, "Continue.")
 	case l.session != "":
 		line = append(line, "--continue", l.session)
 	}
 	line = append(line, slices.Concat(l.own...)...)
 	switch {
-	case l.prompt != "" && l.promptFile != "":
-		return nil, misuse("flag --prompt-file: the prompt is given twice", "")
 	case l.phase != "" && l.promptFile == "":
 		return nil, misuse("flag --focus-phase: of which file is not said", "--prompt-file FILE")
 	case l.phase != "":
-		line = append(line, "--prompt-file", l.promptFile+"#phase-"+l.phase)
-	case l.promptFile != "":
+		l.promptFile += "#phase-" + l.phase
+	case l.prompt == "" && l.promptFile == "" && !l.has("--dry-run", "--try", "--file"):
+		return nil, misuse("sandbox "+l.verb+": no prompt", "--prompt TEXT, or --prompt-file FILE")
+	}
+	if l.promptFile != "" {
 		line = append(line, "--prompt-file", l.promptFile)
-	case strings.HasPrefix(l.prompt, "-"): // a flag, or standard input
-		line = append(line, " "+l.prompt)
-	case l.prompt != "":
+	}
+	if strings.HasPrefix(l.prompt, "-") { // which would be a flag, or standard input
+		l.prompt = " " + l.prompt
+	}
+	if l.prompt != "" {
 		line = append(line, l.prompt)
-	default:
-		return nil, nil
 	}
 	if rest != nil {
 		line = append(append(line, "--"), rest...)
 	}
 	return line, nil
-}
-
-// trial is the line of a run that does nothing, where the task would be.
-func (l *parallelLine) trial(host *profiles.Host) []string {
-	var line []string
-	of := flagNames(runFlags(&profiles.Request{}))
-	for _, f := range l.own {
-		if slices.Contains(of, f[0]) && !strings.Contains(" --keep --json --detach --from ", " "+f[0]+" ") {
-			line = append(line, f...)
-		}
-	}
-	if host.Getenv("PARALLEL_CC_LOG_LEVEL") == "debug" && !l.has("-q") {
-		line = append(line, "-v")
-	}
-	return append(line, "--", "true")
 }
 
 // keptFor is how long --no-cleanup keeps a cloud's sandbox.
@@ -472,41 +409,43 @@ func (l *parallelLine) placed(host *profiles.Host) error {
 	}
 	kind, _ := providers.KindOf(provider)
 	if l.provider != "" {
-		_ = l.with("--provider", nil)(l.provider)
+		l.give("--provider", l.provider)
 	} else if by == "default" && !l.seconds && l.verb == "run" {
 		l.note("on this machine; parallel-cc's sandbox run was at E2B: --provider e2b")
 	}
-	for _, f := range []struct{ name, value, of, is string }{{"--e2b-template", l.template, "e2b", "--image"}, {"--daytona-target", l.target, "daytona", "--region"}} {
-		switch {
-		case f.value == "":
-		case provider != f.of:
-			return misuse("flag "+f.name+": the provider is "+provider, "--provider "+f.of)
-		default:
-			_ = l.with(f.is, nil)(f.value)
+	for _, f := range l.only {
+		if f[1] != provider {
+			return misuse("flag "+f[0]+": the provider is "+provider, "--provider "+f[1])
 		}
 	}
 	if err := l.sized(provider, kind.Cloud); err != nil {
 		return err
 	}
-	if auto := host.Getenv("PARALLEL_CC_SANDBOX_AUTO_CLEANUP"); auto == "false" || auto == "0" {
-		l.keeps = true
-	}
-	switch {
-	case !l.keeps || l.has("--keep"):
+	auto := host.Getenv("PARALLEL_CC_SANDBOX_AUTO_CLEANUP")
+	switch keeps := l.keeps || auto == "false" || auto == "0"; {
+	case !keeps || l.has("--keep", "--try"):
 	case kind.Cloud:
 		l.note("the sandbox is kept for " + keptFor + ": --keep DURATION says otherwise")
-		_ = l.with("--keep", nil)(keptFor)
+		l.give("--keep", keptFor)
 	default:
 		l.note("no sandbox is left to be kept here; the work tree stays until pccrun task rm")
-	}
-	if l.dryRun && !kind.Cloud {
-		l.note("on this machine nothing goes up: this is what a cloud would get")
 	}
 	return nil
 }
 
+// parallelAbout are pccrun's verbs about what was begun before: a task, by its name, and a session.
+var parallelAbout = map[string]struct{ task, session []string }{
+	"status":     {[]string{"task", "show"}, []string{"stats"}},
+	"health":     {nil, []string{"stats"}},
+	"logs":       {nil, []string{"logs"}},
+	"download":   {nil, []string{"download"}},
+	"kill":       {[]string{"task", "stop"}, []string{"kill"}},
+	"attach":     {[]string{"attach"}, []string{"attach"}},
+	"checkpoint": {[]string{"checkpoint"}, []string{"snapshot", "--session"}},
+}
+
 // about makes the line of a verb about what was begun before, by a task's name or a session's id.
-func (l *parallelLine) about(words, _ []string) ([]string, error) {
+func (l *parallelLine) about(words []string) ([]string, error) {
 	most := 0
 	if l.verb == "checkpoint" { // its name
 		most = 1
@@ -517,80 +456,57 @@ func (l *parallelLine) about(words, _ []string) ([]string, error) {
 	if err := unexpected(words, most, "name one session or task"); err != nil {
 		return nil, err
 	}
-	own := slices.Concat(l.own...)
-	if l.verb == "status" && l.session == "" {
-		if l.repo != "" {
-			own = append(own, "--here")
-		}
-		return append([]string{"ps"}, own...), nil
-	}
-	of, e, err := l.named()
+	t, e, err := l.named()
 	if err != nil {
 		return nil, err
 	}
+	verbs := parallelAbout[l.verb]
+	line, id, of := verbs.session, e.ID, t.Name
 	switch {
-	case l.verb == "attach" && of != "":
-		return []string{"attach", of}, nil
-	case l.verb == "status" && of != "":
-		return slices.Concat([]string{"task", "show", of}, own), nil
-	case l.verb == "kill" && of != "" && !l.has("--no-download"): // which commits what stands
-		return []string{"task", "stop", of}, nil
-	case l.verb == "checkpoint" && of != "":
-		return slices.Concat([]string{"checkpoint", of}, words, own), nil
+	case l.verb == "status" && l.session == "":
+		if line = []string{"ps"}; l.repo != "" {
+			l.give("--here")
+		}
 	case l.verb == "checkpoint" && l.session == "":
 		return nil, misuse("sandbox checkpoint: want a task", "--session-id NAME; pccrun task list has them")
-	case l.verb == "checkpoint":
-		return slices.Concat([]string{"snapshot"}, words, []string{"--session", e.ID}, own), nil
-	case e.ID == "" && of != "":
+	case of != "" && l.verb == "kill" && (t.State != task.Working && e.Standing || l.has("--no-download")): // its sandbox is kept, or its work is not wanted
+	case of != "" && verbs.task != nil: // task stop commits what stands
+		line, id = verbs.task, of
+	case of != "" && l.verb == "download" && e.State != sessions.Running && !e.Unfetched:
+		return nil, misuse("task "+of+" has ended: its branch has what it changed", "pccrun task diff "+of)
+	case of != "" && id == "":
 		return nil, misuse("task "+of+": none of its runs is recorded", "pccrun task show "+of)
-	case l.verb == "download" && (l.has("--all") || l.has("--filter")) && !l.has("--to"):
-		own = append(own, "--to", "sandbox-results")
-	case l.verb == "logs" && printed(e):
-		own = append(own, "--output")
 	}
-	verb := map[string]string{"status": "stats", "health": "stats"}[l.verb]
-	return slices.Concat([]string{cmp.Or(verb, l.verb)}, own, optional(e.ID)), nil
+	if l.verb == "download" && l.has("--all", "--filter") && !l.has("--to") {
+		l.give("--to", "sandbox-results")
+	}
+	if line = slices.Clone(line); id != "" {
+		line = append(line, id)
+	}
+	return slices.Concat(line, words, slices.Concat(l.own...)), nil
 }
 
-// named finds the task of a name, "" for none, and the newest of its sessions, or the session of an id.
-func (l *parallelLine) named() (of string, e sessions.Entry, err error) {
-	if l.session == "" {
-		return "", e, nil
-	}
+// named finds the task of a name, one without a name for none, and the newest of its sessions, or the session of an id.
+func (l *parallelLine) named() (t task.Record, e sessions.Entry, err error) {
 	home, err := run.Sessions()
-	if err != nil {
-		return "", e, err
+	if err != nil || l.session == "" {
+		return t, e, err
 	}
 	store, top, _, err := tasksHere(true)
 	if err != nil {
-		return "", e, err
+		return t, e, err
 	}
-	if r, err := store.Find(l.session, top); err == nil {
-		e, _, err = home.Newest(func(e sessions.Entry) bool { return e.Workspace == r.Worktree })
-		return r.Name, e, err
+	if t, err = store.Find(l.session, top); err == nil {
+		e, _, err = home.Newest(func(e sessions.Entry) bool { return e.Workspace == t.Worktree })
+		return t, e, err
 	}
 	if e, err = home.Find(l.session); errors.Is(err, sessions.ErrNoSession) {
 		err = misuse("no task, and no session "+quote(l.session), "pccrun task list --all, and pccrun ps --all")
 	}
-	return "", e, err
+	return task.Record{}, e, err
 }
 
-// printed reports whether a session's output is kept.
-func printed(e sessions.Entry) bool {
-	home, err := run.Sessions()
-	if err != nil || e.ID == "" {
-		return false
-	}
-	dir, err := home.Open(e.ID)
-	if err != nil {
-		return false
-	}
-	defer dir.Close()
-	_, err = dir.Lstat(sessions.LogName)
-	return err == nil
-}
-
-// logged does what a line says in a process of its own, and adds what that prints to the file of --local-log.
+// logged does what a line says, and adds what that prints to the file of --local-log.
 func (l *parallelLine) logged(line []string) int {
 	log, err := os.OpenFile(l.localLog, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
@@ -600,31 +516,45 @@ func (l *parallelLine) logged(line []string) int {
 	if info, err := log.Stat(); err != nil || !info.Mode().IsRegular() {
 		return fail("flag --local-log: " + l.localLog + " is no file")
 	}
-	runtime.LockOSThread() // with which the signal of its death goes
-	defer runtime.UnlockOSThread()
-	cmd, err := task.Program(syscall.SIGTERM, line...)
+	endOut, err := tee(&os.Stdout, log)
 	if err != nil {
 		return fail(inWords(err))
 	}
-	cmd.Stdout, cmd.Stderr = io.MultiWriter(log, os.Stdout), io.MultiWriter(log, os.Stderr)
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer signal.Stop(signals)
-	run.LeaveSignals()
-	if err := cmd.Start(); err != nil {
-		return fail(inWords(err))
+	endErr, err := tee(&os.Stderr, log)
+	if err != nil {
+		return fail(inWords(errors.Join(err, endOut())))
 	}
+	code := Main(line)
+	if err := errors.Join(endOut(), endErr()); err != nil {
+		return fail("flag --local-log: not all of it was written: " + inWords(err))
+	}
+	return code
+}
+
+// tee has what this process writes to a standard file written to the log too, until end is called. A full disk ends the log alone.
+func tee(std **os.File, log io.Writer) (end func() error, err error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	to, over := *std, make(chan error, 1)
+	*std = w
 	go func() {
-		for sig := range signals {
-			_ = cmd.Process.Signal(sig)
+		_, err := io.Copy(io.MultiWriter(to, log), r)
+		if err != nil {
+			_, _ = io.Copy(to, r)
 		}
+		r.Close() // so that nothing waits for a reader
+		over <- err
 	}()
-	err = cmd.Wait()
-	if status, is := cmd.ProcessState.Sys().(syscall.WaitStatus); is && status.Signaled() {
-		return 128 + int(status.Signal())
-	}
-	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) { // the log is not whole
-		return fail("flag --local-log: " + inWords(err))
-	}
-	return cmd.ProcessState.ExitCode()
+	return func() error {
+		*std = to
+		w.Close()
+		select {
+		case err := <-over:
+			return err
+		case <-time.After(programs.PipeDelay): // a program that goes on may hold it
+			return nil
+		}
+	}, nil
 }

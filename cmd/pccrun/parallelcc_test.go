@@ -39,14 +39,14 @@ func TestParallelWords(t *testing.T) {
 		"run --pull --session s":          `! no task, and no session "s"`,
 		"run --prompt p --github-token t": "task --inject GITHUB_TOKEN=github.com --allow github.com p",
 		"run --prompt p --provider docker --docker-image i --docker-network none": "task --docker-image i --provider docker p",
-		"run --prompt p --provider e2b --e2b-template t --no-cleanup":             "task --provider e2b --image t --keep 1h p",
+		"run --prompt p --provider e2b --e2b-template t --no-cleanup":             "task --image t --provider e2b --keep 1h p",
 		"run --prompt p --provider e2b --no-cleanup --keep 2h":                    "task --keep 2h --provider e2b p",
-		"run --prompt p --provider daytona --daytona-target eu":                   "task --provider daytona --region eu p",
-		"run --prompt p --provider e2b --sandbox-config machine.json":             "task --env A=1 --env B=2 --provider e2b --image img --size 2cpu,4g p",
-		"run --prompt p --provider docker --sandbox-config machine.json":          "task --env A=1 --env B=2 --provider docker --image img --cpus 2 --memory 4096m --disk 20480m p",
-		"run --dry-run":                       "sync pack --dry-run DIR",
-		"run --dry-run --json --provider e2b": "sync pack --dry-run DIR --json",
-		"run --dry-run=full --provider e2b --e2b-template t --prompt p --keep 1h": "--provider e2b --image t -- true",
+		"run --prompt p --provider daytona --daytona-target eu":                   "task --region eu --provider daytona p",
+		"run --prompt p --provider e2b --sandbox-config machine.json":             "task --provider e2b --env A=1 --env B=2 --image img --size 2cpu,4096m p",
+		"run --prompt p --provider docker --sandbox-config machine.json":          "task --provider docker --env A=1 --env B=2 --image img --cpus 2 --memory 4096m --disk 20480m p",
+		"run --dry-run":                       "task --dry-run",
+		"run --dry-run --json --provider e2b": "task --dry-run --json --provider e2b",
+		"run --dry-run=full --provider e2b --e2b-template t --prompt p --keep 1h": "task --try --image t --keep 1h --provider e2b p",
 		"resume --checkpoint-id c":                          "task --from c Continue.",
 		"resume --checkpoint-id c --prompt p":               "task --from c p",
 		"status":                                            "ps",
@@ -56,12 +56,12 @@ func TestParallelWords(t *testing.T) {
 		"download --filter a,b":                             "download --filter a --filter b --to sandbox-results",
 		"kill --no-download --keep-worktree":                "kill --no-download",
 		"health":                                            "stats",
-		"run --prompt p --on-failure c":                     "! flag --on-failure: ",
+		"run --prompt p --on-failure c":                     "! --on-failure: nothing that a task wrote",
 		"run --prompt p --docker-network bridge":            "! flag --docker-network: ",
 		"run --prompt p --working-dir /x":                   "! flag --working-dir: ",
-		"run --prompt p --apm-resume":                       "! flag --apm-resume: ",
-		"run --prompt p --git-live":                         "! flag --git-live: ",
-		"run --prompt p --ssh-key k":                        "! flag --ssh-key: ",
+		"run --prompt p --apm-resume":                       "! --apm-resume: nothing records",
+		"run --prompt p --git-live":                         "! --git-live: pccrun pushes nothing",
+		"run --prompt p --ssh-key k":                        "! --ssh-key: no key goes inside",
 		"run --prompt p --e2b-template t":                   "! flag --e2b-template: the provider is native",
 		"run --prompt p --provider e2b --daytona-target eu": "! flag --daytona-target: the provider is e2b",
 		"run --prompt p --sandbox-config machine.json":      "! flag --sandbox-config: image",
@@ -69,13 +69,18 @@ func TestParallelWords(t *testing.T) {
 		"run --prompt p --timeout 0":                        "! flag --timeout: ",
 		"run --prompt p --timeout 99999999999999999999":     "! flag --timeout: ",
 		"run --prompt p --filter x":                         "! unknown flag",
-		"run --prompt p --prompt-file f":                    "! flag --prompt-file: the prompt is given twice",
 		"run --prompt p q":                                  "! unexpected argument",
 		"run":                                               "! sandbox run: no prompt",
 		"resume --prompt p":                                 "! sandbox resume: want a checkpoint",
 		"checkpoint":                                        "! sandbox checkpoint: want a task",
 		"logs nosuch":                                       `! no task, and no session "nosuch"`,
-		"install --all":                                     `! sandbox: no "install"`,
+		"install --all":                                     "! install: pccrun changes neither",
+		"run --multi --task a":                              "! --task: many tasks stand in a file",
+		"run --npm-registry=r --prompt p":                   "! --npm-registry: no token goes inside",
+		"run --prompt merge":                                "task merge",
+		"run --multi --task-file f --max-concurrent 2 --fail-fast --output-dir d": "task --file DIR/f --jobs 2 --fail-fast --results DIR/d/summary-report.md",
+		"status --repo . --json --session-id nosuch":                              `! no task, and no session "nosuch"`,
+		"start": `! sandbox: no "start"`,
 	} {
 		got, err := (&parallelLine{}).read(strings.Fields(line))
 		if refusal, is := strings.CutPrefix(want, "! "); is {
@@ -93,5 +98,5 @@ func TestParallelWords(t *testing.T) {
 	t.Setenv("PARALLEL_CC_LOG_LEVEL", "debug")
 	got, err = (&parallelLine{}).read(strings.Fields("run --dry-run=full"))
 	require.NoError(t, err)
-	require.Equal(t, "-v -- true", strings.Join(got, " "))
+	require.Equal(t, "task --try", strings.Join(got, " "))
 }

@@ -24,6 +24,7 @@ type syncFlags struct {
 	dryRun, json, trust bool
 	allow, accept       []string
 	limits              filesync.Limits
+	hides               func(name string) (why string) // as in a [filesync.Up]
 }
 
 func syncVerb(args []string) int {
@@ -103,7 +104,7 @@ func syncPack(ctx context.Context, dir string, f syncFlags) int {
 	if err != nil {
 		return failSync("sync pack", err)
 	}
-	up := filesync.Up{Limits: f.limits, Git: run.RunGit(dir), Kept: kept, KeptBy: by, Allow: f.allow, Excludes: filesync.UserIgnore(home, host.Getenv("XDG_CONFIG_HOME"))}
+	up := filesync.Up{Limits: f.limits, Git: run.RunGit(dir), Kept: kept, KeptBy: by, Hides: f.hides, Allow: f.allow, Excludes: filesync.UserIgnore(home, host.Getenv("XDG_CONFIG_HOME"))}
 	shown := messages.NewProgress("packing")
 	up.Progress = shown.Show
 	tree, err := filesync.Open(ctx, dir, up)

@@ -52,7 +52,12 @@ func taskVerb(args []string) int {
 	}
 	stop, signalled, end := untilSignals(say)
 	defer end()
-	code, err := work(stop, task.StoreIn(dirs.State), t.reporter(), order, t.started)
+	var code int
+	if store := task.StoreIn(dirs.State); t.dryRun || t.tries {
+		code, err = t.without(stop, store, order)
+	} else {
+		code, err = work(stop, store, t.reporter(), order, t.started)
+	}
 	if err != nil {
 		code = t.refuse(err)
 	}
@@ -103,6 +108,37 @@ func work(stop task.Stop, store task.Store, to taskReporter, o task.Order, start
 	return result.Status, nil
 }
 
+// without makes the work tree of a task, says what of it would go to a cloud, or fills the agent's sandbox with it, and removes
+// what was made. The agent does not start.
+func (t *taskLine) without(stop task.Stop, store task.Store, o task.Order) (code int, err error) {
+	to := &taskText{quiet: t.quiet}
+	asked, err := task.Ask(stop, store, to, o)
+	if err != nil {
+		return refused, err
+	}
+	placed, err := asked.Place()
+	if err != nil {
+		return refused, err
+	}
+	placed.Announce()
+	done := "a sandbox was made, filled, ended and removed, and the agent not started"
+	if t.tries {
+		err = placed.Try()
+	} else {
+		done = "nothing was sent"
+		if !task.Elsewhere(o.Place) {
+			to.Line("nothing goes up on this machine: this is what a cloud would get")
+		}
+		hides := func(name string) string { return remote.Below(profiles.Read, o.Policy, name) }
+		code = syncPack(stop.Soft, placed.Begun().Worktree, syncFlags{dryRun: true, json: t.json, hides: hides})
+	}
+	if err = errors.Join(err, placed.Undo()); err != nil {
+		return refused, err
+	}
+	to.Line("dry run: " + done)
+	return code, nil
+}
+
 // untilSignals returns a stop that the first signal makes soft, and the second hard, and which signal came first.
 func untilSignals(said func(text string)) (stop task.Stop, first func() syscall.Signal, end func()) {
 	hard, endHard := context.WithCancel(context.Background())
@@ -148,6 +184,7 @@ type taskLine struct {
 	forget              bool        // what was given before does not hold
 	settings            profiles.TaskSettings
 	json, quiet, detach bool
+	dryRun, tries       bool                   // the agent does not start
 	started             func(dir, name string) // what to call when it has begun; may be nil
 	request             profiles.Request
 }
@@ -176,7 +213,7 @@ func (t *taskLine) ownFlags() flags {
 	return flags{
 		"--agent": &t.agent, "--model": &o.Model, "--prompt-file": &t.file, "--name": &t.name, "--continue": &t.next, "--worktree": &t.worktree, "--notify": &t.notify, "--base": &o.Base, "--from": &o.From,
 		"--prepare": &o.Prepare, "--prepare-allow": func(host string) error { o.PrepareAllow = append(o.PrepareAllow, host); return nil }, "--check": &o.Check, "--until": &o.Until, "--commit": &t.commit, "--git-user": &o.User.Name, "--git-email": &o.User.Email,
-		"--skip-claude-update": &o.SkipsUpdate, "--in-place": &o.InPlace, "--dirty": &o.Dirty, "--forget-flags": &t.forget, "--json": &t.json, "-q": &t.quiet, "--detach": &t.detach,
+		"--skip-claude-update": &o.SkipsUpdate, "--in-place": &o.InPlace, "--dirty": &o.Dirty, "--forget-flags": &t.forget, "--json": &t.json, "-q": &t.quiet, "--detach": &t.detach, "--dry-run": &t.dryRun, "--try": &t.tries,
 		"--timeout": func(text string) (err error) {
 			if o.Timeout, err = time.ParseDuration(text); err != nil || o.Timeout <= 0 {
 				return misuse(quote(text)+" is no duration", "e.g. 20m, 1h")
@@ -369,6 +406,10 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 		err = misuse("flag --from: not with --continue, --base, --dirty, --in-place or --worktree", "a task begins at the checkpoint's commit")
 	case t.worktree != "" && (o.InPlace || o.Base != "" || o.Dirty):
 		err = misuse("flag --worktree: not with --in-place, --base or --dirty", "it works in a work tree that stands, as it is")
+	case (t.dryRun || t.tries) && (t.next != "" || t.detach):
+		err = misuse("flags --dry-run and --try: not with --continue or --detach", "they make a work tree, and remove it")
+	case t.file == "" && len(words) == 0 && (t.dryRun || t.tries):
+		words = []string{"nothing"}
 	case t.file == "" && len(words) == 0:
 		err = misuse("task: no prompt", `pccrun task "fix the flaky test"`)
 	case len(words) > 1:

@@ -38,7 +38,8 @@ type manyLine struct {
 // notOfMany are the flags of a task that many do not take, and why.
 var notOfMany = map[string]string{
 	"--name": "a line of the file can name its task", "--prompt-file": "a line @FILE has the prompt in a file",
-	"--detach":   "nohup pccrun task --file … & outlives the terminal, and task list says how they stand",
+	"--detach":  "nohup pccrun task --file … & outlives the terminal, and task list says how they stand",
+	"--dry-run": "each by itself: pccrun task --dry-run PROMPT", "--try": "each by itself: pccrun task --try PROMPT",
 	"--spending": "--total-budget counts them together",
 	"--continue": "many tasks are new ones: go on with each by itself", "--in-place": ownTrees, "--worktree": ownTrees,
 }

@@ -87,6 +87,9 @@ func Main(args []string) int {
 		}
 		return table[i].run(args[1:])
 	}
+	if err := notHere(args[0]); err != nil {
+		return failUsage(err)
+	}
 	return fail("unknown verb "+quote(args[0]), "put -- before a command: pccrun -- "+commandLine(args)+suggestVerb(args[0], table)+"; pccrun help lists the verbs")
 }
 

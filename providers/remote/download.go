@@ -217,7 +217,7 @@ func (l *place) judge(ctx context.Context, by *fetchable, d *difference) error {
 	}
 	may := kept.Changes[:0]
 	for _, c := range kept.Changes {
-		if why := below(profiles.Overlay, by.Policy, c.Path); why != "" {
+		if why := Below(profiles.Overlay, by.Policy, c.Path); why != "" {
 			l.warn("not downloaded: %s: %s", c.Path, why)
 			continue
 		}

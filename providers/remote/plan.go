@@ -180,8 +180,8 @@ func (p *plan) place() {
 	}
 }
 
-// below says that a path of the workspace has less than an access, "" if it has not.
-func below(least profiles.Access, policy *profiles.Policy, rel string) string {
+// Below says that a path of the workspace has less than an access, "" if it has not.
+func Below(least profiles.Access, policy *profiles.Policy, rel string) string {
 	if a := policy.Decide(filepath.Join(policy.Workspace, rel)).Access; a < least {
 		return "the policy: " + a.String()
 	}

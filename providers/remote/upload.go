@@ -52,7 +52,7 @@ func (p *plan) open(ctx context.Context, since *filesync.Since) (*filesync.Tree,
 	host := &p.provider.host
 	config := Variable(host.Environ, "XDG_CONFIG_HOME")
 	hides := func(rel string) string {
-		return below(profiles.Read, p.policy, rel)
+		return Below(profiles.Read, p.policy, rel)
 	}
 	kept, by, err := profiles.UploadIgnore(p.policy.Home)
 	if err != nil {
