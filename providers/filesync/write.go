@@ -278,15 +278,15 @@ func (w *tarWriter) writeLarge(f *tarFile) error {
 	}
 	if missing := f.item.Entry.Size - written; err == nil && missing > 0 { // the header has said how much comes
 		w.sent.Manifest.Left = append(w.sent.Manifest.Left, Left{Path: f.item.Path, Why: "its end, which was cut off while it was read", Size: missing, notable: true})
-		_, err = io.CopyN(w.tar, zeros{}, missing)
+		_, err = io.CopyN(w.tar, Zeros{}, missing)
 	}
 	return err
 }
 
-// zeros are any number of them.
-type zeros struct{}
+// Zeros are any number of them: what a file has behind its end that was cut off while it was read.
+type Zeros struct{}
 
-func (zeros) Read(b []byte) (int, error) {
+func (Zeros) Read(b []byte) (int, error) {
 	clear(b)
 	return len(b), nil
 }

@@ -413,21 +413,13 @@ func packName(archive *tar.Writer, root *os.Root, name string, busy bool) error 
 		}
 		n, err := io.CopyN(archive, f, h.Size)
 		if err == io.EOF && busy {
-			_, err = io.CopyN(archive, zeros{}, h.Size-n)
+			_, err = io.CopyN(archive, filesync.Zeros{}, h.Size-n)
 		}
 		return err
 	default:
 		return errors.New("neither a file, a directory nor a link any more")
 	}
 	return archive.WriteHeader(h)
-}
-
-// zeros are what a file has beyond its end.
-type zeros struct{}
-
-func (zeros) Read(b []byte) (int, error) {
-	clear(b)
-	return len(b), nil
 }
 
 // extract makes what an archive of the engine's holds, in place of what stands there.

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"debug/elf"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -35,11 +34,8 @@ type upload struct {
 	remove  func()
 }
 
-// packedProgram is pccrun's program for the place, by gzip and as it is there.
-type packedProgram struct {
-	small content
-	plain func() (content, error)
-}
+// packedProgram is pccrun's program for the place, and by gzip.
+type packedProgram struct{ plain, small content }
 
 // packedTree is the archive of the workspace, in a file that has no name.
 type packedTree struct {
@@ -121,32 +117,25 @@ func (p *plan) pack(ctx context.Context, l *place, since *filesync.Since) (*uplo
 	return u, nil
 }
 
-// packProgram returns pccrun's program: what it is there is found out while it goes up.
+// packProgram returns pccrun's program both ways, and compresses it where it is as it is.
 func (p *Provider) packProgram() (*packedProgram, error) {
 	text, err := p.readProgram()
 	if err != nil {
 		return nil, err
 	}
-	packed := &packedProgram{plain: sync.OnceValues(func() (content, error) {
-		r, err := filesync.Uncompressed(bytes.NewReader(text))
-		if err != nil {
-			return content{}, err
-		}
-		plain, err := io.ReadAll(r)
-		c := contentOf(plain)
-		c.mode = 0o755
-		return c, err
-	})}
-	small := text
-	if bytes.HasPrefix(text, []byte(elf.ELFMAG)) {
-		var b bytes.Buffer
-		w, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed)
-		_, err = w.Write(text)
-		err = errors.Join(err, w.Close())
-		small = b.Bytes()
+	var plain, small bytes.Buffer
+	r, err := filesync.Uncompressed(bytes.NewReader(text))
+	if err == nil {
+		_, err = plain.ReadFrom(r)
 	}
-	go packed.plain()
-	packed.small = contentOf(small)
+	if err == nil && plain.Len() == len(text) {
+		w, _ := gzip.NewWriterLevel(&small, gzip.BestSpeed)
+		_, err = w.Write(text)
+		err = errors.Join(err, w.Close()) // before the text is taken: it ends the stream
+		text = small.Bytes()
+	}
+	packed := &packedProgram{contentOf(plain.Bytes()), contentOf(text)}
+	packed.plain.mode = 0o755
 	return packed, err
 }
 
@@ -209,21 +198,17 @@ func (l *place) uploadProgram(ctx context.Context, u *upload, dir, name string) 
 		if err := whole(to+".gz", program.small); err != nil {
 			return err
 		}
-		plain, err := program.plain()
-		if err != nil {
-			return err
-		}
 		chmod := there("/bin/sh", "-c", `gzip -df "$0".gz && chmod 755 "$0"`, to) // at once: each call of some providers takes a second
 		if chmod != nil {
 			if there("gzip", "-df", to+".gz") != nil {
-				if err := whole(to, plain); err != nil {
+				if err := whole(to, program.plain); err != nil {
 					return err
 				}
 			}
 			chmod = there("chmod", "755", to) // a provider may set modes itself
 		}
 		var p prepared
-		err = l.word(ctx, prepareWord, input{to, plain.sum, 1}, &p, name, path.Base(dir), l.p.facts.Home)
+		err := l.word(ctx, prepareWord, input{to, program.plain.sum, 1}, &p, name, path.Base(dir), l.p.facts.Home)
 		if err != nil && !errors.Is(err, errGarbled) {
 			return errors.Join(fmt.Errorf("it cannot be executed there, on %s: %w", l.p.arch(), err), chmod)
 		}
