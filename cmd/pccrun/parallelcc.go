@@ -212,10 +212,15 @@ func (l *parallelLine) branch(name string) error {
 }
 
 func (l *parallelLine) githubToken(value string) error {
-	const name = "GITHUB_TOKEN"
-	l.note("--github-token: inside, " + name + " is a placeholder, in whose place requests to github.com get the token; docs/git-push.md says how git takes it")
-	l.own = append(l.own, []string{"--inject", name + "=github.com"}, []string{"--allow", "github.com"})
-	return os.Setenv(name, value)
+	if profiles.IsRepository(value) {
+		return l.with("--github-token", nil)(value)
+	}
+	if value == "" {
+		return misuse("the token is empty", "export GITHUB_TOKEN, and give --github-token origin")
+	}
+	l.note("--github-token TOKEN: other users of this machine can read it in the list of processes: export GITHUB_TOKEN, and give --github-token origin")
+	l.own = append(l.own, []string{"--github-token", "origin"})
+	return os.Setenv("GITHUB_TOKEN", value)
 }
 
 // config reads the file of --sandbox-config.

@@ -71,10 +71,13 @@ func (p *Plan) inspects(host *Host) error {
 		if err != nil {
 			return err
 		}
-		secret.Hosts = hosts.Texts()
+		secret.Hosts, secret.Caseless = hosts.Texts(), inject.Repository != ""
 		p.Rules = p.Rules.Watch(hosts)
 		in.setup.Secrets = append(in.setup.Secrets, secret)
 		p.Environ = append(without(p.Environ, inject.Env), inject.Env+"="+secret.Placeholder)
+		if inject.Repository != "" {
+			p.gitRepository(inject.Repository, secret.Placeholder)
+		}
 	}
 	if err := p.gitCredentials(in, host); err != nil {
 		return err
