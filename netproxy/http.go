@@ -290,6 +290,9 @@ func (h *Handover) Report(r wire.Report) {
 	case r.Refused != nil && to != nil: // the host is the launcher's own word; how the client contradicts it is the reader's
 		v := *to
 		v.Action, v.Reason, v.Detail = rules.Deny, rules.BadMatch, r.Refused.Detail
+		if r.Refused.Reason == rules.Withheld {
+			v.Reason = rules.Withheld
+		}
 		h.decided(v, r.Request, nil)
 	case r.Error != "" && to != nil:
 		h.decided(*to, r.Request, reported(r.Error))

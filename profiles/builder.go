@@ -371,6 +371,7 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 		p.Protect = denied(p.Protect)
 	}
 	b.home(req)
+	repositories(p, &req.Host)
 	b.network()
 	b.use(&req.Host)
 	p.warnOfSockets()

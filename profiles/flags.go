@@ -47,7 +47,8 @@ var Flags = [...]Flag{
 	{Name: "--socket", Arg: "PATH", Help: "allow a unix socket of the host", Field: func(r *Request) any { return &r.Sockets }, key: keySockets},
 	{Name: "--use", Arg: "NAME", Help: "allow a service of the host: ssh-agent, gpg-agent, docker, git-config, git-credentials", Field: func(r *Request) any { return &r.Use }, commas: true, key: keyUse},
 	{Name: "--env", Arg: "NAME[=VALUE]", Help: "pass a variable of the host, or set one", Field: func(r *Request) any { return &r.Env }, key: keyPass, read: (*decoder).envFlag},
-	{Name: "--inject", Arg: "NAME=HOST", Help: "the command gets a placeholder; only HOST gets the value", Field: func(r *Request) any { return &r.Inject }, key: keyInject, read: (*decoder).injectFlag},
+	{Name: "--github-token", Arg: "OWNER/NAME|origin", Help: "git and gh use your GitHub token, for this repository alone", Field: func(r *Request) any { return &r.GitHubToken }, key: keyInject, read: githubToken},
+	{Name: "--inject", Arg: "NAME=HOST", Help: "the command gets a placeholder; only HOST, or https://HOST/PATH, gets the value", Field: func(r *Request) any { return &r.Inject }, key: keyInject, read: (*decoder).injectFlag},
 	{Name: "--inject-file", Arg: "NAME=PATH", Help: "read its value from a file that stays hidden inside", Field: func(r *Request) any { return &r.InjectFiles }, key: keyInject, read: (*decoder).injectSource},
 	{Name: "--inject-command", Arg: "NAME=PROGRAM", Help: "take its value from the output of a program on the host", Field: func(r *Request) any { return &r.InjectRun }, key: keyInject, read: (*decoder).injectSource},
 	{Name: "--memory", Arg: "SIZE", Help: "memory and swap of all processes together, e.g. 4g or 50%", Field: func(r *Request) any { return &r.Limits[0] }, key: keyMemory},
@@ -197,6 +198,10 @@ func (d *decoder) injectFlag(text string, o Origin) {
 		return
 	}
 	for e := range d.layer.each(keyInject) {
+		if e.inject.Env == name && e.inject.Repository != "" {
+			d.at(o, "", "%s is what --github-token injects", name)
+			return
+		}
 		if e.inject.Env == name {
 			e.inject.Hosts = append(e.inject.Hosts, host)
 			return

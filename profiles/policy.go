@@ -118,10 +118,14 @@ type PathRule struct {
 // of a workspace names either: one is read and the other run outside.
 type Injection struct {
 	Env     string
-	Hosts   []string
+	Hosts   []string // or some requests to them: https://HOST/PATH
 	File    string   // absolute
 	Command []string // a program and its arguments
 	Origin  Origin
+
+	// Repository is OWNER/NAME of what Hosts are, at GitHub, with whose paths alone the value goes out; "" for none.
+	// There no path has a case, and git inside signs in with the placeholder.
+	Repository string
 }
 
 // Source says where the value comes from.

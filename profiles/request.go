@@ -20,6 +20,7 @@ type Request struct {
 	Inject      []string // --inject: NAME=HOST
 	InjectFiles []string // --inject-file: NAME=PATH
 	InjectRun   []string // --inject-command: NAME=PROGRAM, or NAME=["PROGRAM", "ARGUMENT", …]
+	GitHubToken string   // --github-token: OWNER/NAME, or origin
 	Protect     []string
 	Review      []string
 	Limits      [numLimits]string // --memory …, in the order of [Resources]; "none" takes a limit away

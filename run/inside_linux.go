@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -50,7 +51,7 @@ func Inside(program Program, dir string) int {
 		m.Value = min(m.Value, host.Memory/4*3)
 	}
 	req.Host = profiles.Host{UID: host.UID, Home: asked.Policy.Home, Cwd: asked.Dir, Memory: host.Memory}
-	for _, text := range asked.Environ {
+	for _, text := range slices.Concat(asked.Environ, asked.Secrets) {
 		req.Host.Environ = append(req.Host.Environ, string(text))
 	}
 	for _, name := range []string{"STATE", "CACHE", "CONFIG"} {

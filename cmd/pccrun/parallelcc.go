@@ -229,11 +229,16 @@ func (l *parallelLine) branch(name string) error {
 }
 
 func (l *parallelLine) githubToken(value string) error {
-	const name = "GITHUB_TOKEN"
-	l.note("--github-token: inside, " + name + " is a placeholder, in whose place requests to github.com get the token; docs/git-push.md says how git takes it")
-	l.give("--inject", name+"=github.com")
-	l.give("--allow", "github.com")
-	return os.Setenv(name, value)
+	if profiles.IsRepository(value) {
+		l.give("--github-token", value)
+		return nil
+	}
+	if value == "" {
+		return misuse("the token is empty", "export GITHUB_TOKEN, and give --github-token origin")
+	}
+	l.note("--github-token TOKEN: other users of this machine can read it in the list of processes: export GITHUB_TOKEN, and give --github-token origin")
+	l.give("--github-token", "origin")
+	return os.Setenv("GITHUB_TOKEN", value)
 }
 
 // sized gives pccrun's verb what the file of --sandbox-config says of the machine.

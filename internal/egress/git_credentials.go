@@ -45,7 +45,7 @@ func (p *Plan) gitCredentials(in *reader, host *Host) error {
 			if err != nil {
 				return "", &profiles.Error{Origin: origin, Cause: fmt.Sprintf("%s: %s: the %s %v", profiles.GitCredentials, name, what, err)}
 			}
-			in.setup.Secrets = append(in.setup.Secrets, wire.Secret{Placeholder: placeholder, Value: value, Hosts: set.Texts()})
+			in.setup.Secrets = append(in.setup.Secrets, wire.Secret{Placeholder: placeholder, Value: value, Name: profiles.GitCredentials, Hosts: set.Texts()})
 			return placeholder, nil
 		}
 		if c.password, err = secret("password", c.password); err != nil {
@@ -71,11 +71,26 @@ func (p *Plan) gitCredentials(in *reader, host *Host) error {
 func (p *Plan) gitHelper(name, n string, c credential) {
 	user, password := "PCCRUN_GIT_USER_"+n, "PCCRUN_GIT_PASSWORD_"+n
 	p.Environ = append(p.Environ, user+"="+c.username, password+"="+c.password)
-	count, _ := strconv.Atoi(getenv(p.Environ, "GIT_CONFIG_COUNT"))
 	helper := `!f() { test "$1" != get || printf 'username=%s\npassword=%s\n' "$` + user + `" "$` + password + `"; }; f`
-	for _, value := range [...]string{"", helper} {
+	p.gitConfig("credential.https://"+name+".helper", "", helper)
+}
+
+// gitRepository has git inside reach a repository of GitHub's by https, however its remote is spelled, and sign in
+// there with a placeholder.
+func (p *Plan) gitRepository(repository, placeholder string) {
+	p.gitHelper(gitHub, "OF_TOKEN", credential{"x-access-token", placeholder})
+	https := "https://" + gitHub + "/" + repository
+	p.gitConfig("url."+https+".insteadOf", https, "git@"+gitHub+":"+repository, "ssh://git@"+gitHub+"/"+repository)
+}
+
+const gitHub = "github.com"
+
+// gitConfig gives git inside values of a key, by its environment.
+func (p *Plan) gitConfig(key string, values ...string) {
+	count, _ := strconv.Atoi(getenv(p.Environ, "GIT_CONFIG_COUNT"))
+	for _, value := range values {
 		at := strconv.Itoa(count)
-		p.Environ = append(p.Environ, "GIT_CONFIG_KEY_"+at+"=credential.https://"+name+".helper", "GIT_CONFIG_VALUE_"+at+"="+value)
+		p.Environ = append(p.Environ, "GIT_CONFIG_KEY_"+at+"="+key, "GIT_CONFIG_VALUE_"+at+"="+value)
 		count++
 	}
 	p.Environ = append(without(p.Environ, "GIT_CONFIG_COUNT"), "GIT_CONFIG_COUNT="+strconv.Itoa(count))

@@ -3,6 +3,7 @@ package egress
 import (
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -48,4 +49,37 @@ func TestGitCredential(t *testing.T) {
 	require.Equal(t, "x\nx\n", string(asked))
 	_, err = s.gitCredential("new.example", &Host{Programs: finder.For((&profiles.Policy{Workspace: "/usr"}).Changes, nil)})
 	require.ErrorContains(t, err, "sandboxed commands can write")
+}
+
+// With a token for a repository, git inside signs in with the placeholder at GitHub alone, and reaches that repository by
+// https, however its remote is spelled.
+func TestGitRepository(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("needs git")
+	}
+	b := newBench(t)
+	b.environ = []string{"GITHUB_TOKEN=" + token, "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.git@github.com:.insteadOf", "GIT_CONFIG_VALUE_0=https://github.com/"}
+	b.request.GitHubToken, b.request.Env = "Acme/App", []string{"GIT_CONFIG_*"}
+	p, err := b.plan()
+	require.NoError(t, err)
+	require.NotContains(t, strings.Join(p.Environ, "\n"), token)
+	require.Contains(t, p.policy.Warnings, "the token of the environment goes to github.com/Acme/App alone")
+	s := p.reader.setup.Secrets[0]
+	require.True(t, s.Caseless)
+	require.Equal(t, []string{"https://github.com/acme/app.git/**", "https://github.com/acme/app/**", "https://api.github.com/repos/acme/app", "https://api.github.com/repos/acme/app/**"}, s.Hosts)
+	git := func(input string, args ...string) string {
+		cmd := exec.Command("git", args...)
+		cmd.Env, cmd.Stdin, cmd.Dir = append(p.Environ, "GIT_TERMINAL_PROMPT=0", "GIT_CONFIG_NOSYSTEM=1"), strings.NewReader(input), b.home
+		out, _ := cmd.Output()
+		return string(out)
+	}
+	placeholder := getenv(p.Environ, "GITHUB_TOKEN")
+	require.Contains(t, git("protocol=https\nhost=github.com\n\n", "credential", "fill"), "username=x-access-token\npassword="+placeholder+"\n")
+	require.NotContains(t, git("protocol=https\nhost=evil.example\n\n", "credential", "fill"), placeholder)
+	for remote, want := range map[string]string{
+		"git@github.com:Acme/App.git": "https://github.com/Acme/App.git", "ssh://git@github.com/Acme/App": "https://github.com/Acme/App", "https://github.com/Acme/App": "https://github.com/Acme/App",
+		"https://github.com/other/app": "git@github.com:other/app", // the user's own
+	} {
+		require.Equal(t, want+"\n", git("", "ls-remote", "--get-url", remote))
+	}
 }

@@ -28,22 +28,25 @@ func (p *Plan) secret(inject profiles.Injection, host *Host) (wire.Secret, error
 	if err != nil {
 		return wire.Secret{}, valueError{fmt.Errorf("its value %w", err)}
 	}
-	return wire.Secret{Placeholder: placeholder, Value: value}, nil
+	return wire.Secret{Placeholder: placeholder, Value: value, Name: inject.Env}, nil
 }
 
-// secretHosts returns the connections that a secret goes out on: by TLS, and
+// secretHosts returns the connections that a secret goes out on, and with which requests: by TLS, and
 // only to hosts that the policy allows anyway.
 func (p *Plan) secretHosts(inject profiles.Injection) (*rules.Set, error) {
 	var list []rules.Rule
 	for _, text := range inject.Hosts {
 		name := text
+		if inject.Repository != "" { // whose host has no case
+			text = strings.ToLower(text)
+		}
 		rest := strings.TrimSuffix(text[strings.LastIndexByte(text, ']')+1:], ":") // after an IPv6 address
 		if !strings.Contains(text, "://") && !strings.ContainsAny(rest, ": /") {
 			text = "https://" + text // port 443 alone
 		}
 		rule, err := rules.Parse(text)
-		if err == nil && (rule.Inspects() || rule.Group() != "") {
-			err = fmt.Errorf("%q: want the name of a host", name)
+		if err == nil && (strings.HasPrefix(name, "@") || rule.Inspects() && !strings.Contains(text, "https://")) {
+			err = fmt.Errorf("%q: want the name of a host, or https://HOST/PATH", name)
 		}
 		if err != nil {
 			return nil, &profiles.Error{Origin: inject.Origin, Cause: fmt.Sprintf("inject %s: %v", inject.Env, err)}

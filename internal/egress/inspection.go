@@ -71,10 +71,13 @@ func (p *Plan) inspects(host *Host) error {
 		if err != nil {
 			return err
 		}
-		secret.Hosts = hosts.Texts()
+		secret.Hosts, secret.Caseless = hosts.Texts(), inject.Repository != ""
 		p.Rules = p.Rules.Watch(hosts)
 		in.setup.Secrets = append(in.setup.Secrets, secret)
 		p.Environ = append(without(p.Environ, inject.Env), inject.Env+"="+secret.Placeholder)
+		if inject.Repository != "" {
+			p.gitRepository(inject.Repository, secret.Placeholder)
+		}
 	}
 	if err := p.gitCredentials(in, host); err != nil {
 		return err
@@ -135,9 +138,12 @@ func (p *Plan) StartInspector(program func() (*os.File, error), uid, gid int) ([
 		return nil, fmt.Errorf("inspection: %w", err)
 	}
 	list := []File{
-		{authorityPath, files[0], "the authority that inspected hosts are certified by"},
-		{bundlePath, files[1], "what is trusted inside"},
-		{javaPath, files[2], "what is trusted inside, for Java"},
+		{p.trusted(authorityPath), files[0], "the authority that inspected hosts are certified by"},
+		{p.trusted(bundlePath), files[1], "what is trusted inside"},
+		{p.trusted(javaPath), files[2], "what is trusted inside, for Java"},
+	}
+	if p.sandbox.Trust != "" { // nothing covers the system's own there
+		return list, nil
 	}
 	for _, target := range trustTargets() {
 		text := files[1]

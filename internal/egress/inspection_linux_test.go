@@ -154,7 +154,7 @@ func TestInjectRefusals(t *testing.T) {
 		"shorter than 12 bytes":   func(b *bench) { b.environ = []string{"MY_TOKEN=short"} },
 		"no rule allows its host": func(b *bench) { b.request.Allow = []string{"other.example"} },
 		"not a host name":         func(b *bench) { b.request.Inject = []string{"MY_TOKEN=@github"} },
-		"want the name of a host": func(b *bench) { b.request.Inject = []string{"MY_TOKEN=https://a.example/x"} },
+		"want the name of a host": func(b *bench) { b.request.Inject = []string{"MY_TOKEN=http://a.example/x"} },
 	} {
 		b := newBench(t)
 		b.environ = []string{"MY_TOKEN=" + token}
@@ -176,6 +176,7 @@ func TestInjectRefusals(t *testing.T) {
 		{[]string{".example.org"}, []string{"a.example.org"}, "a.example.org", "its host a.example.org is denied by the rule a.example.org (flag --deny)", "remove it"},
 		{[]string{"a.example"}, []string{"*:443"}, "a.example", "is denied by the rule *:443 (flag --deny)", "remove it"},
 		{nil, []string{"a.example"}, "a.example", "there is no network: its host a.example is denied by the rule a.example (flag --deny)", "remove it"},
+		{[]string{"other.example"}, nil, "https://a.example/x", "no rule allows its host", "--allow https://a.example/x"},
 		{nil, nil, "a.example", "there is no network: no rule allows its host a.example", "--allow a.example"},
 		{[]string{"b.example"}, []string{"*"}, "a.example", "is denied by the rule * (flag --deny)", "remove it"},
 	} {

@@ -70,6 +70,7 @@ type Sandbox struct {
 	Proxy    uint16   // the port of its loopback where the proxy listens; 0 for 3128
 	Token    string   // what a client of the proxy has to give, where others than the command reach that port; "" else
 	Learn    bool     // there is a network whatever the policy allows: what is tried is to be learned
+	Trust    string   // the directory of what is trusted, where nothing can be mounted; "" for /run/pccrun
 	Environ  []string // of the command, before it is told of the way out
 }
 

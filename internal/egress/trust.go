@@ -17,6 +17,14 @@ const (
 	javaPath      = "/run/pccrun/ca-bundle.p12"
 )
 
+// trusted is where a file of these stands in this sandbox.
+func (p *Plan) trusted(path string) string {
+	if p.sandbox.Trust == "" {
+		return path
+	}
+	return filepath.Join(p.sandbox.Trust, filepath.Base(path))
+}
+
 // trustVariables make programs trust the bundle that they name. Each stands
 // for the whole of what a program trusts, but for node's, which adds.
 var trustVariables = [...]string{
@@ -34,22 +42,23 @@ func (p *Plan) Trusting(env []string) []string {
 	if !p.Inspects() {
 		return env
 	}
+	bundle := p.trusted(bundlePath)
 	for _, name := range trustVariables {
-		env = append(without(env, name), name+"="+bundlePath)
+		env = append(without(env, name), name+"="+bundle)
 	}
 	for _, name := range profiles.CertificateFiles {
 		if name != nodeTrust && getenv(env, name) != "" {
-			env = append(without(env, name), name+"="+bundlePath)
+			env = append(without(env, name), name+"="+bundle)
 		}
 	}
 	for i, entry := range env {
 		if name, value, _ := strings.Cut(entry, "="); profiles.NamesAuthorities(name, value) {
-			env[i] = name + "=" + bundlePath
+			env[i] = name + "=" + bundle
 		}
 	}
-	extra := authorityPath
+	extra := p.trusted(authorityPath)
 	if len(p.reader.setup.Certificates) > 0 {
-		extra = bundlePath
+		extra = bundle
 	}
 	return append(without(env, nodeTrust), nodeTrust+"="+extra)
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
 )
@@ -13,7 +14,11 @@ import (
 // or if it is not one host and one port, and what would mend it: a rule that
 // denies is not helped by one that allows.
 func noWay(n *profiles.Network, set *rules.Set, host string) (cause, hint string) {
-	name, port := strings.TrimPrefix(host, "https://"), uint16(443)
+	name, port := host[strings.LastIndexByte(host, ' ')+1:], uint16(443) // behind methods
+	path := false
+	if rest, is := strings.CutPrefix(name, "https://"); is {
+		name, _, path = strings.Cut(rest, "/")
+	}
 	if at, text, err := net.SplitHostPort(name); err == nil {
 		p, err := strconv.ParseUint(text, 10, 16)
 		if err != nil {
@@ -29,8 +34,8 @@ func noWay(n *profiles.Network, set *rules.Set, host string) (cause, hint string
 	case v.Action != rules.Deny:
 		return "", ""
 	case v.Rule == "":
-		if v.AllowWith == "" {
-			v.AllowWith = "--allow " + host
+		if v.AllowWith == "" || path { // which is less than the host
+			v.AllowWith = "--allow " + shell.Quote(host)
 		}
 		return "no rule allows its host " + host, v.AllowWith
 	}

@@ -287,7 +287,7 @@ func FuzzInject(f *testing.F) {
 		}
 		p := &passage{target: &target{verdict: v}}
 		var out []secrets.Pair
-		out, p.back = i.replacements(v)
+		out, p.back, _, _ = i.replacements(v, rules.Request{Scheme: "https", Host: "api.example.com", Path: "/"}, false)
 		r := &http.Request{Header: http.Header{"Authorization": {value}, "X-Api-Key": {value}}, URL: &url.URL{RawQuery: query}}
 		p.inject(r, out)
 		if strings.Contains(value, placeholder) {

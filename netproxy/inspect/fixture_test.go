@@ -70,10 +70,15 @@ func parse(t testing.TB, texts ...string) *rules.Set {
 // start makes an inspector whose secret goes to api.example.com.
 func start(t testing.TB, texts ...string) *fixture {
 	t.Helper()
-	hosts := parse(t, "https://api.example.com")
-	f := &fixture{t: t, roots: x509.NewCertPool(), trust: x509.NewCertPool(), routes: map[string]string{}, set: parse(t, texts...).Watch(hosts)}
+	return startWith(t, Secret{Placeholder: placeholder, Value: secret, Hosts: parse(t, "https://api.example.com")}, texts...)
+}
+
+// startWith makes an inspector with a secret.
+func startWith(t testing.TB, s Secret, texts ...string) *fixture {
+	t.Helper()
+	f := &fixture{t: t, roots: x509.NewCertPool(), trust: x509.NewCertPool(), routes: map[string]string{}, set: parse(t, texts...).Watch(s.Hosts)}
 	var err error
-	f.Inspector, err = New(Config{Secrets: []Secret{{Placeholder: placeholder, Value: secret, Hosts: hosts}}, Roots: f.roots})
+	f.Inspector, err = New(Config{Secrets: []Secret{s}, Roots: f.roots})
 	require.NoError(t, err)
 	require.True(t, f.trust.AppendCertsFromPEM(f.Authority()))
 	t.Cleanup(f.Close)
@@ -173,8 +178,8 @@ func (l *launcher) Report(r wire.Report) {
 	}
 }
 
-// host starts a TLS server, HTTP/1.1 and 2, for names below example.com.
-func (f *fixture) host(name string, h http.HandlerFunc) *httptest.Server {
+// host starts a TLS server, HTTP/1.1 and 2, for names.
+func (f *fixture) host(name string, h http.HandlerFunc, also ...string) *httptest.Server {
 	f.t.Helper()
 	srv := httptest.NewUnstartedServer(h)
 	srv.EnableHTTP2 = true
@@ -182,15 +187,20 @@ func (f *fixture) host(name string, h http.HandlerFunc) *httptest.Server {
 	srv.TLS = &tls.Config{}
 	ca, err := newAuthority() // as good as any
 	require.NoError(f.t, err)
-	cert, err := ca.certificate(name)
-	require.NoError(f.t, err)
-	srv.TLS.Certificates = []tls.Certificate{*cert}
+	names := append(also, name)
+	for _, name := range names {
+		cert, err := ca.certificate(name)
+		require.NoError(f.t, err)
+		srv.TLS.Certificates = append(srv.TLS.Certificates, *cert)
+	}
 	srv.StartTLS()
 	f.t.Cleanup(srv.Close)
 	f.roots.AddCert(ca.cert)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.routes[name+":443"] = srv.Listener.Addr().String()
+	for _, name := range names {
+		f.routes[name+":443"] = srv.Listener.Addr().String()
+	}
 	return srv
 }
 

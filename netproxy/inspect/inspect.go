@@ -53,7 +53,9 @@ type Config struct {
 type Secret struct {
 	Placeholder string
 	Value       string
-	Hosts       *rules.Set // the connections that it goes out on
+	Name        string     // for who reads a refusal
+	Hosts       *rules.Set // the connections that it goes out on, and with which requests
+	Caseless    bool       // the paths of Hosts are in lower case, and its hosts read any as that
 
 	back []secrets.Pair // what takes its place in what comes back
 }
@@ -295,14 +297,28 @@ func (l *listener) Accept() (net.Conn, error) {
 func (l *listener) Close() error   { return nil }
 func (l *listener) Addr() net.Addr { return &net.UnixAddr{Name: "inspect", Net: "unix"} }
 
-// replacements returns the secrets that go out on a connection, with what takes
-// the place of what on the way out and on the way back.
-func (i *Inspector) replacements(v rules.Verdict) (out, back []secrets.Pair) {
+// replacements returns the secrets that go out with a request to v's host, with what takes the place of
+// what on the way out and on the way back; those that are bound to some requests to that host, and of these
+// the ones that are withheld from this one. None that is bound goes with a request that a field may make
+// another of.
+func (i *Inspector) replacements(v rules.Verdict, asked rules.Request, rewritten bool) (out, back []secrets.Pair, bound, withheld []Secret) {
 	for _, s := range i.cfg.Secrets {
-		if s.Hosts.Decide(v.Host, v.Port).Action == rules.Allow {
-			out = append(out, secrets.Pair{Old: s.Placeholder, New: s.Value})
-			back = append(back, s.back...)
+		host, path := s.Hosts.Decide(v.Host, v.Port).Action, asked
+		if s.Caseless {
+			path.Path = strings.ToLower(path.Path)
 		}
+		if host == rules.Deny {
+			continue
+		}
+		back = append(back, s.back...)
+		if host == rules.Inspect {
+			bound = append(bound, s)
+			if rewritten || s.Hosts.DecideRequest(v.Host, v.Port, path).Action != rules.Allow {
+				withheld = append(withheld, s)
+				continue
+			}
+		}
+		out = append(out, secrets.Pair{Old: s.Placeholder, New: s.Value})
 	}
-	return out, back
+	return out, back, bound, withheld
 }

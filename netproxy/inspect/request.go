@@ -496,19 +496,33 @@ func (i *Inspector) onRequest(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Req
 		}
 		return transport.RoundTrip(r)
 	})
-	i.fill(p, r)
+	if resp := i.fill(p, r); resp != nil {
+		return r, resp
+	}
 	p.bill.ask(r)
 	return r, nil
 }
 
-// fill puts the secrets in.
-func (i *Inspector) fill(p *passage, r *http.Request) {
+// fill puts the secrets in. A request with the placeholder of one that goes to this host with others only is
+// answered with a refusal: its host would say no more than that the credential is wrong.
+func (i *Inspector) fill(p *passage, r *http.Request) (refusal *http.Response) {
 	if p.scheme != "https" {
-		return
+		return nil
 	}
+	asked := rules.Request{Scheme: p.scheme, Host: p.authority, Method: r.Method, Path: r.URL.EscapedPath()}
 	var out []secrets.Pair
-	if out, p.back = i.replacements(p.target.verdict); len(out) == 0 {
-		return
+	var bound, withheld []Secret
+	if out, p.back, bound, withheld = i.replacements(p.target.verdict, asked, rewrites(r.Header) != ""); len(p.back) == 0 {
+		return nil
+	}
+	for _, s := range withheld {
+		if !carries(r, s.Placeholder) {
+			continue
+		}
+		v := p.target.verdict
+		v.Action, v.Reason, v.Rule, v.Detail = rules.Deny, rules.Withheld, "", s.Name+" goes out only with requests for "+strings.Join(s.Hosts.Texts(), ", ")
+		p.target.launcher.Report(wire.Report{Refused: &v, Request: p.request})
+		return refusalOf(r, wire.Answer{Verdict: v})
 	}
 	// No other encoding is asked of a host that knows a secret: what comes
 	// back has to be read.
@@ -524,7 +538,11 @@ func (i *Inspector) fill(p *passage, r *http.Request) {
 	for k, value := range r.Header["Accept"] {
 		r.Header["Accept"][k] = withoutCharset(value)
 	}
+	if len(bound) > 0 {
+		r.Trailer = nil // which some servers take for a part of the head
+	}
 	p.inject(r, out)
+	return nil
 }
 
 // partial are the fields that ask for a part of an answer: HTTP's own, its
@@ -555,14 +573,11 @@ func (p *passage) inject(r *http.Request, out []secrets.Pair) {
 	for name, values := range r.Header {
 		for k, value := range values {
 			with := secrets.Replace(value, out)
-			if scheme, coded, ok := strings.Cut(value, " "); ok && strings.EqualFold(scheme, "basic") && strings.HasSuffix(name, "uthorization") {
-				coded = strings.TrimSpace(coded)
-				if text, err := base64.StdEncoding.DecodeString(coded); err == nil {
-					if secret := secrets.Replace(string(text), out); secret != string(text) {
-						encoded := base64.StdEncoding.EncodeToString([]byte(secret))
-						p.back = append(secrets.Escaped(encoded, coded), p.back...)
-						with = scheme + " " + encoded
-					}
+			if scheme, coded, text := basic(name, value); text != "" {
+				if secret := secrets.Replace(text, out); secret != text {
+					encoded := base64.StdEncoding.EncodeToString([]byte(secret))
+					p.back = append(secrets.Escaped(encoded, coded), p.back...)
+					with = scheme + " " + encoded
 				}
 			}
 			values[k] = with
@@ -573,6 +588,32 @@ func (p *passage) inject(r *http.Request, out []secrets.Pair) {
 			r.URL.RawQuery = strings.ReplaceAll(r.URL.RawQuery, s.Old, url.QueryEscape(s.New))
 		}
 	}
+}
+
+// basic returns what Basic credentials in a field encode, and how they are spelled; "" where it holds none.
+func basic(name, value string) (scheme, coded, text string) {
+	scheme, coded, ok := strings.Cut(value, " ")
+	if !ok || !strings.EqualFold(scheme, "basic") || !strings.HasSuffix(name, "uthorization") {
+		return "", "", ""
+	}
+	coded = strings.TrimSpace(coded)
+	decoded, err := base64.StdEncoding.DecodeString(coded)
+	if err != nil {
+		return "", "", ""
+	}
+	return scheme, coded, string(decoded)
+}
+
+// carries reports whether a placeholder stands in a request where inject would put in what it stands for.
+func carries(r *http.Request, placeholder string) bool {
+	for name, values := range r.Header {
+		for _, value := range values {
+			if _, _, text := basic(name, value); strings.Contains(value, placeholder) || strings.Contains(text, placeholder) {
+				return true
+			}
+		}
+	}
+	return strings.Contains(r.URL.RawQuery, placeholder)
 }
 
 // onResponse is goproxy's hook before a response goes to the client: it takes out what may not

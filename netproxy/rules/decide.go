@@ -41,6 +41,7 @@ const (
 	BadPath   Reason = "400-path"         // a path that servers read in different ways
 	BadMatch  Reason = "421-host-mismatch"
 	TooMany   Reason = "too-many-names" // which only rules with wildcards allow
+	Withheld  Reason = "secret"         // it has the placeholder of a secret that goes out with other requests only
 	Budget    Reason = "budget"         // nobody can count what the request costs, or no more may be spent
 )
 
@@ -310,9 +311,9 @@ func (s *Set) conclude(v Verdict, matching []Rule) Verdict {
 	return v
 }
 
-// allows says whether the set allows the connection that v is about.
+// allows says whether the set allows the connection that v is about, or some requests on it.
 func (s *Set) allows(v Verdict) bool {
-	return s.conclude(Verdict{Host: v.Host, Port: v.Port, Addr: v.Addr}, s.matching(v)).Action == Allow
+	return s.conclude(Verdict{Host: v.Host, Port: v.Port, Addr: v.Addr}, s.matching(v)).Action != Deny
 }
 
 // target spells a host and port as a rule, without the port where a rule

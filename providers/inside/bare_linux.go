@@ -36,6 +36,7 @@ import (
 // bare is what the spool has of a run without namespaces.
 type bare struct {
 	home         string // of the command, removed after the run
+	trust        string // a directory of what it is to trust, likewise; "" for none
 	service      *egress.Service
 	reports      atomic.Bool // events are the command's, and no longer the trial's
 	unsupervised bool        // the kernel has no seccomp supervisor: the command makes its own sockets
@@ -80,6 +81,14 @@ func (sp *spool) makeBare() (err error) {
 	}
 	if os.Getuid() == 0 {
 		if err := errors.Join(sp.chooseUser(), chownTree(b.home, &syscall.Credential{}, sp.place.as)); err != nil {
+			return err
+		}
+	}
+	if sp.injects() {
+		if b.trust, err = os.MkdirTemp("", "pccrun-trust-"); err != nil {
+			return err
+		}
+		if err := os.Chmod(b.trust, 0o755); err != nil {
 			return err
 		}
 	}
@@ -173,11 +182,18 @@ func chownTree(dir string, from, to *syscall.Credential) error {
 	})
 }
 
+// injects reports whether a secret is to be put in, and can be: pccrun's own process is another user's than the command.
+func (sp *spool) injects() bool { return len(sp.asked.Policy.Network.Inject) > 0 && sp.place.as != nil }
+
 // serveProxy plans the egress, and serves its proxy.
 func (sp *spool) serveProxy() error {
 	p := sp.asked.Policy
+	if !sp.injects() {
+		without := *p
+		without.Network.Inject, p = nil, &without
+	}
 	var environ []string
-	for _, text := range sp.asked.Environ {
+	for _, text := range slices.Concat(sp.asked.Environ, sp.asked.Secrets) {
 		environ = append(environ, string(text))
 	}
 	env := slices.DeleteFunc(p.Environ(environ), func(v string) bool { return strings.HasPrefix(v, "HOME=") })
@@ -187,7 +203,7 @@ func (sp *spool) serveProxy() error {
 		return err
 	}
 	port := l.Addr().(*net.TCPAddr).AddrPort().Port()
-	out, err := egress.New(p, egress.Host{Environ: environ}, egress.Sandbox{Hostname: namespaces.Hostname, Proxy: port, Token: rand.Text(), Environ: env})
+	out, err := egress.New(p, egress.Host{Environ: environ}, egress.Sandbox{Hostname: namespaces.Hostname, Proxy: port, Token: rand.Text(), Trust: sp.bare.trust, Environ: env})
 	if err != nil {
 		l.Close()
 		return err
@@ -195,7 +211,11 @@ func (sp *spool) serveProxy() error {
 	if sp.place.plan.Env = Texts(out.Environ); out.Rules == nil {
 		return l.Close()
 	}
-	sp.place.plan.Env, sp.place.plan.Bare.Port = Texts(out.Uncaptured(out.Environ)), port
+	if err := sp.inspect(out); err != nil {
+		l.Close()
+		return err
+	}
+	sp.place.plan.Env, sp.place.plan.Bare.Port = Texts(out.Trusting(out.Uncaptured(out.Environ))), port
 	if sp.bare.service, err = out.Open(func(event netproxy.Event) { providers.Tell(decisions{sp: sp}, event) }); err != nil {
 		return err
 	}
@@ -203,6 +223,22 @@ func (sp *spool) serveProxy() error {
 	sp.bare.service.Begin(nil)
 	sp.bare.service.Listeners(context.Background(), []net.Listener{l})
 	return nil
+}
+
+// inspect starts the process that puts secrets in, as a user whom nobody else is, and writes down what it is trusted by.
+func (sp *spool) inspect(out *egress.Plan) error {
+	if !sp.injects() {
+		return nil
+	}
+	id := namespaces.WhoAmI().HostUID
+	if uint32(id) == sp.place.as.Uid {
+		id++
+	}
+	files, err := out.StartInspector(func() (*os.File, error) { return os.Open("/proc/self/exe") }, id, id)
+	for _, f := range files {
+		err = errors.Join(err, os.WriteFile(f.Path, []byte(f.Text), 0o644))
+	}
+	return err
 }
 
 // decisions is an observer that sends the launcher what the proxy decided.
@@ -249,6 +285,14 @@ func (sp *spool) tryBare(t *Trial, argv []Text) error {
 
 // bareCommand runs what was asked for without namespaces.
 func (sp *spool) bareCommand() error {
+	if sp.injects() { // the trial's was for stand-ins
+		if sp.bare.service != nil {
+			sp.bare.service.Close()
+		}
+		if err := sp.serveProxy(); err != nil {
+			return err
+		}
+	}
 	plan := *sp.place.plan
 	plan.Argv, plan.Deadline, plan.Terminal = sp.asked.Argv, sp.asked.Policy.Resources.Deadline(), sp.asked.Terminal
 	sp.place.plan = &plan
@@ -282,6 +326,9 @@ func (sp *spool) bareCommand() error {
 func (sp *spool) clearBare() {
 	sp.reopen()
 	_ = state.RemovePath(sp.bare.home)
+	if sp.bare.trust != "" {
+		_ = state.RemovePath(sp.bare.trust)
+	}
 }
 
 // reopen undoes what a command whose user is pccrun's has closed of pccrun's own files: Landlock knows no chmod(2).
@@ -329,8 +376,10 @@ func (sp *spool) bareAnswers() []profiles.Answer {
 			a = weak("variables that name the proxy", "programs that read none of them reach nothing", "")
 		case profiles.NetInject:
 			a = kept("no secret is injected")
-			if len(sp.asked.Policy.Network.Inject) > 0 {
-				a = missing("no secret is injected where no namespace can be made", "")
+			if sp.injects() {
+				a = weak("a process of another user, which reads the requests to its hosts", "programs that read no variable which names certificates do not trust it", "")
+			} else if len(sp.asked.Policy.Network.Inject) > 0 {
+				a = missing("no namespace can be made there, and the process that would hold the secret has the command's user", "")
 			}
 		case profiles.PrivNone:
 			a = kept("empty capability sets, no_new_privs")

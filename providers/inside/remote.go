@@ -46,7 +46,8 @@ type Remote struct {
 	Policy  *profiles.Policy // as it is to be kept there
 	Argv    []Text
 	Dir     string
-	Environ []Text          // what the policy's variables are taken from, and secrets that it injects
+	Environ []Text          // what the policy's variables are taken from
+	Secrets []Text          // what it injects, NAME=VALUE: stand-ins until the trial has shown that they are kept from the command
 	Seeds   map[string]Text // what the home begins with, by path
 	Stdin   bool
 	Screen

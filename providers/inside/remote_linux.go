@@ -246,6 +246,7 @@ func (sp *spool) run() int {
 	if err := sp.in.Decode(&m); err != nil || !m.Go {
 		return failed
 	}
+	sp.asked.Secrets = m.Secrets
 	command := sp.command
 	if sp.bare != nil {
 		command = sp.bareCommand

@@ -209,10 +209,11 @@ type Message struct {
 	Exec    *Exec   `json:",omitempty"`
 
 	// Of a place elsewhere.
-	Remote *Remote `json:",omitempty"`
-	Trial  *Trial  `json:",omitempty"`
-	Event  Event   `json:",omitempty"`
-	Done   *Done   `json:",omitempty"`
+	Remote  *Remote `json:",omitempty"`
+	Trial   *Trial  `json:",omitempty"`
+	Secrets []Text  `json:",omitempty"` // with Go: in the place of [Remote.Secrets]
+	Event   Event   `json:",omitempty"`
+	Done    *Done   `json:",omitempty"`
 
 	Question *Question `json:",omitempty"`
 	Answer   *Answer   `json:",omitempty"`
@@ -223,7 +224,7 @@ type Hello struct{ Version int }
 
 // Version is that of the protocol. Both sides are the same file, or pccrun for another system beside
 // pccrun for Linux: what a side does not know of it refuses.
-const Version = 4
+const Version = 5
 
 // Ready says what the place let be applied.
 type Ready struct {

@@ -26,22 +26,25 @@ import (
 	"github.com/pccrun/pccrun/providers/inside"
 )
 
-// asked is what the place is asked to run.
-func (p *plan) asked(l *place, stdio providers.Stdio) (*inside.Remote, error) {
+// asked is what the place is asked to run, and the secrets that it gets once its trial has shown what it keeps.
+func (p *plan) asked(l *place, stdio providers.Stdio) (m *inside.Remote, secrets []string, err error) {
 	host := &l.p.host
 	dir := path.Join(l.Copy, p.dir)
 	env := withTools(l.tools, slices.Concat(l.Environ, p.env))
 	if t := stdio.Terminal; t != nil {
 		env = append(slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "TERM=") }), "TERM="+t.Name)
 	}
-	secrets, err := new(egress.Secrets).Values(p.policy, &egress.Host{Environ: host.Environ, Programs: host.Programs, StateDir: host.StateDir})
+	secrets, err = new(egress.Secrets).Values(p.policy, &egress.Host{Environ: host.Environ, Programs: host.Programs, StateDir: host.StateDir})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	m := &inside.Remote{
+	m = &inside.Remote{
 		Policy: p.policy.For(&profiles.Elsewhere{Home: l.Home, Workspace: l.Copy, WorkDir: dir, Environ: env}),
-		Argv:   inside.Texts(p.command.Argv), Dir: dir, Environ: inside.Texts(slices.Concat(env, secrets)), Stdin: stdio.In != nil, Daemons: l.p.facts.Daemons, Sockets: l.p.facts.Sockets,
+		Argv:   inside.Texts(p.command.Argv), Dir: dir, Environ: inside.Texts(env), Stdin: stdio.In != nil, Daemons: l.p.facts.Daemons, Sockets: l.p.facts.Sockets,
 		Ask: p.request.Ask, Seeds: map[string]inside.Text{},
+	}
+	for _, in := range p.policy.Network.Inject {
+		m.Secrets = append(m.Secrets, inside.Text(in.Env+"=only-for-the-trial"))
 	}
 	if wall, most := &m.Policy.Resources.Timeout, inTime(l); most > 0 && (wall.Value == 0 || int64(most) < wall.Value) {
 		wall.Value = int64(most)
@@ -68,7 +71,7 @@ func (p *plan) asked(l *place, stdio providers.Stdio) (*inside.Remote, error) {
 		m.Terminal = true
 		m.Columns, m.Rows = t.Size()
 	}
-	return m, nil
+	return m, secrets, nil
 }
 
 // quoted is a path as JSON and TOML have it: agents keep their answers by workspace.
@@ -124,7 +127,7 @@ func (l *place) connect(ctx context.Context, stdio providers.Stdio, ask bool) (t
 // follow has the command run in the sandbox and follows it to its end.
 func (p *plan) follow(ctx context.Context, l *place, by *fetchable, stdio providers.Stdio) (end *ended, err error) {
 	end = &ended{by: by}
-	asked, err := p.asked(l, stdio)
+	asked, secrets, err := p.asked(l, stdio)
 	if err != nil {
 		return end, err
 	}
@@ -161,7 +164,10 @@ func (p *plan) follow(ctx context.Context, l *place, by *fetchable, stdio provid
 				if err != nil {
 					return end, err
 				}
-				t.say(inside.Message{Go: true})
+				if slices.ContainsFunc(m.Trial.Answers, func(a profiles.Answer) bool { return a.Guarantee == profiles.NetInject && a.State == profiles.Missing }) {
+					secrets = nil // they would be of no use there
+				}
+				t.say(inside.Message{Go: true, Secrets: inside.Texts(secrets)})
 			case m.Started && !end.started:
 				end.started = true
 				l.p.others.Store(&t.others)
@@ -409,6 +415,9 @@ var ofDaemon = []profiles.Guarantee{
 	profiles.NetAllowlist, profiles.NetAddress, profiles.NetDNS, profiles.SysFilter, profiles.SysNoNewUserns, profiles.PrivNone, profiles.LaunchIntegrity,
 }
 
+// secretThere is what is wrong with a secret at another machine.
+const secretThere = "the secret is in the memory of the provider's machine, outside of the command's reach"
+
 // unknownDaemon is what is wrong with [Facts.Elsewhere].
 const unknownDaemon = "nobody says where the provider's own daemon listens, which executes commands: the command may reach it"
 
@@ -449,6 +458,8 @@ func (p *plan) judgeTrial(l *place, t *inside.Trial) (doubt string, err error) {
 			a = profiles.Answer{Guarantee: a.Guarantee, State: profiles.Missing, Cause: daemon}
 		case p.provider.facts.Elsewhere && a.State == profiles.Kept && slices.Contains(ofDaemon, a.Guarantee):
 			a.State, a.Cause = profiles.Weak, unknownDaemon
+		case a.Guarantee == profiles.NetInject && a.State == profiles.Kept && len(p.policy.Network.Inject) > 0:
+			a.State, a.Cause = profiles.Weak, secretThere
 		case a.Guarantee == profiles.LaunchIntegrity && !t.Root && a.State == profiles.Kept:
 			a.State, a.Cause = profiles.Weak, "pccrun is not root there, and runs as the command's user"
 		}

@@ -222,8 +222,11 @@ func (p *plan) answer() []profiles.Answer {
 	itself, open := p.provider.facts.Keeps, FilterOf(&p.request).Open
 	for i := range list {
 		a := &list[i]
-		if a.Guarantee == profiles.NetInject && len(p.policy.Network.Inject) > 0 {
-			a.State, a.Mechanism, a.Cause = profiles.Weak, insideThere, "the secret is in the memory of the provider's machine, outside of the command's reach"
+		switch {
+		case a.Guarantee == profiles.NetInject && p.policy.Uses(profiles.GitCredentials):
+			a.State, a.Mechanism, a.Cause = profiles.Missing, "", "your git's credentials stay on this machine; --github-token and --inject do not"
+		case a.Guarantee == profiles.NetInject && len(p.policy.Network.Inject) > 0:
+			a.State, a.Mechanism, a.Cause = profiles.Weak, insideThere, secretThere
 		}
 		if also := itself[a.Guarantee]; also != "" && (open == "" && p.command.Install == nil || a.Guarantee != profiles.NetAllowlist) {
 			a.Mechanism += "; " + p.provider.Name() + " itself, by its documentation: " + also

@@ -115,6 +115,29 @@ exit 9`, "sh", bareAttacks, row.port)
 			require.Equal(t, map[string]bool{"good.example": true, "evil.example": false}, decided)
 			k.nothingLeft()
 		})
+		t.Run(row.name+" with a secret", func(t *testing.T) {
+			t.Parallel()
+			// Whoever reads the requests holds the secret: where that is the command's own user, the run is refused.
+			const script = `echo "[$TOKEN]"; cat /proc/*/environ 2>/dev/null | tr '\0' '\n' | grep -c the-real-secret; curl -sS -o /dev/null -w '%{http_code}\n' https://good.example/ 2>&1`
+			k := start(t)
+			k.request.Allow, k.request.Inject, k.env = []string{"good.example"}, []string{"TOKEN=https://good.example/x/**"}, []string{"TOKEN=the-real-secret-0123456789"}
+			o := k.run("/bin/bash", "-c", script)
+			if row.user == nil {
+				require.NoError(t, o.err)
+				require.Regexp(t, `^\[the-real-.{17}\]\n0\n502\n$`, o.out, "what it trusts answers for a host that has no server: %s", o.say)
+				require.NotContains(t, o.out, "the-real-secret")
+				return
+			}
+			require.Equal(t, 125, o.code)
+			require.Empty(t, o.out)
+			require.ErrorContains(t, o.err, "guarantee net.inject: missing: no namespace can be made there")
+			require.Equal(t, "--allow-missing net.inject runs without it", hint(o.err))
+			again := start(t)
+			again.request.Allow, again.request.Inject, again.env, again.request.AllowMissing = k.request.Allow, k.request.Inject, k.env, []string{"net.inject"}
+			o = again.run("/bin/bash", "-c", script)
+			require.NoError(t, o.err)
+			require.Regexp(t, `^\[\]\n0\ncurl: `, o.out, "nothing is injected, nor read")
+		})
 		t.Run(row.name+" with no host allowed", func(t *testing.T) {
 			t.Parallel()
 			k := start(t)
@@ -128,6 +151,16 @@ exit 9`, "sh", bareAttacks, row.port)
 		k.bare(credential)
 		return k
 	}
+	t.Run("git's credentials stay on this machine, and that is named", func(t *testing.T) {
+		t.Parallel()
+		k := newTask(t, places[1])
+		k.request.Allow = []string{"good.example"}
+		_, err := k.plan("true")
+		require.NoError(t, err, "the control")
+		k.request.Use = []string{profiles.GitCredentials}
+		_, err = k.plan("true")
+		require.ErrorContains(t, err, "guarantee net.inject: missing: your git's credentials stay on this machine")
+	})
 	t.Run("what is missing is named, and the time is up", func(t *testing.T) {
 		t.Parallel()
 		k := start(t)

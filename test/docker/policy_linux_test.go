@@ -372,7 +372,7 @@ func TestFlags(t *testing.T) {
 	})
 }
 
-// The real value of a secret goes out to its host, and the command has a placeholder.
+// The real value of a secret goes out to its host, with the requests that it is bound to, and the command has a placeholder.
 func TestASecret(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, k *task) {
 		got := make(chan string, 1)
@@ -401,9 +401,9 @@ func TestASecret(t *testing.T) {
 		mine := world.user.Home + "/" + outgoing.File
 		(&task{dir: world.user.Home}).write(t, outgoing.File, "HTTPS_PROXY="+proxy.URL+"\nSSL_CERT_FILE="+world.user.Home+"/authority.pem\n")
 		defer os.Remove(mine)
-		code, out, errs := k.run(t, "--allow example.com --inject TOKEN=example.com --local "+port, `echo "inside $TOKEN"; curl -sS -H "X-Token: $TOKEN" https://example.com/`)
+		code, out, errs := k.run(t, "--allow example.com --inject TOKEN=https://example.com/acme/* --local "+port, `echo "inside $TOKEN"; for at in other acme/../other acme/app; do curl -sS --path-as-is -o /dev/null -w "%{http_code}\n" -H "X-Token: $TOKEN" https://example.com/$at; done`)
 		require.Zero(t, code, errs)
-		assert.Contains(t, out, "inside ")
+		assert.Regexp(t, `^inside .+\n403\n403\n200\n$`, out, "it goes with what it is bound to")
 		assert.NotContains(t, out, "the-real-one")
 		assert.Equal(t, "the-real-one", await.Receive(t, "the secret comes", got))
 	})

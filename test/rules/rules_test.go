@@ -34,7 +34,7 @@ const module = "github.com/pccrun/pccrun"
 // layers is the order of the packages, from the leaves up: none imports one
 // that stands higher. A package below another's directory stands with it.
 var layers = [][]string{
-	{"netproxy/rules", "internal/state", "internal/events", "workspace/beneath", "internal/hint", "internal/shell", "internal/procfs", "internal/kernel", "internal/credentials", "internal/start", "internal/await", "internal/private", "internal/spending"},
+	{"netproxy/rules", "internal/state", "internal/events", "workspace/beneath", "workspace/vcs", "internal/hint", "internal/shell", "internal/procfs", "internal/kernel", "internal/credentials", "internal/start", "internal/await", "internal/private", "internal/spending"},
 	{"internal/programs", "internal/outgoing"},
 	{"profiles"},
 	{"internal/clients", "seatbelt", "seccomp", "cgroups", "netproxy", "workspace", "internal/homes", "internal/terminal", "internal/sessions", "internal/messages"},

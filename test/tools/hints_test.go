@@ -174,6 +174,7 @@ var mistakes = []hint{
 	{name: "a directory of the home", script: "mkdir -p ~/report; echo x > ~/report/f", check: "[ -s ~/report/f ]", says: `hint: .*; (?P<hint>mkdir \S+ before the run and --write \S+) keeps it the next time`},
 
 	// What is spelled wrong, or is not what it has to be.
+	{name: "a token on the command line", needs: "git", env: []string{"GITHUB_TOKEN=a-secret-of-some-length"}, flags: "--github-token ghp_x", instead: "--github-token ghp_x", prepare: "git config remote.origin.url git@github.com:acme/app.git", script: "[ $GITHUB_TOKEN ]", says: `hint: (?P<hint>--github-token origin) takes .*`},
 	{name: "a profile that is misspelled", flags: "--profile buidl", instead: "--profile buidl", script: "true", says: `hint: did you mean (?P<hint>\w+)\?`, by: "--profile HINT"},
 	{name: "a guarantee that is misspelled", flags: "--allow-missing fs.hid", instead: "--allow-missing fs.hid", script: "true", says: `hint: did you mean (?P<hint>\S+)\?`, by: "--allow-missing HINT"},
 	{name: "a service that is misspelled", flags: "--use git-confg", instead: "--use git-confg", script: "true", says: `hint: did you mean (?P<hint>\S+)\?`, by: "--use HINT"},

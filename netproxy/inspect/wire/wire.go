@@ -53,7 +53,9 @@ type Setup struct {
 type Secret struct {
 	Placeholder string   `json:"placeholder"`
 	Value       string   `json:"value"`
-	Hosts       []string `json:"hosts"` // rules
+	Name        string   `json:"name"`     // for who reads a refusal
+	Hosts       []string `json:"hosts"`    // rules
+	Caseless    bool     `json:"caseless"` // their paths are in lower case, and the hosts read any as that
 }
 
 // Ready says that the process serves, or why it cannot. Where it inspects, three files come
