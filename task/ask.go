@@ -65,6 +65,7 @@ type Reporter interface {
 	Line(text string)
 	Step(since time.Duration, step agent.Step)
 	Denied(since time.Duration, denial events.Denial)
+	AgentRuns() // at each of its runs: it was not refused
 }
 
 // An Asked is an order whose repository has been looked at, and nothing made.

@@ -52,7 +52,7 @@ func taskVerb(args []string) int {
 	}
 	stop, signalled, end := untilSignals(say)
 	defer end()
-	code, err := work(stop, task.StoreIn(dirs.State), t.reporter(), order, t.started)
+	code, err := work(stop, task.StoreIn(dirs.State), t.reporter(), order)
 	if err != nil {
 		code = t.refuse(err)
 	}
@@ -63,7 +63,7 @@ func taskVerb(args []string) int {
 }
 
 // work is the whole of a task, stage by stage.
-func work(stop task.Stop, store task.Store, to taskReporter, o task.Order, started func(dir, name string)) (code int, err error) {
+func work(stop task.Stop, store task.Store, to taskReporter, o task.Order) (code int, err error) {
 	var placed *task.Placed
 	if o.Continue {
 		placed, err = task.Continue(stop, store, to, o)
@@ -76,11 +76,8 @@ func work(stop task.Stop, store task.Store, to taskReporter, o task.Order, start
 	if err != nil {
 		return refused, err
 	}
-	to.begun(placed.Begun())
+	to.begun(store.Path(placed.Begun()), placed.Begun())
 	placed.Announce()
-	if started != nil { // whoever waits for that hears what was announced
-		started(store.Path(placed.Begun()), placed.Begun().Name)
-	}
 	defer func() { placed.Notify(code, err) }()
 	worked, err := placed.Work()
 	if err != nil {
@@ -148,7 +145,7 @@ type taskLine struct {
 	forget              bool        // what was given before does not hold
 	settings            profiles.TaskSettings
 	json, quiet, detach bool
-	started             func(dir, name string) // what to call when it has begun; may be nil
+	started             func(dir, name string) // what to call when its agent runs; may be nil
 	request             profiles.Request
 }
 

@@ -25,6 +25,7 @@ type Type string
 const (
 	TypeStart       Type = "session.start"
 	TypePlan        Type = "plan"
+	TypeRunning     Type = "running"
 	TypeWarning     Type = "warning"
 	TypeRefused     Type = "refused"
 	TypeDenial      Type = "denial"
@@ -71,6 +72,9 @@ type Guarantee struct {
 	Mechanism string `json:"mechanism,omitempty"`
 	Cause     string `json:"cause,omitempty"` // weak: the gap; missing: why
 }
+
+// Running says that the command runs: it was not refused, and what has to be made for it is there.
+type Running struct{}
 
 // Warning is what pccrun says on stderr without ending the run.
 type Warning struct {
@@ -235,6 +239,7 @@ type Change struct {
 
 func (Start) Type() Type       { return TypeStart }
 func (Plan) Type() Type        { return TypePlan }
+func (Running) Type() Type     { return TypeRunning }
 func (Warning) Type() Type     { return TypeWarning }
 func (Refused) Type() Type     { return TypeRefused }
 func (Denial) Type() Type      { return TypeDenial }
