@@ -149,6 +149,7 @@ type Placed struct {
 	fresh  bool // nothing has worked at it yet
 	copies copyList
 	money  *money
+	held   []string // paths that were changed at a cloud and not written here: a host tool would execute them
 }
 
 // attempts bounds how often another name is made where one is taken.

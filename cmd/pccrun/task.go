@@ -397,6 +397,11 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 	if err := task.CheckPrompt(o.Prompt); err != nil {
 		return *o, err
 	}
+	for _, f := range [][2]string{{"check", o.Check}, {"until", o.Until}, {"prepare", o.Prepare}} {
+		if err := task.NoSecret("flag --"+f[0], f[1]); err != nil {
+			return *o, err
+		}
+	}
 	host := &t.request.Host
 	settings, err := profiles.ReadSettings(t.request)
 	if err != nil {

@@ -201,7 +201,11 @@ func reviewHint(r *task.Result) string {
 	if len(r.Findings) == 0 {
 		return ""
 	}
-	return ": cd " + shell.Quote(r.Worktree) + " && pccrun review"
+	look := "review"
+	if task.Elsewhere(r.Place) { // what is withheld is in a session, and not in the work tree
+		look = "diff"
+	}
+	return ": cd " + shell.Quote(r.Worktree) + " && pccrun " + look
 }
 
 // A taskJSON prints what happens as lines of JSON, on standard output.
