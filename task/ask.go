@@ -481,6 +481,9 @@ func (p *Placed) Announce() {
 	switch {
 	case Elsewhere(o.Place):
 		p.to.Line("works on a copy at " + o.Place[1] + "; git works here, on what comes back")
+		if o.Agent.Conversations == nil {
+			p.to.Line(o.Agent.Name + " keeps its conversation in one file with its logins: it does not come back, and --continue begins a new one")
+		}
 	case o.Place != nil:
 		p.to.Line("works in a container (" + strings.Join(o.Place, " ") + "); the checkout does not")
 	}

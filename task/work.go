@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/internal/events"
-	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/task/agent"
 )
 
@@ -55,7 +54,7 @@ func runGit(p *Placed, ph phase) (outcome, error) {
 	bare := ph.flags
 	ph.flags = p.money.counted(bare)
 	o, err := ph.runIn(p)
-	if o.refused != nil && strings.HasPrefix(o.refused.Cause, spending.Uncounted) {
+	if o.refused != nil && o.refused.Uncounted {
 		ph.flags = bare
 		return ph.runIn(p)
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
@@ -367,7 +368,11 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 	case t.worktree != "" && (o.InPlace || o.Base != "" || o.Dirty):
 		err = misuse("flag --worktree: not with --in-place, --base or --dirty", "it works in a work tree that stands, as it is")
 	case t.file == "" && len(words) == 0:
-		err = misuse("task: no prompt", `pccrun task "fix the flaky test"`)
+		on := ""
+		if t.next != "" {
+			on = "--continue " + shell.Quote(t.next) + " "
+		}
+		err = misuse("task: no prompt", "pccrun task "+on+`"fix the flaky test"`)
 	case len(words) > 1:
 		err = misuse("unexpected argument "+quote(words[1]), "put quotes around the prompt")
 	}

@@ -159,9 +159,10 @@ func resultLines(r *task.Result) (lines []string) {
 	if r.Until != "" && r.State == task.Done {
 		add("%s succeeded after %s of the agent", r.Until, task.Count(r.Runs, "run"))
 	}
-	if r.Checked != "" {
-		add("the check %s: %s", r.Checked, r.Check)
-	} else if r.Command != "" {
+	switch {
+	case r.Checked == "passed": // that it failed is why the task is not done
+		add("the check passed: %s", r.Check)
+	case r.Checked == "" && r.Command != "":
 		add("last command of the agent, seen and not checked: %s", inTree(r.Worktree, r.Command))
 	}
 	if len(r.Refused) > 0 {

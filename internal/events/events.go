@@ -86,6 +86,7 @@ type Warning struct {
 // 127 follows.
 type Refused struct {
 	Guarantee string `json:"guarantee,omitempty"` // "" if it was no guarantee's fault
+	Uncounted bool   `json:"uncounted,omitempty"` // what requests cost could not be counted
 	Cause     string `json:"cause"`
 	Hint      string `json:"hint,omitempty"`
 }
