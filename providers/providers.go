@@ -263,8 +263,17 @@ type Result struct {
 	Written      int64         // bytes to storage
 	IOBy         string        // what counted them: "cgroup v2", "rusage"
 
+	Room *Room // of a place that counts all that runs there; nil for others
+
 	Spent     []string // limits that the command came up against, and lived on: "disk", "pids", "filesize"
 	Survivors []string // what ran on when the command was gone, by name, and was killed
+}
+
+// A Room is what a place has, and what of its disk is used.
+type Room struct {
+	CPUs           float64
+	Memory         int64 // bytes
+	Disk, DiskUsed int64 // bytes of the file system that has the workspace's copy
 }
 
 // Outlived reports whether memory ran out, and the command itself lived on: a

@@ -37,6 +37,7 @@ func (o observer) Started() {
 // begun is called when the command runs: signals are its own from now on.
 func (f *flow) begun(stops bool) {
 	f.running.Store(true)
+	f.log.Emit(events.Running{})
 	f.stop = f.caught.forward(f.signals, f.cancel, stops)
 	f.listen()
 	if f.program.Started != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/sessions"
+	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/internal/survey"
 	"github.com/pccrun/pccrun/profiles"
@@ -127,6 +128,8 @@ func refusedEvent(err error) events.Refused {
 	if errors.As(err, &missing) {
 		e.Guarantee = string(missing.Answer.Guarantee)
 	}
+	var uncounted *spending.UncountedError
+	e.Uncounted = errors.As(err, &uncounted)
 	return e
 }
 

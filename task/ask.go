@@ -65,6 +65,7 @@ type Reporter interface {
 	Line(text string)
 	Step(since time.Duration, step agent.Step)
 	Denied(since time.Duration, denial events.Denial)
+	AgentRuns() // at each of its runs: it was not refused
 }
 
 // An Asked is an order whose repository has been looked at, and nothing made.
@@ -148,6 +149,7 @@ type Placed struct {
 	fresh  bool // nothing has worked at it yet
 	copies copyList
 	money  *money
+	held   []string // paths that were changed at a cloud and not written here: a host tool would execute them
 }
 
 // attempts bounds how often another name is made where one is taken.
@@ -474,6 +476,9 @@ func (p *Placed) Announce() {
 	switch {
 	case Elsewhere(o.Place):
 		p.to.Line("works on a copy at " + o.Place[1] + "; git works here, on what comes back")
+		if o.Agent.Conversations == nil {
+			p.to.Line(o.Agent.Name + " keeps its conversation in one file with its logins: it does not come back, and --continue begins a new one")
+		}
 	case o.Place != nil:
 		p.to.Line("works in a container (" + strings.Join(o.Place, " ") + "); the checkout does not")
 	}

@@ -94,6 +94,7 @@ func MakeCheckpoint(ctx context.Context, s Store, r Record, name string) (c Chec
 	if err == nil {
 		err = repo.setReference(ctx, "-m", "pccrun checkpoint "+name, reference(name), c.Commit)
 	}
+	refers := err == nil
 	if err == nil {
 		err = keepConversation(s, &c, filepath.Join(all.Name(), name))
 	}
@@ -104,6 +105,9 @@ func MakeCheckpoint(ctx context.Context, s Store, r Record, name string) (c Chec
 		}
 	}
 	if err != nil {
+		if refers {
+			err = errors.Join(err, repo.setReference(context.WithoutCancel(ctx), "-d", reference(name)))
+		}
 		err = errors.Join(err, state.RemoveAll(all, name))
 	}
 	return c, err

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -85,6 +87,11 @@ func bring(p *Placed, session string) error {
 	held, err := apply(session)
 	for _, path := range held {
 		p.to.Line("held back, since a host tool would execute it: " + path + "; pccrun diff --session " + session + " shows it")
+		p.held = append(p.held, filepath.Join(p.task.Worktree, path))
+	}
+	if err == nil && len(held) > 0 { // the session stands as long as it has them
+		p.task.Brought = append(p.task.Brought, session)
+		err = p.task.save()
 	}
 	return err
 }
@@ -114,7 +121,8 @@ func apply(session string) (held []string, err error) {
 	return held, err
 }
 
-// recoverAt brings what a killed run of the task left at the cloud, as far as it can come.
+// recoverAt brings what runs of the task have changed at the cloud, and is not in the work tree since this program was killed, as far
+// as it can come.
 func recoverAt(p *Placed) error {
 	if !Elsewhere(p.order.Place) {
 		return nil
@@ -125,10 +133,19 @@ func recoverAt(p *Placed) error {
 	}
 	list, err := home.List()
 	for _, e := range list {
-		if !e.Unfetched || e.Workspace != p.task.Worktree {
+		if e.Workspace != p.task.Worktree || !Elsewhere([]string{"", e.Provider}) || slices.Contains(p.task.Brought, e.ID) {
 			continue
 		}
-		if failed := errors.Join(own(p.task.Worktree, "download", e.ID), bring(p, e.ID)); failed != nil { // all of it stays where it is
+		var failed error
+		switch {
+		case e.Unfetched:
+			failed = errors.Join(own(p.task.Worktree, "download", e.ID), bring(p, e.ID))
+		case e.State == sessions.Ended:
+			failed = bring(p, e.ID)
+		case e.State == sessions.Crashed && slices.Contains(e.Kept, run.KeepUpper):
+			failed = own(p.task.Worktree, "apply", "--session", e.ID)
+		}
+		if failed != nil { // all of it stays where it is
 			p.to.Line("not all that an earlier run changed there is here: " + messages.InWords(failed))
 		}
 	}

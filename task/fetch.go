@@ -213,6 +213,9 @@ func (f *Fetched) record() error {
 	t.State, t.Why, t.Changes = f.verdict.state, f.verdict.why, f.changes
 	t.Spent += time.Since(w.began)
 	w.seen.mu.Lock()
+	for _, path := range f.committed.held {
+		note(w.seen.findings, path)
+	}
 	t.Denials, t.Findings = listed(w.seen.denials), listed(w.seen.findings)
 	w.seen.mu.Unlock()
 	return t.save()

@@ -109,3 +109,8 @@ func placesFor(top, dir, home, name string) (places []place) {
 	}
 	return append(places, place{filepath.Join(home, ".local/share/pccrun/worktrees", repo), name})
 }
+
+// IsPhase reports whether a run's command line is that of a phase.
+func IsPhase(argv []string) bool {
+	return len(argv) > 2 && argv[1] == "run" && argv[2] == "-q" && slices.Contains(argv, "fd:3")
+}

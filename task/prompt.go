@@ -108,11 +108,16 @@ func CheckPrompt(text string) error {
 	case strings.ContainsRune(text, 0):
 		return errors.New("the prompt has a NUL")
 	}
-	found, err := filesync.SecretsIn("prompt", []byte(text))
+	return NoSecret("the prompt", text)
+}
+
+// NoSecret refuses a text of the user's that the records of tasks and runs hold, where it has a secret.
+func NoSecret(what, text string) error {
+	found, err := filesync.SecretsIn("text", []byte(text))
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	return hint.Errorf("give the secret to the command by --inject NAME=HOST", "the prompt holds a secret in line %d: %s", found[0].Line, found[0].Rule)
+	return hint.Errorf("give the secret to the command by --inject NAME=HOST", "%s holds a secret in line %d: %s", what, found[0].Line, found[0].Rule)
 }
 
 // FindAgent returns the agent of a name; of no name the first that is in the PATH. One of a name that

@@ -65,6 +65,7 @@ type Record struct {
 	Bringing     string // the commit that it is about to be brought to: whoever is killed meanwhile leaves the branch at one or the other
 	Usage        agent.Usage
 	PlaceUSD     float64     // what the sandboxes have cost, beside that
+	Brought      []string    // sessions at a cloud whose changes are in the work tree, but for what was held back
 	Conversed    agent.Usage // what the whole conversation had used when it was last counted
 	Changes      Changes
 	Kept

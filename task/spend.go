@@ -140,7 +140,7 @@ func (w *Worked) counting(ph phase) (outcome, error) {
 	}
 	ph.flags = m.counted(bare)
 	o, err := ph.runIn(w.Placed)
-	if err != nil || m == nil || o.refused == nil || !w.order.Agent.UsageAsItGoes || !strings.HasPrefix(o.refused.Cause, spending.Uncounted) {
+	if err != nil || m == nil || o.refused == nil || !w.order.Agent.UsageAsItGoes || !o.refused.Uncounted {
 		return o, err
 	}
 	s := &stream{}

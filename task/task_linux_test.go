@@ -251,6 +251,7 @@ func TestJudge(t *testing.T) {
 
 type silent struct{}
 
+func (silent) AgentRuns()                          {}
 func (silent) Line(string)                         {}
 func (silent) Step(time.Duration, agent.Step)      {}
 func (silent) Denied(time.Duration, events.Denial) {}

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/internal/events"
-	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/task/agent"
 )
 
@@ -55,7 +54,7 @@ func runGit(p *Placed, ph phase) (outcome, error) {
 	bare := ph.flags
 	ph.flags = p.money.counted(bare)
 	o, err := ph.runIn(p)
-	if o.refused != nil && strings.HasPrefix(o.refused.Cause, spending.Uncounted) {
+	if o.refused != nil && o.refused.Uncounted {
 		ph.flags = bare
 		return ph.runIn(p)
 	}
@@ -160,7 +159,10 @@ func (p *Placed) Work() (*Worked, error) {
 		if err != nil {
 			return nil, errors.Join(err, w.abandon())
 		}
-		if w.last = o; o.stopped || o.timedOut {
+		if o.stopped {
+			return nil, errors.Join(errors.New("interrupted before the agent runs"), w.abandon())
+		}
+		if w.last = o; o.timedOut {
 			return w, nil
 		}
 	}
@@ -209,7 +211,13 @@ func (w *Worked) converse(prompt string) error {
 	var end agent.End
 	var unread error
 	o, err := w.counting(phase{
-		dir: t.Worktree, place: w.order.Place, flags: w.agentFlags(), command: a.Command(start), timeout: w.left(), seen: w.event, spent: w.money.end(),
+		dir: t.Worktree, place: w.order.Place, flags: w.agentFlags(), command: a.Command(start), timeout: w.left(), spent: w.money.end(),
+		seen: func(e events.Event) {
+			if _, runs := e.(events.Running); runs {
+				w.to.AgentRuns()
+			}
+			w.event(e)
+		},
 		out: func(r io.Reader) { end, unread = a.Follow(r, w.step) },
 	})
 	if err == nil {

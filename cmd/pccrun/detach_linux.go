@@ -50,11 +50,14 @@ func detached(req *profiles.Request, program *run.Program) (code int, gone bool)
 			order.Terminal = [2]int{int(size.Col), int(size.Row)}
 		}
 	}
-	return startDetached(order), true
+	return startDetached(order, req.Quiet), true
 }
 
-// startDetached prints the id of what goes on.
-func startDetached(o detach.Order) int {
+// startDetached prints the id of what goes on, once it does.
+func startDetached(o detach.Order, quiet bool) int {
+	if !quiet {
+		defer slow("it starts; Ctrl-C ends it")()
+	}
 	o.Say = func(line string) { _, _ = os.Stderr.WriteString(printableLine(line) + "\n") }
 	id, code, err := detach.Start(o)
 	switch {
@@ -81,7 +84,7 @@ func detachedTask(args []string, started *func(dir, name string)) (code int, gon
 	if given(args, "-") { // the prompt
 		order.Input = os.Stdin
 	}
-	return startDetached(order), true
+	return startDetached(order, given(args, "-q")), true
 }
 
 // heldHere finds the run or the task that the words name, without words the newest run of this workspace that can be attached

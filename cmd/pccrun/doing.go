@@ -9,6 +9,7 @@ import (
 
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/sessions"
+	"github.com/pccrun/pccrun/task"
 )
 
 // A doing is what a session is at: the task that it is a run of, and what it has cost by now.
@@ -19,17 +20,17 @@ type doing struct {
 	paid bool // something was counted
 }
 
-// An atWork is a task that a process works at.
+// An atWork is a task, as it is shown of its runs.
 type atWork struct{ name, prompt, repository string }
 
 // newDoing counts what one that runs has cost: those that have ended are many.
 func newDoing(home sessions.Home, e sessions.Entry, tasks map[string]atWork) *doing {
 	d := &doing{e: e}
+	if t, is := tasks[e.Workspace]; is && task.IsPhase(e.Argv) {
+		d.task = &t
+	}
 	if e.State != sessions.Running {
 		return d
-	}
-	if t, is := tasks[e.Workspace]; is {
-		d.task = &t
 	}
 	return d.count(home)
 }

@@ -52,18 +52,28 @@ func psVerb(args []string) int {
 			row(e.ID, string(e.State), "", "", "", "", "", "", printable(e.Cause))
 			continue
 		}
-		status := string(e.State)
-		if e.State == sessions.Ended {
-			status += " " + strconv.Itoa(e.Code)
-		}
-		if e.Standing {
-			status = "kept until " + e.Resource.Until.Local().Format("15:04")
-		}
 		doing := newDoing(home, e, tasks)
-		row(e.ID, status, ago(time.Since(e.Started)), doing.left(), doing.cost(), strconv.Itoa(e.Launcher.Pid), printable(e.Profile), printable(e.Workspace), doing.what())
+		row(e.ID, sessionStatus(e), ago(time.Since(e.Started)), doing.left(), doing.cost(), strconv.Itoa(e.Launcher.Pid), printable(e.Profile), printable(e.Workspace), doing.what())
 	}
 	_ = w.Flush()
 	return 0
+}
+
+// sessionStatus is how a session stands, in a few words.
+func sessionStatus(e sessions.Entry) string {
+	status := string(e.State)
+	switch {
+	case e.Standing:
+		return "kept until " + e.Resource.Until.Local().Format("15:04")
+	case e.State == sessions.Ended:
+		status += " " + strconv.Itoa(e.Code)
+	case e.State == sessions.Crashed && e.Launcher.Rebooted():
+		status += " at a reboot"
+	}
+	if e.Unfetched {
+		status += ", not downloaded"
+	}
+	return status
 }
 
 // commandLine shows an argv in one line of bounded length.

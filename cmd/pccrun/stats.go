@@ -45,8 +45,13 @@ func statsVerb(args []string) int {
 				say(inWords(err)) // what is known here is told all the same
 				break
 			}
-			o = append(o, field{"cpu_ms", (used.User + used.System).Milliseconds()}, field{"memory", used.Memory}, field{"processes", used.Processes},
-				field{"read_bytes", used.Read}, field{"write_bytes", used.Written}, field{"io_by", used.IOBy})
+			o = append(o, field{"cpu_ms", (used.User + used.System).Milliseconds()}, field{"memory", used.Memory}, field{"processes", used.Processes})
+			if used.IOBy != "" {
+				o = append(o, field{"read_bytes", used.Read}, field{"write_bytes", used.Written}, field{"io_by", used.IOBy})
+			}
+			if room := used.Room; room != nil {
+				o = append(o, field{"disk", room.DiskUsed}, field{"place_cpus", room.CPUs}, field{"place_memory", room.Memory}, field{"place_disk", room.Disk})
+			}
 			break
 		}
 		u, err := e.Usage()
@@ -105,7 +110,7 @@ func withUnit(name string, value *any) string {
 		*value = fmt.Sprintf("$%.2f", usd)
 		return "cost"
 	}
-	if short, is := strings.CutSuffix(name, "_bytes"); is || strings.HasSuffix(name, "memory") || name == "limit_disk" {
+	if short, is := strings.CutSuffix(name, "_bytes"); is || strings.HasSuffix(name, "memory") || strings.HasSuffix(name, "disk") {
 		*value = messages.SizeText(n)
 		return short
 	}

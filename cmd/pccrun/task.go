@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
@@ -56,7 +57,7 @@ func taskVerb(args []string) int {
 	if store := task.StoreIn(dirs.State); t.dryRun || t.tries {
 		code, err = t.without(stop, store, order)
 	} else {
-		code, err = work(stop, store, t.reporter(), order, t.started)
+		code, err = work(stop, store, t.reporter(), order)
 	}
 	if err != nil {
 		code = t.refuse(err)
@@ -68,7 +69,7 @@ func taskVerb(args []string) int {
 }
 
 // work is the whole of a task, stage by stage.
-func work(stop task.Stop, store task.Store, to taskReporter, o task.Order, started func(dir, name string)) (code int, err error) {
+func work(stop task.Stop, store task.Store, to taskReporter, o task.Order) (code int, err error) {
 	var placed *task.Placed
 	if o.Continue {
 		placed, err = task.Continue(stop, store, to, o)
@@ -81,11 +82,8 @@ func work(stop task.Stop, store task.Store, to taskReporter, o task.Order, start
 	if err != nil {
 		return refused, err
 	}
-	to.begun(placed.Begun())
+	to.begun(store.Path(placed.Begun()), placed.Begun())
 	placed.Announce()
-	if started != nil { // whoever waits for that hears what was announced
-		started(store.Path(placed.Begun()), placed.Begun().Name)
-	}
 	defer func() { placed.Notify(code, err) }()
 	worked, err := placed.Work()
 	if err != nil {
@@ -185,7 +183,7 @@ type taskLine struct {
 	settings            profiles.TaskSettings
 	json, quiet, detach bool
 	dryRun, tries       bool                   // the agent does not start
-	started             func(dir, name string) // what to call when it has begun; may be nil
+	started             func(dir, name string) // what to call when its agent runs; may be nil
 	request             profiles.Request
 }
 
@@ -411,7 +409,11 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 	case t.file == "" && len(words) == 0 && (t.dryRun || t.tries):
 		words = []string{"nothing"}
 	case t.file == "" && len(words) == 0:
-		err = misuse("task: no prompt", `pccrun task "fix the flaky test"`)
+		on := ""
+		if t.next != "" {
+			on = "--continue " + shell.Quote(t.next) + " "
+		}
+		err = misuse("task: no prompt", "pccrun task "+on+`"fix the flaky test"`)
 	case len(words) > 1:
 		err = misuse("unexpected argument "+quote(words[1]), "put quotes around the prompt")
 	}
@@ -440,6 +442,11 @@ func (t *taskLine) read(args []string) (task.Order, error) {
 	}
 	if err := task.CheckPrompt(o.Prompt); err != nil {
 		return *o, err
+	}
+	for _, f := range [][2]string{{"check", o.Check}, {"until", o.Until}, {"prepare", o.Prepare}} {
+		if err := task.NoSecret("flag --"+f[0], f[1]); err != nil {
+			return *o, err
+		}
 	}
 	host := &t.request.Host
 	settings, err := profiles.ReadSettings(t.request)

@@ -18,15 +18,28 @@ import (
 // A taskReporter is shown what happens, and what comes of it.
 type taskReporter interface {
 	task.Reporter
-	begun(r task.Record)
+	begun(dir string, r task.Record)
 	result(r *task.Result)
 }
 
 func (t *taskLine) reporter() taskReporter {
 	if t.json {
-		return &taskJSON{}
+		return &taskJSON{awaited: awaited{report: t.started}}
 	}
-	return &taskText{quiet: t.quiet}
+	return &taskText{quiet: t.quiet, awaited: awaited{report: t.started}}
+}
+
+// awaited tells whoever waits for the agent to run, once.
+type awaited struct {
+	report    func(dir, name string) // nil: nobody does
+	dir, name string
+}
+
+func (a *awaited) AgentRuns() {
+	if a.report != nil {
+		a.report(a.dir, a.name)
+		a.report = nil
+	}
 }
 
 // printLine prints an object as one line of standard output.
@@ -36,12 +49,15 @@ func printLine(o object) {
 
 // A taskText prints for people: what happens on standard error, the agent's last message on standard output.
 type taskText struct {
-	mu       sync.Mutex
+	mu sync.Mutex
+	awaited
 	quiet    bool
 	worktree string
 }
 
-func (t *taskText) begun(r task.Record) { t.worktree = r.Worktree } // lines say it
+func (t *taskText) begun(dir string, r task.Record) { // lines say it
+	t.worktree, t.dir, t.name = r.Worktree, dir, r.Name
+}
 
 func (t *taskText) Line(text string) {
 	t.mu.Lock()
@@ -143,9 +159,10 @@ func resultLines(r *task.Result) (lines []string) {
 	if r.Until != "" && r.State == task.Done {
 		add("%s succeeded after %s of the agent", r.Until, task.Count(r.Runs, "run"))
 	}
-	if r.Checked != "" {
-		add("the check %s: %s", r.Checked, r.Check)
-	} else if r.Command != "" {
+	switch {
+	case r.Checked == "passed": // that it failed is why the task is not done
+		add("the check passed: %s", r.Check)
+	case r.Checked == "" && r.Command != "":
 		add("last command of the agent, seen and not checked: %s", inTree(r.Worktree, r.Command))
 	}
 	if len(r.Refused) > 0 {
@@ -185,11 +202,18 @@ func reviewHint(r *task.Result) string {
 	if len(r.Findings) == 0 {
 		return ""
 	}
-	return ": cd " + shell.Quote(r.Worktree) + " && pccrun review"
+	look := "review"
+	if task.Elsewhere(r.Place) { // what is withheld is in a session, and not in the work tree
+		look = "diff"
+	}
+	return ": cd " + shell.Quote(r.Worktree) + " && pccrun " + look
 }
 
 // A taskJSON prints what happens as lines of JSON, on standard output.
-type taskJSON struct{ mu sync.Mutex }
+type taskJSON struct {
+	mu sync.Mutex
+	awaited
+}
 
 func (t *taskJSON) print(o object) {
 	t.mu.Lock()
@@ -197,7 +221,8 @@ func (t *taskJSON) print(o object) {
 	printLine(o)
 }
 
-func (t *taskJSON) begun(r task.Record) {
+func (t *taskJSON) begun(dir string, r task.Record) {
+	t.dir, t.name = dir, r.Name
 	t.print(object{{"type", "task"}, {"name", r.Name}, {"agent", r.Agent}, {"branch", r.Branch}, {"base", r.Base}, {"worktree", r.Worktree}, {"in_place", r.InPlace}})
 }
 

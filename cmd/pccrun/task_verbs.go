@@ -41,7 +41,7 @@ func tasksHere(all bool) (store task.Store, top string, list []task.Record, err 
 	return store, policy.Workspace, list, err
 }
 
-// tasksAt returns the tasks that are worked at, by their work trees.
+// tasksAt returns the tasks by their work trees; of those in place, the last of each.
 func tasksAt() map[string]atWork {
 	dirs, err := run.Dirs()
 	if err != nil {
@@ -51,9 +51,7 @@ func tasksAt() map[string]atWork {
 	list, _ := store.List() // those that can be read
 	at := map[string]atWork{}
 	for _, r := range list {
-		if store.Running(r) {
-			at[r.Worktree] = atWork{r.Name, r.Prompt, r.Repository}
-		}
+		at[r.Worktree] = atWork{r.Name, r.Prompt, r.Repository}
 	}
 	return at
 }
@@ -151,7 +149,11 @@ func taskShow(args []string) int {
 	}
 	prompt, _, _ := strings.Cut(strings.TrimSpace(r.Prompt), "\n")
 	printf("%s: %s\n", r.Name, prompt)
-	row("state", "%s", strings.TrimSuffix(taskState(&v)+": "+r.Why, ": "))
+	why := r.Why
+	if v.Killed && r.Worker.Rebooted() {
+		why = "the machine was started anew; pccrun task --continue " + r.Name + " goes on"
+	}
+	row("state", "%s", strings.TrimSuffix(taskState(&v)+": "+why, ": "))
 	row("agent", "%s", strings.TrimSpace(r.Agent+" "+r.Version+" "+r.Model))
 	row("worktree", "%s", r.Worktree)
 	if r.Fetched != "" {

@@ -30,7 +30,7 @@ func (p *Plan) meters(in *reader, host *Host) error {
 		return nil
 	}
 	refuse := func(cause, hint string) error {
-		return &profiles.Error{Cause: spending.Uncounted + cause, Hint: hint}
+		return &spending.UncountedError{Err: &profiles.Error{Cause: cause, Hint: hint}}
 	}
 	if host.Ask != nil {
 		return refuse("flag --ask allows hosts whose costs nobody counts", "--allow RULE allows a host")

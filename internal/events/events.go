@@ -25,6 +25,7 @@ type Type string
 const (
 	TypeStart       Type = "session.start"
 	TypePlan        Type = "plan"
+	TypeRunning     Type = "running"
 	TypeWarning     Type = "warning"
 	TypeRefused     Type = "refused"
 	TypeDenial      Type = "denial"
@@ -72,6 +73,9 @@ type Guarantee struct {
 	Cause     string `json:"cause,omitempty"` // weak: the gap; missing: why
 }
 
+// Running says that the command runs: it was not refused, and what has to be made for it is there.
+type Running struct{}
+
 // Warning is what pccrun says on stderr without ending the run.
 type Warning struct {
 	Text string `json:"text"`
@@ -82,6 +86,7 @@ type Warning struct {
 // 127 follows.
 type Refused struct {
 	Guarantee string `json:"guarantee,omitempty"` // "" if it was no guarantee's fault
+	Uncounted bool   `json:"uncounted,omitempty"` // what requests cost could not be counted
 	Cause     string `json:"cause"`
 	Hint      string `json:"hint,omitempty"`
 }
@@ -235,6 +240,7 @@ type Change struct {
 
 func (Start) Type() Type       { return TypeStart }
 func (Plan) Type() Type        { return TypePlan }
+func (Running) Type() Type     { return TypeRunning }
 func (Warning) Type() Type     { return TypeWarning }
 func (Refused) Type() Type     { return TypeRefused }
 func (Denial) Type() Type      { return TypeDenial }

@@ -44,7 +44,7 @@ func Parse(line []byte) (Record, error) {
 }
 
 // known are the events that this version reads.
-var known = [...]Event{Start{}, Plan{}, Warning{}, Refused{}, Denial{}, Hidden{}, NetDecision{}, NetClosed{}, OOM{}, Timeout{}, Spending{},
+var known = [...]Event{Start{}, Plan{}, Running{}, Warning{}, Refused{}, Denial{}, Hidden{}, NetDecision{}, NetClosed{}, OOM{}, Timeout{}, Spending{},
 	Changed{}, Exec{}, ExecEnd{}, Dropped{}, Exit{}}
 
 func decode(t Type, line []byte) (Event, error) {

@@ -37,6 +37,9 @@ func setTime(path string, at time.Time) {
 	_ = unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{t, t}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
+// Rebooted reports whether the machine was started since the process was: it is gone, with all that it had.
+func (p Process) Rebooted() bool { return p.Boot != "" && p.Boot != bootID() }
+
 func bootID() string {
 	data, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(data))

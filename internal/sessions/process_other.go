@@ -16,6 +16,9 @@ func identify(pid int) Process { return Process{Pid: pid} }
 // Signal cannot tell here whether a pid still means the same process.
 func (p Process) Signal(syscall.Signal, time.Duration) error { return errors.ErrUnsupported }
 
+// Rebooted cannot tell here.
+func (p Process) Rebooted() bool { return false }
+
 // setTime sets the time of a file, if it is there.
 func setTime(path string, at time.Time) { _ = os.Chtimes(path, at, at) }
 

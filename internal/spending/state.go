@@ -15,8 +15,13 @@ type Budget struct {
 	Prices string  // the user's own table, as package meter reads it; "" for none
 }
 
-// Uncounted begins why a run is refused whose requests nobody could count.
-const Uncounted = "budget: "
+// An UncountedError is why a run is refused whose requests nobody could count.
+type UncountedError struct{ Err error }
+
+func (e *UncountedError) Error() string { return "budget: " + e.Err.Error() }
+
+// Unwrap returns what lets a request go out uncounted.
+func (e *UncountedError) Unwrap() error { return e.Err }
 
 // Over reports whether the limit is reached: no further request may go out.
 func (s State) Over() bool { return s.Limit > 0 && s.Spent >= s.Limit }

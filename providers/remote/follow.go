@@ -170,7 +170,7 @@ func (p *plan) follow(ctx context.Context, l *place, by *fetchable, stdio provid
 				t.say(inside.Message{Go: true, Secrets: inside.Texts(secrets)})
 			case m.Started && !end.started:
 				end.started = true
-				l.p.others.Store(&t.others)
+				l.p.goesOn.Store(&running{&t.others, l})
 				l.observer.Started()
 				go inside.Forward(stdio, life.Done(), func(n int) { t.say(inside.Message{Signal: n}) }, func(columns, rows int) {
 					t.say(inside.Message{Size: &[2]int{columns, rows}})

@@ -27,11 +27,12 @@ const (
 	toolsWord      = "tools"      // COPY KEY [done]: makes a directory for what KEY says, and prints a [toolsDir]; done: that is there
 	extractWord    = "extract"    // DIR: reads an archive, and makes what it holds
 	removeWord     = "remove"     // DIR: reads names, and removes them
+	usageWord      = "usage"      // DIR: prints a [providers.Result]
 	repositoryWord = "repository" // DIR BRANCH: makes a git repository with one commit
 )
 
 // ofUser are the words that the sandbox's user executes; all others do as root, where that can be had.
-var ofUser = []string{prepareWord, extractWord, repositoryWord}
+var ofUser = []string{prepareWord, extractWord, repositoryWord, usageWord}
 
 // The exit statuses by which a word says what is wrong.
 const (

@@ -48,6 +48,8 @@ func inPlace(word string, in input, args []string) (answer any, err error) {
 		return tools(args[0], args[1], args[2] != "")
 	case listWord:
 		return list(args[0], args[1] == "sums", args[1] == "busy")
+	case usageWord:
+		return usage(args[0])
 	case packWord:
 		answer, err = packNames(args[0], from, args[1], args[2], args[3] != "")
 	case extractWord:

@@ -34,9 +34,20 @@ type plan struct {
 
 // Exec starts another command: pccrun in the sandbox does, by its own exec.
 func (p *plan) Exec(ctx context.Context, argv, _ []string, stdio providers.Stdio) (providers.Result, error) {
-	result, failed, err := p.provider.others.Load().Exec(ctx, argv, nil, stdio)
+	result, failed, err := p.provider.goesOn.Load().others.Exec(ctx, argv, nil, stdio)
 	if failed != nil {
 		err = fmt.Errorf("%s: %s: %s", p.provider.Name(), failed.Step, events.Clean(failed.Text))
+	}
+	return result, err
+}
+
+// Usage asks pccrun in the sandbox what that uses, with all that runs there.
+func (p *plan) Usage(ctx context.Context) (result providers.Result, err error) {
+	l := p.provider.goesOn.Load().place
+	ctx, cancel := context.WithTimeout(ctx, p.provider.patient.script)
+	defer cancel()
+	if err = l.word(ctx, usageWord, input{}, &result, l.Copy); err != nil {
+		err = fmt.Errorf("%s: stats: %w", p.provider.Name(), err)
 	}
 	return result, err
 }

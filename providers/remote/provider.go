@@ -28,7 +28,13 @@ type Provider struct {
 	facts   Facts
 	host    providers.Host
 	patient patience
-	others  atomic.Pointer[inside.Executions] // of the run that goes on
+	goesOn  atomic.Pointer[running]
+}
+
+// running is the run that goes on.
+type running struct {
+	others *inside.Executions
+	place  *place
 }
 
 // New returns the provider of a service.

@@ -201,19 +201,19 @@ func (h *holder) forward(child *os.Process) {
 }
 
 // read takes in what the run prints, to the end. Until it has started that is pccrun's own; once it has, which its line at
-// the pipe says, came gets that. A caller that goes before ends it.
+// the pipe says, came gets that. A caller that goes, or says no more, before ends it.
 func (h *holder) read(caller, started *os.File, child *os.Process, came chan<- Started) {
 	defer close(h.printed)
 	buf := make([]byte, 64<<10)
-	more := true
+	more, gone := true, false
 	for told := false; more && !told; {
-		var printed, gone bool
-		if printed, told, gone = h.poll(started, caller); printed {
+		var printed, left bool
+		if printed, told, left = h.poll(started, caller); printed {
 			more = h.take(buf)
 		}
-		if gone {
+		if left {
 			_ = child.Signal(unix.SIGTERM)
-			caller = nil
+			caller, gone = nil, true
 		}
 	}
 	for i := 0; more && i < 16; i++ { // what was printed before is there by now
@@ -222,7 +222,7 @@ func (h *holder) read(caller, started *os.File, child *os.Process, came chan<- S
 		}
 	}
 	var s Started
-	if json.NewDecoder(started).Decode(&s) == nil {
+	if json.NewDecoder(started).Decode(&s) == nil && !gone {
 		came <- s
 	}
 	close(came)

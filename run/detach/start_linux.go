@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -44,7 +46,7 @@ type Order struct {
 }
 
 // Start starts a holder, and returns when the run has started, with its id, or has not: then that is "", and code what it has
-// exited with. Say gets what pccrun says meanwhile.
+// exited with. Say gets what pccrun says meanwhile. A signal ends what has not started, in order, and a second one this process.
 func Start(o Order) (id string, code int, err error) {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -70,6 +72,21 @@ func Start(o Order) (id string, code int, err error) {
 		return "", 0, fmt.Errorf("start pccrun: %w", err)
 	}
 	theirs.Close()
+	signals := make(chan os.Signal, 1)
+	for _, sig := range []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT} {
+		if !signal.Ignored(sig) {
+			signal.Notify(signals, sig)
+		}
+	}
+	defer signal.Stop(signals)
+	var came atomic.Int32
+	go func() {
+		if sig, is := (<-signals).(syscall.Signal); is {
+			signal.Stop(signals)
+			came.Store(int32(sig))
+			control(ours, func(fd int) { _ = unix.Shutdown(fd, unix.SHUT_WR) }) // as if we had gone, and we hear of the end
+		}
+	}()
 	for in := json.NewDecoder(ours); ; {
 		var r report
 		if err := in.Decode(&r); err != nil {
@@ -79,6 +96,9 @@ func Start(o Order) (id string, code int, err error) {
 		case r.ID != "":
 			return r.ID, 0, nil
 		case r.Status != nil:
+			if sig := came.Load(); sig != 0 {
+				return "", 128 + int(sig), nil
+			}
 			return "", *r.Status, nil
 		default:
 			o.Say(r.Line)

@@ -30,7 +30,7 @@ type Agent struct {
 	Environment []string // NAME=VALUE
 	// OwnIDs says that the agent takes the id of a new conversation from [Start]. The others name theirs in the stream.
 	OwnIDs bool
-	// Conversations are the directories of its home in which its conversations are, and no login is.
+	// Conversations are the directories of its home in which its conversations are, and no login is; nil where there is none such.
 	Conversations []string
 	// UsageAsItGoes says that the stream tells tokens and cost while the agent works, so that a budget can be kept by it.
 	UsageAsItGoes bool

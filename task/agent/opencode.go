@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// opencode is opencode, as of 1.18.33. Its stream has no final record: it is done when a step ended with the reason stop.
+// opencode is opencode, as of 1.18.33. Its stream has no final record: it is done when a step ended with the reason stop. Its
+// conversations are in a database, ~/.local/share/opencode/opencode.db, that has tables of logins too.
 var opencode = Agent{
 	Name:          "opencode",
 	Unattended:    "--auto",

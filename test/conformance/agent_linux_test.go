@@ -161,3 +161,61 @@ func TestAgentTask(t *testing.T) {
 		})
 	}
 }
+
+// TestAgentTaskDetached goes on without who has started it, and what a run of the task changed is in the work tree of a task that goes
+// on, though the program was killed before it was.
+//
+//test:root
+func TestAgentTaskDetached(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	for _, place := range places {
+		if place.name != "e2b" && place.name != "daytona" {
+			continue
+		}
+		t.Run(place.name, func(t *testing.T) {
+			t.Parallel()
+			s := place.start(t)
+			p := newProgram(t, s.environ)
+			bin := image(t)
+			writeAgent(t, bin, "2.1.332")
+			s.path(bin)
+			p.repository()
+			tree := p.work + "-worktrees/first"
+			at := []string{"--provider", place.name}
+			task := append([]string{"task", "--skip-claude-update", "--agent", "claude"}, at...)
+
+			code, out, say := p.run(append(task, "--detach", "--name", "first", "echo two >> a.txt")...)
+			require.Equal(t, 0, code, say)
+			require.Equal(t, "first\n", out)
+			code, out, say = p.run("attach", "first")
+			require.Equal(t, 0, code, "%s%s", out, say)
+			require.Contains(t, out, "the task is done")
+			require.Equal(t, "one\ntwo\n", p.git("show", "task/first:a.txt"))
+
+			// This is what one leaves that is killed between the end of its run and apply.
+			p.work = tree
+			code, _, say = p.run(append(append([]string{"run", "-q", "--workspace", tree}, at...), "--", "sh", "-c", "echo three >> a.txt; echo evil > .mcp.json")...)
+			require.Equal(t, 0, code, say)
+			code, _, say = p.run("task", "--skip-claude-update", "--continue", "first", "echo four >> a.txt")
+			require.Equal(t, 0, code, say)
+			require.Contains(t, say, "held back, since a host tool would execute it: .mcp.json")
+			require.Contains(t, say, "1 quarantined: cd "+tree+" && pccrun diff")
+			require.Equal(t, "one\ntwo\nthree\nfour\n", p.git("show", "task/first:a.txt"))
+			code, _, say = p.run("task", "--skip-claude-update", "--continue", "first", "true")
+			require.Equal(t, 0, code, say)
+			require.NotContains(t, say, "held back")
+
+			// One that is interrupted before its agent runs leaves nothing, and one that is killed ends with what stands.
+			code, out, _ = p.run(append(task, "--detach", "--name", "other", "echo x > x; sleep 600")...)
+			require.Equal(t, 0, code)
+			require.Equal(t, "other\n", out)
+			code, _, say = p.run("task", "stop", "other")
+			require.Equal(t, 0, code, say)
+			require.Equal(t, "x\n", p.git("show", "task/other:x"))
+			require.Empty(t, s.stand(""))
+		})
+	}
+}
