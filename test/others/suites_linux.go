@@ -104,14 +104,31 @@ if stress-ng --$s 1 --pathological --timeout 20s --temp-path . >&2; then echo "o
 		name: "bundle", about: "pccrun spec: runtime-tools' validation, and the bundle under runc and crun",
 		// It has no go.mod, and does not build with the newest types.
 		build: `go mod init others && GOFLAGS=-mod=mod go get github.com/opencontainers/runtime-tools/cmd/oci-runtime-tool@v0.9.0 github.com/opencontainers/runtime-spec@v1.1.0 &&
-go build -o bin/oci-runtime-tool github.com/opencontainers/runtime-tools/cmd/oci-runtime-tool`,
+go build -o bin/oci-runtime-tool github.com/opencontainers/runtime-tools/cmd/oci-runtime-tool &&
+cp -r "$(go list -m -f '{{.Dir}}' github.com/opencontainers/runtime-spec)/schema" . && cat >schema.go <<'END' && go build -o bin/schema schema.go
+package main
+
+import ("fmt"; "os"; "github.com/xeipuuv/gojsonschema")
+
+func main() {
+	of := func(name string) gojsonschema.JSONLoader { return gojsonschema.NewReferenceLoader("file://" + name) }
+	r, err := gojsonschema.Validate(of(os.Args[1]), of(os.Args[2]))
+	fmt.Println(r.Errors(), err)
+}
+END
+`,
 		needs:   []debian.Need{{Program: "runc", Package: "runc"}, {Program: "crun", Package: "crun"}},
 		version: `echo runtime-tools 0.9.0; runc --version | head -1; crun --version | head -1`,
 		run: `mkdir -p ws && echo secret >ws/.env && rm -rf b
 (cd ws && exec "$PCCRUN" spec --profile build --workspace . --bundle ../b -- sh -c 'cat .env; touch /etc/others; unshare -U true && echo unshared; echo works') || exit
 check() { if [ "$2" = "$3" ]; then echo "ok - $1"; else echo "not ok - $1"; echo "$1: $2" >&2; fi; }
+# The tool asks the network for the schema, which is of the specification's module.
 said=$(bin/oci-runtime-tool validate --path b 2>&1)
-case $said in *"Get "*schema*) echo "ok - validated # SKIP the schema is not in reach";; *) check validated "$said" "Bundle validation succeeded.";; esac
+case $said in *'msg="1 error occurred'*'Get '*schema*) said="Bundle validation succeeded.";; esac
+check validated "$said" "Bundle validation succeeded."
+check schema "$(bin/schema "$PWD/schema/config-schema.json" "$PWD/b/config.json")" "[] <nil>"
+crun() { # which runs nothing where control groups are hybrid: root can hide that
+if [ "$(id -u)" = 0 ]; then unshare -m sh -c 'mount -t cgroup2 none /sys/fs/cgroup && exec crun --cgroup-manager=disabled "$@"' - "$@"; else command crun "$@"; fi; }
 for r in runc crun; do
 said=$($r --root "$PWD/state-$r" run --bundle b others-$$ 2>refusals)
 if grep -q "hybrid mode not supported" refusals; then echo "ok - $r # SKIP it runs nothing on this machine"; else check "$r" "$said" works; fi; done`,
