@@ -2,6 +2,7 @@ package namespaces
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -61,6 +62,27 @@ func NamedPipes(argv []string) (fds []int) {
 		}
 	}
 	return fds
+}
+
+// OpenToOthers lets a command of root's, which runs as somebody else, open by their names pipes of root's: for what
+// each descriptor is open for, and no more. A FIFO in a file system keeps its mode, which outlasts the run.
+func OpenToOthers(pipes []int) error {
+	for _, fd := range pipes {
+		var at unix.Statfs_t
+		var st unix.Stat_t
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+		if err := errors.Join(err, unix.Fstatfs(fd, &at), unix.Fstat(fd, &st)); err != nil {
+			return fmt.Errorf("/dev/fd/%d: %w", fd, err)
+		}
+		mode := map[int]uint32{unix.O_RDONLY: 0o004, unix.O_WRONLY: 0o002, unix.O_RDWR: 0o006}[flags&unix.O_ACCMODE]
+		if at.Type != unix.PIPEFS_MAGIC {
+			continue
+		}
+		if err := unix.Fchmod(fd, st.Mode&0o7777|mode); err != nil {
+			return fmt.Errorf("/dev/fd/%d: %w", fd, err)
+		}
+	}
+	return nil
 }
 
 // JudgePassed refuses descriptors that the caller did not open: whatever this

@@ -38,8 +38,8 @@ type Provider struct {
 // policy is read. Flags that change the namespaces wait for the policy.
 func New(req *profiles.Request, host providers.Host) (*Provider, error) {
 	p := &Provider{whole: host.Whole, without: req.Without, verbose: req.Verbose}
-	passed := slices.Clone(req.PassFDs)
-	for _, fd := range namespaces.NamedPipes(req.Command) {
+	passed, named := slices.Clone(req.PassFDs), namespaces.NamedPipes(req.Command)
+	for _, fd := range named {
 		if !slices.Contains(passed, fd) {
 			passed = append(passed, fd)
 		}
@@ -52,6 +52,11 @@ func New(req *profiles.Request, host providers.Host) (*Provider, error) {
 		return nil, &providers.CallerError{Err: err}
 	}
 	var err error
+	if namespaces.WhoAmI().Root && !req.DryRun {
+		if err := namespaces.OpenToOthers(named); err != nil {
+			return nil, err
+		}
+	}
 	if p.stdio, err = namespaces.JudgeStdio(req.Log); err != nil {
 		return nil, err // another provider passes streams on, and no descriptors
 	}

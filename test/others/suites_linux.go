@@ -55,11 +55,11 @@ get source --download-only "$1" && dpkg-source -x *.dsc src
 var suites = []suite{
 	{
 		name: "git", about: "git's own tests",
-		needs:   []debian.Need{{Program: "gcc", Package: "gcc"}, {Program: "make", Package: "make"}, {File: "/usr/include/zlib.h", Package: "zlib1g-dev"}, {Program: "dpkg-source", Package: "dpkg-dev"}, {Program: "perl", Package: "perl"}},
-		build:   sources + `apt_source git && make -s -C src -j"$(nproc)" NO_CURL=1 NO_EXPAT=1 NO_GETTEXT=1 NO_OPENSSL=1 NO_PYTHON=1 NO_TCLTK=1 all`,
+		needs:   []debian.Need{{Program: "gcc", Package: "gcc"}, {Program: "make", Package: "make"}, {File: "/usr/include/zlib.h", Package: "zlib1g-dev"}, {Program: "dpkg-source", Package: "dpkg-dev"}, {Program: "perl", Package: "perl"}, {Program: "curl-config", Package: "libcurl4-openssl-dev"}, {Program: "apache2", Package: "apache2-bin"}},
+		build:   sources + `apt_source git && make -s -C src -j"$(nproc)" CFLAGS=-O0 NO_EXPAT=1 NO_GETTEXT=1 NO_OPENSSL=1 NO_PYTHON=1 NO_TCLTK=1 all`,
 		version: `src/git version`,
 		run: `cd src/t
-list="t0000-basic t0001-init t0050-filesystem t0060-path-utils t1300-config t1400-update-ref t1450-fsck t2400-worktree-add t3200-branch t3404-rebase-interactive t3903-stash t4013-diff-various t5510-fetch t5601-clone t6030-bisect-porcelain t7006-pager t7102-reset t7300-clean t7406-submodule-update t7502-commit-porcelain t7503-pre-commit-and-pre-merge-commit-hooks t7600-merge t7700-repack t9300-fast-import"
+list="t0000-basic t0001-init t0050-filesystem t0060-path-utils t1300-config t1400-update-ref t1450-fsck t2400-worktree-add t3200-branch t3404-rebase-interactive t3903-stash t4013-diff-various t5510-fetch t5541-http-push-smart t5551-http-fetch-smart t5601-clone t6030-bisect-porcelain t7006-pager t7102-reset t7300-clean t7406-submodule-update t7502-commit-porcelain t7503-pre-commit-and-pre-merge-commit-hooks t7600-merge t7700-repack t9300-fast-import"
 [ -z "$ALL" ] || list=$(echo t[0-9]*.sh | sed 's/\.sh\b//g')
 for t in $list; do echo "# file $t"; sh "$t.sh" --no-color </dev/null; done`,
 		read: tap,
@@ -76,9 +76,10 @@ GOTOOLCHAIN=local GOFLAGS= GOCACHE=$PWD/cache go test -json -count=1 $short os o
 		name: "python", about: "Python's test package",
 		build:   python + ` -c 'import test.test_os' || apt-get install -qq -y --no-install-recommends libpython$(` + python + ` -c 'import sys; print("%d.%d" % sys.version_info[:2])')-testsuite`,
 		version: python + ` --version`,
-		run: `list="test_os test_posix test_subprocess test_socket test_signal test_tempfile test_shutil test_pathlib test_mmap test_fcntl test_select test_pty test_resource test_sqlite3"
+		// Where UDP-Lite is refused its tests end their module's report.
+		run: `list="test_os test_posix test_subprocess test_socket test_signal test_tempfile test_shutil test_pathlib test_mmap test_fcntl test_select test_pty test_resource test_ssl test_threading test_multiprocessing_fork"
 [ -z "$ALL" ] || list=
-` + python + ` -m test --junit-xml results.xml $list >&2; cat results.xml`,
+` + python + ` -m test -i '*UDPLITE*' --junit-xml results.xml $list >&2; cat results.xml`,
 		read: jUnit,
 	},
 	{
@@ -103,14 +104,31 @@ if stress-ng --$s 1 --pathological --timeout 20s --temp-path . >&2; then echo "o
 		name: "bundle", about: "pccrun spec: runtime-tools' validation, and the bundle under runc and crun",
 		// It has no go.mod, and does not build with the newest types.
 		build: `go mod init others && GOFLAGS=-mod=mod go get github.com/opencontainers/runtime-tools/cmd/oci-runtime-tool@v0.9.0 github.com/opencontainers/runtime-spec@v1.1.0 &&
-go build -o bin/oci-runtime-tool github.com/opencontainers/runtime-tools/cmd/oci-runtime-tool`,
+go build -o bin/oci-runtime-tool github.com/opencontainers/runtime-tools/cmd/oci-runtime-tool &&
+cp -r "$(go list -m -f '{{.Dir}}' github.com/opencontainers/runtime-spec)/schema" . && cat >schema.go <<'END' && go build -o bin/schema schema.go
+package main
+
+import ("fmt"; "os"; "github.com/xeipuuv/gojsonschema")
+
+func main() {
+	of := func(name string) gojsonschema.JSONLoader { return gojsonschema.NewReferenceLoader("file://" + name) }
+	r, err := gojsonschema.Validate(of(os.Args[1]), of(os.Args[2]))
+	fmt.Println(r.Errors(), err)
+}
+END
+`,
 		needs:   []debian.Need{{Program: "runc", Package: "runc"}, {Program: "crun", Package: "crun"}},
 		version: `echo runtime-tools 0.9.0; runc --version | head -1; crun --version | head -1`,
 		run: `mkdir -p ws && echo secret >ws/.env && rm -rf b
 (cd ws && exec "$PCCRUN" spec --profile build --workspace . --bundle ../b -- sh -c 'cat .env; touch /etc/others; unshare -U true && echo unshared; echo works') || exit
 check() { if [ "$2" = "$3" ]; then echo "ok - $1"; else echo "not ok - $1"; echo "$1: $2" >&2; fi; }
+# The tool asks the network for the schema, which is of the specification's module.
 said=$(bin/oci-runtime-tool validate --path b 2>&1)
-case $said in *"Get "*schema*) echo "ok - validated # SKIP the schema is not in reach";; *) check validated "$said" "Bundle validation succeeded.";; esac
+case $said in *'msg="1 error occurred'*'Get '*schema*) said="Bundle validation succeeded.";; esac
+check validated "$said" "Bundle validation succeeded."
+check schema "$(bin/schema "$PWD/schema/config-schema.json" "$PWD/b/config.json")" "[] <nil>"
+crun() { # which runs nothing where control groups are hybrid: root can hide that
+if [ "$(id -u)" = 0 ]; then unshare -m sh -c 'mount -t cgroup2 none /sys/fs/cgroup && exec crun --cgroup-manager=disabled "$@"' - "$@"; else command crun "$@"; fi; }
 for r in runc crun; do
 said=$($r --root "$PWD/state-$r" run --bundle b others-$$ 2>refusals)
 if grep -q "hybrid mode not supported" refusals; then echo "ok - $r # SKIP it runs nothing on this machine"; else check "$r" "$said" works; fi; done`,
@@ -154,8 +172,9 @@ wait $attacker; done; done`,
 		name: "cdk", about: "CDK's evaluation of a container",
 		checkout: "CDK", build: `cp -a "$CDK/." . && CGO_ENABLED=0 go build -o bin/cdk ./cmd/cdk`, profile: "default",
 		version: `git -c safe.directory='*' describe --tags --always 2>/dev/null || echo CDK`,
-		run:     `bin/cdk evaluate --full 2>&1`,
-		judge:   attacks, read: found(`(?:\[!\]|Critical -|Potential) +(.*)$`, ``),
+		// It asks addresses of clouds: outside without a network.
+		run:   `! unshare -rn true 2>&- || cut="unshare -rn"; $cut bin/cdk evaluate --full 2>&1 | sed "s/$(printf '\033')\[[0-9;]*m//g"`,
+		judge: attacks, read: found(`(?:\[[!+]\]|Critical -|^\t[./]\S* -) +(.*)$`, ``),
 	},
 }
 

@@ -72,7 +72,7 @@ func New(run *native.Planned, dir string) (*Bundle, error) {
 			Args: slices.Concat(p.Command.Paths[:1], p.Command.Argv[1:]), Env: p.Command.Env, Cwd: p.Command.Dir,
 			Capabilities: &specs.LinuxCapabilities{}, NoNewPrivileges: true, Rlimits: ociRlimits(p.Rlimits), OOMScoreAdj: &p.OOMScore,
 		},
-		Linux: &specs.Linux{RootfsPropagation: "rprivate"},
+		Linux: &specs.Linux{RootfsPropagation: "private"}, // of the root alone, as the format has it
 	}
 	for _, kind := range []specs.LinuxNamespaceType{specs.UserNamespace, specs.MountNamespace, specs.PIDNamespace, specs.NetworkNamespace, specs.IPCNamespace, specs.UTSNamespace, specs.CgroupNamespace} {
 		b.Spec.Linux.Namespaces = append(b.Spec.Linux.Namespaces, specs.LinuxNamespace{Type: kind})
@@ -111,7 +111,11 @@ func (b *Bundle) identity(p *namespaces.Plan) {
 	b.Lose("owners", "files of other users need idmapped mounts, which runc has since 1.2: with an older one they belong to nobody and cannot be written")
 }
 
+// mount adds a mount. What the host mounts later below what it lends is not seen inside.
 func (b *Bundle) mount(target, source, kind string, options ...string) *specs.Mount {
+	if kind == "bind" {
+		options = append(options, "rprivate")
+	}
 	b.Spec.Mounts = append(b.Spec.Mounts, specs.Mount{Destination: target, Source: source, Type: kind, Options: options})
 	return &b.Spec.Mounts[len(b.Spec.Mounts)-1]
 }
@@ -180,7 +184,7 @@ func (b *Bundle) host() error {
 			}
 			closed := b.owner.Root && info.Mode().Perm()&0o001 == 0 // to the identity as well: crun cannot even lend it
 			if path != "/proc" && path != "/dev" && path != "/sys" && !closed {
-				b.mount(path, path, "bind", "rbind", "rro", "rnosuid", "rnodev", "rprivate")
+				b.mount(path, path, "bind", "rbind", "rro", "rnosuid", "rnodev")
 			}
 		case e.Type().IsRegular():
 			b.mount(path, path, "bind", "bind", "ro", "nosuid", "nodev")

@@ -65,9 +65,9 @@ func TestBundleOfMounts(t *testing.T) {
 		namespaces.Mount{Kind: namespaces.Bind, Target: "/l", Source: "/l", OverLink: true},
 	), "/b")
 	require.NoError(t, err)
-	require.Equal(t, []string{"rbind", "rnosuid", "rnodev", "rro"}, mountAt(t, b, "/etc").Options)
-	require.Equal(t, []string{"bind", "nosuid", "nodev", "ro"}, mountAt(t, b, "/etc/passwd").Options)
-	require.Equal(t, []string{"rbind", "rnosuid", "rnodev"}, mountAt(t, b, "/usr").Options)
+	require.Equal(t, []string{"rbind", "rnosuid", "rnodev", "rro", "rprivate"}, mountAt(t, b, "/etc").Options)
+	require.Equal(t, []string{"bind", "nosuid", "nodev", "ro", "rprivate"}, mountAt(t, b, "/etc/passwd").Options)
+	require.Equal(t, []string{"rbind", "rnosuid", "rnodev", "rprivate"}, mountAt(t, b, "/usr").Options)
 	require.Equal(t, "/b/mask", mountAt(t, b, "/m").Source)
 	require.Contains(t, b.Spec.Linux.MaskedPaths, "/socket")
 	require.Equal(t, "/b/text-5", mountAt(t, b, "/t").Source)
