@@ -52,7 +52,7 @@ fuzz:
 
 HOURS ?= 8
 fuzz-long:
-	$(GO) run ./test/run -fuzz-all $(HOURS)h
+	$(GO) run ./test/run -fuzz-all $(HOURS)h -write test/run/fuzzed.md
 
 test-others: build
 	$(GO) run ./test/others $(SUITE)

@@ -4,6 +4,9 @@ package profiles
 
 import (
 	"errors"
+	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -23,11 +26,39 @@ const (
 	noLinks     linkMode = false
 )
 
-func readFile(string, linkMode) ([]byte, error)        { return nil, errors.ErrUnsupported }
-func readUpTo(string, linkMode, int64) ([]byte, error) { return nil, errors.ErrUnsupported }
-func gitTop(string, int) string                        { return "" }
-func ownDir(string, int) bool                          { return false }
-func everybodys(string, int) bool                      { return false }
+// readFile is [readUpTo] for a profile and the like.
+func readFile(path string, links linkMode) ([]byte, error) { return readUpTo(path, links, maxFile) }
+
+// readUpTo reads a regular file of at most so many bytes.
+func readUpTo(path string, links linkMode, most int64) ([]byte, error) {
+	fail := func(text string) ([]byte, error) {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New(text)}
+	}
+	stat := os.Lstat
+	if links == followLinks {
+		stat = os.Stat
+	}
+	switch info, err := stat(path); {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return fail("not a regular file")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(text)) > most {
+		return fail(fmt.Sprintf("larger than %d bytes", most))
+	}
+	return text, err
+}
+
+func gitTop(string, int) string   { return "" }
+func ownDir(string, int) bool     { return false }
+func everybodys(string, int) bool { return false }
 
 func isDir(path string) bool {
 	info, err := os.Stat(path)

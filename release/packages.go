@@ -209,7 +209,7 @@ func npmMain(out, version string, at commit, tree string) error {
 		"name": "pccrun", "version": version, "description": description, "license": "Apache-2.0", "homepage": home,
 		"bin": map[string]string{"pccrun": "pccrun.js"}, "optionalDependencies": optional, "engines": map[string]string{"node": ">=18"},
 	}
-	list := []file{{"pccrun.js", filepath.Join(tree, "release", "npm", "pccrun.js"), 0o755}, {"LICENSE", filepath.Join(tree, "LICENSE"), 0o644}, {"README.md", filepath.Join(tree, "README.md"), 0o644}}
+	list := []file{{"pccrun.js", filepath.Join(tree, "release", "npm", "pccrun.js"), 0o755}, {"LICENSE", filepath.Join(tree, "LICENSE"), 0o644}, {"NOTICE", filepath.Join(tree, "NOTICE"), 0o644}, {"README.md", filepath.Join(tree, "README.md"), 0o644}}
 	return npmPackage(out, "pccrun", version, at, about, list, filepath.Dir(tree))
 }
 
@@ -226,8 +226,21 @@ func npmPackage(out, name, version string, at commit, about map[string]any, list
 	return writeTar(filepath.Join(out, fmt.Sprintf("npm-%s-%s.tgz", name, version)), "package", at, list)
 }
 
-// licences finds the licence texts of the modules that are linked into any of the programs.
+// licences finds the licence texts of what is linked into any of the programs: the modules, Go itself, and the rules of
+// gitleaks, which are data.
 func licences(ctx context.Context, work string, programs []built) (list []file, err error) {
+	tree := filepath.Join(work, "tree")
+	root, err := run(ctx, tree, nil, "go", "env", "GOROOT")
+	if err != nil {
+		return nil, err
+	}
+	for name, dir := range map[string]string{"go": strings.TrimSpace(string(root)), "gitleaks": filepath.Join(tree, "providers", "filesync", "gitleaks")} {
+		found, err := licenceFiles(dir, name)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, found...)
+	}
 	seen := map[string]bool{}
 	for _, p := range programs {
 		info, err := buildinfo.ReadFile(p.whole)
@@ -240,7 +253,7 @@ func licences(ctx context.Context, work string, programs []built) (list []file, 
 				continue
 			}
 			seen[at] = true
-			out, err := run(ctx, filepath.Join(work, "tree"), nil, "go", "list", "-m", "-f", "{{.Dir}}", m.Path)
+			out, err := run(ctx, tree, nil, "go", "list", "-m", "-f", "{{.Dir}}", m.Path)
 			if err != nil {
 				return nil, err
 			}

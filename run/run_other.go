@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"runtime"
 
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/profiles"
@@ -16,12 +15,12 @@ import (
 
 // Run says that nothing can run here.
 func Run(profiles.Request, Program) int {
-	return messages.Fail("provider native: not built for " + runtime.GOOS + " yet")
+	return messages.Fail(providers.StartsNone("run"), providers.Elsewhere)
 }
 
 // Inquire says that no provider can be used from here.
 func Inquire(program Program, k providers.Kind) ([]profiles.Answer, error) {
-	return nil, &providers.UnusableError{Provider: k.Name, Cause: "not built for " + runtime.GOOS + " yet"}
+	return nil, errors.New(providers.StartsNone("provider " + k.Name))
 }
 
 // CheckKilled does nothing: where nothing runs natively, there is no unfinished-run record.
@@ -32,7 +31,7 @@ func AskGit(string) workspace.AskGit { return nil }
 // RunGit runs no git: it would have no sandbox.
 func RunGit(string) func(ctx context.Context, show, args []string, prepare func(dir string) error, in io.Reader, out io.Writer) error {
 	return func(context.Context, []string, []string, func(string) error, io.Reader, io.Writer) error {
-		return errors.New("not built for " + runtime.GOOS + " yet")
+		return errors.New(providers.StartsNone("git"))
 	}
 }
 

@@ -1,7 +1,7 @@
 package workspace
 
 import (
-	"path/filepath"
+	"path"
 	"strings"
 
 	"github.com/pccrun/pccrun/profiles"
@@ -23,7 +23,7 @@ func Ways(root string, p *profiles.ProtectRule) (list []Way) {
 	if p.Review || !strings.Contains(p.Pattern, "/") {
 		return nil
 	}
-	pattern, prefix := filepath.Clean(p.Pattern), ""
+	pattern, prefix := path.Clean(p.Pattern), ""
 	if strings.HasPrefix(pattern, "/") {
 		rel, in := beneath.Path(root, pattern)
 		if !in {

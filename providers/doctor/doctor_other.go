@@ -9,6 +9,7 @@ import (
 	"runtime"
 
 	"github.com/pccrun/pccrun/internal/programs"
+	"github.com/pccrun/pccrun/providers"
 )
 
 // ErrNotRoot says that a fix needs root.
@@ -17,8 +18,7 @@ var ErrNotRoot = errors.New("needs root")
 // Examine tries what macOS can do; where no provider runs, it says so.
 func Examine(ctx context.Context, o Options) (r *Report, err error) {
 	if runtime.GOOS != "darwin" {
-		cause := "native runs on Linux and macOS, not yet on " + runtime.GOOS
-		return &Report{Providers: []Provider{{Name: "native", Refused: cause}}}, nil
+		return &Report{Providers: []Provider{{Name: "native", Refused: providers.StartsNone("native") + ": " + providers.Elsewhere}}}, nil
 	}
 	x := &examiner{Options: o}
 	defer func() { err = errors.Join(err, x.close()) }()

@@ -261,7 +261,7 @@ func (x *extraction) make(m *member, body io.Reader) error {
 		return dir.Mkdir(name, 0o700)
 	case m.kind == workspace.Link:
 		x.out.Links++
-		err := dir.Symlink(m.target, name)
+		err := dir.Symlink(filepath.FromSlash(m.target), name)
 		if err == nil && x.uid >= 0 {
 			err = dir.Lchown(name, x.uid, x.gid)
 		}

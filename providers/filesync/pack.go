@@ -354,6 +354,7 @@ func (l *lister) take(root *os.Root, entry dirEntry) error {
 		} else if err != nil {
 			return err
 		}
+		e.Target = filepath.ToSlash(e.Target)
 	}
 	l.keys[key] = rel
 	l.Manifest.Items = append(l.Manifest.Items, Item{rel, *e})
@@ -449,7 +450,7 @@ func (t *Tree) dropLinks() {
 			return "", false
 		}
 		to, err := t.root.Readlink(rel)
-		return to, err == nil
+		return filepath.ToSlash(to), err == nil
 	}
 	t.Manifest.Items = slices.DeleteFunc(t.Manifest.Items, func(item Item) bool {
 		if item.Entry.Kind != workspace.Link {

@@ -45,6 +45,7 @@ two unprivileged users. A caller who is not root runs his own alone.
                 make test-long; coverage and times are judged
   -fuzz TIME    run every fuzz target for TIME instead
   -fuzz-all TIME  run them for TIME altogether instead
+  -write FILE  add what fuzzing tried to the table there, and keep the inputs that cover more
   -v            print every test's output, not only that of failures
 `
 
@@ -56,6 +57,7 @@ type options struct {
 	long     bool
 	fuzz     time.Duration // of each target
 	fuzzAll  time.Duration // of all of them
+	write    string        // the page of what fuzzing tried
 	verbose  bool
 	packages []string
 	pass     pass
@@ -100,6 +102,7 @@ func main() {
 	flag.BoolVar(&o.long, "long", false, "")
 	flag.DurationVar(&o.fuzz, "fuzz", 0, "")
 	flag.DurationVar(&o.fuzzAll, "fuzz-all", 0, "")
+	flag.StringVar(&o.write, "write", "", "")
 	flag.BoolVar(&o.verbose, "v", false, "")
 	flag.Parse()
 	if o.check {

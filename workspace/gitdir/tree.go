@@ -3,7 +3,7 @@ package gitdir
 import (
 	"cmp"
 	"io/fs"
-	"path/filepath"
+	slashpath "path" // those of an archive too, on Windows too
 	"slices"
 	"strings"
 
@@ -79,7 +79,7 @@ func (t *Tree) JudgeIn(p Place, kind fs.FileMode, target string) (d Decision) {
 	switch {
 	case (first == "HEAD" || first == "objects" || first == "refs" || first == "commondir") && !p.Standing && t.Owned(p.Dir):
 		d.Why = WhyMakes
-	case e.Verdict == Keep && (kind.IsDir() && t.bare(path) || t.hidden(p.Dir, filepath.Dir(path))):
+	case e.Verdict == Keep && (kind.IsDir() && t.bare(path) || t.hidden(p.Dir, slashpath.Dir(path))):
 		d.Why = WhyForeign
 	case e.Verdict == Config:
 		d.Why, d.New = t.config(path, p, bare)
@@ -111,7 +111,7 @@ func (t *Tree) config(path string, p Place, bare bool) (why string, new bool) {
 	switch {
 	case p.Rel == "gitdir":
 		b, err := t.Now.Read(path, vcs.MaxGitFile)
-		if git := ByText(p.Dir, vcs.ParsePathFile(b)); err != nil || filepath.Base(git) != ".git" || t.pointer(git) != p.Dir {
+		if git := ByText(p.Dir, vcs.ParsePathFile(b)); err != nil || slashpath.Base(git) != ".git" || t.pointer(git) != p.Dir {
 			return whyWorktree, false
 		}
 		return "", true
@@ -186,13 +186,13 @@ func (t *Tree) Locate(path string) (p Place, in bool) {
 	if i := strings.Index(path+"/", "/.git/"); i >= 0 {
 		p.Dir, p.Rel = path[:i+len("/.git")], strings.TrimPrefix(path[i+len("/.git"):], "/")
 	} else {
-		for p.Dir = filepath.Dir(path); !t.bare(p.Dir); p.Dir = filepath.Dir(p.Dir) {
+		for p.Dir = slashpath.Dir(path); !t.bare(p.Dir); p.Dir = slashpath.Dir(p.Dir) {
 			if p.Dir == t.Root || p.Dir == "/" {
 				return Place{}, false
 			}
 		}
-		if outer := filepath.Dir(p.Dir); filepath.Base(outer) == "worktrees" && t.isRepository(filepath.Dir(outer)) {
-			p.Dir = filepath.Dir(outer)
+		if outer := slashpath.Dir(p.Dir); slashpath.Base(outer) == "worktrees" && t.isRepository(slashpath.Dir(outer)) {
+			p.Dir = slashpath.Dir(outer)
 		}
 		p.Rel = strings.TrimPrefix(path[len(p.Dir):], "/")
 	}
@@ -256,7 +256,7 @@ func IsBegun(has func(name string) bool) bool { return has("HEAD") || has("confi
 // hidden reports whether a directory within a git directory is a repository or lies in one, among references, logs or
 // what git-lfs keeps: its files would have the shapes.
 func (t *Tree) hidden(dir, at string) bool {
-	for ; len(at) > len(dir); at = filepath.Dir(at) {
+	for ; len(at) > len(dir); at = slashpath.Dir(at) {
 		if t.bare(at) {
 			return true
 		}
@@ -278,13 +278,13 @@ func (t *Tree) LeadsBack(path string) bool {
 	if dir == "" {
 		return false
 	}
-	if outer := filepath.Dir(dir); filepath.Base(outer) == "worktrees" {
+	if outer := slashpath.Dir(dir); slashpath.Base(outer) == "worktrees" {
 		b, err := t.Now.Read(dir+"/gitdir", vcs.MaxGitFile)
-		return err == nil && t.isRepository(filepath.Dir(outer)) && ByText(dir, vcs.ParsePathFile(b)) == path
+		return err == nil && t.isRepository(slashpath.Dir(outer)) && ByText(dir, vcs.ParsePathFile(b)) == path
 	}
 	b, err := t.Now.Read(dir+"/config", vcs.MaxConfig)
 	for _, tree := range vcs.WorkTrees(vcs.ParseConfig(b)) {
-		if ByText(dir, tree) != filepath.Dir(path) {
+		if ByText(dir, tree) != slashpath.Dir(path) {
 			return false
 		}
 	}
@@ -315,7 +315,7 @@ func (t *Tree) pointer(path string) string {
 	if err != nil {
 		return ""
 	}
-	return ByText(filepath.Dir(path), to)
+	return ByText(slashpath.Dir(path), to)
 }
 
 // ByText returns where a path leads that begins in a directory, by its text alone; "" where `..` follows a name: that may
@@ -339,7 +339,7 @@ func (t *Tree) Format(p Place) (f vcs.Format, known bool) {
 	}
 	dir, standing := p.Dir, p.Standing
 	if p.Worktree {
-		dir = filepath.Dir(filepath.Dir(dir))
+		dir = slashpath.Dir(slashpath.Dir(dir))
 		standing = t.standing(dir)
 	}
 	standing = standing || t.stood(dir+"/config")
