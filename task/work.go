@@ -143,6 +143,7 @@ func (p *Placed) Work() (*Worked, error) {
 	now := time.Now()
 	w := &Worked{Placed: p, began: now, deadline: now.Add(p.order.Timeout), seen: &seen{denials: map[string]bool{}, findings: map[string]bool{}, warnings: map[string]bool{}}}
 	w.quiet = warnOfTime(w)
+	sayApart(p)
 	if p.order.Prepare != "" {
 		o, err := w.shell(p.order.Prepare, "prepare", p.order.PrepareAllow...)
 		if err == nil {
