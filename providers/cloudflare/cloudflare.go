@@ -60,7 +60,7 @@ func NewService(environ []string) *Service {
 			Daemons: []uint16{3000}, Keeps: map[profiles.Guarantee]string{profiles.ProcIsolated: "a virtual machine"}, Home: home, MaxFile: maxFile, Idle: idle, SizedBy: "the Worker's wrangler.jsonc",
 		},
 	}}
-	s.Begin(environ, "CLOUDFLARE_SANDBOX_URL", "", "deploy the bridge as pccrun's docs/clouds.md says, then: export CLOUDFLARE_SANDBOX_URL=https://….workers.dev SANDBOX_API_KEY=…")
+	remote.Begin(&s.Base, environ, "CLOUDFLARE_SANDBOX_URL", "", "deploy the bridge as pccrun's docs/clouds.md says, then: export CLOUDFLARE_SANDBOX_URL=https://….workers.dev SANDBOX_API_KEY=…")
 	return s
 }
 

@@ -45,7 +45,7 @@ func (s *Service) PutFile(ctx context.Context, box *remote.Sandbox, name string,
 		}
 		return a.Open()
 	}
-	err := s.Upload(ctx, box, &standing, &remote.Call{Method: http.MethodPut}, filePath(to))
+	err := remote.Send(ctx, &s.Base, box, &standing, &remote.Call{Method: http.MethodPut}, filePath(to))
 	if gone := s.late(ctx, box.ID); gone != nil {
 		return gone
 	}
@@ -97,7 +97,7 @@ func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec)
 		return 0, err
 	}
 	in := map[string]any{"argv": append([]string{"/bin/sh", "-c", guard, madeName}, e.Command()...)}
-	code, err := s.Stream(ctx, box, &remote.Call{In: in}, "/exec", "text/event-stream", func(from io.Reader) (int, error) { return follow(from, e) })
+	code, err := remote.Stream(ctx, &s.Base, box, &remote.Call{In: in}, "/exec", "text/event-stream", func(from io.Reader) (int, error) { return follow(from, e) })
 	if gone := s.late(ctx, box.ID); gone != nil {
 		return 0, gone
 	}

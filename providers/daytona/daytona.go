@@ -61,7 +61,7 @@ func NewService(environ []string) *Service {
 		s.Key.Set("X-Daytona-Organization-Id", org)
 	}
 	const otherwise = "https://app.daytona.io/api"
-	s.Begin(environ, "DAYTONA_API_URL", cmp.Or(get("DAYTONA_SERVER_URL"), otherwise), "make a key at https://app.daytona.io/dashboard/keys, then: export DAYTONA_API_KEY=…")
+	remote.Begin(&s.Base, environ, "DAYTONA_API_URL", cmp.Or(get("DAYTONA_SERVER_URL"), otherwise), "make a key at https://app.daytona.io/dashboard/keys, then: export DAYTONA_API_KEY=…")
 	s.Check("DAYTONA_SERVER_URL", cmp.Or(get("DAYTONA_SERVER_URL"), otherwise))
 	return s
 }
@@ -137,7 +137,7 @@ func (s *Service) taken(a *answered, _ http.Header) (*remote.Sandbox, error) {
 // Create makes a sandbox. One that is to be larger than its snapshot is so as it has started.
 func (s *Service) Create(ctx context.Context, r *remote.Request) (*remote.Sandbox, error) {
 	var a answered
-	if err := s.Make(ctx, s.request(r), &a, "/sandbox"); err != nil {
+	if err := remote.MakeBy(ctx, &s.Base, s.request(r), &a, "/sandbox"); err != nil {
 		return nil, err
 	}
 	box, err := s.taken(&a, nil)
@@ -183,7 +183,7 @@ func (s *Service) Resume(ctx context.Context, id string) (*remote.Sandbox, error
 	if err != nil || box.Running {
 		return box, err
 	}
-	return s.UntilRuns(ctx, func() (*remote.Sandbox, error) { return s.Status(ctx, id) })
+	return remote.UntilRuns(ctx, &s.Base, func() (*remote.Sandbox, error) { return s.Status(ctx, id) })
 }
 
 // post has the API do something with a sandbox.

@@ -24,7 +24,7 @@ func (s *Service) PutFile(ctx context.Context, box *remote.Sandbox, name string,
 	if err := a.Form(c, "files[0].file", "files[0].path", name); err != nil {
 		return err
 	}
-	return s.Upload(ctx, box, a, c, "/files/bulk-upload")
+	return remote.Send(ctx, &s.Base, box, a, c, "/files/bulk-upload")
 }
 
 func path(name string) url.Values { return url.Values{"path": {name}} }

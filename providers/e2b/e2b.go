@@ -58,7 +58,7 @@ func NewService(environ []string) *Service {
 	if s.Facts.Image == "base" {
 		s.Facts.Size = profiles.Size{CPUs: 2, MemoryMB: 512}
 	}
-	s.Begin(environ, "E2B_API_URL", "https://api."+s.domain, "make a key at https://e2b.dev/dashboard?tab=keys, then: export E2B_API_KEY=e2b_…")
+	remote.Begin(&s.Base, environ, "E2B_API_URL", "https://api."+s.domain, "make a key at https://e2b.dev/dashboard?tab=keys, then: export E2B_API_KEY=e2b_…")
 	if get("E2B_VALIDATE_API_KEY") != "false" && !keyShape.MatchString(key) {
 		s.Unusable("E2B_API_KEY: want e2b_ and hexadecimal digits", "https://e2b.dev/dashboard?tab=keys shows it")
 	}
@@ -153,10 +153,10 @@ func (s *Service) taken(a *answered, _ http.Header) (*remote.Sandbox, error) {
 func (s *Service) Create(ctx context.Context, r *remote.Request) (*remote.Sandbox, error) {
 	var a answered
 	body := s.request(r)
-	err := s.Make(ctx, body, &a, "/v2/sandboxes")
+	err := remote.MakeBy(ctx, &s.Base, body, &a, "/v2/sandboxes")
 	if remote.HasStatus(err, http.StatusNotFound) && !ofTemplate(err) {
 		body["secure"] = true
-		err = s.Make(ctx, body, &a, "/sandboxes")
+		err = remote.MakeBy(ctx, &s.Base, body, &a, "/sandboxes")
 	}
 	if err != nil {
 		return nil, err

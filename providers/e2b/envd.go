@@ -56,7 +56,7 @@ func (s *Service) PutFile(ctx context.Context, box *remote.Sandbox, name string,
 			return err
 		}
 	}
-	return s.Upload(ctx, box, a, c, "/files")
+	return remote.Send(ctx, &s.Base, box, a, c, "/files")
 }
 
 // GetFile reads a file.
@@ -115,7 +115,7 @@ func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec)
 	}
 	frame := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text)))
 	frame = append(frame, text...)
-	return s.Stream(ctx, box, &remote.Call{
+	return remote.Stream(ctx, &s.Base, box, &remote.Call{
 		Size: int64(len(frame)), Silence: silence, Body: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(frame)), nil },
 		Header: http.Header{
 			"Content-Type": {"application/connect+json"}, "Connect-Protocol-Version": {"1"},

@@ -65,7 +65,7 @@ func NewService(environ []string) *Service {
 			Prices: remote.Prices{CPU: 0.0710, GiB: 0.0242, Region: 1.75, Read: "2026-11"}, // 1.5 for one as large as "us"
 		},
 	}
-	s.Begin(environ, "MODAL_SERVER_URL", "https://api.modal.com:443", "make a token at https://modal.com/settings/tokens, then: export MODAL_TOKEN_ID=ak-… MODAL_TOKEN_SECRET=as-…")
+	remote.Begin(&s.Base, environ, "MODAL_SERVER_URL", "https://api.modal.com:443", "make a token at https://modal.com/settings/tokens, then: export MODAL_TOKEN_ID=ak-… MODAL_TOKEN_SECRET=as-…")
 	s.client = sync.OnceValues(func() (*modal.Client, error) {
 		params := &modal.ClientParams{
 			TokenID: id, TokenSecret: secret, Environment: get("MODAL_ENVIRONMENT"), MaxThrottleWait: new(2 * time.Minute), Logger: slog.New(slog.DiscardHandler),

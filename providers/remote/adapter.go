@@ -46,11 +46,11 @@ func Of[S interface {
 
 // Begin fills in what each adapter has by the environment: the client, the API's address, by a variable or as it otherwise is,
 // the processor there, and what is wrong with either or with the key. advice says how to get one.
-func (b *Base) Begin(environ []string, variable, otherwise, advice string) {
+func Begin(b *Base, environ []string, variable, otherwise, advice string) {
 	b.API.Client = NewClient(environ)
 	b.Address = strings.TrimSuffix(cmp.Or(Variable(environ, variable), otherwise), "/")
 	b.Facts.Arch = Here(b.Address, "amd64")
-	b.Needs(environ, advice)
+	needs(b, environ, advice)
 	b.Check(variable, b.Address)
 }
 
@@ -60,8 +60,8 @@ func (b *Base) Name() string { return b.API.Provider }
 // Ready says what is wrong with the key or an address.
 func (b *Base) Ready() error { return b.Wrong }
 
-// Needs says which of the variables is not set without which a provider of this name cannot be used ([providers.Kind]).
-func (b *Base) Needs(environ []string, advice string) {
+// needs says which of the variables is not set without which a provider of this name cannot be used ([providers.Kind]).
+func needs(b *Base, environ []string, advice string) {
 	kind, err := providers.KindOf(b.API.Provider)
 	if err != nil {
 		b.Wrong = err
@@ -106,17 +106,17 @@ func (b *Base) Call(ctx context.Context, c *Call, path string) (http.Header, err
 	return b.API.Do(ctx, c.to(b.Address+path, b.Key, b.Query))
 }
 
-// Make calls for a sandbox: in is what is asked, out is the answer. The error is an [UnclearError] where nobody knows whether one
+// MakeBy calls for a sandbox: in is what is asked, out is the answer. The error is an [UnclearError] where nobody knows whether one
 // was made.
-func (b *Base) Make(ctx context.Context, in, out any, path string) error {
+func MakeBy(ctx context.Context, b *Base, in, out any, path string) error {
 	_, err := b.Call(ctx, &Call{What: "create a sandbox", Method: http.MethodPost, In: in, Out: out, Once: true, Limit: 2 * time.Minute}, path)
 	return Unclear(err)
 }
 
-// MakeNamed is [Base.Make] of a sandbox that is known by the name in what is asked, and is not ready yet. One that stands already
+// MakeNamed is [MakeBy] of a sandbox that is known by the name in what is asked, and is not ready yet. One that stands already
 // was made by a call whose answer was lost.
-func (b *Base) MakeNamed(ctx context.Context, name string, in any, path string) (*Sandbox, error) {
-	if err := b.Make(ctx, in, &struct{}{}, path); err != nil && !HasStatus(err, http.StatusConflict) {
+func MakeNamed(ctx context.Context, b *Base, name string, in any, path string) (*Sandbox, error) {
+	if err := MakeBy(ctx, b, in, &struct{}{}, path); err != nil && !HasStatus(err, http.StatusConflict) {
 		return nil, err
 	}
 	return b.Checked(&Sandbox{ID: name})
@@ -130,11 +130,11 @@ func Body(all map[string]any) map[string]any {
 
 // About calls the provider's API about one sandbox, whose name stands for {id} in the path. An answer of 404 is an [ErrGone].
 func (b *Base) About(ctx context.Context, id string, c *Call, path string) error {
-	_, err := b.about(ctx, id, c, path)
+	_, err := about(ctx, b, id, c, path)
 	return err
 }
 
-func (b *Base) about(ctx context.Context, id string, c *Call, path string) (http.Header, error) {
+func about(ctx context.Context, b *Base, id string, c *Call, path string) (http.Header, error) {
 	c.What += " sandbox " + id
 	header, err := b.Call(ctx, c, strings.Replace(path, "{id}", url.PathEscape(id), 1))
 	return header, orGone(err)
@@ -152,7 +152,7 @@ func orGone(err error) error {
 func One[T any](ctx context.Context, b *Base, id string, c *Call, path string, take func(*T, http.Header) (*Sandbox, error)) (*Sandbox, error) {
 	a := new(T)
 	c.Out = a
-	header, err := b.about(ctx, id, c, path)
+	header, err := about(ctx, b, id, c, path)
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +192,7 @@ func (e *Exec) Command() []string {
 
 // Stream has the daemon of a sandbox execute a program, by a call whose answer is a stream of a media type, and follow read that
 // to the program's exit status. What is returned is that of [Ended].
-func (b *Base) Stream(ctx context.Context, s *Sandbox, c *Call, path, media string, follow func(from io.Reader) (int, error)) (code int, err error) {
+func Stream(ctx context.Context, b *Base, s *Sandbox, c *Call, path, media string, follow func(from io.Reader) (int, error)) (code int, err error) {
 	c.What, c.Method = "execute", http.MethodPost
 	reading, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -247,8 +247,8 @@ func Ended(ctx context.Context, code int, err error) (int, error) {
 	return code, &CutError{Err: err}
 }
 
-// Upload sends a file to the daemon of a sandbox, as it is or as the call's body has it.
-func (b *Base) Upload(ctx context.Context, s *Sandbox, a *Archive, c *Call, path string) error {
+// Send sends a file to the daemon of a sandbox, as it is or as the call's body has it.
+func Send(ctx context.Context, b *Base, s *Sandbox, a *Archive, c *Call, path string) error {
 	if c.What, c.Limit = "upload", a.Within(); c.Body == nil {
 		c.Header, c.Body, c.Size = http.Header{"Content-Type": {"application/octet-stream"}}, a.Open, a.Size
 	}
@@ -323,7 +323,7 @@ func Gather[T any](query url.Values, cursor string, get func(query url.Values) (
 }
 
 // UntilRuns looks at a sandbox until it runs, or never will.
-func (b *Base) UntilRuns(ctx context.Context, look func() (*Sandbox, error)) (box *Sandbox, err error) {
+func UntilRuns(ctx context.Context, b *Base, look func() (*Sandbox, error)) (box *Sandbox, err error) {
 	err = Poll(ctx, 50*time.Millisecond, time.Second, func() (bool, error) {
 		if box, err = look(); err == nil && box.Failed != "" {
 			err = fmt.Errorf("%s: sandbox %s did not start: %s", b.Name(), box.ID, box.Failed)

@@ -19,7 +19,7 @@ import (
 // PutFile writes a file.
 func (s *Service) PutFile(ctx context.Context, box *remote.Sandbox, name string, a *remote.Archive) error {
 	query := url.Values{"path": {name}, "workingDir": {"/"}, "mode": {fmt.Sprintf("%04o", cmp.Or(a.Mode, 0o644))}, "mkdirParents": {"true"}}
-	return s.Upload(ctx, box, a, &remote.Call{Method: http.MethodPut, Query: query}, "/fs/write")
+	return remote.Send(ctx, &s.Base, box, a, &remote.Call{Method: http.MethodPut, Query: query}, "/fs/write")
 }
 
 // GetFile reads a file.

@@ -48,7 +48,7 @@ func NewService(environ []string) *Service {
 			Size:    most, Sizes: []profiles.Size{most}, Prices: remote.Prices{CPU: 0.07, GiB: 0.04375, Read: "2026-11"},
 		},
 	}
-	s.Begin(environ, "SPRITES_API_URL", "https://api.sprites.dev", "make a token at https://sprites.dev/account, then: export SPRITES_TOKEN=…")
+	remote.Begin(&s.Base, environ, "SPRITES_API_URL", "https://api.sprites.dev", "make a token at https://sprites.dev/account, then: export SPRITES_TOKEN=…")
 	return s
 }
 
@@ -106,7 +106,7 @@ func (s *Service) Create(ctx context.Context, r *remote.Request) (*remote.Sandbo
 	if filter != nil {
 		s.unset.Store(name, filter)
 	}
-	return s.MakeNamed(ctx, name, c, "/v1/sprites")
+	return remote.MakeNamed(ctx, &s.Base, name, c, "/v1/sprites")
 }
 
 // Find lists sprites, those that are stopped too. Labels are in their names.

@@ -36,7 +36,7 @@ func (s *Service) PutFile(ctx context.Context, box *remote.Sandbox, name string,
 	if err = errors.Join(err, archive.Close(), small.Close()); err != nil {
 		return err
 	}
-	return s.Upload(ctx, box, a, &remote.Call{
+	return remote.Send(ctx, &s.Base, box, a, &remote.Call{
 		Method: http.MethodPost, Header: http.Header{"Content-Type": {"application/gzip"}, "X-Cwd": {"/"}}, Size: int64(packed.Len()),
 		Body: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(packed.Bytes())), nil },
 	}, "/fs/write")
@@ -67,7 +67,7 @@ const maxMessage = 8 << 20
 // Exec executes a program and follows what it prints. A connection that is lost is not made anew.
 func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec) (int, error) {
 	in := map[string]any{"command": e.Argv[0], "args": e.Argv[1:], "sudo": e.Root, "wait": true, "logs": true}
-	return s.Stream(ctx, box, &remote.Call{In: in}, "/cmd", "application/x-ndjson", func(from io.Reader) (int, error) { return follow(from, e) })
+	return remote.Stream(ctx, &s.Base, box, &remote.Call{In: in}, "/cmd", "application/x-ndjson", func(from io.Reader) (int, error) { return follow(from, e) })
 }
 
 // follow passes on what a program prints, to its exit status.

@@ -61,7 +61,7 @@ func NewService(environ []string) *Service {
 			Prices: remote.Prices{CPU: 0.128, GiB: 0.0212, Read: "2026-11"},
 		},
 	}
-	s.Begin(environ, "VERCEL_API_URL", "https://vercel.com/api", "vercel link and vercel env pull write one into .env.local, then: export VERCEL_OIDC_TOKEN=…")
+	remote.Begin(&s.Base, environ, "VERCEL_API_URL", "https://vercel.com/api", "vercel link and vercel env pull write one into .env.local, then: export VERCEL_OIDC_TOKEN=…")
 	if s.Wrong == nil && s.team == "" {
 		if err := s.claim(token); err != nil {
 			s.Unusable("VERCEL_OIDC_TOKEN: "+err.Error(), "vercel env pull writes another into .env.local")
@@ -171,7 +171,7 @@ func (s *Service) taken(a *answered, header http.Header) (*remote.Sandbox, error
 
 // Create makes a sandbox, which starts.
 func (s *Service) Create(ctx context.Context, r *remote.Request) (*remote.Sandbox, error) {
-	return s.MakeNamed(ctx, remote.NameOf(r.Labels), s.request(r), "/v3/sandboxes")
+	return remote.MakeNamed(ctx, &s.Base, remote.NameOf(r.Labels), s.request(r), "/v3/sandboxes")
 }
 
 // Find lists sandboxes, those that are stopped too. Labels are in their names.
@@ -207,7 +207,7 @@ func (s *Service) look(ctx context.Context, name, what string, more url.Values) 
 
 // Resume makes a sandbox ready, one that is stopped too.
 func (s *Service) Resume(ctx context.Context, name string) (*remote.Sandbox, error) {
-	return s.UntilRuns(ctx, func() (*remote.Sandbox, error) {
+	return remote.UntilRuns(ctx, &s.Base, func() (*remote.Sandbox, error) {
 		box, err := s.look(ctx, name, "start", url.Values{"resume": {"true"}})
 		if remote.HasStatus(err, http.StatusUnprocessableEntity) { // it is on its way to a stop
 			return &remote.Sandbox{}, nil
