@@ -138,8 +138,10 @@ func TestAgentTask(t *testing.T) {
 			require.Equal(t, "Dev\n", p.git("log", "-1", "--format=%an", "task/first"))
 			require.NotContains(t, p.git("ls-tree", "-r", "--name-only", "task/first"), ".husky")
 			require.Contains(t, out, "held back")
-			require.Regexp(t, `\$0\.\d+ an hour`, out)
-			require.Regexp(t, `"place_usd":(0\.0|\d+e-)`, out)
+			if !strings.Contains(out, "a price that is not known") {
+				require.Regexp(t, `\$0\.\d+ an hour`, out)
+				require.Regexp(t, `"place_usd":(0\.0|\d+e-)`, out)
+			}
 			require.Empty(t, s.stand(""))
 			require.Empty(t, strings.TrimSpace(p.git("status", "--short")))
 			_, shown, _ := p.run("task", "show", "--json", "first")
