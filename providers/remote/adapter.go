@@ -30,7 +30,7 @@ type Base struct {
 	Wrong   error       // what is wrong with the user's key, or an address
 }
 
-// Base is what an adapter embeds.
+// base is what all adapters embed.
 func (b *Base) base() *Base { return b }
 
 // Of returns the New of an adapter, by what makes one from the environment: a provider, whether or not it can be used.
